@@ -1,0 +1,232 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Object is one thing in the kernel that weir owns. Objects are comparable
+// values: two mean the same thing when their IDs are equal, and are in the same
+// condition when they are equal themselves. The set of implementations is
+// closed: the types of this file.
+type Object interface {
+	// ID is the object without its attributes. Usable as a map key.
+	ID() Object
+	// String is how the object reads in a log, in weir plan and in a test.
+	String() string
+	kind() kind
+	// compare orders objects of the same kind.
+	compare(Object) int
+}
+
+type kind uint8
+
+const (
+	kindSysctl kind = iota
+	kindDevice
+	kindSet
+	kindRules
+	kindMember
+	kindVirtualServer
+	kindRealServer
+	kindAddress
+	kindPoolRoute
+)
+
+// Family is an address family.
+type Family uint8
+
+// The address families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// FamilyOf gives the family of an address; it must be valid and unmapped.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
+
+// Sysctl is a kernel parameter, named with dots as sysctl(8) does. It is never
+// put back: others may have come to rely on it.
+type Sysctl struct {
+	Name  string
+	Value string
+}
+
+// Device is the dummy device that holds the VIPs (kube-ipvs0).
+type Device struct {
+	Name string
+}
+
+// IPSet is one ipset of one family, without its members.
+type IPSet struct {
+	Set    Set
+	Family Family
+}
+
+// Rules is the static iptables rules of one family, all chains of them. It is
+// held only when the kernel has exactly the rules that the configuration asks
+// for.
+type Rules struct {
+	Family Family
+}
+
+// Member is one member of an ipset. Which fields count depends on the set's
+// type; the others are zero. Addr tells the family, or Net where there is no
+// Addr.
+type Member struct {
+	Set   Set
+	Addr  netip.Addr
+	Port  uint16
+	Proto Protocol
+	// Net is the third dimension: a client's range, or as a single address the
+	// backend itself; for a set of networks, its only one.
+	Net netip.Prefix
+}
+
+// VirtualServer is an IPVS service in the kernel.
+type VirtualServer struct {
+	Frontend  Frontend
+	Scheduler Scheduler
+	// Affinity is the persistence timeout in seconds, 0 when off. The mask is
+	// always that of a single client.
+	Affinity uint32
+}
+
+// RealServer is an IPVS destination, always in NAT (masquerading) mode.
+type RealServer struct {
+	Frontend Frontend
+	Addr     netip.AddrPort
+	Weight   uint32
+	Upper    uint32
+	Lower    uint32
+}
+
+// Address is a VIP on the dummy device, as a /32 or /128.
+type Address struct {
+	Addr netip.Addr
+}
+
+// PoolRoute makes a whole prefix local by one route, for vip_mode "route".
+type PoolRoute struct {
+	Prefix netip.Prefix
+	// Src is the source address of the box's own traffic to the pool; invalid
+	// when the kernel shall choose.
+	Src netip.Addr
+}
+
+func (o Sysctl) ID() Object        { return Sysctl{Name: o.Name} }
+func (o Device) ID() Object        { return o }
+func (o IPSet) ID() Object         { return o }
+func (o Rules) ID() Object         { return o }
+func (o Member) ID() Object        { return o }
+func (o VirtualServer) ID() Object { return VirtualServer{Frontend: o.Frontend} }
+func (o RealServer) ID() Object    { return RealServer{Frontend: o.Frontend, Addr: o.Addr} }
+func (o Address) ID() Object       { return o }
+func (o PoolRoute) ID() Object     { return PoolRoute{Prefix: o.Prefix} }
+
+func (o Sysctl) kind() kind        { return kindSysctl }
+func (o Device) kind() kind        { return kindDevice }
+func (o IPSet) kind() kind         { return kindSet }
+func (o Rules) kind() kind         { return kindRules }
+func (o Member) kind() kind        { return kindMember }
+func (o VirtualServer) kind() kind { return kindVirtualServer }
+func (o RealServer) kind() kind    { return kindRealServer }
+func (o Address) kind() kind       { return kindAddress }
+func (o PoolRoute) kind() kind     { return kindPoolRoute }
+
+func (o Sysctl) String() string { return fmt.Sprintf("sysctl %s=%s", o.Name, o.Value) }
+func (o Device) String() string { return "device " + o.Name }
+func (o IPSet) String() string  { return fmt.Sprintf("set %s %s (%s)", o.Set, o.Family, o.Set.Type()) }
+func (o Rules) String() string  { return "rules " + o.Family.String() }
+
+func (o Member) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "member %s ", o.Set)
+	if o.Addr.IsValid() {
+		b.WriteString(o.Addr.String())
+	}
+	if o.Proto != 0 {
+		fmt.Fprintf(&b, ",%s:%d", o.Proto, o.Port)
+	}
+	if !o.Net.IsValid() {
+		return b.String()
+	}
+	if o.Addr.IsValid() {
+		b.WriteByte(',')
+	}
+	if o.Net.IsSingleIP() {
+		b.WriteString(o.Net.Addr().String())
+	} else {
+		b.WriteString(o.Net.String())
+	}
+	return b.String()
+}
+
+func (o VirtualServer) String() string {
+	s := fmt.Sprintf("virtual server %s %s", o.Frontend, o.Scheduler)
+	if o.Affinity != 0 {
+		s += fmt.Sprintf(" persistent %d", o.Affinity)
+	}
+	return s
+}
+
+func (o RealServer) String() string {
+	s := fmt.Sprintf("real server %s of %s weight %d", o.Addr, o.Frontend, o.Weight)
+	if o.Upper != 0 || o.Lower != 0 {
+		s += fmt.Sprintf(" limits %d %d", o.Upper, o.Lower)
+	}
+	return s
+}
+
+func (o Address) String() string { return "address " + o.Addr.String() }
+
+func (o PoolRoute) String() string {
+	s := "local route " + o.Prefix.String()
+	if o.Src.IsValid() {
+		s += " src " + o.Src.String()
+	}
+	return s
+}
+
+func (o Sysctl) compare(x Object) int { return cmp.Compare(o.Name, x.(Sysctl).Name) }
+func (o Device) compare(x Object) int { return cmp.Compare(o.Name, x.(Device).Name) }
+func (o IPSet) compare(x Object) int {
+	y := x.(IPSet)
+	return cmp.Or(cmp.Compare(o.Family, y.Family), cmp.Compare(o.Set, y.Set))
+}
+func (o Rules) compare(x Object) int { return cmp.Compare(o.Family, x.(Rules).Family) }
+func (o Member) compare(x Object) int {
+	y := x.(Member)
+	return cmp.Or(cmp.Compare(o.Set, y.Set), o.Addr.Compare(y.Addr), cmp.Compare(o.Port, y.Port),
+		cmp.Compare(o.Proto, y.Proto), o.Net.Addr().Compare(y.Net.Addr()), cmp.Compare(o.Net.Bits(), y.Net.Bits()))
+}
+func (o VirtualServer) compare(x Object) int {
+	return o.Frontend.Compare(x.(VirtualServer).Frontend)
+}
+func (o RealServer) compare(x Object) int {
+	y := x.(RealServer)
+	return cmp.Or(o.Frontend.Compare(y.Frontend), o.Addr.Compare(y.Addr))
+}
+func (o Address) compare(x Object) int { return o.Addr.Compare(x.(Address).Addr) }
+func (o PoolRoute) compare(x Object) int {
+	y := x.(PoolRoute)
+	return cmp.Or(o.Prefix.Addr().Compare(y.Prefix.Addr()), cmp.Compare(o.Prefix.Bits(), y.Prefix.Bits()))
+}
+
+// Compare orders objects by kind and then by their own order; attributes do not
+// count.
+func Compare(a, b Object) int {
+	if c := cmp.Compare(a.kind(), b.kind()); c != 0 {
+		return c
+	}
+	return a.compare(b)
+}
