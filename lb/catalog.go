@@ -1,0 +1,159 @@
+package lb
+
+import (
+	"slices"
+)
+
+// Update is what a source says about its Services.
+type Update struct {
+	Source string
+	// Put are Services that are new or changed.
+	Put []Service
+	// Delete are Services that are gone.
+	Delete []ServiceID
+	// Synced says that Put is everything the source has, and that what it had
+	// before and is not there now is gone.
+	Synced bool
+}
+
+// Catalog holds the Services of all sources and knows which Service has a
+// Frontend that several claim: the oldest one, then the one whose ServiceID
+// sorts first. The zero Catalog is not usable; make one with NewCatalog.
+type Catalog struct {
+	services map[ServiceID]Service
+	claims   map[Frontend][]ServiceID
+	synced   map[string]bool
+}
+
+// NewCatalog makes a Catalog that waits for the given sources: until each of
+// them has synced once, nothing may be removed from the kernel.
+func NewCatalog(sources ...string) *Catalog {
+	c := &Catalog{
+		services: map[ServiceID]Service{},
+		claims:   map[Frontend][]ServiceID{},
+		synced:   map[string]bool{},
+	}
+	for _, s := range sources {
+		c.synced[s] = false
+	}
+	return c
+}
+
+// Synced tells whether all sources have said everything they have.
+func (c *Catalog) Synced() bool {
+	for _, ok := range c.synced {
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// Get gives a Service.
+func (c *Catalog) Get(id ServiceID) (Service, bool) {
+	s, ok := c.services[id]
+	return s, ok
+}
+
+// IDs gives all Services, sorted.
+func (c *Catalog) IDs() []ServiceID {
+	out := make([]ServiceID, 0, len(c.services))
+	for id := range c.services {
+		out = append(out, id)
+	}
+	slices.SortFunc(out, ServiceID.Compare)
+	return out
+}
+
+// Claimants gives the Services that claim f, the winner first.
+func (c *Catalog) Claimants(f Frontend) []ServiceID { return c.claims[f] }
+
+// Apply takes an update in. It adds to changed every Service that must be
+// planned again: those of the update, and those that win or lose a Frontend by
+// it; taken is brought up to date with the winners of contested Frontends.
+func (c *Catalog) Apply(u Update, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+	for _, id := range u.Delete {
+		c.remove(id, taken, changed)
+	}
+	if u.Synced {
+		kept := make(map[ServiceID]struct{}, len(u.Put))
+		for _, s := range u.Put {
+			kept[s.ID] = struct{}{}
+		}
+		for id := range c.services {
+			if _, ok := kept[id]; id.Source == u.Source && !ok {
+				c.remove(id, taken, changed)
+			}
+		}
+		c.synced[u.Source] = true
+	}
+	for _, s := range u.Put {
+		c.put(s, taken, changed)
+	}
+}
+
+func (c *Catalog) put(s Service, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+	if old, ok := c.services[s.ID]; ok {
+		if equal(old, s) {
+			return
+		}
+		c.remove(s.ID, taken, changed)
+	}
+	c.services[s.ID] = s
+	changed[s.ID] = struct{}{}
+	for _, f := range s.Frontends() {
+		if !slices.Contains(c.claims[f], s.ID) {
+			c.contest(f, append(c.claims[f], s.ID), taken, changed)
+		}
+	}
+}
+
+func (c *Catalog) remove(id ServiceID, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+	s, ok := c.services[id]
+	if !ok {
+		return
+	}
+	changed[id] = struct{}{}
+	for _, f := range s.Frontends() {
+		c.contest(f, slices.DeleteFunc(c.claims[f], func(x ServiceID) bool { return x == id }), taken, changed)
+	}
+	delete(c.services, id)
+}
+
+// contest settles who has f.
+func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+	slices.SortFunc(ids, func(a, b ServiceID) int {
+		if d := c.services[a].Created.Compare(c.services[b].Created); d != 0 {
+			return d
+		}
+		return a.Compare(b)
+	})
+	for _, id := range ids {
+		if len(ids) > 1 || taken[f] != (ServiceID{}) {
+			changed[id] = struct{}{}
+		}
+	}
+	switch len(ids) {
+	case 0:
+		delete(c.claims, f)
+		delete(taken, f)
+		return
+	case 1:
+		delete(taken, f)
+	default:
+		taken[f] = ids[0]
+	}
+	c.claims[f] = ids
+}
+
+// equal tells whether two Services are the same in everything that counts.
+func equal(a, b Service) bool {
+	return a.ID == b.ID && a.Created.Equal(b.Created) &&
+		slices.Equal(a.VIPs, b.VIPs) &&
+		slices.EqualFunc(a.Ports, b.Ports, func(x, y Port) bool {
+			return x.Key() == y.Key() && slices.Equal(x.Backends, y.Backends)
+		}) &&
+		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep &&
+		a.Restricted == b.Restricted && slices.Equal(a.SourceRanges, b.SourceRanges) &&
+		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback)
+}

@@ -1,0 +1,49 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Reason says why something of a Service could not be done. The set is closed,
+// and each reason is documented where operators look for it (docs of weir
+// status).
+type Reason string
+
+// The reasons.
+const (
+	// NoBackends: a frontend has no backend of its family; clients are refused.
+	NoBackends Reason = "no-backends"
+	// QuorumLost: the checks leave fewer backends than the quorum.
+	QuorumLost Reason = "quorum-lost"
+	// Conflict: another Service has the frontend.
+	Conflict Reason = "conflict"
+	// Stranger: the kernel has a virtual server there that weir did not make.
+	Stranger Reason = "stranger"
+	// Excluded: the VIP is in exclude_cidrs.
+	Excluded Reason = "excluded"
+	// HostAddress: the VIP is an address of the box itself, so its other ports
+	// stay open and it is not put on weir's device.
+	HostAddress Reason = "host-address"
+	// ClosedFamily: source ranges are given, but none of the VIP's family.
+	ClosedFamily Reason = "closed-family"
+	// Failed: the kernel would not take an object.
+	Failed Reason = "failed"
+)
+
+// Note is what could not be done for a Service, and why.
+type Note struct {
+	Service ServiceID
+	Reason  Reason
+	Text    string
+}
+
+func (n Note) String() string { return fmt.Sprintf("%s: %s: %s", n.Service, n.Reason, n.Text) }
+
+func sortNotes(notes []Note) []Note {
+	slices.SortFunc(notes, func(a, b Note) int {
+		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	})
+	return slices.Compact(notes)
+}

@@ -1,0 +1,269 @@
+package lb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Facts are what a box knows beside its Services. Plan reads them and never
+// writes them; a missing map is an empty one.
+type Facts struct {
+	// Health of the Services that have checks.
+	Health map[ServiceID]Health
+	// Taken gives the winner of every Frontend that several Services claim.
+	Taken map[Frontend]ServiceID
+	// Strangers are virtual servers that others have put into the kernel.
+	Strangers map[Frontend]bool
+	// HostAddrs are the box's own addresses and their interfaces.
+	HostAddrs map[netip.Addr]string
+	// Exclude are the ranges in which weir touches nothing.
+	Exclude []netip.Prefix
+	// Pools are prefixes that are made local by one route each, instead of VIP
+	// by VIP.
+	Pools []PoolRoute
+}
+
+// Health is what the checks say of one Service.
+type Health struct {
+	// Down are the backends that take no new connections: they fail their check,
+	// or have not been judged yet.
+	Down map[netip.AddrPort]bool
+	// Lost are the ports whose backends that are up are fewer than the quorum.
+	Lost map[PortKey]bool
+}
+
+// Plan maps one Service to the kernel objects it needs, sorted and each ID once,
+// and to Notes about what it can't have. It is pure: same input, same output.
+func Plan(svc Service, facts *Facts) ([]Object, []Note) {
+	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID]}
+	for _, vip := range svc.VIPs {
+		for _, port := range svc.Ports {
+			f := Frontend{vip.Addr, port.Port, port.Proto}
+			if p.mayServe(f) {
+				p.frontend(f, vip.Kind, port)
+			}
+		}
+	}
+	slices.SortFunc(p.objects, Compare)
+	p.objects = slices.CompactFunc(p.objects, func(a, b Object) bool { return a.ID() == b.ID() })
+	return p.objects, sortNotes(p.notes)
+}
+
+type planner struct {
+	svc     Service
+	facts   *Facts
+	health  Health
+	objects []Object
+	notes   []Note
+}
+
+func (p *planner) add(objects ...Object) { p.objects = append(p.objects, objects...) }
+
+func (p *planner) note(r Reason, format string, args ...any) {
+	p.notes = append(p.notes, Note{p.svc.ID, r, fmt.Sprintf(format, args...)})
+}
+
+// mayServe tells whether f is this Service's to take.
+func (p *planner) mayServe(f Frontend) bool {
+	if i := slices.IndexFunc(p.facts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }); i >= 0 {
+		p.note(Excluded, "%s is in %s of exclude_cidrs", f, p.facts.Exclude[i])
+		return false
+	}
+	if winner, ok := p.facts.Taken[f]; ok && winner != p.svc.ID {
+		p.note(Conflict, "%s belongs to %s", f, winner)
+		return false
+	}
+	if p.facts.Strangers[f] {
+		p.note(Stranger, "%s is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another VIP or port", f)
+		return false
+	}
+	return true
+}
+
+func (p *planner) frontend(f Frontend, kind VIPKind, port Port) {
+	p.add(
+		tuple(kind.frontendSet(), f),
+		tuple(SetIPVSPorts, f),
+		VirtualServer{Frontend: f, Scheduler: p.svc.Scheduler, Affinity: uint32(p.svc.Affinity.Seconds())},
+	)
+	p.address(f.Addr)
+	if kind == LoadBalancer && p.svc.Keep {
+		p.add(tuple(SetLoadBalancerLocal, f))
+	}
+	p.ranges(f)
+	p.backends(f, kind, port)
+}
+
+// address makes the VIP local and guards its other ports. An address that the
+// box has anyway is left as it is: to guard it would lock the operator out.
+func (p *planner) address(a netip.Addr) {
+	if dev, ok := p.facts.HostAddrs[a]; ok {
+		p.note(HostAddress, "%s is the box's own address on %s: only the service ports are taken", a, dev)
+		return
+	}
+	if i := slices.IndexFunc(p.facts.Pools, func(r PoolRoute) bool { return r.Prefix.Contains(a) }); i >= 0 {
+		pool := p.facts.Pools[i]
+		p.add(pool, Member{Set: SetIPVSNets, Net: pool.Prefix})
+		return
+	}
+	p.add(Address{a}, Member{Set: SetIPVSIPs, Addr: a})
+}
+
+// ranges restricts f to its source ranges. A range of all addresses restricts
+// nothing (and hash:net types can't hold it).
+func (p *planner) ranges(f Frontend) {
+	if !p.svc.Restricted {
+		return
+	}
+	var members []Object
+	for _, r := range p.svc.SourceRanges {
+		if r.Addr().Is4() != f.Addr.Is4() {
+			continue
+		}
+		if r.Bits() == 0 {
+			return
+		}
+		members = append(members, Member{SetSourceCIDR, f.Addr, f.Port, f.Proto, r.Masked()})
+	}
+	if len(members) == 0 {
+		p.note(ClosedFamily, "no source range is %s, so nobody may connect to %s", FamilyOf(f.Addr), f)
+	}
+	p.add(tuple(SetFirewall, f))
+	p.add(members...)
+}
+
+// backends adds the real servers of f.
+//
+// A backend that its check calls down keeps its place with weight 0, so that
+// connections which still work live on; schedulers pass over it. A UDP flow
+// would be stuck to it, so there it goes altogether.
+func (p *planner) backends(f Frontend, kind VIPKind, port Port) {
+	backends, ignoreHealth := p.choose(f, port)
+	n := 0
+	for _, be := range backends {
+		if be.Addr.Addr().Is4() != f.Addr.Is4() {
+			continue
+		}
+		n++
+		if p.health.Down[be.Addr] && !ignoreHealth {
+			if !f.Proto.Connections() {
+				continue
+			}
+			be.Weight = 0
+		}
+		p.add(RealServer{f, be.Addr, be.Weight, be.Upper, be.Lower})
+		if kind == ClusterIP || p.svc.Keep {
+			p.add(Member{SetLoopBack, be.Addr.Addr(), be.Addr.Port(), f.Proto, single(be.Addr.Addr())})
+		}
+	}
+	if n == 0 {
+		p.note(NoBackends, "%s has no %s backend: clients are refused", f, FamilyOf(f.Addr))
+	}
+}
+
+// choose gives the backends of a port, and whether their health counts, as
+// WhenDown says for a lost quorum.
+func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealth bool) {
+	if !p.health.Lost[port.Key()] {
+		return port.Backends, false
+	}
+	switch p.svc.WhenDown {
+	case KeepAll:
+		p.note(QuorumLost, "too few backends of %s are up: all of them are used", port.Key())
+		return port.Backends, true
+	case UseFallback:
+		p.note(QuorumLost, "too few backends of %s are up: the fallback answers", port.Key())
+		return p.withFallback(port), false
+	}
+	p.note(QuorumLost, "too few backends of %s are up: clients are refused", port.Key())
+	closed := slices.Clone(port.Backends)
+	for i := range closed {
+		closed[i].Weight = 0
+	}
+	return closed, false
+}
+
+// withFallback puts the fallback backends in, and keeps the others without new
+// connections, so that their old ones live on.
+func (p *planner) withFallback(port Port) []Backend {
+	out := make([]Backend, 0, len(port.Backends)+len(p.svc.Fallback))
+	for _, a := range p.svc.Fallback {
+		out = append(out, Backend{Addr: a, Weight: 1})
+	}
+	for _, be := range port.Backends {
+		if !slices.Contains(p.svc.Fallback, be.Addr) {
+			be.Weight = 0
+			out = append(out, be)
+		}
+	}
+	return out
+}
+
+// Base is what weir needs in the kernel before any Service: it belongs to the
+// zero Owner.
+type Base struct {
+	Device   string
+	Families []Family
+	Sysctls  []Sysctl
+}
+
+// Objects gives the objects of b, sorted.
+func (b Base) Objects() []Object {
+	out := []Object{Device{b.Device}}
+	for _, s := range b.Sysctls {
+		out = append(out, s)
+	}
+	for _, f := range b.Families {
+		out = append(out, Rules{f})
+		for _, s := range Sets() {
+			out = append(out, IPSet{s, f})
+		}
+		out = append(out, anchor(f)...)
+	}
+	slices.SortFunc(out, Compare)
+	return out
+}
+
+// anchor is a virtual server that no packet ever reaches. The kernel registers
+// conntrack for the whole family while a NAT virtual server on port 21 has a
+// destination (ip_vs_register_conntrack in net/netfilter/ipvs/ip_vs_ctl.c: FTP
+// needs it). That reference is independent of any firewall rule: when somebody
+// flushes iptables, and with it the last rule that needs conntrack, established
+// masqueraded connections keep their mapping and live on.
+//
+// The addresses can't be anybody's: 192.0.0.8 is the IPv4 dummy address (RFC
+// 7600), 100::/64 is for discarding (RFC 6666).
+func anchor(f Family) []Object {
+	a := netip.AddrFrom4([4]byte{192, 0, 0, 8})
+	if f == IPv6 {
+		a = netip.MustParseAddr("100::8")
+	}
+	front := Frontend{a, 21, TCP}
+	return []Object{
+		VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "rr"}},
+		RealServer{Frontend: front, Addr: netip.AddrPortFrom(a, 21)},
+	}
+}
+
+// Sysctls are the kernel parameters that weir needs, and why.
+func Sysctls(families []Family) []Sysctl {
+	out := []Sysctl{
+		// Masquerading finds the flows that ip_vs made only in conntrack.
+		{"net.ipv4.vs.conntrack", "1"},
+		// A packet of a connection whose backend is gone ends it at once, instead
+		// of being dropped until it times out.
+		{"net.ipv4.vs.expire_nodest_conn", "1"},
+		// A client with affinity leaves a backend that has weight 0.
+		{"net.ipv4.vs.expire_quiescent_template", "1"},
+	}
+	for _, f := range families {
+		// Replies of backends are forwarded to the clients.
+		if f == IPv4 {
+			out = append(out, Sysctl{"net.ipv4.ip_forward", "1"})
+		} else {
+			out = append(out, Sysctl{"net.ipv6.conf.all.forwarding", "1"})
+		}
+	}
+	return out
+}
