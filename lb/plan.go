@@ -235,15 +235,18 @@ func (b Base) Objects() []Object {
 // The addresses can't be anybody's: 192.0.0.8 is the IPv4 dummy address (RFC
 // 7600), 100::/64 is for discarding (RFC 6666).
 func anchor(f Family) []Object {
-	a := netip.AddrFrom4([4]byte{192, 0, 0, 8})
-	if f == IPv6 {
-		a = netip.MustParseAddr("100::8")
-	}
-	front := Frontend{a, 21, TCP}
+	front := anchorFrontend(f)
 	return []Object{
 		VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "rr"}},
-		RealServer{Frontend: front, Addr: netip.AddrPortFrom(a, 21)},
+		RealServer{Frontend: front, Addr: netip.AddrPortFrom(front.Addr, front.Port)},
 	}
+}
+
+func anchorFrontend(f Family) Frontend {
+	if f == IPv6 {
+		return Frontend{netip.MustParseAddr("100::8"), 21, TCP}
+	}
+	return Frontend{netip.AddrFrom4([4]byte{192, 0, 0, 8}), 21, TCP}
 }
 
 // Sysctls are the kernel parameters that weir needs, and why.

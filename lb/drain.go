@@ -1,0 +1,177 @@
+package lb
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// drains are the real servers that nobody wants any more and that still have
+// connections. Each frontend with such servers is an owner of its own in the
+// State (Owner.Drain): it wants those servers with weight 0, and what their
+// packets pass on the way. When their connections have ended or their time is
+// up, the owner lets go, and the ordinary Diff takes them away.
+//
+// Nothing of this is kept on disk: a process that starts finds unwanted servers
+// in the kernel and goes on draining them, with a new deadline.
+type drains struct {
+	servers map[Frontend]map[netip.AddrPort]time.Time // deadlines
+	times   map[ServiceID]time.Duration               // how long each Service drains
+	over    map[Object]struct{}                       // drained, and about to be deleted
+	next    time.Time                                 // when to look at them again
+}
+
+func newDrains() drains {
+	return drains{
+		servers: map[Frontend]map[netip.AddrPort]time.Time{},
+		times:   map[ServiceID]time.Duration{},
+		over:    map[Object]struct{}{},
+	}
+}
+
+// pollEvery is how often draining servers are looked at; with many of them less
+// often, so that looking stays cheap.
+func (d *drains) pollEvery() time.Duration {
+	return time.Second * time.Duration(1+len(d.servers)/500)
+}
+
+// drain starts to drain a real server, unless somebody wants it, it is not in
+// the kernel, or it has nothing to drain.
+func (r *Reconciler) drain(rs RealServer, deadline, now time.Time) {
+	id, f := rs.ID(), rs.Frontend
+	if _, wanted := r.want.Get(id); wanted {
+		delete(r.drains.over, id)
+		return
+	}
+	_, held := r.have[id]
+	_, over := r.drains.over[id]
+	if !held || over || !f.Proto.Connections() {
+		return
+	}
+	if !deadline.After(now) {
+		r.drains.over[id] = struct{}{}
+		return
+	}
+	if r.drains.servers[f] == nil {
+		r.drains.servers[f] = map[netip.AddrPort]time.Time{}
+	}
+	r.drains.servers[f][rs.Addr] = deadline
+	r.claimDrain(f)
+	if r.drains.next.IsZero() {
+		r.drains.next = now.Add(r.drains.pollEvery())
+	}
+}
+
+// drainUnwanted drains every real server in the kernel that nobody wants: what a
+// process finds when it starts, or what Services left behind.
+func (r *Reconciler) drainUnwanted(now time.Time) {
+	if !r.catalog.Synced() {
+		return
+	}
+	for _, o := range r.have {
+		if rs, ok := o.(RealServer); ok {
+			r.drain(rs, now.Add(r.opts.Drain), now)
+		}
+	}
+}
+
+// claimDrain makes the drain of f want what its servers need, or nothing.
+func (r *Reconciler) claimDrain(f Frontend) {
+	var objects []Object
+	for addr := range r.drains.servers[f] {
+		if o, ok := r.have[RealServer{Frontend: f, Addr: addr}]; ok {
+			rs := o.(RealServer)
+			rs.Weight = 0
+			objects = append(objects, rs)
+		}
+	}
+	if len(objects) == 0 {
+		delete(r.drains.servers, f)
+		r.want.Replace(Owner{Drain: f}, nil, r.touched)
+		return
+	}
+	for _, id := range r.path(f) {
+		if o, ok := r.have[id]; ok {
+			objects = append(objects, o)
+		}
+	}
+	r.want.Replace(Owner{Drain: f}, objects, r.touched)
+}
+
+// path gives the IDs of what packets of established connections to f may need.
+// Source ranges are not among them: no new connection can begin.
+func (r *Reconciler) path(f Frontend) []Object {
+	ids := []Object{
+		VirtualServer{Frontend: f},
+		tuple(SetLoadBalancer, f), tuple(SetLoadBalancerLocal, f), tuple(SetClusterIP, f), tuple(SetIPVSPorts, f),
+		Member{Set: SetIPVSIPs, Addr: f.Addr}, Address{f.Addr},
+	}
+	for _, pool := range r.facts.Pools {
+		if pool.Prefix.Contains(f.Addr) {
+			ids = append(ids, pool.ID(), Member{Set: SetIPVSNets, Net: pool.Prefix})
+		}
+	}
+	return ids
+}
+
+// pollDrains ends the drains that are over.
+func (r *Reconciler) pollDrains(ctx context.Context, now time.Time) error {
+	if len(r.drains.servers) == 0 {
+		r.drains.next = time.Time{}
+		return nil
+	}
+	if r.drains.next.After(now) {
+		return nil
+	}
+	r.drains.next = now.Add(r.drains.pollEvery())
+	frontends := make([]Frontend, 0, len(r.drains.servers))
+	for f := range r.drains.servers {
+		frontends = append(frontends, f)
+	}
+	obs, err := r.kernel.Observe(ctx, frontends...)
+	if err != nil {
+		return fmt.Errorf("look at draining backends: %w", err)
+	}
+	for _, f := range frontends {
+		for addr, deadline := range r.drains.servers[f] {
+			id := RealServer{Frontend: f, Addr: addr}.ID()
+			conns, known := obs.Conns[id]
+			wanted := false
+			if c, ok := r.want.objects[id]; ok {
+				wanted = !c.owner.draining()
+			}
+			if wanted || !known || conns.Active+conns.Inactive == 0 || !deadline.After(now) {
+				delete(r.drains.servers[f], addr)
+				if !wanted {
+					r.drains.over[id] = struct{}{}
+				}
+			}
+		}
+		r.claimDrain(f)
+	}
+	return nil
+}
+
+// Drain is a backend that gets no new connections while its old ones end.
+type Drain struct {
+	Frontend Frontend
+	Backend  netip.AddrPort
+	Deadline time.Time
+}
+
+// Drains gives the backends that are being drained, sorted.
+func (r *Reconciler) Drains() []Drain {
+	var out []Drain
+	for f, servers := range r.drains.servers {
+		for addr, deadline := range servers {
+			out = append(out, Drain{f, addr, deadline})
+		}
+	}
+	slices.SortFunc(out, func(a, b Drain) int {
+		return cmp.Or(a.Frontend.Compare(b.Frontend), a.Backend.Compare(b.Backend))
+	})
+	return out
+}

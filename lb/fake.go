@@ -1,0 +1,279 @@
+package lb
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Fake is a working kernel in memory: it keeps what is applied, refuses what a
+// real kernel refuses, and tells what would happen to a packet (Connect). The
+// zero Fake is an empty kernel, ready for use, and safe for concurrent use.
+type Fake struct {
+	// Fail, if set, is asked before each Op; its error is the Op's.
+	Fail func(Op) error
+	// After, if set, is called after each Op that was applied.
+	After func(Op)
+	// ClusterCIDRs and MasqueradeAll are what the static rules were made with.
+	ClusterCIDRs  []netip.Prefix
+	MasqueradeAll bool
+
+	mu    sync.Mutex
+	held  Snapshot
+	conns map[Object]Conns
+	hosts map[netip.Addr]string
+	calls int
+}
+
+var _ Kernel = (*Fake)(nil)
+
+// Observe implements Kernel.
+func (k *Fake) Observe(_ context.Context, only ...Frontend) (Observation, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	obs := Observation{Objects: Snapshot{}, Conns: map[Object]Conns{}, HostAddrs: k.hosts}
+	for id, o := range k.held {
+		f, server := frontendOf(o)
+		if _, member := o.(Member); len(only) > 0 && (member || !server || !slices.Contains(only, f)) {
+			continue
+		}
+		obs.Objects[id] = o
+		if rs, ok := o.(RealServer); ok {
+			obs.Conns[id] = k.conns[rs.ID()]
+		}
+	}
+	return obs, nil
+}
+
+// Apply implements Kernel.
+func (k *Fake) Apply(_ context.Context, ops []Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		if errs[i] = k.applyOne(op); errs[i] == nil && k.After != nil {
+			k.After(op)
+		}
+	}
+	return errs
+}
+
+// Watch implements Kernel. Nobody else changes a Fake unnoticed.
+func (k *Fake) Watch(ctx context.Context, _ func(Event)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (k *Fake) applyOne(op Op) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.calls++
+	if k.Fail != nil {
+		if err := k.Fail(op); err != nil {
+			return err
+		}
+	}
+	id := op.Object.ID()
+	if op.Verb == Delete {
+		k.remove(id)
+		return nil
+	}
+	if need := needs(op.Object); need != nil {
+		if _, ok := k.held[need]; !ok {
+			return fmt.Errorf("%s does not exist", need)
+		}
+	}
+	k.put(op.Object)
+	return nil
+}
+
+// needs is what a real kernel wants to have first. (The Device's name is not
+// part of an Address, so that one is the Reconciler's to get right.)
+func needs(o Object) Object {
+	switch o := o.(type) {
+	case Member:
+		return IPSet{o.Set, o.Family()}
+	case RealServer:
+		return VirtualServer{Frontend: o.Frontend}
+	}
+	return nil
+}
+
+func (k *Fake) put(o Object) {
+	if k.held == nil {
+		k.held = Snapshot{}
+	}
+	k.held[o.ID()] = o
+}
+
+// remove takes away an object with everything that goes with it in a real
+// kernel.
+func (k *Fake) remove(id Object) {
+	delete(k.held, id)
+	for other, o := range k.held {
+		gone := false
+		switch o := o.(type) {
+		case RealServer:
+			gone = id == VirtualServer{Frontend: o.Frontend}
+		case Member:
+			gone = id == IPSet{o.Set, o.Family()}
+		case Address, PoolRoute:
+			gone = id.kind() == kindDevice
+		}
+		if gone {
+			delete(k.held, other)
+		}
+	}
+}
+
+// Put makes objects appear as if somebody else had made them.
+func (k *Fake) Put(objects ...Object) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, o := range objects {
+		k.put(o)
+	}
+}
+
+// Remove takes objects away as if somebody else had.
+func (k *Fake) Remove(ids ...Object) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		k.remove(id)
+	}
+}
+
+// SetConns says how many connections a real server has.
+func (k *Fake) SetConns(rs RealServer, c Conns) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.conns == nil {
+		k.conns = map[Object]Conns{}
+	}
+	k.conns[rs.ID()] = c
+}
+
+// SetHostAddrs says which addresses the box's other interfaces have.
+func (k *Fake) SetHostAddrs(hosts map[netip.Addr]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hosts = hosts
+}
+
+// Held copies what the kernel holds.
+func (k *Fake) Held() Snapshot {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make(Snapshot, len(k.held))
+	for id, o := range k.held {
+		out[id] = o
+	}
+	return out
+}
+
+// Calls is how many Ops have been tried.
+func (k *Fake) Calls() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.calls
+}
+
+// Fate is what happens to a client's new connection.
+type Fate string
+
+// The fates.
+const (
+	Unrouted Fate = "unrouted" // the address is not on this box
+	Dropped  Fate = "dropped"  // no answer
+	Refused  Fate = "refused"  // an error at once
+	HostPort Fate = "host"     // a daemon of the box that listens on all addresses gets it
+	Served   Fate = "served"   // one of Backends gets it
+)
+
+// Outcome is what a client that connects to a frontend meets.
+type Outcome struct {
+	Fate     Fate
+	Backends []netip.AddrPort // sorted
+	// Masqueraded tells that the backend sees the box's address.
+	Masqueraded bool
+}
+
+// Connect tells what happens to a new connection, as the static rules and IPVS
+// of lb/linux treat it.
+func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.local(f.Addr) {
+		return Outcome{Fate: Unrouted}
+	}
+	if k.has(Rules{FamilyOf(f.Addr)}) {
+		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
+			return Outcome{Fate: Dropped}
+		}
+		if !k.has(tuple(SetIPVSPorts, f)) && k.guarded(f.Addr) {
+			return Outcome{Fate: Refused}
+		}
+	}
+	if !k.has(VirtualServer{Frontend: f}) {
+		return Outcome{Fate: HostPort}
+	}
+	out := Outcome{Fate: Refused}
+	for _, o := range k.held {
+		if rs, ok := o.(RealServer); ok && rs.Frontend == f && rs.Weight > 0 {
+			out.Backends = append(out.Backends, rs.Addr)
+		}
+	}
+	if len(out.Backends) > 0 {
+		out.Fate = Served
+		out.Masqueraded = k.masquerades(client, f)
+	}
+	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
+	return out
+}
+
+func (k *Fake) has(id Object) bool {
+	_, ok := k.held[id]
+	return ok
+}
+
+func (k *Fake) local(a netip.Addr) bool {
+	if _, host := k.hosts[a]; host || k.has(Address{a}) {
+		return true
+	}
+	for _, o := range k.held {
+		if pool, ok := o.(PoolRoute); ok && pool.Prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Fake) guarded(a netip.Addr) bool {
+	for _, o := range k.held {
+		if m, ok := o.(Member); ok && m.Set == SetIPVSNets && m.Net.Contains(a) {
+			return true
+		}
+	}
+	return k.has(Member{Set: SetIPVSIPs, Addr: a})
+}
+
+func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
+	for _, o := range k.held {
+		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR && tuple(SetSourceCIDR, f) == (Member{m.Set, m.Addr, m.Port, m.Proto, netip.Prefix{}}) && m.Net.Contains(client) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
+	if !k.has(Rules{FamilyOf(f.Addr)}) {
+		return false
+	}
+	if k.has(tuple(SetLoadBalancer, f)) && !k.has(tuple(SetLoadBalancerLocal, f)) {
+		return true
+	}
+	inside := slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
+	return k.has(tuple(SetClusterIP, f)) && (k.MasqueradeAll || len(k.ClusterCIDRs) > 0 && !inside)
+}
