@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// outputGrace is how long a finished command's output is still waited for when a process it left
+// behind keeps the pipe open.
+const outputGrace = 500 * time.Millisecond
+
+// answer carries out the one request of a connection.
+func answer(conn net.Conn) {
+	defer conn.Close()
+	f := &frames{conn: conn}
+	kind, payload, err := f.receive()
+	if err != nil || kind != frameRequest {
+		return
+	}
+	var req Request
+	if err := json.Unmarshal(payload, &req); err != nil {
+		f.sendJSON(frameResult, Result{Err: fmt.Sprintf("parse request: %v", err)})
+		return
+	}
+	f.sendJSON(frameResult, carryOut(f, req))
+}
+
+func carryOut(f *frames, req Request) Result {
+	switch req.Op {
+	case Run:
+		return run(f, req)
+	case Read:
+		return errorResult(read(f, req.Path))
+	case Write:
+		return errorResult(write(req))
+	}
+	return Result{Err: fmt.Sprintf("unknown request %q", req.Op)}
+}
+
+func errorResult(err error) Result {
+	if err != nil {
+		return Result{Err: err.Error()}
+	}
+	return Result{}
+}
+
+// run starts the command in a process group of its own, so that it can be killed with its children.
+func run(f *frames, req Request) Result {
+	if len(req.Args) == 0 {
+		return Result{Err: "run: no command given"}
+	}
+	cmd := exec.Command(req.Args[0], req.Args[1:]...)
+	cmd.Env = append(os.Environ(), req.Env...)
+	cmd.Dir = req.Dir
+	if len(req.Data) > 0 {
+		cmd.Stdin = bytes.NewReader(req.Data)
+	}
+	cmd.Stdout, cmd.Stderr = stream{f, frameStdout}, stream{f, frameStderr}
+	cmd.WaitDelay = outputGrace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if req.Apart {
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+			unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	}
+	if err := cmd.Start(); err != nil {
+		return Result{Err: err.Error()}
+	}
+	f.sendJSON(frameStarted, cmd.Process.Pid)
+	go obey(f, cmd.Process)
+	return result(cmd.Wait(), cmd.ProcessState)
+}
+
+// obey passes the client's signals on; it ends, and the whole process group with it, when the
+// connection does. After the command's own end that is a no-op for what has already gone.
+func obey(f *frames, p *os.Process) {
+	for {
+		kind, payload, err := f.receive()
+		if err != nil {
+			syscall.Kill(-p.Pid, syscall.SIGKILL)
+			return
+		}
+		if kind != frameSignal || len(payload) != 1 {
+			continue
+		}
+		sig := syscall.Signal(payload[0])
+		if sig == syscall.SIGKILL {
+			syscall.Kill(-p.Pid, sig)
+			continue
+		}
+		p.Signal(sig)
+	}
+}
+
+func result(err error, state *os.ProcessState) Result {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return Result{Code: 128 + int(status.Signal()), Signal: status.Signal().String()}
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return Result{Code: state.ExitCode(), Err: err.Error()}
+	}
+	return Result{Code: state.ExitCode()}
+}
+
+func read(f *frames, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(stream{f, frameStdout}, file)
+	return err
+}
+
+func write(req Request) error {
+	if err := os.MkdirAll(filepath.Dir(req.Path), 0o755); err != nil {
+		return err
+	}
+	mode := os.FileMode(req.Mode)
+	if err := os.WriteFile(req.Path, req.Data, mode); err != nil {
+		return err
+	}
+	return os.Chmod(req.Path, mode)
+}

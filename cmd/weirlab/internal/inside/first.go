@@ -1,0 +1,57 @@
+package inside
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"weir/cmd/weirlab/internal/agent"
+)
+
+// agentListener is the file descriptor at which the agent finds its listener.
+const agentListener = 3
+
+// Agent answers requests on the listener its parent opened.
+func Agent() error {
+	file := os.NewFile(agentListener, "listener")
+	l, err := net.FileListener(file)
+	file.Close()
+	if err != nil {
+		return fmt.Errorf("agent listener: %w", err)
+	}
+	return agent.Serve(l)
+}
+
+// runAgent starts the agent, says so, and buries every process that ends until the agent itself has.
+// It is apart from the agent because the first process must wait for everybody's children, and an
+// agent for each of its own.
+func runAgent(listener *os.File) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"weirlab", "agent"}, &syscall.ProcAttr{
+		Env:   os.Environ(),
+		Files: []uintptr{null.Fd(), 1, 2, listener.Fd()},
+	})
+	if err != nil {
+		return fmt.Errorf("start agent: %w", err)
+	}
+	listener.Close()
+	null.Close()
+	fmt.Println(Ready)
+	for {
+		var status syscall.WaitStatus
+		ended, err := syscall.Wait4(-1, &status, 0, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("wait for the agent: %w", err)
+		}
+		if ended == pid {
+			return fmt.Errorf("the agent ended: status %d", status)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+// Package inside is what runs as the first process of everything the lab starts: of the keeper, which
+// holds a whole lab, and of each machine in it.
+//
+// It furnishes the place (a root whose changes stay in memory, network cards with their names, kernel
+// modules, folders that survive a power cut), opens the listener that the agent answers on,
+// starts the agent as its only child and buries the dead. It never configures addresses or routes and
+// never runs what a test asked for: the first is the lab's, the second the agent's work.
+//
+// lab writes its Config; it imports only agent.
+package inside
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+)
+
+// Ready is the line by which the first process tells, on its console, that the agent answers.
+const Ready = "weirlab: ready"
+
+// Root tells where a machine's file system comes from.
+type Root string
+
+// The roots.
+const (
+	RootNamespace Root = "namespace" // this kernel's: every mount of the lab's machine is seen, read-only
+	RootHostfs    Root = "hostfs"    // the kernel has mounted the root, and it is user-mode Linux
+	RootShared    Root = "9p"        // started from an initial RAM file system: the root is shared by 9p
+)
+
+// RootTag is the mount tag of the 9p share that becomes the root with RootShared.
+const RootTag = "root"
+
+// Config is all that the first process of a machine is told. The zero value is of no use.
+type Config struct {
+	Name    string // host name
+	Root    Root
+	Scratch string // an empty folder; the memory that takes the root's changes is mounted there
+
+	Socket     string       // the agent's Unix socket, or, where the machine has a kernel of its own:
+	Management netip.Prefix // its address on the management network, on the card
+	MAC        string       // with this hardware address
+	Port       uint16
+
+	Cards   []Card
+	Forward bool // a router: pass on packets of both families
+	Keep    []Keep
+	Insert  []string // modules to insert before the root can be mounted, files in order
+	Modules string   // folder to be seen as /lib/modules
+	Preload []string // modules to load before the machine is handed over
+	Legacy  bool     // make iptables mean iptables-legacy
+}
+
+// Card names a network card by its hardware address.
+type Card struct {
+	Name string
+	MAC  string
+}
+
+// Keep is a folder that outlives the machine's power: Path inside it, Source outside (for RootShared
+// the tag of a 9p share).
+type Keep struct {
+	Path   string
+	Source string
+}
+
+// Load reads a Config that lab wrote.
+func Load(path string) (Config, error) {
+	var c Config
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, fmt.Errorf("parse %s: %w", path, err)
+	}
+	return c, nil
+}

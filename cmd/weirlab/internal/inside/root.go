@@ -1,0 +1,194 @@
+package inside
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The shares of a qemu box are read through 9p. cache=loose keeps what was read: nobody changes the
+// programs while a lab runs. A kept folder must reach the other side with every write instead.
+const (
+	shareOptions = "trans=virtio,version=9p2000.L,msize=512000"
+	rootOptions  = shareOptions + ",cache=loose"
+)
+
+// enterRoot changes to a root in which everything can be read and all that is written stays in
+// memory: an overlay over the file system of the machine that carries the lab.
+func enterRoot(c Config) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	lower := "/"
+	if err := os.MkdirAll(c.Scratch, 0o755); err != nil {
+		return err
+	}
+	if err := mount("tmpfs", c.Scratch, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	if c.Root == RootShared {
+		lower = filepath.Join(c.Scratch, "lower")
+		if err := mountShare(RootTag, lower, rootOptions, unix.MS_RDONLY); err != nil {
+			return err
+		}
+	}
+	root, err := overlay(c.Scratch, lower)
+	if err != nil {
+		return err
+	}
+	if err := fill(c, root); err != nil {
+		return err
+	}
+	return switchTo(root)
+}
+
+func overlay(scratch, lower string) (string, error) {
+	root := filepath.Join(scratch, "root")
+	upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
+	for _, dir := range []string{root, upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
+	return root, mount("overlay", root, "overlay", 0, options)
+}
+
+// fill mounts in the new root what an overlay of files does not bring.
+func fill(c Config, root string) error {
+	if c.Root == RootNamespace {
+		if err := bindOtherMounts(root, c.Scratch); err != nil {
+			return err
+		}
+		if err := bind("/dev", root+"/dev", unix.MS_REC); err != nil {
+			return err
+		}
+	}
+	if err := mountAPI(root); err != nil {
+		return err
+	}
+	if err := mount("tmpfs", root+"/run", "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(root+"/run/lock", 0o1777); err != nil {
+		return err
+	}
+	for _, k := range c.Keep {
+		if err := mountKept(c.Root, k, root+k.Path); err != nil {
+			return fmt.Errorf("kept folder %s: %w", k.Path, err)
+		}
+	}
+	if c.Modules == "" {
+		return nil
+	}
+	modules := root + "/usr/lib/modules"
+	if c.Root == RootShared {
+		return bind(filepath.Join(c.Scratch, "lower", c.Modules), modules, 0)
+	}
+	return bind(c.Modules, modules, 0)
+}
+
+// bindOtherMounts shows, read-only, what is mounted besides the root, as other disks and the folders
+// a container was given: an overlay sees only one file system.
+func bindOtherMounts(root, scratch string) error {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 || !wanted(fields[4], scratch) {
+			continue
+		}
+		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`).Replace(fields[4])
+		if err := bindAsIs(point, root+point); err != nil {
+			fmt.Printf("weirlab: %s is not visible: %v\n", point, err)
+		}
+	}
+	return nil
+}
+
+func wanted(point, scratch string) bool {
+	for _, api := range []string{"/proc", "/sys", "/dev", "/run", scratch} {
+		if point == api || strings.HasPrefix(point, api+"/") {
+			return false
+		}
+	}
+	return point != "/"
+}
+
+func bindAsIs(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return bind(from, to, 0)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if f, err := os.OpenFile(to, os.O_CREATE, 0o644); err == nil {
+		f.Close()
+	}
+	return unix.Mount(from, to, "", unix.MS_BIND, "")
+}
+
+func mountKept(root Root, k Keep, to string) error {
+	switch root {
+	case RootHostfs:
+		return mount("kept", to, "hostfs", 0, k.Source)
+	case RootShared:
+		return mountShare(k.Source, to, shareOptions, 0)
+	}
+	return bind(k.Source, to, 0)
+}
+
+func mountShare(tag, to, options string, flags uintptr) error {
+	return mount(tag, to, "9p", flags, options)
+}
+
+// switchTo makes root the root of the mount namespace: moved over the old one, as an initial RAM file
+// system does it, because the kernel's first root cannot be pivoted away.
+func switchTo(root string) error {
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move new root to /: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("chroot to new root: %w", err)
+	}
+	return os.Chdir("/")
+}
+
+// mountAPI mounts the kernel's own file systems under root. What is there already may stay.
+func mountAPI(root string) error {
+	root = strings.TrimSuffix(root, "/")
+	for _, fs := range []struct{ kind, path, options string }{
+		{"proc", "/proc", ""},
+		{"sysfs", "/sys", ""},
+		{"devtmpfs", "/dev", ""},
+		{"devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620,gid=5"},
+		{"tmpfs", "/dev/shm", "mode=1777"},
+	} {
+		if strings.HasPrefix(fs.path, "/dev") && isMountPoint(root+fs.path) {
+			continue
+		}
+		if err := mount(fs.kind, root+fs.path, fs.kind, 0, fs.options); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
+		if err := os.Symlink(target, root+"/dev/"+name); err != nil && !os.IsExist(err) && !isReadOnly(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// need is a program a lab uses and the Debian package it comes in.
+type need struct{ program, pkg string }
+
+var (
+	needsOfAll = []need{
+		{"ip", "iproute2"}, {"iptables", "iptables"}, {"ipset", "ipset"}, {"ipvsadm", "ipvsadm"},
+		{"conntrack", "conntrack"}, {"tcpdump", "tcpdump"}, {"curl", "curl"}, {"ps", "procps"},
+		{"depmod", "kmod"}, {"modprobe", "kmod"},
+	}
+	needsOfUML  = []need{{umlProgram, "user-mode-linux"}}
+	needsOfQemu = []need{{qemuProgram, "qemu-system-x86"}}
+)
+
+// Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
+// when it can.
+func Check(kernels ...Kernel) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab makes namespaces and network cards: it needs root")
+	}
+	missing := MissingPackages(kernels...)
+	if len(missing) > 0 {
+		return fmt.Errorf("packages are missing: apt-get install -y %s", strings.Join(missing, " "))
+	}
+	for _, device := range []string{"/dev/net/tun"} {
+		if _, err := os.Stat(device); err != nil {
+			return fmt.Errorf("this machine's kernel lacks what a lab needs: %w", err)
+		}
+	}
+	if slices.Contains(kernels, Qemu) && !haveQemuKernel() {
+		return errors.New("the kernel for qemu is not there: go run weir/cmd/weirlab install")
+	}
+	if slices.Contains(kernels, HostKernel) {
+		return checkHostKernel()
+	}
+	return nil
+}
+
+// MissingPackages lists the Debian packages to install for boxes on these kernels, sorted.
+func MissingPackages(kernels ...Kernel) []string {
+	needs := slices.Clone(needsOfAll)
+	if slices.Contains(kernels, UML) {
+		needs = append(needs, needsOfUML...)
+	}
+	if slices.Contains(kernels, Qemu) {
+		needs = append(needs, needsOfQemu...)
+	}
+	var missing []string
+	for _, n := range needs {
+		if findProgram(n.program) == "" {
+			missing = append(missing, n.pkg)
+		}
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing)
+}
+
+// findProgram looks in PATH and where an administrator's programs are, which PATH may lack.
+func findProgram(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+func checkHostKernel() error {
+	exec.Command(findProgram("modprobe"), "-q", "ip_vs").Run()
+	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
+		return errors.New("this machine's own kernel has no IPVS (no /proc/net/ip_vs): use lab.UML or lab.Qemu")
+	}
+	return nil
+}

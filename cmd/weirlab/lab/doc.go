@@ -1,0 +1,78 @@
+// Package lab puts a whole site on one machine: weir boxes, each with a kernel of its own, and
+// clients, backends and routers around them on private networks, IPv4 and IPv6. A test says what site
+// it wants, runs commands on any of its machines, pulls cables, cuts the power, and asks other
+// people's tools what a kernel holds.
+//
+//	func TestBalancesOverTwoBackends(t *testing.T) {
+//		site := lab.Start(t, lab.Site{
+//			Hosts: []lab.Host{
+//				{Name: "client", Nets: lab.Nets{"front": "10.1.0.2/24 fd01::2/64"},
+//					Routes: []string{"192.0.2.0/24 via 10.1.0.1", "2001:db8::/64 via fd01::1"}},
+//				{Name: "web1", Nets: lab.Nets{"back": "10.2.0.11/24"}, Routes: []string{"default via 10.2.0.1"}},
+//				{Name: "web2", Nets: lab.Nets{"back": "10.2.0.12/24"}, Routes: []string{"default via 10.2.0.1"}},
+//			},
+//			Boxes: []lab.Box{
+//				{Name: "box1", Forward: true, // Kernel: lab.UML is the default
+//					Nets: lab.Nets{"front": "10.1.0.1/24 fd01::1/64", "back": "10.2.0.1/24"}},
+//			},
+//		})
+//		client, box := site.Host("client"), site.Box("box1")
+//
+//		// A native Go server on a host, without a process: the listener's socket is the host's.
+//		for _, name := range []string{"web1", "web2"} {
+//			l, err := site.Host(name).Listen("tcp", ":80")
+//			...
+//			go http.Serve(l, handler)
+//		}
+//
+//		// The program under test, built once and visible inside under the same path.
+//		weir := lab.Build(t, "weir/cmd/weir")
+//		err := box.WriteFile(ctx, "/etc/weir/weir.toml", config, 0o644)
+//		daemon, err := box.Start(weir, "run", "--config", "/etc/weir/weir.toml")
+//		err = daemon.Expect(ctx, "ready") // in its output, both streams
+//
+//		out, err := client.Run(ctx, "curl", "-s", "http://192.0.2.10/") // out.Stdout, out.Stderr, out.Code
+//		t.Log(box.Must(t, "ipvsadm", "-Ln"))                             // fails the test when it fails
+//
+//		err = box.Unplug("back") // the cable of one card; and again:
+//		err = box.Plug("back")
+//		err = daemon.Signal(syscall.SIGHUP)
+//		code, err := daemon.Wait(ctx)
+//
+//		box.PowerCut()      // kill -9 of the kernel
+//		err = box.Boot(ctx) // comes back with its addresses, /etc/weir and /var/lib/weir
+//	}
+//
+// # What a machine is
+//
+// A card is called as the network it is in: `ip addr show dev front`. Every file of this machine is seen
+// inside under the same path, as it was when the lab started; what a machine writes stays in its own
+// memory and is gone with it, except what a box has in /etc/weir and /var/lib/weir. Those outlive
+// PowerCut and Boot, but what the kernel had not yet written back does not. /run starts empty.
+//
+// Commands are run by an agent that a box's own network has no part in: no firewall rule, no flush, no
+// unplugged cable cuts it off. PATH and HOME are set, the working folder is /root. A process started
+// by Run or Start ends, with its process group, when its context, its machine or the lab ends.
+//
+// On UML, iptables means iptables-legacy, since that kernel has no NAT in nf_tables. With Qemu it means
+// what Debian means, iptables-nft. The explicit names work on both, as far as the kernel does.
+// Everything iptables, ipset and IPVS may call for is loaded before the box is handed over.
+//
+// # One site for many tests
+//
+// A boot takes seconds, so let subtests share a site, or open one in TestMain:
+//
+//	site, err := lab.Open(ctx, ...) // and site.Close()
+//
+// and in each test site.Watch(t), which keeps logs and kernel state when that test fails.
+//
+// # What it never does
+//
+// It leaves nothing behind, however the test ends: all of it lives in the namespaces of one process, the
+// keeper, which the kernel ends with the test process. It never sends a packet out of those namespaces
+// and never lets a machine write to the one that carries it; two labs know nothing of each other. The
+// only folders outside are the cache (os.UserCacheDir()/weirlab) and what a failed test keeps in
+// artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS.
+//
+// The package knows nothing of weir: it imports no other part of the module but its own inside.
+package lab

@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// Lab is a site that runs.
+type Lab struct {
+	keeper   *keeper
+	machines []*Machine
+	ctx      context.Context // ends with the lab
+	cancel   context.CancelFunc
+	procs    sync.WaitGroup // the goroutines that copy processes' output
+}
+
+// Open puts a site on this machine and returns when all of its machines answer. Close it.
+func Open(ctx context.Context, site Site) (*Lab, error) {
+	plans, err := site.parse()
+	if err != nil {
+		return nil, fmt.Errorf("site: %w", err)
+	}
+	if err := Check(site.kernels()...); err != nil {
+		return nil, err
+	}
+	k, err := startKeeper()
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{keeper: k}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	if err := l.build(ctx, plans); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// build makes the networks and boots all machines side by side.
+func (l *Lab) build(ctx context.Context, plans []plan) error {
+	if err := l.keeper.makeNetworks(plans); err != nil {
+		return err
+	}
+	for _, p := range plans {
+		m := &Machine{plan: p, lab: l, unplugged: map[string]bool{}, logs: map[string]int{}}
+		if err := os.MkdirAll(m.logPath(""), 0o755); err != nil {
+			return err
+		}
+		l.machines = append(l.machines, m)
+	}
+	booted := make([]error, len(l.machines))
+	var all sync.WaitGroup
+	for i, m := range l.machines {
+		all.Go(func() { booted[i] = m.Boot(ctx) })
+	}
+	all.Wait()
+	return errors.Join(booted...)
+}
+
+// Host returns a host of the site. It panics when the site has none of that name.
+func (l *Lab) Host(name string) *Machine { return l.machine(name, "host") }
+
+// Box returns a box of the site. It panics when the site has none of that name.
+func (l *Lab) Box(name string) *Machine { return l.machine(name, "box") }
+
+func (l *Lab) machine(name, kind string) *Machine {
+	for _, m := range l.machines {
+		if m.name == name && (m.kernel == shared) == (kind == "host") {
+			return m
+		}
+	}
+	panic(fmt.Sprintf("lab: the site has no %s called %q", kind, name))
+}
+
+// Machines returns all hosts and boxes, in the order of their declaration.
+func (l *Lab) Machines() []*Machine { return append([]*Machine(nil), l.machines...) }
+
+// Close ends everything the lab runs. It may be called more than once.
+func (l *Lab) Close() error {
+	l.cancel()
+	l.keeper.stop()
+	l.procs.Wait()
+	for _, m := range l.machines {
+		m.mu.Lock()
+		m.switchOff()
+		m.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"weir/cmd/weirlab/internal/agent"
+	"weir/cmd/weirlab/internal/inside"
+)
+
+// bootTime is how long a machine may take to answer. The slowest, a kernel that is computed, needs
+// a tenth of it on a machine that does nothing else.
+const bootTime = 2 * time.Minute
+
+// kept are the folders of a box that outlive a power cut.
+var kept = []string{"/etc/weir", "/var/lib/weir"}
+
+// power is a machine from one boot to the end of its kernel, or of its first process.
+type power struct {
+	ctx    context.Context // ends with the power
+	off    context.CancelFunc
+	kernel *Proc    // the process that is the machine
+	netns  *os.File // nil with a kernel of its own
+	dial   dialer   // connects to the machine's agent
+}
+
+// on returns the power, or an error when the machine is off.
+func (m *Machine) on() (*power, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.power == nil || m.power.ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", m.name, ErrPowerLost)
+	}
+	return m.power, nil
+}
+
+// Boot switches a machine on whose power was cut, and returns when it answers. Its cards, addresses
+// and routes are as the site says, unplugged cables stay unplugged, kept folders are as they were left.
+func (m *Machine) Boot(ctx context.Context) error {
+	if _, err := m.on(); err == nil {
+		return fmt.Errorf("%s: boot: it is on", m.name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	on, err := m.switchOn(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: boot: %w", m.name, err)
+	}
+	m.mu.Lock()
+	m.switchOff()
+	m.power = on
+	m.mu.Unlock()
+	if err := m.connect(ctx); err != nil {
+		return fmt.Errorf("%s: connect: %w", m.name, err)
+	}
+	return nil
+}
+
+// switchOn starts the machine's first process and waits for its agent.
+func (m *Machine) switchOn(ctx context.Context) (*power, error) {
+	command, config, err := m.firstProcess()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.prepareFolders(config); err != nil {
+		return nil, err
+	}
+	log, err := createLog(m.newLog("console"))
+	if err != nil {
+		return nil, err
+	}
+	on := &power{}
+	on.ctx, on.off = context.WithCancel(m.lab.ctx)
+	conn, err := m.lab.keeper.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	call, err := agent.Begin(on.ctx, conn, command)
+	if err != nil {
+		return nil, err
+	}
+	on.kernel = follow(m.name+" console", call, log, &m.lab.procs)
+	m.lab.procs.Go(func() { <-on.kernel.Done(); on.off() })
+	if err := on.kernel.Expect(ctx, inside.Ready); err != nil {
+		on.kernel.Kill()
+		return nil, err
+	}
+	return on, m.reach(on)
+}
+
+// prepareFolders makes the machine's part of the work folder, and writes what its first process is
+// to know.
+func (m *Machine) prepareFolders(config inside.Config) error {
+	folders := []string{m.lab.keeper.path(m.name, "scratch")}
+	for i := range config.Keep {
+		folders = append(folders, m.lab.keeper.path(m.name, keptFolder(i)))
+	}
+	for _, folder := range folders {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.lab.keeper.path(m.name, "machine.json"), text, 0o644)
+}
+
+func keptFolder(i int) string { return fmt.Sprintf("kept%d", i) }
+
+// PowerCut takes the machine's power away, between two instructions: nothing is written back, no
+// process hears of it. A machine that is off is success.
+func (m *Machine) PowerCut() {
+	on, err := m.on()
+	if err != nil {
+		return
+	}
+	on.kernel.Kill()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.switchOff()
+}
+
+// switchOff forgets a power that is gone. The caller holds mu.
+func (m *Machine) switchOff() {
+	if m.power == nil {
+		return
+	}
+	m.power.off()
+	if m.power.netns != nil {
+		m.power.netns.Close()
+	}
+	m.power = nil
+}

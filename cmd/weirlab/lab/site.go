@@ -1,0 +1,169 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Site says what to put on the machine. Networks need no declaration: one exists as soon as a machine
+// has a card in it.
+type Site struct {
+	Hosts []Host
+	Boxes []Box
+}
+
+// Host is a client, a backend, a router: a machine that shares the kernel of the one that carries the
+// lab, in namespaces of its own.
+type Host struct {
+	Name    string
+	Nets    Nets
+	Routes  []string // as `ip route add` takes them: "default via 10.1.0.1"
+	Forward bool     // pass packets on, as a router does
+}
+
+// Box is a machine with a kernel of its own, for weir to run on.
+type Box struct {
+	Name    string
+	Nets    Nets
+	Routes  []string
+	Forward bool
+	Kernel  Kernel
+	Memory  int // MiB; 0 means 768
+}
+
+// Nets puts a machine on networks: under the name of each, the machine's addresses there with their
+// prefix lengths, separated by spaces ("10.1.0.2/24 fd01::2/64"), or "" for none. Inside the machine
+// the card is called as the network.
+type Nets map[string]string
+
+// Kernel is what a box runs on.
+type Kernel int
+
+// The kernels.
+const (
+	UML        Kernel = iota // user-mode Linux: boots in about two seconds, one CPU, iptables-legacy
+	Qemu                     // Debian's own kernel in qemu: two CPUs, nf_tables, computes slowly
+	HostKernel               // a namespace of this machine's kernel, where that has IPVS
+
+	shared Kernel = -1 // a Host
+)
+
+func (k Kernel) String() string {
+	switch k {
+	case UML:
+		return "user-mode Linux"
+	case Qemu:
+		return "qemu"
+	case HostKernel:
+		return "host kernel"
+	}
+	return "namespace"
+}
+
+// kernels lists what the site's boxes run on.
+func (s Site) kernels() []Kernel {
+	var kernels []Kernel
+	for _, b := range s.Boxes {
+		kernels = append(kernels, b.Kernel)
+	}
+	return kernels
+}
+
+// plan is a machine as the lab builds it: a Host or a Box, parsed.
+type plan struct {
+	name    string
+	index   int // from 1, unique in the lab
+	cards   []card
+	routes  []string
+	forward bool
+	kernel  Kernel
+	memory  int
+}
+
+// card is one network card of a machine.
+type card struct {
+	net   string
+	addrs []netip.Prefix
+	mac   string
+	port  string // its other end's name, on the switch
+}
+
+const defaultMemory = 768
+
+// parse checks the site and numbers its machines, in the order of their declaration.
+func (s Site) parse() ([]plan, error) {
+	var plans []plan
+	for _, h := range s.Hosts {
+		plans = append(plans, plan{name: h.Name, routes: h.Routes, forward: h.Forward, kernel: shared})
+	}
+	for _, b := range s.Boxes {
+		memory := b.Memory
+		if memory == 0 {
+			memory = defaultMemory
+		}
+		plans = append(plans, plan{
+			name: b.Name, routes: b.Routes, forward: b.Forward, kernel: b.Kernel, memory: memory,
+		})
+	}
+	seen := map[string]bool{}
+	for i := range plans {
+		p := &plans[i]
+		p.index = i + 1
+		if err := checkName(p.name, seen); err != nil {
+			return nil, err
+		}
+		nets := s.netsOf(i)
+		for j, net := range slices.Sorted(maps.Keys(nets)) {
+			c, err := newCard(p.index, j+1, net, nets[net])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			p.cards = append(p.cards, c)
+		}
+	}
+	return plans, nil
+}
+
+func (s Site) netsOf(i int) Nets {
+	if i < len(s.Hosts) {
+		return s.Hosts[i].Nets
+	}
+	return s.Boxes[i-len(s.Hosts)].Nets
+}
+
+func checkName(name string, seen map[string]bool) error {
+	if name == "" || strings.ContainsAny(name, "/. \t\n") {
+		return fmt.Errorf("machine name %q: want letters, digits and dashes", name)
+	}
+	if seen[name] {
+		return fmt.Errorf("two machines are called %s", name)
+	}
+	seen[name] = true
+	return nil
+}
+
+func newCard(machine, number int, net, addrs string) (card, error) {
+	if net == "" || len(net) > 15 || strings.ContainsAny(net, "/.: \t\n") {
+		return card{}, fmt.Errorf("network name %q: want 1 to 15 letters, digits and dashes", net)
+	}
+	if net == "lo" || net == managementSwitch {
+		return card{}, fmt.Errorf("network name %q: the lab uses it itself", net)
+	}
+	c := card{net: net, mac: hardwareAddress(machine, number), port: fmt.Sprintf("m%d.%d", machine, number)}
+	for _, text := range strings.Fields(addrs) {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return card{}, fmt.Errorf("network %s: %w", net, err)
+		}
+		c.addrs = append(c.addrs, prefix)
+	}
+	return c, nil
+}
+
+// hardwareAddress is locally administered; card 0 is the management card of a box.
+func hardwareAddress(machine, card int) string {
+	return fmt.Sprintf("02:77:00:%02x:%02x:%02x", machine>>8, machine&0xff, card)
+}

@@ -1,0 +1,108 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Start puts up a site for a test, and for its subtests; it is taken down when the test ends. When the
+// test failed, logs and kernel state of every machine are in a folder whose name is logged.
+//
+// Where a lab cannot run, the test is skipped and says why; with CI=true or WEIR_LAB=require in the
+// environment it fails instead.
+func Start(t testing.TB, site Site) *Lab {
+	t.Helper()
+	Require(t, site.kernels()...)
+	l, err := Open(t.Context(), site)
+	if err != nil {
+		t.Fatalf("lab: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("close lab: %v", err)
+		}
+	})
+	l.Watch(t)
+	return l
+}
+
+// Require skips or fails a test that cannot have the lab it needs, as Start does.
+func Require(t testing.TB, kernels ...Kernel) {
+	t.Helper()
+	err := Check(kernels...)
+	if err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" || os.Getenv("WEIR_LAB") == "require" {
+		t.Fatalf("NO LAB, and here it is required: %v", err)
+	}
+	t.Skipf("SKIPPED, NO LAB: %v", err)
+}
+
+// Watch dumps the lab when the test fails. For a test that uses a lab which others use too; Start
+// does it by itself.
+func (l *Lab) Watch(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		folder := artifacts(t.Name())
+		if err := l.Dump(folder); err != nil {
+			t.Logf("dump lab: %v", err)
+		}
+		t.Logf("logs and kernel state of every machine are in %s", folder)
+	})
+}
+
+// artifacts is the folder for what a failed test leaves behind.
+func artifacts(test string) string {
+	base := os.Getenv("WEIR_LAB_ARTIFACTS")
+	if base == "" {
+		base = filepath.Join(moduleRoot(), "artifacts")
+	}
+	plain := regexp.MustCompile(`[^A-Za-z0-9_.-]+`).ReplaceAllString(test, "_")
+	return filepath.Join(base, plain+"-"+time.Now().Format("20060102-150405"))
+}
+
+// moduleRoot is the folder of the module whose tests run.
+func moduleRoot() string {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	mod := strings.TrimSpace(string(out))
+	if err != nil || mod == "" || mod == os.DevNull {
+		return "."
+	}
+	return filepath.Dir(mod)
+}
+
+// Build is Binary for a test.
+func Build(t testing.TB, pkg string) string {
+	t.Helper()
+	binary, err := Binary(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// Must runs a command on the machine, fails the test when that fails, and returns what it printed to
+// standard output.
+func (m *Machine) Must(t testing.TB, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), mustTime)
+	defer cancel()
+	out, err := m.Run(ctx, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Stdout
+}
+
+// mustTime bounds a command that a test does not bound itself.
+const mustTime = time.Minute

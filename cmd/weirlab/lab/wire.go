@@ -1,0 +1,225 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The keeper's network namespace is the switch: a bridge for each network, and for each card of each
+// machine a port, which is one end of a veth pair or the tap of a machine with a kernel of its own. The
+// bridges, called as their networks, have no address: nothing but the machines takes part in them.
+
+// onSwitch calls do with a connection to the kernel about the switch.
+func (k *keeper) onSwitch(do func() error) error { return enter(k.network, do) }
+
+// makeNetworks makes a bridge for every network that a machine is on, and the taps.
+func (k *keeper) makeNetworks(plans []plan) error {
+	return k.onSwitch(func() error {
+		if err := putUp("lo"); err != nil {
+			return err
+		}
+		if err := addManagement(); err != nil {
+			return fmt.Errorf("management network: %w", err)
+		}
+		for _, p := range plans {
+			for _, c := range p.cards {
+				if err := addBridge(c.net); err != nil {
+					return fmt.Errorf("network %s: %w", c.net, err)
+				}
+			}
+			if err := addTaps(p); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func addManagement() error {
+	if err := addBridge(managementSwitch); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(managementSwitch)
+	if err != nil {
+		return err
+	}
+	return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{
+		IP: switchAddress.AsSlice(), Mask: net.CIDRMask(managementBits, 32),
+	}})
+}
+
+// addBridge makes a bridge that forwards at once. One that is there is success.
+func addBridge(name string) error {
+	noSnooping := false
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}, MulticastSnooping: &noSnooping}
+	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("add bridge %s: %w", name, err)
+	}
+	return putUp(name)
+}
+
+// addTaps makes the taps that a kernel of its own will open.
+func addTaps(p plan) error {
+	if p.kernel != UML && p.kernel != Qemu {
+		return nil
+	}
+	management := p.managementCard()
+	if err := addTap(management.port, managementSwitch); err != nil {
+		return err
+	}
+	for _, c := range p.cards {
+		if err := addTap(c.port, c.net); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addTap(name, bridge string) error {
+	tap := &netlink.Tuntap{
+		LinkAttrs: netlink.LinkAttrs{Name: name},
+		Mode:      netlink.TUNTAP_MODE_TAP,
+		Flags:     netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR,
+	}
+	if err := netlink.LinkAdd(tap); err != nil {
+		return fmt.Errorf("add tap %s: %w", name, err)
+	}
+	return enslave(name, bridge)
+}
+
+// enslave plugs a port into a network.
+func enslave(port, bridge string) error {
+	master, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMaster(link, master); err != nil {
+		return fmt.Errorf("plug %s into %s: %w", port, bridge, err)
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func putUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", name, err)
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// connect lays the machine's cables and gives its cards their addresses and it its routes.
+func (m *Machine) connect(ctx context.Context) error {
+	on, err := m.on()
+	if err != nil {
+		return err
+	}
+	if on.netns != nil {
+		if err := m.lab.keeper.onSwitch(func() error { return m.addVeths(int(on.netns.Fd())) }); err != nil {
+			return err
+		}
+	}
+	for _, c := range m.cards {
+		if m.isUnplugged(c.net) {
+			if err := m.Unplug(c.net); err != nil {
+				return err
+			}
+		}
+	}
+	var batch strings.Builder
+	for _, c := range m.cards {
+		fmt.Fprintf(&batch, "link set %s up\n", c.net)
+		for _, addr := range c.addrs {
+			at := "" // IPv6: at once, without asking around for duplicates
+			if addr.Addr().Is6() {
+				at = " nodad"
+			}
+			fmt.Fprintf(&batch, "addr add %s dev %s%s\n", addr, c.net, at)
+		}
+	}
+	for _, route := range m.routes {
+		fmt.Fprintf(&batch, "route add %s\n", route)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	_, err = m.Exec(ctx, Command{Args: []string{"ip", "-batch", "-"}, Stdin: batch.String()})
+	return err
+}
+
+// addVeths makes the cards of a machine without a kernel of its own. Those of an earlier boot go
+// first: the kernel is in no hurry to end a namespace.
+func (m *Machine) addVeths(namespace int) error {
+	for _, c := range m.cards {
+		if old, err := netlink.LinkByName(c.port); err == nil {
+			if err := netlink.LinkDel(old); err != nil {
+				return fmt.Errorf("remove old port %s: %w", c.port, err)
+			}
+		}
+		mac, err := net.ParseMAC(c.mac)
+		if err != nil {
+			return err
+		}
+		veth := &netlink.Veth{
+			LinkAttrs:        netlink.LinkAttrs{Name: c.port},
+			PeerName:         c.net,
+			PeerHardwareAddr: mac,
+			PeerNamespace:    netlink.NsFd(namespace),
+		}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return fmt.Errorf("add card %s: %w", c.net, err)
+		}
+		if err := enslave(c.port, c.net); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unplug pulls the cable out of the machine's card on a network, at the switch. It stays out, across
+// power cuts, until Plug. A host notices; a box cannot see its carrier go, as behind a dumb switch.
+func (m *Machine) Unplug(network string) error {
+	return m.setPlugged(network, false)
+}
+
+// Plug puts the cable back.
+func (m *Machine) Plug(network string) error {
+	return m.setPlugged(network, true)
+}
+
+func (m *Machine) setPlugged(network string, plugged bool) error {
+	for _, c := range m.cards {
+		if c.net != network {
+			continue
+		}
+		m.mu.Lock()
+		m.unplugged[network] = !plugged
+		m.mu.Unlock()
+		return m.lab.keeper.onSwitch(func() error {
+			link, err := netlink.LinkByName(c.port)
+			if err != nil {
+				return fmt.Errorf("%s: cable of %s: %w", m.name, network, err)
+			}
+			if plugged {
+				return netlink.LinkSetUp(link)
+			}
+			return netlink.LinkSetDown(link)
+		})
+	}
+	return fmt.Errorf("%s has no card on network %s", m.name, network)
+}
+
+func (m *Machine) isUnplugged(network string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.unplugged[network]
+}
