@@ -139,20 +139,31 @@ func (r *Reconciler) pollDrains(ctx context.Context, now time.Time) error {
 		for addr, deadline := range r.drains.servers[f] {
 			id := RealServer{Frontend: f, Addr: addr}.ID()
 			conns, known := obs.Conns[id]
-			wanted := false
-			if c, ok := r.want.objects[id]; ok {
-				wanted = !c.owner.draining()
-			}
-			if wanted || !known || conns.Active+conns.Inactive == 0 || !deadline.After(now) {
+			ended := !known || conns.Active+conns.Inactive == 0 || !deadline.After(now)
+			switch {
+			case r.wantedAlive(id):
 				delete(r.drains.servers[f], addr)
-				if !wanted {
-					r.drains.over[id] = struct{}{}
-				}
+			case ended && r.quiet(id):
+				delete(r.drains.servers[f], addr)
+				r.drains.over[id] = struct{}{}
 			}
 		}
 		r.claimDrain(f)
 	}
 	return nil
+}
+
+// wantedAlive tells whether somebody else than a drain wants the object.
+func (r *Reconciler) wantedAlive(id Object) bool {
+	c, ok := r.want.objects[id]
+	return ok && !c.owner.draining()
+}
+
+// quiet tells whether the kernel has taken the real server's weight away, so
+// that no connection can begin any more.
+func (r *Reconciler) quiet(id Object) bool {
+	rs, ok := r.have[id].(RealServer)
+	return !ok || rs.Weight == 0
 }
 
 // Drain is a backend that gets no new connections while its old ones end.

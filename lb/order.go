@@ -57,10 +57,10 @@ const (
 	stepAdmit      // members of SetIPVSPorts
 	stepAddress    // addresses and pool routes
 	stepShrink     // less weight
-	stepLateKeep   // a living frontend stops to masquerade
 	stepUnaddress  // and the way out
 	stepUnadmit    //
 	stepUnreal     //
+	stepLateKeep   // a living frontend stops to masquerade
 	stepUnvirtual  //
 	stepUnrecord   //
 	stepUnrestrict //

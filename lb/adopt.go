@@ -1,0 +1,102 @@
+package lb
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// observe reads the kernel into have, finds the strangers and gives the objects
+// that are not as weir left them.
+func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
+	obs, err := r.kernel.Observe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel: %w", err)
+	}
+	ours, strangers := r.sortOut(obs.Objects)
+	var drift []Object
+	if r.adopted {
+		for id, o := range r.have {
+			if got, ok := ours[id]; !ok || got != o {
+				drift = append(drift, o)
+			}
+		}
+		for id, o := range ours {
+			if _, ok := r.have[id]; !ok {
+				drift = append(drift, o)
+			}
+		}
+		slices.SortFunc(drift, Compare)
+	}
+	r.have, r.adopted, r.full = ours, true, true
+	r.meet(strangers, obs.HostAddrs)
+	return drift, nil
+}
+
+// meet takes in strangers' virtual servers and the box's own addresses, and
+// plans the Services again that they concern.
+func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]string) {
+	concerned := func(f Frontend) bool {
+		return strangers[f] != r.facts.Strangers[f] || hosts[f.Addr] != r.facts.HostAddrs[f.Addr]
+	}
+	if !maps.Equal(strangers, r.facts.Strangers) || !maps.Equal(hosts, r.facts.HostAddrs) {
+		for id, svc := range r.catalog.services {
+			if slices.ContainsFunc(svc.Frontends(), concerned) {
+				r.dirty[id] = struct{}{}
+			}
+		}
+	}
+	r.facts.Strangers, r.facts.HostAddrs = strangers, hosts
+}
+
+// sortOut parts what is weir's from what is not, as the package comment says
+// under Ownership.
+func (r *Reconciler) sortOut(objects Snapshot) (ours Snapshot, strangers map[Frontend]bool) {
+	ours, strangers = make(Snapshot, len(objects)), map[Frontend]bool{}
+	for id, o := range objects {
+		switch o := o.(type) {
+		case VirtualServer:
+			if !r.owns(o.Frontend, objects) {
+				strangers[o.Frontend] = true
+				continue
+			}
+		case RealServer:
+			if !r.owns(o.Frontend, objects) {
+				continue
+			}
+		case Address:
+			if _, recorded := objects[Member{Set: SetIPVSIPs, Addr: o.Addr}]; !recorded && !r.knows(id) {
+				continue
+			}
+		}
+		ours[id] = o
+	}
+	return ours, strangers
+}
+
+// knows tells whether this process has written the object or wants it.
+func (r *Reconciler) knows(id Object) bool {
+	if _, ok := r.have[id]; ok {
+		return true
+	}
+	_, ok := r.want.Get(id)
+	return ok
+}
+
+// owns tells whether the virtual server at f is weir's.
+func (r *Reconciler) owns(f Frontend, objects Snapshot) bool {
+	if slices.ContainsFunc(r.opts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }) {
+		return false
+	}
+	for _, s := range []Set{SetLoadBalancer, SetClusterIP} {
+		if _, ok := objects[tuple(s, f)]; ok {
+			return true
+		}
+	}
+	if _, ok := r.have[VirtualServer{Frontend: f}]; ok {
+		return true
+	}
+	return f == anchorFrontend(FamilyOf(f.Addr))
+}

@@ -1,0 +1,208 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// apply carries out ops step by step and keeps have true.
+func (r *Reconciler) apply(ctx context.Context, now time.Time, ops []Op, rep *Report) {
+	run := run{now: now, report: rep, broken: map[Frontend]bool{}, live: map[Frontend]int{}}
+	for len(ops) > 0 {
+		n := 1
+		for n < len(ops) && ops[n].step == ops[0].step {
+			n++
+		}
+		ready := make([]Op, 0, n)
+		for _, op := range ops[:n] {
+			if err := r.waits(op, &run); err != nil {
+				r.fail(op, err, &run)
+				continue
+			}
+			ready = append(ready, op)
+		}
+		if len(ready) > 0 {
+			r.applyStep(ctx, ready, &run)
+		}
+		ops = ops[n:]
+	}
+	for id := range r.failed {
+		if r.settled(id) {
+			delete(r.failed, id)
+		}
+	}
+}
+
+// run is one pass of apply.
+type run struct {
+	now    time.Time
+	report *Report
+	broken map[Frontend]bool // something of it failed in this run
+	live   map[Frontend]int  // real servers with a weight, for broken ones
+}
+
+func (r *Reconciler) applyStep(ctx context.Context, ops []Op, run *run) {
+	for i, err := range r.kernel.Apply(ctx, ops) {
+		op := ops[i]
+		if err != nil {
+			r.fail(op, err, run)
+			continue
+		}
+		run.report.Ops = append(run.report.Ops, op)
+		id := op.Object.ID()
+		if op.Verb == Delete {
+			delete(r.have, id)
+			delete(r.drains.over, id)
+		} else {
+			r.have[id] = op.Object
+		}
+	}
+}
+
+func (r *Reconciler) settled(id Object) bool {
+	want, wanted := r.want.Get(id)
+	have, held := r.have[id]
+	return wanted == held && want == have
+}
+
+// Failed Ops are tried again after retryMin, doubling up to retryMax.
+const (
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+func (r *Reconciler) fail(op Op, err error, run *run) {
+	id := op.Object.ID()
+	if f, ok := frontendOf(op.Object); ok {
+		run.broken[f] = true
+	}
+	f := r.failed[id]
+	f.op, f.err = op, err
+	f.next = run.now.Add(min(retryMin<<min(f.tries, 10), retryMax))
+	f.tries++
+	r.failed[id] = f
+	run.report.Errors = append(run.report.Errors, fmt.Errorf("%s: %w", op, err))
+}
+
+// errWaits is why an Op was not even tried.
+var errWaits = errors.New("waits for")
+
+// waits tells why op must not be applied now: something it stands on does not
+// hold, something still stands on it, or it would take the last working backend
+// of a frontend that has just failed to get a better one.
+func (r *Reconciler) waits(op Op, run *run) error {
+	if rs, ok := op.Object.(RealServer); ok && (op.Verb == Delete || op.step == stepShrink) {
+		if run.broken[rs.Frontend] && r.lastLive(rs, run) {
+			return fmt.Errorf("%w a backend to replace it", errWaits)
+		}
+	}
+	if op.Verb == Delete {
+		for _, id := range standsUnder(op.Object) {
+			o, held := r.have[id]
+			if _, stays := r.want.Get(id); held && !stays {
+				return fmt.Errorf("%w the end of %s", errWaits, o)
+			}
+		}
+		return nil
+	}
+	for _, id := range r.standsOn(op.Object) {
+		if _, held := r.have[id]; !held {
+			return fmt.Errorf("%w %s", errWaits, id)
+		}
+	}
+	return nil
+}
+
+// lastLive tells whether rs is the last real server of its frontend that takes
+// connections, and counts it out if not. Reading all of have is fine for
+// something that only follows a failure.
+func (r *Reconciler) lastLive(rs RealServer, run *run) bool {
+	old, _ := r.have[rs.ID()].(RealServer)
+	if old.Weight == 0 || (rs.Weight > 0 && rs != old) {
+		return false
+	}
+	if _, counted := run.live[rs.Frontend]; !counted {
+		run.live[rs.Frontend] = 0
+		for _, o := range r.have {
+			if x, ok := o.(RealServer); ok && x.Frontend == rs.Frontend && x.Weight > 0 {
+				run.live[rs.Frontend]++
+			}
+		}
+	}
+	if run.live[rs.Frontend] <= 1 {
+		return true
+	}
+	run.live[rs.Frontend]--
+	return false
+}
+
+// standsOn gives the IDs that must hold before o may be there.
+func (r *Reconciler) standsOn(o Object) []Object {
+	switch o := o.(type) {
+	case Rules:
+		var sets []Object
+		for _, s := range Sets() {
+			sets = append(sets, IPSet{s, o.Family})
+		}
+		return sets
+	case Member:
+		if o.Set != SetIPVSPorts {
+			return []Object{IPSet{o.Set, o.Family()}}
+		}
+		f, _ := o.frontend()
+		return r.wanted(VirtualServer{Frontend: f}, Rules{FamilyOf(f.Addr)}, tuple(SetFirewall, f), IPSet{o.Set, o.Family()})
+	case VirtualServer:
+		return r.wanted(tuple(SetLoadBalancer, o.Frontend), tuple(SetClusterIP, o.Frontend))
+	case RealServer:
+		return []Object{VirtualServer{Frontend: o.Frontend}}
+	case Address:
+		return r.wanted(Device{r.opts.Base.Device}, Rules{FamilyOf(o.Addr)}, Member{Set: SetIPVSIPs, Addr: o.Addr})
+	case PoolRoute:
+		return r.wanted(Device{r.opts.Base.Device}, Rules{FamilyOf(o.Prefix.Addr())}, Member{Set: SetIPVSNets, Net: o.Prefix})
+	}
+	return nil
+}
+
+// wanted gives those of ids that are wanted.
+func (r *Reconciler) wanted(ids ...Object) []Object {
+	return slices.DeleteFunc(ids, func(id Object) bool {
+		_, ok := r.want.Get(id)
+		return !ok
+	})
+}
+
+// standsUnder gives the IDs that must be gone before o may go: the record of
+// what is weir's outlives what it records.
+func standsUnder(o Object) []Object {
+	switch o := o.(type) {
+	case Member:
+		if f, ok := o.frontend(); ok && (o.Set == SetLoadBalancer || o.Set == SetClusterIP) {
+			return []Object{VirtualServer{Frontend: f}}
+		}
+		if o.Set == SetIPVSIPs {
+			return []Object{Address{o.Addr}}
+		}
+		if o.Set == SetIPVSNets {
+			return []Object{PoolRoute{Prefix: o.Net}}
+		}
+	case IPSet:
+		return []Object{Rules{o.Family}}
+	}
+	return nil
+}
+
+// frontendOf gives the frontend that an object serves, if it serves just one.
+func frontendOf(o Object) (Frontend, bool) {
+	switch o := o.(type) {
+	case VirtualServer:
+		return o.Frontend, true
+	case RealServer:
+		return o.Frontend, true
+	case Member:
+		return o.frontend()
+	}
+	return Frontend{}, false
+}

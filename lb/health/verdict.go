@@ -1,0 +1,61 @@
+package health
+
+import "time"
+
+// verdict is what is believed of a backend.
+type verdict uint8
+
+const (
+	unknown verdict = iota
+	up
+	down
+)
+
+func (v verdict) String() string {
+	return [...]string{"unknown", "up", "down"}[v]
+}
+
+// belief is a verdict, and how near it is to being overturned.
+type belief struct {
+	verdict verdict
+	since   time.Time
+	streak  int // checks in a row that said otherwise
+}
+
+// after gives what to believe after one more check.
+func (b belief) after(says verdict, c *Check, now time.Time) belief {
+	need := c.Fall
+	if says == up {
+		need = c.Rise
+	}
+	if says == b.verdict {
+		b.streak = 0
+		return b
+	}
+	if b.streak++; b.verdict == unknown || b.streak >= need {
+		return belief{verdict: says, since: now}
+	}
+	return b
+}
+
+// tally is what decides about a port: how many of its backends that take traffic
+// there are, are up, and have no verdict yet.
+type tally struct {
+	all, up, unknown int
+}
+
+// lost tells whether the port is lost, given whether it was.
+//
+// A port with fewer backends than its quorum asks for all of them, so that it is
+// not lost for ever; one that has none is lost. A backend without a verdict
+// can't make it lost: it may be up.
+func (t tally) lost(was bool, quorum, hysteresis int) bool {
+	back := quorum + hysteresis
+	if t.all > 0 {
+		quorum, back = min(quorum, t.all), min(back, t.all)
+	}
+	if was {
+		return t.up < back
+	}
+	return t.unknown == 0 && t.up < quorum
+}

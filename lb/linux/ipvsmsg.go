@@ -1,0 +1,307 @@
+package linux
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+
+	"github.com/moby/ipvs"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// From include/uapi/linux/ip_vs.h; moby/ipvs keeps its own to itself.
+const (
+	ipvsNewService = 1
+	ipvsSetService = 2
+	ipvsDelService = 3
+	ipvsGetService = 4
+	ipvsNewDest    = 5
+	ipvsSetDest    = 6
+	ipvsDelDest    = 7
+	ipvsGetDest    = 8
+	ipvsSetConfig  = 12
+	ipvsGetConfig  = 13
+
+	ipvsAttrService    = 1
+	ipvsAttrDest       = 2
+	ipvsAttrTimeoutTCP = 4
+	ipvsAttrTimeoutFin = 5
+	ipvsAttrTimeoutUDP = 6
+
+	svcFamily    = 1
+	svcProtocol  = 2
+	svcAddr      = 3
+	svcPort      = 4
+	svcFWMark    = 5
+	svcScheduler = 6
+	svcFlags     = 7
+	svcTimeout   = 8
+	svcNetmask   = 9
+	svcStats64   = 12
+
+	destAddr     = 1
+	destPort     = 2
+	destForward  = 3
+	destWeight   = 4
+	destUpper    = 5
+	destLower    = 6
+	destActive   = 7
+	destInactive = 8
+	destFamily   = 11
+	destStats64  = 12
+
+	flagPersistent = 0x1
+	flagHashed     = 0x2 // the kernel's own mark for a service in its table
+)
+
+// ipvsMessages encodes what is asked of IPVS. family is its number in generic
+// netlink.
+type ipvsMessages struct{ family uint16 }
+
+func (f ipvsMessages) begin(e *encoder, cmd byte, flags uint16) {
+	e.message(f.family, flags)
+	e.raw(cmd, 1, 0, 0)
+}
+
+// service puts a command about a virtual server with all its attributes.
+func (f ipvsMessages) service(e *encoder, cmd byte, vs lb.VirtualServer) {
+	f.begin(e, cmd, 0)
+	at := e.nest(ipvsAttrService)
+	tuple(e, vs.Frontend)
+	flags := uint32(vs.Scheduler.Flags)
+	if vs.Affinity > 0 {
+		flags |= flagPersistent
+	}
+	e.str(svcScheduler, vs.Scheduler.Name)
+	e.u32s(svcFlags, flags, math.MaxUint32) // struct ip_vs_flags: value and mask
+	e.u32(svcTimeout, vs.Affinity)
+	e.u32(svcNetmask, singleClient(vs.Frontend.Addr))
+	e.end(at)
+}
+
+// named puts a command about a virtual server that is only named.
+func (f ipvsMessages) named(e *encoder, cmd byte, flags uint16, fe lb.Frontend) {
+	f.begin(e, cmd, flags)
+	at := e.nest(ipvsAttrService)
+	tuple(e, fe)
+	e.end(at)
+}
+
+// dest puts a command about a real server. Its family is its virtual server's,
+// which is what the kernel takes when there is no such attribute.
+func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
+	f.named(e, cmd, 0, rs.Frontend)
+	at := e.nest(ipvsAttrDest)
+	e.addr(destAddr, rs.Addr.Addr())
+	e.be16(destPort, rs.Addr.Port())
+	if cmd != ipvsDelDest {
+		e.u32(destForward, ipvs.ConnectionFlagMasq)
+		e.u32(destWeight, rs.Weight)
+		e.u32(destUpper, rs.Upper)
+		e.u32(destLower, rs.Lower)
+	}
+	e.end(at)
+}
+
+// dump asks for all virtual servers.
+func (f ipvsMessages) dump(e *encoder) { f.begin(e, ipvsGetService, unix.NLM_F_DUMP) }
+
+func tuple(e *encoder, fe lb.Frontend) {
+	e.u16(svcFamily, addressFamily(fe.Addr))
+	e.u16(svcProtocol, uint16(fe.Proto))
+	e.addr(svcAddr, fe.Addr)
+	e.be16(svcPort, fe.Port)
+}
+
+func addressFamily(a netip.Addr) uint16 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// singleClient is the persistence mask of one client: a mask for IPv4, a length
+// for IPv6.
+func singleClient(a netip.Addr) uint32 {
+	if a.Is4() {
+		return math.MaxUint32
+	}
+	return 128
+}
+
+// server is a virtual server as the kernel gives it.
+type server struct {
+	lb.VirtualServer
+	stats Stats
+}
+
+// parseService reads the answer to ipvsGetService. Services by firewall mark
+// have no Frontend and are none of weir's: ok is false, as for what is
+// malformed.
+func parseService(body []byte, withStats bool) (s server, ok bool) {
+	if len(body) < unix.GENL_HDRLEN {
+		return s, false
+	}
+	var family uint16
+	var addr []byte
+	var flags, netmask uint32
+	for typ, v := range attributes(attribute(body[unix.GENL_HDRLEN:], ipvsAttrService)) {
+		switch typ {
+		case svcFamily:
+			family = getU16(v)
+		case svcProtocol:
+			s.Frontend.Proto = lb.Protocol(getU16(v))
+		case svcAddr:
+			addr = v
+		case svcPort:
+			s.Frontend.Port = getBE16(v)
+		case svcScheduler:
+			s.Scheduler.Name = schedulerName(v)
+		case svcFlags:
+			flags = getU32(v)
+		case svcTimeout:
+			s.Affinity = getU32(v)
+		case svcNetmask:
+			netmask = getU32(v)
+		case svcStats64:
+			if withStats {
+				s.stats = parseStats(v)
+			}
+		}
+	}
+	s.Frontend.Addr = getAddr(family, addr)
+	if !s.Frontend.Addr.IsValid() {
+		return s, false
+	}
+	// Flags that weir never sets stay visible, so that its own virtual server
+	// with a stranger's edit differs from what is wanted. The same is the aim of
+	// leaving out an affinity that groups whole networks.
+	s.Scheduler.Flags = lb.SchedulerFlag(flags &^ (flagPersistent | flagHashed))
+	if flags&flagPersistent == 0 || netmask != singleClient(s.Frontend.Addr) {
+		s.Affinity = 0
+	}
+	return s, true
+}
+
+// schedulerName gives the one copy of a known name: there are thousands of
+// services and a dozen names.
+func schedulerName(v []byte) string {
+	for name := range lb.Schedulers {
+		if len(v) == len(name)+1 && string(v[:len(name)]) == name {
+			return name
+		}
+	}
+	return getString(v)
+}
+
+// dest is a real server as the kernel gives it.
+type dest struct {
+	lb.RealServer
+	conns lb.Conns
+	stats Stats
+}
+
+// parseDest reads the answer to ipvsGetDest for a frontend.
+func parseDest(body []byte, fe lb.Frontend, withStats bool) (d dest, ok bool) {
+	if len(body) < unix.GENL_HDRLEN {
+		return d, false
+	}
+	d.Frontend = fe
+	family := addressFamily(fe.Addr)
+	var addr []byte
+	var port uint16
+	var forward uint32
+	for typ, v := range attributes(attribute(body[unix.GENL_HDRLEN:], ipvsAttrDest)) {
+		switch typ {
+		case destFamily:
+			family = getU16(v)
+		case destAddr:
+			addr = v
+		case destPort:
+			port = getBE16(v)
+		case destForward:
+			forward = getU32(v)
+		case destWeight:
+			d.Weight = getU32(v)
+		case destUpper:
+			d.Upper = getU32(v)
+		case destLower:
+			d.Lower = getU32(v)
+		case destActive:
+			d.conns.Active = getU32(v)
+		case destInactive:
+			d.conns.Inactive = getU32(v)
+		case destStats64:
+			if withStats {
+				d.stats = parseStats(v)
+			}
+		}
+	}
+	a := getAddr(family, addr)
+	d.Addr = netip.AddrPortFrom(a, port)
+	if forward&ipvs.ConnectionFlagFwdMask != ipvs.ConnectionFlagMasq {
+		d.RealServer = notMasquerading(d.RealServer)
+	}
+	return d, a.IsValid()
+}
+
+// notMasquerading marks a real server that a stranger put into another mode
+// (direct routing, tunnel). lb has no word for that; limits that nobody asks for
+// make it differ from any wanted one, so that it is put right.
+func notMasquerading(rs lb.RealServer) lb.RealServer {
+	rs.Upper, rs.Lower = math.MaxUint32, math.MaxUint32
+	return rs
+}
+
+// Stats is the traffic of a virtual server or a real server since it was made.
+type Stats struct {
+	Conns, PacketsIn, PacketsOut, BytesIn, BytesOut uint64
+}
+
+// parseStats reads IPVS_SVC_ATTR_STATS64: five counters, numbered from 1, then
+// rates.
+func parseStats(b []byte) (s Stats) {
+	counters := [...]*uint64{nil, &s.Conns, &s.PacketsIn, &s.PacketsOut, &s.BytesIn, &s.BytesOut}
+	for typ, v := range attributes(b) {
+		if typ > 0 && int(typ) < len(counters) {
+			*counters[typ] = getU64(v)
+		}
+	}
+	return s
+}
+
+// Timeouts are how long IPVS keeps idle connections, in seconds. For setting
+// them, zero leaves one as it is.
+type Timeouts struct {
+	TCP, TCPFin, UDP uint32
+}
+
+func (t Timeouts) String() string {
+	return fmt.Sprintf("tcp %ds, tcpfin %ds, udp %ds", t.TCP, t.TCPFin, t.UDP)
+}
+
+func (f ipvsMessages) setTimeouts(e *encoder, t Timeouts) {
+	f.begin(e, ipvsSetConfig, 0)
+	e.u32(ipvsAttrTimeoutTCP, t.TCP)
+	e.u32(ipvsAttrTimeoutFin, t.TCPFin)
+	e.u32(ipvsAttrTimeoutUDP, t.UDP)
+}
+
+func parseTimeouts(body []byte) (t Timeouts) {
+	if len(body) < unix.GENL_HDRLEN {
+		return t
+	}
+	for typ, v := range attributes(body[unix.GENL_HDRLEN:]) {
+		switch typ {
+		case ipvsAttrTimeoutTCP:
+			t.TCP = getU32(v)
+		case ipvsAttrTimeoutFin:
+			t.TCPFin = getU32(v)
+		case ipvsAttrTimeoutUDP:
+			t.UDP = getU32(v)
+		}
+	}
+	return t
+}

@@ -1,0 +1,237 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// A batch ends with so many messages or bytes, whichever comes first. More
+	// of them gain nothing: the kernel's own work is then all that is left.
+	batchMessages = 128
+	batchBytes    = 32 << 10
+
+	// The kernel works within sendmsg: what has not come by then never comes.
+	replyTimeout = 5 * time.Second
+	attempts     = 3
+
+	// Room for the errors of a whole batch, and for events while nobody reads.
+	receiveBuffer = 8 << 20
+)
+
+// refusal is the kernel's NLMSG_ERROR for one message.
+type refusal struct {
+	errno syscall.Errno
+	// echo is the request as the kernel gives it back. It is nearly always cut
+	// off after the header (NETLINK_CAP_ACK); ipset tells the failing member in it.
+	echo []byte
+}
+
+func (r *refusal) Error() string { return errnoText(r.errno) }
+func (r *refusal) Unwrap() error { return r.errno }
+
+// errNoReply is what stays of a request when the kernel has not answered it
+// after all attempts.
+var errNoReply = errors.New("no reply from the kernel")
+
+// wire is a netlink socket: datagrams out, datagrams in. One real and, for the
+// tests of what conn does about lost replies, one played.
+type wire interface {
+	send(b []byte) error
+	receive(b []byte, deadline time.Time) (int, error)
+	close() error
+}
+
+// conn sends requests over a wire, many at once, and matches the replies. It is
+// for one goroutine at a time.
+//
+// Requests may be carried out twice: when a reply is lost, the batch is sent
+// again over a new socket. All of weir's requests are idempotent, as present on
+// add and absent on delete are success.
+type conn struct {
+	open  func() (wire, error)
+	wire  wire
+	seq   uint32
+	in    []byte
+	out   encoder
+	count *Traffic
+}
+
+func newConn(protocol int, count *Traffic) *conn {
+	return &conn{open: func() (wire, error) { return dial(protocol) }, count: count, in: make([]byte, 64<<10)}
+}
+
+func (c *conn) close() {
+	if c.wire != nil {
+		c.wire.close()
+		c.wire = nil
+	}
+}
+
+// exchange sends n requests, of which put encodes the i-th as exactly one
+// message, and gives each one's error. Only the last of a batch asks for an
+// acknowledgement: the kernel reports errors without being asked.
+func (c *conn) exchange(ctx context.Context, n int, put func(e *encoder, i int)) []error {
+	errs := make([]error, n)
+	for done := 0; done < n; {
+		if err := ctx.Err(); err != nil {
+			fill(errs[done:], err)
+			return errs
+		}
+		c.out.reset(c.seq)
+		for i := done; i < n && c.out.count < batchMessages && len(c.out.b) < batchBytes; i++ {
+			put(&c.out, i)
+		}
+		c.out.finish()
+		c.out.flag(unix.NLM_F_ACK)
+		size := c.out.count
+		c.deliver(errs[done : done+size])
+		done += size
+	}
+	return errs
+}
+
+// deliver sends the batch in c.out and fills in one error per message.
+func (c *conn) deliver(errs []error) {
+	first := c.seq
+	c.seq += uint32(len(errs))
+	last := c.seq - 1
+	err := c.try(func() error {
+		clear(errs)
+		return c.roundTrip(len(errs), func(m message) (bool, error) {
+			at := m.seq - first
+			if m.typ != unix.NLMSG_ERROR || at >= uint32(len(errs)) {
+				return false, nil
+			}
+			errs[at] = parseError(m.body)
+			if errs[at] != nil {
+				c.count.Errors.Add(1)
+			}
+			return m.seq == last, nil
+		})
+	})
+	if err != nil {
+		fill(errs, err)
+	}
+}
+
+// query sends one request and calls each for what comes back: all messages of a
+// dump (flags has NLM_F_DUMP), or the one answer. When a reply is lost it starts
+// over, after calling again, so that the caller forgets what it has; each may be
+// called again then.
+func (c *conn) query(ctx context.Context, put func(e *encoder), again func(), each func(message)) error {
+	return c.try(func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		again()
+		c.out.reset(c.seq)
+		put(&c.out)
+		c.out.finish()
+		c.out.flag(unix.NLM_F_ACK)
+		seq := c.seq
+		c.seq++
+		interrupted := false
+		return c.roundTrip(1, func(m message) (bool, error) {
+			if m.seq != seq {
+				return false, nil
+			}
+			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
+			switch m.typ {
+			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+				err := parseError(m.body)
+				if err == nil && interrupted {
+					err = unix.EAGAIN
+				}
+				return true, err
+			}
+			each(m)
+			return false, nil
+		})
+	})
+}
+
+// roundTrip sends c.out and hands the replies to reply until that says it was
+// the last.
+func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) error {
+	if c.wire == nil {
+		w, err := c.open()
+		if err != nil {
+			return err
+		}
+		c.wire = w
+	}
+	c.count.Messages.Add(uint64(n))
+	c.count.Sends.Add(1)
+	if err := c.wire.send(c.out.b); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(replyTimeout)
+	for {
+		size, err := c.wire.receive(c.in, deadline)
+		if err != nil {
+			return err
+		}
+		for m := range messages(c.in[:size]) {
+			if done, err := reply(m); done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// try repeats a round trip whose outcome is in doubt, each time over a new
+// socket, so that no late reply is taken for another's. A refusal is an outcome.
+func (c *conn) try(roundTrip func() error) error {
+	var err error
+	for i := range attempts {
+		if i > 0 {
+			c.count.Retries.Add(1)
+		}
+		err = roundTrip()
+		if refused := (*refusal)(nil); err == nil || errors.As(err, &refused) {
+			return err
+		}
+		c.close()
+		if !passing(err) {
+			return err
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errNoReply
+	}
+	return fmt.Errorf("%w (%w)", errNoReply, err)
+}
+
+// passing tells whether an error may be gone the next time: a reply that did not
+// come or for which there was no room, an interrupted call, a dump of something
+// that changed meanwhile.
+func passing(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ENOBUFS) ||
+		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOMEM)
+}
+
+// parseError reads the body of NLMSG_ERROR and NLMSG_DONE: a negative errno.
+func parseError(body []byte) error {
+	errno := int32(getU32(body))
+	if errno == 0 {
+		return nil
+	}
+	r := &refusal{errno: syscall.Errno(-errno)}
+	if len(body) > 4 {
+		r.echo = append([]byte(nil), body[4:]...)
+	}
+	return r
+}
+
+func fill(errs []error, err error) {
+	for i := range errs {
+		errs[i] = err
+	}
+}

@@ -1,0 +1,114 @@
+package linux
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is a netlink socket under the care of Go's poller: waiting for it costs
+// no thread and can be ended by a deadline.
+type socket struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+func dial(protocol int, groups ...int) (*socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("bind netlink socket: %w", err)
+	}
+	for _, g := range groups {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
+			unix.Close(fd)
+			return nil, fmt.Errorf("join netlink group %d: %w", g, err)
+		}
+	}
+	// These make things better where the kernel and the privileges allow it. An
+	// old kernel filters no dumps, for instance; the callers filter again.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+
+	file := os.NewFile(uintptr(fd), "netlink")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &socket{file, raw}, nil
+}
+
+// send implements wire. The kernel carries the requests out before it returns.
+func (s *socket) send(b []byte) error {
+	var err error
+	for range attempts {
+		if ctlErr := s.raw.Control(func(fd uintptr) {
+			_, err = unix.Write(int(fd), b)
+		}); ctlErr != nil {
+			return ctlErr
+		}
+		if err != unix.EINTR {
+			return err
+		}
+	}
+	return err
+}
+
+// receive implements wire.
+func (s *socket) receive(b []byte, deadline time.Time) (int, error) {
+	// The reply is nearly always there already, so no deadline is armed for it.
+	n, err := s.receiveNow(b)
+	if err != unix.EAGAIN {
+		return n, err
+	}
+	if err := s.file.SetReadDeadline(deadline); err != nil {
+		return 0, err
+	}
+	return s.receiveWaiting(b)
+}
+
+func (s *socket) receiveNow(b []byte) (n int, err error) {
+	if ctlErr := s.raw.Control(func(fd uintptr) { n, err = recv(fd, b) }); ctlErr != nil {
+		return 0, ctlErr
+	}
+	return n, err
+}
+
+func (s *socket) receiveWaiting(b []byte) (n int, err error) {
+	readErr := s.raw.Read(func(fd uintptr) bool {
+		n, err = recv(fd, b)
+		return err != unix.EAGAIN
+	})
+	if readErr != nil {
+		return 0, readErr
+	}
+	return n, err
+}
+
+func recv(fd uintptr, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(fd), b)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+func (s *socket) close() error { return s.file.Close() }
+
+// interruptible makes all waiting on s end when ctx does. The function that it
+// gives must be called when s is no longer used.
+func (s *socket) interruptible(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { s.file.SetReadDeadline(time.Unix(1, 0)) })
+}

@@ -1,0 +1,479 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	vip   = netip.MustParseAddr("192.0.2.1")
+	front = Frontend{vip, 80, TCP}
+	be1   = netip.MustParseAddrPort("10.0.0.1:8080")
+	be2   = netip.MustParseAddrPort("10.0.0.2:8080")
+)
+
+// web is a Service at front with the given backends.
+func web(backends ...netip.AddrPort) Service {
+	s := Service{
+		ID:        ServiceID{Source: "static", Name: "web"},
+		VIPs:      []VIP{{Addr: vip}},
+		Ports:     []Port{{Proto: TCP, Port: 80}},
+		Scheduler: Scheduler{Name: "rr"},
+		Drain:     time.Minute,
+	}
+	for _, b := range backends {
+		s.Ports[0].Backends = append(s.Ports[0].Backends, Backend{Addr: b, Weight: 1})
+	}
+	return s
+}
+
+func put(services ...Service) Update {
+	return Update{Source: "static", Put: services, Synced: true}
+}
+
+// story is a Reconciler on a Fake, with a clock of its own.
+type story struct {
+	*testing.T
+	*Reconciler
+	k   *Fake
+	now time.Time
+}
+
+func newStory(t *testing.T) *story {
+	k := &Fake{}
+	return &story{t, NewReconciler(k, Options{Drain: time.Minute}, "static"), k, testNow}
+}
+
+// sync syncs after d has passed and wants exactly these ops.
+func (s *story) sync(d time.Duration, want ...string) Report {
+	s.Helper()
+	s.now = s.now.Add(d)
+	rep := mustSync(s.T, s.Reconciler, s.now)
+	got := []string{}
+	for _, op := range rep.Ops {
+		got = append(got, op.String())
+	}
+	if d := cmp.Diff(want, got, exact); d != "" {
+		s.Fatalf("ops (-want +got):\n%s", d)
+	}
+	return rep
+}
+
+func (s *story) conns(backend netip.AddrPort, active uint32) {
+	s.k.SetConns(RealServer{Frontend: front, Addr: backend}, Conns{Active: active})
+}
+
+// sets makes the ipsets exist, so that a story need not tell of them.
+func (s *story) sets() {
+	for _, set := range Sets() {
+		s.k.Put(IPSet{set, IPv4})
+	}
+	s.opts.Base.Families = []Family{IPv4}
+	s.want.Replace(Owner{}, func() (out []Object) {
+		for _, set := range Sets() {
+			out = append(out, IPSet{set, IPv4})
+		}
+		return out
+	}(), s.touched)
+}
+
+var created = []string{
+	"add member IPVS-IPS 192.0.2.1",
+	"add member LOAD-BALANCER 192.0.2.1,tcp:80",
+	"add virtual server 192.0.2.1:80/tcp rr",
+	"add real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1",
+	"add real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1",
+	"add member IPVS-PORTS 192.0.2.1,tcp:80",
+	"add address 192.0.2.1",
+}
+
+func (s *story) create() {
+	s.Helper()
+	s.sets()
+	s.Update(put(web(be1, be2)))
+	s.sync(0, created...)
+}
+
+func TestRemovedBackendDrainsUntilItsConnectionsEnd(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 3)
+	s.Update(put(web(be1)))
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	s.sync(2 * time.Second)
+	if want := []Drain{{front, be2, testNow.Add(time.Minute)}}; !slices.Equal(s.Drains(), want) {
+		t.Errorf("drains %v, want %v", s.Drains(), want)
+	}
+	s.conns(be2, 0)
+	s.sync(2*time.Second, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	if next := s.Next(); !next.IsZero() && len(s.Drains()) > 0 {
+		t.Errorf("nothing drains, and yet next is %s", next)
+	}
+}
+
+func TestDrainEndsAtItsDeadline(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 3)
+	s.Update(put(web(be1)))
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	s.sync(59 * time.Second)
+	s.sync(time.Second, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	if rep, err := s.Audit(context.Background(), s.now); err != nil || len(rep.Ops) > 0 {
+		t.Errorf("audit after the drain: %v %v", rep.Ops, err)
+	}
+}
+
+func TestBackendThatComesBackWhileDrainingIsChangedInPlace(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 3)
+	s.Update(put(web(be1)))
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	s.Update(put(web(be1, be2)))
+	s.sync(time.Second, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
+	s.sync(time.Minute)
+	s.Update(put(web(be1))) // and it can drain once more
+	s.sync(time.Second, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+}
+
+func TestRemovedServiceDrainsAndThenGoesInReverse(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be1, 1)
+	s.Update(put())
+	s.sync(0,
+		"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0",
+		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	if got := s.k.Connect(clients[0], front); got.Fate != Refused {
+		t.Errorf("a new client is %s", got.Fate)
+	}
+	s.sync(2*time.Second, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	s.conns(be1, 0)
+	s.sync(2*time.Second,
+		"delete address 192.0.2.1",
+		"delete member IPVS-PORTS 192.0.2.1,tcp:80",
+		"delete real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0",
+		"delete virtual server 192.0.2.1:80/tcp rr",
+		"delete member LOAD-BALANCER 192.0.2.1,tcp:80",
+		"delete member IPVS-IPS 192.0.2.1")
+}
+
+func TestRestartContinuesDrains(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 1)
+	s.Update(put(web(be1)))
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	r := newStory(t)
+	r.k, r.kernel = s.k, s.k
+	r.sets()
+	r.Update(put(web(be1)))
+	r.sync(0)
+	s.conns(be2, 0)
+	r.sync(2*time.Second, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+}
+
+func TestUDPBackendGoesAtOnce(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	svc := web(be1, be2)
+	svc.Ports[0].Proto = UDP
+	s.Update(put(svc))
+	mustSync(t, s.Reconciler, s.now)
+	svc = web(be1)
+	svc.Ports[0].Proto = UDP
+	s.Update(put(svc))
+	s.sync(0, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/udp weight 1")
+}
+
+func TestUnhealthyBackendKeepsItsConnections(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.SetHealth(map[ServiceID]Health{web().ID: {Down: map[netip.AddrPort]bool{be2: true}}})
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	s.SetHealth(nil)
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
+}
+
+func TestLostQuorum(t *testing.T) {
+	sorry := netip.MustParseAddrPort("10.0.0.9:8080")
+	down := Health{Down: map[netip.AddrPort]bool{be1: true, be2: true}, Lost: map[PortKey]bool{{80, TCP}: true}}
+	for _, tt := range []struct {
+		when WhenDown
+		want Outcome
+	}{
+		{KeepAll, Outcome{Served, []netip.AddrPort{be1, be2}, false}},
+		{Refuse, Outcome{Refused, nil, false}},
+		{UseFallback, Outcome{Served, []netip.AddrPort{sorry}, false}},
+	} {
+		t.Run(tt.when.String(), func(t *testing.T) {
+			s := newStory(t)
+			s.sets()
+			svc := web(be1, be2)
+			svc.WhenDown, svc.Fallback = tt.when, []netip.AddrPort{sorry}
+			s.Update(put(svc))
+			s.SetHealth(map[ServiceID]Health{svc.ID: down})
+			mustSync(t, s.Reconciler, s.now)
+			if d := cmp.Diff(tt.want, s.k.Connect(clients[0], front), exact); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if notes := s.Notes(); len(notes) != 1 || notes[0].Reason != QuorumLost {
+				t.Errorf("notes %v", notes)
+			}
+		})
+	}
+}
+
+func TestNothingIsDeletedBeforeEverySourceHasSynced(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	r := newStory(t)
+	r.k, r.kernel = s.k, s.k
+	r.sets()
+	rep := r.sync(0)
+	if rep.Held == 0 {
+		t.Error("no deletion is held")
+	}
+	r.Update(put())
+	r.sync(0,
+		"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0",
+		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+}
+
+func TestErrorNeverTakesTheLastBackend(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	be3 := netip.MustParseAddrPort("10.0.0.3:8080")
+	s.k.Fail = func(op Op) error {
+		if rs, ok := op.Object.(RealServer); ok && rs.Addr == be3 {
+			return errors.New("no buffer space")
+		}
+		return nil
+	}
+	s.Update(put(web(be3)))
+	rep := s.sync(0, "change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
+	if len(rep.Errors) != 2 {
+		t.Errorf("errors %v", rep.Errors)
+	}
+	if got := s.k.Connect(clients[0], front); got.Fate != Served {
+		t.Errorf("clients are %s", got.Fate)
+	}
+	if n := s.Notes(); len(n) != 1 || !strings.Contains(n[0].Text, "no buffer space") {
+		t.Errorf("notes %v", n)
+	}
+	s.k.Fail = nil
+	s.sync(2*time.Second,
+		"add real server 10.0.0.3:8080 of 192.0.2.1:80/tcp weight 1",
+		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0",
+		"delete real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
+	if n := s.Notes(); len(n) != 0 {
+		t.Errorf("notes %v", n)
+	}
+}
+
+func TestWithoutItsVirtualServerNothingIsAdmitted(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	s.k.Fail = func(op Op) error {
+		if op.Object.kind() == kindVirtualServer {
+			return errors.New("scheduler module ip_vs_rr is missing")
+		}
+		return nil
+	}
+	s.Update(put(web(be1)))
+	rep := s.sync(0, "add member IPVS-IPS 192.0.2.1", "add member LOAD-BALANCER 192.0.2.1,tcp:80", "add address 192.0.2.1")
+	if len(rep.Errors) != 3 {
+		t.Errorf("errors %v", rep.Errors)
+	}
+	if next := s.Next(); !next.Equal(s.now.Add(retryMin)) {
+		t.Errorf("next try %s", next)
+	}
+}
+
+func TestLostObjectsComeBack(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.k.Remove(Address{vip})
+	lost := s.Lost([]Object{Address{vip}, Address{netip.MustParseAddr("192.0.2.99")}})
+	if len(lost) != 1 {
+		t.Errorf("lost %v", lost)
+	}
+	s.sync(0, "add address 192.0.2.1")
+}
+
+func TestAuditRepairsDrift(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.k.Remove(tuple(SetIPVSPorts, front))
+	s.k.Put(RealServer{Frontend: front, Addr: be1, Weight: 7})
+	s.k.Put(RealServer{Frontend: front, Addr: netip.MustParseAddrPort("10.6.6.6:80"), Weight: 7})
+	rep, err := s.Audit(context.Background(), s.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Drift) != 3 {
+		t.Errorf("drift %v", rep.Drift)
+	}
+	want := []string{
+		"add member IPVS-PORTS 192.0.2.1,tcp:80",
+		"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1",
+		"change real server 10.6.6.6:80 of 192.0.2.1:80/tcp weight 0",
+	}
+	var got []string
+	for _, op := range rep.Ops {
+		got = append(got, op.String())
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("ops (-want +got):\n%s", d)
+	}
+}
+
+func TestStrangersAreLeftAlone(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	stranger := VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "wlc"}}
+	other := VirtualServer{Frontend: Frontend{vip, 81, TCP}, Scheduler: Scheduler{Name: "wlc"}}
+	foreignAddr := Address{netip.MustParseAddr("192.0.2.200")}
+	s.k.Put(stranger, other, RealServer{Frontend: front, Addr: be1, Weight: 9}, foreignAddr)
+	s.Update(put(web(be1, be2)))
+	s.sync(0)
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != Stranger {
+		t.Errorf("notes %v", n)
+	}
+	s.k.Remove(stranger.ID())
+	if _, err := s.Audit(context.Background(), s.now); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.k.Connect(clients[0], front); len(got.Backends) != 2 {
+		t.Errorf("after the stranger left: %v", got)
+	}
+	if _, err := s.Cleanup(context.Background(), s.now); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(NewSnapshot(other, foreignAddr), s.k.Held(), exact); d != "" {
+		t.Errorf("after cleanup (-want +got):\n%s", d)
+	}
+}
+
+func TestOldestServiceHasTheFrontend(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	young, old := web(be1), web(be2)
+	young.ID.Name, young.Created = "aaa", testNow
+	old.ID.Name, old.Created = "zzz", testNow.Add(-time.Hour)
+	for range 5 { // never a flap
+		s.Update(put(young, old))
+		mustSync(t, s.Reconciler, s.now)
+		if got := s.k.Connect(clients[0], front); !slices.Equal(got.Backends, []netip.AddrPort{be2}) {
+			t.Fatalf("%v answers", got.Backends)
+		}
+	}
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != Conflict || n[0].Service != young.ID {
+		t.Errorf("notes %v", n)
+	}
+	s.Update(put(young))
+	s.sync(time.Second,
+		"add real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1",
+		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+}
+
+func TestHostAddressIsNotGuarded(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	s.k.SetHostAddrs(map[netip.Addr]string{vip: "eth0"})
+	s.Update(put(web(be1)))
+	s.sync(0,
+		"add member LOAD-BALANCER 192.0.2.1,tcp:80",
+		"add virtual server 192.0.2.1:80/tcp rr",
+		"add real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1",
+		"add member IPVS-PORTS 192.0.2.1,tcp:80")
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != HostAddress {
+		t.Errorf("notes %v", n)
+	}
+}
+
+func TestPreviewAppliesNothing(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Base: base})
+	s.Update(put(web(be1)))
+	ops, err := s.Preview(context.Background(), s.now)
+	if err != nil || len(ops) < 30 {
+		t.Fatalf("%d ops, %v", len(ops), err)
+	}
+	if s.k.Calls() != 0 {
+		t.Errorf("%d ops were applied", s.k.Calls())
+	}
+}
+
+// The cost of a change is its size, with ten Services as with ten thousand.
+func TestOneBackendIsOneOp(t *testing.T) {
+	for _, n := range []int{10, 10_000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r, _ := many(t, n, 2)
+			svc, _ := r.Catalog().Get(ServiceID{Source: "static", Name: "s7"})
+			svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: append(slices.Clone(svc.Ports[0].Backends), Backend{Addr: be1, Weight: 1})}}
+			r.Update(Update{Source: "static", Put: []Service{svc}})
+			rep := mustSync(t, r, testNow)
+			if len(rep.Ops) != 1 {
+				t.Errorf("ops %v", rep.Ops)
+			}
+		})
+	}
+}
+
+// many makes a Reconciler with n Services of b backends each.
+func many(tb testing.TB, n, b int) (*Reconciler, []Service) {
+	tb.Helper()
+	services := make([]Service, n)
+	for i := range services {
+		s := web()
+		s.ID.Name = fmt.Sprintf("s%d", i)
+		s.VIPs = []VIP{{Addr: netip.AddrFrom4([4]byte{100, 64 + byte(i>>16), byte(i >> 8), byte(i)})}}
+		for j := range b {
+			a := netip.AddrFrom4([4]byte{10, byte(j), byte(i >> 8), byte(i)})
+			s.Ports[0].Backends = append(s.Ports[0].Backends, Backend{Addr: netip.AddrPortFrom(a, 8080), Weight: 1})
+		}
+		services[i] = s
+	}
+	r := NewReconciler(&Fake{}, Options{Base: base}, "static")
+	r.Update(put(services...))
+	if _, err := r.Sync(context.Background(), testNow); err != nil {
+		tb.Fatal(err)
+	}
+	return r, services
+}
+
+func BenchmarkReconciler(b *testing.B) {
+	for _, n := range []int{10, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("one_backend_of_%d_services", n), func(b *testing.B) {
+			r, services := many(b, n, 10)
+			svc := services[n/2]
+			all := svc.Ports[0].Backends
+			i := 0
+			for b.Loop() {
+				i++
+				changed := slices.Clone(all)
+				changed[0].Weight = uint32(1 + i%2)
+				svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: changed}}
+				r.Update(Update{Source: "static", Put: []Service{svc}})
+				if _, err := r.Sync(context.Background(), testNow); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("plan_and_diff_10000x10", func(b *testing.B) {
+		for b.Loop() {
+			many(b, 10_000, 10)
+		}
+	})
+}
