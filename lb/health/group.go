@@ -85,4 +85,8 @@ type Backend struct {
 	// Checked is when the last check ended, Took how long it took.
 	Checked time.Time
 	Took    time.Duration
+	// Checks and Failures count, and Spent adds up, since the target is known.
+	// Backends that are asked at the same address and port share them.
+	Checks, Failures uint64
+	Spent            time.Duration
 }

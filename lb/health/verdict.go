@@ -38,11 +38,10 @@ func (b belief) after(says verdict, c *Check, now time.Time) belief {
 	return b
 }
 
-// tally is what decides about a port: how many of its backends that take traffic
-// there are, are up, and have no verdict yet.
-type tally struct {
-	all, up, unknown int
-}
+// tally counts the backends of a port that take traffic by their verdicts.
+type tally [down + 1]int
+
+func (t tally) all() int { return t[unknown] + t[up] + t[down] }
 
 // lost tells whether the port is lost, given whether it was.
 //
@@ -51,11 +50,11 @@ type tally struct {
 // can't make it lost: it may be up.
 func (t tally) lost(was bool, quorum, hysteresis int) bool {
 	back := quorum + hysteresis
-	if t.all > 0 {
-		quorum, back = min(quorum, t.all), min(back, t.all)
+	if all := t.all(); all > 0 {
+		quorum, back = min(quorum, all), min(back, all)
 	}
 	if was {
-		return t.up < back
+		return t[up] < back
 	}
-	return t.unknown == 0 && t.up < quorum
+	return t[unknown] == 0 && t[up] < quorum
 }

@@ -1,0 +1,127 @@
+package health
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/lb"
+)
+
+// asServer makes the test binary a server that accepts and closes, so that the
+// work of the other side is not counted as the Checker's.
+const asServer = "WEIR_HEALTH_BENCH_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServer) == "" {
+		os.Exit(m.Run())
+	}
+	l, err := net.Listen("tcp4", "0.0.0.0:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
+	go func() { // the benchmark's end of the pipe closes with it
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for {
+		conn, err := l.Accept()
+		if err == nil {
+			conn.Close()
+		}
+	}
+}
+
+// otherProcess starts a server that answers on all of 127.0.0.0/8.
+func otherProcess(b *testing.B) (port uint16) {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asServer+"=1")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { stdin.Close(); cmd.Wait() })
+	if _, err := fmt.Fscan(stdout, &port); err != nil {
+		b.Fatal(err)
+	}
+	return port
+}
+
+// manyTargets is a group of n backends on loopback addresses.
+func manyTargets(n int, port uint16, c Check) Group {
+	g := Group{Service: lb.ServiceID{Source: "static", Name: "many"}, Check: c, Quorum: 1}
+	p := lb.Port{Proto: lb.TCP, Port: 80}
+	for i := range n {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 127<<24|1<<16|uint32(i))
+		p.Backends = append(p.Backends, lb.Backend{Addr: netip.AddrPortFrom(netip.AddrFrom4(a), port), Weight: 1})
+	}
+	g.Ports = []lb.Port{p}
+	return g
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkTCP5000 asks 5,000 backends every 2 s; an iteration is 5,000 checks.
+// %cpu is of one core, kernel included.
+func BenchmarkTCP5000(b *testing.B) {
+	const targets = 5000
+	c := New(Options{})
+	c.Set([]Group{manyTargets(targets, otherProcess(b), Check{
+		Kind: TCP, Interval: 2 * time.Second, Jitter: 0.1, Timeout: time.Second, Rise: 2, Fall: 3,
+	})})
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error)
+	started := time.Now()
+	go func() { done <- c.Run(ctx) }()
+	if err := c.Ready(ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(time.Since(started).Seconds(), "s-to-ready")
+
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, first, at := cpuTime(b), c.Stats(), time.Now()
+	tick := time.NewTicker(2 * time.Second)
+	for b.Loop() {
+		<-tick.C
+	}
+	cpu = cpuTime(b) - cpu
+	runtime.ReadMemStats(&after)
+	last := c.Stats()
+	checks := float64(last.Checks - first.Checks)
+	b.ReportMetric(100*cpu.Seconds()/time.Since(at).Seconds(), "%cpu")
+	b.ReportMetric(float64(cpu.Microseconds())/checks, "us-cpu/check")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/checks, "allocs/check")
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/checks, "B/check")
+	b.ReportMetric(checks/time.Since(at).Seconds(), "checks/s")
+	b.ReportMetric(float64(last.Failures), "failures")
+	cancel()
+	<-done
+}

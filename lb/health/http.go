@@ -1,0 +1,223 @@
+package health
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Bounds of what is read of an answer.
+const (
+	maxHeader  = 64 << 10 // interim answers included
+	maxBody    = 64 << 10
+	maxChunks  = 4 * maxBody // what maxBody may take on the wire
+	maxInterim = 5
+)
+
+// defaultStatus is good when a check names none.
+var defaultStatus = []StatusRange{{200, 399}}
+
+// page asks for a page by HTTP/1.1, one connection a check. net/http's client is
+// not used: it would follow redirects, read the environment for a proxy, and
+// start two goroutines for each connection.
+type page struct {
+	request string // up to the host
+	host    string // empty is the target's address
+	status  []StatusRange
+	body    []byte
+}
+
+func newPage(c *Check) *page {
+	p := &page{
+		request: "GET " + c.Path + " HTTP/1.1\r\nUser-Agent: weir\r\nAccept: */*\r\nConnection: close\r\nHost: ",
+		host:    c.Host,
+		status:  c.Status,
+		body:    []byte(c.Body),
+	}
+	if len(p.status) == 0 {
+		p.status = defaultStatus
+	}
+	return p
+}
+
+func (p *page) ask(ctx context.Context, dial Dial, t target) error {
+	conn, release, err := t.talk(ctx, dial, "tcp")
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer part(ctx, conn)
+	return p.get(conn, t)
+}
+
+// over asks through TLS.
+func (p *page) over(cfg *tls.Config) asker {
+	return func(ctx context.Context, dial Dial, t target) error {
+		conn, release, err := t.talk(ctx, dial, "tcp")
+		if err != nil {
+			return err
+		}
+		defer release()
+		secure, err := t.handshake(conn, cfg)
+		if err != nil {
+			conn.Close()
+			return err
+		}
+		defer part(ctx, secure)
+		return p.get(secure, t)
+	}
+}
+
+var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+
+func (p *page) get(conn net.Conn, t target) error {
+	host := p.host
+	if host == "" {
+		host = t.address
+	}
+	if _, err := io.WriteString(conn, p.request+host+"\r\n\r\n"); err != nil {
+		return fmt.Errorf("send request: %w", t.cause(err))
+	}
+	err := p.judge(conn)
+	var bad *badAnswer
+	if err == nil || errors.As(err, &bad) {
+		return err
+	}
+	return t.cause(err)
+}
+
+// badAnswer is an answer that is not as wanted; other errors are of the
+// connection.
+type badAnswer struct{ text string }
+
+func (e *badAnswer) Error() string { return e.text }
+
+// The bad answers that are always the same.
+var (
+	errNotHTTP = &badAnswer{"answer is not HTTP/1"}
+	errHeader  = &badAnswer{"header of the answer is longer than 64 KiB"}
+	errBody    = &badAnswer{"the first 64 KiB of the body lack the wanted text"}
+)
+
+// judge reads an answer from r and says what is wrong with it. It never repeats
+// what the answer holds.
+func (p *page) judge(r io.Reader) error {
+	limited := &limit{r: r, n: maxHeader}
+	buffer := readers.Get().(*bufio.Reader)
+	defer readers.Put(buffer)
+	buffer.Reset(limited)
+	defer buffer.Reset(nil)
+
+	answer, err := finalAnswer(buffer)
+	switch {
+	case err == nil:
+	case limited.n <= 0:
+		return errHeader
+	case limited.err != nil:
+		return limited.err
+	default:
+		return errNotHTTP
+	}
+	if !p.wants(answer.StatusCode) {
+		return &badAnswer{fmt.Sprintf("status %d, want %s", answer.StatusCode, p.statuses())}
+	}
+	if len(p.body) == 0 {
+		return nil
+	}
+	limited.n = maxChunks
+	found, err := contains(io.LimitReader(answer.Body, maxBody), p.body)
+	switch {
+	case found:
+		return nil
+	case err == nil, limited.n <= 0:
+		return errBody
+	case limited.err != nil:
+		return limited.err
+	}
+	return errNotHTTP
+}
+
+// finalAnswer passes over interim answers (RFC 9110, 15.2), of which 101 is none:
+// nothing in HTTP comes after it.
+func finalAnswer(r *bufio.Reader) (*http.Response, error) {
+	for range maxInterim {
+		answer, err := http.ReadResponse(r, nil)
+		if err != nil || answer.StatusCode/100 != 1 || answer.StatusCode == http.StatusSwitchingProtocols {
+			return answer, err
+		}
+	}
+	return nil, errNotHTTP
+}
+
+// limit reads at most n bytes, and keeps the error that ended the reading.
+type limit struct {
+	r   io.Reader
+	n   int
+	err error
+}
+
+func (l *limit) Read(p []byte) (int, error) {
+	if l.n <= 0 {
+		return 0, io.EOF
+	}
+	n, err := l.r.Read(p[:min(len(p), l.n)])
+	l.n -= n
+	if err != nil {
+		l.err = err
+	}
+	return n, err
+}
+
+func (p *page) wants(status int) bool {
+	for _, r := range p.status {
+		if r.From <= status && status <= r.To {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *page) statuses() string {
+	var out []string
+	for _, r := range p.status {
+		s := strconv.Itoa(r.From)
+		if r.To != r.From {
+			s += "-" + strconv.Itoa(r.To)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ",")
+}
+
+// contains tells whether want is in what r gives, and stops reading when it is
+// found. It holds no more than a window of r.
+func contains(r io.Reader, want []byte) (bool, error) {
+	window := make([]byte, len(want)-1+4<<10)
+	have := 0
+	for {
+		n, err := r.Read(window[have:])
+		have += n
+		if bytes.Contains(window[:have], want) {
+			return true, nil
+		}
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		// The end of what has been read may be the beginning of want.
+		keep := min(have, len(want)-1)
+		copy(window, window[have-keep:have])
+		have = keep
+	}
+}

@@ -1,0 +1,101 @@
+package health
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+)
+
+// authorities are the CA files read for one Set: each once, however many Services
+// name it.
+type authorities map[string]*x509.CertPool
+
+func (a authorities) read(file string) (*x509.CertPool, error) {
+	if pool := a[file]; pool != nil {
+		return pool, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read CA file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read CA file: %s holds no certificate", file)
+	}
+	a[file] = pool
+	return pool, nil
+}
+
+// serverName is what is sent and verified; empty is nothing.
+func (c *Check) serverName() string {
+	if c.ServerName != "" {
+		return c.ServerName
+	}
+	if host, _, err := net.SplitHostPort(c.Host); err == nil {
+		return host
+	}
+	return c.Host
+}
+
+func (c *Check) tlsConfig(roots *x509.CertPool, protocols ...string) *tls.Config {
+	cfg := &tls.Config{
+		RootCAs:            roots,
+		ServerName:         c.serverName(),
+		NextProtos:         protocols,
+		InsecureSkipVerify: !c.Verify,
+	}
+	if c.Verify && cfg.ServerName == "" {
+		// crypto/tls verifies all or nothing: here the chain, without a name.
+		cfg.InsecureSkipVerify = true
+		cfg.VerifyConnection = verifyChain(roots)
+	}
+	return cfg
+}
+
+func verifyChain(roots *x509.CertPool) func(tls.ConnectionState) error {
+	return func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return errors.New("tls: no certificate")
+		}
+		opts := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+		for _, cert := range s.PeerCertificates[1:] {
+			opts.Intermediates.AddCert(cert)
+		}
+		_, err := s.PeerCertificates[0].Verify(opts)
+		return err
+	}
+}
+
+func askTLS(cfg *tls.Config) asker {
+	return func(ctx context.Context, dial Dial, t target) error {
+		conn, release, err := t.talk(ctx, dial, "tcp")
+		if err != nil {
+			return err
+		}
+		defer release()
+		secure, err := t.handshake(conn, cfg)
+		if err != nil {
+			conn.Close()
+			return err
+		}
+		secure.CloseWrite()
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			half.CloseWrite()
+		}
+		part(ctx, conn)
+		return nil
+	}
+}
+
+// handshake has no context of its own: it ends with conn's deadline.
+func (t target) handshake(conn net.Conn, cfg *tls.Config) (*tls.Conn, error) {
+	secure := tls.Client(conn, cfg)
+	if err := secure.Handshake(); err != nil {
+		return nil, fmt.Errorf("TLS handshake: %w", t.cause(err))
+	}
+	return secure, nil
+}

@@ -1,0 +1,91 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxDatagram is what fits into a UDP datagram over IPv4.
+const maxDatagram = 65507
+
+// Validate says everything that is wrong with c, and whether its CA file can be
+// read now. A group with a check that is not valid is not asked: its backends are
+// down.
+func Validate(c Check) error {
+	_, err := c.asker(authorities{})
+	return err
+}
+
+// valid looks at the values alone.
+func (c *Check) valid() error {
+	errs := []error{c.validKind(), c.validTimes()}
+	switch c.Kind {
+	case HTTP, HTTPS:
+		errs = append(errs, c.validPage())
+	case GRPC:
+		errs = append(errs, validName("host", c.Host))
+		if !utf8.ValidString(c.GRPCService) {
+			errs = append(errs, fmt.Errorf("gRPC service %q is not UTF-8", c.GRPCService))
+		}
+	case UDP:
+		if len(c.Send) > maxDatagram || len(c.Expect) > maxDatagram {
+			errs = append(errs, fmt.Errorf("send and expect are at most %d bytes", maxDatagram))
+		}
+	}
+	return errors.Join(append(errs, validName("server name", c.ServerName))...)
+}
+
+func (c *Check) validKind() error {
+	switch c.Kind {
+	case TCP, TLS, HTTP, HTTPS, GRPC, UDP:
+		return nil
+	}
+	return fmt.Errorf("check %q is none of tcp, tls, http, https, grpc, udp", c.Kind)
+}
+
+func (c *Check) validTimes() error {
+	var errs []error
+	if c.Interval <= 0 {
+		errs = append(errs, fmt.Errorf("interval %s is not positive", c.Interval))
+	}
+	if c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("timeout %s is not positive", c.Timeout))
+	}
+	if !(c.Jitter >= 0 && c.Jitter <= 1) {
+		errs = append(errs, fmt.Errorf("jitter %v is not from 0 to 1", c.Jitter))
+	}
+	if c.Rise < 1 || c.Fall < 1 {
+		errs = append(errs, fmt.Errorf("rise %d and fall %d must be 1 or more", c.Rise, c.Fall))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Check) validPage() error {
+	errs := []error{validName("host", c.Host)}
+	if !strings.HasPrefix(c.Path, "/") || !visible(c.Path) {
+		errs = append(errs, fmt.Errorf("path %q does not begin with / or has characters to be escaped", c.Path))
+	}
+	for _, r := range c.Status {
+		if r.From < 100 || r.To > 999 || r.From > r.To {
+			errs = append(errs, fmt.Errorf("status %d-%d is no range within 100-999", r.From, r.To))
+		}
+	}
+	if len(c.Body) > maxBody {
+		errs = append(errs, fmt.Errorf("body is longer than the %d bytes that are read", maxBody))
+	}
+	return errors.Join(errs...)
+}
+
+func validName(what, s string) error {
+	if !visible(s) {
+		return fmt.Errorf("%s %q has blanks or unprintable characters", what, s)
+	}
+	return nil
+}
+
+// visible tells whether s is safe in a request line or header.
+func visible(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
