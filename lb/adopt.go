@@ -98,5 +98,5 @@ func (r *Reconciler) owns(f Frontend, objects Snapshot) bool {
 	if _, ok := r.have[VirtualServer{Frontend: f}]; ok {
 		return true
 	}
-	return f == anchorFrontend(FamilyOf(f.Addr))
+	return IsAnchor(f)
 }

@@ -55,6 +55,9 @@ func (c *Catalog) Get(id ServiceID) (Service, bool) {
 	return s, ok
 }
 
+// Len is the number of Services.
+func (c *Catalog) Len() int { return len(c.services) }
+
 // IDs gives all Services, sorted.
 func (c *Catalog) IDs() []ServiceID {
 	out := make([]ServiceID, 0, len(c.services))

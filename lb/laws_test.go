@@ -142,7 +142,7 @@ func wantOf(services []Service, opts Options, health map[ServiceID]Health) *Stat
 	r := NewReconciler(&Fake{}, opts, "static")
 	r.Update(Update{Source: "static", Put: services, Synced: true})
 	r.SetHealth(health)
-	r.pending(testNow)
+	r.due(testNow)
 	return r.want
 }
 

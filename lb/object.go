@@ -35,6 +35,16 @@ const (
 	kindPoolRoute
 )
 
+// Kind names the sort of an object, for metrics: "virtual_server".
+func Kind(o Object) string { return o.kind().String() }
+
+func (k kind) String() string {
+	return [...]string{
+		kindSysctl: "sysctl", kindDevice: "device", kindSet: "set", kindRules: "rules", kindMember: "member",
+		kindVirtualServer: "virtual_server", kindRealServer: "real_server", kindAddress: "address", kindPoolRoute: "pool_route",
+	}[k]
+}
+
 // Family is an address family.
 type Family uint8
 

@@ -242,6 +242,10 @@ func anchor(f Family) []Object {
 	}
 }
 
+// IsAnchor tells whether f is the frontend that keeps conntrack alive and serves
+// nobody.
+func IsAnchor(f Frontend) bool { return f == anchorFrontend(FamilyOf(f.Addr)) }
+
 func anchorFrontend(f Family) Frontend {
 	if f == IPv6 {
 		return Frontend{netip.MustParseAddr("100::8"), 21, TCP}

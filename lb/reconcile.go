@@ -145,7 +145,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	if err := r.pollDrains(ctx, now); err != nil {
 		rep.Errors = append(rep.Errors, err)
 	}
-	ops := r.pending(now)
+	ops := r.due(now)
 	r.touched = map[Object]struct{}{}
 	r.full = false
 	ops, rep.Held = r.hold(ops)
@@ -170,7 +170,7 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	if _, err := r.observe(ctx); err != nil {
 		return nil, err
 	}
-	ops, _ := r.hold(r.pending(now))
+	ops, _ := r.hold(r.due(now))
 	return ops, nil
 }
 
@@ -185,6 +185,16 @@ func (r *Reconciler) Cleanup(ctx context.Context, now time.Time) (Report, error)
 	return rep, nil
 }
 
+// Adopt reads the kernel, so that Have tells what it holds. Sync does it by
+// itself; this is for those who only look.
+func (r *Reconciler) Adopt(ctx context.Context) error {
+	_, err := r.observe(ctx)
+	return err
+}
+
+// Pending is how many Ops have failed and are tried again.
+func (r *Reconciler) Pending() int { return len(r.failed) }
+
 // Next is when Sync should be called again even if nothing changes; the zero
 // time if never.
 func (r *Reconciler) Next() time.Time {
@@ -197,8 +207,8 @@ func (r *Reconciler) Next() time.Time {
 	return next
 }
 
-// pending plans what is dirty and gives the Ops that are due.
-func (r *Reconciler) pending(now time.Time) []Op {
+// due plans what is dirty and gives the Ops to apply now.
+func (r *Reconciler) due(now time.Time) []Op {
 	for id := range r.dirty {
 		r.plan(id, now)
 	}
