@@ -15,13 +15,10 @@
 package config
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"time"
-
 	"net/netip"
+	"slices"
+	"time"
 
 	"weir/lb"
 	"weir/lb/health"
@@ -129,45 +126,20 @@ type Defaults struct {
 	Drain     time.Duration
 }
 
-// Files is where the files come from that a file speaks of.
-type Files interface {
-	// Glob gives the names that match a pattern of filepath.Match.
-	Glob(pattern string) ([]string, error)
-	ReadFile(name string) ([]byte, error)
-}
-
-// Disk is the real Files.
-type Disk struct{}
-
-// Glob implements Files.
-func (Disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
-
-// ReadFile implements Files.
-func (Disk) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
-
-// Load reads the file at path and what it includes. An invalid configuration is
-// an *Error.
-func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	}
-	return Parse(path, data, Disk{})
-}
-
-// Parse makes a Config of the text of a file. Its name is for messages, and
-// relative names in it are relative to its folder.
-func Parse(name string, data []byte, files Files) (*Config, error) {
-	return nil, nil
-}
-
-// restart are the keys that a running daemon can't change.
+// restart are the keys that a running daemon can't change, in the order of the
+// schema.
 var restart = []struct {
 	key  string
 	same func(a, b *Config) bool
 }{
 	{"kernel.name_prefix", func(a, b *Config) bool { return a.Kernel.NamePrefix == b.Kernel.NamePrefix }},
 	{"kernel.device", func(a, b *Config) bool { return a.Kernel.Device == b.Kernel.Device }},
+	{"kernel.iptables", func(a, b *Config) bool { return a.Kernel.IPTables == b.Kernel.IPTables }},
+	{"kernel.families", func(a, b *Config) bool { return slices.Equal(a.Kernel.Families, b.Kernel.Families) }},
+	{"kernel.masquerade_bit", func(a, b *Config) bool { return a.Kernel.MasqueradeBit == b.Kernel.MasqueradeBit }},
+	{"daemon.socket", func(a, b *Config) bool { return a.Daemon.Socket == b.Daemon.Socket }},
+	{"daemon.listen", func(a, b *Config) bool { return a.Daemon.Listen == b.Daemon.Listen }},
+	{"daemon.log_format", func(a, b *Config) bool { return a.Daemon.LogFormat == b.Daemon.LogFormat }},
 }
 
 // RestartNeeded gives the keys that differ between two configurations and that

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+
+	"weir/configs"
+)
+
+// noFiles is a disk without files.
+type noFiles struct{}
+
+func (noFiles) Glob(string) ([]string, error) { return nil, nil }
+func (noFiles) ReadFile(n string) ([]byte, error) {
+	return nil, &fs.PathError{Op: "open", Path: n, Err: fs.ErrNotExist}
+}
+
+// seed adds the shipped configurations, the invalid ones of the tests and some
+// oddities of TOML.
+func seed(f *testing.F) {
+	for _, text := range shipped(f) {
+		f.Add(text)
+	}
+	for _, text := range invalid(f) {
+		f.Add(text)
+	}
+	for _, text := range []string{
+		"a.b.c = 1\na.b.d = { e = [1, {f = 2}], \"g h\" = 3 }",
+		"[[a]]\n[a.b]\n[[a.b.c]]\nd = \"\"\"x\n\\\"\"\"\" \n[no]\n\"\"\"\"\"\n'e' = '''\n''''\n[[a]]\n[a.b]",
+		"a = [ # comment ]\n [1,2], # [\n [ ]\n]\n\"b\\u0041\" = 1979-05-27 07:32:00",
+		"x = {a = 1, \n b = [\n1],}\r\ny = 'a\\'\r\n",
+		"\ufeff[kernel]\nping = tru",
+		"a = [[[[[[", "{", "= =", "[a\n[b", "a = \"", "a = \"\"\"", "a = '''x''", "[[", "\\", "a=1]", "[a]\n[a]\n[a]\nb=c\nb=d",
+	} {
+		f.Add(text)
+	}
+}
+
+func shipped(t testing.TB) map[string]string {
+	t.Helper()
+	names, err := fs.Glob(configs.Files, "*.toml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("shipped configurations: %v, %v", names, err)
+	}
+	out := map[string]string{}
+	for _, name := range names {
+		data, err := configs.Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[name] = string(data)
+	}
+	return out
+}
+
+// FuzzParse shows that no text makes Parse panic, and that every problem is
+// somewhere in the text.
+func FuzzParse(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse("weir.toml", []byte(text), noFiles{})
+		if (c == nil) == (err == nil) {
+			t.Fatalf("config %v, error %v", c, err)
+		}
+		problems := []Problem{}
+		if err != nil {
+			var all *Errors
+			if !errors.As(err, &all) {
+				t.Fatalf("error %T", err)
+			}
+			problems = all.Problems
+		} else {
+			problems = c.Warnings
+		}
+		if worst, _ := Worst(problems); (worst == Error) != (err != nil) {
+			t.Fatalf("severity %s, error %v", worst, err)
+		}
+		for _, p := range problems {
+			if lines := 1 + strings.Count(text, "\n"); p.Line < 0 || p.Line > lines || p.File != "weir.toml" || p.Text == "" {
+				t.Errorf("problem %#v in a text of %d lines", p, lines)
+			}
+		}
+	})
+}
+
+// FuzzScan shows that the scanner finds every key that the library finds, and
+// that it sees every statement that there is.
+func FuzzScan(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		text = strings.TrimPrefix(text, "\ufeff")
+		root, _ := scan(text)
+		var doc map[string]any
+		meta, err := toml.Decode(text, &doc)
+		if err != nil {
+			return
+		}
+		for _, key := range meta.Keys() {
+			if at := root.walk(key); at == nil || at.line < 1 || at.line > 1+strings.Count(text, "\n") {
+				t.Errorf("%q is not found in\n%s", key, text)
+			}
+		}
+	})
+}
+
+// walk finds a key in any element of the lists on its way.
+func (s *spot) walk(key []string) *spot {
+	if len(key) == 0 {
+		return s
+	}
+	if k, ok := s.keys[key[0]]; ok {
+		if found := k.walk(key[1:]); found != nil {
+			return found
+		}
+	}
+	for _, item := range s.items {
+		if found := item.walk(key); found != nil {
+			return found
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// maxSyntaxErrors is how many are found in one file: each costs another reading
+// of it.
+const maxSyntaxErrors = 20
+
+// syntax reads the text of a file. The library stops at the first mistake; to
+// find the others, and what else is wrong, the statement with the mistake is
+// blanked out, marked as broken, and the rest read again. The data is nil if
+// that does not help: then nothing more can be said about the file.
+func syntax(file, src string) (data map[string]any, root *spot, problems []Problem) {
+	root, statements := scan(src)
+	blanked := map[int]bool{}
+	for range maxSyntaxErrors {
+		data = map[string]any{}
+		_, err := toml.Decode(src, &data)
+		if err == nil {
+			return data, root, problems
+		}
+		var mistake toml.ParseError
+		if !errors.As(err, &mistake) {
+			return nil, root, append(problems, Problem{Severity: Error, File: file, Text: err.Error()})
+		}
+		i := statementAt(statements, mistake)
+		problems = append(problems, syntaxProblem(file, src, statements, i, mistake))
+		if i < 0 || statements[i].header || blanked[i] {
+			return nil, root, problems
+		}
+		blanked[i] = true
+		statements[i].spot.broken = true
+		src = blank(src, statements[i])
+	}
+	return nil, root, problems
+}
+
+// statementAt finds the statement that holds a mistake, -1 if none does.
+func statementAt(statements []statement, mistake toml.ParseError) int {
+	found := -1
+	for i, st := range statements {
+		if st.start > mistake.Position.Start || st.line > mistake.Position.Line {
+			break
+		}
+		found = i
+	}
+	return found
+}
+
+func blank(src string, st statement) string {
+	spaces := strings.Map(func(r rune) rune {
+		if r == '\n' {
+			return r
+		}
+		return ' '
+	}, src[st.start:st.end])
+	return src[:st.start] + spaces + src[st.end:]
+}
+
+func syntaxProblem(file, src string, statements []statement, i int, mistake toml.ParseError) Problem {
+	p := Problem{Severity: Error, File: file, Line: mistake.Position.Line, Text: lowerFirst(mistake.Message)}
+	p.Line = min(max(p.Line, 1), 1+strings.Count(src, "\n"))
+	if i < 0 {
+		return p
+	}
+	st := statements[i]
+	p.Key = strings.Join(st.path, ".")
+	if strings.Contains(mistake.Message, "already") {
+		p.Line = st.line
+		if first := firstOf(statements[:i], st); first > 0 {
+			p.Text = fmt.Sprintf("is written twice, first on line %d", first)
+			p.Suggestion = "keep one of them"
+			if st.header {
+				p.Suggestion = fmt.Sprintf("put all its keys under the [%s] of line %d", p.Key, first)
+			}
+		}
+		return p
+	}
+	if st.header {
+		return p
+	}
+	value, _, _ := strings.Cut(src[st.value:st.end], "#")
+	if value = strings.TrimSpace(value); bareText.MatchString(value) {
+		p.Line = st.line
+		p.Text = fmt.Sprintf("%s is text without quotes", value)
+		p.Suggestion = fmt.Sprintf("write %q", value)
+	}
+	return p
+}
+
+// firstOf gives the line on which the key or table of st was written before.
+func firstOf(earlier []statement, st statement) int {
+	for _, e := range earlier {
+		if e.spot == st.spot {
+			return e.line
+		}
+	}
+	return 0
+}
+
+// bareText is what people write when they forget the quotes.
+var bareText = regexp.MustCompile(`^[0-9A-Za-z./:%_-]*[A-Za-z./:%][0-9A-Za-z./:%_-]*$`)
+
+func lowerFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
