@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport are the walls of the house: what of weir each package may import.
+// Imports point strictly down.
+var mayImport = map[string][]string{
+	"weir/lb":                          {},
+	"weir/lb/linux":                    {"weir/lb"},
+	"weir/lb/health":                   {"weir/lb"},
+	"weir/configs":                     {},
+	"weir/cmd/weir/internal/config":    {"weir/lb", "weir/lb/health", "weir/configs"},
+	"weir/cmd/weir/internal/status":    {"weir/lb"},
+	"weir/cmd/weir/internal/daemon":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/lb", "weir/lb/health", "weir/lb/linux"},
+	"weir/cmd/weir":                    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/daemon", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weirlab/internal/agent":  {},
+	"weir/cmd/weirlab/internal/inside": {"weir/cmd/weirlab/internal/agent"},
+	"weir/cmd/weirlab/lab":             {"weir/cmd/weirlab/internal/agent", "weir/cmd/weirlab/internal/inside"},
+	"weir/cmd/weirlab":                 {"weir/cmd/weirlab/internal/inside", "weir/cmd/weirlab/lab", "weir/configs"},
+	"weir/cmd/weirlab/e2e":             {"weir/cmd/weirlab/lab"},
+}
+
+// onlyIn are the libraries that only one package may know.
+var onlyIn = map[string]string{
+	"github.com/moby/ipvs":                           "weir/lb/linux",
+	"github.com/BurntSushi/toml":                     "weir/cmd/weir/internal/config",
+	"github.com/prometheus/client_golang/prometheus": "weir/cmd/weir/internal/daemon",
+	"github.com/coreos/go-systemd/v22/daemon":        "weir/cmd/weir/internal/daemon",
+	"sigs.k8s.io/yaml":                               "weir/cmd/weir/internal/status",
+	"google.golang.org/grpc":                         "weir/lb/health",
+}
+
+type listed struct {
+	ImportPath, Doc string
+	Imports         []string
+	GoFiles         []string
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range listPackages(t) {
+		allowed, known := mayImport[p.ImportPath]
+		if !known {
+			t.Errorf("%s: a new package; say in mayImport what it may import, and in the README's picture what it is", p.ImportPath)
+		}
+		for _, imp := range p.Imports {
+			if strings.HasPrefix(imp, "weir/") && !slices.Contains(allowed, imp) {
+				t.Errorf("%s imports %s: that is not below it", p.ImportPath, imp)
+			}
+			if owner, ok := onlyIn[imp]; ok && owner != p.ImportPath {
+				t.Errorf("%s imports %s: only %s may", p.ImportPath, imp, owner)
+			}
+			if p.ImportPath == "weir/lb" && strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+				t.Errorf("lb imports %s: it is pure and has the standard library alone", imp)
+			}
+		}
+		if len(p.GoFiles) > 0 && p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+func TestLBReadsNoClockAndDoesNoIO(t *testing.T) {
+	banned := []string{"os", "net", "net/http", "os/exec", "log", "log/slog", "math/rand", "math/rand/v2", "syscall"}
+	for _, p := range listPackages(t) {
+		if p.ImportPath != "weir/lb" {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if slices.Contains(banned, imp) {
+				t.Errorf("lb imports %s", imp)
+			}
+		}
+	}
+}
+
+func listPackages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,GoFiles", "./...")
+	cmd.Dir = path.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []listed
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+)
+
+func cleanupCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "take everything of weir's out of the kernel, and nothing else",
+		Long: `Take everything of weir's out of the kernel: virtual servers, addresses, sets,
+rules and the device. Connections through weir end. Strangers' virtual servers,
+sets, chains and addresses stay; so do kernel parameters, since others may have
+come to rely on them. Refuses while the daemon runs.`,
+		Args: cobra.NoArgs,
+	}
+	socket, file := socketFlag(cmd), configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := call(cmd.Context(), *socket, "GET", "/status", &status.Status{}); !errors.Is(err, errNotRunning) {
+			return errors.New("weir runs and would put everything back: systemctl stop weir first")
+		}
+		kernel, cfg, err := openKernel(cmd.Context(), *file)
+		if err != nil {
+			return err
+		}
+		defer kernel.Close()
+		rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), config.Source)
+		rep, err := rec.Cleanup(cmd.Context(), e.now())
+		if err := errors.Join(append(rep.Errors, err)...); err != nil {
+			return err
+		}
+		for _, op := range rep.Ops {
+			fmt.Fprintln(e.stdout, op)
+		}
+		fmt.Fprintf(e.stdout, "%d objects taken out of the kernel\n", len(rep.Ops))
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/daemon"
+	"weir/lb/linux"
+)
+
+// defaultSocket is the default of daemon.socket.
+const defaultSocket = "/run/weir/weir.sock"
+
+func socketFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("socket", defaultSocket, "unix socket of the daemon")
+}
+
+// errNotRunning means that no daemon answers.
+var errNotRunning = errors.New("weir is not running")
+
+// call asks the daemon behind a socket. Its answer goes into doc, unless that is
+// nil.
+func call(ctx context.Context, socket, method, path string, doc any) error {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w (nobody answers on %s)", errNotRunning, socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("no access to %s: run as root or as a member of its group", socket)
+	case err != nil:
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end or not, there is nothing to lose
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	if doc == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(doc); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return nil
+}
+
+// configOrDefaults loads a configuration for a command that can do without: the
+// names in the kernel are then the usual ones.
+func configOrDefaults(file string) (*config.Config, error) {
+	cfg, err := config.Load(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return config.Parse("defaults", nil, config.Disk{})
+	}
+	return cfg, err
+}
+
+// openKernel opens the kernel for a command that does without the daemon.
+func openKernel(ctx context.Context, file string) (*linux.Kernel, *config.Config, error) {
+	cfg, err := configOrDefaults(file)
+	if err != nil {
+		return nil, nil, invalid(err)
+	}
+	kernel, err := linux.New(ctx, daemon.KernelConfig(cfg, slog.New(slog.DiscardHandler)))
+	return kernel, cfg, err
+}

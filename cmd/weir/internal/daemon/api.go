@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+	"weir/lb/health"
+)
+
+// listenAPI opens the socket for the command line. One that nobody answers on is
+// left over from a process that was killed, and is replaced.
+func listenAPI(path string) (net.Listener, error) {
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		return nil, errors.Join(fmt.Errorf("another weir answers on %s: only one can own the kernel", path), c.Close())
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder of the socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on daemon.socket: %w", err)
+	}
+	// Owner and group only: reload changes traffic.
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(fmt.Errorf("restrict daemon.socket: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// serve answers HTTP on l until ctx ends.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// apiHandler answers the command line. The paths are for it alone; what scripts
+// may rely on is the output of weir -o json.
+func (b *box) apiHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { reply(w, b.status(), nil) })
+	mux.HandleFunc("GET /services", func(w http.ResponseWriter, r *http.Request) {
+		doc, err := b.services(r.Context())
+		reply(w, doc, err)
+	})
+	mux.HandleFunc("GET /conns", func(w http.ResponseWriter, r *http.Request) {
+		limit, err := strconv.Atoi(r.FormValue("limit"))
+		if err != nil {
+			http.Error(w, "limit must be a number", http.StatusBadRequest)
+			return
+		}
+		doc, err := Conns(r.Context(), b.kernel, r.FormValue("match"), limit)
+		reply(w, doc, err)
+	})
+	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		if busy := b.do(r.Context(), func() { err = b.reload(context.WithoutCancel(r.Context())) }); busy != nil {
+			err = busy
+		}
+		reply(w, b.status(), err)
+	})
+	return mux
+}
+
+func reply(w http.ResponseWriter, doc any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(doc) // the reader has gone; nobody to tell
+}
+
+// services reads the kernel's virtual servers and says what weir knows of them.
+func (b *box) services(ctx context.Context) (status.Services, error) {
+	v := b.published.Load()
+	verdicts := map[lb.RealServer]health.Backend{}
+	for _, x := range b.checks.Backends() {
+		key := lb.RealServer{Frontend: lb.Frontend{Port: x.Port.Port, Proto: x.Port.Proto}, Addr: x.Backend}
+		verdicts[key] = x
+	}
+	doc, err := Services(ctx, b.kernel, v.services)
+	if err != nil {
+		return doc, err
+	}
+	for i := range doc.Frontends {
+		f := &doc.Frontends[i]
+		for j := range f.Servers {
+			s := &f.Servers[j]
+			key := lb.RealServer{Frontend: lb.Frontend{Port: f.Key.Port, Proto: f.Key.Proto}, Addr: s.Key}
+			if x, ok := verdicts[key]; ok && x.Service == v.services[f.Key] {
+				s.Health, s.Error = x.Verdict, x.Error
+			}
+			s.Draining = v.draining[lb.Drain{Frontend: f.Key, Backend: s.Key}]
+		}
+	}
+	return doc, nil
+}

@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/cmd/weir/internal/config"
+	"weir/lb"
+	"weir/lb/health"
+	"weir/lb/linux"
+)
+
+// Options are what weir run was called with.
+type Options struct {
+	ConfigFile string
+	Version    string
+	Log        *slog.Logger
+	// Reload makes the daemon load its configuration again.
+	Reload <-chan os.Signal
+}
+
+// Run runs the daemon until ctx ends, at first with cfg, the content of
+// opts.ConfigFile. It returns an error when it can't begin: a kernel without
+// IPVS, a socket in use. What goes wrong later is for the log, the status and
+// the metrics.
+func Run(ctx context.Context, cfg *config.Config, opts Options) error {
+	for _, w := range cfg.Warnings {
+		opts.Log.Warn("configuration", "problem", w.String())
+	}
+	kernel, err := linux.New(ctx, KernelConfig(cfg, opts.Log))
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	if err := setTimeouts(ctx, kernel, cfg); err != nil {
+		return err
+	}
+	b := newBox(opts, cfg, kernel)
+	api, err := listenAPI(cfg.Daemon.Socket)
+	if err != nil {
+		return err
+	}
+	web, err := listenWeb(cfg.Daemon.Listen)
+	if err != nil {
+		return errors.Join(err, api.Close())
+	}
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return b.checks.Run(ctx) })
+	tasks.Go(func() error { return kernel.Watch(ctx, b.events.add) })
+	tasks.Go(func() error { return serve(ctx, api, b.apiHandler()) })
+	if web != nil {
+		tasks.Go(func() error { return serve(ctx, web, b.webHandler()) })
+	}
+	tasks.Go(func() error { return b.forwardReloads(ctx, opts.Reload) })
+	tasks.Go(func() error { return b.loop(ctx) })
+	err = tasks.Wait()
+	b.stop()
+	return err
+}
+
+// KernelConfig is the part of a configuration that lb/linux is made with.
+func KernelConfig(cfg *config.Config, log *slog.Logger) linux.Config {
+	k := cfg.Kernel
+	out := linux.Config{
+		Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
+		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
+		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
+	}
+	for _, s := range k.Base().Sysctls {
+		out.Sysctls = append(out.Sysctls, s.Name)
+	}
+	return out
+}
+
+// setTimeouts sets IPVS's timeouts, which are the whole box's, if any is given.
+func setTimeouts(ctx context.Context, kernel *linux.Kernel, cfg *config.Config) error {
+	seconds := func(d time.Duration) uint32 { return uint32(d / time.Second) }
+	t := linux.Timeouts{
+		TCP: seconds(cfg.Kernel.TCPTimeout), TCPFin: seconds(cfg.Kernel.TCPFinTimeout), UDP: seconds(cfg.Kernel.UDPTimeout),
+	}
+	if t == (linux.Timeouts{}) {
+		return nil
+	}
+	return kernel.SetTimeouts(ctx, t)
+}
+
+// LBOptions is the part of a configuration that an lb.Reconciler is made with.
+func LBOptions(cfg *config.Config) lb.Options {
+	return lb.Options{
+		Base:    cfg.Kernel.Base(),
+		Exclude: cfg.Kernel.ExcludeCIDRs,
+		Pools:   cfg.Kernel.Pools,
+		Drain:   cfg.Defaults.Drain,
+	}
+}
+
+// box is a running daemon.
+type box struct {
+	opts    Options
+	log     *slog.Logger
+	kernel  *linux.Kernel
+	checks  *health.Checker
+	events  events
+	calls   chan func() // run by the loop
+	metrics *metrics
+	started time.Time
+
+	// What follows belongs to the loop.
+	cfg       *config.Config
+	loaded    time.Time
+	rec       *lb.Reconciler
+	ready     bool
+	nextAudit time.Time
+	lastPass  time.Time
+	lastAudit time.Time
+	lastErr   error // why the kernel could not be read in the last pass
+	reloadErr error // why the last reload was refused
+	held      int
+	changed   bool // what is held or wanted changed since the last view
+	drift     uint64
+
+	published atomic.Pointer[view]
+}
+
+func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel) *box {
+	b := &box{
+		opts: opts, log: opts.Log, kernel: kernel, cfg: cfg,
+		calls:   make(chan func()),
+		events:  events{signal: make(chan struct{}, 1)},
+		started: time.Now(), loaded: time.Now(),
+		rec:    lb.NewReconciler(kernel, LBOptions(cfg), config.Source),
+		checks: health.New(health.Options{Logger: opts.Log}),
+	}
+	b.metrics = newMetrics(b)
+	b.checks.Set(cfg.Checks)
+	b.publish()
+	return b
+}
+
+// stop leaves the kernel as it is, unless told otherwise.
+func (b *box) stop() {
+	notify("STOPPING=1")
+	if b.cfg.Daemon.OnStop != config.StopCleansUp {
+		b.log.Info("stopped", "kernel", "left as it is")
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	rep, err := b.rec.Cleanup(ctx, time.Now())
+	b.log.Info("stopped", "kernel", "cleaned up", "ops", len(rep.Ops), "error", errors.Join(append(rep.Errors, err)...))
+}
+
+// cleanupTimeout stays under systemd's default TimeoutStopSec of 90 s.
+const cleanupTimeout = time.Minute
+
+// do has the loop run f, and waits for it.
+func (b *box) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case b.calls <- func() { defer close(done); f() }:
+	case <-ctx.Done():
+		return fmt.Errorf("weir is busy: %w", ctx.Err())
+	}
+	<-done
+	return nil
+}
+
+// events are what the kernel watch saw and the loop has not looked at yet. Only
+// what is lost grows, and that is bounded by what weir holds.
+type events struct {
+	signal chan struct{}
+	mu     sync.Mutex
+	lost   map[lb.Object]struct{}
+	host   bool
+	what   string
+}
+
+func (e *events) add(ev lb.Event) {
+	e.mu.Lock()
+	if e.lost == nil {
+		e.lost = map[lb.Object]struct{}{}
+	}
+	for _, id := range ev.Lost {
+		e.lost[id] = struct{}{}
+	}
+	e.host = e.host || ev.Host
+	e.what = ev.What
+	e.mu.Unlock()
+	select {
+	case e.signal <- struct{}{}:
+	default:
+	}
+}
+
+// take gives all events as one.
+func (e *events) take() lb.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ev := lb.Event{Host: e.host, What: e.what}
+	for id := range e.lost {
+		ev.Lost = append(ev.Lost, id)
+	}
+	e.lost, e.host, e.what = nil, false, ""
+	return ev
+}

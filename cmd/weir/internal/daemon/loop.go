@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/cmd/weir/internal/config"
+	"weir/lb"
+)
+
+// loop owns the Reconciler. It begins when every backend with a check has its
+// first verdict, so that no traffic goes where nobody has looked.
+func (b *box) loop(ctx context.Context) error {
+	if err := b.firstVerdicts(ctx); err != nil {
+		return nil //nolint:nilerr // ctx ended before weir began: not a failure
+	}
+	b.rec.SetHealth(b.checks.Health())
+	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
+	b.nextAudit = time.Now().Add(b.cfg.Kernel.SyncPeriod)
+	if err := b.pass(ctx, b.rec.Sync); err != nil {
+		return err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pending := false // something has happened since the last pass
+	for {
+		timer.Reset(time.Until(b.wake(pending)))
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-b.calls:
+			f()
+			continue
+		case <-b.checks.Changed():
+			b.rec.SetHealth(b.checks.Health())
+			pending = true
+		case <-b.events.signal:
+			b.meet(b.events.take())
+			pending = true
+		case <-timer.C:
+		}
+		notify("WATCHDOG=1")
+		if time.Now().Before(b.floor()) {
+			continue
+		}
+		b.work(ctx)
+		pending = false
+	}
+}
+
+// work does what is due now.
+func (b *box) work(ctx context.Context) {
+	if now := time.Now(); now.Before(b.nextAudit) {
+		_ = b.pass(ctx, b.rec.Sync) // logged and published
+	} else {
+		_ = b.pass(ctx, b.rec.Audit)
+		b.lastAudit = time.Now()
+		b.nextAudit = b.lastAudit.Add(b.cfg.Kernel.SyncPeriod)
+	}
+}
+
+// floor is when min_sync_period allows the next pass.
+func (b *box) floor() time.Time { return b.lastPass.Add(b.cfg.Kernel.MinSyncPeriod) }
+
+// wake is when the loop has something to do even if nothing (more) happens.
+func (b *box) wake(pending bool) time.Time {
+	if pending {
+		return b.floor()
+	}
+	wake := b.nextAudit
+	if next := b.rec.Next(); !next.IsZero() && next.Before(wake) {
+		wake = next
+	}
+	if beat := time.Now().Add(watchdogInterval()); beat.Before(wake) {
+		wake = beat
+	}
+	if wake.Before(b.floor()) {
+		return b.floor()
+	}
+	return wake
+}
+
+// firstVerdicts waits until each backend with a check has been asked once. The
+// wait is bounded by the longest timeout; until then the kernel stays as it is.
+func (b *box) firstVerdicts(ctx context.Context) error {
+	longest := time.Duration(0)
+	for _, g := range b.cfg.Checks {
+		longest = max(longest, g.Check.Timeout)
+	}
+	wait, cancel := context.WithTimeout(ctx, longest+5*time.Second)
+	defer cancel()
+	if err := b.checks.Ready(wait); err != nil && ctx.Err() == nil {
+		b.log.Warn("some backends have no verdict yet; they get no traffic until they do")
+	}
+	return ctx.Err()
+}
+
+// meet takes in what others did to the kernel.
+func (b *box) meet(ev lb.Event) {
+	lost := b.rec.Lost(ev.Lost)
+	if len(lost) > 0 {
+		b.drifted(lost, ev.What)
+	}
+	if ev.Host {
+		b.nextAudit = time.Time{}
+	}
+}
+
+// drifted counts what others altered, and logs it as one line.
+func (b *box) drifted(objects []lb.Object, what string) {
+	for _, o := range objects {
+		b.metrics.drift.WithLabelValues(lb.Kind(o)).Inc()
+	}
+	b.drift += uint64(len(objects))
+	b.log.Warn("somebody else changed the kernel; putting it right",
+		"objects", len(objects), "first", objects[0].String(), "seen", what)
+}
+
+// pass runs a Sync or an Audit, and logs, counts and publishes what it did. The
+// error is that of a kernel that could not even be read.
+func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) error {
+	begin := time.Now()
+	rep, err := f(ctx, begin)
+	took := time.Since(begin)
+	if ctx.Err() != nil {
+		return nil
+	}
+	b.metrics.pass(rep, err, took)
+	b.changed = b.changed || len(rep.Ops) > 0 || len(rep.Drift) > 0
+	if len(rep.Drift) > 0 {
+		b.drifted(rep.Drift, "audit")
+	}
+	b.logOps(rep, took)
+	b.logErrors(rep.Errors)
+	if err != nil {
+		b.log.Error("the kernel can't be read; it stays as it is", "error", err)
+	}
+	b.lastPass, b.lastErr, b.held = time.Now(), err, rep.Held
+	if !b.ready && err == nil {
+		b.ready = true
+		notify("READY=1")
+		b.log.Info("ready", "services", len(b.cfg.Services), "ops", len(rep.Ops), "errors", len(rep.Errors), "took", took)
+	}
+	b.publish()
+	notify("STATUS=" + b.status().Line())
+	if !b.ready {
+		return err
+	}
+	return nil
+}
+
+func (b *box) logOps(rep lb.Report, took time.Duration) {
+	if len(rep.Ops) == 0 {
+		return
+	}
+	b.log.Info("applied", "ops", len(rep.Ops), "first", rep.Ops[0].String(), "took", took)
+	for _, op := range rep.Ops {
+		b.log.Debug("op", "op", op.String())
+	}
+}
+
+// maxErrorLines bounds the log of one pass; the rest is in the count.
+const maxErrorLines = 5
+
+func (b *box) logErrors(errs []error) {
+	for i, err := range errs {
+		if i == maxErrorLines {
+			b.log.Error("and more ops failed", "errors", len(errs)-i)
+			return
+		}
+		b.log.Error("op failed; trying again", "error", err)
+	}
+}
+
+// reload loads the configuration again. An invalid one changes nothing.
+func (b *box) reload(ctx context.Context) (err error) {
+	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicros()))
+	defer func() {
+		b.metrics.reloaded(err)
+		b.reloadErr = err
+		if err != nil {
+			b.log.Error("configuration refused; the old one stays in force", "error", err)
+		}
+		b.publish()
+		notify("READY=1")
+	}()
+	cfg, err := config.Load(b.opts.ConfigFile)
+	if err != nil {
+		return err
+	}
+	if keys := config.RestartNeeded(b.cfg, cfg); len(keys) > 0 {
+		return fmt.Errorf("%v can't change while weir runs; systemctl restart weir loses no connection", keys)
+	}
+	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
+		return err
+	}
+	if err := setTimeouts(ctx, b.kernel, cfg); err != nil {
+		return err
+	}
+	if !sameRules(b.cfg.Kernel, cfg.Kernel) {
+		for _, f := range cfg.Kernel.Families {
+			b.rec.Lost([]lb.Object{lb.Rules{Family: f}})
+		}
+	}
+	b.cfg, b.loaded, b.changed = cfg, time.Now(), true
+	b.checks.Set(cfg.Checks)
+	b.rec.Configure(LBOptions(cfg))
+	b.rec.SetHealth(b.checks.Health())
+	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
+	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
+	return b.pass(ctx, b.rec.Sync)
+}
+
+// sameRules tells whether two configurations have the same static rules.
+func sameRules(a, b config.Kernel) bool {
+	return a.MasqueradeAll == b.MasqueradeAll && a.Ping == b.Ping && a.Mark() == b.Mark() &&
+		slices.Equal(a.ClusterCIDRs, b.ClusterCIDRs)
+}

@@ -1,0 +1,272 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+	"weir/lb/linux"
+)
+
+// metrics are the counters that the loop writes. Gauges, health and traffic are
+// read when somebody scrapes (collector).
+type metrics struct {
+	registry   *prometheus.Registry
+	syncs      prometheus.Histogram
+	failures   prometheus.Counter
+	ops        *prometheus.CounterVec
+	opErrors   prometheus.Counter
+	drift      *prometheus.CounterVec
+	reloadOK   prometheus.Gauge
+	reloadTime prometheus.Gauge
+}
+
+func newMetrics(b *box) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		syncs: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_sync_duration_seconds", Help: "Time that syncs and audits took.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_sync_failures_total", Help: "Syncs and audits that could not read the kernel.",
+		}),
+		ops: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_ops_total", Help: "Operations applied to the kernel.",
+		}, []string{"verb", "kind"}),
+		opErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_op_errors_total", Help: "Operations that failed or had to wait for one that failed.",
+		}),
+		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_drift_total", Help: "Objects that somebody else altered and weir put right.",
+		}, []string{"kind"}),
+		reloadOK: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_config_last_reload_successful", Help: "1 if the last attempt to load the configuration succeeded.",
+		}),
+		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was loaded.",
+		}),
+	}
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collector{b})
+	m.reloaded(nil)
+	return m
+}
+
+func (m *metrics) pass(rep lb.Report, err error, took time.Duration) {
+	m.syncs.Observe(took.Seconds())
+	if err != nil {
+		m.failures.Inc()
+	}
+	for _, op := range rep.Ops {
+		m.ops.WithLabelValues(op.Verb.String(), lb.Kind(op.Object)).Inc()
+	}
+	m.opErrors.Add(float64(len(rep.Errors)))
+}
+
+func (m *metrics) reloaded(err error) {
+	if err != nil {
+		m.reloadOK.Set(0)
+		return
+	}
+	m.reloadOK.Set(1)
+	m.reloadTime.SetToCurrentTime()
+}
+
+// desc makes the description of a metric that collector reads at a scrape.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_"+name, help, labels, nil)
+}
+
+var (
+	serverLabels  = []string{"service", "vip", "port", "protocol"}
+	backendLabels = append(append([]string{}, serverLabels...), "backend")
+
+	descBuild    = desc("build_info", "Always 1; the version is a label.", "version")
+	descUp       = desc("up", "1 if weir is ok or degraded, 0 while it starts or fails.")
+	descServices = desc("services", "Services in the catalog.")
+	descObjects  = desc("objects", "Objects of weir's that the kernel holds.", "kind")
+	descPending  = desc("ops_pending", "Operations that failed and are tried again.")
+	descHeld     = desc("ops_held", "Deletions that wait for a source to sync.")
+	descDrains   = desc("drains", "Backends whose connections are ending.")
+	descNotes    = desc("notes", "Notes: what could not be done for services.", "reason")
+	descLastSync = desc("last_sync_timestamp_seconds", "When the last sync or audit ended.")
+
+	descBackendUp = desc("backend_up", "1 if the check of a backend says up, 0 if down; absent before its first verdict.",
+		"service", "port", "protocol", "backend")
+	descChecks     = desc("checks_total", "Health checks made, by result.", "result")
+	descCheckTime  = desc("check_last_duration_seconds", "Time that the last check of a backend took.", "service", "port", "protocol", "backend")
+	descConns      = desc("service_connections_total", "Connections since the kernel made the virtual server.", serverLabels...)
+	descPackets    = desc("service_packets_total", "Packets, by direction as clients see it.", append(append([]string{}, serverLabels...), "direction")...)
+	descBytes      = desc("service_bytes_total", "Bytes, by direction as clients see it.", append(append([]string{}, serverLabels...), "direction")...)
+	descBeConns    = desc("backend_connections_total", "Connections since the kernel made the real server.", backendLabels...)
+	descBePackets  = desc("backend_packets_total", "Packets, by direction as clients see it.", append(append([]string{}, backendLabels...), "direction")...)
+	descBeBytes    = desc("backend_bytes_total", "Bytes, by direction as clients see it.", append(append([]string{}, backendLabels...), "direction")...)
+	descBeOpen     = desc("backend_open_connections", "Connections that the kernel knows, by state.", append(append([]string{}, backendLabels...), "state")...)
+	descBeWeight   = desc("backend_weight", "Weight of the real server in the kernel.", backendLabels...)
+	descScrapeFail = desc("traffic_read_failed", "1 if the kernel's traffic counters could not be read for this scrape.")
+
+	descMessages = desc("kernel_messages_total", "Netlink requests sent to the kernel.", "part")
+	descSends    = desc("kernel_sends_total", "System calls that carried netlink requests.", "part")
+	descRefused  = desc("kernel_refused_total", "Netlink requests that the kernel refused.", "part")
+	descRetries  = desc("kernel_retries_total", "Batches sent again because a reply was lost.", "part")
+	descExecs    = desc("execs_total", "Programs run: iptables-save and iptables-restore.")
+)
+
+// scrapeTimeout bounds reading the traffic counters.
+const scrapeTimeout = 10 * time.Second
+
+// collector reads what is a fact rather than an event, when it is asked for.
+type collector struct{ b *box }
+
+// Describe implements prometheus.Collector. Describing nothing makes it
+// unchecked: which services there are changes.
+func (c collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	c.box(out)
+	c.health(out)
+	c.kernel(out)
+	c.traffic(out)
+}
+
+func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func count(out chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (c collector) box(out chan<- prometheus.Metric) {
+	v := c.b.published.Load()
+	s := v.status
+	gauge(out, descBuild, 1, s.Version)
+	gauge(out, descUp, boolValue(s.State == status.OK || s.State == status.Degraded))
+	gauge(out, descServices, float64(s.Kernel.Services))
+	for kind, n := range v.counts {
+		gauge(out, descObjects, float64(n), kind)
+	}
+	gauge(out, descPending, float64(s.Kernel.Pending))
+	gauge(out, descHeld, float64(s.Kernel.Held))
+	gauge(out, descDrains, float64(len(s.Drains)))
+	gauge(out, descLastSync, float64(s.Kernel.LastSync.UnixMilli())/1000)
+	notes := map[string]int{}
+	for _, n := range s.Notes {
+		notes[n.Reason]++
+	}
+	for reason, n := range notes {
+		gauge(out, descNotes, float64(n), reason)
+	}
+}
+
+func (c collector) health(out chan<- prometheus.Metric) {
+	stats := c.b.checks.Stats()
+	count(out, descChecks, stats.Checks-stats.Failures, "success")
+	count(out, descChecks, stats.Failures, "failure")
+	for _, x := range c.b.checks.Backends() {
+		labels := []string{x.Service.String(), strconv.Itoa(int(x.Port.Port)), x.Port.Proto.String(), x.Backend.String()}
+		if x.Verdict != "unknown" {
+			gauge(out, descBackendUp, boolValue(x.Verdict == "up"), labels...)
+			gauge(out, descCheckTime, x.Took.Seconds(), labels...)
+		}
+	}
+}
+
+func (c collector) kernel(out chan<- prometheus.Metric) {
+	n := c.b.kernel.Counters()
+	for part, t := range map[string]*linux.Traffic{"ipvs": &n.IPVS, "ipset": &n.IPSet, "route": &n.Route, "conntrack": &n.Conntrack} {
+		count(out, descMessages, t.Messages.Load(), part)
+		count(out, descSends, t.Sends.Load(), part)
+		count(out, descRefused, t.Errors.Load(), part)
+		count(out, descRetries, t.Retries.Load(), part)
+	}
+	count(out, descExecs, n.Execs.Load())
+}
+
+func (c collector) traffic(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	doc, err := Services(ctx, c.b.kernel, c.b.published.Load().services)
+	gauge(out, descScrapeFail, boolValue(err != nil))
+	for _, f := range doc.Frontends {
+		if f.Service == "" {
+			continue // a stranger's
+		}
+		labels := []string{f.Service, f.Address, strconv.Itoa(int(f.Port)), f.Protocol}
+		direction(out, descConns, descPackets, descBytes, f.Traffic, labels)
+		for _, s := range f.Servers {
+			labels := append(labels[:4:4], s.Address)
+			direction(out, descBeConns, descBePackets, descBeBytes, s.Traffic, labels)
+			gauge(out, descBeOpen, float64(s.Active), append(labels[:5:5], "active")...)
+			gauge(out, descBeOpen, float64(s.Inactive), append(labels[:5:5], "inactive")...)
+			gauge(out, descBeWeight, float64(s.Weight), labels...)
+		}
+	}
+}
+
+func direction(out chan<- prometheus.Metric, conns, packets, bytes *prometheus.Desc, t *status.Traffic, labels []string) {
+	if t == nil {
+		return
+	}
+	n := len(labels)
+	count(out, conns, t.Connections, labels...)
+	count(out, packets, t.PacketsIn, append(labels[:n:n], "in")...)
+	count(out, packets, t.PacketsOut, append(labels[:n:n], "out")...)
+	count(out, bytes, t.BytesIn, append(labels[:n:n], "in")...)
+	count(out, bytes, t.BytesOut, append(labels[:n:n], "out")...)
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// listenWeb opens the address for metrics and health, if there is one.
+func listenWeb(addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on daemon.listen: %w", err)
+	}
+	return l, nil
+}
+
+// webHandler answers /metrics, /healthz (should traffic come here?) and /livez
+// (should the process be restarted?).
+func (b *box) webHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		s := b.status()
+		healthy(w, s.State == status.OK || s.State == status.Degraded, s.Line())
+	})
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		v := b.published.Load()
+		healthy(w, v.isAlive(time.Now()), v.status.Line())
+	})
+	return mux
+}
+
+func healthy(w http.ResponseWriter, ok bool, line string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	fmt.Fprintln(w, line)
+}

@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+)
+
+// view is what the loop publishes after each pass, for everybody else to read.
+// It is never changed once published.
+type view struct {
+	status status.Status
+	// services tells whose a frontend is; draining, which backends drain.
+	services map[lb.Frontend]lb.ServiceID
+	draining map[lb.Drain]bool
+	vips     int
+	period   time.Duration
+	counts   map[string]int // objects that are held, by lb.Kind
+}
+
+func (b *box) status() status.Status { return b.published.Load().status }
+
+// publish makes a new view. It counts objects by walking what is held, which for
+// 10,000 services takes some milliseconds: little beside the pass before it,
+// unless that did nothing, and then the last counts are still right.
+func (b *box) publish() {
+	old := b.published.Load()
+	v := &view{draining: map[lb.Drain]bool{}, period: b.cfg.Kernel.SyncPeriod}
+	if old == nil || b.changed {
+		v.counts = Count(b.rec.Have(), b.cfg.Kernel.Base())
+		v.services, v.vips = owners(b.rec.Catalog())
+		b.changed = false
+	} else {
+		v.counts, v.services, v.vips = old.counts, old.services, old.vips
+	}
+	s := &v.status
+	s.Version, s.PID, s.Started = b.opts.Version, os.Getpid(), b.started
+	s.Config = status.Config{File: b.opts.ConfigFile, Loaded: b.loaded, Error: errorText(b.reloadErr)}
+	s.Kernel = status.Kernel{
+		Release: kernelRelease(), IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: b.rec.Catalog().Len(),
+		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
+		VIPs: v.vips, SetMembers: v.counts["member"],
+		LastSync: b.lastPass, LastAudit: b.lastAudit, Pending: b.rec.Pending(), Held: b.held,
+		Drift: b.drift, Error: errorText(b.lastErr),
+	}
+	s.Notes, s.Drains = []status.Note{}, []status.Drain{}
+	for _, n := range b.rec.Notes() {
+		s.Notes = append(s.Notes, status.Note{Service: n.Service.String(), Reason: string(n.Reason), Text: n.Text})
+	}
+	for _, d := range b.rec.Drains() {
+		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
+		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true
+	}
+	s.State, s.Why = b.judge(s)
+	b.published.Store(v)
+}
+
+// Count counts objects by lb.Kind, leaving out what weir needs for itself.
+func Count(have lb.Snapshot, base lb.Base) map[string]int {
+	counts := map[string]int{}
+	for _, o := range have {
+		counts[lb.Kind(o)]++
+	}
+	for _, o := range base.Objects() {
+		if _, held := have[o.ID()]; held {
+			counts[lb.Kind(o)]--
+		}
+	}
+	return counts
+}
+
+// owners tells whose each frontend is, and how many VIPs there are.
+func owners(catalog *lb.Catalog) (services map[lb.Frontend]lb.ServiceID, vips int) {
+	services = map[lb.Frontend]lb.ServiceID{}
+	seen := map[netip.Addr]bool{}
+	for _, id := range catalog.IDs() {
+		svc, _ := catalog.Get(id)
+		for _, f := range svc.Frontends() {
+			seen[f.Addr] = true
+			services[f] = catalog.Claimants(f)[0]
+		}
+	}
+	return services, len(seen)
+}
+
+// judge says how the box is, and why it is not ok.
+func (b *box) judge(s *status.Status) (status.State, []string) {
+	switch {
+	case b.lastErr != nil:
+		return status.Failed, []string{"the kernel can't be read: " + b.lastErr.Error()}
+	case !b.ready:
+		return status.Starting, []string{"the kernel does not hold the first state yet"}
+	}
+	var why []string
+	if b.reloadErr != nil {
+		why = append(why, "the last reload was refused: "+firstLine(b.reloadErr.Error()))
+	}
+	if s.Kernel.Pending > 0 {
+		why = append(why, fmt.Sprintf("%d operations failed and are tried again", s.Kernel.Pending))
+	}
+	bad := slices.DeleteFunc(slices.Clone(s.Notes), func(n status.Note) bool { return lb.Reason(n.Reason) == lb.HostAddress })
+	if len(bad) > 0 {
+		why = append(why, fmt.Sprintf("%d notes", len(bad)))
+	}
+	for _, x := range b.checks.Backends() {
+		switch x.Verdict {
+		case "up":
+			s.Backend.Up++
+		case "down":
+			s.Backend.Down++
+		default:
+			s.Backend.Unknown++
+		}
+	}
+	s.Backend.Draining = len(s.Drains)
+	if s.Backend.Down > 0 {
+		why = append(why, fmt.Sprintf("%d of %d backends are down", s.Backend.Down, s.Backend.Up+s.Backend.Down+s.Backend.Unknown))
+	}
+	if len(why) > 0 {
+		return status.Degraded, why
+	}
+	return status.OK, nil
+}
+
+// isAlive tells whether the loop still turns: it audits every sync_period. A
+// pass over a very large table may take its time; two periods and a minute are
+// more than that.
+func (v *view) isAlive(now time.Time) bool {
+	last := v.status.Kernel.LastSync
+	return last.IsZero() || now.Sub(last) < 2*v.period+time.Minute
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func firstLine(s string) string {
+	for i, r := range s {
+		if r == '\n' {
+			return s[:i] + " ..."
+		}
+	}
+	return s
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

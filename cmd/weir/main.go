@@ -1,0 +1,112 @@
+// Command weir is the load balancer: the daemon (weir run) and the command line
+// that reads and changes it.
+//
+// Nouns read (status, services, conns, version), verbs change (run, reload,
+// cleanup) or try (check, plan). Data goes to standard output, talk to standard
+// error. Each subcommand is one file; this one only puts them together.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/status"
+)
+
+// Exit codes beside 0 and 1, as systemctl and LSB init scripts have them.
+const (
+	exitInvalid    = 2 // the configuration is invalid, or the command line is
+	exitNotRunning = 3
+)
+
+// exitError ends the program with a code of its own. An err of nil says nothing
+// more: what there is to say has been printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+// env is the outside of a command; tests bring their own.
+type env struct {
+	stdout, stderr io.Writer
+	now            func() time.Time
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, env{os.Stdout, os.Stderr, time.Now}, os.Args[1:]))
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, e env, args []string) int {
+	root := rootCommand(e)
+	root.SetArgs(args)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var exit exitError
+	if !errors.As(err, &exit) {
+		exit = exitError{1, err}
+	}
+	if exit.err != nil {
+		fmt.Fprintln(e.stderr, "weir:", exit.err)
+	}
+	return exit.code
+}
+
+func rootCommand(e env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "load balancer for bare metal, in the kernel's IPVS",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
+	root.AddCommand(
+		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
+		servicesCommand(e), connsCommand(e), cleanupCommand(e), versionCommand(e),
+	)
+	return root
+}
+
+// defaultConfig is where the packages put the configuration.
+const defaultConfig = "/etc/weir/weir.toml"
+
+func configFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("config", "c", defaultConfig, "configuration `file`")
+}
+
+func outputFlag(cmd *cobra.Command) *string {
+	out := cmd.Flags().StringP("output", "o", "table", "output `format`: table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	return out
+}
+
+func (e env) write(doc status.Tabler, format string) error {
+	if err := status.Write(e.stdout, doc, format, e.now()); err != nil {
+		return exitError{exitInvalid, err}
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/daemon"
+	"weir/lb"
+	"weir/lb/linux"
+)
+
+func planCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "show what a configuration would change in the kernel",
+		Long: `Show, in order, every operation that would bring the kernel to what a
+configuration wants. Nothing is changed. Backends count as healthy.
+
+Against the live kernel (the default) it needs the privileges of the daemon;
+--against nothing shows all that a fresh kernel would get, and needs none.`,
+		Args: cobra.NoArgs,
+	}
+	file := configFlag(cmd)
+	against := cmd.Flags().String("against", "kernel", "what to compare with: kernel or nothing")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return invalid(err)
+		}
+		var kernel lb.Kernel = &lb.Fake{}
+		switch *against {
+		case "nothing":
+		case "kernel":
+			k, err := linux.New(cmd.Context(), daemon.KernelConfig(cfg, slog.New(slog.DiscardHandler)))
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			kernel = k
+		default:
+			return exitError{exitInvalid, fmt.Errorf("--against %q is neither kernel nor nothing", *against)}
+		}
+		return printPlan(cmd.Context(), e.stdout, kernel, cfg, e.now())
+	}
+	return cmd
+}
+
+func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, cfg *config.Config, now time.Time) error {
+	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), config.Source)
+	rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
+	ops, err := rec.Preview(ctx, now)
+	if err != nil {
+		return err
+	}
+	verbs := map[lb.Verb]int{}
+	for _, op := range ops {
+		verbs[op.Verb]++
+		fmt.Fprintln(w, op)
+	}
+	for _, n := range rec.Notes() {
+		fmt.Fprintln(w, "note", n)
+	}
+	if len(ops) == 0 {
+		fmt.Fprintln(w, "nothing to do: the kernel is as the configuration wants it")
+		return nil
+	}
+	fmt.Fprintf(w, "%d to add, %d to change, %d to delete\n", verbs[lb.Add], verbs[lb.Change], verbs[lb.Delete])
+	return nil
+}

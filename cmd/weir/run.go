@@ -1,0 +1,56 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/daemon"
+)
+
+func runCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "run the daemon in the foreground",
+		Long: `Run the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP loads the
+configuration again. When it ends, the kernel goes on forwarding as it is,
+unless daemon.on_stop says otherwise; the next start adopts everything.`,
+		Args: cobra.NoArgs,
+	}
+	file := configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		hup := make(chan os.Signal, 1)
+		signal.Notify(hup, syscall.SIGHUP)
+		defer signal.Stop(hup)
+		cfg, err := config.Load(*file)
+		if err != nil {
+			return invalid(err)
+		}
+		return daemon.Run(cmd.Context(), cfg, daemon.Options{
+			ConfigFile: *file, Version: version(), Log: newLogger(e.stderr, cfg.Daemon), Reload: hup,
+		})
+	}
+	return cmd
+}
+
+// newLogger writes without timestamps under journald, which has its own.
+func newLogger(w io.Writer, s config.Daemon) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: s.LogLevel}
+	if _, journal := os.LookupEnv("JOURNAL_STREAM"); journal {
+		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	if s.LogFormat == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

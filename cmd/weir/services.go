@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/status"
+)
+
+func servicesCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "services",
+		Short: "show virtual and real servers, as ipvsadm -Ln does, with their services and health",
+		Long: `Show virtual and real servers as ipvsadm -Ln does, with the Service each
+belongs to, health and drains. Strangers' virtual servers have no Service.
+Without a running daemon it shows what the kernel holds.`,
+		Args: cobra.NoArgs,
+	}
+	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var doc status.Services
+		err := call(cmd.Context(), *socket, "GET", "/services", &doc)
+		if errors.Is(err, errNotRunning) {
+			fmt.Fprintf(e.stderr, "weir: %v: this is what the kernel holds\n", err)
+			doc, err = kernelServices(cmd.Context(), *file)
+		}
+		if err != nil {
+			return err
+		}
+		return e.write(doc, *format)
+	}
+	return cmd
+}
+
+// kernelServices reads the kernel without a daemon's help.
+func kernelServices(ctx context.Context, file string) (status.Services, error) {
+	kernel, _, err := openKernel(ctx, file)
+	if err != nil {
+		return status.Services{}, err
+	}
+	defer kernel.Close()
+	return daemon.Services(ctx, kernel, nil)
+}
