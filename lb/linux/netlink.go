@@ -235,3 +235,12 @@ func fill(errs []error, err error) {
 		errs[i] = err
 	}
 }
+
+func firstError(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,282 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// RouteProtocol marks the routes that weir made, as the 12th field of `ip route`
+// shows ("proto 87"). The number is free in /etc/iproute2/rt_protos.
+const RouteProtocol = 87
+
+// addresses are the dummy device, what sits on it, and the local routes of whole
+// pools.
+//
+// The device is never set up: an address makes the kernel add a route to its
+// local table, and that is all it is for. Being down, it answers no ARP request
+// and no neighbour solicitation by itself, and no IPv6 address on it waits for
+// duplicate detection.
+//
+// Pool routes go over lo. A down device carries no IPv6 route, lo is always there
+// and up, and the pools then live on when somebody deletes the dummy device.
+type addresses struct {
+	conn   *conn
+	device string
+	index  atomic.Int32 // of the device, 0 if not known; Watch reads it too
+}
+
+func newAddresses(device string, count *Traffic) *addresses {
+	return &addresses{conn: newConn(unix.NETLINK_ROUTE, count), device: device}
+}
+
+// applyDevices makes and removes the dummy device.
+func (a *addresses) applyDevices(ctx context.Context, ops []lb.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		name := op.Object.(lb.Device).Name
+		a.index.Store(0)
+		if op.Verb == lb.Delete {
+			errs[i] = a.deleteDevice(ctx, name)
+		} else {
+			errs[i] = a.createDevice(ctx, name)
+		}
+	}
+	return errs
+}
+
+func (a *addresses) createDevice(ctx context.Context, name string) error {
+	err := a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putDevice(e, name) })[0]
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		l, err := a.link(ctx, name)
+		if err == nil && l.kind != "dummy" {
+			err = fmt.Errorf("interface %s exists and is no dummy device (%s): give weir another device name", name, l.kind)
+		}
+		return err
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return missingModule("dummy", err)
+	}
+	return needPrivilege(err)
+}
+
+func (a *addresses) deleteDevice(ctx context.Context, name string) error {
+	l, err := a.link(ctx, name)
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if l.kind != "dummy" {
+		return fmt.Errorf("interface %s is no dummy device, so not weir's", name)
+	}
+	err = a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putLinkIndex(e, unix.RTM_DELLINK, l.index) })[0]
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// link finds an interface by name; the error wraps unix.ENODEV if there is none.
+func (a *addresses) link(ctx context.Context, name string) (l link, err error) {
+	err = a.conn.query(ctx, func(e *encoder) { putLinkName(e, name) }, func() {}, func(m message) {
+		l = parseLink(m.body)
+	})
+	return l, err
+}
+
+// applyAddresses puts addresses on the device and takes them off.
+func (a *addresses) applyAddresses(ctx context.Context, ops []lb.Op) []error {
+	errs := make([]error, len(ops))
+	// The device may be another one of the same name since the last time.
+	for range 2 {
+		if err := a.resolve(ctx); err != nil {
+			return a.noDevice(ops, errs, err)
+		}
+		index := a.index.Load()
+		errs = a.conn.exchange(ctx, len(ops), func(e *encoder, i int) {
+			typ, flags := addressVerb(ops[i].Verb)
+			putAddress(e, typ, flags, index, ops[i].Object.(lb.Address).Addr)
+		})
+		if !errors.Is(firstError(errs), unix.ENODEV) {
+			break
+		}
+		a.index.Store(0)
+	}
+	for i, err := range errs {
+		errs[i] = explainAddress(err, ops[i].Verb)
+	}
+	return errs
+}
+
+func addressVerb(v lb.Verb) (typ, flags uint16) {
+	if v == lb.Delete {
+		return unix.RTM_DELADDR, 0
+	}
+	return unix.RTM_NEWADDR, unix.NLM_F_CREATE | unix.NLM_F_EXCL
+}
+
+func explainAddress(err error, v lb.Verb) error {
+	switch {
+	case v == lb.Delete && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV)):
+		return nil
+	case v != lb.Delete && errors.Is(err, unix.EEXIST):
+		return nil
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT):
+		return fmt.Errorf("%w (is IPv6 off? see net.ipv6.conf.default.disable_ipv6 and ipv6.disable)", err)
+	}
+	return needPrivilege(err)
+}
+
+// noDevice gives the errors when there is no device: with it have gone all its
+// addresses.
+func (a *addresses) noDevice(ops []lb.Op, errs []error, err error) []error {
+	for i, op := range ops {
+		if op.Verb != lb.Delete || !errors.Is(err, unix.ENODEV) {
+			errs[i] = fmt.Errorf("device %s: %w", a.device, err)
+		}
+	}
+	return errs
+}
+
+func (a *addresses) resolve(ctx context.Context) error {
+	if a.index.Load() != 0 {
+		return nil
+	}
+	l, err := a.link(ctx, a.device)
+	if err == nil {
+		a.index.Store(l.index)
+	}
+	return err
+}
+
+// applyRoutes adds and removes pool routes.
+func (a *addresses) applyRoutes(ctx context.Context, ops []lb.Op) []error {
+	lo, err := a.link(ctx, "lo")
+	if err != nil {
+		errs := make([]error, len(ops))
+		fill(errs, fmt.Errorf("device lo: %w", err))
+		return errs
+	}
+	errs := a.conn.exchange(ctx, len(ops), func(e *encoder, i int) {
+		r := ops[i].Object.(lb.PoolRoute)
+		if ops[i].Verb == lb.Delete {
+			putRoute(e, unix.RTM_DELROUTE, 0, lo.index, r)
+			return
+		}
+		putRoute(e, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, lo.index, r)
+	})
+	for i, err := range errs {
+		switch {
+		case ops[i].Verb == lb.Delete && errors.Is(err, unix.ESRCH):
+			errs[i] = nil
+		case ops[i].Verb != lb.Delete && errors.Is(err, unix.EINVAL):
+			errs[i] = fmt.Errorf("%w (is %s an address of this box?)", err, ops[i].Object.(lb.PoolRoute).Src)
+		}
+	}
+	return errs
+}
+
+// observe reads the device, its addresses, the pool routes, and everybody else's
+// addresses.
+func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.Observation) error {
+	links, err := a.links(ctx)
+	if err != nil {
+		return err
+	}
+	own := int32(0)
+	for _, l := range links {
+		if l.name == a.device && l.kind == "dummy" {
+			own = l.index
+			obs.Objects[lb.Device{Name: a.device}] = lb.Device{Name: a.device}
+		}
+	}
+	a.index.Store(own)
+	found, err := a.list(ctx)
+	if err != nil {
+		return err
+	}
+	obs.HostAddrs = hostAddresses(found, links, own)
+	for _, f := range found {
+		// The kernel gives a device that somebody has set up a link-local address.
+		if f.index == own && f.prefix.IsSingleIP() && !f.prefix.Addr().IsLinkLocalUnicast() {
+			o := lb.Address{Addr: f.prefix.Addr()}
+			obs.Objects[o] = o
+		}
+	}
+	for _, f := range families {
+		routes, err := a.routes(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, r := range routes {
+			obs.Objects[r.ID()] = r
+		}
+	}
+	return nil
+}
+
+// hostAddresses are the addresses of all interfaces but the dummy device, with
+// the interface's name. Those that never leave their link are left out.
+func hostAddresses(found []ifAddress, links map[int32]link, own int32) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, f := range found {
+		a := f.prefix.Addr()
+		if f.index == own || a.IsLoopback() || a.IsLinkLocalUnicast() {
+			continue
+		}
+		out[a] = links[f.index].name
+	}
+	return out
+}
+
+func (a *addresses) links(ctx context.Context) (map[int32]link, error) {
+	links := map[int32]link{}
+	err := a.conn.query(ctx, putLinkDump, func() { clear(links) }, func(m message) {
+		l := parseLink(m.body)
+		links[l.index] = l
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	return links, nil
+}
+
+// list reads all addresses of the box.
+func (a *addresses) list(ctx context.Context) ([]ifAddress, error) {
+	var out []ifAddress
+	err := a.conn.query(ctx, putAddressDump, func() { out = out[:0] }, func(m message) {
+		if f, ok := parseAddress(m.body); ok {
+			out = append(out, f)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	return out, nil
+}
+
+// routes reads the pool routes of a family.
+func (a *addresses) routes(ctx context.Context, f lb.Family) ([]lb.PoolRoute, error) {
+	var out []lb.PoolRoute
+	put := func(e *encoder) { putRouteDump(e, f) }
+	err := a.conn.query(ctx, put, func() { out = out[:0] }, func(m message) {
+		if r, ok := parseRoute(m.body); ok {
+			out = append(out, r)
+		}
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // the family is off, or its table has never been used
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s routes: %w", f, err)
+	}
+	return out, nil
+}

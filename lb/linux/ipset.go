@@ -1,0 +1,297 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// A set begins with what `ipset create` takes, and grows when that is not enough.
+const (
+	initialMaxElem  = 65536
+	initialHashSize = 1024
+)
+
+// sets are the ipsets of one prefix. Strangers' sets have other names and are
+// never read nor written.
+type sets struct {
+	conn   *conn
+	prefix string
+	// revisions of the set types that this kernel speaks, by type and family.
+	revisions map[setInfo]uint8
+}
+
+func newSets(prefix string, count *Traffic) *sets {
+	return &sets{conn: newConn(unix.NETLINK_NETFILTER, count), prefix: prefix, revisions: map[setInfo]uint8{}}
+}
+
+// applySets creates and destroys sets.
+func (s *sets) applySets(ctx context.Context, ops []lb.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		set := op.Object.(lb.IPSet)
+		if op.Verb == lb.Delete {
+			errs[i] = errors.Join(s.destroy(ctx, set.Set.Name(s.prefix, set.Family)),
+				s.destroy(ctx, s.spare(set.Family)))
+		} else {
+			errs[i] = s.create(ctx, set)
+		}
+	}
+	return errs
+}
+
+// spare is the name under which a set grows before it takes its place.
+func (s *sets) spare(f lb.Family) string {
+	if f == lb.IPv6 {
+		return s.prefix + "-6-GROWING"
+	}
+	return s.prefix + "-GROWING"
+}
+
+func (s *sets) create(ctx context.Context, set lb.IPSet) error {
+	name := set.Set.Name(s.prefix, set.Family)
+	want := setInfo{typ: set.Set.Type(), family: setFamily(set.Family), maxElem: initialMaxElem, hashSize: initialHashSize}
+	err := s.createAs(ctx, name, want)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	have, err := s.info(ctx, name)
+	if err != nil {
+		return err
+	}
+	if have.typ != want.typ || have.family != want.family {
+		return fmt.Errorf("set %s exists as %s of another kind (wanted: %s %s): remove it, or give weir another name_prefix",
+			name, have.typ, want.typ, set.Family)
+	}
+	return nil
+}
+
+func setFamily(f lb.Family) uint8 {
+	if f == lb.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+func (s *sets) createAs(ctx context.Context, name string, info setInfo) error {
+	revision, err := s.revision(ctx, info)
+	if err != nil {
+		return err
+	}
+	return s.conn.exchange(ctx, 1, func(e *encoder, _ int) { putSetCreate(e, name, info, revision) })[0]
+}
+
+// revision asks for the newest form of a set type that the kernel speaks; it
+// loads the module for the answer.
+func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
+	key := setInfo{typ: info.typ, family: info.family}
+	if r, ok := s.revisions[key]; ok {
+		return r, nil
+	}
+	var revision uint8
+	put := func(e *encoder) { putSetType(e, info.typ, info.family) }
+	err := s.conn.query(ctx, put, func() {}, func(m message) {
+		if len(m.body) >= 4 {
+			revision = getU8(attribute(m.body[4:], nl.IPSET_ATTR_REVISION))
+		}
+	})
+	switch {
+	case errors.Is(err, unix.Errno(nl.IPSET_ERR_FIND_TYPE)):
+		return 0, missingModule("ip_set_"+strings.NewReplacer(":", "_", ",", "").Replace(info.typ), err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPROTONOSUPPORT):
+		// nfnetlink knows no ipset at all.
+		return 0, missingModule("ip_set", err)
+	case err != nil:
+		return 0, needPrivilege(err)
+	}
+	s.revisions[key] = revision
+	return revision, nil
+}
+
+func (s *sets) info(ctx context.Context, name string) (info setInfo, err error) {
+	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_HEADER, 0, name) }
+	err = s.conn.query(ctx, put, func() {}, func(m message) {
+		info = parseSet(m.body, 0, func(lb.Member) {})
+	})
+	return info, err
+}
+
+func (s *sets) destroy(ctx context.Context, name string) error {
+	err := s.conn.exchange(ctx, 1, func(e *encoder, _ int) {
+		putSetCommand(e, nl.IPSET_CMD_DESTROY, 0, name)
+	})[0]
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// applyMembers adds and removes members, those of one set together.
+func (s *sets) applyMembers(ctx context.Context, ops []lb.Op) []error {
+	type key struct {
+		set    lb.IPSet
+		remove bool
+	}
+	groups := map[key][]int{}
+	var order []key
+	for i, op := range ops {
+		m := op.Object.(lb.Member)
+		k := key{lb.IPSet{Set: m.Set, Family: m.Family()}, op.Verb == lb.Delete}
+		if _, ok := groups[k]; !ok {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], i)
+	}
+	errs := make([]error, len(ops))
+	for _, k := range order {
+		members := make([]lb.Member, len(groups[k]))
+		for i, at := range groups[k] {
+			members[i] = ops[at].Object.(lb.Member)
+		}
+		var got []error
+		if k.remove {
+			got = s.remove(ctx, k.set, members)
+		} else {
+			got = s.add(ctx, k.set, members)
+		}
+		for i, at := range groups[k] {
+			errs[at] = got[i]
+		}
+	}
+	return errs
+}
+
+func (s *sets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
+	name := set.Set.Name(s.prefix, set.Family)
+	errs := s.send(ctx, nl.IPSET_CMD_ADD, name, members)
+	var left []lb.Member
+	for i, err := range errs {
+		if errors.Is(err, errSetFull) {
+			left = append(left, members[i])
+		}
+	}
+	if len(left) == 0 {
+		return errs
+	}
+	if err := s.grow(ctx, set, len(left)); err != nil {
+		return errs
+	}
+	second := s.send(ctx, nl.IPSET_CMD_ADD, name, left)
+	for i, err := range errs {
+		if errors.Is(err, errSetFull) {
+			errs[i], second = second[0], second[1:]
+		}
+	}
+	return errs
+}
+
+func (s *sets) remove(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
+	errs := s.send(ctx, nl.IPSET_CMD_DEL, set.Set.Name(s.prefix, set.Family), members)
+	for i, err := range errs {
+		if errors.Is(err, unix.ENOENT) { // no such set, so no such member
+			errs[i] = nil
+		}
+	}
+	return errs
+}
+
+// send adds or removes members in as few messages as hold them, and gives each
+// one's error. The kernel stops at the first member that it refuses, and names
+// it: the rest goes out again.
+func (s *sets) send(ctx context.Context, cmd uint16, name string, members []lb.Member) []error {
+	errs := make([]error, len(members))
+	for at := 0; at < len(members); {
+		n := 0
+		err := s.conn.exchange(ctx, 1, func(e *encoder, _ int) { n = putMembers(e, cmd, name, members[at:]) })[0]
+		if err == nil {
+			at += n
+			continue
+		}
+		var refused *refusal
+		if !errors.As(err, &refused) {
+			fill(errs[at:], err)
+			return errs
+		}
+		index, ok := refusedMember(refused)
+		if !ok || index >= n {
+			fill(errs[at:at+n], err)
+			at += n
+			continue
+		}
+		errs[at+index] = err
+		at += index + 1
+		if errors.Is(err, errSetFull) {
+			// So would every other one be; those that are in already are tried
+			// again after the set has grown, which is no harm.
+			fill(errs[at:], err)
+			return errs
+		}
+	}
+	return errs
+}
+
+// grow makes room in a set for more members: a bigger one is made and filled
+// under another name, and takes the set's place in one step. The rules that refer
+// to the set notice nothing.
+func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
+	name, spare := set.Set.Name(s.prefix, set.Family), s.spare(set.Family)
+	info, members, err := s.list(ctx, set)
+	if err != nil {
+		return err
+	}
+	for int(info.maxElem) < 2*(len(members)+more) {
+		info.maxElem *= 2
+	}
+	if err := s.destroy(ctx, spare); err != nil { // of a weir that was killed here
+		return err
+	}
+	if err := s.createAs(ctx, spare, info); err != nil {
+		return err
+	}
+	if err := firstError(s.send(ctx, nl.IPSET_CMD_ADD, spare, members)); err != nil {
+		return errors.Join(err, s.destroy(ctx, spare))
+	}
+	err = s.conn.exchange(ctx, 1, func(e *encoder, _ int) { putTwoSets(e, nl.IPSET_CMD_SWAP, name, spare) })[0]
+	return errors.Join(err, s.destroy(ctx, spare))
+}
+
+// list reads a set with its members. The error wraps unix.ENOENT if there is
+// none of that name.
+func (s *sets) list(ctx context.Context, set lb.IPSet) (info setInfo, members []lb.Member, err error) {
+	name := set.Set.Name(s.prefix, set.Family)
+	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, name) }
+	err = s.conn.query(ctx, put, func() { members = members[:0] }, func(m message) {
+		if got := parseSet(m.body, set.Set, func(m lb.Member) { members = append(members, m) }); got.typ != "" {
+			info = got
+		}
+	})
+	return info, members, err
+}
+
+// observe reads the sets of a family with their members into obs. A set of
+// another type under one of weir's names is not weir's: creating it will say so.
+func (s *sets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
+	for _, set := range lb.Sets() {
+		id := lb.IPSet{Set: set, Family: f}
+		info, members, err := s.list(ctx, id)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			continue
+		case err != nil:
+			return fmt.Errorf("list set %s: %w", set.Name(s.prefix, f), needPrivilege(err))
+		case info.typ != set.Type() || info.family != setFamily(f):
+			continue
+		}
+		obs.Objects[id] = id
+		for _, m := range members {
+			obs.Objects[m] = m
+		}
+	}
+	return nil
+}

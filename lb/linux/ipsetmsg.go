@@ -1,0 +1,225 @@
+package linux
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// The members of one message end with so many bytes: the attribute that holds
+// them has 16 bits for its length.
+const memberBytes = 24 << 10
+
+const errSetFull = syscall.Errno(nl.IPSET_ERR_TYPE_SPECIFIC) // IPSET_ERR_HASH_FULL
+
+var ipsetErrors = map[syscall.Errno]string{
+	nl.IPSET_ERR_PROTOCOL:        "ipset does not understand the message",
+	nl.IPSET_ERR_FIND_TYPE:       "the kernel has no such set type",
+	nl.IPSET_ERR_MAX_SETS:        "the kernel has too many sets",
+	nl.IPSET_ERR_BUSY:            "the set is used by rules or sets",
+	nl.IPSET_ERR_EXIST_SETNAME2:  "a set of the second name exists",
+	nl.IPSET_ERR_TYPE_MISMATCH:   "the sets are of different types",
+	nl.IPSET_ERR_EXIST:           "the member exists or does not",
+	nl.IPSET_ERR_INVALID_CIDR:    "the prefix length is invalid (sets of networks hold no /0: two halves do)",
+	nl.IPSET_ERR_INVALID_NETMASK: "the netmask is invalid",
+	nl.IPSET_ERR_INVALID_FAMILY:  "the family is invalid",
+	nl.IPSET_ERR_REFERENCED:      "the set is used by rules or sets",
+	nl.IPSET_ERR_IPADDR_IPV4:     "an IPv4 address is needed",
+	nl.IPSET_ERR_IPADDR_IPV6:     "an IPv6 address is needed",
+	errSetFull:                   "the set is full",
+	errSetFull + 2:               "the protocol is invalid",
+	errSetFull + 3:               "the protocol is missing",
+	errSetFull + 4:               "the range is too large",
+}
+
+// setInfo is what a set is, without its members.
+type setInfo struct {
+	typ      string
+	family   uint8
+	maxElem  uint32
+	hashSize uint32
+}
+
+func beginSet(e *encoder, cmd uint16, flags uint16) {
+	e.message(unix.NFNL_SUBSYS_IPSET<<8|cmd, flags)
+	e.raw(unix.AF_INET, unix.NFNETLINK_V0, 0, 0)
+	e.u8(nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
+}
+
+func putSetCommand(e *encoder, cmd, flags uint16, name string) {
+	beginSet(e, cmd, flags)
+	e.str(nl.IPSET_ATTR_SETNAME, name)
+}
+
+// putTwoSets encodes the commands on two sets, swap and rename.
+func putTwoSets(e *encoder, cmd uint16, name, other string) {
+	putSetCommand(e, cmd, 0, name)
+	e.str(nl.IPSET_ATTR_SETNAME2, other)
+}
+
+func putSetType(e *encoder, typ string, family uint8) {
+	beginSet(e, nl.IPSET_CMD_TYPE, 0)
+	e.str(nl.IPSET_ATTR_TYPENAME, typ)
+	e.u8(nl.IPSET_ATTR_FAMILY, family)
+}
+
+func putSetCreate(e *encoder, name string, info setInfo, revision uint8) {
+	putSetCommand(e, nl.IPSET_CMD_CREATE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, name)
+	e.str(nl.IPSET_ATTR_TYPENAME, info.typ)
+	e.u8(nl.IPSET_ATTR_REVISION, revision)
+	e.u8(nl.IPSET_ATTR_FAMILY, info.family)
+	at := e.nest(nl.IPSET_ATTR_DATA)
+	e.be32(nl.IPSET_ATTR_HASHSIZE|unix.NLA_F_NET_BYTEORDER, info.hashSize)
+	e.be32(nl.IPSET_ATTR_MAXELEM|unix.NLA_F_NET_BYTEORDER, info.maxElem)
+	e.end(at)
+}
+
+// putMembers encodes one message that adds or removes members, as many as fit,
+// and tells how many. Each bears its index, by which the kernel names the one
+// that it refuses. What is there already, or gone, is no error to it.
+func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
+	putSetCommand(e, cmd, 0, name)
+	e.be32(nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, ipsetFlagExist)
+	e.u32(nl.IPSET_ATTR_LINENO, 0)
+	at := e.nest(nl.IPSET_ATTR_ADT)
+	n := 0
+	for n < len(members) && len(e.b)-at < memberBytes {
+		one := e.nest(nl.IPSET_ATTR_DATA)
+		putMember(e, members[n])
+		e.u32(nl.IPSET_ATTR_CADT_LINENO, uint32(n))
+		e.end(one)
+		n++
+	}
+	e.end(at)
+	return n
+}
+
+const ipsetFlagExist = 1 // IPSET_FLAG_EXIST
+
+func putMember(e *encoder, m lb.Member) {
+	if !m.Addr.IsValid() {
+		putSetAddr(e, nl.IPSET_ATTR_IP, m.Net.Addr())
+		e.u8(nl.IPSET_ATTR_CIDR, uint8(m.Net.Bits()))
+		return
+	}
+	putSetAddr(e, nl.IPSET_ATTR_IP, m.Addr)
+	if m.Proto != 0 {
+		e.be16(nl.IPSET_ATTR_PORT|unix.NLA_F_NET_BYTEORDER, m.Port)
+		e.u8(nl.IPSET_ATTR_PROTO, uint8(m.Proto))
+	}
+	if m.Net.IsValid() {
+		putSetAddr(e, nl.IPSET_ATTR_IP2, m.Net.Addr())
+		if m.Set.Type() == "hash:ip,port,net" {
+			e.u8(nl.IPSET_ATTR_CIDR2, uint8(m.Net.Bits()))
+		}
+	}
+}
+
+func putSetAddr(e *encoder, typ uint16, a netip.Addr) {
+	at := e.nest(typ)
+	if a.Is4() {
+		e.addr(nl.IPSET_ATTR_IPADDR_IPV4|unix.NLA_F_NET_BYTEORDER, a)
+	} else {
+		e.addr(nl.IPSET_ATTR_IPADDR_IPV6|unix.NLA_F_NET_BYTEORDER, a)
+	}
+	e.end(at)
+}
+
+// refusedMember reads from the echo of a refused message which member it was: the
+// kernel writes its number where the message had zero. ok is false when
+// the whole message was refused.
+func refusedMember(r *refusal) (index int, ok bool) {
+	const headers = unix.NLMSG_HDRLEN + 4
+	if len(r.echo) < headers {
+		return 0, false
+	}
+	v := attribute(r.echo[headers:], nl.IPSET_ATTR_LINENO)
+	return int(getU32(v)), len(v) == 4
+}
+
+// parseSet reads one message of a list of sets: the attributes of the set, which
+// only the first message about it has (typ is empty otherwise), and members.
+func parseSet(body []byte, set lb.Set, each func(lb.Member)) (info setInfo) {
+	if len(body) < 4 {
+		return info
+	}
+	for typ, v := range attributes(body[4:]) {
+		switch typ {
+		case nl.IPSET_ATTR_TYPENAME:
+			info.typ = getString(v)
+		case nl.IPSET_ATTR_FAMILY:
+			info.family = getU8(v)
+		case nl.IPSET_ATTR_DATA:
+			info.hashSize = getBE32(attribute(v, nl.IPSET_ATTR_HASHSIZE))
+			info.maxElem = getBE32(attribute(v, nl.IPSET_ATTR_MAXELEM))
+		case nl.IPSET_ATTR_ADT:
+			for _, one := range attributes(v) {
+				if m, ok := parseMember(one, set); ok {
+					each(m)
+				}
+			}
+		}
+	}
+	return info
+}
+
+// parseMember reads a member as the type of the set has it. ok is false for what
+// such a set can't hold.
+func parseMember(b []byte, set lb.Set) (m lb.Member, ok bool) {
+	var ip, ip2 netip.Addr
+	var bits, bits2 = -1, -1
+	for typ, v := range attributes(b) {
+		switch typ {
+		case nl.IPSET_ATTR_IP:
+			ip = parseSetAddr(v)
+		case nl.IPSET_ATTR_IP2:
+			ip2 = parseSetAddr(v)
+		case nl.IPSET_ATTR_CIDR:
+			bits = int(getU8(v))
+		case nl.IPSET_ATTR_CIDR2:
+			bits2 = int(getU8(v))
+		case nl.IPSET_ATTR_PORT:
+			m.Port = getBE16(v)
+		case nl.IPSET_ATTR_PROTO:
+			m.Proto = lb.Protocol(getU8(v))
+		}
+	}
+	m.Set = set
+	switch set.Type() {
+	case "hash:ip":
+		m.Addr = ip
+		return m, ip.IsValid()
+	case "hash:net":
+		m.Net = prefix(ip, bits)
+		return m, m.Net.IsValid()
+	case "hash:ip,port":
+		m.Addr = ip
+		return m, ip.IsValid()
+	}
+	m.Addr, m.Net = ip, prefix(ip2, bits2)
+	return m, ip.IsValid() && m.Net.IsValid()
+}
+
+// prefix is a network, or the single address when there is no length.
+func prefix(a netip.Addr, bits int) netip.Prefix {
+	if bits < 0 {
+		bits = a.BitLen()
+	}
+	return netip.PrefixFrom(a, bits)
+}
+
+func parseSetAddr(b []byte) netip.Addr {
+	for typ, v := range attributes(b) {
+		switch typ {
+		case nl.IPSET_ATTR_IPADDR_IPV4:
+			return getAddr(unix.AF_INET, v)
+		case nl.IPSET_ATTR_IPADDR_IPV6:
+			return getAddr(unix.AF_INET6, v)
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,302 @@
+package linux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"weir/lb"
+)
+
+// Backend says by which of its two implementations iptables works.
+type Backend string
+
+// The backends.
+const (
+	// AutoBackend takes the one that the system's iptables-restore is, or the
+	// other if that one does not work on this kernel.
+	AutoBackend Backend = "auto"
+	Legacy      Backend = "legacy"
+	NFT         Backend = "nft"
+)
+
+const (
+	lockWait    = "5" // seconds that iptables-restore waits for others
+	execTimeout = 30 * time.Second
+)
+
+// runner runs a program with an input and gives what it printed. Its error holds
+// the program's last words.
+type runner func(ctx context.Context, stdin string, name string, args ...string) (stdout string, err error)
+
+// rules puts the static rules of one family into the kernel by way of
+// iptables-restore, and reads them back with iptables-save.
+type rules struct {
+	family lb.Family
+	run    runner
+	want   []table
+	// candidates are the programs that may work; the first is in use for good
+	// once decided is set.
+	candidates []programs
+	decided    bool
+	// accepted are weir's tables as this system's iptables-save prints them,
+	// where that is not how they were written.
+	accepted []table
+	// holding tells that the kernel had the rules when they were last read, stamp
+	// what the legacy tables looked like just before.
+	holding bool
+	stamp   stamp
+}
+
+// programs are one backend's programs for one family.
+type programs struct {
+	backend       Backend
+	restore, save string
+}
+
+// find chooses the programs for a backend that the system has.
+func (r *rules) find(ctx context.Context, want Backend) error {
+	prefix := "iptables"
+	if r.family == lb.IPv6 {
+		prefix = "ip6tables"
+	}
+	system := programs{restore: prefix + "-restore", save: prefix + "-save"}
+	version, sysErr := r.run(ctx, "", system.restore, "--version")
+	if system.backend = Legacy; strings.Contains(version, "nf_tables") {
+		system.backend = NFT
+	}
+	all := []programs{system}
+	if sysErr != nil {
+		all = nil
+	}
+	for _, b := range []Backend{NFT, Legacy} {
+		p := programs{b, prefix + "-" + string(b) + "-restore", prefix + "-" + string(b) + "-save"}
+		if b == system.backend && sysErr == nil {
+			continue
+		}
+		if _, err := r.run(ctx, "", p.restore, "--version"); err == nil {
+			all = append(all, p)
+		}
+	}
+	if want != AutoBackend {
+		all = slices.DeleteFunc(all, func(p programs) bool { return p.backend != want })
+	}
+	if len(all) == 0 {
+		what := "program " + system.restore
+		if want != AutoBackend {
+			what += " with backend " + string(want)
+		}
+		return &MissingError{What: what, Fix: "install package iptables", Err: sysErr}
+	}
+	r.candidates, r.decided = all, len(all) == 1
+	return nil
+}
+
+// backend is the one in use, or that will be tried first.
+func (r *rules) backend() Backend { return r.candidates[0].backend }
+
+// configure sets what the kernel shall hold.
+func (r *rules) configure(c Config) {
+	r.want, r.accepted, r.holding = renderRules(c, r.family), nil, false
+}
+
+// save reads the tables. As long as it is not decided which backend works, the
+// one that has weir's chains is it.
+func (r *rules) save(ctx context.Context) (saved, error) {
+	if !r.decided {
+		for i, p := range r.candidates {
+			have, err := r.saveWith(ctx, p)
+			if err == nil && r.present(have) {
+				r.decide(i)
+				return have, nil
+			}
+		}
+	}
+	return r.saveWith(ctx, r.candidates[0])
+}
+
+func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
+	if p.backend == Legacy {
+		r.stamp = readStamp(r.family)
+	}
+	text, err := r.run(ctx, "", p.save)
+	if err != nil {
+		return nil, err
+	}
+	return parseSave(text), nil
+}
+
+func (r *rules) decide(i int) {
+	r.candidates, r.decided = r.candidates[i:i+1], true
+}
+
+// present tells whether there are any chains of weir's.
+func (r *rules) present(have saved) bool {
+	for _, t := range r.want {
+		for _, c := range t.chains {
+			if _, ok := have[t.name].rules[c.name]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// observe tells whether the kernel has exactly the wanted rules.
+func (r *rules) observe(ctx context.Context) (bool, error) {
+	have, err := r.save(ctx)
+	if err != nil {
+		return false, r.explain(err)
+	}
+	r.holding = r.held(have)
+	return r.holding, nil
+}
+
+// held tells whether these are exactly the wanted rules.
+func (r *rules) held(have saved) bool {
+	form := r.want
+	if r.accepted != nil {
+		form = r.accepted
+	}
+	for _, t := range form {
+		if !t.held(have[t.name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// install puts the rules into place.
+func (r *rules) install(ctx context.Context) error {
+	r.holding = false
+	for {
+		have, err := r.save(ctx)
+		if err == nil {
+			var b bytes.Buffer
+			for _, t := range r.want {
+				t.writeRestore(&b, have[t.name])
+			}
+			err = r.restore(ctx, b.String())
+		}
+		if err == nil {
+			r.decide(0)
+			break
+		}
+		if r.decided || len(r.candidates) == 1 {
+			return r.explain(err)
+		}
+		r.candidates = r.candidates[1:]
+	}
+	return r.readBack(ctx)
+}
+
+// readBack makes sure that the rules are there. A system whose iptables-save has
+// another form for them is believed, once, so that they are not written again
+// and again.
+func (r *rules) readBack(ctx context.Context) error {
+	have, err := r.save(ctx)
+	if err != nil {
+		return r.explain(err)
+	}
+	r.accepted = nil
+	if r.holding = r.held(have); r.holding {
+		return nil
+	}
+	accepted := make([]table, len(r.want))
+	for i, t := range r.want {
+		if !t.sameShape(have[t.name]) || !t.jumpsHeld(have[t.name]) {
+			return errors.New("the rules are not there after they were written: somebody else changes them")
+		}
+		accepted[i] = table{name: t.name, jumps: t.jumps}
+		for _, c := range t.chains {
+			accepted[i].chains = append(accepted[i].chains, chain{c.name, have[t.name].rules[c.name]})
+		}
+	}
+	r.accepted, r.holding = accepted, true
+	return nil
+}
+
+// remove takes the rules out.
+func (r *rules) remove(ctx context.Context) error {
+	r.holding = false
+	have, err := r.save(ctx)
+	if err != nil {
+		return r.explain(err)
+	}
+	var b bytes.Buffer
+	for _, t := range r.want {
+		t.writeRemove(&b, have[t.name])
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := r.restore(ctx, b.String()); err != nil {
+		return r.explain(err)
+	}
+	return nil
+}
+
+func (r *rules) restore(ctx context.Context, text string) error {
+	_, err := r.run(ctx, text, r.candidates[0].restore, "--noflush", "--wait", lockWait)
+	return err
+}
+
+// explain adds to an error of iptables what is probably the reason.
+func (r *rules) explain(err error) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "xtables lock"):
+		return fmt.Errorf("another program holds the iptables lock for more than %s s: %w", lockWait, err)
+	case errors.Is(err, exec.ErrNotFound):
+		return &MissingError{What: "program " + r.candidates[0].restore, Fix: "install package iptables", Err: err}
+	}
+	tables := "ip_tables"
+	if r.family == lb.IPv6 {
+		tables = "ip6_tables"
+	}
+	if r.backend() == NFT {
+		tables = "" // nft loads matches by nft_compat, and names what is missing
+	}
+	if names := missingXT(tables); len(names) > 0 {
+		return missingModule(strings.Join(names, " "), err)
+	}
+	return err
+}
+
+// execRunner runs real programs and counts them.
+func execRunner(count *atomic.Uint64) runner {
+	return func(ctx context.Context, stdin string, name string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, execTimeout)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		cmd.Stdin = strings.NewReader(stdin)
+		cmd.WaitDelay = time.Second
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		count.Add(1)
+		if err := cmd.Run(); err != nil {
+			return "", fmt.Errorf("%s: %w%s", name, err, lastWords(stderr.String()))
+		}
+		return stdout.String(), nil
+	}
+}
+
+// lastWords makes one short line of what a program said on stderr.
+func lastWords(stderr string) string {
+	s := strings.Join(strings.Fields(stderr), " ")
+	if len(s) > 500 {
+		s = s[:500] + "..."
+	}
+	if s == "" {
+		return ""
+	}
+	return ": " + s
+}

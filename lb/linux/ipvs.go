@@ -1,0 +1,263 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// ipvsTable is IPVS through generic netlink. moby/ipvs has the same commands,
+// but sends one at a time, waits for a lost reply forever, and cuts weights off
+// at 16 bits; for thousands of services it takes four times as long.
+type ipvsTable struct {
+	conn *conn
+	ipvsMessages
+	// limited are the frontends with connection limits: /proc/net/ip_vs does not
+	// show those.
+	limited map[lb.Frontend]bool
+	// shallow counts the observations since the last deep one.
+	shallow int
+}
+
+// Limits that others put on real servers without are found in every deepEvery-th
+// observation only.
+const deepEvery = 20
+
+func newIPVSTable(ctx context.Context, count *Traffic) (*ipvsTable, error) {
+	c := newConn(unix.NETLINK_GENERIC, count)
+	family, err := probeIPVS(ctx, c)
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family}, limited: map[lb.Frontend]bool{}}, nil
+}
+
+// applyServices carries out ops on virtual servers.
+func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
+	errs := t.upsert(ctx, ops, ipvsVerbs{ipvsNewService, ipvsSetService, ipvsDelService}, func(e *encoder, cmd byte, o lb.Object) {
+		vs := o.(lb.VirtualServer)
+		if cmd == ipvsDelService {
+			t.named(e, cmd, 0, vs.Frontend)
+			return
+		}
+		t.service(e, cmd, vs)
+	})
+	for i, err := range errs {
+		vs := ops[i].Object.(lb.VirtualServer)
+		if err == nil && ops[i].Verb == lb.Delete {
+			delete(t.limited, vs.Frontend)
+		}
+		errs[i] = explainService(err, vs)
+	}
+	return errs
+}
+
+// applyDests carries out ops on real servers.
+func (t *ipvsTable) applyDests(ctx context.Context, ops []lb.Op) []error {
+	for _, op := range ops {
+		if rs := op.Object.(lb.RealServer); rs.Upper|rs.Lower != 0 && op.Verb != lb.Delete {
+			t.limited[rs.Frontend] = true
+		}
+	}
+	errs := t.upsert(ctx, ops, ipvsVerbs{ipvsNewDest, ipvsSetDest, ipvsDelDest}, func(e *encoder, cmd byte, o lb.Object) {
+		t.dest(e, cmd, o.(lb.RealServer))
+	})
+	for i, err := range errs {
+		switch {
+		case errors.Is(err, unix.ESRCH):
+			errs[i] = fmt.Errorf("its virtual server is missing: %w", err)
+		case errors.Is(err, unix.ERANGE):
+			errs[i] = fmt.Errorf("the lower limit is above the upper one: %w", err)
+		}
+	}
+	return errs
+}
+
+type ipvsVerbs struct{ create, set, remove byte }
+
+// upsert sends one message per op, and a second one where the kernel says that
+// an object to be added is there already (it then gets its attributes) or that
+// one to be changed is not.
+func (t *ipvsTable) upsert(ctx context.Context, ops []lb.Op, verbs ipvsVerbs, put func(*encoder, byte, lb.Object)) []error {
+	commands := [...]byte{lb.Add: verbs.create, lb.Change: verbs.set, lb.Delete: verbs.remove}
+	errs := t.conn.exchange(ctx, len(ops), func(e *encoder, i int) {
+		put(e, commands[ops[i].Verb], ops[i].Object)
+	})
+	var again []int
+	for i, err := range errs {
+		switch verb := ops[i].Verb; {
+		case err == nil:
+		case verb == lb.Delete && missing(err):
+			errs[i] = nil
+		case verb == lb.Add && errors.Is(err, unix.EEXIST), verb == lb.Change && missing(err):
+			again = append(again, i)
+		}
+	}
+	other := [...]byte{lb.Add: verbs.set, lb.Change: verbs.create}
+	second := t.conn.exchange(ctx, len(again), func(e *encoder, i int) {
+		op := ops[again[i]]
+		put(e, other[op.Verb], op.Object)
+	})
+	for i, err := range second {
+		errs[again[i]] = err
+	}
+	return errs
+}
+
+// missing tells that the kernel has no such virtual server (ESRCH) or real
+// server (ENOENT).
+func missing(err error) bool { return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) }
+
+// explainService says what the errors of ip_vs_add_service mean.
+func explainService(err error, vs lb.VirtualServer) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return missingScheduler(vs.Scheduler.Name)
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return fmt.Errorf("this kernel's IPVS has no IPv6 (CONFIG_IP_VS_IPV6): %w", err)
+	}
+	return err
+}
+
+// observe reads all virtual and real servers into obs, strangers' too.
+func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
+	servers, err := t.services(ctx, false)
+	if err != nil {
+		return fmt.Errorf("list virtual servers: %w", err)
+	}
+	for _, s := range servers {
+		obs.Objects[s.ID()] = s.VirtualServer
+	}
+	if t.shallow--; t.shallow < 0 {
+		if err := t.observeDeep(ctx, servers, obs); err != nil {
+			return err
+		}
+		t.shallow = deepEvery
+		return nil
+	}
+	return t.observeShallow(ctx, servers, obs)
+}
+
+// observeDeep asks for the real servers of each virtual server.
+func (t *ipvsTable) observeDeep(ctx context.Context, servers []server, obs *lb.Observation) error {
+	clear(t.limited)
+	for _, s := range servers {
+		if err := t.observeDests(ctx, s.Frontend, obs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observeShallow reads /proc/net/ip_vs, which takes a tenth of the time but does
+// not show limits; where there are some it asks for them.
+func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *lb.Observation) error {
+	f, err := os.Open("/proc/net/ip_vs")
+	if err != nil {
+		return t.observeDeep(ctx, servers, obs)
+	}
+	defer f.Close()
+	err = parseIPVS(f, func(d dest) {
+		if !t.limited[d.Frontend] {
+			observeDest(obs, d)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read /proc/net/ip_vs: %w", err)
+	}
+	for _, s := range servers {
+		if !t.limited[s.Frontend] {
+			continue
+		}
+		if err := t.observeDests(ctx, s.Frontend, obs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observeOnly reads some virtual servers with their real servers.
+func (t *ipvsTable) observeOnly(ctx context.Context, only []lb.Frontend, obs *lb.Observation) error {
+	for _, fe := range only {
+		s, ok, err := t.one(ctx, fe)
+		if err != nil {
+			return fmt.Errorf("read virtual server %s: %w", fe, err)
+		}
+		if !ok {
+			continue
+		}
+		obs.Objects[s.ID()] = s.VirtualServer
+		if err := t.observeDests(ctx, fe, obs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Observation) error {
+	dests, err := t.dests(ctx, fe, false)
+	if err != nil {
+		return fmt.Errorf("list real servers of %s: %w", fe, err)
+	}
+	for _, d := range dests {
+		if d.Upper|d.Lower != 0 {
+			t.limited[fe] = true
+		}
+		observeDest(obs, d)
+	}
+	return nil
+}
+
+func observeDest(obs *lb.Observation, d dest) {
+	id := d.ID()
+	obs.Objects[id] = d.RealServer
+	obs.Conns[id] = d.conns
+}
+
+// services lists all virtual servers.
+func (t *ipvsTable) services(ctx context.Context, withStats bool) ([]server, error) {
+	var out []server
+	err := t.conn.query(ctx, t.dump, func() { out = out[:0] }, func(m message) {
+		if s, ok := parseService(m.body, withStats); ok {
+			out = append(out, s)
+		}
+	})
+	return out, err
+}
+
+// one reads a single virtual server.
+func (t *ipvsTable) one(ctx context.Context, fe lb.Frontend) (s server, ok bool, err error) {
+	put := func(e *encoder) { t.named(e, ipvsGetService, 0, fe) }
+	err = t.conn.query(ctx, put, func() { ok = false }, func(m message) {
+		s, ok = parseService(m.body, true)
+	})
+	if missing(err) {
+		return s, false, nil
+	}
+	return s, ok, err
+}
+
+// dests lists the real servers of a virtual server; none if there is none.
+func (t *ipvsTable) dests(ctx context.Context, fe lb.Frontend, withStats bool) ([]dest, error) {
+	var out []dest
+	put := func(e *encoder) { t.named(e, ipvsGetDest, unix.NLM_F_DUMP, fe) }
+	err := t.conn.query(ctx, put, func() { out = out[:0] }, func(m message) {
+		if d, ok := parseDest(m.body, fe, withStats); ok {
+			out = append(out, d)
+		}
+	})
+	return out, err
+}
+
+// timeouts reads how long IPVS keeps idle connections.
+func (t *ipvsTable) timeouts(ctx context.Context) (out Timeouts, err error) {
+	put := func(e *encoder) { t.begin(e, ipvsGetConfig, 0) }
+	err = t.conn.query(ctx, put, func() {}, func(m message) { out = parseTimeouts(m.body) })
+	return out, err
+}

@@ -1,0 +1,326 @@
+// Package linux is the only code of weir that touches the kernel: it implements
+// lb.Kernel with IPVS, ipset, iptables, a dummy device with addresses, local
+// routes, conntrack and sysctls.
+//
+// It decides nothing. What should be in the kernel, in which order it gets there
+// and whose an object is, is lb's; this package carries out ops, reads the kernel
+// back, and tells what others changed. It imports lb and nothing else of weir.
+//
+// All but the static rules goes over netlink, in batches: as many messages as fit
+// in one system call, of which only the last asks for an acknowledgement. The
+// kernel reports the failing ones anyway, so that each object has its own error.
+// Programs are run for the rules alone: iptables-save and iptables-restore, never
+// one for a service.
+//
+// The chapters: kernel.go (the whole), message.go, netlink.go and socket.go
+// (netlink), ipvs.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
+// (which rules) and iptables.go (how they get there), watch.go (what others do),
+// traffic.go (counters and connections), probe.go (what is missing, and the fix).
+package linux
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"sync"
+
+	"weir/lb"
+)
+
+// Config says how a Kernel names things and what its rules are. DefaultConfig
+// has the defaults.
+type Config struct {
+	// Prefix begins the names of sets and chains: "KUBE".
+	Prefix string
+	// Device is the dummy device that holds the VIPs: "kube-ipvs0".
+	Device string
+	// Families are those that weir balances.
+	Families []lb.Family
+	// Mark is the bit that marks packets to be masqueraded, and in conntrack the
+	// connections of Services.
+	Mark uint32
+	// MasqueradeAll masquerades all traffic to ClusterIPs, otherwise only that
+	// from outside ClusterCIDRs.
+	MasqueradeAll bool
+	ClusterCIDRs  []netip.Prefix
+	// Ping lets VIPs answer echo requests.
+	Ping bool
+	// Iptables chooses between the legacy and the nft backend.
+	Iptables Backend
+	// Sysctls are the names of those that Observe reads.
+	Sysctls []string
+	// WithoutIPVS makes a Kernel that has no virtual servers and refuses to add
+	// any, for a system that has no IPVS.
+	WithoutIPVS bool
+	// Logger gets what no error can say; nil is none.
+	Logger *slog.Logger
+}
+
+// DefaultConfig is a Config with the names that kube-proxy made known.
+func DefaultConfig() Config {
+	return Config{
+		Prefix: "KUBE", Device: "kube-ipvs0", Mark: 0x4000, Ping: true,
+		Families: []lb.Family{lb.IPv4, lb.IPv6}, Iptables: AutoBackend,
+	}
+}
+
+// Kernel implements lb.Kernel for the running Linux kernel, in the network
+// namespace in which it was made. It is safe for concurrent use; calls that
+// write wait for each other.
+type Kernel struct {
+	counters Counters
+	log      *slog.Logger
+
+	mu        sync.Mutex
+	config    Config
+	ipvs      *ipvsTable // nil without IPVS
+	sets      *sets
+	addresses *addresses
+	conntrack *conntrack
+	sysctls   sysctls
+	rules     map[lb.Family]*rules
+	ours      ledger
+
+	reader *reader // has its own lock
+}
+
+var _ lb.Kernel = (*Kernel)(nil)
+
+// New makes a Kernel. It changes nothing, but loads module ip_vs if need be. The
+// error wraps ErrNoIPVS when there is none.
+func New(ctx context.Context, c Config) (*Kernel, error) {
+	k := &Kernel{config: c, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}
+	if k.log == nil {
+		k.log = slog.New(slog.DiscardHandler)
+	}
+	if !c.WithoutIPVS {
+		table, err := newIPVSTable(ctx, &k.counters.IPVS)
+		if err != nil {
+			return nil, err
+		}
+		k.ipvs = table
+		k.reader = newReader(table.family, &k.counters.IPVS)
+	}
+	k.sets = newSets(c.Prefix, &k.counters.IPSet)
+	k.addresses = newAddresses(c.Device, &k.counters.Route)
+	k.conntrack = newConntrack(&k.counters.Conntrack)
+	for _, f := range c.Families {
+		r := &rules{family: f, run: execRunner(&k.counters.Execs)}
+		if err := r.find(ctx, c.Iptables); err != nil {
+			k.Close()
+			return nil, err
+		}
+		r.configure(c)
+		k.rules[f] = r
+	}
+	return k, nil
+}
+
+// Close ends the Kernel's connections to the kernel, which stays as it is.
+func (k *Kernel) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.conns() {
+		c.close()
+	}
+	if k.reader != nil {
+		k.reader.close()
+	}
+}
+
+func (k *Kernel) conns() []*conn {
+	out := []*conn{k.sets.conn, k.addresses.conn, k.conntrack.conn}
+	if k.ipvs != nil {
+		out = append(out, k.ipvs.conn)
+	}
+	return out
+}
+
+// Configure changes what the rules are and which sysctls are read. The rules in
+// the kernel then no longer count as lb.Rules until they are applied again. Names,
+// families and the backend can't change: they need a new Kernel.
+func (k *Kernel) Configure(c Config) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.Prefix != k.config.Prefix || c.Device != k.config.Device || c.Iptables != k.config.Iptables {
+		return fmt.Errorf("prefix, device and iptables backend can't change while weir runs")
+	}
+	c.Families, c.WithoutIPVS = k.config.Families, k.config.WithoutIPVS
+	k.config = c
+	for _, r := range k.rules {
+		r.configure(c)
+	}
+	return nil
+}
+
+// Counters gives the Kernel's counters, which may be read at any time.
+func (k *Kernel) Counters() *Counters { return &k.counters }
+
+// Backend tells which iptables backend is in use for a family.
+func (k *Kernel) Backend(f lb.Family) Backend {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.rules[f]; r != nil {
+		return r.backend()
+	}
+	return ""
+}
+
+// Observe implements lb.Kernel.
+func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observation, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
+	if len(only) > 0 {
+		if k.ipvs == nil {
+			return obs, nil
+		}
+		return obs, k.ipvs.observeOnly(ctx, only, &obs)
+	}
+	if err := k.observeAll(ctx, &obs); err != nil {
+		return lb.Observation{}, err
+	}
+	k.ours.adopt(obs)
+	return obs, nil
+}
+
+func (k *Kernel) observeAll(ctx context.Context, obs *lb.Observation) error {
+	if k.ipvs != nil {
+		if err := k.ipvs.observe(ctx, obs); err != nil {
+			return err
+		}
+	}
+	for _, f := range k.config.Families {
+		if err := k.sets.observe(ctx, f, obs); err != nil {
+			return err
+		}
+		if err := k.observeRules(ctx, f, obs); err != nil {
+			return err
+		}
+	}
+	if err := k.addresses.observe(ctx, k.config.Families, obs); err != nil {
+		return err
+	}
+	return k.sysctls.observe(k.config.Sysctls, obs)
+}
+
+func (k *Kernel) observeRules(ctx context.Context, f lb.Family, obs *lb.Observation) error {
+	held, err := k.rules[f].observe(ctx)
+	if err != nil {
+		return fmt.Errorf("read rules %s: %w", f, err)
+	}
+	if held {
+		obs.Objects[lb.Rules{Family: f}] = lb.Rules{Family: f}
+	}
+	return nil
+}
+
+// Apply implements lb.Kernel. Ops of the same kind go to the kernel together.
+func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	errs := make([]error, len(ops))
+	for _, g := range groups(ops) {
+		for i, err := range k.applyGroup(ctx, g.ops) {
+			errs[g.at[i]] = err
+		}
+	}
+	if gone := removedUDP(ops, errs); len(gone.backends)+len(gone.servers) > 0 {
+		if err := k.conntrack.forget(ctx, gone); err != nil {
+			k.log.Warn("conntrack keeps flows of removed backends", "err", err)
+		}
+	}
+	return errs
+}
+
+// group are ops of one kind, and where they came from.
+type group struct {
+	ops []lb.Op
+	at  []int
+}
+
+// groups splits ops by kind, in the order in which the kinds come. The usual case
+// is one kind.
+func groups(ops []lb.Op) []group {
+	var out []group
+	index := map[reflect.Type]int{}
+	for i, op := range ops {
+		kind := reflect.TypeOf(op.Object)
+		at, ok := index[kind]
+		if !ok {
+			at = len(out)
+			index[kind] = at
+			out = append(out, group{})
+		}
+		out[at].ops = append(out[at].ops, op)
+		out[at].at = append(out[at].at, i)
+	}
+	return out
+}
+
+func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
+	k.ours.forget(ops)
+	var errs []error
+	switch ops[0].Object.(type) {
+	case lb.Sysctl:
+		errs = k.sysctls.apply(ops)
+	case lb.Device:
+		errs = k.addresses.applyDevices(ctx, ops)
+	case lb.IPSet:
+		errs = k.sets.applySets(ctx, ops)
+	case lb.Rules:
+		errs = k.applyRules(ctx, ops)
+	case lb.Member:
+		errs = k.sets.applyMembers(ctx, ops)
+	case lb.VirtualServer:
+		errs = k.applyIPVS(ops, func() []error { return k.ipvs.applyServices(ctx, ops) })
+	case lb.RealServer:
+		errs = k.applyIPVS(ops, func() []error { return k.ipvs.applyDests(ctx, ops) })
+	case lb.Address:
+		errs = k.addresses.applyAddresses(ctx, ops)
+	case lb.PoolRoute:
+		errs = k.addresses.applyRoutes(ctx, ops)
+	default:
+		panic(fmt.Sprintf("linux: unknown kind of object %T", ops[0].Object))
+	}
+	k.ours.note(ops, errs)
+	return errs
+}
+
+// applyIPVS is for a kernel that may have no IPVS: what is to be deleted is then
+// gone already.
+func (k *Kernel) applyIPVS(ops []lb.Op, apply func() []error) []error {
+	if k.ipvs != nil {
+		return apply()
+	}
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		if op.Verb != lb.Delete {
+			errs[i] = ErrNoIPVS
+		}
+	}
+	return errs
+}
+
+func (k *Kernel) applyRules(ctx context.Context, ops []lb.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		f := op.Object.(lb.Rules).Family
+		r := k.rules[f]
+		switch {
+		case r == nil:
+			errs[i] = fmt.Errorf("%s is not among the families", f)
+		case op.Verb == lb.Delete:
+			errs[i] = r.remove(ctx)
+		default:
+			before := r.backend()
+			errs[i] = r.install(ctx)
+			if now := r.backend(); now != before {
+				k.log.Warn("iptables backend does not work here, using the other one", "family", f, "tried", before, "using", now)
+			}
+		}
+	}
+	return errs
+}

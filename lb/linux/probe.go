@@ -1,0 +1,140 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/moby/ipvs"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoIPVS tells that the kernel has no IPVS, and that loading the module did
+// not help. Errors that wrap it say how to get it.
+var ErrNoIPVS = errors.New("the kernel has no IPVS")
+
+// MissingError is something that the kernel or the system lacks, with the way to
+// get it.
+type MissingError struct {
+	// What is missing: "module ip_vs_mh", "program iptables-restore".
+	What string
+	// Fix says what to do about it.
+	Fix string
+	// Err is what was found, or nil.
+	Err error
+}
+
+func (e *MissingError) Error() string {
+	s := e.What + " is missing: " + e.Fix
+	if e.Err != nil {
+		s += " (" + e.Err.Error() + ")"
+	}
+	return s
+}
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+func missingModule(module string, err error) error {
+	return &MissingError{What: "kernel module " + module, Fix: moduleFix(module), Err: err}
+}
+
+func missingScheduler(name string) error { return missingModule("ip_vs_"+name, unix.ENOENT) }
+
+func moduleFix(module string) string {
+	return fmt.Sprintf("run `modprobe %s` and name it in /etc/modules-load.d/weir.conf; if there is no such file, install %s",
+		module, kernelPackage())
+}
+
+// kernelPackage is the package that brings the modules of the running kernel.
+func kernelPackage() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "the full kernel package"
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	if strings.Contains(release, "cloud") {
+		return "linux-image-amd64 (the cloud kernel has fewer modules) and boot it"
+	}
+	return "linux-image-" + release + " or a kernel that has it"
+}
+
+// probeIPVS gives IPVS's number in generic netlink. The module has no alias by
+// which the kernel would load it for that question, so moby/ipvs does, with
+// modprobe.
+func probeIPVS(ctx context.Context, c *conn) (uint16, error) {
+	family, err := genlFamily(ctx, c, "IPVS")
+	if !errors.Is(err, unix.ENOENT) {
+		return family, err
+	}
+	if h, err := ipvs.New(""); err == nil {
+		h.Close()
+	}
+	family, err = genlFamily(ctx, c, "IPVS")
+	if errors.Is(err, unix.ENOENT) {
+		return 0, fmt.Errorf("%w: %w", ErrNoIPVS, missingModule("ip_vs", nil))
+	}
+	return family, err
+}
+
+// needPrivilege says what an EPERM is about.
+func needPrivilege(err error) error {
+	if errors.Is(err, unix.EPERM) && !errors.As(err, new(*MissingError)) {
+		return fmt.Errorf("%w (weir needs CAP_NET_ADMIN and CAP_NET_RAW)", err)
+	}
+	return err
+}
+
+// xtNeeds are the matches and targets of the rules with their modules.
+var xtNeeds = []struct{ kind, name, module string }{
+	{"matches", "addrtype", "xt_addrtype"},
+	{"matches", "comment", "xt_comment"},
+	{"matches", "connmark", "xt_connmark"},
+	{"matches", "conntrack", "xt_conntrack"},
+	{"matches", "mark", "xt_mark"},
+	{"matches", "set", "xt_set"},
+	{"targets", "CONNMARK", "xt_connmark"},
+	{"targets", "MARK", "xt_mark"},
+	{"targets", "MASQUERADE", "xt_MASQUERADE"},
+	{"targets", "REJECT", "REJECT"},
+}
+
+// missingXT looks for the modules that the rules of a family need among those
+// that the kernel has loaded, after it had its chance to load them.
+func missingXT(tables string) []string {
+	var out []string
+	loaded := map[string]map[string]bool{}
+	for _, kind := range []string{"matches", "targets"} {
+		b, err := os.ReadFile("/proc/net/" + tables + "_" + kind)
+		if err != nil {
+			return nil
+		}
+		loaded[kind] = map[string]bool{}
+		for _, name := range strings.Fields(string(b)) {
+			loaded[kind][name] = true
+		}
+	}
+	reject := map[string]string{"ip_tables": "ipt_REJECT", "ip6_tables": "ip6t_REJECT"}[tables]
+	for _, need := range xtNeeds {
+		if loaded[need.kind][need.name] {
+			continue
+		}
+		module := need.module
+		if module == "REJECT" {
+			module = reject
+		}
+		out = append(out, module)
+	}
+	return out
+}
+
+// errnoText is an error number in words. The kernel's ipset has its own numbers,
+// from 4096 (include/uapi/linux/netfilter/ipset/ip_set.h).
+func errnoText(errno syscall.Errno) string {
+	if s, ok := ipsetErrors[errno]; ok {
+		return s
+	}
+	return errno.Error()
+}

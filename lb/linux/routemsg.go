@@ -1,0 +1,159 @@
+package linux
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// The fixed headers of rtnetlink, from include/uapi/linux/rtnetlink.h: struct
+// ifinfomsg, ifaddrmsg and rtmsg.
+
+func putIfInfo(e *encoder, typ, flags uint16, index int32) {
+	e.message(typ, flags)
+	e.raw(unix.AF_UNSPEC, 0, 0, 0)
+	e.b = binary.NativeEndian.AppendUint32(e.b, uint32(index))
+	e.raw(0, 0, 0, 0, 0, 0, 0, 0) // flags and the mask of those to change: none
+}
+
+func putDevice(e *encoder, name string) {
+	putIfInfo(e, unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, 0)
+	e.str(unix.IFLA_IFNAME, name)
+	at := e.nest(unix.IFLA_LINKINFO)
+	e.str(unix.IFLA_INFO_KIND, "dummy")
+	e.end(at)
+}
+
+func putLinkIndex(e *encoder, typ uint16, index int32) { putIfInfo(e, typ, 0, index) }
+
+func putLinkName(e *encoder, name string) {
+	putIfInfo(e, unix.RTM_GETLINK, 0, 0)
+	e.str(unix.IFLA_IFNAME, name)
+}
+
+func putLinkDump(e *encoder) { putIfInfo(e, unix.RTM_GETLINK, unix.NLM_F_DUMP, 0) }
+
+// link is a network interface.
+type link struct {
+	index int32
+	name  string
+	kind  string // "dummy", "veth"; empty for hardware
+}
+
+func parseLink(body []byte) (l link) {
+	if len(body) < unix.SizeofIfInfomsg {
+		return l
+	}
+	l.index = int32(getU32(body[4:]))
+	for typ, v := range attributes(body[unix.SizeofIfInfomsg:]) {
+		switch typ {
+		case unix.IFLA_IFNAME:
+			l.name = getString(v)
+		case unix.IFLA_LINKINFO:
+			l.kind = getString(attribute(v, unix.IFLA_INFO_KIND))
+		}
+	}
+	return l
+}
+
+// putAddress encodes an address of one host. Duplicate detection is for links,
+// and the device leads nowhere.
+func putAddress(e *encoder, typ, flags uint16, index int32, a netip.Addr) {
+	e.message(typ, flags)
+	e.raw(byte(addressFamily(a)), byte(a.BitLen()), unix.IFA_F_NODAD*boolByte(a.Is6()), unix.RT_SCOPE_UNIVERSE)
+	e.b = binary.NativeEndian.AppendUint32(e.b, uint32(index))
+	e.addr(unix.IFA_LOCAL, a)
+	e.addr(unix.IFA_ADDRESS, a)
+}
+
+func boolByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func putAddressDump(e *encoder) {
+	e.message(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+	e.raw(unix.AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// ifAddress is an address of an interface.
+type ifAddress struct {
+	index  int32
+	prefix netip.Prefix
+}
+
+func parseAddress(body []byte) (f ifAddress, ok bool) {
+	if len(body) < unix.SizeofIfAddrmsg {
+		return f, false
+	}
+	family, bits := uint16(body[0]), int(body[1])
+	f.index = int32(getU32(body[4:]))
+	var local, address []byte
+	for typ, v := range attributes(body[unix.SizeofIfAddrmsg:]) {
+		switch typ {
+		case unix.IFA_LOCAL:
+			local = v
+		case unix.IFA_ADDRESS:
+			address = v
+		}
+	}
+	if local == nil { // IPv6 has no other end, so only the one
+		local = address
+	}
+	f.prefix = netip.PrefixFrom(getAddr(family, local), bits)
+	return f, f.prefix.IsValid()
+}
+
+func putRoute(e *encoder, typ, flags uint16, index int32, r lb.PoolRoute) {
+	a := r.Prefix.Masked().Addr()
+	scope := byte(unix.RT_SCOPE_HOST)
+	if a.Is6() {
+		scope = unix.RT_SCOPE_UNIVERSE // which is what IPv6 has for all
+	}
+	e.message(typ, flags)
+	e.raw(byte(addressFamily(a)), byte(r.Prefix.Bits()), 0, 0,
+		unix.RT_TABLE_LOCAL, RouteProtocol, scope, unix.RTN_LOCAL, 0, 0, 0, 0)
+	e.addr(unix.RTA_DST, a)
+	e.u32(unix.RTA_OIF, uint32(index))
+	if r.Src.IsValid() && typ == unix.RTM_NEWROUTE {
+		e.addr(unix.RTA_PREFSRC, r.Src)
+	}
+}
+
+// putRouteDump asks for weir's routes of a family. Kernels before 4.20 give all
+// routes; parseRoute leaves out what is not weir's.
+func putRouteDump(e *encoder, f lb.Family) {
+	family := byte(unix.AF_INET)
+	if f == lb.IPv6 {
+		family = unix.AF_INET6
+	}
+	e.message(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	e.raw(family, 0, 0, 0, unix.RT_TABLE_LOCAL, RouteProtocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0)
+}
+
+// parseRoute reads a route; ok is false for one that is not weir's.
+func parseRoute(body []byte) (r lb.PoolRoute, ok bool) {
+	if len(body) < unix.SizeofRtMsg {
+		return r, false
+	}
+	family, bits := uint16(body[0]), int(body[1])
+	if body[4] != unix.RT_TABLE_LOCAL || body[5] != RouteProtocol || body[7] != unix.RTN_LOCAL {
+		return r, false
+	}
+	var dst netip.Addr
+	for typ, v := range attributes(body[unix.SizeofRtMsg:]) {
+		switch typ {
+		case unix.RTA_DST:
+			dst = getAddr(family, v)
+		case unix.RTA_PREFSRC:
+			r.Src = getAddr(family, v)
+		}
+	}
+	r.Prefix = netip.PrefixFrom(dst, bits)
+	return r, r.Prefix.IsValid()
+}

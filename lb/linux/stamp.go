@@ -1,0 +1,50 @@
+package linux
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// stamp is the size of weir's legacy tables. It is enough to notice that somebody
+// has flushed or changed them, and one system call a table.
+type stamp [2]struct{ entries, size uint32 }
+
+// getInfo is struct ipt_getinfo, which is the same as struct ip6t_getinfo, from
+// include/uapi/linux/netfilter_ipv4/ip_tables.h.
+type getInfo struct {
+	name       [32]byte
+	validHooks uint32
+	hookEntry  [5]uint32
+	underflow  [5]uint32
+	numEntries uint32
+	size       uint32
+}
+
+const soGetInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
+
+// readStamp reads the stamp of a family; zero where there are no such tables.
+func readStamp(f lb.Family) (s stamp) {
+	family, level := unix.AF_INET, unix.IPPROTO_IP
+	if f == lb.IPv6 {
+		family, level = unix.AF_INET6, unix.IPPROTO_IPV6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return s
+	}
+	defer unix.Close(fd)
+	for i, name := range []string{"nat", "filter"} {
+		var info getInfo
+		copy(info.name[:], name)
+		size := uint32(unsafe.Sizeof(info))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soGetInfo,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno == 0 {
+			s[i].entries, s[i].size = info.numEntries, info.size
+		}
+	}
+	return s
+}

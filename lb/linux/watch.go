@@ -1,0 +1,282 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+const (
+	// Changes come in bursts; they are looked at together, so long after the
+	// first.
+	settle = 20 * time.Millisecond
+	// How often the legacy tables are looked at, which announce nothing.
+	pollRules = 500 * time.Millisecond
+	// A change of others' rules costs one iptables-save; at most so often.
+	calmRules = 2 * time.Second
+)
+
+// hint is what may have happened. The kernel's announcements are no more than
+// that: who did it they don't tell, so Watch looks.
+type hint uint32
+
+const (
+	hintLinks hint = 1 << iota
+	hintRules
+	hintOverflow
+)
+
+// hints collects what several readers have seen until somebody takes it.
+type hints struct {
+	bits atomic.Uint32
+	wake chan struct{}
+}
+
+func (h *hints) add(bits hint) {
+	h.bits.Or(uint32(bits))
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *hints) take() hint { return hint(h.bits.Swap(0)) }
+
+// Watch implements lb.Kernel. Links, addresses and routes are announced by the
+// kernel, and so are rules of the nft backend; the tables of the legacy backend
+// are looked at every half second by their size, without running a program.
+func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := &hints{wake: make(chan struct{}, 1)}
+	failed := make(chan error, 2)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	start := func(protocol int, groups []int, look func(message) hint) error {
+		s, err := dial(protocol, groups...)
+		if err != nil {
+			return err
+		}
+		readers.Go(func() {
+			defer s.close()
+			if err := listen(ctx, s, h, look); err != nil {
+				failed <- err
+			}
+		})
+		return nil
+	}
+	if err := start(unix.NETLINK_ROUTE, []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, k.lookRoute); err != nil {
+		return err
+	}
+	if k.mayUse(NFT) {
+		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, lookNFT); err != nil {
+			return err
+		}
+	}
+	return k.watch(ctx, h, failed, notify)
+}
+
+// watch takes hints and looks into them, until ctx ends or a reader has failed.
+func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
+	tick := time.NewTicker(pollRules)
+	defer tick.Stop()
+	rules := rulesWatch{next: map[lb.Family]time.Time{}}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case <-tick.C:
+		case <-h.wake:
+			if !sleep(ctx, settle) {
+				return nil
+			}
+		}
+		bits := h.take()
+		if bits&hintOverflow != 0 {
+			notify(lb.Event{Host: true, What: "the kernel announced more changes than could be read"})
+		}
+		if bits&hintLinks != 0 {
+			k.checkLinks(ctx, notify)
+		}
+		rules.announced = rules.announced || bits&hintRules != 0
+		k.checkRules(ctx, &rules, notify)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// listen reads announcements until ctx ends.
+func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) error {
+	stop := s.interruptible(ctx)
+	defer stop()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.receiveWaiting(buf)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			h.add(hintOverflow | hintLinks | hintRules)
+			continue
+		case err != nil:
+			return fmt.Errorf("listen to the kernel: %w", err)
+		}
+		var bits hint
+		for m := range messages(buf[:n]) {
+			bits |= look(m)
+		}
+		if bits != 0 {
+			h.add(bits)
+		}
+	}
+}
+
+func lookNFT(message) hint { return hintRules }
+
+// lookRoute tells whether an announcement of rtnetlink is worth a look. What weir
+// itself adds is not, nor what it deletes: that is out of the ledger by then.
+func (k *Kernel) lookRoute(m message) hint {
+	switch m.typ {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return hintLinks
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		f, ok := parseAddress(m.body)
+		if !ok || f.index != k.addresses.index.Load() {
+			return hintLinks
+		}
+		if m.typ == unix.RTM_DELADDR && k.ours.has(lb.Address{Addr: f.prefix.Addr()}) {
+			return hintLinks
+		}
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if r, ok := parseRoute(m.body); ok && k.ours.has(r.ID()) {
+			return hintLinks
+		}
+	}
+	return 0
+}
+
+// checkLinks compares the device, its addresses, the pool routes and the host's
+// addresses with the ledger.
+func (k *Kernel) checkLinks(ctx context.Context, notify func(lb.Event)) {
+	lost, hosts, err := k.compareLinks(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		notify(lb.Event{Host: true, What: "interfaces changed and can't be read: " + err.Error()})
+	case len(lost) > 0:
+		notify(lb.Event{Lost: lost, Host: hosts, What: lostWhat(lost)})
+	case hosts:
+		notify(lb.Event{Host: true, What: "addresses of this box changed"})
+	}
+}
+
+func lostWhat(lost []lb.Object) string {
+	s := fmt.Sprintf("%s was removed or altered", lost[0])
+	if len(lost) > 1 {
+		s += fmt.Sprintf(" with %d other objects", len(lost)-1)
+	}
+	return s
+}
+
+func (k *Kernel) compareLinks(ctx context.Context) (lost []lb.Object, hosts bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	obs := lb.Observation{Objects: lb.Snapshot{}}
+	if err := k.addresses.observe(ctx, k.config.Families, &obs); err != nil {
+		return nil, false, err
+	}
+	lost, hosts = k.ours.compare(obs)
+	return lost, hosts, nil
+}
+
+// rulesWatch is when rules were looked at last.
+type rulesWatch struct {
+	announced bool
+	next      map[lb.Family]time.Time
+}
+
+// checkRules looks at the rules of each family whose tables seem to have changed.
+func (k *Kernel) checkRules(ctx context.Context, w *rulesWatch, notify func(lb.Event)) {
+	k.mu.Lock()
+	families := k.config.Families
+	k.mu.Unlock()
+	now := time.Now()
+	for _, f := range families {
+		if now.Before(w.next[f]) {
+			continue
+		}
+		lost, looked, err := k.compareRules(ctx, f, w.announced)
+		if looked {
+			w.next[f] = time.Now().Add(calmRules)
+		}
+		if err != nil && ctx.Err() == nil {
+			notify(lb.Event{What: fmt.Sprintf("rules %s changed and can't be read: %v", f, err)})
+		}
+		if lost {
+			delete(w.next, f)
+			id := lb.Rules{Family: f}
+			notify(lb.Event{Lost: []lb.Object{id}, What: lostWhat([]lb.Object{id})})
+		}
+	}
+	// While a family waits, the announcement stands.
+	w.announced = w.announced && anyAfter(w.next, now)
+}
+
+func anyAfter(next map[lb.Family]time.Time, now time.Time) bool {
+	for _, t := range next {
+		if t.After(now) && now.Add(calmRules).Before(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Kernel) compareRules(ctx context.Context, f lb.Family, announced bool) (lost, looked bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.rules[f]
+	if !r.holding {
+		return false, false, nil
+	}
+	if r.backend() == Legacy {
+		announced = r.stamp != readStamp(f)
+	}
+	if !announced {
+		return false, false, nil
+	}
+	held, err := r.observe(ctx)
+	return err == nil && !held, true, err
+}
+
+// mayUse tells whether a backend is in use or may come to be.
+func (k *Kernel) mayUse(b Backend) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.rules {
+		for _, p := range r.candidates {
+			if p.backend == b {
+				return true
+			}
+		}
+	}
+	return false
+}
