@@ -1,0 +1,317 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// The site: two clients in front of a box, three web servers behind it.
+//
+//	client1 10.1.0.2 --\                       /-- web1 10.2.0.11
+//	                    front -- box -- back ----- web2 10.2.0.12
+//	client2 10.1.0.3 --/   .1          .1      \-- web3 10.2.0.13
+//
+// IPv6 is the same in fd01::/64 and fd02::/64. VIPs are routed to the box.
+const (
+	vip4 = "192.0.2.10"
+	vip6 = "2001:db8:2::10"
+)
+
+var webs = []string{"web1", "web2", "web3"}
+
+func plain(kernel lab.Kernel) lab.Site {
+	s := lab.Site{Boxes: []lab.Box{{
+		Name: "box", Kernel: kernel,
+		Nets: lab.Nets{"front": "10.1.0.1/24 fd01::1/64", "back": "10.2.0.1/24 fd02::1/64"},
+	}}}
+	for i := range 2 {
+		s.Hosts = append(s.Hosts, lab.Host{
+			Name: fmt.Sprintf("client%d", i+1),
+			Nets: lab.Nets{"front": fmt.Sprintf("10.1.0.%d/24 fd01::%d/64", i+2, i+2)},
+			Routes: []string{
+				"192.0.2.0/24 via 10.1.0.1", "198.51.100.0/24 via 10.1.0.1", "100.64.0.0/10 via 10.1.0.1",
+				"10.2.0.0/24 via 10.1.0.1", "2001:db8::/32 via fd01::1", "fd02::/64 via fd01::1",
+			},
+		})
+	}
+	for i, name := range webs {
+		s.Hosts = append(s.Hosts, lab.Host{
+			Name:   name,
+			Nets:   lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+11, i+11)},
+			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
+		})
+	}
+	return s
+}
+
+// site is the plain site with weir on its box.
+type site struct {
+	*lab.Lab
+	box, client1, client2 *lab.Machine
+	weir                  string
+	daemon                *lab.Proc
+}
+
+// newSite boots the plain site. Nothing runs on it yet.
+func newSite(t *testing.T, kernel lab.Kernel) *site {
+	t.Helper()
+	l := lab.Start(t, plain(kernel))
+	return &site{Lab: l, box: l.Box("box"), client1: l.Host("client1"), client2: l.Host("client2"), weir: lab.Build(t, "weir/cmd/weir")}
+}
+
+func (s *site) web(i int) *lab.Machine { return s.Host(webs[i-1]) }
+
+// within gives ctx a limit that no healthy lab reaches.
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+const configFile = "/etc/weir/weir.toml"
+
+// configure writes the configuration. Audits are as frequent as a test's
+// patience wants, unless it says otherwise.
+func (s *site) configure(t testing.TB, toml string) {
+	t.Helper()
+	if !strings.Contains(toml, "[kernel]") {
+		toml = "[kernel]\nsync_period = \"2s\"\n" + toml
+	}
+	if err := s.box.WriteFile(within(t, 10*time.Second), configFile, toml, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs the daemon and waits until it is ready.
+func (s *site) start(t testing.TB, args ...string) *lab.Proc {
+	t.Helper()
+	p, err := s.box.Start(append([]string{s.weir, "run"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.daemon = p
+	if err := p.Expect(within(t, 3*time.Minute), "msg=ready"); err != nil {
+		t.Fatalf("weir is not ready: %v\n%s", err, p.Output())
+	}
+	return p
+}
+
+// run configures and starts.
+func (s *site) run(t testing.TB, toml string) {
+	t.Helper()
+	s.configure(t, toml)
+	s.start(t)
+}
+
+// stop ends the daemon with a signal and waits for its end.
+func (s *site) stop(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if err := s.daemon.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.daemon.Wait(within(t, 30*time.Second)); err != nil && sig != syscall.SIGKILL {
+		t.Fatal(err)
+	}
+}
+
+// reload loads a new configuration, which must be taken.
+func (s *site) reload(t testing.TB, toml string) {
+	t.Helper()
+	s.configure(t, toml)
+	s.box.Must(t, s.weir, "reload")
+}
+
+// cleanSlate ends weir and takes what it left out of the kernel, for the next
+// test on the same site.
+func (s *site) cleanSlate(t testing.TB) {
+	t.Helper()
+	if s.daemon != nil {
+		s.daemon.Kill()
+		_, _ = s.daemon.Wait(within(t, 30*time.Second))
+		s.daemon = nil
+	}
+	s.box.Must(t, s.weir, "cleanup")
+}
+
+// weirJSON runs a reading command and decodes its JSON. Exit codes of a daemon
+// that is not all well are fine.
+func (s *site) weirJSON(t testing.TB, doc any, args ...string) {
+	t.Helper()
+	out, err := s.box.Run(within(t, 30*time.Second), append(append([]string{s.weir}, args...), "-o", "json")...)
+	if err != nil && out.Code > 1 {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(out.Stdout), doc); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out.Stdout)
+	}
+}
+
+// metric reads one sample from /metrics; name may have labels.
+func (s *site) metric(t testing.TB, name string) float64 {
+	t.Helper()
+	text := s.box.Must(t, "curl", "-sf", "http://127.0.0.1:10266/metrics")
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			var v float64
+			if _, err := fmt.Sscan(rest, &v); err != nil {
+				t.Fatalf("metric %s: %v", name, err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// eventually waits until f gives nil.
+func eventually(t testing.TB, limit time.Duration, f func() error) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return time.Since(begin)
+		}
+		if time.Since(begin) > limit {
+			t.Fatalf("not within %s: %v", limit, err)
+		}
+		<-tick.C
+	}
+}
+
+// webServer answers every request with its host's name and the address of who
+// asks, and /healthz with what health says.
+type webServer struct {
+	name   string
+	health atomic.Int32 // status of /healthz
+	served atomic.Int64 // requests but those for /healthz
+	srv    *http.Server
+}
+
+// serveHTTP puts a web server on a host, at every address of it.
+func serveHTTP(t testing.TB, m *lab.Machine, port int) *webServer {
+	t.Helper()
+	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &webServer{name: m.Name()}
+	w.health.Store(http.StatusOK)
+	w.srv = &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = w.srv.Serve(l) }()
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *webServer) stop() { _ = w.srv.Close() }
+
+func (w *webServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		rw.WriteHeader(int(w.health.Load()))
+		return
+	}
+	w.served.Add(1)
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	addr, _ := netip.ParseAddr(host)
+	_, _ = fmt.Fprintf(rw, "%s %s", w.name, addr.Unmap())
+}
+
+// serveAll puts a web server on all three.
+func (s *site) serveAll(t testing.TB, port int) []*webServer {
+	t.Helper()
+	var out []*webServer
+	for i := range webs {
+		out = append(out, serveHTTP(t, s.web(i+1), port))
+	}
+	return out
+}
+
+// answer is what came back: which server, and whom it saw.
+type answer struct {
+	server, saw string
+}
+
+// get asks a VIP over a new connection.
+func get(ctx context.Context, from *lab.Machine, addr string) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: from.DialContext}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return answer{}, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	server, saw, ok := strings.Cut(string(text), " ")
+	if !ok {
+		return answer{}, fmt.Errorf("answer %q", text)
+	}
+	return answer{server, saw}, nil
+}
+
+// mustGet is get n times; it counts the answers of each server.
+func mustGet(t testing.TB, from *lab.Machine, addr string, n int) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for range n {
+		a, err := get(t.Context(), from, addr)
+		if err != nil {
+			t.Fatalf("%s asks %s: %v", from.Name(), addr, err)
+		}
+		got[a.server]++
+	}
+	return got
+}
+
+// fate says how an attempt to connect ended: "ok", "refused", "timeout" or the
+// error itself.
+func fate(ctx context.Context, from *lab.Machine, network, addr string) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c, err := from.DialContext(ctx, network, addr)
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return "ok"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	}
+	return err.Error()
+}
+
+// service is the text of a Service with the three web servers.
+func service(name, extra string) string {
+	return fmt.Sprintf(`
+[[service]]
+name = %q
+vips = [%q, %q]
+ports = ["80:8080"]
+backends = ["10.2.0.11", "10.2.0.12", "10.2.0.13", "fd02::11", "fd02::12", "fd02::13"]
+%s
+`, name, vip4, vip6, extra)
+}
