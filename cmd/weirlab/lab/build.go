@@ -3,12 +3,14 @@ package lab
 import (
 	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -62,10 +64,23 @@ func forgetOld(dir string) {
 	}
 }
 
-// self is the path of a weirlab binary: this program, if it is one, else one built for it.
+// self is the path of a static weirlab binary: this program, if it is one, else one built for it. It
+// must be static because in a qemu box it starts before any library can be seen.
 func self() (string, error) {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Path == selfPackage {
-		return os.Executable()
+		path, err := os.Executable()
+		if err != nil || isStatic(path) {
+			return path, err
+		}
 	}
 	return Binary(selfPackage)
+}
+
+func isStatic(path string) bool {
+	binary, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer binary.Close()
+	return !slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }

@@ -33,13 +33,13 @@ func Check(kernels ...Kernel) error {
 	if len(missing) > 0 {
 		return fmt.Errorf("packages are missing: apt-get install -y %s", strings.Join(missing, " "))
 	}
-	for _, device := range []string{"/dev/net/tun"} {
-		if _, err := os.Stat(device); err != nil {
-			return fmt.Errorf("this machine's kernel lacks what a lab needs: %w", err)
-		}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return fmt.Errorf("the boxes' network cards need a tun device: %w; modprobe tun", err)
 	}
-	if slices.Contains(kernels, Qemu) && !haveQemuKernel() {
-		return errors.New("the kernel for qemu is not there: go run weir/cmd/weirlab install")
+	if slices.Contains(kernels, Qemu) {
+		if _, err := debianKernel(); err != nil {
+			return err
+		}
 	}
 	if slices.Contains(kernels, HostKernel) {
 		return checkHostKernel()
@@ -56,14 +56,18 @@ func MissingPackages(kernels ...Kernel) []string {
 	if slices.Contains(kernels, Qemu) {
 		needs = append(needs, needsOfQemu...)
 	}
-	var missing []string
+	return packagesOf(needs, func(program string) bool { return findProgram(program) == "" })
+}
+
+func packagesOf(needs []need, lacks func(program string) bool) []string {
+	var packages []string
 	for _, n := range needs {
-		if findProgram(n.program) == "" {
-			missing = append(missing, n.pkg)
+		if lacks(n.program) {
+			packages = append(packages, n.pkg)
 		}
 	}
-	slices.Sort(missing)
-	return slices.Compact(missing)
+	slices.Sort(packages)
+	return slices.Compact(packages)
 }
 
 // findProgram looks in PATH and where an administrator's programs are, which PATH may lack.

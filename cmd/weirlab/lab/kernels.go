@@ -33,7 +33,7 @@ func (p plan) managementCard() card {
 }
 
 // firstProcess says what to start for the machine, and what to tell it.
-func (m *Machine) firstProcess() (agent.Request, inside.Config, error) {
+func (m *Machine) firstProcess(ctx context.Context) (agent.Request, inside.Config, error) {
 	c := inside.Config{
 		Name:    m.name,
 		Scratch: m.lab.keeper.name(m.name, "scratch"),
@@ -46,7 +46,7 @@ func (m *Machine) firstProcess() (agent.Request, inside.Config, error) {
 	case UML:
 		return m.uml(c)
 	case Qemu:
-		return m.qemu(c)
+		return m.qemu(ctx, c)
 	}
 	return m.namespace(c)
 }
@@ -79,18 +79,23 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	c.Keep = m.keep(func(i int) string { return m.lab.keeper.name(m.name, keptFolder(i)) })
 	m.manage(&c)
 	args := []string{
-		umlProgram, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=uml",
+		umlProgram, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=" + umlFolder,
 		"rootfstype=hostfs", "rootflags=/", "ro", "init=" + m.lab.keeper.program,
 		"con=null", "con0=null,fd:1", "quiet", "panic=-1",
 	}
+	// gro: else the kernel's buffers are too small for the large packets the switch hands over, and bulk
+	// data crawls from one retransmission to the next.
 	for i, card := range append([]card{m.managementCard()}, m.cards...) {
-		args = append(args, fmt.Sprintf("vec%d:transport=tap,ifname=%s,depth=128,mac=%s", i, card.port, card.mac))
+		args = append(args, fmt.Sprintf("vec%d:transport=tap,ifname=%s,depth=128,gro=1,mac=%s", i, card.port, card.mac))
 	}
 	args = append(args, m.configVariable(), "machine")
 	return agent.Request{Op: agent.Run, Args: args}, c, nil
 }
 
-const umlProgram = "linux.uml"
+const (
+	umlProgram = "linux.uml"
+	umlFolder  = "uml" // in the machine's, for user-mode Linux's own use
+)
 
 func umlModules() (version, folder string, err error) {
 	out, err := exec.Command(umlProgram, "--version").Output()

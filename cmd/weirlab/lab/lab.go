@@ -26,6 +26,10 @@ func Open(ctx context.Context, site Site) (*Lab, error) {
 	if err := Check(site.kernels()...); err != nil {
 		return nil, err
 	}
+	return open(ctx, plans)
+}
+
+func open(ctx context.Context, plans []plan) (*Lab, error) {
 	k, err := startKeeper()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -27,7 +28,7 @@ func balanced(kernel lab.Kernel) lab.Site {
 	return lab.Site{
 		Hosts: []lab.Host{
 			{Name: "client", Nets: lab.Nets{"front": "10.1.0.2/24 fd01::2/64"},
-				Routes: []string{"192.0.2.0/24 via 10.1.0.1", "2001:db8::/64 via fd01::1"}},
+				Routes: []string{"default via 10.1.0.1", "default via fd01::1"}},
 			{Name: "web1", Nets: lab.Nets{"back": "10.2.0.11/24 fd02::11/64"},
 				Routes: []string{"default via 10.2.0.1", "default via fd02::1"}},
 			{Name: "web2", Nets: lab.Nets{"back": "10.2.0.12/24 fd02::12/64"},
@@ -100,14 +101,56 @@ func balance(t *testing.T, site *lab.Lab) {
 			t.Errorf("%s: answers by backend %v, want 5 of each", url, seen)
 		}
 	}
+	carryBulk(t, site)
 	out := site.Host("client").Must(t, "curl", "-s", "http://192.0.2.10/")
 	if !strings.HasPrefix(out, "web") {
 		t.Errorf("curl got %q, want a backend's name", out)
 	}
 }
 
+// carryBulk sends bulk data through the box both ways: cards that mishandle large packets or checksums
+// show it.
+func carryBulk(t *testing.T, site *lab.Lab) {
+	t.Helper()
+	l, err := site.Host("web1").Listen("tcp", ":5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			io.Copy(conn, conn)
+			conn.Close()
+		}
+	}()
+	conn, err := site.Host("client").DialContext(within(t), "tcp", "10.2.0.11:5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	want := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
+	start := time.Now()
+	go conn.Write(want)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(conn, got); err != nil {
+		t.Fatalf("bulk data: %v", err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("bulk data came back changed")
+	}
+	took := time.Since(start)
+	t.Logf("%d MiB there and back in %v", len(want)>>20, took.Round(time.Millisecond))
+	if took > 10*time.Second {
+		t.Error("bulk data crawls")
+	}
+}
+
 func TestUMLBox(t *testing.T) {
+	start := time.Now()
 	site := lab.Start(t, balanced(lab.UML))
+	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
 	t.Run("balances both families", func(t *testing.T) { balance(t, site) })
 	t.Run("cannot be entered", func(t *testing.T) {
 		if _, err := site.Box("box1").Listen("tcp", ":80"); err == nil {
@@ -122,4 +165,11 @@ func TestUMLBox(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestQemuBox(t *testing.T) {
+	start := time.Now()
+	site := lab.Start(t, balanced(lab.Qemu))
+	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
+	t.Run("balances both families", func(t *testing.T) { balance(t, site) })
 }

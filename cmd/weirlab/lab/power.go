@@ -61,7 +61,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 
 // switchOn starts the machine's first process and waits for its agent.
 func (m *Machine) switchOn(ctx context.Context) (*power, error) {
-	command, config, err := m.firstProcess()
+	command, config, err := m.firstProcess(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +94,9 @@ func (m *Machine) switchOn(ctx context.Context) (*power, error) {
 // prepareFolders makes the machine's part of the work folder, and writes what its first process is
 // to know.
 func (m *Machine) prepareFolders(config inside.Config) error {
+	if err := os.RemoveAll(m.lab.keeper.path(m.name, umlFolder)); err != nil { // of the boot before
+		return err
+	}
 	folders := []string{m.lab.keeper.path(m.name, "scratch")}
 	for i := range config.Keep {
 		folders = append(folders, m.lab.keeper.path(m.name, keptFolder(i)))

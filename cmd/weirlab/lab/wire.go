@@ -186,15 +186,12 @@ func (m *Machine) addVeths(namespace int) error {
 }
 
 // Unplug pulls the cable out of the machine's card on a network, at the switch. It stays out, across
-// power cuts, until Plug. A host notices; a box cannot see its carrier go, as behind a dumb switch.
-func (m *Machine) Unplug(network string) error {
-	return m.setPlugged(network, false)
-}
+// power cuts, until Plug. A host sees its carrier go; a box with a kernel of its own does not, as
+// behind a second switch.
+func (m *Machine) Unplug(network string) error { return m.setPlugged(network, false) }
 
 // Plug puts the cable back.
-func (m *Machine) Plug(network string) error {
-	return m.setPlugged(network, true)
-}
+func (m *Machine) Plug(network string) error { return m.setPlugged(network, true) }
 
 func (m *Machine) setPlugged(network string, plugged bool) error {
 	for _, c := range m.cards {
@@ -204,18 +201,28 @@ func (m *Machine) setPlugged(network string, plugged bool) error {
 		m.mu.Lock()
 		m.unplugged[network] = !plugged
 		m.mu.Unlock()
-		return m.lab.keeper.onSwitch(func() error {
-			link, err := netlink.LinkByName(c.port)
-			if err != nil {
-				return fmt.Errorf("%s: cable of %s: %w", m.name, network, err)
-			}
-			if plugged {
-				return netlink.LinkSetUp(link)
-			}
-			return netlink.LinkSetDown(link)
-		})
+		err := m.lab.keeper.onSwitch(func() error { return m.moveCable(c, plugged) })
+		if err != nil {
+			return fmt.Errorf("%s: cable of %s: %w", m.name, network, err)
+		}
+		return nil
 	}
 	return fmt.Errorf("%s has no card on network %s", m.name, network)
+}
+
+func (m *Machine) moveCable(c card, plugged bool) error {
+	if plugged {
+		return enslave(c.port, c.net)
+	}
+	link, err := netlink.LinkByName(c.port)
+	if err != nil {
+		return err
+	}
+	if m.kernel == UML || m.kernel == Qemu {
+		// Not down: user-mode Linux gives up a tap that ever was.
+		return netlink.LinkSetNoMaster(link)
+	}
+	return netlink.LinkSetDown(link)
 }
 
 func (m *Machine) isUnplugged(network string) bool {

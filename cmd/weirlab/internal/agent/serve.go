@@ -16,10 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputGrace is how long a finished command's output is still waited for when a process it left
-// behind keeps the pipe open.
-const outputGrace = 500 * time.Millisecond
-
 // answer carries out the one request of a connection.
 func answer(conn net.Conn) {
 	defer conn.Close()
@@ -55,30 +51,55 @@ func errorResult(err error) Result {
 	return Result{}
 }
 
+// stdinGrace is how long a finished command's input may still be written, into a pipe that a process
+// it left behind keeps open.
+const stdinGrace = time.Second
+
 // run starts the command in a process group of its own, so that it can be killed with its children.
 func run(f *frames, req Request) Result {
 	if len(req.Args) == 0 {
-		return Result{Err: "run: no command given"}
+		return Result{Err: "no command given"}
 	}
-	cmd := exec.Command(req.Args[0], req.Args[1:]...)
-	cmd.Env = append(os.Environ(), req.Env...)
-	cmd.Dir = req.Dir
-	if len(req.Data) > 0 {
-		cmd.Stdin = bytes.NewReader(req.Data)
+	stdout, err := newOutput(stream{f, frameStdout})
+	if err != nil {
+		return errorResult(err)
 	}
-	cmd.Stdout, cmd.Stderr = stream{f, frameStdout}, stream{f, frameStderr}
-	cmd.WaitDelay = outputGrace
+	stderr, err := newOutput(stream{f, frameStderr})
+	if err != nil {
+		stdout.abandon()
+		return errorResult(err)
+	}
+	cmd := req.command()
+	cmd.Stdout, cmd.Stderr = stdout.end, stderr.end
+	if err := cmd.Start(); err != nil {
+		stdout.abandon()
+		stderr.abandon()
+		return errorResult(err)
+	}
+	f.sendJSON(frameStarted, cmd.Process.Pid) // before any output
+	stdout.follow()
+	stderr.follow()
+	go obey(f, cmd.Process)
+	err = cmd.Wait()
+	stdout.finish()
+	stderr.finish()
+	return result(err, cmd.ProcessState)
+}
+
+func (r Request) command() *exec.Cmd {
+	cmd := exec.Command(r.Args[0], r.Args[1:]...)
+	cmd.Env = append(os.Environ(), r.Env...)
+	cmd.Dir = r.Dir
+	if len(r.Data) > 0 {
+		cmd.Stdin = bytes.NewReader(r.Data)
+	}
+	cmd.WaitDelay = stdinGrace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if req.Apart {
+	if r.Apart {
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 			unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	}
-	if err := cmd.Start(); err != nil {
-		return Result{Err: err.Error()}
-	}
-	f.sendJSON(frameStarted, cmd.Process.Pid)
-	go obey(f, cmd.Process)
-	return result(cmd.Wait(), cmd.ProcessState)
+	return cmd
 }
 
 // obey passes the client's signals on; it ends, and the whole process group with it, when the
