@@ -23,14 +23,14 @@ import (
 type keeper struct {
 	cmd     *exec.Cmd
 	life    io.Closer // the pipe
-	program string    // the weirlab binary
+	program string    // of the lab's first processes
 	inner   string    // the work folder's name inside the lab
 	outer   *os.File  // the same folder, for this process
 	network *os.File  // the keeper's network namespace: the switch between the machines
 }
 
 func startKeeper() (*keeper, error) {
-	program, err := self()
+	program, err := Binary(firstPackage)
 	if err != nil {
 		return nil, err
 	}

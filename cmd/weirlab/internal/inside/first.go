@@ -9,6 +9,19 @@ import (
 	"weir/cmd/weirlab/internal/agent"
 )
 
+// Run plays a role until its end: "keeper FOLDER", "machine" or "agent".
+func Run(args []string) error {
+	switch {
+	case len(args) == 2 && args[0] == "keeper":
+		return Keeper(args[1])
+	case len(args) == 1 && args[0] == "machine":
+		return Machine()
+	case len(args) == 1 && args[0] == "agent":
+		return Agent()
+	}
+	return fmt.Errorf("no role of the lab's first processes: %q", args)
+}
+
 // agentListener is the file descriptor at which the agent finds its listener.
 const agentListener = 3
 

@@ -1,0 +1,171 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSiteIsChecked(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		site Site
+		want string
+	}{
+		{"no name", Site{Hosts: []Host{{}}}, "machine name"},
+		{"a path for a name", Site{Boxes: []Box{{Name: "../box"}}}, "machine name"},
+		{"two of one name", Site{Hosts: []Host{{Name: "a"}}, Boxes: []Box{{Name: "a"}}}, "two machines are called a"},
+		{"no address", Site{Hosts: []Host{{Name: "a", Nets: Nets{"front": "10.1.0.1"}}}}, "a: network front: "},
+		{"a long network", Site{Hosts: []Host{{Name: "a", Nets: Nets{"a-network-of-some": ""}}}}, "1 to 15 letters"},
+		{"loopback", Site{Hosts: []Host{{Name: "a", Nets: Nets{"lo": ""}}}}, "the lab uses it itself"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := Open(t.Context(), tc.site); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestMissingPackagesAreNamedOnceAndSorted(t *testing.T) {
+	needs := []need{{"zip", "zip"}, {"depmod", "kmod"}, {"modprobe", "kmod"}, {"ip", "iproute2"}}
+	got := packagesOf(needs, func(program string) bool { return program != "ip" })
+	if diff := cmp.Diff([]string{"kmod", "zip"}, got); diff != "" {
+		t.Errorf("packages (-want +got):\n%s", diff)
+	}
+}
+
+func TestRequired(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		env  map[string]string
+		want bool
+	}{
+		{"by hand", nil, false},
+		{"in CI", map[string]string{"CI": "true"}, true},
+		{"asked for", map[string]string{"WEIR_LAB": "require"}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := required(func(name string) string { return tc.env[name] }); got != tc.want {
+				t.Errorf("required is %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestCachedOnce lets many ask for one folder, of which a killed process left a half.
+func TestCachedOnce(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cache, err := cacheFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(cache, "thing.unfinished/half"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			dir, err := cached("thing", func(dir string) error {
+				made.Add(1)
+				return os.WriteFile(filepath.Join(dir, "whole"), nil, 0o644)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 1 || entries[0].Name() != "whole" {
+				t.Errorf("the folder holds %v (%v), want what was made", entries, err)
+			}
+		})
+	}
+	all.Wait()
+	if made.Load() != 1 {
+		t.Errorf("made %d times", made.Load())
+	}
+	failure := errors.New("no disk")
+	if _, err := cached("other", func(string) error { return failure }); !errors.Is(err, failure) {
+		t.Errorf("error %v, want the maker's", err)
+	}
+	if _, err := os.Stat(filepath.Join(cache, "other")); err == nil {
+		t.Error("a folder that could not be made is there")
+	}
+}
+
+// TestHostKernelBox boots a box on this machine's kernel, IPVS or not: all but that must be as on
+// others.
+func TestHostKernelBox(t *testing.T) {
+	Require(t)
+	if err := checkHostKernel(); err != nil && !strings.Contains(err.Error(), "has no IPVS") {
+		t.Errorf("error %v, want it to say what the kernel lacks", err)
+	}
+	site := Site{Boxes: []Box{{Name: "box1", Kernel: HostKernel, Nets: Nets{"front": "10.1.0.1/24"}}}}
+	plans, err := site.parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l, err := open(ctx, plans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	box := l.Box("box1")
+	if err := box.WriteFile(ctx, "/etc/weir/kept", "content", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	box.PowerCut()
+	if err := box.Boot(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := box.ReadFile(ctx, "/etc/weir/kept"); content != "content" || err != nil {
+		t.Errorf("kept file: %q, %v", content, err)
+	}
+	if out := box.Must(t, "ip", "-br", "addr", "show", "dev", "front"); !strings.Contains(out, "10.1.0.1/24") {
+		t.Errorf("after the boot the card is %s", out)
+	}
+}
+
+// TestCloseEndsEverything shows that goroutines and files of a lab go with it.
+func TestCloseEndsEverything(t *testing.T) {
+	Require(t)
+	before := openFiles(t)
+	for range 3 {
+		l, err := Open(t.Context(), Site{Hosts: []Host{{Name: "a", Nets: Nets{"front": ""}}, {Name: "b"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Host("a").Start("sleep", "1000"); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.Close(), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Host("a").Run(t.Context(), "true"); !errors.Is(err, ErrPowerLost) {
+			t.Errorf("run in a closed lab: %v", err)
+		}
+	}
+	// A few belong to the runtime: its poller and the like.
+	if after := openFiles(t); after > before+5 {
+		t.Errorf("%d files are open after three labs, %d were before", after, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

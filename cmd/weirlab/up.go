@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weirlab/lab"
+)
+
+func upCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "boot a site and look around in it, until Ctrl-C",
+		Long: `Boot a client behind a router, one box and three web backends, and take commands for them:
+
+  box1 ipvsadm -Ln
+  client curl -s http://10.3.0.11/
+
+Everything is gone when this command ends.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return up(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	start := time.Now()
+	fmt.Fprintln(out, "booting client, router, box1, web1, web2, web3 ...")
+	site, err := lab.Open(ctx, defaultSite())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, site.Close()) }()
+	for _, name := range []string{"web1", "web2", "web3"} {
+		listener, err := serveWeb(site.Host(name))
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+	}
+	fmt.Fprintf(out, "up after %.1f s. Each of web1 to web3 serves its name on port 80.\n", time.Since(start).Seconds())
+	fmt.Fprintln(out, "Type a machine and a command, as in: box1 ipvsadm -Ln. Ctrl-C ends it all.")
+	return prompt(ctx, site, in, out)
+}
+
+// prompt takes a line after the other, until there is none or ctx ends.
+func prompt(ctx context.Context, site *lab.Lab, in io.Reader, out io.Writer) error {
+	lines := make(chan string)
+	go func() { // ends with the program at the latest: a read from a terminal cannot be called off
+		defer close(lines)
+		for scanner := bufio.NewScanner(in); scanner.Scan(); {
+			select {
+			case lines <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		fmt.Fprint(out, "> ")
+		select {
+		case line, open := <-lines:
+			if !open {
+				return nil
+			}
+			obey(ctx, site, line, out)
+		case <-ctx.Done():
+			fmt.Fprintln(out)
+			return nil
+		}
+	}
+}
+
+// obey runs one line: the name of a machine and a command for its shell.
+func obey(ctx context.Context, site *lab.Lab, line string, out io.Writer) {
+	name, command, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if name == "" {
+		return
+	}
+	var names []string
+	for _, m := range site.Machines() {
+		names = append(names, m.Name())
+		if m.Name() != name {
+			continue
+		}
+		result, err := m.Run(ctx, "sh", "-c", command)
+		fmt.Fprint(out, result.Stdout, result.Stderr)
+		if err != nil && result.Code == 0 {
+			fmt.Fprintln(out, err)
+		}
+		return
+	}
+	fmt.Fprintf(out, "no machine is called %s; there are: %s\n", name, strings.Join(names, ", "))
+}

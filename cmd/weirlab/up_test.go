@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+func TestUp(t *testing.T) {
+	lab.Require(t, lab.UML)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	lines := strings.NewReader(`
+		box1 ipvsadm -A -t 192.0.2.10:80 -s rr && ipvsadm -a -t 192.0.2.10:80 -r 10.3.0.11 -m && ip addr add 192.0.2.10 dev lo
+		box1 ipvsadm -Ln
+		client curl -s http://192.0.2.10/
+		client curl -s http://[fd03::12]/
+		nobody at home
+	`)
+	var out strings.Builder
+	if err := up(ctx, lines, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"up after", "TCP  192.0.2.10:80 rr", "web1 serves 10.1.0.2:", "web2 serves [fd01::2]:",
+		"no machine is called nobody; there are: client, router, web1, web2, web3, box1",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %q:\n%s", want, out.String())
+		}
+	}
+}
