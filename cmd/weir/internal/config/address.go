@@ -47,7 +47,8 @@ var reserved = []struct {
 	prefix netip.Prefix
 	what   string
 }{
-	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
+	{netip.MustParsePrefix("0.0.0.0/32"), "the unspecified address"},
+	{netip.MustParsePrefix("0.0.0.0/8"), "of 0.0.0.0/8, which is no network"},
 	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
 	{netip.MustParsePrefix("192.0.0.8/32"), "the dummy address of RFC 7600"},

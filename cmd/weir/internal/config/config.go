@@ -144,10 +144,10 @@ var restart = []struct {
 
 // RestartNeeded gives the keys that differ between two configurations and that
 // only a restart brings into effect, in the order of the schema.
-func RestartNeeded(old, new *Config) []string {
+func RestartNeeded(running, wanted *Config) []string {
 	var keys []string
 	for _, r := range restart {
-		if !r.same(old, new) {
+		if !r.same(running, wanted) {
 			keys = append(keys, r.key)
 		}
 	}

@@ -230,7 +230,7 @@ func ownFlags(scheduler string) lb.SchedulerFlag {
 // schedulerFlags reads scheduler_flags for a scheduler; absent is for when they
 // are not written.
 func (s section) schedulerFlags(scheduler string, absent lb.SchedulerFlag) lb.SchedulerFlag {
-	if !s.has("scheduler_flags") {
+	if !s.has("scheduler_flags") || s.bad("scheduler") {
 		return absent
 	}
 	var flags lb.SchedulerFlag

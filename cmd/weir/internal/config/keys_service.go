@@ -71,7 +71,7 @@ var checkKeys = []Key{
 		Doc: "From one check of a backend to the next."},
 	{Path: "service.check.timeout", Type: Duration, Default: `"1s"`, min: 10 * ms, max: hour,
 		Doc: "How long a check may take, at most interval."},
-	{Path: "service.check.jitter", Type: Percent, Unit: "% of interval", Default: `"10%"`, max: 100,
+	{Path: "service.check.jitter", Type: Percent, Unit: "part of interval", Default: `"10%"`, max: 100,
 		Doc: "By how much each wait is shortened or lengthened at random, so that checks do not fall into step."},
 	{Path: "service.check.rise", Type: Integer, Unit: "checks", Default: `2`, min: 1, max: 1000,
 		Doc: "How many checks in a row must succeed before a backend is up. The very first check decides alone."},

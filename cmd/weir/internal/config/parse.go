@@ -108,7 +108,7 @@ func (p *parser) expand(pattern *value) []string {
 	slices.Sort(names)
 	var out []string
 	for _, n := range slices.Compact(names) {
-		if !slices.Contains(p.names, n) {
+		if n != filepath.Clean(p.names[0]) && !slices.Contains(p.names, n) {
 			p.names = append(p.names, n)
 			out = append(out, n)
 		}

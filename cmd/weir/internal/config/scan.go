@@ -186,10 +186,15 @@ func (s *scanner) name() string {
 		s.shortString(c)
 		return unquote(s.src[start:s.pos])
 	}
-	for !s.done() && !strings.ContainsRune(" \t\r\n.=[]{},#\"'", rune(s.peek())) {
+	for isBare(s.peek()) {
 		s.pos++
 	}
 	return s.src[start:s.pos]
+}
+
+// isBare tells whether a key may have c without quotes.
+func isBare(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
 // unquote leaves the rules of escapes to the library.

@@ -66,7 +66,11 @@ func (k Key) Limits() string {
 	case k.Type == Duration:
 		return short(time.Duration(k.min)) + " to " + short(time.Duration(k.max))
 	}
-	return fmt.Sprintf("%d to %d", k.min, k.max)
+	form := "%d to %d"
+	if k.Type == Percent {
+		form = "%d%% to %d%%"
+	}
+	return fmt.Sprintf(form, k.min, k.max)
 }
 
 // Schema gives every key that the file may have: tables before what is in them,

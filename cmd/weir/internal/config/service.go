@@ -142,9 +142,7 @@ func (s *service) scheduler(d lb.Scheduler) lb.Scheduler {
 			own = lb.Scheduler{Name: name, Flags: ownFlags(name)}
 		}
 	}
-	if !s.bad("scheduler") {
-		own.Flags = s.schedulerFlags(own.Name, own.Flags)
-	}
+	own.Flags = s.schedulerFlags(own.Name, own.Flags)
 	return own
 }
 

@@ -94,9 +94,9 @@ func (c checker) wrongTable(k Key, shown string, v *value) {
 	text := v.String() + " is not a table"
 	switch {
 	case v.tables():
-		text = "is there once, not a list of tables"
+		text = "is written as a list of tables, but is just one"
 	case v.table != nil:
-		text = "is a list of tables, not one table"
+		text = "is written as one table, but is a list of them"
 	}
 	c.add(Error, v.at, shown, text, "write "+k.header())
 }
@@ -109,17 +109,25 @@ func (c checker) list(k Key, shown string, v *value) {
 		}
 		v.bad = true
 		fix := "write a list in brackets"
-		if v.scalar != nil {
+		if n, ok := v.scalar.(int64); ok && k.Type != Mixed {
+			fix = fmt.Sprintf(`write ["%d"]`, n)
+		} else if v.scalar != nil {
 			fix = "write [" + v.String() + "]"
 		}
 		c.add(Error, v.at, shown, v.String()+" is not a "+string(k.Type), fix)
 		return
 	}
 	for _, e := range v.list {
-		if _, ok := e.scalar.(int64); ok && k.Type == Mixed {
-			continue
+		_, isInt := e.scalar.(int64)
+		_, isText := e.scalar.(string)
+		switch {
+		case k.Type == Mixed && isInt:
+		case k.Type == Mixed && !isText:
+			e.bad = true
+			c.add(Error, e.at, shown, e.String()+" is neither text nor a whole number", "write text in quotes, or a number")
+		default:
+			c.scalar(k, Text, shown, e)
 		}
-		c.scalar(k, Text, shown, e)
 	}
 }
 

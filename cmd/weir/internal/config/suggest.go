@@ -54,7 +54,11 @@ func nearest(s string, words []string) (string, bool) {
 	s = snake(s)
 	best, at := "", 1+max(1, len(s)/3)
 	for _, w := range words {
-		if d := distance(s, snake(w)); d < at {
+		d := distance(s, snake(w))
+		if len(s) > 2 && len(w) > 2 && (strings.HasPrefix(s, snake(w)) || strings.HasPrefix(snake(w), s)) {
+			d = min(d, 1)
+		}
+		if d < at {
 			best, at = w, d
 		}
 	}

@@ -54,14 +54,16 @@ func statementAt(statements []statement, mistake toml.ParseError) int {
 	return found
 }
 
+// blank makes a statement spaces, byte by byte, so that all else stays where it
+// is.
 func blank(src string, st statement) string {
-	spaces := strings.Map(func(r rune) rune {
-		if r == '\n' {
-			return r
+	out := []byte(src)
+	for i := st.start; i < st.end; i++ {
+		if out[i] != '\n' {
+			out[i] = ' '
 		}
-		return ' '
-	}, src[st.start:st.end])
-	return src[:st.start] + spaces + src[st.end:]
+	}
+	return string(out)
 }
 
 func syntaxProblem(file, src string, statements []statement, i int, mistake toml.ParseError) Problem {
@@ -91,6 +93,10 @@ func syntaxProblem(file, src string, statements []statement, i int, mistake toml
 		p.Line = st.line
 		p.Text = fmt.Sprintf("%s is text without quotes", value)
 		p.Suggestion = fmt.Sprintf("write %q", value)
+		if strings.EqualFold(value, "true") || strings.EqualFold(value, "false") {
+			p.Text = value + " is not a boolean"
+			p.Suggestion = "write " + strings.ToLower(value)
+		}
 	}
 	return p
 }

@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -107,7 +109,11 @@ func (v *value) String() string {
 	case string:
 		return strconv.Quote(x)
 	case float64:
-		return strconv.FormatFloat(x, 'g', -1, 64)
+		s := strconv.FormatFloat(x, 'g', -1, 64)
+		if x == math.Trunc(x) && !strings.ContainsAny(s, ".eIN") {
+			s += ".0" // or it would look like an integer
+		}
+		return s
 	case time.Time:
 		return "a date or time"
 	case nil:
