@@ -4,6 +4,7 @@
 
 export CGO_ENABLED = 0
 
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -12,7 +13,7 @@ GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 all: build
 
 build: ## bin/weir and bin/weirlab
-	go build -trimpath -o bin/ ./cmd/weir ./cmd/weirlab
+	go build -trimpath -ldflags '-X main.buildVersion=$(VERSION)' -o bin/ ./cmd/weir ./cmd/weirlab
 
 install: ## what the lab needs: packages, and a kernel for qemu
 	go run ./cmd/weirlab install

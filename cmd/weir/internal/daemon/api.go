@@ -107,7 +107,10 @@ func (b *box) services(ctx context.Context) (status.Services, error) {
 			s := &f.Servers[j]
 			key := lb.RealServer{Frontend: lb.Frontend{Port: f.Key.Port, Proto: f.Key.Proto}, Addr: s.Key}
 			if x, ok := verdicts[key]; ok && x.Service == v.services[f.Key] {
-				s.Health, s.Error = x.Verdict, x.Error
+				s.Health = x.Verdict
+				if x.Verdict != "up" {
+					s.Error = x.Error
+				}
 			}
 			s.Draining = v.draining[lb.Drain{Frontend: f.Key, Backend: s.Key}]
 		}
