@@ -87,9 +87,12 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 // Configure changes the options. What differs is applied by the next Sync.
 func (r *Reconciler) Configure(opts Options) {
 	r.opts = opts
-	r.facts.Exclude, r.facts.Pools = opts.Exclude, opts.Pools
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
-	for _, id := range r.catalog.IDs() {
+	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) {
+		return
+	}
+	r.facts.Exclude, r.facts.Pools = opts.Exclude, opts.Pools
+	for id := range r.catalog.services {
 		r.dirty[id] = struct{}{}
 	}
 }
