@@ -8,8 +8,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-
-	"weir/cmd/weirlab/internal/inside"
 )
 
 func main() {
@@ -19,28 +17,9 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(checkCommand(), installCommand())
-	root.AddCommand(insideCommands()...)
+	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "weirlab:", err)
 		os.Exit(1)
-	}
-}
-
-// insideCommands are what the lab runs within itself; they are of no use by hand.
-func insideCommands() []*cobra.Command {
-	return []*cobra.Command{
-		{
-			Use: "keeper FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return inside.Keeper(args[0]) },
-		},
-		{
-			Use: "machine", Hidden: true, Args: cobra.NoArgs,
-			RunE: func(*cobra.Command, []string) error { return inside.Machine() },
-		},
-		{
-			Use: "agent", Hidden: true, Args: cobra.NoArgs,
-			RunE: func(*cobra.Command, []string) error { return inside.Agent() },
-		},
 	}
 }
