@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"sync/atomic"
+	"time"
+)
+
+// maxMessages is how many netlink messages one changed backend may take, however
+// many services there are. Programs are never run for one.
+const maxMessages = 2
+
+// edit is one change of one backend.
+type edit struct {
+	what string
+	do   func(ctx context.Context) error
+}
+
+// change counts what one changed backend takes with 10 services present, and
+// with as many as there are.
+func (b *bench) change(ctx context.Context) error {
+	var answer atomic.Int32
+	answer.Store(http.StatusOK)
+	l, err := b.site.Host("web").Listen("tcp4", ":8080")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(answer.Load())) })}
+	go func(l net.Listener) { _ = srv.Serve(l) }(l)
+	defer srv.Close()
+	for _, n := range append([]int{10}, b.sizes...) {
+		b.say("change one backend of %s services", count(n))
+		if err := b.changeAmong(ctx, n, &answer); err != nil {
+			return fmt.Errorf("%d services: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) changeAmong(ctx context.Context, n int, answer *atomic.Int32) error {
+	many := manyServices(n, "")
+	reload := func(weights ...int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if err := b.configure(ctx, many+checked+changing(weights...)); err != nil {
+				return err
+			}
+			_, err := b.home.sh(ctx, b.weir+" reload")
+			return err
+		}
+	}
+	status := func(code int32) func(context.Context) error {
+		return func(context.Context) error { answer.Store(code); return nil }
+	}
+	if err := b.configure(ctx, many+checked+changing(1, 1)); err != nil {
+		return err
+	}
+	if _, err := b.home.start(ctx); err != nil {
+		return err
+	}
+	edits := []edit{
+		{"weight changed, by reload", reload(5, 1)},
+		{"one added, by reload", reload(5, 1, 1)},
+		{"one drained, by reload", reload(5, 1)},
+		{"down, by its check", status(http.StatusInternalServerError)},
+		{"up, by its check", status(http.StatusOK)},
+	}
+	for _, e := range edits {
+		if err := b.edit(ctx, n, e); err != nil {
+			return fmt.Errorf("%s: %w", e.what, err)
+		}
+	}
+	if err := b.home.stop(ctx); err != nil {
+		return err
+	}
+	_, err := b.home.sh(ctx, b.weir+" cleanup")
+	return err
+}
+
+var appliedLine = regexp.MustCompile(`msg=applied ops=(\d+) first="?([^"]*)"? took=(\S+)`)
+
+// edit makes one change, waits until weir has applied it, and adds the line.
+func (b *bench) edit(ctx context.Context, n int, e edit) error {
+	// A scrape reads traffic, which counts too: twice the same scrape tells how
+	// much that is.
+	first, err := b.home.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := b.home.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	passes := len(appliedLine.FindAllString(b.home.daemon.Output(), -1))
+	if err := e.do(ctx); err != nil {
+		return err
+	}
+	took, err := b.applied(ctx, passes)
+	if err != nil {
+		return err
+	}
+	after, err := b.home.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	peer, err := b.ipvsadmEdit(ctx)
+	if err != nil {
+		return err
+	}
+	delta := after.minus(before).minus(before.minus(first))
+	total, text := delta.messages()
+	ran := int(delta[execs])
+	verdict := ""
+	if total > maxMessages || ran > 0 {
+		verdict = "  TOO MANY"
+	}
+	b.table.times(fmt.Sprintf("%s: %s", count(n), e.what), took, "ipvsadm -e, once", peer, 0)
+	b.table.add(figure{what: "", ours: text, peer: fmt.Sprintf("messages; programs run: %d%s", ran, verdict)})
+	return nil
+}
+
+// applied waits for the pass after so many, and gives the time that it took.
+func (b *bench) applied(ctx context.Context, passes int) (time.Duration, error) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(time.Minute)
+	for {
+		all := appliedLine.FindAllStringSubmatch(b.home.daemon.Output(), -1)
+		if len(all) > passes {
+			return time.ParseDuration(all[len(all)-1][3])
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-limit:
+			return 0, fmt.Errorf("weir applied nothing:\n%s", b.home.daemon.Output())
+		}
+	}
+}
+
+// ipvsadmEdit is the time that ipvsadm needs for the change of a real server, on
+// a virtual server that weir has nothing to do with.
+func (b *bench) ipvsadmEdit(ctx context.Context) (time.Duration, error) {
+	const times = 20
+	const vs = "-t 203.0.113.1:80"
+	if _, err := b.home.sh(ctx, "ipvsadm -A "+vs+" -s wrr; ipvsadm -a "+vs+" -r 10.2.0.99 -m"); err != nil {
+		return 0, err
+	}
+	took, err := b.home.timed(ctx, fmt.Sprintf("for i in $(seq %d); do ipvsadm -e %s -r 10.2.0.99 -m -w $i; done", times, vs))
+	if err != nil {
+		return 0, err
+	}
+	_, err = b.home.sh(ctx, "ipvsadm -D "+vs)
+	return took / times, err
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// hold measures what it takes to go on: start again on what is there, audit,
+// reload what has not changed, and the process itself.
+func (b *bench) hold(ctx context.Context) error {
+	for _, n := range b.sizes {
+		b.say("hold %s services", count(n))
+		if err := b.holdMany(ctx, n); err != nil {
+			return fmt.Errorf("%d services: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) holdMany(ctx context.Context, n int) error {
+	if err := b.configure(ctx, manyServices(n, "")); err != nil {
+		return err
+	}
+	r, err := b.enter(ctx, "hold")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	if _, err := r.start(ctx); err != nil {
+		return err
+	}
+	first, err := r.usage(ctx)
+	if err != nil {
+		return err
+	}
+	read, err := r.timed(ctx, "ipvsadm -Sn > "+saved)
+	if err != nil {
+		return err
+	}
+	if err := r.restart(ctx, n, read); err != nil {
+		return err
+	}
+	if err := r.audit(ctx, n, read); err != nil {
+		return err
+	}
+	if err := r.reload(ctx, n); err != nil {
+		return err
+	}
+	return r.process(ctx, n, first)
+}
+
+// restart ends weir and starts it on what is there.
+func (r *room) restart(ctx context.Context, n int, read time.Duration) error {
+	if err := r.stop(ctx); err != nil {
+		return err
+	}
+	got, err := r.start(ctx)
+	if err != nil {
+		return err
+	}
+	r.table.times(fmt.Sprintf("%s: started again, to READY", count(n)), got.total, "ipvsadm -Sn reads IPVS", read, 0)
+	r.table.times(fmt.Sprintf("  of that reading all and comparing; writes: %d", got.ops), got.took, "", read, 0)
+	return nil
+}
+
+// audit has weir read and compare everything, as it does every sync_period: a new
+// address on the box brings that forward.
+func (r *room) audit(ctx context.Context, n int, read time.Duration) error {
+	before, err := r.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := r.sh(ctx, "ip addr add 203.0.113.77/32 dev lo"); err != nil {
+		return err
+	}
+	var delta counts
+	for begin := time.Now(); delta[audits] == 0; {
+		if time.Since(begin) > time.Minute {
+			return fmt.Errorf("no audit after an address was added")
+		}
+		after, err := r.scrape(ctx)
+		if err != nil {
+			return err
+		}
+		delta = after.minus(before)
+	}
+	took := time.Duration(delta[auditTime] / delta[audits] * float64(time.Second))
+	r.table.times(fmt.Sprintf("%s: audit", count(n)), took, "ipvsadm -Sn reads IPVS", read, 0)
+	return nil
+}
+
+// reload loads a configuration that has not changed.
+func (r *room) reload(ctx context.Context, n int) error {
+	check, err := r.timed(ctx, r.weir+" check --config "+configFile)
+	if err != nil {
+		return err
+	}
+	passes := len(appliedLine.FindAllString(r.daemon.Output(), -1))
+	took, err := r.timed(ctx, r.weir+" reload")
+	if err != nil {
+		return err
+	}
+	if len(appliedLine.FindAllString(r.daemon.Output(), -1)) > passes {
+		return fmt.Errorf("a reload of the same configuration has written to the kernel:\n%s", r.daemon.Output())
+	}
+	r.table.times(fmt.Sprintf("%s: reload of the same; writes: 0", count(n)), took, "weir check: reading it alone", check, 0)
+	return nil
+}
+
+// usage is what the process has taken so far.
+type usage struct {
+	rss int // MiB
+	cpu time.Duration
+}
+
+// usage reads /proc of weir.
+func (r *room) usage(ctx context.Context) (usage, error) {
+	pid := r.daemon.Pid()
+	out, err := r.sh(ctx, fmt.Sprintf(
+		`awk '/^VmRSS/{print $2}' /proc/%d/status; awk '{print $14+$15}' /proc/%d/stat; getconf CLK_TCK`, pid, pid))
+	if err != nil {
+		return usage{}, err
+	}
+	var kib, ticks, hertz int
+	if _, err := fmt.Sscan(out, &kib, &ticks, &hertz); err != nil {
+		return usage{}, fmt.Errorf("/proc/%d: %q: %w", pid, out, err)
+	}
+	return usage{kib >> 10, time.Duration(ticks) * time.Second / time.Duration(hertz)}, nil
+}
+
+// process tells what weir itself needs, after programming everything and now.
+func (r *room) process(ctx context.Context, n int, first usage) error {
+	now, err := r.usage(ctx)
+	if err != nil {
+		return err
+	}
+	const floor = "an empty weir"
+	r.table.add(figure{
+		what: fmt.Sprintf("%s: memory after programming all", count(n)), ours: fmt.Sprintf("%d MiB", first.rss),
+		peer: "after start, audit, reload, scrapes", their: fmt.Sprintf("%d MiB", now.rss),
+	})
+	r.table.add(figure{
+		what: fmt.Sprintf("%s: processor time for programming all", count(n)), ours: span(first.cpu),
+		peer: "start, audit, reload, scrapes", their: span(now.cpu),
+	})
+	_ = floor
+	return nil
+}

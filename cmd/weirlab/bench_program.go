@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// programming is what it took to program one configuration, the best of some
+// rounds. The rounds of weir and of ipvsadm alternate, each in a room of its own.
+type programming struct {
+	total, took, parse time.Duration // weir: all of it, its first pass, weir check
+	restore            time.Duration // ipvsadm -R of the same
+}
+
+// net is the time to READY without that for reading the configuration.
+func (p programming) net() time.Duration { return p.total - p.parse }
+
+// ratioLimit is what weir promises: all of a service in this part of the time
+// that ipvsadm needs for its IPVS content alone.
+const ratioLimit = 0.35
+
+func (b *bench) program(ctx context.Context) error {
+	for _, n := range b.sizes {
+		for _, mode := range []struct{ name, kernel string }{{"", ""}, {", VIPs by one route", routed}} {
+			b.say("program %s services%s", count(n), mode.name)
+			p, err := b.programMany(ctx, n, mode.kernel)
+			if err != nil {
+				return fmt.Errorf("%d services: %w", n, err)
+			}
+			what := fmt.Sprintf("%s x %d%s", count(n), perService, mode.name)
+			b.table.times(what, p.net(), "ipvsadm -R, IPVS only", p.restore, ratioLimit)
+			b.table.times("  of that the first pass", p.took, "", p.restore, 0)
+			if mode.kernel == "" {
+				floor, err := b.home.timed(ctx, b.weir+" version")
+				if err != nil {
+					return err
+				}
+				b.table.times("  before it: start, read the configuration", p.parse, "start alone: weir version", floor, 0)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) programMany(ctx context.Context, n int, kernel string) (programming, error) {
+	best := programming{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	if err := b.configure(ctx, manyServices(n, kernel)); err != nil {
+		return best, err
+	}
+	for range b.rounds {
+		if err := b.programByWeir(ctx, n, kernel == routed, &best); err != nil {
+			return best, err
+		}
+		if err := b.programByIPVSAdm(ctx, &best); err != nil {
+			return best, err
+		}
+	}
+	return best, nil
+}
+
+// saved is where the box keeps the IPVS content that weir programmed, and sum
+// what tells whether another content is the same.
+const (
+	saved = "/tmp/bench/ipvs"
+	sum   = "ipvsadm -Sn | LC_ALL=C sort | sha256sum"
+)
+
+func (b *bench) programByWeir(ctx context.Context, n int, routed bool, best *programming) error {
+	r, err := b.enter(ctx, "weir")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	parse, err := r.timed(ctx, b.weir+" check --config "+configFile)
+	if err != nil {
+		return err
+	}
+	got, err := r.start(ctx)
+	if err != nil {
+		return err
+	}
+	b.say("  weir: ready after %s, first pass %s, weir check %s", span(got.total), span(got.took), span(parse))
+	best.parse = min(best.parse, parse)
+	best.took = min(best.took, got.took)
+	best.total = min(best.total, got.total)
+	if err := r.complete(ctx, n, routed); err != nil {
+		return err
+	}
+	_, err = r.sh(ctx, "ipvsadm -Sn > "+saved+"; "+sum+" > "+saved+".sum")
+	return err
+}
+
+func (b *bench) programByIPVSAdm(ctx context.Context, best *programming) error {
+	r, err := b.enter(ctx, "ipvsadm")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	took, err := r.timed(ctx, "ipvsadm -R < "+saved)
+	if err != nil {
+		return err
+	}
+	b.say("  ipvsadm -R: %s", span(took))
+	best.restore = min(best.restore, took)
+	if _, err := r.sh(ctx, sum+" | cmp - "+saved+".sum"); err != nil {
+		return fmt.Errorf("ipvsadm restored something else than weir programmed: %w", err)
+	}
+	return nil
+}
+
+// complete checks with other people's tools that everything is there for n
+// services, and nothing else.
+func (r *room) complete(ctx context.Context, n int, routed bool) error {
+	addresses, nets := n, 0
+	if routed {
+		addresses, nets = 0, 1
+	}
+	// Each family has one virtual server more, the anchor that keeps conntrack on.
+	const anchors = 2
+	want := fmt.Sprintf("servers %d\nbackends %d\naddresses %d\nroutes %d\nKUBE-LOAD-BALANCER %d\n"+
+		"KUBE-IPVS-PORTS %d\nKUBE-IPVS-IPS %d\nKUBE-IPVS-NETS %d\nrules",
+		n+anchors, perService*n+anchors, addresses, nets, n, n, addresses, nets)
+	got, err := r.sh(ctx, `
+ipvsadm -Sn > /tmp/bench/now
+echo servers $(grep -c '^-A' /tmp/bench/now)
+echo backends $(grep -c '^-a.* -m -w 1$' /tmp/bench/now)
+echo addresses $(ip -o -4 addr show dev kube-ipvs0 | wc -l)
+echo routes $(ip route show table local `+pool+` | wc -l)
+for s in LOAD-BALANCER IPVS-PORTS IPVS-IPS IPVS-NETS; do
+	echo KUBE-$s $(ipset -t list KUBE-$s | sed -n 's/Number of entries: //p')
+done
+for t in nat filter; do iptables-save -t $t | grep -q 'match-set KUBE-'; done && echo rules`)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("not complete: want\n%s\ngot\n%s", want, got)
+	}
+	return nil
+}
+
+// lines splits what a tool has printed.
+func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// room is a network namespace of the box: IPVS, sets, rules and addresses of its
+// own. What was deleted in another one slows nothing down here, as it does for
+// two minutes in IPVS (its trash of destinations is searched at every add).
+type room struct {
+	*bench
+	name   string // "" is the box's own
+	daemon *lab.Proc
+}
+
+const (
+	configFile  = "/tmp/bench/weir.toml"
+	longEnough  = 10 * time.Minute // for any single step, on the slowest kernel
+	metricsAddr = "127.0.0.1:10266"
+)
+
+// enter makes a fresh room.
+func (b *bench) enter(ctx context.Context, name string) (*room, error) {
+	if _, err := b.home.sh(ctx, "ip netns add "+name+" && ip -n "+name+" link set lo up"); err != nil {
+		return nil, err
+	}
+	return &room{bench: b, name: name}, nil
+}
+
+// leave ends the room with all that is in it, and waits until the kernel has
+// really taken it apart.
+func (r *room) leave(ctx context.Context) error {
+	if r.daemon != nil {
+		r.daemon.Kill()
+	}
+	_, err := r.home.sh(ctx, "ip netns del "+r.name)
+	return errors.Join(err, r.rest(ctx))
+}
+
+// rest waits until the box has nothing to do.
+func (b *bench) rest(ctx context.Context) error {
+	_, err := b.home.sh(ctx, `idle() { awk '/^cpu /{print $5}' /proc/stat; }
+for i in $(seq 300); do a=$(idle); sleep 0.5; [ $(( $(idle) - a )) -ge 45 ] && exit 0; done
+echo never idle >&2; exit 1`)
+	return err
+}
+
+// args are what runs a command in the room.
+func (r *room) args(command ...string) []string {
+	if r.name == "" {
+		return command
+	}
+	return append([]string{"ip", "netns", "exec", r.name}, command...)
+}
+
+// sh runs a script in the room and gives its output, trimmed.
+func (r *room) sh(ctx context.Context, script string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, longEnough)
+	defer cancel()
+	out, err := r.box.Run(ctx, r.args("sh", "-ec", script)...)
+	return strings.TrimSpace(out.Stdout), err
+}
+
+// timed runs a script and gives the time from its start to its end.
+func (r *room) timed(ctx context.Context, script string) (time.Duration, error) {
+	begin := time.Now()
+	_, err := r.sh(ctx, script)
+	return time.Since(begin), err
+}
+
+// configure writes weir's configuration.
+func (b *bench) configure(ctx context.Context, toml string) error {
+	return b.box.WriteFile(ctx, configFile, toml, 0o644)
+}
+
+// ready is what weir says of its first pass.
+type ready struct {
+	total time.Duration // from the start of the process
+	took  time.Duration // the pass by its own account
+	ops   int
+}
+
+var readyLine = regexp.MustCompile(`msg=ready .*ops=(\d+) errors=(\d+) took=(\S+)`)
+
+// start runs weir and waits until it is ready.
+func (r *room) start(ctx context.Context) (ready, error) {
+	ctx, cancel := context.WithTimeout(ctx, longEnough)
+	defer cancel()
+	begin := time.Now()
+	p, err := r.box.Start(r.args(r.weir, "run", "--config", configFile)...)
+	if err != nil {
+		return ready{}, err
+	}
+	r.daemon = p
+	if err := p.Expect(ctx, "msg=ready"); err != nil {
+		return ready{}, err
+	}
+	got := ready{total: time.Since(begin)}
+	if err := p.Expect(ctx, "took="); err != nil {
+		return ready{}, err
+	}
+	m := readyLine.FindStringSubmatch(p.Output())
+	if m == nil || m[2] != "0" {
+		return ready{}, fmt.Errorf("weir did not get ready without errors:\n%s", p.Output())
+	}
+	got.ops, _ = strconv.Atoi(m[1])
+	got.took, err = time.ParseDuration(m[3])
+	return got, err
+}
+
+// stop ends weir; the kernel stays as it is.
+func (r *room) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := r.daemon.Signal(syscall.SIGTERM)
+	if err == nil {
+		_, err = r.daemon.Wait(ctx)
+	}
+	return err
+}

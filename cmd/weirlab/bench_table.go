@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// table prints figures, each beside its peer.
+type table struct{ out io.Writer }
+
+// figure is one line of the table.
+type figure struct {
+	what  string
+	ours  string
+	peer  string // what it is beside
+	their string
+	ratio float64 // 0 is none
+	limit float64 // what ratio should stay under, 0 is nothing
+}
+
+const tableFormat = "  %-44s %12s   %-34s %12s %7s"
+
+func (t table) head(text string) {
+	fmt.Fprintf(t.out, "%s\n\n", text)
+	t.line(fmt.Sprintf(tableFormat, "", "weir", "beside it", "", "ratio"))
+}
+
+func (t table) title(text string) { t.line(text) }
+
+func (t table) add(f figure) {
+	ratio := ""
+	if f.ratio > 0 {
+		ratio = fmt.Sprintf("%.2f", f.ratio)
+	}
+	line := fmt.Sprintf(tableFormat, f.what, f.ours, f.peer, f.their, ratio)
+	switch {
+	case f.limit > 0 && f.ratio <= f.limit:
+		line += fmt.Sprintf("  <= %.2f", f.limit)
+	case f.limit > 0:
+		line += fmt.Sprintf("  ABOVE %.2f", f.limit)
+	}
+	t.line(line)
+}
+
+func (t table) line(text string) { fmt.Fprintln(t.out, strings.TrimRight(text, " ")) }
+
+// times adds a line that compares two durations.
+func (t table) times(what string, ours time.Duration, peer string, their time.Duration, limit float64) {
+	t.add(figure{what, span(ours), peer, span(their), float64(ours) / float64(their), limit})
+}
+
+// span is a duration with three digits that count.
+func span(d time.Duration) string {
+	unit := time.Nanosecond
+	for unit*1000 <= d {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}
+
+// count is a number with thousands set off: 10,000.
+func count(n int) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
