@@ -1,0 +1,434 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// A greeter is a backend for any protocol: it tells every guest its own name and
+// whom it takes the guest for, "web1 10.1.0.2". A guest that connects may stay.
+//
+// Hosts greet and visit from within the test process. A box has a kernel of its
+// own, so there this very program runs as a process: see TestMain.
+
+// asPeer in the environment makes this program a greeter or a guest:
+//
+//	listen NAME NETWORK ADDRESS [NETWORK ADDRESS ...]
+//	visit NETWORK ADDRESS TIMES
+const asPeer = "WEIR_E2E_PEER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asPeer) == "" {
+		os.Exit(m.Run())
+	}
+	if err := peer(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func peer(args []string) error {
+	switch {
+	case len(args) >= 4 && args[0] == "listen":
+		for ends := args[2:]; len(ends) >= 2; ends = ends[2:] {
+			if _, err := greetAt(args[1], ends[0], ends[1]); err != nil {
+				return err
+			}
+		}
+		fmt.Println("listening")
+		select {}
+	case len(args) == 4 && args[0] == "visit":
+		times, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		for range times {
+			c, a, err := visit(context.Background(), plainDial, args[1], args[2])
+			if err != nil {
+				return err
+			}
+			fmt.Println(a.server, a.saw)
+			_ = c.Close()
+		}
+		return nil
+	}
+	return fmt.Errorf("usage: listen NAME NETWORK ADDRESS ... or visit NETWORK ADDRESS TIMES")
+}
+
+// greetAt greets in the calling goroutine's network namespace until the closer is
+// closed. Networks are those of package net and sctp4, sctp6.
+func greetAt(name, network, addr string) (io.Closer, error) {
+	if strings.HasPrefix(network, "udp") {
+		c, err := net.ListenPacket(network, addr)
+		if err != nil {
+			return nil, err
+		}
+		go greetDatagrams(name, c)
+		return c, nil
+	}
+	listen := net.Listen
+	if strings.HasPrefix(network, "sctp") {
+		listen = listenSCTP
+	}
+	l, err := listen(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	go greetConnections(name, l)
+	return l, nil
+}
+
+func greetDatagrams(name string, c net.PacketConn) {
+	buf := make([]byte, 64)
+	for {
+		_, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		_, _ = c.WriteTo(greeting(name, from), from)
+	}
+}
+
+func greetConnections(name string, l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer func() { _ = c.Close() }()
+			if _, err := c.Write(greeting(name, c.RemoteAddr())); err == nil {
+				_, _ = io.Copy(io.Discard, c)
+			}
+		}()
+	}
+}
+
+func greeting(name string, guest net.Addr) []byte {
+	at, _ := netip.ParseAddrPort(guest.String())
+	return []byte(name + " " + at.Addr().Unmap().String())
+}
+
+// dialer connects from somewhere.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// plainDial connects from where this process is.
+func plainDial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if strings.HasPrefix(network, "sctp") {
+		return dialSCTP(network, addr)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, addr)
+}
+
+// visit connects to a greeter and hears whom it has met. The connection stays
+// open.
+func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, answer, error) {
+	c, err := dial(ctx, network, addr)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	a, err := hear(ctx, c, network)
+	if err != nil {
+		_ = c.Close()
+		return nil, answer{}, err
+	}
+	return c, a, nil
+}
+
+func hear(ctx context.Context, c net.Conn, network string) (answer, error) {
+	limit := time.Now().Add(5 * time.Second)
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = deadline
+	}
+	if err := c.SetDeadline(limit); err != nil {
+		return answer{}, err
+	}
+	if strings.HasPrefix(network, "udp") {
+		if _, err := c.Write([]byte("?")); err != nil {
+			return answer{}, err
+		}
+	}
+	buf := make([]byte, 256)
+	n, err := c.Read(buf)
+	if err != nil {
+		return answer{}, err
+	}
+	server, saw, ok := strings.Cut(string(buf[:n]), " ")
+	if !ok {
+		return answer{}, fmt.Errorf("greeted with %q", buf[:n])
+	}
+	return answer{server, saw}, nil
+}
+
+// The SCTP of a kernel, one-to-one style: for package net a socket that it gets
+// ready-made is TCP's, and that will do. Each end is bound to one address, so that
+// none offers its peer other paths, which no NAT knows of.
+
+func listenSCTP(network, addr string) (net.Listener, error) {
+	f, err := socketSCTP(network, addr, func(fd int, at unix.Sockaddr) error {
+		if err := unix.Bind(fd, at); err != nil {
+			return err
+		}
+		return unix.Listen(fd, 16)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen %s %s: %w", network, addr, err)
+	}
+	defer func() { _ = f.Close() }()
+	return net.FileListener(f)
+}
+
+func dialSCTP(network, addr string) (net.Conn, error) {
+	f, err := socketSCTP(network, addr, func(fd int, to unix.Sockaddr) error {
+		return unix.Connect(fd, to)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dial %s %s: %w", network, addr, err)
+	}
+	defer func() { _ = f.Close() }()
+	return net.FileConn(f)
+}
+
+func socketSCTP(network, addr string, use func(int, unix.Sockaddr) error) (*os.File, error) {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	family, sockaddr := unix.AF_INET, unix.Sockaddr(nil)
+	if network == "sctp6" {
+		family = unix.AF_INET6
+		sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	} else {
+		sockaddr = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return nil, err
+	}
+	if err := use(fd, sockaddr); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "sctp"), nil
+}
+
+// greet puts a greeter on a host until the test ends.
+func greet(t testing.TB, m *lab.Machine, network, addr string) {
+	t.Helper()
+	err := m.Do(func() error {
+		c, err := greetAt(m.Name(), network, addr)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// greetAll puts a greeter on all three backends.
+func (s *site) greetAll(t testing.TB, network string, port int) {
+	t.Helper()
+	for i := range webs {
+		greet(t, s.web(i+1), network, fmt.Sprintf(":%d", port))
+	}
+}
+
+// greetOnBox runs a greeter called "box" on the box: a daemon of the host that
+// has nothing to do with weir. Ends are networks and addresses by turns.
+func (s *site) greetOnBox(t testing.TB, ends ...string) {
+	t.Helper()
+	s.launchPeer(t, append([]string{"listen", "box"}, ends...)...)
+}
+
+// launchPeer starts this program as a greeter on the box. It ends with the test.
+func (s *site) launchPeer(t testing.TB, args ...string) {
+	t.Helper()
+	s.launchIn(t, "", args...)
+}
+
+func (s *site) launchIn(t testing.TB, namespace string, args ...string) {
+	t.Helper()
+	c, err := peerCommand(namespace, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Log = "greeter"
+	p, err := s.box.Launch(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.Expect(within(t, time.Minute), "listening"); err != nil {
+		t.Fatalf("greeter on the box: %v\n%s", err, p.Output())
+	}
+}
+
+// visitIn visits from the box itself, or from a network namespace there.
+func (s *site) visitIn(ctx context.Context, namespace, network, addr string, times int) ([]answer, error) {
+	c, err := peerCommand(namespace, "visit", network, addr, strconv.Itoa(times))
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.box.Exec(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var answers []answer
+	for line := range strings.Lines(out.Stdout) {
+		server, saw, _ := strings.Cut(strings.TrimSpace(line), " ")
+		answers = append(answers, answer{server, saw})
+	}
+	return answers, nil
+}
+
+func peerCommand(namespace string, args ...string) (lab.Command, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return lab.Command{}, err
+	}
+	args = append([]string{program}, args...)
+	if namespace != "" {
+		args = append([]string{"ip", "netns", "exec", namespace}, args...)
+	}
+	return lab.Command{Args: args, Env: []string{asPeer + "=1"}}, nil
+}
+
+// boxVisits is the answer that the box itself gets.
+func (s *site) boxVisits(t testing.TB, network, addr string) answer {
+	t.Helper()
+	answers, err := s.visitIn(within(t, 30*time.Second), "", network, addr, 1)
+	if err != nil {
+		t.Fatalf("the box itself visits %s %s: %v", network, addr, err)
+	}
+	return answers[0]
+}
+
+// stay visits and stays until the test ends or the connection is closed.
+func stay(t testing.TB, from *lab.Machine, addr string) (net.Conn, answer) {
+	t.Helper()
+	c, a, err := visit(t.Context(), from.DialContext, "tcp", addr)
+	if err != nil {
+		t.Fatalf("%s visits %s: %v", from.Name(), addr, err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, a
+}
+
+// mustVisit visits once, over a connection or a flow of its own.
+func mustVisit(t testing.TB, from *lab.Machine, network, addr string) answer {
+	t.Helper()
+	c, a, err := visit(t.Context(), from.DialContext, network, addr)
+	if err != nil {
+		t.Fatalf("%s visits %s %s: %v", from.Name(), network, addr, err)
+	}
+	_ = c.Close()
+	return a
+}
+
+// visits is mustVisit n times; it counts whom the guest has met.
+func visits(t testing.TB, from *lab.Machine, network, addr string, n int) map[string]int {
+	t.Helper()
+	met := map[string]int{}
+	for range n {
+		met[mustVisit(t, from, network, addr).server]++
+	}
+	return met
+}
+
+// The ends that a visit may have.
+const (
+	refused = "refused" // at once, and said so
+	silence = "silence" // nothing comes back
+)
+
+// outcome is how a visit ends: the name of who answered, refused, silence, or
+// the error. Whoever waits for silence must be patient for a second, in which
+// TCP would not even repeat itself.
+func outcome(t testing.TB, from *lab.Machine, network, addr string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	c, a, err := visit(ctx, from.DialContext, network, addr)
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return a.server
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return silence
+	}
+	return err.Error()
+}
+
+// expect checks how a visit ends. want may be "web" for any of the backends.
+func expect(t testing.TB, from *lab.Machine, network, addr, want string) {
+	t.Helper()
+	got := outcome(t, from, network, addr)
+	if want == "web" && strings.HasPrefix(got, "web") {
+		return
+	}
+	if got != want {
+		t.Errorf("%s visits %s %s: %s, want %s", from.Name(), network, addr, got, want)
+	}
+}
+
+// Echo requests, as ping sends them.
+
+// pinged is whether an address answers an echo request: "pong", refused
+// (unreachable) or silence.
+func pinged(t testing.TB, from *lab.Machine, addr string) string {
+	t.Helper()
+	to := netip.MustParseAddr(addr)
+	network, any, echo, reply, unreachable := "ip4:icmp", "0.0.0.0", byte(8), byte(0), byte(3)
+	if to.Is6() {
+		network, any, echo, reply, unreachable = "ip6:ipv6-icmp", "::", 128, 129, 1
+	}
+	c, err := from.ListenPacket(network, any)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	// Type, code, checksum, id, sequence number. For IPv6 the kernel sums itself.
+	packet := []byte{echo, 0, 0, 0, 0x77, 0x77, 0, 1}
+	if to.Is4() {
+		sum := ^(uint16(echo)<<8 + 0x7777 + 1)
+		packet[2], packet[3] = byte(sum>>8), byte(sum)
+	}
+	if _, err := c.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 256)
+	for {
+		n, who, err := c.ReadFrom(buf)
+		switch {
+		case err != nil:
+			return silence
+		case n < 1:
+		case buf[0] == reply && who.String() == addr:
+			return "pong"
+		case buf[0] == unreachable:
+			return refused
+		}
+	}
+}
