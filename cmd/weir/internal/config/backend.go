@@ -108,12 +108,6 @@ func (s *service) judge() {
 	}
 }
 
-// written tells whether a list is there with something in it.
-func (s section) written(name string) bool {
-	v, ok := s.v.table[name]
-	return ok && (v.bad || len(v.list) > 0)
-}
-
 func (s *service) judgeFamilies() {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		of := func(l located) bool { return lb.FamilyOf(l.addr.Addr()) == f }

@@ -81,26 +81,26 @@ func (s *service) readCheck(files Files) {
 }
 
 // applies complains about keys that do nothing in this check.
-func (t section) applies(c health.Check) {
-	for _, name := range t.v.names() {
+func (s section) applies(c health.Check) {
+	for _, name := range s.v.names() {
 		kinds, special := checkKinds[name]
 		if special && !slices.Contains(kinds, c.Kind) {
-			t.fail(name, fmt.Sprintf("does nothing in a check of type %q", c.Kind), "remove it")
+			s.fail(name, fmt.Sprintf("does nothing in a check of type %q", c.Kind), "remove it")
 		}
 	}
 	tls := c.Kind == health.TLS || c.Kind == health.HTTPS || c.GRPCTLS
-	if c.Kind == health.GRPC && !tls && !t.bad("grpc_tls") {
+	if c.Kind == health.GRPC && !tls && !s.bad("grpc_tls") {
 		for _, name := range []string{"server_name", "verify", "ca_file"} {
-			if t.has(name) {
-				t.fail(name, "does nothing without grpc_tls = true", "set that, or remove this")
+			if s.has(name) {
+				s.fail(name, "does nothing without grpc_tls = true", "set that, or remove this")
 			}
 		}
 	}
-	if tls && t.text("ca_file") != "" && !c.Verify && !t.bad("verify") {
-		t.fail("ca_file", "does nothing without verify = true", "set that, or remove this")
+	if tls && s.text("ca_file") != "" && !c.Verify && !s.bad("verify") {
+		s.fail("ca_file", "does nothing without verify = true", "set that, or remove this")
 	}
 	if !hostForm.MatchString(c.ServerName) {
-		t.fail("server_name", strconv.Quote(c.ServerName)+" is not a host name", "write it without port or path")
+		s.fail("server_name", strconv.Quote(c.ServerName)+" is not a host name", "write it without port or path")
 	}
 }
 
@@ -109,27 +109,27 @@ var (
 	pathForm = regexp.MustCompile(`^/[!-~]*$`)
 )
 
-func (t section) readHTTP(c *health.Check) {
-	c.Path, c.Host, c.Body = t.text("path"), t.text("host"), t.text("body")
+func (s section) readHTTP(c *health.Check) {
+	c.Path, c.Host, c.Body = s.text("path"), s.text("host"), s.text("body")
 	if !pathForm.MatchString(c.Path) {
-		t.fail("path", strconv.Quote(c.Path)+" is not a path", `begin it with "/", and write spaces and the like as %20`)
+		s.fail("path", strconv.Quote(c.Path)+" is not a path", `begin it with "/", and write spaces and the like as %20`)
 	}
 	if !validHost(c.Host) {
-		t.fail("host", strconv.Quote(c.Host)+" can't be a Host header", "write a name or an address, with :PORT if need be")
+		s.fail("host", strconv.Quote(c.Host)+" can't be a Host header", "write a name or an address, with :PORT if need be")
 	}
 	if len(c.Body) > 64<<10 {
-		t.fail("body", "is longer than the 64 KiB that are looked at", "write less")
+		s.fail("body", "is longer than the 64 KiB that are looked at", "write less")
 	}
-	for _, e := range t.elements("status") {
+	for _, e := range s.elements("status") {
 		r, f := parseStatus(e)
 		if f != nil {
-			t.failAt(e, "status", f.text, f.fix)
+			s.failAt(e, "status", f.text, f.fix)
 			continue
 		}
 		c.Status = append(c.Status, r)
 	}
-	if t.emptyList("status") {
-		t.fail("status", "no answer would be good", "leave the key out for 200-399")
+	if s.emptyList("status") {
+		s.fail("status", "no answer would be good", "leave the key out for 200-399")
 	}
 }
 
@@ -174,46 +174,46 @@ func parseStatus(v *value) (health.StatusRange, *fault) {
 // maxDatagram is what UDP over IPv4 can carry.
 const maxDatagram = 65507
 
-func (t section) readUDP(c *health.Check) {
-	if !t.has("send") {
-		t.fail("send", "is missing: a udp check must send something", `add send = "ping"`)
+func (s section) readUDP(c *health.Check) {
+	if !s.has("send") {
+		s.fail("send", "is missing: a udp check must send something", `add send = "ping"`)
 	}
-	c.Send, c.Expect = t.datagram("send"), t.datagram("expect")
-	if len(c.Send) == 0 && t.has("send") && !t.bad("send") {
-		t.fail("send", "is empty", `write text, or bytes as "hex:00 01"`)
+	c.Send, c.Expect = s.datagram("send"), s.datagram("expect")
+	if len(c.Send) == 0 && s.has("send") && !s.bad("send") {
+		s.fail("send", "is empty", `write text, or bytes as "hex:00 01"`)
 	}
 }
 
-func (t section) datagram(name string) []byte {
-	s := t.text(name)
-	out := []byte(s)
-	if digits, ok := strings.CutPrefix(s, "hex:"); ok {
+func (s section) datagram(name string) []byte {
+	text := s.text(name)
+	out := []byte(text)
+	if digits, ok := strings.CutPrefix(text, "hex:"); ok {
 		var err error
 		if out, err = hex.DecodeString(strings.Join(strings.Fields(digits), "")); err != nil {
-			t.fail(name, strconv.Quote(s)+" is not hexadecimal", `write two digits for each byte: "hex:de ad be ef"`)
+			s.fail(name, strconv.Quote(text)+" is not hexadecimal", `write two digits for each byte: "hex:de ad be ef"`)
 			return []byte("?") // only so that nobody calls it empty
 		}
 	}
 	if len(out) > maxDatagram {
-		t.fail(name, fmt.Sprintf("has %d bytes, and a datagram at most %d", len(out), maxDatagram), "write less")
+		s.fail(name, fmt.Sprintf("has %d bytes, and a datagram at most %d", len(out), maxDatagram), "write less")
 	}
 	return out
 }
 
 // caFile gives the name of the file as seen from the daemon's folder, after a
 // look at what is in it: a check that can't succeed would take all backends down.
-func (t section) caFile(files Files) string {
-	name := t.text("ca_file")
+func (s section) caFile(files Files) string {
+	name := s.text("ca_file")
 	if name == "" {
 		return ""
 	}
-	name = beside(t.at("ca_file").file, name)
+	name = beside(s.at("ca_file").file, name)
 	pem, err := files.ReadFile(name)
 	switch {
 	case err != nil:
-		t.fail("ca_file", err.Error(), "name a file that the daemon can read")
+		s.fail("ca_file", err.Error(), "name a file that the daemon can read")
 	case !x509.NewCertPool().AppendCertsFromPEM(bytes.TrimSpace(pem)):
-		t.fail("ca_file", name+" holds no certificate", "it must hold PEM: -----BEGIN CERTIFICATE-----")
+		s.fail("ca_file", name+" holds no certificate", "it must hold PEM: -----BEGIN CERTIFICATE-----")
 	}
 	return name
 }

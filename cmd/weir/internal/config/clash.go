@@ -31,14 +31,14 @@ func (p *parser) clashes(services []*service, c *Config, top section) {
 	if host, _, err := net.SplitHostPort(c.Daemon.Listen); err == nil {
 		if a, err := netip.ParseAddr(host); err == nil {
 			if v, ok := vips[a]; ok {
-				top.sub("daemon").fail("listen", fmt.Sprintf("%q is a VIP of %s at %s", a, itemKey(v.by), v.at),
+				top.sub("daemon").fail("listen", fmt.Sprintf("%q is a VIP of %s at %s", a, called(v.by), v.at),
 					"choose an address of the box")
 			}
 		}
 	}
 	for _, r := range c.Kernel.Pools {
 		if v, ok := vips[r.Src]; ok {
-			top.sub("kernel").fail("route_source", fmt.Sprintf("%q is a VIP of %s at %s", r.Src, itemKey(v.by), v.at),
+			top.sub("kernel").fail("route_source", fmt.Sprintf("%q is a VIP of %s at %s", r.Src, called(v.by), v.at),
 				"choose an address of the box")
 		}
 	}
@@ -68,7 +68,7 @@ func (p *parser) sameFrontends(services []*service) {
 				f := lb.Frontend{Addr: v.addr.Addr(), Port: port.key.Port, Proto: port.key.Proto}
 				if c, ok := first[f]; ok {
 					p.add(Error, v.at, join(s.shown, v.name),
-						fmt.Sprintf("%s belongs to %s at %s", f, itemKey(c.by), c.at), "give one of them another VIP or port")
+						fmt.Sprintf("%s belongs to %s at %s", f, called(c.by), c.at), "give one of them another VIP or port")
 					continue
 				}
 				first[f] = claim{s, v.at}
@@ -95,7 +95,7 @@ func (p *parser) localBackend(s *service, b located, vips map[netip.Addr]claim, 
 	a := b.addr.Addr()
 	if c, ok := vips[a]; ok {
 		p.add(Error, b.at, join(s.shown, b.name), fmt.Sprintf("%q is a VIP of %s at %s, so nothing sent there leaves this box",
-			a, itemKey(c.by), c.at), "name the backend's own address")
+			a, called(c.by), c.at), "name the backend's own address")
 		return
 	}
 	for _, pool := range k.Pools {
@@ -105,4 +105,12 @@ func (p *parser) localBackend(s *service, b located, vips map[netip.Addr]claim, 
 			return
 		}
 	}
+}
+
+// called is a short name of a service in messages about another one.
+func called(s *service) string {
+	if name := s.lb.ID.Name; name != "" {
+		return "service " + strconv.Quote(name)
+	}
+	return "another service"
 }

@@ -68,8 +68,7 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 	}
 }
 
-func TestServiceAndItsCheck(t *testing.T) {
-	c := parse(t, `
+const fullService = `
 [defaults]
 scheduler = "mh"
 [[service]]
@@ -98,7 +97,10 @@ path = "/healthz?full=1"
 host = "example.com:8080"
 status = [200, "300-399"]
 body = "ok"
-`)
+`
+
+func TestServiceAndItsCheck(t *testing.T) {
+	c := parse(t, fullService)
 	want := lb.Service{
 		ID: lb.ServiceID{Source: Source, Name: "web"},
 		VIPs: []lb.VIP{
@@ -213,8 +215,7 @@ expect = "hex"
 	}
 }
 
-func TestWarnings(t *testing.T) {
-	text := `
+const doubtful = `
 [kernel]
 sync_period = "1h"
 
@@ -250,7 +251,8 @@ name = "c"
 vips = ["192.0.2.3"]
 ports = [80]
 `
-	want := `
+
+const doubts = `
 weir.toml:3: warning: kernel.sync_period: what the kernel does not announce may stay wrong for 1h; the default is "10s"
 weir.toml:7: warning: service.a.vips: there are IPv6 VIPs but no IPv6 backends, so their clients are refused; add backends of that family
 weir.toml:9: note: service.a.source_address: backends see the clients' own addresses; their replies must be routed back through this box
@@ -261,9 +263,11 @@ weir.toml:23: warning: service.b.backend: the weights differ, but scheduler "lc"
 weir.toml:29: warning: service.b.backend[3].address: "fd00::1" is never used: there is no IPv6 VIP; add one, or remove it
 weir.toml:32: warning: service.c.backends: the service has no backends, so clients are refused; add backends = ["10.0.0.1"]
 `
-	c := parse(t, text)
+
+func TestWarnings(t *testing.T) {
+	c := parse(t, doubtful)
 	got := (&Errors{c.Warnings}).Error()
-	if diff := cmp.Diff(strings.TrimSpace(want), got); diff != "" {
+	if diff := cmp.Diff(strings.TrimSpace(doubts), got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if worst, ok := Worst(c.Warnings); !ok || worst != Warning {

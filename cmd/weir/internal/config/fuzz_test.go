@@ -66,7 +66,7 @@ func FuzzParse(f *testing.F) {
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v, error %v", c, err)
 		}
-		problems := []Problem{}
+		var problems []Problem
 		if err != nil {
 			var all *Errors
 			if !errors.As(err, &all) {
@@ -93,7 +93,7 @@ func FuzzScan(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		text = strings.TrimPrefix(text, "\ufeff")
-		root, _ := scan(text)
+		root, _ := scan(text, nil)
 		var doc map[string]any
 		meta, err := toml.Decode(text, &doc)
 		if err != nil {

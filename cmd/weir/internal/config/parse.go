@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -175,12 +174,4 @@ func (p *parser) finish() {
 			cmp.Compare(a.Line, b.Line))
 	})
 	p.problems = slices.Compact(p.problems)
-}
-
-// itemKey is a short name of a service in messages about another one.
-func itemKey(s *service) string {
-	if name := s.lb.ID.Name; name != "" {
-		return "service " + strconv.Quote(name)
-	}
-	return "another service"
 }

@@ -66,8 +66,9 @@ type scanner struct {
 	statements []statement
 }
 
-// scan finds the places of everything in src.
-func scan(src string) (*spot, []statement) {
+// scan finds the places of everything in src. Of statements that are known to be
+// broken, ends tells by the offset of their start where they end.
+func scan(src string, ends map[int]int) (*spot, []statement) {
 	s := &scanner{src: src, line: 1}
 	root := &spot{line: 1}
 	table, path := root, []string(nil)
@@ -86,13 +87,23 @@ func scan(src string) (*spot, []statement) {
 			}
 			s.equals()
 			st.value = s.pos
-			s.val(st.spot, 0)
+			s.statementValue(st, ends)
 		}
 		s.skipLine()
 		st.end = s.pos
 		s.statements = append(s.statements, st)
 	}
 	return root, s.statements
+}
+
+func (s *scanner) statementValue(st statement, ends map[int]int) {
+	end, broken := ends[st.start]
+	if !broken {
+		s.val(st.spot, 0)
+		return
+	}
+	st.spot.broken = true
+	s.advance(end - s.pos)
 }
 
 func (s *scanner) done() bool { return s.pos >= len(s.src) }

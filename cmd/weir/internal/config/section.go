@@ -40,6 +40,18 @@ func (s section) has(name string) bool {
 	return ok
 }
 
+// emptyList tells whether a list is written, and holds nothing.
+func (s section) emptyList(name string) bool {
+	v, ok := s.v.table[name]
+	return ok && !v.bad && len(v.list) == 0
+}
+
+// written tells whether a list is there with something in it.
+func (s section) written(name string) bool {
+	v, ok := s.v.table[name]
+	return ok && (v.bad || len(v.list) > 0)
+}
+
 // bad tells whether something was wrong with a key, or in its list.
 func (s section) bad(name string) bool {
 	v, ok := s.v.table[name]

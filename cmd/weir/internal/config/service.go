@@ -73,12 +73,6 @@ func (s *service) readVIPs(k Kernel) {
 	}
 }
 
-// emptyList tells whether a list is written, and holds nothing.
-func (s section) emptyList(name string) bool {
-	v, ok := s.v.table[name]
-	return ok && !v.bad && len(v.list) == 0
-}
-
 func (s *service) badVIP(a netip.Addr, k Kernel) *fault {
 	if i := slices.IndexFunc(s.vips, func(v located) bool { return v.addr.Addr() == a }); i >= 0 {
 		return faultf("remove one", "%q is in the list twice, first at %s", a, s.vips[i].at)

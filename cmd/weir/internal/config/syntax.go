@@ -18,11 +18,12 @@ const maxSyntaxErrors = 20
 // blanked out, marked as broken, and the rest read again. The data is nil if
 // that does not help: then nothing more can be said about the file.
 func syntax(file, src string) (data map[string]any, root *spot, problems []Problem) {
-	root, statements := scan(src)
-	blanked := map[int]bool{}
+	text, ends := src, map[int]int{}
 	for range maxSyntaxErrors {
+		var statements []statement
+		root, statements = scan(src, ends)
 		data = map[string]any{}
-		_, err := toml.Decode(src, &data)
+		_, err := toml.Decode(text, &data)
 		if err == nil {
 			return data, root, problems
 		}
@@ -32,14 +33,33 @@ func syntax(file, src string) (data map[string]any, root *spot, problems []Probl
 		}
 		i := statementAt(statements, mistake)
 		problems = append(problems, syntaxProblem(file, src, statements, i, mistake))
-		if i < 0 || statements[i].header || blanked[i] {
+		if i < 0 || statements[i].header {
 			return nil, root, problems
 		}
-		blanked[i] = true
-		statements[i].spot.broken = true
-		src = blank(src, statements[i])
+		st := statements[i]
+		if _, again := ends[st.start]; again {
+			return nil, root, problems
+		}
+		ends[st.start] = brokenEnd(src, st)
+		text = blank(text, st.start, ends[st.start])
 	}
 	return nil, root, problems
+}
+
+// anew is a line that looks like the beginning of a statement.
+var anew = regexp.MustCompile(`(?m)^[ \t]*([A-Za-z0-9_-]+[ \t]*=|\[{1,2}[A-Za-z0-9_.-]+\]{1,2}[ \t\r]*(#.*)?$)`)
+
+// brokenEnd tells where a broken statement ends. A bracket or a quote that is
+// missing makes it seem to go on over the following ones.
+func brokenEnd(src string, st statement) int {
+	line := strings.IndexByte(src[st.start:st.end], '\n')
+	if line < 0 {
+		return st.end
+	}
+	if next := anew.FindStringIndex(src[st.start+line+1 : st.end]); next != nil {
+		return st.start + line + next[0]
+	}
+	return st.end
 }
 
 // statementAt finds the statement that holds a mistake, -1 if none does.
@@ -54,11 +74,11 @@ func statementAt(statements []statement, mistake toml.ParseError) int {
 	return found
 }
 
-// blank makes a statement spaces, byte by byte, so that all else stays where it
-// is.
-func blank(src string, st statement) string {
+// blank makes a part of src spaces, byte by byte, so that all else stays where
+// it is.
+func blank(src string, start, end int) string {
 	out := []byte(src)
-	for i := st.start; i < st.end; i++ {
+	for i := start; i < end; i++ {
 		if out[i] != '\n' {
 			out[i] = ' '
 		}
@@ -88,6 +108,11 @@ func syntaxProblem(file, src string, statements []statement, i int, mistake toml
 	if st.header {
 		return p
 	}
+	if closing := unclosed(src, st, mistake); closing != "" {
+		p.Line = st.line
+		p.Text, p.Suggestion = "is not closed", "add the "+closing+" that ends it"
+		return p
+	}
 	value, _, _ := strings.Cut(src[st.value:st.end], "#")
 	if value = strings.TrimSpace(value); bareText.MatchString(value) {
 		p.Line = st.line
@@ -99,6 +124,23 @@ func syntaxProblem(file, src string, statements []statement, i int, mistake toml
 		}
 	}
 	return p
+}
+
+// unclosed gives the bracket or quote that is missing at the end of a value, ""
+// if the mistake is another one.
+func unclosed(src string, st statement, mistake toml.ParseError) string {
+	if mistake.Message == "strings cannot contain newlines" {
+		return "quote"
+	}
+	if end := brokenEnd(src, st); mistake.Position.Start < end && end < len(strings.TrimSpace(src)) {
+		return ""
+	}
+	for opening, closing := range map[string]string{"[": "]", "{": "}", `"""`: `"""`, "'''": "'''"} {
+		if strings.HasPrefix(src[st.value:st.end], opening) {
+			return closing
+		}
+	}
+	return ""
 }
 
 // firstOf gives the line on which the key or table of st was written before.

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// other are values that are not the default: a line for the table of the key,
+// and what it needs beside.
+var other = map[string]string{
+	"include":                         ``, // TestInclude
+	"kernel.name_prefix":              `"WEIR"`,
+	"kernel.device":                   `"weir0"`,
+	"kernel.iptables":                 `"nft"`,
+	"kernel.families":                 `["ipv4"]`,
+	"kernel.masquerade_bit":           `15`,
+	"kernel.masquerade_all":           `true`,
+	"kernel.cluster_cidrs":            `["10.244.0.0/16"]`,
+	"kernel.exclude_cidrs":            `["198.51.100.0/24"]`,
+	"kernel.vip_mode":                 "\"route\"\nroute_pools = [\"192.0.2.0/24\"]",
+	"kernel.route_pools":              "[\"192.0.2.0/24\"]\nvip_mode = \"route\"",
+	"kernel.route_source":             "[\"10.0.0.1\"]\nvip_mode = \"route\"\nroute_pools = [\"192.0.2.0/24\"]",
+	"kernel.ping":                     `false`,
+	"kernel.sync_period":              `"1m"`,
+	"kernel.min_sync_period":          `"1s"`,
+	"kernel.tcp_timeout":              `"20m"`,
+	"kernel.tcp_fin_timeout":          `"1m"`,
+	"kernel.udp_timeout":              `"1m"`,
+	"kernel.manage_sysctls":           `false`,
+	"defaults.scheduler":              `"wrr"`,
+	"defaults.scheduler_flags":        "[\"port\"]\nscheduler = \"mh\"",
+	"defaults.drain":                  `"1m"`,
+	"daemon.socket":                   `"/run/w.sock"`,
+	"daemon.listen":                   `":80"`,
+	"daemon.log_level":                `"error"`,
+	"daemon.log_format":               `"json"`,
+	"daemon.on_stop":                  `"cleanup"`,
+	"service.name":                    `"other"`,
+	"service.vips":                    `["192.0.2.99"]`,
+	"service.ports":                   `[99]`,
+	"service.type":                    `"ClusterIP"`,
+	"service.backends":                `["10.0.0.5"]`,
+	"service.scheduler":               `"wrr"`,
+	"service.scheduler_flags":         "[\"port\"]\nscheduler = \"mh\"",
+	"service.affinity":                `"1m"`,
+	"service.source_address":          `"keep"`,
+	"service.source_ranges":           `["203.0.113.0/24"]`,
+	"service.drain":                   `"1m"`,
+	"service.when_down":               `"refuse"`,
+	"service.fallback":                "[\"10.0.0.9\"]\nwhen_down = \"fallback\"",
+	"service.quorum":                  `2`,
+	"service.hysteresis":              `1`,
+	"service.backend.address":         `"10.0.0.7"`,
+	"service.backend.weight":          `0`,
+	"service.backend.max_connections": `10`,
+	"service.backend.min_connections": "5\nmax_connections = 10",
+	"service.check.type":              `"tls"`,
+	"service.check.port":              `99`,
+	"service.check.interval":          `"3s"`,
+	"service.check.timeout":           `"2s"`,
+	"service.check.jitter":            `"0%"`,
+	"service.check.rise":              `7`,
+	"service.check.fall":              `7`,
+	"service.check.path":              "\"/x\"\ntype = \"http\"",
+	"service.check.host":              "\"x\"\ntype = \"http\"",
+	"service.check.status":            "[204]\ntype = \"http\"",
+	"service.check.body":              "\"x\"\ntype = \"http\"",
+	"service.check.server_name":       "\"x\"\ntype = \"tls\"",
+	"service.check.verify":            "true\ntype = \"tls\"",
+	"service.check.ca_file":           "\"ca.pem\"\nverify = true\ntype = \"tls\"",
+	"service.check.grpc_service":      "\"x\"\ntype = \"grpc\"",
+	"service.check.grpc_tls":          "true\ntype = \"grpc\"",
+	"service.check.send":              "\"x\"\ntype = \"udp\"",
+	"service.check.expect":            "\"x\"\ntype = \"udp\"\nsend = \"x\"",
+}
+
+// given are the values of the document that a key is put into.
+var given = map[string]map[string]string{
+	"service":         {"name": `"web"`, "vips": `["192.0.2.10"]`, "ports": `[80]`},
+	"service.backend": {"address": `"10.0.0.1"`},
+	"service.check":   {"type": `"tcp"`},
+}
+
+// document writes the given values, with lines put into one table instead of
+// what they set. Compact backends leave no room for the tables.
+func document(table, lines string) string {
+	var b strings.Builder
+	for _, name := range []string{"kernel", "defaults", "daemon", "service", "service.backend", "service.check"} {
+		if name == "service.backend" && strings.HasPrefix(lines, "backends") {
+			continue
+		}
+		b.WriteString(compiled().byPath[name].header() + "\n")
+		for k, v := range given[name] {
+			if name != table || !strings.Contains("\n"+lines, "\n"+k+" = ") {
+				b.WriteString(k + " = " + v + "\n")
+			}
+		}
+		if name == table {
+			b.WriteString(lines + "\n")
+		}
+		if name == "service.backend" {
+			b.WriteString("[[service.backend]]\naddress = \"10.0.0.2\"\n[[service.backend]]\naddress = \"10.0.0.3\"\n")
+		}
+	}
+	return b.String()
+}
+
+// TestEveryKeyCounts shows that no key is in the schema which nobody reads: each
+// makes the configuration another one, and no other key with it does so alone.
+func TestEveryKeyCounts(t *testing.T) {
+	files := memory{"ca.pem": certificate(t)}
+	read := func(table, lines string) *Config {
+		t.Helper()
+		c, err := Parse("weir.toml", []byte(document(table, lines)), files)
+		if err != nil {
+			t.Fatalf("%s in %s: %v", lines, table, err)
+		}
+		c.Warnings = nil
+		return c
+	}
+	for _, k := range Schema() {
+		value, ok := other[k.Path]
+		if !ok && k.Type != Table && k.Type != Tables {
+			t.Errorf("%s has no value in this test", k.Path)
+		}
+		if value == "" {
+			continue
+		}
+		table, name := split(k.Path)
+		with, needs, _ := strings.Cut(name+" = "+value, "\n")
+		// What needs the key can't do without it.
+		partner := k.Required || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
+			k.Path == "service.fallback" || k.Path == "service.check.send"
+		without := needs
+		if partner {
+			without = ""
+		}
+		if compare(read(table, without), read(table, with+"\n"+needs)) == "" {
+			t.Errorf("%s = %s changes nothing", k.Path, value)
+		}
+	}
+}
+
+func TestSchemaIsComplete(t *testing.T) {
+	for _, k := range Schema() {
+		table := k.Type == Table || k.Type == Tables
+		switch {
+		case k.Doc == "" || !strings.HasSuffix(k.Doc, "."):
+			t.Errorf("%s: doc %q", k.Path, k.Doc)
+		case table:
+		case k.Default == "" && k.Example == "":
+			t.Errorf("%s has neither a default nor an example", k.Path)
+		case k.Required && k.Default != "":
+			t.Errorf("%s is required and has a default", k.Path)
+		case k.Type == Duration && (k.Unit == "" || k.Limits() == ""):
+			t.Errorf("%s: unit %q, limits %q", k.Path, k.Unit, k.Limits())
+		case slices.Contains(k.Values, ""):
+			t.Errorf("%s has an empty value", k.Path)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"sync_period", "min_sync_period", "exclude_cidrs", "wrr", "rr", "warn", "verify"}
+	for _, tt := range []struct{ in, want string }{
+		{"sync_perod", "sync_period"},
+		{"syncPeriod", "sync_period"},
+		{"minSyncPeriod", "min_sync_period"},
+		{"excludeCIDRs", "exclude_cidrs"},
+		{"wrrr", "wrr"},
+		{"wr", "wrr"},
+		{"warning", "warn"},
+		{"veryfi", "verify"},
+		{"maglev", ""},
+		{"", ""},
+		{strings.Repeat("x", 1000), ""},
+	} {
+		if got, _ := nearest(tt.in, words); got != tt.want {
+			t.Errorf("nearest(%.20q) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
