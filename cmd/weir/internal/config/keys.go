@@ -45,7 +45,7 @@ var kernelKeys = []Key{
 		Doc: "Masquerades all connections to ClusterIP VIPs, whoever the client is."},
 	{Path: "kernel.cluster_cidrs", Type: Texts, Default: `[]`,
 		Doc: "Clients whose address ClusterIP VIPs keep, because replies to them come back through this box; " +
-			"all others are masqueraded."},
+			"all others are masqueraded. With none, only the box's own connections are."},
 	{Path: "kernel.exclude_cidrs", Type: Texts, Default: `[]`,
 		Doc: "Ranges in which weir touches no virtual server: they belong to somebody else."},
 	{Path: "kernel.vip_mode", Type: Text, Default: `"address"`, Values: []string{"address", "route"},
