@@ -103,8 +103,7 @@ func BenchmarkTCP5000(b *testing.B) {
 	if err := c.Ready(ctx); err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(time.Since(started).Seconds(), "s-to-ready")
-
+	toReady := time.Since(started)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu, first, at := cpuTime(b), c.Stats(), time.Now()
@@ -122,6 +121,77 @@ func BenchmarkTCP5000(b *testing.B) {
 	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/checks, "B/check")
 	b.ReportMetric(checks/time.Since(at).Seconds(), "checks/s")
 	b.ReportMetric(float64(last.Failures), "failures")
+	b.ReportMetric(toReady.Seconds(), "s-to-ready")
 	cancel()
 	<-done
+}
+
+// BenchmarkFirstVerdicts asks 2,000 new backends, all of them one server in this
+// process, until each has its verdict.
+func BenchmarkFirstVerdicts(b *testing.B) {
+	id := newIdentity(b)
+	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+	for _, bb := range []struct {
+		check Check
+		addr  netip.AddrPort
+	}{
+		{Check{Kind: TCP}, serve(b, "0.0.0.0", silent)},
+		{Check{Kind: HTTP, Path: "/"}, serve(b, "0.0.0.0", says(ok))},
+		{Check{Kind: HTTPS, Path: "/"}, serve(b, "0.0.0.0", id.secure(says(ok)))},
+		{Check{Kind: GRPC}, grpcServer(b)},
+	} {
+		b.Run(string(bb.check.Kind), func(b *testing.B) {
+			bb.check.Interval, bb.check.Timeout, bb.check.Rise, bb.check.Fall = time.Hour, 5*time.Second, 1, 1
+			g := manyTargets(2000, bb.addr.Port(), bb.check)
+			b.ReportAllocs()
+			for b.Loop() {
+				c := New(Options{})
+				c.Set([]Group{g})
+				ctx, cancel := context.WithCancel(b.Context())
+				done := make(chan error)
+				go func() { done <- c.Run(ctx) }()
+				if err := c.Ready(ctx); err != nil || c.Stats().Failures > 0 {
+					b.Fatal(err, c.Stats().Failures, c.Backends()[0].Error)
+				}
+				cancel()
+				<-done
+			}
+		})
+	}
+}
+
+// BenchmarkSet10000 reloads 10,000 Services of 10 backends, nothing changed.
+func BenchmarkSet10000(b *testing.B) {
+	groups := make([]Group, 10000)
+	for i := range groups {
+		groups[i] = manyTargets(10, 80, Check{
+			Kind: HTTP, Path: "/", Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+		})
+		groups[i].Service.Name = fmt.Sprintf("s%05d", i)
+	}
+	c := New(Options{})
+	c.Set(groups)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Set(groups)
+	}
+}
+
+// BenchmarkHealth10000 reads a snapshot when nothing has changed and all is up.
+func BenchmarkHealth10000(b *testing.B) {
+	groups := make([]Group, 10000)
+	for i := range groups {
+		groups[i] = manyTargets(10, 80, Check{Kind: TCP, Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3})
+		groups[i].Service.Name = fmt.Sprintf("s%05d", i)
+	}
+	c := New(Options{})
+	c.Set(groups)
+	for _, p := range c.board.probes {
+		c.board.asking++
+		c.board.finish(answer{probe: p}, time.Time{})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Health()
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"time"
+	"unique"
 
 	"weir/lb"
 )
@@ -54,8 +55,8 @@ type seat struct {
 // what it has found, whatever else a new configuration brings.
 type probeKey struct {
 	service lb.ServiceID
-	addr    netip.AddrPort // where it is asked
-	check   string
+	addr    netip.AddrPort        // where it is asked
+	check   unique.Handle[string] // all its values
 }
 
 // probe is one target that is asked again and again.

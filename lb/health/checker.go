@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unique"
 
 	"weir/lb"
 )
@@ -113,12 +114,12 @@ func (c *Checker) Set(groups []Group) {
 // taken: it reads CA files.
 func (c *Checker) prepare(groups []Group) []prepared {
 	cas := authorities{}
-	made := map[string]prepared{}
+	made := map[unique.Handle[string]]prepared{}
 	out := make([]prepared, len(groups))
 	for i, g := range groups {
 		check := g.Check
 		check.Port = 0 // it is part of the target's address
-		key := fmt.Sprintf("%#v", check)
+		key := unique.Make(fmt.Sprintf("%#v", check))
 		p, ok := made[key]
 		if !ok {
 			p.key = key

@@ -20,6 +20,9 @@ import (
 // maxMessage bounds what a server may send; a health answer has a few bytes.
 const maxMessage = 64 << 10
 
+// bufferSize is enough for both; gRPC would take 32 KiB for each.
+const bufferSize = 2 << 10
+
 func askGRPC(c *Check, roots *x509.CertPool) asker {
 	opts := []grpc.DialOption{
 		grpc.WithNoProxy(),
@@ -27,6 +30,8 @@ func askGRPC(c *Check, roots *x509.CertPool) asker {
 		grpc.WithDisableRetry(),
 		grpc.WithUserAgent("weir"),
 		grpc.WithMaxHeaderListSize(maxMessage),
+		grpc.WithReadBufferSize(bufferSize),
+		grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	}
 	switch {

@@ -7,24 +7,32 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unique"
 
 	"weir/lb"
 )
 
-// spread is the time between the first checks of targets that came together, so
-// that thousands of them don't go out in one instant.
-const spread = 200 * time.Microsecond
+// The time between the first checks of targets that came together, so that
+// thousands of them don't go out in one instant. Cryptography and gRPC cost this
+// box about half a millisecond: more at once would eat up each other's timeout.
+const (
+	spread      = 200 * time.Microsecond
+	spreadHeavy = 500 * time.Microsecond
+)
 
 // prepared is a check of a group made ready to be asked, or why it can't be.
 type prepared struct {
-	key string
+	key unique.Handle[string]
 	ask asker
 	err error
 }
 
 // set makes groups, whose checks are ready in the same order, all that is wanted.
 func (b *board) set(groups []Group, ready []prepared, now time.Time) {
-	s := setter{old: b.remember(), known: b.probes, probes: map[probeKey]*probe{}}
+	s := setter{old: map[lb.ServiceID]*service{}, known: b.probes, probes: map[probeKey]*probe{}}
+	for _, svc := range b.services {
+		s.old[svc.id] = svc
+	}
 	*b = board{probes: s.probes, asking: b.asking, behind: b.behind, totals: b.totals}
 	byID := map[lb.ServiceID]*service{}
 	for i, g := range groups {
@@ -58,6 +66,9 @@ func (b *board) index() {
 			p.decide()
 		}
 	}
+	for _, p := range b.probes {
+		p.seats = nil // of the old board
+	}
 	for _, s := range b.seats {
 		s.probe.seats = append(s.probe.seats, s)
 		if s.verdict == unknown {
@@ -66,50 +77,9 @@ func (b *board) index() {
 	}
 }
 
-// memory is what was believed before a new set, found again by service, port and
-// address; by service and address (without a port key) for a backend that got
-// one more port; by probe for a backend that is asked where another one was.
-type memory struct {
-	beliefs map[place]belief
-	lost    map[place]bool
-}
-
-type place struct {
-	service lb.ServiceID
-	port    lb.PortKey
-	addr    netip.AddrPort
-	probe   *probe
-}
-
-func (b *board) remember() memory {
-	m := memory{map[place]belief{}, map[place]bool{}}
-	for _, s := range b.seats {
-		id := s.port.service.id
-		m.beliefs[place{id, s.port.key, s.addr, nil}] = s.belief
-		m.beliefs[place{service: id, addr: s.addr}] = s.belief
-		m.beliefs[place{probe: s.probe}] = s.belief
-	}
-	for _, svc := range b.services {
-		for _, p := range svc.ports {
-			m.lost[place{service: svc.id, port: p.key}] = p.lost
-		}
-	}
-	return m
-}
-
-func (m memory) belief(s *seat) belief {
-	id := s.port.service.id
-	for _, at := range []place{{id, s.port.key, s.addr, nil}, {service: id, addr: s.addr}, {probe: s.probe}} {
-		if found, ok := m.beliefs[at]; ok {
-			return found
-		}
-	}
-	return belief{}
-}
-
-// setter builds a new board from wanted groups and an old board.
+// setter builds a new board from wanted groups and what is left of the old one.
 type setter struct {
-	old    memory
+	old    map[lb.ServiceID]*service
 	known  map[probeKey]*probe
 	probes map[probeKey]*probe
 	fresh  []*probe
@@ -118,27 +88,77 @@ type setter struct {
 func (s *setter) group(svc *service, g *Group, ready prepared) {
 	for _, wanted := range g.Ports {
 		p := &port{service: svc, key: wanted.Key(), quorum: g.Quorum, hysteresis: g.Hysteresis}
-		p.lost = s.old.lost[place{service: svc.id, port: p.key}]
+		if was := s.old[svc.id].port(p.key); was != nil {
+			p.lost = was.lost
+		}
 		seen := map[netip.AddrPort]bool{}
 		for _, be := range wanted.Backends {
-			if seen[be.Addr] {
-				continue
+			if !seen[be.Addr] {
+				seen[be.Addr] = true
+				p.seats = append(p.seats, s.seat(p, be, g.Check, ready))
 			}
-			seen[be.Addr] = true
-			at := be.Addr
-			if g.Check.Port != 0 {
-				at = netip.AddrPortFrom(at.Addr(), g.Check.Port)
-			}
-			pr := s.probe(probeKey{svc.id, at, ready.key}, g.Check, ready)
-			st := &seat{port: p, addr: be.Addr, takes: be.Weight > 0, probe: pr}
-			st.belief = s.old.belief(st)
-			if pr.checks == 0 {
-				st.streak = 0 // of another check
-			}
-			p.seats = append(p.seats, st)
 		}
 		svc.ports = append(svc.ports, p)
 	}
+}
+
+func (s *setter) seat(p *port, be lb.Backend, c Check, ready prepared) *seat {
+	at := be.Addr
+	if c.Port != 0 {
+		at = netip.AddrPortFrom(at.Addr(), c.Port)
+	}
+	st := &seat{port: p, addr: be.Addr, takes: be.Weight > 0}
+	st.probe = s.probe(probeKey{p.service.id, at, ready.key}, c, ready)
+	st.belief = s.belief(st)
+	if st.probe.checks == 0 {
+		st.streak = 0 // it was of another check
+	}
+	return st
+}
+
+// belief finds what was believed of a backend: at its port, at another port of
+// its Service, or of another backend that is asked at the same place.
+func (s *setter) belief(st *seat) belief {
+	svc := s.old[st.port.service.id]
+	if was := svc.port(st.port.key).seat(st.addr); was != nil {
+		return was.belief
+	}
+	if svc != nil {
+		for _, p := range svc.ports {
+			if was := p.seat(st.addr); was != nil {
+				return was.belief
+			}
+		}
+	}
+	if len(st.probe.seats) > 0 {
+		return st.probe.seats[0].belief
+	}
+	return belief{}
+}
+
+// port gives the port of s with that key, nil if there is none.
+func (s *service) port(key lb.PortKey) *port {
+	if s == nil {
+		return nil
+	}
+	for _, p := range s.ports {
+		if p.key == key {
+			return p
+		}
+	}
+	return nil
+}
+
+// seat gives the seat of p at addr, nil if there is none.
+func (p *port) seat(addr netip.AddrPort) *seat {
+	if p == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(p.seats, addr, func(s *seat, a netip.AddrPort) int { return s.addr.Compare(a) })
+	if !ok {
+		return nil
+	}
+	return p.seats[i]
 }
 
 // probe gives the probe of key, an old one if there is one. An old one whose
@@ -155,7 +175,6 @@ func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 	case ready.err == nil:
 		p.ask = ready.ask
 	}
-	p.seats = nil
 	s.probes[key] = p
 	return p
 }
@@ -163,8 +182,15 @@ func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 // schedule queues the probes: old ones when they were due, new ones at once but
 // not all in one instant.
 func (s *setter) schedule(b *board, now time.Time) {
-	for i, p := range s.fresh {
-		p.due = now.Add(time.Duration(i) * spread)
+	due := now
+	for _, p := range s.fresh {
+		p.due = due
+		switch p.check.Kind {
+		case TLS, HTTPS, GRPC:
+			due = due.Add(spreadHeavy)
+		default:
+			due = due.Add(spread)
+		}
 	}
 	for p := range maps.Values(s.probes) {
 		if !p.out {
