@@ -29,7 +29,7 @@ Exit status: 0 valid, 1 valid with warnings, 2 invalid.`,
 			fmt.Fprintln(e.stderr, w)
 		}
 		fmt.Fprintf(e.stdout, "%s: valid, %d services\n", *file, len(cfg.Services))
-		if len(cfg.Warnings) > 0 {
+		if worst, any := config.Worst(cfg.Warnings); any && worst >= config.Warning {
 			return exitError{code: 1}
 		}
 		return nil

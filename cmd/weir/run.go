@@ -31,16 +31,18 @@ unless daemon.on_stop says otherwise; the next start adopts everything.`,
 		if err != nil {
 			return invalid(err)
 		}
+		level := new(slog.LevelVar)
 		return daemon.Run(cmd.Context(), cfg, daemon.Options{
-			ConfigFile: *file, Version: version(), Log: newLogger(e.stderr, cfg.Daemon), Reload: hup,
+			ConfigFile: *file, Version: version(), Reload: hup,
+			Log: newLogger(e.stderr, cfg.Daemon.LogFormat, level), Level: level,
 		})
 	}
 	return cmd
 }
 
 // newLogger writes without timestamps under journald, which has its own.
-func newLogger(w io.Writer, s config.Daemon) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: s.LogLevel}
+func newLogger(w io.Writer, format config.LogFormat, level slog.Leveler) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
 	if _, journal := os.LookupEnv("JOURNAL_STREAM"); journal {
 		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
 			if len(groups) == 0 && a.Key == slog.TimeKey {
@@ -49,7 +51,7 @@ func newLogger(w io.Writer, s config.Daemon) *slog.Logger {
 			return a
 		}
 	}
-	if s.LogFormat == config.LogJSON {
+	if format == config.LogJSON {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))

@@ -23,6 +23,8 @@ type Options struct {
 	ConfigFile string
 	Version    string
 	Log        *slog.Logger
+	// Level is that of Log; the configuration sets it.
+	Level *slog.LevelVar
 	// Reload makes the daemon load its configuration again.
 	Reload <-chan os.Signal
 }
@@ -32,6 +34,7 @@ type Options struct {
 // IPVS, a socket in use. What goes wrong later is for the log, the status and
 // the metrics.
 func Run(ctx context.Context, cfg *config.Config, opts Options) error {
+	opts.Level.Set(cfg.Daemon.LogLevel)
 	for _, w := range cfg.Warnings {
 		opts.Log.Warn("configuration", "problem", w.String())
 	}

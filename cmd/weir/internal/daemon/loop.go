@@ -205,6 +205,7 @@ func (b *box) reload(ctx context.Context) (err error) {
 		}
 	}
 	b.cfg, b.loaded, b.changed = cfg, time.Now(), true
+	b.opts.Level.Set(cfg.Daemon.LogLevel)
 	b.checks.Set(cfg.Checks)
 	b.rec.Configure(LBOptions(cfg))
 	b.rec.SetHealth(b.checks.Health())

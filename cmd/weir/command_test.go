@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// weir runs a command as a user would, and gives what it printed and its exit
+// status.
+func weir(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	now := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+	code = run(context.Background(), env{&out, &errs, now}, args)
+	return out.String(), errs.String(), code
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const (
+	validConfig = `
+[[service]]
+name = "web"
+vips = ["192.0.2.10"]
+ports = [80]
+backends = ["10.0.0.1"]
+`
+	invalidConfig = `
+[[service]]
+name = "web"
+vips = ["192.0.2.10"]
+prots = [80]
+scheduler = "wrrr"
+backends = ["10.0.0.1"]
+`
+	warnedConfig = validConfig + `
+[[service]]
+name = "empty"
+vips = ["192.0.2.11"]
+ports = [80]
+`
+)
+
+func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		name, config string
+		code         int
+		out          string // of standard output and error together, FILE for the file
+	}{
+		{"valid", validConfig, 0, "FILE: valid, 1 services\n"},
+		{"invalid", invalidConfig, exitInvalid, `weir: FILE:2: service.web.ports: is missing; add ports = ["80:8080"]
+FILE:5: service.web.prots: there is no such key; did you mean ports?
+FILE:6: service.web.scheduler: "wrrr" is not a scheduler; did you mean "wrr"?
+`},
+		{"warned", warnedConfig, 1, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := write(t, tt.config)
+			stdout, stderr, code := weir(t, "check", "-c", file)
+			if code != tt.code {
+				t.Errorf("exit status %d, want %d", code, tt.code)
+			}
+			got := strings.ReplaceAll(stderr+stdout, file, "FILE")
+			if tt.out == "" {
+				t.Log(got)
+				return
+			}
+			if d := cmp.Diff(tt.out, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestPlanAgainstNothingPrintsAllInOrder(t *testing.T) {
+	stdout, stderr, code := weir(t, "plan", "--against", "nothing", "-c", write(t, validConfig))
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit status %d: %s", code, stderr)
+	}
+	want := []string{
+		"sysctl net.ipv4.vs.conntrack=1", "device kube-ipvs0", "set IPVS-IPS IPv4 (hash:ip)", "rules IPv4",
+		"member IPVS-IPS 192.0.2.10", "member LOAD-BALANCER 192.0.2.10,tcp:80",
+		"virtual server 192.0.2.10:80/tcp rr", "real server 10.0.0.1:80 of 192.0.2.10:80/tcp weight 1",
+		"member IPVS-PORTS 192.0.2.10,tcp:80", "address 192.0.2.10",
+	}
+	at := 0
+	for line := range strings.Lines(stdout) {
+		if at < len(want) && strings.TrimSpace(line) == "add "+want[at] {
+			at++
+		}
+	}
+	if at < len(want) {
+		t.Errorf("no %q in its place in:\n%s", want[at], stdout)
+	}
+	again, _, _ := weir(t, "plan", "--against", "nothing", "-c", write(t, validConfig))
+	if d := cmp.Diff(stdout, again); d != "" {
+		t.Errorf("the same input, other output:\n%s", d)
+	}
+}
+
+func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "weir.sock")
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"unknown command", []string{"serve"}, 1, `unknown command "serve"`},
+		{"unknown flag", []string{"status", "--jsno"}, exitInvalid, "unknown flag: --jsno"},
+		{"bad match", []string{"conns", "web"}, exitInvalid, `"web" is neither an address`},
+		{"bad limit", []string{"conns", "--limit", "0"}, exitInvalid, "at least 1"},
+		{"bad against", []string{"plan", "--against", "air", "-c", write(t, validConfig)}, exitInvalid, "neither kernel nor nothing"},
+		{"invalid configuration", []string{"run", "-c", write(t, invalidConfig)}, exitInvalid, "did you mean"},
+		{"no configuration", []string{"check", "-c", nowhere}, 1, "no such file"},
+		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+		{"reload without a daemon", []string{"reload", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, stderr, code := weir(t, tt.args...)
+			if code != tt.code {
+				t.Errorf("exit status %d, want %d", code, tt.code)
+			}
+			if !strings.Contains(stderr, tt.says) {
+				t.Errorf("says %q, want %q in it", stderr, tt.says)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	stdout, _, code := weir(t, "version")
+	if code != 0 || !strings.HasPrefix(stdout, "weir ") {
+		t.Errorf("exit status %d: %q", code, stdout)
+	}
+}
