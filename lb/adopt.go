@@ -16,6 +16,7 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 		return nil, fmt.Errorf("read the kernel: %w", err)
 	}
 	ours, strangers := r.sortOut(obs.Objects)
+	r.shared = r.holdsStrangers(ours, obs.Objects)
 	var drift []Object
 	if r.adopted {
 		for id, o := range r.have {
@@ -74,6 +75,16 @@ func (r *Reconciler) sortOut(objects Snapshot) (ours Snapshot, strangers map[Fro
 		ours[id] = o
 	}
 	return ours, strangers
+}
+
+// holdsStrangers tells whether somebody else has put an address on weir's device.
+func (r *Reconciler) holdsStrangers(ours, objects Snapshot) bool {
+	for id, o := range objects {
+		if _, address := o.(Address); address && ours[id] == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // knows tells whether this process has written the object or wants it.

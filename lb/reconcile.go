@@ -35,6 +35,7 @@ type Reconciler struct {
 
 	have    Snapshot // what the kernel holds of ours, as last read or written
 	adopted bool     // have has been read at least once
+	shared  bool     // the device holds addresses of others
 
 	dirty   map[ServiceID]struct{} // Services to plan again
 	touched map[Object]struct{}    // IDs where have and want may differ
@@ -177,13 +178,17 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	return ops, nil
 }
 
-// Cleanup takes everything that is weir's out of the kernel, without draining.
+// Cleanup takes everything that is weir's out of the kernel, without draining. The
+// device stays if others have put addresses on it: those would go with it.
 func (r *Reconciler) Cleanup(ctx context.Context, now time.Time) (Report, error) {
 	var rep Report
 	if _, err := r.observe(ctx); err != nil {
 		return rep, err
 	}
 	r.want = NewState()
+	if r.shared {
+		r.want.Replace(Owner{}, []Object{Device{r.opts.Base.Device}}, r.touched)
+	}
 	r.apply(ctx, now, Diff(r.have, r.want), &rep)
 	return rep, nil
 }

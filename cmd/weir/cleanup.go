@@ -18,8 +18,9 @@ func cleanupCommand(e env) *cobra.Command {
 		Short: "take everything of weir's out of the kernel, and nothing else",
 		Long: `Take everything of weir's out of the kernel: virtual servers, addresses, sets,
 rules and the device. Connections through weir end. Strangers' virtual servers,
-sets, chains and addresses stay; so do kernel parameters, since others may have
-come to rely on them. Refuses while the daemon runs.`,
+sets, chains and addresses stay, and the device if it holds such an address; so
+do kernel parameters, since others may have come to rely on them. Refuses while
+the daemon runs.`,
 		Args: cobra.NoArgs,
 	}
 	socket, file := socketFlag(cmd), configFlag(cmd)
