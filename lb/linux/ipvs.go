@@ -197,7 +197,47 @@ func (t *ipvsTable) observeOnly(ctx context.Context, only []lb.Frontend, obs *lb
 			return err
 		}
 	}
+	return leaveOutEnded(obs.Conns)
+}
+
+// leaveOutEnded takes connections that have ended out of the inactive ones, where
+// no active one is left: IPVS remembers a closed TCP connection for two minutes
+// more, which is nothing to wait for. That reads the whole connection table, and
+// therefore only then.
+func leaveOutEnded(conns map[lb.Object]lb.Conns) error {
+	living := map[lb.Object]uint32{}
+	for id, c := range conns {
+		if c.Active == 0 && c.Inactive > 0 {
+			living[id] = 0
+		}
+	}
+	if len(living) == 0 {
+		return nil
+	}
+	f, err := os.Open("/proc/net/ip_vs_conn")
+	if err != nil {
+		return nil // without that file they all count
+	}
+	defer f.Close()
+	err = parseConnections(f, func(c Connection) bool {
+		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
+		if _, asked := living[id]; asked && !c.ended() {
+			living[id]++
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("read /proc/net/ip_vs_conn: %w", err)
+	}
+	for id, n := range living {
+		conns[id] = lb.Conns{Inactive: n}
+	}
 	return nil
+}
+
+// ended tells whether both sides have closed the connection.
+func (c Connection) ended() bool {
+	return c.State == "TIME_WAIT" || c.State == "CLOSE" || c.State == "CLOSED"
 }
 
 func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Observation) error {
