@@ -14,9 +14,12 @@ import (
 // firstPackage is the program of the lab's first processes and agents.
 const firstPackage = "weir/cmd/weirlab/internal/first"
 
-// Binary builds a command of this module as a static binary and returns its path, at which every
-// host and box of a lab sees it too. It is called after its content: a lab that runs keeps the binary
-// it was started with.
+// remembered is how long a binary outlives its last build, which every use begins with.
+const remembered = 3 * time.Hour
+
+// Binary builds a command of this module as a static binary and returns its path, at which every host
+// and box of a lab sees it too. Its name tells its content: what runs is not replaced by a later
+// build.
 func Binary(pkg string) (string, error) {
 	cache, err := cacheFolder()
 	if err != nil {
@@ -47,8 +50,7 @@ func Binary(pkg string) (string, error) {
 	return binary, os.Rename(fresh, binary)
 }
 
-// forgetOld removes the binaries that nobody asked for lately. A lab that is older must not cut power:
-// its machines would not find their program again.
+// forgetOld removes the binaries that nobody asked for lately.
 func forgetOld(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -56,7 +58,7 @@ func forgetOld(dir string) {
 	}
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err == nil && time.Since(info.ModTime()) > 12*time.Hour {
+		if err == nil && time.Since(info.ModTime()) > remembered {
 			os.Remove(filepath.Join(dir, entry.Name()))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -61,11 +62,21 @@ func startKeeper() (*keeper, error) {
 		k.stop()
 		return nil, fmt.Errorf("start keeper: %s%s", line, bytes.TrimSpace(complaint.Bytes()))
 	}
-	if err := k.open(); err != nil {
+	if err := errors.Join(k.open(), k.takeProgram()); err != nil {
 		k.stop()
 		return nil, err
 	}
 	return k, nil
+}
+
+// takeProgram copies the program into the lab, which may run longer than the cache keeps it.
+func (k *keeper) takeProgram() error {
+	content, err := os.ReadFile(k.program)
+	if err != nil {
+		return err
+	}
+	k.program = k.name("first")
+	return os.WriteFile(k.path("first"), content, 0o755)
 }
 
 // open takes hold of the keeper's folder and network while it certainly is the one we started.

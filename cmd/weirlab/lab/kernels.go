@@ -70,7 +70,7 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 		return agent.Request{}, c, err
 	}
 	c.Root, c.Modules, c.Legacy = inside.RootHostfs, modules+"/lib/modules", true
-	if c.Insert, err = withDependencies(modules, version, "overlay"); err != nil {
+	if c.Insert, err = withDependencies(modules, version, "overlay", "ipv6"); err != nil {
 		return agent.Request{}, c, err
 	}
 	if c.Preload, err = preload(modules, version); err != nil {

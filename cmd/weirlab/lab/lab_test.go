@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"weir/cmd/weirlab/lab"
 )
 
@@ -152,6 +154,17 @@ func TestUMLBox(t *testing.T) {
 	site := lab.Start(t, balanced(lab.UML))
 	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
 	t.Run("balances both families", func(t *testing.T) { balance(t, site) })
+	t.Run("has its modules", func(t *testing.T) { isPreloaded(t, site.Box("box1")) })
+	t.Run("iptables is legacy", func(t *testing.T) {
+		for tool, want := range map[string]string{
+			"iptables": "legacy", "ip6tables": "legacy", "iptables-save": "legacy", "ip6tables-restore": "legacy",
+			"iptables-nft": "nf_tables",
+		} {
+			if out := site.Box("box1").Must(t, tool, "-V"); !strings.Contains(out, want) {
+				t.Errorf("%s is %q, want %s", tool, out, want)
+			}
+		}
+	})
 	t.Run("cannot be entered", func(t *testing.T) {
 		if _, err := site.Box("box1").Listen("tcp", ":80"); err == nil {
 			t.Error("listened in a kernel that is not ours")
@@ -167,9 +180,88 @@ func TestUMLBox(t *testing.T) {
 	})
 }
 
+// useEverything calls for what iptables, ipset and IPVS may load modules for.
+const useEverything = `
+for s in rr wrr lc wlc fo ovf lblc lblcr dh sh mh sed nq; do
+	ipvsadm -A -t 192.0.2.99:$((port = port + 1)) -s $s
+done
+ipvsadm -A --sctp-service 192.0.2.99:80; ipvsadm -A -f 7 -6; ipvsadm -A -u [2001:db8::99]:53 -s mh -b mh-fallback,mh-port
+for t in hash:ip,port hash:ip,port,ip hash:ip,port,net hash:ip hash:net hash:net,port hash:net,iface; do
+	ipset create x4-$t $t; ipset create x6-$t $t family inet6
+done
+ipset create ports bitmap:port range 0-65535; ipset create all list:set
+for tool in iptables ip6tables; do
+	for table in filter nat mangle raw; do $tool -t $table -L -n >/dev/null; done
+	$tool -t nat -A POSTROUTING -m mark --mark 1/1 -m comment --comment x -j MASQUERADE
+	$tool -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j MARK --set-xmark 2/2
+	$tool -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -m multiport -p tcp --dports 1,2 -j ACCEPT
+	$tool -A INPUT -p tcp -m set --match-set ports dst -j REJECT
+	$tool -A INPUT -m ipvs --ipvs -m limit --limit 1/s -j LOG
+	$tool -t raw -A PREROUTING -p udp -j CT --notrack
+done
+ip link add kube-x type dummy; ip link add v1 type veth peer name v2; ip link add br9 type bridge
+`
+
+// isPreloaded shows that nothing needs a module that is not there yet.
+func isPreloaded(t *testing.T, box *lab.Machine) {
+	before := box.Must(t, "sh", "-c", "cut -d' ' -f1 /proc/modules | sort")
+	box.Must(t, "sh", "-ec", useEverything)
+	after := box.Must(t, "sh", "-c", "cut -d' ' -f1 /proc/modules | sort")
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("modules were loaded late:\n%s", diff)
+	}
+}
+
 func TestQemuBox(t *testing.T) {
 	start := time.Now()
 	site := lab.Start(t, balanced(lab.Qemu))
 	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
+	box := site.Box("box1")
 	t.Run("balances both families", func(t *testing.T) { balance(t, site) })
+	t.Run("has its modules", func(t *testing.T) { isPreloaded(t, box) })
+	t.Run("iptables is nft, both are there", func(t *testing.T) {
+		for tool, want := range map[string]string{"iptables": "nf_tables", "ip6tables-legacy": "legacy"} {
+			if out := box.Must(t, tool, "-V"); !strings.Contains(out, want) {
+				t.Errorf("%s is %q, want %s", tool, out, want)
+			}
+		}
+	})
+	t.Run("two processors", func(t *testing.T) {
+		if out := box.Must(t, "nproc"); out != "2\n" {
+			t.Errorf("nproc says %q", out)
+		}
+	})
+	t.Run("control survives the firewall", func(t *testing.T) { survives(t, box) })
+	t.Run("power", func(t *testing.T) { losesPower(t, site.Host("client"), box) })
+}
+
+// TestBoxesSideBySide boots three boxes at a time on one network.
+func TestBoxesSideBySide(t *testing.T) {
+	wish := lab.Site{Hosts: []lab.Host{{Name: "client", Nets: lab.Nets{"front": "10.1.0.100/24"}}}}
+	for i := range 3 {
+		wish.Boxes = append(wish.Boxes, lab.Box{
+			Name: fmt.Sprintf("box%d", i+1), Nets: lab.Nets{"front": fmt.Sprintf("10.1.0.%d/24", i+1)}, Memory: 256,
+		})
+	}
+	start := time.Now()
+	site := lab.Start(t, wish)
+	t.Logf("three boxes booted in %v", time.Since(start).Round(time.Millisecond))
+	for i := range 3 {
+		reachesAgain(t, site.Host("client"), fmt.Sprintf("10.1.0.%d:9", i+1))
+	}
+}
+
+// TestBuild runs a binary of this module on a host and a box.
+func TestBuild(t *testing.T) {
+	site := lab.Start(t, oneOfEach())
+	binary := lab.Build(t, "weir/cmd/weirlab/internal/first")
+	for _, m := range site.Machines() {
+		out, err := m.Run(within(t), binary, "nonsense")
+		if err == nil || !strings.Contains(out.Stderr, "no role") {
+			t.Errorf("%s: %v, stderr %q", m.Name(), err, out.Stderr)
+		}
+	}
+	if again := lab.Build(t, "weir/cmd/weirlab/internal/first"); again != binary {
+		t.Errorf("built again it is %s, before %s", again, binary)
+	}
 }

@@ -45,7 +45,7 @@ func moduleFolder(source, version string) (string, error) {
 // modules of these names, and those whose names begin so.
 var (
 	preloadNames = []string{
-		"bridge", "dummy", "inet_diag", "ip6_tables", "ip_tables", "ipv6", "nf_conntrack", "nf_conntrack_netlink",
+		"bpfilter", "bridge", "dummy", "inet_diag", "ip6_tables", "ip_tables", "ipv6", "nf_conntrack", "nf_conntrack_netlink",
 		"nf_nat", "nf_tables", "sctp", "sctp_diag", "tcp_diag", "tun", "udp_diag", "veth", "vrf", "x_tables",
 	}
 	preloadBeginnings = []string{

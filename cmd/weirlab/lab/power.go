@@ -11,9 +11,9 @@ import (
 	"weir/cmd/weirlab/internal/inside"
 )
 
-// bootTime is how long a machine may take to answer. The slowest, a kernel that is computed, needs
-// a tenth of it on a machine that does nothing else.
-const bootTime = 2 * time.Minute
+// bootTime is how long a machine may take to answer. The slowest, a kernel that is computed, takes ten
+// seconds where it is alone, and a minute where every processor has four other things to do.
+const bootTime = 4 * time.Minute
 
 // kept are the folders of a box that outlive a power cut.
 var kept = []string{"/etc/weir", "/var/lib/weir"}

@@ -44,7 +44,7 @@ func (m *Machine) qemu(ctx context.Context, c inside.Config) (agent.Request, ins
 	c.Root, c.Modules, c.Scratch = inside.RootShared, modules+"/lib/modules", "/scratch"
 	c.Keep = m.keep(keptFolder)
 	m.manage(&c)
-	initrd := newInitrd(m.lab.keeper.program)
+	initrd := newInitrd(m.lab.keeper.path(filepath.Base(m.lab.keeper.program)))
 	c.Insert = initrd.addModules(insert)
 	if err := initrd.write(m.lab.keeper.path(m.name, "initrd"), c); err != nil {
 		return agent.Request{}, c, fmt.Errorf("make initial RAM file system: %w", err)

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -152,8 +155,48 @@ func (m *Machine) connect(ctx context.Context) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	_, err = m.Exec(ctx, Command{Args: []string{"ip", "-batch", "-"}, Stdin: batch.String()})
-	return err
+	if _, err := m.Exec(ctx, Command{Args: []string{"ip", "-batch", "-"}, Stdin: batch.String()}); err != nil {
+		return err
+	}
+	return m.awaitNeighbours(ctx)
+}
+
+// awaitNeighbours waits until the machine answers neighbours that ask for its IPv6 addresses, which is
+// when the kernel has joined the multicast groups they ask in. It does so late, when it has noticed its
+// cables; a test that asks three seconds in vain has "no route to host".
+func (m *Machine) awaitNeighbours(ctx context.Context) error {
+	var groups []string
+	for _, c := range m.cards {
+		for _, addr := range c.addrs {
+			if addr.Addr().Is6() && !m.isUnplugged(c.net) {
+				groups = append(groups, solicitedGroup(c.net, addr.Addr()))
+			}
+		}
+	}
+	joined := func(text string) bool {
+		plain := strings.Join(strings.Fields(text), " ")
+		return !slices.ContainsFunc(groups, func(group string) bool { return !strings.Contains(plain, group) })
+	}
+	tick := time.NewTicker(20 * time.Millisecond) // the kernel has no event for it
+	defer tick.Stop()
+	for {
+		text, err := m.ReadFile(ctx, "/proc/net/igmp6")
+		if err != nil || joined(text) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for IPv6 on the cards: %w", ctx.Err())
+		}
+	}
+}
+
+// solicitedGroup is an address's solicited-node multicast group (RFC 4291, 2.7.1), as /proc/net/igmp6
+// lists it on a card.
+func solicitedGroup(network string, addr netip.Addr) string {
+	a := addr.As16()
+	return fmt.Sprintf("%s ff0200000000000000000001ff%02x%02x%02x", network, a[13], a[14], a[15])
 }
 
 // addVeths makes the cards of a machine without a kernel of its own. Those of an earlier boot go

@@ -36,6 +36,22 @@ func nameCards(cards []Card) error {
 	return nil
 }
 
+func putUp(cards []Card) error {
+	for _, card := range cards {
+		link, err := linkByMAC(card.MAC)
+		if err != nil {
+			return err
+		}
+		if link == nil {
+			continue
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return fmt.Errorf("put up card %s: %w", card.Name, err)
+		}
+	}
+	return nil
+}
+
 func linkByMAC(mac string) (netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -59,13 +59,18 @@ func furnish(c Config) (*os.File, error) {
 	if err := os.WriteFile("/etc/hostname", []byte(c.Name+"\n"), 0o644); err != nil {
 		return nil, err
 	}
-	if err := prepareKernel(c); err != nil {
-		return nil, err
-	}
+	// The cards before the modules: a kernel takes up to a second to notice that a cable is in, and IPv6
+	// waits for it.
 	if err := nameCards(c.Cards); err != nil {
 		return nil, err
 	}
 	if err := setKernelSwitches(c); err != nil {
+		return nil, err
+	}
+	if err := putUp(c.Cards); err != nil {
+		return nil, err
+	}
+	if err := prepareKernel(c); err != nil {
 		return nil, err
 	}
 	if c.Socket == "" {
