@@ -46,6 +46,7 @@ type rules struct {
 	// once decided is set.
 	candidates []programs
 	decided    bool
+	searched   bool // none of the candidates had weir's chains
 	// accepted are weir's tables as this system's iptables-save prints them,
 	// where that is not how they were written.
 	accepted []table
@@ -81,7 +82,7 @@ func (r *rules) find(ctx context.Context, want Backend) error {
 		if b == system.backend && sysErr == nil {
 			continue
 		}
-		if _, err := r.run(ctx, "", p.restore, "--version"); err == nil {
+		if _, err := exec.LookPath(p.restore); err == nil {
 			all = append(all, p)
 		}
 	}
@@ -108,18 +109,25 @@ func (r *rules) configure(c Config) {
 }
 
 // save reads the tables. As long as it is not decided which backend works, the
-// one that has weir's chains is it.
+// one that has weir's chains is it; the first look at all of them is enough.
 func (r *rules) save(ctx context.Context) (saved, error) {
-	if !r.decided {
-		for i, p := range r.candidates {
-			have, err := r.saveWith(ctx, p)
-			if err == nil && r.present(have) {
-				r.decide(i)
-				return have, nil
-			}
+	first, err := r.saveWith(ctx, r.candidates[0])
+	if r.decided || r.searched {
+		return first, err
+	}
+	if err == nil && r.present(first) {
+		r.decide(0)
+		return first, nil
+	}
+	for i, p := range r.candidates[1:] {
+		have, err := r.saveWith(ctx, p)
+		if err == nil && r.present(have) {
+			r.decide(i + 1)
+			return have, nil
 		}
 	}
-	return r.saveWith(ctx, r.candidates[0])
+	r.searched = true
+	return first, err
 }
 
 func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
