@@ -308,37 +308,43 @@ func TestTLSClosesInOrder(t *testing.T) {
 	}
 }
 
+// answering has every "ping" answered at a new address, unless answer is empty.
+func answering(t *testing.T, host, answer string) netip.AddrPort {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if answer != "" && string(buf[:n]) == "ping" {
+				conn.WriteTo([]byte(answer), from)
+			}
+		}
+	}()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// unreachable is a UDP port that refuses: a connected socket is not there for
+// others than its peer.
+func unreachable(t *testing.T) netip.AddrPort {
+	t.Helper()
+	conn, err := net.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
 func TestUDP(t *testing.T) {
 	t.Parallel()
-	answering := func(host, answer string) netip.AddrPort {
-		conn, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		go func() {
-			buf := make([]byte, 64)
-			for {
-				n, from, err := conn.ReadFrom(buf)
-				if err != nil {
-					return
-				}
-				if answer != "" && string(buf[:n]) == "ping" {
-					conn.WriteTo([]byte(answer), from)
-				}
-			}
-		}()
-		return conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	}
-	// A connected socket is not there for others than its peer.
-	closed := func() netip.AddrPort {
-		conn, err := net.Dial("udp", "127.0.0.1:9")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		return conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	}
 	tests := []struct {
 		name   string
 		expect string
@@ -346,13 +352,13 @@ func TestUDP(t *testing.T) {
 		addr   netip.AddrPort
 		want   string
 	}{
-		{"expected answer", "pong", 0, answering("127.0.0.1", "pong 1"), ""},
-		{"expected answer over IPv6", "pong", 0, answering("::1", "pong"), ""},
-		{"any answer will do", "", 0, answering("127.0.0.1", strings.Repeat("x", 9000)), ""},
-		{"another answer", "pong", 0, answering("127.0.0.1", "secret"), "answer does not begin as expected"},
-		{"answer too short", "pong", 0, answering("127.0.0.1", "po"), "answer does not begin as expected"},
-		{"silent", "pong", hurry, answering("127.0.0.1", ""), "receive from ADDR: no answer within 150ms"},
-		{"port unreachable fails at once", "pong", 0, closed(), "receive from ADDR: connection refused"},
+		{"expected answer", "pong", 0, answering(t, "127.0.0.1", "pong 1"), ""},
+		{"expected answer over IPv6", "pong", 0, answering(t, "::1", "pong"), ""},
+		{"any answer will do", "", 0, answering(t, "127.0.0.1", strings.Repeat("x", 9000)), ""},
+		{"another answer", "pong", 0, answering(t, "127.0.0.1", "secret"), "answer does not begin as expected"},
+		{"answer too short", "pong", 0, answering(t, "127.0.0.1", "po"), "answer does not begin as expected"},
+		{"silent", "pong", hurry, answering(t, "127.0.0.1", ""), "receive from ADDR: no answer within 150ms"},
+		{"port unreachable fails at once", "pong", 0, unreachable(t), "receive from ADDR: connection refused"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -234,8 +234,8 @@ func TestConcurrencyIsBounded(t *testing.T) {
 		if err := c.Ready(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if w.most != 10 {
-			t.Errorf("%d at once, want 10", w.most)
+		if got := w.mostAtOnce(); got != 10 {
+			t.Errorf("%d at once, want 10", got)
 		}
 		if got, want := time.Since(w.began).Round(10*time.Millisecond), 5*time.Second; got != want {
 			t.Errorf("ready after %s, want %s", got, want)
@@ -281,8 +281,8 @@ func TestSlowChecksDontOverlap(t *testing.T) {
 		if diff := cmp.Diff([]time.Duration{0, 3e9, 6e9, 9e9}, w.callsTo(backend(0))); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}
-		if w.most != 1 {
-			t.Errorf("%d at once, want 1", w.most)
+		if got := w.mostAtOnce(); got != 1 {
+			t.Errorf("%d at once, want 1", got)
 		}
 	})
 }

@@ -7,46 +7,48 @@ import (
 	"time"
 )
 
+// valid is a good check, altered.
+func valid(alter func(*Check)) Check {
+	c := Check{Kind: HTTP, Path: "/", Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
+	alter(&c)
+	return c
+}
+
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	with := func(alter func(*Check)) Check {
-		c := Check{Kind: HTTP, Path: "/", Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
-		alter(&c)
-		return c
-	}
 	tests := []struct {
 		name  string
 		check Check
 		want  string
 	}{
-		{"valid", with(func(*Check) {}), ""},
-		{"all values in use", with(func(c *Check) {
+		{"valid", valid(func(*Check) {}), ""},
+		{"all values in use", valid(func(c *Check) {
 			c.Host, c.Status, c.Body, c.Jitter = "example.com:8080", []StatusRange{{200, 299}}, "ok", 1
 		}), ""},
 		{"zero", Check{}, `check "" is none of tcp, tls, http, https, grpc, udp
 interval 0s is not positive
 timeout 0s is not positive
 rise 0 and fall 0 must be 1 or more`},
-		{"jitter", with(func(c *Check) { c.Jitter = 1.5 }), "jitter 1.5 is not from 0 to 1"},
-		{"header injection by path", with(func(c *Check) { c.Path = "/ HTTP/1.1\r\nX: y" }),
+		{"jitter", valid(func(c *Check) { c.Jitter = 1.5 }), "jitter 1.5 is not from 0 to 1"},
+		{"header injection by path", valid(func(c *Check) { c.Path = "/ HTTP/1.1\r\nX: y" }),
 			`path "/ HTTP/1.1\r\nX: y" does not begin with / or has characters to be escaped`},
-		{"header injection by host", with(func(c *Check) { c.Host = "a\r\nX: y" }),
+		{"header injection by host", valid(func(c *Check) { c.Host = "a\r\nX: y" }),
 			`host "a\r\nX: y" has blanks or unprintable characters`},
-		{"path without slash", with(func(c *Check) { c.Path = "health" }),
+		{"path without slash", valid(func(c *Check) { c.Path = "health" }),
 			`path "health" does not begin with / or has characters to be escaped`},
-		{"status", with(func(c *Check) { c.Status = []StatusRange{{299, 200}} }), "status 299-200 is no range within 100-999"},
-		{"body that can't be found", with(func(c *Check) { c.Body = string(make([]byte, maxBody+1)) }),
+		{"status", valid(func(c *Check) { c.Status = []StatusRange{{299, 200}} }), "status 299-200 is no range within 100-999"},
+		{"body that can't be found", valid(func(c *Check) { c.Body = string(make([]byte, maxBody+1)) }),
 			"body is longer than the 65536 bytes that are read"},
-		{"datagram", with(func(c *Check) { c.Kind, c.Send = UDP, make([]byte, 65508) }), "send and expect are at most 65507 bytes"},
-		{"gRPC service", with(func(c *Check) { c.Kind, c.GRPCService = GRPC, "\xff" }), `gRPC service "\xff" is not UTF-8`},
-		{"server name", with(func(c *Check) { c.ServerName = "a b" }), `server name "a b" has blanks or unprintable characters`},
-		{"CA file that is not there", with(func(c *Check) { c.Kind, c.Verify, c.CAFile = HTTPS, true, "/nowhere/ca.pem" }),
+		{"datagram", valid(func(c *Check) { c.Kind, c.Send = UDP, make([]byte, 65508) }), "send and expect are at most 65507 bytes"},
+		{"gRPC service", valid(func(c *Check) { c.Kind, c.GRPCService = GRPC, "\xff" }), `gRPC service "\xff" is not UTF-8`},
+		{"server name", valid(func(c *Check) { c.ServerName = "a b" }), `server name "a b" has blanks or unprintable characters`},
+		{"CA file that is not there", valid(func(c *Check) { c.Kind, c.Verify, c.CAFile = HTTPS, true, "/nowhere/ca.pem" }),
 			"read CA file: open /nowhere/ca.pem: no such file or directory"},
-		{"CA file without certificates", with(func(c *Check) { c.Kind, c.Verify, c.CAFile = TLS, true, empty }),
+		{"CA file without certificates", valid(func(c *Check) { c.Kind, c.Verify, c.CAFile = TLS, true, empty }),
 			"read CA file: " + empty + " holds no certificate"},
 	}
 	for _, tt := range tests {

@@ -88,6 +88,12 @@ func (w *world) set(a netip.AddrPort, err error) {
 	w.broken[a.String()] = err
 }
 
+func (w *world) mostAtOnce() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.most
+}
+
 func (w *world) callsTo(a netip.AddrPort) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
