@@ -80,10 +80,9 @@ func putSetCreate(e *encoder, name string, info setInfo, revision uint8) {
 
 // putMembers encodes one message that adds or removes members, as many as fit,
 // and tells how many. Each bears its index, by which the kernel names the one
-// that it refuses. What is there already, or gone, is no error to it.
+// that it refuses. What is there already, or gone, is no error without NLM_F_EXCL.
 func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	putSetCommand(e, cmd, 0, name)
-	e.be32(nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, ipsetFlagExist)
 	e.u32(nl.IPSET_ATTR_LINENO, 0)
 	at := e.nest(nl.IPSET_ATTR_ADT)
 	n := 0
@@ -97,8 +96,6 @@ func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	e.end(at)
 	return n
 }
-
-const ipsetFlagExist = 1 // IPSET_FLAG_EXIST
 
 func putMember(e *encoder, m lb.Member) {
 	if !m.Addr.IsValid() {

@@ -1,0 +1,165 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// withoutIPVS is for what can be tested on any kernel.
+func withoutIPVS(c *Config) { c.WithoutIPVS = true }
+
+func setObjects() []lb.Object {
+	var out []lb.Object
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		for _, s := range lb.Sets() {
+			out = append(out, lb.IPSet{Set: s, Family: f})
+		}
+	}
+	return out
+}
+
+func snapshot(t *testing.T, k *Kernel, keep func(lb.Object) bool) lb.Snapshot {
+	t.Helper()
+	obs, err := k.Observe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range obs.Objects {
+		if !keep(id) {
+			delete(obs.Objects, id)
+		}
+	}
+	return obs.Objects
+}
+
+func isSet(o lb.Object) bool {
+	switch o.(type) {
+	case lb.IPSet, lb.Member:
+		return true
+	}
+	return false
+}
+
+func TestSetsAndMembersComeBack(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sh(t, "ipset create STRANGER hash:ip && ipset add STRANGER 192.0.2.9")
+	t.Cleanup(func() { sh(t, "ipset destroy STRANGER") })
+	want := setObjects()
+	for _, m := range someMembers() {
+		want = append(want, m)
+	}
+	t.Cleanup(func() { remove(t, k, want...) })
+	for range 2 { // present on add is success
+		add(t, k, want...)
+	}
+	if d := cmp.Diff(lb.NewSnapshot(want...), snapshot(t, k, isSet), compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	text := sh(t, "ipset save")
+	for _, line := range []string{
+		"create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6 hashsize 1024 maxelem 65536",
+		"add KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.1,tcp:80,198.51.100.0/24",
+		"add KUBE-LOOP-BACK 10.0.0.7,tcp:8080,10.0.0.7",
+		"add KUBE-IPVS-PORTS 192.0.2.1,sctp:7",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("ipset save has no %q", line)
+		}
+	}
+	for range 2 { // absent on delete is success
+		remove(t, k, want...)
+	}
+	if got := snapshot(t, k, isSet); len(got) != 0 {
+		t.Errorf("after removal: %v", got)
+	}
+	if got := sh(t, "ipset list -n"); got != "STRANGER\n" {
+		t.Errorf("sets left: %q", got)
+	}
+}
+
+func TestEachMemberHasItsOwnError(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sets := setObjects()
+	add(t, k, sets...)
+	t.Cleanup(func() { remove(t, k, sets...) })
+	var ops []lb.Op
+	for i := range 1000 {
+		net := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+		if i%400 == 7 {
+			net = netip.MustParsePrefix("0.0.0.0/0") // which the kernel refuses
+		}
+		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSNets, Net: net}})
+	}
+	for i, err := range k.Apply(context.Background(), ops) {
+		if (err != nil) != (i%400 == 7) {
+			t.Errorf("member %d: %v", i, err)
+		}
+	}
+	if got, want := len(snapshot(t, k, isSet))-len(sets), 997; got != want {
+		t.Errorf("%d members, want %d", got, want)
+	}
+}
+
+func TestSetsGrowWithoutLosingAMember(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sets := setObjects()
+	add(t, k, sets...)
+	t.Cleanup(func() { remove(t, k, sets...) })
+	var ops []lb.Op
+	for i := range 150000 {
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetLoopBack, Addr: a, Port: 80, Proto: lb.TCP, Net: netip.PrefixFrom(a, 32)}})
+	}
+	for _, part := range [][]lb.Op{ops[:65536], ops[65500:70000], ops[70000:]} {
+		if err := firstError(k.Apply(context.Background(), part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(snapshot(t, k, isSet)) - len(sets); got != len(ops) {
+		t.Errorf("%d members, want %d", got, len(ops))
+	}
+	if got := sh(t, "ipset list -n"); strings.Contains(got, "GROWING") {
+		t.Errorf("sets left: %s", got)
+	}
+	add(t, k, sets...) // a restart does not mind the size
+}
+
+func TestSetErrorsSayWhatIsWrong(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sh(t, "ipset create KUBE-IPVS-IPS hash:net && ipset create KUBE-LOAD-BALANCER hash:ip,port && ipset create OTHER list:set && ipset add OTHER KUBE-LOAD-BALANCER")
+	t.Cleanup(func() {
+		sh(t, "ipset destroy OTHER && ipset destroy KUBE-IPVS-IPS && ipset destroy KUBE-LOAD-BALANCER")
+	})
+	wrong := lb.IPSet{Set: lb.SetIPVSIPs, Family: lb.IPv4}
+	used := lb.IPSet{Set: lb.SetLoadBalancer, Family: lb.IPv4}
+	errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Add, Object: wrong}, {Verb: lb.Delete, Object: used}, {Verb: lb.Add, Object: used}})
+	if errs[0] == nil || !strings.Contains(errs[0].Error(), "KUBE-IPVS-IPS") || !strings.Contains(errs[0].Error(), "name_prefix") {
+		t.Errorf("a set of another type: %v", errs[0])
+	}
+	if errs[1] == nil || !strings.Contains(errs[1].Error(), "used by rules or sets") {
+		t.Errorf("a set in use: %v", errs[1])
+	}
+	if errs[2] != nil {
+		t.Errorf("a set that is there: %v", errs[2])
+	}
+	missing := lb.Member{Set: lb.SetClusterIP, Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: lb.TCP}
+	errs = k.Apply(context.Background(), []lb.Op{{Verb: lb.Add, Object: missing}})
+	if !errors.Is(errs[0], unix.ENOENT) {
+		t.Errorf("a member of no set: %v", errs[0])
+	}
+	if _, ok := snapshot(t, k, isSet)[wrong]; ok {
+		t.Error("a set of another type counts as weir's")
+	}
+}

@@ -1,0 +1,195 @@
+package linux
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// unmapped values of netip are compared as what they are.
+var compareNetip = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
+
+func frontend(s string, proto lb.Protocol) lb.Frontend {
+	a := netip.MustParseAddrPort(s)
+	return lb.Frontend{Addr: a.Addr(), Port: a.Port(), Proto: proto}
+}
+
+// encoded is one message without its netlink header.
+func encoded(put func(*encoder)) []byte {
+	var e encoder
+	e.reset(1)
+	put(&e)
+	e.finish()
+	return e.b[unix.NLMSG_HDRLEN:]
+}
+
+// words writes bytes as the kernel's messages are best read: four to a word.
+func words(b []byte) string {
+	var out []string
+	for len(b) > 0 {
+		n := min(4, len(b))
+		out = append(out, hex.EncodeToString(b[:n]))
+		b = b[n:]
+	}
+	return strings.Join(out, " ")
+}
+
+// The bytes of the golden messages are a little-endian machine's.
+func TestServiceMessage(t *testing.T) {
+	t.Parallel()
+	vs := lb.VirtualServer{
+		Frontend:  frontend("192.0.2.1:80", lb.TCP),
+		Scheduler: lb.Scheduler{Name: "mh", Flags: lb.Fallback | lb.WithPort},
+		Affinity:  300,
+	}
+	got := words(encoded(func(e *encoder) { ipvsMessages{0x20}.service(e, ipvsNewService, vs) }))
+	want := "01010000 " + // command, version
+		"48000180 " + // service
+		"06000100 02000000 " + // family: AF_INET
+		"06000200 06000000 " + // protocol: 6
+		"08000300 c0000201 " + // address
+		"06000400 00500000 " + // port, big endian
+		"07000600 6d680000 " + // scheduler
+		"0c000700 19000000 ffffffff " + // flags and mask
+		"08000800 2c010000 " + // timeout
+		"08000900 ffffffff" // netmask
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestDestMessage(t *testing.T) {
+	t.Parallel()
+	rs := lb.RealServer{
+		Frontend: frontend("[2001:db8::1]:53", lb.UDP),
+		Addr:     netip.MustParseAddrPort("[2001:db8::7]:5353"),
+		Weight:   65535, Upper: 100, Lower: 50,
+	}
+	got := words(encoded(func(e *encoder) { ipvsMessages{0x20}.dest(e, ipvsSetDest, rs) }))
+	want := "06010000 " +
+		"30000180 06000100 0a000000 06000200 11000000 " +
+		"14000300 20010db8 00000000 00000000 00000001 06000400 00350000 " +
+		"40000280 14000100 20010db8 00000000 00000000 00000007 06000200 14e90000 " +
+		"08000300 00000000 08000400 ffff0000 08000500 64000000 08000600 32000000"
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestServiceComesBackAsItWent(t *testing.T) {
+	t.Parallel()
+	for _, vs := range []lb.VirtualServer{
+		{Frontend: frontend("192.0.2.1:80", lb.TCP), Scheduler: lb.Scheduler{Name: "wrr"}},
+		{Frontend: frontend("[2001:db8::1]:53", lb.UDP), Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}},
+		{Frontend: frontend("192.0.2.1:132", lb.SCTP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 10800},
+		{Frontend: frontend("[2001:db8::1]:80", lb.TCP), Scheduler: lb.Scheduler{Name: "stranger"}, Affinity: 1},
+	} {
+		body := encoded(func(e *encoder) { ipvsMessages{}.service(e, ipvsNewService, vs) })
+		got, ok := parseService(body, true)
+		if d := cmp.Diff(vs, got.VirtualServer, compareNetip); !ok || d != "" {
+			t.Errorf("%s (-want +got):\n%s", vs, d)
+		}
+	}
+}
+
+func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
+	t.Parallel()
+	build := func(flags, netmask uint32) []byte {
+		return encoded(func(e *encoder) {
+			ipvsMessages{}.begin(e, 1, 0)
+			at := e.nest(ipvsAttrService)
+			tuple(e, frontend("192.0.2.1:80", lb.TCP))
+			e.str(svcScheduler, "rr")
+			e.u32s(svcFlags, flags, 0xffffffff)
+			e.u32(svcTimeout, 300)
+			e.u32(svcNetmask, netmask)
+			e.end(at)
+		})
+	}
+	for _, test := range []struct {
+		name           string
+		flags, netmask uint32
+		want           lb.VirtualServer
+	}{
+		{"hashed is the kernel's", flagHashed | flagPersistent, 0xffffffff,
+			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 300}},
+		{"timeout without persistence", flagHashed, 0xffffffff,
+			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}}},
+		{"one-packet scheduling", 0x4, 0xffffffff,
+			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr", Flags: 0x4}}},
+		{"affinity of networks", flagPersistent, 0x00ffffff,
+			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}}},
+	} {
+		test.want.Frontend = frontend("192.0.2.1:80", lb.TCP)
+		got, ok := parseService(build(test.flags, test.netmask), false)
+		if d := cmp.Diff(test.want, got.VirtualServer, compareNetip); !ok || d != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, d)
+		}
+	}
+}
+
+func TestDestComesBackAsItWent(t *testing.T) {
+	t.Parallel()
+	fe := frontend("[2001:db8::1]:80", lb.TCP)
+	rs := lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("[2001:db8::7]:8080"), Weight: 65535, Upper: 9, Lower: 3}
+	body := encoded(func(e *encoder) { ipvsMessages{}.dest(e, ipvsNewDest, rs) })
+	got, ok := parseDest(body, fe, false)
+	if d := cmp.Diff(rs, got.RealServer, compareNetip); !ok || d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestDestInAnotherModeDiffersFromAnyWanted(t *testing.T) {
+	t.Parallel()
+	fe := frontend("192.0.2.1:80", lb.TCP)
+	body := encoded(func(e *encoder) {
+		ipvsMessages{}.begin(e, 1, 0)
+		at := e.nest(ipvsAttrDest)
+		e.addr(destAddr, netip.MustParseAddr("10.0.0.1"))
+		e.be16(destPort, 80)
+		e.u32(destForward, 3)
+		e.u32(destWeight, 1)
+		e.u32(destActive, 5)
+		e.u32(destInactive, 6)
+		e.end(at)
+	})
+	got, ok := parseDest(body, fe, false)
+	if !ok || got.Upper == 0 || got.conns != (lb.Conns{Active: 5, Inactive: 6}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFirewallMarkServiceIsNoFrontend(t *testing.T) {
+	t.Parallel()
+	body := encoded(func(e *encoder) {
+		ipvsMessages{}.begin(e, 1, 0)
+		at := e.nest(ipvsAttrService)
+		e.u16(svcFamily, unix.AF_INET)
+		e.u32(svcFWMark, 7)
+		e.str(svcScheduler, "rr")
+		e.end(at)
+	})
+	if got, ok := parseService(body, false); ok {
+		t.Errorf("got %v", got)
+	}
+}
+
+func FuzzParseService(f *testing.F) {
+	f.Add(encoded(func(e *encoder) {
+		ipvsMessages{}.service(e, ipvsNewService, lb.VirtualServer{Frontend: frontend("192.0.2.1:80", lb.TCP)})
+	}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		parseTimeouts(b)
+		parseDest(b, frontend("192.0.2.1:80", lb.TCP), true)
+		if s, ok := parseService(b, true); ok && !s.Frontend.Addr.IsValid() {
+			t.Errorf("a frontend without an address: %v", s)
+		}
+	})
+}

@@ -1,0 +1,106 @@
+package linux
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
+)
+
+const procIPVS = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  C0000201:0050 wrr persistent 300 FFFFFFFF
+  -> 0A000007:1F90      Masq    1      12         3
+  -> 0A000008:1F90      Masq    65535  0          0
+UDP  [2001:0db8:0000:0000:0000:0000:0000:0001]:0035 rr
+  -> [2001:0db8:0000:0000:0000:0000:0000:0007]:14E9      Masq    0      0          7
+FWM  00000007 rr
+  -> 0A000009:0000      Route   1      0          0
+SCTP C0000202:0007 sh
+TCP  C0000203:0015 rr ops
+  -> 0A000009:0015      Route   1      0          0
+`
+
+func TestParseIPVS(t *testing.T) {
+	t.Parallel()
+	var got []dest
+	if err := parseIPVS(strings.NewReader(procIPVS), func(d dest) { got = append(got, d) }); err != nil {
+		t.Fatal(err)
+	}
+	tcp, udp := frontend("192.0.2.1:80", lb.TCP), frontend("[2001:db8::1]:53", lb.UDP)
+	want := []dest{
+		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.7:8080"), Weight: 1}, conns: lb.Conns{Active: 12, Inactive: 3}},
+		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.8:8080"), Weight: 65535}},
+		{RealServer: lb.RealServer{Frontend: udp, Addr: netip.MustParseAddrPort("[2001:db8::7]:5353")}, conns: lb.Conns{Inactive: 7}},
+		{RealServer: notMasquerading(lb.RealServer{Frontend: frontend("192.0.2.3:21", lb.TCP), Addr: netip.MustParseAddrPort("10.0.0.9:21"), Weight: 1})},
+	}
+	if d := cmp.Diff(want, got, compareNetip, cmp.AllowUnexported(dest{})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestParseIPVSRefusesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	bad := "TCP  C0000201:0050 wrr\n  -> 0A000007:1F90      Masq    many      12         3\n"
+	err := parseIPVS(strings.NewReader(bad), func(dest) {})
+	if err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("error %v", err)
+	}
+}
+
+const procConns = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+TCP 0A000001 C8D4 C0000201 0050 0A000007 1F90 ESTABLISHED     899
+UDP 2001:0db8:0000:0000:0000:0000:0000:0009 C8D4 2001:0db8:0000:0000:0000:0000:0000:0001 0035 2001:0db8:0000:0000:0000:0000:0000:0007 14E9 UDP             119
+TCP 0A000001 0000 C0000201 0050 0A000007 1F90 NONE            299
+IP  00000000 0000 00000007 0000 0A000007 1F90 NONE            299
+`
+
+func TestParseConnections(t *testing.T) {
+	t.Parallel()
+	var got []Connection
+	err := parseConnections(strings.NewReader(procConns), func(c Connection) bool { got = append(got, c); return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := netip.MustParseAddrPort
+	want := []Connection{
+		{p("10.0.0.1:51412"), p("192.0.2.1:80"), p("10.0.0.7:8080"), lb.TCP, "ESTABLISHED", 899 * time.Second},
+		{p("[2001:db8::9]:51412"), p("[2001:db8::1]:53"), p("[2001:db8::7]:5353"), lb.UDP, "UDP", 119 * time.Second},
+		{p("10.0.0.1:0"), p("192.0.2.1:80"), p("10.0.0.7:8080"), lb.TCP, "NONE", 299 * time.Second},
+	}
+	if d := cmp.Diff(want, got, compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	n := 0
+	if err := parseConnections(strings.NewReader(procConns), func(Connection) bool { n++; return false }); err != nil || n != 1 {
+		t.Errorf("after a no: %d more, %v", n-1, err)
+	}
+}
+
+func FuzzParseIPVS(f *testing.F) {
+	f.Add(procIPVS)
+	f.Fuzz(func(t *testing.T, s string) {
+		parseIPVS(strings.NewReader(s), func(d dest) {
+			if !d.Frontend.Addr.IsValid() || !d.Addr.IsValid() {
+				t.Errorf("a real server without an address: %v", d)
+			}
+		})
+	})
+}
+
+func FuzzParseConnections(f *testing.F) {
+	f.Add(procConns)
+	f.Fuzz(func(t *testing.T, s string) {
+		parseConnections(strings.NewReader(s), func(c Connection) bool {
+			if !c.Client.IsValid() || !c.VIP.IsValid() || !c.Backend.IsValid() {
+				t.Errorf("a connection without an address: %v", c)
+			}
+			return true
+		})
+	})
+}
