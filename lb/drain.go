@@ -178,7 +178,10 @@ func (r *Reconciler) Drains() []Drain {
 	var out []Drain
 	for f, servers := range r.drains.servers {
 		for addr, deadline := range servers {
-			out = append(out, Drain{f, addr, deadline})
+			// One that has come back is forgotten at the next look.
+			if !r.wantedAlive(RealServer{Frontend: f, Addr: addr}) {
+				out = append(out, Drain{f, addr, deadline})
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b Drain) int {

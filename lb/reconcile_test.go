@@ -139,7 +139,10 @@ func TestBackendThatComesBackWhileDrainingIsChangedInPlace(t *testing.T) {
 	s.Update(put(web(be1)))
 	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
 	s.Update(put(web(be1, be2)))
-	s.sync(time.Second, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
+	s.sync(time.Millisecond, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
+	if drains := s.Drains(); len(drains) > 0 {
+		t.Errorf("a backend that is back drains: %v", drains)
+	}
 	s.sync(time.Minute)
 	s.Update(put(web(be1))) // and it can drain once more
 	s.sync(time.Second, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
