@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,10 +21,10 @@ func upCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "boot a site and look around in it, until Ctrl-C",
-		Long: `Boot a client behind a router, one box and three web backends, and take commands for them:
+		Long: `Boot the demo's site, a client behind a router, one box and three web servers, and take commands:
 
-  box1 ipvsadm -Ln
-  client curl -s http://10.3.0.11/
+  box ipvsadm -Ln
+  client curl -s http://192.0.2.10/
 
 Everything is gone when this command ends.`,
 		Args: cobra.NoArgs,
@@ -35,23 +36,27 @@ Everything is gone when this command ends.`,
 	}
 }
 
+const webPort = 80
+
 func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	start := time.Now()
-	fmt.Fprintln(out, "booting client, router, box1, web1, web2, web3 ...")
-	site, err := lab.Open(ctx, defaultSite())
+	fmt.Fprintln(out, "booting client, router, box, web1, web2, web3 ...")
+	wish := lab.Site{Hosts: demoSite.Hosts, Boxes: slices.Clone(demoSite.Boxes)}
+	wish.Boxes[0].Forward = true // there is no weir to switch it on
+	site, err := lab.Open(ctx, wish)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
 	for _, name := range []string{"web1", "web2", "web3"} {
-		listener, err := serveWeb(site.Host(name))
+		web, err := startWeb(site.Host(name), webPort)
 		if err != nil {
 			return err
 		}
-		defer listener.Close()
+		defer web.stop()
 	}
-	fmt.Fprintf(out, "up after %.1f s. Each of web1 to web3 serves its name on port 80.\n", time.Since(start).Seconds())
-	fmt.Fprintln(out, "Type a machine and a command, as in: box1 ipvsadm -Ln. Ctrl-C ends it all.")
+	fmt.Fprintf(out, "up after %.1f s; web1 to web3 serve their names on port %d\n", time.Since(start).Seconds(), webPort)
+	fmt.Fprintln(out, "Type a machine and a command, as in: box ipvsadm -Ln. Ctrl-C ends it all.")
 	return prompt(ctx, site, in, out)
 }
 
@@ -96,7 +101,11 @@ func obey(ctx context.Context, site *lab.Lab, line string, out io.Writer) {
 			continue
 		}
 		result, err := m.Run(ctx, "sh", "-c", command)
-		fmt.Fprint(out, result.Stdout, result.Stderr)
+		said := result.Stdout + result.Stderr
+		if said != "" && !strings.HasSuffix(said, "\n") {
+			said += "\n"
+		}
+		fmt.Fprint(out, said)
 		if err != nil && result.Code == 0 {
 			fmt.Fprintln(out, err)
 		}

@@ -58,6 +58,10 @@
 // what Debian means, iptables-nft. The explicit names work on both, as far as the kernel does.
 // Everything iptables, ipset and IPVS may call for is loaded before the box is handed over.
 //
+// A host is the cheapest place for a client or a server: Machine.DialContext, Listen, ListenPacket and Do
+// open sockets in a host's network from the test process itself. A box with a kernel of its own cannot
+// be entered so; there only Run and Start reach.
+//
 // # One site for many tests
 //
 // A boot takes seconds, so let subtests share a site, or open one in TestMain:
@@ -74,5 +78,6 @@
 // only folders outside are the cache (os.UserCacheDir()/weirlab) and what a failed test keeps in
 // artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS.
 //
+// It needs root, the Debian packages that Check names, and Go, with which it builds its first processes.
 // The package knows nothing of weir: it imports no other part of the module but its own inside.
 package lab
