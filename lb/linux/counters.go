@@ -8,6 +8,9 @@ type Counters struct {
 	// IPVS, IPSet, Route (links, addresses, routes) and Conntrack count the
 	// netlink traffic of each part.
 	IPVS, IPSet, Route, Conntrack Traffic
+	// Reader is what people and scrapes made weir read of IPVS: Kernel.Traffic. It
+	// is apart, so that looking does not alter what is looked at.
+	Reader Traffic
 	// Execs are the programs that were run: iptables-save and iptables-restore.
 	Execs atomic.Uint64
 }

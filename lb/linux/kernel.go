@@ -101,7 +101,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 			return nil, err
 		}
 		k.ipvs = table
-		k.reader = newReader(table.family, &k.counters.IPVS)
+		k.reader = newReader(table.family, &k.counters.Reader)
 	}
 	k.sets = newSets(c.Prefix, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)

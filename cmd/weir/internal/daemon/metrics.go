@@ -186,7 +186,9 @@ func (c collector) health(out chan<- prometheus.Metric) {
 
 func (c collector) kernel(out chan<- prometheus.Metric) {
 	n := c.b.kernel.Counters()
-	for part, t := range map[string]*linux.Traffic{"ipvs": &n.IPVS, "ipset": &n.IPSet, "route": &n.Route, "conntrack": &n.Conntrack} {
+	for part, t := range map[string]*linux.Traffic{
+		"ipvs": &n.IPVS, "ipset": &n.IPSet, "route": &n.Route, "conntrack": &n.Conntrack, "reader": &n.Reader,
+	} {
 		count(out, descMessages, t.Messages.Load(), part)
 		count(out, descSends, t.Sends.Load(), part)
 		count(out, descRefused, t.Errors.Load(), part)
