@@ -41,6 +41,7 @@ type runner func(ctx context.Context, stdin string, name string, args ...string)
 type rules struct {
 	family lb.Family
 	run    runner
+	look   func(program string) bool // whether the system has it
 	want   []table
 	// candidates are the programs that may work; the first is in use for good
 	// once decided is set.
@@ -82,7 +83,7 @@ func (r *rules) find(ctx context.Context, want Backend) error {
 		if b == system.backend && sysErr == nil {
 			continue
 		}
-		if _, err := exec.LookPath(p.restore); err == nil {
+		if r.look(p.restore) {
 			all = append(all, p)
 		}
 	}
@@ -295,6 +296,12 @@ func execRunner(count *atomic.Uint64) runner {
 		}
 		return stdout.String(), nil
 	}
+}
+
+// hasProgram tells whether a program can be run.
+func hasProgram(name string) bool {
+	_, err := exec.LookPath(name)
+	return err == nil
 }
 
 // lastWords makes one short line of what a program said on stderr.

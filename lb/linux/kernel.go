@@ -107,7 +107,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
 	k.conntrack = newConntrack(&k.counters.Conntrack)
 	for _, f := range c.Families {
-		r := &rules{family: f, run: execRunner(&k.counters.Execs)}
+		r := &rules{family: f, run: execRunner(&k.counters.Execs), look: hasProgram}
 		if err := r.find(ctx, c.Iptables); err != nil {
 			k.Close()
 			return nil, err

@@ -141,6 +141,8 @@ func (p *playedTables) run(_ context.Context, stdin, name string, args ...string
 	return "", nil
 }
 
+func (p *playedTables) look(name string) bool { return p.fail[name] == nil }
+
 // asSaved turns what a restore into empty tables gets into what save then prints.
 func asSaved(restore string) string {
 	var out strings.Builder
@@ -168,7 +170,7 @@ func asSaved(restore string) string {
 
 func playedRules(t *testing.T, p *playedTables, b Backend) *rules {
 	t.Helper()
-	r := &rules{family: lb.IPv4, run: p.run}
+	r := &rules{family: lb.IPv4, run: p.run, look: p.look}
 	if err := r.find(context.Background(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +265,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	for _, name := range []string{"iptables-restore", "iptables-legacy-restore", "iptables-nft-restore"} {
 		p.fail[name] = os.ErrNotExist
 	}
-	r := &rules{family: lb.IPv4, run: p.run}
+	r := &rules{family: lb.IPv4, run: p.run, look: p.look}
 	err := r.find(context.Background(), AutoBackend)
 	if err == nil || !strings.Contains(err.Error(), "install package iptables") {
 		t.Errorf("error %v", err)

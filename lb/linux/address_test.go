@@ -1,0 +1,153 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
+)
+
+func isLink(o lb.Object) bool { return watched(o) }
+
+func linkObjects() []lb.Object {
+	a, p := netip.MustParseAddr, netip.MustParsePrefix
+	return []lb.Object{
+		lb.Device{Name: "kube-ipvs0"},
+		lb.Address{Addr: a("192.0.2.1")}, lb.Address{Addr: a("2001:db8::1")},
+		lb.PoolRoute{Prefix: p("198.51.100.0/24")}, lb.PoolRoute{Prefix: p("2001:db8:100::/64")},
+		lb.PoolRoute{Prefix: p("198.51.101.0/24"), Src: a("10.9.0.1")},
+		lb.PoolRoute{Prefix: p("2001:db8:101::/64"), Src: a("2001:db8:9::1")},
+	}
+}
+
+// host gives the box an interface of its own, with a forwarding neighbour.
+func host(t *testing.T) {
+	t.Helper()
+	inNamespace(t)
+	sh(t, "ip link add host0 type veth peer name host1 && ip link set host0 up && ip link set host1 up && "+
+		"ip addr add 10.9.0.1/24 dev host0 && ip -6 addr add 2001:db8:9::1/64 dev host0 nodad")
+	t.Cleanup(func() { sh(t, "ip link del host0") })
+}
+
+func TestLinksComeBack(t *testing.T) {
+	inBox(t)
+	host(t)
+	k := newKernel(t)
+	want := linkObjects()
+	t.Cleanup(func() { remove(t, k, want...) })
+	for range 2 {
+		add(t, k, want...)
+	}
+	obs, err := k.Observe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range obs.Objects {
+		if !isLink(id) {
+			delete(obs.Objects, id)
+		}
+	}
+	if d := cmp.Diff(lb.NewSnapshot(want...), obs.Objects, compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s\n%s", d, sh(t, "ip a; ip r show table local; ip -6 r show table local"))
+	}
+	hosts := map[netip.Addr]string{netip.MustParseAddr("10.9.0.1"): "host0", netip.MustParseAddr("2001:db8:9::1"): "host0"}
+	if d := cmp.Diff(hosts, obs.HostAddrs, compareNetip); d != "" {
+		t.Errorf("host addresses (-want +got):\n%s", d)
+	}
+	for to, want := range map[string]string{
+		"192.0.2.1": "local", "2001:db8::1": "local", "198.51.100.7": "local", "2001:db8:100::7": "local",
+		"198.51.101.7": "src 10.9.0.1", "2001:db8:101::7": "src 2001:db8:9::1",
+	} {
+		if got := sh(t, "ip route get %s", to); !strings.HasPrefix(got, "local") || !strings.Contains(got, want) {
+			t.Errorf("route to %s: %s", to, got)
+		}
+	}
+	for range 2 {
+		remove(t, k, want...)
+	}
+	if got := snapshot(t, k, isLink); len(got) != 0 {
+		t.Errorf("after removal: %v", got)
+	}
+}
+
+func TestManyAddressesComeBack(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	k := newKernel(t)
+	want := []lb.Object{lb.Device{Name: "kube-ipvs0"}}
+	for i := range 2000 {
+		want = append(want, lb.Address{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})})
+		v6 := netip.MustParseAddr("2001:db8::").As16()
+		v6[14], v6[15] = byte(i>>8)+1, byte(i)
+		want = append(want, lb.Address{Addr: netip.AddrFrom16(v6)})
+	}
+	add(t, k, want...)
+	if d := cmp.Diff(lb.NewSnapshot(want...), snapshot(t, k, isLink), compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	remove(t, k, want...)
+}
+
+func TestPoolRouteTakesANewSource(t *testing.T) {
+	host(t)
+	k := newKernel(t, withoutIPVS)
+	r := lb.PoolRoute{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	r6 := lb.PoolRoute{Prefix: netip.MustParsePrefix("2001:db8:100::/64")}
+	add(t, k, r, r6)
+	t.Cleanup(func() { remove(t, k, r, r6) })
+	r.Src, r6.Src = netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("2001:db8:9::1")
+	apply(t, k, lb.Op{Verb: lb.Change, Object: r}, lb.Op{Verb: lb.Change, Object: r6})
+	if d := cmp.Diff(lb.NewSnapshot(r, r6), snapshot(t, k, isLink), compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	bad := r
+	bad.Src = netip.MustParseAddr("10.77.0.1")
+	errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Change, Object: bad}})
+	if errs[0] == nil || !strings.Contains(errs[0].Error(), "is 10.77.0.1 an address of this box?") {
+		t.Errorf("a source that is not the box's: %v", errs[0])
+	}
+}
+
+func TestStrangersRoutesAndAddressesAreNotWeirs(t *testing.T) {
+	host(t)
+	k := newKernel(t, withoutIPVS)
+	sh(t, "ip route add local 198.51.100.0/24 dev lo && ip -6 route add local 2001:db8:100::/64 dev lo && ip route add 203.0.113.0/24 dev host0 proto %d", RouteProtocol)
+	t.Cleanup(func() {
+		sh(t, "ip route del local 198.51.100.0/24 dev lo; ip -6 route del local 2001:db8:100::/64 dev lo; ip route del 203.0.113.0/24")
+	})
+	if got := snapshot(t, k, isLink); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestInterfaceOfAnotherKindIsNotWeirs(t *testing.T) {
+	inNamespace(t)
+	sh(t, "ip link add kube-ipvs0 type veth peer name other0")
+	t.Cleanup(func() { sh(t, "ip link del kube-ipvs0") })
+	k := newKernel(t, withoutIPVS)
+	device := lb.Device{Name: "kube-ipvs0"}
+	for _, verb := range []lb.Verb{lb.Add, lb.Delete} {
+		errs := k.Apply(context.Background(), []lb.Op{{Verb: verb, Object: device}})
+		if verb == lb.Delete {
+			if errs[0] == nil || !strings.Contains(errs[0].Error(), "not weir's") {
+				t.Errorf("delete: %v", errs[0])
+			}
+			continue
+		}
+		// Where the kernel has no dummy devices, it says so before it looks.
+		if missing := (*MissingError)(nil); errors.As(errs[0], &missing) {
+			continue
+		}
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), "another device name") {
+			t.Errorf("add: %v", errs[0])
+		}
+	}
+	if got := snapshot(t, k, isLink); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
