@@ -70,7 +70,11 @@ type site struct {
 func newSite(t *testing.T, kernel lab.Kernel) *site {
 	t.Helper()
 	l := lab.Start(t, plain(kernel))
-	return &site{Lab: l, box: l.Box("box"), client1: l.Host("client1"), client2: l.Host("client2"), weir: lab.Build(t, "weir/cmd/weir")}
+	s := &site{Lab: l, box: l.Box("box"), client1: l.Host("client1"), client2: l.Host("client2"), weir: lab.Build(t, "weir/cmd/weir")}
+	// A box with little memory tracks few connections, and closed ones stay for
+	// minutes: a full table would drop packets that no test means.
+	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	return s
 }
 
 func (s *site) web(i int) *lab.Machine { return s.Host(webs[i-1]) }

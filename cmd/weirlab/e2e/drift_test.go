@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// flushAll is what firewall scripts begin with.
+const flushAll = `
+for x in iptables ip6tables; do
+	for t in filter nat mangle raw; do $x -t $t -F; $x -t $t -X; done
+done 2>/dev/null; true`
+
+// incident is something that somebody does to weir's state in the kernel.
+type incident struct {
+	name string
+	do   string // a shell script
+	// kinds are what weir_drift_total must count, at least one each.
+	kinds []string
+	// audited says that nothing tells weir of it, so that only the audit sees it.
+	audited bool
+	// cuts says that clients can't but notice: a request may fail until it is
+	// repaired.
+	cuts bool
+}
+
+var incidents = []incident{
+	{name: "iptables flushed", do: "iptables -F; iptables -t nat -F; iptables -t nat -X; iptables -X; true", kinds: []string{"rules"}, cuts: true},
+	{name: "ip6tables flushed", do: "ip6tables -F; ip6tables -t nat -F; ip6tables -t nat -X; ip6tables -X; true", kinds: []string{"rules"}, cuts: true},
+	{name: "one rule deleted", do: "iptables -t nat -D KUBE-POSTROUTING 1", kinds: []string{"rules"}},
+	{name: "foreign rule before ours", do: "iptables -I INPUT 1 -p udp --dport 9 -j DROP", kinds: []string{"rules"}},
+	{name: "device deleted", do: "ip link del kube-ipvs0", kinds: []string{"device", "address"}, cuts: true},
+	{name: "address deleted", do: "ip addr del 192.0.2.10/32 dev kube-ipvs0", kinds: []string{"address"}, cuts: true},
+	{name: "weight edited", do: "ipvsadm -e -t 192.0.2.10:80 -r 10.2.0.12:8080 -m -w 7", kinds: []string{"real_server"}, audited: true},
+	{name: "scheduler edited", do: "ipvsadm -E -t 192.0.2.10:80 -s wlc", kinds: []string{"virtual_server"}, audited: true},
+	{name: "real server deleted", do: "ipvsadm -d -t 192.0.2.10:80 -r 10.2.0.12:8080", kinds: []string{"real_server"}, audited: true},
+	{name: "alien real server added", do: "ipvsadm -a -t 192.0.2.10:80 -r 10.2.0.99:8080 -m -w 1", kinds: []string{"real_server"}, audited: true, cuts: true},
+	{name: "virtual server deleted", do: "ipvsadm -D -t 192.0.2.10:80", kinds: []string{"virtual_server", "real_server"}, audited: true, cuts: true},
+	{name: "set flushed", do: "ipset flush KUBE-LOAD-BALANCER", kinds: []string{"member"}, audited: true, cuts: true},
+	{name: "all sets flushed", do: "ipset flush", kinds: []string{"member"}, audited: true, cuts: true},
+	{name: "alien set member added", do: "ipset add KUBE-IPVS-PORTS 192.0.2.10,tcp:22", kinds: []string{"member"}, audited: true},
+	{name: "sysctl altered", do: "sysctl -qw net.ipv4.ip_forward=0", kinds: []string{"sysctl"}, audited: true, cuts: true},
+	{name: "ipvsadm -C", do: "ipvsadm -C", kinds: []string{"virtual_server", "real_server"}, audited: true, cuts: true},
+}
+
+func TestDrift(t *testing.T) {
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	defer s.cleanSlate(t)
+	const period = 2 * time.Second
+	s.run(t, "[kernel]\nsync_period = \"2s\"\n"+service("web", ""))
+	for _, in := range incidents {
+		t.Run(in.name, func(t *testing.T) {
+			before := s.withoutForeignRule(t)
+			drift, log := s.driftCounts(t), len(s.daemon.Output())
+			v4, v6 := startStream(t, s.client1, vip4+":80"), startStream(t, s.client2, "["+vip6+"]:80")
+			v4.more(t, 3)
+			begin := time.Now()
+			s.box.Must(t, "sh", "-c", in.do)
+			// What weir says is cheap to look at; whether it is true comes after.
+			took := eventually(t, 30*time.Second, func() error {
+				if lines := linesWith(s.daemon.Output()[log:], "msg=applied"); len(lines) == 0 {
+					return fmt.Errorf("weir has applied nothing:\n%s", s.daemon.Output()[log:])
+				}
+				return nil
+			})
+			v4.more(t, 5)
+			v6.more(t, 5)
+			eventually(t, 10*time.Second, func() error {
+				if now := s.withoutForeignRule(t); now != before {
+					return fmt.Errorf("not as it was (-before +after):\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(now, "\n")))
+				}
+				return nil
+			})
+			limit := 2 * time.Second
+			if in.audited {
+				limit += period
+			}
+			if took > limit {
+				t.Errorf("put right after %s, want %s at most", took, limit)
+			}
+			var last time.Duration
+			failures := 0
+			for _, x := range []*stream{v4, v6} {
+				x.end()
+				failures += len(x.failed)
+				for _, f := range x.failed {
+					last = max(last, f.at.Sub(begin))
+				}
+			}
+			if failures > 0 && !in.cuts {
+				t.Errorf("%d requests failed meanwhile: %v %v", failures, v4.failed, v6.failed)
+			}
+			now := s.driftCounts(t)
+			for _, kind := range in.kinds {
+				if now[kind] <= drift[kind] {
+					t.Errorf("weir_drift_total{kind=%q} was %v and is %v", kind, drift[kind], now[kind])
+				}
+			}
+			lines := linesWith(s.daemon.Output()[log:], "somebody else changed the kernel")
+			if len(lines) != 1 {
+				t.Errorf("logged %d times, want once:\n%s", len(lines), strings.Join(lines, "\n"))
+			}
+			if out := linesWith(s.daemon.Output()[log:], "level=ERROR"); len(out) > 0 {
+				t.Errorf("errors in the log:\n%s", strings.Join(out, "\n"))
+			}
+			t.Logf("put right after %s; requests: %d answered, %d failed, the last of these begun after %s, slowest answer %s",
+				took.Round(time.Millisecond), v4.ok+v6.ok, failures, last.Round(time.Millisecond),
+				max(v4.slowest, v6.slowest).Round(time.Millisecond))
+		})
+	}
+}
+
+// withoutForeignRule is the state without the rule that an incident adds and
+// that weir has to leave in place.
+func (s *site) withoutForeignRule(t testing.TB) string {
+	t.Helper()
+	var b strings.Builder
+	for line := range strings.Lines(s.dump(t)) {
+		if !strings.Contains(line, "--dport 9 ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// driftCounts gives weir_drift_total by kind.
+func (s *site) driftCounts(t testing.TB) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	for labels, value := range s.metrics(t, "weir_drift_total") {
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[strings.Trim(strings.TrimPrefix(labels, "kind="), `"`)] = v
+	}
+	return out
+}
+
+// A flush of all tables takes the last rule away that needs conntrack. What keeps
+// the connections then is the anchor; without it they are lost.
+func TestFirewallFlush(t *testing.T) {
+	s := newSite(t, lab.UML)
+	for _, i := range allWebs {
+		serveEcho(t, s.web(i), 7000)
+	}
+	t.Run("cuts no connection", func(t *testing.T) {
+		defer s.cleanSlate(t)
+		s.run(t, echoes(allWebs, ""))
+		for round := range 3 {
+			conns, _ := holdMany(t, 10, s.client1, echo4, echo6)
+			begin := time.Now()
+			s.box.Must(t, "sh", "-c", flushAll)
+			flushed := time.Since(begin)
+			took := eventually(t, 10*time.Second, func() error {
+				if n := strings.Count(s.dump(t), "KUBE-IPVS-FILTER"); n < 2 {
+					return fmt.Errorf("no rules")
+				}
+				return nil
+			})
+			for _, h := range conns {
+				if h.alive() == nil {
+					h.moves(t)
+				}
+			}
+			lost, gap, err := letGoAll(conns)
+			if lost > 0 {
+				t.Errorf("round %d: %d of %d masqueraded connections were lost: %v", round+1, lost, len(conns), err)
+			}
+			t.Logf("flush %d took %s, rules were back %s later: %d of %d connections lost, longest gap %s",
+				round+1, flushed.Round(time.Millisecond), took.Round(time.Millisecond), lost, len(conns), gap.Round(time.Millisecond))
+		}
+	})
+	t.Run("without the anchor cuts them", func(t *testing.T) {
+		defer s.cleanSlate(t)
+		s.run(t, echoes(allWebs, ""))
+		s.stop(t, syscall.SIGTERM) // or it would put the anchor back
+		conns, _ := holdMany(t, 10, s.client1, echo4, echo6)
+		s.box.Must(t, "sh", "-c", "ipvsadm -D -t 192.0.0.8:21 && ipvsadm -D -t [100::8]:21")
+		for _, h := range conns {
+			h.moves(t)
+		}
+		s.box.Must(t, "sh", "-c", flushAll)
+		// With the rules back at once nothing is mended.
+		s.start(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		for _, h := range conns {
+			select {
+			case <-h.done:
+			case <-ctx.Done():
+			}
+		}
+		lost := 0
+		for _, h := range conns {
+			n := h.bytes.Load()
+			if h.alive() != nil || h.bytes.Load() == n && h.stalled() {
+				lost++
+			}
+		}
+		if lost == 0 {
+			t.Errorf("none of %d connections was lost: the other test shows nothing", len(conns))
+		}
+		t.Logf("control without the anchor: %d of %d connections lost", lost, len(conns))
+	})
+}
+
+// stalled tells whether a held connection has heard nothing for ten beats.
+func (h *held) stalled() bool {
+	n := h.bytes.Load()
+	select {
+	case <-h.done:
+		return true
+	case <-time.After(10 * beat):
+	}
+	return h.bytes.Load() == n
+}

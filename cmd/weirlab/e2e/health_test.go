@@ -1,0 +1,400 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// check is the text of a quick check; what else the service says comes before it.
+func check(typ, more string) string {
+	return fmt.Sprintf("[service.check]\ntype = %q\ninterval = \"400ms\"\ntimeout = \"300ms\"\nrise = 2\nfall = 2\n%s\n", typ, more)
+}
+
+const httpCheck = `path = "/healthz"`
+
+func TestHealth(t *testing.T) {
+	s := newSite(t, lab.UML)
+	stories(t, s, map[string]func(*testing.T, *site){
+		"HTTP check spares clients a sick backend": httpHealth,
+		"TCP check":                tcpHealth,
+		"UDP check":                udpHealth,
+		"gRPC check":               grpcHealth,
+		"quorum lost":              quorumLost,
+		"health survives a reload": healthSurvivesReload,
+		"backend that is dead at the start is spared": deadAtStart,
+	},
+		"HTTP check spares clients a sick backend",
+		"TCP check",
+		"UDP check",
+		"gRPC check",
+		"quorum lost",
+		"health survives a reload",
+		"backend that is dead at the start is spared",
+	)
+}
+
+// weight is what the kernel gives a real server, as ipvsadm shows it; "" if it
+// has none such.
+func (s *site) weight(t testing.TB, real string) string {
+	t.Helper()
+	for _, line := range linesWith(s.box.Must(t, "ipvsadm", "-Sn"), " -r "+real+" ") {
+		_, w, _ := strings.Cut(line, " -w ")
+		return strings.Fields(w)[0]
+	}
+	return ""
+}
+
+// mustWeigh waits until the kernel has a real server with a weight.
+func (s *site) mustWeigh(t testing.TB, real, want string) time.Duration {
+	t.Helper()
+	return eventually(t, 20*time.Second, func() error {
+		if w := s.weight(t, real); w != want {
+			return fmt.Errorf("weight of %s is %q, want %q", real, w, want)
+		}
+		return nil
+	})
+}
+
+func httpHealth(t *testing.T, s *site) {
+	webs := s.serveAll(t, 8080)
+	s.run(t, service("web", check("http", httpCheck)))
+	const sick4, sick6 = "10.2.0.13:8080", "[fd02::13]:8080"
+	var back func()
+	for _, ill := range []struct {
+		name string
+		fall func()
+		rise func()
+		// mayFail: requests before the notice can fail.
+		mayFail bool
+	}{
+		{"answers 503",
+			func() { webs[2].health.Store(http.StatusServiceUnavailable) },
+			func() { webs[2].health.Store(http.StatusOK) }, false},
+		{"is stopped",
+			func() { webs[2].stop() },
+			func() { webs[2] = serveHTTP(t, s.web(3), 8080) }, true},
+		{"loses its cable",
+			func() { must(t, s.web(3).Unplug("back")) },
+			func() { must(t, s.web(3).Plug("back")) }, true},
+	} {
+		t.Run(ill.name, func(t *testing.T) {
+			streams := []*stream{startStream(t, s.client1, vip4+":80"), startStream(t, s.client2, "["+vip6+"]:80")}
+			for _, x := range streams {
+				x.more(t, 6)
+			}
+			begin := time.Now()
+			ill.fall()
+			s.mustWeigh(t, sick4, "0")
+			s.mustWeigh(t, sick6, "0")
+			noticed := time.Now()
+			served := webs[2].served.Load()
+			for _, x := range streams {
+				x.more(t, 15)
+			}
+			if n := webs[2].served.Load() - served; n > 0 && !ill.mayFail {
+				t.Errorf("the sick backend had %d requests after it was noticed", n)
+			}
+			out, _ := s.box.Run(t.Context(), s.weir, "services")
+			for _, line := range linesWith(out.Stdout, "13:8080") {
+				if !strings.Contains(line, "down (") {
+					t.Errorf("weir services says of the sick backend %q", line)
+				}
+			}
+			before, after := 0, 0
+			for _, x := range streams {
+				x.end()
+				for _, f := range x.failed {
+					if f.at.Before(noticed) {
+						before++
+						continue
+					}
+					after++
+					t.Errorf("a request failed that began %s after the notice: %v", f.at.Sub(noticed), f.err)
+				}
+			}
+			if before > 0 && !ill.mayFail {
+				t.Errorf("%d requests failed", before)
+			}
+			ill.rise()
+			risen := s.mustWeigh(t, sick4, "1")
+			s.mustWeigh(t, sick6, "1")
+			eventually(t, 5*time.Second, func() error {
+				if got := mustGet(t, s.client1, vip4+":80", 6); got["web3"] != 2 {
+					return fmt.Errorf("after its return %v answer", got)
+				}
+				return nil
+			})
+			t.Logf("seen in the kernel %s after it fell ill: %d requests failed before that, %d after, of %d; back %s after it was well",
+				noticed.Sub(begin).Round(time.Millisecond), before, after, streams[0].ok+streams[1].ok, risen.Round(time.Millisecond))
+		})
+	}
+	_ = back
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tcpHealth(t *testing.T, s *site) {
+	var servers []*webServer
+	for _, i := range allWebs {
+		servers = append(servers, serveHTTP(t, s.web(i), 8080))
+	}
+	s.run(t, service("web", check("tcp", "")))
+	mustGet(t, s.client1, vip4+":80", 3)
+	servers[0].stop()
+	took := s.mustWeigh(t, "10.2.0.11:8080", "0")
+	if got := mustGet(t, s.client1, vip4+":80", 6); got["web1"] > 0 {
+		t.Errorf("answers %v, want none of the stopped one", got)
+	}
+	serveHTTP(t, s.web(1), 8080)
+	t.Logf("down seen after %s, up after %s", took.Round(time.Millisecond), s.mustWeigh(t, "10.2.0.11:8080", "1").Round(time.Millisecond))
+}
+
+func udpHealth(t *testing.T, s *site) {
+	for _, i := range allWebs[:2] {
+		serveUDP(t, s.web(i), 5300)
+	}
+	c, err := s.web(3).ListenPacket("udp4", ":5300")
+	must(t, err)
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			n, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo([]byte(fmt.Sprintf("%s web3", buf[:n])), from)
+		}
+	}()
+	s.run(t, serves("dns", []string{vip4}, "5300/udp", allWebs, check("udp", "send = \"hello\"\nexpect = \"hello web\"")))
+	var flows []*flow
+	for i := range 3 {
+		flows = append(flows, startFlow(t, s.client1, 41000+i, vip4+":5300"))
+	}
+	on := map[string]*flow{}
+	for _, f := range flows {
+		on[f.answered(t, 3).server] = f
+	}
+	if len(on) != 3 {
+		t.Fatalf("three flows are on %d backends", len(on))
+	}
+	begin := time.Now()
+	must(t, c.Close())
+	eventually(t, 20*time.Second, func() error {
+		if d, _ := on["web3"].last(); d.server == "web3" {
+			return fmt.Errorf("the flow is still on web3")
+		}
+		return nil
+	})
+	on["web3"].answered(t, 10)
+	lost, gap := on["web3"].end()
+	if w := s.weight(t, "10.2.0.13:5300"); w != "" {
+		t.Errorf("a UDP backend that is down is still there, with weight %q", w)
+	}
+	t.Logf("the flow of the dead backend moved within %s; %d datagrams lost, gap %s", time.Since(begin).Round(time.Millisecond), lost, gap.Round(time.Millisecond))
+	for _, name := range []string{"web1", "web2"} {
+		if lost, _ := on[name].end(); lost > 0 {
+			t.Errorf("the flow on %s lost %d datagrams", name, lost)
+		}
+	}
+}
+
+// serveGRPC answers grpc.health.v1 with what health says: 1 is SERVING.
+func serveGRPC(t testing.TB, m *lab.Machine, port int) *atomic.Int32 {
+	t.Helper()
+	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
+	must(t, err)
+	health := new(atomic.Int32)
+	health.Store(1)
+	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/grpc.health.v1.Health/Check" {
+			_, _ = fmt.Fprintf(w, "%s %s", m.Name(), "10.2.0.1")
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status")
+		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 0x08, byte(health.Load())})
+		w.Header().Set("Grpc-Status", "0")
+	})
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return health
+}
+
+func grpcHealth(t *testing.T, s *site) {
+	var health []*atomic.Int32
+	for _, i := range allWebs {
+		health = append(health, serveGRPC(t, s.web(i), 9090))
+	}
+	s.run(t, serves("rpc", []string{vip4}, "80:9090", allWebs, check("grpc", "")))
+	if got := mustGet(t, s.client1, vip4+":80", 6); got["web2"] != 2 {
+		t.Errorf("answers %v, want 2 of each", got)
+	}
+	health[1].Store(2) // NOT_SERVING
+	took := s.mustWeigh(t, "10.2.0.12:9090", "0")
+	if got := mustGet(t, s.client1, vip4+":80", 6); got["web2"] > 0 {
+		t.Errorf("answers %v, want none of the one that does not serve", got)
+	}
+	health[1].Store(1)
+	t.Logf("NOT_SERVING seen after %s, SERVING after %s", took.Round(time.Millisecond), s.mustWeigh(t, "10.2.0.12:9090", "1").Round(time.Millisecond))
+}
+
+func quorumLost(t *testing.T, s *site) {
+	webs := s.serveAll(t, 8080)
+	config := func(more string) string {
+		return serves("web", bothVIPs, "80:8080", []int{1, 2}, "quorum = 2\n"+more+check("http", httpCheck))
+	}
+	s.run(t, config(`when_down = "keep"`+"\n"))
+	sick := func(status int) { webs[0].health.Store(int32(status)) }
+	lost := func(want bool) {
+		t.Helper()
+		eventually(t, 20*time.Second, func() error {
+			out, _ := s.box.Run(t.Context(), s.weir, "status")
+			if strings.Contains(out.Stdout, "quorum-lost") != want {
+				return fmt.Errorf("want quorum lost %v:\n%s", want, out.Stdout)
+			}
+			return nil
+		})
+	}
+	addrs := []string{vip4 + ":80", "[" + vip6 + "]:80"}
+	sick(503)
+	lost(true)
+	for _, a := range addrs {
+		if got := mustGet(t, s.client1, a, 4); got["web1"] != 2 || got["web2"] != 2 {
+			t.Errorf("keep: %s: %v, want all backends as if they were up", a, got)
+		}
+	}
+
+	s.reload(t, config(`when_down = "refuse"`+"\n"))
+	for _, a := range addrs {
+		if got := fate(t.Context(), s.client1, "tcp", a); got != "refused" {
+			t.Errorf("refuse: %s: %s", a, got)
+		}
+	}
+	sick(200)
+	lost(false)
+	for _, a := range addrs {
+		mustGet(t, s.client1, a, 4)
+	}
+
+	s.reload(t, config("when_down = \"fallback\"\nfallback = [\"10.2.0.13\", \"fd02::13\"]\n"))
+	for _, a := range addrs {
+		if got := mustGet(t, s.client1, a, 4); got["web3"] > 0 {
+			t.Errorf("fallback: %s: %v before the quorum is lost", a, got)
+		}
+	}
+	traffic := startStream(t, s.client2, addrs...)
+	traffic.more(t, 5)
+	sick(503)
+	lost(true)
+	for _, a := range addrs {
+		if got := mustGet(t, s.client1, a, 4); got["web3"] != 4 {
+			t.Errorf("fallback: %s: %v, want the fallback alone", a, got)
+		}
+	}
+	sick(200)
+	lost(false)
+	for _, a := range addrs {
+		if got := mustGet(t, s.client1, a, 4); got["web3"] > 0 {
+			t.Errorf("fallback: %s: %v after the quorum is back", a, got)
+		}
+	}
+	mustHaveLostNothing(t, traffic)
+}
+
+func healthSurvivesReload(t *testing.T, s *site) {
+	webs := s.serveAll(t, 8080)
+	webs[2].health.Store(503)
+	s.run(t, service("web", check("http", httpCheck)))
+	s.mustWeigh(t, "10.2.0.13:8080", "0")
+	traffic := startStream(t, s.client1, vip4+":80")
+	before, log := s.ops(t), len(s.daemon.Output())
+	for i := range 3 {
+		s.reload(t, service("web", check("http", httpCheck))+serves(fmt.Sprintf("more%d", i), []string{"192.0.2.20"}, "80:8080", allWebs, `drain = "0s"`))
+	}
+	traffic.more(t, 20)
+	if w := s.weight(t, "10.2.0.13:8080"); w != "0" {
+		t.Errorf("the sick backend has weight %q after reloads", w)
+	}
+	ops := s.opsSince(t, before)
+	if ops["change real_server"] > 0 {
+		t.Errorf("reloads changed real servers: %v", ops)
+	}
+	for _, line := range linesWith(s.daemon.Output()[log:], "10.2.0.13:8080") {
+		if !strings.Contains(line, "192.0.2.20") {
+			t.Errorf("reloads made weir say %q", line)
+		}
+	}
+	traffic.end()
+	if traffic.by["web3"] > 0 || len(traffic.failed) > 0 {
+		t.Errorf("the sick backend had requests, or some failed: %s", traffic)
+	}
+	t.Log(traffic)
+}
+
+func deadAtStart(t *testing.T, s *site) {
+	serveHTTP(t, s.web(1), 8080)
+	sick := serveHTTP(t, s.web(2), 8080)
+	sick.health.Store(503)
+	// web3 has no server at all.
+	s.configure(t, service("web", check("http", httpCheck)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan string, 10000)
+	go func() {
+		defer close(results)
+		for ctx.Err() == nil {
+			c, err := s.client1.DialContext(ctx, "tcp", vip4+":80")
+			if err != nil {
+				time.Sleep(time.Millisecond) // as clients do; nothing waits for it
+				continue
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+			a, err := get(context.WithoutCancel(ctx), s.client1, vip4+":80")
+			if err != nil {
+				results <- err.Error()
+				continue
+			}
+			results <- a.server
+		}
+	}()
+	s.start(t)
+	mustGet(t, s.client2, vip4+":80", 10)
+	cancel()
+	got := map[string]int{}
+	for r := range results {
+		got[r]++
+	}
+	if len(got) != 1 || got["web1"] == 0 {
+		t.Errorf("from the first packet on %v, want the healthy one alone", got)
+	}
+	if n := sick.served.Load(); n > 0 {
+		t.Errorf("the sick backend had %d requests", n)
+	}
+	// The same over a restart: the kernel keeps the dead ones out all the time.
+	s.stop(t, syscall.SIGTERM)
+	stream := startStream(t, s.client1, vip4+":80")
+	s.start(t)
+	stream.more(t, 10)
+	mustHaveLostNothing(t, stream)
+	t.Logf("from the first packet on: %v; over a restart: %s", got, stream)
+}

@@ -1,0 +1,576 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weirlab/lab"
+)
+
+var (
+	bothVIPs = []string{vip4, vip6}
+	allWebs  = []int{1, 2, 3}
+)
+
+// serves is the text of a Service on VIPs, whose backends are some of the webs.
+func serves(name string, vips []string, port string, on []int, extra string) string {
+	var backends []string
+	for _, i := range on {
+		for _, v := range vips {
+			if strings.Contains(v, ":") {
+				backends = append(backends, fmt.Sprintf("%q", fmt.Sprintf("fd02::%d", i+10)))
+			} else {
+				backends = append(backends, fmt.Sprintf("%q", fmt.Sprintf("10.2.0.%d", i+10)))
+			}
+		}
+	}
+	return fmt.Sprintf("\n[[service]]\nname = %q\nvips = [\"%s\"]\nports = [%q]\nbackends = [%s]\n%s\n",
+		name, strings.Join(vips, `", "`), port, strings.Join(backends, ", "), extra)
+}
+
+func echoes(on []int, extra string) string { return serves("echo", bothVIPs, "7000", on, extra) }
+
+const echo4, echo6 = vip4 + ":7000", "[" + vip6 + "]:7000"
+
+// drainView is what weir says about drains.
+type drainView struct {
+	State  string `json:"state"`
+	Drains []struct {
+		Frontend, Backend string
+		Deadline          time.Time
+	} `json:"drains"`
+}
+
+func (s *site) draining(t testing.TB) drainView {
+	t.Helper()
+	var v drainView
+	s.weirJSON(t, &v, "status")
+	return v
+}
+
+// dump is what other people's tools say that the kernel holds, in an order that
+// does not depend on its history.
+func (s *site) dump(t testing.TB) string {
+	t.Helper()
+	return s.box.Must(t, "sh", "-c", `
+echo "# ipvs"; ipvsadm -Sn | sort
+echo "# sets"; ipset save | sed 's/ hashsize [0-9]*//; s/ initval [^ ]*//' | sort
+for x in iptables ip6tables; do
+	# Without tables and chains that are only there because somebody looked.
+	$x-save | awk -v x=$x '/^\*/ { t = $1 } /^-/ { print x, t, $0 } /^:/ && $2 != "ACCEPT" { print x, t, $1, $2 }'
+done
+echo "# addresses"; ip -o addr show scope global | awk '{print $2, $4}' | sort`)
+}
+
+// sameState fails the test if two dumps differ.
+func sameState(t testing.TB, what, before, after string) {
+	t.Helper()
+	if d := cmp.Diff(strings.Split(before, "\n"), strings.Split(after, "\n")); d != "" {
+		t.Errorf("%s: the kernel's state differs (-before +after):\n%s", what, d)
+	}
+}
+
+// stories runs subtests that share a site, each from a clean slate.
+func stories(t *testing.T, s *site, list map[string]func(*testing.T, *site), order ...string) {
+	for _, name := range order {
+		t.Run(name, func(t *testing.T) {
+			defer s.cleanSlate(t)
+			list[name](t, s)
+		})
+	}
+	if len(order) != len(list) {
+		t.Errorf("%d stories, of which %d are told", len(list), len(order))
+	}
+}
+
+func TestDrain(t *testing.T) {
+	s := newSite(t, lab.UML)
+	for _, i := range allWebs {
+		serveEcho(t, s.web(i), 7000)
+		serveUDP(t, s.web(i), 5300)
+	}
+	stories(t, s, map[string]func(*testing.T, *site){
+		"removed backend keeps its connections until the deadline": backendDrainsToDeadline,
+		"drain ends with the last connection":                      drainEndsEarly,
+		"removed service keeps its connections and refuses others": serviceDrains,
+		"no drain cuts at once":                                    noDrain,
+		"removed UDP backend is left at once":                      udpMoves,
+		"drain goes on after a restart":                            drainSurvivesRestart,
+		"backend that comes back ends its drain":                   drainIsUndone,
+	},
+		"removed backend keeps its connections until the deadline",
+		"drain ends with the last connection",
+		"removed service keeps its connections and refuses others",
+		"no drain cuts at once",
+		"removed UDP backend is left at once",
+		"drain goes on after a restart",
+		"backend that comes back ends its drain",
+	)
+}
+
+func backendDrainsToDeadline(t *testing.T, s *site) {
+	const drain = 3 * time.Second
+	s.run(t, echoes(allWebs, `drain = "3s"`))
+	conns, by := holdMany(t, 6, s.client1, echo4, echo6)
+	if len(by["web3"]) != 4 {
+		t.Fatalf("web3 has %d of 12 held connections, want a third", len(by["web3"]))
+	}
+	begin := time.Now()
+	s.reload(t, echoes([]int{1, 2}, `drain = "3s"`))
+
+	v := s.draining(t)
+	if len(v.Drains) != 2 || v.Drains[0].Backend != "10.2.0.13:7000" || v.Drains[1].Backend != "[fd02::13]:7000" {
+		t.Errorf("weir status tells of the drains %+v, want web3's two", v.Drains)
+	}
+	if out := s.box.Must(t, s.weir, "status"); !strings.Contains(out, "Draining (2):") || !strings.Contains(out, "10.2.0.13:7000 of 192.0.2.10:7000/tcp, at most") {
+		t.Errorf("weir status does not show the drain:\n%s", out)
+	}
+	for _, line := range linesWith(s.box.Must(t, s.weir, "services"), "13:7000") {
+		if !strings.Contains(line, "draining") || !strings.Contains(line, " 0 ") {
+			t.Errorf("weir services says of the drained backend %q", line)
+		}
+	}
+	later, _ := holdMany(t, 6, s.client2, echo4, echo6)
+	for _, h := range later {
+		if h.server == "web3" {
+			t.Error("a new connection went to the backend that is being drained")
+		}
+	}
+	if early := time.Since(begin); early < drain {
+		for _, h := range by["web3"] {
+			h.moves(t)
+		}
+	}
+	for _, h := range by["web3"] {
+		eventually(t, 15*time.Second, func() error {
+			if h.alive() == nil {
+				return fmt.Errorf("a connection to the removed backend lives %s after its removal", time.Since(begin))
+			}
+			return nil
+		})
+		if d := h.ended.Sub(begin); d < drain || d > drain+4*time.Second {
+			t.Errorf("a connection to the removed backend ended after %s, want %s and at most a look or two more", d, drain)
+		} else {
+			t.Logf("connection to the removed backend lived %s (drain %s), longest gap %s", d.Round(time.Millisecond), drain, h.gap)
+		}
+	}
+	eventually(t, 5*time.Second, func() error {
+		if v := s.draining(t); len(v.Drains) > 0 {
+			return fmt.Errorf("still draining: %+v", v.Drains)
+		}
+		return nil
+	})
+	if out := s.box.Must(t, "ipvsadm", "-Sn"); strings.Contains(out, "13:7000") {
+		t.Errorf("the kernel still holds the drained backend:\n%s", out)
+	}
+	rest := append(append(later, by["web1"]...), by["web2"]...)
+	lost, gap, err := letGoAll(rest)
+	if lost > 0 {
+		t.Errorf("%d of %d connections to other backends were cut: %v", lost, len(rest), err)
+	}
+	t.Logf("%d of %d connections to other backends lost, longest gap %s", lost, len(conns)-4+len(later), gap)
+}
+
+func linesWith(text, part string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+func drainEndsEarly(t *testing.T, s *site) {
+	s.run(t, echoes(allWebs, `drain = "10m"`))
+	_, by := holdMany(t, 3, s.client1, echo4, echo6)
+	s.reload(t, echoes([]int{1, 2}, `drain = "10m"`))
+	if v := s.draining(t); len(v.Drains) != 2 {
+		t.Fatalf("draining: %+v, want web3's two", v.Drains)
+	}
+	for _, h := range by["web3"] {
+		h.moves(t)
+		if err := h.letGo(); err != nil {
+			t.Errorf("a connection to the removed backend was cut: %v", err)
+		}
+	}
+	took := eventually(t, 20*time.Second, func() error {
+		if out := s.box.Must(t, "ipvsadm", "-Sn"); strings.Contains(out, "13:7000") {
+			return fmt.Errorf("no connection is left, but the backend is: %s", s.box.Must(t, "ipvsadm", "-Lnc"))
+		}
+		return nil
+	})
+	t.Logf("the drained backend was gone %s after its last connection ended (drain 10m)", took.Round(time.Millisecond))
+}
+
+func serviceDrains(t *testing.T, s *site) {
+	other := serves("other", []string{"192.0.2.77"}, "7000", []int{1}, "")
+	s.run(t, echoes(allWebs, `drain = "4s"`)+other)
+	conns, _ := holdMany(t, 3, s.client1, echo4, echo6)
+	elsewhere := hold(t, s.client1, "192.0.2.77:7000")
+	begin := time.Now()
+	s.reload(t, other)
+	for _, a := range []string{echo4, echo6} {
+		if got := fate(t.Context(), s.client2, "tcp", a); got != "refused" {
+			t.Errorf("a new connection to the removed service on %s: %s, want refused", a, got)
+		}
+	}
+	for _, h := range conns {
+		h.moves(t)
+	}
+	t.Logf("%d connections live on, new ones are refused %s after the removal began", len(conns), time.Since(begin).Round(time.Millisecond))
+	took := eventually(t, 20*time.Second, func() error {
+		if left := linesWith(s.dump(t), vip4+"/"); len(left) > 0 {
+			return fmt.Errorf("still there: %q", left)
+		}
+		return nil
+	})
+	dump := s.dump(t)
+	for _, trace := range []string{vip4 + ":", vip4 + ",", vip4 + "/", vip6 + "]", vip6 + ",", vip6 + "/", "IPS " + vip4 + "\n", "IPS " + vip6 + "\n"} {
+		if strings.Contains(dump, trace) {
+			t.Errorf("of the removed service the kernel still holds %q", linesWith(dump, strings.TrimSpace(trace)))
+		}
+	}
+	t.Logf("nothing is left of the removed service after %s (drain 4s; seen %s later)", time.Since(begin).Round(time.Millisecond), took.Round(time.Millisecond))
+	if err := elsewhere.letGo(); err != nil {
+		t.Errorf("the connection of another service: %v", err)
+	}
+}
+
+func noDrain(t *testing.T, s *site) {
+	s.run(t, echoes(allWebs, `drain = "0s"`))
+	_, by := holdMany(t, 3, s.client1, echo4)
+	begin := time.Now()
+	s.reload(t, echoes([]int{1, 2}, `drain = "0s"`))
+	h := by["web3"][0]
+	eventually(t, 5*time.Second, func() error {
+		if h.alive() == nil {
+			return fmt.Errorf("the connection to the removed backend lives")
+		}
+		return nil
+	})
+	t.Logf("with drain = 0s the connection to the removed backend was cut after %s", h.ended.Sub(begin).Round(time.Millisecond))
+	for _, i := range []string{"web1", "web2"} {
+		if err := by[i][0].letGo(); err != nil {
+			t.Errorf("the connection to %s: %v", i, err)
+		}
+	}
+}
+
+func udpMoves(t *testing.T, s *site) {
+	dns := func(on ...int) string { return serves("dns", bothVIPs, "5300/udp", on, "") }
+	other := serves("other", []string{"192.0.2.77"}, "5300/udp", []int{3}, "")
+	s.run(t, dns(1, 2, 3)+other)
+	for _, addr := range []string{vip4 + ":5300", "[" + vip6 + "]:5300"} {
+		f := startFlow(t, s.client1, 40001, addr)
+		old := f.answered(t, 5).server
+		bystander := startFlow(t, s.client2, 40002, addr) // rr: another backend
+		side := bystander.answered(t, 5).server
+		if side == old {
+			t.Fatalf("both flows are on %s", old)
+		}
+		unrelated := startFlow(t, s.client1, 40003, "192.0.2.77:5300")
+		unrelated.answered(t, 5)
+		track := func() []string {
+			// With its id: an entry that was made again would have another one.
+			return linesWith(s.box.Must(t, "conntrack", "-L", "-p", "udp", "-o", "id"), "dport=5300 src=10.2.0.13")
+		}
+		idOf := func(lines []string, port string) string {
+			for _, l := range lines {
+				if strings.Contains(l, "sport="+port) && strings.Contains(l, "dst=192.0.2.77") {
+					return l[strings.LastIndex(l, "id="):]
+				}
+			}
+			return ""
+		}
+		before := idOf(track(), "40003")
+		var left []int
+		for _, i := range allWebs {
+			if "web"+strconv.Itoa(i) != old {
+				left = append(left, i)
+			}
+		}
+		begin := time.Now()
+		s.reload(t, dns(left...)+other)
+		eventually(t, 10*time.Second, func() error {
+			if d, _ := f.last(); d.server == old || d.at.Before(begin) {
+				return fmt.Errorf("the flow is still on %s", old)
+			}
+			return nil
+		})
+		f.answered(t, 20)
+		var moved time.Time
+		f.mu.Lock()
+		for _, d := range f.answers {
+			if d.server != old {
+				moved = d.at
+				break
+			}
+		}
+		f.mu.Unlock()
+		now, _ := f.last()
+		lost, gap := f.end()
+		t.Logf("%s: flow from port 40001 moved from %s to %s %s after the reload began: %d datagrams lost, longest gap %s",
+			addr, old, now.server, moved.Sub(begin).Round(time.Millisecond), lost, gap.Round(time.Millisecond))
+		if lost > 5 {
+			t.Errorf("%s: %d datagrams were lost when the flow moved, want 5 at most", addr, lost)
+		}
+		if d, _ := bystander.last(); d.server != side {
+			t.Errorf("%s: a flow of another client moved from %s to %s", addr, side, d.server)
+		}
+		if lost, gap := bystander.end(); lost > 0 {
+			t.Errorf("%s: a flow on a backend that stays lost %d datagrams, longest gap %s", addr, lost, gap)
+		}
+		after := idOf(track(), "40003")
+		if before == "" || before != after {
+			t.Errorf("%s: the conntrack entry of another service's flow was %q and is %q", addr, before, after)
+		}
+		if lost, _ := unrelated.end(); lost > 0 {
+			t.Errorf("%s: a flow of another service lost %d datagrams", addr, lost)
+		}
+		s.reload(t, dns(1, 2, 3)+other)
+	}
+}
+
+func drainSurvivesRestart(t *testing.T, s *site) {
+	s.run(t, "[defaults]\ndrain = \"5s\"\n"+echoes(allWebs, ""))
+	_, by := holdMany(t, 3, s.client1, echo4, echo6)
+	s.reload(t, "[defaults]\ndrain = \"5s\"\n"+echoes([]int{1, 2}, ""))
+	before := s.dump(t)
+	s.stop(t, syscall.SIGKILL)
+	begin := time.Now()
+	s.start(t)
+	sameState(t, "restart amid a drain", before, s.dump(t))
+	if v := s.draining(t); len(v.Drains) != 2 {
+		t.Errorf("after the restart weir drains %+v, want web3's two", v.Drains)
+	}
+	for _, h := range by["web3"] {
+		h.moves(t)
+	}
+	for _, h := range by["web3"] {
+		eventually(t, 15*time.Second, func() error {
+			if h.alive() == nil {
+				return fmt.Errorf("the drain does not end")
+			}
+			return nil
+		})
+		t.Logf("drained connection ended %s after the restart (drain 5s)", h.ended.Sub(begin).Round(time.Millisecond))
+	}
+	for _, h := range append(by["web1"], by["web2"]...) {
+		if err := h.letGo(); err != nil {
+			t.Errorf("a connection to another backend: %v", err)
+		}
+	}
+}
+
+func drainIsUndone(t *testing.T, s *site) {
+	s.run(t, echoes(allWebs, `drain = "2s"`))
+	_, by := holdMany(t, 3, s.client1, echo4)
+	s.reload(t, echoes([]int{1, 2}, `drain = "2s"`))
+	if v := s.draining(t); len(v.Drains) != 2 && len(v.Drains) != 1 {
+		t.Errorf("draining %+v", v.Drains)
+	}
+	s.reload(t, echoes(allWebs, `drain = "2s"`))
+	if v := s.draining(t); len(v.Drains) != 0 {
+		t.Errorf("the backend is back, but draining %+v", v.Drains)
+	}
+	begin := time.Now()
+	eventually(t, 10*time.Second, func() error {
+		if d := time.Since(begin); d < 3500*time.Millisecond {
+			return fmt.Errorf("only %s have passed", d)
+		}
+		return nil
+	})
+	for _, h := range by["web3"] {
+		h.moves(t)
+	}
+	if got := mustHold(t, s.client2, echo4, 6); got["web3"] != 2 {
+		t.Errorf("of 6 new connections %v, want 2 for the backend that came back", got)
+	}
+}
+
+// mustHold opens n connections and counts who answers.
+func mustHold(t testing.TB, from *lab.Machine, addr string, n int) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for range n {
+		h := hold(t, from, addr)
+		got[h.server]++
+		_ = h.letGo()
+	}
+	return got
+}
+
+func TestRestart(t *testing.T) {
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	for _, i := range allWebs {
+		serveEcho(t, s.web(i), 7000)
+	}
+	stories(t, s, map[string]func(*testing.T, *site){
+		"under load loses and writes nothing":             restartUnderLoad,
+		"on_stop cleanup leaves nothing":                  stopCleansUp,
+		"kill -9 amid a sync of 1,000 services converges": killAmidSync,
+	},
+		"under load loses and writes nothing",
+		"on_stop cleanup leaves nothing",
+		"kill -9 amid a sync of 1,000 services converges",
+	)
+}
+
+func restartUnderLoad(t *testing.T, s *site) {
+	s.run(t, service("web", "")+echoes(allWebs, ""))
+	one := startStream(t, s.client1, vip4+":80", "["+vip6+"]:80")
+	two := startStream(t, s.client2, "["+vip6+"]:80", vip4+":80")
+	conns, _ := holdMany(t, 5, s.client1, echo4, echo6)
+	one.more(t, 50)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		before := s.dump(t)
+		at := one.count() + two.count()
+		s.stop(t, sig)
+		down := one.count() + two.count()
+		one.more(t, 20)
+		begin := time.Now()
+		s.start(t)
+		t.Logf("%v: ready %s after start; %d requests were answered while it stopped, %d until it was ready again",
+			sig, time.Since(begin).Round(time.Millisecond), down-at, one.count()+two.count()-down)
+		s.auditOnce(t)
+		sameState(t, sig.String()+" and start", before, s.dump(t))
+		if ops := s.metrics(t, "weir_ops_total"); len(ops) > 0 {
+			t.Errorf("%v: the restarted daemon has written to the kernel: %v", sig, ops)
+		}
+		if drift := s.metrics(t, "weir_drift_total"); len(drift) > 0 {
+			t.Errorf("%v: the restarted daemon took what it found for drift: %v", sig, drift)
+		}
+		t.Logf("%v: messages since the start, all of which read: %v, programs run: %v",
+			sig, s.metrics(t, "weir_kernel_messages_total"), s.metrics(t, "weir_execs_total"))
+		one.more(t, 20)
+	}
+	mustHaveLostNothing(t, one, two)
+	lost, gap, err := letGoAll(conns)
+	if lost > 0 {
+		t.Errorf("%d of %d held connections were cut: %v", lost, len(conns), err)
+	}
+	t.Logf("%d of %d held connections lost, longest gap %s", lost, len(conns), gap.Round(time.Millisecond))
+}
+
+// metrics reads all samples of a name, by their labels.
+func (s *site) metrics(t testing.TB, name string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for line := range strings.Lines(s.box.Must(t, "curl", "-sf", "http://127.0.0.1:10266/metrics")) {
+		if sample, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			if n, labels, _ := strings.Cut(sample, "{"); n == name {
+				out[strings.TrimSuffix(labels, "}")] = value
+			}
+		}
+	}
+	return out
+}
+
+// auditOnce waits until one more audit has ended, from its begin to its end.
+func (s *site) auditOnce(t testing.TB) {
+	t.Helper()
+	last := func() time.Time {
+		var v struct {
+			Kernel struct {
+				LastAudit time.Time `json:"last_audit"`
+			} `json:"kernel"`
+		}
+		s.weirJSON(t, &v, "status")
+		return v.Kernel.LastAudit
+	}
+	seen := last()
+	for range 2 { // the first may have begun before
+		eventually(t, 30*time.Second, func() error {
+			if now := last(); !now.After(seen) {
+				return fmt.Errorf("no audit since %s", seen)
+			}
+			return nil
+		})
+		seen = last()
+	}
+}
+
+func stopCleansUp(t *testing.T, s *site) {
+	before := s.dump(t)
+	s.run(t, "[daemon]\non_stop = \"cleanup\"\n"+service("web", ""))
+	mustGet(t, s.client1, vip4+":80", 3)
+	s.stop(t, syscall.SIGTERM)
+	if out := s.daemon.Output(); !strings.Contains(out, "cleaned up") {
+		t.Errorf("the log does not tell of the cleanup:\n%s", out)
+	}
+	sameState(t, "run and stop with on_stop = cleanup", before, s.dump(t))
+}
+
+// thousand is 1,000 services with two backends each.
+func thousand() string {
+	var b strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&b, "[[service]]\nname = \"s%d\"\nvips = [\"198.51.100.%d\"]\nports = [\"%d:8080\"]\nbackends = [\"10.2.0.11\", \"10.2.0.12\"]\n",
+			i, i%250+1, 80+i/250)
+	}
+	return b.String()
+}
+
+func killAmidSync(t *testing.T, s *site) {
+	plantStrangers(t, s)
+	defer removeStrangers(t, s)
+	foreign := s.dump(t)
+	s.run(t, thousand())
+	want := s.dump(t)
+	s.stop(t, syscall.SIGTERM)
+	begin := time.Now()
+	s.box.Must(t, s.weir, "cleanup")
+	t.Logf("cleanup of 1,000 services took %s", time.Since(begin).Round(time.Millisecond))
+	sameState(t, "run and cleanup beside strangers", foreign, s.dump(t))
+
+	whole := s.killedRun(t, 0)
+	s.box.Must(t, s.weir, "cleanup")
+	t.Logf("from its first set to the end of the sync weir takes %s", whole)
+	for i := range 4 {
+		// The first at once, the others at random points, later and later.
+		after := time.Duration(float64(whole) * float64(i) / 4 * rand.Float64())
+		s.killedRun(t, max(after, time.Millisecond))
+		held := len(linesWith(s.box.Must(t, "ipvsadm", "-Sn"), "-A -t 198.51.100."))
+		members := len(linesWith(s.box.Must(t, "ipset", "save"), "add KUBE-"))
+		begin := time.Now()
+		s.start(t)
+		t.Logf("killed after %s: %d of 1,000 virtual servers and %d set members were there; ready %s after the next start",
+			after.Round(time.Millisecond), held, members, time.Since(begin).Round(time.Millisecond))
+		sameState(t, fmt.Sprintf("kill %d and start", i+1), want, s.dump(t))
+		if drift := s.metrics(t, "weir_drift_total"); len(drift) > 0 {
+			t.Errorf("kill %d: counted as drift: %v", i+1, drift)
+		}
+		mustGet(t, s.client1, "198.51.100.250:83", 2)
+		s.stop(t, syscall.SIGKILL)
+		s.box.Must(t, s.weir, "cleanup")
+		sameState(t, "cleanup after a kill", foreign, s.dump(t))
+	}
+}
+
+// killedRun runs the daemon in one command on the box, and kills it with SIGKILL
+// some time after its first set has appeared; or, for 0, when it is ready. It
+// gives the time from that set to the kill.
+func (s *site) killedRun(t testing.TB, kill time.Duration) time.Duration {
+	t.Helper()
+	end := "until grep -q msg=ready /tmp/run.log; do sleep 0.02; done"
+	if kill > 0 {
+		end = fmt.Sprintf("sleep %.3f", kill.Seconds())
+	}
+	out := s.box.Must(t, "sh", "-c", s.weir+` run >/tmp/run.log 2>&1 & pid=$!
+until ipset list -n KUBE-IPVS-IPS >/dev/null 2>&1; do sleep 0.01; done
+read a _ </proc/uptime; `+end+`; kill -9 $pid; read b _ </proc/uptime; wait $pid 2>/dev/null; echo $a $b`)
+	var a, b float64
+	if _, err := fmt.Sscan(out, &a, &b); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	return time.Duration((b - a) * float64(time.Second))
+}

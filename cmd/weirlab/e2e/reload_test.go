@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+func TestReload(t *testing.T) {
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	defer s.cleanSlate(t)
+	s.run(t, service("web", ""))
+	traffic := startStream(t, s.client1, vip4+":80", "["+vip6+"]:80")
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *site)
+	}{
+		{"a bad file changes nothing and is seen everywhere", badReloads},
+		{"keys that need a restart are refused by name", restartKeys},
+		{"a good file touches only what differs", reloadTouchesLittle},
+		{"SIGHUP loads too, good and bad", reloadBySignal},
+		{"included files count", reloadIncludes},
+		{"a storm of reloads ends in the last state", reloadStorm},
+	} {
+		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
+	}
+	mustHaveLostNothing(t, traffic)
+}
+
+// tryReload runs weir reload, which may refuse.
+func (s *site) tryReload(t testing.TB) lab.Output {
+	t.Helper()
+	out, err := s.box.Run(within(t, time.Minute), s.weir, "reload")
+	if err != nil && out.Code == 0 {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ops gives weir_ops_total, by verb and kind.
+func (s *site) ops(t testing.TB) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	for labels, value := range s.metrics(t, "weir_ops_total") {
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			t.Fatalf("weir_ops_total: %v", err)
+		}
+		kind, verb, _ := strings.Cut(strings.TrimPrefix(labels, "kind="), ",verb=")
+		out[strings.Trim(verb, `"`)+" "+strings.Trim(kind, `"`)] = n
+	}
+	return out
+}
+
+// opsSince gives what was applied since before, as text.
+func (s *site) opsSince(t testing.TB, before map[string]int) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	for k, n := range s.ops(t) {
+		if d := n - before[k]; d != 0 {
+			out[k] = d
+		}
+	}
+	return out
+}
+
+func badReloads(t *testing.T, s *site) {
+	good := service("web", "")
+	for _, bad := range []struct {
+		name, toml string
+		want       []string
+	}{
+		{"syntax", good + "\n[kernel\n", []string{configFile + ":12:"}},
+		{"unknown key", strings.Replace(good, "backends =", "backend_list =", 1), []string{configFile + ":8:", "backend_list"}},
+		{"unknown value", good + "scheduler = \"rrr\"\n", []string{"scheduler", "rrr"}},
+		{"clash", good + service("other", ""), []string{"192.0.2.10", "other", "web"}},
+		{"two problems", good + "scheduler = \"rrr\"\ndrain = \"soon\"\n", []string{"scheduler", "drain"}},
+		{"nothing", "[[service]]\n", []string{"name", "vips", "ports"}},
+	} {
+		t.Run(bad.name, func(t *testing.T) {
+			before, ops := s.dump(t), s.ops(t)
+			s.configure(t, bad.toml)
+			out := s.tryReload(t)
+			if out.Code != 1 {
+				t.Errorf("weir reload ends with %d, want 1", out.Code)
+			}
+			t.Logf("weir reload says:\n%s", out.Stderr)
+			for _, w := range append(bad.want, configFile+":", "the old configuration stays in force") {
+				if !strings.Contains(out.Stderr, w) {
+					t.Errorf("the message does not name %q", w)
+				}
+			}
+			sameState(t, "a bad reload", before, s.dump(t))
+			if d := s.opsSince(t, ops); len(d) > 0 {
+				t.Errorf("a bad reload has written %v", d)
+			}
+			if v := s.metric(t, "weir_config_last_reload_successful"); v != 0 {
+				t.Errorf("weir_config_last_reload_successful is %v", v)
+			}
+			status, _ := s.box.Run(t.Context(), s.weir, "status")
+			if status.Code != 1 || !strings.Contains(status.Stdout, "the last reload was refused") {
+				t.Errorf("weir status, exit code %d, says nothing of it:\n%s", status.Code, status.Stdout)
+			}
+			check, _ := s.box.Run(t.Context(), s.weir, "check")
+			if check.Code != 2 {
+				t.Errorf("weir check of the same file ends with %d, want 2", check.Code)
+			}
+			for line := range strings.Lines(strings.TrimPrefix(check.Stderr, "weir: ")) {
+				if !strings.Contains(out.Stderr, strings.TrimSpace(line)) {
+					t.Errorf("weir check says %q, weir reload does not", line)
+				}
+			}
+			mustGet(t, s.client2, vip4+":80", 2)
+		})
+	}
+	s.configure(t, good)
+	if out := s.tryReload(t); out.Code != 0 || !strings.Contains(out.Stdout, "weir is ok") {
+		t.Errorf("the good file again: exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	if v := s.metric(t, "weir_config_last_reload_successful"); v != 1 {
+		t.Errorf("weir_config_last_reload_successful is %v after a good reload", v)
+	}
+}
+
+func restartKeys(t *testing.T, s *site) {
+	kernel := "[kernel]\nsync_period = \"2s\"\n"
+	for key, toml := range map[string]string{
+		"kernel.name_prefix":    kernel + "name_prefix = \"X\"\n",
+		"kernel.device":         kernel + "device = \"dum9\"\n",
+		"kernel.iptables":       kernel + "iptables = \"legacy\"\n",
+		"kernel.families":       kernel + "families = [\"ipv6\"]\n",
+		"kernel.masquerade_bit": kernel + "masquerade_bit = 15\n",
+		"daemon.socket":         kernel + "[daemon]\nsocket = \"/run/other.sock\"\n",
+		"daemon.listen":         kernel + "[daemon]\nlisten = \"127.0.0.1:10999\"\n",
+		"daemon.log_format":     kernel + "[daemon]\nlog_format = \"json\"\n",
+	} {
+		ops := s.ops(t)
+		rest := service("web", "")
+		if key == "kernel.families" {
+			rest = serves("web", []string{vip6}, "80:8080", allWebs, "")
+		}
+		s.configure(t, toml+rest)
+		out := s.tryReload(t)
+		if out.Code != 1 || !strings.Contains(out.Stderr, key) || !strings.Contains(out.Stderr, "restart") {
+			t.Errorf("a change of %s: exit code %d: %s", key, out.Code, out.Stderr)
+		}
+		if d := s.opsSince(t, ops); len(d) > 0 {
+			t.Errorf("a refused change of %s has written %v", key, d)
+		}
+	}
+	s.reload(t, service("web", ""))
+}
+
+func reloadTouchesLittle(t *testing.T, s *site) {
+	base := service("web", "")
+	for _, step := range []struct {
+		name, toml string
+		want       map[string]int
+	}{
+		{"same again", base, map[string]int{}},
+		{"only comments differ", "# nothing\n" + base, map[string]int{}},
+		{"another service", base + serves("more", []string{"192.0.2.20"}, "80:8080", []int{1, 2}, ""), map[string]int{
+			"add virtual_server": 1, "add real_server": 2, "add address": 1, "add member": 3,
+		}},
+		{"a backend more", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, ""), map[string]int{"add real_server": 1}},
+		{"another scheduler", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, `scheduler = "wlc"`),
+			map[string]int{"change virtual_server": 1}},
+		{"source kept", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\""),
+			map[string]int{"add member": 4}}, // LOAD-BALANCER-LOCAL, and each backend in LOOP-BACK
+		{"source range", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
+			map[string]int{"add member": 2}},
+		{"ping off", "[kernel]\nsync_period = \"2s\"\nping = false\n" + base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
+			map[string]int{"add rules": 2}},
+		{"log level", "[daemon]\nlog_level = \"debug\"\n[kernel]\nsync_period = \"2s\"\nping = false\n" + base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
+			map[string]int{}},
+		{"service removed", base, map[string]int{
+			"add rules": 2, "delete virtual_server": 1, "delete real_server": 3, "delete address": 1, "delete member": 9,
+		}},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			before := s.ops(t)
+			s.reload(t, step.toml)
+			var got map[string]int
+			// Real servers without a connection drain until the first look at them.
+			eventually(t, 10*time.Second, func() error {
+				got = s.opsSince(t, before)
+				delete(got, "change real_server") // to weight 0
+				if fmt.Sprint(got) != fmt.Sprint(step.want) {
+					return fmt.Errorf("ops %v, want %v", got, step.want)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func reloadBySignal(t *testing.T, s *site) {
+	hup := func(toml string) {
+		t.Helper()
+		s.configure(t, toml)
+		if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hup(service("web", "") + serves("hup", []string{"192.0.2.30"}, "80:8080", allWebs, ""))
+	took := eventually(t, 10*time.Second, func() error {
+		_, err := get(t.Context(), s.client2, "192.0.2.30:80")
+		return err
+	})
+	t.Logf("SIGHUP: the new service answers after %s", took.Round(time.Millisecond))
+	hup("[[service]]\nname = 5\n")
+	eventually(t, 10*time.Second, func() error {
+		if v := s.metric(t, "weir_config_last_reload_successful"); v != 0 {
+			return fmt.Errorf("weir_config_last_reload_successful is %v after a bad SIGHUP", v)
+		}
+		return nil
+	})
+	if !strings.Contains(s.daemon.Output(), "the old one stays in force") {
+		t.Error("a bad SIGHUP is not in the log")
+	}
+	mustGet(t, s.client2, "192.0.2.30:80", 2)
+	s.reload(t, service("web", ""))
+}
+
+func reloadIncludes(t *testing.T, s *site) {
+	main := "include = [\"conf.d/*.toml\"]\n[kernel]\nsync_period = \"2s\"\n" + service("web", "")
+	part := func(name, toml string) {
+		t.Helper()
+		if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/conf.d/"+name, toml, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	part("a.toml", serves("a", []string{"192.0.2.41"}, "80:8080", allWebs, ""))
+	part("b.toml", serves("b", []string{"192.0.2.42"}, "80:8080", allWebs, ""))
+	s.reload(t, main)
+	mustGet(t, s.client2, "192.0.2.41:80", 1)
+	mustGet(t, s.client2, "192.0.2.42:80", 1)
+	part("b.toml", serves("b", []string{"192.0.2.41"}, "80:8080", allWebs, ""))
+	out := s.tryReload(t)
+	if out.Code != 1 || !strings.Contains(out.Stderr, "/etc/weir/conf.d/b.toml:") || !strings.Contains(out.Stderr, "192.0.2.41") {
+		t.Errorf("a clash between included files: exit code %d: %s", out.Code, out.Stderr)
+	}
+	t.Logf("a clash between included files reads:\n%s", out.Stderr)
+	mustGet(t, s.client2, "192.0.2.42:80", 1)
+	s.box.Must(t, "rm", "-r", "/etc/weir/conf.d")
+	s.reload(t, service("web", ""))
+}
+
+func reloadStorm(t *testing.T, s *site) {
+	eventually(t, 20*time.Second, func() error { // of earlier stories
+		if v := s.draining(t); len(v.Drains) > 0 {
+			return fmt.Errorf("still draining: %+v", v.Drains)
+		}
+		return nil
+	})
+	before := s.dump(t)
+	for i := range 15 {
+		s.configure(t, service("web", "")+serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain = "0s"`))
+		if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reload(t, service("web", ""))
+	eventually(t, 15*time.Second, func() error {
+		if now := s.dump(t); now != before {
+			return fmt.Errorf("the state is not what it was:\n%s", now)
+		}
+		return nil
+	})
+}
