@@ -52,12 +52,18 @@ func (b *box) loop(ctx context.Context) error {
 
 // work does what is due now.
 func (b *box) work(ctx context.Context) {
-	if now := time.Now(); now.Before(b.nextAudit) {
+	if time.Now().Before(b.nextAudit) {
 		_ = b.pass(ctx, b.rec.Sync) // logged and published
-	} else {
-		_ = b.pass(ctx, b.rec.Audit)
-		b.lastAudit = time.Now()
-		b.nextAudit = b.lastAudit.Add(b.cfg.Kernel.SyncPeriod)
+		return
+	}
+	// An audit sees for itself. What the watch saw meanwhile it has perhaps put
+	// right already; believed, that would be repaired, counted and logged twice.
+	b.events.take()
+	_ = b.pass(ctx, b.rec.Audit)
+	b.lastAudit = time.Now()
+	b.nextAudit = b.lastAudit.Add(b.cfg.Kernel.SyncPeriod)
+	if ev := b.events.take(); ev.Host || len(ev.Lost) > 0 {
+		b.nextAudit = time.Time{}
 	}
 }
 
