@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weir":                    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/daemon", "weir/lb", "weir/lb/linux"},
 	"weir/cmd/weirlab/internal/agent":  {},
 	"weir/cmd/weirlab/internal/inside": {"weir/cmd/weirlab/internal/agent"},
+	"weir/cmd/weirlab/internal/first":  {"weir/cmd/weirlab/internal/inside"},
 	"weir/cmd/weirlab/lab":             {"weir/cmd/weirlab/internal/agent", "weir/cmd/weirlab/internal/inside"},
 	"weir/cmd/weirlab":                 {"weir/cmd/weirlab/internal/inside", "weir/cmd/weirlab/lab", "weir/configs"},
 	"weir/cmd/weirlab/e2e":             {"weir/cmd/weirlab/lab"},
