@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -232,23 +233,46 @@ func (s Status) Table(w io.Writer, now time.Time) {
 // maxLines keeps each list of the status on one screen.
 const maxLines = 8
 
-// Table implements Tabler, in the columns of ipvsadm -Ln.
+// Table implements Tabler, in the columns of ipvsadm -Ln: virtual servers with
+// their real servers under them. What is a fact of weir's comes last.
 func (s Services) Table(w io.Writer, _ time.Time) {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "Prot LocalAddress:Port\tScheduler Flags\tService")
-	fmt.Fprintln(tw, "  -> RemoteAddress:Port\tForward Weight\tActiveConn\tInActConn\tHealth")
-	tw.Flush()
+	addr := len("  -> RemoteAddress:Port")
 	for _, f := range s.Frontends {
-		flags := f.Scheduler
-		if f.Affinity != 0 {
-			flags += fmt.Sprintf(" persistent %d", f.Affinity)
-		}
-		fmt.Fprintf(tw, "%-4s %s\t%s\t%s\n", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port), flags, f.Service)
+		addr = max(addr, len(f.name()))
 		for _, r := range f.Servers {
-			fmt.Fprintf(tw, "  -> %s\tMasq    %d\t%d\t%d\t%s\n", r.Address, r.Weight, r.Active, r.Inactive, r.health())
+			addr = max(addr, len("  -> "+r.Address))
 		}
-		tw.Flush()
 	}
+	// Scheduler and flags take the columns of numbers, as with ipvsadm, unless
+	// they are longer.
+	const numbers = "%-7s %6s %10s %10s"
+	flags := len(fmt.Sprintf(numbers, "", "", "", ""))
+	for _, f := range s.Frontends {
+		flags = max(flags, len(f.flags()))
+	}
+	row := func(address, middle, last string) {
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s  %-*s  %s", addr, address, flags, middle, last), " "))
+	}
+	row("Prot LocalAddress:Port", "Scheduler Flags", "Service")
+	row("  -> RemoteAddress:Port", fmt.Sprintf(numbers, "Forward", "Weight", "ActiveConn", "InActConn"), "Health")
+	for _, f := range s.Frontends {
+		row(f.name(), f.flags(), f.Service)
+		for _, r := range f.Servers {
+			n := func(x uint32) string { return strconv.FormatUint(uint64(x), 10) }
+			row("  -> "+r.Address, fmt.Sprintf(numbers, "Masq", n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
+		}
+	}
+}
+
+func (f Frontend) name() string {
+	return fmt.Sprintf("%-4s %s", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port))
+}
+
+func (f Frontend) flags() string {
+	if f.Affinity == 0 {
+		return f.Scheduler
+	}
+	return fmt.Sprintf("%s persistent %d", f.Scheduler, f.Affinity)
 }
 
 func (r Server) health() string {
@@ -257,7 +281,7 @@ func (r Server) health() string {
 		out = strings.TrimSpace(out + " draining")
 	}
 	if r.Error != "" {
-		out += " (" + r.Error + ")"
+		out = strings.TrimSpace(out + " (" + r.Error + ")")
 	}
 	return out
 }

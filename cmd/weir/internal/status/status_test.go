@@ -1,0 +1,215 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+var healthy = Status{
+	State: OK, Version: "1.2.3", PID: 812, Started: ago(50 * time.Hour),
+	Config: Config{File: "/etc/weir/weir.toml", Loaded: ago(90 * time.Minute)},
+	Kernel: Kernel{
+		Release: "6.1.0-31-amd64", IPTables: "nft", Services: 2, VirtualServers: 4, RealServers: 12, VIPs: 3,
+		SetMembers: 11, LastSync: ago(3 * time.Second), LastAudit: ago(7 * time.Second),
+	},
+	Backend: Backends{Up: 12},
+}
+
+func degraded() Status {
+	s := healthy
+	s.State = Degraded
+	s.Why = []string{"1 notes", "1 of 12 backends are down"}
+	s.Kernel.Drift = 4
+	s.Backend = Backends{Up: 11, Down: 1, Draining: 10}
+	s.Notes = []Note{{"static/web", "stranger", "192.0.2.10:80/tcp is a virtual server that weir did not make"}}
+	for range 10 {
+		s.Drains = append(s.Drains, Drain{"192.0.2.10:80/tcp", "10.2.0.13:8080", now.Add(20 * time.Second)})
+	}
+	return s
+}
+
+var services = Services{Frontends: []Frontend{
+	{
+		Service: "static/web", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheduler: "rr",
+		Servers: []Server{
+			{Address: "10.2.0.11:8080", Weight: 1, Active: 3, Inactive: 12345, Health: "up"},
+			{Address: "10.2.0.12:8080", Health: "down", Error: "connection refused"},
+			{Address: "10.2.0.13:8080", Active: 1, Draining: true},
+		},
+	},
+	{
+		Service: "static/web", Address: "2001:db8:2::10", Port: 80, Protocol: "tcp", Scheduler: "mh mh-fallback,mh-port", Affinity: 10800,
+		Servers: []Server{{Address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:11]:8080", Weight: 65535, Health: "unknown"}},
+	},
+	{Address: "203.0.113.1", Port: 53, Protocol: "udp", Scheduler: "wlc", Servers: []Server{}},
+	{Service: "static/signal", Address: "192.0.2.11", Port: 2905, Protocol: "sctp", Scheduler: "wrr", Servers: []Server{
+		{Address: "10.2.0.11:2905", Weight: 100},
+	}},
+}}
+
+var conns = Conns{More: true, Conns: []Conn{
+	{Protocol: "tcp", Client: "10.1.0.2:41234", Frontend: "192.0.2.10:80", Backend: "10.2.0.11:8080", State: "ESTABLISHED", Expires: 899},
+	{Protocol: "udp", Client: "[fd01::2]:5000", Frontend: "[2001:db8:2::10]:53", Backend: "[fd02::11]:53", State: "UDP", Expires: 5},
+}}
+
+func TestTables(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		doc  Tabler
+		want string
+	}{
+		{"status ok", healthy, `
+weir is ok: 2 services on 3 VIPs
+
+Version:   1.2.3, pid 812, up 2d
+Config:    /etc/weir/weir.toml, loaded 1h ago
+Kernel:    6.1.0-31-amd64, iptables nft
+Holds:     4 virtual servers, 12 real servers, 11 set members
+Backends:  12 up, 0 down, 0 unknown, 0 draining
+Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
+`},
+		{"status with notes and drains", degraded(), `
+weir is degraded: 1 notes; 1 of 12 backends are down
+
+Version:   1.2.3, pid 812, up 2d
+Config:    /etc/weir/weir.toml, loaded 1h ago
+Kernel:    6.1.0-31-amd64, iptables nft
+Holds:     4 virtual servers, 12 real servers, 11 set members
+Backends:  11 up, 1 down, 0 unknown, 10 draining
+Synced:    3s ago, audited 7s ago, 4 drifted objects put right since the start
+
+Notes (1):
+  static/web  stranger  192.0.2.10:80/tcp is a virtual server that weir did not make
+
+Draining (10):
+` + strings.Repeat("  10.2.0.13:8080 of 192.0.2.10:80/tcp, at most 20s\n", 8) + `  and 2 more: weir status -o json
+`},
+		{"services", services, `
+Prot LocalAddress:Port                            Scheduler Flags                          Service
+  -> RemoteAddress:Port                           Forward Weight ActiveConn  InActConn     Health
+TCP  192.0.2.10:80                                rr                                       static/web
+  -> 10.2.0.11:8080                               Masq         1          3      12345     up
+  -> 10.2.0.12:8080                               Masq         0          0          0     down (connection refused)
+  -> 10.2.0.13:8080                               Masq         0          1          0     draining
+TCP  [2001:db8:2::10]:80                          mh mh-fallback,mh-port persistent 10800  static/web
+  -> [2001:db8:ffff:ffff:ffff:ffff:ffff:11]:8080  Masq     65535          0          0     unknown
+UDP  203.0.113.1:53                               wlc
+SCTP 192.0.2.11:2905                              wrr                                      static/signal
+  -> 10.2.0.11:2905                               Masq       100          0          0
+`},
+		{"no services", Services{Frontends: []Frontend{}}, `
+Prot LocalAddress:Port   Scheduler Flags                       Service
+  -> RemoteAddress:Port  Forward Weight ActiveConn  InActConn  Health
+`},
+		{"connections", conns, `
+pro  expire  state        source          virtual              destination
+TCP  14:59   ESTABLISHED  10.1.0.2:41234  192.0.2.10:80        10.2.0.11:8080
+UDP  00:05   UDP          [fd01::2]:5000  [2001:db8:2::10]:53  [fd02::11]:53
+(the first 2; --limit shows more)
+`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := Write(&b, tt.doc, "table", now); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(strings.TrimPrefix(tt.want, "\n"), b.String()); d != "" {
+				t.Errorf("table (-want +got):\n%s\nwhole:\n%s", d, b.String())
+			}
+		})
+	}
+}
+
+// What scripts read: JSON and YAML say the same, and lists are never null.
+func TestJSONAndYAMLSayTheSame(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		doc  Tabler
+	}{{"status", degraded()}, {"services", services}, {"connections", conns}} {
+		t.Run(tt.name, func(t *testing.T) {
+			var j, y bytes.Buffer
+			if err := Write(&j, tt.doc, "json", now); err != nil {
+				t.Fatal(err)
+			}
+			if err := Write(&y, tt.doc, "yaml", now); err != nil {
+				t.Fatal(err)
+			}
+			back, err := yaml.YAMLToJSON(y.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a, b any
+			if err := json.Unmarshal(j.Bytes(), &a); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(back, &b); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(a, b); d != "" {
+				t.Errorf("json and yaml differ (-json +yaml):\n%s", d)
+			}
+			if strings.Contains(j.String(), "null") {
+				t.Errorf("a null:\n%s", j.String())
+			}
+		})
+	}
+}
+
+// The field names are a promise to scripts.
+func TestJSONFieldNames(t *testing.T) {
+	var b bytes.Buffer
+	doc := Services{Frontends: []Frontend{services.Frontends[0]}}
+	doc.Frontends[0].Servers = doc.Frontends[0].Servers[1:2]
+	doc.Frontends[0].Traffic = &Traffic{1, 2, 3, 4, 5}
+	if err := Write(&b, doc, "json", now); err != nil {
+		t.Fatal(err)
+	}
+	const want = `{
+  "frontends": [
+    {
+      "service": "static/web",
+      "address": "192.0.2.10",
+      "port": 80,
+      "protocol": "tcp",
+      "scheduler": "rr",
+      "servers": [
+        {
+          "address": "10.2.0.12:8080",
+          "weight": 0,
+          "active": 0,
+          "inactive": 0,
+          "health": "down",
+          "error": "connection refused"
+        }
+      ],
+      "traffic": {
+        "connections": 1,
+        "packets_in": 2,
+        "packets_out": 3,
+        "bytes_in": 4,
+        "bytes_out": 5
+      }
+    }
+  ]
+}
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("json (-want +got):\n%s", d)
+	}
+}
+
+func TestUnknownFormatIsAnError(t *testing.T) {
+	if err := Write(&bytes.Buffer{}, healthy, "xml", now); err == nil {
+		t.Error("xml was written")
+	}
+}
