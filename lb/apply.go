@@ -11,11 +11,14 @@ import (
 // apply carries out ops step by step and keeps have true.
 func (r *Reconciler) apply(ctx context.Context, now time.Time, ops []Op, rep *Report) {
 	run := run{now: now, report: rep, broken: map[Frontend]bool{}, live: map[Frontend]int{}}
+	rep.Ops = slices.Grow(rep.Ops, len(ops))
+	r.have = r.have.grow(len(ops))
 	for len(ops) > 0 {
 		n := 1
 		for n < len(ops) && ops[n].step == ops[0].step {
 			n++
 		}
+		run.stands = Frontend{}
 		ready := make([]Op, 0, n)
 		for _, op := range ops[:n] {
 			if err := r.waits(op, &run); err != nil {
@@ -42,6 +45,7 @@ type run struct {
 	report *Report
 	broken map[Frontend]bool // something of it failed in this run
 	live   map[Frontend]int  // real servers with a weight, for broken ones
+	stands Frontend          // in this step: its virtual server is there
 }
 
 func (r *Reconciler) applyStep(ctx context.Context, ops []Op, run *run) {
@@ -108,10 +112,17 @@ func (r *Reconciler) waits(op Op, run *run) error {
 		}
 		return nil
 	}
+	rs, isServer := op.Object.(RealServer)
+	if isServer && rs.Frontend == run.stands {
+		return nil
+	}
 	for _, id := range r.standsOn(op.Object) {
 		if _, held := r.have[id]; !held {
 			return fmt.Errorf("%w %s", errWaits, id)
 		}
+	}
+	if isServer {
+		run.stands = rs.Frontend
 	}
 	return nil
 }

@@ -58,6 +58,18 @@ func (c *Catalog) Get(id ServiceID) (Service, bool) {
 // Len is the number of Services.
 func (c *Catalog) Len() int { return len(c.services) }
 
+// size is about how many objects the Services need.
+func (c *Catalog) size() int {
+	const perFrontend = 5 // its sets, virtual server and address
+	n := 0
+	for _, s := range c.services {
+		for _, p := range s.Ports {
+			n += len(s.VIPs) * (perFrontend + len(p.Backends))
+		}
+	}
+	return n
+}
+
 // IDs gives all Services, sorted.
 func (c *Catalog) IDs() []ServiceID {
 	out := make([]ServiceID, 0, len(c.services))

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 )
 
@@ -61,4 +62,14 @@ func NewSnapshot(objects ...Object) Snapshot {
 		s[o.ID()] = o
 	}
 	return s
+}
+
+// grow makes room for n more objects, if that is much more than there are.
+func (s Snapshot) grow(n int) Snapshot {
+	if n < len(s) {
+		return s
+	}
+	out := make(Snapshot, len(s)+n)
+	maps.Copy(out, s)
+	return out
 }

@@ -216,15 +216,24 @@ func (o IPSet) compare(x Object) int {
 func (o Rules) compare(x Object) int { return cmp.Compare(o.Family, x.(Rules).Family) }
 func (o Member) compare(x Object) int {
 	y := x.(Member)
-	return cmp.Or(cmp.Compare(o.Set, y.Set), o.Addr.Compare(y.Addr), cmp.Compare(o.Port, y.Port),
-		cmp.Compare(o.Proto, y.Proto), o.Net.Addr().Compare(y.Net.Addr()), cmp.Compare(o.Net.Bits(), y.Net.Bits()))
+	if c := cmp.Compare(o.Set, y.Set); c != 0 {
+		return c
+	}
+	if c := o.Addr.Compare(y.Addr); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(o.Port, y.Port), cmp.Compare(o.Proto, y.Proto),
+		o.Net.Addr().Compare(y.Net.Addr()), cmp.Compare(o.Net.Bits(), y.Net.Bits()))
 }
 func (o VirtualServer) compare(x Object) int {
 	return o.Frontend.Compare(x.(VirtualServer).Frontend)
 }
 func (o RealServer) compare(x Object) int {
 	y := x.(RealServer)
-	return cmp.Or(o.Frontend.Compare(y.Frontend), o.Addr.Compare(y.Addr))
+	if c := o.Frontend.Compare(y.Frontend); c != 0 {
+		return c
+	}
+	return o.Addr.Compare(y.Addr)
 }
 func (o Address) compare(x Object) int { return o.Addr.Compare(x.(Address).Addr) }
 func (o PoolRoute) compare(x Object) int {

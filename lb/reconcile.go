@@ -217,6 +217,9 @@ func (r *Reconciler) Next() time.Time {
 
 // due plans what is dirty and gives the Ops to apply now.
 func (r *Reconciler) due(now time.Time) []Op {
+	if r.full {
+		r.want.grow(r.catalog.size())
+	}
 	for id := range r.dirty {
 		r.plan(id, now)
 	}
@@ -237,16 +240,20 @@ func (r *Reconciler) due(now time.Time) []Op {
 // wants.
 func (r *Reconciler) plan(id ServiceID, now time.Time) {
 	owner := Owner{Service: id}
+	touched := r.touched
+	if r.full {
+		touched = nil // every ID is looked at anyway
+	}
 	old := r.want.Objects(owner)
 	svc, ok := r.catalog.Get(id)
 	if !ok {
 		delete(r.notes, id)
-		r.want.Replace(owner, nil, r.touched)
+		r.want.Replace(owner, nil, touched)
 	} else {
 		objects, notes := Plan(svc, &r.facts)
 		r.notes[id] = notes
 		r.drains.times[id] = svc.Drain
-		r.want.Replace(owner, objects, r.touched)
+		r.want.Replace(owner, objects, touched)
 	}
 	for _, o := range old {
 		if rs, isServer := o.(RealServer); isServer {

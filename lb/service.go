@@ -231,8 +231,10 @@ func (f Frontend) String() string {
 
 // Compare orders by address, port and protocol.
 func (f Frontend) Compare(other Frontend) int {
-	return cmp.Or(f.Addr.Compare(other.Addr),
-		cmp.Compare(f.Port, other.Port),
+	if c := f.Addr.Compare(other.Addr); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(f.Port, other.Port),
 		cmp.Compare(f.Proto, other.Proto))
 }
 

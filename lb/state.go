@@ -1,6 +1,9 @@
 package lb
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Owner is who wants an object: a Service, weir itself (the zero Owner, for what
 // it needs to work at all), or the drain of a frontend.
@@ -21,7 +24,7 @@ type State struct {
 }
 
 type claim struct {
-	owner  Owner
+	owner  *Owner // shared by all claims of one Replace
 	object Object
 }
 
@@ -46,6 +49,16 @@ func (s *State) Get(id Object) (Object, bool) {
 // Objects gives what an owner wants. The slice belongs to the State.
 func (s *State) Objects(owner Owner) []Object { return s.owners[owner] }
 
+// grow makes room for so many objects, if it is much more than there is.
+func (s *State) grow(n int) {
+	if n < 2*len(s.objects) {
+		return
+	}
+	objects := make(map[Object]claims, n)
+	maps.Copy(objects, s.objects)
+	s.objects = objects
+}
+
 // Len is the number of different objects that are wanted.
 func (s *State) Len() int { return len(s.objects) }
 
@@ -59,12 +72,12 @@ func (s *State) Snapshot() Snapshot {
 }
 
 // Replace makes objects all that owner wants, and adds the IDs of those that are
-// wanted otherwise than before to touched. No two objects may have the same ID.
-// The State keeps the slice.
+// wanted otherwise than before to touched, unless that is nil. No two objects may
+// have the same ID. The State keeps the slice.
 func (s *State) Replace(owner Owner, objects []Object, touched map[Object]struct{}) {
 	old := s.owners[owner]
 	for _, o := range objects {
-		s.claim(owner, o, touched)
+		s.claim(&owner, o, touched)
 	}
 	if len(objects) == 0 {
 		delete(s.owners, owner)
@@ -80,49 +93,59 @@ func (s *State) Replace(owner Owner, objects []Object, touched map[Object]struct
 	}
 	for _, o := range old {
 		if _, ok := keep[o.ID()]; !ok {
-			s.release(owner, o.ID(), touched)
+			s.release(&owner, o.ID(), touched)
 		}
 	}
 }
 
-func (s *State) claim(owner Owner, o Object, touched map[Object]struct{}) {
+func (s *State) claim(owner *Owner, o Object, touched map[Object]struct{}) {
 	id := o.ID()
 	c, ok := s.objects[id]
-	if !ok {
+	switch {
+	case !ok:
 		s.objects[id] = claims{claim: claim{owner, o}}
-		touched[id] = struct{}{}
-		return
+		touch(touched, id)
+	case len(c.rest) == 0 && *c.owner == *owner:
+		if c.object != o {
+			s.objects[id] = claims{claim: claim{owner, o}}
+			touch(touched, id)
+		}
+	default:
+		s.put(id, c, append(c.without(owner), claim{owner, o}), touched)
 	}
-	all := append([]claim{c.claim}, c.rest...)
-	i := slices.IndexFunc(all, func(x claim) bool { return x.owner == owner })
-	if i >= 0 {
-		all[i].object = o
-	} else {
-		all = append(all, claim{owner, o})
+}
+
+func (s *State) release(owner *Owner, id Object, touched map[Object]struct{}) {
+	c := s.objects[id]
+	all := c.without(owner)
+	if len(all) == 0 {
+		delete(s.objects, id)
+		touch(touched, id)
+		return
 	}
 	s.put(id, c, all, touched)
 }
 
-func (s *State) release(owner Owner, id Object, touched map[Object]struct{}) {
-	c := s.objects[id]
+// without gives all claims but the owner's.
+func (c claims) without(owner *Owner) []claim {
 	all := append([]claim{c.claim}, c.rest...)
-	all = slices.DeleteFunc(all, func(x claim) bool { return x.owner == owner })
-	if len(all) == 0 {
-		delete(s.objects, id)
-		touched[id] = struct{}{}
-		return
-	}
-	s.put(id, c, all, touched)
+	return slices.DeleteFunc(all, func(x claim) bool { return *x.owner == *owner })
 }
 
 func (s *State) put(id Object, before claims, all []claim, touched map[Object]struct{}) {
-	slices.SortFunc(all, func(a, b claim) int { return compareOwners(a.owner, b.owner) })
+	slices.SortFunc(all, func(a, b claim) int { return compareOwners(*a.owner, *b.owner) })
 	after := claims{claim: all[0]}
 	if len(all) > 1 {
 		after.rest = all[1:]
 	}
 	s.objects[id] = after
 	if after.object != before.object {
+		touch(touched, id)
+	}
+}
+
+func touch(touched map[Object]struct{}, id Object) {
+	if touched != nil {
 		touched[id] = struct{}{}
 	}
 }
