@@ -68,8 +68,13 @@ func (m *metrics) pass(rep lb.Report, err error, took time.Duration) {
 	if err != nil {
 		m.failures.Inc()
 	}
+	type labels struct{ verb, kind string }
+	ops := map[labels]int{}
 	for _, op := range rep.Ops {
-		m.ops.WithLabelValues(op.Verb.String(), lb.Kind(op.Object)).Inc()
+		ops[labels{op.Verb.String(), lb.Kind(op.Object)}]++
+	}
+	for l, n := range ops {
+		m.ops.WithLabelValues(l.verb, l.kind).Add(float64(n))
 	}
 	m.opErrors.Add(float64(len(rep.Errors)))
 }
