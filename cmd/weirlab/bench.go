@@ -57,6 +57,8 @@ type bench struct {
 	box  *lab.Machine
 	weir string // the program
 	home *room  // the box's own network namespace
+
+	least usage // of a weir with next to nothing to do
 }
 
 // chapters are in the order that disturbs the later ones least.

@@ -38,8 +38,8 @@ func manyVIP(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i 
 // routed makes the VIPs local by one route.
 const routed = "vip_mode = \"route\"\nroute_pools = [\"" + pool + "\"]\n"
 
-// changing is the service that chapter change works on. Its backends are the
-// first of ten, with weights; the very first one is the web server, and checked.
+// changing is the service that chapter change works on: one backend for each
+// weight.
 func changing(weights ...int) string {
 	var b strings.Builder
 	b.WriteString(`
@@ -54,13 +54,14 @@ ports = ["80:8080"]
 	return b.String()
 }
 
-// checked is a service whose only backend is asked ten times a second.
+// checked is a service whose backends are asked ten times a second. Both are the
+// web server: only one of its ports changes its answer.
 const checked = `
 [[service]]
 name = "checked"
 vips = ["192.0.2.11"]
-ports = ["80:8080"]
-backends = ["10.2.0.11"]
+ports = [80]
+backends = ["10.2.0.11:8080", "10.2.0.11:8081"]
 [service.check]
 type = "http"
 interval = "100ms"

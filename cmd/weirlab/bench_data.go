@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -24,68 +24,103 @@ func (b *bench) data(ctx context.Context) error {
 	defer l.Close()
 	go hangUp(l)
 	runs := map[string][]latency{}
-	for range b.rounds {
-		for _, path := range b.paths() {
-			got, err := b.measure(ctx, path)
-			if err != nil {
-				return fmt.Errorf("%s: %w", path.what, err)
+	for range b.rounds + 2 {
+		for _, bed := range b.beds() {
+			if err := b.measure(ctx, bed, runs); err != nil {
+				return err
 			}
-			b.say("  %s: %s each", path.what, span(got.median))
-			runs[path.what] = append(runs[path.what], got)
 		}
 	}
 	direct, bare := best(runs["direct"]), best(runs["ipvsadm"])
-	for _, name := range []string{"through weir, client's address kept", "through weir, masqueraded"} {
-		ours := best(runs[name])
-		b.table.times(name, ours.median, "ipvsadm -m, no rule on the box", bare.median, 0)
-		b.table.times("", ours.median, "direct, the box routes", direct.median, 0)
-		b.table.add(figure{
-			what: "  a second, one client", ours: count(ours.rate()), peer: "ipvsadm -m", their: count(bare.rate()),
-			ratio: float64(ours.rate()) / float64(bare.rate()),
-		})
+	b.compare("ipvsadm -m, no rule on the box", bare, "direct, the box only routes", direct)
+	for _, name := range []string{keeping, masquerading} {
+		b.compare("weir, "+name, best(runs[name]), "ipvsadm -m, no rule on the box", bare)
+		b.compare("", best(runs[name]), "direct, the box only routes", direct)
 	}
 	return nil
 }
 
-// path is a way to the web server, and what the box needs for it.
-type path struct {
-	what, addr  string
-	set, remove string // scripts
-	toml        string // weir runs with it
+const (
+	keeping      = "client's address kept"
+	masquerading = "client masqueraded"
+)
+
+// compare adds a line for the time of a connection.
+func (b *bench) compare(what string, ours latency, peer string, their latency) {
+	b.table.times(what, ours.median, peer, their.median, 0)
+	if what != "" {
+		b.table.add(figure{
+			what: "  connections a second", ours: count(ours.rate()), their: count(their.rate()),
+			ratio: float64(ours.rate()) / float64(their.rate()),
+		})
+	}
 }
 
-func (b *bench) paths() []path {
-	const service = "[[service]]\nname = \"web\"\nvips = [\"192.0.2.10\"]\nports = [\"80:8080\"]\nbackends = [\"10.2.0.11\"]\n"
-	cleanup := b.weir + " cleanup"
-	return []path{
-		{what: "direct", addr: "10.2.0.11:8080", set: "true", remove: "true"},
+// bed is what the box holds, and the ways to the web server that it offers.
+type bed struct {
+	set, remove string            // scripts
+	paths       map[string]string // address by name
+}
+
+func (b *bench) beds() []bed {
+	const bare = "-t 192.0.2.20:80"
+	return []bed{
 		{
-			what: "ipvsadm", addr: "192.0.2.20:80",
-			set:    "ip addr add 192.0.2.20/32 dev lo; ipvsadm -A -t 192.0.2.20:80 -s rr; ipvsadm -a -t 192.0.2.20:80 -r 10.2.0.11:8080 -m",
+			set:    "ip addr add 192.0.2.20/32 dev lo; ipvsadm -A " + bare + " -s rr; ipvsadm -a " + bare + " -r 10.2.0.11:8080 -m",
 			remove: "ipvsadm -C; ip addr del 192.0.2.20/32 dev lo",
+			paths:  map[string]string{"direct": "10.2.0.11:8080", "ipvsadm": "192.0.2.20:80"},
 		},
-		{what: "through weir, client's address kept", addr: "192.0.2.10:80", toml: service + "source_address = \"keep\"\n", remove: cleanup},
-		{what: "through weir, masqueraded", addr: "192.0.2.10:80", toml: service, remove: cleanup},
+		{
+			remove: b.weir + " cleanup",
+			paths:  map[string]string{keeping: "192.0.2.11:80", masquerading: "192.0.2.12:80"},
+		},
 	}
 }
 
-func (b *bench) measure(ctx context.Context, p path) (latency, error) {
-	if p.toml != "" {
-		if err := b.configure(ctx, p.toml); err != nil {
-			return latency{}, err
-		}
-		if _, err := b.home.start(ctx); err != nil {
-			return latency{}, err
-		}
-		if err := b.home.stop(ctx); err != nil { // the kernel goes on alone
-			return latency{}, err
-		}
-	} else if _, err := b.home.sh(ctx, p.set); err != nil {
-		return latency{}, err
+// twoServices are the bed of weir.
+const twoServices = `
+[[service]]
+name = "keeping"
+vips = ["192.0.2.11"]
+ports = ["80:8080"]
+backends = ["10.2.0.11"]
+source_address = "keep"
+
+[[service]]
+name = "masquerading"
+vips = ["192.0.2.12"]
+ports = ["80:8080"]
+backends = ["10.2.0.11"]
+`
+
+func (b *bench) measure(ctx context.Context, bed bed, runs map[string][]latency) error {
+	if err := b.make(ctx, bed); err != nil {
+		return err
 	}
-	got, err := b.dial(ctx, p.addr)
-	_, down := b.home.sh(ctx, p.remove)
-	return got, errors.Join(err, down)
+	for _, name := range slices.Sorted(maps.Keys(bed.paths)) {
+		got, err := b.dial(ctx, bed.paths[name])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		b.say("  %s: %s each, %s a second", name, span(got.median), count(got.rate()))
+		runs[name] = append(runs[name], got)
+	}
+	_, err := b.home.sh(ctx, bed.remove)
+	return err
+}
+
+func (b *bench) make(ctx context.Context, bed bed) error {
+	if bed.set != "" {
+		_, err := b.home.sh(ctx, bed.set)
+		return err
+	}
+	if err := b.configure(ctx, twoServices); err != nil {
+		return err
+	}
+	if _, err := b.home.start(ctx); err != nil {
+		return err
+	}
+	return b.home.stop(ctx) // the kernel goes on alone
 }
 
 // latency is how long new connections took.
@@ -100,8 +135,9 @@ func best(runs []latency) latency {
 	return slices.MinFunc(runs, func(a, b latency) int { return int(a.median - b.median) })
 }
 
-// dial makes connections one after another from the client's network, each until
-// the server hangs up, and takes the time until they stand.
+// dial makes connections one after another from the client's network and takes
+// the time until each stands. They end with a reset, so that no timer of TCP has
+// a part in it.
 func (b *bench) dial(ctx context.Context, addr string) (latency, error) {
 	took := make([]time.Duration, 0, connections)
 	begin := time.Now()
@@ -114,8 +150,7 @@ func (b *bench) dial(ctx context.Context, addr string) (latency, error) {
 				return err
 			}
 			took = append(took, time.Since(start))
-			_, err = io.Copy(io.Discard, c)
-			if err := errors.Join(err, c.Close()); err != nil {
+			if err := errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil {
 				return err
 			}
 		}

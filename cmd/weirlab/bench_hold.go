@@ -9,6 +9,9 @@ import (
 // hold measures what it takes to go on: start again on what is there, audit,
 // reload what has not changed, and the process itself.
 func (b *bench) hold(ctx context.Context) error {
+	if err := b.holdLeast(ctx); err != nil {
+		return err
+	}
 	for _, n := range b.sizes {
 		b.say("hold %s services", count(n))
 		if err := b.holdMany(ctx, n); err != nil {
@@ -16,6 +19,23 @@ func (b *bench) hold(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// holdLeast takes the usage that the others stand beside.
+func (b *bench) holdLeast(ctx context.Context) error {
+	if err := b.configure(ctx, manyServices(10, "")); err != nil {
+		return err
+	}
+	r, err := b.enter(ctx, "least")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	if _, err := r.start(ctx); err != nil {
+		return err
+	}
+	b.least, err = r.usage(ctx)
+	return err
 }
 
 func (b *bench) holdMany(ctx context.Context, n int) error {
@@ -92,7 +112,7 @@ func (r *room) audit(ctx context.Context, n int, read time.Duration) error {
 
 // reload loads a configuration that has not changed.
 func (r *room) reload(ctx context.Context, n int) error {
-	check, err := r.timed(ctx, r.weir+" check --config "+configFile)
+	check, err := r.check(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,21 +149,22 @@ func (r *room) usage(ctx context.Context) (usage, error) {
 	return usage{kib >> 10, time.Duration(ticks) * time.Second / time.Duration(hertz)}, nil
 }
 
-// process tells what weir itself needs, after programming everything and now.
+// process tells what weir itself needs, after programming everything and now,
+// beside a weir with next to nothing to do.
 func (r *room) process(ctx context.Context, n int, first usage) error {
 	now, err := r.usage(ctx)
 	if err != nil {
 		return err
 	}
-	const floor = "an empty weir"
-	r.table.add(figure{
-		what: fmt.Sprintf("%s: memory after programming all", count(n)), ours: fmt.Sprintf("%d MiB", first.rss),
-		peer: "after start, audit, reload, scrapes", their: fmt.Sprintf("%d MiB", now.rss),
-	})
-	r.table.add(figure{
-		what: fmt.Sprintf("%s: processor time for programming all", count(n)), ours: span(first.cpu),
-		peer: "start, audit, reload, scrapes", their: span(now.cpu),
-	})
-	_ = floor
+	for _, at := range []struct {
+		when string
+		usage
+	}{{"ready", first}, {"and after restart, audit, reload", now}} {
+		r.table.add(figure{
+			what: fmt.Sprintf("%s: memory, %s", count(n), at.when), ours: fmt.Sprintf("%d MiB", at.rss),
+			peer: "weir with 10 services", their: fmt.Sprintf("%d MiB", r.least.rss), ratio: float64(at.rss) / float64(r.least.rss),
+		})
+		r.table.times("  processor time of the process so far", at.cpu, "weir with 10 services", r.least.cpu, 0)
+	}
 	return nil
 }
