@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -162,6 +163,9 @@ func (b *box) logOps(rep lb.Report, took time.Duration) {
 		return
 	}
 	b.log.Info("applied", "ops", len(rep.Ops), "first", rep.Ops[0].String(), "took", took)
+	if !b.log.Enabled(context.Background(), slog.LevelDebug) {
+		return // thousands of lines need not even be made
+	}
 	for _, op := range rep.Ops {
 		b.log.Debug("op", "op", op.String())
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weir/cmd/weir/internal/status"
 	"weir/lb"
@@ -94,9 +92,6 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	serverLabels  = []string{"service", "vip", "port", "protocol"}
-	backendLabels = append(append([]string{}, serverLabels...), "backend")
-
 	descBuild    = desc("build_info", "Always 1; the version is a label.", "version")
 	descUp       = desc("up", "1 if weir is ok or degraded, 0 while it starts or fails.")
 	descServices = desc("services", "Services in the catalog.")
@@ -109,17 +104,8 @@ var (
 
 	descBackendUp = desc("backend_up", "1 if the check of a backend says up, 0 if down; absent before its first verdict.",
 		"service", "port", "protocol", "backend")
-	descChecks     = desc("checks_total", "Health checks made, by result.", "result")
-	descCheckTime  = desc("check_last_duration_seconds", "Time that the last check of a backend took.", "service", "port", "protocol", "backend")
-	descConns      = desc("service_connections_total", "Connections since the kernel made the virtual server.", serverLabels...)
-	descPackets    = desc("service_packets_total", "Packets, by direction as clients see it.", append(append([]string{}, serverLabels...), "direction")...)
-	descBytes      = desc("service_bytes_total", "Bytes, by direction as clients see it.", append(append([]string{}, serverLabels...), "direction")...)
-	descBeConns    = desc("backend_connections_total", "Connections since the kernel made the real server.", backendLabels...)
-	descBePackets  = desc("backend_packets_total", "Packets, by direction as clients see it.", append(append([]string{}, backendLabels...), "direction")...)
-	descBeBytes    = desc("backend_bytes_total", "Bytes, by direction as clients see it.", append(append([]string{}, backendLabels...), "direction")...)
-	descBeOpen     = desc("backend_open_connections", "Connections that the kernel knows, by state.", append(append([]string{}, backendLabels...), "state")...)
-	descBeWeight   = desc("backend_weight", "Weight of the real server in the kernel.", backendLabels...)
-	descScrapeFail = desc("traffic_read_failed", "1 if the kernel's traffic counters could not be read for this scrape.")
+	descChecks    = desc("checks_total", "Health checks made, by result.", "result")
+	descCheckTime = desc("check_last_duration_seconds", "Time that the last check of a backend took.", "service", "port", "protocol", "backend")
 
 	descMessages = desc("kernel_messages_total", "Netlink requests sent to the kernel.", "part")
 	descSends    = desc("kernel_sends_total", "System calls that carried netlink requests.", "part")
@@ -128,10 +114,8 @@ var (
 	descExecs    = desc("execs_total", "Programs run: iptables-save and iptables-restore.")
 )
 
-// scrapeTimeout bounds reading the traffic counters.
-const scrapeTimeout = 10 * time.Second
-
-// collector reads what is a fact rather than an event, when it is asked for.
+// collector reads what is a fact rather than an event, when it is asked for. The
+// counters of traffic are not among it: see traffic.go.
 type collector struct{ b *box }
 
 // Describe implements prometheus.Collector. Describing nothing makes it
@@ -143,7 +127,6 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.box(out)
 	c.health(out)
 	c.kernel(out)
-	c.traffic(out)
 }
 
 func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
@@ -202,39 +185,6 @@ func (c collector) kernel(out chan<- prometheus.Metric) {
 	count(out, descExecs, n.Execs.Load())
 }
 
-func (c collector) traffic(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	doc, err := Services(ctx, c.b.kernel, c.b.published.Load().services)
-	gauge(out, descScrapeFail, boolValue(err != nil))
-	for _, f := range doc.Frontends {
-		if f.Service == "" {
-			continue // a stranger's
-		}
-		labels := []string{f.Service, f.Address, strconv.Itoa(int(f.Port)), f.Protocol}
-		direction(out, descConns, descPackets, descBytes, f.Traffic, labels)
-		for _, s := range f.Servers {
-			labels := append(labels[:4:4], s.Address)
-			direction(out, descBeConns, descBePackets, descBeBytes, s.Traffic, labels)
-			gauge(out, descBeOpen, float64(s.Active), append(labels[:5:5], "active")...)
-			gauge(out, descBeOpen, float64(s.Inactive), append(labels[:5:5], "inactive")...)
-			gauge(out, descBeWeight, float64(s.Weight), labels...)
-		}
-	}
-}
-
-func direction(out chan<- prometheus.Metric, conns, packets, bytes *prometheus.Desc, t *status.Traffic, labels []string) {
-	if t == nil {
-		return
-	}
-	n := len(labels)
-	count(out, conns, t.Connections, labels...)
-	count(out, packets, t.PacketsIn, append(labels[:n:n], "in")...)
-	count(out, packets, t.PacketsOut, append(labels[:n:n], "out")...)
-	count(out, bytes, t.BytesIn, append(labels[:n:n], "in")...)
-	count(out, bytes, t.BytesOut, append(labels[:n:n], "out")...)
-}
-
 func boolValue(b bool) float64 {
 	if b {
 		return 1
@@ -258,7 +208,7 @@ func listenWeb(addr string) (net.Listener, error) {
 // (should the process be restarted?).
 func (b *box) webHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2}))
+	mux.Handle("GET /metrics", b.metricsHandler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		s := b.status()
 		healthy(w, s.State == status.OK || s.State == status.Degraded, s.Line())
