@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// What is here has no limit of time: how fast it is, is for weirlab bench.
+
+// manyServices is a configuration of n services with 10 backends each. Audits do
+// not disturb what is counted. The first service gives its first backend a weight.
+func manyServices(n, weight int) string {
+	var b strings.Builder
+	b.WriteString("[kernel]\nsync_period = \"1h\"\n")
+	fmt.Fprintf(&b, "\n[[service]]\nname = \"first\"\nvips = [\"100.64.255.1\"]\nports = [80]\n")
+	for j := range 10 {
+		fmt.Fprintf(&b, "[[service.backend]]\naddress = \"10.2.255.%d:8080\"\n", j+1)
+		if j == 0 {
+			fmt.Fprintf(&b, "weight = %d\n", weight)
+		}
+	}
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(&b, "\n[[service]]\nname = \"svc-%d\"\nvips = [\"100.64.%d.%d\"]\nports = [80]\nbackends = [", i, i>>8, i&0xff)
+		for j := range 10 {
+			fmt.Fprintf(&b, "\"10.%d.%d.%d:8080\", ", 128+i>>8, i&0xff, j+1)
+		}
+		b.WriteString("]\n")
+	}
+	return b.String()
+}
+
+// effort is what weir has asked of the kernel: messages by part, and programs.
+type effort map[string]int
+
+var effortLine = regexp.MustCompile(`(?m)^weir_(?:kernel_messages_total\{part="(\w+)"\}|(execs)_total) (\S+)$`)
+
+// effort reads the counters, but for those of the reading itself.
+func (s *site) effort(t testing.TB) effort {
+	t.Helper()
+	text := s.box.Must(t, "sh", "-c", "curl -sSf http://127.0.0.1:10266/metrics | grep -E '^weir_(kernel_messages|execs)'")
+	out := effort{}
+	for _, m := range effortLine.FindAllStringSubmatch(text, -1) {
+		var v float64
+		if _, err := fmt.Sscan(m[3], &v); err != nil {
+			t.Fatalf("metric %q: %v", m[0], err)
+		}
+		out[m[1]+m[2]] = int(v)
+	}
+	delete(out, "reader")
+	if len(out) < 5 {
+		t.Fatalf("metrics:\n%s", text)
+	}
+	return out
+}
+
+// since gives what was added after before, without what was not.
+func (e effort) since(before effort) effort {
+	out := effort{}
+	for name, n := range e {
+		if n != before[name] {
+			out[name] = n - before[name]
+		}
+	}
+	return out
+}
+
+// one tells whether this is the effort of one change: at most two messages, and
+// no program.
+func (e effort) one() bool {
+	total := 0
+	for _, n := range e {
+		total += n
+	}
+	return total >= 1 && total <= 2 && e["execs"] == 0
+}
+
+// counted counts, with other people's tools, what the box holds for services.
+const counted = `
+ipvsadm -Sn > /tmp/now
+echo virtual servers $(grep -c '^-A -t 100[.]64[.].* -s rr$' /tmp/now)
+echo real servers $(grep -c '^-a -t 100[.]64[.].* -m -w [1-9]$' /tmp/now)
+echo addresses $(ip -o -4 addr show dev kube-ipvs0 | grep -c ' 100[.]64[.]')
+for s in LOAD-BALANCER IPVS-PORTS IPVS-IPS; do
+	echo $s $(ipset -t list KUBE-$s | sed -n 's/Number of entries: //p')
+done
+for t in nat filter; do iptables-save -t $t | grep -q 'match-set KUBE-' && echo rules in $t; done`
+
+func programmed(n int) string {
+	return fmt.Sprintf("virtual servers %d\nreal servers %d\naddresses %d\n"+
+		"LOAD-BALANCER %d\nIPVS-PORTS %d\nIPVS-IPS %d\nrules in nat\nrules in filter\n", n, 10*n, n, n, n, n)
+}
+
+func TestThousandServicesAreProgrammedCompletely(t *testing.T) {
+	s := newSite(t, lab.UML)
+	const n = 1000
+	s.configure(t, manyServices(n, 1))
+	begin := time.Now()
+	s.start(t)
+	took := time.Since(begin)
+	if got := s.box.Must(t, "sh", "-c", counted); got != programmed(n) {
+		t.Fatalf("the box holds\n%swant\n%s", got, programmed(n))
+	}
+	s.box.Must(t, "sh", "-c", "ipvsadm -Sn | sort > /tmp/weirs; ip netns add other; ip -n other link set lo up")
+	begin = time.Now()
+	s.box.Must(t, "ip", "netns", "exec", "other", "sh", "-c", "ipvsadm -R < /tmp/weirs")
+	peer := time.Since(begin)
+	s.box.Must(t, "ip", "netns", "exec", "other", "sh", "-c", "ipvsadm -Sn | sort | cmp - /tmp/weirs")
+	t.Logf("%d services of 10 backends: weir took %v from its start to READY, for everything; ipvsadm -R %v for IPVS alone: %.2f",
+		n, took.Round(time.Millisecond), peer.Round(time.Millisecond), took.Seconds()/peer.Seconds())
+}
+
+func TestOneChangeTakesTheSameEffortHoweverManyServices(t *testing.T) {
+	s := newSite(t, lab.UML)
+	var few effort
+	for _, n := range []int{10, 1000} {
+		s.run(t, manyServices(n, 1))
+		before := s.effort(t)
+		s.reload(t, manyServices(n, 5))
+		got := s.effort(t).since(before)
+		t.Logf("%d services: a changed weight took %v", n, got)
+		if !got.one() {
+			t.Errorf("%d services: a changed weight took %v, want one or two messages and no program", n, got)
+		}
+		if few == nil {
+			few = got
+		}
+		if !maps.Equal(few, got) {
+			t.Errorf("with 10 services it took %v, with %d %v", few, n, got)
+		}
+		if now := s.box.Must(t, "ipvsadm", "-Sn"); !strings.Contains(now, "-t 100.64.255.1:80 -r 10.2.255.1:8080 -m -w 5\n") {
+			t.Errorf("%d services: ipvsadm does not show the new weight", n)
+		}
+		s.cleanSlate(t)
+	}
+}
+
+func TestRestartAmongThousandServicesWritesNothing(t *testing.T) {
+	s := newSite(t, lab.UML)
+	s.run(t, manyServices(1000, 1))
+	s.stop(t, syscall.SIGTERM)
+	const state = "ipvsadm -Sn; ipset save; ip addr show dev kube-ipvs0; iptables-save | grep -v '^#'"
+	before := s.box.Must(t, "sh", "-c", state)
+	begin := time.Now()
+	s.start(t)
+	t.Logf("started again on 1,000 services: READY after %v", time.Since(begin).Round(time.Millisecond))
+	if out := s.daemon.Output(); !strings.Contains(out, "msg=ready services=1000 ops=0 errors=0") {
+		t.Errorf("the second start wrote to the kernel:\n%s", out)
+	}
+	if s.box.Must(t, "sh", "-c", state) != before {
+		t.Error("the kernel does not hold what it held before the second start")
+	}
+	idle := s.effort(t)
+	s.box.Must(t, s.weir, "reload")
+	if got := s.effort(t).since(idle); len(got) != 0 {
+		t.Errorf("a reload of the same took %v", got)
+	}
+}
