@@ -28,7 +28,8 @@ func (r *room) scrape(ctx context.Context) (counts, error) {
 		return nil, err
 	}
 	out := counts{}
-	for _, line := range lines(text) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
 		at := strings.LastIndexByte(line, ' ')
 		var v float64
 		if _, err := fmt.Sscan(line[at+1:], &v); err != nil {

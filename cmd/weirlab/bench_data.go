@@ -78,7 +78,7 @@ func (b *bench) beds() []bed {
 }
 
 // twoServices are the bed of weir.
-const twoServices = `
+const twoServices = "[kernel]\n" + quiet + `
 [[service]]
 name = "keeping"
 vips = ["192.0.2.11"]

@@ -99,6 +99,10 @@ func (r *room) audit(ctx context.Context, n int, read time.Duration) error {
 		if time.Since(begin) > time.Minute {
 			return fmt.Errorf("no audit after an address was added")
 		}
+		// Scrapes want the processor too: not while the audit runs.
+		if _, err := r.sh(ctx, "sleep 3"); err != nil {
+			return err
+		}
 		after, err := r.scrape(ctx)
 		if err != nil {
 			return err
@@ -126,6 +130,12 @@ func (r *room) reload(ctx context.Context, n int) error {
 	}
 	r.table.times(fmt.Sprintf("%s: reload of the same; writes: 0", count(n)), took, "weir check: reading it alone", check, 0)
 	return nil
+}
+
+// check is the time that weir takes to start and to read its configuration. Its
+// exit code is 1, as sync_period is long enough for a warning.
+func (r *room) check(ctx context.Context) (time.Duration, error) {
+	return r.timed(ctx, r.weir+" check --config "+configFile+" || [ $? = 1 ]")
 }
 
 // usage is what the process has taken so far.
