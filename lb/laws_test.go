@@ -110,15 +110,17 @@ func (g *gen) health(services []Service) map[ServiceID]Health {
 		if g.chance(50) {
 			continue
 		}
-		h := Health{Down: map[netip.AddrPort]bool{}, Lost: map[PortKey]bool{}}
+		h := Health{Down: map[netip.AddrPort]bool{}, Lost: map[FamilyPort]bool{}}
 		for _, p := range s.Ports {
 			for _, b := range p.Backends {
 				if g.chance(40) {
 					h.Down[b.Addr] = true
 				}
 			}
-			if g.chance(30) {
-				h.Lost[p.Key()] = true
+			for _, f := range []Family{IPv4, IPv6} {
+				if g.chance(30) {
+					h.Lost[FamilyPort{p.Key(), f}] = true
+				}
 			}
 		}
 		out[s.ID] = h

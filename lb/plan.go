@@ -29,8 +29,15 @@ type Health struct {
 	// Down are the backends that take no new connections: they fail their check,
 	// or have not been judged yet.
 	Down map[netip.AddrPort]bool
-	// Lost are the ports whose backends that are up are fewer than the quorum.
-	Lost map[PortKey]bool
+	// Lost are the ports whose backends that are up are fewer than the quorum,
+	// for each family on its own: no VIP has a use for the other one's backends.
+	Lost map[FamilyPort]bool
+}
+
+// FamilyPort is a port of a Service as clients of one address family see it.
+type FamilyPort struct {
+	Port   PortKey
+	Family Family
 }
 
 // Plan maps one Service to the kernel objects it needs, sorted and each ID once,
@@ -165,18 +172,18 @@ func (p *planner) backends(f Frontend, kind VIPKind, port Port) {
 // choose gives the backends of a port, and whether their health counts, as
 // WhenDown says for a lost quorum.
 func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealth bool) {
-	if !p.health.Lost[port.Key()] {
+	if !p.health.Lost[FamilyPort{port.Key(), FamilyOf(f.Addr)}] {
 		return port.Backends, false
 	}
 	switch p.svc.WhenDown {
 	case KeepAll:
-		p.note(QuorumLost, "too few backends of %s are up: all of them are used", port.Key())
+		p.note(QuorumLost, "too few %s backends of %s are up: all of them are used", FamilyOf(f.Addr), port.Key())
 		return port.Backends, true
 	case UseFallback:
-		p.note(QuorumLost, "too few backends of %s are up: the fallback answers", port.Key())
+		p.note(QuorumLost, "too few %s backends of %s are up: the fallback answers", FamilyOf(f.Addr), port.Key())
 		return p.withFallback(port), false
 	}
-	p.note(QuorumLost, "too few backends of %s are up: clients are refused", port.Key())
+	p.note(QuorumLost, "too few %s backends of %s are up: clients are refused", FamilyOf(f.Addr), port.Key())
 	closed := slices.Clone(port.Backends)
 	for i := range closed {
 		closed[i].Weight = 0

@@ -209,7 +209,7 @@ func TestUnhealthyBackendKeepsItsConnections(t *testing.T) {
 
 func TestLostQuorum(t *testing.T) {
 	sorry := netip.MustParseAddrPort("10.0.0.9:8080")
-	down := Health{Down: map[netip.AddrPort]bool{be1: true, be2: true}, Lost: map[PortKey]bool{{80, TCP}: true}}
+	down := Health{Down: map[netip.AddrPort]bool{be1: true, be2: true}, Lost: map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}}
 	for _, tt := range []struct {
 		when WhenDown
 		want Outcome

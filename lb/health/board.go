@@ -31,9 +31,10 @@ type service struct {
 	fresh  bool
 }
 
+// port is a port of a Service for one family.
 type port struct {
 	service            *service
-	key                lb.PortKey
+	key                lb.FamilyPort
 	quorum, hysteresis int
 	tally              tally
 	lost               bool
@@ -198,7 +199,7 @@ func (s *service) measure() (h lb.Health) {
 	for _, p := range s.ports {
 		if p.lost {
 			if h.Lost == nil {
-				h.Lost = map[lb.PortKey]bool{}
+				h.Lost = map[lb.FamilyPort]bool{}
 			}
 			h.Lost[p.key] = true
 		}

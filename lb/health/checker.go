@@ -191,7 +191,7 @@ func (s *seat) status() Backend {
 	p := s.probe
 	return Backend{
 		Service:  s.port.service.id,
-		Port:     s.port.key,
+		Port:     s.port.key.Port,
 		Backend:  s.addr,
 		Verdict:  s.verdict.String(),
 		Since:    s.since,

@@ -77,7 +77,7 @@ func TestQuorumIsLostAndComesBackWithHysteresis(t *testing.T) {
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(0, 1, 2, 3)})
 		after(200 * time.Millisecond)
 		lost := isDown(0, 1, 2, 3)
-		lost.Lost = map[lb.PortKey]bool{port80: true}
+		lost.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: lost})
 
 		w.set(backend(0), nil)
@@ -92,6 +92,22 @@ func TestQuorumIsLostAndComesBackWithHysteresis(t *testing.T) {
 	})
 }
 
+func TestEachFamilyHasItsOwnQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		six := netip.MustParseAddrPort("[2001:db8::1]:80")
+		w.set(backend(0), syscall.ECONNREFUSED)
+		c := start(t, w, Options{})
+		g := group(web, tcpCheck(), 1)
+		g.Ports[0].Backends = append(g.Ports[0].Backends, lb.Backend{Addr: six, Weight: 1})
+		c.Set([]Group{g})
+		after(100 * time.Millisecond)
+		want := isDown(0)
+		want.Lost = lost80 // and not for IPv6
+		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want})
+	})
+}
+
 func TestBackendsWithoutWeightAreAskedButDontCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -102,7 +118,7 @@ func TestBackendsWithoutWeightAreAskedButDontCount(t *testing.T) {
 		c.Set([]Group{g})
 		after(100 * time.Millisecond)
 		want := isDown(0)
-		want.Lost = map[lb.PortKey]bool{port80: true}
+		want.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want})
 	})
 }

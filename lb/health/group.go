@@ -67,8 +67,9 @@ type Group struct {
 	Service lb.ServiceID
 	Check   Check
 	Ports   []lb.Port
-	// Quorum is how many backends of a port must be up; below it the port is
-	// lost. Once lost it takes Quorum+Hysteresis to come back.
+	// Quorum is how many backends of a port must be up in each family that has
+	// any; below it the port is lost for that family. Once lost it takes
+	// Quorum+Hysteresis to come back.
 	Quorum, Hysteresis int
 }
 

@@ -103,7 +103,7 @@ func (c *Checker) report(s *seat, reason string) {
 	if reason == "" {
 		reason = "check passed"
 	}
-	c.log.Info("verdict changed", "service", s.port.service.id.String(), "port", s.port.key.String(),
+	c.log.Info("verdict changed", "service", s.port.service.id.String(), "port", s.port.key.Port.String(),
 		"backend", s.addr.String(), "verdict", s.verdict.String(), "reason", reason)
 }
 

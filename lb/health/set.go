@@ -53,7 +53,7 @@ func (b *board) set(groups []Group, ready []prepared, now time.Time) {
 func (b *board) index() {
 	for _, svc := range b.services {
 		slices.SortStableFunc(svc.ports, func(x, y *port) int {
-			return cmp.Or(cmp.Compare(x.key.Port, y.key.Port), cmp.Compare(x.key.Proto, y.key.Proto))
+			return cmp.Or(cmp.Compare(x.key.Port.Port, y.key.Port.Port), cmp.Compare(x.key.Port.Proto, y.key.Port.Proto))
 		})
 		for _, p := range svc.ports {
 			slices.SortFunc(p.seats, func(x, y *seat) int { return x.addr.Compare(y.addr) })
@@ -87,19 +87,28 @@ type setter struct {
 
 func (s *setter) group(svc *service, g *Group, ready prepared) {
 	for _, wanted := range g.Ports {
-		p := &port{service: svc, key: wanted.Key(), quorum: g.Quorum, hysteresis: g.Hysteresis}
-		if was := s.old[svc.id].port(p.key); was != nil {
-			p.lost = was.lost
-		}
-		seen := map[netip.AddrPort]bool{}
-		for _, be := range wanted.Backends {
-			if !seen[be.Addr] {
-				seen[be.Addr] = true
-				p.seats = append(p.seats, s.seat(p, be, g.Check, ready))
+		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+			if p := s.port(svc, g, wanted, f, ready); len(p.seats) > 0 || len(wanted.Backends) == 0 {
+				svc.ports = append(svc.ports, p)
 			}
 		}
-		svc.ports = append(svc.ports, p)
 	}
+}
+
+// port builds a port for the backends of one family.
+func (s *setter) port(svc *service, g *Group, wanted lb.Port, f lb.Family, ready prepared) *port {
+	p := &port{service: svc, key: lb.FamilyPort{Port: wanted.Key(), Family: f}, quorum: g.Quorum, hysteresis: g.Hysteresis}
+	if was := s.old[svc.id].port(p.key); was != nil {
+		p.lost = was.lost
+	}
+	seen := map[netip.AddrPort]bool{}
+	for _, be := range wanted.Backends {
+		if lb.FamilyOf(be.Addr.Addr()) == f && !seen[be.Addr] {
+			seen[be.Addr] = true
+			p.seats = append(p.seats, s.seat(p, be, g.Check, ready))
+		}
+	}
+	return p
 }
 
 func (s *setter) seat(p *port, be lb.Backend, c Check, ready prepared) *seat {
@@ -137,7 +146,7 @@ func (s *setter) belief(st *seat) belief {
 }
 
 // port gives the port of s with that key, nil if there is none.
-func (s *service) port(key lb.PortKey) *port {
+func (s *service) port(key lb.FamilyPort) *port {
 	if s == nil {
 		return nil
 	}

@@ -36,7 +36,7 @@ func TestSetLosesNothing(t *testing.T) {
 		}
 		after(600 * time.Millisecond) // the third
 		want := isDown(0)
-		want.Lost = map[lb.PortKey]bool{port80: true}
+		want.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want, dns: want})
 		calls := w.callsTo(backend(1))
 		if diff := cmp.Diff([]time.Duration{spread, time.Second + spread, 2*time.Second + spread, 3*time.Second + spread}, calls); diff != "" {
@@ -127,7 +127,7 @@ func TestInvalidCheckMakesBackendsDown(t *testing.T) {
 		c.Set([]Group{group(web, Check{Kind: "ping"}, 1)})
 		after(time.Minute)
 		want := isDown(0)
-		want.Lost = map[lb.PortKey]bool{port80: true}
+		want.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want})
 		if got := c.Backends()[0].Error; !strings.Contains(got, `check "ping" is none of tcp`) {
 			t.Errorf("error %q does not tell why", got)

@@ -143,7 +143,10 @@ func (m *model) health() lb.Health {
 		}
 	}
 	if m.lost {
-		h.Lost = map[lb.PortKey]bool{m.group.Ports[0].Key(): true}
+		h.Lost = map[lb.FamilyPort]bool{{Port: m.group.Ports[0].Key(), Family: lb.IPv4}: true}
+		if len(m.group.Ports[0].Backends) == 0 {
+			h.Lost[lb.FamilyPort{Port: m.group.Ports[0].Key(), Family: lb.IPv6}] = true
+		}
 	}
 	return h
 }

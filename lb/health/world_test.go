@@ -18,6 +18,7 @@ var (
 	web    = lb.ServiceID{Source: "static", Name: "web"}
 	dns    = lb.ServiceID{Source: "static", Name: "dns"}
 	port80 = lb.PortKey{Port: 80, Proto: lb.TCP}
+	lost80 = map[lb.FamilyPort]bool{{Port: port80, Family: lb.IPv4}: true}
 	addrs  = cmp.Comparer(func(x, y netip.AddrPort) bool { return x == y })
 )
 

@@ -39,7 +39,7 @@ var serviceKeys = []Key{
 		Doc: "The backends of when_down = \"fallback\", written as in backends; they are not checked. " +
 			"Each answers for every port: if these lead to several backend ports, it needs a port of its own."},
 	{Path: "service.quorum", Type: Integer, Unit: "backends", Default: `1`, min: 1, max: 65535,
-		Doc: "How many backends of a port must be up."},
+		Doc: "How many backends of a port must be up, of each family that has any: no VIP uses the other family's."},
 	{Path: "service.hysteresis", Type: Integer, Unit: "backends", Default: `0`, max: 65535,
 		Doc: "How many more than the quorum must be up to end what when_down began."},
 }
