@@ -1,0 +1,389 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weirlab/lab"
+)
+
+func TestCommand(t *testing.T) {
+	s := newSite(t, lab.UML)
+	webs := s.serveAll(t, 8080)
+	for _, i := range allWebs {
+		serveEcho(t, s.web(i), 7000)
+	}
+	stories(t, s, map[string]func(*testing.T, *site){
+		"reading commands beside other people's tools": readingCommands,
+		"without a daemon they say something useful":   withoutDaemon,
+		"invalid configuration is exit code 2":         invalidConfig,
+		"plan prints what the reload then does":        planIsTrue,
+		"systemd is told":                              systemdIsTold,
+		"HTTP endpoints":                               func(t *testing.T, s *site) { endpoints(t, s, webs) },
+	},
+		"reading commands beside other people's tools",
+		"without a daemon they say something useful",
+		"invalid configuration is exit code 2",
+		"plan prints what the reload then does",
+		"systemd is told",
+		"HTTP endpoints",
+	)
+}
+
+// call runs weir and gives what came of it, whatever that is.
+func (s *site) call(t testing.TB, args ...string) lab.Output {
+	t.Helper()
+	out, err := s.box.Run(within(t, time.Minute), append([]string{s.weir}, args...)...)
+	if err != nil && out.Code == 0 {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func readingCommands(t *testing.T, s *site) {
+	s.run(t, service("web", "affinity = \"300s\"")+echoes(allWebs, ""))
+	conns, _ := holdMany(t, 3, s.client1, echo4, echo6)
+	for _, format := range []string{"table", "json", "yaml"} {
+		for _, what := range []string{"status", "services", "conns"} {
+			out := s.call(t, what, "-o", format)
+			if out.Code != 0 || out.Stderr != "" {
+				t.Errorf("weir %s -o %s: exit code %d: %s", what, format, out.Code, out.Stderr)
+			}
+			if format == "json" && !json.Valid([]byte(out.Stdout)) {
+				t.Errorf("weir %s -o json is no JSON:\n%s", what, out.Stdout)
+			}
+			if format == "yaml" && strings.HasPrefix(out.Stdout, "{") {
+				t.Errorf("weir %s -o yaml is JSON:\n%s", what, out.Stdout)
+			}
+			if format == "table" {
+				t.Logf("weir %s:\n%s", what, out.Stdout)
+			}
+		}
+	}
+	// The same virtual and real servers as ipvsadm, weights and counters too,
+	// but for the anchor.
+	words := func(text string) []string {
+		var out []string
+		for _, line := range linesWith(text, ":") {
+			f := strings.Fields(line)
+			if strings.HasPrefix(line, "->") {
+				out = append(out, strings.Join(f[1:6], " "))
+			} else {
+				out = append(out, strings.Join(f[:3], " "))
+			}
+		}
+		out = slices.DeleteFunc(out, func(l string) bool {
+			return strings.Contains(l, "192.0.0.8:21") || strings.Contains(l, "[100::8]:21") || strings.Contains(l, "Address:Port")
+		})
+		slices.Sort(out)
+		return out
+	}
+	want := words(s.box.Must(t, "ipvsadm", "-Ln"))
+	got := words(s.box.Must(t, s.weir, "services"))
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("weir services and ipvsadm -Ln differ (-ipvsadm +weir):\n%s", d)
+	}
+	var doc struct {
+		Connections []struct{ Client, Frontend, Backend, State string }
+	}
+	s.weirJSON(t, &doc, "conns", vip4+":7000")
+	if len(doc.Connections) != 3 {
+		t.Errorf("weir conns %s:7000 has %d connections, want 3", vip4, len(doc.Connections))
+	}
+	ipvs := s.box.Must(t, "ipvsadm", "-Lnc")
+	for _, c := range doc.Connections {
+		found := slices.ContainsFunc(linesWith(ipvs, c.Client+" "), func(l string) bool {
+			return strings.Contains(l, c.Frontend) && strings.Contains(l, c.Backend) && strings.Contains(l, c.State)
+		})
+		if !found {
+			t.Errorf("ipvsadm -Lnc does not have %+v", c)
+		}
+	}
+	if out := s.call(t, "conns", "--limit", "2"); len(strings.Split(strings.TrimSpace(out.Stdout), "\n")) != 4 || !strings.Contains(out.Stdout, "--limit shows more") {
+		t.Errorf("weir conns --limit 2:\n%s", out.Stdout)
+	}
+	for _, wrong := range [][]string{{"status", "-o", "xml"}, {"conns", "somewhere"}, {"conns", "--limit", "0"}, {"plan", "--against", "x"}, {"status", "--nonsense"}} {
+		if out := s.call(t, wrong...); out.Code != 2 || out.Stdout != "" || out.Stderr == "" {
+			t.Errorf("weir %v: exit code %d, want 2 and a message: %s%s", wrong, out.Code, out.Stdout, out.Stderr)
+		}
+	}
+	if out := s.call(t, "version"); out.Code != 0 || !strings.HasPrefix(out.Stdout, "weir ") {
+		t.Errorf("weir version: %+v", out)
+	}
+	if out := s.call(t, "check"); out.Code != 0 || !strings.Contains(out.Stdout, "valid, 2 services") {
+		t.Errorf("weir check: %+v", out)
+	}
+	before := s.dump(t)
+	if out := s.call(t, "cleanup"); out.Code != 1 || !strings.Contains(out.Stderr, "stop weir first") {
+		t.Errorf("weir cleanup beside the daemon: exit code %d: %s", out.Code, out.Stderr)
+	}
+	if out := s.call(t, "run"); out.Code != 1 || !strings.Contains(out.Stderr, "another weir") {
+		t.Errorf("a second weir run: exit code %d: %s", out.Code, out.Stderr)
+	}
+	sameState(t, "a refused cleanup and a second daemon", before, s.dump(t))
+	if lost, _, err := letGoAll(conns); lost > 0 {
+		t.Errorf("%d held connections were lost: %v", lost, err)
+	}
+}
+
+func withoutDaemon(t *testing.T, s *site) {
+	s.run(t, service("web", ""))
+	s.stop(t, syscall.SIGTERM)
+	out := s.call(t, "status")
+	if out.Code != 3 || !strings.Contains(out.Stderr, "weir is not running") ||
+		!strings.Contains(out.Stderr, "still holds 2 virtual servers with 6 real servers and goes on forwarding") {
+		t.Errorf("weir status: exit code %d, want 3 and what goes on:\n%s", out.Code, out.Stderr)
+	}
+	t.Logf("weir status says:\n%s", out.Stderr)
+	mustGet(t, s.client1, vip4+":80", 3)
+	for _, what := range []string{"services", "conns"} {
+		out := s.call(t, what)
+		if out.Code != 0 || !strings.Contains(out.Stderr, "not running") || !strings.Contains(out.Stdout, "10.2.0.11:8080") {
+			t.Errorf("weir %s: exit code %d:\n%s%s", what, out.Code, out.Stderr, out.Stdout)
+		}
+	}
+	if out := s.call(t, "reload"); out.Code != 3 || !strings.Contains(out.Stderr, "not running") {
+		t.Errorf("weir reload: exit code %d: %s", out.Code, out.Stderr)
+	}
+	// A socket that a killed daemon left behind is nobody's answer.
+	s.start(t)
+	s.stop(t, syscall.SIGKILL)
+	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "not running") {
+		t.Errorf("weir status after kill -9: exit code %d: %s", out.Code, out.Stderr)
+	}
+	if out := s.call(t, "cleanup"); out.Code != 0 || !regexp.MustCompile(`(?m)^\d+ objects taken out of the kernel$`).MatchString(out.Stdout) {
+		t.Errorf("weir cleanup: exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	if out := s.call(t, "cleanup"); out.Code != 0 || out.Stdout != "0 objects taken out of the kernel\n" {
+		t.Errorf("weir cleanup once more: exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "holds nothing of weir's") {
+		t.Errorf("weir status after cleanup: exit code %d: %s", out.Code, out.Stderr)
+	}
+}
+
+func invalidConfig(t *testing.T, s *site) {
+	before := s.dump(t)
+	s.configure(t, strings.Replace(service("web", ""), "backends", "backend_list", 1))
+	for _, cmd := range []string{"run", "check", "plan"} {
+		out := s.call(t, cmd)
+		if out.Code != 2 || !strings.Contains(out.Stderr, configFile+":8: service.web.backend_list: there is no such key") {
+			t.Errorf("weir %s: exit code %d, want 2 and file, line and key:\n%s", cmd, out.Code, out.Stderr)
+		}
+	}
+	s.box.Must(t, "rm", configFile)
+	for _, cmd := range []string{"run", "check", "plan"} {
+		if out := s.call(t, cmd); out.Code == 0 || !strings.Contains(out.Stderr, configFile) {
+			t.Errorf("weir %s without a file: exit code %d:\n%s", cmd, out.Code, out.Stderr)
+		}
+	}
+	sameState(t, "commands with an invalid configuration", before, s.dump(t))
+	s.configure(t, "")
+}
+
+func planIsTrue(t *testing.T, s *site) {
+	debug := "[daemon]\nlog_level = \"debug\"\n"
+	s.configure(t, debug+service("web", ""))
+	planned := func() []string {
+		t.Helper()
+		var ops []string
+		for line := range strings.Lines(s.box.Must(t, s.weir, "plan")) {
+			if verb, _, _ := strings.Cut(line, " "); verb == "add" || verb == "change" || verb == "delete" {
+				ops = append(ops, strings.TrimSpace(line))
+			}
+		}
+		return ops
+	}
+	logged := func(from int) []string {
+		var ops []string
+		for _, line := range linesWith(s.daemon.Output()[from:], "msg=op ") {
+			_, op, _ := strings.Cut(line, " op=")
+			ops = append(ops, strings.Trim(op, `"`))
+		}
+		return ops
+	}
+	want := planned()
+	s.start(t)
+	if d := cmp.Diff(want, logged(0)); d != "" {
+		t.Errorf("a first start did something else than weir plan printed (-plan +start):\n%s", d)
+	}
+	t.Logf("first start: %d ops as planned", len(want))
+	for _, change := range []struct{ name, toml string }{
+		{"nothing", debug + service("web", "")},
+		{"a service more and another scheduler", debug + service("web", `scheduler = "wlc"`) + echoes(allWebs, "source_ranges = [\"10.1.0.0/24\"]")},
+		{"a backend less", debug + service("web", `scheduler = "wlc"`) + echoes([]int{1, 2}, "source_ranges = [\"10.1.0.0/24\"]")},
+		{"a service less", debug + service("web", `scheduler = "wlc"`)},
+		{"no service", debug},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			eventually(t, 20*time.Second, func() error { // of the change before
+				if v := s.draining(t); len(v.Drains) > 0 {
+					return fmt.Errorf("still draining %+v", v.Drains)
+				}
+				return nil
+			})
+			s.configure(t, change.toml)
+			want, at := planned(), len(s.daemon.Output())
+			s.box.Must(t, s.weir, "reload")
+			// Up to the pass of the reload: the end of a drain comes later.
+			got := logged(at)
+			if len(got) > len(want) {
+				got = got[:len(want)]
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("the reload did something else than weir plan printed (-plan +reload):\n%s", d)
+			}
+			t.Logf("%d ops as planned", len(want))
+		})
+	}
+}
+
+// receiver prints what systemd would be told, one line each, and with READY what
+// the kernel holds at that moment.
+const receiver = `use IO::Socket::UNIX; use Socket; $| = 1; unlink "/run/notify";
+my $s = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => "/run/notify") or die;
+print "listening\n";
+while (defined $s->recv(my $b, 65536)) {
+	if ($b =~ /READY=1/) {
+		my $n = () = ` + "`ipvsadm -Sn`" + ` =~ /8080/g;
+		my $a = () = ` + "`ip addr show dev kube-ipvs0`" + ` =~ /192\.0\.2\.10\/32/g;
+		$b .= "\nholds=$n servers, $a address";
+	}
+	$b =~ s/\n/ | /g; print "$b\n";
+}`
+
+func systemdIsTold(t *testing.T, s *site) {
+	systemd, err := s.box.Start("perl", "-e", receiver)
+	must(t, err)
+	defer systemd.Kill()
+	must(t, systemd.Expect(within(t, 20*time.Second), "listening"))
+
+	// A backend that does not answer keeps the first verdict, and with it the
+	// first state, back for as long as its check may take.
+	must(t, s.web(3).Unplug("back"))
+	defer func() { must(t, s.web(3).Plug("back")) }()
+	s.configure(t, "[kernel]\nsync_period = \"1s\"\n"+service("web", "[service.check]\ntype = \"tcp\"\ninterval = \"4s\"\ntimeout = \"4s\"\n"))
+	p, err := s.box.Launch(lab.Command{Args: []string{s.weir, "run"}, Env: []string{"NOTIFY_SOCKET=/run/notify", "WATCHDOG_USEC=1500000"}})
+	must(t, err)
+	s.daemon = p
+	eventually(t, 20*time.Second, func() error {
+		if out := s.call(t, "status"); out.Code != 1 || !strings.HasPrefix(out.Stdout, "weir is starting") {
+			return fmt.Errorf("status while it starts: exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)
+		}
+		return nil
+	})
+	if code := s.httpStatus(t, "/healthz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/healthz answers %d while weir starts, want 503", code)
+	}
+	if out := systemd.Output(); strings.Contains(out, "READY=1") {
+		t.Errorf("ready before the first verdicts:\n%s", out)
+	}
+	must(t, systemd.Expect(within(t, 30*time.Second), "READY=1 | holds=6 servers, 1 address"))
+	must(t, systemd.Expect(within(t, 10*time.Second), "STATUS=weir is degraded: 2 of 6 backends are down"))
+
+	// The loop feeds the watchdog, three times in its time.
+	beats := func() int { return strings.Count(systemd.Output(), "WATCHDOG=1") }
+	begin, seen := time.Now(), beats()
+	took := eventually(t, 10*time.Second, func() error {
+		if n := beats(); n < seen+6 {
+			return fmt.Errorf("%d beats in %s", n-seen, time.Since(begin))
+		}
+		return nil
+	})
+	if took > 4500*time.Millisecond {
+		t.Errorf("6 beats of the watchdog took %s; it is to be fed within 1.5s", took)
+	}
+	told := func() string { return systemd.Output() }
+	at := len(told())
+	s.box.Must(t, s.weir, "reload")
+	eventually(t, 10*time.Second, func() error {
+		if !regexp.MustCompile(`(?s)RELOADING=1 \| MONOTONIC_USEC=[1-9]\d+\n.*READY=1`).MatchString(told()[at:]) {
+			return fmt.Errorf("of the reload systemd was told:\n%s", told()[at:])
+		}
+		return nil
+	})
+	at = len(told())
+	s.configure(t, "nonsense")
+	if out := s.call(t, "reload"); out.Code != 1 {
+		t.Errorf("a bad reload: exit code %d", out.Code)
+	}
+	eventually(t, 10*time.Second, func() error {
+		if !regexp.MustCompile(`(?s)RELOADING=1.*READY=1.*STATUS=weir is degraded: the last reload was refused`).MatchString(told()[at:]) {
+			return fmt.Errorf("of a bad reload systemd was told:\n%s", told()[at:])
+		}
+		return nil
+	})
+	s.stop(t, syscall.SIGTERM)
+	must(t, systemd.Expect(within(t, 10*time.Second), "STOPPING=1"))
+	t.Logf("systemd was told:\n%s", regexp.MustCompile(`(WATCHDOG=1\n)+`).ReplaceAllString(told(), "WATCHDOG=1 ...\n"))
+	s.configure(t, "")
+}
+
+// httpStatus gives the status code of one of weir's HTTP endpoints.
+func (s *site) httpStatus(t testing.TB, path string) int {
+	t.Helper()
+	out := s.box.Must(t, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:10266"+path)
+	var code int
+	if _, err := fmt.Sscan(out, &code); err != nil {
+		t.Fatalf("curl says %q: %v", out, err)
+	}
+	return code
+}
+
+func endpoints(t *testing.T, s *site, webs []*webServer) {
+	s.run(t, service("web", check("http", httpCheck)))
+	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/metrics": 200, "/": 404, "/status": 404} {
+		if got := s.httpStatus(t, path); got != want {
+			t.Errorf("%s answers %d, want %d", path, got, want)
+		}
+	}
+	if out := s.box.Must(t, "curl", "-s", "http://127.0.0.1:10266/healthz"); out != "weir is ok: 1 services on 2 VIPs\n" {
+		t.Errorf("/healthz says %q", out)
+	}
+	mustGet(t, s.client1, vip4+":80", 9)
+	front := `service="static/web",vip="192.0.2.10"`
+	// The kernel adds its counters up every two seconds.
+	eventually(t, 10*time.Second, func() error {
+		if n := s.metric(t, `weir_service_connections_total{port="80",protocol="tcp",`+front+`}`); n == 0 {
+			return fmt.Errorf("no connections are counted")
+		}
+		return nil
+	})
+	for name, want := range map[string]float64{
+		"weir_up":                             1,
+		"weir_services":                       1,
+		`weir_objects{kind="virtual_server"}`: 2,
+		`weir_backend_up{backend="10.2.0.11:8080",port="80",protocol="tcp",service="static/web"}`:         1,
+		`weir_service_connections_total{port="80",protocol="tcp",` + front + `}`:                          9,
+		`weir_backend_connections_total{backend="10.2.0.12:8080",port="80",protocol="tcp",` + front + `}`: 3,
+		`weir_backend_weight{backend="10.2.0.12:8080",port="80",protocol="tcp",` + front + `}`:            1,
+		`weir_config_last_reload_successful`:                                                              1,
+		`weir_ops_pending`:                                                                                0,
+		`weir_drains`:                                                                                     0,
+	} {
+		if got := s.metric(t, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	// One sick backend is worth a look, but no reason to send clients elsewhere.
+	webs[0].health.Store(http.StatusServiceUnavailable)
+	defer webs[0].health.Store(http.StatusOK)
+	eventually(t, 10*time.Second, func() error {
+		if got := s.metric(t, `weir_backend_up{backend="10.2.0.11:8080",port="80",protocol="tcp",service="static/web"}`); got != 0 {
+			return fmt.Errorf("weir_backend_up is %v", got)
+		}
+		return nil
+	})
+	if got := s.httpStatus(t, "/healthz"); got != 200 {
+		t.Errorf("/healthz answers %d with a sick backend, want 200", got)
+	}
+}
