@@ -61,6 +61,7 @@ func someServers() []lb.Object {
 
 func TestServersComeBack(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	want := someServers()
 	t.Cleanup(func() { remove(t, k, want...) })
@@ -90,6 +91,7 @@ func TestServersComeBack(t *testing.T) {
 
 func TestServersTakeNewAttributes(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	fe := frontend("192.0.2.1:80", lb.TCP)
 	vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}
@@ -121,6 +123,7 @@ func TestServersTakeNewAttributes(t *testing.T) {
 
 func TestLimitsOfOthersAreFoundByADeepLook(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	fe := frontend("192.0.2.1:80", lb.TCP)
 	vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}
@@ -139,6 +142,7 @@ func TestLimitsOfOthersAreFoundByADeepLook(t *testing.T) {
 
 func TestEachServerHasItsOwnError(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	fe, none := frontend("192.0.2.1:80", lb.TCP), frontend("192.0.2.2:80", lb.TCP)
 	vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}
@@ -185,6 +189,7 @@ func TestEachServerHasItsOwnError(t *testing.T) {
 
 func TestObserveOnlySome(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	fe, other := frontend("192.0.2.1:80", lb.TCP), frontend("[2001:db8::1]:80", lb.TCP)
 	want := []lb.Object{
@@ -208,6 +213,7 @@ func TestObserveOnlySome(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	ctx := context.Background()
 	before, err := k.Timeouts(ctx)
@@ -226,6 +232,7 @@ func TestTimeouts(t *testing.T) {
 
 func TestOneBackendIsOneMessage(t *testing.T) {
 	inBox(t)
+	inNamespace(t)
 	k := newKernel(t)
 	fe := frontend("192.0.2.1:80", lb.TCP)
 	vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}

@@ -29,9 +29,18 @@ type hint uint32
 
 const (
 	hintLinks hint = 1 << iota
-	hintRules
+	hintRules4
+	hintRules6
 	hintOverflow
 )
+
+// hintRules is the hint that speaks of a family's rules.
+func hintRules(f lb.Family) hint {
+	if f == lb.IPv6 {
+		return hintRules6
+	}
+	return hintRules4
+}
 
 // hints collects what several readers have seen until somebody takes it.
 type hints struct {
@@ -89,7 +98,7 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
 	tick := time.NewTicker(pollRules)
 	defer tick.Stop()
-	rules := rulesWatch{next: map[lb.Family]time.Time{}}
+	rules := rulesWatch{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,8 +118,7 @@ func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notif
 		if bits&hintLinks != 0 {
 			k.checkLinks(ctx, notify)
 		}
-		rules.announced = rules.announced || bits&hintRules != 0
-		k.checkRules(ctx, &rules, notify)
+		k.checkRules(ctx, rules, bits, notify)
 	}
 }
 
@@ -136,7 +144,7 @@ func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) e
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
-			h.add(hintOverflow | hintLinks | hintRules)
+			h.add(hintOverflow | hintLinks | hintRules4 | hintRules6)
 			continue
 		case err != nil:
 			return fmt.Errorf("listen to the kernel: %w", err)
@@ -151,7 +159,18 @@ func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) e
 	}
 }
 
-func lookNFT(message) hint { return hintRules }
+// lookNFT tells which family's tables an announcement of nf_tables is about, of
+// those that iptables-nft writes.
+func lookNFT(m message) hint {
+	switch {
+	case len(m.body) < 1:
+	case m.body[0] == unix.NFPROTO_IPV4:
+		return hintRules4
+	case m.body[0] == unix.NFPROTO_IPV6:
+		return hintRules6
+	}
+	return 0
+}
 
 // lookRoute tells whether an announcement of rtnetlink is worth a look. What weir
 // itself adds is not, nor what it deletes: that is out of the ledger by then.
@@ -208,54 +227,53 @@ func (k *Kernel) compareLinks(ctx context.Context) (lost []lb.Object, hosts bool
 	return lost, hosts, nil
 }
 
-// rulesWatch is when rules were looked at last.
-type rulesWatch struct {
+// rulesWatch is what is known of each family's rules: whether a change was
+// announced, and when the next look is due.
+type rulesWatch map[lb.Family]struct {
 	announced bool
-	next      map[lb.Family]time.Time
+	next      time.Time
 }
 
 // checkRules looks at the rules of each family whose tables seem to have changed.
-func (k *Kernel) checkRules(ctx context.Context, w *rulesWatch, notify func(lb.Event)) {
-	k.mu.Lock()
-	families := k.config.Families
-	k.mu.Unlock()
-	now := time.Now()
-	for _, f := range families {
-		if now.Before(w.next[f]) {
+func (k *Kernel) checkRules(ctx context.Context, w rulesWatch, bits hint, notify func(lb.Event)) {
+	for _, f := range k.families() {
+		now := w[f]
+		now.announced = now.announced || bits&hintRules(f) != 0
+		w[f] = now
+		if time.Now().Before(now.next) {
 			continue
 		}
-		lost, looked, err := k.compareRules(ctx, f, w.announced)
-		if looked {
-			w.next[f] = time.Now().Add(calmRules)
+		lost, looked, err := k.compareRules(ctx, f, now.announced)
+		if !looked {
+			continue
 		}
-		if err != nil && ctx.Err() == nil {
-			notify(lb.Event{What: fmt.Sprintf("rules %s changed and can't be read: %v", f, err)})
-		}
-		if lost {
-			delete(w.next, f)
-			id := lb.Rules{Family: f}
+		now.announced = false
+		now.next = time.Now().Add(calmRules)
+		id := lb.Rules{Family: f}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", id, err)})
+		case lost:
+			now.next = time.Time{}
 			notify(lb.Event{Lost: []lb.Object{id}, What: lostWhat([]lb.Object{id})})
 		}
+		w[f] = now
 	}
-	// While a family waits, the announcement stands.
-	w.announced = w.announced && anyAfter(w.next, now)
 }
 
-func anyAfter(next map[lb.Family]time.Time, now time.Time) bool {
-	for _, t := range next {
-		if t.After(now) && now.Add(calmRules).Before(t) {
-			return true
-		}
-	}
-	return false
+func (k *Kernel) families() []lb.Family {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.config.Families
 }
 
+// compareRules looks at the rules of a family if there is a reason to.
 func (k *Kernel) compareRules(ctx context.Context, f lb.Family, announced bool) (lost, looked bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.rules[f]
 	if !r.holding {
-		return false, false, nil
+		return false, announced, nil
 	}
 	if r.backend() == Legacy {
 		announced = r.stamp != readStamp(f)

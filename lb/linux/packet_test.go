@@ -1,0 +1,275 @@
+package linux
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/lb"
+)
+
+// expect asks and compares; want is "SERVER ADDRESS-IT-SAW", or the error.
+func (s *site) expect(what, from, network, to, want string) {
+	s.Helper()
+	if got := s.get(from, network, to); got != want {
+		s.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestClientsAreMasqueradedOrKept(t *testing.T) {
+	s := newSite(t)
+	kept4, kept6 := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
+	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
+	add(t, s.k, web(vip6, lb.SetLoadBalancer, 1)...)
+	add(t, s.k, web(kept4, lb.SetLoadBalancer, 2, lb.SetLoadBalancerLocal)...)
+	add(t, s.k, web(kept6, lb.SetLoadBalancer, 2, lb.SetLoadBalancerLocal)...)
+	for _, policy := range []string{"ACCEPT", "DROP"} {
+		for _, family := range []string{"iptables", "ip6tables"} {
+			sh(t, "%s -P INPUT %s && %s -P FORWARD %s", family, policy, family, policy)
+			t.Cleanup(func() { sh(t, "%s -P INPUT ACCEPT && %s -P FORWARD ACCEPT", family, family) })
+			sh(t, "%s -F INPUT", family)
+			if policy == "DROP" && family == "ip6tables" {
+				sh(t, "ip6tables -A INPUT -p ipv6-icmp -j ACCEPT")
+			}
+		}
+		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
+		s.expect(policy+": masqueraded", "client", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+		s.expect(policy+": masqueraded", "client", "tcp", "[2001:db8::1]:80", "backend1 2001:db8:21::1")
+		s.expect(policy+": kept", "client", "tcp", "192.0.2.2:80", "backend2 10.1.0.2")
+		s.expect(policy+": kept", "client", "tcp", "[2001:db8::2]:80", "backend2 2001:db8:1::2")
+	}
+	sh(t, "iptables -P INPUT ACCEPT && ip6tables -P INPUT ACCEPT")
+	s.expect("the box itself, masqueraded", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+	s.expect("the box itself, kept", "", "tcp", "192.0.2.2:80", "backend2 10.2.2.1")
+	s.expect("the box itself, kept", "", "tcp", "[2001:db8::2]:80", "backend2 2001:db8:22::1")
+}
+
+func TestClusterIPsAreMasqueradedForStrangers(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"no cidr", func(*Config) {}, "backend1 10.1.0.2"},
+		{"client outside", func(c *Config) { c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")} }, "backend1 10.2.1.1"},
+		{"client within the second", func(c *Config) {
+			c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")}
+		}, "backend1 10.1.0.2"},
+		{"all", func(c *Config) {
+			c.MasqueradeAll, c.ClusterCIDRs = true, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+		}, "backend1 10.2.1.1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSite(t, test.change)
+			add(t, s.k, web(vip4, lb.SetClusterIP, 1)...)
+			s.expect("client", "client", "tcp", "192.0.2.1:80", test.want)
+			s.expect("the box", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+		})
+	}
+}
+
+func TestNothingButServicesAnswersOnAVIP(t *testing.T) {
+	s := newSite(t)
+	s.in("", func() { s.listenTCP("daemon", ":2222"); s.listenUDP("daemon", ":2222") })
+	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
+	add(t, s.k, web(vip6, lb.SetLoadBalancer, 1)...)
+	for _, pool := range []string{"198.51.100.0/24", "2001:db8:100::/64"} {
+		p := netip.MustParsePrefix(pool)
+		add(t, s.k, lb.Member{Set: lb.SetIPVSNets, Net: p}, lb.PoolRoute{Prefix: p})
+	}
+	s.expect("the daemon's own address", "client", "tcp", "10.1.0.1:2222", "daemon 10.1.0.2")
+	for _, vip := range []string{"192.0.2.1", "[2001:db8::1]", "198.51.100.7", "[2001:db8:100::7]"} {
+		start := time.Now()
+		s.expect("a daemon behind a VIP", "client", "tcp", vip+":2222", "connection refused")
+		s.expect("a daemon behind a VIP, UDP", "client", "udp", vip+":2222", "connection refused")
+		s.expect("from the box itself", "", "tcp", vip+":2222", "connection refused")
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("refused after %v", took)
+		}
+		if !s.ping("client", strings.Trim(vip, "[]")) {
+			t.Errorf("%s does not answer ping", vip)
+		}
+	}
+
+	c := s.k.config
+	c.Ping = false
+	if err := s.k.Configure(c); err != nil {
+		t.Fatal(err)
+	}
+	add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
+	for _, vip := range []string{"192.0.2.1", "2001:db8::1"} {
+		if s.ping("client", vip) {
+			t.Errorf("%s answers ping", vip)
+		}
+	}
+	if !s.ping("client", "10.1.0.1") {
+		t.Error("the box's own address does not answer ping")
+	}
+	s.expect("the service", "client", "tcp", "[2001:db8::1]:80", "backend1 2001:db8:21::1")
+}
+
+func TestSourceRanges(t *testing.T) {
+	s := newSite(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		add(t, s.k, web(vip, lb.SetLoadBalancer, 1, lb.SetFirewall)...)
+	}
+	s.expect("no range", "client", "tcp", "192.0.2.1:80", "timeout")
+	s.expect("no range", "client", "tcp", "[2001:db8::1]:80", "timeout")
+	s.expect("the box itself", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+	for vip, ranges := range map[netip.Addr]string{vip4: "10.1.0.0/28", vip6: "2001:db8:1::/64"} {
+		add(t, s.k, lb.Member{Set: lb.SetSourceCIDR, Addr: vip, Port: 80, Proto: lb.TCP, Net: netip.MustParsePrefix(ranges)})
+	}
+	s.expect("in range", "client", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+	s.expect("in range", "client", "tcp", "[2001:db8::1]:80", "backend1 2001:db8:21::1")
+	s.expect("not in range", "backend2", "tcp", "192.0.2.1:80", "timeout")
+}
+
+func TestBackendReachesItselfThroughAVIP(t *testing.T) {
+	s := newSite(t)
+	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal)...)
+	self := backendAddr(vip4, 1)
+	add(t, s.k, lb.Member{Set: lb.SetLoopBack, Addr: self, Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(self, 32)})
+	s.expect("itself", "backend1", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+	s.expect("another", "backend2", "tcp", "192.0.2.1:80", "backend1 10.2.2.2")
+}
+
+func dns(vip netip.Addr, backends ...int) []lb.Object {
+	fe := lb.Frontend{Addr: vip, Port: 53, Proto: lb.UDP}
+	out := []lb.Object{lb.Member{Set: lb.SetIPVSIPs, Addr: vip}, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}, lb.Address{Addr: vip}}
+	for _, set := range []lb.Set{lb.SetLoadBalancer, lb.SetIPVSPorts} {
+		out = append(out, lb.Member{Set: set, Addr: vip, Port: 53, Proto: lb.UDP})
+	}
+	for _, n := range backends {
+		out = append(out, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(vip, n), 5353), Weight: 1})
+	}
+	return out
+}
+
+func TestUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
+	for _, test := range []struct {
+		vip       netip.Addr
+		to, local string
+	}{
+		{vip4, "192.0.2.1:53", "10.1.0.2:4000"},
+		{vip6, "[2001:db8::1]:53", "[2001:db8:1::2]:4000"},
+	} {
+		t.Run(lb.FamilyOf(test.vip).String(), func(t *testing.T) {
+			s := newSite(t)
+			add(t, s.k, dns(test.vip, 1)...)
+			c, err := s.dial("client", "udp", test.to, test.local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := ask(c); !strings.HasPrefix(got, "backend1 ") {
+				t.Fatalf("before: %q, %v", got, err)
+			}
+			fe := lb.Frontend{Addr: test.vip, Port: 53, Proto: lb.UDP}
+			gone := lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(test.vip, 1), 5353)}
+			add(t, s.k, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(test.vip, 2), 5353), Weight: 1})
+			if got, _ := ask(c); !strings.HasPrefix(got, "backend1 ") {
+				t.Errorf("with two: %q", got)
+			}
+			remove(t, s.k, gone)
+			start := time.Now()
+			if got, err := ask(c); !strings.HasPrefix(got, "backend2 ") {
+				t.Errorf("after: %q, %v", got, err)
+			}
+			t.Logf("the first datagram after the removal is answered after %v", time.Since(start))
+			flows := sh(t, "conntrack -f %s -L -p udp 2>/dev/null", strings.ToLower(lb.FamilyOf(test.vip).String()))
+			if strings.Contains(flows, backendAddr(test.vip, 1).String()) {
+				t.Errorf("conntrack remembers backend1:\n%s", flows)
+			}
+		})
+	}
+}
+
+// TestForeignFlushCutsNoConnection is about the anchors: without them the
+// kernel takes conntrack's hooks away with the last rule that needs them.
+func TestForeignFlushCutsNoConnection(t *testing.T) {
+	for _, anchored := range []bool{true, false} {
+		t.Run(fmt.Sprintf("anchored=%v", anchored), func(t *testing.T) {
+			s := newSite(t)
+			add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
+			add(t, s.k, web(vip6, lb.SetLoadBalancer, 1)...)
+			if !anchored {
+				remove(t, s.k, s.anchors()...)
+			}
+			c4, err4 := s.dial("client", "tcp", "192.0.2.1:80")
+			c6, err6 := s.dial("client", "tcp", "[2001:db8::1]:80")
+			if err4 != nil || err6 != nil {
+				t.Fatal(err4, err6)
+			}
+			for _, step := range []string{
+				"true",
+				"for i in iptables ip6tables; do for t in filter nat mangle raw; do $i -t $t -F; $i -t $t -X; done; done",
+				"sleep 0.3",
+			} {
+				sh(t, "%s", step)
+				_, err4 = ask(c4)
+				_, err6 = ask(c6)
+				if anchored && (err4 != nil || err6 != nil) {
+					t.Errorf("after %s: %v, %v", step, err4, err6)
+				}
+			}
+			if !anchored && (err4 == nil || err6 == nil) {
+				t.Errorf("without the anchors: %v, %v; this kernel needs none, or the test has no teeth", err4, err6)
+			}
+			if !anchored {
+				return
+			}
+			add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
+			if _, err := ask(c4); err != nil {
+				t.Errorf("after the repair: %v", err)
+			}
+			if _, err := ask(c6); err != nil {
+				t.Errorf("after the repair: %v", err)
+			}
+			s.expect("a new one", "client", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+		})
+	}
+}
+
+func TestTrafficAndConnections(t *testing.T) {
+	s := newSite(t)
+	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
+	c, err := s.dial("client", "tcp", "192.0.2.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := ask(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fe := frontend("192.0.2.1:80", lb.TCP)
+	var got []ServerTraffic
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); { // the kernel counts every two seconds
+		got, err = s.k.Traffic(t.Context(), fe)
+		if err != nil || len(got) != 1 || len(got[0].Backends) != 1 {
+			t.Fatalf("traffic %v, %v", got, err)
+		}
+		if got[0].Stats.PacketsIn > 0 && got[0].Backends[0].Stats.PacketsIn > 0 {
+			break
+		}
+	}
+	if st := got[0].Stats; st.Conns != 1 || st.PacketsIn < 10 || st.PacketsOut < 10 || st.BytesIn < 500 || st.BytesOut < 500 {
+		t.Errorf("stats %+v", st)
+	}
+	// A real server that was there a moment ago goes on with its old counters.
+	if b := got[0].Backends[0]; b.Stats.PacketsIn < got[0].Stats.PacketsIn || b.Conns.Active != 1 {
+		t.Errorf("backend %+v", b)
+	}
+	all, err := s.k.Traffic(t.Context())
+	if err != nil || len(all) != 3 { // with two anchors
+		t.Errorf("all traffic %v, %v", all, err)
+	}
+	var conns []Connection
+	if err := s.k.Connections(t.Context(), func(c Connection) bool { conns = append(conns, c); return true }); err != nil {
+		t.Fatal(err)
+	}
+	if len(conns) != 1 || conns[0].Frontend() != fe || conns[0].State != "ESTABLISHED" || conns[0].Client.Addr() != netip.MustParseAddr("10.1.0.2") {
+		t.Errorf("connections %v", conns)
+	}
+}

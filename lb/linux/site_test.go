@@ -1,0 +1,281 @@
+package linux
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// site is a client and two backends in namespaces of their own, with this one as
+// the box between them:
+//
+//	client 10.1.0.2 --- 10.1.0.1 box 10.2.N.1 --- 10.2.N.2 backendN
+//	  2001:db8:1::2     ...::1       2001:db8:2N::1   ...::2
+type site struct {
+	*testing.T
+	k *Kernel
+}
+
+var (
+	vip4 = netip.MustParseAddr("192.0.2.1")
+	vip6 = netip.MustParseAddr("2001:db8::1")
+)
+
+func newSite(t *testing.T, change ...func(*Config)) *site {
+	t.Helper()
+	inBox(t)
+	inNamespace(t)
+	for i, name := range []string{"client", "backend1", "backend2"} {
+		v4, v6 := fmt.Sprintf("10.%d.%d", min(i+1, 2), i), fmt.Sprintf("2001:db8:%d", []int{1, 21, 22}[i])
+		sh(t, `ip netns add %[1]s && ip link add to-%[1]s type veth peer name eth0 netns %[1]s &&
+			ip link set to-%[1]s up && ip addr add %[2]s.1/24 dev to-%[1]s && ip addr add %[3]s::1/64 dev to-%[1]s nodad &&
+			ip -n %[1]s link set lo up && ip -n %[1]s link set eth0 up &&
+			ip -n %[1]s addr add %[2]s.2/24 dev eth0 && ip -n %[1]s addr add %[3]s::2/64 dev eth0 nodad &&
+			ip -n %[1]s route add default via %[2]s.1 && ip -n %[1]s route add default via %[3]s::1`, name, v4, v6)
+		t.Cleanup(func() { sh(t, "ip netns del %[1]s; ip link del to-%[1]s 2>/dev/null; true", name) })
+	}
+	s := &site{t, newKernel(t, change...)}
+	var sysctls []lb.Object
+	for _, o := range lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}) {
+		sysctls = append(sysctls, o)
+	}
+	all := append(base(lb.IPv4, lb.IPv6), sysctls...)
+	all = append(all, s.anchors()...)
+	add(t, s.k, all...)
+	t.Cleanup(func() { s.cleanup() })
+	for i, name := range []string{"backend1", "backend2"} {
+		s.serve(name)
+		// Neighbours get to know each other: TCP waits for that, UDP does not.
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			to := netip.AddrPortFrom(backendAddr(vip, i+1), 8080).String()
+			if got := s.get("client", "tcp", to); !strings.HasPrefix(got, name) {
+				t.Fatalf("%s without a VIP: %s", name, got)
+			}
+		}
+	}
+	return s
+}
+
+// anchors are the virtual servers that hold on to conntrack.
+func (s *site) anchors() []lb.Object {
+	var out []lb.Object
+	for _, a := range []string{"192.0.0.8:21", "[100::8]:21"} {
+		fe := frontend(a, lb.TCP)
+		out = append(out, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}},
+			lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort(a)})
+	}
+	return out
+}
+
+func (s *site) cleanup() {
+	obs, err := s.k.Observe(context.Background())
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	var all []lb.Object
+	for _, o := range obs.Objects {
+		all = append(all, o)
+	}
+	remove(s.T, s.k, all...)
+}
+
+// in runs f in a namespace; sockets that it opens stay there.
+func (s *site) in(namespace string, f func()) {
+	s.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	open := func(path string) *os.File {
+		ns, err := os.Open(path)
+		if err != nil {
+			s.Fatal(err)
+		}
+		return ns
+	}
+	back := open("/proc/thread-self/ns/net")
+	defer back.Close()
+	if namespace != "" {
+		to := open("/run/netns/" + namespace)
+		defer to.Close()
+		if err := unix.Setns(int(to.Fd()), unix.CLONE_NEWNET); err != nil {
+			s.Fatal(err)
+		}
+	}
+	f()
+	if err := unix.Setns(int(back.Fd()), unix.CLONE_NEWNET); err != nil {
+		panic(err)
+	}
+}
+
+// serve answers each line on TCP port 8080 and each datagram on UDP port 5353
+// with the server's name and the client's address.
+func (s *site) serve(namespace string) {
+	s.Helper()
+	s.in(namespace, func() { s.listenTCP(namespace, ":8080"); s.listenUDP(namespace, ":5353") })
+}
+
+func (s *site) listenTCP(name, addr string) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for in := bufio.NewScanner(c); in.Scan(); {
+					fmt.Fprintf(c, "%s %s\n", name, host1(c.RemoteAddr()))
+				}
+			}()
+		}
+	}()
+}
+
+func (s *site) listenUDP(name, addr string) {
+	l, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { l.Close() })
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			_, from, err := l.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(writerTo{l, from}, "%s %s\n", name, host1(from))
+		}
+	}()
+}
+
+type writerTo struct {
+	net.PacketConn
+	to net.Addr
+}
+
+func (w writerTo) Write(b []byte) (int, error) { return w.WriteTo(b, w.to) }
+
+func host1(a net.Addr) netip.Addr { return netip.MustParseAddrPort(a.String()).Addr().Unmap() }
+
+const patience = 3 * time.Second
+
+// dial connects from a namespace.
+func (s *site) dial(from, network, to string, local ...string) (c net.Conn, err error) {
+	s.Helper()
+	d := net.Dialer{Timeout: patience}
+	if len(local) > 0 {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(local[0]))
+	}
+	s.in(from, func() { c, err = d.Dial(network, to) })
+	if err == nil {
+		s.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// ask sends a line over a connection and gives the answer.
+func ask(c net.Conn) (string, error) {
+	c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, "who?\n"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// get dials and asks.
+func (s *site) get(from, network, to string) string {
+	s.Helper()
+	c, err := s.dial(from, network, to)
+	if err != nil {
+		return short(err)
+	}
+	defer c.Close()
+	answer, err := ask(c)
+	if err != nil {
+		return short(err)
+	}
+	return answer
+}
+
+// ping tells whether an address answers an echo request.
+func (s *site) ping(from, to string) bool {
+	s.Helper()
+	network, echo, reply := "ip4:icmp", byte(8), byte(0)
+	if strings.Contains(to, ":") {
+		network, echo, reply = "ip6:ipv6-icmp", 128, 129
+	}
+	c, err := s.dial(from, network, to)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer c.Close()
+	// Type, code, checksum, number, sequence; of ICMPv6 the kernel fills in the
+	// checksum.
+	request := []byte{echo, 0, 0, 0, 0, 7, 0, 1}
+	if echo == 8 {
+		sum := ^uint16(8<<8 + 7 + 1)
+		request[2], request[3] = byte(sum>>8), byte(sum)
+	}
+	if _, err := c.Write(request); err != nil {
+		s.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(patience / 2))
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := c.(*net.IPConn).ReadFrom(buf) // which, unlike Read, leaves out the IPv4 header
+		if err != nil {
+			return false
+		}
+		if n >= 8 && buf[0] == reply && buf[5] == 7 {
+			return true
+		}
+	}
+}
+
+func short(err error) string {
+	if e, ok := err.(net.Error); ok && e.Timeout() {
+		return "timeout"
+	}
+	return err.Error()[strings.LastIndex(err.Error(), ": ")+2:]
+}
+
+// web is a service on port 80 of a VIP with one backend.
+func web(vip netip.Addr, kind lb.Set, backend int, more ...lb.Set) []lb.Object {
+	fe := lb.Frontend{Addr: vip, Port: 80, Proto: lb.TCP}
+	out := []lb.Object{
+		lb.Member{Set: lb.SetIPVSIPs, Addr: vip},
+		lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}},
+		lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(vip, backend), 8080), Weight: 1},
+		lb.Address{Addr: vip},
+	}
+	for _, set := range append(more, kind, lb.SetIPVSPorts) {
+		out = append(out, lb.Member{Set: set, Addr: vip, Port: 80, Proto: lb.TCP})
+	}
+	return out
+}
+
+func backendAddr(vip netip.Addr, n int) netip.Addr {
+	if vip.Is4() {
+		return netip.AddrFrom4([4]byte{10, 2, byte(n), 2})
+	}
+	return netip.MustParseAddr(fmt.Sprintf("2001:db8:2%d::2", n))
+}

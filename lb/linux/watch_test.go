@@ -1,0 +1,150 @@
+package linux
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/lb"
+)
+
+// watching runs Watch and hands over its events.
+func watching(t *testing.T, k *Kernel) <-chan lb.Event {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	events := make(chan lb.Event, 100)
+	done := make(chan error, 1)
+	go func() { done <- k.Watch(ctx, func(e lb.Event) { events <- e }) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("watch: %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("watch does not end with its context")
+		}
+	})
+	// Nothing tells that the sockets are open but an event.
+	for {
+		sh(t, "ip addr add 10.99.0.1/32 dev lo")
+		sh(t, "ip addr del 10.99.0.1/32 dev lo")
+		sh(t, "ip addr add 10.99.0.1/32 dev lo")
+		select {
+		case <-events:
+			sh(t, "ip addr del 10.99.0.1/32 dev lo")
+			quiet(t, events, 300*time.Millisecond)
+			return events
+		case <-time.After(200 * time.Millisecond):
+			sh(t, "ip addr del 10.99.0.1/32 dev lo")
+		}
+	}
+}
+
+// quiet takes events until there are none for a while, and gives them.
+func quiet(t *testing.T, events <-chan lb.Event, d time.Duration) (out []lb.Event) {
+	t.Helper()
+	for {
+		select {
+		case e := <-events:
+			out = append(out, e)
+		case <-time.After(d):
+			return out
+		}
+	}
+}
+
+// lost waits until exactly these objects have been reported as lost.
+func lost(t *testing.T, events <-chan lb.Event, want ...lb.Object) {
+	t.Helper()
+	slices.SortFunc(want, lb.Compare)
+	var got []lb.Object
+	start := time.Now()
+	for time.Since(start) < 10*time.Second && len(got) < len(want) {
+		select {
+		case e := <-events:
+			got = append(got, e.Lost...)
+			t.Logf("after %v: %s", time.Since(start).Round(time.Millisecond), e.What)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	slices.SortFunc(got, lb.Compare)
+	if !slices.Equal(got, want) {
+		t.Errorf("lost %v, want %v", got, want)
+	}
+}
+
+func TestWatchTellsWhatOthersDidToLinks(t *testing.T) {
+	inBox(t)
+	host(t)
+	k := newKernel(t)
+	snapshot(t, k, isLink)
+	objects := linkObjects()
+	add(t, k, objects...)
+	t.Cleanup(func() { remove(t, k, objects...) })
+	events := watching(t, k)
+
+	remove(t, k, objects[1:]...)
+	add(t, k, objects...)
+	if got := quiet(t, events, 300*time.Millisecond); len(got) != 0 {
+		t.Errorf("weir's own changes: %v", got)
+	}
+
+	a := netip.MustParseAddr
+	sh(t, "ip addr del 192.0.2.1/32 dev kube-ipvs0")
+	lost(t, events, lb.Address{Addr: a("192.0.2.1")})
+	sh(t, "ip -6 addr del 2001:db8::1/128 dev kube-ipvs0")
+	lost(t, events, lb.Address{Addr: a("2001:db8::1")})
+	add(t, k, objects...)
+	sh(t, "ip link del kube-ipvs0")
+	lost(t, events, objects[0], objects[1], objects[2])
+	add(t, k, objects...)
+	sh(t, "ip route del local 198.51.100.0/24 dev lo && ip -6 route del local 2001:db8:100::/64 dev lo")
+	lost(t, events, objects[3].ID(), objects[4].ID())
+	add(t, k, objects...)
+	sh(t, "ip route replace local 198.51.100.0/24 dev lo proto %d src 10.9.0.1", RouteProtocol)
+	lost(t, events, objects[3].ID())
+	add(t, k, objects...)
+	if got := quiet(t, events, 300*time.Millisecond); len(got) != 0 {
+		t.Errorf("after the repair: %v", got)
+	}
+
+	sh(t, "ip addr add 10.9.0.77/24 dev host0")
+	if got := quiet(t, events, 300*time.Millisecond); len(got) != 1 || !got[0].Host || len(got[0].Lost) != 0 {
+		t.Errorf("an address of the host: %v", got)
+	}
+}
+
+func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
+		add(t, k, ruleObjects()...)
+		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
+		events := watching(t, k)
+		rules4, rules6 := ruleObjects()[0], ruleObjects()[1]
+
+		add(t, k, ruleObjects()...)
+		sh(t, "%s -A FORWARD -s 10.77.0.0/16 -j ACCEPT && %s -D FORWARD -s 10.77.0.0/16 -j ACCEPT", iptables, iptables)
+		if got := quiet(t, events, 3*time.Second); len(got) != 0 {
+			t.Errorf("weir's own changes, and others' rules: %v", got)
+		}
+		execs := k.Counters().Execs.Load()
+		quiet(t, events, 2*time.Second)
+		if got := k.Counters().Execs.Load() - execs; got != 0 {
+			t.Errorf("%d programs run while nothing happened", got)
+		}
+
+		sh(t, "%s -t nat -F", iptables)
+		lost(t, events, rules4)
+		add(t, k, rules4)
+		sh(t, "%s -F KUBE-VIP", strings.Replace(iptables, "iptables", "ip6tables", 1))
+		lost(t, events, rules6)
+		add(t, k, rules6)
+		if got := quiet(t, events, 3*time.Second); len(got) != 0 {
+			t.Errorf("after the repair: %v", got)
+		}
+	})
+}
