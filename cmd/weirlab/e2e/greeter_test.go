@@ -28,7 +28,7 @@ import (
 // asPeer in the environment makes this program a greeter or a guest:
 //
 //	listen NAME NETWORK ADDRESS [NETWORK ADDRESS ...]
-//	visit NETWORK ADDRESS TIMES
+//	visit TIMES NETWORK ADDRESS [NETWORK ADDRESS ...]
 const asPeer = "WEIR_E2E_PEER"
 
 func TestMain(m *testing.M) {
@@ -51,22 +51,31 @@ func peer(args []string) error {
 		}
 		fmt.Println("listening")
 		select {}
-	case len(args) == 4 && args[0] == "visit":
-		times, err := strconv.Atoi(args[3])
+	case len(args) >= 4 && args[0] == "visit":
+		times, err := strconv.Atoi(args[1])
 		if err != nil {
 			return err
 		}
-		for range times {
-			c, a, err := visit(context.Background(), plainDial, args[1], args[2])
-			if err != nil {
+		for ends := args[2:]; len(ends) >= 2; ends = ends[2:] {
+			if err := visitTimes(times, ends[0], ends[1]); err != nil {
 				return err
 			}
-			fmt.Println(a.server, a.saw)
-			_ = c.Close()
 		}
 		return nil
 	}
-	return fmt.Errorf("usage: listen NAME NETWORK ADDRESS ... or visit NETWORK ADDRESS TIMES")
+	return fmt.Errorf("usage: listen NAME NETWORK ADDRESS ... or visit TIMES NETWORK ADDRESS ...")
+}
+
+func visitTimes(times int, network, addr string) error {
+	for range times {
+		c, a, err := visit(context.Background(), plainDial, network, addr)
+		if err != nil {
+			return err
+		}
+		fmt.Println(a.server, a.saw)
+		_ = c.Close()
+	}
+	return nil
 }
 
 // greetAt greets in the calling goroutine's network namespace until the closer is
@@ -138,6 +147,7 @@ func plainDial(ctx context.Context, network, addr string) (net.Conn, error) {
 // visit connects to a greeter and hears whom it has met. The connection stays
 // open.
 func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, answer, error) {
+	defer nudge(ctx, dial)()
 	c, err := dial(ctx, network, addr)
 	if err != nil {
 		return nil, answer{}, err
@@ -148,6 +158,32 @@ func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, an
 		return nil, answer{}, err
 	}
 	return c, a, nil
+}
+
+// nudge sends other packets through the box, both ways, until it is stopped. A
+// user-mode Linux kernel that is busy sometimes sleeps over a packet until the
+// next one comes, and whoever sent one datagram would wait in vain. A packet that
+// was dropped stays lost.
+func nudge(ctx context.Context, dial dialer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		tick := time.NewTicker(300 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for _, beyond := range []string{"10.1.0.2:9", "10.2.0.11:9"} {
+				if c, err := dial(ctx, "udp", beyond); err == nil {
+					_, _ = c.Write([]byte("wake up"))
+					_ = c.Close()
+				}
+			}
+		}
+	}()
+	return cancel
 }
 
 func hear(ctx context.Context, c net.Conn, network string) (answer, error) {
@@ -220,7 +256,13 @@ func socketSCTP(network, addr string, use func(int, unix.Sockaddr) error) (*os.F
 	if err != nil {
 		return nil, err
 	}
-	if err := use(fd, sockaddr); err != nil {
+	if network == "sctp6" {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err == nil {
+		err = use(fd, sockaddr)
+	}
+	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
@@ -280,9 +322,10 @@ func (s *site) launchIn(t testing.TB, namespace string, args ...string) {
 	}
 }
 
-// visitIn visits from the box itself, or from a network namespace there.
-func (s *site) visitIn(ctx context.Context, namespace, network, addr string, times int) ([]answer, error) {
-	c, err := peerCommand(namespace, "visit", network, addr, strconv.Itoa(times))
+// visitsIn visits from a network namespace of the box, or from the box itself:
+// each end, a network and an address, so many times.
+func (s *site) visitsIn(ctx context.Context, namespace string, times int, ends ...string) ([]answer, error) {
+	c, err := peerCommand(namespace, append([]string{"visit", strconv.Itoa(times)}, ends...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -310,14 +353,29 @@ func peerCommand(namespace string, args ...string) (lab.Command, error) {
 	return lab.Command{Args: args, Env: []string{asPeer + "=1"}}, nil
 }
 
-// boxVisits is the answer that the box itself gets.
-func (s *site) boxVisits(t testing.TB, network, addr string) answer {
+// boxVisits are the answers that the box itself gets at networks and addresses.
+func (s *site) boxVisits(t testing.TB, ends ...string) []answer {
 	t.Helper()
-	answers, err := s.visitIn(within(t, 30*time.Second), "", network, addr, 1)
+	answers, err := s.visitsIn(within(t, time.Minute), "", 1, ends...)
 	if err != nil {
-		t.Fatalf("the box itself visits %s %s: %v", network, addr, err)
+		t.Fatalf("the box itself visits %v: %v", ends, err)
 	}
-	return answers[0]
+	return answers
+}
+
+// boxIsSeenAs checks that backends see the box as that when it visits a VIP
+// itself, over TCP and UDP.
+func (s *site) boxIsSeenAs(t *testing.T, want string, addrs ...string) {
+	t.Helper()
+	var ends []string
+	for _, addr := range addrs {
+		ends = append(ends, "tcp", addr, "udp", addr)
+	}
+	for i, a := range s.boxVisits(t, ends...) {
+		if a.saw != want {
+			t.Errorf("the box itself visits %s: %s saw %s, want %s", ends[2*i:2*i+2], a.server, a.saw, want)
+		}
+	}
 }
 
 // stay visits and stays until the test ends or the connection is closed.
@@ -354,17 +412,13 @@ func visits(t testing.TB, from *lab.Machine, network, addr string, n int) map[st
 
 // The ends that a visit may have.
 const (
-	refused = "refused" // at once, and said so
+	refused = "refused" // and the visitor is told
 	silence = "silence" // nothing comes back
 )
 
 // outcome is how a visit ends: the name of who answered, refused, silence, or
-// the error. Whoever waits for silence must be patient for a second, in which
-// TCP would not even repeat itself.
-func outcome(t testing.TB, from *lab.Machine, network, addr string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+// the error.
+func outcome(ctx context.Context, from *lab.Machine, network, addr string) string {
 	c, a, err := visit(ctx, from.DialContext, network, addr)
 	switch {
 	case err == nil:
@@ -378,10 +432,17 @@ func outcome(t testing.TB, from *lab.Machine, network, addr string) string {
 	return err.Error()
 }
 
-// expect checks how a visit ends. want may be "web" for any of the backends.
+// expect checks how a visit ends. want may be "web" for any of the backends. Who
+// wants silence waits for a second.
 func expect(t testing.TB, from *lab.Machine, network, addr, want string) {
 	t.Helper()
-	got := outcome(t, from, network, addr)
+	patience := 5 * time.Second
+	if want == silence {
+		patience = time.Second
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got := outcome(ctx, from, network, addr)
 	if want == "web" && strings.HasPrefix(got, "web") {
 		return
 	}
@@ -415,9 +476,10 @@ func pinged(t testing.TB, from *lab.Machine, addr string) string {
 	if _, err := c.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
+	defer nudge(t.Context(), from.DialContext)()
 	buf := make([]byte, 256)
 	for {
 		n, who, err := c.ReadFrom(buf)

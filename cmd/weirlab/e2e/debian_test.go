@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// Debian's own kernel, where iptables has two backends: what operators get. It is
+// computed, not run, so this is no place for thousands.
+func TestDebianKernel(t *testing.T) {
+	s := newSite(t, lab.Qemu)
+	s.greetAll(t, "tcp", 8080)
+	s.greetAll(t, "udp", 8080)
+	s.unlimitRefusals(t)
+	s.greetOnBox(t, "tcp4", "0.0.0.0:2222", "tcp6", "[::]:2222", "udp4", "0.0.0.0:2222", "udp6", "[::]:2222")
+	for _, backend := range []struct{ config, used string }{{"auto", "nft"}, {"nft", "nft"}, {"legacy", "legacy"}} {
+		t.Run(backend.config, func(t *testing.T) { s.testEssentials(t, backend.config, backend.used) })
+	}
+}
+
+func (s *site) testEssentials(t *testing.T, backend, used string) {
+	kernel := "[kernel]\nsync_period = \"2s\"\niptables = \"" + backend + "\"\n"
+	s.fresh(t, kernel+
+		declared("masked", bothFamilies(vipOf), tcpAndUDP, dualWebs)+
+		declared("kept", bothFamilies(otherOf), tcpAndUDP, dualWebs, `source_address = "keep"`)+
+		declared("ranged", bothFamilies(vipOf), []string{"81:8080"}, dualWebs, `source_ranges = ["10.1.0.2/32", "fd01::2/128"]`)+
+		declared("inside", []string{"198.51.100.30", "2001:db8:3::30"}, tcpAndUDP, dualWebs, `type = "ClusterIP"`))
+	var doc struct {
+		State  string
+		Kernel struct{ IPTables string }
+	}
+	s.weirJSON(t, &doc, "status")
+	if doc.Kernel.IPTables != used || doc.State != "ok" {
+		t.Errorf("status is %s with iptables %q, want ok with %q", doc.State, doc.Kernel.IPTables, used)
+	}
+	for program, want := range map[string]bool{
+		"iptables-nft-save": used == "nft", "ip6tables-nft-save": used == "nft",
+		"iptables-legacy-save": used == "legacy", "ip6tables-legacy-save": used == "legacy",
+	} {
+		if has := strings.Contains(s.box.Must(t, program), "KUBE-SERVICES"); has != want {
+			t.Errorf("%s shows weir's chains: %v, want %v", program, has, want)
+		}
+	}
+	for i, f := range families {
+		for _, network := range []string{"tcp", "udp"} {
+			if met := visits(t, s.client1, network, at(f.vip, 80), 9); met["web1"] != 3 || met["web2"] != 3 || met["web3"] != 3 {
+				t.Errorf("%s %s: met %v, want 3 of each", network, f.vip, met)
+			}
+			expect(t, s.client1, network, at(f.vip, 2222), refused)
+			expect(t, s.client1, network, at([]string{"10.1.0.1", "fd01::1"}[i], 2222), "box")
+		}
+		sees(t, s.client1, at(f.vip, 80), f.box)
+		sees(t, s.client1, at(f.other, 80), f.client1)
+		sees(t, s.client1, at([]string{"198.51.100.30", "2001:db8:3::30"}[i], 80), f.client1)
+		expect(t, s.client1, "tcp", at(f.vip, 81), "web")
+		expect(t, s.client2, "tcp", at(f.vip, 81), silence)
+		wantPing(t, s.client1, "pong", f.vip)
+		s.boxIsSeenAs(t, f.box, at(f.vip, 80), at(f.other, 80))
+	}
+	s.auditsFindNothing(t)
+}
+
+// auditsFindNothing waits for two audits, for which the kernel must be as weir
+// left it: what it reads back is what it wrote.
+func (s *site) auditsFindNothing(t *testing.T) {
+	t.Helper()
+	audits := map[time.Time]bool{}
+	eventually(t, 2*time.Minute, func() error {
+		var doc struct {
+			State  string
+			Kernel struct {
+				LastAudit time.Time `json:"last_audit"`
+				Drift     int       `json:"drift_total"`
+			}
+		}
+		s.weirJSON(t, &doc, "status")
+		if doc.State != "ok" || doc.Kernel.Drift != 0 {
+			t.Fatalf("status is %s after %d repairs, want ok without any", doc.State, doc.Kernel.Drift)
+		}
+		if audits[doc.Kernel.LastAudit] = true; len(audits) < 3 {
+			return fmt.Errorf("%d audits", len(audits))
+		}
+		return nil
+	})
+}
