@@ -520,6 +520,9 @@ func thousand() string {
 	return b.String()
 }
 
+// kills is how often a sync of 1,000 services is killed.
+const kills = 5
+
 func killAmidSync(t *testing.T, s *site) {
 	plantStrangers(t, s)
 	defer removeStrangers(t, s)
@@ -535,9 +538,9 @@ func killAmidSync(t *testing.T, s *site) {
 	whole := s.killedRun(t, 0)
 	s.box.Must(t, s.weir, "cleanup")
 	t.Logf("from its first set to the end of the sync weir takes %s", whole)
-	for i := range 4 {
-		// The first at once, the others at random points, later and later.
-		after := time.Duration(float64(whole) * float64(i) / 4 * rand.Float64())
+	for i := range kills {
+		// At random points, one in each part of that time.
+		after := time.Duration(float64(whole) * (float64(i) + rand.Float64()) / kills)
 		s.killedRun(t, max(after, time.Millisecond))
 		held := len(linesWith(s.box.Must(t, "ipvsadm", "-Sn"), "-A -t 198.51.100."))
 		members := len(linesWith(s.box.Must(t, "ipset", "save"), "add KUBE-"))
@@ -552,8 +555,8 @@ func killAmidSync(t *testing.T, s *site) {
 		mustGet(t, s.client1, "198.51.100.250:83", 2)
 		s.stop(t, syscall.SIGKILL)
 		s.box.Must(t, s.weir, "cleanup")
-		sameState(t, "cleanup after a kill", foreign, s.dump(t))
 	}
+	sameState(t, "kills, starts and cleanups", foreign, s.dump(t))
 }
 
 // killedRun runs the daemon in one command on the box, and kills it with SIGKILL
