@@ -145,12 +145,13 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 		b.log.Error("the kernel can't be read; it stays as it is", "error", err)
 	}
 	b.lastPass, b.lastErr, b.held = time.Now(), err, rep.Held
-	if !b.ready && err == nil {
-		b.ready = true
+	first := !b.ready && err == nil
+	b.ready = b.ready || first
+	b.publish()
+	if first { // whoever hears it may ask for the status at once
 		notify("READY=1")
 		b.log.Info("ready", "services", len(b.cfg.Services), "ops", len(rep.Ops), "errors", len(rep.Errors), "took", took)
 	}
-	b.publish()
 	notify("STATUS=" + b.status().Line())
 	if !b.ready {
 		return err
