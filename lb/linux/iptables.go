@@ -52,9 +52,11 @@ type rules struct {
 	// where that is not how they were written.
 	accepted []table
 	// holding tells that the kernel had the rules when they were last read, stamp
-	// what the legacy tables looked like just before.
+	// what the legacy tables looked like just before, and fresh what was read then,
+	// until rules are written.
 	holding bool
 	stamp   stamp
+	fresh   saved
 }
 
 // programs are one backend's programs for one family.
@@ -132,6 +134,10 @@ func (r *rules) save(ctx context.Context) (saved, error) {
 }
 
 func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
+	first := p == r.candidates[0]
+	if first {
+		r.fresh = nil
+	}
 	if p.backend == Legacy {
 		r.stamp = readStamp(r.family)
 	}
@@ -139,10 +145,26 @@ func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseSave(text), nil
+	have := parseSave(text)
+	if first && p.backend == Legacy {
+		r.fresh = have
+	}
+	return have, nil
+}
+
+// saveAgain reads the tables, unless they were read already and are still the
+// same: a program takes many milliseconds, and the first start waits for it.
+func (r *rules) saveAgain(ctx context.Context) (saved, error) {
+	if r.fresh != nil && r.stamp == readStamp(r.family) {
+		return r.fresh, nil
+	}
+	return r.save(ctx)
 }
 
 func (r *rules) decide(i int) {
+	if i > 0 {
+		r.fresh = nil // it is of another backend
+	}
 	r.candidates, r.decided = r.candidates[i:i+1], true
 }
 
@@ -186,7 +208,8 @@ func (r *rules) held(have saved) bool {
 func (r *rules) install(ctx context.Context) error {
 	r.holding = false
 	for {
-		have, err := r.save(ctx)
+		have, err := r.saveAgain(ctx)
+		r.fresh = nil
 		if err == nil {
 			var b bytes.Buffer
 			for _, t := range r.want {
