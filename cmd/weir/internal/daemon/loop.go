@@ -146,7 +146,9 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	}
 	b.lastPass, b.lastErr, b.held = time.Now(), err, rep.Held
 	first := !b.ready && err == nil
-	b.ready = b.ready || first
+	if first {
+		b.ready, b.lastAudit = true, b.lastPass // the first Sync reads everything, too
+	}
 	b.publish()
 	if first { // whoever hears it may ask for the status at once
 		notify("READY=1")

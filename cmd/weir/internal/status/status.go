@@ -199,14 +199,14 @@ func (s Status) Table(w io.Writer, now time.Time) {
 	fmt.Fprintf(w, "%s\n\n", s.Line())
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, age(now, s.Started))
-	fmt.Fprintf(tw, "Config:\t%s, loaded %s ago\n", s.Config.File, age(now, s.Config.Loaded))
+	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, since(now, s.Config.Loaded))
 	fmt.Fprintf(tw, "Kernel:\t%s, iptables %s\n", s.Kernel.Release, s.Kernel.IPTables)
 	fmt.Fprintf(tw, "Holds:\t%d virtual servers, %d real servers, %d set members\n",
 		s.Kernel.VirtualServers, s.Kernel.RealServers, s.Kernel.SetMembers)
 	fmt.Fprintf(tw, "Backends:\t%d up, %d down, %d unknown, %d draining\n",
 		s.Backend.Up, s.Backend.Down, s.Backend.Unknown, s.Backend.Draining)
-	fmt.Fprintf(tw, "Synced:\t%s ago, audited %s ago, %d drifted objects put right since the start\n",
-		age(now, s.Kernel.LastSync), age(now, s.Kernel.LastAudit), s.Kernel.Drift)
+	fmt.Fprintf(tw, "Synced:\t%s, audited %s, %d drifted objects put right since the start\n",
+		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
 	tw.Flush()
 	if len(s.Notes) > 0 {
 		fmt.Fprintf(w, "\nNotes (%d):\n", len(s.Notes))
@@ -307,11 +307,16 @@ func hostPort(addr string, port uint16) string {
 	return fmt.Sprintf("%s:%d", addr, port)
 }
 
-// age is how long ago t was at now, for people: "3s", "5m", "2h", "9d".
-func age(now, t time.Time) string {
+// since says how long before now t was, for people; a zero t was never.
+func since(now, t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
+	return age(now, t) + " ago"
+}
+
+// age is the time from t to now, for people: "3s", "5m", "2h", "9d".
+func age(now, t time.Time) string {
 	switch d := now.Sub(t); {
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
