@@ -63,7 +63,7 @@ func (a *addresses) createDevice(ctx context.Context, name string) error {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return missingModule("dummy", err)
 	}
-	return needPrivilege(err)
+	return err
 }
 
 func (a *addresses) deleteDevice(ctx context.Context, name string) error {
@@ -132,7 +132,7 @@ func explainAddress(err error, v lb.Verb) error {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT):
 		return fmt.Errorf("%w (is IPv6 off? see net.ipv6.conf.default.disable_ipv6 and ipv6.disable)", err)
 	}
-	return needPrivilege(err)
+	return err
 }
 
 // noDevice gives the errors when there is no device: with it have gone all its

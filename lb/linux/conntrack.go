@@ -77,6 +77,9 @@ func (c *conntrack) forget(ctx context.Context, g goneUDP) error {
 				gone = append(gone, f.clone())
 			}
 		})
+		if errors.Is(err, unix.EINVAL) { // nfnetlink knows no conntrack
+			return missingModule("nf_conntrack_netlink", err)
+		}
 		if err != nil {
 			return fmt.Errorf("list connections of UDP backends that are gone: %w", err)
 		}

@@ -108,7 +108,7 @@ func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
 		// nfnetlink knows no ipset at all.
 		return 0, missingModule("ip_set", err)
 	case err != nil:
-		return 0, needPrivilege(err)
+		return 0, err
 	}
 	s.revisions[key] = revision
 	return revision, nil

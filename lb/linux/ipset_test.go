@@ -116,6 +116,8 @@ func TestSetsGrowWithoutLosingAMember(t *testing.T) {
 	sets := setObjects()
 	add(t, k, sets...)
 	t.Cleanup(func() { remove(t, k, sets...) })
+	sh(t, "%s -A INPUT -m set --match-set KUBE-LOOP-BACK src,dst,dst -j ACCEPT", anyIptables(t))
+	t.Cleanup(func() { sh(t, "%s -F INPUT", anyIptables(t)) })
 	var ops []lb.Op
 	for i := range 150000 {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
@@ -133,6 +135,15 @@ func TestSetsGrowWithoutLosingAMember(t *testing.T) {
 		t.Errorf("sets left: %s", got)
 	}
 	add(t, k, sets...) // a restart does not mind the size
+	if text := sh(t, "ipset list -t KUBE-LOOP-BACK"); !strings.Contains(text, "References: 1\n") || !strings.Contains(text, "maxelem 262144") {
+		t.Errorf("the rule refers to another set:\n%s", text)
+	}
+}
+
+// anyIptables is an iptables that works on this kernel.
+func anyIptables(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(sh(t, "for i in iptables-legacy iptables-nft; do $i -L -n >/dev/null 2>&1 && echo $i && exit; done"))
 }
 
 func TestSetErrorsSayWhatIsWrong(t *testing.T) {

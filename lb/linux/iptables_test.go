@@ -2,11 +2,14 @@ package linux
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
@@ -114,16 +117,28 @@ func TestRulesAreNotHeldAfterOthersChangedThem(t *testing.T) {
 
 func TestRulesSayWhenTheLockIsHeld(t *testing.T) {
 	inNamespace(t)
+	lock := filepath.Join(t.TempDir(), "lock")
+	t.Setenv("XTABLES_LOCKFILE", lock)
+	f, err := os.Create(lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
-	r := k.rules[lb.IPv4]
-	err := r.explain(&lockError{})
-	if !strings.Contains(err.Error(), "another program holds the iptables lock") {
+	err = k.rules[lb.IPv4].install(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "another program holds the iptables lock") {
 		t.Errorf("error %v", err)
 	}
 }
 
-type lockError struct{}
-
-func (*lockError) Error() string {
-	return "iptables-restore: exit status 4: Another app is currently holding the xtables lock; still 4s 0us time ahead to have a chance to grab the lock..."
+func TestRulesNameTheSetThatIsMissing(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
+	err := k.rules[lb.IPv4].install(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "Set KUBE-LOAD-BALANCER doesn't exist") {
+		t.Errorf("error %v", err)
+	}
 }

@@ -177,7 +177,10 @@ func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observati
 		if k.ipvs == nil {
 			return obs, nil
 		}
-		return obs, k.ipvs.observeOnly(ctx, only, &obs)
+		if err := k.ipvs.observeOnly(ctx, only, &obs); err != nil {
+			return lb.Observation{}, err
+		}
+		return obs, nil
 	}
 	if err := k.observeAll(ctx, &obs); err != nil {
 		return lb.Observation{}, err
@@ -286,6 +289,9 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 		panic(fmt.Sprintf("linux: unknown kind of object %T", ops[0].Object))
 	}
 	k.ours.note(ops, errs)
+	for i, err := range errs {
+		errs[i] = needPrivilege(err)
+	}
 	return errs
 }
 

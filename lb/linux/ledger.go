@@ -15,7 +15,7 @@ import (
 type ledger struct {
 	mu    sync.Mutex
 	held  lb.Snapshot
-	hosts map[netip.Addr]string
+	hosts map[netip.Addr]string // nil before the first observation
 }
 
 // watched tells whether the kernel announces the end of an object.
@@ -90,7 +90,7 @@ func (l *ledger) compare(obs lb.Observation) (lost []lb.Object, hosts bool) {
 		}
 	}
 	slices.SortFunc(lost, lb.Compare)
-	hosts = !maps.Equal(l.hosts, obs.HostAddrs)
+	hosts = l.hosts != nil && !maps.Equal(l.hosts, obs.HostAddrs)
 	l.hosts = obs.HostAddrs
 	return lost, hosts
 }

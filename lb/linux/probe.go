@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
 
 	"github.com/moby/ipvs"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
 
@@ -69,14 +71,23 @@ func probeIPVS(ctx context.Context, c *conn) (uint16, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return family, err
 	}
-	if h, err := ipvs.New(""); err == nil {
-		h.Close()
-	}
+	loadIPVS()
 	family, err = genlFamily(ctx, c, "IPVS")
 	if errors.Is(err, unix.ENOENT) {
 		return 0, fmt.Errorf("%w: %w", ErrNoIPVS, missingModule("ip_vs", nil))
 	}
 	return family, err
+}
+
+// loadIPVS has moby/ipvs run modprobe. What it logs about a failure is said
+// better, and once, by the error of probeIPVS.
+func loadIPVS() {
+	out := logrus.StandardLogger().Out
+	logrus.SetOutput(io.Discard)
+	defer logrus.SetOutput(out)
+	if h, err := ipvs.New(""); err == nil {
+		h.Close()
+	}
 }
 
 // needPrivilege says what an EPERM is about.

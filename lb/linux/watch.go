@@ -99,6 +99,7 @@ func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notif
 	tick := time.NewTicker(pollRules)
 	defer tick.Stop()
 	rules := rulesWatch{}
+	h.add(hintLinks | hintRules4 | hintRules6) // what happened before anybody listened
 	for {
 		select {
 		case <-ctx.Done():
