@@ -25,7 +25,7 @@ the daemon runs.`,
 	}
 	socket, file := socketFlag(cmd), configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := call(cmd.Context(), *socket, "GET", "/status", &status.Status{}); !errors.Is(err, errNotRunning) {
+		if err := ask(cmd.Context(), *socket, *file, "GET", "/status", &status.Status{}); !errors.Is(err, errNotRunning) {
 			return errors.New("weir runs and would put everything back: systemctl stop weir first")
 		}
 		kernel, cfg, err := openKernel(cmd.Context(), *file)

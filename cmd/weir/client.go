@@ -24,11 +24,28 @@ import (
 const defaultSocket = "/run/weir/weir.sock"
 
 func socketFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("socket", defaultSocket, "unix socket of the daemon")
+	return cmd.Flags().String("socket", "", "unix socket of the daemon (default "+defaultSocket+", or daemon.socket of the configuration)")
 }
 
 // errNotRunning means that no daemon answers.
 var errNotRunning = errors.New("weir is not running")
+
+// ask asks the daemon at the socket that was given. Without one it tries the
+// default, and where nobody answers there, what the configuration says.
+func ask(ctx context.Context, socket, file, method, path string, doc any) error {
+	if socket != "" {
+		return call(ctx, socket, method, path, doc)
+	}
+	err := call(ctx, defaultSocket, method, path, doc)
+	if !errors.Is(err, errNotRunning) {
+		return err
+	}
+	cfg, bad := config.Load(file)
+	if bad != nil || cfg.Daemon.Socket == defaultSocket {
+		return err
+	}
+	return call(ctx, cfg.Daemon.Socket, method, path, doc)
+}
 
 // call asks the daemon behind a socket. Its answer goes into doc, unless that is
 // nil.

@@ -37,7 +37,7 @@ server or backend. Entries of state NONE with client port 0 are affinity.`,
 		}
 		query := url.Values{"match": {match}, "limit": {strconv.Itoa(*limit)}}
 		var doc status.Conns
-		err := call(cmd.Context(), *socket, "GET", "/conns?"+query.Encode(), &doc)
+		err := ask(cmd.Context(), *socket, *file, "GET", "/conns?"+query.Encode(), &doc)
 		if errors.Is(err, errNotRunning) {
 			fmt.Fprintf(e.stderr, "weir: %v: this is what the kernel holds\n", err)
 			doc, err = kernelConns(cmd.Context(), *file, match, *limit)

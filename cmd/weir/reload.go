@@ -21,7 +21,7 @@ what differs.`,
 	socket := socketFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var doc status.Status
-		err := call(cmd.Context(), *socket, "POST", "/reload", &doc)
+		err := ask(cmd.Context(), *socket, defaultConfig, "POST", "/reload", &doc)
 		if errors.Is(err, errNotRunning) {
 			return exitError{exitNotRunning, err}
 		}

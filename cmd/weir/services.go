@@ -23,7 +23,7 @@ Without a running daemon it shows what the kernel holds.`,
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var doc status.Services
-		err := call(cmd.Context(), *socket, "GET", "/services", &doc)
+		err := ask(cmd.Context(), *socket, *file, "GET", "/services", &doc)
 		if errors.Is(err, errNotRunning) {
 			fmt.Fprintf(e.stderr, "weir: %v: this is what the kernel holds\n", err)
 			doc, err = kernelServices(cmd.Context(), *file)

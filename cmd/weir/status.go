@@ -25,7 +25,7 @@ Exit status: 0 ok, 1 degraded, starting or failed, 3 not running.`,
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var doc status.Status
-		err := call(cmd.Context(), *socket, "GET", "/status", &doc)
+		err := ask(cmd.Context(), *socket, *file, "GET", "/status", &doc)
 		if errors.Is(err, errNotRunning) {
 			return exitError{exitNotRunning, fmt.Errorf("%w\n%s", err, leftBehind(cmd.Context(), *file))}
 		}

@@ -26,6 +26,7 @@ func TestCommand(t *testing.T) {
 		"reading commands beside other people's tools": readingCommands,
 		"without a daemon they say something useful":   withoutDaemon,
 		"invalid configuration is exit code 2":         invalidConfig,
+		"a socket elsewhere is found":                  socketElsewhere,
 		"plan prints what the reload then does":        planIsTrue,
 		"systemd is told":                              systemdIsTold,
 		"HTTP endpoints":                               func(t *testing.T, s *site) { endpoints(t, s, webs) },
@@ -33,6 +34,7 @@ func TestCommand(t *testing.T) {
 		"reading commands beside other people's tools",
 		"without a daemon they say something useful",
 		"invalid configuration is exit code 2",
+		"a socket elsewhere is found",
 		"plan prints what the reload then does",
 		"systemd is told",
 		"HTTP endpoints",
@@ -188,6 +190,24 @@ func invalidConfig(t *testing.T, s *site) {
 	}
 	sameState(t, "commands with an invalid configuration", before, s.dump(t))
 	s.configure(t, "")
+}
+
+func socketElsewhere(t *testing.T, s *site) {
+	s.run(t, "[daemon]\nsocket = \"/run/elsewhere/weir.sock\"\n"+service("web", ""))
+	before := s.dump(t)
+	for _, cmd := range []string{"status", "services", "reload"} {
+		if out := s.call(t, cmd); out.Code != 0 || out.Stderr != "" {
+			t.Errorf("weir %s: exit code %d: %s", cmd, out.Code, out.Stderr)
+		}
+	}
+	// To miss the daemon here would be to cut all traffic.
+	if out := s.call(t, "cleanup"); out.Code != 1 || !strings.Contains(out.Stderr, "stop weir first") {
+		t.Errorf("weir cleanup beside the daemon: exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	if out := s.call(t, "run"); out.Code != 1 {
+		t.Errorf("a second weir run: exit code %d: %s", out.Code, out.Stderr)
+	}
+	sameState(t, "a refused cleanup", before, s.dump(t))
 }
 
 func planIsTrue(t *testing.T, s *site) {
