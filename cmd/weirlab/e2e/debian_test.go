@@ -17,18 +17,33 @@ func TestDebianKernel(t *testing.T) {
 	s.greetAll(t, "udp", 8080)
 	s.unlimitRefusals(t)
 	s.greetOnBox(t, "tcp4", "0.0.0.0:2222", "tcp6", "[::]:2222", "udp4", "0.0.0.0:2222", "udp6", "[::]:2222")
-	for _, backend := range []struct{ config, used string }{{"auto", "nft"}, {"nft", "nft"}, {"legacy", "legacy"}} {
-		t.Run(backend.config, func(t *testing.T) { s.testEssentials(t, backend.config, backend.used) })
+	t.Run("auto", func(t *testing.T) {
+		s.fresh(t, essentials("auto"))
+		s.usesIPTables(t, "nft")
+	})
+	for _, backend := range []string{"nft", "legacy"} {
+		t.Run(backend, func(t *testing.T) {
+			s.fresh(t, essentials(backend))
+			s.usesIPTables(t, backend)
+			s.testEssentials(t)
+			s.auditsFindNothing(t)
+		})
 	}
 }
 
-func (s *site) testEssentials(t *testing.T, backend, used string) {
-	kernel := "[kernel]\nsync_period = \"2s\"\niptables = \"" + backend + "\"\n"
-	s.fresh(t, kernel+
-		declared("masked", bothFamilies(vipOf), tcpAndUDP, dualWebs)+
-		declared("kept", bothFamilies(otherOf), tcpAndUDP, dualWebs, `source_address = "keep"`)+
-		declared("ranged", bothFamilies(vipOf), []string{"81:8080"}, dualWebs, `source_ranges = ["10.1.0.2/32", "fd01::2/128"]`)+
-		declared("inside", []string{"198.51.100.30", "2001:db8:3::30"}, tcpAndUDP, dualWebs, `type = "ClusterIP"`))
+// essentials is a configuration with a Service of each kind.
+func essentials(backend string) string {
+	return "[kernel]\nsync_period = \"2s\"\niptables = \"" + backend + "\"\n" +
+		declared("masked", bothFamilies(vipOf), tcpAndUDP, dualWebs) +
+		declared("kept", bothFamilies(otherOf), tcpAndUDP, dualWebs, `source_address = "keep"`) +
+		declared("ranged", bothFamilies(vipOf), []string{"81:8080"}, dualWebs, `source_ranges = ["10.1.0.2/32", "fd01::2/128"]`) +
+		declared("inside", []string{"198.51.100.30", "2001:db8:3::30"}, tcpAndUDP, dualWebs, `type = "ClusterIP"`)
+}
+
+// usesIPTables checks which backend of iptables is in use, and that the other one
+// is not.
+func (s *site) usesIPTables(t *testing.T, used string) {
+	t.Helper()
 	var doc struct {
 		State  string
 		Kernel struct{ IPTables string }
@@ -45,6 +60,9 @@ func (s *site) testEssentials(t *testing.T, backend, used string) {
 			t.Errorf("%s shows weir's chains: %v, want %v", program, has, want)
 		}
 	}
+}
+
+func (s *site) testEssentials(t *testing.T) {
 	for i, f := range families {
 		for _, network := range []string{"tcp", "udp"} {
 			if met := visits(t, s.client1, network, at(f.vip, 80), 9); met["web1"] != 3 || met["web2"] != 3 || met["web3"] != 3 {
@@ -61,7 +79,6 @@ func (s *site) testEssentials(t *testing.T, backend, used string) {
 		wantPing(t, s.client1, "pong", f.vip)
 		s.boxIsSeenAs(t, f.box, at(f.vip, 80), at(f.other, 80))
 	}
-	s.auditsFindNothing(t)
 }
 
 // auditsFindNothing waits for two audits, for which the kernel must be as weir

@@ -25,6 +25,7 @@ func TestRules(t *testing.T) {
 	t.Run("ping", s.testPing)
 	t.Run("a VIP that is the box's own address", s.testHostAddress)
 	t.Run("the operator's policies are DROP", s.testPolicies)
+	t.Run("others' DNAT rules", s.testForeignDNAT)
 	t.Run("a pool of VIPs", s.testPool)
 	t.Run("the number of rules", s.testNumberOfRules)
 	t.Run("sets grow", s.testSetsGrow)
@@ -64,13 +65,15 @@ func (s *site) testSourceRanges(t *testing.T) {
 			} else {
 				s.reload(t, toml(tt.ranges))
 			}
+			var all sync.WaitGroup // side by side, as silence takes its time
 			for j, f := range families {
 				for _, network := range []string{"tcp", "udp"} {
-					expect(t, s.client1, network, at(f.vip, 80), tt.client1[j])
-					expect(t, s.client2, network, at(f.vip, 80), tt.client2[j])
-					expect(t, s.client2, network, at(f.vip, 81), in)
+					all.Go(func() { expect(t, s.client1, network, at(f.vip, 80), tt.client1[j]) })
+					all.Go(func() { expect(t, s.client2, network, at(f.vip, 80), tt.client2[j]) })
+					all.Go(func() { expect(t, s.client2, network, at(f.vip, 81), in) })
 				}
 			}
+			all.Wait()
 			closed := tt.client1[0] != tt.client1[1]
 			if note := s.noted(t, "static/ranged", "closed-family"); (note != "") != closed {
 				t.Errorf("note of a closed family: %q, want one: %v", note, closed)
@@ -191,6 +194,33 @@ done; true`)
 		expect(t, s.client1, "tcp", at(own, 2222), silence)
 	}
 	expect(t, s.client1, "tcp", "10.2.0.11:8080", silence) // past weir
+}
+
+// Container engines lead a host's ports to containers, on all of its addresses,
+// and a VIP looks like one of them.
+func (s *site) testForeignDNAT(t *testing.T) {
+	s.fresh(t, declared("web", bothFamilies(vipOf), []string{"80:8080"}, dualWebs)+
+		declared("inside", bothFamilies(otherOf), []string{"80:8080"}, dualWebs, `type = "ClusterIP"`))
+	greet(t, s.web(3), "tcp", ":9999")
+	const lead = `
+for chain in PREROUTING OUTPUT; do
+	iptables -t nat %[1]s $chain -p tcp --dport 80 -m addrtype --dst-type LOCAL -j DNAT --to-destination 10.2.0.13:9999
+	ip6tables -t nat %[1]s $chain -p tcp --dport 80 -m addrtype --dst-type LOCAL -j DNAT --to-destination [fd02::13]:9999
+done`
+	s.box.Must(t, "sh", "-ec", fmt.Sprintf(lead, "-A"))
+	defer s.box.Must(t, "sh", "-c", fmt.Sprintf(lead, "-D"))
+	for i, f := range families {
+		for _, vip := range []string{f.vip, f.other} {
+			met := visits(t, s.client1, "tcp", at(vip, 80), 9)
+			for range 3 {
+				met[s.boxVisits(t, "tcp", at(vip, 80))[0].server]++
+			}
+			if met["web1"] != 4 || met["web2"] != 4 || met["web3"] != 4 {
+				t.Errorf("%s: met %v, want 4 of each: a Service's connections are its own", vip, met)
+			}
+		}
+		expect(t, s.client1, "tcp", at([]string{"10.1.0.1", "fd01::1"}[i], 80), "web3")
+	}
 }
 
 // A pool of 4096 addresses and one of all that a /64 has, of which 1000 are VIPs.
