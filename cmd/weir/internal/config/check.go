@@ -229,16 +229,28 @@ func beside(file, name string) string {
 func (s *service) readQuorum() {
 	g := s.check
 	g.Quorum, g.Hysteresis = s.integer("quorum"), s.integer("hysteresis")
-	// Those that are written, good or bad: one mistake is enough.
-	n := len(s.elements("backends")) + len(s.subs("backend"))
+	n := s.mostOfAFamily()
 	switch {
 	case n == 0 || s.bad("backends") || s.bad("quorum") || s.bad("hysteresis"):
 	case g.Quorum > n:
-		s.fail("quorum", fmt.Sprintf("%d can't be reached: there are %d backends", g.Quorum, n), fmt.Sprintf("write at most %d", n))
+		s.fail("quorum", fmt.Sprintf("%d can't be reached: no family has more than %d backends", g.Quorum, n), fmt.Sprintf("write at most %d", n))
 	case g.Quorum+g.Hysteresis > n:
-		s.fail("hysteresis", fmt.Sprintf("once lost, the quorum would not come back: %d and %d are more than %d backends",
+		s.fail("hysteresis", fmt.Sprintf("once lost, the quorum would not come back: %d and %d are more than %d, and no family has more backends",
 			g.Quorum, g.Hysteresis, n), fmt.Sprintf("write at most %d", n-g.Quorum))
 	}
+}
+
+// mostOfAFamily is how many backends the larger family has. Those that are
+// written wrong count for both: one mistake is enough.
+func (s *service) mostOfAFamily() int {
+	v4 := 0
+	for _, be := range s.backends {
+		if be.addr.Addr().Is4() {
+			v4++
+		}
+	}
+	wrong := len(s.elements("backends")) + len(s.subs("backend")) - len(s.backends)
+	return wrong + max(v4, len(s.backends)-v4)
 }
 
 // judgeCheck warns of a check that asks a port which speaks another protocol.

@@ -84,7 +84,7 @@ when_down = "fallback"
 fallback = ["10.0.0.9:8080", "[fd00::9]:8080"]
 quorum = 2
 hysteresis = 1
-backends = ["10.0.0.1", "10.0.0.2", "fd00::1"]
+backends = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"]
 [service.check]
 type = "http"
 port = 8080
@@ -108,9 +108,9 @@ func TestServiceAndItsCheck(t *testing.T) {
 			{Addr: netip.MustParseAddr("2001:db8::10"), Kind: lb.ClusterIP},
 		},
 		Ports: []lb.Port{
-			{Proto: lb.TCP, Port: 80, Backends: addrPorts("10.0.0.1:80", "10.0.0.2:80", "[fd00::1]:80")},
-			{Proto: lb.TCP, Port: 443, Backends: addrPorts("10.0.0.1:8443", "10.0.0.2:8443", "[fd00::1]:8443")},
-			{Proto: lb.UDP, Port: 53, Backends: addrPorts("10.0.0.1:53", "10.0.0.2:53", "[fd00::1]:53")},
+			{Proto: lb.TCP, Port: 80, Backends: addrPorts("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "[fd00::1]:80")},
+			{Proto: lb.TCP, Port: 443, Backends: addrPorts("10.0.0.1:8443", "10.0.0.2:8443", "10.0.0.3:8443", "[fd00::1]:8443")},
+			{Proto: lb.UDP, Port: 53, Backends: addrPorts("10.0.0.1:53", "10.0.0.2:53", "10.0.0.3:53", "[fd00::1]:53")},
 		},
 		Scheduler: lb.Scheduler{Name: "mh", Flags: lb.Fallback | lb.WithPort},
 		Affinity:  time.Minute, Keep: true, Restricted: true,
