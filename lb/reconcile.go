@@ -220,7 +220,8 @@ func (r *Reconciler) due(now time.Time) []Op {
 	if r.full {
 		r.want.grow(r.catalog.size())
 	}
-	for id := range r.dirty {
+	// In their order: that of the claims on what many of them share (state.go).
+	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
 		r.plan(id, now)
 	}
 	r.dirty = map[ServiceID]struct{}{}

@@ -28,11 +28,49 @@ type claim struct {
 	object Object
 }
 
-// claims on one object. The first one decides its attributes; nearly always it
-// is the only one. A drain never comes before a living owner.
+// claims on one object, sorted by compareOwners. The first one decides its
+// attributes, so a drain never decides before a living owner. Nearly always it is
+// the only one; but the route of a pool has one claim of every Service in it.
 type claims struct {
 	claim
 	rest []claim
+}
+
+// put adds a claim, or replaces the one of the same owner.
+func (c *claims) put(x claim) {
+	switch d := compareOwners(*x.owner, *c.owner); {
+	case d < 0:
+		c.rest = slices.Insert(c.rest, 0, c.claim)
+		c.claim = x
+	case d == 0:
+		c.claim = x
+	default:
+		i, found := c.find(x.owner)
+		if !found {
+			c.rest = slices.Insert(c.rest, i, x)
+		}
+		c.rest[i] = x
+	}
+}
+
+// drop takes out the claim of an owner, unless it is the last of all.
+func (c *claims) drop(owner *Owner) (last bool) {
+	if *c.owner == *owner {
+		if len(c.rest) == 0 {
+			return true
+		}
+		c.claim, c.rest = c.rest[0], c.rest[1:]
+		return false
+	}
+	if i, found := c.find(owner); found {
+		c.rest = slices.Delete(c.rest, i, i+1)
+	}
+	return false
+}
+
+// find finds an owner among the rest.
+func (c *claims) find(owner *Owner) (int, bool) {
+	return slices.BinarySearchFunc(c.rest, owner, func(x claim, o *Owner) int { return compareOwners(*x.owner, *o) })
 }
 
 // NewState makes a State that wants nothing.
@@ -101,45 +139,30 @@ func (s *State) Replace(owner Owner, objects []Object, touched map[Object]struct
 func (s *State) claim(owner *Owner, o Object, touched map[Object]struct{}) {
 	id := o.ID()
 	c, ok := s.objects[id]
-	switch {
-	case !ok:
+	if !ok {
 		s.objects[id] = claims{claim: claim{owner, o}}
 		touch(touched, id)
-	case len(c.rest) == 0 && *c.owner == *owner:
-		if c.object != o {
-			s.objects[id] = claims{claim: claim{owner, o}}
-			touch(touched, id)
-		}
-	default:
-		s.put(id, c, append(c.without(owner), claim{owner, o}), touched)
+		return
 	}
+	before := c.object
+	c.put(claim{owner, o})
+	s.set(id, c, before, touched)
 }
 
 func (s *State) release(owner *Owner, id Object, touched map[Object]struct{}) {
 	c := s.objects[id]
-	all := c.without(owner)
-	if len(all) == 0 {
+	before := c.object
+	if c.drop(owner) {
 		delete(s.objects, id)
 		touch(touched, id)
 		return
 	}
-	s.put(id, c, all, touched)
+	s.set(id, c, before, touched)
 }
 
-// without gives all claims but the owner's.
-func (c claims) without(owner *Owner) []claim {
-	all := append([]claim{c.claim}, c.rest...)
-	return slices.DeleteFunc(all, func(x claim) bool { return *x.owner == *owner })
-}
-
-func (s *State) put(id Object, before claims, all []claim, touched map[Object]struct{}) {
-	slices.SortFunc(all, func(a, b claim) int { return compareOwners(*a.owner, *b.owner) })
-	after := claims{claim: all[0]}
-	if len(all) > 1 {
-		after.rest = all[1:]
-	}
-	s.objects[id] = after
-	if after.object != before.object {
+func (s *State) set(id Object, c claims, before Object, touched map[Object]struct{}) {
+	s.objects[id] = c
+	if c.object != before {
 		touch(touched, id)
 	}
 }
