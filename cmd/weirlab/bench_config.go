@@ -54,7 +54,7 @@ ports = ["80:8080"]
 	return b.String()
 }
 
-// checked is a service whose backends are asked ten times a second. Both are the
+// checked is a service whose backends are asked every second. Both are the
 // web server: only one of its ports changes its answer.
 const checked = `
 [[service]]
@@ -64,8 +64,8 @@ ports = [80]
 backends = ["10.2.0.11:8080", "10.2.0.11:8081"]
 [service.check]
 type = "http"
-interval = "100ms"
-timeout = "100ms"
+interval = "1s"
+timeout = "1s"
 rise = 1
 fall = 1
 `
