@@ -22,23 +22,15 @@ func TestCommand(t *testing.T) {
 	for _, i := range allWebs {
 		serveEcho(t, s.web(i), 7000)
 	}
-	stories(t, s, map[string]func(*testing.T, *site){
-		"reading commands beside other people's tools": readingCommands,
-		"without a daemon they say something useful":   withoutDaemon,
-		"invalid configuration is exit code 2":         invalidConfig,
-		"a socket elsewhere is found":                  socketElsewhere,
-		"plan prints what the reload then does":        planIsTrue,
-		"systemd is told":                              systemdIsTold,
-		"HTTP endpoints":                               func(t *testing.T, s *site) { endpoints(t, s, webs) },
-	},
-		"reading commands beside other people's tools",
-		"without a daemon they say something useful",
-		"invalid configuration is exit code 2",
-		"a socket elsewhere is found",
-		"plan prints what the reload then does",
-		"systemd is told",
-		"HTTP endpoints",
-	)
+	stories(t, s, []story{
+		{"reading commands beside other people's tools", readingCommands},
+		{"without a daemon they say something useful", withoutDaemon},
+		{"invalid configuration is exit code 2", invalidConfig},
+		{"a socket elsewhere is found", socketElsewhere},
+		{"plan prints what the reload then does", planIsTrue},
+		{"systemd is told", systemdIsTold},
+		{"HTTP endpoints", func(t *testing.T, s *site) { endpoints(t, s, webs) }},
+	})
 }
 
 // call runs weir and gives what came of it, whatever that is.

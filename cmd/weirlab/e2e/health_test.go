@@ -23,25 +23,16 @@ const httpCheck = `path = "/healthz"`
 
 func TestHealth(t *testing.T) {
 	s := newSite(t, lab.UML)
-	stories(t, s, map[string]func(*testing.T, *site){
-		"HTTP check spares clients a sick backend": httpHealth,
-		"TCP check":                 tcpHealth,
-		"UDP check":                 udpHealth,
-		"gRPC check":                grpcHealth,
-		"quorum lost":               quorumLost,
-		"quorum lost in one family": quorumLostInFamily,
-		"health survives a reload":  healthSurvivesReload,
-		"backend that is dead at the start is spared": deadAtStart,
-	},
-		"HTTP check spares clients a sick backend",
-		"TCP check",
-		"UDP check",
-		"gRPC check",
-		"quorum lost",
-		"quorum lost in one family",
-		"health survives a reload",
-		"backend that is dead at the start is spared",
-	)
+	stories(t, s, []story{
+		{"HTTP check spares clients a sick backend", httpHealth},
+		{"TCP check", tcpHealth},
+		{"UDP check", udpHealth},
+		{"gRPC check", grpcHealth},
+		{"quorum lost", quorumLost},
+		{"quorum lost in one family", quorumLostInFamily},
+		{"health survives a reload", healthSurvivesReload},
+		{"backend that is dead at the start is spared", deadAtStart},
+	})
 }
 
 // weight is what the kernel gives a real server, as ipvsadm shows it; "" if it

@@ -77,16 +77,19 @@ func sameState(t testing.TB, what, before, after string) {
 	}
 }
 
+// story is a subtest on a site that others use too.
+type story struct {
+	name string
+	tell func(*testing.T, *site)
+}
+
 // stories runs subtests that share a site, each from a clean slate.
-func stories(t *testing.T, s *site, list map[string]func(*testing.T, *site), order ...string) {
-	for _, name := range order {
-		t.Run(name, func(t *testing.T) {
+func stories(t *testing.T, s *site, list []story) {
+	for _, story := range list {
+		t.Run(story.name, func(t *testing.T) {
 			defer s.cleanSlate(t)
-			list[name](t, s)
+			story.tell(t, s)
 		})
-	}
-	if len(order) != len(list) {
-		t.Errorf("%d stories, of which %d are told", len(list), len(order))
 	}
 }
 
@@ -96,23 +99,15 @@ func TestDrain(t *testing.T) {
 		serveEcho(t, s.web(i), 7000)
 		serveUDP(t, s.web(i), 5300)
 	}
-	stories(t, s, map[string]func(*testing.T, *site){
-		"removed backend keeps its connections until the deadline": backendDrainsToDeadline,
-		"drain ends with the last connection":                      drainEndsEarly,
-		"removed service keeps its connections and refuses others": serviceDrains,
-		"no drain cuts at once":                                    noDrain,
-		"removed UDP backend is left at once":                      udpMoves,
-		"drain goes on after a restart":                            drainSurvivesRestart,
-		"backend that comes back ends its drain":                   drainIsUndone,
-	},
-		"removed backend keeps its connections until the deadline",
-		"drain ends with the last connection",
-		"removed service keeps its connections and refuses others",
-		"no drain cuts at once",
-		"removed UDP backend is left at once",
-		"drain goes on after a restart",
-		"backend that comes back ends its drain",
-	)
+	stories(t, s, []story{
+		{"removed backend keeps its connections until the deadline", backendDrainsToDeadline},
+		{"drain ends with the last connection", drainEndsEarly},
+		{"removed service keeps its connections and refuses others", serviceDrains},
+		{"no drain cuts at once", noDrain},
+		{"removed UDP backend is left at once", udpMoves},
+		{"drain goes on after a restart", drainSurvivesRestart},
+		{"backend that comes back ends its drain", drainIsUndone},
+	})
 }
 
 func backendDrainsToDeadline(t *testing.T, s *site) {
@@ -414,15 +409,11 @@ func TestRestart(t *testing.T) {
 	for _, i := range allWebs {
 		serveEcho(t, s.web(i), 7000)
 	}
-	stories(t, s, map[string]func(*testing.T, *site){
-		"under load loses and writes nothing":             restartUnderLoad,
-		"on_stop cleanup leaves nothing":                  stopCleansUp,
-		"kill -9 amid a sync of 1,000 services converges": killAmidSync,
-	},
-		"under load loses and writes nothing",
-		"on_stop cleanup leaves nothing",
-		"kill -9 amid a sync of 1,000 services converges",
-	)
+	stories(t, s, []story{
+		{"under load loses and writes nothing", restartUnderLoad},
+		{"on_stop cleanup leaves nothing", stopCleansUp},
+		{"kill -9 amid a sync of 1,000 services converges", killAmidSync},
+	})
 }
 
 func restartUnderLoad(t *testing.T, s *site) {

@@ -17,10 +17,7 @@ func TestReload(t *testing.T) {
 	defer s.cleanSlate(t)
 	s.run(t, service("web", ""))
 	traffic := startStream(t, s.client1, vip4+":80", "["+vip6+"]:80")
-	for _, story := range []struct {
-		name string
-		tell func(*testing.T, *site)
-	}{
+	for _, story := range []story{
 		{"a bad file changes nothing and is seen everywhere", badReloads},
 		{"keys that need a restart are refused by name", restartKeys},
 		{"a good file touches only what differs", reloadTouchesLittle},

@@ -69,15 +69,11 @@ func TestStrangers(t *testing.T) {
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
 	s.serveAll(t, 9000)
-	stories(t, s, map[string]func(*testing.T, *site){
-		"stay untouched through a whole life":        strangersStay,
-		"on a wanted tuple get a note, not a fight":  strangerOnTuple,
-		"in exclude_cidrs keep their virtual server": strangerExcluded,
-	},
-		"stay untouched through a whole life",
-		"on a wanted tuple get a note, not a fight",
-		"in exclude_cidrs keep their virtual server",
-	)
+	stories(t, s, []story{
+		{"stay untouched through a whole life", strangersStay},
+		{"on a wanted tuple get a note, not a fight", strangerOnTuple},
+		{"in exclude_cidrs keep their virtual server", strangerExcluded},
+	})
 }
 
 func strangersStay(t *testing.T, s *site) {
