@@ -11,8 +11,7 @@ import (
 )
 
 func main() {
-	if err := inside.Run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "weirlab:", err)
-		os.Exit(1)
-	}
+	err := inside.Run(os.Args[1:]) // returns only when something is wrong
+	fmt.Fprintln(os.Stderr, "weirlab:", err)
+	os.Exit(1)
 }

@@ -9,7 +9,8 @@ import (
 	"weir/cmd/weirlab/internal/agent"
 )
 
-// Run plays a role until its end: "keeper FOLDER", "machine" or "agent".
+// Run plays a role until its end: "keeper FOLDER", "machine" or "agent". The first
+// process of a machine never ends well: it is ended. So there is always an error.
 func Run(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "keeper":
