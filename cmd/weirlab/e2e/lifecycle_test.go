@@ -521,7 +521,6 @@ func kills() []kill {
 	}
 	at := func(n int) kill { return kill{fmt.Sprintf("at %d lines of ip_vs", n), servers(n)} }
 	return []kill{
-		{"at the first set", `until ipset list -n KUBE-IPVS-IPS >/dev/null 2>&1; do :; done`},
 		{"at the first member", `until ipset list -t KUBE-IPVS-IPS 2>/dev/null | grep -q 'entries: [1-9]'; do :; done`},
 		at(20), at(20 + rand.IntN(1000)), at(1020 + rand.IntN(1900)),
 		{"at the first address", `until ip -o addr show dev kube-ipvs0 2>/dev/null | grep -q 198.51.100; do :; done`},
