@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -143,6 +144,21 @@ func plainDial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, network, addr)
 }
+
+// dialerOf connects from a host. Each UDP flow has a source port that none had
+// before: one that looks like an older flow would be part of it to the kernel, and
+// be masqueraded, or not, as that was.
+func dialerOf(m *lab.Machine) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if !strings.HasPrefix(network, "udp") {
+			return m.DialContext(ctx, network, addr)
+		}
+		return m.DialFrom(ctx, network, &net.UDPAddr{Port: 10000 + int(flows.Add(1)%20000)}, addr)
+	}
+}
+
+// flows counts those of dialerOf.
+var flows atomic.Uint32
 
 // visit connects to a greeter and hears whom it has met. The connection stays
 // open.
@@ -296,15 +312,11 @@ func (s *site) greetAll(t testing.TB, network string, port int) {
 // has nothing to do with weir. Ends are networks and addresses by turns.
 func (s *site) greetOnBox(t testing.TB, ends ...string) {
 	t.Helper()
-	s.launchPeer(t, append([]string{"listen", "box"}, ends...)...)
+	s.launchIn(t, "", append([]string{"listen", "box"}, ends...)...)
 }
 
-// launchPeer starts this program as a greeter on the box. It ends with the test.
-func (s *site) launchPeer(t testing.TB, args ...string) {
-	t.Helper()
-	s.launchIn(t, "", args...)
-}
-
+// launchIn starts this program as a greeter in a network namespace of the box, or
+// on the box itself. It ends with the test.
 func (s *site) launchIn(t testing.TB, namespace string, args ...string) {
 	t.Helper()
 	c, err := peerCommand(namespace, args...)
@@ -392,7 +404,7 @@ func stay(t testing.TB, from *lab.Machine, addr string) (net.Conn, answer) {
 // mustVisit visits once, over a connection or a flow of its own.
 func mustVisit(t testing.TB, from *lab.Machine, network, addr string) answer {
 	t.Helper()
-	c, a, err := visit(t.Context(), from.DialContext, network, addr)
+	c, a, err := visit(t.Context(), dialerOf(from), network, addr)
 	if err != nil {
 		t.Fatalf("%s visits %s %s: %v", from.Name(), network, addr, err)
 	}
@@ -419,7 +431,7 @@ const (
 // outcome is how a visit ends: the name of who answered, refused, silence, or
 // the error.
 func outcome(ctx context.Context, from *lab.Machine, network, addr string) string {
-	c, a, err := visit(ctx, from.DialContext, network, addr)
+	c, a, err := visit(ctx, dialerOf(from), network, addr)
 	switch {
 	case err == nil:
 		_ = c.Close()
