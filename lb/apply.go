@@ -84,11 +84,14 @@ func (r *Reconciler) fail(op Op, err error, run *run) {
 		run.broken[f] = true
 	}
 	f := r.failed[id]
+	run.report.Failed++
+	if !errors.Is(err, errWaits) && (f.err == nil || f.err.Error() != err.Error()) {
+		run.report.Errors = append(run.report.Errors, fmt.Errorf("%s: %w", op, err))
+	}
 	f.op, f.err = op, err
 	f.next = run.now.Add(min(retryMin<<min(f.tries, 10), retryMax))
 	f.tries++
 	r.failed[id] = f
-	run.report.Errors = append(run.report.Errors, fmt.Errorf("%s: %w", op, err))
 }
 
 // errWaits is why an Op was not even tried.

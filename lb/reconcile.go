@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -57,10 +58,13 @@ type Report struct {
 	// Ops that were applied, in their order.
 	Ops []Op
 	// Drift are the objects that others took away or altered, and that have been
-	// brought back if nothing is in Errors.
+	// brought back if nothing is Failed.
 	Drift []Object
-	// Errors has one error for each Op that failed or has to wait for one that
-	// failed. They are tried again by later Syncs.
+	// Failed is how many Ops failed, or waited for one that did. They are tried
+	// again by later Syncs.
+	Failed int
+	// Errors are why: one for each Op that failed by itself, the first time and
+	// whenever it is another error than the last time.
 	Errors []error
 	// Held is how many deletions wait for a source that has not synced.
 	Held int
@@ -277,14 +281,15 @@ func (r *Reconciler) hold(ops []Op) ([]Op, int) {
 	return ops, n - len(ops)
 }
 
-// Notes gives what could not be done, sorted.
+// Notes gives what could not be done, sorted. Ops that only wait for one that
+// failed are not told: the one that failed is.
 func (r *Reconciler) Notes() []Note {
 	var out []Note
 	for _, notes := range r.notes {
 		out = append(out, notes...)
 	}
 	for id, f := range r.failed {
-		if r.wantedAlive(id) {
+		if r.wantedAlive(id) && !errors.Is(f.err, errWaits) {
 			out = append(out, Note{r.want.objects[id].owner.Service, Failed, fmt.Sprintf("%s: %v", f.op, f.err)})
 		}
 	}

@@ -264,8 +264,8 @@ func TestErrorNeverTakesTheLastBackend(t *testing.T) {
 	}
 	s.Update(put(web(be3)))
 	rep := s.sync(0, "change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
-	if len(rep.Errors) != 2 {
-		t.Errorf("errors %v", rep.Errors)
+	if rep.Failed != 2 || len(rep.Errors) != 1 {
+		t.Errorf("%d failed, errors %v", rep.Failed, rep.Errors)
 	}
 	if got := s.k.Connect(clients[0], front); got.Fate != Served {
 		t.Errorf("clients are %s", got.Fate)
@@ -294,10 +294,17 @@ func TestWithoutItsVirtualServerNothingIsAdmitted(t *testing.T) {
 	}
 	s.Update(put(web(be1)))
 	rep := s.sync(0, "add member IPVS-IPS 192.0.2.1", "add member LOAD-BALANCER 192.0.2.1,tcp:80", "add address 192.0.2.1")
-	if len(rep.Errors) != 3 {
-		t.Errorf("errors %v", rep.Errors)
+	if rep.Failed != 3 || len(rep.Errors) != 1 {
+		t.Errorf("%d failed, errors %v", rep.Failed, rep.Errors)
 	}
-	if next := s.Next(); !next.Equal(s.now.Add(retryMin)) {
+	if n := s.Notes(); len(n) != 1 || !strings.Contains(n[0].Text, "ip_vs_rr is missing") {
+		t.Errorf("notes %v", n)
+	}
+	if again := s.sync(retryMin); again.Failed != 3 || len(again.Errors) != 0 {
+		t.Errorf("again: %d failed, errors %v", again.Failed, again.Errors)
+	}
+	s.now = s.now.Add(-retryMin)
+	if next := s.Next(); !next.Equal(s.now.Add(3 * retryMin)) {
 		t.Errorf("next try %s", next)
 	}
 }

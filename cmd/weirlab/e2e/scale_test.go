@@ -150,7 +150,7 @@ func TestRestartAmongThousandServicesWritesNothing(t *testing.T) {
 	begin := time.Now()
 	s.start(t)
 	t.Logf("started again on 1,000 services: READY after %v", time.Since(begin).Round(time.Millisecond))
-	if out := s.daemon.Output(); !strings.Contains(out, "msg=ready services=1000 ops=0 errors=0") {
+	if out := s.daemon.Output(); !strings.Contains(out, "msg=ready services=1000 ops=0 failed=0") {
 		t.Errorf("the second start wrote to the kernel:\n%s", out)
 	}
 	if s.box.Must(t, "sh", "-c", state) != before {

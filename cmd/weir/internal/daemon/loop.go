@@ -152,7 +152,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	b.publish()
 	if first { // whoever hears it may ask for the status at once
 		notify("READY=1")
-		b.log.Info("ready", "services", len(b.cfg.Services), "ops", len(rep.Ops), "errors", len(rep.Errors), "took", took)
+		b.log.Info("ready", "services", len(b.cfg.Services), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
 	}
 	notify("STATUS=" + b.status().Line())
 	if !b.ready {

@@ -74,7 +74,7 @@ func (m *metrics) pass(rep lb.Report, err error, took time.Duration) {
 	for l, n := range ops {
 		m.ops.WithLabelValues(l.verb, l.kind).Add(float64(n))
 	}
-	m.opErrors.Add(float64(len(rep.Errors)))
+	m.opErrors.Add(float64(rep.Failed))
 }
 
 func (m *metrics) reloaded(err error) {
