@@ -39,6 +39,7 @@ func (b *box) forwardReloads(ctx context.Context, signals <-chan os.Signal) erro
 		case <-ctx.Done():
 			return nil
 		case <-signals:
+			settle(ctx, b.opts.ConfigFile)
 			_ = b.do(ctx, func() { _ = b.reload(ctx) }) // logged, published and counted
 		}
 	}
