@@ -197,7 +197,7 @@ func (b *box) reload(ctx context.Context) (err error) {
 			b.log.Error("configuration refused; the old one stays in force", "error", err)
 		}
 		b.publish()
-		notify("READY=1")
+		notify("READY=1\nSTATUS=" + b.status().Line())
 	}()
 	cfg, err := config.Load(b.opts.ConfigFile)
 	if err != nil {
@@ -206,10 +206,10 @@ func (b *box) reload(ctx context.Context) (err error) {
 	if keys := config.RestartNeeded(b.cfg, cfg); len(keys) > 0 {
 		return fmt.Errorf("%v can't change while weir runs; systemctl restart weir loses no connection", keys)
 	}
-	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
+	if err := setTimeouts(ctx, b.kernel, cfg); err != nil {
 		return err
 	}
-	if err := setTimeouts(ctx, b.kernel, cfg); err != nil {
+	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
 		return err
 	}
 	if !sameRules(b.cfg.Kernel, cfg.Kernel) {
