@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -280,6 +281,10 @@ func (r *rules) restore(ctx context.Context, text string) error {
 	return err
 }
 
+// nameless is how the legacy iptables-restore says that the kernel refused a table,
+// without the reason; all others name what is wrong.
+var nameless = regexp.MustCompile(`line \d+ failed|No chain/target/match by that name`)
+
 // explain adds to an error of iptables what is probably the reason.
 func (r *rules) explain(err error) error {
 	text := err.Error()
@@ -289,12 +294,12 @@ func (r *rules) explain(err error) error {
 	case errors.Is(err, exec.ErrNotFound):
 		return &MissingError{What: "program " + r.candidates[0].restore, Fix: "install package iptables", Err: err}
 	}
+	if r.backend() == NFT || !nameless.MatchString(text) {
+		return err
+	}
 	tables := "ip_tables"
 	if r.family == lb.IPv6 {
 		tables = "ip6_tables"
-	}
-	if r.backend() == NFT {
-		tables = "" // nft loads matches by nft_compat, and names what is missing
 	}
 	if names := missingXT(tables); len(names) > 0 {
 		return missingModule(strings.Join(names, " "), err)

@@ -3,6 +3,7 @@ package linux
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -269,6 +270,20 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	err := r.find(context.Background(), AutoBackend)
 	if err == nil || !strings.Contains(err.Error(), "install package iptables") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestMissingModulesAreNamedWhenIptablesDoesNot(t *testing.T) {
+	t.Parallel()
+	r := playedRules(t, &playedTables{}, Legacy)
+	named := errors.New("iptables-restore: exit status 2: Set KUBE-X doesn't exist. Error occurred at line: 3")
+	if got := r.explain(named); got != named {
+		t.Errorf("an error that has a reason: %v", got)
+	}
+	// What this kernel has loaded by now decides whether there is more to say.
+	nameless := errors.New("iptables-restore: exit status 1: iptables-restore: line 26 failed")
+	if got := r.explain(nameless); !errors.Is(got, nameless) {
+		t.Errorf("an error without a reason: %v", got)
 	}
 }
 

@@ -177,8 +177,8 @@ func (t table) writeRemove(w io.Writer, have savedTable) {
 	fmt.Fprintln(w, "COMMIT")
 }
 
-// sameBut tells whether two forms of weir's chains in a table have the same
-// chains and numbers of rules: then one is the other as some iptables prints it.
+// sameShape tells whether a table holds weir's chains with as many rules as they
+// should have: then these are the same, in another form that some iptables prints.
 func (t table) sameShape(have savedTable) bool {
 	for _, c := range t.chains {
 		rules, ok := have.rules[c.name]
