@@ -94,7 +94,7 @@ type ready struct {
 // the first that weir writes, as soon as it has read it.
 var (
 	configLine = regexp.MustCompile(`time=(\S+) level=WARN msg=configuration`)
-	readyLine  = regexp.MustCompile(`time=(\S+) level=INFO msg=ready .*ops=(\d+) errors=0 took=(\S+)`)
+	readyLine  = regexp.MustCompile(`time=(\S+) level=INFO msg=ready .*ops=(\d+) failed=0 took=(\S+)`)
 )
 
 func readReady(log string) (got ready, err error) {
