@@ -30,19 +30,13 @@ func watching(t *testing.T, k *Kernel) <-chan lb.Event {
 		}
 	})
 	// Nothing tells that the sockets are open but an event.
-	for {
-		sh(t, "ip addr add 10.99.0.1/32 dev lo")
-		sh(t, "ip addr del 10.99.0.1/32 dev lo")
-		sh(t, "ip addr add 10.99.0.1/32 dev lo")
-		select {
-		case <-events:
-			sh(t, "ip addr del 10.99.0.1/32 dev lo")
-			quiet(t, events, 300*time.Millisecond)
-			return events
-		case <-time.After(200 * time.Millisecond):
-			sh(t, "ip addr del 10.99.0.1/32 dev lo")
+	for heard := false; !heard; {
+		for _, verb := range []string{"add", "del"} {
+			sh(t, "ip addr %s 10.99.0.1/32 dev lo", verb)
+			heard = len(quiet(t, events, 200*time.Millisecond)) > 0
 		}
 	}
+	return events
 }
 
 // quiet takes events until there are none for a while, and gives them.
