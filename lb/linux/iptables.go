@@ -191,6 +191,21 @@ func (r *rules) observe(ctx context.Context) (bool, error) {
 	return r.holding, nil
 }
 
+// peek reads the tables for another purpose than to compare them. Watch, which
+// asks whether the tables are still those that were compared last, is none the
+// wiser for it.
+func (r *rules) peek(ctx context.Context) (saved, error) {
+	compared := r.stamp
+	have, err := r.save(ctx)
+	if err != nil {
+		return nil, r.explain(err)
+	}
+	if r.holding {
+		r.stamp, r.fresh = compared, nil
+	}
+	return have, nil
+}
+
 // held tells whether these are exactly the wanted rules.
 func (r *rules) held(have saved) bool {
 	form := r.want

@@ -15,7 +15,8 @@
 // The chapters: kernel.go (the whole), message.go, netlink.go and socket.go
 // (netlink), ipvs.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
 // (which rules) and iptables.go (how they get there), watch.go (what others do),
-// traffic.go (counters and connections), probe.go (what is missing, and the fix).
+// kubeproxy.go (whether another one is at work), traffic.go (counters and
+// connections), probe.go (what is missing, and the fix).
 package linux
 
 import (

@@ -1,0 +1,59 @@
+package linux
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"weir/lb"
+)
+
+func TestKubeProxysTracesAreFound(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
+		ip6tables := strings.Replace(iptables, "iptables", "ip6tables", 1)
+		add(t, k, ruleObjects()...)
+		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
+		for _, test := range []struct{ make, undo, want string }{
+			{"true", "true", ""}, // all of weir's own is there
+			{"ipset create KUBE-NODE-PORT-TCP bitmap:port range 0-65535", "ipset destroy KUBE-NODE-PORT-TCP", "ipset KUBE-NODE-PORT-TCP"},
+			{"ipset create KUBE-6-NODE-PORT-TCP bitmap:port range 0-65535", "ipset destroy KUBE-6-NODE-PORT-TCP", "ipset KUBE-6-NODE-PORT-TCP"},
+			{"ipset create KUBE-6-HEALTH-CHECK-NODE-PORT bitmap:port range 0-65535", "ipset destroy KUBE-6-HEALTH-CHECK-NODE-PORT", "ipset KUBE-6-HEALTH-CHECK-NODE-PORT"},
+			{iptables + " -t nat -N KUBE-NODEPORTS", iptables + " -t nat -X KUBE-NODEPORTS", "IPv4 chain KUBE-NODEPORTS in table nat"},
+			{ip6tables + " -N KUBE-PROXY-CANARY", ip6tables + " -X KUBE-PROXY-CANARY", "IPv6 chain KUBE-PROXY-CANARY in table filter"},
+			{iptables + " -N KUBE-KUBELET-CANARY", iptables + " -X KUBE-KUBELET-CANARY", ""},
+			{iptables + " -N MY-KUBE-NODE-PORT", iptables + " -X MY-KUBE-NODE-PORT", ""},
+		} {
+			sh(t, "%s", test.make)
+			got, err := k.KubeProxy(context.Background())
+			if err != nil || got != test.want {
+				t.Errorf("after %s: %q, %v, want %q", test.make, got, err, test.want)
+			}
+			sh(t, "%s", test.undo)
+		}
+	})
+}
+
+func TestKubeProxyIsNoMatterUnderAnotherPrefix(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Prefix = "WEIR" })
+	sh(t, "ipset create KUBE-NODE-PORT-TCP hash:ip")
+	t.Cleanup(func() { sh(t, "ipset destroy KUBE-NODE-PORT-TCP") })
+	if got, err := k.KubeProxy(context.Background()); got != "" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What Watch has yet to look at is not hidden from it by a look for kube-proxy.
+func TestPeekLeavesChangesForWatch(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
+		add(t, k, ruleObjects()...)
+		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
+		sh(t, "%s -F KUBE-VIP", iptables)
+		if _, err := k.KubeProxy(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if gone, _, err := k.compareRules(context.Background(), lb.IPv4, true); !gone || err != nil {
+			t.Errorf("lost %v, %v", gone, err)
+		}
+	})
+}
