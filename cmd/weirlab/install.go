@@ -1,16 +1,34 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weirlab/lab"
 )
 
-// everyKernel is what install provides for. A host kernel without IPVS cannot be helped by packages.
+// everyKernel is what install can provide. A host kernel without IPVS cannot be helped by packages.
 var everyKernel = []lab.Kernel{lab.UML, lab.Qemu}
+
+// purpose is what a lab is wanted for, and what that takes.
+type purpose struct {
+	name    string
+	kernels []lab.Kernel
+	race    bool
+}
+
+var purposes = []purpose{
+	{name: "demo", kernels: []lab.Kernel{lab.UML}},
+	{name: "bench", kernels: []lab.Kernel{lab.UML}},
+	{name: "test", kernels: everyKernel, race: true},
+}
 
 func checkCommand() *cobra.Command {
 	return &cobra.Command{
@@ -28,6 +46,10 @@ func checkCommand() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", kernel, err)
 				lacking = lacking || kernel != lab.HostKernel
 			}
+			if missing := lab.MissingRacePackages(); len(missing) > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-16s packages are missing: apt-get install -y %s\n", "go test -race", strings.Join(missing, " "))
+				lacking = true
+			}
 			if lacking {
 				return fmt.Errorf("something is missing; weirlab install may help")
 			}
@@ -37,17 +59,41 @@ func checkCommand() *cobra.Command {
 }
 
 func installCommand() *cobra.Command {
-	return &cobra.Command{
+	name := "test"
+	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "install the packages a lab needs, and fetch the kernel for qemu",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			missing := lab.MissingPackages(everyKernel...)
-			if err := lab.InstallPackages(ctx, os.Stderr, missing...); err != nil {
-				return err
-			}
-			return lab.FetchKernel(ctx, os.Stderr)
-		},
 	}
+	cmd.Flags().StringVar(&name, "for", name, "what for: demo, bench or test; only tests boot Debian's kernel in qemu")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		at := slices.IndexFunc(purposes, func(p purpose) bool { return p.name == name })
+		if at < 0 {
+			return fmt.Errorf("--for %s: want demo, bench or test", name)
+		}
+		if os.Geteuid() != 0 {
+			return errors.New("a lab needs root, and so does installing its packages")
+		}
+		return purposes[at].install(cmd.Context(), os.Stderr)
+	}
+	return cmd
+}
+
+// install brings what is missing, and says why first.
+func (p purpose) install(ctx context.Context, progress io.Writer) error {
+	wanted := lab.MissingPackages(p.kernels...)
+	if len(wanted) > 0 {
+		fmt.Fprintf(progress, "missing for a lab: %s\n", strings.Join(wanted, " "))
+	}
+	if race := lab.MissingRacePackages(); p.race && len(race) > 0 {
+		fmt.Fprintf(progress, "missing for go test -race, whose detector is C: %s\n", strings.Join(race, " "))
+		wanted = append(wanted, race...)
+	}
+	if err := lab.InstallPackages(ctx, progress, wanted...); err != nil {
+		return err
+	}
+	if slices.Contains(p.kernels, lab.Qemu) {
+		return lab.FetchKernel(ctx, progress)
+	}
+	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// need is a program a lab uses and the Debian package it comes in.
+// need is a program a lab uses, or the path of another file, and the Debian package it comes in.
 type need struct{ program, pkg string }
 
 var (
@@ -21,6 +21,7 @@ var (
 	}
 	needsOfUML  = []need{{umlProgram, "user-mode-linux"}}
 	needsOfQemu = []need{{qemuProgram, "qemu-system-x86"}}
+	needsOfRace = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 )
 
 // Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
@@ -56,8 +57,11 @@ func MissingPackages(kernels ...Kernel) []string {
 	if slices.Contains(kernels, Qemu) {
 		needs = append(needs, needsOfQemu...)
 	}
-	return packagesOf(needs, func(program string) bool { return findProgram(program) == "" })
+	return packagesOf(needs, absent)
 }
+
+// MissingRacePackages lists the Debian packages to install for go test -race, whose detector is C.
+func MissingRacePackages() []string { return packagesOf(needsOfRace, absent) }
 
 func packagesOf(needs []need, lacks func(program string) bool) []string {
 	var packages []string
@@ -68,6 +72,14 @@ func packagesOf(needs []need, lacks func(program string) bool) []string {
 	}
 	slices.Sort(packages)
 	return slices.Compact(packages)
+}
+
+func absent(program string) bool {
+	if filepath.IsAbs(program) {
+		_, err := os.Stat(program)
+		return err != nil
+	}
+	return findProgram(program) == ""
 }
 
 // findProgram looks in PATH and where an administrator's programs are, which PATH may lack.

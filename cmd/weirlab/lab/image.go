@@ -54,6 +54,12 @@ func FetchKernel(ctx context.Context, progress io.Writer) error {
 	}
 	_, err := cached(debianKernelCache, func(dir string) error {
 		pkg, err := newestKernelPackage(ctx)
+		if err != nil { // a machine that has never asked what packages there are
+			if err := tell(ctx, progress, dir, "apt-get", "update"); err != nil {
+				return err
+			}
+			pkg, err = newestKernelPackage(ctx)
+		}
 		if err != nil {
 			return err
 		}
