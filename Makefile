@@ -7,34 +7,55 @@ export CGO_ENABLED = 0
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FOR         = test
+CERTS       = /etc/ssl/certs/ca-certificates.crt
 
-.PHONY: all build demo test bench lint install clean
+# say tells what comes next, and about how long it takes.
+say = @printf '\n== %s\n'
+
+.PHONY: all build demo test bench vet lint install clean
 
 all: build
 
-build: ## bin/weir and bin/weirlab
+build: | $(CERTS) ## bin/weir and bin/weirlab
 	go build -trimpath -ldflags '-X main.buildVersion=$(VERSION)' -o bin/ ./cmd/weir ./cmd/weirlab
 
-install: ## what the lab needs: packages, and a kernel for qemu
-	go run ./cmd/weirlab install
-
+demo: FOR = demo
 demo: install ## a site with one box, shown at work
 	go run ./cmd/weirlab demo
 
+test: FOR = test
 test: install vet ## all tests, those on real kernels included
+	$(say) 'unit tests with the race detector: 2 minutes, 5 where nothing is built yet'
 	CGO_ENABLED=1 go test -race ./lb/... ./cmd/weir/... ./configs/...
-	WEIR_LAB=require go test -timeout 40m ./lb/linux/... ./cmd/weirlab/...
+	$(say) 'tests of the lab itself, which boot machines: 2 minutes'
+	WEIR_LAB=require go test -timeout 15m ./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...
+	$(say) 'weir on real kernels, story by story: 12 minutes'
+	WEIR_LAB=require go test -C cmd/weirlab/e2e -timeout 40m
 
+bench: FOR = bench
 bench: install ## figures beside ipvsadm's, from one boot of a real kernel
 	go run ./cmd/weirlab bench
 	go test -run xxx -bench . ./lb/ ./lb/health/
 
-vet:
+install: | $(CERTS) ## what a lab needs for demo, bench or test: make install FOR=demo
+	$(say) 'what a lab needs; the first time Go fetches and builds: 2 minutes'
+	go run ./cmd/weirlab install --for $(FOR)
+
+# Go fetches what weir is made of over https.
+$(CERTS):
+	$(say) 'certificates, for Go to fetch modules'
+	apt-get update
+	apt-get install -y --no-install-recommends ca-certificates
+
+vet: | $(CERTS)
+	$(say) 'gofmt, go vet, staticcheck: 1 minute, 3 where nothing is built yet'
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
 
 lint: vet ## and a few more linters; builds them first
+	$(say) 'golangci-lint: 2 minutes, 5 where nothing is built yet'
 	go run $(GOLANGCI) run ./...
 
 clean:
