@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -107,9 +108,14 @@ func (r *rules) find(ctx context.Context, want Backend) error {
 // backend is the one in use, or that will be tried first.
 func (r *rules) backend() Backend { return r.candidates[0].backend }
 
-// configure sets what the kernel shall hold.
+// configure sets what the kernel shall hold. If that is what it should hold
+// before, all that is known of it stays, and Watch goes on watching.
 func (r *rules) configure(c Config) {
-	r.want, r.accepted, r.holding = renderRules(c, r.family), nil, false
+	want := renderRules(c, r.family)
+	if reflect.DeepEqual(want, r.want) {
+		return
+	}
+	r.want, r.accepted, r.holding = want, nil, false
 }
 
 // save reads the tables. As long as it is not decided which backend works, the

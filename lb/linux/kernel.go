@@ -139,9 +139,10 @@ func (k *Kernel) conns() []*conn {
 	return out
 }
 
-// Configure changes what the rules are and which sysctls are read. The rules in
-// the kernel then no longer count as lb.Rules until they are applied again. Names,
-// families and the backend can't change: they need a new Kernel.
+// Configure changes what the rules are and which sysctls are read. Where the rules
+// of the new configuration are others than before, those in the kernel no longer
+// count as lb.Rules until they are applied again. Names, families and the backend
+// can't change: they need a new Kernel.
 func (k *Kernel) Configure(c Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

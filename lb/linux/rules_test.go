@@ -225,8 +225,17 @@ func TestAnotherFormOfTheRulesIsBelieved(t *testing.T) {
 		t.Errorf("held %v, %v", held, err)
 	}
 	r.configure(DefaultConfig())
+	if !r.holding {
+		t.Error("a configuration with the same rules ends the watch over them")
+	}
+	if held, err := r.observe(context.Background()); !held || err != nil {
+		t.Errorf("with a configuration that has the same rules: held %v, %v", held, err)
+	}
+	c := DefaultConfig()
+	c.Ping = false
+	r.configure(c)
 	if held, _ := r.observe(context.Background()); held {
-		t.Error("held although the configuration is new")
+		t.Error("held although the configuration has other rules")
 	}
 }
 
