@@ -127,6 +127,11 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if b.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
 	}
+	if b.kernel == lab.UML {
+		if err := pin(); err != nil {
+			return err
+		}
+	}
 	if b.site, err = lab.Open(ctx, benchSite(b.kernel)); err != nil {
 		return err
 	}

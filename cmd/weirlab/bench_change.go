@@ -79,6 +79,10 @@ func (b *bench) changeAmong(ctx context.Context, n int, answer *atomic.Int32) er
 	if _, err := b.home.start(ctx); err != nil {
 		return err
 	}
+	// weir looks once more at the rules that it has written, some seconds later.
+	if _, err := b.home.sh(ctx, "sleep 5"); err != nil {
+		return err
+	}
 	edits := []edit{
 		{"weight changed, by reload", reload(5, 1)},
 		{"one added, by reload", reload(5, 1, 1)},
