@@ -46,7 +46,7 @@ install: | $(CERTS) ## what a lab needs for demo, bench or test: make install FO
 $(CERTS):
 	$(say) 'certificates, for Go to fetch modules'
 	apt-get update
-	apt-get install -y --no-install-recommends ca-certificates
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates
 
 vet: | $(CERTS)
 	$(say) 'gofmt, go vet, staticcheck: 1 minute, 3 where nothing is built yet'
