@@ -19,21 +19,36 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 	r.shared = r.holdsStrangers(ours, obs.Objects)
 	var drift []Object
 	if r.adopted {
-		for id, o := range r.have {
-			if got, ok := ours[id]; !ok || got != o {
-				drift = append(drift, o)
-			}
-		}
-		for id, o := range ours {
-			if _, ok := r.have[id]; !ok {
-				drift = append(drift, o)
-			}
-		}
-		slices.SortFunc(drift, Compare)
+		drift = r.drift(ours)
 	}
 	r.have, r.adopted, r.full = ours, true, true
+	clear(r.laid)
+	for _, o := range ours {
+		if pool, ok := o.(PoolRoute); ok {
+			r.laid[pool.Prefix] = struct{}{}
+		}
+	}
 	r.meet(strangers, obs.HostAddrs)
 	return drift, nil
+}
+
+// drift gives the objects that are not as weir left them, sorted. Kernel
+// parameters that nobody wants any more are not looked at.
+func (r *Reconciler) drift(ours Snapshot) []Object {
+	var out []Object
+	for id, o := range r.have {
+		got, ok := ours[id]
+		if _, wanted := r.want.Get(id); got != o && (ok || wanted || id.kind() != kindSysctl) {
+			out = append(out, o)
+		}
+	}
+	for id, o := range ours {
+		if _, ok := r.have[id]; !ok {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, Compare)
+	return out
 }
 
 // meet takes in strangers' virtual servers and the box's own addresses, and
@@ -42,9 +57,11 @@ func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]stri
 	concerned := func(f Frontend) bool {
 		return strangers[f] != r.facts.Strangers[f] || hosts[f.Addr] != r.facts.HostAddrs[f.Addr]
 	}
-	if !maps.Equal(strangers, r.facts.Strangers) || !maps.Equal(hosts, r.facts.HostAddrs) {
+	moved := !maps.Equal(hosts, r.facts.HostAddrs)
+	if moved || !maps.Equal(strangers, r.facts.Strangers) {
 		for id, svc := range r.catalog.services {
-			if slices.ContainsFunc(svc.Frontends(), concerned) {
+			// An address of the box in a pool concerns all of the pool.
+			if moved && len(r.facts.Pools) > 0 || slices.ContainsFunc(svc.Frontends(), concerned) {
 				r.dirty[id] = struct{}{}
 			}
 		}
@@ -96,8 +113,12 @@ func (r *Reconciler) knows(id Object) bool {
 	return ok
 }
 
-// owns tells whether the virtual server at f is weir's.
+// owns tells whether the virtual server at f is weir's. What this process has
+// made stays its own, to be taken away, even if f is excluded by now.
 func (r *Reconciler) owns(f Frontend, objects Snapshot) bool {
+	if _, ok := r.have[VirtualServer{Frontend: f}]; ok {
+		return true
+	}
 	if slices.ContainsFunc(r.opts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }) {
 		return false
 	}
@@ -105,9 +126,6 @@ func (r *Reconciler) owns(f Frontend, objects Snapshot) bool {
 		if _, ok := objects[tuple(s, f)]; ok {
 			return true
 		}
-	}
-	if _, ok := r.have[VirtualServer{Frontend: f}]; ok {
-		return true
 	}
 	return IsAnchor(f)
 }

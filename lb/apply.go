@@ -57,19 +57,23 @@ func (r *Reconciler) applyStep(ctx context.Context, ops []Op, run *run) {
 		}
 		run.report.Ops = append(run.report.Ops, op)
 		id := op.Object.ID()
+		pool, isPool := op.Object.(PoolRoute)
 		if op.Verb == Delete {
 			delete(r.have, id)
 			delete(r.drains.over, id)
-		} else {
-			r.have[id] = op.Object
+			delete(r.laid, pool.Prefix)
+			continue
+		}
+		r.have[id] = op.Object
+		if isPool {
+			r.laid[pool.Prefix] = struct{}{}
 		}
 	}
 }
 
+// settled tells whether there is nothing left to do for an ID.
 func (r *Reconciler) settled(id Object) bool {
-	want, wanted := r.want.Get(id)
-	have, held := r.have[id]
-	return wanted == held && want == have
+	return len(diffOne(nil, id, r.have, r.want)) == 0
 }
 
 // Failed Ops are tried again after retryMin, doubling up to retryMax.
@@ -107,13 +111,7 @@ func (r *Reconciler) waits(op Op, run *run) error {
 		}
 	}
 	if op.Verb == Delete {
-		for _, id := range standsUnder(op.Object) {
-			o, held := r.have[id]
-			if _, stays := r.want.Get(id); held && !stays {
-				return fmt.Errorf("%w the end of %s", errWaits, o)
-			}
-		}
-		return nil
+		return r.waitsToGo(op.Object)
 	}
 	rs, isServer := op.Object.(RealServer)
 	if isServer && rs.Frontend == run.stands {
@@ -128,6 +126,33 @@ func (r *Reconciler) waits(op Op, run *run) error {
 		run.stands = rs.Frontend
 	}
 	return nil
+}
+
+// waitsToGo tells why an object must not be deleted now. The record of a virtual
+// server outlives it, or stays until it has another record.
+func (r *Reconciler) waitsToGo(o Object) error {
+	for _, id := range standsUnder(o) {
+		under, held := r.have[id]
+		if !held {
+			continue
+		}
+		if _, stays := r.want.Get(id); !stays {
+			return fmt.Errorf("%w the end of %s", errWaits, under)
+		}
+		vs, ok := under.(VirtualServer)
+		if ok && len(r.recorded(vs.Frontend)) == 0 {
+			return fmt.Errorf("%w another record of %s", errWaits, under)
+		}
+	}
+	return nil
+}
+
+// recorded gives the records of f that are wanted and held.
+func (r *Reconciler) recorded(f Frontend) []Object {
+	return slices.DeleteFunc(r.wanted(tuple(SetLoadBalancer, f), tuple(SetClusterIP, f)), func(id Object) bool {
+		_, held := r.have[id]
+		return !held
+	})
 }
 
 // lastLive tells whether rs is the last real server of its frontend that takes
@@ -188,20 +213,25 @@ func (r *Reconciler) wanted(ids ...Object) []Object {
 	})
 }
 
-// standsUnder gives the IDs that must be gone before o may go: the record of
-// what is weir's outlives what it records.
+// standsUnder gives the IDs that must be gone before o may go, if they go: the
+// record of what is weir's outlives what it records, and a guard what it guards.
 func standsUnder(o Object) []Object {
 	switch o := o.(type) {
 	case Member:
-		if f, ok := o.frontend(); ok && (o.Set == SetLoadBalancer || o.Set == SetClusterIP) {
+		f := Frontend{o.Addr, o.Port, o.Proto}
+		switch o.Set {
+		case SetLoadBalancer, SetClusterIP:
 			return []Object{VirtualServer{Frontend: f}}
-		}
-		if o.Set == SetIPVSIPs {
+		case SetIPVSIPs:
 			return []Object{Address{o.Addr}}
-		}
-		if o.Set == SetIPVSNets {
+		case SetIPVSNets:
 			return []Object{PoolRoute{Prefix: o.Net}}
+		case SetSourceCIDR:
+			return []Object{tuple(SetFirewall, f)}
 		}
+	case VirtualServer:
+		// What is admitted and not balanced would reach a daemon of the host.
+		return []Object{tuple(SetIPVSPorts, o.Frontend)}
 	case IPSet:
 		return []Object{Rules{o.Family}}
 	}

@@ -43,7 +43,6 @@ func (d *drains) pollEvery() time.Duration {
 func (r *Reconciler) drain(rs RealServer, deadline, now time.Time) {
 	id, f := rs.ID(), rs.Frontend
 	if _, wanted := r.want.Get(id); wanted {
-		delete(r.drains.over, id)
 		return
 	}
 	_, held := r.have[id]
@@ -73,7 +72,7 @@ func (r *Reconciler) drainUnwanted(now time.Time) {
 	}
 	for _, o := range r.have {
 		if rs, ok := o.(RealServer); ok {
-			r.drain(rs, now.Add(r.opts.Drain), now)
+			r.drain(rs, now.Add(r.drainTime(rs.Frontend)), now)
 		}
 	}
 }
@@ -93,9 +92,13 @@ func (r *Reconciler) claimDrain(f Frontend) {
 		r.want.Replace(Owner{Drain: f}, nil, r.touched)
 		return
 	}
-	for _, id := range r.path(f) {
-		if o, ok := r.have[id]; ok {
-			objects = append(objects, o)
+	// A living owner of the frontend keeps the path, and keeps it as new
+	// connections want it.
+	if !r.wantedAlive(VirtualServer{Frontend: f}) {
+		for _, id := range r.path(f) {
+			if o, ok := r.have[id]; ok {
+				objects = append(objects, o)
+			}
 		}
 	}
 	r.want.Replace(Owner{Drain: f}, objects, r.touched)
@@ -109,12 +112,43 @@ func (r *Reconciler) path(f Frontend) []Object {
 		tuple(SetLoadBalancer, f), tuple(SetLoadBalancerLocal, f), tuple(SetClusterIP, f), tuple(SetIPVSPorts, f),
 		Member{Set: SetIPVSIPs, Addr: f.Addr}, Address{f.Addr},
 	}
-	for _, pool := range r.facts.Pools {
-		if pool.Prefix.Contains(f.Addr) {
-			ids = append(ids, pool.ID(), Member{Set: SetIPVSNets, Net: pool.Prefix})
+	for prefix := range r.laid {
+		if prefix.Contains(f.Addr) {
+			ids = append(ids, PoolRoute{Prefix: prefix}, Member{Set: SetIPVSNets, Net: prefix})
 		}
 	}
 	return ids
+}
+
+// reclaimDrains looks again at what the drains of objects' frontends need, after
+// their owner has come or gone.
+func (r *Reconciler) reclaimDrains(objects []Object) {
+	if len(r.drains.servers) == 0 {
+		return
+	}
+	for _, o := range objects {
+		if vs, ok := o.(VirtualServer); ok && r.drains.servers[vs.Frontend] != nil {
+			r.claimDrain(vs.Frontend)
+		}
+	}
+}
+
+// unretire lets servers drain again that have been drained and are wanted since.
+func (r *Reconciler) unretire() {
+	for id := range r.drains.over {
+		if r.wantedAlive(id) {
+			delete(r.drains.over, id)
+		}
+	}
+}
+
+// drainTime is how long the servers of a frontend drain that nobody is known to
+// have wanted: as long as the Service there says, if there is one.
+func (r *Reconciler) drainTime(f Frontend) time.Duration {
+	if ids := r.catalog.Claimants(f); len(ids) > 0 {
+		return r.catalog.services[ids[0]].Drain
+	}
+	return r.opts.Drain
 }
 
 // pollDrains ends the drains that are over.

@@ -26,6 +26,8 @@ const (
 	// HostAddress: the VIP is an address of the box itself, so its other ports
 	// stay open and it is not put on weir's device.
 	HostAddress Reason = "host-address"
+	// PoolHoldsHost: a pool of vip_mode "route" contains an address of the box.
+	PoolHoldsHost Reason = "pool-holds-host"
 	// ClosedFamily: source ranges are given, but none of the VIP's family.
 	ClosedFamily Reason = "closed-family"
 	// Failed: the kernel would not take an object.

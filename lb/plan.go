@@ -111,10 +111,24 @@ func (p *planner) address(a netip.Addr) {
 	}
 	if i := slices.IndexFunc(p.facts.Pools, func(r PoolRoute) bool { return r.Prefix.Contains(a) }); i >= 0 {
 		pool := p.facts.Pools[i]
-		p.add(pool, Member{Set: SetIPVSNets, Net: pool.Prefix})
-		return
+		host, holds := p.facts.hostIn(pool.Prefix)
+		if !holds {
+			p.add(pool, Member{Set: SetIPVSNets, Net: pool.Prefix})
+			return
+		}
+		p.note(PoolHoldsHost, "pool %s holds the box's own address %s: as one route it would cut the box off, so its VIPs are addresses", pool.Prefix, host)
 	}
 	p.add(Address{a}, Member{Set: SetIPVSIPs, Addr: a})
+}
+
+// hostIn gives the first of the box's own addresses in a prefix.
+func (f *Facts) hostIn(n netip.Prefix) (first netip.Addr, found bool) {
+	for a := range f.HostAddrs {
+		if n.Contains(a) && (!found || a.Less(first)) {
+			first, found = a, true
+		}
+	}
+	return first, found
 }
 
 // ranges restricts f to its source ranges. A range of all addresses restricts

@@ -34,9 +34,10 @@ type Reconciler struct {
 	want    *State
 	notes   map[ServiceID][]Note
 
-	have    Snapshot // what the kernel holds of ours, as last read or written
-	adopted bool     // have has been read at least once
-	shared  bool     // the device holds addresses of others
+	have    Snapshot                  // what the kernel holds of ours, as last read or written
+	adopted bool                      // have has been read at least once
+	shared  bool                      // the device holds addresses of others
+	laid    map[netip.Prefix]struct{} // the pool routes in have
 
 	dirty   map[ServiceID]struct{} // Services to plan again
 	touched map[Object]struct{}    // IDs where have and want may differ
@@ -83,6 +84,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 		touched: map[Object]struct{}{},
 		failed:  map[Object]failure{},
 		drains:  newDrains(),
+		laid:    map[netip.Prefix]struct{}{},
 	}
 	r.facts.Taken = map[Frontend]ServiceID{}
 	r.Configure(opts)
@@ -224,11 +226,17 @@ func (r *Reconciler) due(now time.Time) []Op {
 	if r.full {
 		r.want.grow(r.catalog.size())
 	}
+	r.unretire()
 	// In their order: that of the claims on what many of them share (state.go).
+	var left []leaving
 	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
-		r.plan(id, now)
+		left = r.plan(id, left)
 	}
 	r.dirty = map[ServiceID]struct{}{}
+	// Only now: what one Service let go of another may have taken.
+	for _, l := range left {
+		r.drain(l.server, now.Add(l.drain), now)
+	}
 	if r.full {
 		r.drainUnwanted(now)
 		return Diff(r.have, r.want)
@@ -241,33 +249,40 @@ func (r *Reconciler) due(now time.Time) []Op {
 	return diffIDs(r.touched, r.have, r.want)
 }
 
-// plan plans one Service, and starts to drain the real servers it no longer
-// wants.
-func (r *Reconciler) plan(id ServiceID, now time.Time) {
+// leaving is a real server that a Service has had, and how long it drains.
+type leaving struct {
+	server RealServer
+	drain  time.Duration
+}
+
+// plan plans one Service, and adds the real servers that it had before to left.
+func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	owner := Owner{Service: id}
 	touched := r.touched
 	if r.full {
 		touched = nil // every ID is looked at anyway
 	}
 	old := r.want.Objects(owner)
+	var objects []Object
 	svc, ok := r.catalog.Get(id)
-	if !ok {
-		delete(r.notes, id)
-		r.want.Replace(owner, nil, touched)
-	} else {
-		objects, notes := Plan(svc, &r.facts)
-		r.notes[id] = notes
+	if ok {
+		objects, r.notes[id] = Plan(svc, &r.facts)
 		r.drains.times[id] = svc.Drain
-		r.want.Replace(owner, objects, touched)
+	} else {
+		delete(r.notes, id)
 	}
+	r.want.Replace(owner, objects, touched)
+	r.reclaimDrains(old)
+	r.reclaimDrains(objects)
 	for _, o := range old {
 		if rs, isServer := o.(RealServer); isServer {
-			r.drain(rs, now.Add(r.drains.times[id]), now)
+			left = append(left, leaving{rs, r.drains.times[id]})
 		}
 	}
 	if !ok {
 		delete(r.drains.times, id)
 	}
+	return left
 }
 
 // hold takes the deletions out of ops while a source has not synced: what it
@@ -289,9 +304,14 @@ func (r *Reconciler) Notes() []Note {
 		out = append(out, notes...)
 	}
 	for id, f := range r.failed {
-		if r.wantedAlive(id) && !errors.Is(f.err, errWaits) {
-			out = append(out, Note{r.want.objects[id].owner.Service, Failed, fmt.Sprintf("%s: %v", f.op, f.err)})
+		if errors.Is(f.err, errWaits) {
+			continue
 		}
+		note := Note{Reason: Failed, Text: fmt.Sprintf("%s: %v", f.op, f.err)}
+		if r.wantedAlive(id) {
+			note.Service = r.want.objects[id].owner.Service
+		}
+		out = append(out, note)
 	}
 	return sortNotes(out)
 }

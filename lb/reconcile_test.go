@@ -185,6 +185,116 @@ func TestRestartContinuesDrains(t *testing.T) {
 	r.sync(2*time.Second, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
 }
 
+func TestRestartDrainsAsLongAsTheServiceSays(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 1)
+	r := newStory(t)
+	r.k, r.kernel = s.k, s.k
+	r.sets()
+	svc := web(be1)
+	svc.Drain = 10 * time.Minute
+	r.Update(put(svc))
+	r.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	if want := []Drain{{front, be2, testNow.Add(10 * time.Minute)}}; !slices.Equal(r.Drains(), want) {
+		t.Errorf("drains %v, want %v", r.Drains(), want)
+	}
+}
+
+func TestServerThatChangesItsServiceDrainsAsTheNewOneSays(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	svc := web(be1, be2)
+	svc.Drain = 0
+	s.Update(put(svc))
+	s.sync(0, created...)
+	s.conns(be2, 1)
+	svc.ID.Name, svc.Drain = "renamed", time.Minute
+	s.Update(put(svc))
+	s.sync(0)
+	svc.Ports = web(be1).Ports
+	s.Update(put(svc))
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+}
+
+func TestDrainUnderAPoolThatIsNoMoreKeepsItsRoute(t *testing.T) {
+	s := newStory(t)
+	pool := PoolRoute{Prefix: netip.MustParsePrefix("192.0.2.0/24")}
+	s.Configure(Options{Drain: time.Minute, Pools: []PoolRoute{pool}})
+	s.sets()
+	s.Update(put(web(be1)))
+	mustSync(t, s.Reconciler, s.now)
+	s.conns(be1, 1)
+	s.Configure(Options{Drain: time.Minute})
+	s.sets()
+	s.Update(put())
+	s.sync(0, "change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
+	if !s.k.local(vip) {
+		t.Error("the draining VIP is not local any more")
+	}
+}
+
+func TestPoolWithAnAddressOfTheBoxIsNotLaid(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Pools: []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
+	s.sets()
+	s.k.SetHostAddrs(map[netip.Addr]string{netip.MustParseAddr("192.0.2.77"): "eth0"})
+	s.Update(put(web(be1, be2)))
+	s.sync(0, created...)
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != PoolHoldsHost {
+		t.Errorf("notes %v", n)
+	}
+	s.k.SetHostAddrs(nil)
+	if _, err := s.Audit(context.Background(), s.now); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Notes(); len(n) != 0 || !s.k.has(PoolRoute{Prefix: netip.MustParsePrefix("192.0.2.0/24")}) {
+		t.Errorf("after the address has gone the pool is not laid; notes %v", n)
+	}
+}
+
+func TestWhatIsNotWantedAnyMoreIsNoDrift(t *testing.T) {
+	s := newStory(t)
+	sysctl := Sysctl{"net.ipv4.vs.conntrack", "1"}
+	s.Configure(Options{Base: Base{Sysctls: []Sysctl{sysctl}}, Drain: time.Minute})
+	s.Update(put(web(be1)))
+	mustSync(t, s.Reconciler, s.now)
+	s.conns(be1, 1)
+	// manage_sysctls goes off, so that nobody reads them, and the VIP is excluded.
+	s.k.Remove(sysctl.ID())
+	s.Configure(Options{Drain: time.Minute, Exclude: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	mustSync(t, s.Reconciler, s.now)
+	for range 3 {
+		rep, err := s.Audit(context.Background(), s.now)
+		if err != nil || len(rep.Drift) > 0 || len(rep.Ops) > 0 {
+			t.Fatalf("drift %v, ops %v, %v", rep.Drift, rep.Ops, err)
+		}
+	}
+	s.conns(be1, 0)
+	mustSync(t, s.Reconciler, s.now.Add(2*time.Second))
+	for id := range s.k.Held() {
+		if id.kind() == kindVirtualServer {
+			t.Errorf("%s is left in what is excluded", id)
+		}
+	}
+}
+
+func TestFailuresOfWeirItselfAreNoted(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Base: base})
+	s.k.Fail = func(op Op) error {
+		if op.Object == (Rules{IPv4}) {
+			return errors.New("the lock is held")
+		}
+		return nil
+	}
+	s.Update(put())
+	mustSync(t, s.Reconciler, s.now)
+	if n := s.Notes(); len(n) != 1 || n[0].String() != "weir: failed: add rules IPv4: the lock is held" {
+		t.Errorf("notes %v", n)
+	}
+}
+
 func TestUDPBackendGoesAtOnce(t *testing.T) {
 	s := newStory(t)
 	s.sets()

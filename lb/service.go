@@ -55,7 +55,12 @@ type ServiceID struct {
 	Name      string
 }
 
+// String gives "static/web" or "cluster/namespace/web"; the zero ServiceID is
+// weir itself.
 func (id ServiceID) String() string {
+	if id == (ServiceID{}) {
+		return "weir"
+	}
 	if id.Namespace == "" {
 		return id.Source + "/" + id.Name
 	}
