@@ -48,7 +48,10 @@ type seat struct {
 	port  *port
 	addr  netip.AddrPort
 	takes bool // it has a weight, so it counts for the quorum
-	probe *probe
+	// serves tells that it had clients before it was ever asked. An unknown verdict
+	// is no reason to take them away.
+	serves bool
+	probe  *probe
 	belief
 }
 
@@ -204,7 +207,7 @@ func (s *service) measure() (h lb.Health) {
 			h.Lost[p.key] = true
 		}
 		for _, st := range p.seats {
-			if st.verdict == up {
+			if st.verdict == up || st.verdict == unknown && st.serves {
 				continue
 			}
 			if h.Down == nil {
@@ -214,6 +217,24 @@ func (s *service) measure() (h lb.Health) {
 		}
 	}
 	return h
+}
+
+// patience is how long it takes at most until every target without a result has
+// one, if no more than limit are asked at a time and all of them are silent.
+func (b *board) patience(limit int, now time.Time) time.Duration {
+	n, longest, last := 0, time.Duration(0), now
+	for _, p := range b.probes {
+		if p.checks > 0 {
+			continue
+		}
+		n++
+		longest = max(longest, p.check.Timeout)
+		if p.due.After(last) {
+			last = p.due
+		}
+	}
+	rounds := (n + limit - 1) / limit
+	return last.Sub(now) + time.Duration(rounds)*longest
 }
 
 // queue is a heap of the probes that wait, the next one first.

@@ -99,7 +99,7 @@ func defaultConcurrency() int {
 // Service, address and check) go on as if nothing had happened; new ones are
 // asked at once; others are forgotten. A backend whose check is another one keeps
 // its verdict until the new check has turned it. Health speaks of groups when Set
-// returns: a backend without a verdict is down.
+// returns: a backend without a verdict is down, unless Group.Serves it.
 func (c *Checker) Set(groups []Group) {
 	ready := c.prepare(groups)
 	c.mu.Lock()
@@ -162,6 +162,14 @@ func (c *Checker) Ready(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Patience is how long Ready takes at most from now on, on a box that is not
+// overloaded: it grows with the number of targets that have no verdict yet.
+func (c *Checker) Patience() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.board.patience(c.limit, time.Now())
 }
 
 // Changed gets a value when Health may differ from what it was when the last

@@ -28,6 +28,56 @@ func TestUnknownBackendsAreDownAndNotLost(t *testing.T) {
 	})
 }
 
+func TestBackendsThatServeGoOnUntilTheirFirstVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.set(backend(1), errHang)
+		w.set(backend(2), errHang)
+		c := New(Options{Dial: w.dial})
+		g := group(web, tcpCheck(), 3)
+		g.Serves = func(port lb.PortKey, be netip.AddrPort) bool { return port == port80 && be != backend(2) }
+		c.Set([]Group{g})
+		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(2)})
+		c.Set([]Group{g}) // again, before anything is known
+		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(2)})
+		running(t, c)
+		after(700 * time.Millisecond)
+		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(1, 2)})
+		c.Set([]Group{g}) // what serves according to the kernel is down for all we know
+		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(1, 2)})
+	})
+}
+
+func TestPatienceGrowsWithTheNumberOfTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 60000
+		w := newWorld()
+		c := New(Options{Dial: w.dial, Concurrency: 10000})
+		g := group(web, tcpCheck(), 0)
+		for i := range n {
+			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
+			g.Ports[0].Backends = append(g.Ports[0].Backends, lb.Backend{Addr: a, Weight: 1})
+			w.set(a, errHang)
+		}
+		if got := c.Patience(); got != 0 {
+			t.Errorf("patience of nothing is %s", got)
+		}
+		c.Set([]Group{g})
+		patience := c.Patience()
+		running(t, c)
+		began := time.Now()
+		if err := c.Ready(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > patience || patience > took+5*time.Second {
+			t.Errorf("ready after %s with a patience of %s", took, patience)
+		}
+		if got := c.Patience(); got != 0 {
+			t.Errorf("patience when all is known is %s", got)
+		}
+	})
+}
+
 func TestVerdictsOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

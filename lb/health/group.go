@@ -71,6 +71,10 @@ type Group struct {
 	// any; below it the port is lost for that family. Once lost it takes
 	// Quorum+Hysteresis to come back.
 	Quorum, Hysteresis int
+	// Serves tells whether a backend serves clients of a port already. Such a one
+	// goes on until its first verdict says otherwise; every other backend waits for
+	// its first verdict. nil means that none serves.
+	Serves func(port lb.PortKey, backend netip.AddrPort) bool
 }
 
 // Backend is where a check goes and what it has found, for status.

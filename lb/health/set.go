@@ -105,14 +105,14 @@ func (s *setter) port(svc *service, g *Group, wanted lb.Port, f lb.Family, ready
 	for _, be := range wanted.Backends {
 		if lb.FamilyOf(be.Addr.Addr()) == f && !seen[be.Addr] {
 			seen[be.Addr] = true
-			p.seats = append(p.seats, s.seat(p, be, g.Check, ready))
+			p.seats = append(p.seats, s.seat(p, be, g, ready))
 		}
 	}
 	return p
 }
 
-func (s *setter) seat(p *port, be lb.Backend, c Check, ready prepared) *seat {
-	at := be.Addr
+func (s *setter) seat(p *port, be lb.Backend, g *Group, ready prepared) *seat {
+	at, c := be.Addr, g.Check
 	if c.Port != 0 {
 		at = netip.AddrPortFrom(at.Addr(), c.Port)
 	}
@@ -122,6 +122,7 @@ func (s *setter) seat(p *port, be lb.Backend, c Check, ready prepared) *seat {
 	if st.probe.checks == 0 {
 		st.streak = 0 // it was of another check
 	}
+	st.serves = st.verdict == unknown && g.Serves != nil && g.Serves(p.key.Port, be.Addr)
 	return st
 }
 
