@@ -1,0 +1,117 @@
+package lb
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The laws in trouble: while drains run, and when Ops fail.
+
+// busy gives some real servers connections that do not end.
+func (g *gen) busy(k *Fake) {
+	for _, o := range k.Held() {
+		if rs, ok := o.(RealServer); ok && g.chance(60) {
+			k.SetConns(rs, Conns{Active: 1})
+		}
+	}
+}
+
+func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
+	seeds(t, 300, func(t *testing.T, g *gen) {
+		opts := g.options()
+		k := &Fake{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+		r := NewReconciler(k, opts, "static")
+		now := testNow
+		for range 5 {
+			services := g.services()
+			health := g.health(services)
+			r.Update(put(services...))
+			r.SetHealth(health)
+			mustSync(t, r, now)
+			now = now.Add(10 * time.Second)
+			anew := &Fake{ClusterCIDRs: k.ClusterCIDRs}
+			anew.Apply(context.Background(), Diff(nil, wantOf(services, opts, health)))
+			frontends := allFrontends(services)
+			want, got := outcomes(anew, frontends), outcomes(k, frontends)
+			for f := range want {
+				// A drain may keep an address that nobody else wants.
+				if want[f].Fate == Unrouted && got[f].Fate == Refused {
+					delete(want, f)
+					delete(got, f)
+				}
+			}
+			if d := cmp.Diff(want, got, exact); d != "" {
+				t.Fatalf("while drains run (-anew +drains):\n%s\ndrains: %v", d, r.Drains())
+			}
+			g.busy(k)
+			if g.chance(30) { // a restart in between changes nothing of it
+				r = NewReconciler(k, opts, "static")
+			}
+		}
+	})
+}
+
+func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
+	seeds(t, 400, func(t *testing.T, g *gen) {
+		opts := g.options()
+		k := &Fake{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+		a, b := g.services(), g.services()
+		r := NewReconciler(k, opts, "static")
+		r.Update(put(a...))
+		mustSync(t, r, testNow)
+		frontends := allFrontends(a, b)
+		before := outcomes(k, frontends)
+		anew := &Fake{ClusterCIDRs: k.ClusterCIDRs}
+		anew.Apply(context.Background(), Diff(nil, wantOf(b, opts, nil)))
+		after := outcomes(anew, frontends)
+
+		k.Fail = func(Op) error {
+			if g.chance(25) {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+		now := testNow
+		r.Update(put(b...))
+		for range 4 {
+			mustSync(t, r, now)
+			now = now.Add(5 * time.Second)
+			for f, got := range outcomes(k, frontends) {
+				if before[f].Fate == Served && after[f].Fate == Served && got.Fate != Served && !restricted(b, f) {
+					t.Errorf("%s to %s: was and will be served, and is %s", f.client, f.to, got.Fate)
+				}
+				if got.Fate == HostPort && before[f].Fate != HostPort && after[f].Fate != HostPort {
+					t.Errorf("%s to %s: a daemon of the host gets it", f.client, f.to)
+				}
+			}
+		}
+		again := NewReconciler(k, opts, "static")
+		if err := again.Adopt(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(again.Facts().Strangers); n > 0 {
+			t.Errorf("after a restart %d virtual servers are taken for strangers'", n)
+		}
+		k.Fail = nil
+		for range 5 {
+			now = now.Add(2 * time.Minute)
+			mustSync(t, r, now)
+		}
+		if d := cmp.Diff(wantOf(b, opts, nil).Snapshot(), k.Held(), exact); d != "" {
+			t.Errorf("without errors (-want +got):\n%s", d)
+		}
+	})
+}
+
+// restricted tells whether a flow goes to a frontend that is restricted in
+// services: its ranges fail closed, as they should.
+func restricted(services []Service, f flow) bool {
+	return slices.ContainsFunc(services, func(s Service) bool {
+		return s.Restricted && slices.Contains(s.Frontends(), f.to)
+	})
+}
