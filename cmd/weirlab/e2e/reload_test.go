@@ -30,6 +30,40 @@ func TestReload(t *testing.T) {
 	mustHaveLostNothing(t, traffic)
 }
 
+// A Service whose backends nobody has asked yet must not be without any: what
+// served goes on serving until the new ones have their first verdicts.
+func TestReloadWaitsForVerdicts(t *testing.T) {
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	s.serveAll(t, 9090)
+	defer s.cleanSlate(t)
+	s.run(t, serves("web", bothVIPs, "80:8080", []int{1, 2}, ""))
+	traffic := []*stream{
+		startStream(t, s.client1, vip4+":80", "["+vip6+"]:80"), startStream(t, s.client2, "["+vip6+"]:80", vip4+":80"),
+	}
+	checked := check("http", httpCheck)
+	for _, step := range []struct{ name, toml string }{
+		{"a check more", serves("web", bothVIPs, "80:8080", []int{1, 2}, checked)},
+		{"another check", serves("web", bothVIPs, "80:8080", []int{1, 2}, check("tcp", ""))},
+		{"all backends swapped", serves("web", bothVIPs, "80:8080", []int{3}, check("tcp", ""))},
+		{"another backend port", serves("web", bothVIPs, "80:9090", []int{3}, check("tcp", ""))},
+		{"and back, with all of them", serves("web", bothVIPs, "80:8080", allWebs, checked)},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			for _, x := range traffic {
+				x.more(t, 4)
+			}
+			begin := time.Now()
+			s.reload(t, step.toml)
+			t.Logf("weir reload took %s", time.Since(begin).Round(time.Millisecond))
+			for _, x := range traffic {
+				x.more(t, 4)
+			}
+		})
+	}
+	mustHaveLostNothing(t, traffic...)
+}
+
 // tryReload runs weir reload, which may refuse.
 func (s *site) tryReload(t testing.TB) lab.Output {
 	t.Helper()

@@ -71,11 +71,7 @@ func (b *box) apiHandler() http.Handler {
 		reply(w, doc, err)
 	})
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
-		settle(r.Context(), b.opts.ConfigFile)
-		var err error
-		if busy := b.do(r.Context(), func() { err = b.reload(context.WithoutCancel(r.Context())) }); busy != nil {
-			err = busy
-		}
+		err := b.askReload(r.Context())
 		reply(w, b.status(), err)
 	})
 	return mux

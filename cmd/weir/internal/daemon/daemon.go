@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	if web != nil {
 		tasks.Go(func() error { return serve(ctx, web, b.webHandler()) })
 	}
-	tasks.Go(func() error { return b.forwardReloads(ctx, opts.Reload) })
+	tasks.Go(func() error { return b.reloads(ctx, opts.Reload) })
 	tasks.Go(func() error { return b.loop(ctx) })
 	err = tasks.Wait()
 	b.stop()
@@ -112,12 +112,14 @@ type box struct {
 	kernel  *linux.Kernel
 	checks  *health.Checker
 	events  events
-	calls   chan func() // run by the loop
+	calls   chan func()     // run by the loop
+	wanted  chan chan error // reloads that somebody waits for
 	metrics *metrics
 	started time.Time
 
 	// What follows belongs to the loop.
 	cfg       *config.Config
+	next      *config.Config // that of a reload under way
 	loaded    time.Time
 	rec       *lb.Reconciler
 	ready     bool
@@ -137,13 +139,13 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel) *box {
 	b := &box{
 		opts: opts, log: opts.Log, kernel: kernel, cfg: cfg,
 		calls:   make(chan func()),
+		wanted:  make(chan chan error),
 		events:  events{signal: make(chan struct{}, 1)},
 		started: time.Now(), loaded: time.Now(),
 		rec:    lb.NewReconciler(kernel, LBOptions(cfg), config.Source),
 		checks: health.New(health.Options{Logger: opts.Log}),
 	}
 	b.metrics = newMetrics(b)
-	b.checks.Set(cfg.Checks)
 	b.publish()
 	return b
 }

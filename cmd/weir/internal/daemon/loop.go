@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"weir/cmd/weir/internal/config"
@@ -14,8 +13,9 @@ import (
 // loop owns the Reconciler. It begins when every backend with a check has its
 // first verdict, so that no traffic goes where nobody has looked.
 func (b *box) loop(ctx context.Context) error {
-	if err := b.firstVerdicts(ctx); err != nil {
-		return nil //nolint:nilerr // ctx ended before weir began: not a failure
+	b.firstVerdicts(ctx)
+	if ctx.Err() != nil {
+		return nil // before weir began: not a failure
 	}
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
@@ -35,7 +35,7 @@ func (b *box) loop(ctx context.Context) error {
 			f()
 			continue
 		case <-b.checks.Changed():
-			b.rec.SetHealth(b.checks.Health())
+			b.rec.SetHealth(b.health())
 			pending = true
 		case <-b.events.signal:
 			b.meet(b.events.take())
@@ -89,19 +89,30 @@ func (b *box) wake(pending bool) time.Time {
 	return wake
 }
 
-// firstVerdicts waits until each backend with a check has been asked once. The
-// wait is bounded by the longest timeout; until then the kernel stays as it is.
-func (b *box) firstVerdicts(ctx context.Context) error {
-	longest := time.Duration(0)
-	for _, g := range b.cfg.Checks {
-		longest = max(longest, g.Check.Timeout)
+// firstVerdicts begins to check, and waits until each backend has been asked
+// once; until then the kernel stays as it is.
+func (b *box) firstVerdicts(ctx context.Context) {
+	if len(b.cfg.Checks) == 0 {
+		return
 	}
-	wait, cancel := context.WithTimeout(ctx, longest+5*time.Second)
+	// Whose objects these are does not matter: a stranger's frontend is no
+	// Service's in the end. A kernel that can't be read is for the first Sync to
+	// complain about.
+	obs, _ := b.kernel.Observe(ctx) //nolint:errcheck // see above
+	b.checks.Set(checks(b.cfg, obs.Objects))
+	b.awaitVerdicts(ctx)
+}
+
+// awaitVerdicts waits until each backend has been asked once, but not for ever.
+func (b *box) awaitVerdicts(ctx context.Context) {
+	const slack = 5 * time.Second // of a busy box
+	patience := b.checks.Patience() + slack
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (patience + slack).Microseconds()))
 	if err := b.checks.Ready(wait); err != nil && ctx.Err() == nil {
-		b.log.Warn("some backends have no verdict yet; they get no traffic until they do")
+		b.log.Warn("some backends have no verdict yet; they stay as they are until they do, and new ones get no traffic")
 	}
-	return ctx.Err()
 }
 
 // meet takes in what others did to the kernel.
@@ -185,50 +196,4 @@ func (b *box) logErrors(errs []error) {
 		}
 		b.log.Error("op failed; trying again", "error", err)
 	}
-}
-
-// reload loads the configuration again. An invalid one changes nothing.
-func (b *box) reload(ctx context.Context) (err error) {
-	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicros()))
-	defer func() {
-		b.metrics.reloaded(err)
-		b.reloadErr = err
-		if err != nil {
-			b.log.Error("configuration refused; the old one stays in force", "error", err)
-		}
-		b.publish()
-		notify("READY=1\nSTATUS=" + b.status().Line())
-	}()
-	cfg, err := config.Load(b.opts.ConfigFile)
-	if err != nil {
-		return err
-	}
-	if keys := config.RestartNeeded(b.cfg, cfg); len(keys) > 0 {
-		return fmt.Errorf("%v can't change while weir runs; systemctl restart weir loses no connection", keys)
-	}
-	if err := setTimeouts(ctx, b.kernel, cfg); err != nil {
-		return err
-	}
-	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
-		return err
-	}
-	if !sameRules(b.cfg.Kernel, cfg.Kernel) {
-		for _, f := range cfg.Kernel.Families {
-			b.rec.Lost([]lb.Object{lb.Rules{Family: f}})
-		}
-	}
-	b.cfg, b.loaded, b.changed = cfg, time.Now(), true
-	b.opts.Level.Set(cfg.Daemon.LogLevel)
-	b.checks.Set(cfg.Checks)
-	b.rec.Configure(LBOptions(cfg))
-	b.rec.SetHealth(b.checks.Health())
-	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
-	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
-	return b.pass(ctx, b.rec.Sync)
-}
-
-// sameRules tells whether two configurations have the same static rules.
-func sameRules(a, b config.Kernel) bool {
-	return a.MasqueradeAll == b.MasqueradeAll && a.Ping == b.Ping && a.Mark() == b.Mark() &&
-		slices.Equal(a.ClusterCIDRs, b.ClusterCIDRs)
 }

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"context"
-	"os"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -30,17 +28,4 @@ func monotonicMicros() int64 {
 		return 0
 	}
 	return ts.Nano() / 1000
-}
-
-// forwardReloads turns SIGHUP into a reload.
-func (b *box) forwardReloads(ctx context.Context, signals <-chan os.Signal) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			settle(ctx, b.opts.ConfigFile)
-			_ = b.do(ctx, func() { _ = b.reload(ctx) }) // logged, published and counted
-		}
-	}
 }

@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"weir/cmd/weir/internal/config"
+	"weir/lb"
+	"weir/lb/health"
+)
+
+// errStopped is for those who wait for what will not be done any more.
+var errStopped = errors.New("weir stops")
+
+// reloads reloads whenever a signal or the API says so, one reload at a time.
+func (b *box) reloads(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			_ = b.reload(ctx) // logged, published and counted
+		case done := <-b.wanted:
+			done <- b.reload(ctx)
+		}
+	}
+}
+
+// askReload has the configuration loaded again, and waits until it is in force.
+func (b *box) askReload(ctx context.Context) error {
+	done := make(chan error, 1)
+	select {
+	case b.wanted <- done:
+	case <-ctx.Done():
+		return fmt.Errorf("weir is busy: %w", ctx.Err())
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reload loads the configuration again. An invalid one changes nothing.
+//
+// Between reading it and bringing it into force is the time in which backends
+// that nobody has asked yet get their first verdicts: until then everything goes
+// on as before, or clients of a Service whose backends are all new ones would
+// find nobody. The loop works on meanwhile.
+func (b *box) reload(ctx context.Context) error {
+	settle(ctx, b.opts.ConfigFile)
+	err := errStopped
+	_ = b.do(ctx, func() { err = b.prepare() })
+	if err == nil {
+		b.awaitVerdicts(ctx)
+		err = errStopped
+		_ = b.do(ctx, func() { err = b.enforce(ctx) })
+	}
+	return err
+}
+
+// prepare reads the configuration and begins with its checks.
+func (b *box) prepare() (err error) {
+	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicros()))
+	defer func() {
+		if err != nil {
+			b.reloaded(err)
+		}
+	}()
+	cfg, err := config.Load(b.opts.ConfigFile)
+	if err != nil {
+		return err
+	}
+	if err := restartNeeded(b.cfg, cfg); err != nil {
+		return err
+	}
+	b.next = cfg
+	b.checks.Set(checks(cfg, b.rec.Have()))
+	return nil
+}
+
+// enforce brings the configuration that has been prepared into force.
+func (b *box) enforce(ctx context.Context) (err error) {
+	cfg := b.next
+	b.next = nil
+	defer func() {
+		if err != nil {
+			b.checks.Set(checks(b.cfg, b.rec.Have()))
+		}
+		b.reloaded(err)
+	}()
+	if err := setTimeouts(ctx, b.kernel, cfg); err != nil {
+		return err
+	}
+	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
+		return err
+	}
+	if !sameRules(b.cfg.Kernel, cfg.Kernel) {
+		for _, f := range cfg.Kernel.Families {
+			b.rec.Lost([]lb.Object{lb.Rules{Family: f}})
+		}
+	}
+	b.cfg, b.loaded, b.changed = cfg, time.Now(), true
+	b.opts.Level.Set(cfg.Daemon.LogLevel)
+	b.rec.Configure(LBOptions(cfg))
+	b.rec.SetHealth(b.checks.Health())
+	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
+	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
+	return b.pass(ctx, b.rec.Sync)
+}
+
+// reloaded tells everybody how a reload ended.
+func (b *box) reloaded(err error) {
+	b.metrics.reloaded(err)
+	b.reloadErr = err
+	if err != nil {
+		b.log.Error("configuration refused; the old one stays in force", "error", err)
+	}
+	b.publish()
+	notify("READY=1\nSTATUS=" + b.status().Line())
+}
+
+// health is what the checks say of the Services as they are in force.
+func (b *box) health() map[lb.ServiceID]lb.Health {
+	if b.next == nil {
+		return b.checks.Health()
+	}
+	return during(b.cfg, b.next, b.rec.Facts().Health, b.checks.Health())
+}
+
+// during is the health of Services while a reload waits: the checks are those of
+// the new configuration already, and so say nothing of backends that it does not
+// have. Services whose backends change keep the health that they had.
+func during(running, next *config.Config, had, now map[lb.ServiceID]lb.Health) map[lb.ServiceID]lb.Health {
+	ports := map[lb.ServiceID][]lb.Port{}
+	for _, g := range next.Checks {
+		ports[g.Service] = g.Ports
+	}
+	out := map[lb.ServiceID]lb.Health{}
+	for _, g := range running.Checks {
+		out[g.Service] = had[g.Service]
+		if reflect.DeepEqual(g.Ports, ports[g.Service]) {
+			out[g.Service] = now[g.Service]
+		}
+	}
+	return out
+}
+
+// checks gives the checks of a configuration, with what a kernel that holds have
+// says of who serves already.
+func checks(cfg *config.Config, have lb.Snapshot) []health.Group {
+	vips := map[lb.ServiceID][]lb.VIP{}
+	for _, svc := range cfg.Services {
+		vips[svc.ID] = svc.VIPs
+	}
+	out := slices.Clone(cfg.Checks)
+	for i := range out {
+		on := vips[out[i].Service]
+		out[i].Serves = func(port lb.PortKey, backend netip.AddrPort) bool {
+			return slices.ContainsFunc(on, func(vip lb.VIP) bool {
+				f := lb.Frontend{Addr: vip.Addr, Port: port.Port, Proto: port.Proto}
+				rs, ok := have[lb.RealServer{Frontend: f, Addr: backend}.ID()].(lb.RealServer)
+				return ok && rs.Weight > 0
+			})
+		}
+	}
+	return out
+}
+
+// restartNeeded refuses a configuration that differs in what a running daemon
+// can't change.
+func restartNeeded(running, wanted *config.Config) error {
+	if keys := config.RestartNeeded(running, wanted); len(keys) > 0 {
+		return fmt.Errorf("%v can't change while weir runs; systemctl restart weir loses no connection", keys)
+	}
+	return nil
+}
+
+// sameRules tells whether two configurations have the same static rules.
+func sameRules(a, b config.Kernel) bool {
+	return a.MasqueradeAll == b.MasqueradeAll && a.Ping == b.Ping && a.Mark() == b.Mark() &&
+		slices.Equal(a.ClusterCIDRs, b.ClusterCIDRs)
+}
