@@ -261,7 +261,8 @@ func socketSCTP(network, addr string, use func(int, unix.Sockaddr) error) (*os.F
 	if err != nil {
 		return nil, err
 	}
-	family, sockaddr := unix.AF_INET, unix.Sockaddr(nil)
+	family := unix.AF_INET
+	var sockaddr unix.Sockaddr
 	if network == "sctp6" {
 		family = unix.AF_INET6
 		sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}

@@ -60,7 +60,7 @@ func lock(path string) (unlock func(), err error) {
 	}
 	for {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}

@@ -67,8 +67,11 @@ func FetchKernel(ctx context.Context, progress io.Writer) error {
 			return err
 		}
 		debs, err := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
-		if err != nil || len(debs) != 1 {
-			return fmt.Errorf("apt-get download %s brought %d packages (%v)", pkg, len(debs), err)
+		if err != nil {
+			return err
+		}
+		if len(debs) != 1 {
+			return fmt.Errorf("apt-get download %s brought %d packages", pkg, len(debs))
 		}
 		if err := tell(ctx, progress, dir, "dpkg", "-x", debs[0], dir); err != nil {
 			return err

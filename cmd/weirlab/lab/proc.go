@@ -122,7 +122,7 @@ func createLog(path string) (*outputLog, error) {
 func (l *outputLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.file.Write(p)
+	_, _ = l.file.Write(p)
 	l.content.Write(p)
 	close(l.changed)
 	l.changed = make(chan struct{})

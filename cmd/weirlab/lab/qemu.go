@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,11 +87,9 @@ var (
 // as in some clouds. A trial boot without a root shows it, since it must end in a panic; the verdict
 // is remembered until this machine boots again.
 func (k *keeper) accelerator(ctx context.Context, kernel kernelImage) ([]string, error) {
-	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
-	if err != nil {
+	if !canOpen("/dev/kvm") {
 		return withoutKVM, nil
 	}
-	device.Close()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, err
@@ -105,10 +104,22 @@ func (k *keeper) accelerator(ctx context.Context, kernel kernelImage) ([]string,
 	if err != nil {
 		return nil, fmt.Errorf("try KVM: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(folder, works)); err != nil {
+	switch _, err := os.Stat(filepath.Join(folder, works)); {
+	case err == nil:
+		return withKVM, nil
+	case errors.Is(err, os.ErrNotExist):
 		return withoutKVM, nil
+	default:
+		return nil, err
 	}
-	return withKVM, nil
+}
+
+func canOpen(device string) bool {
+	file, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err == nil {
+		file.Close()
+	}
+	return err == nil
 }
 
 func (k *keeper) tryKVM(ctx context.Context, kernel kernelImage) bool {

@@ -32,18 +32,19 @@ func (o *output) follow() {
 	o.end.Close()
 	go func() {
 		defer close(o.done)
-		// Hidden behind plain interfaces, so that nothing but reads and writes is tried.
-		io.Copy(struct{ io.Writer }{o.to}, struct{ io.Reader }{o.from})
+		// Hidden behind plain interfaces, so that nothing but reads and writes is tried. It ends with
+		// the deadline that finish sets, or with the connection, and neither is a fault of the command.
+		_, _ = io.Copy(struct{ io.Writer }{o.to}, struct{ io.Reader }{o.from})
 	}()
 }
 
 // finish is called when the command has ended. All it wrote is in the pipe by then: the rest is
-// taken out without waiting for more.
+// taken out without waiting for more. What can't be passed on has nobody left to read it.
 func (o *output) finish() {
 	defer o.from.Close()
-	o.from.SetReadDeadline(time.Unix(1, 0)) // stops the copying
+	_ = o.from.SetReadDeadline(time.Unix(1, 0)) // stops the copying; a pipe of ours takes deadlines
 	<-o.done
-	o.from.SetReadDeadline(time.Time{})
+	_ = o.from.SetReadDeadline(time.Time{})
 	raw, err := o.from.SyscallConn()
 	if err != nil {
 		return
@@ -58,6 +59,8 @@ func (o *output) finish() {
 		if err != nil || n <= 0 {
 			return
 		}
-		o.to.Write(buffer[:n])
+		if _, err := o.to.Write(buffer[:n]); err != nil {
+			return
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answer carries out the one request of a connection.
+// answer carries out the one request of a connection. A client that has gone wants no result.
 func answer(conn net.Conn) {
 	defer conn.Close()
 	f := &frames{conn: conn}
@@ -26,10 +26,10 @@ func answer(conn net.Conn) {
 	}
 	var req Request
 	if err := json.Unmarshal(payload, &req); err != nil {
-		f.sendJSON(frameResult, Result{Err: fmt.Sprintf("parse request: %v", err)})
+		_ = f.sendJSON(frameResult, Result{Err: fmt.Sprintf("parse request: %v", err)})
 		return
 	}
-	f.sendJSON(frameResult, carryOut(f, req))
+	_ = f.sendJSON(frameResult, carryOut(f, req))
 }
 
 func carryOut(f *frames, req Request) Result {
@@ -76,7 +76,7 @@ func run(f *frames, req Request) Result {
 		stderr.abandon()
 		return errorResult(err)
 	}
-	f.sendJSON(frameStarted, cmd.Process.Pid) // before any output
+	_ = f.sendJSON(frameStarted, cmd.Process.Pid) // before any output; obey sees a client that has gone
 	stdout.follow()
 	stderr.follow()
 	go obey(f, cmd.Process)
@@ -103,12 +103,12 @@ func (r Request) command() *exec.Cmd {
 }
 
 // obey passes the client's signals on; it ends, and the whole process group with it, when the
-// connection does. After the command's own end that is a no-op for what has already gone.
+// connection does. A signal to what has already gone is no error.
 func obey(f *frames, p *os.Process) {
 	for {
 		kind, payload, err := f.receive()
 		if err != nil {
-			syscall.Kill(-p.Pid, syscall.SIGKILL)
+			_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
 			return
 		}
 		if kind != frameSignal || len(payload) != 1 {
@@ -116,10 +116,10 @@ func obey(f *frames, p *os.Process) {
 		}
 		sig := syscall.Signal(payload[0])
 		if sig == syscall.SIGKILL {
-			syscall.Kill(-p.Pid, sig)
+			_ = syscall.Kill(-p.Pid, sig)
 			continue
 		}
-		p.Signal(sig)
+		_ = p.Signal(sig)
 	}
 }
 

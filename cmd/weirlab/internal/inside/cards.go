@@ -103,8 +103,11 @@ func listenInNewNamespace(home int, card netlink.Link, c Config) (*os.File, erro
 		return nil, err
 	}
 	link, err := linkByMAC(c.MAC)
-	if err != nil || link == nil {
-		return nil, fmt.Errorf("card %s did not arrive: %v", c.MAC, err)
+	if err != nil {
+		return nil, fmt.Errorf("find card %s: %w", c.MAC, err)
+	}
+	if link == nil {
+		return nil, fmt.Errorf("card %s did not arrive", c.MAC)
 	}
 	address := &netlink.Addr{IPNet: &net.IPNet{
 		IP:   c.Management.Addr().AsSlice(),
