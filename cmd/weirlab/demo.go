@@ -82,7 +82,7 @@ func indent(text string) string {
 
 func runDemo(ctx context.Context, out io.Writer) (err error) {
 	d := &demo{out: out, begin: time.Now(), webs: map[string]*demoWeb{}}
-	d.step("building weir")
+	d.step("building weir; the first time that takes a minute")
 	if d.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
 	}
