@@ -158,7 +158,8 @@ func (p *planner) ranges(f Frontend) {
 //
 // A backend that its check calls down keeps its place with weight 0, so that
 // connections which still work live on; schedulers pass over it. A UDP flow
-// would be stuck to it, so there it goes altogether.
+// would be stuck to it, so there it goes altogether, and with scheduler dh too:
+// that one refuses who hashes to a weight of 0 (ip_vs_dh_schedule).
 func (p *planner) backends(f Frontend, kind VIPKind, port Port) {
 	backends, ignoreHealth := p.choose(f, port)
 	n := 0
@@ -168,7 +169,7 @@ func (p *planner) backends(f Frontend, kind VIPKind, port Port) {
 		}
 		n++
 		if p.health.Down[be.Addr] && !ignoreHealth {
-			if !f.Proto.Connections() {
+			if !f.Proto.Connections() || p.svc.Scheduler.Name == "dh" {
 				continue
 			}
 			be.Weight = 0

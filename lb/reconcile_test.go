@@ -172,6 +172,22 @@ func TestUnhealthyBackendKeepsItsConnections(t *testing.T) {
 	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
 }
 
+// Scheduler dh refuses whoever hashes to a weight of 0.
+func TestUnhealthyBackendOfDHIsLeftOut(t *testing.T) {
+	svc := web(be1, be2)
+	svc.Scheduler = Scheduler{Name: "dh"}
+	objects, _ := Plan(svc, &Facts{Health: map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{be2: true}}}})
+	var got []netip.AddrPort
+	for _, o := range objects {
+		if rs, ok := o.(RealServer); ok {
+			got = append(got, rs.Addr)
+		}
+	}
+	if d := cmp.Diff([]netip.AddrPort{be1}, got, exact); d != "" {
+		t.Errorf("real servers (-want +got):\n%s", d)
+	}
+}
+
 func TestLostQuorum(t *testing.T) {
 	sorry := netip.MustParseAddrPort("10.0.0.9:8080")
 	down := Health{Down: map[netip.AddrPort]bool{be1: true, be2: true}, Lost: map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}}
