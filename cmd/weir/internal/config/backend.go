@@ -89,6 +89,7 @@ func (s *service) judge() {
 			"their replies must be routed back through this box")
 	}
 	s.judgeFamilies()
+	s.judgeHashing()
 	if len(s.backends) == 0 {
 		if !s.written("backends") && !s.written("backend") {
 			s.warn(Warning, "backends", "the service has no backends, so clients are refused", `add backends = ["10.0.0.1"]`)
@@ -105,6 +106,18 @@ func (s *service) judge() {
 	delete(weights, 0)
 	if name := s.lb.Scheduler.Name; len(weights) > 1 && slices.Contains(weightless, name) {
 		s.warn(Warning, "backend", "the weights differ, but scheduler "+strconv.Quote(name)+" gives all the same", `use "wrr" or "wlc"`)
+	}
+}
+
+// judgeHashing warns of schedulers that refuse the clients of a backend that has
+// weight 0, instead of taking another one.
+func (s *service) judgeHashing() {
+	switch sched := s.lb.Scheduler; {
+	case sched.Name == "dh":
+		s.warn(Warning, "scheduler", `"dh" gives a VIP's traffic to one backend, and refuses it while that one has weight 0 or drains`, `use "sh" or "mh"`)
+	case (sched.Name == "sh" || sched.Name == "mh") && sched.Flags&lb.Fallback == 0:
+		s.warn(Warning, "scheduler_flags", strconv.Quote(sched.Name)+` without "fallback" refuses the clients of a backend that is down or drains`,
+			`add "fallback"`)
 	}
 }
 

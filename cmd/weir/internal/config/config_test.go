@@ -163,17 +163,57 @@ func TestSchedulerFlags(t *testing.T) {
 		{"nothing said", "", "", lb.Scheduler{Name: "rr"}},
 		{"mh has both", "", `scheduler = "mh"`, lb.Scheduler{Name: "mh", Flags: both}},
 		{"unless it says no", "", "scheduler = \"mh\"\nscheduler_flags = []", lb.Scheduler{Name: "mh"}},
-		{"sh has none", "", `scheduler = "sh"`, lb.Scheduler{Name: "sh"}},
+		{"sh has fallback", "", `scheduler = "sh"`, lb.Scheduler{Name: "sh", Flags: lb.Fallback}},
 		{"unless it says so", "", "scheduler = \"sh\"\nscheduler_flags = [\"port\"]", lb.Scheduler{Name: "sh", Flags: lb.WithPort}},
 		{"default", "scheduler = \"mh\"\nscheduler_flags = [\"port\"]", "", lb.Scheduler{Name: "mh", Flags: lb.WithPort}},
 		{"same as default", "scheduler = \"sh\"\nscheduler_flags = [\"port\"]", `scheduler = "sh"`, lb.Scheduler{Name: "sh", Flags: lb.WithPort}},
-		{"flags of another", "scheduler = \"mh\"\nscheduler_flags = [\"port\"]", `scheduler = "sh"`, lb.Scheduler{Name: "sh"}},
+		{"flags of another", "scheduler = \"mh\"\nscheduler_flags = [\"port\"]", `scheduler = "sh"`, lb.Scheduler{Name: "sh", Flags: lb.Fallback}},
 		{"flags for the default", `scheduler = "mh"`, `scheduler_flags = ["fallback"]`, lb.Scheduler{Name: "mh", Flags: lb.Fallback}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := parse(t, "[defaults]\n"+tt.defaults+"\n[[service]]\nname = \"a\"\nvips = [\"192.0.2.1\"]\nports = [1]\n"+tt.service)
 			if got := c.Services[0].Scheduler; got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDHDoesNotDrainUnlessToldTo(t *testing.T) {
+	const svc = "[[service]]\nname = \"a\"\nvips = [\"192.0.2.1\"]\nports = [1]\n"
+	for _, tt := range []struct {
+		name, toml string
+		want       time.Duration
+	}{
+		{"rr drains", svc, 30 * time.Second},
+		{"dh does not", svc + "scheduler = \"dh\"\n", 0},
+		{"dh by default does not", "[defaults]\nscheduler = \"dh\"\ndrain = \"5s\"\n" + svc, 0},
+		{"unless told to", svc + "scheduler = \"dh\"\ndrain = \"5s\"\n", 5 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := parse(t, tt.toml).Services[0].Drain; got != tt.want {
+				t.Errorf("drain is %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHashingWithoutFallbackIsWarnedOf(t *testing.T) {
+	for _, tt := range []struct{ toml, want string }{
+		{`scheduler = "dh"`, `weir.toml:5: warning: service.a.scheduler: "dh" gives a VIP's traffic to one backend, and refuses it while that one has weight 0 or drains; use "sh" or "mh"`},
+		{"scheduler = \"sh\"\nscheduler_flags = [\"port\"]", `weir.toml:6: warning: service.a.scheduler_flags: "sh" without "fallback" refuses the clients of a backend that is down or drains; add "fallback"`},
+		{"scheduler = \"mh\"\nscheduler_flags = []", `weir.toml:6: warning: service.a.scheduler_flags: "mh" without "fallback" refuses the clients of a backend that is down or drains; add "fallback"`},
+		{`scheduler = "sh"`, ""},
+		{`scheduler = "mh"`, ""},
+	} {
+		t.Run(tt.toml, func(t *testing.T) {
+			c := parse(t, "[[service]]\nname = \"a\"\nvips = [\"192.0.2.1\"]\nports = [1]\n"+tt.toml+"\nbackends = [\"10.0.0.1\"]\n")
+			got := ""
+			for _, w := range c.Warnings {
+				got += w.String()
+			}
+			if got != tt.want {
+				t.Errorf("warnings %s\nwant %s", got, tt.want)
 			}
 		})
 	}

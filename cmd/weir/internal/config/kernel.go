@@ -218,11 +218,15 @@ func readDefaults(s section) Defaults {
 	}
 }
 
-// ownFlags are what a scheduler has when nobody says anything: mh is of little
-// use without them, and sh is known without.
+// ownFlags are what a scheduler has when nobody says anything. Without fallback
+// sh and mh refuse the clients of a backend that is down or drains; to hash the
+// port, too, is what mh is known for, and what sh is known not to do.
 func ownFlags(scheduler string) lb.SchedulerFlag {
-	if scheduler == "mh" {
+	switch scheduler {
+	case "mh":
 		return lb.Fallback | lb.WithPort
+	case "sh":
+		return lb.Fallback
 	}
 	return 0
 }

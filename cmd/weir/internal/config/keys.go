@@ -82,9 +82,10 @@ var defaultsKeys = []Key{
 		Doc: "How new connections are spread over the backends: a scheduler of IPVS."},
 	{Path: "defaults.scheduler_flags", Type: Texts, Default: `[]`, Values: []string{"fallback", "port"},
 		Doc: "For sh and mh: fallback takes another backend when the hashed one is out, port hashes the client's port too. " +
-			"Left out, mh has both and sh none."},
+			"Left out, mh has both and sh has fallback."},
 	{Path: "defaults.drain", Type: Duration, Default: `"30s"`, max: 24 * hour,
-		Doc: "How long connections of a removed backend or service may live on; 0s cuts them at once."},
+		Doc: "How long connections of a removed backend or service may live on; 0s cuts them at once. " +
+			"Scheduler dh would refuse clients meanwhile, so its services have 0s unless they say otherwise themselves."},
 }
 
 var daemonKeys = []Key{

@@ -21,7 +21,7 @@ var serviceKeys = []Key{
 		Doc: "How new connections are spread over the backends, if not as [defaults] says."},
 	{Path: "service.scheduler_flags", Type: Texts, Values: []string{"fallback", "port"}, from: "defaults.scheduler_flags",
 		Doc: "For sh and mh: fallback takes another backend when the hashed one is out, port hashes the client's port too. " +
-			"Left out, mh has both and sh none, unless [defaults] has flags for the same scheduler."},
+			"Left out, mh has both and sh has fallback, unless [defaults] has flags for the same scheduler."},
 	{Path: "service.affinity", Type: Duration, Default: `"0s"`, max: longest,
 		Doc: "A client stays on its backend until so long after its last connection, in whole seconds; 0s is off."},
 	{Path: "service.source_address", Type: Text, Default: `"masquerade"`, Values: []string{"masquerade", "keep"},

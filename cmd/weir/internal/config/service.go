@@ -111,6 +111,9 @@ func (s *service) readTraffic(d Defaults) {
 	s.lb.Affinity = s.wholeSeconds("affinity")
 	s.lb.Keep = s.text("source_address") == "keep"
 	s.lb.Drain = d.Drain
+	if s.lb.Scheduler.Name == "dh" {
+		s.lb.Drain = 0 // it refuses who hashes to a backend that drains
+	}
 	if s.has("drain") {
 		s.lb.Drain = s.duration("drain")
 	}
