@@ -3,22 +3,22 @@ package linux
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/lb"
 )
 
-// inBox skips a test that needs a kernel with IPVS to itself. The lab of
-// cmd/weirlab starts this test binary in a box with WEIR_IN_BOX=1.
+// inBox skips a test that needs a kernel with IPVS to itself. cmd/weirlab/e2e
+// (kernel_test.go) starts this test binary in a box with WEIR_IN_BOX=1.
 func inBox(t testing.TB) {
 	t.Helper()
 	if os.Getenv("WEIR_IN_BOX") == "" {
-		t.Skip("SKIPPED: needs a kernel of its own with IPVS; run it in a box of weirlab, which sets WEIR_IN_BOX=1")
+		t.Skip("SKIPPED: needs a kernel of its own with IPVS; run it in a box of weirlab: go test -run TestLinuxPackage ./cmd/weirlab/e2e")
 	}
 }
 
@@ -54,6 +54,35 @@ func add(t testing.TB, k *Kernel, objects ...lb.Object) {
 	want := lb.NewState()
 	want.Replace(lb.Owner{}, objects, map[lb.Object]struct{}{})
 	apply(t, k, lb.Diff(nil, want)...)
+	routed(t, objects)
+}
+
+// routed waits until the IPv6 addresses among objects can be reached: the kernel
+// makes their local routes a moment after it has taken the address (addrconf's
+// work queue), and what comes before is lost.
+func routed(t testing.TB, objects []lb.Object) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(5 * time.Second); ; <-tick.C {
+		table, err := os.ReadFile("/proc/net/ipv6_route")
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := lb.Object(nil)
+		for _, o := range objects {
+			a, ok := o.(lb.Address)
+			if ok && a.Addr.Is6() && !strings.Contains(string(table), fmt.Sprintf("%x 80 ", a.Addr.As16())) {
+				missing = o
+			}
+		}
+		if missing == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s has no route", missing)
+		}
+	}
 }
 
 func remove(t testing.TB, k *Kernel, objects ...lb.Object) {
@@ -95,47 +124,4 @@ func base(families ...lb.Family) []lb.Object {
 		}
 	}
 	return out
-}
-
-// plainService is one LoadBalancer frontend with all that belongs to it.
-func plainService(fe lb.Frontend, scheduler string, backends ...netip.AddrPort) []lb.Object {
-	out := []lb.Object{
-		lb.Member{Set: lb.SetIPVSIPs, Addr: fe.Addr},
-		lb.Member{Set: lb.SetLoadBalancer, Addr: fe.Addr, Port: fe.Port, Proto: fe.Proto},
-		lb.Member{Set: lb.SetIPVSPorts, Addr: fe.Addr, Port: fe.Port, Proto: fe.Proto},
-		lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: scheduler}},
-		lb.Address{Addr: fe.Addr},
-	}
-	for _, b := range backends {
-		out = append(out, lb.RealServer{Frontend: fe, Addr: b, Weight: 1})
-	}
-	return out
-}
-
-// manyServices are n services of 10 backends each.
-func manyServices(n int) []lb.Object {
-	var out []lb.Object
-	for i := range n {
-		fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}
-		var backends []netip.AddrPort
-		for j := range 10 {
-			backends = append(backends, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j + 1)}), 8080))
-		}
-		out = append(out, plainService(fe, "wrr", backends...)...)
-	}
-	return out
-}
-
-// ipvsadmText is the IPVS content of objects for ipvsadm -R.
-func ipvsadmText(objects []lb.Object) string {
-	var b strings.Builder
-	for _, o := range objects {
-		switch o := o.(type) {
-		case lb.VirtualServer:
-			fmt.Fprintf(&b, "-A -t %s:%d -s %s\n", o.Frontend.Addr, o.Frontend.Port, o.Scheduler.Name)
-		case lb.RealServer:
-			fmt.Fprintf(&b, "-a -t %s:%d -r %s -m -w %d\n", o.Frontend.Addr, o.Frontend.Port, o.Addr, o.Weight)
-		}
-	}
-	return b.String()
 }

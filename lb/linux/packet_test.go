@@ -13,7 +13,11 @@ import (
 // expect asks and compares; want is "SERVER ADDRESS-IT-SAW", or the error.
 func (s *site) expect(what, from, network, to, want string) {
 	s.Helper()
-	if got := s.get(from, network, to); got != want {
+	d := patience
+	if want == "timeout" {
+		d = silence
+	}
+	if got := s.get(from, network, to, d); got != want {
 		s.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
@@ -47,26 +51,28 @@ func TestClientsAreMasqueradedOrKept(t *testing.T) {
 }
 
 func TestClusterIPsAreMasqueradedForStrangers(t *testing.T) {
+	s := newSite(t)
+	add(t, s.k, web(vip4, lb.SetClusterIP, 1)...)
+	p := netip.MustParsePrefix
 	for _, test := range []struct {
-		name   string
-		change func(*Config)
-		want   string
+		name  string
+		all   bool
+		cidrs []netip.Prefix
+		want  string
 	}{
-		{"no cidr", func(*Config) {}, "backend1 10.1.0.2"},
-		{"client outside", func(c *Config) { c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")} }, "backend1 10.2.1.1"},
-		{"client within the second", func(c *Config) {
-			c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")}
-		}, "backend1 10.1.0.2"},
-		{"all", func(c *Config) {
-			c.MasqueradeAll, c.ClusterCIDRs = true, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-		}, "backend1 10.2.1.1"},
+		{"no cidr", false, nil, "backend1 10.1.0.2"},
+		{"client outside", false, []netip.Prefix{p("10.244.0.0/16")}, "backend1 10.2.1.1"},
+		{"client within the second", false, []netip.Prefix{p("10.244.0.0/16"), p("10.1.0.0/16")}, "backend1 10.1.0.2"},
+		{"all", true, []netip.Prefix{p("10.1.0.0/16")}, "backend1 10.2.1.1"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := newSite(t, test.change)
-			add(t, s.k, web(vip4, lb.SetClusterIP, 1)...)
-			s.expect("client", "client", "tcp", "192.0.2.1:80", test.want)
-			s.expect("the box", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
-		})
+		c := s.k.config
+		c.MasqueradeAll, c.ClusterCIDRs = test.all, test.cidrs
+		if err := s.k.Configure(c); err != nil {
+			t.Fatal(err)
+		}
+		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
+		s.expect(test.name+": client", "client", "tcp", "192.0.2.1:80", test.want)
+		s.expect(test.name+": the box", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
 	}
 }
 

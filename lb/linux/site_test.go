@@ -60,7 +60,7 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 		// Neighbours get to know each other: TCP waits for that, UDP does not.
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			to := netip.AddrPortFrom(backendAddr(vip, i+1), 8080).String()
-			if got := s.get("client", "tcp", to); !strings.HasPrefix(got, name) {
+			if got := s.get("client", "tcp", to, patience); !strings.HasPrefix(got, name) {
 				t.Fatalf("%s without a VIP: %s", name, got)
 			}
 		}
@@ -175,7 +175,10 @@ func (w writerTo) Write(b []byte) (int, error) { return w.WriteTo(b, w.to) }
 
 func host1(a net.Addr) netip.Addr { return netip.MustParseAddrPort(a.String()).Addr().Unmap() }
 
-const patience = 3 * time.Second
+const (
+	patience = 3 * time.Second
+	silence  = time.Second // is how long nothing must come to be nothing
+)
 
 // dial connects from a namespace.
 func (s *site) dial(from, network, to string, local ...string) (c net.Conn, err error) {
@@ -184,6 +187,11 @@ func (s *site) dial(from, network, to string, local ...string) (c net.Conn, err 
 	if len(local) > 0 {
 		d.LocalAddr = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(local[0]))
 	}
+	return s.dialWith(d, from, network, to)
+}
+
+func (s *site) dialWith(d net.Dialer, from, network, to string) (c net.Conn, err error) {
+	s.Helper()
 	s.in(from, func() { c, err = d.Dial(network, to) })
 	if err == nil {
 		s.Cleanup(func() { c.Close() })
@@ -202,9 +210,9 @@ func ask(c net.Conn) (string, error) {
 }
 
 // get dials and asks.
-func (s *site) get(from, network, to string) string {
+func (s *site) get(from, network, to string, patience time.Duration) string {
 	s.Helper()
-	c, err := s.dial(from, network, to)
+	c, err := s.dialWith(net.Dialer{Timeout: patience}, from, network, to)
 	if err != nil {
 		return short(err)
 	}
@@ -238,7 +246,7 @@ func (s *site) ping(from, to string) bool {
 	if _, err := c.Write(request); err != nil {
 		s.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(patience / 2))
+	c.SetReadDeadline(time.Now().Add(silence))
 	buf := make([]byte, 1500)
 	for {
 		n, _, err := c.(*net.IPConn).ReadFrom(buf) // which, unlike Read, leaves out the IPv4 header

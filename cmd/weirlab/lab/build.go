@@ -17,10 +17,19 @@ const firstPackage = "weir/cmd/weirlab/internal/first"
 // remembered is how long a binary outlives its last build, which every use begins with.
 const remembered = 3 * time.Hour
 
-// Binary builds a command of this module as a static binary and returns its path, at which every host
-// and box of a lab sees it too. Its name tells its content: what runs is not replaced by a later
-// build.
+// Binary builds a command of this module as a static binary and returns its path, at which every
+// host and box of a lab sees it too. It is called after its content: a lab that runs keeps the binary
+// it was started with.
 func Binary(pkg string) (string, error) {
+	return build(path.Base(pkg), "build", pkg)
+}
+
+// TestBinary does the same with the tests of a package, for tests that need a kernel to themselves.
+func TestBinary(pkg string) (string, error) {
+	return build(path.Base(pkg)+".test", "test", "-c", pkg)
+}
+
+func build(name, verb string, args ...string) (string, error) {
 	cache, err := cacheFolder()
 	if err != nil {
 		return "", err
@@ -35,17 +44,17 @@ func Binary(pkg string) (string, error) {
 		return "", err
 	}
 	fresh := filepath.Join(dir, "unfinished")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", fresh, pkg)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, bytes.TrimSpace(out))
+	cmd := exec.Command("go", append([]string{verb, "-buildvcs=false", "-o", fresh}, args...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, bytes.TrimSpace(out))
 	}
 	content, err := os.ReadFile(fresh)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(content)
-	binary := filepath.Join(dir, fmt.Sprintf("%s-%x", path.Base(pkg), sum[:6]))
+	binary := filepath.Join(dir, fmt.Sprintf("%s-%x", name, sum[:6]))
 	forgetOld(dir)
 	return binary, os.Rename(fresh, binary)
 }
