@@ -31,7 +31,7 @@ test: install vet ## all tests, those on real kernels included
 	$(say) 'tests of the lab itself, which boot machines: 2 minutes'
 	WEIR_LAB=require go test -timeout 15m ./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...
 	$(say) 'weir on real kernels, story by story: 12 minutes'
-	WEIR_LAB=require go test -C cmd/weirlab/e2e -timeout 40m
+	WEIR_LAB=require go test -C cmd/weirlab/e2e -v -timeout 40m
 
 bench: FOR = bench
 bench: install ## figures beside ipvsadm's, from one boot of a real kernel

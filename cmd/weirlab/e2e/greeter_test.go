@@ -34,7 +34,9 @@ const asPeer = "WEIR_E2E_PEER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asPeer) == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		printFigures(os.Stdout)
+		os.Exit(code)
 	}
 	if err := peer(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

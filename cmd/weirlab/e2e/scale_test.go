@@ -112,8 +112,9 @@ func TestThousandServicesAreProgrammedCompletely(t *testing.T) {
 	s.box.Must(t, "ip", "netns", "exec", "other", "sh", "-c", "ipvsadm -R < /tmp/weirs")
 	peer := time.Since(begin)
 	s.box.Must(t, "ip", "netns", "exec", "other", "sh", "-c", "ipvsadm -Sn | sort | cmp - /tmp/weirs")
-	t.Logf("%d services of 10 backends: weir took %v from its start to READY, for everything; ipvsadm -R %v for IPVS alone: %.2f",
-		n, took.Round(time.Millisecond), peer.Round(time.Millisecond), took.Seconds()/peer.Seconds())
+	figure(t, "1,000 services of 10 backends: weir, for everything, from its start to READY", took)
+	figure(t, "  ipvsadm -R, for IPVS alone", peer)
+	figure(t, "  ratio", fmt.Sprintf("%.2f", took.Seconds()/peer.Seconds()))
 }
 
 func TestOneChangeTakesTheSameEffortHoweverManyServices(t *testing.T) {
@@ -124,7 +125,7 @@ func TestOneChangeTakesTheSameEffortHoweverManyServices(t *testing.T) {
 		before := s.effort(t)
 		s.reload(t, manyServices(n, 5))
 		got := s.effort(t).since(before)
-		t.Logf("%d services: a changed weight took %v", n, got)
+		figure(t, fmt.Sprintf("messages for a weight changed among %d services", n), strings.TrimPrefix(fmt.Sprint(got), "map"))
 		if !got.one() {
 			t.Errorf("%d services: a changed weight took %v, want one or two messages and no program", n, got)
 		}
@@ -149,7 +150,7 @@ func TestRestartAmongThousandServicesWritesNothing(t *testing.T) {
 	before := s.box.Must(t, "sh", "-c", state)
 	begin := time.Now()
 	s.start(t)
-	t.Logf("started again on 1,000 services: READY after %v", time.Since(begin).Round(time.Millisecond))
+	figure(t, "started again on 1,000 services, READY after", time.Since(begin))
 	if out := s.daemon.Output(); !strings.Contains(out, "msg=ready services=1000 ops=0 failed=0") {
 		t.Errorf("the second start wrote to the kernel:\n%s", out)
 	}

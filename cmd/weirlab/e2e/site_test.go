@@ -11,9 +11,11 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"weir/cmd/weirlab/lab"
@@ -197,6 +199,33 @@ func eventually(t testing.TB, limit time.Duration, f func() error) time.Duration
 		}
 		<-tick.C
 	}
+}
+
+// figures are what tests have measured, in the order of their ends.
+var figures struct {
+	sync.Mutex
+	lines []string
+}
+
+// figure notes what a test has measured, for the table at the end of all tests.
+func figure(t testing.TB, what string, value any) {
+	t.Helper()
+	if d, ok := value.(time.Duration); ok {
+		value = d.Round(time.Millisecond)
+	}
+	t.Logf("%s: %v", what, value)
+	figures.Lock()
+	defer figures.Unlock()
+	figures.lines = append(figures.lines, fmt.Sprintf("  %s\t%v\t%s\n", what, value, t.Name()))
+}
+
+func printFigures(out io.Writer) {
+	if len(figures.lines) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nmeasured\t\tby\n%s\n", strings.Join(figures.lines, ""))
+	_ = w.Flush() // to a terminal or a log
 }
 
 // webServer answers every request with its host's name and the address of who
