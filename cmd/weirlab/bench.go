@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +22,9 @@ func benchCommand() *cobra.Command {
 		Short: "measure weir on a real kernel, beside ipvsadm in the same boot",
 		Long: `Boots one box and measures weir there, each figure beside one of somebody
 else's from the same boot: ipvsadm's, or a floor that nobody can go below.
-Figures of different machines, kernels or boots do not compare; ratios do.`,
+Figures of different machines, kernels or boots do not compare; ratios do.
+Fails when weir does not keep what it promises: its ratio to ipvsadm, and the
+messages and programs that one change takes.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&kernel, "kernel", kernel, "what to boot: uml or qemu (which computes slowly: choose small sizes)")
@@ -94,7 +97,7 @@ func (b *bench) run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	return nil
+	return errors.Join(b.table.missed...)
 }
 
 func (b *bench) chosen(name string) bool {

@@ -132,6 +132,8 @@ func (b *bench) edit(ctx context.Context, n int, e edit) error {
 	verdict := ""
 	if total > maxMessages || ran > 0 {
 		verdict = "  TOO MANY"
+		b.table.miss("%s services: %s: messages: %s; programs run: %d; want at most %d messages and no program",
+			count(n), e.what, text, ran, maxMessages)
 	}
 	b.table.times(fmt.Sprintf("%s: %s", count(n), e.what), took, "ipvsadm -e, once", peer, 0)
 	b.table.add(figure{what: "", ours: text, peer: fmt.Sprintf("messages; programs run: %d%s", ran, verdict)})

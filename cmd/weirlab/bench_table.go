@@ -8,7 +8,10 @@ import (
 )
 
 // table prints figures, each beside its peer.
-type table struct{ out io.Writer }
+type table struct {
+	out    io.Writer
+	missed []error // promises that a figure breaks
+}
 
 // figure is one line of the table.
 type figure struct {
@@ -22,14 +25,14 @@ type figure struct {
 
 const tableFormat = "  %-44s %12s   %-34s %12s %7s"
 
-func (t table) head(text string) {
+func (t *table) head(text string) {
 	fmt.Fprintf(t.out, "%s\n\n", text)
 	t.line(fmt.Sprintf(tableFormat, "", "weir", "beside it", "", "ratio"))
 }
 
-func (t table) title(text string) { t.line(text) }
+func (t *table) title(text string) { t.line(text) }
 
-func (t table) add(f figure) {
+func (t *table) add(f figure) {
 	ratio := ""
 	if f.ratio > 0 {
 		ratio = fmt.Sprintf("%.2f", f.ratio)
@@ -40,14 +43,20 @@ func (t table) add(f figure) {
 		line += fmt.Sprintf("  <= %.2f", f.limit)
 	case f.limit > 0:
 		line += fmt.Sprintf("  ABOVE %.2f", f.limit)
+		t.miss("%s: %.2f of %s, want at most %.2f", f.what, f.ratio, f.peer, f.limit)
 	}
 	t.line(line)
 }
 
-func (t table) line(text string) { fmt.Fprintln(t.out, strings.TrimRight(text, " ")) }
+// miss notes a broken promise. The others are measured all the same.
+func (t *table) miss(format string, args ...any) {
+	t.missed = append(t.missed, fmt.Errorf(format, args...))
+}
+
+func (t *table) line(text string) { fmt.Fprintln(t.out, strings.TrimRight(text, " ")) }
 
 // times adds a line that compares two durations.
-func (t table) times(what string, ours time.Duration, peer string, their time.Duration, limit float64) {
+func (t *table) times(what string, ours time.Duration, peer string, their time.Duration, limit float64) {
 	t.add(figure{what, span(ours), peer, span(their), float64(ours) / float64(their), limit})
 }
 
