@@ -226,29 +226,58 @@ func (r *rules) held(have saved) bool {
 	return true
 }
 
-// install puts the rules into place.
+// install puts the rules into place. While it is not decided which backend works,
+// a backend that can't work on this kernel makes room for the next one; one that
+// fails for another reason may work the next time.
 func (r *rules) install(ctx context.Context) error {
 	r.holding = false
+	all, failures := r.candidates, []error(nil)
 	for {
-		have, err := r.saveAgain(ctx)
-		r.fresh = nil
-		if err == nil {
-			var b bytes.Buffer
-			for _, t := range r.want {
-				t.writeRestore(&b, have[t.name])
-			}
-			err = r.restore(ctx, b.String())
-		}
+		err := r.write(ctx)
 		if err == nil {
 			r.decide(0)
-			break
+			return r.readBack(ctx)
 		}
-		if r.decided || len(r.candidates) == 1 {
-			return r.explain(err)
+		failures = append(failures, r.explain(err))
+		if r.decided || len(r.candidates) == 1 || !unusable(err) {
+			break
 		}
 		r.candidates = r.candidates[1:]
 	}
-	return r.readBack(ctx)
+	if !r.decided {
+		r.candidates = all
+	}
+	return errors.Join(failures...)
+}
+
+func (r *rules) write(ctx context.Context) error {
+	have, err := r.saveAgain(ctx)
+	r.fresh = nil
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, t := range r.want {
+		t.writeRestore(&b, have[t.name])
+	}
+	return r.restore(ctx, b.String())
+}
+
+// How iptables says that the kernel lacks what a backend is made of, and how it
+// says that it was not let do its work, whatever else it says.
+var (
+	lacking  = regexp.MustCompile(`(?i)not supported|table( \S+)? does not exist|initialize|no such file or directory|generation id: Invalid argument`)
+	hindered = regexp.MustCompile(`(?i)xtables lock|lock file|permission denied|not permitted|signal: |temporarily unavailable`)
+)
+
+// unusable tells whether an error means that a backend can't work on this kernel,
+// now or later.
+func unusable(err error) bool {
+	text := err.Error()
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || hindered.MatchString(text) {
+		return false
+	}
+	return lacking.MatchString(text)
 }
 
 // readBack makes sure that the rules are there. A system whose iptables-save has

@@ -269,6 +269,54 @@ func TestAutoBackendTakesTheOneThatWorks(t *testing.T) {
 	}
 }
 
+func TestAutoBackendStaysForWhatMayPass(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Backend{
+		"exit status 4: Another app is currently holding the xtables lock; still 1s 0us time ahead to have a chance to grab the lock...": NFT,
+		"signal: killed": NFT,
+		"signal: killed: Warning: Extension set revision 0 not supported, missing kernel module?":             NFT,
+		"exit status 1: Fatal: can't open lock file /run/xtables.lock: Permission denied":                     NFT,
+		"exit status 4: Could not fetch rule set generation id: Permission denied (you must be root)":         NFT,
+		"exit status 3: can't initialize iptables table `nat': Permission denied (you must be root)":          NFT,
+		"exit status 4: line 20: RULE_APPEND failed (Cannot allocate memory)":                                 NFT,
+		"exit status 2: Set KUBE-LOAD-BALANCER doesn't exist.":                                                NFT,
+		"exit status 4: line 2: TABLE_ADD failed (Operation not supported): table nat":                        Legacy,
+		"exit status 4: Could not fetch rule set generation id: Invalid argument":                             Legacy,
+		"exit status 1: Failed to initialize nft: Protocol not supported":                                     Legacy,
+		"exit status 3: can't initialize iptables table `nat': Table does not exist (do you need to insmod?)": Legacy,
+		"exit status 2: iptables-restore: unable to initialize table 'nat'":                                   Legacy,
+		"exit status 4: line 5: RULE_APPEND failed (No such file or directory): rule in chain INPUT":          Legacy,
+	} {
+		p := &playedTables{mangle: asSaved, fail: map[string]error{}}
+		r := playedRules(t, p, AutoBackend)
+		p.fail["iptables-restore"] = errors.New("iptables-restore: " + text)
+		err := r.install(context.Background())
+		if got := r.backend(); got != want || (err == nil) != (want == Legacy) {
+			t.Errorf("after %s: backend %s, %v, want %s", text, got, err, want)
+		}
+		delete(p.fail, "iptables-restore")
+		if err := r.install(context.Background()); err != nil || r.backend() != want {
+			t.Errorf("after %s, the second time: backend %s, %v, want %s", text, r.backend(), err, want)
+		}
+	}
+}
+
+func TestAutoBackendTriesAllAgainWhenNoneWorks(t *testing.T) {
+	t.Parallel()
+	p := &playedTables{mangle: asSaved, fail: map[string]error{}}
+	r := playedRules(t, p, AutoBackend)
+	p.fail["iptables-restore"] = errors.New("iptables-restore: not supported")
+	p.fail["iptables-legacy-restore"] = errors.New("iptables-legacy-restore: Table does not exist")
+	err := r.install(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "not supported") || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("error %v", err)
+	}
+	delete(p.fail, "iptables-restore") // its module was loaded
+	if err := r.install(context.Background()); err != nil || r.backend() != NFT {
+		t.Errorf("backend %s, %v", r.backend(), err)
+	}
+}
+
 func TestMissingProgramsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := &playedTables{fail: map[string]error{}}
