@@ -130,7 +130,7 @@ func explainAddress(err error, v lb.Verb) error {
 	case v != lb.Delete && errors.Is(err, unix.EEXIST):
 		return nil
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT):
-		return fmt.Errorf("%w (is IPv6 off? see net.ipv6.conf.default.disable_ipv6 and ipv6.disable)", err)
+		return fmt.Errorf("%w (is IPv6 off? see net.ipv6.conf.default.disable_ipv6, or set %s)", err, ipv4Only)
 	}
 	return err
 }

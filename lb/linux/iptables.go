@@ -99,7 +99,11 @@ func (r *rules) find(ctx context.Context, want Backend) error {
 		if want != AutoBackend {
 			what += " with backend " + string(want)
 		}
-		return &MissingError{What: what, Fix: "install package iptables", Err: sysErr}
+		fix := "install package iptables"
+		if r.family == lb.IPv6 {
+			fix += ", or set " + ipv4Only
+		}
+		return &MissingError{What: what, Fix: fix, Err: sysErr}
 	}
 	r.candidates, r.decided = all, len(all) == 1
 	return nil

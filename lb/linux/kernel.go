@@ -90,11 +90,17 @@ type Kernel struct {
 var _ lb.Kernel = (*Kernel)(nil)
 
 // New makes a Kernel. It changes nothing, but loads module ip_vs if need be. The
-// error wraps ErrNoIPVS when there is none.
+// error wraps ErrNoIPVS when there is none, and a MissingError when there is no
+// IPv6 and c wants it.
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{config: c, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
+	}
+	for _, f := range c.Families {
+		if err := probeFamily(f, k.sysctls.root); err != nil {
+			return nil, err
+		}
 	}
 	if !c.WithoutIPVS {
 		table, err := newIPVSTable(ctx, &k.counters.IPVS)

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 
 	"github.com/moby/ipvs"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"weir/lb"
 )
 
 // ErrNoIPVS tells that the kernel has no IPVS, and that loading the module did
@@ -61,6 +65,29 @@ func kernelPackage() string {
 		return "linux-image-amd64 (the cloud kernel has fewer modules) and boot it"
 	}
 	return "linux-image-" + release + " or a kernel that has it"
+}
+
+// ipv4Only is the way out for a system that has no IPv6.
+const ipv4Only = `families = ["ipv4"] in [kernel]`
+
+// probeFamily tells whether the kernel has a family at all; the sysctls below
+// root show it. One that is there and merely off on interfaces counts as there.
+func probeFamily(f lb.Family, root string) error {
+	if f != lb.IPv6 {
+		return nil
+	}
+	// The socket loads the module where IPv6 is one. With ipv6.disable=1 the
+	// module is there, and nothing but its name.
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd) // it was never used
+		_, err = os.Stat(path.Join(root, "net/ipv6/conf/all"))
+	}
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, fs.ErrNotExist) {
+		return &MissingError{What: "IPv6 in this kernel", Err: cause(err),
+			Fix: "set " + ipv4Only + ", or boot without ipv6.disable=1"}
+	}
+	return nil
 }
 
 // probeIPVS gives IPVS's number in generic netlink. The module has no alias by

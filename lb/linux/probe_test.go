@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -29,6 +30,51 @@ func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 			t.Errorf("%q does not say %q", err, want)
 		}
 	}
+}
+
+func TestNoIPv6IsNamedWithItsFix(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "net/ipv6"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := probeFamily(lb.IPv6, root)
+	if lacks := (*MissingError)(nil); !errors.As(err, &lacks) || !strings.Contains(err.Error(), `set families = ["ipv4"] in [kernel]`) {
+		t.Errorf("without IPv6: %v", err)
+	}
+	if err := probeFamily(lb.IPv4, root); err != nil {
+		t.Errorf("IPv4: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "net/ipv6/conf/all"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := probeFamily(lb.IPv6, root); err != nil {
+		t.Errorf("with IPv6: %v", err)
+	}
+}
+
+// The daemon would try forever to set sysctls that are not there.
+func TestNewRefusesAFamilyThatIsNotThere(t *testing.T) {
+	inNamespace(t)
+	if os.Getenv("WEIR_NO_IPV6") == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sh(t, "WEIR_NO_IPV6=1 unshare -m sh -c 'mount -t tmpfs none /proc/sys/net/ipv6 && exec %s -test.run %s'", self, t.Name())
+		return
+	}
+	c := DefaultConfig()
+	c.WithoutIPVS = true
+	k, err := New(context.Background(), c)
+	if err == nil {
+		k.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), `families = ["ipv4"]`) {
+		t.Errorf("error %v", err)
+	}
+	c.Families = []lb.Family{lb.IPv4}
+	newKernel(t, func(all *Config) { *all = c })
 }
 
 func TestWithoutIPVSServersAreRefusedAndGone(t *testing.T) {

@@ -328,6 +328,14 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "install package iptables") {
 		t.Errorf("error %v", err)
 	}
+	for _, name := range []string{"ip6tables-restore", "ip6tables-legacy-restore", "ip6tables-nft-restore"} {
+		p.fail[name] = os.ErrNotExist
+	}
+	r = &rules{family: lb.IPv6, run: p.run, look: p.look}
+	err = r.find(context.Background(), AutoBackend)
+	if err == nil || !strings.Contains(err.Error(), `families = ["ipv4"]`) {
+		t.Errorf("error for IPv6 %v", err)
+	}
 }
 
 func TestMissingModulesAreNamedWhenIptablesDoesNot(t *testing.T) {
