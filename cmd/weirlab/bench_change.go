@@ -94,6 +94,9 @@ func (b *bench) changeAmong(ctx context.Context, n int, answer *atomic.Int32) er
 		if err := b.edit(ctx, n, e); err != nil {
 			return fmt.Errorf("%s: %w", e.what, err)
 		}
+		if err := b.drained(ctx); err != nil {
+			return fmt.Errorf("%s: %w", e.what, err)
+		}
 	}
 	if err := b.home.stop(ctx); err != nil {
 		return err
@@ -138,6 +141,16 @@ func (b *bench) edit(ctx context.Context, n int, e edit) error {
 	b.table.times(fmt.Sprintf("%s: %s", count(n), e.what), took, "ipvsadm -e, once", peer, 0)
 	b.table.add(figure{what: "", ours: text, peer: fmt.Sprintf("messages; programs run: %d%s", ran, verdict)})
 	return nil
+}
+
+// drained waits until no backend drains any more: its end takes messages too,
+// which are not to count as those of the next edit.
+func (b *bench) drained(ctx context.Context) error {
+	_, err := b.home.sh(ctx, `for i in $(seq 300); do
+	ipvsadm -Ln -t `+changingVIP+`:80 | awk '$1 == "->" && $4 == 0 {n++} END {exit n > 0}' && exit 0; sleep 0.2
+done
+echo a backend still drains >&2; exit 1`)
+	return err
 }
 
 // applied waits for the pass after so many, and gives the time that it took.

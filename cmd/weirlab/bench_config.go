@@ -38,6 +38,8 @@ func manyVIP(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i 
 // routed makes the VIPs local by one route.
 const routed = "vip_mode = \"route\"\nroute_pools = [\"" + pool + "\"]\n"
 
+const changingVIP = "192.0.2.10"
+
 // changing is the service that chapter change works on: one backend for each
 // weight.
 func changing(weights ...int) string {
@@ -45,7 +47,7 @@ func changing(weights ...int) string {
 	b.WriteString(`
 [[service]]
 name = "changing"
-vips = ["192.0.2.10"]
+vips = ["` + changingVIP + `"]
 ports = ["80:8080"]
 `)
 	for i, w := range weights {
