@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+func TestDemo(t *testing.T) {
+	lab.Require(t, lab.UML)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out strings.Builder
+	if err := runDemo(ctx, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for _, want := range []string{
+		`192\.0\.2\.10:80 +50 +50 +50 +10\.2\.0\.1 \(the box`,
+		`\[2001:db8:2::10\]:80 +50 +50 +50 +fd00:2::1 \(the box`,
+		`before web2 stopped +[1-9]\d+ +0\n`,
+		`until weir noticed \(\d\.\d s\) +[1-9]\d+ +\d+\n`,
+		`after that, with two web servers +[1-9]\d+ +0\n`,
+		`box# weir status\n`,
+		`box# weir services\n`,
+		`box# ipvsadm -Ln\n(.*\n)+.*-> 10\.2\.0\.12:8080 +Masq +0 `,
+		`leaves nothing behind\n$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("the demo shows nothing like %q:\n%s", want, out.String())
+		}
+	}
+}
