@@ -156,7 +156,7 @@ var schedulers = []scheduling{
 	{"lblc stays until overload", "lblc", "lblc", "", [3]int{2, 2, 2}, 9, runs(3, 3, 3)},
 	{"lblcr stays until overload", "lblcr", "lblcr", "", [3]int{2, 2, 2}, 9, runs(3, 3, 3)},
 	{"dh keeps a VIP together", "dh", "dh", "", [3]int{1, 1, 1}, 9, runs(9)},
-	{"sh keeps a client together", "sh", "sh", "", [3]int{1, 1, 1}, 9, runs(9)},
+	{"sh keeps a client together", "sh", "sh (sh-fallback)", "", [3]int{1, 1, 1}, 9, runs(9)},
 	{"sh with port does not", "sh", "sh (sh-port)", `scheduler_flags = ["port"]`, [3]int{1, 1, 1}, 60, atLeast(6)},
 	{"mh has fallback and port", "mh", "mh (mh-fallback,mh-port)", "", [3]int{1, 1, 1}, 60, atLeast(6)},
 	{"mh without flags keeps a client together", "mh", "mh", "scheduler_flags = []", [3]int{1, 1, 1}, 9, runs(9)},
@@ -178,6 +178,7 @@ func TestSpreading(t *testing.T) {
 	t.Run("schedulers", s.testSchedulers)
 	t.Run("a scheduler may be missing", s.testMissingScheduler)
 	t.Run("mh refuses nobody while a backend is out", s.testMaglevFallback)
+	t.Run("sh and dh refuse nobody while a backend is out", s.testHashFallback)
 	t.Run("affinity", s.testAffinity)
 	t.Run("connection limits", s.testConnectionLimits)
 }
@@ -400,6 +401,87 @@ func (s *site) testMaglevFallback(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// testHashFallback has one backend down, then draining, where many VIPs (dh) and
+// many clients (sh) hash to it.
+func (s *site) testHashFallback(t *testing.T) {
+	var hearts []*webServer // what the checks ask
+	for i := range webs {
+		hearts = append(hearts, serveHTTP(t, s.web(i+1), 9999))
+	}
+	dh4, dh6 := vipsWith("dh")
+	dhs := append(dh4, dh6...)
+	var clients [][2]string // address and VIP
+	for i := range 12 {
+		for _, f := range [][2]string{{fmt.Sprintf("10.1.0.%d", 130+i), vip4}, {fmt.Sprintf("fd01::%d", 130+i), vip6}} {
+			bits := map[bool]string{true: "/64", false: "/24"}[strings.Contains(f[0], ":")]
+			s.client1.Must(t, "ip", "addr", "replace", f[0]+bits, "dev", "front", "nodad")
+			clients = append(clients, f)
+		}
+	}
+	meet := func(t *testing.T, scheduler string) map[string]int {
+		met := map[string]int{}
+		if scheduler == "dh" {
+			for _, vip := range dhs {
+				met[mustVisit(t, s.client1, "tcp", at(vip, 80)).server]++
+			}
+			return met
+		}
+		for _, c := range clients {
+			met[visitFrom(t, s.client1, netip.MustParseAddr(c[0]), at(c[1], 80)).server]++
+		}
+		return met
+	}
+	toml := func(on ...string) string {
+		return declared("dh", dhs, []string{"80:8080"}, on, `scheduler = "dh"`, check("tcp", "port = 9999")) +
+			declared("sh", []string{vip4, vip6}, []string{"80:8080"}, on, `scheduler = "sh"`, check("tcp", "port = 9999"))
+	}
+	// serving waits until so many frontends give web2 traffic.
+	serving := func(want int) {
+		t.Helper()
+		eventually(t, 20*time.Second, func() error {
+			n := 0
+			text := s.box.Must(t, "ipvsadm", "-Sn")
+			for _, line := range append(linesWith(text, " 10.2.0.12:8080 "), linesWith(text, " [fd02::12]:8080 ")...) {
+				if !strings.HasSuffix(strings.TrimSpace(line), "-w 0") {
+					n++
+				}
+			}
+			if n != want {
+				return fmt.Errorf("%d frontends give web2 traffic, want %d", n, want)
+			}
+			return nil
+		})
+	}
+	all := append(slices.Clone(webs4), webs6...)
+	s.fresh(t, toml(all...))
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T)
+		out  bool
+	}{
+		{"up", func(t *testing.T) { serving(len(dhs) + 2) }, false},
+		{"down", func(t *testing.T) { hearts[1].stop(); serving(0) }, true},
+		{"up again", func(t *testing.T) { hearts[1] = serveHTTP(t, s.web(2), 9999); serving(len(dhs) + 2) }, false},
+		{"draining", func(t *testing.T) {
+			for _, vip := range append([]string{vip4, vip6}, dhs...) {
+				_, _ = stay(t, s.client1, at(vip, 80))
+			}
+			s.reload(t, toml(webs4[0], webs4[2], webs6[0], webs6[2]))
+		}, true},
+	} {
+		step.do(t)
+		for _, scheduler := range []string{"sh", "dh"} {
+			t.Run(scheduler+" "+step.name, func(t *testing.T) {
+				met := meet(t, scheduler)
+				t.Logf("met %v", met)
+				if (met["web2"] == 0) != step.out {
+					t.Errorf("met %v of web2 %s", met, step.name)
+				}
+			})
+		}
 	}
 }
 
