@@ -23,7 +23,7 @@ Exit status: 0 valid, 1 valid with warnings, 2 invalid.`,
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err := config.Load(*file)
 		if err != nil {
-			return invalid(err)
+			return exitError{exitInvalid, err} // a file that can't be read, too: 1 means that it can be run
 		}
 		for _, w := range cfg.Warnings {
 			fmt.Fprintln(e.stderr, w)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,7 +127,7 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"bad limit", []string{"conns", "--limit", "0"}, exitInvalid, "at least 1"},
 		{"bad against", []string{"plan", "--against", "air", "-c", write(t, validConfig)}, exitInvalid, "neither kernel nor nothing"},
 		{"invalid configuration", []string{"run", "-c", write(t, invalidConfig)}, exitInvalid, "did you mean"},
-		{"no configuration", []string{"check", "-c", nowhere}, 1, "no such file"},
+		{"no configuration", []string{"check", "-c", nowhere}, exitInvalid, "no such file"},
 		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"reload without a daemon", []string{"reload", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 	} {
@@ -139,6 +140,24 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 				t.Errorf("says %q, want %q in it", stderr, tt.says)
 			}
 		})
+	}
+}
+
+func TestStatusWithoutADaemonIsADocumentToo(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "weir.sock")
+	stdout, stderr, code := weir(t, "status", "--socket", nowhere, "-c", nowhere, "-o", "json")
+	var doc struct {
+		State string   `json:"state"`
+		Why   []string `json:"why"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
+		t.Fatalf("%v: %q", err, stdout)
+	}
+	if code != exitNotRunning || stderr != "" || doc.State != "not running" || len(doc.Why) != 2 || !strings.Contains(doc.Why[0], nowhere) {
+		t.Errorf("exit status %d, says %q, document %+v", code, stderr, doc)
+	}
+	if stdout, _, code := weir(t, "status", "--socket", nowhere, "-c", nowhere, "-o", "yaml"); code != exitNotRunning || !strings.Contains(stdout, "state: not running\n") {
+		t.Errorf("exit status %d as YAML: %q", code, stdout)
 	}
 }
 

@@ -27,7 +27,14 @@ Exit status: 0 ok, 1 degraded, starting or failed, 3 not running.`,
 		var doc status.Status
 		err := ask(cmd.Context(), *socket, *file, "GET", "/status", &doc)
 		if errors.Is(err, errNotRunning) {
-			return exitError{exitNotRunning, fmt.Errorf("%w\n%s", err, leftBehind(cmd.Context(), *file))}
+			left := leftBehind(cmd.Context(), *file)
+			if *format == "table" {
+				return exitError{exitNotRunning, fmt.Errorf("%w\n%s", err, left)}
+			}
+			if err := e.write(status.Absent{State: status.NotRunning, Why: []string{err.Error(), left}}, *format); err != nil {
+				return err
+			}
+			return exitError{code: exitNotRunning}
 		}
 		if err != nil {
 			return err

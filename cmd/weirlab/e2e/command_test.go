@@ -176,7 +176,7 @@ func invalidConfig(t *testing.T, s *site) {
 	}
 	s.box.Must(t, "rm", configFile)
 	for _, cmd := range []string{"run", "check", "plan"} {
-		if out := s.call(t, cmd); out.Code == 0 || !strings.Contains(out.Stderr, configFile) {
+		if out := s.call(t, cmd); out.Code == 0 || cmd == "check" && out.Code != 2 || !strings.Contains(out.Stderr, configFile) {
 			t.Errorf("weir %s without a file: exit code %d:\n%s", cmd, out.Code, out.Stderr)
 		}
 	}
@@ -198,6 +198,17 @@ func socketElsewhere(t *testing.T, s *site) {
 	}
 	if out := s.call(t, "run"); out.Code != 1 {
 		t.Errorf("a second weir run: exit code %d: %s", out.Code, out.Stderr)
+	}
+	// Nor is another socket a way to have two weirs.
+	s.configure(t, "[daemon]\nsocket = \"/run/third/weir.sock\"\nlisten = \"\"\n[kernel]\nsync_period = \"2s\"\ntcp_timeout = \"77s\"\n")
+	if out := s.call(t, "run"); out.Code != 1 || !strings.Contains(out.Stderr, "another weir") {
+		t.Errorf("a second weir run with a socket of its own: exit code %d: %s", out.Code, out.Stderr)
+	}
+	if out := s.call(t, "cleanup", "--socket", "/run/third/weir.sock"); out.Code != 1 || !strings.Contains(out.Stderr, "another weir") {
+		t.Errorf("weir cleanup that asks at another socket: exit code %d: %s", out.Code, out.Stderr)
+	}
+	if out := s.box.Must(t, "ipvsadm", "-L", "--timeout"); strings.Contains(out, "77") {
+		t.Errorf("a refused weir has set timeouts: %s", out)
 	}
 	sameState(t, "a refused cleanup", before, s.dump(t))
 }

@@ -28,7 +28,21 @@ const (
 	OK       State = "ok"       // everything that is wanted holds
 	Degraded State = "degraded" // weir works, but something needs a look
 	Failed   State = "failed"   // weir can't do its job
+	// NotRunning is said by the command line: there is no daemon to say anything.
+	NotRunning State = "not running"
 )
+
+// Absent is what there is to say of a box on which no daemon answers; its fields
+// are those of Status.
+type Absent struct {
+	State State    `json:"state"`
+	Why   []string `json:"why"`
+}
+
+// Table implements Tabler.
+func (a Absent) Table(w io.Writer, _ time.Time) {
+	fmt.Fprintf(w, "weir is %s: %s\n", a.State, strings.Join(a.Why, "; "))
+}
 
 // Status is one box at a glance.
 type Status struct {
