@@ -73,7 +73,8 @@ var kernelKeys = []Key{
 		Doc: "The same for a UDP flow; 0s leaves what the kernel has (5m)."},
 	{Path: "kernel.manage_sysctls", Type: Bool, Default: `true`,
 		Doc: "Sets the kernel parameters that weir needs (forwarding, net.ipv4.vs.*) and keeps them set. " +
-			"With false they are yours to set."},
+			"With false they are yours to set. A host that forwards IPv6 ignores router advertisements: " +
+			"where its default route comes from them, set net.ipv6.conf.<interface>.accept_ra=2 first, or the route goes."},
 }
 
 var defaultsKeys = []Key{
