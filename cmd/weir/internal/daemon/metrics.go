@@ -100,7 +100,7 @@ var (
 	descHeld     = desc("ops_held", "Deletions that wait for a source to sync.")
 	descDrains   = desc("drains", "Backends whose connections are ending.")
 	descNotes    = desc("notes", "Notes: what could not be done for services.", "reason")
-	descLastSync = desc("last_sync_timestamp_seconds", "When the last sync or audit ended.")
+	descLastSync = desc("last_sync_timestamp_seconds", "When the last sync or audit ended; absent before the first.")
 
 	descBackendUp = desc("backend_up", "1 if the check of a backend says up, 0 if down; absent before its first verdict.",
 		"service", "port", "protocol", "backend")
@@ -149,7 +149,9 @@ func (c collector) box(out chan<- prometheus.Metric) {
 	gauge(out, descPending, float64(s.Kernel.Pending))
 	gauge(out, descHeld, float64(s.Kernel.Held))
 	gauge(out, descDrains, float64(len(s.Drains)))
-	gauge(out, descLastSync, float64(s.Kernel.LastSync.UnixMilli())/1000)
+	if !s.Kernel.LastSync.IsZero() {
+		gauge(out, descLastSync, float64(s.Kernel.LastSync.UnixMilli())/1000)
+	}
 	notes := map[string]int{}
 	for _, n := range s.Notes {
 		notes[n.Reason]++

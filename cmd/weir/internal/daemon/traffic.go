@@ -42,7 +42,7 @@ func (b *box) metricsHandler() http.Handler {
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)
-			defer z.Close()
+			defer func() { _ = z.Close() }()
 			w = compressed{w, z}
 		}
 		r.Header.Del("Accept")
@@ -66,9 +66,9 @@ func (c compressed) Write(p []byte) (int, error) { return c.to.Write(p) }
 // they could be read. Strangers' are not weir's to tell.
 func writeTraffic(w io.Writer, doc status.Services, err error) {
 	out := bufio.NewWriterSize(w, 64<<10)
-	defer out.Flush() // the reader may have gone; nobody to tell
+	defer func() { _ = out.Flush() }() // the reader may have gone; nobody to tell
 	header(out, "traffic_read_failed", "gauge", "1 if the kernel's traffic counters could not be read for this scrape.")
-	fmt.Fprintf(out, "weir_traffic_read_failed %v\n", boolValue(err != nil))
+	_, _ = fmt.Fprintf(out, "weir_traffic_read_failed %v\n", boolValue(err != nil))
 	var all []labelled
 	for _, f := range doc.Frontends {
 		if f.Service != "" {
@@ -147,7 +147,7 @@ var trafficMetrics = []trafficMetric{
 }
 
 func header(out *bufio.Writer, name, kind, help string) {
-	fmt.Fprintf(out, "# HELP weir_%s %s\n# TYPE weir_%s %s\n", name, help, name, kind)
+	_, _ = fmt.Fprintf(out, "# HELP weir_%s %s\n# TYPE weir_%s %s\n", name, help, name, kind)
 }
 
 // sampler writes the samples of one metric of one frontend or server.
@@ -164,16 +164,18 @@ func (s sampler) directions(in, out uint64) {
 // write writes one sample. No label of ours has anything to be escaped: names
 // are checked, the rest are addresses and numbers.
 func (s sampler) write(more string, v uint64) {
-	for _, text := range [...]string{"weir_", s.name, "{", s.labels} {
-		s.out.WriteString(text)
-	}
+	s.text("weir_", s.name, "{", s.labels)
 	if s.backend != "" {
-		s.out.WriteString(`,backend="`)
-		s.out.WriteString(s.backend)
-		s.out.WriteByte('"')
+		s.text(`,backend="`, s.backend, `"`)
 	}
-	s.out.WriteString(more)
-	s.out.WriteString("} ")
-	s.out.Write(strconv.AppendUint(s.out.AvailableBuffer(), v, 10))
-	s.out.WriteByte('\n')
+	s.text(more, "} ")
+	_, _ = s.out.Write(strconv.AppendUint(s.out.AvailableBuffer(), v, 10))
+	s.text("\n")
+}
+
+// text writes parts of a line. A bufio.Writer keeps its first error for Flush.
+func (s sampler) text(parts ...string) {
+	for _, p := range parts {
+		_, _ = s.out.WriteString(p)
+	}
 }
