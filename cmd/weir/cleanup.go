@@ -20,19 +20,30 @@ func cleanupCommand(e env) *cobra.Command {
 rules and the device. Connections through weir end. Strangers' virtual servers,
 sets, chains and addresses stay, and the device if it holds such an address; so
 do kernel parameters, since others may have come to rely on them. Refuses while
-the daemon runs.`,
+the daemon runs, and where kube-proxy has things of the same names.`,
 		Args: cobra.NoArgs,
 	}
 	socket, file := socketFlag(cmd), configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := ask(cmd.Context(), *socket, *file, "GET", "/status", &status.Status{}); !errors.Is(err, errNotRunning) {
+		switch err := ask(cmd.Context(), *socket, *file, "GET", "/status", &status.Status{}); {
+		case err == nil:
 			return errors.New("weir runs and would put everything back: systemctl stop weir first")
+		case !errors.Is(err, errNotRunning):
+			return fmt.Errorf("it can't be told whether weir runs, and would put everything back: %w", err)
 		}
+		owner, err := daemon.Own() // a daemon whose socket is elsewhere; or that starts meanwhile
+		if err != nil {
+			return err
+		}
+		defer owner.Close() //nolint:errcheck // the process ends
 		kernel, cfg, err := openKernel(cmd.Context(), *file)
 		if err != nil {
 			return err
 		}
 		defer kernel.Close()
+		if err := daemon.RefuseKubeProxy(cmd.Context(), kernel); err != nil {
+			return err
+		}
 		rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), config.Source)
 		rep, err := rec.Cleanup(cmd.Context(), e.now())
 		if err := errors.Join(append(rep.Errors, err)...); err != nil {

@@ -42,6 +42,9 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 				return err
 			}
 			defer k.Close()
+			if err := daemon.RefuseKubeProxy(cmd.Context(), k); err != nil {
+				return err
+			}
 			kernel = k
 		default:
 			return exitError{exitInvalid, fmt.Errorf("--against %q is neither kernel nor nothing", *against)}

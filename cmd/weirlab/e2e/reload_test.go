@@ -178,7 +178,7 @@ func restartKeys(t *testing.T, s *site) {
 		}
 		s.configure(t, toml+rest)
 		out := s.tryReload(t)
-		if out.Code != 1 || !strings.Contains(out.Stderr, key) || !strings.Contains(out.Stderr, "restart") {
+		if out.Code != 1 || !strings.Contains(out.Stderr, key) || !strings.Contains(out.Stderr, "restart") || strings.Contains(out.Stderr, "["+key) {
 			t.Errorf("a change of %s: exit code %d: %s", key, out.Code, out.Stderr)
 		}
 		if d := s.opsSince(t, ops); len(d) > 0 {

@@ -28,7 +28,7 @@ ipvsadm -A -u 172.31.0.1:53 -s rr
 ipvsadm -a -u 172.31.0.1:53 -r 10.2.0.13:53 -m
 ipset create STRANGER hash:ip
 ipset add STRANGER 203.0.113.5
-ipset create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+ipset create KUBE-STRANGER bitmap:port range 0-65535
 iptables -N STRANGER
 iptables -A STRANGER -s 203.0.113.66 -j DROP
 iptables -A INPUT -j STRANGER
@@ -43,7 +43,7 @@ ipvsadm -D -t 203.0.113.1:80; ipvsadm -D -t 192.0.2.10:9999; ipvsadm -D -u 172.3
 iptables -D INPUT -j STRANGER; iptables -F STRANGER; iptables -X STRANGER
 iptables -t nat -D PREROUTING -j KUBE-STRANGER; iptables -t nat -F KUBE-STRANGER; iptables -t nat -X KUBE-STRANGER
 ip6tables -D FORWARD -s 2001:db8:66::/64 -j DROP
-ipset destroy STRANGER; ipset destroy KUBE-NODE-PORT-TCP
+ipset destroy STRANGER; ipset destroy KUBE-STRANGER
 ip link del stranger0; ip link del kube-ipvs0
 true
 `
@@ -73,6 +73,7 @@ func TestStrangers(t *testing.T) {
 		{"stay untouched through a whole life", strangersStay},
 		{"on a wanted tuple get a note, not a fight", strangerOnTuple},
 		{"in exclude_cidrs keep their virtual server", strangerExcluded},
+		{"kube-proxy is not fought with", kubeProxyRefused},
 	})
 }
 
@@ -120,6 +121,11 @@ func strangerOnTuple(t *testing.T, s *site) {
 		t.Errorf("status, exit code %d, tells nothing of the stranger:\n%s", out.Code, out.Stdout)
 	}
 	mustGet(t, s.client1, "["+vip6+"]:80", 3) // the rest of the service works
+	for _, line := range linesWith(s.box.Must(t, s.weir, "services"), vip4+":80") {
+		if strings.Contains(line, "web") {
+			t.Errorf("weir services gives the stranger's virtual server to a service: %q", line)
+		}
+	}
 	if ops := s.metrics(t, "weir_drift_total"); len(ops) > 0 {
 		t.Errorf("a stranger counts as drift: %v", ops)
 	}
@@ -172,4 +178,26 @@ func strangerExcluded(t *testing.T, s *site) {
 	if len(left) > 0 {
 		s.box.Must(t, "ipvsadm", "-D", "-t", "192.0.2.10:80")
 	}
+}
+
+// kube-proxy and weir under the same names would remove each other's work.
+func kubeProxyRefused(t *testing.T, s *site) {
+	s.box.Must(t, "ipset", "create", "KUBE-NODE-PORT-TCP", "bitmap:port", "range", "0-65535")
+	s.box.Must(t, "ip", "link", "add", "kube-ipvs0", "type", "dummy")
+	defer func() { s.box.Must(t, "sh", "-c", "ipset destroy KUBE-NODE-PORT-TCP; ip link del kube-ipvs0") }()
+	before := s.dump(t)
+	s.configure(t, service("web", ""))
+	for _, cmd := range []string{"run", "plan", "cleanup"} {
+		out := s.call(t, cmd)
+		if out.Code != 1 || !strings.Contains(out.Stderr, "kube-proxy --cleanup") ||
+			!strings.Contains(out.Stderr, "KUBE-NODE-PORT-TCP") || !strings.Contains(out.Stderr, "kernel.name_prefix") {
+			t.Errorf("weir %s beside kube-proxy: exit code %d: %s%s", cmd, out.Code, out.Stdout, out.Stderr)
+		}
+	}
+	sameState(t, "refused commands", before, s.dump(t))
+	s.run(t, "[kernel]\nsync_period = \"2s\"\nname_prefix = \"WEIR\"\ndevice = \"weir0\"\n"+service("web", ""))
+	mustGet(t, s.client1, vip4+":80", 3)
+	mustGet(t, s.client1, "["+vip6+"]:80", 3)
+	s.cleanSlate(t)
+	sameState(t, "a life under another name", before, s.dump(t))
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"weir/cmd/weir/internal/status"
@@ -18,11 +19,18 @@ import (
 	"weir/lb/health"
 )
 
-// listenAPI opens the socket for the command line. One that nobody answers on is
+// listenAPI opens the socket for the command line. One that nobody listens on is
 // left over from a process that was killed, and is replaced.
 func listenAPI(path string) (net.Listener, error) {
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		return nil, errors.Join(fmt.Errorf("another weir answers on %s: only one can own the kernel", path), c.Close())
+	c, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		return nil, errors.Join(fmt.Errorf("another weir answers on %s: give each its own daemon.socket", path), c.Close())
+	case !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("see whether another weir answers on %s: %w", path, err)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("daemon.socket: %s is there and no socket", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old socket: %w", err)

@@ -38,15 +38,19 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	for _, w := range cfg.Warnings {
 		opts.Log.Warn("configuration", "problem", w.String())
 	}
+	owner, err := Own()
+	if err != nil {
+		return err
+	}
+	defer owner.Close() //nolint:errcheck // the process ends
 	kernel, err := linux.New(ctx, KernelConfig(cfg, opts.Log))
 	if err != nil {
 		return err
 	}
 	defer kernel.Close()
-	if err := setTimeouts(ctx, kernel, cfg); err != nil {
+	if err := RefuseKubeProxy(ctx, kernel); err != nil {
 		return err
 	}
-	b := newBox(opts, cfg, kernel)
 	api, err := listenAPI(cfg.Daemon.Socket)
 	if err != nil {
 		return err
@@ -54,6 +58,10 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	web, err := listenWeb(cfg.Daemon.Listen)
 	if err != nil {
 		return errors.Join(err, api.Close())
+	}
+	b := newBox(opts, cfg, kernel)
+	if err := setTimeouts(ctx, kernel, timeouts(cfg)); err != nil {
+		return errors.Join(err, api.Close()) // web ends with the process
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return b.checks.Run(ctx) })
@@ -83,12 +91,16 @@ func KernelConfig(cfg *config.Config, log *slog.Logger) linux.Config {
 	return out
 }
 
-// setTimeouts sets IPVS's timeouts, which are the whole box's, if any is given.
-func setTimeouts(ctx context.Context, kernel *linux.Kernel, cfg *config.Config) error {
+// timeouts are IPVS's, as a configuration wants them; 0 leaves what the kernel has.
+func timeouts(cfg *config.Config) linux.Timeouts {
 	seconds := func(d time.Duration) uint32 { return uint32(d / time.Second) }
-	t := linux.Timeouts{
+	return linux.Timeouts{
 		TCP: seconds(cfg.Kernel.TCPTimeout), TCPFin: seconds(cfg.Kernel.TCPFinTimeout), UDP: seconds(cfg.Kernel.UDPTimeout),
 	}
+}
+
+// setTimeouts sets IPVS's timeouts, which are the whole box's, if any is given.
+func setTimeouts(ctx context.Context, kernel *linux.Kernel, t linux.Timeouts) error {
 	if t == (linux.Timeouts{}) {
 		return nil
 	}
@@ -123,10 +135,8 @@ type box struct {
 	loaded    time.Time
 	rec       *lb.Reconciler
 	ready     bool
-	nextAudit time.Time
+	audits    schedule
 	lastPass  time.Time
-	lastAudit time.Time
-	lastErr   error // why the kernel could not be read in the last pass
 	reloadErr error // why the last reload was refused
 	held      int
 	changed   bool // what is held or wanted changed since the last view

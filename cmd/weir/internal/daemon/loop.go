@@ -19,9 +19,8 @@ func (b *box) loop(ctx context.Context) error {
 	}
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
-	b.nextAudit = time.Now().Add(b.cfg.Kernel.SyncPeriod)
-	if err := b.pass(ctx, b.rec.Sync); err != nil {
-		return err
+	if b.audit(ctx); !b.ready {
+		return b.audits.err
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -53,18 +52,53 @@ func (b *box) loop(ctx context.Context) error {
 
 // work does what is due now.
 func (b *box) work(ctx context.Context) {
-	if time.Now().Before(b.nextAudit) {
-		_ = b.pass(ctx, b.rec.Sync) // logged and published
+	if time.Now().Before(b.audits.next) {
+		b.pass(ctx, b.rec.Sync)
 		return
 	}
 	// An audit sees for itself. What the watch saw meanwhile it has perhaps put
 	// right already; believed, that would be repaired, counted and logged twice.
 	b.events.take()
-	_ = b.pass(ctx, b.rec.Audit)
-	b.lastAudit = time.Now()
-	b.nextAudit = b.lastAudit.Add(b.cfg.Kernel.SyncPeriod)
+	b.audit(ctx)
 	if ev := b.events.take(); ev.Host || len(ev.Lost) > 0 {
-		b.nextAudit = time.Time{}
+		b.audits.next = time.Time{}
+	}
+}
+
+// audit reads the whole kernel, which is what the first pass must do, too.
+func (b *box) audit(ctx context.Context) {
+	b.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
+		rep, err := b.rec.Audit(ctx, now)
+		if ctx.Err() == nil {
+			b.audits.audited(time.Now(), b.cfg.Kernel.SyncPeriod, err)
+		}
+		return rep, err
+	})
+}
+
+// schedule is when the kernel was read as a whole, and when it will be.
+type schedule struct {
+	last, next time.Time
+	err        error // why the last attempt failed
+}
+
+// auditRetry is how soon an audit is made again that could not read the kernel.
+const auditRetry = time.Second
+
+// audited takes down how an audit ended that was tried at now.
+func (s *schedule) audited(now time.Time, period time.Duration, err error) {
+	s.err = err
+	if err != nil {
+		s.next = now.Add(min(auditRetry, period))
+		return
+	}
+	s.last, s.next = now, now.Add(period)
+}
+
+// hasten makes the next audit come as soon as a new period says.
+func (s *schedule) hasten(now time.Time, period time.Duration) {
+	if next := now.Add(period); next.Before(s.next) {
+		s.next = next
 	}
 }
 
@@ -76,7 +110,7 @@ func (b *box) wake(pending bool) time.Time {
 	if pending {
 		return b.floor()
 	}
-	wake := b.nextAudit
+	wake := b.audits.next
 	if next := b.rec.Next(); !next.IsZero() && next.Before(wake) {
 		wake = next
 	}
@@ -98,7 +132,7 @@ func (b *box) firstVerdicts(ctx context.Context) {
 	// Whose objects these are does not matter: a stranger's frontend is no
 	// Service's in the end. A kernel that can't be read is for the first Sync to
 	// complain about.
-	obs, _ := b.kernel.Observe(ctx) //nolint:errcheck // see above
+	obs, _ := b.kernel.Observe(ctx)
 	b.checks.Set(checks(b.cfg, obs.Objects))
 	b.awaitVerdicts(ctx)
 }
@@ -122,7 +156,7 @@ func (b *box) meet(ev lb.Event) {
 		b.drifted(lost, ev.What)
 	}
 	if ev.Host {
-		b.nextAudit = time.Time{}
+		b.audits.next = time.Time{}
 	}
 }
 
@@ -136,14 +170,13 @@ func (b *box) drifted(objects []lb.Object, what string) {
 		"objects", len(objects), "first", objects[0].String(), "seen", what)
 }
 
-// pass runs a Sync or an Audit, and logs, counts and publishes what it did. The
-// error is that of a kernel that could not even be read.
-func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) error {
-	begin := time.Now()
+// pass runs a Sync or an Audit, and logs, counts and publishes what it did.
+func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
+	begin, known := time.Now(), errorText(b.audits.err)
 	rep, err := f(ctx, begin)
 	took := time.Since(begin)
 	if ctx.Err() != nil {
-		return nil
+		return
 	}
 	b.metrics.pass(rep, err, took)
 	b.changed = b.changed || len(rep.Ops) > 0 || len(rep.Drift) > 0
@@ -152,13 +185,13 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	}
 	b.logOps(rep, took)
 	b.logErrors(rep.Errors)
-	if err != nil {
+	if err != nil && err.Error() != known {
 		b.log.Error("the kernel can't be read; it stays as it is", "error", err)
 	}
-	b.lastPass, b.lastErr, b.held = time.Now(), err, rep.Held
+	b.lastPass, b.held = time.Now(), rep.Held
 	first := !b.ready && err == nil
 	if first {
-		b.ready, b.lastAudit = true, b.lastPass // the first Sync reads everything, too
+		b.ready, b.changed = true, true // even if there was nothing to do
 	}
 	b.publish()
 	if first { // whoever hears it may ask for the status at once
@@ -166,10 +199,6 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 		b.log.Info("ready", "services", len(b.cfg.Services), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
 	}
 	notify("STATUS=" + b.status().Line())
-	if !b.ready {
-		return err
-	}
-	return nil
 }
 
 func (b *box) logOps(rep lb.Report, took time.Duration) {

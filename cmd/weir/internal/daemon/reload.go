@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/cmd/weir/internal/config"
@@ -96,8 +97,10 @@ func (b *box) enforce(ctx context.Context) (err error) {
 		}
 		b.reloaded(err)
 	}()
-	if err := setTimeouts(ctx, b.kernel, cfg); err != nil {
-		return err
+	if t := timeouts(cfg); t != timeouts(b.cfg) {
+		if err := setTimeouts(ctx, b.kernel, t); err != nil {
+			return err
+		}
 	}
 	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
 		return err
@@ -113,7 +116,9 @@ func (b *box) enforce(ctx context.Context) (err error) {
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
-	return b.pass(ctx, b.rec.Sync)
+	b.audits.hasten(time.Now(), cfg.Kernel.SyncPeriod)
+	b.pass(ctx, b.rec.Sync)
+	return nil
 }
 
 // reloaded tells everybody how a reload ended.
@@ -174,13 +179,22 @@ func checks(cfg *config.Config, have lb.Snapshot) []health.Group {
 	return out
 }
 
+// named are the keys by which weir knows in the kernel what is its own.
+var named = []string{"kernel.name_prefix", "kernel.device", "kernel.families", "kernel.iptables"}
+
 // restartNeeded refuses a configuration that differs in what a running daemon
 // can't change.
 func restartNeeded(running, wanted *config.Config) error {
-	if keys := config.RestartNeeded(running, wanted); len(keys) > 0 {
-		return fmt.Errorf("%v can't change while weir runs; systemctl restart weir loses no connection", keys)
+	keys := config.RestartNeeded(running, wanted)
+	if len(keys) == 0 {
+		return nil
 	}
-	return nil
+	do := "systemctl restart weir, which loses no connection"
+	if slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(named, k) }) {
+		do = "a restart would leave behind what bears the old ones. Put the old file back, stop weir, run weir cleanup, " +
+			"which ends connections, and start weir with the new file"
+	}
+	return fmt.Errorf("%s can't change while weir runs: %s", strings.Join(keys, ", "), do)
 }
 
 // sameRules tells whether two configurations have the same static rules.

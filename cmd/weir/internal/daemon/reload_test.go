@@ -97,3 +97,21 @@ func TestBackendsThatTheKernelServesWithGoOn(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+func TestAKeyThatNeedsARestartSaysWhichOne(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ toml, want string }{
+		{"[daemon]\nlisten = \"\"\nlog_format = \"json\"\n",
+			"daemon.listen, daemon.log_format can't change while weir runs: systemctl restart weir, which loses no connection"},
+		{"[kernel]\nname_prefix = \"X\"\n[daemon]\nlisten = \"\"\n",
+			"kernel.name_prefix, daemon.listen can't change while weir runs: a restart would leave behind what bears the old ones. " +
+				"Put the old file back, stop weir, run weir cleanup, which ends connections, and start weir with the new file"},
+	} {
+		if err := restartNeeded(parse(t, ""), parse(t, tt.toml)); err == nil || err.Error() != tt.want {
+			t.Errorf("got  %v\nwant %s", err, tt.want)
+		}
+	}
+	if err := restartNeeded(parse(t, ""), parse(t, "[kernel]\nsync_period = \"1s\"\n")); err != nil {
+		t.Errorf("sync_period: %v", err)
+	}
+}

@@ -35,7 +35,7 @@ func (b *box) publish() {
 	v := &view{draining: map[lb.Drain]bool{}, period: b.cfg.Kernel.SyncPeriod}
 	if old == nil || b.changed {
 		v.counts = Count(b.rec.Have(), b.cfg.Kernel.Base())
-		v.services, v.vips = owners(b.rec.Catalog())
+		v.services, v.vips = owners(b.rec.Catalog(), b.rec.Facts().Strangers)
 		b.changed = false
 	} else {
 		v.counts, v.services, v.vips = old.counts, old.services, old.vips
@@ -47,8 +47,8 @@ func (b *box) publish() {
 		Release: kernelRelease(), IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: b.rec.Catalog().Len(),
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
 		VIPs: v.vips, SetMembers: v.counts["member"],
-		LastSync: b.lastPass, LastAudit: b.lastAudit, Pending: b.rec.Pending(), Held: b.held,
-		Drift: b.drift, Error: errorText(b.lastErr),
+		LastSync: b.lastPass, LastAudit: b.audits.last, Pending: b.rec.Pending(), Held: b.held,
+		Drift: b.drift, Error: errorText(b.audits.err),
 	}
 	s.Notes, s.Drains = []status.Note{}, []status.Drain{}
 	for _, n := range b.rec.Notes() {
@@ -76,15 +76,18 @@ func Count(have lb.Snapshot, base lb.Base) map[string]int {
 	return counts
 }
 
-// owners tells whose each frontend is, and how many VIPs there are.
-func owners(catalog *lb.Catalog) (services map[lb.Frontend]lb.ServiceID, vips int) {
+// owners tells whose each frontend is, and how many VIPs there are. A stranger's
+// virtual server is nobody's, whoever would like to have it.
+func owners(catalog *lb.Catalog, strangers map[lb.Frontend]bool) (services map[lb.Frontend]lb.ServiceID, vips int) {
 	services = map[lb.Frontend]lb.ServiceID{}
 	seen := map[netip.Addr]bool{}
 	for _, id := range catalog.IDs() {
 		svc, _ := catalog.Get(id)
 		for _, f := range svc.Frontends() {
 			seen[f.Addr] = true
-			services[f] = catalog.Claimants(f)[0]
+			if !strangers[f] {
+				services[f] = catalog.Claimants(f)[0]
+			}
 		}
 	}
 	return services, len(seen)
@@ -93,8 +96,8 @@ func owners(catalog *lb.Catalog) (services map[lb.Frontend]lb.ServiceID, vips in
 // judge says how the box is, and why it is not ok.
 func (b *box) judge(s *status.Status) (status.State, []string) {
 	switch {
-	case b.lastErr != nil:
-		return status.Failed, []string{"the kernel can't be read: " + b.lastErr.Error()}
+	case b.audits.err != nil:
+		return status.Failed, []string{"the kernel can't be read: " + b.audits.err.Error()}
 	case !b.ready:
 		return status.Starting, []string{"the kernel does not hold the first state yet"}
 	}
