@@ -27,7 +27,7 @@ type Facts struct {
 // Health is what the checks say of one Service.
 type Health struct {
 	// Down are the backends that take no new connections: they fail their check,
-	// or have not been judged yet.
+	// or are new and have not been judged yet.
 	Down map[netip.AddrPort]bool
 	// Lost are the ports whose backends that are up are fewer than the quorum,
 	// for each family on its own: no VIP has a use for the other one's backends.
