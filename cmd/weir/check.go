@@ -16,7 +16,7 @@ func checkCommand(e env) *cobra.Command {
 		Long: `Check a configuration file and what it includes, and say everything that is
 wrong, one line each. Touches nothing and needs no privileges.
 
-Exit status: 0 valid, 1 valid with warnings, 2 invalid.`,
+Exit status: 0 valid, 1 valid with warnings, 2 invalid or unreadable.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(cmd)

@@ -15,7 +15,8 @@ func reloadCommand(e env) *cobra.Command {
 		Short: "have the daemon load its configuration again",
 		Long: `Have the daemon load its configuration again. An invalid one changes nothing and
 is reported here, in weir status and in the metrics; a valid one touches only
-what differs.`,
+what differs. The command ends when it is in force, which is after the first
+checks of backends that are new: until then everything goes on as before.`,
 		Args: cobra.NoArgs,
 	}
 	socket := socketFlag(cmd)
