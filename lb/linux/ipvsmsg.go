@@ -131,6 +131,11 @@ func singleClient(a netip.Addr) uint32 {
 	return 128
 }
 
+// wholeNetworks is the affinity of a virtual server that a stranger made to send
+// whole networks to one backend. lb has no word for that; nobody asks for so long
+// an affinity, so that it differs from any wanted one, and from none.
+const wholeNetworks = math.MaxUint32
+
 // server is a virtual server as the kernel gives it.
 type server struct {
 	lb.VirtualServer
@@ -176,11 +181,13 @@ func parseService(body []byte, withStats bool) (s server, ok bool) {
 		return s, false
 	}
 	// Flags that weir never sets stay visible, so that its own virtual server
-	// with a stranger's edit differs from what is wanted. The same is the aim of
-	// leaving out an affinity that groups whole networks.
+	// with a stranger's edit differs from what is wanted.
 	s.Scheduler.Flags = lb.SchedulerFlag(flags &^ (flagPersistent | flagHashed))
-	if flags&flagPersistent == 0 || netmask != singleClient(s.Frontend.Addr) {
+	switch {
+	case flags&flagPersistent == 0:
 		s.Affinity = 0
+	case netmask != singleClient(s.Frontend.Addr):
+		s.Affinity = wholeNetworks
 	}
 	return s, true
 }

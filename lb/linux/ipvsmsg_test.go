@@ -125,7 +125,7 @@ func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
 		{"one-packet scheduling", 0x4, 0xffffffff,
 			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr", Flags: 0x4}}},
 		{"affinity of networks", flagPersistent, 0x00ffffff,
-			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}}},
+			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}, Affinity: wholeNetworks}},
 	} {
 		test.want.Frontend = frontend("192.0.2.1:80", lb.TCP)
 		got, ok := parseService(build(test.flags, test.netmask), false)
