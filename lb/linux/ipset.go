@@ -179,7 +179,12 @@ func (s *sets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []err
 	if len(left) == 0 {
 		return errs
 	}
-	if err := s.grow(ctx, set, len(left)); err != nil {
+	if grown := s.grow(ctx, set, len(left)); grown != nil {
+		for i, err := range errs {
+			if errors.Is(err, errSetFull) {
+				errs[i] = fmt.Errorf("%w, and it can't grow: %w", err, grown)
+			}
+		}
 		return errs
 	}
 	second := s.send(ctx, nl.IPSET_CMD_ADD, name, left)
@@ -284,7 +289,7 @@ func (s *sets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) er
 		case errors.Is(err, unix.ENOENT):
 			continue
 		case err != nil:
-			return fmt.Errorf("list set %s: %w", set.Name(s.prefix, f), needPrivilege(err))
+			return fmt.Errorf("list set %s: %w", set.Name(s.prefix, f), err)
 		case info.typ != set.Type() || info.family != setFamily(f):
 			continue
 		}

@@ -146,6 +146,21 @@ func anyIptables(t *testing.T) string {
 	return strings.TrimSpace(sh(t, "for i in iptables-legacy iptables-nft; do $i -L -n >/dev/null 2>&1 && echo $i && exit; done"))
 }
 
+func TestSetThatCannotGrowSaysWhy(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sh(t, "ipset create KUBE-IPVS-IPS hash:ip maxelem 1 && ipset create KUBE-GROWING hash:ip && ipset create USER list:set && ipset add USER KUBE-GROWING")
+	t.Cleanup(func() { sh(t, "ipset destroy USER && ipset destroy KUBE-GROWING && ipset destroy KUBE-IPVS-IPS") })
+	var ops []lb.Op
+	for _, a := range []string{"192.0.2.1", "192.0.2.2"} {
+		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSIPs, Addr: netip.MustParseAddr(a)}})
+	}
+	errs := k.Apply(context.Background(), ops)
+	if errs[0] != nil || !errors.Is(errs[1], errSetFull) || !strings.Contains(errs[1].Error(), "used by rules or sets") {
+		t.Errorf("errors %v", errs)
+	}
+}
+
 func TestSetErrorsSayWhatIsWrong(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS)
