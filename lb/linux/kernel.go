@@ -186,12 +186,12 @@ func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observati
 			return obs, nil
 		}
 		if err := k.ipvs.observeOnly(ctx, only, &obs); err != nil {
-			return lb.Observation{}, err
+			return lb.Observation{}, needPrivilege(err)
 		}
 		return obs, nil
 	}
 	if err := k.observeAll(ctx, &obs); err != nil {
-		return lb.Observation{}, err
+		return lb.Observation{}, needPrivilege(err)
 	}
 	k.ours.adopt(obs)
 	return obs, nil

@@ -86,6 +86,26 @@ func TestWithoutIPVSServersAreRefusedAndGone(t *testing.T) {
 	}
 }
 
+func TestObserveNamesThePrivilegesItNeeds(t *testing.T) {
+	inBox(t)
+	if os.Getenv("WEIR_WITHOUT_PRIVILEGE") == "" {
+		inNamespace(t)
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		newKernel(t) // loads IPVS
+		sh(t, "WEIR_WITHOUT_PRIVILEGE=1 setpriv --bounding-set=-net_admin --inh-caps=-net_admin %s -test.run %s", self, t.Name())
+		return
+	}
+	k := newKernel(t)
+	for _, only := range [][]lb.Frontend{nil, {frontend("192.0.2.1:80", lb.TCP)}} {
+		if _, err := k.Observe(context.Background(), only...); err == nil || !strings.Contains(err.Error(), "weir needs CAP_NET_ADMIN") {
+			t.Errorf("observe %v: %v", only, err)
+		}
+	}
+}
+
 func TestPrivilegesAreNamed(t *testing.T) {
 	t.Parallel()
 	if err := needPrivilege(&refusal{errno: unix.EPERM}); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
