@@ -174,14 +174,20 @@ func (a *addresses) applyRoutes(ctx context.Context, ops []lb.Op) []error {
 		putRoute(e, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, lo.index, r)
 	})
 	for i, err := range errs {
-		switch {
-		case ops[i].Verb == lb.Delete && errors.Is(err, unix.ESRCH):
-			errs[i] = nil
-		case ops[i].Verb != lb.Delete && errors.Is(err, unix.EINVAL):
-			errs[i] = fmt.Errorf("%w (is %s an address of this box?)", err, ops[i].Object.(lb.PoolRoute).Src)
-		}
+		errs[i] = explainRoute(err, ops[i])
 	}
 	return errs
+}
+
+func explainRoute(err error, op lb.Op) error {
+	src := op.Object.(lb.PoolRoute).Src
+	switch {
+	case op.Verb == lb.Delete && errors.Is(err, unix.ESRCH):
+		return nil
+	case op.Verb != lb.Delete && errors.Is(err, unix.EINVAL) && src.IsValid():
+		return fmt.Errorf("%w (is %s an address of this box?)", err, src)
+	}
+	return err
 }
 
 // observe reads the device, its addresses, the pool routes, and everybody else's

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
@@ -110,6 +111,18 @@ func TestPoolRouteTakesANewSource(t *testing.T) {
 	errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Change, Object: bad}})
 	if errs[0] == nil || !strings.Contains(errs[0].Error(), "is 10.77.0.1 an address of this box?") {
 		t.Errorf("a source that is not the box's: %v", errs[0])
+	}
+}
+
+func TestRouteErrorsBlameASourceThatIsThere(t *testing.T) {
+	t.Parallel()
+	op := lb.Op{Verb: lb.Add, Object: lb.PoolRoute{Prefix: netip.MustParsePrefix("198.51.100.0/24")}}
+	if err := explainRoute(unix.EINVAL, op); err != unix.EINVAL {
+		t.Errorf("a route without a source: %v", err)
+	}
+	op.Object = lb.PoolRoute{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Src: netip.MustParseAddr("10.77.0.1")}
+	if err := explainRoute(unix.EINVAL, op); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "is 10.77.0.1 an address of this box?") {
+		t.Errorf("a route with a source: %v", err)
 	}
 }
 
