@@ -152,6 +152,10 @@ func (r renderer) filter() table {
 // the refusal, whatever listens on 0.0.0.0 would be reachable by every VIP. Only
 // what is NEW is refused; neighbour discovery is not (conntrack leaves it
 // untracked), and is let in past the host's firewall.
+//
+// The box's own addresses are not spared here. They need not be: a pool that
+// contains one is never laid (lb.Plan, PoolHoldsHost), as its route would make the
+// whole subnet local, the gateway with it.
 func (r renderer) vip() []string {
 	proto, echo, reject := "icmp", "-p icmp -m icmp --icmp-type 8", "icmp-port-unreachable"
 	var out []string
