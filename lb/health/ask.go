@@ -79,9 +79,11 @@ func (t target) talk(ctx context.Context, dial Dial, network string) (conn net.C
 		return nil, nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(deadline)
+		_ = conn.SetDeadline(deadline) // the end of ctx comes too, and sets it again
 	}
-	return conn, context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }), nil
+	return conn, context.AfterFunc(ctx, func() {
+		_ = conn.SetDeadline(time.Unix(1, 0)) // fails on a closed connection, on which nobody waits
+	}), nil
 }
 
 // How long and how much is read for politeness after the verdict.
@@ -99,10 +101,12 @@ func part(ctx context.Context, conn net.Conn) {
 		if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
 			until = deadline
 		}
-		conn.SetReadDeadline(until)
-		io.CopyN(io.Discard, conn, partBytes)
+		// The verdict stands, whatever comes now.
+		if conn.SetReadDeadline(until) == nil {
+			_, _ = io.CopyN(io.Discard, conn, partBytes)
+		}
 	}
-	conn.Close()
+	_ = conn.Close() // nor does this change it
 }
 
 // silence is that nothing came within the timeout.

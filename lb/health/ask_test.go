@@ -234,7 +234,7 @@ func TestTCPClosesInOrder(t *testing.T) {
 	if got := once(t, Check{Kind: TCP}, addr); got != "" {
 		t.Errorf("problem %q", got)
 	}
-	if err := <-met; err != io.EOF {
+	if err := <-met; !errors.Is(err, io.EOF) {
 		t.Errorf("the server met %v, want %v", err, io.EOF)
 	}
 }
@@ -303,7 +303,7 @@ func TestTLSClosesInOrder(t *testing.T) {
 	if got := once(t, Check{Kind: TLS}, addr); got != "" {
 		t.Errorf("problem %q", got)
 	}
-	if err := <-met; err != io.EOF {
+	if err := <-met; !errors.Is(err, io.EOF) {
 		t.Errorf("the server met %v, want %v", err, io.EOF)
 	}
 }

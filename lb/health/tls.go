@@ -82,12 +82,12 @@ func askTLS(cfg *tls.Config) asker {
 		defer release()
 		secure, err := t.handshake(conn, cfg)
 		if err != nil {
-			conn.Close()
+			_ = conn.Close() // the handshake's error is the verdict
 			return err
 		}
-		secure.CloseWrite()
+		_ = secure.CloseWrite() // the verdict stands; this and the next are manners
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
-			half.CloseWrite()
+			_ = half.CloseWrite()
 		}
 		part(ctx, conn)
 		return nil

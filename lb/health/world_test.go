@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -71,7 +72,7 @@ func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
 		w.now--
 		w.mu.Unlock()
 	}()
-	if err == errHang {
+	if errors.Is(err, errHang) {
 		<-ctx.Done()
 		err = ctx.Err()
 	}

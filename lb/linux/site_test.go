@@ -3,6 +3,7 @@ package linux
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -260,7 +261,7 @@ func (s *site) ping(from, to string) bool {
 }
 
 func short(err error) string {
-	if e, ok := err.(net.Error); ok && e.Timeout() {
+	if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
 		return "timeout"
 	}
 	return err.Error()[strings.LastIndex(err.Error(), ": ")+2:]

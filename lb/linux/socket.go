@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -23,27 +24,27 @@ func dial(protocol int, groups ...int) (*socket, error) {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd) // the first error is the one to tell
 		return nil, fmt.Errorf("bind netlink socket: %w", err)
 	}
 	for _, g := range groups {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
-			unix.Close(fd)
+			_ = unix.Close(fd) // here, too
 			return nil, fmt.Errorf("join netlink group %d: %w", g, err)
 		}
 	}
 	// These make things better where the kernel and the privileges allow it. An
 	// old kernel filters no dumps, for instance; the callers filter again.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
-	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 
 	file := os.NewFile(uintptr(fd), "netlink")
 	raw, err := file.SyscallConn()
 	if err != nil {
-		file.Close()
+		_ = file.Close() // here, too
 		return nil, err
 	}
 	return &socket{file, raw}, nil
@@ -58,7 +59,7 @@ func (s *socket) send(b []byte) error {
 		}); ctlErr != nil {
 			return ctlErr
 		}
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (s *socket) send(b []byte) error {
 func (s *socket) receive(b []byte, deadline time.Time) (int, error) {
 	// The reply is nearly always there already, so no deadline is armed for it.
 	n, err := s.receiveNow(b)
-	if err != unix.EAGAIN {
+	if !errors.Is(err, unix.EAGAIN) {
 		return n, err
 	}
 	if err := s.file.SetReadDeadline(deadline); err != nil {
@@ -88,7 +89,7 @@ func (s *socket) receiveNow(b []byte) (n int, err error) {
 func (s *socket) receiveWaiting(b []byte) (n int, err error) {
 	readErr := s.raw.Read(func(fd uintptr) bool {
 		n, err = recv(fd, b)
-		return err != unix.EAGAIN
+		return !errors.Is(err, unix.EAGAIN)
 	})
 	if readErr != nil {
 		return 0, readErr
@@ -99,7 +100,7 @@ func (s *socket) receiveWaiting(b []byte) (n int, err error) {
 func recv(fd uintptr, b []byte) (int, error) {
 	for {
 		n, err := unix.Read(int(fd), b)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return n, err
 		}
 	}
@@ -110,5 +111,7 @@ func (s *socket) close() error { return s.file.Close() }
 // interruptible makes all waiting on s end when ctx does. The function that it
 // gives must be called when s is no longer used.
 func (s *socket) interruptible(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { s.file.SetReadDeadline(time.Unix(1, 0)) })
+	return context.AfterFunc(ctx, func() {
+		_ = s.file.SetReadDeadline(time.Unix(1, 0)) // fails on a closed file, on which nobody waits
+	})
 }
