@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/lab"
 	"weir/configs"
 )
@@ -58,7 +59,7 @@ type demo struct {
 	begin time.Time
 	weir  string
 	box   *lab.Machine
-	webs  map[string]*demoWeb
+	stop  map[string]func() // ends a web server
 }
 
 // step says what is done now, and when.
@@ -81,7 +82,7 @@ func indent(text string) string {
 }
 
 func runDemo(ctx context.Context, out io.Writer) (err error) {
-	d := &demo{out: out, begin: time.Now(), webs: map[string]*demoWeb{}}
+	d := &demo{out: out, begin: time.Now(), stop: map[string]func(){}}
 	d.step("building weir; the first time that takes a minute")
 	if d.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
@@ -93,10 +94,10 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	d.box = d.Box("box")
 	for _, name := range []string{"web1", "web2", "web3"} {
-		if d.webs[name], err = startWeb(d.Host(name), 8080); err != nil {
+		if d.stop[name], err = startWeb(d.Host(name), 8080); err != nil {
 			return err
 		}
-		defer d.webs[name].stop()
+		defer d.stop[name]()
 	}
 	if err := d.startWeir(ctx); err != nil {
 		return err
@@ -151,12 +152,12 @@ func (d *demo) spread(ctx context.Context) error {
 	for _, vip := range demoVIPs {
 		count, saw := map[string]int{}, map[string]bool{}
 		for range n {
-			a, err := ask(ctx, d.Host("client"), vip)
+			a, err := props.Ask(ctx, d.Host("client").DialContext, vip)
 			if err != nil {
 				return fmt.Errorf("ask %s: %w", vip, err)
 			}
-			count[a.server]++
-			saw[a.saw] = true
+			count[a.Server]++
+			saw[a.Saw] = true
 		}
 		fmt.Fprintf(d.out, "  %-22s %6d %6d %6d   %s (the box: masqueraded)\n",
 			vip, count["web1"], count["web2"], count["web3"], strings.Join(sorted(saw), " "))
@@ -174,7 +175,7 @@ func (d *demo) failOne(ctx context.Context) error {
 		return err
 	}
 	stopped := time.Now()
-	d.webs["web2"].stop()
+	d.stop["web2"]()
 	if err := d.drained(ctx, "10.2.0.12:8080", "[fd00:2::12]:8080"); err != nil {
 		return err
 	}

@@ -3,69 +3,22 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net"
-	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/lab"
 )
 
-// demoWeb answers every request with its host's name and whom it saw.
-type demoWeb struct {
-	name string
-	srv  *http.Server
-}
-
-func startWeb(m *lab.Machine, port int) (*demoWeb, error) {
+// startWeb has a host answer requests with its name and whom it saw.
+func startWeb(m *lab.Machine, port int) (stop func(), err error) {
 	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return nil, fmt.Errorf("serve on %s: %w", m.Name(), err)
 	}
-	w := &demoWeb{name: m.Name()}
-	w.srv = &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = w.srv.Serve(l) }() // ends with stop
-	return w, nil
-}
-
-func (w *demoWeb) stop() { _ = w.srv.Close() }
-
-func (w *demoWeb) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	addr, _ := netip.ParseAddr(host)
-	_, _ = fmt.Fprintf(rw, "%s %s", w.name, addr.Unmap())
-}
-
-// answer is what came back: which server, and whom it saw.
-type answer struct {
-	server, saw string
-}
-
-// ask sends one request over a connection of its own.
-func ask(ctx context.Context, from *lab.Machine, addr string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: from.DialContext}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
-	if err != nil {
-		return answer{}, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return answer{}, err
-	}
-	server, saw, _ := strings.Cut(string(text), " ")
-	return answer{server, saw}, nil
+	return props.Serve(l, props.Named(m.Name())), nil
 }
 
 // load sends requests until it is stopped, and remembers each.
@@ -92,7 +45,7 @@ func startLoad(ctx context.Context, from *lab.Machine, addrs []string) *load {
 		l.done.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
 				began := time.Now()
-				_, err := ask(ctx, from, addrs[n%len(addrs)])
+				_, err := props.Ask(ctx, from.DialContext, addrs[n%len(addrs)])
 				if ctx.Err() != nil {
 					return
 				}

@@ -49,11 +49,11 @@ func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
 	for _, name := range []string{"web1", "web2", "web3"} {
-		web, err := startWeb(site.Host(name), webPort)
+		stop, err := startWeb(site.Host(name), webPort)
 		if err != nil {
 			return err
 		}
-		defer web.stop()
+		defer stop()
 	}
 	fmt.Fprintf(out, "up after %.1f s; web1 to web3 serve their names on port %d\n", time.Since(start).Seconds(), webPort)
 	fmt.Fprintln(out, "Type a machine and a command, as in: box ipvsadm -Ln. Ctrl-C ends it all.")

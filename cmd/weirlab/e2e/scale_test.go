@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -20,20 +21,13 @@ func manyServices(n, weight int) string {
 	var b strings.Builder
 	b.WriteString("[kernel]\nsync_period = \"1h\"\n")
 	fmt.Fprintf(&b, "\n[[service]]\nname = \"first\"\nvips = [\"100.64.255.1\"]\nports = [80]\n")
-	for j := range 10 {
+	for j := range props.PerService {
 		fmt.Fprintf(&b, "[[service.backend]]\naddress = \"10.2.255.%d:8080\"\n", j+1)
 		if j == 0 {
 			fmt.Fprintf(&b, "weight = %d\n", weight)
 		}
 	}
-	for i := 1; i < n; i++ {
-		fmt.Fprintf(&b, "\n[[service]]\nname = \"svc-%d\"\nvips = [\"100.64.%d.%d\"]\nports = [80]\nbackends = [", i, i>>8, i&0xff)
-		for j := range 10 {
-			fmt.Fprintf(&b, "\"10.%d.%d.%d:8080\", ", 128+i>>8, i&0xff, j+1)
-		}
-		b.WriteString("]\n")
-	}
-	return b.String()
+	return b.String() + props.Services(1, n)
 }
 
 // effort is what weir has asked of the kernel: messages by part, and programs.

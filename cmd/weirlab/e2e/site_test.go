@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -234,7 +233,7 @@ type webServer struct {
 	name   string
 	health atomic.Int32 // status of /healthz
 	served atomic.Int64 // requests but those for /healthz
-	srv    *http.Server
+	stop   func()
 }
 
 // serveHTTP puts a web server on a host, at every address of it.
@@ -246,13 +245,10 @@ func serveHTTP(t testing.TB, m *lab.Machine, port int) *webServer {
 	}
 	w := &webServer{name: m.Name()}
 	w.health.Store(http.StatusOK)
-	w.srv = &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = w.srv.Serve(l) }()
+	w.stop = props.Serve(l, w)
 	t.Cleanup(w.stop)
 	return w
 }
-
-func (w *webServer) stop() { _ = w.srv.Close() }
 
 func (w *webServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/healthz" {
@@ -260,9 +256,7 @@ func (w *webServer) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.served.Add(1)
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	addr, _ := netip.ParseAddr(host)
-	_, _ = fmt.Fprintf(rw, "%s %s", w.name, addr.Unmap())
+	props.Named(w.name).ServeHTTP(rw, r)
 }
 
 // serveAll puts a web server on all three.
@@ -282,27 +276,8 @@ type answer struct {
 
 // get asks a VIP over a new connection.
 func get(ctx context.Context, from *lab.Machine, addr string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: from.DialContext}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
-	if err != nil {
-		return answer{}, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return answer{}, err
-	}
-	server, saw, ok := strings.Cut(string(text), " ")
-	if !ok {
-		return answer{}, fmt.Errorf("answer %q", text)
-	}
-	return answer{server, saw}, nil
+	a, err := props.Ask(ctx, from.DialContext, addr)
+	return answer{a.Server, a.Saw}, err
 }
 
 // mustGet is get n times; it counts the answers of each server.
