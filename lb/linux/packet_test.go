@@ -154,6 +154,7 @@ func dns(vip netip.Addr, backends ...int) []lb.Object {
 }
 
 func TestUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
+	s := newSite(t)
 	for _, test := range []struct {
 		vip       netip.Addr
 		to, local string
@@ -162,7 +163,6 @@ func TestUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
 		{vip6, "[2001:db8::1]:53", "[2001:db8:1::2]:4000"},
 	} {
 		t.Run(lb.FamilyOf(test.vip).String(), func(t *testing.T) {
-			s := newSite(t)
 			add(t, s.k, dns(test.vip, 1)...)
 			c, err := s.dial("client", "udp", test.to, test.local)
 			if err != nil {
