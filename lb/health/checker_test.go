@@ -3,6 +3,7 @@ package health
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -184,7 +185,7 @@ func TestReadySpeaksOfLatestSet(t *testing.T) {
 		c.Set([]Group{group(web, tcpCheck(), 1)})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := c.Ready(ctx); err != context.DeadlineExceeded {
+		if err := c.Ready(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Ready before Run: %v, want %v", err, context.DeadlineExceeded)
 		}
 		began := time.Now()

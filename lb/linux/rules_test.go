@@ -342,7 +342,7 @@ func TestMissingModulesAreNamedWhenIptablesDoesNot(t *testing.T) {
 	t.Parallel()
 	r := playedRules(t, &playedTables{}, Legacy)
 	named := errors.New("iptables-restore: exit status 2: Set KUBE-X doesn't exist. Error occurred at line: 3")
-	if got := r.explain(named); got != named {
+	if got := r.explain(named); got.Error() != named.Error() {
 		t.Errorf("an error that has a reason: %v", got)
 	}
 	// What this kernel has loaded by now decides whether there is more to say.
