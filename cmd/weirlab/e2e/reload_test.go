@@ -23,6 +23,8 @@ func TestReload(t *testing.T) {
 		{"a good file touches only what differs", reloadTouchesLittle},
 		{"SIGHUP loads too, good and bad", reloadBySignal},
 		{"included files count", reloadIncludes},
+		{"timeouts are written when they change", reloadTimeouts},
+		{"a shorter sync_period counts at once", reloadPeriod},
 		{"a storm of reloads ends in the last state", reloadStorm},
 	} {
 		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
@@ -280,6 +282,49 @@ func reloadIncludes(t *testing.T, s *site) {
 	t.Logf("a clash between included files reads:\n%s", out.Stderr)
 	mustGet(t, s.client2, "192.0.2.42:80", 1)
 	s.box.Must(t, "rm", "-r", "/etc/weir/conf.d")
+	s.reload(t, service("web", ""))
+}
+
+// IPVS's timeouts are the whole box's: a reload that is not about them leaves
+// them alone.
+func reloadTimeouts(t *testing.T, s *site) {
+	kernel := func(more string) string { return "[kernel]\nsync_period = \"2s\"\n" + more + service("web", "") }
+	has := func(want string) {
+		t.Helper()
+		if out := s.box.Must(t, "ipvsadm", "-L", "--timeout"); !strings.Contains(out, want) {
+			t.Errorf("timeouts are %q, want %q", strings.TrimSpace(out), want)
+		}
+	}
+	s.reload(t, kernel("tcp_timeout = \"777s\"\n"))
+	has(": 777 ")
+	s.box.Must(t, "ipvsadm", "--set", "888", "0", "0")
+	s.reload(t, kernel("tcp_timeout = \"777s\"\nping = true\n"))
+	has(": 888 ")
+	s.reload(t, kernel("tcp_timeout = \"900s\"\n"))
+	has(": 900 ")
+	s.reload(t, service("web", ""))
+}
+
+func reloadPeriod(t *testing.T, s *site) {
+	last := func() time.Time {
+		var v struct {
+			Kernel struct {
+				LastAudit time.Time `json:"last_audit"`
+			} `json:"kernel"`
+		}
+		s.weirJSON(t, &v, "status")
+		return v.Kernel.LastAudit
+	}
+	seen := last()
+	s.reload(t, "[kernel]\nsync_period = \"1h\"\n"+service("web", ""))
+	eventually(t, 10*time.Second, func() error { // the one that was due anyway
+		if !last().After(seen) {
+			return fmt.Errorf("no audit since %s", seen)
+		}
+		return nil
+	})
+	s.reload(t, "[kernel]\nsync_period = \"1s\"\n"+service("web", ""))
+	s.auditOnce(t)
 	s.reload(t, service("web", ""))
 }
 
