@@ -28,9 +28,9 @@ test: FOR = test
 test: install vet ## all tests, those on real kernels included
 	$(say) 'unit tests with the race detector: 2 minutes, 5 where nothing is built yet'
 	CGO_ENABLED=1 go test -race ./lb/... ./cmd/weir/... ./configs/...
-	$(say) 'tests of the lab itself, which boot machines: 2 minutes'
+	$(say) 'tests of the lab itself and the demo, which boot machines: 3 minutes'
 	WEIR_LAB=require go test -timeout 15m ./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...
-	$(say) 'weir on real kernels, story by story: 12 minutes'
+	$(say) 'weir on real kernels, story by story: 10 to 20 minutes'
 	WEIR_LAB=require go test -C cmd/weirlab/e2e -v -timeout 40m
 
 bench: FOR = bench
@@ -49,7 +49,7 @@ $(CERTS):
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates
 
 vet: | $(CERTS)
-	$(say) 'gofmt, go vet, staticcheck: 1 minute, 3 where nothing is built yet'
+	$(say) 'gofmt, go vet, staticcheck: half a minute, 3 where nothing is built yet'
 	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
