@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -95,6 +96,19 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	return agent.Request{Op: agent.Run, Args: args}, c, nil
 }
 
+// dialPatiently dials an agent that is there. A box that has just booted on a busy machine may leave
+// the question for its address unanswered for a while; each try asks for three seconds.
+func dialPatiently(ctx context.Context, agent netip.AddrPort) (net.Conn, error) {
+	const tries = 5
+	var d net.Dialer
+	for i := 1; ; i++ {
+		conn, err := d.DialContext(ctx, "tcp4", agent.String())
+		if !errors.Is(err, unix.EHOSTUNREACH) || i == tries || ctx.Err() != nil {
+			return conn, err
+		}
+	}
+}
+
 // onOneProcessor is the beginning of a command that keeps the i-th box on one processor, where there
 // are several to choose from. User-mode Linux switches between two processes at every system call; on
 // different processors everything takes two to seven times as long.
@@ -156,9 +170,7 @@ func (m *Machine) reach(on *power) error {
 	if m.kernel == UML || m.kernel == Qemu {
 		on.dial = func(ctx context.Context) (conn net.Conn, err error) {
 			err = enter(k.network, func() error {
-				var d net.Dialer
-				address := netip.AddrPortFrom(m.managementAddress(), managementPort)
-				conn, err = d.DialContext(ctx, "tcp4", address.String())
+				conn, err = dialPatiently(ctx, netip.AddrPortFrom(m.managementAddress(), managementPort))
 				return err
 			})
 			return conn, err
