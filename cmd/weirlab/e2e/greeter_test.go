@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weir/cmd/weirlab/lab"
 )
 
@@ -232,61 +230,6 @@ func hear(ctx context.Context, c net.Conn, network string) (answer, error) {
 // The SCTP of a kernel, one-to-one style: for package net a socket that it gets
 // ready-made is TCP's, and that will do. Each end is bound to one address, so that
 // none offers its peer other paths, which no NAT knows of.
-
-func listenSCTP(network, addr string) (net.Listener, error) {
-	f, err := socketSCTP(network, addr, func(fd int, at unix.Sockaddr) error {
-		if err := unix.Bind(fd, at); err != nil {
-			return err
-		}
-		return unix.Listen(fd, 16)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listen %s %s: %w", network, addr, err)
-	}
-	defer func() { _ = f.Close() }()
-	return net.FileListener(f)
-}
-
-func dialSCTP(network, addr string) (net.Conn, error) {
-	f, err := socketSCTP(network, addr, func(fd int, to unix.Sockaddr) error {
-		return unix.Connect(fd, to)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("dial %s %s: %w", network, addr, err)
-	}
-	defer func() { _ = f.Close() }()
-	return net.FileConn(f)
-}
-
-func socketSCTP(network, addr string, use func(int, unix.Sockaddr) error) (*os.File, error) {
-	at, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	family := unix.AF_INET
-	var sockaddr unix.Sockaddr
-	if network == "sctp6" {
-		family = unix.AF_INET6
-		sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
-	} else {
-		sockaddr = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-	if err != nil {
-		return nil, err
-	}
-	if network == "sctp6" {
-		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
-	}
-	if err == nil {
-		err = use(fd, sockaddr)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "sctp"), nil
-}
 
 // greet puts a greeter on a host until the test ends.
 func greet(t testing.TB, m *lab.Machine, network, addr string) {
