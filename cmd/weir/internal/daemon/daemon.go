@@ -138,8 +138,9 @@ type box struct {
 	audits    schedule
 	lastPass  time.Time
 	reloadErr error // why the last reload was refused
-	held      int
-	changed   bool // what is held or wanted changed since the last view
+	waiting   int   // deletions that wait for a source
+	held      tally // what the kernel holds
+	changed   bool  // what is held and whose it is must be looked through again
 	drift     uint64
 
 	published atomic.Pointer[view]

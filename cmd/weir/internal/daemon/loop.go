@@ -67,6 +67,7 @@ func (b *box) work(ctx context.Context) {
 
 // audit reads the whole kernel, which is what the first pass must do, too.
 func (b *box) audit(ctx context.Context) {
+	b.changed = true // an audit may find anything
 	b.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		rep, err := b.rec.Audit(ctx, now)
 		if ctx.Err() == nil {
@@ -153,6 +154,7 @@ func (b *box) awaitVerdicts(ctx context.Context) {
 func (b *box) meet(ev lb.Event) {
 	lost := b.rec.Lost(ev.Lost)
 	if len(lost) > 0 {
+		b.held.lose(lost)
 		b.drifted(lost, ev.What)
 	}
 	if ev.Host {
@@ -179,7 +181,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 		return
 	}
 	b.metrics.pass(rep, err, took)
-	b.changed = b.changed || len(rep.Ops) > 0 || len(rep.Drift) > 0
+	b.held.follow(rep.Ops)
 	if len(rep.Drift) > 0 {
 		b.drifted(rep.Drift, "audit")
 	}
@@ -188,7 +190,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	if err != nil && err.Error() != known {
 		b.log.Error("the kernel can't be read; it stays as it is", "error", err)
 	}
-	b.lastPass, b.held = time.Now(), rep.Held
+	b.lastPass, b.waiting = time.Now(), rep.Held
 	first := !b.ready && err == nil
 	if first {
 		b.ready, b.changed = true, true // even if there was nothing to do
