@@ -94,7 +94,7 @@ func TestNothingButServicesAnswersOnAVIP(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("refused after %v", took)
 		}
-		if !s.ping("client", strings.Trim(vip, "[]")) {
+		if !s.ping("client", strings.Trim(vip, "[]"), true) {
 			t.Errorf("%s does not answer ping", vip)
 		}
 	}
@@ -106,11 +106,11 @@ func TestNothingButServicesAnswersOnAVIP(t *testing.T) {
 	}
 	add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 	for _, vip := range []string{"192.0.2.1", "2001:db8::1"} {
-		if s.ping("client", vip) {
+		if s.ping("client", vip, false) {
 			t.Errorf("%s answers ping", vip)
 		}
 	}
-	if !s.ping("client", "10.1.0.1") {
+	if !s.ping("client", "10.1.0.1", true) {
 		t.Error("the box's own address does not answer ping")
 	}
 	s.expect("the service", "client", "tcp", "[2001:db8::1]:80", "backend1 2001:db8:21::1")

@@ -218,6 +218,9 @@ func (s *site) get(from, network, to string, patience time.Duration) string {
 		return short(err)
 	}
 	defer c.Close()
+	if network == "udp" {
+		defer repeat(c, []byte("who?\n"))()
+	}
 	answer, err := ask(c)
 	if err != nil {
 		return short(err)
@@ -225,8 +228,30 @@ func (s *site) get(from, network, to string, patience time.Duration) string {
 	return answer
 }
 
-// ping tells whether an address answers an echo request.
-func (s *site) ping(from, to string) bool {
+// repeat sends a datagram again and again until stop is called: on a busy machine
+// one alone may be lost, and nobody but TCP repeats itself.
+func repeat(c net.Conn, datagram []byte) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				c.Write(datagram) // the answers tell
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// ping tells whether an address answers echo requests. An answer that is wanted
+// is waited for longer than one that is not.
+func (s *site) ping(from, to string, wanted bool) bool {
 	s.Helper()
 	network, echo, reply := "ip4:icmp", byte(8), byte(0)
 	if strings.Contains(to, ":") {
@@ -247,7 +272,12 @@ func (s *site) ping(from, to string) bool {
 	if _, err := c.Write(request); err != nil {
 		s.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(silence))
+	defer repeat(c, request)()
+	d := patience
+	if !wanted {
+		d = silence
+	}
+	c.SetReadDeadline(time.Now().Add(d))
 	buf := make([]byte, 1500)
 	for {
 		n, _, err := c.(*net.IPConn).ReadFrom(buf) // which, unlike Read, leaves out the IPv4 header

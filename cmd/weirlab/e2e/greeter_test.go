@@ -202,21 +202,23 @@ func nudge(ctx context.Context, dial dialer) (stop func()) {
 	return cancel
 }
 
+// again is how long a guest waits before it sends a datagram or an echo request
+// once more. The way there has a user-mode Linux kernel in it, which a busy machine
+// makes late, or lose a packet: TCP and SCTP repeat themselves, these two don't.
+const again = 200 * time.Millisecond
+
+// hear reads the greeting, for which a guest that speaks UDP has to ask.
 func hear(ctx context.Context, c net.Conn, network string) (answer, error) {
 	limit := time.Now().Add(5 * time.Second)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline
 	}
-	if err := c.SetDeadline(limit); err != nil {
-		return answer{}, err
-	}
+	question := ""
 	if strings.HasPrefix(network, "udp") {
-		if _, err := c.Write([]byte("?")); err != nil {
-			return answer{}, err
-		}
+		question = "?"
 	}
 	buf := make([]byte, 256)
-	n, err := c.Read(buf)
+	n, err := askUntil(c, []byte(question), buf, limit)
 	if err != nil {
 		return answer{}, err
 	}
@@ -225,6 +227,29 @@ func hear(ctx context.Context, c net.Conn, network string) (answer, error) {
 		return answer{}, fmt.Errorf("greeted with %q", buf[:n])
 	}
 	return answer{server, saw}, nil
+}
+
+// askUntil reads what comes first. Until then it asks again and again, if there is
+// something to ask. An error that ICMP brings ends it at once.
+func askUntil(c net.Conn, question, buf []byte, limit time.Time) (int, error) {
+	for {
+		next := limit
+		if len(question) > 0 {
+			if _, err := c.Write(question); err != nil {
+				return 0, err
+			}
+			if soon := time.Now().Add(again); soon.Before(limit) {
+				next = soon
+			}
+		}
+		if err := c.SetReadDeadline(next); err != nil {
+			return 0, err
+		}
+		n, err := c.Read(buf)
+		if next == limit || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+	}
 }
 
 // The SCTP of a kernel, one-to-one style: for package net a socket that it gets
@@ -411,9 +436,10 @@ func expect(t testing.TB, from *lab.Machine, network, addr, want string) {
 
 // Echo requests, as ping sends them.
 
-// pinged is whether an address answers an echo request: "pong", refused
-// (unreachable) or silence.
-func pinged(t testing.TB, from *lab.Machine, addr string) string {
+// pinged is whether an address answers echo requests: "pong", refused
+// (unreachable) or silence. One who wants silence waits for a second, everybody
+// else for four.
+func pinged(t testing.TB, from *lab.Machine, addr, want string) string {
 	t.Helper()
 	to := netip.MustParseAddr(addr)
 	network, any, echo, reply, unreachable := "ip4:icmp", "0.0.0.0", byte(8), byte(0), byte(3)
@@ -431,24 +457,31 @@ func pinged(t testing.TB, from *lab.Machine, addr string) string {
 		sum := ^(uint16(echo)<<8 + 0x7777 + 1)
 		packet[2], packet[3] = byte(sum>>8), byte(sum)
 	}
-	if _, err := c.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
-		t.Fatal(err)
+	patience := 4 * time.Second
+	if want == silence {
+		patience = time.Second
 	}
-	if err := c.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	defer nudge(t.Context(), from.DialContext)()
 	buf := make([]byte, 256)
-	for {
-		n, who, err := c.ReadFrom(buf)
-		switch {
-		case err != nil:
-			return silence
-		case n < 1:
-		case buf[0] == reply && who.String() == addr:
-			return "pong"
-		case buf[0] == unreachable:
-			return refused
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		if _, err := c.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(again)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			n, who, err := c.ReadFrom(buf)
+			if err != nil {
+				break // the time for another request
+			}
+			switch {
+			case n < 1:
+			case buf[0] == reply && who.String() == addr:
+				return "pong"
+			case buf[0] == unreachable:
+				return refused
+			}
 		}
 	}
+	return silence
 }

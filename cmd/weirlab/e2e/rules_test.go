@@ -127,7 +127,7 @@ func (s *site) testPing(t *testing.T) {
 			wantPing(t, s.client1, "pong", vip4, vip6)
 			s.reload(t, toml("ping = false\n"))
 			for _, vip := range []string{vip4, vip6} {
-				if got := pinged(t, s.client1, vip); got == "pong" {
+				if got := pinged(t, s.client1, vip, silence); got == "pong" {
 					t.Errorf("%s answers echo requests, though ping is false", vip)
 				}
 				expect(t, s.client1, "tcp", at(vip, 80), "web")
@@ -142,7 +142,7 @@ func (s *site) testPing(t *testing.T) {
 func wantPing(t *testing.T, from *lab.Machine, want string, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
-		if got := pinged(t, from, addr); got != want {
+		if got := pinged(t, from, addr, want); got != want {
 			t.Errorf("%s asks %s for an echo: %s, want %s", from.Name(), addr, got, want)
 		}
 	}

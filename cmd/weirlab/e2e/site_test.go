@@ -297,7 +297,7 @@ func mustGet(t testing.TB, from *lab.Machine, addr string, n int) map[string]int
 // fate says how an attempt to connect ended: "ok", "refused", "timeout" or the
 // error itself.
 func fate(ctx context.Context, from *lab.Machine, network, addr string) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second) // TCP tries again after 1 s and 3 s
 	defer cancel()
 	c, err := from.DialContext(ctx, network, addr)
 	switch {
