@@ -61,12 +61,18 @@ func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]stri
 	if moved || !maps.Equal(strangers, r.facts.Strangers) {
 		for id, svc := range r.catalog.services {
 			// An address of the box in a pool concerns all of the pool.
-			if moved && len(r.facts.Pools) > 0 || slices.ContainsFunc(svc.Frontends(), concerned) {
+			if moved && (len(r.facts.Pools) > 0 || svc.asksHost()) || slices.ContainsFunc(svc.Frontends(), concerned) {
 				r.dirty[id] = struct{}{}
 			}
 		}
 	}
 	r.facts.Strangers, r.facts.HostAddrs = strangers, hosts
+}
+
+// asksHost tells whether the plan of s depends on the box's own addresses, beside
+// its VIPs: where its NodePorts are, and whether its ranges admit the box.
+func (s Service) asksHost() bool {
+	return s.Restricted || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
 
 // sortOut parts what is weir's from what is not, as the package comment says
@@ -119,11 +125,11 @@ func (r *Reconciler) owns(f Frontend, objects Snapshot) bool {
 	if _, ok := r.have[VirtualServer{Frontend: f}]; ok {
 		return true
 	}
-	if slices.ContainsFunc(r.opts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }) {
+	if f.Mark == 0 && slices.ContainsFunc(r.opts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }) {
 		return false
 	}
-	for _, s := range []Set{SetLoadBalancer, SetClusterIP} {
-		if _, ok := objects[tuple(s, f)]; ok {
+	for _, id := range recordsOf(f) {
+		if _, ok := objects[id]; ok {
 			return true
 		}
 	}

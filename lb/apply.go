@@ -149,7 +149,7 @@ func (r *Reconciler) waitsToGo(o Object) error {
 
 // recorded gives the records of f that are wanted and held.
 func (r *Reconciler) recorded(f Frontend) []Object {
-	return slices.DeleteFunc(r.wanted(tuple(SetLoadBalancer, f), tuple(SetClusterIP, f)), func(id Object) bool {
+	return slices.DeleteFunc(r.wanted(recordsOf(f)...), func(id Object) bool {
 		_, held := r.have[id]
 		return !held
 	})
@@ -188,13 +188,17 @@ func (r *Reconciler) standsOn(o Object) []Object {
 		}
 		return sets
 	case Member:
-		if o.Set != SetIPVSPorts {
-			return []Object{IPSet{o.Set, o.Family()}}
-		}
 		f, _ := o.frontend()
-		return r.wanted(VirtualServer{Frontend: f}, Rules{FamilyOf(f.Addr)}, tuple(SetFirewall, f), IPSet{o.Set, o.Family()})
+		set := IPSet{o.Set, o.Family()}
+		switch o.Set {
+		case SetIPVSPorts:
+			return r.wanted(VirtualServer{Frontend: f}, Rules{FamilyOf(f.Addr)}, tuple(SetFirewall, f), tuple(SetNoLocal, f), set)
+		case SetInternal:
+			return r.wanted(VirtualServer{Frontend: MarkFrontend(o.Family(), o.Mark)}, set)
+		}
+		return []Object{set}
 	case VirtualServer:
-		return r.wanted(tuple(SetLoadBalancer, o.Frontend), tuple(SetClusterIP, o.Frontend))
+		return r.wanted(recordsOf(o.Frontend)...)
 	case RealServer:
 		return []Object{VirtualServer{Frontend: o.Frontend}}
 	case Address:
@@ -218,9 +222,9 @@ func (r *Reconciler) wanted(ids ...Object) []Object {
 func standsUnder(o Object) []Object {
 	switch o := o.(type) {
 	case Member:
-		f := Frontend{o.Addr, o.Port, o.Proto}
+		f, _ := o.frontend()
 		switch o.Set {
-		case SetLoadBalancer, SetClusterIP:
+		case SetLoadBalancer, SetClusterIP, SetExternalIP, SetNodePorts, SetMarks:
 			return []Object{VirtualServer{Frontend: f}}
 		case SetIPVSIPs:
 			return []Object{Address{o.Addr}}

@@ -148,6 +148,10 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 			changed[id] = struct{}{}
 		}
 	}
+	// A NodePort gives way where somebody wants just one of its addresses.
+	for _, id := range c.claims[everyAddress(f)] {
+		changed[id] = struct{}{}
+	}
 	switch len(ids) {
 	case 0:
 		delete(c.claims, f)
@@ -161,14 +165,21 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 	c.claims[f] = ids
 }
 
+// everyAddress is the NodePort frontend that f would be one address of.
+func everyAddress(f Frontend) Frontend {
+	f.Addr = unspecified(FamilyOf(f.Addr))
+	return f
+}
+
 // equal tells whether two Services are the same in everything that counts.
 func equal(a, b Service) bool {
 	return a.ID == b.ID && a.Created.Equal(b.Created) &&
 		slices.Equal(a.VIPs, b.VIPs) &&
 		slices.EqualFunc(a.Ports, b.Ports, func(x, y Port) bool {
-			return x.Key() == y.Key() && slices.Equal(x.Backends, y.Backends)
+			return x.Key() == y.Key() && x.NodePort == y.NodePort && slices.Equal(x.Backends, y.Backends)
 		}) &&
 		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep &&
-		a.Restricted == b.Restricted && slices.Equal(a.SourceRanges, b.SourceRanges) &&
+		a.Restricted == b.Restricted && a.RestrictAll == b.RestrictAll && slices.Equal(a.SourceRanges, b.SourceRanges) &&
+		a.HealthCheck == b.HealthCheck &&
 		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback)
 }

@@ -107,9 +107,21 @@ func (r *Reconciler) claimDrain(f Frontend) {
 // path gives the IDs of what packets of established connections to f may need.
 // Source ranges are not among them: no new connection can begin.
 func (r *Reconciler) path(f Frontend) []Object {
+	ids := append(recordsOf(f), VirtualServer{Frontend: f})
+	if f.Mark == 0 {
+		return append(ids, r.way(f)...)
+	}
+	for _, vip := range r.marks.leds[f.Mark].vips {
+		ids = append(ids, r.way(vip)...)
+	}
+	return ids
+}
+
+// way gives the IDs of what brings packets for f to IPVS and treats them there.
+func (r *Reconciler) way(f Frontend) []Object {
 	ids := []Object{
-		VirtualServer{Frontend: f},
-		tuple(SetLoadBalancer, f), tuple(SetLoadBalancerLocal, f), tuple(SetClusterIP, f), tuple(SetIPVSPorts, f),
+		tuple(SetLoadBalancerLocal, f), tuple(SetExternalIPLocal, f), tuple(SetIPVSPorts, f),
+		tuple(SetNodePortSCTP, f), tuple(SetNodePortLocalSCTP, f),
 		Member{Set: SetIPVSIPs, Addr: f.Addr}, Address{f.Addr},
 	}
 	for prefix := range r.laid {

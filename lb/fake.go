@@ -207,20 +207,30 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	if !k.local(f.Addr) {
 		return Outcome{Fate: Unrouted}
 	}
+	face := f
 	if k.has(Rules{FamilyOf(f.Addr)}) {
 		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
+			return Outcome{Fate: Dropped}
+		}
+		lead, led := k.held[tuple(SetInternal, f)].(Member)
+		if led && k.inside(client) {
+			face = MarkFrontend(FamilyOf(f.Addr), lead.Mark)
+		} else if k.has(tuple(SetNoLocal, f)) {
 			return Outcome{Fate: Dropped}
 		}
 		if !k.has(tuple(SetIPVSPorts, f)) && k.guarded(f.Addr) {
 			return Outcome{Fate: Refused}
 		}
 	}
-	if !k.has(VirtualServer{Frontend: f}) {
+	if !k.has(VirtualServer{Frontend: face}) {
+		face = f
+	}
+	if !k.has(VirtualServer{Frontend: face}) {
 		return Outcome{Fate: HostPort}
 	}
 	out := Outcome{Fate: Refused}
 	for _, o := range k.held {
-		if rs, ok := o.(RealServer); ok && rs.Frontend == f && rs.Weight > 0 {
+		if rs, ok := o.(RealServer); ok && rs.Frontend == face && rs.Weight > 0 {
 			out.Backends = append(out.Backends, rs.Addr)
 		}
 	}
@@ -230,6 +240,12 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	}
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	return out
+}
+
+// inside tells whether a client is a pod or the box itself.
+func (k *Fake) inside(client netip.Addr) bool {
+	_, host := k.hosts[client]
+	return host || slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
 }
 
 func (k *Fake) has(id Object) bool {
@@ -259,8 +275,12 @@ func (k *Fake) guarded(a netip.Addr) bool {
 }
 
 func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
+	if _, host := k.hosts[client]; host {
+		return k.has(Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
+	}
 	for _, o := range k.held {
-		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR && tuple(SetSourceCIDR, f) == (Member{m.Set, m.Addr, m.Port, m.Proto, netip.Prefix{}}) && m.Net.Contains(client) {
+		m, ok := o.(Member)
+		if at, is := m.frontend(); ok && is && m.Set == SetSourceCIDR && at == f && m.Net.Contains(client) {
 			return true
 		}
 	}
@@ -271,9 +291,21 @@ func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
 	if !k.has(Rules{FamilyOf(f.Addr)}) {
 		return false
 	}
-	if k.has(tuple(SetLoadBalancer, f)) && !k.has(tuple(SetLoadBalancerLocal, f)) {
-		return true
+	_, host := k.hosts[client]
+	numbers, sctp := [...]Set{SetNodePortLocalTCP, SetNodePortLocalUDP}, tuple(SetNodePortLocalSCTP, f)
+	number := numbers[0]
+	if f.Proto == UDP {
+		number = numbers[1]
 	}
-	inside := slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
-	return k.has(tuple(SetClusterIP, f)) && (k.MasqueradeAll || len(k.ClusterCIDRs) > 0 && !inside)
+	keeps := map[Set]bool{
+		SetLoadBalancer: k.has(tuple(SetLoadBalancerLocal, f)),
+		SetExternalIP:   k.has(tuple(SetExternalIPLocal, f)),
+		SetNodePorts:    k.has(sctp) || f.Proto != SCTP && k.has(portMember(number, FamilyOf(f.Addr), f.Port)),
+	}
+	for set, keep := range keeps {
+		if k.has(tuple(set, f)) && (!keep || host) {
+			return true
+		}
+	}
+	return k.has(tuple(SetClusterIP, f)) && (k.MasqueradeAll || host || len(k.ClusterCIDRs) > 0 && !k.inside(client))
 }

@@ -72,7 +72,7 @@ func (g *gen) service(name string) Service {
 		s.SourceRanges = []netip.Prefix{netip.MustParsePrefix([]string{"203.0.113.0/24", "198.51.100.0/24", "0.0.0.0/0", "fd00:c::/64"}[g.IntN(4)])}
 	}
 	for range 1 + g.IntN(2) {
-		v := VIP{g.vip(), VIPKind(g.IntN(2))}
+		v := VIP{Addr: g.vip(), Kind: VIPKind(g.IntN(3)), Local: g.chance(30)}
 		if !slices.ContainsFunc(s.VIPs, func(x VIP) bool { return x.Addr == v.Addr }) {
 			s.VIPs = append(s.VIPs, v)
 		}
@@ -83,7 +83,7 @@ func (g *gen) service(name string) Service {
 			continue
 		}
 		for range g.IntN(5) {
-			b := Backend{Addr: g.backend(8000 + p.Port), Weight: uint32(g.IntN(3))}
+			b := Backend{Addr: g.backend(8000 + p.Port), Weight: uint32(g.IntN(3)), Scope: Scope(g.IntN(3))}
 			if !slices.ContainsFunc(p.Backends, func(x Backend) bool { return x.Addr == b.Addr }) {
 				p.Backends = append(p.Backends, b)
 			}
@@ -272,7 +272,7 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 	seeds(t, 150, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := &Fake{}
-		stranger := VirtualServer{Frontend: Frontend{netip.MustParseAddr("192.0.2.1"), 80, TCP}, Scheduler: Scheduler{Name: "wlc"}}
+		stranger := VirtualServer{Frontend: Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
 		if g.chance(50) {
 			k.Put(stranger, RealServer{Frontend: stranger.Frontend, Addr: netip.MustParseAddrPort("10.7.7.7:80"), Weight: 3})
 		}
@@ -360,7 +360,7 @@ func allFrontends(lists ...[]Service) []Frontend {
 		for _, s := range services {
 			out = append(out, s.Frontends()...)
 			for _, v := range s.VIPs { // a port that no Service has
-				out = append(out, Frontend{v.Addr, 22, TCP})
+				out = append(out, Frontend{Addr: v.Addr, Port: 22, Proto: TCP})
 			}
 		}
 	}

@@ -15,6 +15,9 @@ type Reason string
 const (
 	// NoBackends: a frontend has no backend of its family; clients are refused.
 	NoBackends Reason = "no-backends"
+	// NoLocal: the traffic policy is Local and the backends are all on other
+	// nodes; clients outside (of a ClusterIP: all) are dropped.
+	NoLocal Reason = "no-local"
 	// QuorumLost: the checks leave fewer backends than the quorum.
 	QuorumLost Reason = "quorum-lost"
 	// Conflict: another Service has the frontend.

@@ -62,6 +62,14 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
+// unspecified is 0.0.0.0 or ::.
+func unspecified(f Family) netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
 func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 
 // Sysctl is a kernel parameter, named with dots as sysctl(8) does. It is never
@@ -100,6 +108,9 @@ type Member struct {
 	// Net is the third dimension: a client's range, or as a single address the
 	// backend itself; for a set of networks, its only one.
 	Net netip.Prefix
+	// Mark is what SetInternal maps the frontend to (Frontend.Mark): an
+	// attribute, not part of the ID.
+	Mark uint32
 }
 
 // VirtualServer is an IPVS service in the kernel.
@@ -137,7 +148,7 @@ func (o Sysctl) ID() Object        { return Sysctl{Name: o.Name} }
 func (o Device) ID() Object        { return o }
 func (o IPSet) ID() Object         { return o }
 func (o Rules) ID() Object         { return o }
-func (o Member) ID() Object        { return o }
+func (o Member) ID() Object        { o.Mark = 0; return o }
 func (o VirtualServer) ID() Object { return VirtualServer{Frontend: o.Frontend} }
 func (o RealServer) ID() Object    { return RealServer{Frontend: o.Frontend, Addr: o.Addr} }
 func (o Address) ID() Object       { return o }
@@ -161,11 +172,17 @@ func (o Rules) String() string  { return "rules " + o.Family.String() }
 func (o Member) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "member %s ", o.Set)
-	if o.Addr.IsValid() {
+	switch {
+	case o.Set.Type() == bitmapPort:
+		fmt.Fprintf(&b, "%s %d", o.Family(), o.Port)
+	case o.Addr.IsValid():
 		b.WriteString(o.Addr.String())
 	}
 	if o.Proto != 0 {
 		fmt.Fprintf(&b, ",%s:%d", o.Proto, o.Port)
+	}
+	if o.Mark != 0 {
+		fmt.Fprintf(&b, " mark %d", o.Mark)
 	}
 	if !o.Net.IsValid() {
 		return b.String()

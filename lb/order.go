@@ -47,18 +47,20 @@ const (
 	stepSet
 	stepRules
 	stepGuard      // members of SetIPVSIPs, SetIPVSNets
-	stepRange      // members of SetSourceCIDR
-	stepRestrict   // members of SetFirewall
+	stepRange      // members of SetSourceCIDR, SetSourceIP
+	stepRestrict   // members of SetFirewall, SetNoLocal
 	stepUnkeep     // a living frontend starts to masquerade
-	stepRecord     // frontend sets and SetLoopBack
+	stepRecord     // records, NodePort numbers, SetLoopBack
 	stepKeep       // a new frontend keeps source addresses
 	stepVirtual    // virtual servers
 	stepReal       // real servers, more weight
-	stepAdmit      // members of SetIPVSPorts
+	stepLead       // members of SetInternal
+	stepAdmit      // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress    // addresses and pool routes
 	stepShrink     // less weight
 	stepUnaddress  // and the way out
 	stepUnadmit    //
+	stepUnlead     //
 	stepUnreal     //
 	stepLateKeep   // a living frontend stops to masquerade
 	stepUnvirtual  //
@@ -75,16 +77,41 @@ func (o Member) stepIn() step {
 	switch o.Set {
 	case SetIPVSIPs, SetIPVSNets:
 		return stepGuard
-	case SetSourceCIDR:
+	case SetSourceCIDR, SetSourceIP:
 		return stepRange
-	case SetFirewall:
+	case SetFirewall, SetNoLocal:
 		return stepRestrict
-	case SetLoadBalancerLocal:
-		return stepKeep
-	case SetIPVSPorts:
+	case SetInternal:
+		return stepLead
+	case SetIPVSPorts, SetHealthCheckNodePort:
 		return stepAdmit
 	}
+	if o.keeps() {
+		return stepKeep
+	}
 	return stepRecord
+}
+
+// keeps tells whether the member makes a frontend keep its clients' addresses.
+func (o Member) keeps() bool {
+	switch o.Set {
+	case SetLoadBalancerLocal, SetExternalIPLocal, SetNodePortLocalTCP, SetNodePortLocalUDP, SetNodePortLocalSCTP:
+		return true
+	}
+	return false
+}
+
+// alive tells whether the frontend that a member keeps addresses for is in use;
+// of a NodePort, by its number, on whatever address.
+func (o Member) alive(held func(Object) bool) bool {
+	if f, ok := o.frontend(); ok {
+		return held(tuple(SetIPVSPorts, f))
+	}
+	number := SetNodePortTCP
+	if o.Set == SetNodePortLocalUDP {
+		number = SetNodePortUDP
+	}
+	return held(portMember(number, o.Family(), o.Port))
 }
 
 func (o Member) stepOut() step {
@@ -95,6 +122,8 @@ func (o Member) stepOut() step {
 		return stepUnrange
 	case stepRestrict:
 		return stepUnrestrict
+	case stepLead:
+		return stepUnlead
 	case stepAdmit:
 		return stepUnadmit
 	}
@@ -114,10 +143,8 @@ func addStep(o Object, have Snapshot) step {
 	case Rules:
 		return stepRules
 	case Member:
-		if f, ok := o.frontend(); ok && o.Set == SetLoadBalancerLocal {
-			if _, live := have[tuple(SetIPVSPorts, f)]; live {
-				return stepLateKeep
-			}
+		if o.keeps() && o.alive(func(id Object) bool { _, ok := have[id]; return ok }) {
+			return stepLateKeep
 		}
 		return o.stepIn()
 	case VirtualServer:
@@ -146,10 +173,8 @@ func deleteStep(o Object, want *State) step {
 	case Rules:
 		return stepUnrules
 	case Member:
-		if f, ok := o.frontend(); ok && o.Set == SetLoadBalancerLocal {
-			if _, live := want.Get(tuple(SetIPVSPorts, f)); live {
-				return stepUnkeep
-			}
+		if o.keeps() && o.alive(func(id Object) bool { _, ok := want.Get(id); return ok }) {
+			return stepUnkeep
 		}
 		return o.stepOut()
 	case VirtualServer:

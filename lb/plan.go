@@ -15,8 +15,15 @@ type Facts struct {
 	Taken map[Frontend]ServiceID
 	// Strangers are virtual servers that others have put into the kernel.
 	Strangers map[Frontend]bool
-	// HostAddrs are the box's own addresses and their interfaces.
-	HostAddrs map[netip.Addr]string
+	// HostAddrs are the box's own addresses and their interfaces. NodePorts are
+	// served on those of them that are in NodePortNets; none of a family there
+	// means all of that family (kube-proxy's nodePortAddresses).
+	HostAddrs    map[netip.Addr]string
+	NodePortNets []netip.Prefix
+	// Marks are those that were given out.
+	Marks map[MarkKey]uint32
+	// claims are those of the Catalog: a NodePort gives way to them.
+	claims map[Frontend][]ServiceID
 	// Exclude are the ranges in which weir touches nothing.
 	Exclude []netip.Prefix
 	// Pools are prefixes that are made local by one route each, instead of VIP
@@ -46,10 +53,10 @@ func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID]}
 	for _, vip := range svc.VIPs {
 		for _, port := range svc.Ports {
-			f := Frontend{vip.Addr, port.Port, port.Proto}
-			if p.mayServe(f) {
-				p.frontend(f, vip.Kind, port)
-			}
+			p.port(vip, port)
+		}
+		if n := svc.HealthCheck.Port; n != 0 {
+			p.add(portMember(SetHealthCheckNodePort, FamilyOf(vip.Addr), n))
 		}
 	}
 	slices.SortFunc(p.objects, Compare)
@@ -71,6 +78,26 @@ func (p *planner) note(r Reason, format string, args ...any) {
 	p.notes = append(p.notes, Note{p.svc.ID, r, fmt.Sprintf(format, args...)})
 }
 
+// port plans one port of one VIP.
+func (p *planner) port(vip VIP, port Port) {
+	f, ok := vip.frontend(port)
+	if !ok || !p.mayServe(f) {
+		return
+	}
+	if vip.Kind != NodePort {
+		p.frontend(f, vip, port)
+		return
+	}
+	for _, addr := range p.facts.nodeAddrs(FamilyOf(vip.Addr)) {
+		one := Frontend{Addr: addr, Port: f.Port, Proto: f.Proto}
+		if others := p.facts.claims[one]; len(others) > 0 {
+			p.note(Conflict, "%s belongs to %s", one, others[0])
+		} else if p.mayServe(one) {
+			p.frontend(one, vip, port)
+		}
+	}
+}
+
 // mayServe tells whether f is this Service's to take.
 func (p *planner) mayServe(f Frontend) bool {
 	if i := slices.IndexFunc(p.facts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }); i >= 0 {
@@ -88,18 +115,92 @@ func (p *planner) mayServe(f Frontend) bool {
 	return true
 }
 
-func (p *planner) frontend(f Frontend, kind VIPKind, port Port) {
-	p.add(
-		tuple(kind.frontendSet(), f),
-		tuple(SetIPVSPorts, f),
-		VirtualServer{Frontend: f, Scheduler: p.svc.Scheduler, Affinity: uint32(p.svc.Affinity.Seconds())},
-	)
-	p.address(f.Addr)
-	if kind == LoadBalancer && p.svc.Keep {
-		p.add(tuple(SetLoadBalancerLocal, f))
+// frontend plans one virtual server and what leads packets to it.
+func (p *planner) frontend(f Frontend, vip VIP, port Port) {
+	p.add(tuple(vip.Kind.record(), f), tuple(SetIPVSPorts, f), p.virtualServer(f))
+	if vip.Kind != NodePort {
+		p.address(f.Addr)
 	}
-	p.ranges(f)
-	p.backends(f, kind, port)
+	p.source(f, vip)
+	if vip.Kind == LoadBalancer || p.svc.RestrictAll {
+		p.ranges(f)
+	}
+	near := p.backends(f, f, vip, port, vip.Local)
+	if !vip.Local {
+		if near == 0 {
+			p.note(NoBackends, "%s has no %s backend: clients are refused", f, FamilyOf(f.Addr))
+		}
+		return
+	}
+	p.local(f, vip, port, near)
+}
+
+func (p *planner) virtualServer(f Frontend) VirtualServer {
+	return VirtualServer{Frontend: f, Scheduler: p.svc.Scheduler, Affinity: uint32(p.svc.Affinity.Seconds())}
+}
+
+// local plans what a traffic policy of Local adds to a frontend with so many
+// backends of this node: the other virtual server, for clients inside, and what
+// becomes of clients outside when there is no backend for them.
+func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
+	family := FamilyOf(f.Addr)
+	wide := 0
+	for _, be := range port.Backends {
+		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family {
+			wide++
+		}
+	}
+	switch {
+	case near > 0:
+	case wide > 0:
+		p.add(tuple(SetNoLocal, f))
+		p.note(NoLocal, "%s has no backend on this node, and its traffic policy is Local: clients are dropped", f)
+	default:
+		p.note(NoBackends, "%s has no %s backend: clients are refused", f, family)
+	}
+	mark := p.facts.Marks[MarkKey{p.svc.ID, FamilyPort{port.Key(), family}}]
+	if vip.Kind == ClusterIP || mark == 0 {
+		return
+	}
+	inside := MarkFrontend(family, mark)
+	lead := tuple(SetInternal, f)
+	lead.Mark = mark
+	p.add(lead, markMember(inside), p.virtualServer(inside))
+	p.backends(inside, f, vip, port, false)
+}
+
+// source says what becomes of the clients' addresses.
+func (p *planner) source(f Frontend, vip VIP) {
+	keep := p.svc.Keep || vip.Local
+	switch vip.Kind {
+	case LoadBalancer:
+		if keep {
+			p.add(tuple(SetLoadBalancerLocal, f))
+		}
+	case ExternalIP:
+		if keep {
+			p.add(tuple(SetExternalIPLocal, f))
+		}
+	case NodePort:
+		p.nodePort(f, keep)
+	}
+}
+
+// nodePort puts f into the sets that have NodePorts by their numbers; SCTP ones
+// by their addresses.
+func (p *planner) nodePort(f Frontend, keep bool) {
+	family := FamilyOf(f.Addr)
+	all, local := portMember(SetNodePortTCP, family, f.Port), portMember(SetNodePortLocalTCP, family, f.Port)
+	switch f.Proto {
+	case UDP:
+		all.Set, local.Set = SetNodePortUDP, SetNodePortLocalUDP
+	case SCTP:
+		all, local = tuple(SetNodePortSCTP, f), tuple(SetNodePortLocalSCTP, f)
+	}
+	p.add(all)
+	if keep {
+		p.add(local)
+	}
 }
 
 // address makes the VIP local and guards its other ports. An address that the
@@ -131,13 +232,35 @@ func (f *Facts) hostIn(n netip.Prefix) (first netip.Addr, found bool) {
 	return first, found
 }
 
+// nodeAddrs gives the addresses of a family on which NodePorts are served, sorted.
+func (f *Facts) nodeAddrs(family Family) []netip.Addr {
+	var nets []netip.Prefix
+	for _, n := range f.NodePortNets {
+		if FamilyOf(n.Addr()) == family {
+			nets = append(nets, n)
+		}
+	}
+	var out []netip.Addr
+	for a := range f.HostAddrs {
+		if FamilyOf(a) != family || a.IsLoopback() || a.IsLinkLocalUnicast() {
+			continue
+		}
+		if len(nets) == 0 || slices.ContainsFunc(nets, func(n netip.Prefix) bool { return n.Contains(a) }) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
 // ranges restricts f to its source ranges. A range of all addresses restricts
-// nothing (and hash:net types can't hold it).
+// nothing (and hash:net types can't hold it). The box itself is a client with its
+// own addresses, although its packets to a VIP bear that VIP as their source.
 func (p *planner) ranges(f Frontend) {
 	if !p.svc.Restricted {
 		return
 	}
-	var members []Object
+	var members, own []Object
 	for _, r := range p.svc.SourceRanges {
 		if r.Addr().Is4() != f.Addr.Is4() {
 			continue
@@ -145,43 +268,46 @@ func (p *planner) ranges(f Frontend) {
 		if r.Bits() == 0 {
 			return
 		}
-		members = append(members, Member{SetSourceCIDR, f.Addr, f.Port, f.Proto, r.Masked()})
+		members = append(members, Member{Set: SetSourceCIDR, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: r.Masked()})
+		if _, in := p.facts.hostIn(r); in {
+			own = append(own, Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
+		}
 	}
 	if len(members) == 0 {
 		p.note(ClosedFamily, "no source range is %s, so nobody may connect to %s", FamilyOf(f.Addr), f)
 	}
 	p.add(tuple(SetFirewall, f))
 	p.add(members...)
+	p.add(own...)
 }
 
-// backends adds the real servers of f.
+// backends adds the real servers of f that serve a traffic policy, and gives
+// their number. With a mark, f is the inner face of outer; otherwise they are the
+// same.
 //
 // A backend that its check calls down keeps its place with weight 0, so that
 // connections which still work live on; schedulers pass over it. A UDP flow
 // would be stuck to it, so there it goes altogether, and with scheduler dh too:
 // that one refuses who hashes to a weight of 0 (ip_vs_dh_schedule).
-func (p *planner) backends(f Frontend, kind VIPKind, port Port) {
-	backends, ignoreHealth := p.choose(f, port)
-	n := 0
+func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n int) {
+	backends, ignoreHealth := p.choose(outer, port)
 	for _, be := range backends {
-		if be.Addr.Addr().Is4() != f.Addr.Is4() {
+		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
 			continue
 		}
 		n++
 		if p.health.Down[be.Addr] && !ignoreHealth {
-			if !f.Proto.Connections() || p.svc.Scheduler.Name == "dh" {
+			if !outer.Proto.Connections() || p.svc.Scheduler.Name == "dh" {
 				continue
 			}
 			be.Weight = 0
 		}
 		p.add(RealServer{f, be.Addr, be.Weight, be.Upper, be.Lower})
-		if kind == ClusterIP || p.svc.Keep {
-			p.add(Member{SetLoopBack, be.Addr.Addr(), be.Addr.Port(), f.Proto, single(be.Addr.Addr())})
+		if vip.Kind == ClusterIP || p.svc.Keep || vip.Local {
+			p.add(Member{Set: SetLoopBack, Addr: be.Addr.Addr(), Port: be.Addr.Port(), Proto: outer.Proto, Net: single(be.Addr.Addr())})
 		}
 	}
-	if n == 0 {
-		p.note(NoBackends, "%s has no %s backend: clients are refused", f, FamilyOf(f.Addr))
-	}
+	return n
 }
 
 // choose gives the backends of a port, and whether their health counts, as
@@ -270,9 +396,9 @@ func IsAnchor(f Frontend) bool { return f == anchorFrontend(FamilyOf(f.Addr)) }
 
 func anchorFrontend(f Family) Frontend {
 	if f == IPv6 {
-		return Frontend{netip.MustParseAddr("100::8"), 21, TCP}
+		return Frontend{Addr: netip.MustParseAddr("100::8"), Port: 21, Proto: TCP}
 	}
-	return Frontend{netip.AddrFrom4([4]byte{192, 0, 0, 8}), 21, TCP}
+	return Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 0, 8}), Port: 21, Proto: TCP}
 }
 
 // Sysctls are the kernel parameters that weir needs, and why.

@@ -15,9 +15,10 @@ import (
 type Options struct {
 	// Base is what weir needs beside the Services.
 	Base Base
-	// Exclude, Pools: see Facts.
-	Exclude []netip.Prefix
-	Pools   []PoolRoute
+	// Exclude, Pools, NodePortNets: see Facts.
+	Exclude      []netip.Prefix
+	Pools        []PoolRoute
+	NodePortNets []netip.Prefix
 	// Drain is for real servers that are found unwanted at the start, when their
 	// Service is not known any more.
 	Drain time.Duration
@@ -44,6 +45,8 @@ type Reconciler struct {
 	full    bool                   // any ID may differ
 	failed  map[Object]failure
 	drains  drains
+	marks   marks
+	marked  map[ServiceID][]MarkKey // what each Service has marks for
 }
 
 // failure is an Op that the kernel would not take.
@@ -85,8 +88,11 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 		failed:  map[Object]failure{},
 		drains:  newDrains(),
 		laid:    map[netip.Prefix]struct{}{},
+		marks:   newMarks(),
+		marked:  map[ServiceID][]MarkKey{},
 	}
 	r.facts.Taken = map[Frontend]ServiceID{}
+	r.facts.Marks, r.facts.claims = r.marks.of, r.catalog.claims
 	r.Configure(opts)
 	return r
 }
@@ -95,10 +101,11 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 func (r *Reconciler) Configure(opts Options) {
 	r.opts = opts
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
-	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) {
+	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) &&
+		slices.Equal(r.facts.NodePortNets, opts.NodePortNets) {
 		return
 	}
-	r.facts.Exclude, r.facts.Pools = opts.Exclude, opts.Pools
+	r.facts.Exclude, r.facts.Pools, r.facts.NodePortNets = opts.Exclude, opts.Pools, opts.NodePortNets
 	for id := range r.catalog.services {
 		r.dirty[id] = struct{}{}
 	}
@@ -239,6 +246,9 @@ func (r *Reconciler) due(now time.Time) []Op {
 	}
 	if r.full {
 		r.drainUnwanted(now)
+	}
+	r.releaseMarks()
+	if r.full {
 		return Diff(r.have, r.want)
 	}
 	for id, f := range r.failed {
@@ -265,6 +275,7 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	old := r.want.Objects(owner)
 	var objects []Object
 	svc, ok := r.catalog.Get(id)
+	r.assign(id, svc)
 	if ok {
 		objects, r.notes[id] = Plan(svc, &r.facts)
 		r.drains.times[id] = svc.Drain

@@ -15,7 +15,7 @@ import (
 
 var (
 	vip   = netip.MustParseAddr("192.0.2.1")
-	front = Frontend{vip, 80, TCP}
+	front = Frontend{Addr: vip, Port: 80, Proto: TCP}
 	be1   = netip.MustParseAddrPort("10.0.0.1:8080")
 	be2   = netip.MustParseAddrPort("10.0.0.2:8080")
 )
@@ -332,7 +332,7 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	stranger := VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "wlc"}}
-	other := VirtualServer{Frontend: Frontend{vip, 81, TCP}, Scheduler: Scheduler{Name: "wlc"}}
+	other := VirtualServer{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
 	foreignAddr := Address{netip.MustParseAddr("192.0.2.200")}
 	s.k.Put(stranger, other, RealServer{Frontend: front, Addr: be1, Weight: 9}, foreignAddr)
 	s.Update(put(web(be1, be2)))

@@ -92,9 +92,14 @@ type Service struct {
 	// Keep lets the backends see the client's address. Their replies must then
 	// come back through this box. Otherwise connections are masqueraded.
 	Keep bool
-	// Restricted admits only SourceRanges. A family without a range is closed.
+	// Restricted admits only SourceRanges to its LoadBalancer VIPs, as
+	// loadBalancerSourceRanges does. A family without a range is closed.
 	Restricted   bool
 	SourceRanges []netip.Prefix
+	// RestrictAll makes SourceRanges hold for VIPs of every kind.
+	RestrictAll bool
+	// HealthCheck is what a cloud's or router's probe of this node is told.
+	HealthCheck HealthCheck
 
 	// Drain is how long connections of a removed backend, or of the removed
 	// Service, may live on; 0 cuts them at once.
@@ -116,26 +121,44 @@ const (
 	// ClusterIP is an address for clients inside: only what does not come from
 	// cluster_cidrs is masqueraded, or everything with masquerade_all.
 	ClusterIP
+	// ExternalIP is an address that the Service's author brings
+	// (spec.externalIPs); source ranges don't reach it.
+	ExternalIP
+	// NodePort stands for every address of the node that Facts allow, at
+	// Port.NodePort. Its Addr is the unspecified address of a family.
+	NodePort
 )
 
 func (k VIPKind) String() string {
-	if k == ClusterIP {
-		return "ClusterIP"
-	}
-	return "LoadBalancer"
+	return [...]string{"LoadBalancer", "ClusterIP", "ExternalIP", "NodePort"}[k]
 }
 
 // VIP is one virtual address of a Service.
 type VIP struct {
 	Addr netip.Addr
 	Kind VIPKind
+	// Local is a traffic policy of Local. A ClusterIP is then served by this
+	// node's backends alone. Of the other kinds clients outside are, and keep
+	// their address, while clients inside (pods, and the node itself) have all
+	// backends (KEP-1669, and kube-proxy's iptables mode).
+	Local bool
+}
+
+// HealthCheck is a healthCheckNodePort: an HTTP port of the node that answers 200
+// while the node has ready backends of its own. The zero value is none.
+type HealthCheck struct {
+	Port uint16
+	// Endpoints is how many there are.
+	Endpoints int
 }
 
 // Port is one port of a Service with the backends that answer for it, of any
 // family: each VIP uses those of its own.
 type Port struct {
-	Proto    Protocol
-	Port     uint16
+	Proto Protocol
+	Port  uint16
+	// NodePort is the port of the Service's NodePort VIPs; 0 is none.
+	NodePort uint16
 	Backends []Backend
 }
 
@@ -158,6 +181,31 @@ type Backend struct {
 	// Upper stops new connections when so many are open, until fewer than Lower
 	// are; 0 is no limit.
 	Upper, Lower uint32
+	// Scope says under which traffic policy the backend is used.
+	Scope Scope
+}
+
+// Scope says under which traffic policy a backend is used. A traffic policy of
+// Local has a list of backends of its own: it is not part of the other one, as
+// topology hints narrow only the wide one, and each has its own fall-back to
+// terminating endpoints (KEP-1669, KEP-2433).
+type Scope uint8
+
+// The scopes.
+const (
+	// Wide is used where the traffic policy is Cluster.
+	Wide Scope = iota
+	// Near is used where it is Local.
+	Near
+	// Both is used under either.
+	Both
+)
+
+func (s Scope) String() string { return [...]string{"wide", "near", "both"}[s] }
+
+// In tells whether a backend of this scope is used under a traffic policy.
+func (s Scope) In(local bool) bool {
+	return s == Both || (s == Near) == local
 }
 
 // Scheduler is an IPVS scheduler and its three flag bits, whose meaning is the
@@ -224,13 +272,24 @@ func (w WhenDown) String() string {
 
 // Frontend is one VIP, port and protocol: what a client connects to, and what
 // the kernel calls a virtual server.
+//
+// With a Mark it is the other face of such frontends, for clients inside the
+// cluster: SetInternal leads their packets to it (IPVS looks for firewall marks
+// before it looks for addresses). Addr is then the unspecified address of the
+// family, Port is zero: see MarkFrontend.
 type Frontend struct {
 	Addr  netip.Addr
 	Port  uint16
 	Proto Protocol
+	// Mark is a small number of weir's own; 0 is none. lb/linux makes a
+	// firewall mark of it.
+	Mark uint32
 }
 
 func (f Frontend) String() string {
+	if f.Mark != 0 {
+		return fmt.Sprintf("%s mark %d", FamilyOf(f.Addr), f.Mark)
+	}
 	return netip.AddrPortFrom(f.Addr, f.Port).String() + "/" + f.Proto.String()
 }
 
@@ -240,16 +299,27 @@ func (f Frontend) Compare(other Frontend) int {
 		return c
 	}
 	return cmp.Or(cmp.Compare(f.Port, other.Port),
-		cmp.Compare(f.Proto, other.Proto))
+		cmp.Compare(f.Proto, other.Proto), cmp.Compare(f.Mark, other.Mark))
 }
 
-// Frontends gives every Frontend that s claims, in the order of its VIPs.
+// Frontends gives every Frontend that s claims, in the order of its VIPs. That of
+// a NodePort has the unspecified address.
 func (s Service) Frontends() []Frontend {
 	out := make([]Frontend, 0, len(s.VIPs)*len(s.Ports))
 	for _, vip := range s.VIPs {
 		for _, port := range s.Ports {
-			out = append(out, Frontend{vip.Addr, port.Port, port.Proto})
+			if f, ok := vip.frontend(port); ok {
+				out = append(out, f)
+			}
 		}
 	}
 	return out
+}
+
+// frontend gives what clients of v connect to for a port, if it has it.
+func (v VIP) frontend(port Port) (Frontend, bool) {
+	if v.Kind == NodePort {
+		return Frontend{Addr: v.Addr, Port: port.NodePort, Proto: port.Proto}, port.NodePort != 0
+	}
+	return Frontend{Addr: v.Addr, Port: port.Port, Proto: port.Proto}, true
 }

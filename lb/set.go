@@ -16,20 +16,50 @@ const (
 	SetIPVSNets
 	// SetSourceCIDR holds the client ranges that a Restricted frontend admits.
 	SetSourceCIDR
+	// SetSourceIP holds the frontends that admit the box itself, one of whose
+	// addresses is in their ranges: its packets to a VIP bear the VIP as source.
+	SetSourceIP
 	// SetFirewall holds the frontends that admit only their source ranges.
 	SetFirewall
+	// SetNoLocal holds the frontends whose traffic policy is Local and that have
+	// backends, but none of this node's: new connections are dropped, not
+	// refused, so that a client asks another node.
+	SetNoLocal
 	// SetLoopBack holds backends that may reach themselves through a VIP and
 	// must then be masqueraded although their Service keeps source addresses.
 	SetLoopBack
 	// SetLoadBalancer holds every LoadBalancer frontend: masqueraded unless also
-	// in SetLoadBalancerLocal. With SetClusterIP it is weir's record of the
-	// virtual servers that are its own.
+	// in SetLoadBalancerLocal. It is one of the records of the virtual servers
+	// that are weir's own (records).
 	SetLoadBalancer
 	// SetLoadBalancerLocal holds the frontends whose clients keep their address.
 	SetLoadBalancerLocal
 	// SetClusterIP holds every ClusterIP frontend: masqueraded as cluster_cidrs
-	// and masquerade_all say.
+	// and masquerade_all say. A record.
 	SetClusterIP
+	// SetExternalIP and SetExternalIPLocal are the same pair for external IPs; the
+	// first one is a record.
+	SetExternalIP
+	SetExternalIPLocal
+	// SetNodePorts holds every address and port of the node that is a NodePort.
+	// A record.
+	SetNodePorts
+	// The NodePorts by their numbers, and those whose clients keep their
+	// address. An SCTP port has no place in a bitmap.
+	SetNodePortTCP
+	SetNodePortLocalTCP
+	SetNodePortUDP
+	SetNodePortLocalUDP
+	SetNodePortSCTP
+	SetNodePortLocalSCTP
+	// SetHealthCheckNodePort admits probes of this node past the host's firewall.
+	SetHealthCheckNodePort
+	// SetMarks records the virtual servers that are found by a mark, which it
+	// holds as if it were an address.
+	SetMarks
+	// SetInternal leads clients inside the cluster to the virtual server of a
+	// mark. Written after it.
+	SetInternal
 	// SetIPVSPorts admits a frontend's packets past the host's firewall and past
 	// the refusal of SetIPVSIPs. Written last, removed first.
 	SetIPVSPorts
@@ -37,16 +67,34 @@ const (
 	numSets
 )
 
+// bitmapPort is the type of sets that hold port numbers alone. Their members'
+// Addr is the unspecified address, which tells the family.
+const bitmapPort = "bitmap:port"
+
 var setNames = [numSets]struct{ name, typ string }{
-	SetIPVSIPs:           {"IPVS-IPS", "hash:ip"},
-	SetIPVSNets:          {"IPVS-NETS", "hash:net"},
-	SetSourceCIDR:        {"LOAD-BALANCER-SOURCE-CIDR", "hash:ip,port,net"},
-	SetFirewall:          {"LOAD-BALANCER-FW", "hash:ip,port"},
-	SetLoopBack:          {"LOOP-BACK", "hash:ip,port,ip"},
-	SetLoadBalancer:      {"LOAD-BALANCER", "hash:ip,port"},
-	SetLoadBalancerLocal: {"LOAD-BALANCER-LOCAL", "hash:ip,port"},
-	SetClusterIP:         {"CLUSTER-IP", "hash:ip,port"},
-	SetIPVSPorts:         {"IPVS-PORTS", "hash:ip,port"},
+	SetIPVSIPs:             {"IPVS-IPS", "hash:ip"},
+	SetIPVSNets:            {"IPVS-NETS", "hash:net"},
+	SetSourceCIDR:          {"LOAD-BALANCER-SOURCE-CIDR", "hash:ip,port,net"},
+	SetSourceIP:            {"LOAD-BALANCER-SOURCE-IP", "hash:ip,port,ip"},
+	SetFirewall:            {"LOAD-BALANCER-FW", "hash:ip,port"},
+	SetNoLocal:             {"NO-LOCAL", "hash:ip,port"},
+	SetLoopBack:            {"LOOP-BACK", "hash:ip,port,ip"},
+	SetLoadBalancer:        {"LOAD-BALANCER", "hash:ip,port"},
+	SetLoadBalancerLocal:   {"LOAD-BALANCER-LOCAL", "hash:ip,port"},
+	SetClusterIP:           {"CLUSTER-IP", "hash:ip,port"},
+	SetExternalIP:          {"EXTERNAL-IP", "hash:ip,port"},
+	SetExternalIPLocal:     {"EXTERNAL-IP-LOCAL", "hash:ip,port"},
+	SetNodePorts:           {"NODE-PORTS", "hash:ip,port"},
+	SetNodePortTCP:         {"NODE-PORT-TCP", bitmapPort},
+	SetNodePortLocalTCP:    {"NODE-PORT-LOCAL-TCP", bitmapPort},
+	SetNodePortUDP:         {"NODE-PORT-UDP", bitmapPort},
+	SetNodePortLocalUDP:    {"NODE-PORT-LOCAL-UDP", bitmapPort},
+	SetNodePortSCTP:        {"NODE-PORT-SCTP-HASH", "hash:ip,port"},
+	SetNodePortLocalSCTP:   {"NODE-PORT-LOCAL-SCTP-HASH", "hash:ip,port"},
+	SetHealthCheckNodePort: {"HEALTH-CHECK-NODE-PORT", bitmapPort},
+	SetMarks:               {"IPVS-MARKS", "hash:ip"},
+	SetInternal:            {"INTERNAL", "hash:ip,port"},
+	SetIPVSPorts:           {"IPVS-PORTS", "hash:ip,port"},
 }
 
 // Sets are all sets, in their own order.
@@ -79,12 +127,28 @@ func (s Set) Name(prefix string, f Family) string {
 	return name[:min(len(name), maxSetName)]
 }
 
-// frontendSet is the set that records the virtual servers of a kind of VIP.
-func (k VIPKind) frontendSet() Set {
-	if k == ClusterIP {
-		return SetClusterIP
+// MarksPackets tells whether members of the set carry a mark for the packets that
+// match them (Member.Mark; ipset's skbinfo).
+func (s Set) MarksPackets() bool { return s == SetInternal }
+
+// records are the sets that record virtual servers as weir's own.
+var records = [...]Set{SetLoadBalancer, SetClusterIP, SetExternalIP, SetNodePorts}
+
+// record is the set that records the virtual servers of a kind of VIP.
+func (k VIPKind) record() Set {
+	return [...]Set{LoadBalancer: SetLoadBalancer, ClusterIP: SetClusterIP, ExternalIP: SetExternalIP, NodePort: SetNodePorts}[k]
+}
+
+// recordsOf gives all members that would record the virtual server of f.
+func recordsOf(f Frontend) []Object {
+	if f.Mark != 0 {
+		return []Object{markMember(f)}
 	}
-	return SetLoadBalancer
+	out := make([]Object, len(records))
+	for i, s := range records {
+		out[i] = tuple(s, f)
+	}
+	return out
 }
 
 // tuple is the member for a frontend in a set of type hash:ip,port.
@@ -92,11 +156,30 @@ func tuple(s Set, f Frontend) Member {
 	return Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto}
 }
 
+// markMember is the member of SetMarks for a frontend with a mark.
+func markMember(f Frontend) Member {
+	b := [16]byte{12: byte(f.Mark >> 24), 13: byte(f.Mark >> 16), 14: byte(f.Mark >> 8), 15: byte(f.Mark)}
+	a := netip.AddrFrom16(b)
+	if FamilyOf(f.Addr) == IPv4 {
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return Member{Set: SetMarks, Addr: a}
+}
+
+// portMember is the member for a port number in a set of type bitmap:port.
+func portMember(s Set, f Family, port uint16) Member {
+	return Member{Set: s, Addr: unspecified(f), Port: port}
+}
+
 // frontend is the other way round: the frontend that a member speaks of.
 func (o Member) frontend() (Frontend, bool) {
 	switch o.Set {
-	case SetSourceCIDR, SetFirewall, SetLoadBalancer, SetLoadBalancerLocal, SetClusterIP, SetIPVSPorts:
-		return Frontend{o.Addr, o.Port, o.Proto}, true
+	case SetSourceCIDR, SetSourceIP, SetFirewall, SetNoLocal, SetLoadBalancer, SetLoadBalancerLocal, SetClusterIP,
+		SetExternalIP, SetExternalIPLocal, SetNodePorts, SetNodePortSCTP, SetNodePortLocalSCTP, SetInternal, SetIPVSPorts:
+		return Frontend{Addr: o.Addr, Port: o.Port, Proto: o.Proto}, true
+	case SetMarks:
+		b := o.Addr.As16()
+		return MarkFrontend(o.Family(), uint32(b[12])<<24|uint32(b[13])<<16|uint32(b[14])<<8|uint32(b[15])), true
 	}
 	return Frontend{}, false
 }
