@@ -2,6 +2,7 @@ package lb
 
 import (
 	"slices"
+	"time"
 )
 
 // Update is what a source says about its Services.
@@ -14,6 +15,9 @@ type Update struct {
 	// Synced says that Put is everything the source has, and that what it had
 	// before and is not there now is gone.
 	Synced bool
+	// Triggered is when the source says that a Service of Put began to differ, for
+	// the latency of programming; a Service may be missing.
+	Triggered map[ServiceID]time.Time
 }
 
 // Catalog holds the Services of all sources and knows which Service has a

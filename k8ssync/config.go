@@ -1,0 +1,68 @@
+package k8ssync
+
+import (
+	"net/netip"
+	"time"
+
+	"weir/lb"
+)
+
+// Config is one [[kubernetes]] block, already checked.
+type Config struct {
+	// Name is the cluster's name: the Source of its Services.
+	Name string
+	// Kubeconfig is a file, read again when it changes; empty is the service
+	// account that a Pod has.
+	Kubeconfig string
+	// Context is one of the file's; empty is its current one.
+	Context string
+
+	// Reach says how backends are reached.
+	Reach Reach
+	// NodeName makes the box a node of the cluster; empty is an edge box, for
+	// which no endpoint is local.
+	NodeName string
+	// Zone is the box's own; empty is that of its Node, if it is one.
+	Zone string
+
+	// Kinds are the VIPs that are served.
+	Kinds map[lb.VIPKind]bool
+	// Namespaces are the ones that are followed; empty is all.
+	Namespaces []string
+	// Classes are the loadBalancerClasses whose addresses are served; "" is a
+	// Service without one. Empty is every class.
+	Classes []string
+	// ExternalIPRanges are what spec.externalIPs may be of; empty is nothing.
+	ExternalIPRanges []netip.Prefix
+	// LoadBalancerRanges are what status.loadBalancer addresses may be of; empty
+	// is anything.
+	LoadBalancerRanges []netip.Prefix
+	// PodCIDRs are addresses that no VIP may have, beside the Nodes' own.
+	PodCIDRs []netip.Prefix
+	// RestrictAll makes source ranges hold for NodePorts and external IPs too.
+	RestrictAll bool
+	// Annotations are those that Services may use, without "weir/".
+	Annotations []string
+
+	// Scheduler and Drain are for Services that say nothing else.
+	Scheduler lb.Scheduler
+	Drain     time.Duration
+
+	// StateFile is where the last-known-good objects are kept; empty is nowhere.
+	StateFile string
+	// Events writes Events on Services for Notes.
+	Events bool
+}
+
+// Reach says how the backends of a cluster are reached.
+type Reach uint8
+
+// The ways to reach backends.
+const (
+	// Pods sends packets to the endpoints' own addresses.
+	Pods Reach = iota
+	// NodePorts sends them to the nodes, at the Service's node port.
+	NodePorts
+)
+
+func (r Reach) String() string { return [...]string{"pods", "nodeports"}[r] }
