@@ -21,7 +21,12 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 	if r.adopted {
 		drift = r.drift(ours)
 	}
+	first := !r.adopted
 	r.have, r.adopted, r.full = ours, true, true
+	if first {
+		r.adoptOrphans()
+	}
+	clear(r.orphans.held)
 	clear(r.laid)
 	for _, o := range ours {
 		if pool, ok := o.(PoolRoute); ok {

@@ -30,7 +30,7 @@ type Catalog struct {
 }
 
 // NewCatalog makes a Catalog that waits for the given sources: until each of
-// them has synced once, nothing may be removed from the kernel.
+// them has synced once, Synced is false.
 func NewCatalog(sources ...string) *Catalog {
 	c := &Catalog{
 		services: map[ServiceID]Service{},

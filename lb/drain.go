@@ -67,11 +67,9 @@ func (r *Reconciler) drain(rs RealServer, deadline, now time.Time) {
 // drainUnwanted drains every real server in the kernel that nobody wants: what a
 // process finds when it starts, or what Services left behind.
 func (r *Reconciler) drainUnwanted(now time.Time) {
-	if !r.catalog.Synced() {
-		return
-	}
+	waits := !r.catalog.Synced()
 	for _, o := range r.have {
-		if rs, ok := o.(RealServer); ok {
+		if rs, ok := o.(RealServer); ok && !(waits && r.orphans.has(rs)) {
 			r.drain(rs, now.Add(r.drainTime(rs.Frontend)), now)
 		}
 	}

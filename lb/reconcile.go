@@ -47,6 +47,7 @@ type Reconciler struct {
 	drains  drains
 	marks   marks
 	marked  map[ServiceID][]MarkKey // what each Service has marks for
+	orphans orphans
 }
 
 // failure is an Op that the kernel would not take.
@@ -70,12 +71,13 @@ type Report struct {
 	// Errors are why: one for each Op that failed by itself, the first time and
 	// whenever it is another error than the last time.
 	Errors []error
-	// Held is how many deletions wait for a source that has not synced.
+	// Held is how many objects would be deleted, but may be those of a source that
+	// has not synced.
 	Held int
 }
 
 // NewReconciler makes a Reconciler that waits for the given sources before it
-// deletes anything.
+// deletes what it finds in the kernel at the start and no source knows.
 func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 	r := &Reconciler{
 		kernel:  k,
@@ -113,11 +115,10 @@ func (r *Reconciler) Configure(opts Options) {
 
 // Update takes in what a source says.
 func (r *Reconciler) Update(u Update) {
-	before := r.catalog.Synced()
-	r.catalog.Apply(u, r.facts.Taken, r.dirty)
-	if !before && r.catalog.Synced() {
-		r.full = true
+	if u.Synced && !r.catalog.synced[u.Source] {
+		r.full = true // what the source had before and has no more may go now
 	}
+	r.catalog.Apply(u, r.facts.Taken, r.dirty)
 }
 
 // SetHealth takes in the verdicts of all Services that have checks.
@@ -278,6 +279,7 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	r.assign(id, svc)
 	if ok {
 		objects, r.notes[id] = Plan(svc, &r.facts)
+		r.orphans.claim(objects)
 		r.drains.times[id] = svc.Drain
 	} else {
 		delete(r.notes, id)
@@ -294,17 +296,6 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 		delete(r.drains.times, id)
 	}
 	return left
-}
-
-// hold takes the deletions out of ops while a source has not synced: what it
-// would want is not known yet.
-func (r *Reconciler) hold(ops []Op) ([]Op, int) {
-	if r.catalog.Synced() {
-		return ops, 0
-	}
-	n := len(ops)
-	ops = slices.DeleteFunc(ops, func(op Op) bool { return op.Verb == Delete })
-	return ops, n - len(ops)
 }
 
 // Notes gives what could not be done, sorted. Ops that only wait for one that
