@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -27,6 +28,8 @@ type Catalog struct {
 	services map[ServiceID]Service
 	claims   map[Frontend][]ServiceID
 	synced   map[string]bool
+	vips     map[netip.Addr]int
+	probes   map[ServiceID]HealthCheck
 }
 
 // NewCatalog makes a Catalog that waits for the given sources: until each of
@@ -36,6 +39,8 @@ func NewCatalog(sources ...string) *Catalog {
 		services: map[ServiceID]Service{},
 		claims:   map[Frontend][]ServiceID{},
 		synced:   map[string]bool{},
+		vips:     map[netip.Addr]int{},
+		probes:   map[ServiceID]HealthCheck{},
 	}
 	for _, s := range sources {
 		c.synced[s] = false
@@ -61,6 +66,26 @@ func (c *Catalog) Get(id ServiceID) (Service, bool) {
 
 // Len is the number of Services.
 func (c *Catalog) Len() int { return len(c.services) }
+
+// VIPs is the number of addresses that Services have; those of NodePorts are not
+// among them.
+func (c *Catalog) VIPs() int { return len(c.vips) }
+
+// HealthChecks gives the health checks of the Services that have one. The map
+// belongs to the Catalog.
+func (c *Catalog) HealthChecks() map[ServiceID]HealthCheck { return c.probes }
+
+// Waiting gives the sources that have not said yet what they have, sorted.
+func (c *Catalog) Waiting() []string {
+	var out []string
+	for s, synced := range c.synced {
+		if !synced {
+			out = append(out, s)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
 
 // size is about how many objects the Services need.
 func (c *Catalog) size() int {
@@ -119,6 +144,7 @@ func (c *Catalog) put(s Service, taken map[Frontend]ServiceID, changed map[Servi
 		c.remove(s.ID, taken, changed)
 	}
 	c.services[s.ID] = s
+	c.count(s, 1)
 	changed[s.ID] = struct{}{}
 	for _, f := range s.Frontends() {
 		if !slices.Contains(c.claims[f], s.ID) {
@@ -136,7 +162,27 @@ func (c *Catalog) remove(id ServiceID, taken map[Frontend]ServiceID, changed map
 	for _, f := range s.Frontends() {
 		c.contest(f, slices.DeleteFunc(c.claims[f], func(x ServiceID) bool { return x == id }), taken, changed)
 	}
+	c.count(s, -1)
 	delete(c.services, id)
+}
+
+// count adds n times what is counted of a Service.
+func (c *Catalog) count(s Service, n int) {
+	for _, v := range s.VIPs {
+		if v.Kind == NodePort {
+			continue
+		}
+		if c.vips[v.Addr] += n; c.vips[v.Addr] == 0 {
+			delete(c.vips, v.Addr)
+		}
+	}
+	switch {
+	case s.HealthCheck.Port == 0:
+	case n > 0:
+		c.probes[s.ID] = s.HealthCheck
+	default:
+		delete(c.probes, s.ID)
+	}
 }
 
 // contest settles who has f.

@@ -33,6 +33,9 @@ const (
 	PoolHoldsHost Reason = "pool-holds-host"
 	// ClosedFamily: source ranges are given, but none of the VIP's family.
 	ClosedFamily Reason = "closed-family"
+	// HealthPort: the port for probes of this node can't be opened, or is another
+	// Service's.
+	HealthPort Reason = "health-port"
 	// Failed: the kernel would not take an object.
 	Failed Reason = "failed"
 )

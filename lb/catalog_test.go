@@ -1,0 +1,33 @@
+package lb
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCatalogCountsVIPsAndHealthChecks(t *testing.T) {
+	c := NewCatalog("static", "away")
+	apply := func(u Update) { c.Apply(u, map[Frontend]ServiceID{}, map[ServiceID]struct{}{}) }
+	a, b := elsewhere("away"), elsewhere("static")
+	a.HealthCheck = HealthCheck{Port: 30000, Endpoints: 2}
+	b.VIPs = append(b.VIPs, VIP{Addr: vip}, VIP{Addr: unspecified(IPv4), Kind: NodePort})
+	for _, step := range []struct {
+		name   string
+		update Update
+		vips   int
+		checks map[ServiceID]HealthCheck
+		waits  []string
+	}{
+		{"one", Update{Source: "away", Put: []Service{a}}, 1, map[ServiceID]HealthCheck{a.ID: a.HealthCheck}, []string{"away", "static"}},
+		{"the same VIP, and another", Update{Source: "static", Put: []Service{b}, Synced: true}, 2, map[ServiceID]HealthCheck{a.ID: a.HealthCheck}, []string{"away"}},
+		{"one is gone", Update{Source: "away", Synced: true}, 2, map[ServiceID]HealthCheck{}, nil},
+		{"all are gone", Update{Source: "static", Delete: []ServiceID{b.ID}}, 0, map[ServiceID]HealthCheck{}, nil},
+	} {
+		apply(step.update)
+		got, want := []any{c.VIPs(), c.HealthChecks(), c.Waiting()}, []any{step.vips, step.checks, step.waits}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("%s (-want +got):\n%s", step.name, d)
+		}
+	}
+}
