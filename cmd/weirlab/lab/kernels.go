@@ -82,10 +82,12 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	}
 	c.Keep = m.keep(func(i int) string { return m.lab.keeper.name(m.name, keptFolder(i)) })
 	m.manage(&c)
+	// nohz=off: an idle kernel without a tick sometimes misses the signal for a packet and sleeps on until
+	// the next one comes, a second later; the tick wakes it within 10 ms.
 	args := append(onOneProcessor(m.index), []string{
 		umlProgram, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=" + umlFolder,
 		"rootfstype=hostfs", "rootflags=/", "ro", "init=" + m.lab.keeper.program,
-		"con=null", "con0=null,fd:1", "quiet", "panic=-1",
+		"con=null", "con0=null,fd:1", "quiet", "panic=-1", "nohz=off",
 	}...)
 	// gro: else the kernel's buffers are too small for the large packets the switch hands over, and bulk
 	// data crawls from one retransmission to the next.
