@@ -23,14 +23,17 @@ type service struct {
 	Created time.Time
 	// Type is spec.type.
 	Type string
-	// ClusterIPs are those of spec.clusterIPs that are addresses, unmapped.
+	// OtherProxy is label service.kubernetes.io/service-proxy-name, whatever it
+	// says: somebody else serves it.
+	OtherProxy bool
+	// ClusterIPs are those of spec.clusterIPs that are addresses of a family in
+	// spec.ipFamilies, unmapped, one of each family at most. Their families are
+	// the Service's.
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses in status.loadBalancer whose ipMode is VIP or
 	// absent.
-	Ingress []netip.Addr
-	// Families are those of spec.ipFamilies, 4 or 6.
-	Families            []int
+	Ingress             []netip.Addr
 	Ports               []servicePort
 	LoadBalancerClass   string
 	ExternalLocal       bool // externalTrafficPolicy
@@ -80,7 +83,8 @@ type endpoint struct {
 	Node  string
 	Zone  string
 	Ready bool
-	// Serving and Terminating are as the conditions say: nil serving is ready.
+	// Serving and Terminating are as the conditions say; nil is serving, and not
+	// terminating.
 	Serving, Terminating bool
 	ForZones, ForNodes   []string
 }
@@ -89,10 +93,12 @@ type endpoint struct {
 type node struct {
 	Name string
 	Zone string
-	// Addrs are its InternalIPs, or its ExternalIPs if it has none.
-	Addrs    []netip.Addr
-	PodCIDRs []netip.Prefix
-	Ready    bool
-	// Excluded is label node.kubernetes.io/exclude-from-external-load-balancers.
+	// InternalIPs and ExternalIPs are those of status.addresses, unmapped.
+	InternalIPs, ExternalIPs []netip.Addr
+	PodCIDRs                 []netip.Prefix
+	Ready                    bool
+	// Excluded is label node.kubernetes.io/exclude-from-external-load-balancers,
+	// a deletion under way, or the autoscaler's taint before one.
 	Excluded bool
+	Dropped  []string
 }
