@@ -10,7 +10,7 @@
 // and meaning. It alone decides what may be written, and where defaults live.
 //
 // The package decides nothing about traffic and touches no kernel. Of weir it
-// imports lb and lb/health, for the values that it makes, and it is the only one
+// imports lb, lb/health and k8ssync, for the values that it makes, and it is the only one
 // to import the TOML library.
 package config
 
@@ -37,6 +37,8 @@ type Config struct {
 	// Services in the order of the files, and the checks of those that have any.
 	Services []lb.Service
 	Checks   []health.Group
+	// Clusters in the order of the files.
+	Clusters []Cluster
 	// Warnings are problems that keep nobody from running it: no Severity is
 	// Error.
 	Warnings []Problem
@@ -44,6 +46,7 @@ type Config struct {
 
 // Kernel is the table [kernel]: how weir keeps its state in the kernel.
 type Kernel struct {
+	Mode Mode
 	// NamePrefix begins the names of all sets and chains; Device holds the VIPs.
 	NamePrefix string
 	Device     string
@@ -52,8 +55,21 @@ type Kernel struct {
 	// MasqueradeBit marks packets to masquerade: see Mark.
 	MasqueradeBit int
 	MasqueradeAll bool
-	// ClusterCIDRs are the clients whose address ClusterIP VIPs keep.
-	ClusterCIDRs []netip.Prefix
+	// DetectLocal says how packets of pods are known: by ClusterCIDRs, by the
+	// ranges of the box's own Node, by BridgeInterface or by InterfacePrefix.
+	DetectLocal     DetectLocal
+	ClusterCIDRs    []netip.Prefix
+	BridgeInterface string
+	InterfacePrefix string
+	// NodePortNets are where node ports are served; a family without one has them
+	// on all its addresses. NodePortPrimary is instead of any: those of the Node.
+	NodePortNets    []netip.Prefix
+	NodePortPrimary bool
+	// StrictARP are interfaces that answer ARP for their own addresses alone; Base
+	// has the parameters for it.
+	StrictARP []string
+	// Sysctls are kernel parameters that the operator wants; Base has them too.
+	Sysctls      []lb.Sysctl
 	ExcludeCIDRs []netip.Prefix
 	// Pools are the prefixes that are made local by one route each (vip_mode
 	// "route"); none means that each VIP is an address on Device.
@@ -75,10 +91,31 @@ func (k Kernel) Mark() uint32 { return 1 << k.MasqueradeBit }
 func (k Kernel) Base() lb.Base {
 	b := lb.Base{Device: k.Device, Families: k.Families}
 	if k.ManageSysctls {
-		b.Sysctls = lb.Sysctls(k.Families)
+		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), arpSysctls(k.StrictARP), k.Sysctls)
 	}
 	return b
 }
+
+// Mode says what balances.
+type Mode string
+
+// The values of mode.
+const (
+	ModeAuto     Mode = "auto"
+	ModeIPVS     Mode = "ipvs"
+	ModeIPTables Mode = "iptables"
+)
+
+// DetectLocal says how packets of pods are known.
+type DetectLocal string
+
+// The values of detect_local.
+const (
+	ClusterCIDR     DetectLocal = "cluster-cidr"
+	NodeCIDR        DetectLocal = "node-cidr"
+	BridgeInterface DetectLocal = "bridge-interface"
+	InterfacePrefix DetectLocal = "interface-prefix"
+)
 
 // IPTables says which iptables programs to use.
 type IPTables string
@@ -99,6 +136,8 @@ type Daemon struct {
 	LogLevel  slog.Level
 	LogFormat LogFormat
 	OnStop    OnStop
+	// StateDir is the folder for what a restart must find again.
+	StateDir string
 }
 
 // LogFormat is how log lines are written.
@@ -132,6 +171,7 @@ var restart = []struct {
 	key  string
 	same func(a, b *Config) bool
 }{
+	{"kernel.mode", func(a, b *Config) bool { return a.Kernel.Mode == b.Kernel.Mode }},
 	{"kernel.name_prefix", func(a, b *Config) bool { return a.Kernel.NamePrefix == b.Kernel.NamePrefix }},
 	{"kernel.device", func(a, b *Config) bool { return a.Kernel.Device == b.Kernel.Device }},
 	{"kernel.iptables", func(a, b *Config) bool { return a.Kernel.IPTables == b.Kernel.IPTables }},

@@ -25,6 +25,7 @@ var (
 
 func readKernel(s section) Kernel {
 	k := Kernel{
+		Mode:          Mode(s.text("mode")),
 		NamePrefix:    s.text("name_prefix"),
 		Device:        s.text("device"),
 		IPTables:      IPTables(s.text("iptables")),
@@ -58,6 +59,7 @@ func readKernel(s section) Kernel {
 			`the default is `+s.schema.byPath["kernel.sync_period"].Default)
 	}
 	k.Pools = s.pools(k)
+	s.readNode(&k)
 	return k
 }
 
@@ -179,6 +181,7 @@ func readDaemon(s section) Daemon {
 		Listen:    s.text("listen"),
 		LogFormat: LogFormat(s.text("log_format")),
 		OnStop:    OnStop(s.text("on_stop")),
+		StateDir:  s.text("state_dir"),
 	}
 	// The schema has let pass only names that slog knows.
 	_ = d.LogLevel.UnmarshalText([]byte(s.text("log_level")))
@@ -186,6 +189,10 @@ func readDaemon(s section) Daemon {
 	if !filepath.IsAbs(d.Socket) || len(d.Socket) > 107 {
 		s.fail("socket", strconv.Quote(d.Socket)+" is not an absolute path of at most 107 characters",
 			"write one such as "+s.schema.byPath["daemon.socket"].Default)
+	}
+	if !filepath.IsAbs(d.StateDir) {
+		s.fail("state_dir", strconv.Quote(d.StateDir)+" is not an absolute path",
+			"write one such as "+s.schema.byPath["daemon.state_dir"].Default)
 	}
 	if f := badListen(d.Listen); f != nil {
 		s.fail("listen", f.text, f.fix)
@@ -229,6 +236,30 @@ func ownFlags(scheduler string) lb.SchedulerFlag {
 		return lb.Fallback
 	}
 	return 0
+}
+
+// scheduler gives a table's own scheduler, or the default one. Flags go with
+// the scheduler they were written for.
+func (s section) scheduler(d lb.Scheduler) lb.Scheduler {
+	own := d
+	if s.has("scheduler") && !s.bad("scheduler") {
+		if name := s.text("scheduler"); name != d.Name {
+			own = lb.Scheduler{Name: name, Flags: ownFlags(name)}
+		}
+	}
+	own.Flags = s.schedulerFlags(own.Name, own.Flags)
+	return own
+}
+
+// drain gives a table's own drain, or the default one.
+func (s section) drain(d Defaults, scheduler lb.Scheduler) time.Duration {
+	switch {
+	case s.has("drain"):
+		return s.duration("drain")
+	case scheduler.Name == "dh":
+		return 0 // it refuses who hashes to a backend that drains
+	}
+	return d.Drain
 }
 
 // schedulerFlags reads scheduler_flags for a scheduler; absent is for when they

@@ -44,7 +44,7 @@ var kernelKeys = []Key{
 	{Path: "kernel.masquerade_all", Type: Bool, Default: `false`,
 		Doc: "Masquerades all connections to ClusterIP VIPs, whoever the client is."},
 	{Path: "kernel.cluster_cidrs", Type: Texts, Default: `[]`,
-		Doc: "Clients whose address ClusterIP VIPs keep, because replies to them come back through this box; " +
+		Doc: "Clients whose address ClusterIP VIPs keep, because replies to them come back through this box: the pods; " +
 			"all others are masqueraded. With none, only the box's own connections are."},
 	{Path: "kernel.exclude_cidrs", Type: Texts, Default: `[]`,
 		Doc: "Ranges in which weir touches no virtual server: they belong to somebody else."},
@@ -102,4 +102,6 @@ var daemonKeys = []Key{
 	{Path: "daemon.on_stop", Type: Text, Default: `"keep"`, Values: []string{"keep", "cleanup"},
 		Doc: "What a stop does to the kernel: keep leaves everything, so that traffic flows on; " +
 			"cleanup removes what is weir's."},
+	{Path: "daemon.state_dir", Type: Text, Default: `"/var/lib/weir"`,
+		Doc: "The folder for what a restart must find again: the last that each cluster said. An absolute path."},
 }

@@ -154,9 +154,16 @@ func (p *parser) config(root *value) *Config {
 			c.Checks = append(c.Checks, *svc.check)
 		}
 	}
+	var clusters []*cluster
+	for _, t := range top.subs("kubernetes") {
+		cl := readCluster(t, c, p.files)
+		clusters = append(clusters, cl)
+		c.Clusters = append(c.Clusters, cl.Cluster)
+	}
 	p.clashes(services, c, top)
-	if len(services) == 0 && !p.failed() {
-		p.add(Warning, place{file: p.names[0]}, "service", "there are no services", "add a [[service]]")
+	p.clusterClashes(clusters, c, top)
+	if len(services)+len(clusters) == 0 && !p.failed() {
+		p.add(Warning, place{file: p.names[0]}, "service", "there are no services", "add a [[service]] or a [[kubernetes]]")
 	}
 	return c
 }

@@ -88,7 +88,8 @@ type schema struct {
 
 var compiled = sync.OnceValue(func() *schema {
 	s := &schema{
-		keys:     slices.Concat(topKeys, kernelKeys, defaultsKeys, daemonKeys, serviceKeys, backendKeys, checkKeys),
+		keys:     slices.Concat(topKeys, kernelKeys, nodeKeys, defaultsKeys, daemonKeys,
+			serviceKeys, backendKeys, checkKeys, clusterKeys),
 		byPath:   map[string]*Key{},
 		children: map[string][]string{},
 		defaults: map[string]*value{},

@@ -110,13 +110,7 @@ func (s *service) readTraffic(d Defaults) {
 	s.lb.Scheduler = s.scheduler(d.Scheduler)
 	s.lb.Affinity = s.wholeSeconds("affinity")
 	s.lb.Keep = s.text("source_address") == "keep"
-	s.lb.Drain = d.Drain
-	if s.lb.Scheduler.Name == "dh" {
-		s.lb.Drain = 0 // it refuses who hashes to a backend that drains
-	}
-	if s.has("drain") {
-		s.lb.Drain = s.duration("drain")
-	}
+	s.lb.Drain = s.drain(d, s.lb.Scheduler)
 	s.lb.SourceRanges = s.prefixes("source_ranges")
 	s.lb.Restricted = s.has("source_ranges")
 	if s.emptyList("source_ranges") {
@@ -128,19 +122,6 @@ func (s *service) readTraffic(d Defaults) {
 	case lb.UseFallback.String():
 		s.lb.WhenDown = lb.UseFallback
 	}
-}
-
-// scheduler gives the Service's own scheduler, or the default one. Flags go with
-// the scheduler they were written for.
-func (s *service) scheduler(d lb.Scheduler) lb.Scheduler {
-	own := d
-	if s.has("scheduler") && !s.bad("scheduler") {
-		if name := s.text("scheduler"); name != d.Name {
-			own = lb.Scheduler{Name: name, Flags: ownFlags(name)}
-		}
-	}
-	own.Flags = s.schedulerFlags(own.Name, own.Flags)
-	return own
 }
 
 // lbPorts gives each port its backends.

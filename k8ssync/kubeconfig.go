@@ -1,0 +1,39 @@
+package k8ssync
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// CheckKubeconfig tells what is wrong with the text of a kubeconfig, as far as it
+// can be told without the files that it names and the API server: whether the
+// context (empty is the current one) leads to a server.
+func CheckKubeconfig(data []byte, context string) error {
+	file, err := clientcmd.Load(data)
+	if err != nil {
+		return fmt.Errorf("not a kubeconfig: %w", err)
+	}
+	if context == "" {
+		context = file.CurrentContext
+	}
+	if context == "" {
+		return errors.New("there is no current-context")
+	}
+	ctx, ok := file.Contexts[context]
+	if !ok {
+		return fmt.Errorf("there is no context %q", context)
+	}
+	cluster, ok := file.Clusters[ctx.Cluster]
+	if !ok {
+		return fmt.Errorf("context %q names cluster %q, which is not there", context, ctx.Cluster)
+	}
+	if _, ok := file.AuthInfos[ctx.AuthInfo]; !ok && ctx.AuthInfo != "" {
+		return fmt.Errorf("context %q names user %q, who is not there", context, ctx.AuthInfo)
+	}
+	if cluster.Server == "" {
+		return fmt.Errorf("cluster %q has no server", ctx.Cluster)
+	}
+	return nil
+}
