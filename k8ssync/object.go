@@ -1,7 +1,10 @@
 package k8ssync
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -17,9 +20,16 @@ type key struct {
 
 func (k key) String() string { return k.Namespace + "/" + k.Name }
 
+// compare orders by namespace and name.
+func (k key) compare(other key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, other.Namespace), cmp.Compare(k.Name, other.Name))
+}
+
 // service is a Service.
 type service struct {
 	key
+	// UID is only for Events.
+	UID     string
 	Created time.Time
 	// Type is spec.type.
 	Type string
@@ -70,6 +80,9 @@ type slice struct {
 	Dropped   []string
 }
 
+// target names the Service.
+func (s *slice) target() key { return key{s.Namespace, s.Service} }
+
 // slicePort is a port of a slice, of the same name as the Service's port.
 type slicePort struct {
 	Name  string
@@ -101,4 +114,35 @@ type node struct {
 	// a deletion under way, or the autoscaler's taint before one.
 	Excluded bool
 	Dropped  []string
+}
+
+// equal tells whether two Services are the same in everything that counts.
+func (s *service) equal(t *service) bool {
+	return s.key == t.key && s.Created.Equal(t.Created) && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
+		slices.Equal(s.ClusterIPs, t.ClusterIPs) && slices.Equal(s.ExternalIPs, t.ExternalIPs) && slices.Equal(s.Ingress, t.Ingress) &&
+		slices.Equal(s.Ports, t.Ports) && s.LoadBalancerClass == t.LoadBalancerClass &&
+		s.ExternalLocal == t.ExternalLocal && s.InternalLocal == t.InternalLocal &&
+		s.AffinitySeconds == t.AffinitySeconds && s.HealthCheckNodePort == t.HealthCheckNodePort &&
+		slices.Equal(s.SourceRanges, t.SourceRanges) && s.Restricted == t.Restricted &&
+		maps.Equal(s.Annotations, t.Annotations) && slices.Equal(s.Dropped, t.Dropped)
+}
+
+// equal tells whether two EndpointSlices are the same in everything that counts;
+// what triggered them does not.
+func (s *slice) equal(t *slice) bool {
+	return s.key == t.key && s.Service == t.Service && slices.Equal(s.Ports, t.Ports) &&
+		slices.EqualFunc(s.Endpoints, t.Endpoints, endpoint.equal) && slices.Equal(s.Dropped, t.Dropped)
+}
+
+func (e endpoint) equal(f endpoint) bool {
+	return e.Addr == f.Addr && e.Node == f.Node && e.Zone == f.Zone &&
+		e.Ready == f.Ready && e.Serving == f.Serving && e.Terminating == f.Terminating &&
+		slices.Equal(e.ForZones, f.ForZones) && slices.Equal(e.ForNodes, f.ForNodes)
+}
+
+// equal tells whether two Nodes are the same in everything that counts.
+func (n *node) equal(o *node) bool {
+	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Excluded == o.Excluded &&
+		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.ExternalIPs, o.ExternalIPs) &&
+		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.Dropped, o.Dropped)
 }
