@@ -27,11 +27,11 @@ func (p *parser) clusterClashes(clusters []*cluster, c *Config, top section) {
 		kernel.fail("detect_local", strconv.Quote(string(NodeCIDR))+" needs a Node, and this box is none",
 			"name it by node_name in a [[kubernetes]], or use another way")
 	}
-	if c.Kernel.NodePortPrimary && !node {
+	switch {
+	case c.Kernel.NodePortPrimary && !node:
 		kernel.fail("node_port_addresses", `"primary" needs a Node, and this box is none`,
 			"name it by node_name in a [[kubernetes]], or write ranges")
-	}
-	if kernel.written("node_port_addresses") && !nodePorts {
+	case kernel.written("node_port_addresses") && !nodePorts:
 		kernel.fail("node_port_addresses", "does nothing: no [[kubernetes]] serves NodePort", "add one that does, or remove this")
 	}
 }

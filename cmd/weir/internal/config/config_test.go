@@ -44,7 +44,7 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 	want := &Config{
 		Files: []string{"weir.toml"},
 		Kernel: Kernel{
-			NamePrefix: "KUBE", Device: "kube-ipvs0", IPTables: IPTablesAuto,
+			Mode: ModeAuto, DetectLocal: ClusterCIDR, NamePrefix: "KUBE", Device: "kube-ipvs0", IPTables: IPTablesAuto,
 			Families:      []lb.Family{lb.IPv4, lb.IPv6},
 			MasqueradeBit: 14, Ping: true, ManageSysctls: true,
 			SyncPeriod: 10 * time.Second, MinSyncPeriod: 50 * time.Millisecond,
@@ -52,9 +52,9 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 		Defaults: Defaults{Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second},
 		Daemon: Daemon{
 			Socket: "/run/weir/weir.sock", Listen: "127.0.0.1:10266",
-			LogLevel: slog.LevelInfo, LogFormat: LogText, OnStop: StopKeeps,
+			LogLevel: slog.LevelInfo, LogFormat: LogText, OnStop: StopKeeps, StateDir: "/var/lib/weir",
 		},
-		Warnings: []Problem{{Warning, "weir.toml", 0, "service", "there are no services", "add a [[service]]"}},
+		Warnings: []Problem{{Warning, "weir.toml", 0, "service", "there are no services", "add a [[service]] or a [[kubernetes]]"}},
 	}
 	if diff := compare(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -320,6 +320,7 @@ func TestRestartNeeded(t *testing.T) {
 	a := parse(t, "")
 	b := parse(t, `
 [kernel]
+mode = "ipvs"
 name_prefix = "WEIR"
 device = "weir0"
 iptables = "nft"

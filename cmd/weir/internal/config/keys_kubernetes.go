@@ -28,13 +28,10 @@ const allowedAnnotations = `["scheduler", "scheduler-flags", "weights", "affinit
 // nodeKeys are those of the table [kernel] that matter most to a box that is a
 // node of a cluster.
 var nodeKeys = []Key{
-	{Path: "kernel.mode", Type: Text, Default: `"auto"`, Restart: true, Values: []string{"auto", "ipvs", "iptables"},
-		Doc: "What balances: ipvs, or iptables where the kernel has no IPVS, without schedulers, weights and limits; " +
-			"auto takes ipvs if it can, and says loudly if it can't."},
 	{Path: "kernel.detect_local", Type: Text, Default: `"cluster-cidr"`,
 		Values: []string{"cluster-cidr", "node-cidr", "bridge-interface", "interface-prefix"},
-		Doc: "How packets of pods are known, whose address VIPs keep, and who reach every endpoint of a Service with " +
-			"externalTrafficPolicy Local: by cluster_cidrs, by the ranges of the box's own Node, or by the interface that they come from."},
+		Doc: "How the pods' packets are known, whose address ClusterIP VIPs keep, and who reach all endpoints of a Service whose " +
+			"externalTrafficPolicy is Local: by cluster_cidrs, by the pod ranges of the box's own Node, or by the interface they come from."},
 	{Path: "kernel.bridge_interface", Type: Text, Default: `""`,
 		Doc: "With detect_local \"bridge-interface\": the bridge of the pods."},
 	{Path: "kernel.interface_prefix", Type: Text, Default: `""`,
@@ -47,7 +44,7 @@ var nodeKeys = []Key{
 			"where other boxes announce the same VIPs. \"all\" is every interface, other software's too, as kube-proxy's strictARP."},
 	{Path: "kernel.sysctls", Type: Texts, Default: `[]`,
 		Doc: "More kernel parameters that weir sets and keeps set, such as conntrack's: \"net.netfilter.nf_conntrack_max=1048576\". " +
-			"weir needs none of them; it forwards what conntrack has room for."},
+			"weir needs none of them, but forwards no more than conntrack has room for."},
 }
 
 var clusterKeys = []Key{
@@ -90,8 +87,9 @@ var clusterKeys = []Key{
 		Doc: "What loadBalancerSourceRanges hold for: the LoadBalancer addresses, as with kube-proxy, or all addresses of the " +
 			"Service that clients outside can reach."},
 	{Path: "kubernetes.allow_annotations", Type: Texts, Default: allowedAnnotations, Values: annotations,
-		Doc: "The annotations weir/NAME that Services may use; others are ignored, and the Service is told. " +
-			"Left out are the ones that may cost other Services something."},
+		Doc: "The annotations weir/NAME that Services may use; others are ignored, and the Service is told. The default has not " +
+			"drain, with which a tenant has the kernel keep what is gone, and not source-address, which brings strangers' addresses " +
+			"into the network of the pods."},
 	{Path: "kubernetes.scheduler", Type: Text, Values: schedulerNames, from: "defaults.scheduler",
 		Doc: "How new connections are spread over the backends, if not as [defaults] says."},
 	{Path: "kubernetes.scheduler_flags", Type: Texts, Values: []string{"fallback", "port"}, from: "defaults.scheduler_flags",

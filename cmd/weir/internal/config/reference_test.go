@@ -8,11 +8,18 @@ import (
 	"weir/configs"
 )
 
+// machine is one with what the shipped configurations speak of.
+var machine = memory{
+	"/etc/weir/kubeconfig": kubeconfig,
+	environment:            "PATH=/bin\x00NODE_NAME=node1\x00",
+	hostname:               "Node1.example.com\n",
+}
+
 // TestShipped parses every configuration that is shipped; none gives cause for
 // a warning.
 func TestShipped(t *testing.T) {
 	for name, text := range shipped(t) {
-		c, err := Parse(name, []byte(text), noFiles{})
+		c, err := Parse(name, []byte(text), machine)
 		if err != nil {
 			t.Errorf("%s:\n%v", name, err)
 			continue
@@ -22,8 +29,8 @@ func TestShipped(t *testing.T) {
 				t.Error(p)
 			}
 		}
-		if len(c.Services) == 0 {
-			t.Errorf("%s has no services", name)
+		if len(c.Services)+len(c.Clusters) == 0 {
+			t.Errorf("%s serves nothing", name)
 		}
 	}
 }

@@ -88,7 +88,7 @@ type schema struct {
 
 var compiled = sync.OnceValue(func() *schema {
 	s := &schema{
-		keys:     slices.Concat(topKeys, kernelKeys, nodeKeys, defaultsKeys, daemonKeys,
+		keys: slices.Concat(topKeys, kernelKeys, nodeKeys, defaultsKeys, daemonKeys,
 			serviceKeys, backendKeys, checkKeys, clusterKeys),
 		byPath:   map[string]*Key{},
 		children: map[string][]string{},

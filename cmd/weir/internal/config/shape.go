@@ -111,7 +111,7 @@ func (c checker) list(k Key, shown string, v *value) {
 		fix := "write a list in brackets"
 		if n, ok := v.scalar.(int64); ok && k.Type != Mixed {
 			fix = fmt.Sprintf(`write ["%d"]`, n)
-		} else if v.scalar != nil {
+		} else if _, ok := v.scalar.(string); ok || n != 0 {
 			fix = "write [" + v.String() + "]"
 		}
 		c.add(Error, v.at, shown, v.String()+" is not a "+string(k.Type), fix)
