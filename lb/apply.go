@@ -87,6 +87,9 @@ func (r *Reconciler) fail(op Op, err error, run *run) {
 	if f, ok := frontendOf(op.Object); ok {
 		run.broken[f] = true
 	}
+	if m, ok := r.have[id].(Member); ok && m.Mark != 0 { // clients are still led there
+		run.broken[MarkFrontend(m.Family(), m.Mark)] = true
+	}
 	f := r.failed[id]
 	run.report.Failed++
 	if !errors.Is(err, errWaits) && (f.err == nil || f.err.Error() != err.Error()) {
@@ -105,10 +108,8 @@ var errWaits = errors.New("waits for")
 // hold, something still stands on it, or it would take the last working backend
 // of a frontend that has just failed to get a better one.
 func (r *Reconciler) waits(op Op, run *run) error {
-	if rs, ok := op.Object.(RealServer); ok && (op.Verb == Delete || op.step == stepShrink) {
-		if run.broken[rs.Frontend] && r.lastLive(rs, run) {
-			return fmt.Errorf("%w a backend to replace it", errWaits)
-		}
+	if err := r.waitsForBackends(op, run); err != nil {
+		return err
 	}
 	if op.Verb == Delete {
 		return r.waitsToGo(op.Object)
@@ -128,15 +129,43 @@ func (r *Reconciler) waits(op Op, run *run) error {
 	return nil
 }
 
+// waitsForBackends tells why op must not be applied now that something of its
+// frontend has failed: it would leave clients without a backend, or with one that
+// can't answer them.
+func (r *Reconciler) waitsForBackends(op Op, run *run) error {
+	if len(run.broken) == 0 {
+		return nil
+	}
+	var alone bool
+	switch o := op.Object.(type) {
+	case RealServer:
+		alone = (op.Verb == Delete || op.step == stepShrink || op.step == stepDwindle) && run.broken[o.Frontend] && r.lastLive(o, run)
+	case Member:
+		f, _ := o.frontend()
+		to := f // where it leaves clients to
+		if op.Verb != Delete {
+			to = MarkFrontend(o.Family(), o.Mark)
+		}
+		_, wanted := r.want.Get(VirtualServer{Frontend: to})
+		alone = o.Set == SetInternal && run.broken[to] && wanted && r.live(to, run) == 0 ||
+			op.step == stepLateKeep && run.broken[f]
+	}
+	if alone {
+		return fmt.Errorf("%w a backend to replace it", errWaits)
+	}
+	return nil
+}
+
 // waitsToGo tells why an object must not be deleted now. The record of a virtual
 // server outlives it, or stays until it has another record.
 func (r *Reconciler) waitsToGo(o Object) error {
-	for _, id := range standsUnder(o) {
+	for _, id := range r.standsUnder(o) {
 		under, held := r.have[id]
 		if !held {
 			continue
 		}
-		if _, stays := r.want.Get(id); !stays {
+		stays, ok := r.want.Get(id)
+		if m, lead := stays.(Member); !ok || lead && m.Set == SetInternal && stays != under {
 			return fmt.Errorf("%w the end of %s", errWaits, under)
 		}
 		vs, ok := under.(VirtualServer)
@@ -156,26 +185,32 @@ func (r *Reconciler) recorded(f Frontend) []Object {
 }
 
 // lastLive tells whether rs is the last real server of its frontend that takes
-// connections, and counts it out if not. Reading all of have is fine for
-// something that only follows a failure.
+// connections, and counts it out if not.
 func (r *Reconciler) lastLive(rs RealServer, run *run) bool {
 	old, _ := r.have[rs.ID()].(RealServer)
 	if old.Weight == 0 || (rs.Weight > 0 && rs != old) {
 		return false
 	}
-	if _, counted := run.live[rs.Frontend]; !counted {
-		run.live[rs.Frontend] = 0
-		for _, o := range r.have {
-			if x, ok := o.(RealServer); ok && x.Frontend == rs.Frontend && x.Weight > 0 {
-				run.live[rs.Frontend]++
-			}
-		}
-	}
-	if run.live[rs.Frontend] <= 1 {
+	if r.live(rs.Frontend, run) <= 1 {
 		return true
 	}
 	run.live[rs.Frontend]--
 	return false
+}
+
+// live counts the real servers of f that take connections. Reading all of have
+// is fine for something that only follows a failure.
+func (r *Reconciler) live(f Frontend, run *run) int {
+	if n, counted := run.live[f]; counted {
+		return n
+	}
+	run.live[f] = 0
+	for _, o := range r.have {
+		if x, ok := o.(RealServer); ok && x.Frontend == f && x.Weight > 0 {
+			run.live[f]++
+		}
+	}
+	return run.live[f]
 }
 
 // standsOn gives the IDs that must hold before o may be there.
@@ -195,6 +230,8 @@ func (r *Reconciler) standsOn(o Object) []Object {
 			return r.wanted(VirtualServer{Frontend: f}, Rules{FamilyOf(f.Addr)}, tuple(SetFirewall, f), tuple(SetNoLocal, f), set)
 		case SetInternal:
 			return r.wanted(VirtualServer{Frontend: MarkFrontend(o.Family(), o.Mark)}, set)
+		case SetNoLocal:
+			return r.wanted(tuple(SetInternal, f), set)
 		}
 		return []Object{set}
 	case VirtualServer:
@@ -219,7 +256,7 @@ func (r *Reconciler) wanted(ids ...Object) []Object {
 
 // standsUnder gives the IDs that must be gone before o may go, if they go: the
 // record of what is weir's outlives what it records, and a guard what it guards.
-func standsUnder(o Object) []Object {
+func (r *Reconciler) standsUnder(o Object) []Object {
 	switch o := o.(type) {
 	case Member:
 		f, _ := o.frontend()
@@ -232,8 +269,13 @@ func standsUnder(o Object) []Object {
 			return []Object{PoolRoute{Prefix: o.Net}}
 		case SetSourceCIDR:
 			return []Object{tuple(SetFirewall, f)}
+		case SetInternal:
+			return []Object{tuple(SetNoLocal, f)}
 		}
 	case VirtualServer:
+		if o.Frontend.Mark != 0 {
+			return r.leads(o.Frontend)
+		}
 		// What is admitted and not balanced would reach a daemon of the host.
 		return []Object{tuple(SetIPVSPorts, o.Frontend)}
 	case IPSet:

@@ -199,8 +199,10 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 		}
 	}
 	// A NodePort gives way where somebody wants just one of its addresses.
-	for _, id := range c.claims[everyAddress(f)] {
-		changed[id] = struct{}{}
+	if all := everyAddress(f); all != f {
+		for _, id := range c.claims[all] {
+			changed[id] = struct{}{}
+		}
 	}
 	switch len(ids) {
 	case 0:

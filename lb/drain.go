@@ -21,6 +21,7 @@ type drains struct {
 	servers map[Frontend]map[netip.AddrPort]time.Time // deadlines
 	times   map[ServiceID]time.Duration               // how long each Service drains
 	over    map[Object]struct{}                       // drained, and about to be deleted
+	inner   map[Frontend][]Frontend                   // by VIP: frontends with a mark that drain and need it
 	next    time.Time                                 // when to look at them again
 }
 
@@ -29,6 +30,7 @@ func newDrains() drains {
 		servers: map[Frontend]map[netip.AddrPort]time.Time{},
 		times:   map[ServiceID]time.Duration{},
 		over:    map[Object]struct{}{},
+		inner:   map[Frontend][]Frontend{},
 	}
 }
 
@@ -87,30 +89,51 @@ func (r *Reconciler) claimDrain(f Frontend) {
 	}
 	if len(objects) == 0 {
 		delete(r.drains.servers, f)
+		r.marks.loosen(f)
 		r.want.Replace(Owner{Drain: f}, nil, r.touched)
 		return
 	}
-	// A living owner of the frontend keeps the path, and keeps it as new
-	// connections want it.
-	if !r.wantedAlive(VirtualServer{Frontend: f}) {
-		for _, id := range r.path(f) {
-			if o, ok := r.have[id]; ok {
-				objects = append(objects, o)
-			}
+	path := map[Object]struct{}{} // several VIPs of a mark share some of it
+	for _, id := range r.path(f) {
+		o, held := r.have[id]
+		if _, known := path[id]; held && !known {
+			path[id] = struct{}{}
+			objects = append(objects, o)
+		}
+	}
+	for _, vip := range r.marks.leds[f.Mark].vips {
+		if !slices.Contains(r.drains.inner[vip], f) {
+			r.drains.inner[vip] = append(r.drains.inner[vip], f)
 		}
 	}
 	r.want.Replace(Owner{Drain: f}, objects, r.touched)
 }
 
 // path gives the IDs of what packets of established connections to f may need.
-// Source ranges are not among them: no new connection can begin.
+// Source ranges are not among them: no new connection can begin. A living owner
+// of the frontend keeps the path, and keeps it as new connections want it.
 func (r *Reconciler) path(f Frontend) []Object {
-	ids := append(recordsOf(f), VirtualServer{Frontend: f})
+	var ids []Object
+	if !r.wantedAlive(VirtualServer{Frontend: f}) {
+		ids = append(recordsOf(f), VirtualServer{Frontend: f})
+		if f.Mark == 0 {
+			ids = append(ids, r.way(f)...)
+		}
+	}
 	if f.Mark == 0 {
-		return append(ids, r.way(f)...)
+		return ids
 	}
 	for _, vip := range r.marks.leds[f.Mark].vips {
+		if r.wantedAlive(VirtualServer{Frontend: vip}) {
+			continue
+		}
+		// Without its own virtual server what is admitted would reach a daemon of
+		// the host. What leads to the mark tells a restarted process of this way.
+		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
 		ids = append(ids, r.way(vip)...)
+		if m, ok := r.lead(vip); ok && m.Mark == f.Mark {
+			ids = append(ids, m.ID())
+		}
 	}
 	return ids
 }
@@ -137,8 +160,17 @@ func (r *Reconciler) reclaimDrains(objects []Object) {
 		return
 	}
 	for _, o := range objects {
-		if vs, ok := o.(VirtualServer); ok && r.drains.servers[vs.Frontend] != nil {
+		vs, ok := o.(VirtualServer)
+		if !ok {
+			continue
+		}
+		if r.drains.servers[vs.Frontend] != nil {
 			r.claimDrain(vs.Frontend)
+		}
+		for _, inner := range r.drains.inner[vs.Frontend] {
+			if r.drains.servers[inner] != nil {
+				r.claimDrain(inner)
+			}
 		}
 	}
 }
@@ -155,8 +187,14 @@ func (r *Reconciler) unretire() {
 // drainTime is how long the servers of a frontend drain that nobody is known to
 // have wanted: as long as the Service there says, if there is one.
 func (r *Reconciler) drainTime(f Frontend) time.Duration {
-	if ids := r.catalog.Claimants(f); len(ids) > 0 {
-		return r.catalog.services[ids[0]].Drain
+	ids := slices.Concat(r.catalog.Claimants(f), r.catalog.Claimants(everyAddress(f)))
+	if f.Mark != 0 {
+		ids = []ServiceID{r.marks.leds[f.Mark].key.Service}
+	}
+	for _, id := range ids {
+		if svc, ok := r.catalog.Get(id); ok {
+			return svc.Drain
+		}
 	}
 	return r.opts.Drain
 }
@@ -165,6 +203,7 @@ func (r *Reconciler) drainTime(f Frontend) time.Duration {
 func (r *Reconciler) pollDrains(ctx context.Context, now time.Time) error {
 	if len(r.drains.servers) == 0 {
 		r.drains.next = time.Time{}
+		clear(r.drains.inner)
 		return nil
 	}
 	if r.drains.next.After(now) {

@@ -292,18 +292,15 @@ func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
 		return false
 	}
 	_, host := k.hosts[client]
-	numbers, sctp := [...]Set{SetNodePortLocalTCP, SetNodePortLocalUDP}, tuple(SetNodePortLocalSCTP, f)
-	number := numbers[0]
-	if f.Proto == UDP {
-		number = numbers[1]
-	}
-	keeps := map[Set]bool{
-		SetLoadBalancer: k.has(tuple(SetLoadBalancerLocal, f)),
-		SetExternalIP:   k.has(tuple(SetExternalIPLocal, f)),
-		SetNodePorts:    k.has(sctp) || f.Proto != SCTP && k.has(portMember(number, FamilyOf(f.Addr), f.Port)),
-	}
-	for set, keep := range keeps {
-		if k.has(tuple(set, f)) && (!keep || host) {
+	for local, set := range keptBy {
+		all, kept := tuple(set, f), tuple(local, f)
+		if set.Type() == bitmapPort {
+			all, kept = portMember(set, FamilyOf(f.Addr), f.Port), portMember(local, FamilyOf(f.Addr), f.Port)
+		}
+		if proto, nodePort := numbers[set]; nodePort && (proto != f.Proto || !k.has(tuple(SetNodePorts, f))) {
+			continue
+		}
+		if k.has(all) && (!k.has(kept) || host) {
 			return true
 		}
 	}

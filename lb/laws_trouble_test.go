@@ -2,7 +2,6 @@ package lb
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ func (g *gen) busy(k *Fake) {
 func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 	seeds(t, 300, func(t *testing.T, g *gen) {
 		opts := g.options()
-		k := &Fake{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+		k := g.kernel()
 		r := NewReconciler(k, opts, "static")
 		now := testNow
 		for range 5 {
@@ -34,9 +33,9 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 			r.SetHealth(health)
 			mustSync(t, r, now)
 			now = now.Add(10 * time.Second)
-			anew := &Fake{ClusterCIDRs: k.ClusterCIDRs}
-			anew.Apply(context.Background(), Diff(nil, wantOf(services, opts, health)))
-			frontends := allFrontends(services)
+			anew := like(k)
+			anew.Apply(context.Background(), Diff(nil, wantOf(k, services, opts, health)))
+			frontends := k.allFrontends(services)
 			want, got := outcomes(anew, frontends), outcomes(k, frontends)
 			for f := range want {
 				// A drain may keep an address that nobody else wants.
@@ -59,15 +58,15 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
 	seeds(t, 400, func(t *testing.T, g *gen) {
 		opts := g.options()
-		k := &Fake{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+		k := g.kernel()
 		a, b := g.services(), g.services()
 		r := NewReconciler(k, opts, "static")
 		r.Update(put(a...))
 		mustSync(t, r, testNow)
-		frontends := allFrontends(a, b)
+		frontends := k.allFrontends(a, b)
 		before := outcomes(k, frontends)
-		anew := &Fake{ClusterCIDRs: k.ClusterCIDRs}
-		anew.Apply(context.Background(), Diff(nil, wantOf(b, opts, nil)))
+		anew := like(k)
+		anew.Apply(context.Background(), Diff(nil, wantOf(k, b, opts, nil)))
 		after := outcomes(anew, frontends)
 
 		k.Fail = func(Op) error {
@@ -102,7 +101,7 @@ func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
 			now = now.Add(2 * time.Minute)
 			mustSync(t, r, now)
 		}
-		if d := cmp.Diff(wantOf(b, opts, nil).Snapshot(), k.Held(), exact); d != "" {
+		if d := cmp.Diff(canonical(wantOf(k, b, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
 			t.Errorf("without errors (-want +got):\n%s", d)
 		}
 	})

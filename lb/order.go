@@ -48,23 +48,29 @@ const (
 	stepRules
 	stepGuard      // members of SetIPVSIPs, SetIPVSNets
 	stepRange      // members of SetSourceCIDR, SetSourceIP
-	stepRestrict   // members of SetFirewall, SetNoLocal
-	stepUnkeep     // a living frontend starts to masquerade
+	stepRestrict   // members of SetFirewall
+	stepUnkeep     // what is recorded starts to masquerade
+	stepKeep       // what will be recorded keeps source addresses
 	stepRecord     // records, NodePort numbers, SetLoopBack
-	stepKeep       // a new frontend keeps source addresses
 	stepVirtual    // virtual servers
+	stepInner      // real servers of marks, more weight
+	stepLead       // members of SetInternal: from here on clients inside meet them
 	stepReal       // real servers, more weight
-	stepLead       // members of SetInternal
+	stepNoLocal    // members of SetNoLocal
 	stepAdmit      // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress    // addresses and pool routes
+	stepUnNoLocal  // and the way out
 	stepShrink     // less weight
-	stepUnaddress  // and the way out
+	stepUnaddress  //
 	stepUnadmit    //
-	stepUnlead     //
 	stepUnreal     //
-	stepLateKeep   // a living frontend stops to masquerade
+	stepUnlead     // clients inside go the way of all others again
+	stepDwindle    // less weight of marks
+	stepUninner    //
+	stepLateKeep   // what is recorded stops to masquerade
 	stepUnvirtual  //
 	stepUnrecord   //
+	stepUnkept     // what was recorded kept source addresses
 	stepUnrestrict //
 	stepUnrange    //
 	stepUnguard    //
@@ -79,39 +85,16 @@ func (o Member) stepIn() step {
 		return stepGuard
 	case SetSourceCIDR, SetSourceIP:
 		return stepRange
-	case SetFirewall, SetNoLocal:
+	case SetFirewall:
 		return stepRestrict
 	case SetInternal:
 		return stepLead
+	case SetNoLocal:
+		return stepNoLocal
 	case SetIPVSPorts, SetHealthCheckNodePort:
 		return stepAdmit
 	}
-	if o.keeps() {
-		return stepKeep
-	}
 	return stepRecord
-}
-
-// keeps tells whether the member makes a frontend keep its clients' addresses.
-func (o Member) keeps() bool {
-	switch o.Set {
-	case SetLoadBalancerLocal, SetExternalIPLocal, SetNodePortLocalTCP, SetNodePortLocalUDP, SetNodePortLocalSCTP:
-		return true
-	}
-	return false
-}
-
-// alive tells whether the frontend that a member keeps addresses for is in use;
-// of a NodePort, by its number, on whatever address.
-func (o Member) alive(held func(Object) bool) bool {
-	if f, ok := o.frontend(); ok {
-		return held(tuple(SetIPVSPorts, f))
-	}
-	number := SetNodePortTCP
-	if o.Set == SetNodePortLocalUDP {
-		number = SetNodePortUDP
-	}
-	return held(portMember(number, o.Family(), o.Port))
 }
 
 func (o Member) stepOut() step {
@@ -124,14 +107,32 @@ func (o Member) stepOut() step {
 		return stepUnrestrict
 	case stepLead:
 		return stepUnlead
+	case stepNoLocal:
+		return stepUnNoLocal
 	case stepAdmit:
 		return stepUnadmit
 	}
 	return stepUnrecord
 }
 
-// addStep is the step in which an object comes in. have and want tell whether a
-// frontend is already in use.
+// keptBy are the sets whose members are masqueraded, unless they are in the other
+// one too.
+var keptBy = map[Set]Set{
+	SetLoadBalancerLocal: SetLoadBalancer,
+	SetExternalIPLocal:   SetExternalIP,
+	SetNodePortLocalTCP:  SetNodePortTCP,
+	SetNodePortLocalUDP:  SetNodePortUDP,
+	SetNodePortLocalSCTP: SetNodePortSCTP,
+}
+
+// masquerades gives the member whose masquerading o takes off, if it does that.
+func (o Member) masquerades() (Object, bool) {
+	set, ok := keptBy[o.Set]
+	o.Set = set
+	return o, ok
+}
+
+// addStep is the step in which an object comes in.
 func addStep(o Object, have Snapshot) step {
 	switch o := o.(type) {
 	case Sysctl:
@@ -143,13 +144,19 @@ func addStep(o Object, have Snapshot) step {
 	case Rules:
 		return stepRules
 	case Member:
-		if o.keeps() && o.alive(func(id Object) bool { _, ok := have[id]; return ok }) {
-			return stepLateKeep
+		if id, keeps := o.masquerades(); keeps {
+			if _, already := have[id]; already {
+				return stepLateKeep
+			}
+			return stepKeep
 		}
 		return o.stepIn()
 	case VirtualServer:
 		return stepVirtual
 	case RealServer:
+		if o.Frontend.Mark != 0 {
+			return stepInner
+		}
 		return stepReal
 	}
 	return stepAddress
@@ -158,6 +165,9 @@ func addStep(o Object, have Snapshot) step {
 // changeStep is the step in which an object gets new attributes.
 func changeStep(from, to Object) step {
 	if r, ok := to.(RealServer); ok && r.Weight < from.(RealServer).Weight {
+		if r.Frontend.Mark != 0 {
+			return stepDwindle
+		}
 		return stepShrink
 	}
 	return addStep(to, nil)
@@ -173,13 +183,19 @@ func deleteStep(o Object, want *State) step {
 	case Rules:
 		return stepUnrules
 	case Member:
-		if o.keeps() && o.alive(func(id Object) bool { _, ok := want.Get(id); return ok }) {
-			return stepUnkeep
+		if id, kept := o.masquerades(); kept {
+			if _, still := want.Get(id); still {
+				return stepUnkeep
+			}
+			return stepUnkept
 		}
 		return o.stepOut()
 	case VirtualServer:
 		return stepUnvirtual
 	case RealServer:
+		if o.Frontend.Mark != 0 {
+			return stepUninner
+		}
 		return stepUnreal
 	}
 	return stepUnaddress

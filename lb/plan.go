@@ -80,22 +80,33 @@ func (p *planner) note(r Reason, format string, args ...any) {
 
 // port plans one port of one VIP.
 func (p *planner) port(vip VIP, port Port) {
+	for _, f := range p.mine(vip, port) {
+		p.frontend(f, vip, port)
+	}
+}
+
+// mine gives the frontends of a VIP's port that the Service may take: one; of a
+// NodePort as many as the node has addresses for it.
+func (p *planner) mine(vip VIP, port Port) []Frontend {
 	f, ok := vip.frontend(port)
 	if !ok || !p.mayServe(f) {
-		return
+		return nil
 	}
 	if vip.Kind != NodePort {
-		p.frontend(f, vip, port)
-		return
+		return []Frontend{f}
 	}
+	var out []Frontend
 	for _, addr := range p.facts.nodeAddrs(FamilyOf(vip.Addr)) {
 		one := Frontend{Addr: addr, Port: f.Port, Proto: f.Proto}
-		if others := p.facts.claims[one]; len(others) > 0 {
-			p.note(Conflict, "%s belongs to %s", one, others[0])
-		} else if p.mayServe(one) {
-			p.frontend(one, vip, port)
+		switch claimants := p.facts.claims[one]; {
+		case len(claimants) > 0 && claimants[0] == p.svc.ID: // by another VIP
+		case len(claimants) > 0:
+			p.note(Conflict, "%s belongs to %s", one, claimants[0])
+		case p.mayServe(one):
+			out = append(out, one)
 		}
 	}
+	return out
 }
 
 // mayServe tells whether f is this Service's to take.
@@ -158,8 +169,12 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	default:
 		p.note(NoBackends, "%s has no %s backend: clients are refused", f, family)
 	}
+	if vip.Kind == ClusterIP {
+		return
+	}
 	mark := p.facts.Marks[MarkKey{p.svc.ID, FamilyPort{port.Key(), family}}]
-	if vip.Kind == ClusterIP || mark == 0 {
+	if mark == 0 {
+		p.note(Failed, "%s: all marks are in use, so clients inside are served as those outside are", f)
 		return
 	}
 	inside := MarkFrontend(family, mark)

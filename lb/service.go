@@ -157,7 +157,8 @@ type HealthCheck struct {
 type Port struct {
 	Proto Protocol
 	Port  uint16
-	// NodePort is the port of the Service's NodePort VIPs; 0 is none.
+	// NodePort is the port of the Service's NodePort VIPs; 0 is none. No two
+	// ports of a Service have the same.
 	NodePort uint16
 	Backends []Backend
 }

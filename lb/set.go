@@ -131,6 +131,9 @@ func (s Set) Name(prefix string, f Family) string {
 // match them (Member.Mark; ipset's skbinfo).
 func (s Set) MarksPackets() bool { return s == SetInternal }
 
+// numbers are the sets that hold NodePorts, by the protocol of these.
+var numbers = map[Set]Protocol{SetNodePortTCP: TCP, SetNodePortUDP: UDP, SetNodePortSCTP: SCTP}
+
 // records are the sets that record virtual servers as weir's own.
 var records = [...]Set{SetLoadBalancer, SetClusterIP, SetExternalIP, SetNodePorts}
 
