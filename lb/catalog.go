@@ -232,6 +232,6 @@ func equal(a, b Service) bool {
 		}) &&
 		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep &&
 		a.Restricted == b.Restricted && a.RestrictAll == b.RestrictAll && slices.Equal(a.SourceRanges, b.SourceRanges) &&
-		a.HealthCheck == b.HealthCheck &&
+		a.HealthCheck == b.HealthCheck && a.Apart == b.Apart && slices.Equal(a.Notes, b.Notes) &&
 		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback)
 }

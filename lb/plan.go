@@ -50,8 +50,12 @@ type FamilyPort struct {
 // Plan maps one Service to the kernel objects it needs, sorted and each ID once,
 // and to Notes about what it can't have. It is pure: same input, same output.
 func Plan(svc Service, facts *Facts) ([]Object, []Note) {
-	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID]}
+	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], notes: slices.Clone(svc.Notes)}
 	for _, vip := range svc.VIPs {
+		if dev, own := facts.HostAddrs[vip.Addr]; own && vip.Foreign {
+			p.note(HostAddress, "%s is the box's own address on %s and is not served: choose one that is nobody's", vip.Addr, dev)
+			continue
+		}
 		for _, port := range svc.Ports {
 			p.port(vip, port)
 		}
@@ -308,6 +312,10 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 	backends, ignoreHealth := p.choose(outer, port)
 	for _, be := range backends {
 		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
+			continue
+		}
+		if dev, own := p.facts.HostAddrs[be.Addr.Addr()]; own && p.svc.Apart {
+			p.note(HostAddress, "backend %s is the box's own address on %s and is not used", be.Addr, dev)
 			continue
 		}
 		n++

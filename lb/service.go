@@ -100,6 +100,9 @@ type Service struct {
 	RestrictAll bool
 	// HealthCheck is what a cloud's or router's probe of this node is told.
 	HealthCheck HealthCheck
+	// Apart tells that the backends are other hosts. One that is the box itself is
+	// refused: through a VIP its ports would be open past its own firewall.
+	Apart bool
 
 	// Drain is how long connections of a removed backend, or of the removed
 	// Service, may live on; 0 cuts them at once.
@@ -108,6 +111,9 @@ type Service struct {
 	WhenDown WhenDown
 	// Fallback answers while WhenDown is UseFallback and the quorum is lost.
 	Fallback []netip.AddrPort
+
+	// Notes are what its source could not make sense of, or would not have.
+	Notes []Note
 }
 
 // VIPKind says how traffic to a VIP is filtered and masqueraded. The kinds are
@@ -142,6 +148,9 @@ type VIP struct {
 	// their address, while clients inside (pods, and the node itself) have all
 	// backends (KEP-1669, and kube-proxy's iptables mode).
 	Local bool
+	// Foreign is an address that somebody else than the operator chose: it is not
+	// served where the box has it itself.
+	Foreign bool
 }
 
 // HealthCheck is a healthCheckNodePort: an HTTP port of the node that answers 200
@@ -250,6 +259,19 @@ func (f SchedulerFlag) names(scheduler string) []string {
 var Schedulers = map[string]SchedulerFlag{
 	"rr": 0, "wrr": 0, "lc": 0, "wlc": 0, "fo": 0, "ovf": 0, "lblc": 0, "lblcr": 0,
 	"dh": 0, "sh": Fallback | WithPort, "mh": Fallback | WithPort, "sed": 0, "nq": 0, "twos": 0,
+}
+
+// UsualFlags are what a scheduler has when nobody says anything. Without fallback
+// sh and mh refuse the clients of a backend that is down or drains; to hash the
+// port, too, is what mh is known for, and what sh is known not to do.
+func UsualFlags(scheduler string) SchedulerFlag {
+	switch scheduler {
+	case "mh":
+		return Fallback | WithPort
+	case "sh":
+		return Fallback
+	}
+	return 0
 }
 
 // WhenDown is what a Service does when its checks leave fewer backends than its

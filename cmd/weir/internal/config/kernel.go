@@ -220,22 +220,9 @@ func badListen(listen string) *fault {
 func readDefaults(s section) Defaults {
 	name := s.text("scheduler")
 	return Defaults{
-		Scheduler: lb.Scheduler{Name: name, Flags: s.schedulerFlags(name, ownFlags(name))},
+		Scheduler: lb.Scheduler{Name: name, Flags: s.schedulerFlags(name, lb.UsualFlags(name))},
 		Drain:     s.duration("drain"),
 	}
-}
-
-// ownFlags are what a scheduler has when nobody says anything. Without fallback
-// sh and mh refuse the clients of a backend that is down or drains; to hash the
-// port, too, is what mh is known for, and what sh is known not to do.
-func ownFlags(scheduler string) lb.SchedulerFlag {
-	switch scheduler {
-	case "mh":
-		return lb.Fallback | lb.WithPort
-	case "sh":
-		return lb.Fallback
-	}
-	return 0
 }
 
 // scheduler gives a table's own scheduler, or the default one. Flags go with
@@ -244,7 +231,7 @@ func (s section) scheduler(d lb.Scheduler) lb.Scheduler {
 	own := d
 	if s.has("scheduler") && !s.bad("scheduler") {
 		if name := s.text("scheduler"); name != d.Name {
-			own = lb.Scheduler{Name: name, Flags: ownFlags(name)}
+			own = lb.Scheduler{Name: name, Flags: lb.UsualFlags(name)}
 		}
 	}
 	own.Flags = s.schedulerFlags(own.Name, own.Flags)
