@@ -28,6 +28,7 @@ type Catalog struct {
 	services map[ServiceID]Service
 	claims   map[Frontend][]ServiceID
 	synced   map[string]bool
+	of       map[string]int
 	vips     map[netip.Addr]int
 	probes   map[ServiceID]HealthCheck
 }
@@ -39,6 +40,7 @@ func NewCatalog(sources ...string) *Catalog {
 		services: map[ServiceID]Service{},
 		claims:   map[Frontend][]ServiceID{},
 		synced:   map[string]bool{},
+		of:       map[string]int{},
 		vips:     map[netip.Addr]int{},
 		probes:   map[ServiceID]HealthCheck{},
 	}
@@ -66,6 +68,9 @@ func (c *Catalog) Get(id ServiceID) (Service, bool) {
 
 // Len is the number of Services.
 func (c *Catalog) Len() int { return len(c.services) }
+
+// LenOf is the number of Services of one source.
+func (c *Catalog) LenOf(source string) int { return c.of[source] }
 
 // VIPs is the number of addresses that Services have; those of NodePorts are not
 // among them.
@@ -168,6 +173,9 @@ func (c *Catalog) remove(id ServiceID, taken map[Frontend]ServiceID, changed map
 
 // count adds n times what is counted of a Service.
 func (c *Catalog) count(s Service, n int) {
+	if c.of[s.ID.Source] += n; c.of[s.ID.Source] == 0 {
+		delete(c.of, s.ID.Source)
+	}
 	for _, v := range s.VIPs {
 		if v.Kind == NodePort {
 			continue

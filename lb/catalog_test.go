@@ -15,17 +15,18 @@ func TestCatalogCountsVIPsAndHealthChecks(t *testing.T) {
 	for _, step := range []struct {
 		name   string
 		update Update
+		of     int // of the cluster
 		vips   int
 		checks map[ServiceID]HealthCheck
 		waits  []string
 	}{
-		{"one", Update{Source: "away", Put: []Service{a}}, 1, map[ServiceID]HealthCheck{a.ID: a.HealthCheck}, []string{"away", "static"}},
-		{"the same VIP, and another", Update{Source: "static", Put: []Service{b}, Synced: true}, 2, map[ServiceID]HealthCheck{a.ID: a.HealthCheck}, []string{"away"}},
-		{"one is gone", Update{Source: "away", Synced: true}, 2, map[ServiceID]HealthCheck{}, nil},
-		{"all are gone", Update{Source: "static", Delete: []ServiceID{b.ID}}, 0, map[ServiceID]HealthCheck{}, nil},
+		{"one", Update{Source: "away", Put: []Service{a}}, 1, 1, map[ServiceID]HealthCheck{a.ID: a.HealthCheck}, []string{"away", "static"}},
+		{"the same VIP, and another", Update{Source: "static", Put: []Service{b}, Synced: true}, 1, 2, map[ServiceID]HealthCheck{a.ID: a.HealthCheck}, []string{"away"}},
+		{"one is gone", Update{Source: "away", Synced: true}, 0, 2, map[ServiceID]HealthCheck{}, nil},
+		{"all are gone", Update{Source: "static", Delete: []ServiceID{b.ID}}, 0, 0, map[ServiceID]HealthCheck{}, nil},
 	} {
 		apply(step.update)
-		got, want := []any{c.VIPs(), c.HealthChecks(), c.Waiting()}, []any{step.vips, step.checks, step.waits}
+		got, want := []any{c.LenOf("away"), c.VIPs(), c.HealthChecks(), c.Waiting()}, []any{step.of, step.vips, step.checks, step.waits}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Fatalf("%s (-want +got):\n%s", step.name, d)
 		}
