@@ -1,0 +1,178 @@
+package k8ssync
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"weir/lb"
+)
+
+// candidate is an endpoint that answers for a port.
+type candidate struct {
+	*endpoint
+	addr netip.AddrPort
+	// from is its slice.
+	from *slice
+}
+
+// candidates gives the endpoints of a port, sorted by address, each once. A port
+// of a slice is that of the same name and protocol; its number is the slice's own,
+// so a named targetPort may differ between slices.
+//
+// Two slices may name the same address while an endpoint moves between them, or
+// when a Pod gets the address of one that still terminates: what terminates
+// gives way, then what is less able. What is still equal is decided by the name
+// of the slice, so that the order of events does not matter.
+func candidates(port servicePort, from []*slice) []candidate {
+	var out []candidate
+	for _, s := range from {
+		for _, p := range s.Ports {
+			if p.Name != port.Name || p.Proto != port.Proto {
+				continue
+			}
+			out = slices.Grow(out, len(s.Endpoints))
+			for i := range s.Endpoints {
+				e := &s.Endpoints[i]
+				out = append(out, candidate{e, netip.AddrPortFrom(e.Addr, p.Port), s})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b candidate) int {
+		if c := a.addr.Compare(b.addr); c != 0 {
+			return c
+		}
+		return cmp.Or(-yesFirst(!a.Terminating, !b.Terminating), -yesFirst(a.Ready, b.Ready), -yesFirst(a.Serving, b.Serving),
+			a.from.compare(b.from.key))
+	})
+	return slices.CompactFunc(out, func(a, b candidate) bool { return a.addr == b.addr })
+}
+
+// yesFirst is 1 where only a is true, -1 where only b is.
+func yesFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// leaving tells whether an endpoint terminates and still serves: what is used
+// where nothing is ready (KEP-1669).
+func (c candidate) leaving() bool { return !c.Ready && c.Serving && c.Terminating }
+
+// place is where the box is; the zero place is nowhere in particular.
+type place struct {
+	node, zone string
+}
+
+func (p place) has(c candidate) bool { return p.node != "" && c.Node == p.node }
+
+// scoped chooses among the candidates of one family as kube-proxy does for each
+// Service port, and tells the scope of each that is used. There are two lists:
+//
+//   - Wide, for a traffic policy of Cluster: what is ready, narrowed by topology;
+//     if nothing is, what is leaving.
+//   - Near, for one of Local: what is ready on this node, whatever its hints; if
+//     nothing is, what is leaving there.
+//
+// Without near only the wide list is made.
+func scoped(all []candidate, at place, near bool) ([]candidate, []lb.Scope) {
+	hinted := topology(all, at)
+	ready, readyHere := false, false
+	for _, c := range all {
+		ready = ready || c.Ready
+		readyHere = readyHere || c.Ready && at.has(c)
+	}
+	var chosen []candidate
+	var scopes []lb.Scope
+	for _, c := range all {
+		inWide := c.Ready && hinted(c) || !ready && c.leaving()
+		inNear := near && at.has(c) && (c.Ready || !readyHere && c.leaving())
+		switch {
+		case inWide && inNear:
+			scopes = append(scopes, lb.Both)
+		case inWide:
+			scopes = append(scopes, lb.Wide)
+		case inNear:
+			scopes = append(scopes, lb.Near)
+		default:
+			continue
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen, scopes
+}
+
+// topology gives the endpoints that hints leave to this box (KEP-2433, KEP-3015).
+// Hints count only when every ready endpoint has them and one of them names this
+// node, or else this zone: a rollout in mid-air, or a zone that has become empty,
+// falls back to all endpoints.
+func topology(all []candidate, at place) func(candidate) bool {
+	forNode := func(c candidate) []string { return c.ForNodes }
+	forZone := func(c candidate) []string { return c.ForZones }
+	switch {
+	case allHint(all, forNode, at.node):
+		return func(c candidate) bool { return slices.Contains(c.ForNodes, at.node) }
+	case allHint(all, forZone, at.zone):
+		return func(c candidate) bool { return slices.Contains(c.ForZones, at.zone) }
+	}
+	return func(candidate) bool { return true }
+}
+
+// allHint tells whether every ready endpoint has hints, and one of them is for
+// here.
+func allHint(all []candidate, hints func(candidate) []string, here string) bool {
+	found := false
+	for _, c := range all {
+		if !c.Ready {
+			continue
+		}
+		h := hints(c)
+		if len(h) == 0 {
+			return false
+		}
+		found = found || here != "" && slices.Contains(h, here)
+	}
+	return found
+}
+
+// ofFamily gives the part of sorted candidates that is of a family: IPv4 sorts
+// before IPv6.
+func ofFamily(all []candidate, f lb.Family) []candidate {
+	six := slices.IndexFunc(all, func(c candidate) bool { return c.Addr.Is6() })
+	if six < 0 {
+		six = len(all)
+	}
+	if f == lb.IPv4 {
+		return all[:six]
+	}
+	return all[six:]
+}
+
+// healthy counts the endpoints that a healthCheckNodePort tells of: those that are
+// ready on this node, by their addresses; what is leaving never counts. Pods of
+// two families count once.
+func healthy(from []*slice, at place) int {
+	seen := map[netip.Addr]bool{}
+	four, six := 0, 0
+	for _, s := range from {
+		if len(s.Ports) == 0 {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if !e.Ready || at.node == "" || e.Node != at.node || seen[e.Addr] {
+				continue
+			}
+			seen[e.Addr] = true
+			if e.Addr.Is4() {
+				four++
+			} else {
+				six++
+			}
+		}
+	}
+	return max(four, six)
+}
