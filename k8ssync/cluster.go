@@ -3,29 +3,153 @@ package k8ssync
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"weir/lb"
 )
 
-// Cluster follows one cluster.
+// Cluster follows one cluster. Make one with New. All methods may be called at any
+// time, before, while and after Run runs, and none but Run waits for the network.
 type Cluster struct {
-	cfg  Config
-	emit func(lb.Update)
-	log  *slog.Logger
+	cfg     Config
+	log     *slog.Logger
+	timing  timing
+	limit   amount
+	feeds   []*feed
+	changes chan struct{} // for whoever calls Take
+	wake    chan struct{} // objects have changed
+	unsaved chan struct{} // the last-known-good file is out of date
+	told    *teller
+
+	// in guards what the API server says. It is never taken while mu is held.
+	in   sync.Mutex
+	live *objects
+	// started is the wall clock's, to compare with that of objects.
+	started time.Time
+
+	// What follows belongs to the goroutine that translates.
+	env   *env
+	saved *objects // from the last-known-good file; nil once it does not matter
+	late  bool     // the API server has had its time to answer
+	from  *objects // what out was translated from
+
+	mu        sync.Mutex
+	out       map[key]lb.Service // what is said; only the goroutine that translates writes it
+	pending   map[key]struct{}   // of out, or gone from it, and not taken yet
+	whole     bool               // everything is pending
+	triggered map[lb.ServiceID]time.Time
+	status    Status
+	// What is wrong at the moment, beside what is wrong with the feeds.
+	credentials, meaning error
+	ignored, server      string
 }
 
-// New makes a Cluster that gives what it finds to emit, one Update at a time: the
-// first one that is Synced says everything the cluster has. It does not read the
-// kubeconfig yet; that is Run's, which tries for ever.
-func New(cfg Config, emit func(lb.Update), log *slog.Logger) *Cluster {
-	return &Cluster{cfg: cfg, emit: emit, log: log}
+// timing is how patient a Cluster is. Tests are less so.
+type timing struct {
+	// poll is how often files with credentials are looked at.
+	poll time.Duration
+	// grace is how long the API server has, before the last-known-good file is
+	// served instead. If it answers at once with an error, that is earlier.
+	grace time.Duration
+	// settle is how long the file waits after a change, saves how far apart it is
+	// written, and refresh how old it becomes if nothing changes.
+	settle, saves, refresh time.Duration
+	// backoff is how long a broken feed waits at most, before jitter.
+	backoff time.Duration
+}
+
+var patient = timing{
+	poll: 5 * time.Second, grace: 2 * time.Second,
+	settle: 5 * time.Second, saves: 30 * time.Second, refresh: time.Hour,
+	backoff: 15 * time.Second,
+}
+
+// Changes are said at once after a pause, and at most every calm under a storm;
+// when saying them takes long, weir rests restsFor times as long, up to weary, so
+// that a storm in one cluster leaves time for the others.
+const (
+	calm     = 50 * time.Millisecond
+	weary    = 250 * time.Millisecond
+	restsFor = 4
+)
+
+// New makes a Cluster. It reads nothing yet; what can't be read later is for
+// Status to say, while Run tries for ever.
+func New(cfg Config, log *slog.Logger) *Cluster {
+	c := &Cluster{
+		cfg: cfg, log: log.With("cluster", cfg.Name), timing: patient, limit: most,
+		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1),
+		told: newTeller(cfg), live: newObjects(most),
+		pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
+	}
+	c.status = Status{Name: cfg.Name, Since: time.Now()}
+	for _, r := range cfg.resources() {
+		for _, ns := range cfg.scopes(r) {
+			c.feeds = append(c.feeds, &feed{resource: r, cluster: c, namespace: ns})
+		}
+	}
+	return c
+}
+
+// scopes are the namespaces in which a resource is followed, each by itself; ""
+// is all of them.
+func (c Config) scopes(r resource) []string {
+	if len(c.Namespaces) == 0 || r.name == "nodes" {
+		return []string{""}
+	}
+	return c.Namespaces
+}
+
+// Changed gets a value when Take has something, or Status says something else that
+// matters to the kernel (NodePodCIDRs, NodeAddrs).
+func (c *Cluster) Changed() <-chan struct{} { return c.changes }
+
+// Take gives all that is new since the last Take, as one Update; false is nothing.
+// The first one is Synced, and so is the one that replaces what came from the
+// last-known-good file. However late it is taken, it holds each Service once, so
+// that a slow reader costs no memory.
+func (c *Cluster) Take() (lb.Update, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.whole && len(c.pending) == 0 {
+		return lb.Update{}, false
+	}
+	u := lb.Update{Source: c.cfg.Name, Synced: c.whole}
+	keys := maps.Keys(c.pending)
+	if c.whole {
+		keys = maps.Keys(c.out)
+	}
+	for _, k := range slices.SortedFunc(keys, key.compare) {
+		if s, ok := c.out[k]; ok {
+			u.Put = append(u.Put, s)
+		} else {
+			u.Delete = append(u.Delete, serviceID(&c.cfg, k))
+		}
+	}
+	if len(c.triggered) > 0 {
+		u.Triggered = c.triggered
+	}
+	c.whole, c.pending, c.triggered = false, map[key]struct{}{}, map[lb.ServiceID]time.Time{}
+	return u, true
 }
 
 // Run follows the cluster until ctx ends. Whatever is wrong with the cluster is
 // for Status to say.
 func (c *Cluster) Run(ctx context.Context) error {
-	<-ctx.Done()
+	quietKlog()
+	c.in.Lock()
+	c.started = time.Now().Round(0)
+	c.in.Unlock()
+	var tasks sync.WaitGroup
+	tasks.Go(func() { c.follow(ctx) })
+	tasks.Go(func() { c.told.run(ctx) })
+	tasks.Go(func() { c.save(ctx) })
+	c.translate(ctx)
+	tasks.Wait()
 	return nil
 }
 
@@ -33,30 +157,63 @@ func (c *Cluster) Run(ctx context.Context) error {
 type Status struct {
 	Name string
 	// Connected tells that watches are open, since when Since says; otherwise
-	// Since is when they broke and Error why.
+	// Since is when they broke.
 	Connected bool
 	Since     time.Time
-	Error     string
+	// Error is what is wrong: why it is not connected, or objects are missing, or
+	// new credentials can't be used.
+	Error string
 	// Heard is when the API server last said something; of a box that serves from
-	// its last-known-good file, when that was written.
+	// its last-known-good file, when that was written. It says nothing for up to
+	// three minutes if nothing changes.
 	Heard time.Time
 	// Stale tells that what is served comes from the last-known-good file.
 	Stale bool
 	// Synced tells that the cluster has been read whole, from either.
 	Synced bool
-	// Counts of what is followed, by kind: services, endpointslices, nodes.
+	// Objects are counts of what is followed, by kind: services, endpointslices,
+	// nodes.
 	Objects map[string]int
 	// Endpoints is how many endpoints there are.
 	Endpoints int
 	// Relists counts how often a whole list was read.
 	Relists uint64
+	// NodePodCIDRs are those of the box's own Node, NodeAddrs its primary
+	// addresses: the first of each family, internal ones before external ones.
+	NodePodCIDRs []netip.Prefix
+	NodeAddrs    []netip.Addr
 	// SnapshotError is why the last-known-good file can't be read or written.
 	SnapshotError string
+	// Events counts Events written; EventsError is why they can't be.
+	Events      uint64
+	EventsError string
 }
 
 // Status is safe for concurrent use.
-func (c *Cluster) Status() Status { return Status{Name: c.cfg.Name} }
+func (c *Cluster) Status() Status {
+	c.mu.Lock()
+	s := c.status
+	s.Error = c.wrong()
+	s.Objects = maps.Clone(s.Objects)
+	c.mu.Unlock()
+	s.Events, s.EventsError = c.told.state()
+	return s
+}
 
 // Report writes Events for the Notes about this cluster's Services: once for each,
 // and again when it says something else. It returns at once.
-func (c *Cluster) Report(notes []lb.Note) {}
+func (c *Cluster) Report(notes []lb.Note) {
+	if !c.cfg.Events {
+		return
+	}
+	var about []subject
+	c.in.Lock()
+	for _, n := range notes {
+		k := key{n.Service.Namespace, n.Service.Name}
+		if s := c.live.services[k]; s != nil && n.Service.Source == c.cfg.Name {
+			about = append(about, subject{k, s.UID, n.Reason, n.Text})
+		}
+	}
+	c.in.Unlock()
+	c.told.set(about)
+}

@@ -52,6 +52,8 @@ type Config struct {
 	StateFile string
 	// Events writes Events on Services for Notes.
 	Events bool
+	// Version is weir's, for the User-Agent.
+	Version string
 }
 
 // Reach says how the backends of a cluster are reached.

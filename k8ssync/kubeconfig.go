@@ -29,8 +29,17 @@ func CheckKubeconfig(data []byte, context string) error {
 	if !ok {
 		return fmt.Errorf("context %q names cluster %q, which is not there", context, ctx.Cluster)
 	}
-	if _, ok := file.AuthInfos[ctx.AuthInfo]; !ok && ctx.AuthInfo != "" {
+	user, ok := file.AuthInfos[ctx.AuthInfo]
+	if !ok && ctx.AuthInfo != "" {
 		return fmt.Errorf("context %q names user %q, who is not there", context, ctx.AuthInfo)
+	}
+	if ok && user.Exec != nil {
+		return fmt.Errorf("user %q gets credentials from the program %q, and weir runs no programs of others: "+
+			"use a client certificate, a token or a tokenFile", ctx.AuthInfo, user.Exec.Command)
+	}
+	if ok && user.AuthProvider != nil {
+		return fmt.Errorf("user %q gets credentials from the plugin %q, which weir does not have: "+
+			"use a client certificate, a token or a tokenFile", ctx.AuthInfo, user.AuthProvider.Name)
 	}
 	if cluster.Server == "" {
 		return fmt.Errorf("cluster %q has no server", ctx.Cluster)

@@ -1,0 +1,163 @@
+package k8ssync
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// access is how to talk to an API server. All files that it needs are read in,
+// but for that of a token, which client-go reads again every minute and after a
+// 401 without breaking connections.
+type access struct {
+	config *rest.Config
+	// sum tells one access from another.
+	sum [sha256.Size]byte
+}
+
+// readAccess reads the kubeconfig and the files it names, or a Pod's service
+// account. The environment (KUBECONFIG, HTTPS_PROXY) has no say.
+func readAccess(cfg Config) (access, error) {
+	var raw []byte
+	conf, err := rest.InClusterConfig, error(nil)
+	if cfg.Kubeconfig != "" {
+		if raw, err = os.ReadFile(cfg.Kubeconfig); err != nil {
+			return access{}, err
+		}
+		if err = CheckKubeconfig(raw, cfg.Context); err != nil {
+			return access{}, fmt.Errorf("%s: %w", cfg.Kubeconfig, err)
+		}
+		conf = func() (*rest.Config, error) { return parseKubeconfig(cfg.Kubeconfig, cfg.Context) }
+	}
+	c, err := conf()
+	if err == nil && (c.ExecProvider != nil || c.AuthProvider != nil) {
+		err = errors.New("it wants a plugin") // it became another file meanwhile
+	}
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return access{}, errors.New("no kubeconfig is given, and this is no Pod with a service account: set kubeconfig")
+	}
+	if err != nil {
+		return access{}, fmt.Errorf("%s: %w", cfg.credentials(), err)
+	}
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return access{}, fmt.Errorf("%s: %w", cfg.credentials(), err)
+	}
+	c.CAFile, c.CertFile, c.KeyFile = "", "", ""
+	parts := [][]byte{raw, []byte(c.Host), c.CAData, c.CertData, c.KeyData}
+	return access{c, sha256.Sum256(bytes.Join(parts, []byte{0}))}, nil
+}
+
+// credentials says where credentials come from.
+func (c Config) credentials() string {
+	if c.Kubeconfig == "" {
+		return "service account"
+	}
+	return c.Kubeconfig
+}
+
+// parseKubeconfig reads one context of a kubeconfig file.
+func parseKubeconfig(file, context string) (*rest.Config, error) {
+	kube, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := clientcmd.ResolveLocalPaths(kube); err != nil {
+		return nil, err
+	}
+	if context == "" {
+		context = kube.CurrentContext
+	}
+	// Without overrides, ClientConfig reads nothing else and asks nobody.
+	return clientcmd.NewNonInteractiveClientConfig(*kube, context, nil, nil).ClientConfig()
+}
+
+// client talks to one API server with one access.
+type client struct {
+	core, discovery rest.Interface
+	transport       *http.Transport
+	server          string
+}
+
+// Requests that a cluster may begin: watches of many namespaces begin at once,
+// pages of lists follow each other.
+const (
+	requestsPerSecond = 50
+	requestBurst      = 100
+)
+
+// newClient makes a client with connections of its own, which nobody shares.
+func newClient(a access, version string) (*client, error) {
+	tlsConfig, err := rest.TLSConfigFor(a.config)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		Proxy:                 a.config.Proxy,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: sendPingTimeout}).DialContext,
+		TLSHandshakeTimeout:   dialTimeout,
+		TLSClientConfig:       tlsConfig,
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: sendPingTimeout, PingTimeout: pingTimeout},
+		ResponseHeaderTimeout: headerTimeout,
+		IdleConnTimeout:       time.Minute,
+		DisableCompression:    a.config.DisableCompression,
+	}
+	conf := rest.CopyConfig(a.config)
+	conf.UserAgent = "weir/" + version
+	conf.ContentType = runtime.ContentTypeProtobuf
+	conf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	conf.NegotiatedSerializer = codecs
+	conf.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
+	conf.WarningHandler = rest.NoWarnings{}
+	rt, err := rest.HTTPWrappersForConfig(conf, &patience{transport, quietHTTP1, quietHTTP2, maxAnswer})
+	if err != nil {
+		return nil, err
+	}
+	c := &client{transport: transport, server: conf.Host}
+	group := func(gv schema.GroupVersion, path string) rest.Interface {
+		conf.GroupVersion, conf.APIPath = &gv, path
+		r, e := rest.RESTClientForConfigAndClient(conf, &http.Client{Transport: rt})
+		err = errors.Join(err, e)
+		return r
+	}
+	c.core = group(corev1.SchemeGroupVersion, "/api")
+	c.discovery = group(discoveryv1.SchemeGroupVersion, "/apis")
+	return c, err
+}
+
+// close ends connections that nobody uses any more.
+func (c *client) close() { c.transport.CloseIdleConnections() }
+
+// Only the two groups that weir reads are known, so that an object of another
+// kind can't even be decoded.
+var (
+	scheme = newScheme()
+	codecs = serializer.NewCodecFactory(scheme).WithoutConversion()
+	params = runtime.NewParameterCodec(scheme)
+)
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic("k8ssync: " + err.Error())
+		}
+	}
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return s
+}

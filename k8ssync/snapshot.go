@@ -1,0 +1,206 @@
+package k8ssync
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The last-known-good file holds what a cluster's API server said last, so that a
+// box which starts while it is away serves that. It holds reduced objects and not
+// lb.Services, so that a new configuration is heeded.
+//
+//	weir last-known-good 1 SHA256 BYTES
+//	gzip of JSON, one value a line: a snapshotHead, Services, EndpointSlices, Nodes
+//
+// SHA256 and BYTES are of the gzip stream. There is nothing secret in it.
+const (
+	snapshotMagic   = "weir last-known-good"
+	snapshotVersion = 1
+	// The file is as long at most, packed and unpacked. What weir takes of a
+	// cluster is shorter.
+	maxPacked   = 256 << 20
+	maxUnpacked = 2 << 30
+	// maxHeadLine is how long the first line is at most.
+	maxHeadLine = 256
+)
+
+// snapshotHead says what a last-known-good file is of.
+type snapshotHead struct {
+	Cluster string
+	// Server is the API server's URL: another one is another cluster.
+	Server                  string
+	Written                 time.Time
+	Services, Slices, Nodes int
+}
+
+// snapshot is a last-known-good file.
+type snapshot struct {
+	snapshotHead
+	services []*service
+	slices   []*slice
+	nodes    []*node
+}
+
+// errForeign is that of a file which is whole, but of something else.
+var errForeign = errors.New("it is of another cluster")
+
+// snapshotOf copies what o holds now. The objects themselves are shared.
+func snapshotOf(o *objects) snapshot {
+	var s snapshot
+	for _, v := range o.services {
+		s.services = append(s.services, v)
+	}
+	for _, v := range o.slices {
+		s.slices = append(s.slices, v)
+	}
+	for _, v := range o.nodes {
+		s.nodes = append(s.nodes, v)
+	}
+	return s
+}
+
+// write gives the file's content: the same for the same objects.
+func (s snapshot) write() ([]byte, error) {
+	slices.SortFunc(s.services, func(a, b *service) int { return a.key.compare(b.key) })
+	slices.SortFunc(s.slices, func(a, b *slice) int { return a.key.compare(b.key) })
+	slices.SortFunc(s.nodes, func(a, b *node) int { return strings.Compare(a.Name, b.Name) })
+	s.Services, s.Slices, s.Nodes = len(s.services), len(s.slices), len(s.nodes)
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewWriter(z)
+	enc := json.NewEncoder(lines)
+	errs := []error{enc.Encode(s.snapshotHead)}
+	for _, v := range s.services {
+		errs = append(errs, enc.Encode(v))
+	}
+	for _, v := range s.slices {
+		errs = append(errs, enc.Encode(v))
+	}
+	for _, v := range s.nodes {
+		errs = append(errs, enc.Encode(v))
+	}
+	if err := errors.Join(append(errs, lines.Flush(), z.Close())...); err != nil {
+		return nil, err
+	}
+	if packed.Len() > maxPacked {
+		return nil, fmt.Errorf("the cluster is too big: %d MiB packed", packed.Len()>>20)
+	}
+	sum := sha256.Sum256(packed.Bytes())
+	head := fmt.Sprintf("%s %d %s %d\n", snapshotMagic, snapshotVersion, hex.EncodeToString(sum[:]), packed.Len())
+	return append([]byte(head), packed.Bytes()...), nil
+}
+
+// readSnapshot reads a file's content.
+func readSnapshot(file []byte) (snapshot, error) {
+	packed, err := unseal(file)
+	if err != nil {
+		return snapshot{}, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return snapshot{}, err
+	}
+	dec := json.NewDecoder(io.LimitReader(z, maxUnpacked))
+	var s snapshot
+	if err := dec.Decode(&s.snapshotHead); err != nil {
+		return snapshot{}, err
+	}
+	if s.services, err = decode(dec, s.Services, most.services, (*service).valid); err != nil {
+		return snapshot{}, fmt.Errorf("services: %w", err)
+	}
+	if s.slices, err = decode(dec, s.Slices, most.slices, (*slice).valid); err != nil {
+		return snapshot{}, fmt.Errorf("endpointslices: %w", err)
+	}
+	if s.nodes, err = decode(dec, s.Nodes, most.nodes, (*node).valid); err != nil {
+		return snapshot{}, fmt.Errorf("nodes: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return snapshot{}, errors.New("it is longer than it says")
+	}
+	return s, nil
+}
+
+// unseal checks the first line and gives the rest.
+func unseal(file []byte) ([]byte, error) {
+	line, packed, ok := bytes.Cut(file[:min(len(file), maxHeadLine)], []byte("\n"))
+	words, isOurs := strings.CutPrefix(string(line), snapshotMagic+" ")
+	fields := strings.Fields(words)
+	if !ok || !isOurs || len(fields) < 1 {
+		return nil, errors.New("it is no last-known-good file")
+	}
+	if v, err := strconv.Atoi(fields[0]); err != nil || v != snapshotVersion {
+		return nil, fmt.Errorf("its version is %.16q, this weir reads %d", fields[0], snapshotVersion)
+	}
+	packed = file[len(line)+1:]
+	if len(fields) != 3 || fields[2] != strconv.Itoa(len(packed)) {
+		return nil, errors.New("it is not as long as it says")
+	}
+	if sum := sha256.Sum256(packed); fields[1] != hex.EncodeToString(sum[:]) {
+		return nil, errors.New("its checksum is wrong")
+	}
+	return packed, nil
+}
+
+// decode reads n values.
+func decode[T any](dec *json.Decoder, n, most int, valid func(*T) bool) ([]*T, error) {
+	if n < 0 || n > most {
+		return nil, fmt.Errorf("%d are too many", n)
+	}
+	var out []*T
+	for range n {
+		v := new(T)
+		if err := dec.Decode(v); err != nil {
+			return nil, err
+		}
+		if !valid(v) {
+			return nil, fmt.Errorf("number %d makes no sense", len(out)+1)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// valid tells whether a Service is as readService makes them.
+func (s *service) valid() bool {
+	return s.Name != "" && s.AffinitySeconds >= 0 && addrsValid(s.ClusterIPs, s.ExternalIPs, s.Ingress) && prefixesValid(s.SourceRanges) &&
+		!slices.ContainsFunc(s.Ports, func(p servicePort) bool { return p.Port == 0 || !protoValid(p.Proto) })
+}
+
+// valid tells whether a slice is as readSlice makes them.
+func (s *slice) valid() bool {
+	return s.Name != "" && s.Service != "" &&
+		!slices.ContainsFunc(s.Endpoints, func(e endpoint) bool { return !addrValid(e.Addr) }) &&
+		!slices.ContainsFunc(s.Ports, func(p slicePort) bool { return p.Port == 0 || !protoValid(p.Proto) })
+}
+
+// valid tells whether a Node is as readNode makes them.
+func (n *node) valid() bool {
+	return n.Name != "" && addrsValid(n.InternalIPs, n.ExternalIPs) && prefixesValid(n.PodCIDRs)
+}
+
+func addrValid(a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && a.Zone() == "" }
+
+func addrsValid(lists ...[]netip.Addr) bool {
+	return !slices.ContainsFunc(slices.Concat(lists...), func(a netip.Addr) bool { return !addrValid(a) })
+}
+
+func prefixesValid(list []netip.Prefix) bool {
+	return !slices.ContainsFunc(list, func(p netip.Prefix) bool { return !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() })
+}
+
+func protoValid(p string) bool { return p == "TCP" || p == "UDP" || p == "SCTP" }

@@ -1,0 +1,265 @@
+package k8ssync
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// resource is a kind of objects that is followed.
+type resource struct {
+	name   string
+	client func(*client) rest.Interface
+	list   func() runtime.Object
+	// labels and fields select on the server; what stops to match is told as
+	// deleted.
+	labels, fields string
+}
+
+func coreClient(c *client) rest.Interface      { return c.core }
+func discoveryClient(c *client) rest.Interface { return c.discovery }
+
+// resources are what is followed of a cluster, with kube-proxy's selectors.
+func (c Config) resources() []resource {
+	out := []resource{
+		{
+			name: "services", client: coreClient, list: func() runtime.Object { return &corev1.ServiceList{} },
+			labels: "!" + labelOtherProxy, fields: "spec.clusterIP!=" + corev1.ClusterIPNone,
+		},
+		{
+			name: "endpointslices", client: discoveryClient, list: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+			labels: "!" + corev1.IsHeadlessService,
+		},
+	}
+	if !c.wantsNodes() {
+		return out
+	}
+	nodes := resource{name: "nodes", client: coreClient, list: func() runtime.Object { return &corev1.NodeList{} }}
+	if c.ownNodeOnly() {
+		nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeName).String()
+	}
+	return append(out, nodes)
+}
+
+// ownNodeOnly tells that the other Nodes don't matter: where every node of a big
+// cluster runs weir, each following all of them would burden the API servers. Who
+// may set spec.externalIPs is a tenant, so that those are held against all Nodes;
+// who may set status.loadBalancer is as powerful as the nodes are.
+func (c Config) ownNodeOnly() bool {
+	return c.Reach == Pods && c.NodeName != "" && len(c.ExternalIPRanges) == 0
+}
+
+// feed follows one resource, in one namespace or in all. It is what client-go's
+// Reflector calls, and turns API objects into weir's before anybody keeps them.
+// It outlives clients, so that a new one only brings what differs.
+type feed struct {
+	resource
+	cluster   *Cluster
+	namespace string
+
+	// What follows belongs to the Reflector's goroutine: versions are the
+	// resourceVersions of the objects that came by this feed, by their names.
+	versions map[key]uint64
+
+	// What follows is under Cluster.mu.
+	listed, watching bool
+	// err is why it is not followed, odd what is left out.
+	err, odd error
+}
+
+// item is an object on its way through a Reflector.
+type item struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	object any // *service, *slice or *node; nil in a bookmark
+}
+
+// DeepCopyObject is runtime.Object's. An item is never modified.
+func (i *item) DeepCopyObject() runtime.Object { return i }
+
+func (i *item) key() key { return key{i.Namespace, i.Name} }
+
+// reduce turns an API object into an item. One that makes the reading fail is
+// left out and told: no object harms another.
+func (f *feed) reduce(o runtime.Object) (it *item, ok bool) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		f.cluster.odd(f, fmt.Errorf("%T is no object of theirs", o))
+		return nil, false
+	}
+	it = &item{ObjectMeta: metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion()}}
+	defer func() {
+		if r := recover(); r != nil {
+			f.cluster.odd(f, fmt.Errorf("%s can't be read: %v", it.key(), r))
+			ok = false
+		}
+	}()
+	switch v := o.(type) {
+	case *corev1.Service:
+		read := readService(v)
+		it.object = &read
+	case *discoveryv1.EndpointSlice:
+		read := readSlice(v)
+		it.object = &read
+	case *corev1.Node:
+		read := readNode(v)
+		it.object = &read
+	}
+	return it, it.Name != "" && it.object != nil
+}
+
+// lister reads a resource with one client.
+type lister struct {
+	*feed
+	client *client
+	// taken is what a list has come to so far.
+	taken amount
+}
+
+// selected adds the resource's selectors to a request.
+func (l *lister) selected(opts metav1.ListOptions) *metav1.ListOptions {
+	opts.LabelSelector, opts.FieldSelector = l.labels, l.fields
+	return &opts
+}
+
+// List reads one page. The Reflector puts pages together.
+func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list := l.list()
+	err := l.resource.client(l.client).Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(l.name).
+		VersionedParams(l.selected(opts), params).Do(ctx).Into(list)
+	if err != nil {
+		return nil, l.failed(ctx, "list", err)
+	}
+	l.cluster.heard()
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, l.failed(ctx, "list", err)
+	}
+	if opts.Continue == "" {
+		l.begin()
+	}
+	out := &internalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue()}}
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		if it, ok := l.reduce(o); ok && l.room(it) {
+			out.Items = append(out.Items, it)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// begin begins a list.
+func (l *lister) begin() {
+	l.taken = amount{}
+	l.cluster.odd(l.feed, nil)
+}
+
+// room tells whether a list may grow by it. The objects are limited again, over
+// all lists, when they are put to the others.
+func (l *lister) room(it *item) bool {
+	l.taken = l.taken.plus(weigh(it.object))
+	if why := l.taken.over(l.cluster.limit); why != "" {
+		l.cluster.odd(l.feed, fmt.Errorf("%s: the rest is ignored", why))
+		return false
+	}
+	return true
+}
+
+// Watch opens a watch, or a list in the form of a watch (KEP-3157).
+func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch = true
+	listing := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	w, err := l.resource.client(l.client).Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(l.name).
+		VersionedParams(l.selected(opts), params).Watch(ctx)
+	if err != nil {
+		if listing && apierrors.IsInvalid(err) {
+			return nil, err // the server does not know such lists, and will be asked for a plain one
+		}
+		err = l.failed(ctx, "watch", err)
+		if listing && !forgotten(err) {
+			return nil, apierrors.FromObject(hidden(err))
+		}
+		return nil, err
+	}
+	if listing {
+		l.begin()
+	}
+	l.cluster.watching(l.feed)
+	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(e, &listing) }), nil
+}
+
+// event turns the object of an event into an item.
+func (l *lister) event(e watch.Event, listing *bool) (watch.Event, bool) {
+	l.cluster.heard()
+	switch e.Type {
+	case watch.Error:
+		err := l.failed(context.Background(), "watch", apierrors.FromObject(e.Object))
+		if *listing && apierrors.IsTooManyRequests(err) {
+			e.Object = hidden(err)
+		}
+		return e, true
+	case watch.Bookmark:
+		m, err := meta.Accessor(e.Object)
+		if err != nil {
+			return e, false
+		}
+		*listing = *listing && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"
+		e.Object = &item{ObjectMeta: metav1.ObjectMeta{ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations()}}
+		return e, true
+	}
+	it, ok := l.reduce(e.Object)
+	e.Object = it
+	return e, ok && (!*listing || l.room(it))
+}
+
+// failed tells what went wrong, in words that name the right that is missing. A
+// history that the server has forgotten is nothing wrong: the list is read again.
+func (l *lister) failed(ctx context.Context, verb string, err error) error {
+	if ctx.Err() != nil || forgotten(err) {
+		return err
+	}
+	err = fmt.Errorf("%s: %w", l.right(verb), err)
+	l.cluster.broken(l.feed, err)
+	return err
+}
+
+// forgotten tells that the server has no history as old as what it was asked for.
+func forgotten(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+// hidden makes an error one that the Reflector knows nothing of: in a list it
+// would wait for the reason of some to pass, and not hear ctx meanwhile.
+func hidden(err error) *metav1.Status {
+	s := apierrors.NewInternalError(err).Status()
+	return &s
+}
+
+// right names what a role must allow.
+func (l *lister) right(verb string) string {
+	s := verb + " " + schema.GroupResource{Group: map[string]string{"endpointslices": discoveryv1.GroupName}[l.name], Resource: l.name}.String()
+	if l.namespace != "" {
+		s += " in namespace " + l.namespace
+	}
+	return s
+}
+
+// version reads a resourceVersion. They grow (KEP-5504); 0 is one that can't be
+// compared.
+func version(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
