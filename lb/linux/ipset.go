@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -23,12 +24,13 @@ const (
 type sets struct {
 	conn   *conn
 	prefix string
+	marks  marking
 	// revisions of the set types that this kernel speaks, by type and family.
 	revisions map[setInfo]uint8
 }
 
-func newSets(prefix string, count *Traffic) *sets {
-	return &sets{conn: newConn(unix.NETLINK_NETFILTER, count), prefix: prefix, revisions: map[setInfo]uint8{}}
+func newSets(prefix string, marks marking, count *Traffic) *sets {
+	return &sets{conn: newConn(unix.NETLINK_NETFILTER, count), prefix: prefix, marks: marks, revisions: map[setInfo]uint8{}}
 }
 
 // applySets creates and destroys sets.
@@ -56,27 +58,37 @@ func (s *sets) spare(f lb.Family) string {
 
 func (s *sets) create(ctx context.Context, set lb.IPSet) error {
 	name := set.Set.Name(s.prefix, set.Family)
-	want := setInfo{typ: set.Set.Type(), family: setFamily(set.Family), maxElem: initialMaxElem, hashSize: initialHashSize}
+	want := wantedSet(set)
 	err := s.createAs(ctx, name, want)
 	if !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	have, err := s.info(ctx, name)
+	have, err := s.head(ctx, name, set)
 	if err != nil {
 		return err
 	}
-	if have.typ != want.typ || have.family != want.family {
+	if !have.sameKind(want) {
 		return fmt.Errorf("set %s exists as %s of another kind (wanted: %s %s): remove it, or give weir another name_prefix",
 			name, have.typ, want.typ, set.Family)
 	}
 	return nil
 }
 
-func setFamily(f lb.Family) uint8 {
-	if f == lb.IPv6 {
-		return unix.NFPROTO_IPV6
+// wantedSet is what a set of weir's is at first. A set of port numbers is of no
+// family, as ipset(8) makes it, and of a fixed size.
+func wantedSet(set lb.IPSet) setInfo {
+	info := setInfo{typ: set.Set.Type(), marks: set.Set.MarksPackets()}
+	switch {
+	case info.bitmap():
+		info.lastPort = math.MaxUint16
+		return info
+	case set.Family == lb.IPv6:
+		info.family = unix.NFPROTO_IPV6
+	default:
+		info.family = unix.NFPROTO_IPV4
 	}
-	return unix.NFPROTO_IPV4
+	info.maxElem, info.hashSize = initialMaxElem, initialHashSize
+	return info
 }
 
 func (s *sets) createAs(ctx context.Context, name string, info setInfo) error {
@@ -114,10 +126,26 @@ func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
 	return revision, nil
 }
 
-func (s *sets) info(ctx context.Context, name string) (info setInfo, err error) {
+// exists tells whether there is a set of that name, of whatever kind.
+func (s *sets) exists(ctx context.Context, name string) (bool, error) {
 	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_HEADER, 0, name) }
+	err := s.conn.query(ctx, put, func() {}, func(message) {})
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// head reads what a set is, without its members.
+func (s *sets) head(ctx context.Context, name string, set lb.IPSet) (info setInfo, err error) {
+	put := func(e *encoder) {
+		putSetCommand(e, nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, name)
+		e.be32(nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, listHeader)
+	}
 	err = s.conn.query(ctx, put, func() {}, func(m message) {
-		info = parseSet(m.body, 0, func(lb.Member) {})
+		if got := parseSet(m.body, set, func(lb.Member) {}); got.typ != "" {
+			info = got
+		}
 	})
 	return info, err
 }
@@ -153,6 +181,7 @@ func (s *sets) applyMembers(ctx context.Context, ops []lb.Op) []error {
 		members := make([]lb.Member, len(groups[k]))
 		for i, at := range groups[k] {
 			members[i] = ops[at].Object.(lb.Member)
+			members[i].Mark = s.marks.firewall(members[i].Mark)
 		}
 		var got []error
 		if k.remove {
@@ -266,13 +295,13 @@ func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
 	return errors.Join(err, s.destroy(ctx, spare))
 }
 
-// list reads a set with its members. The error wraps unix.ENOENT if there is
+// list reads a set with its members, marks as the kernel has them. The error wraps unix.ENOENT if there is
 // none of that name.
 func (s *sets) list(ctx context.Context, set lb.IPSet) (info setInfo, members []lb.Member, err error) {
 	name := set.Set.Name(s.prefix, set.Family)
 	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, name) }
 	err = s.conn.query(ctx, put, func() { members = members[:0] }, func(m message) {
-		if got := parseSet(m.body, set.Set, func(m lb.Member) { members = append(members, m) }); got.typ != "" {
+		if got := parseSet(m.body, set, func(m lb.Member) { members = append(members, m) }); got.typ != "" {
 			info = got
 		}
 	})
@@ -290,12 +319,13 @@ func (s *sets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) er
 			continue
 		case err != nil:
 			return fmt.Errorf("list set %s: %w", set.Name(s.prefix, f), err)
-		case info.typ != set.Type() || info.family != setFamily(f):
+		case !info.sameKind(wantedSet(id)):
 			continue
 		}
 		obs.Objects[id] = id
 		for _, m := range members {
-			obs.Objects[m] = m
+			m.Mark = s.marks.number(m.Mark)
+			obs.Objects[m.ID()] = m
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"math"
 	"net/netip"
 	"syscall"
 
@@ -13,6 +14,13 @@ import (
 // The members of one message end with so many bytes: the attribute that holds
 // them has 16 bits for its length.
 const memberBytes = 24 << 10
+
+// From include/uapi/linux/netfilter/ipset/ip_set.h: to list a set without its
+// members.
+const listHeader = 1 << 2
+
+// bitmapPort is the type of sets of port numbers.
+const bitmapPort = "bitmap:port"
 
 const errSetFull = syscall.Errno(nl.IPSET_ERR_TYPE_SPECIFIC) // IPSET_ERR_HASH_FULL
 
@@ -42,6 +50,16 @@ type setInfo struct {
 	family   uint8
 	maxElem  uint32
 	hashSize uint32
+	lastPort uint16 // of a bitmap
+	marks    bool   // its members may mark packets (skbinfo)
+}
+
+// bitmap tells that the set holds port numbers.
+func (i setInfo) bitmap() bool { return i.typ == bitmapPort }
+
+// sameKind tells whether one set can take the other's place, whatever its size.
+func (i setInfo) sameKind(other setInfo) bool {
+	return i.typ == other.typ && i.family == other.family && i.lastPort == other.lastPort && i.marks == other.marks
 }
 
 func beginSet(e *encoder, cmd uint16, flags uint16) {
@@ -73,8 +91,16 @@ func putSetCreate(e *encoder, name string, info setInfo, revision uint8) {
 	e.u8(nl.IPSET_ATTR_REVISION, revision)
 	e.u8(nl.IPSET_ATTR_FAMILY, info.family)
 	at := e.nest(nl.IPSET_ATTR_DATA)
-	e.be32(nl.IPSET_ATTR_HASHSIZE|unix.NLA_F_NET_BYTEORDER, info.hashSize)
-	e.be32(nl.IPSET_ATTR_MAXELEM|unix.NLA_F_NET_BYTEORDER, info.maxElem)
+	if info.bitmap() {
+		e.be16(nl.IPSET_ATTR_PORT_FROM|unix.NLA_F_NET_BYTEORDER, 0)
+		e.be16(nl.IPSET_ATTR_PORT_TO|unix.NLA_F_NET_BYTEORDER, info.lastPort)
+	} else {
+		e.be32(nl.IPSET_ATTR_HASHSIZE|unix.NLA_F_NET_BYTEORDER, info.hashSize)
+		e.be32(nl.IPSET_ATTR_MAXELEM|unix.NLA_F_NET_BYTEORDER, info.maxElem)
+	}
+	if info.marks {
+		e.be32(nl.IPSET_ATTR_CADT_FLAGS|unix.NLA_F_NET_BYTEORDER, nl.IPSET_FLAG_WITH_SKBINFO)
+	}
 	e.end(at)
 }
 
@@ -97,7 +123,12 @@ func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	return n
 }
 
+// putMember encodes a member, whose Mark is a firewall mark here.
 func putMember(e *encoder, m lb.Member) {
+	if m.Set.Type() == bitmapPort {
+		e.be16(nl.IPSET_ATTR_PORT|unix.NLA_F_NET_BYTEORDER, m.Port)
+		return
+	}
 	if !m.Addr.IsValid() {
 		putSetAddr(e, nl.IPSET_ATTR_IP, m.Net.Addr())
 		e.u8(nl.IPSET_ATTR_CIDR, uint8(m.Net.Bits()))
@@ -107,6 +138,9 @@ func putMember(e *encoder, m lb.Member) {
 	if m.Proto != 0 {
 		e.be16(nl.IPSET_ATTR_PORT|unix.NLA_F_NET_BYTEORDER, m.Port)
 		e.u8(nl.IPSET_ATTR_PROTO, uint8(m.Proto))
+	}
+	if m.Mark != 0 {
+		e.be64(nl.IPSET_ATTR_SKBMARK|unix.NLA_F_NET_BYTEORDER, uint64(m.Mark)<<32|math.MaxUint32)
 	}
 	if m.Net.IsValid() {
 		putSetAddr(e, nl.IPSET_ATTR_IP2, m.Net.Addr())
@@ -140,7 +174,7 @@ func refusedMember(r *refusal) (index int, ok bool) {
 
 // parseSet reads one message of a list of sets: the attributes of the set, which
 // only the first message about it has (typ is empty otherwise), and members.
-func parseSet(body []byte, set lb.Set, each func(lb.Member)) (info setInfo) {
+func parseSet(body []byte, set lb.IPSet, each func(lb.Member)) (info setInfo) {
 	if len(body) < 4 {
 		return info
 	}
@@ -153,6 +187,8 @@ func parseSet(body []byte, set lb.Set, each func(lb.Member)) (info setInfo) {
 		case nl.IPSET_ATTR_DATA:
 			info.hashSize = getBE32(attribute(v, nl.IPSET_ATTR_HASHSIZE))
 			info.maxElem = getBE32(attribute(v, nl.IPSET_ATTR_MAXELEM))
+			info.lastPort = getBE16(attribute(v, nl.IPSET_ATTR_PORT_TO))
+			info.marks = getBE32(attribute(v, nl.IPSET_ATTR_CADT_FLAGS))&nl.IPSET_FLAG_WITH_SKBINFO != 0
 		case nl.IPSET_ATTR_ADT:
 			for _, one := range attributes(v) {
 				if m, ok := parseMember(one, set); ok {
@@ -166,7 +202,7 @@ func parseSet(body []byte, set lb.Set, each func(lb.Member)) (info setInfo) {
 
 // parseMember reads a member as the type of the set has it. ok is false for what
 // such a set can't hold.
-func parseMember(b []byte, set lb.Set) (m lb.Member, ok bool) {
+func parseMember(b []byte, set lb.IPSet) (m lb.Member, ok bool) {
 	var ip, ip2 netip.Addr
 	var bits, bits2 = -1, -1
 	for typ, v := range attributes(b) {
@@ -183,10 +219,14 @@ func parseMember(b []byte, set lb.Set) (m lb.Member, ok bool) {
 			m.Port = getBE16(v)
 		case nl.IPSET_ATTR_PROTO:
 			m.Proto = lb.Protocol(getU8(v))
+		case nl.IPSET_ATTR_SKBMARK:
+			m.Mark = markOf(v)
 		}
 	}
-	m.Set = set
-	switch set.Type() {
+	m.Set = set.Set
+	switch set.Set.Type() {
+	case bitmapPort:
+		return lb.Member{Set: set.Set, Addr: unspecified(set.Family), Port: m.Port}, true
 	case "hash:ip":
 		m.Addr = ip
 		return m, ip.IsValid()
@@ -199,6 +239,24 @@ func parseMember(b []byte, set lb.Set) (m lb.Member, ok bool) {
 	}
 	m.Addr, m.Net = ip, prefix(ip2, bits2)
 	return m, ip.IsValid() && m.Net.IsValid()
+}
+
+// unspecified is what a member has for an address where the set has none.
+func unspecified(f lb.Family) netip.Addr {
+	if f == lb.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// markOf reads a mark and its mask; no mark if only a part of the packet's would
+// be replaced, which weir never asks for.
+func markOf(v []byte) uint32 {
+	both := getBE64(v)
+	if uint32(both) != math.MaxUint32 {
+		return 0
+	}
+	return uint32(both >> 32)
 }
 
 // prefix is a network, or the single address when there is no length.

@@ -27,6 +27,15 @@ func someMembers() []lb.Member {
 		{Set: lb.SetSourceCIDR, Addr: a("2001:db8::1"), Port: 80, Proto: lb.TCP, Net: n("2001:db8:2::/64")},
 		{Set: lb.SetLoopBack, Addr: a("10.0.0.7"), Port: 8080, Proto: lb.TCP, Net: n("10.0.0.7/32")},
 		{Set: lb.SetLoopBack, Addr: a("2001:db8::7"), Port: 8080, Proto: lb.TCP, Net: n("2001:db8::7/128")},
+		{Set: lb.SetSourceIP, Addr: a("192.0.2.1"), Port: 80, Proto: lb.TCP, Net: n("192.0.2.1/32")},
+		{Set: lb.SetNodePorts, Addr: a("192.0.2.9"), Port: 30080, Proto: lb.UDP},
+		{Set: lb.SetNodePortTCP, Addr: a("0.0.0.0"), Port: 30080},
+		{Set: lb.SetNodePortLocalUDP, Addr: a("::"), Port: 65535},
+		{Set: lb.SetHealthCheckNodePort, Addr: a("::"), Port: 30001},
+		{Set: lb.SetMarks, Addr: a("0.0.0.1")},
+		{Set: lb.SetMarks, Addr: a("::7f:ffff")},
+		{Set: lb.SetInternal, Addr: a("192.0.2.1"), Port: 80, Proto: lb.TCP, Mark: 1},
+		{Set: lb.SetInternal, Addr: a("2001:db8::1"), Port: 53, Proto: lb.UDP, Mark: lb.MaxMark},
 	}
 }
 
@@ -52,7 +61,7 @@ func TestMembersComeBackAsTheyWent(t *testing.T) {
 	for _, m := range someMembers() {
 		body := encoded(func(e *encoder) { putMembers(e, nl.IPSET_CMD_ADD, "KUBE-X", []lb.Member{m}) })
 		var got []lb.Member
-		parseSet(body, m.Set, func(m lb.Member) { got = append(got, m) })
+		parseSet(body, lb.IPSet{Set: m.Set, Family: m.Family()}, func(m lb.Member) { got = append(got, m) })
 		if d := cmp.Diff([]lb.Member{m}, got, compareNetip); d != "" {
 			t.Errorf("%s (-want +got):\n%s", m, d)
 		}
@@ -71,7 +80,7 @@ func TestMembersFillAMessageButNoMore(t *testing.T) {
 		t.Errorf("%d members in %d bytes", n, len(body))
 	}
 	got := 0
-	parseSet(body, lb.SetLoadBalancer, func(m lb.Member) {
+	parseSet(body, lb.IPSet{Set: lb.SetLoadBalancer, Family: lb.IPv4}, func(m lb.Member) {
 		if m != many[got] {
 			t.Errorf("member %d is %s", got, m)
 		}
@@ -88,7 +97,7 @@ func FuzzParseSet(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, set uint8) {
 		s := lb.Set(int(set) % len(lb.Sets()))
-		parseSet(b, s, func(m lb.Member) {
+		parseSet(b, lb.IPSet{Set: s, Family: lb.IPv6}, func(m lb.Member) {
 			if !m.Addr.IsValid() && !m.Net.IsValid() {
 				t.Errorf("a member of nothing: %v", m)
 			}

@@ -55,7 +55,10 @@ func TestRulesInTheKernelAreWrittenOnce(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
 		sh(t, "%s -A INPUT -p tcp --dport 22 -j ACCEPT && %s -N MINE && %s -A MINE -j RETURN && %s -t nat -A POSTROUTING -s 10.9.0.0/16 -j MASQUERADE",
 			iptables, iptables, iptables, iptables)
-		t.Cleanup(func() { sh(t, "%s -F && %s -X && %s -t nat -F", iptables, iptables, iptables) })
+		sh(t, "%s -t mangle -A FORWARD -j ACCEPT", iptables)
+		t.Cleanup(func() {
+			sh(t, "%s -F && %s -X && %s -t nat -F && %s -t mangle -F", iptables, iptables, iptables, iptables)
+		})
 		before := tables(t, iptables)
 		add(t, k, ruleObjects()...)
 		if got := snapshot(t, k, isRules); len(got) != 2 {
@@ -69,7 +72,7 @@ func TestRulesInTheKernelAreWrittenOnce(t *testing.T) {
 		if d := cmp.Diff(once, tables(t, iptables)); d != "" {
 			t.Errorf("the second time (-once +twice):\n%s", d)
 		}
-		if got := strings.Split(once[strings.Index(once, "-A INPUT"):], "\n")[0]; !strings.Contains(got, "KUBE-PROXY-FIREWALL") {
+		if got := strings.Split(once[strings.Index(once, "-A INPUT"):], "\n")[0]; !strings.Contains(got, "KUBE-IPVS-FILTER") {
 			t.Errorf("first in INPUT is %s", got)
 		}
 		remove(t, k, ruleObjects()...)
@@ -88,7 +91,7 @@ func TestRulesAreNotHeldAfterOthersChangedThem(t *testing.T) {
 		add(t, k, ruleObjects()...)
 		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
 		for _, change := range []string{
-			"-F KUBE-VIP", "-I INPUT -j ACCEPT", "-t nat -D OUTPUT 1", "-t nat -F", "-A FORWARD -j KUBE-FORWARD",
+			"-F KUBE-VIP", "-I INPUT -j ACCEPT", "-t nat -D OUTPUT 1", "-t nat -F", "-t mangle -F KUBE-INSIDE", "-A FORWARD -j KUBE-FORWARD",
 		} {
 			sh(t, "%s %s", iptables, change)
 			if got := snapshot(t, k, isRules); len(got) != 1 {
@@ -138,7 +141,7 @@ func TestRulesNameTheSetThatIsMissing(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
 	err := k.rules[lb.IPv4].install(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "Set KUBE-LOAD-BALANCER doesn't exist") {
+	if err == nil || !strings.Contains(err.Error(), "Set KUBE-LOAD-BALANCER-SOURCE-IP doesn't exist") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -28,14 +29,14 @@ type ipvsTable struct {
 // observation only.
 const deepEvery = 20
 
-func newIPVSTable(ctx context.Context, count *Traffic) (*ipvsTable, error) {
+func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTable, error) {
 	c := newConn(unix.NETLINK_GENERIC, count)
 	family, err := probeIPVS(ctx, c)
 	if err != nil {
 		c.close()
 		return nil, err
 	}
-	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family}, limited: map[lb.Frontend]bool{}}, nil
+	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}}, nil
 }
 
 // applyServices carries out ops on virtual servers.
@@ -163,7 +164,7 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 		return t.observeDeep(ctx, servers, obs)
 	}
 	defer f.Close()
-	err = parseIPVS(f, func(d dest) {
+	err = parseIPVS(f, t.marked, func(d dest) {
 		if !t.limited[d.Frontend] {
 			observeDest(obs, d)
 		}
@@ -204,11 +205,25 @@ func (t *ipvsTable) observeOnly(ctx context.Context, only []lb.Frontend, obs *lb
 // no active one is left: IPVS remembers a closed TCP connection for two minutes
 // more, which is nothing to wait for. That reads the whole connection table, and
 // therefore only then.
+//
+// A connection in the table does not tell by which mark it was led. Of a real
+// server by mark all living connections to the backend count: too many rather than
+// one too few.
 func leaveOutEnded(conns map[lb.Object]lb.Conns) error {
+	type led struct {
+		proto   lb.Protocol
+		backend netip.AddrPort
+	}
 	living := map[lb.Object]uint32{}
+	byMark := map[led][]lb.Object{}
 	for id, c := range conns {
-		if c.Active == 0 && c.Inactive > 0 {
-			living[id] = 0
+		if c.Active > 0 || c.Inactive == 0 {
+			continue
+		}
+		living[id] = 0
+		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
+			by := led{rs.Frontend.Proto, rs.Addr}
+			byMark[by] = append(byMark[by], id)
 		}
 	}
 	if len(living) == 0 {
@@ -220,8 +235,14 @@ func leaveOutEnded(conns map[lb.Object]lb.Conns) error {
 	}
 	defer f.Close()
 	err = parseConnections(f, func(c Connection) bool {
+		if c.ended() {
+			return true
+		}
 		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
-		if _, asked := living[id]; asked && !c.ended() {
+		if _, asked := living[id]; asked {
+			living[id]++
+		}
+		for _, id := range byMark[led{c.Proto, c.Backend}] {
 			living[id]++
 		}
 		return true
@@ -230,7 +251,7 @@ func leaveOutEnded(conns map[lb.Object]lb.Conns) error {
 		return fmt.Errorf("read /proc/net/ip_vs_conn: %w", err)
 	}
 	for id, n := range living {
-		conns[id] = lb.Conns{Inactive: n}
+		conns[id] = lb.Conns{Inactive: min(n, conns[id].Inactive)}
 	}
 	return nil
 }
@@ -264,7 +285,7 @@ func observeDest(obs *lb.Observation, d dest) {
 func (t *ipvsTable) services(ctx context.Context, withStats bool) ([]server, error) {
 	var out []server
 	err := t.conn.query(ctx, t.dump, func() { out = out[:0] }, func(m message) {
-		if s, ok := parseService(m.body, withStats); ok {
+		if s, ok := t.parseService(m.body, withStats); ok {
 			out = append(out, s)
 		}
 	})
@@ -275,7 +296,7 @@ func (t *ipvsTable) services(ctx context.Context, withStats bool) ([]server, err
 func (t *ipvsTable) one(ctx context.Context, fe lb.Frontend) (s server, ok bool, err error) {
 	put := func(e *encoder) { t.named(e, ipvsGetService, 0, fe) }
 	err = t.conn.query(ctx, put, func() { ok = false }, func(m message) {
-		s, ok = parseService(m.body, true)
+		s, ok = t.parseService(m.body, true)
 	})
 	if missing(err) {
 		return s, false, nil

@@ -56,9 +56,12 @@ const (
 	flagHashed     = 0x2 // the kernel's own mark for a service in its table
 )
 
-// ipvsMessages encodes what is asked of IPVS. family is its number in generic
-// netlink.
-type ipvsMessages struct{ family uint16 }
+// ipvsMessages encodes what is asked of IPVS and reads what it answers. family is
+// its number in generic netlink.
+type ipvsMessages struct {
+	family uint16
+	marks  marking
+}
 
 func (f ipvsMessages) begin(e *encoder, cmd byte, flags uint16) {
 	e.message(f.family, flags)
@@ -69,7 +72,7 @@ func (f ipvsMessages) begin(e *encoder, cmd byte, flags uint16) {
 func (f ipvsMessages) service(e *encoder, cmd byte, vs lb.VirtualServer) {
 	f.begin(e, cmd, 0)
 	at := e.nest(ipvsAttrService)
-	tuple(e, vs.Frontend)
+	f.tuple(e, vs.Frontend)
 	flags := uint32(vs.Scheduler.Flags)
 	if vs.Affinity > 0 {
 		flags |= flagPersistent
@@ -85,7 +88,7 @@ func (f ipvsMessages) service(e *encoder, cmd byte, vs lb.VirtualServer) {
 func (f ipvsMessages) named(e *encoder, cmd byte, flags uint16, fe lb.Frontend) {
 	f.begin(e, cmd, flags)
 	at := e.nest(ipvsAttrService)
-	tuple(e, fe)
+	f.tuple(e, fe)
 	e.end(at)
 }
 
@@ -108,8 +111,13 @@ func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 // dump asks for all virtual servers.
 func (f ipvsMessages) dump(e *encoder) { f.begin(e, ipvsGetService, unix.NLM_F_DUMP) }
 
-func tuple(e *encoder, fe lb.Frontend) {
+// tuple puts what names a virtual server: its address, or its mark.
+func (f ipvsMessages) tuple(e *encoder, fe lb.Frontend) {
 	e.u16(svcFamily, addressFamily(fe.Addr))
+	if fe.Mark != 0 {
+		e.u32(svcFWMark, f.marks.firewall(fe.Mark))
+		return
+	}
 	e.u16(svcProtocol, uint16(fe.Proto))
 	e.addr(svcAddr, fe.Addr)
 	e.be16(svcPort, fe.Port)
@@ -142,16 +150,16 @@ type server struct {
 	stats Stats
 }
 
-// parseService reads the answer to ipvsGetService. Services by firewall mark
-// have no Frontend and are none of weir's: ok is false, as for what is
-// malformed.
-func parseService(body []byte, withStats bool) (s server, ok bool) {
+// parseService reads the answer to ipvsGetService. ok is false for what is
+// malformed, and for a firewall mark that is none of weir's: such a stranger's
+// server has no Frontend, and is in nobody's way.
+func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bool) {
 	if len(body) < unix.GENL_HDRLEN {
 		return s, false
 	}
 	var family uint16
 	var addr []byte
-	var flags, netmask uint32
+	var mark, flags, netmask uint32
 	for typ, v := range attributes(attribute(body[unix.GENL_HDRLEN:], ipvsAttrService)) {
 		switch typ {
 		case svcFamily:
@@ -162,6 +170,8 @@ func parseService(body []byte, withStats bool) (s server, ok bool) {
 			addr = v
 		case svcPort:
 			s.Frontend.Port = getBE16(v)
+		case svcFWMark:
+			mark = getU32(v)
 		case svcScheduler:
 			s.Scheduler.Name = schedulerName(v)
 		case svcFlags:
@@ -177,6 +187,9 @@ func parseService(body []byte, withStats bool) (s server, ok bool) {
 		}
 	}
 	s.Frontend.Addr = getAddr(family, addr)
+	if mark != 0 {
+		s.Frontend = f.marked(family, mark)
+	}
 	if !s.Frontend.Addr.IsValid() {
 		return s, false
 	}
@@ -190,6 +203,18 @@ func parseService(body []byte, withStats bool) (s server, ok bool) {
 		s.Affinity = wholeNetworks
 	}
 	return s, true
+}
+
+// marked is the Frontend of a firewall mark, the zero one if it is not weir's.
+func (f ipvsMessages) marked(family uint16, mark uint32) lb.Frontend {
+	n := f.marks.number(mark)
+	switch {
+	case n != 0 && family == unix.AF_INET:
+		return lb.MarkFrontend(lb.IPv4, n)
+	case n != 0 && family == unix.AF_INET6:
+		return lb.MarkFrontend(lb.IPv6, n)
+	}
+	return lb.Frontend{}
 }
 
 // schedulerName gives the one copy of a known name: there are thousands of

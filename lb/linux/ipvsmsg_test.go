@@ -49,7 +49,7 @@ func TestServiceMessage(t *testing.T) {
 		Scheduler: lb.Scheduler{Name: "mh", Flags: lb.Fallback | lb.WithPort},
 		Affinity:  300,
 	}
-	got := words(encoded(func(e *encoder) { ipvsMessages{0x20}.service(e, ipvsNewService, vs) }))
+	got := words(encoded(func(e *encoder) { ipvsMessages{family: 0x20}.service(e, ipvsNewService, vs) }))
 	want := "01010000 " + // command, version
 		"48000180 " + // service
 		"06000100 02000000 " + // family: AF_INET
@@ -72,7 +72,7 @@ func TestDestMessage(t *testing.T) {
 		Addr:     netip.MustParseAddrPort("[2001:db8::7]:5353"),
 		Weight:   65535, Upper: 100, Lower: 50,
 	}
-	got := words(encoded(func(e *encoder) { ipvsMessages{0x20}.dest(e, ipvsSetDest, rs) }))
+	got := words(encoded(func(e *encoder) { ipvsMessages{family: 0x20}.dest(e, ipvsSetDest, rs) }))
 	want := "06010000 " +
 		"30000180 06000100 0a000000 06000200 11000000 " +
 		"14000300 20010db8 00000000 00000000 00000001 06000400 00350000 " +
@@ -90,9 +90,11 @@ func TestServiceComesBackAsItWent(t *testing.T) {
 		{Frontend: frontend("[2001:db8::1]:53", lb.UDP), Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}},
 		{Frontend: frontend("192.0.2.1:132", lb.SCTP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 10800},
 		{Frontend: frontend("[2001:db8::1]:80", lb.TCP), Scheduler: lb.Scheduler{Name: "stranger"}, Affinity: 1},
+		{Frontend: lb.MarkFrontend(lb.IPv4, 1), Scheduler: lb.Scheduler{Name: "wlc"}},
+		{Frontend: lb.MarkFrontend(lb.IPv6, lb.MaxMark), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60},
 	} {
 		body := encoded(func(e *encoder) { ipvsMessages{}.service(e, ipvsNewService, vs) })
-		got, ok := parseService(body, true)
+		got, ok := ipvsMessages{}.parseService(body, true)
 		if d := cmp.Diff(vs, got.VirtualServer, compareNetip); !ok || d != "" {
 			t.Errorf("%s (-want +got):\n%s", vs, d)
 		}
@@ -105,7 +107,7 @@ func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
 		return encoded(func(e *encoder) {
 			ipvsMessages{}.begin(e, 1, 0)
 			at := e.nest(ipvsAttrService)
-			tuple(e, frontend("192.0.2.1:80", lb.TCP))
+			ipvsMessages{}.tuple(e, frontend("192.0.2.1:80", lb.TCP))
 			e.str(svcScheduler, "rr")
 			e.u32s(svcFlags, flags, 0xffffffff)
 			e.u32(svcTimeout, 300)
@@ -128,7 +130,7 @@ func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
 			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}, Affinity: wholeNetworks}},
 	} {
 		test.want.Frontend = frontend("192.0.2.1:80", lb.TCP)
-		got, ok := parseService(build(test.flags, test.netmask), false)
+		got, ok := ipvsMessages{}.parseService(build(test.flags, test.netmask), false)
 		if d := cmp.Diff(test.want, got.VirtualServer, compareNetip); !ok || d != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, d)
 		}
@@ -166,18 +168,21 @@ func TestDestInAnotherModeDiffersFromAnyWanted(t *testing.T) {
 	}
 }
 
-func TestFirewallMarkServiceIsNoFrontend(t *testing.T) {
+func TestStrangersFirewallMarkIsNoFrontend(t *testing.T) {
 	t.Parallel()
-	body := encoded(func(e *encoder) {
-		ipvsMessages{}.begin(e, 1, 0)
-		at := e.nest(ipvsAttrService)
-		e.u16(svcFamily, unix.AF_INET)
-		e.u32(svcFWMark, 7)
-		e.str(svcScheduler, "rr")
-		e.end(at)
-	})
-	if got, ok := parseService(body, false); ok {
-		t.Errorf("got %v", got)
+	for mark, want := range map[uint32]bool{7: false, 0xb4000007: true, 0xb4004007: false, 0xffffffff: false} {
+		body := encoded(func(e *encoder) {
+			ipvsMessages{}.begin(e, 1, 0)
+			at := e.nest(ipvsAttrService)
+			e.u16(svcFamily, unix.AF_INET)
+			e.u32(svcFWMark, mark)
+			e.str(svcScheduler, "rr")
+			e.end(at)
+		})
+		got, ok := ipvsMessages{marks: marking{0x4000}}.parseService(body, false)
+		if ok != want || ok && got.Frontend != lb.MarkFrontend(lb.IPv4, 7) {
+			t.Errorf("mark %#x: %v, %v", mark, got.Frontend, ok)
+		}
 	}
 }
 
@@ -188,7 +193,7 @@ func FuzzParseService(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		parseTimeouts(b)
 		parseDest(b, frontend("192.0.2.1:80", lb.TCP), true)
-		if s, ok := parseService(b, true); ok && !s.Frontend.Addr.IsValid() {
+		if s, ok := (ipvsMessages{}).parseService(b, true); ok && !s.Frontend.Addr.IsValid() {
 			t.Errorf("a frontend without an address: %v", s)
 		}
 	})

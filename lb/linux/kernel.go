@@ -43,9 +43,14 @@ type Config struct {
 	// connections of Services.
 	Mark uint32
 	// MasqueradeAll masquerades all traffic to ClusterIPs, otherwise only that
-	// from outside ClusterCIDRs.
+	// from outside the cluster.
 	MasqueradeAll bool
-	ClusterCIDRs  []netip.Prefix
+	// ClusterCIDRs and LocalInterfaces tell who is inside the cluster: who has one
+	// of these addresses, or comes in by one of these interfaces. A name that ends
+	// with "+" stands for all that begin like it: "cni0", "veth+". The box itself
+	// is inside in any case.
+	ClusterCIDRs    []netip.Prefix
+	LocalInterfaces []string
 	// Ping lets VIPs answer echo requests.
 	Ping bool
 	// Iptables chooses between the legacy and the nft backend.
@@ -103,14 +108,14 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 		}
 	}
 	if !c.WithoutIPVS {
-		table, err := newIPVSTable(ctx, &k.counters.IPVS)
+		table, err := newIPVSTable(ctx, marking{c.Mark}, &k.counters.IPVS)
 		if err != nil {
 			return nil, err
 		}
 		k.ipvs = table
-		k.reader = newReader(table.family, &k.counters.Reader)
+		k.reader = newReader(table.ipvsMessages, &k.counters.Reader)
 	}
-	k.sets = newSets(c.Prefix, &k.counters.IPSet)
+	k.sets = newSets(c.Prefix, marking{c.Mark}, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
 	k.conntrack = newConntrack(&k.counters.Conntrack)
 	for _, f := range c.Families {
@@ -147,13 +152,13 @@ func (k *Kernel) conns() []*conn {
 
 // Configure changes what the rules are and which sysctls are read. Where the rules
 // of the new configuration are others than before, those in the kernel no longer
-// count as lb.Rules until they are applied again. Names, families and the backend
-// can't change: they need a new Kernel.
+// count as lb.Rules until they are applied again. Names, families, the
+// mark and the backend can't change: they need a new Kernel.
 func (k *Kernel) Configure(c Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if c.Prefix != k.config.Prefix || c.Device != k.config.Device || c.Iptables != k.config.Iptables {
-		return fmt.Errorf("prefix, device and iptables backend can't change while weir runs")
+	if c.Prefix != k.config.Prefix || c.Device != k.config.Device || c.Mark != k.config.Mark || c.Iptables != k.config.Iptables {
+		return fmt.Errorf("prefix, device, masquerade bit and iptables backend can't change while weir runs")
 	}
 	c.Families, c.WithoutIPVS = k.config.Families, k.config.WithoutIPVS
 	k.config = c

@@ -2,11 +2,8 @@ package linux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
@@ -15,13 +12,21 @@ import (
 // same sets and chains.
 const kubePrefix = "KUBE"
 
-// What kube-proxy makes at its start and weir never does: a set of its IPVS mode
-// is enough, they come all at once. KUBE-KUBELET-CANARY is not among the chains:
-// every node's kubelet makes it.
-var (
-	kubeProxySets   = []string{"NODE-PORT-TCP", "HEALTH-CHECK-NODE-PORT", "EXTERNAL-IP"}
-	kubeProxyChains = []string{"KUBE-PROXY-CANARY", "KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES"}
-)
+// All sets of kube-proxy's IPVS mode have the names of sets of weir's: one of them
+// is enough, as they come all at once, but only without those that weir alone
+// makes. Of these one comes before it and one goes after it, so that a weir that
+// was killed half-way is not taken for kube-proxy.
+const kubeProxySet = lb.SetNodePortTCP
+
+var weirSets = [...]lb.Set{lb.SetIPVSNets, lb.SetIPVSPorts}
+
+// kubeProxyChains are chains that kube-proxy makes at its start and weir never
+// does, by their tables; any table where none is named. KUBE-KUBELET-CANARY is not
+// among them: every node's kubelet makes it.
+var kubeProxyChains = []struct{ name, table string }{
+	{"KUBE-PROXY-CANARY", ""}, {"KUBE-IPVS-OUT-FILTER", ""}, {"KUBE-EXTERNAL-SERVICES", ""},
+	{"KUBE-NODEPORTS", "filter"}, {"KUBE-NODE-PORT", "filter"}, {"KUBE-PROXY-FIREWALL", "filter"},
+}
 
 // KubeProxy looks for what kube-proxy makes in the kernel and weir never does,
 // and names the first such thing: "ipset KUBE-NODE-PORT-TCP". It is empty when
@@ -34,15 +39,9 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	if k.config.Prefix != kubePrefix {
 		return "", nil
 	}
-	for _, infix := range []string{"-", "-6-"} { // of both families, whichever weir has
-		for _, set := range kubeProxySets {
-			name := kubePrefix + infix + set
-			switch _, err := k.sets.info(ctx, name); {
-			case err == nil:
-				return "ipset " + name, nil
-			case !errors.Is(err, unix.ENOENT):
-				return "", fmt.Errorf("look for set %s: %w", name, needPrivilege(err))
-			}
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} { // whichever weir has
+		if trace, err := k.kubeProxySet(ctx, f); trace != "" || err != nil {
+			return trace, err
 		}
 	}
 	for _, f := range k.config.Families {
@@ -57,6 +56,23 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	return "", nil
 }
 
+// kubeProxySet names a set of kube-proxy's, if it is not weir's.
+func (k *Kernel) kubeProxySet(ctx context.Context, f lb.Family) (trace string, err error) {
+	for _, set := range append(weirSets[:], kubeProxySet) {
+		name := set.Name(kubePrefix, f)
+		held, err := k.sets.exists(ctx, name)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("look for set %s: %w", name, needPrivilege(err))
+		case held && set == kubeProxySet:
+			return "ipset " + name, nil
+		case held:
+			return "", nil
+		}
+	}
+	return "", nil
+}
+
 // kubeProxyChain names the first of kube-proxy's chains.
 func kubeProxyChain(have saved, f lb.Family) string {
 	var tables []string
@@ -66,8 +82,11 @@ func kubeProxyChain(have saved, f lb.Family) string {
 	slices.Sort(tables)
 	for _, table := range tables {
 		for _, chain := range kubeProxyChains {
-			if _, ok := have[table].rules[chain]; ok {
-				return fmt.Sprintf("%s chain %s in table %s", f, chain, table)
+			if chain.table != "" && chain.table != table {
+				continue
+			}
+			if _, ok := have[table].rules[chain.name]; ok {
+				return fmt.Sprintf("%s chain %s in table %s", f, chain.name, table)
 			}
 		}
 	}

@@ -15,10 +15,9 @@ func TestKubeProxysTracesAreFound(t *testing.T) {
 		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
 		for _, test := range []struct{ make, undo, want string }{
 			{"true", "true", ""}, // all of weir's own is there
-			{"ipset create KUBE-NODE-PORT-TCP bitmap:port range 0-65535", "ipset destroy KUBE-NODE-PORT-TCP", "ipset KUBE-NODE-PORT-TCP"},
-			{"ipset create KUBE-6-NODE-PORT-TCP bitmap:port range 0-65535", "ipset destroy KUBE-6-NODE-PORT-TCP", "ipset KUBE-6-NODE-PORT-TCP"},
-			{"ipset create KUBE-6-HEALTH-CHECK-NODE-PORT bitmap:port range 0-65535", "ipset destroy KUBE-6-HEALTH-CHECK-NODE-PORT", "ipset KUBE-6-HEALTH-CHECK-NODE-PORT"},
-			{iptables + " -t nat -N KUBE-NODEPORTS", iptables + " -t nat -X KUBE-NODEPORTS", "IPv4 chain KUBE-NODEPORTS in table nat"},
+			{iptables + " -N KUBE-NODEPORTS", iptables + " -X KUBE-NODEPORTS", "IPv4 chain KUBE-NODEPORTS in table filter"},
+			{iptables + " -N KUBE-IPVS-OUT-FILTER", iptables + " -X KUBE-IPVS-OUT-FILTER", "IPv4 chain KUBE-IPVS-OUT-FILTER in table filter"},
+			{iptables + " -N KUBE-NODE-PORT", iptables + " -X KUBE-NODE-PORT", "IPv4 chain KUBE-NODE-PORT in table filter"},
 			{ip6tables + " -N KUBE-PROXY-CANARY", ip6tables + " -X KUBE-PROXY-CANARY", "IPv6 chain KUBE-PROXY-CANARY in table filter"},
 			{iptables + " -N KUBE-KUBELET-CANARY", iptables + " -X KUBE-KUBELET-CANARY", ""},
 			{iptables + " -N MY-KUBE-NODE-PORT", iptables + " -X MY-KUBE-NODE-PORT", ""},
@@ -31,6 +30,36 @@ func TestKubeProxysTracesAreFound(t *testing.T) {
 			sh(t, "%s", test.undo)
 		}
 	})
+}
+
+func TestKubeProxysSetsAreFoundWithoutWeirs(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	look := func(want string) {
+		t.Helper()
+		if got, err := k.KubeProxy(context.Background()); got != want || err != nil {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	look("")
+	for _, name := range []string{"KUBE-NODE-PORT-TCP", "KUBE-6-NODE-PORT-TCP"} {
+		sh(t, "ipset create %s bitmap:port range 0-65535", name)
+		look("ipset " + name)
+		sh(t, "ipset destroy %s", name)
+	}
+	// However far a weir has come with its sets, coming or going, they are its own.
+	var sets []lb.Object
+	for _, s := range lb.Sets() {
+		sets = append(sets, lb.IPSet{Set: s, Family: lb.IPv4})
+	}
+	for i := range sets {
+		add(t, k, sets[i])
+		look("")
+	}
+	for i := range sets {
+		remove(t, k, sets[i])
+		look("")
+	}
 }
 
 func TestKubeProxyIsNoMatterUnderAnotherPrefix(t *testing.T) {

@@ -95,7 +95,7 @@ func (e *encoder) u32s(typ uint16, values ...uint32) {
 	}
 }
 
-// be16 and be32 are for attributes in the byte order of the network.
+// be16, be32 and be64 are for attributes in the byte order of the network.
 func (e *encoder) be16(typ uint16, v uint16) {
 	e.header(typ, 2)
 	e.b = binary.BigEndian.AppendUint16(e.b, v)
@@ -105,6 +105,11 @@ func (e *encoder) be16(typ uint16, v uint16) {
 func (e *encoder) be32(typ uint16, v uint32) {
 	e.header(typ, 4)
 	e.b = binary.BigEndian.AppendUint32(e.b, v)
+}
+
+func (e *encoder) be64(typ uint16, v uint64) {
+	e.header(typ, 8)
+	e.b = binary.BigEndian.AppendUint64(e.b, v)
 }
 
 func (e *encoder) bytes(typ uint16, v []byte) {
@@ -209,6 +214,13 @@ func getBE32(b []byte) uint32 {
 		return 0
 	}
 	return binary.BigEndian.Uint32(b)
+}
+
+func getBE64(b []byte) uint64 {
+	if len(b) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
 }
 
 // getAddr reads an address of a family (unix.AF_INET, unix.AF_INET6). IPVS gives

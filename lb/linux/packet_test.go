@@ -2,7 +2,9 @@ package linux
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,13 +125,56 @@ func TestSourceRanges(t *testing.T) {
 	}
 	s.expect("no range", "client", "tcp", "192.0.2.1:80", "timeout")
 	s.expect("no range", "client", "tcp", "[2001:db8::1]:80", "timeout")
-	s.expect("the box itself", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
+	s.expect("the box itself", "", "tcp", "192.0.2.1:80", "timeout")
 	for vip, ranges := range map[netip.Addr]string{vip4: "10.1.0.0/28", vip6: "2001:db8:1::/64"} {
 		add(t, s.k, lb.Member{Set: lb.SetSourceCIDR, Addr: vip, Port: 80, Proto: lb.TCP, Net: netip.MustParsePrefix(ranges)})
 	}
 	s.expect("in range", "client", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
 	s.expect("in range", "client", "tcp", "[2001:db8::1]:80", "backend1 2001:db8:21::1")
 	s.expect("not in range", "backend2", "tcp", "192.0.2.1:80", "timeout")
+	s.expect("the box itself, whose VIP is not in range", "", "tcp", "192.0.2.1:80", "timeout")
+}
+
+// The box is a client with its own addresses, whichever its packets bear: the VIP's
+// (the kernel's choice for an address on the device), the one that a pool's route
+// names, or one that a program has bound.
+func TestSourceRangesAdmitTheBoxByItsAddresses(t *testing.T) {
+	s := newSite(t)
+	a, n := netip.MustParseAddr, netip.MustParsePrefix
+	pooled4, pooled6 := a("198.51.100.1"), a("2001:db8:100::1")
+	host4, host6 := a("10.1.0.1"), a("2001:db8:1::1")
+	pools := []lb.Object{
+		lb.PoolRoute{Prefix: n("198.51.100.0/24"), Src: host4}, lb.PoolRoute{Prefix: n("2001:db8:100::/64"), Src: host6},
+	}
+	add(t, s.k, pools...)
+	for _, vip := range []netip.Addr{vip4, vip6, pooled4, pooled6, host4, host6} {
+		objects := slices.DeleteFunc(web(vip, lb.SetLoadBalancer, 1, lb.SetFirewall), func(o lb.Object) bool {
+			m, guards := o.(lb.Member)
+			_, address := o.(lb.Address)
+			return vip != vip4 && vip != vip6 && (address || guards && m.Set == lb.SetIPVSIPs)
+		})
+		add(t, s.k, objects...)
+		to := netip.AddrPortFrom(vip, 80).String()
+		s.expect("the box", "", "tcp", to, "timeout")
+		add(t, s.k, lb.Member{Set: lb.SetSourceIP, Addr: vip, Port: 80, Proto: lb.TCP, Net: netip.PrefixFrom(vip, vip.BitLen())})
+		own := netip.AddrPortFrom(backendAddr(vip, 1), 0).Addr().Prev() // ...1, beside the backend's ...2
+		s.expect("the box", "", "tcp", to, "backend1 "+own.String())
+		for _, bound := range []netip.Addr{a("10.2.2.1"), a("2001:db8:22::1")} {
+			if bound.Is4() != vip.Is4() {
+				continue
+			}
+			d := net.Dialer{Timeout: patience, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(bound, 0))}
+			c, err := s.dialWith(d, "", "tcp", to)
+			if err != nil {
+				t.Errorf("from %s to %s: %v", bound, to, err)
+				continue
+			}
+			if got, err := ask(c); got != "backend1 "+own.String() {
+				t.Errorf("from %s to %s: %q, %v", bound, to, got, err)
+			}
+		}
+		s.expect("a client", "client", "tcp", to, "timeout")
+	}
 }
 
 func TestBackendReachesItselfThroughAVIP(t *testing.T) {

@@ -137,6 +137,7 @@ var xtNeeds = []struct{ kind, name, module string }{
 	{"targets", "MARK", "xt_mark"},
 	{"targets", "MASQUERADE", "xt_MASQUERADE"},
 	{"targets", "REJECT", "REJECT"},
+	{"targets", "SET", "xt_set"},
 }
 
 // missingXT looks for the modules that the rules of a family need among those

@@ -14,15 +14,19 @@ import (
 )
 
 // parseIPVS reads /proc/net/ip_vs (ip_vs_info_seq_show in ip_vs_ctl.c) and calls
-// each for every real server. Limits are not in there. Services by firewall mark
-// and their real servers are passed over.
+// each for every real server. Limits are not in there. Nor is the family of a
+// service by firewall mark: its real servers tell. marked gives its Frontend; real
+// servers of one that has none are passed over.
 //
 //	TCP  C0000201:0050 wrr persistent 300 FFFFFFFF
 //	  -> 0A000007:0050      Masq    1      0          0
 //	TCP  [2001:0db8:0000:0000:0000:0000:0000:0001]:0050 rr
 //	  -> [2001:0db8:0000:0000:0000:0000:0000:0007]:0050      Masq    1      0          0
-func parseIPVS(r io.Reader, each func(dest)) error {
+//	FWM  B4000001 rr
+//	  -> 0A000007:0050      Masq    1      0          0
+func parseIPVS(r io.Reader, marked func(family uint16, mark uint32) lb.Frontend, each func(dest)) error {
 	var fe lb.Frontend
+	var mark uint32
 	scan := bufio.NewScanner(r)
 	for n := 1; scan.Scan(); n++ {
 		var fields [8][]byte
@@ -31,10 +35,10 @@ func parseIPVS(r io.Reader, each func(dest)) error {
 			continue
 		}
 		if string(f[0]) != "->" {
-			fe = parseProcService(f)
+			fe, mark = parseProcService(f)
 			continue
 		}
-		if !fe.Addr.IsValid() || string(f[1]) == "RemoteAddress:Port" {
+		if !fe.Addr.IsValid() && mark == 0 || string(f[1]) == "RemoteAddress:Port" {
 			continue
 		}
 		d, ok := parseProcDest(f)
@@ -42,22 +46,35 @@ func parseIPVS(r io.Reader, each func(dest)) error {
 			return fmt.Errorf("line %d: %q", n, scan.Bytes())
 		}
 		d.Frontend = fe
-		each(d)
+		if mark != 0 {
+			d.Frontend = marked(addressFamily(d.Addr.Addr()), mark)
+		}
+		if d.Frontend.Addr.IsValid() {
+			each(d)
+		}
 	}
 	return scan.Err()
 }
 
-// parseProcService gives the zero Frontend for what is none.
-func parseProcService(f [][]byte) lb.Frontend {
+// parseProcService gives the Frontend of a service or its firewall mark, and
+// neither for what is none.
+func parseProcService(f [][]byte) (fe lb.Frontend, mark uint32) {
+	if string(f[0]) == "FWM" {
+		v, err := strconv.ParseUint(string(f[1]), 16, 32)
+		if err != nil {
+			return fe, 0
+		}
+		return fe, uint32(v)
+	}
 	proto, err := lb.ParseProtocol(string(f[0]))
 	if err != nil {
-		return lb.Frontend{}
+		return fe, 0
 	}
 	a, ok := parseHexAddrPort(f[1])
 	if !ok {
-		return lb.Frontend{}
+		return fe, 0
 	}
-	return lb.Frontend{Addr: a.Addr(), Port: a.Port(), Proto: proto}
+	return lb.Frontend{Addr: a.Addr(), Port: a.Port(), Proto: proto}, 0
 }
 
 func parseProcDest(f [][]byte) (d dest, ok bool) {

@@ -21,15 +21,22 @@ UDP  [2001:0db8:0000:0000:0000:0000:0000:0001]:0035 rr
   -> [2001:0db8:0000:0000:0000:0000:0000:0007]:14E9      Masq    0      0          7
 FWM  00000007 rr
   -> 0A000009:0000      Route   1      0          0
+FWM  B4000001 rr
+FWM  B4000002 wrr persistent 300 FFFFFFFF
+  -> 0A000007:1F90      Masq    5      2          1
+FWM  B4000002 rr
+  -> [2001:0db8:0000:0000:0000:0000:0000:0007]:14E9      Masq    1      0          0
 SCTP C0000202:0007 sh
 TCP  C0000203:0015 rr ops
   -> 0A000009:0015      Route   1      0          0
 `
 
+var procMarks = ipvsMessages{marks: marking{0x4000}}.marked
+
 func TestParseIPVS(t *testing.T) {
 	t.Parallel()
 	var got []dest
-	if err := parseIPVS(strings.NewReader(procIPVS), func(d dest) { got = append(got, d) }); err != nil {
+	if err := parseIPVS(strings.NewReader(procIPVS), procMarks, func(d dest) { got = append(got, d) }); err != nil {
 		t.Fatal(err)
 	}
 	tcp, udp := frontend("192.0.2.1:80", lb.TCP), frontend("[2001:db8::1]:53", lb.UDP)
@@ -37,6 +44,8 @@ func TestParseIPVS(t *testing.T) {
 		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.7:8080"), Weight: 1}, conns: lb.Conns{Active: 12, Inactive: 3}},
 		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.8:8080"), Weight: 65535}},
 		{RealServer: lb.RealServer{Frontend: udp, Addr: netip.MustParseAddrPort("[2001:db8::7]:5353")}, conns: lb.Conns{Inactive: 7}},
+		{RealServer: lb.RealServer{Frontend: lb.MarkFrontend(lb.IPv4, 2), Addr: netip.MustParseAddrPort("10.0.0.7:8080"), Weight: 5}, conns: lb.Conns{Active: 2, Inactive: 1}},
+		{RealServer: lb.RealServer{Frontend: lb.MarkFrontend(lb.IPv6, 2), Addr: netip.MustParseAddrPort("[2001:db8::7]:5353"), Weight: 1}},
 		{RealServer: notMasquerading(lb.RealServer{Frontend: frontend("192.0.2.3:21", lb.TCP), Addr: netip.MustParseAddrPort("10.0.0.9:21"), Weight: 1})},
 	}
 	if d := cmp.Diff(want, got, compareNetip, cmp.AllowUnexported(dest{})); d != "" {
@@ -47,7 +56,7 @@ func TestParseIPVS(t *testing.T) {
 func TestParseIPVSRefusesWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	bad := "TCP  C0000201:0050 wrr\n  -> 0A000007:1F90      Masq    many      12         3\n"
-	err := parseIPVS(strings.NewReader(bad), func(dest) {})
+	err := parseIPVS(strings.NewReader(bad), procMarks, func(dest) {})
 	if err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("error %v", err)
 	}
@@ -85,7 +94,7 @@ func TestParseConnections(t *testing.T) {
 func FuzzParseIPVS(f *testing.F) {
 	f.Add(procIPVS)
 	f.Fuzz(func(t *testing.T, s string) {
-		parseIPVS(strings.NewReader(s), func(d dest) {
+		parseIPVS(strings.NewReader(s), procMarks, func(d dest) {
 			if !d.Frontend.Addr.IsValid() || !d.Addr.IsValid() {
 				t.Errorf("a real server without an address: %v", d)
 			}

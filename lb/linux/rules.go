@@ -11,17 +11,20 @@ import (
 // services. A packet for a Service takes this way (names without the prefix, and
 // the chains that the kernel itself has in capitals with their table):
 //
-//	client --> nat PREROUTING --> SERVICES: marks what is to be masqueraded
-//	       --> filter INPUT --> PROXY-FIREWALL: source ranges
-//	                        --> IPVS-FILTER: only service ports (and ping) of a VIP
+//	client --> mangle PREROUTING --> PROXY-FIREWALL: source ranges
+//	                             --> TRAFFIC-POLICY: who is inside goes to the
+//	                                 virtual server of a mark, or nobody is served
+//	       --> nat PREROUTING --> SERVICES: marks what is to be masqueraded
+//	       --> filter INPUT --> IPVS-FILTER: only service ports (and ping) of a VIP
 //	       --> ip_vs at LOCAL_IN puts in the backend's address
 //	       --> nat POSTROUTING --> POSTROUTING: masquerades what is marked
 //	backend --> filter FORWARD --> FORWARD: replies pass --> ip_vs --> client
 //
-// The box's own traffic to a VIP goes through nat OUTPUT, where ip_vs takes it at
-// LOCAL_OUT. It never sees filter INPUT: source ranges don't restrict the box
-// itself. Nor is OUTPUT opened: a box with an OUTPUT policy of DROP has to admit
-// its backends.
+// The box's own traffic to a VIP goes through mangle OUTPUT and nat OUTPUT, after
+// which ip_vs takes it at LOCAL_OUT. It never sees filter INPUT. Nor is OUTPUT
+// opened: a box with an OUTPUT policy of DROP has to admit its backends. What ip_vs
+// has given a backend's address goes through mangle OUTPUT once more and finds
+// nothing there.
 //
 // The text is in the form in which iptables-save gives it back, so that what the
 // kernel holds can be compared with it.
@@ -46,7 +49,7 @@ type rule struct{ chain, spec string }
 // renderRules gives the rules of a family.
 func renderRules(c Config, f lb.Family) []table {
 	r := renderer{c, f}
-	return []table{r.nat(), r.filter()}
+	return []table{r.mangle(), r.nat(), r.filter()}
 }
 
 type renderer struct {
@@ -54,13 +57,68 @@ type renderer struct {
 	family lb.Family
 }
 
-func (r renderer) nat() table {
-	var cidrs []string
+func (r renderer) mangle() table {
+	// What conntrack has not seen before, so that a connection outlives the last
+	// backend of this node as long as that lives.
+	noLocal := r.match(lb.SetNoLocal, "dst,dst") + " -m conntrack --ctstate NEW -j DROP"
+	return table{
+		name: "mangle",
+		jumps: []rule{
+			{"PREROUTING", r.jump("source ranges", "PROXY-FIREWALL")},
+			{"PREROUTING", r.jump("traffic policies", "TRAFFIC-POLICY")},
+			{"OUTPUT", r.jump("source ranges", "OWN-FIREWALL")},
+			{"OUTPUT", r.jump("traffic policies", "TRAFFIC-POLICY")},
+		},
+		chains: []chain{
+			// The box itself is admitted by its addresses, whichever its packets
+			// bear: that is the VIP mostly, or the source of a pool's route, or
+			// what a program has bound.
+			{r.chain("OWN-FIREWALL"), []string{
+				r.match(lb.SetSourceIP, "dst,dst,dst") + " -j RETURN",
+				"-j " + r.chain("PROXY-FIREWALL"),
+			}},
+			{r.chain("PROXY-FIREWALL"), []string{
+				r.match(lb.SetFirewall, "dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
+			}},
+			// A reply may come to a NodePort's number: it is the port of a
+			// connection that was masqueraded.
+			{r.chain("SOURCE-RANGES-FIREWALL"), []string{
+				r.match(lb.SetSourceCIDR, "dst,dst,src") + " -j RETURN",
+				"-m conntrack --ctdir REPLY -j RETURN",
+				"-j DROP",
+			}},
+			// -g: whoever is inside is done with weir's part of the table, but
+			// not with others'.
+			{r.chain("TRAFFIC-POLICY"), []string{
+				r.match(lb.SetInternal, "dst,dst") + " -g " + r.chain("INSIDE"),
+				noLocal,
+			}},
+			{r.chain("INSIDE"), append(append(
+				[]string{"-m addrtype --src-type LOCAL -g " + r.chain("INTERNAL")},
+				r.inside("-g "+r.chain("INTERNAL"))...), noLocal)},
+			{r.chain("INTERNAL"), []string{
+				"-j SET --map-set " + lb.SetInternal.Name(r.Prefix, r.family) + " dst,dst --map-mark",
+			}},
+		},
+	}
+}
+
+// inside are rules that catch what comes from inside the cluster, but for the
+// box itself.
+func (r renderer) inside(then string) (out []string) {
 	for _, c := range r.ClusterCIDRs {
 		if lb.FamilyOf(c.Addr()) == r.family {
-			cidrs = append(cidrs, fmt.Sprintf("-s %s -j RETURN", c.Masked()))
+			out = append(out, fmt.Sprintf("-s %s %s", c.Masked(), then))
 		}
 	}
+	for _, name := range r.LocalInterfaces {
+		out = append(out, fmt.Sprintf("-i %s %s", name, then))
+	}
+	return out
+}
+
+func (r renderer) nat() table {
+	markMasq := "-j " + r.chain("MARK-MASQ")
 	return table{
 		name: "nat",
 		jumps: []rule{
@@ -69,29 +127,33 @@ func (r renderer) nat() table {
 			{"POSTROUTING", r.jump("postrouting rules", "POSTROUTING")},
 		},
 		chains: []chain{
-			{r.chain("SERVICES"), []string{
-				fmt.Sprintf("-s %s -j RETURN", r.loopback()),
-				r.match(lb.SetLoadBalancer, "dst,dst") + " -j " + r.chain("LOAD-BALANCER"),
-				r.match(lb.SetClusterIP, "dst,dst") + " -j " + r.chain("CLUSTER-IP"),
-				// The end of nat for what is a Service's: a later DNAT rule of a
-				// container's host port does not get it.
-				r.match(lb.SetClusterIP, "dst,dst") + " -j ACCEPT",
-				r.match(lb.SetLoadBalancer, "dst,dst") + " -j ACCEPT",
-			}},
-			// A client's address is kept by leaving here unmarked. The box's own
-			// traffic is always masqueraded: its source would be the VIP, which
-			// the backend could not answer.
+			{r.chain("SERVICES"), r.services()},
+			// A client's address is kept by leaving here unmarked. What INTERNAL
+			// has marked is never marked here too: ip_vs would not know it again.
 			{r.chain("LOAD-BALANCER"), []string{
-				r.ours(),
-				r.match(lb.SetLoadBalancerLocal, "dst,dst") + " -m addrtype ! --src-type LOCAL -j RETURN",
-				"-j " + r.chain("MARK-MASQ"),
+				r.ours(), r.match(lb.SetLoadBalancerLocal, "dst,dst") + " -j RETURN", markMasq,
 			}},
-			{r.chain("CLUSTER-IP"), append([]string{r.ours()}, r.clusterIP(cidrs)...)},
+			{r.chain("CLUSTER-IP"), append([]string{r.ours()}, r.clusterIP()...)},
+			{r.chain("EXTERNAL-IP"), []string{
+				r.ours(), r.match(lb.SetExternalIPLocal, "dst,dst") + " -j RETURN", markMasq,
+			}},
+			{r.chain("NODE-PORT"), []string{
+				r.ours(),
+				"-p tcp " + r.match(lb.SetNodePortLocalTCP, "dst") + " -j RETURN",
+				"-p udp " + r.match(lb.SetNodePortLocalUDP, "dst") + " -j RETURN",
+				"-p sctp " + r.match(lb.SetNodePortLocalSCTP, "dst,dst") + " -j RETURN",
+				markMasq,
+			}},
 			{r.chain("MARK-MASQ"), []string{
+				fmt.Sprintf("-m mark --mark %s -j RETURN", marking{r.Mark}.all()),
 				fmt.Sprintf("-j MARK --set-xmark %s", r.mask()),
 			}},
+			// The box's own traffic to a Service is always masqueraded: its source
+			// may be the VIP, which no backend could answer. It is known by its
+			// connection and marked only here, where ip_vs has seen it.
 			{r.chain("POSTROUTING"), []string{
 				r.match(lb.SetLoopBack, "dst,dst,src") + " -j MASQUERADE",
+				fmt.Sprintf("-m connmark --mark %s -m addrtype --src-type LOCAL -j MARK --set-xmark %s", r.mask(), r.mask()),
 				fmt.Sprintf("-m mark ! --mark %s -j RETURN", r.mask()),
 				fmt.Sprintf("-j MARK --set-xmark %#x/0x0", r.Mark),
 				"-j MASQUERADE --random-fully",
@@ -100,42 +162,56 @@ func (r renderer) nat() table {
 	}
 }
 
-// clusterIP says what of the traffic to ClusterIPs is masqueraded: everything; or
-// all but what comes from the cluster's own networks, which route the replies
-// back here; or, when nobody told which these are, only the box's own.
-func (r renderer) clusterIP(cidrs []string) []string {
+// services sends each connection to the chain of its VIP's kind. There nat ends for
+// it: a later DNAT rule of a container's host port does not get it.
+func (r renderer) services() []string {
+	out := []string{fmt.Sprintf("-s %s -j RETURN", r.loopback())}
+	kinds := []struct {
+		set   lb.Set
+		chain string
+	}{
+		{lb.SetLoadBalancer, "LOAD-BALANCER"}, {lb.SetClusterIP, "CLUSTER-IP"},
+		{lb.SetExternalIP, "EXTERNAL-IP"}, {lb.SetNodePorts, "NODE-PORT"},
+	}
+	for _, k := range kinds {
+		out = append(out, r.match(k.set, "dst,dst")+" -j "+r.chain(k.chain))
+	}
+	for _, k := range kinds {
+		out = append(out, r.match(k.set, "dst,dst")+" -j ACCEPT")
+	}
+	return out
+}
+
+// clusterIP says what of the traffic to ClusterIPs is masqueraded, beside the
+// box's own: everything; or all but what comes from inside the cluster, where the
+// replies are routed back here; or, when nobody told who that is, nothing.
+func (r renderer) clusterIP() []string {
 	markMasq := "-j " + r.chain("MARK-MASQ")
 	switch {
 	case r.MasqueradeAll:
 		return []string{markMasq}
-	case len(r.ClusterCIDRs) > 0:
-		return append(cidrs, markMasq)
+	case len(r.ClusterCIDRs)+len(r.LocalInterfaces) > 0:
+		return append(r.inside("-j RETURN"), markMasq)
 	}
-	return []string{"-m addrtype --src-type LOCAL " + markMasq}
+	return nil
 }
 
 func (r renderer) filter() table {
 	return table{
 		name: "filter",
 		jumps: []rule{
-			{"INPUT", r.jump("source ranges", "PROXY-FIREWALL")},
 			{"INPUT", r.jump("access to service addresses", "IPVS-FILTER")},
 			{"FORWARD", r.jump("replies of backends", "FORWARD")},
 		},
 		chains: []chain{
-			{r.chain("PROXY-FIREWALL"), []string{
-				r.match(lb.SetFirewall, "dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
-			}},
-			{r.chain("SOURCE-RANGES-FIREWALL"), []string{
-				r.match(lb.SetSourceCIDR, "dst,dst,src") + " -j RETURN",
-				"-j DROP",
-			}},
 			// ACCEPT, not RETURN: a host firewall that refuses what it does not
-			// know would cut all Services.
+			// know would cut all Services. Health check ports are the node's own:
+			// VIPs have refused them by then.
 			{r.chain("IPVS-FILTER"), []string{
 				r.match(lb.SetIPVSPorts, "dst,dst") + " -j ACCEPT",
 				r.match(lb.SetIPVSIPs, "dst") + " -j " + r.chain("VIP"),
 				r.match(lb.SetIPVSNets, "dst") + " -j " + r.chain("VIP"),
+				"-p tcp " + r.match(lb.SetHealthCheckNodePort, "dst") + " -j ACCEPT",
 			}},
 			{r.chain("VIP"), r.vip()},
 			// Replies of backends, whatever the policy of FORWARD is. Requests

@@ -57,6 +57,7 @@ func TestRules(t *testing.T) {
 		{"default6", lb.IPv6, func(*Config) {}},
 		{"clustercidrs4", lb.IPv4, func(c *Config) { c.ClusterCIDRs = cidrs }},
 		{"clustercidrs6", lb.IPv6, func(c *Config) { c.ClusterCIDRs = cidrs }},
+		{"interfaces4", lb.IPv4, func(c *Config) { c.LocalInterfaces = []string{"cni0", "veth+"} }},
 		{"masqueradeall4", lb.IPv4, func(c *Config) { c.MasqueradeAll, c.ClusterCIDRs = true, cidrs }},
 		{"noping4", lb.IPv4, func(c *Config) { c.Ping, c.Mark, c.Prefix = false, 0x1, "WEIR" }},
 	} {

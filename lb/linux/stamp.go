@@ -10,7 +10,7 @@ import (
 
 // stamp is the size of weir's legacy tables. It is enough to notice that somebody
 // has flushed or changed them, and one system call a table.
-type stamp [2]struct{ entries, size uint32 }
+type stamp [3]struct{ entries, size uint32 }
 
 // getInfo is struct ipt_getinfo, which is the same as struct ip6t_getinfo, from
 // include/uapi/linux/netfilter_ipv4/ip_tables.h.
@@ -36,7 +36,7 @@ func readStamp(f lb.Family) (s stamp) {
 		return s
 	}
 	defer unix.Close(fd)
-	for i, name := range []string{"nat", "filter"} {
+	for i, name := range []string{"mangle", "nat", "filter"} {
 		var info getInfo
 		copy(info.name[:], name)
 		size := uint32(unsafe.Sizeof(info))

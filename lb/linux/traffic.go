@@ -36,9 +36,9 @@ type reader struct {
 	table *ipvsTable
 }
 
-func newReader(family uint16, count *Traffic) *reader {
+func newReader(m ipvsMessages, count *Traffic) *reader {
 	return &reader{table: &ipvsTable{
-		conn: newConn(unix.NETLINK_GENERIC, count), ipvsMessages: ipvsMessages{family}, limited: map[lb.Frontend]bool{},
+		conn: newConn(unix.NETLINK_GENERIC, count), ipvsMessages: m, limited: map[lb.Frontend]bool{},
 	}}
 }
 

@@ -1,0 +1,77 @@
+package linux
+
+import (
+	"fmt"
+
+	"weir/lb"
+)
+
+// marking makes firewall marks of the small numbers by which lb names virtual
+// servers (Frontend.Mark), and the other way round.
+//
+// A packet bears its mark from mangle to ip_vs, past whatever else looks at marks.
+// So a mark never has the bit that asks for masquerading, nor the one by which
+// kubelets before 1.28 had packets dropped; and it has a high part of its own, so
+// that neither a plain `ip rule fwmark 1` nor another's virtual server means it.
+type marking struct {
+	masquerade uint32 // Config.Mark: one bit
+}
+
+const (
+	kubeletDrops = 0x8000
+	// The high part, 7 bits, stands above the 23 of lb.MaxMark: as many as are
+	// free in any case.
+	highPart = 0x5a
+	highMask = 0x7f
+	lowPart  = 23
+)
+
+func (m marking) reserved() uint32 { return m.masquerade | kubeletDrops }
+
+// firewall gives the firewall mark for n, which is 1 to lb.MaxMark; 0 for none.
+func (m marking) firewall(n uint32) uint32 {
+	if n == 0 {
+		return 0
+	}
+	return m.spread(highPart<<lowPart | n)
+}
+
+// all is a match for all of weir's marks: "VALUE/MASK".
+func (m marking) all() string {
+	return fmt.Sprintf("%#x/%#x", m.spread(highPart<<lowPart), m.spread(highMask<<lowPart))
+}
+
+// spread puts the bits of v around the reserved ones.
+func (m marking) spread(v uint32) (out uint32) {
+	for bit := uint32(1); bit != 0; bit <<= 1 {
+		if m.reserved()&bit != 0 {
+			continue
+		}
+		if v&1 != 0 {
+			out |= bit
+		}
+		v >>= 1
+	}
+	return out
+}
+
+// number is the inverse of firewall; 0 for a mark that is none of weir's.
+func (m marking) number(mark uint32) uint32 {
+	if mark&m.reserved() != 0 {
+		return 0
+	}
+	v, at := uint32(0), 0
+	for bit := uint32(1); bit != 0; bit <<= 1 {
+		if m.reserved()&bit != 0 {
+			continue
+		}
+		if mark&bit != 0 {
+			v |= 1 << at
+		}
+		at++
+	}
+	if v>>lowPart != highPart {
+		return 0
+	}
+	return v & lb.MaxMark
+}
