@@ -40,8 +40,8 @@ func parseEndpoint(t testing.TB, text string) endpoint {
 	return e
 }
 
-// http is a slice of a port 80 that leads to 8080.
-func http(t testing.TB, name string, endpoints ...string) *slice {
+// slicing makes a slice of a port 80 that leads to 8080.
+func slicing(t testing.TB, name string, endpoints ...string) *slice {
 	t.Helper()
 	s := &slice{key: key{"shop", name}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}}}
 	for _, e := range endpoints {
@@ -53,7 +53,7 @@ func http(t testing.TB, name string, endpoints ...string) *slice {
 // show gives backends as "ADDR SCOPE".
 func show(t testing.TB, at place, near bool, endpoints ...string) (out []string) {
 	t.Helper()
-	all := candidates(servicePort{Name: "http", Proto: "TCP", Port: 80}, []*slice{http(t, "web-1", endpoints...)})
+	all := candidates(servicePort{Name: "http", Proto: "TCP", Port: 80}, []*slice{slicing(t, "web-1", endpoints...)})
 	chosen, scopes := scoped(all, at, near)
 	for i, c := range chosen {
 		out = append(out, c.Addr.String()+" "+scopes[i].String())
@@ -158,7 +158,7 @@ func TestSameAddressInTwoSlices(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a, b := http(t, "web-a", c.one), http(t, "web-b", c.other)
+			a, b := slicing(t, "web-a", c.one), slicing(t, "web-b", c.other)
 			for _, from := range [][]*slice{{a, b}, {b, a}} {
 				got := candidates(port, from)
 				if len(got) != 1 || got[0].Node != c.want {
@@ -213,7 +213,7 @@ func TestHealthyCountsReadyAddressesHere(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := healthy([]*slice{http(t, "a", c.eps...), http(t, "b", c.eps...)}, c.at); got != c.want {
+			if got := healthy([]*slice{slicing(t, "a", c.eps...), slicing(t, "b", c.eps...)}, c.at); got != c.want {
 				t.Errorf("%d, want %d", got, c.want)
 			}
 		})
@@ -252,7 +252,7 @@ func TestNodesAsBackends(t *testing.T) {
 			e.setNodes(c.nodes)
 			port := servicePort{Name: "http", Proto: "TCP", Port: 80, NodePort: 30080}
 			var got []string
-			for _, w := range throughNodes(port, candidates(port, []*slice{http(t, "a", c.eps...)}), c.family, e, c.local) {
+			for _, w := range throughNodes(port, candidates(port, []*slice{slicing(t, "a", c.eps...)}), c.family, e, c.local) {
 				got = append(got, w.Addr.String()+" *"+string(rune('0'+w.share)))
 			}
 			if d := cmp.Diff(c.want, got); d != "" {
@@ -271,7 +271,7 @@ func addrs(texts ...string) (out []netip.Addr) {
 
 func TestCandidatesAreSorted(t *testing.T) {
 	got := candidates(servicePort{Name: "http", Proto: "TCP"}, []*slice{
-		http(t, "b", "fd00::2@ ready", "10.0.0.9@ ready"), http(t, "a", "10.0.0.10@ ready", "fd00::1@ ready")})
+		slicing(t, "b", "fd00::2@ ready", "10.0.0.9@ ready"), slicing(t, "a", "10.0.0.10@ ready", "fd00::1@ ready")})
 	if !slices.IsSortedFunc(got, func(a, b candidate) int { return a.addr.Compare(b.addr) }) || len(got) != 4 {
 		t.Errorf("%v", got)
 	}
