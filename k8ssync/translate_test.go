@@ -1,0 +1,364 @@
+package k8ssync
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"weir/lb"
+)
+
+var exact = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmpopts.EquateEmpty(),
+}
+
+var made = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// onNode is the configuration of a node, onEdge that of a box before a cluster.
+func onNode() *Config {
+	c := onEdge()
+	c.NodeName = "n1"
+	c.Kinds = map[lb.VIPKind]bool{lb.ClusterIP: true, lb.LoadBalancer: true, lb.ExternalIP: true, lb.NodePort: true}
+	return c
+}
+
+func onEdge() *Config {
+	return &Config{
+		Name: "prod", Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second,
+		Kinds:            map[lb.VIPKind]bool{lb.LoadBalancer: true, lb.ExternalIP: true},
+		ExternalIPRanges: prefixes("203.0.113.0/24", "2001:db8:e::/64", "10.0.0.0/8", "172.16.0.0/12", "127.0.0.0/8"),
+	}
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// web is a dual-stack Service with a VIP of every kind.
+func web() *service {
+	return &service{
+		key: key{"shop", "web"}, Created: made, Type: "LoadBalancer",
+		ClusterIPs:  addrs("172.30.0.41", "fd30::41"),
+		Ingress:     addrs("198.51.100.7", "2001:db8:7::7"),
+		ExternalIPs: addrs("203.0.113.5", "2001:db8:e::5"),
+		Ports:       []servicePort{{"http", "TCP", 80, 30080}},
+	}
+}
+
+var pods = []string{"10.180.0.1@n1 ready", "10.180.2.1@n2 ready", "fd00::1@n1 ready", "fd00::2@n2 ready"}
+
+// world has three nodes and other Services' ClusterIPs.
+func world(cfg *Config) *env {
+	e := newEnv(cfg)
+	e.setNodes([]node{
+		{Name: "n2", InternalIPs: addrs("192.168.0.2"), ExternalIPs: addrs("203.0.113.9"), Ready: true},
+		{Name: "n1", Zone: "a", InternalIPs: addrs("192.168.0.1", "fd01::1"), PodCIDRs: prefixes("10.180.0.0/24", "fd00::/64"), Ready: true},
+	})
+	e.putService(key{"default", "kubernetes"}, &service{ClusterIPs: addrs("172.30.0.1")})
+	return e
+}
+
+// shown gives what matters of a translation in lines.
+func shown(s lb.Service) string {
+	var b strings.Builder
+	for _, v := range s.VIPs {
+		b.WriteString(v.Kind.String() + " " + v.Addr.String())
+		if v.Local {
+			b.WriteString(" local")
+		}
+		if v.Foreign {
+			b.WriteString(" foreign")
+		}
+		b.WriteByte('\n')
+	}
+	for _, p := range s.Ports {
+		b.WriteString(p.Key().String() + ":")
+		for _, be := range p.Backends {
+			b.WriteString(" " + be.Addr.String() + " " + be.Scope.String())
+		}
+		b.WriteByte('\n')
+	}
+	if s.Keep {
+		b.WriteString("keep\n")
+	}
+	if s.Apart {
+		b.WriteString("apart\n")
+	}
+	for _, n := range s.Notes {
+		b.WriteString(string(n.Reason) + ": " + n.Text + "\n")
+	}
+	return b.String()
+}
+
+func TestServiceOnANode(t *testing.T) {
+	const all = "80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide [fd00::1]:8080 wide [fd00::2]:8080 wide\n"
+	const both = "80/tcp: 10.180.0.1:8080 both 10.180.2.1:8080 wide [fd00::1]:8080 both [fd00::2]:8080 wide\n"
+	for _, c := range []struct {
+		name   string
+		change func(*service)
+		want   string
+	}{
+		{"every kind", func(s *service) {}, `ClusterIP 172.30.0.41
+ClusterIP fd30::41
+LoadBalancer 198.51.100.7
+LoadBalancer 2001:db8:7::7
+ExternalIP 203.0.113.5 foreign
+ExternalIP 2001:db8:e::5 foreign
+NodePort 0.0.0.0
+NodePort ::
+` + all},
+		{"externalTrafficPolicy Local", func(s *service) { s.ExternalLocal = true }, `ClusterIP 172.30.0.41
+ClusterIP fd30::41
+LoadBalancer 198.51.100.7 local
+LoadBalancer 2001:db8:7::7 local
+ExternalIP 203.0.113.5 local foreign
+ExternalIP 2001:db8:e::5 local foreign
+NodePort 0.0.0.0 local
+NodePort :: local
+` + both},
+		{"internalTrafficPolicy Local", func(s *service) { s.InternalLocal = true }, `ClusterIP 172.30.0.41 local
+ClusterIP fd30::41 local
+LoadBalancer 198.51.100.7
+LoadBalancer 2001:db8:7::7
+ExternalIP 203.0.113.5 foreign
+ExternalIP 2001:db8:e::5 foreign
+NodePort 0.0.0.0
+NodePort ::
+` + both},
+		{"external IPs of its own families alone, never loopback", func(s *service) {
+			s.Type, s.ClusterIPs, s.Ingress, s.Ports[0].NodePort = "ClusterIP", s.ClusterIPs[:1], nil, 0
+			s.ExternalIPs = append(s.ExternalIPs, netip.MustParseAddr("127.0.0.1"))
+		}, `ClusterIP 172.30.0.41
+ExternalIP 203.0.113.5 foreign
+80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide
+bad-object: 2001:db8:e::5 is not served as ExternalIP: the Service has no IPv6
+address-not-allowed: 127.0.0.1 is not served as ExternalIP: it is a loopback address
+`},
+		{"an external IP that is also the load balancer's", func(s *service) {
+			s.ClusterIPs, s.Ingress, s.ExternalIPs, s.Ports[0].NodePort = s.ClusterIPs[:1], addrs("203.0.113.5"), addrs("203.0.113.5"), 0
+		}, "ClusterIP 172.30.0.41\nLoadBalancer 203.0.113.5\n80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide\n"},
+		{"a Service of type NodePort has no load balancer's addresses", func(s *service) { s.Type, s.ClusterIPs, s.ExternalIPs = "NodePort", s.ClusterIPs[1:], nil },
+			"ClusterIP fd30::41\nNodePort ::\n80/tcp: [fd00::1]:8080 wide [fd00::2]:8080 wide\n"},
+		{"addresses of nodes, pods and ClusterIPs", func(s *service) {
+			s.ClusterIPs, s.Ports[0].NodePort = s.ClusterIPs[:1], 0
+			s.Ingress = addrs("192.168.0.2", "172.30.0.1", "198.51.100.8", "224.0.0.1", "169.254.1.1")
+			s.ExternalIPs = addrs("203.0.113.9", "10.180.0.77", "172.30.0.41", "198.18.0.1", "0.0.0.0", "255.255.255.255")
+		}, `ClusterIP 172.30.0.41
+LoadBalancer 198.51.100.8
+80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide
+address-not-allowed: 192.168.0.2 is not served as LoadBalancer: it is the address of node "n2": choose one that is nobody's
+address-not-allowed: 172.30.0.1 is not served as LoadBalancer: it is the ClusterIP of a Service: choose an address that is nobody's
+address-not-allowed: 224.0.0.1 is not served as LoadBalancer: it is a multicast address
+address-not-allowed: 169.254.1.1 is not served as LoadBalancer: it is a link-local address
+address-not-allowed: 203.0.113.9 is not served as ExternalIP: it is the address of node "n2": choose one that is nobody's
+address-not-allowed: 10.180.0.77 is not served as ExternalIP: pods have the addresses of 10.180.0.0/24: choose one that is nobody's
+address-not-allowed: 198.18.0.1 is not served as ExternalIP: external_ip_ranges of cluster prod do not contain it: only the operator can add it there
+address-not-allowed: 0.0.0.0 is not served as ExternalIP: it is the unspecified address
+address-not-allowed: 255.255.255.255 is not served as ExternalIP: it is the broadcast address
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			svc := web()
+			c.change(svc)
+			e := world(onNode())
+			e.putService(svc.key, svc)
+			got, ok := translate(svc, []*slice{slicing(t, "web-1", pods...)}, e)
+			if !ok {
+				t.Fatal("nothing is served")
+			}
+			if d := cmp.Diff(c.want, shown(got)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if want := (lb.ServiceID{Source: "prod", Namespace: "shop", Name: "web"}); got.ID != want || got.Created != made || got.Drain != 30*time.Second {
+				t.Errorf("ID %v, created %v, drain %v", got.ID, got.Created, got.Drain)
+			}
+		})
+	}
+}
+
+func TestServiceBeforeACluster(t *testing.T) {
+	const vips = "LoadBalancer 198.51.100.7 foreign\nLoadBalancer 2001:db8:7::7 foreign\nExternalIP 203.0.113.5 foreign\nExternalIP 2001:db8:e::5 foreign\n"
+	const all = "80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide [fd00::1]:8080 wide [fd00::2]:8080 wide\n"
+	const nodes = "80/tcp: 192.168.0.1:30080 wide 192.168.0.2:30080 wide [fd01::1]:30080 wide\n"
+	for _, c := range []struct {
+		name   string
+		change func(*service, *Config)
+		want   string
+	}{
+		{"plain", func(s *service, c *Config) {}, vips + all + "apart\n"},
+		{"externalTrafficPolicy Local keeps addresses", func(s *service, c *Config) { s.ExternalLocal = true }, vips + all + "keep\napart\n"},
+		{"but not if told to masquerade", func(s *service, c *Config) {
+			s.ExternalLocal, c.Annotations, s.Annotations = true, []string{"source-address"}, map[string]string{"weir/source-address": "masquerade"}
+		}, vips + all + "apart\n"},
+		{"ClusterIPs with internalTrafficPolicy Local are as those with Cluster", func(s *service, c *Config) {
+			s.InternalLocal, c.Kinds = true, map[lb.VIPKind]bool{lb.ClusterIP: true}
+		}, "ClusterIP 172.30.0.41 foreign\nClusterIP fd30::41 foreign\n" + all + "apart\n"},
+		{"load_balancer_ranges allow an address of the box's own", func(s *service, c *Config) {
+			c.LoadBalancerRanges, s.ExternalIPs = prefixes("198.51.100.0/24"), nil
+		}, "LoadBalancer 198.51.100.7\n" + all + "apart\naddress-not-allowed: 2001:db8:7::7 is not served as LoadBalancer: load_balancer_ranges of cluster prod do not contain it: only the operator can add it there\n"},
+		{"through node ports", func(s *service, c *Config) { c.Reach = NodePorts }, vips + nodes + "apart\n"},
+		{"through node ports, Local keeps nothing", func(s *service, c *Config) { c.Reach, s.ExternalLocal = NodePorts, true }, vips + nodes + "apart\n"},
+		{"through node ports, keep if told", func(s *service, c *Config) {
+			c.Reach, c.Annotations, s.Annotations = NodePorts, []string{"source-address"}, map[string]string{"weir/source-address": "keep"}
+		}, vips + nodes + "keep\napart\n"},
+		{"through node ports, without one", func(s *service, c *Config) { c.Reach, s.Ports[0].NodePort = NodePorts, 0 }, vips + "80/tcp:\napart\n" +
+			"no-node-port: 80/tcp: cluster prod is reached by node ports, and there is none: make the Service one of type NodePort or LoadBalancer, with allocateLoadBalancerNodePorts\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, svc := onEdge(), web()
+			c.change(svc, cfg)
+			got, ok := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg))
+			if !ok {
+				t.Fatal("nothing is served")
+			}
+			if d := cmp.Diff(c.want, shown(got)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestServicesThatAreNotServed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*service, *Config)
+	}{
+		{"ExternalName, even with a ClusterIP", func(s *service, c *Config) { s.Type = "ExternalName" }},
+		{"headless", func(s *service, c *Config) { s.ClusterIPs = nil }},
+		{"another proxy's", func(s *service, c *Config) { s.OtherProxy = true }},
+		{"another namespace", func(s *service, c *Config) { c.Namespaces = []string{"kube-system"} }},
+		{"no kind that is served", func(s *service, c *Config) { s.Type, s.ExternalIPs = "NodePort", nil }},
+		{"a class of somebody else's", func(s *service, c *Config) {
+			s.ExternalIPs, s.LoadBalancerClass, c.Classes = nil, "x.io/lb", []string{""}
+		}},
+		{"nothing that says so is told, either", func(s *service, c *Config) {
+			s.Type, s.ExternalIPs, s.Annotations, s.Dropped = "ClusterIP", nil, map[string]string{"weir/x": ""}, []string{"nonsense"}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, svc := onEdge(), web()
+			c.change(svc, cfg)
+			if got, ok := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg)); ok {
+				t.Errorf("served:\n%s", shown(got))
+			}
+		})
+	}
+}
+
+func TestClassIsServedIfListed(t *testing.T) {
+	cfg, svc := onEdge(), web()
+	svc.LoadBalancerClass, cfg.Classes = "weir/edge", []string{"", "weir/edge"}
+	if got, ok := translate(svc, nil, world(cfg)); !ok || got.VIPs[0].Kind != lb.LoadBalancer {
+		t.Errorf("%v\n%s", ok, shown(got))
+	}
+}
+
+func TestRefusedVIPsAreTold(t *testing.T) {
+	cfg, svc := onEdge(), web()
+	cfg.ExternalIPRanges, svc.Ingress = nil, nil
+	got, ok := translate(svc, nil, world(cfg))
+	if !ok || len(got.VIPs) > 0 || len(got.Ports) > 0 || len(got.Notes) != 2 {
+		t.Errorf("%v; want no VIPs and a Note about each external IP:\n%s", ok, shown(got))
+	}
+}
+
+func TestHealthCheckNodePort(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*service, *Config)
+		want   lb.HealthCheck
+	}{
+		{"ready here", func(s *service, c *Config) {}, lb.HealthCheck{Port: 32000, Endpoints: 1}},
+		{"Cluster", func(s *service, c *Config) { s.ExternalLocal = false }, lb.HealthCheck{}},
+		{"type NodePort", func(s *service, c *Config) { s.Type = "NodePort" }, lb.HealthCheck{}},
+		{"no port", func(s *service, c *Config) { s.HealthCheckNodePort = 0 }, lb.HealthCheck{}},
+		{"no node", func(s *service, c *Config) { c.NodeName = "" }, lb.HealthCheck{}},
+		{"no endpoint here", func(s *service, c *Config) { c.NodeName = "n3" }, lb.HealthCheck{Port: 32000}},
+		{"ClusterIPs alone are served", func(s *service, c *Config) { c.Kinds = map[lb.VIPKind]bool{lb.ClusterIP: true} }, lb.HealthCheck{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, svc := onNode(), web()
+			svc.ExternalLocal, svc.HealthCheckNodePort = true, 32000
+			c.change(svc, cfg)
+			got, _ := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg))
+			if got.HealthCheck != c.want {
+				t.Errorf("%+v, want %+v", got.HealthCheck, c.want)
+			}
+		})
+	}
+}
+
+func TestSourceRangesAreHandedOn(t *testing.T) {
+	cfg, svc := onNode(), web()
+	svc.Restricted, svc.SourceRanges, cfg.RestrictAll = true, prefixes("203.0.113.0/25"), true
+	got, _ := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg))
+	if !got.Restricted || !got.RestrictAll || !slices.Equal(got.SourceRanges, svc.SourceRanges) {
+		t.Errorf("restricted %v, all %v, ranges %v", got.Restricted, got.RestrictAll, got.SourceRanges)
+	}
+	objects, _ := lb.Plan(got, &lb.Facts{})
+	closed := lb.Frontend{Addr: netip.MustParseAddr("2001:db8:7::7"), Port: 80, Proto: lb.TCP}
+	if !slices.Contains(objects, lb.Object(lb.Member{Set: lb.SetFirewall, Addr: closed.Addr, Port: closed.Port, Proto: closed.Proto})) {
+		t.Errorf("IPv4 ranges alone leave %s open", closed)
+	}
+}
+
+func TestServiceWithoutACreationTimeYields(t *testing.T) {
+	for _, created := range []time.Time{{}, time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		svc := web()
+		svc.Created = created
+		if got, _ := translate(svc, nil, world(onNode())); !got.Created.After(made) {
+			t.Errorf("created %v is taken for %v: older than what has a time", created, got.Created)
+		}
+	}
+}
+
+func TestNonsenseIsTold(t *testing.T) {
+	svc, s := web(), slicing(t, "web-1")
+	svc.Dropped, s.Dropped = []string{"spec.ports[1].port: 0 is no port"}, []string{"endpoints[0] has no address"}
+	got, _ := translate(svc, []*slice{s}, world(onNode()))
+	want := []lb.Note{
+		{Service: got.ID, Reason: lb.BadObject, Text: "spec.ports[1].port: 0 is no port"},
+		{Service: got.ID, Reason: lb.BadObject, Text: "EndpointSlice web-1: endpoints[0] has no address"},
+	}
+	if d := cmp.Diff(want, got.Notes); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestOneServiceTakesABoundedShare(t *testing.T) {
+	svc := web()
+	svc.Ports = nil
+	for i := range maxPorts {
+		svc.Ports = append(svc.Ports, servicePort{Name: "http", Proto: "TCP", Port: uint16(i + 1)})
+	}
+	big := slicing(t, "web-1")
+	for i := range 2000 {
+		big.Endpoints = append(big.Endpoints, endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Ready: true})
+	}
+	got, _ := translate(svc, []*slice{big}, world(onNode()))
+	real := 0
+	for _, p := range got.Ports {
+		real += len(p.Backends) * len(got.VIPs)
+	}
+	if real > maxReal || len(got.Ports[0].Backends) == 0 {
+		t.Errorf("%d real servers, %d of the first port; at most %d", real, len(got.Ports[0].Backends), maxReal)
+	}
+	if len(got.Notes) != maxNotes+1 {
+		t.Errorf("%d Notes, want %d and one that counts the others", len(got.Notes), maxNotes)
+	}
+}
