@@ -23,8 +23,10 @@ import (
 // defaultSocket is the default of daemon.socket.
 const defaultSocket = "/run/weir/weir.sock"
 
+const socketUsage = "unix `socket` of the daemon (default " + defaultSocket + ", or daemon.socket of the configuration)"
+
 func socketFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("socket", "", "unix socket of the daemon (default "+defaultSocket+", or daemon.socket of the configuration)")
+	return cmd.Flags().String("socket", "", socketUsage)
 }
 
 // errNotRunning means that no daemon answers.

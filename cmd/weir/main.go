@@ -94,8 +94,10 @@ func rootCommand(e env) *cobra.Command {
 // defaultConfig is where the packages put the configuration.
 const defaultConfig = "/etc/weir/weir.toml"
 
+const configUsage = "configuration `file`"
+
 func configFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().StringP("config", "c", defaultConfig, "configuration `file`")
+	return cmd.Flags().StringP("config", "c", defaultConfig, configUsage)
 }
 
 func outputFlag(cmd *cobra.Command) *string {

@@ -20,7 +20,8 @@ func planCommand(e env) *cobra.Command {
 		Use:   "plan",
 		Short: "show what a configuration would change in the kernel",
 		Long: `Show, in order, every operation that would bring the kernel to what a
-configuration wants. Nothing is changed. Backends count as healthy.
+configuration wants. Nothing is changed. Backends count as healthy. The Services
+of clusters are not part of it: no API server is asked.
 
 Against the live kernel (the default) it needs the privileges of the daemon;
 --against nothing shows all that a fresh kernel would get, and needs none.`,
@@ -55,7 +56,7 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 }
 
 func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, cfg *config.Config, now time.Time) error {
-	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), config.Source)
+	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), daemon.Sources(cfg)...)
 	rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	ops, err := rec.Preview(ctx, now)
 	if err != nil {
@@ -68,6 +69,9 @@ func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, cfg *config.C
 	}
 	for _, n := range rec.Notes() {
 		fmt.Fprintln(w, "note", n)
+	}
+	for _, c := range cfg.Clusters {
+		fmt.Fprintf(w, "note %s: its Services are not in this plan, and what the kernel holds of them stays\n", c.Name)
 	}
 	if len(ops) == 0 {
 		fmt.Fprintln(w, "nothing to do: the kernel is as the configuration wants it")

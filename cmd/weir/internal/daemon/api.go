@@ -96,22 +96,23 @@ func reply(w http.ResponseWriter, doc any, err error) {
 
 // services reads the kernel's virtual servers and says what weir knows of them.
 func (b *box) services(ctx context.Context) (status.Services, error) {
-	v := b.published.Load()
+	v, owners := b.published.Load(), b.owners(ctx)
 	verdicts := map[lb.RealServer]health.Backend{}
 	for _, x := range b.checks.Backends() {
 		key := lb.RealServer{Frontend: lb.Frontend{Port: x.Port.Port, Proto: x.Port.Proto}, Addr: x.Backend}
 		verdicts[key] = x
 	}
-	doc, err := Services(ctx, b.kernel, v.services)
+	doc, err := Services(ctx, b.kernel, owners)
 	if err != nil {
 		return doc, err
 	}
 	for i := range doc.Frontends {
 		f := &doc.Frontends[i]
+		whose, _ := owners.of(f.Key)
 		for j := range f.Servers {
 			s := &f.Servers[j]
 			key := lb.RealServer{Frontend: lb.Frontend{Port: f.Key.Port, Proto: f.Key.Proto}, Addr: s.Key}
-			if x, ok := verdicts[key]; ok && x.Service == v.services[f.Key] {
+			if x, ok := verdicts[key]; ok && x.Service == whose.ServiceID {
 				s.Health = x.Verdict
 				if x.Verdict != "up" {
 					s.Error = x.Error

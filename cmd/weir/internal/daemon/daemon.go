@@ -73,6 +73,8 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	tasks.Go(func() error { return b.reloads(ctx, opts.Reload) })
 	tasks.Go(func() error { return b.loop(ctx) })
 	err = tasks.Wait()
+	b.clusters.stop()
+	b.probes.closeAll()
 	b.stop()
 	return err
 }
@@ -84,6 +86,12 @@ func KernelConfig(cfg *config.Config, log *slog.Logger) linux.Config {
 		Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
+	}
+	switch k.DetectLocal {
+	case config.BridgeInterface:
+		out.LocalInterfaces = []string{k.BridgeInterface}
+	case config.InterfacePrefix:
+		out.LocalInterfaces = []string{k.InterfacePrefix + "+"}
 	}
 	for _, s := range k.Base().Sysctls {
 		out.Sysctls = append(out.Sysctls, s.Name)
@@ -110,11 +118,21 @@ func setTimeouts(ctx context.Context, kernel *linux.Kernel, t linux.Timeouts) er
 // LBOptions is the part of a configuration that an lb.Reconciler is made with.
 func LBOptions(cfg *config.Config) lb.Options {
 	return lb.Options{
-		Base:    cfg.Kernel.Base(),
-		Exclude: cfg.Kernel.ExcludeCIDRs,
-		Pools:   cfg.Kernel.Pools,
-		Drain:   cfg.Defaults.Drain,
+		Base:         cfg.Kernel.Base(),
+		Exclude:      cfg.Kernel.ExcludeCIDRs,
+		Pools:        cfg.Kernel.Pools,
+		NodePortNets: cfg.Kernel.NodePortNets,
+		Drain:        cfg.Defaults.Drain,
 	}
+}
+
+// Sources are those of a configuration's Services: its files, and its clusters.
+func Sources(cfg *config.Config) []string {
+	out := []string{config.Source}
+	for _, c := range cfg.Clusters {
+		out = append(out, c.Name)
+	}
+	return out
 }
 
 // box is a running daemon.
@@ -122,7 +140,9 @@ type box struct {
 	opts    Options
 	log     *slog.Logger
 	kernel  *linux.Kernel
+	mode    mode
 	checks  *health.Checker
+	probes  *healthPorts
 	events  events
 	calls   chan func()     // run by the loop
 	wanted  chan chan error // reloads that somebody waits for
@@ -134,28 +154,36 @@ type box struct {
 	next      *config.Config // that of a reload under way
 	loaded    time.Time
 	rec       *lb.Reconciler
+	clusters  *clusters
+	node      node      // what the own Node says
+	triggers  []trigger // changes of clusters that the kernel does not hold yet
 	ready     bool
 	audits    schedule
 	lastPass  time.Time
 	reloadErr error // why the last reload was refused
 	waiting   int   // deletions that wait for a source
 	held      tally // what the kernel holds
-	changed   bool  // what is held and whose it is must be looked through again
+	changed   bool  // what is held must be looked through again
+	moved     bool  // so must whose the frontends are
 	drift     uint64
 
 	published atomic.Pointer[view]
+	owned     atomic.Pointer[Owners]
 }
 
 func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel) *box {
 	b := &box{
-		opts: opts, log: opts.Log, kernel: kernel, cfg: cfg,
+		opts: opts, log: opts.Log, kernel: kernel, mode: mode{use: config.ModeIPVS}, cfg: cfg,
 		calls:   make(chan func()),
 		wanted:  make(chan chan error),
 		events:  events{signal: make(chan struct{}, 1)},
 		started: time.Now(), loaded: time.Now(),
-		rec:    lb.NewReconciler(kernel, LBOptions(cfg), config.Source),
-		checks: health.New(health.Options{Logger: opts.Log}),
+		rec:      lb.NewReconciler(kernel, lbOptions(cfg, node{}), Sources(cfg)...),
+		checks:   health.New(health.Options{Logger: opts.Log}),
+		clusters: newClusters(opts.Log),
 	}
+	b.probes = newHealthPorts(opts.Log, cfg.Kernel.Families, b.isHealthy)
+	b.owned.Store(&Owners{})
 	b.metrics = newMetrics(b)
 	b.publish()
 	return b

@@ -13,13 +13,15 @@ import (
 // loop owns the Reconciler. It begins when every backend with a check has its
 // first verdict, so that no traffic goes where nobody has looked.
 func (b *box) loop(ctx context.Context) error {
+	b.clusters.set(ctx, b.followedOf(b.cfg))
 	b.firstVerdicts(ctx)
 	if ctx.Err() != nil {
 		return nil // before weir began: not a failure
 	}
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
-	if b.audit(ctx); !b.ready {
+	b.hear()
+	if b.audit(ctx); b.audits.err != nil {
 		return b.audits.err
 	}
 	timer := time.NewTimer(0)
@@ -38,6 +40,11 @@ func (b *box) loop(ctx context.Context) error {
 			pending = true
 		case <-b.events.signal:
 			b.meet(b.events.take())
+			pending = true
+		case <-b.clusters.signal:
+			if !b.hear() && !pending {
+				continue
+			}
 			pending = true
 		case <-timer.C:
 		}
@@ -67,7 +74,7 @@ func (b *box) work(ctx context.Context) {
 
 // audit reads the whole kernel, which is what the first pass must do, too.
 func (b *box) audit(ctx context.Context) {
-	b.changed = true // an audit may find anything
+	b.changed, b.moved = true, true // an audit may find anything
 	b.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		rep, err := b.rec.Audit(ctx, now)
 		if ctx.Err() == nil {
@@ -112,8 +119,10 @@ func (b *box) wake(pending bool) time.Time {
 		return b.floor()
 	}
 	wake := b.audits.next
-	if next := b.rec.Next(); !next.IsZero() && next.Before(wake) {
-		wake = next
+	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience()} {
+		if !next.IsZero() && next.Before(wake) {
+			wake = next
+		}
 	}
 	if beat := time.Now().Add(watchdogInterval()); beat.Before(wake) {
 		wake = beat
@@ -191,14 +200,18 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 		b.log.Error("the kernel can't be read; it stays as it is", "error", err)
 	}
 	b.lastPass, b.waiting = time.Now(), rep.Held
-	first := !b.ready && err == nil
+	if err == nil {
+		b.programmed(b.lastPass)
+		b.probes.set(b.rec.Catalog().HealthChecks(), b.lastPass)
+	}
+	first := !b.ready && err == nil && b.mayBegin(b.lastPass)
 	if first {
 		b.ready, b.changed = true, true // even if there was nothing to do
 	}
 	b.publish()
 	if first { // whoever hears it may ask for the status at once
 		notify("READY=1")
-		b.log.Info("ready", "services", len(b.cfg.Services), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
+		b.log.Info("ready", "services", b.rec.Catalog().Len(), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
 	}
 	notify("STATUS=" + b.status().Line())
 }

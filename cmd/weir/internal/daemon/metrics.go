@@ -26,6 +26,7 @@ type metrics struct {
 	drift      *prometheus.CounterVec
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
+	latency    *prometheus.HistogramVec
 }
 
 func newMetrics(b *box) *metrics {
@@ -54,7 +55,8 @@ func newMetrics(b *box) *metrics {
 			Name: "weir_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was loaded.",
 		}),
 	}
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime,
+	m.latency = newLatency()
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector{b})
 	m.reloaded(nil)
@@ -125,6 +127,7 @@ func (c collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.box(out)
+	c.rest(out, c.b.status())
 	c.health(out)
 	c.kernel(out)
 }
@@ -139,7 +142,7 @@ func count(out chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ..
 
 func (c collector) box(out chan<- prometheus.Metric) {
 	v := c.b.published.Load()
-	s := v.status
+	s := c.b.status()
 	gauge(out, descBuild, 1, s.Version)
 	gauge(out, descUp, boolValue(s.State == status.OK || s.State == status.Degraded))
 	gauge(out, descServices, float64(s.Kernel.Services))
@@ -159,6 +162,7 @@ func (c collector) box(out chan<- prometheus.Metric) {
 	for reason, n := range notes {
 		gauge(out, descNotes, float64(n), reason)
 	}
+	c.clusters(out, s)
 }
 
 func (c collector) health(out chan<- prometheus.Metric) {
@@ -217,7 +221,7 @@ func (b *box) webHandler() http.Handler {
 	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		v := b.published.Load()
-		healthy(w, v.isAlive(time.Now()), v.status.Line())
+		healthy(w, v.isAlive(time.Now()), b.status().Line())
 	})
 	return mux
 }

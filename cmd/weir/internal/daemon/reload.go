@@ -102,17 +102,13 @@ func (b *box) enforce(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := b.kernel.Configure(KernelConfig(cfg, b.log)); err != nil {
+	if err := b.configure(cfg, b.node); err != nil {
 		return err
 	}
-	if !sameRules(b.cfg.Kernel, cfg.Kernel) {
-		for _, f := range cfg.Kernel.Families {
-			b.rec.Lost([]lb.Object{lb.Rules{Family: f}})
-		}
-	}
-	b.cfg, b.loaded, b.changed = cfg, time.Now(), true
+	b.cfg, b.loaded, b.changed, b.moved = cfg, time.Now(), true, true
 	b.opts.Level.Set(cfg.Daemon.LogLevel)
-	b.rec.Configure(LBOptions(cfg))
+	b.rec.Follow(Sources(cfg)...)
+	b.clusters.set(ctx, b.followedOf(cfg))
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
@@ -195,10 +191,4 @@ func restartNeeded(running, wanted *config.Config) error {
 			"which ends connections, and start weir with the new file"
 	}
 	return fmt.Errorf("%s can't change while weir runs: %s", strings.Join(keys, ", "), do)
-}
-
-// sameRules tells whether two configurations have the same static rules.
-func sameRules(a, b config.Kernel) bool {
-	return a.MasqueradeAll == b.MasqueradeAll && a.Ping == b.Ping && a.Mark() == b.Mark() &&
-		slices.Equal(a.ClusterCIDRs, b.ClusterCIDRs)
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // Services reads the virtual servers of a kernel, strangers' too, and names the
-// Services of those in owners.
-func Services(ctx context.Context, kernel *linux.Kernel, owners map[lb.Frontend]lb.ServiceID) (status.Services, error) {
+// Services of those that owners knows; nil knows none.
+func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status.Services, error) {
 	doc := status.Services{Frontends: []status.Frontend{}}
 	servers, err := kernel.Traffic(ctx)
 	for _, s := range servers {
@@ -22,10 +22,13 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners map[lb.Frontend]
 		}
 		f := status.Frontend{
 			Key: vs.Frontend, Address: vs.Frontend.Addr.String(), Port: vs.Frontend.Port, Protocol: vs.Frontend.Proto.String(),
-			Scheduler: vs.Scheduler.String(), Affinity: vs.Affinity, Servers: []status.Server{}, Traffic: traffic(s.Stats),
+			Mark: vs.Frontend.Mark, Scheduler: vs.Scheduler.String(), Affinity: vs.Affinity, Servers: []status.Server{}, Traffic: traffic(s.Stats),
 		}
-		if id, ok := owners[vs.Frontend]; ok {
-			f.Service = id.String()
+		if w, ok := owners.of(vs.Frontend); ok {
+			f.Service, f.Source, f.Namespace, f.Name = w.String(), w.Source, w.Namespace, w.Name
+			if f.Mark == 0 {
+				f.Kind, f.Local = w.kind.String(), w.local
+			}
 		}
 		for _, b := range s.Backends {
 			f.Servers = append(f.Servers, status.Server{

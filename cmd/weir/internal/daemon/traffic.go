@@ -49,7 +49,7 @@ func (b *box) metricsHandler() http.Handler {
 		own.ServeHTTP(w, r)
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
-		doc, err := Services(ctx, b.kernel, b.published.Load().services)
+		doc, err := Services(ctx, b.kernel, b.owners(ctx))
 		writeTraffic(w, doc, err)
 	})
 }

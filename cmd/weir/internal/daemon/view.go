@@ -1,11 +1,8 @@
 package daemon
 
 import (
-	"fmt"
 	"maps"
-	"net/netip"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,50 +14,86 @@ import (
 // view is what the loop publishes after each pass, for everybody else to read.
 // It is never changed once published.
 type view struct {
-	status status.Status
-	// services tells whose a frontend is; draining, which backends drain.
-	services map[lb.Frontend]lb.ServiceID
+	// status is as of the pass, but for what changes by itself: see box.status.
+	status   status.Status
+	ready    bool
 	draining map[lb.Drain]bool
-	vips     int
+	clusters []*followed // by name
+	served   map[string]int
 	period   time.Duration
 	counts   map[string]int // objects that are held, by lb.Kind
 }
 
-func (b *box) status() status.Status { return b.published.Load().status }
+// status is how the box is now: what the loop has published, and what the checks
+// and the clusters say at this moment. Safe for concurrent use.
+func (b *box) status() status.Status {
+	v := b.published.Load()
+	s := v.status
+	if !v.ready && s.Kernel.Error == "" {
+		s.State, s.Why = status.Starting, []string{"the kernel does not hold the first state yet"}
+		return s
+	}
+	for _, x := range b.checks.Backends() {
+		switch x.Verdict {
+		case "up":
+			s.Backend.Up++
+		case "down":
+			s.Backend.Down++
+		default:
+			s.Backend.Unknown++
+		}
+	}
+	s.Backend.Draining = len(s.Drains)
+	s.Clusters = make([]status.Cluster, len(v.clusters))
+	for i, f := range v.clusters {
+		s.Clusters[i] = clusterStatus(f, v.served[f.cfg.Name])
+	}
+	s.Judge(time.Now())
+	return s
+}
 
-// publish makes a new view. What is held and whose it is are walked through after
-// an audit or a reload, which did so anyway; in between counts follow the ops, so
-// that one change costs as much with 10,000 services as with ten.
+// isHealthy tells whether traffic may come here.
+func (b *box) isHealthy() bool {
+	v := b.published.Load()
+	return v.ready && v.status.Kernel.Error == ""
+}
+
+// publish makes a new view. What is held is walked through after an audit or a
+// reload, which did so anyway; in between counts follow the ops, so that one
+// change costs as much with 10,000 services as with ten.
 func (b *box) publish() {
-	old := b.published.Load()
-	v := &view{draining: map[lb.Drain]bool{}, period: b.cfg.Kernel.SyncPeriod}
-	if old == nil || b.changed {
+	v := &view{ready: b.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: b.cfg.Kernel.SyncPeriod}
+	if b.published.Load() == nil || b.changed {
 		b.held = newTally(b.rec.Have())
-		v.services, v.vips = owners(b.rec.Catalog(), b.rec.Facts().Strangers)
 		b.changed = false
-	} else {
-		v.services, v.vips = old.services, old.vips
 	}
 	v.counts = b.held.without(b.cfg.Kernel.Base(), b.rec.Have())
+	for _, name := range b.clusters.names() {
+		v.clusters = append(v.clusters, b.clusters.all[name])
+		v.served[name] = b.rec.Catalog().LenOf(name)
+	}
+	catalog := b.rec.Catalog()
 	s := &v.status
 	s.Version, s.PID, s.Started = b.opts.Version, os.Getpid(), b.started
 	s.Config = status.Config{File: b.opts.ConfigFile, Loaded: b.loaded, Error: errorText(b.reloadErr)}
 	s.Kernel = status.Kernel{
-		Release: kernelRelease(), IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: b.rec.Catalog().Len(),
+		Release: kernelRelease(), Mode: string(b.mode.use), Fallback: b.mode.fallback,
+		IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: catalog.Len(),
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
-		VIPs: v.vips, SetMembers: v.counts["member"],
+		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
 		LastSync: b.lastPass, LastAudit: b.audits.last, Pending: b.rec.Pending(), Held: b.waiting,
 		Drift: b.drift, Error: errorText(b.audits.err),
 	}
-	s.Notes, s.Drains = []status.Note{}, []status.Drain{}
-	for _, n := range b.rec.Notes() {
+	s.Clusters, s.Notes, s.Drains, s.Held = []status.Cluster{}, []status.Note{}, []status.Drain{}, []status.Hold{}
+	notes := b.noted()
+	b.clusters.report(notes)
+	for _, n := range notes {
 		s.Notes = append(s.Notes, status.Note{Service: n.Service.String(), Reason: string(n.Reason), Text: n.Text})
 	}
 	for _, d := range b.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true
 	}
-	s.State, s.Why = b.judge(s)
 	b.published.Store(v)
 }
 
@@ -110,62 +143,6 @@ func (t tally) without(base lb.Base, have lb.Snapshot) map[string]int {
 	return counts
 }
 
-// owners tells whose each frontend is, and how many VIPs there are. A stranger's
-// virtual server is nobody's, whoever would like to have it.
-func owners(catalog *lb.Catalog, strangers map[lb.Frontend]bool) (services map[lb.Frontend]lb.ServiceID, vips int) {
-	services = map[lb.Frontend]lb.ServiceID{}
-	seen := map[netip.Addr]bool{}
-	for _, id := range catalog.IDs() {
-		svc, _ := catalog.Get(id)
-		for _, f := range svc.Frontends() {
-			seen[f.Addr] = true
-			if !strangers[f] {
-				services[f] = catalog.Claimants(f)[0]
-			}
-		}
-	}
-	return services, len(seen)
-}
-
-// judge says how the box is, and why it is not ok.
-func (b *box) judge(s *status.Status) (status.State, []string) {
-	switch {
-	case b.audits.err != nil:
-		return status.Failed, []string{"the kernel can't be read: " + b.audits.err.Error()}
-	case !b.ready:
-		return status.Starting, []string{"the kernel does not hold the first state yet"}
-	}
-	var why []string
-	if b.reloadErr != nil {
-		why = append(why, "the last reload was refused: "+firstLine(b.reloadErr.Error()))
-	}
-	if s.Kernel.Pending > 0 {
-		why = append(why, fmt.Sprintf("%d operations failed and are tried again", s.Kernel.Pending))
-	}
-	bad := slices.DeleteFunc(slices.Clone(s.Notes), func(n status.Note) bool { return lb.Reason(n.Reason) == lb.HostAddress })
-	if len(bad) > 0 {
-		why = append(why, fmt.Sprintf("%d notes", len(bad)))
-	}
-	for _, x := range b.checks.Backends() {
-		switch x.Verdict {
-		case "up":
-			s.Backend.Up++
-		case "down":
-			s.Backend.Down++
-		default:
-			s.Backend.Unknown++
-		}
-	}
-	s.Backend.Draining = len(s.Drains)
-	if s.Backend.Down > 0 {
-		why = append(why, fmt.Sprintf("%d of %d backends are down", s.Backend.Down, s.Backend.Up+s.Backend.Down+s.Backend.Unknown))
-	}
-	if len(why) > 0 {
-		return status.Degraded, why
-	}
-	return status.OK, nil
-}
-
 // isAlive tells whether the loop still turns: it audits every sync_period. A
 // pass over a very large table may take its time; two periods and a minute are
 // more than that.
@@ -179,15 +156,6 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-func firstLine(s string) string {
-	for i, r := range s {
-		if r == '\n' {
-			return s[:i] + " ..."
-		}
-	}
-	return s
 }
 
 func kernelRelease() string {

@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"weir/cmd/weir/internal/config"
 	"weir/lb"
 )
@@ -17,12 +15,12 @@ func TestAStrangersFrontendIsNobodys(t *testing.T) {
 	front := func(addr string) lb.Frontend {
 		return lb.Frontend{Addr: netip.MustParseAddr(addr), Port: 80, Proto: lb.TCP}
 	}
-	services, vips := owners(rec.Catalog(), map[lb.Frontend]bool{front("192.0.2.2"): true})
-	want := map[lb.Frontend]lb.ServiceID{front("192.0.2.1"): static("a")}
-	if d := cmp.Diff(want, services, cmp.Comparer(func(x, y netip.Addr) bool { return x == y })); d != "" {
-		t.Errorf("services (-want +got):\n%s", d)
+	rec.Facts().Strangers = map[lb.Frontend]bool{front("192.0.2.2"): true}
+	owners := newOwners(rec)
+	if w, ok := owners.of(front("192.0.2.1")); !ok || w.ServiceID != static("a") {
+		t.Errorf("the first is %v", w)
 	}
-	if vips != 2 {
-		t.Errorf("%d VIPs, want 2", vips)
+	if w, ok := owners.of(front("192.0.2.2")); ok {
+		t.Errorf("the stranger's is %v", w)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/netip"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,8 +53,12 @@ type Status struct {
 	Config  Config    `json:"config"`
 	Kernel  Kernel    `json:"kernel"`
 	Backend Backends  `json:"backends"`
-	Notes   []Note    `json:"notes"`
-	Drains  []Drain   `json:"drains"`
+	// Clusters are those that are followed, by name.
+	Clusters []Cluster `json:"clusters"`
+	// Held are sources that took away much at once and are not believed yet.
+	Held   []Hold  `json:"held"`
+	Notes  []Note  `json:"notes"`
+	Drains []Drain `json:"drains"`
 }
 
 // Config tells of the configuration in force and the last attempt to load one.
@@ -70,7 +72,11 @@ type Config struct {
 
 // Kernel tells what the kernel holds of weir's.
 type Kernel struct {
-	Release        string    `json:"release"`
+	Release string `json:"release"`
+	// Mode is what balances: ipvs, or iptables. Fallback tells that this is for
+	// want of IPVS, not because somebody wanted it.
+	Mode           string    `json:"mode"`
+	Fallback       bool      `json:"fallback,omitempty"`
 	IPTables       string    `json:"iptables"`
 	Services       int       `json:"services"`
 	VirtualServers int       `json:"virtual_servers"`
@@ -110,69 +116,6 @@ type Drain struct {
 	Deadline time.Time `json:"deadline"`
 }
 
-// Services are the virtual servers as ipvsadm shows them, with their Service.
-type Services struct {
-	Frontends []Frontend `json:"frontends"`
-}
-
-// Frontend is one virtual server.
-type Frontend struct {
-	Key       lb.Frontend `json:"-"`
-	Service   string      `json:"service"`
-	Address   string      `json:"address"`
-	Port      uint16      `json:"port"`
-	Protocol  string      `json:"protocol"`
-	Scheduler string      `json:"scheduler"`
-	// Affinity is the persistence timeout in seconds.
-	Affinity uint32   `json:"affinity_seconds,omitempty"`
-	Servers  []Server `json:"servers"`
-	Traffic  *Traffic `json:"traffic,omitempty"`
-}
-
-// Server is one real server.
-type Server struct {
-	Key      netip.AddrPort `json:"-"`
-	Address  string         `json:"address"`
-	Weight   uint32         `json:"weight"`
-	Upper    uint32         `json:"max_connections,omitempty"`
-	Lower    uint32         `json:"min_connections,omitempty"`
-	Active   uint32         `json:"active"`
-	Inactive uint32         `json:"inactive"`
-	// Health is up, down, unknown, or empty without a check; Error is what the
-	// check met.
-	Health   string   `json:"health,omitempty"`
-	Error    string   `json:"error,omitempty"`
-	Draining bool     `json:"draining,omitempty"`
-	Traffic  *Traffic `json:"traffic,omitempty"`
-}
-
-// Traffic counts since the kernel made the virtual or real server.
-type Traffic struct {
-	Connections uint64 `json:"connections"`
-	PacketsIn   uint64 `json:"packets_in"`
-	PacketsOut  uint64 `json:"packets_out"`
-	BytesIn     uint64 `json:"bytes_in"`
-	BytesOut    uint64 `json:"bytes_out"`
-}
-
-// Conns are entries of the kernel's IPVS connection table.
-type Conns struct {
-	Conns []Conn `json:"connections"`
-	// More tells that there are more than were asked for.
-	More bool `json:"more,omitempty"`
-}
-
-// Conn is one connection.
-type Conn struct {
-	Protocol string `json:"protocol"`
-	Client   string `json:"client"`
-	Frontend string `json:"frontend"`
-	Backend  string `json:"backend"`
-	State    string `json:"state"`
-	// Expires is the seconds until the kernel forgets it.
-	Expires uint32 `json:"expires_seconds"`
-}
-
 // Tabler is a document that reads as a table.
 type Tabler interface {
 	// Table writes the document for people; now is for ages.
@@ -200,6 +143,56 @@ func Write(w io.Writer, doc Tabler, format string, now time.Time) error {
 	return fmt.Errorf("output format %q is none of table, json, yaml", format)
 }
 
+// Judge sets State and Why of a box that has begun by what else s says, as of
+// now.
+func (s *Status) Judge(now time.Time) {
+	s.State, s.Why = OK, nil
+	if s.Kernel.Error != "" {
+		s.State, s.Why = Failed, []string{"the kernel can't be read: " + s.Kernel.Error}
+		return
+	}
+	why := func(format string, args ...any) { s.Why = append(s.Why, fmt.Sprintf(format, args...)) }
+	if s.Kernel.Fallback {
+		why("this kernel has no IPVS, so iptables balances: no schedulers, weights and limits (kernel.mode = %q if that is meant so)", s.Kernel.Mode)
+	}
+	if s.Config.Error != "" {
+		why("the last reload was refused: %s", firstLine(s.Config.Error))
+	}
+	for _, c := range s.Clusters {
+		if bad := c.bad(now); bad != "" {
+			why("%s", bad)
+		}
+	}
+	for _, h := range s.Held {
+		why("%s", h.why())
+	}
+	if s.Kernel.Pending > 0 {
+		why("%d operations failed and are tried again", s.Kernel.Pending)
+	}
+	notes := 0
+	for _, n := range s.Notes {
+		if n.Reason != string(lb.HostAddress) {
+			notes++
+		}
+	}
+	if notes > 0 {
+		why("%d notes", notes)
+	}
+	if b := s.Backend; b.Down > 0 {
+		why("%d of %d backends are down", b.Down, b.Up+b.Down+b.Unknown)
+	}
+	if len(s.Why) > 0 {
+		s.State = Degraded
+	}
+}
+
+func firstLine(s string) string {
+	if line, _, more := strings.Cut(s, "\n"); more {
+		return line + " ..."
+	}
+	return s
+}
+
 // Line says in one line whether all is well.
 func (s Status) Line() string {
 	if s.State == OK {
@@ -214,7 +207,7 @@ func (s Status) Table(w io.Writer, now time.Time) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, age(now, s.Started))
 	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, since(now, s.Config.Loaded))
-	fmt.Fprintf(tw, "Kernel:\t%s, iptables %s\n", s.Kernel.Release, s.Kernel.IPTables)
+	fmt.Fprintf(tw, "Kernel:\t%s, mode %s, iptables %s\n", s.Kernel.Release, s.Kernel.Mode, s.Kernel.IPTables)
 	fmt.Fprintf(tw, "Holds:\t%d virtual servers, %d real servers, %d set members\n",
 		s.Kernel.VirtualServers, s.Kernel.RealServers, s.Kernel.SetMembers)
 	fmt.Fprintf(tw, "Backends:\t%d up, %d down, %d unknown, %d draining\n",
@@ -222,6 +215,7 @@ func (s Status) Table(w io.Writer, now time.Time) {
 	fmt.Fprintf(tw, "Synced:\t%s, audited %s, %d drifted objects put right since the start\n",
 		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
 	tw.Flush()
+	writeClusters(w, s.Clusters, now)
 	if len(s.Notes) > 0 {
 		fmt.Fprintf(w, "\nNotes (%d):\n", len(s.Notes))
 		for i, n := range s.Notes {
@@ -246,80 +240,6 @@ func (s Status) Table(w io.Writer, now time.Time) {
 
 // maxLines keeps each list of the status on one screen.
 const maxLines = 8
-
-// Table implements Tabler, in the columns of ipvsadm -Ln: virtual servers with
-// their real servers under them. What is a fact of weir's comes last.
-func (s Services) Table(w io.Writer, _ time.Time) {
-	addr := len("  -> RemoteAddress:Port")
-	for _, f := range s.Frontends {
-		addr = max(addr, len(f.name()))
-		for _, r := range f.Servers {
-			addr = max(addr, len("  -> "+r.Address))
-		}
-	}
-	// Scheduler and flags take the columns of numbers, as with ipvsadm, unless
-	// they are longer.
-	const numbers = "%-7s %6s %10s %10s"
-	flags := len(fmt.Sprintf(numbers, "", "", "", ""))
-	for _, f := range s.Frontends {
-		flags = max(flags, len(f.flags()))
-	}
-	row := func(address, middle, last string) {
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s  %-*s  %s", addr, address, flags, middle, last), " "))
-	}
-	row("Prot LocalAddress:Port", "Scheduler Flags", "Service")
-	row("  -> RemoteAddress:Port", fmt.Sprintf(numbers, "Forward", "Weight", "ActiveConn", "InActConn"), "Health")
-	for _, f := range s.Frontends {
-		row(f.name(), f.flags(), f.Service)
-		for _, r := range f.Servers {
-			n := func(x uint32) string { return strconv.FormatUint(uint64(x), 10) }
-			row("  -> "+r.Address, fmt.Sprintf(numbers, "Masq", n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
-		}
-	}
-}
-
-func (f Frontend) name() string {
-	return fmt.Sprintf("%-4s %s", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port))
-}
-
-func (f Frontend) flags() string {
-	if f.Affinity == 0 {
-		return f.Scheduler
-	}
-	return fmt.Sprintf("%s persistent %d", f.Scheduler, f.Affinity)
-}
-
-func (r Server) health() string {
-	out := r.Health
-	if r.Draining {
-		out = strings.TrimSpace(out + " draining")
-	}
-	if r.Error != "" {
-		out = strings.TrimSpace(out + " (" + r.Error + ")")
-	}
-	return out
-}
-
-// Table implements Tabler, in the columns of ipvsadm -Lnc.
-func (c Conns) Table(w io.Writer, _ time.Time) {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "pro\texpire\tstate\tsource\tvirtual\tdestination")
-	for _, x := range c.Conns {
-		fmt.Fprintf(tw, "%s\t%02d:%02d\t%s\t%s\t%s\t%s\n", strings.ToUpper(x.Protocol),
-			x.Expires/60, x.Expires%60, x.State, x.Client, x.Frontend, x.Backend)
-	}
-	tw.Flush()
-	if c.More {
-		fmt.Fprintf(w, "(the first %d; --limit shows more)\n", len(c.Conns))
-	}
-}
-
-func hostPort(addr string, port uint16) string {
-	if strings.Contains(addr, ":") {
-		return fmt.Sprintf("[%s]:%d", addr, port)
-	}
-	return fmt.Sprintf("%s:%d", addr, port)
-}
 
 // since says how long before now t was, for people; a zero t was never.
 func since(now, t time.Time) string {

@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"weir/lb"
+)
+
+// Owners tells whose the virtual servers in the kernel are. It is never changed
+// once made; the zero value knows none.
+type Owners struct {
+	frontends map[lb.Frontend]owner
+}
+
+// owner is a Service, and what of it a frontend is.
+type owner struct {
+	lb.ServiceID
+	kind  lb.VIPKind
+	local bool
+}
+
+// newOwners looks through all Services. A stranger's virtual server is nobody's,
+// whoever would like to have it.
+func newOwners(rec *lb.Reconciler) *Owners {
+	catalog, facts := rec.Catalog(), rec.Facts()
+	o := &Owners{make(map[lb.Frontend]owner, catalog.Len())}
+	for _, id := range catalog.IDs() {
+		svc, _ := catalog.Get(id)
+		for _, vip := range svc.VIPs {
+			one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports}
+			for _, f := range one.Frontends() {
+				if !facts.Strangers[f] && catalog.Claimants(f)[0] == id {
+					o.frontends[f] = owner{id, vip.Kind, vip.Local}
+				}
+			}
+		}
+	}
+	for key, mark := range facts.Marks {
+		o.frontends[lb.MarkFrontend(key.Family, mark)] = owner{ServiceID: key.Service}
+	}
+	for f := range facts.Strangers { // one address of a NodePort
+		o.frontends[f] = owner{}
+	}
+	return o
+}
+
+// of gives the owner of a virtual server. Those of a NodePort are at the node's
+// own addresses.
+func (o *Owners) of(f lb.Frontend) (owner, bool) {
+	if o == nil {
+		return owner{}, false
+	}
+	w, ok := o.frontends[f]
+	if !ok && f.Mark == 0 {
+		f.Addr = every(f.Addr)
+		w, ok = o.frontends[f]
+		ok = ok && w.kind == lb.NodePort
+	}
+	return w, ok && w.ServiceID != lb.ServiceID{}
+}
+
+// every is the unspecified address of a's family.
+func every(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// ownersPatience is how long one who asks waits for a busy loop; after that he
+// gets what it found the last time.
+const ownersPatience = 2 * time.Second
+
+// owners has the loop look through the Services, if they have changed since it
+// did. Nobody does when nobody asks.
+func (b *box) owners(ctx context.Context) *Owners {
+	ctx, cancel := context.WithTimeout(ctx, ownersPatience)
+	defer cancel()
+	_ = b.do(ctx, func() {
+		if b.moved {
+			b.moved = false
+			b.owned.Store(newOwners(b.rec))
+		}
+	})
+	return b.owned.Load()
+}

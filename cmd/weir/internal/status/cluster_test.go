@@ -1,0 +1,105 @@
+package status
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// clustered is a box that follows clusters in every condition.
+func clustered() Status {
+	s := healthy
+	s.Clusters = []Cluster{
+		{Name: "lab", State: Waiting, Since: ago(time.Minute), Error: "dial tcp 10.9.0.1:6443: i/o timeout", Kinds: []string{"LoadBalancer"}, Objects: map[string]int{}},
+		{Name: "prod", State: Connected, Since: ago(3 * time.Hour), Heard: ago(2 * time.Second), Services: 120, Endpoints: 340,
+			Kinds: []string{"ClusterIP", "NodePort", "ExternalIP", "LoadBalancer"}, Node: "node1", Objects: map[string]int{"services": 130}},
+		{Name: "shop", State: Away, Since: ago(10 * time.Second), Heard: ago(2 * time.Hour), Stale: true, Services: 1, Endpoints: 2,
+			Kinds: []string{"LoadBalancer"}, Error: "connection refused", Objects: map[string]int{}},
+		{Name: "stage", State: Away, Since: ago(5 * time.Minute), Heard: ago(6 * time.Minute), Services: 10, Endpoints: 20,
+			Kinds: []string{"LoadBalancer"}, Objects: map[string]int{}},
+	}
+	return s
+}
+
+func TestClustersReadAsATable(t *testing.T) {
+	s := clustered()
+	s.Judge(now)
+	var b bytes.Buffer
+	s.Table(&b, now)
+	const want = `weir is degraded: cluster lab has not answered yet: dial tcp 10.9.0.1:6443: i/o timeout; cluster shop is away, its Services are as of 2h ago: connection refused; cluster stage is away, its Services are as of 6m ago
+
+Version:   1.2.3, pid 812, up 2d
+Config:    /etc/weir/weir.toml, loaded 1h ago
+Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
+Holds:     4 virtual servers, 12 real servers, 11 set members
+Backends:  12 up, 0 down, 0 unknown, 0 draining
+Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
+
+Clusters (4):
+  lab    waiting 1m                         0 services, 0 endpoints      LoadBalancer
+  prod   connected 3h                       120 services, 340 endpoints  ClusterIP NodePort ExternalIP LoadBalancer, node node1
+  shop   away 10s, from the file of 2h ago  1 services, 2 endpoints      LoadBalancer
+  stage  away 5m, as of 6m ago              10 services, 20 endpoints    LoadBalancer
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s\nwhole:\n%s", d, b.String())
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(s *Status)
+		state  State
+		why    string
+	}{
+		{"all is well", func(*Status) {}, OK, ""},
+		{"a kernel that can't be read", func(s *Status) { s.Kernel.Error = "no memory"; s.Kernel.Pending = 3 }, Failed, "the kernel can't be read: no memory"},
+		{"a fallback", func(s *Status) { s.Kernel.Mode, s.Kernel.Fallback = "iptables", true }, Degraded,
+			`this kernel has no IPVS, so iptables balances: no schedulers, weights and limits (kernel.mode = "iptables" if that is meant so)`},
+		{"iptables by choice", func(s *Status) { s.Kernel.Mode = "iptables" }, OK, ""},
+		{"a refused reload", func(s *Status) { s.Config.Error = "line 1\nline 2" }, Degraded, "the last reload was refused: line 1 ..."},
+		{"a host address", func(s *Status) { s.Notes = []Note{{"static/web", "host-address", ""}} }, OK, ""},
+		{"notes", func(s *Status) { s.Notes = []Note{{"static/web", "conflict", ""}} }, Degraded, "1 notes"},
+		{"failed operations", func(s *Status) { s.Kernel.Pending = 3 }, Degraded, "3 operations failed and are tried again"},
+		{"backends", func(s *Status) { s.Backend.Down = 1 }, Degraded, "1 of 13 backends are down"},
+		{"a held sync", func(s *Status) { s.Held = []Hold{{Source: "prod", Frontends: 12, Backends: 7}} }, Degraded,
+			"prod takes away 12 frontends and 7 backends at once, which is held (weir guard)"},
+		{"a cluster without Events", func(s *Status) { s.Clusters = []Cluster{{Name: "prod", State: Connected, EventsError: "forbidden"}} }, Degraded, "cluster prod: forbidden"},
+		{"a cluster without a file", func(s *Status) { s.Clusters = []Cluster{{Name: "prod", State: Connected, FileError: "disk full"}} }, Degraded, "cluster prod: disk full"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := healthy
+			tt.change(&s)
+			s.Judge(now)
+			if why := strings.Join(s.Why, "; "); s.State != tt.state || why != tt.why {
+				t.Errorf("%s: %s", s.State, why)
+			}
+		})
+	}
+}
+
+func TestServicesTellTheKindsOfVIPs(t *testing.T) {
+	var b bytes.Buffer
+	Services{Frontends: []Frontend{
+		{Service: "prod/shop/web", Kind: "LoadBalancer", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheduler: "rr"},
+		{Service: "prod/shop/web", Kind: "LoadBalancer", Local: true, Address: "192.0.2.11", Port: 80, Protocol: "tcp", Scheduler: "rr"},
+		{Service: "prod/shop/web", Kind: "NodePort", Local: true, Address: "10.1.0.1", Port: 30080, Protocol: "tcp", Scheduler: "rr"},
+		{Service: "prod/shop/web", Kind: "ClusterIP", Address: "10.96.0.9", Port: 80, Protocol: "tcp", Scheduler: "rr"},
+		{Service: "prod/shop/web", Mark: 7, Address: "0.0.0.0", Protocol: "tcp", Scheduler: "rr"},
+	}}.Table(&b, now)
+	const want = `Prot LocalAddress:Port   Scheduler Flags                       Service
+  -> RemoteAddress:Port  Forward Weight ActiveConn  InActConn  Health
+TCP  192.0.2.10:80       rr                                    prod/shop/web
+TCP  192.0.2.11:80       rr                                    prod/shop/web (Local)
+TCP  10.1.0.1:30080      rr                                    prod/shop/web (NodePort, Local)
+TCP  10.96.0.9:80        rr                                    prod/shop/web (ClusterIP)
+FWM  7 IPv4              rr                                    prod/shop/web (inside)
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

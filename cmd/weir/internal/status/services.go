@@ -1,0 +1,187 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"weir/lb"
+)
+
+// Services are the virtual servers as ipvsadm shows them, with their Service.
+type Services struct {
+	Frontends []Frontend `json:"frontends"`
+}
+
+// Frontend is one virtual server.
+type Frontend struct {
+	Key lb.Frontend `json:"-"`
+	// Service is empty for a stranger's; Source, Namespace and Name are its parts.
+	Service   string `json:"service"`
+	Source    string `json:"source,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Kind is that of the VIP: LoadBalancer, ClusterIP, ExternalIP or NodePort.
+	// Local is a traffic policy of Local.
+	Kind     string `json:"kind,omitempty"`
+	Local    bool   `json:"local,omitempty"`
+	Address  string `json:"address"`
+	Port     uint16 `json:"port"`
+	Protocol string `json:"protocol"`
+	// Mark is that of the face that frontends with a traffic policy of Local have
+	// for clients inside the cluster; there is no address and port then.
+	Mark      uint32 `json:"mark,omitempty"`
+	Scheduler string `json:"scheduler"`
+	// Affinity is the persistence timeout in seconds.
+	Affinity uint32   `json:"affinity_seconds,omitempty"`
+	Servers  []Server `json:"servers"`
+	Traffic  *Traffic `json:"traffic,omitempty"`
+}
+
+// Server is one real server.
+type Server struct {
+	Key      netip.AddrPort `json:"-"`
+	Address  string         `json:"address"`
+	Weight   uint32         `json:"weight"`
+	Upper    uint32         `json:"max_connections,omitempty"`
+	Lower    uint32         `json:"min_connections,omitempty"`
+	Active   uint32         `json:"active"`
+	Inactive uint32         `json:"inactive"`
+	// Health is up, down, unknown, or empty without a check; Error is what the
+	// check met.
+	Health   string   `json:"health,omitempty"`
+	Error    string   `json:"error,omitempty"`
+	Draining bool     `json:"draining,omitempty"`
+	Traffic  *Traffic `json:"traffic,omitempty"`
+}
+
+// Traffic counts since the kernel made the virtual or real server.
+type Traffic struct {
+	Connections uint64 `json:"connections"`
+	PacketsIn   uint64 `json:"packets_in"`
+	PacketsOut  uint64 `json:"packets_out"`
+	BytesIn     uint64 `json:"bytes_in"`
+	BytesOut    uint64 `json:"bytes_out"`
+}
+
+// Conns are entries of the kernel's IPVS connection table.
+type Conns struct {
+	Conns []Conn `json:"connections"`
+	// More tells that there are more than were asked for.
+	More bool `json:"more,omitempty"`
+}
+
+// Conn is one connection.
+type Conn struct {
+	Protocol string `json:"protocol"`
+	Client   string `json:"client"`
+	Frontend string `json:"frontend"`
+	Backend  string `json:"backend"`
+	State    string `json:"state"`
+	// Expires is the seconds until the kernel forgets it.
+	Expires uint32 `json:"expires_seconds"`
+}
+
+// Table implements Tabler, in the columns of ipvsadm -Ln: virtual servers with
+// their real servers under them. What is a fact of weir's comes last.
+func (s Services) Table(w io.Writer, _ time.Time) {
+	addr := len("  -> RemoteAddress:Port")
+	for _, f := range s.Frontends {
+		addr = max(addr, len(f.name()))
+		for _, r := range f.Servers {
+			addr = max(addr, len("  -> "+r.Address))
+		}
+	}
+	// Scheduler and flags take the columns of numbers, as with ipvsadm, unless
+	// they are longer.
+	const numbers = "%-7s %6s %10s %10s"
+	flags := len(fmt.Sprintf(numbers, "", "", "", ""))
+	for _, f := range s.Frontends {
+		flags = max(flags, len(f.flags()))
+	}
+	row := func(address, middle, last string) {
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s  %-*s  %s", addr, address, flags, middle, last), " "))
+	}
+	row("Prot LocalAddress:Port", "Scheduler Flags", "Service")
+	row("  -> RemoteAddress:Port", fmt.Sprintf(numbers, "Forward", "Weight", "ActiveConn", "InActConn"), "Health")
+	for _, f := range s.Frontends {
+		row(f.name(), f.flags(), f.owner())
+		for _, r := range f.Servers {
+			n := func(x uint32) string { return strconv.FormatUint(uint64(x), 10) }
+			row("  -> "+r.Address, fmt.Sprintf(numbers, "Masq", n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
+		}
+	}
+}
+
+func (f Frontend) name() string {
+	if f.Mark != 0 {
+		family := lb.IPv4
+		if strings.Contains(f.Address, ":") {
+			family = lb.IPv6
+		}
+		return fmt.Sprintf("FWM  %d %s", f.Mark, family)
+	}
+	return fmt.Sprintf("%-4s %s", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port))
+}
+
+// owner is the Service, and what kind of VIP it is by, if that is not the usual
+// one.
+func (f Frontend) owner() string {
+	var more []string
+	if f.Mark != 0 {
+		more = append(more, "inside")
+	}
+	if f.Kind != "" && f.Kind != lb.LoadBalancer.String() {
+		more = append(more, f.Kind)
+	}
+	if f.Local {
+		more = append(more, "Local")
+	}
+	if len(more) == 0 {
+		return f.Service
+	}
+	return fmt.Sprintf("%s (%s)", f.Service, strings.Join(more, ", "))
+}
+
+func (f Frontend) flags() string {
+	if f.Affinity == 0 {
+		return f.Scheduler
+	}
+	return fmt.Sprintf("%s persistent %d", f.Scheduler, f.Affinity)
+}
+
+func (r Server) health() string {
+	out := r.Health
+	if r.Draining {
+		out = strings.TrimSpace(out + " draining")
+	}
+	if r.Error != "" {
+		out = strings.TrimSpace(out + " (" + r.Error + ")")
+	}
+	return out
+}
+
+// Table implements Tabler, in the columns of ipvsadm -Lnc.
+func (c Conns) Table(w io.Writer, _ time.Time) {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "pro\texpire\tstate\tsource\tvirtual\tdestination")
+	for _, x := range c.Conns {
+		fmt.Fprintf(tw, "%s\t%02d:%02d\t%s\t%s\t%s\t%s\n", strings.ToUpper(x.Protocol),
+			x.Expires/60, x.Expires%60, x.State, x.Client, x.Frontend, x.Backend)
+	}
+	tw.Flush()
+	if c.More {
+		fmt.Fprintf(w, "(the first %d; --limit shows more)\n", len(c.Conns))
+	}
+}
+
+func hostPort(addr string, port uint16) string {
+	if strings.Contains(addr, ":") {
+		return fmt.Sprintf("[%s]:%d", addr, port)
+	}
+	return fmt.Sprintf("%s:%d", addr, port)
+}
