@@ -118,7 +118,7 @@ type node struct {
 
 // equal tells whether two Services are the same in everything that counts.
 func (s *service) equal(t *service) bool {
-	return s.key == t.key && s.Created.Equal(t.Created) && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
+	return s.key == t.key && s.UID == t.UID && s.Created.Equal(t.Created) && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
 		slices.Equal(s.ClusterIPs, t.ClusterIPs) && slices.Equal(s.ExternalIPs, t.ExternalIPs) && slices.Equal(s.Ingress, t.Ingress) &&
 		slices.Equal(s.Ports, t.Ports) && s.LoadBalancerClass == t.LoadBalancerClass &&
 		s.ExternalLocal == t.ExternalLocal && s.InternalLocal == t.InternalLocal &&

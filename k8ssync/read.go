@@ -146,6 +146,7 @@ func readService(in *corev1.Service) service {
 	_, otherProxy := in.Labels[labelOtherProxy]
 	out := service{
 		key:           key{in.Namespace, in.Name},
+		UID:           string(in.UID),
 		Created:       in.CreationTimestamp.UTC(),
 		Type:          intern(string(spec.Type)),
 		OtherProxy:    otherProxy,
