@@ -1,0 +1,227 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+)
+
+// Start starts the API server, which was stopped, and returns when Services can be made. What was in
+// the API is there.
+func (k *Kube) Start(ctx context.Context) error {
+	program, err := Peer(KubeAPIServer)
+	if err != nil {
+		return err
+	}
+	if k.server != nil && !k.server.ended() {
+		return fmt.Errorf("%s: start: it runs", k.server.what)
+	}
+	k.server, err = k.m.Start(append([]string{program}, k.flags()...)...)
+	if err != nil {
+		return err
+	}
+	return k.AwaitReady(ctx)
+}
+
+// AwaitReady waits until the API server is healthy, the namespace default and the Service
+// default/kubernetes are there, and ClusterIPs and NodePorts can be had.
+func (k *Kube) AwaitReady(ctx context.Context) error {
+	const probe = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "weirlab-asks"},
+		"spec": {"type": "NodePort", "ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}}`
+	return ready(ctx, k.server, func(ctx context.Context) error {
+		if err := k.want(ctx, http.MethodGet, "/readyz", ""); err != nil {
+			return err
+		}
+		if err := k.want(ctx, http.MethodGet, "/api/v1/namespaces/default/services/kubernetes", ""); err != nil {
+			return err
+		}
+		return k.want(ctx, http.MethodPost, "/api/v1/namespaces/default/services?dryRun=All", probe)
+	})
+}
+
+func (k *Kube) flags() []string {
+	var cidrs []string
+	for _, cidr := range k.options.ServiceCIDRs {
+		cidrs = append(cidrs, cidr.String())
+	}
+	flags := []string{
+		"--etcd-servers=" + etcdURL,
+		fmt.Sprintf("--secure-port=%d", kubePort),
+		"--advertise-address=" + k.addr.String(),
+		"--tls-cert-file=" + kubeFolder + "/tls.crt",
+		"--tls-private-key-file=" + kubeFolder + "/tls.key",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-signing-key-file=" + kubeFolder + "/signing.key",
+		"--service-account-key-file=" + kubeFolder + "/signing.key",
+		"--authorization-mode=RBAC",
+		"--token-auth-file=" + kubeFolder + "/tokens.csv",
+		"--service-cluster-ip-range=" + strings.Join(cidrs, ","),
+		// No controller makes service accounts, nor keeps the API server's own endpoints.
+		"--disable-admission-plugins=ServiceAccount",
+		"--endpoint-reconciler-type=none",
+	}
+	if k.options.NodePorts != "" {
+		flags = append(flags, "--service-node-port-range="+k.options.NodePorts)
+	}
+	return append(flags, k.options.Flags...)
+}
+
+// Stop ends the API server in order, as an operator does. etcd goes on. One that has ended is success.
+func (k *Kube) Stop(ctx context.Context) error { return k.end(ctx, syscall.SIGTERM) }
+
+// Kill ends the API server with SIGKILL: clients hear a reset at most. etcd goes on.
+func (k *Kube) Kill(ctx context.Context) error { return k.end(ctx, syscall.SIGKILL) }
+
+// Restart is Stop and Start.
+func (k *Kube) Restart(ctx context.Context) error {
+	if err := k.Stop(ctx); err != nil {
+		return err
+	}
+	return k.Start(ctx)
+}
+
+// Freeze makes the API server hang, until Thaw: connections stay open, nothing is answered.
+func (k *Kube) Freeze() error { return k.server.Signal(syscall.SIGSTOP) }
+
+// Thaw lets it go on.
+func (k *Kube) Thaw() error { return k.server.Signal(syscall.SIGCONT) }
+
+// Server is the API server's process: for its log, and its pid on the host.
+func (k *Kube) Server() *Proc { return k.server }
+
+// Etcd is etcd's process.
+func (k *Kube) Etcd() *Proc { return k.etcd }
+
+func (k *Kube) end(ctx context.Context, sig syscall.Signal) error {
+	err := endProc(ctx, k.server, sig)
+	k.client.CloseIdleConnections()
+	return err
+}
+
+func endProc(ctx context.Context, p *Proc, sig syscall.Signal) error {
+	if p.ended() {
+		return nil
+	}
+	if err := p.Signal(sig); err != nil && !p.ended() {
+		return err
+	}
+	_, err := p.Wait(ctx)
+	return err
+}
+
+// ended tells whether the process has gone.
+func (p *Proc) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// etcd listens on the host's loopback only: the host is nobody else's.
+const etcdURL = "http://127.0.0.1:2379"
+
+func (k *Kube) startEtcd(ctx context.Context) error {
+	program, err := Peer(Etcd)
+	if err != nil {
+		return err
+	}
+	const peer = "http://127.0.0.1:2380"
+	k.etcd, err = k.m.Start(program, "--name=lab", "--data-dir="+etcdFolder, "--log-level=warn",
+		"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer,
+		// It is in memory, and alone: nothing to sync, nobody to wait for in an election.
+		"--unsafe-no-fsync", "--heartbeat-interval=20", "--election-timeout=200")
+	if err != nil {
+		return err
+	}
+	return ready(ctx, k.etcd, func(ctx context.Context) error { _, err := k.revision(ctx); return err })
+}
+
+// revision is etcd's newest: what Kubernetes calls resourceVersion.
+func (k *Kube) revision(ctx context.Context) (string, error) {
+	var answer struct {
+		Header struct{ Revision string }
+	}
+	// Any key will do, and there need not be one: "AA==" is the byte 0.
+	err := k.askEtcd(ctx, "/v3/kv/range", map[string]any{"key": "AA=="}, &answer)
+	return answer.Header.Revision, err
+}
+
+// Compact makes etcd forget all but the newest state of every object. The API server, which remembers
+// for itself, notices when it is started again: who then wants to go on watching from an older
+// resourceVersion hears 410 Gone.
+func (k *Kube) Compact(ctx context.Context) error {
+	revision, err := k.revision(ctx)
+	if err != nil {
+		return err
+	}
+	var answer any
+	return k.askEtcd(ctx, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true}, &answer)
+}
+
+// askEtcd uses etcd's JSON gateway: grpc-gateway's mapping of etcdserverpb, which has bytes in base64
+// and 64-bit numbers as strings.
+func (k *Kube) askEtcd(ctx context.Context, path string, question, answer any) error {
+	text, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, etcdURL+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DialContext: k.m.DialContext, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("etcd: %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("etcd: %s: read the answer: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd: %s: status %d: %s", path, resp.StatusCode, bytes.TrimSpace(text))
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// Snapshot is a state of etcd, in the memory of the host.
+type Snapshot struct{ folder string }
+
+// Snapshot keeps the present state of all objects. Nobody notices: etcd stands still meanwhile, for
+// some hundredths of a second.
+func (k *Kube) Snapshot(ctx context.Context) (Snapshot, error) {
+	if err := k.etcd.Signal(syscall.SIGSTOP); err != nil {
+		return Snapshot{}, err
+	}
+	out, err := k.m.Run(ctx, "sh", "-ec", "d=$(mktemp -d) && cp -a "+etcdFolder+"/. $d && echo $d")
+	return Snapshot{strings.TrimSpace(out.Stdout)}, errors.Join(err, k.etcd.Signal(syscall.SIGCONT))
+}
+
+// Restore puts an older state back, as an operator does after a disaster: the API server and etcd end,
+// and start with the state of the snapshot. resourceVersions go back to what they were then, and will
+// be given a second time. A snapshot can be restored more than once.
+func (k *Kube) Restore(ctx context.Context, s Snapshot) error {
+	if err := k.Kill(ctx); err != nil {
+		return err
+	}
+	if err := endProc(ctx, k.etcd, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if _, err := k.m.Run(ctx, "sh", "-ec", "rm -rf "+etcdFolder+" && cp -a "+s.folder+" "+etcdFolder); err != nil {
+		return err
+	}
+	if err := k.startEtcd(ctx); err != nil {
+		return err
+	}
+	return k.Start(ctx)
+}

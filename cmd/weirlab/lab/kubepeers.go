@@ -1,0 +1,192 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The programs of others that a lab runs beside weir. Their versions are pinned by the module in
+// peersSource, whose go.mod has them as tools.
+const (
+	Etcd          = "etcd"
+	KubeAPIServer = "kube-apiserver"
+	KubeProxy     = "kube-proxy"
+)
+
+var peers = []string{Etcd, KubeAPIServer, KubeProxy}
+
+const (
+	peersSource  = "cmd/weirlab/peers"
+	peersVersion = "v1.36.3" // of Kubernetes, as in peersSource: what the programs call themselves
+	peersPrefix  = "peers-"
+
+	// peersRemembered is how long programs of other versions stay in the cache after their last use.
+	peersRemembered = 7 * 24 * time.Hour
+
+	// peersTold is how often BuildPeers says how far it is.
+	peersTold = 20 * time.Second
+)
+
+// Peer returns the path of one of the peers, at which every host and box of a lab sees it too. They are
+// built once, which takes minutes; what is going on is told on standard error.
+func Peer(name string) (string, error) {
+	if !slices.Contains(peers, name) {
+		return "", fmt.Errorf("peer %q: want one of %s", name, strings.Join(peers, ", "))
+	}
+	dir, err := buildPeers(context.Background(), os.Stderr)
+	if err != nil {
+		return "", err
+	}
+	now := time.Now()
+	return filepath.Join(dir, name), os.Chtimes(dir, now, now) // it is in use
+}
+
+// BuildPeers builds all peers, if they are not in the cache. Progress is told how far it is.
+func BuildPeers(ctx context.Context, progress io.Writer) error {
+	_, err := buildPeers(ctx, progress)
+	return err
+}
+
+// CheckPeers tells why there are no peers yet, and the command that helps; nil when there are.
+func CheckPeers() error {
+	name, _, err := peersFolder()
+	if err != nil {
+		return err
+	}
+	cache, err := cacheFolder()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(cache, name)); err != nil {
+		return fmt.Errorf("%s are not built: go run weir/cmd/weirlab install", strings.Join(peers, ", "))
+	}
+	return nil
+}
+
+func buildPeers(ctx context.Context, progress io.Writer) (string, error) {
+	name, source, err := peersFolder()
+	if err != nil {
+		return "", err
+	}
+	return cached(name, func(dir string) error {
+		forgetPeers(filepath.Dir(dir))
+		if err := compilePeers(ctx, source, dir, progress); err != nil {
+			return err
+		}
+		// etcd's main package is called after the folder it is in.
+		return os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, Etcd))
+	})
+}
+
+// peersFolder is the name in the cache of the peers that the source asks for, made of all that they
+// are built from, and the folder of that source.
+func peersFolder() (name, source string, err error) {
+	source = filepath.Join(moduleRoot(), peersSource)
+	sum := sha256.New()
+	for _, file := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(source, file))
+		if err != nil {
+			return "", "", fmt.Errorf("the peers are built from %s: run this in a folder of weir's source: %w", peersSource, err)
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", file, len(content), content)
+	}
+	version, err := exec.Command("go", "env", "GOVERSION").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("ask go for its version: %w", err)
+	}
+	fmt.Fprintf(sum, "%s %s %s", version, runtime.GOARCH, peersVersion)
+	return fmt.Sprintf("%s%x", peersPrefix, sum.Sum(nil)[:6]), source, nil
+}
+
+// forgetPeers removes programs of other versions that nobody has used for long.
+func forgetPeers(cache string) {
+	old, _ := filepath.Glob(filepath.Join(cache, peersPrefix+"*")) // the pattern is a good one
+	for _, path := range old {
+		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > peersRemembered {
+			_ = os.RemoveAll(path) // what stays now goes another time
+		}
+	}
+}
+
+// compilePeers runs one go build for all of them, and says now and then how far it is.
+func compilePeers(ctx context.Context, source, dir string, progress io.Writer) error {
+	fmt.Fprintf(progress, "building %s %s from source, once: about 5 minutes on two processors, and 2 GB of Go's caches\n",
+		strings.Join(peers, ", "), peersVersion)
+	version := "-X k8s.io/component-base/version.gitVersion=" + peersVersion
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w "+version, "-o", dir+string(filepath.Separator), "tool")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	said := &buildTalk{}
+	cmd.Stdout, cmd.Stderr = said, said
+	begin := time.Now()
+	stop := every(peersTold, func() {
+		fmt.Fprintf(progress, "  %3.0f s: %s\n", time.Since(begin).Seconds(), said.state())
+	})
+	err := cmd.Run()
+	stop()
+	if err != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("build %s: %w\n%s", strings.Join(peers, ", "), err, said.tail()))
+	}
+	fmt.Fprintf(progress, "built within %.0f s\n", time.Since(begin).Seconds())
+	return nil
+}
+
+// every calls do again and again until stop is called.
+func every(d time.Duration, do func()) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				do()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
+// buildTalk is what go build -v says: a line for each module that it fetches and for each package that
+// it compiles.
+type buildTalk struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buildTalk) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buildTalk) state() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lines := bytes.Count(b.text.Bytes(), []byte("\n"))
+	fetched := bytes.Count(b.text.Bytes(), []byte("go: downloading "))
+	return fmt.Sprintf("%d modules fetched, %d packages of at most 1,600 compiled", fetched, lines-fetched)
+}
+
+func (b *buildTalk) tail() string {
+	const enough = 2000
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := bytes.TrimSpace(b.text.Bytes())
+	return string(text[max(0, len(text)-enough):])
+}
