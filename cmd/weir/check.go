@@ -16,6 +16,10 @@ func checkCommand(e env) *cobra.Command {
 		Long: `Check a configuration file and what it includes, and say everything that is
 wrong, one line each. Touches nothing and needs no privileges.
 
+Asks no API server: of a cluster it looks whether the kubeconfig is there and
+leads to one, and only warns, since the daemon waits for one that does. Variables
+of the environment that node_name takes must be set: NODE_NAME=node1 weir check.
+
 Exit status: 0 valid, 1 valid with warnings, 2 invalid or unreadable.`,
 		Args: cobra.NoArgs,
 	}
@@ -28,13 +32,26 @@ Exit status: 0 valid, 1 valid with warnings, 2 invalid or unreadable.`,
 		for _, w := range cfg.Warnings {
 			fmt.Fprintln(e.stderr, w)
 		}
-		fmt.Fprintf(e.stdout, "%s: valid, %d services\n", *file, len(cfg.Services))
+		fmt.Fprintf(e.stdout, "%s: valid, %s\n", *file, contents(cfg))
 		if worst, any := config.Worst(cfg.Warnings); any && worst >= config.Warning {
 			return exitError{code: 1}
 		}
 		return nil
 	}
 	return cmd
+}
+
+// contents counts what a configuration serves.
+func contents(cfg *config.Config) string {
+	text := fmt.Sprintf("%d services", len(cfg.Services))
+	switch n := len(cfg.Clusters); n {
+	case 0:
+		return text
+	case 1:
+		return text + ", 1 cluster"
+	default:
+		return fmt.Sprintf("%s, %d clusters", text, n)
+	}
 }
 
 // invalid gives errors of a configuration, and no others, the exit code for it.

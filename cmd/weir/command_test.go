@@ -19,7 +19,7 @@ func weir(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	now := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-	code = run(context.Background(), env{&out, &errs, now}, args)
+	code = run(context.Background(), env{strings.NewReader(""), &out, &errs, now}, args)
 	return out.String(), errs.String(), code
 }
 
@@ -48,6 +48,12 @@ prots = [80]
 scheduler = "wrrr"
 backends = ["10.0.0.1"]
 `
+	clusterConfig = `[[kubernetes]]
+name = "prod"
+kubeconfig = "/nowhere/kubeconfig"
+[[kubernetes]]
+name = "in-this-pod"
+`
 	warnedConfig = validConfig + `
 [[service]]
 name = "empty"
@@ -68,6 +74,9 @@ FILE:5: service.web.prots: there is no such key; did you mean ports?
 FILE:6: service.web.scheduler: "wrrr" is not a scheduler; did you mean "wrr"?
 `},
 		{"warned", warnedConfig, 1, ""},
+		{"clusters", clusterConfig, 1, `FILE:3: warning: kubernetes.prod.kubeconfig: open /nowhere/kubeconfig: no such file or directory; weir waits until it is there
+FILE: valid, 0 services, 2 clusters
+`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := write(t, tt.config)

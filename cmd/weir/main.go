@@ -2,7 +2,7 @@
 // that reads and changes it.
 //
 // Nouns read (status, services, conns, version), verbs change (run, reload,
-// cleanup) or try (check, plan). Data goes to standard output, talk to standard
+// cleanup) or try (check, plan); import translates. Data goes to standard output, talk to standard
 // error. Each subcommand is one file; this one only puts them together.
 package main
 
@@ -45,6 +45,7 @@ func (e exitError) Unwrap() error { return e.err }
 
 // env is the outside of a command; tests bring their own.
 type env struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	now            func() time.Time
 }
@@ -52,7 +53,7 @@ type env struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, env{os.Stdout, os.Stderr, time.Now}, os.Args[1:]))
+	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now}, os.Args[1:]))
 }
 
 // run is main without the process around it.
@@ -86,7 +87,7 @@ func rootCommand(e env) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
 	root.AddCommand(
 		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
-		servicesCommand(e), connsCommand(e), cleanupCommand(e), versionCommand(e),
+		servicesCommand(e), connsCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
 	)
 	return root
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,4 +182,19 @@ func (p *parser) finish() {
 			cmp.Compare(a.Line, b.Line))
 	})
 	p.problems = slices.Compact(p.problems)
+}
+
+// Elsewhere is the Files of a machine that is not at hand: there are none, but
+// it has a host name.
+type Elsewhere struct{}
+
+// Glob implements Files.
+func (Elsewhere) Glob(string) ([]string, error) { return nil, nil }
+
+// ReadFile implements Files.
+func (Elsewhere) ReadFile(name string) ([]byte, error) {
+	if name == hostname {
+		return []byte("node\n"), nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }

@@ -1,0 +1,333 @@
+package kubeproxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// converter makes weir's configuration of kube-proxy's.
+type converter struct {
+	set values
+	// used are the fields that have become keys.
+	used map[string]bool
+	out  writer
+}
+
+const head = `# weir in place of a node's kube-proxy, made of its configuration by weir import kube-proxy. Each
+# key names the field that it comes from. Look it over, stop kube-proxy and take away what it has
+# left in the kernel (kube-proxy --cleanup), then start weir. weir.toml, the reference, has all
+# other keys.
+`
+
+func convert(set values) Result {
+	c := &converter{set: set, used: map[string]bool{}}
+	c.out.text(head)
+	c.kernel()
+	c.defaults()
+	c.daemon()
+	c.kubernetes()
+	left := c.left()
+	return Result{TOML: c.out.String(), Left: left}
+}
+
+// take gives the value of a field that becomes a key.
+func take[T any](c *converter, path string) (T, bool) {
+	v, ok := c.set[path].(T)
+	if ok {
+		c.used[path] = true
+	}
+	return v, ok
+}
+
+// keys sets a key for each of the fields that are set: path, key, path, key.
+func keys[T any](c *converter, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if v, ok := take[T](c, pairs[i]); ok {
+			c.out.key(pairs[i+1], v, pairs[i])
+		}
+	}
+}
+
+// checkMode refuses the modes that are not for Linux, or not any more.
+func checkMode(set values) error {
+	switch m := set["mode"]; m {
+	case nil, "ipvs", "iptables", "nftables":
+		return nil
+	case "kernelspace":
+		return errors.New("mode: \"kernelspace\" is kube-proxy's for Windows, and weir is for Linux")
+	default:
+		return fmt.Errorf("mode: kube-proxy has no %q, only ipvs, iptables and nftables", m)
+	}
+}
+
+// mode is kube-proxy's, of which an empty one is iptables.
+func (c *converter) mode() string {
+	if m, ok := c.set["mode"].(string); ok {
+		return m
+	}
+	return "iptables"
+}
+
+func (c *converter) kernel() {
+	c.out.table("[kernel]")
+	c.modeKey()
+	mode := c.mode()
+	mark := "iptables" // ipvs has no settings of its own for masquerading
+	if mode == "nftables" {
+		mark = mode
+	}
+	keys[int64](c, mark+".masqueradeBit", "masquerade_bit")
+	keys[bool](c, mark+".masqueradeAll", "masquerade_all")
+	c.local()
+	if mode == "ipvs" {
+		c.ipvs()
+	}
+	c.periods(mode)
+	c.nodePorts(mode)
+	c.sysctls()
+}
+
+func (c *converter) modeKey() {
+	switch c.mode() {
+	case "ipvs":
+		keys[string](c, "mode", "mode")
+	default:
+		c.used["mode"] = true
+		c.out.key("mode", "auto", "mode "+c.mode()+"; auto is IPVS where the kernel has it")
+	}
+	if on, ok := c.set["iptables.localhostNodePorts"].(bool); c.mode() == "iptables" && (on || !ok) {
+		c.out.text("# Node ports on 127.0.0.1, which kube-proxy has in this mode alone, are not served by weir.\n")
+	}
+}
+
+// localModes are the ways to know pods by kube-proxy's names and weir's.
+var localModes = map[string]string{
+	"ClusterCIDR": "cluster-cidr", "NodeCIDR": "node-cidr",
+	"BridgeInterface": "bridge-interface", "InterfaceNamePrefix": "interface-prefix",
+}
+
+func (c *converter) local() {
+	mode, ok := take[string](c, "detectLocalMode")
+	if ok {
+		way, known := localModes[mode]
+		if !known {
+			way = mode // config says what is wrong with it
+		}
+		c.out.key("detect_local", way, "detectLocalMode")
+	}
+	switch mode {
+	case "", "ClusterCIDR":
+		if s, ok := take[string](c, "clusterCIDR"); ok {
+			c.out.key("cluster_cidrs", ranges(strings.Split(s, ",")), "clusterCIDR")
+		}
+	case "BridgeInterface":
+		keys[string](c, "detectLocal.bridgeInterface", "bridge_interface")
+	case "InterfaceNamePrefix":
+		keys[string](c, "detectLocal.interfaceNamePrefix", "interface_prefix")
+	}
+}
+
+// ranges writes ranges as weir wants them: each once, without bits behind the
+// mask. What is no range stays, for config to say so.
+func ranges(list []string) []string {
+	var out []string
+	for _, s := range list {
+		s = strings.TrimSpace(s)
+		if p, err := netip.ParsePrefix(s); err == nil {
+			s = p.Masked().String()
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (c *converter) ipvs() {
+	if list, ok := take[[]string](c, "ipvs.excludeCIDRs"); ok {
+		c.out.key("exclude_cidrs", ranges(list), "ipvs.excludeCIDRs")
+	}
+	for _, t := range []struct{ path, key string }{
+		{"ipvs.tcpTimeout", "tcp_timeout"}, {"ipvs.tcpFinTimeout", "tcp_fin_timeout"}, {"ipvs.udpTimeout", "udp_timeout"},
+	} {
+		if d, ok := take[time.Duration](c, t.path); ok {
+			c.out.key(t.key, d.Truncate(time.Second), t.path)
+		}
+	}
+	if _, ok := take[bool](c, "ipvs.strictARP"); ok {
+		c.out.text("# Where only some interfaces must not answer for VIPs, name those.\n")
+		c.out.key("strict_arp", []string{"all"}, "ipvs.strictARP")
+	}
+}
+
+// kubeSyncPeriod is kube-proxy's default.
+const kubeSyncPeriod = 30 * time.Second
+
+func (c *converter) periods(mode string) {
+	period, least := mode+".syncPeriod", mode+".minSyncPeriod"
+	_, hasPeriod := c.set[period]
+	keys[time.Duration](c, period, "sync_period")
+	if d, ok := take[time.Duration](c, least); ok {
+		if !hasPeriod {
+			c.out.key("sync_period", kubeSyncPeriod, "kube-proxy's default")
+		}
+		c.out.key("min_sync_period", d, least)
+	}
+}
+
+func (c *converter) nodePorts(mode string) {
+	list, ok := take[[]string](c, "nodePortAddresses")
+	switch {
+	case ok && slices.Equal(list, []string{"primary"}):
+		c.out.key("node_port_addresses", list, "nodePortAddresses")
+	case ok:
+		c.out.key("node_port_addresses", ranges(list), "nodePortAddresses")
+	case mode == "nftables":
+		c.out.key("node_port_addresses", []string{"primary"}, "the default in mode nftables")
+	}
+}
+
+// sysctls are conntrack's timeouts, with kube-proxy's defaults.
+func (c *converter) sysctls() {
+	var list []string
+	add := func(name string, value int64) {
+		list = append(list, fmt.Sprintf("net.netfilter.nf_conntrack_%s=%d", name, value))
+	}
+	for _, t := range []struct {
+		path, name string
+		absent     time.Duration
+	}{
+		{"conntrack.tcpEstablishedTimeout", "tcp_timeout_established", 24 * time.Hour},
+		{"conntrack.tcpCloseWaitTimeout", "tcp_timeout_close_wait", time.Hour},
+		{"conntrack.udpTimeout", "udp_timeout", 0},
+		{"conntrack.udpStreamTimeout", "udp_timeout_stream", 0},
+	} {
+		d, ok := take[time.Duration](c, t.path)
+		if !ok {
+			d = t.absent
+		}
+		if d >= time.Second {
+			add(t.name, int64(d/time.Second))
+		}
+	}
+	if _, ok := take[bool](c, "conntrack.tcpBeLiberal"); ok {
+		add("tcp_be_liberal", 1)
+	}
+	if n := c.conntrackMax(8); n > 0 {
+		c.out.text(fmt.Sprintf("# kube-proxy also sets net.netfilter.nf_conntrack_max, by the number of cores: %d with 8 of them.\n", n))
+	}
+	if len(list) > 0 {
+		c.out.key("sysctls", list, "conntrack")
+	}
+}
+
+// conntrackMax is what kube-proxy makes of conntrack.maxPerCore and conntrack.min
+// on a node with so many cores; 0 is nothing.
+func (c *converter) conntrackMax(cores int64) int64 {
+	perCore, least := int64(32<<10), int64(128<<10)
+	if n, ok := c.set["conntrack.maxPerCore"].(int64); ok {
+		perCore = n
+	}
+	if n, ok := c.set["conntrack.min"].(int64); ok {
+		least = n
+	}
+	const most = 1 << 20
+	switch scaled := perCore * cores; {
+	case perCore <= 0:
+		return 0
+	case scaled > most:
+		return most
+	default:
+		return max(scaled, least)
+	}
+}
+
+func (c *converter) defaults() {
+	if c.mode() != "ipvs" {
+		return
+	}
+	if s, ok := take[string](c, "ipvs.scheduler"); ok {
+		c.out.table("[defaults]")
+		c.out.key("scheduler", s, "ipvs.scheduler")
+	}
+}
+
+// debugVerbosity is where klog begins to tell what programmers want to know.
+const debugVerbosity = 4
+
+func (c *converter) daemon() {
+	c.out.table("[daemon]")
+	c.out.text("# For health and metrics; load balancers outside look for the nodes' health here.\n")
+	listen, from := "0.0.0.0:10256", "kube-proxy's default"
+	b, _ := c.set["bindAddress"].(string)
+	if strings.Contains(b, ":") {
+		listen = "[::]:10256"
+	}
+	if b == "0.0.0.0" || b == "::" {
+		c.used["bindAddress"] = true // it says no more than that
+	}
+	if s, ok := take[string](c, "healthzBindAddress"); ok {
+		listen, from = withPort(s, "10256"), "healthzBindAddress"
+	}
+	c.out.key("listen", listen, from)
+	keys[string](c, "logging.format", "log_format")
+	if v, ok := take[int64](c, "logging.verbosity"); ok {
+		level := "info"
+		if v >= debugVerbosity {
+			level = "debug"
+		}
+		c.out.key("log_level", level, "logging.verbosity "+strconv.FormatInt(v, 10))
+	}
+}
+
+// withPort completes an address that has no port, as kube-proxy does.
+func withPort(s, port string) string {
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return net.JoinHostPort(a.String(), port)
+	}
+	return s
+}
+
+func (c *converter) kubernetes() {
+	c.out.table("[[kubernetes]]")
+	c.out.key("name", "kubernetes", "what the cluster is called in weir")
+	if _, ok := c.set["clientConnection.kubeconfig"]; ok {
+		c.out.text("# weir must find the file under this name. What is in it must name the API server's own address: a\n" +
+			"# ClusterIP is served by weir itself.\n")
+	}
+	keys[string](c, "clientConnection.kubeconfig", "kubeconfig")
+	node, from := "$HOSTNAME", "kube-proxy's default"
+	if s, ok := take[string](c, "hostnameOverride"); ok {
+		node, from = strings.ToLower(strings.TrimSpace(s)), "hostnameOverride"
+	}
+	c.out.key("node_name", node, from)
+	g, _ := c.set["featureGates"].(map[string]bool)
+	if on, ok := g["AllowServiceExternalIPs"]; !ok || on {
+		c.out.text("# kube-proxy serves whatever a Service names in spec.externalIPs; weir only what is in these ranges,\n" +
+			"# since with them anybody who may write a Service can take the traffic of others.\n" +
+			"#external_ip_ranges = [\"0.0.0.0/0\", \"::/0\"]\n")
+	}
+}
+
+// left names the fields that are set and have become nothing.
+func (c *converter) left() []string {
+	var left []string
+	for _, f := range fields {
+		v, ok := c.set[f.path]
+		if !ok || c.used[f.path] {
+			continue
+		}
+		if len(left) == 0 {
+			c.out.text("\n# What was set and weir has no key for:\n")
+		}
+		left = append(left, f.path)
+		c.out.comment(f.path, v, f.why)
+	}
+	return left
+}

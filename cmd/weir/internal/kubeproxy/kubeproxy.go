@@ -1,0 +1,148 @@
+// Package kubeproxy turns the configuration of a node's kube-proxy into that of
+// weir. Text goes in, text comes out: it starts nothing and reads nothing else.
+//
+// Every field of KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1, as of
+// Kubernetes 1.36) is in one table (fields.go), with what becomes of it: a key of
+// weir's, or a reason why there is none. What the configuration sets and weir has
+// no key for is named in a comment of the result; what the table does not know is
+// an error.
+package kubeproxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weir/internal/config"
+)
+
+// Kind and API of the document.
+const (
+	documentKind = "KubeProxyConfiguration"
+	documentAPI  = "kubeproxy.config.k8s.io/v1alpha1"
+)
+
+// Result is weir's configuration.
+type Result struct {
+	// TOML is valid for config.Parse on any machine.
+	TOML string
+	// Left are the fields that are set and that weir has no key for; TOML says so
+	// too, with the reasons.
+	Left []string
+}
+
+// Import reads a KubeProxyConfiguration in YAML or JSON: as a file, as one of
+// several documents, or within a ConfigMap as kubeadm makes it.
+func Import(data []byte) (Result, error) {
+	doc, err := document(data)
+	if err != nil {
+		return Result{}, err
+	}
+	set, err := read(doc)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := checkMode(set); err != nil {
+		return Result{}, err
+	}
+	res := convert(set)
+	if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
+		return Result{}, fmt.Errorf("a value can't be taken over; change it in the file that is read:\n%w", err)
+	}
+	return res, nil
+}
+
+// WriteFields writes the table of all fields: what becomes of each.
+func WriteFields(w io.Writer) error {
+	for _, f := range fields {
+		to := f.key
+		if to == "" {
+			to = "-"
+		}
+		if _, err := fmt.Fprintf(w, "%-42s %-30s %s\n", f.path, to, f.why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// document finds the configuration in data.
+func document(data []byte) (map[string]any, error) {
+	var found []map[string]any
+	for _, text := range documents(string(data)) {
+		doc, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		switch doc["kind"] {
+		case documentKind:
+			found = append(found, doc)
+		case "ConfigMap":
+			inner, err := configMap(doc)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, inner...)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no document of kind %s in it", documentKind)
+	case len(found) > 1:
+		return nil, fmt.Errorf("there are %d documents of kind %s in it, and a node has one", len(found), documentKind)
+	case found[0]["apiVersion"] != documentAPI:
+		return nil, fmt.Errorf("apiVersion is %v; weir knows %s", found[0]["apiVersion"], documentAPI)
+	}
+	return found[0], nil
+}
+
+// documents parts a stream of YAML documents.
+func documents(text string) []string {
+	var out []string
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.TrimRight(line, " \t\r\n") == "---" {
+			out = append(out, b.String())
+			b.Reset()
+			continue
+		}
+		b.WriteString(line)
+	}
+	return append(out, b.String())
+}
+
+func parse(text string) (map[string]any, error) {
+	var doc any
+	if err := yaml.UnmarshalStrict([]byte(text), &doc); err != nil {
+		return nil, fmt.Errorf("neither YAML nor JSON: %w", err)
+	}
+	table, ok := doc.(map[string]any)
+	if !ok && doc != nil {
+		return nil, errors.New("not a document of Kubernetes: it has no kind")
+	}
+	return table, nil
+}
+
+// configMap finds configurations among the files that a ConfigMap holds: kubeadm
+// has it in config.conf, beside a kubeconfig.
+func configMap(doc map[string]any) ([]map[string]any, error) {
+	data, _ := doc["data"].(map[string]any)
+	var found []map[string]any
+	for name, text := range data {
+		s, ok := text.(string)
+		if !ok || !strings.Contains(s, documentKind) {
+			continue
+		}
+		inner, err := parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s in the ConfigMap: %w", name, err)
+		}
+		if inner["kind"] == documentKind {
+			found = append(found, inner)
+		}
+	}
+	return found, nil
+}
