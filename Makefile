@@ -47,7 +47,7 @@ bench: install ## figures beside ipvsadm's, from one boot of a real kernel
 	go test -run xxx -bench . ./lb/ ./lb/health/
 
 install: | $(CERTS) ## what a lab needs for demo, bench or test: make install FOR=demo
-	$(say) 'what a lab needs; the first time Go fetches and builds: 2 minutes'
+	$(say) 'what a lab needs; the first time Go fetches and builds weir and Kubernetes: 7 minutes'
 	go run ./cmd/weirlab install --for $(FOR)
 
 # Go fetches what weir is made of over https.

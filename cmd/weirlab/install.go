@@ -30,6 +30,9 @@ var purposes = []purpose{
 	{name: "test", kernels: everyKernel, race: true},
 }
 
+// kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
+const kubernetes = "Kubernetes"
+
 func checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
@@ -50,6 +53,12 @@ func checkCommand() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-16s packages are missing: apt-get install -y %s\n", "go test -race", strings.Join(missing, " "))
 				lacking = true
 			}
+			if err := lab.CheckPeers(); err != nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", kubernetes, err)
+				lacking = true
+			} else {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-16s ready\n", kubernetes)
+			}
 			if lacking {
 				return fmt.Errorf("something is missing; weirlab install may help")
 			}
@@ -62,7 +71,7 @@ func installCommand() *cobra.Command {
 	name := "test"
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "install the packages a lab needs, and fetch the kernel for qemu",
+		Short: "install the packages a lab needs, fetch the kernel for qemu, build a Kubernetes API",
 		Args:  cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&name, "for", name, "what for: demo, bench or test; only tests boot Debian's kernel in qemu")
@@ -93,7 +102,9 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		return err
 	}
 	if slices.Contains(p.kernels, lab.Qemu) {
-		return lab.FetchKernel(ctx, progress)
+		if err := lab.FetchKernel(ctx, progress); err != nil {
+			return err
+		}
 	}
-	return nil
+	return lab.BuildPeers(ctx, progress)
 }
