@@ -75,9 +75,10 @@ func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]stri
 }
 
 // asksHost tells whether the plan of s depends on the box's own addresses, beside
-// its VIPs: where its NodePorts are, and whether its ranges admit the box.
+// its VIPs: where its NodePorts are, whether its ranges admit the box, and whether
+// a backend is the box.
 func (s Service) asksHost() bool {
-	return s.Restricted || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
+	return s.Restricted || s.Apart || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
 
 // sortOut parts what is weir's from what is not, as the package comment says

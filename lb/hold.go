@@ -80,6 +80,11 @@ func (r *Reconciler) Follow(sources ...string) {
 			r.catalog.remove(id, r.facts.Taken, r.dirty)
 		}
 	}
+	for s := range r.guards {
+		if g := r.guards[s]; !slices.Contains(sources, s) {
+			r.guards[s] = newGuard(g.opts)
+		}
+	}
 	for s := range r.catalog.synced {
 		if !slices.Contains(sources, s) {
 			delete(r.catalog.synced, s)

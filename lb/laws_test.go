@@ -55,6 +55,9 @@ func (g *gen) backend(port uint16) netip.AddrPort {
 	if g.chance(30) {
 		return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("fd00::%d", 1+g.IntN(4))), port)
 	}
+	if g.chance(5) { // the box itself
+		return netip.AddrPortFrom(netip.MustParseAddr("10.9.9.1"), port)
+	}
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + g.IntN(4))}), port)
 }
 
@@ -63,6 +66,7 @@ func (g *gen) service(name string) Service {
 		ID:        ServiceID{Source: "static", Name: name},
 		Scheduler: Scheduler{Name: []string{"rr", "wrr", "mh"}[g.IntN(3)]},
 		Keep:      g.chance(30),
+		Apart:     g.chance(20),
 		Drain:     time.Duration(g.IntN(2)) * time.Minute,
 		WhenDown:  WhenDown(g.IntN(3)),
 	}
@@ -84,7 +88,7 @@ func (g *gen) service(name string) Service {
 	}
 	local := g.chance(40) // a Service has one external traffic policy
 	for range 1 + g.IntN(3) {
-		v := VIP{Addr: g.vip(), Kind: VIPKind(g.IntN(4)), Local: local}
+		v := VIP{Addr: g.vip(), Kind: VIPKind(g.IntN(4)), Local: local, Foreign: g.chance(20)}
 		switch v.Kind {
 		case ClusterIP:
 			v.Local = g.chance(40)

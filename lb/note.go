@@ -46,6 +46,9 @@ const (
 	AnnotationRefused Reason = "annotation-refused"
 	// NoNodePort: backends are reached by node ports, and the Service has none.
 	NoNodePort Reason = "no-node-port"
+	// Held: the source has taken more away than its guard lets it (GuardOptions), so
+	// what was stays.
+	Held Reason = "held"
 	// Failed: the kernel would not take an object.
 	Failed Reason = "failed"
 )

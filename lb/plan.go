@@ -52,10 +52,6 @@ type FamilyPort struct {
 func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], notes: slices.Clone(svc.Notes)}
 	for _, vip := range svc.VIPs {
-		if dev, own := facts.HostAddrs[vip.Addr]; own && vip.Foreign {
-			p.note(HostAddress, "%s is the box's own address on %s and is not served: choose one that is nobody's", vip.Addr, dev)
-			continue
-		}
 		for _, port := range svc.Ports {
 			p.port(vip, port)
 		}
@@ -93,7 +89,7 @@ func (p *planner) port(vip VIP, port Port) {
 // NodePort as many as the node has addresses for it.
 func (p *planner) mine(vip VIP, port Port) []Frontend {
 	f, ok := vip.frontend(port)
-	if !ok || !p.mayServe(f) {
+	if !ok || p.takesHost(vip) || !p.mayServe(f) {
 		return nil
 	}
 	if vip.Kind != NodePort {
@@ -111,6 +107,16 @@ func (p *planner) mine(vip VIP, port Port) []Frontend {
 		}
 	}
 	return out
+}
+
+// takesHost tells whether somebody else than the operator chose an address of the
+// box itself.
+func (p *planner) takesHost(vip VIP) bool {
+	dev, own := p.facts.HostAddrs[vip.Addr]
+	if own && vip.Foreign {
+		p.note(HostAddress, "%s is the box's own address on %s and is not served: choose one that is nobody's", vip.Addr, dev)
+	}
+	return own && vip.Foreign
 }
 
 // mayServe tells whether f is this Service's to take.
@@ -161,6 +167,9 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	family := FamilyOf(f.Addr)
 	wide := 0
 	for _, be := range port.Backends {
+		if _, own := p.facts.HostAddrs[be.Addr.Addr()]; own && p.svc.Apart {
+			continue
+		}
 		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family {
 			wide++
 		}

@@ -22,6 +22,8 @@ type Options struct {
 	// Drain is for real servers that are found unwanted at the start, when their
 	// Service is not known any more.
 	Drain time.Duration
+	// Guards limit what sources may take away at once, by their names.
+	Guards map[string]GuardOptions
 }
 
 // Reconciler brings a kernel to what the Services want, and keeps it there. It
@@ -48,6 +50,7 @@ type Reconciler struct {
 	marks   marks
 	marked  map[ServiceID][]MarkKey // what each Service has marks for
 	orphans orphans
+	guards  map[string]*guard
 }
 
 // failure is an Op that the kernel would not take.
@@ -92,6 +95,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 		laid:    map[netip.Prefix]struct{}{},
 		marks:   newMarks(),
 		marked:  map[ServiceID][]MarkKey{},
+		guards:  map[string]*guard{},
 	}
 	r.facts.Taken = map[Frontend]ServiceID{}
 	r.facts.Marks, r.facts.claims = r.marks.of, r.catalog.claims
@@ -102,6 +106,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 // Configure changes the options. What differs is applied by the next Sync.
 func (r *Reconciler) Configure(opts Options) {
 	r.opts = opts
+	r.configureGuards()
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
 	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) &&
 		slices.Equal(r.facts.NodePortNets, opts.NodePortNets) {
@@ -113,10 +118,15 @@ func (r *Reconciler) Configure(opts Options) {
 	}
 }
 
-// Update takes in what a source says.
+// Update takes in what a source says. The next Sync applies it, as far as the
+// source's guard lets it.
 func (r *Reconciler) Update(u Update) {
 	if u.Synced && !r.catalog.synced[u.Source] {
 		r.full = true // what the source had before and has no more may go now
+	}
+	if g := r.guards[u.Source]; g != nil {
+		r.stage(g, u)
+		return
 	}
 	r.catalog.Apply(u, r.facts.Taken, r.dirty)
 }
@@ -222,15 +232,17 @@ func (r *Reconciler) Pending() int { return len(r.failed) }
 func (r *Reconciler) Next() time.Time {
 	next := r.drains.next
 	for _, f := range r.failed {
-		if next.IsZero() || f.next.Before(next) {
-			next = f.next
-		}
+		next = earliest(next, f.next)
+	}
+	for _, g := range r.guards {
+		next = earliest(next, g.next())
 	}
 	return next
 }
 
 // due plans what is dirty and gives the Ops to apply now.
 func (r *Reconciler) due(now time.Time) []Op {
+	r.judge(now)
 	if r.full {
 		r.want.grow(r.catalog.size())
 	}
@@ -305,6 +317,7 @@ func (r *Reconciler) Notes() []Note {
 	for _, notes := range r.notes {
 		out = append(out, notes...)
 	}
+	out = append(out, r.heldNotes()...)
 	for id, f := range r.failed {
 		if errors.Is(f.err, errWaits) {
 			continue

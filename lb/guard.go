@@ -1,0 +1,366 @@
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// GuardOptions limit what a source may take away at once: an API server that was
+// restored from an older backup, or a controller that deletes what it should not,
+// must not empty a box. The zero value guards nothing.
+//
+// What would take too much away is held: what is new is served at once, while
+// Services, VIPs and ports that are gone stay as they were, and of the backends
+// of a port as many as there were. (Backends that are replaced one by one, as a
+// rollout does, are replaced all the same.) It is released by Reconciler.Release,
+// after Hold, and as soon as the source itself says something by which it would
+// not be too much any more.
+//
+// Not covered: what a source changes without taking it away; backends that are
+// replaced by wrong ones; and the first that a source says. For that one, tell
+// the Reconciler first what the source was last known to have, as an Update of
+// its own that is Synced: it is what the rest is measured by.
+type GuardOptions struct {
+	// Share is how much of the source's frontends, or of its backends that had a
+	// weight, may go within Window: 0 to 1. 0 and 1 are off.
+	Share float64
+	// Least is a number of frontends, or backends: fewer may always go.
+	Least int
+	// Window is how long what is taken away counts together.
+	Window time.Duration
+	// Hold is how long something is held at most; 0 is for ever.
+	Hold time.Duration
+}
+
+func (o GuardOptions) on() bool { return o.Share > 0 && o.Share < 1 }
+
+// exceeded tells whether n of all is too much to take away.
+func (o GuardOptions) exceeded(n, all int) bool {
+	return n >= o.Least && float64(n) > o.Share*float64(all)
+}
+
+// Hold is what a guard keeps from being taken away.
+type Hold struct {
+	Source string
+	// Since is when it began; Until is when it ends by itself, zero if never.
+	Since, Until time.Time
+	// Services are how many would lose something, Frontends and Backends what.
+	Services, Frontends, Backends int
+	// First are the first names of these Services, at most five.
+	First []string
+}
+
+// guard stands between a source's Updates and the Catalog. The Catalog has what
+// is served; the guard knows where that differs from what the source says.
+//
+// Its counts are kept up with every change, so that an update costs its size.
+type guard struct {
+	opts                GuardOptions
+	frontends, backends int // that are served
+	withheld            map[ServiceID]withheld
+	losing              map[Frontend]int      // how many of withheld would let go of it
+	lost                map[Frontend]struct{} // nobody would claim it
+	short               int                   // backends that would go
+	goneFrontends       losses[Frontend]      // within Window
+	goneBackends        losses[backendsOf]
+	since               time.Time // when holding began; zero if nothing is held
+	confirmed           bool
+}
+
+// withheld is what a source says of a Service that is served otherwise.
+type withheld struct {
+	service Service
+	deleted bool
+	losing  []Frontend
+	short   int
+}
+
+// backendsOf names the backends of a Service's port in a family.
+type backendsOf struct {
+	service ServiceID
+	FamilyPort
+}
+
+func newGuard(opts GuardOptions) *guard {
+	return &guard{
+		opts:     opts,
+		withheld: map[ServiceID]withheld{},
+		losing:   map[Frontend]int{},
+		lost:     map[Frontend]struct{}{},
+	}
+}
+
+// configureGuards makes the guards those of the options. A source that is not
+// guarded any more gets what it said.
+func (r *Reconciler) configureGuards() {
+	for source, g := range r.guards {
+		if opts := r.opts.Guards[source]; opts.on() {
+			g.opts = opts
+			continue
+		}
+		r.letGo(source, g)
+		delete(r.guards, source)
+	}
+	for source, opts := range r.opts.Guards {
+		if r.guards[source] != nil || !opts.on() {
+			continue
+		}
+		r.guards[source] = newGuard(opts)
+		for id, svc := range r.catalog.services {
+			if id.Source == source {
+				r.guards[source].count(svc, 1)
+			}
+		}
+	}
+}
+
+// Release lets a source take away what is held of it, which the next Sync
+// applies. What it takes away from then on counts anew. It is false if nothing is
+// held.
+func (r *Reconciler) Release(source string) bool {
+	g := r.guards[source]
+	if g == nil || g.since.IsZero() {
+		return false
+	}
+	g.confirmed = true
+	return true
+}
+
+// Held gives what the guards hold since the last Sync, sorted by source.
+func (r *Reconciler) Held() []Hold {
+	var out []Hold
+	for source, g := range r.guards {
+		if !g.since.IsZero() {
+			out = append(out, g.hold(source))
+		}
+	}
+	slices.SortFunc(out, func(a, b Hold) int { return cmp.Compare(a.Source, b.Source) })
+	return out
+}
+
+func (g *guard) hold(source string) Hold {
+	const names = 5
+	h := Hold{
+		Source: source, Since: g.since, Until: g.until(),
+		Services: len(g.withheld), Frontends: len(g.lost), Backends: g.short,
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(g.withheld), ServiceID.Compare) {
+		if len(h.First) < names {
+			h.First = append(h.First, id.String())
+		}
+	}
+	return h
+}
+
+// until is when holding ends by itself; zero if never.
+func (g *guard) until() time.Time {
+	if g.since.IsZero() || g.opts.Hold == 0 {
+		return time.Time{}
+	}
+	return g.since.Add(g.opts.Hold)
+}
+
+// next is when something is released without anybody saying a word.
+func (g *guard) next() time.Time {
+	if g.since.IsZero() {
+		return time.Time{}
+	}
+	return earliest(g.until(), earliest(g.goneFrontends.next(g.opts.Window), g.goneBackends.next(g.opts.Window)))
+}
+
+// heldNotes tells of every Service that something is held of.
+func (r *Reconciler) heldNotes() []Note {
+	var out []Note
+	for source, g := range r.guards {
+		if g.since.IsZero() {
+			continue
+		}
+		for id, w := range g.withheld {
+			what := fmt.Sprintf("%d frontends and %d backends less", len(w.losing), w.short)
+			if w.deleted {
+				what = "it is gone"
+			}
+			out = append(out, Note{id, Held, fmt.Sprintf("%s says that %s, among too much at once: what was stays until somebody confirms it", source, what)})
+		}
+	}
+	return out
+}
+
+// stage takes in an update without what it takes away.
+func (r *Reconciler) stage(g *guard, u Update) {
+	add := Update{Source: u.Source}
+	var touched []Frontend
+	withhold := func(id ServiceID, served Service, w withheld) {
+		touched = append(touched, g.withhold(id, served, w)...)
+	}
+	for _, id := range r.deleted(u) {
+		if served, ok := r.catalog.Get(id); ok {
+			withhold(id, served, withheld{deleted: true})
+		}
+	}
+	for _, svc := range u.Put {
+		old, known := r.catalog.Get(svc.ID)
+		served := svc
+		if known {
+			served = merge(old, svc)
+		}
+		g.gain(old, served)
+		withhold(svc.ID, served, withheld{service: svc})
+		add.Put = append(add.Put, served)
+		touched = append(touched, served.Frontends()...)
+	}
+	r.catalog.Apply(add, r.facts.Taken, r.dirty)
+	if u.Synced {
+		r.catalog.synced[u.Source] = true
+	}
+	for _, f := range touched {
+		g.settle(f, r.catalog.claims[f], u.Source)
+	}
+}
+
+// deleted gives the Services that an update says are gone.
+func (r *Reconciler) deleted(u Update) []ServiceID {
+	if !u.Synced {
+		return u.Delete
+	}
+	out := slices.Clone(u.Delete)
+	kept := make(map[ServiceID]struct{}, len(u.Put))
+	for _, s := range u.Put {
+		kept[s.ID] = struct{}{}
+	}
+	for id := range r.catalog.services {
+		if _, ok := kept[id]; id.Source == u.Source && !ok {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// withhold takes down what the source says of a Service that is served, and gives
+// the frontends that this concerns.
+func (g *guard) withhold(id ServiceID, served Service, w withheld) []Frontend {
+	var touched []Frontend
+	if old, ok := g.withheld[id]; ok {
+		g.short -= old.short
+		for _, f := range old.losing {
+			if g.losing[f]--; g.losing[f] == 0 {
+				delete(g.losing, f)
+			}
+		}
+		touched = old.losing
+		delete(g.withheld, id)
+	}
+	if !w.deleted && equal(served, w.service) {
+		return touched
+	}
+	w.losing = without(served.Frontends(), w.service.Frontends())
+	for _, n := range shortage(served, w.service) {
+		w.short += n
+	}
+	g.withheld[id] = w
+	g.short += w.short
+	for _, f := range w.losing {
+		g.losing[f]++
+	}
+	return append(touched, w.losing...)
+}
+
+// settle finds out whether nobody would claim f any more.
+func (g *guard) settle(f Frontend, claims []ServiceID, source string) {
+	n := 0
+	for _, id := range claims {
+		if id.Source == source {
+			n++
+		}
+	}
+	if g.losing[f] > 0 && g.losing[f] >= n {
+		g.lost[f] = struct{}{}
+	} else {
+		delete(g.lost, f)
+	}
+}
+
+// gain counts what a Service that is served gets more.
+func (g *guard) gain(old, young Service) {
+	for _, f := range without(young.Frontends(), old.Frontends()) {
+		g.goneFrontends.back(f, 1)
+	}
+	for key, n := range shortage(young, old) {
+		g.goneBackends.back(key, n)
+	}
+	g.count(old, -1)
+	g.count(young, 1)
+}
+
+// count adds n times what is counted of a Service.
+func (g *guard) count(s Service, n int) {
+	g.frontends += n * len(s.Frontends())
+	for _, p := range s.Ports {
+		g.backends += n * (p.live(IPv4) + p.live(IPv6))
+	}
+}
+
+// judge lets every source take away what is not too much, and what has been held
+// long enough.
+func (r *Reconciler) judge(now time.Time) {
+	for source, g := range r.guards {
+		g.goneFrontends.expire(now.Add(-g.opts.Window))
+		g.goneBackends.expire(now.Add(-g.opts.Window))
+		until := g.until()
+		switch {
+		case len(g.withheld) == 0:
+			g.since, g.confirmed = time.Time{}, false
+		case g.confirmed || !until.IsZero() && !until.After(now):
+			r.letGo(source, g)
+			g.goneFrontends, g.goneBackends = losses[Frontend]{}, losses[backendsOf]{}
+		case !g.tooMuch():
+			g.takeAway(r.catalog, now)
+			r.letGo(source, g)
+		case g.since.IsZero():
+			g.since = now
+		}
+	}
+}
+
+// tooMuch tells whether what is withheld, with what has gone within Window, is
+// more than may go. It is measured by what there would be without either.
+func (g *guard) tooMuch() bool {
+	return g.opts.exceeded(len(g.lost)+g.goneFrontends.total, g.frontends+g.goneFrontends.total) ||
+		g.opts.exceeded(g.short+g.goneBackends.total, g.backends+g.goneBackends.total)
+}
+
+// takeAway counts what is about to go.
+func (g *guard) takeAway(c *Catalog, now time.Time) {
+	for f := range g.lost {
+		g.goneFrontends.take(f, 1, now)
+	}
+	for id, w := range g.withheld {
+		served, _ := c.Get(id)
+		for key, n := range shortage(served, w.service) {
+			g.goneBackends.take(key, n, now)
+		}
+	}
+}
+
+// letGo serves what the source says.
+func (r *Reconciler) letGo(source string, g *guard) {
+	u := Update{Source: source}
+	for id, w := range g.withheld {
+		served, _ := r.catalog.Get(id)
+		g.count(served, -1)
+		if w.deleted {
+			u.Delete = append(u.Delete, id)
+			continue
+		}
+		g.count(w.service, 1)
+		u.Put = append(u.Put, w.service)
+	}
+	r.catalog.Apply(u, r.facts.Taken, r.dirty)
+	clear(g.withheld)
+	clear(g.losing)
+	clear(g.lost)
+	g.short, g.since, g.confirmed = 0, time.Time{}, false
+}

@@ -1,0 +1,173 @@
+package lb
+
+import (
+	"slices"
+	"time"
+)
+
+// merge gives young with what it has less than old: VIPs, ports, NodePorts, and so
+// many backends of each port and family that they are not fewer.
+func merge(old, young Service) Service {
+	out := young
+	out.VIPs, out.Ports = slices.Clone(young.VIPs), slices.Clone(young.Ports)
+	for _, v := range old.VIPs {
+		if !slices.ContainsFunc(young.VIPs, func(x VIP) bool { return x.Addr == v.Addr && x.Kind == v.Kind }) {
+			out.VIPs = append(out.VIPs, v)
+		}
+	}
+	for _, p := range old.Ports {
+		if slices.ContainsFunc(young.Ports, func(x Port) bool { return x.Proto == p.Proto && x.NodePort == p.NodePort && x.Port != p.Port }) {
+			p.NodePort = 0 // another port has it now
+		}
+		i := slices.IndexFunc(out.Ports, func(x Port) bool { return x.Key() == p.Key() })
+		if i < 0 {
+			out.Ports = append(out.Ports, p)
+			continue
+		}
+		if p.NodePort != 0 {
+			out.Ports[i].NodePort = p.NodePort
+		}
+		out.Ports[i].Backends = refill(p, young.Ports[i])
+	}
+	return out
+}
+
+// refill gives the backends of young with so many of old that they are not fewer
+// of either family.
+func refill(old, young Port) []Backend {
+	out := young.Backends
+	for _, family := range [...]Family{IPv4, IPv6} {
+		short := old.live(family) - young.live(family)
+		if short > 0 {
+			out = slices.Clone(out)
+		}
+		for _, be := range old.Backends {
+			if short <= 0 || be.Weight == 0 || FamilyOf(be.Addr.Addr()) != family {
+				continue
+			}
+			i := slices.IndexFunc(out, func(x Backend) bool { return x.Addr == be.Addr })
+			switch {
+			case i < 0:
+				out = append(out, be)
+			case out[i].Weight == 0:
+				out[i] = be
+			default:
+				continue
+			}
+			short--
+		}
+	}
+	return out
+}
+
+// live counts the backends of a family that have a weight.
+func (p Port) live(f Family) (n int) {
+	for _, be := range p.Backends {
+		if be.Weight > 0 && FamilyOf(be.Addr.Addr()) == f {
+			n++
+		}
+	}
+	return n
+}
+
+// shortage gives how many backends with a weight b has less than a.
+func shortage(a, b Service) map[backendsOf]int {
+	var out map[backendsOf]int
+	for _, p := range a.Ports {
+		var other Port
+		if i := slices.IndexFunc(b.Ports, func(x Port) bool { return x.Key() == p.Key() }); i >= 0 {
+			other = b.Ports[i]
+		}
+		for _, family := range [...]Family{IPv4, IPv6} {
+			if n := p.live(family) - other.live(family); n > 0 {
+				if out == nil {
+					out = map[backendsOf]int{}
+				}
+				out[backendsOf{a.ID, FamilyPort{p.Key(), family}}] = n
+			}
+		}
+	}
+	return out
+}
+
+// without gives the frontends of a that are not in b.
+func without(a, b []Frontend) []Frontend {
+	in := make(map[Frontend]struct{}, len(b))
+	for _, f := range b {
+		in[f] = struct{}{}
+	}
+	return slices.DeleteFunc(a, func(f Frontend) bool { _, ok := in[f]; return ok })
+}
+
+// losses count what has gone lately and is not back. The zero value is empty.
+type losses[K comparable] struct {
+	of    map[K][]loss
+	order []dated[K] // as they went
+	total int
+}
+
+type loss struct {
+	n  int
+	at time.Time
+}
+
+type dated[K comparable] struct {
+	key K
+	at  time.Time
+}
+
+func (l *losses[K]) take(key K, n int, now time.Time) {
+	if l.of == nil {
+		l.of = map[K][]loss{}
+	}
+	l.of[key] = append(l.of[key], loss{n, now})
+	l.order = append(l.order, dated[K]{key, now})
+	l.total += n
+}
+
+// back takes out n of a key, the oldest first.
+func (l *losses[K]) back(key K, n int) {
+	for n > 0 && len(l.of[key]) > 0 {
+		first := &l.of[key][0]
+		m := min(n, first.n)
+		first.n, n, l.total = first.n-m, n-m, l.total-m
+		if first.n == 0 {
+			l.drop(key)
+		}
+	}
+}
+
+// expire forgets what went at or before a time.
+func (l *losses[K]) expire(before time.Time) {
+	for len(l.order) > 0 && !l.order[0].at.After(before) {
+		key := l.order[0].key
+		l.order = l.order[1:]
+		for len(l.of[key]) > 0 && !l.of[key][0].at.After(before) {
+			l.total -= l.of[key][0].n
+			l.drop(key)
+		}
+	}
+}
+
+// drop forgets the oldest loss of a key.
+func (l *losses[K]) drop(key K) {
+	if l.of[key] = l.of[key][1:]; len(l.of[key]) == 0 {
+		delete(l.of, key)
+	}
+}
+
+// next is when the oldest loss is a window old; zero if there is none.
+func (l *losses[K]) next(window time.Duration) time.Time {
+	if len(l.order) == 0 {
+		return time.Time{}
+	}
+	return l.order[0].at.Add(window)
+}
+
+// earliest gives the earlier of two times, of which the zero one is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

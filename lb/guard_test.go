@@ -1,0 +1,375 @@
+package lb
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var guarded = GuardOptions{Share: 0.3, Least: 3, Window: time.Minute, Hold: time.Hour}
+
+// fleet makes n Services of a cluster with b backends each.
+func fleet(n, b int) []Service {
+	out := make([]Service, n)
+	for i := range out {
+		s := web()
+		s.Drain = 0
+		s.ID = ServiceID{"prod", "shop", fmt.Sprintf("s%02d", i)}
+		s.VIPs = []VIP{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Kind: ClusterIP}}
+		for j := range b {
+			a := netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)})
+			s.Ports[0].Backends = append(s.Ports[0].Backends, Backend{Addr: netip.AddrPortFrom(a, 8080), Weight: 1})
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// newGuardStory has a fleet of ten that is served.
+func newGuardStory(t *testing.T) (*story, []Service) {
+	s := newStory(t)
+	s.Follow("prod")
+	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
+	services := fleet(10, 4)
+	s.say(0, services)
+	return s, services
+}
+
+// say is what the cluster says after d: all that it has.
+func (s *story) say(d time.Duration, services []Service) {
+	s.Helper()
+	s.now = s.now.Add(d)
+	s.Update(Update{Source: "prod", Put: services, Synced: true})
+	mustSync(s.T, s.Reconciler, s.now)
+}
+
+// served counts the frontends that clients reach, and the backends there.
+func (s *story) served(services []Service) (frontends, backends int) {
+	for _, svc := range services {
+		if got := s.k.Connect(clients[1], svc.Frontends()[0]); got.Fate == Served {
+			frontends++
+			backends += len(got.Backends)
+		}
+	}
+	return frontends, backends
+}
+
+func (s *story) wantServed(services []Service, frontends, backends int) {
+	s.Helper()
+	if f, b := s.served(services); f != frontends || b != backends {
+		s.Fatalf("%d frontends with %d backends are served, want %d with %d; held %+v", f, b, frontends, backends, s.Held())
+	}
+}
+
+func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.say(time.Hour, nil)
+	s.wantServed(services, 10, 40)
+	want := []Hold{{
+		Source: "prod", Since: s.now, Until: s.now.Add(time.Hour), Services: 10, Frontends: 10, Backends: 40,
+		First: []string{"prod/shop/s00", "prod/shop/s01", "prod/shop/s02", "prod/shop/s03", "prod/shop/s04"},
+	}}
+	if d := cmp.Diff(want, s.Held()); d != "" {
+		t.Errorf("held (-want +got):\n%s", d)
+	}
+	if n := s.Notes(); len(n) != 10 || n[0].Reason != Held || n[0].Service != services[0].ID {
+		t.Errorf("notes %v", n)
+	}
+	if next := s.Next(); !next.Equal(s.now.Add(time.Hour)) {
+		t.Errorf("next %s, want when it is released by time", next)
+	}
+	s.say(time.Minute, services[:8]) // two are really gone, and that is not too much
+	s.wantServed(services, 8, 32)
+	if h, n := s.Held(), s.Notes(); len(h) > 0 || len(n) > 0 {
+		t.Errorf("held %v, notes %v", h, n)
+	}
+}
+
+func TestGuardServesWhatIsNewWhileItHolds(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.say(time.Hour, fleet(12, 4)[9:])
+	s.wantServed(fleet(12, 4), 12, 48)
+	s.Update(Update{Source: "prod", Put: fleet(13, 5)[12:]})
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(fleet(13, 5), 13, 53)
+	s.wantServed(services, 10, 40)
+}
+
+func TestGuardIsReleasedByConfirmation(t *testing.T) {
+	s, services := newGuardStory(t)
+	if s.Release("prod") || s.Release("nobody") {
+		t.Error("there was nothing to release")
+	}
+	s.say(time.Hour, services[:5])
+	s.wantServed(services, 10, 40)
+	if !s.Release("prod") {
+		t.Error("nothing is held")
+	}
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 5, 20)
+	s.say(time.Second, services[:4]) // and what goes from then on counts anew
+	s.wantServed(services, 4, 16)
+}
+
+func TestGuardIsReleasedByTime(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.say(time.Hour, services[:5])
+	s.now = s.now.Add(guarded.Hold - time.Second)
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 10, 40)
+	s.now = s.now.Add(time.Second)
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 5, 20)
+}
+
+func TestGuardCountsUpdatesWithinItsWindowTogether(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.say(time.Hour, services[:9])
+	s.say(20*time.Second, services[:8])
+	s.say(20*time.Second, services[:7])
+	s.wantServed(services, 7, 28) // three of ten
+	s.say(10*time.Second, services[:6])
+	s.wantServed(services, 7, 28) // the fourth is too much
+	if next := s.Next(); !next.Equal(s.now.Add(10 * time.Second)) {
+		t.Errorf("next %s, want when the first of them is a minute ago", next)
+	}
+	s.now = s.now.Add(10 * time.Second)
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 7, 28) // and so is the third of nine
+	s.now = s.now.Add(20 * time.Second)
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 6, 24) // but not the second of eight
+}
+
+func TestGuardHoldsBackendsThatVanish(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.say(time.Hour, fleet(10, 0))
+	s.wantServed(services, 10, 40)
+	if h := s.Held(); len(h) != 1 || h[0].Frontends != 0 || h[0].Backends != 40 {
+		t.Errorf("held %+v", h)
+	}
+	weightless := fleet(10, 4)
+	for i := range weightless {
+		for j := range weightless[i].Ports[0].Backends {
+			weightless[i].Ports[0].Backends[j].Weight = 0
+		}
+	}
+	s.say(time.Second, weightless)
+	s.wantServed(services, 10, 40)
+	s.say(time.Second, services)
+	if h := s.Held(); len(h) > 0 {
+		t.Errorf("held %+v", h)
+	}
+}
+
+// A rollout replaces every backend; while something is held they are replaced too.
+func TestGuardLetsRolloutsPass(t *testing.T) {
+	s, services := newGuardStory(t)
+	roll := func() {
+		t.Helper()
+		for step := range 4 {
+			next := make([]Service, len(services))
+			for i, svc := range services {
+				b := slices.Clone(svc.Ports[0].Backends)
+				a := b[step].Addr
+				b[step].Addr = netip.AddrPortFrom(a.Addr(), a.Port()+1)
+				svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: b}}
+				next[i] = svc
+			}
+			// The old one goes, and a second later the new one is there.
+			short := slices.Clone(next)
+			for i := range short {
+				b := slices.Delete(slices.Clone(next[i].Ports[0].Backends), step, step+1)
+				short[i].Ports = []Port{{Proto: TCP, Port: 80, Backends: b}}
+			}
+			s.say(time.Second, short)
+			services = next
+			s.say(time.Second, services)
+		}
+	}
+	roll()
+	if h := s.Held(); len(h) > 0 {
+		t.Fatalf("a rollout is held: %+v", h)
+	}
+	s.wantServed(services, 10, 40)
+	all := services
+	services = services[:5]
+	s.say(time.Second, services)
+	roll()
+	s.wantServed(all, 10, 40)
+	for _, svc := range services {
+		for _, b := range s.k.Connect(clients[1], svc.Frontends()[0]).Backends {
+			if b.Port() != 8082 {
+				t.Fatalf("%s has an old backend %s while something else is held", svc.ID, b)
+			}
+		}
+	}
+}
+
+func TestGuardOfOneSourceConcernsNoOther(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.Follow("prod", "static")
+	s.Update(put(web(be1)))
+	s.say(time.Hour, nil)
+	s.Update(put())
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 10, 40)
+	if _, ok := s.Catalog().Get(web().ID); ok {
+		t.Error("another source's Service is held")
+	}
+	s.Configure(Options{Base: base}) // without guards
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 0, 0)
+	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
+	s.say(time.Hour, services)
+	s.say(time.Hour, nil)
+	s.wantServed(services, 10, 40)
+	s.Follow("static")
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 0, 0) // a cluster that is not followed any more goes
+}
+
+// randomFleet changes some of the Services of a fleet.
+func (g *gen) randomFleet(n int) []Service {
+	var out []Service
+	percent := []int{5, 30, 90}[g.IntN(3)]
+	for _, svc := range fleet(n, 4) {
+		if g.chance(percent) {
+			continue
+		}
+		b := svc.Ports[0].Backends
+		svc.Ports[0].Backends = slices.DeleteFunc(b, func(Backend) bool { return g.chance(percent) })
+		if g.chance(20) {
+			svc.Ports[0].NodePort = uint16(30000 + g.IntN(50))
+			svc.VIPs = append(svc.VIPs, VIP{Addr: unspecified(IPv4), Kind: NodePort})
+		}
+		if g.chance(20) {
+			svc.Ports = append(svc.Ports, Port{Proto: UDP, Port: 53, Backends: slices.Clone(svc.Ports[0].Backends)})
+		}
+		if g.chance(20) {
+			svc.Affinity = time.Duration(g.IntN(3)) * time.Minute
+		}
+		out = append(out, svc)
+	}
+	return out
+}
+
+func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
+	seeds(t, 200, func(t *testing.T, g *gen) {
+		opts := GuardOptions{Share: []float64{0.1, 0.3, 0.7}[g.IntN(3)], Least: g.IntN(4), Window: time.Minute}
+		r := NewReconciler(&Fake{}, Options{Base: base, Guards: map[string]GuardOptions{"prod": opts}}, "prod")
+		plain := NewReconciler(&Fake{}, Options{Base: base}, "prod")
+		type moment struct {
+			at        time.Time
+			frontends map[Frontend]bool
+		}
+		var past []moment
+		now := testNow
+		for range 30 {
+			u := Update{Source: "prod", Put: g.randomFleet(12), Synced: true}
+			if g.chance(50) {
+				u.Synced, u.Delete = false, []ServiceID{fleet(12, 0)[g.IntN(12)].ID}
+				u.Put = slices.DeleteFunc(u.Put, func(s Service) bool { return s.ID == u.Delete[0] || g.chance(80) })
+			}
+			r.Update(u)
+			plain.Update(u)
+			mustSync(t, r, now)
+			mustSync(t, plain, now)
+			present := moment{now, map[Frontend]bool{}}
+			for f := range r.catalog.claims {
+				present.frontends[f] = true
+			}
+			for _, m := range past {
+				if !m.at.After(now.Add(-opts.Window)) {
+					continue
+				}
+				gone := 0
+				for f := range m.frontends {
+					if !present.frontends[f] {
+						gone++
+					}
+				}
+				all := len(present.frontends) + gone
+				if float64(gone) > math.Max(opts.Share*float64(all), float64(opts.Least-1)) {
+					t.Fatalf("%d of %d frontends went within %s", gone, all, now.Sub(m.at))
+				}
+			}
+			past = append(past, present)
+			g.checkCounts(t, r)
+			now = now.Add(time.Duration(g.IntN(40)) * time.Second)
+		}
+		held := len(r.Held()) > 0
+		if r.Release("prod") != held {
+			t.Errorf("released what was not held, or the other way round")
+		}
+		mustSync(t, r, now)
+		if d := cmp.Diff(plain.catalog.services, r.catalog.services, exact); d != "" {
+			t.Errorf("after the release (-without guard +with):\n%s", d)
+		}
+		if d := cmp.Diff(wantOf(&Fake{}, slices.Collect(func(yield func(Service) bool) {
+			for _, id := range plain.catalog.IDs() {
+				if !yield(plain.catalog.services[id]) {
+					return
+				}
+			}
+		}), Options{Base: base}, nil).Snapshot(), r.want.Snapshot(), exact); d != "" && len(r.Drains()) == 0 {
+			t.Errorf("after the release (-anew +released):\n%s", d)
+		}
+	})
+}
+
+// checkCounts compares the counts that a guard keeps up with counting anew.
+func (g *gen) checkCounts(t *testing.T, r *Reconciler) {
+	t.Helper()
+	kept, anew := r.guards["prod"], newGuard(GuardOptions{})
+	lost, short := map[Frontend]bool{}, 0
+	said := map[Frontend]bool{}
+	for id, svc := range r.catalog.services {
+		anew.count(svc, 1)
+		truth := svc
+		if w, ok := kept.withheld[id]; ok {
+			truth = w.service
+			for _, n := range shortage(svc, truth) {
+				short += n
+			}
+		}
+		for _, f := range without(svc.Frontends(), without(svc.Frontends(), truth.Frontends())) {
+			said[f] = true // of what is served
+		}
+	}
+	for f := range r.catalog.claims {
+		if !said[f] {
+			lost[f] = true
+		}
+	}
+	got := []int{kept.frontends, kept.backends, len(kept.lost), kept.short}
+	if want := []int{anew.frontends, anew.backends, len(lost), short}; !slices.Equal(got, want) {
+		t.Fatalf("the guard counts %v, want %v", got, want)
+	}
+}
+
+// The cost of an ordinary update is its own size, with ten Services as with ten
+// thousand.
+func BenchmarkGuard(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r, services := many(b, n, 10)
+			r.Configure(Options{Base: base, Guards: map[string]GuardOptions{"static": guarded}})
+			svc := services[n/2]
+			all := svc.Ports[0].Backends
+			for i := 0; b.Loop(); i++ {
+				svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: all[:9+i%2]}}
+				r.Update(Update{Source: "static", Put: []Service{svc}})
+				if _, err := r.Sync(context.Background(), testNow); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
