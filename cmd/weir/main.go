@@ -2,8 +2,9 @@
 // that reads and changes it.
 //
 // Nouns read (status, services, conns, version), verbs change (run, reload,
-// cleanup) or try (check, plan); import translates. Data goes to standard output, talk to standard
-// error. Each subcommand is one file; this one only puts them together.
+// cleanup) or try (check, plan); import translates. Data goes to standard output,
+// talk to standard error. Each subcommand is one file; this one only puts them
+// together.
 package main
 
 import (
@@ -87,7 +88,7 @@ func rootCommand(e env) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
 	root.AddCommand(
 		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
-		servicesCommand(e), connsCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
+		servicesCommand(e), connsCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
 	)
 	return root
 }

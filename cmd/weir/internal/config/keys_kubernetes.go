@@ -1,6 +1,9 @@
 package config
 
-import "weir/lb"
+import (
+	"weir/k8ssync"
+	"weir/lb"
+)
 
 // The kinds of VIPs that clusters have, and their names.
 var (
@@ -15,10 +18,6 @@ func namesOf(kinds []lb.VIPKind) []string {
 	}
 	return out
 }
-
-// annotations are those that Services may have, without "weir/"; package k8ssync
-// says what each does.
-var annotations = []string{"scheduler", "scheduler-flags", "weights", "affinity", "drain", "source-address", "max-connections"}
 
 // allowedAnnotations is the default: without drain, which has the kernel keep
 // what is gone for as long as a tenant likes, and without source-address, which
@@ -86,7 +85,7 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.source_ranges", Type: Text, Default: `"LoadBalancer"`, Values: []string{"LoadBalancer", "all"},
 		Doc: "What loadBalancerSourceRanges hold for: the LoadBalancer addresses, as with kube-proxy, or all addresses of the " +
 			"Service that clients outside can reach."},
-	{Path: "kubernetes.allow_annotations", Type: Texts, Default: allowedAnnotations, Values: annotations,
+	{Path: "kubernetes.allow_annotations", Type: Texts, Default: allowedAnnotations, Values: k8ssync.Annotations(),
 		Doc: "The annotations weir/NAME that Services may use; others are ignored, and the Service is told. The default has not " +
 			"drain, with which a tenant has the kernel keep what is gone, and not source-address, which brings strangers' addresses " +
 			"into the network of the pods."},
@@ -105,9 +104,10 @@ var clusterKeys = []Key{
 		Doc: "A cluster that takes away more than this part of its frontends or backends within guard_window is not believed at once: " +
 			"weir holds what it has, and says so. 100% believes everything."},
 	{Path: "kubernetes.guard_least", Type: Integer, Unit: "frontends or backends", Default: `20`, max: 1000000,
-		Doc: "So few may always be taken away."},
+		Doc: "Fewer than so many may always be taken away."},
 	{Path: "kubernetes.guard_window", Type: Duration, Default: `"1m"`, min: sec, max: hour,
 		Doc: "The time over which what is taken away adds up."},
-	{Path: "kubernetes.guard_hold", Type: Duration, Default: `"10m"`, min: sec, max: 24 * hour,
-		Doc: "How long weir holds on, unless the cluster brings back what it took or somebody confirms: then it is believed."},
+	{Path: "kubernetes.guard_hold", Type: Duration, Default: `"10m"`, max: 24 * hour,
+		Doc: "How long weir holds on, unless the cluster brings back what it took or somebody confirms: then it is believed. " +
+			"0s is until then."},
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"weir/k8ssync"
 	"weir/lb"
@@ -22,19 +21,7 @@ type Cluster struct {
 	// ServiceCIDRs are those of its ClusterIPs, if they are known.
 	ServiceCIDRs []netip.Prefix
 	// Guard says how much of it may go away at once.
-	Guard Guard
-}
-
-// Guard says when a cluster that takes much away is not believed at once.
-type Guard struct {
-	// Share is the part of a cluster's frontends or backends that may go away
-	// within Window, above 0 and at most 1, which is everything; Least are so many
-	// of them that always may.
-	Share  float64
-	Least  int
-	Window time.Duration
-	// Hold is how long what was taken away is held.
-	Hold time.Duration
+	Guard lb.GuardOptions
 }
 
 // IsNode tells whether the box is a node of the cluster.
@@ -81,7 +68,7 @@ func readCluster(s section, c *Config, files Files) *cluster {
 	if s.flag("snapshot") && cl.Name != "" {
 		cl.StateFile = filepath.Join(c.Daemon.StateDir, cl.Name+".snapshot")
 	}
-	cl.Guard = Guard{
+	cl.Guard = lb.GuardOptions{
 		Share:  s.share("guard_share"),
 		Least:  s.integer("guard_least"),
 		Window: s.duration("guard_window"),

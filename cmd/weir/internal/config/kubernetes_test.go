@@ -52,7 +52,7 @@ func TestClusterDefaults(t *testing.T) {
 			Scheduler:   lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second,
 			StateFile: "/var/lib/weir/prod.snapshot", Events: true,
 		},
-		Guard: Guard{Share: 0.5, Least: 20, Window: time.Minute, Hold: 10 * time.Minute},
+		Guard: lb.GuardOptions{Share: 0.5, Least: 20, Window: time.Minute, Hold: 10 * time.Minute},
 	}}
 	if diff := compare(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -113,7 +113,7 @@ guard_hold = "1h"
 			StateFile: "/srv/weir/prod.snapshot",
 		},
 		ServiceCIDRs: prefixes("10.96.0.0/12", "fd00:96::/112"),
-		Guard:        Guard{Share: 0.25, Least: 7, Window: 2 * time.Minute, Hold: time.Hour},
+		Guard:        lb.GuardOptions{Share: 0.25, Least: 7, Window: 2 * time.Minute, Hold: time.Hour},
 	}
 	if diff := compare([]Cluster{want}, c.Clusters); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

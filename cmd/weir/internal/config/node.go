@@ -35,6 +35,8 @@ func (s section) interfaceOf(way DetectLocal, name string, needs DetectLocal) st
 		s.fail(name, `is missing: detect_local is "`+string(needs)+`"`, "name it as ip link does")
 	case text != "" && !deviceForm.MatchString(text):
 		s.fail(name, strconv.Quote(text)+" can't be the name of an interface", "write 1 to 15 letters, digits and . _ -")
+	case needs == InterfacePrefix && len(text) > 14: // with its "+" iptables has room for 15
+		s.fail(name, strconv.Quote(text)+" is as long as a whole name", "shorten it")
 	}
 	return text
 }
