@@ -78,6 +78,13 @@ func (b *box) apiHandler() http.Handler {
 		doc, err := Conns(r.Context(), b.kernel, r.FormValue("match"), limit)
 		reply(w, doc, err)
 	})
+	mux.HandleFunc("GET /guard", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, status.Guard{Held: b.status().Held}, nil)
+	})
+	mux.HandleFunc("POST /guard/release", func(w http.ResponseWriter, r *http.Request) {
+		doc, err := b.release(r.Context(), r.FormValue("source"))
+		reply(w, doc, err)
+	})
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
 		err := b.askReload(r.Context())
 		reply(w, b.status(), err)

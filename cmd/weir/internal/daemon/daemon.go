@@ -123,6 +123,7 @@ func LBOptions(cfg *config.Config) lb.Options {
 		Pools:        cfg.Kernel.Pools,
 		NodePortNets: cfg.Kernel.NodePortNets,
 		Drain:        cfg.Defaults.Drain,
+		Guards:       guards(cfg),
 	}
 }
 
@@ -157,6 +158,8 @@ type box struct {
 	clusters  *clusters
 	node      node      // what the own Node says
 	triggers  []trigger // changes of clusters that the kernel does not hold yet
+	holds     []lb.Hold // as of the last pass
+	released  string    // the source that somebody has just released
 	ready     bool
 	audits    schedule
 	lastPass  time.Time

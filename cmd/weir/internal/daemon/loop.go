@@ -201,6 +201,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	}
 	b.lastPass, b.waiting = time.Now(), rep.Held
 	if err == nil {
+		b.watchGuard(b.lastPass)
 		b.programmed(b.lastPass)
 		b.probes.set(b.rec.Catalog().HealthChecks(), b.lastPass)
 	}

@@ -27,6 +27,7 @@ type metrics struct {
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
 	latency    *prometheus.HistogramVec
+	releases   *prometheus.CounterVec
 }
 
 func newMetrics(b *box) *metrics {
@@ -55,8 +56,8 @@ func newMetrics(b *box) *metrics {
 			Name: "weir_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was loaded.",
 		}),
 	}
-	m.latency = newLatency()
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency,
+	m.latency, m.releases = newLatency(), newReleases()
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector{b})
 	m.reloaded(nil)

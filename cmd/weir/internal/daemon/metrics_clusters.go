@@ -28,6 +28,16 @@ func newLatency() *prometheus.HistogramVec {
 	}, []string{"cluster"})
 }
 
+func newReleases() *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_guard_releases_total", Help: "Held syncs that ended, and how.",
+	}, []string{"how"})
+	for _, how := range []string{confirmed, overdue, recovered} {
+		v.WithLabelValues(how)
+	}
+	return v
+}
+
 var (
 	descHeldSyncs = desc("held_syncs", "Sources that took away much at once and are not believed yet.")
 	descHeldParts = desc("guard_held", "What is held of a source.", "source", "kind")
@@ -37,6 +47,7 @@ var (
 	descFollowed  = desc("kubernetes_objects", "Objects of a cluster that are followed.", "cluster", "kind")
 	descEndpoints = desc("kubernetes_endpoints", "Endpoints of a cluster.", "cluster")
 	descRelists   = desc("kubernetes_relists_total", "How often a whole list was read.", "cluster")
+	descEvents    = desc("kubernetes_events_total", "Events written about what can't be done for Services.", "cluster")
 	descPanics    = desc("kubernetes_panics_total", "How often following a cluster panicked and was begun anew.", "cluster")
 	descFile      = desc("kubernetes_file_failed", "1 while the last-known-good file of a cluster can't be read or written.", "cluster")
 	descMode      = desc("mode_info", "Always 1; what balances is a label, and whether it is for want of IPVS.", "mode", "fallback")
@@ -59,6 +70,7 @@ func (c collector) clusters(out chan<- prometheus.Metric, s status.Status) {
 		gauge(out, descEndpoints, float64(x.Endpoints), x.Name)
 		count(out, descRelists, x.Relists, x.Name)
 		count(out, descPanics, x.Panics, x.Name)
+		count(out, descEvents, x.Events, x.Name)
 		gauge(out, descFile, boolValue(x.FileError != ""), x.Name)
 	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -35,8 +36,8 @@ func (c *clusters) node() node {
 
 // kernelConfig is what a configuration makes of lb/linux on a box whose Node says
 // n.
-func kernelConfig(cfg *config.Config, n node, b *box) linux.Config {
-	out := KernelConfig(cfg, b.log)
+func kernelConfig(cfg *config.Config, n node, log *slog.Logger) linux.Config {
+	out := KernelConfig(cfg, log)
 	if cfg.Kernel.DetectLocal == config.NodeCIDR {
 		out.ClusterCIDRs = n.podCIDRs
 	}
@@ -79,7 +80,7 @@ func (b *box) settleNode() bool {
 // configure makes kernel and Reconciler work as a configuration says on a box
 // whose Node says n.
 func (b *box) configure(cfg *config.Config, n node) error {
-	before, after := kernelConfig(b.cfg, b.node, b), kernelConfig(cfg, n, b)
+	before, after := kernelConfig(b.cfg, b.node, b.log), kernelConfig(cfg, n, b.log)
 	if err := b.kernel.Configure(after); err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (b *box) publish() {
 		LastSync: b.lastPass, LastAudit: b.audits.last, Pending: b.rec.Pending(), Held: b.waiting,
 		Drift: b.drift, Error: errorText(b.audits.err),
 	}
-	s.Clusters, s.Notes, s.Drains, s.Held = []status.Cluster{}, []status.Note{}, []status.Drain{}, []status.Hold{}
+	s.Clusters, s.Notes, s.Drains, s.Held = []status.Cluster{}, []status.Note{}, []status.Drain{}, holdsOf(b.holds)
 	notes := b.noted()
 	b.clusters.report(notes)
 	for _, n := range notes {

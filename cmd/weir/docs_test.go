@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What operators look up is in the README: every reason of a Note, every metric.
+func TestReadmeHasEveryReasonAndMetric(t *testing.T) {
+	readme := source(t, "../../README.md")
+	for _, tt := range []struct {
+		what, files, pattern, form string
+		least                      int
+	}{
+		{"reason", "../../lb/note.go", `Reason = "([a-z-]+)"`, "| `%` |", 10},
+		{"metric", "internal/daemon/metrics*.go", `desc\("([a-z_]+)"`, "`weir_%`", 20},
+		{"metric", "internal/daemon/metrics*.go", `Name: +"weir_([a-z_]+)"`, "`weir_%`", 5},
+		{"metric", "internal/daemon/traffic.go", `name: "([a-z_]+)"`, "`weir_%`", 8},
+	} {
+		found := regexp.MustCompile(tt.pattern).FindAllStringSubmatch(source(t, tt.files), -1)
+		if len(found) < tt.least {
+			t.Errorf("%s: %d are found in %s, want %d at least", tt.what, len(found), tt.files, tt.least)
+		}
+		for _, m := range found {
+			if !strings.Contains(readme, strings.ReplaceAll(tt.form, "%", m[1])) {
+				t.Errorf("%s %s is not in the README", tt.what, m[1])
+			}
+		}
+	}
+}
+
+func source(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v", pattern, err)
+	}
+	var all strings.Builder
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}

@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+
+	"weir/cmd/weir/internal/config"
+	"weir/k8ssync"
+	"weir/lb"
+)
+
+// fakeBox is a box whose kernel is a Fake, for what the loop does with clusters.
+func fakeBox(t *testing.T, guards map[string]lb.GuardOptions) (*box, *land) {
+	l := newLand(t, calm)
+	b := &box{log: slog.New(slog.DiscardHandler), cfg: &config.Config{}, clusters: l.clusters, started: time.Now()}
+	b.rec = lb.NewReconciler(&lb.Fake{}, lb.Options{Guards: guards}, config.Source, "prod")
+	b.metrics = newMetrics(b)
+	l.set(t.Context(), blocks("prod"))
+	synctest.Wait()
+	return b, l
+}
+
+// sync is a pass without what is for the real kernel.
+func (b *box) sync(t *testing.T) {
+	t.Helper()
+	if _, err := b.rec.Sync(context.Background(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	b.watchGuard(time.Now())
+	b.programmed(time.Now())
+}
+
+// served is a Service of prod at its own VIP.
+func served(n int) lb.Service {
+	return lb.Service{
+		ID:    shop(fmt.Sprint("s", n)),
+		VIPs:  []lb.VIP{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}},
+		Ports: []lb.Port{{Proto: lb.TCP, Port: 80, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}}}},
+	}
+}
+
+func TestREADYWaitsForClustersButNotForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, l := fakeBox(t, nil)
+		b.rec.Update(lb.Update{Source: config.Source, Synced: true})
+		if b.mayBegin(b.started.Add(clusterPatience - 1)) {
+			t.Error("it does not wait")
+		}
+		if !b.mayBegin(b.started.Add(clusterPatience)) {
+			t.Error("it waits for ever")
+		}
+		if got := b.patience(); !got.Equal(b.started.Add(clusterPatience)) {
+			t.Errorf("it looks again in %s", got.Sub(b.started))
+		}
+		l.towns[0].say(lb.Update{Synced: true})
+		if <-l.signal; !b.hear() || !b.mayBegin(b.started) {
+			t.Error("it waits for a cluster that has spoken")
+		}
+	})
+}
+
+func TestLatencyIsFromTheTriggerToThePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, l := fakeBox(t, nil)
+		before := b.started.Add(-time.Second) // says nothing of weir
+		time.Sleep(time.Minute)
+		l.towns[0].say(lb.Update{Put: []lb.Service{served(1)}, Triggered: map[lb.ServiceID]time.Time{
+			shop("s1"): time.Now().Add(-2 * time.Second), shop("s2"): before, shop("s3"): time.Now().Add(time.Second),
+		}})
+		<-l.signal
+		b.hear()
+		b.sync(t)
+		b.sync(t)
+		var m dto.Metric
+		if err := b.metrics.latency.WithLabelValues("prod").(interface{ Write(*dto.Metric) error }).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		if h := m.GetHistogram(); h.GetSampleCount() != 2 || h.GetSampleSum() != 2 {
+			t.Errorf("%d samples of %v s", h.GetSampleCount(), h.GetSampleSum())
+		}
+	})
+}
+
+func TestHoldsAreCountedByTheirEnds(t *testing.T) {
+	for _, tt := range []struct {
+		how string
+		end func(b *box, l *land)
+	}{
+		{confirmed, func(b *box, _ *land) { b.rec.Release("prod"); b.released = "prod" }},
+		{overdue, func(*box, *land) { time.Sleep(time.Hour) }},
+		{recovered, func(b *box, _ *land) {
+			b.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{served(1), served(2), served(3), served(4)}, Synced: true})
+		}},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, l := fakeBox(t, map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Hold: time.Hour}})
+				b.rec.Update(lb.Update{Source: config.Source, Synced: true})
+				b.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{served(1), served(2), served(3), served(4)}, Synced: true})
+				b.sync(t)
+				b.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{served(1)}, Synced: true})
+				b.sync(t)
+				held := holdsOf(b.holds)
+				if len(held) != 1 || held[0].Services != 3 || held[0].Source != "prod" {
+					t.Fatalf("held: %+v", held)
+				}
+				tt.end(b, l)
+				b.sync(t)
+				var m dto.Metric
+				if err := b.metrics.releases.WithLabelValues(tt.how).Write(&m); err != nil {
+					t.Fatal(err)
+				}
+				if len(b.holds) != 0 || m.GetCounter().GetValue() != 1 {
+					t.Errorf("held at the end: %+v, counted %v", b.holds, m.GetCounter().GetValue())
+				}
+			})
+		})
+	}
+}
+
+func TestTheOwnNodeSaysWhereNodePortsAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLand(t, calm)
+		cfgs := blocks("prod", "stage")
+		cfgs[1].NodeName = "node1"
+		l.set(t.Context(), cfgs)
+		synctest.Wait()
+		l.towns[1].status = k8ssync.Status{NodeAddrs: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
+			NodePodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
+		cfg := &config.Config{Kernel: config.Kernel{NodePortPrimary: true, DetectLocal: config.NodeCIDR}}
+		n := l.node()
+		if d := cmp.Diff("[0.0.0.0/32 ::/128 10.1.0.1/32]", fmt.Sprint(lbOptions(cfg, n).NodePortNets)); d != "" {
+			t.Errorf("node ports are served at (-want +got):\n%s", d)
+		}
+		if d := cmp.Diff("[10.244.1.0/24]", fmt.Sprint(kernelConfig(cfg, n, nil).ClusterCIDRs)); d != "" {
+			t.Errorf("pods are at (-want +got):\n%s", d)
+		}
+		if d := cmp.Diff("[0.0.0.0/32 ::/128]", fmt.Sprint(lbOptions(cfg, node{}).NodePortNets)); d != "" {
+			t.Errorf("before the Node has said anything (-want +got):\n%s", d)
+		}
+	})
+}
