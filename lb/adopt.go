@@ -25,6 +25,7 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 	r.have, r.adopted, r.full = ours, true, true
 	if first {
 		r.adoptOrphans()
+		r.adoptMarks()
 	}
 	clear(r.orphans.held)
 	clear(r.laid)

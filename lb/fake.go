@@ -22,6 +22,8 @@ type Fake struct {
 
 	mu    sync.Mutex
 	held  Snapshot
+	of    map[Frontend]Snapshot // of held: what serves one frontend
+	nets  Snapshot              // of held: what is for whole pools
 	conns map[Object]Conns
 	hosts map[netip.Addr]string
 	calls int
@@ -104,12 +106,37 @@ func (k *Fake) put(o Object) {
 		k.held = Snapshot{}
 	}
 	k.held[o.ID()] = o
+	k.index(o.ID())[o.ID()] = o
+}
+
+// index is where an object is found faster than in held.
+func (k *Fake) index(id Object) Snapshot {
+	f, ok := frontendOf(id)
+	if m, member := id.(Member); id.kind() == kindPoolRoute || member && m.Set == SetIPVSNets {
+		if k.nets == nil {
+			k.nets = Snapshot{}
+		}
+		return k.nets
+	}
+	if !ok {
+		return Snapshot{}
+	}
+	if k.of[f] == nil {
+		if k.of == nil {
+			k.of = map[Frontend]Snapshot{}
+		}
+		k.of[f] = Snapshot{}
+	}
+	return k.of[f]
 }
 
 // remove takes away an object with everything that goes with it in a real
 // kernel.
 func (k *Fake) remove(id Object) {
-	delete(k.held, id)
+	k.drop(id)
+	if id.kind() != kindVirtualServer && id.kind() != kindSet && id.kind() != kindDevice {
+		return
+	}
 	for other, o := range k.held {
 		gone := false
 		switch o := o.(type) {
@@ -121,9 +148,14 @@ func (k *Fake) remove(id Object) {
 			gone = id.kind() == kindDevice
 		}
 		if gone {
-			delete(k.held, other)
+			k.drop(other)
 		}
 	}
+}
+
+func (k *Fake) drop(id Object) {
+	delete(k.held, id)
+	delete(k.index(id), id)
 }
 
 // Put makes objects appear as if somebody else had made them.
@@ -229,8 +261,8 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 		return Outcome{Fate: HostPort}
 	}
 	out := Outcome{Fate: Refused}
-	for _, o := range k.held {
-		if rs, ok := o.(RealServer); ok && rs.Frontend == face && rs.Weight > 0 {
+	for _, o := range k.of[face] {
+		if rs, ok := o.(RealServer); ok && rs.Weight > 0 {
 			out.Backends = append(out.Backends, rs.Addr)
 		}
 	}
@@ -257,7 +289,7 @@ func (k *Fake) local(a netip.Addr) bool {
 	if _, host := k.hosts[a]; host || k.has(Address{a}) {
 		return true
 	}
-	for _, o := range k.held {
+	for _, o := range k.nets {
 		if pool, ok := o.(PoolRoute); ok && pool.Prefix.Contains(a) {
 			return true
 		}
@@ -266,8 +298,8 @@ func (k *Fake) local(a netip.Addr) bool {
 }
 
 func (k *Fake) guarded(a netip.Addr) bool {
-	for _, o := range k.held {
-		if m, ok := o.(Member); ok && m.Set == SetIPVSNets && m.Net.Contains(a) {
+	for _, o := range k.nets {
+		if m, ok := o.(Member); ok && m.Net.Contains(a) {
 			return true
 		}
 	}
@@ -278,9 +310,8 @@ func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
 	if _, host := k.hosts[client]; host {
 		return k.has(Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
 	}
-	for _, o := range k.held {
-		m, ok := o.(Member)
-		if at, is := m.frontend(); ok && is && m.Set == SetSourceCIDR && at == f && m.Net.Contains(client) {
+	for _, o := range k.of[f] {
+		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR && m.Net.Contains(client) {
 			return true
 		}
 	}

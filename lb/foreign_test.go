@@ -30,12 +30,12 @@ func has[T Object](objects []Object) bool {
 
 func TestForeignVIPNeverTakesTheBoxsOwnAddress(t *testing.T) {
 	own := VIP{Addr: netip.MustParseAddr("192.0.2.1"), Kind: ExternalIP}
-	objects, notes := ownAddress(t, own, "10.0.0.1:80", false)
+	objects, _ := ownAddress(t, own, "10.0.0.1:80", false)
 	if !has[VirtualServer](objects) || has[Address](objects) {
 		t.Errorf("an operator's VIP is served where the box has it: %v", objects)
 	}
 	own.Foreign = true
-	objects, notes = ownAddress(t, own, "10.0.0.1:80", false)
+	objects, notes := ownAddress(t, own, "10.0.0.1:80", false)
 	if len(objects) > 0 {
 		t.Errorf("a foreign VIP got %v", objects)
 	}

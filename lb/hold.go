@@ -91,7 +91,9 @@ func (r *Reconciler) Follow(sources ...string) {
 		}
 	}
 	for _, s := range sources {
-		r.catalog.synced[s] = r.catalog.synced[s]
+		if _, known := r.catalog.synced[s]; !known {
+			r.catalog.synced[s] = false
+		}
 	}
 	if !before && r.catalog.Synced() {
 		r.full = true

@@ -417,7 +417,7 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 }
 
 func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
-	seeds(t, 600, func(t *testing.T, g *gen) {
+	seeds(t, 300, func(t *testing.T, g *gen) {
 		a, b := g.services(), g.services()
 		opts := g.options()
 		healthA, healthB := g.health(a), g.health(b)
