@@ -12,8 +12,9 @@ import (
 type candidate struct {
 	*endpoint
 	addr netip.AddrPort
-	// from is its slice.
+	// from is its slice, where it is the nth.
 	from *slice
+	nth  int
 }
 
 // candidates gives the endpoints of a port, sorted by address, each once. A port
@@ -34,29 +35,29 @@ func candidates(port servicePort, from []*slice) []candidate {
 			out = slices.Grow(out, len(s.Endpoints))
 			for i := range s.Endpoints {
 				e := &s.Endpoints[i]
-				out = append(out, candidate{e, netip.AddrPortFrom(e.Addr, p.Port), s})
+				out = append(out, candidate{e, netip.AddrPortFrom(e.Addr, p.Port), s, i})
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b candidate) int {
+	slices.SortFunc(out, func(a, b candidate) int {
 		if c := a.addr.Compare(b.addr); c != 0 {
 			return c
 		}
-		return cmp.Or(-yesFirst(!a.Terminating, !b.Terminating), -yesFirst(a.Ready, b.Ready), -yesFirst(a.Serving, b.Serving),
-			a.from.compare(b.from.key))
+		return cmp.Or(yesFirst(!a.Terminating, !b.Terminating), yesFirst(a.Ready, b.Ready), yesFirst(a.Serving, b.Serving),
+			a.from.compare(b.from.key), cmp.Compare(a.nth, b.nth))
 	})
 	return slices.CompactFunc(out, func(a, b candidate) bool { return a.addr == b.addr })
 }
 
-// yesFirst is 1 where only a is true, -1 where only b is.
+// yesFirst orders what is true before what is not.
 func yesFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
 	case a:
-		return 1
+		return -1
 	}
-	return -1
+	return 1
 }
 
 // leaving tells whether an endpoint terminates and still serves: what is used

@@ -27,14 +27,22 @@ func throughNodes(port servicePort, all []candidate, f lb.Family, env *env, loca
 		shares = sharesOf(all)
 	}
 	var out []weighted
+	at := map[netip.Addr]int{}
 	for _, n := range balanced(env.nodes) {
 		a, ok := n.addr(f)
-		if share := shares[n.Name]; ok && (!local || share > 0) {
-			out = append(out, weighted{
-				Backend: lb.Backend{Addr: netip.AddrPortFrom(a, port.NodePort)},
-				share:   max(share, 1), node: n.Name, zone: n.Zone,
-			})
+		share := shares[n.Name]
+		if !ok || local && share == 0 {
+			continue
 		}
+		if i, twice := at[a]; twice { // whatever that means, it is one backend
+			out[i].share += share
+			continue
+		}
+		at[a] = len(out)
+		out = append(out, weighted{
+			Backend: lb.Backend{Addr: netip.AddrPortFrom(a, port.NodePort)},
+			share:   max(share, 1), node: n.Name, zone: n.Zone,
+		})
 	}
 	return out
 }

@@ -244,6 +244,7 @@ func TestNodesAsBackends(t *testing.T) {
 		{"Local, only leaving ones", nodes, eps[3:], lb.IPv4, true, []string{"192.168.0.2:30080 *1"}},
 		{"no usable endpoint", nodes, []string{"10.0.0.1@n1 unready"}, lb.IPv4, false, nil},
 		{"no node is ready: all", nodes[3:5], eps, lb.IPv4, false, []string{"192.168.0.4:30080 *1"}},
+		{"two Nodes of one address", append([]node{{Name: "n0", InternalIPs: addrs("192.168.0.1"), Ready: true}}, nodes...), eps, lb.IPv4, true, []string{"192.168.0.1:30080 *2", "198.51.100.3:30080 *1"}},
 		{"no nodes", nil, eps, lb.IPv4, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
