@@ -124,6 +124,10 @@ func (c *cluster) judgeKinds(k Kernel) {
 		c.fail("serve", `"NodePort" on a box that is no node needs the addresses to serve it on`,
 			`add kernel.node_port_addresses = ["10.0.0.5/32"] with addresses of this box`)
 	}
+	if c.IsNode() && c.Kinds[lb.ClusterIP] && !c.has("kubeconfig") {
+		c.warn(Note, "node_name", "a Pod's service account names a ClusterIP for the API server, which on this node weir itself serves",
+			"name a kubeconfig with the API server's own address, or set KUBERNETES_SERVICE_HOST to it")
+	}
 	if c.bad("serve") {
 		return
 	}
@@ -146,7 +150,7 @@ func (c *cluster) judgeKinds(k Kernel) {
 func (s section) kubeconfig(files Files) string {
 	name := s.text("kubeconfig")
 	if name == "" {
-		if s.written("context") || s.text("context") != "" {
+		if s.text("context") != "" {
 			s.fail("context", "is only used with kubeconfig", "add that, or remove this")
 		}
 		return ""

@@ -212,6 +212,22 @@ func TestKubeconfigsWarn(t *testing.T) {
 	}
 }
 
+// TestNodeOfAServiceAccount shows that a node which is to learn of the API server
+// by a ClusterIP is told, since it would have to serve that one first.
+func TestNodeOfAServiceAccount(t *testing.T) {
+	for text, notes := range map[string]int{
+		"node_name = \"n\"": 1,
+		"node_name = \"n\"\nkubeconfig = \"/etc/weir/kubeconfig\"": 0,
+		"node_name = \"n\"\nserve = [\"LoadBalancer\"]":            0,
+		"": 0,
+	} {
+		c := parseOn(t, machine, "[[kubernetes]]\nname = \"prod\"\n"+text)
+		if len(c.Warnings) != notes || notes > 0 && (c.Warnings[0].Severity != Note || !strings.Contains(c.Warnings[0].Text, "which on this node weir itself serves")) {
+			t.Errorf("%q: %v", text, c.Warnings)
+		}
+	}
+}
+
 func TestClustersSideBySide(t *testing.T) {
 	for _, tt := range []struct{ name, a, b, want string }{
 		{"load balancers", ``, ``, ""},
@@ -236,11 +252,22 @@ func TestClustersSideBySide(t *testing.T) {
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
-			case tt.want != "" && (!errors.As(err, &all) || len(all.Problems) != 1 || !strings.Contains(err.Error(), tt.want)):
+			case tt.want != "" && (!errors.As(err, &all) || !alone(all.Problems, tt.want)):
 				t.Errorf("got %v, want %q alone", err, tt.want)
 			}
 		})
 	}
+}
+
+// alone tells whether one problem is an error, and contains text.
+func alone(problems []Problem, text string) bool {
+	var found []string
+	for _, p := range problems {
+		if p.Severity == Error {
+			found = append(found, p.String())
+		}
+	}
+	return len(found) == 1 && strings.Contains(found[0], text)
 }
 
 func TestNodeKeys(t *testing.T) {
