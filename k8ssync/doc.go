@@ -9,4 +9,58 @@
 // block; clusters share nothing, so that one which is slow, down or full of
 // nonsense harms no other. What an API object means is decided by translate, a
 // pure function; everything else here is about getting objects.
+//
+// # What a Service means
+//
+// The meaning is kube-proxy's, as its iptables and nftables modes have it. Where
+// this box differs from a node:
+//
+//	                              node (node_name)           before the cluster
+//	externalTrafficPolicy Local   outside: own endpoints;    all endpoints, address kept:
+//	                              pods and node: all         replies must come back here
+//	... with backends nodeports   -                          nodes that have endpoints,
+//	                                                         masqueraded
+//	internalTrafficPolicy Local   own endpoints alone        as Cluster
+//	topology hints for nodes      as kube-proxy              ignored
+//	topology hints for zones      zone, or the Node's own    zone
+//	healthCheckNodePort           served                     not served
+//	a backend with the box's own  used                       refused: the VIP would open
+//	address                                                  its ports past its firewall
+//
+// With backends "nodeports" packets go to the nodes that are ready and neither
+// excluded from load balancers nor about to be deleted; if no node is ready, to
+// all that are not excluded, as it is then the cluster that has lost sight of them.
+//
+// # What may be a VIP
+//
+// Never an address that is loopback, link-local, multicast, reserved, or a node's.
+// An external IP or a load balancer's address is never a pod's (pod_cidrs, and the
+// podCIDRs of Nodes) or some Service's ClusterIP either. External IPs must be in
+// external_ip_ranges, load balancers' addresses in load_balancer_ranges if there
+// are any. An address that this box has itself is never an external IP. It can be
+// a load balancer's on a node, where kube-vip and its like put it on an interface,
+// and elsewhere if load_balancer_ranges contain it; only its service ports are
+// taken then. What is refused is told in a Note (address-not-allowed or
+// host-address); the rest of the Service is served.
+//
+// Endpoints tell nothing about who has an address: whoever may write an
+// EndpointSlice could take away the VIP of others by naming it there.
+//
+// # Annotations
+//
+// A Service may say more about itself, as far as allow_annotations lets it. What
+// is not allowed, unknown, malformed or can't be had is ignored and told in a Note
+// (annotation-refused).
+//
+//	weir/scheduler        one of the schedulers of IPVS: wlc
+//	weir/scheduler-flags  for sh and mh: fallback, port, both ("fallback,port"), or "" for none
+//	weir/weights          of backends by node or zone, where the node's counts more; others have 1:
+//	                      "zone/a=3, zone/b=1, node/n7=0" (0 to 65535, at most 64 of them)
+//	weir/affinity         how long a client stays with its backend, in place of sessionAffinity:
+//	                      0s (off) to 24h, whole seconds
+//	weir/drain            how long connections of a backend that is gone may live on: 0s to 1h
+//	weir/source-address   keep or masquerade what backends see. On a node externalTrafficPolicy
+//	                      says so, and nothing else can
+//	weir/max-connections  of each backend: "1000", or "1000/800" for new ones again when fewer
+//	                      than 800 are open
 package k8ssync

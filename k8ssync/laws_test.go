@@ -177,7 +177,13 @@ func planned(t testing.TB, s lb.Service, host string) {
 		vips[v.Addr] = v
 		node = node || v.Kind == lb.NodePort && v.Addr.Is4() == own.Is4()
 	}
-	objects, _ := lb.Plan(s, &lb.Facts{HostAddrs: map[netip.Addr]string{own: "eth0"}, Marks: map[lb.MarkKey]uint32{}})
+	marks := map[lb.MarkKey]uint32{}
+	for i, p := range s.Ports {
+		for j, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+			marks[lb.MarkKey{Service: s.ID, FamilyPort: lb.FamilyPort{Port: p.Key(), Family: f}}] = uint32(1 + 2*i + j)
+		}
+	}
+	objects, _ := lb.Plan(s, &lb.Facts{HostAddrs: map[netip.Addr]string{own: "eth0"}, Marks: marks})
 	for _, o := range objects {
 		switch o := o.(type) {
 		case lb.Address:
@@ -185,6 +191,9 @@ func planned(t testing.TB, s lb.Service, host string) {
 				t.Errorf("%v is no VIP", o)
 			}
 		case lb.VirtualServer:
+			if o.Frontend.Mark != 0 {
+				continue // of the Service's own frontends
+			}
 			v, ok := vips[o.Frontend.Addr]
 			if o.Frontend.Addr == own && (ok && !v.Foreign || node) {
 				continue
