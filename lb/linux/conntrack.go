@@ -12,68 +12,140 @@ import (
 	"weir/lb"
 )
 
-// conntrack forgets UDP flows whose backend is gone. UDP has no end that conntrack
-// could see: a client that keeps sending from one port would keep its flow, which
-// leads to the old backend, for as long as it sends.
-type conntrack struct{ conn *conn }
+// conntrack forgets UDP flows that lead nowhere: their backend is gone, or they are
+// older than the frontend. UDP has no end that conntrack could see: a client that
+// keeps sending from one port would keep its flow, which leads to the old backend or
+// past ip_vs, for as long as it sends.
+type conntrack struct {
+	conn *conn
+	// led are the frontends that lead, or led, clients inside to the virtual server
+	// of a mark, for as long as that is there: what a flow was sent to is all that
+	// conntrack knows.
+	led map[lb.Frontend]map[lb.Frontend]bool
+	// coming are addresses with frontends that were made before the address.
+	coming map[netip.Addr]bool
+}
 
 func newConntrack(count *Traffic) *conntrack {
-	return &conntrack{newConn(unix.NETLINK_NETFILTER, count)}
+	return &conntrack{newConn(unix.NETLINK_NETFILTER, count), map[lb.Frontend]map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
 }
 
-// goneUDP are the flows to forget.
-type goneUDP struct {
-	backends map[lb.RealServer]bool // by ID
-	servers  map[lb.Frontend]bool
-}
-
-// removedUDP picks from ops, as they were carried out, what ended UDP flows.
-func removedUDP(ops []lb.Op, errs []error) goneUDP {
-	g := goneUDP{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}}
-	for i, op := range ops {
-		if op.Verb != lb.Delete || errs[i] != nil {
-			continue
+// adopt learns what leads where from a whole observation.
+func (c *conntrack) adopt(obs lb.Observation) {
+	for _, o := range obs.Objects {
+		if m, ok := o.(lb.Member); ok && m.Set == lb.SetInternal {
+			c.lead(m)
 		}
-		switch o := op.Object.ID().(type) {
+	}
+}
+
+func (c *conntrack) lead(m lb.Member) {
+	to := lb.MarkFrontend(m.Family(), m.Mark)
+	if m.Proto != lb.UDP || m.Mark == 0 {
+		return
+	}
+	if c.led[to] == nil {
+		c.led[to] = map[lb.Frontend]bool{}
+	}
+	c.led[to][frontendOf(m)] = true
+}
+
+func frontendOf(m lb.Member) lb.Frontend {
+	return lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
+}
+
+// staleUDP are the flows to forget: those that lead to backends and servers that
+// are gone, and those that went to frontends or addresses before these were
+// weir's, so that whoever was spoken to has answered.
+type staleUDP struct {
+	backends  map[lb.RealServer]bool // by ID
+	servers   map[lb.Frontend]bool
+	frontends map[lb.Frontend]bool
+	addrs     map[netip.Addr]bool
+}
+
+// stale picks from ops, as they were carried out, what makes UDP flows lead nowhere.
+func (c *conntrack) stale(ops []lb.Op, errs []error) staleUDP {
+	s := staleUDP{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
+	for i, op := range ops {
+		switch o := op.Object.(type) {
 		case lb.RealServer:
-			if o.Frontend.Proto == lb.UDP {
-				g.backends[o] = true
+			if op.Verb == lb.Delete && errs[i] == nil && o.Frontend.Proto == lb.UDP {
+				c.goneBackend(o, s)
 			}
 		case lb.VirtualServer:
-			if o.Frontend.Proto == lb.UDP {
-				g.servers[o.Frontend] = true
+			if op.Verb == lb.Delete && errs[i] == nil && o.Frontend.Proto == lb.UDP {
+				s.servers[o.Frontend] = true
+				delete(c.led, o.Frontend)
+			}
+		case lb.Member:
+			if op.Verb != lb.Delete && errs[i] == nil && o.Proto == lb.UDP {
+				c.newMember(o, s)
+			}
+		case lb.Address:
+			if op.Verb != lb.Delete && errs[i] == nil && c.coming[o.Addr] {
+				s.addrs[o.Addr] = true
+				delete(c.coming, o.Addr)
 			}
 		}
 	}
-	return g
+	return s
 }
 
-func (g goneUDP) families() map[lb.Family]bool {
+// goneBackend makes flows to a backend stale. Some of those that the frontends of a
+// mark lead there may be of clients outside, and alive: they keep their addresses
+// and their backend, so that conntrack finds them again by their next packet.
+func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
+	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
+	for fe := range c.led[o.Frontend] {
+		s.backends[lb.RealServer{Frontend: fe, Addr: o.Addr}] = true
+	}
+}
+
+func (c *conntrack) newMember(m lb.Member, s staleUDP) {
+	switch m.Set {
+	case lb.SetInternal:
+		c.lead(m)
+	case lb.SetIPVSPorts:
+		s.frontends[frontendOf(m)] = true
+		c.coming[m.Addr] = true
+	}
+}
+
+func (s staleUDP) families() map[lb.Family]bool {
 	out := map[lb.Family]bool{}
-	for rs := range g.backends {
+	for rs := range s.backends {
 		out[lb.FamilyOf(rs.Frontend.Addr)] = true
 	}
-	for fe := range g.servers {
-		out[lb.FamilyOf(fe.Addr)] = true
+	for _, frontends := range []map[lb.Frontend]bool{s.servers, s.frontends} {
+		for fe := range frontends {
+			out[lb.FamilyOf(fe.Addr)] = true
+		}
+	}
+	for a := range s.addrs {
+		out[lb.FamilyOf(a)] = true
 	}
 	return out
 }
 
-// has tells whether a flow leads to something that is gone.
-func (g goneUDP) has(f flow) bool {
+// has tells whether a flow is to be forgotten.
+func (s staleUDP) has(f flow) bool {
 	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: lb.UDP}
-	return g.servers[fe] || g.backends[lb.RealServer{Frontend: fe, Addr: f.backend}]
+	if f.vip == f.backend && (s.frontends[fe] || s.addrs[fe.Addr]) {
+		return true
+	}
+	return s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}]
 }
 
-// forget removes the flows that lead to what is gone: one dump a family, however
-// much it is. Nothing else is touched.
-func (c *conntrack) forget(ctx context.Context, g goneUDP) error {
+// forget removes the flows that lead nowhere: one dump a family, however many they
+// are. Nothing else is touched.
+func (c *conntrack) forget(ctx context.Context, s staleUDP) error {
 	var all []error
-	for family := range g.families() {
+	for family := range s.families() {
 		var gone []flow
 		put := func(e *encoder) { putFlowDump(e, family) }
 		err := c.conn.query(ctx, put, func() { gone = gone[:0] }, func(m message) {
-			if f, ok := parseFlow(m.body); ok && g.has(f) {
+			if f, ok := parseFlow(m.body); ok && s.has(f) {
 				gone = append(gone, f.clone())
 			}
 		})
@@ -81,12 +153,12 @@ func (c *conntrack) forget(ctx context.Context, g goneUDP) error {
 			return missingModule("nf_conntrack_netlink", err)
 		}
 		if err != nil {
-			return fmt.Errorf("list connections of UDP backends that are gone: %w", err)
+			return fmt.Errorf("list UDP connections that lead nowhere: %w", err)
 		}
 		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, family, gone[i]) })
 		for _, err := range errs {
 			if err != nil && !errors.Is(err, unix.ENOENT) {
-				all = append(all, fmt.Errorf("forget connections of UDP backends that are gone: %w", err))
+				all = append(all, fmt.Errorf("forget UDP connections that lead nowhere: %w", err))
 				break
 			}
 		}

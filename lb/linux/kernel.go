@@ -199,6 +199,7 @@ func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observati
 		return lb.Observation{}, needPrivilege(err)
 	}
 	k.ours.adopt(obs)
+	k.conntrack.adopt(obs)
 	return obs, nil
 }
 
@@ -243,10 +244,8 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 			errs[g.at[i]] = err
 		}
 	}
-	if gone := removedUDP(ops, errs); len(gone.backends)+len(gone.servers) > 0 {
-		if err := k.conntrack.forget(ctx, gone); err != nil {
-			k.log.Warn("conntrack keeps flows of removed backends", "err", err)
-		}
+	if err := k.conntrack.forget(ctx, k.conntrack.stale(ops, errs)); err != nil {
+		k.log.Warn("conntrack keeps flows that lead nowhere", "err", err)
 	}
 	return errs
 }

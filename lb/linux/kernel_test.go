@@ -41,6 +41,9 @@ func someServers() []lb.Object {
 			for _, proto := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
 				port++
 				fe := lb.Frontend{Addr: netip.MustParseAddr(vip), Port: port, Proto: proto}
+				if port%4 == 0 { // one by mark, whose protocol its number tells
+					fe = lb.MarkFrontend(lb.FamilyOf(fe.Addr), uint32(port)<<8)
+				}
 				out = append(out, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}, Affinity: uint32(port % 3 * 100)})
 				backend := "10.0.0.1"
 				if fe.Addr.Is6() {

@@ -236,6 +236,121 @@ func TestUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
 	}
 }
 
+// The same on an address of the box; a flow to that port of another host is
+// nobody's business.
+func TestUDPClientOfANodePortMovesAtOnceAndNobodyElse(t *testing.T) {
+	s := newSite(t)
+	s.in("backend2", func() { s.listenUDP("foreign", ":30053") })
+	for _, test := range []struct{ node, foreign, local string }{
+		{"10.1.0.1", "10.2.2.2:30053", "10.1.0.2:4001"}, {"2001:db8:1::1", "[2001:db8:22::2]:30053", "[2001:db8:1::2]:4001"},
+	} {
+		node := netip.MustParseAddr(test.node)
+		fe := lb.Frontend{Addr: node, Port: 30053, Proto: lb.UDP}
+		real := func(n int) lb.RealServer {
+			return lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(node, n), 5353), Weight: 1}
+		}
+		other, err := s.dial("client", "udp", test.foreign, test.local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ask(other); !strings.HasPrefix(got, "foreign ") {
+			t.Fatalf("the foreign one: %q, %v", got, err)
+		}
+		add(t, s.k, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}, real(1),
+			lb.Member{Set: lb.SetNodePorts, Addr: node, Port: 30053, Proto: lb.UDP},
+			lb.Member{Set: lb.SetIPVSPorts, Addr: node, Port: 30053, Proto: lb.UDP},
+			lb.Member{Set: lb.SetNodePortUDP, Addr: unspecified(lb.FamilyOf(node)), Port: 30053})
+		c, err := s.dial("client", "udp", netip.AddrPortFrom(node, 30053).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ask(c); !strings.HasPrefix(got, "backend1 ") {
+			t.Fatalf("before: %q, %v", got, err)
+		}
+		family := strings.ToLower(lb.FamilyOf(node).String())
+		kept := func() string {
+			return sh(t, "conntrack -f %s -L -p udp --orig-src %s --sport 4001 -o id 2>/dev/null | grep -o ' id=.*'", family, netip.MustParseAddrPort(test.local).Addr())
+		}
+		before := kept()
+		add(t, s.k, real(2))
+		remove(t, s.k, real(1))
+		if got, err := ask(c); !strings.HasPrefix(got, "backend2 ") {
+			t.Errorf("after: %q, %v", got, err)
+		}
+		if after := kept(); after != before || before == "" {
+			t.Errorf("the foreign flow was %q and is %q", before, after)
+		}
+	}
+}
+
+// What is sent to a VIP or a NodePort before it is one goes past weir, and conntrack
+// remembers that for as long as the client goes on.
+func TestUDPClientThatWasThereFirstIsServed(t *testing.T) {
+	s := newSite(t)
+	s.in("", func() { s.listenUDP("daemon", ":53") })
+	sh(t, "ip route add 192.0.2.0/24 via 10.2.2.2; ip route add 2001:db8::/64 via 2001:db8:22::2")
+	t.Cleanup(func() {
+		sh(t, "ip route del 192.0.2.0/24; ip route del 2001:db8::/64")
+	})
+	for _, vip := range []netip.Addr{vip4, vip6, netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("2001:db8:1::1")} {
+		c, err := s.dial("client", "udp", netip.AddrPortFrom(vip, 53).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vip != vip4 && vip != vip6 {
+			if got, err := ask(c); !strings.HasPrefix(got, "daemon ") {
+				t.Fatalf("%s before: %q, %v", vip, got, err)
+			}
+			add(t, s.k, slices.DeleteFunc(dns(vip, 1), func(o lb.Object) bool {
+				m, ok := o.(lb.Member)
+				_, address := o.(lb.Address)
+				return address || ok && m.Set == lb.SetIPVSIPs
+			})...)
+		} else {
+			for range 3 {
+				c.Write([]byte("who?\n"))
+			}
+			add(t, s.k, dns(vip, 1)...)
+		}
+		own := backendAddr(vip, 1).Prev() // the box beside the backend
+		if got, err := ask(c); got != "backend1 "+own.String() {
+			t.Errorf("%s: %q, %v", vip, got, err)
+		}
+	}
+}
+
+// A client inside came by way of a mark, of which its flow tells nothing.
+func TestUDPClientInsideMovesAtOnce(t *testing.T) {
+	s := newCluster(t, false)
+	for i, vip := range []netip.Addr{vip4, vip6} {
+		inner := lb.MarkFrontend(lb.FamilyOf(vip), uint32(1+3*i)) // one of UDP
+		real := func(n int) lb.RealServer {
+			return lb.RealServer{Frontend: inner, Addr: netip.AddrPortFrom(backendAddr(vip, n), 5353), Weight: 1}
+		}
+		add(t, s.k, append(dns(vip), lb.VirtualServer{Frontend: inner, Scheduler: lb.Scheduler{Name: "rr"}}, real(1),
+			lb.Member{Set: lb.SetLoadBalancerLocal, Addr: vip, Port: 53, Proto: lb.UDP},
+			lb.Member{Set: lb.SetInternal, Addr: vip, Port: 53, Proto: lb.UDP, Mark: inner.Mark})...)
+		to := netip.AddrPortFrom(vip, 53).String()
+		for _, from := range []string{"backend2", ""} {
+			c, err := s.dial(from, "udp", to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := ask(c); !strings.HasPrefix(got, "backend1 ") {
+				t.Fatalf("%q before: %q, %v", from, got, err)
+			}
+			add(t, s.k, real(2), lb.Member{Set: lb.SetLoopBack, Addr: backendAddr(vip, 2), Port: 5353, Proto: lb.UDP,
+				Net: netip.PrefixFrom(backendAddr(vip, 2), vip.BitLen())})
+			remove(t, s.k, real(1))
+			if got, err := ask(c); !strings.HasPrefix(got, "backend2 ") {
+				t.Errorf("%q after: %q, %v", from, got, err)
+			}
+			add(t, s.k, real(1))
+			remove(t, s.k, real(2))
+		}
+	}
+}
+
 // TestForeignFlushCutsNoConnection is about the anchors: without them the
 // kernel takes conntrack's hooks away with the last rule that needs them.
 func TestForeignFlushCutsNoConnection(t *testing.T) {
