@@ -101,19 +101,19 @@ const (
 )
 
 // newClient makes a client with connections of its own, which nobody shares.
-func newClient(a access, version string) (*client, error) {
+func newClient(a access, version string, wait silence) (*client, error) {
 	tlsConfig, err := rest.TLSConfigFor(a.config)
 	if err != nil {
 		return nil, err
 	}
 	transport := &http.Transport{
 		Proxy:                 a.config.Proxy,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: sendPingTimeout}).DialContext,
-		TLSHandshakeTimeout:   dialTimeout,
+		DialContext:           (&net.Dialer{Timeout: wait.dial, KeepAlive: wait.idle}).DialContext,
+		TLSHandshakeTimeout:   wait.dial,
 		TLSClientConfig:       tlsConfig,
 		ForceAttemptHTTP2:     true,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: sendPingTimeout, PingTimeout: pingTimeout},
-		ResponseHeaderTimeout: headerTimeout,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: wait.idle, PingTimeout: wait.ping},
+		ResponseHeaderTimeout: wait.header,
 		IdleConnTimeout:       time.Minute,
 		DisableCompression:    a.config.DisableCompression,
 	}
@@ -124,7 +124,7 @@ func newClient(a access, version string) (*client, error) {
 	conf.NegotiatedSerializer = codecs
 	conf.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
 	conf.WarningHandler = rest.NoWarnings{}
-	rt, err := rest.HTTPWrappersForConfig(conf, &patience{transport, quietHTTP1, quietHTTP2, maxAnswer})
+	rt, err := rest.HTTPWrappersForConfig(conf, &patience{transport, wait, maxAnswer})
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +143,8 @@ func newClient(a access, version string) (*client, error) {
 // close ends connections that nobody uses any more.
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// Only the two groups that weir reads are known, so that an object of another
-// kind can't even be decoded.
+// Only what weir reads and writes is known, so that an object of another kind
+// can't even be decoded.
 var (
 	scheme = newScheme()
 	codecs = serializer.NewCodecFactory(scheme).WithoutConversion()
@@ -153,11 +153,9 @@ var (
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
-		if err := add(s); err != nil {
-			panic("k8ssync: " + err.Error())
-		}
-	}
-	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{})
+	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, discoveryv1.SchemeGroupVersion)
 	return s
 }

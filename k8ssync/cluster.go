@@ -45,7 +45,7 @@ type Cluster struct {
 	status    Status
 	// What is wrong at the moment, beside what is wrong with the feeds.
 	credentials, meaning error
-	ignored, server      string
+	server               string
 }
 
 // timing is how patient a Cluster is. Tests are less so.
@@ -60,12 +60,14 @@ type timing struct {
 	settle, saves, refresh time.Duration
 	// backoff is how long a broken feed waits at most, before jitter.
 	backoff time.Duration
+	silence silence
 }
 
 var patient = timing{
 	poll: 5 * time.Second, grace: 2 * time.Second,
 	settle: 5 * time.Second, saves: 30 * time.Second, refresh: time.Hour,
 	backoff: 15 * time.Second,
+	silence: usualSilence,
 }
 
 // Changes are said at once after a pause, and at most every calm under a storm;

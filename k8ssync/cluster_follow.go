@@ -21,20 +21,22 @@ var quietKlog = sync.OnceFunc(func() { klog.SetLogger(klog.Logger{}) })
 
 // follow keeps the feeds running, with a new client whenever credentials change.
 func (c *Cluster) follow(ctx context.Context) {
-	next, sum := c.connect(ctx, [sha256.Size]byte{})
-	for next != nil {
+	now, sum := c.connect(ctx, [sha256.Size]byte{})
+	for now != nil {
 		feeds, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
-		c.told.use(next)
-		c.at(next.server)
+		c.told.use(now)
+		c.at(now.server)
 		var tasks sync.WaitGroup
 		for _, f := range c.feeds {
-			tasks.Go(func() { c.reflector(f, next).RunWithContext(feeds) })
+			r := c.reflector(f, now)
+			tasks.Go(func() { r.RunWithContext(feeds) })
 		}
-		now := next
+		var next *client
 		next, sum = c.connect(ctx, sum)
 		stop()
 		tasks.Wait()
 		now.close()
+		now = next
 	}
 }
 
@@ -47,7 +49,7 @@ func (c *Cluster) connect(ctx context.Context, sum [sha256.Size]byte) (*client, 
 		a, err := readAccess(c.cfg)
 		if err == nil && (a.sum != sum || c.roomy()) {
 			var next *client
-			if next, err = newClient(a, c.cfg.Version); err == nil {
+			if next, err = newClient(a, c.cfg.Version, c.timing.silence); err == nil {
 				c.setCredentials(nil)
 				return next, a.sum
 			}
@@ -61,10 +63,14 @@ func (c *Cluster) connect(ctx context.Context, sum [sha256.Size]byte) (*client, 
 	}
 }
 
+// roomy tells that objects were left out which would find room now.
 func (c *Cluster) roomy() bool {
+	c.mu.Lock()
+	full := slices.ContainsFunc(c.feeds, func(f *feed) bool { return f.full != "" })
+	c.mu.Unlock()
 	c.in.Lock()
 	defer c.in.Unlock()
-	return c.live.roomy()
+	return full && c.live.roomy()
 }
 
 // reflector makes what follows one feed with one client.
@@ -91,12 +97,12 @@ func (c *Cluster) change(f func(*objects)) {
 }
 
 // put takes an object in. A slice that is no Service's is nobody's.
-func (c *Cluster) put(o *objects, object any) {
+func (c *Cluster) put(o *objects, object any) (full string) {
 	if s, ok := object.(*slice); ok && s.Service == "" {
 		o.drop(s)
-		return
+		return ""
 	}
-	o.put(object, c.started, time.Now())
+	return o.put(object, c.started, time.Now())
 }
 
 // What follows is told by feeds.
@@ -132,9 +138,27 @@ func (c *Cluster) broken(f *feed, err error) {
 	signal(c.wake) // the last-known-good file may be wanted
 }
 
+// rest waits for as long as an API server asks for, if that is sane; the Reflector
+// waits by itself, too.
+func (c *Cluster) rest(ctx context.Context, seconds int) {
+	const sane = time.Minute
+	wait := time.NewTimer(min(sane, time.Duration(seconds)*time.Second))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+}
+
 func (c *Cluster) odd(f *feed, err error) {
 	c.mu.Lock()
 	f.odd = err
+	c.mu.Unlock()
+}
+
+func (c *Cluster) full(f *feed, of string) {
+	c.mu.Lock()
+	f.full = of
 	c.mu.Unlock()
 }
 
@@ -175,9 +199,9 @@ func (c *Cluster) wrong() string {
 	errs := []error{c.credentials, c.meaning}
 	for _, f := range c.feeds {
 		errs = append(errs, f.err, f.odd)
-	}
-	if c.ignored != "" {
-		errs = append(errs, errors.New(c.ignored+": some are ignored"))
+		if f.full != "" {
+			errs = append(errs, errors.New(f.full+": the rest is ignored"))
+		}
 	}
 	var texts []string
 	for _, err := range errs {

@@ -81,8 +81,6 @@ type objects struct {
 	targets  map[key]map[key]*slice // slices by Service
 	used     amount
 	limit    amount
-	// ignored says why objects were not taken; empty if all were.
-	ignored string
 
 	changes
 }
@@ -116,14 +114,13 @@ func (o *objects) take() changes {
 // changed tells whether there are changes.
 func (o *objects) changed() bool { return o.changes.nodes || len(o.dirty) > 0 }
 
-// put takes an object in, if there is room. It is a *service, *slice or *node,
-// and belongs to objects from now on. since and now bound the times that are
-// believed to be those of a change.
-func (o *objects) put(object any, since, now time.Time) {
+// put takes an object in, or says of what there is too much for that. It is a
+// *service, *slice or *node, and belongs to objects from now on. since and now
+// bound the times that are believed to be those of a change.
+func (o *objects) put(object any, since, now time.Time) (full string) {
 	used := o.used.minus(weigh(o.same(object))).plus(weigh(object))
-	if why := used.over(o.limit); why != "" {
-		o.ignored = why
-		return
+	if full := used.over(o.limit); full != "" {
+		return full
 	}
 	o.used = used
 	switch v := object.(type) {
@@ -142,6 +139,7 @@ func (o *objects) put(object any, since, now time.Time) {
 			o.changes.nodes = true
 		}
 	}
+	return ""
 }
 
 func (o *objects) putSlice(v *slice, since, now time.Time) {
@@ -225,11 +223,11 @@ func (o *objects) allNodes() []node {
 	return out
 }
 
-// roomy tells that objects were ignored which might find room now.
+// roomy tells that there is a tenth of room for more of everything.
 func (o *objects) roomy() bool {
 	used := o.used
 	for _, n := range []*int{&used.services, &used.slices, &used.endpoints, &used.nodes, &used.bytes} {
-		*n += *n / 10
+		*n += *n/10 + 1
 	}
-	return o.ignored != "" && used.over(o.limit) == ""
+	return used.over(o.limit) == ""
 }

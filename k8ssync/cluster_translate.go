@@ -191,11 +191,10 @@ func (n node) primary() []netip.Addr {
 // count publishes how much there is.
 func (c *Cluster) count(o *objects) {
 	c.in.Lock()
-	used, ignored := o.used, c.live.ignored
+	used := o.used
 	c.in.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status.Objects = map[string]int{"services": used.services, "endpointslices": used.slices, "nodes": used.nodes}
 	c.status.Endpoints = used.endpoints
-	c.ignored = ignored
 }

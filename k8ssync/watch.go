@@ -2,7 +2,9 @@ package k8ssync
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,7 @@ import (
 type resource struct {
 	name   string
 	client func(*client) rest.Interface
-	list   func() runtime.Object
+	list   runtime.Object // what lists are
 	// labels and fields select on the server; what stops to match is told as
 	// deleted.
 	labels, fields string
@@ -35,18 +37,18 @@ func discoveryClient(c *client) rest.Interface { return c.discovery }
 func (c Config) resources() []resource {
 	out := []resource{
 		{
-			name: "services", client: coreClient, list: func() runtime.Object { return &corev1.ServiceList{} },
+			name: "services", client: coreClient, list: &corev1.ServiceList{},
 			labels: "!" + labelOtherProxy, fields: "spec.clusterIP!=" + corev1.ClusterIPNone,
 		},
 		{
-			name: "endpointslices", client: discoveryClient, list: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+			name: "endpointslices", client: discoveryClient, list: &discoveryv1.EndpointSliceList{},
 			labels: "!" + corev1.IsHeadlessService,
 		},
 	}
 	if !c.wantsNodes() {
 		return out
 	}
-	nodes := resource{name: "nodes", client: coreClient, list: func() runtime.Object { return &corev1.NodeList{} }}
+	nodes := resource{name: "nodes", client: coreClient, list: &corev1.NodeList{}}
 	if c.ownNodeOnly() {
 		nodes.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeName).String()
 	}
@@ -75,8 +77,10 @@ type feed struct {
 
 	// What follows is under Cluster.mu.
 	listed, watching bool
-	// err is why it is not followed, odd what is left out.
+	// err is why it is not followed, odd an object that could not be read. full
+	// is of what there is too much, so that objects are left out.
 	err, odd error
+	full     string
 }
 
 // item is an object on its way through a Reflector.
@@ -91,21 +95,22 @@ func (i *item) DeepCopyObject() runtime.Object { return i }
 
 func (i *item) key() key { return key{i.Namespace, i.Name} }
 
-// reduce turns an API object into an item. One that makes the reading fail is
-// left out and told: no object harms another.
+// reduce turns an API object into an item. One that can't be read is left out and
+// told: no object harms another.
 func (f *feed) reduce(o runtime.Object) (it *item, ok bool) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		f.cluster.odd(f, fmt.Errorf("%T is no object of theirs", o))
-		return nil, false
-	}
-	it = &item{ObjectMeta: metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion()}}
+	it = &item{}
 	defer func() {
 		if r := recover(); r != nil {
-			f.cluster.odd(f, fmt.Errorf("%s can't be read: %v", it.key(), r))
+			f.cluster.odd(f, fmt.Errorf("%s %s can't be read: %v", f.name, it.key(), r))
 			ok = false
 		}
 	}()
+	m, err := meta.Accessor(o)
+	if err != nil {
+		f.cluster.odd(f, fmt.Errorf("%T is not one of %s", o, f.name))
+		return it, false
+	}
+	it.Namespace, it.Name, it.ResourceVersion = m.GetNamespace(), m.GetName(), m.GetResourceVersion()
 	switch v := o.(type) {
 	case *corev1.Service:
 		read := readService(v)
@@ -117,8 +122,11 @@ func (f *feed) reduce(o runtime.Object) (it *item, ok bool) {
 		read := readNode(v)
 		it.object = &read
 	}
-	return it, it.Name != "" && it.object != nil
+	return it, it.Name != "" && f.owns(it.object)
 }
+
+// owns tells whether an object is of the feed's kind.
+func (f *feed) owns(object any) bool { return reflect.TypeOf(object) == reflect.TypeOf(f.named(key{})) }
 
 // lister reads a resource with one client.
 type lister struct {
@@ -128,25 +136,32 @@ type lister struct {
 	taken amount
 }
 
-// selected adds the resource's selectors to a request.
-func (l *lister) selected(opts metav1.ListOptions) *metav1.ListOptions {
+// request makes a request with the resource's selectors. client-go shall not
+// repeat it: what is wrong would be known minutes later.
+func (l *lister) request(opts metav1.ListOptions) *rest.Request {
 	opts.LabelSelector, opts.FieldSelector = l.labels, l.fields
-	return &opts
+	return l.resource.client(l.client).Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(l.name).
+		VersionedParams(&opts, params).MaxRetries(0)
 }
 
 // List reads one page. The Reflector puts pages together.
 func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list := l.list()
-	err := l.resource.client(l.client).Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(l.name).
-		VersionedParams(l.selected(opts), params).Do(ctx).Into(list)
+	// Into would take whatever comes for an empty list.
+	list, err := l.request(opts).Do(ctx).Get()
+	if err == nil && reflect.TypeOf(list) != reflect.TypeOf(l.list) {
+		err = fmt.Errorf("the API server sent a %T", list)
+	}
+	if err != nil {
+		return nil, l.failed(ctx, "list", err)
+	}
+	m, err := meta.ListAccessor(list)
+	if err == nil && m.GetResourceVersion() == "" {
+		err = errors.New("the API server sent a list without a resourceVersion")
+	}
 	if err != nil {
 		return nil, l.failed(ctx, "list", err)
 	}
 	l.cluster.heard()
-	m, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, l.failed(ctx, "list", err)
-	}
 	if opts.Continue == "" {
 		l.begin()
 	}
@@ -164,6 +179,7 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 func (l *lister) begin() {
 	l.taken = amount{}
 	l.cluster.odd(l.feed, nil)
+	l.cluster.full(l.feed, "")
 }
 
 // room tells whether a list may grow by it. The objects are limited again, over
@@ -171,7 +187,7 @@ func (l *lister) begin() {
 func (l *lister) room(it *item) bool {
 	l.taken = l.taken.plus(weigh(it.object))
 	if why := l.taken.over(l.cluster.limit); why != "" {
-		l.cluster.odd(l.feed, fmt.Errorf("%s: the rest is ignored", why))
+		l.cluster.full(l.feed, why)
 		return false
 	}
 	return true
@@ -181,8 +197,12 @@ func (l *lister) room(it *item) bool {
 func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	listing := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	w, err := l.resource.client(l.client).Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(l.name).
-		VersionedParams(l.selected(opts), params).Watch(ctx)
+	var lost lost
+	w, err := l.request(opts).Watch(context.WithValue(ctx, lostKey{}, &lost))
+	if err == nil && lost.err != nil {
+		w.Stop()
+		err = lost.err
+	}
 	if err != nil {
 		if listing && apierrors.IsInvalid(err) {
 			return nil, err // the server does not know such lists, and will be asked for a plain one
@@ -232,6 +252,9 @@ func (l *lister) failed(ctx context.Context, verb string, err error) error {
 	}
 	err = fmt.Errorf("%s: %w", l.right(verb), err)
 	l.cluster.broken(l.feed, err)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		l.cluster.rest(ctx, seconds)
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"cmp"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -16,7 +17,11 @@ func (f *feed) Add(obj any) error { return f.Update(obj) }
 func (f *feed) Update(obj any) error {
 	if it, ok := obj.(*item); ok && f.newer(it) {
 		f.versions[it.key()] = version(it.ResourceVersion)
-		f.cluster.change(func(o *objects) { f.cluster.put(o, it.object) })
+		var full string
+		f.cluster.change(func(o *objects) { full = f.cluster.put(o, it.object) })
+		if full != "" {
+			f.cluster.full(f, full)
+		}
 	}
 	return nil
 }
@@ -44,17 +49,20 @@ func (f *feed) Replace(list []any, _ string) error {
 			items[it.key()] = it
 		}
 	}
+	var full string
 	f.cluster.change(func(o *objects) {
 		for k := range f.versions {
 			if items[k] == nil {
 				o.drop(f.named(k))
 			}
 		}
-		o.ignored = ""
 		for _, it := range items {
-			f.cluster.put(o, it.object)
+			full = cmp.Or(full, f.cluster.put(o, it.object))
 		}
 	})
+	if full != "" {
+		f.cluster.full(f, full)
+	}
 	f.versions = make(map[key]uint64, len(items))
 	for k, it := range items {
 		f.versions[k] = version(it.ResourceVersion)
