@@ -70,7 +70,13 @@ type site struct {
 // newSite boots the plain site. Nothing runs on it yet.
 func newSite(t *testing.T, kernel lab.Kernel) *site {
 	t.Helper()
-	l := lab.Start(t, plain(kernel))
+	return openSite(t, plain(kernel))
+}
+
+// openSite is newSite with more than the plain site has.
+func openSite(t *testing.T, p lab.Site) *site {
+	t.Helper()
+	l := lab.Start(t, p)
 	s := &site{Lab: l, box: l.Box("box"), client1: l.Host("client1"), client2: l.Host("client2"), weir: lab.Build(t, "weir/cmd/weir")}
 	// A box with little memory tracks few connections, and closed ones stay for
 	// minutes: a full table would drop packets that no test means.

@@ -1,0 +1,417 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// The site with the API servers of two clusters beside the web servers.
+var kubes = []string{"kube1", "kube2"}
+
+// land is the plain site with two clusters, prod and stage.
+type land struct {
+	*site
+	prod, stage *lab.Kube
+}
+
+// now is by the box's clock, as in an annotation. That of user-mode Linux falls
+// behind the host's: what happens there now is in the box's future.
+func (s *land) now(t testing.TB) string {
+	t.Helper()
+	return strings.TrimSpace(s.box.Must(t, "date", "-u", "+%Y-%m-%dT%H:%M:%S.%NZ"))
+}
+
+func newLand(t *testing.T) *land {
+	t.Helper()
+	if err := lab.CheckPeers(); err != nil {
+		t.Fatal(err)
+	}
+	p := plain(lab.UML)
+	for i, name := range kubes {
+		p.Hosts = append(p.Hosts, lab.Host{
+			Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+101, i+101)},
+			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
+		})
+	}
+	s := &land{site: openSite(t, p)}
+	s.prod, s.stage = s.Kube(t, "kube1", lab.KubeOptions{}), s.Kube(t, "kube2", lab.KubeOptions{})
+	for name, k := range map[string]*lab.Kube{"prod": s.prod, "stage": s.stage} {
+		if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeAdmin), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// follows is the configuration for clusters, with the same in all of them.
+func follows(extra string, clusters ...string) string {
+	var b strings.Builder
+	for _, name := range clusters {
+		fmt.Fprintf(&b, "[[kubernetes]]\nname = %q\nkubeconfig = %q\n%s\n", name, name+".kubeconfig", extra)
+	}
+	return b.String()
+}
+
+// do is a request that must succeed.
+func do(t testing.TB, k *lab.Kube, method, path, body string) {
+	t.Helper()
+	status, answer, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, method, path, body)
+	if err != nil || status/100 != 2 {
+		t.Fatalf("%s %s: status %d, %v\n%s", method, path, status, err, answer)
+	}
+}
+
+const (
+	servicesPath = "/api/v1/namespaces/default/services"
+	slicesPath   = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+)
+
+// balance makes a Service with a LoadBalancer address and the given backends; more
+// is more of its spec.
+func (s *land) balance(t testing.TB, k *lab.Kube, name, vip, more string, backends ...string) {
+	t.Helper()
+	do(t, k, "POST", servicesPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": %q},
+		"spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]%s}}`, name, more))
+	s.sliceOf(t, k, "POST", "", name, backends...)
+	do(t, k, "PATCH", servicesPath+"/"+name+"/status", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, vip))
+}
+
+// sliceOf makes (POST to "") or replaces (PUT to "/name") the slice of a Service.
+func (s *land) sliceOf(t testing.TB, k *lab.Kube, method, path, name string, backends ...string) {
+	t.Helper()
+	list := []map[string]any{}
+	for _, b := range backends {
+		list = append(list, map[string]any{"addresses": []string{b}, "conditions": map[string]bool{"ready": true}, "nodeName": "elsewhere"})
+	}
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata": map[string]any{
+			"name": name, "labels": map[string]string{"kubernetes.io/service-name": name},
+			"annotations": map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": s.now(t)},
+		},
+		"ports":     []any{map[string]any{"name": "http", "port": 8080, "protocol": "TCP"}},
+		"endpoints": list,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, k, method, slicesPath+path, string(text))
+}
+
+// forget removes Services and their slices.
+func forget(t testing.TB, k *lab.Kube, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		do(t, k, http.MethodDelete, slicesPath+"/"+name, "")
+		do(t, k, http.MethodDelete, servicesPath+"/"+name, "")
+	}
+}
+
+// answers waits until each of the given servers answers on a VIP, and nobody else.
+func (s *land) answers(t testing.TB, addr string, want ...string) time.Duration {
+	t.Helper()
+	return eventually(t, 30*time.Second, func() error {
+		got := map[string]bool{}
+		for range 2 * len(webs) {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			a, err := get(ctx, s.client1, addr)
+			cancel()
+			if err != nil {
+				return err
+			}
+			got[a.server] = true
+		}
+		if len(got) != len(want) || slices.ContainsFunc(want, func(w string) bool { return !got[w] }) {
+			return fmt.Errorf("%v answer on %s, want %v", got, addr, want)
+		}
+		return nil
+	})
+}
+
+// silent waits until nobody answers on a VIP.
+func (s *land) silent(t testing.TB, addr string) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if a, err := get(ctx, s.client1, addr); err == nil {
+			return fmt.Errorf("%s answers on %s", a.server, addr)
+		}
+		return nil
+	})
+}
+
+// statusDoc is the part of weir status that these tests read.
+type statusDoc struct {
+	State    string   `json:"state"`
+	Why      []string `json:"why"`
+	Clusters []struct {
+		Name     string `json:"name"`
+		State    string `json:"state"`
+		Stale    bool   `json:"stale"`
+		Services int    `json:"services"`
+		Error    string `json:"error"`
+	} `json:"clusters"`
+	Held []struct {
+		Source   string `json:"source"`
+		Services int    `json:"services"`
+	} `json:"held"`
+	Notes []struct {
+		Service string `json:"service"`
+		Reason  string `json:"reason"`
+	} `json:"notes"`
+}
+
+func (s *land) status(t testing.TB) (doc statusDoc) {
+	t.Helper()
+	s.weirJSON(t, &doc, "status")
+	return doc
+}
+
+// statusIs waits until weir status says what ok wants.
+func (s *land) statusIs(t testing.TB, what string, ok func(statusDoc) bool) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		if doc := s.status(t); !ok(doc) {
+			return fmt.Errorf("%s: weir status says %+v", what, doc)
+		}
+		return nil
+	})
+}
+
+func cluster(doc statusDoc, name, state string) bool {
+	for _, c := range doc.Clusters {
+		if c.Name == name {
+			return c.State == state
+		}
+	}
+	return false
+}
+
+func TestClusters(t *testing.T) {
+	s := newLand(t)
+	s.serveAll(t, 8080)
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *land)
+	}{
+		{"first packet", clusterFirstPacket},
+		{"the API down at boot", clusterDownAtBoot},
+		{"an unknown cluster is away", clusterUnknownAway},
+		{"one of two away", clusterOneAway},
+		{"conflict", clusterConflict},
+		{"guard", clusterGuard},
+		{"reload", clusterReload},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer s.cleanSlate(t)
+			tt.test(t, s)
+		})
+	}
+}
+
+func clusterFirstPacket(t *testing.T, s *land) {
+	s.run(t, follows("", "prod"))
+	begin := time.Now()
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11", "10.2.0.12")
+	defer forget(t, s.prod, "web")
+	s.answers(t, vip4+":80", "web1", "web2")
+	figure(t, "a new Service of a cluster is served, from the request to the API server", time.Since(begin))
+	if out := s.box.Must(t, s.weir, "status"); !strings.HasPrefix(out, "weir is ok: 1 services on 1 VIPs") {
+		t.Errorf("status:\n%s", out)
+	}
+	t.Log(s.box.Must(t, s.weir, "status"))
+	t.Log(s.box.Must(t, s.weir, "services"))
+	s.sliceOf(t, s.prod, "PUT", "/web", "web", "10.2.0.12", "10.2.0.13")
+	s.answers(t, vip4+":80", "web2", "web3")
+	for _, m := range []string{
+		`weir_kubernetes_connected{cluster="prod"}`, `weir_kubernetes_objects{cluster="prod",kind="services"}`,
+		`weir_programming_latency_seconds_count{cluster="prod"}`, `weir_kubernetes_relists_total{cluster="prod"}`,
+	} {
+		if v := s.metric(t, m); v < 1 {
+			t.Errorf("%s is %v", m, v)
+		}
+	}
+	n := s.metric(t, `weir_programming_latency_seconds_count{cluster="prod"}`)
+	figure(t, "mean latency from a slice's trigger to the kernel",
+		time.Duration(s.metric(t, `weir_programming_latency_seconds_sum{cluster="prod"}`)/n*float64(time.Second)))
+	if age := s.metric(t, `weir_kubernetes_data_age_seconds{cluster="prod"}`); age > 200 {
+		t.Errorf("the data is %v s old", age)
+	}
+}
+
+func clusterDownAtBoot(t *testing.T, s *land) {
+	s.run(t, follows("", "prod"))
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
+	defer forget(t, s.prod, "web")
+	s.answers(t, vip4+":80", "web1")
+	s.stop(t, syscall.SIGTERM) // it writes what it knows
+	s.box.Must(t, "test", "-s", "/var/lib/weir/prod.snapshot")
+	if err := s.prod.Kill(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	s.cleanSlate(t) // as after a power cut: the kernel knows nothing any more
+	begin := time.Now()
+	s.start(t)
+	figure(t, "ready from the last-known-good file", time.Since(begin))
+	s.answers(t, vip4+":80", "web1")
+	s.statusIs(t, "served from the file", func(d statusDoc) bool {
+		return d.State == "degraded" && cluster(d, "prod", "away") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
+	})
+	if v := s.metric(t, `weir_kubernetes_stale{cluster="prod"}`); v != 1 {
+		t.Errorf("weir_kubernetes_stale is %v", v)
+	}
+	if err := s.prod.Start(within(t, 2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	s.sliceOf(t, s.prod, "PUT", "/web", "web", "10.2.0.13")
+	s.answers(t, vip4+":80", "web3")
+	s.statusIs(t, "caught up", func(d statusDoc) bool { return cluster(d, "prod", "connected") && d.State == "ok" })
+}
+
+// A cluster that has never answered holds what the kernel has of it, and keeps
+// nobody else from anything.
+func clusterUnknownAway(t *testing.T, s *land) {
+	s.run(t, follows("snapshot = false", "prod"))
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
+	defer forget(t, s.prod, "web")
+	s.answers(t, vip4+":80", "web1")
+	s.stop(t, syscall.SIGTERM)
+	if err := s.prod.Kill(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	static := func(n int) string {
+		return fmt.Sprintf("[[service]]\nname = \"here\"\nvips = [\"198.51.100.%d\"]\nports = [\"80:8080\"]\nbackends = [\"10.2.0.12\"]\n", n)
+	}
+	s.configure(t, follows("snapshot = false", "prod")+static(1))
+	begin := time.Now()
+	s.start(t)
+	figure(t, "ready without a cluster that has never answered (by the host's clock)", time.Since(begin))
+	if out := s.daemon.Output(); !strings.Contains(out, "ready without clusters that have not answered") {
+		t.Errorf("the log does not say that a cluster is missing:\n%s", out)
+	}
+	s.answers(t, "198.51.100.1:80", "web2")
+	s.answers(t, vip4+":80", "web1")
+	s.reload(t, follows("snapshot = false", "prod")+static(2))
+	s.answers(t, "198.51.100.2:80", "web2")
+	eventually(t, 10*time.Second, func() error {
+		if out := s.box.Must(t, "ipvsadm", "-Ln"); strings.Contains(out, "198.51.100.1:80") {
+			return fmt.Errorf("what the file has no more is still there:\n%s", out)
+		}
+		return nil
+	})
+	s.answers(t, vip4+":80", "web1")
+	s.statusIs(t, "waiting", func(d statusDoc) bool { return cluster(d, "prod", "waiting") && d.State == "degraded" })
+	if err := s.prod.Start(within(t, 2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	s.statusIs(t, "back", func(d statusDoc) bool { return cluster(d, "prod", "connected") })
+}
+
+func clusterOneAway(t *testing.T, s *land) {
+	s.run(t, follows("", "prod", "stage"))
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
+	s.balance(t, s.stage, "web", "192.0.2.20", "", "10.2.0.12")
+	defer forget(t, s.prod, "web")
+	s.answers(t, vip4+":80", "web1")
+	s.answers(t, "192.0.2.20:80", "web2")
+	if err := s.Host("kube1").Unplug("back"); err != nil {
+		t.Fatal(err)
+	}
+	// The other one comes and goes as ever.
+	s.sliceOf(t, s.stage, "PUT", "/web", "web", "10.2.0.13")
+	s.answers(t, "192.0.2.20:80", "web3")
+	forget(t, s.stage, "web")
+	s.silent(t, "192.0.2.20:80")
+	s.answers(t, vip4+":80", "web1")
+	eventually(t, 2*time.Minute, func() error {
+		if d := s.status(t); !cluster(d, "prod", "away") || !cluster(d, "stage", "connected") {
+			return fmt.Errorf("status %+v", d.Clusters)
+		}
+		return nil
+	})
+	if err := s.Host("kube1").Plug("back"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*time.Minute, func() error {
+		if d := s.status(t); !cluster(d, "prod", "connected") {
+			return fmt.Errorf("status %+v", d.Clusters)
+		}
+		return nil
+	})
+}
+
+func clusterConflict(t *testing.T, s *land) {
+	s.balance(t, s.prod, "older", vip4, "", "10.2.0.11")
+	time.Sleep(1100 * time.Millisecond) // creationTimestamps are in whole seconds
+	s.balance(t, s.stage, "younger", vip4, "", "10.2.0.12")
+	s.run(t, follows("", "prod", "stage"))
+	s.answers(t, vip4+":80", "web1")
+	s.statusIs(t, "the loser is told", func(d statusDoc) bool {
+		return len(d.Notes) == 1 && d.Notes[0].Service == "stage/default/younger" && d.Notes[0].Reason == "conflict"
+	})
+	if v := s.metric(t, "weir_conflicts"); v != 1 {
+		t.Errorf("weir_conflicts is %v", v)
+	}
+	eventually(t, 30*time.Second, func() error {
+		_, answer, err := s.stage.Do(t.Context(), lab.KubeAdmin, "GET", "/api/v1/namespaces/default/events", "")
+		if err != nil || !strings.Contains(answer, "prod/default/older") {
+			return fmt.Errorf("no Event tells of it: %v", err)
+		}
+		return nil
+	})
+	forget(t, s.prod, "older")
+	s.answers(t, vip4+":80", "web2")
+	forget(t, s.stage, "younger")
+	s.silent(t, vip4+":80")
+}
+
+func clusterGuard(t *testing.T, s *land) {
+	names := []string{"a", "b", "c", "d"}
+	for i, name := range names {
+		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
+	}
+	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
+	s.answers(t, "192.0.2.33:80", "web1")
+	forget(t, s.prod, names[1:]...)
+	s.statusIs(t, "held", func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" && d.State == "degraded" })
+	t.Log(s.box.Must(t, s.weir, "guard"))
+	s.answers(t, "192.0.2.33:80", "web1")
+	if v := s.metric(t, "weir_held_syncs"); v != 1 {
+		t.Errorf("weir_held_syncs is %v", v)
+	}
+	t.Log(s.box.Must(t, s.weir, "guard", "release", "prod"))
+	s.silent(t, "192.0.2.33:80")
+	s.answers(t, "192.0.2.30:80", "web1")
+	if v := s.metric(t, `weir_guard_releases_total{how="confirmed"}`); v != 1 {
+		t.Errorf("weir_guard_releases_total is %v", v)
+	}
+	s.statusIs(t, "nothing is held", func(d statusDoc) bool { return len(d.Held) == 0 })
+	forget(t, s.prod, "a")
+}
+
+func clusterReload(t *testing.T, s *land) {
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
+	s.balance(t, s.stage, "web", "192.0.2.20", "", "10.2.0.12")
+	defer forget(t, s.prod, "web")
+	defer forget(t, s.stage, "web")
+	s.run(t, follows("", "prod"))
+	s.answers(t, vip4+":80", "web1")
+	s.reload(t, follows("", "prod", "stage"))
+	s.answers(t, "192.0.2.20:80", "web2")
+	// Other options: what they don't allow goes, unless it is much at once.
+	s.reload(t, follows("", "prod")+follows("load_balancer_ranges = [\"198.51.100.0/24\"]", "stage"))
+	s.silent(t, "192.0.2.20:80")
+	s.reload(t, follows("", "stage"))
+	s.silent(t, vip4+":80")
+	s.statusIs(t, "one cluster", func(d statusDoc) bool { return len(d.Clusters) == 1 && d.Clusters[0].Name == "stage" })
+}
