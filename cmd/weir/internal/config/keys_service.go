@@ -28,7 +28,8 @@ var serviceKeys = []Key{
 		Doc: "What backends see as the client's address: this box's, or with keep the client's own. " +
 			"Then their replies must be routed back through this box."},
 	{Path: "service.source_ranges", Example: `["203.0.113.0/24"]`, Type: Texts,
-		Doc: "The clients that are admitted. Left out, all are; a family without a range is closed."},
+		Doc: "The clients that are admitted. Left out, all are; a family without a range is closed. " +
+			"The box itself is admitted if one of its own addresses is."},
 	{Path: "service.drain", Type: Duration, from: "defaults.drain", max: 24 * hour,
 		Doc: "How long connections of a removed backend, or of the removed service, may live on, " +
 			"if not as [defaults] says."},
