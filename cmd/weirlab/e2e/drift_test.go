@@ -55,6 +55,7 @@ var incidents = []incident{
 	{name: "iptables flushed", do: "iptables -F; iptables -t nat -F; iptables -t nat -X; iptables -X; true", kinds: []string{"rules"}, seen: polled, cuts: true},
 	{name: "ip6tables flushed", do: "ip6tables -F; ip6tables -t nat -F; ip6tables -t nat -X; ip6tables -X; true", kinds: []string{"rules"}, seen: polled, cuts: true},
 	{name: "iptables flushed after a reload", reloaded: true, do: "iptables -F; iptables -t nat -F", kinds: []string{"rules"}, seen: polled, cuts: true},
+	{name: "mangle flushed", do: "iptables -t mangle -F; iptables -t mangle -X; true", kinds: []string{"rules"}, seen: polled},
 	{name: "one rule deleted", do: "iptables -t nat -D KUBE-POSTROUTING 1", kinds: []string{"rules"}, seen: polled},
 	{name: "foreign rule before ours", do: "iptables -I INPUT 1 -p udp --dport 9 -j DROP", kinds: []string{"rules"}, seen: polled},
 	{name: "device deleted", do: "ip link del kube-ipvs0", kinds: []string{"device", "address"}, seen: announced, cuts: true},
