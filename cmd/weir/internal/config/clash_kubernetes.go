@@ -17,7 +17,7 @@ func (p *parser) clusterClashes(clusters []*cluster, c *Config, top section) {
 	p.clusterIPs(clusters)
 	node, nodePorts := false, false
 	for _, cl := range clusters {
-		node = node || cl.IsNode() || cl.bad("node_name")
+		node = node || cl.meansNode()
 		nodePorts = nodePorts || cl.Kinds[lb.NodePort] || cl.bad("serve")
 		for _, pods := range cl.PodCIDRs {
 			p.poolOfPods(cl, pods, c.Kernel)

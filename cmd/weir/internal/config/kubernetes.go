@@ -77,6 +77,9 @@ func readCluster(s section, c *Config, files Files) *cluster {
 	return cl
 }
 
+// meansNode tells whether the box is to be a node, even if its name is wrong.
+func (c *cluster) meansNode() bool { return c.bad("node_name") || c.text("node_name") != "" }
+
 func (c *cluster) readName() {
 	switch {
 	case !c.has("name") || c.bad("name"):
@@ -91,7 +94,7 @@ func (c *cluster) readName() {
 // readKinds reads which addresses are served, and whether the box can.
 func (c *cluster) readKinds(k Kernel) {
 	c.Kinds = map[lb.VIPKind]bool{lb.ExternalIP: true, lb.LoadBalancer: true}
-	if c.has("node_name") && (c.bad("node_name") || c.IsNode()) {
+	if c.meansNode() {
 		c.Kinds = map[lb.VIPKind]bool{lb.ClusterIP: true, lb.NodePort: true, lb.ExternalIP: true, lb.LoadBalancer: true}
 	}
 	if c.has("serve") && !c.bad("serve") {
@@ -120,7 +123,7 @@ func (c *cluster) judgeKinds(k Kernel) {
 			c.fail("serve", `"ClusterIP" can't be served by node ports: a Service of that type has none`, `remove it, or write backends = "pods"`)
 		}
 	}
-	if c.Kinds[lb.NodePort] && !c.IsNode() && !c.bad("node_name") && len(k.NodePortNets) == 0 {
+	if c.Kinds[lb.NodePort] && !c.meansNode() && len(k.NodePortNets) == 0 {
 		c.fail("serve", `"NodePort" on a box that is no node needs the addresses to serve it on`,
 			`add kernel.node_port_addresses = ["10.0.0.5/32"] with addresses of this box`)
 	}

@@ -159,10 +159,11 @@ func TestNodeNameOfTheEnvironment(t *testing.T) {
 		{"no name", "Node 5", "", "", "", `"Node 5" can't be the name of a Node`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			text := fmt.Sprintf("[[kubernetes]]\nname = \"prod\"\nnode_name = %q\n", tt.written)
+			text := fmt.Sprintf("[[kubernetes]]\nname = \"prod\"\nnode_name = %q\n[kernel]\nnode_port_addresses = [\"primary\"]\n", tt.written)
 			c, err := Parse("weir.toml", []byte(text), memory{environment: tt.env, hostname: tt.host})
 			if tt.problem != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.problem) || !strings.Contains(err.Error(), "weir.toml:3: kubernetes.prod.node_name: ") {
+				var all *Errors
+				if !errors.As(err, &all) || !alone(all.Problems, "weir.toml:3: kubernetes.prod.node_name: "+tt.problem) {
 					t.Errorf("error %v, want %q", err, tt.problem)
 				}
 				return
