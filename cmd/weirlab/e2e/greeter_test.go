@@ -33,6 +33,7 @@ const asPeer = "WEIR_E2E_PEER"
 func TestMain(m *testing.M) {
 	if os.Getenv(asPeer) == "" {
 		code := m.Run()
+		printConformance(os.Stdout)
 		printFigures(os.Stdout)
 		os.Exit(code)
 	}
@@ -52,6 +53,8 @@ func peer(args []string) error {
 		}
 		fmt.Println("listening")
 		select {}
+	case len(args) == 5 && args[0] == "attempt":
+		return attemptPeer(args[1:])
 	case len(args) >= 4 && args[0] == "visit":
 		times, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -122,7 +125,7 @@ func greetConnections(name string, l net.Listener) {
 		go func() {
 			defer func() { _ = c.Close() }()
 			if _, err := c.Write(greeting(name, c.RemoteAddr())); err == nil {
-				_, _ = io.Copy(io.Discard, c)
+				_, _ = io.Copy(c, c)
 			}
 		}()
 	}

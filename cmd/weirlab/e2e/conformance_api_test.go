@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// startKube starts the API server with weir's account, and the node in it.
+func (c *conformance) startKube(t *testing.T) {
+	t.Helper()
+	c.kube = c.Kube(t, "api", lab.KubeOptions{ServiceCIDRs: []netip.Prefix{
+		netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd00:172:30::/112")}})
+	c.api = clientFor(t, c.kube, lab.KubeAdmin)
+	ctx := within(t, time.Minute)
+	for name, addr := range map[string]string{nodeName: nodeAddr, "other": "192.168.0.77"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: nodeZone}}}
+		made, err := c.api.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}}
+		if _, err := c.api.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// zone gives the Node its label, or takes it away.
+func (c *conformance) zone(t testing.TB, known bool) {
+	t.Helper()
+	value := "null"
+	if known {
+		value = `"` + nodeZone + `"`
+	}
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, corev1.LabelTopologyZone, value)
+	_, err := c.api.CoreV1().Nodes().Patch(within(t, time.Minute), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clientFor is a client of the API for a user.
+func clientFor(t testing.TB, k *lab.Kube, user string) *kubernetes.Clientset {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: k.URL(), BearerToken: k.Token(user), Dial: k.DialContext, QPS: 1000, Burst: 1000,
+		TLSClientConfig: rest.TLSClientConfig{CAData: k.CA()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// kubeconfig puts a user's kubeconfig on the node.
+func (c *conformance) kubeconfig(t testing.TB, user, path string) {
+	t.Helper()
+	if err := c.box.WriteFile(within(t, 10*time.Second), path, c.kube.Kubeconfig(user), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
