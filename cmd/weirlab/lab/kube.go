@@ -236,28 +236,34 @@ func (k *Kube) want(ctx context.Context, method, path, body string) error {
 	return err
 }
 
-// kubePatience is how long a process of the API may take to be ready.
-const kubePatience = 2 * time.Minute
+const (
+	kubePatience = 2 * time.Minute       // is how long a process of the API may take to be ready,
+	kubeBeat     = 20 * time.Millisecond // and how often it is asked
+)
 
-// ready waits until ask finds nothing to complain of, or the process ends.
-func ready(ctx context.Context, p *Proc, ask func(context.Context) error) error {
+// ready asks every beat until there is nothing to complain of, or the process ends.
+func ready(ctx context.Context, p *Proc, beat time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, kubePatience)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	var complaint error
 	for {
-		once, end := context.WithTimeout(ctx, 5*time.Second)
+		once, end := context.WithTimeout(ctx, 10*time.Second)
 		err := ask(once)
 		end()
 		if err == nil {
 			return nil
+		}
+		if complaint == nil || ctx.Err() == nil {
+			complaint = err
 		}
 		select {
 		case <-tick.C:
 		case <-p.Done():
 			return fmt.Errorf("%s: it ended; its last words:\n%s", p.what, p.log.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not ready: %w; its last words:\n%s", p.what, err, p.log.tail())
+			return fmt.Errorf("%s: not ready: %w; its last words:\n%s", p.what, complaint, p.log.tail())
 		}
 	}
 }

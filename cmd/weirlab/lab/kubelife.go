@@ -34,7 +34,7 @@ func (k *Kube) Start(ctx context.Context) error {
 func (k *Kube) AwaitReady(ctx context.Context) error {
 	const probe = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "weirlab-asks"},
 		"spec": {"type": "NodePort", "ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}}`
-	return ready(ctx, k.server, func(ctx context.Context) error {
+	return ready(ctx, k.server, kubeBeat, func(ctx context.Context) error {
 		if err := k.want(ctx, http.MethodGet, "/readyz", ""); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (k *Kube) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return ready(ctx, k.etcd, func(ctx context.Context) error { _, err := k.revision(ctx); return err })
+	return ready(ctx, k.etcd, kubeBeat, func(ctx context.Context) error { _, err := k.revision(ctx); return err })
 }
 
 // revision is etcd's newest: what Kubernetes calls resourceVersion.

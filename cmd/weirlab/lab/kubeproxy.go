@@ -1,0 +1,162 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Proxy is a kube-proxy that runs on a box, which is a node of the Kubernetes API: weir's peer, to be
+// compared with on the same kernel. It ends with the box or the lab at the latest.
+type Proxy struct {
+	*Proc
+	m       *Machine
+	program string
+}
+
+// ProxyOptions say how kube-proxy is to work.
+type ProxyOptions struct {
+	Mode string // "ipvs" or "iptables"
+
+	// ClusterCIDRs are the addresses of pods, one prefix of each family at most. Whoever is not among
+	// them is masqueraded on the way to a ClusterIP; with none, nobody is.
+	ClusterCIDRs []netip.Prefix
+
+	// Config is laid over the KubeProxyConfiguration (v1alpha1), object by object:
+	// {"ipvs": {"scheduler": "wrr"}, "nodePortAddresses": ["10.0.0.0/8"]}.
+	Config map[string]any
+}
+
+const (
+	proxyFolder  = "/etc/kube-proxy"
+	proxyMetrics = "127.0.0.1:10249"
+)
+
+// StartProxy makes the box a node, starts kube-proxy on it and returns when it has programmed the kernel
+// for the first time, in both families.
+func (k *Kube) StartProxy(ctx context.Context, box *Machine, o ProxyOptions) (*Proxy, error) {
+	program, err := Peer(KubeProxy)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.AddNode(ctx, box); err != nil {
+		return nil, err
+	}
+	config, err := json.MarshalIndent(o.configuration(box), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("%s: configuration of kube-proxy: %w", box.name, err)
+	}
+	for name, content := range map[string]string{"kubeconfig": k.Kubeconfig(KubeProxyUser), "config.json": string(config)} {
+		if err := box.WriteFile(ctx, proxyFolder+"/"+name, content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	proc, err := box.Start(program, "--config="+proxyFolder+"/config.json")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{Proc: proc, m: box, program: program}
+	return p, p.awaitSync(ctx)
+}
+
+func (o ProxyOptions) configuration(box *Machine) map[string]any {
+	var cidrs []string
+	for _, cidr := range o.ClusterCIDRs {
+		cidrs = append(cidrs, cidr.String())
+	}
+	config := map[string]any{
+		"apiVersion":         "kubeproxy.config.k8s.io/v1alpha1",
+		"kind":               "KubeProxyConfiguration",
+		"mode":               o.Mode,
+		"hostnameOverride":   box.name,
+		"clusterCIDR":        strings.Join(cidrs, ","),
+		"metricsBindAddress": proxyMetrics,
+		"clientConnection":   map[string]any{"kubeconfig": proxyFolder + "/kubeconfig"},
+		// It would resize the table and shorten what is remembered: the kernel stays as it is for others.
+		"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+	}
+	overlayObject(config, o.Config)
+	return config
+}
+
+// overlayObject lays one JSON object over another.
+func overlayObject(under, over map[string]any) {
+	for key, value := range over {
+		lower, ok1 := under[key].(map[string]any)
+		upper, ok2 := value.(map[string]any)
+		if !ok1 || !ok2 {
+			under[key] = value
+			continue
+		}
+		lower = maps.Clone(lower)
+		overlayObject(lower, upper)
+		under[key] = lower
+	}
+}
+
+// AddNode makes a machine a node of the cluster, with its own name and its cards' addresses. One that is
+// a node already is success.
+func (k *Kube) AddNode(ctx context.Context, m *Machine) error {
+	var addresses []map[string]string
+	for _, addr := range m.addresses() {
+		addresses = append(addresses, map[string]string{"type": "InternalIP", "address": addr.String()})
+	}
+	node, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": map[string]any{"name": m.name, "labels": map[string]string{"kubernetes.io/hostname": m.name}},
+		"status":   map[string]any{"addresses": addresses},
+	})
+	if err != nil {
+		return err
+	}
+	status, answer, err := k.Do(ctx, KubeAdmin, http.MethodPost, "/api/v1/nodes", string(node))
+	if err != nil {
+		return err
+	}
+	if status != http.StatusCreated && status != http.StatusConflict {
+		return fmt.Errorf("add node %s: status %d: %s", m.name, status, answer)
+	}
+	return nil
+}
+
+// awaitSync waits until kube-proxy has ended its first sync in both families. Its healthz is fine before
+// that.
+func (p *Proxy) awaitSync(ctx context.Context) error {
+	const beat = 200 * time.Millisecond // the box has one processor, and kube-proxy needs it
+	return ready(ctx, p.Proc, beat, func(ctx context.Context) error {
+		out, err := p.m.Run(ctx, "curl", "-sf", "http://"+proxyMetrics+"/metrics")
+		if err != nil {
+			return err
+		}
+		if n := len(lastSync.FindAllString(out.Stdout, -1)); n < 2 {
+			return fmt.Errorf("%d of 2 families synced", n)
+		}
+		return nil
+	})
+}
+
+var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
+
+// Cleanup ends kube-proxy and has it take out of the kernel what it put there, by its own --cleanup.
+// That fails over chains which others that it removes later still refer to, and is run again then. What
+// it does not remove stays: its sets of IPv6, and the chain KUBE-FIREWALL, which is the kubelet's, too.
+func (p *Proxy) Cleanup(ctx context.Context) error {
+	if err := endProc(ctx, p.Proc, syscall.SIGTERM); err != nil {
+		return err
+	}
+	const runs = 3
+	var err error
+	for range runs {
+		if _, err = p.m.Run(ctx, p.program, "--cleanup"); err == nil {
+			return nil
+		}
+	}
+	return err
+}
