@@ -211,26 +211,6 @@ func (k *Fake) Calls() int {
 	return k.calls
 }
 
-// Fate is what happens to a client's new connection.
-type Fate string
-
-// The fates.
-const (
-	Unrouted Fate = "unrouted" // the address is not on this box
-	Dropped  Fate = "dropped"  // no answer
-	Refused  Fate = "refused"  // an error at once
-	HostPort Fate = "host"     // a daemon of the box that listens on all addresses gets it
-	Served   Fate = "served"   // one of Backends gets it
-)
-
-// Outcome is what a client that connects to a frontend meets.
-type Outcome struct {
-	Fate     Fate
-	Backends []netip.AddrPort // sorted
-	// Masqueraded tells that the backend sees the box's address.
-	Masqueraded bool
-}
-
 // Connect tells what happens to a new connection, as the static rules and IPVS
 // of lb/linux treat it.
 func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
@@ -268,7 +248,10 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	}
 	if len(out.Backends) > 0 {
 		out.Fate = Served
-		out.Masqueraded = k.masquerades(client, f)
+		_, host := k.hosts[client]
+		// A packet has one mark: what leads to a virtual server is not taken off
+		// again for that of masquerading. The box's own is known by its connection.
+		out.Masqueraded = k.masquerades(client, f) && (face == f || host)
 	}
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	return out

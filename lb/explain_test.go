@@ -1,0 +1,199 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files of Explain anew")
+
+// What Explain says is what a packet would meet, for every client and frontend of
+// random boxes, while drains run and Ops fail.
+func TestLawExplainIsRight(t *testing.T) {
+	seeds(t, 200, func(t *testing.T, g *gen) {
+		k := g.kernel()
+		r := NewReconciler(k, g.options(), "static")
+		detectors := Detectors{ClusterCIDRs: k.ClusterCIDRs, MasqueradeAll: k.MasqueradeAll}
+		if g.chance(30) {
+			k.Fail = func(Op) error {
+				if g.chance(10) {
+					return context.DeadlineExceeded
+				}
+				return nil
+			}
+		}
+		var services []Service
+		for now := testNow; now.Before(testNow.Add(time.Minute)); now = now.Add(20 * time.Second) {
+			services = append(g.services(), services...)
+			r.Update(put(services[:min(len(services), 4)]...))
+			r.SetHealth(g.health(services))
+			mustSync(t, r, now)
+			g.busy(k)
+			for _, f := range k.allFrontends(services) {
+				for _, client := range clients {
+					if client.Is4() != f.Addr.Is4() {
+						continue
+					}
+					e := r.Explain(Query{f, client, detectors})
+					got := Outcome{Fate: e.Fate, Masqueraded: e.Source == SourceMasqueraded}
+					for _, c := range e.Candidates {
+						if c.State == InUse && e.Fate == Served {
+							got.Backends = append(got.Backends, c.Addr)
+						}
+					}
+					if d := cmp.Diff(k.Connect(client, f), got, exact); d != "" {
+						t.Fatalf("%s to %s (-met +explained):\n%s\n%s", client, f, d, e)
+					}
+					if e.Fate != Served && e.Why == "" || e.Fate == Served && e.Why != "" || len(e.Steps) == 0 {
+						t.Fatalf("why: %q in\n%s", e.Why, e)
+					}
+				}
+			}
+		}
+	})
+}
+
+// shop is a node with a bit of everything, on which Explain has something to say.
+func shop(t *testing.T) *story {
+	s := newStory(t)
+	s.Configure(Options{
+		Base: base, Drain: time.Minute, Exclude: []netip.Prefix{netip.MustParsePrefix("192.0.2.200/32")},
+		NodePortNets: []netip.Prefix{netip.MustParsePrefix("10.9.9.0/24")},
+	})
+	s.k.ClusterCIDRs = pods
+	s.k.SetHostAddrs(map[netip.Addr]string{
+		netip.MustParseAddr("10.9.9.1"): "eth0", netip.MustParseAddr("172.16.0.1"): "docker0", netip.MustParseAddr("127.0.0.1"): "lo",
+	})
+	near, far := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.1.1:8080")
+	down, six := netip.MustParseAddrPort("10.0.0.3:8080"), netip.MustParseAddrPort("[fd00::1]:8080")
+	svc := Service{
+		ID: ServiceID{"prod", "shop", "web"}, Scheduler: Scheduler{Name: "wrr"}, Affinity: 3 * time.Hour, Created: testNow,
+		VIPs: []VIP{
+			{Addr: vip, Local: true},
+			{Addr: netip.MustParseAddr("10.96.0.10"), Kind: ClusterIP},
+			{Addr: unspecified(IPv4), Kind: NodePort, Local: true},
+		},
+		Ports: []Port{{Proto: TCP, Port: 80, NodePort: 30080, Backends: []Backend{
+			{Addr: near, Weight: 1, Scope: Both}, {Addr: far, Weight: 1}, {Addr: down, Weight: 1, Scope: Both}, {Addr: six, Weight: 1},
+		}}},
+		Restricted: true, SourceRanges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("198.51.100.0/24")},
+	}
+	remote := Service{
+		ID: ServiceID{"prod", "shop", "remote"}, Scheduler: Scheduler{Name: "rr"}, Created: testNow,
+		VIPs:  []VIP{{Addr: netip.MustParseAddr("192.0.2.2"), Local: true}, {Addr: netip.MustParseAddr("192.0.2.200")}},
+		Ports: []Port{{Proto: TCP, Port: 80, Backends: []Backend{{Addr: far, Weight: 1}}}, {Proto: UDP, Port: 53}},
+	}
+	rival := Service{
+		ID: ServiceID{"test", "shop", "web"}, Scheduler: Scheduler{Name: "rr"}, Created: testNow.Add(time.Hour),
+		VIPs: []VIP{{Addr: vip}}, Ports: svc.Ports,
+	}
+	s.Update(Update{Source: "prod", Put: []Service{svc, remote}})
+	s.Update(Update{Source: "test", Put: []Service{rival}})
+	s.Update(put())
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{down: true}}})
+	mustSync(t, s.Reconciler, s.now)
+	return s
+}
+
+func frontend(t *testing.T, text string) Frontend {
+	t.Helper()
+	at, proto, _ := strings.Cut(text, "/")
+	p, err := ParseProtocol(proto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := netip.MustParseAddrPort(at)
+	return Frontend{Addr: a.Addr(), Port: a.Port(), Proto: p}
+}
+
+// The words are part of what operators see: go test ./lb -run Golden -update
+// writes them anew.
+func TestExplainGolden(t *testing.T) {
+	s := shop(t)
+	for _, tt := range []struct{ name, to, from string }{
+		{"outside", "192.0.2.1:80/tcp", "203.0.113.7"},
+		{"anybody", "192.0.2.1:80/tcp", ""},
+		{"pod", "192.0.2.1:80/tcp", "198.51.100.7"},
+		{"node", "192.0.2.1:80/tcp", "10.9.9.1"},
+		{"out_of_range", "192.0.2.1:80/tcp", "8.8.8.8"},
+		{"itself", "10.96.0.10:80/tcp", "10.0.1.1"},
+		{"cluster_ip", "10.96.0.10:80/tcp", "198.51.100.7"},
+		{"node_port", "10.9.9.1:30080/tcp", "203.0.113.7"},
+		{"node_port_elsewhere", "172.16.0.1:30080/tcp", "203.0.113.7"},
+		{"node_port_loopback", "127.0.0.1:30080/tcp", "127.0.0.1"},
+		{"no_local", "192.0.2.2:80/tcp", "203.0.113.7"},
+		{"no_backends", "192.0.2.2:53/udp", "203.0.113.7"},
+		{"other_port", "192.0.2.1:443/tcp", "203.0.113.7"},
+		{"other_protocol", "192.0.2.1:80/udp", "203.0.113.7"},
+		{"excluded", "192.0.2.200:80/tcp", "203.0.113.7"},
+		{"nowhere", "192.0.2.9:80/tcp", "203.0.113.7"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := Query{Frontend: frontend(t, tt.to), Detectors: Detectors{ClusterCIDRs: pods}}
+			if tt.from != "" {
+				q.Client = netip.MustParseAddr(tt.from)
+			}
+			got := s.Explain(q).String()
+			file := filepath.Join("testdata", "explain", tt.name+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestExplainWhatTheKernelWouldNotTake(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	s.k.Put(VirtualServer{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}})
+	s.k.Fail = func(op Op) error {
+		if rs, ok := op.Object.(RealServer); ok && rs.Addr == be2 {
+			return errors.New("no buffer space")
+		}
+		return nil
+	}
+	svc := web(be1, be2)
+	svc.Ports = append(svc.Ports, Port{Proto: TCP, Port: 81, Backends: svc.Ports[0].Backends})
+	s.Update(put(svc))
+	mustSync(t, s.Reconciler, s.now)
+	e := s.Explain(Query{Frontend: front, Client: clients[0]})
+	want := []Candidate{{Addr: be1, State: InUse, Weight: 1}, {Addr: be2, State: Out, Weight: 1, Why: "the kernel would not take it: no buffer space"}}
+	if e.Fate != Served || !slices.Equal(e.Candidates, want) {
+		t.Errorf("candidates %v, want %v", e.Candidates, want)
+	}
+	e = s.Explain(Query{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Client: clients[0]})
+	if e.Fate != Foreign || len(e.Claims) != 1 || e.Claims[0].Wins || e.Why != "is a virtual server that weir did not make" {
+		t.Errorf("a stranger's frontend:\n%s", e)
+	}
+}
+
+func TestExplainByInterface(t *testing.T) {
+	s := shop(t)
+	q := Query{Frontend: frontend(t, "10.96.0.10:80/tcp"), Client: clients[0], Detectors: Detectors{Interfaces: true}}
+	if e := s.Explain(q); e.Source != SourceEither || e.Fate != Served {
+		t.Errorf("an address does not tell who comes in by a bridge:\n%s", e)
+	}
+	q.Frontend = front
+	if e := s.Explain(q); e.Source != SourceKept || !strings.Contains(e.String(), "interface of pods may have all") {
+		t.Errorf("of a traffic policy of Local:\n%s", e)
+	}
+}
