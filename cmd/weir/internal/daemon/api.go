@@ -78,6 +78,15 @@ func (b *box) apiHandler() http.Handler {
 		doc, err := Conns(r.Context(), b.kernel, r.FormValue("match"), limit)
 		reply(w, doc, err)
 	})
+	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
+		q, err := ParseQuestion(r.FormValue("vip"), r.FormValue("proto"), r.FormValue("from"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		doc, err := b.explain(r.Context(), q)
+		reply(w, doc, err)
+	})
 	mux.HandleFunc("GET /guard", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, status.Guard{Held: b.status().Held}, nil)
 	})
