@@ -177,17 +177,15 @@ func (k *kit) flow(from client, addr string) *udpFlow {
 func (f *udpFlow) asks() string {
 	buf := make([]byte, 256)
 	_ = f.c.SetDeadline(time.Now().Add(300 * time.Millisecond))
-	for { // answers to earlier datagrams may come late
-		if _, err := f.c.Write([]byte("?")); err != nil {
-			return ""
-		}
-		n, err := f.c.Read(buf)
-		if err != nil {
-			return ""
-		}
-		server, _, _ := strings.Cut(string(buf[:n]), " ")
-		return server
+	if _, err := f.c.Write([]byte("?")); err != nil {
+		return ""
 	}
+	n, err := f.c.Read(buf)
+	if err != nil {
+		return ""
+	}
+	server, _, _ := strings.Cut(string(buf[:n]), " ")
+	return server
 }
 
 func (f *udpFlow) close() { _ = f.c.Close() }
