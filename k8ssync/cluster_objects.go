@@ -111,9 +111,6 @@ func (o *objects) take() changes {
 	return c
 }
 
-// changed tells whether there are changes.
-func (o *objects) changed() bool { return o.changes.nodes || len(o.dirty) > 0 }
-
 // put takes an object in, or says of what there is too much for that. It is a
 // *service, *slice or *node, and belongs to objects from now on. since and now
 // bound the times that are believed to be those of a change.

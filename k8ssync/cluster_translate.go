@@ -117,7 +117,7 @@ func (c *Cluster) mean(o *objects, k key) (out *lb.Service, err error) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			out, err = nil, fmt.Errorf("Service %s can't be served: %v", k, r)
+			out, err = nil, fmt.Errorf("%s can't be served: %v", k, r)
 			c.log.Error("a Service can't be served", "service", k.String(), "panic", r)
 		}
 	}()

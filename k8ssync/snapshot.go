@@ -137,7 +137,7 @@ func readSnapshot(file []byte) (snapshot, error) {
 
 // unseal checks the first line and gives the rest.
 func unseal(file []byte) ([]byte, error) {
-	line, packed, ok := bytes.Cut(file[:min(len(file), maxHeadLine)], []byte("\n"))
+	line, _, ok := bytes.Cut(file[:min(len(file), maxHeadLine)], []byte("\n"))
 	words, isOurs := strings.CutPrefix(string(line), snapshotMagic+" ")
 	fields := strings.Fields(words)
 	if !ok || !isOurs || len(fields) < 1 {
@@ -146,7 +146,7 @@ func unseal(file []byte) ([]byte, error) {
 	if v, err := strconv.Atoi(fields[0]); err != nil || v != snapshotVersion {
 		return nil, fmt.Errorf("its version is %.16q, this weir reads %d", fields[0], snapshotVersion)
 	}
-	packed = file[len(line)+1:]
+	packed := file[len(line)+1:]
 	if len(fields) != 3 || fields[2] != strconv.Itoa(len(packed)) {
 		return nil, errors.New("it is not as long as it says")
 	}

@@ -43,8 +43,6 @@ func onlyLast(t *testing.T, s *apiServer, c *Cluster) {
 	}
 }
 
-func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
-
 func TestAHistoryThatIsGoneIsReadAgainAndOnlyDifferencesSaid(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain lists %v", old), func(t *testing.T) {

@@ -1,0 +1,137 @@
+package k8ssync
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAccessSaysWhatIsWrong(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", kubeconfigFor(t, "https://192.0.2.1", "")) // has no say
+	for _, tc := range []struct {
+		name, file, context, want string
+	}{
+		{"no kubeconfig", "", "", "set kubeconfig"},
+		{"no file", "/nowhere/at/all", "", "no such file"},
+		{"a context that is not there", kubeconfigFor(t, "https://192.0.2.1", ""), "x", `there is no context "x"`},
+		{"a program", kubeconfigFor(t, "https://192.0.2.1", "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}"), "", `the program "aws", and weir runs no programs`},
+		{"a plugin", kubeconfigFor(t, "https://192.0.2.1", "auth-provider: {name: oidc}"), "", `the plugin "oidc", which weir does not have`},
+		{"a token file that is not there", kubeconfigFor(t, "https://192.0.2.1", "tokenFile: t"), "", "no such file"},
+		{"a certificate that is not there", kubeconfigFor(t, "https://192.0.2.1", "client-certificate: c, client-key: k"), "", "no such file"},
+	} {
+		_, err := readAccess(Config{Kubeconfig: tc.file, Context: tc.context})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
+		}
+	}
+}
+
+// TestAccessNoticesEveryFile changes each file that a kubeconfig names. A token's is
+// no reason for a new client: client-go reads it again by itself.
+func TestAccessNoticesEveryFile(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kubeconfig")
+	writeKubeconfig(t, file, "https://192.0.2.1", "tokenFile: token, client-certificate: cert, client-key: key")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.Replace(string(text), "insecure-skip-tls-verify: true", "certificate-authority: ca", 1))
+	cert, key := selfSigned(t)
+	for name, content := range map[string][]byte{"kubeconfig": text, "token": []byte("one"), "cert": cert, "key": key, "ca": cert} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was, err := readAccess(Config{Kubeconfig: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClient(was, "v", usualSilence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if tls := c.transport.TLSClientConfig; tls.RootCAs == nil || tls.GetClientCertificate == nil {
+		t.Error("CA or certificate is not used")
+	}
+	for _, tc := range []struct {
+		name  string
+		other bool
+	}{{"token", false}, {"cert", true}, {"key", true}, {"ca", true}, {"kubeconfig", true}} {
+		name := filepath.Join(dir, tc.name)
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, append(content, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now, err := readAccess(Config{Kubeconfig: file})
+		if err != nil || (now.sum != was.sum) != tc.other {
+			t.Errorf("%s: other %v, want %v (%v)", tc.name, now.sum != was.sum, tc.other, err)
+		}
+		was = now
+	}
+}
+
+func TestClientHeedsOnlyTheKubeconfigsProxy(t *testing.T) {
+	file := kubeconfigFor(t, "https://192.0.2.1", "")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, proxy := range []string{"", "socks5://192.0.2.7:1080"} {
+		with := strings.Replace(string(text), "server:", "proxy-url: '"+proxy+"', server:", 1)
+		if err := os.WriteFile(file, []byte(with), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := readAccess(Config{Kubeconfig: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newClient(a, "v", usualSilence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if c.transport.Proxy != nil {
+			u, err := c.transport.Proxy(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = u.String()
+		}
+		if got != proxy {
+			t.Errorf("proxy %q, want %q", got, proxy)
+		}
+	}
+}
+
+func selfSigned(t *testing.T) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs})
+}

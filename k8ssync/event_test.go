@@ -1,0 +1,191 @@
+package k8ssync
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"weir/lb"
+)
+
+// hasty writes Events as fast as it can.
+func hasty(c *Cluster) *Cluster {
+	c.told.pace = flowcontrol.NewFakeAlwaysRateLimiter()
+	c.told.gap, c.told.retry = time.Nanosecond, 5*time.Millisecond
+	return c
+}
+
+func note(name string, reason lb.Reason, text string) lb.Note {
+	return lb.Note{Service: lb.ServiceID{Source: "prod", Namespace: "shop", Name: name}, Reason: reason, Text: text}
+}
+
+func (s *apiServer) written() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, e := range s.events {
+		out = append(out, fmt.Sprintf("%s %s/%s %s %s: %s", e.Type, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.InvolvedObject.UID, e.Reason, e.Message))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// eventSite is a followed server with Services web and db.
+func eventSite(t *testing.T, gap time.Duration) (*apiServer, *Cluster) {
+	t.Helper()
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testService("db", "10.96.0.2"), testNode("n1", "192.0.2.1"))
+	c := hasty(testCluster(t, s, func(cfg *Config) { cfg.Events = true }))
+	c.told.gap = gap
+	run(t, c)
+	next(t, c)
+	return s, c
+}
+
+func TestEachNoteIsOneEvent(t *testing.T) {
+	s, c := eventSite(t, time.Nanosecond)
+	notes := []lb.Note{
+		note("web", lb.NoBackends, "no backend"), note("web", lb.Conflict, "db has it"),
+		note("nobody", lb.Conflict, "there is no such Service"),
+		{Service: lb.ServiceID{Source: "static", Name: "web"}, Reason: lb.Conflict, Text: "not of this cluster"},
+	}
+	for range 3 {
+		c.Report(notes)
+	}
+	want := []string{"Warning shop/web uid-of-web Conflict: db has it", "Warning shop/web uid-of-web NoBackends: no backend"}
+	eventually(t, "both are written", func() bool { return slices.Equal(s.written(), want) })
+	c.Report(nil) // it passes ...
+	c.Report(notes)
+	c.Report(append(notes[:1:1], note("web", lb.Conflict, "static has it"))) // ... and comes back, one other than it was
+	want = append(want, "Warning shop/web uid-of-web Conflict: static has it")
+	slices.Sort(want)
+	eventually(t, "the new one is written", func() bool { return slices.Equal(s.written(), want) })
+	eventually(t, "counted", func() bool { return c.Status().Events == 3 && c.Status().EventsError == "" })
+	if n := s.requests("create events"); n != 3 {
+		t.Errorf("%d requests for 3 Events", n)
+	}
+}
+
+func TestAWeirThatStartsAgainFindsItsEvents(t *testing.T) {
+	s, c := eventSite(t, time.Nanosecond)
+	c.Report([]lb.Note{note("web", lb.Conflict, "db has it")})
+	eventually(t, "written", func() bool { return len(s.written()) == 1 })
+	again := hasty(New(c.cfg, silentLog()))
+	again.timing = impatient
+	run(t, again)
+	next(t, again)
+	again.Report([]lb.Note{note("web", lb.Conflict, "db has it")})
+	eventually(t, "patched", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.patched) == 1 && strings.HasPrefix(s.patched[0], s.events[0].Name+` {"lastTimestamp":"20`)
+	})
+	if n := len(s.written()); n != 1 {
+		t.Errorf("%d Events", n)
+	}
+}
+
+func TestEventsThatAreForbiddenHarmNothing(t *testing.T) {
+	s, c := eventSite(t, time.Nanosecond)
+	var asked atomic.Int32
+	forbid := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost {
+			return false
+		}
+		asked.Add(1)
+		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "events is forbidden")
+		return true
+	}
+	s.misbehave(forbid)
+	c.Report([]lb.Note{note("web", lb.Conflict, "a"), note("db", lb.Conflict, "b")})
+	eventually(t, "the error", func() bool { return c.Status().EventsError == "create events: events is forbidden" })
+	if st := c.Status(); st.Error != "" || !st.Synced {
+		t.Errorf("status %+v", st)
+	}
+	onlyLast(t, s, c)
+	s.misbehave(nil)
+	eventually(t, "written once they may be", func() bool { return len(s.written()) == 2 && c.Status().EventsError == "" })
+}
+
+func TestAnEventThatTheServerDislikesIsNotRepeated(t *testing.T) {
+	s, c := eventSite(t, time.Nanosecond)
+	var asked atomic.Int32
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost || asked.Add(1) > 1 {
+			return false
+		}
+		answer(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no")
+		return true
+	})
+	c.Report([]lb.Note{note("web", lb.Conflict, "a"), note("db", lb.Conflict, "b")})
+	eventually(t, "the other is written", func() bool { return len(s.written()) == 1 })
+	if n := asked.Load(); n != 2 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestOneServiceHasFewEvents(t *testing.T) {
+	s, c := eventSite(t, time.Hour)
+	for i := range 50 {
+		c.Report([]lb.Note{note("web", lb.Conflict, fmt.Sprint(i)), note("db", lb.Conflict, "b")})
+	}
+	eventually(t, "one of each", func() bool { return len(s.written()) == 2 })
+	if n := s.requests("create events"); n != 2 {
+		t.Errorf("%d requests, want 2", n)
+	}
+}
+
+func TestNoEventsUnlessWanted(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	c := hasty(testCluster(t, s))
+	run(t, c)
+	next(t, c)
+	c.Report([]lb.Note{note("web", lb.Conflict, "a")})
+	onlyLast(t, s, c)
+	if n := s.requests("create events"); n != 0 {
+		t.Errorf("%d Events", n)
+	}
+}
+
+func TestTellerForgetsAndIsBounded(t *testing.T) {
+	tell := newTeller(Config{})
+	long := time.Now().Add(-2 * eventMemory)
+	for i := range maxTold {
+		tell.told[subject{text: fmt.Sprint(i)}] = long
+	}
+	tell.last[key{"a", "b"}] = long
+	tell.client = &client{}
+	tell.queue = []subject{{text: "new"}}
+	if _, with := tell.next(); with != nil {
+		t.Error("no bound")
+	}
+	if _, err := tell.state(); !strings.Contains(err, "no more until some are forgotten") {
+		t.Errorf("state %q", err)
+	}
+	tell.set([]subject{{text: "new"}, {text: "7"}})
+	if _, with := tell.next(); with == nil || len(tell.told) != 1 || len(tell.last) != 0 {
+		t.Errorf("%d told, %d last", len(tell.told), len(tell.last))
+	}
+}
+
+func TestEventTexts(t *testing.T) {
+	if got := camel("pool-holds-host"); got != "PoolHoldsHost" {
+		t.Error(got)
+	}
+	long := cut("ä"+strings.Repeat("ö", 2000), maxEventText)
+	if len(long) > maxEventText || len(long) < maxEventText-4 || !utf8.ValidString(long) {
+		t.Errorf("%d bytes", len(long))
+	}
+	if got := cut("a\xffb", 10); got != "a?b" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,298 @@
+package k8ssync
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func someObjects() *objects {
+	o := newObjects(most)
+	a := netip.MustParseAddr
+	for _, v := range []any{
+		&service{
+			key: key{"shop", "web"}, UID: "u1", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Type: "LoadBalancer",
+			ClusterIPs: []netip.Addr{a("10.96.0.1"), a("fd00::1")}, Ingress: []netip.Addr{a("192.0.2.80")},
+			Ports: []servicePort{{"http", "TCP", 80, 30080}}, LoadBalancerClass: "x", ExternalLocal: true, HealthCheckNodePort: 31000,
+			SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Restricted: true,
+			Annotations: map[string]string{"weir/scheduler": "mh"}, Dropped: []string{"a port"},
+		},
+		&slice{
+			key: key{"shop", "web-1"}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}}, Triggered: time.Date(2026, 2, 3, 4, 5, 6, 7, time.UTC),
+			Endpoints: []endpoint{{Addr: a("10.1.0.1"), Node: "n1", Zone: "z", Ready: true, Serving: true, ForZones: []string{"z"}, ForNodes: []string{"n1"}}},
+		},
+		&node{Name: "n1", Zone: "z", InternalIPs: []netip.Addr{a("192.0.2.1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Ready: true},
+	} {
+		o.put(v, time.Time{}, time.Time{})
+	}
+	return o
+}
+
+var byValue = []cmp.Option{
+	cmp.AllowUnexported(snapshot{}, service{}, slice{}, node{}, key{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+	cmp.AllowUnexported(snapshotHead{}), cmpopts.EquateEmpty(),
+}
+
+func TestASnapshotHoldsEverything(t *testing.T) {
+	want := snapshotOf(someObjects())
+	want.snapshotHead = snapshotHead{Cluster: "prod", Server: "https://x", Written: time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)}
+	file, err := want.write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := want.write()
+	if err != nil || !bytes.Equal(file, again) {
+		t.Errorf("the same objects make another file (%v)", err)
+	}
+	got, err := readSnapshot(file)
+	want.Services, want.Slices, want.Nodes = 1, 1, 1
+	if diff := cmp.Diff(want, got, byValue...); diff != "" || err != nil {
+		t.Errorf("read (-want +got): %s %v", diff, err)
+	}
+}
+
+// sealed is a file with a right checksum around any JSON.
+func sealed(text string) []byte {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	z.Write([]byte(text)) //nolint:errcheck // into memory
+	z.Close()             //nolint:errcheck // into memory
+	return fmt.Appendf(nil, "%s %d %x %d\n%s", snapshotMagic, snapshotVersion, sha256.Sum256(packed.Bytes()), packed.Len(), packed.Bytes())
+}
+
+// damaged are files that can't be used, and why.
+func damaged(t testing.TB) map[string][]byte {
+	s := snapshotOf(someObjects())
+	s.Cluster = "prod"
+	good, err := s.write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)-5] ^= 1
+	head := `{"Cluster":"prod","Services":1}` + "\n"
+	return map[string][]byte{
+		"it is no last-known-good file":   []byte("hello\n"),
+		"no last-known-good":              nil,
+		"last-known-good file":            make([]byte, 4096),
+		"its checksum is wrong":           flipped,
+		"not as long as it says":          good[:len(good)-1],
+		`its version is "2"`:              bytes.Replace(good, []byte(" 1 "), []byte(" 2 "), 1),
+		"EOF":                             sealed(""),
+		"services: EOF":                   sealed(head),
+		"services: number 1 makes":        sealed(head + `{"Namespace":"a","Name":""}`),
+		"number 1 makes no sense":         sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["::ffff:1.2.3.4"]}`),
+		"IPv4 address too short":          sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["1.2.3"]}`),
+		"longer than it says":             sealed(head + `{"Name":"b"} {"Name":"c"}`),
+		"services: -1 are too many":       sealed(`{"Services":-1}`),
+		"nodes: 1000000000 are too many":  sealed(`{"Nodes":1000000000}`),
+		"endpointslices: number 1 makes ": sealed(`{"Slices":1} {"Name":"b"}`),
+	}
+}
+
+func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
+	for want, content := range damaged(t) {
+		s := newAPIServer(t)
+		s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+		c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "prod") })
+		c.timing.settle = time.Hour
+		for _, name := range []string{c.cfg.StateFile, c.cfg.StateFile + ".corrupt"} { // one was there before
+			if err := os.WriteFile(name, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop := run(t, c)
+		u := next(t, c)
+		st := c.Status()
+		if len(u.Put) != 1 || !u.Synced || st.Stale || !strings.Contains(st.SnapshotError, want) || !strings.Contains(st.SnapshotError, "set aside as prod.corrupt") {
+			t.Errorf("%s: %+v", want, st)
+		}
+		stop() // writes a good one
+		files, err := os.ReadDir(filepath.Dir(c.cfg.StateFile))
+		if len(files) != 2 || files[0].Name() != "prod" || files[1].Name() != "prod.corrupt" || err != nil {
+			t.Errorf("files %v (%v)", files, err)
+		}
+		if _, err := loadSnapshot(c.cfg); err != nil || c.Status().SnapshotError != "" {
+			t.Errorf("the new one: %v; %s", err, c.Status().SnapshotError)
+		}
+	}
+}
+
+// kept is the state file of a cluster that was followed and is stopped.
+func kept(t *testing.T, s *apiServer) (cfg Config) {
+	t.Helper()
+	c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "prod") })
+	stop := run(t, c)
+	next(t, c)
+	stop()
+	info, err := os.Stat(c.cfg.StateFile)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("the file: %v %v", info, err)
+	}
+	return c.cfg
+}
+
+func TestABoxServesWhatItLastKnewUntilTheServerAnswers(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		trouble func(hang chan struct{}) func(http.ResponseWriter, *http.Request) bool
+		grace   time.Duration
+	}{
+		{"it refuses", func(chan struct{}) func(http.ResponseWriter, *http.Request) bool {
+			return func(w http.ResponseWriter, _ *http.Request) bool {
+				w.WriteHeader(http.StatusInternalServerError)
+				return true
+			}
+		}, time.Hour},
+		{"it says nothing", func(hang chan struct{}) func(http.ResponseWriter, *http.Request) bool {
+			return func(http.ResponseWriter, *http.Request) bool { <-hang; return false }
+		}, time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(testService("web", "10.96.0.1"), testSlice("web", "10.1.0.1"), testService("old", "10.96.0.2"), testNode("n1", "192.0.2.1"))
+			cfg := kept(t, s)
+			hang := make(chan struct{})
+			s.misbehave(tc.trouble(hang))
+			cfg.NodeName = "n1" // the configuration may be another one now
+			c := New(cfg, silentLog())
+			c.timing = impatient
+			c.timing.grace = tc.grace
+			stop := run(t, c)
+			u := next(t, c)
+			put, _ := names(u)
+			if diff := cmp.Diff([]string{"shop/old", "shop/web"}, put); diff != "" || !u.Synced || backends(u, "web") != 1 {
+				t.Errorf("stale (-want +got): %s; synced %v", diff, u.Synced)
+			}
+			st := c.Status()
+			if !st.Stale || !st.Synced || st.Connected || len(st.NodeAddrs) != 1 || st.Objects["services"] != 2 || time.Since(st.Heard) > time.Minute {
+				t.Errorf("status %+v", st)
+			}
+			if c.write() {
+				t.Error("the file was written anew from itself")
+			}
+
+			s.remove(testService("old", ""))
+			s.put(testService("new", "10.96.0.3"))
+			s.misbehave(nil)
+			close(hang)
+			u = next(t, c)
+			put, _ = names(u)
+			if diff := cmp.Diff([]string{"shop/new", "shop/web"}, put); diff != "" || !u.Synced {
+				t.Errorf("when it answers (-want +got): %s; synced %v", diff, u.Synced)
+			}
+			if c.Status().Stale {
+				t.Error("still stale")
+			}
+			stop()
+			if got, err := loadSnapshot(cfg); err != nil || got.services[0].Name != "new" {
+				t.Errorf("the file at the end: %v %+v", err, got)
+			}
+		})
+	}
+}
+
+func TestAServerThatAnswersAtOnceIsNotPrecededByTheFile(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	cfg := kept(t, s)
+	s.put(testService("new", "10.96.0.3"))
+	c := New(cfg, silentLog())
+	c.timing = impatient
+	run(t, c)
+	if put, _ := names(next(t, c)); !slices.Equal(put, []string{"shop/new", "shop/web"}) || c.Status().Stale {
+		t.Errorf("first update %v, stale %v", put, c.Status().Stale)
+	}
+}
+
+func TestAFileOfAnotherClusterIsNotServed(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	cfg := kept(t, s)
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		served bool
+	}{
+		{"the same", func(*Config) {}, true},
+		{"another name", func(c *Config) { c.Name = "test" }, false},
+		{"another server", func(c *Config) { c.Kubeconfig = kubeconfigFor(t, "https://192.0.2.9", "") }, false},
+		{"a kubeconfig that is away", func(c *Config) { c.Kubeconfig = "/nowhere" }, true},
+	} {
+		other := cfg
+		tc.change(&other)
+		if _, err := loadSnapshot(other); (err == nil) != tc.served {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
+func TestOnlyWantedNamespacesComeFromTheFile(t *testing.T) {
+	s := snapshotOf(someObjects())
+	if o := s.objects(Config{Namespaces: []string{"other"}}, most); len(o.services)+len(o.slices) != 0 || len(o.nodes) != 1 {
+		t.Errorf("%+v", o.used)
+	}
+}
+
+func TestAFileThatCannotBeWrittenHarmsNothing(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "not there", "prod") })
+	run(t, c)
+	next(t, c)
+	eventually(t, "the error", func() bool { return strings.Contains(c.Status().SnapshotError, "no such file") })
+	if err := os.Mkdir(filepath.Dir(c.cfg.StateFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no error", func() bool { return c.Status().SnapshotError == "" })
+	if got, err := loadSnapshot(c.cfg); err != nil || len(got.services) != 1 {
+		t.Errorf("%v %+v", err, got)
+	}
+}
+
+// FuzzReadSnapshot wants that whatever is in a file is refused or makes sense to
+// all that comes after.
+func FuzzReadSnapshot(f *testing.F) {
+	for _, content := range damaged(f) {
+		f.Add(content, false)
+	}
+	s := snapshotOf(someObjects())
+	good, err := s.write()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good, false)
+	f.Add([]byte(`{"Services":1,"Slices":1} {"Name":"a","Ports":[{"Proto":"TCP","Port":80}]} {"Name":"b","Service":"a","Endpoints":[{"Addr":"1.2.3.4"}]}`), true)
+	f.Fuzz(func(t *testing.T, content []byte, seal bool) {
+		if seal {
+			content = sealed(string(content))
+		}
+		s, err := readSnapshot(content)
+		if err != nil {
+			return
+		}
+		cfg := testConfig("")
+		o := s.objects(cfg, most)
+		env := newEnv(&cfg)
+		env.setNodes(o.allNodes())
+		for k, svc := range o.services {
+			env.putService(k, svc)
+			translate(svc, o.of(k), env)
+		}
+		if _, err := snapshotOf(o).write(); err != nil {
+			t.Error(err)
+		}
+	})
+}
