@@ -142,6 +142,10 @@ func (k VIPKind) record() Set {
 	return [...]Set{LoadBalancer: SetLoadBalancer, ClusterIP: SetClusterIP, ExternalIP: SetExternalIP, NodePort: SetNodePorts}[k]
 }
 
+// Records gives all members that would record the virtual server of f as weir's
+// own.
+func Records(f Frontend) []Object { return recordsOf(f) }
+
 // recordsOf gives all members that would record the virtual server of f.
 func recordsOf(f Frontend) []Object {
 	if f.Mark != 0 {

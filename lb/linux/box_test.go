@@ -22,9 +22,13 @@ func inBox(t testing.TB) {
 	}
 }
 
+// testMode is that of newKernel: TestWithoutIPVS runs tests once more in the other.
+var testMode = ModeIPVS
+
 func newKernel(t testing.TB, change ...func(*Config)) *Kernel {
 	t.Helper()
 	c := DefaultConfig()
+	c.Mode = testMode
 	for _, f := range change {
 		f(&c)
 	}

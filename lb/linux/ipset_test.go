@@ -86,6 +86,82 @@ func TestSetsAndMembersComeBack(t *testing.T) {
 	}
 }
 
+func TestSetMembersTakeAnotherMark(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sets := setObjects()
+	add(t, k, sets...)
+	t.Cleanup(func() { remove(t, k, sets...) })
+	m := lb.Member{Set: lb.SetInternal, Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: lb.TCP, Mark: 1}
+	other := m
+	other.Port = 81
+	add(t, k, m, other)
+	for _, verb := range []lb.Verb{lb.Add, lb.Change} {
+		m.Mark++
+		apply(t, k, lb.Op{Verb: verb, Object: m})
+		have := snapshot(t, k, isSet)
+		if have[m.ID()] != m || have[other.ID()] != other {
+			t.Errorf("after %s: %v and %v", verb, have[m.ID()], have[other.ID()])
+		}
+	}
+	if text := sh(t, "ipset save KUBE-INTERNAL"); !strings.Contains(text, "192.0.2.1,tcp:80 skbmark 0xb4000003") {
+		t.Errorf("ipset says\n%s", text)
+	}
+	sh(t, "ipset add KUBE-INTERNAL 192.0.2.1,tcp:80 skbmark 0x7/0xff -exist")
+	if got := snapshot(t, k, isSet)[m.ID()]; got == m {
+		t.Errorf("a stranger's edit goes unnoticed: %v", got)
+	}
+	add(t, k, m)
+	if got := snapshot(t, k, isSet)[m.ID()]; got != m {
+		t.Errorf("repaired: %v", got)
+	}
+}
+
+// A set that marks grows like the others, and its members keep their marks.
+func TestSetsGrowWithTheirMarks(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS)
+	sh(t, "ipset create KUBE-INTERNAL hash:ip,port maxelem 2 skbinfo")
+	id := lb.IPSet{Set: lb.SetInternal, Family: lb.IPv4}
+	add(t, k, id)
+	t.Cleanup(func() { remove(t, k, id) })
+	var want []lb.Object
+	for i := range 50 {
+		want = append(want, lb.Member{Set: lb.SetInternal, Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Port: 80, Proto: lb.TCP, Mark: uint32(i + 1)})
+	}
+	add(t, k, want...)
+	if d := cmp.Diff(lb.NewSnapshot(append(want, id)...), snapshot(t, k, isSet), compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Names that are too long lose their tails. No two sets of weir's become one by
+// that, whatever the prefix.
+func TestSetNamesAreDistinct(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"K", "KU", "KUB", "KUBE", "KUBE2", "W-6-X"} { // at most 5 (config)
+		s := sets{prefix: prefix}
+		used := map[string]any{}
+		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+			names := map[string]any{s.spare(f): "spare " + f.String()}
+			for _, set := range lb.Sets() {
+				names[set.Name(prefix, f)] = lb.IPSet{Set: set, Family: f}
+			}
+			if len(names) != len(lb.Sets())+1 {
+				t.Errorf("%s: %d names for %d sets", prefix, len(names), len(lb.Sets())+1)
+			}
+			for name, what := range names {
+				if other, ok := used[name]; ok {
+					t.Errorf("%s is %v and %v", name, other, what)
+				}
+				if used[name] = what; len(name) > 31 {
+					t.Errorf("%s has %d characters", name, len(name))
+				}
+			}
+		}
+	}
+}
+
 func TestEachMemberHasItsOwnError(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS)
@@ -165,9 +241,20 @@ func TestSetErrorsSayWhatIsWrong(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS)
 	sh(t, "ipset create KUBE-IPVS-IPS hash:net && ipset create KUBE-LOAD-BALANCER hash:ip,port && ipset create OTHER list:set && ipset add OTHER KUBE-LOAD-BALANCER")
+	sh(t, "ipset create KUBE-INTERNAL hash:ip,port && ipset create KUBE-NODE-PORT-TCP bitmap:port range 0-100")
 	t.Cleanup(func() {
-		sh(t, "ipset destroy OTHER && ipset destroy KUBE-IPVS-IPS && ipset destroy KUBE-LOAD-BALANCER")
+		sh(t, "ipset destroy OTHER && ipset destroy KUBE-IPVS-IPS && ipset destroy KUBE-LOAD-BALANCER && ipset destroy KUBE-INTERNAL && ipset destroy KUBE-NODE-PORT-TCP")
 	})
+	for _, set := range []lb.Set{lb.SetInternal, lb.SetNodePortTCP} { // without marks, without all ports
+		id := lb.IPSet{Set: set, Family: lb.IPv4}
+		errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Add, Object: id}})
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), "of another kind") {
+			t.Errorf("%s: %v", id, errs[0])
+		}
+		if _, ok := snapshot(t, k, isSet)[id]; ok {
+			t.Errorf("%s counts as weir's", id)
+		}
+	}
 	wrong := lb.IPSet{Set: lb.SetIPVSIPs, Family: lb.IPv4}
 	used := lb.IPSet{Set: lb.SetLoadBalancer, Family: lb.IPv4}
 	errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Add, Object: wrong}, {Verb: lb.Delete, Object: used}, {Verb: lb.Add, Object: used}})

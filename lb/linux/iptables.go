@@ -59,6 +59,11 @@ type rules struct {
 	holding bool
 	stamp   stamp
 	fresh   saved
+	// portals are the virtual servers that are rules; nil where there are none
+	// and shall be none. config and stage say what the rules are.
+	portals *dnat
+	config  Config
+	stage   stage
 }
 
 // programs are one backend's programs for one family.
@@ -115,7 +120,8 @@ func (r *rules) backend() Backend { return r.candidates[0].backend }
 // configure sets what the kernel shall hold. If that is what it should hold
 // before, all that is known of it stays, and Watch goes on watching.
 func (r *rules) configure(c Config) {
-	want := renderRules(c, r.family)
+	r.config = c
+	want := renderStage(c, r.family, r.stage)
 	if reflect.DeepEqual(want, r.want) {
 		return
 	}
@@ -197,7 +203,8 @@ func (r *rules) observe(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, r.explain(err)
 	}
-	r.holding = r.held(have)
+	r.meet(r.config, have)
+	r.holding = r.held(have) && (r.portals == nil || r.portals.clean())
 	return r.holding, nil
 }
 

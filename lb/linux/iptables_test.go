@@ -141,7 +141,7 @@ func TestRulesNameTheSetThatIsMissing(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
 	err := k.rules[lb.IPv4].install(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "Set KUBE-LOAD-BALANCER-SOURCE-IP doesn't exist") {
+	if err == nil || !strings.Contains(err.Error(), "Set KUBE-LOAD-BALANCER-FW doesn't exist") {
 		t.Errorf("error %v", err)
 	}
 }

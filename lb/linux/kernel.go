@@ -23,6 +23,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"sync"
@@ -57,6 +58,8 @@ type Config struct {
 	Iptables Backend
 	// Sysctls are the names of those that Observe reads.
 	Sysctls []string
+	// Mode says by what the kernel balances.
+	Mode Mode
 	// WithoutIPVS makes a Kernel that has no virtual servers and refuses to add
 	// any, for a system that has no IPVS.
 	WithoutIPVS bool
@@ -88,6 +91,8 @@ type Kernel struct {
 	sysctls   sysctls
 	rules     map[lb.Family]*rules
 	ours      ledger
+	faces     faces
+	left      leftIPVS
 
 	reader *reader // has its own lock
 }
@@ -98,7 +103,7 @@ var _ lb.Kernel = (*Kernel)(nil)
 // error wraps ErrNoIPVS when there is none, and a MissingError when there is no
 // IPv6 and c wants it.
 func New(ctx context.Context, c Config) (*Kernel, error) {
-	k := &Kernel{config: c, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}
+	k := &Kernel{config: c, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}, faces: faces{}}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -107,7 +112,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 			return nil, err
 		}
 	}
-	if !c.WithoutIPVS {
+	if !c.WithoutIPVS && !k.byRules() {
 		table, err := newIPVSTable(ctx, marking{c.Mark}, &k.counters.IPVS)
 		if err != nil {
 			return nil, err
@@ -124,6 +129,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 			k.Close()
 			return nil, err
 		}
+		k.ahead(r)
 		r.configure(c)
 		k.rules[f] = r
 	}
@@ -147,6 +153,9 @@ func (k *Kernel) conns() []*conn {
 	if k.ipvs != nil {
 		out = append(out, k.ipvs.conn)
 	}
+	if k.left.table != nil {
+		out = append(out, k.left.table.conn)
+	}
 	return out
 }
 
@@ -160,7 +169,7 @@ func (k *Kernel) Configure(c Config) error {
 	if c.Prefix != k.config.Prefix || c.Device != k.config.Device || c.Mark != k.config.Mark || c.Iptables != k.config.Iptables {
 		return fmt.Errorf("prefix, device, masquerade bit and iptables backend can't change while weir runs")
 	}
-	c.Families, c.WithoutIPVS = k.config.Families, k.config.WithoutIPVS
+	c.Families, c.Mode, c.WithoutIPVS = k.config.Families, k.config.Mode, k.config.WithoutIPVS
 	k.config = c
 	for _, r := range k.rules {
 		r.configure(c)
@@ -187,6 +196,9 @@ func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observati
 	defer k.mu.Unlock()
 	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
 	if len(only) > 0 {
+		if k.byRules() {
+			return obs, needPrivilege(k.observeServers(ctx, only, &obs))
+		}
 		if k.ipvs == nil {
 			return obs, nil
 		}
@@ -213,6 +225,16 @@ func (k *Kernel) observeAll(ctx context.Context, obs *lb.Observation) error {
 		if err := k.sets.observe(ctx, f, obs); err != nil {
 			return err
 		}
+	}
+	if k.byRules() {
+		for _, o := range obs.Objects {
+			k.faces.note(o)
+		}
+		if err := k.lookForIPVS(ctx, obs.Objects); err != nil {
+			return err
+		}
+	}
+	for _, f := range k.config.Families {
 		if err := k.observeRules(ctx, f, obs); err != nil {
 			return err
 		}
@@ -224,10 +246,12 @@ func (k *Kernel) observeAll(ctx context.Context, obs *lb.Observation) error {
 }
 
 func (k *Kernel) observeRules(ctx context.Context, f lb.Family, obs *lb.Observation) error {
-	held, err := k.rules[f].observe(ctx)
+	r := k.rules[f]
+	held, err := r.observe(ctx)
 	if err != nil {
 		return fmt.Errorf("read rules %s: %w", f, err)
 	}
+	maps.Copy(obs.Objects, k.servers(r))
 	if held {
 		obs.Objects[lb.Rules{Family: f}] = lb.Rules{Family: f}
 	}
@@ -288,11 +312,12 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	case lb.Rules:
 		errs = k.applyRules(ctx, ops)
 	case lb.Member:
+		k.noteFaces(ops)
 		errs = k.sets.applyMembers(ctx, ops)
 	case lb.VirtualServer:
-		errs = k.applyIPVS(ops, func() []error { return k.ipvs.applyServices(ctx, ops) })
+		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyServices(ctx, ops) })
 	case lb.RealServer:
-		errs = k.applyIPVS(ops, func() []error { return k.ipvs.applyDests(ctx, ops) })
+		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyDests(ctx, ops) })
 	case lb.Address:
 		errs = k.addresses.applyAddresses(ctx, ops)
 	case lb.PoolRoute:
@@ -309,7 +334,10 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 
 // applyIPVS is for a kernel that may have no IPVS: what is to be deleted is then
 // gone already.
-func (k *Kernel) applyIPVS(ops []lb.Op, apply func() []error) []error {
+func (k *Kernel) applyIPVS(ctx context.Context, ops []lb.Op, apply func() []error) []error {
+	if k.byRules() {
+		return k.applyServers(ctx, ops)
+	}
 	if k.ipvs != nil {
 		return apply()
 	}
@@ -331,10 +359,10 @@ func (k *Kernel) applyRules(ctx context.Context, ops []lb.Op) []error {
 		case r == nil:
 			errs[i] = fmt.Errorf("%s is not among the families", f)
 		case op.Verb == lb.Delete:
-			errs[i] = r.remove(ctx)
+			errs[i] = k.removeRules(ctx, r)
 		default:
 			before := r.backend()
-			errs[i] = r.install(ctx)
+			errs[i] = k.installRules(ctx, r)
 			if now := r.backend(); now != before {
 				k.log.Warn("iptables backend does not work here, using the other one", "family", f, "tried", before, "using", now)
 			}

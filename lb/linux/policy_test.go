@@ -114,7 +114,7 @@ func testTwoFaces(s *site, kinds []kindOfVIP) {
 	mark := uint32(0)
 	for _, kind := range kinds {
 		for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
-			mark++
+			mark += 3 // those of TCP
 			p := policied{vip4, 80, kind.record, kind.keep, true, mark}
 			if family == lb.IPv6 {
 				p.vip = vip6
@@ -126,6 +126,7 @@ func testTwoFaces(s *site, kinds []kindOfVIP) {
 			for _, p.near = range []bool{true, false} {
 				what := fmt.Sprintf("%s %s, near %v: ", kind.name, family, p.near)
 				add(s.T, s.k, p.objects()...)
+				s.holds(p.objects()...)
 				outside := "backend1 " + hostAddr(p.vip, "client", 2)
 				if !p.near {
 					outside = "timeout"
@@ -138,6 +139,20 @@ func testTwoFaces(s *site, kinds []kindOfVIP) {
 				add(s.T, s.k, hairpin)
 				s.expect(what+"a pod that meets itself", "backend2", "tcp", to, "backend2 "+hostAddr(p.vip, "backend2", 1))
 				remove(s.T, s.k, append(p.objects(), hairpin)...)
+			}
+		}
+	}
+}
+
+// holds checks that objects are observed as they were applied, by a deep look and by
+// a shallow one.
+func (s *site) holds(objects ...lb.Object) {
+	s.Helper()
+	for range 2 {
+		have := snapshot(s.T, s.k, func(lb.Object) bool { return true })
+		for _, o := range objects {
+			if have[o.ID()] != o {
+				s.Errorf("applied %v, observed %v", o, have[o.ID()])
 			}
 		}
 	}

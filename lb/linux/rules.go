@@ -3,6 +3,7 @@ package linux
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"weir/lb"
 )
@@ -36,6 +37,8 @@ type table struct {
 	jumps []rule
 	// chains are weir's own, with all their rules.
 	chains []chain
+	// open is one whose rules are those of virtual servers; "" if there is none.
+	open string
 }
 
 type chain struct {
@@ -46,18 +49,24 @@ type chain struct {
 // rule is one rule in a chain of the kernel: "-A CHAIN SPEC".
 type rule struct{ chain, spec string }
 
-// renderRules gives the rules of a family.
-func renderRules(c Config, f lb.Family) []table {
-	r := renderer{c, f}
+// renderRules gives the rules of a family where IPVS has the virtual servers.
+func renderRules(c Config, f lb.Family) []table { return renderStage(c, f, byIPVS) }
+
+func renderStage(c Config, f lb.Family, s stage) []table {
+	r := renderer{c, f, s}
 	return []table{r.mangle(), r.nat(), r.filter()}
 }
 
 type renderer struct {
 	Config
 	family lb.Family
+	stage  stage
 }
 
 func (r renderer) mangle() table {
+	// A reply is no client's packet, although it may come to a NodePort's number: that
+	// of a connection which was masqueraded. And most packets are replies.
+	reply := "-m conntrack --ctdir REPLY -j RETURN"
 	// What conntrack has not seen before, so that a connection outlives the last
 	// backend of this node as long as that lives.
 	noLocal := r.match(lb.SetNoLocal, "dst,dst") + " -m conntrack --ctstate NEW -j DROP"
@@ -70,26 +79,24 @@ func (r renderer) mangle() table {
 			{"OUTPUT", r.jump("traffic policies", "TRAFFIC-POLICY")},
 		},
 		chains: []chain{
+			{r.chain("PROXY-FIREWALL"), []string{
+				reply,
+				r.match(lb.SetFirewall, "dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
+			}},
 			// The box itself is admitted by its addresses, whichever its packets
 			// bear: that is the VIP mostly, or the source of a pool's route, or
 			// what a program has bound.
 			{r.chain("OWN-FIREWALL"), []string{
-				r.match(lb.SetSourceIP, "dst,dst,dst") + " -j RETURN",
-				"-j " + r.chain("PROXY-FIREWALL"),
+				r.match(lb.SetFirewall, "dst,dst") + " " + r.noMatch(lb.SetSourceIP, "dst,dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
 			}},
-			{r.chain("PROXY-FIREWALL"), []string{
-				r.match(lb.SetFirewall, "dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
-			}},
-			// A reply may come to a NodePort's number: it is the port of a
-			// connection that was masqueraded.
 			{r.chain("SOURCE-RANGES-FIREWALL"), []string{
 				r.match(lb.SetSourceCIDR, "dst,dst,src") + " -j RETURN",
-				"-m conntrack --ctdir REPLY -j RETURN",
 				"-j DROP",
 			}},
 			// -g: whoever is inside is done with weir's part of the table, but
 			// not with others'.
 			{r.chain("TRAFFIC-POLICY"), []string{
+				reply,
 				r.match(lb.SetInternal, "dst,dst") + " -g " + r.chain("INSIDE"),
 				noLocal,
 			}},
@@ -121,6 +128,7 @@ func (r renderer) nat() table {
 	markMasq := "-j " + r.chain("MARK-MASQ")
 	return table{
 		name: "nat",
+		open: r.dispatch(),
 		jumps: []rule{
 			{"PREROUTING", r.jump("service portals", "SERVICES")},
 			{"OUTPUT", r.jump("service portals", "SERVICES")},
@@ -176,6 +184,9 @@ func (r renderer) services() []string {
 	for _, k := range kinds {
 		out = append(out, r.match(k.set, "dst,dst")+" -j "+r.chain(k.chain))
 	}
+	if to := r.dispatch(); to != "" {
+		out = append(out, r.match(lb.SetIPVSPorts, "dst,dst")+" -j "+to)
+	}
 	for _, k := range kinds {
 		out = append(out, r.match(k.set, "dst,dst")+" -j ACCEPT")
 	}
@@ -207,18 +218,13 @@ func (r renderer) filter() table {
 			// ACCEPT, not RETURN: a host firewall that refuses what it does not
 			// know would cut all Services. Health check ports are the node's own:
 			// VIPs have refused them by then.
-			{r.chain("IPVS-FILTER"), []string{
-				r.match(lb.SetIPVSPorts, "dst,dst") + " -j ACCEPT",
+			{r.chain("IPVS-FILTER"), append(r.admit(), []string{
 				r.match(lb.SetIPVSIPs, "dst") + " -j " + r.chain("VIP"),
 				r.match(lb.SetIPVSNets, "dst") + " -j " + r.chain("VIP"),
 				"-p tcp " + r.match(lb.SetHealthCheckNodePort, "dst") + " -j ACCEPT",
-			}},
+			}...)},
 			{r.chain("VIP"), r.vip()},
-			// Replies of backends, whatever the policy of FORWARD is. Requests
-			// never come here. Strangers' flows do not bear the mark.
-			{r.chain("FORWARD"), []string{
-				fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", r.mask()),
-			}},
+			{r.chain("FORWARD"), r.forward()},
 		},
 	}
 }
@@ -267,6 +273,10 @@ func (r renderer) jump(what, to string) string {
 
 func (r renderer) match(s lb.Set, dimensions string) string {
 	return fmt.Sprintf("-m set --match-set %s %s", s.Name(r.Prefix, r.family), dimensions)
+}
+
+func (r renderer) noMatch(s lb.Set, dimensions string) string {
+	return strings.Replace(r.match(s, dimensions), "--match-set", "! --match-set", 1)
 }
 
 func (r renderer) mask() string { return fmt.Sprintf("%#x/%#x", r.Mark, r.Mark) }

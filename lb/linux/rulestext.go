@@ -111,7 +111,8 @@ func (t table) held(have savedTable) bool {
 			return false
 		}
 	}
-	return t.jumpsHeld(have)
+	_, open := have.rules[t.open]
+	return (open || t.open == "") && t.jumpsHeld(have)
 }
 
 func (t table) jumpsHeld(have savedTable) bool {
@@ -136,6 +137,9 @@ func (t table) writeRestore(w io.Writer, have savedTable) {
 	fmt.Fprintf(w, "*%s\n", t.name)
 	for _, c := range t.chains {
 		fmt.Fprintf(w, ":%s - [0:0]\n", c.name)
+	}
+	if _, there := have.rules[t.open]; !there && t.open != "" {
+		fmt.Fprintf(w, ":%s - [0:0]\n", t.open)
 	}
 	for _, j := range t.strayJumps(have) {
 		fmt.Fprintf(w, "-D %s %s\n", j.chain, j.spec)

@@ -50,7 +50,9 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 	s := &site{t, newKernel(t, change...)}
 	var sysctls []lb.Object
 	for _, o := range lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}) {
-		sysctls = append(sysctls, o)
+		if testMode == ModeIPVS || !strings.HasPrefix(o.Name, "net.ipv4.vs.") {
+			sysctls = append(sysctls, o)
+		}
 	}
 	all := append(base(lb.IPv4, lb.IPv6), sysctls...)
 	all = append(all, s.anchors()...)

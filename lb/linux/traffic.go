@@ -51,6 +51,9 @@ func (r *reader) close() {
 // Traffic reads the counters of all virtual servers and their real servers,
 // sorted; with frontends given, of those only.
 func (k *Kernel) Traffic(ctx context.Context, only ...lb.Frontend) ([]ServerTraffic, error) {
+	if k.byRules() {
+		return k.natTraffic(ctx, only)
+	}
 	if k.reader == nil {
 		return nil, nil
 	}
@@ -97,6 +100,9 @@ func (r *reader) servers(ctx context.Context, only []lb.Frontend) ([]server, err
 // Connections calls each for every connection in IPVS's table, until it says no.
 // There may be millions: nothing is kept of them here.
 func (k *Kernel) Connections(ctx context.Context, each func(Connection) bool) error {
+	if k.byRules() {
+		return k.natConnections(ctx, each)
+	}
 	f, err := os.Open("/proc/net/ip_vs_conn")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

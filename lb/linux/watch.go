@@ -250,13 +250,12 @@ func (k *Kernel) checkRules(ctx context.Context, w rulesWatch, bits hint, notify
 		}
 		now.announced = false
 		now.next = time.Now().Add(calmRules)
-		id := lb.Rules{Family: f}
 		switch {
 		case err != nil && ctx.Err() == nil:
-			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", id, err)})
-		case lost:
+			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
+		case len(lost) > 0:
 			now.next = time.Time{}
-			notify(lb.Event{Lost: []lb.Object{id}, What: lostWhat([]lb.Object{id})})
+			notify(lb.Event{Lost: lost, What: lostWhat(lost)})
 		}
 		w[f] = now
 	}
@@ -269,21 +268,28 @@ func (k *Kernel) families() []lb.Family {
 }
 
 // compareRules looks at the rules of a family if there is a reason to.
-func (k *Kernel) compareRules(ctx context.Context, f lb.Family, announced bool) (lost, looked bool, err error) {
+func (k *Kernel) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, looked bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.rules[f]
 	if !r.holding {
-		return false, announced, nil
+		return nil, announced, nil
 	}
 	if r.backend() == Legacy {
 		announced = r.stamp != readStamp(f)
 	}
 	if !announced {
-		return false, false, nil
+		return nil, false, nil
 	}
+	servers := k.servers(r)
 	held, err := r.observe(ctx)
-	return err == nil && !held, true, err
+	if err != nil {
+		return nil, true, err
+	}
+	if !held {
+		lost = append(lost, lb.Rules{Family: f})
+	}
+	return append(lost, lostServers(servers, k.servers(r))...), true, nil
 }
 
 // mayUse tells whether a backend is in use or may come to be.

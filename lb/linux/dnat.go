@@ -1,0 +1,439 @@
+package linux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"weir/lb"
+)
+
+// dnat realises the virtual servers of one family without IPVS, as chains of table
+// nat (dnattext.go has their rules):
+//
+//	SERVICES --> VIRTUAL-SERVERS --> SVC-... --> SEP-... --> DNAT
+//	                                 one a       one a
+//	                                 virtual     real
+//	                                 server      server
+//
+// It remembers what the kernel holds, so that a change is one iptables-restore of
+// the chains that change, and nothing is read before it. What that costs the
+// kernel is another matter: the legacy backend reads and replaces the whole table
+// each time, nft only what differs.
+//
+// A first packet passes VIRTUAL-SERVERS up to its own rule, where IPVS has a hash
+// table. Only packets for a Service come there at all. Unsupported says what else
+// is not as in IPVS.
+type dnat struct {
+	family lb.Family
+	portalNames
+	rules *rules
+	// portals are what the kernel held when it was read or written last; known
+	// tells that it was. there tells the same of the chain VIRTUAL-SERVERS.
+	portals      map[lb.Frontend]portal
+	known, there bool
+	// damaged are portals that the kernel does not hold as their records say, and
+	// whether VIRTUAL-SERVERS leads to them.
+	damaged map[lb.Frontend]bool
+	// stray are rules in VIRTUAL-SERVERS that should not be there, litter chains
+	// of weir's that no portal has. pinned are the chains that rules of others
+	// lead to: they can be emptied, but not be deleted.
+	stray, litter []string
+	pinned        map[string]bool
+}
+
+func newDNAT(r *rules, n portalNames) *dnat {
+	return &dnat{family: r.family, rules: r, portalNames: n, portals: map[lb.Frontend]portal{}}
+}
+
+// read takes over what table nat holds.
+func (d *dnat) read(t savedTable) {
+	*d = *newDNAT(d.rules, d.portalNames)
+	d.known, d.damaged, d.pinned = true, map[lb.Frontend]bool{}, map[string]bool{}
+	mine := map[string]lb.Frontend{}
+	for name, specs := range t.rules {
+		if !d.named(name) {
+			continue
+		}
+		p, exact, ok := d.parsePortal(d.family, specs)
+		f := p.server.Frontend
+		if !ok || d.server(f) != name {
+			continue
+		}
+		d.portals[f], mine[name] = p, f
+		for _, c := range d.chains(p)[1:] {
+			exact = exact && slices.Equal(canonical(t.rules[c.name]), c.rules)
+			mine[c.name] = f
+		}
+		if !exact {
+			d.damaged[f] = false
+		}
+	}
+	d.readDispatch(t, mine)
+	d.readRest(t, mine)
+}
+
+// canonical gives rules as weir writes them.
+func canonical(specs []string) []string {
+	out := make([]string, len(specs))
+	for i, spec := range specs {
+		if r, ok := parseNAT(spec); ok {
+			out[i] = r.String()
+		}
+	}
+	return out
+}
+
+// readDispatch finds out to which portals VIRTUAL-SERVERS leads. Marks come before
+// addresses, as in IPVS.
+func (d *dnat) readDispatch(t savedTable, mine map[string]lb.Frontend) {
+	specs, there := t.rules[d.dispatch()]
+	d.there = there
+	led, addresses := map[lb.Frontend]bool{}, false
+	for _, spec := range specs {
+		r, ok := parseNAT(spec)
+		f, portal := mine[r.jump]
+		if !ok || !portal || r != d.way(f) || led[f] || f.Mark != 0 && addresses {
+			d.stray = append(d.stray, spec)
+			continue
+		}
+		led[f] = true
+		addresses = addresses || f.Mark == 0
+	}
+	for f := range d.portals {
+		if _, damaged := d.damaged[f]; damaged || !led[f] {
+			d.damaged[f] = led[f]
+		}
+	}
+}
+
+// readRest looks through the chains that are not of portals.
+func (d *dnat) readRest(t savedTable, mine map[string]lb.Frontend) {
+	for name, specs := range t.rules {
+		if _, ok := mine[name]; ok || name == d.dispatch() {
+			continue
+		}
+		if d.named(name) && slices.ContainsFunc(specs, recorded) {
+			d.litter = append(d.litter, name)
+			continue
+		}
+		for _, spec := range specs {
+			d.pinned[target(spec)] = true
+		}
+	}
+	slices.Sort(d.litter)
+	delete(d.pinned, d.dispatch()) // by weir's own rules
+}
+
+// recorded tells whether a rule bears a comment of weir's.
+func recorded(spec string) bool {
+	r, _ := parseNAT(spec)
+	return strings.HasPrefix(r.comment, recordWord)
+}
+
+// clean tells that there is nothing to sweep.
+func (d *dnat) clean() bool { return len(d.stray)+len(d.litter) == 0 }
+
+// objects are the virtual and real servers that the kernel holds. The virtual
+// server of a damaged portal has no scheduler: so it differs from any that is
+// wanted, and is written again.
+func (d *dnat) objects() lb.Snapshot {
+	out := lb.Snapshot{}
+	for f, p := range d.portals {
+		if _, damaged := d.damaged[f]; damaged {
+			p.server.Scheduler = lb.Scheduler{}
+		}
+		out[p.server.ID()] = p.server
+		for _, rs := range p.reals {
+			out[rs.ID()] = rs
+		}
+	}
+	return out
+}
+
+// apply carries out ops on virtual servers or on real servers. A text that the
+// kernel refuses may rest on what others have changed, so the second attempt is
+// made after a look; the third parts what may be refused for different reasons.
+func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
+	if !d.known {
+		if err := d.load(ctx); err != nil {
+			return slices.Repeat([]error{err}, len(ops))
+		}
+	}
+	next, errs := d.plan(ops)
+	err := d.write(ctx, next)
+	if err == nil || hindered.MatchString(err.Error()) {
+		return d.blame(ops, errs, func(lb.Frontend) error { return err })
+	}
+	if d.load(ctx) == nil {
+		next, errs = d.plan(ops)
+		err = d.write(ctx, next)
+	}
+	kinds := byKind(next)
+	if err == nil || len(kinds) < 2 {
+		return d.blame(ops, errs, func(lb.Frontend) error { return err })
+	}
+	failed := map[lb.Frontend]error{}
+	for _, part := range kinds {
+		if err := d.write(ctx, part); err != nil {
+			for f := range part {
+				failed[f] = err
+			}
+		}
+	}
+	return d.blame(ops, errs, func(f lb.Frontend) error { return failed[f] })
+}
+
+// blame gives each op its own error, or that of its portal.
+func (d *dnat) blame(ops []lb.Op, errs []error, portal func(lb.Frontend) error) []error {
+	for i, op := range ops {
+		if errs[i] != nil {
+			continue
+		}
+		if err := portal(serverOf(op.Object)); err != nil {
+			errs[i] = d.rules.explain(err)
+		}
+	}
+	return errs
+}
+
+// byKind parts portals by what they need of the kernel: what it lacks for one of a
+// kind it lacks for all of it.
+func byKind(next map[lb.Frontend]*portal) map[string]map[lb.Frontend]*portal {
+	out := map[string]map[lb.Frontend]*portal{}
+	for f, p := range next {
+		kind := "none"
+		if p != nil {
+			kind = fmt.Sprintf("%s affinity=%t several=%t", f.Proto, p.server.Affinity != 0, len(p.reals) > 1)
+		}
+		if out[kind] == nil {
+			out[kind] = map[lb.Frontend]*portal{}
+		}
+		out[kind][f] = p
+	}
+	return out
+}
+
+// load reads table nat.
+func (d *dnat) load(ctx context.Context) error {
+	have, err := d.rules.peek(ctx)
+	if err != nil {
+		return fmt.Errorf("read virtual servers %s: %w", d.family, err)
+	}
+	d.read(have["nat"])
+	return nil
+}
+
+func serverOf(o lb.Object) lb.Frontend {
+	if rs, ok := o.(lb.RealServer); ok {
+		return rs.Frontend
+	}
+	return o.(lb.VirtualServer).Frontend
+}
+
+// plan gives the portals that ops change as they will be, nil where one goes.
+func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*portal, errs []error) {
+	next, errs = map[lb.Frontend]*portal{}, make([]error, len(ops))
+	for i, op := range ops {
+		f := serverOf(op.Object)
+		p, planned := next[f]
+		if !planned {
+			if now, held := d.portals[f]; held {
+				now = now.clone()
+				p = &now
+			}
+		}
+		if p, errs[i] = changed(p, op); errs[i] == nil {
+			next[f] = p
+		}
+	}
+	return next, errs
+}
+
+// plainName is what the name of a scheduler may consist of.
+var plainName = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
+
+// changed gives a portal, nil if there is none, as it is after op.
+func changed(p *portal, op lb.Op) (*portal, error) {
+	switch o := op.Object.(type) {
+	case lb.VirtualServer:
+		switch {
+		case op.Verb == lb.Delete:
+			return nil, nil
+		case !plainName.MatchString(o.Scheduler.Name):
+			return p, fmt.Errorf("%q is no scheduler", o.Scheduler.Name)
+		case p == nil:
+			return &portal{server: o}, nil
+		}
+		p.server = o
+	case lb.RealServer:
+		switch {
+		case op.Verb == lb.Delete && p != nil:
+			p.remove(o.Addr)
+		case op.Verb == lb.Delete:
+		case p == nil:
+			return nil, errors.New("its virtual server is missing")
+		case lb.FamilyOf(o.Addr.Addr()) != lb.FamilyOf(o.Frontend.Addr):
+			return p, fmt.Errorf("a backend can't be of another family without IPVS")
+		default:
+			p.add(o)
+		}
+	}
+	return p, nil
+}
+
+// write brings portals into the kernel, all in one instant, and remembers them.
+func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*portal) error {
+	text := d.text(next)
+	if text != "" {
+		if err := d.restore(ctx, text); err != nil {
+			return err
+		}
+		d.there = true
+	}
+	for f, p := range next {
+		delete(d.damaged, f)
+		if p == nil {
+			delete(d.portals, f)
+			continue
+		}
+		d.portals[f] = *p
+	}
+	return nil
+}
+
+// restore runs iptables-restore. Watch need not look for a change that is weir's
+// own; but if others have changed something just before, it shall.
+func (d *dnat) restore(ctx context.Context, text string) error {
+	r := d.rules
+	seen := r.stamp == readStamp(d.family)
+	err := r.restore(ctx, text)
+	r.fresh = nil
+	if seen {
+		r.stamp = readStamp(d.family)
+	}
+	return err
+}
+
+// text is what iptables-restore --noflush has to be told to turn portals into what
+// they will be: nothing but what differs, "" if nothing does.
+func (d *dnat) text(next map[lb.Frontend]*portal) string {
+	e := natEdit{pinned: d.pinned}
+	for _, f := range slices.SortedFunc(maps.Keys(next), lb.Frontend.Compare) {
+		led := e.portal(d, f, next[f])
+		switch way := d.way(f).String(); {
+		case led && next[f] == nil:
+			fmt.Fprintf(&e.ways, "-D %s %s\n", d.dispatch(), way)
+		case led || next[f] == nil:
+		case f.Mark != 0:
+			fmt.Fprintf(&e.ways, "-I %s 1 %s\n", d.dispatch(), way)
+		default:
+			fmt.Fprintf(&e.ways, "-A %s %s\n", d.dispatch(), way)
+		}
+	}
+	if !d.there && e.ways.Len() > 0 {
+		e.declare(d.dispatch())
+	}
+	return e.String()
+}
+
+// natEdit is a change of table nat.
+type natEdit struct {
+	pinned                     map[string]bool
+	chains, rules, ways, going bytes.Buffer
+}
+
+// declare makes a chain, or empties it.
+func (e *natEdit) declare(name string) { fmt.Fprintf(&e.chains, ":%s - [0:0]\n", name) }
+
+// remove empties a chain and deletes it. Until then it is there in any case.
+func (e *natEdit) remove(name string) {
+	e.declare(name)
+	if !e.pinned[name] {
+		fmt.Fprintf(&e.going, "-X %s\n", name)
+	}
+}
+
+// portal writes the chains of f that differ, and tells whether VIRTUAL-SERVERS
+// leads to it so far.
+func (e *natEdit) portal(d *dnat, f lb.Frontend, to *portal) (led bool) {
+	have := map[string][]string{}
+	from, held := d.portals[f]
+	led, damaged := d.damaged[f]
+	if held {
+		led = led || !damaged
+		for _, c := range d.portalNames.chains(from) {
+			have[c.name] = c.rules
+		}
+	}
+	if to != nil {
+		for _, c := range d.portalNames.chains(*to) {
+			if was, ok := have[c.name]; !ok || damaged || !slices.Equal(was, c.rules) {
+				e.declare(c.name)
+				for _, spec := range c.rules {
+					fmt.Fprintf(&e.rules, "-A %s %s\n", c.name, spec)
+				}
+			}
+			delete(have, c.name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		e.remove(name)
+	}
+	return led
+}
+
+func (e *natEdit) String() string {
+	if e.chains.Len()+e.ways.Len() == 0 {
+		return ""
+	}
+	return "*nat\n" + e.chains.String() + e.rules.String() + e.ways.String() + e.going.String() + "COMMIT\n"
+}
+
+// sweep takes away what is not clean.
+func (d *dnat) sweep(ctx context.Context) error {
+	if d.clean() {
+		return nil
+	}
+	e := natEdit{pinned: d.pinned}
+	for _, spec := range d.stray {
+		fmt.Fprintf(&e.ways, "-D %s %s\n", d.dispatch(), spec)
+	}
+	for _, name := range d.litter {
+		e.remove(name)
+	}
+	if err := d.restore(ctx, e.String()); err != nil {
+		return d.rules.explain(err)
+	}
+	d.stray, d.litter = nil, nil
+	return nil
+}
+
+// remove takes all portals out, and what else there is of weir's. Nothing may
+// lead to VIRTUAL-SERVERS any more.
+func (d *dnat) remove(ctx context.Context) error {
+	e := natEdit{pinned: d.pinned}
+	for _, name := range d.litter {
+		e.remove(name)
+	}
+	for _, f := range slices.SortedFunc(maps.Keys(d.portals), lb.Frontend.Compare) {
+		for _, c := range d.portalNames.chains(d.portals[f]) {
+			e.remove(c.name)
+		}
+	}
+	if d.there {
+		e.remove(d.dispatch())
+	}
+	if text := e.String(); text != "" {
+		if err := d.restore(ctx, text); err != nil {
+			return d.rules.explain(err)
+		}
+	}
+	d.read(savedTable{})
+	return nil
+}

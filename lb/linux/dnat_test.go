@@ -1,0 +1,363 @@
+package linux
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
+)
+
+var testNames = portalNames{prefix: "KUBE", marks: marking{0x4000}}
+
+// somePortals is every kind of frontend, with every attribute and many weights.
+func somePortals(r *rand.Rand, n int) []portal {
+	var out []portal
+	names := slices.Sorted(func(yield func(string) bool) {
+		for name := range lb.Schedulers {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	protos := []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP}
+	for i := range n {
+		family, vip, backend := lb.IPv4, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), "10.0.0."
+		if i%3 == 0 {
+			a := netip.MustParseAddr("2001:db8::").As16()
+			a[14], a[15] = byte(i>>8), byte(i)
+			family, vip, backend = lb.IPv6, netip.AddrFrom16(a), "2001:db8:1::"
+		}
+		f := lb.Frontend{Addr: vip, Port: uint16(1 + r.IntN(65535)), Proto: protos[i%3]}
+		if i%5 == 0 {
+			f = lb.MarkFrontend(family, uint32(1+i+r.IntN(100)*1000))
+		}
+		name := names[i%len(names)]
+		p := portal{server: lb.VirtualServer{Frontend: f, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}}}
+		if r.IntN(2) == 0 {
+			p.server.Affinity = uint32(1 + r.IntN(100000))
+		}
+		for j := range r.IntN(6) {
+			rs := lb.RealServer{Frontend: f, Addr: netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprint(backend, 1+j)), uint16(1+r.IntN(65535)))}
+			switch r.IntN(4) {
+			case 0:
+				rs.Upper, rs.Lower = r.Uint32(), r.Uint32()
+			case 1:
+				rs.Weight = 1
+			case 2:
+				rs.Weight = uint32(r.IntN(65536))
+			}
+			p.add(rs)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// savedPortals is a table nat with portals, as if iptables-save had printed it.
+func savedPortals(family lb.Family, portals []portal) savedTable {
+	t := savedTable{rules: map[string][]string{testNames.dispatch(): nil}, builtin: map[string]bool{}}
+	var marks, addresses []string
+	for _, p := range portals {
+		f := p.server.Frontend
+		if lb.FamilyOf(f.Addr) != family {
+			continue
+		}
+		if way := testNames.way(f).String(); f.Mark != 0 {
+			marks = append(marks, way)
+		} else {
+			addresses = append(addresses, way)
+		}
+		for _, c := range testNames.chains(p) {
+			t.rules[c.name] = c.rules
+		}
+	}
+	t.rules[testNames.dispatch()] = append(marks, addresses...)
+	return t
+}
+
+func objectsOf(portals []portal, families ...lb.Family) lb.Snapshot {
+	out := lb.Snapshot{}
+	for _, p := range portals {
+		if !slices.Contains(families, lb.FamilyOf(p.server.Frontend.Addr)) {
+			continue
+		}
+		out[p.server.ID()] = p.server
+		for _, rs := range p.reals {
+			out[rs.ID()] = rs
+		}
+	}
+	return out
+}
+
+func TestPortalsReadBackAreTheSame(t *testing.T) {
+	t.Parallel()
+	portals := somePortals(rand.New(rand.NewPCG(1, 2)), 600)
+	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
+		d := newDNAT(&rules{family: family}, testNames)
+		d.read(savedPortals(family, portals))
+		if d.stray != nil || d.litter != nil || len(d.damaged) > 0 || !d.there {
+			t.Errorf("%s: stray %q, litter %q, damaged %v", family, d.stray, d.litter, d.damaged)
+		}
+		if diff := cmp.Diff(objectsOf(portals, family), d.objects(), compareNetip); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", family, diff)
+		}
+	}
+}
+
+func TestChancesSpreadByWeight(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		shares := make([]uint32, 1+r.IntN(40))
+		sum := 0.0
+		for i := range shares {
+			shares[i] = uint32(r.IntN([]int{1, 2, 100, 65536}[r.IntN(4)]))
+			sum += float64(shares[i])
+		}
+		left := 1.0 // of the packets, that no rule has taken so far
+		for i, chance := range chances(shares) {
+			got := left * float64(chance) / always
+			if want := float64(shares[i]) / max(sum, 1); math.Abs(got-want) > 1e-8 || (shares[i] == 0) != (chance == 0) {
+				t.Fatalf("%v: backend %d gets %v, want %v", shares, i, got, want)
+			}
+			left -= got
+		}
+		if sum > 0 && math.Abs(left) > 1e-8 {
+			t.Fatalf("%v: %v of the packets get nowhere", shares, left)
+		}
+	}
+}
+
+func TestSharesAreTheSchedulers(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		scheduler    string
+		weights, got []uint32
+	}{
+		{"rr", []uint32{3, 0, 1}, []uint32{1, 0, 1}},
+		{"wrr", []uint32{3, 0, 1}, []uint32{3, 0, 1}},
+		{"mh", []uint32{3, 0, 1}, []uint32{3, 0, 1}},
+		{"fo", []uint32{1, 0, 3, 3}, []uint32{0, 0, 1, 0}},
+		{"fo", []uint32{0, 0}, []uint32{0, 0}},
+		{"fo", nil, []uint32{}},
+	} {
+		p := portal{server: lb.VirtualServer{Scheduler: lb.Scheduler{Name: test.scheduler}}}
+		for _, w := range test.weights {
+			p.reals = append(p.reals, lb.RealServer{Weight: w})
+		}
+		if got := shares(p); !slices.Equal(got, test.got) {
+			t.Errorf("%s %v: %v, want %v", test.scheduler, test.weights, got, test.got)
+		}
+	}
+}
+
+// examplePortals are for the golden text.
+func examplePortals() []portal {
+	front := func(s string, proto lb.Protocol) lb.Frontend { return frontend(s, proto) }
+	web, dns := front("192.0.2.1:80", lb.TCP), front("192.0.2.1:53", lb.UDP)
+	inside, empty := lb.MarkFrontend(lb.IPv4, 6), front("192.0.2.2:5060", lb.SCTP)
+	return []portal{
+		{lb.VirtualServer{Frontend: web, Scheduler: lb.Scheduler{Name: "wrr"}}, []lb.RealServer{
+			real(web, "10.0.0.1:8080", 3), real(web, "10.0.0.2:8080", 1), real(web, "10.0.0.3:8080", 0)}},
+		{lb.VirtualServer{Frontend: dns, Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60}, []lb.RealServer{
+			real(dns, "10.0.0.1:53", 1), real(dns, "10.0.0.2:53", 1)}},
+		{lb.VirtualServer{Frontend: inside, Scheduler: lb.Scheduler{Name: "rr"}}, []lb.RealServer{real(inside, "10.0.0.9:8080", 1)}},
+		{lb.VirtualServer{Frontend: empty, Scheduler: lb.Scheduler{Name: "sh", Flags: lb.Fallback}}, nil},
+	}
+}
+
+func planned(portals []portal) map[lb.Frontend]*portal {
+	out := map[lb.Frontend]*portal{}
+	for _, p := range portals {
+		out[p.server.Frontend] = &p
+	}
+	return out
+}
+
+func TestPortalText(t *testing.T) {
+	t.Parallel()
+	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	golden(t, "portals4.rules", d.text(planned(examplePortals())))
+
+	// One endpoint comes, one loses its weight, one goes; and a service.
+	d.read(savedPortals(lb.IPv4, examplePortals()))
+	p := examplePortals()
+	p[0].add(real(p[0].server.Frontend, "10.0.0.4:8080", 4))
+	p[0].add(real(p[0].server.Frontend, "10.0.0.2:8080", 0))
+	p[1].remove(netip.MustParseAddrPort("10.0.0.1:53"))
+	next := planned(p)
+	next[p[2].server.Frontend] = nil
+	golden(t, "portalchange4.rules", d.text(next))
+
+	if text := d.text(planned(examplePortals())); text != "" {
+		t.Errorf("nothing changes, and yet:\n%s", text)
+	}
+}
+
+// TestDamageIsFound alters what the kernel holds in every way that I can think of.
+func TestDamageIsFound(t *testing.T) {
+	t.Parallel()
+	web := examplePortals()[0].server.Frontend
+	svc, sep := testNames.server(web), testNames.real(web, netip.MustParseAddrPort("10.0.0.1:8080"))
+	vs := lb.VirtualServer{Frontend: web}
+	for name, alter := range map[string]func(t savedTable){
+		"a rule more":             func(t savedTable) { t.rules[svc] = append(t.rules[svc], "-j ACCEPT") },
+		"another rule":            func(t savedTable) { t.rules[svc][1] = "-j ACCEPT" },
+		"another order":           func(t savedTable) { slices.Reverse(t.rules[svc][1:]) },
+		"another chance":          func(t savedTable) { t.rules[svc][1] = strings.Replace(t.rules[svc][1], "0.75", "0.74", 1) },
+		"another address":         func(t savedTable) { t.rules[sep][0] = strings.Replace(t.rules[sep][0], "10.0.0.1:", "10.0.0.7:", 1) },
+		"flushed real server":     func(t savedTable) { t.rules[sep] = nil },
+		"no real server":          func(t savedTable) { delete(t.rules, sep) },
+		"nothing leads there":     func(t savedTable) { t.rules[testNames.dispatch()] = nil },
+		"no chain leads anywhere": func(t savedTable) { delete(t.rules, testNames.dispatch()) },
+		"another port leads there": func(t savedTable) {
+			for i, spec := range t.rules[testNames.dispatch()] {
+				t.rules[testNames.dispatch()][i] = strings.Replace(spec, "--dport 80 ", "--dport 81 ", 1)
+			}
+		},
+	} {
+		have := savedPortals(lb.IPv4, examplePortals())
+		alter(have)
+		d := newDNAT(&rules{family: lb.IPv4}, testNames)
+		d.read(have)
+		if got := d.objects()[vs]; got != vs {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	have := savedPortals(lb.IPv4, examplePortals())
+	have.rules[svc] = nil
+	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	d.read(have)
+	if got, ok := d.objects()[vs]; ok || len(d.stray) != 1 || len(d.litter) != 2 {
+		t.Errorf("flushed: %v, stray %q, litter %q", got, d.stray, d.litter)
+	}
+}
+
+func TestMarksGoBeforeAddresses(t *testing.T) {
+	t.Parallel()
+	have := savedPortals(lb.IPv4, examplePortals())
+	slices.Reverse(have.rules[testNames.dispatch()])
+	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	d.read(have)
+	inside := examplePortals()[2].server.Frontend
+	if _, damaged := d.damaged[inside]; !damaged || len(d.damaged) != 1 || len(d.stray) != 1 {
+		t.Errorf("damaged %v, stray %q", d.damaged, d.stray)
+	}
+}
+
+// TestRulesOfVirtualServersComeBack is about what iptables-save makes of the rules, with
+// both backends.
+func TestRulesOfVirtualServersComeBack(t *testing.T) {
+	inNamespace(t)
+	portals := somePortals(rand.New(rand.NewPCG(5, 6)), 200)
+	for _, backend := range []Backend{Legacy, NFT} {
+		for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
+			t.Run(fmt.Sprint(backend, family), func(t *testing.T) {
+				var counters Counters
+				r := &rules{family: family, run: execRunner(&counters.Execs), look: hasProgram}
+				if err := r.find(context.Background(), backend); err != nil {
+					t.Skip("SKIPPED: this system has no such backend: ", err)
+				}
+				d := newDNAT(r, testNames)
+				want := objectsOf(portals, family)
+				run := func(verb lb.Verb, servers, reals bool) {
+					var ops []lb.Op
+					for _, o := range want {
+						if _, server := o.(lb.VirtualServer); server == servers || !server == reals {
+							ops = append(ops, lb.Op{Verb: verb, Object: o})
+						}
+					}
+					for i, err := range d.apply(context.Background(), ops) {
+						if err != nil {
+							t.Fatalf("%s: %v", ops[i], err)
+						}
+					}
+				}
+				t.Cleanup(func() { d.remove(context.Background()) })
+				run(lb.Add, true, false)
+				run(lb.Add, false, true)
+				remembered := d.objects()
+				if err := d.load(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want, remembered, compareNetip); diff != "" {
+					t.Errorf("remembered (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(want, d.objects(), compareNetip); diff != "" || !d.clean() {
+					t.Errorf("read (-want +got), stray %q, litter %q:\n%s", d.stray, d.litter, diff)
+				}
+				run(lb.Delete, false, true)
+				run(lb.Delete, true, false)
+				if err := d.load(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if got := d.objects(); len(got) != 0 || !d.clean() || !d.there {
+					t.Errorf("after removal %v, stray %q, litter %q", got, d.stray, d.litter)
+				}
+				if err := d.remove(context.Background()); err != nil {
+					t.Error(err)
+				}
+				if have, err := r.peek(context.Background()); err != nil || len(have["nat"].rules) > 5 {
+					t.Errorf("left: %v, %v", have["nat"].rules, err)
+				}
+			})
+		}
+	}
+}
+
+func FuzzParseNAT(f *testing.F) {
+	for _, p := range somePortals(rand.New(rand.NewPCG(7, 8)), 20) {
+		f.Add(testNames.way(p.server.Frontend).String())
+		for _, c := range testNames.chains(p) {
+			for _, spec := range c.rules {
+				f.Add(spec)
+			}
+		}
+	}
+	f.Add(`-m recent --set --name a --mask 255.255.255.255 --rsource -j DNAT`)
+	f.Fuzz(func(t *testing.T, spec string) {
+		r, ok := parseNAT(spec)
+		if !ok {
+			return
+		}
+		again, ok := parseNAT(r.String())
+		if !ok || again.String() != r.String() {
+			t.Errorf("%q is read as %q, that as %q", spec, r, again)
+		}
+	})
+}
+
+func FuzzReadPortals(f *testing.F) {
+	for i, p := range somePortals(rand.New(rand.NewPCG(9, 10)), 20) {
+		var b strings.Builder
+		d := newDNAT(&rules{family: lb.FamilyOf(p.server.Frontend.Addr)}, testNames)
+		b.WriteString(d.text(map[lb.Frontend]*portal{p.server.Frontend: &p}))
+		f.Add(b.String(), i%3 == 0)
+	}
+	f.Fuzz(func(t *testing.T, text string, six bool) {
+		family := lb.IPv4
+		if six {
+			family = lb.IPv6
+		}
+		d := newDNAT(&rules{family: family}, testNames)
+		d.read(parseSave(text)["nat"])
+		for id, o := range d.objects() {
+			if o.ID() != id {
+				t.Errorf("%v by %v", o, id)
+			}
+		}
+		all := map[lb.Frontend]*portal{}
+		for fe := range d.portals {
+			all[fe] = nil
+		}
+		d.text(all)
+	})
+}

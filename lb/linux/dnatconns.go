@@ -1,0 +1,335 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// Without IPVS, conntrack is where the connections are: each remembers which
+// backend it was led to, and goes on whatever becomes of the rules. So a real
+// server that is deleted, because it has drained or shall not, takes its
+// connections with it here; what they still send is answered with a reset.
+//
+// Conntrack does not tell by which face of a frontend a connection came in
+// (Frontend.Mark). One that may have come in by either counts for both, and is cut
+// when neither leads to its backend any more.
+
+// natFlow is a connection in conntrack whose destination was changed.
+type natFlow struct {
+	proto                lb.Protocol
+	client, vip, backend netip.AddrPort
+	state                uint8
+	expires              time.Duration
+	flow                 flow // its name
+}
+
+// faces are the virtual servers of marks that frontends lead to, or led to until
+// their last connection.
+type faces map[lb.Frontend][]lb.Frontend
+
+// note takes in an object that may lead a frontend to a mark.
+func (s faces) note(o lb.Object) {
+	m, ok := o.(lb.Member)
+	if !ok || m.Set != lb.SetInternal || m.Mark == 0 {
+		return
+	}
+	f := lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
+	if inner := lb.MarkFrontend(m.Family(), m.Mark); !slices.Contains(s[f], inner) {
+		s[f] = append(s[f], inner)
+	}
+}
+
+// forget takes out a mark whose virtual server is gone.
+func (s faces) forget(inner lb.Frontend) {
+	for f, all := range s {
+		if all = slices.DeleteFunc(all, func(x lb.Frontend) bool { return x == inner }); len(all) == 0 {
+			delete(s, f)
+			continue
+		}
+		s[f] = all
+	}
+}
+
+// of gives all virtual servers by which a connection may have come in.
+func (s faces) of(n natFlow) []lb.Frontend {
+	f := lb.Frontend{Addr: n.vip.Addr(), Port: n.vip.Port(), Proto: n.proto}
+	return append([]lb.Frontend{f}, s[f]...)
+}
+
+// countConns adds the connections of the real servers that obs has in Conns. It
+// reads conntrack once a family, whatever their number.
+func (k *Kernel) countConns(ctx context.Context, obs *lb.Observation) error {
+	families := map[lb.Family]bool{}
+	for id := range obs.Conns {
+		families[lb.FamilyOf(serverOf(id).Addr)] = true
+	}
+	for family := range families {
+		tally := map[lb.Object]lb.Conns{}
+		err := k.conntrack.nat(ctx, family, func() { clear(tally) }, func(n natFlow) {
+			for _, f := range k.faces.of(n) {
+				id := lb.RealServer{Frontend: f, Addr: n.backend}
+				if _, asked := obs.Conns[id]; asked {
+					tally[id] = n.countIn(tally[id])
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("count connections: %w", err)
+		}
+		maps.Copy(obs.Conns, tally)
+	}
+	return nil
+}
+
+// countIn counts a connection among others; one that both sides have closed is
+// nothing to wait for.
+func (n natFlow) countIn(c lb.Conns) lb.Conns {
+	switch state := n.word(); {
+	case state == "ESTABLISHED" || n.proto == lb.UDP:
+		c.Active++
+	case !(Connection{State: state}).ended():
+		c.Inactive++
+	}
+	return c
+}
+
+// The states of enum tcp_conntrack and enum sctp_conntrack, from include/uapi/linux/
+// netfilter/nf_conntrack_tcp.h and nf_conntrack_sctp.h, in the words of IPVS.
+var (
+	tcpStates  = [...]string{"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT"}
+	sctpStates = [...]string{"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "ESTABLISHED", "SHUTDOWN_SENT", "SHUTDOWN_RECEIVED", "SHUTDOWN_ACK_SENT", "ESTABLISHED"}
+)
+
+// word is the state of a connection.
+func (n natFlow) word() string {
+	states := tcpStates[:]
+	switch n.proto {
+	case lb.UDP:
+		return "UDP"
+	case lb.SCTP:
+		states = sctpStates[:]
+	}
+	if int(n.state) >= len(states) {
+		return "NONE"
+	}
+	return states[n.state]
+}
+
+// cutConns ends the connections of what ops of a family have deleted. UDP flows are
+// seen to already (conntrack.go).
+func (k *Kernel) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, errs []error) error {
+	gone := map[lb.Object]bool{}
+	for i, op := range ops {
+		if op.Verb == lb.Delete && errs[i] == nil && serverOf(op.Object).Proto.Connections() {
+			gone[op.Object.ID()] = true
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	err := k.conntrack.drop(ctx, family, k.conntrack.nat, func(n natFlow) bool { return k.ended(n, gone) })
+	for id := range gone {
+		if vs, ok := id.(lb.VirtualServer); ok && vs.Frontend.Mark != 0 {
+			k.faces.forget(vs.Frontend)
+		}
+	}
+	return err
+}
+
+// dropUDP forgets UDP flows to frontends that IPVS has taken. As long as their
+// client sends, conntrack would lead them past the rules.
+func (k *Kernel) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) error {
+	families := map[lb.Family]bool{}
+	for f := range servers {
+		if !f.Proto.Connections() {
+			families[lb.FamilyOf(f.Addr)] = true
+		}
+	}
+	var all []error
+	for family := range families {
+		all = append(all, k.conntrack.drop(ctx, family, k.conntrack.plainUDP, func(n natFlow) bool {
+			return slices.ContainsFunc(k.faces.of(n), func(f lb.Frontend) bool { return servers[f] })
+		}))
+	}
+	return errors.Join(all...)
+}
+
+// ended tells whether a connection came in by what is gone, and by nothing else.
+func (k *Kernel) ended(n natFlow, gone map[lb.Object]bool) bool {
+	hit := false
+	for _, f := range k.faces.of(n) {
+		rs := lb.RealServer{Frontend: f, Addr: n.backend}
+		hit = hit || gone[rs] || gone[lb.VirtualServer{Frontend: f}]
+		if p, ok := k.rules[lb.FamilyOf(f.Addr)].portals.portals[f]; ok {
+			if _, held := p.find(n.backend); held {
+				return false
+			}
+		}
+	}
+	return hit
+}
+
+// lister reads connections of a family. It calls reset before it begins, and again
+// if a reply is lost and it has to.
+type lister func(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error
+
+// drop lists connections and forgets those that end.
+func (c *conntrack) drop(ctx context.Context, family lb.Family, list lister, ends func(natFlow) bool) error {
+	var gone []flow
+	err := list(ctx, family, func() { gone = gone[:0] }, func(n natFlow) {
+		if ends(n) {
+			gone = append(gone, n.flow.clone())
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list connections of backends that are gone: %w", err)
+	}
+	for _, err := range c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, family, gone[i]) }) {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("end connections of backends that are gone: %w", err)
+		}
+	}
+	return nil
+}
+
+// From include/uapi/linux/netfilter/nf_conntrack_common.h and
+// nfnetlink_conntrack.h.
+const (
+	statusDNAT    = 1 << 5 // IPS_DST_NAT
+	ctaStatusMask = 26
+	ctaProtoTCP   = 1
+	ctaProtoSCTP  = 3
+	ctaProtoState = 1
+)
+
+// nat gives each connection of a family whose destination was changed. Kernels
+// before 5.17 don't know the filter and send all of them.
+func (c *conntrack) nat(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error {
+	return c.flows(ctx, func(e *encoder) {
+		beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family)
+		e.be32(nl.CTA_STATUS, statusDNAT)
+		e.be32(ctaStatusMask, statusDNAT)
+	}, reset, func(n natFlow, dnat bool) {
+		if dnat {
+			each(n)
+		}
+	})
+}
+
+// plainUDP gives each UDP flow of a family whose destination was not changed.
+func (c *conntrack) plainUDP(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error {
+	return c.flows(ctx, func(e *encoder) { putFlowDump(e, family) }, reset, func(n natFlow, dnat bool) {
+		if n.proto == lb.UDP && !dnat {
+			each(n)
+		}
+	})
+}
+
+func (c *conntrack) flows(ctx context.Context, put func(*encoder), reset func(), each func(n natFlow, dnat bool)) error {
+	err := c.conn.query(ctx, put, reset, func(m message) {
+		if n, dnat, ok := parseNATFlow(m.body); ok {
+			each(n, dnat)
+		}
+	})
+	if errors.Is(err, unix.EINVAL) { // nfnetlink knows no conntrack
+		return missingModule("nf_conntrack_netlink", err)
+	}
+	return err
+}
+
+// parseNATFlow reads a connection, and whether its destination was changed.
+func parseNATFlow(body []byte) (n natFlow, dnat, ok bool) {
+	if len(body) < 4 {
+		return n, false, false
+	}
+	var reply, info []byte
+	for typ, v := range attributes(body[4:]) {
+		switch typ {
+		case nl.CTA_TUPLE_ORIG:
+			n.flow.orig = v
+		case nl.CTA_TUPLE_REPLY:
+			reply = v
+		case nl.CTA_ID:
+			n.flow.id = v
+		case nl.CTA_ZONE:
+			n.flow.zone = v
+		case nl.CTA_STATUS:
+			dnat = getBE32(v)&statusDNAT != 0
+		case nl.CTA_TIMEOUT:
+			n.expires = time.Duration(getBE32(v)) * time.Second
+		case nl.CTA_PROTOINFO:
+			info = v
+		}
+	}
+	n.proto, n.client, n.vip = parseTuple(n.flow.orig)
+	_, n.backend, _ = parseTuple(reply)
+	kind := uint16(ctaProtoTCP)
+	if n.proto == lb.SCTP {
+		kind = ctaProtoSCTP
+	}
+	n.state = getU8(attribute(attribute(info, kind), ctaProtoState))
+	return n, dnat, n.vip.IsValid() && n.backend.IsValid() && len(n.flow.id) == 4
+}
+
+// natConnections gives the connections that portals have taken, as Connections
+// does those of IPVS.
+func (k *Kernel) natConnections(ctx context.Context, each func(Connection) bool) error {
+	k.mu.Lock()
+	var all []Connection
+	var errs []error
+	for family, r := range k.rules {
+		n := len(all)
+		errs = append(errs, k.conntrack.nat(ctx, family, func() { all = all[:n] }, func(n natFlow) {
+			c := Connection{Client: n.client, VIP: n.vip, Backend: n.backend, Proto: n.proto, State: n.word(), Expires: n.expires}
+			if _, ours := r.portals.portals[c.Frontend()]; ours {
+				all = append(all, c)
+			}
+		}))
+	}
+	k.mu.Unlock()
+	for _, c := range all {
+		if ctx.Err() != nil || !each(c) {
+			break
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// natTraffic gives the virtual servers with the connections of their backends.
+// Rules have no other counters that would not start again with each change.
+func (k *Kernel) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTraffic, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(only) == 0 {
+		for _, r := range k.rules {
+			only = slices.AppendSeq(only, maps.Keys(r.portals.portals))
+		}
+	}
+	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
+	if err := k.observeServers(ctx, only, &obs); err != nil {
+		return nil, err
+	}
+	var out []ServerTraffic
+	for _, f := range slices.SortedFunc(slices.Values(only), lb.Frontend.Compare) {
+		p, ok := k.rules[lb.FamilyOf(f.Addr)].portals.portals[f]
+		if !ok {
+			continue
+		}
+		t := ServerTraffic{Server: p.server}
+		for _, rs := range p.reals {
+			t.Backends = append(t.Backends, BackendTraffic{Server: rs, Conns: obs.Conns[rs.ID()]})
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}

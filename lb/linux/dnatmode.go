@@ -1,0 +1,360 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// Mode says by what the kernel balances. What weir makes in it, and how a packet
+// fares, is the same in both, but for what Unsupported tells.
+type Mode string
+
+// The modes. The zero Mode is ModeIPVS.
+const (
+	ModeIPVS Mode = "ipvs"
+	// ModeIPTables has DNAT rules for virtual servers: for kernels without IPVS.
+	ModeIPTables Mode = "iptables"
+)
+
+// HasIPVS tells whether the kernel has IPVS. It loads the module if need be.
+func HasIPVS(ctx context.Context) (bool, error) {
+	c := newConn(unix.NETLINK_GENERIC, &Traffic{})
+	defer c.close()
+	_, err := probeIPVS(ctx, c)
+	if errors.Is(err, ErrNoIPVS) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Unsupported tells what of an object ModeIPTables can't do and leaves out, in
+// words for the operator; "" if it does it all. Nothing is refused for that: the
+// Service is better served otherwise than not at all.
+//
+// Scheduler rr gives each backend the same chance, wrr one by its weight, both at
+// random instead of in turn; fo is fo. The others look at open connections or at
+// the client's address, which rules can't; they are served as wrr.
+//
+// Not in words, because they are so for all: affinity lasts from the start of a
+// client's last connection, not from its end; each backend remembers as many
+// clients as xt_recent's parameter ip_list_tot says when the module is loaded (100
+// unless told otherwise), the longest absent is forgotten first; an established
+// connection that others' flush of the rules meets is cut; and the IPVS timeouts
+// have no effect, conntrack's have.
+func Unsupported(o lb.Object) string {
+	switch o := o.(type) {
+	case lb.VirtualServer:
+		switch o.Scheduler.Name {
+		case "rr", "wrr", "fo":
+			return ""
+		}
+		return fmt.Sprintf("scheduler %s needs IPVS: connections to %s are spread at random, by weight", o.Scheduler, o.Frontend)
+	case lb.RealServer:
+		if o.Upper|o.Lower != 0 {
+			return fmt.Sprintf("connection limits need IPVS: %s of %s has none", o.Addr, o.Frontend)
+		}
+	}
+	return ""
+}
+
+// stage says who gets the packets of Services, as far as the rules decide it. A
+// rule in nat takes a packet before IPVS sees it; what no rule takes comes to
+// INPUT.
+type stage uint8
+
+const (
+	// byIPVS: INPUT admits them, no rule takes them.
+	byIPVS stage = iota
+	// byDNAT: rules take them, and INPUT refuses what they have left. It is the
+	// frontend of a Service without backends.
+	byDNAT
+	// byBoth: rules take them, INPUT admits the rest. In this stage one mode
+	// gets everything into place while the other one still serves.
+	byBoth
+)
+
+// byRules tells whether virtual servers are rules here.
+func (k *Kernel) byRules() bool { return k.config.Mode == ModeIPTables }
+
+// ahead prepares the rules of a family for what the other mode may have left.
+func (k *Kernel) ahead(r *rules) {
+	if r.portals = newDNAT(r, portalNames{k.config.Prefix, marking{k.config.Mark}}); k.byRules() {
+		r.stage = byDNAT
+	}
+}
+
+// meet takes in what table nat holds. In ModeIPVS portals are leftovers: until
+// ForgetOther they go on serving.
+func (r *rules) meet(c Config, have saved) {
+	if r.portals == nil {
+		return
+	}
+	r.portals.read(have["nat"])
+	switch empty := !r.portals.there && len(r.portals.portals)+len(r.portals.litter) == 0; {
+	case c.Mode == ModeIPTables:
+	case empty:
+		r.portals = nil
+	case r.stage == byIPVS:
+		r.stage = byDNAT
+		r.configure(c)
+	}
+}
+
+// leftIPVS is what an earlier run in ModeIPVS has left.
+type leftIPVS struct {
+	looked  bool
+	table   *ipvsTable
+	servers []lb.Frontend
+}
+
+// lookForIPVS finds weir's virtual servers in IPVS: those that the sets record.
+func (k *Kernel) lookForIPVS(ctx context.Context, objects lb.Snapshot) error {
+	if k.left.looked {
+		return nil
+	}
+	c := newConn(unix.NETLINK_GENERIC, &k.counters.IPVS)
+	family, err := genlFamily(ctx, c, "IPVS")
+	if errors.Is(err, unix.ENOENT) {
+		c.close()
+		k.left.looked = true
+		return nil
+	}
+	if err != nil {
+		c.close()
+		return fmt.Errorf("look for virtual servers of another mode: %w", err)
+	}
+	table := &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marking{k.config.Mark}}, limited: map[lb.Frontend]bool{}}
+	servers, err := table.services(ctx, false)
+	if err != nil {
+		c.close()
+		return fmt.Errorf("look for virtual servers of another mode: %w", err)
+	}
+	k.left = leftIPVS{looked: true, table: table}
+	for _, s := range servers {
+		r := k.rules[lb.FamilyOf(s.Frontend.Addr)]
+		if r == nil || !recordedServer(s.Frontend, objects) {
+			continue
+		}
+		k.left.servers = append(k.left.servers, s.Frontend)
+		r.stage = byBoth
+		r.configure(k.config)
+	}
+	return nil
+}
+
+func recordedServer(f lb.Frontend, objects lb.Snapshot) bool {
+	for _, id := range lb.Records(f) {
+		if _, ok := objects[id]; ok {
+			return true
+		}
+	}
+	return lb.IsAnchor(f)
+}
+
+// ForgetOther takes out of the kernel what an earlier run in the other mode has
+// left there. It is for when everything is served in this one: until then the
+// other mode's virtual servers serve too, so that no connection is refused.
+//
+// Connections that IPVS has taken stay with it, and ForgetOther tells how many
+// they are: call it again until they have ended, or with cut to end them. UDP
+// flows, and clients inside the cluster that are led by a mark, move at once.
+// Connections that rules have taken need nothing but conntrack, and go on until
+// they end by themselves.
+func (k *Kernel) ForgetOther(ctx context.Context, cut bool) (left int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.byRules() {
+		left, err = k.forgetIPVS(ctx, cut)
+	} else {
+		err = k.forgetPortals(ctx)
+	}
+	return left, needPrivilege(err)
+}
+
+// turn brings the rules of a family to another stage.
+func (k *Kernel) turn(ctx context.Context, r *rules, to stage) error {
+	if r.stage == to && r.holding {
+		return nil
+	}
+	r.stage = to
+	r.configure(k.config)
+	return r.install(ctx)
+}
+
+func (k *Kernel) forgetPortals(ctx context.Context) error {
+	for _, f := range k.config.Families {
+		r := k.rules[f]
+		if r.portals == nil || r.stage == byIPVS {
+			continue
+		}
+		// First nobody is refused, then nobody is taken.
+		for _, to := range []stage{byBoth, byIPVS} {
+			if err := k.turn(ctx, r, to); err != nil {
+				return fmt.Errorf("rules %s without the virtual servers of mode iptables: %w", f, err)
+			}
+		}
+		if err := r.portals.remove(ctx); err != nil {
+			return fmt.Errorf("remove the virtual servers of mode iptables: %w", err)
+		}
+		r.portals = nil
+	}
+	return nil
+}
+
+func (k *Kernel) forgetIPVS(ctx context.Context, cut bool) (left int, err error) {
+	if k.left.table == nil {
+		return 0, nil
+	}
+	for _, f := range k.config.Families {
+		if r := k.rules[f]; r.stage == byBoth || !r.holding {
+			if err := k.turn(ctx, r, byDNAT); err != nil {
+				return 0, fmt.Errorf("rules %s that refuse what IPVS has taken: %w", f, err)
+			}
+		}
+	}
+	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
+	if err := k.left.table.observeOnly(ctx, k.left.servers, &obs); err != nil {
+		return 0, fmt.Errorf("look at the virtual servers of mode ipvs: %w", err)
+	}
+	conns := map[lb.Frontend]int{}
+	for id, c := range obs.Conns {
+		conns[serverOf(id)] += int(c.Active + c.Inactive)
+	}
+	var ops []lb.Op
+	for _, f := range k.left.servers {
+		if cut || conns[f] == 0 || f.Mark != 0 || !f.Proto.Connections() {
+			ops = append(ops, lb.Op{Verb: lb.Delete, Object: lb.VirtualServer{Frontend: f}})
+		}
+	}
+	var failed []error
+	deleted := map[lb.Frontend]bool{}
+	for i, err := range k.left.table.applyServices(ctx, ops) {
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s of mode ipvs: %w", ops[i], err))
+			continue
+		}
+		deleted[serverOf(ops[i].Object)] = true
+	}
+	var stay []lb.Frontend
+	for _, f := range k.left.servers {
+		if !deleted[f] {
+			stay = append(stay, f)
+			left += conns[f]
+		}
+	}
+	if k.left.servers = stay; len(stay) == 0 {
+		k.left.table.conn.close()
+		k.left.table = nil
+	}
+	failed = append(failed, k.dropUDP(ctx, deleted))
+	return left, errors.Join(failed...)
+}
+
+// installRules puts the rules of a family into place, and takes away what others
+// have put among those of virtual servers.
+func (k *Kernel) installRules(ctx context.Context, r *rules) error {
+	if err := r.install(ctx); err != nil || r.portals == nil {
+		return err
+	}
+	return r.portals.sweep(ctx)
+}
+
+// removeRules takes them out, and with them whatever is left of virtual servers.
+func (k *Kernel) removeRules(ctx context.Context, r *rules) error {
+	if r.portals != nil {
+		if err := r.portals.load(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.remove(ctx); err != nil || r.portals == nil {
+		return err
+	}
+	return r.portals.remove(ctx)
+}
+
+// servers are the virtual and real servers of a family that are rules.
+func (k *Kernel) servers(r *rules) lb.Snapshot {
+	if !k.byRules() {
+		return nil
+	}
+	return r.portals.objects()
+}
+
+// lostServers are those that others have taken away or altered.
+func lostServers(before, after lb.Snapshot) (lost []lb.Object) {
+	for id, o := range before {
+		if after[id] != o {
+			lost = append(lost, id)
+		}
+	}
+	slices.SortFunc(lost, lb.Compare)
+	return lost
+}
+
+// applyServers carries out ops on virtual or real servers as rules.
+func (k *Kernel) applyServers(ctx context.Context, ops []lb.Op) []error {
+	errs := make([]error, len(ops))
+	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
+		var mine []lb.Op
+		var at []int
+		for i, op := range ops {
+			if lb.FamilyOf(serverOf(op.Object).Addr) == family {
+				mine, at = append(mine, op), append(at, i)
+			}
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		r := k.rules[family]
+		if r == nil {
+			for _, i := range at {
+				errs[i] = fmt.Errorf("%s is not among the families", family)
+			}
+			continue
+		}
+		failed := r.portals.apply(ctx, mine)
+		for i, err := range failed {
+			errs[at[i]] = err
+		}
+		if err := k.cutConns(ctx, family, mine, failed); err != nil {
+			k.log.Warn("conntrack keeps connections of backends that are gone", "err", err)
+		}
+	}
+	return errs
+}
+
+// noteFaces takes in which frontends lead to marks.
+func (k *Kernel) noteFaces(ops []lb.Op) {
+	for _, op := range ops {
+		if k.byRules() && op.Verb != lb.Delete {
+			k.faces.note(op.Object)
+		}
+	}
+}
+
+// observeServers reads portals, as they were read or written last, and counts the
+// connections of some.
+func (k *Kernel) observeServers(ctx context.Context, only []lb.Frontend, obs *lb.Observation) error {
+	for _, f := range only {
+		r := k.rules[lb.FamilyOf(f.Addr)]
+		if r == nil {
+			continue
+		}
+		p, ok := r.portals.portals[f]
+		if !ok {
+			continue
+		}
+		obs.Objects[p.server.ID()] = p.server
+		for _, rs := range p.reals {
+			obs.Objects[rs.ID()] = rs
+			obs.Conns[rs.ID()] = lb.Conns{}
+		}
+	}
+	return k.countConns(ctx, obs)
+}

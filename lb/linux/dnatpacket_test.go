@@ -1,0 +1,664 @@
+package linux
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// inRulesMode makes the kernels of a test have virtual servers as rules.
+func inRulesMode(t *testing.T) {
+	testMode = ModeIPTables
+	t.Cleanup(func() { testMode = ModeIPVS })
+}
+
+// TestWithoutIPVS runs again what the packet tests say of IPVS. Not among them is
+// only what they do to IPVS itself, and a flush of the rules, which cuts connections
+// that rules have taken (Unsupported).
+func TestWithoutIPVS(t *testing.T) {
+	inBox(t)
+	for _, f := range []func(*testing.T){
+		TestClientsAreMasqueradedOrKept, TestClusterIPsAreMasqueradedForStrangers, TestNothingButServicesAnswersOnAVIP,
+		TestSourceRanges, TestSourceRangesAdmitTheBoxByItsAddresses, TestBackendReachesItselfThroughAVIP,
+		TestUDPClientWithAFixedPortMovesAtOnce, TestUDPClientOfANodePortMovesAtOnceAndNobodyElse,
+		TestUDPClientThatWasThereFirstIsServed, TestUDPClientInsideMovesAtOnce,
+		TestTrafficPolicyLocalHasTwoFaces, TestNobodyNearIsDroppedAndNobodyAtAllRefused, TestConnectionsOutliveTheLastNearBackend,
+		TestNodePortsAreMasqueraded, TestLaterDNATGetsNoService, TestHealthCheckPortsAreAdmittedButNotOnVIPs,
+		TestRepliesToARestrictedPortPass,
+	} {
+		name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+		t.Run(name[strings.LastIndex(name, ".Test")+5:], func(t *testing.T) {
+			inRulesMode(t)
+			f(t)
+		})
+	}
+}
+
+func TestServersAsRulesComeBack(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	inRulesMode(t)
+	k := newKernel(t)
+	want := append(someServers(), somePortalObjects()...)
+	all := append(base(lb.IPv4, lb.IPv6), want...)
+	add(t, k, all...)
+	t.Cleanup(func() { remove(t, k, all...) })
+	for name, kernel := range map[string]*Kernel{"the same": k, "one that starts": newKernel(t)} {
+		obs, err := kernel.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := lb.Diff(obs.Objects, stateOf(all)); len(d) > 0 {
+			t.Errorf("%s: to do are %d: %v", name, len(d), d[0])
+		}
+	}
+	execs := k.Counters().Execs.Load()
+	add(t, k, want...)
+	if n := k.Counters().Execs.Load() - execs; n != 0 {
+		t.Errorf("nothing to change took %d programs", n)
+	}
+	remove(t, k, want...)
+	if got := snapshot(t, k, isServer); len(got) != 0 {
+		t.Errorf("after removal: %v", got)
+	}
+	remove(t, k, all...)
+	for _, save := range []string{"iptables-save", "ip6tables-save"} {
+		if text := sh(t, "%s", save); strings.Contains(text, "KUBE") {
+			t.Errorf("%s after cleanup:\n%s", save, text)
+		}
+	}
+}
+
+func TestEachServerAsRulesHasItsOwnError(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	inRulesMode(t)
+	k := newKernel(t)
+	fe, none := frontend("192.0.2.1:80", lb.TCP), frontend("192.0.2.2:80", lb.TCP)
+	vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}
+	add(t, k, vs)
+	t.Cleanup(func() { remove(t, k, vs) })
+	var ops []lb.Op
+	for i := range 1000 {
+		rs := lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), Weight: 1}
+		switch i % 100 {
+		case 17:
+			rs.Frontend = none
+		case 18:
+			rs.Addr = netip.AddrPortFrom(vip6, 80)
+		}
+		ops = append(ops, lb.Op{Verb: lb.Add, Object: rs})
+	}
+	for i, err := range k.Apply(t.Context(), ops) {
+		if want := map[int]string{17: "virtual server is missing", 18: "another family"}[i%100]; (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("real server %d: %v, want %q", i, err, want)
+		}
+	}
+	if got := len(snapshot(t, k, isServer)); got != 981 {
+		t.Errorf("%d objects, want 981", got)
+	}
+	errs := k.Apply(t.Context(), []lb.Op{
+		{Verb: lb.Delete, Object: real(none, "10.0.0.1:80", 1)}, {Verb: lb.Delete, Object: lb.VirtualServer{Frontend: none}},
+		{Verb: lb.Add, Object: lb.VirtualServer{Frontend: none, Scheduler: lb.Scheduler{Name: `"; drop`}}},
+	})
+	if errs[0] != nil || errs[1] != nil || errs[2] == nil {
+		t.Errorf("%v", errs)
+	}
+}
+
+func stateOf(objects []lb.Object) *lb.State {
+	s := lb.NewState()
+	s.Replace(lb.Owner{}, objects, map[lb.Object]struct{}{})
+	return s
+}
+
+// somePortalObjects have marks.
+func somePortalObjects() (out []lb.Object) {
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		for mark := range uint32(5) {
+			fe := lb.MarkFrontend(f, mark+1)
+			a := backendAddr(map[lb.Family]netip.Addr{lb.IPv4: vip4, lb.IPv6: vip6}[f], 1)
+			out = append(out, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}},
+				lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(a, 80), Weight: 1})
+		}
+	}
+	return out
+}
+
+// served is a service with a listener per backend, for any protocol.
+func served(fe lb.Frontend, scheduler string, affinity uint32, weights ...uint32) []lb.Object {
+	out := []lb.Object{
+		lb.Member{Set: lb.SetIPVSIPs, Addr: fe.Addr}, lb.Address{Addr: fe.Addr},
+		lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: scheduler}, Affinity: affinity},
+		lb.Member{Set: lb.SetLoadBalancer, Addr: fe.Addr, Port: fe.Port, Proto: fe.Proto},
+		lb.Member{Set: lb.SetIPVSPorts, Addr: fe.Addr, Port: fe.Port, Proto: fe.Proto},
+	}
+	port := map[lb.Protocol]uint16{lb.TCP: 8080, lb.UDP: 5353, lb.SCTP: 9090}[fe.Proto]
+	for i, w := range weights {
+		out = append(out, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(fe.Addr, i+1), port), Weight: w})
+	}
+	return out
+}
+
+func (s *site) serveSCTP(name string) {
+	s.Helper()
+	s.in(name, func() {
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+			if err != nil {
+				s.Fatal(err)
+			}
+			at := unix.Sockaddr(&unix.SockaddrInet4{Port: 9090})
+			if family == unix.AF_INET6 {
+				unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+				at = &unix.SockaddrInet6{Port: 9090}
+			}
+			if err := unix.Bind(fd, at); err != nil {
+				s.Fatal(err)
+			}
+			if err := unix.Listen(fd, 100); err != nil {
+				s.Fatal(err)
+			}
+			s.Cleanup(func() { unix.Shutdown(fd, unix.SHUT_RDWR); unix.Close(fd) })
+			go func() {
+				for {
+					c, _, err := unix.Accept(fd)
+					if err != nil {
+						return
+					}
+					unix.Write(c, []byte(name))
+					unix.Close(c)
+				}
+			}()
+		}
+	})
+}
+
+// getSCTP connects and reads who answers.
+func (s *site) getSCTP(from string, to netip.AddrPort) (got string) {
+	s.Helper()
+	s.in(from, func() {
+		family, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().Unmap().As4()})
+		if to.Addr().Is6() {
+			family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+		}
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer unix.Close(fd)
+		wait := unix.NsecToTimeval(int64(patience))
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
+		if err := unix.Connect(fd, at); err != nil {
+			got = err.Error()
+			return
+		}
+		buf := make([]byte, 100)
+		n, err := unix.Read(fd, buf)
+		if got = string(buf[:max(n, 0)]); err != nil {
+			got = err.Error()
+		}
+	})
+	return got
+}
+
+// ask1 asks any protocol's service and gives who answers, or the error.
+func (s *site) ask1(from string, fe lb.Frontend) string {
+	s.Helper()
+	to := netip.AddrPortFrom(fe.Addr, fe.Port)
+	if fe.Proto == lb.SCTP {
+		return s.getSCTP(from, to)
+	}
+	answer := s.get(from, fe.Proto.String(), to.String(), patience)
+	if name, _, ok := strings.Cut(answer, " "); ok && strings.HasPrefix(name, "backend") {
+		return name
+	}
+	return answer
+}
+
+func allProtocols() (out []lb.Frontend) {
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, proto := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
+			out = append(out, lb.Frontend{Addr: vip, Port: 7000, Proto: proto})
+		}
+	}
+	return out
+}
+
+func newRulesSite(t *testing.T, change ...func(*Config)) *site {
+	t.Helper()
+	inBox(t)
+	inRulesMode(t)
+	s := newSite(t, change...)
+	s.serveSCTP("backend1")
+	s.serveSCTP("backend2")
+	return s
+}
+
+func TestRulesSpreadByWeight(t *testing.T) {
+	s := newRulesSite(t)
+	const n = 120
+	for _, fe := range allProtocols() {
+		add(t, s.k, served(fe, "wrr", 0, 3, 1)...)
+		count := map[string]int{}
+		for range n {
+			count[s.ask1("client", fe)]++
+		}
+		// Three quarters of 120 are 90, their standard deviation is 4.7.
+		if a := count["backend1"]; a < 66 || a > 112 || a+count["backend2"] != n {
+			t.Errorf("%s: %v", fe, count)
+		}
+		t.Logf("%s: %v", fe, count)
+		rs := served(fe, "wrr", 0, 3, 1)[5].(lb.RealServer)
+		rs.Weight = 0
+		apply(t, s.k, lb.Op{Verb: lb.Change, Object: rs})
+		for range 10 {
+			if got := s.ask1("client", fe); got != "backend2" {
+				t.Errorf("%s with weight 0: %q", fe, got)
+			}
+		}
+	}
+}
+
+func TestRulesKeepAffinity(t *testing.T) {
+	s := newRulesSite(t)
+	for _, fe := range allProtocols() {
+		objects := served(fe, "rr", 2, 1, 1)
+		add(t, s.k, objects...)
+		first := s.ask1("client", fe)
+		for range 20 {
+			if got := s.ask1("client", fe); got != first {
+				t.Errorf("%s: %q after %q", fe, got, first)
+			}
+		}
+		// One that has no weight any more is left at once, and not gone back to.
+		var gone, other lb.RealServer
+		for i, name := range []string{"backend1", "backend2"} {
+			if rs := objects[5+i].(lb.RealServer); name == first {
+				gone = rs
+			} else {
+				other = rs
+			}
+		}
+		none := gone
+		none.Weight = 0
+		apply(t, s.k, lb.Op{Verb: lb.Change, Object: none})
+		second := s.ask1("client", fe)
+		if second == first || !strings.HasPrefix(second, "backend") {
+			t.Errorf("%s: %q, then %q", fe, first, second)
+		}
+		apply(t, s.k, lb.Op{Verb: lb.Change, Object: gone})
+		for range 10 {
+			if got := s.ask1("client", fe); got != second {
+				t.Errorf("%s: back to %q", fe, got)
+			}
+		}
+		_ = other
+		// The time begins anew with each connection, and then it is over.
+		time.Sleep(3 * time.Second)
+		seen := map[string]bool{}
+		for range 40 {
+			seen[s.ask1("client", fe)] = true
+			sh(t, "for f in /proc/net/xt_recent/*; do echo / > $f; done")
+		}
+		if len(seen) != 2 {
+			t.Errorf("%s: after its time only %v", fe, seen)
+		}
+	}
+}
+
+// TestNobodyAnswersForAServiceWithoutBackends has a daemon of the host on every
+// address and each service's port.
+func TestNobodyAnswersForAServiceWithoutBackends(t *testing.T) {
+	s := newRulesSite(t)
+	s.in("", func() { s.listenTCP("daemon", ":7000"); s.listenUDP("daemon", ":7000") })
+	fronts := allProtocols()
+	for _, host := range []string{"10.1.0.1", "2001:db8:1::1"} {
+		for _, proto := range []lb.Protocol{lb.TCP, lb.UDP} {
+			fronts = append(fronts, lb.Frontend{Addr: netip.MustParseAddr(host), Port: 7000, Proto: proto})
+		}
+	}
+	s.expect("without a service", "client", "tcp", "10.1.0.1:7000", "daemon 10.1.0.2")
+	for _, fe := range fronts {
+		objects := served(fe, "rr", 0)
+		if !slices.Contains([]netip.Addr{vip4, vip6}, fe.Addr) {
+			objects = []lb.Object{objects[2], lb.Member{Set: lb.SetNodePorts, Addr: fe.Addr, Port: fe.Port, Proto: fe.Proto}, objects[4]}
+		}
+		add(t, s.k, objects...)
+		for _, from := range []string{"client", "backend1", ""} {
+			start := time.Now()
+			if got := s.ask1(from, fe); got != "connection refused" {
+				t.Errorf("%s from %q: %q", fe, from, got)
+			}
+			if took := time.Since(start); took > 1500*time.Millisecond {
+				t.Errorf("%s from %q: refused after %v", fe, from, took)
+			}
+		}
+	}
+}
+
+// A backend may be a process of the box itself.
+func TestBackendOnTheBoxItself(t *testing.T) {
+	s := newRulesSite(t)
+	s.in("", func() { s.listenTCP("backend0", ":8088") })
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		fe := lb.Frontend{Addr: vip, Port: 80, Proto: lb.TCP}
+		host := netip.MustParseAddr(hostAddr(vip, "backend2", 1))
+		add(t, s.k, append(served(fe, "rr", 0), lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(host, 8088), Weight: 1})...)
+		iptables := map[bool]string{true: "iptables", false: "ip6tables"}[vip.Is4()]
+		s.expectBackend("open", "client", fe, "backend0")
+		sh(t, "%s -P INPUT DROP", iptables)
+		if !vip.Is4() {
+			sh(t, "ip6tables -A INPUT -p ipv6-icmp -j ACCEPT")
+		}
+		t.Cleanup(func() {
+			sh(t, "%[1]s -P INPUT ACCEPT; %[1]s -D INPUT -p ipv6-icmp -j ACCEPT 2>/dev/null; true", iptables)
+		})
+		s.expectBackend("INPUT policy DROP", "client", fe, "backend0")
+		s.expect("not by its own address", "client", "tcp", netip.AddrPortFrom(host, 8088).String(), "timeout")
+	}
+}
+
+func (s *site) expectBackend(what, from string, fe lb.Frontend, want string) {
+	s.Helper()
+	if got := s.ask1(from, fe); got != want {
+		s.Errorf("%s: %s: %q, want %q", what, fe, got, want)
+	}
+}
+
+func TestRulesDrain(t *testing.T) {
+	s := newRulesSite(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		fe := lb.Frontend{Addr: vip, Port: 80, Proto: lb.TCP}
+		objects := served(fe, "rr", 0, 1)
+		add(t, s.k, objects...)
+		rs := objects[5].(lb.RealServer)
+		conns := func() lb.Conns {
+			t.Helper()
+			execs := s.k.Counters().Execs.Load()
+			obs, err := s.k.Observe(t.Context(), fe, frontend("192.0.2.77:80", lb.TCP))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := s.k.Counters().Execs.Load() - execs; n != 0 {
+				t.Errorf("counting took %d programs", n)
+			}
+			got, ok := obs.Conns[rs.ID()]
+			if !ok {
+				t.Errorf("%v: no count", obs)
+			}
+			return got
+		}
+		to := netip.AddrPortFrom(vip, 80).String()
+		one, err1 := s.dial("client", "tcp", to)
+		two, err2 := s.dial("client", "tcp", to)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		ask(one)
+		ask(two)
+		if got := conns(); got != (lb.Conns{Active: 2}) {
+			t.Errorf("two connections: %+v", got)
+		}
+		rs.Weight = 0
+		apply(t, s.k, lb.Op{Verb: lb.Change, Object: rs})
+		s.expectBackend("a new one", "client", fe, "connection refused")
+		if _, err := ask(one); err != nil {
+			t.Errorf("an old one: %v", err)
+		}
+		two.Close()
+		for end := time.Now().Add(5 * time.Second); conns() != (lb.Conns{Active: 1}) && time.Now().Before(end); {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if got := conns(); got != (lb.Conns{Active: 1}) {
+			t.Errorf("one is closed: %+v", got)
+		}
+		remove(t, s.k, rs)
+		start := time.Now()
+		if got, err := ask(one); err == nil || time.Since(start) > time.Second {
+			t.Errorf("after the deadline: %q, %v", got, err)
+		} else {
+			t.Logf("after the deadline: %v within %v", err, time.Since(start))
+		}
+	}
+}
+
+// TestForeignRulesAreNotTouched has another's DNAT, and one of weir's chains used
+// by it.
+func TestForeignRulesAreNotTouched(t *testing.T) {
+	s := newRulesSite(t)
+	fe := lb.Frontend{Addr: vip4, Port: 80, Proto: lb.TCP}
+	sh(t, `iptables -t nat -N DOCKER; iptables -t nat -A PREROUTING -j DOCKER
+		iptables -t nat -A DOCKER -p tcp --dport 8088 -j DNAT --to-destination 10.2.2.2:8080
+		iptables -t nat -N KUBE-SVC-ANOTHERSANOTHERS; iptables -t nat -A KUBE-SVC-ANOTHERSANOTHERS -j RETURN`)
+	t.Cleanup(func() {
+		sh(t, "iptables -t nat -D PREROUTING -j DOCKER; for c in DOCKER KUBE-SVC-ANOTHERSANOTHERS; do iptables -t nat -F $c; iptables -t nat -X $c; done; true")
+	})
+	foreign := func() (out []string) {
+		for line := range strings.Lines(sh(t, "iptables-save -t nat")) {
+			if strings.Contains(line, "DOCKER") || strings.Contains(line, "ANOTHERS") {
+				out = append(out, line)
+			}
+		}
+		return out
+	}
+	before := foreign()
+	objects := served(fe, "rr", 0, 1)
+	for range 3 {
+		add(t, s.k, objects...)
+		s.expectBackend("the service", "client", fe, "backend1")
+		s.expect("another's", "client", "tcp", "10.1.0.1:8088", "backend2 10.1.0.2")
+		if _, err := s.k.Observe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		remove(t, s.k, objects...)
+	}
+	if d := cmp.Diff(before, foreign()); d != "" {
+		t.Errorf("(-before +after):\n%s", d)
+	}
+	// A chain that another's rule leads to can't go, and nothing fails for that.
+	add(t, s.k, objects...)
+	sh(t, "iptables -t nat -A DOCKER -p tcp --dport 1 -j %s", testNames.server(fe))
+	add(t, s.k, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(vip4, 2), 8080), Weight: 1})
+	remove(t, s.k, append(objects, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(vip4, 2), 8080), Weight: 1})...)
+	sh(t, "iptables -t nat -F DOCKER && iptables -t nat -X %s", testNames.server(fe))
+}
+
+// TestOthersFlushIsRepaired flushes everything, as firewall scripts do.
+func TestOthersFlushIsRepaired(t *testing.T) {
+	s := newRulesSite(t)
+	fe := lb.Frontend{Addr: vip4, Port: 80, Proto: lb.TCP}
+	objects := served(fe, "rr", 0, 1)
+	add(t, s.k, objects...)
+	snapshot(t, s.k, isServer)
+	events := watching(t, s.k)
+	apply(t, s.k, lb.Op{Verb: lb.Change, Object: objects[5]})
+	rs := objects[5].(lb.RealServer)
+	rs.Weight = 7
+	apply(t, s.k, lb.Op{Verb: lb.Change, Object: rs})
+	for _, e := range quiet(t, events, time.Second) {
+		t.Errorf("weir's own change is %v", e)
+	}
+	sh(t, "iptables -t nat -F")
+	want := []lb.Object{lb.Rules{Family: lb.IPv4}, objects[2].ID(), rs.ID()}
+	for _, a := range s.anchors()[:2] {
+		want = append(want, a.ID())
+	}
+	lost(t, events, want...)
+	add(t, s.k, append(objects[:5:5], rs)...)
+	add(t, s.k, lb.Rules{Family: lb.IPv4})
+	s.expectBackend("after the repair", "client", fe, "backend1")
+	sh(t, "iptables -t nat -I %s 1 -d 192.0.2.1/32 -j RETURN", testNames.dispatch())
+	lost(t, events, lb.Rules{Family: lb.IPv4})
+	add(t, s.k, lb.Rules{Family: lb.IPv4})
+	if text := sh(t, "iptables -t nat -S %s", testNames.dispatch()); strings.Contains(text, "RETURN") {
+		t.Errorf("still there:\n%s", text)
+	}
+	s.expectBackend("after the repair", "client", fe, "backend1")
+}
+
+// load makes new connections without end, and says what became of them.
+func (s *site) load(fe lb.Frontend) (stop func() (good int64, bad []string)) {
+	var good atomic.Int64
+	var mu sync.Mutex
+	var bad []string
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if got := s.ask1("client", fe); strings.HasPrefix(got, "backend") {
+				good.Add(1)
+			} else {
+				mu.Lock()
+				bad = append(bad, fmt.Sprintf("%s: %s", fe, got))
+				mu.Unlock()
+			}
+		}
+	})
+	return func() (int64, []string) { cancel(); all.Wait(); return good.Load(), bad }
+}
+
+func TestModesTakeOverWithoutAGap(t *testing.T) {
+	inBox(t)
+	s := newSite(t)
+	s.serveSCTP("backend1")
+	s.serveSCTP("backend2")
+	var objects []lb.Object
+	for _, fe := range allProtocols() {
+		objects = append(objects, served(fe, "rr", 0, 1, 1)...)
+	}
+	none := lb.Frontend{Addr: vip4, Port: 7001, Proto: lb.TCP}
+	objects = append(objects, served(none, "rr", 0)...)
+	add(t, s.k, objects...)
+	all := slices.Concat(base(lb.IPv4, lb.IPv6), s.anchors(), objects)
+	held := map[string]net.Conn{}
+	for _, to := range []string{"192.0.2.1:7000", "[2001:db8::1]:7000"} {
+		c, err := s.dial("client", "tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[to] = c
+	}
+	var stops []func() (int64, []string)
+	for _, fe := range allProtocols() {
+		stops = append(stops, s.load(fe))
+	}
+	for _, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
+		testMode = mode
+		k := newKernel(t)
+		testMode = ModeIPVS
+		obs, err := k.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.k.Close()
+		s.k = k
+		apply(t, k, lb.Diff(obs.Objects, stateOf(all))...)
+		time.Sleep(200 * time.Millisecond)
+		left, err := k.ForgetOther(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode == ModeIPTables && len(held) > 0 && left == 0 {
+			t.Errorf("%s: nobody is left, and %d connections are held", mode, len(held))
+		}
+		for to, c := range held {
+			if _, err := ask(c); err != nil {
+				t.Errorf("%s: a connection to %s has ended: %v", mode, to, err)
+			}
+			if mode == ModeIPTables { // these IPVS has; the next ones rules have
+				c.Close()
+				if held[to], err = s.dial("client", "tcp", to); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s.expectBackend(string(mode)+": nobody", "client", none, "connection refused")
+		for end := time.Now().Add(10 * time.Second); left > 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if left, err = k.ForgetOther(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left > 0 {
+			t.Logf("%s: %d connections had to be cut", mode, left)
+			if left, err = k.ForgetOther(t.Context(), true); err != nil || left != 0 {
+				t.Errorf("%s: %d left, %v", mode, left, err)
+			}
+		}
+		if obs, err = k.Observe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := lb.Diff(obs.Objects, stateOf(all)); len(d) > 0 {
+			t.Errorf("%s: to do are %d: %v", mode, len(d), d[0])
+		}
+		rules, servers := strings.Count(sh(t, "iptables-save; ip6tables-save"), "KUBE-SVC-"), strings.Count(sh(t, "ipvsadm -Ln"), "\n")
+		if (mode == ModeIPTables) != (rules > 0) || (mode == ModeIPVS) != (servers > 3) {
+			t.Errorf("%s: %d rules, %d lines of ipvsadm:\n%s", mode, rules, servers, sh(t, "ipvsadm -Ln; iptables-save -t nat"))
+		}
+	}
+	total := int64(0)
+	for _, stop := range stops {
+		good, bad := stop()
+		total += good
+		if len(bad) > 0 {
+			t.Errorf("%d new connections failed: %s", len(bad), bad[0])
+		}
+	}
+	t.Logf("%d new connections, none failed", total)
+}
+
+func TestOneEndpointOfAThousandServices(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	inRulesMode(t)
+	k := newKernel(t)
+	var objects []lb.Object
+	for i := range 1000 {
+		fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}
+		objects = append(objects, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}})
+		for j := range 10 {
+			objects = append(objects, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j + 1)}), 8080), Weight: 1})
+		}
+	}
+	all := append(base(lb.IPv4, lb.IPv6), objects...)
+	start := time.Now()
+	add(t, k, all...)
+	t.Logf("1,000 services with 10 backends each: %v, %d programs", time.Since(start), k.Counters().Execs.Load())
+	t.Cleanup(func() {
+		start := time.Now()
+		remove(t, k, all...)
+		t.Logf("their removal: %v", time.Since(start))
+	})
+	fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 1, 44}), Port: 80, Proto: lb.TCP}
+	for _, verb := range []lb.Verb{lb.Add, lb.Change, lb.Delete} {
+		before := k.Counters().Execs.Load()
+		start := time.Now()
+		apply(t, k, lb.Op{Verb: verb, Object: lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("10.99.0.1:8080"), Weight: 1 + uint32(verb)}})
+		want := uint64(1)
+		if verb == lb.Change { // of a weight that rr does not know
+			want = 1
+		}
+		if n := k.Counters().Execs.Load() - before; n != want {
+			t.Errorf("%s took %d programs", verb, n)
+		}
+		t.Logf("%s one backend: %v", verb, time.Since(start))
+	}
+	start = time.Now()
+	snapshot(t, k, isServer)
+	t.Logf("an audit: %v", time.Since(start))
+}

@@ -1,0 +1,70 @@
+package linux
+
+import (
+	"fmt"
+
+	"weir/lb"
+)
+
+// Where virtual servers are rules, a packet for a Service takes another way from
+// nat on:
+//
+//	client --> nat PREROUTING --> SERVICES --> VIRTUAL-SERVERS: has a backend's address
+//	       --> filter FORWARD --> FORWARD: our new connections pass
+//	       --> nat POSTROUTING --> POSTROUTING: masquerades what is marked
+//	backend --> filter FORWARD --> FORWARD: replies pass --> client
+//
+// A backend on the box itself is reached by INPUT, with its own address. What comes
+// there with a frontend's address has no backend, and no daemon of the box gets it.
+// The box's own traffic has a backend's address from nat OUTPUT on.
+
+// dispatch is the chain of the virtual servers, "" where these are not rules.
+func (r renderer) dispatch() string {
+	if r.stage == byIPVS {
+		return ""
+	}
+	return portalNames{prefix: r.Prefix}.dispatch()
+}
+
+// admit begins IPVS-FILTER: what becomes of frontends' packets in INPUT. Those of
+// connections that are known are not for us to judge: IPVS may have taken them
+// before, or they are replies to the box.
+func (r renderer) admit() []string {
+	ports := r.match(lb.SetIPVSPorts, "dst,dst")
+	ours := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask())
+	switch r.stage {
+	case byIPVS:
+		return []string{ports + " -j ACCEPT"}
+	case byBoth:
+		return []string{ours, ports + " -j ACCEPT"}
+	}
+	reject := "icmp-port-unreachable"
+	if r.family == lb.IPv6 {
+		reject = "icmp6-port-unreachable"
+	}
+	return []string{
+		ours,
+		ports + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+		"-p tcp " + ports + " -j REJECT --reject-with tcp-reset",
+		ports + " -j REJECT --reject-with " + reject,
+	}
+}
+
+// forward are the rules of chain FORWARD: replies of backends, and where virtual
+// servers are rules new connections to them too, whatever the policy of FORWARD
+// is. Strangers' flows do not bear the mark.
+//
+// What a backend sends that conntrack finds out of order would reach the client
+// with the backend's own address, and be answered with a reset. That is
+// dropped, of backends whose clients keep their address.
+func (r renderer) forward() []string {
+	known := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", r.mask())
+	if r.stage == byIPVS {
+		return []string{known}
+	}
+	return []string{
+		r.match(lb.SetLoopBack, "src,src,src") + " -m conntrack --ctstate INVALID -j DROP",
+		known,
+		fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask()),
+	}
+}
