@@ -27,7 +27,7 @@ func TestLinuxPackageOnARealKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	site := lab.Start(t, lab.Site{Boxes: []lab.Box{{Name: "box"}}})
-	out, err := site.Box("box").Exec(within(t, 5*time.Minute), lab.Command{
+	out, err := site.Box("box").Exec(within(t, 10*time.Minute), lab.Command{
 		Args: []string{binary, "-test.v", "-test.skip", anyKernel}, Env: []string{"WEIR_IN_BOX=1"}, Dir: source,
 	})
 	passed := 0
