@@ -3,10 +3,10 @@
 // Services come in from sources (the TOML file, Kubernetes clusters), kernel
 // objects come out:
 //
-//	Update --> Catalog --> Service --\
-//	                                  Plan --> State (want) --\
-//	health, host addresses --> Facts -/                        Diff --> []Op --> Kernel.Apply
-//	                     Kernel.Observe --> Snapshot (have) --/
+//	Update --> guard --> Catalog --> Service --\
+//	                                            Plan --> State (want) --\
+//	health, host addresses, marks --> Facts ---/                        Diff --> []Op --> Kernel.Apply
+//	                               Kernel.Observe --> Snapshot (have) --/
 //
 // The package is pure: no I/O, no clock of its own, no logger, and nothing but
 // the standard library. It imports nothing of weir; everything else imports it.
@@ -19,33 +19,78 @@
 //
 //	Service   what clients want: VIPs, ports and the backends behind them
 //	Backend   one address and port that answers for a Service
-//	VIP       a virtual address of a Service
+//	VIP       a virtual address of a Service, of one of four kinds
 //	Frontend  one VIP, port and protocol; the kernel calls it a virtual server
+//	Face      one of two virtual servers that a Frontend may have
+//	Mark      a small number that leads clients inside to the inner face
 //	Source    who says that a Service exists: "static", or a cluster's name
 //	Object    one thing in the kernel that weir owns, a small comparable value
 //	Op        a verb and an Object; what is applied, logged and printed
 //	Note      what could not be done for a Service, with an enumerated reason
 //	Drain     a backend that gets no new connections while its old ones end
+//	Hold      what a source took away, too much at once, and stays for now
 //
 // # Properties
 //
-// The tests of this package hold these for random services, states and orders:
+// The tests of this package hold these for random Services (of all kinds, with
+// both traffic policies), states and orders, for clients outside, inside and on
+// the box itself:
 //
 //   - Applying the Ops of Diff gives the wanted State, from any state.
-//   - Nothing to do means no Ops.
+//   - Nothing to do means no Ops; nor does a restart: it finds its marks again.
 //   - No prefix of the Ops lets traffic land where neither the old nor the new
-//     state would let it (order.go).
-//   - Plan and State do not depend on the order of their input.
+//     state would let it, or be masqueraded as neither would (order.go).
+//   - Plan and State do not depend on the order of their input, but for which
+//     mark it is that leads to an inner face.
 //   - An Object with two owners stays until both have let go of it.
 //   - An error never becomes a deletion (reconcile.go).
+//   - Within its window a guarded source loses no more than its share, unless
+//     somebody or the time released it; after that nothing tells that there was
+//     a guard (guard.go).
+//   - What Explain says is what a packet meets.
+//
+// The cost of a change is its size, however many Services there are.
+//
+// # Faces
+//
+// Where the traffic policy is Local, clients outside get backends of this node
+// and keep their address, while clients inside (pods, and the box itself) get the
+// backends of all nodes. So such a Frontend has two virtual servers. The outer
+// face is found by its address as always. The inner one is found by a mark, for
+// which IPVS looks first: SetInternal puts it on the packets of clients inside.
+// The VIPs of a Service share the mark of a port, of their family each.
+//
+// The inner face is whole before SetInternal leads anybody there, and that is
+// before the outer face changes; on the way back it is the other way round. A mark
+// that has led to a backend which drains is not given to another Service.
+//
+// A ClusterIP with that policy has one face: everybody is inside. A frontend that
+// has backends, but none for its outer face, is in SetNoLocal: who is outside is
+// dropped, and asks another node.
+//
+// # Who has a frontend
+//
+// Of several Services that claim one, the oldest has it, then the one whose
+// ServiceID sorts first. A NodePort stands for every address of the node and gives
+// way, on one of them, to whoever claims just that one, however young. Who does
+// not get a frontend gets a Note.
 //
 // # Ownership
 //
 // weir removes only what it made. Sets, chains, the device and the routes bear
 // its names. A virtual server is weir's when its tuple is a member of one of
-// weir's frontend sets (LOAD-BALANCER, CLUSTER-IP): the member is written before
-// the virtual server and removed after it, so the kernel itself is the record,
-// and a process killed at any instant leaves nothing it would not recognise
-// later. Everything else in IPVS belongs to strangers and is left alone; a
-// Service that wants a stranger's tuple gets a Note.
+// weir's records: LOAD-BALANCER, CLUSTER-IP, EXTERNAL-IP or NODE-PORTS, by the
+// kind of its VIP; IPVS-MARKS for one that is found by a mark, which is recorded
+// there as if it were an address. The member is written before the virtual server
+// and removed after it, so the kernel itself is the record, and a process killed
+// at any instant leaves nothing it would not recognise later. Which mark is
+// whose, INTERNAL records: a frontend's member there bears it. Everything else in
+// IPVS belongs to strangers and is left alone; a Service that wants a stranger's
+// tuple gets a Note.
+//
+// # What a source can't do
+//
+// Until a source has synced once, nothing is deleted that the process found in
+// the kernel and that may be this source's (hold.go). From then on a guard, if the
+// operator set one, limits what the source takes away at once (GuardOptions).
 package lb

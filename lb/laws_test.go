@@ -3,7 +3,6 @@ package lb
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -28,180 +27,14 @@ var (
 	pods = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00:d::/64")}
 )
 
-// seeds runs f for many random boxes.
-func seeds(t *testing.T, n uint64, f func(t *testing.T, g *gen)) {
+// mustSync syncs until there is nothing left to do at now.
+func mustSync(t *testing.T, r *Reconciler, now time.Time) Report {
 	t.Helper()
-	for seed := range n {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
-			f(t, &gen{rand.New(rand.NewPCG(seed, 1))})
-		})
+	rep, err := r.Sync(context.Background(), now)
+	if err != nil {
+		t.Fatalf("sync: %v", err)
 	}
-}
-
-// gen makes random things out of a space so small that they often clash.
-type gen struct{ *rand.Rand }
-
-func (g *gen) chance(percent int) bool { return g.IntN(100) < percent }
-
-func (g *gen) vip() netip.Addr {
-	if g.chance(30) {
-		return netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", 1+g.IntN(3)))
-	}
-	return netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + g.IntN(3))})
-}
-
-func (g *gen) backend(port uint16) netip.AddrPort {
-	if g.chance(30) {
-		return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("fd00::%d", 1+g.IntN(4))), port)
-	}
-	if g.chance(5) { // the box itself
-		return netip.AddrPortFrom(netip.MustParseAddr("10.9.9.1"), port)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + g.IntN(4))}), port)
-}
-
-func (g *gen) service(name string) Service {
-	s := Service{
-		ID:        ServiceID{Source: "static", Name: name},
-		Scheduler: Scheduler{Name: []string{"rr", "wrr", "mh"}[g.IntN(3)]},
-		Keep:      g.chance(30),
-		Apart:     g.chance(20),
-		Drain:     time.Duration(g.IntN(2)) * time.Minute,
-		WhenDown:  WhenDown(g.IntN(3)),
-	}
-	if g.chance(20) {
-		s.Created = testNow.Add(time.Duration(g.IntN(3)) * time.Hour)
-	}
-	if g.chance(20) {
-		s.Affinity = time.Hour
-	}
-	if g.chance(30) {
-		s.Restricted, s.RestrictAll = true, g.chance(50)
-		ranges := []string{"203.0.113.0/24", "198.51.100.0/24", "0.0.0.0/0", "fd00:c::/64", "10.9.9.0/24", "fd00:9::/64"}
-		for range 1 + g.IntN(2) {
-			s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(ranges[g.IntN(len(ranges))]))
-		}
-	}
-	if g.chance(20) {
-		s.HealthCheck = HealthCheck{Port: uint16(30000 + g.IntN(2)), Endpoints: g.IntN(3)}
-	}
-	local := g.chance(40) // a Service has one external traffic policy
-	for range 1 + g.IntN(3) {
-		v := VIP{Addr: g.vip(), Kind: VIPKind(g.IntN(4)), Local: local, Foreign: g.chance(20)}
-		switch v.Kind {
-		case ClusterIP:
-			v.Local = g.chance(40)
-		case NodePort:
-			v.Addr = unspecified(FamilyOf(v.Addr))
-		}
-		if !slices.ContainsFunc(s.VIPs, func(x VIP) bool { return x.Addr == v.Addr }) {
-			s.VIPs = append(s.VIPs, v)
-		}
-	}
-	for range 1 + g.IntN(2) {
-		p := Port{Proto: []Protocol{TCP, UDP, SCTP}[g.IntN(3)], Port: uint16(80 + g.IntN(2)), NodePort: uint16(g.IntN(3)) * 81}
-		if slices.ContainsFunc(s.Ports, func(x Port) bool { return x.Key() == p.Key() || x.NodePort != 0 && x.NodePort == p.NodePort }) {
-			continue
-		}
-		for range g.IntN(5) {
-			b := Backend{Addr: g.backend(8000 + p.Port), Weight: uint32(g.IntN(3)), Scope: Scope(g.IntN(3))}
-			if !slices.ContainsFunc(p.Backends, func(x Backend) bool { return x.Addr == b.Addr }) {
-				p.Backends = append(p.Backends, b)
-			}
-		}
-		s.Ports = append(s.Ports, p)
-	}
-	if s.WhenDown == UseFallback {
-		s.Fallback = []netip.AddrPort{g.backend(9000)}
-	}
-	return s
-}
-
-func (g *gen) services() []Service {
-	var out []Service
-	for i := range g.IntN(5) {
-		out = append(out, g.service(fmt.Sprintf("s%d", i)))
-	}
-	return out
-}
-
-func (g *gen) health(services []Service) map[ServiceID]Health {
-	out := map[ServiceID]Health{}
-	for _, s := range services {
-		if g.chance(50) {
-			continue
-		}
-		h := Health{Down: map[netip.AddrPort]bool{}, Lost: map[FamilyPort]bool{}}
-		for _, p := range s.Ports {
-			for _, b := range p.Backends {
-				if g.chance(40) {
-					h.Down[b.Addr] = true
-				}
-			}
-			for _, f := range []Family{IPv4, IPv6} {
-				if g.chance(30) {
-					h.Lost[FamilyPort{p.Key(), f}] = true
-				}
-			}
-		}
-		out[s.ID] = h
-	}
-	return out
-}
-
-func (g *gen) options() Options {
-	o := Options{Base: base, Drain: time.Minute}
-	if g.chance(30) {
-		o.Pools = []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Src: netip.MustParseAddr("10.9.9.9")}}
-	}
-	if g.chance(10) {
-		o.Exclude = []netip.Prefix{netip.MustParsePrefix("192.0.2.2/32")}
-	}
-	if g.chance(30) {
-		o.NodePortNets = []netip.Prefix{netip.MustParsePrefix([]string{"10.9.9.0/24", "192.0.2.0/24", "fd00:9::/64"}[g.IntN(3)])}
-	}
-	return o
-}
-
-// kernel makes an empty one that has addresses of its own: one of them may be a
-// VIP, and on some no NodePort ever is.
-func (g *gen) kernel() *Fake {
-	hosts := map[netip.Addr]string{}
-	for _, a := range []string{"127.0.0.1", "::1", "fe80::1", "10.9.9.1", "fd00:9::1"} {
-		hosts[netip.MustParseAddr(a)] = "eth0"
-	}
-	if g.chance(30) {
-		hosts[netip.MustParseAddr("192.0.2.3")] = "eth1"
-	}
-	if g.chance(30) {
-		hosts[netip.MustParseAddr("2001:db8::3")] = "eth1"
-	}
-	k := &Fake{MasqueradeAll: g.chance(20)}
-	if g.chance(80) {
-		k.ClusterCIDRs = pods
-	}
-	k.SetHostAddrs(hosts)
-	return k
-}
-
-// like makes an empty kernel that is otherwise the same.
-func like(k *Fake) *Fake {
-	out := &Fake{ClusterCIDRs: k.ClusterCIDRs, MasqueradeAll: k.MasqueradeAll}
-	out.SetHostAddrs(k.hosts)
-	return out
-}
-
-// wantOf plans services by themselves, for a box with the addresses of k.
-func wantOf(k *Fake, services []Service, opts Options, health map[ServiceID]Health) *State {
-	r := NewReconciler(like(k), opts, "static")
-	if err := r.Adopt(context.Background()); err != nil {
-		panic(err)
-	}
-	r.Update(Update{Source: "static", Put: services, Synced: true})
-	r.SetHealth(health)
-	r.due(testNow)
-	return r.want
+	return rep
 }
 
 // canonical renames marks by what leads to them: which mark it is does not
@@ -246,16 +79,6 @@ func canonical(s Snapshot) Snapshot {
 		out[o.ID()] = o
 	}
 	return out
-}
-
-// mustSync syncs until there is nothing left to do at now.
-func mustSync(t *testing.T, r *Reconciler, now time.Time) Report {
-	t.Helper()
-	rep, err := r.Sync(context.Background(), now)
-	if err != nil {
-		t.Fatalf("sync: %v", err)
-	}
-	return rep
 }
 
 func TestLawApplyingTheOpsGivesTheWantedState(t *testing.T) {
@@ -452,45 +275,6 @@ func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
 			t.Errorf("in the end (-want +got):\n%s", d)
 		}
 	})
-}
-
-type flow struct {
-	client netip.Addr
-	to     Frontend
-}
-
-// allFrontends gives what clients may connect to: every frontend of the services,
-// those of NodePorts on every address of k, and a port that no Service has.
-func (k *Fake) allFrontends(lists ...[]Service) []Frontend {
-	var out []Frontend
-	for _, services := range lists {
-		for _, s := range services {
-			for _, f := range s.Frontends() {
-				if !f.Addr.IsUnspecified() {
-					out = append(out, f, Frontend{Addr: f.Addr, Port: 22, Proto: TCP})
-					continue
-				}
-				for a := range k.hosts {
-					if FamilyOf(a) == FamilyOf(f.Addr) {
-						out = append(out, Frontend{Addr: a, Port: f.Port, Proto: f.Proto})
-					}
-				}
-			}
-		}
-	}
-	return out
-}
-
-func outcomes(k *Fake, frontends []Frontend) map[flow]Outcome {
-	out := map[flow]Outcome{}
-	for _, f := range frontends {
-		for _, c := range clients {
-			if c.Is4() == f.Addr.Is4() {
-				out[flow{c, f}] = k.Connect(c, f)
-			}
-		}
-	}
-	return out
 }
 
 // landsWrong says what is wrong with an outcome on the way from one state to

@@ -33,6 +33,7 @@ type marks struct {
 	leds  map[uint32]led      // by mark; kept while what it led to drains
 	loose map[uint32]struct{} // those that may be of no use any more
 	last  uint32
+	max   uint32
 }
 
 // led is what leads to a mark. One that the kernel held at the start, and that
@@ -43,7 +44,7 @@ type led struct {
 }
 
 func newMarks() marks {
-	return marks{of: map[MarkKey]uint32{}, leds: map[uint32]led{}, loose: map[uint32]struct{}{}}
+	return marks{of: map[MarkKey]uint32{}, leds: map[uint32]led{}, loose: map[uint32]struct{}{}, max: MaxMark}
 }
 
 func (k MarkKey) compare(other MarkKey) int {
@@ -119,8 +120,8 @@ func (r *Reconciler) heldMark(key MarkKey, frontends []Frontend) uint32 {
 
 // freeMark is a mark that nobody uses, 0 if there is none.
 func (r *Reconciler) freeMark(key MarkKey) uint32 {
-	for range MaxMark {
-		r.marks.last = r.marks.last%MaxMark + 1
+	for range r.marks.max {
+		r.marks.last = r.marks.last%r.marks.max + 1
 		f := MarkFrontend(key.Family, r.marks.last)
 		if f.Proto != key.Port.Proto {
 			continue

@@ -3,7 +3,6 @@ package lb
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -411,68 +410,4 @@ func TestPreviewAppliesNothing(t *testing.T) {
 	if s.k.Calls() != 0 {
 		t.Errorf("%d ops were applied", s.k.Calls())
 	}
-}
-
-// The cost of a change is its size, with ten Services as with ten thousand.
-func TestOneBackendIsOneOp(t *testing.T) {
-	for _, n := range []int{10, 10_000} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r, _ := many(t, n, 2)
-			svc, _ := r.Catalog().Get(ServiceID{Source: "static", Name: "s7"})
-			svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: append(slices.Clone(svc.Ports[0].Backends), Backend{Addr: be1, Weight: 1})}}
-			r.Update(Update{Source: "static", Put: []Service{svc}})
-			rep := mustSync(t, r, testNow)
-			if len(rep.Ops) != 1 {
-				t.Errorf("ops %v", rep.Ops)
-			}
-		})
-	}
-}
-
-// many makes a Reconciler with n Services of b backends each.
-func many(tb testing.TB, n, b int) (*Reconciler, []Service) {
-	tb.Helper()
-	services := make([]Service, n)
-	for i := range services {
-		s := web()
-		s.ID.Name = fmt.Sprintf("s%d", i)
-		s.VIPs = []VIP{{Addr: netip.AddrFrom4([4]byte{100, 64 + byte(i>>16), byte(i >> 8), byte(i)})}}
-		for j := range b {
-			a := netip.AddrFrom4([4]byte{10, byte(j), byte(i >> 8), byte(i)})
-			s.Ports[0].Backends = append(s.Ports[0].Backends, Backend{Addr: netip.AddrPortFrom(a, 8080), Weight: 1})
-		}
-		services[i] = s
-	}
-	r := NewReconciler(&Fake{}, Options{Base: base}, "static")
-	r.Update(put(services...))
-	if _, err := r.Sync(context.Background(), testNow); err != nil {
-		tb.Fatal(err)
-	}
-	return r, services
-}
-
-func BenchmarkReconciler(b *testing.B) {
-	for _, n := range []int{10, 1_000, 10_000} {
-		b.Run(fmt.Sprintf("one_backend_of_%d_services", n), func(b *testing.B) {
-			r, services := many(b, n, 10)
-			svc := services[n/2]
-			all := svc.Ports[0].Backends
-			i := 0
-			for b.Loop() {
-				i++
-				changed := slices.Clone(all)
-				changed[0].Weight = uint32(1 + i%2)
-				svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: changed}}
-				r.Update(Update{Source: "static", Put: []Service{svc}})
-				if _, err := r.Sync(context.Background(), testNow); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	b.Run("plan_and_diff_10000x10", func(b *testing.B) {
-		for b.Loop() {
-			many(b, 10_000, 10)
-		}
-	})
 }

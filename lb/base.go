@@ -1,0 +1,81 @@
+package lb
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Base is what weir needs in the kernel before any Service: it belongs to the
+// zero Owner.
+type Base struct {
+	Device   string
+	Families []Family
+	Sysctls  []Sysctl
+}
+
+// Objects gives the objects of b, sorted.
+func (b Base) Objects() []Object {
+	out := []Object{Device{b.Device}}
+	for _, s := range b.Sysctls {
+		out = append(out, s)
+	}
+	for _, f := range b.Families {
+		out = append(out, Rules{f})
+		for _, s := range Sets() {
+			out = append(out, IPSet{s, f})
+		}
+		out = append(out, anchor(f)...)
+	}
+	slices.SortFunc(out, Compare)
+	return out
+}
+
+// anchor is a virtual server that no packet ever reaches. The kernel registers
+// conntrack for the whole family while a NAT virtual server on port 21 has a
+// destination (ip_vs_register_conntrack in net/netfilter/ipvs/ip_vs_ctl.c: FTP
+// needs it). That reference is independent of any firewall rule: when somebody
+// flushes iptables, and with it the last rule that needs conntrack, established
+// masqueraded connections keep their mapping and live on.
+//
+// The addresses can't be anybody's: 192.0.0.8 is the IPv4 dummy address (RFC
+// 7600), 100::/64 is for discarding (RFC 6666).
+func anchor(f Family) []Object {
+	front := anchorFrontend(f)
+	return []Object{
+		VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "rr"}},
+		RealServer{Frontend: front, Addr: netip.AddrPortFrom(front.Addr, front.Port)},
+	}
+}
+
+// IsAnchor tells whether f is the frontend that keeps conntrack alive and serves
+// nobody.
+func IsAnchor(f Frontend) bool { return f == anchorFrontend(FamilyOf(f.Addr)) }
+
+func anchorFrontend(f Family) Frontend {
+	if f == IPv6 {
+		return Frontend{Addr: netip.MustParseAddr("100::8"), Port: 21, Proto: TCP}
+	}
+	return Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 0, 8}), Port: 21, Proto: TCP}
+}
+
+// Sysctls are the kernel parameters that weir needs, and why.
+func Sysctls(families []Family) []Sysctl {
+	out := []Sysctl{
+		// Masquerading finds the flows that ip_vs made only in conntrack.
+		{"net.ipv4.vs.conntrack", "1"},
+		// A packet of a connection whose backend is gone ends it at once, instead
+		// of being dropped until it times out.
+		{"net.ipv4.vs.expire_nodest_conn", "1"},
+		// A client with affinity leaves a backend that has weight 0.
+		{"net.ipv4.vs.expire_quiescent_template", "1"},
+	}
+	for _, f := range families {
+		// Replies of backends are forwarded to the clients.
+		if f == IPv4 {
+			out = append(out, Sysctl{"net.ipv4.ip_forward", "1"})
+		} else {
+			out = append(out, Sysctl{"net.ipv6.conf.all.forwarding", "1"})
+		}
+	}
+	return out
+}
