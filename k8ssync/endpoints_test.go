@@ -11,9 +11,9 @@ import (
 	"weir/lb"
 )
 
-// parseEndpoint reads "ADDR@NODE STATE HINT...": a state is ready, leaving
-// (serving and terminating), unready or gone (terminating, not serving); a hint is
-// z:ZONE or n:NODE.
+// parseEndpoint reads "ADDR@NODE STATE HINT...": a state is ready, serving
+// (not ready), leaving (serving and terminating), unready or gone (terminating, not
+// serving); a hint is z:ZONE or n:NODE.
 func parseEndpoint(t testing.TB, text string) endpoint {
 	t.Helper()
 	words := strings.Fields(text)
@@ -24,6 +24,8 @@ func parseEndpoint(t testing.TB, text string) endpoint {
 		e.Ready, e.Serving = true, true
 	case "leaving":
 		e.Serving, e.Terminating = true, true
+	case "serving":
+		e.Serving = true
 	case "unready":
 	case "gone":
 		e.Terminating = true
@@ -153,7 +155,9 @@ func TestSameAddressInTwoSlices(t *testing.T) {
 	port := servicePort{Name: "http", Proto: "TCP", Port: 80}
 	for _, c := range []struct{ name, one, other, want string }{
 		{"what terminates gives way", "10.0.0.1@n1 leaving", "10.0.0.1@n2 unready", "n2"},
-		{"the ready one", "10.0.0.1@n1 unready", "10.0.0.1@n2 ready", "n2"},
+		{"the ready one", "10.0.0.1@n1 serving", "10.0.0.1@n2 ready", "n2"},
+		{"what terminates gives way, even if it serves", "10.0.0.1@n1 leaving", "10.0.0.1@n2 serving", "n2"},
+		{"the one that serves", "10.0.0.1@n1 gone", "10.0.0.1@n2 leaving", "n2"},
 		{"the first slice by name", "10.0.0.1@n1 ready", "10.0.0.1@n2 ready", "n1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
