@@ -49,6 +49,8 @@ const (
 	// Held: the source has taken more away than its guard lets it (GuardOptions), so
 	// what was stays.
 	Held Reason = "held"
+	// NeedsIPVS: IPVS alone can do it, and this kernel, or mode, is without.
+	NeedsIPVS Reason = "needs-ipvs"
 	// Failed: the kernel would not take an object.
 	Failed Reason = "failed"
 )

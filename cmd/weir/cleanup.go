@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -36,15 +37,18 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 			return err
 		}
 		defer owner.Close() //nolint:errcheck // the process ends
-		kernel, cfg, err := openKernel(cmd.Context(), *file)
+		kernel, err := openKernel(cmd.Context(), *file)
 		if err != nil {
 			return err
 		}
 		defer kernel.Close()
-		if err := daemon.RefuseKubeProxy(cmd.Context(), kernel); err != nil {
+		if err := daemon.RefuseKubeProxy(cmd.Context(), kernel.Kernel); err != nil {
 			return err
 		}
-		rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), config.Source)
+		rec := lb.NewReconciler(kernel, daemon.LBOptions(kernel.cfg, kernel.mode), config.Source)
+		if err := forgetOther(cmd.Context(), kernel, rec); err != nil {
+			return err
+		}
 		rep, err := rec.Cleanup(cmd.Context(), e.now())
 		if err := errors.Join(append(rep.Errors, err)...); err != nil {
 			return err
@@ -56,4 +60,14 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 		return nil
 	}
 	return cmd
+}
+
+// forgetOther takes out what a run in the other mode has left, after a look at the
+// kernel, without which it would not be known.
+func forgetOther(ctx context.Context, kernel opened, rec *lb.Reconciler) error {
+	if err := rec.Adopt(ctx); err != nil {
+		return err
+	}
+	_, err := kernel.ForgetOther(ctx, true)
+	return err
 }

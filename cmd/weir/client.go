@@ -95,12 +95,19 @@ func configOrDefaults(file string) (*config.Config, error) {
 	return cfg, err
 }
 
+// opened is a kernel with the configuration for it, and the mode it is used in.
+type opened struct {
+	*linux.Kernel
+	cfg  *config.Config
+	mode daemon.Mode
+}
+
 // openKernel opens the kernel for a command that does without the daemon.
-func openKernel(ctx context.Context, file string) (*linux.Kernel, *config.Config, error) {
+func openKernel(ctx context.Context, file string) (opened, error) {
 	cfg, err := configOrDefaults(file)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return opened{}, invalid(err)
 	}
-	kernel, err := linux.New(ctx, daemon.KernelConfig(cfg, slog.New(slog.DiscardHandler)))
-	return kernel, cfg, err
+	kernel, mode, err := daemon.OpenKernel(ctx, cfg, slog.New(slog.DiscardHandler))
+	return opened{kernel, cfg, mode}, err
 }

@@ -52,10 +52,10 @@ server or backend. Entries of state NONE with client port 0 are affinity.`,
 
 // kernelConns reads the kernel without a daemon's help.
 func kernelConns(ctx context.Context, file, match string, limit int) (status.Conns, error) {
-	kernel, _, err := openKernel(ctx, file)
+	kernel, err := openKernel(ctx, file)
 	if err != nil {
 		return status.Conns{}, err
 	}
 	defer kernel.Close()
-	return daemon.Conns(ctx, kernel, match, limit)
+	return daemon.Conns(ctx, kernel.Kernel, match, limit)
 }

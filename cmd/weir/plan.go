@@ -12,7 +12,6 @@ import (
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/daemon"
 	"weir/lb"
-	"weir/lb/linux"
 )
 
 func planCommand(e env) *cobra.Command {
@@ -35,12 +34,16 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 			return invalid(err)
 		}
 		var kernel lb.Kernel = &lb.Fake{}
+		mode := daemon.ModeOf(cfg)
 		switch *against {
 		case "nothing":
 		case "kernel":
-			k, err := linux.New(cmd.Context(), daemon.KernelConfig(cfg, slog.New(slog.DiscardHandler)))
+			k, m, err := daemon.OpenKernel(cmd.Context(), cfg, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
+			}
+			if mode = m; m.Fallback {
+				fmt.Fprintln(e.stderr, "weir: this kernel has no IPVS: this is a plan for mode iptables")
 			}
 			defer k.Close()
 			if err := daemon.RefuseKubeProxy(cmd.Context(), k); err != nil {
@@ -50,13 +53,13 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 		default:
 			return exitError{exitInvalid, fmt.Errorf("--against %q is neither kernel nor nothing", *against)}
 		}
-		return printPlan(cmd.Context(), e.stdout, kernel, cfg, e.now())
+		return printPlan(cmd.Context(), e.stdout, kernel, mode, cfg, e.now())
 	}
 	return cmd
 }
 
-func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, cfg *config.Config, now time.Time) error {
-	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), daemon.Sources(cfg)...)
+func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, mode daemon.Mode, cfg *config.Config, now time.Time) error {
+	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg, mode), daemon.Sources(cfg)...)
 	rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	ops, err := rec.Preview(ctx, now)
 	if err != nil {

@@ -38,10 +38,10 @@ Without a running daemon it shows what the kernel holds.`,
 
 // kernelServices reads the kernel without a daemon's help.
 func kernelServices(ctx context.Context, file string) (status.Services, error) {
-	kernel, _, err := openKernel(ctx, file)
+	kernel, err := openKernel(ctx, file)
 	if err != nil {
 		return status.Services{}, err
 	}
 	defer kernel.Close()
-	return daemon.Services(ctx, kernel, nil)
+	return daemon.Services(ctx, kernel.Kernel, nil)
 }

@@ -52,16 +52,16 @@ Exit status: 0 ok, 1 degraded, starting or failed, 3 not running.`,
 
 // leftBehind says what the kernel still does without a daemon.
 func leftBehind(ctx context.Context, file string) string {
-	kernel, cfg, err := openKernel(ctx, file)
+	kernel, err := openKernel(ctx, file)
 	if err != nil {
 		return "what the kernel still holds can't be read: " + err.Error()
 	}
 	defer kernel.Close()
-	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg), config.Source)
+	rec := lb.NewReconciler(kernel, daemon.LBOptions(kernel.cfg, kernel.mode), config.Source)
 	if err := rec.Adopt(ctx); err != nil {
 		return "what the kernel still holds can't be read: " + err.Error()
 	}
-	counts := daemon.Count(rec.Have(), cfg.Kernel.Base())
+	counts := daemon.Count(rec.Have(), daemon.Base(kernel.cfg, kernel.mode))
 	if counts["virtual_server"] == 0 {
 		return "the kernel holds nothing of weir's: no traffic is balanced; start it with: systemctl start weir"
 	}

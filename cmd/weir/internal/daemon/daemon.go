@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 		return err
 	}
 	defer owner.Close() //nolint:errcheck // the process ends
-	kernel, err := linux.New(ctx, KernelConfig(cfg, opts.Log))
+	kernel, mode, err := OpenKernel(ctx, cfg, opts.Log)
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	if err != nil {
 		return errors.Join(err, api.Close())
 	}
-	b := newBox(opts, cfg, kernel)
-	if err := setTimeouts(ctx, kernel, timeouts(cfg)); err != nil {
+	b := newBox(opts, cfg, kernel, mode)
+	if err := setTimeouts(ctx, kernel, mode, timeouts(cfg), opts.Log); err != nil {
 		return errors.Join(err, api.Close()) // web ends with the process
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
@@ -80,10 +80,10 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 }
 
 // KernelConfig is the part of a configuration that lb/linux is made with.
-func KernelConfig(cfg *config.Config, log *slog.Logger) linux.Config {
+func KernelConfig(cfg *config.Config, m Mode, log *slog.Logger) linux.Config {
 	k := cfg.Kernel
 	out := linux.Config{
-		Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
+		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
 	}
@@ -93,7 +93,7 @@ func KernelConfig(cfg *config.Config, log *slog.Logger) linux.Config {
 	case config.InterfacePrefix:
 		out.LocalInterfaces = []string{k.InterfacePrefix + "+"}
 	}
-	for _, s := range k.Base().Sysctls {
+	for _, s := range Base(cfg, m).Sysctls {
 		out.Sysctls = append(out.Sysctls, s.Name)
 	}
 	return out
@@ -107,18 +107,10 @@ func timeouts(cfg *config.Config) linux.Timeouts {
 	}
 }
 
-// setTimeouts sets IPVS's timeouts, which are the whole box's, if any is given.
-func setTimeouts(ctx context.Context, kernel *linux.Kernel, t linux.Timeouts) error {
-	if t == (linux.Timeouts{}) {
-		return nil
-	}
-	return kernel.SetTimeouts(ctx, t)
-}
-
 // LBOptions is the part of a configuration that an lb.Reconciler is made with.
-func LBOptions(cfg *config.Config) lb.Options {
+func LBOptions(cfg *config.Config, m Mode) lb.Options {
 	return lb.Options{
-		Base:         cfg.Kernel.Base(),
+		Base:         Base(cfg, m),
 		Exclude:      cfg.Kernel.ExcludeCIDRs,
 		Pools:        cfg.Kernel.Pools,
 		NodePortNets: cfg.Kernel.NodePortNets,
@@ -141,7 +133,7 @@ type box struct {
 	opts    Options
 	log     *slog.Logger
 	kernel  *linux.Kernel
-	mode    mode
+	mode    Mode
 	checks  *health.Checker
 	probes  *healthPorts
 	events  events
@@ -156,7 +148,9 @@ type box struct {
 	loaded    time.Time
 	rec       *lb.Reconciler
 	clusters  *clusters
-	node      node      // what the own Node says
+	node      node // what the own Node says
+	other     other
+	cant      unsupported
 	triggers  []trigger // changes of clusters that the kernel does not hold yet
 	holds     []lb.Hold // as of the last pass
 	released  string    // the source that somebody has just released
@@ -174,16 +168,17 @@ type box struct {
 	owned     atomic.Pointer[Owners]
 }
 
-func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel) *box {
+func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *box {
 	b := &box{
-		opts: opts, log: opts.Log, kernel: kernel, mode: mode{use: config.ModeIPVS}, cfg: cfg,
+		opts: opts, log: opts.Log, kernel: kernel, mode: mode, cfg: cfg,
 		calls:   make(chan func()),
 		wanted:  make(chan chan error),
 		events:  events{signal: make(chan struct{}, 1)},
 		started: time.Now(), loaded: time.Now(),
-		rec:      lb.NewReconciler(kernel, lbOptions(cfg, node{}), Sources(cfg)...),
+		rec:      lb.NewReconciler(kernel, lbOptions(cfg, mode, node{}), Sources(cfg)...),
 		checks:   health.New(health.Options{Logger: opts.Log}),
 		clusters: newClusters(opts.Log),
+		cant:     unsupported{},
 	}
 	b.probes = newHealthPorts(opts.Log, cfg.Kernel.Families, b.isHealthy)
 	b.owned.Store(&Owners{})

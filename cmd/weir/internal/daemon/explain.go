@@ -58,7 +58,7 @@ func (b *box) explain(ctx context.Context, q Question) (doc status.Explanation, 
 
 // detectors tell explain how the static rules know who is inside the cluster.
 func (b *box) detectors() lb.Detectors {
-	c := kernelConfig(b.cfg, b.node, b.log)
+	c := kernelConfig(b.cfg, b.mode, b.node, b.log)
 	return lb.Detectors{ClusterCIDRs: c.ClusterCIDRs, MasqueradeAll: c.MasqueradeAll, Interfaces: len(c.LocalInterfaces) > 0}
 }
 

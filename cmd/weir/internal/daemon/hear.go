@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -74,12 +75,14 @@ func (b *box) programmed(now time.Time) {
 
 // noted gives the Notes of all parts, sorted.
 func (b *box) noted() []lb.Note {
-	notes, ports := b.rec.Notes(), b.probes.Notes()
-	if len(ports) == 0 {
+	notes, more := b.rec.Notes(), slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog()))
+	if len(more) == 0 {
 		return notes
 	}
-	notes = append(notes, ports...)
-	slices.SortStableFunc(notes, func(a, b lb.Note) int { return a.Service.Compare(b.Service) })
+	notes = append(notes, more...)
+	slices.SortStableFunc(notes, func(a, b lb.Note) int {
+		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	})
 	return notes
 }
 

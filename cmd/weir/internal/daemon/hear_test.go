@@ -137,13 +137,13 @@ func TestTheOwnNodeSaysWhereNodePortsAre(t *testing.T) {
 			NodePodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
 		cfg := &config.Config{Kernel: config.Kernel{NodePortPrimary: true, DetectLocal: config.NodeCIDR}}
 		n := l.node()
-		if d := cmp.Diff("[0.0.0.0/32 ::/128 10.1.0.1/32]", fmt.Sprint(lbOptions(cfg, n).NodePortNets)); d != "" {
+		if d := cmp.Diff("[0.0.0.0/32 ::/128 10.1.0.1/32]", fmt.Sprint(lbOptions(cfg, Mode{}, n).NodePortNets)); d != "" {
 			t.Errorf("node ports are served at (-want +got):\n%s", d)
 		}
-		if d := cmp.Diff("[10.244.1.0/24]", fmt.Sprint(kernelConfig(cfg, n, nil).ClusterCIDRs)); d != "" {
+		if d := cmp.Diff("[10.244.1.0/24]", fmt.Sprint(kernelConfig(cfg, Mode{}, n, nil).ClusterCIDRs)); d != "" {
 			t.Errorf("pods are at (-want +got):\n%s", d)
 		}
-		if d := cmp.Diff("[0.0.0.0/32 ::/128]", fmt.Sprint(lbOptions(cfg, node{}).NodePortNets)); d != "" {
+		if d := cmp.Diff("[0.0.0.0/32 ::/128]", fmt.Sprint(lbOptions(cfg, Mode{}, node{}).NodePortNets)); d != "" {
 			t.Errorf("before the Node has said anything (-want +got):\n%s", d)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/lb"
+	"weir/lb/linux"
 )
 
 // loop owns the Reconciler. It begins when every backend with a check has its
@@ -119,7 +120,7 @@ func (b *box) wake(pending bool) time.Time {
 		return b.floor()
 	}
 	wake := b.audits.next
-	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience()} {
+	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next} {
 		if !next.IsZero() && next.Before(wake) {
 			wake = next
 		}
@@ -191,6 +192,9 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	}
 	b.metrics.pass(rep, err, took)
 	b.held.follow(rep.Ops)
+	if b.mode.Use == linux.ModeIPTables {
+		b.cant.follow(rep.Ops)
+	}
 	if len(rep.Drift) > 0 {
 		b.drifted(rep.Drift, "audit")
 	}
@@ -203,6 +207,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	if err == nil {
 		b.watchGuard(b.lastPass)
 		b.programmed(b.lastPass)
+		b.forgetOther(ctx, b.lastPass)
 		b.probes.set(b.rec.Catalog().HealthChecks(), b.lastPass)
 	}
 	first := !b.ready && err == nil && b.mayBegin(b.lastPass)

@@ -36,8 +36,8 @@ func (c *clusters) node() node {
 
 // kernelConfig is what a configuration makes of lb/linux on a box whose Node says
 // n.
-func kernelConfig(cfg *config.Config, n node, log *slog.Logger) linux.Config {
-	out := KernelConfig(cfg, log)
+func kernelConfig(cfg *config.Config, m Mode, n node, log *slog.Logger) linux.Config {
+	out := KernelConfig(cfg, m, log)
 	if cfg.Kernel.DetectLocal == config.NodeCIDR {
 		out.ClusterCIDRs = n.podCIDRs
 	}
@@ -51,8 +51,8 @@ var nowhere = []netip.Prefix{
 }
 
 // lbOptions is the same for lb.
-func lbOptions(cfg *config.Config, n node) lb.Options {
-	out := LBOptions(cfg)
+func lbOptions(cfg *config.Config, m Mode, n node) lb.Options {
+	out := LBOptions(cfg, m)
 	if cfg.Kernel.NodePortPrimary {
 		out.NodePortNets = slices.Clone(nowhere)
 		for _, a := range n.addrs {
@@ -80,7 +80,7 @@ func (b *box) settleNode() bool {
 // configure makes kernel and Reconciler work as a configuration says on a box
 // whose Node says n.
 func (b *box) configure(cfg *config.Config, n node) error {
-	before, after := kernelConfig(b.cfg, b.node, b.log), kernelConfig(cfg, n, b.log)
+	before, after := kernelConfig(b.cfg, b.mode, b.node, b.log), kernelConfig(cfg, b.mode, n, b.log)
 	if err := b.kernel.Configure(after); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *box) configure(cfg *config.Config, n node) error {
 		}
 	}
 	b.node = n
-	b.rec.Configure(lbOptions(cfg, n))
+	b.rec.Configure(lbOptions(cfg, b.mode, n))
 	return nil
 }
 

@@ -98,7 +98,7 @@ func (b *box) enforce(ctx context.Context) (err error) {
 		b.reloaded(err)
 	}()
 	if t := timeouts(cfg); t != timeouts(b.cfg) {
-		if err := setTimeouts(ctx, b.kernel, t); err != nil {
+		if err := setTimeouts(ctx, b.kernel, b.mode, t, b.log); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"weir/cmd/weir/internal/status"
 	"weir/lb"
+	"weir/lb/linux"
 )
 
 // view is what the loop publishes after each pass, for everybody else to read.
@@ -65,9 +66,12 @@ func (b *box) publish() {
 	v := &view{ready: b.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: b.cfg.Kernel.SyncPeriod}
 	if b.published.Load() == nil || b.changed {
 		b.held = newTally(b.rec.Have())
+		if b.mode.Use == linux.ModeIPTables {
+			b.cant.look(b.rec.Have())
+		}
 		b.changed = false
 	}
-	v.counts = b.held.without(b.cfg.Kernel.Base(), b.rec.Have())
+	v.counts = b.held.without(Base(b.cfg, b.mode), b.rec.Have())
 	for _, name := range b.clusters.names() {
 		v.clusters = append(v.clusters, b.clusters.all[name])
 		v.served[name] = b.rec.Catalog().LenOf(name)
@@ -77,7 +81,7 @@ func (b *box) publish() {
 	s.Version, s.PID, s.Started = b.opts.Version, os.Getpid(), b.started
 	s.Config = status.Config{File: b.opts.ConfigFile, Loaded: b.loaded, Error: errorText(b.reloadErr)}
 	s.Kernel = status.Kernel{
-		Release: kernelRelease(), Mode: string(b.mode.use), Fallback: b.mode.fallback,
+		Release: kernelRelease(), Mode: string(b.mode.Use), Fallback: b.mode.Fallback,
 		IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: catalog.Len(),
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
 		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
