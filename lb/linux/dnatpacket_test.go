@@ -192,16 +192,17 @@ func (s *site) serveSCTP(name string) {
 func (s *site) getSCTP(from string, to netip.AddrPort) (got string) {
 	s.Helper()
 	s.in(from, func() {
-		family, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().Unmap().As4()})
-		if to.Addr().Is6() {
-			family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+		family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+		if to.Addr().Is4() {
+			family, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 		}
 		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 		if err != nil {
 			s.Fatal(err)
 		}
 		defer unix.Close(fd)
-		wait := unix.NsecToTimeval(int64(patience))
+		// SCTP sends again what was lost after 3 s, TCP after 1 s.
+		wait := unix.NsecToTimeval(int64(3 * patience))
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
 		if err := unix.Connect(fd, at); err != nil {
@@ -558,7 +559,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 	for _, fe := range allProtocols() {
 		stops = append(stops, s.load(fe))
 	}
-	for _, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
+	for i, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
 		testMode = mode
 		k := newKernel(t)
 		testMode = ModeIPVS
@@ -574,7 +575,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if mode == ModeIPTables && len(held) > 0 && left == 0 {
+		if i == 0 && left == 0 {
 			t.Errorf("%s: nobody is left, and %d connections are held", mode, len(held))
 		}
 		for to, c := range held {
@@ -600,12 +601,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 				t.Errorf("%s: %d left, %v", mode, left, err)
 			}
 		}
-		if obs, err = k.Observe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if d := lb.Diff(obs.Objects, stateOf(all)); len(d) > 0 {
-			t.Errorf("%s: to do are %d: %v", mode, len(d), d[0])
-		}
+		s.holdsAll(all)
 		rules, servers := strings.Count(sh(t, "iptables-save; ip6tables-save"), "KUBE-SVC-"), strings.Count(sh(t, "ipvsadm -Ln"), "\n")
 		if (mode == ModeIPTables) != (rules > 0) || (mode == ModeIPVS) != (servers > 3) {
 			t.Errorf("%s: %d rules, %d lines of ipvsadm:\n%s", mode, rules, servers, sh(t, "ipvsadm -Ln; iptables-save -t nat"))
@@ -620,6 +616,23 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		}
 	}
 	t.Logf("%d new connections, none failed", total)
+}
+
+// holdsAll checks that there is nothing left to do. /proc/net is that of the process's
+// first thread, which may be in another namespace for a moment, to make a connection.
+func (s *site) holdsAll(all []lb.Object) {
+	s.Helper()
+	var d []lb.Op
+	for range 20 {
+		obs, err := s.k.Observe(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		if d = lb.Diff(obs.Objects, stateOf(all)); len(d) == 0 {
+			return
+		}
+	}
+	s.Errorf("to do are %d: %v", len(d), d[0])
 }
 
 func TestOneEndpointOfAThousandServices(t *testing.T) {
@@ -649,11 +662,7 @@ func TestOneEndpointOfAThousandServices(t *testing.T) {
 		before := k.Counters().Execs.Load()
 		start := time.Now()
 		apply(t, k, lb.Op{Verb: verb, Object: lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("10.99.0.1:8080"), Weight: 1 + uint32(verb)}})
-		want := uint64(1)
-		if verb == lb.Change { // of a weight that rr does not know
-			want = 1
-		}
-		if n := k.Counters().Execs.Load() - before; n != want {
+		if n := k.Counters().Execs.Load() - before; n != 1 {
 			t.Errorf("%s took %d programs", verb, n)
 		}
 		t.Logf("%s one backend: %v", verb, time.Since(start))
