@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"net/http"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -11,9 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"weir/cmd/weirlab/lab"
 )
+
+// manifest is the account that weir is to have, as operators get it.
+const manifest = "../../../packaging/rbac.yaml"
 
 // startKube starts the API server with weir's account, and the node in it.
 func (c *conformance) startKube(t *testing.T) {
@@ -21,6 +28,7 @@ func (c *conformance) startKube(t *testing.T) {
 	c.kube = c.Kube(t, "api", lab.KubeOptions{ServiceCIDRs: []netip.Prefix{
 		netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd00:172:30::/112")}})
 	c.api = clientFor(t, c.kube, lab.KubeAdmin)
+	grant(t, c.kube)
 	ctx := within(t, time.Minute)
 	for name, addr := range map[string]string{nodeName: nodeAddr, "other": "192.168.0.77"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: nodeZone}}}
@@ -67,5 +75,40 @@ func (c *conformance) kubeconfig(t testing.TB, user, path string) {
 	t.Helper()
 	if err := c.box.WriteFile(within(t, 10*time.Second), path, c.kube.Kubeconfig(user), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// grant makes the objects of the manifest.
+func grant(t testing.TB, k *lab.Kube) {
+	t.Helper()
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
+	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		var head struct {
+			Kind     string
+			Metadata struct{ Namespace string }
+		}
+		if err := yaml.Unmarshal(doc, &head); err != nil {
+			t.Fatalf("%s: %v", manifest, err)
+		}
+		paths := map[string]string{
+			"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/" + head.Metadata.Namespace + "/serviceaccounts",
+			"ClusterRole": rbac + "clusterroles", "ClusterRoleBinding": rbac + "clusterrolebindings",
+			"Role": rbac + "namespaces/" + head.Metadata.Namespace + "/roles", "RoleBinding": rbac + "namespaces/" + head.Metadata.Namespace + "/rolebindings",
+		}
+		if head.Kind == "" {
+			continue // a comment
+		}
+		body, err := yaml.YAMLToJSON(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, answer, err := k.Do(within(t, time.Minute), lab.KubeAdmin, http.MethodPost, paths[head.Kind], string(body))
+		if err != nil || status >= 300 {
+			t.Fatalf("make the %s of %s: %d %s %v", head.Kind, manifest, status, answer, err)
+		}
 	}
 }

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"weir/cmd/weirlab/lab"
 )
@@ -15,12 +17,12 @@ type weirEngine struct {
 	mode string
 }
 
-func (e *weirEngine) name() string { return e.mode }
+func (e *weirEngine) name() string            { return e.mode }
+func (e *weirEngine) patience() time.Duration { return 6 * time.Second }
 
 func (e *weirEngine) start(t testing.TB, o options) {
 	t.Helper()
-	mode, _ := strings.CutPrefix(strings.ToLower(e.mode), " ")
-	kernel := fmt.Sprintf("[kernel]\nmode = %q\nsync_period = \"2s\"\n", mode)
+	kernel := fmt.Sprintf("[kernel]\nmode = %q\nsync_period = \"2s\"\n", strings.ToLower(e.mode))
 	if o.masqueradeAll {
 		kernel += "masquerade_all = true\n"
 	}
@@ -39,7 +41,7 @@ func (e *weirEngine) start(t testing.TB, o options) {
 	if o.scheduler != "" {
 		cluster += fmt.Sprintf("scheduler = %q\n", o.scheduler)
 	}
-	e.c.kubeconfig(t, lab.KubeAdmin, "/etc/weir/kubeconfig")
+	e.c.kubeconfig(t, lab.KubeWeir, "/etc/weir/kubeconfig")
 	e.c.box.Must(t, "sh", "-c", "rm -rf /var/lib/weir/*")
 	e.c.run(t, kernel+cluster)
 }
@@ -61,4 +63,52 @@ func quoted(words []string) string {
 		out = append(out, fmt.Sprintf("%q", w))
 	}
 	return strings.Join(out, ", ")
+}
+
+// kubeProxyEngine is kube-proxy in IPVS mode, the peer.
+type kubeProxyEngine struct {
+	c     *conformance
+	proxy *lab.Proxy
+}
+
+func (e *kubeProxyEngine) name() string            { return peerMode }
+func (e *kubeProxyEngine) patience() time.Duration { return 12 * time.Second }
+
+func (e *kubeProxyEngine) start(t testing.TB, o options) {
+	t.Helper()
+	ipvs := map[string]any{"excludeCIDRs": o.excludeCIDRs, "scheduler": o.scheduler}
+	p := lab.ProxyOptions{Mode: "ipvs", Config: map[string]any{
+		"ipvs": ipvs, "iptables": map[string]any{"masqueradeAll": o.masqueradeAll}, "nodePortAddresses": o.nodePortAddresses,
+	}}
+	if !o.noDetector {
+		p.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix(podCIDR), netip.MustParsePrefix(podCIDR6)}
+	}
+	e.c.zone(t, !o.noZone)
+	proxy, err := e.c.kube.StartProxy(within(t, 5*time.Minute), e.c.box, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.proxy = proxy
+}
+
+func (e *kubeProxyEngine) stop(t testing.TB) {
+	t.Helper()
+	if e.proxy == nil {
+		return
+	}
+	if err := e.proxy.Cleanup(within(t, time.Minute)); err != nil {
+		t.Log(err) // it leaves things, and says so
+	}
+	e.proxy = nil
+}
+
+func (e *kubeProxyEngine) restart(t testing.TB) {
+	t.Helper()
+	if err := e.proxy.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.proxy.Wait(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	e.start(t, *e.c.options)
 }

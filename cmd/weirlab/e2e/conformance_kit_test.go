@@ -118,6 +118,9 @@ type options struct {
 // engine serves the node as a Kubernetes service proxy.
 type engine interface {
 	name() string
+	// patience is how long it has to bring about what the API says. User-mode Linux
+	// is slow, and kube-proxy does much for one change.
+	patience() time.Duration
 	// start serves with these options, and stop leaves a kernel as it was before.
 	start(t testing.TB, o options)
 	stop(t testing.TB)
@@ -138,27 +141,28 @@ func (k *kit) fault(format string, args ...any) {
 	k.faults = append(k.faults, fmt.Sprintf(format, args...))
 }
 
-// patience is how long an engine has to bring about what the API says.
-const patience = 6 * time.Second
-
-// want claims how visits to a target end, "tcp 172.30.0.41:80", within patience.
+// want claims how visits to a target end, "tcp 172.30.0.41:80", within its patience.
 func (k *kit) want(from client, target, outcome string) {
 	k.t.Helper()
-	k.wantFrom(k.c.visitor(from), string(from), target, outcome)
+	network, addr, _ := strings.Cut(target, " ")
+	if got, ok := k.wantFrom(k.c.visitor(from), string(from), target, outcome); ok {
+		k.explained(from, network, addr, got)
+	}
 }
 
-func (k *kit) wantFrom(v visitor, who, target, want string) {
+// wantFrom gives what was seen, and whether it is what was wanted.
+func (k *kit) wantFrom(v visitor, who, target, want string) (string, bool) {
 	k.t.Helper()
 	network, addr, _ := strings.Cut(target, " ")
-	limit := time.Now().Add(patience)
+	limit := time.Now().Add(k.engine.patience())
 	for {
 		got := k.observe(v, network, addr, want)
 		if got == want || slices.Contains(strings.Split(want, " or "), got) {
-			return
+			return got, true
 		}
 		if time.Now().After(limit) {
 			k.fault("%s to %s: %s, want %s", who, target, got, want)
-			return
+			return got, false
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -376,7 +376,7 @@ func (k *kit) wantServed(from client, target string) {
 
 // eventually claims that something comes true within patience.
 func (k *kit) eventually(what string, f func() bool) {
-	for limit := time.Now().Add(patience); !f(); time.Sleep(50 * time.Millisecond) {
+	for limit := time.Now().Add(k.engine.patience()); !f(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(limit) {
 			k.fault("not so: %s", what)
 			return

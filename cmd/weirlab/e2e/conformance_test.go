@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,11 +24,17 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
+// comparing in the environment has kube-proxy take part: WEIR_CONFORMANCE=kube-proxy.
+const comparing = "WEIR_CONFORMANCE"
+
 // TestConformance puts every check to every engine. weir must pass them all;
 // kube-proxy is there to be compared.
 func TestConformance(t *testing.T) {
 	c := newConformance(t)
 	engines := []engine{&weirEngine{c: c, mode: ipvsMode}}
+	if os.Getenv(comparing) == "kube-proxy" {
+		engines = append(engines, &kubeProxyEngine{c: c})
+	}
 	for _, e := range engines {
 		t.Run(e.name(), func(t *testing.T) { c.putAll(t, e) })
 	}

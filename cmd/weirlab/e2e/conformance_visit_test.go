@@ -164,7 +164,7 @@ func echoed(c net.Conn) error {
 // wantHealth claims how a health check port answers.
 func (k *kit) wantHealth(from client, addr string, code, endpoints int) {
 	k.t.Helper()
-	limit := time.Now().Add(patience)
+	limit := time.Now().Add(k.engine.patience())
 	for {
 		got := k.health(from, addr)
 		want := fmt.Sprintf("%d, weight %d", code, endpoints)
