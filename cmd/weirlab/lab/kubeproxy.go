@@ -19,6 +19,7 @@ type Proxy struct {
 	*Proc
 	m       *Machine
 	program string
+	netns   string
 }
 
 // ProxyOptions say how kube-proxy is to work.
@@ -28,6 +29,10 @@ type ProxyOptions struct {
 	// ClusterCIDRs are the addresses of pods, one prefix of each family at most. Whoever is not among
 	// them is masqueraded on the way to a ClusterIP; with none, nobody is.
 	ClusterCIDRs []netip.Prefix
+
+	// Netns is the network namespace of the box, as ip netns has it, that kube-proxy runs in; "" is the
+	// box's own.
+	Netns string
 
 	// Config is laid over the KubeProxyConfiguration (v1alpha1), object by object:
 	// {"ipvs": {"scheduler": "wrr"}, "nodePortAddresses": ["10.0.0.0/8"]}.
@@ -39,9 +44,19 @@ const (
 	proxyMetrics = "127.0.0.1:10249"
 )
 
-// StartProxy makes the box a node, starts kube-proxy on it and returns when it has programmed the kernel
-// for the first time, in both families.
+// StartProxy is LaunchProxy, and returns when kube-proxy has programmed the kernel for the first time, in
+// both families.
 func (k *Kube) StartProxy(ctx context.Context, box *Machine, o ProxyOptions) (*Proxy, error) {
+	p, err := k.LaunchProxy(ctx, box, o)
+	if err != nil {
+		return nil, err
+	}
+	const beat = 200 * time.Millisecond // the box has one processor, and kube-proxy needs it
+	return p, ready(ctx, p.Proc, beat, p.Synced)
+}
+
+// LaunchProxy makes the box a node and starts kube-proxy on it.
+func (k *Kube) LaunchProxy(ctx context.Context, box *Machine, o ProxyOptions) (*Proxy, error) {
 	program, err := Peer(KubeProxy)
 	if err != nil {
 		return nil, err
@@ -58,12 +73,17 @@ func (k *Kube) StartProxy(ctx context.Context, box *Machine, o ProxyOptions) (*P
 			return nil, err
 		}
 	}
-	proc, err := box.Start(program, "--config="+proxyFolder+"/config.json")
-	if err != nil {
-		return nil, err
+	p := &Proxy{m: box, program: program, netns: o.Netns}
+	p.Proc, err = box.Start(p.inside(program, "--config="+proxyFolder+"/config.json")...)
+	return p, err
+}
+
+// inside makes a command one that runs where kube-proxy does.
+func (p *Proxy) inside(args ...string) []string {
+	if p.netns == "" {
+		return args
 	}
-	p := &Proxy{Proc: proc, m: box, program: program}
-	return p, p.awaitSync(ctx)
+	return append([]string{"ip", "netns", "exec", p.netns}, args...)
 }
 
 func (o ProxyOptions) configuration(box *Machine) map[string]any {
@@ -126,20 +146,17 @@ func (k *Kube) AddNode(ctx context.Context, m *Machine) error {
 	return nil
 }
 
-// awaitSync waits until kube-proxy has ended its first sync in both families. Its healthz is fine before
+// Synced is nil when kube-proxy has ended its first sync in both families. Its healthz is fine before
 // that.
-func (p *Proxy) awaitSync(ctx context.Context) error {
-	const beat = 200 * time.Millisecond // the box has one processor, and kube-proxy needs it
-	return ready(ctx, p.Proc, beat, func(ctx context.Context) error {
-		out, err := p.m.Run(ctx, "curl", "-sf", "http://"+proxyMetrics+"/metrics")
-		if err != nil {
-			return err
-		}
-		if n := len(lastSync.FindAllString(out.Stdout, -1)); n < 2 {
-			return fmt.Errorf("%d of 2 families synced", n)
-		}
-		return nil
-	})
+func (p *Proxy) Synced(ctx context.Context) error {
+	out, err := p.m.Run(ctx, p.inside("curl", "-sf", "http://"+proxyMetrics+"/metrics")...)
+	if err != nil {
+		return err
+	}
+	if n := len(lastSync.FindAllString(out.Stdout, -1)); n < 2 {
+		return fmt.Errorf("%d of 2 families synced", n)
+	}
+	return nil
 }
 
 var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
@@ -154,7 +171,7 @@ func (p *Proxy) Cleanup(ctx context.Context) error {
 	const runs = 3
 	var err error
 	for range runs {
-		if _, err = p.m.Run(ctx, p.program, "--cleanup"); err == nil {
+		if _, err = p.m.Run(ctx, p.inside(p.program, "--cleanup")...); err == nil {
 			return nil
 		}
 	}

@@ -46,7 +46,7 @@ func moduleFolder(source, version string) (string, error) {
 var (
 	preloadNames = []string{
 		"bpfilter", "bridge", "dummy", "inet_diag", "ip6_tables", "ip_tables", "ipv6", "nf_conntrack", "nf_conntrack_netlink",
-		"nf_nat", "nf_tables", "sctp", "sctp_diag", "tcp_diag", "tun", "udp_diag", "veth", "vrf", "x_tables",
+		"nf_nat", "nf_tables", "nlmon", "sctp", "sctp_diag", "tcp_diag", "tun", "udp_diag", "veth", "vrf", "x_tables",
 	}
 	preloadBeginnings = []string{
 		"ip6t_", "ip6table_", "ip_set", "ip_vs", "ipt_", "iptable_", "nf_log_", "nf_reject_", "nfnetlink", "nft_", "xt_",
