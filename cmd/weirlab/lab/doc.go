@@ -62,6 +62,37 @@
 // open sockets in a host's network from the test process itself. A box with a kernel of its own cannot
 // be entered so; there only Run and Start reach.
 //
+// # A real Kubernetes API
+//
+// Any host of a site can have etcd and kube-apiserver, and a box kube-proxy as a peer of weir's:
+//
+//	k := site.Kube(t, "api", lab.KubeOptions{}) // three seconds; StartKube where there is no test
+//	err := box.WriteFile(ctx, "/etc/weir/kubeconfig", k.Kubeconfig(lab.KubeWeir), 0o600)
+//	status, answer, err := k.Do(ctx, lab.KubeAdmin, "POST", "/api/v1/namespaces/default/services", service)
+//
+//	client, err := kubernetes.NewForConfig(&rest.Config{ // client-go, in the test process
+//		Host: k.URL(), Dial: k.DialContext, BearerToken: k.Token(lab.KubeAdmin), QPS: 1000, Burst: 1000,
+//		TLSClientConfig: rest.TLSClientConfig{CAData: k.CA()},
+//	})
+//
+//	err = k.Stop(ctx)              // or Kill, or Freeze and Thaw; and again:
+//	err = k.Start(ctx)             // everything is there
+//	then, err := k.Snapshot(ctx)   // and, after changes, an operator who has lost his etcd:
+//	err = k.Restore(ctx, then)     // older resourceVersions come a second time
+//	err = k.Compact(ctx)           // with a Restart: old resourceVersions are 410 Gone
+//	err = k.Load(ctx, objects)     // ten thousand in seconds
+//
+//	proxy, err := k.StartProxy(ctx, box, lab.ProxyOptions{Mode: "ipvs"})
+//	err = proxy.Cleanup(ctx)
+//
+// There are no controllers: what a Service's endpoints are, which Nodes there are and what address a
+// load balancer has, a test writes itself. RBAC is in force: only KubeAdmin may do what no role allows.
+// Two APIs need two hosts. An API takes 270 MiB of memory, etcd 40 MiB and its files 125 MiB.
+//
+// The three programs are built from the module in cmd/weirlab/peers, which pins their versions, once: by
+// weirlab install, or by who first needs them, within about five minutes. BuildPeers and Peer do that.
+// To change a version, change it and the replacements that go with it in that go.mod, and go mod tidy there.
+//
 // # One site for many tests
 //
 // A boot takes seconds, so let subtests share a site, or open one in TestMain:
@@ -78,6 +109,7 @@
 // only folders outside are the cache (os.UserCacheDir()/weirlab) and what a failed test keeps in
 // artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS.
 //
-// It needs root, the Debian packages that Check names, and Go, with which it builds its first processes.
+// It needs root, the Debian packages that Check names, and Go, with which it builds its first processes
+// and its peers; kube-proxy needs no package that weir's own tests don't.
 // The package knows nothing of weir: it imports no other part of the module but its own inside.
 package lab

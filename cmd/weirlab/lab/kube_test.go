@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,6 +20,9 @@ func TestKube(t *testing.T) {
 		{Name: "api", Nets: lab.Nets{"front": "10.1.0.5/24 fd01::5/64"}},
 		{Name: "client", Nets: lab.Nets{"front": "10.1.0.2/24 fd01::2/64"}},
 	}})
+	if err := lab.BuildPeers(t.Context(), os.Stderr); err != nil { // not part of the time to start
+		t.Fatal(err)
+	}
 	begin := time.Now()
 	k := site.Kube(t, "api", lab.KubeOptions{Users: []lab.KubeUser{{Name: "operator", Groups: []string{"system:masters"}}}})
 	t.Logf("ready after %v; memory of kube-apiserver %d MiB, of etcd %d MiB",
@@ -30,6 +34,7 @@ func TestKube(t *testing.T) {
 	t.Run("it hangs and goes on", func(t *testing.T) { hangs(t, k) })
 	t.Run("older resourceVersions expire", func(t *testing.T) { expires(t, k) })
 	t.Run("an older state comes back", func(t *testing.T) { restores(t, k) })
+	t.Run("many objects at once", func(t *testing.T) { loads(t, k) })
 }
 
 const services = "/api/v1/namespaces/default/services"
@@ -87,6 +92,9 @@ func knowsUsers(t *testing.T, k *lab.Kube) {
 	call(t, k, 200, lab.KubeProxyUser, "GET", services, "") // by the role that Kubernetes has for it
 	call(t, k, 403, lab.KubeProxyUser, "DELETE", services+"/first", "")
 	call(t, k, 200, "operator", "GET", services+"/first", "")
+	if version := call(t, k, 200, lab.KubeNobody, "GET", "/version", ""); !strings.Contains(version, `"gitVersion": "v1.`) {
+		t.Errorf("it is of no version: %s", version)
+	}
 	const roles = "/apis/rbac.authorization.k8s.io/v1/clusterrole"
 	call(t, k, 201, lab.KubeAdmin, "POST", roles+"s", `{"metadata": {"name": "reader"},
 		"rules": [{"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}]}`)
@@ -201,6 +209,41 @@ func restores(t *testing.T, k *lab.Kube) {
 		call(t, k, 404, lab.KubeAdmin, "GET", services+"/later", "")
 		t.Logf("round %d: as it was", round+1)
 	}
+}
+
+// loads puts a thousand Services and their endpoints into etcd; who watches hears of them, and the API
+// server treats them as its own.
+func loads(t *testing.T, k *lab.Kube) {
+	const many = 1000
+	objects := map[string]string{}
+	for i := range many {
+		meta := fmt.Sprintf(`"name": "many-%d", "namespace": "default", "uid": "00000000-0000-0000-0000-%012d", "creationTimestamp": "2026-01-01T00:00:00Z"`, i, i)
+		ip := fmt.Sprintf("10.96.%d.%d", 100+i/250, i%250+1)
+		objects[fmt.Sprintf("/registry/services/specs/default/many-%d", i)] = fmt.Sprintf(
+			`{"kind": "Service", "apiVersion": "v1", "metadata": {%s}, "spec": {"clusterIP": %q, "clusterIPs": [%[2]q], "ipFamilies": ["IPv4"],
+			"ipFamilyPolicy": "SingleStack", "ports": [{"port": 80, "protocol": "TCP"}]}}`, meta, ip)
+		objects[fmt.Sprintf("/registry/endpointslices/default/many-%d", i)] = fmt.Sprintf(
+			`{"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+			"metadata": {%s, "labels": {"kubernetes.io/service-name": "many-%d"}}, "endpoints": [{"addresses": ["10.2.0.11"]}]}`, meta, i)
+	}
+	begin := time.Now()
+	if err := k.Load(within(t), objects); err != nil {
+		t.Fatal(err)
+	}
+	var heard int
+	for heard < many {
+		text := call(t, k, 200, lab.KubeAdmin, "GET", services, "")
+		if heard = strings.Count(text, `"name":"many-`); time.Since(begin) > patience {
+			t.Fatalf("%d of %d Services are listed", heard, many)
+		}
+	}
+	t.Logf("%d objects within %v", len(objects), time.Since(begin).Round(time.Millisecond))
+	text := call(t, k, 200, lab.KubeAdmin, "GET", endpointSlices+"/many-7", "")
+	if !strings.Contains(text, `"10.2.0.11"`) {
+		t.Errorf("a slice: %s", text)
+	}
+	call(t, k, 200, lab.KubeAdmin, "PATCH", services+"/many-7", `{"spec": {"sessionAffinity": "ClientIP"}}`)
+	call(t, k, 200, lab.KubeAdmin, "DELETE", services+"/many-7", "")
 }
 
 func TestKubeServiceCIDRs(t *testing.T) {

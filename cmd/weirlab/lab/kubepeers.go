@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ import (
 )
 
 // The programs of others that a lab runs beside weir. Their versions are pinned by the module in
-// peersSource, whose go.mod has them as tools.
+// peersFolder, whose go.mod has them as tools.
 const (
 	Etcd          = "etcd"
 	KubeAPIServer = "kube-apiserver"
@@ -28,9 +29,8 @@ const (
 var peers = []string{Etcd, KubeAPIServer, KubeProxy}
 
 const (
-	peersSource  = "cmd/weirlab/peers"
-	peersVersion = "v1.36.3" // of Kubernetes, as in peersSource: what the programs call themselves
-	peersPrefix  = "peers-"
+	peersFolder = "cmd/weirlab/peers" // the module that they are built from
+	peersPrefix = "peers-"
 
 	// peersRemembered is how long programs of other versions stay in the cache after their last use.
 	peersRemembered = 7 * 24 * time.Hour
@@ -61,7 +61,7 @@ func BuildPeers(ctx context.Context, progress io.Writer) error {
 
 // CheckPeers tells why there are no peers yet, and the command that helps; nil when there are.
 func CheckPeers() error {
-	name, _, err := peersFolder()
+	source, err := findPeersSource()
 	if err != nil {
 		return err
 	}
@@ -69,18 +69,18 @@ func CheckPeers() error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(cache, name)); err != nil {
+	if _, err := os.Stat(filepath.Join(cache, source.cached)); err != nil {
 		return fmt.Errorf("%s are not built: go run weir/cmd/weirlab install", strings.Join(peers, ", "))
 	}
 	return nil
 }
 
 func buildPeers(ctx context.Context, progress io.Writer) (string, error) {
-	name, source, err := peersFolder()
+	source, err := findPeersSource()
 	if err != nil {
 		return "", err
 	}
-	return cached(name, func(dir string) error {
+	return cached(source.cached, func(dir string) error {
 		forgetPeers(filepath.Dir(dir))
 		if err := compilePeers(ctx, source, dir, progress); err != nil {
 			return err
@@ -90,25 +90,41 @@ func buildPeers(ctx context.Context, progress io.Writer) (string, error) {
 	})
 }
 
-// peersFolder is the name in the cache of the peers that the source asks for, made of all that they
-// are built from, and the folder of that source.
-func peersFolder() (name, source string, err error) {
-	source = filepath.Join(moduleRoot(), peersSource)
+// peersSource is what the peers are built from.
+type peersSource struct {
+	folder  string
+	version string // of Kubernetes
+	cached  string // the folder in the cache, called after all that makes a difference to the programs
+}
+
+func findPeersSource() (peersSource, error) {
+	s := peersSource{folder: filepath.Join(moduleRoot(), peersFolder)}
+	goVersion, err := exec.Command("go", "env", "GOVERSION").Output()
+	if err != nil {
+		return s, fmt.Errorf("ask go for its version: %w", err)
+	}
 	sum := sha256.New()
+	fmt.Fprintf(sum, "%s %s\n", goVersion, runtime.GOARCH)
 	for _, file := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(source, file))
+		content, err := os.ReadFile(filepath.Join(s.folder, file))
 		if err != nil {
-			return "", "", fmt.Errorf("the peers are built from %s: run this in a folder of weir's source: %w", peersSource, err)
+			return s, fmt.Errorf("the peers are built from %s: run this in a folder of weir's source: %w", peersFolder, err)
+		}
+		if required := kubernetesVersion.FindSubmatch(content); required != nil {
+			s.version = string(required[1])
 		}
 		fmt.Fprintf(sum, "%s %d\n%s", file, len(content), content)
 	}
-	version, err := exec.Command("go", "env", "GOVERSION").Output()
-	if err != nil {
-		return "", "", fmt.Errorf("ask go for its version: %w", err)
+	if s.version == "" {
+		return s, fmt.Errorf("%s/go.mod requires no version of k8s.io/kubernetes", peersFolder)
 	}
-	fmt.Fprintf(sum, "%s %s %s", version, runtime.GOARCH, peersVersion)
-	return fmt.Sprintf("%s%x", peersPrefix, sum.Sum(nil)[:6]), source, nil
+	fmt.Fprintln(sum, s.version)
+	s.cached = fmt.Sprintf("%s%x", peersPrefix, sum.Sum(nil)[:6])
+	return s, nil
 }
+
+// kubernetesVersion is in a line of go.mod, but not of go.sum.
+var kubernetesVersion = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v\S+)`)
 
 // forgetPeers removes programs of other versions that nobody has used for long.
 func forgetPeers(cache string) {
@@ -121,11 +137,12 @@ func forgetPeers(cache string) {
 }
 
 // compilePeers runs one go build for all of them, and says now and then how far it is.
-func compilePeers(ctx context.Context, source, dir string, progress io.Writer) error {
+func compilePeers(ctx context.Context, source peersSource, dir string, progress io.Writer) error {
 	fmt.Fprintf(progress, "building %s %s from source, once: about 5 minutes on two processors, and 2 GB of Go's caches\n",
-		strings.Join(peers, ", "), peersVersion)
-	version := "-X k8s.io/component-base/version.gitVersion=" + peersVersion
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", source, "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		strings.Join(peers, ", "), source.version)
+	// What they call themselves: kube-apiserver at /version.
+	version := "-X k8s.io/component-base/version.gitVersion=" + source.version
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", source.folder, "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w "+version, "-o", dir+string(filepath.Separator), "tool")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	said := &buildTalk{}
@@ -180,7 +197,7 @@ func (b *buildTalk) state() string {
 	defer b.mu.Unlock()
 	lines := bytes.Count(b.text.Bytes(), []byte("\n"))
 	fetched := bytes.Count(b.text.Bytes(), []byte("go: downloading "))
-	return fmt.Sprintf("%d modules fetched, %d packages of at most 1,600 compiled", fetched, lines-fetched)
+	return fmt.Sprintf("%d modules fetched, %d packages of at most 1,600 compiled; linking comes last", fetched, lines-fetched)
 }
 
 func (b *buildTalk) tail() string {
