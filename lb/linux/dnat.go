@@ -168,7 +168,7 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	next, errs := d.plan(ops)
 	err := d.write(ctx, next)
 	if err == nil || hindered.MatchString(err.Error()) {
-		return d.blame(ops, errs, func(lb.Frontend) error { return err })
+		return d.blame(ops, errs, next, func(lb.Frontend) error { return err })
 	}
 	if d.load(ctx) == nil {
 		next, errs = d.plan(ops)
@@ -176,7 +176,7 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	}
 	kinds := byKind(next)
 	if err == nil || len(kinds) < 2 {
-		return d.blame(ops, errs, func(lb.Frontend) error { return err })
+		return d.blame(ops, errs, next, func(lb.Frontend) error { return err })
 	}
 	failed := map[lb.Frontend]error{}
 	for _, part := range kinds {
@@ -186,17 +186,18 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 			}
 		}
 	}
-	return d.blame(ops, errs, func(f lb.Frontend) error { return failed[f] })
+	return d.blame(ops, errs, next, func(f lb.Frontend) error { return failed[f] })
 }
 
 // blame gives each op its own error, or that of its portal.
-func (d *dnat) blame(ops []lb.Op, errs []error, portal func(lb.Frontend) error) []error {
+func (d *dnat) blame(ops []lb.Op, errs []error, next map[lb.Frontend]*portal, failure func(lb.Frontend) error) []error {
 	for i, op := range ops {
 		if errs[i] != nil {
 			continue
 		}
-		if err := portal(serverOf(op.Object)); err != nil {
-			errs[i] = d.rules.explain(err)
+		f := serverOf(op.Object)
+		if err := failure(f); err != nil {
+			errs[i] = d.explain(err, next[f])
 		}
 	}
 	return errs
@@ -311,8 +312,14 @@ func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*portal) error {
 // own; but if others have changed something just before, it shall.
 func (d *dnat) restore(ctx context.Context, text string) error {
 	r := d.rules
+	change := func() error { return r.restore(ctx, text) }
 	seen := r.stamp == readStamp(d.family)
-	err := r.restore(ctx, text)
+	var err error
+	if r.backend() == NFT && r.own != nil {
+		err = r.own(ctx, change)
+	} else {
+		err = change()
+	}
 	r.fresh = nil
 	if seen {
 		r.stamp = readStamp(d.family)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -311,6 +312,36 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRulesOfServersAreLookedAtForOthersChangesOnly counts programs: a look at all
+// rules would cost more than the change.
+func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
+	testMode = ModeIPTables
+	t.Cleanup(func() { testMode = ModeIPVS })
+	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
+		fe := frontend("192.0.2.1:80", lb.TCP)
+		vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "wrr"}}
+		add(t, k, append(ruleObjects(), vs)...)
+		t.Cleanup(func() { remove(t, k, append(ruleObjects(), vs)...) })
+		snapshot(t, k, isServer)
+		events := watching(t, k)
+		quiet(t, events, calmRules)
+		before := k.Counters().Execs.Load()
+		const changes = 8
+		for i := range changes {
+			apply(t, k, lb.Op{Verb: lb.Add, Object: real(fe, "10.0.0.1:80", uint32(i%3))})
+			quiet(t, events, 300*time.Millisecond)
+		}
+		for _, e := range quiet(t, events, calmRules) {
+			t.Errorf("weir's own change is %v", e)
+		}
+		if n := k.Counters().Execs.Load() - before; n != changes {
+			t.Errorf("%d changes took %d programs", changes, n)
+		}
+		sh(t, "%s -t nat -F %s", iptables, testNames.server(fe))
+		lost(t, events, lb.Rules{Family: lb.IPv4}, vs.ID(), real(fe, "10.0.0.1:80", 0).ID())
+	})
 }
 
 func FuzzParseNAT(f *testing.F) {

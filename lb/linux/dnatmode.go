@@ -84,6 +84,7 @@ func (k *Kernel) byRules() bool { return k.config.Mode == ModeIPTables }
 
 // ahead prepares the rules of a family for what the other mode may have left.
 func (k *Kernel) ahead(r *rules) {
+	r.own = k.ownChange
 	if r.portals = newDNAT(r, portalNames{k.config.Prefix, marking{k.config.Mark}}); k.byRules() {
 		r.stage = byDNAT
 	}

@@ -68,3 +68,23 @@ func (r renderer) forward() []string {
 		fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask()),
 	}
 }
+
+// explain adds to an error of iptables what is probably the reason: what a portal
+// needs of the kernel beside what the static rules do.
+func (d *dnat) explain(err error, p *portal) error {
+	if d.rules.backend() == NFT || !nameless.MatchString(err.Error()) {
+		return d.rules.explain(err)
+	}
+	needs := []xtNeed{{"targets", "DNAT", "xt_nat"}}
+	if p != nil {
+		protos := map[lb.Protocol]xtNeed{lb.TCP: {"matches", "tcp", "xt_tcpudp"}, lb.UDP: {"matches", "udp", "xt_tcpudp"}, lb.SCTP: {"matches", "sctp", "xt_sctp"}}
+		needs = append(needs, protos[p.server.Frontend.Proto])
+		if p.server.Affinity != 0 {
+			needs = append(needs, xtNeed{"matches", "recent", "xt_recent"})
+		}
+		if len(p.reals) > 1 {
+			needs = append(needs, xtNeed{"matches", "statistic", "xt_statistic"})
+		}
+	}
+	return d.rules.explain(err, needs...)
+}

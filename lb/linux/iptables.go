@@ -64,6 +64,8 @@ type rules struct {
 	portals *dnat
 	config  Config
 	stage   stage
+	// own runs a change that Watch need not look into; nil does nothing but that.
+	own func(ctx context.Context, change func() error) error
 }
 
 // programs are one backend's programs for one family.
@@ -347,7 +349,7 @@ func (r *rules) restore(ctx context.Context, text string) error {
 var nameless = regexp.MustCompile(`line \d+ failed|No chain/target/match by that name`)
 
 // explain adds to an error of iptables what is probably the reason.
-func (r *rules) explain(err error) error {
+func (r *rules) explain(err error, more ...xtNeed) error {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "xtables lock"):
@@ -362,7 +364,7 @@ func (r *rules) explain(err error) error {
 	if r.family == lb.IPv6 {
 		tables = "ip6_tables"
 	}
-	if names := missingXT(tables); len(names) > 0 {
+	if names := missingXT(tables, more...); len(names) > 0 {
 		return missingModule(strings.Join(names, " "), err)
 	}
 	return err

@@ -93,6 +93,8 @@ type Kernel struct {
 	ours      ledger
 	faces     faces
 	left      leftIPVS
+	// ownChanges are the numbers of weir's own changes of nf_tables.
+	ownChanges []uint32
 
 	reader *reader // has its own lock
 }

@@ -125,8 +125,11 @@ func needPrivilege(err error) error {
 	return err
 }
 
-// xtNeeds are the matches and targets of the rules with their modules.
-var xtNeeds = []struct{ kind, name, module string }{
+// xtNeed is a match or target with its module.
+type xtNeed struct{ kind, name, module string }
+
+// xtNeeds are those of the static rules.
+var xtNeeds = []xtNeed{
 	{"matches", "addrtype", "xt_addrtype"},
 	{"matches", "comment", "xt_comment"},
 	{"matches", "connmark", "xt_connmark"},
@@ -142,7 +145,7 @@ var xtNeeds = []struct{ kind, name, module string }{
 
 // missingXT looks for the modules that the rules of a family need among those
 // that the kernel has loaded, after it had its chance to load them.
-func missingXT(tables string) []string {
+func missingXT(tables string, more ...xtNeed) []string {
 	var out []string
 	loaded := map[string]map[string]bool{}
 	for _, kind := range []string{"matches", "targets"} {
@@ -156,7 +159,7 @@ func missingXT(tables string) []string {
 		}
 	}
 	reject := map[string]string{"ip_tables": "ipt_REJECT", "ip6_tables": "ip6t_REJECT"}[tables]
-	for _, need := range xtNeeds {
+	for _, need := range append(xtNeeds[:len(xtNeeds):len(xtNeeds)], more...) {
 		if loaded[need.kind][need.name] {
 			continue
 		}

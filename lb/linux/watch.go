@@ -32,6 +32,7 @@ const (
 	hintRules4
 	hintRules6
 	hintOverflow
+	hintGeneration // generations has collected something
 )
 
 // hintRules is the hint that speaks of a family's rules.
@@ -46,6 +47,7 @@ func hintRules(f lb.Family) hint {
 type hints struct {
 	bits atomic.Uint32
 	wake chan struct{}
+	nft  generations
 }
 
 func (h *hints) add(bits hint) {
@@ -87,7 +89,7 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 		return err
 	}
 	if k.mayUse(NFT) {
-		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, lookNFT); err != nil {
+		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.look); err != nil {
 			return err
 		}
 	}
@@ -113,6 +115,9 @@ func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notif
 			}
 		}
 		bits := h.take()
+		if bits&hintGeneration != 0 {
+			bits |= k.othersChanges(&h.nft)
+		}
 		if bits&hintOverflow != 0 {
 			notify(lb.Event{Host: true, What: "the kernel announced more changes than could be read"})
 		}
