@@ -31,7 +31,7 @@ const comparing = "WEIR_CONFORMANCE"
 // kube-proxy is there to be compared.
 func TestConformance(t *testing.T) {
 	c := newConformance(t)
-	engines := []engine{&weirEngine{c: c, mode: ipvsMode}}
+	engines := []engine{&weirEngine{c: c, mode: ipvsMode}, &weirEngine{c: c, mode: iptablesMode}}
 	if os.Getenv(comparing) == "kube-proxy" {
 		engines = append(engines, &kubeProxyEngine{c: c})
 	}
