@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -37,7 +36,10 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 			return err
 		}
 		defer owner.Close() //nolint:errcheck // the process ends
-		kernel, err := openKernel(cmd.Context(), *file)
+		kernel, err := openKernelAs(cmd.Context(), *file, func(cfg *config.Config) {
+			// With IPVS the rules of either mode are found; without there is only one.
+			cfg.Kernel.Mode = config.ModeAuto
+		})
 		if err != nil {
 			return err
 		}
@@ -46,9 +48,6 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 			return err
 		}
 		rec := lb.NewReconciler(kernel, daemon.LBOptions(kernel.cfg, kernel.mode), config.Source)
-		if err := forgetOther(cmd.Context(), kernel, rec); err != nil {
-			return err
-		}
 		rep, err := rec.Cleanup(cmd.Context(), e.now())
 		if err := errors.Join(append(rep.Errors, err)...); err != nil {
 			return err
@@ -60,14 +59,4 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 		return nil
 	}
 	return cmd
-}
-
-// forgetOther takes out what a run in the other mode has left, after a look at the
-// kernel, without which it would not be known.
-func forgetOther(ctx context.Context, kernel opened, rec *lb.Reconciler) error {
-	if err := rec.Adopt(ctx); err != nil {
-		return err
-	}
-	_, err := kernel.ForgetOther(ctx, true)
-	return err
 }

@@ -104,10 +104,16 @@ type opened struct {
 
 // openKernel opens the kernel for a command that does without the daemon.
 func openKernel(ctx context.Context, file string) (opened, error) {
+	return openKernelAs(ctx, file, func(*config.Config) {})
+}
+
+// openKernelAs is openKernel with something else than the configuration says.
+func openKernelAs(ctx context.Context, file string, change func(*config.Config)) (opened, error) {
 	cfg, err := configOrDefaults(file)
 	if err != nil {
 		return opened{}, invalid(err)
 	}
+	change(cfg)
 	kernel, mode, err := daemon.OpenKernel(ctx, cfg, slog.New(slog.DiscardHandler))
 	return opened{kernel, cfg, mode}, err
 }

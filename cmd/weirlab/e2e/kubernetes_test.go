@@ -152,8 +152,12 @@ func (s *land) silent(t testing.TB, addr string) {
 
 // statusDoc is the part of weir status that these tests read.
 type statusDoc struct {
-	State    string   `json:"state"`
-	Why      []string `json:"why"`
+	State  string   `json:"state"`
+	Why    []string `json:"why"`
+	Kernel struct {
+		Mode     string `json:"mode"`
+		Fallback bool   `json:"fallback"`
+	} `json:"kernel"`
 	Clusters []struct {
 		Name     string `json:"name"`
 		State    string `json:"state"`
@@ -211,6 +215,9 @@ func TestClusters(t *testing.T) {
 		{"conflict", clusterConflict},
 		{"guard", clusterGuard},
 		{"reload", clusterReload},
+		{"explain", clusterExplain},
+		{"modes", clusterModes},
+		{"no IPVS", clusterWithoutIPVS},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer s.cleanSlate(t)
@@ -414,4 +421,100 @@ func clusterReload(t *testing.T, s *land) {
 	s.reload(t, follows("", "stage"))
 	s.silent(t, vip4+":80")
 	s.statusIs(t, "one cluster", func(d statusDoc) bool { return len(d.Clusters) == 1 && d.Clusters[0].Name == "stage" })
+}
+
+func clusterExplain(t *testing.T, s *land) {
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
+	defer forget(t, s.prod, "web")
+	s.run(t, follows("", "prod"))
+	s.answers(t, vip4+":80", "web1")
+	for _, tt := range []struct {
+		args  []string
+		wants []string
+	}{
+		{[]string{vip4 + ":80", "--from", "10.1.0.2"}, []string{"prod/default/web has it", "10.2.0.11:8080 in use", "result      served"}},
+		{[]string{vip4}, []string{vip4 + ":80/tcp  prod/default/web  served"}},
+		{[]string{vip4 + ":443"}, []string{"refused", "no Service has port 443 of this VIP"}},
+		{[]string{"192.0.2.99"}, []string{"not served: no Service has this address as a VIP", "nearest: " + vip4 + ":80/tcp"}},
+	} {
+		out := s.box.Must(t, append([]string{s.weir, "explain"}, tt.args...)...)
+		t.Logf("weir explain %s\n%s", strings.Join(tt.args, " "), out)
+		for _, want := range tt.wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("weir explain %v does not say %q", tt.args, want)
+			}
+		}
+	}
+}
+
+const twoSeconds = "[kernel]\nsync_period = \"2s\"\n"
+
+// Changes of the mode serve on, and leave nothing of the other one.
+func clusterModes(t *testing.T, s *land) {
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11", "10.2.0.12")
+	defer forget(t, s.prod, "web")
+	for i, mode := range []string{"iptables", "ipvs", "iptables"} {
+		if i > 0 {
+			s.stop(t, syscall.SIGTERM)
+			s.answers(t, vip4+":80", "web1", "web2") // the other mode goes on meanwhile
+		}
+		s.configure(t, twoSeconds+fmt.Sprintf("mode = %q\n[defaults]\ndrain = \"1s\"\n", mode)+follows("", "prod"))
+		s.start(t)
+		s.answers(t, vip4+":80", "web1", "web2")
+		s.statusIs(t, "mode", func(d statusDoc) bool { return d.Kernel.Mode == mode && !d.Kernel.Fallback && d.State == "ok" })
+		eventually(t, 30*time.Second, func() error {
+			rules, servers := s.box.Must(t, "iptables-save", "-t", "nat"), s.box.Must(t, "ipvsadm", "-Ln")
+			if byRules := strings.Contains(rules, "KUBE-SVC-"); byRules != (mode == "iptables") {
+				return fmt.Errorf("mode %s: there are virtual servers by rules: %v\n%s", mode, byRules, rules)
+			}
+			if byIPVS := strings.Contains(servers, vip4); byIPVS != (mode == "ipvs") {
+				return fmt.Errorf("mode %s: there are virtual servers in IPVS: %v\n%s", mode, byIPVS, servers)
+			}
+			return nil
+		})
+		s.answers(t, vip4+":80", "web1", "web2")
+	}
+	s.cleanSlate(t)
+	if rules := s.box.Must(t, "iptables-save"); strings.Contains(rules, "KUBE-") {
+		t.Errorf("cleanup leaves rules:\n%s", rules)
+	}
+}
+
+func clusterWithoutIPVS(t *testing.T, s *land) {
+	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
+	defer forget(t, s.prod, "web")
+	// No module, and nobody to load it.
+	s.box.Must(t, "sh", "-ec", "modprobe -r $(lsmod | awk '$1 ~ /^(ip_vs_|xt_ipvs)/ {print $1}') && modprobe -r ip_vs || (lsmod | grep ip_vs; false)")
+	loader := strings.TrimSpace(s.box.Must(t, "sysctl", "-n", "kernel.modprobe"))
+	s.box.Must(t, "sysctl", "-qw", "kernel.modprobe=/nowhere")
+	defer func() {
+		s.box.Must(t, "sysctl", "-qw", "kernel.modprobe="+loader)
+		s.box.Must(t, "modprobe", "ip_vs")
+	}()
+	s.box.Must(t, "sh", "-ec", "mkdir -p /etc/weir/bin && printf '#!/bin/sh\nexit 1\n' > /etc/weir/bin/modprobe && chmod +x /etc/weir/bin/modprobe")
+	s.configure(t, twoSeconds+follows("", "prod"))
+	p, err := s.box.Start("sh", "-c", "PATH=/etc/weir/bin:$PATH exec "+s.weir+" run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.daemon = p
+	if err := p.Expect(within(t, time.Minute), "msg=ready"); err != nil {
+		t.Fatalf("%v\n%s", err, p.Output())
+	}
+	s.answers(t, vip4+":80", "web1")
+	s.statusIs(t, "fallback", func(d statusDoc) bool {
+		return d.Kernel.Mode == "iptables" && d.Kernel.Fallback && d.State == "degraded"
+	})
+	if !strings.Contains(p.Output(), "THIS KERNEL HAS NO IPVS") {
+		t.Errorf("the log does not say it loudly:\n%s", p.Output())
+	}
+	if v := s.metric(t, `weir_mode_info{fallback="true",mode="iptables"}`); v != 1 {
+		t.Errorf("weir_mode_info is %v", v)
+	}
+	s.stop(t, syscall.SIGTERM)
+	s.configure(t, twoSeconds+"mode = \"ipvs\"\n"+follows("", "prod"))
+	out, err := s.box.Run(within(t, time.Minute), "sh", "-c", "PATH=/etc/weir/bin:$PATH exec "+s.weir+" run")
+	if err == nil || !strings.Contains(out.Stderr, "the kernel has no IPVS") {
+		t.Errorf("mode ipvs without IPVS: %v\n%s", err, out.Stderr)
+	}
 }
