@@ -151,6 +151,8 @@ func (x *explainer) masquerade() {
 	id, d := tuple(SetClusterIP, x.f), x.q.Detectors
 	outside := !x.inside() && len(d.ClusterCIDRs) > 0
 	switch {
+	case x.led():
+		x.step(what, nil, "kept")
 	case hidden:
 		x.e.Source = SourceMasqueraded
 		x.step(what, by, "masqueraded: the backend sees an address of this box")
@@ -171,12 +173,13 @@ func (x *explainer) masquerade() {
 	}
 }
 
+// led tells whether the packet bears a mark that led it to a virtual server. It
+// keeps that one, and its source. The box's own is known by its connection.
+func (x *explainer) led() bool { return x.face != x.f && !x.host() }
+
 // hides gives the member by which clients of other VIPs than ClusterIPs are
-// masqueraded. A packet that was led to a mark keeps that one, and its source.
+// masqueraded.
 func (x *explainer) hides() (Object, bool) {
-	if x.face != x.f && !x.host() {
-		return nil, false
-	}
 	for _, local := range [...]Set{SetLoadBalancerLocal, SetExternalIPLocal, SetNodePortLocalTCP, SetNodePortLocalUDP, SetNodePortLocalSCTP} {
 		set := keptBy[local]
 		all, kept := tuple(set, x.f), tuple(local, x.f)

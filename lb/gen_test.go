@@ -80,7 +80,7 @@ func (g *gen) service(name string) Service {
 		case NodePort:
 			v.Addr = unspecified(FamilyOf(v.Addr))
 		}
-		if !slices.ContainsFunc(s.VIPs, func(x VIP) bool { return x.Addr == v.Addr }) {
+		if !slices.ContainsFunc(s.VIPs, func(x VIP) bool { return x.Addr == v.Addr && x.Kind == v.Kind }) {
 			s.VIPs = append(s.VIPs, v)
 		}
 	}

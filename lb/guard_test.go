@@ -91,6 +91,27 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	}
 }
 
+// The last known good of a restarted process is what the rest is measured by, even
+// if the cluster is empty before the first Sync.
+func TestGuardHoldsAtAStart(t *testing.T) {
+	before, services := newGuardStory(t)
+	for _, early := range []bool{false, true} {
+		s := newStory(t)
+		s.k, s.kernel, s.now = before.k, before.k, before.now
+		s.Follow("prod")
+		s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
+		s.Update(Update{Source: "prod", Put: services, Synced: true})
+		if !early {
+			mustSync(t, s.Reconciler, s.now)
+		}
+		s.say(time.Second, nil)
+		s.wantServed(services, 10, 40)
+		if len(s.Held()) != 1 {
+			t.Errorf("early %t: nothing is held", early)
+		}
+	}
+}
+
 func TestGuardServesWhatIsNewWhileItHolds(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.say(time.Hour, fleet(12, 4)[9:])

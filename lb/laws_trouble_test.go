@@ -21,7 +21,7 @@ func (g *gen) busy(k *Fake) {
 }
 
 func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
-	seeds(t, 300, func(t *testing.T, g *gen) {
+	seeds(t, 200, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		r := NewReconciler(k, opts, "static")
@@ -57,7 +57,7 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 }
 
 func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
-	seeds(t, 400, func(t *testing.T, g *gen) {
+	seeds(t, 250, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		a, b := g.services(), g.services()

@@ -39,6 +39,11 @@ func (op Op) String() string { return fmt.Sprintf("%s %s", op.Verb, op.Object) }
 // (stepAdmit) only when the virtual server stands, so that no daemon of the host
 // ever gets a packet meant for a Service. Going out is the same backwards, and
 // after all of the coming in: a frontend that swaps its backends is never empty.
+//
+// Clients inside are led to the inner face of a frontend (package comment) when
+// that is whole and before the outer one gets what is only for clients outside,
+// and come back when the outer one has lost it. Nobody is dropped for want of a
+// backend of this node before those inside are led past that.
 type step uint8
 
 const (
