@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -45,14 +46,14 @@ func (s faces) note(o lb.Object) {
 	}
 	f := lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
 	if inner := lb.MarkFrontend(m.Family(), m.Mark); !slices.Contains(s[f], inner) {
-		s[f] = append(s[f], inner)
+		s[f] = append(slices.Clip(s[f]), inner)
 	}
 }
 
 // forget takes out a mark whose virtual server is gone.
 func (s faces) forget(inner lb.Frontend) {
 	for f, all := range s {
-		if all = slices.DeleteFunc(all, func(x lb.Frontend) bool { return x == inner }); len(all) == 0 {
+		if all = slices.DeleteFunc(slices.Clone(all), func(x lb.Frontend) bool { return x == inner }); len(all) == 0 {
 			delete(s, f)
 			continue
 		}
@@ -281,53 +282,112 @@ func parseNATFlow(body []byte) (n natFlow, dnat, ok bool) {
 	return n, dnat, n.vip.IsValid() && n.backend.IsValid() && len(n.flow.id) == 4
 }
 
+// onlooker reads conntrack for people and scrapes, over a socket of its own: a slow
+// look at many connections delays no change.
+type onlooker struct {
+	mu        sync.Mutex
+	conntrack *conntrack
+}
+
+func (o *onlooker) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.conntrack != nil {
+		o.conntrack.conn.close()
+	}
+}
+
+// portals gives the portals of all families and their faces, which nobody alters in
+// place.
+func (k *Kernel) portals(ctx context.Context) (map[lb.Frontend]portal, faces, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := map[lb.Frontend]portal{}
+	for _, r := range k.rules {
+		if !r.portals.known {
+			if err := r.portals.load(ctx); err != nil {
+				return nil, nil, needPrivilege(err)
+			}
+		}
+		maps.Copy(all, r.portals.portals)
+	}
+	return all, maps.Clone(k.faces), nil
+}
+
+// natFlows gives the connections that portals have taken.
+func (k *Kernel) natFlows(ctx context.Context, portals map[lb.Frontend]portal, reset func(family lb.Family), each func(natFlow)) error {
+	k.onlooker.mu.Lock()
+	defer k.onlooker.mu.Unlock()
+	for family := range k.rules {
+		err := k.onlooker.conntrack.nat(ctx, family, func() { reset(family) }, func(n natFlow) {
+			f := lb.Frontend{Addr: n.vip.Addr(), Port: n.vip.Port(), Proto: n.proto}
+			if _, ours := portals[f]; ours {
+				each(n)
+			}
+		})
+		if err != nil {
+			return needPrivilege(fmt.Errorf("list connections: %w", err))
+		}
+	}
+	return nil
+}
+
 // natConnections gives the connections that portals have taken, as Connections
 // does those of IPVS.
 func (k *Kernel) natConnections(ctx context.Context, each func(Connection) bool) error {
-	k.mu.Lock()
-	var all []Connection
-	var errs []error
-	for family, r := range k.rules {
-		n := len(all)
-		errs = append(errs, k.conntrack.nat(ctx, family, func() { all = all[:n] }, func(n natFlow) {
-			c := Connection{Client: n.client, VIP: n.vip, Backend: n.backend, Proto: n.proto, State: n.word(), Expires: n.expires}
-			if _, ours := r.portals.portals[c.Frontend()]; ours {
-				all = append(all, c)
-			}
-		}))
+	portals, _, err := k.portals(ctx)
+	if err != nil {
+		return err
 	}
-	k.mu.Unlock()
-	for _, c := range all {
+	all := map[lb.Family][]Connection{}
+	err = k.natFlows(ctx, portals, func(family lb.Family) { all[family] = nil }, func(n natFlow) {
+		c := Connection{Client: n.client, VIP: n.vip, Backend: n.backend, Proto: n.proto, State: n.word(), Expires: n.expires}
+		family := lb.FamilyOf(n.vip.Addr())
+		all[family] = append(all[family], c)
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range slices.Concat(all[lb.IPv4], all[lb.IPv6]) {
 		if ctx.Err() != nil || !each(c) {
 			break
 		}
 	}
-	return errors.Join(append(errs, ctx.Err())...)
+	return ctx.Err()
 }
 
-// natTraffic gives the virtual servers with the connections of their backends.
-// Rules have no other counters that would not start again with each change.
+// natTraffic gives the virtual servers with the connections of their backends. Rules
+// have no other counters that would not start again with each change.
 func (k *Kernel) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTraffic, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(only) == 0 {
-		for _, r := range k.rules {
-			only = slices.AppendSeq(only, maps.Keys(r.portals.portals))
-		}
+	portals, faces, err := k.portals(ctx)
+	if err != nil {
+		return nil, err
 	}
-	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
-	if err := k.observeServers(ctx, only, &obs); err != nil {
+	if len(only) == 0 {
+		only = slices.Collect(maps.Keys(portals))
+	}
+	tally := map[lb.Object]lb.Conns{}
+	reset := func(family lb.Family) {
+		maps.DeleteFunc(tally, func(o lb.Object, _ lb.Conns) bool { return lb.FamilyOf(serverOf(o).Addr) == family })
+	}
+	err = k.natFlows(ctx, portals, reset, func(n natFlow) {
+		for _, f := range faces.of(n) {
+			id := lb.RealServer{Frontend: f, Addr: n.backend}
+			tally[id] = n.countIn(tally[id])
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	var out []ServerTraffic
 	for _, f := range slices.SortedFunc(slices.Values(only), lb.Frontend.Compare) {
-		p, ok := k.rules[lb.FamilyOf(f.Addr)].portals.portals[f]
+		p, ok := portals[f]
 		if !ok {
 			continue
 		}
 		t := ServerTraffic{Server: p.server}
 		for _, rs := range p.reals {
-			t.Backends = append(t.Backends, BackendTraffic{Server: rs, Conns: obs.Conns[rs.ID()]})
+			t.Backends = append(t.Backends, BackendTraffic{Server: rs, Conns: tally[rs.ID()]})
 		}
 		out = append(out, t)
 	}

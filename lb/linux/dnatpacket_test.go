@@ -38,7 +38,7 @@ func TestWithoutIPVS(t *testing.T) {
 		TestUDPClientThatWasThereFirstIsServed, TestUDPClientInsideMovesAtOnce,
 		TestTrafficPolicyLocalHasTwoFaces, TestNobodyNearIsDroppedAndNobodyAtAllRefused, TestConnectionsOutliveTheLastNearBackend,
 		TestNodePortsAreMasqueraded, TestLaterDNATGetsNoService, TestHealthCheckPortsAreAdmittedButNotOnVIPs,
-		TestRepliesToARestrictedPortPass,
+		TestRepliesToARestrictedPortPass, TestInvalidPacketOfABackendResetsNobody,
 	} {
 		name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
 		t.Run(name[strings.LastIndex(name, ".Test")+5:], func(t *testing.T) {

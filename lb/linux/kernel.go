@@ -1,6 +1,7 @@
 // Package linux is the only code of weir that touches the kernel: it implements
 // lb.Kernel with IPVS, ipset, iptables, a dummy device with addresses, local
-// routes, conntrack and sysctls.
+// routes, conntrack and sysctls. On a kernel without IPVS the same virtual servers
+// are rules of iptables (Mode).
 //
 // It decides nothing. What should be in the kernel, in which order it gets there
 // and whose an object is, is lb's; this package carries out ops, reads the kernel
@@ -10,13 +11,17 @@
 // in one system call, of which only the last asks for an acknowledgement. The
 // kernel reports the failing ones anyway, so that each object has its own error.
 // Programs are run for the rules alone: iptables-save and iptables-restore, never
-// one for a service.
+// one for a service; where virtual servers are rules, one iptables-restore for all
+// that change at once.
 //
 // The chapters: kernel.go (the whole), message.go, netlink.go and socket.go
 // (netlink), ipvs.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
 // (which rules) and iptables.go (how they get there), watch.go (what others do),
 // kubeproxy.go (whether another one is at work), traffic.go (counters and
-// connections), probe.go (what is missing, and the fix).
+// connections), probe.go (what is missing, and the fix). And for virtual servers as
+// rules: dnatmode.go (the mode, its limits, and the change from one to the other),
+// dnat.go (how the rules get there), dnattext.go and dnatrules.go (which rules),
+// dnatconns.go (connections), nftgen.go (who has changed nf_tables).
 package linux
 
 import (
@@ -96,7 +101,8 @@ type Kernel struct {
 	// ownChanges are the numbers of weir's own changes of nf_tables.
 	ownChanges []uint32
 
-	reader *reader // has its own lock
+	reader   *reader  // has its own lock
+	onlooker onlooker // has its own lock
 }
 
 var _ lb.Kernel = (*Kernel)(nil)
@@ -125,6 +131,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.sets = newSets(c.Prefix, marking{c.Mark}, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
 	k.conntrack = newConntrack(&k.counters.Conntrack)
+	k.onlooker.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
 		r := &rules{family: f, run: execRunner(&k.counters.Execs), look: hasProgram}
 		if err := r.find(ctx, c.Iptables); err != nil {
@@ -148,6 +155,7 @@ func (k *Kernel) Close() {
 	if k.reader != nil {
 		k.reader.close()
 	}
+	k.onlooker.close()
 }
 
 func (k *Kernel) conns() []*conn {

@@ -298,10 +298,12 @@ func TestStrangersFirewallMarksAreLeftAlone(t *testing.T) {
 
 // A backend's packet out of the window is INVALID to conntrack, which then does not
 // undo any NAT. ip_vs does: the client has it from the VIP, and no reason to reset
-// the connection.
+// the connection. Without ip_vs it is dropped.
 func TestInvalidPacketOfABackendResetsNobody(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal)...)
+	self := backendAddr(vip4, 1) // as for all whose clients keep their address
+	add(t, s.k, lb.Member{Set: lb.SetLoopBack, Addr: self, Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(self, 32)})
 	fd := -1
 	s.in("backend1", func() {
 		var err error
