@@ -96,13 +96,16 @@ func (c *Cluster) change(f func(*objects)) {
 	signal(c.wake)
 }
 
+// skew is how far a cluster's clock may be ahead of this box's.
+const skew = time.Minute
+
 // put takes an object in. A slice that is no Service's is nobody's.
 func (c *Cluster) put(o *objects, object any) (full string) {
 	if s, ok := object.(*slice); ok && s.Service == "" {
 		o.drop(s)
 		return ""
 	}
-	return o.put(object, c.started, time.Now())
+	return o.put(object, c.started, time.Now().Add(skew))
 }
 
 // What follows is told by feeds.
