@@ -21,7 +21,7 @@ say = @printf '\n== %s\n'
 # test that fails twice, as every real fault does, fails the run.
 retry = WEIR_LAB=require go run $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test
 
-.PHONY: all build demo test bench vet lint install clean
+.PHONY: all build demo test conformance bench vet lint install clean
 
 all: build
 
@@ -40,6 +40,11 @@ test: install vet ## all tests, those on real kernels included
 	$(retry) --format standard-quiet --packages='./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...' -- -timeout 15m
 	$(say) 'weir on real kernels, story by story: 10 to 20 minutes'
 	$(retry) --format standard-verbose --packages=./cmd/weirlab/e2e -- -timeout 40m
+
+conformance: FOR = test
+conformance: install ## what Kubernetes means by a Service, 90 checks: weir in both modes, and kube-proxy
+	$(say) 'conformance: a line a check, the table at the end; 15 minutes'
+	WEIR_LAB=require WEIR_CONFORMANCE=kube-proxy go test -C cmd/weirlab/e2e -run TestConformance -v -count=1 -timeout 60m
 
 bench: FOR = bench
 bench: install ## figures beside ipvsadm's, from one boot of a real kernel
