@@ -10,6 +10,32 @@
 // nonsense harms no other. What an API object means is decided by translate, a
 // pure function; everything else here is about getting objects.
 //
+// # How a cluster is followed
+//
+// Reflectors of client-go list and watch, with kube-proxy's selectors, over
+// connections of the Cluster's own; API objects are reduced before anybody keeps
+// them. Credentials are those of the kubeconfig alone (no plugins, which are
+// programs of others; no proxy but its own), read again when a file changes: that
+// makes a new client, whose lists are compared with what is known, so that only
+// differences are said. A watch that breaks goes on from where it was; an API
+// server that is silent is noticed within a minute, by pings of HTTP/2. What a
+// list says is the truth, even if it is older than what was known; what a watch
+// repeats by mistake is not.
+//
+// The first Update waits until Services, EndpointSlices and Nodes have all been
+// listed. Later ones are taken by whoever uses them (Take): what has not been taken
+// is kept once for each Service, so that neither a storm nor a slow reader costs
+// memory. One cluster takes no more than most says (cluster_objects.go); the rest
+// is ignored, and Status tells.
+//
+// All Nodes are followed, for their addresses, but by a node of a cluster with
+// backends "pods" and no external_ip_ranges: if thousands of nodes followed
+// each other, the API servers would suffer. There only the own Node's addresses are
+// refused as a load balancer's; whoever may write those has the cluster already.
+//
+// The last-known-good file (snapshot.go) is served if the API server has not
+// answered two seconds after the start, or at once if it refuses.
+//
 // # What a Service means
 //
 // The meaning is kube-proxy's, as its iptables and nftables modes have it. Where

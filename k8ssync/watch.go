@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
 	"strconv"
 
@@ -217,15 +218,15 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		l.begin()
 	}
 	l.cluster.watching(l.feed)
-	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(e, &listing) }), nil
+	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(ctx, e, &listing) }), nil
 }
 
 // event turns the object of an event into an item.
-func (l *lister) event(e watch.Event, listing *bool) (watch.Event, bool) {
+func (l *lister) event(ctx context.Context, e watch.Event, listing *bool) (watch.Event, bool) {
 	l.cluster.heard()
 	switch e.Type {
 	case watch.Error:
-		err := l.failed(context.Background(), "watch", apierrors.FromObject(e.Object))
+		err := l.failed(ctx, "watch", apierrors.FromObject(e.Object))
 		if *listing && apierrors.IsTooManyRequests(err) {
 			e.Object = hidden(err)
 		}
@@ -249,6 +250,10 @@ func (l *lister) event(e watch.Event, listing *bool) (watch.Event, bool) {
 func (l *lister) failed(ctx context.Context, verb string, err error) error {
 	if ctx.Err() != nil || forgotten(err) {
 		return err
+	}
+	var long *url.Error // with all the selectors
+	if errors.As(err, &long) {
+		err = long.Err
 	}
 	err = fmt.Errorf("%s: %w", l.right(verb), err)
 	l.cluster.broken(l.feed, err)

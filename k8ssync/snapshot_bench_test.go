@@ -1,0 +1,90 @@
+package k8ssync
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// bigCluster has n Services of ten endpoints.
+func bigCluster(n int) *objects {
+	o := newObjects(most)
+	for i := range n {
+		name := fmt.Sprintf("service-%05d", i)
+		o.put(&service{
+			key: key{"bench", name}, UID: "6f5c1c8e-5d0e-4e4e-9f7e-" + fmt.Sprintf("%012d", i), Created: time.Unix(int64(i), 0).UTC(), Type: "ClusterIP",
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
+			Ports:      []servicePort{{Name: "http", Proto: "TCP", Port: 80}},
+		}, time.Time{}, time.Time{})
+		sl := &slice{key: key{"bench", name + "-x"}, Service: name, Ports: []slicePort{{"http", "TCP", 8080}}}
+		for e := range 10 {
+			sl.Endpoints = append(sl.Endpoints, endpoint{
+				Addr: netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), byte(e)}), Node: fmt.Sprintf("node-%d", e), Zone: "a", Ready: true, Serving: true,
+			})
+		}
+		o.put(sl, time.Time{}, time.Time{})
+	}
+	return o
+}
+
+func BenchmarkReadSnapshot(b *testing.B) {
+	s := snapshotOf(bigCluster(10_000))
+	file, err := s.write()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(len(file)), "bytes")
+	for b.Loop() {
+		if _, err := readSnapshot(file); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkWriteSnapshot(b *testing.B) {
+	o := bigCluster(10_000)
+	for b.Loop() {
+		s := snapshotOf(o)
+		if _, err := s.write(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkFlush is the whole of a first list, and one change among 10,000
+// Services.
+func BenchmarkFlush(b *testing.B) {
+	const n = 10_000
+	synced := func() *Cluster {
+		c := New(testConfig(""), silentLog())
+		c.live = bigCluster(n)
+		for _, f := range c.feeds {
+			f.listed = true
+		}
+		return c
+	}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			c := synced()
+			c.flush()
+			if u, _ := c.Take(); len(u.Put) != n {
+				b.Fatal(len(u.Put))
+			}
+		}
+	})
+	b.Run("change", func(b *testing.B) {
+		c := synced()
+		c.flush()
+		c.Take()
+		for i := 0; b.Loop(); i++ {
+			sl := *c.live.slices[key{"bench", "service-00007-x"}]
+			sl.Endpoints = sl.Endpoints[:1+i%2]
+			c.change(func(o *objects) { c.put(o, &sl) })
+			c.flush()
+			if u, _ := c.Take(); len(u.Put) != 1 {
+				b.Fatal(len(u.Put))
+			}
+		}
+	})
+}
