@@ -100,8 +100,40 @@ const (
 // Explain tells what a new connection meets, by what the kernel was last seen or
 // made to hold. It is right after Adopt or a Sync. It reads everything: its cost is
 // the size of the box.
-func (r *Reconciler) Explain(q Query) Explanation {
-	x := explainer{Reconciler: r, q: q, f: q.Frontend, face: q.Frontend}
+func (r *Reconciler) Explain(q Query) Explanation { return r.ExplainAll([]Query{q})[0] }
+
+// ExplainAll answers several queries for little more than one costs.
+func (r *Reconciler) ExplainAll(queries []Query) []Explanation {
+	about := map[Frontend][]Object{}
+	for _, q := range queries {
+		about[q.Frontend] = nil
+		if m, ok := r.lead(q.Frontend); ok {
+			about[MarkFrontend(m.Family(), m.Mark)] = nil
+		}
+	}
+	for id, o := range r.have {
+		if id.kind() != kindMember && id.kind() != kindRealServer {
+			continue
+		}
+		if f, ok := frontendOf(id); ok {
+			if known, asked := about[f]; asked {
+				about[f] = append(known, o)
+			}
+		}
+	}
+	notes := map[ServiceID][]Note{}
+	for _, n := range r.Notes() {
+		notes[n.Service] = append(notes[n.Service], n)
+	}
+	out := make([]Explanation, len(queries))
+	for i, q := range queries {
+		out[i] = r.explain(q, about, notes)
+	}
+	return out
+}
+
+func (r *Reconciler) explain(q Query, about map[Frontend][]Object, notes map[ServiceID][]Note) Explanation {
+	x := explainer{Reconciler: r, q: q, f: q.Frontend, face: q.Frontend, about: about, notes: notes}
 	x.e.Frontend = q.Frontend.String()
 	x.e.From = x.from()
 	if q.Client.IsValid() {
@@ -123,6 +155,9 @@ type explainer struct {
 	f    Frontend
 	face Frontend // that the client meets: f, or that of a mark
 	e    Explanation
+
+	about map[Frontend][]Object // members and real servers in the kernel
+	notes map[ServiceID][]Note
 
 	ids []ServiceID // who wants it
 	// The winner, its VIP and port.
@@ -197,10 +232,8 @@ func (x *explainer) claims() {
 				x.e.Claims = append(x.e.Claims, Claim{id.String(), vip.String(), wins})
 			}
 		}
-		for _, n := range x.Notes() {
-			if n.Service == id {
-				x.e.Notes = append(x.e.Notes, n.String())
-			}
+		for _, n := range x.notes[id] {
+			x.e.Notes = append(x.e.Notes, n.String())
 		}
 	}
 	slices.SortStableFunc(x.e.Claims, func(a, b Claim) int {

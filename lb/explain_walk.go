@@ -94,8 +94,8 @@ func (x *explainer) ranges() bool {
 	}
 	var ranges []string
 	admitted := !x.q.Client.IsValid()
-	for _, o := range x.have {
-		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR && m.Addr == x.f.Addr && m.Port == x.f.Port && m.Proto == x.f.Proto {
+	for _, o := range x.about[x.f] {
+		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR {
 			ranges = append(ranges, m.Net.String())
 			admitted = admitted || !x.host() && m.Net.Contains(x.q.Client)
 		}
@@ -232,8 +232,8 @@ func (x *explainer) balance() {
 		return
 	}
 	n := 0
-	for _, o := range x.have {
-		if rs, is := o.(RealServer); is && rs.Frontend == x.face && rs.Weight > 0 {
+	for _, o := range x.about[x.face] {
+		if rs, is := o.(RealServer); is && rs.Weight > 0 {
 			n++
 		}
 	}
@@ -248,9 +248,9 @@ func (x *explainer) balance() {
 // loop tells a backend that connects to a VIP of its own what happens if it is
 // chosen itself.
 func (x *explainer) loop() {
-	for _, o := range x.have {
+	for _, o := range x.about[x.face] {
 		rs, ok := o.(RealServer)
-		if !ok || rs.Frontend != x.face || rs.Addr.Addr() != x.q.Client || rs.Weight == 0 {
+		if !ok || rs.Addr.Addr() != x.q.Client || rs.Weight == 0 {
 			continue
 		}
 		id := Member{Set: SetLoopBack, Addr: x.q.Client, Port: rs.Addr.Port(), Proto: x.f.Proto, Net: single(x.q.Client)}
@@ -288,8 +288,8 @@ func (x *explainer) candidates() {
 			add(Backend{Addr: a, Weight: 1})
 		}
 	}
-	for _, o := range x.have {
-		if rs, ok := o.(RealServer); ok && rs.Frontend == x.face {
+	for _, o := range x.about[x.face] {
+		if rs, ok := o.(RealServer); ok {
 			add(Backend{Addr: rs.Addr, Scope: Both})
 		}
 	}

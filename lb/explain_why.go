@@ -32,9 +32,11 @@ func (x *explainer) why() string {
 
 // unapplied says why the kernel does not have what the winner needs.
 func (x *explainer) unapplied() string {
-	for _, n := range x.Notes() {
-		if n.Reason == Failed && (n.Service == x.svc.ID || n.Service == ServiceID{}) {
-			return n.Text
+	for _, id := range [...]ServiceID{x.svc.ID, {}} {
+		for _, n := range x.notes[id] {
+			if n.Reason == Failed {
+				return n.Text
+			}
 		}
 	}
 	return "it is not applied yet"
