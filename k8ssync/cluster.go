@@ -42,6 +42,7 @@ type Cluster struct {
 	pending   map[key]struct{}   // of out, or gone from it, and not taken yet
 	whole     bool               // everything is pending
 	triggered map[lb.ServiceID]time.Time
+	notes     []lb.Note
 	status    Status
 	// What is wrong at the moment, beside what is wrong with the feeds.
 	credentials, meaning error
@@ -91,7 +92,7 @@ func New(cfg Config, log *slog.Logger) *Cluster {
 	c.status = Status{Name: cfg.Name, Since: time.Now()}
 	for _, r := range cfg.resources() {
 		for _, ns := range cfg.scopes(r) {
-			c.feeds = append(c.feeds, &feed{resource: r, cluster: c, namespace: ns})
+			c.feeds = append(c.feeds, &feed{resource: r, cluster: c, namespace: ns, versions: map[key]uint64{}})
 		}
 	}
 	return c
@@ -205,9 +206,21 @@ func (c *Cluster) Status() Status {
 // Report writes Events for the Notes about this cluster's Services: once for each,
 // and again when it says something else. It returns at once.
 func (c *Cluster) Report(notes []lb.Note) {
+	c.mu.Lock()
+	c.notes = slices.Clone(notes)
+	c.mu.Unlock()
+	c.tell()
+}
+
+// tell has the Notes written that are about Services which the API server has told
+// of; the others' turn comes when it has.
+func (c *Cluster) tell() {
 	if !c.cfg.Events {
 		return
 	}
+	c.mu.Lock()
+	notes := c.notes
+	c.mu.Unlock()
 	var about []subject
 	c.in.Lock()
 	for _, n := range notes {

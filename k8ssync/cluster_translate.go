@@ -170,7 +170,8 @@ func (c *Cluster) say(meant map[key]*lb.Service, triggered map[key]time.Time, wh
 	c.status.NodePodCIDRs, c.status.NodeAddrs = own.PodCIDRs, own.primary()
 	c.mu.Unlock()
 	if whole {
-		c.log.Info("synced", "services", len(meant), "stale", c.from != c.live)
+		c.log.Info("synced", "services", len(c.out), "stale", c.from != c.live)
+		c.tell()
 	}
 	if whole || moved || len(meant) > 0 {
 		signal(c.changes)

@@ -93,6 +93,21 @@ func TestAWeirThatStartsAgainFindsItsEvents(t *testing.T) {
 	}
 }
 
+func TestNotesOfAStaleClusterAreToldLater(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	cfg := kept(t, s)
+	cfg.Events = true
+	s.misbehave(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusBadGateway); return true })
+	c := hasty(New(cfg, silentLog()))
+	c.timing = impatient
+	run(t, c)
+	next(t, c)
+	c.Report([]lb.Note{note("web", lb.Conflict, "a")})
+	s.misbehave(nil)
+	eventually(t, "written", func() bool { return len(s.written()) == 1 })
+}
+
 func TestEventsThatAreForbiddenHarmNothing(t *testing.T) {
 	s, c := eventSite(t, time.Nanosecond)
 	var asked atomic.Int32

@@ -133,8 +133,8 @@ func (f *feed) owns(object any) bool { return reflect.TypeOf(object) == reflect.
 type lister struct {
 	*feed
 	client *client
-	// taken is what a list has come to so far.
-	taken amount
+	// taken is what the pages of a list have come to so far.
+	taken *amount
 }
 
 // request makes a request with the resource's selectors. client-go shall not
@@ -164,11 +164,11 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	}
 	l.cluster.heard()
 	if opts.Continue == "" {
-		l.begin()
+		l.taken = l.begin()
 	}
 	out := &internalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue()}}
 	err = meta.EachListItem(list, func(o runtime.Object) error {
-		if it, ok := l.reduce(o); ok && l.room(it) {
+		if it, ok := l.reduce(o); ok && l.room(it, l.taken) {
 			out.Items = append(out.Items, it)
 		}
 		return nil
@@ -176,18 +176,18 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	return out, err
 }
 
-// begin begins a list.
-func (l *lister) begin() {
-	l.taken = amount{}
+// begin begins a list, and what it comes to.
+func (l *lister) begin() *amount {
 	l.cluster.odd(l.feed, nil)
 	l.cluster.full(l.feed, "")
+	return &amount{}
 }
 
-// room tells whether a list may grow by it. The objects are limited again, over
-// all lists, when they are put to the others.
-func (l *lister) room(it *item) bool {
-	l.taken = l.taken.plus(weigh(it.object))
-	if why := l.taken.over(l.cluster.limit); why != "" {
+// room tells whether a list of what is taken may grow by it. The objects are
+// limited again, over all lists, when they are put to the others.
+func (l *lister) room(it *item, taken *amount) bool {
+	*taken = taken.plus(weigh(it.object))
+	if why := taken.over(l.cluster.limit); why != "" {
 		l.cluster.full(l.feed, why)
 		return false
 	}
@@ -214,20 +214,21 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		}
 		return nil, err
 	}
+	var list *amount // until the initial events end
 	if listing {
-		l.begin()
+		list = l.begin()
 	}
 	l.cluster.watching(l.feed)
-	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(ctx, e, &listing) }), nil
+	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(ctx, e, &list) }), nil
 }
 
 // event turns the object of an event into an item.
-func (l *lister) event(ctx context.Context, e watch.Event, listing *bool) (watch.Event, bool) {
+func (l *lister) event(ctx context.Context, e watch.Event, list **amount) (watch.Event, bool) {
 	l.cluster.heard()
 	switch e.Type {
 	case watch.Error:
 		err := l.failed(ctx, "watch", apierrors.FromObject(e.Object))
-		if *listing && apierrors.IsTooManyRequests(err) {
+		if *list != nil && apierrors.IsTooManyRequests(err) {
 			e.Object = hidden(err)
 		}
 		return e, true
@@ -236,13 +237,15 @@ func (l *lister) event(ctx context.Context, e watch.Event, listing *bool) (watch
 		if err != nil {
 			return e, false
 		}
-		*listing = *listing && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"
+		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			*list = nil
+		}
 		e.Object = &item{ObjectMeta: metav1.ObjectMeta{ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations()}}
 		return e, true
 	}
 	it, ok := l.reduce(e.Object)
 	e.Object = it
-	return e, ok && (!*listing || l.room(it))
+	return e, ok && (*list == nil || l.room(it, *list))
 }
 
 // failed tells what went wrong, in words that name the right that is missing. A
