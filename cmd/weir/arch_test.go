@@ -39,6 +39,9 @@ var onlyIn = map[string][]string{
 	"github.com/BurntSushi/toml":                     {"weir/cmd/weir/internal/config"},
 	"github.com/prometheus/client_golang/prometheus": {"weir/cmd/weir/internal/daemon"},
 	"github.com/coreos/go-systemd/v22/daemon":        {"weir/cmd/weir/internal/daemon"},
+	"k8s.io/client-go/rest":                          {"weir/k8ssync"},
+	"k8s.io/client-go/tools/cache":                   {"weir/k8ssync"},
+	"k8s.io/client-go/tools/clientcmd":               {"weir/k8ssync"},
 	"sigs.k8s.io/yaml":                               {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/kubeproxy"},
 	"google.golang.org/grpc":                         {"weir/lb/health"},
 }
