@@ -164,6 +164,7 @@ func badReloads(t *testing.T, s *site) {
 func restartKeys(t *testing.T, s *site) {
 	kernel := "[kernel]\nsync_period = \"2s\"\n"
 	for key, toml := range map[string]string{
+		"kernel.mode":           kernel + "mode = \"iptables\"\n",
 		"kernel.name_prefix":    kernel + "name_prefix = \"X\"\n",
 		"kernel.device":         kernel + "device = \"dum9\"\n",
 		"kernel.iptables":       kernel + "iptables = \"legacy\"\n",
@@ -207,13 +208,13 @@ func reloadTouchesLittle(t *testing.T, s *site) {
 		{"source kept", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\""),
 			map[string]int{"add member": 4}}, // LOAD-BALANCER-LOCAL, and each backend in LOOP-BACK
 		{"source range", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
-			map[string]int{"add member": 2}},
+			map[string]int{"add member": 3}}, // LOAD-BALANCER-FW, the range, and the box itself, which is in it
 		{"ping off", "[kernel]\nsync_period = \"2s\"\nping = false\n" + base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
 			map[string]int{"add rules": 2}},
 		{"log level", "[daemon]\nlog_level = \"debug\"\n[kernel]\nsync_period = \"2s\"\nping = false\n" + base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
 			map[string]int{}},
 		{"service removed", base, map[string]int{
-			"add rules": 2, "delete virtual_server": 1, "delete real_server": 3, "delete address": 1, "delete member": 9,
+			"add rules": 2, "delete virtual_server": 1, "delete real_server": 3, "delete address": 1, "delete member": 10,
 		}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
