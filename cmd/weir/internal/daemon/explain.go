@@ -48,7 +48,7 @@ func ParseQuestion(vip, proto, client string) (q Question, err error) {
 
 // maxExplained bounds the ports of one VIP that are explained: the loop stands
 // still meanwhile.
-const maxExplained = 100
+const maxExplained = 1000
 
 // explain answers a question from what the loop knows.
 func (b *box) explain(ctx context.Context, q Question) (doc status.Explanation, err error) {
@@ -63,32 +63,31 @@ func (b *box) detectors() lb.Detectors {
 }
 
 func explain(rec *lb.Reconciler, q Question, d lb.Detectors) status.Explanation {
-	ask := func(f lb.Frontend) lb.Explanation {
-		return rec.Explain(lb.Query{Frontend: f, Client: q.Client, Detectors: d})
-	}
+	query := func(f lb.Frontend) lb.Query { return lb.Query{Frontend: f, Client: q.Client, Detectors: d} }
 	if q.Port != 0 {
-		packet := ask(lb.Frontend{Addr: q.Addr, Port: q.Port, Proto: q.Proto})
+		packet := rec.Explain(query(lb.Frontend{Addr: q.Addr, Port: q.Port, Proto: q.Proto}))
 		return status.Explanation{Packet: &packet}
 	}
 	var doc status.Explanation
 	frontends := frontendsOf(rec, q.Addr)
-	for i, f := range frontends {
-		if i == maxExplained {
-			doc.More = len(frontends) - i
-			break
+	if len(frontends) == 0 {
+		doc.Why = rec.Explain(query(lb.Frontend{Addr: q.Addr, Proto: q.Proto})).Why
+		for _, f := range nearestTo(rec, q.Addr) {
+			doc.Nearest = append(doc.Nearest, f.String())
 		}
-		e := ask(f)
-		p := status.ExplainedPort{Frontend: f.String(), Fate: string(e.Fate), Why: e.Why}
+		return doc
+	}
+	doc.More = max(0, len(frontends)-maxExplained)
+	var queries []lb.Query
+	for _, f := range frontends[:len(frontends)-doc.More] {
+		queries = append(queries, query(f))
+	}
+	for _, e := range rec.ExplainAll(queries) {
+		p := status.ExplainedPort{Frontend: e.Frontend, Fate: string(e.Fate), Why: e.Why}
 		if len(e.Claims) > 0 {
 			p.Service = e.Claims[0].Service
 		}
 		doc.Ports = append(doc.Ports, p)
-	}
-	if len(doc.Ports) == 0 {
-		doc.Why = ask(lb.Frontend{Addr: q.Addr, Proto: q.Proto}).Why
-		for _, f := range nearestTo(rec, q.Addr) {
-			doc.Nearest = append(doc.Nearest, f.String())
-		}
 	}
 	return doc
 }
