@@ -32,6 +32,9 @@ const (
 const (
 	lockWait    = "5" // seconds that iptables-restore waits for others
 	execTimeout = 30 * time.Second
+	// What iptables-restore has to read takes longer the more it is: thousands of
+	// virtual servers as rules are megabytes.
+	execPerByte = 20 * time.Microsecond
 )
 
 // runner runs a program with an input and gives what it printed. Its error holds
@@ -373,7 +376,7 @@ func (r *rules) explain(err error, more ...xtNeed) error {
 // execRunner runs real programs and counts them.
 func execRunner(count *atomic.Uint64) runner {
 	return func(ctx context.Context, stdin string, name string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(ctx, execTimeout)
+		ctx, cancel := context.WithTimeout(ctx, execTimeout+time.Duration(len(stdin))*execPerByte)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Env = append(os.Environ(), "LC_ALL=C")

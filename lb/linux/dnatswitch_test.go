@@ -1,0 +1,175 @@
+package linux
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/lb"
+)
+
+// load makes new connections without end, and says what became of them.
+func (s *site) load(fe lb.Frontend) (stop func() (good int64, bad []string)) {
+	var good atomic.Int64
+	var mu sync.Mutex
+	var bad []string
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if got := s.ask1("client", fe); strings.HasPrefix(got, "backend") {
+				good.Add(1)
+			} else {
+				mu.Lock()
+				bad = append(bad, fmt.Sprintf("%s: %s", fe, got))
+				mu.Unlock()
+			}
+		}
+	})
+	return func() (int64, []string) { cancel(); all.Wait(); return good.Load(), bad }
+}
+
+func TestModesTakeOverWithoutAGap(t *testing.T) {
+	inBox(t)
+	s := newSite(t)
+	s.serveSCTP("backend1")
+	s.serveSCTP("backend2")
+	var objects []lb.Object
+	for _, fe := range allProtocols() {
+		objects = append(objects, served(fe, "rr", 0, 1, 1)...)
+	}
+	none := lb.Frontend{Addr: vip4, Port: 7001, Proto: lb.TCP}
+	objects = append(objects, served(none, "rr", 0)...)
+	add(t, s.k, objects...)
+	all := slices.Concat(base(lb.IPv4, lb.IPv6), s.anchors(), objects)
+	held := map[string]net.Conn{}
+	for _, to := range []string{"192.0.2.1:7000", "[2001:db8::1]:7000"} {
+		c, err := s.dial("client", "tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[to] = c
+	}
+	var stops []func() (int64, []string)
+	for _, fe := range allProtocols() {
+		stops = append(stops, s.load(fe))
+	}
+	for i, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
+		testMode = mode
+		k := newKernel(t)
+		testMode = ModeIPVS
+		obs, err := k.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.k.Close()
+		s.k = k
+		apply(t, k, lb.Diff(obs.Objects, stateOf(all))...)
+		time.Sleep(200 * time.Millisecond)
+		left, err := k.ForgetOther(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 && left == 0 {
+			t.Errorf("%s: nobody is left, and %d connections are held", mode, len(held))
+		}
+		for to, c := range held {
+			if _, err := ask(c); err != nil {
+				t.Errorf("%s: a connection to %s has ended: %v", mode, to, err)
+			}
+			if mode == ModeIPTables { // these IPVS has; the next ones rules have
+				c.Close()
+				if held[to], err = s.dial("client", "tcp", to); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s.expectBackend(string(mode)+": nobody", "client", none, "connection refused")
+		for end := time.Now().Add(10 * time.Second); left > 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if left, err = k.ForgetOther(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left > 0 {
+			t.Logf("%s: %d connections had to be cut", mode, left)
+			if left, err = k.ForgetOther(t.Context(), true); err != nil || left != 0 {
+				t.Errorf("%s: %d left, %v", mode, left, err)
+			}
+		}
+		s.holdsAll(all)
+		rules, servers := strings.Count(sh(t, "iptables-save; ip6tables-save"), "KUBE-SVC-"), strings.Count(sh(t, "ipvsadm -Ln"), "\n")
+		if (mode == ModeIPTables) != (rules > 0) || (mode == ModeIPVS) != (servers > 3) {
+			t.Errorf("%s: %d rules, %d lines of ipvsadm:\n%s", mode, rules, servers, sh(t, "ipvsadm -Ln; iptables-save -t nat"))
+		}
+	}
+	total := int64(0)
+	for _, stop := range stops {
+		good, bad := stop()
+		total += good
+		if len(bad) > 0 {
+			t.Errorf("%d new connections failed: %s", len(bad), bad[0])
+		}
+	}
+	t.Logf("%d new connections, none failed", total)
+}
+
+// holdsAll checks that there is nothing left to do. /proc/net is that of the process's
+// first thread, which may be in another namespace for a moment, to make a connection.
+func (s *site) holdsAll(all []lb.Object) {
+	s.Helper()
+	var d []lb.Op
+	for range 20 {
+		obs, err := s.k.Observe(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		if d = lb.Diff(obs.Objects, stateOf(all)); len(d) == 0 {
+			return
+		}
+	}
+	s.Errorf("to do are %d: %v", len(d), d[0])
+}
+
+func TestOneEndpointOfAThousandServices(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	inRulesMode(t)
+	k := newKernel(t)
+	var objects []lb.Object
+	for i := range 1000 {
+		fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}
+		objects = append(objects, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}})
+		for j := range 10 {
+			objects = append(objects, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j + 1)}), 8080), Weight: 1})
+		}
+	}
+	all := append(base(lb.IPv4, lb.IPv6), objects...)
+	start := time.Now()
+	add(t, k, all...)
+	t.Logf("1,000 services with 10 backends each: %v, %d programs", time.Since(start), k.Counters().Execs.Load())
+	t.Cleanup(func() {
+		start := time.Now()
+		remove(t, k, all...)
+		t.Logf("their removal: %v", time.Since(start))
+	})
+	fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 1, 44}), Port: 80, Proto: lb.TCP}
+	for _, verb := range []lb.Verb{lb.Add, lb.Change, lb.Delete} {
+		before := k.Counters().Execs.Load()
+		start := time.Now()
+		apply(t, k, lb.Op{Verb: verb, Object: lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("10.99.0.1:8080"), Weight: 1 + uint32(verb)}})
+		if n := k.Counters().Execs.Load() - before; n != 1 {
+			t.Errorf("%s took %d programs", verb, n)
+		}
+		t.Logf("%s one backend: %v", verb, time.Since(start))
+	}
+	start = time.Now()
+	snapshot(t, k, isServer)
+	t.Logf("an audit: %v", time.Since(start))
+}
