@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// The site with the API servers of two clusters beside the web servers.
+var kubes = []string{"kube1", "kube2"}
+
+// land is the plain site with two clusters, prod and stage.
+type land struct {
+	*site
+	prod, stage *lab.Kube
+}
+
+// now is by the box's clock, as in an annotation. That of user-mode Linux falls
+// behind the host's: what happens there now is in the box's future.
+func (s *land) now(t testing.TB) string {
+	t.Helper()
+	return strings.TrimSpace(s.box.Must(t, "date", "-u", "+%Y-%m-%dT%H:%M:%S.%NZ"))
+}
+
+func newLand(t *testing.T) *land {
+	t.Helper()
+	if err := lab.CheckPeers(); err != nil {
+		t.Fatal(err)
+	}
+	p := plain(lab.UML)
+	for i, name := range kubes {
+		p.Hosts = append(p.Hosts, lab.Host{
+			Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+101, i+101)},
+			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
+		})
+	}
+	s := &land{site: openSite(t, p)}
+	s.prod, s.stage = s.Kube(t, "kube1", lab.KubeOptions{}), s.Kube(t, "kube2", lab.KubeOptions{})
+	for name, k := range map[string]*lab.Kube{"prod": s.prod, "stage": s.stage} {
+		if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeAdmin), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// follows is the configuration for clusters, with the same in all of them.
+func follows(extra string, clusters ...string) string {
+	var b strings.Builder
+	for _, name := range clusters {
+		fmt.Fprintf(&b, "[[kubernetes]]\nname = %q\nkubeconfig = %q\n%s\n", name, name+".kubeconfig", extra)
+	}
+	return b.String()
+}
+
+// do is a request that must succeed.
+func do(t testing.TB, k *lab.Kube, method, path, body string) {
+	t.Helper()
+	status, answer, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, method, path, body)
+	if err != nil || status/100 != 2 {
+		t.Fatalf("%s %s: status %d, %v\n%s", method, path, status, err, answer)
+	}
+}
+
+const (
+	servicesPath = "/api/v1/namespaces/default/services"
+	slicesPath   = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+)
+
+// balance makes a Service with a LoadBalancer address and the given backends; more
+// is more of its spec.
+func (s *land) balance(t testing.TB, k *lab.Kube, name, vip, more string, backends ...string) {
+	t.Helper()
+	do(t, k, "POST", servicesPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": %q},
+		"spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]%s}}`, name, more))
+	s.sliceOf(t, k, "POST", "", name, backends...)
+	do(t, k, "PATCH", servicesPath+"/"+name+"/status", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, vip))
+}
+
+// sliceOf makes (POST to "") or replaces (PUT to "/name") the slice of a Service.
+func (s *land) sliceOf(t testing.TB, k *lab.Kube, method, path, name string, backends ...string) {
+	t.Helper()
+	list := []map[string]any{}
+	for _, b := range backends {
+		list = append(list, map[string]any{"addresses": []string{b}, "conditions": map[string]bool{"ready": true}, "nodeName": "elsewhere"})
+	}
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata": map[string]any{
+			"name": name, "labels": map[string]string{"kubernetes.io/service-name": name},
+			"annotations": map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": s.now(t)},
+		},
+		"ports":     []any{map[string]any{"name": "http", "port": 8080, "protocol": "TCP"}},
+		"endpoints": list,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, k, method, slicesPath+path, string(text))
+}
+
+// forget removes Services and their slices.
+func forget(t testing.TB, k *lab.Kube, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		do(t, k, http.MethodDelete, slicesPath+"/"+name, "")
+		do(t, k, http.MethodDelete, servicesPath+"/"+name, "")
+	}
+}
+
+// answers waits until each of the given servers answers on a VIP, and nobody else.
+func (s *land) answers(t testing.TB, addr string, want ...string) time.Duration {
+	t.Helper()
+	return eventually(t, 30*time.Second, func() error {
+		got := map[string]bool{}
+		for range 2 * len(webs) {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			a, err := get(ctx, s.client1, addr)
+			cancel()
+			if err != nil {
+				return err
+			}
+			got[a.server] = true
+		}
+		if len(got) != len(want) || slices.ContainsFunc(want, func(w string) bool { return !got[w] }) {
+			return fmt.Errorf("%v answer on %s, want %v", got, addr, want)
+		}
+		return nil
+	})
+}
+
+// silent waits until nobody answers on a VIP.
+func (s *land) silent(t testing.TB, addr string) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if a, err := get(ctx, s.client1, addr); err == nil {
+			return fmt.Errorf("%s answers on %s", a.server, addr)
+		}
+		return nil
+	})
+}
+
+// statusDoc is the part of weir status that these tests read.
+type statusDoc struct {
+	State  string   `json:"state"`
+	Why    []string `json:"why"`
+	Kernel struct {
+		Mode     string `json:"mode"`
+		Fallback bool   `json:"fallback"`
+	} `json:"kernel"`
+	Clusters []struct {
+		Name     string `json:"name"`
+		State    string `json:"state"`
+		Stale    bool   `json:"stale"`
+		Services int    `json:"services"`
+		Error    string `json:"error"`
+	} `json:"clusters"`
+	Held []struct {
+		Source   string `json:"source"`
+		Services int    `json:"services"`
+	} `json:"held"`
+	Notes []struct {
+		Service string `json:"service"`
+		Reason  string `json:"reason"`
+	} `json:"notes"`
+}
+
+func (s *land) status(t testing.TB) (doc statusDoc) {
+	t.Helper()
+	s.weirJSON(t, &doc, "status")
+	return doc
+}
+
+// statusIs waits until weir status says what ok wants.
+func (s *land) statusIs(t testing.TB, what string, ok func(statusDoc) bool) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		if doc := s.status(t); !ok(doc) {
+			return fmt.Errorf("%s: weir status says %+v", what, doc)
+		}
+		return nil
+	})
+}
+
+func cluster(doc statusDoc, name, state string) bool {
+	for _, c := range doc.Clusters {
+		if c.Name == name {
+			return c.State == state
+		}
+	}
+	return false
+}
