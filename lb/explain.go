@@ -94,7 +94,7 @@ type SourceAddr string
 const (
 	SourceKept        SourceAddr = "kept"        // the client's own address
 	SourceMasqueraded SourceAddr = "masqueraded" // an address of this box
-	SourceEither      SourceAddr = "either"      // it depends on the interface that the client comes in by
+	SourceEither      SourceAddr = "either"      // it depends on the interface that the client comes in by, or on whether it gets itself
 )
 
 // Explain tells what a new connection meets, by what the kernel was last seen or
@@ -191,6 +191,8 @@ func (x *explainer) from() string {
 	switch dev, host := x.facts.HostAddrs[x.q.Client]; {
 	case host:
 		return "this box (" + dev + ")"
+	case x.host():
+		return "this box (loopback)"
 	case x.inside():
 		return "inside"
 	case x.q.Detectors.Interfaces:
@@ -199,9 +201,10 @@ func (x *explainer) from() string {
 	return "outside"
 }
 
+// host tells whether the client is the box itself.
 func (x *explainer) host() bool {
 	_, host := x.facts.HostAddrs[x.q.Client]
-	return host
+	return host || x.q.Client.IsLoopback()
 }
 
 // inside tells whether the client is the box itself, or a pod by its address.
@@ -350,5 +353,5 @@ func (s SourceAddr) text() string {
 	case SourceMasqueraded:
 		return "hidden behind this box's"
 	}
-	return "kept or hidden behind this box's: that depends on the interface it comes in by"
+	return "kept or hidden behind this box's, as the steps say"
 }

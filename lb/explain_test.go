@@ -45,7 +45,7 @@ func TestLawExplainIsRight(t *testing.T) {
 						continue
 					}
 					e := r.Explain(Query{f, client, detectors})
-					got := Outcome{Fate: e.Fate, Masqueraded: e.Source == SourceMasqueraded}
+					got := Outcome{Fate: e.Fate, Masqueraded: e.Source == SourceMasqueraded, Loops: e.Source == SourceEither}
 					for _, c := range e.Candidates {
 						if c.State == InUse && e.Fate == Served {
 							got.Backends = append(got.Backends, c.Addr)
@@ -72,7 +72,7 @@ func shop(t *testing.T) *story {
 	})
 	s.k.ClusterCIDRs = pods
 	s.k.SetHostAddrs(map[netip.Addr]string{
-		netip.MustParseAddr("10.9.9.1"): "eth0", netip.MustParseAddr("172.16.0.1"): "docker0", netip.MustParseAddr("127.0.0.1"): "lo",
+		netip.MustParseAddr("10.9.9.1"): "eth0", netip.MustParseAddr("172.16.0.1"): "docker0",
 	})
 	near, far := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.1.1:8080")
 	down, six := netip.MustParseAddrPort("10.0.0.3:8080"), netip.MustParseAddrPort("[fd00::1]:8080")
@@ -183,6 +183,35 @@ func TestExplainWhatTheKernelWouldNotTake(t *testing.T) {
 	e = s.Explain(Query{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Client: clients[0]})
 	if e.Fate != Foreign || len(e.Claims) != 1 || e.Claims[0].Wins || e.Why != "is a virtual server that weir did not make" {
 		t.Errorf("a stranger's frontend:\n%s", e)
+	}
+}
+
+func TestExplainWhoGetsItself(t *testing.T) {
+	all := Detectors{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	for _, tt := range []struct {
+		name     string
+		backends []netip.AddrPort
+		d        Detectors
+		source   SourceAddr
+		step     string // the last one
+	}{
+		{"alone", []netip.AddrPort{be1}, all, SourceMasqueraded, "masqueraded: the client gets itself, and could not answer its own address"},
+		{"one of two", []netip.AddrPort{be1, be2}, all, SourceEither, "if the client gets itself, it sees an address of this box"},
+		{"another", []netip.AddrPort{be2}, all, SourceKept, "chooses one of 1 backend"},
+		{"alone, and maybe by an interface of pods", []netip.AddrPort{be1}, Detectors{Interfaces: true}, SourceMasqueraded, "masqueraded: the client gets itself, and could not answer its own address"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStory(t)
+			s.Configure(Options{Base: base})
+			svc := web(tt.backends...)
+			svc.VIPs[0].Kind = ClusterIP
+			s.Update(put(svc))
+			mustSync(t, s.Reconciler, s.now)
+			e := s.Explain(Query{Frontend: front, Client: be1.Addr(), Detectors: tt.d})
+			if got := e.Steps[len(e.Steps)-1].Result; e.Source != tt.source || got != tt.step {
+				t.Errorf("source %s, want %s; the last step %q, want %q\n%s", e.Source, tt.source, got, tt.step, e)
+			}
+		})
 	}
 }
 

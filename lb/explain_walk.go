@@ -35,6 +35,8 @@ func (x *explainer) served() bool { return x.held(VirtualServer{Frontend: x.f}) 
 func (x *explainer) route() bool {
 	if dev, host := x.facts.HostAddrs[x.f.Addr]; host {
 		x.e.Here = "the box's own address on " + dev
+	} else if x.f.Addr.IsLoopback() {
+		x.e.Here = "the box's own, on loopback"
 	} else if id := (Address{x.f.Addr}); x.held(id) {
 		x.e.Here = strings.TrimSpace("on "+x.opts.Base.Device) + x.wantedBy(id)
 	} else {
@@ -242,21 +244,31 @@ func (x *explainer) balance() {
 		return
 	}
 	x.end(Served, "ipvs", vs, "chooses one of %s", count(n, "backend"))
-	x.loop()
+	x.loop(n)
 }
 
-// loop tells a backend that connects to a VIP of its own what happens if it is
-// chosen itself.
-func (x *explainer) loop() {
+// loop tells a client that is one of n backends what happens if it gets itself.
+func (x *explainer) loop(n int) {
+	var by []Member
 	for _, o := range x.about[x.face] {
 		rs, ok := o.(RealServer)
 		if !ok || rs.Addr.Addr() != x.q.Client || rs.Weight == 0 {
 			continue
 		}
-		id := Member{Set: SetLoopBack, Addr: x.q.Client, Port: rs.Addr.Port(), Proto: x.f.Proto, Net: single(x.q.Client)}
-		if x.held(id) {
-			x.step("loop", id, "if it gets itself, it sees an address of this box")
+		if id := loopBack(rs.Addr, x.f.Proto); x.held(id) && x.held(Rules{FamilyOf(x.f.Addr)}) {
+			by = append(by, id)
 		}
+	}
+	switch {
+	case len(by) == 0:
+	case len(by) == n:
+		x.e.Source = SourceMasqueraded
+		x.step("loop", by[0], "masqueraded: the client gets itself, and could not answer its own address")
+	default:
+		if x.e.Source == SourceKept {
+			x.e.Source = SourceEither
+		}
+		x.step("loop", by[0], "if the client gets itself, it sees an address of this box")
 	}
 }
 

@@ -240,27 +240,46 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	if !k.has(VirtualServer{Frontend: face}) {
 		return Outcome{Fate: HostPort}
 	}
+	return k.balance(client, f, face)
+}
+
+// balance is what the backends of a face of f make of a client's connection.
+func (k *Fake) balance(client netip.Addr, f, face Frontend) Outcome {
 	out := Outcome{Fate: Refused}
+	loops := 0
 	for _, o := range k.of[face] {
-		if rs, ok := o.(RealServer); ok && rs.Weight > 0 {
-			out.Backends = append(out.Backends, rs.Addr)
+		rs, ok := o.(RealServer)
+		if !ok || rs.Weight == 0 {
+			continue
+		}
+		out.Backends = append(out.Backends, rs.Addr)
+		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{FamilyOf(f.Addr)}) {
+			loops++
 		}
 	}
-	if len(out.Backends) > 0 {
-		out.Fate = Served
-		_, host := k.hosts[client]
-		// A packet has one mark: what leads to a virtual server is not taken off
-		// again for that of masquerading. The box's own is known by its connection.
-		out.Masqueraded = k.masquerades(client, f) && (face == f || host)
+	if len(out.Backends) == 0 {
+		return out
 	}
+	out.Fate = Served
+	// A packet has one mark: what leads to a virtual server is not taken off again for
+	// that of masquerading. The box's own is known by its connection. Who gets itself
+	// is known by its address.
+	out.Masqueraded = k.masquerades(client, f) && (face == f || k.own(client)) || loops == len(out.Backends)
+	out.Loops = loops > 0 && !out.Masqueraded
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	return out
 }
 
+// own tells whether an address is the box's own: one of its interfaces', or
+// loopback.
+func (k *Fake) own(a netip.Addr) bool {
+	_, host := k.hosts[a]
+	return host || a.IsLoopback()
+}
+
 // inside tells whether a client is a pod or the box itself.
 func (k *Fake) inside(client netip.Addr) bool {
-	_, host := k.hosts[client]
-	return host || slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
+	return k.own(client) || slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
 }
 
 func (k *Fake) has(id Object) bool {
@@ -269,7 +288,7 @@ func (k *Fake) has(id Object) bool {
 }
 
 func (k *Fake) local(a netip.Addr) bool {
-	if _, host := k.hosts[a]; host || k.has(Address{a}) {
+	if k.own(a) || k.has(Address{a}) {
 		return true
 	}
 	for _, o := range k.nets {
@@ -290,7 +309,7 @@ func (k *Fake) guarded(a netip.Addr) bool {
 }
 
 func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
-	if _, host := k.hosts[client]; host {
+	if k.own(client) {
 		return k.has(Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
 	}
 	for _, o := range k.of[f] {
@@ -305,7 +324,7 @@ func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
 	if !k.has(Rules{FamilyOf(f.Addr)}) {
 		return false
 	}
-	_, host := k.hosts[client]
+	host := k.own(client)
 	for local, set := range keptBy {
 		all, kept := tuple(set, f), tuple(local, f)
 		if set.Type() == bitmapPort {

@@ -23,4 +23,7 @@ type Outcome struct {
 	Backends []netip.AddrPort // sorted
 	// Masqueraded tells that the backend sees the box's address.
 	Masqueraded bool
+	// Loops tells that the others of Backends see the client's address, but that the
+	// client is one of them too, and sees the box's if it gets itself.
+	Loops bool
 }

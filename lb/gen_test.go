@@ -3,6 +3,7 @@ package lb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -153,7 +154,7 @@ func (g *gen) options() Options {
 // VIP, and on some no NodePort ever is.
 func (g *gen) kernel() *Fake {
 	hosts := map[netip.Addr]string{}
-	for _, a := range []string{"127.0.0.1", "::1", "fe80::1", "10.9.9.1", "fd00:9::1"} {
+	for _, a := range []string{"fe80::1", "10.9.9.1", "fd00:9::1"} {
 		hosts[netip.MustParseAddr(a)] = "eth0"
 	}
 	if g.chance(30) {
@@ -205,7 +206,8 @@ func (k *Fake) allFrontends(lists ...[]Service) []Frontend {
 					out = append(out, f, Frontend{Addr: f.Addr, Port: 22, Proto: TCP})
 					continue
 				}
-				for a := range k.hosts {
+				hosts := slices.Collect(maps.Keys(k.hosts))
+				for _, a := range append(hosts, netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")) {
 					if FamilyOf(a) == FamilyOf(f.Addr) {
 						out = append(out, Frontend{Addr: a, Port: f.Port, Proto: f.Proto})
 					}

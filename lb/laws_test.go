@@ -19,10 +19,10 @@ var (
 	exact   = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmpopts.EquateEmpty()}
 	testNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	base    = Base{Device: "kube-ipvs0", Families: []Family{IPv4, IPv6}, Sysctls: Sysctls([]Family{IPv4, IPv6})}
-	// Clients outside, inside (pods), and the box itself, of both families.
+	// Clients outside, inside (pods), the box itself, and backends, of both families.
 	clients = []netip.Addr{
-		netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("10.9.9.1"),
-		netip.MustParseAddr("fd00:c::7"), netip.MustParseAddr("fd00:d::7"), netip.MustParseAddr("fd00:9::1"),
+		netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("10.9.9.1"), netip.MustParseAddr("10.0.0.1"),
+		netip.MustParseAddr("fd00:c::7"), netip.MustParseAddr("fd00:d::7"), netip.MustParseAddr("fd00:9::1"), netip.MustParseAddr("fd00::1"),
 	}
 	pods = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00:d::/64")}
 )
@@ -259,7 +259,7 @@ func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
 		k.After = func(op Op) {
 			n++
 			for key, got := range outcomes(k, frontends) {
-				if wrong := landsWrong(before[key], after[key], got); wrong != "" {
+				if wrong := landsWrong(key.client, before[key], after[key], got); wrong != "" {
 					t.Errorf("after step %d (%s), %s to %s: %s\nbefore %v\nnow    %v\nafter  %v", n, op, key.client, key.to, wrong, before[key], got, after[key])
 				}
 			}
@@ -279,7 +279,7 @@ func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
 
 // landsWrong says what is wrong with an outcome on the way from one state to
 // another, if anything.
-func landsWrong(before, after, got Outcome) string {
+func landsWrong(client netip.Addr, before, after, got Outcome) string {
 	if got.Fate == HostPort && before.Fate != HostPort && after.Fate != HostPort {
 		return "a daemon of the host gets it"
 	}
@@ -294,18 +294,24 @@ func landsWrong(before, after, got Outcome) string {
 	}
 	for _, b := range got.Backends {
 		old, young := slices.Contains(before.Backends, b), slices.Contains(after.Backends, b)
+		was, will, is := hides(before, client, b), hides(after, client, b), hides(got, client, b)
 		switch {
 		case before.Fate == Served && after.Fate == Served && !old && !young:
 			return fmt.Sprintf("backend %s is of neither state", b)
-		case old && !young && before.Masqueraded && !got.Masqueraded,
-			young && !old && after.Masqueraded && !got.Masqueraded:
+		case old && !young && was && !is,
+			young && !old && will && !is:
 			return fmt.Sprintf("backend %s sees the client's address and can't answer", b)
+		case before.Fate == Served && after.Fate == Served && was == will && is != will:
+			return fmt.Sprintf("backend %s sees a source address that is neither state's", b)
 		}
 	}
-	if before.Fate == Served && after.Fate == Served && before.Masqueraded == after.Masqueraded && got.Masqueraded != after.Masqueraded {
-		return "its source address is neither state's"
-	}
 	return ""
+}
+
+// hides tells whether a backend sees the box's address instead of the client's. It
+// does not matter what it is to a backend that is not there; it is as to others.
+func hides(o Outcome, client netip.Addr, backend netip.AddrPort) bool {
+	return o.Masqueraded || o.Loops && backend.Addr() == client
 }
 
 func TestLawSharedObjectsStayUntilTheLastOwnerLetsGo(t *testing.T) {

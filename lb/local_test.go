@@ -61,8 +61,10 @@ func (s *story) meets(f Frontend, fromOutside, fromPod, fromBox Outcome) {
 	}
 }
 
-func kept(backends ...netip.AddrPort) Outcome   { return Outcome{Served, backends, false} }
-func hidden(backends ...netip.AddrPort) Outcome { return Outcome{Served, backends, true} }
+func kept(backends ...netip.AddrPort) Outcome { return Outcome{Fate: Served, Backends: backends} }
+func hidden(backends ...netip.AddrPort) Outcome {
+	return Outcome{Fate: Served, Backends: backends, Masqueraded: true}
+}
 
 var dropped, refused = Outcome{Fate: Dropped}, Outcome{Fate: Refused}
 

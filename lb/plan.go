@@ -336,7 +336,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 		}
 		p.add(RealServer{f, be.Addr, be.Weight, be.Upper, be.Lower})
 		if vip.Kind == ClusterIP || p.svc.Keep || vip.Local {
-			p.add(Member{Set: SetLoopBack, Addr: be.Addr.Addr(), Port: be.Addr.Port(), Proto: outer.Proto, Net: single(be.Addr.Addr())})
+			p.add(loopBack(be.Addr, outer.Proto))
 		}
 	}
 	return n

@@ -194,9 +194,9 @@ func TestLostQuorum(t *testing.T) {
 		when WhenDown
 		want Outcome
 	}{
-		{KeepAll, Outcome{Served, []netip.AddrPort{be1, be2}, false}},
-		{Refuse, Outcome{Refused, nil, false}},
-		{UseFallback, Outcome{Served, []netip.AddrPort{sorry}, false}},
+		{KeepAll, kept(be1, be2)},
+		{Refuse, refused},
+		{UseFallback, kept(sorry)},
 	} {
 		t.Run(tt.when.String(), func(t *testing.T) {
 			s := newStory(t)

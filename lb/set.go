@@ -173,6 +173,11 @@ func markMember(f Frontend) Member {
 	return Member{Set: SetMarks, Addr: a}
 }
 
+// loopBack is the member of SetLoopBack for a backend.
+func loopBack(backend netip.AddrPort, proto Protocol) Member {
+	return Member{Set: SetLoopBack, Addr: backend.Addr(), Port: backend.Port(), Proto: proto, Net: single(backend.Addr())}
+}
+
 // portMember is the member for a port number in a set of type bitmap:port.
 func portMember(s Set, f Family, port uint16) Member {
 	return Member{Set: s, Addr: unspecified(f), Port: port}

@@ -67,7 +67,7 @@ func (d *dnat) read(t savedTable) {
 		}
 		d.portals[f], mine[name] = p, f
 		for _, c := range d.chains(p)[1:] {
-			exact = exact && slices.Equal(canonical(t.rules[c.name]), c.rules)
+			exact = exact && sameRules(t.rules[c.name], c.rules)
 			mine[c.name] = f
 		}
 		if !exact {
@@ -78,15 +78,16 @@ func (d *dnat) read(t savedTable) {
 	d.readRest(t, mine)
 }
 
-// canonical gives rules as weir writes them.
-func canonical(specs []string) []string {
-	out := make([]string, len(specs))
-	for i, spec := range specs {
-		if r, ok := parseNAT(spec); ok {
-			out[i] = r.String()
+// sameRules tells whether rules are those that weir writes, in whatever form
+// iptables-save prints them.
+func sameRules(have, want []string) bool {
+	return slices.EqualFunc(have, want, func(have, want string) bool {
+		if have == want {
+			return true
 		}
-	}
-	return out
+		r, ok := parseNAT(have)
+		return ok && r.String() == want
+	})
 }
 
 // readDispatch finds out to which portals VIRTUAL-SERVERS leads. Marks come before

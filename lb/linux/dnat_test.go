@@ -392,3 +392,22 @@ func FuzzReadPortals(f *testing.F) {
 		d.text(all)
 	})
 }
+
+func BenchmarkReadPortals(b *testing.B) {
+	var portals []portal
+	for i := range 1000 {
+		fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}
+		p := portal{server: lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}}
+		for j := range 10 {
+			p.add(lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), 8080), Weight: 1})
+		}
+		portals = append(portals, p)
+	}
+	have := savedPortals(lb.IPv4, portals)
+	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	for b.Loop() {
+		if d.read(have); len(d.portals) != 1000 || len(d.damaged) != 0 {
+			b.Fatal(len(d.portals), d.damaged)
+		}
+	}
+}

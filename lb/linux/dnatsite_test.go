@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -77,16 +78,16 @@ func (s *site) getSCTP(from string, to netip.AddrPort) (got string) {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
 		err = unix.Connect(fd, at)
-		for err == unix.EINTR || err == unix.EALREADY { // Go's own signals
+		for errors.Is(err, unix.EINTR) || errors.Is(err, unix.EALREADY) { // Go's own signals
 			err = unix.Connect(fd, at)
 		}
-		if err != nil && err != unix.EISCONN {
+		if err != nil && !errors.Is(err, unix.EISCONN) {
 			got = err.Error()
 			return
 		}
 		buf := make([]byte, 100)
 		n, err := unix.Read(fd, buf)
-		for err == unix.EINTR {
+		for errors.Is(err, unix.EINTR) {
 			n, err = unix.Read(fd, buf)
 		}
 		if got = string(buf[:max(n, 0)]); err != nil {

@@ -117,7 +117,7 @@ func (r *natRule) take(words []string) int {
 	case "--mark":
 		r.mark, r.mask, ok = parseMark(arg)
 	case "--name":
-		r.remembers = arg
+		r.remembers, ok = arg, plain(arg)
 	case "--seconds":
 		n, err := strconv.ParseUint(arg, 10, 32)
 		r.seconds, ok = uint32(n), err == nil
@@ -130,12 +130,12 @@ func (r *natRule) take(words []string) int {
 		p, err := strconv.ParseFloat(arg, 64)
 		r.chance, ok = uint32(math.Round(p*always)), err == nil && p > 0 && p <= 1
 	case "--comment":
-		r.comment = arg
+		r.comment, ok = arg, plain(arg)
 	case "--to-destination":
 		a, err := netip.ParseAddrPort(arg)
 		r.to, ok = a, err == nil
 	case "-j":
-		if r.jump = arg; arg == "DNAT" {
+		if r.jump, ok = arg, plain(arg); arg == "DNAT" {
 			r.jump = ""
 		}
 	default:
@@ -145,6 +145,12 @@ func (r *natRule) take(words []string) int {
 		return 0
 	}
 	return 2
+}
+
+// plain tells whether there is nothing in a word that would have to be quoted
+// otherwise than weir does.
+func plain(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' })
 }
 
 const fullMask6 = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"

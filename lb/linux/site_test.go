@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,15 +39,7 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 	t.Helper()
 	inBox(t)
 	inNamespace(t)
-	for i, name := range []string{"client", "backend1", "backend2"} {
-		v4, v6 := fmt.Sprintf("10.%d.%d", min(i+1, 2), i), fmt.Sprintf("2001:db8:%d", []int{1, 21, 22}[i])
-		sh(t, `ip netns add %[1]s && ip link add to-%[1]s type veth peer name eth0 netns %[1]s &&
-			ip link set to-%[1]s up && ip addr add %[2]s.1/24 dev to-%[1]s && ip addr add %[3]s::1/64 dev to-%[1]s nodad &&
-			ip -n %[1]s link set lo up && ip -n %[1]s link set eth0 up &&
-			ip -n %[1]s addr add %[2]s.2/24 dev eth0 && ip -n %[1]s addr add %[3]s::2/64 dev eth0 nodad &&
-			ip -n %[1]s route add default via %[2]s.1 && ip -n %[1]s route add default via %[3]s::1`, name, v4, v6)
-		t.Cleanup(func() { sh(t, "ip netns del %[1]s; ip link del to-%[1]s 2>/dev/null; true", name) })
-	}
+	layNetworks(t)
 	s := &site{t, newKernel(t, change...)}
 	var sysctls []lb.Object
 	for _, o := range lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}) {
@@ -58,17 +51,60 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 	all = append(all, s.anchors()...)
 	add(t, s.k, all...)
 	t.Cleanup(func() { s.cleanup() })
+	var meet sync.WaitGroup
 	for i, name := range []string{"backend1", "backend2"} {
 		s.serve(name)
 		// Neighbours get to know each other: TCP waits for that, UDP does not.
 		for _, vip := range []netip.Addr{vip4, vip6} {
-			to := netip.AddrPortFrom(backendAddr(vip, i+1), 8080).String()
-			if got := s.get("client", "tcp", to, patience); !strings.HasPrefix(got, name) {
-				t.Fatalf("%s without a VIP: %s", name, got)
-			}
+			meet.Go(func() {
+				to := netip.AddrPortFrom(backendAddr(vip, i+1), 8080).String()
+				if got := s.get("client", "tcp", to, patience); !strings.HasPrefix(got, name) {
+					t.Errorf("%s without a VIP: %s", name, got)
+				}
+			})
 		}
 	}
+	if meet.Wait(); t.Failed() {
+		t.FailNow()
+	}
 	return s
+}
+
+// layNetworks makes the namespaces and what leads to them, with few programs: a
+// simulated machine takes its time to start one.
+func layNetworks(t *testing.T) {
+	t.Helper()
+	names := []string{"client", "backend1", "backend2"}
+	var here, gone strings.Builder
+	there := map[string]string{}
+	for i, name := range names {
+		v4, v6 := fmt.Sprintf("10.%d.%d", min(i+1, 2), i), fmt.Sprintf("2001:db8:%d", []int{1, 21, 22}[i])
+		fmt.Fprintf(&here, `netns add %[1]s
+link add to-%[1]s type veth peer name eth0 netns %[1]s
+link set to-%[1]s up
+addr add %[2]s.1/24 dev to-%[1]s
+addr add %[3]s::1/64 dev to-%[1]s nodad
+`, name, v4, v6)
+		there[name] = fmt.Sprintf(`link set lo up
+link set eth0 up
+addr add %[1]s.2/24 dev eth0
+addr add %[2]s::2/64 dev eth0 nodad
+route add default via %[1]s.1
+route add default via %[2]s::1
+`, v4, v6)
+		fmt.Fprintf(&gone, "link del to-%[1]s\nnetns del %[1]s\n", name)
+	}
+	t.Cleanup(func() { batch(t, "-force", gone.String()) })
+	batch(t, "", here.String())
+	for _, name := range names {
+		batch(t, "-n "+name, there[name])
+	}
+}
+
+// batch runs commands of ip(8).
+func batch(t *testing.T, options, commands string) {
+	t.Helper()
+	sh(t, "ip %s -batch - <<'EOF'\n%sEOF", options, commands)
 }
 
 // anchors are the virtual servers that hold on to conntrack.
@@ -179,8 +215,8 @@ func (w writerTo) Write(b []byte) (int, error) { return w.WriteTo(b, w.to) }
 func host1(a net.Addr) netip.Addr { return netip.MustParseAddrPort(a.String()).Addr().Unmap() }
 
 const (
-	patience = 3 * time.Second
-	silence  = time.Second // is how long nothing must come to be nothing
+	patience = 10 * time.Second // is what a busy machine may ask for
+	silence  = time.Second      // is how long nothing must come to be nothing
 )
 
 // dial connects from a namespace.
