@@ -63,25 +63,25 @@ func (b *box) detectors() lb.Detectors {
 }
 
 func explain(rec *lb.Reconciler, q Question, d lb.Detectors) status.Explanation {
-	query := func(f lb.Frontend) lb.Query { return lb.Query{Frontend: f, Client: q.Client, Detectors: d} }
+	ask := func(f lb.Frontend) lb.Query { return lb.Query{Frontend: f, Client: q.Client, Detectors: d} }
 	if q.Port != 0 {
-		packet := rec.Explain(query(lb.Frontend{Addr: q.Addr, Port: q.Port, Proto: q.Proto}))
+		packet := rec.Explain(ask(lb.Frontend{Addr: q.Addr, Port: q.Port, Proto: q.Proto}))
 		return status.Explanation{Packet: &packet}
 	}
-	var doc status.Explanation
 	frontends := frontendsOf(rec, q.Addr)
 	if len(frontends) == 0 {
-		doc.Why = rec.Explain(query(lb.Frontend{Addr: q.Addr, Proto: q.Proto})).Why
+		doc := status.Explanation{Why: rec.Explain(ask(lb.Frontend{Addr: q.Addr, Proto: q.Proto})).Why}
 		for _, f := range nearestTo(rec, q.Addr) {
 			doc.Nearest = append(doc.Nearest, f.String())
 		}
 		return doc
 	}
-	doc.More = max(0, len(frontends)-maxExplained)
-	var queries []lb.Query
-	for _, f := range frontends[:len(frontends)-doc.More] {
-		queries = append(queries, query(f))
+	asked := frontends[:min(len(frontends), maxExplained)]
+	queries := make([]lb.Query, len(asked))
+	for i, f := range asked {
+		queries[i] = ask(f)
 	}
+	doc := status.Explanation{More: len(frontends) - len(asked)}
 	for _, e := range rec.ExplainAll(queries) {
 		p := status.ExplainedPort{Frontend: e.Frontend, Fate: string(e.Fate), Why: e.Why}
 		if len(e.Claims) > 0 {
