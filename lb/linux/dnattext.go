@@ -117,7 +117,7 @@ func (r *natRule) take(words []string) int {
 	case "--mark":
 		r.mark, r.mask, ok = parseMark(arg)
 	case "--name":
-		r.remembers, ok = arg, plain(arg)
+		r.remembers, ok = arg, plain(arg) && !strings.Contains(arg, " ")
 	case "--seconds":
 		n, err := strconv.ParseUint(arg, 10, 32)
 		r.seconds, ok = uint32(n), err == nil
@@ -135,7 +135,7 @@ func (r *natRule) take(words []string) int {
 		a, err := netip.ParseAddrPort(arg)
 		r.to, ok = a, err == nil
 	case "-j":
-		if r.jump, ok = arg, plain(arg); arg == "DNAT" {
+		if r.jump, ok = arg, plain(arg) && !strings.Contains(arg, " "); arg == "DNAT" {
 			r.jump = ""
 		}
 	default:
