@@ -146,7 +146,7 @@ func (k *kit) want(from client, target, outcome string) {
 	k.t.Helper()
 	network, addr, _ := strings.Cut(target, " ")
 	if got, ok := k.wantFrom(k.c.visitor(from), string(from), target, outcome); ok {
-		k.explained(from, network, addr, got)
+		k.explained(from, network, addr, got, outcome)
 	}
 }
 

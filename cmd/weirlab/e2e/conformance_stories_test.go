@@ -325,6 +325,15 @@ func checkStart(k *kit) {
 		k.fault("%s", *text)
 	}
 	k.want(blocked, last, "dropped")
+	begin := time.Now()
+	k.without(objects...)
+	eventually(k.t, 2*time.Minute, func() error {
+		if _, fate := k.c.visitor(outside)(k.t.Context(), 1, "tcp", strings.TrimPrefix(last, "tcp ")); fate != "unreachable" {
+			return fmt.Errorf("%s is still %q", last, fate)
+		}
+		return nil
+	})
+	figure(k.t, k.engine.name()+": 2,000 Services are deleted", time.Since(begin))
 }
 
 func checkFaults(k *kit) {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,32 +185,17 @@ func optionsText(ch claim) string {
 // given makes objects, or makes them what they are now.
 func (k *kit) given(objects ...object) {
 	k.t.Helper()
-	var wg sync.WaitGroup
-	room := make(chan struct{}, 16)
-	errs := make([]error, len(objects))
-	for i, o := range objects {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			errs[i] = k.c.put(within(k.t, time.Minute), o)
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		k.t.Fatal(err)
-	}
+	k.c.each(k.t, objects, k.c.put)
 	for _, o := range objects {
 		k.c.made[o.String()] = o
 	}
 }
 
-// without deletes objects and waits until they are gone.
+// without deletes objects.
 func (k *kit) without(objects ...object) {
 	k.t.Helper()
+	k.c.each(k.t, objects, k.c.remove)
 	for _, o := range objects {
-		if err := k.c.remove(within(k.t, time.Minute), o); err != nil {
-			k.t.Fatal(err)
-		}
 		delete(k.c.made, o.String())
 	}
 }
@@ -218,12 +203,26 @@ func (k *kit) without(objects ...object) {
 // forget deletes what a check has made.
 func (c *conformance) forget(t testing.TB) {
 	t.Helper()
+	c.each(t, slices.Collect(maps.Values(c.made)), c.remove)
+	clear(c.made)
+}
+
+// each does something with all objects, several at a time.
+func (c *conformance) each(t testing.TB, objects []object, do func(context.Context, object) error) {
+	t.Helper()
 	ctx := within(t, 5*time.Minute)
-	for name, o := range maps.Clone(c.made) {
-		if err := c.remove(ctx, o); err != nil {
-			t.Fatal(err)
-		}
-		delete(c.made, name)
+	var g errgroup.Group
+	g.SetLimit(16)
+	for _, o := range objects {
+		g.Go(func() error {
+			if err := do(ctx, o); err != nil {
+				return fmt.Errorf("%s: %w", o, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
