@@ -72,6 +72,9 @@ func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]stri
 			}
 		}
 	}
+	if moved {
+		r.catalog.meet(hosts, r.facts.Taken, r.dirty)
+	}
 	r.facts.Strangers, r.facts.HostAddrs = strangers, hosts
 }
 

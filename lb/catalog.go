@@ -31,6 +31,7 @@ type Catalog struct {
 	of       map[string]int
 	vips     map[netip.Addr]int
 	probes   map[ServiceID]HealthCheck
+	hosts    map[netip.Addr]string // the box's own: no Foreign VIP claims one
 }
 
 // NewCatalog makes a Catalog that waits for the given sources: until each of
@@ -151,7 +152,7 @@ func (c *Catalog) put(s Service, taken map[Frontend]ServiceID, changed map[Servi
 	c.services[s.ID] = s
 	c.count(s, 1)
 	changed[s.ID] = struct{}{}
-	for _, f := range s.Frontends() {
+	for _, f := range c.claimed(s) {
 		if !slices.Contains(c.claims[f], s.ID) {
 			c.contest(f, append(c.claims[f], s.ID), taken, changed)
 		}
@@ -164,11 +165,41 @@ func (c *Catalog) remove(id ServiceID, taken map[Frontend]ServiceID, changed map
 		return
 	}
 	changed[id] = struct{}{}
-	for _, f := range s.Frontends() {
+	for _, f := range c.claimed(s) {
 		c.contest(f, slices.DeleteFunc(c.claims[f], func(x ServiceID) bool { return x == id }), taken, changed)
 	}
 	c.count(s, -1)
 	delete(c.services, id)
+}
+
+// claimed gives the frontends that s claims. A Foreign VIP that is the box's own
+// address is not served, so it keeps nobody else from it either.
+func (c *Catalog) claimed(s Service) []Frontend {
+	if slices.ContainsFunc(s.VIPs, c.refused) {
+		s.VIPs = slices.DeleteFunc(slices.Clone(s.VIPs), c.refused)
+	}
+	return s.Frontends()
+}
+
+func (c *Catalog) refused(v VIP) bool {
+	_, own := c.hosts[v.Addr]
+	return own && v.Foreign
+}
+
+// meet takes in which addresses are the box's own, and what that means for who
+// claims them.
+func (c *Catalog) meet(hosts map[netip.Addr]string, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+	var again []Service
+	for id, s := range c.services {
+		if slices.ContainsFunc(s.VIPs, func(v VIP) bool { _, own := hosts[v.Addr]; return v.Foreign && own != c.refused(v) }) {
+			again = append(again, s)
+			c.remove(id, taken, changed)
+		}
+	}
+	c.hosts = hosts
+	for _, s := range again {
+		c.put(s, taken, changed)
+	}
 }
 
 // count adds n times what is counted of a Service.

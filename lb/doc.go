@@ -73,7 +73,8 @@
 // Of several Services that claim one, the oldest has it, then the one whose
 // ServiceID sorts first. A NodePort stands for every address of the node and gives
 // way, on one of them, to whoever claims just that one, however young. Who does
-// not get a frontend gets a Note.
+// not get a frontend gets a Note. A Foreign VIP that is the box's own address is not
+// served and claims nothing, or it would take ports of the node away.
 //
 // # Ownership
 //

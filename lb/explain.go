@@ -219,6 +219,14 @@ func (x *explainer) claims() {
 	if slices.Contains(x.facts.nodeAddrs(FamilyOf(x.f.Addr)), x.f.Addr) {
 		ids = append(ids, x.catalog.claims[everyAddress(x.f)]...)
 	}
+	if _, own := x.facts.HostAddrs[x.f.Addr]; own { // who is refused claims nothing
+		for _, id := range x.catalog.IDs() {
+			svc, _ := x.catalog.Get(id)
+			if slices.Contains(svc.Frontends(), x.f) && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
 	x.ids = slices.Compact(ids)
 	for _, id := range x.ids {
 		svc, _ := x.catalog.Get(id)

@@ -63,7 +63,7 @@ func (x *explainer) refusal() string {
 			}
 		}
 		for _, n := range sortNotes(p.notes) {
-			if strings.Contains(n.Text, x.f.String()) || n.Reason == HostAddress {
+			if strings.Contains(n.Text, x.f.String()) || n.Reason == NotAllowed {
 				return fmt.Sprintf("%s wants it, but %s", id, n.Text)
 			}
 		}

@@ -1,9 +1,13 @@
 package lb
 
 import (
+	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A box with an address on eth0, and a Service of somebody else who wants it.
@@ -39,7 +43,7 @@ func TestForeignVIPNeverTakesTheBoxsOwnAddress(t *testing.T) {
 	if len(objects) > 0 {
 		t.Errorf("a foreign VIP got %v", objects)
 	}
-	if got, want := reasons(notes), []Reason{BadObject, HostAddress}; !slices.Equal(got, want) {
+	if got, want := reasons(notes), []Reason{NotAllowed, BadObject}; !slices.Equal(got, want) {
 		t.Errorf("notes %v, want %v: the source's own and the refusal", notes, want)
 	}
 	own.Addr = netip.MustParseAddr("192.0.2.2")
@@ -57,7 +61,60 @@ func TestBackendsOfAnApartServiceAreNeverTheBox(t *testing.T) {
 	if has[RealServer](objects) {
 		t.Errorf("the box became a backend: %v", objects)
 	}
-	if got := reasons(notes); !slices.Contains(got, HostAddress) || !slices.Contains(got, NoBackends) {
+	if got := reasons(notes); !slices.Contains(got, NotAllowed) || !slices.Contains(got, NoBackends) {
 		t.Errorf("notes %v", notes)
+	}
+}
+
+// What is refused must not keep others from it: neither a NodePort, nor a VIP that
+// the operator chose.
+func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
+	foreign := web(be1)
+	foreign.ID, foreign.VIPs = ServiceID{"prod", "bad", "web"}, []VIP{{Addr: box, Kind: ExternalIP, Foreign: true}}
+	foreign.Ports[0].Port = 30080
+	api := web(be2)
+	api.ID, api.VIPs, api.Created = ServiceID{"prod", "good", "api"}, []VIP{{Addr: box}}, testNow
+	api.Ports[0].Port = 30080
+	nodePort := Frontend{Addr: box, Port: 30080, Proto: TCP}
+	for _, tt := range []struct {
+		name string
+		good Service
+		want Outcome
+	}{
+		{"a NodePort", func() Service { s := kube(backends(near), all4); s.Created = testNow; return s }(), hidden(be1)},
+		{"a VIP of the operator's", api, hidden(be2)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newLocalStory(t, tt.good)
+			check := func(when string, want Outcome) {
+				t.Helper()
+				mustSync(t, s.Reconciler, s.now)
+				if d := cmp.Diff(want, s.k.Connect(outside, nodePort), exact); d != "" {
+					t.Errorf("%s (-want +got):\n%s", when, d)
+				}
+				if !slices.ContainsFunc(s.Notes(), func(n Note) bool { return n.Service == foreign.ID && n.Reason == NotAllowed }) {
+					t.Errorf("%s: notes %v, want a refusal of %s", when, s.Notes(), foreign.ID)
+				}
+			}
+			s.tell(tt.good, foreign)
+			check("the box has the address", tt.want)
+			e := s.Explain(Query{Frontend: nodePort, Client: outside})
+			if len(e.Claims) != 2 || e.Claims[1].Service != foreign.ID.String() || !strings.Contains(e.String(), "is not served: choose one that is nobody's") {
+				t.Errorf("who is refused is not told:\n%s", e)
+			}
+			s.k.SetHostAddrs(nil)
+			if _, err := s.Audit(context.Background(), s.now); err != nil {
+				t.Fatal(err)
+			}
+			mustSync(t, s.Reconciler, s.now)
+			if got := s.k.Connect(outside, nodePort); !slices.Equal(got.Backends, []netip.AddrPort{be1}) {
+				t.Errorf("an address that is nobody's is served: %v", got)
+			}
+			s.k.SetHostAddrs(map[netip.Addr]string{box: "eth0"})
+			if _, err := s.Audit(context.Background(), s.now); err != nil {
+				t.Fatal(err)
+			}
+			check("the box has it again", tt.want)
+		})
 	}
 }

@@ -27,8 +27,7 @@ const (
 	// Excluded: the VIP is in exclude_cidrs.
 	Excluded Reason = "excluded"
 	// HostAddress: the VIP is an address of the box itself, so its other ports
-	// stay open and it is not put on weir's device; or it is not served at all,
-	// because somebody else chose it. Or a backend is one that may not be.
+	// stay open and it is not put on weir's device.
 	HostAddress Reason = "host-address"
 	// PoolHoldsHost: a pool of vip_mode "route" contains an address of the box.
 	PoolHoldsHost Reason = "pool-holds-host"
@@ -37,8 +36,8 @@ const (
 	// HealthPort: the port for probes of this node can't be opened, or is another
 	// Service's.
 	HealthPort Reason = "health-port"
-	// NotAllowed: the address can't be a VIP of this Service, because it is
-	// somebody else's or not in the ranges that the operator allows.
+	// NotAllowed: the address can't be a VIP or backend of this Service, because it
+	// is somebody else's, or not in the ranges that the operator allows.
 	NotAllowed Reason = "address-not-allowed"
 	// BadObject: the source says something that makes no sense; the rest is served.
 	BadObject Reason = "bad-object"

@@ -114,7 +114,7 @@ func (p *planner) mine(vip VIP, port Port) []Frontend {
 func (p *planner) takesHost(vip VIP) bool {
 	dev, own := p.facts.HostAddrs[vip.Addr]
 	if own && vip.Foreign {
-		p.note(HostAddress, "%s is the box's own address on %s and is not served: choose one that is nobody's", vip.Addr, dev)
+		p.note(NotAllowed, "%s is the box's own address on %s and is not served: choose one that is nobody's", vip.Addr, dev)
 	}
 	return own && vip.Foreign
 }
@@ -324,7 +324,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 			continue
 		}
 		if dev, own := p.facts.HostAddrs[be.Addr.Addr()]; own && p.svc.Apart {
-			p.note(HostAddress, "backend %s is the box's own address on %s and is not used", be.Addr, dev)
+			p.note(NotAllowed, "backend %s is the box's own address on %s and is not used", be.Addr, dev)
 			continue
 		}
 		n++

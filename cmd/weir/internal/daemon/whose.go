@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"weir/lb"
@@ -31,7 +32,7 @@ func newOwners(rec *lb.Reconciler) *Owners {
 		for _, vip := range svc.VIPs {
 			one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports}
 			for _, f := range one.Frontends() {
-				if !facts.Strangers[f] && catalog.Claimants(f)[0] == id {
+				if !facts.Strangers[f] && slices.Index(catalog.Claimants(f), id) == 0 {
 					o.frontends[f] = owner{id, vip.Kind, vip.Local}
 				}
 			}
