@@ -66,8 +66,8 @@
 // are any. An address that this box has itself is never an external IP. It can be
 // a load balancer's on a node, where kube-vip and its like put it on an interface,
 // and elsewhere if load_balancer_ranges contain it; only its service ports are
-// taken then. What is refused is told in a Note (address-not-allowed or
-// host-address); the rest of the Service is served.
+// taken then. What is refused is told in a Note (address-not-allowed); the rest of
+// the Service is served.
 //
 // Endpoints tell nothing about who has an address: whoever may write an
 // EndpointSlice could take away the VIP of others by naming it there.
