@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// The manifest gives weir the rights that it needs: with all of them the API server
+// refuses nothing, and without any single one weir says which it lacks.
+//
+// weir follows the same API server once for each right, as a user who lacks that
+// one. The API server does not stream lists, or nobody would need the right to list.
+func TestClusterRights(t *testing.T) {
+	whole := manifestRules(t)
+	lacking := map[string][]rbacv1.PolicyRule{} // by the right, "list services"
+	for i, rule := range whole {
+		for j, verb := range rule.Verbs {
+			less := rule.DeepCopy()
+			less.Verbs = slices.Delete(less.Verbs, j, j+1)
+			lacking[right(rule, verb)] = slices.Concat(whole[:i], []rbacv1.PolicyRule{*less}, whole[i+1:])
+		}
+	}
+	// What the manifest's comments say of less.
+	own := whole[slices.IndexFunc(whole, func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "nodes" })].DeepCopy()
+	own.ResourceNames = []string{"box"}
+	served := []rbacv1.PolicyRule{whole[0], whole[1]}
+	enough := map[string]struct {
+		cluster, roles []rbacv1.PolicyRule // for everywhere, and for the namespace default
+		config         string
+	}{
+		"own-node":    {[]rbacv1.PolicyRule{whole[0], whole[1], *own, whole[3]}, nil, "node_name = \"box\"\nserve = [\"LoadBalancer\"]"},
+		"namespaced":  {[]rbacv1.PolicyRule{whole[2], whole[3]}, served, "namespaces = [\"default\"]"},
+		"cluster-ips": {[]rbacv1.PolicyRule{whole[0], whole[1], whole[3]}, nil, "serve = [\"ClusterIP\"]"},
+		"no-events":   {whole[:3], nil, "events = false"},
+		"again":       {whole, nil, ""}, // its Event is there already: see the right to patch
+	}
+	o := lab.KubeOptions{Flags: []string{"--feature-gates=WatchList=false"}}
+	for what := range lacking {
+		o.Users = append(o.Users, lab.KubeUser{Name: userWithout(what)})
+	}
+	for name := range enough {
+		o.Users = append(o.Users, lab.KubeUser{Name: name})
+	}
+	s := oneCluster(t, o)
+	s.serveAll(t, 8080)
+	defer s.cleanSlate(t)
+	api := clientFor(t, s.prod, lab.KubeAdmin)
+	must(t, s.prod.AddNode(within(t, 30*time.Second), s.box))
+	config := follows("", "prod")
+	for _, what := range slices.Sorted(maps.Keys(lacking)) {
+		allow(t, api, userWithout(what), "", lacking[what])
+		s.kubeconfig(t, userWithout(what), userWithout(what))
+		config += follows("", userWithout(what))
+	}
+	for _, name := range slices.Sorted(maps.Keys(enough)) {
+		allow(t, api, name, "", enough[name].cluster)
+		if len(enough[name].roles) > 0 {
+			allow(t, api, name, "default", enough[name].roles)
+		}
+		s.kubeconfig(t, name, name)
+		config += follows(enough[name].config, name)
+	}
+	s.wholeManifest(t)
+	s.reload(t, twoSeconds+config)
+	s.statusOfRights(t, slices.Sorted(maps.Keys(lacking)), append(slices.Sorted(maps.Keys(enough)), "prod"))
+}
+
+// wholeManifest runs weir with the whole manifest, and with a Service that is told
+// something.
+func (s *land) wholeManifest(t *testing.T) {
+	t.Helper()
+	before := forbidden(t, s.prod)
+	s.run(t, twoSeconds+follows("", "prod"))
+	s.balance(t, s.prod, "web", vip4, `, "externalIPs": ["198.51.100.77"]`, "10.2.0.11")
+	s.answers(t, vip4+":80", "web1")
+	eventually(t, 30*time.Second, func() error {
+		if n := s.metric(t, `weir_kubernetes_events_total{cluster="prod"}`); n < 1 {
+			return fmt.Errorf("no Event is written: %+v", s.rights(t)["prod"])
+		}
+		return nil
+	})
+	if refused := forbidden(t, s.prod) - before; refused != 0 {
+		t.Errorf("the API server refused %d requests of a weir that has the whole manifest", refused)
+	}
+	if r := s.rights(t)["prod"]; r.Error != "" || r.EventsError != "" {
+		t.Errorf("weir complains: %+v", r)
+	}
+}
+
+// statusOfRights claims that weir names the right that each of lacking is without,
+// and nothing of the others.
+func (s *land) statusOfRights(t *testing.T, lacking, enough []string) {
+	t.Helper()
+	for _, what := range lacking {
+		verb, resource, _ := strings.Cut(what, " ")
+		eventually(t, 40*time.Second, func() error {
+			r := s.rights(t)[userWithout(what)]
+			text := r.Error
+			if resource == "events" {
+				text = r.EventsError
+			}
+			// In weir's own words, and in the API server's.
+			if !strings.Contains(text, verb+" "+resource+": ") || !strings.Contains(text, "forbidden") {
+				time.Sleep(200 * time.Millisecond)
+				return fmt.Errorf("without the right to %s weir says %+v", what, r)
+			}
+			return nil
+		})
+		r := s.rights(t)[userWithout(what)]
+		t.Logf("without %q: %s", what, r.Error+r.EventsError)
+		for _, other := range lacking {
+			if other != what && strings.Contains(r.Error+r.EventsError, other+": ") {
+				t.Errorf("without the right to %s weir says that it lacks %s", what, other)
+			}
+		}
+	}
+	for _, name := range enough {
+		eventually(t, 30*time.Second, func() error {
+			if r := s.rights(t)[name]; r.State != "connected" || r.Error != "" || r.EventsError != "" {
+				return fmt.Errorf("%s has enough rights, but weir says %+v", name, r)
+			}
+			return nil
+		})
+	}
+	eventually(t, 30*time.Second, func() error {
+		if n := s.metric(t, `weir_kubernetes_events_total{cluster="again"}`); n < 1 {
+			return fmt.Errorf("an Event that is there is not said again")
+		}
+		return nil
+	})
+}
+
+// rightsDoc is what weir status says of a cluster's rights.
+type rightsDoc struct {
+	Name, State, Error string
+	EventsError        string `json:"events_error"`
+}
+
+func (s *land) rights(t testing.TB) map[string]rightsDoc {
+	t.Helper()
+	var doc struct{ Clusters []rightsDoc }
+	s.weirJSON(t, &doc, "status")
+	out := map[string]rightsDoc{}
+	for _, c := range doc.Clusters {
+		out[c.Name] = c
+	}
+	return out
+}
+
+// right is how weir calls one.
+func right(rule rbacv1.PolicyRule, verb string) string {
+	resource := rule.Resources[0]
+	if group := rule.APIGroups[0]; group != "" {
+		resource += "." + group
+	}
+	return verb + " " + resource
+}
+
+// userWithout is who lacks a right: also the name of a cluster.
+func userWithout(what string) string {
+	return "no-" + strings.NewReplacer(" ", "-", ".discovery.k8s.io", "").Replace(what)
+}
+
+// allow gives a user rights, everywhere or in a namespace.
+func allow(t testing.TB, api *kubernetes.Clientset, user, namespace string, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	named := metav1.ObjectMeta{Name: user, Namespace: namespace}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
+	ref := func(kind string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: user}
+	}
+	if namespace == "" {
+		_, err := api.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, metav1.CreateOptions{})
+		must(t, err)
+		_, err = api.RbacV1().ClusterRoleBindings().Create(ctx,
+			&rbacv1.ClusterRoleBinding{ObjectMeta: named, Subjects: subjects, RoleRef: ref("ClusterRole")}, metav1.CreateOptions{})
+		must(t, err)
+		return
+	}
+	_, err := api.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: named, Rules: rules}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = api.RbacV1().RoleBindings(namespace).Create(ctx,
+		&rbacv1.RoleBinding{ObjectMeta: named, Subjects: subjects, RoleRef: ref("Role")}, metav1.CreateOptions{})
+	must(t, err)
+}
+
+// manifestRules are the rules of the manifest's only ClusterRole.
+func manifestRules(t testing.TB) []rbacv1.PolicyRule {
+	t.Helper()
+	text, err := os.ReadFile(manifest)
+	must(t, err)
+	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		var role rbacv1.ClusterRole
+		if must(t, yaml.Unmarshal(doc, &role)); role.Kind == "ClusterRole" && len(role.Rules) == 4 {
+			return role.Rules
+		}
+	}
+	t.Fatalf("%s has no ClusterRole with four rules: services, endpointslices, nodes, events", manifest)
+	return nil
+}
+
+var refusedRequests = regexp.MustCompile(`(?m)^apiserver_request_total\{.*code="403".*\} (\d+)$`)
+
+// forbidden is how many requests the API server has refused for want of a right.
+func forbidden(t testing.TB, k *lab.Kube) (n int) {
+	t.Helper()
+	_, text, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, "GET", "/metrics", "")
+	must(t, err)
+	for _, m := range refusedRequests.FindAllStringSubmatch(text, -1) {
+		var one int
+		_, err := fmt.Sscan(m[1], &one)
+		must(t, err)
+		n += one
+	}
+	return n
+}
