@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// Three nodes of a cluster, weir on each in place of kube-proxy, and pods behind
+// them. Who provides routes between pods is not weir's business.
+//
+//	outside .200, api .100
+//	        |
+//	       lan 192.168.0.0/24
+//	        |.1            |.2            |.3
+//	       n1             n2             n3
+//	  pods1   guests1    pods2       pods3   guests3
+//	  |       |          |           |       |
+//	  P1      guest1     P2          P3      guest3
+//	  10.244.1.2 .11.2   10.244.2.2  .3.2    .13.2
+//
+// P are backends; guests are pods that no Service has.
+const (
+	nodesWeb   = "10.96.0.50" // everywhere
+	nodesNear  = "10.96.0.51" // externalTrafficPolicy Local, on n1 and n2
+	nodesInner = "10.96.0.52" // internalTrafficPolicy Local, on n1 and n2
+	nodesVIP   = "192.0.2.50" // of near, routed to one node as a BGP peer would
+	outsiderIP = "192.168.0.200"
+)
+
+func nodesSite() lab.Site {
+	var p lab.Site
+	for n := 1; n <= 3; n++ {
+		box := lab.Box{Name: fmt.Sprintf("n%d", n), Forward: true, Memory: 512, Nets: lab.Nets{
+			"lan": fmt.Sprintf("192.168.0.%d/24", n), fmt.Sprintf("pods%d", n): fmt.Sprintf("10.244.%d.254/24", n),
+			fmt.Sprintf("guests%d", n): fmt.Sprintf("10.244.1%d.254/24", n),
+		}}
+		pod := func(name, net string, third int) lab.Host {
+			return lab.Host{Name: name, Nets: lab.Nets{net: fmt.Sprintf("10.244.%d.2/24", third)}, Routes: []string{fmt.Sprintf("default via 10.244.%d.254", third)}}
+		}
+		p.Hosts = append(p.Hosts, pod(fmt.Sprintf("P%d", n), fmt.Sprintf("pods%d", n), n), pod(fmt.Sprintf("guest%d", n), fmt.Sprintf("guests%d", n), 10+n))
+		for other := 1; other <= 3; other++ {
+			if other != n {
+				box.Routes = append(box.Routes, fmt.Sprintf("10.244.%d.0/24 via 192.168.0.%d", other, other), fmt.Sprintf("10.244.1%d.0/24 via 192.168.0.%d", other, other))
+			}
+		}
+		p.Boxes = append(p.Boxes, box)
+	}
+	p.Hosts = append(p.Hosts, lab.Host{Name: "api", Nets: lab.Nets{"lan": "192.168.0.100/24"}},
+		lab.Host{Name: "outside", Nets: lab.Nets{"lan": outsiderIP + "/24"}})
+	return p
+}
+
+// nodes are the three, each with its weir.
+type nodes struct {
+	*lab.Lab
+	kube  *lab.Kube
+	nodes [4]*site // from 1
+}
+
+func newNodes(t *testing.T) *nodes {
+	t.Helper()
+	if err := lab.CheckPeers(); err != nil {
+		t.Fatal(err)
+	}
+	s := &nodes{Lab: lab.Start(t, nodesSite())}
+	s.kube = s.Kube(t, "api", lab.KubeOptions{})
+	grant(t, s.kube)
+	weir := lab.Build(t, "weir/cmd/weir")
+	for n := 1; n <= 3; n++ {
+		box := s.Box(fmt.Sprintf("n%d", n))
+		must(t, s.kube.AddNode(within(t, 30*time.Second), box))
+		greet(t, s.Host(fmt.Sprintf("P%d", n)), "tcp4", ":8080")
+		must(t, box.WriteFile(within(t, 10*time.Second), "/etc/weir/kubeconfig", s.kube.Kubeconfig(lab.KubeWeir), 0o600))
+		s.nodes[n] = &site{Lab: s.Lab, box: box, weir: weir}
+	}
+	return s
+}
+
+const nodesConfig = `[kernel]
+sync_period = "2s"
+cluster_cidrs = ["10.244.0.0/16"]
+[[kubernetes]]
+name = "prod"
+kubeconfig = "kubeconfig"
+node_name = "$HOSTNAME"
+guard_share = "100%"
+`
+
+// serve makes a Service; slice says where its endpoints are, "P1 P3".
+func (s *nodes) serve(t testing.TB, name, spec, slice string) {
+	t.Helper()
+	do(t, s.kube, "POST", servicesPath, fmt.Sprintf(
+		`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": %q}, "spec": %s}`, name, spec))
+	s.slice(t, "POST", "", name, slice)
+}
+
+func (s *nodes) slice(t testing.TB, method, path, name, where string) {
+	t.Helper()
+	var endpoints []any
+	for p := range strings.FieldsSeq(where) {
+		endpoints = append(endpoints, map[string]any{
+			"addresses": []string{fmt.Sprintf("10.244.%s.2", p[1:])}, "nodeName": "n" + p[1:], "conditions": map[string]bool{"ready": true},
+		})
+	}
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata":  map[string]any{"name": name, "labels": map[string]string{"kubernetes.io/service-name": name}},
+		"ports":     []any{map[string]any{"name": "http", "port": 8080, "protocol": "TCP"}},
+		"endpoints": endpoints,
+	})
+	must(t, err)
+	do(t, s.kube, method, slicesPath+path, string(text))
+}
+
+// want claims, within patience, whom a visitor meets, "P1 P2" or a fate, and as
+// which of the given addresses everybody sees him.
+func (s *nodes) want(t testing.TB, v visitor, addr, who string, saw ...string) time.Duration {
+	t.Helper()
+	return eventually(t, 15*time.Second, func() error {
+		times := 1
+		if strings.HasPrefix(who, "P") {
+			times = 3*len(strings.Fields(who)) + 1
+		}
+		answers, fate := v(within(t, 30*time.Second), times, "tcp", addr)
+		if got := strings.TrimSpace(strings.Join(names(answers), " ") + " " + fate); got != who {
+			return fmt.Errorf("%s: %s, want %s", addr, got, who)
+		}
+		for _, a := range answers {
+			if !slices.Contains(saw, a.saw) {
+				return fmt.Errorf("%s: %s saw %s, want one of %v", addr, a.server, a.saw, saw)
+			}
+		}
+		return nil
+	})
+}
+
+func TestNodes(t *testing.T) {
+	s := newNodes(t)
+	for n := 1; n <= 3; n++ {
+		s.nodes[n].run(t, nodesConfig)
+	}
+	s.serve(t, "web", `{"type": "NodePort", "clusterIP": "`+nodesWeb+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]}`, "P1 P2 P3")
+	s.serve(t, "near", `{"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000, "clusterIP": "`+nodesNear+`",
+		"ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30081}]}`, "P1 P2")
+	do(t, s.kube, http.MethodPatch, servicesPath+"/near/status", `{"status": {"loadBalancer": {"ingress": [{"ip": "`+nodesVIP+`"}]}}}`)
+	s.serve(t, "inner", `{"internalTrafficPolicy": "Local", "clusterIP": "`+nodesInner+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}`, "P1 P2")
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *nodes)
+	}{
+		{"ClusterIP", nodesClusterIP},
+		{"NodePort of another node", nodesNodePort},
+		{"externalTrafficPolicy Local", nodesExternalLocal},
+		{"internalTrafficPolicy Local", nodesInternalLocal},
+		{"a node loses its power", nodesPower},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, s) })
+	}
+}
+
+func (s *nodes) from(host string) visitor { return fromHost(s.Host(host), "") }
+
+const (
+	guest1 = "10.244.11.2"
+	guest3 = "10.244.13.2"
+)
+
+// Pods see each other's addresses, wherever they are.
+func nodesClusterIP(t *testing.T, s *nodes) {
+	s.want(t, s.from("guest1"), nodesWeb+":80", "P1 P2 P3", guest1)
+	s.want(t, s.from("guest3"), nodesWeb+":80", "P1 P2 P3", guest3)
+	// A backend that meets itself sees its node.
+	s.want(t, s.from("P2"), nodesWeb+":80", "P1 P2 P3", "10.244.2.2", "10.244.2.254")
+	// A process of a node, before pods of its own and of others.
+	s.want(t, fromNode(s.nodes[3], "", ""), nodesWeb+":80", "P1 P2 P3", "192.168.0.3", "10.244.3.254")
+}
+
+func nodesNodePort(t *testing.T, s *nodes) {
+	for n := 1; n <= 3; n++ {
+		at := fmt.Sprintf("192.168.0.%d:30080", n)
+		seen := []string{fmt.Sprintf("192.168.0.%d", n), fmt.Sprintf("10.244.%d.254", n)}
+		s.want(t, s.from("outside"), at, "P1 P2 P3", seen...)
+		s.want(t, s.from("guest3"), at, "P1 P2 P3", seen...)
+	}
+}
+
+func nodesExternalLocal(t *testing.T, s *nodes) {
+	outside := s.Host("outside")
+	for n, who := range []string{1: "P1", 2: "P2", 3: "dropped"} {
+		if who == "" {
+			continue
+		}
+		outside.Must(t, "ip", "route", "replace", nodesVIP, "via", fmt.Sprintf("192.168.0.%d", n))
+		s.want(t, s.from("outside"), nodesVIP+":80", who, outsiderIP)
+		s.want(t, s.from("outside"), fmt.Sprintf("192.168.0.%d:30081", n), who, outsiderIP)
+		code := map[bool]string{true: "200", false: "503"}[who != "dropped"]
+		got := outside.Must(t, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("http://192.168.0.%d:32000/healthz", n))
+		if got != code {
+			t.Errorf("the health of near on n%d is %s, want %s", n, got, code)
+		}
+	}
+	// Pods reach all endpoints, from wherever they are.
+	for _, at := range []string{nodesVIP + ":80", nodesNear + ":80"} {
+		s.want(t, s.from("guest1"), at, "P1 P2", guest1)
+		s.want(t, s.from("guest3"), at, "P1 P2", guest3)
+	}
+}
+
+func nodesInternalLocal(t *testing.T, s *nodes) {
+	s.want(t, s.from("guest1"), nodesInner+":80", "P1", guest1)
+	s.want(t, s.from("guest2"), nodesInner+":80", "P2", "10.244.12.2")
+	s.want(t, s.from("guest3"), nodesInner+":80", "dropped")
+}
+
+// The others go on as soon as a controller has taken the node's pods out, and the
+// node itself when it is back.
+func nodesPower(t *testing.T, s *nodes) {
+	s.nodes[2].box.PowerCut()
+	s.slice(t, "PUT", "/web", "web", "P1 P3")
+	s.slice(t, "PUT", "/near", "near", "P1")
+	begin := time.Now()
+	s.want(t, s.from("guest1"), nodesWeb+":80", "P1 P3", guest1)
+	s.want(t, s.from("guest3"), nodesWeb+":80", "P1 P3", guest3)
+	figure(t, "a node has lost its power: all others avoid its pods, after its slices say so", time.Since(begin))
+	s.want(t, s.from("guest3"), nodesVIP+":80", "P1", guest3)
+	s.want(t, s.from("outside"), "192.168.0.1:30080", "P1 P3", "192.168.0.1", "10.244.1.254")
+	begin = time.Now()
+	must(t, s.nodes[2].box.Boot(within(t, 2*time.Minute)))
+	s.nodes[2].start(t)
+	figure(t, "and serves again, after it has got it back", time.Since(begin))
+	s.want(t, s.from("guest2"), nodesWeb+":80", "P1 P3", "10.244.12.2")
+	s.slice(t, "PUT", "/web", "web", "P1 P2 P3")
+	s.want(t, s.from("guest3"), nodesWeb+":80", "P1 P2 P3", guest3)
+	s.want(t, s.from("outside"), "192.168.0.2:30080", "P1 P2 P3", "192.168.0.2", "10.244.2.254")
+}
