@@ -142,17 +142,17 @@ func best(runs []latency) latency {
 	return out
 }
 
-// dial makes connections one after another from the client's network and takes
-// the time until each stands. They end with a reset, so that no timer of TCP has
-// a part in it.
-func (b *bench) dial(ctx context.Context, addr string) (latency, error) {
+// dial makes connections one after another from the client's network, to each of
+// the addresses in turn, and takes the time until each stands. They end with a
+// reset, so that no timer of TCP has a part in it.
+func (b *bench) dial(ctx context.Context, addrs ...string) (latency, error) {
 	took := make([]time.Duration, 0, connections)
 	begin := time.Now()
 	err := b.site.Host("client").Do(func() error {
 		dialer := net.Dialer{Timeout: 5 * time.Second}
-		for range connections {
+		for i := range connections {
 			start := time.Now()
-			c, err := dialer.DialContext(ctx, "tcp4", addr)
+			c, err := dialer.DialContext(ctx, "tcp4", addrs[i%len(addrs)])
 			if err != nil {
 				return err
 			}

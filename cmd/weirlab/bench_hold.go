@@ -138,17 +138,17 @@ func (r *room) check(ctx context.Context) (time.Duration, error) {
 	return r.timed(ctx, r.weir+" check --config "+configFile+" || [ $? = 1 ]")
 }
 
-// usage is what the process has taken so far.
+// usage is what the process has taken so far, with the programs that it has run.
 type usage struct {
 	rss int // MiB
 	cpu time.Duration
 }
 
-// usage reads /proc of weir.
+// usage reads /proc of what runs in the room.
 func (r *room) usage(ctx context.Context) (usage, error) {
 	pid := r.daemon.Pid()
 	out, err := r.sh(ctx, fmt.Sprintf(
-		`awk '/^VmRSS/{print $2}' /proc/%d/status; awk '{print $14+$15}' /proc/%d/stat; getconf CLK_TCK`, pid, pid))
+		`awk '/^VmRSS/{print $2}' /proc/%d/status; awk '{print $14+$15+$16+$17}' /proc/%d/stat; getconf CLK_TCK`, pid, pid))
 	if err != nil {
 		return usage{}, err
 	}

@@ -60,6 +60,24 @@ func (t *table) times(what string, ours time.Duration, peer string, their time.D
 	t.add(figure{what, span(ours), peer, span(their), float64(ours) / float64(their), limit})
 }
 
+// counts adds a line that compares two numbers.
+func (t *table) counts(what string, ours int, peer string, their int) {
+	t.add(figure{what: what, ours: count(ours), peer: peer, their: count(their), ratio: ratioOf(ours, their)})
+}
+
+// memory adds a line that compares two amounts in MiB.
+func (t *table) memory(what string, ours int, peer string, their int) {
+	t.add(figure{what: what, ours: fmt.Sprintf("%d MiB", ours), peer: peer, their: fmt.Sprintf("%d MiB", their), ratio: ratioOf(ours, their)})
+}
+
+// ratioOf is 0, which is none, where there is nothing to divide by.
+func ratioOf(ours, their int) float64 {
+	if their == 0 {
+		return 0
+	}
+	return float64(ours) / float64(their)
+}
+
 // span is a duration with three digits that count.
 func span(d time.Duration) string {
 	unit := time.Nanosecond

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,7 +21,7 @@ import (
 func demoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "show weir at work: one box, three web servers, one of which fails",
+		Short: "show weir at work: one box, web servers of which one fails, pods of a cluster of which one goes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -33,24 +34,34 @@ func demoCommand() *cobra.Command {
 // The site of the demo. The router only knows that the VIPs are behind the box.
 //
 //	client -- lan -- router -- front -- box -- back -- web1, web2, web3
+//	                           |         |
+//	                          api       pods -- pod1, pod2, pod3
 var demoSite = lab.Site{
 	Hosts: []lab.Host{
 		{Name: "client", Nets: lab.Nets{"lan": "10.0.0.2/24 fd00::2/64"}, Routes: []string{"default via 10.0.0.1", "default via fd00::1"}},
 		{Name: "router", Forward: true,
 			Nets:   lab.Nets{"lan": "10.0.0.1/24 fd00::1/64", "front": "10.1.0.254/24 fd00:1::fe/64"},
 			Routes: []string{"192.0.2.0/24 via 10.1.0.1", "2001:db8::/32 via fd00:1::1"}},
+		{Name: "api", Nets: lab.Nets{"front": "10.1.0.5/24 fd00:1::5/64"}},
+		{Name: "pod1", Nets: lab.Nets{"pods": "10.244.0.11/24 fd00:244::11/64"}, Routes: []string{"default via 10.244.0.1", "default via fd00:244::1"}},
+		{Name: "pod2", Nets: lab.Nets{"pods": "10.244.0.12/24 fd00:244::12/64"}, Routes: []string{"default via 10.244.0.1", "default via fd00:244::1"}},
+		{Name: "pod3", Nets: lab.Nets{"pods": "10.244.0.13/24 fd00:244::13/64"}, Routes: []string{"default via 10.244.0.1", "default via fd00:244::1"}},
 		{Name: "web1", Nets: lab.Nets{"back": "10.2.0.11/24 fd00:2::11/64"}, Routes: []string{"default via 10.2.0.1", "default via fd00:2::1"}},
 		{Name: "web2", Nets: lab.Nets{"back": "10.2.0.12/24 fd00:2::12/64"}, Routes: []string{"default via 10.2.0.1", "default via fd00:2::1"}},
 		{Name: "web3", Nets: lab.Nets{"back": "10.2.0.13/24 fd00:2::13/64"}, Routes: []string{"default via 10.2.0.1", "default via fd00:2::1"}},
 	},
 	Boxes: []lab.Box{{
 		Name:   "box",
-		Nets:   lab.Nets{"front": "10.1.0.1/24 fd00:1::1/64", "back": "10.2.0.1/24 fd00:2::1/64"},
+		Nets:   lab.Nets{"front": "10.1.0.1/24 fd00:1::1/64", "back": "10.2.0.1/24 fd00:2::1/64", "pods": "10.244.0.1/24 fd00:244::1/64"},
 		Routes: []string{"default via 10.1.0.254", "default via fd00:1::fe"},
 	}},
 }
 
-var demoVIPs = []string{"192.0.2.10:80", "[2001:db8:2::10]:80"}
+var (
+	demoWebs = []string{"web1", "web2", "web3"}
+	demoVIPs = []string{"192.0.2.10:80", "[2001:db8:2::10]:80"} // of the static service
+	shopVIPs = []string{"192.0.2.20:80", "[2001:db8:2::20]:80"} // of the cluster's Service
+)
 
 // demo is a site at work.
 type demo struct {
@@ -59,7 +70,8 @@ type demo struct {
 	begin time.Time
 	weir  string
 	box   *lab.Machine
-	stop  map[string]func() // ends a web server
+	kube  *lab.Kube
+	stop  map[string]func() // ends the server of a web server or a pod
 }
 
 // step says what is done now, and when.
@@ -87,38 +99,35 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 	if d.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
 	}
-	d.step("booting a site: client -- router -- box -- web1, web2, web3, IPv4 and IPv6")
+	d.step("booting a site: client -- router -- box -- web1, web2, web3 and pod1, pod2, pod3; IPv4 and IPv6")
 	if d.Lab, err = lab.Open(ctx, demoSite); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	d.box = d.Box("box")
-	for _, name := range []string{"web1", "web2", "web3"} {
+	for _, name := range slices.Concat(demoWebs, shopPods) {
 		if d.stop[name], err = startWeb(d.Host(name), 8080); err != nil {
 			return err
 		}
 		defer d.stop[name]()
 	}
-	if err := d.startWeir(ctx); err != nil {
-		return err
-	}
-	if err := d.spread(ctx); err != nil {
-		return err
-	}
-	if err := d.failOne(ctx); err != nil {
-		return err
-	}
-	for _, c := range [][]string{
-		{"weir status", d.weir, "status"},
-		{"weir services", d.weir, "services"},
-		{"ipvsadm -Ln", "ipvsadm", "-Ln"},
+	for _, scene := range []func(context.Context) error{
+		d.startCluster, d.startWeir, d.spreadAll, d.failOne, d.loseOne, d.look, d.loseAPI,
 	} {
-		if err := d.show(ctx, c[0], c[1:]...); err != nil {
+		if err := scene(ctx); err != nil {
 			return err
 		}
 	}
 	d.step("done; the site is taken down and leaves nothing behind")
 	return nil
+}
+
+// look asks weir what it does.
+func (d *demo) look(ctx context.Context) error {
+	if err := d.show(ctx, "weir services", d.weir, "services"); err != nil {
+		return err
+	}
+	return d.show(ctx, "weir explain 192.0.2.20:80", d.weir, "explain", "192.0.2.20:80")
 }
 
 // startWeir runs weir on the box with the configuration it is shipped with.
@@ -144,14 +153,28 @@ func (d *demo) startWeir(ctx context.Context) error {
 	return nil
 }
 
-// spread shows how requests spread over the web servers.
-func (d *demo) spread(ctx context.Context) error {
-	const n = 150
-	d.step("the client sends %d requests to each VIP:", n)
-	fmt.Fprintf(d.out, "\n  %-22s %6s %6s %6s   the web servers saw\n", "VIP", "web1", "web2", "web3")
-	for _, vip := range demoVIPs {
+// spreadAll shows both services, side by side.
+func (d *demo) spreadAll(ctx context.Context) error {
+	d.step("the client sends %d requests to each VIP:", requests)
+	if err := d.spread(ctx, demoVIPs, demoWebs); err != nil {
+		return err
+	}
+	return d.spread(ctx, shopVIPs, shopPods)
+}
+
+// requests is how many are spread.
+const requests = 150
+
+// spread shows how requests spread over servers.
+func (d *demo) spread(ctx context.Context, vips, servers []string) error {
+	fmt.Fprintf(d.out, "\n  %-22s", "VIP")
+	for _, name := range servers {
+		fmt.Fprintf(d.out, " %6s", name)
+	}
+	fmt.Fprintln(d.out, "   they saw")
+	for _, vip := range vips {
 		count, saw := map[string]int{}, map[string]bool{}
-		for range n {
+		for range requests {
 			a, err := props.Ask(ctx, d.Host("client").DialContext, vip)
 			if err != nil {
 				return fmt.Errorf("ask %s: %w", vip, err)
@@ -159,8 +182,11 @@ func (d *demo) spread(ctx context.Context) error {
 			count[a.Server]++
 			saw[a.Saw] = true
 		}
-		fmt.Fprintf(d.out, "  %-22s %6d %6d %6d   %s (the box: masqueraded)\n",
-			vip, count["web1"], count["web2"], count["web3"], strings.Join(sorted(saw), " "))
+		fmt.Fprintf(d.out, "  %-22s", vip)
+		for _, name := range servers {
+			fmt.Fprintf(d.out, " %6d", count[name])
+		}
+		fmt.Fprintf(d.out, "   %s (the box: masqueraded)\n", strings.Join(sorted(saw), " "))
 	}
 	return nil
 }
@@ -184,20 +210,25 @@ func (d *demo) failOne(ctx context.Context) error {
 		return err
 	}
 	load.stop()
-	before, between, after := load.failed(stopped, noticed)
+	return d.tell(load, stopped, noticed, "before web2 stopped",
+		fmt.Sprintf("until weir noticed (%.1f s)", noticed.Sub(stopped).Seconds()), "after that, with two web servers", false)
+}
+
+// tell shows what became of the requests before, between and after two instants.
+// None may fail before or after; with strict, none at all.
+func (d *demo) tell(load *load, from, to time.Time, before, between, after string, strict bool) error {
+	var t [3]tally
+	t[0], t[1], t[2] = load.failed(from, to)
 	fmt.Fprintf(d.out, "\n  %-42s %8s %8s\n", "", "requests", "failed")
-	for _, row := range []struct {
-		what string
-		t    tally
-	}{
-		{"before web2 stopped", before},
-		{fmt.Sprintf("until weir noticed (%.1f s)", noticed.Sub(stopped).Seconds()), between},
-		{"after that, with two web servers", after},
-	} {
-		fmt.Fprintf(d.out, "  %-42s %8d %8d\n", row.what, row.t.requests, row.t.failed)
+	for i, what := range []string{before, between, after} {
+		fmt.Fprintf(d.out, "  %-42s %8d %8d\n", what, t[i].requests, t[i].failed)
 	}
-	if before.failed+after.failed > 0 {
-		return fmt.Errorf("%d requests failed that should not have: %w", before.failed+after.failed, load.firstError())
+	failed := t[0].failed + t[2].failed
+	if strict {
+		failed += t[1].failed
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d requests failed that should not have: %w", failed, load.firstError())
 	}
 	return nil
 }

@@ -21,12 +21,19 @@ func TestDemo(t *testing.T) {
 	for _, want := range []string{
 		`192\.0\.2\.10:80 +50 +50 +50 +10\.2\.0\.1 \(the box`,
 		`\[2001:db8:2::10\]:80 +50 +50 +50 +fd00:2::1 \(the box`,
+		`192\.0\.2\.20:80 +50 +50 +50 +10\.244\.0\.1 \(the box`,
+		`\[2001:db8:2::20\]:80 +50 +50 +50 +fd00:244::1 \(the box`,
 		`before web2 stopped +[1-9]\d+ +0\n`,
 		`until weir noticed \(\d\.\d s\) +[1-9]\d+ +\d+\n`,
 		`after that, with two web servers +[1-9]\d+ +0\n`,
-		`box# weir status\n`,
-		`box# weir services\n`,
-		`box# ipvsadm -Ln\n(.*\n)+.*-> 10\.2\.0\.12:8080 +Masq +0 `,
+		`before pod2 was deleted +[1-9]\d+ +0\n`,
+		`until weir had followed \(\d+ ms\) +\d+ +0\n`,
+		`after that, with two pods +[1-9]\d+ +0\n`,
+		`box# weir services\n(.*\n)+.*-> 10\.2\.0\.12:8080 +Masq +0 `,
+		`192\.0\.2\.20:80 +rr +prod/default/shop\n`,
+		`box# weir explain 192\.0\.2\.20:80\n(.*\n)+.*result +served`,
+		`the API server crashes:\n\n.*pod1 +pod3 .*\n +192\.0\.2\.20:80 +75 +75 `,
+		`box# weir status\n +weir is degraded: .*cluster prod is away`,
 		`leaves nothing behind\n$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {

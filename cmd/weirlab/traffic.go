@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,7 +80,7 @@ func (l *load) wait(ctx context.Context, n int) error {
 	for l.count() < n {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d requests got through: %w", l.count(), n, ctx.Err())
+			return fmt.Errorf("%d of %d requests got through: %w", l.count(), n, errors.Join(ctx.Err(), l.firstError()))
 		case <-tick.C:
 		}
 	}

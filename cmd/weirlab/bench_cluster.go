@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	kubeProxy = "kube-proxy, ipvs"
+	// restTime is how long an engine is watched that has nothing to do: twice the
+	// period of kube-proxy's syncs, six times that of weir's audits.
+	restTime = time.Minute
+	// changesOfWeir and changesOfKubeProxy are how many are timed with ten Services.
+	// kube-proxy gets a rest after each, as long as it needs.
+	changesOfWeir, changesOfKubeProxy = 30, 10
+	// changesAmongMany are those of kube-proxy among many Services.
+	changesAmongMany = 3
+)
+
+// cluster measures weir and kube-proxy in IPVS mode as nodes of a cluster: each in
+// a room of its own, with the configuration that it has by default.
+func (b *bench) cluster(ctx context.Context) error {
+	few, many, most := 10, b.sizes[0], b.sizes[len(b.sizes)-1]
+	weir, proxy := b.byWeir("ipvs"), b.byKubeProxy("ipvs")
+
+	if err := b.populate(ctx, few, "ClusterIP"); err != nil {
+		return err
+	}
+	w10, err := b.visit(ctx, weir, few, changesOfWeir, false)
+	if err != nil {
+		return err
+	}
+	p10, err := b.visit(ctx, proxy, few, changesOfKubeProxy, false)
+	if err != nil {
+		return err
+	}
+	if err := b.populate(ctx, many, "ClusterIP"); err != nil {
+		return err
+	}
+	w1000, err := b.visit(ctx, weir, many, changesOfWeir, true)
+	if err != nil {
+		return err
+	}
+	b.say("kube-proxy with %s Services: in user-mode Linux this takes three to five minutes", count(many))
+	p1000, err := b.visit(ctx, proxy, many, changesAmongMany, true)
+	if err != nil {
+		return err
+	}
+	w10000 := w1000
+	if most > many {
+		if err := b.populate(ctx, most, "ClusterIP"); err != nil {
+			return err
+		}
+		if w10000, err = b.visit(ctx, weir, most, changesOfWeir, true); err != nil {
+			return err
+		}
+	}
+	b.startLines(many, w1000, p1000)
+	b.restLines(many, w1000, kubeProxy, p1000)
+	if most > many {
+		b.restLines(most, w10000, fmt.Sprintf("%s, %s Services", kubeProxy, count(many)), p1000)
+	}
+	b.changeLines(w10, p10)
+	b.changeLines(w1000, p1000)
+	if most > many {
+		b.changeLines(w10000, p1000)
+	}
+	return nil
+}
+
+// stay is what was measured of an engine in a room.
+type stay struct {
+	services int
+	began
+	rest    time.Duration // processor time in restTime of rest
+	resting usage         // after it
+	delays  []time.Duration
+	cost    cost
+}
+
+// visit starts an engine in a room of its own and measures it there.
+func (b *bench) visit(ctx context.Context, e engine, n, changes int, rest bool) (s stay, err error) {
+	b.say("%s: %s Services", e.name, count(n))
+	r, err := b.enterWired(ctx, "node")
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	s.services = n
+	if s.began, err = r.awaits(ctx, e, clusterIPs(n)); err != nil {
+		return s, err
+	}
+	if rest {
+		if err := b.rest(ctx); err != nil {
+			return s, err
+		}
+		b.say("  %s: at rest for %s", e.name, restTime)
+		if s.rest, s.resting, err = r.idles(ctx); err != nil {
+			return s, err
+		}
+	}
+	b.say("  %s: one endpoint changed, %d times", e.name, changes)
+	if s.delays, err = r.delays(ctx, changes, e.beat >= time.Second); err != nil {
+		return s, err
+	}
+	s.cost, err = r.costOfChange(ctx)
+	b.say("  %s: median %s, slowest %s; processes started for one: %d, netlink buffers: %d",
+		e.name, span(median(s.delays)), span(slices.Max(s.delays)), s.cost.processes, s.cost.buffers)
+	return s, err
+}
+
+// clusterIPs are what the kernel holds of n Services with a ClusterIP.
+func clusterIPs(n int) content {
+	return content{
+		script: `echo $(grep -c '^  -> 0A[89A-F]' /proc/net/ip_vs) real servers
+ipvsadm -Sn > /tmp/bench/now
+echo $(grep -c '^-A -t 10\.97\.' /tmp/bench/now) virtual servers
+echo $(grep -c '^-a -t 10\.97\..* -m -w 1$' /tmp/bench/now) of weight 1
+echo $(ipset list KUBE-CLUSTER-IP | grep -c '^10\.97\.') members of KUBE-CLUSTER-IP
+echo $(ip -o -4 addr show dev kube-ipvs0 | grep -c ' 10\.97\.') addresses
+iptables-save -t nat | grep -q 'match-set KUBE-CLUSTER-IP' && echo masquerades`,
+		want: fmt.Sprintf("%d real servers\n%d virtual servers\n%d of weight 1\n%d members of KUBE-CLUSTER-IP\n%d addresses\nmasquerades",
+			n*perService+1, n, n*perService, n, n),
+	}
+}
+
+// idles takes the processor time of a process that has nothing to do.
+func (r *room) idles(ctx context.Context) (time.Duration, usage, error) {
+	before, err := r.usage(ctx)
+	if err != nil {
+		return 0, before, err
+	}
+	if err := pause(ctx, restTime); err != nil {
+		return 0, before, err
+	}
+	after, err := r.usage(ctx)
+	return after.cpu - before.cpu, after, err
+}
+
+// delays replaces the only endpoint of a Service again and again, each time by one
+// that was never there, and takes the time from the request to the API server
+// until a connection reaches it.
+func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Duration, error) {
+	l, err := r.site.Host("web").Listen("tcp4", ":8080")
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	go tellAddress(l)
+	var out []time.Duration
+	for i := range changes {
+		if rested {
+			if err := r.bench.rest(ctx); err != nil {
+				return nil, err
+			}
+		} else if err := pause(ctx, time.Duration(100+i*37%400)*time.Millisecond); err != nil {
+			return nil, err // at times that have nothing to do with any period
+		}
+		took, err := r.delay(ctx, fmt.Sprintf("10.251.%d.1", i))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, took)
+	}
+	return out, nil
+}
+
+func (r *room) delay(ctx context.Context, endpoint string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	begin := time.Now()
+	if err := r.replace(ctx, endpoint); err != nil {
+		return 0, err
+	}
+	for {
+		met, err := r.meets(ctx, probed+":80")
+		took := time.Since(begin)
+		if err == nil && met == endpoint {
+			return took, nil
+		}
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return 0, fmt.Errorf("%s is never reached, the last was %q: %w", endpoint, met, err)
+		}
+	}
+}
+
+// meets makes a connection and gives the address that was reached.
+func (r *room) meets(ctx context.Context, addr string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	c, err := r.site.Host("client").DialContext(ctx, "tcp4", addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	text, err := io.ReadAll(c)
+	return string(text), err
+}
+
+// tellAddress tells everybody which address they have reached.
+func tellAddress(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		host, _, _ := net.SplitHostPort(c.LocalAddr().String())
+		_, _ = io.WriteString(c, host)
+		_ = c.Close()
+	}
+}
+
+func median(of []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(of))
+	return sorted[len(sorted)/2]
+}
+
+// startLimit is what weir promises on a node with a thousand Services and more: all
+// of them in this part of the time that kube-proxy needs.
+const startLimit = 0.05
+
+// clusterLimit is the limit for n Services; of a few, the start is the larger part.
+func clusterLimit(n int) float64 {
+	if n < 1000 {
+		return 0
+	}
+	return startLimit
+}
+
+// startLines are about the start with everything present.
+func (b *bench) startLines(n int, ours, their stay) {
+	what := fmt.Sprintf("%s x %d", count(n), perService)
+	b.table.times(what+": from the start until complete", ours.all, kubeProxy+": its first sync", their.all, clusterLimit(n))
+	b.table.times("", ours.all, "  of that to the last real server", their.last, 0)
+	b.table.times("  processor time until then", ours.used.cpu, kubeProxy, their.used.cpu, 0)
+}
+
+// restLines are about engines that have nothing to do.
+func (b *bench) restLines(n int, ours stay, peer string, their stay) {
+	what := fmt.Sprintf("%s x %d", count(n), perService)
+	b.table.memory(what+": memory when complete", ours.used.rss, peer, their.used.rss)
+	b.table.memory("  after a minute at rest", ours.resting.rss, "", their.resting.rss)
+	b.table.times("  processor time in a minute at rest", ours.rest, "", their.rest, 0)
+}
+
+// changeLines are about one changed endpoint.
+func (b *bench) changeLines(ours, their stay) {
+	peer := fmt.Sprintf("%s, %s Services", kubeProxy, count(their.services))
+	b.table.times(fmt.Sprintf("%s: endpoint changed until reached", count(ours.services)), median(ours.delays), peer, median(their.delays), 0)
+	b.table.times(fmt.Sprintf("  the slowest of %d", len(ours.delays)), slices.Max(ours.delays), fmt.Sprintf("  of %d", len(their.delays)), slices.Max(their.delays), 0)
+	b.table.counts("  processes started for it", ours.cost.processes, "", their.cost.processes)
+	b.table.counts("  netlink buffers to and fro", ours.cost.buffers, "", their.cost.buffers)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// engine serves what a cluster has: weir, or kube-proxy.
+type engine struct {
+	name  string
+	start func(context.Context, *room) error
+	// synced is nil once it says that it has programmed everything.
+	synced func(context.Context, *room) error
+	// beat is how often it is asked. kube-proxy is asked by a program that wants the
+	// processor too; weir's log is read outside of the box.
+	beat time.Duration
+}
+
+const kubeconfig = "/tmp/bench/kubeconfig"
+
+// byWeir is weir on a node, with the configuration that it has where none is given.
+func (b *bench) byWeir(mode string) engine {
+	return engine{
+		name: "weir, " + mode, beat: 10 * time.Millisecond,
+		start: func(ctx context.Context, r *room) error {
+			toml := fmt.Sprintf("[kernel]\nmode = %q\ncluster_cidrs = [%q]\n[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+
+				"[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\nnode_name = %q\n", mode, strangers, kubeconfig, b.box.Name())
+			err := errors.Join(
+				b.configure(ctx, toml), b.box.WriteFile(ctx, kubeconfig, b.kube.Kubeconfig(lab.KubeAdmin), 0o600), b.kube.AddNode(ctx, b.box))
+			if err != nil {
+				return err
+			}
+			if _, err := r.sh(ctx, "rm -rf /tmp/bench/state"); err != nil {
+				return err
+			}
+			r.daemon, err = b.box.Start(r.args(b.weir, "run", "--config", configFile)...)
+			return err
+		},
+		synced: func(_ context.Context, r *room) error {
+			if !strings.Contains(r.daemon.Output(), "msg=ready") {
+				return errors.New("weir is not ready")
+			}
+			return nil
+		},
+	}
+}
+
+// byKubeProxy is kube-proxy with the configuration that it has where none is given.
+func (b *bench) byKubeProxy(mode string) engine {
+	var proxy *lab.Proxy
+	return engine{
+		name: "kube-proxy, " + mode, beat: time.Second,
+		start: func(ctx context.Context, r *room) (err error) {
+			proxy, err = b.kube.LaunchProxy(ctx, b.box, lab.ProxyOptions{
+				Mode: mode, Netns: r.name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix(strangers)},
+			})
+			if err == nil {
+				r.daemon = proxy.Proc
+			}
+			return err
+		},
+		synced: func(ctx context.Context, _ *room) error { return proxy.Synced(ctx) },
+	}
+}
+
+// content is what a kernel must hold: a script that prints it, and what that prints
+// when all is there. Its first line counts what comes last and takes longest.
+type content struct{ script, want string }
+
+// first is the first line of a script's output.
+func first(out string) string { line, _, _ := strings.Cut(out, "\n"); return line }
+
+// began is how long it took from the start of a process.
+type began struct {
+	last time.Duration // until the kernel had the last real server; 0 if nobody looked
+	all  time.Duration // until it had everything
+	used usage
+}
+
+// awaits starts an engine and waits until the kernel holds everything, by its own
+// account and by other people's tools.
+func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longEnough)
+	defer cancel()
+	if err := e.start(ctx, r); err != nil {
+		return got, err
+	}
+	begin, told := time.Now(), time.Now()
+	for {
+		if err := pause(ctx, e.beat); err != nil {
+			return got, fmt.Errorf("%s: %w\n%s", e.name, err, r.daemon.Output())
+		}
+		if e.beat >= time.Second && got.last == 0 {
+			counted, err := r.sh(ctx, first(c.script))
+			if err != nil {
+				return got, err
+			}
+			if counted == first(c.want) {
+				got.last = time.Since(begin)
+				r.say("  %s: %s after %s; its sets and rules are to come", e.name, counted, span(got.last))
+			} else if time.Since(told) > 10*time.Second {
+				told = time.Now()
+				r.say("  %s: %s of %s after %s", e.name, counted, first(c.want), span(time.Since(begin)))
+			}
+		}
+		if e.synced(ctx, r) == nil {
+			break
+		}
+	}
+	got.all = time.Since(begin)
+	for {
+		have, err := r.sh(ctx, c.script)
+		if err == nil && have == c.want {
+			break
+		}
+		if time.Since(begin) > longEnough || ctx.Err() != nil {
+			return got, fmt.Errorf("%s: it is synced, but the kernel lacks something: want\n%s\ngot\n%s", e.name, c.want, errors.Join(errors.New(have), err))
+		}
+		got.all = time.Since(begin)
+	}
+	got.used, err = r.usage(ctx)
+	r.say("  %s: all is there after %s, processor time %s, memory %d MiB", e.name, span(got.all), span(got.used.cpu), got.used.rss)
+	return got, err
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
