@@ -39,6 +39,7 @@ type Cluster struct {
 
 	mu        sync.Mutex
 	out       map[key]lb.Service // what is said; only the goroutine that translates writes it
+	known     *lb.Update         // what the file says of the past, not taken yet
 	pending   map[key]struct{}   // of out, or gone from it, and not taken yet
 	whole     bool               // everything is pending
 	triggered map[lb.ServiceID]time.Time
@@ -115,9 +116,17 @@ func (c *Cluster) Changed() <-chan struct{} { return c.changes }
 // The first one is Synced, and so is the one that replaces what came from the
 // last-known-good file. However late it is taken, it holds each Service once, so
 // that a slow reader costs no memory.
+//
+// If the API server answers before the file is served, what the file says is given
+// first nevertheless, as an Update of its own with the API server's right behind it:
+// a guard measures by it what is gone (lb.GuardOptions). Call until it gives false.
 func (c *Cluster) Take() (lb.Update, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if known := c.known; known != nil {
+		c.known = nil
+		return *known, true
+	}
 	if !c.whole && len(c.pending) == 0 {
 		return lb.Update{}, false
 	}

@@ -3,6 +3,7 @@ package k8ssync
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -48,6 +49,9 @@ func (c *Cluster) source() *objects {
 	synced, hindered := c.standing()
 	switch {
 	case synced:
+		if c.saved != nil && c.from == nil {
+			c.remember()
+		}
 		c.saved = nil
 		return c.live
 	case c.saved != nil && (c.late || hindered):
@@ -91,6 +95,29 @@ func (c *Cluster) flush() {
 	if o == c.live && (whole || len(ch.dirty) > 0) {
 		signal(c.unsaved)
 	}
+}
+
+// remember translates the last-known-good objects for what they say of the past:
+// a cluster that has shrunk while weir was away is measured by what it was.
+func (c *Cluster) remember() {
+	c.in.Lock()
+	defer c.in.Unlock()
+	c.env = newEnv(&c.cfg)
+	c.env.setNodes(c.saved.allNodes())
+	all := make(map[key]struct{}, len(c.saved.services))
+	for k := range c.saved.services {
+		all[k] = struct{}{}
+	}
+	c.claim(c.saved, all, true)
+	known := lb.Update{Source: c.cfg.Name, Synced: true}
+	for _, k := range slices.SortedFunc(maps.Keys(all), key.compare) {
+		if s, _ := c.mean(c.saved, k); s != nil {
+			known.Put = append(known.Put, *s)
+		}
+	}
+	c.mu.Lock()
+	c.known = &known
+	c.mu.Unlock()
 }
 
 // claim tells env which addresses the Services of dirty have and want, and adds

@@ -85,7 +85,7 @@ func run(t *testing.T, c *Cluster) (stop func()) {
 			t.Error("Run does not end")
 			return
 		}
-		if !poll(5*time.Second, func() bool { return runtime.NumGoroutine() <= before }) {
+		if !poll(20*time.Second, func() bool { return runtime.NumGoroutine() <= before }) {
 			stacks := make([]byte, 1<<20)
 			t.Errorf("%d goroutines before, %d after:\n%s", before, runtime.NumGoroutine(), stacks[:runtime.Stack(stacks, true)])
 		}

@@ -218,8 +218,8 @@ func (c *clusters) names() []string {
 func (c *clusters) take() []lb.Update {
 	var out []lb.Update
 	for _, name := range c.names() {
-		f := c.all[name]
-		if u, some := f.now().Take(); some {
+		f := c.all[name].now()
+		for u, some := f.Take(); some; u, some = f.Take() {
 			u.Source = name
 			out = append(out, u)
 		}
