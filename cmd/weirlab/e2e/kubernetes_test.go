@@ -23,6 +23,7 @@ func TestClusters(t *testing.T) {
 		{"one of two away", clusterOneAway},
 		{"conflict", clusterConflict},
 		{"guard", clusterGuard},
+		{"guard over a restart", clusterGuardRestart},
 		{"reload", clusterReload},
 		{"explain", clusterExplain},
 		{"modes", clusterModes},
@@ -213,6 +214,23 @@ func clusterGuard(t *testing.T, s *land) {
 	}
 	s.statusIs(t, "nothing is held", func(d statusDoc) bool { return len(d.Held) == 0 })
 	forget(t, s.prod, "a")
+}
+
+// A cluster that has shrunk while weir was away is measured by what it was.
+func clusterGuardRestart(t *testing.T, s *land) {
+	names := []string{"a", "b", "c", "d"}
+	for i, name := range names {
+		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
+	}
+	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
+	s.answers(t, "192.0.2.33:80", "web1")
+	s.stop(t, syscall.SIGTERM)
+	forget(t, s.prod, names...)
+	s.start(t)
+	s.statusIs(t, "held", func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" })
+	s.answers(t, "192.0.2.33:80", "web1")
+	s.box.Must(t, s.weir, "guard", "release", "prod")
+	s.silent(t, "192.0.2.33:80")
 }
 
 func clusterReload(t *testing.T, s *land) {
