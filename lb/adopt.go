@@ -72,10 +72,12 @@ func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]stri
 			}
 		}
 	}
+	before := r.facts.HostAddrs
+	r.facts.Strangers, r.facts.HostAddrs = strangers, hosts
 	if moved {
 		r.catalog.meet(hosts, r.facts.Taken, r.dirty)
+		r.concern(r.movedVIPs(before, hosts))
 	}
-	r.facts.Strangers, r.facts.HostAddrs = strangers, hosts
 }
 
 // asksHost tells whether the plan of s depends on the box's own addresses, beside

@@ -84,7 +84,9 @@ const (
 
 func (r *Reconciler) fail(op Op, err error, run *run) {
 	id := op.Object.ID()
-	if f, ok := frontendOf(op.Object); ok {
+	rs, isServer := op.Object.(RealServer)
+	none := isServer && op.Verb == Add && rs.Weight == 0 // nobody is to connect to it
+	if f, ok := frontendOf(op.Object); ok && !none {
 		run.broken[f] = true
 	}
 	if m, ok := r.have[id].(Member); ok && m.Mark != 0 { // clients are still led there
@@ -115,6 +117,14 @@ func (r *Reconciler) waits(op Op, run *run) error {
 		return r.waitsToGo(op.Object)
 	}
 	rs, isServer := op.Object.(RealServer)
+	if isServer {
+		if by := r.barred(rs); by != nil && (op.Verb == Add || rs.Weight > 0) {
+			return fmt.Errorf("%w the end of %s", errWaits, by)
+		}
+	}
+	if id := r.uncut(op.Object); id != nil {
+		return fmt.Errorf("%w the end of %s", errWaits, id)
+	}
 	if isServer && rs.Frontend == run.stands {
 		return nil
 	}
@@ -139,7 +149,7 @@ func (r *Reconciler) waitsForBackends(op Op, run *run) error {
 	var alone bool
 	switch o := op.Object.(type) {
 	case RealServer:
-		alone = (op.Verb == Delete || op.step == stepShrink || op.step == stepDwindle) && run.broken[o.Frontend] && r.lastLive(o, run)
+		alone = (op.Verb == Delete && op.step != stepCut || op.step == stepShrink || op.step == stepDwindle) && run.broken[o.Frontend] && r.lastLive(o, run)
 	case Member:
 		f, _ := o.frontend()
 		to := f // where it leaves clients to

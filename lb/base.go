@@ -53,7 +53,7 @@ func IsAnchor(f Frontend) bool { return f == anchorFrontend(FamilyOf(f.Addr)) }
 
 func anchorFrontend(f Family) Frontend {
 	if f == IPv6 {
-		return Frontend{Addr: netip.MustParseAddr("100::8"), Port: 21, Proto: TCP}
+		return Frontend{Addr: netip.AddrFrom16([16]byte{0: 1, 15: 8}), Port: 21, Proto: TCP} // 100::8
 	}
 	return Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 0, 8}), Port: 21, Proto: TCP}
 }

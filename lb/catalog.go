@@ -30,6 +30,7 @@ type Catalog struct {
 	synced   map[string]bool
 	of       map[string]int
 	vips     map[netip.Addr]int
+	moved    map[netip.Addr]struct{} // in vips and not, or not and is, since somebody cleared it
 	probes   map[ServiceID]HealthCheck
 	hosts    map[netip.Addr]string // the box's own: no Foreign VIP claims one
 }
@@ -43,6 +44,7 @@ func NewCatalog(sources ...string) *Catalog {
 		synced:   map[string]bool{},
 		of:       map[string]int{},
 		vips:     map[netip.Addr]int{},
+		moved:    map[netip.Addr]struct{}{},
 		probes:   map[ServiceID]HealthCheck{},
 	}
 	for _, s := range sources {
@@ -211,8 +213,12 @@ func (c *Catalog) count(s Service, n int) {
 		if v.Kind == NodePort {
 			continue
 		}
+		before := c.vips[v.Addr]
 		if c.vips[v.Addr] += n; c.vips[v.Addr] == 0 {
 			delete(c.vips, v.Addr)
+		}
+		if (before == 0) != (before+n == 0) {
+			c.toggle(v.Addr)
 		}
 	}
 	switch {
@@ -222,6 +228,16 @@ func (c *Catalog) count(s Service, n int) {
 	default:
 		delete(c.probes, s.ID)
 	}
+}
+
+// toggle takes in that an address has become a VIP, or is none any more. One that
+// went and came back is as it was.
+func (c *Catalog) toggle(a netip.Addr) {
+	if _, ok := c.moved[a]; ok {
+		delete(c.moved, a)
+		return
+	}
+	c.moved[a] = struct{}{}
 }
 
 // contest settles who has f.

@@ -52,7 +52,7 @@ func (r *Reconciler) drain(rs RealServer, deadline, now time.Time) {
 	if !held || over || !f.Proto.Connections() {
 		return
 	}
-	if !deadline.After(now) {
+	if !deadline.After(now) || r.facts.bars(rs.Addr.Addr(), false) != "" {
 		r.drains.over[id] = struct{}{}
 		return
 	}

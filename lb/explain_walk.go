@@ -348,7 +348,6 @@ func (x *explainer) whyClosed(be Backend, id Object) string {
 
 // whyOut says why a backend is not there at all.
 func (x *explainer) whyOut(be Backend, id Object) string {
-	_, own := x.facts.HostAddrs[be.Addr.Addr()]
 	health := x.facts.Health[x.svc.ID]
 	lost := health.Lost[FamilyPort{x.port.Key(), FamilyOf(x.f.Addr)}]
 	_, wanted := x.want.Get(id)
@@ -359,8 +358,8 @@ func (x *explainer) whyOut(be Backend, id Object) string {
 		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
 	case slices.Contains(x.svc.Fallback, be.Addr) && !lost:
 		return "it is the fallback, for when too few others are up"
-	case own && x.svc.Apart:
-		return "it is this box itself"
+	case x.facts.bars(be.Addr.Addr(), x.svc.Apart) != "":
+		return "it is " + x.facts.bars(be.Addr.Addr(), x.svc.Apart)
 	case !be.Scope.In(x.local()) && x.local():
 		return "it is not on this node, or not for a traffic policy of Local"
 	case !be.Scope.In(x.local()):

@@ -44,6 +44,9 @@ func (g *gen) backend(port uint16) netip.AddrPort {
 	if g.chance(5) { // the box itself
 		return netip.AddrPortFrom(netip.MustParseAddr("10.9.9.1"), port)
 	}
+	if g.chance(10) { // what is a VIP now and then
+		return netip.AddrPortFrom(g.vip(), port)
+	}
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + g.IntN(4))}), port)
 }
 

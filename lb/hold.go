@@ -61,7 +61,7 @@ func (r *Reconciler) hold(ops []Op) ([]Op, int) {
 	}
 	ops = slices.DeleteFunc(ops, func(op Op) bool {
 		id := op.Object.ID()
-		wait := op.Verb == Delete && r.orphans.has(id)
+		wait := op.Verb == Delete && op.step != stepCut && r.orphans.has(id)
 		if wait {
 			r.orphans.held[id] = struct{}{}
 		}

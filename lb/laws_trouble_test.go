@@ -37,7 +37,13 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 			anew.Apply(context.Background(), Diff(nil, wantOf(k, services, opts, health)))
 			frontends := k.allFrontends(services)
 			want, got := outcomes(anew, frontends), outcomes(k, frontends)
+			late := r.late()
 			for f := range want {
+				// A backend may wait for the end of an address that drains.
+				if late[f.to] {
+					delete(want, f)
+					delete(got, f)
+				}
 				// A drain may keep an address that nobody else wants, and a port of
 				// one that the box has anyway.
 				if (want[f].Fate == Unrouted || want[f].Fate == HostPort) && got[f].Fate == Refused {
@@ -54,6 +60,20 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// late gives the frontends whose backends are not all applied.
+func (r *Reconciler) late() map[Frontend]bool {
+	out := map[Frontend]bool{}
+	for id := range r.failed {
+		if rs, ok := id.(RealServer); ok {
+			out[rs.Frontend] = true
+			for _, f := range r.marks.leds[rs.Frontend.Mark].vips {
+				out[f] = true
+			}
+		}
+	}
+	return out
 }
 
 func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {

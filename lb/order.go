@@ -62,6 +62,7 @@ const (
 	stepLead       // members of SetInternal: from here on clients inside meet them
 	stepReal       // real servers, more weight
 	stepNoLocal    // members of SetNoLocal
+	stepCut        // real servers whose address is about to be the box's (backend.go)
 	stepAdmit      // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress    // addresses and pool routes
 	stepUnNoLocal  // and the way out
@@ -198,6 +199,9 @@ func deleteStep(o Object, want *State) step {
 	case VirtualServer:
 		return stepUnvirtual
 	case RealServer:
+		if want.takes(o.Addr.Addr()) {
+			return stepCut
+		}
 		if o.Frontend.Mark != 0 {
 			return stepUninner
 		}

@@ -24,6 +24,9 @@ type Facts struct {
 	Marks map[MarkKey]uint32
 	// claims are those of the Catalog: a NodePort gives way to them.
 	claims map[Frontend][]ServiceID
+	// vips are how many times the Catalog has each address as a VIP: none of them is
+	// a backend.
+	vips map[netip.Addr]int
 	// Exclude are the ranges in which weir touches nothing.
 	Exclude []netip.Prefix
 	// Pools are prefixes that are made local by one route each, instead of VIP
@@ -121,7 +124,7 @@ func (p *planner) takesHost(vip VIP) bool {
 
 // mayServe tells whether f is this Service's to take.
 func (p *planner) mayServe(f Frontend) bool {
-	if i := slices.IndexFunc(p.facts.Exclude, func(n netip.Prefix) bool { return n.Contains(f.Addr) }); i >= 0 {
+	if i := holding(p.facts.Exclude, f.Addr); i >= 0 {
 		p.note(Excluded, "%s is in %s of exclude_cidrs", f, p.facts.Exclude[i])
 		return false
 	}
@@ -167,10 +170,7 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	family := FamilyOf(f.Addr)
 	wide := 0
 	for _, be := range port.Backends {
-		if _, own := p.facts.HostAddrs[be.Addr.Addr()]; own && p.svc.Apart {
-			continue
-		}
-		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family {
+		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family && p.facts.bars(be.Addr.Addr(), p.svc.Apart) == "" {
 			wide++
 		}
 	}
@@ -323,8 +323,8 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
 			continue
 		}
-		if dev, own := p.facts.HostAddrs[be.Addr.Addr()]; own && p.svc.Apart {
-			p.note(NotAllowed, "backend %s is the box's own address on %s and is not used", be.Addr, dev)
+		if why := p.facts.bars(be.Addr.Addr(), p.svc.Apart); why != "" {
+			p.note(NotAllowed, "backend %s is %s and is not used: it would be reached past the box's firewall", be.Addr, why)
 			continue
 		}
 		n++

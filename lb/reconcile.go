@@ -98,7 +98,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 		guards:  map[string]*guard{},
 	}
 	r.facts.Taken = map[Frontend]ServiceID{}
-	r.facts.Marks, r.facts.claims = r.marks.of, r.catalog.claims
+	r.facts.Marks, r.facts.claims, r.facts.vips = r.marks.of, r.catalog.claims, r.catalog.vips
 	r.Configure(opts)
 	return r
 }
@@ -246,6 +246,8 @@ func (r *Reconciler) due(now time.Time) []Op {
 	if r.full {
 		r.want.grow(r.catalog.size())
 	}
+	r.concern(r.catalog.moved)
+	clear(r.catalog.moved)
 	r.unretire()
 	// In their order: that of the claims on what many of them share (state.go).
 	var left []leaving

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -21,6 +22,7 @@ func (o Owner) draining() bool { return o.Drain != Frontend{} }
 type State struct {
 	objects map[Object]claims
 	owners  map[Owner][]Object
+	pools   map[netip.Prefix]struct{} // those of the PoolRoutes in objects
 }
 
 type claim struct {
@@ -75,13 +77,24 @@ func (c *claims) find(owner *Owner) (int, bool) {
 
 // NewState makes a State that wants nothing.
 func NewState() *State {
-	return &State{objects: map[Object]claims{}, owners: map[Owner][]Object{}}
+	return &State{objects: map[Object]claims{}, owners: map[Owner][]Object{}, pools: map[netip.Prefix]struct{}{}}
 }
 
 // Get gives the wanted object with an ID.
 func (s *State) Get(id Object) (Object, bool) {
 	c, ok := s.objects[id]
 	return c.object, ok
+}
+
+// takes tells whether an address is to be the box's own, by itself or in a pool.
+func (s *State) takes(a netip.Addr) bool {
+	for prefix := range s.pools {
+		if prefix.Contains(a) {
+			return true
+		}
+	}
+	_, ok := s.objects[Address{a}]
+	return ok
 }
 
 // Objects gives what an owner wants. The slice belongs to the State.
@@ -141,6 +154,9 @@ func (s *State) claim(owner *Owner, o Object, touched map[Object]struct{}) {
 	c, ok := s.objects[id]
 	if !ok {
 		s.objects[id] = claims{claim: claim{owner, o}}
+		if pool, is := o.(PoolRoute); is {
+			s.pools[pool.Prefix] = struct{}{}
+		}
 		touch(touched, id)
 		return
 	}
@@ -154,6 +170,9 @@ func (s *State) release(owner *Owner, id Object, touched map[Object]struct{}) {
 	before := c.object
 	if c.drop(owner) {
 		delete(s.objects, id)
+		if pool, is := id.(PoolRoute); is {
+			delete(s.pools, pool.Prefix)
+		}
 		touch(touched, id)
 		return
 	}

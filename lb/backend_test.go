@@ -1,0 +1,174 @@
+package lb
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// onTheBox gives the real servers in a kernel whose packets the box itself would
+// get, by an address that weir has put there.
+func onTheBox(k *Fake) []Object {
+	var out []Object
+	for _, o := range k.Held() {
+		rs, ok := o.(RealServer)
+		if _, host := k.hosts[rs.Addr.Addr()]; ok && !host && k.local(rs.Addr.Addr()) {
+			out = append(out, rs)
+		}
+	}
+	slices.SortFunc(out, Compare)
+	return out
+}
+
+// However VIPs and backends come and go, and whatever fails or drains, no packet is
+// given to a backend that is a VIP of the box: it would reach what listens there.
+func TestLawNoBackendIsAVIP(t *testing.T) {
+	seeds(t, 300, func(t *testing.T, g *gen) {
+		opts := g.options()
+		k := g.kernel()
+		sources := []string{"static", "prod"}
+		r := NewReconciler(k, opts, sources...)
+		failing := g.chance(30)
+		k.Fail = func(Op) error {
+			if failing && g.chance(15) {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+		k.After = func(op Op) {
+			if wrong := onTheBox(k); len(wrong) > 0 {
+				t.Fatalf("after %s the box is its own backend: %v", op, wrong)
+			}
+		}
+		now := testNow
+		for range 6 {
+			for _, source := range sources {
+				if g.chance(30) {
+					continue
+				}
+				services := g.services()
+				for i := range services {
+					services[i].ID.Source = source
+				}
+				r.Update(Update{Source: source, Put: services, Synced: true})
+			}
+			mustSync(t, r, now)
+			now = now.Add(time.Duration(1+g.IntN(30)) * time.Second)
+			g.busy(k)
+			switch g.IntN(6) {
+			case 0: // a restart: one of them may be silent for a while
+				r = NewReconciler(k, opts, sources...)
+			case 1:
+				delete(k.hosts, netip.MustParseAddr("192.0.2.3"))
+				if _, err := r.Audit(context.Background(), now); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// lender is a Service with a VIP that web may have as a backend.
+func lender() Service {
+	s := web(be1)
+	s.ID.Name, s.VIPs = "lender", []VIP{{Addr: be2.Addr()}}
+	return s
+}
+
+func TestBackendThatIsAVIPIsRefused(t *testing.T) {
+	addr := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	facts := &Facts{
+		HostAddrs: map[netip.Addr]string{box: "eth0", netip.MustParseAddr("172.16.0.1"): "eth1"},
+		Exclude:   []netip.Prefix{netip.MustParsePrefix("192.0.2.200/32")},
+		Pools:     []PoolRoute{{Prefix: netip.MustParsePrefix("198.51.100.0/24")}, {Prefix: netip.MustParsePrefix("172.16.0.0/24")}},
+		vips:      map[netip.Addr]int{be2.Addr(): 1, box: 1, netip.MustParseAddr("192.0.2.200"): 1},
+	}
+	for _, tt := range []struct {
+		name, note string
+		backend    netip.AddrPort
+	}{
+		{"a VIP", "backend 10.0.0.2:8080 is a VIP of this box and is not used: it would be reached past the box's firewall", be2},
+		{"the anchor's address", "backend 192.0.0.8:22 is an address that weir has for itself and is not used: it would be reached past the box's firewall", addr("192.0.0.8:22")},
+		{"in a pool", "backend 198.51.100.9:22 is in pool 198.51.100.0/24 of this box and is not used: it would be reached past the box's firewall", addr("198.51.100.9:22")},
+		{"in a pool that is no route, as the box is in it", "", addr("172.16.0.9:22")},
+		{"excluded, so the VIP is not on the box", "", addr("192.0.2.200:22")},
+		{"the node itself, whoever wants its address as a VIP", "", addr("10.9.9.1:22")},
+		{"another host", "", be1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			objects, notes := Plan(web(tt.backend), facts)
+			if got := has[RealServer](objects); got != (tt.note == "") {
+				t.Errorf("it is a backend: %v", got)
+			}
+			var got string
+			if i := slices.IndexFunc(notes, func(n Note) bool { return n.Reason == NotAllowed }); i >= 0 {
+				got = notes[i].Text
+			}
+			if got != tt.note {
+				t.Errorf("note %q, want %q", got, tt.note)
+			}
+		})
+	}
+}
+
+func TestBackendFollowsAVIPThatComesAndGoes(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 1)
+	s.Update(put(web(be1, be2), lender()))
+	rep := mustSync(t, s.Reconciler, s.now)
+	gone := slices.IndexFunc(rep.Ops, func(op Op) bool {
+		return op.String() == "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1"
+	})
+	come := slices.IndexFunc(rep.Ops, func(op Op) bool { return op.String() == "add address 10.0.0.2" })
+	if gone < 0 || gone > come {
+		t.Errorf("the backend does not go before the address comes: %v", rep.Ops)
+	}
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != NotAllowed || n[0].Service != web().ID {
+		t.Errorf("notes %v", n)
+	}
+	if e := s.Explain(Query{Frontend: front}); len(e.Candidates) != 2 || e.Candidates[1].Why != "it is a VIP of this box" {
+		t.Errorf("explained as\n%s", e)
+	}
+	// Its connections are worth an address that stays: web gets its backend back
+	// when that goes.
+	s.k.SetConns(RealServer{Frontend: Frontend{Addr: be2.Addr(), Port: 80, Proto: TCP}, Addr: be1}, Conns{Active: 1})
+	s.Update(put(web(be1, be2)))
+	rep = mustSync(t, s.Reconciler, s.now)
+	if rep.Failed != 1 || !s.held(Address{be2.Addr()}) || len(onTheBox(s.k)) > 0 {
+		t.Errorf("the address drains, and %d ops wait: %v", rep.Failed, rep.Ops)
+	}
+	s.k.SetConns(RealServer{Frontend: Frontend{Addr: be2.Addr(), Port: 80, Proto: TCP}, Addr: be1}, Conns{})
+	for range 3 {
+		s.now = s.now.Add(5 * time.Second)
+		mustSync(t, s.Reconciler, s.now)
+	}
+	if got := s.k.Connect(clients[0], front); !slices.Equal(got.Backends, []netip.AddrPort{be1, be2}) || len(s.Notes()) > 0 {
+		t.Errorf("in the end %v, notes %v", got, s.Notes())
+	}
+}
+
+// What cannot be cut keeps the address away.
+func TestVIPWaitsForABackendThatDoesNotGo(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.k.Fail = func(op Op) error {
+		if rs, ok := op.Object.(RealServer); ok && op.Verb == Delete && rs.Addr == be2 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}
+	s.Update(put(web(be1, be2), lender()))
+	mustSync(t, s.Reconciler, s.now)
+	if s.held(Address{be2.Addr()}) {
+		t.Error("the address is there, and the backend too")
+	}
+	s.k.Fail = nil
+	s.now = s.now.Add(5 * time.Second)
+	mustSync(t, s.Reconciler, s.now)
+	if !s.held(Address{be2.Addr()}) || len(onTheBox(s.k)) > 0 {
+		t.Error("the address does not come when the backend has gone")
+	}
+}
