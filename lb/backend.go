@@ -1,6 +1,9 @@
 package lb
 
-import "net/netip"
+import (
+	"iter"
+	"net/netip"
+)
 
 // A backend whose address the box has because weir put it there is none: ip_vs gives
 // the packet that address where the host's firewall has let it in already, as one of
@@ -85,31 +88,36 @@ func (r *Reconciler) uncut(o Object) Object {
 }
 
 // concern plans the Services again that have one of addrs as a backend, after it has
-// become a VIP or is none any more, and cuts what drains there. That is rare enough to
-// look through all Services for it; an index would cost at each change of backends.
+// become a VIP or is none any more, and cuts what drains there. Hardly ever is a VIP
+// anybody's backend; if it is, all Services are looked through for whose.
 func (r *Reconciler) concern(addrs map[netip.Addr]struct{}) {
 	if len(addrs) == 0 {
 		return
 	}
-	for id, svc := range r.catalog.services {
-		if _, dirty := r.dirty[id]; !dirty && svc.reaches(addrs) {
-			r.dirty[id] = struct{}{}
+	in := func(a netip.Addr) bool { _, ok := addrs[a]; return ok }
+	if r.catalog.anyBackend(addrs) {
+		for id, svc := range r.catalog.services {
+			if _, dirty := r.dirty[id]; !dirty && svc.reaches(in) {
+				r.dirty[id] = struct{}{}
+			}
 		}
 	}
 	for f, servers := range r.drains.servers {
+		cut := 0
 		for addr := range servers {
-			if _, moved := addrs[addr.Addr()]; moved && r.facts.bars(addr.Addr(), false) != "" {
+			if in(addr.Addr()) && r.facts.bars(addr.Addr(), false) != "" {
 				r.drains.over[RealServer{Frontend: f, Addr: addr}] = struct{}{}
 				delete(servers, addr)
+				cut++
 			}
 		}
-		r.claimDrain(f)
+		if cut > 0 {
+			r.claimDrain(f)
+		}
 	}
 	for id := range r.orphans.held {
-		if rs, ok := id.(RealServer); ok {
-			if _, moved := addrs[rs.Addr.Addr()]; moved {
-				r.touched[id] = struct{}{}
-			}
+		if rs, ok := id.(RealServer); ok && in(rs.Addr.Addr()) {
+			r.touched[id] = struct{}{}
 		}
 	}
 }
@@ -126,19 +134,40 @@ func (r *Reconciler) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr
 	return out
 }
 
-// reaches tells whether a backend of s has one of addrs.
-func (s Service) reaches(addrs map[netip.Addr]struct{}) bool {
-	for _, p := range s.Ports {
-		for _, be := range p.Backends {
-			if _, ok := addrs[be.Addr.Addr()]; ok {
-				return true
-			}
-		}
-	}
-	for _, a := range s.Fallback {
-		if _, ok := addrs[a.Addr()]; ok {
+// anyBackend tells whether some Service has a backend with one of addrs.
+func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
+	for a := range addrs {
+		if c.backends[a] > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// reaches tells whether s has a backend whose address is in a set.
+func (s Service) reaches(in func(netip.Addr) bool) bool {
+	for a := range s.reached() {
+		if in(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// reached gives the addresses of all backends and fallbacks of s.
+func (s Service) reached() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, p := range s.Ports {
+			for _, be := range p.Backends {
+				if !yield(be.Addr.Addr()) {
+					return
+				}
+			}
+		}
+		for _, a := range s.Fallback {
+			if !yield(a.Addr()) {
+				return
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -170,5 +171,118 @@ func TestVIPWaitsForABackendThatDoesNotGo(t *testing.T) {
 	mustSync(t, s.Reconciler, s.now)
 	if !s.held(Address{be2.Addr()}) || len(onTheBox(s.k)) > 0 {
 		t.Error("the address does not come when the backend has gone")
+	}
+}
+
+// A backend found at the start, of a source that is silent as yet, stays; but not
+// where another source has a VIP now.
+func TestVIPOfOneSourceEndsABackendOfASilentOne(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	r := NewReconciler(s.k, Options{Drain: time.Minute}, "static", "prod")
+	s.Reconciler = r
+	s.sets()
+	mustSync(t, r, s.now)
+	old := RealServer{Frontend: front, Addr: be2}
+	if !s.held(old) {
+		t.Fatal("it is not held for the source that is silent")
+	}
+	vips := lender()
+	vips.ID.Source = "prod"
+	r.Update(Update{Source: "prod", Put: []Service{vips}, Synced: true})
+	mustSync(t, r, s.now)
+	if s.held(old) || !s.held(Address{be2.Addr()}) || !s.held(RealServer{Frontend: front, Addr: be1}) {
+		t.Error("the backend that is a VIP stays, or the other one goes")
+	}
+	// Later, too: the VIP comes after the source's first word.
+	again := NewReconciler(s.k, Options{Drain: time.Minute}, "static", "prod")
+	s.Reconciler = again
+	s.sets()
+	again.Update(Update{Source: "prod", Synced: true, Put: []Service{vips}})
+	mustSync(t, again, s.now)
+	vips.VIPs = append(vips.VIPs, VIP{Addr: be1.Addr()})
+	again.Update(Update{Source: "prod", Put: []Service{vips}})
+	mustSync(t, again, s.now)
+	if got := onTheBox(s.k); len(got) > 0 || !s.held(Address{be1.Addr()}) {
+		t.Errorf("the box is its own backend: %v", got)
+	}
+}
+
+// The node's own pods may have its addresses, so a VIP there takes none of them away
+// as long as the node has the address.
+func TestBackendThatIsAVIPAndTheNodeItself(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	s.k.SetHostAddrs(map[netip.Addr]string{be2.Addr(): "eth0"})
+	s.Update(put(web(be1, be2), lender()))
+	mustSync(t, s.Reconciler, s.now)
+	for _, step := range []struct {
+		hosts map[netip.Addr]string
+		want  []netip.AddrPort
+	}{
+		{map[netip.Addr]string{be2.Addr(): "eth0"}, []netip.AddrPort{be1, be2}},
+		{nil, []netip.AddrPort{be1}},
+		{map[netip.Addr]string{be2.Addr(): "eth0"}, []netip.AddrPort{be1, be2}},
+	} {
+		s.k.SetHostAddrs(step.hosts)
+		for range 3 {
+			s.now = s.now.Add(5 * time.Second)
+			if _, err := s.Audit(context.Background(), s.now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := s.k.Connect(clients[0], front).Backends; !slices.Equal(got, step.want) {
+			t.Errorf("with %v: %v, want %v", step.hosts, got, step.want)
+		}
+	}
+}
+
+// A backend that is refused is none on another node either: clients are refused, as
+// where there are none, and not dropped so that they may ask another node.
+func TestRefusedBackendIsNotOneOfAnotherNode(t *testing.T) {
+	svc := web()
+	svc.VIPs[0].Local = true
+	svc.Ports[0].Backends = []Backend{{Addr: be2, Weight: 1}}
+	_, notes := Plan(svc, &Facts{vips: map[netip.Addr]int{be2.Addr(): 1}})
+	if got := reasons(notes); slices.Contains(got, NoLocal) || !slices.Contains(got, NoBackends) {
+		t.Errorf("notes %v", notes)
+	}
+}
+
+// Only Services that have the address are planned again, and only when it comes or
+// goes.
+func TestVIPThatStaysConcernsNobody(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.Update(Update{Source: "static", Put: []Service{lender()}})
+	if got := slices.Collect(maps.Keys(s.catalog.moved)); !slices.Equal(got, []netip.Addr{be2.Addr()}) {
+		t.Errorf("moved %v", got)
+	}
+	mustSync(t, s.Reconciler, s.now)
+	changed := lender()
+	changed.Keep = true
+	s.Update(Update{Source: "static", Put: []Service{changed}})
+	if len(s.catalog.moved) > 0 {
+		t.Errorf("moved %v, and the Service has just another policy", s.catalog.moved)
+	}
+}
+
+// What keeps a frontend its last backend when the next one fails does not keep it one
+// that is about to be the box.
+func TestLastBackendThatBecomesAVIPIsCut(t *testing.T) {
+	s := newStory(t)
+	s.sets()
+	s.Update(put(web(be2)))
+	mustSync(t, s.Reconciler, s.now)
+	s.k.Fail = func(op Op) error {
+		if rs, ok := op.Object.(RealServer); ok && op.Verb == Add && rs.Frontend == front {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}
+	s.Update(put(web(be1, be2), lender()))
+	mustSync(t, s.Reconciler, s.now)
+	if s.held(RealServer{Frontend: front, Addr: be2}) || !s.held(Address{be2.Addr()}) {
+		t.Error("the backend stays, and the VIP waits for it")
 	}
 }

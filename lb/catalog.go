@@ -31,6 +31,7 @@ type Catalog struct {
 	of       map[string]int
 	vips     map[netip.Addr]int
 	moved    map[netip.Addr]struct{} // in vips and not, or not and is, since somebody cleared it
+	backends map[netip.Addr]int      // how many have the address
 	probes   map[ServiceID]HealthCheck
 	hosts    map[netip.Addr]string // the box's own: no Foreign VIP claims one
 }
@@ -45,6 +46,7 @@ func NewCatalog(sources ...string) *Catalog {
 		of:       map[string]int{},
 		vips:     map[netip.Addr]int{},
 		moved:    map[netip.Addr]struct{}{},
+		backends: map[netip.Addr]int{},
 		probes:   map[ServiceID]HealthCheck{},
 	}
 	for _, s := range sources {
@@ -219,6 +221,11 @@ func (c *Catalog) count(s Service, n int) {
 		}
 		if (before == 0) != (before+n == 0) {
 			c.toggle(v.Addr)
+		}
+	}
+	for a := range s.reached() {
+		if c.backends[a] += n; c.backends[a] == 0 {
+			delete(c.backends, a)
 		}
 	}
 	switch {

@@ -65,6 +65,17 @@ func BenchmarkReconciler(b *testing.B) {
 			}
 		})
 	}
+	b.Run("one_VIP_beside_10000_services", func(b *testing.B) {
+		r, _ := many(b, 10_000, 10)
+		svc := web()
+		for i := 0; b.Loop(); i++ {
+			svc.ID.Name, svc.VIPs = fmt.Sprint("new", i), []VIP{{Addr: netip.AddrFrom4([4]byte{100, 127, byte(i >> 8), byte(i)})}}
+			r.Update(Update{Source: "static", Put: []Service{svc}})
+			if _, err := r.Sync(context.Background(), testNow); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("plan_and_diff_10000x10", func(b *testing.B) {
 		for b.Loop() {
 			many(b, 10_000, 10)

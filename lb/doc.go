@@ -48,6 +48,7 @@
 //     somebody or the time released it; after that nothing tells that there was
 //     a guard (guard.go).
 //   - What Explain says is what a packet meets.
+//   - No backend is a VIP of the box, at no time (backend.go).
 //
 // The cost of a change is its size, however many Services there are.
 //

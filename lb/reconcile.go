@@ -247,7 +247,7 @@ func (r *Reconciler) due(now time.Time) []Op {
 		r.want.grow(r.catalog.size())
 	}
 	r.concern(r.catalog.moved)
-	clear(r.catalog.moved)
+	r.catalog.moved = map[netip.Addr]struct{}{}
 	r.unretire()
 	// In their order: that of the claims on what many of them share (state.go).
 	var left []leaving
