@@ -15,6 +15,11 @@ import (
 // packets pass on the way. When their connections have ended or their time is
 // up, the owner lets go, and the ordinary Diff takes them away.
 //
+// One thing is not drained by itself: when a Service with a traffic policy of Local
+// loses one of several VIPs, those who are inside and came by that one have as long
+// as the VIP's outer face drains. The connections of a mark are those of all its VIPs,
+// and the kernel does not count them one by one.
+//
 // Nothing of this is kept on disk: a process that starts finds unwanted servers
 // in the kernel and goes on draining them, with a new deadline.
 type drains struct {
