@@ -36,15 +36,18 @@ func (b *bench) byWeir(mode string) engine {
 			if err != nil {
 				return err
 			}
-			if _, err := r.sh(ctx, "rm -rf /tmp/bench/state"); err != nil {
+			if _, err := r.sh(ctx, "rm -rf /tmp/bench/state; mkdir /tmp/bench/state"); err != nil {
 				return err
 			}
 			r.daemon, err = b.box.Start(r.args(b.weir, "run", "--config", configFile)...)
 			return err
 		},
 		synced: func(_ context.Context, r *room) error {
-			if !strings.Contains(r.daemon.Output(), "msg=ready") {
-				return errors.New("weir is not ready")
+			// READY does not wait for ever: what counts is what is applied after the
+			// cluster has said all.
+			_, then, ok := strings.Cut(r.daemon.Output(), "msg=synced")
+			if !ok || !strings.Contains(then, "msg=applied") {
+				return errors.New("weir has not applied what the cluster has")
 			}
 			return nil
 		},
