@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"weir/cmd/weir/internal/config"
@@ -71,19 +69,6 @@ func (b *box) programmed(now time.Time) {
 		b.metrics.latency.WithLabelValues(t.cluster).Observe(max(0, now.Sub(t.at).Seconds()))
 	}
 	b.triggers = b.triggers[:0]
-}
-
-// noted gives the Notes of all parts, sorted.
-func (b *box) noted() []lb.Note {
-	notes, more := b.rec.Notes(), slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog()))
-	if len(more) == 0 {
-		return notes
-	}
-	notes = append(notes, more...)
-	slices.SortStableFunc(notes, func(a, b lb.Note) int {
-		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
-	})
-	return notes
 }
 
 // clusterStatus is what there is to say of a cluster now.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -88,12 +89,10 @@ func (b *box) publish() {
 		LastSync: b.lastPass, LastAudit: b.audits.last, Pending: b.rec.Pending(), Held: b.waiting,
 		Drift: b.drift, Error: errorText(b.audits.err),
 	}
-	s.Clusters, s.Notes, s.Drains, s.Held = []status.Cluster{}, []status.Note{}, []status.Drain{}, holdsOf(b.holds)
+	s.Clusters, s.Drains, s.Held = []status.Cluster{}, []status.Drain{}, holdsOf(b.holds)
 	notes := b.noted()
-	b.clusters.report(notes)
-	for _, n := range notes {
-		s.Notes = append(s.Notes, status.Note{Service: n.Service.String(), Reason: string(n.Reason), Text: n.Text})
-	}
+	s.Notes = statusNotes(notes)
+	b.clusters.report(slices.DeleteFunc(notes, informational))
 	for _, d := range b.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true

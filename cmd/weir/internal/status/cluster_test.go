@@ -62,8 +62,10 @@ func TestJudge(t *testing.T) {
 			`this kernel has no IPVS, so iptables balances: no schedulers, weights and limits (kernel.mode = "iptables" if that is meant so)`},
 		{"iptables by choice", func(s *Status) { s.Kernel.Mode = "iptables" }, OK, ""},
 		{"a refused reload", func(s *Status) { s.Config.Error = "line 1\nline 2" }, Degraded, "the last reload was refused: line 1 ..."},
-		{"a host address", func(s *Status) { s.Notes = []Note{{"static/web", "host-address", ""}} }, OK, ""},
-		{"notes", func(s *Status) { s.Notes = []Note{{"static/web", "conflict", ""}} }, Degraded, "1 notes"},
+		{"what is only for information", func(s *Status) { s.Notes = []Note{{Service: "prod/a/b", Reason: "no-local", Informational: true}} }, OK, ""},
+		{"notes", func(s *Status) {
+			s.Notes = []Note{{Service: "static/web", Reason: "conflict"}, {Service: "prod/a/b", Reason: "no-local", Informational: true}}
+		}, Degraded, "1 notes"},
 		{"failed operations", func(s *Status) { s.Kernel.Pending = 3 }, Degraded, "3 operations failed and are tried again"},
 		{"backends", func(s *Status) { s.Backend.Down = 1 }, Degraded, "1 of 13 backends are down"},
 		{"a held sync", func(s *Status) { s.Held = []Hold{{Source: "prod", Frontends: 12, Backends: 7}} }, Degraded,

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
-
-	"weir/lb"
 )
 
 // State is how a box is, in one word.
@@ -107,6 +105,9 @@ type Note struct {
 	Service string `json:"service"`
 	Reason  string `json:"reason"`
 	Text    string `json:"text"`
+	// Informational tells that nothing is wrong: a Service whose backends are all
+	// on other nodes, or scaled to none.
+	Informational bool `json:"informational,omitempty"`
 }
 
 // Drain is a backend whose connections are ending.
@@ -169,14 +170,8 @@ func (s *Status) Judge(now time.Time) {
 	if s.Kernel.Pending > 0 {
 		why("%d operations failed and are tried again", s.Kernel.Pending)
 	}
-	notes := 0
-	for _, n := range s.Notes {
-		if n.Reason != string(lb.HostAddress) {
-			notes++
-		}
-	}
-	if notes > 0 {
-		why("%d notes", notes)
+	if n := len(s.Notes) - informational(s.Notes); n > 0 {
+		why("%d notes", n)
 	}
 	if b := s.Backend; b.Down > 0 {
 		why("%d of %d backends are down", b.Down, b.Up+b.Down+b.Unknown)
@@ -184,6 +179,16 @@ func (s *Status) Judge(now time.Time) {
 	if len(s.Why) > 0 {
 		s.State = Degraded
 	}
+}
+
+// informational is how many of the notes are.
+func informational(notes []Note) (n int) {
+	for _, x := range notes {
+		if x.Informational {
+			n++
+		}
+	}
+	return n
 }
 
 func firstLine(s string) string {
@@ -216,16 +221,7 @@ func (s Status) Table(w io.Writer, now time.Time) {
 		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
 	tw.Flush()
 	writeClusters(w, s.Clusters, now)
-	if len(s.Notes) > 0 {
-		fmt.Fprintf(w, "\nNotes (%d):\n", len(s.Notes))
-		for i, n := range s.Notes {
-			if i == maxLines {
-				fmt.Fprintf(w, "  and %d more: weir status -o json\n", len(s.Notes)-i)
-				break
-			}
-			fmt.Fprintf(w, "  %s  %s  %s\n", n.Service, n.Reason, n.Text)
-		}
-	}
+	writeNotes(w, s.Notes)
 	if len(s.Drains) > 0 {
 		fmt.Fprintf(w, "\nDraining (%d):\n", len(s.Drains))
 		for i, d := range s.Drains {
@@ -234,6 +230,33 @@ func (s Status) Table(w io.Writer, now time.Time) {
 				break
 			}
 			fmt.Fprintf(w, "  %s of %s, at most %s\n", d.Backend, d.Frontend, age(d.Deadline, now))
+		}
+	}
+}
+
+// writeNotes writes the part of a status that is about notes: first what needs a
+// look.
+func writeNotes(w io.Writer, notes []Note) {
+	if len(notes) == 0 {
+		return
+	}
+	more := ""
+	if n := informational(notes); n > 0 {
+		more = fmt.Sprintf(", %d of them informational", n)
+	}
+	fmt.Fprintf(w, "\nNotes (%d%s):\n", len(notes), more)
+	shown := 0
+	for _, last := range []bool{false, true} {
+		for _, n := range notes {
+			if n.Informational != last {
+				continue
+			}
+			if shown == maxLines {
+				fmt.Fprintf(w, "  and %d more: weir status -o json\n", len(notes)-shown)
+				return
+			}
+			fmt.Fprintf(w, "  %s  %s  %s\n", n.Service, n.Reason, n.Text)
+			shown++
 		}
 	}
 }

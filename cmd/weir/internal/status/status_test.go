@@ -32,7 +32,7 @@ func degraded() Status {
 	s.Why = []string{"1 notes", "1 of 12 backends are down"}
 	s.Kernel.Drift = 4
 	s.Backend = Backends{Up: 11, Down: 1, Draining: 10}
-	s.Notes = []Note{{"static/web", "stranger", "192.0.2.10:80/tcp is a virtual server that weir did not make"}}
+	s.Notes = []Note{{Service: "static/web", Reason: "stranger", Text: "192.0.2.10:80/tcp is a virtual server that weir did not make"}}
 	for range 10 {
 		s.Drains = append(s.Drains, Drain{"192.0.2.10:80/tcp", "10.2.0.13:8080", now.Add(20 * time.Second)})
 	}
@@ -212,5 +212,20 @@ func TestJSONFieldNames(t *testing.T) {
 func TestUnknownFormatIsAnError(t *testing.T) {
 	if err := Write(&bytes.Buffer{}, healthy, "xml", now); err == nil {
 		t.Error("xml was written")
+	}
+}
+
+func TestNotesThatNeedALookComeFirst(t *testing.T) {
+	var s Status
+	for range maxLines {
+		s.Notes = append(s.Notes, Note{Service: "prod/shop/web", Reason: "no-local", Text: "x", Informational: true})
+	}
+	s.Notes = append(s.Notes, Note{Service: "static/web", Reason: "conflict", Text: "y"})
+	var b bytes.Buffer
+	writeNotes(&b, s.Notes)
+	want := "\nNotes (9, 8 of them informational):\n  static/web  conflict  y\n" +
+		strings.Repeat("  prod/shop/web  no-local  x\n", maxLines-1) + "  and 1 more: weir status -o json\n"
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
