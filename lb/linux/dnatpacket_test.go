@@ -2,8 +2,6 @@ package linux
 
 import (
 	"net/netip"
-	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,28 +16,6 @@ import (
 func inRulesMode(t *testing.T) {
 	testMode = ModeIPTables
 	t.Cleanup(func() { testMode = ModeIPVS })
-}
-
-// TestWithoutIPVS runs again what the packet tests say of IPVS. Not among them is
-// only what they do to IPVS itself, and a flush of the rules, which cuts connections
-// that rules have taken (Unsupported).
-func TestWithoutIPVS(t *testing.T) {
-	inBox(t)
-	for _, f := range []func(*testing.T){
-		TestClientsAreMasqueradedOrKept, TestClusterIPsAreMasqueradedForStrangers, TestNothingButServicesAnswersOnAVIP,
-		TestSourceRanges, TestSourceRangesAdmitTheBoxByItsAddresses, TestBackendReachesItselfThroughAVIP,
-		TestUDPClientWithAFixedPortMovesAtOnce, TestUDPClientOfANodePortMovesAtOnceAndNobodyElse,
-		TestUDPClientThatWasThereFirstIsServed, TestUDPClientInsideMovesAtOnce,
-		TestTrafficPolicyLocalHasTwoFaces, TestNobodyNearIsDroppedAndNobodyAtAllRefused, TestConnectionsOutliveTheLastNearBackend,
-		TestNodePortsAreMasqueraded, TestLaterDNATGetsNoService, TestHealthCheckPortsAreAdmittedButNotOnVIPs,
-		TestRepliesToARestrictedPortPass, TestInvalidPacketOfABackendResetsNobody,
-	} {
-		name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
-		t.Run(name[strings.LastIndex(name, ".Test")+5:], func(t *testing.T) {
-			inRulesMode(t)
-			f(t)
-		})
-	}
 }
 
 func TestServersAsRulesComeBack(t *testing.T) {

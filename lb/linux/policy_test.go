@@ -98,7 +98,7 @@ func hostAddr(vip netip.Addr, network string, host int) string {
 	return fmt.Sprintf("2001:db8:%s::%d", map[string]string{"client": "1", "backend1": "21", "backend2": "22"}[network], host)
 }
 
-func TestTrafficPolicyLocalHasTwoFaces(t *testing.T) {
+func testTrafficPolicyLocalHasTwoFaces(t *testing.T) {
 	for _, by := range []string{"addresses", "interfaces"} {
 		t.Run("inside by "+by, func(t *testing.T) {
 			kinds := allKinds
@@ -159,7 +159,7 @@ func (s *site) holds(objects ...lb.Object) {
 }
 
 // Without another face (a ClusterIP), and without anybody at all.
-func TestNobodyNearIsDroppedAndNobodyAtAllRefused(t *testing.T) {
+func testNobodyNearIsDroppedAndNobodyAtAllRefused(t *testing.T) {
 	s := newCluster(t, false)
 	for _, want := range []string{"timeout", "connection refused"} {
 		var all sync.WaitGroup
@@ -177,7 +177,7 @@ func TestNobodyNearIsDroppedAndNobodyAtAllRefused(t *testing.T) {
 	}
 }
 
-func TestConnectionsOutliveTheLastNearBackend(t *testing.T) {
+func testConnectionsOutliveTheLastNearBackend(t *testing.T) {
 	s := newCluster(t, false)
 	p := policied{vip4, 80, lb.SetLoadBalancer, lb.SetLoadBalancerLocal, true, 1}
 	add(t, s.k, p.objects()...)
@@ -197,7 +197,7 @@ func TestConnectionsOutliveTheLastNearBackend(t *testing.T) {
 	s.expect("a new one", "client", "tcp", "192.0.2.1:80", "timeout")
 }
 
-func TestNodePortsAreMasqueraded(t *testing.T) {
+func testNodePortsAreMasqueraded(t *testing.T) {
 	s := newSite(t)
 	s.in("", func() { s.listenTCP("daemon", ":30081") })
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -220,7 +220,7 @@ func TestNodePortsAreMasqueraded(t *testing.T) {
 }
 
 // A host port of a container is a DNAT rule that comes after weir's.
-func TestLaterDNATGetsNoService(t *testing.T) {
+func testLaterDNATGetsNoService(t *testing.T) {
 	s := newSite(t)
 	for i, kind := range []lb.Set{lb.SetLoadBalancer, lb.SetClusterIP, lb.SetExternalIP, lb.SetNodePorts} {
 		p := policied{vip: vip4, port: uint16(80 + i), record: kind, keep: lb.SetIPVSPorts, near: true}
@@ -239,7 +239,7 @@ func TestLaterDNATGetsNoService(t *testing.T) {
 	}
 }
 
-func TestHealthCheckPortsAreAdmittedButNotOnVIPs(t *testing.T) {
+func testHealthCheckPortsAreAdmittedButNotOnVIPs(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
 	add(t, s.k, web(vip6, lb.SetLoadBalancer, 1)...)
@@ -260,7 +260,7 @@ func TestHealthCheckPortsAreAdmittedButNotOnVIPs(t *testing.T) {
 
 // The reply to a connection whose port happens to be a NodePort's number is no
 // client of that NodePort.
-func TestRepliesToARestrictedPortPass(t *testing.T) {
+func testRepliesToARestrictedPortPass(t *testing.T) {
 	s := newSite(t)
 	p := policied{vip: netip.MustParseAddr("10.2.1.1"), port: 30080, record: lb.SetNodePorts, keep: lb.SetFirewall, near: true}
 	add(t, s.k, p.objects()...)
@@ -299,7 +299,7 @@ func TestStrangersFirewallMarksAreLeftAlone(t *testing.T) {
 // A backend's packet out of the window is INVALID to conntrack, which then does not
 // undo any NAT. ip_vs does: the client has it from the VIP, and no reason to reset
 // the connection. Without ip_vs it is dropped.
-func TestInvalidPacketOfABackendResetsNobody(t *testing.T) {
+func testInvalidPacketOfABackendResetsNobody(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal)...)
 	self := backendAddr(vip4, 1) // as for all whose clients keep their address

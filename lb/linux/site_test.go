@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -30,6 +31,37 @@ type site struct {
 	k *Kernel
 }
 
+// shared, if there is one, is what newSite lends to a test instead of building a
+// site for it: on a simulated machine that takes longer than most tests.
+var shared *site
+
+// share builds a site for all tests within one.
+func share(t *testing.T) {
+	t.Helper()
+	shared = newSite(t)
+	t.Cleanup(func() { shared = nil })
+}
+
+// lend gives a test the site as if it were new.
+func (s *site) lend(t *testing.T, change []func(*Config)) *site {
+	t.Helper()
+	lent := &site{t, s.k}
+	c := s.k.config
+	fresh := DefaultConfig()
+	c.ClusterCIDRs, c.LocalInterfaces, c.MasqueradeAll, c.Ping = fresh.ClusterCIDRs, fresh.LocalInterfaces, fresh.MasqueradeAll, fresh.Ping
+	for _, f := range change {
+		f(&c)
+	}
+	if !reflect.DeepEqual(c, s.k.config) {
+		if err := s.k.Configure(c); err != nil {
+			t.Fatal(err)
+		}
+		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
+	}
+	t.Cleanup(func() { lent.cleanup(s.lasting()...) })
+	return lent
+}
+
 var (
 	vip4 = netip.MustParseAddr("192.0.2.1")
 	vip6 = netip.MustParseAddr("2001:db8::1")
@@ -39,35 +71,53 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 	t.Helper()
 	inBox(t)
 	inNamespace(t)
+	if shared != nil {
+		return shared.lend(t, change)
+	}
 	layNetworks(t)
 	s := &site{t, newKernel(t, change...)}
-	var sysctls []lb.Object
+	add(t, s.k, s.lasting()...)
+	t.Cleanup(func() { s.cleanup() })
+	s.meet()
+	return s
+}
+
+// lasting is what is there before any service.
+func (s *site) lasting() []lb.Object {
+	all := append(base(lb.IPv4, lb.IPv6), s.anchors()...)
 	for _, o := range lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}) {
 		if testMode == ModeIPVS || !strings.HasPrefix(o.Name, "net.ipv4.vs.") {
-			sysctls = append(sysctls, o)
+			all = append(all, o)
 		}
 	}
-	all := append(base(lb.IPv4, lb.IPv6), sysctls...)
-	all = append(all, s.anchors()...)
-	add(t, s.k, all...)
-	t.Cleanup(func() { s.cleanup() })
-	var meet sync.WaitGroup
+	return all
+}
+
+// meet starts the backends and makes neighbours get to know each other: TCP waits
+// for that, UDP does not. A busy machine may take longer than the kernel looks for
+// a neighbour, and "no route to host" is all that comes of it.
+func (s *site) meet() {
+	s.Helper()
+	var all sync.WaitGroup
 	for i, name := range []string{"backend1", "backend2"} {
 		s.serve(name)
-		// Neighbours get to know each other: TCP waits for that, UDP does not.
 		for _, vip := range []netip.Addr{vip4, vip6} {
-			meet.Go(func() {
+			all.Go(func() {
 				to := netip.AddrPortFrom(backendAddr(vip, i+1), 8080).String()
-				if got := s.get("client", "tcp", to, patience); !strings.HasPrefix(got, name) {
-					t.Errorf("%s without a VIP: %s", name, got)
+				got := s.get("client", "tcp", to, patience)
+				for end := time.Now().Add(2 * patience); !strings.HasPrefix(got, name) && time.Now().Before(end); {
+					time.Sleep(100 * time.Millisecond)
+					got = s.get("client", "tcp", to, patience)
+				}
+				if !strings.HasPrefix(got, name) {
+					s.Errorf("%s without a VIP: %s", name, got)
 				}
 			})
 		}
 	}
-	if meet.Wait(); t.Failed() {
-		t.FailNow()
+	if all.Wait(); s.Failed() {
+		s.FailNow()
 	}
-	return s
 }
 
 // layNetworks makes the namespaces and what leads to them, with few programs: a
@@ -118,17 +168,15 @@ func (s *site) anchors() []lb.Object {
 	return out
 }
 
-func (s *site) cleanup() {
+// cleanup takes everything out of the kernel but what is to stay.
+func (s *site) cleanup(stay ...lb.Object) {
+	s.Helper()
 	obs, err := s.k.Observe(context.Background())
 	if err != nil {
 		s.Error(err)
 		return
 	}
-	var all []lb.Object
-	for _, o := range obs.Objects {
-		all = append(all, o)
-	}
-	remove(s.T, s.k, all...)
+	apply(s.T, s.k, lb.Diff(obs.Objects, stateOf(stay))...)
 }
 
 // in runs f in a namespace; sockets that it opens stay there.
