@@ -47,7 +47,8 @@ conformance: install ## what Kubernetes means by a Service, 90 checks: weir in b
 	WEIR_LAB=require WEIR_CONFORMANCE=kube-proxy go test -C cmd/weirlab/e2e -run TestConformance -v -count=1 -timeout 60m
 
 bench: FOR = bench
-bench: install ## figures beside ipvsadm's, from one boot of a real kernel
+bench: install ## figures beside ipvsadm's and kube-proxy's, from one boot of a real kernel
+	$(say) 'weir beside ipvsadm and kube-proxy: 12 minutes'
 	go run ./cmd/weirlab bench
 	go test -run xxx -bench . ./lb/ ./lb/health/
 
