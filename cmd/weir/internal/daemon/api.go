@@ -85,6 +85,7 @@ func (b *box) apiHandler() http.Handler {
 			return
 		}
 		doc, err := b.explain(r.Context(), q)
+		doc.Rests(b.published.Load().clusterStatuses())
 		reply(w, doc, err)
 	})
 	mux.HandleFunc("GET /guard", func(w http.ResponseWriter, _ *http.Request) {
@@ -122,6 +123,7 @@ func (b *box) services(ctx context.Context) (status.Services, error) {
 	if err != nil {
 		return doc, err
 	}
+	doc.OldData = status.OldDataOf(v.clusterStatuses())
 	for i := range doc.Frontends {
 		f := &doc.Frontends[i]
 		whose, _ := owners.of(f.Key)

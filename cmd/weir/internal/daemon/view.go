@@ -46,12 +46,18 @@ func (b *box) status() status.Status {
 		}
 	}
 	s.Backend.Draining = len(s.Drains)
-	s.Clusters = make([]status.Cluster, len(v.clusters))
-	for i, f := range v.clusters {
-		s.Clusters[i] = clusterStatus(f, v.served[f.cfg.Name])
-	}
+	s.Clusters = v.clusterStatuses()
 	s.Judge(time.Now())
 	return s
+}
+
+// clusterStatuses asks the clusters what they say of themselves now.
+func (v *view) clusterStatuses() []status.Cluster {
+	out := make([]status.Cluster, len(v.clusters))
+	for i, f := range v.clusters {
+		out[i] = clusterStatus(f, v.served[f.cfg.Name])
+	}
+	return out
 }
 
 // isHealthy tells whether traffic may come here.

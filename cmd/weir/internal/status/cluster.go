@@ -51,6 +51,48 @@ const (
 	Waiting   ClusterState = "waiting"   // nothing has been heard yet
 )
 
+// OldData tells that a cluster's Services are served by what it said once.
+type OldData struct {
+	Cluster string       `json:"cluster"`
+	State   ClusterState `json:"state"`
+	// Since, Heard, Stale: see Cluster.
+	Since time.Time `json:"since"`
+	Heard time.Time `json:"heard"`
+	Stale bool      `json:"stale"`
+}
+
+// OldDataOf gives those of clusters that are served by what they said once.
+func OldDataOf(clusters []Cluster) []OldData {
+	var out []OldData
+	for _, c := range clusters {
+		if c.State != Connected || c.Stale {
+			out = append(out, OldData{c.Name, c.State, c.Since, c.Heard, c.Stale})
+		}
+	}
+	return out
+}
+
+// text says it in a line.
+func (o OldData) text(now time.Time) string {
+	switch {
+	case o.State == Waiting:
+		return fmt.Sprintf("cluster %s: has not answered yet", o.Cluster)
+	case o.Stale:
+		return fmt.Sprintf("cluster %s: from its file of %s", o.Cluster, since(now, o.Heard))
+	}
+	return fmt.Sprintf("cluster %s: away since %s, as of %s", o.Cluster, since(now, o.Since), since(now, o.Heard))
+}
+
+// writeOldData writes a line for each, if there are any.
+func writeOldData(w io.Writer, old []OldData, now time.Time) {
+	if len(old) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, o := range old {
+		fmt.Fprintln(w, o.text(now))
+	}
+}
+
 // bad says what is wrong with a cluster, "" if nothing is.
 func (c Cluster) bad(now time.Time) string {
 	why := ""
@@ -89,7 +131,7 @@ func writeClusters(w io.Writer, clusters []Cluster, now time.Time) {
 func (c Cluster) condition(now time.Time) string {
 	switch {
 	case c.State == Connected:
-		return "connected " + age(now, c.Since)
+		return fmt.Sprintf("connected %s, heard %s", age(now, c.Since), since(now, c.Heard))
 	case c.State == Waiting:
 		return "waiting " + age(now, c.Since)
 	case c.Stale:

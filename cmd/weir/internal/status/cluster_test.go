@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
 )
 
 // clustered is a box that follows clusters in every condition.
@@ -40,7 +42,7 @@ Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
 
 Clusters (4):
   lab    waiting 1m                         0 services, 0 endpoints      LoadBalancer
-  prod   connected 3h                       120 services, 340 endpoints  ClusterIP NodePort ExternalIP LoadBalancer, node node1
+  prod   connected 3h, heard 2s ago         120 services, 340 endpoints  ClusterIP NodePort ExternalIP LoadBalancer, node node1
   shop   away 10s, from the file of 2h ago  1 services, 2 endpoints      LoadBalancer
   stage  away 5m, as of 6m ago              10 services, 20 endpoints    LoadBalancer
 `
@@ -103,5 +105,45 @@ FWM  7 IPv4              rr                                    prod/shop/web (in
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestAnswersTellWhatOldDataTheyRestOn(t *testing.T) {
+	const all = `
+cluster lab: has not answered yet
+cluster shop: from its file of 2h ago
+cluster stage: away since 5m ago, as of 6m ago
+`
+	clusters := clustered().Clusters
+	packet := func(services ...string) Explanation {
+		e := Explanation{Packet: &lb.Explanation{}}
+		for _, s := range services {
+			e.Packet.Claims = append(e.Packet.Claims, lb.Claim{Service: s})
+		}
+		return e
+	}
+	for _, tt := range []struct {
+		name string
+		doc  Explanation
+		want string
+	}{
+		{"a cluster that is served from its file", packet("prod/a/b", "shop/a/b"), "\ncluster shop: from its file of 2h ago\n"},
+		{"one that is connected", packet("prod/a/b", "static/b"), ""},
+		{"nobody's: any may have it by now", packet(), all},
+		{"a VIP", Explanation{Ports: []ExplainedPort{{Service: "stage/a/b"}}}, "\ncluster stage: away since 5m ago, as of 6m ago\n"},
+		{"no VIP", Explanation{Why: "x"}, all},
+	} {
+		var b, bare bytes.Buffer
+		tt.doc.Table(&bare, now)
+		tt.doc.Rests(clusters)
+		tt.doc.Table(&b, now)
+		if d := cmp.Diff(bare.String()+tt.want, b.String()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, d)
+		}
+	}
+	var b bytes.Buffer
+	Services{OldData: OldDataOf(clusters)}.Table(&b, now)
+	if !strings.HasSuffix(b.String(), "Health\n"+all) {
+		t.Errorf("services:\n%s", b.String())
 	}
 }

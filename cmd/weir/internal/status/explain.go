@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,6 +23,28 @@ type Explanation struct {
 	Nearest []string `json:"nearest,omitempty"`
 	// Packet is what a client of one frontend meets.
 	Packet *lb.Explanation `json:"packet,omitempty"`
+	// OldData are the clusters that the answer rests on, as far as it may be too
+	// old: those of the Services that want the address; of one that nobody wants,
+	// all.
+	OldData []OldData `json:"old_data,omitempty"`
+}
+
+// Rests gives the answer those of the clusters that it rests on.
+func (e *Explanation) Rests(clusters []Cluster) {
+	sources := map[string]bool{}
+	name := func(service string) {
+		source, _, _ := strings.Cut(service, "/")
+		sources[source] = true
+	}
+	for _, p := range e.Ports {
+		name(p.Service)
+	}
+	if e.Packet != nil {
+		for _, c := range e.Packet.Claims {
+			name(c.Service)
+		}
+	}
+	e.OldData = slices.DeleteFunc(OldDataOf(clusters), func(o OldData) bool { return len(sources) > 0 && !sources[o.Cluster] })
 }
 
 // ExplainedPort is one frontend of a VIP, in short.
@@ -33,7 +56,8 @@ type ExplainedPort struct {
 }
 
 // Table implements Tabler.
-func (e Explanation) Table(w io.Writer, _ time.Time) {
+func (e Explanation) Table(w io.Writer, now time.Time) {
+	defer writeOldData(w, e.OldData, now)
 	if e.Packet != nil {
 		fmt.Fprint(w, e.Packet.String())
 		return

@@ -15,6 +15,8 @@ import (
 // Services are the virtual servers as ipvsadm shows them, with their Service.
 type Services struct {
 	Frontends []Frontend `json:"frontends"`
+	// OldData are the clusters whose Services are as they were once.
+	OldData []OldData `json:"old_data,omitempty"`
 }
 
 // Frontend is one virtual server.
@@ -88,7 +90,7 @@ type Conn struct {
 
 // Table implements Tabler, in the columns of ipvsadm -Ln: virtual servers with
 // their real servers under them. What is a fact of weir's comes last.
-func (s Services) Table(w io.Writer, _ time.Time) {
+func (s Services) Table(w io.Writer, now time.Time) {
 	addr := len("  -> RemoteAddress:Port")
 	for _, f := range s.Frontends {
 		addr = max(addr, len(f.name()))
@@ -115,6 +117,7 @@ func (s Services) Table(w io.Writer, _ time.Time) {
 			row("  -> "+r.Address, fmt.Sprintf(numbers, "Masq", n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
 		}
 	}
+	writeOldData(w, s.OldData, now)
 }
 
 func (f Frontend) name() string {
