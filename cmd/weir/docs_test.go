@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // What operators look up is in the README: every reason of a Note, every metric.
@@ -30,6 +32,21 @@ func TestReadmeHasEveryReasonAndMetric(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The README calls commands and their arguments what their usage does.
+func TestReadmeHasEveryCommand(t *testing.T) {
+	readme := source(t, "../../README.md")
+	var walk func(c *cobra.Command, path string)
+	walk = func(c *cobra.Command, path string) {
+		for _, sub := range c.Commands() {
+			if usage := path + " " + sub.Use; sub.Runnable() && !sub.Hidden && !strings.Contains(readme, "| `"+usage+"` |") {
+				t.Errorf("%s is not in the README", usage)
+			}
+			walk(sub, path+" "+sub.Name())
+		}
+	}
+	walk(rootCommand(env{}), "weir")
 }
 
 func source(t *testing.T, pattern string) string {

@@ -30,7 +30,7 @@ back, until guard_hold is over, or until somebody releases it.`,
 		return e.write(doc, *format)
 	}
 	release := &cobra.Command{
-		Use:   "release SOURCE",
+		Use:   "release CLUSTER",
 		Short: "believe a cluster: what is held of it goes",
 		Args:  cobra.ExactArgs(1),
 	}
