@@ -28,6 +28,8 @@ type Cluster struct {
 	// in guards what the API server says. It is never taken while mu is held.
 	in   sync.Mutex
 	live *objects
+	// turn counts how often changes of objects were taken, to be said.
+	turn uint64
 	// started is the wall clock's, to compare with that of objects.
 	started time.Time
 
@@ -37,6 +39,8 @@ type Cluster struct {
 	late  bool     // the API server has had its time to answer
 	from  *objects // what out was translated from
 
+	shot *shot // not written yet; it belongs to the goroutine that saves
+
 	mu        sync.Mutex
 	out       map[key]lb.Service // what is said; only the goroutine that translates writes it
 	known     *lb.Update         // what the file says of the past, not taken yet
@@ -44,7 +48,11 @@ type Cluster struct {
 	whole     bool               // everything is pending
 	triggered map[lb.ServiceID]time.Time
 	notes     []lb.Note
-	status    Status
+	// The turns up to which changes have been said, taken and judged, and whether
+	// something is held.
+	said, taken, judged uint64
+	held                bool
+	status              Status
 	// What is wrong at the moment, beside what is wrong with the feeds.
 	credentials, meaning error
 	server               string
@@ -146,7 +154,17 @@ func (c *Cluster) Take() (lb.Update, bool) {
 		u.Triggered = c.triggered
 	}
 	c.whole, c.pending, c.triggered = false, map[key]struct{}{}, map[lb.ServiceID]time.Time{}
+	c.taken = c.said
 	return u, true
+}
+
+// Judged tells that a guard has judged all that was taken, and whether it holds
+// something of it. The last-known-good file waits for that: it is what the guard
+// measures by after a restart, and so never has what has not been let through.
+func (c *Cluster) Judged(held bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.judged, c.held = c.taken, held
 }
 
 // Run follows the cluster until ctx ends. Whatever is wrong with the cluster is

@@ -111,6 +111,9 @@ func (o *objects) take() changes {
 	return c
 }
 
+// changed tells that take has something.
+func (o *objects) changed() bool { return len(o.dirty) > 0 || o.changes.nodes }
+
 // put takes an object in, or says of what there is too much for that. It is a
 // *service, *slice or *node, and belongs to objects from now on. since and now
 // bound the times that are believed to be those of a change.

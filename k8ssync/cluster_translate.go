@@ -79,6 +79,10 @@ func (c *Cluster) flush() {
 			ch.dirty[k] = struct{}{}
 		}
 	}
+	if whole || len(ch.dirty) > 0 {
+		c.turn++
+	}
+	turn := c.turn
 	c.claim(o, ch.dirty, whole)
 	meant := make(map[key]*lb.Service, len(ch.dirty))
 	var odd error
@@ -91,7 +95,7 @@ func (c *Cluster) flush() {
 	}
 	c.in.Unlock()
 	c.count(o)
-	c.say(meant, ch.triggered, whole, odd)
+	c.say(turn, meant, ch.triggered, whole, odd)
 	if o == c.live && (whole || len(ch.dirty) > 0) {
 		signal(c.unsaved)
 	}
@@ -157,7 +161,7 @@ func (c *Cluster) mean(o *objects, k key) (out *lb.Service, err error) {
 }
 
 // say puts what Services mean in place of what they meant.
-func (c *Cluster) say(meant map[key]*lb.Service, triggered map[key]time.Time, whole bool, odd error) {
+func (c *Cluster) say(turn uint64, meant map[key]*lb.Service, triggered map[key]time.Time, whole bool, odd error) {
 	if whole {
 		for k := range c.out {
 			if _, ok := meant[k]; !ok {
@@ -188,6 +192,15 @@ func (c *Cluster) say(meant map[key]*lb.Service, triggered map[key]time.Time, wh
 		c.pending[k] = struct{}{}
 	}
 	c.whole = c.whole || whole
+	if !whole && len(meant) == 0 { // nobody need take this turn
+		if c.judged == c.said {
+			c.judged = turn
+		}
+		if c.taken == c.said {
+			c.taken = turn
+		}
+	}
+	c.said = turn
 	if whole || odd != nil {
 		c.meaning = odd
 	}

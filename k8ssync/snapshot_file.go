@@ -97,6 +97,7 @@ func (c *Cluster) save(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if waiting {
+				c.shot = nil
 				c.write()
 			}
 			return
@@ -108,27 +109,62 @@ func (c *Cluster) save(ctx context.Context) {
 		case <-due.C:
 			waiting = !c.write()
 			rested = time.Now().Add(c.timing.saves)
-			due.Reset(c.timing.refresh)
-			if waiting {
+			switch {
+			case !waiting:
+				due.Reset(c.timing.refresh)
+			case c.shot != nil:
+				due.Reset(c.timing.settle) // by then it will have been judged
+			default:
 				due.Reset(c.timing.saves)
 			}
 		}
 	}
 }
 
-// write writes what the API server says, once that is everything, and tells
-// whether it did.
-func (c *Cluster) write() bool {
+// shot is what the API server said at one time, all of which has been said after
+// a turn.
+type shot struct {
+	snapshot
+	turn uint64
+}
+
+// shoot copies what the API server says, once that is everything; nil is not yet.
+func (c *Cluster) shoot() *shot {
 	c.mu.Lock()
 	server, heard, fresh := c.server, c.status.Heard, c.status.Synced && !c.status.Stale
 	c.mu.Unlock()
 	if !fresh {
-		return false
+		return nil
 	}
 	c.in.Lock()
-	s := snapshotOf(c.live)
-	c.in.Unlock()
+	defer c.in.Unlock()
+	s := &shot{snapshotOf(c.live), c.turn}
+	if c.live.changed() {
+		s.turn++
+	}
 	s.snapshotHead = snapshotHead{Cluster: c.cfg.Name, Server: server, Written: heard.Round(0).UTC()}
+	return s
+}
+
+// write writes what the API server says, and tells whether it did. What has not
+// been judged yet waits for its turn, however much changes meanwhile. While
+// something is held, the file stays as it is.
+func (c *Cluster) write() bool {
+	s := c.shot
+	if s == nil {
+		s = c.shoot()
+	}
+	c.mu.Lock()
+	held, judged := c.held, c.judged
+	c.mu.Unlock()
+	c.shot = nil
+	if s == nil || held {
+		return false
+	}
+	if judged < s.turn {
+		c.shot = s
+		return false
+	}
 	content, err := s.write()
 	if err == nil {
 		err = replaceFile(c.cfg.StateFile, content)

@@ -180,8 +180,8 @@ func TestABoxServesWhatItLastKnewUntilTheServerAnswers(t *testing.T) {
 			if !st.Stale || !st.Synced || st.Connected || len(st.NodeAddrs) != 1 || st.Objects["services"] != 2 || time.Since(st.Heard) > time.Minute {
 				t.Errorf("status %+v", st)
 			}
-			if c.write() {
-				t.Error("the file was written anew from itself")
+			if c.shoot() != nil {
+				t.Error("the file would be written anew from itself")
 			}
 
 			s.remove(testService("old", ""))
@@ -218,6 +218,54 @@ func TestAServerThatAnswersAtOnceIsPrecededByWhatTheFileSays(t *testing.T) {
 		if put, _ := names(u); !slices.Equal(put, want) || !u.Synced || c.Status().Stale {
 			t.Errorf("update %v, synced %v, stale %v; want %v", put, u.Synced, c.Status().Stale, want)
 		}
+	}
+}
+
+// What a guard holds is measured by the file after a restart: the file must not
+// learn of it before somebody has let it through.
+func TestTheFileWaitsForTheGuard(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("a", "10.96.0.1"), testService("b", "10.96.0.2"), testNode("n1", "192.0.2.1"))
+	c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "prod") })
+	inFile := func() int {
+		got, err := loadSnapshot(c.cfg)
+		if err != nil {
+			return -1
+		}
+		return len(got.services)
+	}
+	const settled = 50 * time.Millisecond // many times as long as the file waits
+	stop := run(t, c)
+	next(t, c)
+	eventually(t, "two Services in the file", func() bool { return inFile() == 2 })
+	s.remove(testService("b", ""))
+	eventually(t, "one Service is known", func() bool { return c.Status().Objects["services"] == 1 })
+	time.Sleep(settled)
+	if n := inFile(); n != 2 {
+		t.Errorf("%d Services in the file before anybody has taken the update", n)
+	}
+	eventually(t, "the update", func() bool { _, ok := c.Take(); return ok })
+	time.Sleep(settled)
+	if n := inFile(); n != 2 {
+		t.Errorf("%d Services in the file before anybody has judged the update", n)
+	}
+	c.Judged(true)
+	s.put(testService("c", "10.96.0.3"))
+	eventually(t, "the next update", func() bool { _, ok := c.Take(); return ok })
+	c.Judged(true)
+	time.Sleep(settled)
+	if n := inFile(); n != 2 {
+		t.Errorf("%d Services in the file while some are held", n)
+	}
+	s.remove(testService("c", ""))
+	next(t, c) // lets it through
+	eventually(t, "one Service in the file", func() bool { return inFile() == 1 })
+	s.remove(testService("a", ""))
+	eventually(t, "the last update", func() bool { _, ok := c.Take(); return ok })
+	c.Judged(true)
+	stop()
+	if n := inFile(); n != 1 {
+		t.Errorf("%d Services in the file of a weir that stopped while some were held", n)
 	}
 }
 

@@ -24,6 +24,7 @@ func TestClusters(t *testing.T) {
 		{"conflict", clusterConflict},
 		{"guard", clusterGuard},
 		{"guard over a restart", clusterGuardRestart},
+		{"guard over a kill", clusterGuardKilled},
 		{"reload", clusterReload},
 		{"explain", clusterExplain},
 		{"modes", clusterModes},
@@ -231,6 +232,31 @@ func clusterGuardRestart(t *testing.T, s *land) {
 	s.answers(t, "192.0.2.33:80", "web1")
 	s.box.Must(t, s.weir, "guard", "release", "prod")
 	s.silent(t, "192.0.2.33:80")
+}
+
+// A cluster that shrinks while weir is there is held still when weir is killed
+// and comes back, long after the last-known-good file could have been written.
+func clusterGuardKilled(t *testing.T, s *land) {
+	names := []string{"a", "b", "c", "d"}
+	for i, name := range names {
+		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
+	}
+	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
+	s.answers(t, "192.0.2.33:80", "web1")
+	const written, again = 7 * time.Second, 35 * time.Second // when the file is, at the latest
+	time.Sleep(written)
+	forget(t, s.prod, names[1:]...)
+	held := func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" }
+	s.statusIs(t, "held", held)
+	time.Sleep(again)
+	s.stop(t, syscall.SIGKILL)
+	s.start(t)
+	s.statusIs(t, "held still", held)
+	s.answers(t, "192.0.2.33:80", "web1")
+	s.box.Must(t, s.weir, "guard", "release", "prod")
+	s.silent(t, "192.0.2.33:80")
+	s.answers(t, "192.0.2.30:80", "web1")
+	forget(t, s.prod, "a")
 }
 
 func clusterReload(t *testing.T, s *land) {

@@ -23,6 +23,9 @@ type cluster interface {
 	Changed() <-chan struct{}
 	Take() (lb.Update, bool)
 	Status() k8ssync.Status
+	// Judged tells that what was taken has been judged, and whether something of
+	// it is held.
+	Judged(held bool)
 	// Report tells all Notes about the cluster's Services; it returns at once.
 	Report(notes []lb.Note)
 }
@@ -225,6 +228,13 @@ func (c *clusters) take() []lb.Update {
 		}
 	}
 	return out
+}
+
+// judged tells the clusters that what they said has been judged, and whose is held.
+func (c *clusters) judged(held []lb.Hold) {
+	for name, f := range c.all {
+		f.now().Judged(slices.ContainsFunc(held, func(h lb.Hold) bool { return h.Source == name }))
+	}
 }
 
 // report tells each cluster the Notes about its Services, if they are others than

@@ -24,6 +24,7 @@ type town struct {
 	mu       sync.Mutex
 	queue    lb.Update
 	reported [][]lb.Note
+	judged   []bool // what Judged said, in turn
 	status   k8ssync.Status
 }
 
@@ -44,6 +45,8 @@ func (c *town) Status() k8ssync.Status {
 	defer c.mu.Unlock()
 	return c.status
 }
+
+func (c *town) Judged(held bool) { c.judged = append(c.judged, held) }
 
 func (c *town) Report(notes []lb.Note) { c.reported = append(c.reported, notes) }
 

@@ -31,6 +31,7 @@ const (
 // watchGuard logs and counts what the last pass began to hold, or let go.
 func (b *box) watchGuard(now time.Time) {
 	held := b.rec.Held()
+	b.clusters.judged(held)
 	of := func(holds []lb.Hold, source string) (lb.Hold, bool) {
 		i := slices.IndexFunc(holds, func(h lb.Hold) bool { return h.Source == source })
 		if i < 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,9 @@ func TestHoldsAreCountedByTheirEnds(t *testing.T) {
 				}
 				tt.end(b, l)
 				b.sync(t)
+				if got := l.towns[0].judged; !slices.Equal(got, []bool{false, true, false}) {
+					t.Errorf("the cluster was told %v of what is held", got)
+				}
 				var m dto.Metric
 				if err := b.metrics.releases.WithLabelValues(tt.how).Write(&m); err != nil {
 					t.Fatal(err)
