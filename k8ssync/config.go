@@ -39,8 +39,8 @@ type Config struct {
 	LoadBalancerRanges []netip.Prefix
 	// PodCIDRs are addresses that no VIP may have, beside the Nodes' own.
 	PodCIDRs []netip.Prefix
-	// RestrictAll makes source ranges hold for NodePorts and external IPs too.
-	RestrictAll bool
+	// Ranges says which VIPs source ranges hold for.
+	Ranges lb.RangeScope
 	// Annotations are those that Services may use, without "weir/".
 	Annotations []string
 

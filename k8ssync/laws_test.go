@@ -330,7 +330,7 @@ func (d dice) node() *corev1.Node {
 }
 
 func (d dice) config() *Config {
-	c := &Config{Name: "prod", Scheduler: lb.Scheduler{Name: pick(d, "rr", "wlc", "mh")}, Drain: time.Minute, Kinds: map[lb.VIPKind]bool{}, RestrictAll: d.chance(50)}
+	c := &Config{Name: "prod", Scheduler: lb.Scheduler{Name: pick(d, "rr", "wlc", "mh")}, Drain: time.Minute, Kinds: map[lb.VIPKind]bool{}, Ranges: pick(d, lb.RangesLoadBalancer, lb.RangesOutside)}
 	for _, k := range []lb.VIPKind{lb.ClusterIP, lb.NodePort, lb.ExternalIP, lb.LoadBalancer} {
 		c.Kinds[k] = d.chance(80)
 	}

@@ -184,7 +184,9 @@ func (t *translator) traffic() {
 		t.out.Drain = *w.drain
 	}
 	t.out.Restricted, t.out.SourceRanges = t.svc.Restricted, t.svc.SourceRanges
-	t.out.RestrictAll = cfg.RestrictAll && t.svc.Restricted
+	if t.svc.Restricted {
+		t.out.Ranges = cfg.Ranges
+	}
 }
 
 // source says whether the backends see their clients.

@@ -305,10 +305,10 @@ func TestHealthCheckNodePort(t *testing.T) {
 
 func TestSourceRangesAreHandedOn(t *testing.T) {
 	cfg, svc := onNode(), web()
-	svc.Restricted, svc.SourceRanges, cfg.RestrictAll = true, prefixes("203.0.113.0/25"), true
+	svc.Restricted, svc.SourceRanges, cfg.Ranges = true, prefixes("203.0.113.0/25"), lb.RangesOutside
 	got, _ := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg))
-	if !got.Restricted || !got.RestrictAll || !slices.Equal(got.SourceRanges, svc.SourceRanges) {
-		t.Errorf("restricted %v, all %v, ranges %v", got.Restricted, got.RestrictAll, got.SourceRanges)
+	if !got.Restricted || got.Ranges != lb.RangesOutside || !slices.Equal(got.SourceRanges, svc.SourceRanges) {
+		t.Errorf("restricted %v, scope %v, ranges %v", got.Restricted, got.Ranges, got.SourceRanges)
 	}
 	objects, _ := lb.Plan(got, &lb.Facts{})
 	closed := lb.Frontend{Addr: netip.MustParseAddr("2001:db8:7::7"), Port: 80, Proto: lb.TCP}

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,8 +23,9 @@ type Update struct {
 }
 
 // Catalog holds the Services of all sources and knows which Service has a
-// Frontend that several claim: the oldest one, then the one whose ServiceID
-// sorts first. The zero Catalog is not usable; make one with NewCatalog.
+// Frontend that several claim: one whose external IP it is not, then the oldest,
+// then the one whose ServiceID sorts first. The zero Catalog is not usable; make
+// one with NewCatalog.
 type Catalog struct {
 	services map[ServiceID]Service
 	claims   map[Frontend][]ServiceID
@@ -249,12 +251,7 @@ func (c *Catalog) toggle(a netip.Addr) {
 
 // contest settles who has f.
 func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
-	slices.SortFunc(ids, func(a, b ServiceID) int {
-		if d := c.services[a].Created.Compare(c.services[b].Created); d != 0 {
-			return d
-		}
-		return a.Compare(b)
-	})
+	slices.SortFunc(ids, func(a, b ServiceID) int { return c.rank(f, a, b) })
 	for _, id := range ids {
 		if len(ids) > 1 || taken[f] != (ServiceID{}) {
 			changed[id] = struct{}{}
@@ -279,6 +276,34 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 	c.claims[f] = ids
 }
 
+// rank orders two Services that claim f, the one that has it first. An external IP
+// is written by the Service's author, and would otherwise take the address that a
+// younger Service was given.
+func (c *Catalog) rank(f Frontend, a, b ServiceID) int {
+	x, y := c.services[a], c.services[b]
+	if wx, wy := x.brings(f.Addr), y.brings(f.Addr); wx != wy {
+		if wx {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(x.Created.Compare(y.Created), a.Compare(b))
+}
+
+// brings tells whether an address is an external IP of s and nothing else of it.
+func (s Service) brings(a netip.Addr) bool {
+	brings := false
+	for _, v := range s.VIPs {
+		if v.Addr == a {
+			if v.Kind != ExternalIP {
+				return false
+			}
+			brings = true
+		}
+	}
+	return brings
+}
+
 // everyAddress is the NodePort frontend that f would be one address of.
 func everyAddress(f Frontend) Frontend {
 	f.Addr = unspecified(FamilyOf(f.Addr))
@@ -293,7 +318,7 @@ func equal(a, b Service) bool {
 			return x.Key() == y.Key() && x.NodePort == y.NodePort && slices.Equal(x.Backends, y.Backends)
 		}) &&
 		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep &&
-		a.Restricted == b.Restricted && a.RestrictAll == b.RestrictAll && slices.Equal(a.SourceRanges, b.SourceRanges) &&
+		a.Restricted == b.Restricted && a.Ranges == b.Ranges && slices.Equal(a.SourceRanges, b.SourceRanges) &&
 		a.HealthCheck == b.HealthCheck && a.Apart == b.Apart && slices.Equal(a.Notes, b.Notes) &&
 		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback)
 }

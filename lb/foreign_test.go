@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -80,9 +81,10 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 		name string
 		good Service
 		want Outcome
+		then netip.AddrPort // when the address is nobody's any more
 	}{
-		{"a NodePort", func() Service { s := kube(backends(near), all4); s.Created = testNow; return s }(), hidden(be1)},
-		{"a VIP of the operator's", api, hidden(be2)},
+		{"a NodePort", func() Service { s := kube(backends(near), all4); s.Created = testNow; return s }(), hidden(be1), be1},
+		{"a VIP of the operator's", api, hidden(be2), be2}, // to which an external IP yields
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newLocalStory(t, tt.good)
@@ -107,8 +109,8 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustSync(t, s.Reconciler, s.now)
-			if got := s.k.Connect(outside, nodePort); !slices.Equal(got.Backends, []netip.AddrPort{be1}) {
-				t.Errorf("an address that is nobody's is served: %v", got)
+			if got := s.k.Connect(outside, nodePort); !slices.Equal(got.Backends, []netip.AddrPort{tt.then}) {
+				t.Errorf("an address that is nobody's is served: %v, want %v", got, tt.then)
 			}
 			s.k.SetHostAddrs(map[netip.Addr]string{box: "eth0"})
 			if _, err := s.Audit(context.Background(), s.now); err != nil {
@@ -116,5 +118,21 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 			}
 			check("the box has it again", tt.want)
 		})
+	}
+}
+
+// An external IP is what a Service's author writes: it takes nothing from a younger
+// Service that was given the address.
+func TestExternalIPYieldsToLoadBalancer(t *testing.T) {
+	k := &Fake{}
+	r := NewReconciler(k, Options{Base: base}, "prod")
+	old, young := web(be1), web(be2)
+	old.ID, old.Created = ServiceID{"prod", "tenant", "old"}, testNow
+	old.VIPs[0].Kind = ExternalIP
+	young.ID, young.Created = ServiceID{"prod", "shop", "young"}, testNow.Add(time.Hour)
+	r.Update(Update{Source: "prod", Put: []Service{old, young}, Synced: true})
+	mustSync(t, r, testNow)
+	if got := k.Connect(clients[0], Frontend{Addr: vip, Port: 80, Proto: TCP}).Backends; !slices.Equal(got, []netip.AddrPort{be2}) {
+		t.Errorf("it goes to %v, want the Service that was given the address", got)
 	}
 }

@@ -146,7 +146,7 @@ func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 		p.address(f.Addr)
 	}
 	p.source(f, vip)
-	if vip.Kind == LoadBalancer || p.svc.RestrictAll {
+	if p.svc.Ranges.holds(vip.Kind) {
 		p.ranges(f)
 	}
 	near := p.backends(f, f, vip, port, vip.Local)

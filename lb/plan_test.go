@@ -45,12 +45,11 @@ func local(v VIP) VIP {
 	return v
 }
 
-// restrictedTo makes a Service with one backend and source ranges, which hold for
-// VIPs of all kinds or not.
-func restrictedTo(ranges ...string) func(all bool, vips ...VIP) Service {
-	return func(all bool, vips ...VIP) Service {
+// restrictedTo makes a Service with one backend and source ranges of a scope.
+func restrictedTo(ranges ...string) func(scope RangeScope, vips ...VIP) Service {
+	return func(scope RangeScope, vips ...VIP) Service {
 		return kube(func(s *Service, p *Port) {
-			s.Restricted, s.RestrictAll, p.Backends = true, all, []Backend{{Addr: be1, Weight: 1}, {Addr: six, Weight: 1}}
+			s.Restricted, s.Ranges, p.Backends = true, scope, []Backend{{Addr: be1, Weight: 1}, {Addr: six, Weight: 1}}
 			for _, r := range ranges {
 				s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(r))
 			}
@@ -301,7 +300,7 @@ virtual server [2001:db8::1]:80/tcp rr
 address 2001:db8::1
 note no-backends: [2001:db8::1]:80/tcp has no IPv6 backend: clients are refused
 `},
-		{"source ranges are for LoadBalancers, and the box is in one", restrictedTo("203.0.113.0/24", "10.9.0.0/16")(false, VIP{Addr: vip}, VIP{Addr: netip.MustParseAddr("192.0.2.2"), Kind: ClusterIP}), Facts{HostAddrs: node}, `
+		{"source ranges are for LoadBalancers, and the box is in one", restrictedTo("203.0.113.0/24", "10.9.0.0/16")(RangesLoadBalancer, VIP{Addr: vip}, VIP{Addr: netip.MustParseAddr("192.0.2.2"), Kind: ClusterIP}), Facts{HostAddrs: node}, `
 member IPVS-IPS 192.0.2.1
 member IPVS-IPS 192.0.2.2
 member LOAD-BALANCER-SOURCE-CIDR 192.0.2.1,tcp:80,10.9.0.0/16
@@ -320,7 +319,7 @@ real server 10.0.0.1:8080 of 192.0.2.2:80/tcp weight 1
 address 192.0.2.1
 address 192.0.2.2
 `},
-		{"source ranges of the other family close it", restrictedTo("203.0.113.0/24")(false, VIP{Addr: netip.MustParseAddr("2001:db8::1")}), Facts{}, `
+		{"source ranges of the other family close it", restrictedTo("203.0.113.0/24")(RangesLoadBalancer, VIP{Addr: netip.MustParseAddr("2001:db8::1")}), Facts{}, `
 member IPVS-IPS 2001:db8::1
 member LOAD-BALANCER-FW 2001:db8::1,tcp:80
 member LOAD-BALANCER 2001:db8::1,tcp:80
@@ -330,7 +329,7 @@ real server [fd00::1]:8080 of [2001:db8::1]:80/tcp weight 1
 address 2001:db8::1
 note closed-family: no source range is IPv6, so nobody may connect to [2001:db8::1]:80/tcp
 `},
-		{"source ranges for all kinds", restrictedTo("203.0.113.0/24")(true, VIP{Addr: vip, Kind: ExternalIP}, all4), onEth0, `
+		{"source ranges for all kinds", restrictedTo("203.0.113.0/24")(RangesOutside, VIP{Addr: vip, Kind: ExternalIP}, all4), onEth0, `
 member IPVS-IPS 192.0.2.1
 member LOAD-BALANCER-SOURCE-CIDR 10.9.9.1,tcp:30080,203.0.113.0/24
 member LOAD-BALANCER-SOURCE-CIDR 192.0.2.1,tcp:80,203.0.113.0/24
@@ -347,7 +346,7 @@ real server 10.0.0.1:8080 of 10.9.9.1:30080/tcp weight 1
 real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1
 address 192.0.2.1
 `},
-		{"a source range of everybody restricts nobody", restrictedTo("203.0.113.0/24", "0.0.0.0/0")(false, VIP{Addr: vip}), Facts{}, `
+		{"a source range of everybody restricts nobody", restrictedTo("203.0.113.0/24", "0.0.0.0/0")(RangesLoadBalancer, VIP{Addr: vip}), Facts{}, `
 member IPVS-IPS 192.0.2.1
 member LOAD-BALANCER 192.0.2.1,tcp:80
 member IPVS-PORTS 192.0.2.1,tcp:80

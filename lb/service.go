@@ -96,8 +96,8 @@ type Service struct {
 	// loadBalancerSourceRanges does. A family without a range is closed.
 	Restricted   bool
 	SourceRanges []netip.Prefix
-	// RestrictAll makes SourceRanges hold for VIPs of every kind.
-	RestrictAll bool
+	// Ranges says which VIPs SourceRanges hold for.
+	Ranges RangeScope
 	// HealthCheck is what a cloud's or router's probe of this node is told.
 	HealthCheck HealthCheck
 	// Apart tells that the backends are other hosts. One that is the box itself is
@@ -116,6 +116,30 @@ type Service struct {
 	Notes []Note
 }
 
+// RangeScope says which VIPs of a Service its source ranges hold for.
+type RangeScope uint8
+
+// The scopes of source ranges.
+const (
+	// RangesLoadBalancer are the LoadBalancer VIPs, as Kubernetes means it.
+	RangesLoadBalancer RangeScope = iota
+	// RangesOutside are those for clients outside: ExternalIPs and NodePorts too.
+	RangesOutside
+	// RangesEverywhere are all, ClusterIPs too.
+	RangesEverywhere
+)
+
+// holds tells whether source ranges of this scope hold for a kind of VIP.
+func (r RangeScope) holds(k VIPKind) bool {
+	switch r {
+	case RangesEverywhere:
+		return true
+	case RangesOutside:
+		return k != ClusterIP
+	}
+	return k == LoadBalancer
+}
+
 // VIPKind says how traffic to a VIP is filtered and masqueraded. The kinds are
 // those of a Kubernetes Service, and choose the sets its tuples go into.
 type VIPKind uint8
@@ -128,7 +152,7 @@ const (
 	// cluster_cidrs is masqueraded, or everything with masquerade_all.
 	ClusterIP
 	// ExternalIP is an address that the Service's author brings
-	// (spec.externalIPs); source ranges don't reach it.
+	// (spec.externalIPs).
 	ExternalIP
 	// NodePort stands for every address of the node that Facts allow, at
 	// Port.NodePort. Its Addr is the unspecified address of a family.

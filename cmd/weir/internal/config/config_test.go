@@ -113,7 +113,7 @@ func TestServiceAndItsCheck(t *testing.T) {
 			{Proto: lb.UDP, Port: 53, Backends: addrPorts("10.0.0.1:53", "10.0.0.2:53", "10.0.0.3:53", "[fd00::1]:53")},
 		},
 		Scheduler: lb.Scheduler{Name: "mh", Flags: lb.Fallback | lb.WithPort},
-		Affinity:  time.Minute, Keep: true, Restricted: true,
+		Affinity:  time.Minute, Keep: true, Restricted: true, Ranges: lb.RangesEverywhere,
 		SourceRanges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("::/0")},
 		WhenDown:     lb.UseFallback,
 		Fallback:     []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:8080"), netip.MustParseAddrPort("[fd00::9]:8080")},

@@ -53,7 +53,7 @@ func readCluster(s section, c *Config, files Files) *cluster {
 		ExternalIPRanges:   s.prefixes("external_ip_ranges"),
 		LoadBalancerRanges: s.prefixes("load_balancer_ranges"),
 		PodCIDRs:           s.prefixes("pod_cidrs"),
-		RestrictAll:        s.text("source_ranges") == "all",
+		Ranges:             rangeScopes[s.text("source_ranges")],
 		Annotations:        s.texts("allow_annotations"),
 		Events:             s.flag("events"),
 	}
@@ -233,3 +233,6 @@ func (s section) matching(name string, form *regexp.Regexp, what string) []strin
 	}
 	return out
 }
+
+// rangeScopes are the values of source_ranges.
+var rangeScopes = map[string]lb.RangeScope{"LoadBalancer": lb.RangesLoadBalancer, "all": lb.RangesOutside}

@@ -108,7 +108,7 @@ guard_hold = "1h"
 			ExternalIPRanges:   prefixes("203.0.113.0/24"),
 			LoadBalancerRanges: prefixes("192.0.2.0/24"),
 			PodCIDRs:           prefixes("10.244.0.0/16"),
-			RestrictAll:        true, Annotations: []string{"drain"},
+			Ranges:             lb.RangesOutside, Annotations: []string{"drain"},
 			Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}, Drain: time.Minute,
 			StateFile: "/srv/weir/prod.snapshot",
 		},

@@ -112,7 +112,9 @@ func (s *service) readTraffic(d Defaults) {
 	s.lb.Keep = s.text("source_address") == "keep"
 	s.lb.Drain = s.drain(d, s.lb.Scheduler)
 	s.lb.SourceRanges = s.prefixes("source_ranges")
-	s.lb.Restricted = s.has("source_ranges")
+	if s.lb.Restricted = s.has("source_ranges"); s.lb.Restricted {
+		s.lb.Ranges = lb.RangesEverywhere
+	}
 	if s.emptyList("source_ranges") {
 		s.fail("source_ranges", "an empty list would admit nobody", "leave the key out to admit everybody")
 	}
