@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,6 +16,16 @@ type Query struct {
 	Client netip.Addr
 	// Detectors are those of the static rules.
 	Detectors Detectors
+	Names     Names
+}
+
+// Names are what things are called in the kernel.
+type Names struct {
+	// Prefix begins the names of sets; "" is KUBE.
+	Prefix string
+	// Chain gives the chain of table nat that is a virtual server. It is nil where
+	// IPVS has virtual servers.
+	Chain func(Frontend) string
 }
 
 // Detectors are what the static rules tell pods by (lb/linux.Config).
@@ -167,16 +178,20 @@ type explainer struct {
 	port Port
 }
 
-func (x *explainer) step(what string, object Object, format string, args ...any) {
+func (x *explainer) step(what string, object fmt.Stringer, format string, args ...any) {
 	s := Step{What: what, Result: fmt.Sprintf(format, args...)}
 	if object != nil {
 		s.Object = object.String()
+	}
+	if m, ok := object.(Member); ok { // as ipset list knows it
+		name := m.Set.Name(cmp.Or(x.q.Names.Prefix, "KUBE"), m.Family())
+		s.Object = strings.Replace(s.Object, m.Set.String(), name, 1)
 	}
 	x.e.Steps = append(x.e.Steps, s)
 }
 
 // end is the last step of a packet.
-func (x *explainer) end(fate Fate, what string, object Object, format string, args ...any) {
+func (x *explainer) end(fate Fate, what string, object fmt.Stringer, format string, args ...any) {
 	x.e.Fate = fate
 	x.step(what, object, format, args...)
 }

@@ -44,7 +44,7 @@ func TestLawExplainIsRight(t *testing.T) {
 					if client.Is4() != f.Addr.Is4() {
 						continue
 					}
-					e := r.Explain(Query{f, client, detectors})
+					e := r.Explain(Query{Frontend: f, Client: client, Detectors: detectors})
 					got := Outcome{Fate: e.Fate, Masqueraded: e.Source == SourceMasqueraded, Loops: e.Source == SourceEither}
 					for _, c := range e.Candidates {
 						if c.State == InUse && e.Fate == Served {
@@ -120,44 +120,98 @@ func frontend(t *testing.T, text string) Frontend {
 // writes them anew.
 func TestExplainGolden(t *testing.T) {
 	s := shop(t)
-	for _, tt := range []struct{ name, to, from string }{
-		{"outside", "192.0.2.1:80/tcp", "203.0.113.7"},
-		{"anybody", "192.0.2.1:80/tcp", ""},
-		{"pod", "192.0.2.1:80/tcp", "198.51.100.7"},
-		{"node", "192.0.2.1:80/tcp", "10.9.9.1"},
-		{"out_of_range", "192.0.2.1:80/tcp", "8.8.8.8"},
-		{"itself", "10.96.0.10:80/tcp", "10.0.1.1"},
-		{"cluster_ip", "10.96.0.10:80/tcp", "198.51.100.7"},
-		{"node_port", "10.9.9.1:30080/tcp", "203.0.113.7"},
-		{"node_port_elsewhere", "172.16.0.1:30080/tcp", "203.0.113.7"},
-		{"node_port_loopback", "127.0.0.1:30080/tcp", "127.0.0.1"},
-		{"no_local", "192.0.2.2:80/tcp", "203.0.113.7"},
-		{"no_backends", "192.0.2.2:53/udp", "203.0.113.7"},
-		{"other_port", "192.0.2.1:443/tcp", "203.0.113.7"},
-		{"other_protocol", "192.0.2.1:80/udp", "203.0.113.7"},
-		{"excluded", "192.0.2.200:80/tcp", "203.0.113.7"},
-		{"nowhere", "192.0.2.9:80/tcp", "203.0.113.7"},
-	} {
+	for _, tt := range goldenQueries {
 		t.Run(tt.name, func(t *testing.T) {
-			q := Query{Frontend: frontend(t, tt.to), Detectors: Detectors{ClusterCIDRs: pods}}
-			if tt.from != "" {
-				q.Client = netip.MustParseAddr(tt.from)
+			got := s.Explain(tt.query(t)).String()
+			golden(t, tt.name, got)
+		})
+	}
+}
+
+var goldenQueries = []goldenQuery{
+	{"outside", "192.0.2.1:80/tcp", "203.0.113.7"},
+	{"anybody", "192.0.2.1:80/tcp", ""},
+	{"pod", "192.0.2.1:80/tcp", "198.51.100.7"},
+	{"node", "192.0.2.1:80/tcp", "10.9.9.1"},
+	{"out_of_range", "192.0.2.1:80/tcp", "8.8.8.8"},
+	{"itself", "10.96.0.10:80/tcp", "10.0.1.1"},
+	{"cluster_ip", "10.96.0.10:80/tcp", "198.51.100.7"},
+	{"node_port", "10.9.9.1:30080/tcp", "203.0.113.7"},
+	{"node_port_elsewhere", "172.16.0.1:30080/tcp", "203.0.113.7"},
+	{"node_port_loopback", "127.0.0.1:30080/tcp", "127.0.0.1"},
+	{"no_local", "192.0.2.2:80/tcp", "203.0.113.7"},
+	{"no_backends", "192.0.2.2:53/udp", "203.0.113.7"},
+	{"other_port", "192.0.2.1:443/tcp", "203.0.113.7"},
+	{"other_protocol", "192.0.2.1:80/udp", "203.0.113.7"},
+	{"excluded", "192.0.2.200:80/tcp", "203.0.113.7"},
+	{"nowhere", "192.0.2.9:80/tcp", "203.0.113.7"},
+}
+
+type goldenQuery struct{ name, to, from string }
+
+func (g goldenQuery) query(t *testing.T) Query {
+	q := Query{Frontend: frontend(t, g.to), Detectors: Detectors{ClusterCIDRs: pods}}
+	if g.from != "" {
+		q.Client = netip.MustParseAddr(g.from)
+	}
+	return q
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "explain", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Where virtual servers are rules the packet goes another way, to the same end.
+func TestExplainGoldenWithoutIPVS(t *testing.T) {
+	s := shop(t)
+	names := Names{Prefix: "LB", Chain: func(f Frontend) string { return "LB-SVC-" + f.String() }}
+	for _, tt := range goldenQueries {
+		t.Run(tt.name, func(t *testing.T) {
+			q := tt.query(t)
+			want := s.Explain(q)
+			q.Names = names
+			got := s.Explain(q)
+			golden(t, "rules_"+tt.name, got.String())
+			if strings.Contains(got.String(), ". ipvs") {
+				t.Errorf("there is no IPVS:\n%s", got)
 			}
-			got := s.Explain(q).String()
-			file := filepath.Join("testdata", "explain", tt.name+".txt")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), got); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
+			want.Steps, got.Steps = nil, nil
+			if d := cmp.Diff(want, got, exact); d != "" {
+				t.Errorf("(-IPVS +rules):\n%s", d)
 			}
 		})
+	}
+}
+
+func TestExplainHowRulesChoose(t *testing.T) {
+	for _, tt := range []struct {
+		scheduler string
+		affinity  uint32
+		n         int
+		want      string
+	}{
+		{"rr", 0, 2, "chooses one of 2 backends at random"},
+		{"wrr", 0, 3, "chooses one of 3 backends at random, by weight"},
+		{"lc", 60, 2, "chooses one of 2 backends at random, by weight; the one that the client had within 60 s, if it had any"},
+		{"fo", 0, 2, "chooses one of 2 backends, that of the highest weight"},
+		{"wrr", 60, 1, "chooses one of 1 backend"},
+	} {
+		if got := (VirtualServer{Scheduler: Scheduler{Name: tt.scheduler}, Affinity: tt.affinity}).atRandom(tt.n); got != tt.want {
+			t.Errorf("got  %q\nwant %q", got, tt.want)
+		}
 	}
 }
 

@@ -8,21 +8,29 @@ import (
 	"strings"
 )
 
-// walk goes the packet's way: the rules of lb/linux (rules.go), then IPVS.
+// walk goes the packet's way: the rules of lb/linux (rules.go), then IPVS; or where
+// virtual servers are rules, through these (dnatrules.go).
 func (x *explainer) walk() {
+	byRules := x.q.Names.Chain != nil
 	if !x.route() {
 		return
 	}
 	if !x.held(Rules{FamilyOf(x.f.Addr)}) {
 		x.step("rules", Rules{FamilyOf(x.f.Addr)}, "are not there: nothing is filtered or masqueraded")
-		x.balance()
+		if byRules {
+			x.deliver("nothing leads to a virtual server")
+		} else {
+			x.balance()
+		}
 		return
 	}
 	if !x.ranges() || !x.policy() {
 		return
 	}
 	x.masquerade()
-	if x.admit() {
+	if byRules {
+		x.translate()
+	} else if x.admit() {
 		x.balance()
 	}
 }
@@ -221,30 +229,46 @@ func (x *explainer) admit() bool {
 
 // balance is IPVS: it looks for a mark first, then for the address.
 func (x *explainer) balance() {
-	if !x.held(VirtualServer{Frontend: x.face}) {
-		x.face = x.f
-	}
-	vs, ok := x.have[VirtualServer{Frontend: x.face}.ID()].(VirtualServer)
-	if !ok && x.facts.Strangers[x.f] {
-		x.end(Foreign, "ipvs", VirtualServer{Frontend: x.f}.ID(), "is a virtual server that weir did not make")
-		return
-	}
+	vs, ok := x.server()
 	if !ok {
-		x.end(HostPort, "host", nil, "no virtual server: what listens there on the box gets it, if anything does")
+		x.deliver("no virtual server")
 		return
 	}
-	n := 0
-	for _, o := range x.about[x.face] {
-		if rs, is := o.(RealServer); is && rs.Weight > 0 {
-			n++
-		}
-	}
+	n := x.open()
 	if n == 0 {
 		x.end(Refused, "ipvs", vs, "no backend takes new connections")
 		return
 	}
 	x.end(Served, "ipvs", vs, "chooses one of %s", count(n, "backend"))
 	x.loop(n)
+}
+
+// server is the virtual server that the packet comes to.
+func (x *explainer) server() (VirtualServer, bool) {
+	if !x.held(VirtualServer{Frontend: x.face}) {
+		x.face = x.f
+	}
+	vs, ok := x.have[VirtualServer{Frontend: x.face}.ID()].(VirtualServer)
+	return vs, ok
+}
+
+// open counts the backends that take new connections.
+func (x *explainer) open() (n int) {
+	for _, o := range x.about[x.face] {
+		if rs, is := o.(RealServer); is && rs.Weight > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// deliver is what becomes of a packet that no virtual server of weir's gets.
+func (x *explainer) deliver(because string) {
+	if x.facts.Strangers[x.f] {
+		x.end(Foreign, "ipvs", VirtualServer{Frontend: x.f}.ID(), "is a virtual server that weir did not make")
+		return
+	}
+	x.end(HostPort, "host", nil, "%s: what listens there on the box gets it, if anything does", because)
 }
 
 // loop tells a client that is one of n backends what happens if it gets itself.

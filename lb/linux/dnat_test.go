@@ -411,3 +411,15 @@ func BenchmarkReadPortals(b *testing.B) {
 		}
 	}
 }
+
+func TestNamesForExplain(t *testing.T) {
+	c := DefaultConfig()
+	if n := c.Names(); n.Chain != nil || n.Prefix != "KUBE" {
+		t.Errorf("with IPVS: %+v", n)
+	}
+	c.Mode, c.Prefix = ModeIPTables, "LB"
+	f := frontend("192.0.2.1:80", lb.TCP)
+	if got, want := c.Names().Chain(f), (portalNames{prefix: "LB"}).server(f); got != want || !strings.HasPrefix(got, "LB-SVC-") {
+		t.Errorf("chain %q, want %q", got, want)
+	}
+}

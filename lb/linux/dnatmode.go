@@ -79,6 +79,15 @@ const (
 	byBoth
 )
 
+// Names are what things are called in the kernel, for lb.Query.
+func (c Config) Names() lb.Names {
+	n := lb.Names{Prefix: c.Prefix}
+	if c.Mode == ModeIPTables {
+		n.Chain = portalNames{prefix: c.Prefix}.server
+	}
+	return n
+}
+
 // byRules tells whether virtual servers are rules here.
 func (k *Kernel) byRules() bool { return k.config.Mode == ModeIPTables }
 

@@ -52,18 +52,25 @@ const maxExplained = 1000
 
 // explain answers a question from what the loop knows.
 func (b *box) explain(ctx context.Context, q Question) (doc status.Explanation, err error) {
-	err = b.do(ctx, func() { doc = explain(b.rec, q, b.detectors()) })
+	err = b.do(ctx, func() { doc = explain(b.rec, q, b.query()) })
 	return doc, err
 }
 
-// detectors tell explain how the static rules know who is inside the cluster.
-func (b *box) detectors() lb.Detectors {
+// query tells explain how the static rules know who is inside the cluster, and
+// what things are called.
+func (b *box) query() lb.Query {
 	c := kernelConfig(b.cfg, b.mode, b.node, b.log)
-	return lb.Detectors{ClusterCIDRs: c.ClusterCIDRs, MasqueradeAll: c.MasqueradeAll, Interfaces: len(c.LocalInterfaces) > 0}
+	return lb.Query{
+		Detectors: lb.Detectors{ClusterCIDRs: c.ClusterCIDRs, MasqueradeAll: c.MasqueradeAll, Interfaces: len(c.LocalInterfaces) > 0},
+		Names:     c.Names(),
+	}
 }
 
-func explain(rec *lb.Reconciler, q Question, d lb.Detectors) status.Explanation {
-	ask := func(f lb.Frontend) lb.Query { return lb.Query{Frontend: f, Client: q.Client, Detectors: d} }
+func explain(rec *lb.Reconciler, q Question, query lb.Query) status.Explanation {
+	ask := func(f lb.Frontend) lb.Query {
+		query.Frontend, query.Client = f, q.Client
+		return query
+	}
 	if q.Port != 0 {
 		packet := rec.Explain(ask(lb.Frontend{Addr: q.Addr, Port: q.Port, Proto: q.Proto}))
 		return status.Explanation{Packet: &packet}

@@ -44,13 +44,13 @@ nearest: 192.0.2.2:80/tcp
 `},
 	} {
 		var b strings.Builder
-		explain(rec, question(t, tt.vip), lb.Detectors{}).Table(&b, time.Now())
+		explain(rec, question(t, tt.vip), lb.Query{}).Table(&b, time.Now())
 		if d := cmp.Diff(tt.want, b.String()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.vip, d)
 		}
 	}
 	var b strings.Builder
-	explain(rec, question(t, "192.0.2.1:80"), lb.Detectors{}).Table(&b, time.Now())
+	explain(rec, question(t, "192.0.2.1:80"), lb.Query{}).Table(&b, time.Now())
 	for _, part := range []string{"192.0.2.1:80/tcp from anybody outside\n", "static/a has it", "10.0.0.2:8080 in use", "result      served"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("%q is not in:\n%s", part, b.String())

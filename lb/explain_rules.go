@@ -1,0 +1,57 @@
+package lb
+
+import "fmt"
+
+// chain is one of an iptables table.
+type chain struct{ name, table string }
+
+func (c chain) String() string { return "chain " + c.name + " of " + c.table }
+
+// translate is the rest of nat PREROUTING (and OUTPUT), where virtual servers are
+// rules, and then filter: FORWARD for what has a backend's address by then, INPUT
+// for what has none.
+func (x *explainer) translate() {
+	ports := tuple(SetIPVSPorts, x.f)
+	if !x.held(ports) { // nothing leads to a virtual server
+		if x.admit() {
+			x.deliver("no virtual server")
+		}
+		return
+	}
+	vs, there := x.server()
+	n := x.open()
+	if there && n > 0 {
+		x.step("rules", x.chain(), "%s", vs.atRandom(n))
+		admitted := "its connection is admitted past the host's firewall"
+		if x.host() {
+			admitted = "OUTPUT is left to the host's own firewall"
+		}
+		x.end(Served, "filter", nil, "%s", admitted)
+		x.loop(n)
+		return
+	}
+	if there {
+		x.step("rules", x.chain(), "no backend takes new connections")
+	}
+	x.end(Refused, "filter", ports, "nothing else on this box answers there")
+}
+
+func (x *explainer) chain() chain { return chain{x.q.Names.Chain(x.face), "nat"} }
+
+// atRandom says how rules choose among n backends.
+func (o VirtualServer) atRandom(n int) string {
+	how := "chooses one of " + count(n, "backend")
+	switch {
+	case n == 1:
+	case o.Scheduler.Name == "fo":
+		how += ", that of the highest weight"
+	case o.Scheduler.Name == "rr":
+		how += " at random"
+	default:
+		how += " at random, by weight"
+	}
+	if o.Affinity != 0 && n > 1 {
+		how += fmt.Sprintf("; the one that the client had within %d s, if it had any", o.Affinity)
+	}
+	return how
+}
