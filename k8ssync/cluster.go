@@ -212,6 +212,9 @@ type Status struct {
 	// addresses: the first of each family, internal ones before external ones.
 	NodePodCIDRs []netip.Prefix
 	NodeAddrs    []netip.Addr
+	// NodeLeaving tells that the box's own Node is being deleted, or about to be by
+	// the cluster autoscaler.
+	NodeLeaving bool
 	// SnapshotError is why the last-known-good file can't be read or written.
 	SnapshotError string
 	// Events counts Events written; EventsError is why they can't be.

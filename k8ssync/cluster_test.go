@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weir/lb"
@@ -53,6 +54,23 @@ func TestFirstUpdateHasEverythingAndWaitsForIt(t *testing.T) {
 	if !s.agents["weir/test"] || len(s.agents) != 1 {
 		t.Errorf("user agents %v", s.agents)
 	}
+}
+
+func TestStatusTellsThatTheOwnNodeLeaves(t *testing.T) {
+	s := newAPIServer(t)
+	own, other := testNode("n1", "192.0.2.1"), testNode("n2", "192.0.2.2")
+	other.Spec.Taints = []corev1.Taint{{Key: taintScaledDown, Effect: corev1.TaintEffectNoSchedule}}
+	s.put(own, other)
+	c := testCluster(t, s, func(cfg *Config) { cfg.NodeName = "n1" })
+	run(t, c)
+	eventually(t, "synced", func() bool { return c.Status().Synced })
+	if c.Status().NodeLeaving {
+		t.Error("another Node's taint is taken for the own one's")
+	}
+	own = own.DeepCopy()
+	own.Spec.Taints = other.Spec.Taints
+	s.put(own)
+	eventually(t, "leaving", func() bool { return c.Status().NodeLeaving })
 }
 
 func TestChangesAreSaidOnceAndAlone(t *testing.T) {

@@ -207,7 +207,7 @@ func (c *Cluster) say(turn uint64, meant map[key]*lb.Service, triggered map[key]
 	c.status.Synced, c.status.Stale = true, c.from != c.live
 	own := c.env.own
 	moved := !slices.Equal(c.status.NodePodCIDRs, own.PodCIDRs) || !slices.Equal(c.status.NodeAddrs, own.primary())
-	c.status.NodePodCIDRs, c.status.NodeAddrs = own.PodCIDRs, own.primary()
+	c.status.NodePodCIDRs, c.status.NodeAddrs, c.status.NodeLeaving = own.PodCIDRs, own.primary(), own.Leaving
 	c.mu.Unlock()
 	if whole {
 		c.log.Info("synced", "services", len(c.out), "stale", c.from != c.live)

@@ -110,10 +110,10 @@ type node struct {
 	InternalIPs, ExternalIPs []netip.Addr
 	PodCIDRs                 []netip.Prefix
 	Ready                    bool
-	// Excluded is label node.kubernetes.io/exclude-from-external-load-balancers,
-	// a deletion under way, or the autoscaler's taint before one.
-	Excluded bool
-	Dropped  []string
+	// Excluded is label node.kubernetes.io/exclude-from-external-load-balancers, or
+	// Leaving: a deletion under way, or the autoscaler's taint before one.
+	Excluded, Leaving bool
+	Dropped           []string
 }
 
 // equal tells whether two Services are the same in everything that counts.
@@ -142,7 +142,7 @@ func (e endpoint) equal(f endpoint) bool {
 
 // equal tells whether two Nodes are the same in everything that counts.
 func (n *node) equal(o *node) bool {
-	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Excluded == o.Excluded &&
+	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Excluded == o.Excluded && n.Leaving == o.Leaving &&
 		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.ExternalIPs, o.ExternalIPs) &&
 		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.Dropped, o.Dropped)
 }

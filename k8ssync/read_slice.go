@@ -129,8 +129,9 @@ func readNode(in *corev1.Node) node {
 		Name:     in.Name,
 		Zone:     intern(in.Labels[corev1.LabelTopologyZone]),
 		PodCIDRs: r.prefixes("spec.podCIDRs", cidrs, maxNodeAddrs),
-		Excluded: excluded || in.DeletionTimestamp != nil || slices.ContainsFunc(in.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintScaledDown }),
+		Leaving:  in.DeletionTimestamp != nil || slices.ContainsFunc(in.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintScaledDown }),
 	}
+	out.Excluded = excluded || out.Leaving
 	texts := map[corev1.NodeAddressType][]string{}
 	for _, a := range in.Status.Addresses {
 		texts[a.Type] = append(texts[a.Type], a.Address)

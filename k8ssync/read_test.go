@@ -185,8 +185,12 @@ func TestNodesThatTakeNoTraffic(t *testing.T) {
 		"deletion": `{metadata: {deletionTimestamp: "2026-03-01T12:00:00Z"}}`,
 		"taint":    `{spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}}`,
 	} {
-		if !readNode(manifest[corev1.Node](t, text)).Excluded {
+		n := readNode(manifest[corev1.Node](t, text))
+		if !n.Excluded {
 			t.Errorf("%s: not excluded", name)
+		}
+		if leaving := name != "label"; n.Leaving != leaving || n.equal(&node{Excluded: true, Leaving: !leaving}) {
+			t.Errorf("%s: leaving %v", name, n.Leaving)
 		}
 	}
 	if readNode(manifest[corev1.Node](t, `{spec: {unschedulable: true, taints: [{key: x}]}}`)).Excluded {

@@ -211,21 +211,33 @@ func listenWeb(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// webHandler answers /metrics, /healthz (should traffic come here?) and /livez
+// webHandler answers /metrics, /healthz (should new traffic come here?) and /livez
 // (should the process be restarted?).
 func (b *box) webHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", b.metricsHandler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		s := b.status()
-		healthy(w, s.State == status.OK || s.State == status.Degraded, s.Line())
+		v, line := b.published.Load(), b.status().Line()
+		switch {
+		case !v.isAlive(time.Now()):
+			line = hangs
+		case v.isLeaving():
+			line = "this Node leaves its cluster: " + line
+		}
+		healthy(w, b.isHealthy() && !v.isLeaving(), line)
 	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		v := b.published.Load()
-		healthy(w, v.isAlive(time.Now()), b.status().Line())
+		line, alive := b.status().Line(), b.published.Load().isAlive(time.Now())
+		if !alive {
+			line = hangs
+		}
+		healthy(w, alive, line)
 	})
 	return mux
 }
+
+// hangs is what there is to say of a loop that does not turn.
+const hangs = "weir hangs: it has not looked after the kernel for more than two sync periods"
 
 func healthy(w http.ResponseWriter, ok bool, line string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -60,10 +60,25 @@ func (v *view) clusterStatuses() []status.Cluster {
 	return out
 }
 
-// isHealthy tells whether traffic may come here.
+// isHealthy tells whether the box does its work: the kernel holds what it should,
+// and the loop turns, which keeps it so.
 func (b *box) isHealthy() bool {
 	v := b.published.Load()
-	return v.ready && v.status.Kernel.Error == ""
+	return v.ready && v.status.Kernel.Error == "" && v.isAlive(time.Now())
+}
+
+// isLeaving tells whether the box's own Node is being deleted, or about to be by
+// the cluster autoscaler: balancers before it are to send new clients elsewhere
+// while it still serves those that it has (KEP-3836).
+func (v *view) isLeaving() bool {
+	for _, f := range v.clusters {
+		if f.cfg.NodeName != "" {
+			if s, _ := f.status(); s.NodeLeaving {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // publish makes a new view. What is held is walked through after an audit or a
