@@ -13,19 +13,19 @@ import (
 // must not empty a box. The zero value guards nothing.
 //
 // What would take too much away is held: what is new is served at once, while
-// Services, VIPs and ports that are gone stay as they were, and of the backends
-// of a port as many as there were. (Backends that are replaced one by one, as a
-// rollout does, are replaced all the same.) It is released by Reconciler.Release,
-// after Hold, and as soon as the source itself says something by which it would
-// not be too much any more.
+// Services, VIPs and ports that are gone stay as they were, and so do the backends
+// of a port that would have none left. (Where some stay nothing is held: a rollout
+// or fewer pods are no outage, and pods that are gone answer nobody.) It is released
+// by Reconciler.Release, after Hold, and as soon as the source itself says something
+// by which it would not be too much any more.
 //
-// Not covered: what a source changes without taking it away; backends that are
-// replaced by wrong ones; and the first that a source says. For that one, tell
+// Not covered: what a source changes without taking it away; ports that keep some
+// backends, or get wrong ones; and the first that a source says. For that one, tell
 // the Reconciler first what the source was last known to have, as an Update of
 // its own that is Synced: it is what the rest is measured by.
 type GuardOptions struct {
-	// Share is how much of the source's frontends, or of its backends that had a
-	// weight, may go within Window: 0 to 1. 0 and 1 are off.
+	// Share is how much of the source's frontends, or of its backends with a weight (by
+	// ports that lose all of theirs), may go within Window: 0 to 1. 0 and 1 are off.
 	Share float64
 	// Least is a number of frontends, or backends: fewer may always go.
 	Least int
@@ -127,6 +127,15 @@ func (r *Reconciler) Release(source string) bool {
 	}
 	g.confirmed = true
 	return true
+}
+
+// Believe is Update for a whole of a source, Synced, that is to be served however
+// much it takes away: the operator has asked for it. What the source says from
+// then on is measured by it.
+func (r *Reconciler) Believe(u Update) {
+	delete(r.guards, u.Source) // with what it holds, since u is all there is
+	r.Update(u)
+	r.configureGuards()
 }
 
 // Held gives what the guards hold since the last Sync, sorted by source.

@@ -189,6 +189,16 @@ func TestGuardHoldsBackendsThatVanish(t *testing.T) {
 	}
 }
 
+// Fewer backends are no outage, and those that are gone answer nobody.
+func TestGuardLetsServicesShrink(t *testing.T) {
+	s, _ := newGuardStory(t)
+	s.say(time.Second, fleet(10, 1))
+	s.wantServed(fleet(10, 1), 10, 10)
+	if h := s.Held(); len(h) > 0 {
+		t.Errorf("held %+v", h)
+	}
+}
+
 // A rollout replaces every backend; while something is held they are replaced too.
 func TestGuardLetsRolloutsPass(t *testing.T) {
 	s, services := newGuardStory(t)
@@ -343,6 +353,20 @@ func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
 			t.Errorf("after the release (-anew +released):\n%s", d)
 		}
 	})
+}
+
+func TestWhatIsToBeBelievedIsServedAndMeasuredByFromThenOn(t *testing.T) {
+	s, services := newGuardStory(t)
+	s.say(time.Second, services[:3]) // held
+	s.Believe(Update{Source: "prod", Put: services[:5], Synced: true})
+	mustSync(t, s.Reconciler, s.now)
+	if f, b := s.served(services); f != 5 || b != 20 || len(s.Held()) != 0 {
+		t.Errorf("%d frontends and %d backends are served, want 5 and 20; held: %v", f, b, s.Held())
+	}
+	s.say(time.Second, services[:3]) // fewer than three frontends, but too many backends
+	if f, _ := s.served(services); f != 5 || len(s.Held()) != 1 || s.Held()[0].Services != 2 {
+		t.Errorf("%d frontends are served, want 5; held: %v", f, s.Held())
+	}
 }
 
 // checkCounts compares the counts that a guard keeps up with counting anew.

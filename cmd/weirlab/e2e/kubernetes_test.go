@@ -268,8 +268,10 @@ func clusterReload(t *testing.T, s *land) {
 	s.answers(t, vip4+":80", "web1")
 	s.reload(t, follows("", "prod", "stage"))
 	s.answers(t, "192.0.2.20:80", "web2")
-	// Other options: what they don't allow goes, unless it is much at once.
-	s.reload(t, follows("", "prod")+follows("load_balancer_ranges = [\"198.51.100.0/24\"]", "stage"))
+	// Other options: what they don't allow goes, whatever the guard says.
+	const guarded = "guard_least = 1\nguard_share = \"40%\"\n"
+	s.reload(t, follows("", "prod")+follows(guarded, "stage"))
+	s.reload(t, follows("", "prod")+follows(guarded+"load_balancer_ranges = [\"198.51.100.0/24\"]", "stage"))
 	s.silent(t, "192.0.2.20:80")
 	s.reload(t, follows("", "stage"))
 	s.silent(t, vip4+":80")

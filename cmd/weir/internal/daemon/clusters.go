@@ -59,6 +59,9 @@ type followed struct {
 	done   chan struct{} // closed when its goroutine has ended
 	told   []lb.Note     // by Report
 	toldTo cluster
+	// reloaded tells that the operator has changed the block, and the cluster has
+	// said nothing since.
+	reloaded bool
 
 	mu      sync.Mutex
 	current cluster
@@ -92,7 +95,7 @@ func (c *clusters) begin(ctx context.Context, cfg k8ssync.Config, old *followed)
 	f := &followed{cfg: cfg, stop: stop, done: make(chan struct{})}
 	f.current = c.follow(cfg, c.log)
 	if old != nil {
-		f.panics = old.panics
+		f.panics, f.reloaded = old.panics, true
 		old.stop()
 	}
 	c.wait.Go(func() {
@@ -228,6 +231,17 @@ func (c *clusters) take() []lb.Update {
 		}
 	}
 	return out
+}
+
+// takeReloaded tells whether what a cluster says now is the first since the
+// operator changed its block: what it takes away is what the operator asked for,
+// and no guard's business. With a last-known-good file it is that, read with the
+// new block; what the cluster itself has lost meanwhile comes after it.
+func (c *clusters) takeReloaded(name string) bool {
+	f := c.all[name]
+	was := f.reloaded
+	f.reloaded = false
+	return was
 }
 
 // judged tells the clusters that what they said has been judged, and whose is held.

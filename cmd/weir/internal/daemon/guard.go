@@ -12,7 +12,8 @@ import (
 )
 
 // guards are the limits of a configuration for what clusters may take away at
-// once. The files are not guarded: who reloads them has asked for what is in them.
+// once. The files are not guarded: who reloads them has asked for what is in them,
+// and so for what a changed block of a cluster takes away.
 func guards(cfg *config.Config) map[string]lb.GuardOptions {
 	out := map[string]lb.GuardOptions{}
 	for _, c := range cfg.Clusters {

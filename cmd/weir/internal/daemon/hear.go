@@ -51,7 +51,11 @@ const maxTriggers = 10_000
 func (b *box) hear() bool {
 	updates := b.clusters.take()
 	for _, u := range updates {
-		b.rec.Update(u)
+		if u.Synced && b.clusters.takeReloaded(u.Source) {
+			b.rec.Believe(u)
+		} else {
+			b.rec.Update(u)
+		}
 		for _, at := range u.Triggered {
 			// What began before weir did says nothing of it.
 			if at.After(b.started) && len(b.triggers) < maxTriggers {

@@ -130,6 +130,45 @@ func TestHoldsAreCountedByTheirEnds(t *testing.T) {
 	}
 }
 
+func TestWhatAChangedBlockTakesAwayIsNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, l := fakeBox(t, map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Hold: time.Hour}})
+		b.rec.Update(lb.Update{Source: config.Source, Synced: true})
+		say := func(want int, services ...lb.Service) {
+			t.Helper()
+			l.towns[len(l.towns)-1].say(lb.Update{Put: services, Synced: true})
+			<-l.signal
+			b.hear()
+			b.sync(t)
+			if got := b.rec.Catalog().Len(); got != want {
+				t.Errorf("%d Services are served, want %d; held: %+v", got, want, holdsOf(b.holds))
+			}
+		}
+		say(4, served(1), served(2), served(3), served(4))
+		changed := blocks("prod")
+		changed[0].Namespaces = []string{"shop"}
+		l.set(t.Context(), changed)
+		synctest.Wait()
+		say(2, served(1), served(2))
+		say(2, served(1)) // of its own accord
+		if len(b.holds) != 1 {
+			t.Error("after the reload nothing is guarded")
+		}
+		changed[0].Namespaces = nil
+		l.set(t.Context(), changed)
+		synctest.Wait()
+		say(1, served(2)) // ends the hold, too
+		if len(b.holds) != 0 {
+			t.Errorf("held: %+v", b.holds)
+		}
+		l.set(t.Context(), changed) // the same: no reason for anything to be gone
+		say(1)
+		if len(b.holds) != 1 {
+			t.Error("a reload that changes nothing lets a cluster take away all")
+		}
+	})
+}
+
 func TestTheOwnNodeSaysWhereNodePortsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLand(t, calm)
