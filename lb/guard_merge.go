@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// merge gives young with what it has less than old: VIPs, ports, NodePorts, and so
-// many backends of each port and family that they are not fewer.
+// merge gives young with what it has less than old: VIPs, ports, NodePorts, and the
+// backends of each port and family that would have none left.
 func merge(old, young Service) Service {
 	out := young
 	out.VIPs, out.Ports = slices.Clone(young.VIPs), slices.Clone(young.Ports)
@@ -32,32 +32,34 @@ func merge(old, young Service) Service {
 	return out
 }
 
-// refill gives the backends of young with so many of old that they are not fewer
-// of either family.
+// refill gives the backends of young, and those of old of a family that young has
+// none of.
 func refill(old, young Port) []Backend {
 	out := young.Backends
 	for _, family := range [...]Family{IPv4, IPv6} {
-		short := old.live(family) - young.live(family)
-		if short > 0 {
-			out = slices.Clone(out)
+		if emptied(old, young, family) == 0 {
+			continue
 		}
+		// Those of young that are left have no weight.
+		out = slices.DeleteFunc(slices.Clone(out), func(be Backend) bool {
+			return slices.ContainsFunc(old.Backends, func(x Backend) bool { return x.Addr == be.Addr && x.Weight > 0 })
+		})
 		for _, be := range old.Backends {
-			if short <= 0 || be.Weight == 0 || FamilyOf(be.Addr.Addr()) != family {
-				continue
-			}
-			i := slices.IndexFunc(out, func(x Backend) bool { return x.Addr == be.Addr })
-			switch {
-			case i < 0:
+			if be.Weight > 0 && FamilyOf(be.Addr.Addr()) == family {
 				out = append(out, be)
-			case out[i].Weight == 0:
-				out[i] = be
-			default:
-				continue
 			}
-			short--
 		}
 	}
 	return out
+}
+
+// emptied is how many backends of a family go if they all go, 0 if some stay: a
+// port that has fewer is no outage, and pods that are gone answer nobody.
+func emptied(old, young Port, f Family) int {
+	if young.live(f) > 0 {
+		return 0
+	}
+	return old.live(f)
 }
 
 // live counts the backends of a family that have a weight.
@@ -70,7 +72,7 @@ func (p Port) live(f Family) (n int) {
 	return n
 }
 
-// shortage gives how many backends with a weight b has less than a.
+// shortage gives how many backends with a weight a has where b has none.
 func shortage(a, b Service) map[backendsOf]int {
 	var out map[backendsOf]int
 	for _, p := range a.Ports {
@@ -79,7 +81,7 @@ func shortage(a, b Service) map[backendsOf]int {
 			other = b.Ports[i]
 		}
 		for _, family := range [...]Family{IPv4, IPv6} {
-			if n := p.live(family) - other.live(family); n > 0 {
+			if n := emptied(p, other, family); n > 0 {
 				if out == nil {
 					out = map[backendsOf]int{}
 				}

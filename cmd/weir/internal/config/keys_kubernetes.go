@@ -76,7 +76,8 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.load_balancer_classes", Type: Texts, Default: `[]`,
 		Doc: "The loadBalancerClasses whose LoadBalancer addresses are served; \"\" is a Service without one. None is every class."},
 	{Path: "kubernetes.load_balancer_ranges", Type: Texts, Default: `[]`,
-		Doc: "What LoadBalancer addresses may be of; none is anything but the addresses of nodes, of pods and of this box."},
+		Doc: "What LoadBalancer addresses may be of; none is anything but the addresses of nodes, of pods and of this box. A " +
+			"node without external_ip_ranges knows its own Node's only, and has an address of its own there if it is given to a Service."},
 	{Path: "kubernetes.external_ip_ranges", Type: Texts, Default: `[]`,
 		Doc: "What externalIPs may be of; none is nothing, because who may write a Service may claim any address there, and with it " +
 			"the traffic of others."},
@@ -101,10 +102,11 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.snapshot", Type: Bool, Default: `true`,
 		Doc: "Keeps what the cluster said last in daemon.state_dir, so that a box that starts while the API server is away serves it."},
 	{Path: "kubernetes.guard_share", Type: Percent, Unit: "part of what the cluster has", Default: `"50%"`, min: 1, max: 100,
-		Doc: "A cluster that takes away more than this part of its frontends or backends within guard_window is not believed at once: " +
-			"weir holds what it has, and says so. 100% believes everything."},
+		Doc: "A cluster that takes away more than this part of its frontends, or by ports that lose all of theirs of its backends, " +
+			"within guard_window is not believed at once: weir serves on what is gone, and says so. Fewer backends of a port " +
+			"are always believed. 100% believes everything."},
 	{Path: "kubernetes.guard_least", Type: Integer, Unit: "frontends or backends", Default: `20`, max: 1000000,
-		Doc: "Fewer than so many may always be taken away."},
+		Doc: "Fewer than so many may always be taken away: a cluster with less than that is not guarded."},
 	{Path: "kubernetes.guard_window", Type: Duration, Default: `"1m"`, min: sec, max: hour,
 		Doc: "The time over which what is taken away adds up."},
 	{Path: "kubernetes.guard_hold", Type: Duration, Default: `"10m"`, max: 24 * hour,
