@@ -168,21 +168,23 @@ func recordedServer(f lb.Frontend, objects lb.Snapshot) bool {
 }
 
 // ForgetOther takes out of the kernel what an earlier run in the other mode has
-// left there. It is for when everything is served in this one: until then the
-// other mode's virtual servers serve too, so that no connection is refused.
+// left there: of each virtual server as soon as may says so, which is when this
+// mode has it in place, or nobody wants it. Until then the other mode's serves too,
+// so that no connection is refused; but what rules take, IPVS never sees, and
+// nobody keeps them up to date any more: may must not wait for ever.
 //
-// Connections that IPVS has taken stay with it, and ForgetOther tells how many
-// they are: call it again until they have ended, or with cut to end them. UDP
-// flows, and clients inside the cluster that are led by a mark, move at once.
-// Connections that rules have taken need nothing but conntrack, and go on until
-// they end by themselves.
-func (k *Kernel) ForgetOther(ctx context.Context, cut bool) (left int, err error) {
+// Connections that IPVS has taken stay with it, and its virtual servers with them:
+// call again until left, the number of virtual servers, is 0; or with cut to end
+// them. UDP flows, and clients inside the cluster that are led by a mark, move at
+// once. Connections that rules have taken need nothing but conntrack, and go on
+// until they end by themselves.
+func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.byRules() {
-		left, err = k.forgetIPVS(ctx, cut)
+		left, err = k.forgetIPVS(ctx, may, cut)
 	} else {
-		err = k.forgetPortals(ctx)
+		left, err = k.forgetPortals(ctx, may)
 	}
 	return left, needPrivilege(err)
 }
@@ -197,32 +199,52 @@ func (k *Kernel) turn(ctx context.Context, r *rules, to stage) error {
 	return r.install(ctx)
 }
 
-func (k *Kernel) forgetPortals(ctx context.Context) error {
+func (k *Kernel) forgetPortals(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
 	for _, f := range k.config.Families {
 		r := k.rules[f]
 		if r.portals == nil || r.stage == byIPVS {
 			continue
 		}
-		// First nobody is refused, then nobody is taken.
-		for _, to := range []stage{byBoth, byIPVS} {
-			if err := k.turn(ctx, r, to); err != nil {
-				return fmt.Errorf("rules %s without the virtual servers of mode iptables: %w", f, err)
-			}
+		stay, err := k.forgetPortalsOf(ctx, r, may)
+		if err != nil {
+			return 0, fmt.Errorf("remove the virtual servers %s of mode iptables: %w", f, err)
 		}
-		if err := r.portals.remove(ctx); err != nil {
-			return fmt.Errorf("remove the virtual servers of mode iptables: %w", err)
-		}
-		r.portals = nil
+		left += stay
 	}
-	return nil
+	return left, nil
 }
 
-func (k *Kernel) forgetIPVS(ctx context.Context, cut bool) (left int, err error) {
+// forgetPortalsOf first has nobody refused: IPVS serves whom no portal takes.
+func (k *Kernel) forgetPortalsOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
+	if err := k.turn(ctx, r, byBoth); err != nil {
+		return 0, err
+	}
+	going := map[lb.Frontend]*portal{}
+	for f := range r.portals.portals {
+		if may(f) {
+			going[f] = nil
+		}
+	}
+	if left = len(r.portals.portals) - len(going); left > 0 {
+		return left, r.portals.write(ctx, going)
+	}
+	if err := k.turn(ctx, r, byIPVS); err != nil {
+		return 0, err
+	}
+	if err := r.portals.remove(ctx); err != nil {
+		return 0, err
+	}
+	r.portals = nil
+	return 0, nil
+}
+
+func (k *Kernel) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
 	if k.left.table == nil {
 		return 0, nil
 	}
+	all := !slices.ContainsFunc(k.left.servers, func(f lb.Frontend) bool { return !may(f) })
 	for _, f := range k.config.Families {
-		if r := k.rules[f]; r.stage == byBoth || !r.holding {
+		if r := k.rules[f]; all && (r.stage == byBoth || !r.holding) {
 			if err := k.turn(ctx, r, byDNAT); err != nil {
 				return 0, fmt.Errorf("rules %s that refuse what IPVS has taken: %w", f, err)
 			}
@@ -238,7 +260,7 @@ func (k *Kernel) forgetIPVS(ctx context.Context, cut bool) (left int, err error)
 	}
 	var ops []lb.Op
 	for _, f := range k.left.servers {
-		if cut || conns[f] == 0 || f.Mark != 0 || !f.Proto.Connections() {
+		if may(f) && (cut || conns[f] == 0 || f.Mark != 0 || !f.Proto.Connections()) {
 			ops = append(ops, lb.Op{Verb: lb.Delete, Object: lb.VirtualServer{Frontend: f}})
 		}
 	}
@@ -255,7 +277,6 @@ func (k *Kernel) forgetIPVS(ctx context.Context, cut bool) (left int, err error)
 	for _, f := range k.left.servers {
 		if !deleted[f] {
 			stay = append(stay, f)
-			left += conns[f]
 		}
 	}
 	if k.left.servers = stay; len(stay) == 0 {
@@ -263,7 +284,7 @@ func (k *Kernel) forgetIPVS(ctx context.Context, cut bool) (left int, err error)
 		k.left.table = nil
 	}
 	failed = append(failed, k.dropUDP(ctx, deleted))
-	return left, errors.Join(failed...)
+	return len(stay), errors.Join(failed...)
 }
 
 // installRules puts the rules of a family into place, and takes away what others

@@ -73,7 +73,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		s.k = k
 		apply(t, k, lb.Diff(obs.Objects, stateOf(all))...)
 		time.Sleep(200 * time.Millisecond)
-		left, err := k.ForgetOther(t.Context(), false)
+		left, err := k.ForgetOther(t.Context(), anyServer, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,13 +93,13 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		}
 		s.expectBackend(string(mode)+": nobody", "client", none, "connection refused")
 		for end := time.Now().Add(10 * time.Second); left > 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			if left, err = k.ForgetOther(t.Context(), false); err != nil {
+			if left, err = k.ForgetOther(t.Context(), anyServer, false); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if left > 0 {
-			t.Logf("%s: %d connections had to be cut", mode, left)
-			if left, err = k.ForgetOther(t.Context(), true); err != nil || left != 0 {
+			t.Logf("%s: the connections of %d virtual servers had to be cut", mode, left)
+			if left, err = k.ForgetOther(t.Context(), anyServer, true); err != nil || left != 0 {
 				t.Errorf("%s: %d left, %v", mode, left, err)
 			}
 		}
@@ -118,6 +118,83 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		}
 	}
 	t.Logf("%d new connections, none failed", total)
+}
+
+func anyServer(lb.Frontend) bool { return true }
+
+// TestModesTakeOverOneByOne has a virtual server that does not get into place. It
+// keeps nobody else from moving, nor new ones from being served.
+func TestModesTakeOverOneByOne(t *testing.T) {
+	inBox(t)
+	s := newSite(t)
+	at := func(vip netip.Addr, port uint16) lb.Frontend {
+		return lb.Frontend{Addr: vip, Port: port, Proto: lb.TCP}
+	}
+	first := slices.Concat(base(lb.IPv4, lb.IPv6), s.anchors())
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, port := range []uint16{80, 81} {
+			first = append(first, served(at(vip, port), "rr", 0, 1)...) // backend1
+		}
+	}
+	add(t, s.k, first...)
+	for _, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
+		testMode = mode
+		k := newKernel(t)
+		testMode = ModeIPVS
+		obs, err := k.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.k.Close()
+		s.k = k
+		// Port 81 does not get into place; port 80 has moved to backend2, port 82 is new.
+		stuck := func(f lb.Frontend) bool { return f.Port == 81 }
+		want := slices.Concat(base(lb.IPv4, lb.IPv6), s.anchors())
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			want = append(want, served(at(vip, 80), "rr", 0, 0, 1)...)
+			want = append(want, served(at(vip, 82), "rr", 0, 1)...)
+			want = append(want, served(at(vip, 81), "rr", 0, 1)...)
+		}
+		all := want
+		want = slices.DeleteFunc(slices.Clone(want), func(o lb.Object) bool {
+			switch o := o.(type) {
+			case lb.VirtualServer:
+				return stuck(o.Frontend)
+			case lb.RealServer:
+				return stuck(o.Frontend)
+			}
+			return false
+		})
+		apply(t, k, lb.Diff(obs.Objects, stateOf(want))...)
+		may := func(f lb.Frontend) bool { return !stuck(f) }
+		for range 2 {
+			if left, err := k.ForgetOther(t.Context(), may, true); err != nil || left != 2 {
+				t.Fatalf("%s: %d are left, %v; want the stuck ones of two families", mode, left, err)
+			}
+			for _, vip := range []netip.Addr{vip4, vip6} {
+				s.expectBackend(string(mode)+": in place", "client", at(vip, 80), "backend2")
+				s.expectBackend(string(mode)+": new", "client", at(vip, 82), "backend1")
+				s.expectBackend(string(mode)+": stuck", "client", at(vip, 81), "backend1")
+			}
+			s.holdsAll(want) // and a look changes nothing
+		}
+		if left, err := k.ForgetOther(t.Context(), anyServer, true); err != nil || left != 0 {
+			t.Fatalf("%s: %d are left, %v", mode, left, err)
+		}
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			s.expectBackend(string(mode)+": its time is over", "client", at(vip, 81), "connection refused")
+		}
+		add(t, k, all...)
+		// What the next one takes over is at backend1 again.
+		obs, err = k.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, k, lb.Diff(obs.Objects, stateOf(first))...)
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			s.expectBackend(string(mode)+": all in place", "client", at(vip, 81), "backend1")
+		}
+	}
 }
 
 // holdsAll checks that there is nothing left to do. /proc/net is that of the process's

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"weir/cmd/weir/internal/config"
@@ -67,34 +68,48 @@ func setTimeouts(ctx context.Context, kernel *linux.Kernel, m Mode, t linux.Time
 	return kernel.SetTimeouts(ctx, t)
 }
 
-// other is what an earlier run in the other mode has left in the kernel: it serves
-// on until this one serves everything, and its connections until they have ended.
+// other is what an earlier run in the other mode has left in the kernel: each
+// virtual server serves on until this mode's takes its place, and its connections
+// until they have ended.
 type other struct {
 	done bool
+	left int
 	next time.Time // of the next look
 	cut  time.Time // when its last connections are cut; zero before the first look
+	end  time.Time // when it all goes; zero before the first look
 }
 
-const otherEvery = 2 * time.Second
+const (
+	otherEvery = 2 * time.Second
+	// otherLimit is for what never gets into place: a Service that the kernel would
+	// not take, a cluster that says nothing. Nobody keeps its leftovers up to date:
+	// their backends may be somebody else's by now.
+	otherLimit = 10 * time.Minute
+)
 
-// forgetOther takes the other mode's leftovers out, once everything is served.
+// forgetOther takes out of the other mode's leftovers what is served in this one.
 func (b *box) forgetOther(ctx context.Context, now time.Time) {
-	switch {
-	case b.other.done || now.Before(b.other.next) || b.rec.Pending() > 0 || len(b.rec.Catalog().Waiting()) > 0:
+	if b.other.done || now.Before(b.other.next) {
 		return
-	case b.other.cut.IsZero():
-		b.other.cut = now.Add(b.cfg.Defaults.Drain)
 	}
-	left, err := b.kernel.ForgetOther(ctx, !now.Before(b.other.cut))
+	if b.other.end.IsZero() {
+		b.other.cut, b.other.end = now.Add(b.cfg.Defaults.Drain), now.Add(otherLimit)
+	}
+	taken := sync.OnceValue(b.rec.TakenOver)
+	over := !now.Before(b.other.end)
+	may := func(f lb.Frontend) bool { return over || taken()(f) }
+	left, err := b.kernel.ForgetOther(ctx, may, !now.Before(b.other.cut))
 	b.other.next = now.Add(otherEvery)
 	switch {
 	case err != nil:
 		b.log.Error("what the other mode has left can't be removed; trying again", "mode", b.mode.Use, "error", err)
 	case left == 0:
 		b.other.done, b.other.next = true, time.Time{}
-	default:
-		b.log.Info("connections of the other mode are left", "connections", left, "until", b.other.cut)
+	case left != b.other.left:
+		b.log.Info("virtual servers of the other mode are left: they have connections, or are not in place in this one",
+			"servers", left, "until", b.other.end)
 	}
+	b.other.left = left
 }
 
 // unsupported are the objects that the mode can't do, and what it does instead.

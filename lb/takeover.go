@@ -1,0 +1,31 @@
+package lb
+
+// TakenOver gives what tells of a virtual server that an earlier run has left in
+// another place, as rules or in IPVS, whether that may go: the kernel holds the one
+// that is wanted now, with a backend if it would take any; or nobody wants it, and
+// all sources have said what they have. It is right after Adopt or a Sync.
+func (r *Reconciler) TakenOver() func(Frontend) bool {
+	missing, bare := map[Frontend]bool{}, map[Frontend]bool{}
+	for id := range r.failed {
+		switch o := id.(type) {
+		case VirtualServer:
+			missing[o.Frontend] = true
+		case RealServer:
+			bare[o.Frontend] = true
+		}
+	}
+	for id := range r.have {
+		if rs, ok := id.(RealServer); ok && len(bare) > 0 {
+			delete(bare, rs.Frontend)
+		}
+	}
+	spoken := len(r.catalog.Waiting()) == 0
+	return func(f Frontend) bool {
+		id := VirtualServer{Frontend: f}
+		if _, wanted := r.want.Get(id); !wanted {
+			return spoken
+		}
+		_, stands := r.have[id]
+		return stands && !missing[f] && !bare[f]
+	}
+}
