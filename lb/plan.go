@@ -20,6 +20,10 @@ type Facts struct {
 	// means all of that family (kube-proxy's nodePortAddresses).
 	HostAddrs    map[netip.Addr]string
 	NodePortNets []netip.Prefix
+	// HealthPorts are the health check ports on which the box answers: no other one
+	// is admitted past its firewall, where a daemon of its own may listen on it. nil
+	// is not known yet, and admits all.
+	HealthPorts map[uint16]bool
 	// Marks are those that were given out.
 	Marks map[MarkKey]uint32
 	// claims are those of the Catalog: a NodePort gives way to them.
@@ -58,7 +62,7 @@ func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 		for _, port := range svc.Ports {
 			p.port(vip, port)
 		}
-		if n := svc.HealthCheck.Port; n != 0 {
+		if n := svc.HealthCheck.Port; n != 0 && facts.admits(n) {
 			p.add(portMember(SetHealthCheckNodePort, FamilyOf(vip.Addr), n))
 		}
 	}
@@ -259,6 +263,9 @@ func (f *Facts) hostIn(n netip.Prefix) (first netip.Addr, found bool) {
 	}
 	return first, found
 }
+
+// admits tells whether a health check port is to be reached from outside.
+func (f *Facts) admits(port uint16) bool { return f.HealthPorts == nil || f.HealthPorts[port] }
 
 // nodeAddrs gives the addresses of a family on which NodePorts are served, sorted.
 func (f *Facts) nodeAddrs(family Family) []netip.Addr {

@@ -291,6 +291,14 @@ real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1
 address 192.0.2.1
 note failed: 192.0.2.1:80/tcp: all marks are in use, so clients inside are served as those outside are
 `},
+		{"a health check port on which the box does not answer", kube(func(s *Service, p *Port) { s.HealthCheck.Port, p.Backends = 32000, nil }, VIP{Addr: netip.MustParseAddr("2001:db8::1")}), Facts{HealthPorts: map[uint16]bool{32001: true}}, `
+member IPVS-IPS 2001:db8::1
+member LOAD-BALANCER 2001:db8::1,tcp:80
+member IPVS-PORTS 2001:db8::1,tcp:80
+virtual server [2001:db8::1]:80/tcp rr
+address 2001:db8::1
+note no-backends: [2001:db8::1]:80/tcp has no IPv6 backend: clients are refused
+`},
 		{"a health check port of the families that there are", kube(func(s *Service, p *Port) { s.HealthCheck.Port, p.Backends = 32000, nil }, VIP{Addr: netip.MustParseAddr("2001:db8::1")}), Facts{}, `
 member IPVS-IPS 2001:db8::1
 member LOAD-BALANCER 2001:db8::1,tcp:80

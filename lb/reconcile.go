@@ -147,6 +147,31 @@ func (r *Reconciler) SetHealth(health map[ServiceID]Health) {
 	r.facts.Health = health
 }
 
+// SetHealthPorts takes in on which health check ports the box answers
+// (Facts.HealthPorts), and tells whether that makes a difference to a Service.
+func (r *Reconciler) SetHealthPorts(ports map[uint16]bool) bool {
+	before := Facts{HealthPorts: r.facts.HealthPorts}
+	r.facts.HealthPorts = ports
+	differs := false
+	for id, check := range r.catalog.probes {
+		if before.admits(check.Port) != r.facts.admits(check.Port) {
+			r.dirty[id] = struct{}{}
+			differs = true
+		}
+	}
+	return differs
+}
+
+// NodeAddrs gives the box's own addresses on which NodePorts are served, as of
+// the last look at the kernel.
+func (r *Reconciler) NodeAddrs() []netip.Addr {
+	var out []netip.Addr
+	for _, f := range r.opts.Base.Families {
+		out = append(out, r.facts.nodeAddrs(f)...)
+	}
+	return out
+}
+
 // Lost takes in that others have taken away or altered objects of ours. The next
 // Sync brings them back. It gives those that weir did hold.
 func (r *Reconciler) Lost(ids []Object) []Object {

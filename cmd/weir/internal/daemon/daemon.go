@@ -162,6 +162,7 @@ type box struct {
 	held      tally // what the kernel holds
 	changed   bool  // what is held must be looked through again
 	moved     bool  // so must whose the frontends are
+	again     bool  // the last pass has found work for another one
 	drift     uint64
 
 	published atomic.Pointer[view]
@@ -180,7 +181,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 		clusters: newClusters(opts.Log),
 		cant:     unsupported{},
 	}
-	b.probes = newHealthPorts(opts.Log, cfg.Kernel.Families, b.isHealthy)
+	b.probes = newHealthPorts(opts.Log, b.isHealthy)
 	b.owned.Store(&Owners{})
 	b.metrics = newMetrics(b)
 	b.publish()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,15 +20,15 @@ import (
 )
 
 // healthPorts answers on the healthCheckNodePorts of Services: an HTTP port of
-// its own for each, on every address of the node, by which a cloud's balancer or
-// a router learns whether this node has backends of its own (KEP-27, and
-// kube-proxy's service_health.go for the form of the answer). On VIPs the static
-// rules refuse it.
+// its own for each, on the addresses that node ports are served on, by which a
+// cloud's balancer or a router learns whether this node has backends of its own
+// (KEP-27, and kube-proxy's service_health.go for the form of the answer). On VIPs
+// the static rules refuse it.
 //
 // set belongs to the loop; the rest is safe for concurrent use.
 type healthPorts struct {
 	log     *slog.Logger
-	listen  func(port uint16) (net.Listener, error)
+	listen  func(at netip.AddrPort) (net.Listener, error)
 	healthy func() bool // whether the box itself is
 	server  *http.Server
 	conns   atomic.Int32
@@ -42,9 +43,9 @@ type healthPorts struct {
 type healthPort struct {
 	service   lb.ServiceID
 	endpoints int
-	listener  net.Listener // nil while it can't be opened
-	err       error
-	next      time.Time // of the next attempt to open it
+	listeners map[netip.Addr]net.Listener // those that could be opened
+	err       error                       // why not all are open
+	next      time.Time                   // of the next attempt to open them
 }
 
 const (
@@ -57,15 +58,9 @@ const (
 	portRetry = 5 * time.Second
 )
 
-func newHealthPorts(log *slog.Logger, families []lb.Family, healthy func() bool) *healthPorts {
-	network := "tcp"
-	if len(families) == 1 {
-		network = fmt.Sprintf("tcp%d", families[0])
-	}
+func newHealthPorts(log *slog.Logger, healthy func() bool) *healthPorts {
 	h := &healthPorts{log: log, healthy: healthy, ports: map[uint16]*healthPort{}}
-	h.listen = func(port uint16) (net.Listener, error) {
-		return net.Listen(network, ":"+strconv.Itoa(int(port)))
-	}
+	h.listen = func(at netip.AddrPort) (net.Listener, error) { return net.Listen("tcp", at.String()) }
 	h.server = &http.Server{
 		Handler: h, ReadTimeout: probeTimeout, WriteTimeout: probeTimeout, MaxHeaderBytes: 1 << 13,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), ConnState: h.limit,
@@ -87,9 +82,9 @@ func (h *healthPorts) limit(c net.Conn, s http.ConnState) {
 	}
 }
 
-// set makes the ports those of the given Services. Two clusters may give out the
-// same number: the first Service by its ID has it.
-func (h *healthPorts) set(checks map[lb.ServiceID]lb.HealthCheck, now time.Time) {
+// set makes the ports those of the given Services, on the given addresses. Two
+// clusters may give out the same number: the first Service by its ID has it.
+func (h *healthPorts) set(checks map[lb.ServiceID]lb.HealthCheck, addrs []netip.Addr, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.notes = h.notes[:0:0]
@@ -104,18 +99,19 @@ func (h *healthPorts) set(checks map[lb.ServiceID]lb.HealthCheck, now time.Time)
 	}
 	for port, p := range h.ports {
 		if id, ok := wanted[port]; !ok || id != p.service {
-			p.close()
+			p.close(nil)
 			delete(h.ports, port)
 		}
 	}
 	for port, id := range wanted {
 		p := h.ports[port]
 		if p == nil {
-			p = &healthPort{service: id}
+			p = &healthPort{service: id, listeners: map[netip.Addr]net.Listener{}}
 			h.ports[port] = p
 		}
 		p.endpoints = checks[id].Endpoints
-		h.listenOn(p, port, now)
+		p.close(addrs)
+		h.listenOn(p, port, addrs, now)
 		if p.err != nil {
 			h.note(id, "healthCheckNodePort %d can't be opened: %v", port, p.err)
 		}
@@ -129,26 +125,41 @@ func (h *healthPorts) note(id lb.ServiceID, format string, args ...any) {
 	h.notes = append(h.notes, lb.Note{Service: id, Reason: lb.HealthPort, Text: fmt.Sprintf(format, args...)})
 }
 
-// listenOn opens a port that is not open, if it is time to try.
-func (h *healthPorts) listenOn(p *healthPort, port uint16, now time.Time) {
-	if p.listener != nil || now.Before(p.next) {
+// errNowhere is why a port is open on no address.
+var errNowhere = errors.New("node ports are served on no address of the box (kernel.node_port_addresses)")
+
+// listenOn opens a port on the addresses where it is not open, if it is time to
+// try.
+func (h *healthPorts) listenOn(p *healthPort, port uint16, addrs []netip.Addr, now time.Time) {
+	if len(addrs) == 0 {
+		p.err, p.next = errNowhere, time.Time{}
 		return
 	}
-	l, err := h.listen(port)
-	if err != nil {
-		if errorText(err) != errorText(p.err) {
-			h.log.Warn("a healthCheckNodePort can't be opened", "service", p.service, "port", port, "error", err)
+	if now.Before(p.next) {
+		return
+	}
+	before := errorText(p.err)
+	p.err, p.next = nil, time.Time{}
+	for _, a := range addrs {
+		if p.listeners[a] != nil {
+			continue
 		}
-		p.err, p.next = err, now.Add(portRetry)
-		return
+		l, err := h.listen(netip.AddrPortFrom(a, port))
+		if err != nil {
+			p.err, p.next = err, now.Add(portRetry)
+			continue
+		}
+		p.listeners[a] = l
+		go h.serve(p, port, a, l)
 	}
-	p.listener, p.err = l, nil
-	go h.serve(p, port, l)
+	if p.err != nil && errorText(p.err) != before {
+		h.log.Warn("a healthCheckNodePort can't be opened", "service", p.service, "port", port, "error", p.err)
+	}
 }
 
-// serve answers on one port until it is closed. One that fails by itself is
-// opened again.
-func (h *healthPorts) serve(p *healthPort, port uint16, l net.Listener) {
+// serve answers on one address of a port until it is closed. One that fails by
+// itself is opened again.
+func (h *healthPorts) serve(p *healthPort, port uint16, a netip.Addr, l net.Listener) {
 	err := h.server.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
@@ -156,40 +167,46 @@ func (h *healthPorts) serve(p *healthPort, port uint16, l net.Listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.log.Warn("a healthCheckNodePort has failed", "service", p.service, "port", port, "error", err)
-	if p.listener == l {
-		p.listener, p.err = nil, err
+	if p.listeners[a] == l {
+		delete(p.listeners, a)
+		p.err, p.next = err, time.Now().Add(portRetry)
 	}
 }
 
-func (p *healthPort) close() {
-	if p.listener != nil {
-		_ = p.listener.Close() // nobody hears of it, whatever it says
+// close closes the port on all addresses but those that it stays open on.
+func (p *healthPort) close(but []netip.Addr) {
+	for a, l := range p.listeners {
+		if !slices.Contains(but, a) {
+			_ = l.Close() // nobody hears of it, whatever it says
+			delete(p.listeners, a)
+		}
 	}
 }
 
 // retry is when a port that could not be opened is tried again; the zero time if
-// all are open.
+// there is nothing to try.
 func (h *healthPorts) retry() (next time.Time) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, p := range h.ports {
-		if p.err != nil && (next.IsZero() || p.next.Before(next)) {
+		if !p.next.IsZero() && (next.IsZero() || p.next.Before(next)) {
 			next = p.next
 		}
 	}
 	return next
 }
 
-// open is how many ports are open.
-func (h *healthPorts) open() (n int) {
+// open gives the ports that are open, on one address at least.
+func (h *healthPorts) open() map[uint16]bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	for _, p := range h.ports {
-		if p.listener != nil {
-			n++
+	out := map[uint16]bool{}
+	for port, p := range h.ports {
+		if len(p.listeners) > 0 {
+			out[port] = true
 		}
 	}
-	return n
+	return out
 }
 
 // Notes are about the ports that can't be had.

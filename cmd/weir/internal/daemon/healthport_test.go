@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,11 @@ type probed struct {
 	healthy atomic.Bool
 	refuse  error
 	addrs   map[uint16]string
+	opened  []netip.AddrPort
 }
+
+// home is where node ports are served in tests.
+var home = []netip.Addr{netip.MustParseAddr("10.1.0.1")}
 
 // posing makes the listener of one port look as if it were another.
 type posing struct {
@@ -46,8 +51,8 @@ func (c posingConn) LocalAddr() net.Addr { return &net.TCPAddr{Port: int(c.port)
 func newProbed(t *testing.T) *probed {
 	p := &probed{addrs: map[uint16]string{}}
 	p.healthy.Store(true)
-	p.healthPorts = newHealthPorts(slog.New(slog.DiscardHandler), []lb.Family{lb.IPv4, lb.IPv6}, p.healthy.Load)
-	p.listen = func(port uint16) (net.Listener, error) {
+	p.healthPorts = newHealthPorts(slog.New(slog.DiscardHandler), p.healthy.Load)
+	p.listen = func(at netip.AddrPort) (net.Listener, error) {
 		if p.refuse != nil {
 			return nil, p.refuse
 		}
@@ -55,8 +60,9 @@ func newProbed(t *testing.T) *probed {
 		if err != nil {
 			return nil, err
 		}
-		p.addrs[port] = l.Addr().String()
-		return posing{l, port}, nil
+		p.addrs[at.Port()] = l.Addr().String()
+		p.opened = append(p.opened, at)
+		return posing{l, at.Port()}, nil
 	}
 	t.Cleanup(p.closeAll)
 	return p
@@ -98,7 +104,7 @@ func TestHealthPortAnswersAsKubeProxyDoes(t *testing.T) {
 		{"the box is not well", 2, false, 503},
 	} {
 		p.healthy.Store(tt.healthy)
-		p.set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: tt.endpoints}}, time.Now())
+		p.set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: tt.endpoints}}, home, time.Now())
 		want := fmt.Sprintf(form, tt.status, tt.endpoints, tt.endpoints, tt.healthy)
 		for _, path := range []string{"/", "/healthz", "/any/other"} {
 			if d := cmp.Diff(want, p.ask(t, 30000, path)); d != "" {
@@ -109,7 +115,7 @@ func TestHealthPortAnswersAsKubeProxyDoes(t *testing.T) {
 	if p.ok.Load() != 3 || p.bad.Load() != 6 {
 		t.Errorf("counted %d and %d", p.ok.Load(), p.bad.Load())
 	}
-	p.set(nil, time.Now())
+	p.set(nil, home, time.Now())
 	if got := p.ask(t, 30000, "/"); got != "" {
 		t.Errorf("after the Service has gone: %s", got)
 	}
@@ -120,7 +126,7 @@ func TestAHealthPortThatCantBeOpenedIsNotedAndRetried(t *testing.T) {
 	p, now := newProbed(t), time.Now()
 	checks := map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}
 	p.refuse = fmt.Errorf("address already in use")
-	p.set(checks, now)
+	p.set(checks, home, now)
 	want := []lb.Note{{Service: shop("web"), Reason: lb.HealthPort, Text: "healthCheckNodePort 30000 can't be opened: address already in use"}}
 	if d := cmp.Diff(want, p.Notes()); d != "" {
 		t.Errorf("notes (-want +got):\n%s", d)
@@ -129,13 +135,40 @@ func TestAHealthPortThatCantBeOpenedIsNotedAndRetried(t *testing.T) {
 		t.Errorf("tried again in %s", got.Sub(now))
 	}
 	p.refuse = nil
-	p.set(checks, now.Add(portRetry/2))
+	p.set(checks, home, now.Add(portRetry/2))
 	if len(p.Notes()) != 1 {
 		t.Error("it was tried again too early, or the note is gone")
 	}
-	p.set(checks, now.Add(portRetry))
+	p.set(checks, home, now.Add(portRetry))
 	if len(p.Notes()) != 0 || !p.retry().IsZero() || p.ask(t, 30000, "/") == "" {
 		t.Errorf("it is not open: %v", p.Notes())
+	}
+}
+
+func TestHealthPortsAreWhereNodePortsAre(t *testing.T) {
+	t.Parallel()
+	p, now := newProbed(t), time.Now()
+	checks := map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}
+	old, young := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00::1")
+	for _, step := range []struct {
+		addrs  []netip.Addr
+		opened string // so far
+		open   int
+		notes  int
+	}{
+		{nil, "[]", 0, 1},
+		{[]netip.Addr{old}, "[10.1.0.1:30000]", 1, 0},
+		{[]netip.Addr{old, young}, "[10.1.0.1:30000 [fd00::1]:30000]", 2, 0},
+		{[]netip.Addr{young}, "[10.1.0.1:30000 [fd00::1]:30000]", 1, 0},
+		{nil, "[10.1.0.1:30000 [fd00::1]:30000]", 0, 1},
+	} {
+		p.set(checks, step.addrs, now)
+		if got := fmt.Sprint(p.opened); got != step.opened || len(p.ports[30000].listeners) != step.open || len(p.Notes()) != step.notes {
+			t.Errorf("on %v: opened %s, %d are open, notes %v", step.addrs, got, len(p.ports[30000].listeners), p.Notes())
+		}
+		if got := p.open()[30000]; got != (step.open > 0) || !p.retry().IsZero() {
+			t.Errorf("on %v: open %v, tried again at %s", step.addrs, got, p.retry())
+		}
 	}
 }
 
@@ -144,7 +177,7 @@ func TestOneNumberOfTwoClustersIsTheFirstOnes(t *testing.T) {
 	p := newProbed(t)
 	a, b := shop("web"), shop("web")
 	b.Source = "stage"
-	p.set(map[lb.ServiceID]lb.HealthCheck{b: {Port: 30000}, a: {Port: 30000, Endpoints: 7}}, time.Now())
+	p.set(map[lb.ServiceID]lb.HealthCheck{b: {Port: 30000}, a: {Port: 30000, Endpoints: 7}}, home, time.Now())
 	if got := p.ask(t, 30000, "/"); !strings.HasPrefix(got, "200 ") {
 		t.Error(got)
 	}
@@ -157,7 +190,7 @@ func TestOneNumberOfTwoClustersIsTheFirstOnes(t *testing.T) {
 func TestProbesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newProbed(t)
-	p.set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}, time.Now())
+	p.set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}, home, time.Now())
 	// Connections that ask nothing take the places; one more is closed.
 	for range maxProbes {
 		c, err := net.Dial("tcp", p.addrs[30000])

@@ -97,5 +97,5 @@ func (c collector) rest(out chan<- prometheus.Metric, s status.Status) {
 	gauge(out, descConflicts, float64(conflicts))
 	count(out, descProbes, c.b.probes.ok.Load(), "200")
 	count(out, descProbes, c.b.probes.bad.Load(), "503")
-	gauge(out, descProbePort, float64(c.b.probes.open()))
+	gauge(out, descProbePort, float64(len(c.b.probes.open())))
 }
