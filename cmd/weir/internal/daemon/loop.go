@@ -116,7 +116,7 @@ func (b *box) floor() time.Time { return b.lastPass.Add(b.cfg.Kernel.MinSyncPeri
 
 // wake is when the loop has something to do even if nothing (more) happens.
 func (b *box) wake(pending bool) time.Time {
-	if pending {
+	if pending || b.again {
 		return b.floor()
 	}
 	wake := b.audits.next
@@ -184,6 +184,7 @@ func (b *box) drifted(objects []lb.Object, what string) {
 
 // pass runs a Sync or an Audit, and logs, counts and publishes what it did.
 func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
+	b.again = false
 	begin, known := time.Now(), errorText(b.audits.err)
 	rep, err := f(ctx, begin)
 	took := time.Since(begin)
@@ -207,7 +208,9 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	if err == nil {
 		b.watchGuard(b.lastPass)
 		b.programmed(b.lastPass)
-		b.probes.set(b.rec.Catalog().HealthChecks(), b.lastPass)
+		b.probes.set(b.rec.Catalog().HealthChecks(), b.rec.NodeAddrs(), b.lastPass)
+		// What is admitted past the firewall is what the box answers on itself.
+		b.again = b.rec.SetHealthPorts(b.probes.open())
 	}
 	first := !b.ready && err == nil && b.mayBegin(b.lastPass)
 	if first {
