@@ -161,8 +161,8 @@ func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Dur
 			if err := r.bench.rest(ctx); err != nil {
 				return nil, err
 			}
-		} else if err := pause(ctx, time.Duration(100+i*37%400)*time.Millisecond); err != nil {
-			return nil, err // at times that have nothing to do with any period
+		} else if err := pause(ctx, time.Duration(300+i*37%400)*time.Millisecond); err != nil {
+			return nil, err // at times that have nothing to do with any period, over more than that of audits
 		}
 		took, err := r.delay(ctx, fmt.Sprintf("10.251.%d.1", i))
 		if err != nil {

@@ -18,7 +18,7 @@ func (r *room) costOfChange(ctx context.Context) (least cost, err error) {
 	if _, err := r.sh(ctx, "ip link add nlmon0 type nlmon && ip link set nlmon0 up"); err != nil {
 		return least, err
 	}
-	const times = 4
+	const times = 3
 	for i := range times {
 		before, err := r.costs(ctx)
 		if err != nil {
