@@ -358,6 +358,38 @@ func (r *Reconciler) Notes() []Note {
 	return sortNotes(out)
 }
 
+// Unfinished gives the Services that the kernel does not hold as their source says,
+// and why: Failed if it would not take something of theirs, or that waits for
+// something which it would not take, and Held if a guard holds something.
+func (r *Reconciler) Unfinished() map[ServiceID]Reason {
+	out := map[ServiceID]Reason{}
+	for id := range r.failed {
+		for _, s := range r.concerned(id) {
+			out[s] = Failed
+		}
+	}
+	for _, n := range r.heldNotes() {
+		out[n.Service] = Held
+	}
+	return out
+}
+
+// concerned gives the Services that an ID is of, or was, as far as that is known.
+func (r *Reconciler) concerned(id Object) []ServiceID {
+	var out []ServiceID
+	if r.wantedAlive(id) {
+		out = append(out, r.want.objects[id].owner.Service)
+	}
+	f, ok := frontendOf(id)
+	switch {
+	case !ok:
+		return out
+	case f.Mark != 0:
+		return append(out, r.marks.leds[f.Mark].key.Service)
+	}
+	return append(append(out, r.catalog.Claimants(f)...), r.catalog.Claimants(everyAddress(f))...)
+}
+
 // Have is what the kernel holds of weir's. The Snapshot belongs to the
 // Reconciler: read it before the next call.
 func (r *Reconciler) Have() Snapshot { return r.have }

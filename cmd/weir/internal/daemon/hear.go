@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"time"
 
 	"weir/cmd/weir/internal/config"
@@ -39,7 +40,7 @@ func (b *box) patience() time.Time {
 
 // trigger is a change of a cluster.
 type trigger struct {
-	cluster string
+	service lb.ServiceID
 	at      time.Time
 }
 
@@ -56,10 +57,10 @@ func (b *box) hear() bool {
 		} else {
 			b.rec.Update(u)
 		}
-		for _, at := range u.Triggered {
+		for id, at := range u.Triggered {
 			// What began before weir did says nothing of it.
 			if at.After(b.started) && len(b.triggers) < maxTriggers {
-				b.triggers = append(b.triggers, trigger{u.Source, at})
+				b.triggers = append(b.triggers, trigger{id, at})
 			}
 		}
 	}
@@ -68,11 +69,23 @@ func (b *box) hear() bool {
 }
 
 // programmed takes down how long ago the changes began that the kernel holds now.
+// Those that it would not take count when it does; those that a guard holds say
+// nothing of how fast weir is.
 func (b *box) programmed(now time.Time) {
-	for _, t := range b.triggers {
-		b.metrics.latency.WithLabelValues(t.cluster).Observe(max(0, now.Sub(t.at).Seconds()))
+	if len(b.triggers) == 0 {
+		return
 	}
-	b.triggers = b.triggers[:0]
+	unfinished := b.rec.Unfinished()
+	b.triggers = slices.DeleteFunc(b.triggers, func(t trigger) bool {
+		switch unfinished[t.service] {
+		case lb.Failed:
+			return false
+		case lb.Held:
+		default:
+			b.metrics.latency.WithLabelValues(t.service.Source).Observe(max(0, now.Sub(t.at).Seconds()))
+		}
+		return true
+	})
 }
 
 // clusterStatus is what there is to say of a cluster now.

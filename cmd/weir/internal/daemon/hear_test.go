@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -22,7 +23,8 @@ import (
 func fakeBox(t *testing.T, guards map[string]lb.GuardOptions) (*box, *land) {
 	l := newLand(t, calm)
 	b := &box{log: slog.New(slog.DiscardHandler), cfg: &config.Config{}, clusters: l.clusters, started: time.Now()}
-	b.rec = lb.NewReconciler(&lb.Fake{}, lb.Options{Guards: guards}, config.Source, "prod")
+	base := lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}
+	b.rec = lb.NewReconciler(&lb.Fake{}, lb.Options{Base: base, Guards: guards}, config.Source, "prod")
 	b.metrics = newMetrics(b)
 	l.set(t.Context(), blocks("prod"))
 	synctest.Wait()
@@ -86,6 +88,57 @@ func TestLatencyIsFromTheTriggerToThePass(t *testing.T) {
 		}
 		if h := m.GetHistogram(); h.GetSampleCount() != 2 || h.GetSampleSum() != 2 {
 			t.Errorf("%d samples of %v s", h.GetSampleCount(), h.GetSampleSum())
+		}
+	})
+}
+
+// refusing is a kernel that takes no real servers while told so.
+type refusing struct {
+	*lb.Fake
+	refuse bool
+}
+
+func (k *refusing) Apply(ctx context.Context, ops []lb.Op) []error {
+	if _, server := ops[0].Object.(lb.RealServer); server && k.refuse {
+		return slices.Repeat([]error{errors.New("no memory")}, len(ops))
+	}
+	return k.Fake.Apply(ctx, ops)
+}
+
+func TestLatencyIsOfWhatTheKernelHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := fakeBox(t, nil)
+		kernel := &refusing{Fake: &lb.Fake{}, refuse: true}
+		base := lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}
+		guards := map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Hold: time.Hour}}
+		b.rec = lb.NewReconciler(kernel, lb.Options{Base: base, Guards: guards}, "prod")
+		say := func(services ...lb.Service) {
+			b.rec.Update(lb.Update{Source: "prod", Put: services, Synced: true})
+			b.triggers = append(b.triggers, trigger{shop("s1"), time.Now()})
+		}
+		counted := func(what string, want uint64, sum float64) {
+			t.Helper()
+			b.sync(t)
+			var m dto.Metric
+			if err := b.metrics.latency.WithLabelValues("prod").(interface{ Write(*dto.Metric) error }).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if h := m.GetHistogram(); h.GetSampleCount() != want || h.GetSampleSum() != sum {
+				t.Errorf("%s: %d samples of %v s, want %d of %v s", what, h.GetSampleCount(), h.GetSampleSum(), want, sum)
+			}
+		}
+		say(served(1), served(2))
+		counted("the kernel refuses it", 0, 0)
+		kernel.refuse = false
+		time.Sleep(3 * time.Second)
+		counted("it has taken it", 1, 3)
+		say(served(2))
+		counted("a guard holds it", 1, 3)
+		b.rec.Release("prod")
+		time.Sleep(time.Minute)
+		counted("somebody has released it", 1, 3)
+		if len(b.triggers) != 0 {
+			t.Errorf("left: %v", b.triggers)
 		}
 	})
 }
