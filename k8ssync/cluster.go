@@ -30,6 +30,10 @@ type Cluster struct {
 	live *objects
 	// turn counts how often changes of objects were taken, to be said.
 	turn uint64
+	// refused is Config.Refused, as of now; afresh tells that it has changed since
+	// objects were translated.
+	refused Refused
+	afresh  bool
 	// started is the wall clock's, to compare with that of objects.
 	started time.Time
 
@@ -54,8 +58,8 @@ type Cluster struct {
 	held                bool
 	status              Status
 	// What is wrong at the moment, beside what is wrong with the feeds.
-	credentials, meaning error
-	server               string
+	credentials, meaning, stranger error
+	server                         string
 }
 
 // timing is how patient a Cluster is. Tests are less so.
@@ -96,7 +100,7 @@ func New(cfg Config, log *slog.Logger) *Cluster {
 		cfg: cfg, log: log.With("cluster", cfg.Name), timing: patient, limit: most,
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1),
 		told: newTeller(cfg), live: newObjects(most),
-		pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
+		refused: cfg.Refused, pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
 	}
 	c.status = Status{Name: cfg.Name, Since: time.Now()}
 	for _, r := range cfg.resources() {

@@ -118,11 +118,12 @@ func (c *Cluster) heard() {
 
 func (c *Cluster) listed(f *feed) {
 	c.mu.Lock()
-	f.listed = true
+	f.listed, f.server = true, c.server
 	c.status.Relists++
 	c.weighUp()
 	c.mu.Unlock()
 	signal(c.wake)
+	signal(c.unsaved) // it may be another server
 }
 
 func (c *Cluster) watching(f *feed) {
@@ -175,12 +176,20 @@ func (c *Cluster) setCredentials(err error) {
 	signal(c.wake)
 }
 
-// at notes which server it is.
+// at notes which server it is. What is known is the old one's until it is listed.
 func (c *Cluster) at(server string) {
 	c.mu.Lock()
 	c.server = server
 	c.mu.Unlock()
-	signal(c.unsaved)
+}
+
+// origin gives the server that said all that is known, and when it last did;
+// false is none, or another one than now.
+func (c *Cluster) origin() (server string, heard time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	others := slices.ContainsFunc(c.feeds, func(f *feed) bool { return f.server != c.server })
+	return c.server, c.status.Heard, c.status.Synced && !c.status.Stale && !others
 }
 
 // weighUp notes and logs when the connection begins or ends to work.
@@ -199,7 +208,7 @@ func (c *Cluster) weighUp() {
 
 // wrong tells everything that is wrong at the moment. c.mu is held.
 func (c *Cluster) wrong() string {
-	errs := []error{c.credentials, c.meaning}
+	errs := []error{c.credentials, c.stranger, c.meaning}
 	for _, f := range c.feeds {
 		errs = append(errs, f.err, f.odd)
 		if f.full != "" {

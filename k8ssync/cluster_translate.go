@@ -71,7 +71,10 @@ func (c *Cluster) flush() {
 	c.in.Lock()
 	ch := o.take()
 	if whole {
-		c.from, c.env, ch.nodes = o, newEnv(&c.cfg), true
+		c.from, c.env = o, newEnv(&c.cfg)
+	}
+	if whole || c.afresh {
+		c.env.refused, c.afresh, ch.nodes = c.refused, false, true
 	}
 	if ch.nodes {
 		c.env.setNodes(o.allNodes())
@@ -79,7 +82,7 @@ func (c *Cluster) flush() {
 			ch.dirty[k] = struct{}{}
 		}
 	}
-	if whole || len(ch.dirty) > 0 {
+	if ch.nodes || len(ch.dirty) > 0 {
 		c.turn++
 	}
 	turn := c.turn
@@ -107,6 +110,7 @@ func (c *Cluster) remember() {
 	c.in.Lock()
 	defer c.in.Unlock()
 	c.env = newEnv(&c.cfg)
+	c.env.refused = c.refused
 	c.env.setNodes(c.saved.allNodes())
 	all := make(map[key]struct{}, len(c.saved.services))
 	for k := range c.saved.services {
@@ -206,6 +210,10 @@ func (c *Cluster) say(turn uint64, meant map[key]*lb.Service, triggered map[key]
 	}
 	c.status.Synced, c.status.Stale = true, c.from != c.live
 	own := c.env.own
+	c.stranger = nil
+	if c.cfg.NodeName != "" && own.Name == "" {
+		c.stranger = fmt.Errorf("there is no Node %q, so no endpoint is local: node_name must be as kubectl get nodes shows it", c.cfg.NodeName)
+	}
 	moved := !slices.Equal(c.status.NodePodCIDRs, own.PodCIDRs) || !slices.Equal(c.status.NodeAddrs, own.primary())
 	c.status.NodePodCIDRs, c.status.NodeAddrs, c.status.NodeLeaving = own.PodCIDRs, own.primary(), own.Leaving
 	c.mu.Unlock()

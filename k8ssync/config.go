@@ -39,6 +39,11 @@ type Config struct {
 	LoadBalancerRanges []netip.Prefix
 	// PodCIDRs are addresses that no VIP may have, beside the Nodes' own.
 	PodCIDRs []netip.Prefix
+	// ServiceCIDRs are those of the cluster's ClusterIPs, as far as they are known:
+	// no other VIP may be of them, even if its Service is not followed.
+	ServiceCIDRs []netip.Prefix
+	// Refused are more addresses that no VIP may have. Cluster.Refuse changes it.
+	Refused Refused
 	// Ranges says which VIPs source ranges hold for.
 	Ranges lb.RangeScope
 	// Annotations are those that Services may use, without "weir/".

@@ -59,9 +59,12 @@
 //
 // # What may be a VIP
 //
-// Never an address that is loopback, link-local, multicast, reserved, or a node's.
-// An external IP or a load balancer's address is never a pod's (pod_cidrs, and the
-// podCIDRs of Nodes) or some Service's ClusterIP either. External IPs must be in
+// Never an address that is loopback, link-local, multicast, reserved, or a node's,
+// or one that this box needs: that of an API server as a kubeconfig has it (not by
+// name), or of a backend of a static service. An external IP or a load balancer's
+// address is never a pod's (pod_cidrs, and the podCIDRs of Nodes), a ClusterIP
+// (service_cidrs, and those of all Services that are followed), or in the pod_cidrs
+// and service_cidrs of another cluster either. External IPs must be in
 // external_ip_ranges, load balancers' addresses in load_balancer_ranges if there
 // are any. An address that this box has itself is never an external IP. It can be
 // a load balancer's on a node, where kube-vip and its like put it on an interface,

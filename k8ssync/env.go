@@ -24,6 +24,7 @@ type env struct {
 	nodes     []node // by name
 	nodeAddrs map[netip.Addr]string
 	podCIDRs  []netip.Prefix
+	refused   Refused
 
 	services   map[key]claims
 	clusterIPs map[netip.Addr]int          // how many Services have it
@@ -36,7 +37,7 @@ type claims struct {
 }
 
 func newEnv(cfg *Config) *env {
-	e := &env{cfg: cfg, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}}
+	e := &env{cfg: cfg, refused: cfg.Refused, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}}
 	e.setNodes(nil)
 	return e
 }
@@ -124,13 +125,17 @@ func (e *env) onNode() bool { return e.cfg.NodeName != "" && e.cfg.Reach == Pods
 // zone is the box's own.
 func (e *env) zone() string { return cmp.Or(e.cfg.Zone, e.own.Zone) }
 
-// refuses tells why an address can't be a VIP of a kind: what it is, and the fix.
-func (e *env) refuses(a netip.Addr, kind lb.VIPKind) string {
+// refuses tells why an address can't be a VIP of a kind of a Service: what it is,
+// and the fix.
+func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	if what := special(a); what != "" {
 		return "it is " + what
 	}
 	if name, ok := e.nodeAddrs[a]; ok {
 		return fmt.Sprintf("it is the address of node %.64q: choose one that is nobody's", name)
+	}
+	if what := e.peer(a, of); what != "" {
+		return fmt.Sprintf("it is the address of %s, which this box needs: choose one that is nobody's", what)
 	}
 	if kind == lb.ClusterIP {
 		return ""
@@ -140,6 +145,12 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind) string {
 	}
 	if i := slices.IndexFunc(e.podCIDRs, holds(a)); i >= 0 {
 		return fmt.Sprintf("pods have the addresses of %s: choose one that is nobody's", e.podCIDRs[i])
+	}
+	if i := slices.IndexFunc(e.cfg.ServiceCIDRs, holds(a)); i >= 0 {
+		return fmt.Sprintf("ClusterIPs are of %s (service_cidrs): choose one that is nobody's", e.cfg.ServiceCIDRs[i])
+	}
+	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 {
+		return fmt.Sprintf("%s are of %s: choose one that is nobody's", e.refused.Ranges[i].What, e.refused.Ranges[i].Prefix)
 	}
 	switch {
 	case kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, holds(a)):

@@ -40,7 +40,7 @@ func TestClusterIPsOfOthersAreNoVIPs(t *testing.T) {
 		if d := cmp.Diff(s.want, e.putService(holder, svc), cmp.AllowUnexported()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", s.name, d)
 		}
-		if got := e.refuses(netip.MustParseAddr("203.0.113.5"), lb.ExternalIP) != ""; got != s.held {
+		if got := e.refuses(netip.MustParseAddr("203.0.113.5"), lb.ExternalIP, key{"shop", "a"}) != ""; got != s.held {
 			t.Errorf("%s: refused %v", s.name, got)
 		}
 	}

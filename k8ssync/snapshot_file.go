@@ -130,17 +130,18 @@ type shot struct {
 
 // shoot copies what the API server says, once that is everything; nil is not yet.
 func (c *Cluster) shoot() *shot {
-	c.mu.Lock()
-	server, heard, fresh := c.server, c.status.Heard, c.status.Synced && !c.status.Stale
-	c.mu.Unlock()
-	if !fresh {
+	server, heard, ok := c.origin()
+	if !ok {
 		return nil
 	}
 	c.in.Lock()
-	defer c.in.Unlock()
 	s := &shot{snapshotOf(c.live), c.turn}
 	if c.live.changed() {
 		s.turn++
+	}
+	c.in.Unlock()
+	if now, _, _ := c.origin(); now != server {
+		return nil // it may have begun to be listed
 	}
 	s.snapshotHead = snapshotHead{Cluster: c.cfg.Name, Server: server, Written: heard.Round(0).UTC()}
 	return s

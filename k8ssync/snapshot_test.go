@@ -291,6 +291,47 @@ func TestAFileOfAnotherClusterIsNotServed(t *testing.T) {
 	}
 }
 
+// Credentials of another server do not make what the old one said the new one's.
+func TestTheFileIsOfTheServerThatSaidIt(t *testing.T) {
+	one, two := newAPIServer(t), newAPIServer(t)
+	one.put(testService("old", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	two.put(testService("new", "10.96.0.2"), testNode("n1", "192.0.2.1"))
+	open := make(chan struct{})
+	two.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/nodes") {
+			<-open
+		}
+		return false
+	})
+	c := testCluster(t, one, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "prod") })
+	c.timing.refresh = time.Millisecond
+	run(t, c)
+	next(t, c)
+	eventually(t, "the file", func() bool { _, err := os.Stat(c.cfg.StateFile); return err == nil })
+	writeKubeconfig(t, c.cfg.Kubeconfig, two.URL, "")
+	next(t, c) // without Nodes
+	time.Sleep(20 * time.Millisecond)
+	if of := origin(t, c.cfg.StateFile); of != one.URL+" old" {
+		t.Errorf("before all is listed the file is of %s", of)
+	}
+	close(open)
+	eventually(t, "a file of the new server", func() bool { return origin(t, c.cfg.StateFile) == two.URL+" new" })
+}
+
+// origin gives the server and the first Service of a file.
+func origin(t *testing.T, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := readSnapshot(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Server + " " + s.services[0].Name
+}
+
 func TestOnlyWantedNamespacesComeFromTheFile(t *testing.T) {
 	s := snapshotOf(someObjects())
 	if o := s.objects(Config{Namespaces: []string{"other"}}, most); len(o.services)+len(o.slices) != 0 || len(o.nodes) != 1 {

@@ -116,7 +116,7 @@ func (t *translator) vips() {
 func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
 	like.Foreign = t.env.foreign(like.Kind)
 	for _, a := range addrs {
-		switch why := t.env.refuses(a, like.Kind); {
+		switch why := t.env.refuses(a, like.Kind, t.svc.key); {
 		case slices.ContainsFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Addr == a }):
 		case why != "":
 			t.note(lb.NotAllowed, "%s is not served as %s: %s", a, like.Kind, why)

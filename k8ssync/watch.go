@@ -78,6 +78,7 @@ type feed struct {
 
 	// What follows is under Cluster.mu.
 	listed, watching bool
+	server           string // that was listed last
 	// err is why it is not followed, odd an object that could not be read. full
 	// is of what there is too much, so that objects are left out.
 	err, odd error

@@ -69,8 +69,8 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.serve", Example: `["LoadBalancer"]`, Type: Texts, Values: vipKindNames,
 		Doc: "The addresses of Services that are served. Left out, a node has all, any other box ExternalIP and LoadBalancer."},
 	{Path: "kubernetes.service_cidrs", Type: Texts, Default: `[]`,
-		Doc: "The ranges of the cluster's ClusterIPs. Only needed where two clusters have their ClusterIPs served: " +
-			"their ranges must not overlap."},
+		Doc: "The ranges of the cluster's ClusterIPs, which no other VIP may be of. Needed where not all namespaces are followed, " +
+			"or two clusters have their ClusterIPs served: their ranges must not overlap."},
 	{Path: "kubernetes.namespaces", Type: Texts, Default: `[]`,
 		Doc: "The namespaces that are followed; none is all."},
 	{Path: "kubernetes.load_balancer_classes", Type: Texts, Default: `[]`,

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +17,6 @@ type Cluster struct {
 	// Config is for the one that follows the cluster. Its StateFile is below
 	// daemon.state_dir.
 	k8ssync.Config
-	// ServiceCIDRs are those of its ClusterIPs, if they are known.
-	ServiceCIDRs []netip.Prefix
 	// Guard says how much of it may go away at once.
 	Guard lb.GuardOptions
 }

@@ -108,12 +108,12 @@ guard_hold = "1h"
 			ExternalIPRanges:   prefixes("203.0.113.0/24"),
 			LoadBalancerRanges: prefixes("192.0.2.0/24"),
 			PodCIDRs:           prefixes("10.244.0.0/16"),
+			ServiceCIDRs:       prefixes("10.96.0.0/12", "fd00:96::/112"),
 			Ranges:             lb.RangesOutside, Annotations: []string{"drain"},
 			Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}, Drain: time.Minute,
 			StateFile: "/srv/weir/prod.snapshot",
 		},
-		ServiceCIDRs: prefixes("10.96.0.0/12", "fd00:96::/112"),
-		Guard:        lb.GuardOptions{Share: 0.25, Least: 7, Window: 2 * time.Minute, Hold: time.Hour},
+		Guard: lb.GuardOptions{Share: 0.25, Least: 7, Window: 2 * time.Minute, Hold: time.Hour},
 	}
 	if diff := compare([]Cluster{want}, c.Clusters); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -26,6 +26,8 @@ type cluster interface {
 	// Judged tells that what was taken has been judged, and whether something of
 	// it is held.
 	Judged(held bool)
+	// Refuse replaces the addresses that no VIP may have.
+	Refuse(r k8ssync.Refused)
 	// Report tells all Notes about the cluster's Services; it returns at once.
 	Report(notes []lb.Note)
 }
@@ -54,7 +56,6 @@ func newClusters(log *slog.Logger) *clusters {
 
 // followed is one cluster and the goroutine that follows it.
 type followed struct {
-	cfg    k8ssync.Config
 	stop   context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
 	told   []lb.Note     // by Report
@@ -64,6 +65,7 @@ type followed struct {
 	reloaded bool
 
 	mu      sync.Mutex
+	cfg     k8ssync.Config // only the loop changes it
 	current cluster
 	trouble string // why it is being followed anew
 	panics  uint64
@@ -82,11 +84,26 @@ func (c *clusters) set(ctx context.Context, wanted []k8ssync.Config) {
 	}
 	for _, w := range wanted {
 		old := c.all[w.Name]
-		if old != nil && reflect.DeepEqual(old.cfg, w) {
+		if old != nil && old.goesOn(w) {
 			continue
 		}
 		c.all[w.Name] = c.begin(ctx, w, old)
 	}
+}
+
+// goesOn tells whether a cluster goes on with a configuration: it differs at most
+// in what may change at any time.
+func (f *followed) goesOn(wanted k8ssync.Config) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, will := f.cfg, wanted
+	was.Refused, will.Refused = k8ssync.Refused{}, k8ssync.Refused{}
+	if !reflect.DeepEqual(was, will) {
+		return false
+	}
+	f.cfg = wanted
+	f.current.Refuse(wanted.Refused)
+	return true
 }
 
 // begin follows a cluster, after old has ended: both would write one file.
@@ -136,7 +153,7 @@ func (f *followed) run(ctx context.Context, c *clusters, log *slog.Logger) {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, panicPauseMax)
-		f.renew(c.follow(f.cfg, c.log))
+		f.renew(c)
 	}
 }
 
@@ -181,10 +198,10 @@ func (f *followed) now() cluster {
 	return f.current
 }
 
-func (f *followed) renew(c cluster) {
+func (f *followed) renew(c *clusters) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.current, f.trouble = c, ""
+	f.current, f.trouble = c.follow(f.cfg, c.log), ""
 }
 
 func (f *followed) failed(err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,7 @@ type town struct {
 	queue    lb.Update
 	reported [][]lb.Note
 	judged   []bool // what Judged said, in turn
+	refused  k8ssync.Refused
 	status   k8ssync.Status
 }
 
@@ -45,6 +47,8 @@ func (c *town) Status() k8ssync.Status {
 	defer c.mu.Unlock()
 	return c.status
 }
+
+func (c *town) Refuse(r k8ssync.Refused) { c.refused = r }
 
 func (c *town) Judged(held bool) { c.judged = append(c.judged, held) }
 
@@ -120,6 +124,23 @@ func TestReloadTouchesOnlyTheClustersThatDiffer(t *testing.T) {
 		l.set(t.Context(), blocks("lab"))
 		if d := cmp.Diff([]string{"lab"}, l.names()); d != "" {
 			t.Errorf("left (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestWhatIsRefusedChangesWithoutBeginningAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLand(t, calm)
+		l.set(t.Context(), blocks("prod"))
+		next := blocks("prod")
+		next[0].Refused.Peers = map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "a backend of static/web"}
+		l.set(t.Context(), next)
+		synctest.Wait()
+		if l.count() != 1 {
+			t.Errorf("%d clusters were begun", l.count())
+		}
+		if d := cmp.Diff(next[0].Refused, l.towns[0].refused, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
+			t.Errorf("refused (-want +got):\n%s", d)
 		}
 	})
 }

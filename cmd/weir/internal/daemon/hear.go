@@ -120,6 +120,7 @@ func (b *box) followedOf(cfg *config.Config) []k8ssync.Config {
 	for i, c := range cfg.Clusters {
 		out[i] = c.Config
 		out[i].Version = b.opts.Version
+		out[i].Refused = refused(cfg, i)
 	}
 	return out
 }

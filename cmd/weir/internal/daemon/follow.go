@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"net/netip"
+
+	"weir/cmd/weir/internal/config"
+	"weir/k8ssync"
+)
+
+// refused are the addresses that no VIP of the nth cluster may have because the
+// box needs them, or another cluster has them.
+func refused(cfg *config.Config, n int) k8ssync.Refused {
+	out := k8ssync.Refused{Peers: map[netip.Addr]string{}}
+	for _, s := range cfg.Services {
+		for _, p := range s.Ports {
+			for _, be := range p.Backends {
+				out.Peers[be.Addr.Addr()] = "a backend of " + s.ID.String()
+			}
+		}
+	}
+	for i, c := range cfg.Clusters {
+		if a, ok := k8ssync.ServerAddr(c.Config); ok {
+			out.Peers[a] = "the API server of cluster " + c.Name
+		}
+		if i == n {
+			continue
+		}
+		for _, p := range c.PodCIDRs {
+			out.Ranges = append(out.Ranges, k8ssync.Range{Prefix: p, What: "pods of cluster " + c.Name})
+		}
+		for _, p := range c.ServiceCIDRs {
+			out.Ranges = append(out.Ranges, k8ssync.Range{Prefix: p, What: "ClusterIPs of cluster " + c.Name})
+		}
+	}
+	return out
+}
