@@ -109,7 +109,7 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 				r.say("  %s: %s after %s; its sets and rules are to come", e.name, counted, span(got.last))
 			} else if time.Since(told) > 10*time.Second {
 				told = time.Now()
-				r.say("  %s: %s of %s after %s", e.name, counted, first(c.want), span(time.Since(begin)))
+				r.say("  %s: %s after %s, to be %s", e.name, counted, span(time.Since(begin)), first(c.want))
 			}
 		}
 		if e.synced(ctx, r) == nil {
