@@ -36,6 +36,8 @@ type Reconciler struct {
 	facts   Facts
 	want    *State
 	notes   map[ServiceID][]Note
+	noted   uint64 // see NotesVersion
+	holding bool   // a guard did at the last Sync
 
 	have    Snapshot                  // what the kernel holds of ours, as last read or written
 	adopted bool                      // have has been read at least once
@@ -202,7 +204,13 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	r.touched = map[Object]struct{}{}
 	r.full = false
 	ops, rep.Held = r.hold(ops)
+	troubled := len(r.failed) > 0
 	r.apply(ctx, now, ops, &rep)
+	holding := r.holding
+	r.holding = len(r.Held()) > 0
+	if troubled || len(r.failed) > 0 || holding || r.holding {
+		r.noted++
+	}
 	return rep, nil
 }
 
@@ -314,6 +322,7 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	}
 	old := r.want.Objects(owner)
 	var objects []Object
+	before := r.notes[id]
 	svc, ok := r.catalog.Get(id)
 	r.assign(id, svc)
 	if ok {
@@ -322,6 +331,9 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 		r.drains.times[id] = svc.Drain
 	} else {
 		delete(r.notes, id)
+	}
+	if !slices.Equal(before, r.notes[id]) {
+		r.noted++
 	}
 	r.want.Replace(owner, objects, touched)
 	r.reclaimDrains(old)
@@ -389,6 +401,10 @@ func (r *Reconciler) concerned(id Object) []ServiceID {
 	}
 	return append(append(out, r.catalog.Claimants(f)...), r.catalog.Claimants(everyAddress(f))...)
 }
+
+// NotesVersion changes with every Sync after which Notes may give something else:
+// with many Services that have Notes, giving them is more work than most changes.
+func (r *Reconciler) NotesVersion() uint64 { return r.noted }
 
 // Have is what the kernel holds of weir's. The Snapshot belongs to the
 // Reconciler: read it before the next call.

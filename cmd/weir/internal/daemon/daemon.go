@@ -153,6 +153,7 @@ type box struct {
 	cant      unsupported
 	triggers  []trigger // changes of clusters that the kernel does not hold yet
 	holds     []lb.Hold // as of the last pass
+	noted     noted     // likewise
 	released  string    // the source that somebody has just released
 	ready     bool
 	audits    schedule

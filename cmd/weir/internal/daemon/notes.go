@@ -9,13 +9,44 @@ import (
 	"weir/lb"
 )
 
-// noted gives the Notes of all parts, sorted.
-func (b *box) noted() []lb.Note {
-	notes, more := b.rec.Notes(), slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog()))
-	if len(more) == 0 {
-		return notes
+// noted is what Notes there are, in the forms that others want. It is made anew
+// only if it has changed: with 10,000 Services that have Notes it would be most of
+// the work of a pass.
+type noted struct {
+	version uint64    // of those of the Reconciler
+	own     []lb.Note // those of the daemon's own parts
+	known   bool
+	status  []status.Note // all
+	events  []lb.Note     // those that clusters are told
+}
+
+// note looks what Notes there are, and tells the clusters theirs.
+func (b *box) note() []status.Note {
+	n := &b.noted
+	own := sortNotes(slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog())))
+	changed := !n.known || n.version != b.rec.NotesVersion() || !slices.Equal(n.own, own)
+	if changed {
+		all := sortNotes(append(b.rec.Notes(), own...))
+		*n = noted{version: b.rec.NotesVersion(), own: own, known: true, status: statusNotes(all)}
+		n.events = slices.DeleteFunc(all, informational)
 	}
-	notes = append(notes, more...)
+	if changed || b.clusters.untold() {
+		b.clusters.report(n.events)
+	}
+	return n.status
+}
+
+// untold tells whether a cluster has not been told any Notes since it began.
+func (c *clusters) untold() bool {
+	for _, f := range c.all {
+		if f.now() != f.toldTo {
+			return true
+		}
+	}
+	return false
+}
+
+func sortNotes(notes []lb.Note) []lb.Note {
 	slices.SortStableFunc(notes, func(a, b lb.Note) int {
 		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
 	})

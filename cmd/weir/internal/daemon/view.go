@@ -3,7 +3,6 @@ package daemon
 import (
 	"maps"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,9 +110,7 @@ func (b *box) publish() {
 		Drift: b.drift, Error: errorText(b.audits.err),
 	}
 	s.Clusters, s.Drains, s.Held = []status.Cluster{}, []status.Drain{}, holdsOf(b.holds)
-	notes := b.noted()
-	s.Notes = statusNotes(notes)
-	b.clusters.report(slices.DeleteFunc(notes, informational))
+	s.Notes = b.note()
 	for _, d := range b.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true

@@ -1,0 +1,56 @@
+package lb
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLawNotesOfOneVersionAreTheSame(t *testing.T) {
+	var kept atomic.Int64
+	t.Cleanup(func() { // after all seeds
+		if kept.Load() == 0 {
+			t.Error("every Sync makes a new version")
+		}
+	})
+	seeds(t, 100, func(t *testing.T, g *gen) {
+		opts := g.options()
+		opts.Guards = map[string]GuardOptions{"static": {Share: 0.5, Least: 1, Window: time.Minute, Hold: 10 * time.Second}}
+		k := g.kernel()
+		r := NewReconciler(k, opts, "static")
+		fails := 0
+		k.Fail = func(Op) error {
+			if g.chance(fails) {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}
+		var notes []Note
+		version := r.NotesVersion()
+		now := testNow
+		for range 12 {
+			now = now.Add(time.Duration(g.IntN(8)) * time.Second)
+			fails = 25 * g.IntN(2)
+			switch g.IntN(4) {
+			case 0:
+				services := g.services()
+				r.Update(put(services...))
+				r.SetHealth(g.health(services))
+			case 1:
+				r.Release("static")
+			}
+			mustSync(t, r, now)
+			got := r.Notes()
+			if r.NotesVersion() == version {
+				kept.Add(1)
+				if d := cmp.Diff(notes, got, exact); d != "" {
+					t.Fatalf("other notes of the same version (-before +after):\n%s", d)
+				}
+			}
+			notes, version = got, r.NotesVersion()
+		}
+	})
+}
