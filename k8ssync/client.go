@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -90,6 +89,7 @@ func parseKubeconfig(file, context string) (*rest.Config, error) {
 type client struct {
 	core, discovery rest.Interface
 	transport       *http.Transport
+	conns           *conns
 	server          string
 }
 
@@ -106,9 +106,10 @@ func newClient(a access, version string, wait silence) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	conns := newConns(wait.dial, wait.idle)
 	transport := &http.Transport{
 		Proxy:                 a.config.Proxy,
-		DialContext:           (&net.Dialer{Timeout: wait.dial, KeepAlive: wait.idle}).DialContext,
+		DialContext:           conns.dial,
 		TLSHandshakeTimeout:   wait.dial,
 		TLSClientConfig:       tlsConfig,
 		ForceAttemptHTTP2:     true,
@@ -128,7 +129,7 @@ func newClient(a access, version string, wait silence) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{transport: transport, server: conf.Host}
+	c := &client{transport: transport, conns: conns, server: conf.Host}
 	group := func(gv schema.GroupVersion, path string) rest.Interface {
 		conf.GroupVersion, conf.APIPath = &gv, path
 		r, e := rest.RESTClientForConfigAndClient(conf, &http.Client{Transport: rt})
@@ -140,8 +141,11 @@ func newClient(a access, version string, wait silence) (*client, error) {
 	return c, err
 }
 
-// close ends connections that nobody uses any more.
-func (c *client) close() { c.transport.CloseIdleConnections() }
+// close ends all connections.
+func (c *client) close() {
+	c.transport.CloseIdleConnections()
+	c.conns.close()
+}
 
 // Only what weir reads and writes is known, so that an object of another kind
 // can't even be decoded.
