@@ -314,6 +314,18 @@ func (s *site) get(from, network, to string, patience time.Duration) string {
 	return answer
 }
 
+// expect asks and compares; want is "SERVER ADDRESS-IT-SAW", or the error.
+func (s *site) expect(what, from, network, to, want string) {
+	s.Helper()
+	d := patience
+	if want == "timeout" {
+		d = silence
+	}
+	if got := s.get(from, network, to, d); got != want {
+		s.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
 // repeat sends a datagram again and again until stop is called: on a busy machine
 // one alone may be lost, and nobody but TCP repeats itself.
 func repeat(c net.Conn, datagram []byte) (stop func()) {
