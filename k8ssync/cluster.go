@@ -42,6 +42,7 @@ type Cluster struct {
 	saved *objects // from the last-known-good file; nil once it does not matter
 	late  bool     // the API server has had its time to answer
 	from  *objects // what out was translated from
+	real  real
 
 	shot *shot // not written yet; it belongs to the goroutine that saves
 
@@ -58,8 +59,8 @@ type Cluster struct {
 	held                bool
 	status              Status
 	// What is wrong at the moment, beside what is wrong with the feeds.
-	credentials, meaning, stranger error
-	server                         string
+	credentials, meaning, stranger, excess error
+	server                                 string
 }
 
 // timing is how patient a Cluster is. Tests are less so.
@@ -100,7 +101,7 @@ func New(cfg Config, log *slog.Logger) *Cluster {
 		cfg: cfg, log: log.With("cluster", cfg.Name), timing: patient, limit: most,
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1),
 		told: newTeller(cfg), live: newObjects(most),
-		refused: cfg.Refused, pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
+		real: real{most: maxClusterReal}, refused: cfg.Refused, pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
 	}
 	c.status = Status{Name: cfg.Name, Since: time.Now()}
 	for _, r := range cfg.resources() {

@@ -208,7 +208,7 @@ func (c *Cluster) weighUp() {
 
 // wrong tells everything that is wrong at the moment. c.mu is held.
 func (c *Cluster) wrong() string {
-	errs := []error{c.credentials, c.stranger, c.meaning}
+	errs := []error{c.credentials, c.stranger, c.excess, c.meaning}
 	for _, f := range c.feeds {
 		errs = append(errs, f.err, f.odd)
 		if f.full != "" {

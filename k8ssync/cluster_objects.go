@@ -120,6 +120,7 @@ func (o *objects) changed() bool { return len(o.dirty) > 0 || o.changes.nodes }
 func (o *objects) put(object any, since, now time.Time) (full string) {
 	used := o.used.minus(weigh(o.same(object))).plus(weigh(object))
 	if full := used.over(o.limit); full != "" {
+		o.drop(object) // what was known of it is not so any more
 		return full
 	}
 	o.used = used

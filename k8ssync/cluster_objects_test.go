@@ -86,3 +86,22 @@ func TestWhatMeansNothingIsNoChange(t *testing.T) {
 		t.Errorf("changes %+v", ch)
 	}
 }
+
+func TestAnObjectThatGrowsTooBigIsNotKeptAsItWas(t *testing.T) {
+	limit := most
+	limit.endpoints = 3
+	o := newObjects(limit)
+	with := func(n int) *slice {
+		return &slice{key: key{"shop", "web-1"}, Service: "web", Endpoints: make([]endpoint, n)}
+	}
+	if full := o.put(with(3), time.Time{}, time.Time{}); full != "" {
+		t.Fatal(full)
+	}
+	o.take()
+	if full := o.put(with(4), time.Time{}, time.Time{}); full != "more than 3 endpoints" {
+		t.Errorf("too much of %q", full)
+	}
+	if ch := o.take(); len(o.slices) != 0 || o.used != (amount{}) || len(ch.dirty) != 1 {
+		t.Errorf("left: %+v, dirty: %v", o.used, ch.dirty)
+	}
+}

@@ -279,3 +279,54 @@ func TestNodesMatterOnlyWhereTheyDo(t *testing.T) {
 		}
 	}
 }
+
+func TestAClusterHasABoundedNumberOfRealServers(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "192.0.2.1"))
+	at := func(name string, year int) *corev1.Service {
+		svc := testService(name, "10.96.0."+name)
+		svc.CreationTimestamp = metav1.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		return svc
+	}
+	s.put(at("1", 2026), testSlice("1", "10.1.0.1", "10.1.0.2"), at("2", 2025), testSlice("2", "10.1.0.3", "10.1.0.4"))
+	c := testCluster(t, s)
+	c.real.most = 4
+	run(t, c)
+	if u := next(t, c); backends(u, "1") != 2 || backends(u, "2") != 2 {
+		t.Errorf("both find room: %+v", u)
+	}
+	s.put(testSlice("2", "10.1.0.3", "10.1.0.4", "10.1.0.5"))
+	u := next(t, c)
+	if len(u.Put) != 2 || len(u.Put[0].Ports) != 0 || len(u.Put[0].VIPs) != 0 || len(u.Put[0].Notes) != 1 || backends(lb.Update{Put: u.Put[1:]}, "2") != 3 {
+		t.Errorf("the younger one yields: %+v", u)
+	}
+	if got := c.Status().Error; got != "more than 4 real servers: 1 Services are not served" {
+		t.Errorf("status: %q", got)
+	}
+	s.put(testSlice("2", "10.1.0.3"))
+	if u := next(t, c); backends(u, "1") != 2 || backends(u, "2") != 1 {
+		t.Errorf("there is room again: %+v", u)
+	}
+	if got := c.Status().Error; got != "" {
+		t.Errorf("status: %q", got)
+	}
+}
+
+func TestNamesThatNobodyMayHaveAreLeftOut(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	for _, name := range []string{"../up", "a\nb", "UPPER", "a b", strings.Repeat("a", 254)} {
+		s.put(testService(name, "10.96.0.9"))
+	}
+	odd := testService("db", "10.96.0.8")
+	odd.Namespace = "shop.x"
+	s.put(odd)
+	c := testCluster(t, s)
+	run(t, c)
+	if put, _ := names(next(t, c)); !slices.Equal(put, []string{"shop/web"}) {
+		t.Errorf("put %v", put)
+	}
+	if got := c.Status().Error; !strings.Contains(got, "is left out: names must be as RFC 1123 has them") || len(got) > 400 {
+		t.Errorf("status: %q", got)
+	}
+}

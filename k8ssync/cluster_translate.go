@@ -96,6 +96,7 @@ func (c *Cluster) flush() {
 			odd = err
 		}
 	}
+	c.bound(o, meant, whole)
 	c.in.Unlock()
 	c.count(o)
 	c.say(turn, meant, ch.triggered, whole, odd)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 )
@@ -124,7 +125,23 @@ func (f *feed) reduce(o runtime.Object) (it *item, ok bool) {
 		read := readNode(v)
 		it.object = &read
 	}
-	return it, it.Name != "" && f.owns(it.object)
+	if !f.named1123(it) {
+		f.cluster.odd(f, fmt.Errorf("%s %.64q in namespace %.64q is left out: names must be as RFC 1123 has them", f.name, it.Name, it.Namespace))
+		return it, false
+	}
+	return it, f.owns(it.object)
+}
+
+// named1123 tells whether an object is named as the API server admits it. Names
+// go into logs, rules and files; and no two Services may be one there.
+func (f *feed) named1123(it *item) bool {
+	if len(validation.IsDNS1123Subdomain(it.Name)) > 0 {
+		return false
+	}
+	if f.name == "nodes" {
+		return it.Namespace == ""
+	}
+	return len(validation.IsDNS1123Label(it.Namespace)) == 0
 }
 
 // owns tells whether an object is of the feed's kind.

@@ -2,6 +2,8 @@ package k8ssync
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -56,7 +58,8 @@ func (f *feed) Replace(list []any, _ string) error {
 				o.drop(f.named(k))
 			}
 		}
-		for _, it := range items {
+		for _, k := range slices.SortedFunc(maps.Keys(items), key.compare) { // who finds no room is always the same
+			it := items[k]
 			full = cmp.Or(full, f.cluster.put(o, it.object))
 		}
 	})
