@@ -26,7 +26,8 @@
 // listed. Later ones are taken by whoever uses them (Take): what has not been taken
 // is kept once for each Service, so that neither a storm nor a slow reader costs
 // memory. One cluster takes no more than most says (cluster_objects.go); the rest
-// is ignored, and Status tells.
+// is ignored, and Status tells. Of more real servers than maxClusterReal the
+// youngest Services are left out.
 //
 // All Nodes are followed, for their addresses, but by a node of a cluster with
 // backends "pods" and no external_ip_ranges: if thousands of nodes followed
