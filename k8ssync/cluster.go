@@ -182,9 +182,11 @@ func (c *Cluster) Run(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { c.follow(ctx) })
 	tasks.Go(func() { c.told.run(ctx) })
-	tasks.Go(func() { c.save(ctx) })
+	left := false
+	tasks.Go(func() { left = c.save(ctx) })
 	c.translate(ctx)
 	tasks.Wait()
+	c.saveLast(left)
 	return nil
 }
 

@@ -83,11 +83,11 @@ func (s snapshot) objects(cfg Config, limit amount) *objects {
 	return o
 }
 
-// save writes the last-known-good file when changes have settled, from time to
-// time if there are none, and at the end.
-func (c *Cluster) save(ctx context.Context) {
+// save writes the last-known-good file when changes have settled, and from time to
+// time if there are none. It tells whether something is left to write at the end.
+func (c *Cluster) save(ctx context.Context) (left bool) {
 	if c.cfg.StateFile == "" {
-		return
+		return false
 	}
 	due := time.NewTimer(c.timing.refresh)
 	defer due.Stop()
@@ -96,11 +96,7 @@ func (c *Cluster) save(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			if waiting {
-				c.shot = nil
-				c.write()
-			}
-			return
+			return waiting
 		case <-c.unsaved:
 			if !waiting {
 				waiting = true
@@ -118,6 +114,19 @@ func (c *Cluster) save(ctx context.Context) {
 				due.Reset(c.timing.saves)
 			}
 		}
+	}
+}
+
+// saveLast writes what is left, when nothing more can come.
+func (c *Cluster) saveLast(left bool) {
+	select {
+	case <-c.unsaved:
+		left = c.cfg.StateFile != ""
+	default:
+	}
+	if left {
+		c.shot = nil
+		c.write()
 	}
 }
 
