@@ -77,6 +77,7 @@ func (r *Reconciler) meet(strangers map[Frontend]bool, hosts map[netip.Addr]stri
 	if moved {
 		r.catalog.meet(hosts, r.facts.Taken, r.dirty)
 		r.concern(r.movedVIPs(before, hosts))
+		r.cut()
 	}
 }
 

@@ -88,35 +88,38 @@ func (r *Reconciler) uncut(o Object) Object {
 }
 
 // concern plans the Services again that have one of addrs as a backend, after it has
-// become a VIP or is none any more, and cuts what drains there. Hardly ever is a VIP
-// anybody's backend; if it is, all Services are looked through for whose.
+// become a VIP or is none any more. Hardly ever is a VIP anybody's backend; if it is,
+// all Services are looked through for whose.
 func (r *Reconciler) concern(addrs map[netip.Addr]struct{}) {
-	if len(addrs) == 0 {
+	if !r.catalog.anyBackend(addrs) {
 		return
 	}
 	in := func(a netip.Addr) bool { _, ok := addrs[a]; return ok }
-	if r.catalog.anyBackend(addrs) {
-		for id, svc := range r.catalog.services {
-			if _, dirty := r.dirty[id]; !dirty && svc.reaches(in) {
-				r.dirty[id] = struct{}{}
-			}
+	for id, svc := range r.catalog.services {
+		if _, dirty := r.dirty[id]; !dirty && svc.reaches(in) {
+			r.dirty[id] = struct{}{}
 		}
 	}
+}
+
+// cut ends the drain of each server whose address has become one that bars it: as a
+// VIP, in a pool, or because the box has lost the address that kept a pool from being
+// a route. Those held for a silent source are looked at again.
+func (r *Reconciler) cut() {
 	for f, servers := range r.drains.servers {
-		cut := 0
+		before := len(servers)
 		for addr := range servers {
-			if in(addr.Addr()) && r.facts.bars(addr.Addr(), false) != "" {
+			if r.facts.bars(addr.Addr(), false) != "" {
 				r.drains.over[RealServer{Frontend: f, Addr: addr}] = struct{}{}
 				delete(servers, addr)
-				cut++
 			}
 		}
-		if cut > 0 {
+		if len(servers) < before {
 			r.claimDrain(f)
 		}
 	}
 	for id := range r.orphans.held {
-		if rs, ok := id.(RealServer); ok && in(rs.Addr.Addr()) {
+		if rs, ok := id.(RealServer); ok && r.facts.bars(rs.Addr.Addr(), false) != "" {
 			r.touched[id] = struct{}{}
 		}
 	}

@@ -66,6 +66,13 @@ func TestLawNoBackendIsAVIP(t *testing.T) {
 				if _, err := r.Audit(context.Background(), now); err != nil {
 					t.Fatal(err)
 				}
+			case 2: // other pools, and other addresses left alone
+				opts = g.options()
+				r.Configure(opts)
+			case 3:
+				hosts := maps.Clone(k.hosts)
+				hosts[netip.MustParseAddr("192.0.2.3")] = "eth1"
+				k.SetHostAddrs(hosts)
 			}
 		}
 	})
@@ -284,5 +291,51 @@ func TestLastBackendThatBecomesAVIPIsCut(t *testing.T) {
 	mustSync(t, s.Reconciler, s.now)
 	if s.held(RealServer{Frontend: front, Addr: be2}) || !s.held(Address{be2.Addr()}) {
 		t.Error("the backend stays, and the VIP waits for it")
+	}
+}
+
+// A pool that becomes a route ends what drains in it, whether the pool is new or the
+// box has lost the address that kept it from being one.
+func TestPoolCutsWhatDrainsInIt(t *testing.T) {
+	pools := []PoolRoute{{Prefix: netip.MustParsePrefix("10.0.0.2/31")}}
+	inPool := web(be1)
+	inPool.ID.Name, inPool.VIPs = "pooled", []VIP{{Addr: netip.MustParseAddr("10.0.0.3")}}
+	for _, tt := range []struct {
+		name   string
+		before []PoolRoute
+		hosts  map[netip.Addr]string
+	}{
+		{"a new pool", nil, nil},
+		{"the box's own address goes", pools, map[netip.Addr]string{be2.Addr(): "eth0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStory(t)
+			s.k.SetHostAddrs(tt.hosts)
+			opts := s.opts
+			opts.Base, opts.Pools = base, tt.before
+			s.Configure(opts)
+			s.Update(put(web(be1, be2), inPool))
+			mustSync(t, s.Reconciler, s.now)
+			s.conns(be2, 1)
+			s.Update(put(web(be1), inPool))
+			mustSync(t, s.Reconciler, s.now)
+			if len(s.Drains()) != 1 {
+				t.Fatalf("drains %v", s.Drains())
+			}
+			s.k.After = func(op Op) {
+				if wrong := onTheBox(s.k); len(wrong) > 0 {
+					t.Errorf("after %s the box is its own backend: %v", op, wrong)
+				}
+			}
+			opts.Pools = pools
+			s.Configure(opts)
+			s.k.SetHostAddrs(nil)
+			if _, err := s.Audit(context.Background(), s.now); err != nil {
+				t.Fatal(err)
+			}
+			if !s.held(pools[0].ID()) || len(s.Drains()) > 0 {
+				t.Errorf("the pool is a route: %v; drains %v", s.held(pools[0].ID()), s.Drains())
+			}
+		})
 	}
 }

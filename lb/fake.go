@@ -3,6 +3,7 @@ package lb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -35,7 +36,7 @@ var _ Kernel = (*Fake)(nil)
 func (k *Fake) Observe(_ context.Context, only ...Frontend) (Observation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	obs := Observation{Objects: Snapshot{}, Conns: map[Object]Conns{}, HostAddrs: k.hosts}
+	obs := Observation{Objects: Snapshot{}, Conns: map[Object]Conns{}, HostAddrs: maps.Clone(k.hosts)}
 	for id, o := range k.held {
 		f, server := frontendOf(o)
 		if _, member := o.(Member); len(only) > 0 && (member || !server || !slices.Contains(only, f)) {

@@ -66,10 +66,7 @@ func (g *gen) service(name string) Service {
 		s.Affinity = time.Hour
 	}
 	if g.chance(30) {
-		s.Restricted, s.Ranges = true, RangesLoadBalancer
-		if g.chance(50) {
-			s.Ranges = RangesEverywhere
-		}
+		s.Restricted, s.Ranges = true, RangeScope(g.IntN(3))
 		ranges := []string{"203.0.113.0/24", "198.51.100.0/24", "0.0.0.0/0", "fd00:c::/64", "10.9.9.0/24", "fd00:9::/64"}
 		for range 1 + g.IntN(2) {
 			s.SourceRanges = append(s.SourceRanges, netip.MustParsePrefix(ranges[g.IntN(len(ranges))]))

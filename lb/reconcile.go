@@ -115,6 +115,7 @@ func (r *Reconciler) Configure(opts Options) {
 		return
 	}
 	r.facts.Exclude, r.facts.Pools, r.facts.NodePortNets = opts.Exclude, opts.Pools, opts.NodePortNets
+	r.cut()
 	for id := range r.catalog.services {
 		r.dirty[id] = struct{}{}
 	}
@@ -279,8 +280,11 @@ func (r *Reconciler) due(now time.Time) []Op {
 	if r.full {
 		r.want.grow(r.catalog.size())
 	}
-	r.concern(r.catalog.moved)
-	r.catalog.moved = map[netip.Addr]struct{}{}
+	if len(r.catalog.moved) > 0 {
+		r.concern(r.catalog.moved)
+		r.cut()
+		r.catalog.moved = map[netip.Addr]struct{}{}
+	}
 	r.unretire()
 	// In their order: that of the claims on what many of them share (state.go).
 	var left []leaving
