@@ -40,7 +40,7 @@ const webPort = 80
 
 func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	start := time.Now()
-	fmt.Fprintln(out, "booting client, router, box, web1, web2, web3 ...")
+	fmt.Fprintln(out, "booting client, router, api, pod1 to pod3, box, web1 to web3 ...")
 	wish := lab.Site{Hosts: demoSite.Hosts, Boxes: slices.Clone(demoSite.Boxes)}
 	wish.Boxes[0].Forward = true // there is no weir to switch it on
 	site, err := lab.Open(ctx, wish)

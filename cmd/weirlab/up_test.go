@@ -28,7 +28,7 @@ func TestUp(t *testing.T) {
 	}
 	for _, want := range []string{
 		"up after", "TCP  192.0.2.10:80 rr", "web1 10.0.0.2", "web2 fd00::2",
-		"no machine is called nobody; there are: client, router, web1, web2, web3, box",
+		"no machine is called nobody; there are: client, router, api, pod1, pod2, pod3, web1, web2, web3, box",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output lacks %q:\n%s", want, out.String())
