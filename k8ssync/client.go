@@ -33,7 +33,8 @@ type access struct {
 // account. The environment (KUBECONFIG, HTTPS_PROXY) has no say.
 func readAccess(cfg Config) (access, error) {
 	var raw []byte
-	conf, err := rest.InClusterConfig, error(nil)
+	var err error
+	conf := rest.InClusterConfig
 	if cfg.Kubeconfig != "" {
 		if raw, err = os.ReadFile(cfg.Kubeconfig); err != nil {
 			return access{}, err

@@ -53,7 +53,7 @@ func weigh(object any) amount {
 		}
 		return amount{services: 1, bytes: n + texts(o.Dropped)}
 	case *slice:
-		n := 256 + len(o.Name) + len(o.key.Namespace) + 64*len(o.Ports) + texts(o.Dropped)
+		n := 256 + len(o.Name) + len(o.Namespace) + 64*len(o.Ports) + texts(o.Dropped)
 		for _, e := range o.Endpoints {
 			n += 128 + 16*(len(e.ForZones)+len(e.ForNodes))
 		}

@@ -143,8 +143,11 @@ func (t *teller) run(ctx context.Context) {
 func (t *teller) writeAll(ctx context.Context) error {
 	for {
 		s, with := t.next()
-		if with == nil || t.pace.Wait(ctx) != nil {
+		if with == nil {
 			return nil
+		}
+		if err := t.pace.Wait(ctx); err != nil {
+			return nil //nolint:nilerr // ctx has ended, which is nobody's fault
 		}
 		err := t.write(ctx, with, s)
 		t.mu.Lock()

@@ -157,7 +157,7 @@ func backendsKnown(t testing.TB, s lb.Service, from []*slice, env *env) {
 	for _, p := range s.Ports {
 		for _, b := range p.Backends {
 			_, isNode := env.nodeAddrs[b.Addr.Addr()]
-			if !known[b.Addr] && !(env.cfg.Reach == NodePorts && isNode) {
+			if !known[b.Addr] && (env.cfg.Reach != NodePorts || !isNode) {
 				t.Errorf("backend %s of %s is no endpoint", b.Addr, p.Key())
 			}
 			if b.Scope != lb.Wide && !env.onNode() {

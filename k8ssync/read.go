@@ -87,7 +87,7 @@ func (r *reader) addr(field, s string) (netip.Addr, bool) {
 }
 
 // addrs reads addresses, each once.
-func (r *reader) addrs(field string, texts []string, most int) []netip.Addr {
+func (r *reader) addrs(field string, texts []string, most int) []netip.Addr { //nolint:unparam // the limits are alike by chance
 	var out []netip.Addr
 	for _, s := range bounded(r, texts, most, field) {
 		if a, ok := r.addr(field, s); ok && !slices.Contains(out, a) {

@@ -73,8 +73,8 @@ func snapshotOf(o *objects) snapshot {
 
 // write gives the file's content: the same for the same objects.
 func (s snapshot) write() ([]byte, error) {
-	slices.SortFunc(s.services, func(a, b *service) int { return a.key.compare(b.key) })
-	slices.SortFunc(s.slices, func(a, b *slice) int { return a.key.compare(b.key) })
+	slices.SortFunc(s.services, func(a, b *service) int { return a.compare(b.key) })
+	slices.SortFunc(s.slices, func(a, b *slice) int { return a.compare(b.key) })
 	slices.SortFunc(s.nodes, func(a, b *node) int { return strings.Compare(a.Name, b.Name) })
 	s.Services, s.Slices, s.Nodes = len(s.services), len(s.slices), len(s.nodes)
 	var packed bytes.Buffer

@@ -76,7 +76,7 @@ func (r *Reconciler) drain(rs RealServer, deadline, now time.Time) {
 func (r *Reconciler) drainUnwanted(now time.Time) {
 	waits := !r.catalog.Synced()
 	for _, o := range r.have {
-		if rs, ok := o.(RealServer); ok && !(waits && r.orphans.has(rs)) {
+		if rs, ok := o.(RealServer); ok && (!waits || !r.orphans.has(rs)) {
 			r.drain(rs, now.Add(r.drainTime(rs.Frontend)), now)
 		}
 	}

@@ -144,7 +144,7 @@ func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Dur
 	var out []time.Duration
 	for i := range changes {
 		if rested {
-			if err := r.bench.rest(ctx); err != nil {
+			if err := r.rest(ctx); err != nil {
 				return nil, err
 			}
 		} else if err := pause(ctx, time.Duration(300+i*37%400)*time.Millisecond); err != nil {

@@ -123,7 +123,7 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 			break
 		}
 		if time.Since(begin) > longEnough || ctx.Err() != nil {
-			return got, fmt.Errorf("%s: it is synced, but the kernel lacks something: want\n%s\ngot\n%s", e.name, c.want, errors.Join(errors.New(have), err))
+			return got, fmt.Errorf("%s: it is synced, but the kernel lacks something: want\n%s\ngot\n%w", e.name, c.want, errors.Join(errors.New(have), err))
 		}
 		got.all = time.Since(begin)
 	}

@@ -375,12 +375,12 @@ func (e *natEdit) portal(d *dnat, f lb.Frontend, to *portal) (led bool) {
 	led, damaged := d.damaged[f]
 	if held {
 		led = led || !damaged
-		for _, c := range d.portalNames.chains(from) {
+		for _, c := range d.chains(from) {
 			have[c.name] = c.rules
 		}
 	}
 	if to != nil {
-		for _, c := range d.portalNames.chains(*to) {
+		for _, c := range d.chains(*to) {
 			if was, ok := have[c.name]; !ok || damaged || !slices.Equal(was, c.rules) {
 				e.declare(c.name)
 				for _, spec := range c.rules {
@@ -430,7 +430,7 @@ func (d *dnat) remove(ctx context.Context) error {
 		e.remove(name)
 	}
 	for _, f := range slices.SortedFunc(maps.Keys(d.portals), lb.Frontend.Compare) {
-		for _, c := range d.portalNames.chains(d.portals[f]) {
+		for _, c := range d.chains(d.portals[f]) {
 			e.remove(c.name)
 		}
 	}

@@ -99,7 +99,7 @@ func (r *natRule) take(words []string) int {
 	if len(words) > 1 {
 		arg = strings.Trim(words[1], `"`)
 	}
-	ok := false
+	var ok bool
 	switch option {
 	case "--reap", "--rsource", "--set", "--rcheck":
 		return 1

@@ -53,8 +53,8 @@ func (e *weirEngine) stop(t testing.TB) {
 
 func (e *weirEngine) restart(t testing.TB) {
 	t.Helper()
-	e.c.site.stop(t, syscall.SIGTERM)
-	e.c.site.start(t)
+	e.c.stop(t, syscall.SIGTERM)
+	e.c.start(t)
 }
 
 func quoted(words []string) string {

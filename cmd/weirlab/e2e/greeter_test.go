@@ -249,7 +249,7 @@ func askUntil(c net.Conn, question, buf []byte, limit time.Time) (int, error) {
 			return 0, err
 		}
 		n, err := c.Read(buf)
-		if next == limit || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if next.Equal(limit) || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
 	}

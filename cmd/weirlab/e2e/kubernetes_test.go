@@ -183,7 +183,7 @@ func clusterConflict(t *testing.T, s *land) {
 	eventually(t, 30*time.Second, func() error {
 		_, answer, err := s.stage.Do(t.Context(), lab.KubeAdmin, "GET", "/api/v1/namespaces/default/events", "")
 		if err != nil || !strings.Contains(answer, "prod/default/older") {
-			return fmt.Errorf("no Event tells of it: %v", err)
+			return fmt.Errorf("no Event tells of it: %w", err)
 		}
 		return nil
 	})

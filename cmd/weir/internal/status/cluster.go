@@ -95,11 +95,10 @@ func writeOldData(w io.Writer, old []OldData, now time.Time) {
 
 // bad says what is wrong with a cluster, "" if nothing is.
 func (c Cluster) bad(now time.Time) string {
-	why := ""
+	var why string
 	switch c.State {
 	case Connected:
-		why = cmp.Or(c.Error, c.FileError, c.EventsError)
-		if why != "" {
+		if why = cmp.Or(c.Error, c.FileError, c.EventsError); why != "" {
 			why = fmt.Sprintf("cluster %s: %s", c.Name, why)
 		}
 		return why
