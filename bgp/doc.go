@@ -1,0 +1,7 @@
+// Package bgp keeps exactly the routes announced that it is told to announce.
+//
+// It is the only package that knows GoBGP. What weir needs of BGP is small: nothing
+// is imported, two families are spoken, and every route is weir's own.
+package bgp
+
+import _ "github.com/osrg/gobgp/v4/pkg/server" // the speaker
