@@ -35,6 +35,9 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 		}
 	}
 	r.meet(strangers, obs.HostAddrs)
+	for _, o := range drift {
+		r.routes.touch(o)
+	}
 	return drift, nil
 }
 

@@ -51,6 +51,7 @@ type run struct {
 func (r *Reconciler) applyStep(ctx context.Context, ops []Op, run *run) {
 	for i, err := range r.kernel.Apply(ctx, ops) {
 		op := ops[i]
+		r.routes.touch(op.Object)
 		if err != nil {
 			r.fail(op, err, run)
 			continue

@@ -24,6 +24,10 @@ type Options struct {
 	Drain time.Duration
 	// Guards limit what sources may take away at once, by their names.
 	Guards map[string]GuardOptions
+	// Leaving, if set, is called before Ops that leave addresses with nobody who
+	// answers, sorted, of those that Routes said somebody serves: routers should
+	// know first.
+	Leaving func([]netip.Addr)
 }
 
 // Reconciler brings a kernel to what the Services want, and keeps it there. It
@@ -53,6 +57,7 @@ type Reconciler struct {
 	marked  map[ServiceID][]MarkKey // what each Service has marks for
 	orphans orphans
 	guards  map[string]*guard
+	routes  routes
 }
 
 // failure is an Op that the kernel would not take.
@@ -98,6 +103,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 		marks:   newMarks(),
 		marked:  map[ServiceID][]MarkKey{},
 		guards:  map[string]*guard{},
+		routes:  newRoutes(),
 	}
 	r.facts.Taken = map[Frontend]ServiceID{}
 	r.facts.Marks, r.facts.claims, r.facts.vips = r.marks.of, r.catalog.claims, r.catalog.vips
@@ -184,6 +190,7 @@ func (r *Reconciler) Lost(ids []Object) []Object {
 			lost = append(lost, o)
 			delete(r.have, id)
 			r.touched[id] = struct{}{}
+			r.routes.touch(id)
 		}
 	}
 	return lost
@@ -206,6 +213,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	r.full = false
 	ops, rep.Held = r.hold(ops)
 	troubled := len(r.failed) > 0
+	r.leave(ops)
 	r.apply(ctx, now, ops, &rep)
 	holding := r.holding
 	r.holding = len(r.Held()) > 0
@@ -340,6 +348,7 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 		r.noted++
 	}
 	r.want.Replace(owner, objects, touched)
+	r.routes.claim(id, svc.VIPs)
 	r.reclaimDrains(old)
 	r.reclaimDrains(objects)
 	for _, o := range old {

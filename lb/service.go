@@ -112,6 +112,10 @@ type Service struct {
 	// Fallback answers while WhenDown is UseFallback and the quorum is lost.
 	Fallback []netip.AddrPort
 
+	// Labels are those of its source that the configuration speaks of: they choose
+	// how its VIPs are announced. The map belongs to the Service.
+	Labels map[string]string
+
 	// Notes are what its source could not make sense of, or would not have.
 	Notes []Note
 }

@@ -1,0 +1,338 @@
+package lb
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Route is one VIP address as routers should know it: who would answer a packet
+// that they send here. Whether, how and to whom it is announced is not lb's to
+// decide.
+type Route struct {
+	Addr netip.Addr
+	// Serves are the Services that can answer here now, sorted: the kernel holds
+	// all that they need at this address, its virtual servers were read back, and
+	// at least one of their ports has a backend that takes new connections from
+	// clients outside. If it is empty, nobody should be sent here.
+	Serves []Serving
+	// Withheld says why Serves is empty; otherwise it is "".
+	Withheld Withheld
+}
+
+// Serving is a Service as it serves one address.
+type Serving struct {
+	Service ServiceID
+	Kind    VIPKind
+}
+
+func (s Serving) compare(t Serving) int {
+	return cmp.Or(s.Service.Compare(t.Service), cmp.Compare(s.Kind, t.Kind))
+}
+
+// Withheld says why nobody should be sent to an address. The set is closed; of
+// several Services the one that comes nearest to serving decides.
+type Withheld string
+
+// Why nobody should be sent to an address, the worst last.
+const (
+	// NotProgrammed: the kernel does not hold all of it yet, or would not take it.
+	NotProgrammed Withheld = "not-programmed"
+	// NobodyAnswers: no port has a backend that takes new connections from outside.
+	NobodyAnswers Withheld = "no-backend"
+	// NotServed: no Service that claims the address has a frontend there.
+	NotServed Withheld = "not-served"
+	// Gone: no Service claims the address any more.
+	Gone Withheld = "gone"
+)
+
+// nearness orders the reasons: of two Services at one address the nearer one's
+// counts.
+var nearness = map[Withheld]int{"": 0, NotProgrammed: 1, NobodyAnswers: 2, NotServed: 3, Gone: 4}
+
+// routes follow which VIPs can be announced.
+type routes struct {
+	// claimed are the Services at each address, and of the addresses of each Service.
+	claimed map[netip.Addr][]Serving
+	of      map[ServiceID][]VIP
+	// told are those that Routes gave last with somebody in Serves.
+	told map[netip.Addr]bool
+	// dirty may be others than Routes said last.
+	dirty map[netip.Addr]struct{}
+}
+
+func newRoutes() routes {
+	return routes{claimed: map[netip.Addr][]Serving{}, of: map[ServiceID][]VIP{}, told: map[netip.Addr]bool{}, dirty: map[netip.Addr]struct{}{}}
+}
+
+// claim takes down which addresses a Service has now.
+func (t *routes) claim(id ServiceID, vips []VIP) {
+	old := t.of[id]
+	for _, v := range old {
+		t.dirty[v.Addr] = struct{}{}
+	}
+	if !slices.Equal(old, vips) {
+		for _, v := range old {
+			t.claimed[v.Addr] = slices.DeleteFunc(t.claimed[v.Addr], func(s Serving) bool { return s.Service == id })
+			if len(t.claimed[v.Addr]) == 0 {
+				delete(t.claimed, v.Addr)
+			}
+		}
+		delete(t.of, id)
+		for _, v := range vips {
+			if v.Kind == NodePort {
+				continue
+			}
+			t.of[id] = append(t.of[id], v)
+			t.claimed[v.Addr] = append(t.claimed[v.Addr], Serving{id, v.Kind})
+			t.dirty[v.Addr] = struct{}{}
+		}
+	}
+}
+
+// touch notes that something at the address of an object has changed, or at all
+// addresses where that concerns them.
+func (t *routes) touch(o Object) {
+	switch o := o.(type) {
+	case RealServer:
+		t.touchAddr(o.Frontend.Addr)
+	case VirtualServer:
+		t.touchAddr(o.Frontend.Addr)
+	case Address:
+		t.touchAddr(o.Addr)
+	case Member:
+		if o.Addr.IsValid() {
+			t.touchAddr(o.Addr)
+		}
+	case PoolRoute:
+		t.touchAll(o.Prefix.Contains)
+	case IPSet:
+		t.touchAll(func(a netip.Addr) bool { return FamilyOf(a) == o.Family })
+	case Rules:
+		t.touchAll(func(a netip.Addr) bool { return FamilyOf(a) == o.Family })
+	case Device:
+		t.touchAll(func(netip.Addr) bool { return true })
+	}
+}
+
+func (t *routes) touchAddr(a netip.Addr) {
+	if _, ok := t.claimed[a]; ok || t.told[a] {
+		t.dirty[a] = struct{}{}
+	}
+}
+
+func (t *routes) touchAll(in func(netip.Addr) bool) {
+	for a := range t.claimed {
+		if in(a) {
+			t.dirty[a] = struct{}{}
+		}
+	}
+}
+
+// Routes gives the VIP addresses at which something has happened since the last
+// call, sorted, as they are now. Before it says for the first time that somebody
+// serves an address, it reads the virtual servers there back from the kernel; if
+// that fails, those addresses wait for the next call, and the error says why. What
+// is there is that which routers may be told; what was withheld says so.
+//
+// Call it after each Sync and Audit.
+func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
+	if !r.adopted || len(r.routes.dirty) == 0 {
+		return nil, nil
+	}
+	var out []Route
+	var fresh []Route // that nobody was sent to until now
+	for _, a := range slices.SortedFunc(maps.Keys(r.routes.dirty), netip.Addr.Compare) {
+		route := r.Route(a)
+		if len(route.Serves) > 0 && !r.routes.told[a] {
+			fresh = append(fresh, route)
+			continue
+		}
+		out = r.tell(out, route)
+	}
+	if len(fresh) == 0 {
+		return out, nil
+	}
+	missing, err := r.readBack(ctx, fresh)
+	if err != nil {
+		return out, fmt.Errorf("read back what is to be announced: %w", err)
+	}
+	for _, route := range fresh {
+		if missing[route.Addr] {
+			route = Route{Addr: route.Addr, Withheld: NotProgrammed}
+		}
+		out = r.tell(out, route)
+	}
+	slices.SortFunc(out, func(a, b Route) int { return a.Addr.Compare(b.Addr) })
+	return out, nil
+}
+
+// tell adds a Route that is said now.
+func (r *Reconciler) tell(out []Route, route Route) []Route {
+	delete(r.routes.dirty, route.Addr)
+	delete(r.routes.told, route.Addr)
+	if len(route.Serves) > 0 {
+		r.routes.told[route.Addr] = true
+	}
+	return append(out, route)
+}
+
+// readBack reads the virtual servers of routes from the kernel, and gives the
+// addresses at which it does not hold what weir believes. The next Sync mends them.
+func (r *Reconciler) readBack(ctx context.Context, fresh []Route) (map[netip.Addr]bool, error) {
+	var frontends []Frontend
+	believed := map[Object]Object{}
+	for _, route := range fresh {
+		for _, s := range route.Serves {
+			for _, o := range r.at(s.Service, route.Addr) {
+				switch o := o.(type) {
+				case VirtualServer:
+					frontends = append(frontends, o.Frontend)
+					believed[o.ID()] = o
+				case RealServer:
+					believed[o.ID()] = o
+				}
+			}
+		}
+	}
+	obs, err := r.kernel.Observe(ctx, frontends...)
+	if err != nil {
+		return nil, err
+	}
+	missing := map[netip.Addr]bool{}
+	for id, o := range believed {
+		if obs.Objects[id] != o {
+			f, _ := frontendOf(id)
+			missing[f.Addr] = true
+			delete(r.have, id)
+			r.touched[id] = struct{}{}
+		}
+	}
+	return missing, nil
+}
+
+// Route is how an address is now, as far as weir knows without reading the kernel.
+func (r *Reconciler) Route(a netip.Addr) Route {
+	route := Route{Addr: a, Withheld: Gone}
+	for _, s := range r.routes.claimed[a] {
+		why := r.serves(s.Service, a)
+		if why == "" {
+			route.Serves = append(route.Serves, s)
+		}
+		if nearness[why] < nearness[route.Withheld] {
+			route.Withheld = why
+		}
+	}
+	slices.SortFunc(route.Serves, Serving.compare)
+	return route
+}
+
+// at gives what a Service wants at an address, of the faces for clients outside.
+func (r *Reconciler) at(id ServiceID, a netip.Addr) []Object {
+	var out []Object
+	for _, o := range r.want.Objects(Owner{Service: id}) {
+		if at, ok := addressOf(o); ok && at == a {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// addressOf gives the address that an object is for, if it is for one alone.
+func addressOf(o Object) (netip.Addr, bool) {
+	switch o := o.(type) {
+	case Address:
+		return o.Addr, true
+	case VirtualServer:
+		return o.Frontend.Addr, o.Frontend.Mark == 0
+	case RealServer:
+		return o.Frontend.Addr, o.Frontend.Mark == 0
+	case Member:
+		// A backend that may loop is one of any address.
+		return o.Addr, o.Addr.IsValid() && o.Set != SetLoopBack
+	}
+	return netip.Addr{}, false
+}
+
+// serves tells why a Service does not serve an address; "" is that it does.
+func (r *Reconciler) serves(id ServiceID, a netip.Addr) Withheld {
+	objects := r.at(id, a)
+	if !slices.ContainsFunc(objects, func(o Object) bool { return o.kind() == kindVirtualServer }) {
+		return NotServed
+	}
+	if !r.answers(objects) {
+		return NobodyAnswers
+	}
+	for _, o := range objects {
+		if !r.settled(o.ID()) {
+			return NotProgrammed
+		}
+	}
+	if !r.reachable(a) {
+		return NotProgrammed
+	}
+	return ""
+}
+
+// answers tells whether one of the frontends among objects has a backend that takes
+// new connections from outside.
+func (r *Reconciler) answers(objects []Object) bool {
+	for _, o := range objects {
+		if rs, ok := o.(RealServer); ok && rs.Weight > 0 {
+			return true // who is dropped for want of a near backend has none
+		}
+	}
+	return false
+}
+
+// reachable tells whether the kernel has what all VIPs stand on: the address,
+// by itself or in a pool, if it is not the box's own; the rules and the sets.
+func (r *Reconciler) reachable(a netip.Addr) bool {
+	family := FamilyOf(a)
+	_, own := r.facts.HostAddrs[a]
+	_, single := r.have[Address{a}]
+	pool := false
+	for p := range r.laid {
+		pool = pool || p.Contains(a)
+	}
+	if !own && !single && !pool || !r.settled(Rules{family}) {
+		return false
+	}
+	for _, s := range Sets() {
+		if !r.settled(IPSet{s, family}) {
+			return false
+		}
+	}
+	return true
+}
+
+// leave calls Options.Leaving with the addresses that were said to serve somebody
+// and will not when ops are applied.
+func (r *Reconciler) leave(ops []Op) {
+	if r.opts.Leaving == nil || len(r.routes.told) == 0 {
+		return
+	}
+	var gone []netip.Addr
+	seen := map[netip.Addr]bool{}
+	look := func(a netip.Addr) {
+		if seen[a] || !r.routes.told[a] {
+			return
+		}
+		seen[a] = true
+		if !slices.ContainsFunc(r.routes.claimed[a], func(s Serving) bool { return r.answers(r.at(s.Service, a)) }) {
+			gone = append(gone, a)
+		}
+	}
+	for _, op := range ops {
+		if a, ok := addressOf(op.Object); ok && op.Verb != Add {
+			look(a)
+		}
+	}
+	if len(gone) > 0 {
+		slices.SortFunc(gone, netip.Addr.Compare)
+		r.opts.Leaving(gone)
+	}
+}
