@@ -263,7 +263,7 @@ func (r *Reconciler) serves(id ServiceID, a netip.Addr) Withheld {
 	if !slices.ContainsFunc(objects, func(o Object) bool { return o.kind() == kindVirtualServer }) {
 		return NotServed
 	}
-	if !r.answers(objects) {
+	if !answers(objects) {
 		return NobodyAnswers
 	}
 	for _, o := range objects {
@@ -279,10 +279,10 @@ func (r *Reconciler) serves(id ServiceID, a netip.Addr) Withheld {
 
 // answers tells whether one of the frontends among objects has a backend that takes
 // new connections from outside.
-func (r *Reconciler) answers(objects []Object) bool {
+func answers(objects []Object) bool {
 	for _, o := range objects {
-		if rs, ok := o.(RealServer); ok && rs.Weight > 0 {
-			return true // who is dropped for want of a near backend has none
+		if rs, ok := o.(RealServer); ok && rs.Weight > 0 && !slices.Contains(objects, Object(tuple(SetNoLocal, rs.Frontend))) {
+			return true
 		}
 	}
 	return false
@@ -322,7 +322,7 @@ func (r *Reconciler) leave(ops []Op) {
 			return
 		}
 		seen[a] = true
-		if !slices.ContainsFunc(r.routes.claimed[a], func(s Serving) bool { return r.answers(r.at(s.Service, a)) }) {
+		if !slices.ContainsFunc(r.routes.claimed[a], func(s Serving) bool { return answers(r.at(s.Service, a)) }) {
 			gone = append(gone, a)
 		}
 	}
