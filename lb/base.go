@@ -11,6 +11,8 @@ type Base struct {
 	Device   string
 	Families []Family
 	Sysctls  []Sysctl
+	// Unreachable are the prefixes that are announced as aggregates.
+	Unreachable []netip.Prefix
 }
 
 // Objects gives the objects of b, sorted.
@@ -18,6 +20,9 @@ func (b Base) Objects() []Object {
 	out := []Object{Device{b.Device}}
 	for _, s := range b.Sysctls {
 		out = append(out, s)
+	}
+	for _, p := range b.Unreachable {
+		out = append(out, Unreachable{p})
 	}
 	for _, f := range b.Families {
 		out = append(out, Rules{f})

@@ -33,6 +33,7 @@ const (
 	kindRealServer
 	kindAddress
 	kindPoolRoute
+	kindUnreachable
 )
 
 // Kind names the sort of an object, for metrics: "virtual_server".
@@ -42,6 +43,7 @@ func (k kind) String() string {
 	return [...]string{
 		kindSysctl: "sysctl", kindDevice: "device", kindSet: "set", kindRules: "rules", kindMember: "member",
 		kindVirtualServer: "virtual_server", kindRealServer: "real_server", kindAddress: "address", kindPoolRoute: "pool_route",
+		kindUnreachable: "unreachable",
 	}[k]
 }
 
@@ -144,6 +146,13 @@ type PoolRoute struct {
 	Src netip.Addr
 }
 
+// Unreachable refuses packets for a whole prefix, but for the addresses in it that
+// the box has: what is announced as one aggregate must not be sent back to the
+// router that it came from.
+type Unreachable struct {
+	Prefix netip.Prefix
+}
+
 func (o Sysctl) ID() Object        { return Sysctl{Name: o.Name} }
 func (o Device) ID() Object        { return o }
 func (o IPSet) ID() Object         { return o }
@@ -153,6 +162,7 @@ func (o VirtualServer) ID() Object { return VirtualServer{Frontend: o.Frontend} 
 func (o RealServer) ID() Object    { return RealServer{Frontend: o.Frontend, Addr: o.Addr} }
 func (o Address) ID() Object       { return o }
 func (o PoolRoute) ID() Object     { return PoolRoute{Prefix: o.Prefix} }
+func (o Unreachable) ID() Object   { return o }
 
 func (o Sysctl) kind() kind        { return kindSysctl }
 func (o Device) kind() kind        { return kindDevice }
@@ -163,6 +173,7 @@ func (o VirtualServer) kind() kind { return kindVirtualServer }
 func (o RealServer) kind() kind    { return kindRealServer }
 func (o Address) kind() kind       { return kindAddress }
 func (o PoolRoute) kind() kind     { return kindPoolRoute }
+func (o Unreachable) kind() kind   { return kindUnreachable }
 
 func (o Sysctl) String() string { return fmt.Sprintf("sysctl %s=%s", o.Name, o.Value) }
 func (o Device) String() string { return "device " + o.Name }
@@ -224,6 +235,8 @@ func (o PoolRoute) String() string {
 	return s
 }
 
+func (o Unreachable) String() string { return "unreachable route " + o.Prefix.String() }
+
 func (o Sysctl) compare(x Object) int { return cmp.Compare(o.Name, x.(Sysctl).Name) }
 func (o Device) compare(x Object) int { return cmp.Compare(o.Name, x.(Device).Name) }
 func (o IPSet) compare(x Object) int {
@@ -254,8 +267,15 @@ func (o RealServer) compare(x Object) int {
 }
 func (o Address) compare(x Object) int { return o.Addr.Compare(x.(Address).Addr) }
 func (o PoolRoute) compare(x Object) int {
-	y := x.(PoolRoute)
-	return cmp.Or(o.Prefix.Addr().Compare(y.Prefix.Addr()), cmp.Compare(o.Prefix.Bits(), y.Prefix.Bits()))
+	return comparePrefixes(o.Prefix, x.(PoolRoute).Prefix)
+}
+
+func (o Unreachable) compare(x Object) int {
+	return comparePrefixes(o.Prefix, x.(Unreachable).Prefix)
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 // Compare orders objects by kind and then by their own order; attributes do not

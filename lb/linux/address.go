@@ -225,6 +225,13 @@ func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.O
 		for _, r := range routes {
 			obs.Objects[r.ID()] = r
 		}
+		unreachable, err := a.unreachable(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, r := range unreachable {
+			obs.Objects[r] = r
+		}
 	}
 	return nil
 }
@@ -269,12 +276,40 @@ func (a *addresses) list(ctx context.Context) ([]ifAddress, error) {
 	return out, nil
 }
 
+// applyUnreachable adds and removes unreachable routes. Never with NLM_F_REPLACE:
+// the route of an interface must stay.
+func (a *addresses) applyUnreachable(ctx context.Context, ops []lb.Op) []error {
+	errs := a.conn.exchange(ctx, len(ops), func(e *encoder, i int) {
+		typ, flags := uint16(unix.RTM_NEWROUTE), uint16(unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+		if ops[i].Verb == lb.Delete {
+			typ, flags = unix.RTM_DELROUTE, 0
+		}
+		putUnreachable(e, typ, flags, ops[i].Object.(lb.Unreachable))
+	})
+	for i, err := range errs {
+		if errors.Is(err, unix.EEXIST) || ops[i].Verb == lb.Delete && errors.Is(err, unix.ESRCH) {
+			errs[i] = nil
+		}
+	}
+	return errs
+}
+
 // routes reads the pool routes of a family.
 func (a *addresses) routes(ctx context.Context, f lb.Family) ([]lb.PoolRoute, error) {
-	var out []lb.PoolRoute
-	put := func(e *encoder) { putRouteDump(e, f) }
-	err := a.conn.query(ctx, put, func() { out = out[:0] }, func(m message) {
-		if r, ok := parseRoute(m.body); ok {
+	return dumpRoutes(ctx, a.conn, f, unix.RT_TABLE_LOCAL, unix.RTN_LOCAL, parseRoute)
+}
+
+// unreachable reads the unreachable routes of a family.
+func (a *addresses) unreachable(ctx context.Context, f lb.Family) ([]lb.Unreachable, error) {
+	return dumpRoutes(ctx, a.conn, f, unix.RT_TABLE_MAIN, unix.RTN_UNREACHABLE, parseUnreachable)
+}
+
+// dumpRoutes reads the routes of a family that are weir's.
+func dumpRoutes[R any](ctx context.Context, c *conn, f lb.Family, table, typ byte, parse func([]byte) (R, bool)) ([]R, error) {
+	var out []R
+	put := func(e *encoder) { putRouteDump(e, f, table, typ) }
+	err := c.query(ctx, put, func() { out = out[:0] }, func(m message) {
+		if r, ok := parse(m.body); ok {
 			out = append(out, r)
 		}
 	})

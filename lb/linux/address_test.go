@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func linkObjects() []lb.Object {
 		lb.PoolRoute{Prefix: p("198.51.100.0/24")}, lb.PoolRoute{Prefix: p("2001:db8:100::/64")},
 		lb.PoolRoute{Prefix: p("198.51.101.0/24"), Src: a("10.9.0.1")},
 		lb.PoolRoute{Prefix: p("2001:db8:101::/64"), Src: a("2001:db8:9::1")},
+		lb.Unreachable{Prefix: p("203.0.113.0/24")}, lb.Unreachable{Prefix: p("2001:db8:113::/64")},
 	}
 }
 
@@ -92,6 +94,38 @@ func TestManyAddressesComeBack(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	remove(t, k, want...)
+}
+
+func TestUnreachableYieldsToAnInterface(t *testing.T) {
+	host(t)
+	k := newKernel(t, withoutIPVS)
+	own := []lb.Object{lb.Unreachable{Prefix: netip.MustParsePrefix("10.9.0.0/24")}, lb.Unreachable{Prefix: netip.MustParsePrefix("2001:db8:9::/64")}}
+	other := []lb.Object{lb.Unreachable{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, lb.Unreachable{Prefix: netip.MustParsePrefix("2001:db8:113::/64")}}
+	for range 2 {
+		add(t, k, slices.Concat(own, other)...)
+	}
+	if d := cmp.Diff(lb.NewSnapshot(slices.Concat(own, other)...), snapshot(t, k, isLink), compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for _, to := range []string{"10.9.0.77", "2001:db8:9::77"} {
+		if got := sh(t, "ip route get %s", to); !strings.Contains(got, "dev host0") {
+			t.Errorf("the way to the neighbour %s: %s", to, got)
+		}
+	}
+	for _, to := range []string{"203.0.113.77", "2001:db8:113::77"} {
+		if got := sh(t, "ip route get %s 2>&1 || true", to); !strings.Contains(got, "unreachable") && !strings.Contains(got, "No route to host") {
+			t.Errorf("the way to %s: %s", to, got)
+		}
+	}
+	for range 2 {
+		remove(t, k, slices.Concat(own, other)...)
+	}
+	if got := sh(t, "ip route show proto 87; ip -6 route show proto 87"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+	if got := sh(t, "ip route show 10.9.0.0/24; ip -6 route show 2001:db8:9::/64"); strings.Count(got, "host0") != 2 {
+		t.Errorf("the interface's own routes: %s", got)
+	}
 }
 
 func TestPoolRouteTakesANewSource(t *testing.T) {

@@ -330,6 +330,8 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyDests(ctx, ops) })
 	case lb.Address:
 		errs = k.addresses.applyAddresses(ctx, ops)
+	case lb.Unreachable:
+		errs = k.addresses.applyUnreachable(ctx, ops)
 	case lb.PoolRoute:
 		errs = k.addresses.applyRoutes(ctx, ops)
 	default:

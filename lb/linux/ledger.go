@@ -21,7 +21,7 @@ type ledger struct {
 // watched tells whether the kernel announces the end of an object.
 func watched(o lb.Object) bool {
 	switch o.(type) {
-	case lb.Device, lb.Address, lb.PoolRoute:
+	case lb.Device, lb.Address, lb.PoolRoute, lb.Unreachable:
 		return true
 	}
 	return false

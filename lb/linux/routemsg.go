@@ -125,15 +125,42 @@ func putRoute(e *encoder, typ, flags uint16, index int32, r lb.PoolRoute) {
 	}
 }
 
-// putRouteDump asks for weir's routes of a family. Kernels before 4.20 give all
-// routes; parseRoute leaves out what is not weir's.
-func putRouteDump(e *encoder, f lb.Family) {
+// unreachableMetric is that of weir's unreachable routes: worse than any other's,
+// so that a route for the same prefix, such as that of an interface, goes on
+// leading there.
+const unreachableMetric = 1<<31 - 1
+
+func putUnreachable(e *encoder, typ, flags uint16, r lb.Unreachable) {
+	a := r.Prefix.Masked().Addr()
+	e.message(typ, flags)
+	e.raw(byte(addressFamily(a)), byte(r.Prefix.Bits()), 0, 0,
+		unix.RT_TABLE_MAIN, RouteProtocol, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNREACHABLE, 0, 0, 0, 0)
+	e.addr(unix.RTA_DST, a)
+	e.u32(unix.RTA_PRIORITY, unreachableMetric)
+}
+
+// parseUnreachable reads a route; ok is false for one that is not weir's.
+func parseUnreachable(body []byte) (r lb.Unreachable, ok bool) {
+	if len(body) < unix.SizeofRtMsg || body[4] != unix.RT_TABLE_MAIN || body[5] != RouteProtocol || body[7] != unix.RTN_UNREACHABLE {
+		return r, false
+	}
+	for typ, v := range attributes(body[unix.SizeofRtMsg:]) {
+		if typ == unix.RTA_DST {
+			r.Prefix = netip.PrefixFrom(getAddr(uint16(body[0]), v), int(body[1]))
+		}
+	}
+	return r, r.Prefix.IsValid()
+}
+
+// putRouteDump asks for weir's routes of a family, of one table and type. Kernels
+// before 4.20 give all routes; who parses them leaves out what is not weir's.
+func putRouteDump(e *encoder, f lb.Family, table, typ byte) {
 	family := byte(unix.AF_INET)
 	if f == lb.IPv6 {
 		family = unix.AF_INET6
 	}
 	e.message(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	e.raw(family, 0, 0, 0, unix.RT_TABLE_LOCAL, RouteProtocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0)
+	e.raw(family, 0, 0, 0, table, RouteProtocol, 0, typ, 0, 0, 0, 0)
 }
 
 // parseRoute reads a route; ok is false for one that is not weir's.

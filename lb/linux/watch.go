@@ -196,6 +196,9 @@ func (k *Kernel) lookRoute(m message) hint {
 		if r, ok := parseRoute(m.body); ok && k.ours.has(r.ID()) {
 			return hintLinks
 		}
+		if r, ok := parseUnreachable(m.body); ok && k.ours.has(r) {
+			return hintLinks
+		}
 	}
 	return 0
 }
