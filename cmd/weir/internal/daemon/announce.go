@@ -1,0 +1,283 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"weir/bgp"
+	"weir/lb"
+)
+
+// What routers are told, and when.
+//
+// The order is what matters. Up: the kernel is written, read back (that is
+// lb.Reconciler.Routes), and then a route goes out. Down: the route goes first,
+// routers have leaveWait to take that in, and then the kernel is written. A box that
+// starts tells routers nothing before it holds all that it is going to (READY), and
+// then everything at once: with graceful restart they drop, of what an earlier run
+// told them, just what is not among it.
+//
+// A kernel that can't be read is no proof of anything: what was announced stays so,
+// and nothing new is announced, since that needs reading. If it says that it has no
+// IPVS any more, or that it does not hold what a VIP needs and will not take it, that
+// is proof, and the routes are withdrawn in the same pass.
+
+// speaker speaks BGP: a bgp.Speaker, or a test's.
+type speaker interface {
+	Configure(ctx context.Context, cfg bgp.Config) error
+	Set(changes map[netip.Prefix][]bgp.Path) error
+	Settled(ctx context.Context) error
+	Status() bgp.Status
+	Close() error
+	Leave(ctx context.Context) error
+}
+
+const (
+	// leaveWait is how long routers have to take in a withdrawal before the kernel
+	// serves nobody there. BGP has no answer to a withdrawal; what they need is one
+	// round trip and the writing of their own tables.
+	leaveWait = 200 * time.Millisecond
+	// routesRetry is how soon routes are read again that could not be.
+	routesRetry = time.Second
+	// configureTimeout bounds how long the loop stands still for a new set of peers.
+	configureTimeout = 10 * time.Second
+)
+
+// announcing is the part of a configuration that an announcer is made with.
+type announcing struct {
+	bgp    bgp.Config
+	policy bgp.Policy
+	// drainDelay is the time between the request to prefer others and the withdrawal.
+	drainDelay time.Duration
+	stateDir   string
+}
+
+// announcer tells routers of the VIPs that the kernel serves. The loop owns it.
+type announcer struct {
+	log     *slog.Logger
+	cfg     announcing
+	adv     *bgp.Advertiser
+	speaker speaker
+	begun   bool // the speaker has been told its peers
+	// owed is what the speaker has not been told yet: aggregates without their
+	// unreachable route in the kernel.
+	owed     map[netip.Prefix][]bgp.Path
+	known    map[netip.Addr]struct{} // the addresses that the Advertiser has
+	gated    bool                    // the kernel has said that it serves nobody
+	waited   bool                    // in this pass, for routers to take in a withdrawal
+	retry    time.Time               // when routes are read again that could not be
+	drained  drained
+	stages   bgp.Drains
+	nextDue  time.Time // when a drain comes to its next stage
+	drainErr error     // why the file of what is drained can't be read or written
+	badErr   error     // why the speaker would not take what it was told
+	version  uint64    // changes when announcements may have
+	measure  func(since time.Time)
+}
+
+// newAnnouncer makes an announcer that finds what was drained before, and announces
+// nothing until begin.
+func newAnnouncer(log *slog.Logger, s speaker, cfg announcing, now time.Time) *announcer {
+	a := &announcer{
+		log: log, cfg: cfg, speaker: s, adv: bgp.NewAdvertiser(),
+		owed: map[netip.Prefix][]bgp.Path{}, known: map[netip.Addr]struct{}{}, measure: func(time.Time) {},
+	}
+	if a.drained, a.drainErr = loadDrained(cfg.stateDir); a.drainErr != nil {
+		log.Error("the drain state is lost", "error", a.drainErr)
+	}
+	if a.drained.any() {
+		log.Warn("drained, as before the start", "all", !a.drained.all.IsZero(), "vips", len(a.drained.vips))
+	}
+	a.owe(a.adv.Configure(cfg.policy, now))
+	a.advance(now)
+	return a
+}
+
+// begin has the speaker open its sessions, once there is something true to say.
+func (a *announcer) begin(ctx context.Context) {
+	if a.begun {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
+	defer cancel()
+	if a.badErr = a.speaker.Configure(ctx, a.cfg.bgp); a.badErr != nil {
+		a.log.Error("BGP can't begin", "error", a.badErr)
+		return
+	}
+	a.begun = true
+}
+
+// configure brings another configuration into force.
+func (a *announcer) configure(ctx context.Context, cfg announcing, now time.Time) {
+	a.cfg = cfg
+	a.owe(a.adv.Configure(cfg.policy, now))
+	a.advance(now)
+	if a.begun {
+		a.begun = false
+		a.begin(ctx)
+	}
+}
+
+// owe takes down what the speaker is to be told, and tells whether that is anything.
+func (a *announcer) owe(changes map[netip.Prefix][]bgp.Path) bool {
+	if len(changes) == 0 {
+		return false
+	}
+	maps.Copy(a.owed, changes)
+	a.version++
+	return true
+}
+
+// take takes in how addresses are now.
+func (a *announcer) take(routes []lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) bool {
+	if len(routes) == 0 {
+		return false
+	}
+	for _, r := range routes {
+		if r.Withheld == lb.Gone {
+			delete(a.known, r.Addr)
+		} else {
+			a.known[r.Addr] = struct{}{}
+		}
+	}
+	if a.gated {
+		routes = gatedRoutes(routes)
+	}
+	a.version++ // why something is withheld may differ without a change for routers
+	return a.owe(a.adv.Take(routes, labels, now))
+}
+
+// gate takes in that the kernel serves nobody at all, or, at the end of that, as
+// route says.
+func (a *announcer) gate(gated bool, route func(netip.Addr) lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) {
+	if a.gated == gated {
+		return
+	}
+	a.gated = gated
+	if gated {
+		a.log.Error("the kernel has no IPVS any more: all routes are withdrawn", "vips", len(a.known))
+	} else {
+		a.log.Info("the kernel serves again: routes are announced as before")
+	}
+	var routes []lb.Route
+	for _, addr := range slices.SortedFunc(maps.Keys(a.known), netip.Addr.Compare) {
+		routes = append(routes, route(addr))
+	}
+	a.take(routes, labels, now)
+}
+
+// gatedRoutes are routes of a kernel that serves nobody.
+func gatedRoutes(routes []lb.Route) []lb.Route {
+	out := slices.Clone(routes)
+	for i, r := range out {
+		if r.Withheld != lb.Gone {
+			out[i] = lb.Route{Addr: r.Addr, Withheld: lb.NotProgrammed}
+		}
+	}
+	return out
+}
+
+// advance does what is due by now: the end of a hold-down, the stages of drains.
+func (a *announcer) advance(now time.Time) {
+	a.owe(a.adv.Advance(now))
+	stages, next := a.drained.stages(now, a.cfg.drainDelay)
+	a.nextDue = next
+	if stages.All != a.stages.All || !maps.Equal(stages.VIPs, a.stages.VIPs) {
+		a.stages = stages
+		a.owe(a.adv.Drain(stages, now))
+		a.version++
+	}
+}
+
+// next is when advance has something to do; the zero time: not by itself.
+func (a *announcer) next() time.Time {
+	next := a.retry
+	for _, t := range []time.Time{a.nextDue, a.adv.Next()} {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}
+
+// deliver tells the speaker what it is owed, but for aggregates that lack their
+// unreachable route. since is when the cause of it began.
+func (a *announcer) deliver(laid func(netip.Prefix) bool, since time.Time) {
+	now := map[netip.Prefix][]bgp.Path{}
+	for p, paths := range a.owed {
+		if len(paths) == 0 || p.IsSingleIP() || laid(p) {
+			now[p] = paths
+		}
+	}
+	if len(now) == 0 {
+		return
+	}
+	for p := range now {
+		delete(a.owed, p)
+	}
+	a.badErr = a.speaker.Set(now)
+	if a.badErr != nil {
+		a.log.Error("routes can't be announced", "error", a.badErr)
+		return
+	}
+	announced := 0
+	for _, paths := range now {
+		announced += min(1, len(paths))
+	}
+	a.log.Info("routes", "announced", announced, "withdrawn", len(now)-announced)
+	a.measure(since)
+}
+
+// leave withdraws routes before the kernel ceases to serve them: now is the moment
+// before it is written. Once a pass it waits until routers have taken that in, if
+// there are any.
+func (a *announcer) leave(routes []lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) {
+	if !a.take(routes, labels, now) {
+		return
+	}
+	a.deliver(func(netip.Prefix) bool { return false }, now)
+	if a.waited || !a.heard() {
+		return
+	}
+	a.waited = true
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+	defer cancel()
+	if err := a.speaker.Settled(ctx); err != nil {
+		a.log.Warn("routes may be withdrawn later than the kernel ceases to serve", "error", err)
+		return
+	}
+	<-ctx.Done()
+}
+
+// heard tells whether there is a router with a session.
+func (a *announcer) heard() bool {
+	return a.begun && slices.ContainsFunc(a.speaker.Status().Peers, func(p bgp.PeerStatus) bool { return p.State == bgp.Established })
+}
+
+// close ends the sessions so that routers keep the routes (graceful restart); leave
+// is for a box that will not serve: it withdraws them first, and routers have time to
+// take that in.
+func (a *announcer) close(leave bool) {
+	if !leave {
+		if err := a.speaker.Close(); err != nil {
+			a.log.Warn("BGP does not end well", "error", err)
+		}
+		return
+	}
+	heard := a.heard()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := a.speaker.Leave(ctx); err != nil {
+		a.log.Warn("BGP does not end well", "error", err)
+	}
+	if heard {
+		time.Sleep(leaveWait)
+	}
+}
+
+// closeTimeout bounds how long routers have to take a last withdrawal.
+const closeTimeout = 5 * time.Second
