@@ -1,0 +1,142 @@
+package k8ssync
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"weir/k8ssync/ipam"
+	"weir/lb"
+)
+
+// ProviderConfig is [addresses], with the pools and reservations of the file,
+// already checked.
+type ProviderConfig struct {
+	// Home is the cluster that holds the claims of all pools.
+	Home string
+	// Namespace is where in Home claims are; weir does not create it.
+	Namespace string
+	// Class is the loadBalancerClass of the Services that get addresses;
+	// DefaultClass is for those without any, too.
+	Class        string
+	DefaultClass bool
+	// IPMode is what status.loadBalancer.ingress says of every address.
+	IPMode IPMode
+	// Identity tells this box from all others that may write; not empty.
+	Identity string
+	// IPAM is who may have what, and for how long. Without pools no address is given,
+	// and those that were are kept.
+	IPAM ipam.Config
+}
+
+// IPMode says what nodes do with packets to an address (KEP-1860).
+type IPMode uint8
+
+// The modes.
+const (
+	// ModeVIP lets the nodes short-cut packets of the cluster's own clients.
+	ModeVIP IPMode = iota
+	// ModeProxy has the nodes send them to the address, and so through weir.
+	ModeProxy
+)
+
+func (m IPMode) String() string { return [...]string{"vip", "proxy"}[m] }
+
+// Provider gives addresses to the LoadBalancer Services of all clusters of a box.
+// Make one with NewProvider. All methods may be called at any time, before, while
+// and after Run runs, and none but Run waits for the network.
+type Provider struct {
+	log *slog.Logger
+}
+
+// NewProvider makes a Provider. It asks nobody yet.
+func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider { return &Provider{log: log} }
+
+// Configure replaces the configuration. Services keep an address that they would
+// not get any more; Notes tells of them.
+func (p *Provider) Configure(cfg ProviderConfig) {}
+
+// Follow says which clusters there are, by their names: all of the box, Home
+// included. One that takes the place of another is looked at anew.
+func (p *Provider) Follow(clusters map[string]*Cluster) {}
+
+// Run gives addresses until ctx ends. What is wrong is for Status to say.
+func (p *Provider) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Changed gets a value when Status or Notes may say something else.
+func (p *Provider) Changed() <-chan struct{} { return nil }
+
+// Notes are what could not be done for Services, sorted: address-pending,
+// address-stranded. Every box tells them, whoever writes.
+func (p *Provider) Notes() []lb.Note { return nil }
+
+// Status is safe for concurrent use. It costs some work for each Service that wants
+// an address.
+func (p *Provider) Status() ProviderStatus { return ProviderStatus{} }
+
+// Decision tells what is decided for a Service; false is nothing: it is not one
+// that weir gives addresses to, or it is not known yet.
+func (p *Provider) Decision(id lb.ServiceID) (Decision, bool) { return Decision{}, false }
+
+// Stranded tells which addresses another configuration would strand.
+func (p *Provider) Stranded(cfg ipam.Config) []ipam.Note { return nil }
+
+// TakeLatencies gives, for each status written since the last call, how long after
+// its Service was seen to want it; of very many the latest 1000.
+func (p *Provider) TakeLatencies() []time.Duration { return nil }
+
+// ProviderStatus is how well addresses are given.
+type ProviderStatus struct {
+	Home, Namespace, Identity string
+	// Writer is who holds the lease, as far as this box knows; empty is nobody, or
+	// that nobody can tell. Since is when it took it.
+	Writer string
+	Since  time.Time
+	// Writing tells that this box is the writer. Otherwise Error is what hinders
+	// it, empty if it is only that another is.
+	Writing bool
+	Error   string
+	// Clusters are those that can't be written to or have not been read, and why.
+	// Their last-known addresses count as taken.
+	Clusters map[string]string
+	// Known tells that the claims have been read; Usage and Claims are as they were
+	// last known.
+	Known  bool
+	Usage  ipam.Usage
+	Claims []ipam.Claim
+	// Decisions are those of all Services that want an address, sorted by Service.
+	Decisions []Decision
+	Counters  ProviderCounters
+}
+
+// Decision is what is decided for a Service. On a box that does not write, it is
+// what the Service's status says of it.
+type Decision struct {
+	Service lb.ServiceID
+	// Addrs are its addresses, IPv4 first.
+	Addrs []netip.Addr
+	// Pending is why it has none, or not all that it wants; Notes is what else there
+	// is to know of its addresses.
+	Pending ipam.Pending
+	Notes   []ipam.Note
+	// Written tells that the Service's status says all this; Error is why it can't be
+	// written.
+	Written bool
+	Error   string
+}
+
+// ProviderCounters count since the start of the process.
+type ProviderCounters struct {
+	// Assigned and Released count addresses given and taken back by this box.
+	Assigned, Released uint64
+	// Conflicts counts claims that somebody else had changed first.
+	Conflicts uint64
+	// StatusWrites counts statuses written, Errors requests that failed.
+	StatusWrites, Errors uint64
+	// Transitions counts how often this box became the writer or ceased to be.
+	Transitions uint64
+}
