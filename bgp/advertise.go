@@ -1,7 +1,9 @@
 package bgp
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"weir/lb"
@@ -107,50 +109,193 @@ type Hearing struct {
 }
 
 // Advertiser decides which prefixes are announced, how, to whom and when. It is
-// pure: it has no clock and starts nothing. It is not safe for concurrent use.
+// pure: it has no clock and starts nothing. It is not safe for concurrent use. The
+// cost of a change is its size, however many VIPs there are.
 //
-// The methods that change something give what differs by prefix, for Speaker.Set;
-// nil if nothing does. Later times than before are expected; an earlier one counts
-// as the latest.
-type Advertiser struct{}
+// # When
+//
+// A VIP is announced as soon as its Route says that somebody serves it, and withdrawn
+// as soon as it does not. There are two exceptions, both for VIPs that lose their
+// last backend (lb.NobodyAnswers), and for nothing else:
+//
+// Hold-down. One that was withdrawn for that returns when it has had backends for
+// Policy.HoldDown without a break: routers remember routes that flap, and some damp
+// them for an hour. What returns after it was deleted, drained or not programmed
+// returns at once, as do those that are new.
+//
+// Floor. Withdrawals for that reason end where they would leave fewer than
+// Policy.Floor of the VIPs, rounded up: those that have backends, or had some within
+// the last minute. Further ones stay announced although nobody answers there
+// (KeptByFloor), for when many fail at once it is more often the check or the cluster
+// that is broken, and a box that takes itself off the net helps nobody. They are
+// withdrawn as others return, those first that have been without backends the longest;
+// they are never given up for the time that has passed, and as long as there are any
+// the minute does not pass for those that were withdrawn. VIPs that no peer hears of,
+// or that are drained, do not count; deletions, drains and what the kernel does not
+// hold are never refused. With fewer than four VIPs there is no floor: one of three
+// that fails is no sign of anything but itself, and a box with a single VIP must be
+// able to leave it to another box.
+//
+// All this is about what happens while the process runs. One that has just started
+// believes what it sees.
+//
+// # Aggregates
+//
+// An aggregate is announced while one of its VIPs would be. It asks to be avoided
+// (Shutting) when all of them do; so a VIP of an aggregate can't be drained alone,
+// its packets still come. If several Rules give a peer the same prefix, the first
+// Rule with a VIP that is not Shutting is whose attributes it has.
+type Advertiser struct {
+	policy Policy
+	peers  []string // sorted; the rest has indices of it
+	rules  []compiled
+	looks  []Path // as rules have them, without Peers, each once
+	drains Drains
+	now    time.Time
+
+	vips  map[netip.Addr]*vip
+	held  queue // those that wait for the hold-down
+	floor floor
+
+	prefixes   map[netip.Prefix]*bundle
+	aggregates map[netip.Prefix]struct{}
+	dirty      map[netip.Prefix]struct{}
+}
 
 // NewAdvertiser gives an Advertiser that announces nothing until it is configured
 // and has Routes.
-func NewAdvertiser() *Advertiser { return &Advertiser{} }
+func NewAdvertiser() *Advertiser {
+	return &Advertiser{
+		held: queue{meant: func(v *vip, since time.Time) bool { return v.holds() && v.goodSince.Equal(since) }},
+		floor: floor{
+			late: queue{meant: func(v *vip, since time.Time) bool { return v.kept && v.ended.Equal(since) }},
+			ended: queue{meant: func(v *vip, since time.Time) bool {
+				return !v.old && v.ended.Equal(since) && v.withheld == lb.NobodyAnswers
+			}},
+		},
+		vips:       map[netip.Addr]*vip{},
+		prefixes:   map[netip.Prefix]*bundle{},
+		aggregates: map[netip.Prefix]struct{}{},
+		dirty:      map[netip.Prefix]struct{}{},
+	}
+}
+
+// The methods that change something give what differs by prefix, for Speaker.Set:
+// all the paths of a prefix, and none to withdraw it. They give nil if nothing
+// differs. An earlier time than the last one counts as the last one.
 
 // Configure replaces the policy. It costs as much as there are VIPs.
-func (a *Advertiser) Configure(p Policy, now time.Time) map[netip.Prefix][]Path { return nil }
+func (a *Advertiser) Configure(p Policy, now time.Time) map[netip.Prefix][]Path {
+	a.now = later(a.now, now)
+	for _, v := range a.vips {
+		a.contribute(v, NotDrained, nil)
+	}
+	a.compile(p)
+	for _, addr := range a.sorted() {
+		v := a.vips[addr]
+		v.sends = a.match(addr, v.claims)
+		if v.kept && len(v.sends) == 0 {
+			a.drop(v)
+		}
+		a.settle(v)
+	}
+	a.tick(now) // the hold-down may be shorter now
+	return a.changes()
+}
 
 // Take takes what lb.Reconciler.Routes gave: addresses that are not among routes
-// stay as they are. labels gives the labels of a Service; those of a VIP are asked
-// for when its Route is taken, so a Route is to be given again when they change.
+// stay as they are. labels gives the labels of a Service, as a map that nobody
+// changes afterwards; nil: there are none. Those of a VIP are asked for when its
+// Route is taken, so a Route is to be given again when they change.
 //
 // What lb.Options.Leaving tells of is taken in the same way before it goes: as
 // lb.Reconciler.Route has it then.
 func (a *Advertiser) Take(routes []lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) map[netip.Prefix][]Path {
-	return nil
+	a.tick(now)
+	routes = slices.Clone(routes)
+	slices.SortStableFunc(routes, func(r, s lb.Route) int { return r.Addr.Compare(s.Addr) })
+	// Those without backends come last: the floor is to know all the rest.
+	for _, lacking := range []bool{false, true} {
+		for i, r := range routes {
+			again := i+1 < len(routes) && routes[i+1].Addr == r.Addr // the last word counts
+			if !again && lacking == (len(r.Serves) == 0 && r.Withheld == lb.NobodyAnswers) {
+				a.take(r, labels)
+			}
+		}
+	}
+	return a.changes()
 }
 
 // Drain replaces what is drained. What was drained and is not any more returns at
 // once.
-func (a *Advertiser) Drain(d Drains, now time.Time) map[netip.Prefix][]Path { return nil }
+func (a *Advertiser) Drain(d Drains, now time.Time) map[netip.Prefix][]Path {
+	a.tick(now)
+	old := a.drains
+	a.drains = Drains{d.All, maps.Clone(d.VIPs)}
+	touched := map[netip.Addr]*vip{}
+	if old.All != d.All {
+		touched = a.vips
+	} else {
+		for _, vips := range []map[netip.Addr]Stage{old.VIPs, d.VIPs} {
+			for addr := range vips {
+				if v := a.vips[addr]; v != nil && old.VIPs[addr] != d.VIPs[addr] {
+					touched[addr] = v
+				}
+			}
+		}
+	}
+	for addr, v := range touched {
+		if stage := a.drains.of(addr); stage != v.stage {
+			v.stage, v.since = stage, a.now
+			if v.kept && stage != NotDrained {
+				a.drop(v)
+			}
+			a.settle(v)
+		}
+	}
+	return a.changes()
+}
+
+// of gives how far an address is drained.
+func (d Drains) of(addr netip.Addr) Stage { return max(d.All, d.VIPs[addr]) }
 
 // Advance does what is due by now.
-func (a *Advertiser) Advance(now time.Time) map[netip.Prefix][]Path { return nil }
+func (a *Advertiser) Advance(now time.Time) map[netip.Prefix][]Path {
+	a.tick(now)
+	return a.changes()
+}
 
 // Next is when Advance has something to do; the zero time: not by itself.
-func (a *Advertiser) Next() time.Time { return time.Time{} }
+func (a *Advertiser) Next() time.Time {
+	if head := a.held.first(); head != nil {
+		return head.goodSince.Add(a.policy.HoldDown)
+	}
+	return time.Time{}
+}
 
 // Announced is all that is announced, for a Speaker that has been told nothing.
-func (a *Advertiser) Announced() map[netip.Prefix][]Path { return nil }
+func (a *Advertiser) Announced() map[netip.Prefix][]Path {
+	out := make(map[netip.Prefix][]Path, len(a.prefixes))
+	for prefix, b := range a.prefixes {
+		out[prefix] = b.paths
+	}
+	return out
+}
 
 // Aggregates are the announced prefixes that are wider than one address, sorted.
 // Each needs an unreachable route in the kernel (lb.Base.Unreachable), before the
 // Speaker is told.
-func (a *Advertiser) Aggregates() []netip.Prefix { return nil }
+func (a *Advertiser) Aggregates() []netip.Prefix {
+	return slices.SortedFunc(maps.Keys(a.aggregates), netip.Prefix.Compare)
+}
 
-// All explains every VIP that is known, sorted by address.
-func (a *Advertiser) All() []Announcement { return nil }
+func later(s, t time.Time) time.Time {
+	if t.After(s) {
+		return t
+	}
+	return s
+}
 
-// Explain explains one VIP; false: it is not known.
-func (a *Advertiser) Explain(addr netip.Addr) (Announcement, bool) { return Announcement{}, false }
+func (a *Advertiser) sorted() []netip.Addr {
+	return slices.SortedFunc(maps.Keys(a.vips), netip.Addr.Compare)
+}
