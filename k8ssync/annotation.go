@@ -69,8 +69,12 @@ var annotations = map[string]func(*wishes, string) error{
 	"max-connections": (*wishes).readLimits,
 }
 
-// Annotations gives the names of the annotations that there are, without "weir/",
-// sorted.
+// addressAnnotations ask for addresses. What may be had is said by pools, so that
+// they need not be allowed.
+var addressAnnotations = []string{"addresses", "pool", "share"}
+
+// Annotations gives the names of the annotations that can be allowed, without
+// "weir/", sorted.
 func Annotations() []string { return slices.Sorted(maps.Keys(annotations)) }
 
 // readAnnotations reads those of a Service that cfg allows, and tells note of the
@@ -81,8 +85,9 @@ func readAnnotations(cfg *Config, texts map[string]string, note func(string, ...
 		name := strings.TrimPrefix(full, annotationPrefix)
 		read, known := annotations[name]
 		switch {
+		case slices.Contains(addressAnnotations, name): // what it asks for is the Provider's affair
 		case !known:
-			note("%.64q is no annotation of weir's: there are %s", full, strings.Join(Annotations(), ", "))
+			note("%.64q is no annotation of weir's: there are %s", full, strings.Join(slices.Sorted(slices.Values(slices.Concat(Annotations(), addressAnnotations))), ", "))
 		case !slices.Contains(cfg.Annotations, name):
 			note("%s is not allowed: only the operator can, by %q in allow_annotations of cluster %s", full, name, cfg.Name)
 		default:

@@ -109,7 +109,7 @@ func TestRefusedAnnotations(t *testing.T) {
 		want  string // of the only Note
 	}{
 		{"not allowed", drainAlone, []string{"scheduler", "wlc"}, `weir/scheduler is not allowed: only the operator can, by "scheduler" in allow_annotations of cluster prod`},
-		{"unknown", onEdge, []string{"wieghts", "1"}, `"weir/wieghts" is no annotation of weir's: there are affinity, drain, max-connections, scheduler, scheduler-flags, source-address, weights`},
+		{"unknown", onEdge, []string{"wieghts", "1"}, `"weir/wieghts" is no annotation of weir's: there are addresses, affinity, drain, max-connections, pool, scheduler, scheduler-flags, share, source-address, weights`},
 		{"scheduler", onEdge, []string{"scheduler", "../../evil"}, `weir/scheduler "../../evil": write one of dh, fo, `},
 		{"scheduler in capitals", onEdge, []string{"scheduler", "RR"}, `weir/scheduler "RR": write one of`},
 		{"long values are cut", onEdge, []string{"scheduler", strings.Repeat("x", 4000)}, `weir/scheduler "` + strings.Repeat("x", 64) + `": `},

@@ -32,8 +32,9 @@ type Cluster struct {
 	turn uint64
 	// refused is Config.Refused, as of now; afresh tells that it has changed since
 	// objects were translated.
-	refused Refused
-	afresh  bool
+	refused  Refused
+	provided Provided // Config.Provided, likewise
+	afresh   bool
 	// started is the wall clock's, to compare with that of objects.
 	started time.Time
 
@@ -101,7 +102,7 @@ func New(cfg Config, log *slog.Logger) *Cluster {
 		cfg: cfg, log: log.With("cluster", cfg.Name), timing: patient, limit: most,
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1),
 		told: newTeller(cfg), live: newObjects(most),
-		real: real{most: maxClusterReal}, refused: cfg.Refused, pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
+		real: real{most: maxClusterReal}, refused: cfg.Refused, provided: cfg.Provided, pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},
 	}
 	c.status = Status{Name: cfg.Name, Since: time.Now()}
 	for _, r := range cfg.resources() {

@@ -51,6 +51,7 @@ func weigh(object any) amount {
 		for k, v := range o.Annotations {
 			n += len(k) + len(v)
 		}
+		n += 96*len(o.Labels) + len(o.Condition.Message) + len(o.Selector) + 24*len(o.Proxied)
 		return amount{services: 1, bytes: n + texts(o.Dropped)}
 	case *slice:
 		n := 256 + len(o.Name) + len(o.Namespace) + 64*len(o.Ports) + texts(o.Dropped)

@@ -74,7 +74,7 @@ func (c *Cluster) flush() {
 		c.from, c.env = o, newEnv(&c.cfg)
 	}
 	if whole || c.afresh {
-		c.env.refused, c.afresh, ch.nodes = c.refused, false, true
+		c.env.refused, c.env.provided, c.afresh, ch.nodes = c.refused, c.provided, false, true
 	}
 	if ch.nodes {
 		c.env.setNodes(o.allNodes())
@@ -111,7 +111,7 @@ func (c *Cluster) remember() {
 	c.in.Lock()
 	defer c.in.Unlock()
 	c.env = newEnv(&c.cfg)
-	c.env.refused = c.refused
+	c.env.refused, c.env.provided = c.refused, c.provided
 	c.env.setNodes(c.saved.allNodes())
 	all := make(map[key]struct{}, len(c.saved.services))
 	for k := range c.saved.services {

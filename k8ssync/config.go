@@ -44,6 +44,11 @@ type Config struct {
 	ServiceCIDRs []netip.Prefix
 	// Refused are more addresses that no VIP may have. Cluster.Refuse changes it.
 	Refused Refused
+	// Provided are the addresses that weir itself gives to the cluster's Services.
+	// Cluster.Provide changes it.
+	Provided Provided
+	// Labels are the keys of Services' labels that count; no others are kept.
+	Labels []string
 	// Ranges says which VIPs source ranges hold for.
 	Ranges lb.RangeScope
 	// Annotations are those that Services may use, without "weir/".

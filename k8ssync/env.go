@@ -25,6 +25,7 @@ type env struct {
 	nodeAddrs map[netip.Addr]string
 	podCIDRs  []netip.Prefix
 	refused   Refused
+	provided  Provided
 
 	services   map[key]claims
 	clusterIPs map[netip.Addr]int          // how many Services have it
@@ -37,7 +38,7 @@ type claims struct {
 }
 
 func newEnv(cfg *Config) *env {
-	e := &env{cfg: cfg, refused: cfg.Refused, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}}
+	e := &env{cfg: cfg, refused: cfg.Refused, provided: cfg.Provided, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}}
 	e.setNodes(nil)
 	return e
 }
@@ -68,7 +69,7 @@ func (e *env) setNodes(nodes []node) {
 func (e *env) putService(k key, svc *service) []key {
 	was, now := e.services[k], claims{}
 	if svc != nil {
-		now = claims{svc.ClusterIPs, slices.Concat(svc.Ingress, svc.ExternalIPs)}
+		now = claims{svc.ClusterIPs, slices.Concat(svc.Ingress, svc.Proxied, svc.ExternalIPs)}
 	}
 	e.services[k] = now
 	if svc == nil {
@@ -155,21 +156,26 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	switch {
 	case kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, holds(a)):
 		return fmt.Sprintf("external_ip_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
-	case kind == lb.LoadBalancer && len(e.cfg.LoadBalancerRanges) > 0 && !slices.ContainsFunc(e.cfg.LoadBalancerRanges, holds(a)):
+	case kind == lb.LoadBalancer && len(e.cfg.LoadBalancerRanges) > 0 && !e.meant(a):
 		return fmt.Sprintf("load_balancer_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
 	}
 	return ""
 }
 
+// meant tells whether the operator says that an address is load balancers'.
+func (e *env) meant(a netip.Addr) bool {
+	return slices.ContainsFunc(e.cfg.LoadBalancerRanges, holds(a)) || e.provided.contains(a)
+}
+
 // foreign tells whether a VIP must not be an address that the box has itself. On
 // a node it may be, as kube-vip and its like put the VIPs of LoadBalancer
 // Services on an interface; elsewhere only where the operator says so.
-func (e *env) foreign(kind lb.VIPKind) bool {
+func (e *env) foreign(a netip.Addr, kind lb.VIPKind) bool {
 	switch kind {
 	case lb.ExternalIP:
 		return true
 	case lb.LoadBalancer:
-		return !e.onNode() && len(e.cfg.LoadBalancerRanges) == 0
+		return !e.onNode() && !e.meant(a)
 	}
 	return !e.onNode()
 }

@@ -37,10 +37,10 @@ func lawful(t testing.TB, in apis) (lb.Service, bool) {
 	}
 	env.setNodes(nodes)
 	for _, o := range in.Others {
-		s := readService(o)
+		s := readService(o, nil)
 		env.putService(s.key, &s)
 	}
-	svc := readService(in.Service)
+	svc := readService(in.Service, nil)
 	env.putService(svc.key, &svc)
 	var from []*slice
 	for _, s := range in.Slices {

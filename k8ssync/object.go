@@ -28,9 +28,12 @@ func (k key) compare(other key) int {
 // service is a Service.
 type service struct {
 	key
-	// UID is only for Events.
-	UID     string
-	Created time.Time
+	// UID tells it from another of the same name, Version (resourceVersion) from what
+	// it was before.
+	UID, Version string
+	Created      time.Time
+	// Deleting tells that it goes as soon as its finalizers let it.
+	Deleting bool
 	// Type is spec.type.
 	Type string
 	// OtherProxy is label service.kubernetes.io/service-proxy-name, whatever it
@@ -41,11 +44,22 @@ type service struct {
 	// the Service's.
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
-	// Ingress are the addresses in status.loadBalancer whose ipMode is VIP or
-	// absent.
-	Ingress             []netip.Addr
-	Ports               []servicePort
-	LoadBalancerClass   string
+	// Ingress are the addresses in status.loadBalancer whose ipMode is VIP or absent,
+	// Proxied those of ipMode Proxy. Unmoded tells that of some the mode is absent,
+	// Named that there are host names.
+	Ingress, Proxied []netip.Addr
+	Unmoded, Named   bool
+	// Condition is what weir has said in status.conditions.
+	Condition         condition
+	Ports             []servicePort
+	LoadBalancerClass string
+	// Asked is spec.loadBalancerIP, Families are spec.ipFamilies and FamilyPolicy is
+	// spec.ipFamilyPolicy.
+	Asked        netip.Addr
+	Families     []string
+	FamilyPolicy string
+	// Selector is spec.selector as ipam.SelectorText has it.
+	Selector            string
 	ExternalLocal       bool // externalTrafficPolicy
 	InternalLocal       bool // internalTrafficPolicy
 	AffinitySeconds     int  // sessionAffinity ClientIP; 0 is None
@@ -54,9 +68,20 @@ type service struct {
 	// are any, even if none could be read.
 	SourceRanges []netip.Prefix
 	Restricted   bool
-	// Annotations are those that begin with "weir/".
-	Annotations map[string]string
-	Dropped     []string
+	// Annotations are those that begin with "weir/"; Labels those whose keys count
+	// (Config.Labels).
+	Annotations, Labels map[string]string
+	Dropped             []string
+}
+
+// condition is weir's condition of a Service. The zero value is none.
+type condition struct {
+	Status, Reason, Message string
+	Since                   time.Time
+}
+
+func (c condition) equal(d condition) bool {
+	return c.Status == d.Status && c.Reason == d.Reason && c.Message == d.Message && c.Since.Equal(d.Since)
 }
 
 // servicePort is a port of a Service.
@@ -116,15 +141,18 @@ type node struct {
 	Dropped           []string
 }
 
-// equal tells whether two Services are the same in everything that counts.
+// equal tells whether two Services are the same in everything that counts; Version
+// does not.
 func (s *service) equal(t *service) bool {
-	return s.key == t.key && s.UID == t.UID && s.Created.Equal(t.Created) && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
+	return s.key == t.key && s.UID == t.UID && s.Created.Equal(t.Created) && s.Deleting == t.Deleting && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
 		slices.Equal(s.ClusterIPs, t.ClusterIPs) && slices.Equal(s.ExternalIPs, t.ExternalIPs) && slices.Equal(s.Ingress, t.Ingress) &&
+		slices.Equal(s.Proxied, t.Proxied) && s.Unmoded == t.Unmoded && s.Named == t.Named && s.Condition.equal(t.Condition) &&
+		s.Asked == t.Asked && slices.Equal(s.Families, t.Families) && s.FamilyPolicy == t.FamilyPolicy && s.Selector == t.Selector &&
 		slices.Equal(s.Ports, t.Ports) && s.LoadBalancerClass == t.LoadBalancerClass &&
 		s.ExternalLocal == t.ExternalLocal && s.InternalLocal == t.InternalLocal &&
 		s.AffinitySeconds == t.AffinitySeconds && s.HealthCheckNodePort == t.HealthCheckNodePort &&
 		slices.Equal(s.SourceRanges, t.SourceRanges) && s.Restricted == t.Restricted &&
-		maps.Equal(s.Annotations, t.Annotations) && slices.Equal(s.Dropped, t.Dropped)
+		maps.Equal(s.Annotations, t.Annotations) && maps.Equal(s.Labels, t.Labels) && slices.Equal(s.Dropped, t.Dropped)
 }
 
 // equal tells whether two EndpointSlices are the same in everything that counts;

@@ -8,6 +8,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Reading is total: whatever the API server sends, or somebody wrote into it past
@@ -23,11 +24,16 @@ const (
 	maxHints       = 64
 	maxAnnotations = 16
 	maxAnnotation  = 4096 // bytes
+	maxMessage     = 1024 // bytes, of a condition
 	maxNodeAddrs   = 64
 )
 
 // annotationPrefix begins the annotations of Services that weir reads.
 const annotationPrefix = "weir/"
+
+// conditionType is that of weir's condition in the status of Services that it gives
+// addresses to. It tells that weir has written the status.
+const conditionType = "weir/LoadBalancer"
 
 // What the API calls things, where client libraries have no constant.
 const (
@@ -136,8 +142,8 @@ func (r *reader) proto(field string, p corev1.Protocol) (string, bool) {
 	return "", false
 }
 
-// readService reads a Service.
-func readService(in *corev1.Service) service {
+// readService reads a Service, with the labels of these keys.
+func readService(in *corev1.Service, labels []string) service {
 	if in == nil {
 		return service{}
 	}
@@ -147,18 +153,29 @@ func readService(in *corev1.Service) service {
 	out := service{
 		key:           key{in.Namespace, in.Name},
 		UID:           string(in.UID),
+		Version:       in.ResourceVersion,
 		Created:       in.CreationTimestamp.UTC(),
+		Deleting:      in.DeletionTimestamp != nil,
 		Type:          intern(string(spec.Type)),
 		OtherProxy:    otherProxy,
 		ClusterIPs:    r.clusterIPs(spec),
 		ExternalIPs:   r.addrs("spec.externalIPs", spec.ExternalIPs, maxVIPs),
-		Ingress:       r.ingress(in.Status.LoadBalancer.Ingress),
+		Condition:     readCondition(in.Status.Conditions),
+		Families:      families(spec.IPFamilies),
+		Labels:        chosen(in.Labels, labels),
 		Ports:         r.servicePorts(spec.Ports),
 		ExternalLocal: spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		SourceRanges:  r.prefixes("spec.loadBalancerSourceRanges", spec.LoadBalancerSourceRanges, maxRanges),
 		Restricted:    len(spec.LoadBalancerSourceRanges) > 0,
 		Annotations:   r.annotations(in.Annotations),
+	}
+	r.ingress(in.Status.LoadBalancer.Ingress, &out)
+	if spec.LoadBalancerIP != "" {
+		out.Asked, _ = r.addr("spec.loadBalancerIP", spec.LoadBalancerIP)
+	}
+	if spec.IPFamilyPolicy != nil {
+		out.FamilyPolicy = intern(string(*spec.IPFamilyPolicy))
 	}
 	if spec.LoadBalancerClass != nil {
 		out.LoadBalancerClass = intern(*spec.LoadBalancerClass)
@@ -201,17 +218,59 @@ func (r *reader) clusterIPs(spec *corev1.ServiceSpec) []netip.Addr {
 	return out
 }
 
-// ingress are the addresses whose packets are meant to arrive with them. One of
-// ipMode Proxy is a proxy's own, which sends to the nodes by other addresses
-// (KEP-1860); one with a host name alone is nothing to serve.
-func (r *reader) ingress(in []corev1.LoadBalancerIngress) []netip.Addr {
-	var texts []string
+// ingress reads what status.loadBalancer has. Packets to an address of ipMode VIP
+// arrive with it; one of ipMode Proxy is usually a proxy's own, which sends to the
+// nodes by other addresses (KEP-1860). One with a host name alone is nothing to serve.
+func (r *reader) ingress(in []corev1.LoadBalancerIngress, out *service) {
+	var vips, proxied []string
 	for _, i := range in {
-		if i.IP != "" && (i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP) {
-			texts = append(texts, i.IP)
+		out.Named = out.Named || i.Hostname != ""
+		switch {
+		case i.IP == "":
+		case i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP:
+			vips = append(vips, i.IP)
+			out.Unmoded = out.Unmoded || i.IPMode == nil
+		case *i.IPMode == corev1.LoadBalancerIPModeProxy:
+			proxied = append(proxied, i.IP)
 		}
 	}
-	return r.addrs("status.loadBalancer.ingress", texts, maxVIPs)
+	const field = "status.loadBalancer.ingress"
+	out.Ingress, out.Proxied = r.addrs(field, vips, maxVIPs), r.addrs(field, proxied, maxVIPs)
+}
+
+// readCondition finds weir's own condition.
+func readCondition(in []metav1.Condition) condition {
+	for _, c := range in {
+		if c.Type == conditionType {
+			return condition{intern(string(c.Status)), intern(c.Reason), cut(c.Message, maxMessage), c.LastTransitionTime.UTC()}
+		}
+	}
+	return condition{}
+}
+
+// families are those of spec.ipFamilies: one or two.
+func families(in []corev1.IPFamily) []string {
+	var out []string
+	for _, f := range in {
+		if (f == corev1.IPv4Protocol || f == corev1.IPv6Protocol) && !slices.Contains(out, string(f)) {
+			out = append(out, intern(string(f)))
+		}
+	}
+	return out
+}
+
+// chosen are the labels with these keys.
+func chosen(labels map[string]string, keys []string) map[string]string {
+	var out map[string]string
+	for _, k := range keys {
+		if v, ok := labels[k]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[intern(k)] = intern(v)
+		}
+	}
+	return out
 }
 
 func (r *reader) servicePorts(in []corev1.ServicePort) []servicePort {

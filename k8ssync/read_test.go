@@ -23,7 +23,7 @@ func manifest[T any](t testing.TB, text string) *T {
 	return out
 }
 
-var unexported = cmp.AllowUnexported(service{}, slice{}, endpoint{}, node{}, servicePort{}, slicePort{}, key{})
+var unexported = cmp.AllowUnexported(service{}, slice{}, endpoint{}, node{}, condition{}, servicePort{}, slicePort{}, key{})
 
 func TestReadService(t *testing.T) {
 	for _, c := range []struct {
@@ -31,10 +31,13 @@ func TestReadService(t *testing.T) {
 		want       service
 	}{
 		{"every field", `
-metadata: {namespace: shop, name: web, uid: u1, creationTimestamp: "2026-03-01T12:00:00Z", annotations: {weir/drain: 1m, other/x: y}}
+metadata: {namespace: shop, name: web, uid: u1, resourceVersion: "7", creationTimestamp: "2026-03-01T12:00:00Z", deletionTimestamp: "2026-03-02T12:00:00Z",
+  annotations: {weir/drain: 1m, other/x: y}, labels: {tier: gold, secret: x}}
 spec:
   type: LoadBalancer
   loadBalancerClass: weir/edge
+  loadBalancerIP: 198.51.100.7
+  ipFamilyPolicy: PreferDualStack
   clusterIP: 172.30.0.41
   clusterIPs: [172.30.0.41, "fd30::41"]
   ipFamilies: [IPv4, IPv6]
@@ -48,13 +51,19 @@ spec:
   ports:
   - {name: http, port: 80, nodePort: 30080, protocol: TCP}
   - {name: dns, port: 80, protocol: UDP}
-status: {loadBalancer: {ingress: [{ip: 198.51.100.7}, {ip: 198.51.100.8, ipMode: VIP}, {ip: 198.51.100.9, ipMode: Proxy}, {hostname: lb.example}]}}`,
-			service{key: key{"shop", "web"}, UID: "u1", Created: made, Type: "LoadBalancer", LoadBalancerClass: "weir/edge",
+status:
+  loadBalancer: {ingress: [{ip: 198.51.100.7}, {ip: 198.51.100.8, ipMode: VIP}, {ip: 198.51.100.9, ipMode: Proxy}, {hostname: lb.example}]}
+  conditions:
+  - {type: Other, status: "True", reason: X}
+  - {type: weir/LoadBalancer, status: "False", reason: NoPool, message: why, lastTransitionTime: "2026-03-01T12:00:00Z"}`,
+			service{key: key{"shop", "web"}, UID: "u1", Version: "7", Created: made, Deleting: true, Type: "LoadBalancer", LoadBalancerClass: "weir/edge",
 				ClusterIPs: addrs("172.30.0.41", "fd30::41"), ExternalIPs: addrs("203.0.113.5"), Ingress: addrs("198.51.100.7", "198.51.100.8"),
+				Proxied: addrs("198.51.100.9"), Unmoded: true, Named: true, Condition: condition{"False", "NoPool", "why", made},
+				Asked: addrs("198.51.100.7")[0], Families: []string{"IPv4", "IPv6"}, FamilyPolicy: "PreferDualStack",
 				ExternalLocal: true, InternalLocal: true, HealthCheckNodePort: 32000, AffinitySeconds: 60, Restricted: true,
 				SourceRanges: prefixes("10.0.0.0/8", "192.168.0.0/24", "203.0.113.0/25", "fd00::/8"),
 				Ports:        []servicePort{{"http", "TCP", 80, 30080}, {"dns", "UDP", 80, 0}},
-				Annotations:  map[string]string{"weir/drain": "1m"}}},
+				Annotations:  map[string]string{"weir/drain": "1m"}, Labels: map[string]string{"tier": "gold"}}},
 		{"headless", `spec: {clusterIP: None, clusterIPs: [None]}`, service{}},
 		{"ClusterIP from before there were several", `spec: {clusterIP: 172.30.0.1}`, service{ClusterIPs: addrs("172.30.0.1")}},
 		{"default affinity", `spec: {sessionAffinity: ClientIP}`, service{AffinitySeconds: 10800}},
@@ -62,7 +71,7 @@ status: {loadBalancer: {ingress: [{ip: 198.51.100.7}, {ip: 198.51.100.8, ipMode:
 		{"an unknown ipMode is not served", `status: {loadBalancer: {ingress: [{ip: 198.51.100.7, ipMode: vip}]}}`, service{}},
 		{"addresses that are none", `
 spec: {clusterIPs: ["10.0.0.300", "::ffff:172.30.0.1", 172.30.0.2, "fd30::1"], ipFamilies: [IPv4], externalIPs: [010.0.0.1, "fe80::1%eth0", "2001:db8::1", "2001:db8::0:1"]}`,
-			service{ClusterIPs: addrs("172.30.0.1"), ExternalIPs: addrs("2001:db8::1"), Dropped: []string{
+			service{ClusterIPs: addrs("172.30.0.1"), ExternalIPs: addrs("2001:db8::1"), Families: []string{"IPv4"}, Dropped: []string{
 				`spec.clusterIPs: "10.0.0.300" is no IP address`,
 				`spec.clusterIPs: 172.30.0.2 is the second one of its family`,
 				`spec.clusterIPs: fd30::1 is of no family in spec.ipFamilies`,
@@ -97,7 +106,7 @@ spec:
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if d := cmp.Diff(c.want, readService(manifest[corev1.Service](t, c.text)), exact, unexported); d != "" {
+			if d := cmp.Diff(c.want, readService(manifest[corev1.Service](t, c.text), []string{"tier"}), exact, unexported); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
@@ -199,7 +208,7 @@ func TestNodesThatTakeNoTraffic(t *testing.T) {
 }
 
 func TestNothingIsReadAsNothing(t *testing.T) {
-	if got := readService(nil); !got.equal(&service{}) {
+	if got := readService(nil, nil); !got.equal(&service{}) {
 		t.Errorf("%+v", got)
 	}
 	if got := readSlice(nil); !got.equal(&slice{}) {
@@ -220,7 +229,7 @@ func TestReadingIsBounded(t *testing.T) {
 		svc.Spec.LoadBalancerSourceRanges = append(svc.Spec.LoadBalancerSourceRanges, strings.Repeat("y", i))
 		svc.Annotations[fmt.Sprintf("weir/%d", i)] = "x"
 	}
-	got := readService(svc)
+	got := readService(svc, nil)
 	if len(got.Ports) != maxPorts || len(got.ExternalIPs) != maxVIPs || len(got.SourceRanges) > 0 || !got.Restricted || len(got.Annotations) != maxAnnotations || len(got.Dropped) != maxDropped+1 {
 		t.Errorf("%d ports, %d external IPs, %d ranges, %d annotations, %d dropped", len(got.Ports), len(got.ExternalIPs), len(got.SourceRanges), len(got.Annotations), len(got.Dropped))
 	}
@@ -240,7 +249,7 @@ func TestReadingIsBounded(t *testing.T) {
 
 // A field that equal forgets is one whose change nobody would serve.
 func TestEveryFieldOfAnObjectCounts(t *testing.T) {
-	uncounted := []string{"slice.Triggered"}
+	uncounted := []string{"slice.Triggered", "service.Version"}
 	for _, c := range []struct {
 		zero  func() any
 		equal func(a, b any) bool
@@ -287,6 +296,10 @@ func fill(t *testing.T, v reflect.Value) {
 	case reflect.Map:
 		v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
 	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[condition]() {
+			v.Set(reflect.ValueOf(condition{Status: "True"}))
+			return
+		}
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			v.Set(reflect.ValueOf(made))
 			return

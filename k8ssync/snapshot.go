@@ -177,7 +177,8 @@ func decode[T any](dec *json.Decoder, n, most int, valid func(*T) bool) ([]*T, e
 
 // valid tells whether a Service is as readService makes them.
 func (s *service) valid() bool {
-	return s.Name != "" && s.AffinitySeconds >= 0 && addrsValid(s.ClusterIPs, s.ExternalIPs, s.Ingress) && prefixesValid(s.SourceRanges) &&
+	return s.Name != "" && s.AffinitySeconds >= 0 && addrsValid(s.ClusterIPs, s.ExternalIPs, s.Ingress, s.Proxied) &&
+		(!s.Asked.IsValid() || addrValid(s.Asked)) && prefixesValid(s.SourceRanges) &&
 		!slices.ContainsFunc(s.Ports, func(p servicePort) bool { return p.Port == 0 || !protoValid(p.Proto) })
 }
 

@@ -100,7 +100,7 @@ func (t *translator) vips() {
 		t.addVIPs(t.svc.ClusterIPs, lb.VIP{Kind: lb.ClusterIP, Local: t.svc.InternalLocal && t.env.onNode()})
 	}
 	if kinds[lb.LoadBalancer] && t.svc.Type == "LoadBalancer" && t.ofClass() {
-		t.addVIPs(t.svc.Ingress, lb.VIP{Kind: lb.LoadBalancer, Local: near})
+		t.addVIPs(slices.Concat(t.svc.Ingress, t.proxied()), lb.VIP{Kind: lb.LoadBalancer, Local: near})
 	}
 	if kinds[lb.ExternalIP] {
 		t.addVIPs(t.svc.ExternalIPs, lb.VIP{Kind: lb.ExternalIP, Local: near})
@@ -114,7 +114,6 @@ func (t *translator) vips() {
 
 // addVIPs adds the addresses that may be VIPs like one.
 func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
-	like.Foreign = t.env.foreign(like.Kind)
 	for _, a := range addrs {
 		switch why := t.env.refuses(a, like.Kind, t.svc.key); {
 		case slices.ContainsFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Addr == a }):
@@ -123,7 +122,7 @@ func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
 		case !slices.Contains(t.families(), lb.FamilyOf(a)):
 			t.note(lb.BadObject, "%s is not served as %s: the Service has no %s", a, like.Kind, lb.FamilyOf(a))
 		default:
-			like.Addr = a
+			like.Addr, like.Foreign = a, t.env.foreign(a, like.Kind)
 			t.out.VIPs = append(t.out.VIPs, like)
 		}
 	}
@@ -131,7 +130,16 @@ func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
 
 func (t *translator) ofClass() bool {
 	classes := t.env.cfg.Classes
-	return len(classes) == 0 || slices.Contains(classes, t.svc.LoadBalancerClass)
+	return len(classes) == 0 || slices.Contains(classes, t.svc.LoadBalancerClass) || t.env.provided.serves(t.svc.LoadBalancerClass)
+}
+
+// proxied are the addresses of ipMode Proxy that are served: those that weir gave.
+func (t *translator) proxied() []netip.Addr {
+	p := t.env.provided
+	if !p.serves(t.svc.LoadBalancerClass) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(t.svc.Proxied), func(a netip.Addr) bool { return t.svc.Condition == (condition{}) && !p.contains(a) })
 }
 
 func (t *translator) hasNodePort() bool {

@@ -116,7 +116,7 @@ func (f *feed) reduce(o runtime.Object) (it *item, ok bool) {
 	it.Namespace, it.Name, it.ResourceVersion = m.GetNamespace(), m.GetName(), m.GetResourceVersion()
 	switch v := o.(type) {
 	case *corev1.Service:
-		read := readService(v)
+		read := readService(v, f.cluster.cfg.Labels)
 		it.object = &read
 	case *discoveryv1.EndpointSlice:
 		read := readSlice(v)

@@ -48,6 +48,13 @@ const (
 	// Held: the source has taken more away than its guard lets it (GuardOptions), so
 	// what was stays.
 	Held Reason = "held"
+	// AddressPending: a Service waits for an address of a pool, or for another one.
+	AddressPending Reason = "address-pending"
+	// PoolStranded: a Service keeps an address that the pools would not give it any
+	// more.
+	PoolStranded Reason = "pool-stranded"
+	// FamilyLeft: of a family that the Service prefers there is no address.
+	FamilyLeft Reason = "family-left"
 	// NeedsIPVS: IPVS alone can do it, and this kernel, or mode, is without.
 	NeedsIPVS Reason = "needs-ipvs"
 	// Failed: the kernel would not take an object.

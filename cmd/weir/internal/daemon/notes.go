@@ -60,7 +60,7 @@ func sortNotes(notes []lb.Note) []lb.Note {
 // file a service without backends is a mistake.
 func informational(n lb.Note) bool {
 	switch n.Reason {
-	case lb.HostAddress:
+	case lb.HostAddress, lb.FamilyLeft:
 		return true
 	case lb.NoBackends, lb.NoLocal:
 		return n.Service.Source != config.Source
