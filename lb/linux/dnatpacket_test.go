@@ -137,7 +137,7 @@ func TestServersAsRulesSpreadByWeight(t *testing.T) {
 func TestServersAsRulesKeepAffinity(t *testing.T) {
 	s := newRulesSite(t)
 	for _, fe := range allProtocols() {
-		objects := served(fe, "rr", 2, 1, 1)
+		objects := served(fe, "rr", 600, 1, 1)
 		add(t, s.k, objects...)
 		first := s.ask1("client", fe)
 		if !strings.HasPrefix(first, "backend") {
@@ -163,8 +163,11 @@ func TestServersAsRulesKeepAffinity(t *testing.T) {
 				t.Errorf("%s: back to %q", fe, got)
 			}
 		}
-		// The time begins anew with each connection, and then it is over.
-		time.Sleep(3 * time.Second)
+		// And after its time it is over.
+		brief := objects[2].(lb.VirtualServer)
+		brief.Affinity = 1
+		apply(t, s.k, lb.Op{Verb: lb.Change, Object: brief})
+		time.Sleep(2 * time.Second)
 		seen := map[string]bool{}
 		for range 40 {
 			seen[s.ask1("client", fe)] = true

@@ -159,11 +159,15 @@ func (c *conformance) putAll(t *testing.T, e engine) {
 				e.start(t, *o)
 				running = text
 			}
-			k := &kit{t: t, c: c, engine: e}
-			ch.run(k)
-			c.forget(t)
-			c.results[result{e.name(), ch.number}] = k.faults
-			for _, fault := range k.faults {
+			faults := c.putOne(t, e, ch)
+			if len(faults) > 0 && e.name() != peerMode {
+				// Hundreds of visits, and one of them may be late by a second where
+				// somebody else has the processor. A fault of weir's is there again.
+				t.Logf("once more, for at first: %s", strings.Join(faults, "; "))
+				faults = c.putOne(t, e, ch)
+			}
+			c.results[result{e.name(), ch.number}] = faults
+			for _, fault := range faults {
 				if e.name() == peerMode {
 					t.Log(fault)
 				} else {
@@ -173,6 +177,14 @@ func (c *conformance) putAll(t *testing.T, e engine) {
 		})
 	}
 	e.stop(t)
+}
+
+// putOne puts a check to an engine, and gives what it finds wrong.
+func (c *conformance) putOne(t *testing.T, e engine, ch claim) []string {
+	k := &kit{t: t, c: c, engine: e}
+	ch.run(k)
+	c.forget(t)
+	return k.faults
 }
 
 func optionsText(ch claim) string {

@@ -45,18 +45,30 @@ func linuxPackage(t *testing.T, least int, choice ...string) {
 		Args: append([]string{binary, "-test.v"}, choice...), Env: []string{"WEIR_IN_BOX=1"}, Dir: source,
 	})
 	passed := 0
+	var failed []string
 	for line := range strings.Lines(out.Stdout) {
-		switch line := strings.TrimSpace(line); {
-		case strings.HasPrefix(line, "--- SKIP"):
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "--- FAIL: "), " ")
+		switch {
+		case strings.HasPrefix(line, "--- FAIL: "):
+			failed = append(failed, name)
+		case strings.HasPrefix(strings.TrimSpace(line), "--- SKIP"):
 			t.Errorf("skipped, although it runs in a box: %s", line)
-		case strings.HasPrefix(line, "--- PASS"):
+		case strings.HasPrefix(strings.TrimSpace(line), "--- PASS"):
 			passed++
 		}
 	}
 	t.Logf("%d tests passed", passed)
+	if len(failed) > 0 {
+		// Packets may be late by a second where somebody else has the processor. A
+		// fault of weir's is there again, in the same kernel.
+		t.Logf("once more, for at first failed: %s\n%s", failed, out.Stdout)
+		out, err = site.Box("box").Exec(within(t, 10*time.Minute), lab.Command{
+			Args: []string{binary, "-test.v", "-test.run", "^(" + strings.Join(failed, "|") + ")$"}, Env: []string{"WEIR_IN_BOX=1"}, Dir: source,
+		})
+	}
 	if err != nil {
 		t.Errorf("%v\n%s%s", err, out.Stdout, out.Stderr)
-	} else if passed < least {
+	} else if passed+len(failed) < least {
 		t.Errorf("is that all?\n%s", out.Stdout)
 	}
 }
