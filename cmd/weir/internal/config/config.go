@@ -10,8 +10,8 @@
 // and meaning. It alone decides what may be written, and where defaults live.
 //
 // The package decides nothing about traffic and touches no kernel. Of weir it
-// imports lb, lb/health and k8ssync, for the values that it makes, and it is the only one
-// to import the TOML library.
+// imports lb, lb/health, k8ssync, k8ssync/ipam and bgp, for the values that it makes,
+// and it is the only one to import the TOML library.
 package config
 
 import (
@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/k8ssync"
 	"weir/lb"
 	"weir/lb/health"
 )
@@ -39,6 +40,12 @@ type Config struct {
 	Checks   []health.Group
 	// Clusters in the order of the files.
 	Clusters []Cluster
+	// Addresses is [addresses] with the pools and reservations, in the order of the
+	// files; without Pools no addresses are given. Its Identity is for the daemon to
+	// fill in.
+	Addresses k8ssync.ProviderConfig
+	// BGP is nil without [bgp].
+	BGP *BGP
 	// Warnings are problems that keep nobody from running it: no Severity is
 	// Error.
 	Warnings []Problem

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"weir/k8ssync"
+	"weir/k8ssync/ipam"
 	"weir/lb"
 	"weir/lb/health"
 )
@@ -54,7 +56,8 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 			Socket: "/run/weir/weir.sock", Listen: "127.0.0.1:10266",
 			LogLevel: slog.LevelInfo, LogFormat: LogText, OnStop: StopKeeps, StateDir: "/var/lib/weir",
 		},
-		Warnings: []Problem{{Warning, "weir.toml", 0, "service", "there are no services", "add a [[service]] or a [[kubernetes]]"}},
+		Addresses: k8ssync.ProviderConfig{Namespace: "weir-system", Class: "weir/lb", DefaultClass: true, IPAM: ipam.Config{ReleaseAfter: 10 * time.Minute}},
+		Warnings:  []Problem{{Warning, "weir.toml", 0, "service", "there are no services", "add a [[service]] or a [[kubernetes]]"}},
 	}
 	if diff := compare(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

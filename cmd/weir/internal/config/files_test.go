@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -41,6 +42,18 @@ func (m memory) ReadFile(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	}
 	return []byte(text), nil
+}
+
+// Mode is that of a secret, but for files that say otherwise.
+func (m memory) Mode(name string) (fs.FileMode, error) {
+	text, ok := m[name]
+	if !ok {
+		return 0, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	}
+	if strings.HasPrefix(text, "public") {
+		return 0o644, nil
+	}
+	return 0o600, nil
 }
 
 func certificate(t *testing.T) string {

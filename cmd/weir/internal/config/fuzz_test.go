@@ -19,6 +19,10 @@ func (noFiles) ReadFile(n string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: n, Err: fs.ErrNotExist}
 }
 
+func (noFiles) Mode(n string) (fs.FileMode, error) {
+	return 0, &fs.PathError{Op: "stat", Path: n, Err: fs.ErrNotExist}
+}
+
 // seed adds the shipped configurations, the invalid ones of the tests and some
 // oddities of TOML.
 func seed(f *testing.F) {

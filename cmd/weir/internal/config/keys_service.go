@@ -33,6 +33,8 @@ var serviceKeys = []Key{
 	{Path: "service.drain", Type: Duration, from: "defaults.drain", max: 24 * hour,
 		Doc: "How long connections of a removed backend, or of the removed service, may live on, " +
 			"if not as [defaults] says."},
+	{Path: "service.labels", Type: Map, Default: `{}`, Example: `{ tier = "gold" }`,
+		Doc: "Words of your own, by which a [[bgp.advertise]] may choose the service."},
 	{Path: "service.when_down", Type: Text, Default: `"keep"`, Values: []string{"keep", "refuse", "fallback"},
 		Doc: "What happens when the checks leave fewer backends than the quorum: keep uses all as if they were up, " +
 			"refuse refuses clients, fallback uses the fallback."},

@@ -15,6 +15,8 @@ type Files interface {
 	// Glob gives the names that match a pattern of filepath.Match.
 	Glob(pattern string) ([]string, error)
 	ReadFile(name string) ([]byte, error)
+	// Mode tells who may read a file.
+	Mode(name string) (fs.FileMode, error)
 }
 
 // Disk is the real Files.
@@ -25,6 +27,15 @@ func (Disk) Glob(pattern string) ([]string, error) { return filepath.Glob(patter
 
 // ReadFile implements Files.
 func (Disk) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+// Mode implements Files.
+func (Disk) Mode(name string) (fs.FileMode, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode(), nil
+}
 
 // Load reads the file at path and what it includes. An invalid configuration is
 // an *Errors; a file that can't be read is what os.ReadFile says.
@@ -161,6 +172,7 @@ func (p *parser) config(root *value) *Config {
 		clusters = append(clusters, cl)
 		c.Clusters = append(c.Clusters, cl.Cluster)
 	}
+	p.readProvider(services, clusters, c, top)
 	p.clashes(services, c, top)
 	p.clusterClashes(clusters, c, top)
 	if len(services)+len(clusters) == 0 && !p.failed() {
@@ -197,4 +209,9 @@ func (Elsewhere) ReadFile(name string) ([]byte, error) {
 		return []byte("node\n"), nil
 	}
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// Mode implements Files.
+func (Elsewhere) Mode(name string) (fs.FileMode, error) {
+	return 0, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }

@@ -55,6 +55,8 @@ const (
 	// Mixed holds numbers and ranges or the like: [200, "300-399"].
 	Mixed       Type = "list of strings and integers"
 	TextOrTexts Type = "string or list of strings"
+	// Map has names of the user's own: labels = {tier = "gold"}, or a table.
+	Map Type = "table of strings"
 )
 
 // Limits gives the least and the greatest value in words, "" where there are
@@ -89,7 +91,7 @@ type schema struct {
 var compiled = sync.OnceValue(func() *schema {
 	s := &schema{
 		keys: slices.Concat(topKeys, kernelKeys, nodeKeys, defaultsKeys, daemonKeys,
-			serviceKeys, backendKeys, checkKeys, clusterKeys),
+			serviceKeys, backendKeys, checkKeys, clusterKeys, addressesKeys, poolKeys, announcement("pool"), reservationKeys, bgpKeys, peerKeys, advertiseKeys),
 		byPath:   map[string]*Key{},
 		children: map[string][]string{},
 		defaults: map[string]*value{},

@@ -105,6 +105,76 @@ var other = map[string]string{
 	"kubernetes.guard_least":           `0`,
 	"kubernetes.guard_window":          `"2m"`,
 	"kubernetes.guard_hold":            `"1h"`,
+	"service.labels":                   `{ tier = "gold" }`,
+	"addresses.home":                   `"prod"`,
+	"addresses.namespace":              `"lb"`,
+	"addresses.class":                  `"example.com/lb"`,
+	"addresses.default_class":          `false`,
+	"addresses.ip_mode":                `"proxy"`,
+	"addresses.release_after":          `"1h"`,
+	"pool.name":                        `"other"`,
+	"pool.addresses":                   `["198.51.100.7"]`,
+	"pool.priority":                    `1`,
+	"pool.auto_assign":                 `false`,
+	"pool.avoid_ends":                  `true`,
+	"pool.clusters":                    `["prod"]`,
+	"pool.namespaces":                  `["shop"]`,
+	"pool.labels":                      `{ tier = "gold" }`,
+	"pool.share":                       `false`,
+	"pool.share_across_namespaces":     `["*"]`,
+	"reservation.cluster":              `"prod"`,
+	"reservation.namespace":            `"mail"`,
+	"reservation.service":              `"mx"`,
+	"reservation.addresses":            `["198.51.100.81"]`,
+	"bgp.asn":                          `64510`,
+	"bgp.router_id":                    `"10.0.0.9"`,
+	"bgp.listen_port":                  `1790`,
+	"bgp.listen_addresses":             `["10.0.0.9"]`,
+	"bgp.next_hop":                     `"10.0.0.9"`,
+	"bgp.next_hop_v6":                  `"fd00::9"`,
+	"bgp.graceful_restart":             `"0s"`,
+	"bgp.hold_down":                    `"0s"`,
+	"bgp.floor":                        `"0%"`,
+	"bgp.drain_delay":                  `"1m"`,
+	"bgp.peer.name":                    `"other"`,
+	"bgp.peer.address":                 `"10.0.0.2"`,
+	"bgp.peer.range":                   `"10.3.0.0/24"`,
+	"bgp.peer.asn":                     `64502`,
+	"bgp.peer.local_asn":               `64503`,
+	"bgp.peer.port":                    `1790`,
+	"bgp.peer.source_address":          `"10.0.0.9"`,
+	"bgp.peer.multihop":                `3`,
+	"bgp.peer.ttl_security":            `1`,
+	"bgp.peer.password_file":           `"password"`,
+	"bgp.peer.passive":                 `true`,
+	"bgp.peer.hold_time":               `"90s"`,
+	"bgp.peer.keepalive":               `"1s"`,
+	"bgp.peer.connect_retry":           `"7s"`,
+	"bgp.peer.bfd":                     `true`,
+	"bgp.peer.bfd_interval":            "\"100ms\"\nbfd = true",
+	"bgp.peer.bfd_multiplier":          "5\nbfd = true",
+	"bgp.peer.families":                `["ipv6"]`,
+	"bgp.peer.next_hop":                `"10.0.0.9"`,
+	"bgp.peer.next_hop_v6":             `"fd00::9"`,
+	"bgp.peer.max_prefixes":            `100`,
+	"bgp.advertise.vips":               `["ClusterIP"]`,
+	"bgp.advertise.pools":              `["public"]`,
+	"bgp.advertise.clusters":           `["prod"]`,
+	"bgp.advertise.namespaces":         `["shop"]`,
+	"bgp.advertise.services":           `["shop/web"]`,
+	"bgp.advertise.labels":             `{ tier = "gold" }`,
+	"bgp.communities":                  ``, // TestCommunities
+}
+
+func init() {
+	for _, table := range []string{"pool.", "bgp.advertise."} {
+		for name, value := range map[string]string{
+			"announce": `false`, "peers": `["tor1"]`, "communities": `["no-export"]`, "local_pref": `200`, "med": `0`,
+			"prepend": `2`, "aggregate": `24`, "aggregate_v6": `64`,
+		} {
+			other[table+name] = value
+		}
+	}
 }
 
 // given are the values of the document that a key is put into.
@@ -113,13 +183,24 @@ var given = map[string]map[string]string{
 	"service.backend": {"address": `"10.0.0.1"`},
 	"service.check":   {"type": `"tcp"`},
 	"kubernetes":      {"name": `"prod"`, "node_name": `"node1"`},
+	"pool":            {"name": `"public"`, "addresses": `["198.51.100.0/24", "2001:db8:5::/64"]`},
+	"reservation":     {"namespace": `"shop"`, "service": `"web"`, "addresses": `["198.51.100.80"]`},
+	"bgp":             {"asn": `64500`},
+	"bgp.peer":        {"name": `"tor1"`, "address": `"10.0.0.1"`, "asn": `64501`},
+	"bgp.advertise":   {},
+}
+
+// tables are those of the document, in its order.
+var tables = []string{
+	"kernel", "defaults", "daemon", "service", "service.backend", "service.check", "kubernetes",
+	"addresses", "pool", "reservation", "bgp", "bgp.peer", "bgp.advertise",
 }
 
 // document writes the given values, with lines put into one table instead of
 // what they set. Compact backends leave no room for the tables.
 func document(table, lines string) string {
 	var b strings.Builder
-	for _, name := range []string{"kernel", "defaults", "daemon", "service", "service.backend", "service.check", "kubernetes"} {
+	for _, name := range tables {
 		if name == "service.backend" && strings.HasPrefix(lines, "backends") {
 			continue
 		}

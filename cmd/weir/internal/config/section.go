@@ -52,6 +52,16 @@ func (s section) written(name string) bool {
 	return ok && (v.bad || len(v.list) > 0)
 }
 
+// says tells whether a key is written with something else than its default.
+func (s section) says(name string) bool {
+	v, ok := s.v.table[name]
+	if !ok || v.bad {
+		return false
+	}
+	def := s.schema.defaults[join(s.path, name)]
+	return def == nil || len(v.list) > 0 || len(v.table) > 0 || v.scalar != def.scalar
+}
+
 // bad tells whether something was wrong with a key, or in its list.
 func (s section) bad(name string) bool {
 	v, ok := s.v.table[name]

@@ -43,6 +43,7 @@ func readService(s section, c *Config, files Files) *service {
 	svc.readVIPs(c.Kernel)
 	svc.readPorts()
 	svc.readTraffic(c.Defaults)
+	svc.lb.Labels = s.labels()
 	svc.readBackends()
 	svc.lb.Ports = svc.lbPorts()
 	svc.readFallback()

@@ -74,6 +74,8 @@ func (c checker) value(k Key, shown string, v *value) {
 		}
 	case Texts, Mixed, TextOrTexts:
 		c.list(k, shown, v)
+	case Map:
+		c.texts(k, shown, v)
 	default:
 		c.scalar(k, k.Type, shown, v)
 	}
@@ -127,6 +129,20 @@ func (c checker) list(k Key, shown string, v *value) {
 			c.add(Error, e.at, shown, e.String()+" is neither text nor a whole number", "write text in quotes, or a number")
 		default:
 			c.scalar(k, Text, shown, e)
+		}
+	}
+}
+
+// texts checks a table whose names are the user's own.
+func (c checker) texts(k Key, shown string, v *value) {
+	if v.table == nil {
+		v.bad = true
+		c.add(Error, v.at, shown, v.String()+" is not a "+string(k.Type), "write "+k.Example)
+		return
+	}
+	for _, name := range v.names() {
+		if e := v.table[name]; !e.bad {
+			c.scalar(k, Text, join(shown, name), e)
 		}
 	}
 }

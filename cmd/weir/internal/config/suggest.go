@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -111,4 +112,27 @@ func distance(a, b string) int {
 		}
 	}
 	return rows[len(x)][len(y)]
+}
+
+// unknownName complains about the name of something that is not there; what is
+// said if none is near is otherwise.
+func unknownName(name, what string, known []string, otherwise string) *fault {
+	fix := otherwise
+	if near, ok := nearest(name, known); ok {
+		fix = fmt.Sprintf("did you mean %s?", strconv.Quote(near))
+	} else if len(known) > 0 {
+		fix += "; there are " + quoteAll(known)
+	}
+	return faultf(fix, "there is no %s %q", what, name)
+}
+
+// known reads a list of names of what must be there.
+func (s section) known(name, what string, there []string) []string {
+	for _, e := range s.elements(name) {
+		if text := e.scalar.(string); !slices.Contains(there, text) {
+			f := unknownName(text, what, there, "remove it")
+			s.failAt(e, name, f.text, f.fix)
+		}
+	}
+	return s.texts(name)
 }
