@@ -61,14 +61,18 @@ func linuxPackage(t *testing.T, least int, choice ...string) {
 	if len(failed) > 0 {
 		// Packets may be late by a second where somebody else has the processor. A
 		// fault of weir's is there again, in the same kernel.
-		t.Logf("once more, for at first failed: %s\n%s", failed, out.Stdout)
+		t.Logf("once more, for at first failed: %s\n%s", failed, quotation(out.Stdout))
 		out, err = site.Box("box").Exec(within(t, 10*time.Minute), lab.Command{
 			Args: []string{binary, "-test.v", "-test.run", "^(" + strings.Join(failed, "|") + ")$"}, Env: []string{"WEIR_IN_BOX=1"}, Dir: source,
 		})
 	}
 	if err != nil {
-		t.Errorf("%v\n%s%s", err, out.Stdout, out.Stderr)
+		t.Errorf("%v\n%s%s", err, quotation(out.Stdout), quotation(out.Stderr))
 	} else if passed+len(failed) < least {
-		t.Errorf("is that all?\n%s", out.Stdout)
+		t.Errorf("is that all?\n%s", quotation(out.Stdout))
 	}
 }
+
+// quotation is what other tests have printed, so that nobody takes their results for
+// those of tests of this package.
+func quotation(s string) string { return "| " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n| ") + "\n" }
