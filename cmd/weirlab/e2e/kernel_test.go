@@ -75,4 +75,6 @@ func linuxPackage(t *testing.T, least int, choice ...string) {
 
 // quotation is what other tests have printed, so that nobody takes their results for
 // those of tests of this package.
-func quotation(s string) string { return "| " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n| ") + "\n" }
+func quotation(s string) string {
+	return "| " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n| ") + "\n"
+}
