@@ -19,8 +19,11 @@ var (
 		{"conntrack", "conntrack"}, {"tcpdump", "tcpdump"}, {"curl", "curl"}, {"ps", "procps"},
 		{"depmod", "kmod"}, {"modprobe", "kmod"},
 	}
-	needsOfUML  = []need{{umlProgram, "user-mode-linux"}}
-	needsOfQemu = []need{{qemuProgram, "qemu-system-x86"}}
+	needsOfUML     = []need{{umlProgram, "user-mode-linux"}}
+	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}}
+	needsOfRouters = []need{
+		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
+	}
 	needsOfRace = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 )
 
@@ -62,6 +65,17 @@ func MissingPackages(kernels ...Kernel) []string {
 
 // MissingRacePackages lists the Debian packages to install for go test -race, whose detector is C.
 func MissingRacePackages() []string { return packagesOf(needsOfRace, absent) }
+
+// MissingRouterPackages lists the Debian packages to install for routers, sorted.
+func MissingRouterPackages() []string { return packagesOf(needsOfRouters, absent) }
+
+// CheckRouters tells why there can be no routers here, and the command that helps; nil when there can.
+func CheckRouters() error {
+	if missing := MissingRouterPackages(); len(missing) > 0 {
+		return fmt.Errorf("routers' packages are missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
+	}
+	return nil
+}
 
 func packagesOf(needs []need, lacks func(program string) bool) []string {
 	var packages []string

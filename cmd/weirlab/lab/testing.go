@@ -35,7 +35,17 @@ func Start(t testing.TB, site Site) *Lab {
 // Require skips or fails a test that cannot have the lab it needs, as Start does.
 func Require(t testing.TB, kernels ...Kernel) {
 	t.Helper()
-	err := Check(kernels...)
+	skipFor(t, Check(kernels...))
+}
+
+// RequireRouters skips or fails a test that needs routers which cannot be had, as Start does.
+func RequireRouters(t testing.TB) {
+	t.Helper()
+	skipFor(t, CheckRouters())
+}
+
+func skipFor(t testing.TB, err error) {
+	t.Helper()
 	if err == nil {
 		return
 	}
