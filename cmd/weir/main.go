@@ -1,8 +1,8 @@
 // Command weir is the load balancer: the daemon (weir run) and the command line
 // that reads and changes it.
 //
-// Nouns read (status, services, conns, version), verbs change (run, reload,
-// cleanup) or try (check, plan); import translates. Data goes to standard output,
+// Nouns read (status, services, conns, pools, bgp, version), verbs change (run,
+// reload, drain, undrain, cleanup) or try (check, plan); import translates. Data goes to standard output,
 // talk to standard error. Each subcommand is one file; this one only puts them
 // together.
 package main
@@ -88,7 +88,8 @@ func rootCommand(e env) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
 	root.AddCommand(
 		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
-		servicesCommand(e), connsCommand(e), explainCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
+		servicesCommand(e), connsCommand(e), explainCommand(e), poolsCommand(e), bgpCommand(e),
+		drainCommand(e), undrainCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
 	)
 	return root
 }

@@ -2,13 +2,17 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
 
 	"weir/bgp"
+	"weir/cmd/weir/internal/config"
 	"weir/lb"
 )
 
@@ -41,35 +45,30 @@ const (
 	// serves nobody there. BGP has no answer to a withdrawal; what they need is one
 	// round trip and the writing of their own tables.
 	leaveWait = 200 * time.Millisecond
-	// routesRetry is how soon routes are read again that could not be.
-	routesRetry = time.Second
+	// announceRetry is how soon it is tried again to begin, or to read what is to be
+	// announced.
+	announceRetry = time.Second
 	// configureTimeout bounds how long the loop stands still for a new set of peers.
 	configureTimeout = 10 * time.Second
 )
 
-// announcing is the part of a configuration that an announcer is made with.
-type announcing struct {
-	bgp    bgp.Config
-	policy bgp.Policy
-	// drainDelay is the time between the request to prefer others and the withdrawal.
-	drainDelay time.Duration
-	stateDir   string
-}
-
 // announcer tells routers of the VIPs that the kernel serves. The loop owns it.
 type announcer struct {
-	log     *slog.Logger
-	cfg     announcing
-	adv     *bgp.Advertiser
-	speaker speaker
-	begun   bool // the speaker has been told its peers
+	log      *slog.Logger
+	cfg      *config.BGP
+	stateDir string
+	adv      *bgp.Advertiser
+	speaker  speaker
+	begun    bool       // the speaker has been told its peers
+	routerID netip.Addr // that has been found; one that changed would end all sessions
+	retry    time.Time  // when what could not be done is tried again
 	// owed is what the speaker has not been told yet: aggregates without their
 	// unreachable route in the kernel.
 	owed     map[netip.Prefix][]bgp.Path
 	known    map[netip.Addr]struct{} // the addresses that the Advertiser has
 	gated    bool                    // the kernel has said that it serves nobody
 	waited   bool                    // in this pass, for routers to take in a withdrawal
-	retry    time.Time               // when routes are read again that could not be
+	late     bool                    // what is owed has been waited for
 	drained  drained
 	stages   bgp.Drains
 	nextDue  time.Time // when a drain comes to its next stage
@@ -81,44 +80,89 @@ type announcer struct {
 
 // newAnnouncer makes an announcer that finds what was drained before, and announces
 // nothing until begin.
-func newAnnouncer(log *slog.Logger, s speaker, cfg announcing, now time.Time) *announcer {
+func newAnnouncer(log *slog.Logger, s speaker, cfg *config.BGP, stateDir string, now time.Time) *announcer {
 	a := &announcer{
-		log: log, cfg: cfg, speaker: s, adv: bgp.NewAdvertiser(),
+		log: log, cfg: cfg, stateDir: stateDir, speaker: s, adv: bgp.NewAdvertiser(),
 		owed: map[netip.Prefix][]bgp.Path{}, known: map[netip.Addr]struct{}{}, measure: func(time.Time) {},
 	}
-	if a.drained, a.drainErr = loadDrained(cfg.stateDir); a.drainErr != nil {
+	if a.drained, a.drainErr = loadDrained(stateDir); a.drainErr != nil {
 		log.Error("the drain state is lost", "error", a.drainErr)
 	}
 	if a.drained.any() {
 		log.Warn("drained, as before the start", "all", !a.drained.all.IsZero(), "vips", len(a.drained.vips))
 	}
-	a.owe(a.adv.Configure(cfg.policy, now))
+	a.owe(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
 	return a
 }
 
-// begin has the speaker open its sessions, once there is something true to say.
-func (a *announcer) begin(ctx context.Context) {
-	if a.begun {
+// begin has the speaker open its sessions, once there is something true to say, and
+// all of it: an aggregate has one more pass to get its unreachable route.
+func (a *announcer) begin(ctx context.Context, now time.Time) {
+	if a.begun || len(a.owed) > 0 && !a.late {
+		a.late = true
 		return
 	}
+	if err := a.open(ctx); err != nil {
+		if a.retry = now.Add(announceRetry); errorText(err) != errorText(a.badErr) {
+			a.log.Error("BGP can't begin; trying again", "error", err)
+		}
+		a.badErr = err
+		return
+	}
+	a.begun, a.badErr = true, nil
+}
+
+// open tells the speaker its peers.
+func (a *announcer) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
-	if a.badErr = a.speaker.Configure(ctx, a.cfg.bgp); a.badErr != nil {
-		a.log.Error("BGP can't begin", "error", a.badErr)
-		return
+	cfg := a.cfg.Speaker
+	if !cfg.RouterID.IsValid() {
+		if !a.routerID.IsValid() {
+			id, err := ownAddress(cfg.Peers)
+			if err != nil {
+				return err
+			}
+			a.routerID = id
+		}
+		cfg.RouterID = a.routerID
 	}
-	a.begun = true
+	return a.speaker.Configure(ctx, cfg)
+}
+
+// ownAddress is the box's IPv4 address towards the first peer that has one.
+func ownAddress(peers []bgp.Peer) (netip.Addr, error) {
+	for _, p := range peers {
+		towards := p.Address
+		if p.Range.IsValid() {
+			towards = p.Range.Addr().Next()
+		}
+		if !towards.Is4() {
+			continue
+		}
+		if p.Source.IsValid() {
+			return p.Source, nil
+		}
+		c, err := net.Dial("udp4", netip.AddrPortFrom(towards, bgp.DefaultPort).String()) // sends nothing
+		if err != nil {
+			return netip.Addr{}, fmt.Errorf("the box's own address towards peer %s, which is to be its bgp.router_id: %w", p.Name, err)
+		}
+		own, err := netip.ParseAddrPort(c.LocalAddr().String())
+		return own.Addr(), errors.Join(err, c.Close())
+	}
+	return netip.Addr{}, errors.New("no peer has an IPv4 address, by which bgp.router_id would be known: write router_id")
 }
 
 // configure brings another configuration into force.
-func (a *announcer) configure(ctx context.Context, cfg announcing, now time.Time) {
+func (a *announcer) configure(ctx context.Context, cfg *config.BGP, now time.Time) {
 	a.cfg = cfg
-	a.owe(a.adv.Configure(cfg.policy, now))
+	a.owe(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
+	a.version++
 	if a.begun {
-		a.begun = false
-		a.begin(ctx)
+		a.begun, a.late = false, true
+		a.begin(ctx, now)
 	}
 }
 
@@ -181,10 +225,21 @@ func gatedRoutes(routes []lb.Route) []lb.Route {
 	return out
 }
 
+// read takes in whether routes could be read.
+func (a *announcer) read(err error, now time.Time) {
+	if err != nil {
+		a.retry = now.Add(announceRetry)
+		a.log.Warn("nothing new is announced until the kernel can be read", "error", err)
+	}
+}
+
 // advance does what is due by now: the end of a hold-down, the stages of drains.
 func (a *announcer) advance(now time.Time) {
+	if !now.Before(a.retry) {
+		a.retry = time.Time{}
+	}
 	a.owe(a.adv.Advance(now))
-	stages, next := a.drained.stages(now, a.cfg.drainDelay)
+	stages, next := a.drained.stages(now, a.cfg.DrainDelay)
 	a.nextDue = next
 	if stages.All != a.stages.All || !maps.Equal(stages.VIPs, a.stages.VIPs) {
 		a.stages = stages
@@ -193,8 +248,11 @@ func (a *announcer) advance(now time.Time) {
 	}
 }
 
-// next is when advance has something to do; the zero time: not by itself.
+// next is when advance or begin has something to do; the zero time: not by itself.
 func (a *announcer) next() time.Time {
+	if a == nil {
+		return time.Time{}
+	}
 	next := a.retry
 	for _, t := range []time.Time{a.nextDue, a.adv.Next()} {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {

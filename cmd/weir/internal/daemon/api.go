@@ -64,7 +64,11 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 // may rely on is the output of weir -o json.
 func (b *box) apiHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) { reply(w, b.status(), nil) })
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		b.announcements(r.Context())
+		reply(w, b.status(), nil)
+	})
+	b.handleRoutes(mux)
 	mux.HandleFunc("GET /services", func(w http.ResponseWriter, r *http.Request) {
 		doc, err := b.services(r.Context())
 		reply(w, doc, err)
@@ -86,6 +90,8 @@ func (b *box) apiHandler() http.Handler {
 		}
 		doc, err := b.explain(r.Context(), q)
 		doc.Rests(b.published.Load().clusterStatuses())
+		b.announcements(r.Context())
+		b.explainWay(&doc, q.Addr)
 		reply(w, doc, err)
 	})
 	mux.HandleFunc("GET /guard", func(w http.ResponseWriter, _ *http.Request) {

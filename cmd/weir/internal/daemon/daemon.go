@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -148,7 +149,8 @@ type box struct {
 	loaded    time.Time
 	rec       *lb.Reconciler
 	clusters  *clusters
-	node      node // what the own Node says
+	announcer *announcer // nil without [bgp]
+	node      node       // what the own Node says
 	other     other
 	cant      unsupported
 	triggers  []trigger // changes of clusters that the kernel does not hold yet
@@ -165,8 +167,12 @@ type box struct {
 	moved     bool  // so must whose the frontends are
 	again     bool  // the last pass has found work for another one
 	drift     uint64
+	// unreachable are the prefixes that the kernel refuses what nobody serves of.
+	unreachable []netip.Prefix
+	stirred     time.Time // when that began which the next pass is about; zero if nothing
 
 	published atomic.Pointer[view]
+	told      atomic.Pointer[told]
 	owned     atomic.Pointer[Owners]
 }
 
@@ -184,15 +190,26 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	}
 	b.probes = newHealthPorts(opts.Log, b.isHealthy)
 	b.owned.Store(&Owners{})
+	b.told.Store(&told{})
+	b.announcer = newRoutes(cfg, opts.Log, time.Now())
+	b.rec.Configure(b.lbOptions(cfg, node{}))
 	b.metrics = newMetrics(b)
+	if b.announcer != nil {
+		b.announcer.measure = b.measureAnnouncing
+	}
 	b.publish()
 	return b
 }
 
-// stop leaves the kernel as it is, unless told otherwise.
+// stop leaves the kernel as it is, unless told otherwise. Routers keep the routes, or
+// have none before the kernel serves nobody.
 func (b *box) stop() {
 	notify("STOPPING=1")
-	if b.cfg.Daemon.OnStop != config.StopCleansUp {
+	cleansUp := b.cfg.Daemon.OnStop == config.StopCleansUp
+	if b.announcer != nil {
+		b.announcer.close(cleansUp)
+	}
+	if !cleansUp {
 		b.log.Info("stopped", "kernel", "left as it is")
 		return
 	}

@@ -22,6 +22,7 @@ func (b *box) loop(ctx context.Context) error {
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
 	b.hear()
+	b.keepUnreachable(ctx)
 	if b.audit(ctx); b.audits.err != nil {
 		return b.audits.err
 	}
@@ -48,6 +49,9 @@ func (b *box) loop(ctx context.Context) error {
 			}
 			pending = true
 		case <-timer.C:
+		}
+		if pending && b.stirred.IsZero() {
+			b.stirred = time.Now()
 		}
 		notify("WATCHDOG=1")
 		if time.Now().Before(b.floor()) {
@@ -120,7 +124,7 @@ func (b *box) wake(pending bool) time.Time {
 		return b.floor()
 	}
 	wake := b.audits.next
-	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next} {
+	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next()} {
 		if !next.IsZero() && next.Before(wake) {
 			wake = next
 		}
@@ -216,6 +220,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	if first {
 		b.ready, b.changed = true, true // even if there was nothing to do
 	}
+	b.announce(ctx, err, b.lastPass)
 	if b.ready && err == nil {
 		b.forgetOther(ctx, b.lastPass)
 	}

@@ -28,6 +28,7 @@ type metrics struct {
 	reloadTime prometheus.Gauge
 	latency    *prometheus.HistogramVec
 	releases   *prometheus.CounterVec
+	announcing prometheus.Histogram
 }
 
 func newMetrics(b *box) *metrics {
@@ -56,8 +57,8 @@ func newMetrics(b *box) *metrics {
 			Name: "weir_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was loaded.",
 		}),
 	}
-	m.latency, m.releases = newLatency(), newReleases()
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases,
+	m.latency, m.releases, m.announcing = newLatency(), newReleases(), newAnnouncing()
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases, m.announcing,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector{b})
 	m.reloaded(nil)

@@ -90,7 +90,7 @@ func (b *box) configure(cfg *config.Config, n node) error {
 		}
 	}
 	b.node = n
-	b.rec.Configure(lbOptions(cfg, b.mode, n))
+	b.rec.Configure(b.lbOptions(cfg, n))
 	return nil
 }
 

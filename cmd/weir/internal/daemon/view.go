@@ -23,6 +23,7 @@ type view struct {
 	served   map[string]int
 	period   time.Duration
 	counts   map[string]int // objects that are held, by lb.Kind
+	speaking speaking
 }
 
 // status is how the box is now: what the loop has published, and what the checks
@@ -46,6 +47,7 @@ func (b *box) status() status.Status {
 	}
 	s.Backend.Draining = len(s.Drains)
 	s.Clusters = v.clusterStatuses()
+	s.BGP = b.bgpStatus()
 	s.Judge(time.Now())
 	return s
 }
@@ -110,6 +112,8 @@ func (b *box) publish() {
 		Drift: b.drift, Error: errorText(b.audits.err),
 	}
 	s.Clusters, s.Drains, s.Held = []status.Cluster{}, []status.Drain{}, holdsOf(b.holds)
+	v.speaking = b.announcer.speaking()
+	s.Drained = v.speaking.drained
 	s.Notes = b.note()
 	for _, d := range b.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})

@@ -27,6 +27,10 @@ type Explanation struct {
 	// old: those of the Services that want the address; of one that nobody wants,
 	// all.
 	OldData []OldData `json:"old_data,omitempty"`
+	// Address tells how the address came to its Services, absent without pools;
+	// Announced what routers hear of it, absent where there are none or nobody has it.
+	Address   *Given        `json:"address,omitempty"`
+	Announced *Announcement `json:"announced,omitempty"`
 }
 
 // Rests gives the answer those of the clusters that it rests on.
@@ -47,6 +51,19 @@ func (e *Explanation) Rests(clusters []Cluster) {
 	e.OldData = slices.DeleteFunc(OldDataOf(clusters), func(o OldData) bool { return len(sources) > 0 && !sources[o.Cluster] })
 }
 
+// writeWay writes how the address came here, and how clients find it.
+func (e Explanation) writeWay(w io.Writer, now time.Time) {
+	if e.Address != nil || e.Announced != nil {
+		fmt.Fprintln(w)
+	}
+	if e.Address != nil {
+		fmt.Fprintln(w, "address:", e.Address.text(now))
+	}
+	if e.Announced != nil {
+		e.Announced.write(w, now)
+	}
+}
+
 // ExplainedPort is one frontend of a VIP, in short.
 type ExplainedPort struct {
 	Frontend string `json:"frontend"`
@@ -58,6 +75,7 @@ type ExplainedPort struct {
 // Table implements Tabler.
 func (e Explanation) Table(w io.Writer, now time.Time) {
 	defer writeOldData(w, e.OldData, now)
+	defer e.writeWay(w, now)
 	if e.Packet != nil {
 		fmt.Fprint(w, e.Packet.String())
 		return
@@ -90,4 +108,101 @@ func example(ports []ExplainedPort) string {
 		return f
 	}
 	return f + " --proto " + proto
+}
+
+// Announcement is what routers hear of a VIP.
+type Announcement struct {
+	// State is announced, draining or kept-by-floor, or why the VIP is withheld; Text
+	// says that to people.
+	State string `json:"state"`
+	Text  string `json:"text,omitempty"`
+	// Since is when it came to be so, Until when it ends by itself; absent where that
+	// is not known.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Peers are all of them, sorted.
+	Peers []Hearing `json:"peers"`
+}
+
+// Hearing is what one router hears of a VIP.
+type Hearing struct {
+	Peer string `json:"peer"`
+	// State and Text: see Announcement.
+	State string `json:"state"`
+	Text  string `json:"text,omitempty"`
+	// Rule is the one that counts, Prefix what the router hears: the VIP itself, or an
+	// aggregate.
+	Rule   string `json:"rule,omitempty"`
+	Prefix string `json:"prefix,omitempty"`
+	// Up tells that there is a session.
+	Up bool `json:"up"`
+}
+
+// Given is how an address came to its Services.
+type Given struct {
+	// Pool is the one that has the address, empty if none has; Claim is the object that
+	// holds it in the home cluster.
+	Pool  string `json:"pool,omitempty"`
+	Claim string `json:"claim,omitempty"`
+	// State, Services, Until, Stranded: see PoolAddress.
+	State    AddressState `json:"state,omitempty"`
+	Services []string     `json:"services,omitempty"`
+	Until    time.Time    `json:"until,omitzero"`
+	Stranded string       `json:"stranded,omitempty"`
+}
+
+// text says it in a line.
+func (g Given) text(now time.Time) string {
+	var out strings.Builder
+	if g.Pool == "" {
+		out.WriteString("of no pool")
+	} else {
+		fmt.Fprintf(&out, "pool %s", g.Pool)
+	}
+	switch {
+	case g.State == AddressHeld:
+		fmt.Fprintf(&out, ", held for %s for %s", strings.Join(g.Services, ", "), age(g.Until, now))
+	case g.State != "":
+		fmt.Fprintf(&out, ", %s by %s", g.State, dash(g.Services))
+	default:
+		out.WriteString(", free")
+	}
+	if g.Claim != "" {
+		fmt.Fprintf(&out, ", claim %s", g.Claim)
+	}
+	if g.Stranded != "" {
+		fmt.Fprintf(&out, "; stranded: %s", g.Stranded)
+	}
+	return out.String()
+}
+
+// write writes the part of an explanation that is about routers.
+func (a Announcement) write(w io.Writer, now time.Time) {
+	line := "announced"
+	if a.State != line {
+		line = a.State
+		if !a.Until.IsZero() {
+			line += " for " + age(a.Until, now)
+		} else if !a.Since.IsZero() {
+			line += " since " + age(now, a.Since)
+		}
+		line += ": " + a.Text
+	}
+	fmt.Fprintln(w, "routes:", line)
+	for _, p := range a.Peers {
+		text := p.State
+		if p.Text != "" {
+			text += ": " + p.Text
+		}
+		if p.Prefix != "" {
+			text = p.Prefix + " " + text
+		}
+		if p.Rule != "" {
+			text += " (rule " + p.Rule + ")"
+		}
+		if !p.Up {
+			text += ", but there is no session"
+		}
+		fmt.Fprintf(w, "  to %s: %s\n", p.Peer, text)
+	}
 }

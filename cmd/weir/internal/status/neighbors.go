@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -174,4 +175,9 @@ func clock(now, t time.Time) string {
 		text = fmt.Sprintf("%dd %s", days, text)
 	}
 	return text
+}
+
+// Up tells whether something is spoken with every router that is configured.
+func (n Neighbors) Up() bool {
+	return n.Problem == "" && !slices.ContainsFunc(n.Neighbors, func(x Neighbor) bool { return !x.waits() && x.State != Established })
 }

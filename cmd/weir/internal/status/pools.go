@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -91,6 +93,42 @@ type Writer struct {
 	Since  time.Time `json:"since,omitzero"`
 	// Error is why no addresses can be given now.
 	Error string `json:"error,omitempty"`
+}
+
+// Addresses are those that are given, at a glance.
+type Addresses struct {
+	// Used and Held addresses of all Pools; Free is what is left of IPv4 and IPv6
+	// together.
+	Pools int    `json:"pools"`
+	Used  int    `json:"used"`
+	Held  int    `json:"held"`
+	Free  Amount `json:"free"`
+	// Pending counts Services that wait for an address, by reason; Stranded those
+	// that would not get theirs today.
+	Pending  map[string]int `json:"pending"`
+	Stranded int            `json:"stranded"`
+	Writer   Writer         `json:"writer"`
+}
+
+// line says it in a line.
+func (a Addresses) line() string {
+	text := fmt.Sprintf("%d pools, %d used, %d held, %s free", a.Pools, a.Used, a.Held, a.Free)
+	var by []string
+	for _, reason := range slices.Sorted(maps.Keys(a.Pending)) {
+		by = append(by, fmt.Sprintf("%d %s", a.Pending[reason], reason))
+	}
+	if len(by) > 0 {
+		text += "; pending: " + strings.Join(by, ", ")
+	}
+	switch {
+	case a.Writer.Me:
+		text += "; this box gives them"
+	case a.Writer.Holder != "":
+		text += "; " + a.Writer.Holder + " gives them"
+	default:
+		text += "; nobody gives them"
+	}
+	return text
 }
 
 // Table implements Tabler.

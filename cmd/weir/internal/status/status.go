@@ -57,6 +57,12 @@ type Status struct {
 	Held   []Hold  `json:"held"`
 	Notes  []Note  `json:"notes"`
 	Drains []Drain `json:"drains"`
+	// BGP is absent without [bgp], Addresses without a [[pool]].
+	BGP       *BGP       `json:"bgp,omitempty"`
+	Addresses *Addresses `json:"addresses,omitempty"`
+	// Drained is what an operator has taken from the sight of routers; absent without
+	// [bgp].
+	Drained *Drained `json:"drained,omitempty"`
 }
 
 // Config tells of the configuration in force and the last attempt to load one.
@@ -156,6 +162,11 @@ func (s *Status) Judge(now time.Time) {
 	if s.Kernel.Fallback {
 		why("this kernel has no IPVS, so iptables balances: no schedulers, weights and limits (kernel.mode = %q if that is meant so)", s.Kernel.Mode)
 	}
+	if s.Drained != nil {
+		for _, bad := range s.Drained.bad(now) {
+			why("%s", bad)
+		}
+	}
 	if s.Config.Error != "" {
 		why("the last reload was refused: %s", firstLine(s.Config.Error))
 	}
@@ -163,6 +174,14 @@ func (s *Status) Judge(now time.Time) {
 		if bad := c.bad(now); bad != "" {
 			why("%s", bad)
 		}
+	}
+	if s.BGP != nil {
+		for _, bad := range s.BGP.bad(now) {
+			why("%s", bad)
+		}
+	}
+	if s.Addresses != nil && s.Addresses.Writer.Error != "" {
+		why("no addresses are given: %s", s.Addresses.Writer.Error)
 	}
 	for _, h := range s.Held {
 		why("%s", h.why())
@@ -219,6 +238,12 @@ func (s Status) Table(w io.Writer, now time.Time) {
 		s.Backend.Up, s.Backend.Down, s.Backend.Unknown, s.Backend.Draining)
 	fmt.Fprintf(tw, "Synced:\t%s, audited %s, %d drifted objects put right since the start\n",
 		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
+	if s.BGP != nil {
+		fmt.Fprintf(tw, "BGP:\t%s\n", s.BGP.line())
+	}
+	if s.Addresses != nil {
+		fmt.Fprintf(tw, "Addresses:\t%s\n", s.Addresses.line())
+	}
 	tw.Flush()
 	writeClusters(w, s.Clusters, now)
 	writeNotes(w, s.Notes)

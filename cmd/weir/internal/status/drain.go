@@ -1,0 +1,108 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Drained is what an operator has taken from the sight of routers.
+type Drained struct {
+	// All tells that it is the whole box, and VIPs which ones. While All is, they are
+	// all VIPs that are announced, and those that would be.
+	All *DrainState `json:"all,omitempty"`
+	// VIPs by address.
+	VIPs []DrainedVIP `json:"vips"`
+	// Error is why the state can't be kept for the next start, or could not be read
+	// at this one.
+	Error string `json:"error,omitempty"`
+}
+
+// DrainState is how far a drain has come.
+type DrainState struct {
+	Stage DrainStage `json:"stage"`
+	Since time.Time  `json:"since"`
+	// Withdraws is when the routes are withdrawn, or were.
+	Withdraws time.Time `json:"withdraws"`
+}
+
+// DrainStage is how far a drain has come, in a word.
+type DrainStage string
+
+// The stages of a drain.
+const (
+	// Shutting: routers are asked to prefer others (RFC 8326).
+	Shutting DrainStage = "shutting"
+	// Withdrawn: there are no routes any more.
+	Withdrawn DrainStage = "withdrawn"
+)
+
+// DrainedVIP is one VIP that is drained.
+type DrainedVIP struct {
+	Address string `json:"address"`
+	DrainState
+	// Connections are those that the kernel still has, once the routes are withdrawn
+	// or about to be.
+	Connections int `json:"connections"`
+}
+
+// Done tells whether all routes are withdrawn and no connection is left.
+func (d Drained) Done() bool {
+	if d.All != nil && d.All.Stage != Withdrawn {
+		return false
+	}
+	return !slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.Stage != Withdrawn || v.Connections > 0 })
+}
+
+// any tells whether anything is drained.
+func (d Drained) any() bool { return d.All != nil || len(d.VIPs) > 0 }
+
+// bad says what needs a look, the loudest first.
+func (d Drained) bad(now time.Time) (out []string) {
+	switch {
+	case d.All != nil:
+		out = append(out, fmt.Sprintf("THE WHOLE BOX IS DRAINED since %s (%s): weir undrain --all", age(now, d.All.Since), d.All.Stage))
+	case len(d.VIPs) == 1:
+		v := d.VIPs[0]
+		out = append(out, fmt.Sprintf("%s IS DRAINED since %s (%s): weir undrain %s", v.Address, age(now, v.Since), v.Stage, v.Address))
+	case len(d.VIPs) > 1:
+		out = append(out, fmt.Sprintf("%d VIPs ARE DRAINED: weir undrain", len(d.VIPs)))
+	}
+	if d.Error != "" {
+		out = append(out, d.Error)
+	}
+	return out
+}
+
+// Table implements Tabler.
+func (d Drained) Table(w io.Writer, now time.Time) {
+	if d.Error != "" {
+		fmt.Fprintln(w, "problem:", d.Error)
+	}
+	if !d.any() {
+		fmt.Fprintln(w, "nothing is drained")
+		return
+	}
+	if d.All != nil {
+		fmt.Fprintf(w, "the whole box is drained since %s: %s\n", age(now, d.All.Since), d.All.text(now))
+	}
+	if len(d.VIPs) == 0 {
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "VIP\tDRAINED\tROUTES\tCONNECTIONS")
+	for _, v := range d.VIPs {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\n", v.Address, age(now, v.Since), v.text(now), v.Connections)
+	}
+	tw.Flush()
+}
+
+func (s DrainState) text(now time.Time) string {
+	if s.Stage == Withdrawn {
+		return "withdrawn"
+	}
+	return fmt.Sprintf("ask to prefer others, withdrawn in %s", strings.TrimSpace(age(s.Withdraws, now)))
+}
