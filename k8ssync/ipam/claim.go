@@ -1,7 +1,12 @@
 package ipam
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"weir/lb"
@@ -44,20 +49,168 @@ type Write struct {
 	Delete bool
 }
 
+// holder finds a Service among the holders.
+func (c *Claim) holder(id lb.ServiceID) (Holder, bool) {
+	if c == nil {
+		return Holder{}, false
+	}
+	i := slices.IndexFunc(c.Holders, func(h Holder) bool { return h.Service == id })
+	if i < 0 {
+		return Holder{}, false
+	}
+	return c.Holders[i], true
+}
+
+// others are the holders but for one Service.
+func (c *Claim) others(id lb.ServiceID) []Holder {
+	if c == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.Holders), func(h Holder) bool { return h.Service == id })
+}
+
+// held tells that all its holders have let go.
+func (c *Claim) held() bool {
+	return len(c.Holders) > 0 && !slices.ContainsFunc(c.Holders, func(h Holder) bool { return h.Released.IsZero() })
+}
+
+// with gives the claim with a holder put in, in its place.
+func (c Claim) with(h Holder) Claim {
+	c.Holders = append(c.others(h.Service), h)
+	slices.SortFunc(c.Holders, func(a, b Holder) int { return a.Service.Compare(b.Service) })
+	return c
+}
+
+func (h Holder) equal(o Holder) bool {
+	return h.Service == o.Service && h.UID == o.UID && h.Released.Equal(o.Released) && h.Pool == o.Pool &&
+		h.Share == o.Share && h.Local == o.Local && h.Selector == o.Selector && slices.Equal(h.Ports, o.Ports)
+}
+
+// namePrefix begins the names of claims.
+const namePrefix = "weir-"
+
 // Name gives the object's name: "weir-192.0.2.7", or IPv6 in full with dashes:
 // "weir-2001-0db8-0000-0000-0000-0000-0000-0007".
-func Name(a netip.Addr) string { panic("ipam: Name") }
+func Name(a netip.Addr) string {
+	return namePrefix + strings.ReplaceAll(a.StringExpanded(), ":", "-")
+}
 
 // ParseName reads what Name gives, and nothing else.
-func ParseName(name string) (netip.Addr, error) { panic("ipam: ParseName") }
+func ParseName(name string) (netip.Addr, error) {
+	text, ok := strings.CutPrefix(name, namePrefix)
+	a, err := netip.ParseAddr(strings.ReplaceAll(text, "-", ":"))
+	if !ok || err != nil || a.Is4In6() || Name(a) != name {
+		return netip.Addr{}, fmt.Errorf("%.64q is no name of a claim", name)
+	}
+	return a, nil
+}
 
 // HolderIdentity gives the holders as spec.holderIdentity has them:
 // "prod/shop/api,prod/shop/web". It is for people; nothing reads it.
-func (c Claim) HolderIdentity() string { panic("ipam: HolderIdentity") }
+func (c Claim) HolderIdentity() string {
+	var ids []string
+	for _, h := range c.Holders {
+		ids = append(ids, h.Service.String())
+	}
+	return strings.Join(ids, ",")
+}
+
+// The claim's text. format grows when a reader of an older one would take it wrongly.
+const format = 1
+
+type claimText struct {
+	Format  int          `json:"format"`
+	Holders []holderText `json:"holders"`
+}
+
+type holderText struct {
+	Cluster   string     `json:"cluster"`
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	UID       string     `json:"uid,omitempty"`
+	Released  *time.Time `json:"released,omitempty"`
+	Pool      string     `json:"pool,omitempty"`
+	Share     string     `json:"share,omitempty"`
+	Ports     []string   `json:"ports,omitempty"`
+	Local     bool       `json:"local,omitempty"`
+	Selector  string     `json:"selector,omitempty"`
+}
 
 // MarshalText gives the holders as the annotation has them: JSON.
-func (c Claim) MarshalText() ([]byte, error) { panic("ipam: MarshalText") }
+func (c Claim) MarshalText() ([]byte, error) {
+	out := claimText{Format: format, Holders: []holderText{}}
+	for _, h := range c.Holders {
+		t := holderText{
+			Cluster: h.Service.Source, Namespace: h.Service.Namespace, Name: h.Service.Name, UID: h.UID,
+			Pool: h.Pool, Share: h.Share, Local: h.Local, Selector: h.Selector,
+		}
+		if !h.Released.IsZero() {
+			at := h.Released.UTC()
+			t.Released = &at
+		}
+		for _, p := range h.Ports {
+			t.Ports = append(t.Ports, p.String())
+		}
+		out.Holders = append(out.Holders, t)
+	}
+	return json.Marshal(out)
+}
 
-// UnmarshalText reads what MarshalText gives, into Holders alone. On an error learn
-// the Claim without holders: the address is taken.
-func (c *Claim) UnmarshalText(text []byte) error { panic("ipam: UnmarshalText") }
+// UnmarshalText reads what MarshalText gives, into Holders alone. On an error they are
+// none, and the Claim is to be learned like that: the address is taken.
+func (c *Claim) UnmarshalText(text []byte) error {
+	c.Holders = nil
+	var in claimText
+	if err := json.Unmarshal(text, &in); err != nil {
+		return fmt.Errorf("read claim of %v: %w", c.Addr, err)
+	}
+	if in.Format != format {
+		return fmt.Errorf("read claim of %v: its format is %d, and this weir knows %d", c.Addr, in.Format, format)
+	}
+	var read Claim
+	for _, t := range in.Holders {
+		h, err := t.holder()
+		if err != nil {
+			return fmt.Errorf("read claim of %v: %w", c.Addr, err)
+		}
+		if _, twice := read.holder(h.Service); twice {
+			return fmt.Errorf("read claim of %v: %v holds it twice", c.Addr, h.Service)
+		}
+		read = read.with(h)
+	}
+	c.Holders = read.Holders
+	return nil
+}
+
+func (t holderText) holder() (Holder, error) {
+	h := Holder{
+		Service: lb.ServiceID{Source: t.Cluster, Namespace: t.Namespace, Name: t.Name}, UID: t.UID,
+		Pool: t.Pool, Share: t.Share, Local: t.Local, Selector: t.Selector,
+	}
+	if t.Cluster == "" || t.Name == "" {
+		return Holder{}, fmt.Errorf("a holder has no cluster or no name")
+	}
+	if t.Released != nil {
+		h.Released = t.Released.UTC()
+	}
+	for _, s := range t.Ports {
+		p, err := parsePort(s)
+		if err != nil {
+			return Holder{}, err
+		}
+		h.Ports = append(h.Ports, p)
+	}
+	h.Ports = sortPorts(h.Ports)
+	return h, nil
+}
+
+// parsePort reads "80/tcp".
+func parsePort(s string) (lb.PortKey, error) {
+	number, name, _ := strings.Cut(s, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	proto, err2 := lb.ParseProtocol(name)
+	if err != nil || err2 != nil || n == 0 {
+		return lb.PortKey{}, fmt.Errorf("%.64q is no port", s)
+	}
+	return lb.PortKey{Port: uint16(n), Proto: proto}, nil
+}

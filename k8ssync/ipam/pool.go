@@ -1,7 +1,12 @@
 package ipam
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"weir/lb"
@@ -51,28 +56,6 @@ type Sharing struct {
 	Namespaces []string
 }
 
-// Range is the addresses from First to Last, both of one family and both within.
-type Range struct {
-	First, Last netip.Addr
-	// CIDR tells that it was written as a prefix, so that it has ends to avoid.
-	CIDR bool
-}
-
-// ParseRange reads "192.0.2.0/24", "192.0.2.10-192.0.2.20" or one address. A prefix
-// with bits beyond its length is an error that names the one meant.
-func ParseRange(s string) (Range, error) { panic("ipam: ParseRange") }
-
-// Contains tells whether an address is within.
-func (r Range) Contains(a netip.Addr) bool {
-	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
-}
-
-// Prefixes gives the fewest prefixes that are together the range, in order.
-func (r Range) Prefixes() []netip.Prefix { panic("ipam: Prefixes") }
-
-// String gives what ParseRange reads.
-func (r Range) String() string { panic("ipam: String") }
-
 // Reservation keeps addresses for one Service, be it there or not: nobody else gets
 // them, and it gets no other unless it asks. They are of some pool, whose limits, ends
 // and AutoAssign do not hold for them. Services that are to share one each have a
@@ -83,5 +66,98 @@ type Reservation struct {
 	Addrs []netip.Addr
 }
 
+// never are addresses that no pool may have: they are the hosts' own, or mean others.
+var never = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"),
+	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
 // Check tells everything that is wrong with a Config, each with what to do.
-func (c Config) Check() error { panic("ipam: Check") }
+func (c Config) Check() error {
+	var errs []error
+	if c.ReleaseAfter < 0 {
+		errs = append(errs, fmt.Errorf("release_after is %v: give 0 or more", c.ReleaseAfter))
+	}
+	names := map[string]bool{}
+	var all []span
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		switch {
+		case p.Name == "":
+			errs = append(errs, errors.New("a pool has no name: give it one"))
+		case names[p.Name]:
+			errs = append(errs, fmt.Errorf("two pools are called %q: rename one", p.Name))
+		}
+		names[p.Name] = true
+		if len(p.Ranges) == 0 {
+			errs = append(errs, fmt.Errorf("pool %q has no addresses: give it ranges", p.Name))
+		}
+		for _, r := range p.Ranges {
+			if err := r.check(); err != nil {
+				errs = append(errs, fmt.Errorf("pool %q: %w", p.Name, err))
+				continue
+			}
+			all = append(all, span{Range: r, pool: p})
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return a.First.Compare(b.First) })
+	for i := 1; i < len(all); i++ {
+		if a, b := all[i-1], all[i]; a.Contains(b.First) {
+			errs = append(errs, fmt.Errorf("%v of pool %q and %v of pool %q have addresses in common: let one have them", a.Range, a.pool.Name, b.Range, b.pool.Name))
+		}
+	}
+	return errors.Join(append(errs, c.checkReservations(all)...)...)
+}
+
+func (c Config) checkReservations(all []span) []error {
+	var errs []error
+	seen := map[lb.ServiceID]bool{}
+	for _, r := range c.Reservations {
+		if seen[r.Service] {
+			errs = append(errs, fmt.Errorf("%v has two reservations: put their addresses into one", r.Service))
+		}
+		seen[r.Service] = true
+		if len(r.Addrs) == 0 {
+			errs = append(errs, fmt.Errorf("the reservation of %v has no addresses: give it one", r.Service))
+		}
+		for _, a := range r.Addrs {
+			if !slices.ContainsFunc(all, func(s span) bool { return s.Contains(a) }) {
+				errs = append(errs, fmt.Errorf("%v is reserved for %v, but is in no pool: add it to one", a, r.Service))
+			}
+		}
+	}
+	return errs
+}
+
+// compare orders pools as they are used.
+func (p *Pool) compare(q *Pool) int {
+	return cmp.Or(cmp.Compare(p.Priority, q.Priority), cmp.Compare(p.Name, q.Name))
+}
+
+// has tells whether the pool has addresses of a family.
+func (p *Pool) has(f lb.Family) bool {
+	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return lb.FamilyOf(r.First) == f })
+}
+
+// refuses names the first limit that a Service does not meet; empty is that the pool
+// admits it.
+func (p *Pool) refuses(r *Request) string {
+	if len(p.Clusters) > 0 && !slices.Contains(p.Clusters, r.ID.Source) {
+		return fmt.Sprintf("pool %q admits only clusters %s", p.Name, list(p.Clusters))
+	}
+	if len(p.Namespaces) > 0 && !slices.Contains(p.Namespaces, r.ID.Namespace) {
+		return fmt.Sprintf("pool %q admits only namespaces %s", p.Name, list(p.Namespaces))
+	}
+	for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
+		if v, ok := r.Labels[k]; !ok || v != p.Labels[k] {
+			return fmt.Sprintf("pool %q admits only Services with label %s=%s", p.Name, k, p.Labels[k])
+		}
+	}
+	return ""
+}
+
+// avoids tells whether a is an end of one of the pool's CIDRs, of which r is one.
+func (p *Pool) avoids(r Range, a netip.Addr) bool {
+	return p.AvoidEnds && r.ends() && (a == r.First || a == r.Last)
+}

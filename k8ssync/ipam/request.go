@@ -1,7 +1,12 @@
 package ipam
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"weir/lb"
@@ -19,8 +24,8 @@ type Request struct {
 	Version string
 	Created time.Time
 
-	// Foreign is a Service that is not weir's to assign: of another class or type,
-	// or of one that is going (deletionTimestamp). What it has in Status is taken.
+	// Foreign is a Service that is not weir's to assign: it is of another class, or
+	// not (or no longer) of type LoadBalancer. What it has in Status is taken.
 	Foreign bool
 
 	// Required are the families it must have: all of them, or nothing new. Preferred
@@ -51,7 +56,20 @@ type Request struct {
 
 // SelectorText gives a selector as one comparable text; a long one is hashed. That of
 // an empty selector is "".
-func SelectorText(selector map[string]string) string { panic("ipam: SelectorText") }
+func SelectorText(selector map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(selector)) {
+		parts = append(parts, k+"="+selector[k])
+	}
+	text := strings.Join(parts, ",")
+	if len(text) > maxSelector {
+		return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
+	}
+	return text
+}
+
+// maxSelector keeps claims small, whatever a Service selects by.
+const maxSelector = 256
 
 // Reason says why a Service does not have what it asks for, or what else there is to
 // know of its addresses. The set is closed.
@@ -99,7 +117,15 @@ func Reasons() []Reason {
 }
 
 // CamelCase gives the reason as conditions and Events have it: "PoolExhausted".
-func (r Reason) CamelCase() string { panic("ipam: CamelCase") }
+func (r Reason) CamelCase() string {
+	var out strings.Builder
+	for word := range strings.SplitSeq(string(r), "-") {
+		if word != "" {
+			out.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return out.String()
+}
 
 // Pending is why a Service does not have what it asks for. The zero value is that it
 // has. It may have addresses all the same: nothing is taken away because a new wish
@@ -120,9 +146,10 @@ type Note struct {
 	Text    string
 }
 
-// Decision is what to do for one Service. Do Writes first, each by compare and swap,
-// and tell the Allocator what came of each (Learn or Gone, then Done); then make the
-// status, if it is to be written.
+// Decision is what to do for one Service. Where there are Writes, do them, each by compare
+// and swap, and tell the Allocator what came of each: Learn or Gone, then Done. The next
+// Decision follows from that, and tells what the status is to be. After an error that
+// taught nothing, ask for it with Again.
 type Decision struct {
 	Service lb.ServiceID
 	// UID and Version are those of the Request; both empty when there is none.
@@ -135,8 +162,9 @@ type Decision struct {
 	// far as weir owns it. Otherwise it is not touched.
 	Apply bool
 	// Addrs are the addresses that the Service has: sorted, IPv4 first, each with a
-	// claim that the store confirmed, or long in its status with nobody against it.
-	Addrs   []netip.Addr
+	// claim that the store confirmed, or in its status already with nobody against it.
+	Addrs []netip.Addr
+	// Pending says what it asks for and does not have, but for Writes under way.
 	Pending Pending
 	Notes   []Note
 

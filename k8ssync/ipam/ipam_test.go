@@ -1,0 +1,482 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/lb"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const after = 10 * time.Minute
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, addr(s))
+	}
+	return out
+}
+
+func ranges(t testing.TB, list ...string) []Range {
+	t.Helper()
+	var out []Range
+	for _, s := range list {
+		r, err := ParseRange(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func id(name string) lb.ServiceID {
+	return lb.ServiceID{Source: "prod", Namespace: "shop", Name: name}
+}
+
+// request is a Service that asks for nothing but an IPv4 address.
+func request(name string) Request {
+	return Request{
+		ID: id(name), UID: name + "-1", Version: "1", Created: start, Required: []lb.Family{lb.IPv4},
+		Ports: []lb.PortKey{{Port: 80, Proto: lb.TCP}},
+	}
+}
+
+// stage is an Allocator with a store and an API server that do what they are told at
+// once.
+type stage struct {
+	t       *testing.T
+	a       *Allocator
+	now     time.Time
+	version uint64
+	there   map[lb.ServiceID]Request
+	last    map[lb.ServiceID]Decision
+}
+
+func newStage(t *testing.T, pools ...Pool) *stage {
+	t.Helper()
+	c := Config{Pools: pools, ReleaseAfter: after}
+	if err := c.Check(); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, a: New(c), now: start, there: map[lb.ServiceID]Request{}, last: map[lb.ServiceID]Decision{}}
+	s.a.Synced("prod", true)
+	s.a.Synced("test", true)
+	return s
+}
+
+func (s *stage) put(r Request) *stage {
+	if was, ok := s.there[r.ID]; ok && was.UID == r.UID {
+		r.Status = was.Status
+	}
+	s.there[r.ID] = r
+	s.a.Put(r)
+	return s
+}
+
+func (s *stage) delete(name string) *stage {
+	delete(s.there, id(name))
+	s.a.Delete(id(name))
+	return s
+}
+
+// settle does what is to be done, until there is nothing.
+func (s *stage) settle() *stage {
+	s.t.Helper()
+	for range 1000 {
+		d, ok := s.a.Next(s.now)
+		if !ok {
+			return s
+		}
+		for _, w := range d.Writes {
+			s.version++
+			if w.Delete {
+				s.a.Gone(w.Claim.Addr, w.Claim.Version)
+			} else {
+				w.Claim.Version = s.version
+				s.a.Learn(w.Claim)
+			}
+			s.a.Done(w.Claim.Addr)
+		}
+		if len(d.Writes) > 0 {
+			continue
+		}
+		s.last[d.Service] = d
+		if r := s.there[d.Service]; d.Apply && !slices.Equal(r.Status, d.Addrs) {
+			r.Status = d.Addrs
+			s.there[d.Service] = r
+			s.a.Put(r)
+		}
+	}
+	s.t.Fatal("it never settles")
+	return s
+}
+
+// want checks the addresses of a Service, and why it is pending.
+func (s *stage) want(name string, why Reason, list ...string) *stage {
+	s.t.Helper()
+	s.settle()
+	got, d := s.there[id(name)].Status, s.last[id(name)]
+	if !slices.Equal(got, addrs(list...)) || d.Pending.Reason != why {
+		s.t.Errorf("%s has %v and is pending for %q (%s), want %v and %q", name, got, d.Pending.Reason, d.Pending.Text, list, why)
+	}
+	if why != "" && (d.Pending.Text == "" || !strings.Contains(d.Pending.Text, " ")) {
+		s.t.Errorf("%s is pending for %q without a text", name, why)
+	}
+	return s
+}
+
+// noted checks that a Service has a Note with a text.
+func (s *stage) noted(name string, why Reason, text string) *stage {
+	s.t.Helper()
+	s.settle()
+	for _, n := range s.last[id(name)].Notes {
+		if n.Reason == why && strings.Contains(n.Text, text) {
+			return s
+		}
+	}
+	s.t.Errorf("%s has notes %v, want %s with %q", name, s.last[id(name)].Notes, why, text)
+	return s
+}
+
+// says checks the text of what a Service waits for.
+func (s *stage) says(name, text string) *stage {
+	s.t.Helper()
+	if got := s.last[id(name)].Pending.Text; !strings.Contains(got, text) {
+		s.t.Errorf("%s says %q, want %q in it", name, got, text)
+	}
+	return s
+}
+
+func public(t *testing.T, list ...string) Pool {
+	return Pool{Name: "public", Ranges: ranges(t, list...), AutoAssign: true}
+}
+
+func TestTheLowestAddressOfTheBestPool(t *testing.T) {
+	b, c := public(t, "198.51.100.0/31"), public(t, "203.0.113.0/30")
+	b.Name, c.Name, c.Priority, c.AvoidEnds = "b", "c", -1, true
+	a := public(t, "192.0.2.0/24")
+	a.Name, a.AutoAssign, a.Priority = "a", false, -2
+	s := newStage(t, a, b, c)
+	for i, want := range []string{"203.0.113.1", "203.0.113.2", "198.51.100.0", "198.51.100.1"} {
+		name := fmt.Sprint("s", i)
+		s.put(request(name)).want(name, "", want)
+	}
+	s.put(request("late")).want("late", PoolExhausted).says("late", `the nearest that it can have is 192.0.2.0 of pool "a"`)
+	asks := request("asks")
+	asks.Pool = "a"
+	s.put(asks).want("asks", "", "192.0.2.0")
+	end := request("end")
+	end.Addrs = addrs("203.0.113.3")
+	s.put(end).want("end", "", "203.0.113.3")
+}
+
+func TestWhoIsOlderComesFirst(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.1"))
+	young, old := request("a"), request("b")
+	young.Created = start.Add(time.Second)
+	s.put(young).put(old).want("b", "", "192.0.2.1").want("a", PoolExhausted)
+}
+
+func TestLimits(t *testing.T) {
+	p := public(t, "192.0.2.0/24")
+	p.Clusters, p.Namespaces, p.Labels = []string{"prod"}, []string{"shop"}, map[string]string{"tier": "front"}
+	s := newStage(t, p)
+	r := request("web")
+	s.put(r).want("web", NoPool).says("web", `pool "public" admits only Services with label tier=front`)
+	r.Labels = map[string]string{"tier": "front"}
+	s.put(r).want("web", "", "192.0.2.0")
+	r.Labels = nil
+	s.put(r).want("web", "", "192.0.2.0").noted("web", PoolStranded, "tier=front")
+	for _, x := range []lb.ServiceID{{Source: "test", Namespace: "shop", Name: "web"}, {Source: "prod", Namespace: "else", Name: "web"}} {
+		r := request("web")
+		r.ID, r.Labels, r.Addrs = x, map[string]string{"tier": "front"}, addrs("192.0.2.9")
+		s.put(r).settle()
+		if d := s.last[x]; d.Pending.Reason != NotAllowed || len(d.Addrs) > 0 {
+			t.Errorf("%v: %+v, want %s", x, d, NotAllowed)
+		}
+	}
+}
+
+func TestWhatCanNotBeHad(t *testing.T) {
+	a, b := public(t, "192.0.2.0/30"), public(t, "198.51.100.0/30")
+	b.Name, b.AutoAssign = "z", false
+	tests := []struct {
+		name string
+		ask  func(*Request)
+		want Reason
+		text string
+	}{
+		{"outside", func(r *Request) { r.Addrs = addrs("203.0.113.1") }, AddressNotInPool, "203.0.113.1 is in no pool; the nearest that it can have is 192.0.2.1 of"},
+		{"taken", func(r *Request) { r.Addrs = addrs("192.0.2.0") }, AddressTaken, "the address of prod/shop/first"},
+		{"other pool", func(r *Request) { r.Addrs, r.Pool = addrs("192.0.2.1"), "z" }, AddressNotInPool, "ask for one of both"},
+		{"no pool", func(r *Request) { r.Pool = "c" }, NoPool, `there is no pool "c"`},
+		{"two", func(r *Request) { r.Addrs = addrs("192.0.2.1", "192.0.2.2") }, BadRequest, "one address of a family"},
+		{"family", func(r *Request) { r.Addrs = addrs("2001:db8::1") }, BadRequest, "spec.ipFamilies"},
+		{"missing", func(r *Request) { r.Required = []lb.Family{lb.IPv6} }, FamilyMissing, `"public" has no IPv6 addresses`},
+		{"both", func(r *Request) { r.Required = []lb.Family{lb.IPv4, lb.IPv6} }, FamilyMissing, "IPv6"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newStage(t, a, b).put(request("first")).settle()
+			r := request("web")
+			test.ask(&r)
+			s.put(r).want("web", test.want).says("web", test.text)
+			// Who has an address keeps it, whatever it wishes for.
+			s.put(request("kept")).want("kept", "", "192.0.2.1")
+			k := request("kept")
+			test.ask(&k)
+			k.Addrs = slices.DeleteFunc(k.Addrs, func(x netip.Addr) bool { return x == addr("192.0.2.1") })
+			if slices.Contains(k.Required, lb.IPv4) {
+				s.put(k).settle()
+				if len(s.there[k.ID].Status) == 0 {
+					t.Errorf("the wish took the address away: %+v", s.last[k.ID])
+				}
+			}
+		})
+	}
+}
+
+func TestMovesOnlyWhenAsked(t *testing.T) {
+	a, b := public(t, "192.0.2.0/30"), public(t, "198.51.100.0/30")
+	b.Name = "z"
+	s := newStage(t, a, b)
+	r := request("web")
+	s.put(r).want("web", "", "192.0.2.0")
+	r.Pool = "z"
+	s.put(r).want("web", "", "198.51.100.0")
+	r.Pool = ""
+	s.put(r).want("web", "", "198.51.100.0")
+	r.Addrs = addrs("192.0.2.2")
+	s.put(r).want("web", "", "192.0.2.2")
+	r.Addrs = nil
+	s.put(r).want("web", "", "192.0.2.2")
+	s.put(request("next")).want("next", "", "192.0.2.1") // 192.0.2.0 is kept for web
+	s.now = s.now.Add(after)
+	s.put(request("last")).want("last", "", "192.0.2.0")
+}
+
+func TestAPoolThatChangesMovesNobody(t *testing.T) {
+	p := public(t, "192.0.2.0/30")
+	s := newStage(t, p)
+	r := request("web")
+	r.Pool = "public"
+	s.put(r).put(request("api")).want("web", "", "192.0.2.1").want("api", "", "192.0.2.0")
+	p.Ranges = ranges(t, "198.51.100.0/30")
+	c := Config{Pools: []Pool{p}, ReleaseAfter: after}
+	if got := s.a.Stranded(c); len(got) != 2 || got[0].Service != id("api") {
+		t.Errorf("stranded: %v", got)
+	}
+	s.a.SetConfig(c)
+	s.want("web", "", "192.0.2.1").noted("web", PoolStranded, "in no pool now")
+	s.want("api", "", "192.0.2.0").noted("api", PoolStranded, "in no pool now")
+	s.delete("api").put(request("api2")).want("api2", "", "198.51.100.0")
+	if u := s.a.Usage(); u.Outside != 2 || u.Pools[0].Used != 1 {
+		t.Errorf("usage: %+v", u)
+	}
+	// One made again is a new one: it gets what it may have today.
+	again := r
+	again.UID = "web-2"
+	s.delete("web").settle().put(again).want("web", "", "198.51.100.1")
+}
+
+func TestDualStack(t *testing.T) {
+	six := public(t, "2001:db8::/64")
+	six.Name = "six"
+	both := []lb.Family{lb.IPv4, lb.IPv6}
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	r := request("web")
+	s.put(r).want("web", "", "192.0.2.0")
+	r.Required = both
+	s.put(r).want("web", FamilyMissing, "192.0.2.0") // it keeps what it has
+	p := request("prefer")
+	p.Required, p.Preferred = nil, both
+	s.put(p).want("prefer", "", "192.0.2.1").noted("prefer", FamilyLeft, "IPv6")
+	q := request("require")
+	q.Required = both
+	s.put(q).want("require", PoolExhausted)
+	s.a.SetConfig(Config{Pools: []Pool{public(t, "192.0.2.0/31"), six}, ReleaseAfter: after})
+	s.want("web", "", "192.0.2.0", "2001:db8::1").want("prefer", "", "192.0.2.1", "2001:db8::").want("require", PoolExhausted)
+	if u := s.a.Usage(); u.Pools[1].Used != 2 {
+		t.Errorf("both or none: %+v", u)
+	}
+	r.Required = both[:1]
+	s.put(r).want("web", "", "192.0.2.0")
+}
+
+func TestMadeAgain(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	s.put(request("a")).put(request("b")).want("b", "", "192.0.2.1")
+	s.delete("a").put(request("c")).want("c", PoolExhausted)
+	byName := request("d")
+	byName.Addrs = addrs("192.0.2.0")
+	s.put(byName).want("d", AddressHeld).says("d", "kept for prod/shop/a until 2026-01-01T00:10:00Z")
+	s.delete("d")
+	if u := s.a.Usage().Pools[0]; u.Used != 1 || u.Held != 1 || u.Free != (Count{}) {
+		t.Errorf("usage: %+v", u)
+	}
+	again := request("a")
+	again.UID = "a-2"
+	s.put(again).want("a", "", "192.0.2.0").want("c", PoolExhausted)
+	s.delete("a").settle()
+	if got, want := s.a.Wake(), s.now.Add(after); !got.Equal(want) {
+		t.Errorf("wakes at %v, want %v", got, want)
+	}
+	s.now = s.now.Add(after - 1)
+	s.want("c", PoolExhausted)
+	s.now = s.now.Add(1)
+	s.want("c", "", "192.0.2.0")
+}
+
+func TestReservations(t *testing.T) {
+	p := public(t, "192.0.2.0/30", "2001:db8::/64")
+	p.Namespaces = []string{"shop"}
+	c := Config{Pools: []Pool{p}, ReleaseAfter: after, Reservations: []Reservation{
+		{Service: id("web"), Addrs: addrs("192.0.2.0", "2001:db8::")},
+		{Service: lb.ServiceID{Source: "prod", Namespace: "else", Name: "web"}, Addrs: addrs("192.0.2.3")},
+	}}
+	s := newStage(t, p)
+	s.a.SetConfig(c)
+	s.put(request("a")).want("a", "", "192.0.2.1")
+	b := request("b")
+	b.Addrs = addrs("192.0.2.0")
+	s.put(b).want("b", AddressReserved).says("b", "reserved for prod/shop/web")
+	b.Addrs = nil
+	b.Required = []lb.Family{lb.IPv6}
+	s.put(b).want("b", "", "2001:db8::1")
+	web := request("web")
+	web.Required = []lb.Family{lb.IPv4, lb.IPv6}
+	s.put(web).want("web", "", "192.0.2.0", "2001:db8::")
+	other := request("web")
+	other.ID = c.Reservations[1].Service
+	s.put(other).settle()
+	if got := s.there[other.ID].Status; !slices.Equal(got, addrs("192.0.2.3")) {
+		t.Errorf("a reservation is past the pool's limits: got %v", got)
+	}
+	// One that comes too late waits, and moves nobody.
+	c.Reservations = append(c.Reservations, Reservation{Service: id("late"), Addrs: addrs("192.0.2.1")})
+	s.a.SetConfig(c)
+	s.put(request("late")).want("late", AddressTaken).want("a", "", "192.0.2.1").noted("a", PoolStranded, "reserved for prod/shop/late")
+	s.delete("a").settle()
+	s.now = s.now.Add(after)
+	s.want("late", "", "192.0.2.1")
+}
+
+func TestForeignAddressesAreTaken(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	f := request("other")
+	f.Foreign, f.Status = true, addrs("192.0.2.0")
+	s.put(f).put(request("a")).want("a", "", "192.0.2.1")
+	if d := s.a.Decide(f.ID, s.now); d.Apply || len(d.Writes) > 0 {
+		t.Errorf("others' Services are not touched: %+v", d)
+	}
+	s.put(request("b")).want("b", PoolExhausted)
+	s.delete("other").want("b", "", "192.0.2.0")
+}
+
+func TestAChangeOfClassLetsGo(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	r := request("a")
+	s.put(r).want("a", "", "192.0.2.0")
+	r.Foreign = true
+	s.put(r).settle()
+	if got := s.there[r.ID].Status; len(got) > 0 {
+		t.Errorf("status: %v", got)
+	}
+	if u := s.a.Usage().Pools[0]; u.Held != 1 {
+		t.Errorf("usage: %+v", u)
+	}
+	r.Foreign = false
+	s.put(r).want("a", "", "192.0.2.0")
+}
+
+func TestAdoption(t *testing.T) {
+	p := public(t, "192.0.2.0/29")
+	p.Namespaces = []string{"else"} // what is there is there
+	s := newStage(t, p)
+	old, young, sharer := request("z"), request("a"), request("s")
+	young.Created = start.Add(time.Hour)
+	for _, r := range []*Request{&old, &young} {
+		r.Status = addrs("192.0.2.5")
+	}
+	old.Share, sharer.Share = "k", "k"
+	sharer.Ports, sharer.Status, sharer.Created = []lb.PortKey{{Port: 443, Proto: lb.TCP}}, addrs("192.0.2.5"), start.Add(time.Hour)
+	for _, r := range []Request{young, sharer, old} {
+		s.there[r.ID] = r
+		s.a.Put(r)
+	}
+	s.want("z", "", "192.0.2.5").want("s", "", "192.0.2.5").want("a", NoPool)
+	if c := s.a.Claims(); len(c) != 1 || c[0].HolderIdentity() != "prod/shop/s,prod/shop/z" {
+		t.Errorf("claims: %+v", c)
+	}
+}
+
+func TestAnUnsyncedClusterKeepsItsClaims(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	s.put(request("a")).want("a", "", "192.0.2.0")
+	claims := s.a.Claims()
+	b := New(s.a.Config) // another writer, that does not reach the cluster
+	b.Relist(9, claims)
+	b.Synced("test", true)
+	later := start.Add(24 * time.Hour)
+	if d, ok := b.Next(later); ok {
+		t.Errorf("did %+v", d)
+	}
+	r := request("t")
+	r.ID.Source = "test"
+	b.Put(r)
+	if d, _ := b.Next(later); len(d.Writes) != 1 || d.Writes[0].Claim.Addr != addr("192.0.2.1") {
+		t.Errorf("did %+v", d)
+	}
+	b.Synced("prod", true) // and there is no a
+	if d, _ := b.Next(later); len(d.Writes) != 1 || d.Writes[0].Claim.Holders[0].Released != later {
+		t.Errorf("did %+v", d)
+	}
+}
+
+func TestAClaimOfNobodyKnownIsTaken(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	s.a.Learn(Claim{Addr: addr("192.0.2.0"), Version: 1})
+	s.put(request("a")).want("a", "", "192.0.2.1")
+	r := request("b")
+	r.Addrs = addrs("192.0.2.0")
+	s.put(r).want("b", AddressTaken).says("b", "weir-192.0.2.0")
+	s.a.Gone(addr("192.0.2.0"), 1)
+	s.want("b", "", "192.0.2.0")
+}
+
+func TestWhatIsOlderThanWhatIsKnownIsIgnored(t *testing.T) {
+	a := New(Config{})
+	x := addr("192.0.2.0")
+	known := func() uint64 {
+		for _, c := range a.Claims() {
+			return c.Version
+		}
+		return 0
+	}
+	for i, step := range []struct {
+		do   func()
+		want uint64
+	}{
+		{func() { a.Learn(Claim{Addr: x, Version: 5}) }, 5},
+		{func() { a.Learn(Claim{Addr: x, Version: 4}) }, 5},
+		{func() { a.Gone(x, 4) }, 5},
+		{func() { a.Relist(4, nil) }, 5},
+		{func() { a.Gone(x, 6) }, 0},
+		{func() { a.Learn(Claim{Addr: x, Version: 5}) }, 0},
+		{func() { a.Learn(Claim{Addr: x, Version: 7}) }, 7},
+		{func() { a.Relist(9, nil) }, 0},
+	} {
+		if step.do(); known() != step.want {
+			t.Errorf("step %d: known at %d, want %d", i, known(), step.want)
+		}
+	}
+}
