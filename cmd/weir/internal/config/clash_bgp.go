@@ -175,7 +175,7 @@ func (v *provider) tooWide(m bgp.Match, bits int, family lb.Family) (wide netip.
 		for _, end := range []netip.Addr{r.First, r.Last} {
 			p, err := end.Prefix(bits)
 			if err == nil && !within(rangeOf(p), own) {
-				return p, r.what, true
+				return p, strconv.Quote(written(r.Range)) + r.what, true
 			}
 		}
 	}
@@ -189,14 +189,14 @@ func (v *provider) subjects(m bgp.Match) []taken {
 		if matchesStatic(m, s.lb) {
 			for _, vip := range s.vips {
 				a := vip.addr.Addr()
-				out = append(out, taken{ipam.Range{First: a, Last: a}, strconv.Quote(a.String()) + " of " + called(s), vip.at})
+				out = append(out, taken{ipam.Range{First: a, Last: a}, " of " + called(s), vip.at})
 			}
 		}
 	}
 	for _, p := range v.pools {
 		if slices.Contains(kindsOf(m), bgp.LoadBalancer) && (len(m.Pools) == 0 || slices.Contains(m.Pools, p.Name)) {
 			for i, r := range p.Ranges {
-				out = append(out, taken{r, strconv.Quote(written(r)) + " of " + p.called(), p.places[i]})
+				out = append(out, taken{r, " of " + p.called(), p.places[i]})
 			}
 		}
 	}
@@ -213,7 +213,7 @@ func (v *provider) subjects(m bgp.Match) []taken {
 		}{{bgp.LoadBalancer, cl.LoadBalancerRanges}, {bgp.ExternalIP, cl.ExternalIPRanges}, {bgp.ClusterIP, cl.ServiceCIDRs}} {
 			for _, p := range of.list {
 				if slices.Contains(kindsOf(m), of.kind) {
-					out = append(out, taken{rangeOf(p), strconv.Quote(p.String()) + " of " + cl.called(), cl.v.at})
+					out = append(out, taken{rangeOf(p), " of " + cl.called(), cl.v.at})
 				}
 			}
 		}

@@ -13,9 +13,12 @@ import (
 // taken are addresses that are spoken for, and so of no pool.
 type taken struct {
 	ipam.Range
-	what string
-	at   place // none if it is not of the file
+	what string // goes on after the range in a message
+	at   place
 }
+
+// own is what addresses of the box are.
+const own = ", which is the box's own,"
 
 // checkPools complains about what each pool may say, but not two together, nor
 // with the rest of the configuration.
@@ -30,12 +33,12 @@ func (v *provider) checkPools() {
 		}
 		p.known("clusters", "cluster", v.clusterNames())
 		v.checkNamespaces(p)
-		var own []taken
+		var ranges []taken
 		for i, r := range p.Ranges {
 			v.overlapping(p, r, p.places[i], others)
-			own = append(own, taken{r, "of " + p.called(), p.places[i]})
+			ranges = append(ranges, taken{r, " of " + p.called(), p.places[i]})
 		}
-		others = append(own, others...)
+		others = append(ranges, others...)
 	}
 }
 
@@ -46,7 +49,7 @@ func (v *provider) overlapping(p *pool, r ipam.Range, at place, others []taken) 
 		return
 	}
 	o := others[i]
-	v.add(Error, at, join(p.shown, "addresses"), fmt.Sprintf("%q overlaps %q, %s at %s", written(r), written(o.Range), o.what, o.at),
+	v.add(Error, at, join(p.shown, "addresses"), fmt.Sprintf("%q overlaps %q%s at %s", written(r), written(o.Range), o.what, o.at),
 		"no Service can have what is taken: narrow one of them")
 }
 
@@ -85,29 +88,29 @@ func (v *provider) taken() []taken {
 	}
 	for _, s := range v.services {
 		for _, vip := range s.vips {
-			addr(vip.addr.Addr(), "a VIP of "+called(s), vip.at)
+			addr(vip.addr.Addr(), ", a VIP of "+called(s)+",", vip.at)
 		}
 		for _, b := range s.backends {
-			addr(b.addr.Addr(), "a backend of "+called(s), b.at)
+			addr(b.addr.Addr(), ", a backend of "+called(s)+",", b.at)
 		}
 		for _, f := range s.fallback {
-			addr(f.addr.Addr(), "a fallback of "+called(s), f.at)
+			addr(f.addr.Addr(), ", a fallback of "+called(s)+",", f.at)
 		}
 	}
 	for _, cl := range v.clusters {
-		prefixes(cl.section, "service_cidrs", cl.ServiceCIDRs, "ClusterIPs of "+cl.called()+",")
-		prefixes(cl.section, "pod_cidrs", cl.PodCIDRs, "pods of "+cl.called()+",")
-		prefixes(cl.section, "external_ip_ranges", cl.ExternalIPRanges, "externalIPs, which any Service of "+cl.called()+" may claim,")
+		prefixes(cl.section, "service_cidrs", cl.ServiceCIDRs, " of service_cidrs of "+cl.called())
+		prefixes(cl.section, "pod_cidrs", cl.PodCIDRs, " of pod_cidrs of "+cl.called())
+		prefixes(cl.section, "external_ip_ranges", cl.ExternalIPRanges, " of external_ip_ranges of "+cl.called()+", which any of its Services may claim,")
 	}
 	kernel, daemon := v.top.sub("kernel"), v.top.sub("daemon")
-	prefixes(kernel, "exclude_cidrs", v.config.Kernel.ExcludeCIDRs, "exclude_cidrs, which are somebody else's,")
-	prefixes(kernel, "cluster_cidrs", v.config.Kernel.ClusterCIDRs, "cluster_cidrs, which are pods,")
+	prefixes(kernel, "exclude_cidrs", v.config.Kernel.ExcludeCIDRs, " of kernel.exclude_cidrs")
+	prefixes(kernel, "cluster_cidrs", v.config.Kernel.ClusterCIDRs, " of kernel.cluster_cidrs")
 	for _, r := range v.config.Kernel.Pools {
-		addr(r.Src, "the box's own route_source", kernel.at("route_source"))
+		addr(r.Src, own, kernel.at("route_source"))
 	}
 	if host, _, err := net.SplitHostPort(v.config.Daemon.Listen); err == nil {
 		if a, err := netip.ParseAddr(host); err == nil && !a.IsUnspecified() {
-			addr(a, "the box's own", daemon.at("listen"))
+			addr(a, own, daemon.at("listen"))
 		}
 	}
 	return append(out, v.takenByBGP()...)
@@ -124,19 +127,18 @@ func (v *provider) takenByBGP() []taken {
 			out = append(out, taken{ipam.Range{First: a, Last: a}, what, s.at(name)})
 		}
 	}
-	const own = "the box's own"
 	for _, a := range v.bgp.Speaker.ListenAddrs {
 		addr(v.bgp.section, "listen_addresses", a, own)
 	}
 	addr(v.bgp.section, "next_hop", v.bgp.Speaker.NextHops.IPv4, own)
 	addr(v.bgp.section, "next_hop_v6", v.bgp.Speaker.NextHops.IPv6, own)
 	for _, p := range v.bgp.peers {
-		addr(p.section, "address", p.Address, p.called())
+		addr(p.section, "address", p.Address, ", which is "+p.called()+",")
 		addr(p.section, "source_address", p.Source, own)
 		addr(p.section, "next_hop", p.NextHops.IPv4, own)
 		addr(p.section, "next_hop_v6", p.NextHops.IPv6, own)
 		if p.Range.IsValid() {
-			out = append(out, taken{rangeOf(p.Range), p.called(), p.at("range")})
+			out = append(out, taken{rangeOf(p.Range), " of " + p.called(), p.at("range")})
 		}
 	}
 	return out

@@ -74,10 +74,12 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.namespaces", Type: Texts, Default: `[]`,
 		Doc: "The namespaces that are followed; none is all."},
 	{Path: "kubernetes.load_balancer_classes", Type: Texts, Default: `[]`,
-		Doc: "The loadBalancerClasses whose LoadBalancer addresses are served; \"\" is a Service without one. None is every class."},
+		Doc: "The loadBalancerClasses whose LoadBalancer addresses are served; \"\" is a Service without one. None is every class. " +
+			"What weir gives of a [[pool]] is served in any case."},
 	{Path: "kubernetes.load_balancer_ranges", Type: Texts, Default: `[]`,
 		Doc: "What LoadBalancer addresses may be of; none is anything but the addresses of nodes, of pods and of this box. A " +
-			"node without external_ip_ranges knows its own Node's only, and has an address of its own there if it is given to a Service."},
+			"node without external_ip_ranges knows its own Node's only, and has an address of its own there if it is given to a Service. " +
+			"What weir gives of a [[pool]] may be in any case."},
 	{Path: "kubernetes.external_ip_ranges", Type: Texts, Default: `[]`,
 		Doc: "What externalIPs may be of; none is nothing, because who may write a Service may claim any address there, and with it " +
 			"the traffic of others."},
@@ -89,7 +91,7 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.allow_annotations", Type: Texts, Default: allowedAnnotations, Values: k8ssync.Annotations(),
 		Doc: "The annotations weir/NAME that Services may use; others are ignored, and the Service is told. The default has not " +
 			"drain, with which a tenant has the kernel keep what is gone, and not source-address, which brings strangers' addresses " +
-			"into the network of the pods."},
+			"into the network of the pods. addresses, pool and share need no leave: what may be had is for the pools to say."},
 	{Path: "kubernetes.scheduler", Type: Text, Values: schedulerNames, from: "defaults.scheduler",
 		Doc: "How new connections are spread over the backends, if not as [defaults] says."},
 	{Path: "kubernetes.scheduler_flags", Type: Texts, Values: []string{"fallback", "port"}, from: "defaults.scheduler_flags",

@@ -2,11 +2,13 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 
 	"weir/bgp"
+	"weir/k8ssync"
 	"weir/k8ssync/ipam"
 	"weir/lb"
 )
@@ -49,6 +51,48 @@ func (p *parser) readProvider(services []*service, clusters []*cluster, c *Confi
 		c.Addresses.IPAM.Reservations = append(c.Addresses.IPAM.Reservations, r.Reservation)
 	}
 	v.announce()
+	for i := range c.Clusters {
+		c.Clusters[i].Provided, c.Clusters[i].Labels = v.provided(c.Clusters[i].Name), v.labelsOf(c.Clusters[i].Name)
+	}
+}
+
+// provided is what the Services of a cluster can be given.
+func (v *provider) provided(cluster string) k8ssync.Provided {
+	a := v.config.Addresses
+	out := k8ssync.Provided{Class: a.Class, DefaultClass: a.DefaultClass}
+	for _, p := range a.IPAM.Pools {
+		if admits(p, cluster) {
+			out.Ranges = append(out.Ranges, p.Ranges...)
+		}
+	}
+	if len(out.Ranges) == 0 {
+		return k8ssync.Provided{}
+	}
+	return out
+}
+
+// labelsOf gives the keys of labels that pools and rules for a cluster look at,
+// sorted.
+func (v *provider) labelsOf(cluster string) []string {
+	keys := map[string]bool{}
+	add := func(labels map[string]string) {
+		for key := range labels {
+			keys[key] = true
+		}
+	}
+	for _, p := range v.pools {
+		if admits(p.Pool, cluster) {
+			add(p.Labels)
+		}
+	}
+	if v.bgp != nil {
+		for _, r := range v.bgp.rules {
+			if len(r.Match.Sources) == 0 || slices.Contains(r.Match.Sources, cluster) {
+				add(r.Match.Labels)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // checkHome fills in the home cluster.

@@ -46,8 +46,8 @@ type entry struct {
 
 var (
 	tableLine   = regexp.MustCompile(`^\[+([a-z.]+)\]+$`)
-	keyLine     = regexp.MustCompile(`^(#?)([a-z_]+) = (.*)$`)
-	exampleLine = regexp.MustCompile(`^# Example: ([a-z_]+) = (.*)$`)
+	keyLine     = regexp.MustCompile(`^(#?)([a-z0-9_]+) = (.*)$`)
+	exampleLine = regexp.MustCompile(`^# Example: ([a-z0-9_]+) = (.*)$`)
 )
 
 // entries reads configs/weir.toml line by line, as its reader does.
@@ -141,7 +141,7 @@ func checkFacts(t *testing.T, k Key, facts string) {
 // TestReferenceDefaults shows that writing all defaults out changes nothing.
 func TestReferenceDefaults(t *testing.T) {
 	text := reference(t)
-	written := regexp.MustCompile(`(?m)^#([a-z_]+ = )`).ReplaceAllString(text, "$1")
+	written := regexp.MustCompile(`(?m)^#([a-z0-9_]+ = )`).ReplaceAllString(text, "$1")
 	if text == written {
 		t.Fatal("the reference shows no defaults")
 	}
