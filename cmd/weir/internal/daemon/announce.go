@@ -49,7 +49,7 @@ const (
 	// announced.
 	announceRetry = time.Second
 	// configureTimeout bounds how long the loop stands still for a new set of peers.
-	configureTimeout = 10 * time.Second
+	configureTimeout = 2 * time.Second
 )
 
 // announcer tells routers of the VIPs that the kernel serves. The loop owns it.
@@ -128,7 +128,11 @@ func (a *announcer) open(ctx context.Context) error {
 		}
 		cfg.RouterID = a.routerID
 	}
-	return a.speaker.Configure(ctx, cfg)
+	err := a.speaker.Configure(ctx, cfg)
+	if ctx.Err() != nil {
+		return nil // it is taken over all the same
+	}
+	return err
 }
 
 // ownAddress is the box's IPv4 address towards the first peer that has one.

@@ -335,7 +335,7 @@ func TestRoutersHearNothingBeforeTheBoxIsReady(t *testing.T) {
 	})
 }
 
-const aggregating = "[[bgp.advertise]]\naggregate = 24\n[[pool]]\nname = \"public\"\naddresses = [\"192.0.2.0/24\"]\n"
+const aggregating = "[[bgp.advertise]]\naggregate = 24\n[kernel]\nvip_mode = \"route\"\nroute_pools = [\"192.0.2.0/24\"]\n"
 
 func TestAnAggregateWaitsForItsUnreachableRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
