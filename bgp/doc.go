@@ -3,5 +3,3 @@
 // It is the only package that knows GoBGP. What weir needs of BGP is small: nothing
 // is imported, two families are spoken, and every route is weir's own.
 package bgp
-
-import _ "github.com/osrg/gobgp/v4/pkg/server" // the speaker

@@ -10,10 +10,11 @@ type Path struct {
 	LargeCommunities []LargeCommunity
 	// LocalPref is told to iBGP peers only; not given: 100.
 	LocalPref Metric
-	// MED is told to all peers; not given: it is not sent.
+	// MED is told to all peers; not given: 0, which is what routers take a missing one
+	// for (RFC 4271, 9.1.2.2).
 	MED Metric
 	// Prepend is how many times more than needed the box's own ASN stands in the AS
-	// path, 0 to 16. iBGP peers see it too.
+	// path, 0 to 16. iBGP peers do not get it: to them that would be a loop.
 	Prepend int
 	// Peers are the names of those who hear of it, sorted. None: nobody does.
 	Peers []string
@@ -25,7 +26,8 @@ func (p Path) Equal(q Path) bool {
 		p.LocalPref == q.LocalPref && p.MED == q.MED && p.Prepend == q.Prepend && slices.Equal(p.Peers, q.Peers)
 }
 
-// Metric is a LOCAL_PREF or a MED that may be left out; 0 is not the same as none.
+// Metric is a LOCAL_PREF or a MED that may be left out; a LOCAL_PREF of 0 is not the
+// same as none.
 // The zero value is none.
 type Metric struct {
 	Value uint32

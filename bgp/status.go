@@ -1,7 +1,11 @@
 package bgp
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -60,6 +64,9 @@ type PeerStatus struct {
 	BFD            BFDStatus
 	Restart        RestartStatus
 	Authentication string // "md5", "gtsm", "md5+gtsm" or "none"
+	// Problem is what keeps routes from the router while its session is up, for
+	// instance that no IPv6 next hop is known; empty: nothing does.
+	Problem string
 }
 
 // Messages are counts since the peer was configured.
@@ -97,4 +104,90 @@ type Advertised struct {
 	Address netip.Addr
 	NextHop netip.Addr
 	ASPath  []uint32
+}
+
+// shown is what Status knows of the engine, which it never asks.
+type shown struct {
+	cfg     Config
+	has     map[netip.Prefix]*class // of which only what never changes is read
+	hops    map[string]hops
+	listen  []netip.AddrPort
+	problem string
+}
+
+// note takes over how it is after changes were applied, or some of them.
+func (s *shown) note(e *engine, changes map[netip.Prefix][]Path, hops map[string]hops) {
+	for prefix := range changes {
+		if c := e.has[prefix]; c != nil {
+			s.has[prefix] = c
+		} else {
+			delete(s.has, prefix)
+		}
+	}
+	s.cfg, s.hops, s.listen, s.problem = e.cfg, hops, e.listen, e.problem
+}
+
+// Status tells how things are.
+func (s *Speaker) Status() Status {
+	s.mu.Lock()
+	now := s.shown
+	now.has = maps.Clone(now.has)
+	if !s.working.IsZero() && time.Since(s.working) > stuckAfter {
+		now.problem = fmt.Sprintf("GoBGP has not answered for %s: no route changes get through; restart weir, which the routers will not notice",
+			time.Since(s.working).Truncate(time.Second))
+	}
+	s.mu.Unlock()
+	out := Status{ASN: now.cfg.ASN, RouterID: now.cfg.RouterID, Listen: now.listen, Problem: now.problem}
+	out.Peers = s.board.all(len(now.listen) > 0)
+	sessions := map[string][]*PeerStatus{}
+	for i := range out.Peers {
+		if p := &out.Peers[i]; p.State == Established {
+			sessions[p.Name] = append(sessions[p.Name], p)
+			p.Problem = now.hops[p.Name].problem(p.Families)
+		}
+	}
+	for prefix, c := range now.has {
+		for _, path := range c.paths {
+			out.Routes = append(out.Routes, now.route(prefix, path, sessions))
+		}
+	}
+	slices.SortFunc(out.Routes, func(a, b RouteStatus) int {
+		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Path.Peers[0], b.Path.Peers[0]))
+	})
+	return out
+}
+
+// route is a path of a prefix with those who have it, whose counts go up.
+func (s *shown) route(prefix netip.Prefix, path Path, sessions map[string][]*PeerStatus) RouteStatus {
+	r, v6 := RouteStatus{Prefix: prefix, Path: path}, !prefix.Addr().Is4()
+	for _, name := range path.Peers {
+		hop := s.hops[name].of(v6)
+		for _, p := range sessions[name] {
+			if !hop.known() || v6 && !p.Families.IPv6 || !v6 && !p.Families.IPv4 {
+				continue
+			}
+			p.Advertised++
+			has := Advertised{Name: name, Address: p.Address, NextHop: hop.addr}
+			if hop.self {
+				has.NextHop = p.Local.Addr().WithZone("")
+			}
+			if p.ASN != p.LocalASN {
+				has.ASPath = slices.Repeat([]uint32{p.LocalASN}, 1+path.Prepend)
+			}
+			r.Peers = append(r.Peers, has)
+		}
+	}
+	return r
+}
+
+// problem is why routes of a family that the session carries have no next hop.
+func (h hops) problem(f Families) string {
+	switch {
+	case f.IPv6 && !h.v6.known():
+		return "no IPv6 next hop is known, so no IPv6 routes are announced: the session's interface has no global IPv6 address; give one as next hop"
+	case f.IPv4 && !h.v4.known():
+		return "no IPv4 next hop is known, so no IPv4 routes are announced: the session's interface has no IPv4 address, " +
+			"and the router does not take IPv6 next hops (RFC 8950); give one as next hop"
+	}
+	return ""
 }

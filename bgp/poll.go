@@ -1,0 +1,66 @@
+package bgp
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+)
+
+// overLimitPause is how long a router that sent too many prefixes is left alone.
+const overLimitPause = time.Hour
+
+var bfdStates = map[api.BfdSessionState]string{
+	api.BfdSessionState_BFD_SESSION_STATE_UP: "up", api.BfdSessionState_BFD_SESSION_STATE_INIT: "init",
+	api.BfdSessionState_BFD_SESSION_STATE_DOWN:       "down",
+	api.BfdSessionState_BFD_SESSION_STATE_ADMIN_DOWN: "admin-down",
+}
+
+// polled takes over what GoBGP tells of a peer only when it is asked. It answers
+// whether the peer has done penance for too many prefixes.
+func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
+	if p == nil || p.State == nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(p.State.NeighborAddress)
+	if err != nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.of(addr)
+	if s == nil {
+		return false
+	}
+	s.count(p.State.Messages)
+	s.BFD.State = ""
+	if s.BFD.Enabled {
+		s.BFD.State = strings.ToLower(bfdStates[p.State.BfdState.GetSessionState()])
+	}
+	s.Prefixes = 0
+	for _, f := range p.AfiSafis {
+		s.Prefixes += int(f.State.GetReceived())
+	}
+	if t := p.Timers.GetState(); s.State == Established && t != nil {
+		s.Hold = time.Duration(t.NegotiatedHoldTime) * time.Second
+		s.Keepalive = time.Duration(t.KeepaliveInterval) * time.Second
+	}
+	overLimit := p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
+	if overLimit && s.State != Established {
+		s.Down = tooMany(s)
+	}
+	return overLimit && now.Sub(s.DownAt) >= overLimitPause
+}
+
+func (s *session) count(m *api.Messages) {
+	if m == nil {
+		return
+	}
+	s.Messages = Messages{
+		SentUpdates: m.Sent.GetUpdate(), SentKeepalives: m.Sent.GetKeepalive(),
+		SentNotifications: m.Sent.GetNotification(), SentTotal: m.Sent.GetTotal(),
+		ReceivedUpdates: m.Received.GetUpdate(), ReceivedKeepalives: m.Received.GetKeepalive(),
+		ReceivedNotifications: m.Received.GetNotification(), ReceivedTotal: m.Received.GetTotal(),
+	}
+}
