@@ -168,10 +168,8 @@ func NewAdvertiser() *Advertiser {
 	return &Advertiser{
 		held: queue{meant: func(v *vip, since time.Time) bool { return v.holds() && v.goodSince.Equal(since) }},
 		floor: floor{
-			late: queue{meant: func(v *vip, since time.Time) bool { return v.kept && v.ended.Equal(since) }},
-			ended: queue{meant: func(v *vip, since time.Time) bool {
-				return !v.old && v.ended.Equal(since) && v.withheld == lb.NobodyAnswers
-			}},
+			late:  queue{meant: func(v *vip, since time.Time) bool { return v.kept && v.ended.Equal(since) }},
+			ended: queue{meant: func(v *vip, since time.Time) bool { return !v.old && v.ended.Equal(since) }},
 		},
 		vips:       map[netip.Addr]*vip{},
 		prefixes:   map[netip.Prefix]*bundle{},
