@@ -69,6 +69,7 @@ func (b *box) apiHandler() http.Handler {
 		reply(w, b.status(), nil)
 	})
 	b.handleRoutes(mux)
+	mux.HandleFunc("GET /pools", func(w http.ResponseWriter, _ *http.Request) { reply(w, b.pools(), nil) })
 	mux.HandleFunc("GET /services", func(w http.ResponseWriter, r *http.Request) {
 		doc, err := b.services(r.Context())
 		reply(w, doc, err)
@@ -90,6 +91,7 @@ func (b *box) apiHandler() http.Handler {
 		}
 		doc, err := b.explain(r.Context(), q)
 		doc.Rests(b.published.Load().clusterStatuses())
+		b.explainGiven(&doc, q.Addr)
 		b.announcements(r.Context())
 		b.explainWay(&doc, q.Addr)
 		reply(w, doc, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"weir/cmd/weir/internal/config"
+	"weir/k8ssync"
 	"weir/lb"
 	"weir/lb/health"
 	"weir/lb/linux"
@@ -72,6 +73,7 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 		tasks.Go(func() error { return serve(ctx, web, b.webHandler()) })
 	}
 	tasks.Go(func() error { return b.reloads(ctx, opts.Reload) })
+	tasks.Go(func() error { return provide(ctx, b.toGive, b.provider, b.log) })
 	tasks.Go(func() error { return b.loop(ctx) })
 	err = tasks.Wait()
 	b.clusters.stop()
@@ -150,7 +152,12 @@ type box struct {
 	rec       *lb.Reconciler
 	clusters  *clusters
 	announcer *announcer // nil without [bgp]
-	node      node       // what the own Node says
+	provider  provider
+	identity  string                      // of the provider
+	lent      map[string]*k8ssync.Cluster // to the provider
+	toGive    chan struct{}               // closed when there are addresses to give
+	pooled    bool                        // it is
+	node      node                        // what the own Node says
 	other     other
 	cant      unsupported
 	triggers  []trigger // changes of clusters that the kernel does not hold yet
@@ -192,6 +199,9 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	b.owned.Store(&Owners{})
 	b.told.Store(&told{})
 	b.announcer = newRoutes(cfg, opts.Log, time.Now())
+	b.identity, b.toGive = identity(), make(chan struct{})
+	b.provider = k8ssync.NewProvider(b.providerConfig(cfg), opts.Log)
+	b.pool(cfg)
 	b.rec.Configure(b.lbOptions(cfg, node{}))
 	b.metrics = newMetrics(b)
 	if b.announcer != nil {

@@ -50,6 +50,7 @@ const maxTriggers = 10_000
 
 // hear takes in what clusters have to say, and tells whether that was anything.
 func (b *box) hear() bool {
+	b.lend()
 	updates := b.clusters.take()
 	for _, u := range updates {
 		if u.Synced && b.clusters.takeReloaded(u.Source) {

@@ -15,6 +15,7 @@ import (
 // first verdict, so that no traffic goes where nobody has looked.
 func (b *box) loop(ctx context.Context) error {
 	b.clusters.set(ctx, b.followedOf(b.cfg))
+	b.lend()
 	b.firstVerdicts(ctx)
 	if ctx.Err() != nil {
 		return nil // before weir began: not a failure
@@ -47,6 +48,9 @@ func (b *box) loop(ctx context.Context) error {
 			if !b.hear() && !pending {
 				continue
 			}
+			pending = true
+		case <-b.provider.Changed():
+			b.given()
 			pending = true
 		case <-timer.C:
 		}

@@ -29,6 +29,7 @@ type metrics struct {
 	latency    *prometheus.HistogramVec
 	releases   *prometheus.CounterVec
 	announcing prometheus.Histogram
+	assigning  prometheus.Histogram
 }
 
 func newMetrics(b *box) *metrics {
@@ -57,8 +58,8 @@ func newMetrics(b *box) *metrics {
 			Name: "weir_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was loaded.",
 		}),
 	}
-	m.latency, m.releases, m.announcing = newLatency(), newReleases(), newAnnouncing()
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases, m.announcing,
+	m.latency, m.releases, m.announcing, m.assigning = newLatency(), newReleases(), newAnnouncing(), newAssigning()
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases, m.announcing, m.assigning,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector{b})
 	m.reloaded(nil)

@@ -15,6 +15,14 @@ func newAnnouncing() prometheus.Histogram {
 	})
 }
 
+func newAssigning() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "weir_assign_latency_seconds",
+		Help:    "Time from when a Service was seen to want an address until its status said it.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
+	})
+}
+
 // measureAnnouncing takes down how long it took from since until GoBGP has what the
 // speaker has been told by now.
 func (b *box) measureAnnouncing(since time.Time) {

@@ -15,6 +15,7 @@ import (
 type noted struct {
 	version uint64    // of those of the Reconciler
 	own     []lb.Note // those of the daemon's own parts
+	given   []lb.Note // those of the provider, which tells the clusters itself
 	known   bool
 	status  []status.Note // all
 	events  []lb.Note     // those that clusters are told
@@ -24,11 +25,13 @@ type noted struct {
 func (b *box) note() []status.Note {
 	n := &b.noted
 	own := sortNotes(slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog())))
-	changed := !n.known || n.version != b.rec.NotesVersion() || !slices.Equal(n.own, own)
+	given := b.provider.Notes()
+	changed := !n.known || n.version != b.rec.NotesVersion() || !slices.Equal(n.own, own) || !slices.Equal(n.given, given)
 	if changed {
-		all := sortNotes(append(b.rec.Notes(), own...))
-		*n = noted{version: b.rec.NotesVersion(), own: own, known: true, status: statusNotes(all)}
-		n.events = slices.DeleteFunc(all, informational)
+		all := append(b.rec.Notes(), own...)
+		*n = noted{version: b.rec.NotesVersion(), own: own, given: given, known: true}
+		n.status = statusNotes(sortNotes(slices.Concat(all, given)))
+		n.events = slices.DeleteFunc(sortNotes(all), informational)
 	}
 	if changed || b.clusters.untold() {
 		b.clusters.report(n.events)

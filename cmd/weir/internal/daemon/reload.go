@@ -111,7 +111,10 @@ func (b *box) enforce(ctx context.Context) (err error) {
 		b.announcer.configure(ctx, cfg.BGP, time.Now())
 	}
 	b.rec.Follow(Sources(cfg)...)
+	b.provider.Configure(b.providerConfig(cfg))
+	b.pool(cfg)
 	b.clusters.set(ctx, b.followedOf(cfg))
+	b.lend()
 	b.rec.SetHealth(b.checks.Health())
 	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))

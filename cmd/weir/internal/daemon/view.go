@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/cmd/weir/internal/status"
+	"weir/k8ssync"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -24,6 +25,8 @@ type view struct {
 	period   time.Duration
 	counts   map[string]int // objects that are held, by lb.Kind
 	speaking speaking
+	pools    k8ssync.ProviderConfig
+	pooled   bool // there are pools, or were
 }
 
 // status is how the box is now: what the loop has published, and what the checks
@@ -48,6 +51,7 @@ func (b *box) status() status.Status {
 	s.Backend.Draining = len(s.Drains)
 	s.Clusters = v.clusterStatuses()
 	s.BGP = b.bgpStatus()
+	s.Addresses = b.addresses()
 	s.Judge(time.Now())
 	return s
 }
@@ -113,6 +117,7 @@ func (b *box) publish() {
 	}
 	s.Clusters, s.Drains, s.Held = []status.Cluster{}, []status.Drain{}, holdsOf(b.holds)
 	v.speaking = b.announcer.speaking()
+	v.pools, v.pooled = b.cfg.Addresses, b.pooled
 	s.Drained = v.speaking.drained
 	s.Notes = b.note()
 	for _, d := range b.rec.Drains() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -28,26 +29,36 @@ type Pool struct {
 	Priority int      `json:"priority"`
 	// AutoAssign tells that Services that ask for nothing get addresses of it.
 	AutoAssign bool `json:"auto_assign"`
-	// Size is Used and Held and Free together. Held addresses are kept for a while
-	// for a Service that is gone, Reserved ones for one that the configuration names;
-	// both are not free.
+	// Size is all the rest together. Held addresses are kept for a while for Services
+	// that are gone, Reserved ones for Services that the configuration names; Taken
+	// ones have been given by somebody else, Avoided ones are ends of ranges.
 	Size     Amount `json:"size"`
 	Used     int    `json:"used"`
 	Held     int    `json:"held"`
 	Reserved int    `json:"reserved"`
+	Taken    int    `json:"taken"`
+	Avoided  int    `json:"avoided"`
 	Free     Amount `json:"free"`
+	// Stranded is how many of Used their Services would not get today, Pending how
+	// many Services wait for something of this pool, by reason.
+	Stranded int            `json:"stranded"`
+	Pending  map[string]int `json:"pending"`
 }
 
-// Amount is a number of addresses. Those of an IPv6 pool may be more than any
-// integer holds: it is a decimal number in JSON, as exact as a float64.
+// Amount is a number of addresses, as exact as a float64: those of an IPv6 pool may be
+// more than any integer holds.
 type Amount float64
 
-// String writes large numbers as powers of two: that is what IPv6 ranges are.
+// String writes large numbers as the power of two that is nearest below: "~2^64".
 func (a Amount) String() string {
-	if a < 1e9 {
+	if a < 1e7 {
 		return fmt.Sprintf("%.0f", float64(a))
 	}
-	return fmt.Sprintf("%.1e", float64(a))
+	fraction, exponent := math.Frexp(float64(a))
+	if fraction == 0.5 {
+		return fmt.Sprintf("2^%d", exponent-1)
+	}
+	return fmt.Sprintf("~2^%d", exponent-1)
 }
 
 // PoolAddress is an address that is not free.
@@ -57,7 +68,6 @@ type PoolAddress struct {
 	Pool string `json:"pool,omitempty"`
 	// Services have it, or had it.
 	Services []string `json:"services"`
-	// State is used, held, reserved, or foreign: another controller gave it.
 	State AddressState `json:"state"`
 	// Until is when a held address becomes free.
 	Until time.Time `json:"until,omitzero"`
@@ -71,9 +81,8 @@ type AddressState string
 // The states of an address.
 const (
 	AddressUsed     AddressState = "used"
-	AddressHeld     AddressState = "held"
+	AddressHeld     AddressState = "held" // for a Service that is gone
 	AddressReserved AddressState = "reserved"
-	AddressForeign  AddressState = "foreign"
 )
 
 // Pending is a Service that waits for an address.
@@ -91,8 +100,10 @@ type Writer struct {
 	Holder string    `json:"holder,omitempty"`
 	Me     bool      `json:"me"`
 	Since  time.Time `json:"since,omitzero"`
-	// Error is why no addresses can be given now.
-	Error string `json:"error,omitempty"`
+	// Error is why no addresses can be given now, Unread why nothing is known of some
+	// clusters, by their names: addresses that they had stay theirs.
+	Error  string            `json:"error,omitempty"`
+	Unread map[string]string `json:"unread,omitempty"`
 }
 
 // Addresses are those that are given, at a glance.
@@ -138,13 +149,13 @@ func (p Pools) Table(w io.Writer, now time.Time) {
 		return
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "POOL\tPRIORITY\tSIZE\tUSED\tHELD\tRESERVED\tFREE\tAUTO\tADDRESSES")
+	fmt.Fprintln(tw, "POOL\tPRIORITY\tSIZE\tUSED\tHELD\tRESERVED\tTAKEN\tFREE\tAUTO\tADDRESSES")
 	for _, x := range p.Pools {
 		auto := "no"
 		if x.AutoAssign {
 			auto = "yes"
 		}
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", x.Name, x.Priority, x.Size, x.Used, x.Held, x.Reserved, x.Free, auto,
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", x.Name, x.Priority, x.Size, x.Used, x.Held, x.Reserved, x.Taken, x.Free, auto,
 			strings.Join(x.Ranges, " "))
 	}
 	tw.Flush()
