@@ -69,10 +69,10 @@ func apiTransport(p Peer) *api.Transport {
 
 func apiTimers(p Peer) *api.Timers {
 	return &api.Timers{Config: &api.TimersConfig{
-		HoldTime:               seconds(p.Hold),
-		KeepaliveInterval:      seconds(p.Keepalive),
-		ConnectRetry:           seconds(p.ConnectRetry),
-		IdleHoldTimeAfterReset: seconds(p.ConnectRetry), // GoBGP's 30s would be long after a short failure
+		HoldTime:               inSeconds(p.Hold),
+		KeepaliveInterval:      inSeconds(p.Keepalive),
+		ConnectRetry:           inSeconds(p.ConnectRetry),
+		IdleHoldTimeAfterReset: inSeconds(p.ConnectRetry), // GoBGP's 30s would be long after a short failure
 	}}
 }
 
@@ -96,8 +96,8 @@ func apiRestart(restart time.Duration, restarting bool) *api.GracefulRestart {
 	}
 	return &api.GracefulRestart{
 		Enabled:         true,
-		RestartTime:     uint32(seconds(restart)),
-		DeferralTime:    uint32(seconds(deferral)),
+		RestartTime:     uint32(inSeconds(restart)),
+		DeferralTime:    uint32(inSeconds(deferral)),
 		LocalRestarting: restarting,
 	}
 }
@@ -134,4 +134,4 @@ func apiBFD(p Peer) *api.BfdPeerConfig {
 	}
 }
 
-func seconds(d time.Duration) uint64 { return uint64(d / time.Second) }
+func inSeconds(d time.Duration) uint64 { return uint64(d / time.Second) }
