@@ -16,8 +16,9 @@ import (
 
 // BGP is the table [bgp] with its peers and rules.
 type BGP struct {
-	// Speaker says who is told. Its RouterID is the zero Addr where the daemon is to
-	// find it: the box's own address towards the first peer that has an IPv4 address.
+	// Speaker says who is told. If its RouterID is the zero Addr, that is to be the
+	// box's own address towards the first peer that has IPv4 (there is one): only the
+	// routing table knows it.
 	Speaker bgp.Config
 	// Policy says what they are told.
 	Policy bgp.Policy
@@ -101,6 +102,7 @@ func (s section) asn(name string) uint32 {
 	n := s.integer(name)
 	if what, ok := reservedASNs[n]; ok {
 		s.fail(name, fmt.Sprintf("%d %s", n, what), "write the system's own number; 64512 to 65534 are for private use")
+		return 0
 	}
 	return uint32(n)
 }
@@ -110,8 +112,9 @@ func (s section) asn(name string) uint32 {
 func (s *speaker) readRouterID() {
 	text := s.text("router_id")
 	if text == "" {
-		byIPv4 := func(p *peer) bool { return p.Address.Is4() || p.bad("address") }
-		if len(s.peers) > 0 && !s.bad("router_id") && !slices.ContainsFunc(s.peers, byIPv4) {
+		of6 := func(p *peer) bool { return p.Address.Is6() || p.Range.Addr().Is6() }
+		notOf6 := func(p *peer) bool { return !of6(p) } // or wrong
+		if slices.ContainsFunc(s.peers, of6) && !slices.ContainsFunc(s.peers, notOf6) && !s.bad("router_id") {
 			s.fail("router_id", "is missing: no peer has an IPv4 address, by which the box's own would be known",
 				`write one that no other router has, such as router_id = "10.0.0.5"`)
 		}

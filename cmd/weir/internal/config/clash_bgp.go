@@ -189,14 +189,14 @@ func (v *provider) subjects(m bgp.Match) []taken {
 		if matchesStatic(m, s.lb) {
 			for _, vip := range s.vips {
 				a := vip.addr.Addr()
-				out = append(out, taken{ipam.Range{First: a, Last: a}, " of " + called(s), vip.at})
+				out = append(out, taken{Range: ipam.Range{First: a, Last: a}, what: " of " + called(s)})
 			}
 		}
 	}
 	for _, p := range v.pools {
 		if slices.Contains(kindsOf(m), bgp.LoadBalancer) && (len(m.Pools) == 0 || slices.Contains(m.Pools, p.Name)) {
-			for i, r := range p.Ranges {
-				out = append(out, taken{r, " of " + p.called(), p.places[i]})
+			for _, r := range p.Ranges {
+				out = append(out, taken{Range: r, what: " of " + p.called()})
 			}
 		}
 	}
@@ -213,7 +213,7 @@ func (v *provider) subjects(m bgp.Match) []taken {
 		}{{bgp.LoadBalancer, cl.LoadBalancerRanges}, {bgp.ExternalIP, cl.ExternalIPRanges}, {bgp.ClusterIP, cl.ServiceCIDRs}} {
 			for _, p := range of.list {
 				if slices.Contains(kindsOf(m), of.kind) {
-					out = append(out, taken{rangeOf(p), " of " + cl.called(), cl.v.at})
+					out = append(out, taken{Range: rangeOf(p), what: " of " + cl.called()})
 				}
 			}
 		}

@@ -15,6 +15,7 @@ type taken struct {
 	ipam.Range
 	what string // goes on after the range in a message
 	at   place
+	key  string // where it is said by [bgp]
 }
 
 // own is what addresses of the box are.
@@ -36,7 +37,7 @@ func (v *provider) checkPools() {
 		var ranges []taken
 		for i, r := range p.Ranges {
 			v.overlapping(p, r, p.places[i], others)
-			ranges = append(ranges, taken{r, " of " + p.called(), p.places[i]})
+			ranges = append(ranges, taken{Range: r, what: " of " + p.called(), at: p.places[i]})
 		}
 		others = append(ranges, others...)
 	}
@@ -63,6 +64,9 @@ func (p *pool) called() string {
 // checkNamespaces warns of namespaces that no cluster of the pool follows.
 func (v *provider) checkNamespaces(p *pool) {
 	for _, name := range p.Namespaces {
+		if !namespaceForm.MatchString(name) {
+			continue
+		}
 		follows := func(cl *cluster) bool {
 			return admits(p.Pool, cl.Name) && (len(cl.Namespaces) == 0 || cl.bad("namespaces") || slices.Contains(cl.Namespaces, name))
 		}
@@ -78,12 +82,12 @@ func (v *provider) taken() []taken {
 	addr := func(a netip.Addr, what string, at place) {
 		if a.IsValid() {
 			a = a.WithZone("")
-			out = append(out, taken{ipam.Range{First: a, Last: a}, what, at})
+			out = append(out, taken{Range: ipam.Range{First: a, Last: a}, what: what, at: at})
 		}
 	}
 	prefixes := func(s section, name string, list []netip.Prefix, what string) {
 		for _, p := range list {
-			out = append(out, taken{rangeOf(p), what, s.at(name)})
+			out = append(out, taken{Range: rangeOf(p), what: what, at: s.at(name)})
 		}
 	}
 	for _, s := range v.services {
@@ -124,7 +128,7 @@ func (v *provider) takenByBGP() []taken {
 	addr := func(s section, name string, a netip.Addr, what string) {
 		if a.IsValid() {
 			a = a.WithZone("")
-			out = append(out, taken{ipam.Range{First: a, Last: a}, what, s.at(name)})
+			out = append(out, taken{ipam.Range{First: a, Last: a}, what, s.at(name), join(s.shown, name)})
 		}
 	}
 	for _, a := range v.bgp.Speaker.ListenAddrs {
@@ -138,7 +142,7 @@ func (v *provider) takenByBGP() []taken {
 		addr(p.section, "next_hop", p.NextHops.IPv4, own)
 		addr(p.section, "next_hop_v6", p.NextHops.IPv6, own)
 		if p.Range.IsValid() {
-			out = append(out, taken{rangeOf(p.Range), " of " + p.called(), p.at("range")})
+			out = append(out, taken{rangeOf(p.Range), " of " + p.called(), p.at("range"), join(p.shown, "range")})
 		}
 	}
 	return out
@@ -149,7 +153,7 @@ func (v *provider) bgpClashes() {
 	vips := vipsOf(v.services)
 	for _, t := range v.takenByBGP() {
 		if c, ok := vips[t.First]; ok && t.First == t.Last {
-			v.add(Error, t.at, "bgp", fmt.Sprintf("%q is a VIP of %s at %s", t.First, called(c.by), c.at), "name an address that is no VIP")
+			v.add(Error, t.at, t.key, fmt.Sprintf("%q is a VIP of %s at %s", t.First, called(c.by), c.at), "name an address that is no VIP")
 		}
 	}
 }

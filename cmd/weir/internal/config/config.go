@@ -173,7 +173,7 @@ type Defaults struct {
 }
 
 // restart are the keys that a running daemon can't change, in the order of the
-// schema.
+// schema; of bgp only whether it is there.
 var restart = []struct {
 	key  string
 	same func(a, b *Config) bool
@@ -187,6 +187,7 @@ var restart = []struct {
 	{"daemon.socket", func(a, b *Config) bool { return a.Daemon.Socket == b.Daemon.Socket }},
 	{"daemon.listen", func(a, b *Config) bool { return a.Daemon.Listen == b.Daemon.Listen }},
 	{"daemon.log_format", func(a, b *Config) bool { return a.Daemon.LogFormat == b.Daemon.LogFormat }},
+	{"bgp", func(a, b *Config) bool { return (a.BGP == nil) == (b.BGP == nil) }},
 }
 
 // RestartNeeded gives the keys that differ between two configurations and that

@@ -9,8 +9,8 @@ var families = []string{"ipv4", "ipv6"}
 
 var bgpKeys = []Key{
 	{Path: "bgp", Type: Table,
-		Doc: "The box tells routers by BGP which VIPs it serves, and learns nothing from them. A change here takes effect by a " +
-			"reload: of a peer it resets that one's session, of asn, router_id or where weir listens all of them."},
+		Doc: "The box tells routers by BGP which VIPs it serves, and learns nothing from them. A reload that changes a peer resets " +
+			"that one's session; asn, router_id or where weir listens all of them. Only a [bgp] that comes or goes needs a restart."},
 	{Path: "bgp.asn", Example: `64500`, Type: Integer, Required: true, min: 1, max: maxUint32,
 		Doc: "The box's autonomous system."},
 	{Path: "bgp.router_id", Type: Text, Default: `""`,

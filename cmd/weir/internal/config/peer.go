@@ -37,7 +37,7 @@ func readPeer(s section, own *speaker, k Kernel, files Files) *peer {
 	p.readFamilies(k.Families)
 	p.readKeepalive()
 	p.readHops(own.Speaker.ASN)
-	p.readBFD(own.Speaker.ASN)
+	p.readBFD(own)
 	if file := s.text("password_file"); file != "" {
 		file = beside(s.at("password_file").file, file)
 		p.Password = s.password(file, files)
@@ -71,7 +71,7 @@ func (p *peer) readAddress() {
 		if p.Address, f = parseRouter(address); f != nil {
 			p.fail("address", f.text, f.fix)
 		}
-		if p.ASN == 0 && !p.bad("asn") && p.has("asn") {
+		if p.integer("asn") == 0 && p.has("asn") && !p.bad("asn") {
 			p.fail("asn", "0 is any system, and only a range has that", "write the peer's own")
 		}
 		return
@@ -156,7 +156,7 @@ func (p *peer) readHops(own uint32) {
 	}
 }
 
-func (p *peer) readBFD(own uint32) {
+func (p *peer) readBFD(own *speaker) {
 	p.BFD.Enabled = p.flag("bfd")
 	if !p.BFD.Enabled {
 		for _, name := range []string{"bfd_interval", "bfd_multiplier"} {
@@ -167,10 +167,14 @@ func (p *peer) readBFD(own uint32) {
 		return
 	}
 	p.BFD.Interval, p.BFD.Multiplier = p.duration("bfd_interval"), p.integer("bfd_multiplier")
+	if own.Speaker.GracefulRestart > 0 {
+		p.warn(Note, "bfd", "a restart of weir ends the BFD session, and a peer may drop the routes although they would be kept by graceful_restart",
+			"see whether the peer tells the two apart (RFC 5882, 4.3), or choose one of them")
+	}
 	switch detect := p.BFD.Interval * time.Duration(p.BFD.Multiplier); {
 	case p.Multihop > 1, p.TTLSecurity > 1:
 		p.fail("bfd", "works on the same link only, and the peer is further away", "remove it, or multihop and ttl_security")
-	case p.internal(own):
+	case p.internal(own.Speaker.ASN):
 		p.warn(Note, "bfd", "works on the same link only, and an internal peer need not be there", "make sure that it is")
 	case detect > p.Hold:
 		p.warn(Warning, "bfd_interval", fmt.Sprintf("finds the peer gone after %s, later than hold_time, which is %s", short(detect), short(p.Hold)),

@@ -125,7 +125,7 @@ func parseRange(s string) (ipam.Range, *fault) {
 	}{{first, &r.First}, {last, &r.Last}} {
 		a, err := netip.ParseAddr(strings.TrimSpace(end.text))
 		if err != nil || a.Is4In6() || a.Zone() != "" {
-			return r, faultf("write two addresses: 192.0.2.10-192.0.2.20", "%q is not an IP address", strings.TrimSpace(end.text))
+			return r, faultf("write two addresses: 192.0.2.10-192.0.2.20", "%q does not go from one address to another", s)
 		}
 		*end.addr = a
 	}

@@ -43,7 +43,7 @@ func (p *parser) readProvider(services []*service, clusters []*cluster, c *Confi
 	v.checkPools()
 	v.checkHome()
 	v.checkReservations()
-	v.allowPools()
+	v.checkServed()
 	for _, pl := range v.pools {
 		c.Addresses.IPAM.Pools = append(c.Addresses.IPAM.Pools, pl.Pool)
 	}
@@ -191,14 +191,13 @@ func (p *pool) contains(a netip.Addr) bool {
 	return p.bad("addresses") || slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool { return r.Contains(a) })
 }
 
-// allowPools complains of clusters that would not serve what they are given.
-func (v *provider) allowPools() {
+// checkServed complains of clusters that would not serve what they are given.
+func (v *provider) checkServed() {
 	for _, cl := range v.clusters {
-		for _, p := range v.pools {
-			if admits(p.Pool, cl.Name) && !cl.Kinds[lb.LoadBalancer] && !cl.bad("serve") {
-				cl.fail("serve", fmt.Sprintf(`has no "LoadBalancer", but %s is for the cluster's Services`, p.called()),
-					"add it, or name other clusters in the pool's clusters")
-			}
+		i := slices.IndexFunc(v.pools, func(p *pool) bool { return admits(p.Pool, cl.Name) })
+		if i >= 0 && !cl.Kinds[lb.LoadBalancer] && !cl.bad("serve") {
+			cl.fail("serve", fmt.Sprintf(`has no "LoadBalancer", but %s is for the cluster's Services`, v.pools[i].called()),
+				"add it, or name other clusters in the pool's clusters")
 		}
 	}
 }

@@ -167,12 +167,15 @@ var other = map[string]string{
 }
 
 func init() {
+	other["bgp.advertise.aggregate"] = "24\nvips = [\"LoadBalancer\"]"
 	for _, table := range []string{"pool.", "bgp.advertise."} {
 		for name, value := range map[string]string{
 			"announce": `false`, "peers": `["tor1"]`, "communities": `["no-export"]`, "local_pref": `200`, "med": `0`,
 			"prepend": `2`, "aggregate": `24`, "aggregate_v6": `64`,
 		} {
-			other[table+name] = value
+			if other[table+name] == "" {
+				other[table+name] = value
+			}
 		}
 	}
 }
