@@ -22,12 +22,13 @@ type purpose struct {
 	name    string
 	kernels []lab.Kernel
 	race    bool
+	routers bool
 }
 
 var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
-	{name: "test", kernels: everyKernel, race: true},
+	{name: "test", kernels: everyKernel, race: true, routers: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
@@ -53,11 +54,16 @@ func checkCommand() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-16s packages are missing: apt-get install -y %s\n", "go test -race", strings.Join(missing, " "))
 				lacking = true
 			}
-			if err := lab.CheckPeers(); err != nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", kubernetes, err)
-				lacking = true
-			} else {
-				fmt.Fprintf(cmd.OutOrStdout(), "%-16s ready\n", kubernetes)
+			for _, more := range []struct {
+				name string
+				err  error
+			}{{"routers", lab.CheckRouters()}, {kubernetes, lab.CheckPeers()}} {
+				if more.err != nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
+					lacking = true
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%-16s ready\n", more.name)
 			}
 			if lacking {
 				return fmt.Errorf("something is missing; weirlab install may help")
@@ -97,6 +103,10 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 	if race := lab.MissingRacePackages(); p.race && len(race) > 0 {
 		fmt.Fprintf(progress, "missing for go test -race, whose detector is C: %s\n", strings.Join(race, " "))
 		wanted = append(wanted, race...)
+	}
+	if routers := lab.MissingRouterPackages(); p.routers && len(routers) > 0 {
+		fmt.Fprintf(progress, "missing for routers in the lab, peers of weir's: %s\n", strings.Join(routers, " "))
+		wanted = append(wanted, routers...)
 	}
 	if err := lab.InstallPackages(ctx, progress, wanted...); err != nil {
 		return err

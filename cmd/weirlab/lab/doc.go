@@ -93,6 +93,24 @@
 // weirlab install, or by who first needs them, within about five minutes. BuildPeers and Peer do that.
 // To change a version, change it and the replacements that go with it in that go.mod, and go mod tidy there.
 //
+// # Routers
+//
+// A host can be a router, with a BGP daemon that others wrote: BIRD 2, FRR or GoBGP, from Debian's packages:
+//
+//	lab.RequireRouters(t)                               // before the site is opened
+//	r := site.Router(t, "tor1", lab.FRR, config)        // its own language; StartRouter where there is no test
+//	n, err := r.Neighbour(ctx, "10.1.0.1")              // n.Established(), n.BFD, n.Accepted, n.Error
+//	paths, err := r.Paths(ctx)                          // all, for polling
+//	paths, err := r.PathsTo(ctx, "192.0.2.10/32")       // with communities and all that
+//	route, err := r.Machine().KernelRoute(ctx, "192.0.2.10/32") // route.Via: the next hops, some or many
+//	err = r.Reconfigure(ctx, config)
+//	err = r.Kill(ctx)                                   // or Stop; and again:
+//	err = r.Start(ctx)
+//
+// The daemon's files and sockets are its host's, so that one machine can have as many of each as it
+// likes. A router's host should have Forward. BIRD and FRR give their routes to the host's kernel, which
+// spreads packets over the next hops by their addresses and ports; GoBGP only hears them.
+//
 // # One site for many tests
 //
 // A boot takes seconds, so let subtests share a site, or open one in TestMain:
@@ -109,7 +127,7 @@
 // only folders outside are the cache (os.UserCacheDir()/weirlab) and what a failed test keeps in
 // artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS.
 //
-// It needs root, the Debian packages that Check names, and Go, with which it builds its first processes
+// It needs root, the Debian packages that Check names (for routers those of CheckRouters), and Go, with which it builds its first processes
 // and its peers; kube-proxy needs no package that weir's own tests don't.
 // The package knows nothing of weir: it imports no other part of the module but its own inside.
 package lab

@@ -94,17 +94,6 @@ func newestKernelPackage(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%s depends on no kernel", debianKernelPackage)
 }
 
-// InstallPackages installs Debian packages. What apt-get says goes to progress.
-func InstallPackages(ctx context.Context, progress io.Writer, packages ...string) error {
-	if len(packages) == 0 {
-		return nil
-	}
-	if err := tell(ctx, progress, "/", "apt-get", "update"); err != nil {
-		return err
-	}
-	return tell(ctx, progress, "/", "apt-get", append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
-}
-
 // tell runs a command in a folder and passes on what it says.
 func tell(ctx context.Context, progress io.Writer, dir, name string, args ...string) error {
 	fmt.Fprintln(progress, "+", name, strings.Join(args, " "))

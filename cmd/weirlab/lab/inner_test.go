@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -168,4 +169,35 @@ func openFiles(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// TestServicesAreForbidden: while packages are installed their services are not started, unless the
+// machine has its own say about that; afterwards nothing is left.
+func TestServicesAreForbidden(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "policy-rc.d")
+	allow, err := forbidServices(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := exec.Command(file, "bird", "start").Run(); !errors.As(err, &exit) || exit.ExitCode() != 101 {
+		t.Errorf("asked whether bird may start: %v, want exit code 101, which forbids it", err)
+	}
+	others, err := forbidServices(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := others(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("what was there before was taken away: %v", err)
+	}
+	if err := allow(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
 }

@@ -42,8 +42,8 @@ var RouterKinds = []RouterKind{BIRD, FRR, GoBGP}
 type software interface {
 	// start puts the configuration in its place, starts the daemons and returns when they can be asked.
 	start(ctx context.Context, r *Router) error
-	// load has the running daemons take the configuration.
-	load(ctx context.Context, r *Router) error
+	// load has the running daemons take a configuration, and gives the one that they have then.
+	load(ctx context.Context, r *Router, config string) (string, error)
 	neighbours(ctx context.Context, m *Machine) ([]Neighbour, error)
 	// paths are those to one prefix, with all their attributes, or if it is not valid those to all.
 	paths(ctx context.Context, m *Machine, prefix netip.Prefix) ([]Path, error)
@@ -165,10 +165,14 @@ func (r *Router) end(ctx context.Context, sig syscall.Signal) error {
 // Reconfigure gives the running router another configuration. Sessions that are the same in it go on.
 // What FRR gets is as if it were typed after what it has: what is to go must be said, with "no".
 func (r *Router) Reconfigure(ctx context.Context, config string) error {
-	r.config = config
-	if err := r.kind.software().load(ctx, r); err != nil {
+	if len(r.procs) == 0 {
+		return fmt.Errorf("%s: reconfigure %v: it does not run", r.m.name, r.kind)
+	}
+	has, err := r.kind.software().load(ctx, r, config)
+	if err != nil {
 		return fmt.Errorf("%s: reconfigure %v: %w", r.m.name, r.kind, err)
 	}
+	r.config = has
 	return nil
 }
 

@@ -15,12 +15,12 @@ type bird struct{}
 const birdConfig = "/etc/bird/bird.conf"
 
 // configure writes the configuration, after a line that has the log told to us.
-func (bird) configure(ctx context.Context, r *Router) error {
-	return r.m.WriteFile(ctx, birdConfig, "log stderr all;\n"+r.config, 0o600)
+func (bird) configure(ctx context.Context, m *Machine, config string) error {
+	return m.WriteFile(ctx, birdConfig, "log stderr all;\n"+config, 0o600)
 }
 
 func (b bird) start(ctx context.Context, r *Router) error {
-	if err := b.configure(ctx, r); err != nil {
+	if err := b.configure(ctx, r.m, r.config); err != nil {
 		return err
 	}
 	if _, err := r.m.Run(ctx, "mkdir", "-p", "/run/bird"); err != nil { // its socket is there
@@ -32,15 +32,15 @@ func (b bird) start(ctx context.Context, r *Router) error {
 	return r.answers(ctx, "birdc", "show", "status")
 }
 
-func (b bird) load(ctx context.Context, r *Router) error {
-	if err := b.configure(ctx, r); err != nil {
-		return err
+func (b bird) load(ctx context.Context, r *Router, config string) (string, error) {
+	if err := b.configure(ctx, r.m, config); err != nil {
+		return "", err
 	}
 	out, err := r.m.Run(ctx, "birdc", "configure")
 	if err == nil && !strings.Contains(out.Stdout, "Reconfigur") { // "Reconfigured", "Reconfiguration in progress"
 		err = fmt.Errorf("birdc configure: %s", strings.TrimSpace(out.Stdout)) // its exit code is 0 all the same
 	}
-	return err
+	return config, err
 }
 
 func (bird) neighbours(ctx context.Context, m *Machine) ([]Neighbour, error) {

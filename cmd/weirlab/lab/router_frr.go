@@ -39,11 +39,12 @@ func (f frr) start(ctx context.Context, r *Router) error {
 	return f.told(ctx, r, "vtysh", "-b") // reads frrConfig, and tells every daemon its part
 }
 
-func (f frr) load(ctx context.Context, r *Router) error {
-	if err := r.m.WriteFile(ctx, frrLines, r.config, 0o644); err != nil {
-		return err
+// load adds lines to what FRR has.
+func (f frr) load(ctx context.Context, r *Router, lines string) (string, error) {
+	if err := r.m.WriteFile(ctx, frrLines, lines, 0o644); err != nil {
+		return "", err
 	}
-	return f.told(ctx, r, "vtysh", "-f", frrLines)
+	return r.config + "\n" + lines, f.told(ctx, r, "vtysh", "-f", frrLines)
 }
 
 // told runs a vtysh that configures. What it does not like it says, and goes on.

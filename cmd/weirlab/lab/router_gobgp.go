@@ -14,12 +14,12 @@ type gobgp struct{}
 
 const gobgpConfig = "/etc/gobgp/gobgpd.toml"
 
-func (gobgp) configure(ctx context.Context, r *Router) error {
-	return r.m.WriteFile(ctx, gobgpConfig, r.config, 0o600)
+func (gobgp) configure(ctx context.Context, m *Machine, config string) error {
+	return m.WriteFile(ctx, gobgpConfig, config, 0o600)
 }
 
 func (g gobgp) start(ctx context.Context, r *Router) error {
-	if err := g.configure(ctx, r); err != nil {
+	if err := g.configure(ctx, r.m, r.config); err != nil {
 		return err
 	}
 	if _, err := r.launch("gobgpd", "-f", gobgpConfig, "--log-plain", "--pprof-disable", "--api-hosts", "127.0.0.1:50051"); err != nil {
@@ -29,14 +29,11 @@ func (g gobgp) start(ctx context.Context, r *Router) error {
 }
 
 // load: gobgpd reads its file again on SIGHUP, and does not say when it has.
-func (g gobgp) load(ctx context.Context, r *Router) error {
-	if err := g.configure(ctx, r); err != nil {
-		return err
+func (g gobgp) load(ctx context.Context, r *Router, config string) (string, error) {
+	if err := g.configure(ctx, r.m, config); err != nil {
+		return "", err
 	}
-	if len(r.procs) == 0 {
-		return fmt.Errorf("it does not run")
-	}
-	return r.procs[0].Signal(syscall.SIGHUP)
+	return config, r.procs[0].Signal(syscall.SIGHUP)
 }
 
 func (gobgp) ask(ctx context.Context, m *Machine, answer any, args ...string) error {
@@ -113,33 +110,46 @@ const (
 )
 
 func (g gobgp) paths(ctx context.Context, m *Machine, prefix netip.Prefix) ([]Path, error) {
+	if prefix.IsValid() {
+		family := "ipv4"
+		if prefix.Addr().Is6() {
+			family = "ipv6"
+		}
+		return g.rib(ctx, m, gobgpPath.path, "-a", family, prefix.String())
+	}
+	v4, err := g.rib(ctx, m, gobgpPath.brief, "-a", "ipv4")
+	if err != nil {
+		return nil, err
+	}
+	v6, err := g.rib(ctx, m, gobgpPath.brief, "-a", "ipv6")
+	return append(v4, v6...), err
+}
+
+func (g gobgp) rib(ctx context.Context, m *Machine, read func(gobgpPath, netip.Prefix) (Path, error), args ...string) ([]Path, error) {
+	table := map[netip.Prefix][]gobgpPath{}
+	if err := g.ask(ctx, m, &table, append([]string{"global", "rib"}, args...)...); err != nil {
+		return nil, err
+	}
 	var all []Path
-	for _, family := range []string{"ipv4", "ipv6"} {
-		args := []string{"global", "rib", "-a", family}
-		if prefix.IsValid() {
-			if prefix.Addr().Is6() != (family == "ipv6") {
-				continue
+	for prefix, paths := range table {
+		for _, p := range paths {
+			if p.Neighbour == "" || p.Neighbour == "<nil>" {
+				continue // the router's own
 			}
-			args = append(args, prefix.String())
-		}
-		table := map[netip.Prefix][]gobgpPath{}
-		if err := g.ask(ctx, m, &table, args...); err != nil {
-			return nil, err
-		}
-		for prefix, paths := range table {
-			for _, p := range paths {
-				if p.Neighbour == "" || p.Neighbour == "<nil>" {
-					continue // the router's own
-				}
-				path, err := p.path(prefix)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", prefix, err)
-				}
-				all = append(all, path)
+			path, err := read(p, prefix)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", prefix, err)
 			}
+			all = append(all, path)
 		}
 	}
 	return all, nil
+}
+
+// brief is path without the attributes that a table has not.
+func (p gobgpPath) brief(prefix netip.Prefix) (Path, error) {
+	path, err := p.path(prefix)
+	return Path{Prefix: path.Prefix, From: path.From, NextHop: path.NextHop, Best: path.Best, Stale: path.Stale}, err
 }
 
 func (p gobgpPath) path(prefix netip.Prefix) (path Path, err error) {

@@ -19,14 +19,15 @@ const (
 	birdTriangle = `
 router id 10.1.0.11;
 protocol device { scan time 1; }
-protocol bfd { interface "front" { interval 100 ms; multiplier 3; }; }
+protocol bfd { interface "front" { interval 300 ms; multiplier 5; }; }
 protocol kernel { ipv4 { export where source = RTS_BGP; }; merge paths on; }
 protocol kernel { ipv6 { export where source = RTS_BGP; }; merge paths on; }
-filter marked { bgp_community.add((65001,7)); bgp_community.add((65535,0)); bgp_large_community.add((65001,1,2)); bgp_med = 17; accept; }
+filter marked { bgp_community.add((65001,7)); bgp_community.add((65535,0)); bgp_large_community.add((65001,1,2)); accept; }
+filter told { if source != RTS_STATIC then reject; bgp_med = 17; accept; }
 protocol static { ipv4 { import filter marked; }; route 192.0.2.11/32 blackhole; }
 protocol static { ipv6 { import filter marked; }; route 2001:db8::11/128 blackhole; }
-template bgp triangle { local as 65001; connect delay time 1; connect retry time 1;
-	ipv4 { import all; export where source = RTS_STATIC; next hop self; }; ipv6 { import all; export where source = RTS_STATIC; next hop self; }; }
+template bgp triangle { local as 65001; connect delay time 1; connect retry time 1; error wait time 1, 2;
+	ipv4 { import all; export filter told; next hop self; }; ipv6 { import all; export filter told; next hop self; }; }
 protocol bgp frr from triangle { neighbor 10.1.0.12 as 65002; bfd on; }
 protocol bgp gobgp from triangle { neighbor 10.1.0.13 as 65003; }
 protocol bgp nobody from triangle { neighbor 10.1.0.77 as 65077; }
@@ -40,7 +41,7 @@ router bgp 65002
  timers bgp 3 9
  neighbor 10.1.0.11 remote-as 65001
  neighbor 10.1.0.11 timers connect 1
- neighbor 10.1.0.11 bfd 3 100 100
+ neighbor 10.1.0.11 bfd 5 300 300
  neighbor 10.1.0.13 remote-as 65003
  neighbor 10.1.0.13 timers connect 1
  address-family ipv4 unicast
@@ -101,7 +102,7 @@ func TestRouters(t *testing.T) {
 	}
 	t.Logf("three routers started in %v", time.Since(begin).Round(time.Millisecond))
 	for _, rib := range []string{
-		"192.0.2.13/32 community 65003:7,65535:0 large-community 65003:1:2 med 17", "192.0.2.100/32",
+		"192.0.2.13/32 community 65003:7,65535:0 large-community 65003:1:2 med 17", "192.0.2.100/32 origin igp",
 		"-a ipv6 2001:db8::13/128 nexthop fd01::13 community 65003:7,65535:0 large-community 65003:1:2 med 17",
 	} {
 		site.Host("gobgp").Must(t, append([]string{"gobgp", "global", "rib", "add"}, strings.Fields(rib)...)...)
@@ -138,7 +139,7 @@ func until(t *testing.T, f func(ctx context.Context) error) {
 		if err == nil {
 			return
 		}
-		if time.Since(begin) > 30*time.Second {
+		if time.Since(begin) > 20*time.Second {
 			t.Fatal(err)
 		}
 	}
@@ -162,6 +163,9 @@ func hearsOthers(t *testing.T, r *lab.Router) {
 			want := lab.Path{
 				Prefix: netip.MustParsePrefix(prefix), From: from, Best: true, ASPath: []uint32{asn}, LocalPref: 100, MED: 17,
 				Communities: []string{fmt.Sprintf("%d:7", asn), "65535:0"}, LargeCommunities: []string{fmt.Sprintf("%d:1:2", asn)},
+			}
+			if r.Kind() == lab.FRR {
+				want.LocalPref = 0 // what it makes of 65535:0, as RFC 8326 wants
 			}
 			until(t, func(ctx context.Context) error { return hasPath(ctx, r, want) })
 		}
