@@ -31,6 +31,9 @@ func (r *Request) before(o *Request) bool {
 
 // contradiction tells what a Service can't mean.
 func (r *Request) contradiction() Pending {
+	if r.Bad != "" {
+		return Pending{Reason: BadRequest, Text: r.Bad}
+	}
 	families := sortFamilies(r.Required, r.Preferred)
 	if len(families) == 0 {
 		return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v has no IP family: give it spec.ipFamilies", r.ID)}

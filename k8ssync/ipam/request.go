@@ -38,6 +38,9 @@ type Request struct {
 	Addrs []netip.Addr
 	// Pool is the one asked for; empty is any.
 	Pool string
+	// Bad is what is wrong with what it asks for, as far as that could not even be
+	// read: it keeps what it has, and gets nothing new.
+	Bad string
 
 	// Share is the key by which it shares an address; empty is not at all.
 	Share string
