@@ -36,7 +36,7 @@ func (v *provider) checkPools() {
 		v.checkNamespaces(p)
 		var ranges []taken
 		for i, r := range p.Ranges {
-			v.overlapping(p, r, p.places[i], others)
+			v.overlapping(p, r, p.places[i], append(v.strangers(p), others...))
 			ranges = append(ranges, taken{Range: r, what: " of " + p.called(), at: p.places[i]})
 		}
 		others = append(ranges, others...)
@@ -52,6 +52,21 @@ func (v *provider) overlapping(p *pool, r ipam.Range, at place, others []taken) 
 	o := others[i]
 	v.add(Error, at, join(p.shown, "addresses"), fmt.Sprintf("%q overlaps %q%s at %s", written(r), written(o.Range), o.what, o.at),
 		"no Service can have what is taken: narrow one of them")
+}
+
+// strangers are what clusters that the pool is not for have served of what others
+// than weir give their Services.
+func (v *provider) strangers(p *pool) []taken {
+	var out []taken
+	for _, cl := range v.clusters {
+		for _, lbs := range cl.LoadBalancerRanges {
+			if !admits(p.Pool, cl.Name) {
+				out = append(out, taken{Range: rangeOf(lbs), what: " of load_balancer_ranges of " + cl.called() + ", which the pool is not for,",
+					at: cl.at("load_balancer_ranges")})
+			}
+		}
+	}
+	return out
 }
 
 func (p *pool) called() string {
