@@ -26,6 +26,8 @@ type Allocator struct {
 
 	flights map[netip.Addr]flight // Writes that are under way
 	busy    map[lb.ServiceID]int  // how many of them are a Service's
+	// checked are the claims that were asked for since a Service was at a version.
+	checked map[lb.ServiceID]map[netip.Addr]string
 
 	queue   queue
 	waiting map[lb.ServiceID]struct{} // decided again when a flight ends
@@ -37,7 +39,10 @@ type Allocator struct {
 // flight is a Write that is under way, and for whom.
 type flight struct {
 	Write
-	by lb.ServiceID
+	by   lb.ServiceID
+	told bool // something was said of the address since
+	// version is the Service's.
+	version string
 }
 
 // shareKey is a key within a namespace of a cluster; without those, it is the key in
@@ -57,6 +62,7 @@ func New(c Config) *Allocator {
 		keyed:    map[shareKey]map[netip.Addr]int{},
 		flights:  map[netip.Addr]flight{},
 		busy:     map[lb.ServiceID]int{},
+		checked:  map[lb.ServiceID]map[netip.Addr]string{},
 		queue:    newQueue(),
 		waiting:  map[lb.ServiceID]struct{}{},
 		wanting:  map[lb.ServiceID]struct{}{},
@@ -87,6 +93,9 @@ func (a *Allocator) Put(r Request) {
 	r.Required, r.Preferred = slices.Clone(r.Required), slices.Clone(r.Preferred)
 	r.Labels = maps.Clone(r.Labels)
 	a.list(r.ID, r.Status)
+	if old := a.requests[r.ID]; old != nil && old.Version != r.Version {
+		delete(a.checked, r.ID)
+	}
 	a.requests[r.ID] = &r
 	a.dirty(r.ID)
 }
@@ -96,6 +105,7 @@ func (a *Allocator) Put(r Request) {
 func (a *Allocator) Delete(id lb.ServiceID) {
 	a.list(id, nil)
 	delete(a.requests, id)
+	delete(a.checked, id)
 	a.dirty(id)
 }
 
@@ -143,6 +153,7 @@ func (a *Allocator) Synced(cluster string, yes bool) {
 // Learn tells a claim as the store has it, from a watch or as the answer to a write. One
 // that is older than what is known is ignored.
 func (a *Allocator) Learn(c Claim) {
+	a.told(c.Addr)
 	old := a.claims[c.Addr]
 	if c.Version <= a.gone[c.Addr] || old != nil && c.Version <= old.Version {
 		return
@@ -157,6 +168,7 @@ func (a *Allocator) Learn(c Claim) {
 // nothing to write), it is the Write's Claim.Version. It is ignored if a later version
 // is known.
 func (a *Allocator) Gone(addr netip.Addr, version uint64) {
+	a.told(addr)
 	old := a.claims[addr]
 	if old != nil && old.Version > version {
 		return
@@ -199,6 +211,7 @@ func (a *Allocator) replace(x netip.Addr, old, c *Claim) {
 		a.claims[x] = c
 		a.key(x, *c, +1)
 		for _, h := range c.Holders {
+			a.stirred = a.stirred || h.Share != "" // there is an address to join
 			insert(a.holds, h.Service, x)
 			a.dirty(h.Service)
 		}
@@ -244,9 +257,21 @@ func (a *Allocator) key(x netip.Addr, c Claim, n int) {
 
 // fly says that a Write is under way.
 func (a *Allocator) fly(by lb.ServiceID, w Write) {
-	a.flights[w.Claim.Addr] = flight{w, by}
+	f := flight{Write: w, by: by}
+	if r := a.requests[by]; r != nil {
+		f.version = r.Version
+	}
+	a.flights[w.Claim.Addr] = f
 	a.busy[by]++
 	a.key(w.Claim.Addr, w.Claim, +1)
+}
+
+// told marks that something is known of an address that is being written.
+func (a *Allocator) told(x netip.Addr) {
+	if f, ok := a.flights[x]; ok {
+		f.told = true
+		a.flights[x] = f
+	}
 }
 
 // Done tells that a Write of a Decision has come to an end, well or not, and that its
@@ -265,7 +290,21 @@ func (a *Allocator) Done(addr netip.Addr) {
 	for id := range a.waiting {
 		a.dirty(id)
 	}
+	if f.told {
+		if a.requests[f.by] != nil && slices.Contains(a.requests[f.by].Status, addr) {
+			a.check(f)
+		}
+		a.dirty(f.by)
+	}
 	a.freed(addr)
+}
+
+// check marks that what is known of a claim is later than a version of a Service.
+func (a *Allocator) check(f flight) {
+	if a.checked[f.by] == nil {
+		a.checked[f.by] = map[netip.Addr]string{}
+	}
+	a.checked[f.by][f.Claim.Addr] = f.version
 }
 
 // freed looks whether an address is free now, and tells those who want one.

@@ -3,6 +3,7 @@ package ipam
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -55,8 +56,9 @@ func (a *Allocator) remember(r *Request, d Decision) {
 func (a *Allocator) assign(d *Decision, r *Request) (keep []netip.Addr, wait bool) {
 	d.Apply = true
 	own, wait := a.owned(d, r)
-	if wait {
-		return nil, true
+	if wait || len(d.Writes) > 0 {
+		d.Addrs = r.Status
+		return slices.AppendSeq(slices.Clone(r.Status), maps.Keys(a.holds[r.ID])), wait
 	}
 	families := sortFamilies(r.Required, r.Preferred)
 	places := make([]place, len(families))
@@ -169,7 +171,7 @@ func (a *Allocator) letGo(d *Decision, r *Request, keep []netip.Addr, now time.T
 		c := a.claims[x]
 		h, _ := c.holder(d.Service)
 		shown := r != nil && slices.Contains(r.Status, x)
-		if r != nil && r.Foreign && shown && h.Released.IsZero() {
+		if r != nil && r.Foreign && shown {
 			d.Apply = true
 		}
 		w := Write{Claim: *c}

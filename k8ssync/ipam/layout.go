@@ -79,6 +79,17 @@ func (l *layout) poolOf(x netip.Addr) *Pool {
 	return nil
 }
 
+// inPool tells whether an address is of a pool.
+func (l *layout) inPool(x netip.Addr, name string) bool { return l.poolName(x) == name }
+
+// poolName gives the pool of an address; "" is none.
+func (l *layout) poolName(x netip.Addr) string {
+	if p := l.poolOf(x); p != nil {
+		return p.Name
+	}
+	return ""
+}
+
 // named finds a pool.
 func (l *layout) named(name string) *pool {
 	i := slices.IndexFunc(l.pools, func(p *pool) bool { return p.Name == name })

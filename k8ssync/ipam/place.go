@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -45,30 +46,34 @@ func (a *Allocator) owned(d *Decision, r *Request) (own []owned, wait bool) {
 			continue
 		}
 		why, wait := a.adopt(r, x)
-		switch {
-		case wait:
+		if wait {
 			return nil, true
-		case why != "":
-			d.Notes = append(d.Notes, Note{d.Service, x, Conflict, why})
-		case a.claims[x] != nil || a.spanOf(x) != nil:
+		}
+		if why != "" {
+			d.Notes = append(d.Notes, Note{d.Service, x, Conflict, fmt.Sprintf("%v is %s", x, why)})
+		}
+		// What is known of the claim may be late, as what is known of the Service is not:
+		// who takes an address away is sure of it. Where there is no claim, there will be.
+		switch c := a.claims[x]; {
+		case why == "" || c == nil:
 			own = append(own, owned{addr: x, asked: r.Pool, shown: true})
+		case a.checked[r.ID][x] != r.Version:
+			d.Writes = append(d.Writes, Write{Claim: *c}) // changes nothing, if it is so
 		}
 	}
 	slices.SortFunc(own, func(o, p owned) int { return o.addr.Compare(p.addr) })
 	return own, false
 }
 
-// adopt tells why a Service can't have an address that is in its status without its
-// claim; empty is that it can. Limits and reservations do not matter: it is there.
+// adopt tells who is against a Service that has an address in its status without a
+// claim; empty is nobody. Neither limits nor reservations matter, nor that it is of no
+// pool: it is there.
 func (a *Allocator) adopt(r *Request, x netip.Addr) (why string, wait bool) {
 	if f, flying := a.flights[x]; flying && f.by != r.ID {
 		return "", true
 	}
 	if c := a.claims[x]; c != nil {
 		return a.joining(r, x, c), false
-	}
-	if a.spanOf(x) == nil {
-		return "", false
 	}
 	for id := range a.listed[x] {
 		other := a.requests[id]
@@ -265,17 +270,6 @@ func (a *Allocator) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []net
 		}
 	}
 	return out
-}
-
-// inPool tells whether an address is of a pool.
-func (a *Allocator) inPool(x netip.Addr, name string) bool { return a.poolName(x) == name }
-
-// poolName gives the pool of an address; "" is none.
-func (a *Allocator) poolName(x netip.Addr) string {
-	if p := a.poolOf(x); p != nil {
-		return p.Name
-	}
-	return ""
 }
 
 // obtain tells why a Service can't have an address that is not its own, though it asks
