@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,9 +90,12 @@ func parseKubeconfig(file, context string) (*rest.Config, error) {
 // client talks to one API server with one access.
 type client struct {
 	core, discovery rest.Interface
-	transport       *http.Transport
-	conns           *conns
-	server          string
+	// claims and statuses are for a Provider, at a pace of their own; election is for
+	// the one request that must never wait behind others.
+	claims, statuses, election rest.Interface
+	transport                  *http.Transport
+	conns                      *conns
+	server                     string
 }
 
 // Requests that a cluster may begin: watches of many namespaces begin at once,
@@ -99,6 +103,7 @@ type client struct {
 const (
 	requestsPerSecond = 50
 	requestBurst      = 100
+	writesPerSecond   = 200
 )
 
 // newClient makes a client with connections of its own, which nobody shares.
@@ -124,21 +129,27 @@ func newClient(a access, version string, wait silence) (*client, error) {
 	conf.ContentType = runtime.ContentTypeProtobuf
 	conf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	conf.NegotiatedSerializer = codecs
-	conf.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
 	conf.WarningHandler = rest.NoWarnings{}
 	rt, err := rest.HTTPWrappersForConfig(conf, &patience{transport, wait, maxAnswer})
 	if err != nil {
 		return nil, err
 	}
 	c := &client{transport: transport, conns: conns, server: conf.Host}
-	group := func(gv schema.GroupVersion, path string) rest.Interface {
-		conf.GroupVersion, conf.APIPath = &gv, path
+	pace := flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
+	group := func(gv schema.GroupVersion, path string, pace flowcontrol.RateLimiter) rest.Interface {
+		conf.GroupVersion, conf.APIPath, conf.RateLimiter = &gv, path, pace
 		r, e := rest.RESTClientForConfigAndClient(conf, &http.Client{Transport: rt})
 		err = errors.Join(err, e)
 		return r
 	}
-	c.core = group(corev1.SchemeGroupVersion, "/api")
-	c.discovery = group(discoveryv1.SchemeGroupVersion, "/apis")
+	c.core = group(corev1.SchemeGroupVersion, "/api", pace)
+	c.discovery = group(discoveryv1.SchemeGroupVersion, "/apis", pace)
+	writes := func() flowcontrol.RateLimiter {
+		return flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)
+	}
+	c.statuses = group(corev1.SchemeGroupVersion, "/api", writes())
+	c.claims = group(coordinationv1.SchemeGroupVersion, "/apis", writes())
+	c.election = group(coordinationv1.SchemeGroupVersion, "/apis", flowcontrol.NewFakeAlwaysRateLimiter())
 	return c, err
 }
 
@@ -160,7 +171,9 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{})
 	s.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	s.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{})
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, discoveryv1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, coordinationv1.SchemeGroupVersion)
 	return s
 }

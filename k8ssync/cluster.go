@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/lb"
@@ -35,6 +36,8 @@ type Cluster struct {
 	refused  Refused
 	provided Provided // Config.Provided, likewise
 	afresh   bool
+	// tap is where a Provider hears of Services; nil is nowhere.
+	tap atomic.Pointer[tap]
 	// started is the wall clock's, to compare with that of objects.
 	started time.Time
 
@@ -62,6 +65,8 @@ type Cluster struct {
 	// What is wrong at the moment, beside what is wrong with the feeds.
 	credentials, meaning, stranger, excess error
 	server                                 string
+	// current is what is talked with; nil is nothing.
+	current *lent
 }
 
 // timing is how patient a Cluster is. Tests are less so.
@@ -171,6 +176,7 @@ func (c *Cluster) Judged(held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.judged, c.held = c.taken, held
+	c.ring()
 }
 
 // Run follows the cluster until ctx ends. Whatever is wrong with the cluster is
@@ -263,8 +269,8 @@ func (c *Cluster) tell() {
 	c.in.Lock()
 	for _, n := range notes {
 		k := key{n.Service.Namespace, n.Service.Name}
-		if s := c.live.services[k]; s != nil && n.Service.Source == c.cfg.Name {
-			about = append(about, subject{k, s.UID, n.Reason, n.Text})
+		if s := c.live.services[k]; s != nil && n.Service.Source == c.cfg.Name && !providers(n.Reason) {
+			about = append(about, subject{key: k, uid: s.UID, reason: n.Reason, text: n.Text})
 		}
 	}
 	c.in.Unlock()

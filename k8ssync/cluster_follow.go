@@ -26,6 +26,7 @@ func (c *Cluster) follow(ctx context.Context) {
 		feeds, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 		c.told.use(now)
 		c.at(now.server)
+		back := c.lend(now)
 		var tasks sync.WaitGroup
 		for _, f := range c.feeds {
 			r := c.reflector(f, now)
@@ -33,6 +34,7 @@ func (c *Cluster) follow(ctx context.Context) {
 		}
 		var next *client
 		next, sum = c.connect(ctx, sum)
+		back()
 		stop()
 		tasks.Wait()
 		now.close()
@@ -199,6 +201,7 @@ func (c *Cluster) weighUp() {
 		return
 	}
 	c.status.Connected, c.status.Since = works, time.Now()
+	c.ring()
 	if works {
 		c.log.Info("connected", "server", c.server)
 		return

@@ -90,8 +90,14 @@ type objects struct {
 type changes struct {
 	dirty map[key]struct{}
 	nodes bool // so that all must
+	// touched are Services that differ in any way, if only in their resourceVersion.
+	touched map[key]struct{}
 	// triggered is when the endpoints of a Service began to differ.
 	triggered map[key]time.Time
+}
+
+func noChanges() changes {
+	return changes{dirty: map[key]struct{}{}, touched: map[key]struct{}{}, triggered: map[key]time.Time{}}
 }
 
 func newObjects(limit amount) *objects {
@@ -101,14 +107,14 @@ func newObjects(limit amount) *objects {
 		nodes:    map[string]*node{},
 		targets:  map[key]map[key]*slice{},
 		limit:    limit,
-		changes:  changes{dirty: map[key]struct{}{}, triggered: map[key]time.Time{}},
+		changes:  noChanges(),
 	}
 }
 
 // take gives the changes and forgets them.
 func (o *objects) take() changes {
 	c := o.changes
-	o.changes = changes{dirty: map[key]struct{}{}, triggered: map[key]time.Time{}}
+	o.changes = noChanges()
 	return c
 }
 
@@ -129,6 +135,7 @@ func (o *objects) put(object any, since, now time.Time) (full string) {
 	case *service:
 		was := o.services[v.key]
 		o.services[v.key] = v
+		o.touched[v.key] = struct{}{}
 		if was == nil || !was.equal(v) {
 			o.dirty[v.key] = struct{}{}
 		}
@@ -193,6 +200,7 @@ func (o *objects) drop(object any) {
 	switch v := old.(type) {
 	case *service:
 		delete(o.services, v.key)
+		o.touched[v.key] = struct{}{}
 		o.dirty[v.key] = struct{}{}
 	case *slice:
 		delete(o.slices, v.key)

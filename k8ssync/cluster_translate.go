@@ -86,6 +86,9 @@ func (c *Cluster) flush() {
 		c.turn++
 	}
 	turn := c.turn
+	if tap := c.tap.Load(); tap != nil {
+		tap.hear(o, ch.touched, whole, o == c.live)
+	}
 	c.claim(o, ch.dirty, whole)
 	meant := make(map[key]*lb.Service, len(ch.dirty))
 	var odd error

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ const (
 	eventTimeout    = 10 * time.Second
 	eventMemory     = time.Hour
 	maxTold         = 10_000
+	maxSaid         = 200
 	maxEventText    = 1000 // bytes; the API takes 1024
 )
 
@@ -41,6 +43,8 @@ type subject struct {
 	uid    string
 	reason lb.Reason
 	text   string
+	// normal is one that tells of nothing wrong.
+	normal bool
 }
 
 // teller writes Events.
@@ -54,6 +58,7 @@ type teller struct {
 	mu     sync.Mutex
 	client *client
 	queue  []subject
+	said   []subject             // by say; of no use to those who read them late, so that there are few
 	told   map[subject]time.Time // when it was last so
 	last   map[key]time.Time     // when the last Event of a Service was written
 	count  uint64
@@ -107,6 +112,16 @@ func (t *teller) set(about []subject) {
 	signal(t.wake)
 }
 
+// say writes what has happened, once; if there is too much of it, not at all.
+func (t *teller) say(s subject) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.said) < maxSaid {
+		t.said = append(t.said, s)
+	}
+	signal(t.wake)
+}
+
 // state gives how many Events were written, and why no more are.
 func (t *teller) state() (uint64, string) {
 	t.mu.Lock()
@@ -153,8 +168,7 @@ func (t *teller) writeAll(ctx context.Context) error {
 		t.mu.Lock()
 		t.err = err
 		if err == nil || hopeless(err) {
-			t.told[s] = time.Now()
-			t.last[s.key] = time.Now()
+			t.done(s)
 		}
 		if err == nil {
 			t.count++
@@ -166,10 +180,23 @@ func (t *teller) writeAll(ctx context.Context) error {
 	}
 }
 
+// done notes that something was told. t.mu is held.
+func (t *teller) done(s subject) {
+	if i := slices.Index(t.said, s); i >= 0 {
+		t.said = slices.Delete(t.said, i, i+1)
+		return
+	}
+	t.told[s] = time.Now()
+	t.last[s.key] = time.Now()
+}
+
 // next takes what is to be written now; no client is nothing.
 func (t *teller) next() (subject, *client) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.client != nil && len(t.said) > 0 {
+		return t.said[0], t.client
+	}
 	if t.client == nil || len(t.told) >= maxTold {
 		return subject{}, nil
 	}
@@ -209,13 +236,17 @@ func (t *teller) write(ctx context.Context, with *client, s subject) error {
 }
 
 func (t *teller) event(s subject, now metav1.Time) *corev1.Event {
+	kind := corev1.EventTypeWarning
+	if s.normal {
+		kind = corev1.EventTypeNormal
+	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{t.host, s.uid, string(s.reason), s.text}, "\x00")))
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name + "." + hex.EncodeToString(sum[:8])},
 		InvolvedObject: corev1.ObjectReference{
 			Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.uid),
 		},
-		Type: corev1.EventTypeWarning, Reason: camel(s.reason), Message: cut(s.text, maxEventText),
+		Type: kind, Reason: camel(s.reason), Message: cut(s.text, maxEventText),
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source:              corev1.EventSource{Component: "weir", Host: t.host},
 		ReportingController: "weir", ReportingInstance: t.host,

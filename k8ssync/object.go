@@ -45,10 +45,9 @@ type service struct {
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses in status.loadBalancer whose ipMode is VIP or absent,
-	// Proxied those of ipMode Proxy. Unmoded tells that of some the mode is absent,
-	// Named that there are host names.
+	// Proxied those of ipMode Proxy. Named tells that there are host names.
 	Ingress, Proxied []netip.Addr
-	Unmoded, Named   bool
+	Named            bool
 	// Condition is what weir has said in status.conditions.
 	Condition         condition
 	Ports             []servicePort
@@ -146,7 +145,7 @@ type node struct {
 func (s *service) equal(t *service) bool {
 	return s.key == t.key && s.UID == t.UID && s.Created.Equal(t.Created) && s.Deleting == t.Deleting && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
 		slices.Equal(s.ClusterIPs, t.ClusterIPs) && slices.Equal(s.ExternalIPs, t.ExternalIPs) && slices.Equal(s.Ingress, t.Ingress) &&
-		slices.Equal(s.Proxied, t.Proxied) && s.Unmoded == t.Unmoded && s.Named == t.Named && s.Condition.equal(t.Condition) &&
+		slices.Equal(s.Proxied, t.Proxied) && s.Named == t.Named && s.Condition.equal(t.Condition) &&
 		s.Asked == t.Asked && slices.Equal(s.Families, t.Families) && s.FamilyPolicy == t.FamilyPolicy && s.Selector == t.Selector &&
 		slices.Equal(s.Ports, t.Ports) && s.LoadBalancerClass == t.LoadBalancerClass &&
 		s.ExternalLocal == t.ExternalLocal && s.InternalLocal == t.InternalLocal &&

@@ -3,8 +3,12 @@ package k8ssync
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"sync"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 
 	"weir/k8ssync/ipam"
 	"weir/lb"
@@ -47,47 +51,96 @@ func (m IPMode) String() string { return [...]string{"vip", "proxy"}[m] }
 // Make one with NewProvider. All methods may be called at any time, before, while
 // and after Run runs, and none but Run waits for the network.
 type Provider struct {
-	log *slog.Logger
+	log     *slog.Logger
+	timing  providerTiming
+	changes chan struct{} // for whoever looks at Status and Notes
+	wake    chan struct{} // the planner has something to do
+
+	mu       sync.Mutex
+	cfg      ProviderConfig
+	clusters map[string]*Cluster
+
+	// What follows begins anew with each life (begin).
+	restart     context.CancelFunc
+	alloc       *ipam.Allocator
+	claims      *claimFeed
+	election    election
+	writing     bool // as was last told
+	members     map[string]*member
+	flights     map[netip.Addr]claimWrite
+	claimErrors map[lb.ServiceID]error // why a claim can't be written
+	writes      workqueue.TypedInterface[netip.Addr]
+	retries     workqueue.TypedRateLimiter[lb.ServiceID]
+	due         workqueue.TypedDelayingInterface[lb.ServiceID]
+
+	counters  ProviderCounters
+	latencies []time.Duration
 }
 
 // NewProvider makes a Provider. It asks nobody yet.
-func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider { return &Provider{log: log} }
+func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
+	p := &Provider{
+		log: log, timing: usualProviderTiming, cfg: cfg, clusters: map[string]*Cluster{},
+		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+	}
+	p.begin(nil)
+	return p
+}
 
 // Configure replaces the configuration. Services keep an address that they would
 // not get any more; Notes tells of them.
-func (p *Provider) Configure(cfg ProviderConfig) {}
+func (p *Provider) Configure(cfg ProviderConfig) {
+	p.mu.Lock()
+	was := p.cfg
+	p.cfg = cfg
+	moved := was.Home != cfg.Home || was.Namespace != cfg.Namespace || was.Identity != cfg.Identity ||
+		(len(was.IPAM.Pools) == 0) != (len(cfg.IPAM.Pools) == 0)
+	if !moved {
+		p.alloc.SetConfig(cfg.IPAM)
+		for _, m := range p.members {
+			for k, s := range m.services {
+				p.ask(m, k, s)
+				m.queue.Add(k) // it may be another ipMode
+			}
+		}
+	}
+	p.mu.Unlock()
+	if moved {
+		p.again()
+	}
+	p.news()
+}
 
 // Follow says which clusters there are, by their names: all of the box, Home
 // included. One that takes the place of another is looked at anew.
-func (p *Provider) Follow(clusters map[string]*Cluster) {}
-
-// Run gives addresses until ctx ends. What is wrong is for Status to say.
-func (p *Provider) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+func (p *Provider) Follow(clusters map[string]*Cluster) {
+	p.mu.Lock()
+	p.clusters = maps.Clone(clusters)
+	p.mu.Unlock()
+	p.news()
 }
 
 // Changed gets a value when Status or Notes may say something else.
-func (p *Provider) Changed() <-chan struct{} { return nil }
+func (p *Provider) Changed() <-chan struct{} { return p.changes }
 
-// Notes are what could not be done for Services, sorted: address-pending,
-// address-stranded. Every box tells them, whoever writes.
-func (p *Provider) Notes() []lb.Note { return nil }
-
-// Status is safe for concurrent use. It costs some work for each Service that wants
-// an address.
-func (p *Provider) Status() ProviderStatus { return ProviderStatus{} }
-
-// Decision tells what is decided for a Service; false is nothing: it is not one
-// that weir gives addresses to, or it is not known yet.
-func (p *Provider) Decision(id lb.ServiceID) (Decision, bool) { return Decision{}, false }
+func (p *Provider) changed() { signal(p.changes) }
 
 // Stranded tells which addresses another configuration would strand.
-func (p *Provider) Stranded(cfg ipam.Config) []ipam.Note { return nil }
+func (p *Provider) Stranded(cfg ipam.Config) []ipam.Note {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.alloc.Stranded(cfg)
+}
 
 // TakeLatencies gives, for each status written since the last call, how long after
 // its Service was seen to want it; of very many the latest 1000.
-func (p *Provider) TakeLatencies() []time.Duration { return nil }
+func (p *Provider) TakeLatencies() []time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.latencies
+	p.latencies = nil
+	return out
+}
 
 // ProviderStatus is how well addresses are given.
 type ProviderStatus struct {

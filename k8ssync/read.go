@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weir/k8ssync/ipam"
 )
 
 // Reading is total: whatever the API server sends, or somebody wrote into it past
@@ -163,6 +165,7 @@ func readService(in *corev1.Service, labels []string) service {
 		Condition:     readCondition(in.Status.Conditions),
 		Families:      families(spec.IPFamilies),
 		Labels:        chosen(in.Labels, labels),
+		Selector:      ipam.SelectorText(spec.Selector),
 		Ports:         r.servicePorts(spec.Ports),
 		ExternalLocal: spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
@@ -229,7 +232,6 @@ func (r *reader) ingress(in []corev1.LoadBalancerIngress, out *service) {
 		case i.IP == "":
 		case i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP:
 			vips = append(vips, i.IP)
-			out.Unmoded = out.Unmoded || i.IPMode == nil
 		case *i.IPMode == corev1.LoadBalancerIPModeProxy:
 			proxied = append(proxied, i.IP)
 		}

@@ -191,6 +191,7 @@ func (t *translator) traffic() {
 	if w.drain != nil {
 		t.out.Drain = *w.drain
 	}
+	t.out.Labels = t.svc.Labels
 	t.out.Restricted, t.out.SourceRanges = t.svc.Restricted, t.svc.SourceRanges
 	if t.svc.Restricted {
 		t.out.Ranges = cfg.Ranges

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,10 @@ type apiServer struct {
 	tokens  map[string]int
 	// oldLists is a server that does not know lists in the form of watches.
 	oldLists bool
+	// applied are the statuses that were applied, as they came, namespaces those that
+	// there are; nil is all.
+	applied    []string
+	namespaces map[string]bool
 	// trouble, if set, answers a request instead and tells that it did.
 	trouble func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -87,6 +92,9 @@ func resourceOf(o metav1.Object) string {
 	case *corev1.Node:
 		v.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 		return "nodes"
+	case *coordinationv1.Lease:
+		v.TypeMeta = metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}
+		return "leases"
 	}
 	panic(fmt.Sprintf("%T", o))
 }
@@ -165,7 +173,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		namespace, resource = parts[i+1], parts[i+2]
 	}
 	q := r.URL.Query()
-	verb := map[string]string{"POST": "create", "PATCH": "patch", "GET": "list"}[r.Method]
+	verb := map[string]string{"POST": "create", "PATCH": "patch", "GET": "list", "PUT": "update", "DELETE": "delete"}[r.Method]
+	if resource == "leases" && parts[len(parts)-1] != "leases" && verb == "list" {
+		verb = "get"
+	}
 	if q.Get("watch") != "" {
 		verb = "watch"
 	}
@@ -179,6 +190,14 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case resource == "leases" && verb != "list" && verb != "watch":
+		s.lease(w, r, verb, namespace, parts[len(parts)-1])
+		return
+	case resource == "services" && verb == "patch":
+		s.applyStatus(w, r, namespace+"/"+parts[len(parts)-2])
+		return
+	}
 	switch verb {
 	case "create", "patch":
 		s.event(w, r)
@@ -211,12 +230,16 @@ func (s *apiServer) matching(resource, namespace string) []metav1.Object {
 
 var listKinds = map[string][2]string{
 	"services": {"v1", "ServiceList"}, "nodes": {"v1", "NodeList"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSliceList"},
+	"leases": {"coordination.k8s.io/v1", "LeaseList"},
 }
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.matching(resource, namespace)
+	if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok {
+		all = slices.DeleteFunc(all, func(o metav1.Object) bool { return o.GetName() != name })
+	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	end := min(len(all), from+cmp.Or(limit, len(all)))

@@ -1,0 +1,263 @@
+package k8ssync
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+
+	"weir/k8ssync/ipam"
+	"weir/lb"
+)
+
+// providerTiming is how patient a Provider is. Tests are less so.
+type providerTiming struct {
+	election electionTiming
+	// poll is how often it looks whether the home cluster can be talked to again.
+	poll time.Duration
+	// request is how long a request may take.
+	request time.Duration
+	// first and last bound how long whatever failed waits before it is tried again.
+	first, last time.Duration
+	// hidden is how often a Service is looked at that its watch does not show.
+	hidden time.Duration
+}
+
+var usualProviderTiming = providerTiming{
+	election: usualElection, poll: time.Second, request: 15 * time.Second,
+	first: 500 * time.Millisecond, last: time.Minute, hidden: 5 * time.Minute,
+}
+
+// How many requests are made at once: to the home cluster for claims, to each cluster
+// for statuses. A cluster that is slow keeps its own writers alone.
+const (
+	claimWriters  = 8
+	statusWriters = 4
+	// batch is how many decisions are made before others may look.
+	batch = 256
+)
+
+var errNotWriter = errors.New("this box is not the writer")
+
+// Run gives addresses until ctx ends. What is wrong is for Status to say.
+func (p *Provider) Run(ctx context.Context) error {
+	quietKlog()
+	for ctx.Err() == nil {
+		life, stop := context.WithCancel(ctx)
+		p.begin(stop)
+		p.live(life)
+		stop()
+	}
+	return nil
+}
+
+// begin forgets everything but the configuration. stop is to be called when that is
+// to be done again.
+func (p *Provider) begin(stop context.CancelFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restart = stop
+	p.alloc = ipam.New(p.cfg.IPAM)
+	p.claims = &claimFeed{p: p}
+	p.election = election{identity: p.cfg.Identity, timing: p.timing.election}
+	p.writing = false
+	p.members, p.flights, p.claimErrors = map[string]*member{}, map[netip.Addr]claimWrite{}, map[lb.ServiceID]error{}
+	p.writes = workqueue.NewTyped[netip.Addr]()
+	p.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[lb.ServiceID](p.timing.first, p.timing.last)
+	p.due = workqueue.NewTypedDelayingQueue[lb.ServiceID]()
+	signal(p.wake)
+}
+
+// again begins anew.
+func (p *Provider) again() {
+	p.mu.Lock()
+	stop := p.restart
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// live works until ctx ends.
+func (p *Provider) live(ctx context.Context) {
+	if !p.wanted(ctx) {
+		return
+	}
+	var tasks sync.WaitGroup
+	tasks.Go(func() { p.followClaims(ctx) })
+	tasks.Go(func() { p.elect(ctx) })
+	tasks.Go(p.redecide)
+	for range claimWriters {
+		tasks.Go(func() { p.writeClaims(ctx) })
+	}
+	p.plan(ctx, &tasks)
+	p.writes.ShutDown()
+	p.due.ShutDown()
+	p.locked(func() {
+		for _, m := range p.members {
+			m.end()
+		}
+	})
+	tasks.Wait()
+}
+
+// wanted waits until there are pools: without any, weir neither reads nor writes, and
+// needs no right to.
+func (p *Provider) wanted(ctx context.Context) bool {
+	for {
+		p.mu.Lock()
+		some := len(p.cfg.IPAM.Pools) > 0
+		p.mu.Unlock()
+		if some {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-p.wake:
+		}
+	}
+}
+
+// plan hears what is new, and decides, until ctx ends.
+func (p *Provider) plan(ctx context.Context, tasks *sync.WaitGroup) {
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-due.C:
+		}
+		p.gather(ctx, tasks)
+		for p.decide() {
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		p.mu.Lock()
+		at := p.alloc.Wake()
+		p.mu.Unlock()
+		due.Reset(time.Hour)
+		if !at.IsZero() {
+			due.Reset(max(0, min(time.Hour, time.Until(at))))
+		}
+		signal(p.changes)
+	}
+}
+
+// news has the planner look.
+func (p *Provider) news() { signal(p.wake) }
+
+// gather takes in what the clusters say.
+func (p *Provider) gather(ctx context.Context, tasks *sync.WaitGroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(p.members)) {
+		m := p.members[name]
+		if next := p.clusters[name]; next != m.cluster {
+			m.end()
+			p.alloc.Synced(name, false)
+			if next == nil {
+				p.forget(m)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
+		old := p.members[name]
+		if old != nil && old.cluster == p.clusters[name] {
+			continue
+		}
+		m := newMember(p, name, p.clusters[name], old)
+		p.members[name] = m
+		for range statusWriters {
+			tasks.Go(func() { p.writeStatuses(ctx, m) })
+		}
+	}
+	for _, m := range p.members {
+		p.listen(m)
+	}
+}
+
+// forget drops a cluster that is followed no longer. Its claims stay.
+func (p *Provider) forget(m *member) {
+	for k := range m.services {
+		p.alloc.Delete(m.id(k))
+	}
+	delete(p.members, m.name)
+}
+
+// decide makes decisions, some at a time; true is that there may be more.
+func (p *Provider) decide() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range batch {
+		if !p.writer() {
+			return false
+		}
+		d, some := p.alloc.Next(time.Now())
+		if !some {
+			return false
+		}
+		for _, w := range d.Writes {
+			p.flights[w.Claim.Addr] = claimWrite{w, d}
+			p.writes.Add(w.Claim.Addr)
+		}
+		// With writes, what the status is to be is decided when they are made.
+		if m := p.members[d.Service.Source]; m != nil && len(d.Writes) == 0 {
+			m.decided(d)
+		}
+	}
+	return true
+}
+
+// writer tells whether this box may write now. p.mu is held.
+func (p *Provider) writer() bool {
+	return p.claims != nil && p.claims.listed && p.election.writes(time.Now())
+}
+
+func (p *Provider) mayWrite() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writer()
+}
+
+// retryLater has a Service decided again after a while, longer each time, or when the
+// API server wants it.
+func (p *Provider) retryLater(id lb.ServiceID, err error) {
+	wait := p.retries.When(id)
+	if errors.Is(err, errMoved) && p.retries.NumRequeues(id) <= 2 {
+		wait = 0 // it was only late
+	}
+	p.due.AddAfter(id, max(wait, asked(err)))
+}
+
+// asked is how long an API server wants to be left alone, if that is sane.
+func asked(err error) time.Duration {
+	const sane = time.Minute
+	seconds, ok := apierrors.SuggestsClientDelay(err)
+	if !ok {
+		return 0
+	}
+	return min(sane, time.Duration(seconds)*time.Second)
+}
+
+// redecide has Services decided again whose time has come.
+func (p *Provider) redecide() {
+	for {
+		id, over := p.due.Get()
+		if over {
+			return
+		}
+		p.locked(func() { p.alloc.Again(id) })
+		p.due.Done(id)
+		p.news()
+	}
+}

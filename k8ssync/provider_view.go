@@ -1,0 +1,195 @@
+package k8ssync
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/k8ssync/ipam"
+	"weir/lb"
+)
+
+// Status is safe for concurrent use. It costs some work for each Service that wants
+// an address.
+func (p *Provider) Status() ProviderStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	s := ProviderStatus{
+		Home: p.cfg.Home, Namespace: p.cfg.Namespace, Identity: p.cfg.Identity,
+		Writer: p.election.writer(now), Writing: p.writer(),
+		Clusters: map[string]string{}, Known: p.claims.listed,
+		Usage: p.alloc.Usage(), Claims: p.alloc.Claims(),
+		Decisions: p.decisions(), Counters: p.counters,
+	}
+	if s.Writer != "" {
+		s.Since = p.election.since
+	}
+	if !s.Writing {
+		s.Error = p.hindered()
+	}
+	for name, m := range p.members {
+		if why := m.trouble(); why != "" {
+			s.Clusters[name] = why
+		}
+	}
+	s.Usage.Pending = map[ipam.Reason]int{} // the writer's, whichever box it is
+	for _, d := range s.Decisions {
+		if d.Pending.Reason != "" {
+			s.Usage.Pending[d.Pending.Reason]++
+		}
+	}
+	return s
+}
+
+// hindered tells what keeps this box from being the writer, should no other be it.
+func (p *Provider) hindered() string {
+	switch {
+	case len(p.cfg.IPAM.Pools) == 0:
+		return ""
+	case p.election.err != nil:
+		return p.election.err.Error()
+	case p.claims.err != nil:
+		return p.claims.err.Error()
+	case !p.claims.listed:
+		return "the claims have not been read yet"
+	}
+	return ""
+}
+
+// trouble tells why statuses of a cluster can't be written, or it is not known.
+func (m *member) trouble() string {
+	switch {
+	case !m.synced:
+		if err := m.cluster.believable(); err != nil {
+			return err.Error()
+		}
+		return errNotRead.Error()
+	case m.err != nil:
+		return m.err.Error()
+	}
+	return ""
+}
+
+// Decision tells what is decided for a Service; false is nothing: it is not one
+// that weir gives addresses to, or it is not known yet.
+func (p *Provider) Decision(id lb.ServiceID) (Decision, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, k := p.members[id.Source], key{id.Namespace, id.Name}
+	if m == nil || !m.ours(k) {
+		return Decision{}, false
+	}
+	return p.decision(m, k), true
+}
+
+// decisions are those of all Services of ours. p.mu is held.
+func (p *Provider) decisions() []Decision {
+	var out []Decision
+	for _, m := range p.members {
+		for k := range m.services {
+			if m.ours(k) {
+				out = append(out, p.decision(m, k))
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Decision) int { return a.Service.Compare(b.Service) })
+	return out
+}
+
+// decision is what the writer has decided, or what the status says of it. p.mu is
+// held.
+func (p *Provider) decision(m *member, k key) Decision {
+	s, w, id := m.services[k], m.wants[k], m.id(k)
+	out := Decision{Service: id}
+	if err := p.claimErrors[id]; err != nil {
+		out.Error = err.Error()
+	}
+	if p.writer() && w != nil && w.decision.Apply {
+		d := w.decision
+		out.Addrs, out.Pending, out.Notes = d.Addrs, d.Pending, d.Notes
+		if d.UID == s.UID && d.Version == s.Version {
+			out.Written = s.says(p.cfg.status(s, d))
+		}
+		if w.err != nil {
+			out.Error = w.err.Error()
+		}
+		return out
+	}
+	p.asWritten(&out, s)
+	return out
+}
+
+// asWritten says what a Service's status does.
+func (p *Provider) asWritten(out *Decision, s *service) {
+	c := s.Condition
+	if c != (condition{}) {
+		out.Addrs, out.Written = s.given(), true
+		slices.SortFunc(out.Addrs, netip.Addr.Compare)
+	}
+	reason := reasonOf(c.Reason)
+	switch {
+	case c.Status == "False":
+		out.Pending = ipam.Pending{Reason: reason, Text: c.Message}
+	case c.Status == "True" && reason != "":
+		out.Notes = []ipam.Note{{Service: out.Service, Reason: reason, Text: c.Message}}
+	case c.Status == "True" || p.writer() || p.election.writer(time.Now()) != "":
+	default:
+		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Text: p.noWriter()}
+	}
+}
+
+// noWriter says why no address is given now.
+func (p *Provider) noWriter() string {
+	if why := p.hindered(); why != "" {
+		return fmt.Sprintf("addresses are given when the home cluster %s can be written to: %s", p.cfg.Home, why)
+	}
+	return fmt.Sprintf("no box holds the lease %s in namespace %s of cluster %s yet", writerLease, p.cfg.Namespace, p.cfg.Home)
+}
+
+// reasonOf reads the reason of a condition; empty is none of ipam's.
+func reasonOf(camel string) ipam.Reason {
+	for _, r := range ipam.Reasons() {
+		if r.CamelCase() == camel {
+			return r
+		}
+	}
+	return ""
+}
+
+// Notes are what could not be done for Services, sorted: address-pending,
+// pool-stranded and the like. Every box tells them, whoever writes.
+func (p *Provider) Notes() []lb.Note {
+	p.mu.Lock()
+	all := p.decisions()
+	p.mu.Unlock()
+	var out []lb.Note
+	for _, d := range all {
+		if d.Pending.Reason != "" {
+			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: string(d.Pending.Reason) + ": " + d.Pending.Text})
+		} else if d.Error != "" && len(d.Addrs) == 0 {
+			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: d.Error})
+		}
+		for _, n := range d.Notes {
+			out = append(out, lb.Note{Service: d.Service, Reason: noteReason(n.Reason), Text: n.Text})
+		}
+	}
+	slices.SortFunc(out, func(a, b lb.Note) int {
+		return cmp.Or(a.Service.Compare(b.Service), strings.Compare(string(a.Reason), string(b.Reason)), strings.Compare(a.Text, b.Text))
+	})
+	return slices.Compact(out)
+}
+
+// noteReason gives lb's reason for one of ipam's.
+func noteReason(r ipam.Reason) lb.Reason {
+	switch r {
+	case ipam.PoolStranded:
+		return lb.PoolStranded
+	case ipam.FamilyLeft:
+		return lb.FamilyLeft
+	}
+	return lb.Conflict
+}
