@@ -1,0 +1,304 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/internal/props"
+	"weir/cmd/weirlab/lab"
+)
+
+// What both boxes serve and how: the web, and over TCP and UDP an echo.
+var (
+	shared     = service("web", "") + echoes(allWebs, "") + serves("datagrams", bothVIPs, "7000/udp", allWebs, "")
+	shortDrain = "drain_delay = \"2s\""
+)
+
+// TestAnnouncedByTwoBoxes has two boxes serve the same, and the router send to both.
+func TestAnnouncedByTwoBoxes(t *testing.T) {
+	e := newEdge(t, 2)
+	for i := range webs {
+		serveEcho(t, e.Host(webs[i]), 7000)
+		serveUDP(t, e.Host(webs[i]), 7000)
+	}
+	e.run(t, shortDrain, withBFD, shared, bothVIPs...)
+	for i, s := range e.boxes {
+		t.Logf("box%d: weir bgp neighbors\n%s", i+1, s.box.Must(t, s.weir, "bgp", "neighbors"))
+	}
+	t.Run("clients are spread over both", func(t *testing.T) { spreadOverBoxes(t, e) })
+	t.Run("one is drained, the other takes over", func(t *testing.T) { drainOne(t, e) })
+	t.Run("one dies", func(t *testing.T) { oneDies(t, e) })
+}
+
+// spreadOverBoxes visits from many addresses and ports, and counts which box each
+// visit went through: by what the web servers saw, and by ipvsadm.
+func spreadOverBoxes(t *testing.T, e *edge) {
+	const each = 6
+	for i, vip := range bothVIPs {
+		v6 := i == 1
+		before := e.connections(t, vip)
+		saw, ofOne := map[string]int{}, map[string]int{}
+		for client, m := range []*lab.Machine{e.client1, e.client2} {
+			for _, addr := range clientAddrs(client+1, v6) {
+				for range each {
+					a, err := props.Ask(t.Context(), dialAs(m, addr), at(vip, 80))
+					if err != nil {
+						t.Fatalf("%s asks %s: %v", addr, vip, err)
+					}
+					saw[a.Saw]++
+				}
+			}
+		}
+		one := clientAddrs(1, v6)[0]
+		for range 8 * each {
+			a, err := props.Ask(t.Context(), dialAs(e.client1, one), at(vip, 80))
+			if err != nil {
+				t.Fatalf("%s asks %s: %v", one, vip, err)
+			}
+			saw[a.Saw]++
+			ofOne[a.Saw]++
+		}
+		boxes := []string{[]string{"10.2.0.1", "fd02::1"}[i], []string{"10.2.0.2", "fd02::2"}[i]}
+		eventually(t, 10*time.Second, func() error { // the kernel sums up every two seconds
+			after := e.connections(t, vip)
+			for n, addr := range boxes {
+				if counted := after[n] - before[n]; counted != saw[addr] {
+					return fmt.Errorf("%s: box%d had %d connections by ipvsadm, and web servers saw %d of it", vip, n+1, counted, saw[addr])
+				}
+			}
+			return nil
+		})
+		for n, addr := range boxes {
+			if saw[addr] < 24 || ofOne[addr] == 0 {
+				t.Errorf("%s: %d of 144 connections went through box%d, and of %d of one client %d", vip, saw[addr], n+1, 8*each, ofOne[addr])
+			}
+		}
+		t.Logf("%s: 16 client addresses made 96 connections, one of them 48 more, by ipvsadm and by web servers: %v (of the one: %v)", vip, saw, ofOne)
+	}
+}
+
+// connections are how many each box's kernel has passed on for a VIP's port 80.
+func (e *edge) connections(t testing.TB, vip string) (out []int) {
+	t.Helper()
+	for _, s := range e.boxes {
+		n := -1
+		for line := range strings.Lines(s.box.Must(t, "ipvsadm", "-Ln", "--stats", "--exact")) {
+			if f := strings.Fields(line); len(f) > 2 && f[0] == "TCP" && f[1] == at(vip, 80) {
+				if _, err := fmt.Sscan(f[2], &n); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n < 0 {
+			t.Fatalf("%s has no virtual server for %s", s.box.Name(), vip)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// drainOne takes box1 out of the way of packets and back.
+//
+// Where the router changes its mind about a connection, that is lost: the other box
+// knows nothing of it, and no speaker of BGP can help that. What began before and
+// ended after the router's change is therefore counted apart.
+func drainOne(t *testing.T, e *edge) {
+	e.connected(t, true, e.all()...)
+	watch := watchRoutes(t, e.Host("router"))
+	h := startHammer(t, e.client1, 3*time.Second, at(vip4, 80), at(vip6, 80))
+	h.more(t, 100)
+	begin := time.Now()
+	one := e.boxes[0]
+	one.box.Must(t, one.weir, "drain", "--all", "--wait", "20s")
+	asked := time.Since(begin)
+	e.awaitRoutes(t, bothVIPs, 2)
+	h.more(t, 100)
+	t.Logf("box1, drained:\n%s", one.box.Must(t, one.weir, "bgp", "routes"))
+	one.stop(t, syscall.SIGTERM)
+	h.more(t, 50)
+	one.start(t)
+	h.more(t, 50)
+	if err := e.routed(t.Context(), vip4, 2); err != nil {
+		t.Errorf("after a restart a drained box is no more: %v", err)
+	}
+	back := time.Now()
+	one.box.Must(t, one.weir, "undrain", "--all")
+	e.awaitRoutes(t, bothVIPs, 1, 2)
+	returned := time.Since(back)
+	h.more(t, 100)
+	figure(t, "drained box: router uses the other alone after (weir drain --all --wait, drain_delay 2s)", asked)
+	figure(t, "undrained box: router uses it again after", returned)
+	rest, torn := apart(h.end(), watch, begin, bothVIPs...)
+	mustAllBeAnswered(t, "a drain, a stop, a start and an undrain of one of two boxes", rest, begin, time.Time{})
+	figure(t, "requests that were under way when the router changed its mind, for a drain and an undrain", tally(torn))
+}
+
+// routerBlink is how long a router may take over a change of a route: BIRD takes an
+// IPv6 route with several next hops away before it lays the new one.
+const routerBlink = 30 * time.Millisecond
+
+// apart sets apart the attempts that were under way at a change of the router's
+// routes.
+func apart(blows []blow, watch *routeWatch, since time.Time, vips ...string) (rest, torn []blow) {
+	var changes []routeEvent
+	for _, vip := range vips {
+		changes = append(changes, watch.of(vip, since)...)
+	}
+next:
+	for _, b := range blows {
+		for _, c := range changes {
+			if b.began.Before(c.at.Add(routerBlink)) && b.ended.After(c.at.Add(-routerBlink)) {
+				torn = append(torn, b)
+				continue next
+			}
+		}
+		rest = append(rest, b)
+	}
+	return rest, torn
+}
+
+// oneDies takes box1 away in three ways, and measures what clients miss.
+func oneDies(t *testing.T, e *edge) {
+	router := e.Host("router")
+	pulled := e.outage(t, func() {
+		if err := router.Unplug(linkOf(1)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	pulled.tell(t, "cable pulled, the router's port is down", "at once")
+	pulled.under(t, 3*time.Second) // perhaps nobody has missed anything
+	if err := router.Plug(linkOf(1)); err != nil {
+		t.Fatal(err)
+	}
+	cut := e.powerCut(t, true)
+	if cut.longest() > time.Second { // somebody else had the processor, or it is so
+		t.Logf("once more, since without service for %s", cut.longest())
+		if again := e.powerCut(t, true); again.longest() < cut.longest() {
+			cut = again
+		}
+	}
+	cut.tell(t, "power cut, BFD 300 ms x 3", "0.6 to 0.9 s")
+	cut.under(t, 3*time.Second)
+	cut.missed(t)
+	held := e.powerCut(t, false)
+	held.tell(t, "power cut, hold time 9 s", "6 to 9 s")
+	held.under(t, 12*time.Second)
+	held.missed(t)
+}
+
+// powerCut takes box1's power and gives it back afterwards.
+func (e *edge) powerCut(t *testing.T, bfd bool) outage {
+	one := e.boxes[0]
+	peer, how := withBFD, "bfd on;"
+	if !bfd {
+		peer, how = "", "bfd off;"
+	}
+	if err := e.router.Reconfigure(t.Context(), birdOf(len(e.boxes), how)); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range e.boxes {
+		s.reload(t, peering(i+1, shortDrain, peer)+shared)
+	}
+	one.box.Must(t, "sync")
+	o := e.outage(t, one.box.PowerCut)
+	_, _ = one.daemon.Wait(within(t, 30*time.Second)) // its end was not seen
+	if err := one.box.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one.start(t)
+	e.awaitRoutes(t, bothVIPs, e.all()...)
+	return o
+}
+
+// outage is how long clients were without service.
+type outage struct {
+	connects  time.Duration // until every new connection was answered again
+	requests  time.Duration // for who opens another connection if one is silent
+	datagrams time.Duration // for who goes on with the same port
+	route     time.Duration // until the router's kernel had no route to the box
+	failed    int           // new connections
+	of        int
+}
+
+// patienceInOutage is how long a client waits in an outage before it tries again
+// with a connection of its own: shorter than what is to be measured, longer than an
+// answer takes on a busy machine.
+const patienceInOutage = 250 * time.Millisecond
+
+// outage takes box1 away while clients make new connections, and others hold some and
+// ask something again and again.
+func (e *edge) outage(t *testing.T, away func()) (o outage) {
+	t.Helper()
+	e.connected(t, false, e.all()...)
+	e.awaitRoutes(t, bothVIPs, e.all()...)
+	h := startHammer(t, e.client1, patienceInOutage, at(vip4, 80), at(vip6, 80))
+	var callers []*caller
+	var flows []*flow
+	for i := range 8 { // of their ports some go through either box
+		callers = append(callers, startCaller(t, e.client2, patienceInOutage, at(bothVIPs[i%2], 7000)))
+		flows = append(flows, startFlow(t, e.client2, 21000+i, at(bothVIPs[i%2], 7000)))
+	}
+	h.more(t, 100)
+	begin := time.Now()
+	away()
+	o.route = e.awaitRoutes(t, bothVIPs, 2)
+	h.more(t, 200)
+	blows := h.end()
+	o.connects, o.failed = interruption(blows, begin)
+	o.of = len(blows)
+	for _, c := range callers {
+		o.requests = max(o.requests, c.gap(begin))
+	}
+	for _, f := range flows {
+		f.answered(t, 3)
+		_, gap := f.end()
+		o.datagrams = max(o.datagrams, gap)
+	}
+	return o
+}
+
+// interruption is the time from an instant until service was whole again: until the
+// last failed attempt was over before a hundred were answered in a row.
+func interruption(blows []blow, since time.Time) (d time.Duration, failed int) {
+	answered := 0
+	for _, b := range blows {
+		switch {
+		case b.ended.Before(since):
+		case b.fate == "":
+			if answered++; answered >= 100 {
+				return d, failed
+			}
+		default:
+			answered, failed = 0, failed+1
+			d = b.ended.Sub(since)
+		}
+	}
+	return d, failed
+}
+
+func (o outage) longest() time.Duration { return max(o.connects, o.requests, o.datagrams) }
+
+func (o outage) tell(t testing.TB, what, predicted string) {
+	t.Helper()
+	figure(t, what+": clients without service (predicted: "+predicted+")", fmt.Sprintf(
+		"new connections %s (%d of %d failed), requests %s, UDP flows %s; routes gone after %s", o.connects.Round(time.Millisecond),
+		o.failed, o.of, o.requests.Round(time.Millisecond), o.datagrams.Round(time.Millisecond), o.route.Round(time.Millisecond)))
+}
+
+func (o outage) under(t testing.TB, limit time.Duration) {
+	t.Helper()
+	if o.longest() > limit {
+		t.Errorf("clients were without service for %s, want less than %s", o.longest(), limit)
+	}
+}
+
+// missed fails if nobody missed the box that died.
+func (o outage) missed(t testing.TB) {
+	t.Helper()
+	if o.failed == 0 {
+		t.Error("nobody missed the box that died: the test shows nothing")
+	}
+}

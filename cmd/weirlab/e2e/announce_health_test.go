@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// checked makes a service whose backends are asked often.
+const checked = `
+[service.check]
+type = "http"
+path = "/healthz"
+interval = "300ms"
+timeout = "250ms"
+rise = 1
+fall = 2
+`
+
+// ail makes all web servers well or not. They serve on, whatever they say of
+// themselves.
+func (e *edge) ail(status int) {
+	for _, w := range e.webs {
+		w.health.Store(int32(status))
+	}
+}
+
+// holdDown is the hold-down of the box in these stories.
+const holdDown = 3 * time.Second
+
+func withdrawnWithoutBackends(t *testing.T, e *edge) {
+	t.Cleanup(func() { e.ail(http.StatusOK) })
+	s := e.boxes[0]
+	s.run(t, peering(1, fmt.Sprintf("hold_down = %q", holdDown), "")+service("web", checked))
+	e.awaitRoutes(t, bothVIPs, 1)
+	watch := watchRoutes(t, e.Host("router"))
+	h := e.hammerWeb(t)
+	h.more(t, 50)
+
+	ill := time.Now()
+	e.ail(http.StatusServiceUnavailable)
+	e.awaitRoutes(t, bothVIPs)
+	figure(t, "all backends fail (checks every 300 ms, fall 2): routes gone after", watch.first(t, vip4, false, ill).Sub(ill))
+	t.Logf("weir bgp routes:\n%s", s.box.Must(t, s.weir, "bgp", "routes"))
+
+	well := time.Now()
+	e.ail(http.StatusOK)
+	e.awaitRoutes(t, bothVIPs, 1)
+	for _, vip := range bothVIPs {
+		back := watch.first(t, vip, true, well).Sub(well)
+		if back < holdDown {
+			t.Errorf("%s is back after %s, though hold_down is %s", vip, back, holdDown)
+		}
+		figure(t, fmt.Sprintf("backends are well again, hold_down %s: route of %s is back after", holdDown, vip), back)
+	}
+	h.more(t, 50)
+	blows := h.end()
+	for _, vip := range bothVIPs {
+		rest, torn := apart(ofVIP(blows, vip), watch, ill, vip)
+		for _, b := range rest {
+			if b.fate != "" && b.fate != unreachable {
+				t.Errorf("%s: a request %s after the backends fell ill: %v", vip, b.began.Sub(ill).Round(time.Millisecond), b.err)
+				break
+			}
+		}
+		t.Logf("%s: %s; under way when the route left: %s", vip, tally(rest), tally(torn))
+	}
+	flapping(t, e, watch)
+}
+
+// flapping has the backends fail and recover faster than hold_down.
+func flapping(t *testing.T, e *edge, watch *routeWatch) {
+	begin := time.Now()
+	for i := range 8 {
+		e.ail([]int{http.StatusServiceUnavailable, http.StatusOK}[i%2])
+		time.Sleep(1200 * time.Millisecond)
+	}
+	took := time.Since(begin)
+	e.awaitRoutes(t, bothVIPs, 1)
+	most := 1 + int(took/holdDown)
+	for _, vip := range bothVIPs {
+		n := watch.flaps(vip, begin)
+		if n == 0 || n > most {
+			t.Errorf("%s: while its backends failed 4 times in %s its route left %d times, want 1 to %d", vip, took, n, most)
+		}
+		figure(t, fmt.Sprintf("backends fail 4 times within %s: the route of %s leaves", took.Round(time.Millisecond), vip), fmt.Sprintf("%d times", n))
+	}
+}
+
+// floorHolds has the backends of eight VIPs fail together: half of the VIPs stay.
+func floorHolds(t *testing.T, e *edge) {
+	t.Cleanup(func() { e.ail(http.StatusOK) })
+	s := e.boxes[0]
+	var vips []string
+	services := ""
+	for i := range 8 {
+		vips = append(vips, fmt.Sprintf("198.51.100.%d", i+1))
+		services += declared(fmt.Sprintf("s%d", i+1), vips[i:], []string{"80:8080"}, webs4, checked)
+	}
+	for _, floor := range []struct {
+		share string
+		stay  int
+	}{{"50%", 4}, {"0%", 0}} {
+		bgp := fmt.Sprintf("hold_down = \"0s\"\nfloor = %q", floor.share)
+		if s.daemon == nil {
+			s.run(t, peering(1, bgp, "")+services)
+		} else {
+			s.reload(t, peering(1, bgp, "")+services)
+		}
+		e.awaitRoutes(t, vips, 1)
+		e.ail(http.StatusServiceUnavailable)
+		e.staysAnnounced(t, vips, floor.stay)
+		t.Logf("floor %s, all backends fail:\n%s", floor.share, s.box.Must(t, s.weir, "bgp", "routes"))
+		e.ail(http.StatusOK)
+	}
+	e.awaitRoutes(t, vips, 1)
+}
+
+// staysAnnounced waits until the router has routes to so many of the VIPs, and looks
+// again when checks have had time for more.
+func (e *edge) staysAnnounced(t testing.TB, vips []string, want int) {
+	t.Helper()
+	count := func() error {
+		n := 0
+		for _, vip := range vips {
+			if e.routed(t.Context(), vip, 1) == nil {
+				n++
+			}
+		}
+		if n != want {
+			return fmt.Errorf("the router has routes to %d of %d VIPs, want %d", n, len(vips), want)
+		}
+		return nil
+	}
+	eventually(t, routeWait, count)
+	time.Sleep(2 * time.Second)
+	if err := count(); err != nil {
+		t.Errorf("and then: %v", err)
+	}
+}
+
+// clearedKernel has an operator take away what weir has put into the kernel. Either
+// it is put back or the route goes; a route to a hole does not last.
+func clearedKernel(t *testing.T, e *edge) {
+	const holeLimit = 5 * time.Second // audits are two seconds apart
+	s := e.alone(t, service("web", ""))
+	e.awaitRoutes(t, bothVIPs, 1)
+	for _, command := range []string{
+		"ipvsadm -C", "iptables -t nat -F", "iptables -F && iptables -t nat -F && iptables -t mangle -F && ip6tables -F && ip6tables -t nat -F",
+		"ip link del kube-ipvs0",
+	} {
+		s.auditOnce(t)
+		watch := watchRoutes(t, e.Host("router"))
+		h := startHammer(t, e.client1, patienceInOutage, at(vip4, 80), at(vip6, 80))
+		h.more(t, 100)
+		begin := time.Now()
+		s.box.Must(t, "sh", "-c", command)
+		e.awaitRoutes(t, bothVIPs, 1)
+		h.more(t, 200)
+		hole, failed := interruption(h.end(), begin)
+		e.awaitRoutes(t, bothVIPs, 1)
+		if hole > holeLimit {
+			t.Errorf("%s: clients were without service for %s, want less than %s", command, hole, holeLimit)
+		}
+		figure(t, command+": clients without service", fmt.Sprintf("%s, %d requests failed, the route left %d times",
+			hole.Round(time.Millisecond), failed, watch.flaps(vip4, begin)))
+	}
+}

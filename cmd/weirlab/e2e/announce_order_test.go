@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// villainHost is beside box1 and speaks BGP with it.
+var villainHost = lab.Host{Name: "villain", Nets: lab.Nets{linkOf(1): villainAddrs()}}
+
+// TestAnnouncedWhenServed has clients hammer VIPs of one box while all kinds of things
+// happen to it. The router's word is the law: where it has a route, clients are served.
+func TestAnnouncedWhenServed(t *testing.T) {
+	e := newEdge(t, 1, villainHost)
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *edge)
+	}{
+		{"from before a VIP exists", announcedLast},
+		{"while the box is changed and started anew", neverWithdrawn},
+		{"a service that is removed, a box that stops for good", withdrawnFirst},
+		{"no backend is well", withdrawnWithoutBackends},
+		{"most backends are not well", floorHolds},
+		{"an operator clears the kernel", clearedKernel},
+		{"a hostile speaker", hostileSpeaker},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			defer e.cleanSlate(t)
+			story.tell(t, e)
+		})
+	}
+}
+
+// cleanSlate ends weir on all boxes, takes what it left out of their kernels, and has
+// the router forget what it keeps for a restart.
+func (e *edge) cleanSlate(t testing.TB) {
+	t.Helper()
+	for _, s := range e.boxes {
+		s.cleanSlate(t)
+	}
+	if err := e.router.Restart(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alone configures and starts the only box.
+func (e *edge) alone(t testing.TB, services string) *site {
+	t.Helper()
+	s := e.boxes[0]
+	s.run(t, peering(1, "", "")+services)
+	e.connected(t, false, 1)
+	return s
+}
+
+func (e *edge) reload(t testing.TB, services string) {
+	t.Helper()
+	e.boxes[0].reload(t, peering(1, "", "")+services)
+}
+
+// hammerWeb strikes at the web service of both families. Attempts are patient: what
+// is lost on the way is slow, what is sent where nobody answers fails.
+func (e *edge) hammerWeb(t testing.TB) *hammer {
+	return startHammer(t, e.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
+}
+
+// ofVIP are the attempts at one family's VIP.
+func ofVIP(blows []blow, vip string) (out []blow) {
+	for _, b := range blows {
+		if b.addr == at(vip, 80) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// announcedLast hammers VIPs from before they exist: of a service that is added to a
+// running box, and of a box that starts.
+func announcedLast(t *testing.T, e *edge) {
+	watch := watchRoutes(t, e.Host("router"))
+	for _, how := range []string{"added to a running box", "of a box that starts"} {
+		if how == "added to a running box" {
+			e.alone(t, serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
+			e.awaitRoutes(t, []string{"192.0.2.99"}, 1)
+		} else {
+			e.cleanSlate(t)
+			e.awaitRoutes(t, bothVIPs)
+		}
+		h := e.hammerWeb(t)
+		time.Sleep(300 * time.Millisecond) // some that nobody answers
+		begin := time.Now()
+		if how == "added to a running box" {
+			e.reload(t, service("web", ""))
+		} else {
+			e.alone(t, service("web", ""))
+		}
+		e.awaitRoutes(t, bothVIPs, 1)
+		h.more(t, 200)
+		blows := h.end()
+		for _, vip := range bothVIPs {
+			up := watch.first(t, vip, true, begin)
+			mustAllBeAnswered(t, fmt.Sprintf("%s, %s, since the router had the route", vip, how), ofVIP(blows, vip), up, time.Time{})
+			for _, b := range ofVIP(blows, vip) {
+				if b.fate != "" && b.fate != unreachable {
+					t.Errorf("%s, %s: before there was a route: %v", vip, how, b.err)
+					break
+				}
+			}
+			figure(t, fmt.Sprintf("%s: route of %s in the router's kernel after", how, vip), up.Sub(begin))
+		}
+	}
+}
+
+// neverWithdrawn changes what there is and starts weir anew: no request fails, and
+// the route never leaves the router's kernel.
+func neverWithdrawn(t *testing.T, e *edge) {
+	s := e.alone(t, service("web", ""))
+	e.awaitRoutes(t, bothVIPs, 1)
+	watch := watchRoutes(t, e.Host("router"))
+	h := e.hammerWeb(t)
+	h.more(t, 50)
+	begin := time.Now()
+	steps := []struct {
+		what string
+		do   func()
+	}{
+		{"a backend removed", func() { e.reload(t, serves("web", bothVIPs, "80:8080", []int{1, 2}, "")) }},
+		{"another one in its place", func() { e.reload(t, serves("web", bothVIPs, "80:8080", []int{1, 3}, "")) }},
+		{"all of them, with weights", func() {
+			e.reload(t, declared("web", bothVIPs, []string{"80:8080"}, nil, "scheduler = \"wrr\"", weighted([3]int{5, 1, 3})))
+		}},
+		{"other weights", func() {
+			e.reload(t, declared("web", bothVIPs, []string{"80:8080"}, nil, "scheduler = \"wrr\"", weighted([3]int{1, 0, 9})))
+		}},
+		{"as it was", func() { e.reload(t, service("web", "")) }},
+		{"weir ends and starts", func() { s.stop(t, syscall.SIGTERM); h.more(t, 50); s.start(t) }},
+		{"weir is killed and starts", func() { s.stop(t, syscall.SIGKILL); h.more(t, 50); s.start(t) }},
+		{"audits", func() { s.auditOnce(t) }},
+	}
+	for _, step := range steps {
+		at := time.Now()
+		step.do()
+		e.connected(t, false, 1)
+		h.more(t, 50)
+		mustAllBeAnswered(t, step.what, h.last(1e6), at, time.Time{})
+		for _, vip := range bothVIPs {
+			if n := watch.flaps(vip, at); n > 0 {
+				t.Errorf("%s: the route to %s left the router's kernel %d times", step.what, vip, n)
+			}
+		}
+	}
+	mustAllBeAnswered(t, "all of that", h.end(), begin, time.Time{})
+	for _, vip := range bothVIPs {
+		if n := len(watch.of(vip, begin)); n > 0 {
+			t.Logf("%s: the router's kernel wrote its route %d times meanwhile", vip, n)
+		}
+	}
+}
+
+// withdrawnFirst takes a service away, then has a box stop that cleans up: the route
+// goes before the kernel ceases to serve. So clients are served, or told by the
+// router that there is no way; nobody is refused, nobody waits in vain.
+func withdrawnFirst(t *testing.T, e *edge) {
+	watch := watchRoutes(t, e.Host("router"))
+	for _, how := range []string{"the service is removed", "weir stops with on_stop = cleanup"} {
+		s := e.boxes[0]
+		cleanup := "[daemon]\non_stop = \"cleanup\"\n"
+		if s.daemon == nil {
+			s.run(t, cleanup+peering(1, "", "")+service("web", "drain = \"0s\"\n"))
+		} else {
+			s.reload(t, cleanup+peering(1, "", "")+service("web", "drain = \"0s\"\n"))
+		}
+		e.awaitRoutes(t, bothVIPs, 1)
+		h := e.hammerWeb(t)
+		h.more(t, 100)
+		begin := time.Now()
+		if how == "the service is removed" {
+			s.reload(t, cleanup+peering(1, "", "")+serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
+		} else {
+			s.stop(t, syscall.SIGTERM)
+			if out := s.daemon.Output(); !strings.Contains(out, "cleaned up") {
+				t.Errorf("the log does not tell of the cleanup:\n%s", out)
+			}
+		}
+		stopped := time.Now()
+		e.awaitRoutes(t, bothVIPs)
+		time.Sleep(300 * time.Millisecond)
+		blows := h.end()
+		for _, vip := range bothVIPs {
+			gone := watch.first(t, vip, false, begin)
+			figure(t, fmt.Sprintf("%s: %s is gone from the router's kernel after", how, vip), gone.Sub(begin))
+			rest, torn := apart(ofVIP(blows, vip), watch, begin, vip)
+			for _, b := range rest {
+				if b.fate != "" && (b.fate != unreachable || b.began.Before(gone)) {
+					t.Errorf("%s: a request to %s that began %s before its route left: %v", how, vip, gone.Sub(b.began).Round(time.Millisecond), b.err)
+					break
+				}
+			}
+			t.Logf("%s: %s: %s; under way when the route left: %s; done after %s", how, vip, tally(rest), tally(torn), stopped.Sub(begin).Round(time.Millisecond))
+		}
+	}
+}

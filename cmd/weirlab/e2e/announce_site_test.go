@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// The site of what is announced: clients behind a router that knows of VIPs only what
+// boxes tell it, two boxes with a cable each to the router, and the web servers behind
+// them.
+//
+//	client1 10.0.0.2-9 --\             /-- front1 -- box1 --\             /-- web1 10.2.0.11
+//	                      lan -- router                      back -------<--- web2 10.2.0.12
+//	client2 10.0.0.12-19 /             \-- front2 -- box2 --/             \-- web3 10.2.0.13
+//
+// Neither the router nor the clients have a default route: to a VIP that nobody
+// announces the router answers unreachable, at once and always. IPv6 is the same. The
+// boxes announce both families over one session of IPv4.
+const (
+	routerASN = 65000
+	boxASN    = 65001
+)
+
+// edge is that site.
+type edge struct {
+	*lab.Lab
+	router           *lab.Router
+	boxes            []*site
+	client1, client2 *lab.Machine
+	webs             []*webServer
+}
+
+// linkOf is the network between a box, 1 or 2, and the router, where the router is
+// .254 and the box .1.
+func linkOf(box int) string { return fmt.Sprintf("front%d", box) }
+
+func boxAddr(box int) string    { return fmt.Sprintf("10.1.%d.1", box) }
+func boxAddr6(box int) string   { return fmt.Sprintf("fd01:%d::1", box) }
+func routerAddr(box int) string { return fmt.Sprintf("10.1.%d.254", box) }
+
+// clientAddrs are those of client 1 or 2, eight of a family.
+func clientAddrs(client int, v6 bool) []string {
+	out := make([]string, 8)
+	for i := range out {
+		out[i] = fmt.Sprintf("10.0.0.%d", 10*(client-1)+i+2)
+		if v6 {
+			out[i] = fmt.Sprintf("fd00::%d", 10*(client-1)+i+2)
+		}
+	}
+	return out
+}
+
+func edgeSite(boxes int, more ...lab.Host) lab.Site {
+	var s lab.Site
+	lan := lab.Nets{"lan": "10.0.0.1/24 fd00::1/64"}
+	for client := 1; client <= 2; client++ {
+		addrs := strings.Join(clientAddrs(client, false), "/24 ") + "/24 " + strings.Join(clientAddrs(client, true), "/64 ") + "/64"
+		s.Hosts = append(s.Hosts, lab.Host{
+			Name: fmt.Sprintf("client%d", client), Nets: lab.Nets{"lan": addrs},
+			Routes: []string{"192.0.2.0/24 via 10.0.0.1", "198.51.100.0/24 via 10.0.0.1", "2001:db8::/32 via fd00::1"},
+		})
+	}
+	for i, name := range webs {
+		s.Hosts = append(s.Hosts, lab.Host{Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+11, i+11)}})
+	}
+	for n := 1; n <= boxes; n++ {
+		lan[linkOf(n)] = fmt.Sprintf("%s/24 fd01:%d::fe/64", routerAddr(n), n)
+		s.Boxes = append(s.Boxes, lab.Box{
+			Name: fmt.Sprintf("box%d", n),
+			Nets: lab.Nets{
+				linkOf(n): fmt.Sprintf("%s/24 %s/64", boxAddr(n), boxAddr6(n)),
+				"back":    fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", n, n),
+			},
+			Routes: []string{"default via " + routerAddr(n), fmt.Sprintf("default via fd01:%d::fe", n)},
+		})
+	}
+	s.Hosts = append(append(s.Hosts, lab.Host{Name: "router", Nets: lan, Forward: true}), more...)
+	return s
+}
+
+// newEdge boots the site with so many boxes; the router has a session configured for
+// each, and weir runs nowhere.
+func newEdge(t *testing.T, boxes int, more ...lab.Host) *edge {
+	t.Helper()
+	lab.RequireRouters(t)
+	l := lab.Start(t, edgeSite(boxes, more...))
+	e := &edge{Lab: l, client1: l.Host("client1"), client2: l.Host("client2")}
+	for n := 1; n <= boxes; n++ {
+		s := &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", n)), client1: e.client1, client2: e.client2, weir: lab.Build(t, "weir/cmd/weir")}
+		s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+		e.boxes = append(e.boxes, s)
+	}
+	for i := range webs {
+		e.webs = append(e.webs, serveHTTP(t, l.Host(webs[i]), 8080))
+	}
+	// Every packet to a VIP without a route is answered, not one a second.
+	l.Host("router").Must(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
+	e.router = l.Router(t, "router", lab.BIRD, birdOf(boxes, "bfd on;"))
+	return e
+}
+
+// birdOf is the router: it takes what boxes announce, all of it into its kernel, with
+// several next hops where several boxes announce the same. How it finds out that a
+// box is gone is for how to say, in a neighbour's words.
+func birdOf(boxes int, how string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `
+router id 10.0.0.1;
+protocol device { scan time 1; }
+protocol bfd { interface "front*" { interval 300 ms; multiplier 3; }; }
+protocol kernel { ipv4 { export where source = RTS_BGP; }; merge paths on; }
+protocol kernel { ipv6 { export where source = RTS_BGP; }; merge paths on; }
+filter heard { if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }
+template bgp box {
+	local as %d; connect delay time 1; connect retry time 2; error wait time 1, 2;
+	ipv4 { import filter heard; export none; };
+	ipv6 { import filter heard; export none; };
+}
+`, routerASN)
+	for n := 1; n <= boxes; n++ {
+		fmt.Fprintf(&b, "protocol bgp box%d from box { neighbor %s as %d; %s }\n", n, boxAddr(n), boxASN, how)
+	}
+	return b.String()
+}
+
+// auditedEdge has audits as frequent as a test is patient.
+const auditedEdge = "[kernel]\nsync_period = \"2s\"\n"
+
+// peering is the configuration of a box, 1 or 2, that announces to the router; bgp
+// and peer are more lines of [bgp] and of the peer.
+func peering(box int, bgp, peer string) string {
+	return auditedEdge + fmt.Sprintf(`
+[bgp]
+asn = %d
+%s
+[[bgp.peer]]
+name = "router"
+address = %q
+asn = %d
+connect_retry = "2s"
+%s
+`, boxASN, bgp, routerAddr(box), routerASN, peer)
+}
+
+const withBFD = "bfd = true"
+
+// run starts weir on all boxes with the same services, and waits until the router has
+// the routes of all.
+func (e *edge) run(t testing.TB, bgp, peer, services string, vips ...string) {
+	t.Helper()
+	for i, s := range e.boxes {
+		s.run(t, peering(i+1, bgp, peer)+services)
+	}
+	e.awaitRoutes(t, vips, e.all()...)
+}
+
+// all are the numbers of all boxes.
+func (e *edge) all() []int {
+	var out []int
+	for i := range e.boxes {
+		out = append(out, i+1)
+	}
+	return out
+}
+
+// routeWait is how long a route may take that has been or is about to be announced.
+const routeWait = 45 * time.Second
+
+// awaitRoutes waits until the router's kernel sends packets for VIPs to these boxes
+// and no others; to none if there are no boxes.
+func (e *edge) awaitRoutes(t testing.TB, vips []string, boxes ...int) time.Duration {
+	t.Helper()
+	return eventually(t, routeWait, func() error {
+		for _, vip := range vips {
+			if err := e.routed(t.Context(), vip, boxes...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e *edge) routed(ctx context.Context, vip string, boxes ...int) error {
+	addr := netip.MustParseAddr(vip)
+	route, err := e.Host("router").KernelRoute(ctx, netip.PrefixFrom(addr, addr.BitLen()).String())
+	if err != nil {
+		return err
+	}
+	var want []netip.Addr
+	for _, n := range boxes {
+		next := boxAddr(n)
+		if addr.Is6() {
+			next = boxAddr6(n)
+		}
+		want = append(want, netip.MustParseAddr(next))
+	}
+	if !slices.Equal(route.Via, want) {
+		return fmt.Errorf("the router sends packets for %s to %v, want %v", vip, route.Via, want)
+	}
+	return nil
+}
+
+// connected waits until the sessions of boxes are up, with BFD if they have it.
+func (e *edge) connected(t testing.TB, bfd bool, boxes ...int) {
+	t.Helper()
+	eventually(t, routeWait, func() error {
+		for _, box := range boxes {
+			n, err := e.router.Neighbour(t.Context(), boxAddr(box))
+			if err != nil {
+				return err
+			}
+			if !n.Established() || bfd && n.BFD != "up" {
+				return fmt.Errorf("the session with box%d: %+v", box, n)
+			}
+		}
+		return nil
+	})
+}
