@@ -159,7 +159,7 @@ type Advertiser struct {
 
 	prefixes   map[netip.Prefix]*bundle
 	aggregates map[netip.Prefix]struct{}
-	dirty      map[netip.Prefix]struct{}
+	dirty      []netip.Prefix // whose paths may have changed, each once
 }
 
 // NewAdvertiser gives an Advertiser that announces nothing until it is configured
@@ -174,7 +174,6 @@ func NewAdvertiser() *Advertiser {
 		vips:       map[netip.Addr]*vip{},
 		prefixes:   map[netip.Prefix]*bundle{},
 		aggregates: map[netip.Prefix]struct{}{},
-		dirty:      map[netip.Prefix]struct{}{},
 	}
 }
 

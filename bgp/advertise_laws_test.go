@@ -257,8 +257,13 @@ func bad(i int) lb.Route { return lb.Route{Addr: vipOf(i), Withheld: lb.NobodyAn
 
 // One VIP that comes or goes changes one prefix, with ten VIPs as with ten thousand.
 func TestOneVIPIsOneChange(t *testing.T) {
+	allocs := map[int]float64{}
 	for _, n := range []int{10, 10_000} {
 		a := many(n)
+		allocs[n] = testing.AllocsPerRun(100, func() {
+			a.Take([]lb.Route{{Addr: vipOf(7), Withheld: lb.Gone}}, nil, testNow)
+			a.Take([]lb.Route{good(7)}, nil, testNow)
+		})
 		for _, routes := range [][]lb.Route{{{Addr: vipOf(7), Withheld: lb.Gone}}, {good(7)}} {
 			if changes := a.Take(routes, nil, testNow); len(changes) != 1 {
 				t.Errorf("%d VIPs: %d changes", n, len(changes))
@@ -267,6 +272,9 @@ func TestOneVIPIsOneChange(t *testing.T) {
 		if changes := a.Take([]lb.Route{good(7)}, nil, testNow); changes != nil {
 			t.Errorf("%d VIPs: nothing new changes %v", n, changes)
 		}
+	}
+	if allocs[10_000] > allocs[10]+2 {
+		t.Errorf("the same change costs %g allocations of ten VIPs, %g of ten thousand", allocs[10], allocs[10_000])
 	}
 }
 

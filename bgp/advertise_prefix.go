@@ -126,6 +126,7 @@ func (f Families) carry(addr netip.Addr) bool {
 type bundle struct {
 	wanted []tally // sorted by peer, then rule
 	paths  []Path  // as announced
+	dirty  bool    // it is in Advertiser.dirty
 }
 
 type tally struct {
@@ -150,11 +151,14 @@ func (a *Advertiser) contribute(v *vip, stage Stage, sends []send) {
 // want counts one VIP more or less at its prefix.
 func (a *Advertiser) want(addr netip.Addr, s send, stage Stage, n int) {
 	prefix := a.rules[s.rule].prefix(addr)
-	a.dirty[prefix] = struct{}{}
 	b := a.prefixes[prefix]
 	if b == nil {
 		b = &bundle{}
 		a.prefixes[prefix] = b
+	}
+	if !b.dirty {
+		b.dirty = true
+		a.dirty = append(a.dirty, prefix)
 	}
 	i, found := slices.BinarySearchFunc(b.wanted, s, func(t tally, s send) int { return t.compare(s) })
 	if !found {
@@ -182,8 +186,9 @@ func (s send) compare(other send) int {
 // have.
 func (a *Advertiser) refresh() map[netip.Prefix][]Path {
 	var changes map[netip.Prefix][]Path
-	for prefix := range a.dirty {
+	for _, prefix := range a.dirty {
 		b := a.prefixes[prefix]
+		b.dirty = false
 		paths := a.paths(b.wanted)
 		if !slices.EqualFunc(paths, b.paths, Path.Equal) {
 			if changes == nil {
@@ -200,7 +205,7 @@ func (a *Advertiser) refresh() map[netip.Prefix][]Path {
 			a.aggregates[prefix] = struct{}{}
 		}
 	}
-	clear(a.dirty)
+	a.dirty = a.dirty[:0] // a map that was large once would be slow to clear for ever
 	return changes
 }
 
