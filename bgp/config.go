@@ -1,6 +1,8 @@
 package bgp
 
 import (
+	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -118,8 +120,8 @@ func (s Secret) String() string {
 	return "***"
 }
 
-// GoString is String: a %#v of a Config tells no password either.
-func (s Secret) GoString() string { return s.String() }
+// Format is String, whatever the verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // LogValue is String, for slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

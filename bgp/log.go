@@ -26,6 +26,7 @@ const (
 	saidSent      = "sent notification"
 	saidReceived  = "received notification"
 	saidNoConnect = "failed to connect"
+	saidConnected = "outgoing connection established"
 	saidMalformed = "Session will be reset due to malformed"
 	saidTwice     = "failed to stop BGP server" // stopped twice, which is how it is done
 )
@@ -37,6 +38,8 @@ func (l *listener) Handle(ctx context.Context, r slog.Record) error {
 	case r.Message == saidTwice:
 	case r.Message == saidNoConnect:
 		l.board.cannotConnect(l.peer, text(r, "Error"))
+	case r.Message == saidConnected:
+		l.board.connected(l.peer)
 	case r.Message == saidSent, r.Message == saidReceived:
 		l.board.notification(l.peer, r.Message == saidSent, number(r, "Code"), number(r, "Subcode"), text(r, "Communicated-Reason"))
 	case strings.HasPrefix(r.Message, saidMalformed):

@@ -139,13 +139,30 @@ func (b *board) event(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	case state != Established && s.State == Established:
 		b.down(s, e, at)
 	}
-	if state != Established && e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_BAD_PEER_AS {
-		s.fail(badPeerAS(s.peer), at)
+	if why := refusal(e.Peer.State.DisconnectReason, s); why != "" && state != Established && s.State != Established {
+		b.tell(s, why, at)
 	}
 	s.State = state
 	if s.Range.IsValid() && state == Idle && e.Type == apiutil.PEER_EVENT_STATE {
 		delete(b.sessions, s.Address) // GoBGP forgets them too
 	}
+}
+
+// unwanted is what is known when a router answers with a NOTIFICATION before there is
+// a session: GoBGP doesn't tell which.
+const unwanted = "the router answers with a NOTIFICATION: it does not want this session; its log tells why, mostly the address or the ASN"
+
+// refusal is why a session did not come up, or empty.
+func refusal(r api.PeerState_DisconnectReason, s *session) string {
+	switch {
+	case r == api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
+		return badPeerAS(s.peer)
+	case r == api.PeerState_DISCONNECT_REASON_INVALID_MSG && s.State == OpenConfirm:
+		return unwanted
+	case r == api.PeerState_DISCONNECT_REASON_READ_FAILED:
+		return "the router ended the connection before there was a session: it may not know this address"
+	}
+	return ""
 }
 
 func badPeerAS(p Peer) string {
@@ -232,6 +249,17 @@ func (b *board) cannotConnect(addr netip.Addr, err string) {
 	}
 }
 
+// connected is a connection that came up. Nothing more is heard of it until the
+// router has answered.
+func (b *board) connected(addr netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.of(addr); s != nil && s.State != Established && !s.caught {
+		s.fail("connected, but the router does not answer: it may want a password or TTL security, or not know this address", time.Now())
+		s.caught = false
+	}
+}
+
 // notification is one that was sent or received.
 func (b *board) notification(addr netip.Addr, sent bool, code, subcode uint8, why string) {
 	b.mu.Lock()
@@ -251,7 +279,7 @@ func (b *board) notification(addr netip.Addr, sent bool, code, subcode uint8, wh
 	case sent && code == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
 		down = badPeerAS(s.peer)
 	case sent && code == packet.BGP_ERROR_FSM_ERROR && s.State != Established:
-		down = "the router answers with a NOTIFICATION: it does not want this session; its log tells why, mostly the address or the ASN"
+		down = unwanted
 	case sent && code == packet.BGP_ERROR_CEASE && subcode == packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET && s.BFD.Enabled:
 		down = "BFD: the router is not there any more"
 	case sent && code == packet.BGP_ERROR_CEASE && subcode == packet.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:

@@ -57,6 +57,12 @@ const (
 // New gives a Speaker that does nothing until it is configured. It has a goroutine,
 // which Close and Leave end.
 func New(log *slog.Logger) *Speaker {
+	s := newSpeaker(log)
+	go s.run(newEngine(log, s.board))
+	return s
+}
+
+func newSpeaker(log *slog.Logger) *Speaker {
 	s := &Speaker{
 		log:   log,
 		want:  map[netip.Prefix][]Path{},
@@ -69,7 +75,6 @@ func New(log *slog.Logger) *Speaker {
 		done:  make(chan struct{}),
 	}
 	s.board = &board{log: log, wake: func() { poke(s.stir) }, sessions: map[netip.Addr]*session{}}
-	go s.run(newEngine(log, s.board))
 	return s
 }
 

@@ -1,0 +1,315 @@
+package bgp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/server"
+)
+
+// hosts are n prefixes.
+func hosts(n int) []netip.Prefix {
+	out := make([]netip.Prefix, n)
+	for i := range out {
+		a := netip.AddrFrom4([4]byte{198, 18 + byte(i>>16), byte(i >> 8), byte(i)})
+		out[i] = netip.PrefixFrom(a, 32)
+	}
+	return out
+}
+
+func TestManyRoutesComeAndGo(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	r := newRouter(t, routerASN)
+	b := newBox(t, r.peer("r", netip.Addr{}))
+	b.cfg.Peers[0].Source = b.addr
+	r.expect(b.addr, boxASN, nil)
+	b.configure(nil)
+	b.established("r")
+	all, none := map[netip.Prefix][]Path{}, map[netip.Prefix][]Path{}
+	for _, p := range hosts(n) {
+		all[p], none[p] = to("r"), nil
+	}
+	start := time.Now()
+	b.set(all)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("Set took %s", took)
+	}
+	counted := func(want int) {
+		t.Helper()
+		eventually(t, func() string {
+			if got := r.count(); got != want {
+				return fmt.Sprintf("the router has %d routes, want %d", got, want)
+			}
+			return ""
+		})
+	}
+	counted(n)
+	t.Logf("%d routes at the router after %s", n, time.Since(start))
+	if got := b.status("r").Advertised; got != n {
+		t.Errorf("Status counts %d", got)
+	}
+	start = time.Now()
+	b.set(none)
+	counted(0)
+	t.Logf("and gone after %s", time.Since(start))
+}
+
+func (r *router) count() int {
+	table, err := r.gobgp.GetTable(context.Background(), &api.GetTableRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: familyIPv4})
+	if err != nil {
+		r.t.Error(err)
+		return -1
+	}
+	return int(table.NumPath)
+}
+
+func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
+	t.Parallel()
+	r := newRouter(t, routerASN)
+	addr := loopback()
+	r.expect(addr, boxASN, func(p *api.Peer) {
+		p.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 120}
+		for _, f := range p.AfiSafis {
+			f.MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
+		}
+	})
+	start := func(changes map[netip.Prefix][]Path) *box {
+		b := newBoxAt(t, addr, r.peer("r", addr))
+		b.set(changes)
+		b.configure(func(c *Config) { c.GracefulRestart = 120 * time.Second })
+		return b
+	}
+	line := "%s/32 med 0 origin 0 path [65001] via " + addr.String()
+	b := start(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.2/32"): to("r")})
+	r.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.2"))
+	eventually(t, func() string {
+		if s := b.status("r"); !s.Restart.Kept || s.Restart.PeerTime != 120*time.Second {
+			return fmt.Sprintf("%+v", s.Restart)
+		}
+		return ""
+	})
+
+	missed := make(chan string, 1)
+	watching, stop := context.WithCancel(t.Context())
+	go func() { // from before the box goes until after it is back
+		defer close(missed)
+		for watching.Err() == nil {
+			if routes := strings.Join(r.routes(), "\n"); !strings.Contains(routes, "192.0.2.1/32") {
+				missed <- routes
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	b = start(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.3/32"): to("r")})
+	r.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.3"))
+	stop()
+	if routes, lost := <-missed; lost {
+		t.Errorf("the router lost the route for a moment, it had:\n%s", routes)
+	}
+}
+
+func TestCloseEndsEveryGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	r := newRouter(t, routerASN)
+	b := newBox(t, r.peer("r", netip.Addr{}))
+	b.cfg.Peers[0].Source = b.addr
+	r.expect(b.addr, boxASN, nil)
+	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.configure(func(c *Config) { c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr} })
+	b.established("r")
+	b.configure(func(c *Config) { c.ASN = 65007 }) // GoBGP anew
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	r.stop()
+	eventually(t, func() string {
+		stacks := make([]byte, 1<<16)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		// GoBGP leaves the pump of a queue behind if a session ends with something in it.
+		left := runtime.NumGoroutine() - strings.Count(string(stacks), "InfiniteChannel).infiniteBuffer(")
+		if left > before {
+			return fmt.Sprintf("%d goroutines, %d before:\n%s", left, before, stacks)
+		}
+		return ""
+	})
+	if err := b.Close(); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed twice: %v", err)
+	}
+}
+
+func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
+	t.Parallel()
+	r, late := newRouter(t, routerASN), newRouter(t, routerASN)
+	b := newBox(t, r.peer("r", netip.Addr{}))
+	b.cfg.Peers[0].Source = b.addr
+	r.expect(b.addr, boxASN, nil)
+	port := freePort(t, b.addr)
+	taken, err := net.Listen("tcp", netip.AddrPortFrom(b.addr, uint16(port)).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	b.configure(func(c *Config) {
+		c.ListenPort, c.ListenAddrs = port, []netip.Addr{b.addr}
+		c.Peers = append(c.Peers, late.peer("late", netip.Addr{}))
+		c.Peers[1].Passive = true
+	})
+	b.established("r")
+	if s := b.Status(); !strings.Contains(s.Problem, "somebody else does") || len(s.Listen) > 0 {
+		t.Errorf("problem %q, listening on %v", s.Problem, s.Listen)
+	}
+	taken.Close()
+	late.expect(b.addr, boxASN, late.connecting(b))
+	b.established("r", "late")
+	if s := b.Status(); s.Problem != "" || len(s.Listen) != 1 {
+		t.Errorf("problem %q, listening on %v", s.Problem, s.Listen)
+	}
+}
+
+// With GoBGP stuck, nobody waits but those who ask to.
+func TestNobodyWaitsForGoBGP(t *testing.T) {
+	t.Parallel()
+	s := newSpeaker(quietLog()) // with nobody at work
+	s.working = time.Now().Add(-time.Hour)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, p := range hosts(100) {
+			if err := s.Set(map[netip.Prefix][]Path{p: to("r")}); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := s.Status().Problem; !strings.Contains(got, "GoBGP has not answered for 1h0m0s") {
+			t.Errorf("problem %q", got)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("Set or Status waits for GoBGP")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.Settled(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Settled: %v", err)
+	}
+	if n := len(s.dirty); n != 100 {
+		t.Errorf("%d prefixes wait, want 100", n)
+	}
+}
+
+func TestNoPasswordIsEverPrinted(t *testing.T) {
+	t.Parallel()
+	const password = "hunter2-hunter2"
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r := newRouter(t, routerASN)
+	p := r.peer("r", netip.Addr{})
+	p.Password = password
+	cfg := Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{p}}
+	log.Info("config", "cfg", cfg, "peer", p, "password", p.Password)
+	fmt.Fprintf(&out, "%v %+v %#v %s %q %d %x", cfg, cfg, cfg, p.Password, p.Password, p.Password, p.Password)
+	s := New(log)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Configure(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if s.Status().Peers[0].Down == "" {
+			return "no attempt to connect"
+		}
+		return ""
+	})
+	fmt.Fprintf(&out, "%+v", s.Status())
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(out.String(), password) || strings.Contains(out.String(), fmt.Sprintf("%x", password)) {
+		t.Errorf("the password is in:\n%s", out.String())
+	}
+}
+
+func TestSetRefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	s := newSpeaker(quietLog())
+	for name, changes := range map[string]map[netip.Prefix][]Path{
+		"host bits":            {netip.MustParsePrefix("192.0.2.1/24"): to("r")},
+		"no prefix":            {{}: to("r")},
+		"a peer twice":         {prefix("192.0.2.1/32"): {{Peers: []string{"r"}}, {Peers: []string{"q", "r"}}}},
+		"too much to prepend":  {prefix("192.0.2.1/32"): {{Peers: []string{"r"}, Prepend: 17}}},
+		"IPv4 in IPv6's guise": {netip.MustParsePrefix("::ffff:192.0.2.1/128"): to("r")},
+	} {
+		changes[prefix("198.51.100.1/32")] = to("r")
+		if err := s.Set(changes); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if len(s.want) != 0 {
+		t.Errorf("it took %v all the same", s.want)
+	}
+}
+
+// How fast changes get to GoBGP's table, beside what GoBGP itself can do.
+func BenchmarkRouteChanges(b *testing.B) {
+	const n = 5000
+	prefixes := hosts(n)
+	b.Run("weir", func(b *testing.B) {
+		box := newBox(b)
+		box.configure(func(c *Config) {
+			for i := range 4 {
+				c.Peers = append(c.Peers, Peer{Name: fmt.Sprint("r", i), Address: loopback(), ASN: routerASN})
+			}
+		})
+		for i := 0; b.Loop(); i++ {
+			changes := map[netip.Prefix][]Path{}
+			for _, p := range prefixes {
+				changes[p] = []Path{{Peers: []string{"r0", "r1"}, MED: MetricOf(uint32(i))}, {Peers: []string{"r2"}}}
+			}
+			box.set(changes)
+			if err := box.Settled(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "changes/s")
+	})
+	b.Run("gobgp", func(b *testing.B) {
+		gobgp := server.NewBgpServer()
+		go gobgp.Serve()
+		defer gobgp.Stop()
+		err := gobgp.StartBgp(context.Background(), &api.StartBgpRequest{Global: &api.Global{Asn: boxASN, RouterId: "192.0.2.1", ListenPort: -1}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := 0; b.Loop(); i++ {
+			var req apiutil.AddPathRequest
+			for _, p := range prefixes {
+				path, err := (&class{id: uint32(i + 1)}).route(p)
+				if err != nil {
+					b.Fatal(err)
+				}
+				req.Paths = append(req.Paths, path)
+			}
+			if _, err := gobgp.AddPath(req); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "changes/s")
+	})
+}

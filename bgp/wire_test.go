@@ -1,0 +1,152 @@
+package bgp
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// capabilities are the codes in an OPEN, sorted.
+func capabilities(t *testing.T, open []byte) (codes []byte, values map[byte][]byte) {
+	t.Helper()
+	values = map[byte][]byte{}
+	params := open[10:]
+	for len(params) > 0 {
+		if params[0] != 2 {
+			t.Fatalf("the OPEN has a parameter of kind %d", params[0])
+		}
+		caps := params[2 : 2+int(params[1])]
+		params = params[2+int(params[1]):]
+		for len(caps) > 0 {
+			codes = append(codes, caps[0])
+			values[caps[0]] = caps[2 : 2+int(caps[1])]
+			caps = caps[2+int(caps[1]):]
+		}
+	}
+	slices.Sort(codes)
+	return codes, values
+}
+
+// What goes over the wire to an eBGP router, byte by byte.
+func TestTheWireHasNothingUnusual(t *testing.T) {
+	t.Parallel()
+	r, b := newRaw(t), newBox(t)
+	b.set(map[netip.Prefix][]Path{
+		prefix("192.0.2.1/32"): {{Peers: []string{"r"}, MED: MetricOf(7), LocalPref: MetricOf(300),
+			Communities: []Community{NoExport}, LargeCommunities: []LargeCommunity{{65001, 2, 3}}}},
+		prefix("2001:db8::1/128"): to("r"),
+		prefix("192.0.2.2/32"):    to("somebody else"),
+	})
+	b.configure(func(c *Config) {
+		c.NextHops = NextHops{IPv4: netip.MustParseAddr("198.51.100.1"), IPv6: netip.MustParseAddr("2001:db8::b")}
+		c.GracefulRestart = 120 * time.Second
+		c.Peers = []Peer{r.peer("r", b.addr)}
+	})
+	opened := r.establish(capIPv4, capIPv6, capAS4, capRestart)
+
+	codes, values := capabilities(t, opened)
+	// Multiprotocol twice, route refresh, extended next hop, extended messages, graceful
+	// restart, ASNs of four bytes, and the host's name.
+	if want := []byte{1, 1, 2, 5, 6, 64, 65, 73}; !bytes.Equal(codes, want) {
+		t.Errorf("the OPEN has capabilities %v, want %v", codes, want)
+	}
+	if got, want := opened[:5], unhex("04 fde9 0009"); !bytes.Equal(got, want) {
+		t.Errorf("the OPEN begins with % x, want % x", got, want)
+	}
+	// R, 120 seconds; both families, with F.
+	if got, want := values[64], unhex("8078 0001 01 80 0002 01 80"); !bytes.Equal(got, want) {
+		t.Errorf("graceful restart is % x, want % x", got, want)
+	}
+
+	want := map[string]string{
+		"IPv4": "0000 0031" + // nothing withdrawn, the attributes' length
+			"400101 00" + // ORIGIN IGP
+			"400206 0201 0000fde9" + // AS_PATH 65001
+			"400304 c6336401" + // NEXT_HOP
+			"800404 00000007" + // MED
+			"c00804 ffffff01" + // no-export
+			"c0200c 0000fde9 00000002 00000003" + // large community
+			"20 c0000201",
+		"IPv6": "0000 003d" +
+			"400101 00" +
+			"400206 0201 0000fde9" +
+			"800404 00000000" +
+			"800e26 0002 01 10 20010db800000000000000000000000b 00 80 20010db8000000000000000000000001",
+		"End-of-RIB IPv4": "0000 0000",
+		"End-of-RIB IPv6": "0000 0006 800f03 0002 01",
+	}
+	got := map[string]bool{}
+	last := ""
+	for range want {
+		last = hex.EncodeToString(r.next(update))
+		got[last] = true
+	}
+	for name, w := range want {
+		if !got[hex.EncodeToString(unhex(w))] {
+			t.Errorf("no %s as wanted among the UPDATEs:\n%v", name, got)
+		}
+	}
+	if last != "00000000" && last != hex.EncodeToString(unhex(want["End-of-RIB IPv6"])) {
+		t.Errorf("the last UPDATE is %s, not an End-of-RIB", last)
+	}
+}
+
+func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		caps [][]byte
+		end  func(*box) error
+		want string
+	}{
+		{"close", [][]byte{capIPv4, capAS4, capRestart}, func(b *box) error { return b.Close() }, "closed"},
+		{"close without graceful restart", [][]byte{capIPv4, capAS4}, func(b *box) error { return b.Close() }, "cease: peer de-configured"},
+		{"leave", [][]byte{capIPv4, capAS4, capRestart}, func(b *box) error { return b.Leave(t.Context()) }, "cease: peer de-configured"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r, b := newRaw(t), newBox(t)
+			b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+			b.configure(func(cfg *Config) {
+				cfg.GracefulRestart = 120 * time.Second
+				cfg.Peers = []Peer{r.peer("r", b.addr)}
+			})
+			r.establish(c.caps...)
+			r.next(update)
+			b.established("r")
+			ended := make(chan error, 1)
+			go func() { ended <- c.end(b) }()
+			if got := r.over(); got != c.want {
+				t.Errorf("the router sees %q, want %q", got, c.want)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if err := b.Set(nil); err != ErrClosed {
+				t.Errorf("Set on a closed Speaker: %v", err)
+			}
+		})
+	}
+}
+
+func TestLeaveWithdrawsFirst(t *testing.T) {
+	t.Parallel()
+	r, b := newRaw(t), newBox(t)
+	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.configure(func(c *Config) { c.Peers = []Peer{r.peer("r", b.addr)} })
+	r.establish(capIPv4, capAS4)
+	r.next(update)
+	b.established("r")
+	ended := make(chan error, 1)
+	go func() { ended <- b.Leave(t.Context()) }()
+	if got, want := r.next(update), unhex("0005 20 c0000201 0000"); !bytes.Equal(got, want) {
+		t.Errorf("the first UPDATE is % x, want the withdrawal % x", got, want)
+	}
+	r.next(notify)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
