@@ -99,7 +99,7 @@ func Name(a netip.Addr) string {
 func ParseName(name string) (netip.Addr, error) {
 	text, ok := strings.CutPrefix(name, namePrefix)
 	a, err := netip.ParseAddr(strings.ReplaceAll(text, "-", ":"))
-	if !ok || err != nil || a.Is4In6() || Name(a) != name {
+	if !ok || err != nil || a.Is4In6() || a.Zone() != "" || Name(a) != name {
 		return netip.Addr{}, fmt.Errorf("%.64q is no name of a claim", name)
 	}
 	return a, nil

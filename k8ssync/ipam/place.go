@@ -75,17 +75,16 @@ func (a *Allocator) adopt(r *Request, x netip.Addr) (why string, wait bool) {
 	if c := a.claims[x]; c != nil {
 		return a.joining(r, x, c), false
 	}
-	for id := range a.listed[x] {
-		other := a.requests[id]
-		switch {
+	for _, id := range sortIDs(a.listed[x]) {
+		switch other := a.requests[id]; {
 		case id == r.ID || !other.before(r):
 		case other.Foreign:
-			return "in the status of " + id.String() + " too, which is older and not weir's to assign", false
+			why = "in the status of " + id.String() + " too, which is older and not weir's to assign"
 		default:
-			return "", true
+			return "", true // it claims first
 		}
 	}
-	return "", false
+	return why, false
 }
 
 // joining tells why a Service can't share a claim; empty is that it can.
