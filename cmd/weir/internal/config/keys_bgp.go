@@ -69,7 +69,7 @@ var peerKeys = []Key{
 		Doc: "How long a silent peer counts as there, in whole seconds; the shorter one of both sides holds."},
 	{Path: "bgp.peer.keepalive", Example: `"3s"`, Type: Duration, min: sec, max: 21845 * sec,
 		Doc: "How often the box says that it is there, in whole seconds: at most a third of hold_time, which it is if left out."},
-	{Path: "bgp.peer.connect_retry", Type: Duration, Default: `"5s"`, min: sec, max: hour,
+	{Path: "bgp.peer.connect_retry", Type: Duration, Default: `"5s"`, min: 2 * sec, max: hour,
 		Doc: "How long to wait before connecting again, in whole seconds."},
 	{Path: "bgp.peer.bfd", Type: Bool, Default: `false`,
 		Doc: "Finds out in less than a second that the peer on the same link is gone (BFD, RFC 5881). The peer must do so too."},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -79,6 +80,7 @@ func (p *peer) readAddress() {
 	if p.Range, f = parsePrefix(network); f != nil {
 		p.fail("range", f.text, f.fix)
 	}
+	p.Port = 0 // nobody connects to them
 	for _, name := range []string{"port", "connect_retry", "passive", "source_address"} {
 		if p.says(name) {
 			p.fail(name, "does nothing with range: such peers connect by themselves", "remove it")
@@ -141,7 +143,7 @@ func (p *peer) readKeepalive() {
 
 // internal tells whether it is a peer of the box's own system.
 func (p *peer) internal(own uint32) bool {
-	return p.ASN != 0 && (p.ASN == own || p.ASN == p.LocalASN)
+	return p.ASN != 0 && p.ASN == cmp.Or(p.LocalASN, own)
 }
 
 func (p *peer) readHops(own uint32) {
@@ -151,6 +153,8 @@ func (p *peer) readHops(own uint32) {
 		p.fail("multihop", "does nothing: an internal peer may be anywhere", "remove it")
 	case p.Multihop == 1:
 		p.fail("multihop", "1 is the same link", "remove it, or write the number of hops")
+	case p.text("range") != "" && p.ASN == 0 && p.has("asn") && !p.bad("asn"):
+		p.fail("multihop", "can't be where asn = 0: of an unknown system it can't be told whether it is an external peer", "write the peers' system, or remove this")
 	case p.TTLSecurity > 0:
 		p.fail("ttl_security", "can't be together with multihop: it says itself how far away the peer may be", "keep one of them")
 	}
@@ -171,14 +175,15 @@ func (p *peer) readBFD(own *speaker) {
 		p.warn(Note, "bfd", "a restart of weir ends the BFD session, and a peer may drop the routes although they would be kept by graceful_restart",
 			"see whether the peer tells the two apart (RFC 5882, 4.3), or choose one of them")
 	}
-	switch detect := p.BFD.Interval * time.Duration(p.BFD.Multiplier); {
+	if detect := p.BFD.Interval * time.Duration(p.BFD.Multiplier); detect > p.Hold {
+		p.warn(Warning, "bfd_interval", fmt.Sprintf("finds the peer gone after %s, later than hold_time, which is %s", short(detect), short(p.Hold)),
+			"shorten it, or remove bfd")
+	}
+	switch {
 	case p.Multihop > 1, p.TTLSecurity > 1:
 		p.fail("bfd", "works on the same link only, and the peer is further away", "remove it, or multihop and ttl_security")
 	case p.internal(own.Speaker.ASN):
 		p.warn(Note, "bfd", "works on the same link only, and an internal peer need not be there", "make sure that it is")
-	case detect > p.Hold:
-		p.warn(Warning, "bfd_interval", fmt.Sprintf("finds the peer gone after %s, later than hold_time, which is %s", short(detect), short(p.Hold)),
-			"shorten it, or remove bfd")
 	}
 }
 
@@ -231,10 +236,10 @@ func (s *speaker) samePeers() {
 			names[p.Name] = p.at("name")
 		}
 		if p.Address.IsValid() {
-			if q, ok := addresses[p.Address]; ok {
+			if q, ok := addresses[p.Address.WithZone("")]; ok {
 				p.fail("address", fmt.Sprintf("%q is that of %s at %s too", p.Address, q.called(), q.at("address")), "remove one of them")
 			}
-			addresses[p.Address] = p
+			addresses[p.Address.WithZone("")] = p // an UPDATE's peer is known by its address alone
 		}
 		for _, q := range s.peers[:i] {
 			if p.Range.IsValid() && q.Range.IsValid() && p.Range.Overlaps(q.Range) {
