@@ -28,8 +28,12 @@ type herald struct {
 	mu    sync.Mutex
 	now   map[netip.Prefix][]bgp.Path
 	cfg   bgp.Config
-	up    bool
+	up    bool  // there is a router
 	fail  error // of Configure
+
+	// peers and routes are what Status says, if they are set.
+	peers  []bgp.PeerStatus
+	routes []bgp.RouteStatus
 }
 
 // diary is what happened, in turn.
@@ -90,9 +94,9 @@ func (h *herald) Set(changes map[netip.Prefix][]bgp.Path) error {
 func (h *herald) Settled(context.Context) error { return nil }
 
 func (h *herald) Status() bgp.Status {
-	s := bgp.Status{ASN: h.cfg.ASN, RouterID: h.cfg.RouterID}
-	if h.up {
-		s.Peers = []bgp.PeerStatus{{Name: "tor1", State: bgp.Established}}
+	s := bgp.Status{ASN: h.cfg.ASN, RouterID: h.cfg.RouterID, Peers: h.peers, Routes: h.routes}
+	if h.up && h.peers == nil {
+		s.Peers = []bgp.PeerStatus{{Name: "tor1", State: bgp.Established}, {Name: "tor2", State: bgp.Idle}}
 	}
 	return s
 }

@@ -1,13 +1,46 @@
 // Package daemon is weir run: it brings the configuration, the clusters, the
-// checks and the kernel together, and keeps them together.
+// checks, the kernel and the routers together, and keeps them together.
 //
 // One goroutine, the loop, owns the lb.Reconciler and everything that changes.
 // All others (the checks, the clusters, the kernel watch, HTTP, signals) only send
 // it something or read what it published. The package imports config, status,
-// k8ssync, lb/linux, lb/health and lb; nothing imports it but the command.
+// k8ssync, bgp, lb/linux, lb/health and lb; nothing imports it but the command.
 //
 // The chapters: daemon.go (the whole), loop.go, clusters.go (who is followed),
 // hear.go (what they say), node.go (what the own Node says), guard.go,
-// healthport.go, reload.go, view.go and whose.go (what others read), api.go,
-// metrics.go and its sisters.
+// healthport.go, announce.go and routes.go (what routers hear, and when), drain.go
+// and drained.go, provide.go (who is given addresses), reload.go, view.go, whose.go
+// and routesview.go (what others read), api.go, metrics.go and its sisters.
+//
+// # Routes
+//
+// A route goes out when the kernel, read back, serves its VIP, and goes before it
+// ceases to: routers then have 200 ms, once a pass, to take that in. A box that starts
+// tells routers nothing before it is ready, and then everything at once, so that with
+// graceful restart they drop just what is not true any more.
+//
+// Whether the kernel can be read decides as little as possible. While it can't be,
+// what is announced stays: the kernel forwards on, and a read that failed proves
+// nothing. Nothing new is announced then, since that needs reading. The routes are
+// withdrawn, all of them and in the same pass, when the kernel says that it has no
+// IPVS any more; and each one when the kernel is found not to hold what its VIP needs,
+// and would not take it again. They return in the pass in which that is over.
+//
+// A speaker that can't do its work (its port is another speaker's, an address of the
+// box is not there yet) makes the box degraded and is tried again; it never keeps
+// anybody from being served.
+//
+// SIGTERM leaves kernel and routes: sessions end without a NOTIFICATION, and routers
+// keep the routes for bgp.graceful_restart. With daemon.on_stop = "cleanup" the routes
+// are withdrawn first, routers have time to take that in, and then the kernel is
+// emptied.
+//
+// # Drains
+//
+// weir drain takes VIPs, or all, from the sight of routers: serving, then shutting
+// (GRACEFUL_SHUTDOWN and LOCAL_PREF 0, RFC 8326), then after bgp.drain_delay
+// withdrawn. What is drained is in drain.json in daemon.state_dir, written at once and
+// read at the start. A file that can't be read is set aside and drains nothing, loudly:
+// better a box too many that serves than none. A drain that can't be written is in
+// force, and the status says that a restart would end it.
 package daemon

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -129,8 +130,12 @@ func (c collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
+	c.b.announcements(context.Background())
 	c.box(out)
-	c.rest(out, c.b.status())
+	s := c.b.status()
+	c.rest(out, s)
+	c.speaking(out, s)
+	c.giving(out)
 	c.health(out)
 	c.kernel(out)
 }

@@ -67,8 +67,8 @@ type PoolAddress struct {
 	// Pool is empty if no pool has the address any more.
 	Pool string `json:"pool,omitempty"`
 	// Services have it, or had it.
-	Services []string `json:"services"`
-	State AddressState `json:"state"`
+	Services []string     `json:"services"`
+	State    AddressState `json:"state"`
 	// Until is when a held address becomes free.
 	Until time.Time `json:"until,omitzero"`
 	// Stranded is why its Services would not get it today.
