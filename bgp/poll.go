@@ -58,9 +58,13 @@ func (s *session) count(m *api.Messages) {
 		return
 	}
 	s.Messages = Messages{
-		SentUpdates: m.Sent.GetUpdate(), SentKeepalives: m.Sent.GetKeepalive(),
-		SentNotifications: m.Sent.GetNotification(), SentTotal: m.Sent.GetTotal(),
-		ReceivedUpdates: m.Received.GetUpdate(), ReceivedKeepalives: m.Received.GetKeepalive(),
-		ReceivedNotifications: m.Received.GetNotification(), ReceivedTotal: m.Received.GetTotal(),
+		SentUpdates:           s.before.SentUpdates + m.Sent.GetUpdate(),
+		SentKeepalives:        s.before.SentKeepalives + m.Sent.GetKeepalive(),
+		SentNotifications:     s.before.SentNotifications + m.Sent.GetNotification(),
+		SentTotal:             s.before.SentTotal + m.Sent.GetTotal(),
+		ReceivedUpdates:       s.before.ReceivedUpdates + m.Received.GetUpdate(),
+		ReceivedKeepalives:    s.before.ReceivedKeepalives + m.Received.GetKeepalive(),
+		ReceivedNotifications: s.before.ReceivedNotifications + m.Received.GetNotification(),
+		ReceivedTotal:         s.before.ReceivedTotal + m.Received.GetTotal(),
 	}
 }

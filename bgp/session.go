@@ -21,6 +21,10 @@ import (
 type board struct {
 	log  *slog.Logger
 	wake func() // something has changed that the Speaker should look at
+	// renewAfter is how long a session has to last for GoBGP's side of it to be made
+	// anew when it is lost. Shorter ones GoBGP tries again by itself, with more of a
+	// pause.
+	renewAfter time.Duration
 
 	mu       sync.Mutex
 	peers    []Peer // with defaults
@@ -34,7 +38,9 @@ type session struct {
 	peer     Peer
 	extended bool // the router takes IPv4 routes with IPv6 next hops (RFC 8950)
 	caught   bool // Down is about the present failure
-	lines    int  // logged since window
+	renew    bool // GoBGP's side of it is to be made anew
+	before   Messages
+	lines    int // logged since window
 	unsaid   int
 	window   time.Time
 }
@@ -197,12 +203,14 @@ func (b *board) up(s *session, e *apiutil.WatchEventMessage_PeerEvent, at time.T
 }
 
 func (b *board) down(s *session, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+	overLimit := e.Peer.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
+	s.renew = !s.Range.IsValid() && !overLimit && at.Sub(s.Since) >= b.renewAfter
 	s.Since, s.DownAt, s.Local = at, at, netip.AddrPort{}
 	s.Flaps++
 	if !s.caught {
 		s.Down = reason(e.Peer.State.DisconnectReason, s)
 	}
-	if e.Peer.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT {
+	if overLimit {
 		s.Down = tooMany(s)
 	}
 	s.caught = false
@@ -381,6 +389,20 @@ func (b *board) refusesExtended(p Peer, was bool) bool {
 		}
 	}
 	return was
+}
+
+// lost are the peers whose session is to be made anew, each told once.
+func (b *board) lost() []Peer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []Peer
+	for _, s := range b.sessions {
+		if s.renew && s.State != Established {
+			s.renew, s.before = false, s.Messages
+			out = append(out, s.peer)
+		}
+	}
+	return out
 }
 
 // withBFD are the sessions beside which BFD is up.

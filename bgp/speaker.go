@@ -47,11 +47,12 @@ const (
 // ErrClosed is what a Speaker answers that was closed.
 var ErrClosed = errors.New("bgp: the speaker is closed")
 
-// How often the engine looks around, and how long GoBGP may not answer until that
-// is a problem.
+// How often the engine looks around, how long GoBGP may not answer until that is a
+// problem, and how long a lost session must have lasted to be made anew.
 const (
 	lookAround = time.Second
 	stuckAfter = 10 * time.Second
+	renewAfter = 10 * time.Second
 )
 
 // New gives a Speaker that does nothing until it is configured. It has a goroutine,
@@ -74,7 +75,7 @@ func newSpeaker(log *slog.Logger) *Speaker {
 		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
 	}
-	s.board = &board{log: log, wake: func() { poke(s.stir) }, sessions: map[netip.Addr]*session{}}
+	s.board = &board{log: log, wake: func() { poke(s.stir) }, renewAfter: renewAfter, sessions: map[netip.Addr]*session{}}
 	return s
 }
 

@@ -150,3 +150,31 @@ func TestLeaveWithdrawsFirst(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A session that breaks, with weir and the kernel still there, must not cost the
+// router its routes when it comes back.
+func TestASessionThatComesBackSaysThatForwardingWentOn(t *testing.T) {
+	t.Parallel()
+	r, b := newRaw(t), newBox(t)
+	b.board.renewAfter = 0
+	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.configure(func(c *Config) {
+		c.GracefulRestart = 120 * time.Second
+		c.Peers = []Peer{r.peer("r", b.addr)}
+	})
+	for round := range 3 {
+		_, values := capabilities(t, r.establish(capIPv4, capAS4, capRestart))
+		if got, want := values[64], unhex("8078 0001 01 80 0002 01 80"); !bytes.Equal(got, want) {
+			t.Errorf("round %d: graceful restart is % x, want % x", round, got, want)
+		}
+		if got := r.next(update); len(got) < 5 {
+			t.Errorf("round %d: the first UPDATE is % x, not the route", round, got)
+		}
+		b.established("r")
+		r.conn.Close()
+		b.says("r", "ended without a NOTIFICATION")
+	}
+	if s := b.status("r"); s.Flaps != 3 || s.Messages.SentUpdates < 6 {
+		t.Errorf("after three sessions: %d flaps, %+v", s.Flaps, s.Messages)
+	}
+}

@@ -119,9 +119,22 @@ func (e *engine) lookAround() error {
 			pardoned = append(pardoned, p.State.NeighborAddress)
 		}
 	})
-	errs := []error{err, e.followHops(), e.retire()}
+	errs := []error{err, e.renewLost(), e.followHops(), e.retire()}
 	for _, addr := range pardoned {
 		errs = append(errs, e.gobgp.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: addr}))
+	}
+	return errors.Join(errs...)
+}
+
+// renewLost makes GoBGP's side of lost sessions anew, for three reasons. Only a new
+// one tells a router that kept the routes that they still hold (the F bit, RFC 4724),
+// so that it does not drop them for the moment until it has them again. An old one
+// that BFD wanted to reset when the session was over already would reset the next.
+// And a new one connects at once.
+func (e *engine) renewLost() error {
+	var errs []error
+	for _, p := range e.board.lost() {
+		errs = append(errs, e.removePeer(p), e.addPeer(p, true))
 	}
 	return errors.Join(errs...)
 }
