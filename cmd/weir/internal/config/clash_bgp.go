@@ -55,7 +55,7 @@ func (v *provider) failedIn(r *rule) bool {
 // covers tells whether r fits all VIPs and peers that s fits.
 func (r *rule) covers(s *rule) bool {
 	a, b := r.Match, s.Match
-	if !coversList(kindsOf(a), kindsOf(b)) || !coversList(r.Peers, s.Peers) ||
+	if !coversList(kindsOf(a), possible(b)) || !coversList(r.Peers, s.Peers) ||
 		!coversList(a.Pools, b.Pools) || !coversList(a.Sources, b.Sources) ||
 		!coversList(a.Namespaces, b.Namespaces) || !coversList(a.Services, b.Services) {
 		return false
@@ -85,6 +85,14 @@ func kindsOf(m bgp.Match) []bgp.Kind {
 	return m.Kinds
 }
 
+// possible gives those of the kinds that go with the rest of the match: pools have
+// LoadBalancer VIPs alone, and static services are of no cluster and no namespace.
+func possible(m bgp.Match) []bgp.Kind {
+	return slices.DeleteFunc(slices.Clone(kindsOf(m)), func(k bgp.Kind) bool {
+		return len(m.Pools) > 0 && k != bgp.LoadBalancer || len(m.Sources)+len(m.Namespaces) > 0 && k == bgp.Static
+	})
+}
+
 // canMatch tells whether there is a static VIP that fits, or can be one of a
 // cluster.
 func (v *provider) canMatch(m bgp.Match) bool {
@@ -95,7 +103,7 @@ func (v *provider) canMatch(m bgp.Match) bool {
 }
 
 func matchesStatic(m bgp.Match, s lb.Service) bool {
-	if !slices.Contains(kindsOf(m), bgp.Static) || len(m.Pools)+len(m.Sources)+len(m.Namespaces) > 0 {
+	if !slices.Contains(possible(m), bgp.Static) {
 		return false
 	}
 	if len(m.Services) > 0 && !slices.Contains(m.Services, s.ID.Name) {
@@ -118,11 +126,11 @@ func (v *provider) matchesCluster(m bgp.Match, cl *cluster) bool {
 		return false
 	}
 	kinds := map[bgp.Kind]lb.VIPKind{bgp.LoadBalancer: lb.LoadBalancer, bgp.ExternalIP: lb.ExternalIP, bgp.ClusterIP: lb.ClusterIP}
-	for _, k := range kindsOf(m) {
+	for _, k := range possible(m) {
 		if k == bgp.Static || !cl.Kinds[kinds[k]] {
 			continue
 		}
-		if len(m.Pools) == 0 || k == bgp.LoadBalancer && slices.ContainsFunc(v.pools, func(p *pool) bool {
+		if len(m.Pools) == 0 || slices.ContainsFunc(v.pools, func(p *pool) bool {
 			return slices.Contains(m.Pools, p.Name) && admits(p.Pool, cl.Name)
 		}) {
 			return true
@@ -175,7 +183,7 @@ func (v *provider) tooWide(m bgp.Match, bits int, family lb.Family) (wide netip.
 		for _, end := range []netip.Addr{r.First, r.Last} {
 			p, err := end.Prefix(bits)
 			if err == nil && !within(rangeOf(p), own) {
-				return p, strconv.Quote(written(r.Range)) + r.what, true
+				return p, strconv.Quote(r.String()) + r.what, true
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (v *provider) overlapping(p *pool, r ipam.Range, at place, others []taken) 
 		return
 	}
 	o := others[i]
-	v.add(Error, at, join(p.shown, "addresses"), fmt.Sprintf("%q overlaps %q%s at %s", written(r), written(o.Range), o.what, o.at),
+	v.add(Error, at, join(p.shown, "addresses"), fmt.Sprintf("%q overlaps %q%s at %s", r.String(), o.String(), o.what, o.at),
 		"no Service can have what is taken: narrow one of them")
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -70,6 +71,9 @@ func FuzzParse(f *testing.F) {
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v, error %v", c, err)
 		}
+		if err == nil {
+			checkParts(t, c)
+		}
 		var problems []Problem
 		if err != nil {
 			var all *Errors
@@ -89,6 +93,25 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkParts shows that those who are given parts of a configuration find them
+// right as well.
+func checkParts(t *testing.T, c *Config) {
+	t.Helper()
+	if err := c.Addresses.IPAM.Check(); err != nil {
+		t.Errorf("addresses: %v", err)
+	}
+	if c.BGP == nil {
+		return
+	}
+	speaker := c.BGP.Speaker
+	if !speaker.RouterID.IsValid() {
+		speaker.RouterID = netip.MustParseAddr("10.0.0.1") // the daemon's affair
+	}
+	if err := speaker.Check(); err != nil {
+		t.Errorf("BGP: %v", err)
+	}
 }
 
 // FuzzScan shows that the scanner finds every key that the library finds, and

@@ -162,24 +162,9 @@ func overlaps(a, b ipam.Range) bool {
 	return a.Contains(b.First) || b.Contains(a.First)
 }
 
-// written gives a range as its user writes it.
-func written(r ipam.Range) string {
-	if r.First == r.Last {
-		return r.First.String()
-	}
-	if r.CIDR {
-		for bits := range r.First.BitLen() {
-			if p := netip.PrefixFrom(r.First, bits); p == p.Masked() && lastOf(p) == r.Last {
-				return p.String()
-			}
-		}
-	}
-	return r.First.String() + "-" + r.Last.String()
-}
-
 // badRange says why the box can't give away a range.
 func (p *pool) badRange(r ipam.Range, k Kernel) *fault {
-	text := written(r)
+	text := r.String()
 	widest := widestPool4
 	if r.First.Is6() {
 		widest = widestPool6
@@ -195,9 +180,12 @@ func (p *pool) badRange(r ipam.Range, k Kernel) *fault {
 			return faultf("choose another range", "%q has addresses that are %s", text, x.what)
 		}
 	}
+	if _, err := ipam.ParseRange(text); err != nil {
+		return faultf("choose another range", "%v", err)
+	}
 	for i, o := range p.Ranges {
 		if overlaps(o, r) {
-			return faultf("remove one", "%q overlaps %q at %s", text, written(o), p.places[i])
+			return faultf("remove one", "%q overlaps %q at %s", text, o, p.places[i])
 		}
 	}
 	return nil
