@@ -75,8 +75,9 @@ func (w *world) step() {
 		w.restart(p)
 	case n < 99:
 		w.config = w.randomConfig()
+		w.configs++
 	default:
-		p.a.SetConfig(w.config)
+		w.configure(p)
 	}
 }
 
@@ -228,6 +229,9 @@ func (w *world) checkClaim(old, next Claim) {
 
 // checkStatus holds a status that is about to be written against the laws.
 func (w *world) checkStatus(s *service, d Decision) {
+	if len(s.Required) == 2 && len(s.Status) == 0 && len(d.Addrs) == 1 {
+		w.t.Errorf("%v requires two families, and gets %v", s.ID, d.Addrs)
+	}
 	for _, x := range d.Addrs {
 		if slices.Contains(s.Status, x) {
 			continue
@@ -263,10 +267,17 @@ func (w *world) asked(s *service, x netip.Addr, d Decision) bool {
 	})
 }
 
-// checkDecision holds a new address against what the writer knows: the lowest of the
-// first pool, for who does not ask.
+// checkDecision holds a Decision against what the writer knows: who does not ask gets the
+// lowest address of the first pool, and who shows an address does not let go of it.
 func (w *world) checkDecision(p *writer, d Decision) {
 	r := p.a.requests[d.Service]
+	for _, v := range d.Writes {
+		h, has := v.Claim.holder(d.Service)
+		_, had := p.a.claims[v.Claim.Addr].holder(d.Service)
+		if had && r != nil && slices.Contains(r.Status, v.Claim.Addr) && (v.Delete || !has || !h.Released.IsZero()) {
+			w.t.Errorf("%v lets go of %v, and shows it: %+v", r.ID, v.Claim.Addr, d)
+		}
+	}
 	if r == nil || r.Share != "" || len(r.Addrs) > 0 || len(p.a.booked[r.ID]) > 0 {
 		return
 	}

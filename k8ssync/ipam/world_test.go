@@ -31,6 +31,7 @@ type world struct {
 	claims   map[netip.Addr]Claim
 	services map[lb.ServiceID]*service
 	config   Config
+	configs  int // how many there have been
 	writers  []*writer
 	zombies  []Decision // of writers that died while they wrote
 	writes   int        // of claims, that were done
@@ -55,10 +56,11 @@ type service struct {
 
 // writer is a process, and how far it has read.
 type writer struct {
-	a     *Allocator
-	read  map[string]int
-	down  map[string]time.Time // links that are down, since when
-	stash []stashed
+	a      *Allocator
+	config int
+	read   map[string]int
+	down   map[string]time.Time // links that are down, since when
+	stash  []stashed
 }
 
 // stashed is a Decision that is being carried out for long.
@@ -93,7 +95,7 @@ func (w *world) restart(p *writer) {
 	for _, s := range p.stash {
 		w.zombies = append(w.zombies, s.Decision)
 	}
-	*p = writer{a: New(w.config), read: map[string]int{}, down: map[string]time.Time{}}
+	*p = writer{a: New(w.config), config: w.configs, read: map[string]int{}, down: map[string]time.Time{}}
 	for _, source := range w.sources() {
 		w.relist(p, source)
 	}
@@ -109,7 +111,7 @@ func (w *world) relist(p *writer, source string) {
 		return
 	}
 	for id, s := range w.services {
-		if id.Source == source {
+		if old := p.a.requests[id]; id.Source == source && (old == nil || old.Version != s.Version) {
 			p.a.Put(s.Request)
 		}
 	}
@@ -291,13 +293,22 @@ func (w *world) link(p *writer, source string, up bool) {
 	}
 }
 
+// configure lets a writer read its configuration, if that has changed: nothing else is
+// to remind it of what it should do.
+func (w *world) configure(p *writer) {
+	if p.config != w.configs {
+		p.config = w.configs
+		p.a.SetConfig(w.config)
+	}
+}
+
 // heal makes everything well, and lets the writers come to an end.
 func (w *world) heal() {
 	for _, p := range w.writers {
 		for _, source := range w.sources() {
 			w.link(p, source, true)
 		}
-		p.a.SetConfig(w.config)
+		w.configure(p)
 	}
 	for range 6 {
 		w.quiet()
