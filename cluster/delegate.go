@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// What memberlist calls, mostly with its own locks held: nothing here waits, and
+// nothing calls memberlist.
+
+// NodeMeta implements memberlist.Delegate.
+func (f *Fleet) NodeMeta(int) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out, err := f.self.encode()
+	if err != nil {
+		return nil // texts and numbers are never refused
+	}
+	return out
+}
+
+// GetBroadcasts implements memberlist.Delegate: all there is to tell is in the meta.
+func (f *Fleet) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate.
+func (f *Fleet) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (f *Fleet) MergeRemoteState([]byte, bool) {}
+
+// NotifyAlive implements memberlist.AliveDelegate: who has a key could tell of any
+// number of members.
+func (f *Fleet) NotifyAlive(n *memberlist.Node) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(n.Name) > 255 {
+		return fmt.Errorf("a name of %d bytes", len(n.Name))
+	}
+	if _, known := f.members[n.Name]; !known && len(f.members) >= mostMembers {
+		return fmt.Errorf("more than %d members", mostMembers)
+	}
+	return nil
+}
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (f *Fleet) NotifyJoin(n *memberlist.Node) { f.meet(n, true) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (f *Fleet) NotifyUpdate(n *memberlist.Node) { f.meet(n, false) }
+
+func (f *Fleet) meet(n *memberlist.Node, joins bool) {
+	state, err := decodeState(n.Meta)
+	f.mu.Lock()
+	m := f.members[n.Name]
+	if m == nil {
+		m = &Member{Name: n.Name}
+		f.members[n.Name] = m
+	}
+	delete(f.forget, n.Name)
+	if joins {
+		m.Life, m.Since = Alive, time.Now()
+		f.counts.Joins++
+	}
+	m.Addr, m.State, m.Unread = addrPort(n), state, ""
+	if err != nil {
+		m.Unread = err.Error()
+	}
+	if DigestOf(m.Word) != state.Word {
+		m.Word = nil
+	}
+	self := n.Name == f.cfg.Name
+	f.mu.Unlock()
+	if joins && !self {
+		f.log.Info("a member is there", "member", n.Name, "address", n.Address(), "version", state.Version)
+	}
+	signal(f.wake)
+	signal(f.changed)
+}
+
+// NotifyLeave implements memberlist.EventDelegate.
+func (f *Fleet) NotifyLeave(n *memberlist.Node) {
+	now := time.Now()
+	f.mu.Lock()
+	m := f.members[n.Name]
+	if m == nil {
+		f.mu.Unlock()
+		return
+	}
+	m.Life, m.Since, m.Word = Dead, now, nil
+	if m.State.Leaving {
+		m.Life = Left
+	} else {
+		f.counts.Deaths++
+	}
+	life := m.Life
+	f.forget[n.Name] = now.Add(forgetAfter)
+	f.mu.Unlock()
+	f.log.Warn("a member is gone", "member", n.Name, "address", n.Address(), "life", life)
+	signal(f.changed)
+}
+
+// NotifyConflict implements memberlist.ConflictDelegate: somebody else has a
+// member's name, and is not heard.
+func (f *Fleet) NotifyConflict(existing, other *memberlist.Node) {
+	f.mu.Lock()
+	f.counts.Conflicts++
+	f.mu.Unlock()
+	f.lines.say(time.Now(), "two boxes have one name; give one of them another", "member", existing.Name, "address", existing.Address(), "other", other.Address())
+	signal(f.changed)
+}

@@ -1,0 +1,424 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Fleet is this box's part in the fleet. Make one with New. All methods may be called
+// at any time, before, while and after Run runs, and none but Run and Leave waits for
+// the network.
+type Fleet struct {
+	log     *slog.Logger
+	lines   *lines
+	changed chan struct{}
+	wake    chan struct{}
+	asked   chan string // members that want the Word
+	got     chan word   // Words that have come
+	answers limited
+
+	mu      sync.Mutex
+	cfg     Config
+	list    *memberlist.Memberlist // nil while there is none
+	self    State
+	word    []byte
+	members map[string]*Member
+	// forget is when members that are gone are not told of any more.
+	forget  map[string]time.Time
+	err     error // why there is no list
+	alone   map[string]string
+	counts  Counters
+	leaving bool
+	restart bool // cfg needs a new list
+}
+
+// Counters count since the start of the process.
+type Counters struct {
+	// Joins and Deaths count members that came, and that were found dead.
+	Joins, Deaths uint64
+	// Conflicts counts messages of a second box with a member's name.
+	Conflicts uint64
+	// Refused counts messages that could not be decrypted, or were not the fleet's.
+	Refused uint64
+	// Dropped counts Words, and requests for them, that came faster than they were
+	// read.
+	Dropped uint64
+}
+
+// Status is how a Fleet is.
+type Status struct {
+	// Members are all that are known, this one included, sorted by name. Those that
+	// are gone are told of for a day.
+	Members []Member
+	// Error is why this box takes no part; "" if it does.
+	Error string
+	// Unjoined are the names of Config.Join that can't be reached, and why.
+	Unjoined map[string]string
+	// Strain is how late this box is with its own part, 0 to 7; memberlist calls it the
+	// health score. It forgives others the more, the later it is itself.
+	Strain   int
+	Counters Counters
+}
+
+const (
+	// joinEvery is how often those that are to be joined are asked until they have
+	// answered, and joinedEvery from then on.
+	joinEvery   = 5 * time.Second
+	joinedEvery = time.Minute
+	// fetchEvery is how often a Word that has not come is asked for again.
+	fetchEvery = 2 * time.Second
+	// bindRetry is how soon it is tried again to listen.
+	bindRetry = 5 * time.Second
+	// forgetAfter is how long members that are gone are told of, and mostMembers how
+	// many there may be: whoever has a key could tell of any number.
+	forgetAfter = 24 * time.Hour
+	mostMembers = 1000
+	// sayTimeout is how long a change may take to reach somebody.
+	sayTimeout = 2 * time.Second
+)
+
+// New makes a Fleet. It listens to nobody yet; that a port can't be had is for Status
+// to say, while Run tries again.
+func New(cfg Config, log *slog.Logger) (*Fleet, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	f := &Fleet{
+		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		asked: make(chan string, 64), got: make(chan word, 16),
+		members: map[string]*Member{}, forget: map[string]time.Time{}, alone: map[string]string{},
+	}
+	f.lines = &lines{log: log, refused: f.refused}
+	return f, nil
+}
+
+// Changed gets a value when Status may say something else.
+func (f *Fleet) Changed() <-chan struct{} { return f.changed }
+
+// Configure changes the configuration. Keys and names to join take effect without a
+// gap; anything else has this box join anew.
+func (f *Fleet) Configure(cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.restart = f.restart || !f.cfg.same(cfg)
+	before := f.cfg
+	f.cfg = cfg
+	defer signal(f.wake)
+	if f.list == nil || f.restart || slices.Equal(before.Keys, cfg.Keys) {
+		return nil
+	}
+	return exchangeKeys(f.lines.ring, before.Keys, cfg.Keys)
+}
+
+// exchangeKeys brings a keyring from some keys to others. At no time is there none.
+func exchangeKeys(ring *memberlist.Keyring, from, to []Key) error {
+	for _, k := range to {
+		if err := ring.AddKey([]byte(k.secret)); err != nil {
+			return err
+		}
+	}
+	if err := ring.UseKey([]byte(to[0].secret)); err != nil {
+		return err
+	}
+	for _, k := range from {
+		if !slices.Contains(to, k) {
+			if err := ring.RemoveKey([]byte(k.secret)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Say tells the fleet how this box is, and its Word, of MaxWord bytes at most. Saying
+// the same again costs nothing.
+func (f *Fleet) Say(s State, text []byte) error {
+	if len(text) > MaxWord {
+		return fmt.Errorf("fleet: a word of %d bytes, more than %d", len(text), MaxWord)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.Word, s.Leaving = DigestOf(text), f.leaving
+	if s == f.self {
+		return nil
+	}
+	f.self, f.word = s, slices.Clone(text)
+	signal(f.wake)
+	signal(f.changed)
+	return nil
+}
+
+// Leave says good-bye, so that nobody waits for this box to answer. It does not end
+// Run, and there is no way back but a new Fleet. A box that starts again soon should
+// not say good-bye.
+func (f *Fleet) Leave(ctx context.Context) error {
+	f.mu.Lock()
+	f.leaving, f.self.Leaving = true, true
+	list := f.list
+	f.mu.Unlock()
+	if list == nil {
+		return nil
+	}
+	wait := sayTimeout
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/2)
+	}
+	return errors.Join(list.UpdateNode(max(wait, time.Millisecond)), list.Leave(max(wait, time.Millisecond)))
+}
+
+// Status tells how the fleet is, as this box sees it. The Members are its caller's,
+// but for their Words.
+func (f *Fleet) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Status{Unjoined: map[string]string{}, Counters: f.counts}
+	for name, why := range f.alone {
+		s.Unjoined[name] = why
+	}
+	if f.err != nil {
+		s.Error = f.err.Error()
+	}
+	if f.list != nil {
+		s.Strain = f.list.GetHealthScore()
+	}
+	for _, m := range f.members {
+		if m.Name != f.cfg.Name {
+			s.Members = append(s.Members, *m)
+		}
+	}
+	self := Member{Name: f.cfg.Name, Addr: f.cfg.Bind, State: f.self, Word: f.word, Self: true}
+	if m := f.members[f.cfg.Name]; m != nil {
+		self.Addr, self.Since = m.Addr, m.Since
+	}
+	s.Members = append(s.Members, self)
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+// Run takes part in the fleet until ctx ends. It does not say good-bye.
+func (f *Fleet) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		list, err := f.begin()
+		if err != nil {
+			f.fail(err)
+			sleep(ctx, bindRetry)
+			continue
+		}
+		f.fail(nil)
+		f.turn(ctx, list)
+		f.end(list)
+	}
+	return nil
+}
+
+// begin makes a list of the configuration.
+func (f *Fleet) begin() (*memberlist.Memberlist, error) {
+	f.mu.Lock()
+	cfg := f.cfg
+	f.restart = false
+	f.mu.Unlock()
+	lib, err := cfg.library(f)
+	if err != nil {
+		return nil, err
+	}
+	// Not with mu held: what is told of this box itself comes at once.
+	list, err := memberlist.Create(lib)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Bind, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list, f.lines.ring = list, lib.Keyring
+	return list, nil
+}
+
+// end stops a list. Who was there is gone with it.
+func (f *Fleet) end(list *memberlist.Memberlist) {
+	f.mu.Lock()
+	f.list = nil
+	f.mu.Unlock()
+	if err := list.Shutdown(); err != nil {
+		f.log.Warn("the fleet's port does not close", "error", err)
+	}
+	f.mu.Lock()
+	clear(f.members)
+	clear(f.forget)
+	f.mu.Unlock()
+}
+
+func (f *Fleet) fail(err error) {
+	f.mu.Lock()
+	news := fmt.Sprint(err) != fmt.Sprint(f.err)
+	f.err = err
+	f.mu.Unlock()
+	if news {
+		signal(f.changed)
+		if err != nil {
+			f.log.Error("this box takes no part in the fleet; trying again", "error", err)
+		}
+	}
+}
+
+// turn does what a list needs, until ctx ends or the list has to be another.
+func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
+	ctx, cancel := context.WithCancel(ctx)
+	var joins sync.WaitGroup
+	joins.Go(func() { f.joinForever(ctx, list) })
+	defer func() {
+		cancel()
+		joins.Wait()
+		f.answers.Wait()
+	}()
+	said := State{}
+	fetch := time.NewTicker(fetchEvery)
+	defer fetch.Stop()
+	for {
+		f.mu.Lock()
+		self, restart, leaving := f.self, f.restart, f.leaving
+		f.mu.Unlock()
+		if restart {
+			// Others would hold on to the old address until they took it for dead.
+			if err := list.Leave(sayTimeout); err != nil {
+				f.log.Debug("nobody has heard that this box moves", "error", err)
+			}
+			return
+		}
+		if self != said && !leaving {
+			said = self
+			if err := list.UpdateNode(sayTimeout); err != nil {
+				f.log.Debug("nobody has heard yet how this box is", "error", err)
+			}
+		}
+		f.fetch(list, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case <-fetch.C:
+			f.forgetOld(time.Now())
+		case name := <-f.asked:
+			f.answer(ctx, list, name)
+		case w := <-f.got:
+			f.keep(w)
+		}
+	}
+}
+
+// joinForever asks those of Config.Join, and members that are dead, again and again:
+// after a partition nobody else would. Those that have answered are asked less often.
+func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
+	next := map[string]time.Time{}
+	for ctx.Err() == nil {
+		now := time.Now()
+		for _, name := range f.toJoin() {
+			if ctx.Err() != nil {
+				return
+			}
+			if now.Before(next[name]) {
+				continue
+			}
+			_, err := list.Join([]string{name})
+			if next[name] = now.Add(joinEvery); err == nil {
+				next[name] = now.Add(joinedEvery)
+			}
+			f.joined(name, err)
+		}
+		if len(next) > mostMembers {
+			clear(next)
+		}
+		sleep(ctx, joinEvery)
+	}
+}
+
+// toJoin gives whom to ask: names and addresses of Config.Join, and addresses of
+// members that are dead.
+func (f *Fleet) toJoin() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := slices.Clone(f.cfg.Join)
+	for name := range f.alone {
+		if !slices.Contains(f.cfg.Join, name) {
+			delete(f.alone, name)
+		}
+	}
+	for _, m := range f.members {
+		if m.Life == Dead && m.Name != f.cfg.Name {
+			out = append(out, m.Addr.String())
+		}
+	}
+	return out
+}
+
+// joined takes down how asking somebody has ended.
+func (f *Fleet) joined(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, was := f.alone[name]
+	switch {
+	case !slices.Contains(f.cfg.Join, name):
+		return
+	case err == nil:
+		delete(f.alone, name)
+	default:
+		f.alone[name] = strings.Join(strings.Fields(err.Error()), " ")
+	}
+	if was != (err != nil) {
+		signal(f.changed)
+	}
+	if err != nil && f.alone[name] != before {
+		f.log.Warn("a member can't be joined; trying again", "member", name, "error", f.alone[name])
+	}
+}
+
+// forgetOld forgets members that are gone for long.
+func (f *Fleet) forgetOld(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, when := range f.forget {
+		if now.After(when) {
+			delete(f.forget, name)
+			delete(f.members, name)
+		}
+	}
+}
+
+func (f *Fleet) refused() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Refused++
+}
+
+// signal puts a value into a channel that has room for one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func addrPort(n *memberlist.Node) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(n.Addr)
+	return netip.AddrPortFrom(a.Unmap(), n.Port)
+}
