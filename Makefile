@@ -34,12 +34,12 @@ demo: install ## a site with one box, shown at work
 
 test: FOR = test
 test: install vet ## all tests, those on real kernels included
-	$(say) 'unit tests with the race detector: 2 minutes, 5 where nothing is built yet'
-	CGO_ENABLED=1 go test -race ./lb/... ./k8ssync/... ./cmd/weir/... ./configs/...
+	$(say) 'unit tests with the race detector: 3 minutes, 8 where nothing is built yet'
+	CGO_ENABLED=1 go test -race ./lb/... ./bgp/... ./cluster/... ./k8ssync/... ./cmd/weir/... ./configs/...
 	$(say) 'tests of the lab itself and the demo, which boot machines: 4 minutes'
 	$(retry) --format standard-quiet --packages='./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...' -- -timeout 15m
-	$(say) 'weir on real kernels, story by story: 10 to 20 minutes'
-	$(retry) --format standard-verbose --packages=./cmd/weirlab/e2e -- -timeout 40m
+	$(say) 'weir on real kernels, story by story: 20 to 35 minutes'
+	$(retry) --format standard-verbose --packages=./cmd/weirlab/e2e -- -timeout 60m
 
 conformance: FOR = test
 conformance: install ## what Kubernetes means by a Service, 90 checks: weir in both modes, and kube-proxy
