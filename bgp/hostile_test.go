@@ -207,7 +207,7 @@ func attacks() []attack {
 }
 
 func TestNoRouterHurtsTheBox(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	b := besiege(t)
 	for _, a := range attacks() {
 		answers, err := b.suffer(a)

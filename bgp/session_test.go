@@ -46,7 +46,7 @@ func (b *box) says(name, words string) {
 }
 
 func TestOnlyWhatDiffersIsReset(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	one, two := newRouter(t, routerASN), newRouter(t, routerASN)
 	b := newBox(t, one.peer("one", netip.Addr{}), two.peer("two", netip.Addr{}))
 	for i := range b.cfg.Peers {
@@ -92,7 +92,7 @@ func TestOnlyWhatDiffersIsReset(t *testing.T) {
 }
 
 func TestAnotherASNOfTheBoxStartsAnew(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r := newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}))
 	b.cfg.Peers[0].Source = b.addr
@@ -108,7 +108,7 @@ func TestAnotherASNOfTheBoxStartsAnew(t *testing.T) {
 }
 
 func TestNothingIsImportedNorPassedOn(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	one, two, three := newRouter(t, routerASN), newRouter(t, 65003), newRouter(t, boxASN)
 	b := newBox(t, one.peer("one", netip.Addr{}), two.peer("two", netip.Addr{}), three.peer("three", netip.Addr{}))
 	for i := range b.cfg.Peers {
@@ -137,7 +137,7 @@ func TestNothingIsImportedNorPassedOn(t *testing.T) {
 }
 
 func TestARouterThatSendsTooMuchIsCutOff(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r, other := newRouter(t, routerASN), newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}), other.peer("other", netip.Addr{}))
 	for i := range b.cfg.Peers {
@@ -158,9 +158,9 @@ func TestARouterThatSendsTooMuchIsCutOff(t *testing.T) {
 }
 
 func TestWhyASessionIsNotThere(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	t.Run("the router has another ASN", func(t *testing.T) {
-		t.Parallel()
+		parallel(t)
 		r := newRouter(t, 65009)
 		b := newBox(t, r.peer("r", netip.Addr{}))
 		b.cfg.Peers[0].Source = b.addr
@@ -169,7 +169,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.says("r", "the router's ASN is not 65002, as configured")
 	})
 	t.Run("and connects by itself", func(t *testing.T) {
-		t.Parallel()
+		parallel(t)
 		r := newRouter(t, 65009)
 		b := newBox(t, r.peer("r", netip.Addr{}))
 		b.configure(func(c *Config) {
@@ -180,7 +180,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.says("r", "the router's ASN is not 65002, as configured")
 	})
 	t.Run("the router takes the box for another ASN", func(t *testing.T) {
-		t.Parallel()
+		parallel(t)
 		r := newRouter(t, routerASN)
 		b := newBox(t, r.peer("r", netip.Addr{}))
 		b.cfg.Peers[0].Source = b.addr
@@ -189,7 +189,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.says("r", "it does not want this session")
 	})
 	t.Run("nobody listens there", func(t *testing.T) {
-		t.Parallel()
+		parallel(t)
 		r := newRouter(t, routerASN)
 		b := newBox(t, r.peer("r", netip.Addr{}))
 		r.stop()
@@ -197,7 +197,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.says("r", "connection refused")
 	})
 	t.Run("the router goes", func(t *testing.T) {
-		t.Parallel()
+		parallel(t)
 		r, b := newRaw(t), newBox(t)
 		b.configure(func(c *Config) { c.Peers = []Peer{r.peer("r", b.addr)} })
 		r.establish(capIPv4, capAS4)
@@ -209,7 +209,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		}
 	})
 	t.Run("the router falls silent", func(t *testing.T) {
-		t.Parallel()
+		parallel(t)
 		r, b := newRaw(t), newBox(t)
 		b.configure(func(c *Config) {
 			c.GracefulRestart = time.Minute
@@ -230,7 +230,7 @@ func (r *router) connecting(b *box) func(*api.Peer) {
 }
 
 func TestRoutersOfARangeConnectByThemselves(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	one, two, own := newRouter(t, routerASN), newRouter(t, 65003), newRouter(t, routerASN)
 	b := newBox(t)
 	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("rack"), prefix("192.0.2.2/32"): to("own")})
@@ -261,7 +261,7 @@ func TestRoutersOfARangeConnectByThemselves(t *testing.T) {
 }
 
 func TestMD5(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	withPassword := func(p *api.Peer) { p.Conf.AuthPassword = "a secret" }
 	r := newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}))
@@ -278,7 +278,7 @@ func TestMD5(t *testing.T) {
 
 // Without the password, a listener that still wants it would refuse the router.
 func TestAPasswordThatIsTakenAwayIsGone(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r := newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}))
 	b.configure(func(c *Config) {
@@ -291,7 +291,7 @@ func TestAPasswordThatIsTakenAwayIsGone(t *testing.T) {
 }
 
 func TestTTLSecurity(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	want := func(p *api.Peer) { p.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: 255} }
 	near, strict := newRouter(t, routerASN), newRouter(t, routerASN)
 	b := newBox(t, near.peer("near", netip.Addr{}), strict.peer("strict", netip.Addr{}))
@@ -309,7 +309,7 @@ func TestTTLSecurity(t *testing.T) {
 }
 
 func TestBothFamiliesOverIPv6(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
 		t.Skipf("no IPv6 here: %v", err)
 	} else {

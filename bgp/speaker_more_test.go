@@ -29,7 +29,7 @@ func hosts(n int) []netip.Prefix {
 }
 
 func TestManyRoutesComeAndGo(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const n = 5000
 	r := newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}))
@@ -76,7 +76,7 @@ func (r *router) count() int {
 }
 
 func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r := newRouter(t, routerASN)
 	addr := loopback()
 	r.expect(addr, boxASN, func(p *api.Peer) {
@@ -154,7 +154,7 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 }
 
 func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r, late := newRouter(t, routerASN), newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}))
 	b.cfg.Peers[0].Source = b.addr
@@ -184,7 +184,7 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 
 // With GoBGP stuck, nobody waits but those who ask to.
 func TestNobodyWaitsForGoBGP(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	s := newSpeaker(quietLog()) // with nobody at work
 	s.working = time.Now().Add(-time.Hour)
 	done := make(chan struct{})
@@ -215,7 +215,7 @@ func TestNobodyWaitsForGoBGP(t *testing.T) {
 }
 
 func TestNoPasswordIsEverPrinted(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const password = "hunter2-hunter2"
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -247,7 +247,7 @@ func TestNoPasswordIsEverPrinted(t *testing.T) {
 }
 
 func TestSetRefusesWhatCannotBe(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	s := newSpeaker(quietLog())
 	for name, changes := range map[string]map[netip.Prefix][]Path{
 		"host bits":            {netip.MustParsePrefix("192.0.2.1/24"): to("r")},

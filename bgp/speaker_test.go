@@ -54,6 +54,14 @@ func freePort(t testing.TB, addr netip.Addr) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// parallel is t.Parallel where GoBGP allows it.
+func parallel(t *testing.T) {
+	t.Helper()
+	if !oneAtATime {
+		t.Parallel()
+	}
+}
+
 func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func newRouter(t *testing.T, asn uint32) *router {
@@ -257,7 +265,7 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func to(names ...string) []Path { return []Path{{Peers: names}} }
 
 func TestEachPeerHearsItsOwnAttributes(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	upstream, core := newRouter(t, routerASN), newRouter(t, boxASN)
 	b := newBox(t)
 	upstream.expect(b.addr, boxASN, nil)

@@ -32,7 +32,7 @@ func capabilities(t *testing.T, open []byte) (codes []byte, values map[byte][]by
 
 // What goes over the wire to an eBGP router, byte by byte.
 func TestTheWireHasNothingUnusual(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	b.set(map[netip.Prefix][]Path{
 		prefix("192.0.2.1/32"): {{Peers: []string{"r"}, MED: MetricOf(7), LocalPref: MetricOf(300),
@@ -95,7 +95,7 @@ func TestTheWireHasNothingUnusual(t *testing.T) {
 }
 
 func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	for _, c := range []struct {
 		name string
 		caps [][]byte
@@ -107,7 +107,7 @@ func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
 		{"leave", [][]byte{capIPv4, capAS4, capRestart}, func(b *box) error { return b.Leave(t.Context()) }, "cease: peer de-configured"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+			parallel(t)
 			r, b := newRaw(t), newBox(t)
 			b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
 			b.configure(func(cfg *Config) {
@@ -133,7 +133,7 @@ func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
 }
 
 func TestLeaveWithdrawsFirst(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(func(c *Config) { c.Peers = []Peer{r.peer("r", b.addr)} })
@@ -154,7 +154,7 @@ func TestLeaveWithdrawsFirst(t *testing.T) {
 // A session that breaks, with weir and the kernel still there, must not cost the
 // router its routes when it comes back.
 func TestASessionThatComesBackSaysThatForwardingWentOn(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	b.board.renewAfter = 0
 	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})

@@ -1,0 +1,191 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
+	"golang.org/x/sys/unix"
+)
+
+// bfdRouter is the other end of a BFD session.
+type bfdRouter struct {
+	conn *net.UDPConn
+	mu   sync.Mutex
+	mute bool
+	last bfd.BFDHeader
+}
+
+func newBFDRouter(t *testing.T, addr netip.Addr) *bfdRouter {
+	t.Helper()
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { // the box has the port too
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		})
+	}}
+	conn, err := lc.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(addr, bfdPort).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &bfdRouter{conn: conn.(*net.UDPConn)}
+	t.Cleanup(func() { conn.Close() })
+	go r.run()
+	return r
+}
+
+// run answers as RFC 5880, 6.8.6 has it, for as long as nothing goes wrong.
+func (r *bfdRouter) run() {
+	buf := make([]byte, 1500)
+	state := bfd.StateDown
+	for {
+		n, from, err := r.conn.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		var h bfd.BFDHeader
+		if h.UnmarshalBinary(buf[:n]) != nil {
+			continue
+		}
+		r.mu.Lock()
+		r.last = h
+		mute := r.mute
+		r.mu.Unlock()
+		switch h.State {
+		case bfd.StateAdminDown:
+			state = bfd.StateDown
+			continue
+		case bfd.StateDown:
+			state = bfd.StateInit
+		default:
+			state = bfd.StateUp
+		}
+		if mute {
+			continue
+		}
+		answer, err := (&bfd.BFDHeader{Version: 1, State: state, Final: h.Poll, DetectTimeMultiplier: 3, MyDiscriminator: 7,
+			YourDiscriminator: h.MyDiscriminator, DesiredMinTxInterval: 50_000, RequiredMinRxInterval: 50_000}).MarshalBinary()
+		if err == nil {
+			_, _ = r.conn.WriteToUDPAddrPort(answer, netip.AddrPortFrom(from.Addr(), bfdPort))
+		}
+	}
+}
+
+func (r *bfdRouter) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mute = true
+}
+
+func (r *bfdRouter) heard() bfd.BFDHeader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+func TestBFD(t *testing.T) {
+	parallel(t)
+	r, b := newRaw(t), newBox(t)
+	other := newBFDRouter(t, r.addr)
+	b.board.renewAfter = 0
+	b.configure(func(c *Config) {
+		c.GracefulRestart = 120 * time.Second
+		c.Peers = []Peer{r.peer("r", b.addr)}
+		c.Peers[0].Hold = 90 * time.Second // not that which finds out
+		c.Peers[0].BFD = BFD{Enabled: true, Interval: 50 * time.Millisecond, Multiplier: 10}
+	})
+	up := func() {
+		t.Helper()
+		r.establish(capIPv4, capAS4, capRestart)
+		b.established("r")
+		eventually(t, func() string {
+			if s := b.status("r"); s.BFD.State != "up" || s.BFD.Detect != 500*time.Millisecond {
+				return fmt.Sprintf("%+v", s.BFD)
+			}
+			return ""
+		})
+	}
+	up()
+	other.silence()
+	if got := r.over(); got != `cease: administrative reset` {
+		t.Errorf("the router sees %q when it is silent", got)
+	}
+	b.says("r", "BFD: the router is not there any more")
+
+	other.mu.Lock()
+	other.mute = false
+	other.mu.Unlock()
+	up()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() string {
+		if h := other.heard(); h.State != bfd.StateAdminDown || h.Diagnostic != bfd.DiagnosticAdministrativelyDown {
+			return fmt.Sprintf("the last the router heard is %+v", h)
+		}
+		return ""
+	})
+	if got := r.over(); got != "closed" {
+		t.Errorf("the router sees %q on Close", got)
+	}
+}
+
+func TestBFDEndsWithTheRightTTL(t *testing.T) {
+	parallel(t)
+	addr := loopback()
+	conn, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, bfdPort).String())
+	if err != nil {
+		t.Skipf("somebody has BFD's port: %v", err)
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTTL, 1) }); err != nil {
+		t.Fatal(err)
+	}
+	box := loopback()
+	p := Peer{BFD: BFD{Enabled: true, Interval: 300 * time.Millisecond, Multiplier: 3}}
+	if err := bfdAdminDown(addr, box, p); err != nil {
+		t.Fatal(err)
+	}
+	data, oob := make([]byte, 100), make([]byte, 100)
+	n, oobn, _, from, err := conn.(*net.UDPConn).ReadMsgUDPAddrPort(data, oob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h bfd.BFDHeader
+	if err := h.UnmarshalBinary(data[:n]); err != nil || h.Validate() != nil {
+		t.Errorf("a packet that is none: % x", data[:n])
+	}
+	if h.MyDiscriminator == 0 || h.YourDiscriminator != 0 || h.DetectTimeMultiplier != 3 {
+		t.Errorf("%+v", h)
+	}
+	if from.Addr() != box || from.Port() < bfdFirstSource {
+		t.Errorf("it comes from %s", from)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 || messages[0].Data[0] != 255 {
+		t.Errorf("its TTL is not 255: %v, %v", messages, err)
+	}
+}
+
+func TestLeaveIsOverWhenItsTimeIs(t *testing.T) {
+	parallel(t)
+	b := newBox(t)
+	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.configure(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_ = b.Leave(ctx) // whatever it had time for
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}

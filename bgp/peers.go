@@ -1,0 +1,128 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/osrg/gobgp/v4/api"
+)
+
+// adopt takes peers as those to make policies for.
+func (e *engine) adopt(peers []Peer) {
+	e.peers = peers
+	e.board.configure(peers, e.cfg.GracefulRestart)
+	for _, p := range peers {
+		e.hops[p.Name] = nextHops(p, besides(p), e.refused[p.Name])
+	}
+	e.version++
+}
+
+// setPeers goes to the peers of cfg. A peer that is new comes with its policies,
+// one that goes takes its sessions along first.
+func (e *engine) setPeers(cfg Config) error {
+	old, restart := map[string]Peer{}, e.cfg.GracefulRestart
+	for _, p := range e.peers {
+		old[p.Name] = p
+	}
+	wanted := e.effective(cfg)
+	var errs []error
+	var fresh, eased []Peer
+	for _, p := range wanted {
+		was, there := old[p.Name]
+		delete(old, p.Name)
+		switch {
+		case there && was.sameSession(p) && restart == cfg.GracefulRestart:
+			if was != p {
+				eased = append(eased, p)
+			}
+		case there:
+			errs = append(errs, e.removePeer(was))
+			fresh = append(fresh, p)
+		default:
+			fresh = append(fresh, p)
+		}
+	}
+	for _, p := range old {
+		errs = append(errs, e.removePeer(p))
+	}
+	e.cfg = cfg
+	e.adopt(wanted)
+	errs = append(errs, e.syncPolicies())
+	for _, p := range eased {
+		errs = append(errs, e.easePeer(p))
+	}
+	for _, p := range fresh {
+		errs = append(errs, e.addPeer(p, false))
+	}
+	return errors.Join(errs...)
+}
+
+// sameSession tells whether q needs no new session where there is one with p.
+func (p Peer) sameSession(q Peer) bool {
+	p.BFD, p.NextHops, p.ConnectRetry, p.MaxPrefixes = q.BFD, q.NextHops, q.ConnectRetry, q.MaxPrefixes
+	return p == q && !p.Range.IsValid()
+}
+
+// easePeer changes a peer with its session left alone.
+func (e *engine) easePeer(p Peer) error {
+	if _, err := e.gobgp.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)}); err != nil {
+		return fmt.Errorf("change peer %q: %w", p.Name, err)
+	}
+	return e.sendAgain(p)
+}
+
+// sendAgain has GoBGP send a peer everything that it should have.
+func (e *engine) sendAgain(p Peer) error {
+	var errs []error
+	for _, addr := range e.board.addresses(p) {
+		errs = append(errs, e.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{
+			Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func (e *engine) addPeer(p Peer, restarting bool) error {
+	ctx := context.Background()
+	if !p.Range.IsValid() {
+		if err := e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)}); err != nil {
+			return fmt.Errorf("add peer %q: %w", p.Name, err)
+		}
+		return nil
+	}
+	if err := e.gobgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: apiGroup(p, e.cfg.GracefulRestart, restarting)}); err != nil {
+		return fmt.Errorf("add range %q: %w", p.Name, err)
+	}
+	err := e.gobgp.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
+		DynamicNeighbor: &api.DynamicNeighbor{Prefix: p.Range.String(), PeerGroup: p.Name},
+	})
+	if err != nil {
+		return fmt.Errorf("add range %q: %w", p.Name, err)
+	}
+	return nil
+}
+
+func (e *engine) removePeer(p Peer) error {
+	ctx := context.Background()
+	if p.Range.IsValid() {
+		errs := []error{e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})}
+		for _, addr := range e.board.addresses(p) {
+			// One that has gone by itself meanwhile is no error.
+			_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: addr.String()})
+		}
+		return errors.Join(append(errs, e.gobgp.DeletePeerGroup(ctx, &api.DeletePeerGroupRequest{Name: p.Name}))...)
+	}
+	if p.Password != "" {
+		// Only a change of the password makes GoBGP take it off its listener.
+		p.Password = ""
+		_, err := e.gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)})
+		if err != nil {
+			return fmt.Errorf("remove peer %q: %w", p.Name, err)
+		}
+	}
+	if err := e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()}); err != nil {
+		return fmt.Errorf("remove peer %q: %w", p.Name, err)
+	}
+	return nil
+}
