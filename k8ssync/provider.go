@@ -66,6 +66,8 @@ type Provider struct {
 	claims      *claimFeed
 	election    election
 	writing     bool // as was last told
+	began       time.Time
+	complete    bool // every cluster was heard, or had its time
 	members     map[string]*member
 	flights     map[netip.Addr]claimWrite
 	claimErrors map[lb.ServiceID]error // why a claim can't be written
@@ -83,32 +85,38 @@ func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
 		log: log, timing: usualProviderTiming, cfg: cfg, clusters: map[string]*Cluster{},
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
-	p.begin(nil)
+	p.begin(nil) // what Status reads
 	return p
 }
 
 // Configure replaces the configuration. Services keep an address that they would
 // not get any more; Notes tells of them.
 func (p *Provider) Configure(cfg ProviderConfig) {
-	p.mu.Lock()
-	was := p.cfg
-	p.cfg = cfg
-	moved := was.Home != cfg.Home || was.Namespace != cfg.Namespace || was.Identity != cfg.Identity ||
-		(len(was.IPAM.Pools) == 0) != (len(cfg.IPAM.Pools) == 0)
-	if !moved {
-		p.alloc.SetConfig(cfg.IPAM)
-		for _, m := range p.members {
-			for k, s := range m.services {
-				p.ask(m, k, s)
-				m.queue.Add(k) // it may be another ipMode
-			}
+	moved := false
+	p.locked(func() {
+		was := p.cfg
+		p.cfg = cfg
+		moved = was.Home != cfg.Home || was.Namespace != cfg.Namespace || was.Identity != cfg.Identity ||
+			(len(was.IPAM.Pools) == 0) != (len(cfg.IPAM.Pools) == 0)
+		if !moved {
+			p.reconsider()
 		}
-	}
-	p.mu.Unlock()
+	})
 	if moved {
 		p.again()
 	}
 	p.news()
+}
+
+// reconsider has every Service decided by what is configured now. p.mu is held.
+func (p *Provider) reconsider() {
+	p.alloc.SetConfig(p.cfg.IPAM)
+	for _, m := range p.members {
+		for k, s := range m.services {
+			p.ask(m, k, s)
+			m.queue.Add(k) // it may be another ipMode
+		}
+	}
 }
 
 // Follow says which clusters there are, by their names: all of the box, Home

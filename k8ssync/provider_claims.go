@@ -137,9 +137,7 @@ func (c *claimFeed) Add(obj any) error { return c.Update(obj) }
 func (c *claimFeed) Update(obj any) error {
 	if l, ok := obj.(*coordinationv1.Lease); ok {
 		if claim, ok := claimOf(l); ok {
-			c.p.mu.Lock()
-			c.p.alloc.Learn(claim)
-			c.p.mu.Unlock()
+			c.p.locked(func() { c.p.alloc.Learn(claim) })
 			c.p.news()
 		}
 	}
@@ -150,9 +148,7 @@ func (c *claimFeed) Update(obj any) error {
 func (c *claimFeed) Delete(obj any) error {
 	if l, ok := obj.(*coordinationv1.Lease); ok {
 		if claim, ok := claimOf(l); ok {
-			c.p.mu.Lock()
-			c.p.alloc.Gone(claim.Addr, claim.Version)
-			c.p.mu.Unlock()
+			c.p.locked(func() { c.p.alloc.Gone(claim.Addr, claim.Version) })
 			c.p.news()
 		}
 	}
@@ -172,14 +168,15 @@ func (c *claimFeed) Replace(list []any, resourceVersion string) error {
 		}
 	}
 	v := version(resourceVersion)
-	c.p.mu.Lock()
-	restored := v < c.highest
-	c.highest = v
-	if !restored {
-		c.p.alloc.Relist(v, all)
-		c.listed = true
-	}
-	c.p.mu.Unlock()
+	restored := false
+	c.p.locked(func() {
+		restored = v < c.highest
+		c.highest = v
+		if !restored {
+			c.p.alloc.Relist(v, all)
+			c.listed = true
+		}
+	})
 	if restored {
 		c.p.log.Warn("the home cluster has gone back in time: all addresses are read anew", "cluster", c.p.homeName())
 		c.p.again()
@@ -225,21 +222,21 @@ func (p *Provider) writeClaim(ctx context.Context, w claimWrite) {
 	if err == nil {
 		err = p.tryClaim(ctx, w)
 	}
-	p.mu.Lock()
-	delete(p.flights, addr)
-	p.alloc.Done(addr)
-	switch {
-	case err == nil:
-		p.retries.Forget(id)
-		delete(p.claimErrors, id)
-		p.counted(w)
-	case errors.Is(err, errMoved):
-		p.counters.Conflicts++
-	case ctx.Err() == nil && !errors.Is(err, errNotWriter):
-		p.counters.Errors++
-		p.claimErrors[id] = err
-	}
-	p.mu.Unlock()
+	p.locked(func() {
+		delete(p.flights, addr)
+		p.alloc.Done(addr)
+		switch {
+		case err == nil:
+			p.retries.Forget(id)
+			delete(p.claimErrors, id)
+			p.counted(w)
+		case errors.Is(err, errMoved):
+			p.counters.Conflicts++
+		case ctx.Err() == nil && !errors.Is(err, errNotWriter):
+			p.counters.Errors++
+			p.claimErrors[id] = err
+		}
+	})
 	if err == nil {
 		p.tellClaim(w)
 	} else {
@@ -316,13 +313,9 @@ func (p *Provider) whatBecame(ctx context.Context, w claimWrite, why error) erro
 			err = in.failed("list", err)
 		}
 		p.locked(func() { p.claimErrors[w.decision.Service] = err })
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-			wait = min(2*wait, p.timing.last)
-		}
-		if !p.mayWrite() {
+		rested(ctx, wait)
+		wait = min(2*wait, p.timing.last)
+		if ctx.Err() != nil || !p.mayWrite() {
 			return errNotWriter // who writes next reads it
 		}
 	}

@@ -77,23 +77,23 @@ func (p *Provider) tryElection(ctx context.Context) {
 	if err == nil {
 		err = p.takeLease(ctx, home.client, namespace, began)
 	}
-	p.mu.Lock()
-	before := p.writing
-	p.election.err = err
-	p.writing = p.election.writes(time.Now())
-	changed := before != p.writing
+	changed, now := false, false
+	p.locked(func() {
+		before := p.writing
+		p.election.err = err
+		p.writing = p.election.writes(time.Now())
+		changed, now = before != p.writing, p.writing
+		if changed {
+			p.counters.Transitions++
+		}
+		if changed && now {
+			p.takeOver()
+		}
+	})
 	if changed {
-		p.counters.Transitions++
+		p.log.Info("the writer of addresses", "this_box", now)
 	}
-	if changed && p.writing {
-		p.takeOver()
-	}
-	p.mu.Unlock()
-	if changed {
-		p.log.Info("writer", "of", "addresses", "this box", !before)
-		signal(p.wake)
-	}
-	signal(p.changes)
+	p.news()
 }
 
 // takeLease does it, and notes what it saw.

@@ -31,8 +31,10 @@ type member struct {
 	// services are as last heard; hidden are those that the watch does not show.
 	services, hidden map[key]*service
 	wants            map[key]*want
-	live, synced     bool
-	err              error // why the last status could not be written
+	// heard tells that it has told of its Services, from its file at least; live that
+	// the API server has; synced that it is to be believed.
+	heard, live, synced bool
+	err                 error // why the last status could not be written
 }
 
 // want is what the status of a Service is to be.
@@ -81,7 +83,7 @@ func (p *Provider) listen(m *member) {
 			}
 		}
 	}
-	m.live = live
+	m.heard, m.live = m.heard || whole, live
 	for _, k := range slices.SortedFunc(maps.Keys(changed), key.compare) {
 		p.put(m, k, changed[k])
 	}

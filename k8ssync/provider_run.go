@@ -3,10 +3,14 @@ package k8ssync
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +25,9 @@ type providerTiming struct {
 	election electionTiming
 	// poll is how often it looks whether the home cluster can be talked to again.
 	poll time.Duration
+	// grace is how long a cluster has to tell of its Services, before others get
+	// addresses.
+	grace time.Duration
 	// request is how long a request may take.
 	request time.Duration
 	// first and last bound how long whatever failed waits before it is tried again.
@@ -30,7 +37,7 @@ type providerTiming struct {
 }
 
 var usualProviderTiming = providerTiming{
-	election: usualElection, poll: time.Second, request: 15 * time.Second,
+	election: usualElection, poll: time.Second, grace: 30 * time.Second, request: 15 * time.Second,
 	first: 500 * time.Millisecond, last: time.Minute, hidden: 5 * time.Minute,
 }
 
@@ -48,30 +55,43 @@ var errNotWriter = errors.New("this box is not the writer")
 // Run gives addresses until ctx ends. What is wrong is for Status to say.
 func (p *Provider) Run(ctx context.Context) error {
 	quietKlog()
-	for ctx.Err() == nil {
+	for pause := time.Duration(0); ctx.Err() == nil; {
 		life, stop := context.WithCancel(ctx)
-		p.begin(stop)
-		p.live(life)
+		p.locked(func() { p.begin(stop) })
+		began := time.Now()
+		fell := p.live(life, stop)
 		stop()
+		if !fell || time.Since(began) > p.timing.last {
+			pause = 0
+		}
+		if fell {
+			pause = min(max(2*pause, p.timing.first), p.timing.last)
+			rested(ctx, pause)
+		}
 	}
 	return nil
 }
 
+// rested waits, unless ctx ends.
+func rested(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
 // begin forgets everything but the configuration. stop is to be called when that is
-// to be done again.
+// to be done again. p.mu is held.
 func (p *Provider) begin(stop context.CancelFunc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.restart = stop
 	p.alloc = ipam.New(p.cfg.IPAM)
 	p.claims = &claimFeed{p: p}
 	p.election = election{identity: p.cfg.Identity, timing: p.timing.election}
-	p.writing = false
+	p.writing, p.began, p.complete = false, time.Now(), false
 	p.members, p.flights, p.claimErrors = map[string]*member{}, map[netip.Addr]claimWrite{}, map[lb.ServiceID]error{}
-	p.writes = workqueue.NewTyped[netip.Addr]()
 	p.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[lb.ServiceID](p.timing.first, p.timing.last)
-	p.due = workqueue.NewTypedDelayingQueue[lb.ServiceID]()
-	signal(p.wake)
 }
 
 // again begins anew.
@@ -84,27 +104,55 @@ func (p *Provider) again() {
 	}
 }
 
-// live works until ctx ends.
-func (p *Provider) live(ctx context.Context) {
+// crew are the goroutines of one life. One that panics ends the life of all, and
+// nothing else: the box serves on.
+type crew struct {
+	sync.WaitGroup
+	log  *slog.Logger
+	stop context.CancelFunc
+	fell atomic.Bool
+}
+
+func (c *crew) do(f func()) {
+	c.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				c.log.Error("giving addresses has failed; those that are given stay, and it begins anew", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+				c.fell.Store(true)
+				c.stop()
+			}
+		}()
+		f()
+	})
+}
+
+// live works until ctx ends, and tells whether it ended in a panic.
+func (p *Provider) live(ctx context.Context, stop context.CancelFunc) (fell bool) {
 	if !p.wanted(ctx) {
-		return
+		return false
 	}
-	var tasks sync.WaitGroup
-	tasks.Go(func() { p.followClaims(ctx) })
-	tasks.Go(func() { p.elect(ctx) })
-	tasks.Go(p.redecide)
-	for range claimWriters {
-		tasks.Go(func() { p.writeClaims(ctx) })
-	}
-	p.plan(ctx, &tasks)
-	p.writes.ShutDown()
-	p.due.ShutDown()
 	p.locked(func() {
+		p.writes = workqueue.NewTyped[netip.Addr]()
+		p.due = workqueue.NewTypedDelayingQueue[lb.ServiceID]()
+	})
+	all := &crew{log: p.log, stop: stop}
+	all.do(func() { p.followClaims(ctx) })
+	all.do(func() { p.elect(ctx) })
+	all.do(p.redecide)
+	for range claimWriters {
+		all.do(func() { p.writeClaims(ctx) })
+	}
+	all.do(func() { p.plan(ctx, all) })
+	<-ctx.Done()
+	p.locked(func() {
+		p.writes.ShutDown()
+		p.due.ShutDown()
 		for _, m := range p.members {
 			m.end()
 		}
 	})
-	tasks.Wait()
+	all.Wait()
+	return all.fell.Load()
 }
 
 // wanted waits until there are pools: without any, weir neither reads nor writes, and
@@ -126,7 +174,8 @@ func (p *Provider) wanted(ctx context.Context) bool {
 }
 
 // plan hears what is new, and decides, until ctx ends.
-func (p *Provider) plan(ctx context.Context, tasks *sync.WaitGroup) {
+func (p *Provider) plan(ctx context.Context, all *crew) {
+	p.news()
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
 	for {
@@ -136,15 +185,14 @@ func (p *Provider) plan(ctx context.Context, tasks *sync.WaitGroup) {
 		case <-p.wake:
 		case <-due.C:
 		}
-		p.gather(ctx, tasks)
+		p.gather(ctx, all)
 		for p.decide() {
 			if ctx.Err() != nil {
 				return
 			}
 		}
-		p.mu.Lock()
-		at := p.alloc.Wake()
-		p.mu.Unlock()
+		var at time.Time
+		p.locked(func() { at = p.alloc.Wake() })
 		due.Reset(time.Hour)
 		if !at.IsZero() {
 			due.Reset(max(0, min(time.Hour, time.Until(at))))
@@ -157,7 +205,7 @@ func (p *Provider) plan(ctx context.Context, tasks *sync.WaitGroup) {
 func (p *Provider) news() { signal(p.wake) }
 
 // gather takes in what the clusters say.
-func (p *Provider) gather(ctx context.Context, tasks *sync.WaitGroup) {
+func (p *Provider) gather(ctx context.Context, all *crew) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(p.members)) {
@@ -178,7 +226,7 @@ func (p *Provider) gather(ctx context.Context, tasks *sync.WaitGroup) {
 		m := newMember(p, name, p.clusters[name], old)
 		p.members[name] = m
 		for range statusWriters {
-			tasks.Go(func() { p.writeStatuses(ctx, m) })
+			all.do(func() { p.writeStatuses(ctx, m) })
 		}
 	}
 	for _, m := range p.members {
@@ -219,8 +267,24 @@ func (p *Provider) decide() bool {
 }
 
 // writer tells whether this box may write now. p.mu is held.
+//
+// All clusters are heard first, from their files at least, or have had their time:
+// what Services have there that weir did not give counts as taken.
 func (p *Provider) writer() bool {
-	return p.claims != nil && p.claims.listed && p.election.writes(time.Now())
+	now := time.Now()
+	if !p.complete {
+		p.complete = now.Sub(p.began) > p.timing.grace || p.allHeard()
+	}
+	return p.complete && p.claims.listed && p.election.writes(now)
+}
+
+func (p *Provider) allHeard() bool {
+	for name := range p.clusters {
+		if m := p.members[name]; m == nil || !m.heard {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Provider) mayWrite() bool {

@@ -60,9 +60,10 @@ func (p *Provider) writeStatus(ctx context.Context, m *member, k key) {
 	if p.relook(ctx, m, k) {
 		return
 	}
-	p.mu.Lock()
-	s, body, wait := p.next(m, k)
-	p.mu.Unlock()
+	var s *service
+	var body *applied
+	var wait time.Duration
+	p.locked(func() { s, body, wait = p.next(m, k) })
 	switch {
 	case wait > 0:
 		m.queue.AddAfter(k, wait)
@@ -71,15 +72,15 @@ func (p *Provider) writeStatus(ctx context.Context, m *member, k key) {
 		return
 	}
 	version, err := m.apply(ctx, k, body, p.timing.request)
-	p.mu.Lock()
-	w := m.want(k)
-	w.err, m.err = err, err
-	if err == nil {
-		p.wrote(m, w, s, body, version)
-	} else if ctx.Err() == nil {
-		p.counters.Errors++
-	}
-	p.mu.Unlock()
+	p.locked(func() {
+		w := m.want(k)
+		w.err, m.err = err, err
+		if err == nil {
+			p.wrote(w, body, version)
+		} else if ctx.Err() == nil {
+			p.counters.Errors++
+		}
+	})
 	switch {
 	case err == nil:
 		m.backoff.Forget(k)
@@ -278,7 +279,7 @@ func (m *member) apply(ctx context.Context, k key, body *applied, within time.Du
 }
 
 // wrote notes that a status was written. p.mu is held.
-func (p *Provider) wrote(m *member, w *want, s *service, body *applied, version uint64) {
+func (p *Provider) wrote(w *want, body *applied, version uint64) {
 	now := time.Now()
 	w.wrote, w.version, w.at = body.Status.text(), version, now
 	p.counters.StatusWrites++

@@ -1,15 +1,43 @@
 package k8ssync
 
 import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"weir/k8ssync/ipam"
+	"weir/lb"
 )
+
+// one is a cluster with Service web, of which addresses of one pool can be had.
+func one(t *testing.T, pools ...ipam.Pool) (*apiServer, *box) {
+	t.Helper()
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	return s, newBox(t, providerConfig("box1", pools...), map[string]*apiServer{"prod": s})
+}
 
 func TestAServiceGetsAnAddress(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	var mu sync.Mutex
+	var order []string
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, writerLease) && r.URL.RawQuery != "" || r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/leases") {
+			order = append(order, r.Method+" "+r.URL.Path)
+		}
+		return false
+	})
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	if d := cmp.Diff(map[string]string{"weir-192.0.2.0": "prod/shop/web"}, s.claimed()); d != "" {
@@ -26,4 +54,253 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	if l := p.TakeLatencies(); len(l) != 1 || l[0] <= 0 || l[0] > 20*time.Second {
 		t.Errorf("latencies %v", l)
 	}
+	// What is applied says no more than this, onto the version that was read.
+	want := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"shop","uid":"uid-of-web","resourceVersion":"102"},` +
+		`"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.0","ipMode":"VIP"}]},` +
+		`"conditions":[{"type":"weir/LoadBalancer","status":"True","lastTransitionTime":"TIME","reason":"Assigned","message":"192.0.2.0"}]}}`
+	_, c := s.statusOf("web")
+	s.mu.Lock()
+	got := strings.ReplaceAll(strings.Join(s.applied, "\n"), c.LastTransitionTime.UTC().Format(time.RFC3339), "TIME")
+	s.mu.Unlock()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("applied (-want +got): %s", d)
+	}
+	// The claim comes before the status.
+	mu.Lock()
+	defer mu.Unlock()
+	writes := []string{
+		"POST /apis/coordination.k8s.io/v1/namespaces/weir-system/leases", // the writer's
+		"POST /apis/coordination.k8s.io/v1/namespaces/weir-system/leases",
+		"PATCH /api/v1/namespaces/shop/services/web/status",
+	}
+	if d := cmp.Diff(writes, order); d != "" {
+		t.Errorf("writes (-want +got): %s", d)
+	}
+}
+
+func TestAProviderThatStartsAgainFindsItsWork(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+	p.stop()
+	s.mu.Lock()
+	written := len(s.applied)
+	s.mu.Unlock()
+	p = newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	s.put(testBalancer("db", "10.96.0.3", "", nil))
+	has(t, s, "db", "192.0.2.2", "Assigned")
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.applied) != written+1 {
+		t.Errorf("%d statuses were written at the restart, want that of db alone: %s", len(s.applied)-written, s.applied[written:])
+	}
+}
+
+func TestPendingTellsWhyAndEndsWithAPool(t *testing.T) {
+	s, p := one(t, pool("other", "2001:db8::/126"))
+	has(t, s, "web", "", "FamilyMissing")
+	eventually(t, "a Note", func() bool {
+		n := p.Notes()
+		return len(n) == 1 && n[0].Reason == lb.AddressPending && strings.HasPrefix(n[0].Text, "family-missing: ")
+	})
+	p.Configure(providerConfig("box1", pool("other", "2001:db8::/126"), pool("public", "192.0.2.0/30")))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	eventually(t, "no Note", func() bool { return len(p.Notes()) == 0 })
+	eventually(t, "Events", func() bool { return len(s.written()) == 2 })
+	for i, want := range []string{"Normal shop/web uid-of-web AddressAssigned: assigned 192.0.2.0", "Warning shop/web uid-of-web AddressPending: FamilyMissing: "} {
+		if got := s.written()[i]; !strings.HasPrefix(got, want) {
+			t.Errorf("Event %q, want %q", got, want)
+		}
+	}
+}
+
+func TestAServiceIsShownAsItAsks(t *testing.T) {
+	s, _ := one(t, pool("public", "192.0.2.0/24", "2001:db8::/120"), pool("private", "10.9.0.0/24"))
+	has(t, s, "web", "10.9.0.0", "Assigned") // by name
+	for _, c := range []struct {
+		what   string
+		change func(*corev1.Service)
+		addrs  string
+		reason string
+	}{
+		{"another pool", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/pool": "public"} }, "192.0.2.0", "Assigned"},
+		{"an address", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.7"} }, "192.0.2.7", "Assigned"},
+		{"nonsense changes nothing", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "foo"} }, "192.0.2.7", "BadRequest"},
+		{"nor does an unknown pool", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/pool": "publik"} }, "192.0.2.7", "NoPool"},
+		{"spec.loadBalancerIP", func(v *corev1.Service) { v.Annotations, v.Spec.LoadBalancerIP = nil, "192.0.2.9" }, "192.0.2.9", "Assigned"},
+		{"two families", func(v *corev1.Service) {
+			policy := corev1.IPFamilyPolicyRequireDualStack
+			v.Spec.IPFamilyPolicy, v.Spec.IPFamilies, v.Spec.ClusterIPs = &policy, []corev1.IPFamily{"IPv4", "IPv6"}, []string{"10.96.0.1", "fd00::1"}
+		}, "192.0.2.9,2001:db8::", "Assigned"},
+	} {
+		s.edit("web", c.change)
+		has(t, s, "web", c.addrs, c.reason)
+		t.Logf("%s: %s", c.what, c.addrs)
+	}
+}
+
+func TestAnAddressWaitsForItsService(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	s.remove(testBalancer("web", "10.96.0.1", "", nil))
+	eventually(t, "held", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+	again := testBalancer("web", "10.96.0.1", "", nil)
+	again.UID = "uid-of-another"
+	s.put(again)
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	if n := s.claimed(); len(n) != 2 {
+		t.Errorf("claims %v", n)
+	}
+	// And is free when it has waited long enough.
+	short := providerConfig("box1", pool("public", "192.0.2.0/30"))
+	short.IPAM.ReleaseAfter = 50 * time.Millisecond
+	p.Configure(short)
+	s.remove(testBalancer("web", "10.96.0.1", "", nil))
+	eventually(t, "free", func() bool { return len(s.claimed()) == 1 })
+	eventually(t, "Event", func() bool {
+		return slices.ContainsFunc(s.written(), func(e string) bool {
+			return strings.HasPrefix(e, "Normal shop/web uid-of-web AddressReleased: the Service is gone: 192.0.2.0 is kept for one of this name for 1h0m0s")
+		})
+	})
+}
+
+func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
+	s := newAPIServer(t)
+	vip, metal := "VIP", "metallb"
+	foreign := testBalancer("metal", "10.96.0.1", "192.0.2.0", &vip)
+	foreign.Spec.LoadBalancerClass = &metal
+	empty := testBalancer("none", "10.96.0.2", "", nil)
+	empty.Spec.LoadBalancerClass = &metal
+	elsewhere := testBalancer("cloud", "10.96.0.3", "203.0.113.1", nil)
+	labelled := testBalancer("kept", "10.96.0.5", "", nil)
+	s.put(testNode("n1", "10.0.0.1"), foreign, empty, elsewhere, labelled, testService("plain", "10.96.0.6"))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	has(t, s, "kept", "192.0.2.1", "Assigned") // 192.0.2.0 is the foreign one's
+	if d := cmp.Diff(map[string]string{"weir-192.0.2.1": "prod/shop/kept"}, s.claimed()); d != "" {
+		t.Errorf("claims (-want +got): %s", d)
+	}
+	if n := len(p.Status().Decisions); n != 1 {
+		t.Errorf("%d decisions, want that of kept alone", n)
+	}
+	// It asks, so it is ours.
+	s.edit("cloud", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.2"} })
+	has(t, s, "cloud", "192.0.2.2", "Assigned")
+	// It has addresses of a pool, and nobody's claim: it keeps them.
+	s.put(testBalancer("adopted", "10.96.0.7", "192.0.2.3", &vip))
+	has(t, s, "adopted", "192.0.2.3", "Assigned")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.applied {
+		if !strings.Contains(a, `"name":"kept"`) && !strings.Contains(a, `"name":"cloud"`) && !strings.Contains(a, `"name":"adopted"`) {
+			t.Errorf("written: %s", a)
+		}
+	}
+}
+
+func TestAServiceThatIsNoLongerOursLosesOurFieldsAlone(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(*apiServer, *box)
+	}{
+		{"another type", func(s *apiServer, _ *box) {
+			s.edit("web", func(v *corev1.Service) {
+				v.Spec.Type, v.Status.LoadBalancer = corev1.ServiceTypeClusterIP, corev1.LoadBalancerStatus{}
+			})
+		}},
+		{"default_class off", func(_ *apiServer, p *box) {
+			cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
+			cfg.DefaultClass = false
+			p.Configure(cfg)
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s, p := one(t, pool("public", "192.0.2.0/30"))
+			has(t, s, "web", "192.0.2.0", "Assigned")
+			c.change(s, p)
+			has(t, s, "web", "", "")
+			eventually(t, "held", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if last := s.applied[len(s.applied)-1]; !strings.HasSuffix(last, `"status":{}}`) {
+				t.Errorf("applied %s", last)
+			}
+		})
+	}
+}
+
+func TestIPModeIsWrittenAnew(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
+	cfg.IPMode = ModeProxy
+	p.Configure(cfg)
+	eventually(t, "Proxy", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		in := s.objects["services"]["shop/web"].(*corev1.Service).Status.LoadBalancer.Ingress
+		return len(in) == 1 && *in[0].IPMode == corev1.LoadBalancerIPModeProxy
+	})
+}
+
+func TestAPoolThatShrinksStrandsAndMovesNobody(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	next := providerConfig("box1", pool("public", "198.51.100.0/30"))
+	if n := p.Stranded(next.IPAM); len(n) != 1 || n[0].Service.Name != "web" {
+		t.Errorf("would strand %v", n)
+	}
+	p.Configure(next)
+	has(t, s, "web", "192.0.2.0", "PoolStranded")
+	eventually(t, "a Note", func() bool {
+		n := p.Notes()
+		return len(n) == 1 && n[0].Reason == lb.PoolStranded
+	})
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "198.51.100.0", "Assigned")
+	s.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/pool": "public"} })
+	has(t, s, "web", "198.51.100.1", "Assigned")
+}
+
+func TestManyServicesOfTwoClustersShareAPoolWithoutSharingAddresses(t *testing.T) {
+	const each = 60
+	servers := map[string]*apiServer{"prod": newAPIServer(t), "stage": newAPIServer(t)}
+	for _, s := range servers {
+		s.put(testNode("n1", "10.0.0.1"))
+		for i := range each {
+			s.put(testBalancer(fmt.Sprintf("s%02d", i), fmt.Sprintf("10.96.1.%d", i+1), "", nil))
+		}
+	}
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/24")), servers)
+	owners := func() map[string]string {
+		out := map[string]string{}
+		for name, s := range servers {
+			for i := range each {
+				if addrs, _ := s.statusOf(fmt.Sprintf("s%02d", i)); len(addrs) == 1 {
+					out[addrs[0]] = fmt.Sprintf("%s/s%02d", name, i)
+				}
+			}
+		}
+		return out
+	}
+	eventually(t, "all have one of their own", func() bool { return len(owners()) == 2*each })
+	if used := p.Status().Usage.Pools[0].Used; used != 2*each {
+		t.Errorf("%d used", used)
+	}
+	if claims := servers["prod"].claimed(); len(claims) != 2*each || len(servers["stage"].claimed()) != 0 {
+		t.Errorf("claims: %v", slices.Sorted(maps.Keys(claims)))
+	}
+}
+
+func TestWithoutPoolsNobodyIsAsked(t *testing.T) {
+	s, p := one(t)
+	eventually(t, "synced", func() bool { return p.clusters["prod"].Status().Synced })
+	if n := s.requests("list leases") + s.requests("watch leases") + s.requests("get leases") + s.requests("create leases"); n != 0 {
+		t.Errorf("%d requests for Leases", n)
+	}
+	p.Configure(providerConfig("box1", pool("public", "192.0.2.0/30")))
+	has(t, s, "web", "192.0.2.0", "Assigned")
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func testBalancer(name, clusterIP, ip string, mode *string) *corev1.Service {
 // briskly is providerTiming for tests.
 var briskly = providerTiming{
 	election: electionTiming{lease: 2 * time.Second, deadline: 1500 * time.Millisecond, retry: 100 * time.Millisecond},
-	poll:     20 * time.Millisecond, request: 5 * time.Second,
+	poll:     20 * time.Millisecond, grace: 2 * time.Second, request: 5 * time.Second,
 	first: 20 * time.Millisecond, last: 200 * time.Millisecond, hidden: 100 * time.Millisecond,
 }
 
@@ -38,6 +39,7 @@ type box struct {
 	*Provider
 	clusters map[string]*Cluster
 	stop     func()
+	hold     atomic.Bool // what the guard says of all clusters
 }
 
 func mustRange(text string) ipam.Range {
@@ -77,7 +79,7 @@ func newBox(t *testing.T, cfg ProviderConfig, servers map[string]*apiServer, cha
 		c.told.gap, c.told.retry = 10*time.Millisecond, 10*time.Millisecond
 		s.clusters[name] = c
 		tasks.Go(func() { c.Run(ctx) }) //nolint:errcheck // it never fails
-		tasks.Go(func() { judge(ctx, c) })
+		tasks.Go(func() { s.judge(ctx, c) })
 	}
 	for _, f := range change {
 		f(s)
@@ -94,22 +96,24 @@ func newBox(t *testing.T, cfg ProviderConfig, servers map[string]*apiServer, cha
 			t.Error("it does not end")
 			return
 		}
+	})
+	t.Cleanup(func() {
+		s.stop()
 		if t.Failed() || poll(20*time.Second, func() bool { return runtime.NumGoroutine() <= before+2 }) {
 			return
 		}
 		stacks := make([]byte, 1<<20)
 		t.Errorf("%d goroutines before, %d after:\n%s", before, runtime.NumGoroutine(), stacks[:runtime.Stack(stacks, true)])
 	})
-	t.Cleanup(s.stop)
 	return s
 }
 
-// judge lets through whatever a Cluster says, as a daemon does.
-func judge(ctx context.Context, c *Cluster) {
+// judge takes whatever a Cluster says, as a daemon does.
+func (b *box) judge(ctx context.Context, c *Cluster) {
 	for {
 		for _, some := c.Take(); some; _, some = c.Take() {
 		}
-		c.Judged(false)
+		c.Judged(b.hold.Load())
 		select {
 		case <-ctx.Done():
 			return

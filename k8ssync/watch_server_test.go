@@ -282,7 +282,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, name
 		}
 		writeEvent(w, "BOOKMARK", bookmark(resource, from, true))
 	}
-	if from < s.first {
+	if from < s.first || from > s.version {
 		s.mu.Unlock()
 		answer(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
 		return

@@ -1,0 +1,407 @@
+package k8ssync
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weir/k8ssync/ipam"
+	"weir/lb"
+)
+
+// is tells whether a request is of a method, and for a path with a part.
+func is(r *http.Request, method, part string) bool {
+	return r.Method == method && strings.Contains(r.URL.Path, part)
+}
+
+func TestAClaimThatIsThereIsNobodyElses(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	var once atomic.Bool
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		// Another writer has claimed it a moment ago, and the watch has not told.
+		if is(r, http.MethodPost, "/leases") && s.requests("list leases")+s.requests("watch leases") > 0 && s.requests("create leases") > 1 && once.CompareAndSwap(false, true) {
+			claim := ipam.Claim{Addr: addrs("192.0.2.0")[0], Holders: []ipam.Holder{{Service: lb.ServiceID{Source: "far", Namespace: "a", Name: "b"}, UID: "u"}}}
+			lease, _ := leaseOf(claim, "weir-system") //nolint:errcheck // it is one
+			s.mu.Lock()
+			lease.ResourceVersion = fmt.Sprint(s.version)
+			if s.objects["leases"] == nil {
+				s.objects["leases"] = map[string]metav1.Object{}
+			}
+			resourceOf(lease)
+			s.objects["leases"]["weir-system/"+lease.Name] = lease
+			s.mu.Unlock()
+		}
+		return false
+	})
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	has(t, s, "web", "192.0.2.1", "Assigned")
+	if c := p.Status().Counters; c.Conflicts != 1 {
+		t.Errorf("%d conflicts, want 1", c.Conflicts)
+	}
+	if c := s.claimed(); c["weir-192.0.2.0"] != "far/a/b" || c["weir-192.0.2.1"] != "prod/shop/web" {
+		t.Errorf("claims %v", c)
+	}
+}
+
+// A write whose answer is lost was made, or not: nobody knows who does not look.
+func TestALostAnswerLosesNoAddress(t *testing.T) {
+	for _, c := range []struct{ what, method, part string }{
+		{"of a claim", http.MethodPost, "/leases"},
+		{"of a status", http.MethodPatch, "/status"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil), testBalancer("api", "10.96.0.2", "", nil))
+			var lost atomic.Int32
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				if !is(r, c.method, c.part) || r.Header.Get("Again") != "" || lost.Add(1) > 3 {
+					return false
+				}
+				r.Header.Set("Again", "yes")
+				s.ServeHTTP(nobody{http.Header{}}, r)
+				panic(http.ErrAbortHandler)
+			})
+			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+			eventually(t, "both have one", func() bool {
+				a, _ := s.statusOf("web")
+				b, _ := s.statusOf("api")
+				return len(a) == 1 && len(b) == 1 && a[0] != b[0]
+			})
+			if claims := s.claimed(); len(claims) != 2 {
+				t.Errorf("claims %v", claims)
+			}
+			if n := p.Status().Counters.Conflicts; n != 0 {
+				t.Errorf("%d conflicts, with itself", n)
+			}
+		})
+	}
+}
+
+// nobody reads an answer.
+type nobody struct{ header http.Header }
+
+func (n nobody) Header() http.Header       { return n.header }
+func (nobody) Write(b []byte) (int, error) { return len(b), nil }
+func (nobody) WriteHeader(int)             {}
+func (nobody) Flush()                      {}
+
+func TestAnotherBoxTakesOver(t *testing.T) {
+	s, first := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	second := newBox(t, providerConfig("box2", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	eventually(t, "the second sees the first", func() bool {
+		st := second.Status()
+		return st.Writer == "box1" && !st.Writing && st.Error == "" && len(st.Decisions) == 1 && st.Decisions[0].Written && st.Usage.Pools[0].Used == 1
+	})
+	first.stop() // it gives the lease back
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+	if st := second.Status(); !st.Writing || st.Writer != "box2" || st.Counters.Transitions != 1 {
+		t.Errorf("status %+v", st)
+	}
+	// One that dies without a word is waited for.
+	s.mu.Lock()
+	lease := s.objects["leases"]["weir-system/"+writerLease].(*coordinationv1.Lease).DeepCopy()
+	s.mu.Unlock()
+	second.stop()
+	s.put(lease)
+	third := newBox(t, providerConfig("box3", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	s.put(testBalancer("db", "10.96.0.3", "", nil))
+	eventually(t, "it is seen", func() bool { return third.Status().Writer == "box2" })
+	has(t, s, "db", "192.0.2.2", "Assigned")
+	if w := third.Status().Writer; w != "box3" {
+		t.Errorf("the writer is %s", w)
+	}
+}
+
+// Two boxes that both believe to be the writer, all the time.
+func TestTwoWritersGiveNoAddressTwice(t *testing.T) {
+	const many = 100
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"))
+	everyone := func(b *box) {
+		b.timing.election = electionTiming{lease: time.Second, deadline: time.Hour, retry: time.Millisecond}
+	}
+	var mine atomic.Int32
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/"+writerLease) { // to each its own
+			return false
+		}
+		mine.Add(1)
+		s.missing(w, "leases", writerLease)
+		return true
+	})
+	both := map[string]*apiServer{"prod": s}
+	a := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/24")), both, everyone)
+	b := newBox(t, providerConfig("box2", pool("public", "192.0.2.0/24")), both, everyone)
+	eventually(t, "both write", func() bool {
+		for _, x := range []*box{a, b} {
+			x.locked(func() { x.election.until = time.Now().Add(time.Hour) })
+		}
+		return a.mayWrite() && b.mayWrite()
+	})
+	for i := range many {
+		s.put(testBalancer(fmt.Sprintf("s%02d", i), fmt.Sprintf("10.96.1.%d", i+1), "", nil))
+	}
+	seen := map[string]string{}
+	eventually(t, "all have one", func() bool {
+		n := 0
+		for i := range many {
+			name := fmt.Sprintf("s%02d", i)
+			addrs, _ := s.statusOf(name)
+			if len(addrs) == 0 {
+				continue
+			}
+			n++
+			if other := seen[addrs[0]]; other != "" && other != name {
+				t.Fatalf("%s was given to %s and %s", addrs[0], other, name)
+			}
+			seen[addrs[0]] = name
+		}
+		return n == many
+	})
+	for name, holder := range s.claimed() {
+		if addr := strings.TrimPrefix(name, "weir-"); "prod/shop/"+seen[addr] != holder {
+			t.Errorf("%s is %s's by its claim, and %s's by its status", addr, holder, seen[addr])
+		}
+	}
+	if a.Status().Counters.Conflicts+b.Status().Counters.Conflicts == 0 {
+		t.Error("they never met")
+	}
+	t.Logf("conflicts: %d and %d", a.Status().Counters.Conflicts, b.Status().Counters.Conflicts)
+}
+
+// A writer that slept while its Service changed writes onto the old version, or not at
+// all.
+func TestAStatusIsWrittenOntoWhatWasReadAlone(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	var once atomic.Bool
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		if is(r, http.MethodPatch, "/status") && once.CompareAndSwap(false, true) {
+			s.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.3"} })
+		}
+		return false
+	})
+	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	has(t, s, "web", "192.0.2.3", "Assigned")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.applied {
+		if strings.Contains(a, "192.0.2.0") {
+			t.Errorf("written onto another version: %s", a)
+		}
+	}
+}
+
+func TestHomeAwayChangesNothing(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage})
+	has(t, stage, "web", "192.0.2.0", "Assigned")
+	home.misbehave(func(w http.ResponseWriter, _ *http.Request) bool {
+		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
+		return true
+	})
+	eventually(t, "no writer", func() bool {
+		st := p.Status()
+		return !st.Writing && st.Writer == "" && strings.Contains(st.Error, "away")
+	})
+	stage.put(testBalancer("api", "10.96.0.2", "", nil))
+	eventually(t, "a Note", func() bool {
+		return slices.ContainsFunc(p.Notes(), func(n lb.Note) bool {
+			return n.Service.Name == "api" && strings.HasPrefix(n.Text, "no-writer: ")
+		})
+	})
+	if d, ok := p.Decision(lb.ServiceID{Source: "stage", Namespace: "shop", Name: "web"}); !ok || fmt.Sprint(d.Addrs) != "[192.0.2.0]" || d.Pending.Reason != "" {
+		t.Errorf("decision %+v", d)
+	}
+	if a, _ := stage.statusOf("web"); len(a) != 1 {
+		t.Error("its address was taken away")
+	}
+	home.misbehave(nil)
+	has(t, stage, "api", "192.0.2.1", "Assigned")
+}
+
+func TestAServiceDeletedWhereNobodyCanAskKeepsItsClaim(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
+	cfg.IPAM.ReleaseAfter = time.Millisecond
+	newBox(t, cfg, map[string]*apiServer{"prod": home, "stage": stage})
+	has(t, stage, "web", "192.0.2.0", "Assigned")
+	stage.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") != "" {
+			return false // it tells what is new, and can't be asked
+		}
+		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
+		return true
+	})
+	asked := stage.requests("list services")
+	stage.remove(testBalancer("web", "10.96.0.1", "", nil))
+	eventually(t, "it was asked for several times", func() bool { return stage.requests("list services") > asked+2 })
+	if c := home.claimed(); len(c) != 1 {
+		t.Fatalf("claims %v", c)
+	}
+	stage.misbehave(nil)
+	eventually(t, "free", func() bool { return len(home.claimed()) == 0 })
+}
+
+func TestAServiceThatTheWatchDoesNotShowKeepsItsAddress(t *testing.T) {
+	s, _ := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	s.mu.Lock()
+	hidden := s.objects["services"]["shop/web"].(*corev1.Service).DeepCopy()
+	s.mu.Unlock()
+	s.replay("DELETED", hidden)
+	has(t, s, "web", "", "") // somebody else's now: what weir wrote is taken back
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+}
+
+func TestWhatTheGuardHoldsKeepsItsClaims(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
+	cfg.IPAM.ReleaseAfter = time.Millisecond
+	p.Configure(cfg)
+	p.hold.Store(true)
+	eventually(t, "held", func() bool { return p.clusters["prod"].believable() == errHeld })
+	s.remove(testBalancer("web", "10.96.0.1", "", nil))
+	eventually(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 })
+	if c := s.claimed(); len(c) != 1 {
+		t.Fatalf("claims %v", c)
+	}
+	p.hold.Store(false)
+	eventually(t, "free", func() bool { return len(s.claimed()) == 0 })
+}
+
+func TestASlowClusterDelaysNoOther(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n1", "10.0.0.1"))
+	for i := range 2 * statusWriters {
+		stage.put(testBalancer(fmt.Sprintf("slow%d", i), fmt.Sprintf("10.96.0.%d", i+1), "", nil))
+	}
+	var slow atomic.Int32
+	free := make(chan struct{})
+	stage.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		if is(r, http.MethodPatch, "/status") {
+			slow.Add(1)
+			select {
+			case <-r.Context().Done():
+			case <-free:
+			}
+		}
+		return false
+	})
+	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/27")), map[string]*apiServer{"prod": home, "stage": stage})
+	eventually(t, "all its writers wait", func() bool { return slow.Load() == statusWriters })
+	home.put(testBalancer("web", "10.96.0.1", "", nil))
+	eventually(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
+	close(free)
+	eventually(t, "it goes on", func() bool { a, _ := stage.statusOf("slow7"); return len(a) == 1 })
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	for _, c := range []struct{ method, part, want string }{
+		{http.MethodGet, "/leases?", "leases.coordination.k8s.io in namespace weir-system: "},
+		{http.MethodGet, "/leases/" + writerLease, "get leases.coordination.k8s.io in namespace weir-system: "},
+		{http.MethodPost, "/leases", "create leases.coordination.k8s.io in namespace weir-system: "},
+		{http.MethodPatch, "/services/web/status", "cluster prod: patch services/status: "},
+	} {
+		t.Run(c.method+c.part, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == c.method && strings.Contains(r.URL.Path+"?", c.part) {
+					answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no such right")
+					return true
+				}
+				return false
+			})
+			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+			eventually(t, "it is named", func() bool {
+				st := p.Status()
+				text := st.Error + st.Clusters["prod"]
+				for _, d := range st.Decisions {
+					text += d.Error
+				}
+				return strings.Contains(text, c.want+"no such right")
+			})
+			s.misbehave(nil)
+			has(t, s, "web", "192.0.2.0", "Assigned")
+		})
+	}
+}
+
+func TestAMissingNamespaceIsNamed(t *testing.T) {
+	s := newAPIServer(t)
+	s.namespaces = map[string]bool{}
+	s.put(testNode("n1", "10.0.0.1"))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	const want = "there is no namespace weir-system: kubectl create namespace weir-system, or kubectl apply -f rbac.yaml, which makes it"
+	eventually(t, "it is named", func() bool { return strings.Contains(p.Status().Error, want) })
+}
+
+func TestAServerThatWantsToBeLeftAloneIs(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	var first, second atomic.Int64
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if !is(r, http.MethodPatch, "/status") {
+			return false
+		}
+		if first.CompareAndSwap(0, time.Now().UnixNano()) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests) // in plain text, as API servers do
+			fmt.Fprint(w, "Too many requests, please try again later.")
+			return true
+		}
+		second.CompareAndSwap(0, time.Now().UnixNano())
+		return false
+	})
+	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	if gap := time.Duration(second.Load() - first.Load()); gap < time.Second {
+		t.Errorf("it was asked again after %s", gap)
+	}
+}
+
+// Somebody restored the home cluster from a backup: its versions begin anew.
+func TestAHomeThatGoesBackInTimeIsReadAnew(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	s.mu.Lock()
+	s.version = 10
+	for i, o := range s.matching("leases", "") {
+		o.SetResourceVersion(fmt.Sprint(2 + i))
+	}
+	s.history = nil
+	s.mu.Unlock()
+	s.CloseClientConnections()
+	s.compact()
+	s.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.3"} })
+	has(t, s, "web", "192.0.2.3", "Assigned")
+	eventually(t, "the old one is let go of", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
+}
+
+func TestAPanicEndsNothingElse(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	p.locked(func() { p.alloc = nil }) // whoever uses it panics
+	p.news()
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+}
