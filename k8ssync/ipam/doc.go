@@ -99,7 +99,7 @@
 // with a Note: it is twice, but to take it from those whom weir can reach helps nobody.
 //
 // A claim whose holders can't be read (made by hand, or by a later version) makes the
-// address taken: kubectl create lease weir-192.0.2.9 keeps 192.0.2.9 from everybody.
+// address taken: an empty Lease weir-192.0.2.9 keeps 192.0.2.9 from everybody.
 //
 // # Claims
 //
@@ -123,7 +123,7 @@
 // other clusters go on, for what it has is claimed. Only what it has without a claim (of
 // other classes, or before adoption) is not known to who has never seen it: let all
 // clusters sync before the first Next, or the time for it pass. A cluster that is no
-// longer configured keeps its claims as well; kubectl delete lease frees them.
+// longer configured keeps its claims as well, until somebody deletes those objects.
 //
 // # What the tests hold
 //

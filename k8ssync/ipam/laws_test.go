@@ -315,6 +315,7 @@ func (w *world) lowestFree(a *Allocator, r *Request, f lb.Family) netip.Addr {
 // checkEnd holds the world at rest against the laws.
 func (w *world) checkEnd() {
 	a := w.writers[0].a
+	w.checkUsage(a)
 	for _, p := range w.writers {
 		if got, want := fmt.Sprint(p.a.Claims()), fmt.Sprint(a.Claims()); got != want {
 			w.t.Errorf("the writers know different claims:\n%s\n%s", got, want)
@@ -345,6 +346,25 @@ func (w *world) checkEnd() {
 			}
 		}
 		w.checkPending(a, s, d)
+	}
+}
+
+// checkUsage counts every address.
+func (w *world) checkUsage(a *Allocator) {
+	for i, p := range a.Usage().Pools {
+		free, size := uint64(0), uint64(0)
+		for _, s := range a.pools[i].spans {
+			for x := s.First; s.Contains(x); x = x.Next() {
+				size++
+				if !a.taken(s, x) {
+					free++
+				}
+			}
+		}
+		some := uint64(p.Used + p.Held + p.Reserved + p.Taken + p.Avoided)
+		if p.Free != (Count{lo: free}) || p.Size != (Count{lo: size}) || some+free != size {
+			w.t.Errorf("%d of %d are free, and the usage is %+v", free, size, p)
+		}
 	}
 }
 
