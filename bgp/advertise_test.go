@@ -341,8 +341,9 @@ func TestFloorIsForLostBackendsAlone(t *testing.T) {
 	for i := range 20 {
 		routes = append(routes, lb.Route{Addr: vipOf(100 + i), Serves: []lb.Serving{serving("prod", "shop", "web", lb.ClusterIP)}})
 	}
-	a.Take(append(routes, good(0), good(1)), nil, testNow)
-	wantChanges(t, "two among twenty that nobody hears of", a.Take([]lb.Route{bad(0), bad(1)}, nil, testNow), "192.0.2.0/32 withdrawn", "192.0.2.1/32 withdrawn")
+	a.Take(append(routes, good(0), good(1), good(2), good(3)), nil, testNow)
+	wantChanges(t, "four among twenty that nobody hears of", a.Take([]lb.Route{bad(0), bad(1), bad(2), bad(3)}, nil, testNow),
+		"192.0.2.0/32 withdrawn", "192.0.2.1/32 withdrawn")
 }
 
 func TestDrain(t *testing.T) {

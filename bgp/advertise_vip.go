@@ -16,7 +16,8 @@ type vip struct {
 	// whom the rules would have told by that.
 	claims []claim
 	sends  []send
-	// withheld is that of the Route: "" is that it serves, since goodSince.
+	// withheld is that of the Route: "" is that it serves, without a break since
+	// goodSince.
 	withheld  lb.Withheld
 	goodSince time.Time
 	// up is whether it is to be announced, drains and rules apart. kept: though it has
@@ -41,7 +42,7 @@ func (a *Advertiser) take(r lb.Route, labels func(lb.ServiceID) map[string]strin
 	v := a.vips[r.Addr]
 	if len(r.Serves) == 0 && r.Withheld == lb.Gone {
 		if v != nil {
-			v.up, v.kept, v.lost, v.goodSince = false, false, false, time.Time{}
+			v.up, v.kept, v.lost = false, false, false
 			a.settle(v)
 			delete(a.vips, r.Addr)
 		}
@@ -96,7 +97,6 @@ func (a *Advertiser) lacks(v *vip, why lb.Withheld) {
 	if v.withheld != why {
 		v.withheld, v.since = why, a.now
 	}
-	v.goodSince = time.Time{}
 	switch {
 	case why == lb.NotServed:
 		v.up, v.kept, v.lost, v.claims, v.sends = false, false, false, nil, nil

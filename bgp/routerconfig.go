@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,7 +43,7 @@ func Vendors() []string {
 // so that a router that does nothing else can run with it, and says what to leave
 // out where another one has that already.
 func RouterConfig(r RouterSide) (string, error) {
-	print, ok := map[string]func(*page, facts){
+	write, ok := map[string]func(*page, facts){
 		"arista": printArista, "bird": printBIRD, "frr": printFRR, "gobgp": printGoBGP, "junos": printJunos,
 	}[r.Vendor]
 	if !ok {
@@ -56,7 +57,7 @@ func RouterConfig(r RouterSide) (string, error) {
 	if p.mark == "" {
 		p.mark = "#"
 	}
-	print(p, f)
+	write(p, f)
 	return p.String(), nil
 }
 
@@ -102,15 +103,13 @@ func factsOf(r RouterSide) (facts, error) {
 		return facts{}, fmt.Errorf("there is no peer %q", r.Peer)
 	}
 	f := facts{Peer: withDefaults(r.Config.Peers[i]), box: boxMissing, boxPort: r.Config.ListenPort, restart: r.Config.GracefulRestart, multipath: multipath}
-	if box := cmpOrAddr(r.Box, f.Source); box.IsValid() {
+	if box := cmp.Or(r.Box, f.Source); box.IsValid() {
 		f.box = box.String()
 	}
 	if f.Address.Zone() != "" || strings.Contains(f.box, "%") {
 		return facts{}, fmt.Errorf("peer %q is met by a link-local address, and the router's interface is not known here: give it an address of a network", f.Name)
 	}
-	if f.boxASN = f.LocalASN; f.boxASN == 0 {
-		f.boxASN = r.Config.ASN
-	}
+	f.boxASN = cmp.Or(f.LocalASN, r.Config.ASN)
 	if f.ASN == 0 {
 		return facts{}, fmt.Errorf("peer %q takes routers of any ASN, so that of this one is not known: give the peer an asn", f.Name)
 	}
@@ -137,29 +136,13 @@ func factsOf(r RouterSide) (facts, error) {
 
 // withDefaults gives a peer's timers, port and BFD where it says nothing of them.
 func withDefaults(p Peer) Peer {
-	def := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	def(&p.Hold, DefaultHold)
-	def(&p.Keepalive, DefaultKeepalive)
-	def(&p.ConnectRetry, DefaultConnectRetry)
-	def(&p.BFD.Interval, DefaultBFDInterval)
-	if p.BFD.Multiplier == 0 {
-		p.BFD.Multiplier = DefaultBFDMultiplier
-	}
-	if p.Port == 0 {
-		p.Port = DefaultPort
-	}
+	p.Hold = cmp.Or(p.Hold, DefaultHold)
+	p.Keepalive = cmp.Or(p.Keepalive, DefaultKeepalive)
+	p.ConnectRetry = cmp.Or(p.ConnectRetry, DefaultConnectRetry)
+	p.BFD.Interval = cmp.Or(p.BFD.Interval, DefaultBFDInterval)
+	p.BFD.Multiplier = cmp.Or(p.BFD.Multiplier, DefaultBFDMultiplier)
+	p.Port = cmp.Or(p.Port, DefaultPort)
 	return p
-}
-
-func cmpOrAddr(a, b netip.Addr) netip.Addr {
-	if a.IsValid() {
-		return a
-	}
-	return b
 }
 
 // acceptedOf gives what is accepted of a family, sorted, and nothing twice.
