@@ -25,7 +25,7 @@ func besiege(t testing.TB) *besieged {
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
 		c.GracefulRestart = 120 * time.Second
-		c.Peers = []Peer{{Name: "anybody", Range: prefix("127.0.0.0/8"), MaxPrefixes: 100}}
+		c.Peers = []Peer{{Name: "anybody", Range: prefix("127.0.0.0/8"), ASN: routerASN, MaxPrefixes: 100}}
 		if b.friend != nil {
 			c.Peers = append(c.Peers, b.friend.peer("friend", b.addr))
 		}

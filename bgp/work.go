@@ -199,9 +199,23 @@ func (s *Speaker) finish(e *engine) {
 	if err := e.stop(keep); err != nil {
 		s.log.Error("bgp", "err", err)
 	}
+	if len(up) > 0 {
+		time.Sleep(bfdPause(up))
+	}
 	for _, b := range up {
 		if err := bfdAdminDown(b.Address, b.Local.Addr(), b.peer); err != nil {
 			s.log.Debug("bgp", "err", err)
 		}
 	}
+}
+
+// bfdPause is between the end of the connections and that of BFD: first a router
+// should know that a graceful restart has begun. It is short beside the time within
+// which BFD finds out by itself.
+func bfdPause(up []session) time.Duration {
+	pause := 200 * time.Millisecond
+	for _, s := range up {
+		pause = min(pause, s.BFD.Detect/4)
+	}
+	return pause
 }
