@@ -13,7 +13,7 @@ import (
 // The laws of the package comment, held through random histories. A failing one prints
 // its seed; run it alone with -run 'TestLaws/seed=N$'.
 func TestLaws(t *testing.T) {
-	histories := uint64(3000)
+	histories := uint64(2000)
 	if testing.Short() {
 		histories = 300
 	}
