@@ -2,6 +2,7 @@ package k8ssync
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 )
@@ -16,6 +17,7 @@ type tap struct {
 	whole   bool // changed is all there is
 	live    bool // the API server says so, and not the last-known-good file
 	changed map[key]*service
+	avoided []netip.Addr
 }
 
 // attach makes a tap, which first tells all Services. Another one that there was
@@ -57,14 +59,22 @@ func (t *tap) hear(o *objects, touched map[key]struct{}, whole, live bool) {
 	}
 }
 
+// avoid takes in the addresses that no Service of the cluster can have: Nodes' and
+// those that the box needs.
+func (t *tap) avoid(addrs []netip.Addr) {
+	t.mu.Lock()
+	t.avoided = addrs
+	t.mu.Unlock()
+}
+
 // take gives what has changed since the last time, nil for what is gone. whole tells
 // that there is nothing else.
-func (t *tap) take() (changed map[key]*service, whole, live bool) {
+func (t *tap) take() (changed map[key]*service, whole, live bool, avoided []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	changed, whole = t.changed, t.whole
 	t.changed, t.whole = nil, false
-	return changed, whole, t.live
+	return changed, whole, t.live, t.avoided
 }
 
 // ring has a Provider look how the Cluster stands.

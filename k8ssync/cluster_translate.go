@@ -87,6 +87,9 @@ func (c *Cluster) flush() {
 	}
 	turn := c.turn
 	if tap := c.tap.Load(); tap != nil {
+		if ch.nodes {
+			tap.avoid(slices.Concat(slices.Collect(maps.Keys(c.env.nodeAddrs)), slices.Collect(maps.Keys(c.env.refused.Peers))))
+		}
 		tap.hear(o, ch.touched, whole, o == c.live)
 	}
 	c.claim(o, ch.dirty, whole)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -34,6 +35,7 @@ type member struct {
 	// heard tells that it has told of its Services, from its file at least; live that
 	// the API server has; synced that it is to be believed.
 	heard, live, synced bool
+	avoided             []netip.Addr
 	err                 error // why the last status could not be written
 }
 
@@ -75,7 +77,8 @@ func (m *member) id(k key) lb.ServiceID {
 
 // listen takes in what a cluster says. p.mu is held.
 func (p *Provider) listen(m *member) {
-	changed, whole, live := m.tap.take()
+	changed, whole, live, avoided := m.tap.take()
+	p.avoid(m, avoided)
 	if whole {
 		for k := range m.services {
 			if _, there := changed[k]; !there {
@@ -93,6 +96,16 @@ func (p *Provider) listen(m *member) {
 		m.synced = live && m.cluster.believable() == nil
 	}
 	p.alloc.Synced(m.name, m.synced)
+}
+
+// avoid has nobody given the addresses that a cluster's Nodes have, nor those of whom
+// the box talks to: they are as taken as a Service's. p.mu is held.
+func (p *Provider) avoid(m *member, addrs []netip.Addr) {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	if !slices.Equal(addrs, m.avoided) {
+		m.avoided = addrs
+		p.alloc.Put(ipam.Request{ID: m.id(key{Name: "a Node, or a server that this box needs"}), Foreign: true, Status: addrs})
+	}
 }
 
 // put takes in a Service as it is now, nil when it is gone. p.mu is held.

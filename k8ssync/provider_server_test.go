@@ -33,6 +33,9 @@ func (s *apiServer) lease(w http.ResponseWriter, r *http.Request, verb, namespac
 	case old == nil && verb != "create":
 		s.missing(w, "leases", name)
 	case old != nil && verb == "create":
+		if name != writerLease {
+			s.late++
+		}
 		answer(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, "it is there")
 	case verb == "get":
 		w.Write(mustJSON(old))
@@ -102,6 +105,7 @@ func (s *apiServer) applyStatus(w http.ResponseWriter, r *http.Request, k string
 		s.missing(w, "services", k)
 		return
 	case a.Metadata.UID != string(old.UID) || a.Metadata.ResourceVersion != old.ResourceVersion:
+		s.late++
 		answer(w, http.StatusConflict, metav1.StatusReasonConflict, "it is another, or at another version")
 		return
 	}

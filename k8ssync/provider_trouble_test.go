@@ -71,7 +71,7 @@ func TestALostAnswerLosesNoAddress(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			})
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-			eventually(t, "both have one", func() bool {
+			surely(t, "both have one", func() bool {
 				a, _ := s.statusOf("web")
 				b, _ := s.statusOf("api")
 				return len(a) == 1 && len(b) == 1 && a[0] != b[0]
@@ -98,7 +98,7 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	s, first := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	second := newBox(t, providerConfig("box2", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-	eventually(t, "the second sees the first", func() bool {
+	surely(t, "the second sees the first", func() bool {
 		st := second.Status()
 		return st.Writer == "box1" && !st.Writing && st.Error == "" && len(st.Decisions) == 1 && st.Decisions[0].Written && st.Usage.Pools[0].Used == 1
 	})
@@ -116,7 +116,7 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	s.put(lease)
 	third := newBox(t, providerConfig("box3", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	s.put(testBalancer("db", "10.96.0.3", "", nil))
-	eventually(t, "it is seen", func() bool { return third.Status().Writer == "box2" })
+	surely(t, "it is seen", func() bool { return third.Status().Writer == "box2" })
 	has(t, s, "db", "192.0.2.2", "Assigned")
 	if w := third.Status().Writer; w != "box3" {
 		t.Errorf("the writer is %s", w)
@@ -125,7 +125,7 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 
 // Two boxes that both believe to be the writer, all the time.
 func TestTwoWritersGiveNoAddressTwice(t *testing.T) {
-	const many = 100
+	const many = 50
 	s := newAPIServer(t)
 	s.put(testNode("n1", "10.0.0.1"))
 	everyone := func(b *box) {
@@ -143,7 +143,7 @@ func TestTwoWritersGiveNoAddressTwice(t *testing.T) {
 	both := map[string]*apiServer{"prod": s}
 	a := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/24")), both, everyone)
 	b := newBox(t, providerConfig("box2", pool("public", "192.0.2.0/24")), both, everyone)
-	eventually(t, "both write", func() bool {
+	surely(t, "both write", func() bool {
 		for _, x := range []*box{a, b} {
 			x.locked(func() { x.election.until = time.Now().Add(time.Hour) })
 		}
@@ -153,7 +153,7 @@ func TestTwoWritersGiveNoAddressTwice(t *testing.T) {
 		s.put(testBalancer(fmt.Sprintf("s%02d", i), fmt.Sprintf("10.96.1.%d", i+1), "", nil))
 	}
 	seen := map[string]string{}
-	eventually(t, "all have one", func() bool {
+	surely(t, "all have one", func() bool {
 		n := 0
 		for i := range many {
 			name := fmt.Sprintf("s%02d", i)
@@ -174,10 +174,12 @@ func TestTwoWritersGiveNoAddressTwice(t *testing.T) {
 			t.Errorf("%s is %s's by its claim, and %s's by its status", addr, holder, seen[addr])
 		}
 	}
-	if a.Status().Counters.Conflicts+b.Status().Counters.Conflicts == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late == 0 {
 		t.Error("they never met")
 	}
-	t.Logf("conflicts: %d and %d", a.Status().Counters.Conflicts, b.Status().Counters.Conflicts)
+	t.Logf("%d of their writes came too late", s.late)
 }
 
 // A writer that slept while its Service changed writes onto the old version, or not at
@@ -213,12 +215,12 @@ func TestHomeAwayChangesNothing(t *testing.T) {
 		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
 		return true
 	})
-	eventually(t, "no writer", func() bool {
+	surely(t, "no writer", func() bool {
 		st := p.Status()
 		return !st.Writing && st.Writer == "" && strings.Contains(st.Error, "away")
 	})
 	stage.put(testBalancer("api", "10.96.0.2", "", nil))
-	eventually(t, "a Note", func() bool {
+	surely(t, "a Note", func() bool {
 		return slices.ContainsFunc(p.Notes(), func(n lb.Note) bool {
 			return n.Service.Name == "api" && strings.HasPrefix(n.Text, "no-writer: ")
 		})
@@ -250,12 +252,12 @@ func TestAServiceDeletedWhereNobodyCanAskKeepsItsClaim(t *testing.T) {
 	})
 	asked := stage.requests("list services")
 	stage.remove(testBalancer("web", "10.96.0.1", "", nil))
-	eventually(t, "it was asked for several times", func() bool { return stage.requests("list services") > asked+2 })
+	surely(t, "it was asked for several times", func() bool { return stage.requests("list services") > asked+2 })
 	if c := home.claimed(); len(c) != 1 {
 		t.Fatalf("claims %v", c)
 	}
 	stage.misbehave(nil)
-	eventually(t, "free", func() bool { return len(home.claimed()) == 0 })
+	surely(t, "free", func() bool { return len(home.claimed()) == 0 })
 }
 
 func TestAServiceThatTheWatchDoesNotShowKeepsItsAddress(t *testing.T) {
@@ -277,14 +279,14 @@ func TestWhatTheGuardHoldsKeepsItsClaims(t *testing.T) {
 	cfg.IPAM.ReleaseAfter = time.Millisecond
 	p.Configure(cfg)
 	p.hold.Store(true)
-	eventually(t, "held", func() bool { return p.clusters["prod"].believable() == errHeld })
+	surely(t, "held", func() bool { return p.clusters["prod"].believable() == errHeld })
 	s.remove(testBalancer("web", "10.96.0.1", "", nil))
-	eventually(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 })
+	surely(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 })
 	if c := s.claimed(); len(c) != 1 {
 		t.Fatalf("claims %v", c)
 	}
 	p.hold.Store(false)
-	eventually(t, "free", func() bool { return len(s.claimed()) == 0 })
+	surely(t, "free", func() bool { return len(s.claimed()) == 0 })
 }
 
 func TestASlowClusterDelaysNoOther(t *testing.T) {
@@ -307,11 +309,11 @@ func TestASlowClusterDelaysNoOther(t *testing.T) {
 		return false
 	})
 	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/27")), map[string]*apiServer{"prod": home, "stage": stage})
-	eventually(t, "all its writers wait", func() bool { return slow.Load() == statusWriters })
+	surely(t, "all its writers wait", func() bool { return slow.Load() == statusWriters })
 	home.put(testBalancer("web", "10.96.0.1", "", nil))
-	eventually(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
+	surely(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
 	close(free)
-	eventually(t, "it goes on", func() bool { a, _ := stage.statusOf("slow7"); return len(a) == 1 })
+	surely(t, "it goes on", func() bool { a, _ := stage.statusOf("slow7"); return len(a) == 1 })
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
@@ -332,7 +334,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 				return false
 			})
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-			eventually(t, "it is named", func() bool {
+			surely(t, "it is named", func() bool {
 				st := p.Status()
 				text := st.Error + st.Clusters["prod"]
 				for _, d := range st.Decisions {
@@ -352,7 +354,7 @@ func TestAMissingNamespaceIsNamed(t *testing.T) {
 	s.put(testNode("n1", "10.0.0.1"))
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	const want = "there is no namespace weir-system: kubectl create namespace weir-system, or kubectl apply -f rbac.yaml, which makes it"
-	eventually(t, "it is named", func() bool { return strings.Contains(p.Status().Error, want) })
+	surely(t, "it is named", func() bool { return strings.Contains(p.Status().Error, want) })
 }
 
 func TestAServerThatWantsToBeLeftAloneIs(t *testing.T) {
@@ -394,7 +396,7 @@ func TestAHomeThatGoesBackInTimeIsReadAnew(t *testing.T) {
 	s.compact()
 	s.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.3"} })
 	has(t, s, "web", "192.0.2.3", "Assigned")
-	eventually(t, "the old one is let go of", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
+	surely(t, "the old one is let go of", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
 }
 
 func TestAPanicEndsNothingElse(t *testing.T) {

@@ -43,6 +43,7 @@ type apiServer struct {
 	// there are; nil is all.
 	applied    []string
 	namespaces map[string]bool
+	late       int // how many writes of a Provider another one had preceded
 	// trouble, if set, answers a request instead and tells that it did.
 	trouble func(w http.ResponseWriter, r *http.Request) bool
 }
