@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -257,5 +258,51 @@ func checkPolicy(t *testing.T, b *BGP) {
 	}
 	if b.DrainDelay != 3*time.Second {
 		t.Errorf("drain delay %s", b.DrainDelay)
+	}
+}
+
+// odd are values at the edges of what may be written, by type.
+var odd = map[Type][]string{
+	Bool:     {`true`, `false`},
+	Integer:  {`0`, `1`, `2`, `8`, `24`, `255`, `23456`, `65535`, `4294967295`},
+	Duration: {`"0s"`, `"10ms"`, `"1s"`, `"1500ms"`, `"3s"`, `"4s"`, `"1m"`, `"4095s"`, `"65535s"`},
+	Percent:  {`"0%"`, `"100%"`},
+	Text: {
+		`""`, `"a"`, `"10.0.0.1"`, `"0.0.0.0"`, `"127.0.0.1"`, `"255.255.255.255"`, `"::"`, `"::1"`, `"fd00::1"`, `"fe80::1"`, `"fe80::1%eth0"`,
+		`"::ffff:10.0.0.1"`, `"10.0.0.0/8"`, `"0.0.0.0/0"`, `"fd00::/8"`, `"prod"`, `"static"`,
+	},
+	Texts: {
+		`[]`, `["240.0.0.1"]`, `["10.0.0.1"]`, `["::"]`, `["fe80::1%eth0"]`, `["::fffe:0:0/95"]`, `["10.7.0.0-10.7.0.0"]`, `["fd00::/16"]`,
+		`["198.51.100.80/32", "10.6.0.1"]`, `["0.0.0.0/8"]`, `["239.255.255.255-240.0.0.1"]`, `["prod"]`, `["public"]`, `["tor1"]`, `["*"]`,
+	},
+	Map: {`{}`, `{ a = "" }`, `{ a = "1:1" }`, `{ a = "1:1:1", b = "no-export" }`},
+}
+
+// TestWhatIsValidIsValidToAll shows that the speaker and the allocator take what
+// is let pass of each key.
+func TestWhatIsValidIsValidToAll(t *testing.T) {
+	valid := 0
+	for _, k := range Schema() {
+		table, name := split(k.Path)
+		for _, value := range odd[k.Type] {
+			text := document(table, name+" = "+value)
+			if name == "range" { // stands in place of the address
+				before, peer, _ := strings.Cut(text, "[[bgp.peer]]")
+				text = before + "[[bgp.peer]]" + strings.Replace(peer, "address = \"10.0.0.1\"\n", "", 1)
+			}
+			if name != "router_id" {
+				text = strings.Replace(text, "asn = 64500\n", "asn = 64500\nrouter_id = \"10.0.0.9\"\n", 1)
+			}
+			if c, err := Parse("weir.toml", []byte(text), noFiles{}); err == nil {
+				valid++
+				checkParts(t, c)
+				if t.Failed() {
+					t.Fatalf("%s = %s", k.Path, value)
+				}
+			}
+		}
+	}
+	if valid < 300 {
+		t.Errorf("only %d configurations are valid", valid)
 	}
 }
