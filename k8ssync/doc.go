@@ -1,5 +1,5 @@
 // Package k8ssync follows Kubernetes clusters: Services, EndpointSlices and Nodes
-// come in, lb.Services go out.
+// come in, lb.Services go out. It also gives Services their addresses (Provider).
 //
 //	API server --> informers --> objects (object.go) --> translate --> lb.Update
 //	                                |
@@ -76,12 +76,59 @@
 // Endpoints tell nothing about who has an address: whoever may write an
 // EndpointSlice could take away the VIP of others by naming it there.
 //
+// What weir itself gives (pools that serve the cluster) is allowed as if it were in
+// load_balancer_ranges, whatever lb_classes says of its class, and in either ipMode.
+//
+// # Addresses
+//
+// A Provider gives addresses to the LoadBalancer Services of all clusters of a box.
+// Who gets which, and why, is decided by package ipam, whose documentation is the
+// reference; the Provider brings it what it needs and writes what it says.
+//
+//	Services of all clusters --\                  /--> claims: Leases of the home cluster
+//	                            ipam.Allocator -->
+//	claims --------------------/                  \--> status of Services, Events
+//
+// The way of an address to the kernel is that of any other controller's: every box, the
+// one that writes included, learns it from the Service's status by the watch. Nothing
+// of the Provider is in the way of packets; while nobody writes, all is served as it is.
+//
+// A claim is a Lease in one namespace of one cluster, the home, named as its address
+// (weir-192.0.2.7), with its Services as the holder: kubectl get leases shows who has
+// what. To create it is to have it, and it changes only at the resourceVersion that was
+// read. So two writers, however confused, never give an address twice. The box that
+// holds the Lease weir-writer writes for all clusters; that only saves work, and
+// contention.
+//
+// A status is applied (server-side apply, field manager "weir", forced, which touches
+// weir's fields alone: status.loadBalancer.ingress, and condition weir/LoadBalancer)
+// onto the uid and resourceVersion that were decided on, after the claims are confirmed
+// and while this box is the writer. What another writer has decided since is never
+// undone by one that slept. The condition is True with reason Assigned or PoolStranded,
+// or False with one of ipam's reasons, and a text for people. Events AddressAssigned,
+// AddressPending, AddressStranded and AddressReleased tell it once.
+//
+// Services of other classes, types and proxies are never written. Of one without a
+// class that has addresses of no pool, another controller is the master, until it asks
+// for something by annotation; one that is not ours any more loses weir's fields and
+// keeps others'.
+//
+// Before an address is let go of, its Service's API server is asked for the Service,
+// past all watches: one that is away, not read yet or held by the guard keeps its
+// claims. So no finalizer is needed, which would keep Services from being deleted while
+// weir is away: the claim outlives the Service for release_after anyway.
+//
 // # Annotations
 //
 // A Service may say more about itself, as far as allow_annotations lets it. What
 // is not allowed, unknown, malformed or can't be had is ignored and told in a Note
-// (annotation-refused).
+// (annotation-refused). The three that ask for addresses need no permission, as pools
+// say who gets what.
 //
+//	weir/addresses        the addresses wanted, one of a family: "192.0.2.7, 2001:db8::7";
+//	                      says more than spec.loadBalancerIP
+//	weir/pool             the pool that they are to be of
+//	weir/share            a key: Services with the same one share addresses, on other ports
 //	weir/scheduler        one of the schedulers of IPVS: wlc
 //	weir/scheduler-flags  for sh and mh: fallback, port, both ("fallback,port"), or "" for none
 //	weir/weights          of backends by node or zone, where the node's counts more; others have 1:
