@@ -65,10 +65,8 @@ func RouterConfig(r RouterSide) (string, error) {
 type facts struct {
 	Peer
 	box       string // the box's address, or boxMissing
-	boxASN    uint32
-	boxPort   int // 0: the box does not listen
+	boxPort   int    // 0: the box does not listen
 	routerID  string
-	internal  bool
 	onLink    bool // the session is sure to be one over a common link
 	restart   time.Duration
 	password  string // where it is; "": there is none
@@ -102,19 +100,18 @@ func factsOf(r RouterSide) (facts, error) {
 	if i < 0 {
 		return facts{}, fmt.Errorf("there is no peer %q", r.Peer)
 	}
-	f := facts{Peer: withDefaults(r.Config.Peers[i]), box: boxMissing, boxPort: r.Config.ListenPort, restart: r.Config.GracefulRestart, multipath: multipath}
+	f := facts{Peer: r.Config.Peers[i].withDefaults(r.Config), box: boxMissing, boxPort: r.Config.ListenPort, restart: r.Config.GracefulRestart, multipath: multipath}
 	if box := cmp.Or(r.Box, f.Source); box.IsValid() {
 		f.box = box.String()
 	}
 	if f.Address.Zone() != "" || strings.Contains(f.box, "%") {
 		return facts{}, fmt.Errorf("peer %q is met by a link-local address, and the router's interface is not known here: give it an address of a network", f.Name)
 	}
-	f.boxASN = cmp.Or(f.LocalASN, r.Config.ASN)
+	f.Port = cmp.Or(f.Port, DefaultPort)
 	if f.ASN == 0 {
 		return facts{}, fmt.Errorf("peer %q takes routers of any ASN, so that of this one is not known: give the peer an asn", f.Name)
 	}
-	f.internal = f.ASN == f.boxASN
-	f.onLink = f.TTLSecurity == 1 || f.BFD.Enabled || !f.internal && f.Multihop == 0 && f.TTLSecurity == 0
+	f.onLink = f.TTLSecurity == 1 || f.BFD.Enabled || !f.internal() && f.Multihop == 0 && f.TTLSecurity == 0
 	if f.routerID = "ROUTER-ID"; f.Address.Is4() {
 		f.routerID = f.Address.String()
 	}
@@ -132,17 +129,6 @@ func factsOf(r RouterSide) (facts, error) {
 		return facts{}, errors.New("there is nothing that the router could accept: no pool and no static VIP of a family that the peer carries")
 	}
 	return f, nil
-}
-
-// withDefaults gives a peer's timers, port and BFD where it says nothing of them.
-func withDefaults(p Peer) Peer {
-	p.Hold = cmp.Or(p.Hold, DefaultHold)
-	p.Keepalive = cmp.Or(p.Keepalive, DefaultKeepalive)
-	p.ConnectRetry = cmp.Or(p.ConnectRetry, DefaultConnectRetry)
-	p.BFD.Interval = cmp.Or(p.BFD.Interval, DefaultBFDInterval)
-	p.BFD.Multiplier = cmp.Or(p.BFD.Multiplier, DefaultBFDMultiplier)
-	p.Port = cmp.Or(p.Port, DefaultPort)
-	return p
 }
 
 // acceptedOf gives what is accepted of a family, sorted, and nothing twice.
@@ -232,7 +218,7 @@ func (p *page) block(begin, end, step string, do func()) {
 
 // head writes what every configuration begins with.
 func (p *page) head(router, how string, f facts) {
-	p.why("Router %q (%s, AS %d): its side of the session with weir, the box %s of AS %d.", f.Name, router, f.ASN, f.box, f.boxASN)
+	p.why("Router %q (%s, AS %d): its side of the session with weir, the box %s of AS %d.", f.Name, router, f.ASN, f.box, f.LocalASN)
 	p.why("%s", how)
 	if f.box == boxMissing {
 		p.why("Put the box's address in the place of %s.", boxMissing)

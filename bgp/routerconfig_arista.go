@@ -58,7 +58,7 @@ func aristaLength(a accepted, host bool) string {
 
 func aristaNeighbor(p *page, f facts) {
 	n := "neighbor " + f.box
-	p.put("%s remote-as %d", n, f.boxASN)
+	p.put("%s remote-as %d", n, f.LocalASN)
 	p.put("%s description weir", n)
 	if f.Address.IsValid() && !f.onLink {
 		p.why("The interface that has %s: %s update-source INTERFACE", f.Address, n)

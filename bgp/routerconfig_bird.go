@@ -74,7 +74,7 @@ func birdSession(p *page, f facts) {
 	if f.boxPort != 0 && f.boxPort != DefaultPort {
 		port = fmt.Sprintf(" port %d", f.boxPort)
 	}
-	p.put("neighbor %s%s as %d;", f.box, port, f.boxASN)
+	p.put("neighbor %s%s as %d;", f.box, port, f.LocalASN)
 	if f.passive() {
 		p.why("The box does not listen; it connects.")
 		p.put("passive on;")
@@ -122,7 +122,7 @@ func birdHops(p *page, f facts) {
 	case f.Multihop != 0:
 		p.why("The box is not on the same link.")
 		p.put("multihop %d;", f.Multihop)
-	case f.internal && f.BFD.Enabled:
+	case f.internal() && f.BFD.Enabled:
 		p.why("weir's BFD is that of one link (RFC 5881), and an internal session counts as one over several otherwise.")
 		p.put("direct;")
 	}

@@ -80,7 +80,7 @@ func frrMap(p *page, seq int, a accepted, shutdown bool) {
 
 func frrNeighbor(p *page, f facts) {
 	n := "neighbor " + f.box
-	p.put("%s remote-as %d", n, f.boxASN)
+	p.put("%s remote-as %d", n, f.LocalASN)
 	p.put("%s description weir", n)
 	if f.Address.IsValid() {
 		p.put("%s update-source %s", n, f.Address)
@@ -135,7 +135,7 @@ func frrFamily(p *page, f facts, v6 bool) {
 			p.put("%s route-map WEIR-OUT out", n)
 			p.why(whyLimit)
 			p.put("%s maximum-prefix %d restart 1", n, a.limit)
-			if f.internal {
+			if f.internal() {
 				p.put("maximum-paths ibgp %d", f.multipath)
 			} else {
 				p.put("maximum-paths %d", f.multipath)

@@ -40,7 +40,7 @@ func gobgpNeighbor(p *page, f facts) {
 	}
 	p.put("[[neighbors]]")
 	p.indent = "  "
-	lines := []string{fmt.Sprintf("neighbor-address = %q", f.box), fmt.Sprintf("peer-as = %d", f.boxASN), `description = "weir"`}
+	lines := []string{fmt.Sprintf("neighbor-address = %q", f.box), fmt.Sprintf("peer-as = %d", f.LocalASN), `description = "weir"`}
 	if p.whyPassword(f) {
 		lines = append(lines, fmt.Sprintf("auth-password = %q", passwordMissing))
 	}

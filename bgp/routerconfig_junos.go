@@ -55,7 +55,7 @@ func junosPolicy(p *page, f facts) {
 func junosGroup(p *page, f facts) {
 	g := "set protocols bgp group WEIR "
 	n := g + "neighbor " + f.box + " "
-	if f.internal {
+	if f.internal() {
 		p.put("%stype internal", g)
 		p.put("%smultipath", g)
 	} else {
@@ -65,8 +65,8 @@ func junosGroup(p *page, f facts) {
 	p.put("%simport WEIR-IN", g)
 	p.put("%sexport WEIR-OUT", g)
 	p.put("%sdescription weir", n)
-	if !f.internal {
-		p.put("%speer-as %d", n, f.boxASN)
+	if !f.internal() {
+		p.put("%speer-as %d", n, f.LocalASN)
 	}
 	if f.Address.IsValid() {
 		p.put("%slocal-address %s", n, f.Address)
