@@ -28,6 +28,8 @@ type cluster interface {
 	Judged(held bool)
 	// Refuse replaces the addresses that no VIP may have.
 	Refuse(r k8ssync.Refused)
+	// Provide replaces the addresses that weir gives to the cluster's Services.
+	Provide(p k8ssync.Provided)
 	// Report tells all Notes about the cluster's Services; it returns at once.
 	Report(notes []lb.Note)
 }
@@ -98,11 +100,13 @@ func (f *followed) goesOn(wanted k8ssync.Config) bool {
 	defer f.mu.Unlock()
 	was, will := f.cfg, wanted
 	was.Refused, will.Refused = k8ssync.Refused{}, k8ssync.Refused{}
+	was.Provided, will.Provided = k8ssync.Provided{}, k8ssync.Provided{}
 	if !reflect.DeepEqual(was, will) {
 		return false
 	}
 	f.cfg = wanted
 	f.current.Refuse(wanted.Refused)
+	f.current.Provide(wanted.Provided)
 	return true
 }
 

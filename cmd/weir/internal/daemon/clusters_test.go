@@ -27,6 +27,7 @@ type town struct {
 	reported [][]lb.Note
 	judged   []bool // what Judged said, in turn
 	refused  k8ssync.Refused
+	provided k8ssync.Provided
 	status   k8ssync.Status
 }
 
@@ -49,6 +50,8 @@ func (c *town) Status() k8ssync.Status {
 }
 
 func (c *town) Refuse(r k8ssync.Refused) { c.refused = r }
+
+func (c *town) Provide(p k8ssync.Provided) { c.provided = p }
 
 func (c *town) Judged(held bool) { c.judged = append(c.judged, held) }
 
@@ -128,12 +131,13 @@ func TestReloadTouchesOnlyTheClustersThatDiffer(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedChangesWithoutBeginningAnew(t *testing.T) {
+func TestWhatIsRefusedAndProvidedChangesWithoutBeginningAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLand(t, calm)
 		l.set(t.Context(), blocks("prod"))
 		next := blocks("prod")
 		next[0].Refused.Peers = map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "a backend of static/web"}
+		next[0].Provided.Class = "weir/lb"
 		l.set(t.Context(), next)
 		synctest.Wait()
 		if l.count() != 1 {
@@ -141,6 +145,9 @@ func TestWhatIsRefusedChangesWithoutBeginningAnew(t *testing.T) {
 		}
 		if d := cmp.Diff(next[0].Refused, l.towns[0].refused, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 			t.Errorf("refused (-want +got):\n%s", d)
+		}
+		if got := l.towns[0].provided.Class; got != "weir/lb" {
+			t.Errorf("provided of class %q", got)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func fakeBox(t *testing.T, guards map[string]lb.GuardOptions) (*box, *land) {
 	b := &box{log: slog.New(slog.DiscardHandler), cfg: &config.Config{}, clusters: l.clusters, started: time.Now()}
 	base := lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}
 	b.rec = lb.NewReconciler(&lb.Fake{}, lb.Options{Base: base, Guards: guards}, config.Source, "prod")
-	b.provider = k8ssync.NewProvider(k8ssync.ProviderConfig{}, b.log)
+	b.provider = &giver{}
 	b.metrics = newMetrics(b)
 	l.set(t.Context(), blocks("prod"))
 	synctest.Wait()
