@@ -22,8 +22,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// Clients that see every gap: hammers, which make new connections as fast as they can
-// and remember each, and the router's kernel, which says when it has a route.
+// Clients that see every gap: hammers, which make new connections all the time and
+// remember each, and the router's kernel, which says when it has a route.
 
 // unreachable is the end of a visit to which a router answered that it knows no way.
 const unreachable = "unreachable"
@@ -36,7 +36,8 @@ type blow struct {
 	err          error
 }
 
-// hammer sends requests from a host to addresses, some at a time, until it is ended.
+// hammer sends requests from a host to addresses, by turns, one every hammerBeat
+// whatever has become of those before, until it is ended.
 type hammer struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -46,24 +47,26 @@ type hammer struct {
 	blows []blow
 }
 
-const (
-	hammers    = 4                    // at a time
-	hammerRest = 3 * time.Millisecond // leaves some of the boxes' one CPU to weir
-)
+// hammerBeat leaves some of the boxes' one CPU to weir.
+const hammerBeat = 8 * time.Millisecond
 
 // startHammer gives each attempt so much patience. TCP sends its first packet again
 // after a second: with less patience no packet has a second chance.
 func startHammer(t testing.TB, from *lab.Machine, patience time.Duration, addrs ...string) *hammer {
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &hammer{cancel: cancel, patience: patience}
-	for i := range hammers {
-		h.wg.Go(func() {
-			for n := i; ctx.Err() == nil; n++ {
-				h.strike(from, addrs[n%len(addrs)])
-				time.Sleep(hammerRest)
+	h.wg.Go(func() {
+		tick := time.NewTicker(hammerBeat)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				h.wg.Go(func() { h.strike(from, addrs[n%len(addrs)]) })
 			}
-		})
-	}
+		}
+	})
 	t.Cleanup(func() { h.end() })
 	return h
 }
@@ -96,10 +99,12 @@ func endOf(err error) string {
 	return err.Error()
 }
 
-// end ends the hammer. Those that have begun may end.
+// end ends the hammer and gives all attempts in the order of their begin. Those that
+// have begun may end.
 func (h *hammer) end() []blow {
 	h.cancel()
 	h.wg.Wait()
+	slices.SortFunc(h.blows, func(a, b blow) int { return a.began.Compare(b.began) })
 	return h.blows
 }
 

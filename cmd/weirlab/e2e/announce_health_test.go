@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
-// checked makes a service whose backends are asked often.
+// checked makes a service whose backends are asked often, and that refuses clients
+// when none of them is well: with when_down = "keep" all of them would be used, and
+// the VIP served and announced.
 const checked = `
+when_down = "refuse"
 [service.check]
 type = "http"
 path = "/healthz"

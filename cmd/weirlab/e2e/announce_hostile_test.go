@@ -89,11 +89,12 @@ func hostileSpeaker(t *testing.T, e *edge) {
 	if err != nil || !n.Established() || n.Accepted != len(bothVIPs) {
 		t.Errorf("the router's session with the box: %+v, %v", n, err)
 	}
-	t.Logf("weir bgp neighbors\n%s", s.box.Must(t, s.weir, "bgp", "neighbors"))
+	t.Logf("weir bgp neighbors\n%s", s.call(t, "bgp", "neighbors").Stdout)
 }
 
-// rssLimit is how much memory weir may have more than before, in MiB.
-const rssLimit = 50
+// rssLimit is how much memory weir may have more than before, in MiB; most of it is
+// what Go has not collected yet.
+const rssLimit = 80
 
 // stands checks that weir is the same process, is not swollen, and answers.
 func (b *besieged) stands(t *testing.T, before int) {
@@ -238,7 +239,7 @@ func randomUpdates(t *testing.T, b *besieged) {
 			corpus = append(corpus, all[name])
 		}
 	}
-	const sessions = 60
+	const sessions = 200
 	sent := 0
 	for end := time.Now().Add(20 * time.Second); sent < 100*sessions && time.Now().Before(end); {
 		c := b.established(t)

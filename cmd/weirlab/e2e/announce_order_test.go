@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,6 +105,7 @@ func announcedLast(t *testing.T, e *edge) {
 		for _, vip := range bothVIPs {
 			up := watch.first(t, vip, true, begin)
 			mustAllBeAnswered(t, fmt.Sprintf("%s, %s, since the router had the route", vip, how), ofVIP(blows, vip), up, time.Time{})
+			t.Logf("%s, %s, before that: %s", vip, how, tally(slices.DeleteFunc(ofVIP(blows, vip), func(b blow) bool { return !b.began.Before(up) })))
 			for _, b := range ofVIP(blows, vip) {
 				if b.fate != "" && b.fate != unreachable {
 					t.Errorf("%s, %s: before there was a route: %v", vip, how, b.err)

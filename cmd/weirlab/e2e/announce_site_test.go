@@ -20,8 +20,8 @@ import (
 //	                      lan -- router                      back -------<--- web2 10.2.0.12
 //	client2 10.0.0.12-19 /             \-- front2 -- box2 --/             \-- web3 10.2.0.13
 //
-// Neither the router nor the clients have a default route: to a VIP that nobody
-// announces the router answers unreachable, at once and always. IPv6 is the same. The
+// The router answers unreachable to packets for VIPs that nobody announces, at once
+// and always. IPv6 is the same. The
 // boxes announce both families over one session of IPv4.
 const (
 	routerASN = 65000
@@ -100,10 +100,23 @@ func newEdge(t *testing.T, boxes int, more ...lab.Host) *edge {
 	for i := range webs {
 		e.webs = append(e.webs, serveHTTP(t, l.Host(webs[i]), 8080))
 	}
-	// Every packet to a VIP without a route is answered, not one a second.
-	l.Host("router").Must(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
+	nowhere(t, l.Host("router"))
 	e.router = l.Router(t, "router", lab.BIRD, birdOf(boxes, "bfd on;"))
 	return e
+}
+
+// nowhere has a router answer every packet to a VIP without a route, at once. Left to
+// itself the kernel answers one a second.
+func nowhere(t testing.TB, router *lab.Machine) {
+	t.Helper()
+	router.Must(t, "sh", "-ec", `
+sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
+ip link add nowhere type veth peer name beyond
+ip link set beyond up
+ip link set nowhere up
+for net in 192.0.2.0/24 198.51.100.0/24 2001:db8::/32; do ip route add $net dev nowhere; done
+iptables -A FORWARD -o nowhere -j REJECT --reject-with icmp-net-unreachable
+ip6tables -A FORWARD -o nowhere -j REJECT --reject-with icmp6-no-route`)
 }
 
 // birdOf is the router: it takes what boxes announce, all of it into its kernel, with
