@@ -18,7 +18,7 @@ const exitTimeOver = 4
 
 func drainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "drain [--all | VIP...]",
+		Use:   "drain [--all] [VIP...]",
 		Short: "lead new clients elsewhere: ask routers to prefer others, then withdraw the routes",
 		Long: `Take VIPs, or with --all the whole box, from the sight of routers without failing
 anybody: first their routes bear the community GRACEFUL_SHUTDOWN (RFC 8326) and a
@@ -71,7 +71,7 @@ Exit status: 0 done (without --wait: begun), 1 refused, 3 not running, 4 the tim
 
 func undrainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "undrain [--all | VIP...]",
+		Use:   "undrain [--all] [VIP...]",
 		Short: "end a drain: announce again",
 		Long: `Announce again what weir drain has taken from the sight of routers: the given
 VIPs, or with --all everything. Routes return at once, as far as their Services have
