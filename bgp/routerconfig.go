@@ -64,14 +64,13 @@ func RouterConfig(r RouterSide) (string, error) {
 // facts are a RouterSide as all vendors need it.
 type facts struct {
 	Peer
-	box       string // the box's address, or boxMissing
-	boxPort   int    // 0: the box does not listen
-	routerID  string
-	onLink    bool // the session is sure to be one over a common link
-	restart   time.Duration
-	password  string // where it is; "": there is none
-	families  []accepted
-	multipath int
+	box      string // the box's address, or boxMissing
+	boxPort  int    // 0: the box does not listen
+	routerID string
+	onLink   bool // the session is sure to be one over a common link
+	restart  time.Duration
+	password string // where it is; "": there is none
+	families []accepted
 }
 
 // accepted is what a router accepts of one family.
@@ -100,7 +99,7 @@ func factsOf(r RouterSide) (facts, error) {
 	if i < 0 {
 		return facts{}, fmt.Errorf("there is no peer %q", r.Peer)
 	}
-	f := facts{Peer: r.Config.Peers[i].withDefaults(r.Config), box: boxMissing, boxPort: r.Config.ListenPort, restart: r.Config.GracefulRestart, multipath: multipath}
+	f := facts{Peer: r.Config.Peers[i].withDefaults(r.Config), box: boxMissing, boxPort: r.Config.ListenPort, restart: r.Config.GracefulRestart}
 	if box := cmp.Or(r.Box, f.Source); box.IsValid() {
 		f.box = box.String()
 	}

@@ -38,7 +38,7 @@ func printArista(p *page, f facts) {
 	p.put("!")
 	p.block(fmt.Sprintf("router bgp %d", f.ASN), "", "   ", func() {
 		p.why(whyECMP)
-		p.put("maximum-paths %d ecmp %d", f.multipath, f.multipath)
+		p.put("maximum-paths %d ecmp %d", multipath, multipath)
 		p.put("bgp bestpath as-path multipath-relax")
 		p.whyRestart(f)
 		p.put("graceful-restart-helper")

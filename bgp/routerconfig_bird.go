@@ -21,7 +21,7 @@ func printBIRD(p *page, f facts) {
 	p.why(whyECMP + " (Here the ASN does not matter, the path's length does.) The kernel's hash: sysctl " +
 		"net.ipv4.fib_multipath_hash_policy=1 and net.ipv6.fib_multipath_hash_policy=1 count ports too.")
 	for _, a := range f.families {
-		p.put("protocol kernel { %s { export where source = RTS_BGP; }; merge paths on limit %d; }", a.name("ipv4", "ipv6"), f.multipath)
+		p.put("protocol kernel { %s { export where source = RTS_BGP; }; merge paths on limit %d; }", a.name("ipv4", "ipv6"), multipath)
 	}
 	if f.BFD.Enabled {
 		p.whyBFD(f)

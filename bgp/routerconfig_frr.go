@@ -136,9 +136,9 @@ func frrFamily(p *page, f facts, v6 bool) {
 			p.why(whyLimit)
 			p.put("%s maximum-prefix %d restart 1", n, a.limit)
 			if f.internal() {
-				p.put("maximum-paths ibgp %d", f.multipath)
+				p.put("maximum-paths ibgp %d", multipath)
 			} else {
-				p.put("maximum-paths %d", f.multipath)
+				p.put("maximum-paths %d", multipath)
 			}
 		})
 		return
