@@ -31,7 +31,7 @@ var bgpKeys = []Key{
 			"time it is announced at once."},
 	{Path: "bgp.floor", Type: Percent, Unit: "part of what is announced", Default: `"50%"`, max: 100,
 		Doc: "Not more is withdrawn at once for want of backends than leaves this part: when everything seems down, it is rather " +
-			"the box that sees wrong. 0% withdraws all."},
+			"the box that sees wrong. Those that are kept go as others come back; of fewer than four none is kept. 0% withdraws all."},
 	{Path: "bgp.drain_delay", Type: Duration, Default: `"10s"`, max: hour,
 		Doc: "How long weir drain leaves routers the routes, with the community that has them prefer others (RFC 8326), before it " +
 			"withdraws them."},
