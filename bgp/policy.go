@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -85,9 +86,28 @@ func checkPaths(prefix netip.Prefix, paths []Path) error {
 
 const maxPrepend = 16
 
-// classKey tells classes apart.
+// classKey tells classes apart. There is one for each change, so it is made by hand.
 func classKey(v6 bool, paths []Path) string {
-	return fmt.Sprintf("%t %v", v6, paths)
+	key := strconv.AppendBool(make([]byte, 0, 128), v6)
+	for _, p := range paths {
+		key = strconv.AppendInt(append(key, '|'), int64(p.Prepend), 10)
+		for _, m := range []Metric{p.LocalPref, p.MED} {
+			key = strconv.AppendBool(append(key, ' '), m.Given)
+			key = strconv.AppendUint(key, uint64(m.Value), 10)
+		}
+		for _, c := range p.Communities {
+			key = strconv.AppendUint(append(key, 'c'), uint64(c), 10)
+		}
+		for _, l := range p.LargeCommunities {
+			key = strconv.AppendUint(append(key, 'l'), uint64(l.ASN), 10)
+			key = strconv.AppendUint(append(key, ':'), uint64(l.Data1), 10)
+			key = strconv.AppendUint(append(key, ':'), uint64(l.Data2), 10)
+		}
+		for _, name := range p.Peers {
+			key = strconv.AppendQuote(key, name)
+		}
+	}
+	return string(key)
 }
 
 // route is the path of a prefix as GoBGP gets it.

@@ -260,6 +260,40 @@ func TestNoPasswordIsEverPrinted(t *testing.T) {
 	}
 }
 
+// Paths that are not the same are never of one class.
+func TestClassesAreToldApart(t *testing.T) {
+	t.Parallel()
+	base := Path{Peers: []string{"a"}}
+	different := []func(*Path){
+		func(*Path) {},
+		func(p *Path) { p.Peers = []string{"a", "b"} },
+		func(p *Path) { p.Peers = []string{`a"b`} },
+		func(p *Path) { p.Peers = []string{`a""b`} },
+		func(p *Path) { p.Prepend = 1 },
+		func(p *Path) { p.MED = MetricOf(0) },
+		func(p *Path) { p.LocalPref = MetricOf(0) },
+		func(p *Path) { p.LocalPref = MetricOf(1) },
+		func(p *Path) { p.Communities = []Community{1} },
+		func(p *Path) { p.Communities = []Community{1, 2} },
+		func(p *Path) { p.LargeCommunities = []LargeCommunity{{1, 2, 3}} },
+		func(p *Path) { p.LargeCommunities = []LargeCommunity{{12, 3, 3}} },
+	}
+	seen := map[string]int{}
+	for i, change := range different {
+		p := base
+		change(&p)
+		for _, paths := range [][]Path{{p}, {p, {Peers: []string{"z"}}}} {
+			for _, v6 := range []bool{false, true} {
+				key := classKey(v6, paths)
+				if other, ok := seen[key]; ok {
+					t.Errorf("%d and %d are one class: %s", other, i, key)
+				}
+				seen[key] = i
+			}
+		}
+	}
+}
+
 func TestSetRefusesWhatCannotBe(t *testing.T) {
 	parallel(t)
 	s := newSpeaker(quietLog())
