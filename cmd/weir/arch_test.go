@@ -45,6 +45,8 @@ var onlyIn = map[string][]string{
 	"github.com/hashicorp/memberlist":                {"weir/cluster"},
 	"github.com/osrg/gobgp/v4/pkg/server":            {"weir/bgp"},
 	"github.com/osrg/gobgp/v4/api":                   {"weir/bgp"},
+	"github.com/osrg/gobgp/v4/pkg/apiutil":           {"weir/bgp"},
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp":        {"weir/bgp"},
 	"k8s.io/client-go/rest":                          {"weir/k8ssync"},
 	"k8s.io/client-go/tools/cache":                   {"weir/k8ssync"},
 	"k8s.io/client-go/tools/clientcmd":               {"weir/k8ssync"},

@@ -48,6 +48,19 @@ prots = [80]
 scheduler = "wrrr"
 backends = ["10.0.0.1"]
 `
+	bgpConfig = validConfig + `
+[bgp]
+asn = 64500
+router_id = "10.0.0.5"
+[[bgp.peer]]
+name = "tor1"
+address = "10.0.0.1"
+asn = 64501
+[[bgp.peer]]
+name = "tor2"
+address = "10.0.0.2"
+asn = 64500
+`
 	clusterConfig = `[[kubernetes]]
 name = "prod"
 kubeconfig = "/nowhere/kubeconfig"
@@ -138,6 +151,16 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"invalid configuration", []string{"run", "-c", write(t, invalidConfig)}, exitInvalid, "did you mean"},
 		{"no configuration", []string{"check", "-c", nowhere}, exitInvalid, "no such file"},
 		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+		{"no vendor", []string{"bgp", "router-config"}, 1, `required flag(s) "vendor" not set`},
+		{"unknown vendor", []string{"bgp", "router-config", "--vendor", "acme"}, exitInvalid, `--vendor "acme" is none of arista, bird, frr, gobgp, junos`},
+		{"no peers", []string{"bgp", "router-config", "--vendor", "frr", "-c", write(t, validConfig)}, exitInvalid, "no [[bgp.peer]]"},
+		{"unknown peer", []string{"bgp", "router-config", "--vendor", "frr", "--peer", "tor9", "-c", write(t, bgpConfig)}, exitInvalid, `no peer "tor9"`},
+		{"drain what is no VIP", []string{"drain", "web"}, exitInvalid, `"web" is not an address`},
+		{"drain all and one", []string{"drain", "--all", "192.0.2.1"}, exitInvalid, "--all is every VIP"},
+		{"undrain nothing", []string{"undrain"}, exitInvalid, "name the VIPs, or --all"},
+		{"drain without a daemon", []string{"drain", "--all", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+		{"neighbors without a daemon", []string{"bgp", "neighbors", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+		{"pools without a daemon", []string{"pools", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"reload without a daemon", []string{"reload", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

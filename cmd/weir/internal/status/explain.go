@@ -200,7 +200,7 @@ func (a Announcement) write(w io.Writer, now time.Time) {
 		if p.Rule != "" {
 			text += " (rule " + p.Rule + ")"
 		}
-		if !p.Up {
+		if p.Prefix != "" && !p.Up {
 			text += ", but there is no session"
 		}
 		fmt.Fprintf(w, "  to %s: %s\n", p.Peer, text)

@@ -105,7 +105,7 @@ func (n Neighbors) Table(w io.Writer, now time.Time) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "Peer\tAddress\tAS\tUp/Down\tState\tReceived\tAdvertised\tFlaps\tBFD\tWhy down")
 	for _, x := range n.Neighbors {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d/%s\t%d\t%d\t%s\t%s\n", x.Name, x.where(), x.as(), clock(now, x.Since), x.State,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d/%s\t%d\t%d\t%s\t%s\n", x.Name, x.where(), x.as(), clock(now, x.Since), x.state(),
 			x.Received, x.limit(), x.Advertised, x.Flaps, x.bfd(), x.why(now))
 	}
 	tw.Flush()
@@ -152,6 +152,13 @@ func (x Neighbor) bfd() string {
 
 // waits tells that it is a range, which is nobody's session.
 func (x Neighbor) waits() bool { return x.Address == "" && x.Range != "" }
+
+func (x Neighbor) state() string {
+	if x.waits() {
+		return "waiting"
+	}
+	return x.State
+}
 
 // why is why the session is down; of one that is up, why it was.
 func (x Neighbor) why(now time.Time) string {

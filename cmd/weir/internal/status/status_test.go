@@ -136,7 +136,8 @@ func TestJSONAndYAMLSayTheSame(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		doc  Tabler
-	}{{"status", degraded()}, {"services", services}, {"connections", conns}} {
+	}{{"status", degraded()}, {"services", services}, {"connections", conns},
+		{"neighbors", neighbors}, {"routes", routes}, {"pools", pools}, {"drained", drainedBox}} {
 		t.Run(tt.name, func(t *testing.T) {
 			var j, y bytes.Buffer
 			if err := Write(&j, tt.doc, "json", now); err != nil {
