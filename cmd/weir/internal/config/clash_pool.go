@@ -24,6 +24,9 @@ const own = ", which is the box's own,"
 // checkPools complains about what each pool may say, but not two together, nor
 // with the rest of the configuration.
 func (v *provider) checkPools() {
+	if len(v.pools) == 0 {
+		return
+	}
 	names := map[string]place{}
 	others := v.taken()
 	for _, p := range v.pools {
