@@ -13,7 +13,7 @@ func (e *engine) adopt(peers []Peer) {
 	e.peers = peers
 	e.board.configure(peers, e.cfg.GracefulRestart)
 	for _, p := range peers {
-		e.hops[p.Name] = nextHops(p, besides(p), e.refused[p.Name])
+		e.hops[p.Name] = nextHops(p, e.besides(p), e.refused[p.Name])
 	}
 	e.version++
 }

@@ -34,7 +34,11 @@ const (
 
 func newRaw(t testing.TB) *raw {
 	t.Helper()
-	addr := loopback()
+	return newRawAt(t, loopback())
+}
+
+func newRawAt(t testing.TB, addr netip.Addr) *raw {
+	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
 	if err != nil {
 		t.Fatal(err)
@@ -99,20 +103,6 @@ func (r *raw) next(kind byte) []byte {
 		}
 		if k == kind {
 			return body
-		}
-	}
-}
-
-// rest gives everything up to the connection's end but keepalives, as kinds.
-func (r *raw) rest() []byte {
-	var kinds []byte
-	for {
-		k, _, err := r.read()
-		if err != nil {
-			return kinds
-		}
-		if k != keepalive {
-			kinds = append(kinds, k)
 		}
 	}
 }

@@ -3,8 +3,11 @@ package bgp
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -176,5 +179,56 @@ func TestASessionThatComesBackSaysThatForwardingWentOn(t *testing.T) {
 	}
 	if s := b.status("r"); s.Flaps != 3 || s.Messages.SentUpdates < 3 {
 		t.Errorf("after three sessions: %d flaps, %+v", s.Flaps, s.Messages)
+	}
+}
+
+// A box without IPv4 addresses announces IPv4 routes all the same, to who takes that.
+func TestIPv4RoutesWithIPv6NextHops(t *testing.T) {
+	parallel(t)
+	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+		t.Skipf("no IPv6 here: %v", err)
+	} else {
+		l.Close()
+	}
+	for _, c := range []struct {
+		name  string
+		caps  [][]byte
+		takes bool
+	}{
+		{"RFC 8950", [][]byte{capIPv4, capIPv6, capAS4, capExtended}, true},
+		{"without", [][]byte{capIPv4, capIPv6, capAS4}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parallel(t)
+			r := newRawAt(t, netip.IPv6Loopback())
+			s := newSpeaker(quietLog())
+			e := newEngine(s.log, s.board)
+			e.besides = func(Peer) []netip.Addr { return nil }
+			go s.run(e)
+			b := &box{Speaker: s, t: t, cfg: Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{r.peer("r", netip.Addr{})}}}
+			t.Cleanup(func() { _ = b.Close() })
+			b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+			b.configure(nil)
+			r.establish(c.caps...)
+			b.established("r")
+			routes := func() int { return b.status("r").Advertised }
+			if c.takes {
+				want := unhex("0000 0031 400101 00 400206 0201 0000fde9 800404 00000000" +
+					"800e1a 0001 01 10 00000000000000000000000000000001 00 20 c0000201")
+				if got := r.next(update); !bytes.Equal(got, want) {
+					t.Errorf("have % x\nwant % x", got, want)
+				}
+				if routes() != 1 || b.status("r").Problem != "" {
+					t.Errorf("%+v", b.status("r"))
+				}
+				return
+			}
+			eventually(t, func() string {
+				if p := b.status("r"); p.Advertised != 0 || !strings.Contains(p.Problem, "no IPv4 next hop is known") {
+					return fmt.Sprintf("%+v", p)
+				}
+				return ""
+			})
+		})
 	}
 }

@@ -151,7 +151,7 @@ func (e *engine) followHops() error {
 		if p.knowsHops() {
 			continue
 		}
-		if now := nextHops(p, besides(p), e.refused[p.Name]).orStill(h, e.refused[p.Name]); now != h {
+		if now := nextHops(p, e.besides(p), e.refused[p.Name]).orStill(h, e.refused[p.Name]); now != h {
 			e.hops[p.Name] = now
 			changed = append(changed, p)
 		}
