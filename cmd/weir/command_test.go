@@ -135,6 +135,19 @@ func TestPlanAgainstNothingPrintsAllInOrder(t *testing.T) {
 	}
 }
 
+func TestPlanTellsOfRoutes(t *testing.T) {
+	stdout, stderr, code := weir(t, "plan", "--against", "nothing", "-c", write(t, bgpConfig+`
+[[bgp.advertise]]
+peers = ["tor2"]
+communities = ["no-export"]
+[[bgp.advertise]]
+`))
+	want := "announce 192.0.2.10/32 to tor1\nannounce 192.0.2.10/32 to tor2 with no-export\n"
+	if code != 0 || stderr != "" || !strings.Contains(stdout, want) || !strings.Contains(stdout, "\nroutes: 1 to announce, 0 to announce otherwise, 0 to withdraw\n") {
+		t.Errorf("exit status %d, says %q:\n%s", code, stderr, stdout)
+	}
+}
+
 func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "weir.sock")
 	for _, tt := range []struct {

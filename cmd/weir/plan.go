@@ -2,31 +2,41 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/status"
 	"weir/lb"
 )
 
 func planCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "show what a configuration would change in the kernel",
+		Short: "show what a configuration would change in the kernel, for routers and for who has addresses",
 		Long: `Show, in order, every operation that would bring the kernel to what a
 configuration wants. Nothing is changed. Backends count as healthy. The Services
 of clusters are not part of it: no API server is asked.
+
+Below that: the routes that would be announced, announced otherwise or withdrawn,
+and the Services whose address the pools would not give them any more; they would
+keep it. A running daemon tells that, for its clusters' Services too and with the
+health that backends have now; it must be able to read the file. Where none runs it
+is what would be announced of the static services.
 
 Against the live kernel (the default) it needs the privileges of the daemon;
 --against nothing shows all that a fresh kernel would get, and needs none.`,
 		Args: cobra.NoArgs,
 	}
-	file := configFlag(cmd)
+	socket, file := socketFlag(cmd), configFlag(cmd)
 	against := cmd.Flags().String("against", "kernel", "what to compare with: kernel or nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := config.Load(*file)
@@ -53,12 +63,32 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 		default:
 			return exitError{exitInvalid, fmt.Errorf("--against %q is neither kernel nor nothing", *against)}
 		}
-		return printPlan(cmd.Context(), e.stdout, kernel, mode, cfg, e.now())
+		routes, err := planRoutes(cmd.Context(), cfg, mode, *against, *socket, *file)
+		if err != nil {
+			return err
+		}
+		return printPlan(cmd.Context(), e.stdout, kernel, mode, cfg, routes, e.now())
 	}
 	return cmd
 }
 
-func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, mode daemon.Mode, cfg *config.Config, now time.Time) error {
+// planRoutes asks the daemon what would become of routes and addresses; where none
+// runs, or what is planned is against nothing, there are none yet.
+func planRoutes(ctx context.Context, cfg *config.Config, mode daemon.Mode, against, socket, file string) (doc status.PlannedRoutes, err error) {
+	if against == "kernel" {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return doc, err
+		}
+		err = ask(ctx, socket, file, "GET", "/plan?"+url.Values{"file": {path}}.Encode(), &doc)
+		if !errors.Is(err, errNotRunning) {
+			return doc, err
+		}
+	}
+	return daemon.PlanRoutes(ctx, cfg, mode)
+}
+
+func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, mode daemon.Mode, cfg *config.Config, routes status.PlannedRoutes, now time.Time) error {
 	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg, mode), daemon.Sources(cfg)...)
 	rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	ops, err := rec.Preview(ctx, now)
@@ -76,10 +106,14 @@ func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, mode daemon.M
 	for _, c := range cfg.Clusters {
 		fmt.Fprintf(w, "note %s: its Services are not in this plan, and what the kernel holds of them stays\n", c.Name)
 	}
+	routes.Table(w, now)
 	if len(ops) == 0 {
 		fmt.Fprintln(w, "nothing to do: the kernel is as the configuration wants it")
-		return nil
+	} else {
+		fmt.Fprintf(w, "%d to add, %d to change, %d to delete\n", verbs[lb.Add], verbs[lb.Change], verbs[lb.Delete])
 	}
-	fmt.Fprintf(w, "%d to add, %d to change, %d to delete\n", verbs[lb.Add], verbs[lb.Change], verbs[lb.Delete])
+	if counts := routes.Counts(); counts != "" {
+		fmt.Fprintln(w, counts)
+	}
 	return nil
 }

@@ -267,11 +267,15 @@ func (a *announcer) next() time.Time {
 }
 
 // deliver tells the speaker what it is owed, but for aggregates that lack their
-// unreachable route. since is when the cause of it began.
+// unreachable route, and what they will cover; without laid, to leave, withdrawals do
+// not wait. since is when the cause of it began.
 func (a *announcer) deliver(laid func(netip.Prefix) bool, since time.Time) {
 	now := map[netip.Prefix][]bgp.Path{}
 	for p, paths := range a.owed {
-		if len(paths) == 0 || p.IsSingleIP() || laid(p) {
+		switch {
+		case len(paths) == 0 && laid != nil && a.waits(p, laid):
+		case len(paths) > 0 && !p.IsSingleIP() && (laid == nil || !laid(p)):
+		default:
 			now[p] = paths
 		}
 	}
@@ -294,6 +298,17 @@ func (a *announcer) deliver(laid func(netip.Prefix) bool, since time.Time) {
 	a.measure(since)
 }
 
+// waits tells whether a withdrawal is of what an aggregate will cover that lacks its
+// unreachable route yet: until then the VIPs in it would have no route at all.
+func (a *announcer) waits(gone netip.Prefix, laid func(netip.Prefix) bool) bool {
+	for p, paths := range a.owed {
+		if len(paths) > 0 && p.Bits() < gone.Bits() && p.Contains(gone.Addr()) && !laid(p) {
+			return true
+		}
+	}
+	return false
+}
+
 // leave withdraws routes before the kernel ceases to serve them: now is the moment
 // before it is written. Once a pass it waits until routers have taken that in, if
 // there are any.
@@ -301,7 +316,7 @@ func (a *announcer) leave(routes []lb.Route, labels func(lb.ServiceID) map[strin
 	if !a.take(routes, labels, now) {
 		return
 	}
-	a.deliver(func(netip.Prefix) bool { return false }, now)
+	a.deliver(nil, now)
 	if a.waited || !a.heard() {
 		return
 	}

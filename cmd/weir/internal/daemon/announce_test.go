@@ -361,6 +361,26 @@ func TestAnAggregateWaitsForItsUnreachableRoute(t *testing.T) {
 	})
 }
 
+func TestHostRoutesStayUntilTheirAggregateIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const route = "[kernel]\nvip_mode = \"route\"\nroute_pools = [\"192.0.2.0/24\"]\n"
+		b, h, _ := heraldBox(t, oneRouter+route+web(`"10.1.0.1"`))
+		b.turn(t)
+		b.turn(t)
+		h.diary.read()
+		b.announcer.configure(t.Context(), parse(t, oneRouter+aggregating+web(`"10.1.0.1"`)).BGP, time.Now())
+		b.turn(t)
+		if got := h.diary.read(); slices.Contains(got, "withdraw 192.0.2.1/32") {
+			t.Errorf("nothing leads there any more:\n%s", strings.Join(got, "\n"))
+		}
+		b.turn(t)
+		got := h.diary.read()
+		if !slices.Contains(got, "announce 192.0.2.0/24") || !slices.Contains(got, "withdraw 192.0.2.1/32") {
+			t.Errorf("then the one in place of the other:\n%s", strings.Join(got, "\n"))
+		}
+	})
+}
+
 func TestARestartKeepsWhatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const toml = oneRouter + aggregating

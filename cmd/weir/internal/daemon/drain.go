@@ -22,6 +22,10 @@ func (b *box) handleRoutes(mux *http.ServeMux) {
 		doc, err := b.routes(r.Context(), r.FormValue("peer"))
 		reply(w, doc, err)
 	})
+	mux.HandleFunc("GET /plan", func(w http.ResponseWriter, r *http.Request) {
+		doc, err := b.plan(r.Context(), r.FormValue("file"))
+		reply(w, doc, err)
+	})
 	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, r *http.Request) {
 		doc, err := b.draining(r.Context())
 		reply(w, doc, err)

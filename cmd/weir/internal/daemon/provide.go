@@ -31,6 +31,7 @@ type provider interface {
 	Changed() <-chan struct{}
 	Notes() []lb.Note
 	Status() k8ssync.ProviderStatus
+	Stranded(cfg ipam.Config) []ipam.Note
 	TakeLatencies() []time.Duration
 }
 

@@ -23,6 +23,7 @@ type giver struct {
 	run      func(ctx context.Context, n int32) error // of the nth time
 	runs     atomic.Int32
 	notes    []lb.Note
+	stranded []ipam.Note
 	status   k8ssync.ProviderStatus
 	followed []map[string]*k8ssync.Cluster
 	cfg      k8ssync.ProviderConfig
@@ -43,6 +44,8 @@ func (g *giver) Changed() <-chan struct{} { return nil }
 func (g *giver) Notes() []lb.Note { return g.notes }
 
 func (g *giver) Status() k8ssync.ProviderStatus { return g.status }
+
+func (g *giver) Stranded(ipam.Config) []ipam.Note { return g.stranded }
 
 func (g *giver) TakeLatencies() []time.Duration { return nil }
 

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weir/internal/status"
+	"weir/k8ssync/ipam"
+	"weir/lb"
+)
+
+func TestAPlanTellsOfRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, _ := heraldBox(t, oneRouter+web(`"10.1.0.1"`)+`
+[[service]]
+name = "gone"
+vips = ["192.0.2.2"]
+ports = [80]
+backends = ["10.1.0.1"]
+[[service]]
+name = "down"
+vips = ["192.0.2.3"]
+ports = [80]
+backends = ["10.1.0.9"]
+`)
+		b.loops(t)
+		b.provider = &giver{stranded: []ipam.Note{{Service: shop("web"), Addr: vipB, Reason: ipam.PoolStranded, Text: "no pool has it"}}}
+		b.rec.SetHealth(map[lb.ServiceID]lb.Health{static("down"): down("10.1.0.9:80")})
+		b.turn(t)
+		file := filepath.Join(t.TempDir(), "weir.toml")
+		text := oneRouter + "[[bgp.advertise]]\nmed = 5\nservices = [\"web\"]\n[[bgp.advertise]]\n" + web(`"10.1.0.1"`) + `
+[[service]]
+name = "new"
+vips = ["192.0.2.4"]
+ports = [80]
+backends = ["10.1.0.1"]
+[[service]]
+name = "down"
+vips = ["192.0.2.3"]
+ports = [80]
+backends = ["10.1.0.9"]
+`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.plan(t.Context(), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := func(prefix string, attributes ...string) []status.PlannedRoute {
+			return []status.PlannedRoute{{Prefix: prefix, Paths: []status.PlannedPath{{Peers: []string{"tor1"}, Attributes: append([]string{}, attributes...)}}}}
+		}
+		want := status.PlannedRoutes{
+			Announce: one("192.0.2.4/32"), Change: one("192.0.2.1/32", "med 5"), Withdraw: one("192.0.2.2/32"), Stranded: []status.Stranded{{Service: "prod/shop/web", Address: "2001:db8::1", Text: "no pool has it"}},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if _, err := b.plan(t.Context(), filepath.Join(t.TempDir(), "none.toml")); err == nil {
+			t.Error("a file that is not there has a plan")
+		}
+		if x, _ := b.announcer.adv.Explain(vipA); x.Reason != "announced" || b.announcer.next() != (time.Time{}) {
+			t.Errorf("planning has changed something: %+v", x)
+		}
+	})
+}
