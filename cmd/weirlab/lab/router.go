@@ -121,7 +121,7 @@ func (r *Router) Start(ctx context.Context) error {
 		return fmt.Errorf("%s: start %v: it runs", r.m.name, r.kind)
 	}
 	if err := r.kind.software().start(ctx, r); err != nil {
-		return errors.Join(fmt.Errorf("%s: start %v: %w", r.m.name, r.kind, err), r.end(ctx, syscall.SIGKILL))
+		return errors.Join(fmt.Errorf("%s: start %v: %w", r.m.name, r.kind, err), r.end(context.WithoutCancel(ctx), syscall.SIGKILL))
 	}
 	return nil
 }
