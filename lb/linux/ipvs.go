@@ -129,6 +129,9 @@ func explainService(err error, vs lb.VirtualServer) error {
 // observe reads all virtual and real servers into obs, strangers' too.
 func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 	servers, err := t.services(ctx, false)
+	if errors.Is(err, unix.ENOENT) {
+		servers, err = t.servicesAnew(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("list virtual servers: %w", err)
 	}
@@ -143,6 +146,18 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 		return nil
 	}
 	return t.observeShallow(ctx, servers, obs)
+}
+
+// servicesAnew is for a kernel that does not know IPVS by its number any more: somebody
+// has unloaded the module. Loaded again it has another number, and holds nothing. The
+// error wraps ErrNoIPVS if it can't be.
+func (t *ipvsTable) servicesAnew(ctx context.Context) ([]server, error) {
+	family, err := probeIPVS(ctx, t.conn)
+	if err != nil {
+		return nil, err
+	}
+	t.family = family
+	return t.services(ctx, false)
 }
 
 // observeDeep asks for the real servers of each virtual server.

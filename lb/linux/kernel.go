@@ -227,8 +227,12 @@ func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observati
 
 func (k *Kernel) observeAll(ctx context.Context, obs *lb.Observation) error {
 	if k.ipvs != nil {
+		before := k.ipvs.family
 		if err := k.ipvs.observe(ctx, obs); err != nil {
 			return err
+		}
+		if k.ipvs.family != before {
+			k.reader.follow(k.ipvs.family)
 		}
 	}
 	for _, f := range k.config.Families {

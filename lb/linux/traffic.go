@@ -42,6 +42,13 @@ func newReader(m ipvsMessages, count *Traffic) *reader {
 	}}
 }
 
+// follow takes over IPVS's number, which changes when its module is loaded again.
+func (r *reader) follow(family uint16) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.table.family = family
+}
+
 func (r *reader) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
