@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -144,16 +145,17 @@ func (e *edge) staysAnnounced(t testing.TB, vips []string, want int) {
 }
 
 // clearedKernel has an operator take away what weir has put into the kernel. Either
-// it is put back or the route goes; a route to a hole does not last.
+// it is put back or the route goes; a route to a hole does not last, and its end does
+// not wait for an audit.
 func clearedKernel(t *testing.T, e *edge) {
-	const holeLimit = 5 * time.Second // audits are two seconds apart
-	s := e.alone(t, service("web", ""))
+	const holeLimit = 5 * time.Second
+	s := e.boxes[0]
+	s.run(t, strings.Replace(peering(1, "", "")+service("web", ""), auditedEdge, "[kernel]\nsync_period = \"1h\"\n", 1))
 	e.awaitRoutes(t, bothVIPs, 1)
 	for _, command := range []string{
 		"ipvsadm -C", "iptables -t nat -F", "iptables -F && iptables -t nat -F && iptables -t mangle -F && ip6tables -F && ip6tables -t nat -F",
 		"ip link del kube-ipvs0",
 	} {
-		s.auditOnce(t)
 		watch := watchRoutes(t, e.Host("router"))
 		h := startHammer(t, e.client1, patienceInOutage, at(vip4, 80), at(vip6, 80))
 		h.more(t, 100)
