@@ -76,7 +76,9 @@ type Peer struct {
 	// come (RFC 5082), 1 to 254; 1: the same link. 0: packets are not checked. Not
 	// together with Multihop; the router must have it too.
 	TTLSecurity int
-	// Password signs every segment (TCP MD5, RFC 2385); empty: none.
+	// Password signs every segment (TCP MD5, RFC 2385), 80 bytes at most; empty: none.
+	// It is what stands in the file that the configuration names, without the newline
+	// at its end; whoever makes the Config has read it.
 	Password Secret
 	// Passive waits for the router to connect.
 	Passive bool

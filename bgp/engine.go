@@ -30,6 +30,7 @@ type engine struct {
 	anew    bool   // GoBGP has to be started again
 
 	peers   []Peer          // with defaults, as GoBGP has them
+	missing map[string]bool // but for these, which it refused
 	hops    map[string]hops // by peer
 	refused map[string]bool // peers that do not take IPv4 routes with IPv6 next hops
 
@@ -90,7 +91,7 @@ func (e *engine) start(cfg Config) error {
 	handler := &listener{log: e.log, board: e.board, quiet: e.quiet}
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
-	e.hops, e.refused = map[string]hops{}, map[string]bool{}
+	e.hops, e.refused, e.missing = map[string]hops{}, map[string]bool{}, map[string]bool{}
 	e.classes, e.policies, e.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
 	e.peers = nil
 

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -79,6 +80,10 @@ func (b *besieged) suffer(a attack) (answers []byte, err error) {
 	_ = conn.CloseWrite()
 	for { // until the box has ended it too
 		kind, _, err := r.read()
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			return answers, fmt.Errorf("the box holds on to a connection that ended: %w", err)
+		}
 		if err != nil {
 			return answers, nil
 		}

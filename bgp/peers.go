@@ -32,19 +32,19 @@ func (e *engine) setPeers(cfg Config) error {
 		was, there := old[p.Name]
 		delete(old, p.Name)
 		switch {
-		case there && was.sameSession(p) && restart == cfg.GracefulRestart:
+		case there && was.sameSession(p) && restart == cfg.GracefulRestart && !e.missing[p.Name]:
 			if was != p {
 				eased = append(eased, p)
 			}
 		case there:
-			errs = append(errs, e.removePeer(was))
+			e.removePeer(was)
 			fresh = append(fresh, p)
 		default:
 			fresh = append(fresh, p)
 		}
 	}
 	for _, p := range old {
-		errs = append(errs, e.removePeer(p))
+		e.removePeer(p)
 	}
 	e.cfg = cfg
 	e.adopt(wanted)
@@ -83,46 +83,51 @@ func (e *engine) sendAgain(p Peer) error {
 	return errors.Join(errs...)
 }
 
+// addPeer adds a peer. One that cannot be added is missing until it can.
 func (e *engine) addPeer(p Peer, restarting bool) error {
 	ctx := context.Background()
-	if !p.Range.IsValid() {
-		if err := e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)}); err != nil {
-			return fmt.Errorf("add peer %q: %w", p.Name, err)
-		}
-		return nil
+	var err error
+	if p.Range.IsValid() {
+		err = e.addRange(ctx, p, restarting)
+	} else {
+		// It may have connected as one of a range, before it had an entry of its own.
+		_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
+		err = e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)})
 	}
-	if err := e.gobgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: apiGroup(p, e.cfg.GracefulRestart, restarting)}); err != nil {
-		return fmt.Errorf("add range %q: %w", p.Name, err)
-	}
-	err := e.gobgp.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
-		DynamicNeighbor: &api.DynamicNeighbor{Prefix: p.Range.String(), PeerGroup: p.Name},
-	})
+	e.missing[p.Name] = err != nil
 	if err != nil {
-		return fmt.Errorf("add range %q: %w", p.Name, err)
+		return fmt.Errorf("add peer %q: %w", p.Name, err)
 	}
 	return nil
 }
 
-func (e *engine) removePeer(p Peer) error {
+func (e *engine) addRange(ctx context.Context, p Peer, restarting bool) error {
+	if err := e.gobgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: apiGroup(p, e.cfg.GracefulRestart, restarting)}); err != nil {
+		return err
+	}
+	return e.gobgp.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
+		DynamicNeighbor: &api.DynamicNeighbor{Prefix: p.Range.String(), PeerGroup: p.Name},
+	})
+}
+
+// removePeer removes a peer with its sessions, each of which gets a Cease. The errors
+// of GoBGP here all say that something is not there, which is as it should be.
+func (e *engine) removePeer(p Peer) {
 	ctx := context.Background()
 	if p.Range.IsValid() {
-		errs := []error{e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})}
+		if !e.missing[p.Name] { // GoBGP does not look whether it knows the range
+			_ = e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})
+		}
 		for _, addr := range e.board.addresses(p) {
-			// One that has gone by itself meanwhile is no error.
 			_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: addr.String()})
 		}
-		return errors.Join(append(errs, e.gobgp.DeletePeerGroup(ctx, &api.DeletePeerGroupRequest{Name: p.Name}))...)
+		_ = e.gobgp.DeletePeerGroup(ctx, &api.DeletePeerGroupRequest{Name: p.Name})
+		return
 	}
 	if p.Password != "" {
 		// Only a change of the password makes GoBGP take it off its listener.
 		p.Password = ""
-		_, err := e.gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)})
-		if err != nil {
-			return fmt.Errorf("remove peer %q: %w", p.Name, err)
-		}
+		_, _ = e.gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)})
 	}
-	if err := e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()}); err != nil {
-		return fmt.Errorf("remove peer %q: %w", p.Name, err)
-	}
-	return nil
+	_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 }

@@ -274,10 +274,18 @@ func TestRoutersOfARangeConnectByThemselves(t *testing.T) {
 	if !asns[routerASN] || !asns[another] {
 		t.Errorf("sessions of the range are with ASNs %v", asns)
 	}
+	// One of them gets an entry of its own, and keeps what is announced to it.
+	b.configure(func(c *Config) {
+		p := one.peer("one", netip.Addr{})
+		p.Passive = true
+		c.Peers = append(c.Peers, p)
+	})
+	b.set(map[netip.Prefix][]Path{prefix("192.0.2.3/32"): to("one")})
+	one.has(fmt.Sprintf(line, "192.0.2.3"))
 	// Another range: those of the old one go.
 	b.configure(func(c *Config) { c.Peers = c.Peers[1:] })
-	one.has()
 	two.has()
+	own.has(fmt.Sprintf(line, "192.0.2.2"))
 }
 
 func TestMD5(t *testing.T) {

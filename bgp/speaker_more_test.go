@@ -15,6 +15,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
@@ -257,6 +258,37 @@ func TestNoPasswordIsEverPrinted(t *testing.T) {
 	}
 	if strings.Contains(out.String(), password) || strings.Contains(out.String(), fmt.Sprintf("%x", password)) {
 		t.Errorf("the password is in:\n%s", out.String())
+	}
+}
+
+// A router that comes and goes all the time gets a few lines in the log, not all of it.
+func TestAFlappingRouterDoesNotFloodTheLog(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := Peer{Name: "r", Address: loopback(), ASN: routerASN}
+	b := &board{log: slog.New(slog.NewTextHandler(&out, nil)), wake: func() {}, sessions: map[netip.Addr]*session{}}
+	b.configure([]Peer{r.withDefaults(Config{ASN: boxASN})}, 0)
+	at := time.Now()
+	change := func(state packet.FSMState) {
+		b.event(&apiutil.WatchEventMessage_PeerEvent{Peer: apiutil.Peer{State: apiutil.PeerState{
+			NeighborAddress: r.Address, SessionState: state, DisconnectReason: api.PeerState_DISCONNECT_REASON_READ_FAILED,
+		}}}, at)
+	}
+	for range 1000 {
+		at = at.Add(10 * time.Millisecond)
+		change(packet.BGP_FSM_ESTABLISHED)
+		change(packet.BGP_FSM_IDLE)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != linesEach {
+		t.Errorf("%d lines for 2000 changes in 10 seconds, want %d", lines, linesEach)
+	}
+	at = at.Add(2 * linesEvery)
+	change(packet.BGP_FSM_ESTABLISHED)
+	if !strings.Contains(out.String(), "lines_left_out=1994") {
+		t.Errorf("what was left out is not told:\n%s", out.String())
+	}
+	if got := b.all(false)[0]; got.Flaps != 1000 || got.State != Established {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -134,7 +134,8 @@ func (e *engine) lookAround() error {
 func (e *engine) renewLost() error {
 	var errs []error
 	for _, p := range e.board.lost() {
-		errs = append(errs, e.removePeer(p), e.addPeer(p, true))
+		e.removePeer(p)
+		errs = append(errs, e.addPeer(p, true))
 	}
 	return errors.Join(errs...)
 }
@@ -192,8 +193,7 @@ func (s *Speaker) finish(e *engine) {
 	up := e.board.withBFD()
 	if !keep && e.gobgp != nil {
 		for _, p := range e.peers {
-			// A peer that GoBGP doesn't know any more needs no Cease.
-			_ = e.removePeer(p)
+			e.removePeer(p)
 		}
 	}
 	if err := e.stop(keep); err != nil {
