@@ -180,6 +180,7 @@ type box struct {
 
 	published atomic.Pointer[view]
 	told      atomic.Pointer[told]
+	glanced   atomic.Pointer[glance]
 	owned     atomic.Pointer[Owners]
 }
 

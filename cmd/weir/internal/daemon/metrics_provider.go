@@ -41,7 +41,7 @@ func (c collector) speaking(out chan<- prometheus.Metric, s status.Status) {
 		return
 	}
 	gauge(out, descBGPFailed, boolValue(s.BGP.Problem != ""))
-	for _, p := range c.b.announcer.speaker.Status().Peers {
+	for _, p := range c.b.look(glanceAge).Peers {
 		if p.Range.IsValid() && !p.Address.IsValid() {
 			continue
 		}

@@ -24,11 +24,12 @@ type told struct {
 
 // announcements has the loop look through all VIPs, if something has changed since it
 // did; nobody does when nobody asks. Who finds it busy gets what it found the last
-// time.
+// time. It looks at the speaker, too.
 func (b *box) announcements(ctx context.Context) []bgp.Announcement {
 	if b.announcer == nil {
 		return nil
 	}
+	b.look(0)
 	ctx, cancel := context.WithTimeout(ctx, ownersPatience)
 	defer cancel()
 	_ = b.do(ctx, func() {
@@ -105,7 +106,7 @@ func (b *box) neighbors() status.Neighbors {
 func neighbor(p bgp.PeerStatus) status.Neighbor {
 	out := status.Neighbor{
 		Name: p.Name, Address: addrText(p.Address), ASN: p.ASN, LocalASN: p.LocalASN, State: string(p.State), Since: p.Since,
-		Down: p.Down, DownAt: p.DownAt, NotificationSent: p.Sent, NotificationReceived: p.Received,
+		Problem: p.Problem, Down: p.Down, DownAt: p.DownAt, NotificationSent: p.Sent, NotificationReceived: p.Received,
 		Families: families(p.Families), Received: p.Prefixes, MaxPrefixes: p.MaxPrefixes, Advertised: p.Advertised, Flaps: p.Flaps,
 		Hold: p.Hold.Seconds(), Keepalive: p.Keepalive.Seconds(), Authentication: p.Authentication,
 		GracefulRestart: status.GracefulRestart{Enabled: p.Restart.Enabled, Seconds: p.Restart.Time.Seconds(), Kept: p.Restart.Kept},
@@ -147,12 +148,32 @@ func addrText(a netip.Addr) string {
 	return a.String()
 }
 
+// glance is a bgp.Status of a while ago.
+type glance struct {
+	bgp.Status
+	at time.Time
+}
+
+// glanceAge is how old what the status says of routers may be where nobody asked for
+// it: with thousands of routes it costs more than most passes.
+const glanceAge = time.Second
+
+// look looks at the speaker, unless somebody has done so not longer than most ago.
+func (b *box) look(most time.Duration) bgp.Status {
+	if g := b.glanced.Load(); g != nil && time.Since(g.at) < most {
+		return g.Status
+	}
+	s := b.announcer.speaker.Status()
+	b.glanced.Store(&glance{s, time.Now()})
+	return s
+}
+
 // bgpStatus is what is announced, at a glance; nil without [bgp].
 func (b *box) bgpStatus() *status.BGP {
 	if b.announcer == nil {
 		return nil
 	}
-	v, s := b.published.Load().speaking, b.announcer.speaker.Status()
+	v, s := b.published.Load().speaking, b.look(glanceAge)
 	doc := &status.BGP{
 		ASN: v.asn, RouterID: addrText(v.routerID), Problem: v.problem, Up: []string{}, Down: []status.DownPeer{}, Withheld: map[string]int{},
 	}
@@ -163,6 +184,9 @@ func (b *box) bgpStatus() *status.BGP {
 		switch {
 		case p.State == bgp.Established:
 			doc.Up = append(doc.Up, p.Name)
+			if p.Problem != "" {
+				doc.Problems = append(doc.Problems, fmt.Sprintf("BGP peer %s: %s", p.Name, p.Problem))
+			}
 		case !p.Range.IsValid():
 			doc.Down = append(doc.Down, status.DownPeer{Name: p.Name, State: string(p.State), Since: p.Since, Why: p.Down})
 		}
@@ -188,7 +212,7 @@ func (b *box) routes(ctx context.Context, peer string) (status.Routes, error) {
 		return doc, nil
 	}
 	all := b.announcements(ctx)
-	n, s := b.neighbors(), b.announcer.speaker.Status()
+	n, s := b.neighbors(), b.look(glanceAge)
 	doc.ASN, doc.Problem = n.ASN, n.Problem
 	if peer != "" && !slices.ContainsFunc(n.Neighbors, func(x status.Neighbor) bool { return x.Name == peer }) {
 		return doc, fmt.Errorf("there is no peer %q: see weir bgp neighbors", peer)

@@ -126,16 +126,17 @@ func TestTheStatusCountsRoutes(t *testing.T) {
 		b.loops(t)
 		b.turn(t)
 		b.show()
-		b.announcements(t.Context())
 		h.peers = []bgp.PeerStatus{
-			{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established},
+			{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established, Problem: "no next hop of IPv6"},
 			{Name: "tor2", Address: netip.MustParseAddr("10.0.0.2"), State: bgp.Active, Down: "hold timer expired"},
 			{Name: "any", Range: netip.MustParsePrefix("10.9.0.0/24"), State: bgp.Idle},
 			{Name: "any", Range: netip.MustParsePrefix("10.9.0.0/24"), Address: netip.MustParseAddr("10.9.0.7"), State: bgp.Established},
 		}
+		b.announcements(t.Context())
 		want := &status.BGP{
 			ASN: 64500, RouterID: "10.0.0.5", Up: []string{"tor1", "any"},
 			Down:      []status.DownPeer{{Name: "tor2", State: "Active", Why: "hold timer expired"}},
+			Problems:  []string{"BGP peer tor1: no next hop of IPv6"},
 			Announced: 1, Withheld: map[string]int{"refused-by-rule": 1, "no-backend": 1},
 		}
 		if diff := cmp.Diff(want, b.bgpStatus()); diff != "" {

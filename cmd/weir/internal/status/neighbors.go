@@ -37,6 +37,8 @@ type Neighbor struct {
 	// Established; Since is when it came to be Established, or stopped being so.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
+	// Problem is why an established session does not do all that it should.
+	Problem string `json:"problem,omitempty"`
 	// Down is why the session is not there, or was not the last time.
 	Down   string    `json:"down,omitempty"`
 	DownAt time.Time `json:"down_at,omitzero"`
@@ -103,7 +105,7 @@ func (n Neighbors) Table(w io.Writer, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "Peer\tAddress\tAS\tUp/Down\tState\tReceived\tAdvertised\tFlaps\tBFD\tWhy down")
+	fmt.Fprintln(tw, "Peer\tAddress\tAS\tUp/Down\tState\tReceived\tAdvertised\tFlaps\tBFD\tWhy")
 	for _, x := range n.Neighbors {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d/%s\t%d\t%d\t%s\t%s\n", x.Name, x.where(), x.as(), clock(now, x.Since), x.state(),
 			x.Received, x.limit(), x.Advertised, x.Flaps, x.bfd(), x.why(now))
@@ -160,9 +162,12 @@ func (x Neighbor) state() string {
 	return x.State
 }
 
-// why is why the session is down; of one that is up, why it was.
+// why is why the session is down; of one that is up, what is wrong with it, or why it
+// was down.
 func (x Neighbor) why(now time.Time) string {
 	switch {
+	case x.State == Established && x.Problem != "":
+		return x.Problem
 	case x.Down == "":
 		return ""
 	case x.State == Established:

@@ -213,6 +213,8 @@ type BGP struct {
 	// those why there is none. A range is neither.
 	Up   []string   `json:"up"`
 	Down []DownPeer `json:"down"`
+	// Problems are those of sessions that are up.
+	Problems []string `json:"problems,omitempty"`
 	// Announced counts VIPs, Kept those of them without a backend that the floor
 	// keeps, and Withheld the others by reason.
 	Announced int            `json:"announced"`
@@ -258,6 +260,7 @@ func (b BGP) bad(now time.Time) (out []string) {
 		}
 		out = append(out, text)
 	}
+	out = append(out, b.Problems...)
 	if b.Kept > 0 {
 		out = append(out, fmt.Sprintf("%d VIPs without a backend are announced nevertheless: too many have lost theirs (bgp.floor)", b.Kept))
 	}
