@@ -21,7 +21,7 @@ import (
 func demoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "show weir at work: one box, web servers of which one fails, pods of a cluster of which one goes",
+		Short: "show weir at work: one box that tells a router what it serves, web servers of which one fails, pods of which one goes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -31,7 +31,7 @@ func demoCommand() *cobra.Command {
 	}
 }
 
-// The site of the demo. The router only knows that the VIPs are behind the box.
+// The site of the demo. The router knows of VIPs what the box tells it.
 //
 //	client -- lan -- router -- front -- box -- back -- web1, web2, web3
 //	                           |         |
@@ -40,8 +40,7 @@ var demoSite = lab.Site{
 	Hosts: []lab.Host{
 		{Name: "client", Nets: lab.Nets{"lan": "10.0.0.2/24 fd00::2/64"}, Routes: []string{"default via 10.0.0.1", "default via fd00::1"}},
 		{Name: "router", Forward: true,
-			Nets:   lab.Nets{"lan": "10.0.0.1/24 fd00::1/64", "front": "10.1.0.254/24 fd00:1::fe/64"},
-			Routes: []string{"192.0.2.0/24 via 10.1.0.1", "2001:db8::/32 via fd00:1::1"}},
+			Nets: lab.Nets{"lan": "10.0.0.1/24 fd00::1/64", "front": "10.1.0.254/24 fd00:1::fe/64"}},
 		{Name: "api", Nets: lab.Nets{"front": "10.1.0.5/24 fd00:1::5/64"}},
 		{Name: "pod1", Nets: lab.Nets{"pods": "10.244.0.11/24 fd00:244::11/64"}, Routes: []string{"default via 10.244.0.1", "default via fd00:244::1"}},
 		{Name: "pod2", Nets: lab.Nets{"pods": "10.244.0.12/24 fd00:244::12/64"}, Routes: []string{"default via 10.244.0.1", "default via fd00:244::1"}},
@@ -105,6 +104,9 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	d.box = d.Box("box")
+	if err := startDemoRouter(ctx, d.Lab); err != nil {
+		return err
+	}
 	for _, name := range slices.Concat(demoWebs, shopPods) {
 		if d.stop[name], err = startWeb(d.Host(name), 8080); err != nil {
 			return err
@@ -112,7 +114,7 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 		defer d.stop[name]()
 	}
 	for _, scene := range []func(context.Context) error{
-		d.startCluster, d.startWeir, d.spreadAll, d.failOne, d.loseOne, d.look, d.loseAPI,
+		d.startCluster, d.startWeir, d.announced, d.spreadAll, d.failOne, d.loseOne, d.look, d.loseAPI,
 	} {
 		if err := scene(ctx); err != nil {
 			return err
@@ -124,8 +126,10 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 
 // look asks weir what it does.
 func (d *demo) look(ctx context.Context) error {
-	if err := d.show(ctx, "weir services", d.weir, "services"); err != nil {
-		return err
+	for _, command := range []string{"services", "bgp routes"} {
+		if err := d.show(ctx, "weir "+command, append([]string{d.weir}, strings.Fields(command)...)...); err != nil {
+			return err
+		}
 	}
 	return d.show(ctx, "weir explain 192.0.2.20:80", d.weir, "explain", "192.0.2.20:80")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +27,10 @@ func (d *demo) startCluster(ctx context.Context) (err error) {
 	if d.kube, err = lab.StartKube(ctx, d.Host("api"), lab.KubeOptions{}); err != nil {
 		return err
 	}
+	claims := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "weir-system"}}
+	if err := d.call(ctx, http.MethodPost, "/api/v1/namespaces", claims); err != nil {
+		return err
+	}
 	service := map[string]any{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": shop},
 		"spec": map[string]any{
@@ -42,18 +45,9 @@ func (d *demo) startCluster(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	var ingress []any
-	for _, vip := range shopVIPs {
-		ingress = append(ingress, map[string]any{"ip": netip.MustParseAddrPort(vip).Addr()})
-	}
-	status := map[string]any{"status": map[string]any{"loadBalancer": map[string]any{"ingress": ingress}}}
-	if err := d.call(ctx, http.MethodPatch, shopNamespace+"/"+shop+"/status", status); err != nil {
-		return err
-	}
 	fmt.Fprintf(d.out, `
   Service default/%s, type LoadBalancer, port 80, pods %s, which are hosts here.
-  Its addresses 192.0.2.20 and 2001:db8:2::20 are written into its status by this
-  demo, as a cloud's controller would do.
+  It has no address: there is no cloud here, whose controller would give it one.
 `, shop, strings.Join(shopPods, " "))
 	return d.box.WriteFile(ctx, "/etc/weir/kubeconfig", d.kube.Kubeconfig(lab.KubeAdmin), 0o600)
 }

@@ -22,13 +22,12 @@ type purpose struct {
 	name    string
 	kernels []lab.Kernel
 	race    bool
-	routers bool
 }
 
 var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
-	{name: "test", kernels: everyKernel, race: true, routers: true},
+	{name: "test", kernels: everyKernel, race: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
@@ -104,7 +103,7 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		fmt.Fprintf(progress, "missing for go test -race, whose detector is C: %s\n", strings.Join(race, " "))
 		wanted = append(wanted, race...)
 	}
-	if routers := lab.MissingRouterPackages(); p.routers && len(routers) > 0 {
+	if routers := lab.MissingRouterPackages(); len(routers) > 0 {
 		fmt.Fprintf(progress, "missing for routers in the lab, peers of weir's: %s\n", strings.Join(routers, " "))
 		wanted = append(wanted, routers...)
 	}

@@ -21,10 +21,11 @@ func upCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "boot a site and look around in it, until Ctrl-C",
-		Long: `Boot the demo's site, a client behind a router, one box and three web servers, and take commands:
+		Long: `Boot the demo's site, a client behind a router that speaks BGP, one box and three web servers, and take commands:
 
   box ipvsadm -Ln
   client curl -s http://192.0.2.10/
+  router birdc show protocols
 
 Everything is gone when this command ends.`,
 		Args: cobra.NoArgs,
@@ -48,6 +49,9 @@ func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
+	if err := startUpRouter(ctx, site); err != nil {
+		return err
+	}
 	for _, name := range []string{"web1", "web2", "web3"} {
 		stop, err := startWeb(site.Host(name), webPort)
 		if err != nil {
@@ -58,6 +62,17 @@ func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	fmt.Fprintf(out, "up after %.1f s; web1 to web3 serve their names on port %d\n", time.Since(start).Seconds(), webPort)
 	fmt.Fprintln(out, "Type a machine and a command, as in: box ipvsadm -Ln. Ctrl-C ends it all.")
 	return prompt(ctx, site, in, out)
+}
+
+// startUpRouter starts the router's BGP. Who runs no weir, but tries things by hand,
+// has the routes all the same: those that weir announces come first.
+func startUpRouter(ctx context.Context, site *lab.Lab) error {
+	if err := startDemoRouter(ctx, site); err != nil {
+		return err
+	}
+	_, err := site.Host("router").Run(ctx, "sh", "-ec",
+		"ip route add 192.0.2.0/24 via 10.1.0.1 metric 4096; ip route add 2001:db8::/32 via fd00:1::1 metric 4096")
+	return err
 }
 
 // prompt takes a line after the other, until there is none or ctx ends.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// demoRouter is BIRD on the router: it sends packets where the box tells it to.
+const demoRouter = `
+router id 10.1.0.254;
+protocol device { }
+protocol kernel { ipv4 { export where source = RTS_BGP; }; }
+protocol kernel { ipv6 { export where source = RTS_BGP; }; }
+protocol bgp box {
+	local as 65000; neighbor 10.1.0.1 as 65001;
+	connect delay time 1; connect retry time 1; error wait time 1, 2;
+	ipv4 { import all; export none; };
+	ipv6 { import all; export none; };
+}
+`
+
+// announced waits until the cluster's Service has addresses and the router knows
+// where they are, and shows both.
+func (d *demo) announced(ctx context.Context) error {
+	d.step("weir gives the Service addresses of the pool, serves them, and tells the router:")
+	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for _, vip := range slices.Concat(demoVIPs, shopVIPs) {
+		addr := netip.MustParseAddrPort(vip).Addr()
+		for {
+			route, err := d.Host("router").KernelRoute(wait, netip.PrefixFrom(addr, addr.BitLen()).String())
+			if err == nil && len(route.Via) > 0 {
+				break
+			}
+			if wait.Err() != nil {
+				return fmt.Errorf("the router does not know where %s is: %w", addr, wait.Err())
+			}
+		}
+	}
+	for _, command := range []string{"ip -4 route show proto bird", "ip -6 route show proto bird"} {
+		out, err := d.Host("router").Run(ctx, strings.Fields(command)...)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(d.out, "\nrouter# %s\n%s", command, indent(out.Stdout))
+	}
+	return d.show(ctx, "weir pools", d.weir, "pools")
+}
+
+// startDemoRouter starts the router's BGP.
+func startDemoRouter(ctx context.Context, l *lab.Lab) error {
+	_, err := lab.StartRouter(ctx, l.Host("router"), lab.BIRD, demoRouter)
+	return err
+}
