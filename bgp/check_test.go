@@ -1,7 +1,9 @@
 package bgp
 
 import (
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,5 +126,29 @@ func TestNextHops(t *testing.T) {
 	had := hops{v4: self, v6: nextHop{addr: a("2001:db8::b")}}
 	if got := (hops{v4: self}).orStill(had, false); got != had {
 		t.Errorf("an interface without addresses for a moment: %+v", got)
+	}
+}
+
+func TestInterfacesAreThoseOfTheKernel(t *testing.T) {
+	t.Parallel()
+	got := map[netip.Addr]bool{}
+	for _, addrs := range interfaces() {
+		for _, a := range addrs {
+			got[a] = true
+		}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.(*net.IPNet).IP)
+		if ip = ip.Unmap(); ok && ip.Is4() && !got[ip] {
+			t.Errorf("%s is not among %v", ip, got)
+		}
+	}
+	lo := Peer{Address: netip.MustParseAddr("127.0.0.1"), Port: 179}
+	if on := besides(lo, interfaces()); !slices.Contains(on, lo.Address) {
+		t.Errorf("the interface of %s has %v", lo.Address, on)
 	}
 }

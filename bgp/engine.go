@@ -19,8 +19,8 @@ type engine struct {
 	log   *slog.Logger
 	board *board
 	quiet *quiet
-	// besides gives the addresses of the interface that sessions with a peer run over.
-	besides func(Peer) []netip.Addr
+	// interfaces gives the addresses of each of the box's interfaces.
+	interfaces func() [][]netip.Addr
 
 	cfg     Config
 	gobgp   *server.BgpServer
@@ -42,7 +42,7 @@ type engine struct {
 }
 
 func newEngine(log *slog.Logger, b *board) *engine {
-	return &engine{log: log, board: b, quiet: &quiet{}, besides: besides}
+	return &engine{log: log, board: b, quiet: &quiet{}, interfaces: interfaces}
 }
 
 // configure goes to cfg from whatever is. want is everything that is announced: it

@@ -1,9 +1,13 @@
 package bgp
 
 import (
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // nextHop is what the routes of a family bear towards a peer.
@@ -83,20 +87,15 @@ func (p Peer) pick(addrs []netip.Addr, v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// besides gives the addresses of the interface that sessions with p run over, the
-// session's own one among them. None: it is not known, for instance since there is
-// no way to the router now.
-func besides(p Peer) []netip.Addr {
+// besides picks, of the box's interfaces, the addresses of the one that sessions with
+// p run over, the session's own among them. None: it is not known, for instance since
+// there is no way to the router now.
+func besides(p Peer, interfaces [][]netip.Addr) []netip.Addr {
 	local := p.Source
 	if !local.IsValid() && p.Address.IsValid() {
 		local = sourceTo(netip.AddrPortFrom(p.Address, uint16(p.Port)))
 	}
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	for _, i := range interfaces {
-		addrs := addrsOf(i)
+	for _, addrs := range interfaces {
 		for _, a := range addrs {
 			if a == local.WithZone("") || !local.IsValid() && p.Range.Contains(a) {
 				return addrs
@@ -121,20 +120,57 @@ func sourceTo(router netip.AddrPort) netip.Addr {
 	return local.AddrPort().Addr().Unmap()
 }
 
-func addrsOf(i net.Interface) []netip.Addr {
-	nets, err := i.Addrs()
+// interfaces gives the addresses of each of the box's interfaces. It takes one look
+// at the kernel, where net.Interfaces would take one for each, and a node has many.
+func interfaces() [][]netip.Addr {
+	table, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
 	if err != nil {
 		return nil
 	}
-	var out []netip.Addr
-	for _, n := range nets {
-		if ip, ok := n.(*net.IPNet); ok {
-			if a, ok := netip.AddrFromSlice(ip.IP); ok {
-				out = append(out, a.Unmap())
-			}
+	messages, err := syscall.ParseNetlinkMessage(table)
+	if err != nil {
+		return nil
+	}
+	var out [][]netip.Addr
+	at := map[uint32]int{}
+	for i := range messages {
+		index, addr := addrOf(&messages[i])
+		if !addr.IsValid() {
+			continue
 		}
+		if _, ok := at[index]; !ok {
+			at[index] = len(out)
+			out = append(out, nil)
+		}
+		out[at[index]] = append(out[at[index]], addr)
 	}
 	return out
+}
+
+// notToBeUsed are IPv6 addresses that others should not be told of: not there yet, or
+// about to go.
+const notToBeUsed = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED | unix.IFA_F_TEMPORARY
+
+// addrOf reads an address and the interface that has it (rtnetlink(7), RTM_NEWADDR).
+func addrOf(m *syscall.NetlinkMessage) (index uint32, addr netip.Addr) {
+	if m.Header.Type != syscall.RTM_NEWADDR || len(m.Data) < syscall.SizeofIfAddrmsg {
+		return 0, netip.Addr{}
+	}
+	family, flags := m.Data[0], m.Data[2]
+	if family == syscall.AF_INET6 && flags&notToBeUsed != 0 {
+		return 0, netip.Addr{}
+	}
+	attrs, err := syscall.ParseNetlinkRouteAttr(m)
+	if err != nil {
+		return 0, netip.Addr{}
+	}
+	for _, a := range attrs {
+		// Of a point-to-point link, IFA_ADDRESS is the other end's.
+		if a.Attr.Type == syscall.IFA_LOCAL || a.Attr.Type == syscall.IFA_ADDRESS && !addr.IsValid() {
+			addr, _ = netip.AddrFromSlice(a.Value)
+		}
+	}
+	return binary.NativeEndian.Uint32(m.Data[4:]), addr
 }
 
 // knowsHops tells whether p's next hops do not depend on an interface.

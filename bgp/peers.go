@@ -12,8 +12,9 @@ import (
 func (e *engine) adopt(peers []Peer) {
 	e.peers = peers
 	e.board.configure(peers, e.cfg.GracefulRestart)
+	on := e.interfaces()
 	for _, p := range peers {
-		e.hops[p.Name] = nextHops(p, e.besides(p), e.refused[p.Name])
+		e.hops[p.Name] = nextHops(p, besides(p, on), e.refused[p.Name])
 	}
 	e.version++
 }

@@ -203,7 +203,7 @@ func TestIPv4RoutesWithIPv6NextHops(t *testing.T) {
 			r := newRawAt(t, netip.IPv6Loopback())
 			s := newSpeaker(quietLog())
 			e := newEngine(s.log, s.board)
-			e.besides = func(Peer) []netip.Addr { return nil }
+			e.interfaces = func() [][]netip.Addr { return nil }
 			go s.run(e)
 			b := &box{Speaker: s, t: t, cfg: Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{r.peer("r", netip.Addr{})}}}
 			t.Cleanup(func() { _ = b.Close() })

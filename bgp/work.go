@@ -144,6 +144,7 @@ func (e *engine) renewLost() error {
 // out not to be what it was.
 func (e *engine) followHops() error {
 	var changed []Peer
+	on := e.interfaces()
 	for _, p := range e.peers {
 		h := e.hops[p.Name]
 		if h.extended {
@@ -152,7 +153,7 @@ func (e *engine) followHops() error {
 		if p.knowsHops() {
 			continue
 		}
-		if now := nextHops(p, e.besides(p), e.refused[p.Name]).orStill(h, e.refused[p.Name]); now != h {
+		if now := nextHops(p, besides(p, on), e.refused[p.Name]).orStill(h, e.refused[p.Name]); now != h {
 			e.hops[p.Name] = now
 			changed = append(changed, p)
 		}
