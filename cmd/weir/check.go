@@ -41,17 +41,26 @@ Exit status: 0 valid, 1 valid with warnings, 2 invalid or unreadable.`,
 	return cmd
 }
 
-// contents counts what a configuration serves.
+// contents counts what a configuration serves, from where, and for whom.
 func contents(cfg *config.Config) string {
 	text := fmt.Sprintf("%d services", len(cfg.Services))
-	switch n := len(cfg.Clusters); n {
-	case 0:
-		return text
-	case 1:
-		return text + ", 1 cluster"
-	default:
-		return fmt.Sprintf("%s, %d clusters", text, n)
+	peers := 0
+	if cfg.BGP != nil {
+		peers = len(cfg.BGP.Speaker.Peers)
 	}
+	for _, x := range []struct {
+		what string
+		n    int
+	}{{"cluster", len(cfg.Clusters)}, {"pool", len(cfg.Addresses.IPAM.Pools)}, {"BGP peer", peers}} {
+		switch x.n {
+		case 0:
+		case 1:
+			text += ", 1 " + x.what
+		default:
+			text += fmt.Sprintf(", %d %ss", x.n, x.what)
+		}
+	}
+	return text
 }
 
 // invalid gives errors of a configuration, and no others, the exit code for it.

@@ -87,6 +87,7 @@ FILE:5: service.web.prots: there is no such key; did you mean ports?
 FILE:6: service.web.scheduler: "wrrr" is not a scheduler; did you mean "wrr"?
 `},
 		{"warned", warnedConfig, 1, ""},
+		{"routers", bgpConfig, 0, "FILE: valid, 1 services, 2 BGP peers\n"},
 		{"clusters", clusterConfig, 1, `FILE:3: warning: kubernetes.prod.kubeconfig: open /nowhere/kubeconfig: no such file or directory; weir waits until it is there
 FILE: valid, 0 services, 2 clusters
 `},

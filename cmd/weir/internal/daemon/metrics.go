@@ -231,7 +231,7 @@ func (b *box) webHandler() http.Handler {
 		case v.isLeaving():
 			line = "this Node leaves its cluster: " + line
 		}
-		healthy(w, b.isHealthy() && !v.isLeaving(), line)
+		healthy(w, b.isHealthy() && !v.isLeaving() && !v.isDrained(), line)
 	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		line, alive := b.status().Line(), b.published.Load().isAlive(time.Now())

@@ -86,6 +86,10 @@ func (v *view) isLeaving() bool {
 	return false
 }
 
+// isDrained tells whether the whole box is, so that whoever else leads clients here
+// leads them elsewhere too. The status says so.
+func (v *view) isDrained() bool { return v.speaking.drained != nil && v.speaking.drained.All != nil }
+
 // publish makes a new view. What is held is walked through after an audit or a
 // reload, which did so anyway; in between counts follow the ops, so that one
 // change costs as much with 10,000 services as with ten.
