@@ -178,7 +178,11 @@ func badPeerAS(p Peer) string {
 func (b *board) up(s *session, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	s.Since, s.caught = at, false
 	s.ASN = e.Peer.State.PeerASN
-	s.Local = netip.AddrPortFrom(e.Peer.Transport.LocalAddress.Unmap(), uint16(e.Peer.Transport.LocalPort))
+	local := e.Peer.Transport.LocalAddress.Unmap()
+	if local.IsUnspecified() { // GoBGP tells the one of the configuration, if any
+		local = sourceTo(netip.AddrPortFrom(s.Address, DefaultPort))
+	}
+	s.Local = netip.AddrPortFrom(local, uint16(e.Peer.Transport.LocalPort))
 	s.Families, s.extended = Families{}, false
 	s.Restart.Kept, s.Restart.PeerTime = false, 0
 	multiprotocol := false
