@@ -138,7 +138,7 @@ func (b *box) addresses() *status.Addresses {
 func poolsDoc(cfg k8ssync.ProviderConfig, s k8ssync.ProviderStatus) status.Pools {
 	doc := status.Pools{
 		Pools: []status.Pool{}, Addresses: []status.PoolAddress{}, Pending: []status.Pending{},
-		Writer: status.Writer{Home: s.Home, Holder: s.Writer, Me: s.Writing, Since: s.Since, Error: s.Error, Unread: s.Clusters},
+		Writer: writerDoc(s),
 	}
 	for _, u := range s.Usage.Pools {
 		doc.Pools = append(doc.Pools, poolDoc(cfg, u))
@@ -229,11 +229,19 @@ func poolOf(cfg ipam.Config, a netip.Addr) string {
 	return ""
 }
 
+func writerDoc(s k8ssync.ProviderStatus) status.Writer {
+	out := status.Writer{Home: s.Home, Holder: s.Writer, Me: s.Writing, Since: s.Since, Error: s.Error, Unread: s.Clusters}
+	if out.Home == "" {
+		out.Error = "there is no [[kubernetes]] whose Services could have them"
+	}
+	return out
+}
+
 // addressesDoc is the same at a glance.
 func addressesDoc(s k8ssync.ProviderStatus) *status.Addresses {
 	doc := &status.Addresses{
 		Pools: len(s.Usage.Pools), Pending: pendingDoc(s.Usage.Pending),
-		Writer: status.Writer{Home: s.Home, Holder: s.Writer, Me: s.Writing, Since: s.Since, Error: s.Error, Unread: s.Clusters},
+		Writer: writerDoc(s),
 	}
 	for _, u := range s.Usage.Pools {
 		doc.Used += u.Used

@@ -168,6 +168,8 @@ func (p Pools) Table(w io.Writer, now time.Time) {
 func (x Writer) line(now time.Time) string {
 	var line string
 	switch {
+	case x.Home == "":
+		return "Writer: nobody: " + x.Error
 	case x.Me:
 		line = fmt.Sprintf("Writer: this box, %s; the claims are in cluster %s", x.Holder, x.Home)
 	case x.Holder != "":
