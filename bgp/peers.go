@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/osrg/gobgp/v4/api"
 )
@@ -70,6 +71,7 @@ func (e *engine) easePeer(p Peer) error {
 	if _, err := e.gobgp.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)}); err != nil {
 		return fmt.Errorf("change peer %q: %w", p.Name, err)
 	}
+	e.letBFDSettle(p)
 	return e.sendAgain(p)
 }
 
@@ -95,6 +97,7 @@ func (e *engine) addPeer(p Peer, restarting bool) error {
 		_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 		err = e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)})
 	}
+	e.letBFDSettle(p)
 	e.missing[p.Name] = err != nil
 	if err != nil {
 		return fmt.Errorf("add peer %q: %w", p.Name, err)
@@ -115,6 +118,7 @@ func (e *engine) addRange(ctx context.Context, p Peer, restarting bool) error {
 // of GoBGP here all say that something is not there, which is as it should be.
 func (e *engine) removePeer(p Peer) {
 	ctx := context.Background()
+	defer e.letBFDSettle(p)
 	if p.Range.IsValid() {
 		if !e.missing[p.Name] { // GoBGP does not look whether it knows the range
 			_ = e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})
@@ -132,3 +136,15 @@ func (e *engine) removePeer(p Peer) {
 	}
 	_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 }
+
+// letBFDSettle waits a moment after a change of a BFD session. GoBGP ends one in a
+// goroutine that waits for it, while it may wait for GoBGP to reset its peer, and has
+// room for one more change meanwhile: with a third at once, everybody could wait for
+// everybody.
+func (e *engine) letBFDSettle(p Peer) {
+	if p.BFD.Enabled {
+		time.Sleep(bfdSettles)
+	}
+}
+
+const bfdSettles = 20 * time.Millisecond
