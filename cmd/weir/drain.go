@@ -145,7 +145,10 @@ func awaitDrain(ctx context.Context, most time.Duration, part func(status.Draine
 		if err != nil {
 			return doc, err
 		}
-		if doc = part(doc); doc.Done() {
+		switch doc = part(doc); {
+		case doc.All == nil && len(doc.VIPs) == 0:
+			return doc, errors.New("somebody has ended the drain: weir undrain")
+		case doc.Done():
 			return doc, nil
 		}
 		select {

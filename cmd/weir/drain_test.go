@@ -16,6 +16,16 @@ import (
 	"weir/cmd/weir/internal/status"
 )
 
+func TestADrainThatIsEndedMeanwhileIsNotDone(t *testing.T) {
+	t.Parallel()
+	for _, vips := range [][]string{nil, {"192.0.2.1"}} {
+		none := func(context.Context) (status.Drained, error) { return status.Drained{}, nil }
+		if _, err := awaitDrain(t.Context(), time.Minute, concerns(vips == nil, vips), none); err == nil || !strings.Contains(err.Error(), "ended") {
+			t.Errorf("%v: %v", vips, err)
+		}
+	}
+}
+
 func TestWaitingForADrain(t *testing.T) {
 	t.Parallel()
 	vip := func(addr string, stage status.DrainStage, conns int) status.DrainedVIP {
