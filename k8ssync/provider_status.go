@@ -23,12 +23,13 @@ const fieldManager = "weir"
 // applied is a status as weir applies it: what it says is weir's, and what weir said
 // before and does not say any more goes. UID and resourceVersion are of what was
 // read, so that nothing is written onto another Service of the name, nor by a writer
-// that has slept while another decided otherwise.
+// that has slept while another decided otherwise. An empty status is left out: {} would
+// be a field of weir's, too.
 type applied struct {
 	APIVersion string        `json:"apiVersion"`
 	Kind       string        `json:"kind"`
 	Metadata   appliedMeta   `json:"metadata"`
-	Status     appliedStatus `json:"status"`
+	Status     appliedStatus `json:"status,omitzero"`
 }
 
 type appliedMeta struct {

@@ -237,7 +237,7 @@ func TestAServiceThatIsNoLongerOursLosesOurFieldsAlone(t *testing.T) {
 			surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if last := s.applied[len(s.applied)-1]; !strings.HasSuffix(last, `"status":{}}`) {
+			if last := s.applied[len(s.applied)-1]; strings.Contains(last, `"status"`) {
 				t.Errorf("applied %s", last)
 			}
 		})

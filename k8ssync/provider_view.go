@@ -3,6 +3,7 @@ package k8ssync
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ func (p *Provider) Status() ProviderStatus {
 			s.Clusters[name] = why
 		}
 	}
+	if why := p.claimTrouble(); why != "" && s.Clusters[s.Home] == "" {
+		s.Clusters[s.Home] = why
+	}
 	s.Usage.Pending = map[ipam.Reason]int{} // the writer's, whichever box it is
 	for _, d := range s.Decisions {
 		if d.Pending.Reason != "" {
@@ -56,6 +60,15 @@ func (p *Provider) hindered() string {
 		return p.claims.err.Error()
 	case !p.claims.listed:
 		return "the claims have not been read yet"
+	}
+	return ""
+}
+
+// claimTrouble tells why some claim can't be written: of one Service, as it is mostly
+// the same for all.
+func (p *Provider) claimTrouble() string {
+	for _, id := range slices.SortedFunc(maps.Keys(p.claimErrors), lb.ServiceID.Compare) {
+		return p.claimErrors[id].Error()
 	}
 	return ""
 }

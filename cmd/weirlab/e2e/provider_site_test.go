@@ -1,0 +1,317 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// estate is the plain site with two clusters and two boxes that give addresses to the
+// Services of both, with the rights of the manifest and no others. Packets go through
+// the first.
+type estate struct {
+	*land
+	second *site
+}
+
+func newEstate(t *testing.T, o lab.KubeOptions) *estate {
+	t.Helper()
+	if err := lab.CheckPeers(); err != nil {
+		t.Fatal(err)
+	}
+	p := plain(lab.UML)
+	p.Boxes = append(p.Boxes, lab.Box{
+		Name: "box2", Kernel: lab.UML,
+		Nets: lab.Nets{"front": "10.1.0.9/24 fd01::9/64", "back": "10.2.0.9/24 fd02::9/64"},
+	})
+	for i, name := range kubes {
+		p.Hosts = append(p.Hosts, lab.Host{
+			Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+101, i+101)},
+			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
+		})
+	}
+	first := openSite(t, p)
+	e := &estate{land: &land{site: first}}
+	e.second = &site{Lab: first.Lab, box: first.Box("box2"), client1: first.client1, client2: first.client2, weir: first.weir}
+	e.prod, e.stage = e.Kube(t, "kube1", o), e.Kube(t, "kube2", lab.KubeOptions{})
+	for name, k := range map[string]*lab.Kube{"prod": e.prod, "stage": e.stage} {
+		grant(t, k)
+		for _, box := range []*lab.Machine{e.box, e.second.box} {
+			must(t, box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeWeir), 0o600))
+		}
+	}
+	return e
+}
+
+// giving is the configuration that gives addresses of these pools to both clusters.
+func giving(release string, pools ...string) string {
+	return fmt.Sprintf("[addresses]\nhome = \"prod\"\nrelease_after = %q\n", release) + follows("", "prod", "stage") + strings.Join(pools, "")
+}
+
+// poolOf is one [[pool]].
+func poolOf(name string, addresses ...string) string {
+	list, _ := json.Marshal(addresses) //nolint:errcheck // strings
+	return fmt.Sprintf("[[pool]]\nname = %q\naddresses = %s\n", name, list)
+}
+
+// want makes a Service that wants an address, and its slice; meta is more of its
+// metadata.
+func (s *land) want(t testing.TB, k *lab.Kube, name, meta string, port int, backends ...string) {
+	t.Helper()
+	do(t, k, http.MethodPost, servicesPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": %q%s},
+		"spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": %d, "targetPort": 8080}]}}`, name, meta, port))
+	if len(backends) > 0 {
+		s.sliceOf(t, k, http.MethodPost, "", name, backends...)
+	}
+}
+
+// annotate changes the annotations of a Service: null takes one away.
+func annotate(t testing.TB, k *lab.Kube, name, annotations string) {
+	t.Helper()
+	do(t, k, http.MethodPatch, servicesPath+"/"+name, `{"metadata": {"annotations": `+annotations+`}}`)
+}
+
+// given is what a Service's status says of its address.
+type given struct {
+	addrs                   string // comma separated, with ipModes other than VIP
+	status, reason, message string
+	managers                string // of its fields, but those of whoever made it
+}
+
+type serviceDoc struct {
+	Metadata struct {
+		Name          string
+		ManagedFields []struct{ Manager, Operation, Subresource string }
+	}
+	Status struct {
+		LoadBalancer struct{ Ingress []struct{ IP, IPMode string } }
+		Conditions   []struct{ Type, Status, Reason, Message string }
+	}
+}
+
+func (d serviceDoc) given() given {
+	var g given
+	var addrs, managers []string
+	for _, i := range d.Status.LoadBalancer.Ingress {
+		if i.IPMode != "VIP" {
+			i.IP += " " + i.IPMode
+		}
+		addrs = append(addrs, i.IP)
+	}
+	for _, m := range d.Metadata.ManagedFields {
+		if m.Subresource != "" {
+			managers = append(managers, m.Manager+" "+m.Operation+" "+m.Subresource)
+		}
+	}
+	g.addrs, g.managers = strings.Join(addrs, ","), strings.Join(managers, ",")
+	for _, c := range d.Status.Conditions {
+		if c.Type == "weir/LoadBalancer" {
+			g.status, g.reason, g.message = c.Status, c.Reason, c.Message
+		}
+	}
+	return g
+}
+
+// read gets an object.
+func read(t testing.TB, k *lab.Kube, path string, into any) {
+	t.Helper()
+	status, text, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodGet, path, "")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("GET %s: %d %v\n%s", path, status, err, text)
+	}
+	must(t, json.Unmarshal([]byte(text), into))
+}
+
+// isGiven waits until a Service has addresses, for a reason.
+func isGiven(t testing.TB, k *lab.Kube, name, addrs, reason string) given {
+	t.Helper()
+	var g given
+	eventually(t, time.Minute, func() error {
+		var doc serviceDoc
+		read(t, k, servicesPath+"/"+name, &doc)
+		if g = doc.given(); g.addrs != addrs || g.reason != reason {
+			return fmt.Errorf("%s is %+v, want %q, %s", name, g, addrs, reason)
+		}
+		return nil
+	})
+	return g
+}
+
+// claims are the holders of the claims in the home cluster, by their names.
+func (e *estate) claims(t testing.TB) map[string]string {
+	t.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Spec     struct{ HolderIdentity string }
+		}
+	}
+	read(t, e.prod, "/apis/coordination.k8s.io/v1/namespaces/weir-system/leases", &list)
+	out := map[string]string{}
+	for _, l := range list.Items {
+		if l.Metadata.Name != "weir-writer" {
+			out[l.Metadata.Name] = l.Spec.HolderIdentity
+		}
+	}
+	return out
+}
+
+// claimsAre waits until there are just these claims: "192.0.2.1=prod/default/web".
+func (e *estate) claimsAre(t testing.TB, want ...string) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		var got []string
+		for name, holder := range e.claims(t) {
+			got = append(got, strings.TrimPrefix(name, "weir-")+"="+holder)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("claims %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// isTold waits for an Event on a Service.
+func isTold(t testing.TB, k *lab.Kube, name, reason, text string) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		var list struct {
+			Items []struct{ Reason, Message, Type string }
+		}
+		read(t, k, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D"+name, &list)
+		for _, e := range list.Items {
+			if e.Reason == reason && strings.Contains(e.Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no Event %s %q on %s: %+v", reason, text, name, list.Items)
+	})
+}
+
+// everywhere gives who has which address, over both clusters, and how many have none.
+// Two that have the same fail the test.
+func (e *estate) everywhere(t testing.TB) (owner map[string]string, without int) {
+	t.Helper()
+	owner = map[string]string{}
+	for cluster, k := range map[string]*lab.Kube{"prod": e.prod, "stage": e.stage} {
+		var list struct{ Items []serviceDoc }
+		read(t, k, servicesPath, &list)
+		for _, d := range list.Items {
+			addr, who := d.given().addrs, cluster+"/"+d.Metadata.Name
+			switch other := owner[addr]; {
+			case d.Metadata.Name == "kubernetes":
+			case addr == "":
+				without++
+			case other != "":
+				t.Fatalf("%s was given to %s and %s", addr, other, who)
+			default:
+				owner[addr] = who
+			}
+		}
+	}
+	return owner, without
+}
+
+// clear removes all Services but the API server's own, and waits until no address is
+// claimed any more.
+func (e *estate) clear(t testing.TB) {
+	t.Helper()
+	for _, k := range []*lab.Kube{e.prod, e.stage} {
+		var list struct{ Items []serviceDoc }
+		read(t, k, servicesPath, &list)
+		for _, d := range list.Items {
+			if d.Metadata.Name != "kubernetes" {
+				do(t, k, http.MethodDelete, servicesPath+"/"+d.Metadata.Name, "")
+			}
+		}
+		do(t, k, http.MethodDelete, slicesPath+"?labelSelector=kubernetes.io%2Fservice-name%21%3Dkubernetes", "")
+	}
+	e.claimsAre(t)
+}
+
+// poolsDoc is the part of weir pools that these tests read.
+type poolsDoc struct {
+	Pools []struct {
+		Name       string
+		Used, Held int
+	}
+	Addresses []struct {
+		Address, Pool, State, Stranded string
+		Services                       []string
+	}
+	Pending []struct{ Service, Reason, Text string }
+	Writer  struct {
+		Home, Holder, Error string
+		Me                  bool
+		Unread              map[string]string
+	}
+}
+
+// poolsSay waits until weir pools says what ok wants.
+func (s *site) poolsSay(t testing.TB, what string, ok func(poolsDoc) bool) (doc poolsDoc) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		doc = poolsDoc{}
+		s.weirJSON(t, &doc, "pools")
+		if !ok(doc) {
+			time.Sleep(100 * time.Millisecond) // leaves the box some of its processor
+			return fmt.Errorf("%s: weir pools says %+v", what, doc)
+		}
+		return nil
+	})
+	return doc
+}
+
+// addressState gives "used prod/default/web", or "" for one that is free.
+func (d poolsDoc) addressState(addr string) string {
+	for _, a := range d.Addresses {
+		if a.Address == addr {
+			return a.State + " " + strings.Join(a.Services, ",")
+		}
+	}
+	return ""
+}
+
+// metricIs waits until a metric has a value.
+func (s *site) metricIs(t testing.TB, name string, want float64) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		if v := s.metric(t, name); v != want {
+			time.Sleep(100 * time.Millisecond)
+			return fmt.Errorf("%s is %v, want %v", name, v, want)
+		}
+		return nil
+	})
+}
+
+var errStill = errors.New("not yet")
+
+// allHave waits until just so many Services have no address, and gives who has which.
+func (e *estate) allHave(t testing.TB, without int) map[string]string {
+	t.Helper()
+	var owner map[string]string
+	eventually(t, 2*time.Minute, func() error {
+		o, n := e.everywhere(t)
+		if owner = o; n != without {
+			return fmt.Errorf("%w: %d have one, %d have none", errStill, len(o), n)
+		}
+		return nil
+	})
+	for addr, holder := range e.claims(t) {
+		who := strings.Replace(holder, "/default/", "/", 1)
+		if other := owner[strings.TrimPrefix(addr, "weir-")]; other != "" && other != who {
+			t.Errorf("%s is claimed by %s, and in the status of %s", addr, who, other)
+		}
+	}
+	t.Logf("%d addresses: %v", len(owner), slices.Sorted(maps.Keys(owner)))
+	return owner
+}
