@@ -2,6 +2,9 @@ package status
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -227,5 +230,41 @@ func TestWhoIsUp(t *testing.T) {
 	up.Problem = "port 179 is taken"
 	if up.Up() {
 		t.Error("with a problem all is well")
+	}
+}
+
+// The field names are a promise to scripts; testdata has it.
+func TestProviderJSON(t *testing.T) {
+	planned := PlannedRoutes{
+		Announce: []PlannedRoute{{"192.0.2.1/32", []PlannedPath{{[]string{"tor1"}, []string{"64500:100", "med 5"}}}}},
+		Change:   []PlannedRoute{}, Withdraw: []PlannedRoute{}, Stranded: []Stranded{{"prod/shop/api", "198.51.100.1", "no pool has it any more"}},
+	}
+	for name, doc := range map[string]any{
+		"neighbors": Neighbors{ASN: 64500, RouterID: "10.0.0.5", Listen: neighbors.Listen, Problem: "port 179 is taken", Neighbors: neighbors.Neighbors[:1]},
+		"routes":    Routes{ASN: 64500, Peer: "tor1", Routes: routes.Routes[:1], Withheld: routes.Withheld[1:2]},
+		"pools":     Pools{Pools: pools.Pools[:1], Addresses: pools.Addresses[1:], Pending: pools.Pending, Writer: pools.Writer},
+		"drained":   Drained{All: drainedBox.All, VIPs: drainedBox.VIPs[:1], Error: "disk full"},
+		"planned":   planned,
+		"explained": Explanation{
+			Address:   &Given{Pool: "public", Claim: "lease weir-system/weir-192.0.2.1 of cluster prod", State: AddressUsed, Services: []string{"prod/shop/web"}},
+			Announced: &Announcement{State: "announced", Peers: []Hearing{{Peer: "tor1", State: "announced", Rule: "default", Prefix: "192.0.2.1/32", Up: true}}},
+		},
+		"bgp": BGP{
+			ASN: 64500, RouterID: "10.0.0.5", Up: []string{"tor1"}, Down: []DownPeer{{"tor2", "Active", ago(time.Minute), "connection refused"}},
+			Problems: []string{"x"}, Announced: 12, Kept: 1, Withheld: map[string]int{"no-backend": 2},
+		},
+		"addresses": Addresses{Pools: 2, Used: 12, Held: 1, Free: 238, Pending: map[string]int{"pool-exhausted": 1}, Stranded: 1, Writer: pools.Writer},
+	} {
+		got, err := json.MarshalIndent(doc, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
+			t.Errorf("%s (-want +got):\n%s\nwhole:\n%s", name, d, got)
+		}
 	}
 }
