@@ -64,9 +64,12 @@ func (p *Provider) hindered() string {
 	return ""
 }
 
-// claimTrouble tells why some claim can't be written: of one Service, as it is mostly
-// the same for all.
+// claimTrouble tells why claims can't be followed, or why one can't be written: of one
+// Service, as it is mostly the same for all.
 func (p *Provider) claimTrouble() string {
+	if p.claims.err != nil {
+		return p.claims.err.Error()
+	}
 	for _, id := range slices.SortedFunc(maps.Keys(p.claimErrors), lb.ServiceID.Compare) {
 		return p.claimErrors[id].Error()
 	}

@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// addressRules are the rules of the manifest that boxes need which give addresses: for
+// statuses, and for claims.
+func addressRules(t testing.TB) (statuses, claims rbacv1.PolicyRule) {
+	t.Helper()
+	text, err := os.ReadFile(manifest)
+	must(t, err)
+	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		var role rbacv1.ClusterRole // a Role has the same fields
+		must(t, yaml.Unmarshal(doc, &role))
+		switch {
+		case role.Kind == "ClusterRole" && role.Name == "weir-addresses":
+			statuses = role.Rules[0]
+		case role.Kind == "Role" && role.Namespace == "weir-system":
+			claims = role.Rules[0]
+		}
+	}
+	if len(statuses.Verbs) == 0 || len(claims.Verbs) == 0 {
+		t.Fatalf("%s has not the rights to give addresses", manifest)
+	}
+	return statuses, claims
+}
+
+// Without any single right to give addresses weir says which it lacks, and with all of
+// them the API server refuses nothing.
+func TestAddressRights(t *testing.T) {
+	statuses, claims := addressRules(t)
+	lacking := map[string][2][]rbacv1.PolicyRule{}
+	for _, verb := range statuses.Verbs {
+		lacking[right(statuses, verb)] = [2][]rbacv1.PolicyRule{nil, {claims}}
+	}
+	for i, verb := range claims.Verbs {
+		less := claims.DeepCopy()
+		less.Verbs = slices.Delete(less.Verbs, i, i+1)
+		lacking[right(claims, verb)] = [2][]rbacv1.PolicyRule{{statuses}, {*less}}
+	}
+	rights := slices.Sorted(func(yield func(string) bool) {
+		for what := range lacking {
+			if !yield(what) {
+				return
+			}
+		}
+	})
+	o := lab.KubeOptions{Flags: []string{"--feature-gates=WatchList=false"}} // or nobody would need the right to list
+	for _, what := range rights {
+		o.Users = append(o.Users, lab.KubeUser{Name: lacks(what)})
+	}
+	s := oneCluster(t, o)
+	defer s.cleanSlate(t)
+	api := clientFor(t, s.prod, lab.KubeAdmin)
+	for _, what := range rights {
+		allow(t, api, lacks(what), "", append(manifestRules(t), lacking[what][0]...))
+		allow(t, api, lacks(what), "weir-system", lacking[what][1])
+	}
+	config := "[addresses]\nrelease_after = \"1s\"\n" + follows("", "prod") + poolOf("public", "192.0.2.64/30")
+
+	before := forbidden(t, s.prod)
+	s.run(t, config)
+	s.want(t, s.prod, "web", "", 80)
+	isGiven(t, s.prod, "web", "192.0.2.64", "Assigned")
+	s.giveBack(t, "web")
+	s.stop(t, syscall.SIGTERM)
+	if refused := forbidden(t, s.prod) - before; refused != 0 {
+		t.Errorf("the API server refused %d requests of a weir that has the whole manifest", refused)
+	}
+	for _, what := range rights {
+		s.lacksRight(t, what, config)
+	}
+}
+
+// giveBack deletes a Service, and waits until its claim is gone.
+func (s *land) giveBack(t *testing.T, name string) {
+	t.Helper()
+	do(t, s.prod, http.MethodDelete, servicesPath+"/"+name, "")
+	(&estate{land: s}).claimsAre(t)
+}
+
+// lacksRight runs weir without a right: a Service is made and deleted again, so that
+// each is wanted once.
+func (s *land) lacksRight(t *testing.T, what, config string) {
+	verb, resource, _ := strings.Cut(what, " ")
+	s.kubeconfig(t, "prod", lacks(what))
+	s.run(t, config)
+	s.want(t, s.prod, "web", "", 80)
+	if resource == "leases.coordination.k8s.io" && (verb == "update" || verb == "delete") {
+		isGiven(t, s.prod, "web", "192.0.2.64", "Assigned")
+		do(t, s.prod, http.MethodDelete, servicesPath+"/web", "")
+	}
+	doc := s.poolsSay(t, "without the right to "+what, func(d poolsDoc) bool {
+		text := d.Writer.Error + d.Writer.Unread["prod"]
+		return strings.Contains(text, what) && strings.Contains(text, "forbidden")
+	})
+	t.Logf("without %q: %s", what, doc.Writer.Error+doc.Writer.Unread["prod"])
+	s.stop(t, syscall.SIGTERM)
+	// What it left is put right by one that may.
+	s.kubeconfig(t, "prod", lab.KubeWeir)
+	_, _, err := s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodDelete, "/apis/coordination.k8s.io/v1/namespaces/weir-system/leases/weir-writer", "")
+	must(t, err)
+	_, _, err = s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodDelete, servicesPath+"/web", "")
+	must(t, err)
+	do(t, s.prod, http.MethodDelete, "/apis/coordination.k8s.io/v1/namespaces/weir-system/leases", "")
+}
+
+// lacks is who lacks a right.
+func lacks(what string) string {
+	return "no-" + strings.NewReplacer(" ", "-", "/", "-", ".", "-").Replace(what)
+}
