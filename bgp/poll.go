@@ -18,7 +18,8 @@ var bfdStates = map[api.BfdSessionState]string{
 }
 
 // polled takes over what GoBGP tells of a peer only when it is asked. It answers
-// whether the peer has done penance for too many prefixes.
+// whether the peer has done penance for too many prefixes: it has waited, or the limit
+// is another now.
 func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
 	if p == nil || p.State == nil {
 		return false
@@ -50,7 +51,9 @@ func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
 	if overLimit && s.State != Established {
 		s.Down = tooMany(s)
 	}
-	return overLimit && now.Sub(s.DownAt) >= overLimitPause
+	pardon = overLimit && (s.pardoned || now.Sub(s.DownAt) >= overLimitPause)
+	s.pardoned = false
+	return pardon
 }
 
 func (s *session) count(m *api.Messages) {

@@ -38,6 +38,7 @@ type session struct {
 	peer     Peer
 	extended bool // the router takes IPv4 routes with IPv6 next hops (RFC 8950)
 	caught   bool // Down is about the present failure
+	pardoned bool // the limit of prefixes is another since it was last looked at
 	renew    bool // GoBGP's side of it is to be made anew
 	before   Messages
 	lines    int // logged since window
@@ -76,6 +77,7 @@ func (b *board) keep(addr netip.Addr, p Peer) *session {
 	if s == nil || s.Name != p.Name {
 		s = &session{PeerStatus: PeerStatus{Address: addr, State: Idle, Since: time.Now()}}
 	}
+	s.pardoned = s.pardoned || s.MaxPrefixes != 0 && s.MaxPrefixes != p.MaxPrefixes
 	s.peer, s.Name, s.Range, s.LocalASN, s.MaxPrefixes = p, p.Name, p.Range, p.LocalASN, p.MaxPrefixes
 	s.Authentication = p.authentication()
 	s.BFD.Enabled, s.BFD.Detect = p.BFD.Enabled, p.BFD.Interval*time.Duration(p.BFD.Multiplier)

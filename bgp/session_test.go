@@ -168,6 +168,9 @@ func TestARouterThatSendsTooMuchIsCutOff(t *testing.T) {
 	if s := b.status("other"); s.State != Established || s.Flaps != 0 {
 		t.Errorf("the other router suffered: %+v", s)
 	}
+	// Who gives it a higher limit need not wait.
+	b.configure(func(c *Config) { c.Peers[0].MaxPrefixes = 4 })
+	b.established("r")
 }
 
 func TestWhyASessionIsNotThere(t *testing.T) {
