@@ -74,6 +74,7 @@ type announcer struct {
 	nextDue  time.Time // when a drain comes to its next stage
 	drainErr error     // why the file of what is drained can't be read or written
 	badErr   error     // why the speaker would not take what it was told
+	readErr  error     // why routes could not be read the last time
 	version  uint64    // changes when announcements may have
 	measure  func(since time.Time)
 }
@@ -159,8 +160,13 @@ func ownAddress(peers []bgp.Peer) (netip.Addr, error) {
 }
 
 // configure brings another configuration into force.
-func (a *announcer) configure(ctx context.Context, cfg *config.BGP, now time.Time) {
+func (a *announcer) configure(ctx context.Context, cfg *config.BGP, stateDir string, now time.Time) {
 	a.cfg = cfg
+	if stateDir != a.stateDir {
+		if a.stateDir = stateDir; a.drained.any() {
+			a.drainErr = a.drained.save(stateDir)
+		}
+	}
 	a.owe(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
 	a.version++
@@ -233,8 +239,11 @@ func gatedRoutes(routes []lb.Route) []lb.Route {
 func (a *announcer) read(err error, now time.Time) {
 	if err != nil {
 		a.retry = now.Add(announceRetry)
-		a.log.Warn("nothing new is announced until the kernel can be read", "error", err)
+		if errorText(err) != errorText(a.readErr) {
+			a.log.Warn("nothing new is announced until the kernel can be read", "error", err)
+		}
 	}
+	a.readErr = err
 }
 
 // advance does what is due by now: the end of a hold-down, the stages of drains.

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,166 +18,6 @@ import (
 	"weir/lb"
 	"weir/lb/linux"
 )
-
-// herald is a speaker of a test. It writes down what it is told, in the diary that the
-// kernel writes to, too.
-type herald struct {
-	diary *diary
-	mu    sync.Mutex
-	now   map[netip.Prefix][]bgp.Path
-	cfg   bgp.Config
-	up    bool  // there is a router
-	fail  error // of Configure
-
-	// peers and routes are what Status says, if they are set.
-	peers  []bgp.PeerStatus
-	routes []bgp.RouteStatus
-}
-
-// diary is what happened, in turn.
-type diary struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (d *diary) write(format string, args ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lines = append(d.lines, fmt.Sprintf(format, args...))
-}
-
-// read gives what was written since the last time.
-func (d *diary) read() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := d.lines
-	d.lines = nil
-	return out
-}
-
-func (h *herald) Configure(_ context.Context, cfg bgp.Config) error {
-	if h.fail != nil {
-		return h.fail
-	}
-	h.cfg = cfg
-	h.diary.write("begin with %d prefixes", len(h.now))
-	return nil
-}
-
-func (h *herald) Set(changes map[netip.Prefix][]bgp.Path) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.now == nil {
-		h.now = map[netip.Prefix][]bgp.Path{}
-	}
-	var lines []string
-	for p, paths := range changes {
-		if len(paths) == 0 {
-			delete(h.now, p)
-			lines = append(lines, "withdraw "+p.String())
-			continue
-		}
-		h.now[p] = paths
-		line := "announce " + p.String()
-		if slices.Contains(paths[0].Communities, bgp.GracefulShutdown) {
-			line += " shutting"
-		}
-		lines = append(lines, line)
-	}
-	slices.Sort(lines)
-	h.diary.write("%s", strings.Join(lines, ", "))
-	return nil
-}
-
-func (h *herald) Settled(context.Context) error { return nil }
-
-func (h *herald) Status() bgp.Status {
-	s := bgp.Status{ASN: h.cfg.ASN, RouterID: h.cfg.RouterID, Peers: h.peers, Routes: h.routes}
-	if h.up && h.peers == nil {
-		s.Peers = []bgp.PeerStatus{{Name: "tor1", State: bgp.Established}, {Name: "tor2", State: bgp.Idle}}
-	}
-	return s
-}
-
-func (h *herald) Close() error { h.diary.write("close"); return nil }
-
-func (h *herald) Leave(context.Context) error { h.diary.write("leave"); return nil }
-
-const oneRouter = `
-[bgp]
-asn = 64500
-router_id = "10.0.0.5"
-hold_down = "5s"
-floor = "0%"
-drain_delay = "10s"
-[[bgp.peer]]
-name = "tor1"
-address = "10.0.0.1"
-asn = 64501
-`
-
-// heraldBox is a box whose kernel is a Fake and whose speaker is a herald; both write
-// to one diary.
-func heraldBox(t *testing.T, toml string) (*box, *herald, *lb.Fake) {
-	t.Helper()
-	d := &diary{}
-	kernel := &lb.Fake{After: func(op lb.Op) {
-		switch o := op.Object.(type) {
-		case lb.VirtualServer, lb.RealServer, lb.Unreachable:
-			d.write("%s", op)
-		case lb.Address:
-			d.write("%s %s", op.Verb, o)
-		}
-	}}
-	b := &box{log: slog.New(slog.DiscardHandler), cfg: parse(t, toml), ready: true, started: time.Now()}
-	b.metrics = newMetrics(b)
-	h := &herald{diary: d, up: true}
-	b.told.Store(&told{})
-	b.announcer = newAnnouncer(b.log, h, b.cfg.BGP, t.TempDir(), time.Now())
-	b.rec = lb.NewReconciler(kernel, b.options(), config.Source)
-	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
-	return b, h, kernel
-}
-
-// options are without what only a real kernel has.
-func (b *box) options() lb.Options {
-	out := b.lbOptions(b.cfg, node{})
-	out.Base.Sysctls = nil
-	return out
-}
-
-// turn is a pass without what is for the real kernel.
-func (b *box) turn(t *testing.T) {
-	t.Helper()
-	b.again = false
-	_, err := b.rec.Sync(t.Context(), time.Now())
-	b.announce(t.Context(), err, time.Now())
-}
-
-// say makes the static services those of a configuration.
-func (b *box) say(t *testing.T, toml string) {
-	t.Helper()
-	before := b.cfg.Services
-	b.cfg = parse(t, toml)
-	u := lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true}
-	for _, s := range before {
-		if !slices.ContainsFunc(b.cfg.Services, func(x lb.Service) bool { return x.ID == s.ID }) {
-			u.Delete = append(u.Delete, s.ID)
-		}
-	}
-	b.rec.Update(u)
-}
-
-func web(backends string) string {
-	return "[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\ndrain = \"0s\"\nbackends = [" + backends + "]\n"
-}
-
-func checkDiary(t *testing.T, what string, h *herald, want ...string) {
-	t.Helper()
-	if diff := cmp.Diff(want, h.diary.read()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
 
 func TestRoutesComeAfterTheKernelAndGoBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -368,7 +206,7 @@ func TestHostRoutesStayUntilTheirAggregateIsThere(t *testing.T) {
 		b.turn(t)
 		b.turn(t)
 		h.diary.read()
-		b.announcer.configure(t.Context(), parse(t, oneRouter+aggregating+web(`"10.1.0.1"`)).BGP, time.Now())
+		b.announcer.configure(t.Context(), parse(t, oneRouter+aggregating+web(`"10.1.0.1"`)).BGP, b.announcer.stateDir, time.Now())
 		b.turn(t)
 		if got := h.diary.read(); slices.Contains(got, "withdraw 192.0.2.1/32") {
 			t.Errorf("nothing leads there any more:\n%s", strings.Join(got, "\n"))
@@ -417,7 +255,7 @@ func TestAReloadOfPeersAndRules(t *testing.T) {
 		b.turn(t)
 		h.diary.read()
 		cfg := parse(t, oneRouter+"[[bgp.peer]]\nname = \"tor2\"\naddress = \"10.0.0.2\"\nasn = 64501\n[[bgp.advertise]]\npeers = [\"tor2\"]\ncommunities = [\"no-export\"]\n"+web(`"10.1.0.1"`))
-		b.announcer.configure(t.Context(), cfg.BGP, time.Now())
+		b.announcer.configure(t.Context(), cfg.BGP, b.announcer.stateDir, time.Now())
 		b.turn(t)
 		checkDiary(t, "another peer", h, "begin with 1 prefixes", "announce 192.0.2.1/32")
 		want := []bgp.Path{{Communities: []bgp.Community{bgp.NoExport}, Peers: []string{"tor2"}}}
@@ -425,6 +263,49 @@ func TestAReloadOfPeersAndRules(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
+}
+
+func TestAReloadTakesTheDrainToAnotherFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, _ := heraldBox(t, oneRouter)
+		a, dir := b.announcer, t.TempDir()
+		a.drained = a.drained.with(time.Now(), vipA)
+		a.configure(t.Context(), b.cfg.BGP, dir, time.Now())
+		if d, err := loadDrained(dir); err != nil || !d.equal(a.drained) {
+			t.Errorf("%v, %v", d, err)
+		}
+	})
+}
+
+func TestAKernelThatCantBeReadBackAnnouncesNothingNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, h, kernel := heraldBox(t, oneRouter+web(`"10.1.0.1"`))
+		blind := &blind{Fake: kernel}
+		b.rec = lb.NewReconciler(blind, b.options(), config.Source)
+		b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
+		blind.err = errors.New("no memory")
+		b.turn(t)
+		if got := h.diary.read(); slices.Contains(got, "announce 192.0.2.1/32") || b.announcer.next() != time.Now().Add(announceRetry) {
+			t.Errorf("again in %s:\n%s", time.Until(b.announcer.next()), strings.Join(got, "\n"))
+		}
+		blind.err = nil
+		time.Sleep(announceRetry)
+		b.turn(t)
+		checkDiary(t, "it can be read again", h, "announce 192.0.2.1/32")
+	})
+}
+
+// blind is a kernel whose single virtual servers can't be read while err is set.
+type blind struct {
+	*lb.Fake
+	err error
+}
+
+func (k *blind) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observation, error) {
+	if k.err != nil && len(only) > 0 {
+		return lb.Observation{}, k.err
+	}
+	return k.Fake.Observe(ctx, only...)
 }
 
 func TestHowItEnds(t *testing.T) {

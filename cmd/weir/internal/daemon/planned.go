@@ -31,7 +31,9 @@ type world struct {
 func (b *box) plan(ctx context.Context, file string) (status.PlannedRoutes, error) {
 	cfg, err := config.Load(file)
 	if err != nil {
-		return status.PlannedRoutes{}, err
+		// Whoever asks has read it himself. What the daemon, as root, finds in a file
+		// that he may not read is not for him.
+		return status.PlannedRoutes{}, fmt.Errorf("the daemon can't load %s: put it where it can be read, with all that it includes", file)
 	}
 	var w world
 	if err := b.do(ctx, func() { w = b.world() }); err != nil {

@@ -108,7 +108,7 @@ func (b *box) enforce(ctx context.Context) (err error) {
 	b.cfg, b.loaded, b.changed, b.moved = cfg, time.Now(), true, true
 	b.opts.Level.Set(cfg.Daemon.LogLevel)
 	if b.announcer != nil && cfg.BGP != nil { // that there is a [bgp] can't change
-		b.announcer.configure(ctx, cfg.BGP, time.Now())
+		b.announcer.configure(ctx, cfg.BGP, cfg.Daemon.StateDir, time.Now())
 	}
 	b.rec.Follow(Sources(cfg)...)
 	b.provider.Configure(b.providerConfig(cfg))

@@ -96,7 +96,7 @@ func (b *box) isPaved(p netip.Prefix) bool {
 // keepUnreachable keeps what an earlier run has paved until it is known what is
 // announced: routers may still have the aggregates.
 func (b *box) keepUnreachable(ctx context.Context) {
-	if b.announcer == nil || b.rec.Adopt(ctx) != nil {
+	if b.announcer == nil || !b.cfg.BGP.Aggregates || b.rec.Adopt(ctx) != nil {
 		return // a kernel that can't be read is for the first Sync to complain about
 	}
 	for _, o := range b.rec.Have() {
