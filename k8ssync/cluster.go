@@ -127,6 +127,11 @@ func (c Config) scopes(r resource) []string {
 	return c.Namespaces
 }
 
+// follows tells whether a namespace is followed.
+func (c Config) follows(namespace string) bool {
+	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, namespace)
+}
+
 // Changed gets a value when Take has something, or Status says something else that
 // matters to the kernel (NodePodCIDRs, NodeAddrs).
 func (c *Cluster) Changed() <-chan struct{} { return c.changes }

@@ -118,6 +118,13 @@ var (
 	errHeld    = errors.New("it took away too much at once, and weir waits whether it means so: weir guard")
 )
 
+// connected tells that the Cluster is up to date.
+func (c *Cluster) connected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status.Connected
+}
+
 // believable tells why what the Cluster says is not to be believed when it comes to
 // taking addresses away: it is not connected, or has not been judged by the guard, or
 // is held by it. nil is that it may be.

@@ -131,8 +131,6 @@ func (p *Provider) Follow(clusters map[string]*Cluster) {
 // Changed gets a value when Status or Notes may say something else.
 func (p *Provider) Changed() <-chan struct{} { return p.changes }
 
-func (p *Provider) changed() { signal(p.changes) }
-
 // Stranded tells which addresses another configuration would strand.
 func (p *Provider) Stranded(cfg ipam.Config) []ipam.Note {
 	p.mu.Lock()

@@ -194,6 +194,9 @@ type claimWrite struct {
 	decision ipam.Decision
 }
 
+// errUnfollowed tells that this box does not know a Service that another may have.
+var errUnfollowed = errors.New("its namespace is not followed by this box")
+
 // errMoved tells that somebody else has changed a claim first.
 var errMoved = errors.New("another writer has changed the claim")
 
@@ -232,14 +235,15 @@ func (p *Provider) writeClaim(ctx context.Context, w claimWrite) {
 			p.counted(w)
 		case errors.Is(err, errMoved):
 			p.counters.Conflicts++
-		case ctx.Err() == nil && !errors.Is(err, errNotWriter):
+		case ctx.Err() == nil && !errors.Is(err, errNotWriter) && !errors.Is(err, errUnfollowed):
 			p.counters.Errors++
 			p.claimErrors[id] = err
 		}
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		p.tellClaim(w)
-	} else {
+	case !errors.Is(err, errUnfollowed):
 		p.retryLater(id, err)
 	}
 	p.news()
@@ -365,6 +369,9 @@ func (p *Provider) mayLetGo(ctx context.Context, w claimWrite) error {
 	p.mu.Unlock()
 	if known {
 		return nil
+	}
+	if !m.cluster.cfg.follows(id.Namespace) {
+		return errUnfollowed
 	}
 	if err := m.cluster.believable(); err != nil {
 		return fmt.Errorf("cluster %s: %w", id.Source, err)

@@ -47,8 +47,9 @@ type want struct {
 	// wrote is what was written last, version what the Service's became by it.
 	wrote   string
 	version uint64
-	at      time.Time
-	err     error
+	// again is when it may be written again, since somebody has undone it.
+	again time.Time
+	err   error
 }
 
 func newMember(p *Provider, name string, c *Cluster, old *member) *member {
@@ -85,13 +86,16 @@ func (p *Provider) listen(m *member) {
 				changed[k] = nil
 			}
 		}
+		for _, w := range m.wants {
+			w.wrote = "" // who knows what versions mean now
+		}
 	}
 	m.heard, m.live = m.heard || whole, live
 	for _, k := range slices.SortedFunc(maps.Keys(changed), key.compare) {
 		p.put(m, k, changed[k])
 	}
 	if m.synced {
-		m.synced = live && m.cluster.Status().Connected
+		m.synced = live && m.cluster.connected()
 	} else {
 		m.synced = live && m.cluster.believable() == nil
 	}

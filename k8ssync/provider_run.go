@@ -176,12 +176,17 @@ func (p *Provider) wanted(ctx context.Context) bool {
 // plan hears what is new, and decides, until ctx ends.
 func (p *Provider) plan(ctx context.Context, all *crew) {
 	p.news()
-	due := time.NewTimer(time.Hour)
+	due, tell := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	defer due.Stop()
-	for {
+	defer tell.Stop()
+	for telling := false; ; {
 		select {
 		case <-ctx.Done():
 			return
+		case <-tell.C:
+			telling = false
+			signal(p.changes)
+			continue
 		case <-p.wake:
 		case <-due.C:
 		}
@@ -197,7 +202,10 @@ func (p *Provider) plan(ctx context.Context, all *crew) {
 		if !at.IsZero() {
 			due.Reset(max(0, min(time.Hour, time.Until(at))))
 		}
-		signal(p.changes)
+		if !telling {
+			telling = true
+			tell.Reset(weary)
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ func (p *Provider) writeStatus(ctx context.Context, m *member, k key) {
 	default:
 		m.queue.AddAfter(k, max(m.backoff.When(k), asked(err)))
 	}
-	p.changed()
+	p.news()
 }
 
 // relook looks at a Service that the watch does not show; true is that it has gone.
@@ -160,9 +160,13 @@ func (p *Provider) next(m *member, k key) (*service, *applied, time.Duration) {
 		if version(s.Version) < w.version || w.version == 0 {
 			return nil, nil, 0 // it is written, and the watch has not brought it yet
 		}
-		if wait := time.Until(w.at.Add(m.fights.When(k))); wait > 0 {
+		if w.again.IsZero() {
+			w.again = time.Now().Add(m.fights.When(k))
+		}
+		if wait := time.Until(w.again); wait > 0 {
 			return nil, nil, wait
 		}
+		w.again = time.Time{}
 	} else {
 		m.fights.Forget(k)
 	}
@@ -282,7 +286,7 @@ func (m *member) apply(ctx context.Context, k key, body *applied, within time.Du
 // wrote notes that a status was written. p.mu is held.
 func (p *Provider) wrote(w *want, body *applied, version uint64) {
 	now := time.Now()
-	w.wrote, w.version, w.at = body.Status.text(), version, now
+	w.wrote, w.version, w.again = body.Status.text(), version, time.Time{}
 	p.counters.StatusWrites++
 	if !w.since.IsZero() && body.Status.LoadBalancer != nil {
 		p.latencies = append(p.latencies, now.Sub(w.since))

@@ -272,6 +272,22 @@ func TestAServiceThatTheWatchDoesNotShowKeepsItsAddress(t *testing.T) {
 	has(t, s, "api", "192.0.2.1", "Assigned")
 }
 
+// Another box may follow a namespace that this one does not.
+func TestClaimsOfOtherNamespacesAreLeftAlone(t *testing.T) {
+	cfg := testConfig("")
+	cfg.Namespaces = []string{"shop"}
+	p := NewProvider(providerConfig("box1", pool("public", "192.0.2.0/30")), silentLog())
+	p.members["prod"] = &member{p: p, name: "prod", cluster: New(cfg, silentLog())}
+	w := claimWrite{decision: ipam.Decision{Service: lb.ServiceID{Source: "prod", Namespace: "bank", Name: "web"}}}
+	if err := p.mayLetGo(t.Context(), w); err != errUnfollowed {
+		t.Errorf("got %v", err)
+	}
+	w.decision.Service.Namespace = "shop"
+	if err := p.mayLetGo(t.Context(), w); err == nil || err == errUnfollowed {
+		t.Errorf("of a cluster that nobody has read: %v", err)
+	}
+}
+
 func TestWhatTheGuardHoldsKeepsItsClaims(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")

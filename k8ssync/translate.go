@@ -86,9 +86,8 @@ func (t *translator) told() []lb.Note {
 // ours tells whether the Service is one that weir serves. The API server sends
 // no other, but a file or an older watch may hold one.
 func (t *translator) ours() bool {
-	namespaces := t.env.cfg.Namespaces
 	return t.svc.Type != "ExternalName" && !t.svc.OtherProxy && len(t.svc.ClusterIPs) > 0 &&
-		(len(namespaces) == 0 || slices.Contains(namespaces, t.svc.Namespace))
+		t.env.cfg.follows(t.svc.Namespace)
 }
 
 // vips finds the VIPs that are served, each address once: an external IP that is
