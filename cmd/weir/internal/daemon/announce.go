@@ -279,11 +279,18 @@ func (a *announcer) next() time.Time {
 // unreachable route, and what they will cover; without laid, to leave, withdrawals do
 // not wait. since is when the cause of it began.
 func (a *announcer) deliver(laid func(netip.Prefix) bool, since time.Time) {
+	var lacking []netip.Prefix
+	for p, paths := range a.owed {
+		if len(paths) > 0 && !p.IsSingleIP() && (laid == nil || !laid(p)) {
+			lacking = append(lacking, p)
+		}
+	}
 	now := map[netip.Prefix][]bgp.Path{}
 	for p, paths := range a.owed {
 		switch {
-		case len(paths) == 0 && laid != nil && a.waits(p, laid):
-		case len(paths) > 0 && !p.IsSingleIP() && (laid == nil || !laid(p)):
+		case len(paths) == 0 && laid != nil && slices.ContainsFunc(lacking, func(l netip.Prefix) bool { return covers(l, p) }):
+			// Until then the VIPs in it would have no route at all.
+		case len(paths) > 0 && slices.Contains(lacking, p):
 		default:
 			now[p] = paths
 		}
@@ -307,16 +314,8 @@ func (a *announcer) deliver(laid func(netip.Prefix) bool, since time.Time) {
 	a.measure(since)
 }
 
-// waits tells whether a withdrawal is of what an aggregate will cover that lacks its
-// unreachable route yet: until then the VIPs in it would have no route at all.
-func (a *announcer) waits(gone netip.Prefix, laid func(netip.Prefix) bool) bool {
-	for p, paths := range a.owed {
-		if len(paths) > 0 && p.Bits() < gone.Bits() && p.Contains(gone.Addr()) && !laid(p) {
-			return true
-		}
-	}
-	return false
-}
+// covers tells whether all of a prefix is in a wider one.
+func covers(wide, p netip.Prefix) bool { return wide.Bits() < p.Bits() && wide.Contains(p.Addr()) }
 
 // leave withdraws routes before the kernel ceases to serve them: now is the moment
 // before it is written. Once a pass it waits until routers have taken that in, if
