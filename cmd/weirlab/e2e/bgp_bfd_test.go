@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// foundDead: BFD tells both sides within about a second that the other is gone. It ends with the box's
+// power, so it is the last story of the site.
+func (s *bgpSite) foundDead(t *testing.T) {
+	both := s.routers[:2]
+	toml := speaker() + s.router("bird").external("bfd = true") + s.router("frr").external("bfd = true") +
+		s.router("gobgp").external() + service("web", "")
+	s.peerWith(t, toml)
+	have(t, s.routers, hosts(vip4, vip6)...)
+	s.forwarding(t)
+	s.watched(t, both)
+
+	// A router whose cable is pulled.
+	bird := s.Host("bird")
+	begin := time.Now()
+	if err := bird.Unplug("front"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, sessionPatience, func() error {
+		if n := s.neighbor(t, "bird"); n.State == "Established" {
+			return fmt.Errorf("weir has not noticed that BIRD is unplugged: %+v", n)
+		}
+		return nil
+	})
+	found := time.Since(begin)
+	figure(t, "BFD, 3 x 300 ms: weir knows of a router's pulled cable after", found)
+	if found > 4*time.Second {
+		t.Errorf("BFD took %s, the hold time would have taken 9 s", found)
+	}
+	t.Logf("weir says of bird: %s", s.neighbor(t, "bird").Down)
+	if err := bird.Plug("front"); err != nil {
+		t.Fatal(err)
+	}
+	begin = time.Now()
+	s.established(t, s.router("bird"))
+	have(t, both, hosts(vip4, vip6)...)
+	figure(t, "  and when it is plugged in again, it has all routes after", time.Since(begin))
+	s.forwarding(t)
+	s.watched(t, both)
+
+	// A box whose power is cut.
+	s.box.Must(t, "sync")
+	s.box.PowerCut()
+	begin = time.Now()
+	for _, r := range both {
+		eventually(t, sessionPatience, func() error {
+			route, err := r.Machine().KernelRoute(t.Context(), hosts(vip4)[0])
+			if err == nil && route.To.IsValid() {
+				err = fmt.Errorf("%s leads to a dead box: %+v", r.name, route)
+			}
+			return err
+		})
+		found := time.Since(begin)
+		figure(t, "BFD, 3 x 300 ms: the box's power is cut, "+r.name+"'s kernel has no route after", found)
+		if found > 4*time.Second {
+			t.Errorf("%s needed %s, the hold time would have taken 9 s", r.name, found)
+		}
+	}
+	s.daemon = nil
+	begin = time.Now()
+	if err := s.box.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	s.start(t)
+	have(t, s.routers, hosts(vip4, vip6)...)
+	s.forwarding(t)
+	mustGet(t, s.client1, at(vip4, 80), 1)
+	mustGet(t, s.client2, at(vip6, 80), 1)
+	figure(t, "power back: three routers have all routes, and clients are served, after", time.Since(begin))
+}
+
+// watched waits until BFD is up on both sides.
+func (s *bgpSite) watched(t *testing.T, routers []*router) {
+	t.Helper()
+	for _, r := range routers {
+		eventually(t, sessionPatience, func() error {
+			n, err := r.boxSession(t.Context())
+			if err == nil && n.BFD != "up" {
+				err = fmt.Errorf("%s says of the box: %+v", r.name, n)
+			}
+			return err
+		})
+		if n := s.neighbor(t, r.name); n.BFD == nil || n.BFD.State != "up" && n.BFD.State != "Up" {
+			t.Errorf("weir says of %s: %+v", r.name, n)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// watch asks routers for their routes over and over.
+type watch struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	asked   map[string]int
+	missing []string
+}
+
+// routeBeat is the time between two questions, if the answers take less.
+const routeBeat = 20 * time.Millisecond
+
+// askRoutes begins to ask, until end: every answer must have all these prefixes.
+func askRoutes(t testing.TB, routers []*router, want ...string) *watch {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watch{cancel: cancel, asked: map[string]int{}}
+	for _, r := range routers {
+		w.wg.Go(func() {
+			tick := time.NewTicker(routeBeat)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				got, err := r.prefixes(context.WithoutCancel(ctx))
+				w.add(r.name, got, want, err)
+				<-tick.C
+			}
+		})
+	}
+	t.Cleanup(func() { w.end() })
+	return w
+}
+
+func (w *watch) add(router string, got, want []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked[router]++
+	if err != nil {
+		w.missing = append(w.missing, err.Error())
+		return
+	}
+	for _, prefix := range want {
+		if !slices.Contains(got, prefix) {
+			w.missing = append(w.missing, fmt.Sprintf("%s had no route to %s at %s", router, prefix, time.Now().Format("15:04:05.000")))
+		}
+	}
+}
+
+func (w *watch) end() *watch {
+	w.cancel()
+	w.wg.Wait()
+	return w
+}
+
+// mustHaveMissedNothing ends a watch and fails the test if a route was not there.
+func (w *watch) mustHaveMissedNothing(t testing.TB) {
+	t.Helper()
+	w.end()
+	if len(w.missing) > 0 {
+		t.Errorf("routes were not there in %d answers of %v, the first: %s", len(w.missing), w.asked, w.missing[0])
+	}
+	for name, n := range w.asked {
+		if n < 5 { // an answer takes FRR a tenth of a second or more on a busy machine
+			t.Errorf("%s was asked %d times only", name, n)
+		}
+	}
+	t.Logf("routes were there in all answers of routers: %v", w.asked)
+}
+
+// restarts: however weir ends and begins again, the routers keep its routes, and no request fails.
+func (s *bgpSite) restarts(t *testing.T) {
+	toml := speaker() + s.externals() + service("web", "")
+	s.peerWith(t, toml)
+	have(t, s.routers, hosts(vip4, vip6)...)
+	s.forwarding(t)
+	for _, how := range []struct {
+		name string
+		sig  syscall.Signal
+	}{{"kill -9", syscall.SIGKILL}, {"stop and start", syscall.SIGTERM}} {
+		t.Run(how.name, func(t *testing.T) {
+			s.established(t, s.routers...)
+			streams := s.streams(t)
+			w := askRoutes(t, s.routers, hosts(vip4, vip6)...)
+			for _, st := range streams {
+				st.more(t, 5)
+			}
+			begin := time.Now()
+			s.stop(t, how.sig)
+			for _, r := range s.routers {
+				eventually(t, sessionPatience, func() error {
+					n, err := r.boxSession(t.Context())
+					if err == nil && n.Established() {
+						err = fmt.Errorf("%s does not see that weir has ended", r.name)
+					}
+					return err
+				})
+			}
+			figure(t, how.name+": all routers have noticed after", time.Since(begin))
+			for _, st := range streams {
+				st.more(t, 20) // weir is away, the kernel forwards
+			}
+			begin = time.Now()
+			s.start(t)
+			figure(t, "  weir is ready after", time.Since(begin))
+			s.established(t, s.routers...)
+			figure(t, "  all sessions are back after", time.Since(begin))
+			for _, r := range s.routers {
+				eventually(t, sessionPatience, func() error { return r.fresh(t.Context(), hosts(vip4, vip6)) })
+			}
+			for _, st := range streams {
+				st.more(t, 20)
+			}
+			w.mustHaveMissedNothing(t)
+			mustHaveLostNothing(t, streams...)
+		})
+	}
+	// A route that is not announced any more goes when weir has come back, not before.
+	s.stop(t, syscall.SIGKILL)
+	s.configure(t, speaker()+s.externals()+"[[service]]\nname = \"web\"\nvips = [\""+vip4+"\"]\nports = [\"80:8080\"]\nbackends = [\"10.2.0.11\"]\n")
+	have(t, s.routers, hosts(vip4, vip6)...)
+	s.start(t)
+	have(t, s.routers, hosts(vip4)...)
+}
+
+// fresh is nil when none of these routes is a leftover of the session before, as far as the router tells.
+func (r *router) fresh(ctx context.Context, want []string) error {
+	paths, err := r.Paths(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		if p.Stale {
+			return fmt.Errorf("%s: the path to %v is stale", r.name, p.Prefix)
+		}
+	}
+	if len(paths) != len(want) {
+		return fmt.Errorf("%s has %d paths, want %d", r.name, len(paths), len(want))
+	}
+	return nil
+}
+
+// comesBack: a router that ends and begins again has its routes within seconds; nobody else notices.
+func (s *bgpSite) comesBack(t *testing.T) {
+	s.peerWith(t, speaker(`hold_down = "1s"`)+s.externals(`connect_retry = "2s"`)+service("web", ""))
+	have(t, s.routers, hosts(vip4, vip6)...)
+	s.forwarding(t)
+	for i, r := range s.routers {
+		var others []*router
+		for j, o := range s.routers {
+			if i != j {
+				others = append(others, o)
+			}
+		}
+		through := s.client1 // client1 is behind BIRD, client2 behind FRR
+		if r.name == "bird" {
+			through = s.client2
+		}
+		stream := startStream(t, through, at(vip4, 80), at(vip6, 80))
+		w := askRoutes(t, others, hosts(vip4, vip6)...)
+		flaps := s.neighbor(t, r.name).Flaps
+		if err := r.Kill(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, sessionPatience, func() error {
+			if n := s.neighbor(t, r.name); n.State == "Established" || n.Down == "" {
+				return fmt.Errorf("weir says of %s, which was killed: %+v", r.name, n)
+			}
+			return nil
+		})
+		t.Logf("weir says of %s: %s", r.name, s.neighbor(t, r.name).Down)
+		if err := r.Start(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		have(t, []*router{r}, hosts(vip4, vip6)...)
+		figure(t, r.name+" was killed: it has all routes again after", time.Since(begin))
+		if n := s.neighbor(t, r.name); n.Flaps != flaps+1 {
+			t.Errorf("weir counts %d flaps of %s, want %d", n.Flaps, r.name, flaps+1)
+		}
+		stream.more(t, 5)
+		mustHaveLostNothing(t, stream)
+		w.mustHaveMissedNothing(t)
+	}
+	s.forwarding(t)
+	mustGet(t, s.client1, at(vip4, 80), 3)
+	mustGet(t, s.client2, at(vip6, 80), 3)
+}

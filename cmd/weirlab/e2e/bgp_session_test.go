@@ -1,0 +1,265 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What sessions are made of: passwords, hops, ASNs, limits, and who connects to whom.
+
+const (
+	passwordFile    = "/etc/weir/bgp.password"
+	password        = "correct-horse"
+	passwordMissing = "PUT-THE-PASSWORD-HERE" // what weir prints for it
+)
+
+// internals: iBGP, signed, over IPv6, from the same link alone; both families all the same.
+func (s *bgpSite) internals(t *testing.T) {
+	figure(t, "iBGP with MD5 and TTL security over IPv6: sessions up after", s.peerWith(t, s.guarded(t), passwordMissing, password, "hold time", "hold time"))
+	have(t, s.routers, hosts(vip4, vip6)...)
+	s.forwarding(t)
+	mustGet(t, s.client1, at(vip4, 80), 3)
+	mustGet(t, s.client2, at(vip6, 80), 3)
+	for _, r := range s.routers {
+		for _, vip := range []string{vip4, vip6} {
+			s.hearsPath(t, r, vip, "path [] pref 200 med 50 communities [64500:100] [64500:1:0]")
+		}
+		if n := s.neighbor(t, r.name); n.Address != r.v6 || n.Authentication == "" || n.Authentication == "none" {
+			t.Errorf("weir says of %s: %+v", r.name, n)
+		}
+	}
+	s.keepsSecret(t, password)
+}
+
+// guarded is a configuration with a password and with TTL security for all routers.
+func (s *bgpSite) guarded(t testing.TB) string {
+	t.Helper()
+	if err := s.box.WriteFile(within(t, 10*time.Second), passwordFile, password+"\n", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	toml := speaker(`router_id = "10.1.0.1"`) // no IPv4 session that would tell it
+	for _, r := range s.routers {
+		toml += r.internal(`password_file = "bgp.password"`, "ttl_security = 1")
+	}
+	return toml + `
+[[bgp.advertise]]
+communities = ["64500:100", "64500:1:0"]
+med = 50
+local_pref = 200
+` + service("web", "")
+}
+
+// keepsSecret looks for a password wherever weir says something.
+func (s *bgpSite) keepsSecret(t *testing.T, secret string) {
+	t.Helper()
+	said := map[string]string{
+		"the log":       s.daemon.Output(),
+		"/metrics":      s.box.Must(t, "curl", "-sf", "http://127.0.0.1:10266/metrics"),
+		"processes":     s.box.Must(t, "ps", "axww", "-o", "args"),
+		"plan":          s.box.Must(t, s.weir, "plan"),
+		"router-config": s.side(t, s.routers[0]),
+	}
+	for _, command := range [][]string{{"status"}, {"bgp", "neighbors"}, {"bgp", "routes"}} {
+		var doc json.RawMessage
+		s.weirJSON(t, &doc, command...)
+		said["weir "+strings.Join(command, " ")] = string(doc)
+	}
+	for where, text := range said {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s tells the password", where)
+		}
+	}
+}
+
+// downTime is how long sessions that must not come up are given for it.
+const downTime = 8 * time.Second
+
+// staysDown wants sessions not to come up; at its end weir must say of each which one it is, and why:
+// one of these words.
+func (s *bgpSite) staysDown(t *testing.T, names []string, words ...string) {
+	t.Helper()
+	for end := time.Now().Add(downTime); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		for _, name := range names {
+			if n, err := s.router(name).boxSession(t.Context()); err != nil || n.Established() {
+				t.Fatalf("%s says of the box: %+v, %v", name, n, err)
+			}
+		}
+	}
+	for _, name := range names {
+		eventually(t, sessionPatience, func() error {
+			n := s.neighbor(t, name)
+			if n.State == "Established" || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(n.Down, w) }) {
+				return fmt.Errorf("weir says of %s: %+v; want it to be down, with one of the words %q", name, n, words)
+			}
+			t.Logf("weir says of %s: %s", name, n.Down)
+			return nil
+		})
+		if log := s.daemon.Output(); !strings.Contains(log, "peer="+name) {
+			t.Errorf("the log does not speak of %s:\n%s", name, log)
+		}
+	}
+}
+
+// otherPassword: routers with another password than weir's never get a session, and weir does not try
+// without end.
+func (s *bgpSite) otherPassword(t *testing.T) {
+	s.serve(t, s.guarded(t))
+	const wrong = "battery-staple"
+	lines := strings.Count(s.daemon.Output(), "\n")
+	for _, r := range s.routers {
+		s.begin(t, r, s.side(t, r, passwordMissing, wrong))
+	}
+	syns, err := s.Host("bird").Start("tcpdump", "-lnni", "front", "ip6[6] == 6 and ip6[53] & 18 == 2 and src host fd01::1 and dst port 179")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syns.Expect(within(t, 20*time.Second), "listening on"); err != nil {
+		t.Fatal(err)
+	}
+	s.staysDown(t, []string{"bird", "frr", "gobgp"}, "password", "MD5", "timed out", "timeout", "no answer")
+	ports := map[string]bool{} // of each attempt another; a SYN that is sent again has the same
+	for line := range strings.Lines(syns.Output()) {
+		if _, from, ok := strings.Cut(line, "IP6 "); ok {
+			ports[strings.Fields(from)[0]] = true
+		}
+	}
+	syns.Kill()
+	const most = int(downTime/(5*time.Second)) + 2 // connect_retry
+	if len(ports) > most {
+		t.Errorf("weir tried to connect to BIRD %d times in %s, want at most %d:\n%s", len(ports), downTime, most, syns.Output())
+	}
+	said := strings.Count(s.daemon.Output(), "\n") - lines
+	figure(t, fmt.Sprintf("another password: attempts to connect in %s, lines in the log", downTime), fmt.Sprintf("%d, %d", len(ports), said))
+	if said > 40 {
+		t.Errorf("weir wrote %d lines into the log:\n%s", said, s.daemon.Output())
+	}
+	s.keepsSecret(t, password)
+	// The data path and the rest of weir are well; with the right one all is.
+	for _, r := range s.routers {
+		if err := r.Reconfigure(within(t, time.Minute), s.repaired(t, r, wrong)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	s.established(t, s.routers...)
+	figure(t, "  and with the right one: sessions up after", time.Since(begin))
+	have(t, s.routers, hosts(vip4, vip6)...)
+}
+
+// repaired is what gives a router that has a wrong password the right one.
+func (s *bgpSite) repaired(t testing.TB, r *router, wrong string) string {
+	if r.name == "frr" {
+		return fmt.Sprintf("router bgp %d\n neighbor fd01::1 password %s\n", weirASN, password)
+	}
+	return s.side(t, r, passwordMissing, password)
+}
+
+// tooFar: packets without the TTL of the same link, as those of an attacker far away, come to nothing.
+func (s *bgpSite) tooFar(t *testing.T) {
+	toml := service("web", "")
+	s.serve(t, speaker()+s.externals()+toml)
+	for _, r := range s.routers {
+		s.begin(t, r, s.side(t, r)) // without TTL security
+	}
+	s.established(t, s.routers...)
+	s.reload(t, speaker()+s.externals("ttl_security = 1")+toml)
+	for _, r := range s.routers { // all that came by the sessions before is gone
+		if err := r.Restart(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.staysDown(t, []string{"bird", "frr", "gobgp"}, "")
+	have(t, s.routers)
+}
+
+// otherASN: a router that is not who it should be, and one that takes the box for another; the third
+// notices nothing.
+func (s *bgpSite) otherASN(t *testing.T) {
+	bird, frr, gobgp := s.router("bird"), s.router("frr"), s.router("gobgp")
+	s.peerWith(t, speaker()+s.externals(`connect_retry = "2s"`)+service("web", ""))
+	w := askRoutes(t, []*router{gobgp}, hosts(vip4, vip6)...)
+	s.begin(t, bird, s.side(t, bird, "as 64511;", "as 64999;"))
+	s.begin(t, frr, s.side(t, frr, "remote-as 64500", "remote-as 64998"))
+	s.staysDown(t, []string{"bird", "frr"}, "AS", "as")
+	w.mustHaveMissedNothing(t)
+	if n := s.neighbor(t, "bird"); !strings.Contains(n.Down, "64511") {
+		t.Errorf("weir does not say which ASN BIRD should have: %+v", n)
+	}
+}
+
+// tooMany: a router that sends more than the limit loses its session; one that sends fewer keeps it, and
+// its routes are used by nobody.
+func (s *bgpSite) tooMany(t *testing.T) {
+	bird, frr := s.router("bird"), s.router("frr")
+	s.peerWith(t, speaker()+s.externals()+service("web", ""))
+	var routes, networks strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&routes, "route 203.0.113.%d/32 blackhole;\n", i)
+		if i < 5 {
+			fmt.Fprintf(&networks, "  network 203.0.113.%d/32\n", i)
+		}
+	}
+	s.begin(t, frr, s.side(t, frr, "route-map WEIR-OUT deny 10", "route-map WEIR-OUT permit 10")+
+		fmt.Sprintf("\nrouter bgp %d\n no bgp network import-check\n address-family ipv4 unicast\n%s exit-address-family\nexit\n", frr.asn, networks.String()))
+	s.begin(t, bird, s.side(t, bird, "export none;", "export where source = RTS_STATIC;")+"\nprotocol static {\nipv4;\n"+routes.String()+"}\n")
+	s.established(t, frr)
+	s.staysDown(t, []string{"bird"}, "prefix", "Prefix", "max_prefixes")
+	s.established(t, frr, s.router("gobgp"))
+	if n := s.neighbor(t, "frr"); n.Received != 7 {
+		t.Errorf("weir says of FRR, which sends 5 prefixes, and the 2 that it has from weir: %+v", n)
+	}
+	if out := s.box.Must(t, "ip", "route"); strings.Contains(out, "203.0.113.") {
+		t.Errorf("routes of routers are in the box's kernel:\n%s", out)
+	}
+	have(t, []*router{frr, s.router("gobgp")}, hosts(vip4, vip6)...)
+	// An operator who means it raises the limit, and need not wait for an hour.
+	s.reload(t, speaker()+s.externals("max_prefixes = 100")+service("web", ""))
+	s.established(t, bird)
+	if n := s.neighbor(t, "bird"); n.Received < 20 {
+		t.Errorf("weir says of BIRD, which sends 20 prefixes: %+v", n)
+	}
+}
+
+// waysToConnect: the box waits for routers, knows only their range, listens elsewhere, or nowhere.
+func (s *bgpSite) waysToConnect(t *testing.T) {
+	bird, gobgp := s.router("bird"), s.router("gobgp")
+	toml := service("web", "")
+	s.peerWith(t, speaker()+s.externals()+toml)
+	rack := "[[bgp.peer]]\nname = \"rack\"\nrange = \"10.1.0.12/31\"\nasn = 0\nmax_prefixes = 10\n"
+	s.reload(t, speaker()+bird.external("passive = true")+rack+toml)
+	begin := time.Now()
+	eventually(t, sessionPatience, func() error {
+		up := 0
+		for _, n := range slices.Concat(s.neighbors(t, "bird"), s.neighbors(t, "rack")) {
+			if n.State == "Established" {
+				up++
+			}
+		}
+		if up != 3 {
+			return fmt.Errorf("%d of 3 routers connected:\n%s", up, s.box.Must(t, "sh", "-c", s.weir+" bgp neighbors || true"))
+		}
+		return nil
+	})
+	have(t, s.routers, hosts(vip4, vip6)...)
+	figure(t, "routers connect to the box, two of them from a range, after", time.Since(begin))
+	t.Log(s.box.Must(t, s.weir, "bgp", "neighbors"))
+
+	// Nothing listens: weir connects to all of them, two on a port of their own.
+	toml0 := speaker("listen_port = 0") + bird.external("port = 1790") + s.router("frr").external() + gobgp.external("port = 1790") + toml
+	figure(t, "the box listens nowhere: sessions up after", s.peerWith(t, toml0))
+	have(t, s.routers, hosts(vip4, vip6)...)
+	if out := s.box.Must(t, "ss", "-Hltn", "sport = :179"); out != "" {
+		t.Errorf("something listens on port 179:\n%s", out)
+	}
+
+	// Another port: routers connect to that.
+	figure(t, "the box listens on port 1179 alone: sessions up after", s.peerWith(t, speaker("listen_port = 1179")+s.externals("passive = true")+toml))
+	have(t, s.routers, hosts(vip4, vip6)...)
+	if out := s.box.Must(t, "ss", "-Htn", "state", "established", "sport = :1179"); strings.Count(out, "\n") != 3 {
+		t.Errorf("connections to port 1179, want three:\n%s", out)
+	}
+}
