@@ -99,16 +99,17 @@ func (p *Provider) Decision(id lb.ServiceID) (Decision, bool) {
 	if m == nil || !m.ours(k) {
 		return Decision{}, false
 	}
-	return p.decision(m, k), true
+	return p.look().decision(m, k), true
 }
 
 // decisions are those of all Services of ours. p.mu is held.
 func (p *Provider) decisions() []Decision {
 	var out []Decision
+	l := p.look()
 	for _, m := range p.members {
 		for k := range m.services {
 			if m.ours(k) {
-				out = append(out, p.decision(m, k))
+				out = append(out, l.decision(m, k))
 			}
 		}
 	}
@@ -116,45 +117,62 @@ func (p *Provider) decisions() []Decision {
 	return out
 }
 
-// decision is what the writer has decided, or what the status says of it. p.mu is
-// held.
-func (p *Provider) decision(m *member, k key) Decision {
+// look is what one asks once to look at many Services: clocks are slow on some kernels.
+type look struct {
+	*Provider
+	mine    bool // this box is the writer
+	some    bool // there is one
+	reasons map[string]ipam.Reason
+}
+
+// look is for as long as p.mu is held.
+func (p *Provider) look() look {
+	l := look{Provider: p, mine: p.writer(), reasons: map[string]ipam.Reason{}}
+	l.some = l.mine || p.election.writer(time.Now()) != ""
+	for _, r := range ipam.Reasons() {
+		l.reasons[r.CamelCase()] = r
+	}
+	return l
+}
+
+// decision is what the writer has decided, or what the status says of it.
+func (l look) decision(m *member, k key) Decision {
 	s, w, id := m.services[k], m.wants[k], m.id(k)
 	out := Decision{Service: id}
-	if err := p.claimErrors[id]; err != nil {
+	if err := l.claimErrors[id]; err != nil {
 		out.Error = err.Error()
 	}
-	if p.writer() && w != nil && w.decision.Apply {
+	if l.mine && w != nil && w.decision.Apply {
 		d := w.decision
 		out.Addrs, out.Pending, out.Notes = d.Addrs, d.Pending, d.Notes
 		if d.UID == s.UID && d.Version == s.Version {
-			out.Written = s.says(p.cfg.status(s, d))
+			out.Written = s.says(l.cfg.status(s, d))
 		}
 		if w.err != nil {
 			out.Error = w.err.Error()
 		}
 		return out
 	}
-	p.asWritten(&out, s)
+	l.asWritten(&out, s)
 	return out
 }
 
 // asWritten says what a Service's status does.
-func (p *Provider) asWritten(out *Decision, s *service) {
+func (l look) asWritten(out *Decision, s *service) {
 	c := s.Condition
 	if c != (condition{}) {
 		out.Addrs, out.Written = s.given(), true
 		slices.SortFunc(out.Addrs, netip.Addr.Compare)
 	}
-	reason := reasonOf(c.Reason)
+	reason := l.reasons[c.Reason] // empty is none of ipam's
 	switch {
 	case c.Status == "False":
 		out.Pending = ipam.Pending{Reason: reason, Text: c.Message}
 	case c.Status == "True" && reason != "":
 		out.Notes = []ipam.Note{{Service: out.Service, Reason: reason, Text: c.Message}}
-	case c.Status == "True" || p.writer() || p.election.writer(time.Now()) != "":
+	case c.Status == "True" || l.some:
 	default:
-		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Text: p.noWriter()}
+		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Text: l.noWriter()}
 	}
 }
 
@@ -164,16 +182,6 @@ func (p *Provider) noWriter() string {
 		return fmt.Sprintf("addresses are given when the home cluster %s can be written to: %s", p.cfg.Home, why)
 	}
 	return fmt.Sprintf("no box holds the lease %s in namespace %s of cluster %s yet", writerLease, p.cfg.Namespace, p.cfg.Home)
-}
-
-// reasonOf reads the reason of a condition; empty is none of ipam's.
-func reasonOf(camel string) ipam.Reason {
-	for _, r := range ipam.Reasons() {
-		if r.CamelCase() == camel {
-			return r
-		}
-	}
-	return ""
 }
 
 // Notes are what could not be done for Services, sorted: address-pending,
