@@ -34,9 +34,9 @@ func (c *Cluster) follow(ctx context.Context) {
 		}
 		var next *client
 		next, sum = c.connect(ctx, sum)
-		back()
 		stop()
 		tasks.Wait()
+		back()
 		now.close()
 		now = next
 	}

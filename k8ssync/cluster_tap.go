@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 )
 
 // tap is where a Provider hears of a Cluster's Services, as they are and not as they
@@ -87,12 +88,29 @@ func (c *Cluster) ring() {
 // lent is a client while it may be used.
 type lent struct {
 	client *client
-	over   chan struct{} // closed when it may not any more
+	over   chan struct{} // closed when it is to be given back
+	// held has somebody who needs it for one thing more after that, for parting at most.
+	held chan struct{}
 }
+
+// parting is how long a client is waited for that somebody holds.
+const parting = 2 * time.Second
+
+// hold keeps the client from being closed, until the holder lets go; only one can.
+func (l *lent) hold() bool {
+	select {
+	case l.held <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *lent) letGo() { <-l.held }
 
 // lend lets others use a client until back is called.
 func (c *Cluster) lend(with *client) (back func()) {
-	l := &lent{with, make(chan struct{})}
+	l := &lent{with, make(chan struct{}), make(chan struct{}, 1)}
 	c.mu.Lock()
 	c.current = l
 	c.mu.Unlock()
@@ -102,6 +120,12 @@ func (c *Cluster) lend(with *client) (back func()) {
 		c.current = nil
 		c.mu.Unlock()
 		close(l.over)
+		late := time.NewTimer(parting)
+		defer late.Stop()
+		select {
+		case l.held <- struct{}{}:
+		case <-late.C:
+		}
 	}
 }
 

@@ -55,17 +55,56 @@ func (e *election) writer(now time.Time) string {
 func (p *Provider) elect(ctx context.Context) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
+	var held *lent // the client, so that the lease can be given back with it
 	for {
+		var over chan struct{}
+		if held != nil {
+			over = held.over
+		}
 		select {
 		case <-ctx.Done():
-			p.resign()
-			return
+		case <-over:
+			rested(ctx, blink) // all may be about to end
 		case <-tick.C:
+		}
+		if ctx.Err() != nil {
+			p.resign(held)
+		}
+		if held != nil && (ctx.Err() != nil || closed(held.over)) {
+			held.letGo()
+			held = nil
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if held == nil {
+			held = p.holdHome()
 		}
 		retry := p.election.timing.retry
 		p.tryElection(ctx)
 		tick.Reset(retry + time.Duration(rand.Int64N(int64(retry)/5+1)))
 	}
+}
+
+// blink is how much later one goroutine may hear than another that all ends.
+const blink = 100 * time.Millisecond
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// holdHome gives the home cluster's client, held; nil is that there is none.
+func (p *Provider) holdHome() *lent {
+	home, _, err := p.home()
+	if err != nil || !home.hold() {
+		return nil
+	}
+	return home
 }
 
 // tryElection reads the lease, and takes or renews it if it may.
@@ -176,16 +215,15 @@ func (e *election) renew(lease *coordinationv1.Lease, namespace string, now time
 }
 
 // resign gives the lease back, so that another box need not wait until it ends.
-func (p *Provider) resign() {
+func (p *Provider) resign(home *lent) {
 	p.mu.Lock()
-	mine, seen := p.writing, p.election.seen
+	mine, seen, namespace := p.writing, p.election.seen, p.cfg.Namespace
 	p.writing, p.election.until = false, time.Time{}
 	p.mu.Unlock()
-	home, namespace, err := p.home()
-	if !mine || err != nil {
+	if !mine || home == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.election.timing.retry)
+	ctx, cancel := context.WithTimeout(context.Background(), parting)
 	defer cancel()
 	in, lease := leases{home.client.election, namespace}, &coordinationv1.Lease{}
 	if in.get(ctx, writerLease, lease) != nil || lease.ResourceVersion != seen {

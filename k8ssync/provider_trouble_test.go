@@ -103,6 +103,11 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 		return st.Writer == "box1" && !st.Writing && st.Error == "" && len(st.Decisions) == 1 && st.Decisions[0].Written && st.Usage.Pools[0].Used == 1
 	})
 	first.stop() // it gives the lease back
+	s.mu.Lock()
+	if l := s.objects["leases"]["weir-system/"+writerLease].(*coordinationv1.Lease); *l.Spec.HolderIdentity == "box1" {
+		t.Error("it keeps the lease to its end")
+	}
+	s.mu.Unlock()
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
 	has(t, s, "api", "192.0.2.1", "Assigned")
 	if st := second.Status(); !st.Writing || st.Writer != "box2" || st.Counters.Transitions != 1 {

@@ -108,7 +108,8 @@ func lifeOfAService(t *testing.T, e *estate) {
 	})
 	e.want(t, e.prod, "other", "", 80, "10.2.0.12")
 	isGiven(t, e.prod, "other", "192.0.2.66", "Assigned") // 65 waits for stage/new
-	e.want(t, e.prod, "web", "", 80, "10.2.0.11")
+	// What docs had there is held for it too: web comes back with the same key.
+	e.want(t, e.prod, "web", `, "annotations": {"weir/share": "site"}`, 80, "10.2.0.11")
 	isGiven(t, e.prod, "web", "192.0.2.64", "Assigned")
 	e.answers(t, "192.0.2.64:80", "web1")
 	e.reload(t, giving("1s", public))
