@@ -65,7 +65,7 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 		}
 		routes, err := planRoutes(cmd.Context(), cfg, mode, *against, *socket, *file)
 		if err != nil {
-			return err
+			fmt.Fprintln(e.stderr, "weir: this plan does not tell of routes and addresses:", err)
 		}
 		return printPlan(cmd.Context(), e.stdout, kernel, mode, cfg, routes, e.now())
 	}
