@@ -151,4 +151,9 @@ func TestInterfacesAreThoseOfTheKernel(t *testing.T) {
 	if on := besides(lo, interfaces()); !slices.Contains(on, lo.Address) {
 		t.Errorf("the interface of %s has %v", lo.Address, on)
 	}
+	// Of routers that connect, themselves not in the box's addresses, the way to them tells.
+	rack := Peer{Range: netip.MustParsePrefix("127.9.0.0/31"), Port: 179}
+	if on := besides(rack, interfaces()); !slices.Contains(on, lo.Address) {
+		t.Errorf("the interface of routers of %s has %v", rack.Range, on)
+	}
 }

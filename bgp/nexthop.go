@@ -92,17 +92,29 @@ func (p Peer) pick(addrs []netip.Addr, v6 bool) netip.Addr {
 // there is no way to the router now.
 func besides(p Peer, interfaces [][]netip.Addr) []netip.Addr {
 	local := p.Source
-	if !local.IsValid() && p.Address.IsValid() {
-		local = sourceTo(netip.AddrPortFrom(p.Address, uint16(p.Port)))
+	if !local.IsValid() {
+		local = sourceTo(netip.AddrPortFrom(p.somebody(), uint16(p.Port)))
 	}
 	for _, addrs := range interfaces {
 		for _, a := range addrs {
-			if a == local.WithZone("") || !local.IsValid() && p.Range.Contains(a) {
+			if a == local.WithZone("") || !p.Source.IsValid() && p.Range.Contains(a) {
 				return addrs
 			}
 		}
 	}
 	return nil
+}
+
+// somebody is an address of p: of a range the first that can be a router's.
+func (p Peer) somebody() netip.Addr {
+	if p.Address.IsValid() {
+		return p.Address
+	}
+	first := p.Range.Masked().Addr()
+	if next := first.Next(); p.Range.Contains(next) {
+		return next
+	}
+	return first
 }
 
 // sourceTo is the address that the routing table has packets to a router come from.

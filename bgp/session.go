@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -258,6 +259,9 @@ func (b *board) cannotConnect(addr netip.Addr, err string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s := b.of(addr); s != nil && s.State != Established {
+		if s.peer.Password != "" && strings.HasSuffix(err, "i/o timeout") {
+			err += ": so it is, too, when the router has another password or none (TCP MD5)" // RFC 2385: it drops what is signed otherwise
+		}
 		b.tell(s, err, time.Now())
 		s.caught = false
 	}
