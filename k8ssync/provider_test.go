@@ -87,7 +87,7 @@ func TestAProviderThatStartsAgainFindsItsWork(t *testing.T) {
 	s.mu.Lock()
 	written := len(s.applied)
 	s.mu.Unlock()
-	p = newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	s.put(testBalancer("db", "10.96.0.3", "", nil))
 	has(t, s, "db", "192.0.2.2", "Assigned")
 	has(t, s, "web", "192.0.2.0", "Assigned")

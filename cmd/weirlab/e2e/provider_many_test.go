@@ -88,7 +88,9 @@ func twoWriters(t *testing.T, e *estate) {
 	// In good order it takes no time.
 	e.second.stop(t, syscall.SIGTERM)
 	begin = time.Now()
-	var lease struct{ Spec struct{ HolderIdentity string } }
+	var lease struct {
+		Spec struct{ HolderIdentity string }
+	}
 	read(t, e.prod, "/apis/coordination.k8s.io/v1/namespaces/weir-system/leases/weir-writer", &lease)
 	if lease.Spec.HolderIdentity != "" && !strings.HasPrefix(lease.Spec.HolderIdentity, "box_") {
 		t.Errorf("a writer that was stopped keeps the lease: %+v", lease)
