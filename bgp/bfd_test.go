@@ -42,7 +42,6 @@ func newBFDRouter(t *testing.T, addr netip.Addr) *bfdRouter {
 // run answers as RFC 5880, 6.8.6 has it, for as long as nothing goes wrong.
 func (r *bfdRouter) run() {
 	buf := make([]byte, 1500)
-	state := bfd.StateDown
 	for {
 		n, from, err := r.conn.ReadFromUDPAddrPort(buf)
 		if err != nil {
@@ -56,17 +55,12 @@ func (r *bfdRouter) run() {
 		r.last = h
 		mute := r.mute
 		r.mu.Unlock()
-		switch h.State {
-		case bfd.StateAdminDown:
-			state = bfd.StateDown
+		if mute || h.State == bfd.StateAdminDown {
 			continue
-		case bfd.StateDown:
-			state = bfd.StateInit
-		default:
-			state = bfd.StateUp
 		}
-		if mute {
-			continue
+		state := bfd.StateUp
+		if h.State == bfd.StateDown {
+			state = bfd.StateInit
 		}
 		answer, err := (&bfd.BFDHeader{Version: 1, State: state, Final: h.Poll, DetectTimeMultiplier: 3, MyDiscriminator: 7,
 			YourDiscriminator: h.MyDiscriminator, DesiredMinTxInterval: 50_000, RequiredMinRxInterval: 50_000}).MarshalBinary()

@@ -67,7 +67,7 @@ func nextHops(p Peer, on []netip.Addr, refused bool) hops {
 // orStill keeps next hops that are not known at the moment: an interface without
 // addresses is more likely one in the making than a reason to withdraw routes.
 func (h hops) orStill(was hops, refused bool) hops {
-	if !h.v4.known() && !(refused && was.extended) {
+	if !h.v4.known() && (!refused || !was.extended) {
 		h.v4, h.extended = was.v4, was.extended
 	}
 	if !h.v6.known() {

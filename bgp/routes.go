@@ -18,9 +18,9 @@ func (e *engine) apply(changes map[netip.Prefix][]Path) error {
 	next := map[netip.Prefix]*class{}
 	for prefix, paths := range changes {
 		c := e.classFor(!prefix.Addr().Is4(), paths)
-		switch {
-		case c == e.has[prefix]:
-		case c == nil:
+		switch c {
+		case e.has[prefix]:
+		case nil:
 			dels = append(dels, prefix)
 		default:
 			next[prefix] = c

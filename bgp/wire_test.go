@@ -3,6 +3,7 @@ package bgp
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -128,7 +129,7 @@ func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			if err := b.Set(nil); err != ErrClosed {
+			if err := b.Set(nil); !errors.Is(err, ErrClosed) {
 				t.Errorf("Set on a closed Speaker: %v", err)
 			}
 		})

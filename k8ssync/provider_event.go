@@ -37,7 +37,7 @@ func (p *Provider) tell(m *member, s *service, body *applied) {
 	p.locked(func() {
 		p.counters.Assigned += uint64(len(gained))
 	})
-	p.log.Info("status written", "cluster", m.name, "service", s.key.String(), "addresses", addrText(has))
+	p.log.Info("status written", "cluster", m.name, "service", s.String(), "addresses", addrText(has))
 	if len(gained) > 0 {
 		say(addressAssigned, true, "assigned "+addrText(gained))
 	}

@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -284,11 +285,11 @@ func TestClaimsOfOtherNamespacesAreLeftAlone(t *testing.T) {
 	p := NewProvider(providerConfig("box1", pool("public", "192.0.2.0/30")), silentLog())
 	p.members["prod"] = &member{p: p, name: "prod", cluster: New(cfg, silentLog())}
 	w := claimWrite{decision: ipam.Decision{Service: lb.ServiceID{Source: "prod", Namespace: "bank", Name: "web"}}}
-	if err := p.mayLetGo(t.Context(), w); err != errUnfollowed {
+	if err := p.mayLetGo(t.Context(), w); !errors.Is(err, errUnfollowed) {
 		t.Errorf("got %v", err)
 	}
 	w.decision.Service.Namespace = "shop"
-	if err := p.mayLetGo(t.Context(), w); err == nil || err == errUnfollowed {
+	if err := p.mayLetGo(t.Context(), w); err == nil || errors.Is(err, errUnfollowed) {
 		t.Errorf("of a cluster that nobody has read: %v", err)
 	}
 }
@@ -300,7 +301,7 @@ func TestWhatTheGuardHoldsKeepsItsClaims(t *testing.T) {
 	cfg.IPAM.ReleaseAfter = time.Millisecond
 	p.Configure(cfg)
 	p.hold.Store(true)
-	surely(t, "held", func() bool { return p.clusters["prod"].believable() == errHeld })
+	surely(t, "held", func() bool { return errors.Is(p.clusters["prod"].believable(), errHeld) })
 	s.remove(testBalancer("web", "10.96.0.1", "", nil))
 	surely(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 })
 	if c := s.claimed(); len(c) != 1 {

@@ -126,13 +126,12 @@ func unknownName(name, what string, known []string, otherwise string) *fault {
 	return faultf(fix, "there is no %s %q", what, name)
 }
 
-// known reads a list of names of what must be there.
-func (s section) known(name, what string, there []string) []string {
+// known checks a list of names of what must be there.
+func (s section) known(name, what string, there []string) {
 	for _, e := range s.elements(name) {
 		if text := e.scalar.(string); !slices.Contains(there, text) {
 			f := unknownName(text, what, there, "remove it")
 			s.failAt(e, name, f.text, f.fix)
 		}
 	}
-	return s.texts(name)
 }
