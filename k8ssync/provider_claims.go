@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -398,7 +399,7 @@ func (p *Provider) home() (*lent, string, error) {
 	}
 	l := m.cluster.borrow()
 	if l == nil {
-		return nil, "", fmt.Errorf("the home cluster %q has no usable credentials: %s", name, m.cluster.Status().Error)
+		return nil, "", fmt.Errorf("the home cluster %q is not connected: %s", name, cmp.Or(m.cluster.Status().Error, "not yet"))
 	}
 	return l, namespace, nil
 }

@@ -258,6 +258,18 @@ func TestIPModeIsWrittenAnew(t *testing.T) {
 	})
 }
 
+func TestWhatSomebodyUndoesIsWrittenAgain(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	for range 4 {
+		has(t, s, "web", "192.0.2.0", "Assigned")
+		s.edit("web", func(v *corev1.Service) { v.Status = corev1.ServiceStatus{} })
+	}
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	if n := p.Status().Usage.Pools[0].Used; n != 1 {
+		t.Errorf("%d used", n)
+	}
+}
+
 func TestAPoolThatShrinksStrandsAndMovesNobody(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -112,6 +113,15 @@ func homeAway(t *testing.T, e *estate) {
 	e.answers(t, "192.0.2.64:80", "web1")
 	visitor := startStream(t, e.client1, "192.0.2.64:80")
 	must(t, e.prod.Freeze())
+	defer e.prod.Thaw() //nolint:errcheck // the test has failed already
+	eventually(t, time.Minute, func() error { // the signal has to get there
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := e.prod.Do(ctx, lab.KubeAdmin, "GET", "/readyz", ""); err == nil {
+			return errStill
+		}
+		return nil
+	})
 	e.want(t, e.stage, "late", "", 80)
 	doc := e.poolsSay(t, "no writer", func(d poolsDoc) bool {
 		return d.Writer.Holder == "" && d.Writer.Error != "" && len(d.Pending) == 1 && d.Pending[0].Reason == "no-writer"
