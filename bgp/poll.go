@@ -48,10 +48,10 @@ func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
 		s.Keepalive = time.Duration(t.KeepaliveInterval) * time.Second
 	}
 	overLimit := p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
-	if overLimit && s.State != Established {
+	pardon = overLimit && (s.pardoned || now.Sub(s.DownAt) >= overLimitPause)
+	if overLimit && s.State != Established && !pardon {
 		s.Down = tooMany(s)
 	}
-	pardon = overLimit && (s.pardoned || now.Sub(s.DownAt) >= overLimitPause)
 	s.pardoned = false
 	return pardon
 }
