@@ -50,6 +50,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/client-go/rest":                          {"weir/k8ssync"},
 	"k8s.io/client-go/tools/cache":                   {"weir/k8ssync"},
 	"k8s.io/client-go/tools/clientcmd":               {"weir/k8ssync"},
+	"k8s.io/client-go/util/workqueue":                {"weir/k8ssync"},
 	"sigs.k8s.io/yaml":                               {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/kubeproxy"},
 	"google.golang.org/grpc":                         {"weir/lb/health"},
 }
