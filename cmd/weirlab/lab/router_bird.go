@@ -132,12 +132,13 @@ func (bird) paths(ctx context.Context, m *Machine, prefix netip.Prefix) ([]Path,
 
 // birdRoute is "192.0.2.1/32  unicast [box 16:16:07.755 from 10.1.0.3] * (100) [AS65002i]", or the same
 // without the prefix when it is one more path to that of the line before. The neighbour is named
-// where it isn't the next hop.
-var birdRoute = regexp.MustCompile(`^(\S*) +unicast \[\S+ \S+(?: from ([^\]%]+)\S*)?\] (\* )?`)
+// where it isn't the next hop. What is no unicast is the router's own.
+var birdRoute = regexp.MustCompile(`^(\S*) +(\w+) \[\S+ \S+(?: from ([^\]%]+)\S*)?\] (\* )?`)
 
 func parseBirdRoutes(text string) ([]Path, error) {
 	var all []Path
 	var prefix netip.Prefix
+	of := "" // what kind of route the lines are of that are indented
 	for line := range strings.Lines(text) {
 		route := birdRoute.FindStringSubmatch(line)
 		if route != nil {
@@ -147,11 +148,13 @@ func parseBirdRoutes(text string) ([]Path, error) {
 					return nil, err
 				}
 			}
-			from, _ := netip.ParseAddr(route[2])
-			all = append(all, Path{Prefix: prefix, From: from, Best: route[3] != ""})
+			if of = route[2]; of == "unicast" {
+				from, _ := netip.ParseAddr(route[3])
+				all = append(all, Path{Prefix: prefix, From: from, Best: route[4] != ""})
+			}
 			continue
 		}
-		if len(all) == 0 || line[0] != '\t' {
+		if of != "unicast" || line[0] != '\t' {
 			continue
 		}
 		if err := all[len(all)-1].setFromBird(strings.TrimSpace(line)); err != nil {
