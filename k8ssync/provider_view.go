@@ -146,7 +146,7 @@ func (l look) decision(m *member, k key) Decision {
 		d := w.decision
 		out.Addrs, out.Pending, out.Notes = d.Addrs, d.Pending, d.Notes
 		if d.UID == s.UID && d.Version == s.Version {
-			out.Written = s.says(l.cfg.status(s, d))
+			out.Written = s.Condition.Status == conditionOf(d).Status && s.says(l.cfg.status(s, d))
 		}
 		if w.err != nil {
 			out.Error = w.err.Error()

@@ -153,6 +153,7 @@ type box struct {
 	clusters  *clusters
 	announcer *announcer // nil without [bgp]
 	provider  provider
+	provided  provided
 	identity  string                      // of the provider
 	lent      map[string]*k8ssync.Cluster // to the provider
 	toGive    chan struct{}               // closed when there are addresses to give

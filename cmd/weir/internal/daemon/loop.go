@@ -128,7 +128,7 @@ func (b *box) wake(pending bool) time.Time {
 		return b.floor()
 	}
 	wake := b.audits.next
-	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next()} {
+	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next(), b.provided.next()} {
 		if !next.IsZero() && next.Before(wake) {
 			wake = next
 		}
@@ -233,7 +233,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 		notify("READY=1")
 		b.log.Info("ready", "services", b.rec.Catalog().Len(), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
 	}
-	notify("STATUS=" + b.status().Line())
+	notify("STATUS=" + b.statusWith(b.provided.addresses).Line())
 }
 
 func (b *box) logOps(rep lb.Report, took time.Duration) {

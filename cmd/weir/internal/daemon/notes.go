@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
@@ -25,7 +26,7 @@ type noted struct {
 func (b *box) note() []status.Note {
 	n := &b.noted
 	own := sortNotes(slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog())))
-	given := b.provider.Notes()
+	given := b.ask(time.Now()).notes
 	changed := !n.known || n.version != b.rec.NotesVersion() || !slices.Equal(n.own, own) || !slices.Equal(n.given, given)
 	if changed {
 		all := append(b.rec.Notes(), own...)

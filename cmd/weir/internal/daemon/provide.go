@@ -60,7 +60,7 @@ func (b *box) pool(cfg *config.Config) {
 	if b.pooled || len(cfg.Addresses.IPAM.Pools) == 0 {
 		return
 	}
-	b.pooled = true
+	b.pooled, b.provided.stale = true, true
 	close(b.toGive)
 }
 
@@ -106,8 +106,43 @@ func (b *box) lend() {
 	}
 }
 
+// provided is what the provider said when the loop last asked. To ask costs some work
+// for each Service that wants an address, and while many are given one there is
+// something new twenty times a second.
+type provided struct {
+	asked     time.Time // zero: never
+	stale     bool      // there is something new
+	notes     []lb.Note
+	addresses *status.Addresses
+}
+
+// askAgain is how often the loop asks at most.
+const askAgain = time.Second
+
+// next is when there is something to ask; the zero time: not by itself.
+func (p *provided) next() time.Time {
+	if !p.stale {
+		return time.Time{}
+	}
+	return p.asked.Add(askAgain)
+}
+
+// ask gives what the provider says, or said not long ago.
+func (b *box) ask(now time.Time) *provided {
+	p := &b.provided
+	if !p.asked.IsZero() && (!p.stale || now.Before(p.next())) {
+		return p
+	}
+	*p = provided{asked: now, notes: b.provider.Notes()}
+	if b.pooled {
+		p.addresses = addressesDoc(b.provider.Status())
+	}
+	return p
+}
+
 // given takes down how long it took to give addresses.
 func (b *box) given() {
+	b.provided.stale = true
 	for _, d := range b.provider.TakeLatencies() {
 		b.metrics.assigning.Observe(d.Seconds())
 	}

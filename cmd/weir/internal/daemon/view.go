@@ -31,7 +31,10 @@ type view struct {
 
 // status is how the box is now: what the loop has published, and what the checks
 // and the clusters say at this moment. Safe for concurrent use.
-func (b *box) status() status.Status {
+func (b *box) status() status.Status { return b.statusWith(b.addresses()) }
+
+// statusWith is status with what has been asked about addresses already.
+func (b *box) statusWith(addresses *status.Addresses) status.Status {
 	v := b.published.Load()
 	s := v.status
 	if !v.ready && s.Kernel.Error == "" {
@@ -51,7 +54,7 @@ func (b *box) status() status.Status {
 	s.Backend.Draining = len(s.Drains)
 	s.Clusters = v.clusterStatuses()
 	s.BGP = b.bgpStatus()
-	s.Addresses = b.addresses()
+	s.Addresses = addresses
 	s.Judge(time.Now())
 	return s
 }
