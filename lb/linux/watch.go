@@ -62,7 +62,8 @@ func (h *hints) take() hint { return hint(h.bits.Swap(0)) }
 
 // Watch implements lb.Kernel. Links, addresses and routes are announced by the
 // kernel, and so are rules of the nft backend; the tables of the legacy backend
-// are looked at every half second by their size, without running a program.
+// are looked at every half second by their size, without running a program, and so is
+// whether IPVS has been cleared.
 func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,6 +102,7 @@ func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notif
 	tick := time.NewTicker(pollRules)
 	defer tick.Stop()
 	rules := rulesWatch{}
+	var servers serversWatch
 	h.add(hintLinks | hintRules4 | hintRules6) // what happened before anybody listened
 	for {
 		select {
@@ -125,6 +127,7 @@ func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notif
 			k.checkLinks(ctx, notify)
 		}
 		k.checkRules(ctx, rules, bits, notify)
+		servers.check(notify)
 	}
 }
 

@@ -113,6 +113,22 @@ func TestWatchTellsWhatOthersDidToLinks(t *testing.T) {
 	}
 }
 
+func TestWatchTellsThatIPVSWasCleared(t *testing.T) {
+	inBox(t)
+	k := newKernel(t)
+	events := watching(t, k)
+	sh(t, "ipvsadm -A -t 192.0.2.1:80 -s rr && ipvsadm -A -t 192.0.2.2:80 -s rr")
+	sh(t, "ipvsadm -D -t 192.0.2.1:80")
+	if got := quiet(t, events, 3*pollRules); len(got) > 0 {
+		t.Errorf("one of two virtual servers was removed: %v, want nothing", got)
+	}
+	sh(t, "ipvsadm -C")
+	got := quiet(t, events, 3*pollRules)
+	if len(got) != 1 || !got[0].Host || got[0].What != "IPVS was cleared" {
+		t.Errorf("IPVS was cleared: %+v, want one event that has all read", got)
+	}
+}
+
 func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
 		add(t, k, ruleObjects()...)
