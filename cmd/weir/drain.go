@@ -102,8 +102,11 @@ func askDrain(ctx context.Context, socket, file, method, path string, all bool, 
 	if _, err := daemon.ParseVIPs(vips); err != nil {
 		return doc, exitError{exitInvalid, err}
 	}
-	if len(vips) > 0 {
+	switch {
+	case len(vips) > 0:
 		path += "?" + url.Values{"vip": vips}.Encode()
+	case all:
+		path += "?all=true"
 	}
 	if err := ask(ctx, socket, file, method, path, &doc); err != nil {
 		return doc, notRunning(err)

@@ -105,10 +105,10 @@ func TestCommandsOfTheProviderAskTheDaemon(t *testing.T) {
 	}{
 		{"what is drained", []string{"drain"}, left, "GET /drain", 0, "192.0.2.1  "},
 		{"one", []string{"drain", "192.0.2.1"}, left, "POST /drain?vip=192.0.2.1", 0, "withdrawn"},
-		{"all", []string{"drain", "--all"}, left, "POST /drain", 0, "withdrawn"},
+		{"all", []string{"drain", "--all"}, left, "POST /drain?all=true", 0, "withdrawn"},
 		{"until nothing is left", []string{"drain", "192.0.2.1", "--wait", "1m"}, gone, "POST /drain?vip=192.0.2.1, GET /drain", 0, "withdrawn"},
 		{"until the time is over", []string{"drain", "192.0.2.1", "--wait", "1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "something is left"},
-		{"undrain", []string{"undrain", "--all"}, status.Drained{}, "POST /undrain", 0, "nothing is drained"},
+		{"undrain", []string{"undrain", "--all"}, status.Drained{}, "POST /undrain?all=true", 0, "nothing is drained"},
 		{"routes of a peer", []string{"bgp", "routes", "--peer", "tor1"}, status.Routes{ASN: 64500}, "GET /bgp/routes?peer=tor1", 0, "Network"},
 		{"neighbors", []string{"bgp", "neighbors"}, down, "GET /bgp/neighbors", 1, "Active"},
 		{"pools", []string{"pools"}, pools, "GET /pools", 0, "POOL"},

@@ -276,38 +276,43 @@ func (a *announcer) next() time.Time {
 }
 
 // deliver tells the speaker what it is owed, but for aggregates that lack their
-// unreachable route, and what they will cover; without laid, to leave, withdrawals do
-// not wait. since is when the cause of it began.
+// unreachable route, and what they will cover. since is when the cause of it began.
 func (a *announcer) deliver(laid func(netip.Prefix) bool, since time.Time) {
 	var lacking []netip.Prefix
 	for p, paths := range a.owed {
-		if len(paths) > 0 && !p.IsSingleIP() && (laid == nil || !laid(p)) {
+		if len(paths) > 0 && !p.IsSingleIP() && !laid(p) {
 			lacking = append(lacking, p)
 		}
 	}
 	now := map[netip.Prefix][]bgp.Path{}
 	for p, paths := range a.owed {
 		switch {
-		case len(paths) == 0 && laid != nil && slices.ContainsFunc(lacking, func(l netip.Prefix) bool { return covers(l, p) }):
+		case len(paths) == 0 && slices.ContainsFunc(lacking, func(l netip.Prefix) bool { return covers(l, p) }):
 			// Until then the VIPs in it would have no route at all.
 		case len(paths) > 0 && slices.Contains(lacking, p):
 		default:
 			now[p] = paths
 		}
 	}
+	a.tell(now, since)
+}
+
+// tell tells the speaker some of what it is owed. What it does not take stays owed.
+func (a *announcer) tell(now map[netip.Prefix][]bgp.Path, since time.Time) {
 	if len(now) == 0 {
 		return
 	}
-	for p := range now {
-		delete(a.owed, p)
-	}
-	a.badErr = a.speaker.Set(now)
-	if a.badErr != nil {
-		a.log.Error("routes can't be announced", "error", a.badErr)
+	if err := a.speaker.Set(now); err != nil {
+		if errorText(err) != errorText(a.badErr) {
+			a.log.Error("routes can't be announced; trying again", "error", err)
+		}
+		a.badErr, a.retry = err, time.Now().Add(announceRetry)
 		return
 	}
+	a.badErr = nil
 	announced := 0
-	for _, paths := range now {
+	for p, paths := range now {
+		delete(a.owed, p)
 		announced += min(1, len(paths))
 	}
 	a.log.Info("routes", "announced", announced, "withdrawn", len(now)-announced)
@@ -319,12 +324,14 @@ func covers(wide, p netip.Prefix) bool { return wide.Bits() < p.Bits() && wide.C
 
 // leave withdraws routes before the kernel ceases to serve them: now is the moment
 // before it is written. Once a pass it waits until routers have taken that in, if
-// there are any.
+// there are any. Whatever else is owed can wait for deliver.
 func (a *announcer) leave(routes []lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) {
-	if !a.take(routes, labels, now) {
+	a.take(routes, labels, now)
+	urgent := a.withdrawn(routes)
+	if len(urgent) == 0 {
 		return
 	}
-	a.deliver(nil, now)
+	a.tell(urgent, now)
 	if a.waited || !a.heard() {
 		return
 	}
@@ -336,6 +343,30 @@ func (a *announcer) leave(routes []lb.Route, labels func(lb.ServiceID) map[strin
 		return
 	}
 	<-ctx.Done()
+}
+
+// withdrawn gives the withdrawals that are owed of what leads to some addresses,
+// whatever the reason for them was.
+func (a *announcer) withdrawn(routes []lb.Route) map[netip.Prefix][]bgp.Path {
+	var wide []netip.Prefix
+	for p, paths := range a.owed {
+		if len(paths) == 0 && !p.IsSingleIP() {
+			wide = append(wide, p)
+		}
+	}
+	out := map[netip.Prefix][]bgp.Path{}
+	for _, r := range routes {
+		host := netip.PrefixFrom(r.Addr, r.Addr.BitLen())
+		if paths, owed := a.owed[host]; owed && len(paths) == 0 {
+			out[host] = nil
+		}
+		for _, p := range wide {
+			if p.Contains(r.Addr) {
+				out[p] = nil
+			}
+		}
+	}
+	return out
 }
 
 // heard tells whether there is a router with a session.

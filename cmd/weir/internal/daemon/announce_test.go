@@ -216,6 +216,50 @@ func TestHostRoutesStayUntilTheirAggregateIsThere(t *testing.T) {
 	})
 }
 
+// While host routes wait for their aggregate, another VIP goes: its route alone leaves.
+func TestALeavingRouteTakesNoOtherWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const route = "[kernel]\nvip_mode = \"route\"\nroute_pools = [\"192.0.2.0/24\"]\n"
+		other := "[[service]]\nname = \"api\"\nvips = [\"2001:db8::9\"]\nports = [80]\ndrain = \"0s\"\nbackends = [\"2001:db8:1::9\"]\n"
+		b, h, _ := heraldBox(t, oneRouter+route+web(`"10.1.0.1"`)+other)
+		b.turn(t)
+		b.turn(t)
+		h.diary.read()
+		next := oneRouter + aggregating + web(`"10.1.0.1"`)
+		b.announcer.configure(t.Context(), parse(t, next).BGP, t.TempDir(), time.Now())
+		b.say(t, next)
+		b.turn(t)
+		if got := h.diary.read(); got[1] != "withdraw 2001:db8::9/128" || slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "withdraw 192.0.2.1/32") }) {
+			t.Errorf("nothing leads to 192.0.2.1 any more:\n%s", strings.Join(got, "\n"))
+		}
+		b.turn(t)
+		if got := h.diary.read(); !slices.Contains(got, "announce 192.0.2.0/24, withdraw 192.0.2.1/32") {
+			t.Errorf("then the aggregate in its place:\n%s", strings.Join(got, "\n"))
+		}
+	})
+}
+
+// A reload that takes away a VIP and its rule withdraws first, too.
+func TestAReloadOfRulesAndServicesWithdrawsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, h, _ := heraldBox(t, oneRouter+web(`"10.1.0.1"`))
+		b.turn(t)
+		b.turn(t)
+		h.diary.read()
+		next := oneRouter + "[[bgp.advertise]]\nannounce = false\n"
+		b.announcer.configure(t.Context(), parse(t, next).BGP, t.TempDir(), time.Now())
+		b.say(t, next)
+		begin := time.Now()
+		b.turn(t)
+		if got := h.diary.read(); len(got) < 3 || got[1] != "withdraw 192.0.2.1/32" {
+			t.Errorf("the kernel ceases to serve first:\n%s", strings.Join(got, "\n"))
+		}
+		if took := time.Since(begin); took != leaveWait {
+			t.Errorf("routers had %v to take it in, want %v", took, leaveWait)
+		}
+	})
+}
+
 func TestARestartKeepsWhatIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const toml = oneRouter + aggregating

@@ -32,8 +32,7 @@ func (b *box) handleRoutes(mux *http.ServeMux) {
 	})
 	change := func(f func(ctx context.Context, vips []netip.Addr) error) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			_ = r.ParseForm() // what can't be read has no vip
-			vips, err := ParseVIPs(r.Form["vip"])
+			vips, err := drainQuery(r)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
@@ -48,6 +47,27 @@ func (b *box) handleRoutes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("POST /drain", change(b.drain))
 	mux.HandleFunc("POST /undrain", change(b.undrain))
+}
+
+// drainQuery reads which VIPs are meant: vip=ADDRESS, as often as needed, or all=true.
+// Nothing that can't be read may come to mean the whole box.
+func drainQuery(r *http.Request) ([]netip.Addr, error) {
+	if err := r.ParseForm(); err != nil {
+		return nil, err
+	}
+	for key := range r.Form {
+		if key != "vip" && key != "all" {
+			return nil, fmt.Errorf("%q is not known: write vip=ADDRESS or all=true", key)
+		}
+	}
+	vips, err := ParseVIPs(r.Form["vip"])
+	switch all := r.Form.Get("all"); {
+	case err != nil:
+		return nil, err
+	case (all == "true") == (len(vips) > 0) || all != "" && all != "true":
+		return nil, fmt.Errorf("write vip=ADDRESS or all=true, one of them")
+	}
+	return vips, nil
 }
 
 // errNoBGP is for those who want to change routes that there are not.

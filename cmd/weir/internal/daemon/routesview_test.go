@@ -192,6 +192,10 @@ func TestWhatCantBeDrained(t *testing.T) {
 		for path, want := range map[string]string{
 			"/drain?vip=192.0.2.9":   "192.0.2.9 is no VIP of this box: see weir services",
 			"/drain?vip=web":         `"web" is not an address`,
+			"/drain":                 "write vip=ADDRESS or all=true, one of them",
+			"/drain?vips=192.0.2.1":  `"vips" is not known: write vip=ADDRESS or all=true`,
+			"/drain?all=no":          "write vip=ADDRESS or all=true, one of them",
+			"/undrain?vip=%zz":       `invalid URL escape "%zz"`,
 			"/undrain?vip=192.0.2.1": "192.0.2.1 is not drained",
 		} {
 			if _, code, text := drains(t, b, path); code == http.StatusOK || strings.TrimSpace(text) != want {
@@ -202,7 +206,7 @@ func TestWhatCantBeDrained(t *testing.T) {
 			t.Error("something is drained")
 		}
 		b.announcer = nil
-		if _, code, text := drains(t, b, "/drain"); code == http.StatusOK || !strings.Contains(text, "no [bgp]") {
+		if _, code, text := drains(t, b, "/drain?all=true"); code == http.StatusOK || !strings.Contains(text, "no [bgp]") {
 			t.Errorf("without [bgp]: %d %s", code, text)
 		}
 	})
