@@ -157,3 +157,15 @@ func TestInterfacesAreThoseOfTheKernel(t *testing.T) {
 		t.Errorf("the interface of routers of %s has %v", rack.Range, on)
 	}
 }
+
+func TestErrorsWithoutEnds(t *testing.T) {
+	for err, want := range map[string]string{
+		"dial tcp 0.0.0.0:0->10.0.0.1:179: connect: network is unreachable": "connect: network is unreachable",
+		"dial tcp [::]:0->[2001:db8::1]:179: i/o timeout":                   "i/o timeout",
+		"no such thing: at all":                                             "no such thing: at all",
+	} {
+		if got := withoutEnds(err); got != want {
+			t.Errorf("%q: %q, want %q", err, got, want)
+		}
+	}
+}

@@ -259,12 +259,22 @@ func (b *board) cannotConnect(addr netip.Addr, err string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s := b.of(addr); s != nil && s.State != Established {
+		err = withoutEnds(err)
 		if s.peer.Password != "" && strings.HasSuffix(err, "i/o timeout") {
 			err += ": so it is, too, when the router has another password or none (TCP MD5)" // RFC 2385: it drops what is signed otherwise
 		}
 		b.tell(s, err, time.Now())
 		s.caught = false
 	}
+}
+
+// withoutEnds takes from an error of package net the addresses that it begins with:
+// who reads it knows the router's, and the own one is mostly 0.0.0.0:0.
+func withoutEnds(err string) string {
+	if _, rest, ok := strings.Cut(err, ": "); ok && strings.HasPrefix(err, "dial ") {
+		return rest
+	}
+	return err
 }
 
 // connected is a connection that came up. Nothing more is heard of it until the
