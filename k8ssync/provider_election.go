@@ -239,9 +239,6 @@ func (p *Provider) resign(home *lent) {
 // takeOver looks at every Service anew. p.mu is held.
 func (p *Provider) takeOver() {
 	for _, m := range p.members {
-		for k := range m.services {
-			p.alloc.Again(m.id(k))
-			m.tidy(k)
-		}
+		m.resume()
 	}
 }

@@ -61,9 +61,28 @@ func newMember(p *Provider, name string, c *Cluster, old *member) *member {
 		services: map[key]*service{}, hidden: map[key]*service{}, wants: map[key]*want{},
 	}
 	if old != nil {
-		m.services = old.services
+		m.succeed(old)
 	}
 	return m
+}
+
+// succeed takes over what another Cluster of the name told. What is to be written is
+// decided again: the Allocator has said it, but not to this member. p.mu is held.
+func (m *member) succeed(old *member) {
+	m.services, m.hidden = old.services, old.hidden
+	m.resume()
+	for k := range m.hidden {
+		m.p.alloc.Again(m.id(k))
+		m.queue.Add(k)
+	}
+}
+
+// resume has every Service looked at anew. p.mu is held.
+func (m *member) resume() {
+	for k := range m.services {
+		m.p.alloc.Again(m.id(k))
+		m.tidy(k)
+	}
 }
 
 // end ends its goroutines.

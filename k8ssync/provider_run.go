@@ -247,6 +247,9 @@ func (p *Provider) forget(m *member) {
 	for k := range m.services {
 		p.alloc.Delete(m.id(k))
 	}
+	for k := range m.hidden {
+		p.alloc.Delete(m.id(k))
+	}
 	delete(p.members, m.name)
 }
 
