@@ -58,18 +58,19 @@ func forbidServices(file string) (allow func() error, err error) {
 
 // disableServices keeps systemd from starting the services of new packages at the next boot.
 func disableServices(ctx context.Context, progress io.Writer, packages []string) error {
-	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
-		return nil
-	}
 	var units []string
 	for _, p := range packages {
 		if name := services[p]; name != "" {
 			units = append(units, name+".service")
 		}
 	}
-	if len(units) == 0 {
+	if len(units) == 0 || findProgram("systemctl") == "" {
 		return nil
 	}
 	slices.Sort(units)
-	return tell(ctx, progress, "/", "systemctl", append([]string{"disable", "--now"}, units...)...)
+	disable := []string{"disable"}
+	if _, err := os.Stat("/run/systemd/system"); err == nil { // sd_booted(3); else there are only links to remove
+		disable = append(disable, "--now")
+	}
+	return tell(ctx, progress, "/", "systemctl", append(disable, units...)...)
 }
