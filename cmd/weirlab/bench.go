@@ -34,7 +34,7 @@ messages and programs that one change takes.`,
 	cmd.Flags().IntSliceVar(&b.sizes, "services", b.sizes, "how many services, of 10 backends each; kube-proxy has the first number of them")
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
-	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, nodeports")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, nodeports, provider")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b.table.out, b.progress = cmd.OutOrStdout(), os.Stderr
 		switch kernel {
@@ -82,6 +82,7 @@ func (b *bench) chapters() []chapter {
 		{"hold", "holding what is programmed", b.hold},
 		{"cluster", "a node of a cluster, ClusterIP Services; kube-proxy in IPVS mode", b.cluster},
 		{"nodeports", "a node of a cluster, NodePort Services; kube-proxy in iptables mode", b.nodePorts},
+		{"provider", "addresses given to Services of a cluster, and announced to a router", b.provider},
 	}
 }
 
@@ -121,7 +122,7 @@ func (b *bench) chosen(name string) bool {
 }
 
 // The site: a client, the box, and behind it a web server and the host of a
-// Kubernetes API.
+// Kubernetes API; and another client, behind a router.
 func benchSite(kernel lab.Kernel) lab.Site {
 	return lab.Site{
 		Hosts: []lab.Host{
@@ -130,11 +131,13 @@ func benchSite(kernel lab.Kernel) lab.Site {
 				Routes: []string{"192.0.2.0/24 via 10.1.0.1", "10.2.0.0/24 via 10.1.0.1", "10.9.0.0/30 via 10.1.0.1", "10.96.0.0/15 via 10.1.0.1"},
 			},
 			{Name: "web", Nets: lab.Nets{"back": "10.2.0.11/24"}, Routes: []string{"default via 10.2.0.1"}},
+			{Name: farHost, Nets: lab.Nets{"lan": "10.0.0.2/24"}, Routes: []string{given + " via 10.0.0.1"}},
+			{Name: edgeHost, Nets: lab.Nets{"lan": "10.0.0.1/24", "front": edgeAddr + "/24"}, Forward: true},
 			{Name: apiHost, Nets: lab.Nets{"back": "10.2.0.5/24"}, Routes: []string{"default via 10.2.0.1"}},
 		},
 		Boxes: []lab.Box{{
 			Name: "box", Kernel: kernel, Memory: 2048, Forward: true,
-			Nets: lab.Nets{"front": "10.1.0.1/24", "back": "10.2.0.1/24"},
+			Nets: lab.Nets{"front": boxAddr + "/24", "back": "10.2.0.1/24"}, Routes: []string{"10.0.0.0/24 via " + edgeAddr},
 		}},
 	}
 }

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// What the chapter about the provider has on the site: a client behind a router,
+// which learns from the box where addresses are.
+const (
+	edgeHost  = "edge"
+	farHost   = "far"
+	edgeAddr  = "10.1.0.254"
+	boxAddr   = "10.1.0.1"
+	given     = "198.18.0.0/16" // the pool; its addresses begin with
+	givenNet  = "198.18."
+	claimsIn  = "weir-system"
+	provided  = 30     // Services that are timed
+	allocated = 10_000 // addresses given at once
+	announced = 5000   // routes changed at once
+)
+
+// edgeConfig is the router. What nobody announces it refuses at once, so that a client
+// can ask often.
+const edgeConfig = `
+router id 10.1.0.254;
+protocol device { scan time 1; }
+protocol kernel { ipv4 { export where source = RTS_BGP; }; }
+protocol bgp box {
+	local as 65000; neighbor 10.1.0.1 as 65001; connect delay time 1; connect retry time 1; error wait time 1, 2;
+	ipv4 { import all; export none; };
+}
+`
+
+// toEdge is the box's side of that.
+const toEdge = `
+[bgp]
+asn = 65001
+drain_delay = "0s"
+[[bgp.peer]]
+name = "edge"
+address = "10.1.0.254"
+asn = 65000
+connect_retry = "2s"
+families = ["ipv4"]
+`
+
+// provider measures addresses that are given, and announced to a router.
+func (b *bench) provider(ctx context.Context) error {
+	if err := lab.CheckRouters(); err != nil {
+		return err
+	}
+	if err := b.openAPI(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.aside(ctx)); err != nil {
+		return err
+	}
+	edge := b.site.Host(edgeHost)
+	if _, err := edge.Run(ctx, "sh", "-ec", `sysctl -qw net.ipv4.icmp_ratelimit=0
+ip link add nowhere type veth peer name beyond; ip link set nowhere up; ip link set beyond up
+ip route add `+given+` dev nowhere
+iptables -A FORWARD -o nowhere -j REJECT --reject-with icmp-net-unreachable`); err != nil {
+		return err
+	}
+	if _, err := lab.StartRouter(ctx, edge, lab.BIRD, edgeConfig); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{b.firstPackets, b.addresses, b.routes} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// provides runs weir in the box's own network, with the cluster, a pool and the router.
+func (b *bench) provides(ctx context.Context) error {
+	toml := "[kernel]\n" + quiet + "[daemon]\nstate_dir = \"/tmp/bench/state\"\n" + toEdge +
+		fmt.Sprintf("[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\n[[pool]]\nname = \"bench\"\naddresses = [%q]\n", kubeconfig, given)
+	if err := errors.Join(b.configure(ctx, toml), b.box.WriteFile(ctx, kubeconfig, b.kube.Kubeconfig(lab.KubeAdmin), 0o600)); err != nil {
+		return err
+	}
+	return b.begins(ctx)
+}
+
+// begins runs weir in the box's own network, from nothing.
+func (b *bench) begins(ctx context.Context) error {
+	if _, err := b.home.sh(ctx, "rm -rf /tmp/bench/state; mkdir /tmp/bench/state"); err != nil {
+		return err
+	}
+	_, err := b.home.start(ctx)
+	return err
+}
+
+// ends stops weir and takes all of it away.
+func (b *bench) ends(ctx context.Context) error {
+	err := b.home.daemon.Signal(syscall.SIGTERM)
+	if err == nil {
+		wait, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		_, err = b.home.daemon.Wait(wait)
+	}
+	if err == nil {
+		_, err = b.home.sh(ctx, b.weir+" cleanup --config "+configFile)
+	}
+	return err
+}
+
+// ask has the API server do something, as its administrator.
+func (b *bench) ask(ctx context.Context, method, path, body string) (string, error) {
+	status, answer, err := b.kube.Do(ctx, lab.KubeAdmin, method, path, body)
+	if err == nil && status/100 != 2 {
+		err = fmt.Errorf("%s %s: status %d: %s", method, path, status, answer)
+	}
+	return answer, err
+}
+
+func (b *bench) makeNamespace(ctx context.Context) error {
+	_, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces",
+		text(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": claimsIn}}))
+	return err
+}
+
+// firstPackets takes the time from the request that creates a Service until a client
+// behind the router has a connection to one of its pods.
+func (b *bench) firstPackets(ctx context.Context) error {
+	b.say("%d Services are created, one after another", provided)
+	if err := errors.Join(b.makeNamespace(ctx), b.provides(ctx)); err != nil {
+		return err
+	}
+	l, err := b.site.Host("web").Listen("tcp4", ":8080")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	go hangUp(l)
+	var reached, created []time.Duration
+	for i := range provided + 1 {
+		all, post, err := b.firstPacket(ctx, i)
+		if err != nil {
+			return err
+		}
+		if i > 0 { // with the first one the writer may not have been chosen yet
+			reached, created = append(reached, all), append(created, post)
+		}
+	}
+	b.table.times("Service created until its first packet", median(reached), "the API server's part: its answer", median(created), 0)
+	b.table.times(fmt.Sprintf("  the slowest of %d", provided), slices.Max(reached), "", slices.Max(created), 0)
+	return b.ends(ctx)
+}
+
+func (b *bench) firstPacket(ctx context.Context, i int) (reached, created time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	name, addr := fmt.Sprintf("provided-%d", i), fmt.Sprintf("%s200.%d", givenNet, i+1)
+	const slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	if _, err := b.ask(ctx, http.MethodPost, slices, text(sliceOf(name, []string{"10.250.0.1"}))); err != nil {
+		return 0, 0, err
+	}
+	service := balanced(name)
+	service["spec"].(map[string]any)["loadBalancerIP"] = addr
+	begin := time.Now()
+	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
+		return 0, 0, err
+	}
+	created = time.Since(begin)
+	for {
+		dial, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		var c net.Conn
+		c, err = b.site.Host(farHost).DialContext(dial, "tcp4", addr+":80")
+		cancel()
+		if err == nil {
+			return time.Since(begin), created, c.Close()
+		}
+		if e := pause(ctx, time.Millisecond); e != nil {
+			return 0, 0, fmt.Errorf("%s is never reached: %w\n%s", addr, err, b.home.daemon.Output())
+		}
+	}
+}
+
+// balanced is a Service that wants an address.
+func balanced(name string) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": "default"},
+		"spec": map[string]any{
+			"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+			"ports": []any{map[string]any{"port": 80, "protocol": "TCP", "targetPort": 8080}},
+		},
+	}
+}
+
+// addresses takes the time until ten thousand Services that are there have one.
+func (b *bench) addresses(ctx context.Context) error {
+	b.say("%s Services wait for an address", count(allocated))
+	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.aside(ctx), b.makeNamespace(ctx)); err != nil {
+		return err
+	}
+	alone, err := b.writesAlone(ctx)
+	if err != nil {
+		return err
+	}
+	objects := map[string]string{}
+	for i := range allocated {
+		service := balanced(fmt.Sprintf("svc-%05d", i))
+		meta, spec := service["metadata"].(map[string]any), service["spec"].(map[string]any)
+		meta["uid"], meta["creationTimestamp"] = fmt.Sprintf("00000000-0000-0000-0001-%012d", i), "2026-01-01T00:00:00Z"
+		spec["clusterIP"], spec["clusterIPs"] = clusterIP(i), []string{clusterIP(i)}
+		spec["ipFamilies"], spec["ipFamilyPolicy"] = []string{"IPv4"}, "SingleStack"
+		spec["internalTrafficPolicy"], spec["externalTrafficPolicy"], spec["sessionAffinity"] = "Cluster", "Cluster", "None"
+		service["status"] = map[string]any{"loadBalancer": map[string]any{}}
+		objects["/registry/services/specs/default/"+meta["name"].(string)] = text(service)
+	}
+	if err := b.kube.Load(ctx, objects); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := b.provides(ctx); err != nil {
+		return err
+	}
+	for have, told := 0, time.Now(); have < allocated; {
+		answer, err := b.ask(ctx, http.MethodGet, "/api/v1/namespaces/default/services", "")
+		if err != nil {
+			return err
+		}
+		have = strings.Count(answer, `"ip":"`+givenNet)
+		if time.Since(told) > 10*time.Second {
+			told = time.Now()
+			b.say("  %s have one after %s", count(have), span(time.Since(begin)))
+		}
+		if time.Since(begin) > longEnough {
+			return fmt.Errorf("after %s %d of %d Services have an address\n%s", longEnough, have, allocated, b.home.daemon.Output())
+		}
+		if err := pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	took := time.Since(begin)
+	b.table.times(count(allocated)+" addresses given, from the start of weir", took, "the API server's part: 2 writes each", alone*allocated, 0)
+	return b.ends(ctx)
+}
+
+// writesAlone is what the API server takes for a claim and a status, one after the
+// other.
+func (b *bench) writesAlone(ctx context.Context) (time.Duration, error) {
+	const n = 300
+	service := balanced("alone")
+	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	for i := range n {
+		lease := map[string]any{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": fmt.Sprintf("alone-%d", i)},
+			"spec": map[string]any{"holderIdentity": "bench/default/alone"},
+		}
+		_, err1 := b.ask(ctx, http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/"+claimsIn+"/leases", text(lease))
+		status := fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": "198.19.%d.%d"}]}}}`, i>>8, i&0xff)
+		_, err2 := b.ask(ctx, http.MethodPatch, "/api/v1/namespaces/default/services/alone/status", status)
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(begin) / n, nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/cmd/weirlab/internal/props"
+)
+
+// routing is how long many routes took to be in the router's kernel, and to be gone.
+type routing struct{ come, away time.Duration }
+
+// routes has weir announce and withdraw many routes at once, and then BIRD in weir's
+// place do the same with the same ones.
+func (b *bench) routes(ctx context.Context) error {
+	b.say("weir: %s routes", count(announced))
+	if err := b.configure(ctx, "[kernel]\n"+quiet+"[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+toEdge+props.Services(0, announced)); err != nil {
+		return err
+	}
+	if err := b.begins(ctx); err != nil {
+		return err
+	}
+	if _, err := b.installed(ctx, announced); err != nil {
+		return fmt.Errorf("%w\n%s", err, b.home.daemon.Output())
+	}
+	drain := func(verb string) string { return b.weir + " " + verb + " --all --config " + configFile }
+	weir, err := b.rerouted(ctx, drain("undrain"), drain("drain"))
+	if err != nil {
+		return err
+	}
+	if err := b.ends(ctx); err != nil {
+		return err
+	}
+	b.say("BIRD on the same box: %s routes", count(announced))
+	bird, err := b.routesByBIRD(ctx)
+	if err != nil {
+		return err
+	}
+	b.table.times(count(announced)+" routes announced until in the router", weir.come, "BIRD in its place: static routes", bird.come, 0)
+	b.table.times("  withdrawn until gone there", weir.away, "", bird.away, 0)
+	return nil
+}
+
+// rerouted has scripts on the box withdraw and announce the routes, which are there,
+// some rounds; the best counts.
+func (b *bench) rerouted(ctx context.Context, announce, withdraw string) (best routing, err error) {
+	for i := range b.rounds + 1 {
+		var now routing
+		if now.away, err = b.awaitRoutes(ctx, withdraw, 0); err != nil {
+			return best, err
+		}
+		if err := b.rest(ctx); err != nil {
+			return best, err
+		}
+		if now.come, err = b.awaitRoutes(ctx, announce, announced); err != nil {
+			return best, err
+		}
+		if err := b.rest(ctx); err != nil {
+			return best, err
+		}
+		b.say("  gone after %s, back after %s", span(now.away), span(now.come))
+		if i == 0 {
+			best = now
+		}
+		best.come, best.away = min(best.come, now.come), min(best.away, now.away)
+	}
+	return best, nil
+}
+
+func (b *bench) awaitRoutes(ctx context.Context, script string, want int) (time.Duration, error) {
+	begin := time.Now()
+	if _, err := b.home.sh(ctx, script); err != nil {
+		return 0, err
+	}
+	at, err := b.installed(ctx, want)
+	return at.Sub(begin), err
+}
+
+// installed waits until the router's kernel has so many routes of BGP's.
+func (b *bench) installed(ctx context.Context, want int) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		at := time.Now()
+		out, err := b.site.Host(edgeHost).Run(ctx, "sh", "-c", "ip -4 route show proto bird | wc -l")
+		if err != nil {
+			return at, err
+		}
+		have, err := strconv.Atoi(strings.TrimSpace(out.Stdout))
+		if err != nil {
+			return at, fmt.Errorf("count routes: %w", err)
+		}
+		if have == want {
+			return time.Now(), nil
+		}
+		if err := pause(ctx, 2*time.Millisecond); err != nil {
+			return at, fmt.Errorf("the router has %d routes, want %d: %w", have, want, err)
+		}
+	}
+}
+
+// routesByBIRD has BIRD on the box announce what weir has announced.
+func (b *bench) routesByBIRD(ctx context.Context) (routing, error) {
+	var config strings.Builder
+	config.WriteString(`router id 10.1.0.1;
+protocol device { }
+protocol bgp edge { local as 65001; neighbor 10.1.0.254 as 65000; connect delay time 1; ipv4 { import none; export all; next hop self; }; }
+protocol static many { ipv4;
+`)
+	for i := range announced {
+		fmt.Fprintf(&config, "route 100.64.%d.%d/32 blackhole;\n", i>>8, i&0xff)
+	}
+	config.WriteString("}\n")
+	const file = "/tmp/bench/bird.conf"
+	if err := b.box.WriteFile(ctx, file, config.String(), 0o644); err != nil {
+		return routing{}, err
+	}
+	if _, err := b.home.sh(ctx, "mkdir -p /run/bird"); err != nil {
+		return routing{}, err
+	}
+	p, err := b.box.Start("bird", "-f", "-c", file)
+	if err != nil {
+		return routing{}, err
+	}
+	defer func() { _ = p.Signal(syscall.SIGTERM) }()
+	if _, err := b.installed(ctx, announced); err != nil {
+		return routing{}, fmt.Errorf("%w\n%s", err, p.Output())
+	}
+	return b.rerouted(ctx, "birdc enable many", "birdc disable many")
+}
