@@ -20,12 +20,14 @@ const asRules = "TestWithoutIPVS|TestServersAsRules.*|TestEachServerAsRules.*|Te
 	"TestBackendOnTheBoxItself|TestForeignRulesAreNotTouched|TestOthersFlushIsRepaired|TestModesTakeOver.*|TestOneEndpointOfAThousandServices"
 
 // What lb/linux promises of the kernel is tested by its own tests, which need a
-// kernel with IPVS to themselves: they run inside a box.
+// kernel with IPVS to themselves: they run inside a box, each half beside the other.
 func TestLinuxPackageOnARealKernel(t *testing.T) {
+	t.Parallel()
 	linuxPackage(t, 20, "-test.skip", "^("+anyKernel+"|"+asRules+")$")
 }
 
 func TestLinuxPackageWithoutIPVS(t *testing.T) {
+	t.Parallel()
 	linuxPackage(t, 10, "-test.run", "^("+asRules+")$")
 }
 
