@@ -180,8 +180,10 @@ func (c *Cluster) Take() (lb.Update, bool) {
 func (c *Cluster) Judged(held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.judged, c.held = c.taken, held
-	c.ring()
+	if c.judged != c.taken || c.held != held {
+		c.judged, c.held = c.taken, held
+		c.ring()
+	}
 }
 
 // Run follows the cluster until ctx ends. Whatever is wrong with the cluster is

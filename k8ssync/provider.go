@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -54,7 +55,8 @@ type Provider struct {
 	log     *slog.Logger
 	timing  providerTiming
 	changes chan struct{} // for whoever looks at Status and Notes
-	wake    chan struct{} // the planner has something to do
+	wake    chan struct{} // the planner is to look
+	fresh   atomic.Bool   // something has happened that changes had no value for yet
 
 	mu       sync.Mutex
 	cfg      ProviderConfig
@@ -68,6 +70,7 @@ type Provider struct {
 	writing     bool // as was last told
 	began       time.Time
 	complete    bool // every cluster was heard, or had its time
+	seen        glance
 	members     map[string]*member
 	flights     map[netip.Addr]claimWrite
 	claimErrors map[lb.ServiceID]error // why a claim can't be written

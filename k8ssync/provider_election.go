@@ -132,7 +132,7 @@ func (p *Provider) tryElection(ctx context.Context) {
 	if changed {
 		p.log.Info("the writer of addresses", "this_box", now)
 	}
-	p.news()
+	p.peek()
 }
 
 // takeLease does it, and notes what it saw.

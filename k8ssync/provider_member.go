@@ -54,7 +54,7 @@ type want struct {
 
 func newMember(p *Provider, name string, c *Cluster, old *member) *member {
 	m := &member{
-		p: p, name: name, cluster: c, tap: c.attach(p.news),
+		p: p, name: name, cluster: c, tap: c.attach(p.peek),
 		queue:    workqueue.NewTypedDelayingQueue[key](),
 		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[key](p.timing.first, p.timing.last),
 		fights:   workqueue.NewTypedItemExponentialFailureRateLimiter[key](p.timing.first, p.timing.last),
@@ -109,6 +109,9 @@ func (p *Provider) listen(m *member) {
 			w.wrote = "" // who knows what versions mean now
 		}
 	}
+	if whole || len(changed) > 0 {
+		p.fresh.Store(true)
+	}
 	m.heard, m.live = m.heard || whole, live
 	for _, k := range slices.SortedFunc(maps.Keys(changed), key.compare) {
 		p.put(m, k, changed[k])
@@ -127,6 +130,7 @@ func (p *Provider) avoid(m *member, addrs []netip.Addr) {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	if !slices.Equal(addrs, m.avoided) {
 		m.avoided = addrs
+		p.fresh.Store(true)
 		p.alloc.Put(ipam.Request{ID: m.id(key{Name: "a Node, or a server that this box needs"}), Foreign: true, Status: addrs})
 	}
 }
@@ -186,6 +190,7 @@ func (m *member) decided(d ipam.Decision) {
 	if m.service(k) == nil {
 		return
 	}
+	m.p.fresh.Store(true)
 	w := m.want(k)
 	w.decision = d
 	if d.Apply {

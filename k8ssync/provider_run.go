@@ -202,15 +202,21 @@ func (p *Provider) plan(ctx context.Context, all *crew) {
 		if !at.IsZero() {
 			due.Reset(max(0, min(time.Hour, time.Until(at))))
 		}
-		if !telling {
+		if p.noticed() && !telling {
 			telling = true
 			tell.Reset(weary)
 		}
 	}
 }
 
-// news has the planner look.
-func (p *Provider) news() { signal(p.wake) }
+// news has the planner look at what has happened.
+func (p *Provider) news() {
+	p.fresh.Store(true)
+	p.peek()
+}
+
+// peek has the planner look whether something has happened.
+func (p *Provider) peek() { signal(p.wake) }
 
 // gather takes in what the clusters say.
 func (p *Provider) gather(ctx context.Context, all *crew) {
@@ -333,6 +339,6 @@ func (p *Provider) redecide() {
 		}
 		p.locked(func() { p.alloc.Again(id) })
 		p.due.Done(id)
-		p.news()
+		p.peek()
 	}
 }

@@ -22,7 +22,7 @@ func (p *Provider) Status() ProviderStatus {
 	s := ProviderStatus{
 		Home: p.cfg.Home, Namespace: p.cfg.Namespace, Identity: p.cfg.Identity,
 		Writer: p.election.writer(now), Writing: p.writer(),
-		Clusters: map[string]string{}, Known: p.claims.listed,
+		Known: p.claims.listed,
 		Usage: p.alloc.Usage(), Claims: p.alloc.Claims(),
 		Decisions: p.decisions(), Counters: p.counters,
 	}
@@ -32,14 +32,7 @@ func (p *Provider) Status() ProviderStatus {
 	if !s.Writing {
 		s.Error = p.hindered()
 	}
-	for name, m := range p.members {
-		if why := m.trouble(); why != "" {
-			s.Clusters[name] = why
-		}
-	}
-	if why := p.claimTrouble(); why != "" && s.Clusters[s.Home] == "" {
-		s.Clusters[s.Home] = why
-	}
+	s.Clusters = p.troubles()
 	s.Usage.Pending = map[ipam.Reason]int{} // the writer's, whichever box it is
 	for _, d := range s.Decisions {
 		if d.Pending.Reason != "" {
@@ -47,6 +40,45 @@ func (p *Provider) Status() ProviderStatus {
 		}
 	}
 	return s
+}
+
+// glance is what Status says of all together, and what may change without anybody's
+// saying so, such as by time.
+type glance struct {
+	writer         string
+	since          int64
+	writing, known bool
+	hindered       string
+	troubles       string
+}
+
+// noticed tells whether Status or Notes say something else than at its last call. It
+// does not look at each Service: who changes something of one calls news.
+func (p *Provider) noticed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := glance{
+		writer: p.election.writer(time.Now()), since: p.election.since.UnixNano(),
+		writing: p.writer(), known: p.claims.listed,
+		hindered: p.hindered(), troubles: fmt.Sprint(p.troubles()),
+	}
+	news := p.fresh.Swap(false) || g != p.seen
+	p.seen = g
+	return news
+}
+
+// troubles are what Status says of Clusters. p.mu is held.
+func (p *Provider) troubles() map[string]string {
+	out := map[string]string{}
+	for name, m := range p.members {
+		if why := m.trouble(); why != "" {
+			out[name] = why
+		}
+	}
+	if why := p.claimTrouble(); why != "" && out[p.cfg.Home] == "" {
+		out[p.cfg.Home] = why
+	}
+	return out
 }
 
 // hindered tells what keeps this box from being the writer, should no other be it.

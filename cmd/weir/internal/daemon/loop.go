@@ -51,7 +51,7 @@ func (b *box) loop(ctx context.Context) error {
 			pending = true
 		case <-b.provider.Changed():
 			b.given()
-			pending = true
+			continue // what that means for the kernel comes from the clusters
 		case <-timer.C:
 		}
 		if pending && b.stirred.IsZero() {

@@ -117,7 +117,7 @@ type provided struct {
 }
 
 // askAgain is how often the loop asks at most.
-const askAgain = time.Second
+const askAgain = 3 * time.Second
 
 // next is when there is something to ask; the zero time: not by itself.
 func (p *provided) next() time.Time {

@@ -27,6 +27,7 @@ type giver struct {
 	status   k8ssync.ProviderStatus
 	followed []map[string]*k8ssync.Cluster
 	cfg      k8ssync.ProviderConfig
+	asked    int // how often for its Status
 }
 
 func (g *giver) Configure(cfg k8ssync.ProviderConfig) { g.cfg = cfg }
@@ -43,7 +44,10 @@ func (g *giver) Changed() <-chan struct{} { return nil }
 
 func (g *giver) Notes() []lb.Note { return g.notes }
 
-func (g *giver) Status() k8ssync.ProviderStatus { return g.status }
+func (g *giver) Status() k8ssync.ProviderStatus {
+	g.asked++
+	return g.status
+}
 
 func (g *giver) Stranded(ipam.Config) []ipam.Note { return g.stranded }
 
@@ -92,6 +96,35 @@ func TestNotesOfTheProviderAreShownAndNotToldTwice(t *testing.T) {
 		}
 		if told := l.towns[0].reported; len(told) != 0 {
 			t.Errorf("the cluster is told %v", told)
+		}
+	})
+}
+
+func TestTheProviderIsAskedForNewsAloneAndNotOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := fakeBox(t, nil)
+		g := &giver{}
+		b.provider, b.pooled = g, true
+		b.ask(time.Now())
+		time.Sleep(time.Hour)
+		if b.ask(time.Now()); g.asked != 1 || !b.provided.next().IsZero() {
+			t.Errorf("without news it is asked %d times, and again at %s", g.asked, b.provided.next())
+		}
+		began := time.Now()
+		for time.Since(began) < time.Minute { // as while very many are given addresses
+			b.given()
+			b.ask(time.Now())
+			time.Sleep(50 * time.Millisecond)
+		}
+		if most := 2 + int(time.Minute/askAgain); g.asked < most-1 || g.asked > most {
+			t.Errorf("it is asked %d times in a minute", g.asked-1)
+		}
+		// What came last is not forgotten: the loop wakes for it.
+		g.status.Home = "prod"
+		b.given()
+		time.Sleep(time.Until(b.provided.next()))
+		if got := b.ask(time.Now()).addresses.Writer.Home; got != "prod" || !b.provided.next().IsZero() {
+			t.Errorf("home %q, asked again at %s", got, b.provided.next())
 		}
 	})
 }

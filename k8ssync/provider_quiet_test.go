@@ -1,0 +1,30 @@
+package k8ssync
+
+import (
+	"testing"
+	"time"
+)
+
+// A box whose loop hears that there is nothing new makes passes, and these judge what
+// the clusters said: neither may wake the other for ever.
+func TestAProviderWithNothingNewSaysNothing(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	told := func(during time.Duration) (n int) {
+		for end := time.After(during); ; n++ {
+			select {
+			case <-p.Changed():
+			case <-end:
+				return n
+			}
+		}
+	}
+	// Meanwhile the lease is renewed again and again, and the cluster judged 50 times a second.
+	surely(t, "it is quiet", func() bool { return told(3*time.Second) == 0 })
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	surely(t, "it tells of another Service", func() bool { return told(time.Second) > 0 })
+	has(t, s, "api", "192.0.2.1", "Assigned")
+	surely(t, "it is quiet again", func() bool { return told(3*time.Second) == 0 })
+}
