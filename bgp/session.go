@@ -211,7 +211,9 @@ func (b *board) up(s *session, e *apiutil.WatchEventMessage_PeerEvent, at time.T
 
 func (b *board) down(s *session, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	overLimit := e.Peer.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
-	s.renew = !s.Range.IsValid() && !overLimit && at.Sub(s.Since) >= b.renewAfter
+	// With BFD always: the router's own may end with the session, as BIRD's does, and what
+	// GoBGP makes of that a moment later would end the next one, and so on.
+	s.renew = !s.Range.IsValid() && !overLimit && (s.BFD.Enabled || at.Sub(s.Since) >= b.renewAfter)
 	s.Since, s.DownAt, s.Local = at, at, netip.AddrPort{}
 	s.Flaps++
 	if !s.caught {
