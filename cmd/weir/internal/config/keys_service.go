@@ -37,7 +37,7 @@ var serviceKeys = []Key{
 		Doc: "Words of your own, by which a [[bgp.advertise]] may choose the service."},
 	{Path: "service.when_down", Type: Text, Default: `"keep"`, Values: []string{"keep", "refuse", "fallback"},
 		Doc: "What happens when the checks leave fewer backends than the quorum: keep uses all as if they were up, " +
-			"refuse refuses clients, fallback uses the fallback."},
+			"refuse refuses clients, and its routes are withdrawn, fallback uses the fallback."},
 	{Path: "service.fallback", Type: Texts, Default: `[]`,
 		Doc: "The backends of when_down = \"fallback\", written as in backends; they are not checked. " +
 			"Each answers for every port: if these lead to several backend ports, it needs a port of its own."},
