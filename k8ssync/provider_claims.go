@@ -196,7 +196,7 @@ type claimWrite struct {
 }
 
 // errUnfollowed tells that this box does not know a Service that another may have.
-var errUnfollowed = errors.New("its namespace is not followed by this box")
+var errUnfollowed = errors.New("its cluster, or its namespace, is not followed by this box")
 
 // errMoved tells that somebody else has changed a claim first.
 var errMoved = errors.New("another writer has changed the claim")
@@ -236,6 +236,7 @@ func (p *Provider) writeClaim(ctx context.Context, w claimWrite) {
 			p.counted(w)
 		case errors.Is(err, errMoved):
 			p.counters.Conflicts++
+			delete(p.claimErrors, id) // what is to be written is another thing now
 		case ctx.Err() == nil && !errors.Is(err, errNotWriter) && !errors.Is(err, errUnfollowed):
 			p.counters.Errors++
 			p.claimErrors[id] = err
@@ -366,12 +367,12 @@ func (p *Provider) mayLetGo(ctx context.Context, w claimWrite) error {
 	id := w.decision.Service
 	p.mu.Lock()
 	m := p.members[id.Source]
-	known := m == nil || m.services[key{id.Namespace, id.Name}] != nil
+	known := m != nil && m.services[key{id.Namespace, id.Name}] != nil
 	p.mu.Unlock()
 	if known {
 		return nil
 	}
-	if !m.cluster.cfg.follows(id.Namespace) {
+	if m == nil || !m.cluster.cfg.follows(id.Namespace) {
 		return errUnfollowed
 	}
 	if err := m.cluster.believable(); err != nil {

@@ -36,7 +36,7 @@ type member struct {
 	// the API server has; synced that it is to be believed.
 	heard, live, synced bool
 	avoided             []netip.Addr
-	err                 error // why the last status could not be written
+	errs                map[key]error // why statuses can't be written
 }
 
 // want is what the status of a Service is to be.
@@ -49,7 +49,6 @@ type want struct {
 	version uint64
 	// again is when it may be written again, since somebody has undone it.
 	again time.Time
-	err   error
 }
 
 func newMember(p *Provider, name string, c *Cluster, old *member) *member {
@@ -58,7 +57,7 @@ func newMember(p *Provider, name string, c *Cluster, old *member) *member {
 		queue:    workqueue.NewTypedDelayingQueue[key](),
 		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[key](p.timing.first, p.timing.last),
 		fights:   workqueue.NewTypedItemExponentialFailureRateLimiter[key](p.timing.first, p.timing.last),
-		services: map[key]*service{}, hidden: map[key]*service{}, wants: map[key]*want{},
+		services: map[key]*service{}, hidden: map[key]*service{}, wants: map[key]*want{}, errs: map[key]error{},
 	}
 	if old != nil {
 		m.succeed(old)
@@ -140,12 +139,21 @@ func (p *Provider) put(m *member, k key, s *service) {
 	delete(m.hidden, k)
 	if s == nil {
 		delete(m.services, k)
-		delete(m.wants, k)
 		p.alloc.Delete(m.id(k))
+		m.drop(k)
 		return
 	}
 	m.services[k] = s
 	p.ask(m, k, s)
+}
+
+// drop forgets what there was to do about a Service that is gone. p.mu is held.
+func (m *member) drop(k key) {
+	delete(m.wants, k)
+	delete(m.errs, k)
+	m.backoff.Forget(k)
+	m.fights.Forget(k)
+	m.p.settle(m.id(k))
 }
 
 // ask has a Service decided, if it is to do with addresses. p.mu is held.

@@ -271,6 +271,9 @@ func (p *Provider) decide() bool {
 		if !some {
 			return false
 		}
+		if len(d.Writes) == 0 {
+			p.settle(d.Service)
+		}
 		for _, w := range d.Writes {
 			p.flights[w.Claim.Addr] = claimWrite{w, d}
 			p.writes.Add(w.Claim.Addr)
@@ -320,6 +323,16 @@ func (p *Provider) retryLater(id lb.ServiceID, err error) {
 	p.due.AddAfter(id, max(wait, asked(err)))
 }
 
+// settle forgets what went wrong with the claims of a Service for which none is to be
+// written, or not by this box. p.mu is held.
+func (p *Provider) settle(id lb.ServiceID) {
+	p.retries.Forget(id)
+	if p.claimErrors[id] != nil {
+		delete(p.claimErrors, id)
+		p.news()
+	}
+}
+
 // asked is how long an API server wants to be left alone, if that is sane.
 func asked(err error) time.Duration {
 	const sane = time.Minute
@@ -337,7 +350,12 @@ func (p *Provider) redecide() {
 		if over {
 			return
 		}
-		p.locked(func() { p.alloc.Again(id) })
+		p.locked(func() {
+			if !p.alloc.Knows(id) || !p.writer() {
+				p.settle(id)
+			}
+			p.alloc.Again(id)
+		})
 		p.due.Done(id)
 		p.peek()
 	}

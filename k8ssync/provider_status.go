@@ -73,25 +73,29 @@ func (p *Provider) writeStatus(ctx context.Context, m *member, k key) {
 		return
 	}
 	version, err := m.apply(ctx, k, body, p.timing.request)
+	late := apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 	p.locked(func() {
-		w := m.want(k)
-		w.err, m.err = err, err
-		if err == nil {
-			p.wrote(w, body, version)
-		} else if ctx.Err() == nil {
+		delete(m.errs, k)
+		switch {
+		case err != nil && ctx.Err() == nil:
 			p.counters.Errors++
+		case err == nil && m.service(k) != nil:
+			p.wrote(m.want(k), body, version)
+		}
+		if err != nil && !late && m.service(k) != nil {
+			m.errs[k] = err
+			m.queue.AddAfter(k, max(m.backoff.When(k), asked(err)))
+		} else {
+			m.backoff.Forget(k)
 		}
 	})
 	switch {
 	case err == nil:
-		m.backoff.Forget(k)
 		p.tell(m, s, body)
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case late:
 		// It has changed, or gone: the watch brings it, and it is decided again. Should
 		// it bring nothing, it is tried again all the same.
 		m.queue.AddAfter(k, p.timing.last)
-	default:
-		m.queue.AddAfter(k, max(m.backoff.When(k), asked(err)))
 	}
 	p.news()
 }
@@ -114,6 +118,7 @@ func (p *Provider) relook(ctx context.Context, m *member, k key) bool {
 	case s == nil:
 		delete(m.hidden, k)
 		p.alloc.Delete(m.id(k))
+		m.drop(k)
 		p.news()
 		return true
 	default:
@@ -128,6 +133,7 @@ func (p *Provider) relook(ctx context.Context, m *member, k key) bool {
 func (p *Provider) next(m *member, k key) (*service, *applied, time.Duration) {
 	s, w := m.service(k), m.wants[k]
 	if s == nil || !p.writer() {
+		delete(m.errs, k) // it is nobody's to write, or another box's
 		return nil, nil, 0
 	}
 	body := &applied{
@@ -146,7 +152,12 @@ func (p *Provider) next(m *member, k key) (*service, *applied, time.Duration) {
 	}
 	if s.says(body.Status) {
 		if w != nil {
-			w.since, w.err = time.Time{}, nil
+			w.since = time.Time{}
+		}
+		if m.errs[k] != nil {
+			delete(m.errs, k)
+			m.backoff.Forget(k)
+			p.news()
 		}
 		return nil, nil, 0
 	}
@@ -278,7 +289,7 @@ func (m *member) apply(ctx context.Context, k key, body *applied, within time.Du
 	err = l.client.statuses.Patch(types.ApplyPatchType).Namespace(k.Namespace).Resource("services").Name(k.Name).SubResource("status").
 		Param("fieldManager", fieldManager).Param("force", "true").MaxRetries(0).Body(text).Do(ctx).Into(&out)
 	if err != nil {
-		return 0, fmt.Errorf("cluster %s: patch services/status: %w", m.name, short(err))
+		return 0, fmt.Errorf("cluster %s: patch services/status of %s: %w", m.name, k, short(err))
 	}
 	return version(out.ResourceVersion), nil
 }

@@ -288,7 +288,12 @@ func TestClaimsOfOtherNamespacesAreLeftAlone(t *testing.T) {
 	if err := p.mayLetGo(t.Context(), w); !errors.Is(err, errUnfollowed) {
 		t.Errorf("got %v", err)
 	}
-	w.decision.Service.Namespace = "shop"
+	w.decision.Service = lb.ServiceID{Source: "left", Namespace: "shop", Name: "web"}
+	w.Delete = true
+	if err := p.mayLetGo(t.Context(), w); !errors.Is(err, errUnfollowed) {
+		t.Errorf("of a cluster that has just left the file: %v", err)
+	}
+	w.decision.Service = lb.ServiceID{Source: "prod", Namespace: "shop", Name: "web"}
 	if err := p.mayLetGo(t.Context(), w); err == nil || errors.Is(err, errUnfollowed) {
 		t.Errorf("of a cluster that nobody has read: %v", err)
 	}
@@ -343,7 +348,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		{http.MethodGet, "/leases?", "leases.coordination.k8s.io in namespace weir-system: "},
 		{http.MethodGet, "/leases/" + writerLease, "get leases.coordination.k8s.io in namespace weir-system: "},
 		{http.MethodPost, "/leases", "create leases.coordination.k8s.io in namespace weir-system: "},
-		{http.MethodPatch, "/services/web/status", "cluster prod: patch services/status: "},
+		{http.MethodPatch, "/services/web/status", "cluster prod: patch services/status of shop/web: "},
 	} {
 		t.Run(c.method+c.part, func(t *testing.T) {
 			s := newAPIServer(t)

@@ -102,10 +102,15 @@ func (p *Provider) claimTrouble() string {
 	if p.claims.err != nil {
 		return p.claims.err.Error()
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(p.claimErrors), lb.ServiceID.Compare) {
-		return p.claimErrors[id].Error()
+	return first(p.claimErrors, lb.ServiceID.Compare)
+}
+
+// first gives the text of the error of the first key; "" if there is none.
+func first[K comparable](errs map[K]error, compare func(a, b K) int) string {
+	if len(errs) == 0 {
+		return ""
 	}
-	return ""
+	return errs[slices.MinFunc(slices.Collect(maps.Keys(errs)), compare)].Error()
 }
 
 // trouble tells why statuses of a cluster can't be written, or it is not known.
@@ -116,10 +121,8 @@ func (m *member) trouble() string {
 			return err.Error()
 		}
 		return errNotRead.Error()
-	case m.err != nil:
-		return m.err.Error()
 	}
-	return ""
+	return first(m.errs, key.compare)
 }
 
 // Decision tells what is decided for a Service; false is nothing: it is not one
@@ -180,8 +183,8 @@ func (l look) decision(m *member, k key) Decision {
 		if d.UID == s.UID && d.Version == s.Version {
 			out.Written = s.Condition.Status == conditionOf(d).Status && s.says(l.cfg.status(s, d))
 		}
-		if w.err != nil {
-			out.Error = w.err.Error()
+		if err := m.errs[k]; err != nil {
+			out.Error = err.Error()
 		}
 		return out
 	}

@@ -77,6 +77,12 @@ func (a *Allocator) dirtyListers(addr netip.Addr) {
 	}
 }
 
+// Knows tells whether there may be something to decide for a Service: it was told of, or
+// is in a claim, or something is being written for it.
+func (a *Allocator) Knows(id lb.ServiceID) bool {
+	return a.requests[id] != nil || len(a.holds[id]) > 0 || a.busy[id] > 0
+}
+
 // Again asks for a Decision once more, such as after an error.
 func (a *Allocator) Again(id lb.ServiceID) {
 	delete(a.said, id)

@@ -1,0 +1,90 @@
+package k8ssync
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"weir/lb"
+)
+
+// remembered counts what a Provider keeps of Services for which there is nothing to do.
+func (b *box) remembered(name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m, k := b.members["prod"], key{"shop", name}
+	id := lb.ServiceID{Source: "prod", Namespace: "shop", Name: name}
+	return fmt.Sprint(m.wants[k] != nil, m.errs[k], m.backoff.NumRequeues(k), m.fights.NumRequeues(k), b.retries.NumRequeues(id), b.claimErrors[id])
+}
+
+const nothing = "false <nil> 0 0 0 <nil>"
+
+// A status that came too late is no fault of the cluster.
+func TestAStatusThatCameTooLateIsNoTrouble(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		reply func(s *apiServer, w http.ResponseWriter, r *http.Request)
+	}{
+		{"gone", func(s *apiServer, w http.ResponseWriter, _ *http.Request) {
+			s.remove(testBalancer("web", "10.96.0.1", "", nil))
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.missing(w, "services", "web")
+		}},
+		{"written by another", func(s *apiServer, w http.ResponseWriter, r *http.Request) {
+			s.ServeHTTP(nobody{http.Header{}}, r)
+			answer(w, http.StatusConflict, metav1.StatusReasonConflict, "it is at another version")
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(testNode("n1", "10.0.0.1"))
+			var once atomic.Bool
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				if !is(r, http.MethodPatch, "/status") || once.Swap(true) {
+					return false
+				}
+				c.reply(s, w, r)
+				return true
+			})
+			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+			s.put(testBalancer("web", "10.96.0.1", "", nil))
+			surely(t, "the API server refuses it", func() bool { return p.Status().Counters.Errors == 1 })
+			if st := p.Status(); len(st.Clusters) != 0 {
+				t.Errorf("clusters %v", st.Clusters)
+			}
+			if c.what == "gone" {
+				surely(t, "it is forgotten", func() bool { return p.remembered("web") == nothing })
+			}
+		})
+	}
+}
+
+func TestTroubleWithAServiceGoesWithIt(t *testing.T) {
+	for _, c := range []struct{ what, method, part, want string }{
+		{"a claim", http.MethodPost, "/leases", "create leases"},
+		{"a status", http.MethodPatch, "/services/web/status", "patch services/status of shop/web: "},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := newAPIServer(t)
+			s.put(testNode("n1", "10.0.0.1"))
+			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+			surely(t, "it writes", p.mayWrite)
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				if !is(r, c.method, c.part) {
+					return false
+				}
+				answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no such right")
+				return true
+			})
+			s.put(testBalancer("web", "10.96.0.1", "", nil))
+			surely(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], c.want) })
+			s.remove(testBalancer("web", "10.96.0.1", "", nil))
+			surely(t, "all is well", func() bool { return len(p.Status().Clusters) == 0 && p.remembered("web") == nothing })
+		})
+	}
+}
