@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"weir/k8ssync/ipam"
@@ -201,10 +203,10 @@ var errUnfollowed = errors.New("its cluster, or its namespace, is not followed b
 // errMoved tells that somebody else has changed a claim first.
 var errMoved = errors.New("another writer has changed the claim")
 
-// writeClaims makes writes until ctx ends.
-func (p *Provider) writeClaims(ctx context.Context) {
+// writeClaims makes the writes of a queue until it ends.
+func (p *Provider) writeClaims(ctx context.Context, queue workqueue.TypedInterface[netip.Addr]) {
 	for {
-		addr, over := p.writes.Get()
+		addr, over := queue.Get()
 		if over {
 			return
 		}
@@ -214,7 +216,7 @@ func (p *Provider) writeClaims(ctx context.Context) {
 		if ok {
 			p.writeClaim(ctx, w)
 		}
-		p.writes.Done(addr)
+		queue.Done(addr)
 	}
 }
 

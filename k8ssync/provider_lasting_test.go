@@ -64,6 +64,40 @@ func TestAStatusThatCameTooLateIsNoTrouble(t *testing.T) {
 	}
 }
 
+// A cluster that does not say whether Services are gone keeps nobody else's claims from
+// being written.
+func TestAClusterThatIsSlowToTellWhatIsGoneDelaysNoOther(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n1", "10.0.0.1"))
+	const many = goneWriters + 2*claimWriters
+	for i := range many {
+		stage.put(testBalancer(fmt.Sprintf("gone%d", i), fmt.Sprintf("10.96.0.%d", i+1), "", nil))
+	}
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/26")), map[string]*apiServer{"prod": home, "stage": stage})
+	surely(t, "all have one", func() bool { return p.Status().Usage.Pools[0].Used == many })
+	var slow atomic.Int32
+	free := make(chan struct{})
+	stage.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=gone") {
+			slow.Add(1)
+			select {
+			case <-r.Context().Done():
+			case <-free:
+			}
+		}
+		return false
+	})
+	for i := range many {
+		stage.remove(testBalancer(fmt.Sprintf("gone%d", i), "10.96.0.1", "", nil))
+	}
+	surely(t, "all who may wait", func() bool { return slow.Load() >= goneWriters })
+	home.put(testBalancer("web", "10.96.0.1", "", nil))
+	surely(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
+	close(free)
+	surely(t, "it goes on", func() bool { return p.Status().Usage.Pools[0].Held == many })
+}
+
 func TestTroubleWithAServiceGoesWithIt(t *testing.T) {
 	for _, c := range []struct{ what, method, part, want string }{
 		{"a claim", http.MethodPost, "/leases", "create leases"},

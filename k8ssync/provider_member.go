@@ -25,6 +25,8 @@ type member struct {
 	cluster *Cluster
 	tap     *tap
 	queue   workqueue.TypedDelayingInterface[key]
+	// writes are those of claims before which the cluster is asked for a Service.
+	writes  workqueue.TypedInterface[netip.Addr]
 	backoff workqueue.TypedRateLimiter[key]
 	// fights slows down who writes the same again and again.
 	fights workqueue.TypedRateLimiter[key]
@@ -55,6 +57,7 @@ func newMember(p *Provider, name string, c *Cluster, old *member) *member {
 	m := &member{
 		p: p, name: name, cluster: c, tap: c.attach(p.peek),
 		queue:    workqueue.NewTypedDelayingQueue[key](),
+		writes:   workqueue.NewTyped[netip.Addr](),
 		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[key](p.timing.first, p.timing.last),
 		fights:   workqueue.NewTypedItemExponentialFailureRateLimiter[key](p.timing.first, p.timing.last),
 		services: map[key]*service{}, hidden: map[key]*service{}, wants: map[key]*want{}, errs: map[key]error{},
@@ -88,6 +91,7 @@ func (m *member) resume() {
 func (m *member) end() {
 	m.cluster.detach(m.tap)
 	m.queue.ShutDown()
+	m.writes.ShutDown() // those that are in it are made
 }
 
 func (m *member) id(k key) lb.ServiceID {

@@ -42,10 +42,12 @@ var usualProviderTiming = providerTiming{
 }
 
 // How many requests are made at once: to the home cluster for claims, to each cluster
-// for statuses. A cluster that is slow keeps its own writers alone.
+// for statuses, and for claims before which the cluster itself is asked for a Service. A
+// cluster that is slow keeps its own writers alone.
 const (
 	claimWriters  = 8
 	statusWriters = 4
+	goneWriters   = 4
 	// batch is how many decisions are made before others may look.
 	batch = 256
 )
@@ -140,7 +142,7 @@ func (p *Provider) live(ctx context.Context, stop context.CancelFunc) (fell bool
 	all.do(func() { p.elect(ctx) })
 	all.do(p.redecide)
 	for range claimWriters {
-		all.do(func() { p.writeClaims(ctx) })
+		all.do(func() { p.writeClaims(ctx, p.writes) })
 	}
 	all.do(func() { p.plan(ctx, all) })
 	<-ctx.Done()
@@ -242,6 +244,9 @@ func (p *Provider) gather(ctx context.Context, all *crew) {
 		for range statusWriters {
 			all.do(func() { p.writeStatuses(ctx, m) })
 		}
+		for range goneWriters {
+			all.do(func() { p.writeClaims(ctx, m.writes) })
+		}
 	}
 	for _, m := range p.members {
 		p.listen(m)
@@ -276,7 +281,7 @@ func (p *Provider) decide() bool {
 		}
 		for _, w := range d.Writes {
 			p.flights[w.Claim.Addr] = claimWrite{w, d}
-			p.writes.Add(w.Claim.Addr)
+			p.writersOf(d.Service).Add(w.Claim.Addr)
 		}
 		// With writes, what the status is to be is decided when they are made.
 		if m := p.members[d.Service.Source]; m != nil && len(d.Writes) == 0 {
@@ -284,6 +289,14 @@ func (p *Provider) decide() bool {
 		}
 	}
 	return true
+}
+
+// writersOf gives the queue of who makes the writes of a Service. p.mu is held.
+func (p *Provider) writersOf(id lb.ServiceID) workqueue.TypedInterface[netip.Addr] {
+	if m := p.members[id.Source]; m != nil && m.services[key{id.Namespace, id.Name}] == nil {
+		return m.writes
+	}
+	return p.writes
 }
 
 // writer tells whether this box may write now. p.mu is held.
