@@ -140,7 +140,10 @@ func (c *claimFeed) Add(obj any) error { return c.Update(obj) }
 func (c *claimFeed) Update(obj any) error {
 	if l, ok := obj.(*coordinationv1.Lease); ok {
 		if claim, ok := claimOf(l); ok {
-			c.p.locked(func() { c.p.alloc.Learn(claim) })
+			c.p.locked(func() {
+				c.p.alloc.Learn(claim)
+				c.p.alloc.Passed(claim.Version)
+			})
 			c.p.news()
 		}
 	}
@@ -151,7 +154,10 @@ func (c *claimFeed) Update(obj any) error {
 func (c *claimFeed) Delete(obj any) error {
 	if l, ok := obj.(*coordinationv1.Lease); ok {
 		if claim, ok := claimOf(l); ok {
-			c.p.locked(func() { c.p.alloc.Gone(claim.Addr, claim.Version) })
+			c.p.locked(func() {
+				c.p.alloc.Gone(claim.Addr, claim.Version)
+				c.p.alloc.Passed(claim.Version)
+			})
 			c.p.news()
 		}
 	}

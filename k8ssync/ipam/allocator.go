@@ -18,6 +18,7 @@ type Allocator struct {
 
 	claims map[netip.Addr]*Claim
 	gone   map[netip.Addr]uint64 // versions at which addresses had no claim any more
+	enough int                   // how many of these may be kept
 	// holds are the addresses in whose claims a Service is, listed the Services in
 	// whose status an address is, keyed the addresses that are shared by a key.
 	holds  map[lb.ServiceID]map[netip.Addr]struct{}
@@ -57,6 +58,7 @@ func New(c Config) *Allocator {
 		synced:   map[string]bool{},
 		claims:   map[netip.Addr]*Claim{},
 		gone:     map[netip.Addr]uint64{},
+		enough:   enoughGone,
 		holds:    map[lb.ServiceID]map[netip.Addr]struct{}{},
 		listed:   map[netip.Addr]map[lb.ServiceID]struct{}{},
 		keyed:    map[shareKey]map[netip.Addr]int{},
@@ -80,6 +82,7 @@ func (a *Allocator) SetConfig(c Config) {
 		a.dirty(id)
 	}
 	a.queue.holds.items = nil
+	clear(a.queue.held)
 	for _, c := range a.claims {
 		a.remind(c)
 	}
@@ -194,8 +197,28 @@ func (a *Allocator) Relist(version uint64, claims []Claim) {
 			a.Gone(x, version)
 		}
 	}
-	// What comes later is later than the list.
-	maps.DeleteFunc(a.gone, func(_ netip.Addr, v uint64) bool { return v <= version })
+	a.passed(version)
+}
+
+// Passed tells that a watch of all claims is at a version: whatever comes is later.
+func (a *Allocator) Passed(version uint64) {
+	if len(a.gone) > a.enough {
+		a.passed(version)
+		a.enough = 2*len(a.gone) + enoughGone
+	}
+}
+
+// enoughGone is how many versions of claims that are gone are kept at least, before one
+// looks which of them are of no use any more.
+const enoughGone = 256
+
+// passed forgets at which versions claims were gone that nobody will tell of again. Of
+// an address that is being written the answer may still be under way.
+func (a *Allocator) passed(version uint64) {
+	maps.DeleteFunc(a.gone, func(x netip.Addr, v uint64) bool {
+		_, flying := a.flights[x]
+		return v <= version && !flying
+	})
 }
 
 // replace puts a claim in the place of another; nil is none.
@@ -230,7 +253,7 @@ func (a *Allocator) replace(x netip.Addr, old, c *Claim) {
 func (a *Allocator) remind(c *Claim) {
 	for _, h := range c.Holders {
 		if !h.Released.IsZero() {
-			a.queue.holds.push(hold{h.Released, h.Service})
+			a.queue.remind(hold{h.Released, h.Service})
 		}
 	}
 }

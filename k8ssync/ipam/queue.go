@@ -14,6 +14,7 @@ type queue struct {
 	now   heap[turn]
 	at    map[lb.ServiceID]turn // the one that counts, of each that is in now
 	holds heap[hold]
+	held  map[hold]struct{} // those that are in holds
 }
 
 // turn is a Service's place in the queue: who has addresses comes before who wants
@@ -37,7 +38,27 @@ func newQueue() queue {
 		}},
 		at:    map[lb.ServiceID]turn{},
 		holds: heap[hold]{less: func(a, b hold) bool { return a.released.Before(b.released) }},
+		held:  map[hold]struct{}{},
 	}
+}
+
+// remind puts a hold into the queue, once however often its claim is told.
+func (q *queue) remind(h hold) {
+	h.released = h.released.UTC().Round(0) // equal times are the same
+	if _, in := q.held[h]; !in {
+		q.held[h] = struct{}{}
+		q.holds.push(h)
+	}
+}
+
+// due takes the hold that has ended first; false is that none has.
+func (q *queue) due(now time.Time, after time.Duration) (hold, bool) {
+	if len(q.holds.items) == 0 || now.Before(q.holds.top().released.Add(after)) {
+		return hold{}, false
+	}
+	h := q.holds.pop()
+	delete(q.held, h)
+	return h, true
 }
 
 func (q *queue) put(t turn) {
@@ -113,8 +134,8 @@ func (a *Allocator) Next(now time.Time) (Decision, bool) {
 // wake puts those into the queue who have something to do at this time, or because
 // something got free.
 func (a *Allocator) wake(now time.Time) {
-	for len(a.queue.holds.items) > 0 && !now.Before(a.queue.holds.top().released.Add(a.ReleaseAfter)) {
-		a.dirty(a.queue.holds.pop().id)
+	for h, some := a.queue.due(now, a.ReleaseAfter); some; h, some = a.queue.due(now, a.ReleaseAfter) {
+		a.dirty(h.id)
 	}
 	if a.stirred {
 		a.stirred = false
