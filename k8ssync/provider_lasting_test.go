@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -74,7 +75,9 @@ func TestAClusterThatIsSlowToTellWhatIsGoneDelaysNoOther(t *testing.T) {
 	for i := range many {
 		stage.put(testBalancer(fmt.Sprintf("gone%d", i), fmt.Sprintf("10.96.0.%d", i+1), "", nil))
 	}
-	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/26")), map[string]*apiServer{"prod": home, "stage": stage})
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/26")), map[string]*apiServer{"prod": home, "stage": stage}, func(b *box) {
+		b.timing.request = time.Hour
+	})
 	surely(t, "all have one", func() bool { return p.Status().Usage.Pools[0].Used == many })
 	var slow atomic.Int32
 	free := make(chan struct{})
