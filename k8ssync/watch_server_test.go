@@ -293,6 +293,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, name
 	http.NewResponseController(w).Flush() //nolint:errcheck // a test's
 	for {
 		s.mu.Lock()
+		next = min(next, len(s.history)) // a server that has gone back in time has less of it
 		news, bell := s.history[next:], s.bell
 		next = len(s.history)
 		s.mu.Unlock()

@@ -177,18 +177,6 @@ func mustAllBeAnswered(t testing.TB, what string, blows []blow, from, to time.Ti
 	t.Logf("%s: %s", what, tally(within))
 }
 
-// away tells how long clients were without service after an instant: until the last
-// attempt that failed was over.
-func away(blows []blow, since time.Time) (d time.Duration, failed int) {
-	for _, b := range blows {
-		if b.fate != "" && b.ended.After(since) {
-			failed++
-			d = max(d, b.ended.Sub(since))
-		}
-	}
-	return d, failed
-}
-
 // caller holds a connection and sends a byte a beat, as held does; cut off, or
 // unanswered for its patience, it opens another one at once.
 type caller struct {

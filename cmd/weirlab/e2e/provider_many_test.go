@@ -113,7 +113,7 @@ func homeAway(t *testing.T, e *estate) {
 	e.answers(t, "192.0.2.64:80", "web1")
 	visitor := startStream(t, e.client1, "192.0.2.64:80")
 	must(t, e.prod.Freeze())
-	defer e.prod.Thaw() //nolint:errcheck // the test has failed already
+	defer e.prod.Thaw()                       //nolint:errcheck // the test has failed already
 	eventually(t, time.Minute, func() error { // the signal has to get there
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -176,20 +176,18 @@ func (a *announcer) configure(ctx context.Context, cfg *config.BGP, stateDir str
 	}
 }
 
-// owe takes down what the speaker is to be told, and tells whether that is anything.
-func (a *announcer) owe(changes map[netip.Prefix][]bgp.Path) bool {
-	if len(changes) == 0 {
-		return false
+// owe takes down what the speaker is to be told.
+func (a *announcer) owe(changes map[netip.Prefix][]bgp.Path) {
+	if len(changes) > 0 {
+		maps.Copy(a.owed, changes)
+		a.version++
 	}
-	maps.Copy(a.owed, changes)
-	a.version++
-	return true
 }
 
 // take takes in how addresses are now.
-func (a *announcer) take(routes []lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) bool {
+func (a *announcer) take(routes []lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) {
 	if len(routes) == 0 {
-		return false
+		return
 	}
 	for _, r := range routes {
 		if r.Withheld == lb.Gone {
@@ -202,7 +200,7 @@ func (a *announcer) take(routes []lb.Route, labels func(lb.ServiceID) map[string
 		routes = gatedRoutes(routes)
 	}
 	a.version++ // why something is withheld may differ without a change for routers
-	return a.owe(a.adv.Take(routes, labels, now))
+	a.owe(a.adv.Take(routes, labels, now))
 }
 
 // gate takes in that the kernel serves nobody at all, or, at the end of that, as
