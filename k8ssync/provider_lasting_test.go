@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,6 +96,11 @@ func TestAClusterThatIsSlowToTellWhatIsGoneDelaysNoOther(t *testing.T) {
 		stage.remove(testBalancer(fmt.Sprintf("gone%d", i), "10.96.0.1", "", nil))
 	}
 	surely(t, "all who may wait", func() bool { return slow.Load() >= goneWriters })
+	surely(t, "the rest waits for them alone", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.members["stage"].writes.Len() > 0
+	})
 	home.put(testBalancer("web", "10.96.0.1", "", nil))
 	surely(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
 	close(free)
@@ -111,16 +117,25 @@ func TestTroubleWithAServiceGoesWithIt(t *testing.T) {
 			s.put(testNode("n1", "10.0.0.1"))
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 			surely(t, "it writes", p.mayWrite)
+			refused := false
+			var mu sync.Mutex
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 				if !is(r, c.method, c.part) {
 					return false
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				if refused && poll(time.Minute, func() bool { return len(p.Status().Clusters) > 0 }) {
+					s.remove(testBalancer("web", "10.96.0.1", "", nil)) // while it is tried again
+					poll(time.Minute, func() bool { return len(p.Status().Decisions) == 0 })
+				}
+				refused = true
 				answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no such right")
 				return true
 			})
 			s.put(testBalancer("web", "10.96.0.1", "", nil))
 			surely(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], c.want) })
-			s.remove(testBalancer("web", "10.96.0.1", "", nil))
+			surely(t, "it is gone", func() bool { return len(p.Status().Decisions) == 0 })
 			surely(t, "all is well", func() bool { return len(p.Status().Clusters) == 0 && p.remembered("web") == nothing })
 		})
 	}
