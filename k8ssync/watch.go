@@ -153,6 +153,9 @@ type lister struct {
 	client *client
 	// taken is what the pages of a list have come to so far.
 	taken *amount
+	// doubt is that the server could not be reached since the last list or watch: it
+	// may be another one by now, that has an older state.
+	doubt bool
 }
 
 // request makes a request with the resource's selectors. client-go shall not
@@ -216,6 +219,11 @@ func (l *lister) room(it *item, taken *amount) bool {
 func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	listing := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if l.doubt && !listing {
+		if err := l.wentBack(ctx, opts.ResourceVersion); err != nil {
+			return nil, err
+		}
+	}
 	var lost lost
 	w, err := l.request(opts).Watch(context.WithValue(ctx, lostKey{}, &lost))
 	if err == nil && lost.err != nil {
@@ -226,6 +234,7 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		if listing && apierrors.IsInvalid(err) {
 			return nil, err // the server does not know such lists, and will be asked for a plain one
 		}
+		l.doubt = true
 		err = l.failed(ctx, "watch", err)
 		if listing && !forgotten(err) {
 			return nil, apierrors.FromObject(hidden(err))
@@ -236,8 +245,28 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	if listing {
 		list = l.begin()
 	}
+	l.doubt = false
 	l.cluster.watching(l.feed)
 	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(ctx, e, &list) }), nil
+}
+
+// wentBack is an error if the server's state is older than what is known, as after an
+// older backup of etcd: it would take a watch from then on for one of the future, and
+// say nothing of what is different, for as long as nothing changes. The error has the
+// list read again.
+func (l *lister) wentBack(ctx context.Context, known string) error {
+	list, err := l.request(metav1.ListOptions{Limit: 1}).Do(ctx).Get()
+	if err != nil {
+		return l.failed(ctx, "list", err)
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return l.failed(ctx, "list", err)
+	}
+	if at := version(m.GetResourceVersion()); at != 0 && at < version(known) {
+		return apierrors.NewResourceExpired("the API server has an older state")
+	}
+	return nil
 }
 
 // event turns the object of an event into an item.

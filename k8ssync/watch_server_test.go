@@ -39,6 +39,9 @@ type apiServer struct {
 	tokens  map[string]int
 	// oldLists is a server that does not know lists in the form of watches.
 	oldLists bool
+	// waits is a server that takes a watch from a version that it does not have yet
+	// for one of what is to come, as real ones do.
+	waits bool
 	// applied are the statuses that were applied, as they came, namespaces those that
 	// there are; nil is all.
 	applied    []string
@@ -283,7 +286,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, name
 		}
 		writeEvent(w, "BOOKMARK", bookmark(resource, from, true))
 	}
-	if from < s.first || from > s.version {
+	if from < s.first || from > s.version && !s.waits {
 		s.mu.Unlock()
 		answer(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
 		return
