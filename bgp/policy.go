@@ -29,7 +29,9 @@ type class struct {
 	routes int    // prefixes of it that GoBGP has
 }
 
-var placeholder = map[bool]netip.Addr{false: netip.AddrFrom4([4]byte{127, 0, 0, 1}), true: netip.IPv6Loopback()}
+// hopToReplace is the next hop of a path, by whether it is IPv6, until the policy of a
+// peer puts in the one for that peer.
+var hopToReplace = map[bool]netip.Addr{false: netip.AddrFrom4([4]byte{127, 0, 0, 1}), true: netip.IPv6Loopback()}
 
 // defaultLocalPref is what routers assume too (RFC 4271 leaves it to custom).
 const defaultLocalPref = 100
@@ -122,10 +124,10 @@ func (c *class) route(prefix netip.Prefix) (*apiutil.Path, error) {
 		packet.NewPathAttributeLocalPref(0),
 	}
 	if !c.v6 {
-		hop, err := packet.NewPathAttributeNextHop(placeholder[false])
+		hop, err := packet.NewPathAttributeNextHop(hopToReplace[false])
 		return &apiutil.Path{Family: packet.RF_IPv4_UC, Nlri: nlri, Attrs: append(attrs, hop)}, err
 	}
-	reach, err := packet.NewPathAttributeMpReachNLRI(packet.RF_IPv6_UC, []packet.PathNLRI{{NLRI: nlri}}, placeholder[true])
+	reach, err := packet.NewPathAttributeMpReachNLRI(packet.RF_IPv6_UC, []packet.PathNLRI{{NLRI: nlri}}, hopToReplace[true])
 	return &apiutil.Path{Family: packet.RF_IPv6_UC, Nlri: nlri, Attrs: append(attrs, reach)}, err
 }
 

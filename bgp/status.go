@@ -127,6 +127,22 @@ func (s *shown) note(e *engine, changes map[netip.Prefix][]Path, hops map[string
 	s.cfg, s.hops, s.listen, s.problem = e.cfg, hops, e.listen, e.problem
 }
 
+// Heard tells whether any router has a session. Other than Status it costs nothing for
+// each route.
+func (s *Speaker) Heard() bool { return s.board.heard() }
+
+// heard tells whether there is a session.
+func (b *board) heard() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.sessions {
+		if s.State == Established {
+			return true
+		}
+	}
+	return false
+}
+
 // Status tells how things are.
 func (s *Speaker) Status() Status {
 	s.mu.Lock()

@@ -36,6 +36,7 @@ type speaker interface {
 	Set(changes map[netip.Prefix][]bgp.Path) error
 	Settled(ctx context.Context) error
 	Status() bgp.Status
+	Heard() bool
 	Close() error
 	Leave(ctx context.Context) error
 }
@@ -369,7 +370,7 @@ func (a *announcer) withdrawn(routes []lb.Route) map[netip.Prefix][]bgp.Path {
 
 // heard tells whether there is a router with a session.
 func (a *announcer) heard() bool {
-	return a.begun && slices.ContainsFunc(a.speaker.Status().Peers, func(p bgp.PeerStatus) bool { return p.State == bgp.Established })
+	return a.begun && a.speaker.Heard()
 }
 
 // close ends the sessions so that routers keep the routes (graceful restart); leave

@@ -98,6 +98,10 @@ func (h *herald) Status() bgp.Status {
 	return s
 }
 
+func (h *herald) Heard() bool {
+	return slices.ContainsFunc(h.Status().Peers, func(p bgp.PeerStatus) bool { return p.State == bgp.Established })
+}
+
 func (h *herald) Close() error { h.diary.write("close"); return nil }
 
 func (h *herald) Leave(context.Context) error { h.diary.write("leave"); return nil }
