@@ -1,0 +1,85 @@
+package k8ssync
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// An API server whose etcd has been put back to an older state.
+
+func TestARestoredClusterIsBelieved(t *testing.T) {
+	s, c := site(t)
+	s.mu.Lock()
+	s.version, s.history, s.first = 10, nil, 0
+	web := testSlice("web", "10.1.0.7", "10.1.0.8", "10.1.0.9")
+	web.ResourceVersion = "9"
+	s.objects["endpointslices"]["shop/web-1"] = web
+	s.mu.Unlock()
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if v := r.URL.Query().Get("resourceVersion"); len(v) < 3 {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGatewayTimeout)
+		w.Write(mustJSON(metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonTimeout,
+			Message: "Too large resource version: 104, current: 10", Code: http.StatusGatewayTimeout,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}},
+		}))
+		return true
+	})
+	s.CloseClientConnections()
+	if u := next(t, c); backends(u, "web") != 3 {
+		t.Errorf("the restored slice is not believed: %+v", u)
+	}
+}
+
+// After a server was away, a watch is begun only if its state is not older: it would
+// take the watch for one of the future, and never tell what is different.
+func TestAWatchOfTheFutureIsNotBegun(t *testing.T) {
+	s := newAPIServer(t)
+	s.waits = true
+	s.put(testSlice("web", "10.1.0.1"))
+	c := testCluster(t, s)
+	a, err := readAccess(c.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := newClient(a, "v", usualSilence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer with.close()
+	l := &lister{feed: c.feeds[slices.IndexFunc(c.feeds, func(f *feed) bool { return f.name == "endpointslices" })], client: with}
+	watch := func(from string) error {
+		w, err := l.Watch(t.Context(), metav1.ListOptions{ResourceVersion: from})
+		if err == nil {
+			w.Stop()
+		}
+		return err
+	}
+	if err := watch("900"); err != nil || s.requests("list endpointslices") != 0 {
+		t.Errorf("a server that was not away is asked for a list, or not watched: %v", err)
+	}
+	s.misbehave(func(w http.ResponseWriter, _ *http.Request) bool {
+		answer(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "storage is (re)initializing")
+		return true
+	})
+	if err := watch("101"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("a server that is away: %v", err)
+	}
+	s.misbehave(nil)
+	if err := watch("900"); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a server with an older state: %v", err)
+	}
+	if err := watch("101"); err != nil || s.requests("list endpointslices") != 2 {
+		t.Errorf("a server with the same state: %v", err)
+	}
+	if err := watch("101"); err != nil || s.requests("list endpointslices") != 2 {
+		t.Errorf("again, without doubt: %v", err)
+	}
+}
