@@ -58,9 +58,11 @@ type routes struct {
 	// claimed are the Services at each address, and of the addresses of each Service.
 	claimed map[netip.Addr][]Serving
 	of      map[ServiceID][]VIP
-	// told are those that Routes gave last with somebody in Serves.
+	// told are those that Routes has given and that are not gone, and whether with
+	// somebody in Serves.
 	told map[netip.Addr]bool
-	// dirty may be others than Routes said last.
+	// dirty may be others than Routes said last. All of them are claimed or told: where
+	// nobody calls Routes, it does not grow.
 	dirty map[netip.Addr]struct{}
 }
 
@@ -77,8 +79,12 @@ func (t *routes) claim(id ServiceID, vips []VIP) {
 	if !slices.Equal(old, vips) {
 		for _, v := range old {
 			t.claimed[v.Addr] = slices.DeleteFunc(t.claimed[v.Addr], func(s Serving) bool { return s.Service == id })
-			if len(t.claimed[v.Addr]) == 0 {
-				delete(t.claimed, v.Addr)
+			if len(t.claimed[v.Addr]) > 0 {
+				continue
+			}
+			delete(t.claimed, v.Addr)
+			if _, told := t.told[v.Addr]; !told {
+				delete(t.dirty, v.Addr)
 			}
 		}
 		delete(t.of, id)
@@ -119,7 +125,8 @@ func (t *routes) touch(o Object) {
 }
 
 func (t *routes) touchAddr(a netip.Addr) {
-	if _, ok := t.claimed[a]; ok || t.told[a] {
+	_, claimed := t.claimed[a]
+	if _, told := t.told[a]; claimed || told {
 		t.dirty[a] = struct{}{}
 	}
 }
@@ -173,9 +180,10 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 // tell adds a Route that is said now.
 func (r *Reconciler) tell(out []Route, route Route) []Route {
 	delete(r.routes.dirty, route.Addr)
-	delete(r.routes.told, route.Addr)
-	if len(route.Serves) > 0 {
-		r.routes.told[route.Addr] = true
+	if route.Withheld == Gone {
+		delete(r.routes.told, route.Addr)
+	} else {
+		r.routes.told[route.Addr] = len(route.Serves) > 0
 	}
 	return append(out, route)
 }

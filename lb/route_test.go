@@ -263,3 +263,19 @@ func TestLeavingComesFirst(t *testing.T) {
 		t.Errorf("%q", story)
 	}
 }
+
+func TestWithoutAnybodyWhoAsksRoutesDoNotPileUp(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Base: base})
+	for i := range 200 {
+		svc := web(be1)
+		svc.VIPs[0].Addr = netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+		s.Update(put(svc))
+		mustSync(t, s.Reconciler, s.now)
+		s.Update(Update{Source: "static", Delete: []ServiceID{svc.ID}, Synced: true})
+		mustSync(t, s.Reconciler, s.now)
+	}
+	if n := len(s.routes.dirty) + len(s.routes.claimed) + len(s.routes.told); n != 0 {
+		t.Errorf("%d addresses of Services that are gone", n)
+	}
+}
