@@ -10,8 +10,8 @@
 // and meaning. It alone decides what may be written, and where defaults live.
 //
 // The package decides nothing about traffic and touches no kernel. Of weir it
-// imports lb, lb/health, k8ssync, k8ssync/ipam and bgp, for the values that it makes,
-// and it is the only one to import the TOML library.
+// imports lb, lb/health, k8ssync, k8ssync/ipam, bgp and cluster, for the values that it
+// makes, and it is the only one to import the TOML library.
 package config
 
 import (
@@ -46,6 +46,9 @@ type Config struct {
 	Addresses k8ssync.ProviderConfig
 	// BGP is nil without [bgp].
 	BGP *BGP
+	// Fleet is nil without [cluster], L2 without [l2].
+	Fleet *Fleet
+	L2    *L2
 	// Warnings are problems that keep nobody from running it: no Severity is
 	// Error.
 	Warnings []Problem
