@@ -35,4 +35,3 @@ type FleetSync struct {
 	// Interface is the one that goes to the other members.
 	Interface string
 }
-
