@@ -31,6 +31,9 @@ type Explanation struct {
 	// Announced what routers hear of it, absent where there are none or nobody has it.
 	Address   *Given        `json:"address,omitempty"`
 	Announced *Announcement `json:"announced,omitempty"`
+	// Owned tells who of the fleet serves the address; absent without [cluster] and
+	// [l2], and for what nobody serves.
+	Owned *Owned `json:"owned,omitempty"`
 }
 
 // Rests gives the answer those of the clusters that it rests on.

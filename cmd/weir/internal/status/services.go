@@ -29,11 +29,15 @@ type Frontend struct {
 	Name      string `json:"name,omitempty"`
 	// Kind is that of the VIP: LoadBalancer, ClusterIP, ExternalIP or NodePort.
 	// Local is a traffic policy of Local.
-	Kind     string `json:"kind,omitempty"`
-	Local    bool   `json:"local,omitempty"`
-	Address  string `json:"address"`
-	Port     uint16 `json:"port"`
-	Protocol string `json:"protocol"`
+	Kind  string `json:"kind,omitempty"`
+	Local bool   `json:"local,omitempty"`
+	// Owner is the member of the fleet that owns the VIP, Role what this box does about
+	// it; empty without [cluster] and [l2].
+	Owner    string  `json:"owner,omitempty"`
+	Role     VIPRole `json:"role,omitempty"`
+	Address  string  `json:"address"`
+	Port     uint16  `json:"port"`
+	Protocol string  `json:"protocol"`
 	// Mark is that of the face that frontends with a traffic policy of Local have
 	// for clients inside the cluster; there is no address and port then.
 	Mark      uint32 `json:"mark,omitempty"`

@@ -63,6 +63,9 @@ type Status struct {
 	// Drained is what an operator has taken from the sight of routers; absent without
 	// [bgp].
 	Drained *Drained `json:"drained,omitempty"`
+	// Fleet is absent without [cluster], L2 without [l2].
+	Fleet *Fleet `json:"fleet,omitempty"`
+	L2    *L2    `json:"l2,omitempty"`
 }
 
 // Config tells of the configuration in force and the last attempt to load one.
