@@ -22,12 +22,14 @@ type purpose struct {
 	name    string
 	kernels []lab.Kernel
 	race    bool
+	peers   bool // keepalived, to run beside weir
 }
 
 var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
-	{name: "test", kernels: everyKernel, race: true},
+	{name: "drill", kernels: []lab.Kernel{lab.UML}, peers: true},
+	{name: "test", kernels: everyKernel, race: true, peers: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
@@ -56,7 +58,7 @@ func checkCommand() *cobra.Command {
 			for _, more := range []struct {
 				name string
 				err  error
-			}{{"routers", lab.CheckRouters()}, {kubernetes, lab.CheckPeers()}} {
+			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {kubernetes, lab.CheckPeers()}} {
 				if more.err != nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
 					lacking = true
@@ -79,11 +81,11 @@ func installCommand() *cobra.Command {
 		Short: "install the packages a lab needs, fetch the kernel for qemu, build a Kubernetes API",
 		Args:  cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&name, "for", name, "what for: demo, bench or test; only tests boot Debian's kernel in qemu")
+	cmd.Flags().StringVar(&name, "for", name, "what for: demo, bench, drill or test; only tests boot Debian's kernel in qemu")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		at := slices.IndexFunc(purposes, func(p purpose) bool { return p.name == name })
 		if at < 0 {
-			return fmt.Errorf("--for %s: want demo, bench or test", name)
+			return fmt.Errorf("--for %s: want demo, bench, drill or test", name)
 		}
 		if os.Geteuid() != 0 {
 			return errors.New("a lab needs root, and so does installing its packages")
@@ -106,6 +108,10 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 	if routers := lab.MissingRouterPackages(); len(routers) > 0 {
 		fmt.Fprintf(progress, "missing for routers in the lab, peers of weir's: %s\n", strings.Join(routers, " "))
 		wanted = append(wanted, routers...)
+	}
+	if keepalived := lab.MissingKeepalivedPackages(); p.peers && len(keepalived) > 0 {
+		fmt.Fprintf(progress, "missing for boxes that run keepalived, beside those that run weir: %s\n", strings.Join(keepalived, " "))
+		wanted = append(wanted, keepalived...)
 	}
 	if err := lab.InstallPackages(ctx, progress, wanted...); err != nil {
 		return err

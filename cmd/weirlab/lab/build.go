@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -19,9 +20,9 @@ const remembered = 3 * time.Hour
 
 // Binary builds a command of this module as a static binary and returns its path, at which every
 // host and box of a lab sees it too. It is called after its content: a lab that runs keeps the binary
-// it was started with.
-func Binary(pkg string) (string, error) {
-	return build(path.Base(pkg), "build", pkg)
+// it was started with. Flags are go build's: with other -ldflags it is another build of the same.
+func Binary(pkg string, flags ...string) (string, error) {
+	return build(path.Base(pkg), "build", append(slices.Clone(flags), pkg)...)
 }
 
 // TestBinary does the same with the tests of a package, for tests that need a kernel to themselves.

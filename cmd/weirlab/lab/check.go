@@ -24,7 +24,8 @@ var (
 	needsOfRouters = []need{
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
 	}
-	needsOfRace = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
+	needsOfKeepalived = []need{{"keepalived", "keepalived"}}
+	needsOfRace       = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 )
 
 // Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
@@ -73,6 +74,18 @@ func MissingRouterPackages() []string { return packagesOf(needsOfRouters, absent
 func CheckRouters() error {
 	if missing := MissingRouterPackages(); len(missing) > 0 {
 		return fmt.Errorf("routers' packages are missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// MissingKeepalivedPackages lists the Debian packages to install for boxes that run keepalived.
+func MissingKeepalivedPackages() []string { return packagesOf(needsOfKeepalived, absent) }
+
+// CheckKeepalived tells why there can be no boxes with keepalived here, and the command that helps; nil
+// when there can.
+func CheckKeepalived() error {
+	if missing := MissingKeepalivedPackages(); len(missing) > 0 {
+		return fmt.Errorf("keepalived is missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 // services are those that the packages bring which a lab needs. A lab runs its own, in its own
 // namespaces: on this machine none of them is to run.
-var services = map[string]string{"bird2": "bird", "frr": "frr", "gobgpd": "gobgpd"}
+var services = map[string]string{"bird2": "bird", "frr": "frr", "gobgpd": "gobgpd", "keepalived": "keepalived"}
 
 // InstallPackages installs Debian packages. No service of theirs is started, now or at the next boot,
 // with systemd or without. What apt-get says goes to progress.

@@ -44,6 +44,12 @@ func RequireRouters(t testing.TB) {
 	skipFor(t, CheckRouters())
 }
 
+// RequireKeepalived skips or fails a test that needs keepalived, as Start does.
+func RequireKeepalived(t testing.TB) {
+	t.Helper()
+	skipFor(t, CheckKeepalived())
+}
+
 func skipFor(t testing.TB, err error) {
 	t.Helper()
 	if err == nil {
