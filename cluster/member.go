@@ -24,10 +24,20 @@ type Member struct {
 	// is a newer weir's, perhaps), and then State is empty.
 	State  State
 	Unread string
-	// Word is the Word that belongs to State.Word, if it is here already; it must not
-	// be changed.
+	// Word is the last Word of it that came, nil if none has; it must not be changed.
+	// Old tells that it is not State.Word's: the new one is being asked for. It stays
+	// when the member dies.
 	Word []byte
+	Old  bool
 	Self bool
+	// Suspect is a member that is Alive, as far as others have told, but has not
+	// answered this box for longer than it should take. Any answer ends it.
+	Suspect bool
+	// Away is a member that is Suspect or Dead because its weir is not there, although
+	// its box is: the kernel of that box refuses connections to the member's port. What
+	// it forwards it forwards on. AwaySince is since when.
+	Away      bool
+	AwaySince time.Time
 
 	asked time.Time // for the Word
 }
@@ -59,6 +69,8 @@ type State struct {
 	Unfit string `json:"u,omitempty"`
 	// FitSince is when it last became fit, in Unix seconds; 0 while it is not.
 	FitSince int64 `json:"s,omitempty"`
+	// Settled says that it has been fit for long enough to be counted with fully.
+	Settled bool `json:"t,omitempty"`
 	// Drain is how far the member has been taken out.
 	Drain Drain `json:"d,omitempty"`
 	// Weight is its share of what is spread over the fleet, 1 to 1000.

@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"weir/k8ssync/ipam":                {"weir/lb"},
 	"weir/bgp":                         {"weir/lb"},
 	"weir/cluster":                     {},
+	"weir/cluster/owner":               {},
 	"weir/configs":                     {},
 	"weir/cmd/weir/internal/config":    {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/configs"},
 	"weir/cmd/weir/internal/status":    {"weir/lb"},
