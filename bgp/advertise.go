@@ -15,7 +15,7 @@ type Policy struct {
 	Rules []Rule
 	// Pools are the prefixes of the pools that Rules name.
 	Pools map[string][]netip.Prefix
-	// Peers are who there is: their names and families count.
+	// Peers are who there is: their names, families and handicaps count.
 	Peers []Peer
 	// HoldDown is how long a VIP that was withdrawn for want of a backend must have
 	// had some, without a break, before it is announced again. 0: at once.
@@ -48,10 +48,12 @@ type Drains struct {
 // Reason says why a VIP, or one peer's route to it, is as it is. The set is closed.
 type Reason string
 
-// The reasons. The first three are those of VIPs that are announced.
+// The reasons. The first four are those of VIPs that are announced.
 const (
 	// Announced: nothing is the matter.
 	Announced Reason = "announced"
+	// OnStandby: worse than the rules say, for another box owns it (Standby).
+	OnStandby Reason = "standby"
 	// KeptByFloor: no backend is left, but too many others have lost theirs.
 	KeptByFloor Reason = "kept-by-floor"
 	// Draining: peers are asked to prefer others.
@@ -61,6 +63,8 @@ const (
 	HeldDown Reason = "held-down"
 	// Withdrawn: it is drained.
 	Withdrawn Reason = "drained"
+	// ServedElsewhere: another box announces it, and this one should not (Out).
+	ServedElsewhere Reason = "out"
 	// NoBackend: lb.NobodyAnswers.
 	NoBackend Reason = "no-backend"
 	// NotProgrammed: lb.NotProgrammed.
@@ -81,10 +85,13 @@ const (
 // Announcement is how one VIP is announced, or why it is not.
 type Announcement struct {
 	Addr netip.Addr
-	// Reason is Announced, KeptByFloor or Draining while at least one peer hears of
-	// it. Of several that hinder the first one in this order counts: what is wrong
-	// with the VIP itself (no-backend, ...), drained, held-down, then the peers'.
+	// Reason is Announced, OnStandby, KeptByFloor or Draining while at least one peer
+	// hears of it. Of several that hinder the first one in this order counts: what is
+	// wrong with the VIP itself (no-backend, ...), drained, out, held-down, then the
+	// peers'.
 	Reason Reason
+	// Role is what the box is to it, whether that is the Reason or not.
+	Role Role
 	// Until is when a VIP that is HeldDown is announced, if its backends last.
 	Until time.Time
 	// Since is when Reason became what it is because the VIP itself changed; the zero
@@ -99,12 +106,12 @@ type Announcement struct {
 // Hearing is what one peer hears of a VIP.
 type Hearing struct {
 	Peer   string
-	Reason Reason // Announced, KeptByFloor or Draining, or why it hears nothing
+	Reason Reason // Announced, OnStandby, KeptByFloor or Draining, or why it hears nothing
 	// Rule is the name of the rule that counts; empty: there is none.
 	Rule string
 	// Prefix is what the peer hears, the VIP itself or an aggregate. It is not valid
-	// if it hears nothing, but of a VIP that does not serve or is drained while its
-	// aggregate stands for others it is that: packets for it still come.
+	// if it hears nothing, but of a VIP that does not serve, is drained or is out while
+	// its aggregate stands for others it is that: packets for it still come.
 	Prefix netip.Prefix
 }
 
@@ -131,8 +138,8 @@ type Hearing struct {
 // withdrawn as others return, those first that have been without backends the longest;
 // they are never given up for the time that has passed, and as long as there are any
 // the minute does not pass for those that were withdrawn. VIPs that no peer hears of,
-// or that are drained, do not count; deletions, drains and what the kernel does not
-// hold are never refused. With fewer than four VIPs there is no floor: one of three
+// or that are drained or out, do not count; deletions, drains, roles and what the
+// kernel does not hold are never refused. With fewer than four VIPs there is no floor: one of three
 // that fails is no sign of anything but itself, and a box with a single VIP must be
 // able to leave it to another box.
 //
@@ -141,16 +148,19 @@ type Hearing struct {
 //
 // # Aggregates
 //
-// An aggregate is announced while one of its VIPs would be. It asks to be avoided
-// (Shutting) when all of them do; so a VIP of an aggregate can't be drained alone,
-// its packets still come. If several Rules give a peer the same prefix, the first
-// Rule with a VIP that is not Shutting is whose attributes it has.
+// An aggregate is announced while one of its VIPs would be, as the best of them: as
+// its Rule says while one of them is AsRuled, as a Standby's while one of them is
+// that, and it asks to be avoided (Shutting) when all of them do. So a VIP of an
+// aggregate can't be drained alone, nor be another box's alone: its packets still
+// come. If several Rules give a peer the same prefix, the first Rule with a VIP that
+// is announced the best is whose attributes it has.
 type Advertiser struct {
 	policy Policy
 	peers  []string // sorted; the rest has indices of it
 	rules  []compiled
 	looks  []Path // as rules have them, without Peers, each once
 	drains Drains
+	roles  map[netip.Addr]Role // but those that are AsRuled
 	now    time.Time
 
 	vips  map[netip.Addr]*vip
@@ -171,6 +181,7 @@ func NewAdvertiser() *Advertiser {
 			late:  queue{meant: func(v *vip, since time.Time) bool { return v.kept && v.ended.Equal(since) }},
 			ended: queue{meant: func(v *vip, since time.Time) bool { return !v.old && v.ended.Equal(since) }},
 		},
+		roles:      map[netip.Addr]Role{},
 		vips:       map[netip.Addr]*vip{},
 		prefixes:   map[netip.Prefix]*bundle{},
 		aggregates: map[netip.Prefix]struct{}{},
@@ -185,7 +196,7 @@ func NewAdvertiser() *Advertiser {
 func (a *Advertiser) Configure(p Policy, now time.Time) map[netip.Prefix][]Path {
 	a.now = later(a.now, now)
 	for _, v := range a.vips {
-		a.contribute(v, NotDrained, nil)
+		a.contribute(v, plain, nil)
 	}
 	a.compile(p)
 	for _, addr := range a.sorted() {
@@ -244,10 +255,7 @@ func (a *Advertiser) Drain(d Drains, now time.Time) map[netip.Prefix][]Path {
 	for addr, v := range touched {
 		if stage := a.drains.of(addr); stage != v.stage {
 			v.stage, v.since = stage, a.now
-			if v.kept && stage != NotDrained {
-				a.drop(v)
-			}
-			a.settle(v)
+			a.resettle(v)
 		}
 	}
 	return a.changes()

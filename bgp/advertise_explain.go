@@ -24,7 +24,7 @@ func (a *Advertiser) Explain(addr netip.Addr) (Announcement, bool) {
 }
 
 func (a *Advertiser) explain(v *vip) Announcement {
-	out := Announcement{Addr: v.addr, Since: v.since}
+	out := Announcement{Addr: v.addr, Role: v.role, Since: v.since}
 	for _, c := range v.claims {
 		out.Serves = append(out.Serves, c.Serving)
 	}
@@ -54,22 +54,28 @@ func (a *Advertiser) reason(v *vip) Reason {
 		return Reason(v.withheld)
 	case v.stage == Drained:
 		return Withdrawn
+	case v.stage == NotDrained && v.role == Out:
+		return ServedElsewhere
 	case !v.up:
 		return HeldDown
 	case v.kept:
 		return KeptByFloor
 	case v.stage == Shutting:
 		return Draining
+	case v.role == Standby:
+		return OnStandby
 	}
 	return Announced
 }
 
 // heard tells whether a peer hears of a VIP.
-func heard(r Reason) bool { return r == Announced || r == KeptByFloor || r == Draining }
+func heard(r Reason) bool {
+	return r == Announced || r == OnStandby || r == KeptByFloor || r == Draining
+}
 
 // weight tells which of the peers' reasons is that of the VIP: the highest.
 func weight(r Reason) int {
-	return slices.Index([]Reason{NobodyThere, NoFamily, NoRule, Refused, Draining, KeptByFloor, Announced}, r)
+	return slices.Index([]Reason{NobodyThere, NoFamily, NoRule, Refused, Draining, KeptByFloor, OnStandby, Announced}, r)
 }
 
 // hearing is what a peer hears of a VIP that is as own says.

@@ -62,7 +62,13 @@ func (h *history) event() string {
 		changes, again = h.adv.Drain(d, h.now), h.other.Drain(d, h.now)
 		h.model.step(h.now)
 		h.model.drain(d)
-	case n < 80:
+	case n < 85:
+		roles := h.g.roles()
+		what = fmt.Sprint("assign ", roles)
+		changes, again = h.adv.Assign(roles, h.now), h.other.Assign(roles, h.now)
+		h.model.step(h.now)
+		h.model.assign(roles)
+	case n < 90:
 		p := h.g.policy()
 		what = fmt.Sprintf("configure %+v", p)
 		changes, again = h.adv.Configure(p, h.now), h.other.Configure(p, h.now)
@@ -206,7 +212,7 @@ func TestLawsOfAnyHistory(t *testing.T) {
 	for _, e := range ever {
 		maps.Copy(all, e)
 	}
-	for _, r := range []Reason{Announced, KeptByFloor, Draining, HeldDown, Withdrawn, NoBackend, NotProgrammed, NotServed, NoRule, Refused, NoFamily, NobodyThere} {
+	for _, r := range []Reason{Announced, OnStandby, KeptByFloor, Draining, HeldDown, Withdrawn, ServedElsewhere, NoBackend, NotProgrammed, NotServed, NoRule, Refused, NoFamily, NobodyThere} {
 		if !all[string(r)] {
 			t.Errorf("no history has come to %s: it proves nothing of that", r)
 		}

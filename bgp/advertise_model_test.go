@@ -22,6 +22,7 @@ type model struct {
 	policy Policy
 	labels map[lb.ServiceID]map[string]string
 	drains Drains
+	roles  map[netip.Addr]Role
 	now    time.Time
 	vips   map[netip.Addr]*modelVIP
 }
@@ -34,7 +35,7 @@ type modelVIP struct {
 	lost, old   bool
 }
 
-func newModel() *model { return &model{vips: map[netip.Addr]*modelVIP{}} }
+func newModel() *model { return &model{vips: map[netip.Addr]*modelVIP{}, roles: map[netip.Addr]Role{}} }
 
 func (m *model) addrs() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(m.vips), netip.Addr.Compare)
@@ -78,7 +79,7 @@ func (m *model) step(now time.Time) {
 // counts counts for the floor.
 func (m *model) counts() (all, up, kept int) {
 	for a, v := range m.vips {
-		if m.drains.of(a) != NotDrained || len(m.heard(a, v)) == 0 {
+		if !m.counted(a) || len(m.heard(a, v)) == 0 {
 			continue
 		}
 		switch {
@@ -95,13 +96,19 @@ func (m *model) counts() (all, up, kept int) {
 	return all, up, kept
 }
 
+// counted tells whether a VIP counts for the floor, rules apart.
+func (m *model) counted(a netip.Addr) bool {
+	return m.drains.of(a) == NotDrained && m.roles[a] != Out
+}
+
 func (m *model) floorHolds() bool {
 	all, up, _ := m.counts()
 	return all >= 4 && up-1 < int(math.Ceil(m.policy.Floor*float64(all)-1e-9))
 }
 
 func (m *model) onAir(a netip.Addr, v *modelVIP) bool {
-	return v.up && m.drains.of(a) != Drained && len(m.heard(a, v)) > 0
+	out := m.roles[a] == Out && m.drains.of(a) == NotDrained
+	return v.up && m.drains.of(a) != Drained && !out && len(m.heard(a, v)) > 0
 }
 
 func (m *model) take(routes []lb.Route) {
@@ -160,7 +167,7 @@ func (m *model) takeLack(a netip.Addr) {
 	v.withheld = lb.NobodyAnswers
 	switch {
 	case !v.up || v.kept:
-	case m.drains.of(a) == NotDrained && len(m.heard(a, v)) > 0 && m.floorHolds():
+	case m.counted(a) && len(m.heard(a, v)) > 0 && m.floorHolds():
 		v.kept = true
 	default:
 		v.lost = m.onAir(a, v)
@@ -185,14 +192,19 @@ func (m *model) release() {
 	}
 }
 
-func (m *model) drain(d Drains) {
+func (m *model) drain(d Drains) { m.move(func() { m.drains = d }) }
+
+func (m *model) assign(roles map[netip.Addr]Role) { m.move(func() { maps.Copy(m.roles, roles) }) }
+
+// move changes drains or roles.
+func (m *model) move(change func()) {
 	was := map[netip.Addr]bool{}
 	for a, v := range m.vips {
 		was[a] = m.onAir(a, v)
 	}
-	m.drains = d
+	change()
 	for a, v := range m.vips {
-		if v.kept && d.of(a) != NotDrained {
+		if v.kept && !m.counted(a) {
 			v.up, v.kept, v.lost = false, false, was[a]
 		}
 	}
@@ -219,32 +231,30 @@ func (m *model) announced() map[netip.Prefix][]Path {
 		prefix netip.Prefix
 		peer   string
 	}
-	type best struct{ plain, shutting int }
-	wanted := map[key]best{}
+	// The best that a VIP wants: the lowest of four numbers, then the lowest rule.
+	type wish struct{ badness, rule int }
+	wanted := map[key]wish{}
 	for a, v := range m.vips {
 		if !m.onAir(a, v) {
 			continue
 		}
+		badness := 0
+		if m.roles[a] != AsRuled {
+			badness++
+		}
+		if m.drains.of(a) == Shutting {
+			badness += 2
+		}
 		for peer, rule := range m.heard(a, v) {
-			k := key{m.policy.Rules[rule].prefix(a), peer}
-			b, ok := wanted[k]
-			if !ok {
-				b = best{math.MaxInt, math.MaxInt}
+			k, w := key{m.policy.Rules[rule].prefix(a), peer}, wish{badness, rule}
+			if b, ok := wanted[k]; !ok || w.badness < b.badness || w.badness == b.badness && w.rule < b.rule {
+				wanted[k] = w
 			}
-			if m.drains.of(a) == Shutting {
-				b.shutting = min(b.shutting, rule)
-			} else {
-				b.plain = min(b.plain, rule)
-			}
-			wanted[k] = b
 		}
 	}
 	out := map[netip.Prefix][]Path{}
 	for _, k := range slices.SortedFunc(maps.Keys(wanted), func(x, y key) int { return strings.Compare(x.peer, y.peer) }) {
-		path := m.policy.Rules[min(wanted[k].plain, wanted[k].shutting)].path(Shutting)
-		if plain := wanted[k].plain; plain != math.MaxInt {
-			path = m.policy.Rules[plain].path(NotDrained)
-		}
+		path := m.path(k.peer, wanted[k].rule, wanted[k].badness)
 		i := slices.IndexFunc(out[k.prefix], func(p Path) bool { p.Peers = nil; return p.Equal(path) })
 		if i < 0 {
 			out[k.prefix] = append(out[k.prefix], path)
@@ -253,6 +263,34 @@ func (m *model) announced() map[netip.Prefix][]Path {
 		out[k.prefix][i].Peers = append(out[k.prefix][i].Peers, k.peer)
 	}
 	return out
+}
+
+// path is a rule's to a peer: 1 is a standby's, 2 asks to be avoided, 3 is both.
+func (m *model) path(peer string, rule, badness int) Path {
+	r := m.policy.Rules[rule]
+	if badness%2 == 1 {
+		h := m.policy.Peers[slices.IndexFunc(m.policy.Peers, func(p Peer) bool { return p.Name == peer })].Standby
+		pref := uint32(100)
+		if r.LocalPref.Given {
+			pref = r.LocalPref.Value
+		}
+		switch h {
+		case Handicap{}:
+			r.MED = MetricOf(r.MED.Value + 100)
+		case Handicap{MED: 7}:
+			r.MED = MetricOf(r.MED.Value + 7)
+		case Handicap{LocalPref: 150}:
+			r.LocalPref = MetricOf(max(pref, 150) - 150)
+		case Handicap{Prepend: 3}:
+			r.Prepend += 3
+		default:
+			panic("a handicap that the model does not know")
+		}
+	}
+	if badness >= 2 {
+		r.Communities, r.LocalPref = append(slices.Clone(r.Communities), GracefulShutdown), MetricOf(0)
+	}
+	return r.path(plain, Handicap{})
 }
 
 // gen makes random things out of a space so small that they often meet.
@@ -315,6 +353,9 @@ func (g *gen) routes() []lb.Route {
 
 func (g *gen) policy() Policy {
 	peers := []Peer{{Name: "tor2"}, {Name: "tor1"}, {Name: "four", Families: Families{IPv4: true}}}
+	for i := range peers {
+		peers[i].Standby = pick(g, Handicap{}, Handicap{MED: 7}, Handicap{LocalPref: 150}, Handicap{Prepend: 3})
+	}
 	g.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
 	p := Policy{
 		Pools: map[string][]netip.Prefix{
@@ -371,6 +412,14 @@ func (g *gen) drains() Drains {
 		d.VIPs[g.addr()] = pick(g, Shutting, Drained)
 	}
 	return d
+}
+
+func (g *gen) roles() map[netip.Addr]Role {
+	out := map[netip.Addr]Role{}
+	for range 1 + g.IntN(pick(g, 2, 20)) {
+		out[g.addr()] = pick(g, AsRuled, Standby, Standby, Out)
+	}
+	return out
 }
 
 // seeds runs f for many random histories. Run one alone with -run '.../seed=7$'.

@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,8 +11,9 @@ import (
 type compiled struct {
 	Rule
 	hears []bool // by peer
-	// plain and shutting are what its paths look like, indices of Advertiser.looks.
-	plain, shutting int
+	// looks are what its paths look like by peer and form, indices of Advertiser.looks.
+	// Peers with the same Handicap share theirs.
+	looks [][forms]int
 }
 
 // compile takes a new Policy down.
@@ -28,13 +30,29 @@ func (a *Advertiser) compile(p Policy) {
 		for j, name := range a.peers {
 			c.hears[j] = oneOf(r.Peers, name)
 		}
-		c.plain, c.shutting = a.look(r.path(NotDrained)), a.look(r.path(Shutting))
+		c.looks = a.looksOf(r)
 		a.rules[i] = c
 	}
 }
 
-// path is what the Rule's paths look like, Peers apart.
-func (r Rule) path(stage Stage) Path {
+// looksOf gives what a Rule's paths look like, by peer.
+func (a *Advertiser) looksOf(r Rule) [][forms]int {
+	out, by := make([][forms]int, len(a.peers)), map[Handicap][forms]int{}
+	for i, peer := range a.policy.Peers {
+		looks, ok := by[peer.Standby]
+		if !ok {
+			for f := range forms {
+				looks[f] = a.look(r.path(f, peer.Standby))
+			}
+			by[peer.Standby] = looks
+		}
+		out[i] = looks
+	}
+	return out
+}
+
+// path is what the Rule's paths look like, Peers apart, to a peer of a Handicap.
+func (r Rule) path(f form, h Handicap) Path {
 	p := Path{
 		Communities:      slices.Clone(r.Communities),
 		LargeCommunities: slices.Clone(r.LargeCommunities),
@@ -42,7 +60,10 @@ func (r Rule) path(stage Stage) Path {
 		MED:              r.MED,
 		Prepend:          r.Prepend,
 	}
-	if stage == Shutting {
+	if f == standby || f == shuttingWorse {
+		p = h.on(p)
+	}
+	if f == shutting || f == shuttingWorse {
 		p.Communities, p.LocalPref = append(p.Communities, GracefulShutdown), MetricOf(0)
 	}
 	slices.Sort(p.Communities)
@@ -121,8 +142,8 @@ func (f Families) carry(addr netip.Addr) bool {
 	return addr.Is4() && f.IPv4 || addr.Is6() && f.IPv6
 }
 
-// bundle is a prefix with how many VIPs want it announced, by send. It has no send
-// that nobody wants.
+// bundle is a prefix with how many VIPs want it announced, by send and form. It has
+// no send that nobody wants.
 type bundle struct {
 	wanted []tally // sorted by peer, then rule
 	paths  []Path  // as announced
@@ -131,25 +152,25 @@ type bundle struct {
 
 type tally struct {
 	send
-	plain, shutting int
+	by [forms]int
 }
 
 // contribute has the prefixes follow how a VIP is announced.
-func (a *Advertiser) contribute(v *vip, stage Stage, sends []send) {
-	if v.toldAs == stage && slices.Equal(v.told, sends) {
+func (a *Advertiser) contribute(v *vip, f form, sends []send) {
+	if v.toldAs == f && slices.Equal(v.told, sends) {
 		return
 	}
 	for _, s := range v.told {
 		a.want(v.addr, s, v.toldAs, -1)
 	}
 	for _, s := range sends {
-		a.want(v.addr, s, stage, 1)
+		a.want(v.addr, s, f, 1)
 	}
-	v.told, v.toldAs = sends, stage
+	v.told, v.toldAs = sends, f
 }
 
 // want counts one VIP more or less at its prefix.
-func (a *Advertiser) want(addr netip.Addr, s send, stage Stage, n int) {
+func (a *Advertiser) want(addr netip.Addr, s send, f form, n int) {
 	prefix := a.rules[s.rule].prefix(addr)
 	b := a.prefixes[prefix]
 	if b == nil {
@@ -165,12 +186,8 @@ func (a *Advertiser) want(addr netip.Addr, s send, stage Stage, n int) {
 		b.wanted = slices.Insert(b.wanted, i, tally{send: s})
 	}
 	t := &b.wanted[i]
-	if stage == Shutting {
-		t.shutting += n
-	} else {
-		t.plain += n
-	}
-	if t.plain == 0 && t.shutting == 0 {
+	t.by[f] += n
+	if t.by == [forms]int{} {
 		b.wanted = slices.Delete(b.wanted, i, i+1)
 	}
 }
@@ -214,19 +231,13 @@ func (a *Advertiser) paths(wanted []tally) []Path {
 	var out []Path
 	var looks []int // of out
 	for len(wanted) > 0 {
-		peer := wanted[0].peer
-		look := a.rules[wanted[0].rule].shutting
-		n := 0
-		for ; n < len(wanted) && wanted[n].peer == peer; n++ {
-			if wanted[n].plain > 0 {
-				look = a.rules[wanted[n].rule].plain
-				break
-			}
-		}
+		peer, n := wanted[0].peer, 1
 		for n < len(wanted) && wanted[n].peer == peer {
 			n++
 		}
+		best := slices.MinFunc(wanted[:n], func(t, u tally) int { return cmp.Compare(t.best(), u.best()) })
 		wanted = wanted[n:]
+		look := a.rules[best.rule].looks[peer][best.best()]
 		i := slices.Index(looks, look)
 		if i < 0 {
 			i = len(looks)
@@ -236,4 +247,9 @@ func (a *Advertiser) paths(wanted []tally) []Path {
 		out[i].Peers = append(out[i].Peers, a.peers[peer])
 	}
 	return out
+}
+
+// best is the best form that a VIP wants.
+func (t tally) best() form {
+	return form(slices.IndexFunc(t.by[:], func(n int) bool { return n > 0 }))
 }

@@ -29,11 +29,12 @@ type vip struct {
 	ended time.Time
 	old   bool
 	stage Stage
+	role  Role
 	since time.Time // when the above came to be as it is
 
 	// What the prefixes and the floor have been told of it.
 	told    []send
-	toldAs  Stage
+	toldAs  form
 	counted standing
 }
 
@@ -49,7 +50,7 @@ func (a *Advertiser) take(r lb.Route, labels func(lb.ServiceID) map[string]strin
 		return
 	}
 	if v == nil {
-		v = &vip{addr: r.Addr, stage: a.drains.of(r.Addr), withheld: "new"}
+		v = &vip{addr: r.Addr, stage: a.drains.of(r.Addr), role: a.roles[r.Addr], withheld: "new"}
 		a.vips[r.Addr] = v
 	}
 	if len(r.Serves) > 0 {
@@ -118,10 +119,10 @@ func (a *Advertiser) drop(v *vip) {
 
 // settle has the prefixes and the floor follow what has become of a VIP.
 func (a *Advertiser) settle(v *vip) {
-	if !v.up || v.stage == Drained {
-		a.contribute(v, NotDrained, nil)
+	if f, told := v.form(); v.up && told {
+		a.contribute(v, f, v.sends)
 	} else {
-		a.contribute(v, v.stage, v.sends)
+		a.contribute(v, plain, nil)
 	}
 	a.floor.recount(v)
 }
@@ -168,7 +169,8 @@ const (
 	lately              // not announced, but with backends, or so lately
 )
 
-// floor counts the VIPs that some peer hears of, or would, and that are not drained.
+// floor counts the VIPs that some peer hears of, or would, and that are neither
+// drained nor out.
 type floor struct {
 	all, up, kept int
 	late          queue // of the kept, by when they lost their backends
@@ -186,7 +188,7 @@ func (f *floor) keeps(share float64) bool {
 func (f *floor) recount(v *vip) {
 	is := notCounted
 	switch {
-	case len(v.sends) == 0 || v.stage != NotDrained:
+	case len(v.sends) == 0 || !v.counts():
 	case v.kept:
 		is = onAirKept
 	case v.up:

@@ -163,6 +163,7 @@ func wholeSeconds(d, least, most time.Duration) bool {
 // withDefaults is p with nothing left to a default, so that two peers which mean
 // the same are equal.
 func (p Peer) withDefaults(c Config) Peer {
+	p.Standby = Handicap{} // paths have it already, and no session depends on it
 	p.LocalASN = orDefault(p.LocalASN, c.ASN)
 	if !p.Range.IsValid() {
 		p.Port = orDefault(p.Port, DefaultPort)

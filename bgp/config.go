@@ -94,6 +94,9 @@ type Peer struct {
 	MaxPrefixes int
 	// NextHops, where given, are used in the stead of Config.NextHops.
 	NextHops NextHops
+	// Standby is how much worse it is told of VIPs that the box is Standby for. It is
+	// the Advertiser's alone: a Speaker does not look at it.
+	Standby Handicap
 }
 
 // Families are what a session carries. The zero value is both.
