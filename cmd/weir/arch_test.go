@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"weir/bgp":                         {"weir/lb"},
 	"weir/cluster":                     {},
 	"weir/cluster/owner":               {},
+	"weir/l2":                          {},
 	"weir/configs":                     {},
 	"weir/cmd/weir/internal/config":    {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/configs"},
 	"weir/cmd/weir/internal/status":    {"weir/lb"},
@@ -54,6 +55,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/client-go/util/workqueue":                {"weir/k8ssync"},
 	"sigs.k8s.io/yaml":                               {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/kubeproxy"},
 	"google.golang.org/grpc":                         {"weir/lb/health"},
+	"golang.org/x/net/bpf":                           {"weir/l2"},
 }
 
 type listed struct {
