@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"weir/cluster/owner":               {},
 	"weir/l2":                          {},
 	"weir/configs":                     {},
-	"weir/cmd/weir/internal/config":    {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/configs"},
+	"weir/cmd/weir/internal/config":    {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/configs"},
 	"weir/cmd/weir/internal/status":    {"weir/lb"},
 	"weir/cmd/weir/internal/kubeproxy": {"weir/cmd/weir/internal/config"},
 	"weir/cmd/weir/internal/daemon":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/lb", "weir/lb/health", "weir/lb/linux", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp"},

@@ -10,8 +10,8 @@
 // and meaning. It alone decides what may be written, and where defaults live.
 //
 // The package decides nothing about traffic and touches no kernel. Of weir it
-// imports lb, lb/health, k8ssync, k8ssync/ipam, bgp and cluster, for the values that it
-// makes, and it is the only one to import the TOML library.
+// imports lb, lb/health, k8ssync, k8ssync/ipam, bgp, cluster and cluster/owner, for the
+// values that it makes, and it is the only one to import the TOML library.
 package config
 
 import (

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	fleet "weir/cluster"
+	"weir/cluster/owner"
 )
 
 // Fleet is the table [cluster]: the boxes that serve the same VIPs, of which this
@@ -14,6 +15,8 @@ type Fleet struct {
 	Gossip fleet.Config
 	// KeyFiles are the names of the files of Gossip.Keys, in the same order.
 	KeyFiles []string
+	// Rules are those by which VIPs are shared.
+	Rules owner.Rules
 	// Weight is this box's share of the VIPs that are spread over the fleet, 1 to 1000.
 	Weight uint16
 	// TakeBack is for how long without a break a box must have been fit until it takes
