@@ -13,6 +13,12 @@ type Base struct {
 	Sysctls  []Sysctl
 	// Unreachable are the prefixes that are announced as aggregates.
 	Unreachable []netip.Prefix
+	// Sources are what masqueraded connections bear instead of an address of this box,
+	// at most one of each family. Packets for one that belong to no connection of
+	// this box are refused, and not sent back to the router that they came from.
+	Sources []netip.Addr
+	// Sync are the connection synchronization daemons, at most one of each role.
+	Sync []SyncDaemon
 }
 
 // Objects gives the objects of b, sorted.
@@ -23,6 +29,14 @@ func (b Base) Objects() []Object {
 	}
 	for _, p := range b.Unreachable {
 		out = append(out, Unreachable{p})
+	}
+	for _, a := range b.Sources {
+		if p := single(a); !slices.Contains(b.Unreachable, p) {
+			out = append(out, Unreachable{p})
+		}
+	}
+	for _, d := range b.Sync {
+		out = append(out, d)
 	}
 	for _, f := range b.Families {
 		out = append(out, Rules{f})

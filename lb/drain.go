@@ -88,7 +88,7 @@ func (r *Reconciler) claimDrain(f Frontend) {
 	for addr := range r.drains.servers[f] {
 		if o, ok := r.have[RealServer{Frontend: f, Addr: addr}]; ok {
 			rs := o.(RealServer)
-			rs.Weight = 0
+			rs.Weight, rs.Misplaced = 0, false
 			objects = append(objects, rs)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // Object is one thing in the kernel that weir owns. Objects are comparable
 // values: two mean the same thing when their IDs are equal, and are in the same
 // condition when they are equal themselves. The set of implementations is
-// closed: the types of this file.
+// closed: the types of this file, and SyncDaemon.
 type Object interface {
 	// ID is the object without its attributes. Usable as a map key.
 	ID() Object
@@ -34,6 +34,7 @@ const (
 	kindAddress
 	kindPoolRoute
 	kindUnreachable
+	kindSyncDaemon
 )
 
 // Kind names the sort of an object, for metrics: "virtual_server".
@@ -43,7 +44,7 @@ func (k kind) String() string {
 	return [...]string{
 		kindSysctl: "sysctl", kindDevice: "device", kindSet: "set", kindRules: "rules", kindMember: "member",
 		kindVirtualServer: "virtual_server", kindRealServer: "real_server", kindAddress: "address", kindPoolRoute: "pool_route",
-		kindUnreachable: "unreachable",
+		kindUnreachable: "unreachable", kindSyncDaemon: "sync_daemon",
 	}[k]
 }
 
@@ -131,6 +132,10 @@ type RealServer struct {
 	Weight   uint32
 	Upper    uint32
 	Lower    uint32
+	// Misplaced tells that it stands in another place among the real servers of its
+	// scheduler mh than on all other boxes, so that clients would meet others there:
+	// an attribute that is observed and never wanted.
+	Misplaced bool
 }
 
 // Address is a VIP on the dummy device, as a /32 or /128.
@@ -221,6 +226,9 @@ func (o RealServer) String() string {
 	s := fmt.Sprintf("real server %s of %s weight %d", o.Addr, o.Frontend, o.Weight)
 	if o.Upper != 0 || o.Lower != 0 {
 		s += fmt.Sprintf(" limits %d %d", o.Upper, o.Lower)
+	}
+	if o.Misplaced {
+		s += " out of place"
 	}
 	return s
 }

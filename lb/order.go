@@ -65,6 +65,8 @@ const (
 	stepCut        // real servers whose address is about to be the box's (backend.go)
 	stepAdmit      // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress    // addresses and pool routes
+	stepSync       // what other boxes hear, and tell
+	stepUnsync     //
 	stepUnNoLocal  // and the way out
 	stepShrink     // less weight
 	stepUnaddress  //
@@ -164,6 +166,8 @@ func addStep(o Object, have Snapshot) step {
 			return stepInner
 		}
 		return stepReal
+	case SyncDaemon:
+		return stepSync
 	}
 	return stepAddress
 }
@@ -206,6 +210,8 @@ func deleteStep(o Object, want *State) step {
 			return stepUninner
 		}
 		return stepUnreal
+	case SyncDaemon:
+		return stepUnsync
 	}
 	return stepUnaddress
 }

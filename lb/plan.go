@@ -341,7 +341,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 			}
 			be.Weight = 0
 		}
-		p.add(RealServer{f, be.Addr, be.Weight, be.Upper, be.Lower})
+		p.add(RealServer{Frontend: f, Addr: be.Addr, Weight: be.Weight, Upper: be.Upper, Lower: be.Lower})
 		if vip.Kind == ClusterIP || p.svc.Keep || vip.Local {
 			p.add(loopBack(be.Addr, outer.Proto))
 		}

@@ -65,6 +65,12 @@ type Kernel struct {
 	// MasqueradeBit marks packets to masquerade: see Mark.
 	MasqueradeBit int
 	MasqueradeAll bool
+	// MasqueradeSource are what masqueraded connections bear instead of an address of
+	// this box, at most one of each family; in a fleet the owner of everything has them.
+	MasqueradeSource []netip.Addr
+	// SloppyTCP makes connections of packets that do not begin one: those of a box that
+	// is gone.
+	SloppyTCP bool
 	// DetectLocal says how packets of pods are known: by ClusterCIDRs, by the
 	// ranges of the box's own Node, by BridgeInterface or by InterfacePrefix.
 	DetectLocal     DetectLocal
@@ -99,7 +105,7 @@ func (k Kernel) Mark() uint32 { return 1 << k.MasqueradeBit }
 
 // Base is what lb wants in the kernel before any Service.
 func (k Kernel) Base() lb.Base {
-	b := lb.Base{Device: k.Device, Families: k.Families}
+	b := lb.Base{Device: k.Device, Families: k.Families, Sources: k.MasqueradeSource}
 	if k.ManageSysctls {
 		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), arpSysctls(k.StrictARP), k.Sysctls)
 	}

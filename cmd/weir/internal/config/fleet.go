@@ -31,10 +31,3 @@ type Fleet struct {
 	// Sync is nil without [cluster.sync].
 	Sync *FleetSync
 }
-
-// FleetSync is the table [cluster.sync]: members tell each other's kernels of
-// established connections.
-type FleetSync struct {
-	// Interface is the one that goes to the other members.
-	Interface string
-}
