@@ -25,7 +25,8 @@ type Config struct {
 	// Name is this box's own, unlike all others.
 	Name string
 	// Bind is where the box listens, TCP and UDP. Advertise is what it tells others;
-	// the zero AddrPort is Bind, or, if that is unspecified, an address of the box.
+	// the zero AddrPort is Bind, or, if that is unspecified, the box's own address towards
+	// the first of Join that can be looked up.
 	Bind, Advertise netip.AddrPort
 	// Join are names or addresses of members, with or without a port, asked again
 	// and again for as long as they are not in the fleet. One that is the box itself
@@ -127,10 +128,11 @@ func (c Config) library(f *Fleet) (*memberlist.Config, error) {
 	m := c.Timing.memberlist()
 	m.Name, m.Label = c.Name, c.Fleet
 	m.BindAddr, m.BindPort = c.Bind.Addr().String(), int(c.Bind.Port())
-	m.AdvertisePort = m.BindPort
-	if c.Advertise.IsValid() {
-		m.AdvertiseAddr, m.AdvertisePort = c.Advertise.Addr().String(), int(c.Advertise.Port())
+	advertise, err := c.advertised()
+	if err != nil {
+		return nil, err
 	}
+	m.AdvertiseAddr, m.AdvertisePort = advertise.Addr().String(), int(advertise.Port())
 	if len(c.Keys) > 0 {
 		var keys [][]byte
 		for _, k := range c.Keys {
@@ -150,6 +152,6 @@ func (c Config) library(f *Fleet) (*memberlist.Config, error) {
 	// dead.
 	m.DeadNodeReclaimTime = time.Second
 	m.Logger = f.lines.logger()
-	m.Delegate, m.Events, m.Conflict, m.Alive = f, f, f, f
+	m.Delegate, m.Events, m.Conflict, m.Alive, m.Ping = f, f, f, f, f
 	return m, nil
 }
