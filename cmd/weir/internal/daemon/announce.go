@@ -57,7 +57,6 @@ const (
 type announcer struct {
 	log      *slog.Logger
 	cfg      *config.BGP
-	stateDir string
 	adv      *bgp.Advertiser
 	speaker  speaker
 	begun    bool       // the speaker has been told its peers
@@ -65,33 +64,23 @@ type announcer struct {
 	retry    time.Time  // when what could not be done is tried again
 	// owed is what the speaker has not been told yet: aggregates without their
 	// unreachable route in the kernel.
-	owed     map[netip.Prefix][]bgp.Path
-	known    map[netip.Addr]struct{} // the addresses that the Advertiser has
-	gated    bool                    // the kernel has said that it serves nobody
-	waited   bool                    // in this pass, for routers to take in a withdrawal
-	late     bool                    // what is owed has been waited for
-	drained  drained
-	stages   bgp.Drains
-	nextDue  time.Time // when a drain comes to its next stage
-	drainErr error     // why the file of what is drained can't be read or written
-	badErr   error     // why the speaker would not take what it was told
-	readErr  error     // why routes could not be read the last time
-	version  uint64    // changes when announcements may have
-	measure  func(since time.Time)
+	owed    map[netip.Prefix][]bgp.Path
+	known   map[netip.Addr]struct{} // the addresses that the Advertiser has
+	gated   bool                    // the kernel has said that it serves nobody
+	waited  bool                    // in this pass, for routers to take in a withdrawal
+	late    bool                    // what is owed has been waited for
+	drains  uint64                  // the drainer's version that the Advertiser has
+	badErr  error                   // why the speaker would not take what it was told
+	readErr error                   // why routes could not be read the last time
+	version uint64                  // changes when announcements may have
+	measure func(since time.Time)
 }
 
-// newAnnouncer makes an announcer that finds what was drained before, and announces
-// nothing until begin.
-func newAnnouncer(log *slog.Logger, s speaker, cfg *config.BGP, stateDir string, now time.Time) *announcer {
+// newAnnouncer makes an announcer that announces nothing until begin.
+func newAnnouncer(log *slog.Logger, s speaker, cfg *config.BGP, now time.Time) *announcer {
 	a := &announcer{
-		log: log, cfg: cfg, stateDir: stateDir, speaker: s, adv: bgp.NewAdvertiser(),
+		log: log, cfg: cfg, speaker: s, adv: bgp.NewAdvertiser(),
 		owed: map[netip.Prefix][]bgp.Path{}, known: map[netip.Addr]struct{}{}, measure: func(time.Time) {},
-	}
-	if a.drained, a.drainErr = loadDrained(stateDir); a.drainErr != nil {
-		log.Error("the drain state is lost", "error", a.drainErr)
-	}
-	if a.drained.any() {
-		log.Warn("drained, as before the start", "all", !a.drained.all.IsZero(), "vips", len(a.drained.vips))
 	}
 	a.owe(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
@@ -161,13 +150,8 @@ func ownAddress(peers []bgp.Peer) (netip.Addr, error) {
 }
 
 // configure brings another configuration into force.
-func (a *announcer) configure(ctx context.Context, cfg *config.BGP, stateDir string, now time.Time) {
+func (a *announcer) configure(ctx context.Context, cfg *config.BGP, now time.Time) {
 	a.cfg = cfg
-	if stateDir != a.stateDir {
-		if a.stateDir = stateDir; a.drained.any() {
-			a.drainErr = a.drained.save(stateDir)
-		}
-	}
 	a.owe(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
 	a.version++
@@ -245,19 +229,22 @@ func (a *announcer) read(err error, now time.Time) {
 	a.readErr = err
 }
 
-// advance does what is due by now: the end of a hold-down, the stages of drains.
+// advance does what is due by now: the end of a hold-down, for instance.
 func (a *announcer) advance(now time.Time) {
 	if !now.Before(a.retry) {
 		a.retry = time.Time{}
 	}
 	a.owe(a.adv.Advance(now))
-	stages, next := a.drained.stages(now, a.cfg.DrainDelay)
-	a.nextDue = next
-	if stages.All != a.stages.All || !maps.Equal(stages.VIPs, a.stages.VIPs) {
-		a.stages = stages
-		a.owe(a.adv.Drain(stages, now))
-		a.version++
+}
+
+// drain takes in how far drains have come.
+func (a *announcer) drain(d *drainer, now time.Time) {
+	if a.drains == d.version {
+		return
 	}
+	a.drains = d.version
+	a.owe(a.adv.Drain(d.stages, now))
+	a.version++
 }
 
 // next is when advance or begin has something to do; the zero time: not by itself.
@@ -266,10 +253,8 @@ func (a *announcer) next() time.Time {
 		return time.Time{}
 	}
 	next := a.retry
-	for _, t := range []time.Time{a.nextDue, a.adv.Next()} {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
-		}
+	if t := a.adv.Next(); !t.IsZero() && (next.IsZero() || t.Before(next)) {
+		next = t
 	}
 	return next
 }

@@ -89,30 +89,31 @@ func TestADrainAsksThenWithdrawsAndSurvives(t *testing.T) {
 		b, h, _ := heraldBox(t, oneRouter+web(`"10.1.0.1"`))
 		b.turn(t)
 		h.diary.read()
-		a := b.announcer
-		a.drained = a.drained.with(time.Now(), vipA)
-		if err := a.drained.save(a.stateDir); err != nil {
-			t.Fatal(err)
+		dir := t.TempDir()
+		b.drainer.move(dir)
+		if b.drainer.set(b.drainer.drained.with(time.Now(), vipA)); b.drainer.err != nil {
+			t.Fatal(b.drainer.err)
 		}
 		b.turn(t)
 		checkDiary(t, "drained", h, "announce 192.0.2.1/32 shutting")
-		if doc := a.drains(); doc.VIPs[0].Stage != "shutting" || doc.Done() {
+		if doc := b.drainedNow(); doc.VIPs[0].Stage != "shutting" || doc.Done() {
 			t.Errorf("it says %+v", doc)
 		}
-		time.Sleep(time.Until(a.next()))
+		time.Sleep(time.Until(b.drainer.due))
 		b.turn(t)
 		checkDiary(t, "after drain_delay", h, "withdraw 192.0.2.1/32")
-		if doc := a.drains(); doc.VIPs[0].Stage != "withdrawn" || !doc.Done() {
+		if doc := b.drainedNow(); doc.VIPs[0].Stage != "withdrawn" || !doc.Done() {
 			t.Errorf("it says %+v", doc)
 		}
 
 		h2 := &herald{diary: &diary{}, up: true}
-		b.announcer = newAnnouncer(b.log, h2, b.cfg.BGP, a.stateDir, time.Now())
+		b.announcer = newAnnouncer(b.log, h2, b.cfg.BGP, time.Now())
+		b.drainer = newDrainer(dir, b.log)
 		b.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
 		b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
 		b.turn(t)
 		checkDiary(t, "after a restart", h2, "begin with 0 prefixes")
-		b.announcer.drained, _ = b.announcer.drained.without(vipA)
+		b.drainer.drained, _ = b.drainer.drained.without(vipA)
 		b.turn(t)
 		checkDiary(t, "undrained", h2, "announce 192.0.2.1/32")
 	})
@@ -206,7 +207,7 @@ func TestHostRoutesStayUntilTheirAggregateIsThere(t *testing.T) {
 		b.turn(t)
 		b.turn(t)
 		h.diary.read()
-		b.announcer.configure(t.Context(), parse(t, oneRouter+aggregating+web(`"10.1.0.1"`)).BGP, b.announcer.stateDir, time.Now())
+		b.announcer.configure(t.Context(), parse(t, oneRouter+aggregating+web(`"10.1.0.1"`)).BGP, time.Now())
 		b.turn(t)
 		if got := h.diary.read(); slices.Contains(got, "withdraw 192.0.2.1/32") {
 			t.Errorf("nothing leads there any more:\n%s", strings.Join(got, "\n"))
@@ -226,7 +227,7 @@ func TestALeavingRouteTakesNoOtherWithIt(t *testing.T) {
 		b.turn(t)
 		h.diary.read()
 		next := oneRouter + aggregating + web(`"10.1.0.1"`)
-		b.announcer.configure(t.Context(), parse(t, next).BGP, t.TempDir(), time.Now())
+		b.announcer.configure(t.Context(), parse(t, next).BGP, time.Now())
 		b.say(t, next)
 		b.turn(t)
 		if got := h.diary.read(); got[1] != "withdraw 2001:db8::9/128" || slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "withdraw 192.0.2.1/32") }) {
@@ -247,7 +248,7 @@ func TestAReloadOfRulesAndServicesWithdrawsFirst(t *testing.T) {
 		b.turn(t)
 		h.diary.read()
 		next := oneRouter + "[[bgp.advertise]]\nannounce = false\n"
-		b.announcer.configure(t.Context(), parse(t, next).BGP, t.TempDir(), time.Now())
+		b.announcer.configure(t.Context(), parse(t, next).BGP, time.Now())
 		b.say(t, next)
 		begin := time.Now()
 		b.turn(t)
@@ -299,7 +300,7 @@ func TestAReloadOfPeersAndRules(t *testing.T) {
 		b.turn(t)
 		h.diary.read()
 		cfg := parse(t, oneRouter+"[[bgp.peer]]\nname = \"tor2\"\naddress = \"10.0.0.2\"\nasn = 64501\n[[bgp.advertise]]\npeers = [\"tor2\"]\ncommunities = [\"no-export\"]\n"+web(`"10.1.0.1"`))
-		b.announcer.configure(t.Context(), cfg.BGP, b.announcer.stateDir, time.Now())
+		b.announcer.configure(t.Context(), cfg.BGP, time.Now())
 		b.turn(t)
 		checkDiary(t, "another peer", h, "begin with 1 prefixes", "announce 192.0.2.1/32")
 		want := []bgp.Path{{Communities: []bgp.Community{bgp.NoExport}, Peers: []string{"tor2"}}}
@@ -312,10 +313,10 @@ func TestAReloadOfPeersAndRules(t *testing.T) {
 func TestAReloadTakesTheDrainToAnotherFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := heraldBox(t, oneRouter)
-		a, dir := b.announcer, t.TempDir()
-		a.drained = a.drained.with(time.Now(), vipA)
-		a.configure(t.Context(), b.cfg.BGP, dir, time.Now())
-		if d, err := loadDrained(dir); err != nil || !d.equal(a.drained) {
+		dir := t.TempDir()
+		b.drainer.drained = b.drainer.drained.with(time.Now(), vipA)
+		b.drainer.move(dir)
+		if d, err := loadDrained(dir); err != nil || !d.equal(b.drainer.drained) {
 			t.Errorf("%v, %v", d, err)
 		}
 	})

@@ -152,6 +152,7 @@ type box struct {
 	rec       *lb.Reconciler
 	clusters  *clusters
 	announcer *announcer // nil without [bgp]
+	drainer   drainer
 	provider  provider
 	provided  provided
 	identity  string                      // of the provider
@@ -200,6 +201,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	b.probes = newHealthPorts(opts.Log, b.isHealthy)
 	b.owned.Store(&Owners{})
 	b.told.Store(&told{})
+	b.drainer = newDrainer(cfg.Daemon.StateDir, opts.Log)
 	b.announcer = newRoutes(cfg, opts.Log, time.Now())
 	b.identity, b.toGive = identity(), make(chan struct{})
 	b.provider = k8ssync.NewProvider(b.providerConfig(cfg), opts.Log)

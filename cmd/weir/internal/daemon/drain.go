@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -30,85 +32,99 @@ func (b *box) handleRoutes(mux *http.ServeMux) {
 		doc, err := b.draining(r.Context())
 		reply(w, doc, err)
 	})
-	change := func(f func(ctx context.Context, vips []netip.Addr) error) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			vips, err := drainQuery(r)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			if err := f(r.Context(), vips); err != nil {
-				reply(w, nil, err)
-				return
-			}
-			doc, err := b.draining(r.Context())
-			reply(w, doc, err)
-		}
-	}
-	mux.HandleFunc("POST /drain", change(b.drain))
-	mux.HandleFunc("POST /undrain", change(b.undrain))
+	mux.HandleFunc("POST /drain", b.change(b.drain))
+	mux.HandleFunc("POST /undrain", b.change(b.undrain))
 }
 
-// drainQuery reads which VIPs are meant: vip=ADDRESS, as often as needed, or all=true.
-// Nothing that can't be read may come to mean the whole box.
-func drainQuery(r *http.Request) ([]netip.Addr, error) {
+// which are the VIPs that somebody wants to drain, or not any more.
+type which struct {
+	vips  []netip.Addr // none: the whole box
+	force bool         // even if nobody else can serve them
+}
+
+// change answers those who want to change what is drained.
+func (b *box) change(f func(context.Context, which) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		which, err := drainQuery(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if err := f(r.Context(), which); err != nil {
+			reply(w, nil, err)
+			return
+		}
+		doc, err := b.draining(r.Context())
+		reply(w, doc, err)
+	}
+}
+
+// drainQuery reads which VIPs are meant: vip=ADDRESS, as often as needed, or all=true;
+// and force=true. Nothing that can't be read may come to mean the whole box.
+func drainQuery(r *http.Request) (which, error) {
 	if err := r.ParseForm(); err != nil {
-		return nil, err
+		return which{}, err
 	}
 	for key := range r.Form {
-		if key != "vip" && key != "all" {
-			return nil, fmt.Errorf("%q is not known: write vip=ADDRESS or all=true", key)
+		if key != "vip" && key != "all" && key != "force" {
+			return which{}, fmt.Errorf("%q is not known: write vip=ADDRESS or all=true", key)
 		}
 	}
 	vips, err := ParseVIPs(r.Form["vip"])
-	switch all := r.Form.Get("all"); {
+	all, force := r.Form.Get("all"), r.Form.Get("force")
+	switch {
 	case err != nil:
-		return nil, err
+		return which{}, err
 	case (all == "true") == (len(vips) > 0) || all != "" && all != "true":
-		return nil, fmt.Errorf("write vip=ADDRESS or all=true, one of them")
+		return which{}, fmt.Errorf("write vip=ADDRESS or all=true, one of them")
+	case force != "" && force != "true":
+		return which{}, fmt.Errorf("write force=true, or leave it out")
 	}
-	return vips, nil
+	return which{vips, force == "true"}, nil
 }
 
-// errNoBGP is for those who want to change routes that there are not.
-var errNoBGP = fmt.Errorf("there are no routes to withdraw: the configuration has no [bgp]")
+// errNoWay is for those who want to lead clients elsewhere where nothing leads them
+// here.
+var errNoWay = errors.New("nothing can lead clients to another box: the configuration has no [bgp], no [l2] and no [cluster]")
 
-// drain begins to drain VIPs; without any, the whole box.
-func (b *box) drain(ctx context.Context, vips []netip.Addr) error {
+// drain begins to drain VIPs.
+func (b *box) drain(ctx context.Context, w which) error {
 	return b.redrain(ctx, func(d drained) (drained, error) {
-		for _, v := range vips {
-			if _, ok := b.announcer.adv.Explain(v); !ok && d.since(v).IsZero() {
+		known := b.vips()
+		for _, v := range w.vips {
+			if _, ok := slices.BinarySearchFunc(known, v, netip.Addr.Compare); !ok && d.since(v).IsZero() {
 				return d, fmt.Errorf("%s is no VIP of this box: see weir services", v)
 			}
 		}
-		return d.with(time.Now(), vips...), nil
+		out := d.with(time.Now(), w.vips...)
+		if w.force {
+			out = out.force(w.vips...)
+		}
+		return out, nil
 	})
 }
 
-// undrain ends the drain of VIPs; without any, of everything.
-func (b *box) undrain(ctx context.Context, vips []netip.Addr) error {
-	return b.redrain(ctx, func(d drained) (drained, error) { return d.without(vips...) })
+// undrain ends the drain of VIPs.
+func (b *box) undrain(ctx context.Context, w which) error {
+	return b.redrain(ctx, func(d drained) (drained, error) { return d.without(w.vips...) })
 }
 
-// redrain has the loop change what is drained. What can't be written to the disk is in
-// force nevertheless: the operator wants it now, and the status says that it will not
-// survive.
+// redrain has the loop change what is drained.
 func (b *box) redrain(ctx context.Context, f func(drained) (drained, error)) error {
-	a := b.announcer
-	if a == nil {
-		return errNoBGP
-	}
 	var err error
 	busy := b.do(ctx, func() {
-		var d drained
-		if d, err = f(a.drained); err != nil || d.equal(a.drained) && a.drainErr == nil {
+		if err = errNoWay; !leadsElsewhere(b.cfg) {
 			return
 		}
-		a.drained = d
-		if a.drainErr = d.save(a.stateDir); a.drainErr != nil {
-			a.log.Error("the drain is in force, but not kept for the next start", "error", a.drainErr)
+		var to drained
+		if to, err = f(b.drainer.drained); err != nil || to.equal(b.drainer.drained) && b.drainer.err == nil {
+			return
 		}
-		a.log.Info("drain", "all", !d.all.IsZero(), "vips", len(d.vips))
+		b.drainer.set(to)
+		if b.drainer.err != nil {
+			b.log.Error("the drain is in force, but not kept for the next start", "error", b.drainer.err)
+		}
+		b.log.Info("drain", "all", !to.all.IsZero(), "vips", len(to.vips))
 		b.stirred = time.Now()
 		b.pass(context.WithoutCancel(ctx), b.rec.Sync) // whoever asked may go
 	})
@@ -120,21 +136,15 @@ func (b *box) redrain(ctx context.Context, f func(drained) (drained, error)) err
 
 // draining is what is drained, with the connections that are left.
 func (b *box) draining(ctx context.Context) (status.Drained, error) {
-	if b.announcer == nil {
-		return status.Drained{}, errNoBGP
-	}
-	doc := *b.published.Load().speaking.drained
-	doc.VIPs = slices.Clone(doc.VIPs)
-	if doc.All != nil {
-		for _, x := range b.announcements(ctx) {
-			at := func(v status.DrainedVIP) bool { return v.Address == x.Addr.String() }
-			if !slices.ContainsFunc(doc.VIPs, at) {
-				doc.VIPs = append(doc.VIPs, status.DrainedVIP{Address: x.Addr.String(), DrainState: *doc.All})
-			}
+	var doc status.Drained
+	cant := errNoWay
+	busy := b.do(ctx, func() {
+		if leadsElsewhere(b.cfg) {
+			doc, cant = b.drainedNow(), nil
 		}
-	}
-	if len(doc.VIPs) == 0 {
-		return doc, nil
+	})
+	if err := cmp.Or(busy, cant); err != nil || len(doc.VIPs) == 0 {
+		return doc, err
 	}
 	index := map[netip.Addr]int{}
 	for i, v := range doc.VIPs {
@@ -147,6 +157,21 @@ func (b *box) draining(ctx context.Context) (status.Drained, error) {
 		return true
 	})
 	return doc, err
+}
+
+// drainedNow is what is drained, VIP by VIP. The loop calls it.
+func (b *box) drainedNow() status.Drained {
+	delay := drainDelay(b.cfg)
+	doc := *b.drainer.doc(delay)
+	if doc.All == nil {
+		return doc
+	}
+	for _, a := range b.vips() {
+		if b.drainer.drained.vips[a].IsZero() {
+			doc.VIPs = append(doc.VIPs, b.drainer.vip(a, doc.All.Since, delay))
+		}
+	}
+	return doc
 }
 
 // living tells whether a connection can still carry something. What is in CLOSE or

@@ -23,6 +23,10 @@ import (
 type drained struct {
 	all  time.Time // zero: not the whole box
 	vips map[netip.Addr]time.Time
+	// forced are those that are to go even if no other member of the fleet can serve
+	// them; allForced: all.
+	forced    map[netip.Addr]struct{}
+	allForced bool
 }
 
 // since is when an address began to be drained; the zero time if it is not.
@@ -38,13 +42,37 @@ func (d drained) since(a netip.Addr) time.Time {
 func (d drained) any() bool { return !d.all.IsZero() || len(d.vips) > 0 }
 
 func (d drained) equal(other drained) bool {
-	return d.all.Equal(other.all) && maps.EqualFunc(d.vips, other.vips, time.Time.Equal)
+	return d.all.Equal(other.all) && maps.EqualFunc(d.vips, other.vips, time.Time.Equal) &&
+		d.allForced == other.allForced && maps.Equal(d.forced, other.forced)
+}
+
+// isForced tells whether an address is to go even if nobody else can serve it.
+func (d drained) isForced(a netip.Addr) bool {
+	_, forced := d.forced[a]
+	return forced || d.allForced
+}
+
+// force has addresses go that are drained, or the whole box if none is given, even if
+// nobody else can serve them.
+func (d drained) force(vips ...netip.Addr) drained {
+	if len(vips) == 0 {
+		d.allForced = true
+		return d
+	}
+	forced := map[netip.Addr]struct{}{}
+	maps.Copy(forced, d.forced)
+	for _, a := range vips {
+		forced[a] = struct{}{}
+	}
+	d.forced = forced
+	return d
 }
 
 // with drains addresses from now on, or the whole box if none is given. What is
 // drained already stays so since when it was.
 func (d drained) with(now time.Time, vips ...netip.Addr) drained {
-	out := drained{d.all, maps.Clone(d.vips)}
+	out := d
+	out.vips = maps.Clone(d.vips)
 	if len(vips) == 0 && out.all.IsZero() {
 		out.all = now
 	}
@@ -68,12 +96,13 @@ func (d drained) without(vips ...netip.Addr) (drained, error) {
 	if !d.all.IsZero() {
 		return d, errors.New("the whole box is drained, so one VIP can't come back alone: weir undrain --all")
 	}
-	out := drained{vips: maps.Clone(d.vips)}
+	out := drained{vips: maps.Clone(d.vips), forced: maps.Clone(d.forced)}
 	for _, a := range vips {
 		if _, ok := out.vips[a]; !ok {
 			return d, fmt.Errorf("%s is not drained", a)
 		}
 		delete(out.vips, a)
+		delete(out.forced, a)
 	}
 	return out, nil
 }
@@ -93,6 +122,9 @@ type drainedDoc struct {
 	Version int                      `json:"version"`
 	All     time.Time                `json:"all,omitzero"`
 	VIPs    map[netip.Addr]time.Time `json:"vips,omitempty"`
+	// AllForced and Forced came with the fleet; weir from before does not know them.
+	AllForced bool         `json:"all_forced,omitempty"`
+	Forced    []netip.Addr `json:"forced,omitempty"`
 }
 
 // parseDrained reads the content of a file.
@@ -117,11 +149,24 @@ func parseDrained(content []byte) (drained, error) {
 			return drained{}, fmt.Errorf("%s since %s is no VIP that is drained", a, since)
 		}
 	}
-	return drained{doc.All, doc.VIPs}, nil
+	d := drained{all: doc.All, vips: doc.VIPs, allForced: doc.AllForced}
+	for _, a := range doc.Forced {
+		if _, ok := doc.VIPs[a]; !ok {
+			return drained{}, fmt.Errorf("%s is forced, but not drained", a)
+		}
+		d = d.force(a)
+	}
+	if d.allForced && d.all.IsZero() {
+		return drained{}, errors.New("the whole box is forced, but not drained")
+	}
+	return d, nil
 }
 
 func (d drained) content() ([]byte, error) {
-	text, err := json.MarshalIndent(drainedDoc{drainedVersion, d.all.UTC(), d.vips}, "", "  ")
+	text, err := json.MarshalIndent(drainedDoc{
+		Version: drainedVersion, All: d.all.UTC(), VIPs: d.vips,
+		AllForced: d.allForced, Forced: slices.SortedFunc(maps.Keys(d.forced), netip.Addr.Compare),
+	}, "", "  ")
 	return append(text, '\n'), err
 }
 

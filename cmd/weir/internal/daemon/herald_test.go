@@ -136,7 +136,7 @@ func heraldBox(t *testing.T, toml string) (*box, *herald, *lb.Fake) {
 	b.metrics = newMetrics(b)
 	h := &herald{diary: d, up: true}
 	b.told.Store(&told{})
-	b.announcer = newAnnouncer(b.log, h, b.cfg.BGP, t.TempDir(), time.Now())
+	b.announcer = newAnnouncer(b.log, h, b.cfg.BGP, time.Now())
 	b.rec = lb.NewReconciler(kernel, b.options(), config.Source)
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
 	return b, h, kernel

@@ -128,7 +128,7 @@ func (b *box) wake(pending bool) time.Time {
 		return b.floor()
 	}
 	wake := b.audits.next
-	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next(), b.provided.next()} {
+	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next(), b.drainer.due, b.provided.next()} {
 		if !next.IsZero() && next.Before(wake) {
 			wake = next
 		}

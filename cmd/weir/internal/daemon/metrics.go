@@ -135,6 +135,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	s := c.b.status()
 	c.rest(out, s)
 	c.speaking(out, s)
+	c.draining(out, s)
 	c.giving(out)
 	c.health(out)
 	c.kernel(out)

@@ -60,6 +60,10 @@ func (c collector) speaking(out chan<- prometheus.Metric, s status.Status) {
 	for reason, n := range s.BGP.Withheld {
 		gauge(out, descWithheld, float64(n), reason)
 	}
+}
+
+// draining gives what is drained; nothing where nothing can be.
+func (c collector) draining(out chan<- prometheus.Metric, s status.Status) {
 	if d := s.Drained; d != nil {
 		gauge(out, descDrainedBox, boolValue(d.All != nil))
 		gauge(out, descDrainedVIP, float64(len(d.VIPs)))

@@ -60,7 +60,7 @@ func (b *box) world() world {
 		}
 	}
 	if b.announcer != nil {
-		w.drains, w.now = b.announcer.stages, b.announcer.adv.Announced()
+		w.drains, w.now = b.drainer.stages, b.announcer.adv.Announced()
 	}
 	return w
 }

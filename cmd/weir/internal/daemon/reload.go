@@ -107,8 +107,9 @@ func (b *box) enforce(ctx context.Context) (err error) {
 	}
 	b.cfg, b.loaded, b.changed, b.moved = cfg, time.Now(), true, true
 	b.opts.Level.Set(cfg.Daemon.LogLevel)
+	b.drainer.move(cfg.Daemon.StateDir)
 	if b.announcer != nil && cfg.BGP != nil { // that there is a [bgp] can't change
-		b.announcer.configure(ctx, cfg.BGP, cfg.Daemon.StateDir, time.Now())
+		b.announcer.configure(ctx, cfg.BGP, time.Now())
 	}
 	b.rec.Follow(Sources(cfg)...)
 	b.provider.Configure(b.providerConfig(cfg))

@@ -21,7 +21,7 @@ func newRoutes(cfg *config.Config, log *slog.Logger, now time.Time) *announcer {
 	if cfg.BGP == nil {
 		return nil
 	}
-	return newAnnouncer(log, bgp.New(log), cfg.BGP, cfg.Daemon.StateDir, now)
+	return newAnnouncer(log, bgp.New(log), cfg.BGP, now)
 }
 
 // lbOptions are those of a configuration, with what announcing needs.
@@ -37,11 +37,13 @@ func (b *box) lbOptions(cfg *config.Config, n node) lb.Options {
 // announce tells routers what a pass has changed, after it. err is why it could not
 // read the kernel.
 func (b *box) announce(ctx context.Context, err error, now time.Time) {
+	b.drainOn(now)
 	a := b.announcer
 	if a == nil {
 		return
 	}
 	a.waited = false
+	a.drain(&b.drainer, now)
 	gone := errors.Is(b.audits.err, linux.ErrNoIPVS)
 	a.gate(gone, b.rec.Route, b.labels, now)
 	if err == nil && !gone {

@@ -45,7 +45,6 @@ type speaking struct {
 	asn      uint32
 	routerID netip.Addr
 	problem  string
-	drained  *status.Drained // nil without [bgp]
 }
 
 // speaking gives that, as of now.
@@ -53,33 +52,11 @@ func (a *announcer) speaking() speaking {
 	if a == nil {
 		return speaking{}
 	}
-	drains := a.drains()
-	out := speaking{asn: a.cfg.Speaker.ASN, routerID: a.cfg.Speaker.RouterID, problem: errorText(a.badErr), drained: &drains}
+	out := speaking{asn: a.cfg.Speaker.ASN, routerID: a.cfg.Speaker.RouterID, problem: errorText(a.badErr)}
 	if !out.routerID.IsValid() {
 		out.routerID = a.routerID
 	}
 	return out
-}
-
-// drains is what is drained, without the connections.
-func (a *announcer) drains() status.Drained {
-	state := func(since time.Time, stage bgp.Stage) status.DrainState {
-		out := status.DrainState{Stage: status.Shutting, Since: since, Withdraws: since.Add(a.cfg.DrainDelay)}
-		if stage == bgp.Drained {
-			out.Stage = status.Withdrawn
-		}
-		return out
-	}
-	doc := status.Drained{VIPs: []status.DrainedVIP{}, Error: errorText(a.drainErr)}
-	if !a.drained.all.IsZero() {
-		all := state(a.drained.all, a.stages.All)
-		doc.All = &all
-	}
-	for _, addr := range a.drained.sorted() {
-		stage := max(a.stages.VIPs[addr], a.stages.All)
-		doc.VIPs = append(doc.VIPs, status.DrainedVIP{Address: addr.String(), DrainState: state(a.drained.vips[addr], stage)})
-	}
-	return doc
 }
 
 // neighbors are the routers, as they are now.

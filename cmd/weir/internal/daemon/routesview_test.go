@@ -144,7 +144,9 @@ func TestTheStatusCountsRoutes(t *testing.T) {
 		}
 		got := map[string]float64{}
 		out := make(chan prometheus.Metric, 100)
-		collector{b}.speaking(out, status.Status{BGP: b.bgpStatus(), Drained: b.announcer.speaking().drained})
+		s := status.Status{BGP: b.bgpStatus(), Drained: b.drainer.doc(0)}
+		collector{b}.speaking(out, s)
+		collector{b}.draining(out, s)
 		close(out)
 		for m := range out {
 			var d dto.Metric
@@ -202,10 +204,10 @@ func TestWhatCantBeDrained(t *testing.T) {
 				t.Errorf("%s: %d %s", path, code, text)
 			}
 		}
-		if b.announcer.drained.any() {
+		if b.drainer.drained.any() {
 			t.Error("something is drained")
 		}
-		b.announcer = nil
+		b.announcer, b.cfg = nil, parse(t, "")
 		if _, code, text := drains(t, b, "/drain?all=true"); code == http.StatusOK || !strings.Contains(text, "no [bgp]") {
 			t.Errorf("without [bgp]: %d %s", code, text)
 		}

@@ -152,7 +152,7 @@ connect_retry = "2s"
 	b := &box{log: slog.New(slog.DiscardHandler), cfg: parse(t, toml+web(`"10.1.0.1"`)), ready: true}
 	b.metrics = newMetrics(b)
 	speaker := bgp.New(b.log)
-	b.announcer = newAnnouncer(b.log, speaker, b.cfg.BGP, t.TempDir(), time.Now())
+	b.announcer = newAnnouncer(b.log, speaker, b.cfg.BGP, time.Now())
 	b.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
 	b.turn(t)
@@ -165,10 +165,10 @@ connect_retry = "2s"
 	b.turn(t)
 	router.hears(t, "with it again", 1)
 
-	b.announcer.drained = b.announcer.drained.with(time.Now(), vipA)
+	b.drainer.drained = b.drainer.drained.with(time.Now(), vipA)
 	b.turn(t)
 	router.hears(t, "drained", 0)
-	b.announcer.drained = drained{}
+	b.drainer.drained = drained{}
 	b.turn(t)
 	router.hears(t, "undrained", 1)
 
@@ -204,7 +204,7 @@ asn = 64501
 	b := &box{log: slog.New(slog.DiscardHandler), cfg: parse(t, toml+web(`"10.1.0.1"`)), ready: true}
 	b.metrics = newMetrics(b)
 	b.told.Store(&told{})
-	b.announcer = newAnnouncer(b.log, bgp.New(b.log), b.cfg.BGP, t.TempDir(), time.Now())
+	b.announcer = newAnnouncer(b.log, bgp.New(b.log), b.cfg.BGP, time.Now())
 	t.Cleanup(func() { b.announcer.close(false) })
 	b.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
 	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})

@@ -91,7 +91,7 @@ func (v *view) isLeaving() bool {
 
 // isDrained tells whether the whole box is, so that whoever else leads clients here
 // leads them elsewhere too. The status says so.
-func (v *view) isDrained() bool { return v.speaking.drained != nil && v.speaking.drained.All != nil }
+func (v *view) isDrained() bool { return v.status.Drained != nil && v.status.Drained.All != nil }
 
 // publish makes a new view. What is held is walked through after an audit or a
 // reload, which did so anyway; in between counts follow the ops, so that one
@@ -125,7 +125,9 @@ func (b *box) publish() {
 	s.Clusters, s.Drains, s.Held = []status.Cluster{}, []status.Drain{}, holdsOf(b.holds)
 	v.speaking = b.announcer.speaking()
 	v.pools, v.pooled = b.cfg.Addresses, b.pooled
-	s.Drained = v.speaking.drained
+	if leadsElsewhere(b.cfg) {
+		s.Drained = b.drainer.doc(drainDelay(b.cfg))
+	}
 	s.Notes = b.note()
 	for _, d := range b.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})

@@ -28,8 +28,7 @@ func TestHealthAnswers(t *testing.T) {
 		{"the kernel can't be read", func(v *view, _ *k8ssync.Status) { v.status.Kernel.Error = "x" }, 503, 200, false, "weir is failed"},
 		{"the loop hangs", func(v *view, _ *k8ssync.Status) { v.status.Kernel.LastSync = time.Now().Add(-2 * time.Hour) }, 503, 503, false, "weir hangs"},
 		{"drained", func(v *view, _ *k8ssync.Status) {
-			drained := &status.Drained{All: &status.DrainState{Since: time.Now(), Stage: status.Shutting}}
-			v.speaking.drained, v.status.Drained = drained, drained
+			v.status.Drained = &status.Drained{All: &status.DrainState{Since: time.Now(), Stage: status.Shutting}}
 		}, 503, 200, true, "weir is degraded: THE WHOLE BOX IS DRAINED"},
 		{"the Node leaves", func(_ *view, s *k8ssync.Status) { s.NodeLeaving = true }, 503, 200, true, "this Node leaves its cluster: weir is ok"},
 	} {

@@ -16,6 +16,11 @@ type Drained struct {
 	All *DrainState `json:"all,omitempty"`
 	// VIPs by address.
 	VIPs []DrainedVIP `json:"vips"`
+	// Stopping tells that weir stops, and that the box is drained for that.
+	Stopping bool `json:"stopping,omitempty"`
+	// Kept counts the VIPs that are not withdrawn because no other member of the fleet
+	// can serve them.
+	Kept int `json:"kept,omitempty"`
 	// Error is why the state can't be kept for the next start, or could not be read
 	// at this one.
 	Error string `json:"error,omitempty"`
@@ -44,6 +49,11 @@ const (
 type DrainedVIP struct {
 	Address string `json:"address"`
 	DrainState
+	// Kept tells that it is not withdrawn because no other member can serve it.
+	Kept bool `json:"kept,omitempty"`
+	// Owner is the member of the fleet that has it now; empty if nobody does, or
+	// nobody knows.
+	Owner string `json:"owner,omitempty"`
 	// Connections are those that the kernel still has, once the routes are withdrawn
 	// or about to be.
 	Connections int `json:"connections"`

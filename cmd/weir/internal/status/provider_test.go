@@ -73,8 +73,8 @@ var pools = Pools{
 var drainedBox = Drained{
 	All: &DrainState{Shutting, ago(4 * time.Second), now.Add(6 * time.Second)},
 	VIPs: []DrainedVIP{
-		{"192.0.2.1", DrainState{Shutting, ago(4 * time.Second), now.Add(6 * time.Second)}, 17},
-		{"192.0.2.2", DrainState{Withdrawn, ago(time.Hour), ago(59 * time.Minute)}, 0},
+		{Address: "192.0.2.1", DrainState: DrainState{Shutting, ago(4 * time.Second), now.Add(6 * time.Second)}, Connections: 17},
+		{Address: "192.0.2.2", DrainState: DrainState{Withdrawn, ago(time.Hour), ago(59 * time.Minute)}},
 	},
 }
 
@@ -206,9 +206,9 @@ func TestADrainIsDone(t *testing.T) {
 		want bool
 	}{
 		{"nothing", Drained{}, true},
-		{"asking", Drained{VIPs: []DrainedVIP{{"192.0.2.1", going, 0}}}, false},
-		{"connections", Drained{VIPs: []DrainedVIP{{"192.0.2.1", gone, 0}, {"192.0.2.2", gone, 1}}}, false},
-		{"all gone", Drained{VIPs: []DrainedVIP{{"192.0.2.1", gone, 0}}}, true},
+		{"asking", Drained{VIPs: []DrainedVIP{{Address: "192.0.2.1", DrainState: going, Connections: 0}}}, false},
+		{"connections", Drained{VIPs: []DrainedVIP{{Address: "192.0.2.1", DrainState: gone, Connections: 0}, {Address: "192.0.2.2", DrainState: gone, Connections: 1}}}, false},
+		{"all gone", Drained{VIPs: []DrainedVIP{{Address: "192.0.2.1", DrainState: gone, Connections: 0}}}, true},
 		{"a box without VIPs that asks", Drained{All: &going}, false},
 		{"a box without VIPs", Drained{All: &gone}, true},
 	} {
