@@ -61,15 +61,17 @@ func (f *Fleet) meet(n *memberlist.Node, joins bool) {
 	delete(f.forget, n.Name)
 	if joins {
 		m.Life, m.Since = Alive, time.Now()
+		m.Suspect, m.Away, m.misses = false, false, 0
 		f.counts.Joins++
 	}
 	m.Addr, m.State, m.Unread = addrPort(n), state, ""
 	if err != nil {
 		m.Unread = err.Error()
 	}
-	if DigestOf(m.Word) != state.Word {
-		m.Word = nil
+	if state.Word == "" {
+		m.Word, m.has = nil, ""
 	}
+	m.Old = m.has != state.Word
 	self := n.Name == f.cfg.Name
 	f.mu.Unlock()
 	if joins && !self {
@@ -88,9 +90,12 @@ func (f *Fleet) NotifyLeave(n *memberlist.Node) {
 		f.mu.Unlock()
 		return
 	}
-	m.Life, m.Since, m.Word = Dead, now, nil
+	m.Life, m.Since, m.Suspect = Dead, now, false
+	if m.misses == 0 {
+		m.missed = now
+	}
 	if m.State.Leaving {
-		m.Life = Left
+		m.Life, m.Away = Left, false
 	} else {
 		f.counts.Deaths++
 	}

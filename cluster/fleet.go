@@ -26,6 +26,8 @@ type Fleet struct {
 	asked   chan string // members that want the Word
 	got     chan word   // Words that have come
 	answers limited
+	// knock tries to connect; tests have another.
+	knock func(ctx context.Context, address, fleet string) error
 
 	mu      sync.Mutex
 	cfg     Config
@@ -46,6 +48,8 @@ type Fleet struct {
 type Counters struct {
 	// Joins and Deaths count members that came, and that were found dead.
 	Joins, Deaths uint64
+	// Suspicions counts members that did not answer this box for a while.
+	Suspicions uint64
 	// Conflicts counts messages of a second box with a member's name.
 	Conflicts uint64
 	// Refused counts messages that could not be decrypted, or were not the fleet's.
@@ -76,7 +80,7 @@ const (
 	joinEvery   = 5 * time.Second
 	joinedEvery = time.Minute
 	// fetchEvery is how often a Word that has not come is asked for again.
-	fetchEvery = 2 * time.Second
+	fetchEvery = 500 * time.Millisecond
 	// bindRetry is how soon it is tried again to listen.
 	bindRetry = 5 * time.Second
 	// forgetAfter is how long members that are gone are told of, and mostMembers how
@@ -96,7 +100,7 @@ func New(cfg Config, log *slog.Logger) (*Fleet, error) {
 	f := &Fleet{
 		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		asked: make(chan string, 64), got: make(chan word, 16),
-		members: map[string]*Member{}, forget: map[string]time.Time{}, alone: map[string]string{},
+		knock: knock, members: map[string]*Member{}, forget: map[string]time.Time{}, alone: map[string]string{},
 	}
 	f.lines = &lines{log: log, refused: f.refused}
 	return f, nil
@@ -275,11 +279,15 @@ func (f *Fleet) fail(err error) {
 // turn does what a list needs, until ctx ends or the list has to be another.
 func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 	ctx, cancel := context.WithCancel(ctx)
-	var joins sync.WaitGroup
-	joins.Go(func() { f.joinForever(ctx, list) })
+	f.mu.Lock()
+	every := f.cfg.Timing.memberlist().ProbeInterval
+	f.mu.Unlock()
+	var beside sync.WaitGroup
+	beside.Go(func() { f.joinForever(ctx, list) })
+	beside.Go(func() { f.watch(ctx, list, every) })
 	defer func() {
 		cancel()
-		joins.Wait()
+		beside.Wait()
 		f.answers.Wait()
 	}()
 	said := State{}

@@ -55,17 +55,30 @@ func config(t *testing.T, name string, join ...*box) Config {
 
 func run(t *testing.T, cfg Config) *box {
 	t.Helper()
-	f, err := New(cfg, slog.New(slog.DiscardHandler))
+	b := made(t, cfg)
+	b.start()
+	return b
+}
+
+// made is a Fleet that does not run yet.
+func made(t *testing.T, cfg Config) *box {
+	t.Helper()
+	f, err := New(cfg, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &box{Fleet: f, t: t, cfg: cfg}
+}
+
+func (b *box) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = f.Run(ctx) }()
-	b := &box{Fleet: f, t: t, cfg: cfg, stop: func() { cancel(); <-done }}
-	t.Cleanup(b.stop)
-	return b
+	go func() { defer close(done); _ = b.Run(ctx) }()
+	b.stop = func() { cancel(); <-done }
+	b.t.Cleanup(b.stop)
 }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // within waits until something is so, for as long as a very busy machine may need.
 func within(t *testing.T, what string, f func() bool) {

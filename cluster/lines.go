@@ -41,7 +41,7 @@ func (l *lines) Write(b []byte) (int, error) {
 		l.refused()
 	}
 	switch level {
-	case "ERR", "WARN":
+	case "ERR", "ERROR", "WARN":
 		l.say(time.Now(), text)
 	default:
 		l.log.Debug(text)

@@ -39,7 +39,14 @@ type Member struct {
 	Away      bool
 	AwaySince time.Time
 
-	asked time.Time // for the Word
+	has      Digest    // of Word
+	asked    time.Time // for the Word
+	askedFor Digest    // the Word
+	// What watch knows: pings without an answer and when the first of them was, when
+	// it looked last, and whether it is looking now.
+	misses         int
+	missed, looked time.Time
+	looking        bool
 }
 
 // Life is whether a member is there.

@@ -66,14 +66,17 @@ func (f *Fleet) NotifyMsg(b []byte) {
 	}
 }
 
-// fetch asks members for the Words that are not here, each at most once in
+// fetch asks members for the Words that are not here, for each one at most once in
 // fetchEvery. It asks by a datagram: an answer that does not come is asked for again.
 func (f *Fleet) fetch(list *memberlist.Memberlist, now time.Time) {
 	f.mu.Lock()
 	var ask []*memberlist.Node
 	for _, m := range f.members {
-		if m.Name != f.cfg.Name && m.Life == Alive && m.Word == nil && m.State.Word != "" && now.Sub(m.asked) >= fetchEvery {
-			m.asked = now
+		if m.Name == f.cfg.Name || m.Life != Alive || !m.Old {
+			continue
+		}
+		if m.askedFor != m.State.Word || now.Sub(m.asked) >= fetchEvery {
+			m.asked, m.askedFor = now, m.State.Word
 			ask = append(ask, m.node())
 		}
 	}
@@ -114,10 +117,10 @@ func (f *Fleet) keep(w word) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[w.from]
-	if m == nil || m.State.Word == "" || DigestOf(w.text) != m.State.Word || m.Word != nil {
+	if m == nil || !m.Old || DigestOf(w.text) != m.State.Word {
 		return
 	}
-	m.Word = w.text
+	m.Word, m.has, m.Old = w.text, m.State.Word, false
 	signal(f.changed)
 }
 
