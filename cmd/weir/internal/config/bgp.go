@@ -81,7 +81,9 @@ func readBGP(top section, c *Config, files Files) *speaker {
 	}
 	s.communities = s.readCommunities()
 	for _, t := range s.subs("peer") {
-		s.peers = append(s.peers, readPeer(t, s, c.Kernel, files))
+		p := readPeer(t, s, c.Kernel, files)
+		p.readStandby(s)
+		s.peers = append(s.peers, p)
 	}
 	s.samePeers()
 	s.readRouterID()

@@ -29,6 +29,7 @@ func TestBGPDefaults(t *testing.T) {
 		Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), ASN: 64501, Port: bgp.DefaultPort,
 		Hold: bgp.DefaultHold, Keepalive: bgp.DefaultKeepalive, ConnectRetry: bgp.DefaultConnectRetry,
 		Families: bgp.Families{IPv4: true, IPv6: true}, MaxPrefixes: bgp.DefaultMaxPrefixes,
+		Standby: bgp.Handicap{MED: 100},
 	}}
 	want := &BGP{
 		Speaker:    bgp.Config{ASN: 64500, ListenPort: bgp.DefaultPort, GracefulRestart: bgp.DefaultGracefulRestart, Peers: peers},

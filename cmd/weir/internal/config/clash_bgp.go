@@ -29,6 +29,7 @@ func (v *provider) checkRules() {
 				"put the narrower one first, or remove one")
 		}
 		v.checkAggregate(r)
+		v.checkStandby(r)
 	}
 	for i, r := range v.ofPools {
 		r.known("peers", "peer", v.peerNames())
@@ -39,6 +40,7 @@ func (v *provider) checkRules() {
 				v.bgp.rules[covered].v.at, v.pools[i].called()), "narrow that one, or remove this")
 		}
 		v.checkAggregate(r)
+		v.checkStandby(r)
 	}
 	v.checkUnannounced()
 	v.bgpClashes()

@@ -2,7 +2,11 @@ package config
 
 import "slices"
 
-const maxUint32 = 1<<32 - 1
+const (
+	maxUint32 = 1<<32 - 1
+	// mostPrepend is how many times more the box's system may stand in a path.
+	mostPrepend = 16
+)
 
 // families are the names of the two.
 var families = []string{"ipv4", "ipv6"}
@@ -35,6 +39,10 @@ var bgpKeys = []Key{
 	{Path: "bgp.drain_delay", Type: Duration, Default: `"10s"`, max: hour,
 		Doc: "How long weir drain leaves routers the routes, with the community that has them prefer others (RFC 8326), before it " +
 			"withdraws them."},
+	{Path: "bgp.standby", Type: Text, Default: `"med"`, Values: standbyWays,
+		Doc: "How a box of a fleet has routers prefer the owner of a VIP to itself, while another one owns it: its own route bears a " +
+			"MED of 100 more than else, a local_pref of 50 less (internal peers alone hear of that), or its autonomous system 3 " +
+			"times more in the path (external ones alone). Routers compare the MEDs of one system: all boxes need the same asn."},
 	{Path: "bgp.communities", Type: Map, Default: `{}`, Example: `{ customers = "64500:100" }`,
 		Doc: "Names for communities, to be written in their place: { customers = \"64500:100\", all = \"64500:1:0\" }."},
 }
@@ -83,6 +91,8 @@ var peerKeys = []Key{
 		Doc: "The next hop of IPv4 routes for this peer, if not as [bgp] says."},
 	{Path: "bgp.peer.next_hop_v6", Type: Text, Default: `""`,
 		Doc: "The next hop of IPv6 routes for this peer, if not as [bgp] says."},
+	{Path: "bgp.peer.standby", Example: `"local_pref"`, Type: Text, Values: standbyWays,
+		Doc: "How this peer is told, if not as [bgp] says."},
 	{Path: "bgp.peer.max_prefixes", Type: Integer, Unit: "routes of a family", Default: `10`, min: 1, max: 1000000,
 		Doc: "A peer that sends more takes the box for something else: its session ends, and is tried again after an hour. No " +
 			"route of a peer is used in any case."},
@@ -103,7 +113,7 @@ func announcement(table string) []Key {
 			Doc: "The local preference of the routes, for internal peers: the higher one wins."},
 		{Path: table + ".med", Example: `50`, Type: Integer, max: maxUint32,
 			Doc: "The MED of the routes: the lower one wins. Left out, they have none."},
-		{Path: table + ".prepend", Type: Integer, Unit: "times", Default: `0`, max: 16,
+		{Path: table + ".prepend", Type: Integer, Unit: "times", Default: `0`, max: mostPrepend,
 			Doc: "How many times more the box's autonomous system stands in the path: the shorter one wins."},
 		{Path: table + ".aggregate", Type: Integer, Unit: "prefix length", Default: `32`, min: 8, max: 32,
 			Doc: "The length of IPv4 routes: 32 is one for each address, 24 one for up to 256, which stands while one of them is " +

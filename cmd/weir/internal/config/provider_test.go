@@ -115,6 +115,7 @@ bfd_interval = "100ms"
 bfd_multiplier = 5
 families = ["ipv4"]
 next_hop_v6 = "fd00::9"
+standby = "prepend"
 max_prefixes = 1
 
 [[bgp.peer]]
@@ -127,6 +128,7 @@ name = "inner"
 address = "fe80::1%eth0"
 asn = 64500
 passive = true
+standby = "local_pref"
 keepalive = "2s"
 
 [[bgp.advertise]]
@@ -199,17 +201,17 @@ func checkSpeaker(t *testing.T, b *BGP) {
 				Name: "tor1", Address: addr("10.0.0.1"), ASN: 4200000000, LocalASN: 64501, Port: 1179, Source: addr("10.0.0.9"), TTLSecurity: 1,
 				Password: "s3cret word", Hold: 10 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 2 * time.Second,
 				BFD:      bgp.BFD{Enabled: true, Interval: 100 * time.Millisecond, Multiplier: 5},
-				Families: bgp.Families{IPv4: true}, MaxPrefixes: 1, NextHops: bgp.NextHops{IPv6: addr("fd00::9")},
+				Families: bgp.Families{IPv4: true}, MaxPrefixes: 1, NextHops: bgp.NextHops{IPv6: addr("fd00::9")}, Standby: bgp.Handicap{Prepend: 3},
 			},
 			{
 				Name: "leaves", Range: netip.MustParsePrefix("fd00:1::/64"),
 				Hold: 9 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 5 * time.Second,
-				Families: bgp.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10,
+				Families: bgp.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10, Standby: bgp.Handicap{MED: 100},
 			},
 			{
 				Name: "inner", Address: addr("fe80::1%eth0"), ASN: 64500, Port: 179, Passive: true,
 				Hold: 9 * time.Second, Keepalive: 2 * time.Second, ConnectRetry: 5 * time.Second,
-				Families: bgp.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10,
+				Families: bgp.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10, Standby: bgp.Handicap{LocalPref: 50},
 			},
 		},
 	}

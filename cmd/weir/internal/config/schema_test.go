@@ -36,6 +36,7 @@ var other = map[string]string{
 	"daemon.log_level":                 `"error"`,
 	"daemon.log_format":                `"json"`,
 	"daemon.on_stop":                   `"cleanup"`,
+	"daemon.stop_timeout":              `"5m"`,
 	"daemon.state_dir":                 `"/var/lib/w"`,
 	"kernel.mode":                      `"iptables"`,
 	"kernel.detect_local":              `"node-cidr"`,
@@ -136,6 +137,7 @@ var other = map[string]string{
 	"bgp.hold_down":                    `"0s"`,
 	"bgp.floor":                        `"0%"`,
 	"bgp.drain_delay":                  `"1m"`,
+	"bgp.standby":                      `"prepend"`,
 	"bgp.peer.name":                    `"other"`,
 	"bgp.peer.address":                 `"10.0.0.2"`,
 	"bgp.peer.range":                   ``, // TestPeers
@@ -156,6 +158,7 @@ var other = map[string]string{
 	"bgp.peer.families":                `["ipv6"]`,
 	"bgp.peer.next_hop":                `"10.0.0.9"`,
 	"bgp.peer.next_hop_v6":             `"fd00::9"`,
+	"bgp.peer.standby":                 `"prepend"`,
 	"bgp.peer.max_prefixes":            `100`,
 	"bgp.advertise.vips":               `["ClusterIP"]`,
 	"bgp.advertise.pools":              `["public"]`,
