@@ -68,9 +68,6 @@ func (f *Fleet) meet(n *memberlist.Node, joins bool) {
 	if err != nil {
 		m.Unread = err.Error()
 	}
-	if state.Word == "" {
-		m.Word, m.has = nil, ""
-	}
 	m.Old = m.has != state.Word
 	self := n.Name == f.cfg.Name
 	f.mu.Unlock()

@@ -147,8 +147,9 @@ func exchangeKeys(ring *memberlist.Keyring, from, to []Key) error {
 	return nil
 }
 
-// Say tells the fleet how this box is, and its Word, of MaxWord bytes at most. Saying
-// the same again costs nothing.
+// Say tells the fleet how this box is, and its Word, of MaxWord bytes at most. Without
+// a Word others keep the last one that they have of this box: a process that begins
+// anew says none until it knows what it serves. Saying the same again costs nothing.
 func (f *Fleet) Say(s State, text []byte) error {
 	if len(text) > MaxWord {
 		return fmt.Errorf("fleet: a word of %d bytes, more than %d", len(text), MaxWord)

@@ -131,9 +131,9 @@ func TestMembersKnowEachOther(t *testing.T) {
 	if err := a.Say(state, nil); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "a is not fit, and says nothing else", func() bool {
+	within(t, "a is not fit, and its last word stands", func() bool {
 		m, _ := c.sees("a")
-		return m.State.Unfit == state.Unfit && m.Word == nil
+		return m.State.Unfit == state.Unfit && m.Old && bytes.Equal(m.Word, long)
 	})
 	if m, ok := c.sees("c"); !ok || !m.Self {
 		t.Errorf("c sees itself as %+v", m)

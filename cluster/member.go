@@ -25,8 +25,8 @@ type Member struct {
 	State  State
 	Unread string
 	// Word is the last Word of it that came, nil if none has; it must not be changed.
-	// Old tells that it is not State.Word's: the new one is being asked for. It stays
-	// when the member dies.
+	// Old tells that it is not State.Word's: the new one is being asked for, or the
+	// member has begun anew and has not said one yet. It stays when the member dies.
 	Word []byte
 	Old  bool
 	Self bool

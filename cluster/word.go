@@ -72,7 +72,7 @@ func (f *Fleet) fetch(list *memberlist.Memberlist, now time.Time) {
 	f.mu.Lock()
 	var ask []*memberlist.Node
 	for _, m := range f.members {
-		if m.Name == f.cfg.Name || m.Life != Alive || !m.Old {
+		if m.Name == f.cfg.Name || m.Life != Alive || !m.Old || m.State.Word == "" {
 			continue
 		}
 		if m.askedFor != m.State.Word || now.Sub(m.asked) >= fetchEvery {

@@ -104,55 +104,114 @@ type Verdict struct {
 // Owner gives the name of the owner of a VIP, "" if nobody serves it. The order of
 // members makes no difference; their names must differ.
 func (r Rules) Owner(members []Member, vip netip.Addr) string {
-	name, _ := r.choose(members, vip)
+	name, _ := r.elect(r.survey("", members, vip), members, vip)
 	return name
 }
 
 // Verdict tells what the member of name self does about a VIP. One that is not among
-// members, or Absent, claims nothing.
+// members, or is Absent, claims nothing.
 func (r Rules) Verdict(self string, members []Member, vip netip.Addr) Verdict {
-	name, why := r.choose(members, vip)
-	v := Verdict{Owner: name, Why: why}
-	own, fit, others := Absent, false, false
-	for i := range members {
-		m := &members[i]
-		if m.Name == self && m.Standing == Absent {
-			v.Role, v.Why = Out, Starting
-			return v
-		}
-		s := m.standing(vip)
-		if m.Name == self {
-			own = s
-		} else if s != Absent {
-			others, fit = true, fit || s.Fit()
-		}
-	}
+	f := r.survey(self, members, vip)
+	v := Verdict{}
+	v.Owner, v.Why = r.elect(f, members, vip)
+	fit := f.count[Fresh]+f.count[Settled] > 0
 	switch {
-	case own == Absent:
+	case f.starting:
+		v.Role, v.Why = Out, Starting
+	case f.self == Absent:
 		v.Role, v.Why = Nothing, NoBackend
-	case !own.Fit() && fit:
+	case !f.self.Fit() && fit && f.self == Draining:
+		v.Role, v.Why = Out, IsDraining
+	case !f.self.Fit() && fit:
 		v.Role, v.Why = Out, IsUnfit
-		if own == Draining {
-			v.Why = IsDraining
-		}
-	case !own.Fit() && name == self:
-		v.Role, v.Why = Owner, Last
-	case r.Mode == ActiveActive && !own.Fit():
+	case !f.self.Fit() && (r.Mode == ActiveActive || v.Owner == self):
 		v.Role, v.Why = Owner, Last
 	case r.Mode == ActiveActive:
 		v.Role = Owner
-		if others {
+		if v.Why != Only {
 			v.Why = Shared
 		}
-	case name == self:
+	case v.Owner == self:
 		v.Role = Owner
+	case f.self == Fresh && f.count[Settled] > 0 && f.holders == 0:
+		v.Role, v.Why = Standby, IsFresh
 	default:
 		v.Role = Standby
-		if own == Fresh && why == Alone {
-			v.Why = IsFresh
-		}
 	}
 	return v
+}
+
+// field is who stands for a VIP.
+type field struct {
+	count   [Settled + 1]int // by standing, without Absent
+	holders int              // fit members that have it, if those stay
+	self    Standing
+	// starting: the box whose Verdict it is does not know yet who else is there.
+	starting bool
+}
+
+// survey looks at who stands for a VIP.
+func (r Rules) survey(self string, members []Member, vip netip.Addr) field {
+	f := field{starting: true}
+	for i := range members {
+		m := &members[i]
+		s := m.standing(vip)
+		if m.Name == self {
+			f.self, f.starting = s, m.Standing == Absent
+		}
+		if s == Absent {
+			continue
+		}
+		f.count[s]++
+		if r.holds(m, s, vip) {
+			f.holders++
+		}
+	}
+	return f
+}
+
+// elect finds the owner: holders if they stay, else the best standing there is; of
+// several the hash decides.
+func (r Rules) elect(f field, members []Member, vip netip.Addr) (string, Why) {
+	best := Settled
+	for best > Absent && f.count[best] == 0 {
+		best--
+	}
+	if best == Absent {
+		return "", NoBackend
+	}
+	rivals, why := f.count[best], Alone
+	if f.holders > 0 {
+		rivals, why = f.holders, Stays
+	}
+	all := f.count[Draining] + f.count[Unfit] + f.count[Fresh] + f.count[Settled]
+	if all == 1 {
+		why = Only
+	} else if rivals > 1 {
+		why = Hashed
+	}
+	var first *Member
+	var least score
+	for i := range members {
+		m := &members[i]
+		s := m.standing(vip)
+		if f.holders > 0 && !r.holds(m, s, vip) || f.holders == 0 && s != best {
+			continue
+		}
+		if rivals == 1 {
+			return m.Name, why
+		}
+		sc := r.score(m, vip)
+		if first == nil || sc.less(least) || !least.less(sc) && m.Name < first.Name {
+			first, least = m, sc
+		}
+	}
+	return first.Name, why
+}
+
+// holds tells whether a member of a standing has a VIP that it is to keep.
+func (r Rules) holds(m *Member, s Standing, vip netip.Addr) bool {
+	return r.Stay && s.Fit() && m.Holds != nil && m.Holds(vip)
 }
 
 // standing is that of a member where one VIP is concerned: Absent if it does not
@@ -166,48 +225,3 @@ func (m *Member) standing(vip netip.Addr) Standing {
 	}
 	return m.Standing
 }
-
-// choose finds the owner of a VIP: the best standing first, then (with Stay) whoever
-// holds it, then the hash.
-func (r Rules) choose(members []Member, vip netip.Addr) (string, Why) {
-	best, holders, n := Absent, false, 0
-	for i := range members {
-		m := &members[i]
-		s := m.standing(vip)
-		if s == Absent {
-			continue
-		}
-		n++
-		best = max(best, s)
-		holders = holders || r.Stay && s.Fit() && m.holds(vip)
-	}
-	if best == Absent {
-		return "", NoBackend
-	}
-	var first *Member
-	var least score
-	rivals := 0
-	for i := range members {
-		m := &members[i]
-		s := m.standing(vip)
-		if holders && !(s.Fit() && m.holds(vip)) || !holders && s != best {
-			continue
-		}
-		rivals++
-		sc := r.score(m, vip)
-		if first == nil || sc.less(least) || !least.less(sc) && m.Name < first.Name {
-			first, least = m, sc
-		}
-	}
-	switch {
-	case n == 1:
-		return first.Name, Only
-	case holders && rivals == 1:
-		return first.Name, Stays
-	case rivals == 1:
-		return first.Name, Alone
-	}
-	return first.Name, Hashed
-}
-
-func (m *Member) holds(vip netip.Addr) bool { return m.Holds != nil && m.Holds(vip) }
