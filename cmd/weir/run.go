@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -19,7 +20,9 @@ func runCommand(e env) *cobra.Command {
 		Short: "run the daemon in the foreground",
 		Long: `Run the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP loads the
 configuration again. When it ends, the kernel goes on forwarding as it is,
-unless daemon.on_stop says otherwise; the next start adopts everything.`,
+unless daemon.on_stop says otherwise; the next start adopts everything. Where systemd
+stops it for good it leads clients to other boxes first, as daemon.on_stop says; a
+second signal ends that.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(cmd)
@@ -31,9 +34,12 @@ unless daemon.on_stop says otherwise; the next start adopts everything.`,
 		if err != nil {
 			return invalid(err)
 		}
+		again := make(chan os.Signal, 1)
+		defer signal.Stop(again)
+		defer context.AfterFunc(cmd.Context(), func() { signal.Notify(again, syscall.SIGTERM, syscall.SIGINT) })()
 		level := new(slog.LevelVar)
 		return daemon.Run(cmd.Context(), cfg, daemon.Options{
-			ConfigFile: *file, Version: version(), Reload: hup,
+			ConfigFile: *file, Version: version(), Reload: hup, Again: again,
 			Log: newLogger(e.stderr, cfg.Daemon.LogFormat, level), Level: level,
 		})
 	}

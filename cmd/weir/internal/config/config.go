@@ -152,6 +152,8 @@ type Daemon struct {
 	LogLevel  slog.Level
 	LogFormat LogFormat
 	OnStop    OnStop
+	// StopTimeout is how long a drain before a stop may take.
+	StopTimeout time.Duration
 	// StateDir is the folder for what a restart must find again.
 	StateDir string
 }
@@ -165,13 +167,14 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// OnStop says what happens to the kernel's state when the daemon stops.
+// OnStop says what a stop of the daemon does, which a restart is not.
 type OnStop string
 
 // The values of on_stop.
 const (
 	StopKeeps    OnStop = "keep"
-	StopCleansUp OnStop = "cleanup"
+	StopDrains   OnStop = "drain"
+	StopCleansUp OnStop = "cleanup" // drains, too
 )
 
 // Defaults is the table [defaults]: what a Service gets that does not say

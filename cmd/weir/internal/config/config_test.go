@@ -54,7 +54,7 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 		Defaults: Defaults{Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second},
 		Daemon: Daemon{
 			Socket: "/run/weir/weir.sock", Listen: "127.0.0.1:10266",
-			LogLevel: slog.LevelInfo, LogFormat: LogText, OnStop: StopKeeps, StateDir: "/var/lib/weir",
+			LogLevel: slog.LevelInfo, LogFormat: LogText, OnStop: StopDrains, StopTimeout: time.Minute, StateDir: "/var/lib/weir",
 		},
 		Addresses: k8ssync.ProviderConfig{Namespace: "weir-system", Class: "weir/lb", DefaultClass: true, IPAM: ipam.Config{ReleaseAfter: 10 * time.Minute}},
 		Warnings:  []Problem{{Warning, "weir.toml", 0, "service", "there are no services", "add a [[service]] or a [[kubernetes]]"}},

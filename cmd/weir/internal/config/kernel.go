@@ -182,6 +182,8 @@ func readDaemon(s section) Daemon {
 		LogFormat: LogFormat(s.text("log_format")),
 		OnStop:    OnStop(s.text("on_stop")),
 		StateDir:  s.text("state_dir"),
+
+		StopTimeout: s.duration("stop_timeout"),
 	}
 	// The schema has let pass only names that slog knows.
 	_ = d.LogLevel.UnmarshalText([]byte(s.text("log_level")))

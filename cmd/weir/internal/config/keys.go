@@ -103,9 +103,15 @@ var daemonKeys = []Key{
 		Doc: "The least severity that is logged; debug tells every change to the kernel."},
 	{Path: "daemon.log_format", Type: Text, Default: `"text"`, Restart: true, Values: []string{"text", "json"},
 		Doc: "How log lines are written."},
-	{Path: "daemon.on_stop", Type: Text, Default: `"keep"`, Values: []string{"keep", "cleanup"},
-		Doc: "What a stop does to the kernel: keep leaves everything, so that traffic flows on; " +
-			"cleanup removes what is weir's."},
+	{Path: "daemon.on_stop", Type: Text, Default: `"drain"`, Values: []string{"keep", "drain", "cleanup"},
+		Doc: "What is done when systemd stops weir or the machine goes down: drain leads clients to other boxes first, as weir " +
+			"drain --all does, but only until the next start; without [bgp], [l2] and [cluster] there is nowhere to lead them. " +
+			"keep does not. Both leave the kernel as it is, so that traffic flows on. cleanup drains and then removes what is " +
+			"weir's. A restart and an upgrade do none of it. Nor does a signal that is not systemd's, but for cleanup, which " +
+			"then removes at once."},
+	{Path: "daemon.stop_timeout", Type: Duration, Default: `"60s"`, min: sec, max: hour,
+		Doc: "How long that drain may take in all, bgp.drain_delay and the end of connections. systemd is told, so that " +
+			"TimeoutStopSec does not cut it short; a second signal does."},
 	{Path: "daemon.state_dir", Type: Text, Default: `"/var/lib/weir"`,
 		Doc: "The folder for what a restart must find again: the last that each cluster said. An absolute path."},
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"weir/bgp"
 	"weir/cmd/weir/internal/config"
 	"weir/k8ssync"
 	"weir/lb"
@@ -29,9 +30,11 @@ type Options struct {
 	Level *slog.LevelVar
 	// Reload makes the daemon load its configuration again.
 	Reload <-chan os.Signal
+	// Again says, while the daemon drains before it ends, that it is enough.
+	Again <-chan os.Signal
 }
 
-// Run runs the daemon until ctx ends, at first with cfg, the content of
+// Run runs the daemon until ctx ends and what daemon.on_stop wants then is done, at first with cfg, the content of
 // opts.ConfigFile. It returns an error when it can't begin: a kernel without
 // IPVS, a socket in use. What goes wrong later is for the log, the status and
 // the metrics.
@@ -65,16 +68,19 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	if err := setTimeouts(ctx, kernel, mode, timeouts(cfg), opts.Log); err != nil {
 		return errors.Join(err, api.Close()) // web ends with the process
 	}
-	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return b.checks.Run(ctx) })
-	tasks.Go(func() error { return kernel.Watch(ctx, b.events.add) })
-	tasks.Go(func() error { return serve(ctx, api, b.apiHandler()) })
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	tasks, life := errgroup.WithContext(life)
+	tasks.Go(func() error { defer end(); b.awaitEnd(ctx, life); return nil })
+	tasks.Go(func() error { return b.checks.Run(life) })
+	tasks.Go(func() error { return kernel.Watch(life, b.events.add) })
+	tasks.Go(func() error { return serve(life, api, b.apiHandler()) })
 	if web != nil {
-		tasks.Go(func() error { return serve(ctx, web, b.webHandler()) })
+		tasks.Go(func() error { return serve(life, web, b.webHandler()) })
 	}
-	tasks.Go(func() error { return b.reloads(ctx, opts.Reload) })
-	tasks.Go(func() error { return provide(ctx, b.toGive, b.provider, b.log) })
-	tasks.Go(func() error { return b.loop(ctx) })
+	tasks.Go(func() error { return b.reloads(life, opts.Reload) })
+	tasks.Go(func() error { return provide(life, b.toGive, b.provider, b.log) })
+	tasks.Go(func() error { return b.loop(life) })
 	err = tasks.Wait()
 	b.clusters.stop()
 	b.probes.closeAll()
@@ -153,6 +159,7 @@ type box struct {
 	clusters  *clusters
 	announcer *announcer // nil without [bgp]
 	drainer   drainer
+	farewell  farewell // once weir is told to end
 	provider  provider
 	provided  provided
 	identity  string                      // of the provider
@@ -179,6 +186,9 @@ type box struct {
 	// unreachable are the prefixes that the kernel refuses what nobody serves of.
 	unreachable []netip.Prefix
 	stirred     time.Time // when that began which the next pass is about; zero if nothing
+
+	// leaveFleet says good-bye to the other members; nil where there are none.
+	leaveFleet func(ctx context.Context)
 
 	published atomic.Pointer[view]
 	told      atomic.Pointer[told]
@@ -218,12 +228,11 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 // stop leaves the kernel as it is, unless told otherwise. Routers keep the routes, or
 // have none before the kernel serves nobody.
 func (b *box) stop() {
-	notify("STOPPING=1")
-	cleansUp := b.cfg.Daemon.OnStop == config.StopCleansUp
 	if b.announcer != nil {
-		b.announcer.close(cleansUp)
+		gone := b.farewell.drains && b.drainer.all() == bgp.Drained // no router has a route any more
+		b.announcer.close(b.farewell.cleansUp || gone)
 	}
-	if !cleansUp {
+	if !b.farewell.cleansUp {
 		b.log.Info("stopped", "kernel", "left as it is")
 		return
 	}

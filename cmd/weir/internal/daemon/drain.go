@@ -161,7 +161,7 @@ func (b *box) draining(ctx context.Context) (status.Drained, error) {
 
 // drainedNow is what is drained, VIP by VIP. The loop calls it.
 func (b *box) drainedNow() status.Drained {
-	delay := drainDelay(b.cfg)
+	delay := b.drainDelay()
 	doc := *b.drainer.doc(delay)
 	if doc.All == nil {
 		return doc

@@ -167,12 +167,16 @@ func leadsElsewhere(cfg *config.Config) bool {
 }
 
 // drainDelay is how long a drain asks for others to be preferred before it withdraws.
-// Without routers nobody has to be asked: a fleet moves what is drained at once.
-func drainDelay(cfg *config.Config) time.Duration {
-	if cfg.BGP == nil {
+// Without routers nobody has to be asked: a fleet moves what is drained at once. A stop
+// has no more time than it has, and withdraws in any case.
+func (b *box) drainDelay() time.Duration {
+	if b.cfg.BGP == nil {
 		return 0
 	}
-	return cfg.BGP.DrainDelay
+	if b.drainer.stopping.IsZero() {
+		return b.cfg.BGP.DrainDelay
+	}
+	return min(b.cfg.BGP.DrainDelay, b.cfg.Daemon.StopTimeout/2)
 }
 
 // vips are those of the box that clients outside can be led to, sorted: a router can be
@@ -197,5 +201,5 @@ func (b *box) drainOn(now time.Time) {
 	if b.drainer.lastOne != nil && (b.drainer.drained.any() || !b.drainer.stopping.IsZero()) {
 		vips = b.vips()
 	}
-	b.drainer.advance(now, drainDelay(b.cfg), vips)
+	b.drainer.advance(now, b.drainDelay(), vips)
 }

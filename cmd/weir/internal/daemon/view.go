@@ -126,7 +126,7 @@ func (b *box) publish() {
 	v.speaking = b.announcer.speaking()
 	v.pools, v.pooled = b.cfg.Addresses, b.pooled
 	if leadsElsewhere(b.cfg) {
-		s.Drained = b.drainer.doc(drainDelay(b.cfg))
+		s.Drained = b.drainer.doc(b.drainDelay())
 	}
 	s.Notes = b.note()
 	for _, d := range b.rec.Drains() {
