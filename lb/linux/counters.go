@@ -13,6 +13,8 @@ type Counters struct {
 	Reader Traffic
 	// Execs are the programs that were run: iptables-save and iptables-restore.
 	Execs atomic.Uint64
+	// Moved are the real servers of scheduler mh that were put in order.
+	Moved atomic.Uint64
 }
 
 // Traffic counts what went over the netlink sockets of one part of the kernel.

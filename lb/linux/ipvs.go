@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +25,7 @@ type ipvsTable struct {
 	limited map[lb.Frontend]bool
 	// shallow counts the observations since the last deep one.
 	shallow int
+	orders  orders
 }
 
 // Limits that others put on real servers without are found in every deepEvery-th
@@ -36,7 +39,7 @@ func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTabl
 		c.close()
 		return nil, err
 	}
-	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}}, nil
+	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}, orders: newOrders()}, nil
 }
 
 // applyServices carries out ops on virtual servers.
@@ -51,8 +54,13 @@ func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
 	})
 	for i, err := range errs {
 		vs := ops[i].Object.(lb.VirtualServer)
-		if err == nil && ops[i].Verb == lb.Delete {
+		switch {
+		case err != nil:
+		case ops[i].Verb == lb.Delete:
 			delete(t.limited, vs.Frontend)
+			t.orders.forget(vs.Frontend)
+		default:
+			t.orders.note(vs)
 		}
 		errs[i] = explainService(err, vs)
 	}
@@ -138,14 +146,17 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 	for _, s := range servers {
 		obs.Objects[s.ID()] = s.VirtualServer
 	}
+	t.orders.reset(servers)
 	if t.shallow--; t.shallow < 0 {
 		if err := t.observeDeep(ctx, servers, obs); err != nil {
 			return err
 		}
 		t.shallow = deepEvery
-		return nil
+	} else if err := t.observeShallow(ctx, servers, obs); err != nil {
+		return err
 	}
-	return t.observeShallow(ctx, servers, obs)
+	t.orders.mark(obs.Objects, slices.Collect(maps.Keys(t.orders.lists))...)
+	return nil
 }
 
 // servicesAnew is for a kernel that does not know IPVS by its number any more: somebody
@@ -181,7 +192,7 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 	defer f.Close()
 	err = parseIPVS(f, t.marked, func(d dest) {
 		if !t.limited[d.Frontend] {
-			observeDest(obs, d)
+			t.observeDest(obs, d)
 		}
 	})
 	if err != nil {
@@ -209,9 +220,12 @@ func (t *ipvsTable) observeOnly(ctx context.Context, only []lb.Frontend, obs *lb
 			continue
 		}
 		obs.Objects[s.ID()] = s.VirtualServer
+		t.orders.note(s.VirtualServer)
+		t.orders.begin(fe)
 		if err := t.observeDests(ctx, fe, obs); err != nil {
 			return err
 		}
+		t.orders.mark(obs.Objects, fe)
 	}
 	return leaveOutEnded(obs.Conns)
 }
@@ -285,14 +299,15 @@ func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Ob
 		if d.Upper|d.Lower != 0 {
 			t.limited[fe] = true
 		}
-		observeDest(obs, d)
+		t.observeDest(obs, d)
 	}
 	return nil
 }
 
-func observeDest(obs *lb.Observation, d dest) {
+func (t *ipvsTable) observeDest(obs *lb.Observation, d dest) {
 	id := d.ID()
 	obs.Objects[id] = d.RealServer
+	t.orders.append(d.RealServer)
 	obs.Conns[id] = d.conns
 }
 

@@ -15,7 +15,7 @@
 // that change at once.
 //
 // The chapters: kernel.go (the whole), message.go, netlink.go and socket.go
-// (netlink), ipvs.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
+// (netlink), ipvs.go, order.go (that of mh's backends), syncdaemon.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
 // (which rules) and iptables.go (how they get there), watch.go (what others do),
 // kubeproxy.go (whether another one is at work), traffic.go (counters and
 // connections), probe.go (what is missing, and the fix). And for virtual servers as
@@ -331,7 +331,7 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	case lb.VirtualServer:
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyServices(ctx, ops) })
 	case lb.RealServer:
-		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyDests(ctx, ops) })
+		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyDests(ctx, ops) })
 	case lb.Address:
 		errs = k.addresses.applyAddresses(ctx, ops)
 	case lb.Unreachable:

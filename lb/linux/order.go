@@ -1,14 +1,303 @@
 package linux
 
-import "weir/lb"
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"slices"
+	"time"
 
-// Orders gives a digest of the real servers of each virtual server with scheduler mh:
-// their addresses, ports and weights, in the order in which the kernel has them, as
-// last read or made. Two boxes whose digests of a frontend are equal lead every client
-// of it to the same backend. It may be called at any time; there is nothing where
-// virtual servers are rules.
+	"weir/lb"
+)
+
+// The table of scheduler mh depends on the order of a virtual server's destinations
+// (ip_vs_mh_populate in net/netfilter/ipvs/ip_vs_mh.c goes through the list), and the
+// kernel puts each new one at the head of the list. So two boxes with the same real
+// servers and another history lead some clients to other backends, and a client that
+// one of them takes over from the other is cut. Here the order is always the same: by
+// address and port, the greatest at the head, which is what adding them in their
+// order gives.
+//
+// Nothing moves a destination but to delete it and to add it again, in one batch. Its
+// connections stay: the kernel finds the same destination in its trash
+// (ip_vs_trash_get_dest), and a packet that comes in between is dropped and sent
+// again, as long as expire_nodest_conn is 0.
+//
+// The table is made with the last weight that was not 0 (last_weight), so that a
+// backend that drains or is down keeps its place, and all others theirs. A destination
+// that is added with weight 0 has no place. Hence one that moves is added with the
+// last weight that this process gave it, and has weight 0 the next instant; after a
+// restart, when nobody knows that weight, it has no place until it is up again.
+
+// scheduler is the one whose table depends on the order.
+const scheduler = "mh"
+
+// orders are the real servers of the virtual servers with that scheduler.
+type orders struct {
+	// lists are in the kernel's order, as last read.
+	lists map[lb.Frontend][]lb.RealServer
+	// weights are the last that were not 0, by ID.
+	weights map[lb.Object]uint32
+	// deleted is when a real server was taken away the last time.
+	deleted time.Time
+}
+
+func newOrders() orders {
+	return orders{map[lb.Frontend][]lb.RealServer{}, map[lb.Object]uint32{}, time.Time{}}
+}
+
+// note takes in a virtual server that is there.
+func (o *orders) note(vs lb.VirtualServer) {
+	_, known := o.lists[vs.Frontend]
+	switch {
+	case vs.Scheduler.Name != scheduler:
+		o.forget(vs.Frontend)
+	case !known:
+		o.lists[vs.Frontend] = nil
+	}
+}
+
+// forget takes in that one is gone, or has another scheduler.
+func (o *orders) forget(f lb.Frontend) {
+	for _, rs := range o.lists[f] {
+		delete(o.weights, rs.ID())
+	}
+	delete(o.lists, f)
+}
+
+// reset is before everything is read anew.
+func (o *orders) reset(servers []server) {
+	before := o.lists
+	o.lists = make(map[lb.Frontend][]lb.RealServer, len(before))
+	for _, s := range servers {
+		o.note(s.VirtualServer)
+	}
+	for f := range before {
+		if _, still := o.lists[f]; !still {
+			maps.DeleteFunc(o.weights, func(id lb.Object, _ uint32) bool { return id.(lb.RealServer).Frontend == f })
+		}
+	}
+}
+
+// begin is before one list is read anew.
+func (o *orders) begin(f lb.Frontend) {
+	if _, ok := o.lists[f]; ok {
+		o.lists[f] = nil
+	}
+}
+
+// append takes in the next real server of a list.
+func (o *orders) append(rs lb.RealServer) {
+	if list, ok := o.lists[rs.Frontend]; ok {
+		o.lists[rs.Frontend] = append(list, rs)
+		o.weigh(rs)
+	}
+}
+
+func (o *orders) weigh(rs lb.RealServer) {
+	if rs.Weight > 0 {
+		o.weights[rs.ID()] = rs.Weight
+	}
+}
+
+// mark tells of what was observed which real servers are out of place.
+func (o *orders) mark(objects lb.Snapshot, frontends ...lb.Frontend) {
+	for _, f := range frontends {
+		for _, rs := range displaced(o.lists[f]) {
+			rs.Misplaced = true
+			objects[rs.ID()] = rs
+		}
+	}
+}
+
+// displaced gives the real servers that have to move to the head of a list, one after
+// the other, so that it is in order: as few as it takes.
+func displaced(list []lb.RealServer) []lb.RealServer {
+	at := make(map[lb.Object]int, len(list))
+	for i, rs := range list {
+		at[rs.ID()] = i
+	}
+	sorted := slices.Clone(list)
+	slices.SortFunc(sorted, func(a, b lb.RealServer) int { return a.Addr.Compare(b.Addr) })
+	for i := 1; i < len(sorted); i++ {
+		if at[sorted[i].ID()] > at[sorted[i-1].ID()] { // the greater one is behind
+			return sorted[i:]
+		}
+	}
+	return nil
+}
+
+// digest sums a list up.
+func digest(list []lb.RealServer) uint64 {
+	sum := fnv.New64a()
+	var number [8]byte
+	for _, rs := range list {
+		_, _ = io.WriteString(sum, rs.Addr.String()) // has the port, and ends with it
+		_, _ = sum.Write(binary.BigEndian.AppendUint32(number[:0], rs.Weight))
+	}
+	return sum.Sum64()
+}
+
+// Orders gives a digest of the real servers of each virtual server with scheduler mh,
+// strangers' too: their addresses, ports and weights, in the order in which the kernel
+// has them, as last read or made. Two boxes whose digests of a frontend are equal lead
+// every client of it to the same backend. It may be called at any time; there is
+// nothing where virtual servers are rules.
 func (k *Kernel) Orders() map[lb.Frontend]uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.ipvs == nil {
+		return nil
+	}
+	out := make(map[lb.Frontend]uint64, len(k.ipvs.orders.lists))
+	for f, list := range k.ipvs.orders.lists {
+		out[f] = digest(list)
+	}
+	return out
+}
+
+// applyDests carries out ops on real servers and puts what they concern in order. It
+// is the op that was to do just this which fails if that can't be done: without order
+// a real server serves as well as with it.
+func (k *Kernel) applyDests(ctx context.Context, ops []lb.Op) []error {
+	errs := k.ipvs.applyDests(ctx, ops)
+	failed := k.order(ctx, k.ipvs.disordered(ctx, ops))
+	for i, op := range ops {
+		if err := failed[op.Object.(lb.RealServer).Frontend]; err != nil && errs[i] == nil && op.Verb == lb.Change {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// disordered reads the lists that ops may have altered anew, and gives those that are
+// not in order, by what has to move.
+func (t *ipvsTable) disordered(ctx context.Context, ops []lb.Op) map[lb.Frontend][]lb.RealServer {
+	out := map[lb.Frontend][]lb.RealServer{}
+	for _, op := range ops {
+		rs := op.Object.(lb.RealServer)
+		if op.Verb == lb.Delete {
+			t.orders.deleted = time.Now()
+		}
+		if _, ordered := t.orders.lists[rs.Frontend]; !ordered {
+			continue
+		}
+		if op.Verb == lb.Delete {
+			delete(t.orders.weights, rs.ID())
+		} else {
+			t.orders.weigh(rs)
+		}
+		out[rs.Frontend] = nil
+	}
+	for f := range out {
+		if t.reread(ctx, f) == nil {
+			out[f] = displaced(t.orders.lists[f])
+		}
+		if len(out[f]) == 0 {
+			delete(out, f)
+		}
+	}
+	return out
+}
+
+// reread reads one list. If that fails the next observation tells.
+func (t *ipvsTable) reread(ctx context.Context, f lb.Frontend) error {
+	dests, err := t.dests(ctx, f, false)
+	if err != nil {
+		return err
+	}
+	t.orders.begin(f)
+	for _, d := range dests {
+		t.orders.append(d.RealServer)
+	}
+	return nil
+}
+
+// order moves what is displaced, and gives what went wrong.
+func (k *Kernel) order(ctx context.Context, displaced map[lb.Frontend][]lb.RealServer) map[lb.Frontend]error {
+	if len(displaced) == 0 {
+		return nil
+	}
+	failed := map[lb.Frontend]error{}
+	err := k.keepingConns(func() {
+		for _, f := range slices.SortedFunc(maps.Keys(displaced), lb.Frontend.Compare) {
+			move := displaced[f]
+			err := errors.Join(k.ipvs.move(ctx, move), k.ipvs.reread(ctx, f))
+			if err != nil {
+				failed[f] = fmt.Errorf("put the real servers in order: %w", err)
+				continue
+			}
+			k.counters.Moved.Add(uint64(len(move)))
+			k.log.Info("real servers of scheduler mh put in order", "frontend", f, "moved", len(move), "of", len(k.ipvs.orders.lists[f]))
+		}
+	})
+	if err != nil {
+		k.log.Warn("real servers of scheduler mh may be out of order, or connections of those that are gone kept", "err", err)
+		for f := range displaced {
+			failed[f] = errors.Join(failed[f], err)
+		}
+	}
+	return failed
+}
+
+// move takes real servers away and puts them at the head of their list, in this order.
+// What can't be added is tried once more: its clients are without it.
+func (t *ipvsTable) move(ctx context.Context, servers []lb.RealServer) error {
+	type step struct {
+		cmd byte
+		rs  lb.RealServer
+	}
+	var steps []step
+	for _, rs := range servers {
+		steps = append(steps, step{ipvsDelDest, rs})
+		if last := t.orders.weights[rs.ID()]; rs.Weight == 0 && last > 0 {
+			placed := rs
+			placed.Weight = last
+			steps = append(steps, step{ipvsNewDest, placed}, step{ipvsSetDest, rs})
+			continue
+		}
+		steps = append(steps, step{ipvsNewDest, rs})
+	}
+	errs := t.conn.exchange(ctx, len(steps), func(e *encoder, i int) { t.dest(e, steps[i].cmd, steps[i].rs) })
+	var again []lb.Op
+	for i, s := range steps {
+		if s.cmd == ipvsNewDest && errs[i] != nil {
+			again = append(again, lb.Op{Verb: lb.Add, Object: s.rs})
+		}
+	}
+	return errors.Join(t.applyDests(context.WithoutCancel(ctx), again)...)
+}
+
+const expireNodest = "net.ipv4.vs.expire_nodest_conn"
+
+// flushed is how long the kernel may take to end connections of a real server that was
+// taken away while expire_nodest_conn was 1: a work queue does that a jiffy later, and
+// would not spare those of one that only moves (ip_vs_expire_nodest_conn_flush).
+const flushed = 100 * time.Millisecond
+
+// keepingConns runs f while the kernel keeps connections of a real server that is
+// missing.
+func (k *Kernel) keepingConns(f func()) (err error) {
+	set := lb.Sysctl{Name: expireNodest}
+	obs := lb.Observation{Objects: lb.Snapshot{}}
+	if err := k.sysctls.observe([]string{expireNodest}, &obs); err != nil {
+		return err
+	}
+	before, _ := obs.Objects[set.ID()].(lb.Sysctl)
+	if before.Value != "" && before.Value != "0" {
+		set.Value = "0"
+		if err := k.sysctls.write(set); err != nil {
+			return fmt.Errorf("%s: %w", set, err)
+		}
+		defer func() { err = k.sysctls.write(before) }()
+		if since := time.Since(k.ipvs.orders.deleted); since < flushed {
+			time.Sleep(flushed - since)
+		}
+	}
+	f()
 	return nil
 }

@@ -1,0 +1,105 @@
+package linux
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
+)
+
+func TestAsFewAsItTakesAreDisplaced(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		list []int // the kernel's, its head first
+		want []int // what moves to the head, one after the other
+	}{
+		{"none", nil, nil},
+		{"one", []int{1}, nil},
+		{"in order", []int{4, 3, 2, 1}, nil},
+		{"the greatest is new", []int{5, 3, 2, 1}, nil},
+		{"the smallest is new", []int{1, 4, 3, 2}, []int{2, 3, 4}},
+		{"one between is new", []int{3, 5, 4, 2, 1}, []int{4, 5}},
+		{"one before the last is new", []int{4, 5, 3, 2, 1}, []int{5}},
+		{"upside down", []int{1, 2, 3}, []int{2, 3}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got []int
+			for _, rs := range displaced(listOf(tt.list)) {
+				got = append(got, int(rs.Addr.Port()))
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// Whatever the order, moving what is displaced mends it.
+func TestMovingTheDisplacedMendsAnyOrder(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		list := listOf(rng.Perm(rng.IntN(12)))
+		for _, rs := range displaced(list) {
+			i := slices.Index(list, rs)
+			list = slices.Insert(slices.Delete(list, i, i+1), 0, rs)
+		}
+		if !slices.IsSortedFunc(list, func(a, b lb.RealServer) int { return b.Addr.Compare(a.Addr) }) {
+			t.Fatalf("out of order: %v", list)
+		}
+	}
+}
+
+func listOf(ports []int) []lb.RealServer {
+	var out []lb.RealServer
+	for _, p := range ports {
+		out = append(out, lb.RealServer{Addr: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(p)), Weight: 1})
+	}
+	return out
+}
+
+func TestDigestTellsOrderAndWeight(t *testing.T) {
+	t.Parallel()
+	list := listOf([]int{3, 2, 1})
+	heavier := slices.Clone(list)
+	heavier[1].Weight = 2
+	seen := map[uint64]string{}
+	for name, l := range map[string][]lb.RealServer{
+		"list": list, "turned": listOf([]int{1, 2, 3}), "shorter": list[:2], "heavier": heavier, "none": nil,
+	} {
+		if other, ok := seen[digest(l)]; ok {
+			t.Errorf("%s has the digest of %s", name, other)
+		}
+		seen[digest(l)] = name
+	}
+	if digest(list) != digest(slices.Clone(list)) {
+		t.Error("the same list has two digests")
+	}
+}
+
+func TestWeightsOfWhatIsGoneAreForgotten(t *testing.T) {
+	t.Parallel()
+	o := newOrders()
+	vs := lb.VirtualServer{Frontend: lb.Frontend{Addr: vip4, Port: 80, Proto: lb.TCP}, Scheduler: lb.Scheduler{Name: "mh"}}
+	rs := lb.RealServer{Frontend: vs.Frontend, Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 7}
+	o.note(vs)
+	o.append(rs)
+	rs.Weight = 0
+	o.begin(vs.Frontend)
+	o.append(rs)
+	if got := o.weights[rs.ID()]; got != 7 {
+		t.Errorf("the last weight is %d, want 7", got)
+	}
+	vs.Scheduler.Name = "rr"
+	o.note(vs)
+	if len(o.lists)+len(o.weights) > 0 {
+		t.Errorf("left: %v", fmt.Sprint(o.lists, o.weights))
+	}
+}
