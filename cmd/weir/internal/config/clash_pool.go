@@ -135,7 +135,7 @@ func (v *provider) taken() []taken {
 			addr(a, own, daemon.at("listen"))
 		}
 	}
-	return append(out, v.takenByBGP()...)
+	return slices.Concat(out, v.takenByBGP(), v.takenByFleet())
 }
 
 func (v *provider) takenByBGP() []taken {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	fleet "weir/cluster"
 	"weir/k8ssync"
 	"weir/k8ssync/ipam"
 	"weir/lb"
@@ -19,7 +20,7 @@ import (
 )
 
 func compare(a, b any) string {
-	return cmp.Diff(a, b, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}), cmpopts.EquateEmpty())
+	return cmp.Diff(a, b, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}, fleet.Key{}), cmpopts.EquateEmpty())
 }
 
 func parse(t testing.TB, text string) *Config {

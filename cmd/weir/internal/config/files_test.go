@@ -44,16 +44,16 @@ func (m memory) ReadFile(name string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Mode is that of a secret, but for files that say otherwise.
-func (m memory) Mode(name string) (fs.FileMode, error) {
+// Access is that of a secret, but for files that say otherwise.
+func (m memory) Access(name string) (Access, error) {
 	text, ok := m[name]
 	if !ok {
-		return 0, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+		return Access{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 	}
 	if strings.HasPrefix(text, "public") {
-		return 0o644, nil
+		return Access{Mode: 0o644}, nil
 	}
-	return 0o600, nil
+	return Access{Mode: 0o600}, nil
 }
 
 func certificate(t *testing.T) string {

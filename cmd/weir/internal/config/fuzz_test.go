@@ -3,12 +3,14 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/BurntSushi/toml"
 
+	fleet "weir/cluster"
 	"weir/configs"
 )
 
@@ -20,8 +22,8 @@ func (noFiles) ReadFile(n string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: n, Err: fs.ErrNotExist}
 }
 
-func (noFiles) Mode(n string) (fs.FileMode, error) {
-	return 0, &fs.PathError{Op: "stat", Path: n, Err: fs.ErrNotExist}
+func (noFiles) Access(n string) (Access, error) {
+	return Access{}, &fs.PathError{Op: "stat", Path: n, Err: fs.ErrNotExist}
 }
 
 // seed adds the shipped configurations, the invalid ones of the tests and some
@@ -101,6 +103,11 @@ func checkParts(t *testing.T, c *Config) {
 	t.Helper()
 	if err := c.Addresses.IPAM.Check(); err != nil {
 		t.Errorf("addresses: %v", err)
+	}
+	if c.Fleet != nil {
+		if _, err := fleet.New(c.Fleet.Gossip, slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("cluster: %v", err)
+		}
 	}
 	if c.BGP == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Files is where the files come from that a file speaks of.
@@ -15,8 +16,15 @@ type Files interface {
 	// Glob gives the names that match a pattern of filepath.Match.
 	Glob(pattern string) ([]string, error)
 	ReadFile(name string) ([]byte, error)
-	// Mode tells who may read a file.
-	Mode(name string) (fs.FileMode, error)
+	// Access tells who may read a file.
+	Access(name string) (Access, error)
+}
+
+// Access is who may read a file, beside its owner: others as Mode says, and Group, by
+// its number.
+type Access struct {
+	Mode  fs.FileMode
+	Group uint32
 }
 
 // Disk is the real Files.
@@ -28,13 +36,13 @@ func (Disk) Glob(pattern string) ([]string, error) { return filepath.Glob(patter
 // ReadFile implements Files.
 func (Disk) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
 
-// Mode implements Files.
-func (Disk) Mode(name string) (fs.FileMode, error) {
+// Access implements Files.
+func (Disk) Access(name string) (Access, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return 0, err
+		return Access{}, err
 	}
-	return info.Mode(), nil
+	return Access{info.Mode(), info.Sys().(*syscall.Stat_t).Gid}, nil
 }
 
 // Load reads the file at path and what it includes. An invalid configuration is
@@ -211,7 +219,7 @@ func (Elsewhere) ReadFile(name string) ([]byte, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-// Mode implements Files.
-func (Elsewhere) Mode(name string) (fs.FileMode, error) {
-	return 0, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+// Access implements Files.
+func (Elsewhere) Access(name string) (Access, error) {
+	return Access{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }

@@ -220,8 +220,8 @@ func (s section) password(file string, files Files) bgp.Secret {
 	case strings.ContainsAny(text, "\r\n\x00"):
 		s.fail("password_file", file+" has more than one line", "it must hold the password and nothing else")
 	}
-	if mode, err := files.Mode(file); err == nil && mode.Perm()&0o007 != 0 {
-		s.warn(Warning, "password_file", file+" can be read by everybody ("+mode.Perm().String()+")", "chmod 600 "+file)
+	if access, err := files.Access(file); err == nil && access.Mode.Perm()&0o007 != 0 {
+		s.warn(Warning, "password_file", file+" can be read by everybody ("+access.Mode.Perm().String()+")", "chmod 600 "+file)
 	}
 	return bgp.Secret(text)
 }

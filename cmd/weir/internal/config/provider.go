@@ -13,7 +13,7 @@ import (
 	"weir/lb"
 )
 
-// provider is all that giving and announcing addresses speaks of.
+// provider is all that giving, announcing and sharing addresses speaks of.
 type provider struct {
 	*parser
 	top      section
@@ -23,7 +23,9 @@ type provider struct {
 
 	pools        []*pool
 	reservations []*reservation
-	bgp          *speaker // nil without [bgp]
+	bgp          *speaker  // nil without [bgp]
+	fleet        *member   // nil without [cluster]
+	l2           *answerer // nil without [l2]
 	// ofPools are the rules of the pools, one each and in their order.
 	ofPools []*rule
 }
@@ -34,6 +36,11 @@ func (p *parser) readProvider(services []*service, clusters []*cluster, c *Confi
 	v := &provider{parser: p, top: top, config: c, services: services, clusters: clusters}
 	c.Addresses = readAddresses(top.sub("addresses"))
 	v.bgp = readBGP(top, c, p.files)
+	v.fleet = readFleet(top, p.files)
+	v.l2 = readL2(top, c.Kernel)
+	if v.fleet != nil {
+		v.fleet.readOwners(v.l2, c.Kernel)
+	}
 	for _, t := range top.subs("pool") {
 		v.pools = append(v.pools, readPool(t, c.Kernel))
 	}
@@ -51,6 +58,7 @@ func (p *parser) readProvider(services []*service, clusters []*cluster, c *Confi
 		c.Addresses.IPAM.Reservations = append(c.Addresses.IPAM.Reservations, r.Reservation)
 	}
 	v.announce()
+	v.checkFleet()
 	for i := range c.Clusters {
 		c.Clusters[i].Provided, c.Clusters[i].Labels = v.provided(c.Clusters[i].Name), v.labelsOf(c.Clusters[i].Name)
 	}

@@ -295,7 +295,7 @@ func TestWhatIsValidIsValidToAll(t *testing.T) {
 			if name != "router_id" {
 				text = strings.Replace(text, "asn = 64500\n", "asn = 64500\nrouter_id = \"10.0.0.9\"\n", 1)
 			}
-			if c, err := Parse("weir.toml", []byte(text), noFiles{}); err == nil {
+			if c, err := Parse("weir.toml", []byte(text), memory{"cluster.key": clusterKey}); err == nil {
 				valid++
 				checkParts(t, c)
 				if t.Failed() {

@@ -10,10 +10,11 @@ import (
 
 // machine is one with what the shipped configurations speak of.
 var machine = memory{
-	"/etc/weir/kubeconfig": kubeconfig,
-	"kubeconfig":           kubeconfig, // relative to the file, as make demo has it
-	environment:            "PATH=/bin\x00NODE_NAME=node1\x00",
-	hostname:               "Node1.example.com\n",
+	"/etc/weir/kubeconfig":  kubeconfig,
+	"kubeconfig":            kubeconfig, // relative to the file, as make demo has it
+	environment:             "PATH=/bin\x00NODE_NAME=node1\x00",
+	hostname:                "Node1.example.com\n",
+	"/etc/weir/cluster.key": clusterKey,
 }
 
 // TestShipped parses every configuration that is shipped; none gives cause for
@@ -45,7 +46,7 @@ type entry struct {
 }
 
 var (
-	tableLine   = regexp.MustCompile(`^\[+([a-z.]+)\]+$`)
+	tableLine   = regexp.MustCompile(`^\[+([a-z0-9.]+)\]+$`)
 	keyLine     = regexp.MustCompile(`^(#?)([a-z0-9_]+) = (.*)$`)
 	exampleLine = regexp.MustCompile(`^# Example: ([a-z0-9_]+) = (.*)$`)
 )
@@ -145,11 +146,11 @@ func TestReferenceDefaults(t *testing.T) {
 	if text == written {
 		t.Fatal("the reference shows no defaults")
 	}
-	left, err := Parse("weir.toml", []byte(text), noFiles{})
+	left, err := Parse("weir.toml", []byte(text), machine)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := Parse("weir.toml", []byte(written), noFiles{})
+	out, err := Parse("weir.toml", []byte(written), machine)
 	if err != nil {
 		t.Fatal(err)
 	}

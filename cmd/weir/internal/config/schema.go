@@ -27,7 +27,8 @@ type Key struct {
 	Example string
 	// Restart says that a reload does not bring a change into effect.
 	Restart bool
-	// Values are all that may be written, for a key that has a closed set.
+	// Values are all that may be written, for a key that has a closed set; for a
+	// Duration, the words that may stand in its place.
 	Values []string
 	// Doc says in a line or two what the key does.
 	Doc string
@@ -91,7 +92,7 @@ type schema struct {
 var compiled = sync.OnceValue(func() *schema {
 	s := &schema{
 		keys: slices.Concat(topKeys, kernelKeys, nodeKeys, defaultsKeys, daemonKeys,
-			serviceKeys, backendKeys, checkKeys, clusterKeys, addressesKeys, poolKeys, announcement("pool"), reservationKeys, bgpKeys, peerKeys, advertiseKeys),
+			serviceKeys, backendKeys, checkKeys, clusterKeys, addressesKeys, poolKeys, announcement("pool"), reservationKeys, bgpKeys, peerKeys, advertiseKeys, fleetKeys, l2Keys),
 		byPath:   map[string]*Key{},
 		children: map[string][]string{},
 		defaults: map[string]*value{},

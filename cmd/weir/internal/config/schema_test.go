@@ -43,7 +43,7 @@ var other = map[string]string{
 	"kernel.bridge_interface":          "\"cni0\"\ndetect_local = \"bridge-interface\"",
 	"kernel.interface_prefix":          "\"veth\"\ndetect_local = \"interface-prefix\"",
 	"kernel.node_port_addresses":       `["primary"]`,
-	"kernel.strict_arp":                `["eth0"]`,
+	"kernel.strict_arp":                `["eth9"]`,
 	"kernel.sysctls":                   `["net.netfilter.nf_conntrack_max=1048576"]`,
 	"service.name":                     `"other"`,
 	"service.vips":                     `["192.0.2.99"]`,
@@ -167,6 +167,27 @@ var other = map[string]string{
 	"bgp.advertise.services":           `["shop/web"]`,
 	"bgp.advertise.labels":             `{ tier = "gold" }`,
 	"bgp.communities":                  ``, // TestCommunities
+	"cluster.name":                     `"other"`,
+	"cluster.member":                   `"box2"`,
+	"cluster.bind":                     `"10.0.0.5"`,
+	"cluster.advertise":                `"10.0.0.5:7000"`,
+	"cluster.join":                     `["box2", "box3:7000"]`,
+	"cluster.keys":                     `["other.key", "cluster.key"]`,
+	"cluster.insecure_without_key":     "true\nkeys = []",
+	"cluster.timing":                   `"wan"`,
+	"cluster.allowed":                  `["10.0.0.0/24"]`,
+	"cluster.mode":                     `"active-standby"`,
+	"cluster.owners":                   ``, // TestOwners
+	"cluster.weight":                   `200`,
+	"cluster.take_back":                `"never"`,
+	"cluster.restart_grace":            `"30s"`,
+	"cluster.interfaces":               `["eth0"]`,
+	"l2.interfaces":                    `["eth2"]`,
+	"l2.refresh":                       `"0s"`,
+	"l2.vips":                          `["ClusterIP"]`,
+	"l2.pools":                         `["public"]`,
+	"l2.gateway.address":               `"10.2.0.253"`,
+	"l2.gateway.interface":             `"eth3"`,
 }
 
 func init() {
@@ -194,12 +215,16 @@ var given = map[string]map[string]string{
 	"bgp":             {"asn": `64500`},
 	"bgp.peer":        {"name": `"tor1"`, "address": `"10.0.0.1"`, "asn": `64501`},
 	"bgp.advertise":   {},
+	"cluster":         {"name": `"edge"`, "member": `"box1"`, "join": `["10.0.0.6"]`, "keys": `["cluster.key"]`},
+	"l2":              {"interfaces": `["eth0"]`},
+	"l2.gateway":      {"address": `"10.2.0.254"`, "interface": `"eth1"`},
 }
 
 // tables are those of the document, in its order.
 var tables = []string{
 	"kernel", "defaults", "daemon", "service", "service.backend", "service.check", "kubernetes",
 	"addresses", "pool", "reservation", "bgp", "bgp.peer", "bgp.advertise",
+	"cluster", "l2", "l2.gateway",
 }
 
 // document writes the given values, with lines put into one table instead of
@@ -229,7 +254,7 @@ func document(table, lines string) string {
 // TestEveryKeyCounts shows that no key is in the schema which nobody reads: each
 // makes the configuration another one, and no other key with it does so alone.
 func TestEveryKeyCounts(t *testing.T) {
-	files := memory{"ca.pem": certificate(t), "password": "secret\n"}
+	files := memory{"ca.pem": certificate(t), "password": "secret\n", "cluster.key": clusterKey, "other.key": otherKey}
 	read := func(table, lines string) *Config {
 		t.Helper()
 		c, err := Parse("weir.toml", []byte(document(table, lines)), files)
@@ -251,7 +276,8 @@ func TestEveryKeyCounts(t *testing.T) {
 		with, needs, _ := strings.Cut(name+" = "+value, "\n")
 		// What needs the key can't do without it.
 		partner := k.Required || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
-			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send"
+			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" ||
+			k.Path == "cluster.insecure_without_key"
 		without := needs
 		if partner {
 			without = ""

@@ -150,9 +150,15 @@ func (c checker) texts(k Key, shown string, v *value) {
 // scalar checks a scalar that should be of type t.
 func (c checker) scalar(k Key, t Type, shown string, v *value) {
 	written := v.String()
+	if word, ok := v.scalar.(string); ok && t == Duration && slices.Contains(k.Values, word) {
+		return // in place of a duration
+	}
 	parsed, fix := convert(v, t)
 	if parsed == nil {
 		v.bad = true
+		if t == Duration && k.Values != nil {
+			fix += ", or " + quoteAll(k.Values)
+		}
 		c.add(Error, v.at, shown, written+" is not a "+article(t), fix)
 		return
 	}
