@@ -1,0 +1,110 @@
+package owner
+
+import (
+	"testing"
+	"time"
+)
+
+func second(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// step is what a box knows at a second, and how it stands then.
+type step struct {
+	at        int
+	facts     Facts
+	said, own Standing
+	next      int // seconds; 0: none
+}
+
+func TestABoxInTime(t *testing.T) {
+	t.Parallel()
+	fit := Facts{Fit: true, Joined: true}
+	second1 := Facts{Fit: true, Joined: true, OthersSettled: true}
+	unfit := Facts{Joined: true, OthersSettled: true}
+	draining := Facts{Fit: true, Joined: true, Draining: true, OthersSettled: true}
+	for name, c := range map[string]struct {
+		self  Self
+		steps []step
+	}{
+		"the first one": {Self{}, []step{
+			{0, Facts{}, Unfit, Absent, 0},
+			{1, Facts{Fit: true}, Unfit, Absent, 0},
+			{3, fit, Settled, Settled, 0},
+		}},
+		"one that comes later": {Self{}, []step{
+			{0, Facts{OthersSettled: true}, Unfit, Absent, 0},
+			{1, second1, Fresh, Fresh, 31},
+			{30, second1, Fresh, Fresh, 31},
+			{31, second1, Settled, Settled, 0},
+		}},
+		"one that comes later, and the first one goes": {Self{}, []step{
+			{1, second1, Fresh, Fresh, 31},
+			{5, fit, Settled, Settled, 0},
+			{6, second1, Settled, Settled, 0},
+		}},
+		"unfit at once, and slowly back": {Self{}, []step{
+			{0, fit, Settled, Settled, 0},
+			{10, unfit, Unfit, Settled, 11}, // said, and not acted upon before others have heard
+			{11, unfit, Unfit, Unfit, 0},
+			{20, second1, Fresh, Fresh, 50},
+			{40, unfit, Unfit, Fresh, 41},
+			{45, second1, Fresh, Fresh, 75},
+			{75, second1, Settled, Settled, 0},
+		}},
+		"unfit for a moment": {Self{}, []step{
+			{0, fit, Settled, Settled, 0},
+			{10, unfit, Unfit, Settled, 11},
+			{10, second1, Fresh, Fresh, 40},
+		}},
+		"a restart": {Self{Kept: second(10)}, []step{
+			{0, Facts{OthersSettled: true}, Settled, Absent, 10},
+			{2, Facts{Joined: true, OthersSettled: true}, Settled, Settled, 10},
+			{3, second1, Settled, Settled, 0},
+			{20, unfit, Unfit, Settled, 21},
+			{22, second1, Fresh, Fresh, 52},
+		}},
+		"a restart that comes to nothing": {Self{Kept: second(10)}, []step{
+			{0, Facts{OthersSettled: true}, Settled, Absent, 10},
+			{10, unfit, Unfit, Settled, 11},
+			{11, unfit, Unfit, Unfit, 0},
+			{12, second1, Fresh, Fresh, 42},
+		}},
+		"a drain is no break": {Self{}, []step{
+			{0, second1, Fresh, Fresh, 30},
+			{30, second1, Settled, Settled, 0},
+			{40, draining, Draining, Settled, 41},
+			{41, draining, Draining, Draining, 0},
+			{50, second1, Settled, Settled, 0},
+		}},
+		"a drain that survives a restart": {Self{}, []step{
+			{0, Facts{Draining: true}, Draining, Absent, 0},
+			{3, draining, Draining, Draining, 33},
+			{33, draining, Draining, Draining, 0},
+			{34, second1, Settled, Settled, 0},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.self.TakeBack = second(30)
+			for _, s := range c.steps {
+				got := c.self.Advance(second(s.at), s.facts)
+				if got.Said != s.said || got.Own != s.own || got.Next != second(s.next) {
+					t.Fatalf("at %d: says %s, counts itself as %s, again at %v; want %s, %s, %v",
+						s.at, got.Said, got.Own, got.Next, s.said, s.own, second(s.next))
+				}
+			}
+		})
+	}
+}
+
+func TestHowLongItHasBeenFitIsTold(t *testing.T) {
+	t.Parallel()
+	s := Self{TakeBack: second(30)}
+	f := Facts{Fit: true, Joined: true, OthersSettled: true}
+	s.Advance(second(5), f)
+	if got := s.Advance(second(17), f); got.FitFor != second(12) {
+		t.Errorf("%+v", got)
+	}
+	if got := s.Advance(second(18), Facts{Joined: true}); got.FitFor != 0 {
+		t.Errorf("%+v", got)
+	}
+}
