@@ -16,6 +16,7 @@ var (
 	descLimit      = desc("bgp_prefix_limit", "How many a router may send before its session ends.", "peer", "address")
 	descBFDUp      = desc("bgp_bfd_up", "1 while the BFD session beside it is up; absent without BFD.", "peer", "address")
 	descAnnounced  = desc("routes_announced", "VIPs that are announced.")
+	descStandby    = desc("routes_standby", "Announced VIPs that another member of the fleet owns: routers are told to prefer that one.")
 	descKept       = desc("routes_kept", "Announced VIPs without a backend, which the floor keeps.")
 	descWithheld   = desc("routes_withheld", "VIPs that are not announced.", "reason")
 	descDrainedBox = desc("drained", "1 while the whole box is drained.")
@@ -56,6 +57,7 @@ func (c collector) speaking(out chan<- prometheus.Metric, s status.Status) {
 		}
 	}
 	gauge(out, descAnnounced, float64(s.BGP.Announced))
+	gauge(out, descStandby, float64(s.BGP.Standby))
 	gauge(out, descKept, float64(s.BGP.Kept))
 	for reason, n := range s.BGP.Withheld {
 		gauge(out, descWithheld, float64(n), reason)

@@ -173,6 +173,9 @@ func (b *box) bgpStatus() *status.BGP {
 		case bgp.KeptByFloor:
 			doc.Kept++
 			doc.Announced++
+		case bgp.OnStandby:
+			doc.Standby++
+			doc.Announced++
 		case bgp.Announced, bgp.Draining:
 			doc.Announced++
 		default:
@@ -220,7 +223,7 @@ func (b *box) routes(ctx context.Context, peer string) (status.Routes, error) {
 
 // announced tells whether a peer hears of something for a reason.
 func announced(r bgp.Reason) bool {
-	return r == bgp.Announced || r == bgp.KeptByFloor || r == bgp.Draining
+	return r == bgp.Announced || r == bgp.OnStandby || r == bgp.KeptByFloor || r == bgp.Draining
 }
 
 // route gives one path of a prefix; of are the VIPs that it stands for, by peer.
@@ -289,6 +292,9 @@ func withheld(x bgp.Announcement, peer string) status.WithheldVIP {
 // announcement says what there is to say of one VIP's routes, a line each.
 func announcement(x bgp.Announcement) status.Announcement {
 	out := status.Announcement{State: string(x.Reason), Text: status.TextOf(string(x.Reason)), Since: x.Since, Until: x.Until, Peers: []status.Hearing{}}
+	if x.Role != bgp.AsRuled {
+		out.Role = x.Role.String()
+	}
 	for _, h := range x.Peers {
 		y := status.Hearing{Peer: h.Peer, State: string(h.Reason), Rule: h.Rule, Text: status.TextOf(string(h.Reason))}
 		if h.Prefix.IsValid() {

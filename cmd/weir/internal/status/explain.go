@@ -115,10 +115,13 @@ func example(ports []ExplainedPort) string {
 
 // Announcement is what routers hear of a VIP.
 type Announcement struct {
-	// State is announced, draining or kept-by-floor, or why the VIP is withheld; Text
-	// says that to people.
+	// State is announced, standby, draining or kept-by-floor, or why the VIP is
+	// withheld; Text says that to people.
 	State string `json:"state"`
 	Text  string `json:"text,omitempty"`
+	// Role is what the box is to the VIP in a fleet, whether State comes of that or not:
+	// standby or out; absent where it is announced as the rules say.
+	Role string `json:"role,omitempty"`
 	// Since is when it came to be so, Until when it ends by itself; absent where that
 	// is not known.
 	Since time.Time `json:"since,omitzero"`
@@ -190,6 +193,9 @@ func (a Announcement) write(w io.Writer, now time.Time) {
 			line += " since " + age(now, a.Since)
 		}
 		line += ": " + a.Text
+	}
+	if a.Role != "" && a.Role != a.State {
+		line += " (and " + a.Role + ": " + TextOf(a.Role) + ")"
 	}
 	fmt.Fprintln(w, "routes:", line)
 	for _, p := range a.Peers {

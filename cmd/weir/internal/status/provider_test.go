@@ -82,7 +82,7 @@ func TestProviderTables(t *testing.T) {
 	provider := healthy
 	provider.BGP = &BGP{
 		ASN: 64500, Up: []string{"tor1"}, Down: []DownPeer{{"tor2", "Active", ago(62 * time.Second), "connection refused"}},
-		Announced: 12, Kept: 1, Withheld: map[string]int{"no-backend": 2, "held-down": 1},
+		Announced: 12, Standby: 5, Kept: 1, Withheld: map[string]int{"no-backend": 2, "held-down": 1},
 	}
 	provider.Addresses = &Addresses{Pools: 2, Used: 12, Held: 1, Free: 238, Pending: map[string]int{"pool-exhausted": 1}, Stranded: 1, Writer: pools.Writer}
 	provider.Drained = &drainedBox
@@ -171,7 +171,7 @@ Kernel:     6.1.0-31-amd64, mode ipvs, iptables nft
 Holds:      4 virtual servers, 12 real servers, 11 set members
 Backends:   12 up, 0 down, 0 unknown, 0 draining
 Synced:     3s ago, audited 7s ago, 0 drifted objects put right since the start
-BGP:        AS 64500, 1 of 2 peers up, 12 VIPs announced, 3 withheld (1 held-down, 2 no-backend)
+BGP:        AS 64500, 1 of 2 peers up, 12 VIPs announced (5 on standby), 3 withheld (1 held-down, 2 no-backend)
 Addresses:  2 pools, 12 used, 1 held, 238 free; pending: 1 pool-exhausted; this box gives them
 `},
 	} {
@@ -247,11 +247,11 @@ func TestProviderJSON(t *testing.T) {
 		"planned":   planned,
 		"explained": Explanation{
 			Address:   &Given{Pool: "public", Claim: "lease weir-system/weir-192.0.2.1 of cluster prod", State: AddressUsed, Services: []string{"prod/shop/web"}},
-			Announced: &Announcement{State: "announced", Peers: []Hearing{{Peer: "tor1", State: "announced", Rule: "default", Prefix: "192.0.2.1/32", Up: true}}},
+			Announced: &Announcement{State: "standby", Role: "standby", Peers: []Hearing{{Peer: "tor1", State: "standby", Rule: "default", Prefix: "192.0.2.1/32", Up: true}}},
 		},
 		"bgp": BGP{
 			ASN: 64500, RouterID: "10.0.0.5", Up: []string{"tor1"}, Down: []DownPeer{{"tor2", "Active", ago(time.Minute), "connection refused"}},
-			Problems: []string{"x"}, Announced: 12, Kept: 1, Withheld: map[string]int{"no-backend": 2},
+			Problems: []string{"x"}, Announced: 12, Standby: 5, Kept: 1, Withheld: map[string]int{"no-backend": 2},
 		},
 		"addresses": Addresses{Pools: 2, Used: 12, Held: 1, Free: 238, Pending: map[string]int{"pool-exhausted": 1}, Stranded: 1, Writer: pools.Writer},
 	} {

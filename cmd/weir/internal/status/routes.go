@@ -45,7 +45,7 @@ type Route struct {
 // VIPRoute is a VIP that is announced.
 type VIPRoute struct {
 	Address string `json:"address"`
-	// State is announced, draining or kept-by-floor.
+	// State is announced, standby, draining or kept-by-floor.
 	State    string   `json:"state"`
 	Services []string `json:"services"`
 }
@@ -61,7 +61,7 @@ type Advertised struct {
 // WithheldVIP is a VIP that is not announced.
 type WithheldVIP struct {
 	Address string `json:"address"`
-	// Reason is one of no-backend, not-programmed, not-served, drained, held-down,
+	// Reason is one of no-backend, not-programmed, not-served, drained, out, held-down,
 	// no-rule, refused-by-rule, family, no-peer.
 	Reason string `json:"reason"`
 	Text   string `json:"text"`
@@ -78,11 +78,13 @@ var withheldTexts = map[string]string{
 	"not-programmed":  "the kernel does not hold all of it yet",
 	"not-served":      "no Service has a frontend there",
 	"drained":         "an operator has drained it: weir undrain",
+	"out":             "another member of the fleet serves it, and this one should not: weir members",
 	"held-down":       "it has a backend again, but not for long enough (bgp.hold_down)",
 	"no-rule":         "no [[bgp.advertise]] is for it",
 	"refused-by-rule": "a rule says announce = false",
 	"family":          "no session carries its family",
 	"no-peer":         "there is no [[bgp.peer]]",
+	"standby":         "another member of the fleet owns it: peers are told to prefer that one (bgp.standby)",
 	"kept-by-floor":   "no backend is left, but too many others have lost theirs (bgp.floor)",
 	"draining":        "an operator drains it: peers are asked to prefer others",
 }
@@ -215,9 +217,10 @@ type BGP struct {
 	Down []DownPeer `json:"down"`
 	// Problems are those of sessions that are up.
 	Problems []string `json:"problems,omitempty"`
-	// Announced counts VIPs, Kept those of them without a backend that the floor
-	// keeps, and Withheld the others by reason.
+	// Announced counts VIPs, Standby those of them that another member owns, Kept those
+	// without a backend that the floor keeps, and Withheld the others by reason.
 	Announced int            `json:"announced"`
+	Standby   int            `json:"standby,omitempty"`
 	Kept      int            `json:"kept_by_floor"`
 	Withheld  map[string]int `json:"withheld"`
 }
@@ -233,6 +236,9 @@ type DownPeer struct {
 // line says it in a line.
 func (b BGP) line() string {
 	text := fmt.Sprintf("AS %d, %d of %d peers up, %d VIPs announced", b.ASN, len(b.Up), len(b.Up)+len(b.Down), b.Announced)
+	if b.Standby > 0 {
+		text += fmt.Sprintf(" (%d on standby)", b.Standby)
+	}
 	if len(b.Withheld) == 0 {
 		return text
 	}
