@@ -88,7 +88,7 @@ func rootCommand(e env) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
 	root.AddCommand(
 		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
-		servicesCommand(e), connsCommand(e), explainCommand(e), poolsCommand(e), bgpCommand(e),
+		servicesCommand(e), connsCommand(e), explainCommand(e), poolsCommand(e), bgpCommand(e), membersCommand(e),
 		drainCommand(e), undrainCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
 	)
 	return root

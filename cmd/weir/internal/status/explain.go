@@ -56,11 +56,14 @@ func (e *Explanation) Rests(clusters []Cluster) {
 
 // writeWay writes how the address came here, and how clients find it.
 func (e Explanation) writeWay(w io.Writer, now time.Time) {
-	if e.Address != nil || e.Announced != nil {
+	if e.Address != nil || e.Announced != nil || e.Owned != nil {
 		fmt.Fprintln(w)
 	}
 	if e.Address != nil {
 		fmt.Fprintln(w, "address:", e.Address.text(now))
+	}
+	if e.Owned != nil {
+		e.Owned.write(w, now)
 	}
 	if e.Announced != nil {
 		e.Announced.write(w, now)

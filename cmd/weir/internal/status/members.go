@@ -1,12 +1,19 @@
 package status
 
 import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
 	"time"
 )
 
 // Members are the boxes of the fleet as one of them sees it.
 type Members struct {
-	// Fleet is its name, Self that of the box that says all this.
+	// Fleet is its name, empty without [cluster]; Self is the box that says all this.
 	Fleet string `json:"fleet"`
 	Self  string `json:"self"`
 	// Mode is active-active or active-standby, Owners spread or one.
@@ -100,101 +107,6 @@ type MemberCounters struct {
 	Moves uint64 `json:"moves_total"`
 }
 
-// VIPRole is what a box does about a VIP.
-type VIPRole string
-
-// The roles.
-const (
-	RoleOwner   VIPRole = "owner"
-	RoleStandby VIPRole = "standby" // it would be the owner if those before it went
-	RoleOut     VIPRole = "out"     // it could serve, but should not: others do
-	RoleNothing VIPRole = "nothing" // it can't serve it
-)
-
-// Owned is who of the fleet serves a VIP.
-type Owned struct {
-	// Owner is a member, empty for nobody; Me tells that it is this box.
-	Owner string  `json:"owner,omitempty"`
-	Me    bool    `json:"me"`
-	Role  VIPRole `json:"role"`
-	// Why says in a sentence why Role is what it is.
-	Why string `json:"why"`
-	// Members are those that can serve it, the one to be preferred first.
-	Members []OwnedBy `json:"members"`
-	// Held is where this box answers ARP and NDP for it, or would; none without [l2],
-	// and for VIPs that it does not concern.
-	Held []Held `json:"held,omitempty"`
-}
-
-// OwnedBy is a member that can serve a VIP.
-type OwnedBy struct {
-	Name     string `json:"name"`
-	Standing string `json:"standing"`
-	// Holds tells that it says that it owns the VIP, Drained that the VIP is drained
-	// there.
-	Holds   bool `json:"holds"`
-	Drained bool `json:"drained,omitempty"`
-}
-
-// Held is a VIP on an interface.
-type Held struct {
-	Interface string `json:"interface"`
-	// State is probing, held, contested or idle.
-	State string    `json:"state"`
-	Since time.Time `json:"since,omitzero"`
-	// By is the MAC address that answers for it too, and whose that is, if it is known.
-	By string `json:"by,omitempty"`
-}
-
-// Fleet is the fleet at a glance.
-type Fleet struct {
-	Name string `json:"name"`
-	Mode string `json:"mode"`
-	// Self is this box, State how it is in the fleet and Why that is so.
-	Self  string      `json:"self"`
-	State MemberState `json:"state"`
-	Why   string      `json:"why,omitempty"`
-	// Members counts all that are known by State; VIPs as in Members.
-	Members map[MemberState]int `json:"members"`
-	VIPs    map[VIPRole]int     `json:"vips"`
-	// Differing, Unjoined, Error and Insecure are those of Members.
-	Differing []Differing       `json:"differing,omitempty"`
-	Unjoined  map[string]string `json:"unjoined,omitempty"`
-	Error     string            `json:"error,omitempty"`
-	Insecure  bool              `json:"insecure,omitempty"`
-}
-
-// L2 is where this box answers ARP and NDP for VIPs.
-type L2 struct {
-	Interfaces []L2Interface `json:"interfaces"`
-	// Contested are VIPs that this box should hold, but somebody else answers for.
-	Contested []Contested `json:"contested,omitempty"`
-	// Duplicates are VIPs that this box holds, and a stranger answers for too.
-	Duplicates []Contested `json:"duplicates,omitempty"`
-}
-
-// L2Interface is one of them.
-type L2Interface struct {
-	Name string `json:"name"`
-	MAC  string `json:"mac,omitempty"`
-	// Error is why nothing is answered there: no carrier, no such interface.
-	Error     string `json:"error,omitempty"`
-	Held      int    `json:"held"`
-	Probing   int    `json:"probing"`
-	Contested int    `json:"contested"`
-	Idle      int    `json:"idle"`
-}
-
-// Contested is a VIP that two answer for.
-type Contested struct {
-	Address   string `json:"address"`
-	Interface string `json:"interface"`
-	// By is the other's MAC address; Member is whose that is, empty for a stranger's.
-	By     string    `json:"by"`
-	Member string    `json:"member,omitempty"`
-	Since  time.Time `json:"since"`
-}
-
 // Judge fills in the State of each member.
 func (m *Members) Judge() {
 	for i := range m.Members {
@@ -224,4 +136,118 @@ func (m Member) judge(mode string) MemberState {
 		return MemberStandby
 	}
 	return MemberServing
+}
+
+// Well tells whether this box takes part in the fleet, and all members do that should.
+func (m Members) Well() bool {
+	return m.Error == "" && len(m.Unjoined)+len(m.Differing) == 0 &&
+		!slices.ContainsFunc(m.Members, func(x Member) bool { return x.State.bad() })
+}
+
+// bad tells whether a state needs a look.
+func (s MemberState) bad() bool {
+	return slices.Contains([]MemberState{MemberAway, MemberDead, MemberSuspect, MemberUnfit}, s)
+}
+
+// Table implements Tabler.
+func (m Members) Table(w io.Writer, now time.Time) {
+	if m.Fleet == "" {
+		fmt.Fprintln(w, "this box is in no fleet: the configuration has no [cluster]")
+		return
+	}
+	fmt.Fprintf(w, "Fleet %s, %s, %s\n\n", m.Fleet, m.Mode, owners[m.Owners])
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "MEMBER\tADDRESS\tSTATE\tSINCE\tVERSION\tDIGEST\tDRAIN\tWEIGHT\tSERVES\tOWNS\tWHY")
+	for _, x := range m.Members {
+		name, since := x.Name, "-"
+		if x.Self {
+			name += " *"
+		}
+		if !x.Since.IsZero() {
+			since = age(now, x.Since)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", name, cmp.Or(x.Address, "-"), x.State, since, cmp.Or(x.Version, "-"),
+			shorten(x.Digest), x.drain(), x.Weight, x.Serves, x.Holds, x.Why)
+	}
+	tw.Flush()
+	fmt.Fprintf(w, "\nThis box, marked *, %s.\n", does(m.VIPs))
+	for _, line := range m.wrong(now) {
+		fmt.Fprintln(w, line)
+	}
+}
+
+// owners says what Members.Owners is.
+var owners = map[string]string{"spread": "VIPs spread over the members", "one": "one owner of all VIPs"}
+
+func (m Member) drain() string {
+	if m.Drain == "serving" || m.Drain == "" {
+		return "-"
+	}
+	return m.Drain
+}
+
+// shorten gives as much of a digest as tells two apart.
+func shorten(digest string) string { return cmp.Or(digest[:min(len(digest), 8)], "-") }
+
+// does says what a box does about VIPs.
+func does(vips map[VIPRole]int) string {
+	var parts []string
+	for _, x := range []struct {
+		role VIPRole
+		form string
+	}{{RoleOwner, "owns %d VIPs"}, {RoleStandby, "stands by for %d"}, {RoleOut, "leaves %d to others"}, {RoleNothing, "can't serve %d"}} {
+		if n := vips[x.role]; n > 0 || x.role == RoleOwner {
+			parts = append(parts, fmt.Sprintf(x.form, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// wrong has a line for each thing that needs a look, beside the states of members.
+func (m Members) wrong(now time.Time) []string {
+	var out []string
+	line := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if m.Error != "" {
+		line("This box takes no part: %s", m.Error)
+	}
+	if m.Insecure {
+		line("THERE IS NO KEY: whoever can send this box a datagram is a member (cluster.keys)")
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Unjoined)) {
+		line("Can't be joined: %s: %s", name, m.Unjoined[name])
+	}
+	for _, d := range m.Differing {
+		line("%s", d.text(now))
+	}
+	if n := m.Counters.Refused; n > 0 {
+		line("Messages that no key here decrypts, or of another fleet: %d", n)
+	}
+	if n := m.Counters.Conflicts; n > 0 {
+		line("Messages of a second box with the name of a member, which is not heard: %d", n)
+	}
+	if m.Strain > 2 {
+		line("This box is late with its part, %d of 7: it is overloaded, or loses many packets", m.Strain)
+	}
+	return out
+}
+
+// text says who has what, in a line.
+func (d Differing) text(now time.Time) string {
+	by := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(d.Digests)) {
+		digest := shorten(d.Digests[name])
+		if digest == "-" {
+			digest = "nothing"
+		}
+		by[digest] = append(by[digest], name)
+	}
+	var parts []string
+	for _, digest := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, digest+" on "+strings.Join(by[digest], ", "))
+	}
+	what := "The configuration differs"
+	if d.Source != "config" {
+		what = "What is known of cluster " + d.Source + " differs"
+	}
+	return fmt.Sprintf("%s since %s: %s", what, age(now, d.Since), strings.Join(parts, "; "))
 }

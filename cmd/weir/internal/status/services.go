@@ -135,8 +135,8 @@ func (f Frontend) name() string {
 	return fmt.Sprintf("%-4s %s", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port))
 }
 
-// owner is the Service, and what kind of VIP it is by, if that is not the usual
-// one.
+// owner is the Service, what kind of VIP it is by, if that is not the usual one, and
+// what this box does about it, if that is not to serve.
 func (f Frontend) owner() string {
 	var more []string
 	if f.Mark != 0 {
@@ -147,6 +147,13 @@ func (f Frontend) owner() string {
 	}
 	if f.Local {
 		more = append(more, "Local")
+	}
+	switch {
+	case f.Role == "" || f.Role == RoleOwner:
+	case f.Owner != "":
+		more = append(more, fmt.Sprintf("%s, %s owns it", f.Role, f.Owner))
+	default:
+		more = append(more, string(f.Role))
 	}
 	if len(more) == 0 {
 		return f.Service

@@ -183,6 +183,16 @@ func (s *Status) Judge(now time.Time) {
 			why("%s", bad)
 		}
 	}
+	if s.Fleet != nil {
+		for _, bad := range s.Fleet.bad(now) {
+			why("%s", bad)
+		}
+	}
+	if s.L2 != nil {
+		for _, bad := range s.L2.bad(now) {
+			why("%s", bad)
+		}
+	}
 	if s.Addresses != nil && s.Addresses.Writer.Error != "" {
 		why("no addresses are given: %s", s.Addresses.Writer.Error)
 	}
@@ -243,6 +253,12 @@ func (s Status) Table(w io.Writer, now time.Time) {
 		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
 	if s.BGP != nil {
 		fmt.Fprintf(tw, "BGP:\t%s\n", s.BGP.line())
+	}
+	if s.Fleet != nil {
+		fmt.Fprintf(tw, "Fleet:\t%s\n", s.Fleet.line())
+	}
+	if s.L2 != nil {
+		fmt.Fprintf(tw, "L2:\t%s\n", s.L2.line())
 	}
 	if s.Addresses != nil {
 		fmt.Fprintf(tw, "Addresses:\t%s\n", s.Addresses.line())
