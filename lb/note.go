@@ -55,6 +55,17 @@ const (
 	PoolStranded Reason = "pool-stranded"
 	// FamilyLeft: of a family that the Service prefers there is no address.
 	FamilyLeft Reason = "family-left"
+	// FleetOpen: the fleet has no key, so that anybody can be a member.
+	FleetOpen Reason = "fleet-open"
+	// FleetAlone: a member that is to be joined can't be reached.
+	FleetAlone Reason = "fleet-alone"
+	// FleetDiffers: a source says other things on another member.
+	FleetDiffers Reason = "fleet-differs"
+	// OrderDiffers: another member has the backends of a frontend with scheduler mh in
+	// another order.
+	OrderDiffers Reason = "mh-order"
+	// DuplicateAddress: a machine that is no member of the fleet answers for a VIP.
+	DuplicateAddress Reason = "duplicate-address"
 	// NeedsIPVS: IPVS alone can do it, and this kernel, or mode, is without.
 	NeedsIPVS Reason = "needs-ipvs"
 	// Failed: the kernel would not take an object.

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weir/internal/config":    {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/configs"},
 	"weir/cmd/weir/internal/status":    {"weir/lb"},
 	"weir/cmd/weir/internal/kubeproxy": {"weir/cmd/weir/internal/config"},
-	"weir/cmd/weir/internal/daemon":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/lb", "weir/lb/health", "weir/lb/linux", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp"},
+	"weir/cmd/weir/internal/daemon":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/lb", "weir/lb/health", "weir/lb/linux", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/l2"},
 	"weir/cmd/weir":                    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/daemon", "weir/cmd/weir/internal/kubeproxy", "weir/bgp", "weir/lb", "weir/lb/linux"},
 	"weir/cmd/weirlab/internal/agent":  {},
 	"weir/cmd/weirlab/internal/inside": {"weir/cmd/weirlab/internal/agent"},

@@ -14,8 +14,8 @@ import (
 	"weir/lb"
 )
 
-// cluster follows one cluster: a k8ssync.Cluster, or a test's.
-type cluster interface {
+// kubernetes follows one cluster: a k8ssync.Cluster, or a test's.
+type kubernetes interface {
 	Run(ctx context.Context) error
 	// Changed has something when Take has, or Status says something else that
 	// matters to the kernel; Take gives what is new since the last time, the first
@@ -40,7 +40,7 @@ type cluster interface {
 //
 // The loop owns it. What others read of it, they read from the view.
 type clusters struct {
-	follow func(k8ssync.Config, *slog.Logger) cluster
+	follow func(k8ssync.Config, *slog.Logger) kubernetes
 	log    *slog.Logger
 	signal chan struct{} // some cluster has something
 	wait   sync.WaitGroup
@@ -49,7 +49,7 @@ type clusters struct {
 
 func newClusters(log *slog.Logger) *clusters {
 	return &clusters{
-		follow: func(c k8ssync.Config, log *slog.Logger) cluster { return k8ssync.New(c, log) },
+		follow: func(c k8ssync.Config, log *slog.Logger) kubernetes { return k8ssync.New(c, log) },
 		log:    log,
 		signal: make(chan struct{}, 1),
 		all:    map[string]*followed{},
@@ -61,14 +61,14 @@ type followed struct {
 	stop   context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
 	told   []lb.Note     // by Report
-	toldTo cluster
+	toldTo kubernetes
 	// reloaded tells that the operator has changed the block, and the cluster has
 	// said nothing since.
 	reloaded bool
 
 	mu      sync.Mutex
 	cfg     k8ssync.Config // only the loop changes it
-	current cluster
+	current kubernetes
 	trouble string // why it is being followed anew
 	panics  uint64
 }
@@ -196,7 +196,7 @@ func (c *clusters) wake() {
 	}
 }
 
-func (f *followed) now() cluster {
+func (f *followed) now() kubernetes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.current

@@ -75,7 +75,7 @@ type land struct {
 
 func newLand(t *testing.T, run func(ctx context.Context, n int) error) *land {
 	l := &land{clusters: newClusters(slog.New(slog.DiscardHandler)), run: run}
-	l.follow = func(cfg k8ssync.Config, _ *slog.Logger) cluster {
+	l.follow = func(cfg k8ssync.Config, _ *slog.Logger) kubernetes {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		n := len(l.towns)

@@ -64,7 +64,7 @@ func sortNotes(notes []lb.Note) []lb.Note {
 // file a service without backends is a mistake.
 func informational(n lb.Note) bool {
 	switch n.Reason {
-	case lb.HostAddress, lb.FamilyLeft:
+	case lb.HostAddress, lb.FamilyLeft, lb.FleetOpen:
 		return true
 	case lb.NoBackends, lb.NoLocal:
 		return n.Service.Source != config.Source

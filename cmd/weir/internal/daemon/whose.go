@@ -12,11 +12,11 @@ import (
 // Owners tells whose the virtual servers in the kernel are. It is never changed
 // once made; the zero value knows none.
 type Owners struct {
-	frontends map[lb.Frontend]owner
+	frontends map[lb.Frontend]whose
 }
 
-// owner is a Service, and what of it a frontend is.
-type owner struct {
+// whose is a Service, and what of it a frontend is.
+type whose struct {
 	lb.ServiceID
 	kind  lb.VIPKind
 	local bool
@@ -26,32 +26,32 @@ type owner struct {
 // whoever would like to have it.
 func newOwners(rec *lb.Reconciler) *Owners {
 	catalog, facts := rec.Catalog(), rec.Facts()
-	o := &Owners{make(map[lb.Frontend]owner, catalog.Len())}
+	o := &Owners{make(map[lb.Frontend]whose, catalog.Len())}
 	for _, id := range catalog.IDs() {
 		svc, _ := catalog.Get(id)
 		for _, vip := range svc.VIPs {
 			one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports}
 			for _, f := range one.Frontends() {
 				if !facts.Strangers[f] && slices.Index(catalog.Claimants(f), id) == 0 {
-					o.frontends[f] = owner{id, vip.Kind, vip.Local}
+					o.frontends[f] = whose{id, vip.Kind, vip.Local}
 				}
 			}
 		}
 	}
 	for key, mark := range facts.Marks {
-		o.frontends[lb.MarkFrontend(key.Family, mark)] = owner{ServiceID: key.Service}
+		o.frontends[lb.MarkFrontend(key.Family, mark)] = whose{ServiceID: key.Service}
 	}
 	for f := range facts.Strangers { // one address of a NodePort
-		o.frontends[f] = owner{}
+		o.frontends[f] = whose{}
 	}
 	return o
 }
 
 // of gives the owner of a virtual server. Those of a NodePort are at the node's
 // own addresses.
-func (o *Owners) of(f lb.Frontend) (owner, bool) {
+func (o *Owners) of(f lb.Frontend) (whose, bool) {
 	if o == nil {
-		return owner{}, false
+		return whose{}, false
 	}
 	w, ok := o.frontends[f]
 	if !ok && f.Mark == 0 {
