@@ -98,3 +98,28 @@ func Sysctls(families []Family) []Sysctl {
 	}
 	return out
 }
+
+// TakeoverSysctls are the kernel parameters by which a box takes up connections that
+// another one has had, and why: in their midst (sloppy), or by what kernels tell each
+// other (sync).
+func TakeoverSysctls(sloppy, sync bool) []Sysctl {
+	var out []Sysctl
+	if sloppy {
+		out = append(out,
+			Sysctl{"net.ipv4.vs.sloppy_tcp", "1"},
+			// conntrack must do the same, or the packet is INVALID and nobody
+			// masquerades it.
+			Sysctl{"net.netfilter.nf_conntrack_tcp_loose", "1"})
+	}
+	if sync {
+		out = append(out,
+			// By default a connection is told of with its third packet and then with
+			// every fiftieth: one that says little is told of too late. So: when it is
+			// established, and every ten seconds in which it is used,
+			Sysctl{"net.ipv4.vs.sync_threshold", "0 0"},
+			Sysctl{"net.ipv4.vs.sync_refresh_period", "10"},
+			// twice more, as nobody acknowledges a multicast.
+			Sysctl{"net.ipv4.vs.sync_retries", "2"})
+	}
+	return out
+}

@@ -60,13 +60,28 @@ func (r renderer) admit() []string {
 func (r renderer) forward() []string {
 	known := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", r.mask())
 	if r.stage == byIPVS {
-		return []string{known}
+		return append(r.early(), known)
 	}
 	return []string{
 		r.match(lb.SetLoopBack, "src,src,src") + " -m conntrack --ctstate INVALID -j DROP",
 		known,
 		fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask()),
 	}
+}
+
+// early drops what a backend sends in a connection of a box that is gone, before its
+// client has sent anything that this box could take it up by: it would reach the
+// client with the backend's own address, and be answered with a reset that ends the
+// connection. The backend sends it again. What IPVS has heard of passes.
+func (r renderer) early() []string {
+	if !r.SloppyTCP {
+		return nil
+	}
+	unheard := ""
+	if r.Sync {
+		unheard = " -m ipvs ! --ipvs"
+	}
+	return []string{"-p tcp " + r.match(lb.SetLoopBack, "src,src,src") + " -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW" + unheard + " -j DROP"}
 }
 
 // explain adds to an error of iptables what is probably the reason: what a portal

@@ -59,6 +59,13 @@ type Config struct {
 	LocalInterfaces []string
 	// Ping lets VIPs answer echo requests.
 	Ping bool
+	// Sources are what clients of others than the box itself are masqueraded with, at
+	// most one of each family; a family without one is with the kernel's choice.
+	Sources []netip.Addr
+	// SloppyTCP says that IPVS makes connections of packets that begin none, and Sync
+	// that it hears of others' connections: so a backend's packet may come before its
+	// client's.
+	SloppyTCP, Sync bool
 	// Iptables chooses between the legacy and the nft backend.
 	Iptables Backend
 	// Sysctls are the names of those that Observe reads.

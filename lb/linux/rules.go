@@ -158,14 +158,14 @@ func (r renderer) nat() table {
 			}},
 			// The box's own traffic to a Service is always masqueraded: its source
 			// may be the VIP, which no backend could answer. It is known by its
-			// connection and marked only here, where ip_vs has seen it.
-			{r.chain("POSTROUTING"), []string{
+			// connection and marked only here, where ip_vs has seen it. It never gets
+			// the source of Sources: the replies to that may go to another box.
+			{r.chain("POSTROUTING"), append(append([]string{
 				r.match(lb.SetLoopBack, "dst,dst,src") + " -j MASQUERADE",
 				fmt.Sprintf("-m connmark --mark %s -m addrtype --src-type LOCAL -j MARK --set-xmark %s", r.mask(), r.mask()),
 				fmt.Sprintf("-m mark ! --mark %s -j RETURN", r.mask()),
 				fmt.Sprintf("-j MARK --set-xmark %#x/0x0", r.Mark),
-				"-j MASQUERADE --random-fully",
-			}},
+			}, r.source()...), "-j MASQUERADE --random-fully")},
 		},
 	}
 }
@@ -205,6 +205,18 @@ func (r renderer) clusterIP() []string {
 		return append(r.inside("-j RETURN"), markMasq)
 	}
 	return nil
+}
+
+// source is what masquerades with Sources. Without --random-fully a client keeps its
+// port, unless another one has it to the same backend: then a backend sees the same
+// client behind any box.
+func (r renderer) source() (out []string) {
+	for _, a := range r.Sources {
+		if lb.FamilyOf(a) == r.family {
+			out = append(out, fmt.Sprintf("-m addrtype ! --src-type LOCAL -j SNAT --to-source %s", a))
+		}
+	}
+	return out
 }
 
 func (r renderer) filter() table {

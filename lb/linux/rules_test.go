@@ -48,6 +48,7 @@ func restoreText(tables []table, have saved) string {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	cidrs := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.245.0.0/16"), netip.MustParsePrefix("fd00:244::/56")}
+	shared := []netip.Addr{netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")}
 	for _, test := range []struct {
 		name   string
 		family lb.Family
@@ -60,6 +61,8 @@ func TestRules(t *testing.T) {
 		{"interfaces4", lb.IPv4, func(c *Config) { c.LocalInterfaces = []string{"cni0", "veth+"} }},
 		{"masqueradeall4", lb.IPv4, func(c *Config) { c.MasqueradeAll, c.ClusterCIDRs = true, cidrs }},
 		{"noping4", lb.IPv4, func(c *Config) { c.Ping, c.Mark, c.Prefix = false, 0x1, "WEIR" }},
+		{"takeover4", lb.IPv4, func(c *Config) { c.SloppyTCP, c.Sources = true, shared }},
+		{"takeover6", lb.IPv6, func(c *Config) { c.SloppyTCP, c.Sync, c.Sources = true, true, shared }},
 	} {
 		c := DefaultConfig()
 		test.change(&c)

@@ -107,7 +107,17 @@ func (k Kernel) Mark() uint32 { return 1 << k.MasqueradeBit }
 func (k Kernel) Base() lb.Base {
 	b := lb.Base{Device: k.Device, Families: k.Families, Sources: k.MasqueradeSource}
 	if k.ManageSysctls {
-		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), arpSysctls(k.StrictARP), k.Sysctls)
+		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), lb.TakeoverSysctls(k.SloppyTCP, false), arpSysctls(k.StrictARP), k.Sysctls)
+	}
+	return b
+}
+
+// Base is that of the table [kernel], with what the fleet needs in the kernel.
+func (c *Config) Base() lb.Base {
+	b := c.Kernel.Base()
+	b.Sync = c.Sync().Daemons()
+	if c.Kernel.ManageSysctls {
+		b.Sysctls = append(b.Sysctls, lb.TakeoverSysctls(false, c.Sync() != nil)...)
 	}
 	return b
 }

@@ -22,6 +22,14 @@ type FleetSync struct {
 	MaxLen uint16
 }
 
+// Sync is [cluster.sync], nil without it.
+func (c *Config) Sync() *FleetSync {
+	if c.Fleet == nil {
+		return nil
+	}
+	return c.Fleet.Sync
+}
+
 // Daemons are what the kernel is to run for it.
 func (s *FleetSync) Daemons() []lb.SyncDaemon {
 	if s == nil {

@@ -95,6 +95,7 @@ func KernelConfig(cfg *config.Config, m Mode, log *slog.Logger) linux.Config {
 		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
+		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil,
 	}
 	switch k.DetectLocal {
 	case config.BridgeInterface:

@@ -49,9 +49,10 @@ func OpenKernel(ctx context.Context, cfg *config.Config, log *slog.Logger) (*lin
 
 // Base is what a configuration wants in a kernel of some mode before any Service.
 func Base(cfg *config.Config, m Mode) lb.Base {
-	b := cfg.Kernel.Base()
+	b := cfg.Base()
 	if m.Use == linux.ModeIPTables { // IPVS's parameters are only there with it
 		b.Sysctls = slices.DeleteFunc(b.Sysctls, func(s lb.Sysctl) bool { return strings.HasPrefix(s.Name, "net.ipv4.vs.") })
+		b.Sync = nil
 	}
 	return b
 }
