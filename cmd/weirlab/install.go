@@ -23,13 +23,14 @@ type purpose struct {
 	kernels []lab.Kernel
 	race    bool
 	peers   bool // keepalived, to run beside weir
+	systemd bool // boxes in which systemd is PID 1
 }
 
 var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
 	{name: "drill", kernels: []lab.Kernel{lab.UML}, peers: true},
-	{name: "test", kernels: everyKernel, race: true, peers: true},
+	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
@@ -58,7 +59,7 @@ func checkCommand() *cobra.Command {
 			for _, more := range []struct {
 				name string
 				err  error
-			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {kubernetes, lab.CheckPeers()}} {
+			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"systemd", lab.CheckSystemd()}, {kubernetes, lab.CheckPeers()}} {
 				if more.err != nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
 					lacking = true
@@ -78,7 +79,7 @@ func installCommand() *cobra.Command {
 	name := "test"
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "install the packages a lab needs, fetch the kernel for qemu, build a Kubernetes API",
+		Short: "install the packages a lab needs, fetch the kernel for qemu and a Debian with systemd, build a Kubernetes API",
 		Args:  cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&name, "for", name, "what for: demo, bench, drill or test; only tests boot Debian's kernel in qemu")
@@ -113,8 +114,18 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		fmt.Fprintf(progress, "missing for boxes that run keepalived, beside those that run weir: %s\n", strings.Join(keepalived, " "))
 		wanted = append(wanted, keepalived...)
 	}
+	systemd := p.systemd && lab.CheckSystemd() != nil
+	if missing := lab.MissingSystemdPackages(); systemd && len(missing) > 0 {
+		fmt.Fprintf(progress, "missing for boxes with systemd: %s\n", strings.Join(missing, " "))
+		wanted = append(wanted, missing...)
+	}
 	if err := lab.InstallPackages(ctx, progress, wanted...); err != nil {
 		return err
+	}
+	if systemd {
+		if err := lab.BuildSystemd(ctx, progress); err != nil {
+			return err
+		}
 	}
 	if slices.Contains(p.kernels, lab.Qemu) {
 		if err := lab.FetchKernel(ctx, progress); err != nil {

@@ -50,6 +50,11 @@
 // memory and is gone with it, except what a box has in /etc/weir and /var/lib/weir. Those outlive
 // PowerCut and Boot, but what the kernel had not yet written back does not. /run starts empty.
 //
+// A box with Systemd has a small Debian of its own instead, in which systemd is PID 1: units are written
+// to /etc/systemd/system, systemctl and journalctl work, systemctl reboot ends in a machine without power,
+// and Boot brings it back. AwaitSystemd waits for the end of its start. Of this machine's files it sees the
+// binaries that Build makes.
+//
 // Commands are run by an agent that a box's own network has no part in: no firewall rule, no flush, no
 // unplugged cable cuts it off. PATH and HOME are set, the working folder is /root. A process started
 // by Run or Start ends, with its process group, when its context, its machine or the lab ends.

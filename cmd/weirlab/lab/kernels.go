@@ -82,6 +82,11 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	}
 	c.Keep = m.keep(func(i int) string { return m.lab.keeper.name(m.name, keptFolder(i)) })
 	m.manage(&c)
+	if m.systemd {
+		if err := m.withSystemd(&c); err != nil {
+			return agent.Request{}, c, err
+		}
+	}
 	// nohz=off: an idle kernel without a tick sometimes misses the signal for a packet and sleeps on until
 	// the next one comes, a second later; the tick wakes it within 10 ms.
 	args := append(onOneProcessor(m.index), []string{
@@ -133,8 +138,9 @@ func onOneProcessor(i int) []string {
 }
 
 const (
-	umlProgram = "linux.uml"
-	umlFolder  = "uml" // in the machine's, for user-mode Linux's own use
+	umlProgram      = "linux.uml"
+	umlModuleFolder = "/usr/lib/uml/modules"
+	umlFolder       = "uml" // in the machine's, for user-mode Linux's own use
 )
 
 func umlModules() (version, folder string, err error) {
@@ -143,7 +149,7 @@ func umlModules() (version, folder string, err error) {
 		return "", "", fmt.Errorf("ask %s for its version: %w", umlProgram, err)
 	}
 	version = string(bytes.TrimSpace(out))
-	folder, err = moduleFolder("/usr/lib/uml/modules", version)
+	folder, err = moduleFolder(umlModuleFolder, version)
 	return version, folder, err
 }
 

@@ -32,6 +32,9 @@ type Box struct {
 	Forward bool
 	Kernel  Kernel
 	Memory  int // MiB; 0 means 768
+	// Systemd gives the box a Debian of its own, in which systemd is PID 1 (see CheckSystemd). Of
+	// UML only.
+	Systemd bool
 }
 
 // Nets puts a machine on networks: under the name of each, the machine's addresses there with their
@@ -81,6 +84,7 @@ type plan struct {
 	forward bool
 	kernel  Kernel
 	memory  int
+	systemd bool
 }
 
 // card is one network card of a machine.
@@ -100,12 +104,16 @@ func (s Site) parse() ([]plan, error) {
 		plans = append(plans, plan{name: h.Name, routes: h.Routes, forward: h.Forward, kernel: shared})
 	}
 	for _, b := range s.Boxes {
+		if b.Systemd && b.Kernel != UML {
+			return nil, fmt.Errorf("%s: systemd is for boxes on user-mode Linux", b.Name)
+		}
 		memory := b.Memory
 		if memory == 0 {
 			memory = defaultMemory
 		}
 		plans = append(plans, plan{
 			name: b.Name, routes: b.Routes, forward: b.Forward, kernel: b.Kernel, memory: memory,
+			systemd: b.Systemd,
 		})
 	}
 	seen := map[string]bool{}

@@ -39,8 +39,9 @@ func Agent() error {
 
 // runAgent starts the agent, says so, and buries every process that ends until the agent itself has.
 // It is apart from the agent because the first process must wait for everybody's children, and an
-// agent for each of its own.
-func runAgent(listener *os.File) error {
+// agent for each of its own. With become the first process is another program from then on, which
+// must bury them.
+func runAgent(listener *os.File, become []string) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -55,6 +56,9 @@ func runAgent(listener *os.File) error {
 	listener.Close()
 	null.Close()
 	fmt.Println(Ready)
+	if len(become) > 0 {
+		return fmt.Errorf("become %s: %w", become[0], syscall.Exec(become[0], become, os.Environ()))
+	}
 	for {
 		var status syscall.WaitStatus
 		ended, err := syscall.Wait4(-1, &status, 0, nil)

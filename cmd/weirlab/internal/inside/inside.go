@@ -36,7 +36,10 @@ const RootTag = "root"
 type Config struct {
 	Name    string // host name
 	Root    Root
-	Scratch string // an empty folder; the memory that takes the root's changes is mounted there
+	Base    string   // the folder of the carrier that is the root, "" for all it has; of RootHostfs only
+	Show    []string // folders of the carrier that are seen under the same path, where Base hides them
+	Become  []string // what the first process becomes once the agent answers; nil: it waits
+	Scratch string   // an empty folder; the memory that takes the root's changes is mounted there
 
 	Socket     string       // the agent's Unix socket, or, where the machine has a kernel of its own:
 	Management netip.Prefix // its address on the management network, on the card

@@ -44,7 +44,7 @@ func Keeper(work string) error {
 	if err != nil {
 		return err
 	}
-	return runAgent(listener)
+	return runAgent(listener, nil)
 }
 
 // beSwitch makes the keeper's end of the networks take no part in them: no addresses of its own, and

@@ -32,7 +32,7 @@ func Machine() error {
 	if err != nil {
 		return fmt.Errorf("furnish %s: %w", c.Name, err)
 	}
-	return runAgent(listener)
+	return runAgent(listener, c.Become)
 }
 
 // furnish takes the steps in the one order that works: the agent's socket and the modules for the

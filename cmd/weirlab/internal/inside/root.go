@@ -2,6 +2,7 @@ package inside
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func enterRoot(c Config) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	lower := "/"
+	lower := cmp.Or(c.Base, "/")
 	if err := os.MkdirAll(c.Scratch, 0o755); err != nil {
 		return err
 	}
@@ -76,6 +77,11 @@ func fill(c Config, root string) error {
 	}
 	if err := os.MkdirAll(root+"/run/lock", 0o1777); err != nil {
 		return err
+	}
+	for _, dir := range c.Show {
+		if err := bind(dir, root+dir, unix.MS_RDONLY); err != nil {
+			return err
+		}
 	}
 	for _, k := range c.Keep {
 		if err := mountKept(c.Root, k, root+k.Path); err != nil {
