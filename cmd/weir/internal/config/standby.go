@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"weir/bgp"
+	"weir/cluster/owner"
 )
 
 // The ways in which a standby's routes are told worse: the values of standby.
@@ -53,10 +54,9 @@ func (p *peer) readStandby(own *speaker) {
 }
 
 // checkStandby warns of what a rule has no room for: it is the worst already, so that
-// a standby's routes would be as good as the owner's. Nobody is on standby without a
-// fleet.
+// a standby's routes would be as good as the owner's.
 func (v *provider) checkStandby(r *rule) {
-	if r.Refuse || v.config.Fleet == nil {
+	if r.Refuse || v.fleet == nil || v.fleet.Rules.Mode != owner.ActiveStandby {
 		return
 	}
 	for _, p := range v.bgp.peers {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"weir/bgp"
@@ -63,4 +64,39 @@ func TestStandbyThatNobodyHears(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStandbyNeedsRoom shows that a rule which is the worst already is warned of,
+// where boxes are on standby.
+func TestStandbyNeedsRoom(t *testing.T) {
+	const pref, prepend = "standby = \"local_pref\"\n", "standby = \"prepend\"\n"
+	for _, tt := range []struct{ name, rule, want string }{
+		{"room", "med = 4294967294\nprepend = 15\nlocal_pref = 1\n", ""},
+		{"the highest MED", "med = 4294967295\n", `advertise[1].med: 4294967295 can't be made worse, so peer "leaves" can't tell`},
+		{"the highest MED for others", "med = 4294967295\npeers = [\"tor\"]\n", ""},
+		{"the lowest local_pref", "local_pref = 0\n", `advertise[1].local_pref: 0 can't be made worse, so peer "core" can't tell`},
+		{"the longest path", "prepend = 16\n", `advertise[1].prepend: 16 can't be made worse, so peer "tor" can't tell`},
+		{"nothing", "announce = false\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := serviceText("web", "192.0.2.10") + peersText("", prepend, pref, "") + "[[bgp.advertise]]\n" + tt.rule
+			cluster := "[cluster]\nname = \"edge\"\nmember = \"box1\"\nadvertise = \"10.0.0.5\"\ninsecure_without_key = true\n"
+			if got := warnings(t, text) + warnings(t, text+cluster); strings.Contains(got, "made worse") {
+				t.Errorf("where nobody is on standby: %s", got)
+			}
+			got := warnings(t, text+cluster+"mode = \"active-standby\"\n")
+			if tt.want == "" && strings.Contains(got, "made worse") || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func warnings(t *testing.T, text string) string {
+	t.Helper()
+	var out []string
+	for _, w := range parse(t, text).Warnings {
+		out = append(out, w.String())
+	}
+	return strings.Join(out, "\n")
 }
