@@ -184,6 +184,10 @@ func (m *member) parseJoin(text string) (string, *fault) {
 		ap, f := parseListener(text, m.Gossip.Bind.Port())
 		return ap.String(), joinable(ap, f)
 	}
+	noName := faultf(`write one such as "box2.example.com", "10.0.0.6" or "[fd00::6]:7946"`, "%q is neither a name nor an address", text)
+	if strings.Contains(text, "/") {
+		return "", noName
+	}
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
 		host, port = text, strconv.Itoa(int(m.Gossip.Bind.Port()))
@@ -196,7 +200,7 @@ func (m *member) parseJoin(text string) (string, *fault) {
 		return ap.String(), joinable(ap, f)
 	}
 	if host == "" || !hostForm.MatchString(host) {
-		return "", faultf(`write one such as "box2.example.com", "10.0.0.6" or "[fd00::6]:7946"`, "%q is neither a name nor an address", text)
+		return "", noName
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -1,6 +1,387 @@
 package config
 
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	fleet "weir/cluster"
+	"weir/cluster/owner"
+	"weir/lb"
+)
+
 const (
 	clusterKey = "UYxw4bJxprjGwXkjar4RG+4H6BEdAr3jNe/I8WDcWpw=\n"
 	otherKey   = "rSMtukDNp3YBOUNkwgXUp4BP0BE8y7fet2fo1YUGGN4=\n"
+
+	oneFleet = "[cluster]\nname = \"edge\"\nmember = \"box1\"\njoin = [\"10.0.0.6\"]\nkeys = [\"cluster.key\"]\n"
+	oneL2    = "[l2]\ninterfaces = [\"eth0\"]\n"
 )
+
+var keyFiles = memory{
+	"cluster.key": clusterKey, "other.key": otherKey, hostname: "Box1.example.com\n",
+	"/proc/sys/net/ipv4/conf/all/arp_ignore": "0\n", "/proc/sys/net/ipv4/conf/all/arp_announce": "0\n",
+	"/proc/sys/net/ipv4/conf/eth0/arp_ignore": "1\n", "/proc/sys/net/ipv4/conf/eth0/arp_announce": "2\n",
+	"/proc/sys/net/ipv4/conf/eth1/arp_ignore": "0\n", "/proc/sys/net/ipv4/conf/eth1/arp_announce": "2\n",
+}
+
+func parseWith(t *testing.T, files Files, text string) *Config {
+	t.Helper()
+	c, err := Parse("weir.toml", []byte(text), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func keyOf(t *testing.T, text string) fleet.Key {
+	t.Helper()
+	k, err := fleet.ParseKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestFleetDefaults tells the defaults a second time, so that nobody changes one
+// without meaning to.
+func TestFleetDefaults(t *testing.T) {
+	c := parseWith(t, keyFiles, "[cluster]\nname = \"edge\"\njoin = [\"box2\"]\nkeys = [\"cluster.key\"]\n"+oneL2)
+	want := &Fleet{
+		Gossip: fleet.Config{
+			Fleet: "edge", Name: "box1.example.com", Bind: netip.MustParseAddrPort("[::]:7946"),
+			Join: []string{"box2:7946"}, Keys: []fleet.Key{keyOf(t, clusterKey)},
+		},
+		KeyFiles: []string{"cluster.key"}, Weight: 100, TakeBack: 30 * time.Second, RestartGrace: 10 * time.Second,
+	}
+	if diff := compare(want, c.Fleet); diff != "" {
+		t.Errorf("fleet -want +got:\n%s", diff)
+	}
+	wantL2 := &L2{Interfaces: []string{"eth0"}, Refresh: time.Minute, Kinds: []lb.VIPKind{lb.LoadBalancer}, Static: true}
+	if diff := compare(wantL2, c.L2); diff != "" {
+		t.Errorf("l2 -want +got:\n%s", diff)
+	}
+	if c := parse(t, ""); c.Fleet != nil || c.L2 != nil {
+		t.Errorf("without: %+v, %+v", c.Fleet, c.L2)
+	}
+}
+
+func TestFleetWithEverything(t *testing.T) {
+	c := parseWith(t, keyFiles, onePool+oneCluster+`
+[cluster]
+name = "edge"
+member = "box1"
+bind = "10.0.0.5:7000"
+advertise = "[2001:db8::5]:7001"
+join = ["box2:7002", "box3", "10.0.0.6", "10.0.0.7:7003", "fd00::8", "[fd00::9]:7004"]
+keys = ["other.key", "cluster.key"]
+timing = "local"
+allowed = ["10.0.0.0/24", "fd00::/64", "2001:db8::/64"]
+mode = "active-standby"
+owners = "one"
+weight = 250
+take_back = "never"
+restart_grace = "1m"
+interfaces = ["bond0"]
+
+[l2]
+interfaces = ["eth0", "eth1"]
+refresh = "0s"
+vips = ["ClusterIP", "ExternalIP"]
+pools = ["public"]
+
+[[l2.gateway]]
+address = "10.2.0.254"
+interface = "eth2"
+
+[[l2.gateway]]
+address = "fd00:2::254"
+interface = "eth2"
+`)
+	want := &Fleet{
+		Gossip: fleet.Config{
+			Fleet: "edge", Name: "box1", Bind: netip.MustParseAddrPort("10.0.0.5:7000"), Advertise: netip.MustParseAddrPort("[2001:db8::5]:7001"),
+			Join: []string{"box2:7002", "box3:7000", "10.0.0.6:7000", "10.0.0.7:7003", "[fd00::8]:7000", "[fd00::9]:7004"},
+			Keys: []fleet.Key{keyOf(t, otherKey), keyOf(t, clusterKey)}, Timing: fleet.Local, Allowed: prefixesOf("10.0.0.0/24", "fd00::/64", "2001:db8::/64"),
+		},
+		KeyFiles: []string{"other.key", "cluster.key"},
+		Rules:    owner.Rules{Mode: owner.ActiveStandby, Together: true, Stay: true},
+		Weight:   250, RestartGrace: time.Minute, Interfaces: []string{"bond0"},
+	}
+	if diff := compare(want, c.Fleet); diff != "" {
+		t.Errorf("fleet -want +got:\n%s", diff)
+	}
+	wantL2 := &L2{
+		Interfaces: []string{"eth0", "eth1"}, Kinds: []lb.VIPKind{lb.ClusterIP, lb.ExternalIP}, Pools: prefixesOf("192.0.2.0/24"),
+		Gateways: []Gateway{{netip.MustParseAddr("10.2.0.254"), "eth2"}, {netip.MustParseAddr("fd00:2::254"), "eth2"}},
+	}
+	if diff := compare(wantL2, c.L2); diff != "" {
+		t.Errorf("l2 -want +got:\n%s", diff)
+	}
+	if got := fmt.Sprint(c.L2.Everywhere()); got != "[eth0 eth1 eth2]" {
+		t.Errorf("everywhere is %s", got)
+	}
+}
+
+func TestOwners(t *testing.T) {
+	const gateway = "[[l2.gateway]]\naddress = \"10.2.0.254\"\ninterface = \"eth1\"\n"
+	for _, tt := range []struct {
+		name, text string
+		together   bool
+	}{
+		{"left out", oneFleet, false},
+		{"spread", oneFleet + "owners = \"spread\"\n", false},
+		{"one", oneFleet + "owners = \"one\"\n", true},
+		{"left out, with a gateway", oneFleet + oneL2 + gateway, true},
+		{"one, with a gateway", oneFleet + "owners = \"one\"\n" + oneL2 + gateway, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := parseWith(t, keyFiles, tt.text).Fleet.Rules.Together; got != tt.together {
+				t.Errorf("together is %t", got)
+			}
+		})
+	}
+	if c := parseWith(t, keyFiles, oneL2+gateway); len(c.L2.Gateways) != 1 {
+		t.Errorf("a box alone has gateways %v", c.L2.Gateways)
+	}
+}
+
+func TestNameOfAMember(t *testing.T) {
+	for _, tt := range []struct{ host, want, problem string }{
+		{"Box1\n", "box1", ""},
+		{"box1.example.com\n", "box1.example.com", ""},
+		{"localhost\n", "", `cluster.member: is missing: the host is called "localhost", as any may be`},
+		{"localhost.localdomain\n", "", `as any may be; give the host a name, or write one that no other box has, such as member = "box1"`},
+		{"(none)\n", "", "cluster.member: is missing: the host has no name"},
+		{"unreadable", "", "cluster.member: is missing: the host has no name"},
+		{"my box\n", "", `cluster.member: "my box" can't be the name of a member`},
+	} {
+		t.Run(tt.host, func(t *testing.T) {
+			files := memory{hostname: tt.host, "cluster.key": clusterKey}
+			c, err := Parse("weir.toml", []byte(strings.Replace(oneFleet, "member = \"box1\"\n", "", 1)), files)
+			switch {
+			case tt.problem != "" && (err == nil || !strings.Contains(err.Error(), tt.problem)):
+				t.Errorf("error %v, want %q", err, tt.problem)
+			case tt.problem == "" && err != nil:
+				t.Error(err)
+			case tt.problem == "" && c.Fleet.Gossip.Name != tt.want:
+				t.Errorf("name %q, want %q", c.Fleet.Gossip.Name, tt.want)
+			}
+		})
+	}
+}
+
+// guarded is a disk whose files all have the same access.
+type guarded struct {
+	memory
+	access Access
+}
+
+func (g guarded) Access(name string) (Access, error) {
+	if _, err := g.memory.Access(name); err != nil {
+		return Access{}, err
+	}
+	return g.access, nil
+}
+
+// TestKeyFiles shows that no message, however wrong a file is, and no printing of a
+// configuration tells anything of a key.
+func TestKeyFiles(t *testing.T) {
+	const two = `["cluster.key", "other.key"]`
+	good := guarded{keyFiles, Access{Mode: 0o600}}
+	with := func(text string) guarded {
+		return guarded{memory{"cluster.key": clusterKey, "other.key": text}, Access{Mode: 0o600}}
+	}
+	mode := func(m fs.FileMode, group uint32) guarded { return guarded{keyFiles, Access{m, group}} }
+	for _, tt := range []struct {
+		name, keys string
+		files      Files
+		want       string
+	}{
+		{"good", two, good, ""},
+		{"for the owner alone", two, mode(0o400, 1000), ""},
+		{"for root's group too", two, mode(0o640, 0), ""},
+		{"for another group", two, mode(0o640, 1000), "cluster.key is open to others than its owner (-rw-r-----); chmod 600 cluster.key, and make a new key if anybody else may have read this one"},
+		{"for all", two, mode(0o604, 0), "cluster.key is open to others than its owner (-rw----r--); chmod 600"},
+		{"written by all", two, mode(0o602, 0), "cluster.key is open to others than its owner (-rw-----w-); chmod 600"},
+		{"a folder", two, mode(fs.ModeDir|0o700, 0), "cluster.key is no regular file"},
+		{"a device", two, mode(fs.ModeDevice|fs.ModeCharDevice|0o600, 0), "cluster.key is no regular file"},
+		{"not there", `["none.key"]`, good, "none.key does not exist; make it: (umask 077; openssl rand -base64 32 >none.key), and copy it to all members"},
+		{"unreadable", two, with("unreadable"), "permission denied; name a file that the daemon can read"},
+		{"no base64", two, with("tr0ub4dor!"), "other.key holds no key; make one: (umask 077; openssl rand -base64 32 >other.key), and copy it to all members"},
+		{"of 20 bytes", two, with("dHIwdWI0ZG9ydHIwdWI0ZG9ydHI="), "other.key holds no key"},
+		{"empty", two, with(""), "other.key holds no key"},
+		{"twice the same file", `["cluster.key", "./cluster.key"]`, good, "cluster.key is in the list twice; remove one"},
+		{"twice the same key", two, with(clusterKey), "other.key holds the same key as cluster.key; remove one"},
+		{"none", `[]`, good, `cluster.keys: is missing: whoever can send this box a datagram would be a member; add keys = ["cluster.key"]`},
+		{"none, and it is meant so", "[]\ninsecure_without_key = true", good, "warning: cluster.insecure_without_key: whoever can send this box a datagram is a member"},
+		{"some, and none is wanted", two + "\ninsecure_without_key = true", good, "cluster.insecure_without_key: there are keys; remove one of the two"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(oneFleet, `["cluster.key"]`, tt.keys, 1)
+			c, err := Parse("weir.toml", []byte(text), tt.files)
+			said := fmt.Sprint(err)
+			if err == nil {
+				data, err := json.Marshal(c.Fleet.Gossip.Keys)
+				said = fmt.Sprintf("%v %+v %#v %s %v", (&Errors{c.Warnings}).Error(), *c.Fleet, *c.Fleet, data, err)
+			}
+			for _, secret := range []string{strings.TrimSpace(clusterKey), strings.TrimSpace(otherKey), "tr0ub4dor", "dHIwdWI0"} {
+				if strings.Contains(said, secret) {
+					t.Errorf("the key is said: %s", said)
+				}
+			}
+			if !strings.Contains(said, tt.want) || tt.want == "" && err != nil {
+				t.Errorf("said %q, want %q", said, tt.want)
+			}
+		})
+	}
+}
+
+func TestKeyFilesOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "cluster.key")
+	read := func() error {
+		_, err := Parse(filepath.Join(dir, "weir.toml"), []byte(oneFleet), Disk{})
+		return err
+	}
+	if err := os.WriteFile(file, []byte(clusterKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); err == nil || !strings.Contains(err.Error(), file+" is open to others than its owner (-rw-r--r--); chmod 600 "+file) {
+		t.Errorf("with a key that all can read: %v", err)
+	}
+}
+
+// TestKeysAreReadAgain shows that a reload has the keys that the files hold then.
+func TestKeysAreReadAgain(t *testing.T) {
+	a := parseWith(t, memory{"cluster.key": clusterKey}, oneFleet)
+	b := parseWith(t, memory{"cluster.key": otherKey}, oneFleet)
+	if a.Fleet.Gossip.Keys[0] == b.Fleet.Gossip.Keys[0] {
+		t.Error("the keys are the same")
+	}
+	if keys := RestartNeeded(a, b); keys != nil {
+		t.Errorf("another key needs a restart: %q", keys)
+	}
+	if keys := RestartNeeded(a, parseWith(t, memory{}, "")); keys != nil {
+		t.Errorf("no [cluster] needs a restart: %q", keys)
+	}
+}
+
+func TestWarningsOfFleets(t *testing.T) {
+	const (
+		standby   = oneFleet + "mode = \"active-standby\"\n"
+		aggregate = "[[bgp.advertise]]\naggregate = 24\nvips = [\"LoadBalancer\"]\n"
+		class     = "[[kubernetes]]\nname = \"prod\"\nload_balancer_ranges = [\"192.0.2.0/24\"]\n"
+	)
+	for _, tt := range []struct{ name, text, want string }{
+		{"nobody hears", oneFleet, "note: cluster: the members know each other, and nobody hears from them who serves what"},
+		{"standby for nobody", standby + oneL2, `warning: cluster.mode: "active-standby" is for routers, and there is no [[bgp.peer]]`},
+		{"standby", standby + onePeer, ""},
+		{"standby by both", standby + onePeer + oneL2, ""},
+		{"l2", oneFleet + oneL2, ""},
+		{"l2 alone", oneL2, "note: l2: without [cluster] the box answers for every VIP"},
+		{"l2 far away", oneFleet + "timing = \"wan\"\n" + oneL2, `warning: cluster.timing: with "wan" nobody answers ARP and NDP for half a minute`},
+		{"far away", oneFleet + "timing = \"wan\"\n" + onePeer, ""},
+		{"asks nobody", strings.Replace(oneFleet, `["10.0.0.6"]`, `[]`, 1) + "bind = \"10.0.0.5\"\n" + oneL2, "note: cluster.join: this box asks nobody"},
+		{"an aggregate of several owners", standby + onePeer + aggregate, "warning: bgp.advertise[1].aggregate: every member owns some of its VIPs"},
+		{"an aggregate of one owner", standby + "owners = \"one\"\n" + onePeer + aggregate, ""},
+		{"an aggregate of all", oneFleet + onePeer + aggregate, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := parseWith(t, keyFiles, tt.text+class)
+			var found []string
+			for _, p := range c.Warnings {
+				if strings.HasPrefix(p.Key, "cluster") || strings.HasPrefix(p.Key, "l2") || strings.Contains(p.Key, "aggregate") {
+					found = append(found, p.String())
+				}
+			}
+			got := strings.Join(found, "\n")
+			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || len(found) > 1 {
+				t.Errorf("warnings %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestTheKernelAnswersForNoVIP shows that who has the owner answer ARP need not
+// remember to silence the kernel.
+func TestTheKernelAnswersForNoVIP(t *testing.T) {
+	const gateway = "[[l2.gateway]]\naddress = \"10.2.0.254\"\ninterface = \"eth1\"\n"
+	for _, tt := range []struct {
+		name, kernel string
+		want         string // interfaces, or what is complained of
+	}{
+		{"as it is", "", "[eth0 eth1]"},
+		{"beside others", "strict_arp = [\"eth9\"]\n", "[eth9 eth0 eth1]"},
+		{"once", "strict_arp = [\"eth0\"]\n", "[eth0 eth1]"},
+		{"everywhere", "strict_arp = [\"all\"]\n", "[all]"},
+		{"IPv6 alone", "families = [\"ipv6\"]\n", ""},
+		{"by others, who have forgotten one", "manage_sysctls = false\n",
+			"l2.interfaces: the kernel itself would answer for VIPs on eth1: net.ipv4.conf.eth1.arp_ignore is 0, and kernel.manage_sysctls is false; sysctl -w net.ipv4.conf.eth1.arp_ignore=1, or let weir set it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := "[kernel]\n" + tt.kernel + oneL2
+			if !strings.Contains(tt.kernel, "ipv6") {
+				text += gateway
+			}
+			c, err := Parse("weir.toml", []byte(text), keyFiles)
+			if err != nil {
+				if !strings.Contains(err.Error(), tt.want) || !strings.Contains(tt.want, "kernel") {
+					t.Errorf("got %v, want %s", err, tt.want)
+				}
+				return
+			}
+			if got := strings.TrimPrefix(fmt.Sprint(c.Kernel.StrictARP), "[]"); got != tt.want {
+				t.Errorf("quiet on %s, want %s", got, tt.want)
+			}
+		})
+	}
+	text := "[kernel]\nmanage_sysctls = false\n[l2]\ninterfaces = [\"eth7\"]\n"
+	c := parseWith(t, keyFiles, text)
+	if got := (&Errors{c.Warnings}).Error(); !strings.Contains(got, "warning: l2.interfaces: with kernel.manage_sysctls = false it is yours to see that the kernel does not answer for VIPs on eth7") {
+		t.Errorf("warnings %s", got)
+	}
+}
+
+func TestVIPsOfL2(t *testing.T) {
+	pool := prefixesOf("192.0.2.0/24")
+	usual := L2{Kinds: []lb.VIPKind{lb.LoadBalancer}, Static: true}
+	static, shop := lb.ServiceID{Source: Source, Name: "web"}, lb.ServiceID{Source: "prod", Namespace: "shop", Name: "web"}
+	for _, tt := range []struct {
+		name    string
+		l2      L2
+		addr    string
+		serving []lb.Serving
+		want    bool
+	}{
+		{"a static one", usual, "192.0.2.1", []lb.Serving{{Service: static, Kind: lb.LoadBalancer}}, true},
+		{"a static one for clients inside", usual, "192.0.2.1", []lb.Serving{{Service: static, Kind: lb.ClusterIP}}, true},
+		{"a cluster's", usual, "192.0.2.1", []lb.Serving{{Service: shop, Kind: lb.LoadBalancer}}, true},
+		{"a ClusterIP", usual, "10.96.0.1", []lb.Serving{{Service: shop, Kind: lb.ClusterIP}}, false},
+		{"a ClusterIP that is wanted", L2{Kinds: []lb.VIPKind{lb.ClusterIP}}, "10.96.0.1", []lb.Serving{{Service: shop, Kind: lb.ClusterIP}}, true},
+		{"a node port", L2{Static: true, Kinds: vipKinds}, "10.0.0.5", []lb.Serving{{Service: shop, Kind: lb.NodePort}}, false},
+		{"of two, one", usual, "192.0.2.1", []lb.Serving{{Service: shop, Kind: lb.ExternalIP}, {Service: shop, Kind: lb.LoadBalancer}}, true},
+		{"nobody's", usual, "192.0.2.1", nil, false},
+		{"of the pool", L2{Kinds: []lb.VIPKind{lb.LoadBalancer}, Pools: pool}, "192.0.2.1", []lb.Serving{{Service: shop, Kind: lb.LoadBalancer}}, true},
+		{"of no pool", L2{Kinds: []lb.VIPKind{lb.LoadBalancer}, Pools: pool}, "198.51.100.1", []lb.Serving{{Service: shop, Kind: lb.LoadBalancer}}, false},
+		{"no static ones", L2{Kinds: []lb.VIPKind{lb.LoadBalancer}}, "192.0.2.1", []lb.Serving{{Service: static, Kind: lb.LoadBalancer}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.l2.Wants(netip.MustParseAddr(tt.addr), tt.serving); got != tt.want {
+				t.Errorf("wants it: %t", got)
+			}
+		})
+	}
+}
