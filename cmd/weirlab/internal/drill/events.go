@@ -1,0 +1,283 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Events that any appliance can meet: the power, the cables, the program.
+
+// powerCut takes the owner's power, and gives it back in a trial of its own.
+func powerCut() event {
+	return event{
+		name: "power cut of the owner",
+		do: func(ctx context.Context, t *trial) error {
+			box, err := t.has(ctx)
+			if err != nil {
+				return err
+			}
+			t.boxes[box-1].PowerCut()
+			return nil
+		},
+		linger: time.Second,
+		promise: func(m Mode) Promise {
+			p := Promise{Gap: 5 * time.Second, Lost: Any, Moves: 1}
+			switch m {
+			case ActiveActive:
+				p.Gap, p.Cut, p.Double = 3*time.Second, Any, Any
+				p.Why = "cut: those of the dead box, whose address the backends saw"
+			case ActiveStandby:
+				p.Moves = 2
+			case Keepalived:
+				p.Gap = Any
+			}
+			return p
+		},
+	}
+}
+
+// bootAll boots the boxes without power, and starts what ran on them.
+func (t *trial) bootAll(ctx context.Context) error {
+	for n, m := range t.boxes {
+		if _, err := m.Run(ctx, "true"); err == nil {
+			continue
+		}
+		if err := t.bootOne(ctx, n+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *trial) bootOne(ctx context.Context, box int) error {
+	if err := t.boxes[box-1].Boot(ctx); err != nil {
+		return err
+	}
+	if err := t.prepare(ctx, box); err != nil {
+		return err
+	}
+	return t.app.start(ctx, box)
+}
+
+// powerBack gives the power back to a box that would be the owner.
+func powerBack() event {
+	return event{
+		name: "its power comes back", heals: true,
+		do: func(ctx context.Context, t *trial) error {
+			if err := t.bootAll(ctx); err != nil {
+				return err
+			}
+			return pause(ctx, takeBack)
+		},
+		linger: 2 * time.Second,
+		promise: func(m Mode) Promise {
+			p := Promise{Gap: 2 * time.Second, Moves: 1}
+			switch m {
+			case ActiveActive:
+				p = Promise{Gap: smooth, Cut: Any, Double: Any, Moves: 1, Why: "cut: those that the router's hash sends to the other box now"}
+			case Keepalived:
+				p = anything()
+			}
+			return p
+		},
+	}
+}
+
+// anything is promised of others' programs.
+func anything() Promise { return Promise{Gap: Any, Lost: Any, Cut: Any, Double: Any, Moves: Any} }
+
+// linkDown has the owner lose its carrier to the clients, and see that.
+func linkDown() event {
+	return event{
+		name: "cable pulled, which the owner sees",
+		do: func(ctx context.Context, t *trial) error {
+			box, err := t.has(ctx)
+			if err != nil {
+				return err
+			}
+			t.remember(box)
+			_, err = t.boxes[box-1].Run(ctx, "ip", "link", "set", frontOf(box), "down")
+			return err
+		},
+		linger: time.Second,
+		promise: func(m Mode) Promise {
+			p := Promise{Gap: 5 * time.Second, Lost: Any, Moves: 2}
+			switch m {
+			case ActiveActive:
+				p.Gap, p.Cut, p.Double = 3*time.Second, Any, Any
+				p.Why = "cut: those of that box, whose address the backends saw"
+			case Keepalived:
+				p = anything()
+			}
+			return p
+		},
+	}
+}
+
+// remember tells a later event which box this one was about.
+func (t *trial) remember(box int) { t.last = box }
+
+// linkUp puts the cable back.
+func linkUp() event {
+	return event{
+		name: "that cable back", heals: true,
+		do: func(ctx context.Context, t *trial) error {
+			script := fmt.Sprintf("ip link set %s up; ip route replace 10.0.0.0/24 via %s", frontOf(t.last), routerAddr)
+			if _, err := t.boxes[t.last-1].Run(ctx, "sh", "-ec", script); err != nil {
+				return err
+			}
+			return pause(ctx, takeBack)
+		},
+		linger: 4 * time.Second,
+		promise: func(m Mode) Promise {
+			if m == Keepalived {
+				return anything()
+			}
+			return powerBack().promise(m)
+		},
+	}
+}
+
+// unplugged pulls a cable that the owner can't see: beyond a switch.
+func unplugged() event {
+	return event{
+		name: "cable pulled beyond a switch",
+		do: func(ctx context.Context, t *trial) error {
+			box, err := t.has(ctx)
+			if err != nil {
+				return err
+			}
+			t.remember(box)
+			return t.boxes[box-1].Unplug(frontOf(box))
+		},
+		linger: time.Second,
+		promise: func(m Mode) Promise {
+			p := linkDown().promise(m)
+			if m == L2 {
+				p.Gap = 8 * time.Second
+			}
+			return p
+		},
+	}
+}
+
+// pluggedIn puts that back: two boxes think that they are the owner, for a moment.
+func pluggedIn() event {
+	return event{
+		name: "and back", heals: true,
+		do: func(ctx context.Context, t *trial) error {
+			if err := t.boxes[t.last-1].Plug(frontOf(t.last)); err != nil {
+				return err
+			}
+			return pause(ctx, takeBack)
+		},
+		linger: 4 * time.Second,
+		promise: func(m Mode) Promise {
+			p := powerBack().promise(m)
+			if m == L2 || m == ActiveStandby {
+				p.Double, p.Moves = time.Second, 2
+			}
+			return p
+		},
+	}
+}
+
+// killed ends the owner's program with SIGKILL; its kernel lives, and a supervisor starts it again.
+func killed() event {
+	return event{
+		name: "daemon killed with -9, started again after 2 s",
+		do: func(ctx context.Context, t *trial) error {
+			box, err := t.has(ctx)
+			if err != nil {
+				return err
+			}
+			if err := t.app.kill(ctx, box); err != nil {
+				return err
+			}
+			if err := pause(ctx, 2*time.Second); err != nil {
+				return err
+			}
+			return t.app.start(ctx, box)
+		},
+		linger: 3 * time.Second,
+		promise: func(m Mode) Promise {
+			return unlessKeepalived(m, quiet(m))
+		},
+	}
+}
+
+// quiet is nothing for a mode.
+func quiet(m Mode) Promise {
+	p := nothing()
+	if m == ActiveActive {
+		p.Double = Any
+	}
+	return p
+}
+
+func unlessKeepalived(m Mode, p Promise) Promise {
+	if m == Keepalived {
+		return anything()
+	}
+	return p
+}
+
+// rolling does something to a box after the other.
+func rolling(name string, promise func(Mode) Promise, each func(ctx context.Context, t *trial, box int) error) event {
+	return event{
+		name: name, promise: promise, linger: time.Second,
+		do: func(ctx context.Context, t *trial) error {
+			for n := range t.boxes {
+				if err := each(ctx, t, n+1); err != nil {
+					return err
+				}
+				if err := eventually(ctx, steadyTime, "the fleet is whole", t.app.ready); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func rollingRestart() event {
+	return rolling("rolling restart", func(m Mode) Promise { return unlessKeepalived(m, quiet(m)) },
+		func(ctx context.Context, t *trial, box int) error {
+			if err := t.app.stop(ctx, box); err != nil {
+				return err
+			}
+			return t.app.start(ctx, box)
+		})
+}
+
+// rollingDrain takes each box out, restarts it and puts it back.
+func rollingDrain() event {
+	promise := func(m Mode) Promise {
+		p := Promise{Gap: smooth, Moves: Any}
+		switch m {
+		case ActiveActive:
+			p.Cut, p.Double = Any, Any
+			p.Why = "cut: routers move all packets of a box that is drained at once, and backends saw its address"
+		case ActiveStandby, L2:
+			p.Gap = 2 * time.Second
+		case Keepalived:
+			p = anything()
+		}
+		return p
+	}
+	return rolling("rolling drain, each box stopped meanwhile", promise, func(ctx context.Context, t *trial, box int) error {
+		if err := t.app.drain(ctx, box); err != nil {
+			return err
+		}
+		if t.Mode != Keepalived { // whose drain is that already
+			if err := t.app.stop(ctx, box); err != nil {
+				return err
+			}
+			if err := t.app.start(ctx, box); err != nil {
+				return err
+			}
+		}
+		return t.app.undrain(ctx, box)
+	})
+}

@@ -1,0 +1,187 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// Mode is what the boxes run, and how clients find them.
+type Mode string
+
+// The modes. In all but ActiveActive one box has everything, the way back of the backends too.
+const (
+	ActiveActive  Mode = "active-active"
+	ActiveStandby Mode = "active-standby"
+	L2            Mode = "l2"
+	Keepalived    Mode = "keepalived"
+)
+
+// Modes are all of them.
+var Modes = []Mode{ActiveActive, ActiveStandby, L2, Keepalived}
+
+// onLink tells whether the VIP is of the boxes' own network, where neighbours ask for it.
+func (m Mode) onLink() bool { return m == L2 || m == Keepalived }
+
+func (m Mode) vip() netip.Addr {
+	if m.onLink() {
+		return netip.AddrFrom4([4]byte{10, 1, 0, 100})
+	}
+	return netip.AddrFrom4([4]byte{192, 0, 2, 10})
+}
+
+// appliance is what runs on the boxes. Boxes are counted from 1.
+type appliance interface {
+	// start returns when the box can serve; that it does may take longer.
+	start(ctx context.Context, box int) error
+	// kill ends the program and nothing else, with SIGKILL.
+	kill(ctx context.Context, box int) error
+	// stop ends it as a package's upgrade does.
+	stop(ctx context.Context, box int) error
+	// drain takes a box out, and returns when it is; undrain puts it back.
+	drain(ctx context.Context, box int) error
+	undrain(ctx context.Context, box int) error
+	// ready tells why the fleet is not yet as it should be.
+	ready(ctx context.Context) error
+}
+
+// Fleet is a site on whose boxes a mode runs.
+type Fleet struct {
+	*Site
+	Mode     Mode
+	label    string // of the mode in the table
+	app      appliance
+	owners   owners
+	last     int // the box that the last event was about
+	progress io.Writer
+}
+
+// run starts a mode on all boxes of a site, where nothing else runs. End it.
+func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet, err error) {
+	mode := how.mode
+	f = &Fleet{Site: s, Mode: mode, label: how.String(), progress: progress}
+	if mode == Keepalived {
+		f.app = &keepalived{site: s, procs: make([]*lab.Proc, len(s.boxes)+1)}
+	} else if f.app, err = newWeir(s, how); err != nil {
+		return nil, err
+	}
+	if mode.onLink() {
+		f.owners, err = startWitness(s.Host("near"), "front", mode.vip(), s.cards)
+	} else {
+		f.owners, err = watchRoutes(s.Host("router"), mode.vip())
+	}
+	if err != nil {
+		return nil, err
+	}
+	for n := range s.boxes {
+		if err := f.app.start(ctx, n+1); err != nil {
+			return nil, errors.Join(err, f.End(ctx))
+		}
+	}
+	if err := f.steady(ctx); err != nil {
+		return nil, errors.Join(err, f.End(ctx))
+	}
+	return f, nil
+}
+
+// End takes the mode off all boxes: their kernels are empty afterwards.
+func (f *Fleet) End(ctx context.Context) error {
+	f.owners.end()
+	var failed []error
+	for n, box := range f.boxes {
+		box.PowerCut()
+		if err := box.Boot(ctx); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		failed = append(failed, f.prepare(ctx, n+1))
+	}
+	return errors.Join(failed...)
+}
+
+// target is what clients connect to.
+func (f *Fleet) target() string { return netip.AddrPortFrom(f.Mode.vip(), echoPort).String() }
+
+// steadyTime bounds how long a fleet may take to be whole.
+const steadyTime = 90 * time.Second
+
+// steady waits until the fleet is whole and serves.
+func (f *Fleet) steady(ctx context.Context) error {
+	return eventually(ctx, steadyTime, "the fleet is whole", func(ctx context.Context) error {
+		if err := f.app.ready(ctx); err != nil {
+			return err
+		}
+		begin := time.Now()
+		for range 5 {
+			try, cancel := context.WithTimeout(ctx, Patience)
+			err := ask(try, f.Host("client"), f.target())
+			cancel()
+			if err != nil {
+				return fmt.Errorf("ask %s: %w", f.target(), err)
+			}
+		}
+		_, err := f.owner(begin.Add(-500 * time.Millisecond))
+		return err
+	})
+}
+
+// owner is who has the VIP, alone since an instant; in ActiveActive the first of those who have.
+func (f *Fleet) owner(since time.Time) (int, error) {
+	all := f.owners.owners(since)
+	box := 0
+	for _, h := range all {
+		if len(h.boxes) == 0 {
+			continue
+		}
+		one := f.Mode != ActiveActive
+		switch {
+		case one && (len(h.boxes) > 1 || box != 0 && box != h.boxes[0]):
+			return 0, fmt.Errorf("more than one box has %s: %v", f.Mode.vip(), h.boxes)
+		case !one && len(h.boxes) < len(f.boxes):
+			return 0, fmt.Errorf("only %v have %s", h.boxes, f.Mode.vip())
+		}
+		box = h.boxes[0]
+	}
+	if box <= 0 {
+		return 0, fmt.Errorf("no box has %s", f.Mode.vip())
+	}
+	return box, nil
+}
+
+func (f *Fleet) say(format string, args ...any) {
+	fmt.Fprintf(f.progress, "%s  %s: %s\n", time.Now().Format(time.TimeOnly), f.label, fmt.Sprintf(format, args...))
+}
+
+// eventually waits until do gives nil.
+func eventually(ctx context.Context, limit time.Duration, what string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %s: %w", limit, what, err)
+		}
+	}
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

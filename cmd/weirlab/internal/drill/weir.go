@@ -1,0 +1,243 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// setup is how the boxes are configured.
+type setup struct {
+	mode Mode
+	// masqueraded hides clients from backends behind the box's own address. ActiveActive
+	// always does: replies must come back to the box that a router chose.
+	masqueraded bool
+	// sync has kernels tell each other of connections, with a scheduler that does not send
+	// one to the same backend on every box.
+	sync bool
+}
+
+// String is what the table calls it.
+func (s setup) String() string {
+	switch {
+	case s.sync:
+		return string(s.mode) + ", sync"
+	case s.masqueraded:
+		return string(s.mode) + ", masq"
+	}
+	return string(s.mode)
+}
+
+// weir is the appliance that all this is about.
+type weir struct {
+	site  *Site
+	setup setup
+	build string         // the program
+	own   map[int]string // of boxes that have another program than build
+	extra map[int]string // more lines of their configuration
+	keys  []string       // files, as all boxes have them
+	key   map[int]byte   // of boxes that have another key in weirKey
+	procs []*lab.Proc    // by box, from 1
+}
+
+const (
+	weirConfig = "/etc/weir/weir.toml"
+	// Each box has two keys in its folder, and those of weir.keys in its configuration.
+	weirKey     = "/etc/weir/cluster.key"
+	weirNextKey = "/etc/weir/next.key"
+	// takeBack is shorter than its default of 30 s, for which nobody would wait here.
+	takeBack = 3 * time.Second
+)
+
+// weirPackage is the command.
+const weirPackage = "weir/cmd/weir"
+
+func newWeir(s *Site, how setup) (*weir, error) {
+	build, err := lab.Binary(weirPackage)
+	if err != nil {
+		return nil, err
+	}
+	return &weir{
+		site: s, setup: how, build: build, own: map[int]string{}, extra: map[int]string{},
+		keys: []string{weirKey}, key: map[int]byte{}, procs: make([]*lab.Proc, len(s.boxes)+1),
+	}, nil
+}
+
+// config is the same on all boxes, but for the names of their addresses and cards.
+func (w *weir) config(box int) string {
+	var b strings.Builder
+	var join []string
+	for n := range w.site.boxes {
+		join = append(join, boxAddr(n+1))
+	}
+	mode := w.setup.mode
+	fmt.Fprintf(&b, "[kernel]\nsync_period = \"2s\"\nsloppy_tcp = %t\n\n", mode != ActiveActive && !w.setup.sync)
+	fmt.Fprintf(&b, "[cluster]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\ntake_back = %q\n",
+		boxAddr(box), quoted(join), quoted(w.keys), takeBack)
+	if mode == ActiveStandby {
+		b.WriteString("mode = \"active-standby\"\n")
+	}
+	if mode != ActiveActive {
+		b.WriteString("owners = \"one\"\n")
+	}
+	if w.setup.sync {
+		b.WriteString("[cluster.sync]\ninterface = \"back\"\n")
+	}
+	if mode != L2 {
+		fmt.Fprintf(&b, "\n[bgp]\nasn = %d\ndrain_delay = \"1s\"\n[[bgp.peer]]\nname = \"router\"\naddress = %q\nasn = %d\nconnect_retry = \"1s\"\nbfd = true\n",
+			boxASN, routerAddr, routerASN)
+	}
+	if mode != ActiveActive {
+		fmt.Fprintf(&b, "\n[l2]\ninterfaces = [%q]\n", frontOf(box))
+		if mode != L2 {
+			b.WriteString("vips = []\n")
+		}
+		fmt.Fprintf(&b, "[[l2.gateway]]\naddress = %q\ninterface = \"back\"\n", gateway)
+	}
+	return b.String() + w.service() + w.extra[box]
+}
+
+func (w *weir) service() string {
+	source, scheduler := "keep", "mh"
+	if w.setup.mode == ActiveActive || w.setup.masqueraded {
+		source = "masquerade"
+	}
+	if w.setup.sync {
+		scheduler = "rr"
+	}
+	var backends []string
+	for i := range webs {
+		backends = append(backends, fmt.Sprintf("10.2.0.%d", 11+i))
+	}
+	return fmt.Sprintf("\n[[service]]\nname = \"echo\"\nvips = [%q]\nports = [%d]\nbackends = [%s]\nscheduler = %q\nsource_address = %q\n",
+		w.setup.mode.vip(), echoPort, quoted(backends), scheduler, source)
+}
+
+func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
+
+// key is a key file's content; which one it is follows from n.
+func key(n byte) string {
+	const some = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG" // base64 of 32 bytes, with the = that comes
+	return string(rune('A'+n)) + some[1:] + "="
+}
+
+// configure writes what start and reload read.
+func (w *weir) configure(ctx context.Context, box int) error {
+	m := w.site.boxes[box-1]
+	if err := m.WriteFile(ctx, weirConfig, w.config(box), 0o644); err != nil {
+		return err
+	}
+	if err := m.WriteFile(ctx, weirKey, key(w.key[box]), 0o600); err != nil {
+		return err
+	}
+	return m.WriteFile(ctx, weirNextKey, key(1), 0o600)
+}
+
+func (w *weir) start(ctx context.Context, box int) error {
+	if err := w.configure(ctx, box); err != nil {
+		return err
+	}
+	p, err := w.site.boxes[box-1].Start(w.program(box), "run")
+	if err != nil {
+		return err
+	}
+	w.procs[box] = p
+	ready, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return p.Expect(ready, "msg=ready")
+}
+
+func (w *weir) program(box int) string {
+	if own := w.own[box]; own != "" {
+		return own
+	}
+	return w.build
+}
+
+func (w *weir) kill(ctx context.Context, box int) error { return w.signal(ctx, box, syscall.SIGKILL) }
+
+func (w *weir) stop(ctx context.Context, box int) error { return w.signal(ctx, box, syscall.SIGTERM) }
+
+func (w *weir) signal(ctx context.Context, box int, sig syscall.Signal) error {
+	if err := w.procs[box].Signal(sig); err != nil {
+		return err
+	}
+	_, err := w.procs[box].Wait(ctx)
+	return err
+}
+
+// call runs a command of weir's on a box.
+func (w *weir) call(ctx context.Context, box int, args ...string) (lab.Output, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return w.site.boxes[box-1].Run(ctx, append([]string{w.program(box)}, args...)...)
+}
+
+func (w *weir) reload(ctx context.Context, box int) error {
+	if err := w.configure(ctx, box); err != nil {
+		return err
+	}
+	_, err := w.call(ctx, box, "reload")
+	return err
+}
+
+// drainWait is how long a drain waits for connections. The drill's own are for ever, so where they
+// stay on the box, it waits in vain: exit status 4.
+const drainWait = "3s"
+
+func (w *weir) drain(ctx context.Context, box int) error {
+	out, err := w.call(ctx, box, "drain", "--all", "--wait", drainWait)
+	if out.Code == 4 {
+		return nil
+	}
+	return err
+}
+
+func (w *weir) undrain(ctx context.Context, box int) error {
+	_, err := w.call(ctx, box, "undrain", "--all")
+	return err
+}
+
+// members is what `weir members -o json` says, as far as it matters here.
+type members struct {
+	Members []struct {
+		Name, Life, Standing, State, Why, Version string
+	}
+	Differing []struct{ Source string }
+	Counters  struct {
+		Refused uint64 `json:"refused_total"`
+		Deaths  uint64 `json:"deaths_total"`
+	}
+}
+
+func (w *weir) members(ctx context.Context, box int) (doc members, err error) {
+	out, err := w.call(ctx, box, "members", "-o", "json")
+	if err != nil && out.Code > 1 || out.Stdout == "" {
+		return doc, err
+	}
+	return doc, json.Unmarshal([]byte(out.Stdout), &doc)
+}
+
+// ready: every box says of all that they are alive and settled.
+func (w *weir) ready(ctx context.Context) error {
+	for n := range w.site.boxes {
+		doc, err := w.members(ctx, n+1)
+		if err != nil {
+			return err
+		}
+		if len(doc.Members) != len(w.site.boxes) {
+			return fmt.Errorf("%s knows %d members", boxName(n+1), len(doc.Members))
+		}
+		for _, m := range doc.Members {
+			if m.Life != "alive" || m.Standing != "settled" {
+				return fmt.Errorf("%s says of %s: %s, %s, %s %s", boxName(n+1), m.Name, m.Life, m.Standing, m.State, m.Why)
+			}
+		}
+	}
+	return nil
+}
