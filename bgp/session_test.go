@@ -65,6 +65,7 @@ func TestOnlyWhatDiffersIsReset(t *testing.T) {
 	b.configure(func(c *Config) {
 		c.Peers[0].MaxPrefixes, c.Peers[0].ConnectRetry = 5, 7*time.Second
 		c.Peers[0].NextHops.IPv4 = netip.MustParseAddr("198.51.100.7")
+		c.Peers[0].Standby = Handicap{Prepend: 3}
 	})
 	one.has("192.0.2.1/32 med 0 origin 0 path [65001] via 198.51.100.7")
 	if s := b.status("one"); s.State != Established || s.Flaps != 0 || s.MaxPrefixes != 5 {
