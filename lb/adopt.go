@@ -106,6 +106,10 @@ func (r *Reconciler) sortOut(objects Snapshot) (ours Snapshot, strangers map[Fro
 			if !r.owns(o.Frontend, objects) {
 				continue
 			}
+		case SyncDaemon:
+			if !r.runs(o) {
+				continue
+			}
 		case Address:
 			if _, recorded := objects[Member{Set: SetIPVSIPs, Addr: o.Addr}]; !recorded && !r.knows(id) {
 				continue
@@ -133,6 +137,13 @@ func (r *Reconciler) knows(id Object) bool {
 	}
 	_, ok := r.want.Get(id)
 	return ok
+}
+
+// runs tells whether a synchronization daemon is weir's: one that this process has
+// started or would. Nothing in the kernel tells who has.
+func (r *Reconciler) runs(o SyncDaemon) bool {
+	wanted, _ := r.want.Get(o.ID())
+	return r.have[o.ID()] == o || wanted == o
 }
 
 // owns tells whether the virtual server at f is weir's. What this process has

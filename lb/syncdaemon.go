@@ -34,8 +34,7 @@ type SyncDaemon struct {
 	// Group is the multicast address, and the UDP port.
 	Group netip.AddrPort
 	TTL   uint8
-	// MaxLen is the longest message in bytes; 0 leaves that to the kernel, which takes
-	// what fits into the interface's MTU.
+	// MaxLen is the longest message in bytes, at least 1024 for a backup.
 	MaxLen uint16
 }
 
@@ -44,13 +43,9 @@ func (o SyncDaemon) ID() Object { return SyncDaemon{Role: o.Role} }
 
 func (o SyncDaemon) kind() kind { return kindSyncDaemon }
 
-// String implements Object: "sync master eth1 id 7 224.0.0.81:8848 ttl 1".
+// String implements Object: "sync master eth1 id 7 224.0.0.81:8848 ttl 1 maxlen 1472".
 func (o SyncDaemon) String() string {
-	s := fmt.Sprintf("sync %s %s id %d %s ttl %d", o.Role, o.Interface, o.SyncID, o.Group, o.TTL)
-	if o.MaxLen != 0 {
-		s += fmt.Sprintf(" maxlen %d", o.MaxLen)
-	}
-	return s
+	return fmt.Sprintf("sync %s %s id %d %s ttl %d maxlen %d", o.Role, o.Interface, o.SyncID, o.Group, o.TTL, o.MaxLen)
 }
 
 func (o SyncDaemon) compare(x Object) int { return cmp.Compare(o.Role, x.(SyncDaemon).Role) }

@@ -156,7 +156,7 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 		return err
 	}
 	t.orders.mark(obs.Objects, slices.Collect(maps.Keys(t.orders.lists))...)
-	return nil
+	return t.observeSync(ctx, obs)
 }
 
 // servicesAnew is for a kernel that does not know IPVS by its number any more: somebody

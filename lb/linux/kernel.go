@@ -339,6 +339,8 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyServices(ctx, ops) })
 	case lb.RealServer:
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyDests(ctx, ops) })
+	case lb.SyncDaemon:
+		errs = k.applySync(ctx, ops)
 	case lb.Address:
 		errs = k.addresses.applyAddresses(ctx, ops)
 	case lb.Unreachable:
