@@ -15,6 +15,7 @@ var machine = memory{
 	environment:             "PATH=/bin\x00NODE_NAME=node1\x00",
 	hostname:                "Node1.example.com\n",
 	"/etc/weir/cluster.key": clusterKey,
+	"cluster.key":           clusterKey,
 }
 
 // TestShipped parses every configuration that is shipped; none gives cause for
