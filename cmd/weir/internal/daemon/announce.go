@@ -188,6 +188,14 @@ func (a *announcer) take(routes []lb.Route, labels func(lb.ServiceID) map[string
 	a.owe(a.adv.Take(routes, labels, now))
 }
 
+// assign takes in what the box is to some VIPs.
+func (a *announcer) assign(roles map[netip.Addr]bgp.Role, now time.Time) {
+	if len(roles) > 0 {
+		a.version++
+		a.owe(a.adv.Assign(roles, now))
+	}
+}
+
 // gate takes in that the kernel serves nobody at all, or, at the end of that, as
 // route says.
 func (a *announcer) gate(gated bool, route func(netip.Addr) lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,7 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	tasks.Go(func() error { return b.loop(life) })
 	err = tasks.Wait()
 	b.clusters.stop()
+	b.fleet.stop()
 	b.probes.closeAll()
 	b.stop()
 	return err
@@ -159,6 +161,7 @@ type box struct {
 	rec       *lb.Reconciler
 	clusters  *clusters
 	announcer *announcer // nil without [bgp]
+	fleet     *fleet
 	drainer   drainer
 	farewell  farewell // once weir is told to end
 	provider  provider
@@ -188,9 +191,6 @@ type box struct {
 	unreachable []netip.Prefix
 	stirred     time.Time // when that began which the next pass is about; zero if nothing
 
-	// leaveFleet says good-bye to the other members; nil where there are none.
-	leaveFleet func(ctx context.Context)
-
 	published atomic.Pointer[view]
 	told      atomic.Pointer[told]
 	glanced   atomic.Pointer[glance]
@@ -214,6 +214,8 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	b.told.Store(&told{})
 	b.drainer = newDrainer(cfg.Daemon.StateDir, opts.Log)
 	b.announcer = newRoutes(cfg, opts.Log, time.Now())
+	b.fleet = newFleet(opts.Log, opts.Version, filepath.Dir(cfg.Daemon.Socket), time.Now())
+	b.fleet.orders = kernel.Orders
 	b.identity, b.toGive = identity(), make(chan struct{})
 	b.provider = k8ssync.NewProvider(b.providerConfig(cfg), opts.Log)
 	b.pool(cfg)
@@ -221,6 +223,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	b.metrics = newMetrics(b)
 	if b.announcer != nil {
 		b.announcer.measure = b.measureAnnouncing
+		b.fleet.signs.heard = b.announcer.speaker.Heard
 	}
 	b.publish()
 	return b

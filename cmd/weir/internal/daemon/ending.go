@@ -33,15 +33,18 @@ func (e ending) String() string { return [...]string{"a signal", "restart", "sto
 type farewell struct {
 	drains   bool // before it ends, clients are led elsewhere
 	cleansUp bool // at the end the kernel is emptied
+	leaves   bool // the other members are told that this one will not be back soon
 }
 
 // farewellOf is what a configuration wants of a stop. A restart leaves everything as it
 // is, whatever the configuration says: weir is back in a moment.
 func farewellOf(cfg *config.Config, why ending) farewell {
-	return farewell{
+	out := farewell{
 		drains:   why == forGood && cfg.Daemon.OnStop != config.StopKeeps && leadsElsewhere(cfg),
 		cleansUp: why != toRestart && cfg.Daemon.OnStop == config.StopCleansUp,
 	}
+	out.leaves = cfg.Fleet != nil && (out.drains || out.cleansUp)
+	return out
 }
 
 // awaitEnd returns when weir is to end: after ctx has ended, and what there is to do
@@ -59,7 +62,7 @@ func (b *box) awaitEnd(ctx, life context.Context) {
 	if b.farewell.drains && b.published.Load().ready {
 		b.drainToEnd(life)
 	}
-	if b.leaveFleet != nil && (b.farewell.drains || b.farewell.cleansUp) {
+	if b.farewell.leaves {
 		b.leaveFleet(life)
 	}
 }
@@ -127,7 +130,7 @@ func connections(d status.Drained) (n int) {
 // a fleet, there is nothing to wait for.
 func (b *box) handedOver(d status.Drained) bool {
 	for _, v := range d.VIPs {
-		if v.Owner == "" && b.leaveFleet != nil {
+		if v.Owner == "" && b.farewell.leaves {
 			return false
 		}
 	}

@@ -54,9 +54,10 @@ func (b *box) hear() bool {
 	updates := b.clusters.take()
 	for _, u := range updates {
 		if u.Synced && b.clusters.takeReloaded(u.Source) {
+			b.fleet.hears(u)
 			b.rec.Believe(u)
 		} else {
-			b.rec.Update(u)
+			b.update(u)
 		}
 		for id, at := range u.Triggered {
 			// What began before weir did says nothing of it.
@@ -67,6 +68,12 @@ func (b *box) hear() bool {
 	}
 	b.moved = b.moved || len(updates) > 0
 	return b.settleNode() || len(updates) > 0
+}
+
+// update has the Reconciler and the fleet know what a source says.
+func (b *box) update(u lb.Update) {
+	b.fleet.hears(u)
+	b.rec.Update(u)
 }
 
 // programmed takes down how long ago the changes began that the kernel holds now.

@@ -16,12 +16,14 @@ import (
 func (b *box) loop(ctx context.Context) error {
 	b.clusters.set(ctx, b.followedOf(b.cfg))
 	b.lend()
+	b.setFleet(nil, time.Now())
+	b.fleet.begin(b.ready, time.Now())
 	b.firstVerdicts(ctx)
 	if ctx.Err() != nil {
 		return nil // before weir began: not a failure
 	}
 	b.rec.SetHealth(b.checks.Health())
-	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
+	b.update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
 	b.hear()
 	b.keepUnreachable(ctx)
 	if b.audit(ctx); b.audits.err != nil {
@@ -49,6 +51,9 @@ func (b *box) loop(ctx context.Context) error {
 				continue
 			}
 			pending = true
+		case <-b.fleet.changed():
+			b.meetFleet(ctx, time.Now())
+			continue // the kernel has no part in it
 		case <-b.provider.Changed():
 			b.given()
 			continue // what that means for the kernel comes from the clusters
@@ -128,7 +133,7 @@ func (b *box) wake(pending bool) time.Time {
 		return b.floor()
 	}
 	wake := b.audits.next
-	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next(), b.drainer.due, b.provided.next()} {
+	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next(), b.drainer.due, b.provided.next(), b.fleet.next()} {
 		if !next.IsZero() && next.Before(wake) {
 			wake = next
 		}

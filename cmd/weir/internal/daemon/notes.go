@@ -25,7 +25,7 @@ type noted struct {
 // note looks what Notes there are, and tells the clusters theirs.
 func (b *box) note() []status.Note {
 	n := &b.noted
-	own := sortNotes(slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog())))
+	own := sortNotes(slices.Concat(b.probes.Notes(), b.cant.notes(b.rec.Catalog()), b.fleet.notes(time.Now())))
 	given := b.ask(time.Now()).notes
 	changed := !n.known || n.version != b.rec.NotesVersion() || !slices.Equal(n.own, own) || !slices.Equal(n.given, given)
 	if changed {

@@ -105,19 +105,21 @@ func (b *box) enforce(ctx context.Context) (err error) {
 	if err := b.configure(cfg, b.node); err != nil {
 		return err
 	}
+	had := b.cfg.Fleet
 	b.cfg, b.loaded, b.changed, b.moved = cfg, time.Now(), true, true
 	b.opts.Level.Set(cfg.Daemon.LogLevel)
 	b.drainer.move(cfg.Daemon.StateDir)
 	if b.announcer != nil && cfg.BGP != nil { // that there is a [bgp] can't change
 		b.announcer.configure(ctx, cfg.BGP, time.Now())
 	}
+	b.setFleet(had, time.Now())
 	b.rec.Follow(Sources(cfg)...)
 	b.provider.Configure(b.providerConfig(cfg))
 	b.pool(cfg)
 	b.clusters.set(ctx, b.followedOf(cfg))
 	b.lend()
 	b.rec.SetHealth(b.checks.Health())
-	b.rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
+	b.update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
 	b.audits.hasten(time.Now(), cfg.Kernel.SyncPeriod)
 	b.pass(ctx, b.rec.Sync)

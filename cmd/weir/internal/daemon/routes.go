@@ -27,37 +27,55 @@ func newRoutes(cfg *config.Config, log *slog.Logger, now time.Time) *announcer {
 // lbOptions are those of a configuration, with what announcing needs.
 func (b *box) lbOptions(cfg *config.Config, n node) lb.Options {
 	out := lbOptions(cfg, b.mode, n)
-	if b.announcer != nil {
+	if leadsElsewhere(cfg) {
 		out.Leaving = b.leaving
+	}
+	if b.announcer != nil {
 		out.Base.Unreachable = b.unreachable
 	}
 	return out
 }
 
-// announce tells routers what a pass has changed, after it. err is why it could not
-// read the kernel.
+// announce tells routers and the fleet what a pass has changed, after it. err is why it
+// could not read the kernel.
 func (b *box) announce(ctx context.Context, err error, now time.Time) {
-	b.drainOn(now)
+	a := b.announcer
+	if a != nil {
+		a.waited = false
+	}
+	var routes []lb.Route
+	if err == nil && !b.gone() && leadsElsewhere(b.cfg) {
+		var unread error
+		if routes, unread = b.rec.Routes(ctx); a != nil {
+			a.read(unread, now)
+		}
+	}
+	b.lead(ctx, routes, now)
+}
+
+// gone tells whether the kernel has said that it has no IPVS any more.
+func (b *box) gone() bool { return errors.Is(b.audits.err, linux.ErrNoIPVS) }
+
+// lead has clients led here, or elsewhere. routes are those at which something has
+// happened.
+func (b *box) lead(ctx context.Context, routes []lb.Route, now time.Time) {
+	shared := b.share(routes, now)
 	a := b.announcer
 	if a == nil {
 		return
 	}
-	a.waited = false
 	a.drain(&b.drainer, now)
-	gone := errors.Is(b.audits.err, linux.ErrNoIPVS)
-	a.gate(gone, b.rec.Route, b.labels, now)
-	if err == nil && !gone {
-		routes, err := b.rec.Routes(ctx)
-		a.take(routes, b.labels, now)
-		a.read(err, now)
-	}
+	a.gate(b.gone(), b.rec.Route, b.labels, now)
+	a.assign(shared.roles, now)
+	a.take(routes, b.labels, now)
+	a.assign(shared.late, now)
 	a.advance(now)
 	// Before routers send packets to an aggregate what nobody serves of it must be
 	// refused, and as long as they do.
 	b.pave(slices.Concat(b.unreachable, a.adv.Aggregates()))
 	a.deliver(b.isPaved, b.stirred)
 	b.stirred = time.Time{}
-	if b.ready {
+	if b.ready && b.fleet.mayAnnounce() {
 		b.pave(a.adv.Aggregates())
 		a.begin(ctx, now)
 	}
@@ -75,7 +93,13 @@ func (b *box) leaving(addrs []netip.Addr) {
 	for i, a := range addrs {
 		routes[i] = b.rec.Route(a)
 	}
-	b.announcer.leave(routes, b.labels, time.Now())
+	now := time.Now()
+	shared := b.share(routes, now)
+	if a := b.announcer; a != nil {
+		a.assign(shared.roles, now)
+		a.leave(routes, b.labels, now)
+		a.assign(shared.late, now)
+	}
 }
 
 // pave makes the kernel refuse what nobody serves of the given prefixes; the next

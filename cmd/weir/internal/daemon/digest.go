@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"weir/cluster"
+	"weir/lb"
+)
+
+// What the sources of this box want, in a few bytes, so that members of a fleet can
+// tell that they have heard different things.
+
+// sums keeps a sum for each source. What a change costs is its size.
+type sums map[string]*sum
+
+// sum is the exclusive or of the hashes of all Services of a source: whatever order
+// they came in, it is the same.
+type sum struct {
+	total uint64
+	of    map[lb.ServiceID]uint64
+}
+
+// take takes in what a source says, whatever its guard makes of it: members whose
+// sources say the same should agree.
+func (s sums) take(u lb.Update) {
+	t := s[u.Source]
+	if t == nil {
+		t = &sum{of: map[lb.ServiceID]uint64{}}
+		s[u.Source] = t
+	}
+	if u.Synced {
+		*t = sum{of: make(map[lb.ServiceID]uint64, len(u.Put))}
+	}
+	for _, id := range u.Delete {
+		t.total ^= t.of[id]
+		delete(t.of, id)
+	}
+	for _, svc := range u.Put {
+		h := hashService(svc)
+		t.total ^= t.of[svc.ID] ^ h
+		t.of[svc.ID] = h
+	}
+}
+
+// follow forgets the sources that are not among those given.
+func (s sums) follow(sources []string) {
+	maps.DeleteFunc(s, func(name string, _ *sum) bool { return !slices.Contains(sources, name) })
+}
+
+// digests gives one for each source.
+func (s sums) digests() map[string]cluster.Digest {
+	out := make(map[string]cluster.Digest, len(s))
+	for name, t := range s {
+		out[name] = digestOf(t.total)
+	}
+	return out
+}
+
+func digestOf(n uint64) cluster.Digest {
+	return cluster.Digest(hex.EncodeToString(binary.BigEndian.AppendUint64(nil, n)))
+}
+
+// digestOfAll is one digest for those of several sources.
+func digestOfAll(sources map[string]cluster.Digest) cluster.Digest {
+	var all []byte
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		all = fmt.Appendf(all, "%q %s\n", name, sources[name])
+	}
+	return cluster.DigestOf(all)
+}
+
+// hashService hashes what all members of a fleet should want alike. What depends on
+// the box is left out: the backends of its own node, what its source complained about.
+// The order of a list says nothing.
+func hashService(s lb.Service) uint64 {
+	b := fmt.Appendf(nil, "%q %q %q %d %s %d %v %v %v %v %v %s %d", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
+		s.Scheduler, s.Affinity, s.Keep, s.Restricted, s.Ranges, s.HealthCheck.Port, s.Apart, s.WhenDown, s.Drain)
+	b = list(b, "vips", s.VIPs, func(v lb.VIP) string { return fmt.Sprint(v.Addr, v.Kind, v.Local, v.Foreign) })
+	b = list(b, "ranges", s.SourceRanges, netip.Prefix.String)
+	b = list(b, "fallback", s.Fallback, netip.AddrPort.String)
+	b = list(b, "labels", slices.Collect(maps.Keys(s.Labels)), func(k string) string { return fmt.Sprintf("%q=%q", k, s.Labels[k]) })
+	b = list(b, "ports", s.Ports, func(p lb.Port) string {
+		wide := slices.DeleteFunc(slices.Clone(p.Backends), func(x lb.Backend) bool { return x.Scope == lb.Near })
+		return string(list(fmt.Appendf(nil, "%s %d", p.Key(), p.NodePort), "backends", wide, func(x lb.Backend) string {
+			return fmt.Sprint(x.Addr, x.Weight, x.Upper, x.Lower)
+		}))
+	})
+	h := sha256.Sum256(b)
+	return binary.BigEndian.Uint64(h[:])
+}
+
+// list adds the elements of a list, sorted.
+func list[E any](b []byte, what string, of []E, text func(E) string) []byte {
+	texts := make([]string, len(of))
+	for i, e := range of {
+		texts[i] = text(e)
+	}
+	slices.Sort(texts)
+	return fmt.Appendf(b, "\n%s %d %q", what, len(of), texts)
+}

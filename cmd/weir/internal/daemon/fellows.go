@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"weir/cluster"
+	"weir/cluster/owner"
+)
+
+// What this box hears of the other members.
+
+// fellow is another member as this box sees it.
+type fellow struct {
+	member   cluster.Member
+	standing owner.Standing
+	// doubt is that it has answered nobody here for too long, and its kernel does not
+	// say that only its weir is gone: it may be dead before the fleet is sure of it.
+	doubt  bool
+	word   word
+	digest cluster.Digest // of word
+	unread string         // why what it says can't be read
+}
+
+// listen takes in what has been heard of the others.
+func (f *fleet) listen(now time.Time) {
+	if f.news {
+		f.news = false
+		f.answer.listen()
+		f.hear()
+	}
+	for _, v := range f.fellows {
+		f.look(v, now)
+	}
+}
+
+// hear takes in who is there and what they say.
+func (f *fleet) hear() {
+	if f.gossip == nil {
+		return
+	}
+	f.heard = f.gossip.Status()
+	known := map[string]bool{}
+	came := false
+	for _, m := range f.heard.Members {
+		if m.Self {
+			continue
+		}
+		known[m.Name] = true
+		v := f.fellows[m.Name]
+		if v == nil {
+			v = &fellow{member: cluster.Member{Life: cluster.Dead}}
+			f.fellows[m.Name] = v
+		}
+		came = came || m.Life == cluster.Alive && (v.member.Life != cluster.Alive || v.doubt && !m.Suspect)
+		v.member = m
+		f.read(v)
+	}
+	for name := range f.fellows {
+		if !known[name] {
+			delete(f.fellows, name)
+			f.share.all = true
+		}
+	}
+	f.answer.meet(f)
+	if came {
+		f.answer.announce()
+	}
+}
+
+// read takes in the Word of a member, if it is another one. One that can't be read
+// leaves the last one in force: a member that serves does not cease to for what it says
+// wrong.
+func (f *fleet) read(v *fellow) {
+	digest := cluster.DigestOf(v.member.Word)
+	if v.member.Word == nil || digest == v.digest {
+		return
+	}
+	v.digest = digest
+	w, err := parseWord(v.member.Word)
+	if v.unread = errorText(err); err != nil {
+		f.log.Warn("what a member says can't be read; what it said before counts", "member", v.member.Name, "error", err)
+		return
+	}
+	for _, a := range v.word.differ(w) {
+		f.share.dirty[a] = struct{}{}
+	}
+	v.word = w
+	f.differ.stale = true
+}
+
+// look takes in how a member stands.
+func (f *fleet) look(v *fellow, now time.Time) {
+	m := v.member
+	sight, away := owner.Heard, time.Duration(0)
+	switch {
+	case m.Away:
+		sight, away = owner.Away, now.Sub(m.AwaySince)
+	case m.Life != cluster.Alive:
+		sight = owner.Gone
+	}
+	said := saidStanding(m.State)
+	if m.Unread != "" {
+		said = owner.Unfit // a newer weir's, perhaps: it knows better than we do
+		v.unread = m.Unread
+	}
+	standing, doubt := owner.Seen(said, sight, away, f.cfg.RestartGrace), m.Suspect && !m.Away
+	if standing != v.standing || doubt != v.doubt {
+		f.share.all = true
+	}
+	v.standing, v.doubt = standing, doubt
+}
+
+// graceEnds is when the next member that is away does not count any more; the zero time
+// if none does.
+func (f *fleet) graceEnds() time.Time {
+	var next time.Time
+	for _, v := range f.fellows {
+		if v.member.Away && v.standing != owner.Absent {
+			next = soonest(next, v.member.AwaySince.Add(f.cfg.RestartGrace))
+		}
+	}
+	return next
+}
+
+// others are the names of the other members that are known, sorted.
+func (f *fleet) others() []string { return slices.Sorted(maps.Keys(f.fellows)) }
+
+// members are all that may own something, this box included, as it sees them.
+func (f *fleet) members() []owner.Member {
+	self := owner.Member{
+		Name: f.name(), Standing: f.stand.now.Own, Serves: f.serves, Holds: f.holds, Drains: f.drains,
+	}
+	if f.cfg != nil {
+		self.Weight = int(f.cfg.Weight)
+	}
+	out := []owner.Member{self}
+	for _, name := range f.others() {
+		v := f.fellows[name]
+		if v.standing == owner.Absent {
+			continue
+		}
+		out = append(out, owner.Member{
+			Name: name, Weight: int(v.member.State.Weight), Standing: v.standing,
+			Serves: v.word.has(partServes), Holds: v.word.has(partHolds), Drains: v.word.has(partDrains),
+		})
+	}
+	return out
+}

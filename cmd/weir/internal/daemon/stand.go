@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"net/netip"
+	"time"
+
+	"weir/cluster"
+	"weir/cluster/owner"
+)
+
+// How this box stands in the fleet, in time.
+
+// stand is how this box stands.
+type stand struct {
+	started time.Time
+	begun   time.Time // when it began to gossip; zero before
+	joined  bool      // it knows who else is there
+	self    owner.Self
+	now     owner.Now
+	why     string    // it is unfit; "" if it is fit
+	since   time.Time // when now.Said became what it is
+	// fitSince is when it became fit; zero while it is not.
+	fitSince time.Time
+	next     time.Time // when it may be otherwise though nothing happens
+	out      outtake
+}
+
+// outtake is what somebody takes off this box: all of it, and how far that has come, or
+// some VIPs.
+type outtake struct {
+	all, done bool
+	vips      map[netip.Addr]time.Time
+	// gone tells whether a VIP has been taken off for good: nil is that none is.
+	gone func(netip.Addr) bool
+}
+
+func (o outtake) isGone(a netip.Addr) bool { return o.gone != nil && o.gone(a) }
+
+// kept tells whether it counts yet that the box was settled in the last run.
+func (s *stand) kept(now time.Time) bool { return now.Sub(s.started) < s.self.Kept }
+
+// advance takes in how the box is and what is taken off it.
+func (f *fleet) advance(facts facts, out outtake, now time.Time) {
+	s := &f.stand
+	before, was := s.now, s.out
+	s.why, s.out = facts.unfit(now), out
+	s.joined = s.joined || f.knowsOthers(now)
+	if f.cfg == nil {
+		s.now, s.next = owner.Now{Said: owner.Settled, Own: owner.Settled}, facts.next(now)
+		f.share.all = f.share.all || before.Own != s.now.Own
+		return
+	}
+	s.now = s.self.Advance(now.Sub(s.started), owner.Facts{
+		Fit: s.why == "", Draining: out.all, Joined: s.joined, OthersSettled: f.anySettled(),
+	})
+	s.fitSince = time.Time{}
+	if fit := now.Sub(s.started) - s.now.FitFor; s.why == "" && s.joined {
+		s.fitSince = s.started.Add(fit)
+	}
+	if s.now.Said != before.Said || s.since.IsZero() {
+		s.since = now
+		f.log.Info("this box in the fleet", "standing", s.now.Said, "why", s.why)
+	}
+	f.share.all = f.share.all || s.now.Own != before.Own
+	if !equalTimes(out.vips, was.vips) {
+		f.share.all, f.say.stale = true, true
+	}
+	s.next = facts.next(now)
+	if s.now.Next != 0 {
+		s.next = soonest(s.next, s.started.Add(s.now.Next))
+	}
+	if !s.joined && !s.begun.IsZero() {
+		s.next = soonest(s.next, s.begun.Add(joinWindow))
+	}
+	f.tracer.keep(s.now.Said == owner.Settled, f.holding())
+}
+
+// knowsOthers tells whether somebody has answered, and all who have said what they
+// serve, or nobody does for the join window.
+func (f *fleet) knowsOthers(now time.Time) bool {
+	if f.gossip == nil || f.stand.begun.IsZero() {
+		return f.cfg == nil
+	}
+	if now.Sub(f.stand.begun) >= joinWindow {
+		return true
+	}
+	answered := false
+	for _, v := range f.fellows {
+		if v.member.Life != cluster.Alive || v.member.Suspect {
+			continue
+		}
+		if v.member.State.Word != "" && v.digest != v.member.State.Word {
+			return false
+		}
+		answered = true
+	}
+	return answered
+}
+
+// anySettled tells whether another member is.
+func (f *fleet) anySettled() bool {
+	for _, v := range f.fellows {
+		if v.standing == owner.Settled {
+			return true
+		}
+	}
+	return false
+}
+
+// state is what this box says of itself in short.
+func (f *fleet) state() cluster.State {
+	s := &f.stand
+	out := cluster.State{Version: f.version, Weight: f.cfg.Weight, Settled: s.now.Said == owner.Settled}
+	if s.now.Said == owner.Unfit {
+		if out.Unfit = s.why; out.Unfit == "" {
+			out.Unfit = "it does not know yet who else is there"
+		}
+	}
+	if s.now.Said.Fit() && !s.fitSince.IsZero() {
+		out.FitSince = s.fitSince.Unix()
+	}
+	if s.out.all {
+		out.Drain = cluster.Draining
+		if s.out.done {
+			out.Drain = cluster.Drained
+		}
+	}
+	return out
+}
+
+// saidStanding is how a member stands by what it says.
+func saidStanding(s cluster.State) owner.Standing {
+	switch {
+	case s.Drain != cluster.Serving:
+		return owner.Draining
+	case s.Unfit != "":
+		return owner.Unfit
+	case s.Settled:
+		return owner.Settled
+	}
+	return owner.Fresh
+}
+
+// soonest is the earlier of two times, of which zero is never.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
