@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -76,8 +75,8 @@ func (f Fleet) line() string {
 	return text
 }
 
-// bad says what needs a look.
-func (f Fleet) bad(now time.Time) (out []string) {
+// bad says what needs a look; what lasts for a while is told by Notes.
+func (f Fleet) bad() (out []string) {
 	if f.Error != "" {
 		out = append(out, "this box takes no part in the fleet: "+f.Error)
 	}
@@ -92,12 +91,6 @@ func (f Fleet) bad(now time.Time) (out []string) {
 		if s.bad() && n > 0 {
 			out = append(out, fmt.Sprintf("other members that are %s: %d (weir members)", s, n))
 		}
-	}
-	if n := len(f.Unjoined); n > 0 {
-		out = append(out, fmt.Sprintf("members that can't be joined: %d (weir members)", n))
-	}
-	for _, d := range f.Differing {
-		out = append(out, d.text(now))
 	}
 	return out
 }
@@ -124,18 +117,10 @@ func (l L2) line() string {
 }
 
 // bad says what needs a look.
-func (l L2) bad(now time.Time) (out []string) {
+func (l L2) bad() (out []string) {
 	for _, x := range l.Interfaces {
 		if x.Error != "" {
 			out = append(out, fmt.Sprintf("nothing is answered on %s: %s", x.Name, x.Error))
-		}
-	}
-	for i, c := range slices.Concat(l.Duplicates, l.Contested) {
-		if i == maxLines {
-			return append(out, "and more VIPs that two answer for: weir status -o json")
-		}
-		if c.Member == "" { // members settle it among themselves
-			out = append(out, fmt.Sprintf("%s is a duplicate address on %s: %s answers for it too, since %s", c.Address, c.Interface, c.By, age(now, c.Since)))
 		}
 	}
 	return out

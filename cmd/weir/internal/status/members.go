@@ -167,7 +167,7 @@ func (m Members) Table(w io.Writer, now time.Time) {
 			since = age(now, x.Since)
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", name, cmp.Or(x.Address, "-"), x.State, since, cmp.Or(x.Version, "-"),
-			shorten(x.Digest), x.drain(), x.Weight, x.Serves, x.Holds, x.Why)
+			shorten(x.Digest), x.drain(), x.Weight, x.Serves, x.Holds, cmp.Or(x.Why, "-"))
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\nThis box, marked *, %s.\n", does(m.VIPs))

@@ -153,7 +153,7 @@ func (f Frontend) owner() string {
 	case f.Owner != "":
 		more = append(more, fmt.Sprintf("%s, %s owns it", f.Role, f.Owner))
 	default:
-		more = append(more, string(f.Role))
+		more = append(more, "nobody owns it")
 	}
 	if len(more) == 0 {
 		return f.Service

@@ -184,12 +184,12 @@ func (s *Status) Judge(now time.Time) {
 		}
 	}
 	if s.Fleet != nil {
-		for _, bad := range s.Fleet.bad(now) {
+		for _, bad := range s.Fleet.bad() {
 			why("%s", bad)
 		}
 	}
 	if s.L2 != nil {
-		for _, bad := range s.L2.bad(now) {
+		for _, bad := range s.L2.bad() {
 			why("%s", bad)
 		}
 	}
