@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ func TestADrainThatIsEndedMeanwhileIsNotDone(t *testing.T) {
 	t.Parallel()
 	for _, vips := range [][]string{nil, {"192.0.2.1"}} {
 		none := func(context.Context) (status.Drained, error) { return status.Drained{}, nil }
-		if _, err := awaitDrain(t.Context(), time.Minute, concerns(vips == nil, vips), none); err == nil || !strings.Contains(err.Error(), "ended") {
+		if _, err := awaitDrain(t.Context(), time.Minute, concerns(vips == nil, vips), func(status.Drained) {}, none); err == nil || !strings.Contains(err.Error(), "ended") {
 			t.Errorf("%v: %v", vips, err)
 		}
 	}
@@ -42,10 +43,11 @@ func TestWaitingForADrain(t *testing.T) {
 		vips []string
 		want error
 		took time.Duration
+		told string
 	}{
-		{"one", []string{"192.0.2.1"}, nil, 2 * drainEvery},
-		{"both", []string{"192.0.2.1", "192.0.2.2"}, errTimeOver, time.Minute},
-		{"all", nil, errTimeOver, time.Minute},
+		{"one", []string{"192.0.2.1"}, nil, 2 * drainEvery, "3 connections left"},
+		{"both", []string{"192.0.2.1", "192.0.2.2"}, errTimeOver, time.Minute, "2 of 2 VIPs are withdrawn in 0s, 4 connections left"},
+		{"all", nil, errTimeOver, time.Minute, "1 connections left"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,7 +56,12 @@ func TestWaitingForADrain(t *testing.T) {
 					asked++
 					return steps[min(asked, len(steps))-1], nil
 				}
-				_, err := awaitDrain(t.Context(), time.Minute, concerns(len(tt.vips) == 0, tt.vips), ask)
+				var told []string
+				tell := func(d status.Drained) { told = append(told, d.Progress(time.Now())) }
+				_, err := awaitDrain(t.Context(), time.Minute, concerns(len(tt.vips) == 0, tt.vips), tell, ask)
+				if last := len(told) - 1; told[last] != "" || !slices.Contains(told, tt.told) {
+					t.Errorf("it tells %q", told)
+				}
 				if took := time.Since(begin); !errors.Is(err, tt.want) || took != tt.took {
 					t.Errorf("%v after %s", err, took)
 				}
@@ -108,6 +115,11 @@ func TestCommandsOfTheProviderAskTheDaemon(t *testing.T) {
 		{"all", []string{"drain", "--all"}, left, "POST /drain?all=true", 0, "withdrawn"},
 		{"until nothing is left", []string{"drain", "192.0.2.1", "--wait", "1m"}, gone, "POST /drain?vip=192.0.2.1, GET /drain", 0, "withdrawn"},
 		{"until the time is over", []string{"drain", "192.0.2.1", "--wait", "1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "something is left"},
+		{"--wait alone", []string{"drain", "--wait", "192.0.2.1"}, gone, "POST /drain?vip=192.0.2.1, GET /drain", 0, "withdrawn"},
+		{"--wait and a time", []string{"drain", "192.0.2.1", "--wait=1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "something is left"},
+		{"--force", []string{"drain", "192.0.2.1", "--force"}, left, "POST /drain?force=true&vip=192.0.2.1", 0, "withdrawn"},
+		{"--force of nothing", []string{"drain", "--force"}, left, "", exitInvalid, "--force is for the VIPs that are named"},
+		{"no VIP but a time", []string{"drain", "30s"}, left, "", exitInvalid, `"30s" is not an address`},
 		{"undrain", []string{"undrain", "--all"}, status.Drained{}, "POST /undrain?all=true", 0, "nothing is drained"},
 		{"routes of a peer", []string{"bgp", "routes", "--peer", "tor1"}, status.Routes{ASN: 64500}, "GET /bgp/routes?peer=tor1", 0, "Network"},
 		{"neighbors", []string{"bgp", "neighbors"}, down, "GET /bgp/neighbors", 1, "Active"},

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -73,18 +74,49 @@ func (d Drained) any() bool { return d.All != nil || len(d.VIPs) > 0 }
 // bad says what needs a look, the loudest first.
 func (d Drained) bad(now time.Time) (out []string) {
 	switch {
+	case d.Stopping:
+		out = append(out, fmt.Sprintf("weir stops, and leads clients elsewhere since %s (%s)", age(now, d.All.Since), d.progress()))
 	case d.All != nil:
-		out = append(out, fmt.Sprintf("THE WHOLE BOX IS DRAINED since %s (%s): weir undrain --all", age(now, d.All.Since), d.All.Stage))
+		out = append(out, fmt.Sprintf("THE WHOLE BOX IS DRAINED since %s (%s): weir undrain --all", age(now, d.All.Since), d.progress()))
 	case len(d.VIPs) == 1:
 		v := d.VIPs[0]
-		out = append(out, fmt.Sprintf("%s IS DRAINED since %s (%s): weir undrain %s", v.Address, age(now, v.Since), v.Stage, v.Address))
+		out = append(out, fmt.Sprintf("%s IS DRAINED since %s (%s): weir undrain %s", v.Address, age(now, v.Since), v.progress(), v.Address))
 	case len(d.VIPs) > 1:
-		out = append(out, fmt.Sprintf("%d VIPs ARE DRAINED: weir undrain", len(d.VIPs)))
+		text := fmt.Sprintf("%d VIPs ARE DRAINED: weir undrain", len(d.VIPs))
+		if d.Kept > 0 {
+			text = fmt.Sprintf("%d VIPs ARE DRAINED (%s): weir undrain", len(d.VIPs), keptVIPs(d.Kept))
+		}
+		out = append(out, text)
 	}
 	if d.Error != "" {
 		out = append(out, d.Error)
 	}
 	return out
+}
+
+// kept says why a VIP is not withdrawn.
+const kept = "kept: no other member can serve it"
+
+func keptVIPs(n int) string {
+	if n == 1 {
+		return "1 VIP " + kept
+	}
+	return fmt.Sprintf("%d VIPs kept: no other member can serve them", n)
+}
+
+// progress is how far the whole box is, in a word or two.
+func (d Drained) progress() string {
+	if d.Kept > 0 {
+		return keptVIPs(d.Kept)
+	}
+	return string(d.All.Stage)
+}
+
+func (v DrainedVIP) progress() string {
+	if v.Kept {
+		return kept
+	}
+	return string(v.Stage)
 }
 
 // Table implements Tabler.
@@ -96,18 +128,45 @@ func (d Drained) Table(w io.Writer, now time.Time) {
 		fmt.Fprintln(w, "nothing is drained")
 		return
 	}
-	if d.All != nil {
-		fmt.Fprintf(w, "the whole box is drained since %s: %s\n", age(now, d.All.Since), d.All.text(now))
+	switch {
+	case d.Stopping:
+		fmt.Fprintf(w, "weir stops; the whole box is drained since %s: %s\n", age(now, d.All.Since), d.text(now))
+	case d.All != nil:
+		fmt.Fprintf(w, "the whole box is drained since %s: %s\n", age(now, d.All.Since), d.text(now))
 	}
 	if len(d.VIPs) == 0 {
 		return
 	}
+	owned := slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.Owner != "" })
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "VIP\tDRAINED\tROUTES\tCONNECTIONS")
+	fmt.Fprintf(tw, "VIP\tDRAINED\tROUTES\t%sCONNECTIONS\n", column(owned, "NOW AT"))
 	for _, v := range d.VIPs {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\n", v.Address, age(now, v.Since), v.text(now), v.Connections)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%d\n", v.Address, age(now, v.Since), v.text(now), column(owned, cmp.Or(v.Owner, "-")), v.Connections)
 	}
 	tw.Flush()
+}
+
+// column is a cell of a column that is not always there.
+func column(there bool, text string) string {
+	if !there {
+		return ""
+	}
+	return text + "\t"
+}
+
+// text says how far the whole box is.
+func (d Drained) text(now time.Time) string {
+	if d.Kept > 0 {
+		return "withdrawn, but for " + keptVIPs(d.Kept)
+	}
+	return d.All.text(now)
+}
+
+func (v DrainedVIP) text(now time.Time) string {
+	if v.Kept {
+		return kept + " (weir drain --force withdraws it)"
+	}
+	return v.DrainState.text(now)
 }
 
 func (s DrainState) text(now time.Time) string {
@@ -115,4 +174,28 @@ func (s DrainState) text(now time.Time) string {
 		return "withdrawn"
 	}
 	return fmt.Sprintf("ask to prefer others, withdrawn in %s", strings.TrimSpace(age(s.Withdraws, now)))
+}
+
+// Progress says in a line what is still waited for; "" if nothing is.
+func (d Drained) Progress(now time.Time) string {
+	if d.Done() {
+		return ""
+	}
+	shutting, left := 0, 0
+	next := time.Time{}
+	for _, v := range d.VIPs {
+		left += v.Connections
+		if v.Stage == Shutting && !v.Kept {
+			shutting++
+			next = v.Withdraws
+		}
+	}
+	var parts []string
+	if shutting > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d VIPs are withdrawn in %s", shutting, len(d.VIPs), strings.TrimSpace(age(next, now))))
+	}
+	if d.Kept > 0 {
+		parts = append(parts, keptVIPs(d.Kept))
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d connections left", left)), ", ")
 }
