@@ -18,6 +18,7 @@ func (v *provider) checkFleet() {
 	if v.fleet != nil {
 		v.config.Fleet = v.fleet.Fleet
 		v.checkMode()
+		v.checkTakeover()
 		v.ownInterfaces(v.fleet.section, "interfaces", v.fleet.Interfaces)
 	}
 	if v.l2 == nil {
@@ -103,6 +104,9 @@ func (v *provider) takenByFleet() []taken {
 		if a.IsValid() && !a.IsUnspecified() {
 			out = append(out, taken{ipam.Range{First: a, Last: a}, what, s.at(name), join(s.shown, name)})
 		}
+	}
+	for _, a := range v.config.Kernel.MasqueradeSource {
+		add(v.top.sub("kernel"), "masquerade_source", a, ", kernel.masquerade_source,")
 	}
 	if v.fleet != nil {
 		add(v.fleet.section, "advertise", v.fleet.Gossip.Advertise.Addr(), own)

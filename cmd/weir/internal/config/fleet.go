@@ -70,6 +70,7 @@ func readFleet(top section, files Files) *member {
 	} else {
 		m.TakeBack = s.duration("take_back")
 	}
+	m.Sync = m.readSync()
 	return m
 }
 

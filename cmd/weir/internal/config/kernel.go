@@ -32,6 +32,7 @@ func readKernel(s section) Kernel {
 		Families:      s.families(),
 		MasqueradeBit: s.integer("masquerade_bit"),
 		MasqueradeAll: s.flag("masquerade_all"),
+		SloppyTCP:     s.flag("sloppy_tcp"),
 		ClusterCIDRs:  s.prefixes("cluster_cidrs"),
 		ExcludeCIDRs:  s.prefixes("exclude_cidrs"),
 		Ping:          s.flag("ping"),
@@ -59,6 +60,7 @@ func readKernel(s section) Kernel {
 			`the default is `+s.schema.byPath["kernel.sync_period"].Default)
 	}
 	k.Pools = s.pools(k)
+	k.MasqueradeSource = s.masqueradeSource(k)
 	s.readNode(&k)
 	return k
 }
@@ -105,7 +107,7 @@ func (s section) pools(k Kernel) []lb.PoolRoute {
 			s.fail(name, `is only used with vip_mode = "route"`, "set that, or remove this")
 		}
 	}
-	sources := s.sources()
+	sources := s.perFamily("route_source")
 	var pools []lb.PoolRoute
 	for _, e := range s.elements("route_pools") {
 		p, f := parsePrefix(e.scalar.(string))
@@ -156,10 +158,10 @@ func badPool(p netip.Prefix, k Kernel, others []lb.PoolRoute) *fault {
 	return nil
 }
 
-// sources reads route_source: one address of each family.
-func (s section) sources() map[lb.Family]netip.Addr {
+// perFamily reads a list of addresses, one of each family.
+func (s section) perFamily(name string) map[lb.Family]netip.Addr {
 	out := map[lb.Family]netip.Addr{}
-	for _, e := range s.elements("route_source") {
+	for _, e := range s.elements(name) {
 		a, f := parseAddr(e.scalar.(string))
 		if f == nil {
 			if first, ok := out[lb.FamilyOf(a)]; ok {
@@ -167,7 +169,7 @@ func (s section) sources() map[lb.Family]netip.Addr {
 			}
 		}
 		if f != nil {
-			s.failAt(e, "route_source", f.text, f.fix)
+			s.failAt(e, name, f.text, f.fix)
 			continue
 		}
 		out[lb.FamilyOf(a)] = a

@@ -47,6 +47,15 @@ var kernelKeys = []Key{
 		Doc: "The bit of the packet mark that says: masquerade. 14 is mark 0x4000."},
 	{Path: "kernel.masquerade_all", Type: Bool, Default: `false`,
 		Doc: "Masquerades all connections to ClusterIP VIPs, whoever the client is."},
+	{Path: "kernel.masquerade_source", Type: Texts, Default: `[]`,
+		Doc: "What masqueraded clients get instead of an address of this box, at most one of each family, the same on all members: " +
+			"then a backend sees the same client behind any box, with its own port unless another has that one there, and its " +
+			"connections can outlive this box. No box has it for its own; its owner, who is that of all VIPs " +
+			"(cluster.owners = \"one\"), answers for it where [l2] does, and without that routers must send it to the box that serves."},
+	{Path: "kernel.sloppy_tcp", Type: Bool, Default: `false`,
+		Doc: "Makes connections of TCP packets that begin none, so that a box takes up those of another that is gone, with the same " +
+			"backend where the scheduler is mh (net.ipv4.vs.sloppy_tcp; conntrack's tcp_loose too). It is for every service of " +
+			"the box; stray packets, that would be refused, go to a backend then, which refuses them."},
 	{Path: "kernel.cluster_cidrs", Type: Texts, Default: `[]`,
 		Doc: "Clients whose address ClusterIP VIPs keep, because replies to them come back through this box: the pods; " +
 			"all others are masqueraded. With none, only the box's own connections are."},

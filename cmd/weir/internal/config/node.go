@@ -22,6 +22,7 @@ func (s section) readNode(k *Kernel) {
 	k.NodePortNets, k.NodePortPrimary = s.nodePortAddresses()
 	k.StrictARP = s.strictARP(*k)
 	k.Sysctls = s.sysctls(*k)
+	s.needsManage("sloppy_tcp", k.SloppyTCP, *k)
 }
 
 // interfaceOf reads the name of an interface, or its beginning, that one way to
@@ -104,7 +105,7 @@ var sysctlForm = regexp.MustCompile(`^(net(?:\.[A-Za-z0-9_/@:-]+)+) *= *([A-Za-z
 
 func (s section) sysctls(k Kernel) []lb.Sysctl {
 	var out []lb.Sysctl
-	own := slices.Concat(lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}), arpSysctls(k.StrictARP))
+	own := slices.Concat(lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}), lb.TakeoverSysctls(k.SloppyTCP, false), arpSysctls(k.StrictARP))
 	for _, e := range s.elements("sysctls") {
 		text := e.scalar.(string)
 		m := sysctlForm.FindStringSubmatch(text)

@@ -92,7 +92,7 @@ type schema struct {
 var compiled = sync.OnceValue(func() *schema {
 	s := &schema{
 		keys: slices.Concat(topKeys, kernelKeys, nodeKeys, defaultsKeys, daemonKeys,
-			serviceKeys, backendKeys, checkKeys, clusterKeys, addressesKeys, poolKeys, announcement("pool"), reservationKeys, bgpKeys, peerKeys, advertiseKeys, fleetKeys, l2Keys),
+			serviceKeys, backendKeys, checkKeys, clusterKeys, addressesKeys, poolKeys, announcement("pool"), reservationKeys, bgpKeys, peerKeys, advertiseKeys, fleetKeys, fleetSyncKeys, l2Keys),
 		byPath:   map[string]*Key{},
 		children: map[string][]string{},
 		defaults: map[string]*value{},

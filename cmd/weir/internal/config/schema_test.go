@@ -16,6 +16,8 @@ var other = map[string]string{
 	"kernel.families":                  `["ipv4"]`,
 	"kernel.masquerade_bit":            `15`,
 	"kernel.masquerade_all":            `true`,
+	"kernel.masquerade_source":         "[\"10.9.9.9\"]",
+	"kernel.sloppy_tcp":                `true`,
 	"kernel.cluster_cidrs":             `["10.244.0.0/16"]`,
 	"kernel.exclude_cidrs":             `["203.0.113.0/24"]`,
 	"kernel.vip_mode":                  "\"route\"\nroute_pools = [\"192.0.2.0/24\"]",
@@ -182,6 +184,11 @@ var other = map[string]string{
 	"cluster.take_back":                `"never"`,
 	"cluster.restart_grace":            `"30s"`,
 	"cluster.interfaces":               `["eth0"]`,
+	"cluster.sync.interface":           `"eth3"`,
+	"cluster.sync.id":                  `9`,
+	"cluster.sync.group":               `"[ff02::81]:9000"`,
+	"cluster.sync.ttl":                 `2`,
+	"cluster.sync.max_length":          `1400`,
 	"l2.interfaces":                    `["eth2"]`,
 	"l2.refresh":                       `"0s"`,
 	"l2.vips":                          `["ClusterIP"]`,
@@ -215,6 +222,7 @@ var given = map[string]map[string]string{
 	"bgp":             {"asn": `64500`},
 	"bgp.peer":        {"name": `"tor1"`, "address": `"10.0.0.1"`, "asn": `64501`},
 	"bgp.advertise":   {},
+	"cluster.sync":    {"interface": `"eth2"`},
 	"cluster":         {"name": `"edge"`, "member": `"box1"`, "join": `["10.0.0.6"]`, "keys": `["cluster.key"]`},
 	"l2":              {"interfaces": `["eth0"]`},
 	"l2.gateway":      {"address": `"10.2.0.254"`, "interface": `"eth1"`},
@@ -224,7 +232,7 @@ var given = map[string]map[string]string{
 var tables = []string{
 	"kernel", "defaults", "daemon", "service", "service.backend", "service.check", "kubernetes",
 	"addresses", "pool", "reservation", "bgp", "bgp.peer", "bgp.advertise",
-	"cluster", "l2", "l2.gateway",
+	"cluster", "cluster.sync", "l2", "l2.gateway",
 }
 
 // document writes the given values, with lines put into one table instead of
