@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,9 @@ func checkCommand(e env) *cobra.Command {
 		Short: "check a configuration and say everything that is wrong with it",
 		Long: `Check a configuration file and what it includes, and say everything that is
 wrong, one line each. Touches nothing and needs no privileges.
+
+The keys of [cluster] must be readable, as they must be for the daemon; they are
+printed nowhere.
 
 Asks no API server: of a cluster it looks whether the kubeconfig is there and
 leads to one, and only warns, since the daemon waits for one that does. Variables
@@ -59,6 +63,12 @@ func contents(cfg *config.Config) string {
 		default:
 			text += fmt.Sprintf(", %d %ss", x.n, x.what)
 		}
+	}
+	if f := cfg.Fleet; f != nil {
+		text += fmt.Sprintf(", member %s of fleet %s", f.Gossip.Name, f.Gossip.Fleet)
+	}
+	if cfg.L2 != nil {
+		text += ", ARP and NDP on " + strings.Join(cfg.L2.Everywhere(), ", ")
 	}
 	return text
 }
