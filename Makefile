@@ -21,7 +21,7 @@ say = @printf '\n== %s\n'
 # test that fails twice, as every real fault does, fails the run.
 retry = WEIR_LAB=require go run $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test
 
-.PHONY: all build demo test conformance bench vet lint install clean
+.PHONY: all build demo test conformance bench drill vet lint install clean
 
 all: build
 
@@ -53,7 +53,12 @@ bench: install ## figures beside ipvsadm's and kube-proxy's, from one boot of a 
 	go run ./cmd/weirlab bench
 	go test -run xxx -bench . ./lb/ ./lb/health/
 
-install: | $(CERTS) ## what a lab needs for demo, bench or test: make install FOR=demo
+drill: FOR = drill
+drill: install ## things go wrong in a fleet, and what clients notice of it, beside keepalived
+	$(say) 'power cuts, cables, restarts, partitions; a table at the end: 25 minutes'
+	go run ./cmd/weirlab drill
+
+install: | $(CERTS) ## what a lab needs for demo, bench, drill or test: make install FOR=demo
 	$(say) 'what a lab needs; the first time Go fetches and builds weir and Kubernetes: 7 minutes'
 	go run ./cmd/weirlab install --for $(FOR)
 

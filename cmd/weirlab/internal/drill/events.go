@@ -30,7 +30,7 @@ func powerCut() event {
 			case ActiveStandby:
 				p.Moves = 2
 			case Keepalived:
-				p.Gap = Any
+				p = anything()
 			}
 			return p
 		},

@@ -68,3 +68,8 @@ func ratios(out io.Writer, rows []Row) {
 		}
 	}
 }
+
+// Summary is the figures in one line.
+func (r Row) Summary() string {
+	return fmt.Sprintf("no answer for %s; lost %d of %d, cut %d of %d, moves %d", span(r.Gap), r.Lost, r.Requests, r.Cut, r.Held, r.Moves)
+}

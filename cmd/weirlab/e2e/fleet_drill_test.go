@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/internal/drill"
+	"weir/cmd/weirlab/lab"
+)
+
+// drills lets things go wrong in a fleet of two boxes, and fails for every promise that is broken.
+func drills(t *testing.T, o drill.Options) {
+	t.Helper()
+	lab.Require(t, lab.UML)
+	lab.RequireRouters(t)
+	lab.RequireKeepalived(t)
+	o.Short, o.Loss, o.Progress = true, 12*time.Second, os.Stderr
+	site, err := drill.Open(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = site.Close() })
+	site.Watch(t)
+	rows, err := drill.Run(t.Context(), site, o)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := drill.Broken(rows); err != nil {
+		t.Error(err)
+	}
+	var table strings.Builder
+	drill.Print(&table, rows)
+	t.Logf("\n%s", table.String())
+	for _, r := range rows {
+		figure(t, r.Mode+": "+r.Event, r.Summary())
+	}
+}
+
+// TestFleetDrillL2 has one box answer ARP for a VIP and for the backends' gateway.
+func TestFleetDrillL2(t *testing.T) { drills(t, drill.Options{Modes: []drill.Mode{drill.L2}}) }
+
+// TestFleetDrillActiveStandby has routers prefer the box that has everything.
+func TestFleetDrillActiveStandby(t *testing.T) {
+	drills(t, drill.Options{
+		Modes: []drill.Mode{drill.ActiveStandby}, Only: []string{"power cut", "killed", "rolling", "nothing of each other"},
+	})
+}
+
+// TestFleetDrillActiveActive has routers spread clients over both boxes.
+func TestFleetDrillActiveActive(t *testing.T) {
+	drills(t, drill.Options{
+		Modes: []drill.Mode{drill.ActiveActive}, Only: []string{"power cut", "killed", "rolling", "nothing of each other"},
+	})
+}
+
+// TestFleetDrillBesideKeepalived cuts the power of weir's owner and of keepalived's master: weir is
+// there sooner.
+func TestFleetDrillBesideKeepalived(t *testing.T) {
+	drills(t, drill.Options{Modes: []drill.Mode{drill.Keepalived}, Only: []string{"power cut"}})
+}
