@@ -1,0 +1,314 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// pair is the site of BGP with a second box beside the first, .2 of every network: both serve the same
+// VIPs as a fleet, and the routers have a session with each.
+type pair struct {
+	*bgpSite
+	boxes []*site
+}
+
+// pairVIPs are what they serve: of so many each box owns some.
+var pairVIPs = []string{vip4, "192.0.2.11", "192.0.2.12", vip6, "2001:db8:2::11", "2001:db8:2::12"}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	lab.RequireRouters(t)
+	plan := bgpPlan()
+	second := plan.Boxes[0]
+	second.Name, second.Nets = "box2", lab.Nets{"front": "10.1.0.2/24 fd01::2/64", "back": "10.2.0.2/24 fd02::2/64"}
+	plan.Boxes = append(plan.Boxes, second)
+	s := &bgpSite{site: openSite(t, plan)}
+	p := &pair{s, []*site{s.site, {Lab: s.Lab, box: s.Box("box2"), client1: s.client1, client2: s.client2, weir: s.weir}}}
+	p.boxes[1].box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	s.serveAll(t, 8080)
+	for i, kind := range lab.RouterKinds {
+		s.routers = append(s.routers, &router{
+			name: strings.ToLower(kind.String()), kind: kind, asn: 64511 + i,
+			v4: fmt.Sprintf("10.1.0.%d", 11+i), v6: fmt.Sprintf("fd01::%d", 11+i),
+		})
+	}
+	return p
+}
+
+// addr is the address of a box, 0 or 1, in the sessions: of IPv6 if they are internal.
+func (p *pair) addr(box int, internal bool) string {
+	if internal {
+		return fmt.Sprintf("fd01::%d", box+1)
+	}
+	return fmt.Sprintf("10.1.0.%d", box+1)
+}
+
+// config is that of a box. A session that is dead ends after three seconds; what has been fit for one is
+// owner again.
+func (p *pair) config(box int, internal bool, standby, more string) string {
+	var b strings.Builder
+	b.WriteString(speaker(fmt.Sprintf("standby = %q", standby), `drain_delay = "2s"`, `router_id = "`+p.addr(box, false)+`"`, more))
+	for _, r := range p.routers {
+		if keys := []string{`hold_time = "3s"`, `connect_retry = "2s"`}; internal {
+			b.WriteString(r.internal(keys...))
+		} else {
+			b.WriteString(r.external(keys...))
+		}
+	}
+	// The peers of any box are written as those of the first.
+	text := strings.ReplaceAll(b.String(), `"`+p.addr(0, internal)+`"`, `"`+p.addr(box, internal)+`"`)
+	return text + fmt.Sprintf(`
+[cluster]
+name = "pair"
+member = "box%d"
+bind = "10.1.0.%d"
+join = ["10.1.0.1", "10.1.0.2"]
+insecure_without_key = true
+mode = "active-standby"
+take_back = "1s"
+
+[[service]]
+name = "web"
+vips = ["%s"]
+ports = ["80:8080"]
+backends = ["10.2.0.11", "10.2.0.12", "10.2.0.13", "fd02::11", "fd02::12", "fd02::13"]
+`, box+1, box+1, strings.Join(pairVIPs, `", "`))
+}
+
+// peer gives both boxes their configuration and every router what weir prints for it, and waits for the
+// sessions.
+func (p *pair) peer(t *testing.T, internal bool, standby, more string) {
+	t.Helper()
+	for i, s := range p.boxes {
+		if toml := p.config(i, internal, standby, more); s.daemon == nil {
+			s.run(t, toml)
+		} else {
+			s.reload(t, toml)
+		}
+	}
+	for _, r := range p.routers {
+		if side := twice(r.kind, p.side(t, r), p.addr(0, internal), p.addr(1, internal)); side != r.config {
+			p.begin(t, r, side)
+		}
+	}
+	for _, r := range p.routers {
+		eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 2) })
+	}
+}
+
+// hears is nil when so many sessions of the router are up.
+func (r *router) hears(ctx context.Context, boxes int) error {
+	all, err := r.Neighbours(ctx)
+	up := 0
+	for _, n := range all {
+		if n.Established() {
+			up++
+		}
+	}
+	if err == nil && up != boxes {
+		err = fmt.Errorf("%s has %d sessions, want %d: %+v", r.name, up, boxes, all)
+	}
+	return err
+}
+
+// twice is a router's side of two boxes: that of one, with what it says of the session said of a second
+// one, as an operator does it.
+func twice(kind lab.RouterKind, config, one, two string) string {
+	if kind == lab.FRR {
+		var b strings.Builder
+		for line := range strings.Lines(config) {
+			b.WriteString(line)
+			if strings.Contains(line, "neighbor "+one+" ") {
+				b.WriteString(strings.Replace(line, one, two, 1))
+			}
+		}
+		return b.String()
+	}
+	begin, end := "protocol bgp weir", "\n}\n"
+	if kind == lab.GoBGP {
+		begin, end = "[[neighbors]]", "\n\n"
+	}
+	_, block, _ := strings.Cut(config, begin)
+	block, _, _ = strings.Cut(block, end)
+	block = strings.NewReplacer(one+" ", two+" ", one+`"`, two+`"`).Replace(block)
+	if kind == lab.BIRD {
+		block = "2" + block // another name
+	}
+	return config + "\n" + begin + block + end
+}
+
+// attributes are those of a path that tell a standby from an owner.
+func attributes(p lab.Path) string {
+	return fmt.Sprintf("path %v pref %d med %d", p.ASPath, p.LocalPref, p.MED)
+}
+
+// way is how standbys are told.
+type way struct {
+	name, standby string
+	internal      bool
+	owner, worse  string // attributes
+}
+
+// byMED is the way that configurations have by default.
+var byMED = way{"MED, external peers", "med", false, "path [64500] pref 100 med 0", "path [64500] pref 100 med 100"}
+
+// owners gives who owns each VIP, by what a router has: it has a path of each box, prefers that of one,
+// and the other's is worse in just the way that is configured.
+func (r *router) owners(ctx context.Context, p *pair, w way) (map[string]int, error) {
+	out := map[string]int{}
+	for _, vip := range pairVIPs {
+		paths, err := r.PathsTo(ctx, hosts(vip)[0])
+		if err != nil || len(paths) != 2 {
+			return nil, errors.Join(err, fmt.Errorf("%s has %d paths to %s, want 2: %+v", r.name, len(paths), vip, paths))
+		}
+		best := slices.IndexFunc(paths, func(p lab.Path) bool { return p.Best })
+		if best < 0 || attributes(paths[best]) != w.owner || attributes(paths[1-best]) != w.worse {
+			return nil, fmt.Errorf("%s: of the paths to %s the best should be %s, the other %s: %+v", r.name, vip, w.owner, w.worse, paths)
+		}
+		out[vip] = slices.IndexFunc(p.boxes, func(s *site) bool { return strings.HasSuffix(paths[best].From.String(), s.last()) })
+	}
+	return out, nil
+}
+
+// last is the end of a box's addresses.
+func (s *site) last() string {
+	if s.box.Name() == "box2" {
+		return "2"
+	}
+	return "1"
+}
+
+// settled waits until all routers say the same of who owns what, and each box owns something; and the
+// kernels of those that have one send packets to the owner alone.
+func (p *pair) settled(t *testing.T, w way) map[string]int {
+	t.Helper()
+	var owners map[string]int
+	for i, r := range p.routers {
+		eventually(t, sessionPatience, func() error {
+			got, err := r.owners(t.Context(), p, w)
+			if err == nil && i > 0 && !maps.Equal(got, owners) {
+				err = fmt.Errorf("%s prefers %v, %s %v", r.name, got, p.routers[0].name, owners)
+			}
+			owners = got
+			return err
+		})
+	}
+	if of := slices.Collect(maps.Values(owners)); !slices.Contains(of, 0) || !slices.Contains(of, 1) {
+		t.Fatalf("one box owns all: %v", owners)
+	}
+	for vip, box := range owners {
+		p.leads(t, vip, box)
+	}
+	return owners
+}
+
+// leads waits until the kernels of the routers that have one send packets for a VIP to a box alone, and
+// gives how long that took.
+func (p *pair) leads(t *testing.T, vip string, box int) time.Duration {
+	t.Helper()
+	want := fmt.Sprintf("[%s]", p.addr(box, strings.Contains(vip, ":")))
+	begin := time.Now()
+	for _, r := range p.routers[:2] {
+		eventually(t, sessionPatience, func() error {
+			route, err := r.Machine().KernelRoute(t.Context(), hosts(vip)[0])
+			if err == nil && fmt.Sprint(route.Via) != want {
+				err = fmt.Errorf("the kernel of %s sends packets for %s to %v, want %s", r.name, vip, route.Via, want)
+			}
+			return err
+		})
+	}
+	return time.Since(begin)
+}
+
+// alone waits until all routers prefer a box for all VIPs, and have no path of another one; it gives how
+// long that took.
+func (p *pair) alone(t *testing.T, box int) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for _, r := range p.routers {
+		eventually(t, sessionPatience, func() error {
+			paths, err := r.Paths(t.Context())
+			if err == nil && len(paths) != len(pairVIPs) {
+				err = fmt.Errorf("%s has %d paths, want %d: %+v", r.name, len(paths), len(pairVIPs), paths)
+			}
+			for _, path := range paths {
+				if !strings.HasSuffix(path.From.String(), p.boxes[box].last()) || !path.Best {
+					err = fmt.Errorf("%s: %+v, want the path of box%d alone", r.name, path, box+1)
+				}
+			}
+			return err
+		})
+	}
+	return time.Since(begin)
+}
+
+// TestFleetStandby is a fleet of two in active-standby among BIRD, FRR and GoBGP, whose configuration is
+// what weir prints for them: they prefer the owner of each VIP, in each of the ways in which a standby can
+// be told worse, fall to the standby when the owner's session ends, and back.
+func TestFleetStandby(t *testing.T) {
+	p := newPair(t)
+	for _, w := range []way{
+		byMED,
+		{"MED, internal peers", "med", true, "path [] pref 100 med 0", "path [] pref 100 med 100"},
+		{"LOCAL_PREF, internal peers", "local_pref", true, "path [] pref 100 med 0", "path [] pref 50 med 0"},
+		{"prepend, external peers", "prepend", false, byMED.owner, "path [64500 64500 64500 64500] pref 100 med 0"},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			p.peer(t, w.internal, w.standby, `graceful_restart = "0s"`)
+			owners := p.settled(t, w)
+			t.Logf("owners: %v; box1 says\n%s", owners, p.boxes[0].box.Must(t, p.weir, "bgp", "routes"))
+			p.saysWhatItIs(t, owners)
+			begin := time.Now()
+			p.boxes[0].stop(t, syscall.SIGTERM)
+			p.alone(t, 1)
+			figure(t, w.name+": box1's sessions end, three routers have the standby's routes alone after", time.Since(begin))
+			begin = time.Now()
+			p.boxes[0].start(t)
+			if again := p.settled(t, w); !maps.Equal(again, owners) {
+				t.Errorf("before box1 went the owners were %v, after it is back %v", owners, again)
+			}
+			figure(t, "  box1 begins again, and owns what it did after", time.Since(begin))
+			for _, client := range []*lab.Machine{p.client1, p.client2} {
+				mustGet(t, client, at(vip4, 80), 2)
+				mustGet(t, client, at(vip6, 80), 2)
+			}
+		})
+	}
+}
+
+// saysWhatItIs: a box says of each VIP what it is to it.
+func (p *pair) saysWhatItIs(t *testing.T, owners map[string]int) {
+	t.Helper()
+	for i, s := range p.boxes {
+		var doc struct {
+			Routes []struct {
+				VIPs []struct{ Address, State string }
+			}
+		}
+		s.weirJSON(t, &doc, "bgp", "routes")
+		got := map[string]string{}
+		for _, r := range doc.Routes {
+			for _, v := range r.VIPs {
+				got[v.Address] = v.State
+			}
+		}
+		for vip, owner := range owners {
+			want := "standby"
+			if owner == i {
+				want = "announced"
+			}
+			if got[vip] != want {
+				t.Errorf("box%d says that %s is %q, want %q", i+1, vip, got[vip], want)
+			}
+		}
+	}
+}
