@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"time"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/status"
 	"weir/l2"
 	"weir/lb"
 )
@@ -37,12 +39,17 @@ type answer struct {
 	fellows  map[l2.MAC]string
 	// status is as of the last time that something was said to have changed.
 	status l2.Status
+	doc    *status.L2
+	// since is when claims were made that are not answered for yet; took hears how long
+	// that was.
+	since map[netip.Addr]time.Time
+	took  func(time.Duration)
 }
 
 func newAnswer() answer {
 	return answer{
 		make:   func(log *slog.Logger) answerer { return l2.New(log) },
-		claims: map[netip.Addr]l2.Claim{},
+		claims: map[netip.Addr]l2.Claim{}, since: map[netip.Addr]time.Time{}, took: func(time.Duration) {},
 	}
 }
 
@@ -53,7 +60,7 @@ func (w *answer) set(cfg *config.L2, f *fleet) {
 		w.release()
 		f.parts.keep("l2", false, nil)
 		f.parts.keep("l2 news", false, nil)
-		w.status = l2.Status{}
+		w.status, w.doc = l2.Status{}, nil
 		return
 	}
 	if w.answerer == nil {
@@ -70,8 +77,12 @@ func (w *answer) want(a netip.Addr, claim *l2.Claim, changes map[netip.Addr]*l2.
 	switch {
 	case claim == nil && claimed:
 		delete(w.claims, a)
+		delete(w.since, a)
 		changes[a] = nil
 	case claim != nil && (!claimed || !reflect.DeepEqual(before, *claim)):
+		if !claimed {
+			w.since[a] = time.Now()
+		}
 		w.claims[a] = *claim
 		changes[a] = claim
 	}
@@ -91,6 +102,7 @@ func (w *answer) release() {
 		changes[a] = nil
 	}
 	clear(w.claims)
+	clear(w.since)
 	w.tell(changes)
 }
 
@@ -103,8 +115,16 @@ func (w *answer) announce() {
 
 // listen takes in what has become of the claims.
 func (w *answer) listen() {
-	if w.cfg != nil {
-		w.status = w.answerer.Status()
+	if w.cfg == nil {
+		return
+	}
+	w.status = w.answerer.Status()
+	w.doc = l2Doc(w.status)
+	for _, v := range w.status.VIPs {
+		if since, waits := w.since[v.Addr]; waits && v.State == l2.Held {
+			w.took(v.Since.Sub(since))
+			delete(w.since, v.Addr)
+		}
 	}
 }
 

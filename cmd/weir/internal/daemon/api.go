@@ -69,6 +69,10 @@ func (b *box) apiHandler() http.Handler {
 		reply(w, b.status(), nil)
 	})
 	b.handleRoutes(mux)
+	mux.HandleFunc("GET /members", func(w http.ResponseWriter, r *http.Request) {
+		doc, err := b.members(r.Context())
+		reply(w, doc, err)
+	})
 	mux.HandleFunc("GET /pools", func(w http.ResponseWriter, _ *http.Request) { reply(w, b.pools(), nil) })
 	mux.HandleFunc("GET /services", func(w http.ResponseWriter, r *http.Request) {
 		doc, err := b.services(r.Context())
@@ -94,6 +98,7 @@ func (b *box) apiHandler() http.Handler {
 		b.explainGiven(&doc, q.Addr)
 		b.announcements(r.Context())
 		b.explainWay(&doc, q.Addr)
+		b.explainOwned(r.Context(), &doc, q.Addr)
 		reply(w, doc, err)
 	})
 	mux.HandleFunc("GET /guard", func(w http.ResponseWriter, _ *http.Request) {

@@ -221,6 +221,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	b.pool(cfg)
 	b.rec.Configure(b.lbOptions(cfg, node{}))
 	b.metrics = newMetrics(b)
+	b.fleet.answer.took = func(d time.Duration) { b.metrics.takeovers.Observe(d.Seconds()) }
 	if b.announcer != nil {
 		b.announcer.measure = b.measureAnnouncing
 		b.fleet.signs.heard = b.announcer.speaker.Heard

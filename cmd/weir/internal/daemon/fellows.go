@@ -20,7 +20,10 @@ type fellow struct {
 	doubt  bool
 	word   word
 	digest cluster.Digest // of word
-	unread string         // why what it says can't be read
+	// serves and holds are in how many VIPs it has these parts, by its word.
+	serves, holds int
+	unread        string    // why what it says can't be read
+	changed       time.Time // when standing did
 }
 
 // listen takes in what has been heard of the others.
@@ -86,7 +89,7 @@ func (f *fleet) read(v *fellow) {
 	for _, a := range v.word.differ(w) {
 		f.share.dirty[a] = struct{}{}
 	}
-	v.word = w
+	v.word, v.serves, v.holds = w, w.count(partServes), w.count(partHolds)
 	f.differ.stale = true
 }
 
@@ -108,6 +111,9 @@ func (f *fleet) look(v *fellow, now time.Time) {
 	standing, doubt := owner.Seen(said, sight, away, f.cfg.RestartGrace), m.Suspect && !m.Away
 	if standing != v.standing || doubt != v.doubt {
 		f.share.all = true
+	}
+	if standing != v.standing {
+		v.changed = now
 	}
 	v.standing, v.doubt = standing, doubt
 }

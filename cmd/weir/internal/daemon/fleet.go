@@ -44,6 +44,7 @@ type fleet struct {
 
 	gossip gossip // nil without [cluster]
 	joins  func(cluster.Config) (gossip, error)
+	left   bool  // for good: nothing is decided any more
 	badErr error // why there is no gossip although there is a [cluster]
 	parts  parts
 	signs  signs
@@ -130,6 +131,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 	}
 	f.answer.set(cfg.L2, f)
 	f.say.rules = digestOfRules(cfg)
+	f.share.mine = f.share.owned(f.name()) // it may be another now
 	f.signs.watch(interfacesThatMatter(cfg))
 	f.parts.keep("signs", f.on(), f.watch)
 	f.share.all, f.say.stale = true, true
@@ -201,6 +203,7 @@ func (f *fleet) leave() {
 	if f == nil {
 		return
 	}
+	f.left = true
 	f.answer.release()
 	if f.gossip != nil {
 		f.part()

@@ -31,6 +31,7 @@ type metrics struct {
 	releases   *prometheus.CounterVec
 	announcing prometheus.Histogram
 	assigning  prometheus.Histogram
+	takeovers  prometheus.Histogram
 }
 
 func newMetrics(b *box) *metrics {
@@ -60,7 +61,8 @@ func newMetrics(b *box) *metrics {
 		}),
 	}
 	m.latency, m.releases, m.announcing, m.assigning = newLatency(), newReleases(), newAnnouncing(), newAssigning()
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases, m.announcing, m.assigning,
+	m.takeovers = newTakeovers()
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases, m.announcing, m.assigning, m.takeovers,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector{b})
 	m.reloaded(nil)
@@ -136,6 +138,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.rest(out, s)
 	c.speaking(out, s)
 	c.draining(out, s)
+	c.sharing(out, s)
 	c.giving(out)
 	c.health(out)
 	c.kernel(out)

@@ -22,6 +22,9 @@ type say struct {
 	macs  []string
 	word  word // as it was told last
 	err   string
+	// digest is of all its sources, serves how many VIPs are in it.
+	digest cluster.Digest
+	serves int
 	// rules are a digest of that part of the configuration which all members must have
 	// alike.
 	rules cluster.Digest
@@ -46,7 +49,8 @@ func (f *fleet) speak(now time.Time) {
 	y.state, y.stale, y.older = state, false, false
 	y.word = f.word()
 	f.differ.stale = true
-	state.Digest = digestOfAll(y.word.sources)
+	y.digest, y.serves = digestOfAll(y.word.sources), y.word.count(partServes)
+	state.Digest = y.digest
 	text, err := y.word.encode()
 	if err == nil {
 		err = f.gossip.Say(state, text)

@@ -21,12 +21,15 @@ type share struct {
 	dirty map[netip.Addr]struct{}
 	all   bool
 	moves map[owner.Why]uint64
+	// counts are how many VIPs this box has which role for, and mine how many it owns.
+	counts map[owner.Role]int
+	mine   int
 }
 
 func newShare() share {
 	return share{
 		verdicts: map[netip.Addr]owner.Verdict{}, roles: map[netip.Addr]bgp.Role{},
-		dirty: map[netip.Addr]struct{}{}, moves: map[owner.Why]uint64{},
+		dirty: map[netip.Addr]struct{}{}, moves: map[owner.Why]uint64{}, counts: map[owner.Role]int{},
 	}
 }
 
@@ -101,7 +104,7 @@ func (f *fleet) vips() map[netip.Addr]struct{} {
 func (f *fleet) decide() outcome {
 	s := &f.share
 	out := outcome{roles: map[netip.Addr]bgp.Role{}, late: map[netip.Addr]bgp.Role{}, claims: map[netip.Addr]*l2.Claim{}}
-	if f.cfg != nil && !f.stand.joined {
+	if f.left || f.cfg != nil && !f.stand.joined {
 		return out
 	}
 	dirty := s.dirty
@@ -136,6 +139,27 @@ func (f *fleet) decide() outcome {
 	return out
 }
 
+// owned is how many VIPs a member owns.
+func (s *share) owned(name string) int {
+	n := 0
+	for _, v := range s.verdicts {
+		if v.Owner == name {
+			n++
+		}
+	}
+	return n
+}
+
+// count adds n times a verdict. A VIP that nobody serves has no role to count.
+func (s *share) count(v owner.Verdict, me string, n int) {
+	if v.Owner != "" {
+		s.counts[v.Role] += n
+	}
+	if v.Owner == me {
+		s.mine += n
+	}
+}
+
 // judged takes down a verdict.
 func (f *fleet) judged(a netip.Addr, v owner.Verdict, moved moves) {
 	s := &f.share
@@ -146,10 +170,17 @@ func (f *fleet) judged(a netip.Addr, v owner.Verdict, moved moves) {
 	} else {
 		s.verdicts[a] = v
 	}
+	me := f.name()
+	if known {
+		s.count(before, me, -1)
+	}
+	if _, judged := s.verdicts[a]; judged {
+		s.count(v, me, 1)
+	}
 	if before.Owner == v.Owner {
 		return
 	}
-	if me := f.name(); before.Owner == me || v.Owner == me {
+	if before.Owner == me || v.Owner == me {
 		f.say.stale = true
 		if known && before.Owner != "" && v.Owner != "" {
 			s.moves[v.Why]++
@@ -182,8 +213,12 @@ func (f *fleet) roleOf(a netip.Addr, v owner.Verdict, out *outcome) {
 	}
 }
 
-// lastOne tells whether no other member can serve a VIP that goes from here.
+// lastOne tells whether this box can serve a VIP, and no other can that is fit and that
+// nobody takes it off.
 func (f *fleet) lastOne(a netip.Addr) bool {
+	if _, extra := f.extras[a]; !extra && len(f.routes[a]) == 0 {
+		return false
+	}
 	for _, v := range f.fellows {
 		if v.standing.Fit() && v.word.vips[a]&partServes != 0 && v.word.vips[a]&partDrains == 0 {
 			return false
@@ -192,8 +227,14 @@ func (f *fleet) lastOne(a netip.Addr) bool {
 	return true
 }
 
-// ownerOf names the owner of a VIP; "" if there is none.
-func (f *fleet) ownerOf(a netip.Addr) string { return f.share.verdicts[a].Owner }
+// ownerOf names the member that has a VIP: that which should, once it says that it does.
+func (f *fleet) ownerOf(a netip.Addr) string {
+	name := f.share.verdicts[a].Owner
+	if v := f.fellows[name]; v != nil && v.word.vips[a]&partHolds == 0 {
+		return ""
+	}
+	return name
+}
 
 // moves are VIPs that this box has taken over or given away at once, by from whom, to
 // whom and why.

@@ -27,6 +27,7 @@ type view struct {
 	speaking speaking
 	pools    k8ssync.ProviderConfig
 	pooled   bool // there are pools, or were
+	numbers  fleetNumbers
 }
 
 // status is how the box is now: what the loop has published, and what the checks
@@ -127,6 +128,9 @@ func (b *box) publish() {
 	v.pools, v.pooled = b.cfg.Addresses, b.pooled
 	if leadsElsewhere(b.cfg) {
 		s.Drained = b.drainer.doc(b.drainDelay())
+	}
+	if f := b.fleet; f != nil {
+		s.Fleet, s.L2, v.numbers = f.glance(time.Now()), f.answer.doc, f.numbers()
 	}
 	s.Notes = b.note()
 	for _, d := range b.rec.Drains() {
