@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"time"
@@ -120,6 +121,9 @@ func (a *Advertiser) Assign(roles map[netip.Addr]Role, now time.Time) map[netip.
 	}
 	return a.changes()
 }
+
+// Roles are what is assigned, but AsRuled, for another Advertiser.
+func (a *Advertiser) Roles() map[netip.Addr]Role { return maps.Clone(a.roles) }
 
 // resettle settles a VIP whose drain or role is another one. One that does not count
 // for the floor any more is not kept by it either.

@@ -22,6 +22,7 @@ type world struct {
 	services map[string][]lb.Service
 	health   map[lb.ServiceID]lb.Health
 	drains   bgp.Drains
+	roles    map[netip.Addr]bgp.Role
 	// now is what is announced at this time.
 	now map[netip.Prefix][]bgp.Path
 }
@@ -60,7 +61,7 @@ func (b *box) world() world {
 		}
 	}
 	if b.announcer != nil {
-		w.drains, w.now = b.drainer.stages, b.announcer.adv.Announced()
+		w.drains, w.roles, w.now = b.drainer.stages, b.announcer.adv.Roles(), b.announcer.adv.Announced()
 	}
 	return w
 }
@@ -119,6 +120,9 @@ func announcedBy(ctx context.Context, cfg *config.Config, m Mode, w world) (map[
 	adv := bgp.NewAdvertiser()
 	adv.Configure(cfg.BGP.Policy, now)
 	adv.Drain(w.drains, now)
+	if cfg.Fleet != nil {
+		adv.Assign(w.roles, now) // as if no owner changed
+	}
 	adv.Take(routes, func(id lb.ServiceID) map[string]string {
 		svc, _ := rec.Catalog().Get(id)
 		return svc.Labels

@@ -3,6 +3,8 @@ package daemon
 import (
 	"bytes"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,4 +72,32 @@ func (b *box) shows(t *testing.T, vip netip.Addr, role, text string) {
 	if doc.Announced.Role != role || !strings.Contains(out.String(), text) {
 		t.Errorf("%s is %q, want %q, and said is:\n%swhich lacks %q", vip, doc.Announced.Role, role, out.String(), text)
 	}
+}
+
+// A plan takes it that no VIP has another owner, unless the fleet goes.
+func TestAPlanKeepsRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := oneRouter + web(`"10.1.0.1"`)
+		b, _, _ := heraldBox(t, text)
+		b.loops(t)
+		b.provider = &giver{}
+		b.turn(t)
+		b.announcer.owe(b.announcer.adv.Assign(map[netip.Addr]bgp.Role{vipA: bgp.Standby}, time.Now()))
+		file := filepath.Join(t.TempDir(), "weir.toml")
+		for _, tt := range []struct {
+			cluster string
+			changes int
+		}{{"[cluster]\nname = \"edge\"\nmember = \"box1\"\nadvertise = \"10.0.0.5\"\ninsecure_without_key = true\n", 0}, {"", 1}} {
+			if err := os.WriteFile(file, []byte(text+tt.cluster), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.plan(t.Context(), file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Announce) != 0 || len(got.Change) != tt.changes || len(got.Withdraw) != 0 {
+				t.Errorf("with %q: %+v, want %d changes", tt.cluster, got, tt.changes)
+			}
+		}
+	})
 }
