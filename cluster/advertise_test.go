@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -35,6 +36,31 @@ func TestWhatABoxTellsOthersToReachItBy(t *testing.T) {
 			if err == nil && got != netip.MustParseAddrPort(tt.want) {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
+		})
+	}
+}
+
+// TestBoxesThatListenEverywhere shows that the default of [cluster] bind does: such
+// boxes are heard by those on IPv4, although they listen on IPv6.
+func TestBoxesThatListenEverywhere(t *testing.T) {
+	t.Parallel()
+	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
+		t.Skip("this kernel has no IPv6:", err)
+	} else {
+		_ = l.Close()
+	}
+	a := run(t, config(t, "a"))
+	cfg := config(t, "b", a)
+	cfg.Bind = netip.AddrPortFrom(netip.IPv6Unspecified(), cfg.Bind.Port())
+	b := run(t, cfg)
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), cfg.Bind.Port())
+	for _, x := range []struct {
+		on *box
+		of string
+	}{{a, "b"}, {b, "a"}, {b, "b"}} {
+		within(t, x.on.cfg.Name+" hears "+x.of, func() bool {
+			m, ok := x.on.sees(x.of)
+			return ok && m.Life == Alive && !m.Suspect && (x.of != "b" || m.Addr == at)
 		})
 	}
 }

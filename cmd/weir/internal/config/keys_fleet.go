@@ -10,8 +10,8 @@ var fleetKeys = []Key{
 		Doc: "What this box is called, unlike all others: 1 to 63 of a-z, 0-9, - and .; \"\" is the host's name, so that all boxes " +
 			"can have the same file."},
 	{Path: "cluster.bind", Type: Text, Unit: "address:port", Default: `"[::]:7946"`,
-		Doc: "Where the box listens, by TCP and UDP: on an address of its own, on 0.0.0.0, which is all IPv4 ones, or on [::], which " +
-			"is all. Without a port it is 7946."},
+		Doc: "Where the box listens, by TCP and UDP: on an address of its own, on [::], which is all of both families, or, where the " +
+			"kernel has no IPv6, on 0.0.0.0. Without a port it is 7946."},
 	{Path: "cluster.advertise", Type: Text, Unit: "address:port", Default: `""`,
 		Doc: "Where the others reach the box, which must not be a VIP; without a port it is that of bind. \"\" is bind, or, where " +
 			"that is all addresses, the box's own one towards the first of join."},
