@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// What becomes of established connections when the box that has them is gone, and
+// routers and backends send to another one: two boxes, of which one has its power cut
+// under a hundred connections of each service.
+
+// survivor is a way to serve, and what is expected of it.
+type survivor struct {
+	name string
+	vip  string
+	// service is what the service says, beside its address and backends.
+	service string
+	// least and most are how many of a hundred connections must live on.
+	least, most int
+}
+
+// With what all members have in [kernel] and beside it.
+var survivals = []struct {
+	name   string
+	kernel string
+	sync   bool
+	ways   []survivor
+}{
+	{"nothing asked for", "", false, []survivor{
+		{"rr, masqueraded", "192.0.2.1", `scheduler = "rr"`, 0, 0},
+		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, 0, 0},
+	}},
+	{"sloppy_tcp, masquerade_source", "sloppy_tcp = true\nmasquerade_source = [\"192.0.2.250\"]\n", false, []survivor{
+		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, 1, 80}, // who meets its backend by chance
+		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, 100, 100},
+		{"mh, masqueraded with the shared source", "192.0.2.2", `scheduler = "mh"`, 100, 100},
+	}},
+	{"[cluster.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\"]\n", true, []survivor{
+		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, 100, 100},
+		{"rr, masqueraded with the shared source", "192.0.2.1", `scheduler = "rr"`, 100, 100},
+	}},
+}
+
+func TestConnectionsOutliveABox(t *testing.T) {
+	e := newTakeover(t)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "ALL MEMBERS HAVE\tSERVICE\tALIVE OF 100\tLONGEST PAUSE")
+	for i, s := range survivals {
+		loses, takes := i%2, 1-i%2
+		for n := range e.boxes {
+			e.serve(t, n, s.kernel, s.sync, s.ways)
+		}
+		e.moveTo(t, loses)
+		var all [][]*carried
+		for _, way := range s.ways {
+			all = append(all, carry(t, e.Host("client1"), at(way.vip, 7000), 100))
+		}
+		time.Sleep(3 * time.Second) // of talk; the kernels tell each other within two
+		cut := time.Now()
+		e.boxes[loses].box.PowerCut()
+		e.running[loses] = false
+		time.Sleep(300 * time.Millisecond) // until somebody has noticed
+		e.moveTo(t, takes)
+		moved := time.Now()
+		for j, way := range s.ways {
+			alive, pause := await(all[j], moved, cut)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", s.name, way.name, alive, pause.Round(10*time.Millisecond))
+			if alive < way.least || alive > way.most {
+				t.Errorf("%s: %s: %d of 100 connections live on, want %d to %d: %v", s.name, way.name, alive, way.least, way.most, why(all[j]))
+			}
+		}
+		if err := e.boxes[loses].box.Boot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = w.Flush()
+	t.Logf("power cut of the box, routes moved after 0.3 s, on %v:\n%s", lab.UML, table.String())
+}
+
+// takeover is a router in front of two boxes, and backends that reply through one of
+// them. The test itself moves the routes: what is shown is what kernels do.
+type takeover struct {
+	*lab.Lab
+	boxes   []*site
+	running []bool
+}
+
+func newTakeover(t *testing.T) *takeover {
+	t.Helper()
+	l := lab.Start(t, edgeSite(2))
+	e := &takeover{Lab: l, running: make([]bool, 2)}
+	for n := range e.running {
+		e.boxes = append(e.boxes, &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", n+1)), weir: lab.Build(t, "weir/cmd/weir")})
+	}
+	for _, name := range webs {
+		serveEcho(t, l.Host(name), 7000)
+	}
+	return e
+}
+
+// serve has a box serve in some way.
+func (e *takeover) serve(t *testing.T, n int, kernel string, sync bool, ways []survivor) {
+	t.Helper()
+	var toml strings.Builder
+	fmt.Fprintf(&toml, "[kernel]\nsync_period = \"2s\"\nmin_sync_period = \"50ms\"\nfamilies = [\"ipv4\"]\n%s", kernel)
+	fmt.Fprintf(&toml, "[cluster]\nname = \"takeover\"\nmember = \"box%d\"\nbind = \"10.2.0.%d\"\njoin = [\"10.2.0.1\", \"10.2.0.2\"]\ninsecure_without_key = true\n", n+1, n+1)
+	if sync {
+		fmt.Fprintf(&toml, "[cluster.sync]\ninterface = \"back\"\n")
+	}
+	for i, way := range ways {
+		fmt.Fprintf(&toml, "[[service]]\nname = \"way%d\"\nvips = [%q]\nports = [\"7000\"]\nbackends = [\"10.2.0.11\", \"10.2.0.12\", \"10.2.0.13\"]\n%s\n", i, way.vip, way.service)
+	}
+	s := e.boxes[n]
+	if e.running[n] {
+		s.reload(t, toml.String())
+		return
+	}
+	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	s.run(t, toml.String())
+	e.running[n] = true
+}
+
+// moveTo has the router send VIPs to a box, and the backends send what goes elsewhere.
+func (e *takeover) moveTo(t *testing.T, n int) {
+	t.Helper()
+	e.Host("router").Must(t, "ip", "route", "replace", "192.0.2.0/24", "via", boxAddr(n+1))
+	var all sync.WaitGroup
+	for _, name := range webs {
+		all.Go(func() {
+			if _, err := e.Host(name).Run(t.Context(), "ip", "route", "replace", "default", "via", fmt.Sprintf("10.2.0.%d", n+1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// carried is a connection that sends a byte and waits for it to come back, again and
+// again.
+type carried struct {
+	mu    sync.Mutex
+	last  time.Time     // of an answer
+	pause time.Duration // the longest from one answer to the next
+	err   error         // what cut it
+}
+
+// carriedBeat is the time between an answer and the next byte, carriedPatience how long
+// an answer may take.
+const (
+	carriedBeat     = 200 * time.Millisecond
+	carriedPatience = 15 * time.Second
+)
+
+// carry opens n connections to an echo service.
+func carry(t *testing.T, from *lab.Machine, addr string, n int) []*carried {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var talking sync.WaitGroup
+	t.Cleanup(talking.Wait)
+	t.Cleanup(cancel)
+	var out []*carried
+	for range n {
+		conn, err := from.DialContext(within(t, 10*time.Second), "tcp", addr)
+		if err != nil {
+			t.Fatalf("%s opens a connection to %s: %v", from.Name(), addr, err)
+		}
+		context.AfterFunc(ctx, func() { _ = conn.Close() })
+		r := bufio.NewReader(conn)
+		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
+		if _, err := r.ReadString('\n'); err != nil {
+			t.Fatalf("%s asks %s for its name: %v", from.Name(), addr, err)
+		}
+		c := &carried{last: time.Now()}
+		out = append(out, c)
+		talking.Go(func() { c.talk(ctx, conn, r) })
+	}
+	return out
+}
+
+func (c *carried) talk(ctx context.Context, conn net.Conn, r io.ByteReader) {
+	for ctx.Err() == nil {
+		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
+		_, err := conn.Write([]byte{'.'})
+		if err == nil {
+			_, err = r.ReadByte()
+		}
+		now := time.Now()
+		c.mu.Lock()
+		c.pause, c.last, c.err = max(c.pause, now.Sub(c.last)), now, err
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+		time.Sleep(carriedBeat)
+	}
+}
+
+// await waits until each connection has been cut, or answered twice since the routes
+// moved, and gives how many live and their longest pause.
+func await(all []*carried, moved, cut time.Time) (alive int, pause time.Duration) {
+	for _, c := range all {
+		for {
+			c.mu.Lock()
+			err, lives, longest := c.err, c.last.After(moved.Add(2*carriedBeat)), c.pause
+			c.mu.Unlock()
+			if err == nil && lives {
+				alive++
+				pause = max(pause, longest)
+			}
+			if err != nil || lives || time.Since(cut) > 2*carriedPatience {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return alive, pause
+}
+
+// why counts what cut connections.
+func why(all []*carried) map[string]int {
+	out := map[string]int{}
+	for _, c := range all {
+		c.mu.Lock()
+		if c.err != nil {
+			_, text, _ := strings.Cut(c.err.Error(), ": ")
+			out[text]++
+		}
+		c.mu.Unlock()
+	}
+	return out
+}
