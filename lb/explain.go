@@ -17,6 +17,8 @@ type Query struct {
 	// Detectors are those of the static rules.
 	Detectors Detectors
 	Names     Names
+	// Fleet is what a box alone does not have; nil does not ask for Survival.
+	Fleet *Fleet
 }
 
 // Names are what things are called in the kernel.
@@ -55,6 +57,9 @@ type Explanation struct {
 	Fate       Fate        `json:"fate"`
 	// Source is what the backend sees as the client's address.
 	Source SourceAddr `json:"source,omitempty"`
+	// Survival tells whether established connections outlive this box; absent if nobody
+	// asks, or nobody is served.
+	Survival *Survival `json:"survival,omitempty"`
 	// Why tells why the frontend is not served, and Nearest what is.
 	Why     string   `json:"why,omitempty"`
 	Nearest []string `json:"nearest,omitempty"`
@@ -157,6 +162,7 @@ func (r *Reconciler) explain(q Query, about map[Frontend][]Object, notes map[Ser
 		x.e.Why = x.why()
 		x.nearest()
 	}
+	x.survival()
 	return x.e
 }
 
@@ -360,6 +366,9 @@ func (e Explanation) String() string {
 		fate += ": " + e.Why
 	}
 	line("result      %s", fate)
+	if e.Survival != nil {
+		e.Survival.write(line)
+	}
 	for _, n := range e.Nearest {
 		line("nearest     %s", n)
 	}

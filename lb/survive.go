@@ -17,10 +17,138 @@ type Fleet struct {
 // Survival is whether established connections outlive the loss of this box.
 type Survival struct {
 	Survives bool `json:"survives"`
-	// Because says why not, all of it; Needs what weir can't see and what must be so.
+	// Because says why not, all of it.
 	Because []SurvivalReason `json:"because,omitempty"`
-	Needs   []SurvivalReason `json:"needs,omitempty"`
+	// Needs says what else must be so where they do: weir can't see it.
+	Needs []SurvivalReason `json:"needs,omitempty"`
 }
 
 // SurvivalReason is why connections do not survive, or what they need.
 type SurvivalReason string
+
+// Why connections do not survive.
+const (
+	// DiesAlone: nobody else serves the VIP.
+	DiesAlone SurvivalReason = "alone"
+	// DiesRules: virtual servers are rules, of whose connections conntrack alone knows.
+	DiesRules SurvivalReason = "rules"
+	// DiesScheduler: another box chooses by what it alone knows.
+	DiesScheduler SurvivalReason = "scheduler"
+	// DiesAffinity: so does affinity, where the first connection of a client decides.
+	DiesAffinity SurvivalReason = "affinity"
+	// DiesSloppy and DiesSCTP: another box takes up nothing in its midst.
+	DiesSloppy SurvivalReason = "sloppy-tcp"
+	DiesSCTP   SurvivalReason = "sctp"
+	// DiesSource: backends know the client by an address of this box.
+	DiesSource SurvivalReason = "source"
+)
+
+// What connections need that weir can't see.
+const (
+	// NeedsReplies: the replies must come through the box that takes over; NeedsSource:
+	// those to the shared source of masqueraded connections.
+	NeedsReplies SurvivalReason = "replies"
+	NeedsSource  SurvivalReason = "source-address"
+	// NeedsSameBackends: all members have the same ones, with the same weights.
+	NeedsSameBackends SurvivalReason = "same-backends"
+	// NeedsWeight: the backend still takes new connections.
+	NeedsWeight SurvivalReason = "backend-in-use"
+	// NeedsClient: the client sends something.
+	NeedsClient SurvivalReason = "client-speaks"
+)
+
+// Text says it to people.
+func (r SurvivalReason) Text() string {
+	return map[SurvivalReason]string{
+		DiesAlone:         "no other member serves it",
+		DiesRules:         "iptables balances here, and conntrack tells nobody else of its connections",
+		DiesScheduler:     "another member would choose another backend: use scheduler mh, or [cluster.sync]",
+		DiesAffinity:      "a client's backend is that of its first connection, which another member does not know: leave the flag port out, or add [cluster.sync]",
+		DiesSloppy:        "another member refuses a connection in its midst: set kernel.sloppy_tcp, or add [cluster.sync]",
+		DiesSCTP:          "another member refuses an association in its midst: add [cluster.sync]",
+		DiesSource:        "backends see an address of this box, which goes with it: use source_address = \"keep\", or kernel.masquerade_source",
+		NeedsReplies:      "the replies of backends come through the member that takes over: by [[l2.gateway]], or as their routes change",
+		NeedsSource:       "replies to kernel.masquerade_source come to the member that takes over, and no other client of the backend has the same port",
+		NeedsSameBackends: "all members have the same backends and weights: weir members shows the digests",
+		NeedsWeight:       "the backend neither drains nor is down: another member leads nobody to one that does",
+		NeedsClient:       "the client sends something: until then the backend speaks to nobody",
+	}[r]
+}
+
+// Survival tells whether connections of a virtual server, of which backends see source,
+// outlive the box. rules tells that virtual servers are rules there.
+func (f Fleet) Survival(vs VirtualServer, source SourceAddr, rules bool) Survival {
+	var s Survival
+	hashed := vs.Scheduler.Name == "mh"
+	because := func(r SurvivalReason, so bool) {
+		if so {
+			s.Because = append(s.Because, r)
+		}
+	}
+	because(DiesAlone, f.Others == 0)
+	because(DiesRules, rules)
+	if !f.Sync && !rules {
+		because(DiesScheduler, !hashed)
+		because(DiesAffinity, hashed && vs.Affinity > 0 && vs.Scheduler.Flags&WithPort != 0)
+		because(DiesSloppy, vs.Frontend.Proto == TCP && !f.SloppyTCP)
+		because(DiesSCTP, vs.Frontend.Proto == SCTP)
+	}
+	shared := f.shares(FamilyOf(vs.Frontend.Addr))
+	because(DiesSource, source != SourceKept && !shared)
+	if s.Survives = len(s.Because) == 0; s.Survives {
+		s.Needs = f.needs(source, vs.Frontend.Proto)
+	}
+	return s
+}
+
+// shares tells whether masqueraded connections of a family have a source on all boxes.
+func (f Fleet) shares(family Family) bool {
+	for _, a := range f.Sources {
+		if FamilyOf(a) == family {
+			return true
+		}
+	}
+	return false
+}
+
+func (f Fleet) needs(source SourceAddr, proto Protocol) (out []SurvivalReason) {
+	if source != SourceMasqueraded {
+		out = append(out, NeedsReplies)
+	}
+	if source != SourceKept {
+		out = append(out, NeedsSource)
+	}
+	if f.Sync {
+		return out
+	}
+	out = append(out, NeedsSameBackends, NeedsWeight)
+	if proto == TCP {
+		out = append(out, NeedsClient)
+	}
+	return out
+}
+
+// survival is about the virtual server that serves.
+func (x *explainer) survival() {
+	vs, ok := x.server()
+	if x.q.Fleet == nil || x.e.Fate != Served || !ok {
+		return
+	}
+	s := x.q.Fleet.Survival(vs, x.e.Source, x.q.Names.Chain != nil)
+	x.e.Survival = &s
+}
+
+// write writes it as lines for a terminal.
+func (s Survival) write(line func(format string, args ...any)) {
+	verdict := "its established connections outlive this box"
+	if !s.Survives {
+		verdict = "its established connections end with this box"
+	}
+	line("loss        %s", verdict)
+	for _, r := range s.Because {
+		line("  because   %s", r.Text())
+	}
+	for _, r := range s.Needs {
+		line("  if        %s", r.Text())
+	}
+}
