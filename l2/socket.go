@@ -79,14 +79,14 @@ func (s *socket) filter(program []bpf.Instruction) error {
 	return nil
 }
 
-// read waits for a frame.
+// read waits for a frame; os.ErrClosed when the socket is closed.
 func (s *socket) read(b []byte) (n int, err error) {
 	waitErr := s.raw.Read(func(fd uintptr) bool {
 		n, err = unix.Read(int(fd), b)
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 	})
 	if waitErr != nil {
-		return 0, waitErr
+		return 0, os.ErrClosed // the only reason, in an error of Go's poller that no other package can name
 	}
 	return n, err
 }
