@@ -52,17 +52,18 @@ const maxExplained = 1000
 
 // explain answers a question from what the loop knows.
 func (b *box) explain(ctx context.Context, q Question) (doc status.Explanation, err error) {
-	err = b.do(ctx, func() { doc = explain(b.rec, q, b.query()) })
+	err = b.do(ctx, func() { doc = explain(b.rec, q, b.query(q.Addr)) })
 	return doc, err
 }
 
-// query tells explain how the static rules know who is inside the cluster, and
-// what things are called.
-func (b *box) query() lb.Query {
+// query tells explain how the static rules know who is inside the cluster, what
+// things are called, and who else serves an address.
+func (b *box) query(addr netip.Addr) lb.Query {
 	c := kernelConfig(b.cfg, b.mode, b.node, b.log)
 	return lb.Query{
 		Detectors: lb.Detectors{ClusterCIDRs: c.ClusterCIDRs, MasqueradeAll: c.MasqueradeAll, Interfaces: len(c.LocalInterfaces) > 0},
 		Names:     c.Names(),
+		Fleet:     b.fleet.beyond(b.cfg, addr),
 	}
 }
 

@@ -119,6 +119,7 @@ var (
 	descSends    = desc("kernel_sends_total", "System calls that carried netlink requests.", "part")
 	descRefused  = desc("kernel_refused_total", "Netlink requests that the kernel refused.", "part")
 	descRetries  = desc("kernel_retries_total", "Batches sent again because a reply was lost.", "part")
+	descMoved    = desc("mh_moved_total", "Real servers of scheduler mh that were put in the order which all members have.")
 	descExecs    = desc("execs_total", "Programs run: iptables-save and iptables-restore.")
 )
 
@@ -201,6 +202,7 @@ func (c collector) kernel(out chan<- prometheus.Metric) {
 		count(out, descRetries, t.Retries.Load(), part)
 	}
 	count(out, descExecs, n.Execs.Load())
+	count(out, descMoved, n.Moved.Load())
 }
 
 func boolValue(b bool) float64 {
