@@ -41,6 +41,7 @@ func seed(f *testing.F) {
 		"a = [ # comment ]\n [1,2], # [\n [ ]\n]\n\"b\\u0041\" = 1979-05-27 07:32:00",
 		"x = {a = 1, \n b = [\n1],}\r\ny = 'a\\'\r\n",
 		"\ufeff[kernel]\nping = tru",
+		"[cluster]\nname = \"a\"\nmember = \"b\"\nbind = \"10.0.0.5\"\njoin = [\"c:1\", \"::1\"]\ninsecure_without_key = true\n[l2]\ninterfaces = [\"d\"]",
 		"a = [[[[[[", "{", "= =", "[a\n[b", "a = \"", "a = \"\"\"", "a = '''x''", "[[", "\\", "a=1]", "[a]\n[a]\n[a]\nb=c\nb=d",
 	} {
 		f.Add(text)

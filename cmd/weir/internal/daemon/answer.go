@@ -170,15 +170,15 @@ func (f *fleet) claimOf(a netip.Addr) *l2.Claim {
 }
 
 // extrasOf are the addresses that the owner of everything has beside the VIPs, each with
-// the interfaces on which it answers for them (nil: all): the gateways of backends, and
-// what masqueraded connections bear.
+// the interfaces on which it answers for them: the gateways of backends, and what
+// masqueraded connections bear, for which backends ask wherever they are.
 func extrasOf(cfg *config.Config) map[netip.Addr][]string {
 	out := map[netip.Addr][]string{}
 	if cfg.L2 == nil {
 		return out
 	}
 	for _, a := range cfg.Kernel.MasqueradeSource {
-		out[a] = nil
+		out[a] = cfg.L2.Everywhere()
 	}
 	for _, g := range cfg.L2.Gateways {
 		out[g.Address] = append(out[g.Address], g.Interface)

@@ -39,7 +39,7 @@ type fleet struct {
 	cfg     *config.Fleet // nil without [cluster]
 	host    string        // the box's name without [cluster]
 	// extras are what the owner of everything has beside the VIPs, each with the
-	// interfaces on which it answers for it; nil: all of [l2].
+	// interfaces on which it answers for it.
 	extras map[netip.Addr][]string
 
 	gossip gossip // nil without [cluster]
