@@ -76,6 +76,50 @@
 // sends from the address that the routing table gives (not from Peer.Source), and
 // does not look at the TTL of what it gets.
 //
+// # Fleets
+//
+// Several boxes may serve the same VIPs. What this one is to each of them others tell
+// the Advertiser (Assign). A Standby announces its VIPs all the time, in a way that
+// routers prefer less (Peer.Standby), so that they have a second route at hand and
+// need nobody to tell them when the first is gone.
+//
+// Routers compare, in this order (RFC 4271, 9.1.2.2), LOCAL_PREF, which internal peers
+// alone hear of; the length of the path, in which Prepend counts, for external ones
+// alone; and the MED, for both. The MED is compared only between routes of one
+// neighbouring system, so all boxes of a fleet need the same ASN, LocalASN included.
+// With that, routers need no word of configuration for it, neither always-compare-med
+// nor deterministic-med (BIRD, FRR and GoBGP are tested with what RouterConfig prints).
+// None may set a MED or a LOCAL_PREF of its own on import, though, or ignore what the
+// Handicap is made of. Those systems that the neighbouring one tells in turn see the
+// path, but not the MED. Where routers spread packets over several next hops, these
+// must be alike in all three, so a standby is never among them.
+//
+// When the owner dies, a router falls to the standby as soon as it knows: at once when
+// it loses the link or gets a Cease, within the detection time with BFD, else when the
+// hold time is over. BIRD and FRR drop the routes then, graceful restart or not; GoBGP
+// keeps them for the restart time, and goes on to prefer them.
+//
+// When only the owner's weir dies, graceful restart has the routers keep its route and
+// prefer it, which is right, for its kernel forwards on. The other boxes wait for it,
+// too (restart_grace, see package cluster/owner). If it stays away, another one
+// becomes the owner, and routers have two routes that are equally good, of which
+// either leads to a box that serves, until the restart time is over. Where BFD takes
+// the route away (see above), a restart leads packets to the standby and back.
+//
+// When somebody else becomes the owner, both boxes say so when they hear of it, and
+// nobody waits for anybody. For a moment routers have two good routes, or two bad ones,
+// and take whichever they like, or both. Nothing is lost by that: an UPDATE takes the
+// place of the one before (RFC 4271, 3.1), so there is a route all the time, and all
+// boxes serve all the time. But connections may move to the other box, twice at worst;
+// that they survive is the kernel's business, not BGP's. Order is needed only where a
+// route is withdrawn. A box is Out once it has heard another one say that it serves
+// the VIP, which that one has announced by then. A drain (Shutting) keeps the route for
+// as long as it was told to, and no better than a standby's once another box owns the
+// VIP: for routers that make nothing of GRACEFUL_SHUTDOWN.
+//
+// A router should have a session with every box of the fleet: one that hears of the
+// standby alone sends its packets there. They are served, but not by the owner.
+//
 // # What can go wrong
 //
 // GoBGP runs in this process. Should a router manage to make it panic, the process
