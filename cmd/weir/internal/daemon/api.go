@@ -137,6 +137,7 @@ func (b *box) services(ctx context.Context) (status.Services, error) {
 		return doc, err
 	}
 	doc.OldData = status.OldDataOf(v.clusterStatuses())
+	b.showOwners(ctx, &doc)
 	for i := range doc.Frontends {
 		f := &doc.Frontends[i]
 		whose, _ := owners.of(f.Key)

@@ -32,7 +32,7 @@ type Frontend struct {
 	Kind  string `json:"kind,omitempty"`
 	Local bool   `json:"local,omitempty"`
 	// Owner is the member of the fleet that owns the VIP, Role what this box does about
-	// it; empty without [cluster] and [l2].
+	// it; empty without [cluster].
 	Owner    string  `json:"owner,omitempty"`
 	Role     VIPRole `json:"role,omitempty"`
 	Address  string  `json:"address"`
