@@ -285,6 +285,7 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 	f.mu.Unlock()
 	var beside sync.WaitGroup
 	beside.Go(func() { f.joinForever(ctx, list) })
+	beside.Go(func() { f.meetAgain(ctx, list) })
 	beside.Go(func() { f.watch(ctx, list, every) })
 	defer func() {
 		cancel()
@@ -326,8 +327,8 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 	}
 }
 
-// joinForever asks those of Config.Join, and members that are dead, again and again:
-// after a partition nobody else would. Those that have answered are asked less often.
+// joinForever asks those of Config.Join again and again. Those that have answered are
+// asked less often.
 func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
 	next := map[string]time.Time{}
 	for ctx.Err() == nil {
@@ -352,23 +353,17 @@ func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
 	}
 }
 
-// toJoin gives whom to ask: names and addresses of Config.Join, and addresses of
-// members that are dead.
+// toJoin gives whom to ask, the names and addresses of Config.Join, and forgets what was
+// said of those that are no more among them.
 func (f *Fleet) toJoin() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := slices.Clone(f.cfg.Join)
 	for name := range f.alone {
 		if !slices.Contains(f.cfg.Join, name) {
 			delete(f.alone, name)
 		}
 	}
-	for _, m := range f.members {
-		if m.Life == Dead && m.Name != f.cfg.Name {
-			out = append(out, m.Addr.String())
-		}
-	}
-	return out
+	return slices.Clone(f.cfg.Join)
 }
 
 // joined takes down how asking somebody has ended.
