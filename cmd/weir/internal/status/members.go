@@ -87,7 +87,8 @@ const (
 
 // Differing is a source of which members have heard different things.
 type Differing struct {
-	// Source is config, or the name of a cluster.
+	// Source is the name of a cluster, static for the services of the configuration, or
+	// [cluster] for the rules by which members share VIPs.
 	Source string    `json:"source"`
 	Since  time.Time `json:"since"`
 	// Digests by member; empty for one that does not have the source at all.
@@ -231,6 +232,12 @@ func (m Members) wrong(now time.Time) []string {
 	return out
 }
 
+// The sources of Differing that are no clusters.
+const (
+	staticSource = "static"
+	rulesSource  = "[cluster]"
+)
+
 // text says who has what, in a line.
 func (d Differing) text(now time.Time) string {
 	by := map[string][]string{}
@@ -245,9 +252,12 @@ func (d Differing) text(now time.Time) string {
 	for _, digest := range slices.Sorted(maps.Keys(by)) {
 		parts = append(parts, digest+" on "+strings.Join(by[digest], ", "))
 	}
-	what := "The configuration differs"
-	if d.Source != "config" {
-		what = "What is known of cluster " + d.Source + " differs"
+	what := "What is known of cluster " + d.Source + " differs"
+	switch d.Source {
+	case staticSource:
+		what = "The services of the configuration differ"
+	case rulesSource:
+		what = "The rules of [cluster] and [l2] differ"
 	}
 	return fmt.Sprintf("%s since %s: %s", what, age(now, d.Since), strings.Join(parts, "; "))
 }

@@ -30,7 +30,8 @@ func members() Members {
 			{Name: "box4", Since: ago(time.Second), Life: "alive", Standing: "settled", Drain: "serving", Weight: 1},
 		},
 		Differing: []Differing{
-			{Source: "config", Since: ago(5 * time.Minute), Digests: map[string]string{"box1": digestA, "box2": digestB, "box4": digestA}},
+			{Source: "static", Since: ago(5 * time.Minute), Digests: map[string]string{"box1": digestA, "box2": digestB, "box4": digestA}},
+			{Source: "[cluster]", Since: ago(4 * time.Minute), Digests: map[string]string{"box1": digestA, "box2": digestB}},
 			{Source: "prod", Since: ago(time.Minute), Digests: map[string]string{"box1": digestA, "box2": ""}},
 		},
 		VIPs:     map[VIPRole]int{RoleOwner: 7, RoleStandby: 5, RoleNothing: 1},
@@ -72,7 +73,8 @@ box4    -              standby  1s     -        -         -         1       0   
 This box, marked *, owns 7 VIPs, stands by for 5, can't serve 1.
 THERE IS NO KEY: whoever can send this box a datagram is a member (cluster.keys)
 Can't be joined: box9:7946: no such host
-The configuration differs since 5m: 3f2a91bc on box1, box4; 91bc3f2a on box2
+The services of the configuration differ since 5m: 3f2a91bc on box1, box4; 91bc3f2a on box2
+The rules of [cluster] and [l2] differ since 4m: 3f2a91bc on box1; 91bc3f2a on box2
 What is known of cluster prod differs since 1m: 3f2a91bc on box1; nothing on box2
 Messages that no key here decrypts, or of another fleet: 17
 Messages of a second box with the name of a member, which is not heard: 2
@@ -170,7 +172,7 @@ func TestStatesOfMembers(t *testing.T) {
 			t.Errorf("one that %s is %s, all is well: %t; want %s, %t", tt.name, got, m.Well(), tt.want, tt.well)
 		}
 	}
-	for _, m := range []Members{{Error: "x"}, {Unjoined: map[string]string{"box9": "x"}}, {Differing: []Differing{{Source: "config"}}}} {
+	for _, m := range []Members{{Error: "x"}, {Unjoined: map[string]string{"box9": "x"}}, {Differing: []Differing{{Source: "static"}}}} {
 		if m.Well() {
 			t.Errorf("%+v is well", m)
 		}
