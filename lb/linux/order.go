@@ -40,6 +40,8 @@ const scheduler = "mh"
 type orders struct {
 	// lists are in the kernel's order, as last read.
 	lists map[lb.Frontend][]lb.RealServer
+	// digests are those of lists, as far as somebody has asked.
+	digests map[lb.Frontend]uint64
 	// weights are the last that were not 0, by ID.
 	weights map[lb.Object]uint32
 	// deleted is when a real server was taken away the last time.
@@ -47,7 +49,7 @@ type orders struct {
 }
 
 func newOrders() orders {
-	return orders{map[lb.Frontend][]lb.RealServer{}, map[lb.Object]uint32{}, time.Time{}}
+	return orders{lists: map[lb.Frontend][]lb.RealServer{}, digests: map[lb.Frontend]uint64{}, weights: map[lb.Object]uint32{}}
 }
 
 // note takes in a virtual server that is there.
@@ -67,12 +69,14 @@ func (o *orders) forget(f lb.Frontend) {
 		delete(o.weights, rs.ID())
 	}
 	delete(o.lists, f)
+	delete(o.digests, f)
 }
 
 // reset is before everything is read anew.
 func (o *orders) reset(servers []server) {
 	before := o.lists
 	o.lists = make(map[lb.Frontend][]lb.RealServer, len(before))
+	clear(o.digests)
 	for _, s := range servers {
 		o.note(s.VirtualServer)
 	}
@@ -87,6 +91,7 @@ func (o *orders) reset(servers []server) {
 func (o *orders) begin(f lb.Frontend) {
 	if _, ok := o.lists[f]; ok {
 		o.lists[f] = nil
+		delete(o.digests, f)
 	}
 }
 
@@ -117,6 +122,9 @@ func (o *orders) mark(objects lb.Snapshot, frontends ...lb.Frontend) {
 // displaced gives the real servers that have to move to the head of a list, one after
 // the other, so that it is in order: as few as it takes.
 func displaced(list []lb.RealServer) []lb.RealServer {
+	if slices.IsSortedFunc(list, func(a, b lb.RealServer) int { return b.Addr.Compare(a.Addr) }) {
+		return nil // as nearly always
+	}
 	at := make(map[lb.Object]int, len(list))
 	for i, rs := range list {
 		at[rs.ID()] = i
@@ -153,11 +161,13 @@ func (k *Kernel) Orders() map[lb.Frontend]uint64 {
 	if k.ipvs == nil {
 		return nil
 	}
-	out := make(map[lb.Frontend]uint64, len(k.ipvs.orders.lists))
-	for f, list := range k.ipvs.orders.lists {
-		out[f] = digest(list)
+	o := &k.ipvs.orders
+	for f, list := range o.lists {
+		if _, known := o.digests[f]; !known {
+			o.digests[f] = digest(list)
+		}
 	}
-	return out
+	return maps.Clone(o.digests)
 }
 
 // applyDests carries out ops on real servers and puts what they concern in order. It

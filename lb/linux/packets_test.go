@@ -25,6 +25,7 @@ var packetTests = []struct {
 	{"HealthCheckPortsAreAdmittedButNotOnVIPs", testHealthCheckPortsAreAdmittedButNotOnVIPs},
 	{"RepliesToARestrictedPortPass", testRepliesToARestrictedPortPass},
 	{"InvalidPacketOfABackendResetsNobody", testInvalidPacketOfABackendResetsNobody},
+	{"MasqueradedWithASharedSource", testMasqueradedWithASharedSource},
 }
 
 func TestPackets(t *testing.T) { runPacketTests(t) }

@@ -49,6 +49,7 @@ func (s *site) lend(t *testing.T, change []func(*Config)) *site {
 	c := s.k.config
 	fresh := DefaultConfig()
 	c.ClusterCIDRs, c.LocalInterfaces, c.MasqueradeAll, c.Ping = fresh.ClusterCIDRs, fresh.LocalInterfaces, fresh.MasqueradeAll, fresh.Ping
+	c.Sources, c.SloppyTCP, c.Sync = nil, false, false
 	for _, f := range change {
 		f(&c)
 	}
