@@ -18,6 +18,9 @@ the address is on this box, which sets and rules the packet meets, which virtual
 server, which backends and why others are out, and whose address the backend
 sees. Of an address that is not served it tells why, and what is nearest.
 
+In a fleet also who owns the address and why, and whether established connections
+outlive this box, and why not.
+
 With an address alone it lists the ports that are served there.`,
 		Args: cobra.ExactArgs(1),
 	}

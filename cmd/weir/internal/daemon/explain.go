@@ -91,7 +91,7 @@ func explain(rec *lb.Reconciler, q Question, query lb.Query) status.Explanation 
 	}
 	doc := status.Explanation{More: len(frontends) - len(asked)}
 	for _, e := range rec.ExplainAll(queries) {
-		p := status.ExplainedPort{Frontend: e.Frontend, Fate: string(e.Fate), Why: e.Why}
+		p := status.ExplainedPort{Frontend: e.Frontend, Fate: string(e.Fate), Why: e.Why, Survival: e.Survival}
 		if len(e.Claims) > 0 {
 			p.Service = e.Claims[0].Service
 		}

@@ -76,6 +76,29 @@ type ExplainedPort struct {
 	Service  string `json:"service"`
 	Fate     string `json:"fate"`
 	Why      string `json:"why,omitempty"`
+	// Survival tells whether established connections outlive this box; absent where
+	// nobody else could take them over.
+	Survival *lb.Survival `json:"survival,omitempty"`
+}
+
+// text is what becomes of connections there.
+func (p ExplainedPort) text() string {
+	out := p.Fate
+	if p.Why != "" {
+		out += ": " + p.Why
+	}
+	switch {
+	case p.Survival == nil:
+	case p.Survival.Survives:
+		out += "; connections outlive this box"
+	default:
+		var because []string
+		for _, r := range p.Survival.Because {
+			because = append(because, string(r))
+		}
+		out += "; connections end with this box: " + strings.Join(because, ", ")
+	}
+	return out
 }
 
 // Table implements Tabler.
@@ -95,11 +118,7 @@ func (e Explanation) Table(w io.Writer, now time.Time) {
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range e.Ports {
-		fate := p.Fate
-		if p.Why != "" {
-			fate += ": " + p.Why
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", p.Frontend, p.Service, fate)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", p.Frontend, p.Service, p.text())
 	}
 	tw.Flush()
 	if e.More > 0 {

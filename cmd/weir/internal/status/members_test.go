@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
 )
 
 const (
@@ -127,6 +129,15 @@ owner: this box, box1: no other member can serve it
   on eth0: held (this box answers for it) since 1h
   on eth1: contested (somebody else answers for it) since 3s; 52:54:00:00:00:02 answers for it too
   on eth2: idle (no carrier)
+`},
+		{"ports", Explanation{Ports: []ExplainedPort{
+			{Frontend: "192.0.2.1:80/tcp", Service: "static/web", Fate: "served", Survival: &lb.Survival{Survives: true, Needs: []lb.SurvivalReason{lb.NeedsClient}}},
+			{Frontend: "192.0.2.1:53/udp", Service: "static/dns", Fate: "refused", Why: "no backend", Survival: &lb.Survival{Because: []lb.SurvivalReason{lb.DiesScheduler, lb.DiesSource}}},
+		}}, `
+192.0.2.1:80/tcp  static/web  served; connections outlive this box
+192.0.2.1:53/udp  static/dns  refused: no backend; connections end with this box: scheduler, source
+
+more of one: weir explain 192.0.2.1:80
 `},
 		{"nobody's", Explanation{Why: "x", Owned: &Owned{Role: RoleNothing, Why: "no usable backend"}}, `
 not served: x
