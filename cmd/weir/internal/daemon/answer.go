@@ -161,6 +161,9 @@ func (f *fleet) claimOf(a netip.Addr) *l2.Claim {
 		return nil
 	}
 	if extra, ok := f.extras[a]; ok {
+		if f.stand.cutOff {
+			return nil
+		}
 		return &l2.Claim{Interfaces: extra}
 	}
 	if serving := f.routes[a]; w.cfg.Wants(a, serving) {

@@ -43,8 +43,8 @@ type facts struct {
 	routers []string
 	asked   time.Time
 	heard   bool
-	// dark says what is wrong with the interfaces that matter.
-	dark []string
+	// dark says what is wrong with the interfaces that matter, darkNames names those.
+	dark, darkNames []string
 }
 
 // unfit says why the box should serve nobody, naming the thing; "" is that it is fit.
@@ -131,11 +131,11 @@ type signs struct {
 	now        reading
 }
 
-// reading is what signs have seen. dark are the interfaces that can't carry anything,
-// each with why; macs are the addresses of those that matter.
+// reading is what signs have seen. darkNames are the interfaces that can't carry
+// anything, dark says why; macs are the addresses of those that matter.
 type reading struct {
-	dark, macs []string
-	heard      bool
+	dark, darkNames, macs []string
+	heard                 bool
 }
 
 func (r reading) equal(o reading) bool {
@@ -158,7 +158,7 @@ func (s *signs) look() bool {
 	var now reading
 	for _, name := range interfaces {
 		if why := darkness(s.links, name); why != "" {
-			now.dark = append(now.dark, why)
+			now.dark, now.darkNames = append(now.dark, why), append(now.darkNames, name)
 		}
 		if mac, err := os.ReadFile(filepath.Join(s.links, name, "address")); err == nil {
 			now.macs = append(now.macs, strings.TrimSpace(string(mac)))

@@ -56,6 +56,8 @@ type fleet struct {
 	pulse  pulse
 	unread spell // the kernel
 	asked  spell // the routers, for sessions
+	// unheard is since when the box is alone, and has no session with a router.
+	unheard spell
 
 	// routes are all VIPs that Services here claim, each with those that serve it; gated
 	// is that the kernel serves nobody.

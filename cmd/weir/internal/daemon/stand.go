@@ -21,6 +21,7 @@ type stand struct {
 	since   time.Time // when now.Said became what it is
 	// fitSince is when it became fit; zero while it is not.
 	fitSince time.Time
+	cutOff   bool      // nobody can reach it
 	next     time.Time // when it may be otherwise though nothing happens
 	out      outtake
 }
@@ -61,11 +62,16 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 		s.since = now
 		f.log.Info("this box in the fleet", "standing", s.now.Said, "why", s.why)
 	}
-	f.share.all = f.share.all || s.now.Own != before.Own
+	cutOff, cutNext := f.cutOff(facts, now)
+	if cutOff != s.cutOff {
+		f.log.Info("whether anybody can reach this box", "cut_off", cutOff, "why", s.why)
+	}
+	f.share.all = f.share.all || s.now.Own != before.Own || cutOff != s.cutOff
+	s.cutOff = cutOff
 	if !equalTimes(out.vips, was.vips) {
 		f.share.all, f.say.stale = true, true
 	}
-	s.next = facts.next(now)
+	s.next = soonest(facts.next(now), cutNext)
 	if s.now.Next != 0 {
 		s.next = soonest(s.next, s.started.Add(s.now.Next))
 	}

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"weir/cluster"
+	"weir/cmd/weir/internal/config"
+)
+
+func TestCutOff(t *testing.T) {
+	at := time.Unix(1000, 0)
+	l2Only := &config.L2{Interfaces: []string{"eth0", "eth1"}, Static: true}
+	gateways := &config.L2{Interfaces: []string{"eth0"}}
+	unheard := facts{routers: []string{"tor"}, asked: at.Add(-time.Hour)}
+	heard := unheard
+	heard.heard = true
+	for _, tc := range []struct {
+		name   string
+		l2     *config.L2
+		facts  facts
+		others []cluster.Life
+		waits  time.Duration // before it is asked a second time
+		want   bool
+	}{
+		{name: "all is well", l2: l2Only},
+		{name: "one cable left", l2: l2Only, facts: facts{darkNames: []string{"eth0", "back"}}},
+		{name: "no cable left", l2: l2Only, facts: facts{darkNames: []string{"eth0", "eth1"}}, want: true},
+		{name: "nothing to answer", facts: facts{darkNames: []string{"eth0"}}},
+		{name: "alone and unheard", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience, want: true},
+		{name: "not for long", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience - 1},
+		{name: "a router hears it", l2: gateways, facts: heard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience},
+		{name: "others are there: the router restarts", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead, cluster.Alive}, waits: unheardPatience},
+		{name: "there never were others", l2: gateways, facts: unheard, waits: unheardPatience},
+		{name: "neighbours ask for VIPs too", l2: l2Only, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fleet{cfg: &config.Fleet{}, fellows: map[string]*fellow{}}
+			f.answer.cfg = tc.l2
+			for i, life := range tc.others {
+				f.fellows[string(rune('a'+i))] = &fellow{member: cluster.Member{Life: life}}
+			}
+			got, next := f.cutOff(tc.facts, at)
+			if tc.waits > 0 {
+				if got {
+					t.Error("it is cut off at once")
+				}
+				got, next = f.cutOff(tc.facts, at.Add(tc.waits))
+			}
+			if got != tc.want {
+				t.Errorf("cut off: %t, want %t", got, tc.want)
+			}
+			if waits := tc.waits == unheardPatience-1; !next.Equal(at.Add(unheardPatience)) && waits || !next.IsZero() && !waits {
+				t.Errorf("to be asked again at %s", next)
+			}
+		})
+	}
+}
