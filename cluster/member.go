@@ -35,7 +35,9 @@ type Member struct {
 	Suspect bool
 	// Away is a member that is Suspect or Dead because its weir is not there, although
 	// its box is: the kernel of that box refuses connections to the member's port. What
-	// it forwards it forwards on. AwaySince is since when.
+	// it forwards it forwards on. AwaySince is since when it has not answered. It ends
+	// when the member is heard again, or when its box does not answer any more, or after
+	// a minute.
 	Away      bool
 	AwaySince time.Time
 

@@ -105,10 +105,10 @@ func (f *Fleet) lookAt(ctx context.Context, list *memberlist.Memberlist, l look)
 			f.unanswered(l.name, time.Now())
 		}
 	}
-	refused := false
-	if f.doubts(l.name) {
-		ctx, cancel := context.WithTimeout(ctx, knockTimeout)
-		refused = errors.Is(f.knock(ctx, l.node.Address(), f.fleet()), syscall.ECONNREFUSED)
+	doubted, door := f.doubts(l.name), error(nil)
+	if doubted {
+		knocking, cancel := context.WithTimeout(ctx, knockTimeout)
+		door = f.knock(knocking, l.node.Address(), f.fleet())
 		cancel()
 	}
 	f.mu.Lock()
@@ -118,12 +118,22 @@ func (f *Fleet) lookAt(ctx context.Context, list *memberlist.Memberlist, l look)
 		return
 	}
 	m.looking = false
-	refused = refused && (m.Suspect || m.Life == Dead) && m.Addr == addrPort(l.node)
-	if refused == m.Away || ctx.Err() != nil {
+	if doubted && ctx.Err() == nil && m.Addr == addrPort(l.node) && (m.Suspect || m.Life == Dead) {
+		f.doorOf(m, door)
+	}
+}
+
+// doorOf takes down what knocking at a member's door has come to. mu is held.
+func (f *Fleet) doorOf(m *Member, err error) {
+	away := m.Away // if it opens: the weir is there again, and will say so itself
+	if err != nil {
+		away = errors.Is(err, syscall.ECONNREFUSED)
+	}
+	if away == m.Away {
 		return
 	}
-	if m.Away = refused; refused {
-		m.AwaySince = time.Now()
+	if m.Away = away; away {
+		m.AwaySince = m.missed
 	}
 	signal(f.changed)
 }

@@ -50,12 +50,13 @@
 //   - if no other member is Settled, a Fresh one is Settled at once: somebody has to,
 //     and who comes later should not take from it at once;
 //   - a process that begins anew while its box stays up was Settled before and still
-//     is (Self.Kept): a restart or an upgrade is no reason to move anything;
+//     is (Self.Was): a restart or an upgrade is no reason to move anything;
 //   - a drain is no break: whoever ends it wants the box back.
 //
-// A box that begins claims nothing until it knows who else is there: until somebody
-// has answered and all their Words are here, or a few seconds have passed. Meanwhile
-// it says Unfit, or Settled in the second case.
+// A box that begins claims nothing until it knows who else is there: until all
+// whom it is to join have answered and their Words are here, or a few seconds have
+// passed. Meanwhile
+// it says Unfit; or Settled (Self.Kept), if it was and the others still count with it.
 //
 // A member whose process is gone while its box is up (cluster.Member.Away) still
 // forwards what it did. It counts with what it last said for restart_grace (10 s),

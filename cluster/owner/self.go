@@ -9,9 +9,14 @@ type Self struct {
 	// TakeBack is how long a box has to be fit before it is Settled, if somebody else
 	// is.
 	TakeBack time.Duration
-	// Kept is until when it counts that the box was Settled before its process began
-	// anew: until then it is Settled for the others, whose view of it should not
-	// change because a process does. 0: it was not.
+	// Was is until when it counts that the box was Settled before its process began
+	// anew: if it is fit by then it is Settled at once. 0: it was not.
+	Was time.Duration
+	// Kept is until when other members count with it as it was, which was Settled:
+	// restart_grace after the process before this one has ended. Until then, or until
+	// it is fit, it says Settled, for nothing has changed that others should act upon.
+	// After that others have taken over, and it has to be there before they let go. 0:
+	// it was not Settled, or others know nothing of it any more.
 	Kept time.Duration
 
 	began bool          // it was fit since its process began
@@ -30,8 +35,8 @@ type Facts struct {
 	// Draining tells whether it is being drained. That is no break: one that is no
 	// longer drained is what it would have been.
 	Draining bool
-	// Joined tells whether it knows who else is there: its join window is over, and
-	// it has the Words of all who have answered.
+	// Joined tells whether it knows who else is there: all whom it asks to join have
+	// answered, and their Words are here, or its join window is over. It stays so.
 	Joined bool
 	// OthersSettled tells whether another member is Settled.
 	OthersSettled bool
@@ -66,10 +71,11 @@ func (s *Self) Advance(now time.Duration, f Facts) Now {
 	}
 	ready := f.Fit && f.Joined
 	kept := !s.began && now < s.Kept
+	was := !s.began && now < max(s.Was, s.Kept)
 	switch {
 	case ready && !s.fit:
 		s.since, s.level = now, Fresh
-		if kept {
+		if was {
 			s.level = Settled
 		}
 		s.began = true

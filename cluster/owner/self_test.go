@@ -62,6 +62,14 @@ func TestABoxInTime(t *testing.T) {
 			{20, unfit, Unfit, Settled, 21},
 			{22, second1, Fresh, Fresh, 52},
 		}},
+		"a restart after a while": {Self{Was: second(40), Kept: second(-10)}, []step{
+			{0, Facts{OthersSettled: true}, Unfit, Absent, 0},
+			{2, second1, Settled, Settled, 0},
+		}},
+		"a restart after too long": {Self{Was: second(40), Kept: second(-10)}, []step{
+			{0, Facts{OthersSettled: true}, Unfit, Absent, 0},
+			{41, second1, Fresh, Fresh, 71},
+		}},
 		"a restart that comes to nothing": {Self{Kept: second(10)}, []step{
 			{0, Facts{OthersSettled: true}, Settled, Absent, 10},
 			{10, unfit, Unfit, Settled, 11},
