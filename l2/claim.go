@@ -81,6 +81,7 @@ func (e *engine) become(s *seat, state State, now time.Time) {
 		e.timers.set(s, now.Add(contestGap))
 	case Held:
 		s.link.Takeovers++
+		s.counted = time.Time{} // a conflict from now on is another
 		e.ask(s, sayUnasked, classFirst)
 	}
 }

@@ -53,8 +53,7 @@ func (g *groups) follow(wanted map[netip.Addr]bool) (more bool, err error) {
 			return true, err
 		}
 		if joinErr := g.join(group); joinErr != nil {
-			return false, fmt.Errorf("join %s: %w: switches that snoop MLD may keep solicitations from this box: "+
-				"is disable_ipv6 set for the interface?", group, joinErr)
+			return false, fmt.Errorf("join %s: %w: switches that snoop MLD may keep solicitations from this box", group, joinErr)
 		}
 	}
 	return false, err

@@ -42,11 +42,15 @@ func (n *notes) tell(a *Answerer) (next time.Time) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(counted)) {
 		c := counted[name]
+		if c[Probing] > 0 { // soon they are something else
+			counted[name] = n.told[name]
+			continue
+		}
 		if c == n.told[name] {
 			continue
 		}
 		said = true
-		n.log.Info("answering", "interface", name, "held", c[Held], "probing", c[Probing], "contested", c[Contested], "idle", c[Idle])
+		n.log.Info("answering", "interface", name, "held", c[Held], "contested", c[Contested], "idle", c[Idle])
 	}
 	n.told = counted
 	if !said {

@@ -2,8 +2,10 @@ package l2
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +57,20 @@ func (p *port) follow(w wants) (more, deaf bool, err error) {
 	if err != nil {
 		p.hearAllGroups()
 	}
+	if len(w.six) > 0 && p.withoutIPv6() {
+		err = fmt.Errorf("IPv6 is off on %[1]s, and what comes to IPv6 VIPs is dropped: sysctl net.ipv6.conf.%[1]s.disable_ipv6=0", p.name)
+	}
 	return more, false, err
+}
+
+// withoutIPv6 tells whether the kernel drops all that is IPv6 on the interface.
+func (p *port) withoutIPv6() bool {
+	b, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + p.name + "/disable_ipv6")
+	if errors.Is(err, os.ErrNotExist) {
+		_, err = os.Stat("/proc/sys/net/ipv6")
+		return err != nil // else it is another name of the interface's
+	}
+	return err == nil && strings.TrimSpace(string(b)) != "0"
 }
 
 func (p *port) family(at *atomic.Pointer[socket], protocol uint16, words []uint32, filter program, parse func([]byte) (message, bool)) error {

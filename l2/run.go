@@ -50,12 +50,14 @@ func (r *runner) loop(ctx context.Context) {
 		case <-r.a.wake:
 		case <-timer.C:
 		}
-		due := r.take() || time.Since(looked) >= lookAnyway
-		if due {
-			looked = time.Now()
+		hinted, anyway := r.take(), time.Since(looked) >= lookAnyway
+		if hinted || anyway {
 			r.look()
 		}
-		more := r.follow(due)
+		if anyway {
+			looked = time.Now()
+		}
+		more := r.follow(hinted, anyway)
 		var next time.Time
 		r.a.with(func(e *engine) {
 			next = e.tick(time.Now())
@@ -96,9 +98,9 @@ type task struct {
 }
 
 // follow has the ports be what the links want; more says that it is to be called again
-// soon. What could not be done is tried again after each look.
-func (r *runner) follow(looked bool) (more bool) {
-	tasks, gone := r.tasks(looked)
+// soon. What could not be done is tried again after each hint, and anyway everything is.
+func (r *runner) follow(hinted, anyway bool) (more bool) {
+	tasks, gone := r.tasks(hinted, anyway)
 	for _, p := range gone {
 		p.close()
 	}
@@ -124,7 +126,7 @@ func (r *runner) follow(looked bool) (more bool) {
 
 // tasks gives those ports that have something to follow, and those that are of no more
 // use.
-func (r *runner) tasks(looked bool) (tasks []task, gone []*port) {
+func (r *runner) tasks(hinted, anyway bool) (tasks []task, gone []*port) {
 	a := r.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,7 +143,7 @@ func (r *runner) tasks(looked bool) (tasks []task, gone []*port) {
 			a.ports[name] = p
 			l.dirty = true
 		}
-		if p != nil && (l.dirty || looked && l.port != (portState{})) {
+		if p != nil && (l.dirty || anyway || hinted && l.port != (portState{})) {
 			l.dirty = false
 			tasks = append(tasks, task{p, l.wants()})
 		}
