@@ -1,0 +1,122 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var syncing = Base{Sync: []SyncDaemon{
+	{Role: SyncMaster, Interface: "lan", SyncID: 7, Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1452},
+	{Role: SyncBackup, Interface: "lan", Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1452},
+}}
+
+const (
+	masterText = "sync master lan id 7 224.0.0.81:8848 ttl 1 maxlen 1452"
+	backupText = "sync backup lan id 0 224.0.0.81:8848 ttl 1 maxlen 1452"
+)
+
+func TestSyncDaemonsComeChangeAndGo(t *testing.T) {
+	s := newStory(t)
+	s.k.Put(Device{})
+	s.Configure(Options{Base: syncing})
+	s.Update(put())
+	s.sync(0, "add "+masterText, "add "+backupText)
+
+	k := s.k // a restart finds them, and leaves them alone
+	s = newStory(t)
+	s.k, s.kernel = k, k
+	s.Configure(Options{Base: syncing})
+	s.Update(put())
+	s.sync(0)
+
+	s.k.Remove(SyncDaemon{Role: SyncMaster})
+	rep, err := s.Audit(context.Background(), s.now)
+	if err != nil || len(rep.Drift) != 1 || rep.Drift[0].ID() != (SyncDaemon{Role: SyncMaster}).ID() {
+		t.Errorf("drift %v, %v", rep.Drift, err)
+	}
+	other := Base{Sync: []SyncDaemon{syncing.Sync[0], syncing.Sync[1]}}
+	other.Sync[0].SyncID = 9
+	s.Configure(Options{Base: other})
+	s.sync(time.Second, "change sync master lan id 9 224.0.0.81:8848 ttl 1 maxlen 1452")
+	s.Configure(Options{})
+	s.sync(time.Second, "delete sync master lan id 9 224.0.0.81:8848 ttl 1 maxlen 1452", "delete "+backupText)
+}
+
+// keepalived's daemon is nobody's but keepalived's.
+func TestSyncDaemonsOfOthersStay(t *testing.T) {
+	s := newStory(t)
+	stranger := SyncDaemon{Role: SyncMaster, Interface: "eth9", SyncID: 51, Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1472}
+	s.k.Put(Device{}, stranger)
+	s.Update(put())
+	s.sync(0)
+	if _, err := s.Cleanup(context.Background(), s.now); err != nil || !s.k.has(stranger.ID()) {
+		t.Errorf("cleanup took it away: %v", err)
+	}
+	s = newStory(t)
+	s.k.Put(Device{}, stranger)
+	s.k.Fail = func(op Op) error {
+		if op.Object.ID() == stranger.ID() {
+			return errors.New("there is another")
+		}
+		return nil
+	}
+	s.Configure(Options{Base: syncing})
+	s.Update(put())
+	s.sync(0, "add "+backupText)
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != Failed || n[0].Text != "add "+masterText+": there is another" {
+		t.Errorf("notes %v", n)
+	}
+}
+
+// Real servers that an observation finds out of place are put into it, those that drain
+// too; what is only observed is never wanted.
+func TestWhatIsOutOfPlaceIsMended(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	displace := func(a netip.AddrPort, weight uint32) {
+		s.k.Put(RealServer{Frontend: front, Addr: a, Weight: weight, Misplaced: true})
+	}
+	displace(be1, 1)
+	rep, err := s.Audit(context.Background(), s.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops []string
+	for _, op := range rep.Ops {
+		ops = append(ops, op.String())
+	}
+	if d := cmp.Diff([]string{"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1"}, ops); d != "" || len(rep.Drift) != 1 {
+		t.Errorf("drift %v, ops (-want +got):\n%s", rep.Drift, d)
+	}
+
+	s.conns(be1, 1)
+	s.Update(put(web(be2)))
+	s.sync(time.Second, "change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
+	displace(be1, 0)
+	if _, err := s.Audit(context.Background(), s.now); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.k.Held()[RealServer{Frontend: front, Addr: be1}]; got != (RealServer{Frontend: front, Addr: be1}) {
+		t.Errorf("the one that drains is still %v", got)
+	}
+}
+
+func TestBaseRefusesWhatComesForItsSources(t *testing.T) {
+	t.Parallel()
+	a, b := netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")
+	base := Base{Sources: []netip.Addr{a, b}, Unreachable: []netip.Prefix{single(a)}}
+	var got []string
+	for _, o := range base.Objects() {
+		if u, ok := o.(Unreachable); ok {
+			got = append(got, u.String())
+		}
+	}
+	if d := cmp.Diff([]string{"unreachable route 192.0.2.250/32", "unreachable route 2001:db8::250/128"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
