@@ -52,13 +52,13 @@ func (p *pair) addr(box int, internal bool) string {
 	return fmt.Sprintf("10.1.0.%d", box+1)
 }
 
-// config is that of a box. A session that is dead ends after three seconds; what has been fit for one is
+// config is that of a box. A session that is dead ends after six seconds; what has been fit for one is
 // owner again.
 func (p *pair) config(box int, internal bool, standby, more string) string {
 	var b strings.Builder
 	b.WriteString(speaker(fmt.Sprintf("standby = %q", standby), `drain_delay = "2s"`, `router_id = "`+p.addr(box, false)+`"`, more))
 	for _, r := range p.routers {
-		if keys := []string{`hold_time = "3s"`, `connect_retry = "2s"`}; internal {
+		if keys := []string{`hold_time = "6s"`, `connect_retry = "2s"`}; internal {
 			b.WriteString(r.internal(keys...))
 		} else {
 			b.WriteString(r.external(keys...))

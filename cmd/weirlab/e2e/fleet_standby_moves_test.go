@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// preferences watches which box each router prefers for some VIPs.
+type preferences struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	asked map[string]int
+	saw   map[string][]string // by router and VIP, each change: the neighbour that is preferred
+}
+
+// watchPreferences begins to ask, until end.
+func (p *pair) watchPreferences(t *testing.T, vips ...string) *preferences {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &preferences{cancel: cancel, asked: map[string]int{}, saw: map[string][]string{}}
+	for _, r := range p.routers {
+		w.wg.Go(func() {
+			tick := time.NewTicker(routeBeat)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				w.look(context.WithoutCancel(ctx), r, vips)
+				<-tick.C
+			}
+		})
+	}
+	t.Cleanup(func() { w.end() })
+	return w
+}
+
+// look takes down what a router prefers now, if it is another box than before.
+func (w *preferences) look(ctx context.Context, r *router, vips []string) {
+	paths, err := r.Paths(ctx)
+	best := map[string]string{}
+	for _, path := range paths {
+		if path.Best {
+			best[path.Prefix.String()] = path.From.String()
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked[r.name]++
+	for _, vip := range vips {
+		now := best[hosts(vip)[0]]
+		if err != nil {
+			now = err.Error()
+		}
+		key := r.name + " " + vip
+		if saw := w.saw[key]; len(saw) == 0 || saw[len(saw)-1] != now {
+			w.saw[key] = append(saw, now)
+		}
+	}
+}
+
+func (w *preferences) end() *preferences {
+	w.cancel()
+	w.wg.Wait()
+	return w
+}
+
+// must ends the watch: what every router preferred, in turn, was just this.
+func (w *preferences) must(t *testing.T, want ...string) {
+	t.Helper()
+	w.end()
+	for _, key := range slices.Sorted(maps.Keys(w.saw)) {
+		if got := w.saw[key]; !slices.Equal(got, want) {
+			t.Errorf("%s: preferred were %v, in turn, want %v", key, got, want)
+		}
+	}
+	for name, n := range w.asked {
+		if n < 5 {
+			t.Errorf("%s was asked %d times only", name, n)
+		}
+	}
+	t.Logf("in %v answers routers preferred, in turn: %v", w.asked, want)
+}
+
+// TestFleetStandbyMoves is the same fleet with graceful restart and without BFD: what routers do when a
+// VIP has another owner because somebody says so, when the owner's daemon is killed, and when it dies.
+func TestFleetStandbyMoves(t *testing.T) {
+	p := newPair(t)
+	p.peer(t, false, byMED.standby, "")
+	owners := p.settled(t, byMED)
+	var ofOne []string
+	for vip, box := range owners {
+		if box == 0 {
+			ofOne = append(ofOne, vip)
+		}
+	}
+	one, two := p.boxes[0], p.addr(1, false)
+
+	t.Run("drained", func(t *testing.T) {
+		w := p.watchPreferences(t, ofOne...)
+		begin := time.Now()
+		one.box.Must(t, one.weir, "drain", "--all")
+		for _, r := range p.routers {
+			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, ofOne) })
+		}
+		figure(t, "weir drain --all: three routers prefer the other box after", time.Since(begin))
+		p.alone(t, 1)
+		figure(t, "  and have no route of this one, drain_delay = 2s, after", time.Since(begin))
+		begin = time.Now()
+		one.box.Must(t, one.weir, "undrain", "--all")
+		if again := p.settled(t, byMED); !maps.Equal(again, owners) {
+			t.Errorf("the owners were %v, and after a drain and its end they are %v", owners, again)
+		}
+		figure(t, "weir undrain --all: the routers prefer it again, take_back = 1s, after", time.Since(begin))
+		w.must(t, p.addr(0, false), two, p.addr(0, false))
+	})
+
+	t.Run("its daemon is killed, and begins again", func(t *testing.T) {
+		w := p.watchPreferences(t, ofOne...)
+		one.stop(t, syscall.SIGKILL)
+		for _, r := range p.routers {
+			eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 1) })
+		}
+		begin := time.Now()
+		one.start(t)
+		for _, r := range p.routers {
+			eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 2) })
+		}
+		if again := p.settled(t, byMED); !maps.Equal(again, owners) {
+			t.Errorf("the owners were %v, and after a restart they are %v", owners, again)
+		}
+		figure(t, "the owner's daemon is killed: started again, all routers have fresh routes after", time.Since(begin))
+		w.must(t, p.addr(0, false))
+	})
+
+	t.Run("it loses its power, without BFD", func(t *testing.T) {
+		one.box.Must(t, "sync")
+		one.box.PowerCut()
+		begin := time.Now()
+		// GoBGP goes on to prefer what it keeps for graceful restart, as package bgp says.
+		for _, r := range p.routers[:2] {
+			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, pairVIPs) })
+			found := time.Since(begin)
+			figure(t, "power cut, hold_time = 6s, no BFD: "+r.name+" prefers the other box after", found)
+			if found > 20*time.Second { // the restart time is two minutes
+				t.Errorf("%s preferred the dead box for %s", r.name, found)
+			}
+		}
+		for _, vip := range pairVIPs {
+			p.leads(t, vip, 1)
+		}
+		mustGet(t, p.client1, at(vip4, 80), 2)
+		mustGet(t, p.client2, at(vip6, 80), 2)
+	})
+}
+
+// prefers is nil when the router prefers a neighbour for all these VIPs.
+func (r *router) prefers(ctx context.Context, neighbour string, vips []string) error {
+	paths, err := r.Paths(ctx)
+	if err != nil {
+		return err
+	}
+	best := map[string]string{}
+	var all strings.Builder
+	for _, path := range paths {
+		fmt.Fprintf(&all, "\n%+v", path)
+		if path.Best {
+			best[path.Prefix.String()] = path.From.String()
+		}
+	}
+	for _, vip := range vips {
+		if best[hosts(vip)[0]] != neighbour {
+			return fmt.Errorf("%s prefers %q for %s, want %s: %s", r.name, best[hosts(vip)[0]], vip, neighbour, all.String())
+		}
+	}
+	return nil
+}
