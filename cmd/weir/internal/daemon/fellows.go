@@ -44,6 +44,12 @@ func (f *fleet) hear() {
 		return
 	}
 	f.heard = f.gossip.Status()
+	// One that has come by itself meanwhile need not be joined.
+	maps.DeleteFunc(f.heard.Unjoined, func(name, _ string) bool {
+		return slices.ContainsFunc(f.heard.Members, func(m cluster.Member) bool {
+			return m.Life == cluster.Alive && (name == m.Addr.String() || name == m.Addr.Addr().String())
+		})
+	})
 	known := map[string]bool{}
 	came := false
 	for _, m := range f.heard.Members {

@@ -53,7 +53,6 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 	}
 	f.take(routes)
 	f.gate(b.gone())
-	f.begin(b.ready, now)
 	f.listen(now)
 	stages := b.drainer.version
 	b.drainOn(now)
@@ -61,6 +60,7 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 		f.share.all = true
 	}
 	f.advance(b.factsNow(now), b.outtake(), now)
+	f.begin(b.ready, now)
 	out := f.decide()
 	f.answer.tell(out.claims)
 	f.speak(now)
@@ -72,6 +72,7 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 func (b *box) factsNow(now time.Time) facts {
 	f, seen := b.fleet, b.fleet.signs.read()
 	facts := facts{ready: b.ready, kernel: b.audits.err, dark: seen.dark, darkNames: seen.darkNames, heard: seen.heard}
+	f.say.tellMACs(seen.macs)
 	f.unread.follow(b.audits.err != nil, now)
 	facts.unread = f.unread.since
 	if b.checks != nil {

@@ -17,7 +17,7 @@ func (b *box) loop(ctx context.Context) error {
 	b.clusters.set(ctx, b.followedOf(b.cfg))
 	b.lend()
 	b.setFleet(nil, time.Now())
-	b.fleet.begin(b.ready, time.Now())
+	b.share(nil, time.Now())
 	b.firstVerdicts(ctx)
 	if ctx.Err() != nil {
 		return nil // before weir began: not a failure

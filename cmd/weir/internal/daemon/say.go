@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"weir/cluster"
@@ -58,6 +59,13 @@ func (f *fleet) speak(now time.Time) {
 	if errorText(err) != y.err {
 		y.err = errorText(err)
 		f.log.Error("the fleet is not told how this box is", "error", err)
+	}
+}
+
+// tellMACs has the fleet told by which addresses this box is known on the wire.
+func (y *say) tellMACs(macs []string) {
+	if !slices.Equal(macs, y.macs) {
+		y.macs, y.stale = macs, true
 	}
 }
 

@@ -1,0 +1,346 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// kin are two boxes on one network, which answer ARP and NDP for VIPs of it.
+type kin struct {
+	*site
+	boxes [2]*site
+}
+
+// kinVIPs are in the clients' own network, so that nobody needs a route to them.
+var kinVIPs = func() (out []string) {
+	for i := range 8 {
+		out = append(out, fmt.Sprintf("10.1.0.%d", 100+i), fmt.Sprintf("fd01::1:%d", i))
+	}
+	return out
+}()
+
+func newKin(t *testing.T) *kin {
+	t.Helper()
+	plan := plain(lab.UML)
+	second := plan.Boxes[0]
+	second.Name, second.Nets = "box2", lab.Nets{"front": "10.1.0.9/24 fd01::9/64", "back": "10.2.0.9/24 fd02::9/64"}
+	plan.Boxes = append(plan.Boxes, second)
+	s := openSite(t, plan)
+	other := &site{Lab: s.Lab, box: s.Box("box2"), client1: s.client1, client2: s.client2, weir: s.weir}
+	other.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	return &kin{s, [2]*site{s, other}}
+}
+
+// key makes one, in a file of its name on a box.
+func (s *site) key(t *testing.T, name, key string) {
+	t.Helper()
+	if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name, key+"\n", 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newKey() string {
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // never fails
+	return base64.StdEncoding.EncodeToString(key[:])
+}
+
+// config is that of a box, with keys and more of [cluster].
+func (k *kin) config(box int, keys string, vips []string, more string) string {
+	return fmt.Sprintf(`
+[kernel]
+sync_period = "2s"
+[cluster]
+name = "kin"
+member = "box%d"
+bind = "10.1.0.%d:7946"
+join = ["10.1.0.1", "10.1.0.9"]
+keys = [%s]
+timing = "local"
+take_back = "2s"
+%s
+[l2]
+interfaces = ["front"]
+[[service]]
+name = "web"
+vips = ["%s"]
+ports = ["80:8080"]
+backends = ["10.2.0.11", "10.2.0.12", "fd02::11", "fd02::12"]
+`, box+1, []int{1, 9}[box], keys, more, strings.Join(vips, `", "`))
+}
+
+// fellowship is `weir members -o json`, as far as these tests ask.
+type fellowship struct {
+	Members []struct {
+		Name, State, Why, Digest string
+		Serves, Holds            int
+	}
+	Differing []struct{ Source string }
+	VIPs      map[string]int
+	Self      string
+	Counters  struct {
+		Moves int `json:"moves_total"`
+	}
+}
+
+// are is nil when the members of the fleet are as wanted in the eyes of a box: "box1 serving".
+func (s *site) are(t testing.TB, want ...string) error {
+	var doc fellowship
+	s.weirJSON(t, &doc, "members")
+	var got []string
+	for _, m := range doc.Members {
+		got = append(got, m.Name+" "+m.State)
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("members are %q, want %q: %+v", got, want, doc)
+	}
+	return nil
+}
+
+// me is a box as it says in `weir members`.
+func (s *site) me(t testing.TB) (serves, holds int) {
+	t.Helper()
+	var doc fellowship
+	s.weirJSON(t, &doc, "members")
+	for _, m := range doc.Members {
+		if m.Name == doc.Self {
+			return m.Serves, m.Holds
+		}
+	}
+	t.Fatalf("%s is not among %+v", doc.Self, doc.Members)
+	return 0, 0
+}
+
+// answered is how many addresses a box answers ARP and NDP for.
+func (s *site) answered(t testing.TB) int {
+	t.Helper()
+	var doc struct {
+		L2 struct{ Interfaces []struct{ Held int } }
+	}
+	s.weirJSON(t, &doc, "status")
+	n := 0
+	for _, x := range doc.L2.Interfaces {
+		n += x.Held
+	}
+	return n
+}
+
+// shares is nil when each address has one owner, who answers for it: so many of box 1, all others of box 2;
+// -1 is that both have some.
+func (k *kin) shares(t testing.TB, first int) error {
+	t.Helper()
+	var owned, answered [2]int
+	for i, s := range k.boxes {
+		_, owned[i] = s.me(t)
+		answered[i] = s.answered(t)
+	}
+	switch {
+	case owned != answered:
+		return fmt.Errorf("they own %v and answer for %v", owned, answered)
+	case owned[0]+owned[1] != len(kinVIPs):
+		return fmt.Errorf("they own %v of %d", owned, len(kinVIPs))
+	case first >= 0 && owned[0] != first, first < 0 && (owned[0] == 0 || owned[1] == 0):
+		return fmt.Errorf("they own %v, want %d of box1", owned, first)
+	}
+	return nil
+}
+
+// visit asks every address once, as somebody who knows nobody's MAC address.
+func (k *kin) visit(t testing.TB) {
+	t.Helper()
+	k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
+	for _, vip := range kinVIPs {
+		if _, err := get(within(t, 20*time.Second), k.client1, net.JoinHostPort(vip, "80")); err != nil {
+			t.Errorf("%s: %v", vip, err)
+		}
+	}
+}
+
+func TestFleetMembers(t *testing.T) {
+	k := newKin(t)
+	k.serveAll(t, 8080)
+	one, two := newKey(), newKey()
+	for i, s := range k.boxes {
+		s.key(t, "one.key", one)
+		s.key(t, "two.key", two)
+		s.box.Must(t, "ip", "link", "add", "uplink", "type", "dummy")
+		s.box.Must(t, "ip", "link", "set", "uplink", "up")
+		s.run(t, k.config(i, `"one.key"`, kinVIPs, ""))
+	}
+	for _, x := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"each address has one owner, and only that one answers", k.oneOwner},
+		{"keys change without a gap", k.rotate},
+		{"a daemon that is killed moves nothing", k.killed},
+		{"another configuration is noted", k.differs},
+		{"a wrong key is kept out", k.wrongKey},
+		{"a box without carrier gives everything away, and says why", k.dark},
+	} {
+		for _, s := range k.boxes {
+			eventually(t, time.Minute, func() error { return s.are(t, "box1 serving", "box2 serving") })
+		}
+		eventually(t, time.Minute, func() error { return k.shares(t, -1) })
+		if !t.Run(x.name, x.test) {
+			break
+		}
+	}
+}
+
+func (k *kin) oneOwner(t *testing.T) {
+	k.visit(t)
+	macs := map[string]int{}
+	for line := range strings.Lines(k.client1.Must(t, "ip", "neigh", "show", "dev", "front")) {
+		f := strings.Fields(line)
+		if i := slices.Index(f, "lladdr"); i > 0 && slices.Contains(kinVIPs, f[0]) {
+			macs[f[i+1]]++
+		}
+	}
+	var got []int
+	for _, n := range macs {
+		got = append(got, n)
+	}
+	_, first := k.boxes[0].me(t)
+	slices.Sort(got)
+	if want := []int{min(first, len(kinVIPs)-first), max(first, len(kinVIPs)-first)}; !slices.Equal(got, want) {
+		t.Errorf("neighbors of a client: %v, want %v", macs, want)
+	}
+	if _, serves := k.boxes[0].me(t); serves == 0 {
+		t.Error("box1 owns nothing")
+	}
+	figure(t, "members: addresses by owner", got)
+	t.Logf("\n%s\n%s", k.call(t, "members").Stdout, k.call(t, "explain", kinVIPs[0]).Stdout)
+}
+
+// rotate exchanges the key as the reference says: both know the new one, both use it, both forget the
+// old one. Nobody is missed meanwhile.
+func (k *kin) rotate(t *testing.T) {
+	for _, keys := range []string{`"one.key", "two.key"`, `"two.key", "one.key"`, `"two.key"`} {
+		for i, s := range k.boxes {
+			s.reload(t, k.config(i, keys, kinVIPs, ""))
+			for _, each := range k.boxes {
+				if err := each.are(t, "box1 serving", "box2 serving"); err != nil {
+					t.Errorf("with keys %s on box%d: %v", keys, i+1, err)
+				}
+			}
+		}
+		k.visit(t)
+	}
+	for _, s := range k.boxes {
+		if n := s.metric(t, "weir_fleet_deaths_total"); n != 0 {
+			t.Errorf("%s has taken %v members for dead", s.box.Name(), n)
+		}
+	}
+}
+
+// killed ends a daemon with SIGKILL, and it comes again within restart_grace.
+func (k *kin) killed(t *testing.T) {
+	other := k.boxes[0]
+	before := other.moves(t)
+	k.boxes[1].stop(t, syscall.SIGKILL)
+	k.visitKnown(t)
+	time.Sleep(4 * time.Second) // it is dead by now in the eyes of gossip, and its kernel forwards on
+	if err := other.are(t, "box1 serving", "box2 away"); err != nil {
+		t.Error(err)
+	}
+	k.visitKnown(t)
+	k.boxes[1].start(t)
+	eventually(t, time.Minute, func() error { return k.shares(t, -1) })
+	if moves := other.moves(t) - before; moves != 0 {
+		t.Errorf("%d addresses have moved", moves)
+	}
+	k.visit(t)
+}
+
+// visitKnown is visit as somebody who has just been there.
+func (k *kin) visitKnown(t testing.TB) {
+	t.Helper()
+	for _, vip := range kinVIPs {
+		if _, err := get(within(t, 20*time.Second), k.client1, net.JoinHostPort(vip, "80")); err != nil {
+			t.Errorf("%s: %v", vip, err)
+		}
+	}
+}
+
+// moves counts what a box has taken over or given away.
+func (s *site) moves(t testing.TB) int {
+	t.Helper()
+	var doc fellowship
+	s.weirJSON(t, &doc, "members")
+	return doc.Counters.Moves
+}
+
+// differs gives one box a VIP more. That is served, and said.
+func (k *kin) differs(t *testing.T) {
+	k.boxes[0].reload(t, k.config(0, `"two.key"`, append([]string{"10.1.0.200"}, kinVIPs...), ""))
+	for _, s := range k.boxes {
+		eventually(t, 90*time.Second, func() error {
+			if out := s.call(t, "status").Stdout; !strings.Contains(out, "fleet-differs") {
+				return fmt.Errorf("%s says\n%s", s.box.Name(), out)
+			}
+			return nil
+		})
+	}
+	if got := fate(t.Context(), k.client1, "tcp", "10.1.0.200:80"); got != "ok" {
+		t.Errorf("what only box1 has: %s", got)
+	}
+	k.boxes[0].reload(t, k.config(0, `"two.key"`, kinVIPs, ""))
+	eventually(t, time.Minute, func() error {
+		if out := k.call(t, "members").Stdout; strings.Contains(out, "differ") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+}
+
+// wrongKey has a box speak with a key that the other one does not know: each is alone for the other one,
+// and asks the wire before it answers, so that no address has two owners.
+func (k *kin) wrongKey(t *testing.T) {
+	k.boxes[1].reload(t, k.config(1, `"one.key"`, kinVIPs, ""))
+	eventually(t, time.Minute, func() error {
+		return errors.Join(k.boxes[0].are(t, "box1 serving", "box2 dead"), k.boxes[1].are(t, "box1 dead", "box2 serving"))
+	})
+	time.Sleep(3 * time.Second)
+	if a, b := k.boxes[0].answered(t), k.boxes[1].answered(t); a+b != len(kinVIPs) {
+		t.Errorf("they answer for %d and %d of %d", a, b, len(kinVIPs))
+	}
+	k.visit(t)
+	if n := k.boxes[0].metric(t, "weir_fleet_refused_total"); n == 0 {
+		t.Error("nothing was refused")
+	}
+	k.boxes[1].reload(t, k.config(1, `"two.key"`, kinVIPs, ""))
+}
+
+// dark takes the carrier of an interface that matters.
+func (k *kin) dark(t *testing.T) {
+	for i, s := range k.boxes {
+		s.reload(t, k.config(i, `"two.key"`, kinVIPs, `interfaces = ["uplink"]`))
+	}
+	k.boxes[0].box.Must(t, "ip", "link", "set", "uplink", "down")
+	took := eventually(t, 30*time.Second, func() error { return k.shares(t, 0) })
+	figure(t, "members: carrier lost, all addresses at the other box", took)
+	if err := k.boxes[1].are(t, "box1 unfit", "box2 serving"); err != nil {
+		t.Error(err)
+	}
+	if out := k.boxes[1].call(t, "members").Stdout; !strings.Contains(out, "uplink is down") {
+		t.Errorf("box2 does not know why:\n%s", out)
+	}
+	k.visit(t)
+	k.boxes[0].box.Must(t, "ip", "link", "set", "uplink", "up")
+	back := eventually(t, 30*time.Second, func() error { return k.shares(t, -1) })
+	if back < time.Second { // take_back is 2 s
+		t.Errorf("they are back after %s", back)
+	}
+	k.visit(t)
+}
