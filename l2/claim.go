@@ -105,11 +105,11 @@ func (e *engine) wake(s *seat, now time.Time) {
 			e.become(s, Held, now)
 			return
 		}
-		if s.state == Contested {
+		if s.state == Contested && s.silent == 0 {
 			e.ask(s, sayProbe, classLater)
 			return
 		}
-		e.ask(s, sayProbe, classProbe)
+		e.ask(s, sayProbe, classBegun)
 	case Held:
 		if s.other != (MAC{}) && now.Sub(s.heard) >= otherMemory {
 			s.other, s.fellow = MAC{}, ""

@@ -269,7 +269,8 @@ func TestAnotherMACIsAnnounced(t *testing.T) {
 	}
 }
 
-// Many VIPs that are taken over at once are all announced before any is again.
+// Of many VIPs that are taken over at once, what is said again takes only the time that
+// nothing else wants.
 func TestFirstAnnouncementsComeFirst(t *testing.T) {
 	const many = 5000
 	n := newLAN(t, "a")
@@ -279,33 +280,37 @@ func TestFirstAnnouncementsComeFirst(t *testing.T) {
 	}
 	n.set("a", &Claim{}, vips...)
 	n.run(10 * time.Second)
-	first := map[netip.Addr]time.Time{}
-	var again, last time.Time
+	first := map[netip.Addr]time.Duration{}
+	var last, sum time.Duration
+	again := 0 // before all were announced
 	perSecond := map[time.Duration]int{}
 	for _, s := range n.sent {
-		perSecond[s.at.Sub(begin).Truncate(time.Second)]++
+		at := s.at.Sub(begin)
+		perSecond[at.Truncate(time.Second)]++
 		if !isUnasked(s) {
 			continue
 		}
-		if _, was := first[s.used]; was {
-			again = earlier(again, s.at)
-			continue
+		if _, was := first[s.used]; was && len(first) < many {
+			again++
+		} else if !was {
+			first[s.used], last = at, at
+			sum += at
 		}
-		first[s.used] = s.at
-		last = s.at
 	}
-	if len(first) != many || again.Before(last) {
-		t.Errorf("%d announced, the last at %v, the first one again at %v", len(first), last.Sub(begin), again.Sub(begin))
+	if len(first) != many || again > many/5 {
+		t.Errorf("%d announced, and %d announcements again before the last", len(first), again)
 	}
-	if took := last.Sub(begin); took > 2200*ms {
-		t.Errorf("the last of %d VIPs was announced after %v", many, took)
+	// Three probes and an announcement of each are 20,000 frames, two seconds.
+	if last > 2200*ms || sum/many > 1300*ms || first[vips[0]] > 400*ms {
+		t.Error("too late")
 	}
 	for at, frames := range perSecond {
 		if frames > 10000+paceBurst {
 			t.Errorf("%d frames in the second after %v", frames, at)
 		}
 	}
-	t.Logf("%d VIPs: first announced after %v, last after %v", many, first[vips[0]].Sub(begin), last.Sub(begin))
+	t.Logf("%d VIPs: first announced after %v, on average after %v, last after %v; %d said again by then", many,
+		first[vips[0]], sum/many, last, again)
 }
 
 func TestInterfacesOfClaimsAndConfig(t *testing.T) {

@@ -79,8 +79,9 @@ type class uint8
 
 const (
 	classFirst class = iota // what moves a VIP: its first announcement, and a defence
-	classProbe
-	classLater // announcements again, and probes of what somebody else has
+	classBegun              // the probes after the first: of thousands, the first ones are soon done
+	classProbe              // the first probe
+	classLater              // announcements again, and probes of what somebody else has
 	classes
 )
 

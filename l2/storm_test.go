@@ -1,0 +1,81 @@
+package l2
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// Whatever happens to boxes that all claim the same VIPs, on a network that splits,
+// heals, loses cables and frames: when it is over and a box has announced what it holds,
+// each VIP that is claimed has exactly one holder, and stays with it.
+func TestAnyStormEndsWithOneHolder(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			storm(t, rand.New(rand.NewPCG(seed, 5)))
+		})
+	}
+}
+
+func storm(t *testing.T, random *rand.Rand) {
+	names := []string{"a", "b", "c"}
+	n := newLAN(t, names...)
+	vips := []netip.Addr{vip4(1), vip4(2), vip4(3), vip6(1), vip6(2), vip6(3)}
+	cable := func(name string, in bool) {
+		b := n.boxes[name]
+		b.e.setLink("eth0", linkState{index: 7, mac: b.mac, carrier: in}, n.now)
+		n.settle()
+	}
+	for range 150 {
+		name, vip := names[random.IntN(len(names))], vips[random.IntN(len(vips))]
+		switch random.IntN(8) {
+		case 0, 1:
+			n.set(name, &Claim{Doubtful: random.IntN(3) == 0}, vip)
+		case 2:
+			n.set(name, nil, vip)
+		case 3:
+			cable(name, random.IntN(2) == 0)
+		case 4:
+			n.boxes[name].segment = random.IntN(2)
+		case 5:
+			n.boxes[name].e.announceAll()
+		case 6:
+			n.air = nil // what is on its way is lost
+		}
+		n.run(time.Duration(random.IntN(400)) * ms)
+	}
+	for _, name := range names {
+		n.boxes[name].segment = 0
+		cable(name, true)
+		n.set(name, &Claim{}, vips...)
+	}
+	n.run(2 * time.Second)
+	for _, name := range names {
+		n.boxes[name].e.announceAll()
+		n.settle()
+		n.run(10 * ms)
+	}
+	n.run(3 * time.Second)
+	held := map[netip.Addr]string{}
+	for _, vip := range vips {
+		holders := n.holders(vip)
+		if len(holders) != 1 {
+			t.Fatalf("%v is held by %v", vip, holders)
+		}
+		held[vip] = holders[0]
+		n.lastWord(vip)
+	}
+	n.run(3 * time.Minute)
+	for _, vip := range vips {
+		n.expect(vip, held[vip])
+	}
+	for _, name := range names {
+		e := n.boxes[name].e
+		if len(e.timers) > len(vips) || e.links["eth0"].count[Held]+e.links["eth0"].count[Contested] != len(vips) {
+			t.Errorf("%s: %d timers, %v seats by state", name, len(e.timers), e.links["eth0"].count)
+		}
+	}
+}
