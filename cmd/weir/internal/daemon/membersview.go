@@ -28,7 +28,7 @@ func (b *box) members(ctx context.Context) (status.Members, error) {
 
 // doc is the fleet as this box sees it.
 func (f *fleet) doc(now time.Time) status.Members {
-	doc := status.Members{Members: []status.Member{}, Differing: []status.Differing{}, VIPs: f.roles()}
+	doc := status.Members{Members: []status.Member{}, Differing: []status.Differing{}, VIPs: f.roles(), Owned: f.share.mine}
 	if f.cfg == nil {
 		return doc
 	}
@@ -132,7 +132,7 @@ func (f *fleet) glance(now time.Time) *status.Fleet {
 	}
 	doc := f.doc(now)
 	out := &status.Fleet{
-		Name: doc.Fleet, Mode: doc.Mode, Self: doc.Self, Members: map[status.MemberState]int{}, VIPs: doc.VIPs,
+		Name: doc.Fleet, Mode: doc.Mode, Self: doc.Self, Members: map[status.MemberState]int{}, VIPs: doc.VIPs, Owned: doc.Owned,
 		Differing: doc.Differing, Unjoined: doc.Unjoined, Error: doc.Error, Insecure: doc.Insecure,
 	}
 	for _, m := range doc.Members {

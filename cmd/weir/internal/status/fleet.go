@@ -14,9 +14,10 @@ type Fleet struct {
 	Self  string      `json:"self"`
 	State MemberState `json:"state"`
 	Why   string      `json:"why,omitempty"`
-	// Members counts all that are known by State; VIPs as in Members.
+	// Members counts all that are known by State; VIPs and Owned as in Members.
 	Members map[MemberState]int `json:"members"`
 	VIPs    map[VIPRole]int     `json:"vips"`
+	Owned   int                 `json:"owned"`
 	// Differing, Unjoined, Error and Insecure are those of Members.
 	Differing []Differing       `json:"differing,omitempty"`
 	Unjoined  map[string]string `json:"unjoined,omitempty"`
@@ -68,7 +69,7 @@ func (f Fleet) line() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	text := fmt.Sprintf("%s, %s: %s; this box is %s, %s", f.Name, f.Mode, strings.Join(parts, ", "), f.State, does(f.VIPs))
+	text := fmt.Sprintf("%s, %s: %s; this box is %s, %s", f.Name, f.Mode, strings.Join(parts, ", "), f.State, does(f.Mode, f.VIPs, f.Owned))
 	if f.Insecure {
 		text += "; WITHOUT A KEY"
 	}

@@ -24,8 +24,10 @@ type Members struct {
 	// Differing are the sources of which members have heard different things for a
 	// while, by name.
 	Differing []Differing `json:"differing"`
-	// VIPs counts the VIPs that any member serves, by what this box does about them.
-	VIPs map[VIPRole]int `json:"vips"`
+	// VIPs counts the VIPs that any member serves, by what this box does about them: with
+	// active-active it has RoleOwner for all that it announces. Owned is how many it owns.
+	VIPs  map[VIPRole]int `json:"vips"`
+	Owned int             `json:"owned"`
 	// Unjoined are the names to join that can't be reached, and why.
 	Unjoined map[string]string `json:"unjoined,omitempty"`
 	// Error is why this box takes no part in the fleet.
@@ -133,7 +135,7 @@ func (m Member) judge(mode string) MemberState {
 		return MemberUnfit
 	case m.Standing == "fresh":
 		return MemberFresh
-	case m.Holds == 0 && mode == "active-standby":
+	case m.Holds == 0 && mode == activeStandby:
 		return MemberStandby
 	}
 	return MemberServing
@@ -171,7 +173,7 @@ func (m Members) Table(w io.Writer, now time.Time) {
 			shorten(x.Digest), x.drain(), x.Weight, x.Serves, x.Holds, cmp.Or(x.Why, "-"))
 	}
 	tw.Flush()
-	fmt.Fprintf(w, "\nThis box, marked *, %s.\n", does(m.VIPs))
+	fmt.Fprintf(w, "\nThis box, marked *, %s.\n", does(m.Mode, m.VIPs, m.Owned))
 	for _, line := range m.wrong(now) {
 		fmt.Fprintln(w, line)
 	}
@@ -191,18 +193,27 @@ func (m Member) drain() string {
 func shorten(digest string) string { return cmp.Or(digest[:min(len(digest), 8)], "-") }
 
 // does says what a box does about VIPs.
-func does(vips map[VIPRole]int) string {
-	var parts []string
+func does(mode string, vips map[VIPRole]int, owned int) string {
+	out := fmt.Sprintf("owns %d VIPs", owned)
+	if mode == activeActive {
+		out = fmt.Sprintf("serves %d VIPs, owns %d", vips[RoleOwner], owned)
+	}
 	for _, x := range []struct {
 		role VIPRole
 		form string
-	}{{RoleOwner, "owns %d VIPs"}, {RoleStandby, "stands by for %d"}, {RoleOut, "leaves %d to others"}, {RoleNothing, "can't serve %d"}} {
-		if n := vips[x.role]; n > 0 || x.role == RoleOwner {
-			parts = append(parts, fmt.Sprintf(x.form, n))
+	}{{RoleStandby, "stands by for %d"}, {RoleOut, "leaves %d to others"}, {RoleNothing, "can't serve %d"}} {
+		if n := vips[x.role]; n > 0 {
+			out += ", " + fmt.Sprintf(x.form, n)
 		}
 	}
-	return strings.Join(parts, ", ")
+	return out
 }
+
+// The modes.
+const (
+	activeActive  = "active-active"
+	activeStandby = "active-standby"
+)
 
 // wrong has a line for each thing that needs a look, beside the states of members.
 func (m Members) wrong(now time.Time) []string {

@@ -37,6 +37,7 @@ func members() Members {
 			{Source: "prod", Since: ago(time.Minute), Digests: map[string]string{"box1": digestA, "box2": ""}},
 		},
 		VIPs:     map[VIPRole]int{RoleOwner: 7, RoleStandby: 5, RoleNothing: 1},
+		Owned:    7,
 		Unjoined: map[string]string{"box9:7946": "no such host"},
 		Strain:   5, Insecure: true,
 		Counters: MemberCounters{Joins: 3, Deaths: 1, Conflicts: 2, Refused: 17, Dropped: 1, Moves: 4},
@@ -49,7 +50,7 @@ func TestFleetTables(t *testing.T) {
 	fleet := healthy
 	fleet.Fleet = &Fleet{
 		Name: "edge", Mode: "active-active", Self: "box1", State: MemberUnfit, Why: "eth1 has no carrier",
-		Members: map[MemberState]int{MemberUnfit: 2, MemberServing: 3, MemberDead: 1, MemberLeft: 1}, VIPs: map[VIPRole]int{RoleOut: 12}, Insecure: true,
+		Members: map[MemberState]int{MemberUnfit: 2, MemberServing: 3, MemberDead: 1, MemberLeft: 1}, VIPs: map[VIPRole]int{RoleOut: 12, RoleOwner: 3}, Owned: 1, Insecure: true,
 	}
 	fleet.L2 = &L2{Interfaces: []L2Interface{{Name: "eth0", MAC: "52:54:00:00:00:01", Held: 7, Probing: 1, Contested: 2}, {Name: "eth1", Idle: 10, Error: "no carrier"}}}
 	fleet.Judge(now)
@@ -88,7 +89,7 @@ Fleet edge, active-active, one owner of all VIPs
 
 MEMBER  ADDRESS  STATE  SINCE  VERSION  DIGEST  DRAIN  WEIGHT  SERVES  OWNS  WHY
 
-This box, marked *, owns 0 VIPs.
+This box, marked *, serves 0 VIPs, owns 0.
 This box takes no part: listen on [::]:7946: address already in use
 `},
 		{"status", fleet, `
@@ -100,7 +101,7 @@ Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
 Holds:     4 virtual servers, 12 real servers, 11 set members
 Backends:  12 up, 0 down, 0 unknown, 0 draining
 Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
-Fleet:     edge, active-active: 3 serving, 2 unfit, 1 dead, 1 left; this box is unfit, owns 0 VIPs, leaves 12 to others; WITHOUT A KEY
+Fleet:     edge, active-active: 3 serving, 2 unfit, 1 dead, 1 left; this box is unfit, serves 3 VIPs, owns 1, leaves 12 to others; WITHOUT A KEY
 L2:        eth0 7 held, 1 probing, 2 contested; eth1 0 held, 10 idle (no carrier)
 `},
 		{"services", standby, `
@@ -118,6 +119,11 @@ not served: x
 
 owner: box2; this box: standby: weight and address decide
   can serve it: box2 (settled, has it), box1 (settled), box3 (draining, drained there)
+`},
+		{"announced by all", Explanation{Why: "x", Owned: &Owned{Owner: "box2", Role: RoleOwner, Why: "every fit member announces it"}}, `
+not served: x
+
+owner: box2: every fit member announces it
 `},
 		{"owned by this box", Explanation{Why: "x", Owned: &Owned{
 			Owner: "box1", Me: true, Role: RoleOwner, Why: "no other member can serve it",
@@ -199,7 +205,7 @@ func TestFleetJSON(t *testing.T) {
 		"members": all,
 		"fleet": Fleet{
 			Name: "edge", Mode: "active-active", Self: "box1", State: MemberUnfit, Why: "eth1 has no carrier", Members: map[MemberState]int{MemberServing: 3},
-			VIPs: map[VIPRole]int{RoleOut: 12}, Differing: all.Differing, Unjoined: all.Unjoined, Error: "x", Insecure: true,
+			VIPs: map[VIPRole]int{RoleOut: 12}, Owned: 1, Differing: all.Differing, Unjoined: all.Unjoined, Error: "x", Insecure: true,
 		},
 		"l2": L2{
 			Interfaces: []L2Interface{{"eth0", "52:54:00:00:00:01", "no carrier", 7, 1, 2, 3}},

@@ -66,7 +66,7 @@ func (o Owned) write(w io.Writer, now time.Time) {
 		who = "nobody"
 	}
 	line := "owner: " + who
-	if o.Role != RoleOwner || !o.Me {
+	if o.Role != RoleOwner { // who announces what another one owns does it as all do: see Why
 		line += "; this box: " + string(o.Role)
 	}
 	if o.Why != "" {
