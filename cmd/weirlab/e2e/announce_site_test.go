@@ -90,7 +90,13 @@ func edgeSite(boxes int, more ...lab.Host) lab.Site {
 func newEdge(t *testing.T, boxes int, more ...lab.Host) *edge {
 	t.Helper()
 	lab.RequireRouters(t)
-	l := lab.Start(t, edgeSite(boxes, more...))
+	return openEdge(t, edgeSite(boxes, more...), boxes)
+}
+
+// openEdge is newEdge with a site that is not quite edgeSite's.
+func openEdge(t *testing.T, plan lab.Site, boxes int) *edge {
+	t.Helper()
+	l := lab.Start(t, plan)
 	e := &edge{Lab: l, client1: l.Host("client1"), client2: l.Host("client2")}
 	for n := 1; n <= boxes; n++ {
 		s := &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", n)), client1: e.client1, client2: e.client2, weir: lab.Build(t, "weir/cmd/weir")}

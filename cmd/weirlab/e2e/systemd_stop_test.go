@@ -1,0 +1,340 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// unitFile is the unit that is shipped.
+const unitFile = "../../../systemd/weir.service"
+
+// nearHost is a client on box1's own network: whatever the router thinks, its packets
+// for VIPs go to box1.
+var nearHost = lab.Host{
+	Name: "near", Nets: lab.Nets{linkOf(1): "10.1.1.7/24"}, Routes: []string{"192.0.2.0/24 via " + boxAddr(1)},
+}
+
+// TestUnderSystemd has systemd, as PID 1 of a Debian of its own, start, restart, stop
+// and reboot one of two boxes, under load.
+func TestUnderSystemd(t *testing.T) {
+	lab.RequireSystemd(t)
+	lab.RequireRouters(t)
+	plan := edgeSite(2, nearHost)
+	plan.Boxes[0].Systemd = true
+	e := openEdge(t, plan, 2)
+	for i := range webs {
+		serveEcho(t, e.Host(webs[i]), 7000)
+	}
+	u := &unit{edge: e, box: e.boxes[0].box}
+	u.install(t)
+	u.configure(t, "")
+	u.box.Must(t, "systemctl", "start", "weir")
+	e.boxes[1].run(t, peering(2, shortDrain, "")+service("web", "")+echoes(allWebs, ""))
+	e.awaitRoutes(t, bothVIPs, 1, 2)
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *unit)
+	}{
+		{"a reload is taken or refused", unitReloads},
+		{"a restart drains nothing", unitRestarts},
+		{"killed, it is back", unitKilled},
+		{"a stop counts connections down", unitStops},
+		{"a stop has an end", unitStopsInTime},
+		{"a second signal ends the drain", unitHurries},
+		{"a reboot is drained", unitReboots},
+	} {
+		if !t.Run(story.name, func(t *testing.T) { story.tell(t, u) }) {
+			t.Logf("its journal:\n%s", u.journal(t))
+		}
+	}
+}
+
+// unit is weir on box1, which systemd runs.
+type unit struct {
+	*edge
+	box *lab.Machine
+}
+
+// install does what a package would.
+func (u *unit) install(t testing.TB) {
+	t.Helper()
+	if err := u.box.AwaitSystemd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(unitFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.box.WriteFile(t.Context(), "/etc/systemd/system/weir.service", string(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	u.box.Must(t, "cp", u.boxes[0].weir, "/usr/bin/weir")
+	u.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	u.box.Must(t, "systemctl", "daemon-reload")
+	if out, err := u.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "/etc/systemd/system/weir.service"); err != nil || out.Stderr != "" {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out.Stderr)
+	}
+}
+
+func (u *unit) configure(t testing.TB, daemon string) {
+	t.Helper()
+	toml := peering(1, shortDrain, "") + "[daemon]\n" + daemon + "\n" + service("web", "") + echoes(allWebs, "")
+	if err := u.box.WriteFile(t.Context(), configFile, toml, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// show gives a property of the unit.
+func (u *unit) show(t testing.TB, property string) string {
+	t.Helper()
+	return strings.TrimSpace(u.box.Must(t, "systemctl", "show", "--value", "-p", property, "weir"))
+}
+
+// journal is what weir has said since the start of the process before this one.
+func (u *unit) journal(t testing.TB) string {
+	t.Helper()
+	return u.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "200")
+}
+
+// since is what has come to the journal while do was done.
+func (u *unit) since(t testing.TB, do func()) string {
+	t.Helper()
+	before := u.journal(t)
+	last := before[strings.LastIndex(strings.TrimSpace(before), "\n")+1:]
+	do()
+	_, after, found := strings.Cut(u.journal(t), last)
+	if !found {
+		t.Fatalf("the journal has forgotten %q", last)
+	}
+	return after
+}
+
+func mustSay(t testing.TB, journal string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(journal, w) {
+			t.Errorf("the journal does not say %q:\n%s", w, journal)
+		}
+	}
+}
+
+// undisturbed does something to weir under load: no request fails, no connection is
+// cut, and the route never leaves the router's kernel.
+func (u *unit) undisturbed(t *testing.T, what string, do func()) {
+	t.Helper()
+	watch, begin := watchRoutes(t, u.Host("router")), time.Now()
+	far, near := hold(t, u.client2, at(vip4, 7000)), hold(t, u.Host("near"), at(vip4, 7000))
+	h := startHammer(t, u.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
+	h.more(t, 50)
+	do()
+	h.more(t, 100)
+	mustAllBeAnswered(t, what, h.end(), begin, time.Time{})
+	if err := errors.Join(far.letGo(), near.letGo()); err != nil {
+		t.Errorf("%s: a connection is cut: %v", what, err)
+	}
+	for _, vip := range bothVIPs {
+		if changes := watch.of(vip, begin); len(changes) > 0 {
+			t.Errorf("%s: the router's route of %s has changed: %v", what, vip, changes)
+		}
+	}
+}
+
+func unitReloads(t *testing.T, u *unit) {
+	u.undisturbed(t, "systemctl reload", func() { u.box.Must(t, "systemctl", "reload", "weir") })
+	if err := u.box.WriteFile(t.Context(), configFile, "[kernel]\nmodus = 1\n", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	said := u.since(t, func() {
+		if out, err := u.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
+			t.Errorf("a broken configuration is taken: %+v", out)
+		}
+	})
+	mustSay(t, said, "modus")
+	u.configure(t, "")
+	u.box.Must(t, "systemctl", "reload", "weir")
+}
+
+func unitRestarts(t *testing.T, u *unit) {
+	before := u.show(t, "MainPID")
+	var took time.Duration
+	said := u.since(t, func() {
+		u.undisturbed(t, "systemctl restart", func() {
+			begin := time.Now()
+			u.box.Must(t, "systemctl", "restart", "weir")
+			took = time.Since(begin)
+		})
+	})
+	mustSay(t, said, "by=restart", "drains=false", "left as it is")
+	if after := u.show(t, "MainPID"); after == before {
+		t.Errorf("it is process %s as before", after)
+	}
+	figure(t, "systemctl restart weir until it is ready again", took)
+}
+
+func unitKilled(t *testing.T, u *unit) {
+	u.undisturbed(t, "kill -9", func() {
+		before := u.show(t, "MainPID")
+		u.box.Must(t, "systemctl", "kill", "--signal=KILL", "weir")
+		took := eventually(t, time.Minute, func() error {
+			if now := u.show(t, "MainPID"); now == before || u.show(t, "ActiveState") != "active" {
+				return fmt.Errorf("it does not come back: process %s", now)
+			}
+			return nil
+		})
+		figure(t, "weir after kill -9, until systemd has it back and it is ready", took)
+	})
+}
+
+// inBackground runs a command on the box that takes its time.
+func (u *unit) inBackground(t testing.TB, args ...string) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	ctx := within(t, 5*time.Minute)
+	go func() {
+		_, err := u.box.Run(ctx, args...)
+		done <- err
+	}()
+	return done
+}
+
+// unitStops stops box1 while it has a connection: the router sends everybody else to
+// box2, and the stop waits until the connection has ended.
+func unitStops(t *testing.T, u *unit) {
+	near := hold(t, u.Host("near"), at(vip4, 7000))
+	var took time.Duration
+	said := u.since(t, func() {
+		stopped := u.inBackground(t, "systemctl", "stop", "weir")
+		u.awaitRoutes(t, bothVIPs, 2)
+		if status, _ := u.box.Run(t.Context(), "weir", "status"); !strings.Contains(status.Stdout, "weir stops") {
+			t.Errorf("meanwhile weir status says\n%s", status.Stdout)
+		}
+		time.Sleep(3 * time.Second) // in which it could have ended, but for the connection
+		select {
+		case err := <-stopped:
+			t.Errorf("it has stopped with a connection left: %v", err)
+		default:
+		}
+		near.moves(t)
+		begin := time.Now()
+		if err := near.letGo(); err != nil {
+			t.Errorf("the connection did not live on: %v", err)
+		}
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		took = time.Since(begin)
+	})
+	mustSay(t, said, "by=stop", "drains=true", "msg=draining connections=1", "msg=drained", "left as it is")
+	if state := u.show(t, "ActiveState"); state != "inactive" {
+		t.Errorf("the unit is %s", state)
+	}
+	figure(t, "systemctl stop weir: its end after that of the last connection", took)
+	if left := u.box.Must(t, "ipvsadm", "-Ln"); !strings.Contains(left, at(vip4, 80)) {
+		t.Errorf("the kernel is not as it was:\n%s", left)
+	}
+	u.box.Must(t, "systemctl", "start", "weir")
+	u.awaitRoutes(t, bothVIPs, 1, 2) // the drain went with the stop
+}
+
+// unitStopsInTime holds a connection for longer than weir waits, which is longer than
+// systemd would by itself.
+func unitStopsInTime(t *testing.T, u *unit) {
+	dropIn := "/etc/systemd/system/weir.service.d/short.conf"
+	if err := u.box.WriteFile(t.Context(), dropIn, "[Service]\nTimeoutStopSec=3s\n", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	u.box.Must(t, "systemctl", "daemon-reload")
+	u.configure(t, "stop_timeout = \"12s\"")
+	u.box.Must(t, "systemctl", "reload", "weir")
+	near := hold(t, u.Host("near"), at(vip4, 7000))
+	begin := time.Now()
+	said := u.since(t, func() { u.box.Must(t, "systemctl", "stop", "weir") })
+	if took := time.Since(begin); took < 12*time.Second {
+		t.Errorf("it has stopped after %s", took)
+	}
+	mustSay(t, said, "daemon.stop_timeout is over", "left as it is")
+	if result := u.show(t, "Result"); result != "success" {
+		t.Errorf("the stop ended in %s", result)
+	}
+	near.moves(t) // the kernel is left as it is
+	if err := near.letGo(); err != nil {
+		t.Errorf("the connection did not outlive weir: %v", err)
+	}
+	u.box.Must(t, "rm", dropIn)
+	u.box.Must(t, "systemctl", "daemon-reload")
+	u.configure(t, "")
+	u.box.Must(t, "systemctl", "start", "weir")
+	u.awaitRoutes(t, bothVIPs, 1, 2)
+}
+
+func unitHurries(t *testing.T, u *unit) {
+	near := hold(t, u.Host("near"), at(vip4, 7000))
+	said := u.since(t, func() {
+		stopped := u.inBackground(t, "systemctl", "stop", "weir")
+		u.awaitRoutes(t, bothVIPs, 2)
+		u.box.Must(t, "systemctl", "kill", "--kill-whom=main", "--signal=TERM", "weir")
+		select {
+		case err := <-stopped:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("it goes on waiting")
+		}
+	})
+	mustSay(t, said, "another signal", "left as it is")
+	near.moves(t)
+	if err := near.letGo(); err != nil {
+		t.Errorf("the connection did not outlive weir: %v", err)
+	}
+	u.box.Must(t, "systemctl", "start", "weir")
+	u.awaitRoutes(t, bothVIPs, 1, 2)
+}
+
+// unitReboots reboots box1 under load, with a connection that only it can carry: no
+// request is lost, and the machine does not go before the connection has ended. A
+// connection that the router has torn from box1 stays in its kernel for minutes, and is
+// waited for as long as stop_timeout allows.
+func unitReboots(t *testing.T, u *unit) {
+	u.configure(t, "stop_timeout = \"15s\"")
+	u.box.Must(t, "systemctl", "reload", "weir")
+	watch, begin := watchRoutes(t, u.Host("router")), time.Now()
+	near := hold(t, u.Host("near"), at(vip4, 7000))
+	h := startHammer(t, u.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
+	h.more(t, 50)
+	u.box.Must(t, "systemctl", "reboot")
+	u.awaitRoutes(t, bothVIPs, 2)
+	led := time.Since(begin)
+	h.more(t, 50)
+	time.Sleep(3 * time.Second) // in which it could have gone down, but for the connection
+	near.moves(t)
+	mustSay(t, u.journal(t), "by=stop drains=true", "msg=draining connections=1")
+	if err := near.letGo(); err != nil {
+		t.Errorf("the connection was cut: %v", err)
+	}
+	eventually(t, 2*time.Minute, func() error {
+		if _, err := u.box.Run(t.Context(), "true"); !errors.Is(err, lab.ErrPowerLost) {
+			return fmt.Errorf("the machine does not go down: %v", err)
+		}
+		return nil
+	})
+	down := time.Since(begin)
+	h.more(t, 50)
+	if err := u.box.Boot(within(t, 4*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	u.install(t)
+	u.box.Must(t, "systemctl", "start", "weir")
+	u.awaitRoutes(t, bothVIPs, 1, 2)
+	h.more(t, 100)
+	rest, torn := apart(h.end(), watch, begin, bothVIPs...)
+	mustAllBeAnswered(t, "systemctl reboot of one of two boxes", rest, begin, time.Time{})
+	figure(t, "systemctl reboot: router uses the other box alone after, the machine is off after", fmt.Sprintf("%s, %s", led.Round(time.Millisecond), down.Round(time.Millisecond)))
+	figure(t, "requests that were under way when the router changed its mind, for a reboot", tally(torn))
+}
