@@ -52,7 +52,8 @@ var l2Keys = []Key{
 		Doc: "The owner of a VIP, and it alone, answers ARP and NDP for it, for clients or routers on a network of the box that are " +
 			"told nothing by BGP. Without [cluster] the box owns every VIP. Both this and [bgp] may be there."},
 	{Path: "l2.interfaces", Example: `["eth0"]`, Type: Texts, Required: true,
-		Doc: "The interfaces on which it answers. The kernel is kept from answering for VIPs there by itself, as by kernel.strict_arp."},
+		Doc: "The interfaces on which it answers. The kernel is kept from answering for VIPs there by itself, as by kernel.strict_arp; " +
+			"when [l2] goes that is yours to set back."},
 	{Path: "l2.refresh", Type: Duration, Default: `"60s"`, max: hour,
 		Doc: "How often neighbors are told again where a VIP is; after a move they are told at once, and several times. 0s is never."},
 	{Path: "l2.vips", Type: Texts, Default: `["LoadBalancer", "static"]`, Values: announcedKinds,
