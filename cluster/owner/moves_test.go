@@ -180,3 +180,38 @@ func TestAClockThatStopsForAWhileTakesNothing(t *testing.T) {
 		l.still("a short stop")
 	})
 }
+
+func TestAllThatAreUnfitAtOnceServeOn(t *testing.T) {
+	each(t, func(l *laws) {
+		l.loss = 0
+		for _, b := range l.boxes {
+			b.broken = l.IntN(2) == 0
+			b.draining = !b.broken
+		}
+		l.quiet(20*time.Second, l.check) // which sees that all is announced at all times
+	})
+}
+
+func TestWhoComesFirstAfterAPowerCutKeepsAllForAWhile(t *testing.T) {
+	each(t, func(l *laws) {
+		for _, b := range l.boxes {
+			l.powerOff(b)
+		}
+		l.quiet(2*time.Minute, l.check)
+		first := l.boxes[l.IntN(len(l.boxes))]
+		l.revive(first)
+		l.lastHard = l.now
+		l.quiet(8*time.Second, l.check)
+		for v := range l.vips {
+			if !first.claims[v] {
+				l.fail("%s is not owned by the only one that is there", l.vips[v])
+			}
+		}
+		l.forget()
+		for _, b := range l.boxes {
+			l.revive(b)
+		}
+		l.quiet(takeBack-time.Second, l.check)
+		l.still("for a while")
+	})
+}
