@@ -8,9 +8,10 @@
 //
 // The chapters: daemon.go (the whole), loop.go, clusters.go (who is followed),
 // hear.go (what they say), node.go (what the own Node says), guard.go,
-// healthport.go, announce.go and routes.go (what routers hear, and when), drain.go
-// and drained.go, provide.go (who is given addresses), reload.go, view.go, whose.go
-// and routesview.go (what others read), api.go, metrics.go and its sisters.
+// healthport.go, announce.go and routes.go (what routers hear, and when), drain.go,
+// drained.go and drainer.go, ending.go (why weir ends, and what it does then),
+// provide.go (who is given addresses), reload.go, view.go, whose.go and routesview.go
+// (what others read), api.go, metrics.go and its sisters.
 //
 // # Routes
 //
@@ -30,17 +31,46 @@
 // box is not there yet) makes the box degraded and is tried again; it never keeps
 // anybody from being served.
 //
-// SIGTERM leaves kernel and routes: sessions end without a NOTIFICATION, and routers
-// keep the routes for bgp.graceful_restart. With daemon.on_stop = "cleanup" the routes
-// are withdrawn first, routers have time to take that in, and then the kernel is
-// emptied.
-//
 // # Drains
 //
-// weir drain takes VIPs, or all, from the sight of routers: serving, then shutting
+// weir drain takes VIPs, or all, out of the way of clients: serving, then shutting
 // (GRACEFUL_SHUTDOWN and LOCAL_PREF 0, RFC 8326), then after bgp.drain_delay
-// withdrawn. What is drained is in drain.json in daemon.state_dir, written at once and
-// read at the start. A file that can't be read is set aside and drains nothing, loudly:
-// better a box too many that serves than none. A drain that can't be written is in
-// force, and the status says that a restart would end it.
+// withdrawn. Where there is no [bgp] nobody has to be asked, and withdrawn is at once. In
+// a fleet the box counts as draining for what is drained from the first stage on, so
+// that another member becomes the owner while this one is still announced. The kernel
+// is left as it is: it serves whoever comes, and the connections that it has, which
+// weir drain --wait counts.
+//
+// A VIP that this box serves and no other fit member does stays at shutting, kept,
+// until one does: the last announcement goes for want of a backend alone, or by --force.
+//
+// What is drained is in drain.json in daemon.state_dir, written at once and read at the
+// start. A file that can't be read is set aside and drains nothing, loudly: better a box
+// too many that serves than none. A drain that can't be written is in force, and the
+// status says that a restart would end it.
+//
+// # The end
+//
+// Of SIGTERM alone nobody can tell what comes after it. weir asks systemd, whose job for
+// weir's own unit (found by /proc/self/cgroup) says stop or restart; a machine that goes
+// down stops its units.
+//
+//	                       restart   stop, reboot         a signal from elsewhere
+//	on_stop = "keep"       nothing   nothing              nothing
+//	on_stop = "drain"      nothing   drain                nothing
+//	on_stop = "cleanup"    nothing   drain, then empty    empty
+//
+// Nothing is: kernel and routes stay as they are. Sessions end without a NOTIFICATION,
+// and routers keep the routes for bgp.graceful_restart; so it is, too, where systemd does
+// not answer within three seconds.
+//
+// To drain is what weir drain --all does, but kept nowhere: the next start serves again.
+// The loop and all tasks work on meanwhile, systemd is asked for more time at each look,
+// and at most half of daemon.stop_timeout goes by until routes are withdrawn. It is over
+// when no connection is left and other members say that they have what this one had
+// (after three seconds that is not waited for), when daemon.stop_timeout is over, or with
+// another signal. Then the other members are told, and the sessions end; with a
+// NOTIFICATION, if no route is left. The kernel forwards on until it is switched off.
+//
+// To empty it, the routes are withdrawn first, and routers have time to take that in.
 package daemon
