@@ -111,6 +111,12 @@ func TakeoverSysctls(sloppy, sync bool) []Sysctl {
 			// masquerades it.
 			Sysctl{"net.netfilter.nf_conntrack_tcp_loose", "1"})
 	}
+	if sloppy || sync {
+		// A connection that went to another box and comes back is out of the window that
+		// conntrack remembers. Found INVALID it would be tracked a second time behind
+		// IPVS, with another source port: its backend would refuse it.
+		out = append(out, Sysctl{"net.netfilter.nf_conntrack_tcp_be_liberal", "1"})
+	}
 	if sync {
 		out = append(out,
 			// By default a connection is told of with its third packet and then with

@@ -36,7 +36,7 @@ func TestFleetSync(t *testing.T) {
 func TestSloppyTCP(t *testing.T) {
 	for _, sloppy := range []string{"true", "false"} {
 		c := parseWith(t, keyFiles, "[kernel]\nsloppy_tcp = "+sloppy+"\n")
-		for _, name := range []string{"net.ipv4.vs.sloppy_tcp", "net.netfilter.nf_conntrack_tcp_loose"} {
+		for _, name := range []string{"net.ipv4.vs.sloppy_tcp", "net.netfilter.nf_conntrack_tcp_loose", "net.netfilter.nf_conntrack_tcp_be_liberal"} {
 			if got := slices.Contains(c.Base().Sysctls, lb.Sysctl{Name: name, Value: "1"}); got != (sloppy == "true") {
 				t.Errorf("sloppy_tcp = %s: %s is set: %v", sloppy, name, got)
 			}

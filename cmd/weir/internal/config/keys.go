@@ -54,7 +54,7 @@ var kernelKeys = []Key{
 			"(cluster.owners = \"one\"), answers for it where [l2] does, and without that routers must send it to the box that serves."},
 	{Path: "kernel.sloppy_tcp", Type: Bool, Default: `false`,
 		Doc: "Makes connections of TCP packets that begin none, so that a box takes up those of another that is gone, with the same " +
-			"backend where the scheduler is mh (net.ipv4.vs.sloppy_tcp; conntrack's tcp_loose too). It is for every service of " +
+			"backend where the scheduler is mh (net.ipv4.vs.sloppy_tcp; conntrack's tcp_loose and tcp_be_liberal too). It is for every service of " +
 			"the box; stray packets, that would be refused, go to a backend then, which refuses them."},
 	{Path: "kernel.cluster_cidrs", Type: Texts, Default: `[]`,
 		Doc: "Clients whose address ClusterIP VIPs keep, because replies to them come back through this box: the pods; " +
