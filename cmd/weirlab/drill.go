@@ -53,6 +53,9 @@ Prints one table, with what is promised of each event, and fails when a promise 
 	return cmd
 }
 
+// drillFolder is for what a drill leaves behind that could not go on.
+const drillFolder = "artifacts/drill"
+
 func runDrill(ctx context.Context, cmd *cobra.Command, o drill.Options) (err error) {
 	site, err := drill.Open(ctx, 2)
 	if err != nil {
@@ -64,6 +67,9 @@ func runDrill(ctx context.Context, cmd *cobra.Command, o drill.Options) (err err
 		return err
 	}
 	rows, err := drill.Run(ctx, site, o)
+	if err != nil {
+		err = errors.Join(err, site.Dump(drillFolder), fmt.Errorf("logs and kernel state of every machine are in %s", drillFolder))
+	}
 	if len(o.Only) == 0 && err == nil {
 		var more []drill.Row
 		more, err = drill.Variants(ctx, site, o)

@@ -112,22 +112,36 @@ const steadyTime = 90 * time.Second
 
 // steady waits until the fleet is whole and serves.
 func (f *Fleet) steady(ctx context.Context) error {
-	return eventually(ctx, steadyTime, "the fleet is whole", func(ctx context.Context) error {
-		if err := f.app.ready(ctx); err != nil {
-			return err
+	begin, why := time.Now(), error(nil)
+	err := eventually(ctx, steadyTime, "the fleet is whole", func(ctx context.Context) error {
+		err := f.whole(ctx)
+		if err != nil {
+			why = err
 		}
-		begin := time.Now()
-		for range 5 {
-			try, cancel := context.WithTimeout(ctx, Patience)
-			err := ask(try, f.Host("client"), f.target())
-			cancel()
-			if err != nil {
-				return fmt.Errorf("ask %s: %w", f.target(), err)
-			}
-		}
-		_, err := f.owner(begin.Add(-500 * time.Millisecond))
 		return err
 	})
+	if waited := time.Since(begin); waited > 5*time.Second {
+		f.say("waited %s for the fleet to be whole: %v", waited.Round(time.Second), why)
+	}
+	return err
+}
+
+// whole tells what is missing.
+func (f *Fleet) whole(ctx context.Context) error {
+	if err := f.app.ready(ctx); err != nil {
+		return err
+	}
+	begin := time.Now()
+	for range 5 {
+		try, cancel := context.WithTimeout(ctx, Patience)
+		err := ask(try, f.Host("client"), f.target())
+		cancel()
+		if err != nil {
+			return fmt.Errorf("ask %s: %w", f.target(), err)
+		}
+	}
+	_, err := f.owner(begin.Add(-500 * time.Millisecond))
+	return err
 }
 
 // owner is who has the VIP, alone since an instant; in ActiveActive the first of those who have.

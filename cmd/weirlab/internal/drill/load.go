@@ -250,6 +250,22 @@ func kept(ctx context.Context, all []*held, since time.Time, limit time.Duration
 	}
 }
 
+// ends counts how connections have ended, those that are silent among them.
+func ends(all []*held) map[string]int {
+	fates := map[string]int{}
+	for _, h := range all {
+		h.mu.Lock()
+		switch {
+		case h.err != nil:
+			fates[fate(h.err)]++
+		case time.Since(h.last) > time.Second:
+			fates["silence"]++
+		}
+		h.mu.Unlock()
+	}
+	return fates
+}
+
 func release(all []*held) {
 	for _, h := range all {
 		_ = h.c.Close()

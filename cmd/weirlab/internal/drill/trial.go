@@ -18,7 +18,6 @@ type Figures struct {
 	Cut      int           // of these, those that did not live on
 	Double   time.Duration // for how long more than one box had the VIP; none in ActiveActive
 	Moves    int           // of the VIP, or of the set of boxes that have it
-	Fates    string        // what became of those lost
 }
 
 // Row is a trial in the table.
@@ -145,11 +144,20 @@ func (t *trial) count(row *Row, alive int) {
 	for _, one := range gone {
 		fates[fate(one.err)]++
 	}
+	if len(gone) > 0 {
+		t.note("lost: %s", tally(fates))
+	}
+	if alive < len(t.held) {
+		t.note("cut: %s", tally(ends(t.held)))
+	}
+}
+
+func tally(fates map[string]int) string {
 	var words []string
 	for _, word := range slices.Sorted(maps.Keys(fates)) {
 		words = append(words, fmt.Sprintf("%d %s", fates[word], word))
 	}
-	row.Fates = strings.Join(words, ", ")
+	return strings.Join(words, ", ")
 }
 
 func (t *trial) note(format string, args ...any) {

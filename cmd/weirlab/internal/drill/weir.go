@@ -167,9 +167,18 @@ func (w *weir) signal(ctx context.Context, box int, sig syscall.Signal) error {
 	if err := w.procs[box].Signal(sig); err != nil {
 		return err
 	}
-	_, err := w.procs[box].Wait(ctx)
+	soon, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	_, err := w.procs[box].Wait(soon)
+	if err != nil && ctx.Err() == nil {
+		_ = w.procs[box].Signal(syscall.SIGQUIT) // its log says what it waits for
+		_ = pause(ctx, time.Second)
+	}
 	return err
 }
+
+// endTime is how long weir may take to end.
+const endTime = 20 * time.Second
 
 // call runs a command of weir's on a box.
 func (w *weir) call(ctx context.Context, box int, args ...string) (lab.Output, error) {
