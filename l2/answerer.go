@@ -23,8 +23,14 @@ type Answerer struct {
 	engine  *engine
 	ports   map[string]*port // of the links that are spoken on
 	running bool
-	hinted  bool // links may have changed
+	hinted  bool      // links may have changed
+	owing   bool      // a change has not been told
+	told    time.Time // when one last was
 }
+
+// changeGap is the shortest time between two values of Changed: thousands of VIPs change
+// one after the other, and whoever is told looks at all of them.
+const changeGap = 50 * time.Millisecond
 
 // New gives an Answerer that does nothing before Run.
 func New(log *slog.Logger) *Answerer {
@@ -76,7 +82,7 @@ func (a *Answerer) Status() (st Status) {
 }
 
 // Changed gets a value when a State or an Interface of Status may have changed since the
-// last one.
+// last one: at once, but at most twenty times a second.
 func (a *Answerer) Changed() <-chan struct{} { return a.changed }
 
 // with does something to the engine, and what follows from it. Frames are sent before
@@ -99,7 +105,19 @@ func (a *Answerer) with(do func(*engine)) {
 		poke(a.wake)
 	}
 	if e.changed {
-		e.changed = false
+		e.changed, a.owing = false, true
+		if a.running && time.Since(a.told) < changeGap {
+			poke(a.wake) // Run tells it in time
+			return
+		}
+	}
+	a.tellChange()
+}
+
+// tellChange tells others that something has changed, if it has, and not too often.
+func (a *Answerer) tellChange() {
+	if now := time.Now(); a.owing && now.Sub(a.told) >= changeGap {
+		a.owing, a.told = false, now
 		poke(a.changed)
 	}
 }
@@ -131,6 +149,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 			e.setLink(name, linkState{}, time.Now())
 		}
 		a.running = false
+		a.told = time.Time{} // nobody would tell it later
 	})
 	return err
 }

@@ -295,6 +295,10 @@ func (e *engine) tick(now time.Time) (next time.Time) {
 		e.wake(e.timers[0], now)
 	}
 	for _, l := range e.links {
+		if l.dirty && l.index != 0 { // nothing is asked before the answer would be heard
+			next = now
+			continue
+		}
 		e.serve(l, now)
 		if l.errands.waiting() {
 			next = earlier(next, l.pace.next())

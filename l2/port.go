@@ -40,6 +40,7 @@ type port struct {
 	four, six atomic.Pointer[socket] // nil: none
 	groups    groups
 	all       bool // six hears all groups
+	rest      bool // follow is to be called again
 	listen    func(*port, *socket, func([]byte) (message, bool))
 	failed    atomic.Bool // a socket has, and is no longer read
 }

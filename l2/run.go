@@ -58,11 +58,7 @@ func (r *runner) loop(ctx context.Context) {
 			looked = time.Now()
 		}
 		more := r.follow(hinted, anyway)
-		var next time.Time
-		r.a.with(func(e *engine) {
-			next = e.tick(time.Now())
-			e.stirred = false // tick has just seen to it
-		})
+		next := r.tick()
 		next = earlier(next, r.notes.tell(r.a))
 		next = earlier(next, looked.Add(lookAnyway))
 		if more {
@@ -70,6 +66,20 @@ func (r *runner) loop(ctx context.Context) {
 		}
 		timer.Reset(max(time.Until(next), 0))
 	}
+}
+
+// tick has the engine do what is due, and tells when something is again.
+func (r *runner) tick() (next time.Time) {
+	r.a.with(func(e *engine) {
+		next = e.tick(time.Now())
+		e.stirred = false // tick has just seen to it
+	})
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	if r.a.owing {
+		next = earlier(next, r.a.told.Add(changeGap))
+	}
+	return next
 }
 
 func (r *runner) take() bool {
@@ -115,10 +125,8 @@ func (r *runner) follow(hinted, anyway bool) (more bool) {
 		})
 		more = more || rest
 		r.a.with(func(e *engine) {
+			t.port.rest = rest
 			e.setPort(t.port.name, st, time.Now())
-			if l := e.links[t.port.name]; l != nil && rest {
-				l.dirty = true
-			}
 		})
 	}
 	return more
@@ -143,7 +151,7 @@ func (r *runner) tasks(hinted, anyway bool) (tasks []task, gone []*port) {
 			a.ports[name] = p
 			l.dirty = true
 		}
-		if p != nil && (l.dirty || anyway || hinted && l.port != (portState{})) {
+		if p != nil && (l.dirty || p.rest || anyway || hinted && l.port != (portState{})) {
 			l.dirty = false
 			tasks = append(tasks, task{p, l.wants()})
 		}

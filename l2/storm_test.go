@@ -79,3 +79,37 @@ func storm(t *testing.T, random *rand.Rand) {
 		}
 	}
 }
+
+// On a network that loses every third frame, a claim that is wrong about its owner's
+// death seldom takes the VIP, and where it does there is one holder again soon.
+func TestDoubtOnANetworkThatLosesFrames(t *testing.T) {
+	both(t, func(t *testing.T, of func(int) netip.Addr) {
+		const many = 2000
+		random := rand.New(rand.NewPCG(3, 3))
+		taken, two := 0, 0
+		for i := range many {
+			n := newLAN(t, "a", "b")
+			vip := of(i)
+			n.set("a", &Claim{}, vip)
+			n.run(time.Second)
+			n.lost = func() bool { return random.IntN(3) == 0 }
+			n.set("b", &Claim{Doubtful: true}, vip)
+			n.run(610 * ms)
+			if n.seat("b", vip).state != Held {
+				continue
+			}
+			taken++
+			n.run(12 * time.Second)
+			if len(n.holders(vip)) != 1 {
+				two++
+			}
+		}
+		t.Logf("%d of %d taken within 0.6 s, %d with two holders 12 s later", taken, many, two)
+		if taken == 0 || taken > many*2/100 {
+			t.Errorf("%d of %d VIPs taken from an owner that lives", taken, many)
+		}
+		if two != 0 {
+			t.Errorf("%d of them have two holders", two)
+		}
+	})
+}
