@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"weir/cluster"
-	"weir/cmd/weir/internal/config"
 )
 
 // The owner of everything also has what others send their packets through: the gateways
@@ -29,7 +28,7 @@ func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	if !slices.ContainsFunc(l.Interfaces, func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
 		return true, time.Time{}
 	}
-	unheard := len(facts.routers) > 0 && !facts.asked.IsZero() && !facts.heard && !answersClients(l) && f.alone()
+	unheard := len(facts.routers) > 0 && !facts.asked.IsZero() && !facts.heard && f.alone() && !f.answersClients()
 	f.unheard.follow(unheard, now)
 	if !unheard {
 		return false, time.Time{}
@@ -41,7 +40,14 @@ func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 }
 
 // answersClients tells whether any VIP is answered for, and not only gateways.
-func answersClients(l *config.L2) bool { return l.Static || len(l.Kinds) > 0 }
+func (f *fleet) answersClients() bool {
+	for a, serving := range f.routes {
+		if f.answer.cfg.Wants(a, serving) {
+			return true
+		}
+	}
+	return false
+}
 
 // alone tells whether there were other members, and none is there.
 func (f *fleet) alone() bool {

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"weir/cluster"
 	"weir/cmd/weir/internal/config"
+	"weir/lb"
 )
 
 func TestCutOff(t *testing.T) {
@@ -37,6 +39,7 @@ func TestCutOff(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &fleet{cfg: &config.Fleet{}, fellows: map[string]*fellow{}}
 			f.answer.cfg = tc.l2
+			f.routes = map[netip.Addr][]lb.Serving{netip.MustParseAddr("192.0.2.10"): {{Service: lb.ServiceID{Source: config.Source}}}}
 			for i, life := range tc.others {
 				f.fellows[string(rune('a'+i))] = &fellow{member: cluster.Member{Life: life}}
 			}

@@ -93,9 +93,10 @@ func (w *weir) config(box int) string {
 			boxASN, routerAddr, routerASN)
 	}
 	if mode != ActiveActive {
-		fmt.Fprintf(&b, "\n[l2]\ninterfaces = [%q]\n", frontOf(box))
-		if mode != L2 {
-			b.WriteString("vips = []\n")
+		if mode == L2 {
+			fmt.Fprintf(&b, "\n[l2]\ninterfaces = [%q]\n", frontOf(box))
+		} else { // routers know where VIPs are: only the gateway is answered for
+			b.WriteString("\n[l2]\ninterfaces = [\"back\"]\nvips = [\"LoadBalancer\"]\n")
 		}
 		fmt.Fprintf(&b, "[[l2.gateway]]\naddress = %q\ninterface = \"back\"\n", gateway)
 	}
