@@ -276,3 +276,31 @@ func BenchmarkAssign(b *testing.B) {
 		}
 	}
 }
+
+// An address that is no VIP, such as one that masqueraded connections bear, is
+// announced as one of a static Service that nobody has written, by the same rules, and
+// has a role like any other.
+func TestAnAddressOfNoService(t *testing.T) {
+	shared := lb.Route{Addr: addr("192.0.2.250"), Serves: []lb.Serving{{Service: lb.ServiceID{Source: "static", Name: "masquerade"}}}}
+	quiet := Rule{Name: "quiet", Refuse: true, Match: Match{Sources: []string{"static"}, Services: []string{"masquerade"}}}
+	for _, tt := range []struct {
+		name  string
+		rules []Rule
+		want  []string
+	}{
+		{"by default", Rules(nil, nil), []string{"192.0.2.250/32 to tor1,tor2 med 100"}},
+		{"static ones are announced", []Rule{{Name: "static", Match: Match{Kinds: []Kind{Static}}}}, []string{"192.0.2.250/32 to tor1,tor2 med 100"}},
+		{"clusters' are", []Rule{{Name: "rest", Match: Match{Kinds: []Kind{LoadBalancer}}}}, nil},
+		{"it is not", []Rule{quiet, DefaultRule()}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := two(Policy{Rules: tt.rules})
+			a.Assign(map[netip.Addr]Role{shared.Addr: Standby}, testNow)
+			wantChanges(t, "taken", a.Take([]lb.Route{shared}, nil, testNow), tt.want...)
+			a.Take([]lb.Route{{Addr: shared.Addr, Withheld: lb.Gone}}, nil, testNow)
+			if left := routesText(a.Announced()); left != "" {
+				t.Errorf("when it is gone there is left:\n%s", left)
+			}
+		})
+	}
+}
