@@ -72,16 +72,15 @@ func (r renderer) forward() []string {
 // early drops what a backend sends in a connection of a box that is gone, before its
 // client has sent anything that this box could take it up by: it would reach the
 // client with the backend's own address, and be answered with a reset that ends the
-// connection. The backend sends it again. What IPVS has heard of passes.
+// connection. The backend sends it again.
+//
+// Not where kernels tell each other of connections: then IPVS knows most of them, but
+// only behind this chain, and no match tells here (-m ipvs knows what IPVS has seen).
 func (r renderer) early() []string {
-	if !r.SloppyTCP {
+	if !r.SloppyTCP || r.Sync {
 		return nil
 	}
-	unheard := ""
-	if r.Sync {
-		unheard = " -m ipvs ! --ipvs"
-	}
-	return []string{"-p tcp " + r.match(lb.SetLoopBack, "src,src,src") + " -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW" + unheard + " -j DROP"}
+	return []string{"-p tcp " + r.match(lb.SetLoopBack, "src,src,src") + " -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}
 }
 
 // explain adds to an error of iptables what is probably the reason: what a portal

@@ -37,13 +37,12 @@ func testMasqueradedWithASharedSource(t *testing.T) {
 }
 
 // What a backend says in a connection that the box does not know reaches nobody, if the
-// box is to take up such connections: the client would answer with a reset. What IPVS
-// knows passes, and so does what is of no backend.
+// box is to take up such connections: the client would answer with a reset. What is of
+// no backend passes, and what IPVS may have heard of from another kernel.
 func TestWhatComesTooEarly(t *testing.T) {
 	s := newSite(t)
 	kept := netip.MustParseAddr("192.0.2.2")
-	member := loopBackMember(backendAddr(kept, 1))
-	add(t, s.k, member)
+	add(t, s.k, append(web(kept, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal), loopBackMember(backendAddr(kept, 1)))...)
 	for _, tt := range []struct {
 		name        string
 		sloppy, syn bool
@@ -62,9 +61,32 @@ func TestWhatComesTooEarly(t *testing.T) {
 				t.Fatal(err)
 			}
 			add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
-			if got := s.sendsSegment(tt.from, tt.syn); got != tt.arrives {
-				t.Errorf("%s, synchronization %v: arrives: %v, want %v", tt.name, sync, got, tt.arrives)
+			want := tt.arrives || sync
+			if got := s.sendsSegment(tt.from, tt.syn, uint16(20000+time.Now().UnixNano()%10000), 8080); got != want {
+				t.Errorf("%s, synchronization %v: arrives: %v, want %v", tt.name, sync, got, want)
 			}
+		}
+	}
+
+	// As if another kernel had told IPVS of it: conntrack knows nothing.
+	conn, err := s.dial("client", "tcp", "192.0.2.2:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := ask(conn); err != nil || who != "backend1 10.1.0.2" {
+		t.Fatalf("%q, %v", who, err)
+	}
+	port := netip.MustParseAddrPort(conn.LocalAddr().String()).Port()
+	for _, sync := range []bool{false, true} {
+		c := s.k.config
+		c.SloppyTCP, c.Sync = true, sync
+		if err := s.k.Configure(c); err != nil {
+			t.Fatal(err)
+		}
+		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
+		sh(t, "conntrack -F")
+		if got := s.sendsSegment("backend1", false, port, 80); got != sync {
+			t.Errorf("of a connection that IPVS knows, synchronization %v: arrives from the VIP's port: %v", sync, got)
 		}
 	}
 }
@@ -73,9 +95,9 @@ func loopBackMember(a netip.Addr) lb.Member {
 	return lb.Member{Set: lb.SetLoopBack, Addr: a, Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(a, a.BitLen())}
 }
 
-// sendsSegment sends a TCP segment from port 8080 of a backend to the client, and tells
-// whether it comes.
-func (s *site) sendsSegment(from string, syn bool) bool {
+// sendsSegment sends a TCP segment from port 8080 of a backend to a port of the client,
+// and tells whether it comes, from port as.
+func (s *site) sendsSegment(from string, syn bool, port, as uint16) bool {
 	s.Helper()
 	open := func(namespace, addr string) (c net.PacketConn) {
 		s.in(namespace, func() {
@@ -93,7 +115,6 @@ func (s *site) sendsSegment(from string, syn bool) bool {
 	if syn {
 		flags = 0x02
 	}
-	port := uint16(20000 + time.Now().UnixNano()%10000)
 	segment := make([]byte, 20)
 	binary.BigEndian.PutUint16(segment, 8080)
 	binary.BigEndian.PutUint16(segment[2:], port)
@@ -113,7 +134,7 @@ func (s *site) sendsSegment(from string, syn bool) bool {
 			if err != nil {
 				break
 			}
-			if n >= 20 && binary.BigEndian.Uint16(buf[2:]) == port && binary.BigEndian.Uint16(buf) == 8080 {
+			if n >= 20 && binary.BigEndian.Uint16(buf[2:]) == port && binary.BigEndian.Uint16(buf) == as {
 				return true
 			}
 		}
