@@ -25,6 +25,9 @@ type survivor struct {
 	vip  string
 	// service is what the service says, beside its address and backends.
 	service string
+	// port is that of a server which gives back what clients send, or of one that speaks
+	// alone.
+	port int
 	// least and most are how many of a hundred connections must live on.
 	least, most int
 }
@@ -37,17 +40,19 @@ var survivals = []struct {
 	ways   []survivor
 }{
 	{"nothing asked for", "", false, []survivor{
-		{"rr, masqueraded", "192.0.2.1", `scheduler = "rr"`, 0, 0},
-		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, 0, 0},
+		{"rr, masqueraded", "192.0.2.1", `scheduler = "rr"`, answering, 0, 0},
+		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 0, 0},
 	}},
 	{"sloppy_tcp, masquerade_source", "sloppy_tcp = true\nmasquerade_source = [\"192.0.2.250\"]\n", false, []survivor{
-		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, 1, 80}, // who meets its backend by chance
-		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, 100, 100},
-		{"mh, masqueraded with the shared source", "192.0.2.2", `scheduler = "mh"`, 100, 100},
+		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 1, 80}, // who meets its backend by chance
+		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 100, 100},
+		{"mh, source kept, the server alone speaks", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, speaking, 100, 100},
+		{"mh, masqueraded with the shared source", "192.0.2.2", `scheduler = "mh"`, answering, 100, 100},
 	}},
 	{"[cluster.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\"]\n", true, []survivor{
-		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, 100, 100},
-		{"rr, masqueraded with the shared source", "192.0.2.1", `scheduler = "rr"`, 100, 100},
+		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 100, 100},
+		{"rr, source kept, the server alone speaks", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, speaking, 100, 100},
+		{"rr, masqueraded with the shared source", "192.0.2.1", `scheduler = "rr"`, answering, 100, 100},
 	}},
 }
 
@@ -64,7 +69,7 @@ func TestConnectionsOutliveABox(t *testing.T) {
 		e.moveTo(t, loses)
 		var all [][]*carried
 		for _, way := range s.ways {
-			all = append(all, carry(t, e.Host("client1"), at(way.vip, 7000), 100))
+			all = append(all, carry(t, e.Host("client1"), way))
 		}
 		time.Sleep(3 * time.Second) // of talk; the kernels tell each other within two
 		cut := time.Now()
@@ -79,6 +84,9 @@ func TestConnectionsOutliveABox(t *testing.T) {
 			if alive < way.least || alive > way.most {
 				t.Errorf("%s: %s: %d of 100 connections live on, want %d to %d: %v", s.name, way.name, alive, way.least, way.most, why(all[j]))
 			}
+		}
+		if i == len(survivals)-1 {
+			break
 		}
 		if err := e.boxes[loses].box.Boot(t.Context()); err != nil {
 			t.Fatal(err)
@@ -104,7 +112,8 @@ func newTakeover(t *testing.T) *takeover {
 		e.boxes = append(e.boxes, &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", n+1)), weir: lab.Build(t, "weir/cmd/weir")})
 	}
 	for _, name := range webs {
-		serveEcho(t, l.Host(name), 7000)
+		serveEcho(t, l.Host(name), answering)
+		serveTicks(t, l.Host(name), speaking)
 	}
 	return e
 }
@@ -119,7 +128,8 @@ func (e *takeover) serve(t *testing.T, n int, kernel string, sync bool, ways []s
 		fmt.Fprintf(&toml, "[cluster.sync]\ninterface = \"back\"\n")
 	}
 	for i, way := range ways {
-		fmt.Fprintf(&toml, "[[service]]\nname = \"way%d\"\nvips = [%q]\nports = [\"7000\"]\nbackends = [\"10.2.0.11\", \"10.2.0.12\", \"10.2.0.13\"]\n%s\n", i, way.vip, way.service)
+		fmt.Fprintf(&toml, "[[service]]\nname = \"way%d\"\nvips = [%q]\nports = [\"%d\"]\nbackends = [\"10.2.0.11\", \"10.2.0.12\", \"10.2.0.13\"]\n%s\n",
+			i, way.vip, way.port, way.service)
 	}
 	s := e.boxes[n]
 	if e.running[n] {
@@ -147,7 +157,7 @@ func (e *takeover) moveTo(t *testing.T, n int) {
 }
 
 // carried is a connection that sends a byte and waits for it to come back, again and
-// again.
+// again, or waits for bytes alone.
 type carried struct {
 	mu    sync.Mutex
 	last  time.Time     // of an answer
@@ -156,21 +166,51 @@ type carried struct {
 }
 
 // carriedBeat is the time between an answer and the next byte, carriedPatience how long
-// an answer may take.
+// an answer may take, carriedKeepalive when a client that hears nothing asks.
 const (
-	carriedBeat     = 200 * time.Millisecond
-	carriedPatience = 15 * time.Second
+	carriedBeat      = 200 * time.Millisecond
+	carriedPatience  = 15 * time.Second
+	carriedKeepalive = 2 * time.Second
+
+	answering = 7000 // the port of servers that give back every byte
+	speaking  = 7001 // and of those that send one every beat
 )
 
-// carry opens n connections to an echo service.
-func carry(t *testing.T, from *lab.Machine, addr string, n int) []*carried {
+// serveTicks puts a TCP server on a host that says the host's name in a line and then
+// a byte every beat, and hears nothing.
+func serveTicks(t *testing.T, m *lab.Machine, port int) {
+	t.Helper()
+	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				for _, err := fmt.Fprintln(c, m.Name()); err == nil; _, err = c.Write([]byte{'.'}) {
+					time.Sleep(carriedBeat)
+				}
+			}()
+		}
+	}()
+}
+
+// carry opens a hundred connections.
+func carry(t *testing.T, from *lab.Machine, way survivor) []*carried {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var talking sync.WaitGroup
 	t.Cleanup(talking.Wait)
 	t.Cleanup(cancel)
 	var out []*carried
-	for range n {
+	addr := at(way.vip, way.port)
+	for range 100 {
 		conn, err := from.DialContext(within(t, 10*time.Second), "tcp", addr)
 		if err != nil {
 			t.Fatalf("%s opens a connection to %s: %v", from.Name(), addr, err)
@@ -181,17 +221,23 @@ func carry(t *testing.T, from *lab.Machine, addr string, n int) []*carried {
 		if _, err := r.ReadString('\n'); err != nil {
 			t.Fatalf("%s asks %s for its name: %v", from.Name(), addr, err)
 		}
+		if err := conn.(*net.TCPConn).SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: carriedKeepalive, Interval: carriedKeepalive}); err != nil {
+			t.Fatal(err)
+		}
 		c := &carried{last: time.Now()}
 		out = append(out, c)
-		talking.Go(func() { c.talk(ctx, conn, r) })
+		talking.Go(func() { c.talk(ctx, conn, r, way.port == answering) })
 	}
 	return out
 }
 
-func (c *carried) talk(ctx context.Context, conn net.Conn, r io.ByteReader) {
+func (c *carried) talk(ctx context.Context, conn net.Conn, r io.ByteReader, ask bool) {
 	for ctx.Err() == nil {
 		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
-		_, err := conn.Write([]byte{'.'})
+		var err error
+		if ask {
+			_, err = conn.Write([]byte{'.'})
+		}
 		if err == nil {
 			_, err = r.ReadByte()
 		}
@@ -202,11 +248,13 @@ func (c *carried) talk(ctx context.Context, conn net.Conn, r io.ByteReader) {
 		if err != nil {
 			return
 		}
-		time.Sleep(carriedBeat)
+		if ask {
+			time.Sleep(carriedBeat)
+		}
 	}
 }
 
-// await waits until each connection has been cut, or answered twice since the routes
+// await waits until each connection has been cut, or answered since the routes
 // moved, and gives how many live and their longest pause.
 func await(all []*carried, moved, cut time.Time) (alive int, pause time.Duration) {
 	for _, c := range all {
