@@ -134,7 +134,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 	f.answer.set(cfg.L2, f)
 	f.say.rules = digestOfRules(cfg)
 	f.share.mine = f.share.owned(f.name()) // it may be another now
-	f.signs.watch(interfacesThatMatter(cfg))
+	f.signs.watch(interfacesThatMatter(cfg), doorsOf(cfg))
 	f.parts.keep("signs", f.on(), f.watch)
 	f.share.all, f.say.stale = true, true
 }
@@ -194,6 +194,7 @@ func (f *fleet) begin(ready bool, now time.Time) {
 		return
 	}
 	f.stand.begun = now
+	f.stand.next = soonest(f.stand.next, now.Add(joinWindow))
 	f.speak(now)
 	f.parts.keep("fleet", true, f.gossip.Run)
 	f.parts.forward("fleet", f.gossip.Changed())

@@ -58,6 +58,8 @@ func (h *herald) Configure(_ context.Context, cfg bgp.Config) error {
 	if h.fail != nil {
 		return h.fail
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.cfg = cfg
 	h.diary.write("begin with %d prefixes", len(h.now))
 	return nil
@@ -81,6 +83,9 @@ func (h *herald) Set(changes map[netip.Prefix][]bgp.Path) error {
 		if slices.Contains(paths[0].Communities, bgp.GracefulShutdown) {
 			line += " shutting"
 		}
+		if paths[0].MED == bgp.MetricOf(bgp.StandbyMED) {
+			line += " standby"
+		}
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
@@ -91,6 +96,8 @@ func (h *herald) Set(changes map[netip.Prefix][]bgp.Path) error {
 func (h *herald) Settled(context.Context) error { return nil }
 
 func (h *herald) Status() bgp.Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	s := bgp.Status{ASN: h.cfg.ASN, RouterID: h.cfg.RouterID, Peers: h.peers, Routes: h.routes}
 	if h.up && h.peers == nil {
 		s.Peers = []bgp.PeerStatus{{Name: "tor1", State: bgp.Established}, {Name: "tor2", State: bgp.Idle}}

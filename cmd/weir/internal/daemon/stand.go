@@ -92,8 +92,8 @@ func (f *fleet) knowsOthers(now time.Time) bool {
 	}
 	answered := false
 	for _, v := range f.fellows {
-		if v.member.Life != cluster.Alive || v.member.Suspect {
-			continue
+		if v.member.Life != cluster.Alive || v.member.Suspect || v.member.Since.Before(f.stand.begun) {
+			continue // of before this box began, or began anew
 		}
 		if v.member.State.Word != "" && v.digest != v.member.State.Word {
 			return false
