@@ -242,15 +242,19 @@ func (l *laws) revive(b *simBox) {
 	}
 }
 
+// fleets is how many there are of each story; WEIR_FLEETS=1000 for a night.
+func fleets() uint64 {
+	if n, err := strconv.ParseUint(os.Getenv("WEIR_FLEETS"), 10, 64); err == nil {
+		return n
+	}
+	return 8
+}
+
 // TestLaws has fleets live through everything that we could think of, for ten minutes
-// each. WEIR_FLEETS=N has N of them.
+// each.
 func TestLaws(t *testing.T) {
 	t.Parallel()
-	fleets := uint64(24)
-	if n, err := strconv.ParseUint(os.Getenv("WEIR_FLEETS"), 10, 64); err == nil {
-		fleets = n
-	}
-	for seed := range fleets {
+	for seed := range fleets() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			rules := Rules{Mode: Mode(seed % 2), Together: seed%7 == 0, Stay: seed%3 == 0}

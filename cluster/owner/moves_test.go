@@ -12,10 +12,10 @@ import (
 func each(t *testing.T, story func(l *laws)) {
 	t.Helper()
 	t.Parallel()
-	for seed := range uint64(16) {
+	for seed := range fleets() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			l := newLaws(t, newSim(seed, 2+int(seed%4), 24, Rules{Mode: Mode(seed / 4 % 2), Stay: seed/8 == 1, Together: seed%5 == 0}))
+			l := newLaws(t, newSim(seed, 2+int(seed%4), 12, Rules{Mode: Mode(seed / 2 % 2), Stay: seed/4%2 == 1, Together: seed%5 == 4}))
 			if seed%3 == 0 {
 				l.loss = 0.3
 			}
