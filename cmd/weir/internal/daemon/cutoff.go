@@ -1,10 +1,15 @@
 package daemon
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"weir/cluster"
+	"weir/cmd/weir/internal/config"
 )
 
 // The owner of everything also has what others send their packets through: the gateways
@@ -17,15 +22,19 @@ import (
 // until it takes itself for cut off: routers that restart are back sooner.
 const unheardPatience = 15 * time.Second
 
-// cutOff tells whether nobody can reach this box: no interface of [l2] carries anything,
-// or VIPs are for routers only and none has a session with it, nor is any other member
-// there, of those that were. It also tells when time alone may make it so.
+// cutOff tells whether nobody can reach this box: no interface of [l2] carries anything;
+// or no other member is there, of those that were, and either nothing at all comes in
+// (a cable was pulled beyond a switch), or VIPs are for routers only, and none has a
+// session with the box. It also tells when time alone may make it so.
 func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	l := f.answer.cfg
 	if f.cfg == nil || l == nil {
 		return false, time.Time{}
 	}
 	if !slices.ContainsFunc(l.Interfaces, func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
+		return true, time.Time{}
+	}
+	if facts.quiet && f.alone() {
 		return true, time.Time{}
 	}
 	unheard := len(facts.routers) > 0 && !facts.asked.IsZero() && !facts.heard && f.alone() && !f.answersClients()
@@ -37,6 +46,47 @@ func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 		return false, end
 	}
 	return true, time.Time{}
+}
+
+// doors are the interfaces at which clients or routers are, and what came in there.
+type doors struct {
+	names   []string
+	packets uint64
+	since   time.Time // when there were so many
+}
+
+// quietAfter is how long nothing may come in until that is strange. Where
+// anybody is served something comes; and where nobody is, what is let go is taken up
+// again with the first packet.
+const quietAfter = 3 * time.Second
+
+// quiet tells whether nothing has come in for long.
+func (d *doors) quiet(links string, now time.Time) bool {
+	packets := uint64(0)
+	for _, name := range d.names {
+		text, err := os.ReadFile(filepath.Join(links, name, "statistics", "rx_packets"))
+		if err != nil {
+			return false
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return false
+		}
+		packets += n
+	}
+	if len(d.names) == 0 || packets != d.packets || d.since.IsZero() {
+		d.packets, d.since = packets, now
+	}
+	return now.Sub(d.since) >= quietAfter
+}
+
+// doorsOf are the interfaces of [l2]; one of a gateway is among them only if it is named
+// there, too.
+func doorsOf(cfg *config.Config) (names []string) {
+	if cfg.L2 != nil {
+		names = slices.Clone(cfg.L2.Interfaces)
+	}
+	return names
 }
 
 // answersClients tells whether any VIP is answered for, and not only gateways.

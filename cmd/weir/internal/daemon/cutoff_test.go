@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -29,6 +32,8 @@ func TestCutOff(t *testing.T) {
 		{name: "one cable left", l2: l2Only, facts: facts{darkNames: []string{"eth0", "back"}}},
 		{name: "no cable left", l2: l2Only, facts: facts{darkNames: []string{"eth0", "eth1"}}, want: true},
 		{name: "nothing to answer", facts: facts{darkNames: []string{"eth0"}}},
+		{name: "alone, and nothing comes in", l2: l2Only, facts: facts{quiet: true}, others: []cluster.Life{cluster.Dead}, want: true},
+		{name: "nothing comes in, but others are there", l2: l2Only, facts: facts{quiet: true}, others: []cluster.Life{cluster.Alive}},
 		{name: "alone and unheard", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience, want: true},
 		{name: "not for long", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience - 1},
 		{name: "a router hears it", l2: gateways, facts: heard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience},
@@ -58,4 +63,34 @@ func TestCutOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestQuietDoors(t *testing.T) {
+	links := t.TempDir()
+	count := func(name, packets string) {
+		t.Helper()
+		dir := filepath.Join(links, name, "statistics")
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "rx_packets"), []byte(packets+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Unix(1000, 0)
+	quiet := func(d *doors, after time.Duration, want bool) {
+		t.Helper()
+		if got := d.quiet(links, at.Add(after)); got != want {
+			t.Errorf("after %s: quiet %t, want %t", after, got, want)
+		}
+	}
+	count("eth0", "7")
+	count("eth1", "0")
+	d := &doors{names: []string{"eth0", "eth1"}}
+	quiet(d, 0, false)
+	quiet(d, quietAfter-1, false)
+	quiet(d, quietAfter, true)
+	count("eth1", "1")
+	quiet(d, quietAfter+1, false)
+	quiet(d, 2*quietAfter+1, true)
+	quiet(&doors{}, 0, false)
+	gone := &doors{names: []string{"eth0", "none"}, since: at.Add(-time.Hour)}
+	quiet(gone, time.Hour, false)
 }

@@ -45,6 +45,7 @@ type facts struct {
 	heard   bool
 	// dark says what is wrong with the interfaces that matter, darkNames names those.
 	dark, darkNames []string
+	quiet           bool
 }
 
 // unfit says why the box should serve nobody, naming the thing; "" is that it is fit.
@@ -129,23 +130,25 @@ type signs struct {
 	mu         sync.Mutex
 	interfaces []string
 	now        reading
+	doors      doors
 }
 
 // reading is what signs have seen. darkNames are the interfaces that can't carry
 // anything, dark says why; macs are the addresses of those that matter.
 type reading struct {
 	dark, darkNames, macs []string
-	heard                 bool
+	heard, quiet          bool // quiet: nothing at all comes from where clients are
 }
 
 func (r reading) equal(o reading) bool {
-	return r.heard == o.heard && slices.Equal(r.dark, o.dark) && slices.Equal(r.macs, o.macs)
+	return r.heard == o.heard && r.quiet == o.quiet && slices.Equal(r.dark, o.dark) && slices.Equal(r.macs, o.macs)
 }
 
-// watch sets which interfaces matter, and looks at them at once.
-func (s *signs) watch(interfaces []string) {
+// watch sets which interfaces matter, and at which of them clients or routers are, and
+// looks at them at once.
+func (s *signs) watch(interfaces, doors []string) {
 	s.mu.Lock()
-	s.interfaces = interfaces
+	s.interfaces, s.doors.names = interfaces, doors
 	s.mu.Unlock()
 	s.look()
 }
@@ -167,6 +170,7 @@ func (s *signs) look() bool {
 	now.heard = heard != nil && heard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now.quiet = s.doors.quiet(s.links, time.Now())
 	changed := !now.equal(s.now)
 	s.now = now
 	return changed

@@ -71,7 +71,7 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 // factsNow is what fitness is judged by.
 func (b *box) factsNow(now time.Time) facts {
 	f, seen := b.fleet, b.fleet.signs.read()
-	facts := facts{ready: b.ready, kernel: b.audits.err, dark: seen.dark, darkNames: seen.darkNames, heard: seen.heard}
+	facts := facts{ready: b.ready, kernel: b.audits.err, dark: seen.dark, darkNames: seen.darkNames, heard: seen.heard, quiet: seen.quiet}
 	f.say.tellMACs(seen.macs)
 	f.unread.follow(b.audits.err != nil, now)
 	facts.unread = f.unread.since
