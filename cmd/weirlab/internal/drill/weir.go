@@ -89,7 +89,7 @@ func (w *weir) config(box int) string {
 		b.WriteString("[cluster.sync]\ninterface = \"back\"\n")
 	}
 	if mode != L2 {
-		fmt.Fprintf(&b, "\n[bgp]\nasn = %d\ndrain_delay = \"1s\"\n[[bgp.peer]]\nname = \"router\"\naddress = %q\nasn = %d\nconnect_retry = \"1s\"\nbfd = true\n",
+		fmt.Fprintf(&b, "\n[bgp]\nasn = %d\ndrain_delay = \"1s\"\n[[bgp.peer]]\nname = \"router\"\naddress = %q\nasn = %d\nconnect_retry = \"2s\"\nbfd = true\n",
 			boxASN, routerAddr, routerASN)
 	}
 	if mode != ActiveActive {
