@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,70 +36,165 @@ func office() lab.Site {
 	return s
 }
 
+// shipped is a fleet of two boxes with a configuration as it is shipped.
+type shipped struct {
+	*lab.Lab
+	boxes []*site
+	vips  []string
+}
+
+func startShipped(t *testing.T, config string, plan lab.Site, vips ...string) *shipped {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "configs", config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &shipped{Lab: lab.Start(t, plan), vips: vips}
+	for _, h := range plan.Hosts {
+		if slices.Contains(webs, h.Name) {
+			serveSeen(t, f.Host(h.Name), 443)
+		}
+	}
+	key := newKey()
+	for _, b := range plan.Boxes {
+		s := &site{Lab: f.Lab, box: f.Box(b.Name), weir: lab.Build(t, "weir/cmd/weir")}
+		s.key(t, "cluster.key", key)
+		s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+		s.run(t, string(text))
+		f.boxes = append(f.boxes, s)
+	}
+	return f
+}
+
+// owner waits until one box owns so much, and the other one nothing.
+func (f *shipped) owner(t *testing.T, all int) (owner int) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		_, first := f.boxes[0].me(t)
+		_, second := f.boxes[1].me(t)
+		if owner = 0; second > 0 {
+			owner = 1
+		}
+		if first+second != all || first*second != 0 {
+			return fmt.Errorf("they own %d and %d, want all %d on one box", first, second, all)
+		}
+		return nil
+	})
+	return owner
+}
+
+// lose cuts the power of a box under connections of clients, each of which must live on.
+func (f *shipped) lose(t *testing.T, config string, owner int, open []*carried, clients ...string) {
+	t.Helper()
+	s := f.boxes[owner]
+	t.Logf("\n%s\n%s", s.box.Must(t, s.weir, "members"), s.box.Must(t, s.weir, "explain", at(f.vips[0], 443)))
+	time.Sleep(3 * time.Second) // of talk
+	cut := time.Now()
+	s.box.PowerCut()
+	gap := eventually(t, 30*time.Second, func() error {
+		for _, client := range clients {
+			for _, vip := range f.vips {
+				conn, err := f.Host(client).DialContext(within(t, time.Second), "tcp", at(vip, 443))
+				if err != nil {
+					return err
+				}
+				_ = conn.Close()
+			}
+		}
+		return nil
+	})
+	alive, pause := await(open, time.Now(), cut)
+	figure(t, config+" as shipped: power cut of the owner, until new connections of all", gap)
+	figure(t, fmt.Sprintf("%s as shipped: of %d connections live on, with a pause of", config, len(open)), fmt.Sprintf("%d, %s", alive, pause.Round(10*time.Millisecond)))
+	if alive != len(open) {
+		t.Errorf("%d of %d connections live on: %v", alive, len(open), why(open))
+	}
+}
+
 // TestShippedFleetWithoutBGP has two boxes do what configs/fleet-l2.toml promises, with
 // that very file: one owns all, and when it loses its power the other one takes over the
 // VIPs, the gateway of the backends, and the connections of both.
 func TestShippedFleetWithoutBGP(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "configs", "fleet-l2.toml"))
-	if err != nil {
-		t.Fatal(err)
+	f := startShipped(t, "fleet-l2.toml", office(), "10.1.0.80", "fd00:1::80")
+	owner := f.owner(t, 4) // two VIPs, two gateways
+	var open []*carried
+	for _, vip := range f.vips {
+		open = append(open, carrySeen(t, f.Host("client"), at(vip, 443), 50, "")...)
 	}
-	l := lab.Start(t, office())
-	for _, name := range webs[:2] {
-		serveSeen(t, l.Host(name), 443)
-	}
-	key := newKey()
-	var boxes []*site
-	for i := range 2 {
-		s := &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", i+1)), weir: lab.Build(t, "weir/cmd/weir")}
-		s.key(t, "cluster.key", key)
-		s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-		s.run(t, string(text))
-		boxes = append(boxes, s)
-	}
-	for _, s := range boxes {
-		eventually(t, time.Minute, func() error { return s.are(t, "box1 serving", "box2 serving") })
-	}
-	var owner int
-	eventually(t, time.Minute, func() error {
-		_, first := boxes[0].me(t)
-		_, second := boxes[1].me(t)
-		if owner = 0; second > 0 {
-			owner = 1
-		}
-		if first+second != 4 || first*second != 0 { // two VIPs, two gateways
-			return fmt.Errorf("they own %d and %d, want all 4 on one box", first, second)
-		}
-		return nil
-	})
-	vips := []string{"10.1.0.80", "fd00:1::80"}
-	var all []*carried
-	for _, vip := range vips {
-		all = append(all, carrySeen(t, l.Host("client"), at(vip, 443), 50)...)
-	}
-	t.Logf("\n%s\n%s", boxes[owner].box.Must(t, boxes[owner].weir, "members"), boxes[owner].box.Must(t, boxes[owner].weir, "explain", at(vips[0], 443)))
-	time.Sleep(3 * time.Second) // of talk
-	cut := time.Now()
-	boxes[owner].box.PowerCut()
-	gap := eventually(t, 30*time.Second, func() error {
-		for _, vip := range vips {
-			conn, err := l.Host("client").DialContext(within(t, time.Second), "tcp", at(vip, 443))
-			if err != nil {
-				return err
-			}
-			_ = conn.Close()
-		}
-		return nil
-	})
-	alive, pause := await(all, time.Now(), cut)
-	figure(t, "shipped fleet-l2.toml: power cut of the owner, new connections after", gap)
-	figure(t, "shipped fleet-l2.toml: connections that live on, of 100, and their longest pause", []any{alive, pause.Round(10 * time.Millisecond)})
-	if alive != len(all) {
-		t.Errorf("%d of %d connections live on: %v", alive, len(all), why(all))
-	}
-	if _, owns := boxes[1-owner].me(t); owns != 4 {
+	f.lose(t, "fleet-l2.toml", owner, open, "client")
+	if _, owns := f.boxes[1-owner].me(t); owns != 4 {
 		t.Errorf("the other box owns %d, want 4", owns)
 	}
+}
+
+// uplinked is the network that configs/fleet-edge.toml speaks of, with a client behind each
+// router.
+func uplinked() lab.Site {
+	s := lab.Site{}
+	routes := []string{}
+	for i := range 2 {
+		lan := fmt.Sprintf("lan%d", i+1)
+		s.Hosts = append(s.Hosts, lab.Host{
+			Name: fmt.Sprintf("tor%d", i+1), Forward: true,
+			Nets: lab.Nets{"eth0": fmt.Sprintf("10.0.0.%d/24 fd00::%d/64", i+1, i+1), lan: fmt.Sprintf("10.9.%d.1/24 fd00:9:%d::1/64", i, i)},
+		}, lab.Host{
+			Name: fmt.Sprintf("client%d", i+1), Nets: lab.Nets{lan: fmt.Sprintf("10.9.%d.2/24 fd00:9:%d::2/64", i, i)},
+			Routes: []string{fmt.Sprintf("default via 10.9.%d.1", i), fmt.Sprintf("default via fd00:9:%d::1", i)},
+		})
+		routes = append(routes, fmt.Sprintf("10.9.%d.0/24 via 10.0.0.%d", i, i+1), fmt.Sprintf("fd00:9:%d::/64 via fd00::%d", i, i+1))
+	}
+	for i, name := range webs {
+		s.Hosts = append(s.Hosts, lab.Host{Name: name, Nets: lab.Nets{"eth1": fmt.Sprintf("10.2.0.%d/24 fd00:2::%d/64", 21+i, 21+i)}})
+	}
+	for i := range 2 {
+		s.Boxes = append(s.Boxes, lab.Box{
+			Name: fmt.Sprintf("box%d", i+1), Kernel: lab.UML, Routes: routes,
+			Nets: lab.Nets{"eth0": fmt.Sprintf("10.0.0.%d/24 fd00::%d/64", 5+i, 5+i), "eth1": fmt.Sprintf("10.2.0.%d/24 fd00:2::%d/64", 5+i, 5+i)},
+		})
+	}
+	return s
+}
+
+// TestShippedFleetWithBGP is the same for configs/fleet-edge.toml, with two routers that
+// have what `weir bgp router-config` prints.
+func TestShippedFleetWithBGP(t *testing.T) {
+	lab.RequireRouters(t)
+	f := startShipped(t, "fleet-edge.toml", uplinked(), "192.0.2.10", "192.0.2.11", "2001:db8:2::10")
+	var routers []*lab.Router
+	for _, name := range []string{"tor1", "tor2"} {
+		side := f.boxes[0].box.Must(t, f.boxes[0].weir, "bgp", "router-config", "--vendor", "bird", "--peer", name)
+		side = strings.ReplaceAll(side, "BOX-ADDRESS", "10.0.0.5")
+		r, err := lab.StartRouter(within(t, time.Minute), f.Host(name), lab.BIRD, twice(lab.BIRD, side, "10.0.0.5", "10.0.0.6"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		routers = append(routers, r)
+	}
+	for _, r := range routers {
+		eventually(t, sessionPatience, func() error { return (&router{Router: r}).hears(t.Context(), 2) })
+	}
+	owner := f.owner(t, 5) // three VIPs, two shared sources
+	best := fmt.Sprintf("10.0.0.%d", 5+owner)
+	for i, r := range routers {
+		eventually(t, time.Minute, func() error {
+			if got := f.Host(fmt.Sprintf("tor%d", i+1)).Must(t, "ip", "route", "show", "192.0.2.10"); !strings.Contains(got, "via "+best+" ") {
+				paths, err := r.PathsTo(t.Context(), "192.0.2.10/32")
+				return fmt.Errorf("tor%d sends to %q, want %s; it has %+v, %v", i+1, got, best, paths, err)
+			}
+			return nil
+		})
+	}
+	var open []*carried
+	for _, vip := range f.vips {
+		shared := "10.2.0.250"
+		if strings.Contains(vip, ":") {
+			shared = "fd00:2::250"
+		}
+		for _, client := range []string{"client1", "client2"} {
+			open = append(open, carrySeen(t, f.Host(client), at(vip, 443), 20, shared)...)
+		}
+	}
+	f.lose(t, "fleet-edge.toml", owner, open, "client1", "client2")
 }
 
 // serveSeen says on each connection whom it sees there, and gives back every byte.
@@ -124,8 +221,9 @@ func serveSeen(t *testing.T, m *lab.Machine, port int) {
 	}()
 }
 
-// carrySeen opens connections that talk, and sees that backends see who has opened them.
-func carrySeen(t *testing.T, from *lab.Machine, addr string, n int) []*carried {
+// carrySeen opens connections that talk, and sees that backends see them come from an
+// address; "" is the client's own, with its own port.
+func carrySeen(t *testing.T, from *lab.Machine, addr string, n int, want string) []*carried {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var talking sync.WaitGroup
@@ -133,16 +231,19 @@ func carrySeen(t *testing.T, from *lab.Machine, addr string, n int) []*carried {
 	t.Cleanup(cancel)
 	var out []*carried
 	for range n {
-		conn, err := from.DialContext(within(t, 10*time.Second), "tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var conn net.Conn
+		eventually(t, 30*time.Second, func() (err error) { // a route is new to each hop
+			conn, err = from.DialContext(within(t, 5*time.Second), "tcp", addr)
+			return err
+		})
 		context.AfterFunc(ctx, func() { _ = conn.Close() })
 		r := bufio.NewReader(conn)
 		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
-		seen, err := r.ReadString('\n')
-		if own := conn.LocalAddr().(*net.TCPAddr).AddrPort().String(); err != nil || strings.TrimSpace(seen) != own {
-			t.Fatalf("a backend of %s sees %q, want %s: %v", addr, seen, own, err)
+		line, err := r.ReadString('\n')
+		seen, bad := netip.ParseAddrPort(strings.TrimSpace(line))
+		own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
+		if err != nil || bad != nil || want == "" && seen != own || want != "" && seen.Addr().String() != want {
+			t.Fatalf("a backend of %s sees %q, want %s (the client is %s): %v", addr, line, want, own, err)
 		}
 		c := &carried{last: time.Now()}
 		out = append(out, c)
