@@ -85,20 +85,29 @@ const (
 
 func (t Timing) String() string { return [...]string{"lan", "local", "wan"}[t] }
 
-// memberlist gives the library's configuration of a timing.
+// memberlist gives the library's configuration of a timing. A message is sent to each
+// of a few members often enough to get through a network that loses every third one,
+// before somebody is taken for dead: the library's figures are for hundreds of members.
+// What has been lost all the same is learnt when two members compare all they know.
 func (t Timing) memberlist() *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	if t == WAN {
+		c = memberlist.DefaultWANConfig()
+	}
+	c.RetransmitMult, c.SuspicionMaxTimeoutMult = 16, 2
+	c.PushPullInterval = 10 * time.Second
 	switch t {
 	case WAN:
-		return memberlist.DefaultWANConfig()
+		c.TCPTimeout = 10 * time.Second
+		return c
 	case Local:
-		c := memberlist.DefaultLANConfig()
 		c.ProbeInterval, c.ProbeTimeout = 250*time.Millisecond, 150*time.Millisecond
 		c.GossipInterval, c.SuspicionMult = 50*time.Millisecond, 3
-		return c
+	case LAN:
+		c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 300*time.Millisecond
+		c.GossipInterval, c.SuspicionMult = 100*time.Millisecond, 3
 	}
-	c := memberlist.DefaultLANConfig()
-	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 300*time.Millisecond
-	c.GossipInterval, c.SuspicionMult = 100*time.Millisecond, 3
+	c.TCPTimeout = 5 * time.Second
 	return c
 }
 

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,8 +36,9 @@ type Fleet struct {
 	members map[string]*Member
 	// forget is when members that are gone are not told of any more.
 	forget  map[string]time.Time
-	err     error // why there is no list
-	alone   map[string]string
+	err     error               // why there is no list
+	alone   map[string]string   // of Config.Join, who can't be joined, and why
+	met     map[string]struct{} // of Config.Join, who has answered since list began
 	counts  Counters
 	leaving bool
 	restart bool // cfg needs a new list
@@ -66,6 +66,8 @@ type Status struct {
 	Members []Member
 	// Error is why this box takes no part; "" if it does.
 	Error string
+	// Joined tells whether all of Config.Join have answered since this box began.
+	Joined bool
 	// Unjoined are the names of Config.Join that can't be reached, and why.
 	Unjoined map[string]string
 	// Strain is how late this box is with its own part, 0 to 7; memberlist calls it the
@@ -75,10 +77,6 @@ type Status struct {
 }
 
 const (
-	// joinEvery is how often those that are to be joined are asked until they have
-	// answered, and joinedEvery from then on.
-	joinEvery   = 5 * time.Second
-	joinedEvery = time.Minute
 	// fetchEvery is how often a Word that has not come is asked for again.
 	fetchEvery = 500 * time.Millisecond
 	// bindRetry is how soon it is tried again to listen.
@@ -100,7 +98,7 @@ func New(cfg Config, log *slog.Logger) (*Fleet, error) {
 	f := &Fleet{
 		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		asked: make(chan string, 64), got: make(chan word, 16),
-		knock: knock, members: map[string]*Member{}, forget: map[string]time.Time{}, alone: map[string]string{},
+		knock: knock, members: map[string]*Member{}, forget: map[string]time.Time{}, alone: map[string]string{}, met: map[string]struct{}{},
 	}
 	f.lines = &lines{log: log, refused: f.refused}
 	return f, nil
@@ -189,7 +187,11 @@ func (f *Fleet) Leave(ctx context.Context) error {
 func (f *Fleet) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{Unjoined: map[string]string{}, Counters: f.counts}
+	s := Status{Unjoined: map[string]string{}, Counters: f.counts, Joined: f.list != nil}
+	for _, name := range f.cfg.Join {
+		_, met := f.met[name]
+		s.Joined = s.Joined && met
+	}
 	for name, why := range f.alone {
 		s.Unjoined[name] = why
 	}
@@ -261,6 +263,7 @@ func (f *Fleet) end(list *memberlist.Memberlist) {
 	f.mu.Lock()
 	clear(f.members)
 	clear(f.forget)
+	clear(f.met)
 	f.mu.Unlock()
 }
 
@@ -324,66 +327,6 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 		case w := <-f.got:
 			f.keep(w)
 		}
-	}
-}
-
-// joinForever asks those of Config.Join again and again. Those that have answered are
-// asked less often.
-func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
-	next := map[string]time.Time{}
-	for ctx.Err() == nil {
-		now := time.Now()
-		for _, name := range f.toJoin() {
-			if ctx.Err() != nil {
-				return
-			}
-			if now.Before(next[name]) {
-				continue
-			}
-			_, err := list.Join([]string{name})
-			if next[name] = now.Add(joinEvery); err == nil {
-				next[name] = now.Add(joinedEvery)
-			}
-			f.joined(name, err)
-		}
-		if len(next) > mostMembers {
-			clear(next)
-		}
-		sleep(ctx, joinEvery)
-	}
-}
-
-// toJoin gives whom to ask, the names and addresses of Config.Join, and forgets what was
-// said of those that are no more among them.
-func (f *Fleet) toJoin() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range f.alone {
-		if !slices.Contains(f.cfg.Join, name) {
-			delete(f.alone, name)
-		}
-	}
-	return slices.Clone(f.cfg.Join)
-}
-
-// joined takes down how asking somebody has ended.
-func (f *Fleet) joined(name string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	before, was := f.alone[name]
-	switch {
-	case !slices.Contains(f.cfg.Join, name):
-		return
-	case err == nil:
-		delete(f.alone, name)
-	default:
-		f.alone[name] = strings.Join(strings.Fields(err.Error()), " ")
-	}
-	if was != (err != nil) {
-		signal(f.changed)
-	}
-	if err != nil && f.alone[name] != before {
-		f.log.Warn("a member can't be joined; trying again", "member", name, "error", f.alone[name])
 	}
 }
 
