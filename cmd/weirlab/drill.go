@@ -78,7 +78,7 @@ func runDrill(ctx context.Context, cmd *cobra.Command, o drill.Options) (err err
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "Two boxes on %v, %s; take_back = 3s, all else by default; BFD 300 ms x 3. %s.\n", lab.UML,
 		strings.TrimSpace(release.Stdout), drill.Beside)
-	fmt.Fprintf(out, "A new connection every %s, lost if not answered in %s.\n\n", drill.Beat, drill.Patience)
+	fmt.Fprintf(out, "A new connection every %s, late if TCP had to send again, lost if not answered in %s.\n\n", drill.Beat, drill.Patience)
 	drill.Print(out, rows)
 	return errors.Join(err, drill.Broken(rows))
 }

@@ -43,15 +43,17 @@ var survivals = []struct {
 		{"rr, masqueraded", "192.0.2.1", `scheduler = "rr"`, answering, 0, 0},
 		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 0, 0},
 	}},
-	{"sloppy_tcp, masquerade_source", "sloppy_tcp = true\nmasquerade_source = [\"192.0.2.250\"]\n", false, []survivor{
+	{"sloppy_tcp, masquerade_source", "sloppy_tcp = true\nmasquerade_source = [\"192.0.2.250\", \"2001:db8:2::250\"]\n", false, []survivor{
 		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 1, 80}, // who meets its backend by chance
 		{"mh, source kept", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 100, 100},
 		{"mh, source kept, the server alone speaks", "192.0.2.4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, speaking, 100, 100},
+		{"mh, source kept, IPv6", "2001:db8:2::4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 100, 100},
 		{"mh, masqueraded with the shared source", "192.0.2.2", `scheduler = "mh"`, answering, 100, 100},
 	}},
-	{"[cluster.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\"]\n", true, []survivor{
+	{"[cluster.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\", \"2001:db8:2::250\"]\n", true, []survivor{
 		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 100, 100},
 		{"rr, source kept, the server alone speaks", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, speaking, 100, 100},
+		{"rr, masqueraded with the shared source, IPv6", "2001:db8:2::1", `scheduler = "rr"`, answering, 100, 100},
 		{"rr, masqueraded with the shared source", "192.0.2.1", `scheduler = "rr"`, answering, 100, 100},
 	}},
 }
@@ -122,14 +124,18 @@ func newTakeover(t *testing.T) *takeover {
 func (e *takeover) serve(t *testing.T, n int, kernel string, sync bool, ways []survivor) {
 	t.Helper()
 	var toml strings.Builder
-	fmt.Fprintf(&toml, "[kernel]\nsync_period = \"2s\"\nmin_sync_period = \"50ms\"\nfamilies = [\"ipv4\"]\n%s", kernel)
+	fmt.Fprintf(&toml, "[kernel]\nsync_period = \"2s\"\nmin_sync_period = \"50ms\"\n%s", kernel)
 	fmt.Fprintf(&toml, "[cluster]\nname = \"takeover\"\nmember = \"box%d\"\nbind = \"10.2.0.%d\"\njoin = [\"10.2.0.1\", \"10.2.0.2\"]\ninsecure_without_key = true\n", n+1, n+1)
 	if sync {
 		fmt.Fprintf(&toml, "[cluster.sync]\ninterface = \"back\"\n")
 	}
 	for i, way := range ways {
-		fmt.Fprintf(&toml, "[[service]]\nname = \"way%d\"\nvips = [%q]\nports = [\"%d\"]\nbackends = [\"10.2.0.11\", \"10.2.0.12\", \"10.2.0.13\"]\n%s\n",
-			i, way.vip, way.port, way.service)
+		backends := "10.2.0.1"
+		if strings.Contains(way.vip, ":") {
+			backends = "fd02::1"
+		}
+		fmt.Fprintf(&toml, "[[service]]\nname = \"way%d\"\nvips = [%q]\nports = [\"%d\"]\nbackends = [\"%[4]s1\", \"%[4]s2\", \"%[4]s3\"]\n%[5]s\n",
+			i, way.vip, way.port, backends, way.service)
 	}
 	s := e.boxes[n]
 	if e.running[n] {
@@ -144,14 +150,18 @@ func (e *takeover) serve(t *testing.T, n int, kernel string, sync bool, ways []s
 // moveTo has the router send VIPs to a box, and the backends send what goes elsewhere.
 func (e *takeover) moveTo(t *testing.T, n int) {
 	t.Helper()
-	e.Host("router").Must(t, "ip", "route", "replace", "192.0.2.0/24", "via", boxAddr(n+1))
 	var all sync.WaitGroup
-	for _, name := range webs {
+	move := func(host, what, via4, what6, via6 string) {
 		all.Go(func() {
-			if _, err := e.Host(name).Run(t.Context(), "ip", "route", "replace", "default", "via", fmt.Sprintf("10.2.0.%d", n+1)); err != nil {
+			script := fmt.Sprintf("ip route replace %s via %s && ip -6 route replace %s via %s", what, via4, what6, via6)
+			if _, err := e.Host(host).Run(t.Context(), "sh", "-c", script); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+	move("router", "192.0.2.0/24", boxAddr(n+1), "2001:db8:2::/64", boxAddr6(n+1))
+	for _, name := range webs {
+		move(name, "default", fmt.Sprintf("10.2.0.%d", n+1), "default", fmt.Sprintf("fd02::%d", n+1))
 	}
 	all.Wait()
 }

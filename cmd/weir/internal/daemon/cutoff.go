@@ -22,8 +22,8 @@ import (
 // until it takes itself for cut off: routers that restart are back sooner.
 const unheardPatience = 15 * time.Second
 
-// cutOff tells whether nobody can reach this box: no interface of [l2] carries anything;
-// or no other member is there, of those that were, and either nothing at all comes in
+// cutOff tells whether nobody can reach this box: no interface where
+// clients or routers are carries anything; or no other member is there, of those that were, and either nothing at all comes in
 // (a cable was pulled beyond a switch), or VIPs are for routers only, and none has a
 // session with the box. It also tells when time alone may make it so.
 func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
@@ -31,7 +31,7 @@ func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	if f.cfg == nil || l == nil {
 		return false, time.Time{}
 	}
-	if !slices.ContainsFunc(l.Interfaces, func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
+	if !slices.ContainsFunc(doorsOf(f.cfg, l), func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
 		return true, time.Time{}
 	}
 	if facts.quiet && f.alone() {
@@ -80,13 +80,22 @@ func (d *doors) quiet(links string, now time.Time) bool {
 	return now.Sub(d.since) >= quietAfter
 }
 
-// doorsOf are the interfaces of [l2]; one of a gateway is among them only if it is named
-// there, too.
-func doorsOf(cfg *config.Config) (names []string) {
-	if cfg.L2 != nil {
-		names = slices.Clone(cfg.L2.Interfaces)
+// doorsOf are the interfaces at which clients or routers are: those that matter by
+// [cluster] and [l2], but those that lead to backends, if any others are left.
+func doorsOf(fleet *config.Fleet, l *config.L2) []string {
+	if fleet == nil || l == nil {
+		return nil
 	}
-	return names
+	names := slices.Concat(l.Interfaces, fleet.Interfaces)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	doors := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(l.Gateways, func(g config.Gateway) bool { return g.Interface == name })
+	})
+	if len(doors) == 0 {
+		return names
+	}
+	return doors
 }
 
 // answersClients tells whether any VIP is answered for, and not only gateways.

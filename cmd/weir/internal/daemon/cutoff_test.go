@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,4 +94,26 @@ func TestQuietDoors(t *testing.T) {
 	quiet(&doors{}, 0, false)
 	gone := &doors{names: []string{"eth0", "none"}, since: at.Add(-time.Hour)}
 	quiet(gone, time.Hour, false)
+}
+
+func TestDoors(t *testing.T) {
+	gateways := []config.Gateway{{Interface: "back"}}
+	for _, tc := range []struct {
+		name  string
+		fleet *config.Fleet
+		l2    *config.L2
+		want  []string
+	}{
+		{"alone", nil, &config.L2{Interfaces: []string{"front"}}, nil},
+		{"nothing is answered for", &config.Fleet{Interfaces: []string{"front"}}, nil, nil},
+		{"clients are neighbours", &config.Fleet{}, &config.L2{Interfaces: []string{"front"}, Gateways: gateways}, []string{"front"}},
+		{"routers are", &config.Fleet{Interfaces: []string{"front"}}, &config.L2{Interfaces: []string{"back"}, Gateways: gateways}, []string{"front"}},
+		{"on one network with backends", &config.Fleet{}, &config.L2{Interfaces: []string{"back"}, Gateways: gateways}, []string{"back"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := doorsOf(tc.fleet, tc.l2); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
 }

@@ -134,7 +134,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 	f.answer.set(cfg.L2, f)
 	f.say.rules = digestOfRules(cfg)
 	f.share.mine = f.share.owned(f.name()) // it may be another now
-	f.signs.watch(interfacesThatMatter(cfg), doorsOf(cfg))
+	f.signs.watch(interfacesThatMatter(cfg), doorsOf(cfg.Fleet, cfg.L2))
 	f.parts.keep("signs", f.on(), f.watch)
 	f.share.all, f.say.stale = true, true
 }

@@ -113,20 +113,20 @@ func TestAWitnessKnowsWhichQuestionIsAnswered(t *testing.T) {
 func TestTableGroupsByEvent(t *testing.T) {
 	var out strings.Builder
 	Print(&out, []Row{
-		{Event: "cut", Mode: "l2", Figures: Figures{Gap: time.Second, Requests: 10, Lost: 2, Held: 4}, Promise: anything()},
+		{Event: "cut", Mode: "l2", Figures: Figures{Gap: time.Second, Requests: 10, Late: 5, Lost: 2, Held: 4}, Promise: anything()},
 		{Event: "kill", Mode: "l2", Figures: Figures{Requests: 10}, Promise: nothing()},
 		{Event: "cut", Mode: "keepalived", Figures: Figures{Gap: 4 * time.Second, Requests: 10, Lost: 8, Held: 4, Moves: 1}, Promise: anything(), Notes: []string{"a note"}},
 	})
-	want := `                             gap          lost       cut  two owners  moves   promised
+	want := `                             gap   late          lost       cut  two owners  moves   promised
 cut
-  l2                          1s       2 of 10    0 of 4          0s      0
-  keepalived                  4s       8 of 10    0 of 4          0s      1
+  l2                          1s      5       2 of 10    0 of 4          0s      0
+  keepalived                  4s      0       8 of 10    0 of 4          0s      1
       a note
 kill
-  l2                          0s       0 of 10    0 of 0          0s      0   lost 0, cut 0, moves 0, one owner
+  l2                          0s      0       0 of 10    0 of 0          0s      0   lost 0, cut 0, moves 0, one owner
 
-weir's l2 beside keepalived: no service for        weir   keepalived   ratio      lost, cut
-  cut                                                1s           4s    0.25   2, 0 beside 8, 0
+weir's l2 beside keepalived: no service for        weir   keepalived   ratio   late, lost, cut
+  cut                                                1s           4s    0.25   5, 2, 0 beside 0, 8, 0
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

@@ -133,7 +133,7 @@ func (f *Fleet) whole(ctx context.Context) error {
 	}
 	begin := time.Now()
 	for range 5 {
-		try, cancel := context.WithTimeout(ctx, Patience)
+		try, cancel := context.WithTimeout(ctx, lateAfter)
 		err := ask(try, f.Host("client"), f.target())
 		cancel()
 		if err != nil {

@@ -20,9 +20,11 @@ import (
 const (
 	// Beat is the time between two new connections.
 	Beat = 15 * time.Millisecond
-	// Patience is how long a new connection may take until it is answered. TCP sends its first
-	// packet again after a second: with this, no packet has a second chance.
-	Patience = time.Second
+	// Patience is how long a client waits for its answer. TCP sends its first packet again after a
+	// second: with this, a packet has a second chance.
+	Patience = 3 * time.Second
+	// lateAfter is what takes longer than that: it had to be sent again.
+	lateAfter = 900 * time.Millisecond
 	// heldBeat is the time between two bytes over a connection that is held.
 	heldBeat = 100 * time.Millisecond
 )
@@ -122,6 +124,16 @@ func gap(knocks []knock) (longest time.Duration) {
 		longest = max(longest, one.began.Sub(last[one.addr]))
 	}
 	return longest
+}
+
+// late counts those that were answered, but had to be sent again.
+func late(knocks []knock) (n int) {
+	for _, one := range knocks {
+		if one.err == nil && one.ended.Sub(one.began) > lateAfter {
+			n++
+		}
+	}
+	return n
 }
 
 // lost are those that were not answered.

@@ -13,7 +13,8 @@ import (
 type Figures struct {
 	Gap      time.Duration // the longest time in which no new connection was answered
 	Requests int           // new connections
-	Lost     int           // of these, not answered within a second
+	Late     int           // of these, answered only when TCP had sent again, after a second
+	Lost     int           // of these, not answered in Patience
 	Held     int           // connections held since before the event
 	Cut      int           // of these, those that did not live on
 	Double   time.Duration // for how long more than one box had the VIP; none in ActiveActive
@@ -133,7 +134,7 @@ func (t *trial) count(row *Row, alive int) {
 	own := t.owners.owners(t.began)
 	now := time.Now()
 	row.Figures = Figures{
-		Gap: gap(knocks), Requests: len(knocks), Lost: len(gone), Held: len(t.held), Cut: len(t.held) - alive,
+		Gap: gap(knocks), Requests: len(knocks), Late: late(knocks), Lost: len(gone), Held: len(t.held), Cut: len(t.held) - alive,
 	}
 	if t.Mode == ActiveActive {
 		row.Moves = sum(own, now).moves

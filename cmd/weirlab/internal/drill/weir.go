@@ -80,7 +80,7 @@ func (w *weir) config(box int) string {
 	fmt.Fprintf(&b, "[cluster]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\ntake_back = %q\n",
 		boxAddr(box), quoted(join), quoted(w.keys), takeBack)
 	if mode == ActiveStandby {
-		b.WriteString("mode = \"active-standby\"\n")
+		fmt.Fprintf(&b, "mode = \"active-standby\"\ninterfaces = [%q]\n", frontOf(box))
 	}
 	if mode != ActiveActive {
 		b.WriteString("owners = \"one\"\n")
