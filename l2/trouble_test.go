@@ -72,6 +72,55 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	await(t, "held by the bridge", func() bool { return held("br0") })
 }
 
+// tagged is a frame of a VLAN.
+func tagged(frame []byte, vlan uint16) []byte {
+	b := append([]byte(nil), frame[:12]...)
+	b = append(b, 0x81, 0, byte(vlan>>8), byte(vlan))
+	return append(b, frame[12:]...)
+}
+
+func TestVLANsOfOthersAreNotAnswered(t *testing.T) {
+	t.Parallel()
+	lan := newSwitch(t, "lan")
+	a := newBox(t, "a", 11, lan, one4)
+	n := newNeighbour(t, "n", 100, lan)
+	a.claim(one4)
+	a.becomes(one4, Held)
+	s, ask := n.packet("eth0"), arpFrame(arpRequest, broadcast, n.mac("eth0"), netip.MustParseAddr("192.0.2.100"), MAC{}, one4)
+	answered := a.answered()
+	for _, frame := range [][]byte{tagged(ask, 100), tagged(ask, 0)} { // VLAN 0 is none, but a priority
+		if err := s.write(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "one is answered", func() bool { return a.answered() > answered })
+	time.Sleep(100 * time.Millisecond)
+	if got := a.answered() - answered; got != 1 {
+		t.Errorf("%d of 2 answered, want the one that is of no VLAN", got)
+	}
+}
+
+func TestVLANIsAnInterface(t *testing.T) {
+	t.Parallel()
+	lan := newSwitch(t, "lan")
+	a := newBox(t, "a", 11, lan, one4, one6)
+	n := newNeighbour(t, "n", 100, lan)
+	if !strings.Contains(n.sh("ip link add link eth0 name eth0.100 type vlan id 100 2>&1 && echo made || true"), "made") {
+		t.Skip("SKIPPED: this kernel has no VLANs; it runs in a box of weirlab: go test -run TestL2Package ./cmd/weirlab/e2e")
+	}
+	n.sh("ip addr flush dev eth0; ip link set dev eth0.100 up; ip addr add 192.0.2.100/24 dev eth0.100; ip addr add 2001:db8::100/64 dev eth0.100 nodad")
+	a.sh(`ip link add link eth0 name eth0.100 type vlan id 100; ip addr flush dev eth0; ip link set dev eth0.100 up
+ip addr add 192.0.2.11/24 dev eth0.100; ip addr add 2001:db8::11/64 dev eth0.100 nodad
+cd /proc/sys/net/ipv4/conf/eth0.100; echo 1 >arp_ignore; echo 2 >arp_announce; echo 0 >rp_filter`)
+	a.claim(one4, one6) // on eth0, which does not hear them
+	a.becomes(one4, Held)
+	if got := n.ask(one4, time.Second); got == "a" {
+		t.Error("served by another VLAN's interface")
+	}
+	a.Configure(Config{Interfaces: []string{"eth0.100"}})
+	await(t, "served", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
+}
+
 func TestEndIsSilent(t *testing.T) {
 	t.Parallel()
 	lan := newSwitch(t, "lan")
