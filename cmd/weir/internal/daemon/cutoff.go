@@ -22,10 +22,10 @@ import (
 // until it takes itself for cut off: routers that restart are back sooner.
 const unheardPatience = 15 * time.Second
 
-// cutOff tells whether nobody can reach this box: no interface where
-// clients or routers are carries anything; or no other member is there, of those that were, and either nothing at all comes in
-// (a cable was pulled beyond a switch), or VIPs are for routers only, and none has a
-// session with the box. It also tells when time alone may make it so.
+// cutOff tells whether nobody can reach this box: no interface where clients or routers
+// are carries anything; or no other member is there, of those that were, and either
+// nothing at all comes in (a cable was pulled beyond a switch), or VIPs are for routers
+// only, and none has a session with the box. It also tells when time alone may make it so.
 func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	l := f.answer.cfg
 	if f.cfg == nil || l == nil {
