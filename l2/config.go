@@ -111,7 +111,7 @@ type Interface struct {
 	Counters
 }
 
-// Counters count since New, for each interface.
+// Counters count for each interface, since it was first named.
 type Counters struct {
 	Answered   uint64 // requests and solicitations answered
 	Gratuitous uint64 // unasked ARP and neighbour advertisements sent

@@ -44,7 +44,9 @@ func openPacket(index int, protocol uint16, filter []bpf.Instruction) (*socket, 
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket: %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // more is better, less is enough
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer) // less is enough
+	}
 	s, err := newSocket(fd, "packet")
 	if err != nil {
 		return nil, err
