@@ -26,10 +26,12 @@ type drainer struct {
 	kept     map[netip.Addr]struct{} // that stay at Shutting, for want of somebody else
 	due      time.Time               // when a drain comes to its next stage
 	version  uint64                  // changes when stages may have
+	begun    bool                    // stages have been looked at
 
-	// lastOne tells whether no other member can serve a VIP, and owner who has it now,
-	// "" if nobody. Both are nil where there is no fleet.
-	lastOne func(netip.Addr) bool
+	// lastOne tells whether nobody would be left for a VIP that goes from here, or, if it
+	// is gone already, whether nobody is; owner names who has it now, "" if nobody. Both
+	// are nil where there is no fleet.
+	lastOne func(a netip.Addr, gone bool) bool
 	owner   func(netip.Addr) string
 }
 
@@ -77,6 +79,7 @@ func (d *drainer) advance(now time.Time, delay time.Duration, vips []netip.Addr)
 	stages, due := d.wanted().stages(now, delay)
 	d.due = due
 	stages, d.kept = d.spare(stages, vips)
+	d.begun = true
 	if stages.All != d.stages.All || !maps.Equal(stages.VIPs, d.stages.VIPs) {
 		d.stages = stages
 		d.version++
@@ -85,14 +88,16 @@ func (d *drainer) advance(now time.Time, delay time.Duration, vips []netip.Addr)
 
 // spare has those of vips stay at Shutting that no other member can serve, unless an
 // operator has said that they are to go nevertheless: the last box that serves a VIP
-// leaves it for want of a backend alone.
+// leaves it for want of a backend alone. One that is gone from here, or was before the
+// start, does not return because the box that has it is drained too: that one keeps it.
 func (d *drainer) spare(stages bgp.Drains, vips []netip.Addr) (bgp.Drains, map[netip.Addr]struct{}) {
 	if d.lastOne == nil {
 		return stages, nil
 	}
 	var kept map[netip.Addr]struct{}
 	for _, a := range vips {
-		if stageOf(stages, a) == bgp.Drained && !d.drained.isForced(a) && d.lastOne(a) {
+		gone := !d.begun || d.stage(a) == bgp.Drained
+		if stageOf(stages, a) == bgp.Drained && !d.drained.isForced(a) && d.lastOne(a, gone) {
 			if kept == nil {
 				kept = map[netip.Addr]struct{}{}
 			}

@@ -114,7 +114,7 @@ func TestAStopDrains(t *testing.T) {
 func TestTheLastOfAFleetKeepsItsVIPs(t *testing.T) {
 	t.Parallel()
 	alone := map[netip.Addr]bool{vipA: true}
-	d := drainer{lastOne: func(a netip.Addr) bool { return alone[a] }, owner: func(a netip.Addr) string {
+	d := drainer{lastOne: func(a netip.Addr, _ bool) bool { return alone[a] }, owner: func(a netip.Addr) string {
 		if alone[a] {
 			return ""
 		}
@@ -152,6 +152,50 @@ func TestTheLastOfAFleetKeepsItsVIPs(t *testing.T) {
 	check("nothing happens", bgp.Drained, bgp.Drained, bgp.Drained, 0)
 	if d.version != version {
 		t.Error("what has not changed counts as changed")
+	}
+}
+
+// Of two boxes that are drained one after the other the second one keeps what there is,
+// whatever the first one does; of two that are drained at once, both do.
+func TestTheSecondThatIsDrainedIsTheLast(t *testing.T) {
+	t.Parallel()
+	type end struct{ first, second bgp.Stage }
+	for _, tt := range []struct {
+		name    string
+		first   time.Time // when it is drained
+		restart bool      // of the first, at the end
+		want    end
+	}{
+		{"one after the other", drainTime, false, end{bgp.Drained, bgp.Shutting}},
+		{"and the first restarts", drainTime, true, end{bgp.Drained, bgp.Shutting}},
+		{"at once", drainTime.Add(time.Minute), false, end{bgp.Shutting, bgp.Shutting}},
+	} {
+		var first, second drainer
+		others := func(other *drainer) func(netip.Addr, bool) bool { // as fleet.lastOne has it
+			return func(a netip.Addr, gone bool) bool {
+				serves, drains := other.stage(a) != bgp.Drained, !other.drained.since(a).IsZero()
+				return !serves || !gone && drains
+			}
+		}
+		first.lastOne, second.lastOne = others(&second), others(&first)
+		second.advance(drainTime, 0, []netip.Addr{vipA})
+		for i := range 90 {
+			now := drainTime.Add(time.Duration(i) * time.Second)
+			if !now.Before(tt.first) {
+				first.drained = first.drained.with(now)
+			}
+			if !now.Before(drainTime.Add(time.Minute)) {
+				second.drained = second.drained.with(now)
+			}
+			if i == 80 && tt.restart {
+				first = drainer{drained: first.drained, lastOne: first.lastOne}
+			}
+			first.advance(now, 0, []netip.Addr{vipA})
+			second.advance(now, 0, []netip.Addr{vipA})
+		}
+		if got := (end{first.stage(vipA), second.stage(vipA)}); got != tt.want {
+			t.Errorf("%s: they end at %+v, want %+v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -214,13 +214,14 @@ func (f *fleet) roleOf(a netip.Addr, v owner.Verdict, out *outcome) {
 }
 
 // lastOne tells whether this box can serve a VIP, and no other can that is fit and that
-// nobody takes it off.
-func (f *fleet) lastOne(a netip.Addr) bool {
+// nobody takes it off; of a VIP that is gone from here, whether no other serves it at all.
+func (f *fleet) lastOne(a netip.Addr, gone bool) bool {
 	if _, extra := f.extras[a]; !extra && len(f.routes[a]) == 0 {
 		return false
 	}
 	for _, v := range f.fellows {
-		if v.standing.Fit() && v.word.vips[a]&partServes != 0 && v.word.vips[a]&partDrains == 0 {
+		serves := v.standing != owner.Absent && v.word.vips[a]&partServes != 0
+		if serves && (gone || v.standing.Fit() && v.word.vips[a]&partDrains == 0) {
 			return false
 		}
 	}
