@@ -79,28 +79,48 @@ func digestOfAll(sources map[string]cluster.Digest) cluster.Digest {
 // the box is left out: the backends of its own node, what its source complained about.
 // The order of a list says nothing.
 func hashService(s lb.Service) uint64 {
-	b := fmt.Appendf(nil, "%q %q %q %d %s %d %v %v %v %v %v %s %d", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
+	b := fmt.Appendf(make([]byte, 0, 1024), "%q %q %q %d %s %d %v %v %v %v %v %s %d", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
 		s.Scheduler, s.Affinity, s.Keep, s.Restricted, s.Ranges, s.HealthCheck.Port, s.Apart, s.WhenDown, s.Drain)
-	b = list(b, "vips", s.VIPs, func(v lb.VIP) string { return fmt.Sprint(v.Addr, v.Kind, v.Local, v.Foreign) })
-	b = list(b, "ranges", s.SourceRanges, netip.Prefix.String)
-	b = list(b, "fallback", s.Fallback, netip.AddrPort.String)
-	b = list(b, "labels", slices.Collect(maps.Keys(s.Labels)), func(k string) string { return fmt.Sprintf("%q=%q", k, s.Labels[k]) })
-	b = list(b, "ports", s.Ports, func(p lb.Port) string {
+	b = list(b, "vips", s.VIPs, func(b []byte, v lb.VIP) []byte {
+		return append(v.Addr.AppendTo(b), byte(v.Kind), bit(v.Local), bit(v.Foreign))
+	})
+	b = list(b, "ranges", s.SourceRanges, func(b []byte, p netip.Prefix) []byte { return p.AppendTo(b) })
+	b = list(b, "fallback", s.Fallback, func(b []byte, a netip.AddrPort) []byte { return a.AppendTo(b) })
+	b = list(b, "labels", slices.Collect(maps.Keys(s.Labels)), func(b []byte, k string) []byte { return fmt.Appendf(b, "%q=%q", k, s.Labels[k]) })
+	b = list(b, "ports", s.Ports, func(b []byte, p lb.Port) []byte {
 		wide := slices.DeleteFunc(slices.Clone(p.Backends), func(x lb.Backend) bool { return x.Scope == lb.Near })
-		return string(list(fmt.Appendf(nil, "%s %d", p.Key(), p.NodePort), "backends", wide, func(x lb.Backend) string {
-			return fmt.Sprint(x.Addr, x.Weight, x.Upper, x.Lower)
-		}))
+		b = append(binary.BigEndian.AppendUint16(b, p.Port), byte(p.Proto))
+		return list(binary.BigEndian.AppendUint16(b, p.NodePort), "backends", wide, func(b []byte, x lb.Backend) []byte {
+			b = append(x.Addr.AppendTo(b), 0)
+			for _, n := range []uint32{x.Weight, x.Upper, x.Lower} {
+				b = binary.BigEndian.AppendUint32(b, n)
+			}
+			return b
+		})
 	})
 	h := sha256.Sum256(b)
 	return binary.BigEndian.Uint64(h[:])
 }
 
-// list adds the elements of a list, sorted.
-func list[E any](b []byte, what string, of []E, text func(E) string) []byte {
-	texts := make([]string, len(of))
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// list adds the elements of a list, sorted, each after its length.
+func list[E any](b []byte, what string, of []E, add func([]byte, E) []byte) []byte {
+	texts, scratch := make([]string, len(of)), make([]byte, 0, 128)
 	for i, e := range of {
-		texts[i] = text(e)
+		scratch = add(scratch[:0], e)
+		texts[i] = string(scratch)
 	}
 	slices.Sort(texts)
-	return fmt.Appendf(b, "\n%s %d %q", what, len(of), texts)
+	b = append(b, what...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(texts)))
+	for _, t := range texts {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(t))), t...)
+	}
+	return b
 }

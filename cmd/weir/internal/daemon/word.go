@@ -141,7 +141,7 @@ const (
 	// sayEvery is how often a box tells the fleet of itself at most. Digests alone, which
 	// differ with every change of every Service, wait for longer: nobody acts on them.
 	sayEvery     = 200 * time.Millisecond
-	digestsEvery = 2 * time.Second
+	digestsEvery = 5 * time.Second
 )
 
 // pace is when the fleet is to be told something.
