@@ -38,6 +38,7 @@ type fleet struct {
 	version string
 	cfg     *config.Fleet // nil without [cluster]
 	host    string        // the box's name without [cluster]
+	byL2    bool          // nobody but neighbors is told who owns a VIP: there is [l2] and no [bgp]
 	// extras are what the owner of everything has beside the VIPs, each with the
 	// interfaces on which it answers for it.
 	extras map[netip.Addr][]string
@@ -117,6 +118,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 	before := f.cfg
 	f.cfg = cfg.Fleet
 	f.extras = extrasOf(cfg)
+	f.byL2 = cfg.L2 != nil && cfg.BGP == nil
 	switch {
 	case cfg.Fleet == nil && before != nil:
 		f.part()

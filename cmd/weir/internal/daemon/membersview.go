@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -33,6 +34,9 @@ func (f *fleet) doc(now time.Time) status.Members {
 		return doc
 	}
 	doc.Fleet, doc.Self, doc.Mode, doc.Owners = f.cfg.Gossip.Fleet, f.name(), f.cfg.Rules.Mode.String(), "spread"
+	if f.byL2 {
+		doc.Mode = status.ModeL2
+	}
 	if f.cfg.Rules.Together {
 		doc.Owners = "one"
 	}
@@ -108,11 +112,26 @@ func memberDoc(s cluster.State) status.Member {
 func (f *fleet) roles() map[status.VIPRole]int {
 	out := map[status.VIPRole]int{}
 	for role, n := range f.share.counts {
-		if n > 0 {
-			out[roleDoc(role)] = n
+		if role == owner.Owner && f.byL2 {
+			out[status.RoleStandby] += n - f.share.mine
+			n = f.share.mine
 		}
+		out[roleDoc(role)] += n
 	}
+	maps.DeleteFunc(out, func(_ status.VIPRole, n int) bool { return n == 0 })
 	return out
+}
+
+// shown is what has been decided about a VIP, as people are told: where nobody announces
+// it, it is not announced by all alike either, but has an owner and those that stand by.
+func (f *fleet) shown(a netip.Addr) (owner.Verdict, bool) {
+	v, judged := f.share.verdicts[a]
+	if judged && f.byL2 && f.cfg != nil {
+		rules := f.rules()
+		rules.Mode = owner.ActiveStandby
+		v = rules.Verdict(f.name(), f.members(), a)
+	}
+	return v, judged
 }
 
 func roleDoc(r owner.Role) status.VIPRole { return status.VIPRole(r.String()) }
@@ -190,7 +209,7 @@ func (b *box) explainOwned(ctx context.Context, doc *status.Explanation, addr ne
 
 // owned tells that; nil for what nobody serves, and where nobody asks.
 func (f *fleet) owned(addr netip.Addr) *status.Owned {
-	v, judged := f.share.verdicts[addr]
+	v, judged := f.shown(addr)
 	if !f.on() || !judged {
 		return nil
 	}

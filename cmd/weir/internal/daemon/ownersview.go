@@ -23,7 +23,7 @@ func (b *box) showOwners(ctx context.Context, doc *status.Services) {
 
 // showOwner says it of one; of a box alone there is nothing to say.
 func (f *fleet) showOwner(x *status.Frontend) {
-	if v, judged := f.share.verdicts[x.Key.Addr]; judged && f.cfg != nil {
+	if v, judged := f.shown(x.Key.Addr); judged && f.cfg != nil {
 		x.Owner, x.Role = v.Owner, roleDoc(v.Role)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cluster"
 	"weir/cluster/owner"
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
@@ -29,5 +32,41 @@ func TestServicesTellTheirOwners(t *testing.T) {
 	f.cfg = nil
 	if x := at(vip); x.Owner != "" || x.Role != "" {
 		t.Errorf("a box alone: owner %q, role %q", x.Owner, x.Role)
+	}
+}
+
+// Where nobody is told by BGP, active-active comes to one owner of each VIP, and that is
+// what people are told.
+func TestWithoutBGPAVIPHasOneOwner(t *testing.T) {
+	t.Parallel()
+	f := &fleet{
+		cfg: &config.Fleet{Gossip: cluster.Config{Name: "box1"}}, byL2: true, share: newShare(),
+		routes: map[netip.Addr][]lb.Serving{}, fellows: map[string]*fellow{"box2": {standing: owner.Settled, word: word{vips: map[netip.Addr]part{}}}},
+	}
+	f.stand.now.Own = owner.Settled
+	vip := netip.MustParseAddr("192.0.2.0")
+	roles := map[status.VIPRole]int{}
+	for range 100 {
+		vip = vip.Next()
+		f.routes[vip] = []lb.Serving{{}}
+		f.fellows["box2"].word.vips[vip] = partServes
+		v := f.rules().Verdict("box1", f.members(), vip)
+		if v.Role != owner.Owner || v.Why != owner.Shared {
+			t.Fatalf("%s: %+v, want all to announce it", vip, v)
+		}
+		f.share.verdicts[vip] = v
+		f.share.count(v, "box1", 1)
+		doc := f.owned(vip)
+		if doc.Me != (doc.Role == status.RoleOwner) || doc.Me != (doc.Owner == "box1") || doc.Why != owner.Hashed.Text() {
+			t.Errorf("%s: %+v", vip, doc)
+		}
+		roles[doc.Role]++
+	}
+	if d := cmp.Diff(roles, f.roles()); d != "" || roles[status.RoleOwner] < 20 || roles[status.RoleStandby] < 20 {
+		t.Errorf("roles of each (-) and counted (+):\n%s%v", d, roles)
+	}
+	f.byL2 = false
+	if got := f.roles(); got[status.RoleOwner] != 100 || len(got) != 1 {
+		t.Errorf("with BGP: %v", got)
 	}
 }

@@ -16,7 +16,7 @@ type Members struct {
 	// Fleet is its name, empty without [cluster]; Self is the box that says all this.
 	Fleet string `json:"fleet"`
 	Self  string `json:"self"`
-	// Mode is active-active or active-standby, Owners spread or one.
+	// Mode is active-active, active-standby or l2, Owners spread or one.
 	Mode   string `json:"mode"`
 	Owners string `json:"owners"`
 	// Members by name, Self among them.
@@ -135,7 +135,7 @@ func (m Member) judge(mode string) MemberState {
 		return MemberUnfit
 	case m.Standing == "fresh":
 		return MemberFresh
-	case m.Holds == 0 && mode == activeStandby:
+	case m.Holds == 0 && mode != activeActive:
 		return MemberStandby
 	}
 	return MemberServing
@@ -211,8 +211,10 @@ func does(mode string, vips map[VIPRole]int, owned int) string {
 
 // The modes.
 const (
-	activeActive  = "active-active"
-	activeStandby = "active-standby"
+	activeActive = "active-active"
+	// ModeL2 is that of a fleet that tells no router: whatever its mode is otherwise, each
+	// VIP has one owner, who answers for it.
+	ModeL2 = "l2"
 )
 
 // wrong has a line for each thing that needs a look, beside the states of members.

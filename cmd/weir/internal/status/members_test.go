@@ -173,6 +173,7 @@ func TestStatesOfMembers(t *testing.T) {
 	}{
 		{"serves with all others", Member{Life: "alive", Standing: "settled", Drain: "serving"}, "active-active", MemberServing, true},
 		{"owns nothing", Member{Life: "alive", Standing: "settled", Drain: "serving"}, "active-standby", MemberStandby, true},
+		{"answers for nothing", Member{Life: "alive", Standing: "settled", Drain: "serving"}, ModeL2, MemberStandby, true},
 		{"owns something", Member{Life: "alive", Standing: "settled", Drain: "serving", Holds: 1}, "active-standby", MemberServing, true},
 		{"came back", Member{Life: "alive", Standing: "fresh"}, "active-active", MemberFresh, true},
 		{"unfit", Member{Life: "alive", Standing: "unfit"}, "active-active", MemberUnfit, false},
