@@ -4,7 +4,8 @@
 // One goroutine, the loop, owns the lb.Reconciler and everything that changes.
 // All others (the checks, the clusters, the kernel watch, HTTP, signals) only send
 // it something or read what it published. The package imports config, status,
-// k8ssync, bgp, lb/linux, lb/health and lb; nothing imports it but the command.
+// k8ssync, bgp, cluster, l2, lb/linux, lb/health and lb; nothing imports it but the
+// command.
 //
 // The chapters: daemon.go (the whole), loop.go, clusters.go (who is followed),
 // hear.go (what they say), node.go (what the own Node says), guard.go,
@@ -30,6 +31,42 @@
 // A speaker that can't do its work (its port is another speaker's, an address of the
 // box is not there yet) makes the box degraded and is tried again; it never keeps
 // anybody from being served.
+//
+// # The fleet
+//
+// With [cluster] the box is one of several that serve the same VIPs; with [l2] it
+// answers ARP and NDP. Whatever is decided, each box decides for itself, by what it
+// knows of itself and has heard of others, in this order (box.share, in every pass and
+// whenever a member, a cable or a session changes):
+//
+//	fellows.go  what others say, and whether they are there
+//	fitness.go  whether this box is fit: see facts
+//	stand.go    how it stands by that, in time: starting, unfit, fresh, settled
+//	share.go    who owns which VIP by all that, and what this box does about it
+//	answer.go   what it answers ARP and NDP for
+//	say.go      what it tells the others (word.go), at most five times a second
+//	differ.go   what members disagree about, for the Notes
+//
+// The first three only change how VIPs are shared; none of them touches the kernel,
+// which has all VIPs on all boxes. Only VIPs whose verdict may be another one are judged
+// again: those whose routes or whose part in a Word changed, all of them if a standing
+// did. Roles go to routers with the routes of the same pass, before a new VIP is
+// announced for the first time; a claim comes after the kernel was read back to serve
+// the VIP, and goes before it ceases to.
+//
+// A box that begins tells routers nothing, and claims nothing, until somebody has
+// answered and said what he serves, or for three seconds. One that was settled less
+// than a minute ago, in the same boot (settled.go), is settled still: it stays silent
+// until its kernel is ready, since the others count with it as it was, for
+// cluster.restart_grace. So a restart moves nothing.
+//
+// What is unfit says so at once and lets go a second later, when the others have heard
+// it, and only of what a fit one serves. The owner of everything (owners = "one") also
+// has the gateways of backends and what masqueraded connections bear; cutoff.go has the
+// one case in which it lets go of those with nobody there to take them.
+//
+// Gossip that can't begin (its port is taken) makes the box degraded, and one of a fleet
+// of its own: it serves, and asks the wire before it answers for anything.
 //
 // # Drains
 //
