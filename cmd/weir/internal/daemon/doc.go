@@ -104,9 +104,8 @@
 // To drain is what weir drain --all does, but kept nowhere: the next start serves again.
 // The loop and all tasks work on meanwhile, systemd is asked for more time at each look,
 // and at most half of daemon.stop_timeout goes by until routes are withdrawn. It is over
-// when no connection is left and other members say that they have what this one had
-// (after three seconds that is not waited for), when daemon.stop_timeout is over, or with
-// another signal. Then the other members are told, and the sessions end; with a
+// when no connection is left and other members say that they have what this one had,
+// when daemon.stop_timeout is over, or with another signal. Then the other members are told, and the sessions end; with a
 // NOTIFICATION, if no route is left. The kernel forwards on until it is switched off.
 //
 // To empty it, the routes are withdrawn first, and routers have time to take that in.

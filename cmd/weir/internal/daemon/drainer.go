@@ -29,10 +29,10 @@ type drainer struct {
 	begun    bool                    // stages have been looked at
 
 	// lastOne tells whether nobody would be left for a VIP that goes from here, or, if it
-	// is gone already, whether nobody is; owner names who has it now, "" if nobody. Both
-	// are nil where there is no fleet.
+	// is gone already, whether nobody is; owner names who is to have it, "" if nobody, and
+	// tells whether he says that he does. Both are nil where there is no fleet.
 	lastOne func(a netip.Addr, gone bool) bool
-	owner   func(netip.Addr) string
+	owner   func(netip.Addr) (name string, has bool)
 }
 
 // newDrainer finds what was drained before.
@@ -151,8 +151,13 @@ func (d *drainer) doc(delay time.Duration) *status.Drained {
 func (d *drainer) vip(a netip.Addr, since time.Time, delay time.Duration) status.DrainedVIP {
 	out := status.DrainedVIP{Address: a.String(), DrainState: drainState(since, d.stage(a), delay)}
 	_, out.Kept = d.kept[a]
-	if d.owner != nil {
-		out.Owner = d.owner(a)
+	if d.owner == nil {
+		return out
+	}
+	if name, has := d.owner(a); has {
+		out.Owner = name
+	} else {
+		out.Moving = name != ""
 	}
 	return out
 }

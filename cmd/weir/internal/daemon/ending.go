@@ -70,9 +70,6 @@ func (b *box) awaitEnd(ctx, life context.Context) {
 const (
 	// endingEvery is how often it is looked how far a last drain is.
 	endingEvery = time.Second
-	// handoverWait is how long another member has to take over what this one has let go:
-	// it must hear of that, and ask whether anybody else answers there.
-	handoverWait = 3 * time.Second
 	// extension is what systemd is asked for at each look, in which all connections of a
 	// big table are counted.
 	extension = 30 * time.Second
@@ -96,7 +93,7 @@ func (b *box) drainToEnd(life context.Context) {
 		switch {
 		case err != nil:
 			b.log.Warn("it can't be told whether connections are left", "error", err)
-		case doc.Done() && (b.handedOver(doc) || time.Since(begin) > handoverWait):
+		case doc.Done():
 			b.log.Info("drained", "took", time.Since(begin).Round(time.Millisecond))
 			return
 		case left != last:
@@ -124,17 +121,6 @@ func connections(d status.Drained) (n int) {
 		n += v.Connections
 	}
 	return n
-}
-
-// handedOver tells whether other members have all VIPs; where nobody knows, as without
-// a fleet, there is nothing to wait for.
-func (b *box) handedOver(d status.Drained) bool {
-	for _, v := range d.VIPs {
-		if v.Owner == "" && b.farewell.leaves {
-			return false
-		}
-	}
-	return true
 }
 
 // whyTimeout bounds how long systemd has for its answer.

@@ -114,11 +114,11 @@ func TestAStopDrains(t *testing.T) {
 func TestTheLastOfAFleetKeepsItsVIPs(t *testing.T) {
 	t.Parallel()
 	alone := map[netip.Addr]bool{vipA: true}
-	d := drainer{lastOne: func(a netip.Addr, _ bool) bool { return alone[a] }, owner: func(a netip.Addr) string {
+	d := drainer{lastOne: func(a netip.Addr, _ bool) bool { return alone[a] }, owner: func(a netip.Addr) (string, bool) {
 		if alone[a] {
-			return ""
+			return "", false
 		}
-		return "box2"
+		return "box2", true
 	}}
 	vips := []netip.Addr{vipA, vipB}
 	check := func(what string, all, a, b bgp.Stage, kept int) {
@@ -135,6 +135,12 @@ func TestTheLastOfAFleetKeepsItsVIPs(t *testing.T) {
 	if doc.Kept != 1 || !doc.VIPs[0].Kept || doc.VIPs[0].Owner != "" || doc.VIPs[1].Kept || doc.VIPs[1].Owner != "box2" || doc.Done() {
 		t.Errorf("it says %+v", doc)
 	}
+	has := d.owner
+	d.owner = func(netip.Addr) (string, bool) { return "box2", false }
+	if v := d.vip(vipB, drainTime, 0); !v.Moving || v.Owner != "" {
+		t.Errorf("box2 does not say that it has it: %+v", v)
+	}
+	d.owner = has
 	d.drained = d.drained.force(vipA)
 	check("by force", bgp.NotDrained, bgp.Drained, bgp.Drained, 0)
 	d.drained = drained{}.with(drainTime)

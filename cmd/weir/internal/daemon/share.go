@@ -228,13 +228,12 @@ func (f *fleet) lastOne(a netip.Addr, gone bool) bool {
 	return true
 }
 
-// ownerOf names the member that has a VIP: that which should, once it says that it does.
-func (f *fleet) ownerOf(a netip.Addr) string {
-	name := f.share.verdicts[a].Owner
-	if v := f.fellows[name]; v != nil && v.word.vips[a]&partHolds == 0 {
-		return ""
-	}
-	return name
+// ownerOf names the member that is to have a VIP, "" if there is none, and tells whether
+// it says that it does.
+func (f *fleet) ownerOf(a netip.Addr) (name string, has bool) {
+	name = f.share.verdicts[a].Owner
+	v := f.fellows[name]
+	return name, name != "" && (v == nil || v.word.vips[a]&partHolds != 0)
 }
 
 // moves are VIPs that this box has taken over or given away at once, by from whom, to

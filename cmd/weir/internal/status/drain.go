@@ -53,19 +53,21 @@ type DrainedVIP struct {
 	// Kept tells that it is not withdrawn because no other member can serve it.
 	Kept bool `json:"kept,omitempty"`
 	// Owner is the member of the fleet that has it now; empty if nobody does, or
-	// nobody knows.
-	Owner string `json:"owner,omitempty"`
+	// nobody knows. Moving tells that one is to have it, and does not say yet that it does.
+	Owner  string `json:"owner,omitempty"`
+	Moving bool   `json:"moving,omitempty"`
 	// Connections are those that the kernel still has, once the routes are withdrawn
 	// or about to be.
 	Connections int `json:"connections"`
 }
 
-// Done tells whether all routes are withdrawn and no connection is left.
+// Done tells whether all routes are withdrawn, other members have what they are to have,
+// and no connection is left.
 func (d Drained) Done() bool {
 	if d.All != nil && d.All.Stage != Withdrawn {
 		return false
 	}
-	return !slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.Stage != Withdrawn || v.Connections > 0 })
+	return !slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.Stage != Withdrawn || v.Moving || v.Connections > 0 })
 }
 
 // any tells whether anything is drained.
@@ -137,13 +139,20 @@ func (d Drained) Table(w io.Writer, now time.Time) {
 	if len(d.VIPs) == 0 {
 		return
 	}
-	owned := slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.Owner != "" })
+	owned := slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.nowAt() != "-" })
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "VIP\tDRAINED\tROUTES\t%sCONNECTIONS\n", column(owned, "NOW AT"))
 	for _, v := range d.VIPs {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%d\n", v.Address, age(now, v.Since), v.text(now), column(owned, cmp.Or(v.Owner, "-")), v.Connections)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%d\n", v.Address, age(now, v.Since), v.text(now), column(owned, v.nowAt()), v.Connections)
 	}
 	tw.Flush()
+}
+
+func (v DrainedVIP) nowAt() string {
+	if v.Moving {
+		return "(moving)"
+	}
+	return cmp.Or(v.Owner, "-")
 }
 
 // column is a cell of a column that is not always there.
@@ -181,18 +190,24 @@ func (d Drained) Progress(now time.Time) string {
 	if d.Done() {
 		return ""
 	}
-	shutting, left := 0, 0
+	shutting, moving, left := 0, 0, 0
 	next := time.Time{}
 	for _, v := range d.VIPs {
 		left += v.Connections
-		if v.Stage == Shutting && !v.Kept {
+		switch {
+		case v.Stage == Shutting && !v.Kept:
 			shutting++
 			next = v.Withdraws
+		case v.Moving:
+			moving++
 		}
 	}
 	var parts []string
 	if shutting > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d VIPs are withdrawn in %s", shutting, len(d.VIPs), strings.TrimSpace(age(next, now))))
+	}
+	if moving > 0 {
+		parts = append(parts, fmt.Sprintf("%d are being taken over", moving))
 	}
 	if d.Kept > 0 {
 		parts = append(parts, keptVIPs(d.Kept))

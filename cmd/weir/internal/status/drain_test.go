@@ -57,6 +57,11 @@ VIP        DRAINED  ROUTES                                                      
 			"2 VIPs kept: no other member can serve them, 3 connections left"},
 		{"a stop", stopping, "\nweir stops; the whole box is drained since 4s: ask to prefer others, withdrawn in 6s\n",
 			"weir stops, and leads clients elsewhere since 4s (shutting)", "0 connections left"},
+		{"somebody is to have it", Drained{VIPs: []DrainedVIP{{Address: "192.0.2.2", DrainState: fleetDrained.VIPs[1].DrainState, Moving: true}}}, `
+VIP        DRAINED  ROUTES     NOW AT    CONNECTIONS
+192.0.2.2  1m       withdrawn  (moving)  0
+`,
+			"192.0.2.2 IS DRAINED since 1m (withdrawn): weir undrain 192.0.2.2", "1 are being taken over, 0 connections left"},
 		{"nothing is left", Drained{VIPs: fleetDrained.VIPs[1:2]}, `
 VIP        DRAINED  ROUTES     NOW AT  CONNECTIONS
 192.0.2.2  1m       withdrawn  box3    0

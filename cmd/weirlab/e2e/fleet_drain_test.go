@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// taken is `weir drain -o json`, as far as these tests ask.
+type taken struct {
+	All  *struct{ Stage string }
+	Kept int
+	VIPs []struct {
+		Address, Stage, Owner string
+		Kept                  bool
+		Connections           int
+	}
+}
+
+// isOff is nil when all VIPs are drained on a box and a member, "" for none, has them;
+// with kept, when none is withdrawn, since that is the box itself.
+func (s *site) isOff(t testing.TB, owner string, kept bool) error {
+	t.Helper()
+	var doc taken
+	s.weirJSON(t, &doc, "drain")
+	if doc.All == nil || len(doc.VIPs) != len(kinVIPs) || kept != (doc.Kept > 0) {
+		return fmt.Errorf("%s drains %+v", s.box.Name(), doc)
+	}
+	for _, v := range doc.VIPs {
+		if v.Kept != kept || v.Owner != owner || kept != (v.Stage == "shutting") {
+			return fmt.Errorf("%s drains %+v, which %q should have", s.box.Name(), v, owner)
+		}
+	}
+	return nil
+}
+
+// TestFleetDrains takes two boxes without routers out of service, one after the other
+// and both at once: whatever somebody can serve stays served.
+func TestFleetDrains(t *testing.T) {
+	k := newKin(t)
+	k.serveAll(t, 8080)
+	key := newKey()
+	for i, s := range k.boxes {
+		s.key(t, "fleet.key", key)
+		s.run(t, k.config(i, `"fleet.key"`, kinVIPs, ""))
+	}
+	one, two := k.boxes[0], k.boxes[1]
+	own := func(first int) {
+		t.Helper()
+		eventually(t, time.Minute, func() error { return k.shares(t, first) })
+		k.visit(t)
+	}
+	off := func(s *site, owner string, kept bool) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() error { return s.isOff(t, owner, kept) })
+	}
+	own(-1)
+
+	begin := time.Now()
+	if out := one.call(t, "drain", "--all", "--wait"); out.Code != 0 {
+		t.Errorf("weir drain --all --wait: %+v", out)
+	}
+	figure(t, "weir drain --all --wait, of 16 addresses at rest", time.Since(begin))
+	off(one, "box2", false)
+	own(0)
+
+	one.stop(t, syscall.SIGTERM)
+	one.start(t)
+	off(one, "box2", false)
+	own(0)
+
+	// Nobody is left for what box2 has: it keeps that, and says so.
+	if out := two.call(t, "drain", "--all", "--wait=3s"); out.Code != 4 || !strings.Contains(out.Stdout, "kept: no other member can serve it") {
+		t.Errorf("weir drain of the last box: %+v", out)
+	}
+	off(two, "box2", true)
+	own(0)
+
+	// Until there is somebody again.
+	one.box.Must(t, one.weir, "undrain", "--all")
+	if out := two.call(t, "drain", "--all", "--wait"); out.Code != 0 {
+		t.Errorf("weir drain --wait of a box that is not the last any more: %+v", out)
+	}
+	off(two, "box1", false)
+	own(len(kinVIPs))
+
+	// One address is drained on the box that has all, and the other has it back for that alone.
+	two.box.Must(t, two.weir, "undrain", "--all")
+	one.box.Must(t, one.weir, "drain", kinVIPs[0])
+	eventually(t, 30*time.Second, func() error {
+		var doc taken
+		one.weirJSON(t, &doc, "drain")
+		if len(doc.VIPs) != 1 || doc.VIPs[0].Owner != "box2" || doc.VIPs[0].Stage != "withdrawn" {
+			return fmt.Errorf("it says %+v", doc)
+		}
+		return nil
+	})
+	k.visit(t)
+
+	// Somebody who insists has his way, if he does so on each.
+	two.box.Must(t, two.weir, "drain", kinVIPs[0])
+	eventually(t, 30*time.Second, func() error {
+		if out := two.call(t, "drain"); !strings.Contains(out.Stdout, "kept") {
+			return fmt.Errorf("it says %s", out.Stdout)
+		}
+		return nil
+	})
+	two.box.Must(t, two.weir, "drain", kinVIPs[0], "--force")
+	eventually(t, 30*time.Second, func() error {
+		if out := one.call(t, "drain"); !strings.Contains(out.Stdout, "kept") {
+			return fmt.Errorf("it says %s", out.Stdout)
+		}
+		return nil
+	})
+	one.box.Must(t, one.weir, "drain", kinVIPs[0], "--force")
+	k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
+	eventually(t, 30*time.Second, func() error {
+		if _, err := get(within(t, 2*time.Second), k.client1, at(kinVIPs[0], 80)); err == nil {
+			return fmt.Errorf("%s is still answered for", kinVIPs[0])
+		}
+		k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
+		return nil
+	})
+	for _, s := range k.boxes {
+		s.box.Must(t, s.weir, "undrain", "--all")
+	}
+	own(-1)
+}
