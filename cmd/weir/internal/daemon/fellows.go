@@ -33,6 +33,7 @@ func (f *fleet) listen(now time.Time) {
 		f.answer.listen()
 		f.hear()
 	}
+	f.noticeWayBack()
 	for _, v := range f.fellows {
 		f.look(v, now)
 	}

@@ -20,7 +20,9 @@ type share struct {
 	// dirty are addresses whose verdicts may be others by now; all of them if all.
 	dirty map[netip.Addr]struct{}
 	all   bool
-	moves map[owner.Why]uint64
+	// wayBack is whether this box had what the owner of everything has beside the VIPs.
+	wayBack bool
+	moves   map[owner.Why]uint64
 	// counts are how many VIPs this box has which role for, and mine how many it owns.
 	counts map[owner.Role]int
 	mine   int
@@ -195,7 +197,7 @@ func (f *fleet) roleOf(a netip.Addr, v owner.Verdict, out *outcome) {
 	_, mine := f.routes[a]
 	switch {
 	case !mine || f.cfg == nil:
-	case v.Role == owner.Standby:
+	case v.Role == owner.Standby, f.lacksWayBack(v):
 		role = bgp.Standby
 	case v.Role == owner.Out:
 		role = bgp.Out
