@@ -38,8 +38,9 @@ type answer struct {
 	claims   map[netip.Addr]l2.Claim
 	fellows  map[l2.MAC]string
 	// status is as of the last time that something was said to have changed.
-	status l2.Status
-	doc    *status.L2
+	status  l2.Status
+	doc     *status.L2
+	doubled []l2.VIP // those of status that a stranger answers for
 	// since is when claims were made that are not answered for yet; took hears how long
 	// that was.
 	since map[netip.Addr]time.Time
@@ -60,7 +61,7 @@ func (w *answer) set(cfg *config.L2, f *fleet) {
 		w.release()
 		f.parts.keep("l2", false, nil)
 		f.parts.keep("l2 news", false, nil)
-		w.status, w.doc = l2.Status{}, nil
+		w.status, w.doc, w.doubled = l2.Status{}, nil, nil
 		return
 	}
 	if w.answerer == nil {
@@ -120,7 +121,11 @@ func (w *answer) listen() {
 	}
 	w.status = w.answerer.Status()
 	w.doc = l2Doc(w.status)
+	w.doubled = nil
 	for _, v := range w.status.VIPs {
+		if v.Duplicate() {
+			w.doubled = append(w.doubled, v)
+		}
 		if since, waits := w.since[v.Addr]; waits && v.State == l2.Held {
 			w.took(v.Since.Sub(since))
 			delete(w.since, v.Addr)
@@ -193,10 +198,7 @@ func extrasOf(cfg *config.Config) map[netip.Addr][]string {
 // it can't have for that; each with the Services there.
 func (f *fleet) duplicates() []lb.Note {
 	var out []lb.Note
-	for _, v := range f.answer.status.VIPs {
-		if !v.Duplicate() {
-			continue
-		}
+	for _, v := range f.answer.doubled {
 		note := lb.Note{Reason: lb.DuplicateAddress, Text: v.Addr.String() + " on " + v.Interface + " is " + v.Other.String() + "'s too, which is no member of the fleet: take it off that machine"}
 		if v.State == l2.Contested {
 			note.Text = v.Addr.String() + " on " + v.Interface + " is " + v.Other.String() + "'s, which is no member of the fleet: nobody here answers for it; take it off that machine"

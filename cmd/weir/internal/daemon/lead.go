@@ -79,7 +79,7 @@ func (b *box) factsNow(now time.Time) facts {
 		facts.still = f.pulse.still(b.checks.Stats(), b.cfg.Checks, now)
 	}
 	if a := b.announcer; a != nil {
-		f.asked.follow(a.begun, now)
+		f.asked.follow(a.begun || a.badErr != nil, now) // one that can't begin has no sessions either
 		facts.routers, facts.asked = namedRouters(b.cfg.BGP.Speaker.Peers), f.asked.since
 	}
 	return facts
