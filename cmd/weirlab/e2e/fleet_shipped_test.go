@@ -66,9 +66,15 @@ func startShipped(t *testing.T, config string, plan lab.Site, vips ...string) *s
 	return f
 }
 
-// owner waits until one box owns so much, and the other one nothing.
+// owner waits until both boxes have been fit for long enough, and one of them owns so
+// much, the other one nothing.
 func (f *shipped) owner(t *testing.T, all int) (owner int) {
 	t.Helper()
+	for _, s := range f.boxes {
+		eventually(t, 5*time.Minute, func() error {
+			return eitherOf(s.are(t, "box1 serving", "box2 standby"), s.are(t, "box1 standby", "box2 serving"))
+		})
+	}
 	eventually(t, time.Minute, func() error {
 		_, first := f.boxes[0].me(t)
 		_, second := f.boxes[1].me(t)
@@ -81,6 +87,14 @@ func (f *shipped) owner(t *testing.T, all int) (owner int) {
 		return nil
 	})
 	return owner
+}
+
+// eitherOf is nil if one of two errors is.
+func eitherOf(a, b error) error {
+	if a == nil {
+		return nil
+	}
+	return b
 }
 
 // lose cuts the power of a box under connections of clients, each of which must live on.

@@ -127,14 +127,18 @@ owner: box2: every fit member announces it
 `},
 		{"owned by this box", Explanation{Why: "x", Owned: &Owned{
 			Owner: "box1", Me: true, Role: RoleOwner, Why: "no other member can serve it",
-			Held: []Held{{"eth0", "held", ago(time.Hour), ""}, {"eth1", "contested", ago(3 * time.Second), "52:54:00:00:00:02"}, {"eth2", "idle", time.Time{}, ""}},
+			Held: []Held{
+				{"eth0", "held", ago(time.Hour), ""}, {"eth1", "contested", ago(3 * time.Second), "a stranger (52:54:00:00:00:02)"}, {"eth2", "idle", time.Time{}, ""},
+				{"eth3", "held", ago(time.Second), "box2 (52:54:00:00:00:03)"},
+			},
 		}}, `
 not served: x
 
 owner: this box, box1: no other member can serve it
   on eth0: held (this box answers for it) since 1h
-  on eth1: contested (somebody else answers for it) since 3s; 52:54:00:00:00:02 answers for it too
+  on eth1: contested (somebody else answers for it) since 3s; that is a stranger (52:54:00:00:00:02)
   on eth2: idle (no carrier)
+  on eth3: held (this box answers for it) since 1s; within the last minute box2 (52:54:00:00:00:03) did, too
 `},
 		{"ports", Explanation{Ports: []ExplainedPort{
 			{Frontend: "192.0.2.1:80/tcp", Service: "static/web", Fate: "served", Survival: &lb.Survival{Survives: true, Needs: []lb.SurvivalReason{lb.NeedsClient}}},

@@ -49,7 +49,8 @@ type Held struct {
 	// State is probing, held, contested or idle.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
-	// By is the MAC address that answers for it too, and whose that is, if it is known.
+	// By is who else answered for it last, within a minute if it is held: a member or a
+	// stranger, and the MAC address.
 	By string `json:"by,omitempty"`
 }
 
@@ -105,8 +106,12 @@ func (h Held) text(now time.Time) string {
 	if !h.Since.IsZero() {
 		out += " since " + age(now, h.Since)
 	}
-	if h.By != "" {
-		out += "; " + h.By + " answers for it too"
+	switch {
+	case h.By == "":
+	case h.State == "held":
+		out += "; within the last minute " + h.By + " did, too"
+	default:
+		out += "; that is " + h.By
 	}
 	return out
 }
