@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/lab"
 )
 
 // taken is `weir drain -o json`, as far as these tests ask.
@@ -127,4 +130,64 @@ func TestFleetDrains(t *testing.T) {
 		s.box.Must(t, s.weir, "undrain", "--all")
 	}
 	own(-1)
+}
+
+// TestAFleetUnderSystemd has systemd restart, stop and start one of two boxes: a restart
+// moves nothing, and who is stopped says good-bye when the other one has everything.
+func TestAFleetUnderSystemd(t *testing.T) {
+	lab.RequireSystemd(t)
+	plan := kinPlan()
+	plan.Boxes[0].Systemd = true
+	k := openKin(t, plan)
+	k.serveAll(t, 8080)
+	key := newKey()
+	one, two := k.boxes[0], k.boxes[1]
+	one.installUnit(t)
+	for i, s := range k.boxes {
+		s.key(t, "fleet.key", key)
+		s.configure(t, k.config(i, `"fleet.key"`, kinVIPs, ""))
+	}
+	one.box.Must(t, "systemctl", "start", "weir")
+	two.start(t)
+	own := func(first int, one string) {
+		t.Helper()
+		eventually(t, time.Minute, func() error {
+			return errors.Join(two.are(t, "box1 "+one, "box2 serving"), k.ownedBy(t, first, one == "serving"))
+		})
+		k.visit(t)
+	}
+	own(-1, "serving")
+
+	moves := two.moves(t)
+	for range 3 {
+		one.box.Must(t, "systemctl", "restart", "weir")
+		k.visitKnown(t)
+	}
+	own(-1, "serving")
+	if n := two.moves(t) - moves; n != 0 {
+		t.Errorf("%d addresses have moved for three restarts", n)
+	}
+
+	begin := time.Now()
+	one.box.Must(t, "systemctl", "stop", "weir")
+	figure(t, "systemctl stop weir in a fleet, at rest", time.Since(begin))
+	own(0, "left")
+	if said := one.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager"); !strings.Contains(said, "msg=drained") {
+		t.Errorf("the journal does not say that it was drained:\n%s", said)
+	}
+	one.box.Must(t, "systemctl", "start", "weir")
+	own(-1, "serving")
+}
+
+// ownedBy is shares, also while box1 does not run and so can't be asked.
+func (k *kin) ownedBy(t testing.TB, first int, runs bool) error {
+	t.Helper()
+	if runs {
+		return k.shares(t, first)
+	}
+	_, owned := k.boxes[1].me(t)
+	if answered := k.boxes[1].answered(t); owned != len(kinVIPs) || answered != owned {
+		return fmt.Errorf("box2 owns %d and answers for %d of %d", owned, answered, len(kinVIPs))
+	}
+	return nil
 }

@@ -31,10 +31,20 @@ var kinVIPs = func() (out []string) {
 
 func newKin(t *testing.T) *kin {
 	t.Helper()
+	return openKin(t, kinPlan())
+}
+
+func kinPlan() lab.Site {
 	plan := plain(lab.UML)
 	second := plan.Boxes[0]
 	second.Name, second.Nets = "box2", lab.Nets{"front": "10.1.0.9/24 fd01::9/64", "back": "10.2.0.9/24 fd02::9/64"}
 	plan.Boxes = append(plan.Boxes, second)
+	return plan
+}
+
+// openKin is newKin with a site that is not quite that of kinPlan.
+func openKin(t *testing.T, plan lab.Site) *kin {
+	t.Helper()
 	s := openSite(t, plan)
 	other := &site{Lab: s.Lab, box: s.Box("box2"), client1: s.client1, client2: s.client2, weir: s.weir}
 	other.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
@@ -187,6 +197,7 @@ func TestFleetMembers(t *testing.T) {
 		{"another configuration is noted", k.differs},
 		{"a wrong key is kept out", k.wrongKey},
 		{"a box without carrier gives everything away, and says why", k.dark},
+		{"a box leaves by a reload, and comes back by another", k.leaves},
 	} {
 		for _, s := range k.boxes {
 			eventually(t, time.Minute, func() error { return s.are(t, "box1 serving", "box2 serving") })
@@ -342,5 +353,21 @@ func (k *kin) dark(t *testing.T) {
 	if back < time.Second { // take_back is 2 s
 		t.Errorf("they are back after %s", back)
 	}
+	k.visit(t)
+}
+
+// leaves takes [cluster] out of a configuration. The box is alone then, and finds everything in use.
+func (k *kin) leaves(t *testing.T) {
+	with := k.config(1, `"two.key"`, kinVIPs, "")
+	before, rest, _ := strings.Cut(with, "[cluster]")
+	_, rest, _ = strings.Cut(rest, "[l2]")
+	k.boxes[1].reload(t, before+"[l2]"+rest)
+	eventually(t, 30*time.Second, func() error { return k.boxes[0].are(t, "box1 serving", "box2 left") })
+	k.visit(t)
+	k.boxes[1].reload(t, with)
+	for _, s := range k.boxes {
+		eventually(t, 30*time.Second, func() error { return s.are(t, "box1 serving", "box2 serving") })
+	}
+	eventually(t, 30*time.Second, func() error { return k.shares(t, -1) })
 	k.visit(t)
 }

@@ -61,23 +61,25 @@ type unit struct {
 	box *lab.Machine
 }
 
-// install does what a package would.
-func (u *unit) install(t testing.TB) {
+func (u *unit) install(t testing.TB) { u.boxes[0].installUnit(t) }
+
+// installUnit does what a package would.
+func (s *site) installUnit(t testing.TB) {
 	t.Helper()
-	if err := u.box.AwaitSystemd(t.Context()); err != nil {
+	if err := s.box.AwaitSystemd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(unitFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := u.box.WriteFile(t.Context(), "/etc/systemd/system/weir.service", string(text), 0o644); err != nil {
+	if err := s.box.WriteFile(t.Context(), "/etc/systemd/system/weir.service", string(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	u.box.Must(t, "cp", u.boxes[0].weir, "/usr/bin/weir")
-	u.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-	u.box.Must(t, "systemctl", "daemon-reload")
-	if out, err := u.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "/etc/systemd/system/weir.service"); err != nil || out.Stderr != "" {
+	s.box.Must(t, "cp", s.weir, "/usr/bin/weir")
+	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	s.box.Must(t, "systemctl", "daemon-reload")
+	if out, err := s.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "/etc/systemd/system/weir.service"); err != nil || out.Stderr != "" {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out.Stderr)
 	}
 }
