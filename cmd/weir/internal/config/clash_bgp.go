@@ -203,6 +203,11 @@ func (v *provider) subjects(m bgp.Match) []taken {
 			}
 		}
 	}
+	if matchesStatic(m, lb.Service{ID: MasqueradeID}) {
+		for _, a := range v.config.Kernel.MasqueradeSource {
+			out = append(out, taken{Range: ipam.Range{First: a, Last: a}, what: ", kernel.masquerade_source"})
+		}
+	}
 	for _, p := range v.pools {
 		if slices.Contains(kindsOf(m), bgp.LoadBalancer) && (len(m.Pools) == 0 || slices.Contains(m.Pools, p.Name)) {
 			for _, r := range p.Ranges {

@@ -90,11 +90,20 @@ func (v *provider) checkGateways() {
 		if v.fleet != nil && !v.fleet.Rules.Together && !v.fleet.bad("owners") {
 			g.fail("address", "can't be owned by whoever owns the VIPs: cluster.owners spreads them", `write "one" there, on all members`)
 		}
+		if v.manyWays() {
+			g.warn(Note, "address", `routers lead clients to every member (cluster.mode = "active-active"), and replies that come here to one: those of clients that keep their address fail at the others`,
+				`write mode = "active-standby" in [cluster] on all members`)
+		}
 		v.ownInterfaces(g.section, "interface", []string{g.Interface})
 		if v.fleet != nil && g.Address.IsValid() && (g.Address == v.fleet.Gossip.Advertise.Addr() || g.Address == v.fleet.Gossip.Bind.Addr()) {
 			g.fail("address", fmt.Sprintf("%q is the box's own, by [cluster]", g.Address), "choose one that is no box's")
 		}
 	}
+}
+
+// manyWays tells whether routers lead clients to every member alike.
+func (v *provider) manyWays() bool {
+	return v.fleet != nil && v.bgp != nil && len(v.bgp.peers) > 0 && !v.fleet.bad("mode") && v.fleet.Rules.Mode == owner.ActiveActive
 }
 
 // takenByFleet are addresses of members, and of gateways.

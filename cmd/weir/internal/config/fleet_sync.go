@@ -97,6 +97,10 @@ func syncID(name string) uint8 {
 	return uint8(sum.Sum32()%255 + 1)
 }
 
+// MasqueradeID is as what the addresses of kernel.masquerade_source are announced: like
+// VIPs of a static service, of a name that none can have.
+var MasqueradeID = lb.ServiceID{Source: Source, Name: "masquerade_source"}
+
 // masqueradeSource reads masquerade_source: at most one address of each family.
 func (s section) masqueradeSource(k Kernel) []netip.Addr {
 	var out []netip.Addr
@@ -129,6 +133,10 @@ func (v *provider) checkTakeover() {
 	if len(k.MasqueradeSource) > 0 && !v.fleet.Rules.Together && !v.fleet.bad("owners") {
 		kernel.fail("masquerade_source", "would be owned by one member, and the VIPs by several: cluster.owners spreads them",
 			`write owners = "one" in [cluster] on all members, or remove this`)
+	}
+	if len(k.MasqueradeSource) > 0 && v.manyWays() {
+		kernel.fail("masquerade_source", `has replies come to one member, and with cluster.mode = "active-active" routers lead clients to all of them`,
+			`write mode = "active-standby" in [cluster] on all members, or remove this`)
 	}
 	if v.fleet.Sync != nil {
 		v.ownInterfaces(v.fleet.sub("sync"), "interface", []string{v.fleet.Sync.Interface})

@@ -55,6 +55,18 @@ func TestMasqueradeSource(t *testing.T) {
 	}
 }
 
+// Routers must let it in, too.
+func TestMasqueradeSourceIsAnnounced(t *testing.T) {
+	routers := "mode = \"active-standby\"\n[bgp]\nasn = 64500\n[[bgp.peer]]\nname = \"tor1\"\naddress = \"10.0.0.1\"\nasn = 64501\n"
+	host := netip.MustParsePrefix("10.0.0.250/32")
+	for rule, want := range map[string]bool{"": true, "[[bgp.advertise]]\nvips = [\"static\"]\n": true, "[[bgp.advertise]]\nvips = [\"ClusterIP\"]\n": false} {
+		c := parseWith(t, keyFiles, "[kernel]\nmasquerade_source = [\"10.0.0.250\"]\n"+oneFleet+routers+rule)
+		if got := slices.Contains(c.BGP.Announced, host); got != want {
+			t.Errorf("with %q announced is %v", rule, c.BGP.Announced)
+		}
+	}
+}
+
 func TestTakeoverProblems(t *testing.T) {
 	sync := oneFleet + "[cluster.sync]\n"
 	for _, tt := range []struct{ name, toml, want string }{
@@ -62,6 +74,7 @@ func TestTakeoverProblems(t *testing.T) {
 		{"another family", "[kernel]\nfamilies = [\"ipv4\"]\nmasquerade_source = [\"2001:db8::1\"]\n", "not in families"},
 		{"loopback", "[kernel]\nmasquerade_source = [\"127.0.0.1\"]\n", "127.0.0.1"},
 		{"several owners", "[kernel]\nmasquerade_source = [\"10.0.0.1\"]\n" + oneFleet + "owners = \"spread\"\n", `write owners = "one"`},
+		{"routers lead to all", "[kernel]\nmasquerade_source = [\"10.0.0.250\"]\n" + oneFleet + "[bgp]\nasn = 64500\n[[bgp.peer]]\nname = \"tor1\"\naddress = \"10.0.0.1\"\nasn = 64501\n", `write mode = "active-standby"`},
 		{"a VIP", "[kernel]\nmasquerade_source = [\"192.0.2.1\"]\n" + hashedService, "is a VIP of"},
 		{"no sysctls", "[kernel]\nsloppy_tcp = true\nmanage_sysctls = false\n", "manage_sysctls = false"},
 		{"a sysctl twice", "[kernel]\nsloppy_tcp = true\nsysctls = [\"net.ipv4.vs.sloppy_tcp=1\"]\n", "is set by weir itself"},

@@ -51,7 +51,7 @@ var kernelKeys = []Key{
 		Doc: "What masqueraded clients get instead of an address of this box, at most one of each family, the same on all members: " +
 			"then a backend sees the same client behind any box, with its own port unless another has that one there, and its " +
 			"connections can outlive this box. No box has it for its own; its owner, who is that of all VIPs " +
-			"(cluster.owners = \"one\"), answers for it where [l2] does, and without that routers must send it to the box that serves."},
+			"(cluster.owners = \"one\"), answers for it by [l2], and [bgp] announces it as it does static VIPs, which needs mode = \"active-standby\" in a [cluster]."},
 	{Path: "kernel.sloppy_tcp", Type: Bool, Default: `false`,
 		Doc: "Makes connections of TCP packets that begin none, so that a box takes up those of another that is gone, with the same " +
 			"backend where the scheduler is mh (net.ipv4.vs.sloppy_tcp; conntrack's tcp_loose and tcp_be_liberal too). It is for every service of " +

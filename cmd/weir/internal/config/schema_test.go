@@ -16,7 +16,7 @@ var other = map[string]string{
 	"kernel.families":                  `["ipv4"]`,
 	"kernel.masquerade_bit":            `15`,
 	"kernel.masquerade_all":            `true`,
-	"kernel.masquerade_source":         "[\"10.9.9.9\"]",
+	"kernel.masquerade_source":         ``, // TestMasqueradeSource
 	"kernel.sloppy_tcp":                `true`,
 	"kernel.cluster_cidrs":             `["10.244.0.0/16"]`,
 	"kernel.exclude_cidrs":             `["203.0.113.0/24"]`,
