@@ -38,7 +38,10 @@ func (b *box) leaveFleet(ctx context.Context) {
 // meetFleet takes in that something has happened outside: a member, a cable, a session.
 func (b *box) meetFleet(ctx context.Context, now time.Time) {
 	b.fleet.news = true
+	pending := b.stirred // that pass is yet to come
+	b.stirred = now
 	b.lead(ctx, nil, now)
+	b.stirred = pending
 	b.publish()
 }
 
