@@ -18,7 +18,7 @@ import (
 )
 
 func drillCommand() *cobra.Command {
-	o := drill.Options{Loss: 2 * time.Minute}
+	o := drill.Options{Loss: time.Minute}
 	var modes []string
 	for _, m := range drill.Modes {
 		modes = append(modes, string(m))

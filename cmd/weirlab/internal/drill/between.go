@@ -60,10 +60,8 @@ func apart(hold time.Duration) event {
 		},
 		promise: func(m Mode) Promise {
 			p := quiet(m)
-			if m == ActiveStandby {
-				p.Double, p.Cut, p.Moves = Any, Any, 2
-				p.Gap, p.Lost = 5*time.Second, Any
-				p.Why = "each side is its VIPs' owner; the router takes both, until they hear of each other"
+			if m != ActiveActive {
+				p.Why = "each box takes itself for the owner, but asks the neighbours first, and one answers for the gateway"
 			}
 			return unlessKeepalived(m, p)
 		},
@@ -83,7 +81,7 @@ func together() event {
 		promise: func(m Mode) Promise {
 			p := quiet(m)
 			if m == ActiveStandby {
-				p = Promise{Gap: 2 * time.Second, Lost: Any, Cut: Any, Double: 5 * time.Second, Moves: 2}
+				p.Gap, p.Double, p.Moves = 2*time.Second, time.Second, 1
 			}
 			return unlessKeepalived(m, p)
 		},
@@ -126,7 +124,7 @@ func joined() event {
 		promise: func(m Mode) Promise {
 			p := pluggedIn().promise(m)
 			if m != ActiveActive && m != Keepalived {
-				p.Cut = Any
+				p.Gap, p.Lost, p.Cut = 5*time.Second, Any, Any
 			}
 			return p
 		},

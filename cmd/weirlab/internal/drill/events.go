@@ -68,12 +68,14 @@ func powerBack() event {
 			if err := t.bootAll(ctx); err != nil {
 				return err
 			}
-			return pause(ctx, takeBack)
+			return pause(ctx, t.how.takeBack())
 		},
 		linger: 2 * time.Second,
 		promise: func(m Mode) Promise {
 			p := Promise{Gap: 2 * time.Second, Moves: 1}
 			switch m {
+			case ActiveStandby:
+				p.Double, p.Why = time.Second, bothRoutes
 			case ActiveActive:
 				p = Promise{Gap: smooth, Cut: Any, Double: Any, Moves: 1, Why: "cut: those that the router's hash sends to the other box now"}
 			case Keepalived:
@@ -83,6 +85,8 @@ func powerBack() event {
 		},
 	}
 }
+
+const bothRoutes = "two owners: routers have two standbys until the gateway has moved; what goes by the wrong one is late"
 
 // anything is promised of others' programs.
 func anything() Promise { return Promise{Gap: Any, Lost: Any, Cut: Any, Double: Any, Moves: Any} }
@@ -259,8 +263,10 @@ func rollingDrain() event {
 		case ActiveActive:
 			p.Cut, p.Double = Any, Any
 			p.Why = "cut: routers move all packets of a box that is drained at once, and backends saw its address"
-		case ActiveStandby, L2:
+		case L2:
 			p.Gap = 2 * time.Second
+		case ActiveStandby:
+			p.Gap, p.Double, p.Why = 2*time.Second, 2*time.Second, bothRoutes
 		case Keepalived:
 			p = anything()
 		}

@@ -54,6 +54,7 @@ type appliance interface {
 type Fleet struct {
 	*Site
 	Mode     Mode
+	how      setup
 	label    string // of the mode in the table
 	app      appliance
 	owners   owners
@@ -64,7 +65,7 @@ type Fleet struct {
 // run starts a mode on all boxes of a site, where nothing else runs. End it.
 func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet, err error) {
 	mode := how.mode
-	f = &Fleet{Site: s, Mode: mode, label: how.String(), progress: progress}
+	f = &Fleet{Site: s, Mode: mode, how: how, label: how.String(), progress: progress}
 	if mode == Keepalived {
 		f.app = &keepalived{site: s, procs: make([]*lab.Proc, len(s.boxes)+1)}
 	} else if f.app, err = newWeir(s, how); err != nil {

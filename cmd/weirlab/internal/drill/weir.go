@@ -22,6 +22,15 @@ type setup struct {
 	sync bool
 }
 
+// takeBack is shorter than its default of 30 s, for which nobody would wait here. But kernels tell
+// each other every ten seconds of connections that go on: a box that begins must hear that first.
+func (s setup) takeBack() time.Duration {
+	if s.sync {
+		return 15 * time.Second
+	}
+	return takeBack
+}
+
 // String is what the table calls it.
 func (s setup) String() string {
 	switch {
@@ -50,8 +59,7 @@ const (
 	// Each box has two keys in its folder, and those of weir.keys in its configuration.
 	weirKey     = "/etc/weir/cluster.key"
 	weirNextKey = "/etc/weir/next.key"
-	// takeBack is shorter than its default of 30 s, for which nobody would wait here.
-	takeBack = 3 * time.Second
+	takeBack    = 3 * time.Second
 )
 
 // weirPackage is the command.
@@ -78,7 +86,7 @@ func (w *weir) config(box int) string {
 	mode := w.setup.mode
 	fmt.Fprintf(&b, "[kernel]\nsync_period = \"2s\"\nsloppy_tcp = %t\n\n", mode != ActiveActive && !w.setup.sync)
 	fmt.Fprintf(&b, "[cluster]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\ntake_back = %q\n",
-		boxAddr(box), quoted(join), quoted(w.keys), takeBack)
+		boxAddr(box), quoted(join), quoted(w.keys), w.setup.takeBack())
 	if mode == ActiveStandby {
 		fmt.Fprintf(&b, "mode = \"active-standby\"\ninterfaces = [%q]\n", frontOf(box))
 	}
