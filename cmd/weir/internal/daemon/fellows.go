@@ -63,7 +63,7 @@ func (f *fleet) hear() {
 			v = &fellow{member: cluster.Member{Life: cluster.Dead}}
 			f.fellows[m.Name] = v
 		}
-		came = came || m.Life == cluster.Alive && (v.member.Life != cluster.Alive || v.doubt && !m.Suspect)
+		came = came || m.Life == cluster.Alive && v.member.Life != cluster.Alive
 		v.member = m
 		f.read(v)
 	}

@@ -226,6 +226,40 @@ func TestARestartMovesNothing(t *testing.T) {
 	})
 }
 
+// Whoever comes back with its cable out is not what it was.
+func TestARestartThatIsUnfitIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := rivals()
+		folder := t.TempDir()
+		m := newMember(t, inFleet+onWire+services(mine))
+		if err := (trace{bootID(), uptime(), nil}).save(folder); err != nil {
+			t.Fatal(err)
+		}
+		m.fleetOf(t, folder)
+		m.link(t, "eth0", "0")
+		m.turn(t)
+		if said := m.rumor.last(); said.Settled || said.Unfit != "eth0 has no carrier" {
+			t.Errorf("it says %+v", said)
+		}
+	})
+}
+
+// Where all announce alike nobody takes anything over.
+func TestOwnersThatMakeNoDifferenceAreNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := rivals()
+		m := grown(t, strings.Replace(inFleet, "active-standby", "active-active", 1), mine, theirs)
+		b := settledMember("b")
+		b.Life = cluster.Dead
+		m.rumor.says(t, b, able())
+		m.hear(t)
+		m.check(t, "b is dead")
+		if n := m.fleet.moved(); n != 0 {
+			t.Errorf("%d moves are counted", n)
+		}
+	})
+}
+
 func TestADrainMovesWhatOthersCanServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, _ := rivals()

@@ -60,7 +60,7 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 	stages := b.drainer.version
 	b.drainOn(now)
 	if stages != b.drainer.version {
-		f.share.all = true
+		f.share.all, f.say.stale = true, true
 	}
 	f.advance(b.factsNow(now), b.outtake(), now)
 	f.begin(b.ready, now)

@@ -184,6 +184,9 @@ func (f *fleet) judged(a netip.Addr, v owner.Verdict, moved moves) {
 	}
 	if before.Owner == me || v.Owner == me {
 		f.say.stale = true
+		if !f.ownersMatter() {
+			return
+		}
 		if known && before.Owner != "" && v.Owner != "" {
 			s.moves[v.Why]++
 		}
@@ -191,12 +194,19 @@ func (f *fleet) judged(a netip.Addr, v owner.Verdict, moved moves) {
 	}
 }
 
+// ownersMatter tells whether it makes a difference who owns a VIP. Where all announce it
+// alike, and nobody answers ARP, it does not.
+func (f *fleet) ownersMatter() bool {
+	return f.answer.cfg != nil || f.rules().Mode == owner.ActiveStandby
+}
+
 // roleOf gives routers' role of a VIP, if it is another one.
 func (f *fleet) roleOf(a netip.Addr, v owner.Verdict, out *outcome) {
 	role, to := bgp.AsRuled, out.roles
 	_, mine := f.routes[a]
+	_, extra := f.extras[a]
 	switch {
-	case !mine || f.cfg == nil:
+	case !mine && !extra || f.cfg == nil:
 	case v.Role == owner.Standby, f.lacksWayBack(v):
 		role = bgp.Standby
 	case v.Role == owner.Out:

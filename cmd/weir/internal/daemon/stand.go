@@ -46,6 +46,9 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	before, was := s.now, s.out
 	s.why, s.out = facts.unfit(now), out
 	s.joined = s.joined || f.knowsOthers(now)
+	if facts.ready && s.why != "" {
+		s.self.Kept = 0 // it is not what it was in the last run
+	}
 	if f.cfg == nil {
 		s.now, s.next = owner.Now{Said: owner.Settled, Own: owner.Settled}, facts.next(now)
 		f.share.all = f.share.all || before.Own != s.now.Own
