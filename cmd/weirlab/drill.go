@@ -53,7 +53,7 @@ Prints one table, with what is promised of each event, and fails when a promise 
 	return cmd
 }
 
-// drillFolder is for what a drill leaves behind that could not go on.
+// drillFolder is for what a drill leaves behind that broke a promise.
 const drillFolder = "artifacts/drill"
 
 func runDrill(ctx context.Context, cmd *cobra.Command, o drill.Options) (err error) {
@@ -67,9 +67,6 @@ func runDrill(ctx context.Context, cmd *cobra.Command, o drill.Options) (err err
 		return err
 	}
 	rows, err := drill.Run(ctx, site, o)
-	if err != nil {
-		err = errors.Join(err, site.Dump(drillFolder), fmt.Errorf("logs and kernel state of every machine are in %s", drillFolder))
-	}
 	if len(o.Only) == 0 && err == nil {
 		var more []drill.Row
 		more, err = drill.Variants(ctx, site, o)
@@ -80,5 +77,8 @@ func runDrill(ctx context.Context, cmd *cobra.Command, o drill.Options) (err err
 		strings.TrimSpace(release.Stdout), drill.Beside)
 	fmt.Fprintf(out, "A new connection every %s, late if TCP had to send again, lost if not answered in %s.\n\n", drill.Beat, drill.Patience)
 	drill.Print(out, rows)
-	return errors.Join(err, drill.Broken(rows))
+	if err = errors.Join(err, drill.Broken(rows)); err != nil {
+		err = errors.Join(err, site.Dump(drillFolder), fmt.Errorf("logs and kernel state of every machine are in %s", drillFolder))
+	}
+	return err
 }

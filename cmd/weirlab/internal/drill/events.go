@@ -77,7 +77,8 @@ func powerBack() event {
 			case ActiveStandby:
 				p.Double, p.Why = time.Second, bothRoutes
 			case ActiveActive:
-				p = Promise{Gap: smooth, Cut: Any, Double: Any, Moves: 1, Why: "cut: those that the router's hash sends to the other box now"}
+				p = Promise{Gap: smooth, Lost: 30, Cut: Any, Double: Any, Moves: Any,
+					Why: "lost, cut: those under way that the router's hash sends to the other box now"}
 			case Keepalived:
 				p = anything()
 			}
