@@ -70,6 +70,7 @@ type announcer struct {
 	waited  bool                    // in this pass, for routers to take in a withdrawal
 	late    bool                    // what is owed has been waited for
 	drains  uint64                  // the drainer's version that the Advertiser has
+	lent    []netip.Addr            // what masqueraded connections bear
 	badErr  error                   // why the speaker would not take what it was told
 	readErr error                   // why routes could not be read the last time
 	version uint64                  // changes when announcements may have
@@ -196,6 +197,29 @@ func (a *announcer) assign(roles map[netip.Addr]bgp.Role, now time.Time) {
 	}
 }
 
+// lend takes in which addresses masqueraded connections bear: replies to them must come
+// to this box, wherever the VIPs do. They are announced as VIPs of a static service are.
+func (a *announcer) lend(sources []netip.Addr, now time.Time) {
+	if slices.Equal(a.lent, sources) {
+		return
+	}
+	had := a.lent
+	a.lent = slices.Clone(sources)
+	var routes []lb.Route
+	for _, addr := range slices.Concat(had, sources) {
+		routes = append(routes, a.lentRoute(addr))
+	}
+	a.take(routes, nil, now)
+}
+
+// lentRoute is the route to an address that masqueraded connections bear, or did.
+func (a *announcer) lentRoute(addr netip.Addr) lb.Route {
+	if !slices.Contains(a.lent, addr) {
+		return lb.Route{Addr: addr, Withheld: lb.Gone}
+	}
+	return lb.Route{Addr: addr, Serves: []lb.Serving{{Service: config.MasqueradeID}}}
+}
+
 // gate takes in that the kernel serves nobody at all, or, at the end of that, as
 // route says.
 func (a *announcer) gate(gated bool, route func(netip.Addr) lb.Route, labels func(lb.ServiceID) map[string]string, now time.Time) {
@@ -210,6 +234,10 @@ func (a *announcer) gate(gated bool, route func(netip.Addr) lb.Route, labels fun
 	}
 	var routes []lb.Route
 	for _, addr := range slices.SortedFunc(maps.Keys(a.known), netip.Addr.Compare) {
+		if slices.Contains(a.lent, addr) {
+			routes = append(routes, a.lentRoute(addr))
+			continue
+		}
 		routes = append(routes, route(addr))
 	}
 	a.take(routes, labels, now)

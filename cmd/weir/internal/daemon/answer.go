@@ -179,10 +179,16 @@ func (f *fleet) claimOf(a netip.Addr) *l2.Claim {
 
 // extrasOf are the addresses that the owner of everything has beside the VIPs, each with
 // the interfaces on which it answers for them: the gateways of backends, and what
-// masqueraded connections bear, for which backends ask wherever they are.
+// masqueraded connections bear, for which backends ask wherever they are, or routers by
+// [bgp].
 func extrasOf(cfg *config.Config) map[netip.Addr][]string {
 	out := map[netip.Addr][]string{}
 	if cfg.L2 == nil {
+		if cfg.BGP != nil {
+			for _, a := range cfg.Kernel.MasqueradeSource {
+				out[a] = nil
+			}
+		}
 		return out
 	}
 	for _, a := range cfg.Kernel.MasqueradeSource {

@@ -123,6 +123,9 @@ func announcedBy(ctx context.Context, cfg *config.Config, m Mode, w world) (map[
 	if cfg.Fleet != nil {
 		adv.Assign(w.roles, now) // as if no owner changed
 	}
+	for _, a := range cfg.Kernel.MasqueradeSource {
+		routes = append(routes, lb.Route{Addr: a, Serves: []lb.Serving{{Service: config.MasqueradeID}}})
+	}
 	adv.Take(routes, func(id lb.ServiceID) map[string]string {
 		svc, _ := rec.Catalog().Get(id)
 		return svc.Labels

@@ -68,6 +68,7 @@ func (b *box) lead(ctx context.Context, routes []lb.Route, now time.Time) {
 	a.gate(b.gone(), b.rec.Route, b.labels, now)
 	a.assign(shared.roles, now)
 	a.take(routes, b.labels, now)
+	a.lend(b.cfg.Kernel.MasqueradeSource, now)
 	a.assign(shared.late, now)
 	a.advance(now)
 	// Before routers send packets to an aggregate what nobody serves of it must be

@@ -26,7 +26,7 @@ func (f *fleet) wayBack() bool {
 
 // lacksWayBack tells whether an owner of VIPs is to be told to routers as a standby.
 func (f *fleet) lacksWayBack(v owner.Verdict) bool {
-	return v.Role == owner.Owner && len(f.extras) > 0 && f.rules().Mode == owner.ActiveStandby && !f.share.wayBack
+	return v.Role == owner.Owner && f.answer.cfg != nil && len(f.extras) > 0 && f.rules().Mode == owner.ActiveStandby && !f.share.wayBack
 }
 
 // noticeWayBack has everything judged anew when it came or went.

@@ -16,7 +16,11 @@ func TestAnOwnerWithoutTheWayBackIsAStandby(t *testing.T) {
 	if f.noticeWayBack(); f.lacksWayBack(mine) || f.share.all {
 		t.Error("without a gateway an owner is a standby")
 	}
-	f.extras = map[netip.Addr][]string{gateway: {"back"}}
+	f.extras = map[netip.Addr][]string{gateway: nil}
+	if f.lacksWayBack(mine) {
+		t.Error("what only routers are told of is waited for")
+	}
+	f.extras, f.answer.cfg = map[netip.Addr][]string{gateway: {"back"}}, &config.L2{}
 	for _, step := range []struct {
 		name  string
 		vips  []l2.VIP
