@@ -90,6 +90,14 @@
 // IPVS belongs to strangers and is left alone; a Service that wants a stranger's
 // tuple gets a Note.
 //
+// # Connections and other boxes
+//
+// A box that takes over for another knows nothing of its connections, but for what
+// kernels tell each other (SyncDaemon). By scheduler mh it chooses the same backends
+// without that, if the kernel has them in the same order: lb/linux keeps them so, and
+// what is not is observed as RealServer.Misplaced. Fleet.Survival says what else is
+// needed, and explain tells.
+//
 // # What a source can't do
 //
 // Until a source has synced once, nothing is deleted that the process found in

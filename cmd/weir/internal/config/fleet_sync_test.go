@@ -44,6 +44,14 @@ func TestSloppyTCP(t *testing.T) {
 	}
 }
 
+func TestSloppyTCPIsLeftToWhoeverManagesSysctls(t *testing.T) {
+	c := parseWith(t, keyFiles, "[kernel]\nsloppy_tcp = true\nmanage_sysctls = false\n")
+	told := slices.ContainsFunc(c.Warnings, func(p Problem) bool { return strings.Contains(p.String(), "net.ipv4.vs.sloppy_tcp") })
+	if !c.Kernel.SloppyTCP || !told || len(c.Base().Sysctls) > 0 {
+		t.Errorf("sloppy %v, told %v, sysctls %v", c.Kernel.SloppyTCP, told, c.Base().Sysctls)
+	}
+}
+
 func TestMasqueradeSource(t *testing.T) {
 	c := parseWith(t, keyFiles, "[kernel]\nmasquerade_source = [\"2001:db8::250\", \"10.0.0.250\"]\n"+oneFleet)
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.250"), netip.MustParseAddr("2001:db8::250")}
@@ -76,7 +84,6 @@ func TestTakeoverProblems(t *testing.T) {
 		{"several owners", "[kernel]\nmasquerade_source = [\"10.0.0.1\"]\n" + oneFleet + "owners = \"spread\"\n", `write owners = "one"`},
 		{"routers lead to all", "[kernel]\nmasquerade_source = [\"10.0.0.250\"]\n" + oneFleet + "[bgp]\nasn = 64500\n[[bgp.peer]]\nname = \"tor1\"\naddress = \"10.0.0.1\"\nasn = 64501\n", `write mode = "active-standby"`},
 		{"a VIP", "[kernel]\nmasquerade_source = [\"192.0.2.1\"]\n" + hashedService, "is a VIP of"},
-		{"no sysctls", "[kernel]\nsloppy_tcp = true\nmanage_sysctls = false\n", "manage_sysctls = false"},
 		{"a sysctl twice", "[kernel]\nsloppy_tcp = true\nsysctls = [\"net.ipv4.vs.sloppy_tcp=1\"]\n", "is set by weir itself"},
 		{"no interface", sync, "interface"},
 		{"no such interface", sync + "interface = \"lo\"\n", "can't be an interface"},

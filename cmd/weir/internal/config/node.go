@@ -22,7 +22,10 @@ func (s section) readNode(k *Kernel) {
 	k.NodePortNets, k.NodePortPrimary = s.nodePortAddresses()
 	k.StrictARP = s.strictARP(*k)
 	k.Sysctls = s.sysctls(*k)
-	s.needsManage("sloppy_tcp", k.SloppyTCP, *k)
+	if k.SloppyTCP && !k.ManageSysctls {
+		s.warn(Warning, "sloppy_tcp", "is for whoever manages the kernel parameters, as manage_sysctls is false",
+			"see that net.ipv4.vs.sloppy_tcp and net.netfilter.nf_conntrack_tcp_loose are 1")
+	}
 }
 
 // interfaceOf reads the name of an interface, or its beginning, that one way to
