@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"weir/cmd/weirlab/lab"
 )
 
 // Events that operators bring about, and those that a clock does. They are of weir's only.
@@ -17,22 +15,18 @@ func (t *trial) weir() *weir { return t.app.(*weir) }
 // rollingUpgrade restarts each box with another build.
 func rollingUpgrade() event {
 	return rolling("rolling upgrade", quiet, func(ctx context.Context, t *trial, box int) error {
-		next, err := lab.Binary(weirPackage, "-ldflags", "-X main.buildVersion=drill-2")
-		if err != nil {
-			return err
-		}
 		w := t.weir()
 		if err := w.stop(ctx, box); err != nil {
 			return err
 		}
-		w.own[box] = next
+		w.own[box] = w.next
 		if err := w.start(ctx, box); err != nil {
 			return err
 		}
 		return eventually(ctx, steadyTime, "all know of the new version", func(ctx context.Context) error {
 			doc, err := w.members(ctx, t.other(box))
 			for _, m := range doc.Members {
-				if m.Name == boxName(box) && m.Version != "drill-2" {
+				if m.Name == boxName(box) && m.Version != nextVersion {
 					err = fmt.Errorf("box%d says that %s has version %s", t.other(box), m.Name, m.Version)
 				}
 			}

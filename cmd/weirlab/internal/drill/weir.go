@@ -47,6 +47,7 @@ type weir struct {
 	site  *Site
 	setup setup
 	build string         // the program
+	next  string         // the same of another version
 	own   map[int]string // of boxes that have another program than build
 	extra map[int]string // more lines of their configuration
 	keys  []string       // files, as all boxes have them
@@ -62,16 +63,23 @@ const (
 	takeBack    = 3 * time.Second
 )
 
-// weirPackage is the command.
-const weirPackage = "weir/cmd/weir"
+// weirPackage is the command, nextVersion what one calls itself that others are upgraded to.
+const (
+	weirPackage = "weir/cmd/weir"
+	nextVersion = "drill-2"
+)
 
 func newWeir(s *Site, how setup) (*weir, error) {
 	build, err := lab.Binary(weirPackage)
 	if err != nil {
 		return nil, err
 	}
+	next, err := lab.Binary(weirPackage, "-ldflags", "-X main.buildVersion="+nextVersion)
+	if err != nil {
+		return nil, err
+	}
 	return &weir{
-		site: s, setup: how, build: build, own: map[int]string{}, extra: map[int]string{},
+		site: s, setup: how, build: build, next: next, own: map[int]string{}, extra: map[int]string{},
 		keys: []string{weirKey}, key: map[int]byte{}, procs: make([]*lab.Proc, len(s.boxes)+1),
 	}, nil
 }
