@@ -179,6 +179,7 @@ func (f *fleet) part() {
 		}
 	}
 	f.parts.keep("fleet", false, nil)
+	f.parts.keep("fleet news", false, nil)
 	f.gossip, f.badErr, f.heard = nil, nil, cluster.Status{}
 	f.say = say{}
 	clear(f.fellows)

@@ -87,8 +87,11 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 // knowsOthers tells whether somebody has answered, and all who have said what they
 // serve, or nobody does for the join window.
 func (f *fleet) knowsOthers(now time.Time) bool {
-	if f.gossip == nil || f.stand.begun.IsZero() {
-		return f.cfg == nil
+	if f.gossip == nil {
+		return true // there is no fleet, or it can't be had
+	}
+	if f.stand.begun.IsZero() {
+		return false
 	}
 	if now.Sub(f.stand.begun) >= joinWindow {
 		return true
