@@ -27,7 +27,7 @@ func TestMaglevOrder(t *testing.T) {
 	for _, s := range lb.Sysctls([]lb.Family{lb.IPv4}) {
 		add(t, newKernel(t), s)
 	}
-	for _, n := range []int{5, 10, 40, 100} {
+	for _, n := range []int{10, 40, 100} {
 		t.Run(fmt.Sprint(n, " backends"), func(t *testing.T) { maglevOrder(t, n) })
 	}
 }
@@ -85,7 +85,7 @@ func maglevOrder(t *testing.T, n int) {
 	if orders[sorted] != orders[shuffled] || orders[sorted] != orders[history] {
 		t.Errorf("digests differ: %v", orders)
 	}
-	const ports, first, later = 5000, 10000, 30000
+	const ports, first = 5000, 10000
 	want := mapping(t, k, sorted, first, ports)
 	for name, f := range map[string]lb.Frontend{"added in another order": shuffled, "with another history": history} {
 		if same := agree(want, mapping(t, k, f, first, ports)); same != ports {
@@ -98,7 +98,13 @@ func maglevOrder(t *testing.T, n int) {
 	if n >= 40 && same == ports {
 		t.Error("the kernel's own order makes no difference: this test shows nothing")
 	}
-	// Seen by an observation, and mended by the op that follows from it.
+	mendOrder(t, k, raw, sorted)
+}
+
+// mendOrder shows that an observation sees that raw is out of order, and that the op
+// which follows from it mends that.
+func mendOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
+	t.Helper()
 	obs, err := k.Observe(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +127,8 @@ func maglevOrder(t *testing.T, n int) {
 	if k.Orders()[raw] != k.Orders()[sorted] {
 		t.Error("it is not mended")
 	}
-	if same := agree(mapping(t, k, sorted, later, ports), mapping(t, k, raw, later, ports)); same != ports {
+	const ports, first = 2000, 30000
+	if same := agree(mapping(t, k, sorted, first, ports), mapping(t, k, raw, first, ports)); same != ports {
 		t.Errorf("mended: %d of %d", same, ports)
 	}
 }
