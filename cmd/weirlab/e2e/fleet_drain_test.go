@@ -39,6 +39,18 @@ func (s *site) isOff(t testing.TB, owner string, kept bool) error {
 	return nil
 }
 
+// own waits until box1 owns so many VIPs, -1 for some, and box2 the others; all answer.
+func (k *kin) own(t testing.TB, first int) {
+	t.Helper()
+	eventually(t, time.Minute, func() error { return k.shares(t, first) })
+	k.visit(t)
+}
+
+func (s *site) off(t testing.TB, owner string, kept bool) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error { return s.isOff(t, owner, kept) })
+}
+
 // TestFleetDrains takes two boxes without routers out of service, one after the other
 // and both at once: whatever somebody can serve stays served.
 func TestFleetDrains(t *testing.T) {
@@ -49,87 +61,84 @@ func TestFleetDrains(t *testing.T) {
 		s.key(t, "fleet.key", key)
 		s.run(t, k.config(i, `"fleet.key"`, kinVIPs, ""))
 	}
-	one, two := k.boxes[0], k.boxes[1]
-	own := func(first int) {
-		t.Helper()
-		eventually(t, time.Minute, func() error { return k.shares(t, first) })
-		k.visit(t)
+	for _, x := range []struct {
+		name string
+		test func(t *testing.T, one, two *site)
+	}{
+		{"one box after the other", k.drainsBoth},
+		{"one address", k.drainsOne},
+	} {
+		k.own(t, -1)
+		if !t.Run(x.name, func(t *testing.T) { x.test(t, k.boxes[0], k.boxes[1]) }) {
+			break
+		}
+		for _, s := range k.boxes {
+			s.box.Must(t, s.weir, "undrain", "--all")
+		}
 	}
-	off := func(s *site, owner string, kept bool) {
-		t.Helper()
-		eventually(t, 30*time.Second, func() error { return s.isOff(t, owner, kept) })
-	}
-	own(-1)
+	k.own(t, -1)
+}
 
+func (k *kin) drainsBoth(t *testing.T, one, two *site) {
 	begin := time.Now()
 	if out := one.call(t, "drain", "--all", "--wait"); out.Code != 0 {
 		t.Errorf("weir drain --all --wait: %+v", out)
 	}
 	figure(t, "weir drain --all --wait, of 16 addresses at rest", time.Since(begin))
-	off(one, "box2", false)
-	own(0)
+	one.off(t, "box2", false)
+	k.own(t, 0)
 
 	one.stop(t, syscall.SIGTERM)
 	one.start(t)
-	off(one, "box2", false)
-	own(0)
+	one.off(t, "box2", false)
+	k.own(t, 0)
 
 	// Nobody is left for what box2 has: it keeps that, and says so.
 	if out := two.call(t, "drain", "--all", "--wait=3s"); out.Code != 4 || !strings.Contains(out.Stdout, "kept: no other member can serve it") {
 		t.Errorf("weir drain of the last box: %+v", out)
 	}
-	off(two, "box2", true)
-	own(0)
+	two.off(t, "box2", true)
+	k.own(t, 0)
 
 	// Until there is somebody again.
 	one.box.Must(t, one.weir, "undrain", "--all")
 	if out := two.call(t, "drain", "--all", "--wait"); out.Code != 0 {
 		t.Errorf("weir drain --wait of a box that is not the last any more: %+v", out)
 	}
-	off(two, "box1", false)
-	own(len(kinVIPs))
+	two.off(t, "box1", false)
+	k.own(t, len(kinVIPs))
+}
 
-	// One address is drained on the box that has all, and the other has it back for that alone.
-	two.box.Must(t, two.weir, "undrain", "--all")
-	one.box.Must(t, one.weir, "drain", kinVIPs[0])
-	eventually(t, 30*time.Second, func() error {
-		var doc taken
-		one.weirJSON(t, &doc, "drain")
-		if len(doc.VIPs) != 1 || doc.VIPs[0].Owner != "box2" || doc.VIPs[0].Stage != "withdrawn" {
-			return fmt.Errorf("it says %+v", doc)
-		}
-		return nil
-	})
-	k.visit(t)
-
-	// Somebody who insists has his way, if he does so on each.
-	two.box.Must(t, two.weir, "drain", kinVIPs[0])
-	eventually(t, 30*time.Second, func() error {
-		if out := two.call(t, "drain"); !strings.Contains(out.Stdout, "kept") {
-			return fmt.Errorf("it says %s", out.Stdout)
-		}
-		return nil
-	})
-	two.box.Must(t, two.weir, "drain", kinVIPs[0], "--force")
-	eventually(t, 30*time.Second, func() error {
-		if out := one.call(t, "drain"); !strings.Contains(out.Stdout, "kept") {
-			return fmt.Errorf("it says %s", out.Stdout)
-		}
-		return nil
-	})
-	one.box.Must(t, one.weir, "drain", kinVIPs[0], "--force")
-	k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
-	eventually(t, 30*time.Second, func() error {
-		if _, err := get(within(t, 2*time.Second), k.client1, at(kinVIPs[0], 80)); err == nil {
-			return fmt.Errorf("%s is still answered for", kinVIPs[0])
-		}
-		k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
-		return nil
-	})
-	for _, s := range k.boxes {
-		s.box.Must(t, s.weir, "undrain", "--all")
+// drainsOne drains an address on both boxes: the second one keeps it, until somebody
+// insists, on each.
+func (k *kin) drainsOne(t *testing.T, one, two *site) {
+	vip := kinVIPs[0]
+	if out := one.call(t, "drain", vip, "--wait"); out.Code != 0 || !strings.Contains(out.Stdout, "box2") {
+		t.Errorf("weir drain of one address: %+v", out)
 	}
-	own(-1)
+	k.visit(t)
+	keeps := func(s *site) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() error {
+			if out := s.call(t, "drain"); !strings.Contains(out.Stdout, "kept") {
+				return fmt.Errorf("%s says %s", s.box.Name(), out.Stdout)
+			}
+			return nil
+		})
+		k.visit(t)
+	}
+	two.box.Must(t, two.weir, "drain", vip)
+	keeps(two)
+	two.box.Must(t, two.weir, "drain", vip, "--force")
+	keeps(one)
+	one.box.Must(t, one.weir, "drain", vip, "--force")
+	eventually(t, 30*time.Second, func() error {
+		k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
+		if _, err := get(within(t, 2*time.Second), k.client1, at(vip, 80)); err == nil {
+			return fmt.Errorf("%s is still answered for", vip)
+		}
+		return nil
+	})
 }
 
 // TestAFleetUnderSystemd has systemd restart, stop and start one of two boxes: a restart
