@@ -59,7 +59,7 @@ drill: install ## things go wrong in a fleet, and what clients notice of it, bes
 	go run ./cmd/weirlab drill
 
 install: | $(CERTS) ## what a lab needs for demo, bench, drill or test: make install FOR=demo
-	$(say) 'what a lab needs; the first time Go fetches and builds weir and Kubernetes: 7 minutes'
+	$(say) 'what a lab needs; the first time Go fetches and builds weir and Kubernetes: 8 minutes'
 	go run ./cmd/weirlab install --for $(FOR)
 
 # Go fetches what weir is made of over https.

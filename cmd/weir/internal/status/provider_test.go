@@ -243,7 +243,7 @@ func TestProviderJSON(t *testing.T) {
 		"neighbors": Neighbors{ASN: 64500, RouterID: "10.0.0.5", Listen: neighbors.Listen, Problem: "port 179 is taken", Neighbors: neighbors.Neighbors[:1]},
 		"routes":    Routes{ASN: 64500, Peer: "tor1", Routes: routes.Routes[:1], Withheld: routes.Withheld[1:2]},
 		"pools":     Pools{Pools: pools.Pools[:1], Addresses: pools.Addresses[1:], Pending: pools.Pending, Writer: pools.Writer},
-		"drained":   Drained{All: drainedBox.All, VIPs: drainedBox.VIPs[:1], Error: "disk full"},
+		"drained":   Drained{All: drainedBox.All, VIPs: drainedInFull, Stopping: true, Kept: 1, Error: "disk full"},
 		"planned":   planned,
 		"explained": Explanation{
 			Address:   &Given{Pool: "public", Claim: "lease weir-system/weir-192.0.2.1 of cluster prod", State: AddressUsed, Services: []string{"prod/shop/web"}},
