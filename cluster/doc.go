@@ -20,7 +20,10 @@
 //
 // Whoever has a key is believed in everything (see SECURITY.md of memberlist): names
 // are not bound to addresses. Without a key the fleet is open to all who can send it
-// a datagram, so New refuses that, unless Config.Open says that it is meant. Keys are
+// a datagram, and to take some hundred MiB of memory for as long as they go on, so New
+// refuses that, unless Config.Open says that it is meant. A datagram of somebody with
+// another key is counted and costs nothing else; one that was recorded and is sent
+// again is believed, but tells nothing newer than what is known. Keys are
 // exchanged without a gap: all boxes learn the new one as second key, then have it
 // first, then forget the old one.
 //

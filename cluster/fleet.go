@@ -25,6 +25,8 @@ type Fleet struct {
 	asked   chan string // members that want the Word
 	got     chan word   // Words that have come
 	answers limited
+	// tamper, if there is one, changes the library's configuration; only tests do.
+	tamper func(*memberlist.Config) error
 	// knock tries to connect; tests have another.
 	knock func(ctx context.Context, address, fleet string) error
 
@@ -240,6 +242,11 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	lib, err := cfg.library(f)
 	if err != nil {
 		return nil, err
+	}
+	if f.tamper != nil {
+		if err := f.tamper(lib); err != nil {
+			return nil, err
+		}
 	}
 	// Not with mu held: what is told of this box itself comes at once.
 	list, err := memberlist.Create(lib)

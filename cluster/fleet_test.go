@@ -24,6 +24,7 @@ type box struct {
 	t    *testing.T
 	cfg  Config
 	stop func()
+	net  *lossy // if it is poor
 }
 
 // free is a port of the loopback that nobody has.
