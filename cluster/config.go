@@ -22,7 +22,8 @@ type Config struct {
 	// Fleet is the name that all members share: messages of others are not heard. At
 	// most 255 bytes; it is sent in the clear.
 	Fleet string
-	// Name is this box's own, unlike all others.
+	// Name is this box's own, unlike all others: 1 to 63 of a-z, 0-9, - and ., with a
+	// letter or digit first and last. Members with other names are not heard.
 	Name string
 	// Bind is where the box listens, TCP and UDP. Advertise is what it tells others;
 	// the zero AddrPort is Bind, or, if that is unspecified, the box's own address towards
@@ -117,6 +118,8 @@ func (c Config) check() error {
 	switch {
 	case c.Name == "" || c.Fleet == "":
 		return errors.New("the fleet and this member need names")
+	case !nameForm.MatchString(c.Name):
+		return fmt.Errorf("%.64q can't be the name of a member: write 1 to 63 of a-z, 0-9, - and ., with a letter or digit first and last", c.Name)
 	case len(c.Fleet) > memberlist.LabelMaxSize:
 		return fmt.Errorf("the fleet's name has %d bytes, of which there may be %d", len(c.Fleet), memberlist.LabelMaxSize)
 	case !c.Bind.IsValid():

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -30,13 +31,16 @@ func (f *Fleet) LocalState(bool) []byte { return nil }
 // MergeRemoteState implements memberlist.Delegate.
 func (f *Fleet) MergeRemoteState([]byte, bool) {}
 
+// nameForm is that of a member: it is shown to people and to programs as it is.
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+
 // NotifyAlive implements memberlist.AliveDelegate: who has a key could tell of any
-// number of members.
+// number of members, with any names.
 func (f *Fleet) NotifyAlive(n *memberlist.Node) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(n.Name) > 255 {
-		return fmt.Errorf("a name of %d bytes", len(n.Name))
+	if !nameForm.MatchString(n.Name) {
+		return fmt.Errorf("%.64q can't be the name of a member", n.Name)
 	}
 	if _, known := f.members[n.Name]; !known && len(f.members) >= mostMembers {
 		return fmt.Errorf("more than %d members", mostMembers)

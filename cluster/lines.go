@@ -63,7 +63,10 @@ func foreign(text string) bool {
 
 // say logs a complaint, unless there was one of the kind just now.
 func (l *lines) say(now time.Time, text string, args ...any) {
-	kind, _, _ := strings.Cut(text, ":")
+	kind := text // but for names, of which there can be any number
+	if end := strings.IndexAny(text, ":'"); end >= 0 {
+		kind = text[:end]
+	}
 	l.mu.Lock()
 	if l.last == nil || len(l.last) >= mostLines {
 		l.last, l.kept = map[string]time.Time{}, map[string]int{}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/hashicorp/memberlist"
@@ -191,5 +192,17 @@ func decodeState(b []byte) (State, error) {
 	case len(s.Version) > maxVersion || len(s.Unfit) > maxUnfit:
 		return State{}, fmt.Errorf("texts of %d and %d bytes, more than %d and %d", len(s.Version), len(s.Unfit), maxVersion, maxUnfit)
 	}
+	s.Version, s.Unfit = printable(s.Version), printable(s.Unfit)
 	return s, nil
+}
+
+// printable is a text as it may be written to a terminal: who has a key could have one
+// do anything by control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
 }

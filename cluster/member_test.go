@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -29,6 +30,47 @@ func TestStateFits(t *testing.T) {
 		if len(s.Version) < maxVersion && utf8.ValidString(s.Unfit) && len(s.Unfit) < maxUnfit && got != s {
 			t.Errorf("%+v, want %+v", got, s)
 		}
+	}
+}
+
+func TestWhatAMemberSaysIsPrintable(t *testing.T) {
+	t.Parallel()
+	got, err := decodeState([]byte(`{"v":"1\u001b[2J","u":"no\ncable\t\u202e \u00e4 \ud800","w":1}`))
+	if want := (State{Version: "1?[2J", Unfit: "no?cable?? ä \ufffd", Weight: 1}); err != nil || got != want {
+		t.Errorf("%q and %q, %v, want %q and %q", got.Version, got.Unfit, err, want.Version, want.Unfit)
+	}
+}
+
+func TestNamesOfMembers(t *testing.T) {
+	t.Parallel()
+	f, err := New(config(t, "a"), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, good := range map[string]bool{
+		"a": true, "box-1.example": true, strings.Repeat("a", 63): true,
+		"": false, "a\xff": false, "a\n": false, "\x1b[2J": false, "Box": false, "ä": false, "-a": false, "a.": false, strings.Repeat("a", 64): false,
+	} {
+		if err := f.NotifyAlive(&memberlist.Node{Name: name}); (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+		cfg := config(t, name)
+		if _, err := New(cfg, quiet()); (err == nil) != good {
+			t.Errorf("this box as %q: %v", name, err)
+		}
+	}
+}
+
+// Whoever has a key can send any number of names, and none of them fills the log.
+func TestNamesThatAreNoneAreLoggedOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	l := lines{log: slog.New(slog.NewTextHandler(&out, nil))}
+	for i := range 10 * mostLines {
+		fmt.Fprintf(&l, "[WARN] memberlist: ignoring alive message for '%d': it can't be", i)
+	}
+	if n := strings.Count(out.String(), "\n"); n != 1 {
+		t.Errorf("%d lines", n)
 	}
 }
 
