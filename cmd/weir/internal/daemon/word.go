@@ -3,10 +3,13 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"weir/cluster"
 )
@@ -97,12 +100,33 @@ func parseWord(text []byte) (word, error) {
 			w.vips[a] |= x.part
 		}
 	}
-	for name, digest := range doc.Sources {
-		if len(name) > maxWordText || len(digest) > maxWordText {
-			return word{}, fmt.Errorf("a source of %d bytes with a digest of %d", len(name), len(digest))
+	for text := range w.texts() {
+		if len(text) > maxWordText || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return word{}, fmt.Errorf("a text of %d bytes, of which %d and no control characters are believed: %.32q", len(text), maxWordText, text)
 		}
 	}
 	return w, nil
+}
+
+// texts are all that a word has: they are shown to people and to programs as they are.
+func (w word) texts() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, digest := range w.sources {
+			if !yield(name) || !yield(string(digest)) {
+				return
+			}
+		}
+		for frontend, digest := range w.orders {
+			if !yield(frontend) || !yield(digest) {
+				return
+			}
+		}
+		for _, mac := range w.macs {
+			if !yield(mac) {
+				return
+			}
+		}
+	}
 }
 
 // differ gives the VIPs in which two words differ.

@@ -43,7 +43,8 @@ func TestWhatIsNoWord(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		``, `[]`, `{"serves":"192.0.2.1"}`, `{"serves":["x"]}`, `{"serves":[""]}`, `{"holds":["fe80::1%eth0"]}`, `{"drains":["::ffff:192.0.2.1"]}`,
-		`{"sources":{"` + strings.Repeat("a", maxWordText+1) + `":"00"}}`,
+		`{"sources":{"` + strings.Repeat("a", maxWordText+1) + `":"00"}}`, `{"sources":{"a\n":"00"}}`, `{"sources":{"a":"\u001b[2J"}}`,
+		`{"orders":{"` + strings.Repeat("a", maxWordText+1) + `":"00"}}`, `{"orders":{"a":"\t"}}`, `{"macs":["\u0007"]}`,
 	} {
 		if w, err := parseWord([]byte(text)); err == nil {
 			t.Errorf("%.60s is believed as %+v", text, w)
