@@ -77,7 +77,7 @@ type Timing uint8
 // The timings, with the times, as measured, in which a member of two to five that has
 // lost power is Suspect, and Dead.
 const (
-	// LAN: 0.8 to 1.8 s, and 2.5 to 4.5 s.
+	// LAN: 0.8 to 1.8 s, and 3 to 5 s.
 	LAN Timing = iota
 	// Local, for boxes side by side on a quiet network: 0.4 to 1.2 s, and 1.3 to 2 s.
 	Local
@@ -107,7 +107,7 @@ func (t Timing) memberlist() *memberlist.Config {
 		c.GossipInterval = 50 * time.Millisecond
 	case LAN:
 		c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 300*time.Millisecond
-		c.GossipInterval = 100 * time.Millisecond
+		c.GossipInterval, c.SuspicionMult = 100*time.Millisecond, 5
 	}
 	c.TCPTimeout = 5 * time.Second
 	return c

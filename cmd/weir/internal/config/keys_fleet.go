@@ -25,7 +25,7 @@ var fleetKeys = []Key{
 	{Path: "cluster.insecure_without_key", Type: Bool, Default: `false`,
 		Doc: "Does without a key: whoever can send the box a datagram is a member, and can take VIPs away from it."},
 	{Path: "cluster.timing", Type: Text, Default: `"lan"`, Values: []string{"lan", "local", "wan"},
-		Doc: "How soon it is known that a member has died: lan after 3 to 4 s; local, for boxes side by side on a quiet network, " +
+		Doc: "How soon it is known that a member has died: lan after 3 to 5 s; local, for boxes side by side on a quiet network, " +
 			"after 1 to 2 s; wan, which forgives most, after half a minute. The same on all members."},
 	{Path: "cluster.allowed", Type: Texts, Default: `[]`,
 		Doc: "The networks that members are in; none is all."},
