@@ -54,11 +54,12 @@
 // announced for the first time; a claim comes after the kernel was read back to serve
 // the VIP, and goes before it ceases to.
 //
-// A box that begins tells routers nothing, and claims nothing, until somebody has
-// answered and said what he serves, or for three seconds. One that was settled less
-// than a minute ago, in the same boot (settled.go), is settled still: it stays silent
-// until its kernel is ready, since the others count with it as it was, for
-// cluster.restart_grace. So a restart moves nothing.
+// A box that begins tells routers nothing, and claims nothing, until all of cluster.join
+// have answered and said what they serve, or for three seconds. One that was settled less
+// than a minute ago, in the same boot (settled.go), is settled again as soon as it is fit.
+// For cluster.restart_grace after its end the others count with it as it was, so it stays
+// silent until its kernel is ready, and a restart moves nothing. Later on they have taken
+// over, and let go when it is there.
 //
 // What is unfit says so at once and lets go a second later, when the others have heard
 // it, and only of what a fit one serves. The owner of everything (owners = "one") also

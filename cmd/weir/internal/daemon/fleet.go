@@ -90,7 +90,7 @@ func newFleet(log *slog.Logger, version, folder string, now time.Time) *fleet {
 		routes: map[netip.Addr][]lb.Serving{}, sums: sums{}, fellows: map[string]*fellow{}, differ: newDifferences(), share: newShare(),
 	}
 	f.stand.started = now
-	f.stand.self.Kept = f.tracer.load(uptime())
+	f.stand.begins(f.tracer.load(uptime()))
 	return f
 }
 
@@ -132,6 +132,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 		if cfg.Fleet.Rules.Stay {
 			f.stand.self.TakeBack = 0 // nothing is taken back from whoever holds it
 		}
+		f.stand.keep(cfg.Fleet.RestartGrace)
 	}
 	f.answer.set(cfg.L2, f)
 	f.say.rules = digestOfRules(cfg)

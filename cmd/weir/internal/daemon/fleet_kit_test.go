@@ -32,6 +32,7 @@ type rumor struct {
 	changed chan struct{}
 	cfgs    []cluster.Config
 	runs    int
+	others  bool // there are some that have not answered
 }
 
 func (r *rumor) Configure(cfg cluster.Config) error {
@@ -98,6 +99,7 @@ func (r *rumor) says(t *testing.T, m cluster.Member, w word) {
 	defer r.mu.Unlock()
 	r.status.Members = slices.DeleteFunc(r.status.Members, func(x cluster.Member) bool { return x.Name == m.Name })
 	r.status.Members = append(r.status.Members, m)
+	r.status.Joined = !r.others
 }
 
 // mouth answers for what it is told, in the diary.

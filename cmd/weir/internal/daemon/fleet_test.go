@@ -20,12 +20,13 @@ import (
 
 func TestABoxThatBeginsClaimsNothingUntilItKnowsWhoIsThere(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		answers bool
-		wait    time.Duration
+		name            string
+		answers, others bool
+		wait            time.Duration
 	}{
-		{"nobody answers", false, joinWindow},
-		{"somebody answers", true, 0},
+		{"nobody answers", false, false, joinWindow},
+		{"all answer", true, false, 0},
+		{"some answer", true, true, joinWindow},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -36,9 +37,15 @@ func TestABoxThatBeginsClaimsNothingUntilItKnowsWhoIsThere(t *testing.T) {
 				if said := m.rumor.last(); said.Unfit == "" || said.Settled {
 					t.Errorf("it says %+v", said)
 				}
+				m.rumor.others = tt.others
 				if tt.answers {
 					m.rumor.says(t, settledMember("b"), able(netip.MustParseAddr(vip)))
-				} else if next := m.fleet.next(); !next.Equal(time.Now().Add(joinWindow)) {
+				}
+				if tt.wait > 0 {
+					m.hear(t)
+					m.check(t, "as long as others may answer")
+				}
+				if next := m.fleet.next(); !next.Equal(time.Now().Add(joinWindow)) {
 					t.Errorf("it wakes in %s", time.Until(next))
 				}
 				time.Sleep(tt.wait)
@@ -242,6 +249,38 @@ func TestARestartThatIsUnfitIsNotKept(t *testing.T) {
 		if said := m.rumor.last(); said.Settled || said.Unfit != "eth0 has no carrier" {
 			t.Errorf("it says %+v", said)
 		}
+	})
+}
+
+// Whoever comes back when others have taken over begins at once, and says that it is
+// settled when it can serve: they let go only then.
+func TestARestartThatTookLongIsThereBeforeItSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := rivals()
+		folder := t.TempDir()
+		m := newMember(t, inFleet+onWire+services(mine))
+		if err := (trace{bootID(), uptime() - 20*time.Second, nil}).save(folder); err != nil {
+			t.Fatal(err)
+		}
+		m.fleetOf(t, folder)
+		m.ready = false
+		m.turn(t)
+		synctest.Wait()
+		if said := m.rumor.last(); m.rumor.runs != 1 || said.Settled || said.Unfit == "" {
+			t.Errorf("before it is ready it says %+v, in %d runs", said, m.rumor.runs)
+		}
+		m.ready = true
+		m.turn(t)
+		if said := m.rumor.last(); said.Settled || said.Unfit == "" {
+			t.Errorf("before it knows who is there it says %+v", said)
+		}
+		m.rumor.says(t, settledMember("b"), able(netip.MustParseAddr(mine)))
+		m.hear(t)
+		m.live(t, sayEvery)
+		if said := m.rumor.last(); !said.Settled || said.Unfit != "" {
+			t.Errorf("it says %+v", said)
+		}
+		m.check(t, "it is the owner again, and at once", "announce "+mine+"/32", "claim "+mine, "begin with 1 prefixes")
 	})
 }
 

@@ -128,18 +128,18 @@ type tracer struct {
 	err     error
 }
 
-// load reads what the last run has left at a time since the boot, and gives for how long
-// that counts yet; 0 is that there is nothing.
-func (t *tracer) load(now time.Duration) time.Duration {
+// load reads what the last run has left at a time since the boot, and tells how long ago
+// that run has ended, and whether the box was settled then.
+func (t *tracer) load(now time.Duration) (ago time.Duration, settled bool) {
 	left, ok := readTrace(t.dir, t.boot, now)
 	if !ok {
-		return 0
+		return 0, false
 	}
 	t.before = map[netip.Addr]struct{}{}
 	for _, a := range left.Holds {
 		t.before[a] = struct{}{}
 	}
-	return traceLasts - (now - left.Uptime)
+	return now - left.Uptime, true
 }
 
 // keep says what is to be left: nothing of a box that is not settled.

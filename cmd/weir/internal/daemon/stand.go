@@ -16,6 +16,7 @@ type stand struct {
 	begun   time.Time // when it began to gossip; zero before
 	joined  bool      // it knows who else is there
 	self    owner.Self
+	ended   time.Duration // how long before started the last run has ended
 	now     owner.Now
 	why     string    // it is unfit; "" if it is fit
 	since   time.Time // when now.Said became what it is
@@ -37,7 +38,22 @@ type outtake struct {
 
 func (o outtake) isGone(a netip.Addr) bool { return o.gone != nil && o.gone(a) }
 
-// kept tells whether it counts yet that the box was settled in the last run.
+// begins takes in how long ago the last run, in which the box was settled, has ended.
+func (s *stand) begins(ago time.Duration, settled bool) {
+	if settled {
+		s.ended, s.self.Was = ago, traceLasts-ago
+	}
+}
+
+// keep has the box count as others count with it: as it was, for restart_grace after the
+// last run. Then they have taken over, and it must be there before they let go.
+func (s *stand) keep(grace time.Duration) {
+	if s.self.Was > 0 {
+		s.self.Kept = grace - s.ended
+	}
+}
+
+// kept tells whether others still count with the box as it was in the last run.
 func (s *stand) kept(now time.Time) bool { return now.Sub(s.started) < s.self.Kept }
 
 // advance takes in how the box is and what is taken off it.
@@ -47,7 +63,7 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	s.why, s.out = facts.unfit(now), out
 	s.joined = s.joined || f.knowsOthers(now)
 	if facts.ready && s.why != "" {
-		s.self.Kept = 0 // it is not what it was in the last run
+		s.self.Was, s.self.Kept = 0, 0 // it is not what it was in the last run
 	}
 	if f.cfg == nil {
 		s.now, s.next = owner.Now{Said: owner.Settled, Own: owner.Settled}, facts.next(now)
@@ -84,8 +100,9 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	f.tracer.keep(s.now.Said == owner.Settled, f.holding())
 }
 
-// knowsOthers tells whether somebody has answered, and all who have said what they
-// serve, or nobody does for the join window.
+// knowsOthers tells whether all whom this box is to join have answered, and said what
+// they serve, or the join window is over. The first answer is not enough: of three boxes
+// that begin together two would take what is the third one's.
 func (f *fleet) knowsOthers(now time.Time) bool {
 	if f.gossip == nil {
 		return true // there is no fleet, or it can't be had
@@ -106,7 +123,7 @@ func (f *fleet) knowsOthers(now time.Time) bool {
 		}
 		answered = true
 	}
-	return answered
+	return answered && f.heard.Joined
 }
 
 // anySettled tells whether another member is.
