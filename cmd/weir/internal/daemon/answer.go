@@ -171,10 +171,18 @@ func (f *fleet) claimOf(a netip.Addr) *l2.Claim {
 		}
 		return &l2.Claim{Interfaces: extra}
 	}
-	if serving := f.routes[a]; w.cfg.Wants(a, serving) {
+	if f.answersFor(a) {
 		return &l2.Claim{}
 	}
 	return nil
+}
+
+// answersFor tells whether this box answers for an address when it owns it.
+func (f *fleet) answersFor(a netip.Addr) bool {
+	if _, extra := f.extras[a]; extra {
+		return true
+	}
+	return f.answer.cfg.Wants(a, f.routes[a])
 }
 
 // extrasOf are the addresses that the owner of everything has beside the VIPs, each with

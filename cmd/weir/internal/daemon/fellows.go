@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -93,6 +94,7 @@ func (f *fleet) read(v *fellow) {
 		f.log.Warn("what a member says can't be read; what it said before counts", "member", v.member.Name, "error", err)
 		return
 	}
+	f.share.all = f.share.all || v.word.answers != w.answers
 	for _, a := range v.word.differ(w) {
 		f.share.dirty[a] = struct{}{}
 	}
@@ -158,6 +160,20 @@ func (f *fleet) members() []owner.Member {
 			Name: name, Weight: int(v.member.State.Weight), Standing: v.standing,
 			Serves: v.word.has(partServes), Holds: v.word.has(partHolds), Drains: v.word.has(partDrains),
 		})
+	}
+	return out
+}
+
+// answering are members as far as they answer ARP and NDP: one that has a VIP and does
+// not, for its configuration is an older one, must not keep those from it that do. This
+// box counts with all it serves: it claims only what it is to answer for.
+func (f *fleet) answering(members []owner.Member) []owner.Member {
+	out := slices.Clone(members)
+	for i, m := range out {
+		if v := f.fellows[m.Name]; v != nil {
+			w := v.word
+			out[i].Serves = func(a netip.Addr) bool { return w.answers && w.vips[a]&(partServes|partMute) == partServes }
+		}
 	}
 	return out
 }

@@ -248,7 +248,7 @@ func settledMember(name string) cluster.Member {
 
 // able is the word of one that can serve VIPs.
 func able(vips ...netip.Addr) word {
-	w := word{vips: map[netip.Addr]part{}, macs: []string{"02:00:00:00:00:02"}}
+	w := word{vips: map[netip.Addr]part{}, macs: []string{"02:00:00:00:00:02"}, answers: true}
 	for _, a := range vips {
 		w.vips[a] = partServes
 	}

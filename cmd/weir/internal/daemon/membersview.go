@@ -129,7 +129,7 @@ func (f *fleet) shown(a netip.Addr) (owner.Verdict, bool) {
 	if judged && f.byL2 && f.cfg != nil {
 		rules := f.rules()
 		rules.Mode = owner.ActiveStandby
-		v = rules.Verdict(f.name(), f.members(), a)
+		v = rules.Verdict(f.name(), f.answering(f.members()), a)
 	}
 	return v, judged
 }

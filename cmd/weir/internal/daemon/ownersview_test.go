@@ -41,7 +41,7 @@ func TestWithoutBGPAVIPHasOneOwner(t *testing.T) {
 	t.Parallel()
 	f := &fleet{
 		cfg: &config.Fleet{Gossip: cluster.Config{Name: "box1"}}, byL2: true, share: newShare(),
-		routes: map[netip.Addr][]lb.Serving{}, fellows: map[string]*fellow{"box2": {standing: owner.Settled, word: word{vips: map[netip.Addr]part{}}}},
+		routes: map[netip.Addr][]lb.Serving{}, fellows: map[string]*fellow{"box2": {standing: owner.Settled, word: word{vips: map[netip.Addr]part{}, answers: true}}},
 	}
 	f.stand.now.Own = owner.Settled
 	vip := netip.MustParseAddr("192.0.2.0")

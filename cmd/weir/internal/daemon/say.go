@@ -71,13 +71,16 @@ func (y *say) tellMACs(macs []string) {
 
 // word is what this box says of itself at length.
 func (f *fleet) word() word {
-	w := word{vips: map[netip.Addr]part{}, sources: f.sums.digests(), orders: map[string]string{}, macs: f.say.macs}
+	w := word{vips: map[netip.Addr]part{}, sources: f.sums.digests(), orders: map[string]string{}, macs: f.say.macs, answers: f.answer.cfg != nil}
 	w.sources[rulesSource] = f.say.rules
 	me := f.name()
 	add := func(a netip.Addr) {
 		var p part
 		if f.serves(a) {
 			p |= partServes
+			if w.answers && !f.answersFor(a) {
+				p |= partMute
+			}
 		}
 		if f.share.verdicts[a].Owner == me {
 			p |= partHolds

@@ -117,7 +117,11 @@ func (f *fleet) decide() outcome {
 		return out
 	}
 	members, rules, moved := f.members(), f.rules(), moves{}
-	sure := slices.DeleteFunc(slices.Clone(members), func(m owner.Member) bool {
+	answering := f.answering(members)
+	if f.byL2 {
+		members = answering
+	}
+	sure := slices.DeleteFunc(slices.Clone(answering), func(m owner.Member) bool {
 		v := f.fellows[m.Name]
 		return v != nil && v.doubt
 	})
@@ -127,9 +131,10 @@ func (f *fleet) decide() outcome {
 		f.roleOf(a, v, &out)
 		var claim *l2.Claim
 		switch {
-		case v.Owner == f.name():
+		case f.answer.cfg == nil:
+		case rules.Owner(answering, a) == f.name():
 			claim = f.claimOf(a)
-		case len(sure) < len(members) && rules.Owner(sure, a) == f.name():
+		case len(sure) < len(answering) && rules.Owner(sure, a) == f.name():
 			if claim = f.claimOf(a); claim != nil {
 				claim.Doubtful = true
 			}

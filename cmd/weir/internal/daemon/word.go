@@ -26,6 +26,8 @@ const (
 	partHolds
 	// partDrains: somebody takes this VIP off it.
 	partDrains
+	// partMute: it serves it, and does not answer ARP and NDP for it, owner or not.
+	partMute
 )
 
 // word is what a member says. The zero word is that of one that has said nothing.
@@ -38,6 +40,8 @@ type word struct {
 	orders map[string]string
 	// macs are those of the interfaces on which it answers ARP and NDP.
 	macs []string
+	// answers is that it answers ARP and NDP at all.
+	answers bool
 }
 
 // wordDoc is a word as it is sent. Fields of later versions are passed over.
@@ -45,6 +49,8 @@ type wordDoc struct {
 	Serves  []netip.Addr              `json:"serves,omitempty"`
 	Holds   []netip.Addr              `json:"holds,omitempty"`
 	Drains  []netip.Addr              `json:"drains,omitempty"`
+	Answers bool                      `json:"answers,omitempty"`
+	Mute    []netip.Addr              `json:"mute,omitempty"`
 	Sources map[string]cluster.Digest `json:"sources,omitempty"`
 	Orders  map[string]string         `json:"orders,omitempty"`
 	MACs    []string                  `json:"macs,omitempty"`
@@ -52,7 +58,7 @@ type wordDoc struct {
 
 // encode gives a word as it is sent; two that are equal give the same.
 func (w word) encode() ([]byte, error) {
-	doc := wordDoc{Sources: w.sources, Orders: w.orders, MACs: w.macs}
+	doc := wordDoc{Sources: w.sources, Orders: w.orders, MACs: w.macs, Answers: w.answers}
 	for _, a := range slices.SortedFunc(maps.Keys(w.vips), netip.Addr.Compare) {
 		p := w.vips[a]
 		if p&partServes != 0 {
@@ -63,6 +69,9 @@ func (w word) encode() ([]byte, error) {
 		}
 		if p&partDrains != 0 {
 			doc.Drains = append(doc.Drains, a)
+		}
+		if p&partMute != 0 {
+			doc.Mute = append(doc.Mute, a)
 		}
 	}
 	return json.Marshal(doc)
@@ -82,17 +91,17 @@ func parseWord(text []byte) (word, error) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return word{}, err
 	}
-	if n := len(doc.Serves) + len(doc.Holds) + len(doc.Drains); n > maxWordVIPs {
+	if n := len(doc.Serves) + len(doc.Holds) + len(doc.Drains) + len(doc.Mute); n > maxWordVIPs {
 		return word{}, fmt.Errorf("%d VIPs, and at most %d are believed", n, maxWordVIPs)
 	}
 	if len(doc.Sources) > maxWordSources || len(doc.MACs) > maxWordMACs || len(doc.Orders) > maxWordVIPs {
 		return word{}, fmt.Errorf("%d sources, %d MACs, %d orders: too many", len(doc.Sources), len(doc.MACs), len(doc.Orders))
 	}
-	w := word{vips: map[netip.Addr]part{}, sources: doc.Sources, orders: doc.Orders, macs: doc.MACs}
+	w := word{vips: map[netip.Addr]part{}, sources: doc.Sources, orders: doc.Orders, macs: doc.MACs, answers: doc.Answers}
 	for _, x := range []struct {
 		vips []netip.Addr
 		part part
-	}{{doc.Serves, partServes}, {doc.Holds, partHolds}, {doc.Drains, partDrains}} {
+	}{{doc.Serves, partServes}, {doc.Holds, partHolds}, {doc.Drains, partDrains}, {doc.Mute, partMute}} {
 		for _, a := range x.vips {
 			if !a.IsValid() || a.Zone() != "" || a != a.Unmap() {
 				return word{}, fmt.Errorf("%q is no VIP", a)
