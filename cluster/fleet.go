@@ -87,8 +87,9 @@ const (
 	// many there may be: whoever has a key could tell of any number.
 	forgetAfter = 24 * time.Hour
 	mostMembers = 1000
-	// sayTimeout is how long a change may take to reach somebody.
-	sayTimeout = 2 * time.Second
+	// sayTimeout is how long a change may take to reach somebody, and sayNow is not to
+	// wait for that: memberlist takes zero for ever.
+	sayTimeout, sayNow = 2 * time.Second, time.Millisecond
 )
 
 // New makes a Fleet. It listens to nobody yet; that a port can't be had is for Status
@@ -318,9 +319,9 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 		}
 		if self != said && !leaving {
 			said = self
-			if err := list.UpdateNode(sayTimeout); err != nil {
-				f.log.Debug("nobody has heard yet how this box is", "error", err)
-			}
+			// It is queued, and sent again and again beside. The error would be that
+			// this takes longer than a moment.
+			_ = list.UpdateNode(sayNow)
 		}
 		f.fetch(list, time.Now())
 		select {
