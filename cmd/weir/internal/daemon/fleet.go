@@ -30,6 +30,9 @@ type gossip interface {
 // believes that there are none. It claims nothing meanwhile.
 const joinWindow = 3 * time.Second
 
+// rejoinWindow is that of one that has to go before it can come again.
+const rejoinWindow = joinWindow + 3*time.Second
+
 // fleet is this box's part in the fleet: how it stands, what it hears of others, and
 // who owns which VIP by that. The loop owns it. Without [cluster] it is a fleet of this
 // box alone, which owns everything; without [l2] too it does nothing.
@@ -144,7 +147,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 
 // join makes a gossip, which begins when the loop says so.
 func (f *fleet) join() {
-	f.stand.joined, f.stand.begun = false, time.Time{}
+	f.stand.joined, f.stand.knew, f.stand.begun = false, false, time.Time{}
 	f.gossip, f.badErr = f.joins(f.cfg.Gossip)
 	if f.badErr != nil {
 		f.gossip = nil
@@ -166,7 +169,7 @@ func (f *fleet) rejoin(before cluster.Config, now time.Time) {
 	}
 	before.Keys, before.Join = after.Keys, after.Join
 	if !reflect.DeepEqual(before, after) && !f.stand.begun.IsZero() {
-		f.stand.joined, f.stand.begun = false, now
+		f.stand.joined, f.stand.begun, f.stand.alone = false, now, now.Add(rejoinWindow)
 	}
 }
 
@@ -197,8 +200,8 @@ func (f *fleet) begin(ready bool, now time.Time) {
 	if f.gossip == nil || !f.stand.begun.IsZero() || !ready && f.stand.kept(now) {
 		return
 	}
-	f.stand.begun = now
-	f.stand.next = soonest(f.stand.next, now.Add(joinWindow))
+	f.stand.begun, f.stand.alone = now, now.Add(joinWindow)
+	f.stand.next = soonest(f.stand.next, f.stand.alone)
 	f.speak(now)
 	f.parts.keep("fleet", true, f.gossip.Run)
 	f.parts.forward("fleet", f.gossip.Changed())
@@ -273,7 +276,7 @@ func (f *fleet) serves(a netip.Addr) bool {
 
 // mayAnnounce tells whether the box knows enough of the fleet to tell routers anything:
 // what they hear first is to be true.
-func (f *fleet) mayAnnounce() bool { return f == nil || f.cfg == nil || f.stand.joined }
+func (f *fleet) mayAnnounce() bool { return f == nil || f.cfg == nil || f.stand.knew }
 
 // next is when there is something to do even if nothing happens; the zero time: not by
 // itself.

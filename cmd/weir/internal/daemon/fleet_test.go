@@ -402,6 +402,10 @@ func TestAFleetComesAndGoesByReload(t *testing.T) {
 		if len(m.rumor.cfgs) != 1 || m.rumor.cfgs[0].Timing != cluster.WAN || m.fleet.stand.joined {
 			t.Errorf("another timing: %+v, joined %v", m.rumor.cfgs, m.fleet.stand.joined)
 		}
+		m.live(t, sayEvery)
+		if said := m.rumor.last(); said.Unfit != "" {
+			t.Errorf("it is no less fit for that, and says %+v", said)
+		}
 		reload(onWire)
 		if !m.rumor.left {
 			t.Error("nobody has heard that it leaves")

@@ -15,6 +15,8 @@ type stand struct {
 	started time.Time
 	begun   time.Time // when it began to gossip; zero before
 	joined  bool      // it knows who else is there
+	knew    bool      // or did, before it had to join anew: that makes it no worse
+	alone   time.Time // from then on silence means that nobody is
 	self    owner.Self
 	ended   time.Duration // how long before started the last run has ended
 	now     owner.Now
@@ -62,6 +64,7 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	before, was := s.now, s.out
 	s.why, s.out = facts.unfit(now), out
 	s.joined = s.joined || f.knowsOthers(now)
+	s.knew = s.knew || s.joined
 	if facts.ready && s.why != "" {
 		s.self.Was, s.self.Kept = 0, 0 // it is not what it was in the last run
 	}
@@ -71,10 +74,10 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 		return
 	}
 	s.now = s.self.Advance(now.Sub(s.started), owner.Facts{
-		Fit: s.why == "", Draining: out.all, Joined: s.joined, OthersSettled: f.anySettled(),
+		Fit: s.why == "", Draining: out.all, Joined: s.knew, OthersSettled: f.anySettled(),
 	})
 	s.fitSince = time.Time{}
-	if fit := now.Sub(s.started) - s.now.FitFor; s.why == "" && s.joined {
+	if fit := now.Sub(s.started) - s.now.FitFor; s.why == "" && s.knew {
 		s.fitSince = s.started.Add(fit)
 	}
 	if s.now.Said != before.Said || s.since.IsZero() {
@@ -95,7 +98,7 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 		s.next = soonest(s.next, s.started.Add(s.now.Next))
 	}
 	if !s.joined && !s.begun.IsZero() {
-		s.next = soonest(s.next, s.begun.Add(joinWindow))
+		s.next = soonest(s.next, s.alone)
 	}
 	f.tracer.keep(s.now.Said == owner.Settled, f.holding())
 }
@@ -110,7 +113,7 @@ func (f *fleet) knowsOthers(now time.Time) bool {
 	if f.stand.begun.IsZero() {
 		return false
 	}
-	if now.Sub(f.stand.begun) >= joinWindow {
+	if !now.Before(f.stand.alone) {
 		return true
 	}
 	answered := false
