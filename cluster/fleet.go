@@ -23,7 +23,6 @@ type Fleet struct {
 	changed chan struct{}
 	wake    chan struct{}
 	asked   chan string // members that want the Word
-	got     chan word   // Words that have come
 	answers limited
 	// tamper, if there is one, changes the library's configuration; only tests do.
 	tamper func(*memberlist.Config) error
@@ -56,8 +55,8 @@ type Counters struct {
 	Conflicts uint64
 	// Refused counts messages that could not be decrypted, or were not the fleet's.
 	Refused uint64
-	// Dropped counts Words, and requests for them, that came faster than they were
-	// read.
+	// Dropped counts Words that were not asked for, or came twice, and requests for
+	// Words that came faster than they were read.
 	Dropped uint64
 }
 
@@ -100,7 +99,7 @@ func New(cfg Config, log *slog.Logger) (*Fleet, error) {
 	}
 	f := &Fleet{
 		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		asked: make(chan string, 64), got: make(chan word, 16),
+		asked: make(chan string, 64),
 		knock: knock, members: map[string]*Member{}, forget: map[string]time.Time{}, alone: map[string]string{}, met: map[string]struct{}{},
 	}
 	f.lines = &lines{log: log, refused: f.refused}
@@ -332,8 +331,6 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 			f.forgetOld(time.Now())
 		case name := <-f.asked:
 			f.answer(ctx, list, name)
-		case w := <-f.got:
-			f.keep(w)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -9,12 +10,6 @@ import (
 
 // MaxWord is the length of the longest Word.
 const MaxWord = 8 << 20
-
-// word is what a member said at length.
-type word struct {
-	from string
-	text []byte
-}
 
 // Messages begin with one of these, and the name of who sends it, after its length.
 const (
@@ -37,32 +32,23 @@ func parseMessage(b []byte) (kind byte, from string, text []byte, ok bool) {
 	return b[0], string(b[2:n]), b[n:], b[0] == wantWord || b[0] == haveWord
 }
 
-// NotifyMsg implements memberlist.Delegate. It must not wait: what there is no room
-// for is asked for again.
+// NotifyMsg implements memberlist.Delegate. It must not wait: a request that there is no
+// room for is made again.
 func (f *Fleet) NotifyMsg(b []byte) {
 	kind, from, text, ok := parseMessage(b)
-	if !ok || len(text) > MaxWord {
+	switch {
+	case !ok || len(text) > MaxWord:
 		f.refused()
-		return
-	}
-	dropped := false
-	if kind == wantWord {
+	case kind == haveWord:
+		f.keep(from, text)
+	default:
 		select {
 		case f.asked <- from:
 		default:
-			dropped = true
+			f.mu.Lock()
+			f.counts.Dropped++
+			f.mu.Unlock()
 		}
-	} else {
-		select {
-		case f.got <- word{from, append([]byte(nil), text...)}:
-		default:
-			dropped = true
-		}
-	}
-	if dropped {
-		f.mu.Lock()
-		f.counts.Dropped++
-		f.mu.Unlock()
 	}
 }
 
@@ -112,15 +98,20 @@ func (f *Fleet) answer(ctx context.Context, list *memberlist.Memberlist, name st
 	})
 }
 
-// keep takes in a Word, if it is the one that its author says it has.
-func (f *Fleet) keep(w word) {
+// keep takes in a Word that was asked for. It may be another than the one asked for: an
+// author who says something new several times a second is ahead of what is known of it.
+// Nobody else's is kept, for who has a key could fill the memory with them.
+func (f *Fleet) keep(from string, text []byte) {
+	digest := DigestOf(text) // of a long one that takes a while, so not with mu held
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.members[w.from]
-	if m == nil || !m.Old || DigestOf(w.text) != m.State.Word {
+	m := f.members[from]
+	if m == nil || digest == "" || !m.Old || m.askedFor == "" || m.State.Word == "" {
+		f.counts.Dropped++
 		return
 	}
-	m.Word, m.has, m.Old = w.text, m.State.Word, false
+	m.Word, m.has = slices.Clone(text), digest
+	m.Old = digest != m.State.Word
 	signal(f.changed)
 }
 
