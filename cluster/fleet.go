@@ -289,6 +289,7 @@ func (f *Fleet) fail(err error) {
 
 // turn does what a list needs, until ctx ends or the list has to be another.
 func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
+	end := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	f.mu.Lock()
 	every := f.cfg.Timing.memberlist().ProbeInterval
@@ -299,8 +300,12 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 	beside.Go(func() { f.watch(ctx, list, every) })
 	defer func() {
 		cancel()
-		beside.Wait()
-		f.answers.Wait()
+		// Who is being asked, and does not answer, takes up to ten seconds. A list that is
+		// followed by another one waits, or it would tell the other's members.
+		if end.Err() == nil {
+			beside.Wait()
+			f.answers.Wait()
+		}
 	}()
 	said := State{}
 	fetch := time.NewTicker(fetchEvery)

@@ -45,6 +45,9 @@ func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
 			}
 			asks.Go(func() {
 				_, err := list.Join([]string{name})
+				if ctx.Err() != nil {
+					return
+				}
 				f.joined(name, err)
 				again := joinedEvery
 				if err != nil && time.Since(begun) < beginFor {
