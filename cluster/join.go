@@ -90,7 +90,7 @@ func (f *Fleet) joined(name string, err error) {
 		delete(f.alone, name)
 		f.met[name] = struct{}{}
 	default:
-		f.alone[name] = strings.Join(strings.Fields(err.Error()), " ")
+		f.alone[name] = plain(err)
 	}
 	if was != (err != nil) || !met && err == nil {
 		signal(f.changed)
@@ -98,4 +98,20 @@ func (f *Fleet) joined(name string, err error) {
 	if err != nil && f.alone[name] != before {
 		f.log.Warn("a member can't be joined; trying again", "member", name, "error", f.alone[name])
 	}
+}
+
+// plain is an error of a join in one line. Memberlist lists errors, one for each address
+// of a name; of a single one the list says nothing that is not known.
+func plain(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	one, single := strings.CutPrefix(text, "1 error occurred: * ")
+	if !single {
+		return text
+	}
+	if rest, ok := strings.CutPrefix(strings.ToLower(one[:1])+one[1:], "failed to join "); ok {
+		if _, why, ok := strings.Cut(rest, ": "); ok {
+			return why
+		}
+	}
+	return one
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/cluster"
@@ -21,10 +22,27 @@ import (
 func (b *box) members(ctx context.Context) (status.Members, error) {
 	var doc status.Members
 	err := b.do(ctx, func() {
-		b.meetFleet(ctx, time.Now()) // counters change without a word
+		b.fleet.recount()
 		doc = b.fleet.doc(time.Now())
 	})
 	return doc, err
+}
+
+// recount takes in what changes without a word.
+func (f *fleet) recount() {
+	if f.gossip != nil {
+		s := f.gossip.Status()
+		f.heard.Counters, f.heard.Strain = s.Counters, s.Strain
+	}
+}
+
+// letGo is why this box does not have what the owner of everything has beside the VIPs;
+// "" if it is not for that.
+func (f *fleet) letGo() string {
+	if !f.stand.cutOff || len(f.extras) == 0 {
+		return ""
+	}
+	return "nobody can reach this box: it has let go of gateways and of what masqueraded connections bear"
 }
 
 // doc is the fleet as this box sees it.
@@ -68,6 +86,11 @@ func (f *fleet) me() status.Member {
 	if out.Standing == owner.Unfit.String() {
 		out.Why = said.Unfit
 	}
+	if why := f.letGo(); why != "" {
+		if out.CutOff = true; !strings.HasSuffix(out.Why, why) { // it says so itself if it is unfit
+			out.Why = strings.TrimPrefix(out.Why+"; "+why, "; ")
+		}
+	}
 	return out
 }
 
@@ -80,7 +103,10 @@ func (v *fellow) doc(now time.Time, grace time.Duration) status.Member {
 	if v.changed.After(out.Since) {
 		out.Since = v.changed
 	}
-	out.Serves, out.Holds, out.Digest = v.serves, v.holds, string(m.State.Digest)
+	out.Digest = string(m.State.Digest)
+	if v.standing != owner.Absent {
+		out.Serves, out.Holds = v.serves, v.holds
+	}
 	out.Why = m.State.Unfit
 	switch {
 	case m.Away && v.standing != owner.Absent:
@@ -157,7 +183,7 @@ func (f *fleet) glance(now time.Time) *status.Fleet {
 	for _, m := range doc.Members {
 		out.Members[m.State]++
 		if m.Self {
-			out.State, out.Why = m.State, m.Why
+			out.State, out.Why, out.CutOff = m.State, m.Why, m.CutOff
 		}
 	}
 	return out
@@ -225,6 +251,9 @@ func (f *fleet) owned(addr netip.Addr) *status.Owned {
 		slices.SortStableFunc(doc.Members, func(a, b status.OwnedBy) int {
 			return cmp.Or(-cmp.Compare(rank(a, v.Owner), rank(b, v.Owner)), cmp.Compare(a.Name, b.Name))
 		})
+	}
+	if _, extra := f.extras[addr]; extra && doc.Me {
+		doc.Why = cmp.Or(f.letGo(), doc.Why)
 	}
 	for _, x := range f.answer.status.VIPs {
 		if x.Addr == addr {

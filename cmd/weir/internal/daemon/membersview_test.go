@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/cluster"
+	"weir/cluster/owner"
 	"weir/cmd/weir/internal/status"
 	"weir/l2"
 	"weir/lb"
@@ -148,11 +149,98 @@ func TestWhatIsMeasuredOfAFleet(t *testing.T) {
 		names = slices.Compact(names)
 		for _, want := range []string{
 			"weir_fleet_members", "weir_fleet_fit", "weir_fleet_settled", "weir_fleet_owned_vips", "weir_fleet_moves_total", "weir_fleet_refused_total",
-			"weir_l2_held", "weir_l2_requests_answered_total", "weir_l2_conflicts_total",
+			"weir_fleet_cut_off", "weir_fleet_digest_differs", "weir_l2_vips", "weir_l2_requests_answered_total", "weir_l2_conflicts_total",
 		} {
 			if !slices.Contains(names, want) {
 				t.Errorf("no %s among %v", want, names)
 			}
+		}
+	})
+}
+
+// What has not happened yet is a zero, and not nothing: it can be told when it does.
+func TestEveryStateIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := rivals()
+		m := grown(t, inFleet+onWire, mine)
+		m.published.Store(&view{numbers: m.fleet.numbers()})
+		out := make(chan prometheus.Metric, 1000)
+		collector{m.box}.sharing(out, status.Status{Fleet: m.fleet.glance(time.Now())})
+		close(out)
+		series := map[*prometheus.Desc]int{}
+		for x := range out {
+			series[x.Desc()]++
+		}
+		for desc, want := range map[*prometheus.Desc]int{
+			descMembers: len(status.MemberStates), descMoves: int(owner.Starting), descDiffers: len(m.fleet.say.word.sources),
+		} {
+			if series[desc] != want || want == 0 {
+				t.Errorf("%d series of %s, want %d", series[desc], desc, want)
+			}
+		}
+	})
+}
+
+// Who is dead has nothing, whatever it said last.
+func TestTheDeadOwnNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := rivals()
+		m := grown(t, inFleet+onWire, mine, theirs)
+		b, w := settledMember("b"), able(netip.MustParseAddr(mine), netip.MustParseAddr(theirs))
+		w.vips[netip.MustParseAddr(theirs)] |= partHolds
+		m.rumor.says(t, b, w)
+		m.hear(t)
+		if x := m.fleet.doc(time.Now()).Members[1]; x.Serves != 2 || x.Holds != 1 {
+			t.Errorf("alive: %+v", x)
+		}
+		b.Life = cluster.Dead
+		m.rumor.says(t, b, w)
+		m.hear(t)
+		if x := m.fleet.doc(time.Now()).Members[1]; x.Serves != 0 || x.Holds != 0 {
+			t.Errorf("dead: %+v", x)
+		}
+	})
+}
+
+// To ask is not to hear: what has not been heard is not hidden by it.
+func TestWhoAsksForMembersHearsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := rivals()
+		m := grown(t, inFleet+onWire, mine)
+		m.rumor.says(t, settledMember("c"), able())
+		m.rumor.status.Counters.Refused = 7
+		m.fleet.recount()
+		if doc := m.fleet.doc(time.Now()); doc.Counters.Refused != 7 || len(doc.Members) != 2 {
+			t.Errorf("it shows %+v", doc)
+		}
+	})
+}
+
+// A box that has let go of gateways says so wherever it is asked.
+func TestACutOffBoxSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := rivals()
+		m := grown(t, inFleet+"owners = \"one\"\n"+onWire+"[[l2.gateway]]\naddress = \"10.2.0.254\"\ninterface = \"eth1\"\n", mine)
+		m.link(t, "eth1", "1")
+		m.hear(t)
+		if g := m.fleet.glance(time.Now()); g.CutOff {
+			t.Errorf("before: %+v", g)
+		}
+		m.link(t, "eth0", "0")
+		b := settledMember("b")
+		b.Life = cluster.Dead
+		m.rumor.says(t, b, able())
+		m.hear(t)
+		m.live(t, sayEvery)
+		why := "eth0 has no carrier; " + m.fleet.letGo()
+		if g := m.fleet.glance(time.Now()); !g.CutOff || g.Why != why {
+			t.Errorf("at a glance: %+v", g)
+		}
+		if said := m.rumor.last(); said.Unfit != why {
+			t.Errorf("it says %+v", said)
+		}
+		if x := m.fleet.owned(netip.MustParseAddr("10.2.0.254")); x == nil || x.Why != m.fleet.letGo() {
+			t.Errorf("the gateway is explained as %+v", x)
 		}
 	})
 }

@@ -16,6 +16,7 @@ var (
 	descMembers       = desc("fleet_members", "Members of the fleet that are known, this box included, by how they are.", "state")
 	descFleetFit      = desc("fleet_fit", "1 while this box is fit to serve.")
 	descFleetSettled  = desc("fleet_settled", "1 while this box has been fit for long enough to take VIPs over.")
+	descFleetCutOff   = desc("fleet_cut_off", "1 while nobody can reach this box, so that it has let go of gateways and of what masqueraded connections bear.")
 	descFleetFailed   = desc("fleet_failed", "1 while this box takes no part in the fleet, for instance because its port is taken.")
 	descFleetVIPs     = desc("fleet_vips", "VIPs that some member serves, by what this box does about them.", "role")
 	descOwnedVIPs     = desc("fleet_owned_vips", "VIPs that this box owns.")
@@ -33,7 +34,6 @@ var (
 	descDisorder      = desc("fleet_order_differs", "Frontends with scheduler mh whose backends a member has in another order, or with other weights.", "member")
 
 	descL2VIPs       = desc("l2_vips", "VIPs that this box is to answer for, by how far that is.", "interface", "state")
-	descL2Held       = desc("l2_held", "VIPs that this box answers ARP and NDP for.", "interface")
 	descL2Carrier    = desc("l2_carrier", "1 while the interface is up and has a carrier.", "interface")
 	descL2Answered   = desc("l2_requests_answered_total", "ARP requests and neighbor solicitations answered.", "interface")
 	descL2Gratuitous = desc("l2_gratuitous_total", "Unasked ARP messages and neighbor advertisements sent.", "interface")
@@ -61,6 +61,7 @@ type fleetNumbers struct {
 	moves     map[owner.Why]uint64
 	suspects  int
 	disorders map[string]int
+	sources   []string // of which this box has told the fleet
 	// gossip and answerer are asked when somebody scrapes; nil without.
 	gossip   gossip
 	answerer answerer
@@ -75,6 +76,7 @@ func (f *fleet) numbers() fleetNumbers {
 		fleet: f.cfg != nil, l2: f.answer.cfg != nil, fit: f.stand.why == "", settled: f.stand.now.Said == owner.Settled,
 		mine: f.share.mine, moves: maps.Clone(f.share.moves), disorders: map[string]int{}, gossip: f.gossip, answerer: f.answer.answerer,
 	}
+	out.sources = slices.Collect(maps.Keys(f.say.word.sources))
 	for name, v := range f.fellows {
 		out.disorders[name] = f.differ.orders[name].frontends
 		if v.member.Suspect {
@@ -88,23 +90,31 @@ func (f *fleet) numbers() fleetNumbers {
 func (c collector) sharing(out chan<- prometheus.Metric, s status.Status) {
 	n := c.b.published.Load().numbers
 	if n.fleet && s.Fleet != nil {
-		for state, members := range s.Fleet.Members {
-			gauge(out, descMembers, float64(members), string(state))
+		for _, state := range status.MemberStates {
+			gauge(out, descMembers, float64(s.Fleet.Members[state]), string(state))
 		}
 		for _, role := range []status.VIPRole{status.RoleOwner, status.RoleStandby, status.RoleOut, status.RoleNothing} {
 			gauge(out, descFleetVIPs, float64(s.Fleet.VIPs[role]), string(role))
 		}
 		gauge(out, descFleetFit, boolValue(n.fit))
 		gauge(out, descFleetSettled, boolValue(n.settled))
+		gauge(out, descFleetCutOff, boolValue(s.Fleet.CutOff))
 		gauge(out, descFleetFailed, boolValue(s.Fleet.Error != ""))
 		gauge(out, descOwnedVIPs, float64(n.mine))
-		for _, why := range slices.Sorted(maps.Keys(n.moves)) {
+		for why := owner.Only; why <= owner.Starting; why++ {
 			count(out, descMoves, n.moves[why], why.String())
 		}
 		gauge(out, descSuspects, float64(n.suspects))
 		gauge(out, descUnjoined, float64(len(s.Fleet.Unjoined)))
+		differing := map[string]bool{}
 		for _, x := range s.Fleet.Differing {
+			differing[x.Source] = true
 			gauge(out, descDiffers, 1, x.Source)
+		}
+		for _, source := range n.sources {
+			if !differing[source] {
+				gauge(out, descDiffers, 0, source)
+			}
 		}
 		for name, frontends := range n.disorders {
 			gauge(out, descDisorder, float64(frontends), name)
@@ -133,7 +143,6 @@ func gossiping(out chan<- prometheus.Metric, s cluster.Status) {
 // answering gives what is known of ARP and NDP.
 func answering(out chan<- prometheus.Metric, doc *status.L2, now l2.Status) {
 	for _, x := range doc.Interfaces {
-		gauge(out, descL2Held, float64(x.Held), x.Name)
 		for state, n := range map[l2.State]int{l2.Held: x.Held, l2.Probing: x.Probing, l2.Contested: x.Contested, l2.Idle: x.Idle} {
 			gauge(out, descL2VIPs, float64(n), x.Name, state.String())
 		}

@@ -86,7 +86,7 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	}
 	cutOff, cutNext := f.cutOff(facts, now)
 	if cutOff != s.cutOff {
-		f.log.Info("whether anybody can reach this box", "cut_off", cutOff, "why", s.why)
+		f.log.Warn("whether anybody can reach this box", "cut_off", cutOff, "why", s.why)
 	}
 	f.share.all = f.share.all || s.now.Own != before.Own || cutOff != s.cutOff
 	s.cutOff = cutOff
@@ -146,6 +146,9 @@ func (f *fleet) state() cluster.State {
 	if s.now.Said == owner.Unfit {
 		if out.Unfit = s.why; out.Unfit == "" {
 			out.Unfit = "it does not know yet who else is there"
+		}
+		if why := f.letGo(); why != "" {
+			out.Unfit += "; " + why
 		}
 	}
 	if s.now.Said.Fit() && !s.fitSince.IsZero() {

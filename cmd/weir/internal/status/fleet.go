@@ -14,6 +14,8 @@ type Fleet struct {
 	Self  string      `json:"self"`
 	State MemberState `json:"state"`
 	Why   string      `json:"why,omitempty"`
+	// CutOff as in Member.
+	CutOff bool `json:"cut_off,omitempty"`
 	// Members counts all that are known by State; VIPs and Owned as in Members.
 	Members map[MemberState]int `json:"members"`
 	VIPs    map[VIPRole]int     `json:"vips"`
@@ -56,15 +58,15 @@ type Contested struct {
 	Since  time.Time `json:"since"`
 }
 
-// states are those of members, the best first.
-var states = []MemberState{
+// MemberStates are all those of members, the best first.
+var MemberStates = []MemberState{
 	MemberServing, MemberStandby, MemberFresh, MemberUnfit, MemberDraining, MemberDrained, MemberSuspect, MemberAway, MemberDead, MemberLeft,
 }
 
 // line says it in a line.
 func (f Fleet) line() string {
 	var parts []string
-	for _, s := range states {
+	for _, s := range MemberStates {
 		if n := f.Members[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
@@ -81,10 +83,10 @@ func (f Fleet) bad() (out []string) {
 	if f.Error != "" {
 		out = append(out, "this box takes no part in the fleet: "+f.Error)
 	}
-	if f.State.bad() {
+	if f.State.bad() || f.CutOff {
 		out = append(out, strings.TrimSuffix(fmt.Sprintf("this box is %s: %s", f.State, f.Why), ": "))
 	}
-	for _, s := range states {
+	for _, s := range MemberStates {
 		n := f.Members[s]
 		if s == f.State {
 			n-- // this box itself

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,6 +56,9 @@ type Member struct {
 	Life    string `json:"life"`
 	Suspect bool   `json:"suspect,omitempty"`
 	Away    bool   `json:"away,omitempty"`
+	// CutOff tells that nobody can reach this box: it has let go of what the owner of
+	// everything has beside the VIPs. Of other members it is not known.
+	CutOff bool `json:"cut_off,omitempty"`
 	// Standing is how much the member counts: absent, draining, unfit, fresh or settled.
 	Standing string `json:"standing"`
 	// FitSince is when it last became fit; zero while it is not.
@@ -65,7 +69,8 @@ type Member struct {
 	Version string `json:"version"`
 	// Digest is of what it wants the kernel to be.
 	Digest string `json:"digest"`
-	// Serves is how many VIPs it can serve, Holds how many it says that it owns.
+	// Serves is how many VIPs it can serve, Holds how many it says that it owns; 0 of one
+	// that does not count any more.
 	Serves int `json:"serves"`
 	Holds  int `json:"holds"`
 }
@@ -144,7 +149,7 @@ func (m Member) judge(mode string) MemberState {
 // Well tells whether this box takes part in the fleet, and all members do that should.
 func (m Members) Well() bool {
 	return m.Error == "" && len(m.Unjoined)+len(m.Differing) == 0 &&
-		!slices.ContainsFunc(m.Members, func(x Member) bool { return x.State.bad() })
+		!slices.ContainsFunc(m.Members, func(x Member) bool { return x.State.bad() || x.CutOff })
 }
 
 // bad tells whether a state needs a look.
@@ -163,14 +168,18 @@ func (m Members) Table(w io.Writer, now time.Time) {
 	fmt.Fprintln(tw, "MEMBER\tADDRESS\tSTATE\tSINCE\tVERSION\tDIGEST\tDRAIN\tWEIGHT\tSERVES\tOWNS\tWHY")
 	for _, x := range m.Members {
 		name, since := x.Name, "-"
+		serves, holds := strconv.Itoa(x.Serves), strconv.Itoa(x.Holds)
+		if x.Standing == "absent" {
+			serves, holds = "-", "-"
+		}
 		if x.Self {
 			name += " *"
 		}
 		if !x.Since.IsZero() {
 			since = age(now, x.Since)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", name, cmp.Or(x.Address, "-"), x.State, since, cmp.Or(x.Version, "-"),
-			shorten(x.Digest), x.drain(), x.Weight, x.Serves, x.Holds, cmp.Or(x.Why, "-"))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", name, cmp.Or(x.Address, "-"), x.State, since, cmp.Or(x.Version, "-"),
+			shorten(x.Digest), x.drain(), x.Weight, serves, holds, cmp.Or(x.Why, "-"))
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\nThis box, marked *, %s.\n", does(m.Mode, m.VIPs, m.Owned))

@@ -70,7 +70,7 @@ Fleet edge, active-standby, VIPs spread over the members
 MEMBER  ADDRESS        STATE    SINCE  VERSION  DIGEST    DRAIN     WEIGHT  SERVES  OWNS  WHY
 box1 *  10.0.0.5:7946  serving  3h     1.2.3    3f2a91bc  -         100     12      7     -
 box2    10.0.0.6:7946  unfit    2m     1.2.3    91bc3f2a  -         100     12      0     BGP: no session is up
-box3    10.0.0.7:7946  dead     4s     1.2.2    3f2a91bc  draining  50      0       0     it answers nobody
+box3    10.0.0.7:7946  dead     4s     1.2.2    3f2a91bc  draining  50      -       -     it answers nobody
 box4    -              standby  1s     -        -         -         1       0       0     -
 
 This box, marked *, owns 7 VIPs, stands by for 5, can't serve 1.
