@@ -113,6 +113,10 @@ func (t Timing) memberlist() *memberlist.Config {
 	return c
 }
 
+// farewell is how long something is told that cannot be told for longer: a few times to
+// each of a few members.
+func (t Timing) farewell() time.Duration { return 3 * t.memberlist().GossipInterval }
+
 // check tells what is wrong with a Config.
 func (c Config) check() error {
 	switch {
@@ -134,6 +138,14 @@ func (c Config) check() error {
 func (c Config) same(d Config) bool {
 	return c.Fleet == d.Fleet && c.Name == d.Name && c.Bind == d.Bind && c.Advertise == d.Advertise &&
 		c.Timing == d.Timing && (len(c.Keys) == 0) == (len(d.Keys) == 0) && slices.Equal(c.Allowed, d.Allowed)
+}
+
+// found tells whether others find d by the name, and at the address, of c.
+func (c Config) found(d Config) bool {
+	if c.Fleet != d.Fleet || c.Name != d.Name || c.Advertise != d.Advertise {
+		return false
+	}
+	return c.Advertise.IsValid() || c.Bind == d.Bind && (!c.Bind.Addr().IsUnspecified() || slices.Equal(c.Join, d.Join))
 }
 
 // library gives memberlist's configuration.

@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -29,9 +28,14 @@ type Fleet struct {
 	// knock tries to connect; tests have another.
 	knock func(ctx context.Context, address, fleet string) error
 
+	// telling is held while the list tells others of this box, and while it ends: it
+	// panics if it is to say good-bye afterwards. It is taken before mu.
+	telling sync.Mutex
+
 	mu      sync.Mutex
 	cfg     Config
 	list    *memberlist.Memberlist // nil while there is none
+	runs    Config                 // list's
 	self    State
 	word    []byte
 	members map[string]*Member
@@ -86,9 +90,9 @@ const (
 	// many there may be: whoever has a key could tell of any number.
 	forgetAfter = 24 * time.Hour
 	mostMembers = 1000
-	// sayTimeout is how long a change may take to reach somebody, and sayNow is not to
-	// wait for that: memberlist takes zero for ever.
-	sayTimeout, sayNow = 2 * time.Second, time.Millisecond
+	// sayNow is not to wait until something has been sent: memberlist takes zero for
+	// ever.
+	sayNow = time.Millisecond
 )
 
 // New makes a Fleet. It listens to nobody yet; that a port can't be had is for Status
@@ -166,22 +170,29 @@ func (f *Fleet) Say(s State, text []byte) error {
 	return nil
 }
 
-// Leave says good-bye, so that nobody waits for this box to answer. It does not end
-// Run, and there is no way back but a new Fleet. A box that starts again soon should
-// not say good-bye.
+// Leave says good-bye, so that nobody waits for this box to answer, and gives the error
+// of ctx if that ends before. It does not end Run, and there is no way back but a new
+// Fleet. A box that starts again soon should not say good-bye.
 func (f *Fleet) Leave(ctx context.Context) error {
 	f.mu.Lock()
 	f.leaving, f.self.Leaving = true, true
-	list := f.list
+	f.mu.Unlock()
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	f.mu.Lock()
+	list, wait := f.list, f.runs.Timing.farewell()
 	f.mu.Unlock()
 	if list == nil {
 		return nil
 	}
-	wait := sayTimeout
 	if end, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(end)/2)
+		wait = max(sayNow, min(wait, time.Until(end)/2))
 	}
-	return errors.Join(list.UpdateNode(max(wait, time.Millisecond)), list.Leave(max(wait, time.Millisecond)))
+	// That it leaves on purpose has to be told before it is gone, for what is told
+	// later takes the place of what has not been sent yet.
+	_ = list.UpdateNode(wait) // the errors of both: not all copies were sent
+	_ = list.Leave(wait)
+	return ctx.Err()
 }
 
 // Status tells how the fleet is, as this box sees it. The Members are its caller's,
@@ -255,12 +266,19 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.list, f.lines.ring = list, lib.Keyring
+	f.list, f.runs, f.lines.ring = list, cfg, lib.Keyring
+	if !f.restart && !slices.Equal(cfg.Keys, f.cfg.Keys) { // there was no keyring to change
+		if err := exchangeKeys(lib.Keyring, cfg.Keys, f.cfg.Keys); err != nil {
+			f.log.Error("the fleet's keys stay as they were", "error", err)
+		}
+	}
 	return list, nil
 }
 
 // end stops a list. Who was there is gone with it.
 func (f *Fleet) end(list *memberlist.Memberlist) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
 	f.mu.Lock()
 	f.list = nil
 	f.mu.Unlock()
@@ -313,11 +331,13 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 	for {
 		f.mu.Lock()
 		self, restart, leaving := f.self, f.restart, f.leaving
+		moves, wait := !f.cfg.found(f.runs), f.runs.Timing.farewell()
 		f.mu.Unlock()
 		if restart {
-			// Others would hold on to the old address until they took it for dead.
-			if err := list.Leave(sayTimeout); err != nil {
-				f.log.Debug("nobody has heard that this box moves", "error", err)
+			// Who is found where it was is back before anybody misses it. Else others
+			// would hold on to the old address until they took it for dead.
+			if moves && !leaving {
+				_ = list.Leave(wait)
 			}
 			return
 		}
@@ -325,7 +345,9 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 			said = self
 			// It is queued, and sent again and again beside. The error would be that
 			// this takes longer than a moment.
+			f.telling.Lock()
 			_ = list.UpdateNode(sayNow)
+			f.telling.Unlock()
 		}
 		f.fetch(list, time.Now())
 		select {

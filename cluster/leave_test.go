@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// However slowly a fleet gossips, who leaves it is heard, and learns of no trouble.
+func TestGoodByeIsHeardWithEveryTiming(t *testing.T) {
+	t.Parallel()
+	for _, timing := range []Timing{LAN, Local, WAN} {
+		t.Run(timing.String(), func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t, "a")
+			cfg.Timing = timing
+			a := run(t, cfg)
+			cfg = config(t, "b", a)
+			cfg.Timing = timing
+			b := run(t, cfg)
+			a.wants("b", Alive)
+			b.wants("a", Alive)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := b.Leave(ctx); err != nil {
+				t.Error(err)
+			}
+			b.stop()
+			a.wants("b", Left)
+			if n := a.Status().Counters.Deaths; n != 0 {
+				t.Errorf("%d deaths", n)
+			}
+		})
+	}
+}
+
+func TestGoodByeWithoutTime(t *testing.T) {
+	t.Parallel()
+	a := run(t, config(t, "a"))
+	b := run(t, config(t, "b", a))
+	b.wants("a", Alive)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Leave(ctx); err == nil {
+		t.Error("perhaps nobody has heard it, and it says nothing")
+	}
+}
+
+// The library panics if it is to say good-bye when it has ended.
+func TestLeaveWhileRunEnds(t *testing.T) {
+	t.Parallel()
+	a := run(t, config(t, "a"))
+	for range 5 {
+		b := run(t, config(t, "b", a))
+		a.wants("b", Alive)
+		b.wants("a", Alive)
+		left := make(chan error, 1)
+		go func() { left <- b.Leave(t.Context()) }()
+		within(t, "it leaves", func() bool { return b.Status().Members[1].State.Leaving })
+		b.stop()
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+		within(t, "it is gone", func() bool { m, _ := a.sees("b"); return m.Life != Alive })
+	}
+}
+
+// What does not change how others find a box takes it away from nobody.
+func TestAnotherTimingIsNoDeath(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "a")
+	cfg.Timing = WAN // nobody is dead soon
+	a := run(t, cfg)
+	cfg = config(t, "b", a)
+	cfg.Timing = WAN
+	b := run(t, cfg)
+	a.wants("b", Alive)
+	b.wants("a", Alive)
+	before := b.current()
+	cfg.Timing = LAN
+	if err := b.Configure(cfg); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "it joins anew", func() bool { l := b.current(); return l != nil && l != before })
+	b.wants("a", Alive)
+	if err := b.Say(State{Version: "new"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "and is heard", func() bool { m, _ := a.sees("b"); return m.State.Version == "new" })
+	if n := a.Status().Counters; n.Deaths != 0 || n.Conflicts != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+func (b *box) current() *memberlist.Memberlist {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.list
+}
+
+// wildcard is where a box listens at all its addresses.
+func wildcard(c Config) netip.AddrPort {
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), c.Bind.Port())
+}
+
+func TestWhoIsFoundWhereItWas(t *testing.T) {
+	t.Parallel()
+	was := Config{Fleet: "edge", Name: "a", Bind: free(t), Join: []string{"b"}}
+	everywhere := was
+	everywhere.Bind = wildcard(was)
+	told := everywhere
+	told.Advertise = was.Bind
+	for _, c := range []struct {
+		what   string
+		from   Config
+		change func(*Config)
+		want   bool
+	}{
+		{"timing", was, func(c *Config) { c.Timing = WAN }, true},
+		{"join", was, func(c *Config) { c.Join = nil }, true},
+		{"join, which the address is of", everywhere, func(c *Config) { c.Join = nil }, false},
+		{"bind", was, func(c *Config) { c.Bind = wildcard(was) }, false},
+		{"bind, not what is told", told, func(c *Config) { c.Bind = was.Bind }, true},
+		{"advertise", told, func(c *Config) { c.Advertise = wildcard(was) }, false},
+		{"name", was, func(c *Config) { c.Name = "c" }, false},
+		{"fleet", was, func(c *Config) { c.Fleet = "c" }, false},
+	} {
+		to := c.from
+		c.change(&to)
+		if got := to.found(c.from); got != c.want {
+			t.Errorf("another %s: %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+// Keys may change while the port is being opened.
+func TestKeysThatChangeAtTheBegin(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "a")
+	a := made(t, cfg)
+	a.tamper = func(*memberlist.Config) error {
+		cfg.Keys = []Key{keyB}
+		return a.Configure(cfg)
+	}
+	a.start()
+	within(t, "it has begun", func() bool { return a.current() != nil })
+	if keys := a.lines.ring.GetKeys(); len(keys) != 1 || !bytes.Equal(keys[0], []byte(keyB.secret)) {
+		t.Errorf("%d keys, and not the last ones", len(keys))
+	}
+}
