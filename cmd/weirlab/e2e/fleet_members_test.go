@@ -197,6 +197,7 @@ func TestFleetMembers(t *testing.T) {
 		{"another configuration is noted", k.differs},
 		{"a wrong key is kept out", k.wrongKey},
 		{"a box without carrier gives everything away, and says why", k.dark},
+		{"a box that has to join anew serves on", k.rejoins},
 		{"a box leaves by a reload, and comes back by another", k.leaves},
 	} {
 		for _, s := range k.boxes {
@@ -369,5 +370,22 @@ func (k *kin) leaves(t *testing.T) {
 		eventually(t, 30*time.Second, func() error { return s.are(t, "box1 serving", "box2 serving") })
 	}
 	eventually(t, 30*time.Second, func() error { return k.shares(t, -1) })
+	k.visit(t)
+}
+
+// rejoins gives a box another timing, for which it goes and comes again. It answers on meanwhile, so that
+// the other one, for which it is gone, gets nothing.
+func (k *kin) rejoins(t *testing.T) {
+	_, before := k.boxes[1].me(t)
+	for _, timing := range []string{`timing = "lan"`, `timing = "local"`} {
+		k.boxes[1].reload(t, strings.Replace(k.config(1, `"two.key"`, kinVIPs, ""), `timing = "local"`, timing, 1))
+		k.visit(t)
+		if held := k.boxes[1].answered(t); held != before {
+			t.Errorf("it answers for %d of %d meanwhile", held, before)
+		}
+		eventually(t, 30*time.Second, func() error { return k.boxes[1].are(t, "box1 serving", "box2 serving") })
+		eventually(t, 30*time.Second, func() error { return k.boxes[0].are(t, "box1 serving", "box2 serving") })
+		eventually(t, 30*time.Second, func() error { return k.shares(t, -1) })
+	}
 	k.visit(t)
 }
