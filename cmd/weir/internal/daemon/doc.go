@@ -99,8 +99,8 @@
 //	on_stop = "cleanup"    nothing   drain, then empty    empty
 //
 // Nothing is: kernel and routes stay as they are. Sessions end without a NOTIFICATION,
-// and routers keep the routes for bgp.graceful_restart; so it is, too, where systemd does
-// not answer within three seconds.
+// and routers keep the routes for bgp.graceful_restart. A systemd that does not answer
+// within three seconds is taken for one that goes down.
 //
 // To drain is what weir drain --all does, but kept nowhere: the next start serves again.
 // The loop and all tasks work on meanwhile, systemd is asked for more time at each look,

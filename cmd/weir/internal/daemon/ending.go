@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -127,7 +128,8 @@ func connections(d status.Drained) (n int) {
 const whyTimeout = 3 * time.Second
 
 // whyEnds asks systemd what becomes of weir's own unit: of a restart and of a stop, a
-// signal is the same. Whoever can't be asked is not systemd.
+// signal is the same. A systemd that is well answers; one that does not has begun to go
+// down.
 func whyEnds(ctx context.Context, warn func(string, ...any)) ending {
 	content, err := os.ReadFile("/proc/self/cgroup")
 	unit := unitOf(string(content))
@@ -136,12 +138,21 @@ func whyEnds(ctx context.Context, warn func(string, ...any)) ending {
 	}
 	ctx, cancel := context.WithTimeout(ctx, whyTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "systemctl", "list-jobs", "--no-legend", "--no-pager", unit).Output()
-	if err != nil {
-		warn("systemd does not say whether this is a stop or a restart; nothing is drained", "unit", unit, "error", err)
-		return byHand
+	for {
+		out, err := exec.CommandContext(ctx, "systemctl", "list-jobs", "--no-legend", "--no-pager", unit).Output()
+		switch {
+		case err == nil:
+			return endingOf(string(out), unit)
+		case errors.Is(err, exec.ErrNotFound): // a container in somebody else's service
+			return byHand
+		}
+		select {
+		case <-ctx.Done():
+			warn("systemd does not say whether this is a stop or a restart; taken for a stop", "unit", unit, "error", err)
+			return forGood
+		case <-time.After(whyTimeout / 20):
+		}
 	}
-	return endingOf(string(out), unit)
 }
 
 // unitOf finds the service in a /proc/PID/cgroup (cgroups(7)); "" if it is none.
