@@ -37,6 +37,8 @@ type answer struct {
 	answerer answerer // nil before there was an [l2]
 	claims   map[netip.Addr]l2.Claim
 	fellows  map[l2.MAC]string
+	// burst is when neighbors are to be told of all that is held.
+	burst pace
 	// status is as of the last time that something was said to have changed.
 	status  l2.Status
 	doc     *status.L2
@@ -107,9 +109,13 @@ func (w *answer) release() {
 	w.tell(changes)
 }
 
-// announce tells the neighbors of all that is held: somebody has come, or is back.
-func (w *answer) announce() {
-	if w.cfg != nil {
+// burstEvery is how often neighbors are told of all that is held at most because a
+// member answers again that did not for a while, which many do where packets get lost.
+const burstEvery = 5 * time.Second
+
+// announce tells the neighbors of all that is held, if somebody has come or is back.
+func (w *answer) announce(now time.Time) {
+	if w.burst.now(now) && w.cfg != nil {
 		w.answerer.Announce()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // A VIP is answered for by a member that answers, whoever owns it.
@@ -55,6 +56,40 @@ func TestWhatABoxDoesNotAnswerForIsSaid(t *testing.T) {
 			if err != nil || w.answers != tt.answers || w.has(partMute)(vip) != tt.mute || !w.has(partServes)(vip) {
 				t.Errorf("%s: it says %+v, %v", tt.name, w, err)
 			}
+		}
+	})
+}
+
+// Where the wire was split for a moment another box has answered beyond, perhaps: who
+// answered all the while tells it again when the doubt ends, but not with every packet
+// that gets lost.
+func TestNeighborsAreToldAgainWhenADoubtEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := rivals()
+		m := grown(t, inFleet+onWire, mine, theirs)
+		b, w := settledMember("b"), able(netip.MustParseAddr(mine), netip.MustParseAddr(theirs))
+		blink := func() {
+			for _, b.Suspect = range []bool{true, false} {
+				m.rumor.says(t, b, w)
+				m.hear(t)
+			}
+		}
+		before := m.mouth.bursts
+		blink()
+		if n := m.mouth.bursts - before; n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		blink()
+		blink()
+		if n := m.mouth.bursts - before; n != 1 {
+			t.Errorf("told %d times at once", n)
+		}
+		if next := m.fleet.next(); next.IsZero() || next.After(time.Now().Add(burstEvery)) {
+			t.Errorf("it wakes at %s", next)
+		}
+		m.live(t, burstEvery)
+		if n := m.mouth.bursts - before; n != 2 {
+			t.Errorf("told %d times in the end", n)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func (f *fleet) listen(now time.Time) {
 	if f.news {
 		f.news = false
 		f.answer.listen()
-		f.hear()
+		f.hear(now)
 	}
 	f.noticeWayBack()
 	for _, v := range f.fellows {
@@ -41,7 +41,7 @@ func (f *fleet) listen(now time.Time) {
 }
 
 // hear takes in who is there and what they say.
-func (f *fleet) hear() {
+func (f *fleet) hear(now time.Time) {
 	if f.gossip == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func (f *fleet) hear() {
 	}
 	f.answer.meet(f)
 	if came {
-		f.answer.announce()
+		f.answer.burst.want(0, now)
 	}
 }
 
@@ -123,6 +123,9 @@ func (f *fleet) look(v *fellow, now time.Time) {
 	}
 	if standing != v.standing {
 		v.changed = now
+	}
+	if v.doubt && !doubt && m.Life == cluster.Alive {
+		f.answer.burst.want(burstEvery, now) // the wire was split, perhaps, and somebody else answered beyond
 	}
 	v.standing, v.doubt = standing, doubt
 }

@@ -285,7 +285,7 @@ func (f *fleet) next() time.Time {
 		return time.Time{}
 	}
 	next := f.stand.next
-	for _, t := range []time.Time{f.say.pace.due, f.graceEnds(), f.differ.due} {
+	for _, t := range []time.Time{f.say.pace.due, f.answer.burst.due, f.graceEnds(), f.differ.due} {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}

@@ -66,6 +66,7 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 	f.begin(b.ready, now)
 	out := f.decide()
 	f.answer.tell(out.claims)
+	f.answer.announce(now)
 	f.speak(now)
 	f.compare(now)
 	return out
