@@ -157,17 +157,21 @@ func (s State) encode() ([]byte, error) {
 	return out, nil
 }
 
-// shorten cuts a text to so many bytes, at a character.
+// shorten cuts a text to so many bytes, at a character, and shows that it did.
 func shorten(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= most {
 		return s
 	}
-	s = s[:most]
+	end := "..."
+	if most < len(end) {
+		end = ""
+	}
+	s = s[:most-len(end)]
 	for !utf8.ValidString(s) {
 		s = s[:len(s)-1]
 	}
-	return s
+	return s + end
 }
 
 // decodeState reads what a member says. Fields of later versions are passed over.

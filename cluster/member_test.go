@@ -33,6 +33,22 @@ func TestStateFits(t *testing.T) {
 	}
 }
 
+func TestWhatIsCutSaysSo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"no carrier", 10, "no carrier"}, {"no carrier", 9, "no car..."}, {"no ä carrier", 7, "no ..."},
+		{"no carrier", 3, "..."}, {"no carrier", 2, "no"}, {"no carrier", 0, ""}, {"a\xffb", 3, "a?b"},
+	} {
+		if got := shorten(c.text, c.most); got != c.want {
+			t.Errorf("%q in %d bytes: %q, want %q", c.text, c.most, got, c.want)
+		}
+	}
+}
+
 func TestWhatAMemberSaysIsPrintable(t *testing.T) {
 	t.Parallel()
 	got, err := decodeState([]byte(`{"v":"1\u001b[2J","u":"no\ncable\t\u202e \u00e4 \ud800","w":1}`))
