@@ -113,9 +113,11 @@ func (t Timing) memberlist() *memberlist.Config {
 	return c
 }
 
-// farewell is how long something is told that cannot be told for longer: a few times to
-// each of a few members.
-func (t Timing) farewell() time.Duration { return 3 * t.memberlist().GossipInterval }
+// farewell is how long it takes to tell each of a few members farewells times.
+func (t Timing) farewell() time.Duration { return farewells * t.memberlist().GossipInterval }
+
+// farewells is how often something is told that cannot be told for longer.
+const farewells = 3
 
 // check tells what is wrong with a Config.
 func (c Config) check() error {

@@ -170,9 +170,9 @@ func (f *Fleet) Say(s State, text []byte) error {
 	return nil
 }
 
-// Leave says good-bye, so that nobody waits for this box to answer, and gives the error
-// of ctx if that ends before. It does not end Run, and there is no way back but a new
-// Fleet. A box that starts again soon should not say good-bye.
+// Leave says good-bye, so that nobody waits for this box to answer; a ctx that leaves no
+// time to send it once is an error. It does not end Run, and there is no way back but a
+// new Fleet. A box that starts again soon should not say good-bye.
 func (f *Fleet) Leave(ctx context.Context) error {
 	f.mu.Lock()
 	f.leaving, f.self.Leaving = true, true
@@ -180,19 +180,23 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	f.telling.Lock()
 	defer f.telling.Unlock()
 	f.mu.Lock()
-	list, wait := f.list, f.runs.Timing.farewell()
+	list, wait, err := f.list, f.runs.Timing.farewell(), ctx.Err()
 	f.mu.Unlock()
 	if list == nil {
 		return nil
 	}
+	once := wait / farewells
 	if end, ok := ctx.Deadline(); ok {
 		wait = max(sayNow, min(wait, time.Until(end)/2))
+	}
+	if err == nil && wait < once {
+		err = context.DeadlineExceeded
 	}
 	// That it leaves on purpose has to be told before it is gone, for what is told
 	// later takes the place of what has not been sent yet.
 	_ = list.UpdateNode(wait) // the errors of both: not all copies were sent
 	_ = list.Leave(wait)
-	return ctx.Err()
+	return err
 }
 
 // Status tells how the fleet is, as this box sees it. The Members are its caller's,
