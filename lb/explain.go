@@ -17,6 +17,8 @@ type Query struct {
 	// Detectors are those of the static rules.
 	Detectors Detectors
 	Names     Names
+	// Sources are what masqueraded connections bear (Base.Sources).
+	Sources []netip.Addr
 	// Fleet is what a box alone does not have; nil does not ask for Survival.
 	Fleet *Fleet
 }
@@ -57,6 +59,9 @@ type Explanation struct {
 	Fate       Fate        `json:"fate"`
 	// Source is what the backend sees as the client's address.
 	Source SourceAddr `json:"source,omitempty"`
+	// Bears is what the backend sees where it is masqueraded; absent for an address of
+	// this box.
+	Bears netip.Addr `json:"bears,omitzero"`
 	// Survival tells whether established connections outlive this box; absent if nobody
 	// asks, or nobody is served.
 	Survival *Survival `json:"survival,omitempty"`
@@ -109,7 +114,7 @@ type SourceAddr string
 // What backends see.
 const (
 	SourceKept        SourceAddr = "kept"        // the client's own address
-	SourceMasqueraded SourceAddr = "masqueraded" // an address of this box
+	SourceMasqueraded SourceAddr = "masqueraded" // Explanation.Bears, or an address of this box
 	SourceEither      SourceAddr = "either"      // it depends on the interface that the client comes in by, or on whether it gets itself
 )
 
@@ -361,7 +366,7 @@ func (e Explanation) String() string {
 	fate := string(e.Fate)
 	switch {
 	case e.Source != "":
-		fate += ", the client's address is " + e.Source.text()
+		fate += ", the client's address is " + e.Source.text(e.Bears)
 	case e.Why != "":
 		fate += ": " + e.Why
 	}
@@ -378,12 +383,16 @@ func (e Explanation) String() string {
 	return b.String()
 }
 
-func (s SourceAddr) text() string {
+func (s SourceAddr) text(bears netip.Addr) string {
+	whose := "this box's"
+	if bears.IsValid() {
+		whose = bears.String() + " (kernel.masquerade_source)"
+	}
 	switch s {
 	case SourceKept:
 		return "kept"
 	case SourceMasqueraded:
-		return "hidden behind this box's"
+		return "hidden behind " + whose
 	}
-	return "kept or hidden behind this box's, as the steps say"
+	return "kept or hidden behind " + whose + ", as the steps say"
 }

@@ -280,3 +280,35 @@ func TestExplainByInterface(t *testing.T) {
 		t.Errorf("of a traffic policy of Local:\n%s", e)
 	}
 }
+
+// Who is masqueraded bears what all boxes share, if they do; but the box itself never.
+func TestExplainNamesTheSource(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Base: base})
+	svc := web(be1, be2)
+	svc.VIPs[0].Kind = ClusterIP
+	s.Update(put(svc))
+	mustSync(t, s.Reconciler, s.now)
+	shared := netip.MustParseAddr("10.2.0.250")
+	all := Detectors{MasqueradeAll: true}
+	for _, tt := range []struct {
+		name    string
+		client  netip.Addr
+		sources []netip.Addr
+		bears   netip.Addr
+		text    string
+	}{
+		{"shared", clients[0], []netip.Addr{netip.MustParseAddr("2001:db8::1"), shared}, shared, "masqueraded: the backend sees 10.2.0.250"},
+		{"of the other family", clients[0], []netip.Addr{netip.MustParseAddr("2001:db8::1")}, netip.Addr{}, "hidden behind this box's"},
+		{"none", clients[0], nil, netip.Addr{}, "masqueraded: the backend sees an address of this box"},
+		{"it gets itself", be1.Addr(), []netip.Addr{shared}, shared, "if the client gets itself, it sees an address of this box"},
+	} {
+		e := s.Explain(Query{Frontend: front, Client: tt.client, Detectors: all, Sources: tt.sources})
+		if e.Bears != tt.bears || !strings.Contains(e.String(), tt.text) {
+			t.Errorf("%s: it bears %s\n%s", tt.name, e.Bears, e)
+		}
+		if shows := strings.Contains(e.String(), "hidden behind 10.2.0.250"); shows != tt.bears.IsValid() {
+			t.Errorf("%s:\n%s", tt.name, e)
+		}
+	}
+}

@@ -165,13 +165,13 @@ func (x *explainer) masquerade() {
 		x.step(what, nil, "kept")
 	case hidden:
 		x.e.Source = SourceMasqueraded
-		x.step(what, by, "masqueraded: the backend sees an address of this box")
+		x.step(what, by, "masqueraded: the backend sees %s", x.bears())
 	case !x.held(id) && x.served():
 		x.step(what, nil, "kept")
 	case !x.held(id):
 	case d.MasqueradeAll || x.host():
 		x.e.Source = SourceMasqueraded
-		x.step(what, id, "masqueraded: the backend sees an address of this box")
+		x.step(what, id, "masqueraded: the backend sees %s", x.bears())
 	case d.Interfaces && !x.inside():
 		x.e.Source = SourceEither
 		x.step(what, id, "masqueraded, unless the client comes in by an interface of pods")
@@ -180,6 +180,9 @@ func (x *explainer) masquerade() {
 		x.step(what, id, "masqueraded: the client is outside the cluster")
 	default:
 		x.step(what, id, "kept: the client is inside the cluster, or nothing tells who is")
+	}
+	if x.e.Source != SourceKept {
+		x.e.Bears = x.source()
 	}
 }
 
@@ -271,6 +274,28 @@ func (x *explainer) deliver(because string) {
 	x.end(HostPort, "host", nil, "%s: what listens there on the box gets it, if anything does", because)
 }
 
+// source is what masqueraded connections bear, the zero Addr for an address of this box,
+// which those of the box itself always bear.
+func (x *explainer) source() netip.Addr {
+	if x.host() {
+		return netip.Addr{}
+	}
+	for _, a := range x.q.Sources {
+		if FamilyOf(a) == FamilyOf(x.f.Addr) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// bears is source in words.
+func (x *explainer) bears() string {
+	if a := x.source(); a.IsValid() {
+		return a.String()
+	}
+	return "an address of this box"
+}
+
 // loop tells a client that is one of n backends what happens if it gets itself.
 func (x *explainer) loop(n int) {
 	var by []Member
@@ -286,7 +311,7 @@ func (x *explainer) loop(n int) {
 	switch {
 	case len(by) == 0:
 	case len(by) == n:
-		x.e.Source = SourceMasqueraded
+		x.e.Source, x.e.Bears = SourceMasqueraded, netip.Addr{}
 		x.step("loop", by[0], "masqueraded: the client gets itself, and could not answer its own address")
 	default:
 		if x.e.Source == SourceKept {

@@ -63,6 +63,7 @@ func (b *box) query(addr netip.Addr) lb.Query {
 	return lb.Query{
 		Detectors: lb.Detectors{ClusterCIDRs: c.ClusterCIDRs, MasqueradeAll: c.MasqueradeAll, Interfaces: len(c.LocalInterfaces) > 0},
 		Names:     c.Names(),
+		Sources:   b.cfg.Kernel.MasqueradeSource,
 		Fleet:     b.fleet.beyond(b.cfg, addr),
 	}
 }
