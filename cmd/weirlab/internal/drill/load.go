@@ -74,7 +74,8 @@ func (k *knocker) knock(from *lab.Machine, addr string) {
 	k.mu.Unlock()
 }
 
-// ask makes a connection and reads the name that is given.
+// ask makes a connection, says something, as clients do, and reads the name that is given and what
+// was said. A client that only listened would not be met again by a box that takes over at that moment.
 func ask(ctx context.Context, from *lab.Machine, addr string) error {
 	c, err := from.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -83,7 +84,14 @@ func ask(ctx context.Context, from *lab.Machine, addr string) error {
 	defer func() { _ = c.Close() }()
 	limit, _ := ctx.Deadline()
 	_ = c.SetDeadline(limit)
-	_, err = bufio.NewReaderSize(c, 16).ReadString('\n')
+	if _, err := c.Write([]byte{'?'}); err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(c, 16)
+	if _, err := r.ReadString('\n'); err != nil {
+		return err
+	}
+	_, err = r.ReadByte()
 	return err
 }
 
