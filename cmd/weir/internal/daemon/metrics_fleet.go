@@ -27,7 +27,7 @@ var (
 	descDeaths        = desc("fleet_deaths_total", "Members that were found dead.")
 	descNameConflicts = desc("fleet_name_conflicts_total", "Messages of a second box with a member's name.")
 	descRefusedGossip = desc("fleet_refused_total", "Messages that no key decrypts, or that are another fleet's.")
-	descDroppedWords  = desc("fleet_dropped_total", "Words, and requests for them, that came faster than they were read.")
+	descDroppedWords  = desc("fleet_dropped_total", "Words that were not asked for or came twice, and requests for Words that came faster than they were read.")
 	descStrain        = desc("fleet_strain", "How late this box is with its own part of finding dead members, 0 to 7.")
 	descUnjoined      = desc("fleet_unjoined", "Names to join that can't be reached.")
 	descDiffers       = desc("fleet_digest_differs", "1 while a source has been another on some other member for a while.", "source")
