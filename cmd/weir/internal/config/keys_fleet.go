@@ -44,7 +44,8 @@ var fleetKeys = []Key{
 		Doc: "How long a member keeps its VIPs whose daemon is gone while its kernel answers, so that a restart or a crash moves " +
 			"nothing. The same on all members."},
 	{Path: "cluster.interfaces", Type: Texts, Default: `[]`,
-		Doc: "Interfaces without whose carrier the box is unfit, beside those of [l2]."},
+		Doc: "Interfaces without whose carrier the box is unfit, beside those of [l2]. Where routers lead to the box, name those " +
+			"at which they are: a box whose interfaces here are all down lets go of gateways and kernel.masquerade_source."},
 }
 
 var l2Keys = []Key{
@@ -57,7 +58,8 @@ var l2Keys = []Key{
 	{Path: "l2.refresh", Type: Duration, Default: `"60s"`, max: hour,
 		Doc: "How often neighbors are told again where a VIP is; after a move they are told at once, and several times. 0s is never."},
 	{Path: "l2.vips", Type: Texts, Default: `["LoadBalancer", "static"]`, Values: announcedKinds,
-		Doc: "The kinds of VIPs that are answered for; static are those of every [[service]]."},
+		Doc: "The kinds of VIPs that are answered for; static are those of every [[service]]. [] is for boxes to which only routers " +
+			"lead, and that answer for a gateway or kernel.masquerade_source."},
 	{Path: "l2.pools", Type: Texts, Default: `[]`,
 		Doc: "Only VIPs of these pools are answered for; none is any VIP."},
 	{Path: "l2.gateway", Type: Tables,

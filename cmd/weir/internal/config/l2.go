@@ -82,7 +82,7 @@ func readL2(top section, k Kernel) *answerer {
 	if s.emptyList("interfaces") {
 		s.fail("interfaces", "nothing would be answered anywhere", `write some such as interfaces = ["eth0"]`)
 	}
-	if s.emptyList("vips") {
+	if s.emptyList("vips") && len(s.subs("gateway")) == 0 && len(k.MasqueradeSource) == 0 {
 		s.fail("vips", "nothing would be answered for", "name some, or leave the key out")
 	}
 	for _, name := range s.texts("vips") {

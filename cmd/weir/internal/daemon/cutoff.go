@@ -24,20 +24,19 @@ const unheardPatience = 15 * time.Second
 
 // cutOff tells whether nobody can reach this box: no interface where clients or routers
 // are carries anything; or no other member is there, of those that were, and either
-// nothing at all comes in (a cable was pulled beyond a switch), or VIPs are for routers
-// only, and none has a session with the box. It also tells when time alone may make it so.
+// nothing at all comes in (a cable was pulled beyond a switch), or there are routers, and
+// none has a session with the box. It also tells when time alone may make it so.
 func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
-	l := f.answer.cfg
-	if f.cfg == nil || l == nil {
+	if f.cfg == nil || f.answer.cfg == nil {
 		return false, time.Time{}
 	}
-	if !slices.ContainsFunc(doorsOf(f.cfg, l), func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
+	if !slices.ContainsFunc(f.doors, func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
 		return true, time.Time{}
 	}
 	if facts.quiet && f.alone() {
 		return true, time.Time{}
 	}
-	unheard := len(facts.routers) > 0 && !facts.asked.IsZero() && !facts.heard && f.alone() && !f.answersClients()
+	unheard := len(facts.routers) > 0 && !facts.asked.IsZero() && !facts.heard && f.alone()
 	f.unheard.follow(unheard, now)
 	if !unheard {
 		return false, time.Time{}
@@ -81,12 +80,17 @@ func (d *doors) quiet(links string, now time.Time) bool {
 }
 
 // doorsOf are the interfaces at which clients or routers are: those that matter by
-// [cluster] and [l2], but those that lead to backends, if any others are left.
-func doorsOf(fleet *config.Fleet, l *config.L2) []string {
+// [cluster] and [l2], but those that lead to backends, if any others are left. Where
+// routers lead to the box, [l2] is rather for backends, and those of [cluster] are all.
+func doorsOf(cfg *config.Config) []string {
+	fleet, l := cfg.Fleet, cfg.L2
 	if fleet == nil || l == nil {
 		return nil
 	}
-	names := slices.Concat(l.Interfaces, fleet.Interfaces)
+	names := slices.Clone(fleet.Interfaces)
+	if routed := cfg.BGP != nil && len(cfg.BGP.Speaker.Peers) > 0; !routed || len(names) == 0 {
+		names = append(names, l.Interfaces...)
+	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	doors := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -96,16 +100,6 @@ func doorsOf(fleet *config.Fleet, l *config.L2) []string {
 		return names
 	}
 	return doors
-}
-
-// answersClients tells whether any VIP is answered for, and not only gateways.
-func (f *fleet) answersClients() bool {
-	for a, serving := range f.routes {
-		if f.answer.cfg.Wants(a, serving) {
-			return true
-		}
-	}
-	return false
 }
 
 // alone tells whether there were other members, and none is there.

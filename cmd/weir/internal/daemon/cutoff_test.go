@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"weir/bgp"
 	"weir/cluster"
 	"weir/cmd/weir/internal/config"
 	"weir/lb"
@@ -40,11 +42,11 @@ func TestCutOff(t *testing.T) {
 		{name: "a router hears it", l2: gateways, facts: heard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience},
 		{name: "others are there: the router restarts", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead, cluster.Alive}, waits: unheardPatience},
 		{name: "there never were others", l2: gateways, facts: unheard, waits: unheardPatience},
-		{name: "neighbours ask for VIPs too", l2: l2Only, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience},
+		{name: "neighbours may ask for VIPs too", l2: l2Only, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience, want: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &fleet{cfg: &config.Fleet{}, fellows: map[string]*fellow{}}
-			f.answer.cfg = tc.l2
+			f.answer.cfg, f.doors = tc.l2, doorsOf(&config.Config{Fleet: f.cfg, L2: tc.l2})
 			f.routes = map[netip.Addr][]lb.Serving{netip.MustParseAddr("192.0.2.10"): {{Service: lb.ServiceID{Source: config.Source}}}}
 			for i, life := range tc.others {
 				f.fellows[string(rune('a'+i))] = &fellow{member: cluster.Member{Life: life}}
@@ -98,22 +100,48 @@ func TestQuietDoors(t *testing.T) {
 
 func TestDoors(t *testing.T) {
 	gateways := []config.Gateway{{Interface: "back"}}
+	routers := &config.BGP{}
+	routers.Speaker.Peers = make([]bgp.Peer, 1)
 	for _, tc := range []struct {
 		name  string
 		fleet *config.Fleet
 		l2    *config.L2
+		bgp   *config.BGP
 		want  []string
 	}{
-		{"alone", nil, &config.L2{Interfaces: []string{"front"}}, nil},
-		{"nothing is answered for", &config.Fleet{Interfaces: []string{"front"}}, nil, nil},
-		{"clients are neighbours", &config.Fleet{}, &config.L2{Interfaces: []string{"front"}, Gateways: gateways}, []string{"front"}},
-		{"routers are", &config.Fleet{Interfaces: []string{"front"}}, &config.L2{Interfaces: []string{"back"}, Gateways: gateways}, []string{"front"}},
-		{"on one network with backends", &config.Fleet{}, &config.L2{Interfaces: []string{"back"}, Gateways: gateways}, []string{"back"}},
+		{"alone", nil, &config.L2{Interfaces: []string{"front"}}, nil, nil},
+		{"nothing is answered for", &config.Fleet{Interfaces: []string{"front"}}, nil, nil, nil},
+		{"clients are neighbours", &config.Fleet{}, &config.L2{Interfaces: []string{"front"}, Gateways: gateways}, nil, []string{"front"}},
+		{"on two networks", &config.Fleet{Interfaces: []string{"side"}}, &config.L2{Interfaces: []string{"front"}, Gateways: gateways}, nil, []string{"front", "side"}},
+		{"routers are, before a gateway", &config.Fleet{Interfaces: []string{"front"}}, &config.L2{Interfaces: []string{"back"}, Gateways: gateways}, routers, []string{"front"}},
+		{"routers are", &config.Fleet{Interfaces: []string{"front"}}, &config.L2{Interfaces: []string{"back"}}, routers, []string{"front"}},
+		{"nobody knows where routers are", &config.Fleet{}, &config.L2{Interfaces: []string{"back"}}, routers, []string{"back"}},
+		{"on one network with backends", &config.Fleet{}, &config.L2{Interfaces: []string{"back"}, Gateways: gateways}, nil, []string{"back"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := doorsOf(tc.fleet, tc.l2); !slices.Equal(got, tc.want) {
+			if got := doorsOf(&config.Config{Fleet: tc.fleet, L2: tc.l2, BGP: tc.bgp}); !slices.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// The box of the shipped file whose cable to the routers is out lets go of what backends
+// answer to, although it has the one to the backends.
+func TestShippedBoxWithoutItsRoutersIsCutOff(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../../configs/fleet-edge.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := parse(t, strings.Replace(string(text), `keys = ["cluster.key"]`, "insecure_without_key = true\nmember = \"a\"", 1))
+	f := &fleet{cfg: cfg.Fleet, fellows: map[string]*fellow{}, doors: doorsOf(cfg)}
+	f.answer.cfg = cfg.L2
+	dark := facts{darkNames: []string{"eth0"}, routers: namedRouters(cfg.BGP.Speaker.Peers)}
+	if is, _ := f.cutOff(dark, time.Now()); !is {
+		t.Errorf("it is not, with its doors at %v", f.doors)
+	}
+	if cfg.L2.Wants(netip.MustParseAddr("192.0.2.10"), []lb.Serving{{Service: static("shop")}}) {
+		t.Error("servers are answered for VIPs")
 	}
 }

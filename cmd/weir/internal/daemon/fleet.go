@@ -45,6 +45,7 @@ type fleet struct {
 	// extras are what the owner of everything has beside the VIPs, each with the
 	// interfaces on which it answers for it.
 	extras map[netip.Addr][]string
+	doors  []string // interfaces at which clients or routers are
 
 	gossip gossip // nil without [cluster]
 	joins  func(cluster.Config) (gossip, error)
@@ -140,7 +141,8 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 	f.answer.set(cfg.L2, f)
 	f.say.rules = digestOfRules(cfg)
 	f.share.mine = f.share.owned(f.name()) // it may be another now
-	f.signs.watch(interfacesThatMatter(cfg), doorsOf(cfg.Fleet, cfg.L2))
+	f.doors = doorsOf(cfg)
+	f.signs.watch(interfacesThatMatter(cfg), f.doors)
 	f.parts.keep("signs", f.on(), f.watch)
 	f.share.all, f.say.stale = true, true
 }
