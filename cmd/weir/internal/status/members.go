@@ -107,8 +107,8 @@ type MemberCounters struct {
 	Joins  uint64 `json:"joins_total"`
 	Deaths uint64 `json:"deaths_total"`
 	// Conflicts are messages of a second box with a member's name, Refused those that
-	// no key decrypts or that are another fleet's, Dropped those
-	// that were not asked for or came too fast.
+	// no key decrypts or that are another fleet's, Dropped those that were not asked for
+	// or came too fast.
 	Conflicts uint64 `json:"conflicts_total"`
 	Refused   uint64 `json:"refused_total"`
 	Dropped   uint64 `json:"dropped_total"`
