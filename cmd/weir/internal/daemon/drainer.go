@@ -33,6 +33,9 @@ type drainer struct {
 	// tells whether he says that he does. Both are nil where there is no fleet.
 	lastOne func(a netip.Addr, gone bool) bool
 	owner   func(netip.Addr) (name string, has bool)
+	// handsOver tells whether this box still has, or nobody has, what the replies of
+	// backends come back through: routers ask for others when those can serve.
+	handsOver func() bool
 }
 
 // newDrainer finds what was drained before.
@@ -77,6 +80,11 @@ func (d *drainer) wanted() drained {
 // drain; vips are those of the box.
 func (d *drainer) advance(now time.Time, delay time.Duration, vips []netip.Addr) {
 	stages, due := d.wanted().stages(now, delay)
+	if all := d.wanted().all; stages.All == bgp.Shutting && d.handsOver != nil {
+		if end := all.Add(handoverPatience); now.Before(end) && d.handsOver() {
+			stages.All, due = bgp.NotDrained, soonest(due, end)
+		}
+	}
 	d.due = due
 	stages, d.kept = d.spare(stages, vips)
 	d.begun = true

@@ -287,7 +287,7 @@ func (f *fleet) next() time.Time {
 		return time.Time{}
 	}
 	next := f.stand.next
-	for _, t := range []time.Time{f.say.pace.due, f.answer.burst.due, f.graceEnds(), f.differ.due} {
+	for _, t := range []time.Time{f.say.pace.due, f.answer.burst.due, f.graceEnds(), f.handoverEnds(), f.differ.due} {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}

@@ -28,7 +28,7 @@ func crowd(vips int) *fleet {
 		f.fellows[name] = &fellow{standing: owner.Settled, word: w}
 	}
 	f.share.all = true
-	f.decide()
+	f.decide(time.Now())
 	return f
 }
 
@@ -38,13 +38,13 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(fmt.Sprintf("all of %d", vips), func(b *testing.B) {
 			for b.Loop() {
 				f.share.all = true
-				f.decide()
+				f.decide(time.Now())
 			}
 		})
 		b.Run(fmt.Sprintf("one of %d", vips), func(b *testing.B) {
 			for b.Loop() {
 				f.share.dirty[netip.MustParseAddr("10.0.0.7")] = struct{}{}
-				f.decide()
+				f.decide(time.Now())
 			}
 		})
 		b.Run(fmt.Sprintf("a word of %d", vips), func(b *testing.B) {

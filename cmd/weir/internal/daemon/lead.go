@@ -24,9 +24,9 @@ func (b *box) setFleet(had *config.Fleet, now time.Time) {
 	}
 	f.sums.follow(Sources(b.cfg))
 	f.set(b.cfg, now)
-	b.drainer.lastOne, b.drainer.owner = nil, nil
+	b.drainer.lastOne, b.drainer.owner, b.drainer.handsOver = nil, nil, nil
 	if b.cfg.Fleet != nil {
-		b.drainer.lastOne, b.drainer.owner = f.lastOne, f.ownerOf
+		b.drainer.lastOne, b.drainer.owner, b.drainer.handsOver = f.lastOne, f.ownerOf, f.handsOver
 	}
 }
 
@@ -64,7 +64,7 @@ func (b *box) share(routes []lb.Route, now time.Time) outcome {
 	}
 	f.advance(b.factsNow(now), b.outtake(), now)
 	f.begin(b.ready, now)
-	out := f.decide()
+	out := f.decide(now)
 	f.answer.tell(out.claims)
 	f.answer.announce(now)
 	f.speak(now)

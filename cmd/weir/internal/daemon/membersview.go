@@ -252,6 +252,9 @@ func (f *fleet) owned(addr netip.Addr) *status.Owned {
 			return cmp.Or(-cmp.Compare(rank(a, v.Owner), rank(b, v.Owner)), cmp.Compare(a.Name, b.Name))
 		})
 	}
+	if stray := f.strayWayBack(addr, v.Owner); stray != "" {
+		doc.Why += "; " + stray
+	}
 	if _, extra := f.extras[addr]; extra && doc.Me {
 		doc.Why = cmp.Or(f.letGo(), doc.Why)
 	}
@@ -265,6 +268,20 @@ func (f *fleet) owned(addr netip.Addr) *status.Owned {
 		}
 	}
 	return doc
+}
+
+// strayWayBack says that replies of backends come to another member than the owner of a
+// VIP, if they do: where one owner has everything, but can't serve this VIP.
+func (f *fleet) strayWayBack(vip netip.Addr, has string) string {
+	if _, extra := f.extras[vip]; extra || has == "" || !f.rules().Together {
+		return ""
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(f.extras), netip.Addr.Compare) {
+		if back := f.share.verdicts[a].Owner; back != "" && back != has && a.Is4() == vip.Is4() {
+			return "but what backends send to " + a.String() + " comes to " + back + ", which can't serve this VIP: let all members see the same backends"
+		}
+	}
+	return ""
 }
 
 // rank orders those that can serve a VIP: its owner, then by standing.

@@ -39,8 +39,10 @@ func (f *fleet) speak(now time.Time) {
 	y := &f.say
 	state := f.state()
 	switch {
-	case y.stale || state != y.state:
+	case state != y.state, y.stale && len(y.word.vips) < manyVIPs:
 		y.pace.want(sayEvery, now)
+	case y.stale:
+		y.pace.want(sayManyEvery, now)
 	case y.older:
 		y.pace.want(digestsEvery, now)
 	}
@@ -73,7 +75,6 @@ func (y *say) tellMACs(macs []string) {
 func (f *fleet) word() word {
 	w := word{vips: map[netip.Addr]part{}, sources: f.sums.digests(), orders: map[string]string{}, macs: f.say.macs, answers: f.answer.cfg != nil}
 	w.sources[rulesSource] = f.say.rules
-	me := f.name()
 	add := func(a netip.Addr) {
 		var p part
 		if f.serves(a) {
@@ -82,7 +83,7 @@ func (f *fleet) word() word {
 				p |= partMute
 			}
 		}
-		if f.share.verdicts[a].Owner == me {
+		if f.has(a) {
 			p |= partHolds
 		}
 		if f.drains(a) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"weir/bgp"
 	"weir/cluster/owner"
@@ -22,7 +23,10 @@ type share struct {
 	all   bool
 	// wayBack is whether this box had what the owner of everything has beside the VIPs.
 	wayBack bool
-	moves   map[owner.Why]uint64
+	// giving are VIPs that another member is to own, since when, to which routers are led
+	// here until it has the way back.
+	giving map[netip.Addr]time.Time
+	moves  map[owner.Why]uint64
 	// counts are how many VIPs this box has which role for, and mine how many it owns.
 	counts map[owner.Role]int
 	mine   int
@@ -31,7 +35,7 @@ type share struct {
 func newShare() share {
 	return share{
 		verdicts: map[netip.Addr]owner.Verdict{}, roles: map[netip.Addr]bgp.Role{},
-		dirty: map[netip.Addr]struct{}{}, moves: map[owner.Why]uint64{}, counts: map[owner.Role]int{},
+		dirty: map[netip.Addr]struct{}{}, giving: map[netip.Addr]time.Time{}, moves: map[owner.Why]uint64{}, counts: map[owner.Role]int{},
 	}
 }
 
@@ -103,12 +107,13 @@ func (f *fleet) vips() map[netip.Addr]struct{} {
 
 // decide judges the VIPs whose verdicts may be others than before. A box that does not
 // know who else is there decides nothing: whatever it does stays as it is.
-func (f *fleet) decide() outcome {
+func (f *fleet) decide(now time.Time) outcome {
 	s := &f.share
 	out := outcome{roles: map[netip.Addr]bgp.Role{}, late: map[netip.Addr]bgp.Role{}, claims: map[netip.Addr]*l2.Claim{}}
 	if f.left || f.cfg != nil && !f.stand.joined {
 		return out
 	}
+	f.late(now)
 	dirty := s.dirty
 	if s.all {
 		dirty = f.vips()
@@ -126,9 +131,11 @@ func (f *fleet) decide() outcome {
 		return v != nil && v.doubt
 	})
 	for a := range dirty {
-		v := rules.Verdict(f.name(), members, a)
+		had, v := s.verdicts[a], rules.Verdict(f.name(), members, a)
 		f.judged(a, v, moved)
-		f.roleOf(a, v, &out)
+		if !f.givesAway(a, had, v, now) {
+			f.roleOf(a, v, &out)
+		}
 		var claim *l2.Claim
 		switch {
 		case f.answer.cfg == nil:

@@ -1,6 +1,9 @@
 package daemon
 
 import (
+	"net/netip"
+	"time"
+
 	"weir/cluster/owner"
 	"weir/l2"
 )
@@ -26,7 +29,7 @@ func (f *fleet) wayBack() bool {
 
 // lacksWayBack tells whether an owner of VIPs is to be told to routers as a standby.
 func (f *fleet) lacksWayBack(v owner.Verdict) bool {
-	return v.Role == owner.Owner && f.answer.cfg != nil && len(f.extras) > 0 && f.rules().Mode == owner.ActiveStandby && !f.share.wayBack
+	return v.Role == owner.Owner && f.followed() && !f.share.wayBack
 }
 
 // noticeWayBack has everything judged anew when it came or went.
@@ -35,6 +38,71 @@ func (f *fleet) noticeWayBack() {
 		return
 	}
 	if has := f.wayBack(); has != f.share.wayBack {
-		f.share.wayBack, f.share.all = has, true
+		f.share.wayBack, f.share.all, f.say.stale = has, true, true
+	}
+}
+
+// handoverPatience is how long a box that gives VIPs away leads routers to itself until
+// the next owner says that it has the way back: it has to hear of it, to wait until this
+// box lets go, and to ask whether it has.
+const handoverPatience = 4 * time.Second
+
+// followed tells whether a way back moves with the VIPs that routers are told of.
+func (f *fleet) followed() bool {
+	return f.cfg != nil && f.answer.cfg != nil && len(f.extras) > 0 && f.rules().Mode == owner.ActiveStandby
+}
+
+// has tells whether this box has a VIP, with all that goes with it, as it owns it.
+func (f *fleet) has(a netip.Addr) bool {
+	return f.share.verdicts[a].Owner == f.name() && (!f.followed() || f.share.wayBack)
+}
+
+// givesAway tells whether routers, who are led here as to the owner of a VIP, are to be
+// led here still although another member is to own it: that one has no way back yet. had
+// is the verdict before.
+func (f *fleet) givesAway(a netip.Addr, had, v owner.Verdict, now time.Time) bool {
+	next := f.fellows[v.Owner]
+	since, gives := f.share.giving[a]
+	if _, worse := f.share.roles[a]; !gives && had.Owner == f.name() && !worse {
+		since, gives = now, true
+	}
+	if gives && f.followed() && next != nil && next.standing.Fit() && next.word.vips[a]&partHolds == 0 && now.Sub(since) < handoverPatience {
+		f.share.giving[a] = since
+		return true
+	}
+	delete(f.share.giving, a)
+	return false
+}
+
+// handsOver tells whether the way back is still here, or nowhere yet, while this box is
+// being taken out.
+func (f *fleet) handsOver() bool {
+	if !f.followed() {
+		return false
+	}
+	for a := range f.extras {
+		if name, has := f.ownerOf(a); name == f.name() || name != "" && !has {
+			return true
+		}
+	}
+	return false
+}
+
+// handoverEnds is when patience with the next handover does; the zero time if there is
+// none.
+func (f *fleet) handoverEnds() time.Time {
+	var next time.Time
+	for _, since := range f.share.giving {
+		next = soonest(next, since.Add(handoverPatience))
+	}
+	return next
+}
+
+// late has those judged again with whom patience is over.
+func (f *fleet) late(now time.Time) {
+	for a, since := range f.share.giving {
+		if now.Sub(since) >= handoverPatience {
+			f.share.dirty[a] = struct{}{}
+		}
 	}
 }

@@ -175,6 +175,10 @@ const (
 	// differ with every change of every Service, wait for longer: nobody acts on them.
 	sayEvery     = 200 * time.Millisecond
 	digestsEvery = 5 * time.Second
+	// Of thousands of VIPs a Word takes a while to make, and to read for all others: it
+	// waits for longer while they change. How the box is does not.
+	sayManyEvery = time.Second
+	manyVIPs     = 1000
 )
 
 // pace is when the fleet is to be told something.
