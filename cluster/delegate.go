@@ -108,11 +108,36 @@ func (f *Fleet) NotifyLeave(n *memberlist.Node) {
 }
 
 // NotifyConflict implements memberlist.ConflictDelegate: somebody else has a
-// member's name, and is not heard.
+// member's name, and is not heard. If it is this box's name, and this box has just begun,
+// then this box is the one that is not heard.
 func (f *Fleet) NotifyConflict(existing, other *memberlist.Node) {
+	now := time.Now()
 	f.mu.Lock()
 	f.counts.Conflicts++
+	if existing.Name == f.cfg.Name && (f.twin != "" || now.Sub(f.begun) < beginFor) {
+		f.twin, f.heard = other.Address(), now
+	}
 	f.mu.Unlock()
-	f.lines.say(time.Now(), "two boxes have one name; give one of them another", "member", existing.Name, "address", existing.Address(), "other", other.Address())
+	f.lines.say(now, "two boxes have one name; give one of them another", "member", existing.Name, "address", existing.Address(), "other", other.Address())
 	signal(f.changed)
+}
+
+// twinLasts is how long nobody may tell of a twin until there is none any more: what a
+// box was, before its address became another, is heard of for a few seconds, too.
+const twinLasts = 3 * joinEvery
+
+// forgetTwin takes down that there is no twin any more.
+func (f *Fleet) forgetTwin(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.twin != "" && now.Sub(f.heard) > twinLasts {
+		f.twin = ""
+		signal(f.changed)
+	}
+}
+
+func (f *Fleet) hasTwin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.twin != ""
 }

@@ -47,6 +47,11 @@ type Fleet struct {
 	counts  Counters
 	leaving bool
 	restart bool // cfg needs a new list
+	// begun is when list began, twin the address of another box of this one's name that
+	// was there before, and heard the last time that anybody told of it.
+	begun time.Time
+	twin  string
+	heard time.Time
 }
 
 // Counters count since the start of the process.
@@ -71,6 +76,9 @@ type Status struct {
 	Members []Member
 	// Error is why this box takes no part; "" if it does.
 	Error string
+	// Twin is the address of another box that has this one's name, and was there before:
+	// others hear that one. "" if there is none.
+	Twin string
 	// Joined tells whether all of Config.Join have answered since this box began.
 	Joined bool
 	// Unjoined are the names of Config.Join that can't be reached, and why.
@@ -204,7 +212,7 @@ func (f *Fleet) Leave(ctx context.Context) error {
 func (f *Fleet) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{Unjoined: map[string]string{}, Counters: f.counts, Joined: f.list != nil}
+	s := Status{Unjoined: map[string]string{}, Counters: f.counts, Joined: f.list != nil, Twin: f.twin}
 	for _, name := range f.cfg.Join {
 		_, met := f.met[name]
 		s.Joined = s.Joined && met
@@ -252,7 +260,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	f.mu.Lock()
 	cfg := f.cfg
-	f.restart = false
+	f.restart, f.begun, f.twin = false, time.Now(), ""
 	f.mu.Unlock()
 	lib, err := cfg.library(f)
 	if err != nil {
@@ -360,6 +368,7 @@ func (f *Fleet) turn(ctx context.Context, list *memberlist.Memberlist) {
 		case <-f.wake:
 		case <-fetch.C:
 			f.forgetOld(time.Now())
+			f.forgetTwin(time.Now())
 		case name := <-f.asked:
 			f.answer(ctx, list, name)
 		}

@@ -258,10 +258,30 @@ func TestTwoBoxesOfOneName(t *testing.T) {
 	a := run(t, config(t, "a"))
 	b := run(t, config(t, "b", a))
 	a.wants("b", Alive)
-	run(t, config(t, "b", a))
+	b.mu.Lock()
+	b.begun = b.begun.Add(-beginFor) // it has been there for long
+	b.mu.Unlock()
+	second := run(t, config(t, "b", a, b))
 	within(t, "it is noticed", func() bool { return a.Status().Counters.Conflicts > 0 })
 	if m, _ := a.sees("b"); m.Addr != b.cfg.Bind {
 		t.Errorf("the first one keeps the name: %+v", m)
+	}
+	within(t, "the second one knows that it is", func() bool { return second.Status().Twin == b.cfg.Bind.String() })
+	within(t, "the first one hears of it, too", func() bool { return b.Status().Counters.Conflicts > 0 })
+	if twin := b.Status().Twin; twin != "" {
+		t.Errorf("the first one gives way to %s", twin)
+	}
+	second.mu.Lock()
+	heard := second.heard
+	second.mu.Unlock()
+	within(t, "it is asked for again", func() bool {
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		return second.heard.After(heard)
+	})
+	second.forgetTwin(time.Now().Add(twinLasts + time.Second))
+	if twin := second.Status().Twin; twin != "" {
+		t.Errorf("%s is a twin for ever", twin)
 	}
 }
 

@@ -52,7 +52,7 @@ func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
 				again := joinedEvery
 				if err != nil && time.Since(begun) < beginFor {
 					again = beginEvery
-				} else if err != nil {
+				} else if err != nil || f.hasTwin() { // which only others tell of
 					again = joinEvery
 				}
 				mu.Lock()

@@ -63,6 +63,9 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	s := &f.stand
 	before, was := s.now, s.out
 	s.why, s.out = facts.unfit(now), out
+	if twin := f.heard.Twin; twin != "" {
+		s.why = "the box at " + twin + " is called " + f.name() + ", too: give this one another name by cluster.member"
+	}
 	s.joined = s.joined || f.knowsOthers(now)
 	s.knew = s.knew || s.joined
 	if facts.ready && s.why != "" {
@@ -97,7 +100,7 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	if s.now.Next != 0 {
 		s.next = soonest(s.next, s.started.Add(s.now.Next))
 	}
-	if !s.joined && !s.begun.IsZero() {
+	if !s.joined && !s.begun.IsZero() && s.alone.After(now) {
 		s.next = soonest(s.next, s.alone)
 	}
 	f.tracer.keep(s.now.Said == owner.Settled, f.holding())
@@ -112,6 +115,9 @@ func (f *fleet) knowsOthers(now time.Time) bool {
 	}
 	if f.stand.begun.IsZero() {
 		return false
+	}
+	if f.heard.Twin != "" {
+		return false // whatever it does somebody else does by its name
 	}
 	if !now.Before(f.stand.alone) {
 		return true
