@@ -105,7 +105,7 @@ type loss struct {
 }
 
 var (
-	powerCut  = loss{"power cut of the owner", 0, func(_ *testing.T, box *lab.Machine) { box.PowerCut() }}
+	powerCut = loss{"power cut of the owner", 0, func(_ *testing.T, box *lab.Machine) { box.PowerCut() }}
 	// The box is there yet, and answers servers for a second or two.
 	noRouters = loss{"cable to routers and members pulled", 3, func(t *testing.T, box *lab.Machine) { box.Must(t, "ip", "link", "set", "eth0", "down") }}
 )
