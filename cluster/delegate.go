@@ -72,7 +72,7 @@ func (f *Fleet) meet(n *memberlist.Node, joins bool) {
 	if err != nil {
 		m.Unread = err.Error()
 	}
-	m.Old = m.has != state.Word
+	m.Old = m.Has != state.Word
 	self := n.Name == f.cfg.Name
 	f.mu.Unlock()
 	if joins && !self {

@@ -29,6 +29,7 @@ type Member struct {
 	// Old tells that it is not State.Word's: the new one is being asked for, or the
 	// member has begun anew and has not said one yet. It stays when the member dies.
 	Word []byte
+	Has  Digest // of Word
 	Old  bool
 	Self bool
 	// Suspect is a member that is Alive, as far as others have told, but has not
@@ -42,7 +43,6 @@ type Member struct {
 	Away      bool
 	AwaySince time.Time
 
-	has      Digest    // of Word
 	asked    time.Time // for the Word
 	askedFor Digest    // the Word
 	// What watch knows: pings without an answer and when the first of them was, when

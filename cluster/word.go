@@ -110,7 +110,7 @@ func (f *Fleet) keep(from string, text []byte) {
 		f.counts.Dropped++
 		return
 	}
-	m.Word, m.has = slices.Clone(text), digest
+	m.Word, m.Has = slices.Clone(text), digest
 	m.Old = digest != m.State.Word
 	signal(f.changed)
 }

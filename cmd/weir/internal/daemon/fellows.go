@@ -84,7 +84,7 @@ func (f *fleet) hear(now time.Time) {
 // leaves the last one in force: a member that serves does not cease to for what it says
 // wrong.
 func (f *fleet) read(v *fellow) {
-	digest := cluster.DigestOf(v.member.Word)
+	digest := v.member.Has
 	if v.member.Word == nil || digest == v.digest {
 		return
 	}

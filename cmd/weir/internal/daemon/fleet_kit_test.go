@@ -91,7 +91,7 @@ func (r *rumor) says(t *testing.T, m cluster.Member, w word) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Word, m.State.Word = text, cluster.DigestOf(text)
+	m.Word, m.Has, m.State.Word = text, cluster.DigestOf(text), cluster.DigestOf(text)
 	if m.Since.IsZero() {
 		m.Since = time.Now()
 	}
