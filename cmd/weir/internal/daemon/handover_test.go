@@ -33,7 +33,7 @@ func TestRoutersAreLedHereUntilTheNextOwnerHasTheWayBack(t *testing.T) {
 			t.Errorf("%s: %t, want %t", name, got, want)
 		}
 	}
-	f, vip, _, other := handing()
+	f, vip, _, _ := handing()
 	gives("it moves", f, vip, mine, now, true)
 	gives("still", f, vip, theirs, now.Add(time.Second), true)
 	if end := f.handoverEnds(); !end.Equal(now.Add(handoverPatience)) {
@@ -46,7 +46,7 @@ func TestRoutersAreLedHereUntilTheNextOwnerHasTheWayBack(t *testing.T) {
 	gives("for too long", f, vip, theirs, now.Add(handoverPatience), false)
 	gives("after that", f, vip, theirs, now.Add(handoverPatience), false)
 
-	f, vip, _, other = handing()
+	f, vip, _, other := handing()
 	gives("it moves", f, vip, mine, now, true)
 	other.word.vips[vip] |= partHolds
 	gives("the other has it", f, vip, theirs, now.Add(time.Second), false)
