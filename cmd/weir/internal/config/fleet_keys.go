@@ -56,6 +56,8 @@ func readKey(file string, files Files) (fleet.Key, *fault) {
 		return fleet.Key{}, faultf("name a file that the daemon can read", "%s", err)
 	case !access.Mode.IsRegular():
 		return fleet.Key{}, faultf("name a file that holds a key", "%s is no regular file", file)
+	case access.Foreign:
+		return fleet.Key{}, faultf("chown root "+file+", and make a new key if whoever that is may not know this one", "%s is another user's", file)
 	case access.Mode.Perm()&0o007 != 0, access.Mode.Perm()&0o070 != 0 && access.Group != 0:
 		return fleet.Key{}, faultf("chmod 600 "+file+", and make a new key if anybody else may have read this one",
 			"%s is open to others than its owner (%s)", file, access.Mode.Perm())

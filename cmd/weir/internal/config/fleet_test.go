@@ -198,7 +198,7 @@ func TestKeyFiles(t *testing.T) {
 	with := func(text string) guarded {
 		return guarded{memory{"cluster.key": clusterKey, "other.key": text}, Access{Mode: 0o600}}
 	}
-	mode := func(m fs.FileMode, group uint32) guarded { return guarded{keyFiles, Access{m, group}} }
+	mode := func(m fs.FileMode, group uint32) guarded { return guarded{keyFiles, Access{Mode: m, Group: group}} }
 	for _, tt := range []struct {
 		name, keys string
 		files      Files
@@ -208,6 +208,7 @@ func TestKeyFiles(t *testing.T) {
 		{"for the owner alone", two, mode(0o400, 1000), ""},
 		{"for root's group too", two, mode(0o640, 0), ""},
 		{"for another group", two, mode(0o640, 1000), "cluster.key is open to others than its owner (-rw-r-----); chmod 600 cluster.key, and make a new key if anybody else may have read this one"},
+		{"another user's", two, guarded{keyFiles, Access{Mode: 0o600, Foreign: true}}, "cluster.key is another user's; chown root cluster.key, and make a new key"},
 		{"for all", two, mode(0o604, 0), "cluster.key is open to others than its owner (-rw----r--); chmod 600"},
 		{"written by all", two, mode(0o602, 0), "cluster.key is open to others than its owner (-rw-----w-); chmod 600"},
 		{"a folder", two, mode(fs.ModeDir|0o700, 0), "cluster.key is no regular file"},
@@ -383,5 +384,22 @@ func TestVIPsOfL2(t *testing.T) {
 				t.Errorf("wants it: %t", got)
 			}
 		})
+	}
+}
+
+func TestWhoseAFileIs(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "cluster.key")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if access, err := (Disk{}).Access(name); err != nil || access.Foreign || access.Mode != 0o600 {
+		t.Errorf("one's own: %+v, %v", access, err)
+	}
+	if err := os.Chown(name, 4242, -1); err != nil {
+		t.Skip("only root can give a file away")
+	}
+	if access, err := (Disk{}).Access(name); err != nil || !access.Foreign {
+		t.Errorf("somebody else's: %+v, %v", access, err)
 	}
 }

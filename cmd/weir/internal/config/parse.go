@@ -20,11 +20,12 @@ type Files interface {
 	Access(name string) (Access, error)
 }
 
-// Access is who may read a file, beside its owner: others as Mode says, and Group, by
-// its number.
+// Access is who may read a file: others than its owner as Mode says, and Group, by its
+// number. Foreign tells that the owner is neither root nor who asks.
 type Access struct {
-	Mode  fs.FileMode
-	Group uint32
+	Mode    fs.FileMode
+	Group   uint32
+	Foreign bool
 }
 
 // Disk is the real Files.
@@ -42,7 +43,8 @@ func (Disk) Access(name string) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	return Access{info.Mode(), info.Sys().(*syscall.Stat_t).Gid}, nil
+	stat := info.Sys().(*syscall.Stat_t)
+	return Access{info.Mode(), stat.Gid, stat.Uid != 0 && int(stat.Uid) != os.Geteuid()}, nil
 }
 
 // Load reads the file at path and what it includes. An invalid configuration is
