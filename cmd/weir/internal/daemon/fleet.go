@@ -144,7 +144,7 @@ func (f *fleet) set(cfg *config.Config, now time.Time) {
 	f.doors = doorsOf(cfg)
 	f.signs.watch(interfacesThatMatter(cfg), f.doors)
 	f.parts.keep("signs", f.on(), f.watch)
-	f.share.all, f.say.stale = true, true
+	f.news, f.share.all, f.say.stale = true, true, true
 }
 
 // join makes a gossip, which begins when the loop says so.

@@ -86,6 +86,21 @@ func TestAFleetThatIsJoinedAgainIsHeard(t *testing.T) {
 	})
 }
 
+// Whoever begins to answer ARP knows at once who else may.
+func TestFellowsAreKnownWhenL2ComesByReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, _ := rivals()
+		m := grown(t, inFleet, mine)
+		had := m.cfg.Fleet
+		m.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
+		m.setFleet(had, time.Now())
+		m.turn(t)
+		if want := []string{"02:00:00:00:00:02 b"}; !slices.Equal(m.mouth.fellows, want) {
+			t.Errorf("fellows %v, want %v", m.mouth.fellows, want)
+		}
+	})
+}
+
 // A fleet that can't be had keeps nobody from being served.
 func TestABoxThatCantJoinServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
