@@ -14,7 +14,7 @@ func (t *trial) weir() *weir { return t.app.(*weir) }
 
 // rollingUpgrade restarts each box with another build.
 func rollingUpgrade() event {
-	return rolling("rolling upgrade", quiet, func(ctx context.Context, t *trial, box int) error {
+	return rolling("rolling upgrade", away, func(ctx context.Context, t *trial, box int) error {
 		w := t.weir()
 		if err := w.stop(ctx, box); err != nil {
 			return err
@@ -61,7 +61,7 @@ func allRestarted() event {
 		},
 		linger: 5 * time.Second,
 		promise: func(m Mode) Promise {
-			p := quiet(m)
+			p := away(m)
 			if m == L2 {
 				p.Gap, p.Lost = 6*time.Second, Any
 				p.Why = "nobody answers ARP until a box has joined and claimed; neighbours that know the way go on"

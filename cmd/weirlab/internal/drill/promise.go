@@ -28,6 +28,17 @@ func nothing() Promise { return Promise{Gap: smooth, Double: 0} }
 // machine that is busy itself: no gap.
 const smooth = time.Second
 
+// patient has all times be three times as long, but for those that may not be at all.
+func (p Promise) patient() Promise {
+	if p.Gap != Any {
+		p.Gap *= 3
+	}
+	if p.Double != Any {
+		p.Double *= 3
+	}
+	return p
+}
+
 // String says it in words.
 func (p Promise) String() string {
 	var words []string
