@@ -162,7 +162,7 @@ func (l *laws) checkOwner(group []*simBox, v int) {
 	if can && len(owners) != 1 || !can && len(owners) > 0 {
 		l.fail("%s is owned by %v of %v, can be served: %v", l.vips[v], owners, group, can)
 	}
-	if can && standing(owners[0]) != best && !(l.rules.Stay && standing(owners[0]).Fit()) {
+	if can && standing(owners[0]) != best && (!l.rules.Stay || !standing(owners[0]).Fit()) {
 		l.fail("%s is owned by %s, which is %s, and there is one that is %s", l.vips[v], owners[0], standing(owners[0]), best)
 	}
 }

@@ -331,7 +331,7 @@ func unitReboots(t *testing.T, u *unit) {
 	}
 	eventually(t, 2*time.Minute, func() error {
 		if _, err := u.box.Run(t.Context(), "true"); !errors.Is(err, lab.ErrPowerLost) {
-			return fmt.Errorf("the machine does not go down: %v", err)
+			return fmt.Errorf("the machine does not go down: %w", err)
 		}
 		return nil
 	})

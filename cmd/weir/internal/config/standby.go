@@ -63,7 +63,8 @@ func (v *provider) checkStandby(r *rule) {
 		if len(r.Peers) > 0 && !slices.Contains(r.Peers, p.Name) {
 			continue
 		}
-		key, worst := "", int64(0)
+		var key string
+		var worst int64
 		switch {
 		case p.Standby.MED > 0 && r.MED.Value == math.MaxUint32:
 			key, worst = "med", math.MaxUint32
