@@ -20,6 +20,8 @@ const (
 	// defendGap is the shortest time between two defences of a VIP, and two conflicts
 	// that are counted.
 	defendGap = time.Second
+	// wantedGap is how often it is noted that a fellow asks for a VIP that is held.
+	wantedGap = time.Second
 	// otherMemory is how long is remembered who else answered.
 	otherMemory = time.Minute
 	// maxStrangers are remembered for the log.
@@ -48,6 +50,7 @@ type seat struct {
 	fellow  string
 	heard   time.Time
 	counted time.Time // when a conflict was last counted, and answered
+	wanted  time.Time // while it is held: when a fellow last asked whether it is free
 
 	turn  uint // ends the errands of the turns before
 	due   time.Time
@@ -66,7 +69,7 @@ func (s *seat) patience() (int, time.Duration) {
 func (e *engine) become(s *seat, state State, now time.Time) {
 	s.turn++
 	e.stirred = true
-	s.silent, s.round, s.again = 0, 0, time.Time{}
+	s.silent, s.round, s.again, s.wanted = 0, 0, time.Time{}, time.Time{}
 	e.timers.set(s, time.Time{})
 	if s.state != state {
 		s.link.count[s.state]--
@@ -213,6 +216,13 @@ func (e *engine) rival(s *seat, from MAC, now time.Time) {
 	if wins {
 		e.note(s, from, f.Name, now)
 		e.contest(s, known, now)
+	}
+}
+
+// wantedBy is when a fellow asks whether a VIP is free that is held here.
+func (e *engine) wantedBy(s *seat, now time.Time) {
+	if now.Sub(s.wanted) >= wantedGap {
+		s.wanted, e.changed = now, true
 	}
 }
 

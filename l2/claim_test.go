@@ -67,6 +67,29 @@ func TestDoubtThatEndsShortensTheWait(t *testing.T) {
 	n.expect(vip4(1), "a")
 }
 
+func TestAFellowThatWantsAVIPIsNoted(t *testing.T) {
+	both(t, func(t *testing.T, of func(int) netip.Addr) {
+		n := newLAN(t, "a", "b")
+		wanted := func() time.Time { return n.boxes["a"].e.status(n.now).VIPs[0].Wanted }
+		n.set("a", &Claim{}, of(1))
+		n.run(10 * time.Second)
+		if got := wanted(); !got.IsZero() {
+			t.Errorf("nobody wants it, and %s is said", got.Sub(begin))
+		}
+		n.set("b", &Claim{}, of(1))
+		n.run(10 * time.Second)
+		if ago := n.now.Sub(wanted()); ago > 2*contestCalmGap {
+			t.Errorf("b wants it all the time, and asked %s ago", ago)
+		}
+		n.set("b", nil, of(1))
+		last := wanted()
+		n.run(10 * time.Second)
+		if now := wanted(); now.Sub(last) > time.Second {
+			t.Errorf("nobody has asked any more, and it is said so of %s later", now.Sub(last))
+		}
+	})
+}
+
 func TestWhatSomebodyAnswersForIsNotClaimed(t *testing.T) {
 	both(t, func(t *testing.T, of func(int) netip.Addr) {
 		for _, order := range [][2]string{{"a", "b"}, {"b", "a"}} {

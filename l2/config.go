@@ -94,6 +94,9 @@ type VIP struct {
 	Other  MAC
 	Fellow string
 	Heard  time.Time
+	// Wanted is when a fellow last asked, as one that wants to have it, whether the VIP is
+	// free that is Held here; to a second. Zero: none has since it is Held.
+	Wanted time.Time
 }
 
 // Duplicate tells whether somebody who is not of the fleet answers for the address.

@@ -257,6 +257,9 @@ func (e *engine) hear(l *link, m message, now time.Time) {
 	switch {
 	case s == nil:
 	case s.state == Held:
+		if _, fellow := e.fellows[m.from]; fellow && m.probes() {
+			e.wantedBy(s, now)
+		}
 		l.Answered++
 		e.send(l, s.vip, answer(l.mac, m))
 	case s.state != Idle && m.probes():

@@ -25,7 +25,7 @@ func (e *engine) status(now time.Time) Status {
 }
 
 func (s *seat) status(now time.Time) VIP {
-	v := VIP{Addr: s.vip, Interface: s.link.name, State: s.state, Since: s.since, Doubtful: s.doubtful}
+	v := VIP{Addr: s.vip, Interface: s.link.name, State: s.state, Since: s.since, Doubtful: s.doubtful, Wanted: s.wanted}
 	if s.other != (MAC{}) && (s.state == Contested || now.Sub(s.heard) < otherMemory) {
 		v.Other, v.Fellow, v.Heard = s.other, s.fellow, s.heard
 	}

@@ -72,7 +72,8 @@ func TestFleetDrillBesideKeepalived(t *testing.T) {
 	}
 }
 
-// TestFleetDrillThreeBoxes has two boxes left to agree when the owner goes.
+// TestFleetDrillThreeBoxes has two boxes left to agree when the owner goes, and a network split in
+// one and two.
 func TestFleetDrillThreeBoxes(t *testing.T) {
-	drills(t, 3, drill.Options{Modes: []drill.Mode{drill.L2}, Only: []string{"power cut"}})
+	drills(t, 3, drill.Options{Modes: []drill.Mode{drill.L2}, Only: []string{"power cut", "split"}})
 }

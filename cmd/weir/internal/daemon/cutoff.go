@@ -10,6 +10,7 @@ import (
 
 	"weir/cluster"
 	"weir/cmd/weir/internal/config"
+	"weir/l2"
 )
 
 // The owner of everything also has what others send their packets through: the gateways
@@ -23,9 +24,11 @@ import (
 const unheardPatience = 15 * time.Second
 
 // cutOff tells whether nobody can reach this box: no interface where clients or routers
-// are carries anything; or no other member is there, of those that were, and either
-// nothing at all comes in (a cable was pulled beyond a switch), or there are routers, and
-// none has a session with the box. It also tells when time alone may make it so.
+// are carries anything; or no client sends anything, and another member asks for what
+// this box has (a cable was pulled beyond a switch, or the network of the clients is
+// split), until a client does; or no other member is there, of those that were, there are
+// routers, and none has a session with the box. It also tells when time alone may make
+// it so.
 func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	if f.cfg == nil || f.answer.cfg == nil {
 		return false, time.Time{}
@@ -33,7 +36,7 @@ func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	if !slices.ContainsFunc(f.doors, func(name string) bool { return !slices.Contains(facts.darkNames, name) }) {
 		return true, time.Time{}
 	}
-	if facts.quiet && f.alone() {
+	if f.yielded = facts.quiet && (f.yielded || f.wanted(now)); f.yielded {
 		return true, time.Time{}
 	}
 	unheard := len(facts.routers) > 0 && !facts.asked.IsZero() && !facts.heard && f.alone()
@@ -47,36 +50,77 @@ func (f *fleet) cutOff(facts facts, now time.Time) (is bool, next time.Time) {
 	return true, time.Time{}
 }
 
-// doors are the interfaces at which clients or routers are, and what came in there.
+// wantedLately is for how long a member counts as one that asks: it does so every second
+// as long as it has no other answer.
+const wantedLately = 4 * time.Second
+
+// wanted tells whether another member asks for what the owner of everything has, which
+// is here.
+func (f *fleet) wanted(now time.Time) bool {
+	return slices.ContainsFunc(f.answer.status.VIPs, func(v l2.VIP) bool {
+		_, extra := f.extras[v.Addr]
+		return extra && v.State == l2.Held && !v.Wanted.IsZero() && now.Sub(v.Wanted) < wantedLately
+	})
+}
+
+// doors are the interfaces at which clients or routers are, and what clients have sent.
 type doors struct {
 	names   []string
 	packets uint64
 	since   time.Time // when there were so many
 }
 
-// quietAfter is how long nothing may come in until that is strange. Where
-// anybody is served something comes; and where nobody is, what is let go is taken up
-// again with the first packet.
+// quietAfter is how long no client may send anything until it may be that none can.
 const quietAfter = 3 * time.Second
 
-// quiet tells whether nothing has come in for long.
-func (d *doors) quiet(links string, now time.Time) bool {
-	packets := uint64(0)
-	for _, name := range d.names {
-		text, err := os.ReadFile(filepath.Join(links, name, "statistics", "rx_packets"))
-		if err != nil {
+// quiet tells whether no client has sent anything for long.
+func (d *doors) quiet(links, stats string, now time.Time) bool {
+	packets, known := toVIPs(stats)
+	if !known {
+		if packets, known = d.received(links); !known {
 			return false
 		}
-		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil {
-			return false
-		}
-		packets += n
 	}
-	if len(d.names) == 0 || packets != d.packets || d.since.IsZero() {
+	if packets != d.packets || d.since.IsZero() {
 		d.packets, d.since = packets, now
 	}
 	return now.Sub(d.since) >= quietAfter
+}
+
+// toVIPs is how many packets clients have sent to VIPs since the kernel began
+// (net/netfilter/ipvs/ip_vs_ctl.c, ip_vs_stats_show: the second of five numbers in
+// hexadecimal, below two lines of headings). A kernel without IPVS does not say.
+func toVIPs(stats string) (uint64, bool) {
+	text, err := os.ReadFile(stats)
+	if err != nil {
+		return 0, false
+	}
+	lines := strings.SplitN(string(text), "\n", 4)
+	if len(lines) < 3 {
+		return 0, false
+	}
+	fields := strings.Fields(lines[2])
+	if len(fields) < 2 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(fields[1], 16, 64)
+	return n, err == nil
+}
+
+// received is how many packets have come in at the doors.
+func (d *doors) received(links string) (sum uint64, known bool) {
+	for _, name := range d.names {
+		text, err := os.ReadFile(filepath.Join(links, name, "statistics", "rx_packets"))
+		if err != nil {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return 0, false
+		}
+		sum += n
+	}
+	return sum, len(d.names) > 0
 }
 
 // doorsOf are the interfaces at which clients or routers are: those that matter by

@@ -13,6 +13,7 @@ import (
 	"weir/bgp"
 	"weir/cluster"
 	"weir/cmd/weir/internal/config"
+	"weir/l2"
 	"weir/lb"
 )
 
@@ -35,8 +36,7 @@ func TestCutOff(t *testing.T) {
 		{name: "one cable left", l2: l2Only, facts: facts{darkNames: []string{"eth0", "back"}}},
 		{name: "no cable left", l2: l2Only, facts: facts{darkNames: []string{"eth0", "eth1"}}, want: true},
 		{name: "nothing to answer", facts: facts{darkNames: []string{"eth0"}}},
-		{name: "alone, and nothing comes in", l2: l2Only, facts: facts{quiet: true}, others: []cluster.Life{cluster.Dead}, want: true},
-		{name: "nothing comes in, but others are there", l2: l2Only, facts: facts{quiet: true}, others: []cluster.Life{cluster.Alive}},
+		{name: "no client sends anything", l2: l2Only, facts: facts{quiet: true}, others: []cluster.Life{cluster.Dead}},
 		{name: "alone and unheard", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience, want: true},
 		{name: "not for long", l2: gateways, facts: unheard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience - 1},
 		{name: "a router hears it", l2: gateways, facts: heard, others: []cluster.Life{cluster.Dead}, waits: unheardPatience},
@@ -68,6 +68,51 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// A network of clients is split, that of backends is not: there both sides ask for the
+// gateway, and the one must have it to which clients come.
+func TestAGatewayIsWhereClientsAre(t *testing.T) {
+	at := time.Unix(1000, 0)
+	gateway := netip.MustParseAddr("10.2.0.254")
+	f := &fleet{cfg: &config.Fleet{}, fellows: map[string]*fellow{}, extras: map[netip.Addr][]string{gateway: {"back"}}}
+	f.answer.cfg = &config.L2{Interfaces: []string{"eth0"}}
+	f.doors = []string{"eth0"}
+	check := func(name string, quiet, want bool, vips ...l2.VIP) {
+		t.Helper()
+		f.answer.status.VIPs = vips
+		if got, _ := f.cutOff(facts{quiet: quiet}, at); got != want {
+			t.Errorf("%s: cut off %t, want %t", name, got, want)
+		}
+	}
+	held := l2.VIP{Addr: gateway, State: l2.Held}
+	asked, long, vip := held, held, held
+	asked.Wanted, long.Wanted = at.Add(-time.Second), at.Add(-wantedLately)
+	vip.Addr, vip.Wanted = netip.MustParseAddr("192.0.2.10"), at
+	check("nobody asks", true, false, held)
+	check("somebody asks for a VIP", true, false, vip, held)
+	check("clients come here", false, false, asked)
+	check("somebody did", true, false, long)
+	check("somebody asks, and no client comes", true, true, asked)
+	check("the other has it", true, true)
+	check("a client comes", false, false)
+	check("and goes", true, false, held)
+}
+
+func TestPacketsToVIPs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ip_vs_stats")
+	for text, want := range map[string]uint64{
+		"   Total Incoming Outgoing         Incoming         Outgoing\n   Conns  Packets  Packets            Bytes            Bytes\n" +
+			"      1A       FF        0             12AB                0\n\n Conns/s   Pkts/s   Pkts/s          Bytes/s          Bytes/s\n": 255,
+		"": 0, "a\nb\nc\n": 0, "a\nb\n1 x\n": 0,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, known := toVIPs(file); got != want || known != (want > 0) {
+			t.Errorf("%q: %d, %t", text, got, known)
+		}
+	}
+}
+
 func TestQuietDoors(t *testing.T) {
 	links := t.TempDir()
 	count := func(name, packets string) {
@@ -80,7 +125,7 @@ func TestQuietDoors(t *testing.T) {
 	at := time.Unix(1000, 0)
 	quiet := func(d *doors, after time.Duration, want bool) {
 		t.Helper()
-		if got := d.quiet(links, at.Add(after)); got != want {
+		if got := d.quiet(links, "/nowhere", at.Add(after)); got != want {
 			t.Errorf("after %s: quiet %t, want %t", after, got, want)
 		}
 	}

@@ -64,7 +64,7 @@
 // What is unfit says so at once and lets go a second later, when the others have heard
 // it, and only of what a fit one serves. The owner of everything (owners = "one") also
 // has the gateways of backends and what masqueraded connections bear; cutoff.go has the
-// one case in which it lets go of those with nobody there to take them.
+// cases in which it lets go of those although it hears of nobody who would take them.
 //
 // Gossip that can't begin (its port is taken) makes the box degraded, and one of a fleet
 // of its own: it serves, and asks the wire before it answers for anything.

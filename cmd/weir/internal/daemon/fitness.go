@@ -125,6 +125,7 @@ func namedRouters(peers []bgp.Peer) []string {
 // signs are what a goroutine of their own looks at, several times a second.
 type signs struct {
 	links string // of sysfs: /sys/class/net
+	stats string // of IPVS: /proc/net/ip_vs_stats
 	heard func() bool
 
 	mu         sync.Mutex
@@ -137,7 +138,7 @@ type signs struct {
 // anything, dark says why; macs are the addresses of those that matter.
 type reading struct {
 	dark, darkNames, macs []string
-	heard, quiet          bool // quiet: nothing at all comes from where clients are
+	heard, quiet          bool // quiet: no client sends anything
 }
 
 func (r reading) equal(o reading) bool {
@@ -170,7 +171,7 @@ func (s *signs) look() bool {
 	now.heard = heard != nil && heard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now.quiet = s.doors.quiet(s.links, time.Now())
+	now.quiet = s.doors.quiet(s.links, s.stats, time.Now())
 	changed := !now.equal(s.now)
 	s.now = now
 	return changed

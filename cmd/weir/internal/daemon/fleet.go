@@ -46,6 +46,9 @@ type fleet struct {
 	// interfaces on which it answers for it.
 	extras map[netip.Addr][]string
 	doors  []string // interfaces at which clients or routers are
+	// yielded is that this box has let go of what another member asked for, as no client
+	// sends anything here.
+	yielded bool
 
 	gossip gossip // nil without [cluster]
 	joins  func(cluster.Config) (gossip, error)
@@ -88,7 +91,7 @@ func newFleet(log *slog.Logger, version, folder string, now time.Time) *fleet {
 		log: log, version: version, host: host,
 		joins:  func(cfg cluster.Config) (gossip, error) { return cluster.New(cfg, log) },
 		parts:  newParts(log),
-		signs:  signs{links: "/sys/class/net"},
+		signs:  signs{links: "/sys/class/net", stats: "/proc/net/ip_vs_stats"},
 		tracer: tracer{dir: folder, boot: bootID()},
 		answer: newAnswer(),
 		routes: map[netip.Addr][]lb.Serving{}, sums: sums{}, fellows: map[string]*fellow{}, differ: newDifferences(), share: newShare(),
