@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"weir/lb"
 )
@@ -123,6 +124,11 @@ func (s section) masqueradeSource(k Kernel) []netip.Addr {
 	return out
 }
 
+// syncedAfter is how long it takes at most until a box that comes back has heard of all
+// connections that are in use: the kernel tells of each every ten seconds
+// (net.ipv4.vs.sync_refresh_period), and one message may be lost.
+const syncedAfter = 20 * time.Second
+
 // checkTakeover tells of what keeps connections from outliving a box, where it looks
 // as if they were meant to.
 func (v *provider) checkTakeover() {
@@ -140,6 +146,10 @@ func (v *provider) checkTakeover() {
 	}
 	if v.fleet.Sync != nil {
 		v.ownInterfaces(v.fleet.sub("sync"), "interface", []string{v.fleet.Sync.Interface})
+		if back := v.fleet.TakeBack; back < syncedAfter && !v.fleet.Rules.Stay && !v.fleet.bad("take_back") {
+			v.fleet.warn(Warning, "take_back", fmt.Sprintf("%s is too short for [cluster.sync]: a box that comes back hears of connections within %s, and cuts those of which it has not", back, syncedAfter),
+				fmt.Sprintf(`write %q or more, or "never"`, syncedAfter))
+		}
 	}
 	if k.SloppyTCP || v.fleet.Sync != nil {
 		return

@@ -99,6 +99,17 @@ func TestTakeoverProblems(t *testing.T) {
 	}
 }
 
+// A box that takes VIPs back before it has heard of their connections cuts them.
+func TestTakeBackBeforeConnectionsAreKnown(t *testing.T) {
+	for back, want := range map[string]bool{"19s": true, "20s": false, "never": false} {
+		c := parseWith(t, keyFiles, oneFleet+"take_back = \""+back+"\"\n[cluster.sync]\ninterface = \"eth2\"\n")
+		got := slices.ContainsFunc(c.Warnings, func(p Problem) bool { return strings.Contains(p.String(), "too short for [cluster.sync]") })
+		if got != want {
+			t.Errorf("take_back = %s: warned %t, want %t", back, got, want)
+		}
+	}
+}
+
 // Whoever has mh on several boxes is told what is missing.
 func TestTakeoverNote(t *testing.T) {
 	for _, tt := range []struct {
