@@ -51,11 +51,12 @@ var survivals = []struct {
 		{"mh, source kept, IPv6", "2001:db8:2::4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 100, 100},
 		{"mh, masqueraded with the shared source", "192.0.2.2", `scheduler = "mh"`, answering, 100, 100},
 	}},
+	// The kernels tell each other by multicast, which may be lost: up to three are forgiven.
 	{"[cluster.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\", \"2001:db8:2::250\"]\n", true, []survivor{
-		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 100, 100},
-		{"rr, source kept, the server alone speaks", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, speaking, 100, 100},
-		{"rr, masqueraded with the shared source, IPv6", "2001:db8:2::1", `scheduler = "rr"`, answering, 100, 100},
-		{"rr, masqueraded with the shared source", "192.0.2.1", `scheduler = "rr"`, answering, 100, 100},
+		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 97, 100},
+		{"rr, source kept, the server alone speaks", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, speaking, 97, 100},
+		{"rr, masqueraded with the shared source, IPv6", "2001:db8:2::1", `scheduler = "rr"`, answering, 97, 100},
+		{"rr, masqueraded with the shared source", "192.0.2.1", `scheduler = "rr"`, answering, 97, 100},
 	}},
 }
 
