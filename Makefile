@@ -40,7 +40,7 @@ test: install vet ## all tests, those on real kernels included
 	$(say) 'tests of the lab itself and the demo, which boot machines: 4 minutes'
 	$(retry) --format standard-quiet --packages='./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...' -- -timeout 15m
 	$(say) 'weir on real kernels, story by story: 35 to 50 minutes'
-	$(retry) --format standard-verbose --packages=./cmd/weirlab/e2e -- -timeout 60m
+	$(retry) --format standard-verbose --packages=./cmd/weirlab/e2e -- -timeout 70m
 
 conformance: FOR = test
 conformance: install ## what Kubernetes means by a Service, 90 checks: weir in both modes, and kube-proxy
