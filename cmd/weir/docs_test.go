@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What operators look up is in the README: every reason of a Note, every metric.
-func TestReadmeHasEveryReasonAndMetric(t *testing.T) {
-	readme := source(t, "../../README.md")
+// What operators look up is in packaging/doc: every reason of a Note, every metric.
+func TestDocumentationHasEveryReasonAndMetric(t *testing.T) {
+	doc := source(t, "../../packaging/doc/*.md")
 	for _, tt := range []struct {
 		what, files, pattern, form string
 		least                      int
@@ -27,21 +27,21 @@ func TestReadmeHasEveryReasonAndMetric(t *testing.T) {
 			t.Errorf("%s: %d are found in %s, want %d at least", tt.what, len(found), tt.files, tt.least)
 		}
 		for _, m := range found {
-			if !strings.Contains(readme, strings.ReplaceAll(tt.form, "%", m[1])) {
-				t.Errorf("%s %s is not in the README", tt.what, m[1])
+			if !strings.Contains(doc, strings.ReplaceAll(tt.form, "%", m[1])) {
+				t.Errorf("%s %s is not in packaging/doc", tt.what, m[1])
 			}
 		}
 	}
 }
 
-// The README calls commands and their arguments what their usage does.
-func TestReadmeHasEveryCommand(t *testing.T) {
-	readme := source(t, "../../README.md")
+// The documentation calls commands and their arguments what their usage does.
+func TestDocumentationHasEveryCommand(t *testing.T) {
+	doc := source(t, "../../packaging/doc/*.md")
 	var walk func(c *cobra.Command, path string)
 	walk = func(c *cobra.Command, path string) {
 		for _, sub := range c.Commands() {
-			if usage := path + " " + sub.Use; sub.Runnable() && !sub.Hidden && !strings.Contains(readme, "| `"+usage+"` |") {
-				t.Errorf("%s is not in the README", usage)
+			if usage := path + " " + sub.Use; sub.Runnable() && !sub.Hidden && !strings.Contains(doc, "| `"+usage+"` |") {
+				t.Errorf("%s is not in packaging/doc", usage)
 			}
 			walk(sub, path+" "+sub.Name())
 		}

@@ -18,7 +18,7 @@ func statusCommand(e env) *cobra.Command {
 		Use:   "status",
 		Short: "show whether all is well, on one screen",
 		Long: `Show whether all is well, on one screen; the first line says it. Notes are what
-could not be done for a service, by reason; the README has what to do about each.
+could not be done for a service, by reason; notes.md, among the documentation, has what to do about each.
 
 Exit status: 0 ok, 1 degraded, starting or failed, 3 not running.`,
 		Args: cobra.NoArgs,

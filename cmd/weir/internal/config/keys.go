@@ -32,7 +32,7 @@ var kernelKeys = []Key{
 	{Path: "kernel", Type: Table, Doc: "How weir keeps its state in the kernel."},
 	{Path: "kernel.mode", Type: Text, Default: `"auto"`, Restart: true, Values: []string{"auto", "ipvs", "iptables"},
 		Doc: "What balances: ipvs, or iptables where the kernel has no IPVS: at random (rr with equal chances, all other " +
-			"schedulers by weight, fo by the highest weight), and without connection limits; README has the whole list. " +
+			"schedulers by weight, fo by the highest weight), and without connection limits; kernel.md has the whole list. " +
 			"auto takes ipvs if it can, and says loudly if it can't."},
 	{Path: "kernel.name_prefix", Type: Text, Default: `"KUBE"`, Restart: true,
 		Doc: "Begins the names of weir's sets and chains. Change it where kube-proxy runs too: " +

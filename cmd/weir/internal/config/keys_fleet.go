@@ -20,7 +20,7 @@ var fleetKeys = []Key{
 			"for as long as they are not in the fleet; the box itself among them does no harm."},
 	{Path: "cluster.keys", Example: `["cluster.key"]`, Type: Texts,
 		Doc: "Files with a key each, relative to this file; `openssl rand -base64 32` makes one. The first key encrypts what is sent, " +
-			"all of them decrypt what comes, so that README's three steps bring in a new one without a gap. Nobody but root may " +
+			"all of them decrypt what comes, so that the three steps of fleet.md bring in a new one without a gap. Nobody but root may " +
 			"be able to read them. They are read again at every reload, and shown nowhere."},
 	{Path: "cluster.insecure_without_key", Type: Bool, Default: `false`,
 		Doc: "Does without a key: whoever can send the box a datagram is a member, and can take VIPs away from it."},

@@ -177,7 +177,7 @@ func (f *fleet) notes(now time.Time) []lb.Note {
 				others = append(others, name)
 			}
 		}
-		what := "say other things on " + strings.Join(others, ", ") + " than here: see weir services on both"
+		what := "says other things on " + strings.Join(others, ", ") + " than here: see weir services on both"
 		switch {
 		case x.Source == rulesSource:
 			what = "is not alike on " + strings.Join(others, ", ") + " and here: mode, owners, take_back = \"never\" and what is answered for must be, or two boxes own one VIP"

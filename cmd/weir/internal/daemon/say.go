@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -133,6 +132,3 @@ func (f *fleet) hears(u lb.Update) {
 		f.say.older = true
 	}
 }
-
-// equalTimes tells whether two drains are of the same VIPs.
-func equalTimes(a, b map[netip.Addr]time.Time) bool { return maps.EqualFunc(a, b, time.Time.Equal) }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
@@ -93,7 +94,7 @@ func (f *fleet) advance(facts facts, out outtake, now time.Time) {
 	}
 	f.share.all = f.share.all || s.now.Own != before.Own || cutOff != s.cutOff
 	s.cutOff = cutOff
-	if !equalTimes(out.vips, was.vips) {
+	if !maps.EqualFunc(out.vips, was.vips, time.Time.Equal) {
 		f.share.all, f.say.stale = true, true
 	}
 	s.next = soonest(facts.next(now), cutNext)

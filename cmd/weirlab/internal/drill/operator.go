@@ -143,7 +143,7 @@ func rightKey() event {
 	}
 }
 
-// keyRotation brings in another key in the three steps that README has.
+// keyRotation brings in another key in the three steps that packaging/doc/fleet.md has.
 func keyRotation() event {
 	return event{
 		name: "another key, in three steps on all boxes",
