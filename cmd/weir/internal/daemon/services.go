@@ -42,8 +42,8 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status
 	return doc, err
 }
 
-func traffic(s linux.Stats) *status.Traffic {
-	return &status.Traffic{
+func traffic(s linux.Stats) *status.Counters {
+	return &status.Counters{
 		Connections: s.Conns, PacketsIn: s.PacketsIn, PacketsOut: s.PacketsOut, BytesIn: s.BytesIn, BytesOut: s.BytesOut,
 	}
 }

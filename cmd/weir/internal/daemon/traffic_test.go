@@ -14,13 +14,13 @@ func TestTrafficIsWrittenAsPrometheusReadsIt(t *testing.T) {
 	doc := status.Services{Frontends: []status.Frontend{
 		{
 			Service: "static/web", Address: "2001:db8::1", Port: 80, Protocol: "tcp",
-			Traffic: &status.Traffic{Connections: 1, PacketsIn: 2, PacketsOut: 3, BytesIn: 4, BytesOut: 5},
+			Traffic: &status.Counters{Connections: 1, PacketsIn: 2, PacketsOut: 3, BytesIn: 4, BytesOut: 5},
 			Servers: []status.Server{{
 				Address: "[fd00::1]:8080", Weight: 6, Active: 7, Inactive: 8,
-				Traffic: &status.Traffic{Connections: 9, PacketsIn: 10, PacketsOut: 11, BytesIn: 12, BytesOut: 13},
+				Traffic: &status.Counters{Connections: 9, PacketsIn: 10, PacketsOut: 11, BytesIn: 12, BytesOut: 13},
 			}},
 		},
-		{Address: "192.0.2.1", Port: 80, Protocol: "tcp", Traffic: &status.Traffic{}}, // a stranger's
+		{Address: "192.0.2.1", Port: 80, Protocol: "tcp", Traffic: &status.Counters{}}, // a stranger's
 	}}
 	var b strings.Builder
 	writeTraffic(&b, doc, errors.New("cut short"))

@@ -43,9 +43,9 @@ type Frontend struct {
 	Mark      uint32 `json:"mark,omitempty"`
 	Scheduler string `json:"scheduler"`
 	// Affinity is the persistence timeout in seconds.
-	Affinity uint32   `json:"affinity_seconds,omitempty"`
-	Servers  []Server `json:"servers"`
-	Traffic  *Traffic `json:"traffic,omitempty"`
+	Affinity uint32    `json:"affinity_seconds,omitempty"`
+	Servers  []Server  `json:"servers"`
+	Traffic  *Counters `json:"traffic,omitempty"`
 }
 
 // Server is one real server.
@@ -59,14 +59,14 @@ type Server struct {
 	Inactive uint32         `json:"inactive"`
 	// Health is up, down, unknown, or empty without a check; Error is what the
 	// check met.
-	Health   string   `json:"health,omitempty"`
-	Error    string   `json:"error,omitempty"`
-	Draining bool     `json:"draining,omitempty"`
-	Traffic  *Traffic `json:"traffic,omitempty"`
+	Health   string    `json:"health,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Draining bool      `json:"draining,omitempty"`
+	Traffic  *Counters `json:"traffic,omitempty"`
 }
 
-// Traffic counts since the kernel made the virtual or real server.
-type Traffic struct {
+// Counters count since the kernel made the virtual or real server.
+type Counters struct {
 	Connections uint64 `json:"connections"`
 	PacketsIn   uint64 `json:"packets_in"`
 	PacketsOut  uint64 `json:"packets_out"`

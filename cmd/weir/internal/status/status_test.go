@@ -172,7 +172,7 @@ func TestJSONFieldNames(t *testing.T) {
 	var b bytes.Buffer
 	doc := Services{Frontends: []Frontend{services.Frontends[0]}}
 	doc.Frontends[0].Servers = doc.Frontends[0].Servers[1:2]
-	doc.Frontends[0].Traffic = &Traffic{1, 2, 3, 4, 5}
+	doc.Frontends[0].Traffic = &Counters{1, 2, 3, 4, 5}
 	if err := Write(&b, doc, "json", now); err != nil {
 		t.Fatal(err)
 	}
