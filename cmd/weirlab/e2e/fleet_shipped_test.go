@@ -233,25 +233,11 @@ func edgeLoses(t *testing.T, how loss) {
 // serveSeen says on each connection whom it sees there, and gives back every byte.
 func serveSeen(t *testing.T, m *lab.Machine, port int) {
 	t.Helper()
-	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				if _, err := fmt.Fprintln(c, c.RemoteAddr()); err == nil {
-					_, _ = io.Copy(c, c)
-				}
-			}()
+	serveConns(t, m, port, func(c net.Conn) {
+		if _, err := fmt.Fprintln(c, c.RemoteAddr()); err == nil {
+			_, _ = io.Copy(c, c)
 		}
-	}()
+	})
 }
 
 // carrySeen opens connections that talk, and sees that backends see them come from an

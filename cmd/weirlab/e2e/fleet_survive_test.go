@@ -216,25 +216,11 @@ const (
 // a byte every beat, and hears nothing.
 func serveTicks(t *testing.T, m *lab.Machine, port int) {
 	t.Helper()
-	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				for _, err := fmt.Fprintln(c, m.Name()); err == nil; _, err = c.Write([]byte{'.'}) {
-					time.Sleep(carriedBeat)
-				}
-			}()
+	serveConns(t, m, port, func(c net.Conn) {
+		for _, err := fmt.Fprintln(c, m.Name()); err == nil; _, err = c.Write([]byte{'.'}) {
+			time.Sleep(carriedBeat)
 		}
-	}()
+	})
 }
 
 // carry opens a hundred connections, from an address of the client that no other way

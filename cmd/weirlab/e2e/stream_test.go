@@ -26,6 +26,17 @@ const beat = 20 * time.Millisecond
 // then gives back every byte.
 func serveEcho(t testing.TB, m *lab.Machine, port int) {
 	t.Helper()
+	serveConns(t, m, port, func(c net.Conn) {
+		if _, err := fmt.Fprintln(c, m.Name()); err == nil {
+			_, _ = io.Copy(c, c)
+		}
+	})
+}
+
+// serveConns puts a TCP server on a host that does something with each connection, and
+// closes it then, or when the test ends.
+func serveConns(t testing.TB, m *lab.Machine, port int, do func(net.Conn)) {
+	t.Helper()
 	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +62,7 @@ func serveEcho(t testing.TB, m *lab.Machine, port int) {
 			mu.Unlock()
 			go func() {
 				defer func() { _ = c.Close() }()
-				if _, err := fmt.Fprintln(c, m.Name()); err == nil {
-					_, _ = io.Copy(c, c)
-				}
+				do(c)
 			}()
 		}
 	}()

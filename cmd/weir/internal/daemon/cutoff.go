@@ -57,10 +57,14 @@ const wantedLately = 4 * time.Second
 // wanted tells whether another member asks for what the owner of everything has, which
 // is here.
 func (f *fleet) wanted(now time.Time) bool {
-	return slices.ContainsFunc(f.answer.status.VIPs, func(v l2.VIP) bool {
-		_, extra := f.extras[v.Addr]
-		return extra && v.State == l2.Held && !v.Wanted.IsZero() && now.Sub(v.Wanted) < wantedLately
-	})
+	for a := range f.extras {
+		if slices.ContainsFunc(f.seats(a), func(v l2.VIP) bool {
+			return v.State == l2.Held && !v.Wanted.IsZero() && now.Sub(v.Wanted) < wantedLately
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // doors are the interfaces at which clients or routers are, and what clients have sent.

@@ -88,7 +88,7 @@ func TestAGatewayIsWhereClientsAre(t *testing.T) {
 	asked.Wanted, long.Wanted = at.Add(-time.Second), at.Add(-wantedLately)
 	vip.Addr, vip.Wanted = netip.MustParseAddr("192.0.2.10"), at
 	check("nobody asks", true, false, held)
-	check("somebody asks for a VIP", true, false, vip, held)
+	check("somebody asks for a VIP", true, false, held, vip)
 	check("clients come here", false, false, asked)
 	check("somebody did", true, false, long)
 	check("somebody asks, and no client comes", true, true, asked)

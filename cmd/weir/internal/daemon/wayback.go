@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"weir/cluster/owner"
@@ -15,16 +16,24 @@ import (
 // wayBack tells whether this box has all that the owner of everything has beside the
 // VIPs: it answers for each of them, and nobody else does.
 func (f *fleet) wayBack() bool {
-	held := 0
 	for a := range f.extras {
-		for _, v := range f.answer.status.VIPs {
-			if v.Addr == a && v.State == l2.Held {
-				held++
-				break
-			}
+		if !slices.ContainsFunc(f.seats(a), func(v l2.VIP) bool { return v.State == l2.Held }) {
+			return false
 		}
 	}
-	return held == len(f.extras)
+	return true
+}
+
+// seats is how far this box is with answering for an address, on each interface.
+func (f *fleet) seats(a netip.Addr) []l2.VIP {
+	vips := f.answer.status.VIPs // sorted by address
+	at := func(v l2.VIP, a netip.Addr) int { return v.Addr.Compare(a) }
+	from, _ := slices.BinarySearchFunc(vips, a, at)
+	to, _ := slices.BinarySearchFunc(vips, a.Next(), at)
+	if to < from { // a is the last address of all
+		to = len(vips)
+	}
+	return vips[from:to]
 }
 
 // lacksWayBack tells whether an owner of VIPs is to be told to routers as a standby.
