@@ -19,7 +19,7 @@ func weir(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	now := func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-	code = run(context.Background(), env{strings.NewReader(""), &out, &errs, now}, args)
+	code = run(context.Background(), env{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: now}, args)
 	return out.String(), errs.String(), code
 }
 

@@ -25,7 +25,7 @@ func TestImportKubeProxy(t *testing.T) {
 		t.Errorf("said %q, want %q", stderr, want)
 	}
 	var out, errs bytes.Buffer
-	code = run(context.Background(), env{strings.NewReader(kubeProxyConfig), &out, &errs, time.Now}, []string{"import", "kube-proxy", "-"})
+	code = run(context.Background(), env{stdin: strings.NewReader(kubeProxyConfig), stdout: &out, stderr: &errs, now: time.Now}, []string{"import", "kube-proxy", "-"})
 	if code != 0 || out.String() != stdout {
 		t.Errorf("of standard input, exit status %d: %s\n%s", code, errs.String(), out.String())
 	}

@@ -49,12 +49,14 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	now            func() time.Time
+	// screen is the terminal that stdout is; nil if it is none.
+	screen func() screen
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now}, os.Args[1:]))
+	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, terminal(os.Stdout)}, os.Args[1:]))
 }
 
 // run is main without the process around it.
