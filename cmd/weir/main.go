@@ -92,6 +92,7 @@ func rootCommand(e env) *cobra.Command {
 		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
 		servicesCommand(e), connsCommand(e), explainCommand(e), poolsCommand(e), bgpCommand(e), membersCommand(e),
 		drainCommand(e), undrainCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
+		manualCommand(e),
 	)
 	return root
 }

@@ -8,8 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// buildVersion is set by the linker (-X main.buildVersion=1.2.3) for packages.
-var buildVersion string
+// What the linker sets for packages: -X main.buildVersion=1.2.3.
+var (
+	buildVersion string
+	buildCommit  string
+	buildDate    string // of the commit, in RFC 3339 and UTC
+)
 
 // version is the release, or the commit of an ordinary build.
 func version() string {
@@ -38,10 +42,14 @@ func version() string {
 func versionCommand(e env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "print the version",
+		Short: "print the version, and the commit it was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(e.stdout, "weir %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			from := ""
+			if buildCommit != "" {
+				from = fmt.Sprintf("commit %s of %s, ", buildCommit, buildDate)
+			}
+			_, err := fmt.Fprintf(e.stdout, "weir %s (%s%s, %s/%s)\n", version(), from, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

@@ -1,0 +1,334 @@
+// Package manual writes weir's manual pages from what the program itself knows: the
+// commands with their help, and the keys of the configuration. It prints man(7), which
+// every reader of manual pages understands, and touches nothing: packages put the pages
+// where man(1) looks for them.
+package manual
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Edition is what the foot of every page says.
+type Edition struct {
+	Version string
+	Date    time.Time // of the code that the pages describe, so that they can be made again, byte for byte
+}
+
+// Page is a manual page.
+type Page struct {
+	File string // "weir-status.8"
+	Text string // in man(7)
+}
+
+// Commands gives a page for a command and each one below it that is not hidden.
+func Commands(root *cobra.Command, edition Edition) []Page {
+	pages := []Page{commandPage(root, edition)}
+	for _, sub := range below(root) {
+		pages = append(pages, Commands(sub, edition)...)
+	}
+	return pages
+}
+
+// below lists the commands of a command that a reader may want to know.
+func below(c *cobra.Command) []*cobra.Command {
+	var subs []*cobra.Command
+	for _, sub := range c.Commands() {
+		if !sub.Hidden && sub.Name() != "help" {
+			subs = append(subs, sub)
+		}
+	}
+	return subs
+}
+
+// name is what the page of a command is called: weir-bgp-routes.
+func name(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+func commandPage(c *cobra.Command, edition Edition) Page {
+	w := newWriter(name(c), 8, edition)
+	w.section("NAME")
+	w.line("%s \\- %s", text(name(c)), text(c.Short))
+	w.section("SYNOPSIS")
+	w.synopsis(c)
+	long := c.Long
+	if long == "" {
+		long = sentence(c.Short)
+	}
+	rest, exits := exitStatus(long)
+	w.section("DESCRIPTION")
+	w.prose(rest)
+	w.commands(below(c))
+	w.options("OPTIONS", c.NonInheritedFlags())
+	w.options("OPTIONS OF "+strings.ToUpper(parentPath(c)), c.InheritedFlags())
+	w.exits(c, exits)
+	w.files(c)
+	w.seeAlso(c)
+	return w.page()
+}
+
+func parentPath(c *cobra.Command) string {
+	if c.Parent() == nil {
+		return ""
+	}
+	return c.Parent().CommandPath()
+}
+
+// sentence makes one of a line that begins in lower case and has no stop.
+func sentence(s string) string {
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
+
+// synopsis writes the usage as manual pages have it: words as they are in bold, and what
+// stands for something in italics.
+func (w *writer) synopsis(c *cobra.Command) {
+	path, args, _ := strings.Cut(c.UseLine()+" ", c.CommandPath())
+	line := path + bold(c.CommandPath())
+	for word := range strings.FieldsSeq(args) {
+		switch bare := strings.Trim(word, "[]."); {
+		case word == "[flags]":
+			line += " [" + italic("options") + "]"
+		case strings.HasPrefix(bare, "-"):
+			line += " " + strings.ReplaceAll(text(word), text(bare), bold(bare))
+		default:
+			line += " " + strings.ReplaceAll(text(word), text(bare), italic(bare))
+		}
+	}
+	w.line("%s", line)
+	if !c.Runnable() && len(below(c)) > 0 {
+		w.macro("br")
+		w.line("%s %s ...", bold(c.CommandPath()), italic("command"))
+	}
+}
+
+func (w *writer) commands(subs []*cobra.Command) {
+	if len(subs) == 0 {
+		return
+	}
+	w.section("COMMANDS")
+	for _, sub := range subs {
+		w.item(bold(name(sub))+"(8)", sentence(sub.Short))
+	}
+}
+
+func (w *writer) options(title string, flags *pflag.FlagSet) {
+	if !flags.HasAvailableFlags() {
+		return
+	}
+	w.section(title)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		term := bold("--" + f.Name)
+		if f.Shorthand != "" {
+			term = bold("-"+f.Shorthand) + ", " + term
+		}
+		switch {
+		case value != "" && f.NoOptDefVal != "":
+			term += "[=" + italic(value) + "]"
+		case value != "":
+			term += " " + italic(value)
+		}
+		usage = sentence(usage)
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" && f.DefValue != "[]" {
+			usage += " Without it: " + f.DefValue + "."
+		}
+		w.item(term, usage)
+	})
+}
+
+// statuses are what main.go has for every command that says nothing else.
+var statuses = []exit{{"0", "done"}, {"1", "failed, or refused"}, {"2", "the command line or the configuration is invalid"}, {"3", "weir is not running"}}
+
+// exit is an exit status and what it means.
+type exit struct{ code, means string }
+
+var exitForm = regexp.MustCompile(`(?:^|, |; )(\d) `)
+
+// exitStatus takes the paragraph about it out of a command's help.
+func exitStatus(long string) (rest string, exits []exit) {
+	var keep []string
+	for _, p := range strings.Split(long, "\n\n") {
+		told, found := strings.CutPrefix(p, "Exit status: ")
+		if !found {
+			keep = append(keep, p)
+			continue
+		}
+		told = strings.TrimSuffix(strings.Join(strings.Fields(told), " "), ".")
+		at := exitForm.FindAllStringSubmatchIndex(told, -1)
+		for i, m := range at {
+			end := len(told)
+			if i+1 < len(at) {
+				end = at[i+1][0]
+			}
+			exits = append(exits, exit{told[m[2]:m[3]], told[m[1]:end]})
+		}
+	}
+	return strings.Join(keep, "\n\n"), exits
+}
+
+func (w *writer) exits(c *cobra.Command, exits []exit) {
+	w.section("EXIT STATUS")
+	if len(exits) == 0 && c.HasParent() {
+		w.prose("As " + reference(c.Root()) + " has it.")
+		return
+	}
+	if len(exits) == 0 {
+		exits = statuses
+	}
+	for _, x := range exits {
+		w.item(bold(x.code), sentence(x.means))
+	}
+}
+
+func reference(c *cobra.Command) string { return name(c) + "(8)" }
+
+// place is a file or folder, and the flag that leads elsewhere.
+type place struct{ path, flag, what string }
+
+var places = []place{
+	{"/etc/weir/weir.toml", "config", "The configuration; weir.toml(5) has every key."},
+	{"/etc/weir/conf.d/", "", "More of it: weir.toml, as it is installed, includes every file in here whose name ends in .toml."},
+	{"/etc/weir/credentials/", "", "Kubeconfigs, passwords and keys, which only root may read: a key that names a file of secrets takes credential:NAME for one that is here."},
+	{"/var/lib/weir/", "", "What outlives the daemon: drains, what clusters said last, addresses that were given."},
+	{"/run/weir/weir.sock", "socket", "The socket on which the daemon answers the other commands."},
+	{"/usr/share/doc/weir/", "", "Quick starts, operations, every Note, error and metric, examples, dashboard and alert rules."},
+}
+
+func (w *writer) files(c *cobra.Command) {
+	var mine []place
+	for _, p := range places {
+		if !c.HasParent() || p.flag != "" && c.Flag(p.flag) != nil {
+			mine = append(mine, p)
+		}
+	}
+	if len(mine) == 0 {
+		return
+	}
+	w.section("FILES")
+	for _, p := range mine {
+		w.item(italic(p.path), p.what)
+	}
+}
+
+func (w *writer) seeAlso(c *cobra.Command) {
+	var refs []string
+	if p := c.Parent(); p != nil {
+		refs = append(refs, bold(name(p))+"(8)")
+		for _, other := range below(p) {
+			if other != c {
+				refs = append(refs, bold(name(other))+"(8)")
+			}
+		}
+	}
+	for _, sub := range below(c) {
+		refs = append(refs, bold(name(sub))+"(8)")
+	}
+	refs = append(refs, bold("weir.toml")+"(5)")
+	w.section("SEE ALSO")
+	w.line("%s", strings.Join(refs, ",\n"))
+}
+
+// writer collects a page. What it is given is plain text, but for line, which takes
+// what text, bold and italic have made.
+type writer struct {
+	file string
+	out  strings.Builder
+}
+
+func newWriter(name string, section int, edition Edition) *writer {
+	w := &writer{file: fmt.Sprintf("%s.%d", name, section)}
+	w.macro("TH", strings.ToUpper(name), fmt.Sprint(section), edition.Date.UTC().Format(time.DateOnly), "weir "+edition.Version, "weir")
+	return w
+}
+
+func (w *writer) page() Page { return Page{w.file, w.out.String()} }
+
+// macro writes a line that begins with a dot.
+func (w *writer) macro(name string, args ...string) {
+	w.out.WriteString("." + name)
+	for _, a := range args {
+		w.out.WriteString(` "` + strings.ReplaceAll(text(a), `"`, `\(dq`) + `"`)
+	}
+	w.out.WriteByte('\n')
+}
+
+func (w *writer) section(title string) { w.macro("SH", title) }
+
+func (w *writer) line(format string, args ...any) {
+	fmt.Fprintf(&w.out, format+"\n", args...)
+}
+
+// item writes a word, made by bold or italic, and beside it what it means.
+func (w *writer) item(term, means string) {
+	w.macro("TP")
+	w.line("%s", term)
+	w.fill(means)
+}
+
+// fill writes a paragraph in lines that people can read and compare, too.
+func (w *writer) fill(s string) {
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		if line != "" && len(line)+1+len(word) > 72 {
+			w.line("%s", text(line))
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	if line != "" {
+		w.line("%s", text(line))
+	}
+}
+
+// prose writes paragraphs, which an empty line parts. Lines that are indented are kept
+// as they are.
+func (w *writer) prose(s string) {
+	first := true // a section begins a paragraph by itself
+	for _, p := range strings.Split(strings.Trim(s, "\n"), "\n\n") {
+		if strings.HasPrefix(p, " ") {
+			w.example(p)
+			continue
+		}
+		if !first {
+			w.macro("PP")
+		}
+		first = false
+		plain, table, _ := strings.Cut(p, "\n ")
+		w.fill(plain)
+		if table != "" {
+			w.example(" " + table)
+		}
+	}
+}
+
+func (w *writer) example(lines string) {
+	w.macro("PP")
+	w.macro("RS", "2")
+	w.macro("EX")
+	for l := range strings.Lines(lines) {
+		w.line("%s", text(strings.TrimPrefix(strings.TrimRight(l, "\n"), "  ")))
+	}
+	w.macro("EE")
+	w.macro("RE")
+}
+
+func bold(s string) string   { return `\fB` + text(s) + `\fR` }
+func italic(s string) string { return `\fI` + text(s) + `\fR` }
+
+var escapes = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`)
+
+// text makes plain text of man(7): nothing in it is a command.
+func text(s string) string {
+	s = escapes.Replace(s)
+	if strings.HasPrefix(s, ".") {
+		s = `\&` + s
+	}
+	return s
+}
