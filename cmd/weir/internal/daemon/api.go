@@ -69,6 +69,7 @@ func (b *box) apiHandler() http.Handler {
 		reply(w, b.status(), nil)
 	})
 	b.handleRoutes(mux)
+	mux.HandleFunc("GET /events", b.recent.serveEvents)
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, r *http.Request) {
 		doc, err := b.members(r.Context())
 		reply(w, doc, err)

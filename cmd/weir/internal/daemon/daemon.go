@@ -41,6 +41,8 @@ type Options struct {
 // the metrics.
 func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 	opts.Level.Set(cfg.Daemon.LogLevel)
+	lately := newRecent()
+	opts.Log = lately.keep(opts.Log)
 	for _, w := range cfg.Warnings {
 		opts.Log.Warn("configuration", "problem", w.String())
 	}
@@ -66,6 +68,7 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 		return errors.Join(err, api.Close())
 	}
 	b := newBox(opts, cfg, kernel, mode)
+	b.recent = lately
 	if err := setTimeouts(ctx, kernel, mode, timeouts(cfg), opts.Log); err != nil {
 		return errors.Join(err, api.Close()) // web ends with the process
 	}
@@ -152,6 +155,7 @@ type box struct {
 	calls   chan func()     // run by the loop
 	wanted  chan chan error // reloads that somebody waits for
 	metrics *metrics
+	recent  *recent
 	started time.Time
 
 	// What follows belongs to the loop.
