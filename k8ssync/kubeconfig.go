@@ -46,3 +46,19 @@ func CheckKubeconfig(data []byte, context string) error {
 	}
 	return nil
 }
+
+// KubeconfigServer is the address of the API server that a context of a kubeconfig leads
+// to (empty is the current one): "https://10.0.0.1:6443".
+func KubeconfigServer(data []byte, context string) (string, error) {
+	if err := CheckKubeconfig(data, context); err != nil {
+		return "", err
+	}
+	file, err := clientcmd.Load(data)
+	if err != nil {
+		return "", err
+	}
+	if context == "" {
+		context = file.CurrentContext
+	}
+	return file.Clusters[file.Contexts[context].Cluster].Server, nil
+}

@@ -18,7 +18,7 @@
 // (netlink), ipvs.go, order.go (that of mh's backends), syncdaemon.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
 // (which rules) and iptables.go (how they get there), watch.go (what others do),
 // kubeproxy.go (whether another one is at work), traffic.go (counters and
-// connections), probe.go (what is missing, and the fix). And for virtual servers as
+// connections), probe.go (what is missing, and the fix), look.go (for weir doctor). And for virtual servers as
 // rules: dnatmode.go (the mode, its limits, and the change from one to the other),
 // dnat.go (how the rules get there), dnattext.go and dnatrules.go (which rules),
 // dnatconns.go (connections), nftgen.go (who has changed nf_tables).
