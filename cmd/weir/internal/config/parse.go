@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,28 +49,31 @@ func (Disk) Access(name string) (Access, error) {
 // Load reads the file at path and what it includes. An invalid configuration is
 // an *Errors; a file that can't be read is what os.ReadFile says.
 func Load(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	}
-	return Parse(path, data, Disk{})
+	cfg, _, err := Open(path)
+	return cfg, err
 }
 
 // Parse makes a Config of the text of a file. Its name is for messages, and
 // relative names in it are relative to its folder. An invalid configuration is
 // an *Errors.
 func Parse(name string, data []byte, files Files) (*Config, error) {
+	c, _, err := parseFiles(name, data, files)
+	return c, err
+}
+
+// parseFiles is Parse that gives the merged files, too.
+func parseFiles(name string, data []byte, files Files) (*Config, *value, error) {
 	p := parser{files: files, names: []string{name}, collector: &collector{}}
 	root, ok := p.file(name, data)
 	if ok {
 		c := p.config(root)
 		if p.finish(); !p.failed() {
 			c.Warnings = p.problems
-			return c, nil
+			return c, root, nil
 		}
 	}
 	p.finish()
-	return nil, &Errors{p.problems}
+	return nil, nil, &Errors{p.problems}
 }
 
 type parser struct {
