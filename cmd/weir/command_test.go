@@ -162,7 +162,7 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"bad match", []string{"conns", "web"}, exitInvalid, `"web" is neither an address`},
 		{"bad limit", []string{"conns", "--limit", "0"}, exitInvalid, "at least 1"},
 		{"bad against", []string{"plan", "--against", "air", "-c", write(t, validConfig)}, exitInvalid, "neither kernel nor nothing"},
-		{"invalid configuration", []string{"run", "-c", write(t, invalidConfig)}, exitInvalid, "did you mean"},
+		{"invalid configuration", []string{"run", "-c", write(t, invalidConfig)}, exitUnconfigured, "did you mean"},
 		{"no configuration", []string{"check", "-c", nowhere}, exitInvalid, "no such file"},
 		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"no vendor", []string{"bgp", "router-config"}, 1, `required flag(s) "vendor" not set`},

@@ -26,6 +26,10 @@ import (
 const (
 	exitInvalid    = 2 // the configuration is invalid, or the command line is
 	exitNotRunning = 3
+	// The daemon has nothing to begin with, and would have nothing at the next try: EX_CONFIG
+	// of sysexits.h. It is not 2, which is how a Go program ends that has crashed: systemd
+	// starts that one again.
+	exitUnconfigured = 78
 )
 
 // exitError ends the program with a code of its own. An err of nil says nothing

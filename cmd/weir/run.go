@@ -32,7 +32,7 @@ second signal ends that.`,
 		defer signal.Stop(hup)
 		cfg, err := config.Load(*file)
 		if err != nil {
-			return invalid(err)
+			return exitError{exitUnconfigured, err}
 		}
 		again := make(chan os.Signal, 1)
 		defer signal.Stop(again)

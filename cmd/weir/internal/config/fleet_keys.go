@@ -18,8 +18,13 @@ func (m *member) readKeys(files Files) {
 	read := map[fleet.Key]string{}
 	named := map[string]bool{}
 	for _, e := range m.elements("keys") {
-		file := beside(e.at.file, e.scalar.(string))
-		key, f := readKey(file, files)
+		secret, f := secretOf(e.at, e.scalar.(string), files)
+		if f != nil {
+			m.failAt(e, "keys", f.text, f.fix)
+			continue
+		}
+		file := secret.file
+		key, f := readKey(secret, files)
 		switch other, ok := read[key]; {
 		case named[file]:
 			f = faultf("remove one", "%s is in the list twice", file)
@@ -47,13 +52,14 @@ func (m *member) readKeys(files Files) {
 	}
 }
 
-func readKey(file string, files Files) (fleet.Key, *fault) {
+func readKey(s secret, files Files) (fleet.Key, *fault) {
+	file := s.file
 	access, err := files.Access(file)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && s.credential == "":
 		return fleet.Key{}, faultf(fmt.Sprintf("make it: "+makeKey, file), "%s does not exist", file)
 	case err != nil:
-		return fleet.Key{}, faultf("name a file that the daemon can read", "%s", err)
+		return fleet.Key{}, s.unreadable(err)
 	case !access.Mode.IsRegular():
 		return fleet.Key{}, faultf("name a file that holds a key", "%s is no regular file", file)
 	case access.Foreign:
@@ -64,7 +70,7 @@ func readKey(file string, files Files) (fleet.Key, *fault) {
 	}
 	text, err := files.ReadFile(file)
 	if err != nil {
-		return fleet.Key{}, faultf("name a file that the daemon can read", "%s", err)
+		return fleet.Key{}, s.unreadable(err)
 	}
 	key, err := fleet.ParseKey(string(text))
 	if err != nil {

@@ -214,7 +214,7 @@ func TestKeyFiles(t *testing.T) {
 		{"a folder", two, mode(fs.ModeDir|0o700, 0), "cluster.key is no regular file"},
 		{"a device", two, mode(fs.ModeDevice|fs.ModeCharDevice|0o600, 0), "cluster.key is no regular file"},
 		{"not there", `["none.key"]`, good, "none.key does not exist; make it: (umask 077; openssl rand -base64 32 >none.key), and copy it to all members"},
-		{"unreadable", two, with("unreadable"), "permission denied; name a file that the daemon can read"},
+		{"unreadable", two, with("unreadable"), "permission denied; move it to /etc/weir/credentials, of which"},
 		{"no base64", two, with("tr0ub4dor!"), "other.key holds no key; make one: (umask 077; openssl rand -base64 32 >other.key), and copy it to all members"},
 		{"of 20 bytes", two, with("dHIwdWI0ZG9ydHIwdWI0ZG9ydHI="), "other.key holds no key"},
 		{"empty", two, with(""), "other.key holds no key"},

@@ -69,8 +69,8 @@ var peerKeys = []Key{
 		Doc: "Drops packets that have come further than so many hops (RFC 5082), so that nobody far away can attack the session: 1 " +
 			"is the same link. The peer must do so too. 0 is off."},
 	{Path: "bgp.peer.password_file", Type: Text, Default: `""`,
-		Doc: "The file with the password that signs each segment (TCP MD5, RFC 2385), 1 to 80 bytes, relative to this file. It is " +
-			"read again at every reload, and shown nowhere."},
+		Doc: "The file with the password that signs each segment (TCP MD5, RFC 2385), 1 to 80 bytes, relative to this file, or " +
+			"credential:NAME. It is read again at every reload, and shown nowhere."},
 	{Path: "bgp.peer.passive", Type: Bool, Default: `false`,
 		Doc: "Waits for the peer to connect."},
 	{Path: "bgp.peer.hold_time", Type: Duration, Default: `"9s"`, min: 3 * sec, max: 65535 * sec,

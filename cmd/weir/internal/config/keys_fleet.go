@@ -19,7 +19,7 @@ var fleetKeys = []Key{
 		Doc: "Members to begin with: addresses or names, with a port if it is not that of bind. They are asked again and again " +
 			"for as long as they are not in the fleet; the box itself among them does no harm."},
 	{Path: "cluster.keys", Example: `["cluster.key"]`, Type: Texts,
-		Doc: "Files with a key each, relative to this file; `openssl rand -base64 32` makes one. The first key encrypts what is sent, " +
+		Doc: "Files with a key each, relative to this file, or credential:NAME; `openssl rand -base64 32` makes one. The first key encrypts what is sent, " +
 			"all of them decrypt what comes, so that the three steps of fleet.md bring in a new one without a gap. Nobody but root may " +
 			"be able to read them. They are read again at every reload, and shown nowhere."},
 	{Path: "cluster.insecure_without_key", Type: Bool, Default: `false`,

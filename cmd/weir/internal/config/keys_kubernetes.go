@@ -53,8 +53,8 @@ var clusterKeys = []Key{
 	{Path: "kubernetes.name", Example: `"prod"`, Type: Text, Required: true,
 		Doc: "What the cluster is called everywhere: 1 to 63 of a-z, 0-9 and -, its own among all clusters, not \"static\"."},
 	{Path: "kubernetes.kubeconfig", Type: Text, Default: `""`,
-		Doc: "The file that says where the API server is and how to log in, relative to this file; read again when it changes. " +
-			"\"\" is the service account of the Pod that weir runs in."},
+		Doc: "The file that says where the API server is and how to log in, relative to this file, or credential:NAME; read again " +
+			"when it changes. \"\" is the service account of the Pod that weir runs in."},
 	{Path: "kubernetes.context", Type: Text, Default: `""`,
 		Doc: "The context of the kubeconfig; \"\" is its current one."},
 	{Path: "kubernetes.backends", Type: Text, Default: `"pods"`, Values: []string{"pods", "nodeports"},

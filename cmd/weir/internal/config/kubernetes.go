@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -155,16 +157,24 @@ func (s section) kubeconfig(files Files) string {
 		}
 		return ""
 	}
-	name = beside(s.at("kubeconfig").file, name)
-	data, err := files.ReadFile(name)
+	login, f := secretOf(s.at("kubeconfig"), name, files)
+	if f != nil {
+		s.fail("kubeconfig", f.text, f.fix)
+		return ""
+	}
+	data, err := namedOnly(files).ReadFile(login.file)
 	if err != nil {
-		s.warn(Warning, "kubeconfig", err.Error(), "weir waits until it is there")
-		return name
+		f := login.unreadable(err)
+		if errors.Is(err, fs.ErrNotExist) && !login.passed {
+			f.fix = "weir waits until it is there"
+		}
+		s.warn(Warning, "kubeconfig", f.text, f.fix)
+		return login.file
 	}
 	if err := k8ssync.CheckKubeconfig(data, s.text("context")); err != nil {
 		s.warn(Warning, "kubeconfig", err.Error(), "weir waits until it is right")
 	}
-	return name
+	return login.file
 }
 
 // environment is where a process finds what it was started with, as a file.

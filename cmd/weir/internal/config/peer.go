@@ -39,13 +39,17 @@ func readPeer(s section, own *speaker, k Kernel, files Files) *peer {
 	p.readKeepalive()
 	p.readHops(own.Speaker.ASN)
 	p.readBFD(own)
-	if file := s.text("password_file"); file != "" {
-		file = beside(s.at("password_file").file, file)
-		p.Password = s.password(file, files)
+	if name := s.text("password_file"); name != "" {
+		word, f := secretOf(s.at("password_file"), name, files)
+		if f != nil {
+			s.fail("password_file", f.text, f.fix)
+		} else {
+			p.Password = s.password(word, files)
+		}
 		if own.PasswordFiles == nil {
 			own.PasswordFiles = map[string]string{}
 		}
-		own.PasswordFiles[p.Name] = file
+		own.PasswordFiles[p.Name] = word.file
 	}
 	if p.LocalASN != 0 && p.LocalASN == own.Speaker.ASN {
 		s.fail("local_asn", fmt.Sprintf("%d is that of [bgp] already", p.LocalASN), "remove it")
@@ -204,10 +208,12 @@ const longestPassword = 80
 
 // password reads the password of a peer. What is said about the file never tells
 // anything that is in it.
-func (s section) password(file string, files Files) bgp.Secret {
+func (s section) password(word secret, files Files) bgp.Secret {
+	file := word.file
 	data, err := files.ReadFile(file)
 	if err != nil {
-		s.fail("password_file", err.Error(), "name a file that the daemon can read")
+		f := word.unreadable(err)
+		s.fail("password_file", f.text, f.fix)
 		return ""
 	}
 	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
