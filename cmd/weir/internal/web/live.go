@@ -1,0 +1,125 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxListeners is how many pages may follow a box at a time.
+	maxListeners = 32
+	// listenTime is how long one who does not read is waited for.
+	listenTime = 5 * time.Second
+	// retryTime is how soon a page connects again.
+	retryTime = 2 * time.Second
+)
+
+// news is one server-sent event: the sections that are not as they were sent before.
+type news struct {
+	// At is when it was so, for people; Line is weir status in a line.
+	At    string            `json:"at"`
+	State string            `json:"state"`
+	Line  string            `json:"line"`
+	Parts map[string]string `json:"parts"`
+}
+
+// live sends a page's sections as they change, until the reader goes or weir ends. The
+// handler is all that there is of a listener.
+func (p *Page) live(w http.ResponseWriter, r *http.Request) {
+	k, q, err := listened(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case p.listeners <- struct{}{}:
+		defer func() { <-p.listeners }()
+	default:
+		http.Error(w, fmt.Sprintf("%d pages follow this box already: close one", maxListeners), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx between the two is not to collect
+	l := &listener{page: p, kind: k, query: q, to: w, control: http.NewResponseController(w), sent: map[string]uint64{}}
+	if r.Method == http.MethodHead || l.write(fmt.Sprintf("retry: %d\n\n", retryTime.Milliseconds())) != nil {
+		return
+	}
+	tick := time.NewTicker(p.tick)
+	defer tick.Stop()
+	for {
+		if l.tell(p.read.get(r.Context())) != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// listened is which page is followed, by the parameters of /live: those of the page, and
+// its path.
+func listened(values url.Values) (kind, query, error) {
+	path := values.Get("path")
+	at := slices.IndexFunc(kinds, func(k kind) bool { return "/"+k.Path == path })
+	if at < 0 {
+		return kind{}, query{}, fmt.Errorf("path must be one of the pages, such as /services")
+	}
+	return kinds[at], parseQuery(values), nil
+}
+
+// listener is one page that follows the box.
+type listener struct {
+	page    *Page
+	kind    kind
+	query   query
+	to      http.ResponseWriter
+	control *http.ResponseController
+	sent    map[string]uint64 // hashes of the sections as the page has them
+}
+
+var seed = maphash.MakeSeed()
+
+// tell sends what is new in a reading; without anything, that the box is still there.
+func (l *listener) tell(r *reading) error {
+	if r == nil {
+		return l.write(": weir is busy\n\n")
+	}
+	v := newView(l.kind, r, l.query, l.page.now())
+	n := news{At: v.Clock(), State: string(v.Status.State), Line: cut(v.Status.Line()), Parts: map[string]string{}}
+	for _, name := range l.kind.sections {
+		part, err := v.section(name)
+		if err != nil {
+			return err
+		}
+		if hash := maphash.String(seed, string(part)); l.sent[name] != hash {
+			l.sent[name], n.Parts[name] = hash, string(part)
+		}
+	}
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	var out strings.Builder
+	out.WriteString("data: ")
+	out.Write(text) // in one line: JSON has no line breaks of its own
+	out.WriteString("\n\n")
+	return l.write(out.String())
+}
+
+// write sends text at once; who does not take it in time is dropped.
+func (l *listener) write(text string) error {
+	_ = l.control.SetWriteDeadline(time.Now().Add(listenTime)) // a recorder has none
+	if _, err := l.to.Write([]byte(text)); err != nil {
+		return err
+	}
+	return l.control.Flush()
+}
