@@ -56,7 +56,7 @@ type Explanation struct {
 	Steps []Step `json:"steps"`
 	// Candidates are all backends that could get it, those in use first.
 	Candidates []Candidate `json:"candidates,omitempty"`
-	Fate       Fate        `json:"fate"`
+	Fate       Fate        `json:"fate"` // what becomes of a new connection
 	// Source is what the backend sees as the client's address.
 	Source SourceAddr `json:"source,omitempty"`
 	// Bears is what the backend sees where it is masqueraded; absent for an address of
@@ -78,20 +78,20 @@ type Claim struct {
 	// VIP says by which of its VIPs: "LoadBalancer 192.0.2.1 (traffic policy
 	// Local)".
 	VIP  string `json:"vip"`
-	Wins bool   `json:"wins"`
+	Wins bool   `json:"wins"` // it has the frontend
 }
 
 // Step is one thing that a packet meets: where, by which object, and with which
 // result.
 type Step struct {
-	What   string `json:"what"`
-	Object string `json:"object,omitempty"`
-	Result string `json:"result"`
+	What   string `json:"what"`             // the name of the step
+	Object string `json:"object,omitempty"` // what in the kernel does it
+	Result string `json:"result"`           // what comes of it
 }
 
 // Candidate is a backend that could get the packet.
 type Candidate struct {
-	Addr   netip.AddrPort `json:"addr"`
+	Addr   netip.AddrPort `json:"addr"` // the backend
 	State  CandidateState `json:"state"`
 	Weight uint32         `json:"weight"`
 	// Why says why it is not in use.

@@ -16,7 +16,7 @@ type Fleet struct {
 
 // Survival is whether established connections outlive the loss of this box.
 type Survival struct {
-	Survives bool `json:"survives"`
+	Survives bool `json:"survives"` // they do
 	// Because says why not, all of it.
 	Because []SurvivalReason `json:"because,omitempty"`
 	// Needs says what else must be so where they do: weir can't see it.

@@ -27,8 +27,8 @@ type Cluster struct {
 	// kind.
 	Services  int            `json:"services"`
 	Endpoints int            `json:"endpoints"`
-	Objects   map[string]int `json:"objects"`
-	Relists   uint64         `json:"relists_total"`
+	Objects   map[string]int `json:"objects"`       // how many of each kind are followed
+	Relists   uint64         `json:"relists_total"` // how often whole lists were read
 	// Kinds are the VIPs that are served; Node is the box's own, if it is one.
 	Kinds []string `json:"kinds"`
 	Node  string   `json:"node,omitempty"`

@@ -29,7 +29,7 @@ type Drained struct {
 
 // DrainState is how far a drain has come.
 type DrainState struct {
-	Stage DrainStage `json:"stage"`
+	Stage DrainStage `json:"stage"` // how far it is
 	Since time.Time  `json:"since"`
 	// Withdraws is when the routes are withdrawn, or were.
 	Withdraws time.Time `json:"withdraws"`

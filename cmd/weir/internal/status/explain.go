@@ -74,7 +74,7 @@ func (e Explanation) writeWay(w io.Writer, now time.Time) {
 type ExplainedPort struct {
 	Frontend string `json:"frontend"`
 	Service  string `json:"service"`
-	Fate     string `json:"fate"`
+	Fate     string `json:"fate"` // what becomes of a new connection
 	Why      string `json:"why,omitempty"`
 	// Survival tells whether established connections outlive this box; absent where
 	// nobody else could take them over.

@@ -42,10 +42,10 @@ type L2Interface struct {
 	MAC  string `json:"mac,omitempty"`
 	// Error is why nothing is answered there: no carrier, no such interface.
 	Error     string `json:"error,omitempty"`
-	Held      int    `json:"held"`
-	Probing   int    `json:"probing"`
-	Contested int    `json:"contested"`
-	Idle      int    `json:"idle"`
+	Held      int    `json:"held"`      // VIPs that are answered for
+	Probing   int    `json:"probing"`   // VIPs about to be
+	Contested int    `json:"contested"` // VIPs that somebody else answers for
+	Idle      int    `json:"idle"`      // VIPs of other members
 }
 
 // Contested is a VIP that two answer for.

@@ -10,7 +10,7 @@ import (
 
 // Guard is what is held of sources that took away much at once.
 type Guard struct {
-	Held []Hold `json:"held"`
+	Held []Hold `json:"held"` // one for each source
 }
 
 // Hold is what is held of one source: it is served on, although the source has

@@ -37,14 +37,14 @@ type Members struct {
 	Insecure bool `json:"insecure,omitempty"`
 	// Strain is how late this box is with its own part of finding dead members, 0 to 7.
 	Strain   int            `json:"strain"`
-	Counters MemberCounters `json:"counters"`
+	Counters MemberCounters `json:"counters"` // since the start of the daemon
 }
 
 // Member is one box of the fleet.
 type Member struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
-	Self    bool   `json:"self,omitempty"`
+	Self    bool   `json:"self,omitempty"` // it is the box that says all this
 	// State is all the rest in one word: Judge fills it in.
 	State MemberState `json:"state"`
 	// Since is when Life became so, or Standing if that was later.
@@ -104,8 +104,8 @@ type Differing struct {
 
 // MemberCounters count since the start of the daemon.
 type MemberCounters struct {
-	Joins  uint64 `json:"joins_total"`
-	Deaths uint64 `json:"deaths_total"`
+	Joins  uint64 `json:"joins_total"`  // members that came
+	Deaths uint64 `json:"deaths_total"` // members found dead
 	// Conflicts are messages of a second box with a member's name, Refused those that
 	// no key decrypts or that are another fleet's, Dropped those that were not asked for
 	// or came too fast.

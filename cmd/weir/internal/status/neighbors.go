@@ -27,7 +27,7 @@ type Neighbor struct {
 	// Address is empty for a range itself. Of a router that came from one there are
 	// both.
 	Address string `json:"address,omitempty"`
-	Range   string `json:"range,omitempty"`
+	Range   string `json:"range,omitempty"` // from which routers connect; empty for one with an address of its own
 	ASN     uint32 `json:"asn"`
 	// LocalASN is what the router takes the box for; Local is this end of the
 	// session.
@@ -41,7 +41,7 @@ type Neighbor struct {
 	Problem string `json:"problem,omitempty"`
 	// Down is why the session is not there, or was not the last time.
 	Down   string    `json:"down,omitempty"`
-	DownAt time.Time `json:"down_at,omitzero"`
+	DownAt time.Time `json:"down_at,omitzero"` // when it was lost the last time
 	// NotificationSent and NotificationReceived are the last ones, in words.
 	NotificationSent     string   `json:"notification_sent,omitempty"`
 	NotificationReceived string   `json:"notification_received,omitempty"`
@@ -53,13 +53,13 @@ type Neighbor struct {
 	Advertised int `json:"advertised"`
 	// Flaps counts how often an established session was lost.
 	Flaps           int             `json:"flaps"`
-	Hold            float64         `json:"hold_seconds"`
-	Keepalive       float64         `json:"keepalive_seconds"`
-	BFD             *BFD            `json:"bfd,omitempty"`
-	GracefulRestart GracefulRestart `json:"graceful_restart"`
-	Authentication  string          `json:"authentication"`
-	MessagesSent    MessageCounts   `json:"messages_sent"`
-	MessagesGot     MessageCounts   `json:"messages_received"`
+	Hold            float64         `json:"hold_seconds"`      // the hold time that both agreed on
+	Keepalive       float64         `json:"keepalive_seconds"` // from one to the next
+	BFD             *BFD            `json:"bfd,omitempty"`     // absent without bfd
+	GracefulRestart GracefulRestart `json:"graceful_restart"`  // what both agreed on
+	Authentication  string          `json:"authentication"`    // md5, gtsm, md5+gtsm or none
+	MessagesSent    MessageCounts   `json:"messages_sent"`     // by this box
+	MessagesGot     MessageCounts   `json:"messages_received"` // from the router
 }
 
 // BFD is the BFD session beside a BGP session.
@@ -71,7 +71,7 @@ type BFD struct {
 
 // GracefulRestart is what both sides agreed on about restarts.
 type GracefulRestart struct {
-	Enabled bool `json:"enabled"`
+	Enabled bool `json:"enabled"` // both sides have it
 	// Seconds is for how long the router was asked to keep the routes, Kept whether
 	// it said that it can.
 	Seconds float64 `json:"seconds"`
@@ -80,10 +80,10 @@ type GracefulRestart struct {
 
 // MessageCounts are since the router was configured.
 type MessageCounts struct {
-	Updates       uint64 `json:"updates"`
-	Keepalives    uint64 `json:"keepalives"`
-	Notifications uint64 `json:"notifications"`
-	Total         uint64 `json:"total"`
+	Updates       uint64 `json:"updates"`       // routes that came or went
+	Keepalives    uint64 `json:"keepalives"`    // signs of life
+	Notifications uint64 `json:"notifications"` // ends of sessions
+	Total         uint64 `json:"total"`         // of every kind
 }
 
 // Established is what the state of a session with routes is called.

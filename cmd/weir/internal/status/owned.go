@@ -23,7 +23,7 @@ type Owned struct {
 	// Owner is a member, empty for nobody; Me tells that it is this box.
 	Owner string  `json:"owner,omitempty"`
 	Me    bool    `json:"me"`
-	Role  VIPRole `json:"role"`
+	Role  VIPRole `json:"role"` // what this box does about it
 	// Why says in a sentence why Role is what it is.
 	Why string `json:"why"`
 	// Members are those that can serve it, the one to be preferred first.
@@ -36,7 +36,7 @@ type Owned struct {
 // OwnedBy is a member that can serve a VIP.
 type OwnedBy struct {
 	Name     string `json:"name"`
-	Standing string `json:"standing"`
+	Standing string `json:"standing"` // how much the member counts
 	// Holds tells that it says that it owns the VIP, Drained that the VIP is drained
 	// there.
 	Holds   bool `json:"holds"`

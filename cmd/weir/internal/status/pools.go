@@ -14,31 +14,31 @@ import (
 
 // Pools are the addresses that Services of type LoadBalancer are given.
 type Pools struct {
-	Pools []Pool `json:"pools"`
+	Pools []Pool `json:"pools"` // by priority and name
 	// Addresses are those that are not free, sorted.
 	Addresses []PoolAddress `json:"addresses"`
 	// Pending are the Services that wait for an address.
 	Pending []Pending `json:"pending"`
-	Writer  Writer    `json:"writer"`
+	Writer  Writer    `json:"writer"` // who gives addresses
 }
 
 // Pool is one pool and its use. The numbers of IPv6 pools are as large as they are.
 type Pool struct {
 	Name     string   `json:"name"`
-	Ranges   []string `json:"ranges"`
-	Priority int      `json:"priority"`
+	Ranges   []string `json:"ranges"`   // as in the configuration
+	Priority int      `json:"priority"` // the lowest comes first
 	// AutoAssign tells that Services that ask for nothing get addresses of it.
 	AutoAssign bool `json:"auto_assign"`
 	// Size is all the rest together. Held addresses are kept for a while for Services
 	// that are gone, Reserved ones for Services that the configuration names; Taken
 	// ones have been given by somebody else, Avoided ones are ends of ranges.
 	Size     Amount `json:"size"`
-	Used     int    `json:"used"`
-	Held     int    `json:"held"`
-	Reserved int    `json:"reserved"`
-	Taken    int    `json:"taken"`
-	Avoided  int    `json:"avoided"`
-	Free     Amount `json:"free"`
+	Used     int    `json:"used"`     // addresses that Services have
+	Held     int    `json:"held"`     // kept for a Service that is gone
+	Reserved int    `json:"reserved"` // kept by [[reservation]]
+	Taken    int    `json:"taken"`    // in the status of a Service that has no claim
+	Avoided  int    `json:"avoided"`  // ends that only who asks for them gets, and nobody has
+	Free     Amount `json:"free"`     // addresses that nobody has
 	// Stranded is how many of Used their Services would not get today, Pending how
 	// many Services wait for something of this pool, by reason.
 	Stranded int            `json:"stranded"`
@@ -98,7 +98,7 @@ type Writer struct {
 	Home string `json:"home,omitempty"`
 	// Holder is the box; empty: nobody, or it is not known.
 	Holder string    `json:"holder,omitempty"`
-	Me     bool      `json:"me"`
+	Me     bool      `json:"me"` // it is this box
 	Since  time.Time `json:"since,omitzero"`
 	// Error is why no addresses can be given now, Unread why nothing is known of some
 	// clusters, by their names: addresses that they had stay theirs.
@@ -118,7 +118,7 @@ type Addresses struct {
 	// that would not get theirs today.
 	Pending  map[string]int `json:"pending"`
 	Stranded int            `json:"stranded"`
-	Writer   Writer         `json:"writer"`
+	Writer   Writer         `json:"writer"` // who gives addresses
 }
 
 // line says it in a line.

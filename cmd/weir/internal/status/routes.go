@@ -20,7 +20,7 @@ type Routes struct {
 	Problem string `json:"problem,omitempty"`
 	// Peer is the router that was asked for; all otherwise.
 	Peer   string  `json:"peer,omitempty"`
-	Routes []Route `json:"routes"`
+	Routes []Route `json:"routes"` // by prefix
 	// Withheld are VIPs that are not announced; with Peer, not to that one.
 	Withheld []WithheldVIP `json:"withheld"`
 }
@@ -33,10 +33,10 @@ type Route struct {
 	VIPs []VIPRoute `json:"vips"`
 	// LocalPref is told to routers of the box's own AS.
 	LocalPref        *uint32  `json:"local_pref,omitempty"`
-	MED              *uint32  `json:"med,omitempty"`
-	Prepend          int      `json:"prepend,omitempty"`
-	Communities      []string `json:"communities"`
-	LargeCommunities []string `json:"large_communities"`
+	MED              *uint32  `json:"med,omitempty"`     // absent if there is none
+	Prepend          int      `json:"prepend,omitempty"` // how many times more the own AS is in the path
+	Communities      []string `json:"communities"`       // RFC 1997
+	LargeCommunities []string `json:"large_communities"` // RFC 8092
 	// Peers are the routers that it is for, Advertised those of them that have it.
 	Peers      []string     `json:"peers"`
 	Advertised []Advertised `json:"advertised"`
@@ -54,8 +54,8 @@ type VIPRoute struct {
 type Advertised struct {
 	Peer    string   `json:"peer"`
 	Address string   `json:"address"`
-	NextHop string   `json:"next_hop"`
-	ASPath  []uint32 `json:"as_path"`
+	NextHop string   `json:"next_hop"` // an address of the box
+	ASPath  []uint32 `json:"as_path"`  // the nearest first
 }
 
 // WithheldVIP is a VIP that is not announced.
@@ -208,7 +208,7 @@ func dash(list []string) string { return cmp.Or(strings.Join(list, " "), "-") }
 // BGP is what a box announces, at a glance.
 type BGP struct {
 	ASN      uint32 `json:"asn"`
-	RouterID string `json:"router_id,omitempty"`
+	RouterID string `json:"router_id,omitempty"` // the box's BGP identifier
 	// Problem is why nothing is announced to anybody.
 	Problem string `json:"problem,omitempty"`
 	// Up and Down are the names of the peers with and without a session, and of

@@ -44,8 +44,8 @@ type Frontend struct {
 	Scheduler string `json:"scheduler"`
 	// Affinity is the persistence timeout in seconds.
 	Affinity uint32    `json:"affinity_seconds,omitempty"`
-	Servers  []Server  `json:"servers"`
-	Traffic  *Counters `json:"traffic,omitempty"`
+	Servers  []Server  `json:"servers"`           // real servers, in the order of the kernel
+	Traffic  *Counters `json:"traffic,omitempty"` // since the kernel made it; absent for strangers'
 }
 
 // Server is one real server.
@@ -53,30 +53,30 @@ type Server struct {
 	Key      netip.AddrPort `json:"-"`
 	Address  string         `json:"address"`
 	Weight   uint32         `json:"weight"`
-	Upper    uint32         `json:"max_connections,omitempty"`
-	Lower    uint32         `json:"min_connections,omitempty"`
+	Upper    uint32         `json:"max_connections,omitempty"` // no new connections while so many are open
+	Lower    uint32         `json:"min_connections,omitempty"` // new ones again below
 	Active   uint32         `json:"active"`
 	Inactive uint32         `json:"inactive"`
 	// Health is up, down, unknown, or empty without a check; Error is what the
 	// check met.
 	Health   string    `json:"health,omitempty"`
 	Error    string    `json:"error,omitempty"`
-	Draining bool      `json:"draining,omitempty"`
-	Traffic  *Counters `json:"traffic,omitempty"`
+	Draining bool      `json:"draining,omitempty"` // removed, with connections left
+	Traffic  *Counters `json:"traffic,omitempty"`  // since the kernel made it
 }
 
 // Counters count since the kernel made the virtual or real server.
 type Counters struct {
-	Connections uint64 `json:"connections"`
-	PacketsIn   uint64 `json:"packets_in"`
-	PacketsOut  uint64 `json:"packets_out"`
-	BytesIn     uint64 `json:"bytes_in"`
-	BytesOut    uint64 `json:"bytes_out"`
+	Connections uint64 `json:"connections"` // begun
+	PacketsIn   uint64 `json:"packets_in"`  // from clients
+	PacketsOut  uint64 `json:"packets_out"` // to clients
+	BytesIn     uint64 `json:"bytes_in"`    // from clients
+	BytesOut    uint64 `json:"bytes_out"`   // to clients
 }
 
 // Conns are entries of the kernel's IPVS connection table.
 type Conns struct {
-	Conns []Conn `json:"connections"`
+	Conns []Conn `json:"connections"` // by client
 	// More tells that there are more than were asked for.
 	More bool `json:"more,omitempty"`
 }

@@ -48,15 +48,15 @@ type Status struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	Config  Config    `json:"config"`
-	Kernel  Kernel    `json:"kernel"`
+	Config  Config    `json:"config"` // what is in force
+	Kernel  Kernel    `json:"kernel"` // what the kernel holds of weir's
 	Backend Backends  `json:"backends"`
 	// Clusters are those that are followed, by name.
 	Clusters []Cluster `json:"clusters"`
 	// Held are sources that took away much at once and are not believed yet.
 	Held   []Hold  `json:"held"`
-	Notes  []Note  `json:"notes"`
-	Drains []Drain `json:"drains"`
+	Notes  []Note  `json:"notes"`  // what could not be done, by Service
+	Drains []Drain `json:"drains"` // backends whose connections are ending
 	// BGP is absent without [bgp], Addresses without a [[pool]].
 	BGP       *BGP       `json:"bgp,omitempty"`
 	Addresses *Addresses `json:"addresses,omitempty"`
@@ -70,8 +70,8 @@ type Status struct {
 
 // Config tells of the configuration in force and the last attempt to load one.
 type Config struct {
-	File   string    `json:"file"`
-	Loaded time.Time `json:"loaded"`
+	File   string    `json:"file"`   // the path of the first file
+	Loaded time.Time `json:"loaded"` // when what is in force was loaded
 	// Error is why the last reload was refused; the configuration of Loaded is
 	// still in force then.
 	Error string `json:"error,omitempty"`
@@ -79,19 +79,19 @@ type Config struct {
 
 // Kernel tells what the kernel holds of weir's.
 type Kernel struct {
-	Release string `json:"release"`
+	Release string `json:"release"` // as uname -r says it
 	// Mode is what balances: ipvs, or iptables. Fallback tells that this is for
 	// want of IPVS, not because somebody wanted it.
 	Mode           string    `json:"mode"`
 	Fallback       bool      `json:"fallback,omitempty"`
-	IPTables       string    `json:"iptables"`
+	IPTables       string    `json:"iptables"` // legacy or nft
 	Services       int       `json:"services"`
-	VirtualServers int       `json:"virtual_servers"`
-	RealServers    int       `json:"real_servers"`
-	VIPs           int       `json:"vips"`
-	SetMembers     int       `json:"set_members"`
-	LastSync       time.Time `json:"last_sync"`
-	LastAudit      time.Time `json:"last_audit"`
+	VirtualServers int       `json:"virtual_servers"` // how many are there
+	RealServers    int       `json:"real_servers"`    // over all virtual servers
+	VIPs           int       `json:"vips"`            // how many are there
+	SetMembers     int       `json:"set_members"`     // over all sets
+	LastSync       time.Time `json:"last_sync"`       // when the kernel was last as wanted
+	LastAudit      time.Time `json:"last_audit"`      // when the whole kernel was last read
 	// Pending Ops have failed and are tried again; Held ones wait for a source.
 	Pending int `json:"pending_ops"`
 	Held    int `json:"held_ops"`
@@ -101,12 +101,12 @@ type Kernel struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Backends counts backends by verdict; Unchecked have no check.
+// Backends counts the backends that are checked, by verdict.
 type Backends struct {
-	Up       int `json:"up"`
-	Down     int `json:"down"`
-	Unknown  int `json:"unknown"`
-	Draining int `json:"draining"`
+	Up       int `json:"up"`       // their checks succeed
+	Down     int `json:"down"`     // their checks fail
+	Unknown  int `json:"unknown"`  // no check has ended yet
+	Draining int `json:"draining"` // removed, with connections left
 }
 
 // Note is what could not be done for a Service.
