@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weir/internal/config":     {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/configs"},
 	"weir/cmd/weir/internal/status":     {"weir/lb"},
 	"weir/cmd/weir/internal/draft":      {},
-	"weir/cmd/weir/internal/doctor":     {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/k8ssync", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weir/internal/doctor":     {"weir/bgp", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/k8ssync", "weir/lb", "weir/lb/linux"},
 	"weir/cmd/weir/internal/web":        {"weir/cmd/weir/internal/status", "weir/packaging/doc"},
 	"weir/packaging/doc":                {},
 	"weir/cmd/weir/internal/kubeproxy":  {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/draft"},

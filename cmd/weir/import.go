@@ -8,7 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/draft"
+	"weir/cmd/weir/internal/keepalived"
 	"weir/cmd/weir/internal/kubeproxy"
+	"weir/cmd/weir/internal/metallb"
 )
 
 func importCommand(e env) *cobra.Command {
@@ -17,7 +21,7 @@ func importCommand(e env) *cobra.Command {
 		Short: "make a configuration of another program's",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(importKubeProxyCommand(e))
+	cmd.AddCommand(importKubeProxyCommand(e), importKeepalivedCommand(e), importMetalLBCommand(e))
 	return cmd
 }
 
@@ -49,21 +53,94 @@ Exit status: 0 printed, 2 unreadable or not to be taken over.`,
 		if len(args) == 0 {
 			return exitError{exitInvalid, fmt.Errorf("name the file with kube-proxy's configuration, or - for standard input")}
 		}
-		data, err := e.read(args[0])
-		if err != nil {
-			return exitError{exitInvalid, err}
-		}
-		res, err := kubeproxy.Import(data)
-		if err != nil {
-			return exitError{exitInvalid, fmt.Errorf("%s: %w", args[0], err)}
-		}
-		if len(res.Left) > 0 {
-			fmt.Fprintf(e.stderr, "weir: not taken over, for reasons that the comments tell: %s\n", strings.Join(res.Left, ", "))
-		}
-		_, err = io.WriteString(e.stdout, res.TOML)
-		return err
+		return e.imported(args[0], kubeproxy.Import)
 	}
 	return cmd
+}
+
+func importKeepalivedCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keepalived FILE",
+		Short: "make a configuration of a keepalived.conf",
+		Long: `Make a configuration of a keepalived.conf and print it. Virtual servers become
+services with their checks; VRRP becomes a fleet whose members answer ARP and NDP
+for the VIPs. FILE may include others, relative to its folder; "-" is standard
+input:
+
+  weir import keepalived /etc/keepalived/keepalived.conf >weir.toml
+
+Every directive becomes a key, or is named in a comment with the reason why not;
+--fields prints what becomes of each. A directive that keepalived does not know is
+an error with its line.
+
+VRRP finds the other boxes by multicast, so that the file need not name them. Then
+the fleet is printed as a comment: name them by --join, or in the result.
+
+Exit status: 0 printed, 2 unreadable or not to be taken over.`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	opts := keepalived.Options{Files: config.Disk{}}
+	cmd.Flags().StringSliceVar(&opts.Join, "join", nil, "the other boxes of the fleet: addresses or names")
+	cmd.Flags().StringVar(&opts.ID, "config-id", "", "choose the lines that begin with @, as keepalived -i")
+	fields := cmd.Flags().Bool("fields", false, "print every directive of keepalived.conf, the key that it becomes, and why")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if *fields {
+			return keepalived.WriteDirectives(e.stdout)
+		}
+		if len(args) == 0 {
+			return exitError{exitInvalid, fmt.Errorf("name the keepalived.conf, or - for standard input")}
+		}
+		return e.imported(args[0], func(data []byte) (draft.Result, error) { return keepalived.Import(args[0], data, opts) })
+	}
+	return cmd
+}
+
+func importMetalLBCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "metallb FILE",
+		Short: "make a configuration of MetalLB's resources",
+		Long: `Make a configuration of MetalLB's resources and print it: pools, routers and how
+VIPs are announced. FILE holds them in YAML or JSON, as documents or in a List,
+or MetalLB's ConfigMap from before 0.13; "-" is standard input:
+
+  kubectl -n metallb-system get ipaddresspools,bgppeers,bgpadvertisements,\
+l2advertisements,bfdprofiles,communities -o yaml | weir import metallb - >weir.toml
+
+Every field becomes a key, or is named in a comment with the reason why not;
+--fields prints what becomes of each. A field that MetalLB does not know is an
+error. Other objects are left out, and named.
+
+Exit status: 0 printed, 2 unreadable or not to be taken over.`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	fields := cmd.Flags().Bool("fields", false, "print every field of MetalLB's resources, the key that it becomes, and why")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if *fields {
+			return metallb.WriteFields(e.stdout)
+		}
+		if len(args) == 0 {
+			return exitError{exitInvalid, fmt.Errorf("name the file with MetalLB's resources, or - for standard input")}
+		}
+		return e.imported(args[0], metallb.Import)
+	}
+	return cmd
+}
+
+// imported prints what an importer makes of a file, and says what it has left.
+func (e env) imported(name string, importer func([]byte) (draft.Result, error)) error {
+	data, err := e.read(name)
+	if err != nil {
+		return exitError{exitInvalid, err}
+	}
+	res, err := importer(data)
+	if err != nil {
+		return exitError{exitInvalid, fmt.Errorf("%s: %w", name, err)}
+	}
+	if len(res.Left) > 0 {
+		fmt.Fprintf(e.stderr, "weir: not taken over, for reasons that the comments tell: %s\n", strings.Join(res.Left, ", "))
+	}
+	_, err = io.WriteString(e.stdout, res.TOML)
+	return err
 }
 
 // read reads a file, or standard input.

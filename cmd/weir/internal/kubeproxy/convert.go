@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // converter makes weir's configuration of kube-proxy's.
@@ -16,7 +18,7 @@ type converter struct {
 	set values
 	// used are the fields that have become keys.
 	used map[string]bool
-	out  writer
+	out  draft.Writer
 }
 
 const head = `# weir in place of a node's kube-proxy, made of its configuration by weir import kube-proxy. Each
@@ -25,15 +27,15 @@ const head = `# weir in place of a node's kube-proxy, made of its configuration 
 # other keys.
 `
 
-func convert(set values) Result {
+func convert(set values) draft.Result {
 	c := &converter{set: set, used: map[string]bool{}}
-	c.out.text(head)
+	c.out.Text(head)
 	c.kernel()
 	c.defaults()
 	c.daemon()
 	c.kubernetes()
 	left := c.left()
-	return Result{TOML: c.out.String(), Left: left}
+	return draft.Result{TOML: c.out.String(), Left: left}
 }
 
 // take gives the value of a field that becomes a key.
@@ -49,7 +51,7 @@ func take[T any](c *converter, path string) (T, bool) {
 func keys[T any](c *converter, pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		if v, ok := take[T](c, pairs[i]); ok {
-			c.out.key(pairs[i+1], v, pairs[i])
+			c.out.Key(pairs[i+1], v, pairs[i])
 		}
 	}
 }
@@ -75,7 +77,7 @@ func (c *converter) mode() string {
 }
 
 func (c *converter) kernel() {
-	c.out.table("[kernel]")
+	c.out.Table("[kernel]")
 	c.modeKey()
 	mode := c.mode()
 	mark := "iptables" // ipvs has no settings of its own for masquerading
@@ -99,10 +101,10 @@ func (c *converter) modeKey() {
 		keys[string](c, "mode", "mode")
 	default:
 		c.used["mode"] = true
-		c.out.key("mode", "auto", "mode "+c.mode()+"; auto is IPVS where the kernel has it")
+		c.out.Key("mode", "auto", "mode "+c.mode()+"; auto is IPVS where the kernel has it")
 	}
 	if on, ok := c.set["iptables.localhostNodePorts"].(bool); c.mode() == "iptables" && (on || !ok) {
-		c.out.text("# Node ports on 127.0.0.1, which kube-proxy has in this mode alone, are not served by weir.\n")
+		c.out.Text("# Node ports on 127.0.0.1, which kube-proxy has in this mode alone, are not served by weir.\n")
 	}
 }
 
@@ -119,12 +121,12 @@ func (c *converter) local() {
 		if !known {
 			way = mode // config says what is wrong with it
 		}
-		c.out.key("detect_local", way, "detectLocalMode")
+		c.out.Key("detect_local", way, "detectLocalMode")
 	}
 	switch mode {
 	case "", "ClusterCIDR":
 		if s, ok := take[string](c, "clusterCIDR"); ok {
-			c.out.key("cluster_cidrs", ranges(strings.Split(s, ",")), "clusterCIDR")
+			c.out.Key("cluster_cidrs", ranges(strings.Split(s, ",")), "clusterCIDR")
 		}
 	case "BridgeInterface":
 		keys[string](c, "detectLocal.bridgeInterface", "bridge_interface")
@@ -151,18 +153,18 @@ func ranges(list []string) []string {
 
 func (c *converter) ipvs() {
 	if list, ok := take[[]string](c, "ipvs.excludeCIDRs"); ok {
-		c.out.key("exclude_cidrs", ranges(list), "ipvs.excludeCIDRs")
+		c.out.Key("exclude_cidrs", ranges(list), "ipvs.excludeCIDRs")
 	}
 	for _, t := range []struct{ path, key string }{
 		{"ipvs.tcpTimeout", "tcp_timeout"}, {"ipvs.tcpFinTimeout", "tcp_fin_timeout"}, {"ipvs.udpTimeout", "udp_timeout"},
 	} {
 		if d, ok := take[time.Duration](c, t.path); ok {
-			c.out.key(t.key, d.Truncate(time.Second), t.path)
+			c.out.Key(t.key, d.Truncate(time.Second), t.path)
 		}
 	}
 	if _, ok := take[bool](c, "ipvs.strictARP"); ok {
-		c.out.text("# Where only some interfaces must not answer for VIPs, name those.\n")
-		c.out.key("strict_arp", []string{"all"}, "ipvs.strictARP")
+		c.out.Text("# Where only some interfaces must not answer for VIPs, name those.\n")
+		c.out.Key("strict_arp", []string{"all"}, "ipvs.strictARP")
 	}
 }
 
@@ -175,9 +177,9 @@ func (c *converter) periods(mode string) {
 	keys[time.Duration](c, period, "sync_period")
 	if d, ok := take[time.Duration](c, least); ok {
 		if !hasPeriod {
-			c.out.key("sync_period", kubeSyncPeriod, "kube-proxy's default")
+			c.out.Key("sync_period", kubeSyncPeriod, "kube-proxy's default")
 		}
-		c.out.key("min_sync_period", d, least)
+		c.out.Key("min_sync_period", d, least)
 	}
 }
 
@@ -185,11 +187,11 @@ func (c *converter) nodePorts(mode string) {
 	list, ok := take[[]string](c, "nodePortAddresses")
 	switch {
 	case ok && slices.Equal(list, []string{"primary"}):
-		c.out.key("node_port_addresses", list, "nodePortAddresses")
+		c.out.Key("node_port_addresses", list, "nodePortAddresses")
 	case ok:
-		c.out.key("node_port_addresses", ranges(list), "nodePortAddresses")
+		c.out.Key("node_port_addresses", ranges(list), "nodePortAddresses")
 	case mode == "nftables":
-		c.out.key("node_port_addresses", []string{"primary"}, "the default in mode nftables")
+		c.out.Key("node_port_addresses", []string{"primary"}, "the default in mode nftables")
 	}
 }
 
@@ -220,10 +222,10 @@ func (c *converter) sysctls() {
 		add("tcp_be_liberal", 1)
 	}
 	if n := c.conntrackMax(8); n > 0 {
-		c.out.text(fmt.Sprintf("# kube-proxy also sets net.netfilter.nf_conntrack_max, by the number of cores: %d with 8 of them.\n", n))
+		c.out.Text(fmt.Sprintf("# kube-proxy also sets net.netfilter.nf_conntrack_max, by the number of cores: %d with 8 of them.\n", n))
 	}
 	if len(list) > 0 {
-		c.out.key("sysctls", list, "conntrack")
+		c.out.Key("sysctls", list, "conntrack")
 	}
 }
 
@@ -253,8 +255,8 @@ func (c *converter) defaults() {
 		return
 	}
 	if s, ok := take[string](c, "ipvs.scheduler"); ok {
-		c.out.table("[defaults]")
-		c.out.key("scheduler", s, "ipvs.scheduler")
+		c.out.Table("[defaults]")
+		c.out.Key("scheduler", s, "ipvs.scheduler")
 	}
 }
 
@@ -262,8 +264,8 @@ func (c *converter) defaults() {
 const debugVerbosity = 4
 
 func (c *converter) daemon() {
-	c.out.table("[daemon]")
-	c.out.text("# For health and metrics; load balancers outside look for the nodes' health here.\n")
+	c.out.Table("[daemon]")
+	c.out.Text("# For health and metrics; load balancers outside look for the nodes' health here.\n")
 	listen, from := "0.0.0.0:10256", "kube-proxy's default"
 	b, _ := c.set["bindAddress"].(string)
 	if strings.Contains(b, ":") {
@@ -275,14 +277,14 @@ func (c *converter) daemon() {
 	if s, ok := take[string](c, "healthzBindAddress"); ok {
 		listen, from = withPort(s, "10256"), "healthzBindAddress"
 	}
-	c.out.key("listen", listen, from)
+	c.out.Key("listen", listen, from)
 	keys[string](c, "logging.format", "log_format")
 	if v, ok := take[int64](c, "logging.verbosity"); ok {
 		level := "info"
 		if v >= debugVerbosity {
 			level = "debug"
 		}
-		c.out.key("log_level", level, "logging.verbosity "+strconv.FormatInt(v, 10))
+		c.out.Key("log_level", level, "logging.verbosity "+strconv.FormatInt(v, 10))
 	}
 }
 
@@ -295,10 +297,10 @@ func withPort(s, port string) string {
 }
 
 func (c *converter) kubernetes() {
-	c.out.table("[[kubernetes]]")
-	c.out.key("name", "kubernetes", "what the cluster is called in weir")
+	c.out.Table("[[kubernetes]]")
+	c.out.Key("name", "kubernetes", "what the cluster is called in weir")
 	if _, ok := c.set["clientConnection.kubeconfig"]; ok {
-		c.out.text("# weir must find the file under this name. What is in it must name the API server's own address: a\n" +
+		c.out.Text("# weir must find the file under this name. What is in it must name the API server's own address: a\n" +
 			"# ClusterIP is served by weir itself.\n")
 	}
 	keys[string](c, "clientConnection.kubeconfig", "kubeconfig")
@@ -306,10 +308,10 @@ func (c *converter) kubernetes() {
 	if s, ok := take[string](c, "hostnameOverride"); ok {
 		node, from = strings.ToLower(strings.TrimSpace(s)), "hostnameOverride"
 	}
-	c.out.key("node_name", node, from)
+	c.out.Key("node_name", node, from)
 	g, _ := c.set["featureGates"].(map[string]bool)
 	if on, ok := g["AllowServiceExternalIPs"]; !ok || on {
-		c.out.text("# kube-proxy serves whatever a Service names in spec.externalIPs; weir only what is in these ranges,\n" +
+		c.out.Text("# kube-proxy serves whatever a Service names in spec.externalIPs; weir only what is in these ranges,\n" +
 			"# since with them anybody who may write a Service can take the traffic of others.\n" +
 			"#external_ip_ranges = [\"0.0.0.0/0\", \"::/0\"]\n")
 	}
@@ -324,10 +326,10 @@ func (c *converter) left() []string {
 			continue
 		}
 		if len(left) == 0 {
-			c.out.text("\n# What was set and weir has no key for:\n")
+			c.out.Text("\n# What was set and weir has no key for:\n")
 		}
 		left = append(left, f.path)
-		c.out.comment(f.path, v, f.why)
+		c.out.Left(f.path, v, f.why)
 	}
 	return left
 }

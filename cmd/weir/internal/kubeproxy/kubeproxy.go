@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/draft"
 )
 
 // Kind and API of the document.
@@ -25,32 +26,23 @@ const (
 	documentAPI  = "kubeproxy.config.k8s.io/v1alpha1"
 )
 
-// Result is weir's configuration.
-type Result struct {
-	// TOML is valid for config.Parse on any machine.
-	TOML string
-	// Left are the fields that are set and that weir has no key for; TOML says so
-	// too, with the reasons.
-	Left []string
-}
-
 // Import reads a KubeProxyConfiguration in YAML or JSON: as a file, as one of
 // several documents, or within a ConfigMap as kubeadm makes it.
-func Import(data []byte) (Result, error) {
+func Import(data []byte) (draft.Result, error) {
 	doc, err := document(data)
 	if err != nil {
-		return Result{}, err
+		return draft.Result{}, err
 	}
 	set, err := read(doc)
 	if err != nil {
-		return Result{}, err
+		return draft.Result{}, err
 	}
 	if err := checkMode(set); err != nil {
-		return Result{}, err
+		return draft.Result{}, err
 	}
 	res := convert(set)
 	if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
-		return Result{}, fmt.Errorf("a value can't be taken over; change it in the file that is read:\n%w", err)
+		return draft.Result{}, fmt.Errorf("a value can't be taken over; change it in the file that is read:\n%w", err)
 	}
 	return res, nil
 }

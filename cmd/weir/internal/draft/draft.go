@@ -1,0 +1,138 @@
+// Package draft writes configurations for people to look over: TOML, with a
+// comment behind each key that says where its value comes from. It knows nothing
+// of what the keys mean; those who import other programs' configurations use it.
+package draft
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Result is weir's configuration, made of another program's.
+type Result struct {
+	// TOML is valid for config.Parse on any machine.
+	TOML string
+	// Left are the settings that weir has no key for; TOML says so too, with the
+	// reasons.
+	Left []string
+}
+
+// Writer writes TOML. The zero value is empty.
+type Writer struct{ strings.Builder }
+
+// Text writes s as it is.
+func (w *Writer) Text(s string) { w.WriteString(s) }
+
+// Table begins a table: "[kernel]", "[[service]]".
+func (w *Writer) Table(header string) { w.Text("\n" + header + "\n") }
+
+// wide is where a list gets a line for each element, and a comment a new line.
+const wide = 80
+
+// Key writes a key with a comment that says where its value comes from.
+func (w *Writer) Key(name string, v any, from string) {
+	if list, ok := v.([]string); ok && len(Literal(v)) > wide {
+		fmt.Fprintf(w, "%s = [ # %s\n", name, oneLine(from))
+		for _, s := range list {
+			fmt.Fprintf(w, "\t%s,\n", quote(s))
+		}
+		w.Text("]\n")
+		return
+	}
+	fmt.Fprintf(w, "%s = %s # %s\n", name, Literal(v), oneLine(from))
+}
+
+// Left names a setting that becomes no key, its value, and why.
+func (w *Writer) Left(name string, v any, why string) {
+	fmt.Fprintf(w, "# %s = %s: %s.\n", name, Literal(v), why)
+}
+
+// Remark writes a comment, in as many lines as it takes.
+func (w *Writer) Remark(text string) {
+	const most = 100 // columns
+	line := "#"
+	for _, word := range strings.Fields(oneLine(text)) {
+		if len(line)+1+len(word) > most && line != "#" {
+			w.Text(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	w.Text(line + "\n")
+}
+
+// Literal writes a value in TOML; what TOML has no word for, as JSON.
+func Literal(v any) string {
+	switch x := v.(type) {
+	case string:
+		return quote(x)
+	case time.Duration:
+		return quote(short(x))
+	case []string:
+		quoted := make([]string, len(x))
+		for i, s := range x {
+			quoted[i] = quote(s)
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
+	case []any:
+		parts := make([]string, len(x))
+		for i, e := range x {
+			parts[i] = Literal(e)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case map[string]bool:
+		return inline(x)
+	case map[string]string:
+		return inline(x)
+	case bool, int, int64, float64:
+		return fmt.Sprint(x)
+	default:
+		out, _ := json.Marshal(x) // it was JSON before
+		return oneLine(string(out))
+	}
+}
+
+// inline writes an inline table, its keys sorted.
+func inline[V any](table map[string]V) string {
+	var parts []string
+	for name, v := range table {
+		parts = append(parts, fmt.Sprintf("%s = %s", quote(name), Literal(v)))
+	}
+	slices.Sort(parts)
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// quote writes a basic string: JSON's escapes are TOML's, but for DEL, which
+// TOML wants escaped too.
+func quote(s string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string can be encoded
+	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
+}
+
+// oneLine keeps control characters out of comments, where TOML has none.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// short writes a duration as people do: 1m instead of 1m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,313 @@
+package keepalived
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"weir/cmd/weir/internal/draft"
+)
+
+// setting is a key of a check.
+type setting struct {
+	key   string
+	value any
+	from  string
+}
+
+// check is a check of a real_server as weir makes it.
+type check struct {
+	node     *node
+	settings []setting
+	remark   string
+}
+
+func (k *check) add(key string, v any, from string) {
+	k.settings = append(k.settings, setting{key, v, from})
+}
+
+// same tells whether two checks ask the same.
+func (k *check) same(o *check) bool {
+	if len(k.settings) != len(o.settings) {
+		return false
+	}
+	for i, s := range k.settings {
+		if t := o.settings[i]; s.key != t.key || !reflect.DeepEqual(s.value, t.value) {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *check) write(out *draft.Writer) {
+	out.Table("[service.check]")
+	if k.remark != "" {
+		out.Remark(k.remark)
+	}
+	for _, s := range k.settings {
+		out.Key(s.key, s.value, s.from)
+	}
+}
+
+// ranks are the kinds of checks, the most telling first.
+var ranks = [][]string{{"HTTP_GET", "SSL_GET"}, {"DNS_CHECK", "UDP_CHECK"}, {"SMTP_CHECK"}, {"TCP_CHECK"},
+	{"MISC_CHECK", "FILE_CHECK", "PING_CHECK", "BFD_CHECK"}}
+
+// check makes one check of those that the real servers have: weir asks all backends
+// of a service alike. Nil is none.
+func (c *converter) check(s *server) *check {
+	var found *check
+	without := 0
+	for _, r := range s.backends {
+		k := c.best(s, r)
+		switch {
+		case k == nil:
+			without++
+		case found == nil:
+			found = k
+		case !found.same(k):
+			c.leave(k.node, fmt.Sprintf("weir asks all backends of a service alike, as line %d says", found.node.at.number))
+		}
+	}
+	if found != nil && without > 0 {
+		found.remark += " The real servers that had no check, or none that weir can make, are asked the same."
+	}
+	return found
+}
+
+// best makes the most telling check of a real_server.
+func (c *converter) best(s *server, r real) *check {
+	var best *check
+	for _, names := range ranks {
+		for _, n := range r.node.all(names...) {
+			if best != nil {
+				c.leave(n, fmt.Sprintf("weir makes one check of a backend: that of line %d", best.node.at.number))
+				continue
+			}
+			if best = c.make(s, r, n); best == nil {
+				c.leave(n, "weir has no such check, and nothing in its place for "+s.proto)
+			}
+		}
+	}
+	return best
+}
+
+// make makes a check of a block, nil if there is none like it.
+func (c *converter) make(s *server, r real, n *node) *check {
+	k := &check{node: n}
+	switch n.name() {
+	case "HTTP_GET", "SSL_GET":
+		c.http(s, r, k)
+	case "DNS_CHECK":
+		if !c.dns(k) {
+			return nil
+		}
+	case "UDP_CHECK":
+		if !c.udp(k) {
+			return nil
+		}
+	case "TCP_CHECK":
+		k.add("type", "tcp", from(n))
+	default:
+		if s.proto != "tcp" {
+			return nil
+		}
+		d, _ := lookup("real_server", n.name())
+		k.add("type", "tcp", from(n)+": "+d.why)
+	}
+	if p := c.take(n, "connect_port"); p != nil {
+		if v, err := parsePort(p.word(1)); err != nil || v == 0 {
+			c.leave(p, "it is no port")
+		} else {
+			k.add("port", int64(v), from(p))
+		}
+	}
+	for _, h := range n.all("host") {
+		c.leave(h, "weir asks the backend at its own address")
+	}
+	c.timing(s, r, k)
+	return k
+}
+
+// setting gives a directive of the check, of its real server or of the virtual server.
+func (c *converter) setting(s *server, r real, k *check, names ...string) *node {
+	var found *node
+	for _, in := range []*node{s.node, r.node, k.node} {
+		if n := c.take(in, names...); n != nil {
+			found = n
+		}
+	}
+	return found
+}
+
+// timing writes how often and how long. keepalived asks every delay_loop, and after
+// a failure every delay_before_retry; weir asks at the shorter of the two always, so
+// that it finds out as soon.
+func (c *converter) timing(s *server, r real, k *check) {
+	const least, most = 100 * time.Millisecond, time.Hour
+	value := func(absent time.Duration, names ...string) time.Duration {
+		n := c.setting(s, r, k, names...)
+		if n == nil {
+			return absent
+		}
+		d, ok := seconds(n.word(1))
+		if !ok {
+			c.leave(n, "it is no number of seconds")
+			return absent
+		}
+		return min(max(d, least), most)
+	}
+	loop := value(60*time.Second, "delay_loop")
+	timeout := value(5*time.Second, "connect_timeout")
+	pause, retries := time.Second, 1
+	switch k.node.name() {
+	case "DNS_CHECK":
+		pause, retries = loop, 3
+	case "HTTP_GET", "SSL_GET":
+		pause = 3 * time.Second
+	case "MISC_CHECK":
+		retries = 0
+	}
+	pause = value(pause, "delay_before_retry")
+	if n := c.setting(s, r, k, "retry", "nb_get_retry"); n != nil {
+		if v, err := strconv.Atoi(n.word(1)); err == nil && v >= 0 && v < 1000 {
+			retries = v
+		} else {
+			c.leave(n, "it is no number from 0 to 999")
+		}
+	}
+	interval := loop
+	if retries > 0 {
+		interval = min(loop, pause)
+	}
+	k.add("interval", max(interval, timeout), "delay_loop "+draft.Literal(loop)+", delay_before_retry "+draft.Literal(pause)+"; not below the timeout")
+	k.add("timeout", timeout, "connect_timeout")
+	k.add("rise", int64(1), "keepalived takes a backend back at once")
+	k.add("fall", int64(retries+1), "retry "+strconv.Itoa(retries))
+}
+
+// http writes what is asked by HTTP, of the first url.
+func (c *converter) http(s *server, r real, k *check) {
+	kind := map[string]string{"HTTP_GET": "http", "SSL_GET": "https"}[k.node.name()]
+	k.add("type", kind, from(k.node))
+	url := &node{words: []string{"url"}}
+	for i, u := range k.node.all("url") {
+		if i == 0 {
+			url = u
+			continue
+		}
+		c.leave(u, "weir asks for one, the first")
+	}
+	if p := c.take(url, "path"); p != nil && p.word(1) != "" {
+		k.add("path", p.word(1), from(p))
+	}
+	host := c.setting(s, r, k, "virtualhost")
+	if v := c.take(url, "virtualhost"); v != nil {
+		host = v
+	}
+	if host != nil && host.word(1) != "" {
+		k.add("host", host.word(1), from(host))
+	}
+	if n := c.take(k.node, "enable_sni"); n != nil && host != nil {
+		k.add("server_name", host.word(1), from(n))
+	}
+	status, why := []string{"200-299"}, "keepalived's default"
+	if n := c.take(url, "status_code"); n != nil {
+		status, why = n.words[1:], from(n)
+	}
+	k.add("status", status, why)
+}
+
+// dns writes the query that is sent, and that the answer begins with its number.
+func (c *converter) dns(k *check) bool {
+	kind, name := dnsmessage.TypeSOA, "."
+	if n := c.take(k.node, "type"); n != nil {
+		types := map[string]dnsmessage.Type{"A": dnsmessage.TypeA, "NS": dnsmessage.TypeNS, "CNAME": dnsmessage.TypeCNAME,
+			"SOA": dnsmessage.TypeSOA, "MX": dnsmessage.TypeMX, "TXT": dnsmessage.TypeTXT, "AAAA": dnsmessage.TypeAAAA}
+		t, ok := types[strings.ToUpper(n.word(1))]
+		if !ok {
+			return false
+		}
+		kind = t
+	}
+	if n := c.take(k.node, "name"); n != nil {
+		name = strings.TrimSuffix(n.word(1), ".") + "."
+	}
+	q, err := dnsmessage.NewName(name)
+	if err != nil {
+		return false
+	}
+	const number = 0x7765 // "we"
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: number, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: q, Type: kind, Class: dnsmessage.ClassINET}},
+	}
+	packet, err := m.Pack()
+	if err != nil {
+		return false
+	}
+	k.add("type", "udp", from(k.node))
+	k.add("send", "hex:"+spaced(packet), fmt.Sprintf("a query for %s of %s", strings.TrimPrefix(kind.String(), "Type"), name))
+	k.add("expect", "hex:"+spaced(packet[:2]), "the number of the query; weir does not look whether the answer is an error")
+	return true
+}
+
+// spaced writes bytes in hexadecimal, a space between them.
+func spaced(b []byte) string { return fmt.Sprintf("% x", b) }
+
+// udp writes the datagram, and the answer up to the first byte that may be any.
+func (c *converter) udp(k *check) bool {
+	send, reply := k.node.find("payload"), k.node.find("require_reply")
+	if send == nil || reply == nil {
+		return false
+	}
+	packet, ok := hexBytes(send.words[1:])
+	expect, fine := hexBytes(reply.words[1:])
+	if !ok || !fine || len(packet) == 0 {
+		return false
+	}
+	c.take(k.node, "payload")
+	c.take(k.node, "require_reply")
+	k.add("type", "udp", from(k.node))
+	k.add("send", "hex:"+spaced(packet), from(send))
+	if len(expect) > 0 {
+		k.add("expect", "hex:"+spaced(expect), from(reply))
+	}
+	return true
+}
+
+// hexBytes reads keepalived's free form: words of digits, of which an odd one at the
+// end is a byte of its own. It ends before an x, which stands for any digit.
+func hexBytes(words []string) ([]byte, bool) {
+	var out []byte
+	for _, w := range words {
+		for len(w) > 0 {
+			digits := w[:min(2, len(w))]
+			w = w[len(digits):]
+			if strings.ContainsAny(digits, "xX") {
+				return out, true
+			}
+			if len(digits) == 1 {
+				digits = "0" + digits
+			}
+			b, err := hex.DecodeString(digits)
+			if err != nil {
+				return nil, false
+			}
+			out = append(out, b...)
+		}
+	}
+	return out, true
+}
+
+// isAddress tells whether a word is one.
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}

@@ -1,0 +1,195 @@
+package keepalived
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Limits of what a file may grow to, by inclusion and by definitions that stand for
+// others: more is a mistake, or malice.
+const (
+	deepest  = 16
+	mostText = 4 << 20
+)
+
+// line is one that counts, with its place.
+type line struct {
+	file   string
+	number int
+	text   string
+}
+
+func (l line) String() string { return fmt.Sprintf("%s:%d", l.file, l.number) }
+
+// reader makes lines of files: it drops comments, follows inclusions, chooses
+// conditional lines and puts definitions in their places, in keepalived's order.
+type reader struct {
+	opts  Options
+	defs  map[string]string
+	lines []line
+	size  int
+	// lost are the inclusions that lead nowhere.
+	lost []line
+	errs []error
+}
+
+func read(name, text string, opts Options) (lines, lost []line, err error) {
+	r := &reader{opts: opts, defs: map[string]string{"_HASH": "#", "_BANG": "!", "_INSTANCE": opts.ID}}
+	r.file(name, text, 0)
+	return r.lines, r.lost, errors.Join(r.errs...)
+}
+
+func (r *reader) fail(at line, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s: "+format, append([]any{at}, args...)...))
+}
+
+func (r *reader) file(name, text string, depth int) {
+	outer := r.defs["_PWD"]
+	r.defs["_PWD"] = filepath.Dir(name)
+	defer func() { r.defs["_PWD"] = outer }()
+	var lines []line
+	number := 0
+	for text := range strings.Lines(text) {
+		number++
+		lines = append(lines, line{name, number, strings.TrimSpace(withoutComment(text))})
+	}
+	r.all(lines, depth)
+}
+
+// definition is a line that gives a parameter a value.
+var definition = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)
+
+func (r *reader) all(lines []line, depth int) {
+	for i := 0; i < len(lines) && len(r.errs) == 0; i++ {
+		l := lines[i]
+		if r.size += len(l.text) + 1; r.size > mostText || depth > deepest {
+			r.fail(l, "the file becomes too long here, by inclusions or definitions of definitions")
+			return
+		}
+		var ok bool
+		if l, ok = r.chosen(l); !ok {
+			continue
+		}
+		m := definition.FindStringSubmatch(l.text)
+		if m == nil {
+			r.one(l, depth)
+			continue
+		}
+		value := []string{m[2]}
+		for strings.HasSuffix(value[len(value)-1], `\`) && i+1 < len(lines) {
+			i++
+			value[len(value)-1] = strings.TrimSuffix(value[len(value)-1], `\`)
+			value = append(value, lines[i].text)
+		}
+		r.defs[m[1]] = strings.TrimSpace(strings.Join(value, "\n"))
+	}
+}
+
+// chosen takes the condition from a line, and tells whether it holds.
+func (r *reader) chosen(l line) (line, bool) {
+	for strings.HasPrefix(l.text, "@") {
+		word, rest, _ := strings.Cut(l.text[1:], " ")
+		if word, more, ok := strings.Cut(word, "\t"); ok {
+			l.text = "@" + word + " " + more + " " + rest
+			continue
+		}
+		if r.opts.ID == "" {
+			r.fail(l, "the line is for one box alone (@%s): say which box's configuration it is to be, by --config-id, as keepalived -i", word)
+			return l, false
+		}
+		not := strings.HasPrefix(word, "^")
+		if (strings.TrimPrefix(word, "^") == r.opts.ID) == not {
+			return l, false
+		}
+		l.text = strings.TrimSpace(rest)
+	}
+	return l, l.text != ""
+}
+
+// inclusion is a line that includes files; the letters behind say what is an error.
+var inclusion = regexp.MustCompile(`^include[rmwba]?\s+(.+)$`)
+
+// one takes a line that is neither conditional nor a definition.
+func (r *reader) one(l line, depth int) {
+	if m := inclusion.FindStringSubmatch(l.text); m != nil {
+		r.include(l, strings.Trim(m[1], `"'`), depth)
+		return
+	}
+	if strings.HasPrefix(l.text, "~SEQ") || strings.HasPrefix(l.text, "~LST") {
+		r.fail(l, "%s repeats the line, which weir does not follow: write out what it stands for", l.text[:4])
+		return
+	}
+	text := r.replaced(l.text)
+	if text == l.text {
+		r.lines = append(r.lines, l)
+		return
+	}
+	var lines []line
+	for text := range strings.SplitSeq(text, "\n") {
+		lines = append(lines, line{l.file, l.number, strings.TrimSpace(text)})
+	}
+	r.all(lines, depth+1)
+}
+
+// parameter is a place for a definition: ${NAME}, or $NAME and then a space.
+var parameter = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Za-z_][A-Za-z0-9_]*(\s|$)`)
+
+// replaced puts definitions in their places, once; what is not defined stays.
+func (r *reader) replaced(text string) string {
+	return parameter.ReplaceAllStringFunc(text, func(s string) string {
+		name := strings.Trim(strings.TrimSpace(s[1:]), "{}")
+		value, ok := r.defs[name]
+		if !ok {
+			return s
+		}
+		if strings.HasSuffix(s, "}") {
+			return value
+		}
+		return value + " "
+	})
+}
+
+func (r *reader) include(l line, pattern string, depth int) {
+	full := pattern
+	if !filepath.IsAbs(full) {
+		full = filepath.Join(filepath.Dir(l.file), full)
+	}
+	var names []string
+	if r.opts.Files != nil {
+		names, _ = r.opts.Files.Glob(full) // a pattern that is none matches nothing
+	}
+	if len(names) == 0 {
+		r.lost = append(r.lost, line{l.file, l.number, pattern})
+		return
+	}
+	for _, name := range names {
+		text, err := r.opts.Files.ReadFile(name)
+		if err != nil {
+			r.fail(l, "include: %w", err)
+			continue
+		}
+		r.file(name, string(text), depth+1)
+	}
+}
+
+// withoutComment cuts a line at "#" or "!", unless it is quoted.
+func withoutComment(text string) string {
+	var quote byte
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '#' || c == '!':
+			return text[:i]
+		}
+	}
+	return text
+}

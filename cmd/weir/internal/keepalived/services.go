@@ -1,0 +1,486 @@
+package keepalived
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/cmd/weir/internal/draft"
+)
+
+// mostVIPs is how many addresses a range of a group may stand for.
+const mostVIPs = 1024
+
+// real is a real_server that is served.
+type real struct {
+	node   *node
+	addr   netip.Addr
+	port   uint16
+	weight uint64
+}
+
+// server is a virtual_server on its way to become services.
+type server struct {
+	node     *node
+	proto    string
+	ports    map[uint16][]netip.Addr // the VIPs by port
+	backends []real
+}
+
+// virtualServer writes a virtual_server as a service for each of its ports.
+func (c *converter) virtualServer(out *draft.Writer, n *node) {
+	s := &server{node: n, proto: "tcp", ports: map[uint16][]netip.Addr{}}
+	if p := c.take(n, "protocol"); p != nil {
+		s.proto = strings.ToLower(p.word(1))
+	}
+	base, ok := c.frontends(s)
+	if !ok {
+		return
+	}
+	for port, vips := range s.ports {
+		if port == 0 {
+			for _, a := range vips {
+				c.vips[a] = c.vips[a]
+			}
+			delete(s.ports, port)
+			c.left[n] = "weir serves ports, and this one is all ports of an address: write a service with those that are meant"
+		}
+	}
+	if len(s.ports) == 0 {
+		return
+	}
+	delete(c.left, n)
+	c.realServers(s)
+	check := c.check(s)
+	if check == nil {
+		c.unchecked(s)
+	}
+	for _, port := range sortedPorts(s.ports) {
+		name := base
+		if len(s.ports) > 1 {
+			name += "-" + strconv.Itoa(int(port))
+		}
+		c.service(out, s, c.unused(name), port, check)
+	}
+}
+
+// unchecked has settings for checks become nothing where there is none.
+func (c *converter) unchecked(s *server) {
+	blocks := []*node{s.node}
+	for _, r := range s.backends {
+		blocks = append(blocks, r.node)
+	}
+	for _, in := range blocks {
+		for _, n := range in.all("connect_timeout", "retry", "delay_before_retry", "delay_loop", "virtualhost") {
+			c.leave(n, "the service has no check")
+		}
+	}
+}
+
+func sortedPorts(ports map[uint16][]netip.Addr) []uint16 {
+	var list []uint16
+	for p := range ports {
+		list = append(list, p)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// frontends reads what a virtual_server serves, and gives its name.
+func (c *converter) frontends(s *server) (name string, ok bool) {
+	n := s.node
+	switch n.word(1) {
+	case "fwmark":
+		c.marks = true
+		c.leave(n, "weir balances addresses and ports, not packet marks: write a service with the VIPs that the mark stands for")
+		return "", false
+	case "group":
+		for _, g := range c.top.all("virtual_server_group") {
+			if g.word(1) == n.word(2) {
+				c.group(s, g)
+			}
+		}
+		if len(s.ports) == 0 {
+			c.leave(n, "there is no address in the group")
+		}
+		return "group-" + n.word(2), len(s.ports) > 0
+	}
+	addr, err := netip.ParseAddr(n.word(1))
+	port, portErr := parsePort(n.word(2))
+	if err != nil || portErr != nil {
+		c.leave(n, "it is not an address and a port")
+		return "", false
+	}
+	s.ports[port] = []netip.Addr{addr}
+	return fmt.Sprintf("vs-%s-%d", addr, port), true
+}
+
+// group reads the addresses of a virtual_server_group.
+func (c *converter) group(s *server, g *node) {
+	for _, e := range g.block {
+		if e.name() == "fwmark" {
+			c.marks = true
+			continue
+		}
+		addrs, ok := addresses(e.name())
+		port, err := parsePort(e.word(1))
+		if !ok || err != nil {
+			c.leave(e, "it is not a range of addresses and a port, or one of more than "+strconv.Itoa(mostVIPs))
+			continue
+		}
+		c.done[e] = true
+		s.ports[port] = append(s.ports[port], addrs...)
+	}
+}
+
+func parsePort(s string) (uint16, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err
+}
+
+// addresses reads 192.0.2.1, 192.0.2.1-10, 192.0.2.1-192.0.2.10, ae00::2-9 or
+// 192.0.2.0/29.
+func addresses(s string) ([]netip.Addr, bool) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		p = p.Masked()
+		return between(p.Addr(), func(a netip.Addr) bool { return p.Contains(a) })
+	}
+	first, last, isRange := strings.Cut(s, "-")
+	a, err := netip.ParseAddr(first)
+	if err != nil || !isRange {
+		return []netip.Addr{a}, err == nil
+	}
+	b, err := netip.ParseAddr(last)
+	if at := strings.LastIndexAny(first, ".:"); err != nil || a.Is4() != b.Is4() {
+		b, err = netip.ParseAddr(first[:at+1] + last)
+	}
+	if err != nil || b.Less(a) {
+		return nil, false
+	}
+	return between(a, func(x netip.Addr) bool { return !b.Less(x) })
+}
+
+// between gives the addresses from the first one on for which in holds; false where
+// they are too many.
+func between(a netip.Addr, in func(netip.Addr) bool) ([]netip.Addr, bool) {
+	var out []netip.Addr
+	for ; a.IsValid() && in(a); a = a.Next() {
+		if out = append(out, a); len(out) > mostVIPs {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// realServers reads the backends.
+func (c *converter) realServers(s *server) {
+	for _, n := range s.node.all("real_server") {
+		addr, err := netip.ParseAddr(n.word(1))
+		port, portErr := parsePort(n.word(2))
+		r := real{n, addr, port, 1}
+		same := func(o real) bool { return o.addr == r.addr && o.port == r.port }
+		switch {
+		case err != nil || portErr != nil:
+			c.leave(n, "it is not an address with or without a port")
+			continue
+		case slices.ContainsFunc(s.backends, same):
+			c.leave(n, "the virtual_server has it twice")
+			continue
+		}
+		if w := c.take(n, "weight"); w != nil {
+			if r.weight, err = strconv.ParseUint(w.word(1), 10, 16); err != nil {
+				r.weight = 1
+				c.leave(w, "weights go from 0 to 65535")
+			}
+		}
+		s.backends = append(s.backends, r)
+	}
+}
+
+// unused makes a name that a service may have, and that no other one has.
+func (c *converter) unused(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
+	name = strings.Trim(name[:min(len(name), 50)], "-.")
+	free := name
+	for i := 2; c.names[free]; i++ {
+		free = fmt.Sprintf("%s-%d", name, i)
+	}
+	c.names[free] = true
+	return free
+}
+
+// service writes one.
+func (c *converter) service(out *draft.Writer, s *server, name string, port uint16, check *check) {
+	out.Table("[[service]]")
+	out.Key("name", name, from(s.node))
+	var vips []string
+	for _, a := range s.ports[port] {
+		if text := a.String(); !slices.Contains(vips, text) {
+			vips = append(vips, text)
+		}
+		c.vips[a] = true
+	}
+	out.Key("vips", vips, fmt.Sprintf("line %d", s.node.at.number))
+	backendPort, uniform := s.backendPort(port)
+	text := strconv.Itoa(int(port))
+	if uniform && backendPort != port {
+		text += ":" + strconv.Itoa(int(backendPort))
+	}
+	if s.proto != "tcp" {
+		text += "/" + s.proto
+	}
+	var what any = text
+	if text == strconv.Itoa(int(port)) {
+		what = int64(port)
+	}
+	out.Key("ports", []any{what}, fmt.Sprintf("line %d", s.node.at.number))
+	c.compact(out, s, uniform)
+	c.traffic(out, s)
+	c.quorum(out, s, check)
+	c.backends(out, s, uniform)
+	if check != nil {
+		check.write(out)
+	}
+}
+
+// backendPort gives the port of the backends, and whether they have the same.
+func (s *server) backendPort(port uint16) (uint16, bool) {
+	first := port
+	for i, r := range s.backends {
+		p := r.port
+		if p == 0 {
+			p = port
+		}
+		if i == 0 {
+			first = p
+		} else if p != first {
+			return port, false
+		}
+	}
+	return first, true
+}
+
+// isPlain tells whether addresses are all there is to say of the backends.
+func (s *server) isPlain() bool {
+	return !slices.ContainsFunc(s.backends, func(r real) bool {
+		return r.weight != 1 || r.node.find("uthreshold") != nil
+	})
+}
+
+func (r real) text(uniform bool) string {
+	if uniform || r.port == 0 {
+		return r.addr.String()
+	}
+	return netip.AddrPortFrom(r.addr, r.port).String()
+}
+
+func (c *converter) compact(out *draft.Writer, s *server, uniform bool) {
+	if !s.isPlain() {
+		return
+	}
+	list := []string{}
+	for _, r := range s.backends {
+		list = append(list, r.text(uniform))
+	}
+	out.Key("backends", list, "real_server")
+}
+
+// backends writes tables, where addresses are not all.
+func (c *converter) backends(out *draft.Writer, s *server, uniform bool) {
+	if s.isPlain() {
+		return
+	}
+	for _, r := range s.backends {
+		out.Table("[[service.backend]]")
+		out.Key("address", r.text(uniform), from(r.node))
+		if r.weight != 1 {
+			out.Key("weight", int64(r.weight), from(r.node.find("weight")))
+		}
+		upper := c.number(out, r.node, "uthreshold", "max_connections", 1<<32-1)
+		if upper > 0 {
+			c.number(out, r.node, "lthreshold", "min_connections", upper-1)
+		}
+	}
+}
+
+// number writes a whole number that is not 0, and gives it.
+func (c *converter) number(out *draft.Writer, in *node, name, key string, most int64) int64 {
+	n := c.take(in, name)
+	if n == nil {
+		return 0
+	}
+	v, err := strconv.ParseInt(n.word(1), 10, 64)
+	if err != nil || v < 0 || v > most {
+		c.leave(n, fmt.Sprintf("it is not a number from 0 to %d", most))
+		return 0
+	}
+	if v > 0 {
+		out.Key(key, v, from(n))
+	}
+	return v
+}
+
+var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
+
+// traffic writes what happens to connections.
+func (c *converter) traffic(out *draft.Writer, s *server) {
+	scheduler, why := "wlc", "keepalived's default"
+	if n := c.take(s.node, "lvs_sched", "lb_algo"); n != nil {
+		if slices.Contains(schedulers, n.word(1)) {
+			scheduler, why = n.word(1), from(n)
+		} else {
+			c.leave(n, "weir knows the schedulers of the kernel")
+		}
+	}
+	out.Key("scheduler", scheduler, why)
+	c.flags(out, s, scheduler)
+	if n := c.take(s.node, "persistence_timeout"); n != nil {
+		d, ok := 6*time.Minute, true
+		if n.word(1) != "" {
+			d, ok = seconds(n.word(1))
+		}
+		if d = d.Truncate(time.Second); ok && d <= 596*time.Hour {
+			out.Key("affinity", d, from(n))
+		} else {
+			c.leave(n, "it is no time up to 596 hours")
+		}
+	}
+	c.method(out, s)
+}
+
+// flags writes those of sh and mh. Without any keepalived has none, where weir has
+// some of its own.
+func (c *converter) flags(out *draft.Writer, s *server, scheduler string) {
+	if scheduler != "sh" && scheduler != "mh" {
+		return
+	}
+	var list []string
+	for _, f := range []struct{ flag, own, number string }{{"fallback", scheduler + "-fallback", "flag-1"}, {"port", scheduler + "-port", "flag-2"}} {
+		if c.take(s.node, f.own, f.number) != nil {
+			list = append(list, f.flag)
+		}
+	}
+	if len(list) == 0 {
+		out.Remark("Without flags, as keepalived has it, the clients of a backend that is down are refused: weir's default is better.")
+		return
+	}
+	out.Key("scheduler_flags", list, "as keepalived has them")
+}
+
+// method writes how packets come back: with NAT backends see clients, and reply
+// through the box; with DR and TUN they replied on their own.
+func (c *converter) method(out *draft.Writer, s *server) {
+	var other *node
+	for _, in := range append([]*node{s.node}, s.node.all("real_server")...) {
+		n := c.take(in, "lvs_method", "lb_kind")
+		if n != nil && !strings.EqualFold(n.word(1), "NAT") && other == nil {
+			other = n
+		}
+	}
+	if other == nil {
+		out.Remark("Backends see the clients' own addresses, and must reply through this box, as with keepalived.")
+		out.Key("source_address", "keep", "lvs_method NAT")
+		return
+	}
+	out.Remark("Backends replied to clients by themselves. With weir they reply to this box: take the VIPs off their " +
+		"loopback interfaces and tunnels, and see that they listen at their own addresses.")
+	out.Key("source_address", "masquerade", from(other)+": "+other.word(1)+", which weir has not")
+}
+
+// quorum writes what happens when backends are down. keepalived counts weights, and
+// weir backends: so many as the heaviest ones make up that weight.
+func (c *converter) quorum(out *draft.Writer, s *server, check *check) {
+	sorry := s.node.find("sorry_server")
+	n, h := s.node.find("quorum"), s.node.find("hysteresis")
+	if check == nil {
+		if sorry != nil {
+			c.leave(sorry, "it would never be used: the real servers have no check that weir can make")
+		}
+		return
+	}
+	if fallback, ok := c.sorry(s, sorry); ok {
+		out.Key("when_down", "fallback", from(sorry))
+		out.Key("fallback", []string{fallback}, from(sorry))
+	} else {
+		out.Key("when_down", "refuse", "as keepalived, which takes backends out that are down")
+	}
+	if n == nil || sorry == nil && s.node.find("quorum_down") == nil {
+		return
+	}
+	weight, err := strconv.ParseUint(n.word(1), 10, 32)
+	if err != nil || weight == 0 {
+		c.leave(n, "it is no number")
+		return
+	}
+	most := s.mostOfAFamily()
+	need := min(s.heaviest(weight), most)
+	c.done[n] = true
+	out.Key("quorum", int64(need), from(n)+": so many backends make up weight "+n.word(1))
+	if h != nil {
+		more, err := strconv.ParseUint(h.word(1), 10, 32)
+		if err != nil {
+			c.leave(h, "it is no number")
+			return
+		}
+		c.done[h] = true
+		out.Key("hysteresis", int64(min(s.heaviest(weight+more), most)-need), from(h)+": of weight "+h.word(1))
+	}
+}
+
+// sorry gives the address of a sorry_server as weir can use it.
+func (c *converter) sorry(s *server, n *node) (string, bool) {
+	if n == nil {
+		return "", false
+	}
+	addr, err := netip.ParseAddr(n.word(1))
+	port, portErr := parsePort(n.word(2))
+	if err != nil || portErr != nil || len(s.ports) == 0 {
+		c.leave(n, "it is not an address with or without a port")
+		return "", false
+	}
+	if slices.ContainsFunc(s.backends, func(r real) bool { return r.addr == addr && (r.port == port || r.port == 0 || port == 0) }) {
+		c.leave(n, "it is a real_server too, and weir's fallback is none of the backends")
+		return "", false
+	}
+	c.take(s.node, "sorry_server")
+	if port == 0 {
+		port = sortedPorts(s.ports)[0]
+	}
+	return netip.AddrPortFrom(addr, port).String(), true
+}
+
+// heaviest is how many backends, the heaviest first, make up a weight.
+func (s *server) heaviest(weight uint64) int {
+	list := slices.Clone(s.backends)
+	slices.SortFunc(list, func(a, b real) int { return cmp.Compare(b.weight, a.weight) })
+	sum := uint64(0)
+	for i, r := range list {
+		if sum += r.weight; sum >= weight {
+			return i + 1
+		}
+	}
+	return max(1, len(list))
+}
+
+// mostOfAFamily is how many backends the larger family has.
+func (s *server) mostOfAFamily() int {
+	v4 := 0
+	for _, r := range s.backends {
+		if r.addr.Is4() {
+			v4++
+		}
+	}
+	return max(1, v4, len(s.backends)-v4)
+}
