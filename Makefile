@@ -8,6 +8,7 @@ VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
+NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.1
 FOR         = test
 CERTS       = /etc/ssl/certs/ca-certificates.crt
 
@@ -21,12 +22,21 @@ say = @printf '\n== %s\n'
 # test that fails twice, as every real fault does, fails the run.
 retry = WEIR_LAB=require go run $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test
 
-.PHONY: all build demo test conformance bench drill vet lint install clean
+.PHONY: all build package demo test conformance bench drill vet lint install clean
 
 all: build
 
 build: | $(CERTS) ## bin/weir and bin/weirlab
 	go build -trimpath -ldflags '-X main.buildVersion=$(VERSION)' -o bin/ ./cmd/weir ./cmd/weirlab
+
+# Which packages, where, and what version they have if not that of the tag or commit.
+PACKAGES        = amd64.deb arm64.deb amd64.rpm arm64.rpm
+DIST            = dist
+PACKAGE_VERSION =
+
+package: | $(CERTS) ## deb and rpm for amd64 and arm64, in dist/; make package PACKAGES=amd64.deb
+	$(say) 'packages: 2 minutes, 8 where nothing is built yet'
+	go run ./packaging/pack -nfpm $(NFPM) -out $(DIST) -version '$(PACKAGE_VERSION)' $(PACKAGES)
 
 demo: FOR = demo
 demo: install ## a site with one box, shown at work
@@ -79,4 +89,4 @@ lint: vet ## and a few more linters; builds them first
 	go run $(GOLANGCI) run ./...
 
 clean:
-	rm -rf bin artifacts
+	rm -rf bin dist artifacts

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,12 +26,21 @@ Asks no API server: of a cluster it looks whether the kubeconfig is there and
 leads to one, and only warns, since the daemon waits for one that does. Variables
 of the environment that node_name takes must be set: NODE_NAME=node1 weir check.
 
-Exit status: 0 valid, 1 valid with warnings, 2 invalid or unreadable.`,
+With --configured it asks less: whether there is anything to serve, as systemd does
+before it starts weir. A box that has just been installed has nothing. A file with
+errors counts as one that has: weir run says what is wrong with it.
+
+Exit status: 0 valid, 1 valid with warnings, or with --configured nothing to serve,
+2 invalid or unreadable.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(cmd)
+	configured := cmd.Flags().Bool("configured", false, "ask only whether there is anything to serve")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err := config.Load(*file)
+		if *configured {
+			return checkConfigured(*file, cfg, err)
+		}
 		if err != nil {
 			return exitError{exitInvalid, err} // a file that can't be read, too: 1 means that it can be run
 		}
@@ -43,6 +54,24 @@ Exit status: 0 valid, 1 valid with warnings, 2 invalid or unreadable.`,
 		return nil
 	}
 	return cmd
+}
+
+// checkConfigured tells whether weir should be started with what loading the
+// configuration gave.
+func checkConfigured(file string, cfg *config.Config, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !existing(file):
+		return exitError{1, fmt.Errorf("there is no %s yet, and so nothing to serve", file)}
+	case err != nil || len(cfg.Services) > 0 || len(cfg.Clusters) > 0 || cfg.Fleet != nil:
+		return nil
+	}
+	return exitError{1, fmt.Errorf("nothing to serve yet: %s has no [[service]], no [[kubernetes]] and no [cluster]", file)}
+}
+
+// existing is for errors that may be of a file that another one includes.
+func existing(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // contents counts what a configuration serves, from where, and for whom.

@@ -52,7 +52,7 @@ func name(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), 
 func commandPage(c *cobra.Command, edition Edition) Page {
 	w := newWriter(name(c), 8, edition)
 	w.section("NAME")
-	w.line("%s \\- %s", text(name(c)), text(c.Short))
+	w.fill(name(c) + " - " + c.Short)
 	w.section("SYNOPSIS")
 	w.synopsis(c)
 	long := c.Long
@@ -244,7 +244,8 @@ type writer struct {
 
 func newWriter(name string, section int, edition Edition) *writer {
 	w := &writer{file: fmt.Sprintf("%s.%d", name, section)}
-	w.macro("TH", strings.ToUpper(name), fmt.Sprint(section), edition.Date.UTC().Format(time.DateOnly), "weir "+edition.Version, "weir")
+	// The date is read by programs, which know no escapes.
+	w.line(`.TH "%s" %d %s "weir %s" weir`, text(strings.ToUpper(name)), section, edition.Date.UTC().Format(time.DateOnly), text(edition.Version))
 	return w
 }
 

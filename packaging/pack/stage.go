@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// shipped are the folders of which nfpm.yaml takes files as they are.
+var shipped = []string{"configs", "systemd", "packaging"}
+
+// stage collects all that a package is made of in a folder. What nfpm.yaml calls
+// made/... is made here.
+func (p *packer) stage(ctx context.Context, dir, arch string) error {
+	made := filepath.Join(dir, "made")
+	weir := filepath.Join(made, "weir")
+	if err := p.build(ctx, weir, arch); err != nil {
+		return err
+	}
+	runs := weir // on this machine
+	if arch != runtime.GOARCH {
+		runs = filepath.Join(dir, "weir-here")
+		if err := p.build(ctx, runs, runtime.GOARCH); err != nil {
+			return err
+		}
+	}
+	if err := writeManual(ctx, runs, made); err != nil {
+		return err
+	}
+	info, err := buildinfo.ReadFile(weir)
+	if err != nil {
+		return err
+	}
+	modules, err := readModules(ctx, info)
+	if err != nil {
+		return err
+	}
+	changes, err := os.ReadFile("packaging/CHANGELOG.md")
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		"sbom.cdx.json": billOfMaterials(p.version, p.from, arch, modules),
+		"licenses.gz":   zipped(licenseTexts(modules)),
+		"copyright":     copyright(p.from.date.Year()),
+		"changelog.gz":  zipped(debianChangelog(string(changes), p.version, p.from.date)),
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(made, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	license, err := os.ReadFile("LICENSE")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "LICENSE"), license, 0o644); err != nil {
+		return err
+	}
+	for _, folder := range shipped {
+		if err := os.CopyFS(filepath.Join(dir, folder), os.DirFS(folder)); err != nil {
+			return err
+		}
+	}
+	return settle(dir, p.from.date)
+}
+
+// build makes the program, statically linked; the same wherever it is built.
+func (p *packer) build(ctx context.Context, file, arch string) error {
+	flags := fmt.Sprintf("-s -w -buildid= -X main.buildVersion=%s -X main.buildCommit=%s -X main.buildDate=%s",
+		p.version, p.from.commit, p.from.date.Format(time.RFC3339))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", file, "weir/cmd/weir")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build weir for %s: %w\n%s", arch, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// completions are where shells look for them, by what they are called.
+var completions = map[string]string{"bash": "weir.bash", "zsh": "_weir", "fish": "weir.fish"}
+
+// writeManual has weir write about itself: man8/*.8.gz, man5/*.5.gz, and completions.
+func writeManual(ctx context.Context, weir, made string) error {
+	raw := filepath.Join(made, "manual")
+	if _, err := output(ctx, weir, "manual", raw); err != nil {
+		return err
+	}
+	pages, err := filepath.Glob(filepath.Join(raw, "*"))
+	for _, page := range pages {
+		text, bad := os.ReadFile(page)
+		section := filepath.Join(made, "man"+strings.TrimPrefix(filepath.Ext(page), "."))
+		err = errors.Join(err, bad, os.MkdirAll(section, 0o755),
+			os.WriteFile(filepath.Join(section, filepath.Base(page)+".gz"), zipped(text), 0o644))
+	}
+	for shell, name := range completions {
+		cmd := exec.CommandContext(ctx, weir, "completion", shell)
+		text, bad := cmd.Output()
+		err = errors.Join(err, bad, os.WriteFile(filepath.Join(made, name), text, 0o644))
+	}
+	return err
+}
+
+// zipped is gzip -9n: without a name and a time.
+func zipped(content []byte) []byte {
+	var out bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is one there is
+	_, _ = w.Write(content)                                 // to memory
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// settle gives all files the modes and the time that they have in packages: a clone has
+// those of the umask, and of its own hour.
+func settle(dir string, date time.Time) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if e.IsDir() || filepath.Base(path) == "weir" {
+			mode = 0o755
+		}
+		return errors.Join(os.Chmod(path, mode), os.Chtimes(path, date, date))
+	})
+}
