@@ -53,6 +53,7 @@ type rules struct {
 	candidates []programs
 	decided    bool
 	searched   bool // none of the candidates had weir's chains
+	unlisted   bool // iptables-save must be told which tables to print
 	// accepted are weir's tables as this system's iptables-save prints them,
 	// where that is not how they were written.
 	accepted []table
@@ -163,7 +164,7 @@ func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
 	if p.backend == Legacy {
 		r.stamp = readStamp(r.family)
 	}
-	text, err := r.run(ctx, "", p.save)
+	text, err := r.print(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +173,34 @@ func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
 		r.fresh = have
 	}
 	return have, nil
+}
+
+// unlisted is what the legacy iptables-save says where it may read the tables, but not
+// which there are: /proc/net/ip_tables_names and ip6_tables_names are root's (xt_proto_init
+// in net/netfilter/x_tables.c), whatever CAP_NET_ADMIN allows.
+const unlisted = "Failed to list table names"
+
+// print has a program print the tables: all, or, for who is not root, those that
+// may have rules of weir's.
+func (r *rules) print(ctx context.Context, p programs) (string, error) {
+	if !r.unlisted {
+		text, err := r.run(ctx, "", p.save)
+		if err == nil || !strings.Contains(err.Error(), unlisted) {
+			return text, err
+		}
+		r.unlisted = true
+	}
+	var all strings.Builder
+	for _, name := range tableNames {
+		text, err := r.run(ctx, "", p.save, "-t", name)
+		switch {
+		case err == nil:
+			all.WriteString(text)
+		case !unusable(err): // a table that the kernel lacks has no rules
+			return "", err
+		}
+	}
+	return all.String(), nil
 }
 
 // saveAgain reads the tables, unless they were read already and are still the

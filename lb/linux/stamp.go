@@ -8,9 +8,12 @@ import (
 	"weir/lb"
 )
 
+// tableNames are the tables that weir's rules are in.
+var tableNames = [...]string{"mangle", "nat", "filter"}
+
 // stamp is the size of weir's legacy tables. It is enough to notice that somebody
 // has flushed or changed them, and one system call a table.
-type stamp [3]struct{ entries, size uint32 }
+type stamp [len(tableNames)]struct{ entries, size uint32 }
 
 // getInfo is struct ipt_getinfo, which is the same as struct ip6t_getinfo, from
 // include/uapi/linux/netfilter_ipv4/ip_tables.h.
@@ -36,7 +39,7 @@ func readStamp(f lb.Family) (s stamp) {
 		return s
 	}
 	defer unix.Close(fd)
-	for i, name := range []string{"mangle", "nat", "filter"} {
+	for i, name := range tableNames {
 		var info getInfo
 		copy(info.name[:], name)
 		size := uint32(unsafe.Sizeof(info))
