@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -208,8 +210,9 @@ func (p *parser) finish() {
 	p.problems = slices.Compact(p.problems)
 }
 
-// Elsewhere is the Files of a machine that is not at hand: there are none, but
-// it has a host name.
+// Elsewhere is the Files of a machine that is not at hand: there are none, but it has
+// a host name, and every credential. What they hold will do as a password, and as a
+// key of a fleet.
 type Elsewhere struct{}
 
 // Glob implements Files.
@@ -217,13 +220,20 @@ func (Elsewhere) Glob(string) ([]string, error) { return nil, nil }
 
 // ReadFile implements Files.
 func (Elsewhere) ReadFile(name string) ([]byte, error) {
-	if name == hostname {
+	switch {
+	case name == hostname:
 		return []byte("node\n"), nil
+	case filepath.Dir(name) == credentialFolder:
+		sum := sha256.Sum256([]byte(name)) // no two are the same
+		return []byte(base64.StdEncoding.EncodeToString(sum[:]) + "\n"), nil
 	}
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
 // Access implements Files.
 func (Elsewhere) Access(name string) (Access, error) {
+	if filepath.Dir(name) == credentialFolder {
+		return Access{Mode: 0o600}, nil
+	}
 	return Access{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 }
