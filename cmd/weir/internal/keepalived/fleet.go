@@ -154,7 +154,7 @@ func (c *converter) cluster(w *draft.Writer, v *vrrp) {
 	default:
 		w.Key("join", []string{"10.0.0.6"}, "the other boxes")
 	}
-	w.Key("keys", []string{keyFile}, "the same on all boxes, for root alone")
+	w.Key("keys", []string{"credential:cluster.key"}, "/etc/weir/credentials/cluster.key, for root alone")
 	c.owners(w, v)
 	c.takeBack(w)
 	var others []string

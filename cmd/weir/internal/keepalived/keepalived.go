@@ -50,32 +50,10 @@ func Import(name string, text []byte, opts Options) (draft.Result, error) {
 		return draft.Result{}, err
 	}
 	res := convert(top, lost, opts)
-	if _, err := config.Parse("weir.toml", []byte(res.TOML), promised{}); err != nil {
+	if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
 		return draft.Result{}, fmt.Errorf("a value can't be taken over; change it in the file that is read:\n%w", err)
 	}
 	return res, nil
-}
-
-// keyFile is the key of the fleet, for which there is no file yet.
-const keyFile = "/etc/weir/cluster.key"
-
-// promised is config.Elsewhere with the key that a comment tells the reader to make.
-type promised struct{ config.Elsewhere }
-
-// ReadFile implements config.Files.
-func (p promised) ReadFile(name string) ([]byte, error) {
-	if name == keyFile {
-		return []byte(strings.Repeat("A", 43) + "=\n"), nil // 32 bytes
-	}
-	return p.Elsewhere.ReadFile(name)
-}
-
-// Access implements config.Files.
-func (p promised) Access(name string) (config.Access, error) {
-	if name == keyFile {
-		return config.Access{Mode: 0o600}, nil
-	}
-	return p.Elsewhere.Access(name)
 }
 
 // WriteDirectives writes the table of all directives: what becomes of each.
