@@ -30,7 +30,7 @@ second signal ends that.`,
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
-		cfg, err := config.Load(*file)
+		begin, err := daemon.Begin(*file)
 		if err != nil {
 			return exitError{exitUnconfigured, err}
 		}
@@ -38,9 +38,9 @@ second signal ends that.`,
 		defer signal.Stop(again)
 		defer context.AfterFunc(cmd.Context(), func() { signal.Notify(again, syscall.SIGTERM, syscall.SIGINT) })()
 		level := new(slog.LevelVar)
-		return daemon.Run(cmd.Context(), cfg, daemon.Options{
+		return daemon.Run(cmd.Context(), begin, daemon.Options{
 			ConfigFile: *file, Version: version(), Reload: hup, Again: again,
-			Log: newLogger(e.stderr, cfg.Daemon.LogFormat, level), Level: level,
+			Log: newLogger(e.stderr, begin.Config.Daemon.LogFormat, level), Level: level,
 		})
 	}
 	return cmd

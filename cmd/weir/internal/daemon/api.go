@@ -109,10 +109,7 @@ func (b *box) apiHandler() http.Handler {
 		doc, err := b.release(r.Context(), r.FormValue("source"))
 		reply(w, doc, err)
 	})
-	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
-		err := b.askReload(r.Context())
-		reply(w, b.status(), err)
-	})
+	b.handleConfig(mux)
 	return mux
 }
 

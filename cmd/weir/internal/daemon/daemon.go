@@ -35,11 +35,12 @@ type Options struct {
 	Again <-chan os.Signal
 }
 
-// Run runs the daemon until ctx ends and what daemon.on_stop wants then is done, at first with cfg, the content of
-// opts.ConfigFile. It returns an error when it can't begin: a kernel without
+// Run runs the daemon until ctx ends and what daemon.on_stop wants then is done, at first
+// with what Begin gave for opts.ConfigFile. It returns an error when it can't begin: a kernel without
 // IPVS, a socket in use. What goes wrong later is for the log, the status and
 // the metrics.
-func Run(ctx context.Context, cfg *config.Config, opts Options) error {
+func Run(ctx context.Context, begin Beginning, opts Options) error {
+	cfg := begin.Config
 	opts.Level.Set(cfg.Daemon.LogLevel)
 	lately := newRecent()
 	opts.Log = lately.keep(opts.Log)
@@ -68,6 +69,7 @@ func Run(ctx context.Context, cfg *config.Config, opts Options) error {
 		return errors.Join(err, api.Close())
 	}
 	b := newBox(opts, cfg, kernel, mode)
+	b.begin(begin)
 	b.recent = lately
 	if err := setTimeouts(ctx, kernel, mode, timeouts(cfg), opts.Log); err != nil {
 		return errors.Join(err, api.Close()) // web ends with the process
@@ -152,15 +154,17 @@ type box struct {
 	checks  *health.Checker
 	probes  *healthPorts
 	events  events
-	calls   chan func()     // run by the loop
-	wanted  chan chan error // reloads that somebody waits for
+	calls   chan func() // run by the loop
+	wanted  chan wish   // what reloads is asked to do
 	metrics *metrics
 	recent  *recent
 	started time.Time
 
 	// What follows belongs to the loop.
 	cfg       *config.Config
-	next      *config.Config // that of a reload under way
+	next      *candidate   // that of a reload under way
+	copy      *config.Copy // of cfg
+	trial     trial        // changed by reloads alone
 	loaded    time.Time
 	rec       *lb.Reconciler
 	clusters  *clusters
@@ -205,7 +209,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 	b := &box{
 		opts: opts, log: opts.Log, kernel: kernel, mode: mode, cfg: cfg,
 		calls:   make(chan func()),
-		wanted:  make(chan chan error),
+		wanted:  make(chan wish),
 		events:  events{signal: make(chan struct{}, 1)},
 		started: time.Now(), loaded: time.Now(),
 		rec:      lb.NewReconciler(kernel, lbOptions(cfg, mode, node{}), Sources(cfg)...),

@@ -19,46 +19,61 @@ import (
 // errStopped is for those who wait for what will not be done any more.
 var errStopped = errors.New("weir stops")
 
-// reloads reloads whenever a signal or the API says so, one reload at a time.
+// reloads reloads whenever a signal or the API says so, and goes back when a trial is
+// over: one after the other.
 func (b *box) reloads(ctx context.Context, signals <-chan os.Signal) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
+		timer.Reset(b.trial.left(time.Now())) // nobody else changes the trial
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-signals:
-			_ = b.reload(ctx) // logged, published and counted
-		case done := <-b.wanted:
-			done <- b.reload(ctx)
+			_ = b.reload(ctx, 0) // logged, published and counted
+		case w := <-b.wanted:
+			w.done <- w.do(ctx)
+		case <-timer.C:
+			if b.trial.on() {
+				_ = b.goBack(ctx, b.trial.unconfirmed())
+			}
 		}
 	}
 }
 
-// askReload has the configuration loaded again, and waits until it is in force.
-func (b *box) askReload(ctx context.Context) error {
-	done := make(chan error, 1)
+// wish is what somebody wants reloads to do, and waits for.
+type wish struct {
+	do   func(context.Context) error
+	done chan error
+}
+
+// askFor has reloads do something, and waits until it is done.
+func (b *box) askFor(ctx context.Context, do func(context.Context) error) error {
+	w := wish{do, make(chan error, 1)}
 	select {
-	case b.wanted <- done:
+	case b.wanted <- w:
 	case <-ctx.Done():
 		return fmt.Errorf("weir is busy: %w", ctx.Err())
 	}
 	select {
-	case err := <-done:
+	case err := <-w.done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// reload loads the configuration again. An invalid one changes nothing.
+// reload loads the configuration again: for good, or on trial for so long. An invalid one
+// changes nothing.
 //
 // Between reading it and bringing it into force is the time in which backends
 // that nobody has asked yet get their first verdicts: until then everything goes
 // on as before, or clients of a Service whose backends are all new ones would
 // find nobody. The loop works on meanwhile.
-func (b *box) reload(ctx context.Context) error {
+func (b *box) reload(ctx context.Context, within time.Duration) error {
 	settle(ctx, b.opts.ConfigFile)
 	err := errStopped
-	_ = b.do(ctx, func() { err = b.prepare() })
+	_ = b.do(ctx, func() { err = b.prepare(within) })
 	if err == nil {
 		b.awaitVerdicts(ctx)
 		err = errStopped
@@ -68,28 +83,32 @@ func (b *box) reload(ctx context.Context) error {
 }
 
 // prepare reads the configuration and begins with its checks.
-func (b *box) prepare() (err error) {
-	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicros()))
+func (b *box) prepare(within time.Duration) (err error) {
+	notifyReloading()
 	defer func() {
 		if err != nil {
 			b.reloaded(err)
 		}
 	}()
-	cfg, err := config.Load(b.opts.ConfigFile)
+	cfg, copied, err := config.Open(b.opts.ConfigFile)
 	if err != nil {
 		return err
 	}
 	if err := restartNeeded(b.cfg, cfg); err != nil {
 		return err
 	}
-	b.next = cfg
+	if (within > 0 || b.trial.on()) && cfg.Daemon.StateDir != b.cfg.Daemon.StateDir {
+		return errors.New("daemon.state_dir can't change on trial: what is returned to is kept there")
+	}
+	b.next = &candidate{cfg, copied, within}
 	b.checks.Set(checks(cfg, b.rec.Have()))
 	return nil
 }
 
-// enforce brings the configuration that has been prepared into force.
+// enforce brings the configuration that has been prepared into force. What is to be
+// returned to is on the disk before.
 func (b *box) enforce(ctx context.Context) (err error) {
-	cfg := b.next
+	c := b.next
 	b.next = nil
 	defer func() {
 		if err != nil {
@@ -97,6 +116,36 @@ func (b *box) enforce(ctx context.Context) (err error) {
 		}
 		b.reloaded(err)
 	}()
+	to, err := b.trial.load(*c, b.copy, b.loaded, time.Now())
+	if err != nil {
+		return err
+	}
+	dir := b.cfg.Daemon.StateDir
+	if to.on() {
+		if err := to.save(dir); err != nil {
+			return fmt.Errorf("it is not tried, as what is in force can't be kept for a return: %w", err)
+		}
+	}
+	if err := b.bring(ctx, c.cfg); err != nil {
+		if to.on() {
+			err = errors.Join(err, b.trial.save(dir))
+		}
+		return err
+	}
+	had := b.trial
+	b.trial, b.copy = to, c.copy
+	if to.on() {
+		b.log.Warn("on trial", "until", to.Ends.Format(time.TimeOnly), "confirm_with", "weir confirm")
+	} else if had.wentBack() {
+		if err := to.save(dir); err != nil {
+			b.log.Error("a restart would bring the old configuration back: its copy can't be removed", "error", err)
+		}
+	}
+	return nil
+}
+
+// bring brings a configuration into force.
+func (b *box) bring(ctx context.Context, cfg *config.Config) error {
 	if t := timeouts(cfg); t != timeouts(b.cfg) {
 		if err := setTimeouts(ctx, b.kernel, b.mode, t, b.log); err != nil {
 			return err
@@ -133,8 +182,17 @@ func (b *box) reloaded(err error) {
 	if err != nil {
 		b.log.Error("configuration refused; the old one stays in force", "error", err)
 	}
+	b.tell()
+}
+
+// tell shows the box as it is after a reload.
+func (b *box) tell() {
 	b.publish()
 	notify("READY=1\nSTATUS=" + b.status().Line())
+}
+
+func notifyReloading() {
+	notify(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", monotonicMicros()))
 }
 
 // health is what the checks say of the Services as they are in force.
@@ -142,7 +200,7 @@ func (b *box) health() map[lb.ServiceID]lb.Health {
 	if b.next == nil {
 		return b.checks.Health()
 	}
-	return during(b.cfg, b.next, b.rec.Facts().Health, b.checks.Health())
+	return during(b.cfg, b.next.cfg, b.rec.Facts().Health, b.checks.Health())
 }
 
 // during is the health of Services while a reload waits: the checks are those of

@@ -115,6 +115,7 @@ func (b *box) publish() {
 	s := &v.status
 	s.Version, s.PID, s.Started = b.opts.Version, os.Getpid(), b.started
 	s.Config = status.Config{File: b.opts.ConfigFile, Loaded: b.loaded, Error: errorText(b.reloadErr)}
+	b.trialStatus(&s.Config)
 	s.Kernel = status.Kernel{
 		Release: kernelRelease(), Mode: string(b.mode.Use), Fallback: b.mode.Fallback,
 		IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: catalog.Len(),

@@ -75,6 +75,10 @@ type Config struct {
 	// Error is why the last reload was refused; the configuration of Loaded is
 	// still in force then.
 	Error string `json:"error,omitempty"`
+	// Trial is there while it has to be confirmed, Returned once it was not, until the
+	// file is loaded again.
+	Trial    *Trial    `json:"trial,omitempty"`
+	Returned *Returned `json:"returned,omitempty"`
 }
 
 // Kernel tells what the kernel holds of weir's.
@@ -170,6 +174,9 @@ func (s *Status) Judge(now time.Time) {
 			why("%s", bad)
 		}
 	}
+	if s.Config.Returned != nil {
+		why("%s", s.Config.Returned.text())
+	}
 	if s.Config.Error != "" {
 		why("the last reload was refused: %s", firstLine(s.Config.Error))
 	}
@@ -232,6 +239,13 @@ func firstLine(s string) string {
 
 // Line says in one line whether all is well.
 func (s Status) Line() string {
+	if s.Config.Trial == nil {
+		return s.line()
+	}
+	return s.line() + "; " + s.Config.Trial.line()
+}
+
+func (s Status) line() string {
 	if s.State == OK {
 		return fmt.Sprintf("weir is ok: %d services on %d VIPs", s.Kernel.Services, s.Kernel.VIPs)
 	}
@@ -240,7 +254,11 @@ func (s Status) Line() string {
 
 // Table implements Tabler. The first line says whether all is well.
 func (s Status) Table(w io.Writer, now time.Time) {
-	fmt.Fprintf(w, "%s\n\n", s.Line())
+	fmt.Fprintln(w, s.line())
+	if t := s.Config.Trial; t != nil {
+		fmt.Fprintln(w, t.Text(now))
+	}
+	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, age(now, s.Started))
 	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, since(now, s.Config.Loaded))
