@@ -24,13 +24,14 @@ type purpose struct {
 	race    bool
 	peers   bool // keepalived, to run beside weir
 	systemd bool // boxes in which systemd is PID 1
+	deb     bool // what looks over weir's own packages, deb and rpm
 }
 
 var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
 	{name: "drill", kernels: []lab.Kernel{lab.UML}, peers: true},
-	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true},
+	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true, deb: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
@@ -59,7 +60,7 @@ func checkCommand() *cobra.Command {
 			for _, more := range []struct {
 				name string
 				err  error
-			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"systemd", lab.CheckSystemd()}, {kubernetes, lab.CheckPeers()}} {
+			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()}, {kubernetes, lab.CheckPeers()}} {
 				if more.err != nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
 					lacking = true
@@ -113,6 +114,10 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 	if keepalived := lab.MissingKeepalivedPackages(); p.peers && len(keepalived) > 0 {
 		fmt.Fprintf(progress, "missing for boxes that run keepalived, beside those that run weir: %s\n", strings.Join(keepalived, " "))
 		wanted = append(wanted, keepalived...)
+	}
+	if packaging := lab.MissingPackagingPackages(); p.deb && len(packaging) > 0 {
+		fmt.Fprintf(progress, "missing to look over weir's packages: %s\n", strings.Join(packaging, " "))
+		wanted = append(wanted, packaging...)
 	}
 	systemd := p.systemd && lab.CheckSystemd() != nil
 	if missing := lab.MissingSystemdPackages(); systemd && len(missing) > 0 {

@@ -127,8 +127,12 @@ func settle(dir string, date time.Time) error {
 		if err != nil {
 			return err
 		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
 		mode := fs.FileMode(0o644)
-		if e.IsDir() || filepath.Base(path) == "weir" {
+		if info.Mode()&0o100 != 0 { // a folder, or a program
 			mode = 0o755
 		}
 		return errors.Join(os.Chmod(path, mode), os.Chtimes(path, date, date))

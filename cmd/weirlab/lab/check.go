@@ -25,7 +25,11 @@ var (
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
 	}
 	needsOfKeepalived = []need{{"keepalived", "keepalived"}}
-	needsOfRace       = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
+	needsOfPackaging  = []need{
+		{"make", "make"}, {"git", "git"}, {"lintian", "lintian"}, {"rpm", "rpm"}, {"shellcheck", "shellcheck"}, {"groff", "groff-base"}, {"mandoc", "mandoc"},
+		{"/usr/share/bash-completion/bash_completion", "bash-completion"},
+	}
+	needsOfRace = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 )
 
 // Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
@@ -69,6 +73,18 @@ func MissingRacePackages() []string { return packagesOf(needsOfRace, absent) }
 
 // MissingRouterPackages lists the Debian packages to install for routers, sorted.
 func MissingRouterPackages() []string { return packagesOf(needsOfRouters, absent) }
+
+// MissingPackagingPackages lists the Debian packages to install for tests of weir's own packages, sorted.
+func MissingPackagingPackages() []string { return packagesOf(needsOfPackaging, absent) }
+
+// CheckPackaging tells why weir's packages can't be looked over here, and the command that helps; nil
+// when they can.
+func CheckPackaging() error {
+	if missing := MissingPackagingPackages(); len(missing) > 0 {
+		return fmt.Errorf("what looks over packages is missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
+	}
+	return nil
+}
 
 // CheckRouters tells why there can be no routers here, and the command that helps; nil when there can.
 func CheckRouters() error {

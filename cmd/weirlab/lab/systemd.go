@@ -44,6 +44,17 @@ func CheckSystemd() error {
 	return nil
 }
 
+// SystemdRoot is the Debian of boxes with systemd: a folder that nobody may write to.
+func SystemdRoot(t testing.TB) string {
+	t.Helper()
+	RequireSystemd(t)
+	root, err := systemdRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // RequireSystemd skips or fails a test that needs boxes with systemd, as Start does.
 func RequireSystemd(t testing.TB) {
 	t.Helper()

@@ -50,6 +50,12 @@ func RequireKeepalived(t testing.TB) {
 	skipFor(t, CheckKeepalived())
 }
 
+// RequirePackaging skips or fails a test that needs what looks over packages, as Start does.
+func RequirePackaging(t testing.TB) {
+	t.Helper()
+	skipFor(t, CheckPackaging())
+}
+
 func skipFor(t testing.TB, err error) {
 	t.Helper()
 	if err == nil {
