@@ -167,6 +167,7 @@ type box struct {
 	trial     trial        // changed by reloads alone
 	loaded    time.Time
 	rec       *lb.Reconciler
+	watchdog  *watchdog
 	clusters  *clusters
 	announcer *announcer // nil without [bgp]
 	fleet     *fleet
@@ -206,13 +207,15 @@ type box struct {
 }
 
 func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *box {
+	w := newWatchdog()
 	b := &box{
 		opts: opts, log: opts.Log, kernel: kernel, mode: mode, cfg: cfg,
 		calls:   make(chan func()),
 		wanted:  make(chan wish),
 		events:  events{signal: make(chan struct{}, 1)},
 		started: time.Now(), loaded: time.Now(),
-		rec:      lb.NewReconciler(kernel, lbOptions(cfg, mode, node{}), Sources(cfg)...),
+		watchdog: w,
+		rec:      lb.NewReconciler(paced{kernel, w}, lbOptions(cfg, mode, node{}), Sources(cfg)...),
 		checks:   health.New(health.Options{Logger: opts.Log}),
 		clusters: newClusters(opts.Log),
 		cant:     unsupported{},

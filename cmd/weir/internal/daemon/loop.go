@@ -33,7 +33,8 @@ func (b *box) loop(ctx context.Context) error {
 	defer timer.Stop()
 	pending := false // something has happened since the last pass
 	for {
-		timer.Reset(time.Until(b.wake(pending)))
+		b.watchdog.beat(time.Now())
+		timer.Reset(time.Until(b.watchdog.before(b.due(pending))))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -62,8 +63,7 @@ func (b *box) loop(ctx context.Context) error {
 		if pending && b.stirred.IsZero() {
 			b.stirred = time.Now()
 		}
-		notify("WATCHDOG=1")
-		if time.Now().Before(b.floor()) {
+		if time.Now().Before(b.due(pending)) {
 			continue
 		}
 		b.work(ctx)
@@ -127,24 +127,21 @@ func (s *schedule) hasten(now time.Time, period time.Duration) {
 // floor is when min_sync_period allows the next pass.
 func (b *box) floor() time.Time { return b.lastPass.Add(b.cfg.Kernel.MinSyncPeriod) }
 
-// wake is when the loop has something to do even if nothing (more) happens.
-func (b *box) wake(pending bool) time.Time {
+// due is when the loop has something to do even if nothing (more) happens.
+func (b *box) due(pending bool) time.Time {
 	if pending || b.again {
 		return b.floor()
 	}
-	wake := b.audits.next
+	due := b.audits.next
 	for _, next := range []time.Time{b.rec.Next(), b.probes.retry(), b.patience(), b.other.next, b.announcer.next(), b.drainer.due, b.provided.next(), b.fleet.next()} {
-		if !next.IsZero() && next.Before(wake) {
-			wake = next
+		if !next.IsZero() && next.Before(due) {
+			due = next
 		}
 	}
-	if beat := time.Now().Add(watchdogInterval()); beat.Before(wake) {
-		wake = beat
-	}
-	if wake.Before(b.floor()) {
+	if due.Before(b.floor()) {
 		return b.floor()
 	}
-	return wake
+	return due
 }
 
 // firstVerdicts begins to check, and waits until each backend has been asked
