@@ -51,7 +51,10 @@ func listenAPI(path string) (net.Listener, error) {
 
 // serve answers HTTP on l until ctx ends.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14}
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // who follows the status page is told no more
+	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -70,6 +73,11 @@ func (b *box) apiHandler() http.Handler {
 	})
 	b.handleRoutes(mux)
 	mux.HandleFunc("GET /events", b.recent.serveEvents)
+	mux.HandleFunc("GET /traffic", func(w http.ResponseWriter, r *http.Request) {
+		doc, err := b.traffic(r.Context())
+		reply(w, doc, err)
+	})
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { reply(w, b.healthDoc(r.Context()), nil) })
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, r *http.Request) {
 		doc, err := b.members(r.Context())
 		reply(w, doc, err)

@@ -204,6 +204,7 @@ type box struct {
 	told      atomic.Pointer[told]
 	glanced   atomic.Pointer[glance]
 	owned     atomic.Pointer[Owners]
+	counted   *lastTraffic
 }
 
 func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *box {
@@ -219,6 +220,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *
 		checks:   health.New(health.Options{Logger: opts.Log}),
 		clusters: newClusters(opts.Log),
 		cant:     unsupported{},
+		counted:  newLastTraffic(),
 	}
 	b.probes = newHealthPorts(opts.Log, b.isHealthy)
 	b.owned.Store(&Owners{})

@@ -6,13 +6,17 @@ import (
 	"slices"
 	"time"
 
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/status"
 	"weir/lb"
+	"weir/lb/health"
 )
 
 // Owners tells whose the virtual servers in the kernel are. It is never changed
 // once made; the zero value knows none.
 type Owners struct {
 	frontends map[lb.Frontend]whose
+	unchecked []status.Unchecked // Services without a check, by name
 }
 
 // whose is a Service, and what of it a frontend is.
@@ -26,7 +30,7 @@ type whose struct {
 // whoever would like to have it.
 func newOwners(rec *lb.Reconciler) *Owners {
 	catalog, facts := rec.Catalog(), rec.Facts()
-	o := &Owners{make(map[lb.Frontend]whose, catalog.Len())}
+	o := &Owners{frontends: make(map[lb.Frontend]whose, catalog.Len())}
 	for _, id := range catalog.IDs() {
 		svc, _ := catalog.Get(id)
 		for _, vip := range svc.VIPs {
@@ -82,8 +86,37 @@ func (b *box) owners(ctx context.Context) *Owners {
 	_ = b.do(ctx, func() {
 		if b.moved {
 			b.moved = false
-			b.owned.Store(newOwners(b.rec))
+			o := newOwners(b.rec)
+			o.unchecked = unchecked(b.rec.Catalog(), b.cfg.Checks)
+			b.owned.Store(o)
 		}
 	})
 	return b.owned.Load()
+}
+
+// unchecked gives the Services for which there is no check.
+func unchecked(catalog *lb.Catalog, checks []health.Group) []status.Unchecked {
+	checked := make(map[lb.ServiceID]bool, len(checks))
+	for _, g := range checks {
+		checked[g.Service] = true
+	}
+	var out []status.Unchecked
+	for _, id := range catalog.IDs() {
+		if checked[id] {
+			continue
+		}
+		svc, _ := catalog.Get(id)
+		backends := map[netip.AddrPort]struct{}{}
+		for _, p := range svc.Ports {
+			for _, be := range p.Backends {
+				backends[be.Addr] = struct{}{}
+			}
+		}
+		why := "the configuration has no [service.check] for it"
+		if id.Source != config.Source {
+			why = "its cluster says which backends are ready"
+		}
+		out = append(out, status.Unchecked{Service: id.String(), Backends: len(backends), Why: why})
+	}
+	return out
 }

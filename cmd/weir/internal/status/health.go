@@ -1,6 +1,12 @@
 package status
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
 
 // Health is what the checks say of each backend, and what has no check.
 type Health struct {
@@ -22,10 +28,11 @@ type CheckedBackend struct {
 	// Checked is when the last check ended, Took how long it took, in seconds.
 	Checked time.Time `json:"checked,omitzero"`
 	Took    float64   `json:"took_seconds"`
-	// Error is what the last check that failed met; of a backend that is up it is past.
+	// Error is what the last check that failed met; of a backend that is up it
+	// is past, or did not happen often enough yet.
 	Error    string `json:"error,omitempty"`
-	Checks   uint64 `json:"checks_total"`
-	Failures uint64 `json:"failures_total"`
+	Checks   uint64 `json:"checks_total"`   // since the start
+	Failures uint64 `json:"failures_total"` // since the start
 	// Lost tells that too few backends of the port are up for its quorum: it has what the
 	// service says for that case, its fallback or nobody.
 	Lost bool `json:"lost,omitempty"`
@@ -47,4 +54,78 @@ func (h Health) Well() bool {
 		}
 	}
 	return true
+}
+
+// Table implements Tabler. What is down comes first.
+func (h Health) Table(w io.Writer, now time.Time) {
+	fmt.Fprintf(w, "%s\n", h.Line())
+	if len(h.Backends) > 0 {
+		fmt.Fprintln(w)
+		tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(tw, "SERVICE\tPORT\tBACKEND\tVERDICT\tSINCE\tCHECKED\tTOOK\tERROR")
+		for _, verdict := range []string{"down", "unknown", "up"} {
+			for _, b := range h.Backends {
+				if b.Verdict == verdict {
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.Backend, b.verdict(),
+						since(now, b.Since), since(now, b.Checked), b.took(), b.problem())
+				}
+			}
+		}
+		tw.Flush()
+	}
+	if len(h.Unchecked) > 0 {
+		fmt.Fprintf(w, "\nNot checked (%d):\n", len(h.Unchecked))
+	}
+	for i, u := range h.Unchecked {
+		if i == maxLines {
+			fmt.Fprintf(w, "  and %d more: weir health -o json\n", len(h.Unchecked)-i)
+			break
+		}
+		fmt.Fprintf(w, "  %s  %d backends  %s\n", u.Service, u.Backends, u.Why)
+	}
+}
+
+// Line says in one line whether all is well.
+func (h Health) Line() string {
+	if len(h.Backends) == 0 {
+		return "no backend is checked"
+	}
+	n := map[string]int{}
+	for _, b := range h.Backends {
+		n[b.Verdict]++
+	}
+	switch {
+	case n["down"] > 0:
+		return fmt.Sprintf("%d of %d backends are down", n["down"], len(h.Backends))
+	case n["unknown"] > 0:
+		return fmt.Sprintf("%d of %d backends are not known yet", n["unknown"], len(h.Backends))
+	}
+	return fmt.Sprintf("all %d backends are up", len(h.Backends))
+}
+
+func (b CheckedBackend) verdict() string {
+	if b.Lost {
+		return b.Verdict + ", quorum lost"
+	}
+	return b.Verdict
+}
+
+// took is how long the last check took.
+func (b CheckedBackend) took() string {
+	if b.Checked.IsZero() {
+		return "-"
+	}
+	d := time.Duration(b.Took * float64(time.Second))
+	if d >= 10*time.Millisecond {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
+
+// problem is what keeps a backend from being up; of one that is, it is past.
+func (b CheckedBackend) problem() string {
+	if b.Verdict == "up" {
+		return "-"
+	}
+	return cmp.Or(b.Error, "-")
 }

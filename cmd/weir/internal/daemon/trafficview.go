@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+)
+
+// lastTraffic is what the kernel had counted a moment ago. With 10,000 virtual servers of ten
+// real servers each the kernel takes most of a second to tell it; whoever asks within
+// trafficAge of another one gets what that one got. Make one with newLastTraffic.
+type lastTraffic struct {
+	turn chan struct{} // has a token in it while somebody reads
+	doc  status.Traffic
+}
+
+func newLastTraffic() *lastTraffic { return &lastTraffic{turn: make(chan struct{}, 1)} }
+
+// trafficAge is for how long a reading is given to others: less than anybody's interval.
+const trafficAge = time.Second
+
+// traffic reads what the kernel has counted, of all virtual servers. It asks the kernel
+// by a socket of its own, so neither the loop nor a change waits for it.
+func (b *box) traffic(ctx context.Context) (status.Traffic, error) {
+	return b.counted.get(ctx, func(ctx context.Context) (status.Traffic, error) {
+		begin := time.Now()
+		doc, err := Services(ctx, b.kernel, b.owners(ctx))
+		return trafficOf(doc, begin), err
+	})
+}
+
+// get gives a reading; one that fails is not kept.
+func (r *lastTraffic) get(ctx context.Context, read func(context.Context) (status.Traffic, error)) (status.Traffic, error) {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return status.Traffic{}, ctx.Err()
+	}
+	if age := time.Since(r.doc.Time); age >= 0 && age < trafficAge {
+		return r.doc, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	doc, err := read(ctx)
+	if err == nil {
+		r.doc = doc
+	}
+	return doc, err
+}
+
+// trafficOf leaves of virtual servers what they have counted.
+func trafficOf(doc status.Services, now time.Time) status.Traffic {
+	out := status.Traffic{Time: now, Frontends: make([]status.FrontendTraffic, len(doc.Frontends))}
+	for i, f := range doc.Frontends {
+		x := status.FrontendTraffic{Frontend: f.Key.String(), Service: f.Service, Counters: *f.Traffic, Backends: make([]status.BackendTraffic, len(f.Servers))}
+		for j, s := range f.Servers {
+			x.Backends[j] = status.BackendTraffic{Backend: s.Address, Active: s.Active, Inactive: s.Inactive, Counters: *s.Traffic}
+		}
+		out.Frontends[i] = x
+	}
+	return out
+}
+
+// healthDoc is what the checks say of each backend, and what has no check.
+func (b *box) healthDoc(ctx context.Context) status.Health {
+	doc := status.Health{Backends: []status.CheckedBackend{}, Unchecked: []status.Unchecked{}}
+	verdicts := b.checks.Health()
+	for _, x := range b.checks.Backends() {
+		doc.Backends = append(doc.Backends, status.CheckedBackend{
+			Service: x.Service.String(), Port: x.Port.String(), Backend: x.Backend.String(), Verdict: x.Verdict, Since: x.Since,
+			Checked: x.Checked, Took: x.Took.Seconds(), Error: x.Error, Checks: x.Checks, Failures: x.Failures,
+			Lost: verdicts[x.Service].Lost[lb.FamilyPort{Port: x.Port, Family: lb.FamilyOf(x.Backend.Addr())}],
+		})
+	}
+	doc.Unchecked = append(doc.Unchecked, b.owners(ctx).unchecked...)
+	return doc
+}
