@@ -53,6 +53,8 @@ type Facts struct {
 	Fleet      status.Members
 	Services   status.Services
 	Now        time.Time
+	// Version is that of the program that asks; empty is not known.
+	Version string
 
 	Kernel      Kernel
 	Sysctls     map[string]string // by name, as sysctl(8) has it
@@ -92,6 +94,8 @@ const (
 	Loaded   ModuleState = "loaded" // or built in
 	Loadable ModuleState = "loadable"
 	Absent   ModuleState = "absent"
+	// Hidden: not loaded, and there is no list of what is built in or can be loaded.
+	Hidden ModuleState = "hidden"
 )
 
 // SysctlLine is one parameter in a file that is read when the box starts.

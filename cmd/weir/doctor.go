@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/doctor"
+)
+
+// talksAfter is how long doctor may be silent.
+const talksAfter = 1500 * time.Millisecond
+
+func doctorCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "say what is wrong with this box, and how to mend it",
+		Long: `Look at the kernel, its modules and parameters, conntrack, firewall, sockets, links,
+routes, the clock, the unit, and whether backends, routers, members and API servers
+answer; say what is wrong, why it matters, and the command that mends it. Changes
+nothing, and works without a running daemon and with an invalid configuration. Run it
+as root: what may not be looked at is listed with --all, and not guessed. It takes a
+few seconds, ten at most.
+
+doctor.md, among the documentation, has a row for each finding.
+
+Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
+		Args: cobra.NoArgs,
+	}
+	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
+	all := cmd.Flags().Bool("all", false, "show what is fine and what could not be looked at, too")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		over := make(chan struct{})
+		var talk sync.WaitGroup
+		talk.Go(func() {
+			select {
+			case <-over:
+			case <-time.After(talksAfter):
+				fmt.Fprintln(e.stderr, "weir: looking, ten seconds at most ...")
+			}
+		})
+		report := doctor.Judge(doctor.Gather(cmd.Context(), doctor.Options{
+			ConfigFile: *file, NotRunning: errNotRunning, Now: e.now, Version: version(),
+			Ask: func(ctx context.Context, path string, doc any) error {
+				return ask(ctx, *socket, *file, "GET", path, doc)
+			},
+		}))
+		close(over)
+		talk.Wait()
+		if err := cmd.Context().Err(); err != nil {
+			return errors.New("interrupted")
+		}
+		report.All = *all
+		if err := e.write(report, *format); err != nil {
+			return err
+		}
+		if !report.Well() {
+			return exitError{code: 1}
+		}
+		return nil
+	}
+	return cmd
+}

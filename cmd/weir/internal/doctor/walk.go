@@ -1,0 +1,234 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/lb/linux"
+)
+
+// A packet is led through the filter table as the kernel would lead it, as far as its
+// rules can be understood. Of a match that is not (a set, a mark, a rate) nobody can tell
+// here whether it matches: a rule with one accuses nobody.
+
+// packet is what rules look at; what is empty is not known. State is conntrack's: NEW,
+// ESTABLISHED.
+type packet struct {
+	hook     string // INPUT, FORWARD
+	in, out  string
+	src, dst netip.Addr
+	proto    string
+	port     uint16 // to which it goes
+	state    string
+}
+
+// fate is what becomes of a packet.
+type fate struct {
+	dropped bool
+	// maybe tells that a rule that is not understood may have let it pass before.
+	maybe bool
+	// chain and rule say where it is dropped; rule counts from 1, 0 is the policy. top is
+	// the place in the hook's own chain from which it got there.
+	chain     string
+	rule, top int
+}
+
+// String says where it is dropped.
+func (f fate) String() string {
+	if f.rule == 0 {
+		return "the policy of chain " + f.chain + " is DROP"
+	}
+	return fmt.Sprintf("rule %d of chain %s drops it", f.rule, f.chain)
+}
+
+// verdict of a chain or a rule.
+type verdict int
+
+const (
+	goesOn verdict = iota
+	accepted
+	dropped
+	returned
+)
+
+// pass leads a packet through the filter table.
+func pass(t linux.Tables, p packet) fate {
+	c, ok := t.Find("filter", p.hook)
+	if !ok {
+		return fate{}
+	}
+	w := &walk{tables: t, packet: p}
+	for i, r := range c.Rules {
+		w.fate.top = i + 1
+		switch w.rule(c.Name, i, r, 0) {
+		case accepted:
+			return fate{}
+		case dropped:
+			w.fate.dropped = true
+			return w.fate
+		}
+	}
+	if c.Policy != "DROP" {
+		return fate{}
+	}
+	w.fate.dropped, w.fate.chain, w.fate.rule, w.fate.top = true, c.Name, 0, len(c.Rules)+1
+	return w.fate
+}
+
+// walk is a packet on its way.
+type walk struct {
+	tables linux.Tables
+	packet packet
+	fate   fate
+}
+
+// deepest is how many chains may call each other; the kernel refuses loops.
+const deepest = 32
+
+func (w *walk) chain(name string, depth int) verdict {
+	c, ok := w.tables.Find("filter", name)
+	if !ok || depth > deepest {
+		return goesOn
+	}
+	for i, r := range c.Rules {
+		switch v := w.rule(name, i, r, depth); v {
+		case goesOn:
+		case returned:
+			return goesOn
+		default:
+			return v
+		}
+	}
+	return goesOn
+}
+
+func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
+	matches, sure, target := w.packet.matches(words)
+	if !matches {
+		return goesOn
+	}
+	v := goesOn
+	switch target {
+	case "ACCEPT":
+		v = accepted
+	case "DROP", "REJECT":
+		v = dropped
+	case "RETURN":
+		v = returned
+	case "":
+		return goesOn
+	default:
+		// What is not sure to come here may be accepted there, but is not accused.
+		before := w.fate
+		if v = w.chain(target, depth+1); !sure && v != goesOn {
+			w.fate = before
+		}
+	}
+	if !sure {
+		// An unsure DROP drops nobody for certain; an unsure ACCEPT may let it pass.
+		w.fate.maybe = w.fate.maybe || v == accepted
+		return goesOn
+	}
+	if v == dropped && (target == "DROP" || target == "REJECT") {
+		w.fate.chain, w.fate.rule = chain, i+1
+	}
+	return v
+}
+
+// matches tells whether a rule is for a packet, whether that is sure, and where it leads.
+func (p packet) matches(words []string) (matches, sure bool, target string) {
+	sure = true
+	for i := 0; i < len(words); i++ {
+		not := words[i] == "!"
+		if not {
+			i++
+		}
+		if i+1 >= len(words) {
+			return true, false, target
+		}
+		option, value := words[i], words[i+1]
+		i++
+		ok, known := p.match(option, value)
+		switch {
+		case option == "-j" || option == "-g":
+			return true, sure, value
+		case option == "-m" || option == "--comment" || option == "--reject-with":
+		case !known:
+			return true, false, lastTarget(words)
+		case ok == not:
+			return false, true, ""
+		}
+	}
+	return true, sure, target
+}
+
+// lastTarget is where a rule leads whose matches are not understood.
+func lastTarget(words []string) string {
+	for i := len(words) - 2; i >= 0; i-- {
+		if words[i] == "-j" || words[i] == "-g" {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
+// match tells whether one option of a rule is so, and whether it is understood.
+func (p packet) match(option, value string) (ok, known bool) {
+	switch option {
+	case "-i":
+		return sameInterface(value, p.in), p.in != ""
+	case "-o":
+		return sameInterface(value, p.out), p.out != ""
+	case "-p":
+		return value == p.proto || value == "all", true
+	case "-s", "-d":
+		of := p.src
+		if option == "-d" {
+			of = p.dst
+		}
+		if !of.IsValid() {
+			return false, false
+		}
+		return within(value, of), true
+	case "--dport", "--dports":
+		return hasPort(value, p.port), true
+	case "--ctstate", "--state":
+		return slices.Contains(strings.Split(value, ","), p.state), true
+	}
+	return false, false
+}
+
+// sameInterface compares as iptables does: "eth+" is all that begin so.
+func sameInterface(pattern, name string) bool {
+	if head, ok := strings.CutSuffix(pattern, "+"); ok {
+		return strings.HasPrefix(name, head)
+	}
+	return pattern == name
+}
+
+func within(value string, a netip.Addr) bool {
+	if p, err := netip.ParsePrefix(value); err == nil {
+		return p.Contains(a)
+	}
+	other, err := netip.ParseAddr(value)
+	return err == nil && other == a
+}
+
+// hasPort looks a port up in "80", "80:90" or "22,80:90".
+func hasPort(list string, port uint16) bool {
+	for word := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(word, ":")
+		if !isRange {
+			high = low
+		}
+		from, err1 := strconv.ParseUint(low, 10, 16)
+		to, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 == nil && err2 == nil && uint64(port) >= from && uint64(port) <= to {
+			return true
+		}
+	}
+	return false
+}
