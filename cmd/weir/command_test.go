@@ -175,6 +175,12 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"drain without a daemon", []string{"drain", "--all", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"neighbors without a daemon", []string{"bgp", "neighbors", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"pools without a daemon", []string{"pools", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+		{"confirm without a daemon", []string{"confirm", "--socket", nowhere}, exitNotRunning, "weir is not running"},
+		{"a trial that is too short", []string{"reload", "--confirm", "1ms"}, exitInvalid, "it goes from 1s to 24h0m0s"},
+		{"a trial of no time", []string{"reload", "--confirm", "soon"}, exitInvalid, "invalid argument"},
+		{"a trial that goes back", []string{"reload", "--confirm", "5m", "--back"}, 1, "[confirm back]"},
+		{"a key that is not there", []string{"config", "explain", "kernel.sync_perod"}, exitInvalid, "did you mean kernel.sync_period?"},
+		{"nothing to show", []string{"config", "show", "-c", nowhere}, exitInvalid, "no such file"},
 		{"reload without a daemon", []string{"reload", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

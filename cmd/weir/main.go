@@ -93,7 +93,7 @@ func rootCommand(e env) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
 	root.AddCommand(
-		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), statusCommand(e),
+		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), confirmCommand(e), statusCommand(e), configCommand(e),
 		servicesCommand(e), connsCommand(e), explainCommand(e), poolsCommand(e), bgpCommand(e), membersCommand(e),
 		drainCommand(e), undrainCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
 		manualCommand(e),

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
 )
@@ -186,4 +188,17 @@ func (b *box) handleConfig(mux *http.ServeMux) {
 func (b *box) answer(w http.ResponseWriter, r *http.Request, do func(context.Context) error) {
 	err := b.askFor(r.Context(), do)
 	reply(w, b.status(), err)
+}
+
+// trial tells of one.
+func (c collector) trial(out chan<- prometheus.Metric, s status.Config) {
+	var left, returned float64
+	if s.Trial != nil {
+		left = max(0, time.Until(s.Trial.Ends).Seconds())
+	}
+	if s.Returned != nil {
+		returned = 1
+	}
+	gauge(out, descUnconfirmed, left)
+	gauge(out, descReturned, returned)
 }

@@ -100,15 +100,17 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descBuild    = desc("build_info", "Always 1; the version is a label.", "version")
-	descUp       = desc("up", "1 if weir is ok or degraded, 0 while it starts or fails.")
-	descServices = desc("services", "Services in the catalog.")
-	descObjects  = desc("objects", "Objects of weir's that the kernel holds.", "kind")
-	descPending  = desc("ops_pending", "Operations that failed and are tried again.")
-	descHeld     = desc("ops_held", "Deletions that wait for a source to sync.")
-	descDrains   = desc("drains", "Backends whose connections are ending.")
-	descNotes    = desc("notes", "Notes: what could not be done for services.", "reason")
-	descLastSync = desc("last_sync_timestamp_seconds", "When the last sync or audit ended; absent before the first.")
+	descBuild       = desc("build_info", "Always 1; the version is a label.", "version")
+	descUp          = desc("up", "1 if weir is ok or degraded, 0 while it starts or fails.")
+	descServices    = desc("services", "Services in the catalog.")
+	descObjects     = desc("objects", "Objects of weir's that the kernel holds.", "kind")
+	descPending     = desc("ops_pending", "Operations that failed and are tried again.")
+	descHeld        = desc("ops_held", "Deletions that wait for a source to sync.")
+	descDrains      = desc("drains", "Backends whose connections are ending.")
+	descNotes       = desc("notes", "Notes: what could not be done for services.", "reason")
+	descUnconfirmed = desc("config_unconfirmed_seconds", "How long a configuration on trial has left until the old one comes back; 0 while none is on trial.")
+	descReturned    = desc("config_returned", "1 while the configuration from before a trial is in force, and not what the file says.")
+	descLastSync    = desc("last_sync_timestamp_seconds", "When the last sync or audit ended; absent before the first.")
 
 	descBackendUp = desc("backend_up", "1 if the check of a backend says up, 0 if down; absent before its first verdict.",
 		"service", "port", "protocol", "backend")
@@ -137,6 +139,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.box(out)
 	s := c.b.status()
 	c.rest(out, s)
+	c.trial(out, s.Config)
 	c.speaking(out, s)
 	c.draining(out, s)
 	c.sharing(out, s)

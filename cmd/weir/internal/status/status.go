@@ -240,12 +240,13 @@ func firstLine(s string) string {
 // Line says in one line whether all is well.
 func (s Status) Line() string {
 	if s.Config.Trial == nil {
-		return s.line()
+		return s.Verdict()
 	}
-	return s.line() + "; " + s.Config.Trial.line()
+	return s.Verdict() + "; " + s.Config.Trial.line()
 }
 
-func (s Status) line() string {
+// Verdict is Line without what is on trial.
+func (s Status) Verdict() string {
 	if s.State == OK {
 		return fmt.Sprintf("weir is ok: %d services on %d VIPs", s.Kernel.Services, s.Kernel.VIPs)
 	}
@@ -254,7 +255,7 @@ func (s Status) line() string {
 
 // Table implements Tabler. The first line says whether all is well.
 func (s Status) Table(w io.Writer, now time.Time) {
-	fmt.Fprintln(w, s.line())
+	fmt.Fprintln(w, s.Verdict())
 	if t := s.Config.Trial; t != nil {
 		fmt.Fprintln(w, t.Text(now))
 	}
