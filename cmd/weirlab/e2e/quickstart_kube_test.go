@@ -126,3 +126,43 @@ func TestQuickStartClusters(t *testing.T) {
 	q.routed(t, "tor1", "10.0.0.1", "10.0.0.5")
 	q.typeAll(t)
 }
+
+// kubeadmProxy is what kubeadm leaves of kube-proxy in a cluster, as far as the quick start meets it.
+var kubeadmProxy = map[string]string{
+	"/api/v1/namespaces/kube-system/configmaps": `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-proxy"}, "data": {
+		"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nclusterCIDR: 10.244.0.0/16\nclientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\n"}}`,
+	"/apis/apps/v1/namespaces/kube-system/daemonsets": `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "kube-proxy"}, "spec": {
+		"selector": {"matchLabels": {"k8s-app": "kube-proxy"}}, "template": {"metadata": {"labels": {"k8s-app": "kube-proxy"}},
+		"spec": {"containers": [{"name": "kube-proxy", "image": "kube-proxy"}]}}}}`,
+}
+
+// TestQuickStartNode is weir on a node in place of kube-proxy.
+func TestQuickStartNode(t *testing.T) {
+	lab.RequireSystemd(t)
+	must(t, lab.CheckPeers())
+	plan := lab.Site{
+		Hosts: []lab.Host{
+			{Name: "client", Nets: lab.Nets{"eth0": "192.168.0.200/24"}},
+			{Name: "api", Nets: lab.Nets{"eth0": "192.168.0.100/24"}},
+		},
+		Boxes: []lab.Box{{Name: "node1", Systemd: true, Nets: lab.Nets{"eth0": "192.168.0.1/24", "cni0": "10.244.1.1/24"}}},
+	}
+	for i := range 2 {
+		plan.Hosts = append(plan.Hosts, lab.Host{
+			Name: fmt.Sprintf("pod%d", i+1), Nets: lab.Nets{"cni0": fmt.Sprintf("10.244.1.%d/24", 11+i)}, Routes: []string{"default via 10.244.1.1"},
+		})
+	}
+	q := &quickstart{Lab: lab.Start(t, plan), file: "quickstart-node.md"}
+	for i := range 2 {
+		serveSight(t, q.Host(fmt.Sprintf("pod%d", i+1)))
+	}
+	k := q.Kube(t, "api", lab.KubeOptions{})
+	must(t, k.AddNode(within(t, 30*time.Second), q.Box("node1")))
+	for path, object := range kubeadmProxy {
+		do(t, k, http.MethodPost, path, object)
+	}
+	controller(t, k, "10.244.1.11", "10.244.1.12")
+	q.awaitTyping(t, "node1")
+	q.kubectl(t, "node1", map[string]*lab.Kube{"/root/.kube/config": k})
+	q.typeAll(t)
+}
