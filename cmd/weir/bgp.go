@@ -20,7 +20,7 @@ func bgpCommand(e env) *cobra.Command {
 		Short: "the routers, and what they are told",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(bgpNeighborsCommand(e), bgpRoutesCommand(e), bgpRouterConfigCommand(e))
+	cmd.AddCommand(reads(e, bgpNeighborsCommand), reads(e, bgpRoutesCommand), bgpRouterConfigCommand(e))
 	return cmd
 }
 

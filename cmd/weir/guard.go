@@ -43,7 +43,8 @@ back, until guard_hold is over, or until somebody releases it.`,
 		fmt.Fprintf(e.stdout, "released %s: %d services with %d frontends and %d backends go\n", doc.Source, doc.Services, doc.Frontends, doc.Backends)
 		return nil
 	}
-	cmd.AddCommand(release)
+	cmd.AddGroup(&cobra.Group{ID: groupChange, Title: "Verbs that change:"})
+	add(cmd, groupChange, release)
 	return cmd
 }
 

@@ -1,9 +1,9 @@
 // Command weir is the load balancer: the daemon (weir run) and the command line
 // that reads and changes it.
 //
-// Nouns read (status, services, conns, pools, bgp, version), verbs change (run,
-// reload, drain, undrain, cleanup) or try (check, plan); import translates. Data goes to standard output,
-// talk to standard error. Each subcommand is one file; this one only puts them
+// Nouns read (status, services, health, events, top and so on), verbs change (run,
+// reload, drain, undrain, cleanup) or try (check, plan, import): see grammar.go. Data goes
+// to standard output, talk to standard error. Each subcommand is one file; this one only puts them
 // together.
 package main
 
@@ -55,18 +55,20 @@ type env struct {
 	now            func() time.Time
 	// screen is the terminal that stdout is; nil if it is none.
 	screen func() screen
+	// plain is without colours (NO_COLOR, see no-color.org).
+	plain bool
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, terminal(os.Stdout)}, os.Args[1:]))
+	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, terminal(os.Stdout), os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb"}, os.Args[1:]))
 }
 
 // run is main without the process around it.
 func run(ctx context.Context, e env, args []string) int {
 	root := rootCommand(e)
-	root.SetArgs(args)
+	root.SetArgs(written(root, args))
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	err := root.ExecuteContext(ctx)
@@ -92,12 +94,13 @@ func rootCommand(e env) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
-	root.AddCommand(
-		runCommand(e), checkCommand(e), planCommand(e), reloadCommand(e), confirmCommand(e), statusCommand(e), configCommand(e),
-		servicesCommand(e), connsCommand(e), explainCommand(e), poolsCommand(e), bgpCommand(e), membersCommand(e),
-		drainCommand(e), undrainCommand(e), guardCommand(e), cleanupCommand(e), importCommand(e), versionCommand(e),
-		manualCommand(e),
-	)
+	addGroups(root)
+	add(root, groupRead, reads(e, statusCommand), reads(e, servicesCommand), reads(e, connsCommand), reads(e, explainCommand),
+		reads(e, poolsCommand), bgpCommand(e), reads(e, membersCommand), reads(e, healthCommand), reads(e, eventsCommand), topCommand(e),
+		reads(e, guardCommand), configCommand(e), doctorCommand(e), versionCommand(e))
+	add(root, groupTry, checkCommand(e), planCommand(e), importCommand(e))
+	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e))
+	root.AddCommand(manualCommand(e))
 	return root
 }
 

@@ -71,3 +71,14 @@ func (e Events) Table(w io.Writer, now time.Time) {
 	}
 	tw.Flush()
 }
+
+// Line is an Event on a line of its own, where others follow.
+func (e Event) Line() string {
+	return fmt.Sprintf("%s  %-5s  %s", e.Time.Format(time.DateTime), e.Level, e)
+}
+
+// Newest leaves the n newest.
+func (e Events) Newest(n int) Events {
+	e.Events = e.Events[max(0, len(e.Events)-n):]
+	return e
+}

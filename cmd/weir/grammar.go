@@ -1,0 +1,71 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The groups of commands, as the help shows them: nouns read, verbs change or try.
+const (
+	groupRead   = "read"
+	groupChange = "change"
+	groupTry    = "try"
+)
+
+// addGroups makes the groups of weir's help.
+func addGroups(root *cobra.Command) {
+	root.AddGroup(
+		&cobra.Group{ID: groupRead, Title: "Nouns read:"},
+		&cobra.Group{ID: groupTry, Title: "Verbs that try, and change nothing:"},
+		&cobra.Group{ID: groupChange, Title: "Verbs that change:"},
+	)
+	root.SetHelpCommandGroupID(groupRead)
+}
+
+// add adds commands to a group.
+func add(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+	}
+	root.AddCommand(commands...)
+}
+
+// written gives arguments with the names of commands written out: "ser" is services, and
+// "b n" is bgp neighbors. What changes something has to be written out by whoever wants
+// it; so has what could be two commands.
+func written(root *cobra.Command, args []string) []string {
+	out := slices.Clone(args)
+	cmd := root
+	for i, arg := range out {
+		if !cmd.HasSubCommands() || arg == "" || strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "__") {
+			break
+		}
+		next := meant(cmd, arg)
+		if next == nil {
+			break
+		}
+		out[i] = next.Name()
+		cmd = next
+	}
+	return out
+}
+
+// meant is the subcommand that a word is the name of, or the beginning of its name; nil
+// if there is none, or more than one.
+func meant(cmd *cobra.Command, word string) *cobra.Command {
+	var found []*cobra.Command
+	for _, c := range cmd.Commands() {
+		switch {
+		case c.Name() == word || c.HasAlias(word):
+			return c
+		case strings.HasPrefix(c.Name(), word) && !c.Hidden && c.GroupID != groupChange:
+			found = append(found, c)
+		}
+	}
+	if len(found) != 1 || !found[0].Runnable() && !found[0].HasSubCommands() {
+		return nil
+	}
+	return found[0]
+}
