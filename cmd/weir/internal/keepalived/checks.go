@@ -72,7 +72,7 @@ func (c *converter) check(s *server) *check {
 		case found == nil:
 			found = k
 		case !found.same(k):
-			c.leave(k.node, fmt.Sprintf("weir asks all backends of a service alike, as line %d says", found.node.at.number))
+			c.leave(k.node, "weir asks all backends of a service alike, as "+found.node.at.brief()+" says")
 		}
 	}
 	if found != nil && without > 0 {
@@ -87,7 +87,7 @@ func (c *converter) best(s *server, r real) *check {
 	for _, names := range ranks {
 		for _, n := range r.node.all(names...) {
 			if best != nil {
-				c.leave(n, fmt.Sprintf("weir makes one check of a backend: that of line %d", best.node.at.number))
+				c.leave(n, "weir makes one check of a backend: that of "+best.node.at.brief())
 				continue
 			}
 			if best = c.make(s, r, n); best == nil {
@@ -119,7 +119,8 @@ func (c *converter) make(s *server, r real, n *node) *check {
 			return nil
 		}
 		d, _ := lookup("real_server", n.name())
-		k.add("type", "tcp", from(n)+": "+d.why)
+		_, why, _ := strings.Cut(strings.TrimSuffix(d.why, "; "+oneCheck), ", since ")
+		k.add("type", "tcp", from(n)+": "+why)
 	}
 	if p := c.take(n, "connect_port"); p != nil {
 		if v, err := parsePort(p.word(1)); err != nil || v == 0 {

@@ -66,7 +66,7 @@ func (c *converter) take(in *node, names ...string) *node {
 func (c *converter) leave(n *node, why string) { c.left[n] = why }
 
 // from names a directive and its place.
-func from(n *node) string { return fmt.Sprintf("%s, line %d", n.name(), n.at.number) }
+func from(n *node) string { return n.name() + ", " + n.at.brief() }
 
 // global gives a directive of any of the blocks global_defs.
 func (c *converter) global(names ...string) *node {
@@ -120,11 +120,11 @@ func (c *converter) rest(lost []line) []string {
 				if e.value != value {
 					e.value = ""
 				}
-				e.places = append(e.places, where(at, c.top))
+				e.places = append(e.places, at.brief())
 				return
 			}
 		}
-		list = append(list, &entry{name, why, value, []string{where(at, c.top)}})
+		list = append(list, &entry{name, why, value, []string{at.brief()}})
 	}
 	for _, l := range lost {
 		add("include", "there is no such file", l.text, l)
@@ -149,7 +149,7 @@ func (c *converter) rest(lost []line) []string {
 		if e.value != "" {
 			value = " = " + draft.Literal(e.value)
 		}
-		c.out.Remark(fmt.Sprintf("%s%s (line %s): %s.", e.name, value, strings.Join(slices.Compact(e.places), ", "), e.why))
+		c.out.Remark(fmt.Sprintf("%s%s (%s): %s.", e.name, value, places(e.places), e.why))
 		if !slices.Contains(names, e.name) {
 			names = append(names, e.name)
 		}
@@ -157,12 +157,13 @@ func (c *converter) rest(lost []line) []string {
 	return names
 }
 
-// where gives the number of a line, with its file if that is not the first one.
-func where(at line, top *node) string {
-	if len(top.block) > 0 && top.block[0].at.file == at.file {
-		return strconv.Itoa(at.number)
+// places writes several: the lines of the first file by their numbers alone.
+func places(list []string) string {
+	list = slices.Compact(list)
+	for i := 1; i < len(list); i++ {
+		list[i] = strings.TrimPrefix(list[i], "line ")
 	}
-	return at.String()
+	return strings.Join(list, ", ")
 }
 
 // walk visits the directives that become nothing. Of a block that becomes nothing
@@ -175,7 +176,7 @@ func (c *converter) walk(in *node, visit func(*node, string)) {
 		case left:
 			visit(n, why)
 		case c.done[n] || n.in == entries:
-		case d.opens == entries, d.opens == "", d.key == "" && len(n.block) > 0 && n.name() != "global_defs":
+		case d.opens == entries, d.opens == "", d.key == "" && n.name() != "global_defs":
 			visit(n, d.why)
 			continue
 		}

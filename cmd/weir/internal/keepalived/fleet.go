@@ -1,7 +1,6 @@
 package keepalived
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -120,7 +119,9 @@ func (c *converter) peers(v *vrrp, n *node) {
 				c.leave(e, "it is not an address")
 				continue
 			}
-			v.peers = append(v.peers, e.name())
+			if !slices.Contains(v.peers, e.name()) {
+				v.peers = append(v.peers, e.name())
+			}
 			v.peersFrom = list
 		}
 	}
@@ -286,7 +287,7 @@ func (c *converter) l2(w *draft.Writer, v *vrrp) {
 		if r.isGateway {
 			w.Table("[[l2.gateway]]")
 			w.Remark("No virtual_server has this address: it is taken for the one through which backends reply.")
-			w.Key("address", r.addr.String(), fmt.Sprintf("virtual_ipaddress, line %d", r.node.at.number))
+			w.Key("address", r.addr.String(), "virtual_ipaddress, "+r.node.at.brief())
 			w.Key("interface", r.iface, "interface or dev")
 		}
 	}

@@ -50,8 +50,8 @@ func Import(name string, text []byte, opts Options) (draft.Result, error) {
 		return draft.Result{}, err
 	}
 	res := convert(top, lost, opts)
-	if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
-		return draft.Result{}, fmt.Errorf("a value can't be taken over; change it in the file that is read:\n%w", err)
+	if err := config.Drafted(res.TOML); err != nil {
+		return draft.Result{}, err
 	}
 	return res, nil
 }

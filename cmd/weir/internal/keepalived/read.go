@@ -20,9 +20,19 @@ type line struct {
 	file   string
 	number int
 	text   string
+	// included tells that the file is not the one that everything begins with.
+	included bool
 }
 
 func (l line) String() string { return fmt.Sprintf("%s:%d", l.file, l.number) }
+
+// brief is the place for those who have the files before them.
+func (l line) brief() string {
+	if l.included {
+		return fmt.Sprintf("%s line %d", filepath.Base(l.file), l.number)
+	}
+	return fmt.Sprintf("line %d", l.number)
+}
 
 // reader makes lines of files: it drops comments, follows inclusions, chooses
 // conditional lines and puts definitions in their places, in keepalived's order.
@@ -54,7 +64,7 @@ func (r *reader) file(name, text string, depth int) {
 	number := 0
 	for text := range strings.Lines(text) {
 		number++
-		lines = append(lines, line{name, number, strings.TrimSpace(withoutComment(text))})
+		lines = append(lines, line{name, number, strings.TrimSpace(withoutComment(text)), depth > 0})
 	}
 	r.all(lines, depth)
 }
@@ -129,7 +139,7 @@ func (r *reader) one(l line, depth int) {
 	}
 	var lines []line
 	for text := range strings.SplitSeq(text, "\n") {
-		lines = append(lines, line{l.file, l.number, strings.TrimSpace(text)})
+		lines = append(lines, line{l.file, l.number, strings.TrimSpace(text), l.included})
 	}
 	r.all(lines, depth+1)
 }
@@ -162,7 +172,7 @@ func (r *reader) include(l line, pattern string, depth int) {
 		names, _ = r.opts.Files.Glob(full) // a pattern that is none matches nothing
 	}
 	if len(names) == 0 {
-		r.lost = append(r.lost, line{l.file, l.number, pattern})
+		r.lost = append(r.lost, line{l.file, l.number, pattern, l.included})
 		return
 	}
 	for _, name := range names {

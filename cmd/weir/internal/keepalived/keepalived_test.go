@@ -1,0 +1,220 @@
+package keepalived
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weir/internal/config"
+	"weir/lb"
+)
+
+var update = flag.Bool("update", false, "write the files of testdata anew")
+
+func text(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	name = filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(text(t, name), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// samples are those of testdata, and what they are imported with.
+var samples = map[string]Options{
+	"edge":      {ID: "west", Files: config.Disk{}},
+	"multicast": {},
+	"marks":     {},
+}
+
+func imported(t *testing.T, name string, opts Options) string {
+	t.Helper()
+	name = filepath.Join("testdata", name+".conf")
+	res, err := Import(name, []byte(text(t, name)), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.TOML
+}
+
+func TestImport(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(samples)) {
+		t.Run(name, func(t *testing.T) {
+			got := imported(t, name, samples[name])
+			golden(t, name+".toml", got)
+			if again := imported(t, name, samples[name]); again != got {
+				t.Error("the same input, other output")
+			}
+		})
+	}
+}
+
+// TestImportedServes shows what the kernel would hold of a whole sample: virtual
+// servers with the right backends.
+func TestImportedServes(t *testing.T) {
+	cfg, err := config.Parse("weir.toml", []byte(imported(t, "edge", samples["edge"])), config.Elsewhere{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, svc := range cfg.Services {
+		objects, notes := lb.Plan(svc, &lb.Facts{})
+		fmt.Fprintf(&out, "# %s\n", svc.ID)
+		for _, o := range objects {
+			fmt.Fprintln(&out, o)
+		}
+		for _, n := range notes {
+			fmt.Fprintln(&out, "note:", n)
+		}
+	}
+	golden(t, "edge.objects", out.String())
+}
+
+// TestCommentedFleetIsValid takes the # off a fleet whose members the file does not say.
+func TestCommentedFleetIsValid(t *testing.T) {
+	plain := imported(t, "multicast", Options{})
+	if !strings.Contains(plain, "\n#[cluster]\n") || strings.Contains(plain, "\n[l2]\n") {
+		t.Errorf("there is no fleet in comments:\n%s", plain)
+	}
+	live := regexp.MustCompile(`(?m)^#(\S|$)`).ReplaceAllString(plain, "$1")
+	for name, text := range map[string]string{"by hand": live, "by --join": imported(t, "multicast", Options{Join: []string{"10.0.0.6"}})} {
+		cfg, err := config.Parse("weir.toml", []byte(text), config.Elsewhere{})
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, text)
+		}
+		if cfg.Fleet == nil || cfg.L2 == nil || !slices.Equal(cfg.L2.Interfaces, []string{"eth0"}) || len(cfg.Fleet.Gossip.Join) != 1 || cfg.Fleet.TakeBack.Seconds() != 60 {
+			t.Errorf("%s: fleet %+v, l2 %+v", name, cfg.Fleet, cfg.L2)
+		}
+	}
+}
+
+// TestKeepalivedTakesTestdata has keepalived itself read the samples: it knows every
+// directive in them.
+func TestKeepalivedTakesTestdata(t *testing.T) {
+	program, err := exec.LookPath("keepalived")
+	if err != nil {
+		t.Skip("keepalived is not installed; make install brings it")
+	}
+	for name, opts := range samples {
+		id := opts.ID
+		if id == "" {
+			id = "any"
+		}
+		out, _ := exec.Command(program, "-t", "-i", id, "-f", filepath.Join("testdata", name+".conf")).CombinedOutput() // it also complains of interfaces
+		if complaint := regexp.MustCompile(`.*(?i:unknown|unexpected|invalid|missing '[{}]').*`).Find(out); complaint != nil {
+			t.Errorf("%s.conf: %s", name, complaint)
+		}
+	}
+}
+
+// debianSamples is where Debian's package has keepalived's own.
+const debianSamples = "/usr/share/doc/keepalived/samples/keepalived.conf.*"
+
+// refused are those samples that keepalived refuses too, or that can't be meant.
+var refused = map[string]string{
+	"keepalived.conf.vrrp.lvs_syncd":       `:4: there is no directive "VI_2" in a block vrrp_sync_group`,
+	"keepalived.conf.virtual_server_group": `"192.168.200.1" is a VIP of service`, // and a backend of itself
+}
+
+func TestKeepalivedsOwnSamples(t *testing.T) {
+	files, _ := filepath.Glob(debianSamples) // the pattern is good
+	if len(files) == 0 {
+		t.Skip("keepalived's samples are not here; make install brings them, where dpkg is not told to leave documentation out")
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, ".gz") {
+			continue
+		}
+		_, err := Import(file, []byte(text(t, file)), Options{ID: "high", Files: config.Disk{}})
+		want := refused[filepath.Base(file)]
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", file, err, want)
+		}
+	}
+}
+
+func TestWhatCantBeImported(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"an unknown directive", "global_defs {\n  router_id x\n  ruoter_id y\n}", `k.conf:3: there is no directive "ruoter_id" in a block global_defs`},
+		{"an unknown block", "virtual_sever 1.2.3.4 80 {\n real_server {\n }\n}\nfoo", "k.conf:1: there is no directive \"virtual_sever\" outside of all blocks\nk.conf:5: "},
+		{"a block that does not end", "virtual_server 1.2.3.4 80 {", "k.conf:1: this { is never closed"},
+		{"a brace too many", "global_defs {\n}\n}", "k.conf:3: this } closes nothing"},
+		{"a block of nothing", "{\n}", "k.conf:1: this { opens the block of nothing"},
+		{"a block of what has none", "virtual_server 1.2.3.4 80 {\n protocol {\n }\n}", "k.conf:2: protocol has no block"},
+		{"a directive without its block", "virtual_server 1.2.3.4 80\nglobal_defs {\n}", "k.conf:1: virtual_server is without its block"},
+		{"an open quote", "vrrp_script x {\n script \"a\n}", "k.conf:2: a quoted string does not end on its line"},
+		{"a condition without --config-id", "@west global_defs {\n}", "k.conf:1: the line is for one box alone (@west): say which box's configuration it is to be, by --config-id"},
+		{"a sequence", "~SEQ(A, 1, 3) virtual_server 1.2.3.$A 80", "k.conf:1: ~SEQ repeats the line"},
+		{"a definition of itself", "$A=${A}x\n$A", "k.conf:2: the file becomes too long here"},
+		{"a VIP that can't be", "virtual_server 127.0.0.1 80 {\n protocol TCP\n}", `service.vs-127.0.0.1-80.vips: "127.0.0.1" is`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Import("k.conf", []byte(tt.text), Options{})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		text, first, last string
+		n                 int
+	}{
+		{"192.0.2.1", "192.0.2.1", "192.0.2.1", 1},
+		{"192.0.2.1-10", "192.0.2.1", "192.0.2.10", 10},
+		{"192.168.200.250-192.168.201.10", "192.168.200.250", "192.168.201.10", 17},
+		{"192.168.202.8/29", "192.168.202.8", "192.168.202.15", 8},
+		{"ae00::2-9", "ae00::2", "ae00::9", 8},
+		{"192.0.2.9-1", "", "", 0},
+		{"10.0.0.0/8", "", "", 0},
+		{"any", "", "", 0},
+	} {
+		got, ok := addresses(tt.text)
+		if ok != (tt.n > 0) || ok && (len(got) != tt.n || got[0].String() != tt.first || got[tt.n-1].String() != tt.last) {
+			t.Errorf("%s: %v, %v", tt.text, got, ok)
+		}
+	}
+}
+
+// FuzzImport shows that whatever is imported is a valid configuration, and that nothing
+// makes Import panic.
+func FuzzImport(f *testing.F) {
+	for name := range samples {
+		f.Add(text(f, filepath.Join("testdata", name+".conf")))
+	}
+	f.Add(text(f, "testdata/conf.d/more.conf"))
+	f.Fuzz(func(t *testing.T, text string) {
+		res, err := Import("k.conf", []byte(text), Options{ID: "west"})
+		if err != nil {
+			return
+		}
+		if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
+			t.Errorf("%v\n%s", err, res.TOML)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package keepalived
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/cmd/weir/internal/draft"
+)
+
+var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
+
+// traffic writes what happens to connections.
+func (c *converter) traffic(out *draft.Writer, s *server) {
+	scheduler, why := "wlc", "keepalived's default"
+	if n := c.take(s.node, "lvs_sched", "lb_algo"); n != nil {
+		if slices.Contains(schedulers, n.word(1)) {
+			scheduler, why = n.word(1), from(n)
+		} else {
+			c.leave(n, "weir knows the schedulers of the kernel")
+		}
+	}
+	out.Key("scheduler", scheduler, why)
+	c.flags(out, s, scheduler)
+	if n := c.take(s.node, "persistence_timeout"); n != nil {
+		d, ok := 6*time.Minute, true
+		if n.word(1) != "" {
+			d, ok = seconds(n.word(1))
+		}
+		if d = d.Truncate(time.Second); ok && d <= 596*time.Hour {
+			out.Key("affinity", d, from(n))
+		} else {
+			c.leave(n, "it is no time up to 596 hours")
+		}
+	}
+	c.method(out, s)
+}
+
+// flags writes those of sh and mh. Without any keepalived has none, where weir has
+// some of its own.
+func (c *converter) flags(out *draft.Writer, s *server, scheduler string) {
+	if scheduler != "sh" && scheduler != "mh" {
+		return
+	}
+	var list []string
+	for _, f := range []struct{ flag, own, number string }{{"fallback", scheduler + "-fallback", "flag-1"}, {"port", scheduler + "-port", "flag-2"}} {
+		if c.take(s.node, f.own, f.number) != nil {
+			list = append(list, f.flag)
+		}
+	}
+	if len(list) == 0 {
+		out.Remark("Without flags, as keepalived has it, the clients of a backend that is down are refused: weir's default is better.")
+		return
+	}
+	out.Key("scheduler_flags", list, "as keepalived has them")
+}
+
+// method writes how packets come back: with NAT backends see clients, and reply
+// through the box; with DR and TUN they replied on their own.
+func (c *converter) method(out *draft.Writer, s *server) {
+	var other *node
+	for _, in := range append([]*node{s.node}, s.node.all("real_server")...) {
+		n := c.take(in, "lvs_method", "lb_kind")
+		if n != nil && !strings.EqualFold(n.word(1), "NAT") && other == nil {
+			other = n
+		}
+	}
+	if other == nil {
+		out.Remark("Backends see the clients' own addresses, and must reply through this box, as with keepalived.")
+		out.Key("source_address", "keep", "lvs_method NAT")
+		return
+	}
+	out.Remark("Backends replied to clients by themselves. With weir they reply to this box: take the VIPs off their " +
+		"loopback interfaces and tunnels, and see that they listen at their own addresses.")
+	out.Key("source_address", "masquerade", from(other)+": "+other.word(1)+", which weir has not")
+}
+
+// quorum writes what happens when backends are down. keepalived counts weights, and
+// weir backends: so many as the heaviest ones make up that weight.
+func (c *converter) quorum(out *draft.Writer, s *server, check *check) {
+	sorry := s.node.find("sorry_server")
+	n, h := s.node.find("quorum"), s.node.find("hysteresis")
+	if check == nil {
+		if sorry != nil {
+			c.leave(sorry, "it would never be used: the real servers have no check that weir can make")
+		}
+		return
+	}
+	if fallback, ok := c.sorry(s, sorry); ok {
+		out.Key("when_down", "fallback", from(sorry))
+		out.Key("fallback", []string{fallback}, from(sorry))
+	} else {
+		out.Key("when_down", "refuse", "as keepalived, which takes backends out that are down")
+	}
+	if n == nil || sorry == nil && s.node.find("quorum_down") == nil {
+		return
+	}
+	weight, err := strconv.ParseUint(n.word(1), 10, 32)
+	if err != nil || weight == 0 {
+		c.leave(n, "it is no number")
+		return
+	}
+	most := s.mostOfAFamily()
+	need := min(s.heaviest(weight), most)
+	c.done[n] = true
+	out.Key("quorum", int64(need), from(n)+": so many backends make up weight "+n.word(1))
+	if h != nil {
+		more, err := strconv.ParseUint(h.word(1), 10, 32)
+		if err != nil {
+			c.leave(h, "it is no number")
+			return
+		}
+		c.done[h] = true
+		if tolerated := min(s.heaviest(weight+more), most) - need; tolerated > 0 {
+			out.Key("hysteresis", int64(tolerated), from(h)+": of weight "+h.word(1))
+		}
+	}
+}
+
+// sorry gives the address of a sorry_server as weir can use it.
+func (c *converter) sorry(s *server, n *node) (string, bool) {
+	if n == nil {
+		return "", false
+	}
+	addr, err := netip.ParseAddr(n.word(1))
+	port, portErr := parsePort(n.word(2))
+	if err != nil || portErr != nil || len(s.ports) == 0 {
+		c.leave(n, "it is not an address with or without a port")
+		return "", false
+	}
+	if slices.ContainsFunc(s.backends, func(r real) bool { return r.addr == addr && (r.port == port || r.port == 0 || port == 0) }) {
+		c.leave(n, "it is a real_server too, and weir's fallback is none of the backends")
+		return "", false
+	}
+	c.take(s.node, "sorry_server")
+	if port == 0 {
+		port = sortedPorts(s.ports)[0]
+	}
+	return netip.AddrPortFrom(addr, port).String(), true
+}
+
+// heaviest is how many backends, the heaviest first, make up a weight.
+func (s *server) heaviest(weight uint64) int {
+	list := slices.Clone(s.backends)
+	slices.SortFunc(list, func(a, b real) int { return cmp.Compare(b.weight, a.weight) })
+	sum := uint64(0)
+	for i, r := range list {
+		if sum += r.weight; sum >= weight {
+			return i + 1
+		}
+	}
+	return max(1, len(list))
+}
+
+// mostOfAFamily is how many backends the larger family has.
+func (s *server) mostOfAFamily() int {
+	v4 := 0
+	for _, r := range s.backends {
+		if r.addr.Is4() {
+			v4++
+		}
+	}
+	return max(1, v4, len(s.backends)-v4)
+}
