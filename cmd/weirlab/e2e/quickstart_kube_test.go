@@ -127,8 +127,10 @@ func TestQuickStartClusters(t *testing.T) {
 	q.typeAll(t)
 }
 
-// kubeadmProxy is what kubeadm leaves of kube-proxy in a cluster, as far as the quick start meets it.
-var kubeadmProxy = map[string]string{
+// kubeadmMakes is what kubeadm makes in a cluster, as far as the quick start meets it.
+var kubeadmMakes = map[string]string{
+	"/api/v1/nodes": `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1", "labels": {"kubernetes.io/hostname": "node1"}},
+		"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}, "status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.1"}]}}`,
 	"/api/v1/namespaces/kube-system/configmaps": `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-proxy"}, "data": {
 		"config.conf": "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nclusterCIDR: 10.244.0.0/16\nclientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\n"}}`,
 	"/apis/apps/v1/namespaces/kube-system/daemonsets": `{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "kube-proxy"}, "spec": {
@@ -157,8 +159,7 @@ func TestQuickStartNode(t *testing.T) {
 		serveSight(t, q.Host(fmt.Sprintf("pod%d", i+1)))
 	}
 	k := q.Kube(t, "api", lab.KubeOptions{})
-	must(t, k.AddNode(within(t, 30*time.Second), q.Box("node1")))
-	for path, object := range kubeadmProxy {
+	for path, object := range kubeadmMakes {
 		do(t, k, http.MethodPost, path, object)
 	}
 	controller(t, k, "10.244.1.11", "10.244.1.12")

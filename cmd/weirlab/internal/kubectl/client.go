@@ -165,9 +165,33 @@ func (c *client) resources(group, version string) ([]resource, error) {
 	return list.Resources, nil
 }
 
+// versions are all groups with their versions, that of the core first.
+func (c *client) versions() ([][2]string, error) {
+	var list struct {
+		Groups []struct {
+			Name     string
+			Versions []struct{ Version string }
+		}
+	}
+	if err := c.ask(http.MethodGet, "/apis", jsonType, nil, &list); err != nil {
+		return nil, err
+	}
+	out := [][2]string{{"", "v1"}}
+	for _, g := range list.Groups {
+		for _, v := range g.Versions {
+			out = append(out, [2]string{g.Name, v.Version})
+		}
+	}
+	return out, nil
+}
+
 // find finds the resource of a name as people type it: svc, service, services.
 func (c *client) find(word string) (resource, error) {
-	for _, gv := range [][2]string{{"", "v1"}, {"apps", "v1"}, {"coordination.k8s.io", "v1"}, {"discovery.k8s.io", "v1"}} {
+	versions, err := c.versions()
+	if err != nil {
+		return resource{}, err
+	}
+	for _, gv := range versions {
 		list, err := c.resources(gv[0], gv[1])
 		if err != nil {
 			return resource{}, err
@@ -250,6 +274,9 @@ type table struct {
 
 // get prints one object or all of a kind, as a table or as -o says.
 func (c *client) get(word string, names []string, format string, out io.Writer) error {
+	if strings.Contains(word, ",") {
+		return c.getAll(strings.Split(word, ","), format, out)
+	}
 	r, err := c.find(word)
 	if err != nil {
 		return err
@@ -281,6 +308,23 @@ func (c *client) get(word string, names []string, format string, out io.Writer) 
 		row(func(i int) any { return x.Cells[i] })
 	}
 	return w.Flush()
+}
+
+// getAll prints all objects of several kinds as one List.
+func (c *client) getAll(words []string, format string, out io.Writer) error {
+	all := []any{}
+	for _, word := range words {
+		r, err := c.find(word)
+		if err != nil {
+			return err
+		}
+		var list struct{ Items []any }
+		if err := c.ask(http.MethodGet, r.path(c.namespace, ""), jsonType, nil, &list); err != nil {
+			return err
+		}
+		all = append(all, list.Items...)
+	}
+	return show(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": all}, format)
 }
 
 // remove deletes one object.

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// inCode is what a document has between backticks.
+var inCode = regexp.MustCompile("`([^`\n]+)`")
+
+// What the documents name is there: files of the project, files that packages install, other
+// documents, commands and their flags.
+func TestDocumentsNameWhatThereIs(t *testing.T) {
+	files, err := filepath.Glob("../../packaging/doc/*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d documents: %v", len(files), err)
+	}
+	files = append(files, "../../README.md", "../../packaging/CHANGELOG.md")
+	installed := source(t, "../../packaging/nfpm.yaml")
+	root := rootCommand(env{})
+	checked := 0
+	for _, file := range files {
+		for line := range strings.Lines(source(t, file)) {
+			for _, m := range inCode.FindAllStringSubmatch(line, -1) {
+				checked++
+				if bad := namesNothing(root, file, installed, m[1]); bad != "" {
+					t.Errorf("%s: `%s`: %s", filepath.Base(file), m[1], bad)
+				}
+			}
+			if command, typed := typedCommand(line); typed {
+				checked++
+				if bad := noCommand(root, command); bad != "" {
+					t.Errorf("%s: %q: %s", filepath.Base(file), strings.TrimSpace(line), bad)
+				}
+			}
+		}
+	}
+	if checked < 500 {
+		t.Errorf("%d names are checked, want 500 at least", checked)
+	}
+}
+
+// typedCommand is a command of weir in a line that shows what to type.
+func typedCommand(line string) (string, bool) {
+	m := regexp.MustCompile(`^(?:    (?:\$ )?|[a-z0-9]+[#$] )(weir [a-z].*)$`).FindStringSubmatch(strings.TrimRight(line, "\n"))
+	if m == nil || strings.HasPrefix(m[1], "weir is ") || strings.HasPrefix(m[1], "weir.") {
+		return "", false
+	}
+	return m[1], true
+}
+
+var (
+	pathForm      = regexp.MustCompile(`^(README\.md|(lb|bgp|cluster|k8ssync|l2|cmd|configs|packaging|systemd)/[A-Za-z0-9_./*-]+)$`)
+	documentForm  = regexp.MustCompile(`^([a-z][a-z0-9-]*\.md)$`)
+	installedForm = regexp.MustCompile(`^/usr/share/doc/weir/([A-Za-z0-9_./-]+)$`)
+)
+
+// namesNothing says what is wrong with a name in a document, "" if nothing is.
+func namesNothing(root *cobra.Command, file, installed, name string) string {
+	switch {
+	case pathForm.MatchString(name):
+		if found, err := filepath.Glob("../../" + strings.TrimSuffix(name, "/")); err != nil || len(found) == 0 {
+			return "there is no such file"
+		}
+	case documentForm.MatchString(name):
+		if _, err := os.Stat("../../packaging/doc/" + name); err != nil {
+			return "there is no such document"
+		}
+	case installedForm.MatchString(name):
+		return notInstalled(installed, installedForm.FindStringSubmatch(name)[1])
+	case strings.HasPrefix(name, "weir ") && !strings.HasPrefix(name, "weir is ") && !strings.HasPrefix(name, "weir runs "):
+		return noCommand(root, name)
+	}
+	return ""
+}
+
+// notInstalled says that packages have no such file in the folder of the documentation.
+func notInstalled(installed, name string) string {
+	if strings.Contains(installed, "/usr/share/doc/weir/"+name+"}") {
+		return ""
+	}
+	for _, m := range regexp.MustCompile(`src: (\S+), dst: (/usr/share/doc/weir/\S*/)}`).FindAllStringSubmatch(installed, -1) {
+		found, err := filepath.Glob("../../" + m[1])
+		for _, f := range found {
+			if err == nil && m[2]+filepath.Base(f) == "/usr/share/doc/weir/"+name {
+				return ""
+			}
+		}
+	}
+	return "no package has it"
+}
+
+// noCommand says what is wrong with a command line of weir's: a subcommand or a flag that is not.
+func noCommand(root *cobra.Command, line string) string {
+	line, _, _ = strings.Cut(line, " | ")
+	line, _, _ = strings.Cut(line, " >")
+	line, _, _ = strings.Cut(line, "  #")
+	words := strings.Fields(line)[1:]
+	c := root
+	for len(words) > 0 {
+		sub := subcommand(c, words[0])
+		if sub == nil {
+			break
+		}
+		c, words = sub, words[1:]
+	}
+	if c == root && len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		return "there is no such command"
+	}
+	if c.HasSubCommands() && len(words) > 0 && !strings.ContainsAny(words[0], "-[.") && strings.ToLower(words[0]) == words[0] && c.Args != nil && c.Args(c, words[:1]) != nil {
+		return "there is no " + c.CommandPath() + " " + words[0]
+	}
+	for _, w := range words {
+		if flag, ok := strings.CutPrefix(strings.Trim(w, "[],;:."), "--"); ok {
+			flag, _, _ = strings.Cut(flag, "=")
+			if c.Flag(flag) == nil && flag != "help" {
+				return c.CommandPath() + " has no flag --" + flag
+			}
+		}
+	}
+	return ""
+}
+
+// subcommand is the one of a name, or the only one whose name begins so; nil if there is none.
+func subcommand(c *cobra.Command, word string) *cobra.Command {
+	var begin []*cobra.Command
+	for _, sub := range c.Commands() {
+		if sub.Name() == word {
+			return sub
+		}
+		if strings.HasPrefix(sub.Name(), word) {
+			begin = append(begin, sub)
+		}
+	}
+	if len(begin) != 1 {
+		return nil
+	}
+	return begin[0]
+}
