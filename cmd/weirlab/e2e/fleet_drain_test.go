@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,8 +154,9 @@ func TestAFleetUnderSystemd(t *testing.T) {
 	one, two := k.boxes[0], k.boxes[1]
 	one.installUnit(t)
 	for i, s := range k.boxes {
-		s.key(t, "fleet.key", key)
-		s.configure(t, k.config(i, `"fleet.key"`, kinVIPs, ""))
+		name := []string{"credential:fleet.key", "credentials/fleet.key"}[i] // box1's weir is not root
+		s.key(t, "credentials/fleet.key", key)
+		s.configure(t, k.config(i, strconv.Quote(name), kinVIPs, ""))
 	}
 	one.box.Must(t, "systemctl", "start", "weir")
 	two.start(t)
