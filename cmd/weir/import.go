@@ -113,6 +113,8 @@ error. Other objects are left out, and named.
 Exit status: 0 printed, 2 unreadable or not to be taken over.`,
 		Args: cobra.MaximumNArgs(1),
 	}
+	var opts metallb.Options
+	cmd.Flags().StringSliceVar(&opts.Join, "join", nil, "the other boxes of the fleet: addresses or names")
 	fields := cmd.Flags().Bool("fields", false, "print every field of MetalLB's resources, the key that it becomes, and why")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if *fields {
@@ -121,7 +123,7 @@ Exit status: 0 printed, 2 unreadable or not to be taken over.`,
 		if len(args) == 0 {
 			return exitError{exitInvalid, fmt.Errorf("name the file with MetalLB's resources, or - for standard input")}
 		}
-		return e.imported(args[0], metallb.Import)
+		return e.imported(args[0], func(data []byte) (draft.Result, error) { return metallb.Import(data, opts) })
 	}
 	return cmd
 }

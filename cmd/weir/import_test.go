@@ -62,3 +62,38 @@ func TestImportKubeProxyTellsItsFields(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 }
+
+func TestImportKeepalived(t *testing.T) {
+	text := "include none.conf\nvirtual_server 192.0.2.1 80 {\n  @b lb_algo rr\n  protocol TCP\n  real_server 10.0.0.1 80 {\n    TCP_CHECK {\n    }\n  }\n}\n" +
+		"vrrp_instance A {\n  interface eth0\n  priority 7\n  virtual_ipaddress {\n    192.0.2.1\n  }\n}\n"
+	stdout, stderr, code := weir(t, "import", "keepalived", "--config-id", "b", "--join", "10.0.0.6,10.0.0.7", write(t, text))
+	if code != 0 || !strings.Contains(stdout, `scheduler = "rr" # lb_algo, line 3`) || !strings.Contains(stdout, `join = ["10.0.0.6", "10.0.0.7"] # --join`) {
+		t.Errorf("exit status %d, printed:\n%s", code, stdout)
+	}
+	if want := "weir: not taken over, for reasons that the comments tell: include, vrrp_instance.priority\n"; stderr != want {
+		t.Errorf("said %q, want %q", stderr, want)
+	}
+	if stdout, stderr, code := weir(t, "import", "keepalived", write(t, text)); code != exitInvalid || stdout != "" || !strings.Contains(stderr, "by --config-id") {
+		t.Errorf("without --config-id: exit status %d, printed %q, said %q", code, stdout, stderr)
+	}
+}
+
+func TestImportMetalLB(t *testing.T) {
+	const text = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/24], autoAssign: false}\n"
+	stdout, stderr, code := weir(t, "import", "metallb", write(t, text+"---\nkind: Secret\nmetadata: {name: s}\n"))
+	if code != 0 || !strings.Contains(stdout, "auto_assign = false # autoAssign") || !strings.Contains(stderr, "not taken over, for reasons that the comments tell: Secret s\n") {
+		t.Errorf("exit status %d, said %q, printed:\n%s", code, stderr, stdout)
+	}
+}
+
+func TestImportersTellTheirFields(t *testing.T) {
+	for name, want := range map[string]string{"keepalived": "real_server.uthreshold", "metallb": "IPAddressPool.avoidBuggyIPs"} {
+		stdout, _, code := weir(t, "import", name, "--fields")
+		if code != 0 || !strings.Contains(stdout, "\n"+want+" ") {
+			t.Errorf("%s: exit status %d:\n%s", name, code, stdout)
+		}
+		if _, stderr, code := weir(t, "import", name); code != exitInvalid || stderr == "" {
+			t.Errorf("%s without a file: exit status %d, said %q", name, code, stderr)
+		}
+	}
+}

@@ -41,8 +41,8 @@ func Import(data []byte) (draft.Result, error) {
 		return draft.Result{}, err
 	}
 	res := convert(set)
-	if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
-		return draft.Result{}, fmt.Errorf("a value can't be taken over; change it in the file that is read:\n%w", err)
+	if err := config.Drafted(res.TOML); err != nil {
+		return draft.Result{}, err
 	}
 	return res, nil
 }

@@ -1,0 +1,244 @@
+package metallb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weir/cmd/weir/internal/draft"
+)
+
+const head = `# weir in place of MetalLB, made of its resources by weir import metallb. Each key names the resource
+# that it comes from. Look it over, take MetalLB away, then start weir: Services keep their addresses.
+# weir.toml, the reference, has all other keys.
+
+# MetalLB only leads packets to nodes, where kube-proxy does the rest. weir forwards them itself: to
+# the pods, for which it needs routes, or, with backends = "nodeports", to the nodes.
+[[kubernetes]]
+name = "kubernetes" # what the cluster is called in weir
+kubeconfig = "/etc/weir/kubeconfig" # packaging/rbac.yaml makes an account
+`
+
+// converter makes weir's configuration of MetalLB's resources.
+type converter struct {
+	*objects
+	opts Options
+	out  draft.Writer
+	asn  int64
+}
+
+func convert(set *objects, opts Options) draft.Result {
+	c := &converter{objects: set, opts: opts}
+	c.out.Text(head)
+	c.pools()
+	c.bgp()
+	c.l2()
+	left := c.rest()
+	return draft.Result{TOML: c.out.String(), Left: left}
+}
+
+// lastPriority is that of pools without one, where others have some.
+const lastPriority = int64(65535)
+
+func (c *converter) pools() {
+	ranked := slices.ContainsFunc(c.of("IPAddressPool"), func(o *object) bool { return o.set["serviceAllocation.priority"] != nil })
+	for _, o := range c.of("IPAddressPool") {
+		c.out.Table("[[pool]]")
+		c.out.Key("name", o.name, o.String())
+		list, _ := take[[]string](o, "addresses")
+		c.out.Key("addresses", ranges(list), "addresses")
+		if p, ok := take[int64](o, "serviceAllocation.priority"); ok {
+			c.out.Key("priority", min(p, lastPriority), "serviceAllocation.priority")
+		} else if ranked {
+			c.out.Key("priority", lastPriority, "it has none, and comes after those that have")
+		}
+		c.autoAssign(o)
+		if _, ok := take[bool](o, "avoidBuggyIPs"); ok {
+			c.out.Key("avoid_ends", true, "avoidBuggyIPs")
+		}
+		if names, ok := take[[]string](o, "serviceAllocation.namespaces"); ok {
+			c.out.Key("namespaces", names, "serviceAllocation.namespaces")
+		}
+		if labels, ok := plain(selectorsOf(o, "serviceAllocation.serviceSelectors")); ok {
+			o.used["serviceAllocation.serviceSelectors"] = true
+			c.out.Key("labels", labels, "serviceAllocation.serviceSelectors")
+		}
+		c.announced(o)
+	}
+}
+
+// autoAssign keeps addresses from Services for which weir can't tell whether MetalLB
+// would give them any.
+func (c *converter) autoAssign(o *object) {
+	if auto, ok := take[bool](o, "autoAssign"); ok {
+		c.out.Key("auto_assign", auto, "autoAssign")
+		if !auto {
+			return
+		}
+	}
+	_, isPlain := plain(selectorsOf(o, "serviceAllocation.serviceSelectors"))
+	const byNamespace, byService = "serviceAllocation.namespaceSelectors", "serviceAllocation.serviceSelectors"
+	for _, path := range []string{byNamespace, byService} {
+		if o.set[path] == nil || path == byService && isPlain {
+			continue
+		}
+		if _, ok := o.set["autoAssign"]; !ok {
+			c.out.Key("auto_assign", false, path+", which weir can't follow: see below")
+		}
+		return
+	}
+}
+
+func selectorsOf(o *object, path string) []selector {
+	list, _ := o.set[path].([]selector)
+	return list
+}
+
+// ranges writes ranges as weir wants them: without bits behind the mask, and without
+// spaces. What is no range stays, for config to say so.
+func ranges(list []string) []string {
+	out := []string{}
+	for _, s := range list {
+		s = strings.ReplaceAll(s, " ", "")
+		if p, err := netip.ParsePrefix(s); err == nil {
+			s = p.Masked().String()
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// choosing gives the advertisements of a kind that choose a pool.
+func (c *converter) choosing(kind string, pool *object) []*object {
+	var out []*object
+	for _, ad := range c.of(kind) {
+		if c.chooses(ad, pool) {
+			out = append(out, ad)
+		}
+	}
+	return out
+}
+
+// chooses tells whether an advertisement is for a pool: one that names none is for all.
+func (c *converter) chooses(ad, pool *object) bool {
+	names, byName := take[[]string](ad, "ipAddressPools")
+	list, byLabel := take[[]selector](ad, "ipAddressPoolSelectors")
+	return !byName && !byLabel || slices.Contains(names, pool.name) ||
+		slices.ContainsFunc(list, func(s selector) bool { return s.fits(pool.labels) })
+}
+
+// announced writes how the VIPs of a pool are announced: by the first BGPAdvertisement
+// that is for all Services. Others are rules, which rules writes.
+func (c *converter) announced(pool *object) {
+	if len(c.of("BGPPeer")) == 0 {
+		return
+	}
+	ads := c.choosing("BGPAdvertisement", pool)
+	i := slices.IndexFunc(ads, func(ad *object) bool { return ad.set["serviceSelectors"] == nil })
+	if i < 0 {
+		why := "no BGPAdvertisement chooses it"
+		if len(ads) > 0 {
+			why = "only some of its Services are, by a [[bgp.advertise]]"
+		}
+		c.out.Key("announce", false, why)
+		return
+	}
+	c.way(ads[i])
+}
+
+// way writes the keys that a BGPAdvertisement becomes.
+func (c *converter) way(ad *object) {
+	from := ad.String()
+	if peers, ok := take[[]string](ad, "peers"); ok {
+		var known []string
+		for _, p := range peers {
+			if o := c.find("BGPPeer", p); o != nil && c.impossible(o) == "" {
+				known = append(known, p)
+			}
+		}
+		if len(known) > 0 {
+			c.out.Key("peers", known, from)
+		} else {
+			c.out.Key("announce", false, from+": none of its peers is taken over")
+		}
+	}
+	if list, ok := take[[]string](ad, "communities"); ok {
+		out := make([]string, len(list))
+		for i, s := range list {
+			out[i] = strings.TrimPrefix(s, "large:")
+		}
+		c.out.Key("communities", out, from)
+	}
+	for _, f := range []struct {
+		path, key   string
+		least, most int64
+	}{{"localPref", "local_pref", 0, 1<<32 - 1}, {"aggregationLength", "aggregate", 8, 32}, {"aggregationLengthV6", "aggregate_v6", 16, 128}} {
+		v, ok := take[int64](ad, f.path)
+		switch {
+		case !ok:
+		case v < f.least || v > f.most:
+			ad.left[f.path] = fmt.Sprintf("weir's %s goes from %d to %d", f.key, f.least, f.most)
+		default:
+			c.out.Key(f.key, v, from)
+		}
+	}
+}
+
+// rest names what was set and has become nothing.
+func (c *converter) rest() []string {
+	var left []string
+	begin := func() {
+		if len(left) == 0 {
+			c.out.Text("\n# What was set and weir has no key for, or none for this value:\n")
+		}
+	}
+	for _, o := range c.list {
+		for _, f := range fields {
+			v, set := o.set[f.path]
+			why, own := o.left[f.path]
+			vain := len(o.unheard) > 0 && f.path != "nodeSelectors" // said below, of all of it
+			if f.kind != o.kind || !set || (o.used[f.path] || vain) && !own {
+				continue
+			}
+			begin()
+			if !own {
+				why = f.why
+			}
+			value := ""
+			if s := literal(f, v); s != "" {
+				value = " = " + s
+			}
+			c.out.Remark(fmt.Sprintf("%s %s%s: %s.", o, f.path, value, why))
+			left = append(left, fmt.Sprintf("%s %s", o, f.path))
+		}
+		for _, pool := range o.unheard {
+			begin()
+			c.out.Remark(fmt.Sprintf("%s for pool %s: %s.", o, pool, oneRoute))
+			left = append(left, fmt.Sprintf("%s for pool %s", o, pool))
+		}
+	}
+	slices.SortStableFunc(c.others, cmp.Compare)
+	for _, other := range slices.Compact(c.others) {
+		begin()
+		c.out.Remark(other + ": it says nothing that weir takes from it.")
+		left = append(left, other)
+	}
+	return left
+}
+
+// literal writes a value that is left, "" for secrets and what is too long to be told.
+func literal(f field, v any) string {
+	switch x := v.(type) {
+	case []selector, map[string]string:
+		return ""
+	default:
+		if f.path == "password" {
+			return ""
+		}
+		return draft.Literal(x)
+	}
+}
