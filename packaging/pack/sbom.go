@@ -80,7 +80,7 @@ func licenseOf(texts []string) string {
 		{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
 		{"ISC", "Permission to use, copy, modify, and/or distribute this software for any purpose"},
 		{"ISC", "Permission to use, copy, modify, and distribute this software for any purpose"},
-		{"BSD-3-Clause", "may be used to endorse or promote products derived"},
+		{"BSD-3-Clause", "to endorse or promote products derived"},
 		{"BSD-2-Clause", "Redistributions in binary form must reproduce the above copyright notice"},
 	} {
 		if strings.Contains(all, known.sentence) {

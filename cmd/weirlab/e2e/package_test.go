@@ -1,0 +1,347 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// TestPackages makes the packages and looks them over as distributions do. It needs no
+// kernel; stories of boxes on which a package is installed are elsewhere.
+func TestPackages(t *testing.T) {
+	lab.RequirePackaging(t)
+	p := makePackages(t)
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *packages)
+	}{
+		{"the same sources give the same bytes", packagesAreTheSame},
+		{"every file has its place, owner and mode", packagesHaveTheirFiles},
+		{"the administrator's files are kept", packagesKeepConfiguration},
+		{"lintian finds nothing that is not explained", packagesPleaseLintian},
+		{"rpm finds nothing", packagesPleaseRPM},
+		{"the program says what it is", packagesTellVersion},
+		{"the bill of materials has every module", packagesListModules},
+		{"manual pages are well formed", packagesHaveManual},
+		{"shells complete", packagesComplete},
+		{"scripts are in order", packagesHaveScripts},
+		{"a deb comes and goes in a chroot", debInChroot},
+		{"a deb comes and goes where systemd runs", debUnderSystemd},
+		{"a deb comes back with its configuration", debComesBack},
+		{"an rpm comes and goes in a root of its own", rpmInChroot},
+		{"an rpm comes and goes where systemd runs", rpmUnderSystemd},
+	} {
+		t.Run(story.name, func(t *testing.T) { story.tell(t, p) })
+	}
+}
+
+// packages are those that were made of these sources, and what is in the ones for amd64.
+type packages struct {
+	dir, again string   // with four packages, and with those for amd64 once more
+	root       string   // the files of the deb for amd64
+	files      []string // of the deb, "-rwxr-xr-x root/root /usr/bin/weir"
+}
+
+// made gives the file of a package.
+func (p *packages) made(t testing.TB, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(p.dir, pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+	}
+	return found[0]
+}
+
+func makePackages(t testing.TB) *packages {
+	t.Helper()
+	begin, dir := time.Now(), t.TempDir()
+	p := &packages{dir: filepath.Join(dir, "first"), again: filepath.Join(dir, "second"), root: filepath.Join(dir, "root")}
+	here := strings.TrimSpace(tool(t, "git", "rev-parse", "--show-toplevel"))
+	one, other := filepath.Join(dir, "sources"), filepath.Join(dir, "elsewhere", "and", "deeper")
+	copySources(t, here, one)
+	copySources(t, one, other)
+	pack := func(sources, dist string, umask string, targets string) {
+		tool(t, "sh", "-c", `umask $1 && cd "$2" && TZ=$3 make -s package DIST="$4" PACKAGES="$5"`, "sh", umask, sources, "Asia/Tokyo", dist, targets)
+	}
+	pack(one, p.dir, "022", "amd64.deb amd64.rpm arm64.deb arm64.rpm")
+	t.Logf("four packages in %.0f s", time.Since(begin).Seconds())
+	pack(other, p.again, "077", "amd64.deb amd64.rpm")
+	tool(t, "dpkg-deb", "--extract", p.made(t, "*_amd64.deb"), p.root)
+	p.files = listDeb(t, p.made(t, "*_amd64.deb"))
+	return p
+}
+
+// copySources copies what git knows or would, and what git knows it by.
+func copySources(t testing.TB, from, to string) {
+	t.Helper()
+	tool(t, "mkdir", "-p", to)
+	tool(t, "sh", "-c", `cd "$1" && { git ls-files -z --cached --others --exclude-standard; printf '.git\0'; } |
+		tar --create --null --files-from=- --ignore-failed-read | tar --extract --touch --directory "$2"`, "sh", from, to)
+}
+
+// tool runs a program of this machine and gives what it prints.
+func tool(t testing.TB, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, out, errs.String())
+	}
+	return string(out)
+}
+
+func packagesAreTheSame(t *testing.T, p *packages) {
+	again, err := os.ReadDir(p.again)
+	if err != nil || len(again) != 2 {
+		t.Fatalf("%d packages are made again: %v", len(again), err)
+	}
+	for _, e := range again {
+		if sum := sha(t, filepath.Join(p.dir, e.Name())); sum != sha(t, filepath.Join(p.again, e.Name())) {
+			t.Errorf("%s differs from the one of the same sources in another folder, with another umask", e.Name())
+		} else {
+			t.Logf("%s %s", sum, e.Name())
+		}
+	}
+}
+
+func sha(t testing.TB, file string) string {
+	t.Helper()
+	return strings.Fields(tool(t, "sha256sum", file))[0]
+}
+
+// listDeb lists the files of a package: mode, owner and path, without folders of others.
+func listDeb(t testing.TB, deb string) []string {
+	t.Helper()
+	var files []string
+	for line := range strings.Lines(tool(t, "dpkg-deb", "--contents", deb)) {
+		words := strings.Fields(line)
+		path := strings.TrimPrefix(words[5], ".")
+		if words[0][0] == 'd' && !strings.Contains(path, "weir") {
+			continue
+		}
+		files = append(files, words[0]+" "+words[1]+" "+strings.TrimSuffix(path, "/"))
+	}
+	return files
+}
+
+// placed are files that must be there; the manual, documentation and examples besides.
+var placed = []string{
+	"-rwxr-xr-x root/root /usr/bin/weir",
+	"drwxr-xr-x root/root /etc/weir",
+	"-rw-r--r-- root/root /etc/weir/weir.toml",
+	"drwxr-xr-x root/root /etc/weir/conf.d",
+	"drwx------ root/root /etc/weir/credentials",
+	"-rw-r--r-- root/root /lib/systemd/system/weir.service",
+	"-rw-r--r-- root/root /usr/lib/modules-load.d/weir.conf",
+	"-rw-r--r-- root/root /usr/lib/sysctl.d/50-weir.conf",
+	"-rw-r--r-- root/root /usr/lib/sysusers.d/weir.conf",
+	"-rw-r--r-- root/root /usr/lib/tmpfiles.d/weir.conf",
+	"-rw-r--r-- root/root /usr/share/man/man8/weir.8.gz",
+	"-rw-r--r-- root/root /usr/share/man/man8/weir-explain.8.gz",
+	"-rw-r--r-- root/root /usr/share/man/man5/weir.toml.5.gz",
+	"-rw-r--r-- root/root /usr/share/bash-completion/completions/weir",
+	"-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_weir",
+	"-rw-r--r-- root/root /usr/share/fish/vendor_completions.d/weir.fish",
+	"-rw-r--r-- root/root /usr/share/doc/weir/weir.toml",
+	"-rw-r--r-- root/root /usr/share/doc/weir/examples/web.toml",
+	"-rw-r--r-- root/root /usr/share/doc/weir/commands.md",
+	"-rw-r--r-- root/root /usr/share/doc/weir/rbac.yaml",
+	"-rw-r--r-- root/root /usr/share/doc/weir/sbom.cdx.json",
+	"-rw-r--r-- root/root /usr/share/doc/weir/licenses.gz",
+	"-rw-r--r-- root/root /usr/share/doc/weir/copyright",
+	"-rw-r--r-- root/root /usr/share/doc/weir/changelog.gz",
+}
+
+// elsewhere are the files that rpm's distributions have in another place, or not at all.
+var elsewhere = map[string]string{
+	"/lib/systemd/system/weir.service":          "/usr/lib/systemd/system/weir.service",
+	"/usr/share/zsh/vendor-completions/_weir":   "/usr/share/zsh/site-functions/_weir",
+	"/usr/share/doc/weir/changelog.gz":          "/usr/share/doc/weir/CHANGELOG.md",
+	"/usr/share/doc/weir/copyright":             "/usr/share/licenses/weir/LICENSE",
+	"/usr/share/lintian/overrides/weir":         "",
+	"/usr/share/doc/weir/examples":              "",
+	"/usr/share/doc/weir":                       "",
+	"/usr/share/licenses/weir/LICENSE (of rpm)": "",
+}
+
+func packagesHaveTheirFiles(t *testing.T, p *packages) {
+	for _, want := range placed {
+		if !slices.Contains(p.files, want) {
+			t.Errorf("the deb has no %s", want)
+		}
+	}
+	for _, f := range p.files {
+		if mode := f[:10]; strings.Contains(mode[4:], "w") || !strings.Contains(f, " root/root ") {
+			t.Errorf("others than root can write to it: %s", f)
+		}
+	}
+	if d := cmp.Diff(p.files, listDeb(t, p.made(t, "*_arm64.deb"))); d != "" {
+		t.Errorf("files for amd64 (-) and for arm64 (+):\n%s", d)
+	}
+	var want []string
+	for _, f := range p.files {
+		mode, path := f[:10], f[strings.Index(f, "/root ")+6:]
+		if there, ok := elsewhere[path]; ok {
+			path = there
+		}
+		if path != "" {
+			want = append(want, mode+" "+path)
+		}
+	}
+	for _, arch := range []string{"x86_64", "aarch64"} {
+		got := strings.Split(strings.TrimSpace(tool(t, "rpm", "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", p.made(t, "*."+arch+".rpm"))), "\n")
+		less := func(a, b string) int { return strings.Compare(a[11:], b[11:]) }
+		slices.SortFunc(want, less)
+		slices.SortFunc(got, less)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("files of the deb (-) and of the rpm for %s (+):\n%s", arch, d)
+		}
+	}
+	unit := p.read(t, "lib/systemd/system/weir.service")
+	if shipped, err := os.ReadFile(unitFile); err != nil || unit != string(shipped) && !strings.Contains(unit, "ExecStart=/usr/bin/weir run") {
+		t.Errorf("the unit is another one: %v", err)
+	}
+}
+
+func (p *packages) read(t testing.TB, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func packagesKeepConfiguration(t *testing.T, p *packages) {
+	conffiles := tool(t, "dpkg-deb", "--ctrl-tarfile", p.made(t, "*_amd64.deb"))
+	if !strings.Contains(conffiles, "/etc/weir/weir.toml\n") {
+		t.Error("weir.toml is no conffile of the deb")
+	}
+	flags := tool(t, "rpm", "-qp", "--queryformat", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", p.made(t, "*.x86_64.rpm"))
+	if !strings.Contains(flags, "/etc/weir/weir.toml cn\n") {
+		t.Errorf("weir.toml is not %%config(noreplace) of the rpm:\n%s", flags)
+	}
+	// As it is installed it is valid, and configures nothing.
+	weir, toml := filepath.Join(p.root, "usr/bin/weir"), filepath.Join(p.root, "etc/weir/weir.toml")
+	if out := tool(t, weir, "check", "--config", toml); !strings.Contains(out, "valid, 0 services") {
+		t.Errorf("weir check says %q", out)
+	}
+	for _, tt := range []struct {
+		toml string
+		code int
+	}{
+		{"", 1},
+		{"[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n", 0},
+		{"[[servise]]\n", 0}, // weir run says what is wrong
+	} {
+		more := filepath.Join(p.root, "etc/weir/conf.d/more.toml")
+		if err := os.WriteFile(more, []byte(tt.toml), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(weir, "check", "--configured", "--config", toml)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("with %q: exit status %d, want %d: %s", tt.toml, code, tt.code, out)
+		}
+	}
+}
+
+// packagesPleaseLintian has it say everything; packaging/lintian-overrides explains what
+// is not so.
+func packagesPleaseLintian(t *testing.T, p *packages) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		cmd := exec.Command("lintian", "--allow-root", "--display-info", "--display-experimental", "--pedantic", "--tag-display-limit", "0", p.made(t, "*_"+arch+".deb"))
+		out, err := cmd.Output()
+		if found := strings.TrimSpace(string(out)); found != "" || err != nil {
+			t.Errorf("lintian, for %s: %v\n%s", arch, err, found)
+		}
+	}
+}
+
+func packagesPleaseRPM(t *testing.T, p *packages) {
+	for _, arch := range []string{"x86_64", "aarch64"} {
+		file := p.made(t, "*."+arch+".rpm")
+		if out := tool(t, "rpm", "--checksig", "--nosignature", "--verbose", file); strings.Contains(out, "BAD") || !strings.Contains(out, "Payload SHA256 digest: OK") {
+			t.Errorf("digests:\n%s", out)
+		}
+		got := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME}\n]", file)
+		want := fmt.Sprintf("weir %s linux Apache-2.0 1\niptables\nkmod\nsystemd\n", arch)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", file, d)
+		}
+	}
+	got := strings.Fields(tool(t, "dpkg-deb", "--field", p.made(t, "*_arm64.deb"), "Architecture", "Depends"))
+	if d := cmp.Diff("Architecture: arm64 Depends: iptables, kmod, systemd | systemd-standalone-sysusers", strings.Join(got, " ")); d != "" {
+		t.Errorf("the deb for arm64 (-want +got):\n%s", d)
+	}
+}
+
+var versionForm = regexp.MustCompile(`^weir (\S+) \(commit ([0-9a-f]{40})(-dirty)? of (\S+Z), go\S+, linux/amd64\)\n$`)
+
+func packagesTellVersion(t *testing.T, p *packages) {
+	said := tool(t, filepath.Join(p.root, "usr/bin/weir"), "version")
+	m := versionForm.FindStringSubmatch(said)
+	if m == nil {
+		t.Fatalf("weir version says %q", said)
+	}
+	if head := strings.TrimSpace(tool(t, "git", "rev-parse", "HEAD")); m[3] == "" && m[2] != head {
+		t.Errorf("commit %s, want %s", m[2], head)
+	}
+	if packed := strings.TrimSpace(tool(t, "dpkg-deb", "--field", p.made(t, "*_amd64.deb"), "Version")); m[1] != packed {
+		t.Errorf("the package has version %s, the program %s", packed, m[1])
+	}
+	for _, later := range []string{"0.1.0", "1.0.0~rc.1"} {
+		tool(t, "dpkg", "--compare-versions", m[1], "lt", later)
+	}
+	tool(t, "dpkg", "--compare-versions", "1.0.0~rc.1", "lt", "1.0.0")
+}
+
+// script gives a maintainer script of the deb, or a scriptlet of the rpm.
+func scriptFiles(t testing.TB) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir("../../../packaging/scripts", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d scripts: %v", len(files), err)
+	}
+	return files
+}
+
+func packagesHaveScripts(t *testing.T, p *packages) {
+	for _, f := range append(scriptFiles(t), "../../../packaging/kubeconfig.sh") {
+		if out, err := exec.Command("shellcheck", "--shell=sh", f).CombinedOutput(); err != nil {
+			t.Errorf("shellcheck: %v\n%s", err, out)
+		}
+	}
+	control := tool(t, "sh", "-c", `dpkg-deb --ctrl-tarfile "$1" | tar --list --verbose`, "sh", p.made(t, "*_amd64.deb"))
+	for _, name := range []string{"postinst", "prerm", "postrm"} {
+		if !regexp.MustCompile(`(?m)^-rwxr-xr-x .* \./` + name + `$`).MatchString(control) {
+			t.Errorf("the deb has no %s that can be run:\n%s", name, control)
+		}
+	}
+	scripts := tool(t, "rpm", "-qp", "--scripts", p.made(t, "*.x86_64.rpm"))
+	for _, name := range []string{"postinstall", "preuninstall", "postuninstall"} {
+		if !strings.Contains(scripts, name+" scriptlet (using /bin/sh)") {
+			t.Errorf("the rpm has no %s", name)
+		}
+	}
+}

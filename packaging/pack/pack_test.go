@@ -1,0 +1,91 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+func TestVersionOf(t *testing.T) {
+	for _, tt := range []struct {
+		tag   string
+		dirty bool
+		want  string
+	}{
+		{"", false, "0~git20260131120000.0123abc"},
+		{"", true, "0~git20260131120000.0123abc+dirty"},
+		{"v1.2.3", false, "1.2.3"},
+		{"v1.2.3-rc.1", false, "1.2.3~rc.1"},
+		{"v1.2.3", true, "1.2.3+dirty"},
+	} {
+		if got := versionOf(tt.tag, "0123abc", noon, tt.dirty); got != tt.want {
+			t.Errorf("tag %q, dirty %v: %s, want %s", tt.tag, tt.dirty, got, tt.want)
+		}
+	}
+}
+
+func TestDebianChangelog(t *testing.T) {
+	got := string(debianChangelog(`# Changes
+
+## Unreleased
+
+What is new.
+
+- One thing, which is told in so many words that they
+  do not fit into a line of eighty bytes.
+- Another.
+
+Decisions:
+
+- A third.
+
+## 1.0.0 (2025-12-24)
+
+- The first.
+`, "1.1.0", noon))
+	want := `weir (1.1.0) unstable; urgency=medium
+
+  * One thing, which is told in so many words that they do not fit into a line
+    of eighty bytes.
+  * Another.
+  * A third.
+
+ -- weir maintainers <maintainers@weir.invalid>  Sat, 31 Jan 2026 12:00:00 +0000
+
+weir (1.0.0) unstable; urgency=medium
+
+  * The first.
+
+ -- weir maintainers <maintainers@weir.invalid>  Wed, 24 Dec 2025 00:00:00 +0000
+
+`
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestLicenseOf(t *testing.T) {
+	for want, text := range map[string]string{
+		"Apache-2.0":   "Apache License\n   Version 2.0, January 2004",
+		"MIT":          "Permission is hereby granted, free of charge, to any\nperson obtaining a copy",
+		"BSD-3-Clause": "Redistributions in binary form must reproduce the above copyright notice. The name may not be used to endorse or promote products derived from it",
+		"BSD-2-Clause": "Redistributions in binary form must reproduce the above copyright notice",
+		"":             "All rights reserved.",
+	} {
+		if got := licenseOf([]string{text}); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestLicenseTextsHaveNotices(t *testing.T) {
+	got := string(licenseTexts([]module{{Path: "example.com/m", Version: "v1.0.0", texts: []string{"Do as you like.", "By us."}}}))
+	want := "example.com/m v1.0.0\n" + strings.Repeat("-", 20) + "\n\nDo as you like.\n\nBy us.\n\n"
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
