@@ -146,6 +146,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.giving(out)
 	c.health(out)
 	c.kernel(out)
+	c.conntrack(out)
 }
 
 func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
