@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/web"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -229,7 +230,7 @@ func listenWeb(addr string) (net.Listener, error) {
 }
 
 // webHandler answers /metrics, /healthz (should new traffic come here?) and /livez
-// (should the process be restarted?).
+// (should the process be restarted?), and with the status page.
 func (b *box) webHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", b.metricsHandler())
@@ -250,6 +251,7 @@ func (b *box) webHandler() http.Handler {
 		}
 		healthy(w, alive, line)
 	})
+	web.New(pageSource{b}).Register(mux)
 	return mux
 }
 

@@ -26,9 +26,9 @@ const firstOrder = "state"
 // parseQuery takes what there is of sense in the parameters of an address; who writes
 // nonsense gets the page as it is first seen.
 func parseQuery(values url.Values) query {
-	q := query{Text: strings.TrimSpace(strings.ToValidUTF8(values.Get("q"), "")), Sort: firstOrder, Page: 1}
+	q := query{Text: strings.TrimSpace(plain(values.Get("q"))), Sort: firstOrder, Page: 1}
 	if len(q.Text) > maxText {
-		q.Text = strings.ToValidUTF8(q.Text[:maxText], "")
+		q.Text = strings.TrimSpace(strings.ToValidUTF8(q.Text[:maxText], ""))
 	}
 	if s := values.Get("sort"); orders[strings.TrimPrefix(s, "-")] != nil {
 		q.Sort = s
@@ -37,7 +37,7 @@ func parseQuery(values url.Values) query {
 		q.State = s
 	}
 	if at := values.Get("at"); len(at) <= maxText {
-		q.At = strings.ToValidUTF8(at, "")
+		q.At = plain(at)
 	}
 	if n, err := strconv.Atoi(values.Get("page")); err == nil && n > 0 {
 		q.Page = n

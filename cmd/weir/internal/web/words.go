@@ -59,15 +59,9 @@ func age(d time.Duration) string {
 // errors of checks.
 const maxWord = 300
 
-// cut shortens what is too long to be read, and takes out what could turn the rest of
-// the line around.
+// cut shortens what is too long to be read, and makes it plain.
 func cut(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	s = plain(s)
 	if len(s) <= maxWord {
 		return s
 	}
@@ -76,6 +70,16 @@ func cut(s string) string {
 		end--
 	}
 	return s[:end] + " ..."
+}
+
+// plain takes out what is no text, or could turn the rest of the line around.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 }
 
 // next says what to do about each thing that keeps a box from being ok: a command, or
@@ -93,7 +97,8 @@ var next = []struct {
 	{regexp.MustCompile(`^cluster `), "look at the API server and the kubeconfig; what was heard last is served on"},
 	{regexp.MustCompile(`^BGP`), "`weir bgp neighbors`; then the router's side"},
 	{regexp.MustCompile(`VIPs without a backend are announced`), "`weir health`: the backends, or the way to them"},
-	{regexp.MustCompile(`^(other members|this box (is|takes))`), "`weir members`"},
+	{regexp.MustCompile(`^other members`), "look at their power, cables and `journalctl -u weir`; others serve their VIPs meanwhile"},
+	{regexp.MustCompile(`^this box (is|takes)`), "`weir members` on this box and on another one"},
 	{regexp.MustCompile(`^nothing is answered on`), "look at the cable and at `ip link`"},
 	{regexp.MustCompile(`^no addresses are given`), "`weir pools`"},
 	{regexp.MustCompile(`which is held`), "if it is meant so: `weir guard release CLUSTER`"},

@@ -1,0 +1,154 @@
+// Follows the box: what /live sends is put into the page where it differs from what is
+// there, so that scroll, focus and selection stay. Without it the page is complete, too.
+"use strict";
+
+(() => {
+  const pulse = document.getElementById("pulse");
+  const word = document.getElementById("pulse-word");
+  const clock = document.getElementById("clock");
+  const broken = document.getElementById("broken");
+  const box = document.querySelector(".brand .box");
+  let stream = null;
+  let heard = Date.now(); // when the box said something last
+  let again = 0; // the timer that connects anew
+  const patience = 30_000; // longer than the box takes to read its kernel
+
+  // same tells whether two nodes are one row, or one element, at two times.
+  const same = (a, b) =>
+    a.nodeType === b.nodeType && a.nodeName === b.nodeName && key(a) === key(b);
+  const key = (n) => (n.nodeType === Node.ELEMENT_NODE && n.dataset ? n.dataset.key ?? n.id : "");
+
+  // become makes the node a what b is, with as few changes as there are.
+  function become(a, b) {
+    if (a.isEqualNode(b)) return;
+    if (a.nodeType !== Node.ELEMENT_NODE) {
+      a.nodeValue = b.nodeValue;
+      return;
+    }
+    for (const { name } of [...a.attributes]) {
+      if (!b.hasAttribute(name)) a.removeAttribute(name);
+    }
+    for (const { name, value } of b.attributes) {
+      if (a.getAttribute(name) !== value) a.setAttribute(name, value);
+    }
+    const keyed = new Map();
+    for (const c of a.children) {
+      if (key(c)) keyed.set(key(c), c);
+    }
+    let at = a.firstChild;
+    for (const wanted of [...b.childNodes]) {
+      let have = key(wanted) ? keyed.get(key(wanted)) : at;
+      if (have && key(wanted) && have !== at && same(have, wanted)) a.insertBefore(have, at);
+      if (have && same(have, wanted)) {
+        become(have, wanted);
+        at = have.nextSibling;
+      } else {
+        a.insertBefore(wanted, at);
+      }
+    }
+    while (at) {
+      const gone = at;
+      at = at.nextSibling;
+      gone.remove();
+    }
+  }
+
+  function take(event) {
+    heard = Date.now();
+    const news = JSON.parse(event.data);
+    for (const [id, html] of Object.entries(news.parts)) {
+      const have = document.getElementById(id);
+      const made = new DOMParser().parseFromString(html, "text/html").body.firstElementChild;
+      if (have && made) become(have, document.adoptNode(made));
+    }
+    if (clock.textContent !== news.at) clock.textContent = news.at;
+    const title = (box ? box.textContent + ": " : "") + news.line;
+    if (document.title !== title) document.title = title;
+    document.body.dataset.state = news.state;
+    live();
+  }
+
+  function live() {
+    pulse.dataset.live = "yes";
+    word.textContent = "live,";
+    broken.hidden = true;
+  }
+
+  function lost() {
+    if (pulse.dataset.live === "broken") return;
+    pulse.dataset.live = "broken";
+    word.textContent = "as of";
+    broken.textContent = "No connection since " + new Date(heard).toTimeString().slice(0, 8) +
+      ": what is shown is of that time. It is tried again.";
+    broken.hidden = false;
+  }
+
+  function connect() {
+    disconnect();
+    const asked = new URLSearchParams(location.search);
+    asked.set("path", location.pathname);
+    stream = new EventSource("/live?" + asked);
+    stream.onmessage = take;
+    stream.onerror = () => {
+      lost();
+      // A stream that was refused is not tried again by the browser.
+      if (stream.readyState === EventSource.CLOSED) again = setTimeout(connect, 5000);
+    };
+  }
+
+  function disconnect() {
+    clearTimeout(again);
+    if (stream) stream.close();
+    stream = null;
+  }
+
+  // A box that loses its power says nothing, not even that.
+  setInterval(() => {
+    if (!stream || Date.now() - heard < patience) return;
+    lost();
+    heard = Math.max(heard, Date.now() - patience + 5000); // and again in five seconds
+    connect();
+  }, 1000);
+
+  // Who does not look is told nothing.
+  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+  addEventListener("pagehide", disconnect);
+  addEventListener("pageshow", (e) => e.persisted && connect());
+
+  // go follows another part of the same page, without leaving it.
+  function go(address, keep) {
+    history[keep ? "replaceState" : "pushState"](null, "", address);
+    connect();
+  }
+  addEventListener("popstate", connect);
+  document.addEventListener("click", (e) => {
+    const a = e.target.closest?.("a[data-go]");
+    if (!a || e.button || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return;
+    e.preventDefault();
+    if (a.pathname !== location.pathname) return void (location.href = a.href);
+    go(a.href);
+  });
+
+  const find = document.querySelector(".find");
+  if (find) {
+    let pause = 0;
+    const look = () => {
+      clearTimeout(pause);
+      const asked = new URLSearchParams(location.search);
+      for (const name of ["page", "at", "q"]) asked.delete(name);
+      const text = find.elements.q.value.trim();
+      if (text) asked.set("q", text);
+      go(location.pathname + (asked.size ? "?" + asked : ""), true);
+    };
+    find.addEventListener("input", () => {
+      clearTimeout(pause);
+      pause = setTimeout(look, 250);
+    });
+    find.addEventListener("submit", (e) => {
+      e.preventDefault();
+      look();
+    });
+  }
+
+  connect();
+})();

@@ -1,0 +1,246 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/cmd/weir/internal/status"
+)
+
+// follower is one who follows the box, and what has been sent to it.
+type follower struct {
+	mu       sync.Mutex
+	header   http.Header
+	code     int
+	got      bytes.Buffer
+	deadline time.Time
+	fails    error
+	leave    context.CancelFunc
+	gone     chan struct{}
+}
+
+func (f *follower) Header() http.Header  { return f.header }
+func (f *follower) WriteHeader(code int) { f.code = code }
+func (f *follower) Flush()               {}
+func (f *follower) SetWriteDeadline(t time.Time) error {
+	f.deadline = t
+	return nil
+}
+
+func (f *follower) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fails != nil {
+		return 0, f.fails
+	}
+	return f.got.Write(p)
+}
+
+// follow begins to follow a page.
+func follow(t *testing.T, p *Page, target string) *follower {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{header: http.Header{}, code: http.StatusOK, leave: cancel, gone: make(chan struct{})}
+	go func() {
+		defer close(f.gone)
+		p.live(f, httptest.NewRequest(http.MethodGet, target, nil).WithContext(ctx))
+	}()
+	return f
+}
+
+// events are all that have come so far.
+func (f *follower) events(t *testing.T) []news {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []news
+	for block := range strings.SplitSeq(f.got.String(), "\n\n") {
+		text, ok := strings.CutPrefix(block, "data: ")
+		if !ok {
+			continue
+		}
+		var n news
+		if err := json.Unmarshal([]byte(text), &n); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func parts(n news) string { return strings.Join(slices.Sorted(maps.Keys(n.Parts)), " ") }
+
+func TestLiveSendsWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := &fakeBox{box: calm(), doc: many(3, 2)}
+		p := New(box)
+		p.now = func() time.Time { return noon }
+		f := follow(t, p, "/live?path=/services&sort=service")
+		time.Sleep(time.Second)
+		if got := f.events(t); len(got) != 1 || parts(got[0]) != "head services" || !strings.Contains(got[0].Parts["services"], "static/svc-00002") {
+			t.Fatalf("at first: %v", got)
+		}
+		if !strings.HasPrefix(f.got.String(), "retry: 2000\n\n") || f.header.Get("Content-Type") != "text/event-stream" {
+			t.Errorf("the stream begins as %q, %v", f.got.String()[:20], f.header)
+		}
+		time.Sleep(4 * time.Second) // rates come with the second reading
+		n := len(f.events(t))
+		time.Sleep(4 * time.Second)
+		got := f.events(t)[n:]
+		if len(got) != 2 || parts(got[0])+parts(got[1]) != "" {
+			t.Errorf("nothing has changed: %v", got)
+		}
+		box.change(func(b *fakeBox) {
+			b.doc = many(3, 2)
+			b.doc.Frontends[2].Servers[0].Health, b.doc.Frontends[2].Servers[0].Weight = "down", 0
+		})
+		n = len(f.events(t))
+		time.Sleep(2 * time.Second)
+		got = f.events(t)[n:]
+		if len(got) != 1 || parts(got[0]) != "services" || !strings.Contains(got[0].Parts["services"], `<span class="is warn">partly</span>`) {
+			t.Errorf("a backend is down: %v", got)
+		}
+		box.change(func(b *fakeBox) { b.box.Status.State, b.box.Status.Why = status.Degraded, []string{"3 notes"} })
+		n = len(f.events(t))
+		time.Sleep(2 * time.Second)
+		got = f.events(t)[n:]
+		if len(got) != 1 || got[0].State != "degraded" || got[0].Line != "weir is degraded: 3 notes" || parts(got[0]) != "head" {
+			t.Errorf("the state changed: %v", got)
+		}
+		f.leave()
+		synctest.Wait()
+		<-f.gone
+	})
+}
+
+// However many look, the kernel is read once in two seconds, and not at all when nobody
+// looks; reading that takes long is done the less often.
+func TestManyFollowersCostOneReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := &fakeBox{box: calm(), doc: many(3, 2)}
+		p := New(box)
+		var all []*follower
+		for i := range maxListeners {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			all = append(all, follow(t, p, "/live?path=/"))
+		}
+		synctest.Wait()
+		refused := follow(t, p, "/live?path=/")
+		<-refused.gone
+		if refused.code != http.StatusServiceUnavailable {
+			t.Errorf("one too many: %d %s", refused.code, refused.got.String())
+		}
+		before := box.reads.Load()
+		time.Sleep(time.Minute)
+		if n := box.reads.Load() - before; n < 15 || n > 30 {
+			t.Errorf("%d readings in a minute", n)
+		}
+		for i, f := range all {
+			if n := len(f.events(t)); n < 28 {
+				t.Errorf("follower %d was told %d times", i, n)
+			}
+		}
+		all[0].leave()
+		<-all[0].gone
+		follow(t, p, "/live?path=/notes")
+		time.Sleep(time.Second)
+		box.change(func(f *fakeBox) { f.took = 3 * time.Second })
+		time.Sleep(20 * time.Second)
+		before = box.reads.Load()
+		time.Sleep(90 * time.Second)
+		if n := box.reads.Load() - before; n < 7 || n > 10 {
+			t.Errorf("%d readings of three seconds in 90: more than a third of the time", n)
+		}
+		for _, f := range all {
+			f.leave()
+		}
+	})
+}
+
+func TestNobodyLooksNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := &fakeBox{box: calm(), doc: many(3, 2)}
+		p := New(box)
+		f := follow(t, p, "/live?path=/")
+		time.Sleep(10 * time.Second)
+		f.leave()
+		<-f.gone
+		before := box.reads.Load()
+		time.Sleep(time.Hour)
+		if n := box.reads.Load(); n != before || before < 4 {
+			t.Errorf("%d readings while somebody looked, %d afterwards", before, n-before)
+		}
+		if got := len(p.listeners); got != 0 {
+			t.Errorf("%d places are taken", got)
+		}
+	})
+}
+
+func TestSlowFollowerIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(&fakeBox{box: calm(), doc: many(3, 2)})
+		f := follow(t, p, "/live?path=/")
+		time.Sleep(3 * time.Second)
+		if left := time.Until(f.deadline); left <= 0 || left > listenTime {
+			t.Errorf("a write may take %s", left)
+		}
+		f.mu.Lock()
+		f.fails = os.ErrDeadlineExceeded
+		f.mu.Unlock()
+		select {
+		case <-f.gone:
+		case <-time.After(time.Minute):
+			t.Error("it is still told")
+		}
+	})
+}
+
+func TestLiveWantsAPage(t *testing.T) {
+	p := pageOf(t, &fakeBox{box: calm()})
+	for _, path := range []string{"", "services", "/nowhere", "//", "/live"} {
+		if w := ask(p, http.MethodGet, "/live?path="+path); w.Code != http.StatusBadRequest {
+			t.Errorf("%q: %d", path, w.Code)
+		}
+	}
+}
+
+// A server that ends takes its followers along, and leaves no goroutine.
+func TestLiveEndsWithTheServer(t *testing.T) {
+	life, end := context.WithCancel(t.Context())
+	mux := http.NewServeMux()
+	p := New(&fakeBox{box: calm(), doc: many(3, 2)})
+	p.Register(mux)
+	srv := httptest.NewUnstartedServer(mux)
+	srv.Config.BaseContext = func(net.Listener) context.Context { return life }
+	srv.Start()
+	defer srv.Close()
+	resp, err := http.Get(srv.URL + "/live?path=/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	first := make([]byte, 10)
+	if _, err := resp.Body.Read(first); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	var rest bytes.Buffer
+	if _, err := rest.ReadFrom(resp.Body); err != nil && !strings.Contains(err.Error(), "EOF") {
+		t.Error(err)
+	}
+	if n := len(p.listeners); n != 0 {
+		t.Errorf("%d places are taken", n)
+	}
+}
