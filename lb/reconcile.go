@@ -140,20 +140,25 @@ func (r *Reconciler) Update(u Update) {
 	r.catalog.Apply(u, r.facts.Taken, r.dirty)
 }
 
-// SetHealth takes in the verdicts of all Services that have checks.
-func (r *Reconciler) SetHealth(health map[ServiceID]Health) {
+// SetHealth takes in the verdicts of all Services that have checks, and gives those for
+// which they are others than before, in no order.
+func (r *Reconciler) SetHealth(health map[ServiceID]Health) (differ []ServiceID) {
 	for id := range r.facts.Health {
 		if _, ok := health[id]; !ok {
-			r.dirty[id] = struct{}{}
+			differ = append(differ, id)
 		}
 	}
 	for id, h := range health {
 		old, ok := r.facts.Health[id]
 		if !ok || !maps.Equal(old.Down, h.Down) || !maps.Equal(old.Lost, h.Lost) {
-			r.dirty[id] = struct{}{}
+			differ = append(differ, id)
 		}
 	}
+	for _, id := range differ {
+		r.dirty[id] = struct{}{}
+	}
 	r.facts.Health = health
+	return differ
 }
 
 // SetHealthPorts takes in on which health check ports the box answers

@@ -330,12 +330,10 @@ func (a *announcer) tell(now map[netip.Prefix][]bgp.Path, since time.Time) {
 		return
 	}
 	a.badErr = nil
-	announced := 0
-	for p, paths := range now {
+	for p := range now {
 		delete(a.owed, p)
-		announced += min(1, len(paths))
 	}
-	a.log.Info("routes", "announced", announced, "withdrawn", len(now)-announced)
+	a.logRoutes(now)
 	a.measure(since)
 }
 

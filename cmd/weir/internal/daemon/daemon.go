@@ -183,6 +183,7 @@ type box struct {
 	other     other
 	cant      unsupported
 	triggers  []trigger // changes of clusters that the kernel does not hold yet
+	causes    causes    // of the next pass
 	holds     []lb.Hold // as of the last pass
 	noted     noted     // likewise
 	released  string    // the source that somebody has just released

@@ -42,6 +42,17 @@ type which struct {
 	force bool         // even if nobody else can serve them
 }
 
+// text is how somebody has asked for them.
+func (w which) text() string {
+	switch len(w.vips) {
+	case 0:
+		return "--all"
+	case 1:
+		return w.vips[0].String()
+	}
+	return fmt.Sprintf("%s and %d more", w.vips[0], len(w.vips)-1)
+}
+
 // change answers those who want to change what is drained.
 func (b *box) change(f func(context.Context, which) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +100,7 @@ var errNoWay = errors.New("nothing can lead clients to another box: the configur
 
 // drain begins to drain VIPs.
 func (b *box) drain(ctx context.Context, w which) error {
-	return b.redrain(ctx, func(d drained) (drained, error) {
+	return b.redrain(ctx, "weir drain "+w.text(), func(d drained) (drained, error) {
 		known := b.vips()
 		for _, v := range w.vips {
 			if _, ok := slices.BinarySearchFunc(known, v, netip.Addr.Compare); !ok && d.since(v).IsZero() {
@@ -106,11 +117,11 @@ func (b *box) drain(ctx context.Context, w which) error {
 
 // undrain ends the drain of VIPs.
 func (b *box) undrain(ctx context.Context, w which) error {
-	return b.redrain(ctx, func(d drained) (drained, error) { return d.without(w.vips...) })
+	return b.redrain(ctx, "weir undrain "+w.text(), func(d drained) (drained, error) { return d.without(w.vips...) })
 }
 
 // redrain has the loop change what is drained.
-func (b *box) redrain(ctx context.Context, f func(drained) (drained, error)) error {
+func (b *box) redrain(ctx context.Context, verb string, f func(drained) (drained, error)) error {
 	var err error
 	busy := b.do(ctx, func() {
 		if err = errNoWay; !leadsElsewhere(b.cfg) {
@@ -124,8 +135,9 @@ func (b *box) redrain(ctx context.Context, f func(drained) (drained, error)) err
 		if b.drainer.err != nil {
 			b.log.Error("the drain is in force, but not kept for the next start", "error", b.drainer.err)
 		}
-		b.log.Info("drain", "all", !to.all.IsZero(), "vips", len(to.vips))
+		b.log.Info("drained from now on", "all", !to.all.IsZero(), "vips", len(to.vips), "because", verb)
 		b.stirred = time.Now()
+		b.causes.add("%s", verb)
 		b.pass(context.WithoutCancel(ctx), b.rec.Sync) // whoever asked may go
 	})
 	if busy != nil {

@@ -74,6 +74,7 @@ func (b *box) release(ctx context.Context, source string) (status.Hold, error) {
 			if h.Source == source && b.rec.Release(source) {
 				hold, err = h, nil
 				b.released = source
+				b.causes.add("weir guard release %s", source)
 				// Whoever asked may go; what he asked for is done.
 				b.pass(context.WithoutCancel(ctx), b.rec.Sync)
 			}

@@ -53,6 +53,7 @@ func (b *box) hear() bool {
 	b.lend()
 	updates := b.clusters.take()
 	for _, u := range updates {
+		b.causes.heardOf(u)
 		if u.Synced && b.clusters.takeReloaded(u.Source) {
 			b.fleet.hears(u)
 			b.rec.Believe(u)

@@ -26,6 +26,7 @@ func (b *box) loop(ctx context.Context) error {
 	b.update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
 	b.hear()
 	b.keepUnreachable(ctx)
+	b.causes.add("the start")
 	if b.audit(ctx); b.audits.err != nil {
 		return b.audits.err
 	}
@@ -42,7 +43,9 @@ func (b *box) loop(ctx context.Context) error {
 			f()
 			continue
 		case <-b.checks.Changed():
-			b.rec.SetHealth(b.health())
+			if turned := b.rec.SetHealth(b.health()); len(turned) > 0 {
+				b.causes.add("checks of %s", some(turned))
+			}
 			pending = true
 		case <-b.events.signal:
 			b.meet(b.events.take())
@@ -176,8 +179,10 @@ func (b *box) meet(ev lb.Event) {
 	if len(lost) > 0 {
 		b.held.lose(lost)
 		b.drifted(lost, ev.What)
+		b.causes.add("others changed the kernel")
 	}
 	if ev.Host {
+		b.causes.add("%s", ev.What)
 		b.audits.next = time.Time{}
 	}
 }
@@ -195,7 +200,7 @@ func (b *box) drifted(objects []lb.Object, what string) {
 // pass runs a Sync or an Audit, and logs, counts and publishes what it did.
 func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
 	b.again = false
-	begin, known := time.Now(), errorText(b.audits.err)
+	begin, known, was := time.Now(), errorText(b.audits.err), b.before()
 	rep, err := f(ctx, begin)
 	took := time.Since(begin)
 	if ctx.Err() != nil {
@@ -209,7 +214,7 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	if len(rep.Drift) > 0 {
 		b.drifted(rep.Drift, "audit")
 	}
-	b.logOps(rep, took)
+	b.logOps(rep, b.because(was, rep, begin), took)
 	b.logErrors(rep.Errors)
 	if err != nil && err.Error() != known {
 		b.log.Error("the kernel can't be read; it stays as it is", "error", err)
@@ -220,7 +225,9 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 		b.programmed(b.lastPass)
 		b.probes.set(b.rec.Catalog().HealthChecks(), b.rec.NodeAddrs(), b.lastPass)
 		// What is admitted past the firewall is what the box answers on itself.
-		b.again = b.rec.SetHealthPorts(b.probes.open())
+		if b.again = b.rec.SetHealthPorts(b.probes.open()); b.again {
+			b.causes.add("healthCheckNodePorts")
+		}
 	}
 	first := !b.ready && err == nil && b.mayBegin(b.lastPass)
 	if first {
@@ -238,11 +245,11 @@ func (b *box) pass(ctx context.Context, f func(context.Context, time.Time) (lb.R
 	notify("STATUS=" + b.statusWith(b.provided.addresses).Line())
 }
 
-func (b *box) logOps(rep lb.Report, took time.Duration) {
+func (b *box) logOps(rep lb.Report, because string, took time.Duration) {
 	if len(rep.Ops) == 0 {
 		return
 	}
-	b.log.Info("applied", "ops", len(rep.Ops), "first", rep.Ops[0].String(), "took", took)
+	b.log.Info("applied", "ops", len(rep.Ops), "first", rep.Ops[0].String(), "because", because, "took", took)
 	if !b.log.Enabled(context.Background(), slog.LevelDebug) {
 		return // thousands of lines need not even be made
 	}

@@ -73,6 +73,7 @@ func (b *box) settleNode() bool {
 		b.log.Error("what the Node says can't be brought into force", "error", err)
 		return false
 	}
+	b.causes.add("what the Node says")
 	b.log.Info("the Node says", "pod_cidrs", n.podCIDRs, "addresses", n.addrs)
 	return true
 }

@@ -169,6 +169,7 @@ func (b *box) bring(ctx context.Context, cfg *config.Config) error {
 	b.lend()
 	b.rec.SetHealth(b.checks.Health())
 	b.update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
+	b.causes.add("the configuration")
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
 	b.audits.hasten(time.Now(), cfg.Kernel.SyncPeriod)
 	b.pass(ctx, b.rec.Sync)

@@ -112,6 +112,7 @@ func (b *box) pave(prefixes []netip.Prefix) {
 		return
 	}
 	b.unreachable, b.again = prefixes, true
+	b.causes.add("routes to aggregates")
 	b.rec.Configure(b.lbOptions(b.cfg, b.node))
 }
 
