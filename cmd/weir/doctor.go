@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,23 +18,29 @@ const talksAfter = 1500 * time.Millisecond
 
 func doctorCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "doctor",
+		Use:   "doctor [CHECK]...",
 		Short: "say what is wrong with this box, and how to mend it",
 		Long: `Look at the kernel, its modules and parameters, conntrack, firewall, sockets, links,
 routes, the clock, the unit, and whether backends, routers, members and API servers
 answer; say what is wrong, why it matters, and the command that mends it. Changes
 nothing, and works without a running daemon and with an invalid configuration. Run it
 as root: what may not be looked at is listed with --all, and not guessed. It takes a
-few seconds, ten at most.
+few seconds, ten at most. CHECK is what findings begin with, such as rp-filter: only
+these are judged then.
 
-doctor.md, among the documentation, has a row for each finding.
+doctor.md, among the documentation, has a row for each check.
 
 Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
-		Args: cobra.NoArgs,
+		ValidArgs: checkIDs(),
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	all := cmd.Flags().Bool("all", false, "show what is fine and what could not be looked at, too")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, only []string) error {
+		for _, id := range only {
+			if !slices.Contains(checkIDs(), id) {
+				return exitError{exitInvalid, fmt.Errorf("there is no check %q: weir doctor --all lists them", id)}
+			}
+		}
 		over := make(chan struct{})
 		var talk sync.WaitGroup
 		talk.Go(func() {
@@ -48,7 +55,7 @@ Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
 			Ask: func(ctx context.Context, path string, doc any) error {
 				return ask(ctx, *socket, *file, "GET", path, doc)
 			},
-		}))
+		}), only...)
 		close(over)
 		talk.Wait()
 		if err := cmd.Context().Err(); err != nil {
@@ -64,4 +71,13 @@ Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
 		return nil
 	}
 	return cmd
+}
+
+// checkIDs are what the checks are called.
+func checkIDs() []string {
+	var out []string
+	for _, c := range doctor.Checks() {
+		out = append(out, c.ID)
+	}
+	return out
 }

@@ -48,14 +48,21 @@ func mixed(f Facts) []Finding {
 
 // foreign is 0 for tables that hold weir's chains.
 func (f Facts) foreign(t linux.Tables) int {
-	prefix := "KUBE"
-	if f.Config != nil {
-		prefix = f.Config.Kernel.NamePrefix
-	}
-	if _, ok := t.Find("filter", prefix+"-IPVS-FILTER"); ok {
+	if _, ok := t.Find("filter", f.prefix()+"-IPVS-FILTER"); ok {
 		return 0
 	}
 	return 1
+}
+
+// usualPrefix begins the names of chains if nobody says otherwise.
+const usualPrefix = "KUBE"
+
+// prefix begins the names of weir's chains.
+func (f Facts) prefix() string {
+	if f.Config == nil {
+		return usualPrefix
+	}
+	return f.Config.Kernel.NamePrefix
 }
 
 // empty is what takes all rules out of tables.
@@ -79,7 +86,7 @@ func empty(t linux.Tables) string {
 
 // kubeProxy finds kube-proxy, by its process and by what it has left.
 func kubeProxy(f Facts) []Finding {
-	apart := f.Config != nil && f.Config.Kernel.NamePrefix != "KUBE"
+	apart := f.prefix() != usualPrefix
 	var out []Finding
 	for _, p := range f.Processes {
 		if p.Name != "kube-proxy" {
@@ -166,13 +173,13 @@ func (f Facts) needs() []need {
 	}
 	for _, x := range f.Services.Frontends {
 		if a, err := netip.ParseAddr(x.Address); err == nil && x.Service != "" {
-			add("clients of "+x.Service, packet{hook: "INPUT", dst: a, proto: strings.ToLower(x.Protocol), port: x.Port, state: "NEW"})
+			add("clients of "+x.Service, packet{hook: "INPUT", dst: a, proto: strings.ToLower(x.Protocol), port: x.Port, state: "NEW", service: true})
 			break // weir's rules are the same for all
 		}
 	}
 	for _, w := range f.Ways {
 		if w.Error == "" && !w.Local {
-			add("replies of backend "+w.Backend.String(), packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED"})
+			add("replies of backend "+w.Backend.String(), packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true})
 			break
 		}
 	}
@@ -203,7 +210,7 @@ func firewall(f Facts) []Finding {
 			if t.Family != of {
 				continue
 			}
-			if x := pass(t, n.packet); x.dropped && !x.maybe {
+			if x := pass(t, f.prefix(), n.packet); x.dropped && !x.maybe {
 				out = append(out, Finding{
 					Severity: Error, What: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
 					Fix:     "let it in before that, and keep the rule where your firewall has its own",

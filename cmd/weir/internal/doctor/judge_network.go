@@ -11,12 +11,11 @@ import (
 func darkLink(f Facts) []Finding {
 	var out []Finding
 	for _, name := range f.interfaces() {
-		i := slices.IndexFunc(f.Network.Links, func(l Link) bool { return l.Name == name })
-		switch {
-		case i < 0:
+		switch l := f.link(name); {
+		case l.Name == "":
 			out = append(out, Finding{Severity: Error, What: "there is no interface " + name,
 				Fix: "see ip link, and write the right name into [l2] or [cluster]"})
-		case !f.Network.Links[i].Up:
+		case !l.Up:
 			out = append(out, Finding{Severity: Error, What: "interface " + name + " is down, or has no carrier",
 				Fix: "see to the cable and the switch", Command: "ip link set dev " + name + " up"})
 		}
@@ -87,19 +86,20 @@ func narrow(f Facts) []Finding {
 	var out []Finding
 	done := map[string]bool{}
 	for _, w := range f.Ways {
-		if w.Error != "" || w.Local || done[w.Interface] || w.MTU >= wide.MTU {
+		mtu := f.link(w.Interface).MTU // a route with another one is somebody's intention
+		if w.Error != "" || w.Local || done[w.Interface] || mtu == 0 || mtu >= wide.MTU {
 			continue
 		}
 		done[w.Interface] = true
 		x := Finding{
 			Severity: Warning,
-			What:     fmt.Sprintf("backends behind %s have an MTU of %d, and clients come by %s with %d", w.Interface, w.MTU, wide.Name, wide.MTU),
+			What:     fmt.Sprintf("backends behind %s have an MTU of %d, and clients come by %s with %d", w.Interface, mtu, wide.Name, wide.MTU),
 			Fix:      "make it as wide, on the switch and the backends too",
 			Command:  fmt.Sprintf("ip link set dev %s mtu %d", w.Interface, wide.MTU),
 		}
-		if f.tunnel(w.Interface) {
+		if slices.Contains(tunnels, f.link(w.Interface).Kind) {
 			x.Fix, x.Command = "it is a tunnel: have clients send less, so that it fits",
-				fmt.Sprintf("iptables -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss %d", w.MTU-40)
+				fmt.Sprintf("iptables -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss %d", mtu-40)
 			x.Severity = Info
 		}
 		out = append(out, x)
@@ -111,10 +111,16 @@ func (f Facts) holdsVIPs(link string) bool {
 	return f.Config != nil && f.Config.Kernel.Device == link || f.Config == nil && link == "kube-ipvs0"
 }
 
-func (f Facts) tunnel(link string) bool {
-	i := slices.IndexFunc(f.Network.Links, func(l Link) bool { return l.Name == link })
-	return i >= 0 && slices.Contains([]string{"vxlan", "geneve", "ipip", "gre", "sit", "ip6tnl", "wireguard", "tuntap"}, f.Network.Links[i].Kind)
+// link gives an interface by its name; the zero Link if there is none.
+func (f Facts) link(name string) Link {
+	if i := slices.IndexFunc(f.Network.Links, func(l Link) bool { return l.Name == name }); i >= 0 {
+		return f.Network.Links[i]
+	}
+	return Link{}
 }
+
+// tunnels are the kinds of links whose packets are put into others.
+var tunnels = []string{"vxlan", "geneve", "ipip", "gre", "sit", "ip6tnl", "wireguard", "tuntap"}
 
 // blackhole: large packets vanish on the way to a backend, and nobody says so.
 func blackhole(f Facts) []Finding {

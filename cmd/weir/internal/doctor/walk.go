@@ -23,6 +23,9 @@ type packet struct {
 	proto    string
 	port     uint16 // to which it goes
 	state    string
+	// service tells that it is a client's to a VIP, or the reply: weir's own rules let it
+	// pass, and nothing else.
+	service bool
 }
 
 // fate is what becomes of a packet.
@@ -54,13 +57,14 @@ const (
 	returned
 )
 
-// pass leads a packet through the filter table.
-func pass(t linux.Tables, p packet) fate {
+// pass leads a packet through the filter table, in which weir's chains have names that
+// begin with prefix.
+func pass(t linux.Tables, prefix string, p packet) fate {
 	c, ok := t.Find("filter", p.hook)
 	if !ok {
 		return fate{}
 	}
-	w := &walk{tables: t, packet: p}
+	w := &walk{tables: t, prefix: prefix, packet: p}
 	for i, r := range c.Rules {
 		w.fate.top = i + 1
 		switch w.rule(c.Name, i, r, 0) {
@@ -81,6 +85,7 @@ func pass(t linux.Tables, p packet) fate {
 // walk is a packet on its way.
 type walk struct {
 	tables linux.Tables
+	prefix string
 	packet packet
 	fate   fate
 }
@@ -120,6 +125,11 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 		v = returned
 	case "":
 		return goesOn
+	case w.prefix + "-IPVS-FILTER", w.prefix + "-FORWARD":
+		// They look at sets and marks, which only the kernel knows.
+		if w.packet.service {
+			v = accepted
+		}
 	default:
 		// What is not sure to come here may be accepted there, but is not accused.
 		before := w.fate

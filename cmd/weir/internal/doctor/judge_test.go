@@ -1,0 +1,375 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+	"weir/lb/linux"
+)
+
+// A box of everything, so that every check applies to it.
+const everything = `
+[kernel]
+vip_mode = "route"
+route_pools = ["192.0.2.0/24"]
+[[service]]
+name = "web"
+vips = ["192.0.2.10"]
+ports = [80]
+backends = ["10.2.0.11"]
+source_address = "keep"
+[bgp]
+asn = 65001
+[[bgp.peer]]
+name = "tor1"
+address = "10.1.0.254"
+asn = 65000
+bfd = true
+[cluster]
+name = "edge"
+member = "box1"
+advertise = "10.1.0.1"
+join = ["10.1.0.2"]
+insecure_without_key = true
+[l2]
+interfaces = ["front"]
+[[kubernetes]]
+name = "prod"
+kubeconfig = "/nowhere/kubeconfig"
+node_name = "box1"
+`
+
+func parse(t testing.TB, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("weir.toml", []byte(text), config.Disk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// healthy are facts in which nothing is wrong.
+func healthy(t testing.TB) Facts {
+	t.Helper()
+	f := Facts{
+		Missing: map[Part]string{}, Config: parse(t, everything), ConfigFile: "weir.toml", Now: now, Version: "1.0",
+		Running: &status.Status{State: status.OK, Version: "1.0", PID: 7, Kernel: status.Kernel{Mode: "ipvs", LastAudit: now.Add(-time.Second)}},
+		Neighbors: status.Neighbors{ASN: 65001, Neighbors: []status.Neighbor{
+			{Name: "tor1", State: status.Established, Hold: 9, BFD: &status.BFD{State: "up"}}}},
+		Fleet: status.Members{Members: []status.Member{{Name: "box2", Life: "alive"}}},
+		Services: status.Services{Frontends: []status.Frontend{{
+			Service: "static/web", Kind: "LoadBalancer", Address: "192.0.2.10", Port: 80, Protocol: "TCP",
+			Servers: []status.Server{{Address: "10.2.0.11:80"}},
+		}, {Service: "prod/a/b", Kind: lb.NodePort.String(), Address: "10.1.0.1", Port: 30080, Protocol: "TCP"}}},
+		Kernel:      Kernel{Release: "6.1.0-1-amd64", IPVS: true, IPVSBuckets: 4096, IPVSConns: 100, Modules: map[string]ModuleState{}},
+		Sysctls:     map[string]string{"net.bridge.bridge-nf-call-iptables": "1", "net.ipv4.vs.conn_reuse_mode": "1"},
+		Conntrack:   ConntrackFacts{Count: 1000, Max: 262144, Buckets: 65536},
+		Sockets:     []Socket{{lb.TCP, netip.MustParseAddrPort("0.0.0.0:179"), 7, "weir"}, {lb.TCP, netip.MustParseAddrPort("0.0.0.0:80"), 8, "nginx"}},
+		Network:     NetworkFacts{Doors: []string{"front"}, Links: []Link{link("back", "10.2.0.1/24"), link("cni0", "10.3.0.1/24"), link("front", "10.1.0.1/24"), link("kube-ipvs0", "192.0.2.10/32")}},
+		Ways:        []Way{{Backend: netip.MustParseAddr("10.2.0.11"), Interface: "back", MTU: 1500, Keep: true, Probed: true, Small: true, Large: true}},
+		Speakers:    []Answer{{Name: "tor1", Addr: netip.MustParseAddrPort("10.1.0.254:179"), Asked: true}},
+		Members:     []Answer{{Name: "box2", Addr: netip.MustParseAddrPort("10.1.0.2:7946"), Asked: true}},
+		APIs:        []API{{Cluster: "prod", URL: "https://10.9.0.1:6443", HasDate: true, Skew: time.Second}},
+		Clock:       ClockFacts{Synchronized: true},
+		System:      SystemFacts{Booted: true, Enabled: "enabled", Active: "active", Networkd: true, NetworkdKeeps: true, OpenFiles: 50, Most: 1000},
+		Files:       []FileFact{{Name: "/etc/weir/weir.toml", Key: "the configuration", User: "weir"}},
+		Disk:        DiskFacts{Dir: "/var/lib/weir", FreeSpace: 50, FreeFiles: 90},
+		Memory:      MemoryFacts{Total: 2000, Available: 1000},
+		Tables:      []linux.Tables{tables(linux.Legacy, weirRules)},
+		SysctlFiles: ParseSysctls("/etc/sysctl.d/a.conf", "net.ipv4.ip_forward = 1\n"),
+	}
+	f.Network.Links[1].Kind = "bridge"
+	for _, m := range linux.Modules(linux.ModeIPVS, []string{"rr", "wrr", "mh", "wlc"}) {
+		f.Kernel.Modules[m] = Loaded
+	}
+	for _, s := range f.neededSysctls() {
+		f.Sysctls[s.Name] = s.Value
+	}
+	return f
+}
+
+func link(name, addr string) Link {
+	return Link{Name: name, MTU: 1500, Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}}
+}
+
+// weirRules is what weir's part of the filter table is like.
+const weirRules = `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-IPVS-FILTER - [0:0]
+:KUBE-FORWARD - [0:0]
+-A INPUT -m comment --comment "weir: access to service addresses" -j KUBE-IPVS-FILTER
+-A FORWARD -m comment --comment "weir: replies of backends" -j KUBE-FORWARD
+-A KUBE-IPVS-FILTER -m set --match-set KUBE-IPVS-PORTS dst,dst -j ACCEPT
+-A KUBE-FORWARD -m connmark --mark 0x4000/0x4000 -j ACCEPT
+COMMIT
+`
+
+func tables(b linux.Backend, text string) linux.Tables {
+	return linux.Tables{Backend: b, Family: lb.IPv4, Chains: linux.ParseTables(text)}
+}
+
+func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
+	r := Judge(healthy(t))
+	if !r.Well() || r.Unknown > 0 || r.Fine < len(Checks())-1 { // conn-reuse is for old kernels alone
+		t.Errorf("%s: %+v", r.Line(), r.Findings)
+	}
+	for _, x := range r.Findings {
+		if x.Severity != Fine {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+// ill is a box with one thing wrong, and what is to be found of it.
+type ill struct {
+	check    string
+	severity Severity
+	what     string // a part of it
+	command  string // a part of it; empty: there is none
+	with     func(*Facts)
+}
+
+var ills = slices.Concat(daemonIlls, kernelIlls, firewallIlls, networkIlls, peerIlls)
+
+var daemonIlls = []ill{
+	{"config", Error, "weir.toml:3: kernel.modus: there is no such key", "", func(f *Facts) {
+		f.Config, f.Missing[Configuration] = nil, "invalid"
+		f.Problems = []config.Problem{{Severity: config.Error, File: "weir.toml", Line: 3, Key: "kernel.modus", Text: "there is no such key", Suggestion: "did you mean mode?"}}
+	}},
+	{"config", Warning, "valid, and odd", "", func(f *Facts) {
+		f.Problems = []config.Problem{{Severity: config.Warning, Text: "valid, and odd"}}
+	}},
+	{"running", Error, "weir is not running", "systemctl start weir", notThere},
+	{"running", Error, "systemd says that it failed", "systemctl start weir", func(f *Facts) { notThere(f); f.System.Active = "failed" }},
+	{"running", Error, "weir is not running", "", func(f *Facts) { notThere(f); f.System = SystemFacts{} }},
+	{"running", Unknown, "can't be asked: no access", "", func(f *Facts) { f.Running, f.Missing[Daemon] = nil, "no access" }},
+	{"status", Warning, "3 of 4 backends are down", "", func(f *Facts) {
+		f.Running.State, f.Running.Why = status.Degraded, []string{"3 of 4 backends are down"}
+	}},
+	{"status", Error, "the kernel can't be read", "", func(f *Facts) {
+		f.Running.State, f.Running.Why = status.Failed, []string{"the kernel can't be read"}
+	}},
+	{"audit", Error, "since 1h0m0s", "systemctl restart weir", func(f *Facts) { f.Running.Kernel.LastAudit = now.Add(-time.Hour) }},
+	{"version", Warning, "version 0.9 runs, and 1.0 is installed", "systemctl restart weir", func(f *Facts) { f.Running.Version = "0.9" }},
+	{"unit", Warning, "not enabled", "systemctl enable weir", func(f *Facts) { f.System.Enabled = "disabled" }},
+	{"unit", Warning, "masked", "systemctl unmask weir && systemctl enable weir", func(f *Facts) { f.System.Enabled = "masked" }},
+	{"files", Error, "user weir, can't read /root/key (cluster.keys): mode 0600, owner 0:0", "chown weir /root/key", func(f *Facts) {
+		f.Files = []FileFact{{Name: "/root/key", Key: "cluster.keys", User: "weir", Error: "mode 0600, owner 0:0"}}
+	}},
+	{"files", Error, "can't write to /var/lib/weir", "install -d -o weir -m 0750 /var/lib/weir", func(f *Facts) {
+		f.Files = []FileFact{{Name: "/var/lib/weir", Key: "daemon.state_dir", User: "weir", Error: "its file system is read-only", Write: true}}
+	}},
+	{"files", Error, "there is no such file", "", func(f *Facts) {
+		f.Files = []FileFact{{Name: "/x/kubeconfig", Key: "kubernetes.prod.kubeconfig", User: "weir", Error: absent}}
+	}},
+	{"files", Error, "(the configuration)", "chmod a+r /etc/weir/a.toml && chmod a+x /etc/weir", func(f *Facts) {
+		f.Files = []FileFact{{Name: "/etc/weir/a.toml", Key: "the configuration", User: "weir", Error: "mode 0600, owner 0:0"}}
+	}},
+	{"disk", Warning, "3% of the space", "journalctl", func(f *Facts) { f.Disk.FreeSpace = 3 }},
+	{"disk", Error, "0% of the inodes", "journalctl", func(f *Facts) { f.Disk.FreeFiles = 0 }},
+	{"open-files", Warning, "900 files and connections open, of at most 1000", "LimitNOFILE", func(f *Facts) { f.System.OpenFiles = 900 }},
+	{"memory", Warning, "90 of 2000 MiB", "", func(f *Facts) { f.Memory.Available = 90 }},
+	{"clock", Warning, "nothing keeps", "timedatectl set-ntp true", func(f *Facts) { f.Clock.Synchronized = false }},
+	{"clock", Info, "nothing keeps", "timedatectl set-ntp true", func(f *Facts) { f.Clock.Synchronized, f.APIs = false, nil }},
+	{"clock-skew", Warning, "1m0s behind that of cluster prod", "timedatectl", func(f *Facts) { f.APIs[0].Skew = -time.Minute }},
+	{"clock-skew", Error, "10m0s ahead of", "timedatectl", func(f *Facts) { f.APIs[0].Skew = 10 * time.Minute }},
+}
+
+func notThere(f *Facts) {
+	f.Running, f.NotRunning, f.Missing[Daemon] = nil, "weir is not running", "weir is not running"
+}
+
+var kernelIlls = []ill{
+	{"kernel", Error, "older than 4.18", "", func(f *Facts) { f.Kernel.Release = "3.10.0-1160.el7" }},
+	{"kernel", Warning, "older than 5.9", "", func(f *Facts) { f.Kernel.Release = "4.19.0-27-amd64" }},
+	{"ipvs", Warning, "not loaded", "modprobe ip_vs", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Loadable }},
+	{"ipvs", Warning, "so iptables balances", "", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Absent }},
+	{"ipvs", Error, "has no IPVS", "", func(f *Facts) {
+		f.Kernel.IPVS, f.Kernel.Modules["ip_vs"], f.Config.Kernel.Mode = false, Absent, config.ModeIPVS
+	}},
+	{"modules", Error, "lacks ip_vs_mh", "modprobe -a ip_vs_mh", func(f *Facts) {
+		f.Config.Services[0].Scheduler.Name, f.Kernel.Modules["ip_vs_mh"] = "mh", Absent
+	}},
+	{"modules", Error, "lacks xt_set", "modprobe -a xt_set", func(f *Facts) { f.Kernel.Modules["xt_set"] = Absent }},
+	{"modules", Unknown, "there is no /lib/modules/6.1.0-1-amd64", "", func(f *Facts) { notThere(f); f.Kernel.Modules["xt_set"] = Hidden }},
+	{"ipvs-table", Warning, "100000 connections in 4096 buckets", "conn_tab_bits=20", func(f *Facts) { f.Kernel.IPVSConns = 100000 }},
+	{"conntrack-room", Warning, "holds 90 connections of at most 100 (90%)", "nf_conntrack_max=262144", func(f *Facts) { f.Conntrack.Count, f.Conntrack.Max = 90, 100 }},
+	{"conntrack-room", Error, "(99%)", "nf_conntrack_max=1048544", func(f *Facts) { f.Conntrack.Count = 262136 }},
+	{"conntrack-drops", Error, "dropped 5 packets within a second", "nf_conntrack_max=524288", func(f *Facts) { f.Conntrack.Growing, f.Conntrack.Dropped = 5, 9 }},
+	{"conntrack-drops", Info, "9 packets since the box started", "", func(f *Facts) { f.Conntrack.Dropped = 9 }},
+	{"conntrack-buckets", Warning, "64 buckets for 1000", "nf_conntrack_buckets=500", func(f *Facts) { f.Conntrack.Buckets = 64 }},
+	{"sysctl", Error, "net.ipv4.ip_forward is 0, and must be 1", "sysctl -w net.ipv4.ip_forward=1", func(f *Facts) { f.Sysctls["net.ipv4.ip_forward"] = "0" }},
+	{"sysctl", Error, "net.ipv4.conf.front.arp_ignore is 0", "sysctl -w net.ipv4.conf.front.arp_ignore=1", func(f *Facts) { f.Sysctls["net.ipv4.conf.front.arp_ignore"] = "0" }},
+	{"sysctl", Info, "net.ipv4.ip_forward is 0", "", func(f *Facts) { notThere(f); f.Sysctls["net.ipv4.ip_forward"] = "0" }},
+	{"sysctl-file", Warning, "/etc/sysctl.d/99.conf:2 sets net.ipv4.ip_forward to 0, and weir needs 1", "sed -i '2s/^/# /' /etc/sysctl.d/99.conf", func(f *Facts) {
+		f.SysctlFiles = append(f.SysctlFiles, ParseSysctls("/etc/sysctl.d/99.conf", "# hardened\nnet/ipv4/ip_forward=0\n")...)
+	}},
+	{"conn-reuse", Warning, "is not 0", "sysctl -w net.ipv4.vs.conn_reuse_mode=0", func(f *Facts) { f.Kernel.Release = "5.4.0-150-generic" }},
+	{"rp-filter", Warning, "strict on front, one of several interfaces by which clients come (back, front)", "sysctl -w net.ipv4.conf.front.rp_filter=2", func(f *Facts) {
+		f.Network.Doors, f.Sysctls["net.ipv4.conf.front.rp_filter"] = []string{"back", "front"}, "1"
+	}},
+	{"rp-filter", Warning, "has dropped 12 packets", "rp_filter=2", func(f *Facts) {
+		f.Sysctls["net.ipv4.conf.all.rp_filter"], f.Network.RPFiltered = "1", 12
+	}},
+	{"route-localnet", Warning, "net.ipv4.conf.front.route_localnet is 1", "route_localnet=0", func(f *Facts) { f.Sysctls["net.ipv4.conf.front.route_localnet"] = "1" }},
+	{"accept-ra", Error, "router advertisements on front", "sysctl -w net.ipv6.conf.front.accept_ra=2", func(f *Facts) {
+		f.Network.DefaultByRA, f.Sysctls["net.ipv6.conf.front.accept_ra"] = "front", "1"
+	}},
+	{"bridge-netfilter", Error, "is 0", "bridge-nf-call-iptables=1", func(f *Facts) { f.Sysctls["net.bridge.bridge-nf-call-iptables"] = "0" }},
+}
+
+var firewallIlls = []ill{
+	{"iptables-mixed", Warning, "4 rules in iptables-legacy and 1 in iptables-nft", "iptables-nft -t filter -F && iptables-nft -t filter -X && iptables-nft -t filter -P INPUT ACCEPT", func(f *Facts) {
+		f.Tables = append(f.Tables, tables(linux.NFT, "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"))
+	}},
+	{"iptables-mixed", Error, "weir's own are in both", "iptables-nft -t filter -F", func(f *Facts) { f.Tables = append(f.Tables, tables(linux.NFT, weirRules)) }},
+	{"kube-proxy", Error, "kube-proxy runs here, as process 42", "", func(f *Facts) { f.Processes = []Process{{42, "kube-proxy"}} }},
+	{"kube-proxy", Info, "leaves it alone", "", func(f *Facts) { f.Processes, f.Config.Kernel.NamePrefix = []Process{{42, "kube-proxy"}}, "WEIR" }},
+	{"kube-proxy", Error, "KUBE-PROXY-CANARY in table nat", "iptables-legacy -t nat -D OUTPUT -j KUBE-PROXY-CANARY && iptables-legacy -t nat -F KUBE-PROXY-CANARY && iptables-legacy -t nat -X KUBE-PROXY-CANARY", func(f *Facts) {
+		f.Tables[0].Chains = append(f.Tables[0].Chains, linux.ParseTables("*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-PROXY-CANARY - [0:0]\n-A OUTPUT -j KUBE-PROXY-CANARY\nCOMMIT\n")...)
+	}},
+	{"strangers", Error, "kube-router", "", func(f *Facts) { f.Processes = []Process{{42, "kube-router"}} }},
+	{"strangers", Info, "keepalived", "", func(f *Facts) { f.Processes = []Process{{42, "keepalived"}} }},
+	{"nftables", Info, "chain filter_INPUT of nf_tables table inet firewalld (input) has rules", "", func(f *Facts) {
+		f.NFTables = []NFChain{{Table: "inet firewalld", Name: "filter_INPUT", Hook: "input", Drops: true}}
+	}},
+	{"nftables", Info, "drops what no rule of it lets in", "", func(f *Facts) {
+		f.NFTables = []NFChain{{Table: "inet f", Name: "in", Hook: "input", Drops: true, PolicyDrop: true}}
+	}},
+	{"firewall", Error, "replies of backend 10.2.0.11: rule 1 of chain FORWARD", "iptables-legacy -I FORWARD 1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", func(f *Facts) {
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A FORWARD -j DROP\n-A FORWARD", 1))
+	}},
+	{"firewall", Error, "connections of BGP peer tor1: the policy of chain INPUT", "iptables-legacy -A INPUT -s 10.1.0.254 -p tcp --dport 179 -j ACCEPT", func(f *Facts) {
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "INPUT ACCEPT", "INPUT DROP", 1))
+	}},
+	{"firewall", Error, "gossip of member box2: rule 1 of chain MINE", "iptables-legacy -I INPUT 2 -s 10.1.0.2 -p udp --dport 7946 -j ACCEPT", func(f *Facts) {
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", ":MINE - [0:0]\n-A INPUT -s 10.1.0.0/24 -j MINE\n-A MINE -p udp -m multiport --dports 53,7946:7950 -j REJECT\n-A FORWARD", 1))
+	}},
+	{"firewall", Error, "BFD of peer tor1", "-p udp --dport 3784 -j ACCEPT", func(f *Facts) {
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A INPUT ! -s 10.9.0.0/16 -p udp -m udp --dport 3784 -j DROP\n-A FORWARD", 1))
+	}},
+	{"port-vip", Warning, "nginx, process 8, listens on 192.0.2.10:80, which is static/web's", "", func(f *Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("192.0.2.10:80") }},
+	{"port-vip", Warning, "port 30080, which is a node port of prod/a/b", "", func(f *Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("[::]:30080") }},
+	{"port-own", Error, "bird, process 9, has tcp port 179 of bgp.listen_port", "", func(f *Facts) {
+		f.Sockets = append(f.Sockets, Socket{lb.TCP, netip.MustParseAddrPort("0.0.0.0:179"), 9, "bird"})
+	}},
+	{"port-own", Error, "has udp port 7946 of cluster.bind", "", func(f *Facts) {
+		f.Sockets = append(f.Sockets, Socket{lb.UDP, netip.MustParseAddrPort("[::]:7946"), 9, "consul"})
+	}},
+}
+
+var networkIlls = []ill{
+	{"link", Error, "interface front is down", "ip link set dev front up", func(f *Facts) { f.Network.Links[2].Up = false }},
+	{"link", Error, "there is no interface front", "", func(f *Facts) { f.Network.Links = f.Network.Links[:2] }},
+	{"route", Error, "no way to 10.2.0.11: no route", "", func(f *Facts) { f.Ways[0].Error = "no route" }},
+	{"mtu", Warning, "backends behind back have an MTU of 1400, and clients come by front with 1500", "ip link set dev back mtu 1500", func(f *Facts) { f.Network.Links[0].MTU = 1400 }},
+	{"mtu", Info, "backends behind back have an MTU of 1450", "--set-mss 1410", func(f *Facts) { f.Network.Links[0].MTU, f.Network.Links[0].Kind = 1450, "vxlan" }},
+	{"path-mtu", Error, "10.2.0.11 answers a small ping, and none of 1500 bytes", "ip route add 10.2.0.11 dev back mtu 1400", func(f *Facts) { f.Ways[0].Large = false }},
+	{"way-back", Info, "10.2.0.11 are behind a router", "", func(f *Facts) { f.Ways[0].Gateway = netip.MustParseAddr("10.2.0.254") }},
+	{"neighbor", Warning, "backend 10.2.0.11 does not answer", "", func(f *Facts) { f.Network.Neighbors = []Neighbor{{netip.MustParseAddr("10.2.0.11"), "back"}} }},
+	{"vip-twice", Warning, "VIP 192.0.2.10 is also an address of back", "ip addr del 192.0.2.10/32 dev back", func(f *Facts) {
+		f.Network.Links[0].Addrs = append(f.Network.Links[0].Addrs, netip.MustParsePrefix("192.0.2.10/32"))
+	}},
+	{"lro", Warning, "at front", "ethtool -K front lro off", func(f *Facts) { f.Network.Links[2].LRO = true }},
+	{"drops", Warning, "front has lost 7 packets", "", func(f *Facts) { f.Network.Links[2].Dropped = 7 }},
+	{"drops", Warning, "no time for 3 packets", "netdev_max_backlog", func(f *Facts) { f.Network.SoftDrops = 3 }},
+	{"networkd", Warning, "systemd-networkd may delete", "ManageForeignRoutes=no", func(f *Facts) { f.System.NetworkdKeeps = false }},
+}
+
+var peerIlls = []ill{
+	{"bgp-peer", Error, "refuses TCP port 179; the session is Active (closed)", "", func(f *Facts) {
+		f.Neighbors.Neighbors[0].State, f.Neighbors.Neighbors[0].Down = "Active", "closed"
+		f.Speakers[0].Refused, f.Speakers[0].Error = true, "refuses the connection"
+	}},
+	{"bgp-peer", Error, "can't be reached on TCP port 179: it does not answer", "", func(f *Facts) {
+		f.Neighbors.Neighbors[0].State, f.Speakers[0].Error = "Active", "does not answer"
+	}},
+	{"bgp-peer", Error, "takes connections, and the session is OpenSent (bad AS)", "", func(f *Facts) {
+		f.Neighbors.Neighbors[0].State, f.Neighbors.Neighbors[0].Down = "OpenSent", "bad AS"
+	}},
+	{"bgp-peer", Error, "tor1 (10.1.0.254): the session is Active", "", func(f *Facts) { f.Neighbors.Neighbors[0].State, f.Speakers[0].Asked = "Active", false }},
+	{"bgp-peer", Warning, "no IPv6", "", func(f *Facts) { f.Neighbors.Neighbors[0].Problem = "no IPv6" }},
+	{"bgp-peer", Warning, "does not answer", "", func(f *Facts) { notThere(f); f.Neighbors = status.Neighbors{}; f.Speakers[0].Error = "does not answer" }},
+	{"bfd", Warning, "BFD with peer tor1 is down: that it dies is noticed after 9 s", "", func(f *Facts) { f.Neighbors.Neighbors[0].BFD.State = "down" }},
+	{"member", Error, "box2 refuses TCP port 7946", "", func(f *Facts) { f.Members[0].Refused, f.Members[0].Error = true, "refuses" }},
+	{"member", Error, "box2 can't be reached on TCP port 7946: it does not answer", "", func(f *Facts) { f.Members[0].Error = "does not answer" }},
+	{"member", Error, "does not answer over UDP", "", func(f *Facts) { f.Fleet.Members[0].Suspect = true }},
+	{"member", Error, "no part in the fleet: port taken", "", func(f *Facts) { f.Fleet.Error = "port taken" }},
+	{"member", Warning, "can't join box3: no such host", "", func(f *Facts) { f.Fleet.Unjoined = map[string]string{"box3": "no such host"} }},
+	{"member", Warning, "4 messages of members could not be decrypted", "", func(f *Facts) { f.Fleet.Counters.Refused = 4 }},
+	{"member", Error, "a second box has the name", "", func(f *Facts) { f.Fleet.Counters.Conflicts = 1 }},
+	{"api-server", Error, "cluster prod (https://10.9.0.1:6443): connection refused", "", func(f *Facts) { f.APIs[0].Error = "connection refused" }},
+}
+
+func TestEachIllIsFoundWithItsFix(t *testing.T) {
+	seen := map[string]bool{}
+	for i, tt := range ills {
+		seen[tt.check] = true
+		t.Run(fmt.Sprintf("%d %s", i, tt.check), func(t *testing.T) {
+			f := healthy(t)
+			tt.with(&f)
+			r := Judge(f)
+			i := slices.IndexFunc(r.Findings, func(x Finding) bool { return x.ID == tt.check && strings.Contains(x.What, tt.what) })
+			if i < 0 {
+				t.Fatalf("no %s %q among %+v", tt.check, tt.what, r.Findings)
+			}
+			x := r.Findings[i]
+			if x.Severity != tt.severity || !strings.Contains(x.Command, tt.command) || tt.command == "" && x.Command != "" {
+				t.Errorf("want %s with %q: %+v", tt.severity, tt.command, x)
+			}
+			if (x.Severity == Error || x.Severity == Warning) && (x.Fix == "" || x.Why == "" || r.Well()) {
+				t.Errorf("no fix, no reason, or all is well: %+v", x)
+			}
+		})
+	}
+	for _, c := range Checks() {
+		if !seen[c.ID] {
+			t.Errorf("nothing is ever found by %s", c.ID)
+		}
+	}
+}
+
+// What can't be looked at is unknown, and neither fine nor wrong; and a box of which
+// nothing is known at all is judged without a panic.
+func TestWhatIsMissingIsUnknown(t *testing.T) {
+	f := healthy(t)
+	f.Missing[Rules] = "only root may read them"
+	r := Judge(f)
+	for _, x := range r.Findings {
+		rules := slices.Contains([]string{"iptables-mixed", "kube-proxy", "firewall", "nftables"}, x.ID)
+		if (x.Severity == Unknown) != rules {
+			t.Errorf("%+v", x)
+		}
+	}
+	if !strings.HasSuffix(r.Line(), "checks fine, 4 could not be looked at (--all shows them)") {
+		t.Errorf("it says %q", r.Line())
+	}
+	nothing := Facts{Missing: map[Part]string{}}
+	for _, c := range Checks() {
+		for _, p := range c.needs {
+			nothing.Missing[p] = "it is night"
+		}
+	}
+	nothing.Missing[Daemon] = "it is night"
+	if r := Judge(nothing); r.Errors+r.Warnings > 0 || r.Unknown == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestOnlyTheChecksThatAreAskedFor(t *testing.T) {
+	r := Judge(healthy(t), "lro", "mtu")
+	if r.Fine != 2 || len(r.Findings) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
