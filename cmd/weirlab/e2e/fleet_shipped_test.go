@@ -58,7 +58,7 @@ func startShipped(t *testing.T, config string, plan lab.Site, vips ...string) *s
 	key := newKey()
 	for _, b := range plan.Boxes {
 		s := &site{Lab: f.Lab, box: f.Box(b.Name), weir: lab.Build(t, "weir/cmd/weir")}
-		s.key(t, "cluster.key", key)
+		s.key(t, "credentials/cluster.key", key)
 		s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
 		s.run(t, string(text))
 		f.boxes = append(f.boxes, s)

@@ -10,12 +10,13 @@ import (
 
 // machine is one with what the shipped configurations speak of.
 var machine = memory{
-	"/etc/weir/kubeconfig":  kubeconfig,
-	"kubeconfig":            kubeconfig, // relative to the file, as make demo has it
-	environment:             "PATH=/bin\x00NODE_NAME=node1\x00",
-	hostname:                "Node1.example.com\n",
-	"/etc/weir/cluster.key": clusterKey,
-	"cluster.key":           clusterKey,
+	"/etc/weir/credentials/kubeconfig":  kubeconfig,
+	"kubeconfig":                        kubeconfig, // relative to the file, as make demo has it
+	environment:                         "PATH=/bin\x00NODE_NAME=node1\x00",
+	hostname:                            "Node1.example.com\n",
+	"/etc/weir/cluster.key":             clusterKey,
+	"/etc/weir/credentials/cluster.key": clusterKey,
+	"cluster.key":                       clusterKey,
 }
 
 // TestShipped parses every configuration that is shipped; none gives cause for

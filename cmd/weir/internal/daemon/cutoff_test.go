@@ -179,7 +179,7 @@ func TestShippedBoxWithoutItsRoutersIsCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := parse(t, strings.Replace(string(text), `keys = ["cluster.key"]`, "insecure_without_key = true\nmember = \"a\"", 1))
+	cfg := parse(t, strings.Replace(string(text), `keys = ["credential:cluster.key"]`, "insecure_without_key = true\nmember = \"a\"", 1))
 	f := &fleet{cfg: cfg.Fleet, fellows: map[string]*fellow{}, doors: doorsOf(cfg)}
 	f.answer.cfg = cfg.L2
 	dark := facts{darkNames: []string{"eth0"}, routers: namedRouters(cfg.BGP.Speaker.Peers)}
