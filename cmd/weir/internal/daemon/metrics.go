@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"weir/cmd/weir/internal/status"
-	"weir/cmd/weir/internal/web"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -251,7 +250,7 @@ func (b *box) webHandler() http.Handler {
 		}
 		healthy(w, alive, line)
 	})
-	web.New(pageSource{b}).Register(mux)
+	b.handlePage(mux)
 	return mux
 }
 
