@@ -149,9 +149,10 @@ func TestQuickStartNode(t *testing.T) {
 		},
 		Boxes: []lab.Box{{Name: "node1", Systemd: true, Nets: lab.Nets{"eth0": "192.168.0.1/24", "cni0": "10.244.1.1/24"}}},
 	}
-	for i := range 2 {
+	for i := range 2 { // each knows only its node, as a CNI does it, so that replies come back through that
 		plan.Hosts = append(plan.Hosts, lab.Host{
-			Name: fmt.Sprintf("pod%d", i+1), Nets: lab.Nets{"cni0": fmt.Sprintf("10.244.1.%d/24", 11+i)}, Routes: []string{"default via 10.244.1.1"},
+			Name: fmt.Sprintf("pod%d", i+1), Nets: lab.Nets{"cni0": fmt.Sprintf("10.244.1.%d/32", 11+i)},
+			Routes: []string{"10.244.1.1 dev cni0", "default via 10.244.1.1"},
 		})
 	}
 	q := &quickstart{Lab: lab.Start(t, plan), file: "quickstart-node.md"}

@@ -46,17 +46,20 @@ func hasMetalLB(t *testing.T, k *lab.Kube) {
 			plural(kind), strings.ToLower(kind), kind, version))
 	}
 	do(t, k, http.MethodPost, "/api/v1/namespaces", `{"metadata": {"name": "metallb-system"}}`)
-	for name, spec := range metallbResources {
-		kind, name, _ := strings.Cut(name, "/")
-		path := "/apis/metallb.io/" + metallbKinds[kind] + "/namespaces/metallb-system/" + plural(kind)
-		object := fmt.Sprintf(`{"apiVersion": "metallb.io/%s", "kind": %q, "metadata": {"name": %q}, "spec": %s}`, metallbKinds[kind], kind, name, spec)
+	for kind, version := range metallbKinds {
+		path := "/apis/metallb.io/" + version + "/namespaces/metallb-system/" + plural(kind)
 		eventually(t, time.Minute, func() error { // the API server takes its time with a new kind
-			status, answer, err := k.Do(t.Context(), lab.KubeAdmin, http.MethodPost, path, object)
-			if err == nil && status/100 != 2 {
+			status, answer, err := k.Do(t.Context(), lab.KubeAdmin, http.MethodGet, path, "")
+			if err == nil && status != http.StatusOK {
 				err = fmt.Errorf("%s: %d %s", path, status, answer)
 			}
 			return err
 		})
+		for name, spec := range metallbResources {
+			if of, name, _ := strings.Cut(name, "/"); of == kind {
+				do(t, k, http.MethodPost, path, fmt.Sprintf(`{"apiVersion": "metallb.io/%s", "kind": %q, "metadata": {"name": %q}, "spec": %s}`, version, kind, name, spec))
+			}
+		}
 	}
 	for kind, name := range map[string]string{"Deployment": "controller", "DaemonSet": "speaker"} {
 		do(t, k, http.MethodPost, "/apis/apps/v1/namespaces/metallb-system/"+plural(kind), fmt.Sprintf(`{"apiVersion": "apps/v1", "kind": %q,
