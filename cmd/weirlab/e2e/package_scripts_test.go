@@ -28,6 +28,8 @@ func newChroot(t *testing.T) chroot {
 	tool(t, "mount", "-t", "overlay", "weir", "-o",
 		fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", base, memory, memory), root)
 	t.Cleanup(func() { tool(t, "umount", "--lazy", root) })
+	tool(t, "mount", "-t", "proc", "weir", filepath.Join(root, "proc"))
+	t.Cleanup(func() { tool(t, "umount", "--lazy", filepath.Join(root, "proc")) })
 	c := chroot{root}
 	c.must(t, "rm", "-rf", "/run/systemd") // of the boxes
 	return c
@@ -100,7 +102,7 @@ func (c chroot) pretend(t testing.TB) {
 case "$*" in
 *is-enabled*) echo enabled ;;
 *is-active*) ;;
-*enable*) exec /usr/bin/systemctl.real --root=/ "$@" ;;
+*enable* | *disable*) exec /usr/bin/systemctl.real --root=/ "$@" ;;
 *) echo "$*" >>/asked ;;
 esac
 `)
@@ -216,7 +218,7 @@ func debComesBack(t *testing.T, p *packages) {
 	}
 	c.mustNotHave(t, "installed again", "var/lib/weir-removed")
 	// An administrator's word.
-	c.must(t, "deb-systemd-helper", "disable", "weir.service")
+	c.must(t, "systemctl", "disable", "weir.service")
 	c.must(t, "dpkg", "--install", deb)
 	c.mustNotHave(t, "after an upgrade of what is disabled", enabledLink)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -85,13 +86,14 @@ func packagesHaveManual(t *testing.T, p *packages) {
 		if out, err := exec.Command("mandoc", "-T", "lint", "-W", "warning", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("mandoc: %v\n%s", err, out)
 		}
-		text := tool(t, "mandoc", "-T", "markdown", file)
-		for _, section := range []string{"# NAME", "# SYNOPSIS", "# DESCRIPTION", "# SEE ALSO"} {
+		text := tool(t, "mandoc", "-T", "ascii", "-O", "width=1000", file)
+		text = regexp.MustCompile(`.\x08`).ReplaceAllString(text, "") // bold, as typewriters have it
+		for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"} {
 			if !strings.Contains(text, "\n"+section+"\n") {
 				t.Errorf("%s has no %s", name, section)
 			}
 		}
-		if strings.HasSuffix(name, ".8") && !strings.Contains(text, "\n# EXIT STATUS\n") {
+		if strings.HasSuffix(name, ".8") && !strings.Contains(text, "\nEXIT STATUS\n") {
 			t.Errorf("%s tells no exit status", name)
 		}
 	}
