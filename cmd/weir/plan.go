@@ -16,6 +16,7 @@ import (
 	"weir/cmd/weir/internal/daemon"
 	"weir/cmd/weir/internal/status"
 	"weir/lb"
+	"weir/lb/linux"
 )
 
 func planCommand(e env) *cobra.Command {
@@ -43,7 +44,7 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 		if err != nil {
 			return invalid(err)
 		}
-		var kernel lb.Kernel = &lb.Fake{}
+		p := planned{kernel: &lb.Fake{}, connections: func(context.Context, func(linux.Connection) bool) error { return nil }}
 		mode := daemon.ModeOf(cfg)
 		switch *against {
 		case "nothing":
@@ -59,15 +60,15 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 			if err := daemon.RefuseKubeProxy(cmd.Context(), k); err != nil {
 				return err
 			}
-			kernel = k
+			p.kernel, p.connections = k, k.Connections
 		default:
 			return exitError{exitInvalid, fmt.Errorf("--against %q is neither kernel nor nothing", *against)}
 		}
-		routes, err := planRoutes(cmd.Context(), cfg, mode, *against, *socket, *file)
+		p.routes, err = planRoutes(cmd.Context(), cfg, mode, *against, *socket, *file)
 		if err != nil {
 			fmt.Fprintln(e.stderr, "weir: this plan does not tell of routes and addresses:", err)
 		}
-		return printPlan(cmd.Context(), e.stdout, kernel, mode, cfg, routes, e.now())
+		return p.print(cmd.Context(), e.stdout, mode, cfg, e.now())
 	}
 	return cmd
 }
@@ -88,8 +89,15 @@ func planRoutes(ctx context.Context, cfg *config.Config, mode daemon.Mode, again
 	return daemon.PlanRoutes(ctx, cfg, mode)
 }
 
-func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, mode daemon.Mode, cfg *config.Config, routes status.PlannedRoutes, now time.Time) error {
-	rec := lb.NewReconciler(kernel, daemon.LBOptions(cfg, mode), daemon.Sources(cfg)...)
+// planned is what a configuration is compared with, and what would become of routes.
+type planned struct {
+	kernel      lb.Kernel
+	connections func(context.Context, func(linux.Connection) bool) error
+	routes      status.PlannedRoutes
+}
+
+func (p planned) print(ctx context.Context, w io.Writer, mode daemon.Mode, cfg *config.Config, now time.Time) error {
+	rec := lb.NewReconciler(p.kernel, daemon.LBOptions(cfg, mode), daemon.Sources(cfg)...)
 	rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
 	ops, err := rec.Preview(ctx, now)
 	if err != nil {
@@ -106,14 +114,38 @@ func printPlan(ctx context.Context, w io.Writer, kernel lb.Kernel, mode daemon.M
 	for _, c := range cfg.Clusters {
 		fmt.Fprintf(w, "note %s: its Services are not in this plan, and what the kernel holds of them stays\n", c.Name)
 	}
-	routes.Table(w, now)
+	p.routes.Table(w, now)
 	if len(ops) == 0 {
 		fmt.Fprintln(w, "nothing to do: the kernel is as the configuration wants it")
 	} else {
 		fmt.Fprintf(w, "%d to add, %d to change, %d to delete\n", verbs[lb.Add], verbs[lb.Change], verbs[lb.Delete])
 	}
-	if counts := routes.Counts(); counts != "" {
+	if counts := p.routes.Counts(); counts != "" {
 		fmt.Fprintln(w, counts)
 	}
+	impact := daemon.ImpactOf(rec.Have(), ops)
+	if impact.Backends > 0 { // there may be millions
+		if err := p.connections(ctx, func(c linux.Connection) bool { impact.Count(c); return true }); err != nil {
+			return err
+		}
+	}
+	writeImpact(w, impact, p.routes.Restart)
 	return nil
+}
+
+// writeImpact says what a plan means for clients, if anything.
+func writeImpact(w io.Writer, x daemon.Impact, restart []string) {
+	if len(x.VIPs) > 0 {
+		vips := make([]string, len(x.VIPs))
+		for i, a := range x.VIPs {
+			vips[i] = a.String()
+		}
+		fmt.Fprintf(w, "impact: nobody serves %s any more\n", names(vips))
+	}
+	if x.Backends > 0 {
+		fmt.Fprintf(w, "impact: %d backends leave, %d of them at once: %d live connections may end in peace, %d are cut\n", x.Backends, x.Cut, x.Living, x.Cutting)
+	}
+	if len(restart) > 0 {
+		fmt.Fprintf(w, "impact: a reload would be refused, as these can't change while weir runs: %s\n", names(restart))
+	}
 }

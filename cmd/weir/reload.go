@@ -112,7 +112,7 @@ func (e env) goBack(ctx context.Context, socket string) error {
 	if err := ask(ctx, socket, defaultConfig, "POST", "/back", &doc); err != nil {
 		return notRunning(err)
 	}
-	fmt.Fprintf(e.stdout, "the old configuration is in force again, and not what %s says: %s\n", doc.Config.File, doc.Verdict())
+	fmt.Fprintf(e.stdout, "the old configuration is in force again: %s\n", doc.Verdict())
 	return nil
 }
 

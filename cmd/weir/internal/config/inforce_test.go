@@ -109,7 +109,7 @@ drain = "2m0s"
 	}
 	text := tomlOf(e)
 	for _, line := range []string{
-		"# /etc/weir/weir.toml, /etc/weir/conf.d/a.toml, as it is in force.",
+		"# In force: /etc/weir/weir.toml, /etc/weir/conf.d/a.toml",
 		"[kernel] # /etc/weir/weir.toml:5",
 		"ping = true # /etc/weir/weir.toml:6",
 		`#sync_period = "10s" # default`,
@@ -131,7 +131,7 @@ drain = "2m0s"
 	if strings.Contains(text, "[bgp]") || strings.Contains(text, "[cluster]") {
 		t.Errorf("tables that are not there are shown:\n%s", text)
 	}
-	want := `# /etc/weir/weir.toml, /etc/weir/conf.d/a.toml, as it is in force.
+	want := `# In force: /etc/weir/weir.toml, /etc/weir/conf.d/a.toml
 
 [kernel] # /etc/weir/weir.toml:5
 

@@ -14,7 +14,7 @@ import (
 // Table writes the configuration as one TOML file, from which the same one can be
 // loaded. As in the reference, a key that is not written has its value behind a "#".
 func (e *Effective) Table(w io.Writer, _ time.Time) {
-	fmt.Fprintf(w, "# %s, as it is in force.\n", strings.Join(e.Files, ", "))
+	fmt.Fprintf(w, "# In force: %s\n", strings.Join(e.Files, ", "))
 	for _, t := range e.Tables {
 		if t.Path != "" {
 			k := compiled().byPath[t.Path]

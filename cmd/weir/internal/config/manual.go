@@ -109,8 +109,10 @@ func (s *schema) unknownKey(name string) error {
 		}
 	}
 	switch {
-	case len(same) > 0:
-		return fmt.Errorf("%q is several keys, or stands in a table: %s", name, strings.Join(same, ", "))
+	case len(same) == 1:
+		return fmt.Errorf("there is no key %q; did you mean %s?", name, same[0])
+	case len(same) > 1:
+		return fmt.Errorf("%q is in several tables: %s", name, strings.Join(same, ", "))
 	case len(begins) > 0:
 		return fmt.Errorf("there is no key %q; these begin like it: %s", name, strings.Join(begins, ", "))
 	}

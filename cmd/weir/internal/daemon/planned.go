@@ -37,13 +37,15 @@ func (b *box) plan(ctx context.Context, file string) (status.PlannedRoutes, erro
 		return status.PlannedRoutes{}, fmt.Errorf("the daemon can't load %s: put it where it can be read, with all that it includes", file)
 	}
 	var w world
-	if err := b.do(ctx, func() { w = b.world() }); err != nil {
+	var restart []string
+	if err := b.do(ctx, func() { w, restart = b.world(), config.RestartNeeded(b.cfg, cfg) }); err != nil {
 		return status.PlannedRoutes{}, err
 	}
 	doc, err := planRoutes(ctx, cfg, b.mode, w)
 	if err != nil {
 		return doc, err
 	}
+	doc.Restart = restart
 	for _, n := range b.provider.Stranded(cfg.Addresses.IPAM) {
 		doc.Stranded = append(doc.Stranded, status.Stranded{Service: n.Service.String(), Address: addrText(n.Addr), Text: n.Text})
 	}

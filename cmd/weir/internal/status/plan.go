@@ -16,6 +16,8 @@ type PlannedRoutes struct {
 	// Stranded are Services whose address no pool would give them any more. They keep
 	// it.
 	Stranded []Stranded `json:"stranded"`
+	// Restart are the keys for which a reload would refuse the configuration.
+	Restart []string `json:"restart,omitempty"`
 }
 
 // PlannedRoute is a prefix and how routers would hear of it, or have heard.

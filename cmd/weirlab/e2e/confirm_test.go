@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// A configuration that nobody confirms is not in force for longer than it was to be,
+// whatever happens to the daemon meanwhile.
+func TestConfirm(t *testing.T) {
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	defer s.cleanSlate(t)
+	s.run(t, service("web", ""))
+	for _, story := range []story{
+		{"what breaks a VIP goes back by itself", unconfirmedGoesBack},
+		{"a start keeps to what was returned to, and a reload tries the file again", returnOutlivesStart},
+		{"what is confirmed stays", confirmedStays},
+		{"back at once", backAtOnce},
+		{"a daemon that is killed on trial starts with the old one", killedOnTrial},
+		{"what can't be tried is refused", untriable},
+	} {
+		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
+	}
+}
+
+// broken is a configuration that lacks the VIP which clients ask.
+var broken = serves("web", []string{"192.0.2.77"}, "80:8080", allWebs, `drain = "0s"`)
+
+// asks tells whether a client is answered at the VIP.
+func (s *site) asks(t testing.TB) error {
+	_, err := get(within(t, 2*time.Second), s.client1, vip4+":80")
+	return err
+}
+
+// try reloads on trial, and looks that the VIP is gone.
+func (s *site) try(t *testing.T, toml, within string) lab.Output {
+	t.Helper()
+	s.configure(t, toml)
+	out := s.call(t, "reload", "--confirm", within)
+	if out.Code != 0 || !strings.Contains(out.Stdout, "unconfirmed: returns to the configuration of ") {
+		t.Fatalf("exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	return out
+}
+
+// says runs a command, and looks for a text in what it prints.
+func (s *site) says(t *testing.T, want string, code int, args ...string) {
+	t.Helper()
+	out := s.call(t, args...)
+	if out.Code != code || !strings.Contains(out.Stdout+out.Stderr, want) {
+		t.Errorf("weir %s, exit code %d, does not say %q:\n%s%s", strings.Join(args, " "), out.Code, want, out.Stdout, out.Stderr)
+	}
+}
+
+func unconfirmedGoesBack(t *testing.T, s *site) {
+	begin := time.Now()
+	t.Log(s.try(t, broken, "8s").Stdout)
+	if s.asks(t) == nil {
+		t.Error("the VIP is answered, which the configuration on trial does not have")
+	}
+	s.says(t, "unconfirmed: returns to the configuration of ", 0, "status")
+	if left := s.metric(t, "weir_config_unconfirmed_seconds"); left <= 0 || left > 8 {
+		t.Errorf("weir_config_unconfirmed_seconds is %v", left)
+	}
+	eventually(t, 30*time.Second, func() error { return s.asks(t) })
+	figure(t, "a broken configuration, unconfirmed for 8s: clients are answered again after", time.Since(begin))
+	eventually(t, 10*time.Second, func() error {
+		if v := s.metric(t, "weir_config_returned"); v != 1 {
+			return fmt.Errorf("weir_config_returned is %v", v)
+		}
+		return nil
+	})
+	s.says(t, "the file is not what is in force since ", 1, "status")
+	s.says(t, `vips = ["192.0.2.10", "2001:db8:2::10"]`, 0, "config", "show", "--running", "--changed")
+	s.says(t, configFile+" says something else: service.web.", 0, "config", "show", "--running", "--changed")
+	if !strings.Contains(s.daemon.Output(), "nobody confirmed it by") {
+		t.Errorf("the log does not say why:\n%s", s.daemon.Output())
+	}
+}
+
+func returnOutlivesStart(t *testing.T, s *site) {
+	s.stop(t, syscall.SIGTERM)
+	s.start(t)
+	if err := s.asks(t); err != nil {
+		t.Errorf("after a start: %v", err)
+	}
+	s.says(t, "nobody confirmed it by", 1, "status")
+	s.box.Must(t, s.weir, "reload")
+	if s.asks(t) == nil {
+		t.Error("the file, loaded again, is not in force")
+	}
+	if v := s.metric(t, "weir_config_returned"); v != 0 {
+		t.Errorf("weir_config_returned is %v", v)
+	}
+	s.reload(t, service("web", ""))
+	if err := s.asks(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func confirmedStays(t *testing.T, s *site) {
+	s.try(t, service("web", "")+serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, ""), "10m")
+	if out := s.box.Must(t, "stat", "-c", "%a %U", "/var/lib/weir/trial.json"); strings.TrimSpace(out) != "600 root" {
+		t.Errorf("what is returned to can be read by others: %s", out)
+	}
+	s.says(t, "confirmed "+configFile, 0, "confirm")
+	s.says(t, "no configuration is on trial", 1, "confirm")
+	if left := s.metric(t, "weir_config_unconfirmed_seconds"); left != 0 {
+		t.Errorf("weir_config_unconfirmed_seconds is %v", left)
+	}
+	s.stop(t, syscall.SIGKILL)
+	s.start(t)
+	mustGet(t, s.client2, "192.0.2.20:80", 1)
+	s.box.Must(t, "test", "!", "-e", "/var/lib/weir/trial.json")
+	s.reload(t, service("web", ""))
+}
+
+func backAtOnce(t *testing.T, s *site) {
+	s.try(t, broken, "10m")
+	s.says(t, "unconfirmed: returns to the configuration of ", 0, "reload") // confirms nothing
+	s.says(t, "the old configuration is in force again", 0, "reload", "--back")
+	if err := s.asks(t); err != nil {
+		t.Error(err)
+	}
+	s.says(t, "weir reload --back asked for that", 1, "status")
+	s.reload(t, service("web", ""))
+}
+
+func killedOnTrial(t *testing.T, s *site) {
+	s.try(t, broken, "10m")
+	s.stop(t, syscall.SIGKILL)
+	if s.asks(t) == nil {
+		t.Error("the kernel has the VIP, which the configuration on trial does not have")
+	}
+	begin := time.Now()
+	s.start(t)
+	if err := s.asks(t); err != nil {
+		t.Error(err)
+	}
+	figure(t, "killed on trial: clients are answered again after the start, after", time.Since(begin))
+	s.says(t, "weir ended while it was on trial", 1, "status")
+	s.reload(t, service("web", ""))
+}
+
+func untriable(t *testing.T, s *site) {
+	for toml, want := range map[string]string{
+		service("web", ""): "there is nothing to confirm",
+		"[kernel]\nsync_period = \"2s\"\ndevice = \"dum9\"\n" + service("web", ""):   "kernel.device can't change while weir runs",
+		"[daemon]\nstate_dir = \"/var/lib/other\"\n" + service("web", ""):            "daemon.state_dir can't change on trial",
+		"[kernel]\nsync_period = \"2s\"\nsync_perod = \"2s\"\n" + service("web", ""): "did you mean sync_period?",
+	} {
+		s.configure(t, toml)
+		s.says(t, want, 1, "reload", "--confirm", "10m")
+		if left := s.metric(t, "weir_config_unconfirmed_seconds"); left != 0 {
+			t.Errorf("%s: on trial for %v s", want, left)
+		}
+	}
+	if err := s.asks(t); err != nil {
+		t.Error(err)
+	}
+	s.reload(t, service("web", ""))
+}
