@@ -35,7 +35,7 @@ func (g gatherer) rules(ctx context.Context) (func(*Facts), error) {
 			if err != nil {
 				return nil, fmt.Errorf("nft list ruleset: %w", err)
 			}
-			nft = ParseNFT(string(text))
+			nft = parseNFT(string(text))
 		}
 	}
 	return func(f *Facts) { f.Tables, f.NFTables = tables, nft }, nil
@@ -44,9 +44,9 @@ func (g gatherer) rules(ctx context.Context) (func(*Facts), error) {
 // iptablesTables are the tables in nf_tables that iptables-nft keeps its rules in.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
 
-// ParseNFT reads the base chains of `nft list ruleset` that may drop what comes in or is
+// parseNFT reads the base chains of `nft list ruleset` that may drop what comes in or is
 // forwarded, but for those of iptables-nft, which iptables-save has.
-func ParseNFT(text string) []NFChain {
+func parseNFT(text string) []NFChain {
 	var out []NFChain
 	var c *NFChain
 	table, skip := "", false
@@ -93,7 +93,7 @@ func (g gatherer) sockets(context.Context) (func(*Facts), error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := ParseSockets(text, s.state)
+		list, err := parseSockets(text, s.state)
 		if err != nil {
 			return nil, fmt.Errorf("/proc/net/%s: %w", s.name, err)
 		}
@@ -118,8 +118,8 @@ type rawSocket struct {
 	inode string
 }
 
-// ParseSockets reads one of /proc/net/tcp and its like: the sockets that are in a state.
-func ParseSockets(text, state string) ([]rawSocket, error) {
+// parseSockets reads one of /proc/net/tcp and its like: the sockets that are in a state.
+func parseSockets(text, state string) ([]rawSocket, error) {
 	var out []rawSocket
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -201,12 +201,12 @@ func (g gatherer) processes(context.Context) (func(*Facts), error) {
 	if err != nil {
 		return nil, err
 	}
-	mem := ParseMeminfo(text)
+	mem := parseMeminfo(text)
 	return func(f *Facts) { f.Processes, f.Memory = out, mem }, nil
 }
 
-// ParseMeminfo reads what judges want of /proc/meminfo.
-func ParseMeminfo(text string) (m MemoryFacts) {
+// parseMeminfo reads what judges want of /proc/meminfo.
+func parseMeminfo(text string) (m MemoryFacts) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		if len(f) < 2 {

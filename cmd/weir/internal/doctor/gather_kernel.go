@@ -185,13 +185,13 @@ func (g gatherer) sysctlFiles(context.Context) (func(*Facts), error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, ParseSysctls(name, text)...)
+		out = append(out, parseSysctls(name, text)...)
 	}
 	return func(f *Facts) { f.SysctlFiles = out }, nil
 }
 
-// ParseSysctls reads a file of sysctl.d(5). Lines that set nothing are passed over.
-func ParseSysctls(file, text string) []SysctlLine {
+// parseSysctls reads a file of sysctl.d(5). Lines that set nothing are passed over.
+func parseSysctls(file, text string) []SysctlLine {
 	var out []SysctlLine
 	n := 0
 	for line := range strings.Lines(text) {
@@ -223,7 +223,7 @@ func (g gatherer) conntrack(ctx context.Context) (func(*Facts), error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Dropped, err = ParseConntrackStat(before); err != nil {
+	if c.Dropped, err = parseConntrackStat(before); err != nil {
 		return nil, err
 	}
 	if !wait(ctx, sample) {
@@ -233,7 +233,7 @@ func (g gatherer) conntrack(ctx context.Context) (func(*Facts), error) {
 	if err != nil {
 		return nil, err
 	}
-	dropped, err := ParseConntrackStat(after)
+	dropped, err := parseConntrackStat(after)
 	if err != nil {
 		return nil, err
 	}
@@ -241,10 +241,10 @@ func (g gatherer) conntrack(ctx context.Context) (func(*Facts), error) {
 	return func(f *Facts) { f.Conntrack = c }, nil
 }
 
-// ParseConntrackStat adds up the packets that conntrack has dropped for want of room, on
+// parseConntrackStat adds up the packets that conntrack has dropped for want of room, on
 // all processors, by /proc/net/stat/nf_conntrack: columns drop, early_drop and
 // insert_failed are hexadecimal, under a line with their names.
-func ParseConntrackStat(text string) (dropped uint64, err error) {
+func parseConntrackStat(text string) (dropped uint64, err error) {
 	head, rest, _ := strings.Cut(text, "\n")
 	names := strings.Fields(head)
 	for line := range strings.Lines(rest) {

@@ -178,12 +178,12 @@ func (g gatherer) rpFiltered() uint64 {
 	if err != nil {
 		return 0
 	}
-	return ParseNetstat(text, "IPReversePathFilter")
+	return parseNetstat(text, "IPReversePathFilter")
 }
 
-// ParseNetstat finds a counter of /proc/net/netstat, which has lines of names, each with
+// parseNetstat finds a counter of /proc/net/netstat, which has lines of names, each with
 // a line of numbers below; 0 is none.
-func ParseNetstat(text, name string) uint64 {
+func parseNetstat(text, name string) uint64 {
 	lines := strings.Split(text, "\n")
 	for i := 0; i+1 < len(lines); i++ {
 		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])

@@ -37,7 +37,7 @@ func (g gatherer) system(ctx context.Context) (func(*Facts), error) {
 	if g.pid > 0 {
 		fds, err := os.ReadDir(g.path(fmt.Sprintf("/proc/%d/fd", g.pid)))
 		if limits, errLimits := g.read(fmt.Sprintf("/proc/%d/limits", g.pid)); err == nil && errLimits == nil {
-			s.OpenFiles, s.Most = len(fds), ParseLimits(limits)
+			s.OpenFiles, s.Most = len(fds), parseLimits(limits)
 		}
 	}
 	return func(f *Facts) { f.System = s }, nil
@@ -78,9 +78,9 @@ func (g gatherer) networkdKeeps() bool {
 	return keeps
 }
 
-// ParseLimits finds how many files a process may open in its /proc/PID/limits; 0 is not
+// parseLimits finds how many files a process may open in its /proc/PID/limits; 0 is not
 // known.
-func ParseLimits(text string) int {
+func parseLimits(text string) int {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
 			if f := strings.Fields(rest); len(f) > 0 {

@@ -85,7 +85,7 @@ func healthy(t testing.TB) Facts {
 		Disk:        DiskFacts{Dir: "/var/lib/weir", FreeSpace: 50, FreeFiles: 90},
 		Memory:      MemoryFacts{Total: 2000, Available: 1000},
 		Tables:      []linux.Tables{tables(linux.Legacy, weirRules)},
-		SysctlFiles: ParseSysctls("/etc/sysctl.d/a.conf", "net.ipv4.ip_forward = 1\n"),
+		SysctlFiles: parseSysctls("/etc/sysctl.d/a.conf", "net.ipv4.ip_forward = 1\n"),
 	}
 	f.Network.Links[1].Kind = "bridge"
 	for _, m := range linux.Modules(linux.ModeIPVS, []string{"rr", "wrr", "mh", "wlc"}) {
@@ -213,7 +213,7 @@ var kernelIlls = []ill{
 	{"sysctl", Error, "net.ipv4.conf.front.arp_ignore is 0", "sysctl -w net.ipv4.conf.front.arp_ignore=1", func(f *Facts) { f.Sysctls["net.ipv4.conf.front.arp_ignore"] = "0" }},
 	{"sysctl", Info, "net.ipv4.ip_forward is 0", "", func(f *Facts) { notThere(f); f.Sysctls["net.ipv4.ip_forward"] = "0" }},
 	{"sysctl-file", Warning, "/etc/sysctl.d/99.conf:2 sets net.ipv4.ip_forward to 0, and weir needs 1", "sed -i '2s/^/# /' /etc/sysctl.d/99.conf", func(f *Facts) {
-		f.SysctlFiles = append(f.SysctlFiles, ParseSysctls("/etc/sysctl.d/99.conf", "# hardened\nnet/ipv4/ip_forward=0\n")...)
+		f.SysctlFiles = append(f.SysctlFiles, parseSysctls("/etc/sysctl.d/99.conf", "# hardened\nnet/ipv4/ip_forward=0\n")...)
 	}},
 	{"conn-reuse", Warning, "is not 0", "sysctl -w net.ipv4.vs.conn_reuse_mode=0", func(f *Facts) { f.Kernel.Release = "5.4.0-150-generic" }},
 	{"rp-filter", Warning, "strict on front, one of several interfaces by which clients come (back, front)", "sysctl -w net.ipv4.conf.front.rp_filter=2", func(f *Facts) {
