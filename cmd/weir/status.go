@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,13 +22,21 @@ func statusCommand(e env) *cobra.Command {
 		Long: `Show whether all is well, on one screen; the first line says it. Notes are what
 could not be done for a service, by reason; notes.md, among the documentation, has what to do about each.
 
+With --wait it says so as soon as weir is ok, or after that time.
+
 Exit status: 0 ok, 1 degraded, starting or failed, 3 not running.`,
+		Example: `  weir status
+  weir status --watch
+  weir status --wait=2m && echo well`,
 		Args: cobra.NoArgs,
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
+	wait := cmd.Flags().Duration("wait", 0, "wait until all is well, at most for this `time`: --wait=5m")
+	cmd.Flag("wait").NoOptDefVal = "1m"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var doc status.Status
-		err := ask(cmd.Context(), *socket, *file, "GET", "/status", &doc)
+		doc, err := awaitStatus(cmd.Context(), *wait, func(doc *status.Status) error {
+			return ask(cmd.Context(), *socket, *file, "GET", "/status", doc)
+		})
 		if errors.Is(err, errNotRunning) {
 			left := leftBehind(cmd.Context(), *file)
 			if *format == "table" {
@@ -49,6 +59,25 @@ Exit status: 0 ok, 1 degraded, starting or failed, 3 not running.`,
 		return nil
 	}
 	return cmd
+}
+
+// waitEvery is how often a status is looked at that is waited for.
+const waitEvery = 500 * time.Millisecond
+
+// awaitStatus asks for the status until it is ok, but no longer than it is to wait. A
+// daemon that does not answer is waited for too: it may be starting.
+func awaitStatus(ctx context.Context, wait time.Duration, ask func(*status.Status) error) (status.Status, error) {
+	until := time.Now().Add(wait)
+	for {
+		var doc status.Status
+		err := ask(&doc)
+		if err == nil && doc.State == status.OK || err != nil && !errors.Is(err, errNotRunning) || !time.Now().Before(until) {
+			return doc, err
+		}
+		if !sleep(ctx, min(waitEvery, time.Until(until))) {
+			return doc, cmp.Or(err, ctx.Err())
+		}
+	}
 }
 
 // leftBehind says what the kernel still does without a daemon.

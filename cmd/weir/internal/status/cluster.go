@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -111,20 +109,6 @@ func (c Cluster) bad(now time.Time) string {
 		why += ": " + c.Error
 	}
 	return why
-}
-
-// writeClusters writes the part of a status that is about clusters.
-func writeClusters(w io.Writer, clusters []Cluster, now time.Time) {
-	if len(clusters) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\nClusters (%d):\n", len(clusters))
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, c := range clusters {
-		fmt.Fprintf(tw, "  %s\t%s\t%d services, %d endpoints\t%s%s\n", c.Name, c.condition(now), c.Services, c.Endpoints,
-			strings.Join(c.Kinds, " "), c.where())
-	}
-	tw.Flush()
 }
 
 func (c Cluster) condition(now time.Time) string {

@@ -31,7 +31,10 @@ func TestClustersReadAsATable(t *testing.T) {
 	s.Judge(now)
 	var b bytes.Buffer
 	s.Table(&b, now)
-	const want = `weir is degraded: cluster lab has not answered yet: dial tcp 10.9.0.1:6443: i/o timeout; cluster shop is away, its Services are as of 2h ago: connection refused; cluster stage is away, its Services are as of 6m ago
+	const want = `weir is degraded: 3 things need a look
+  cluster lab has not answered yet: dial tcp 10.9.0.1:6443: i/o timeout
+  cluster shop is away, its Services are as of 2h ago: connection refused
+  cluster stage is away, its Services are as of 6m ago
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
@@ -42,9 +45,9 @@ Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
 
 Clusters (4):
   lab    waiting 1m                         0 services, 0 endpoints      LoadBalancer
-  prod   connected 3h, heard 2s ago         120 services, 340 endpoints  ClusterIP NodePort ExternalIP LoadBalancer, node node1
   shop   away 10s, from the file of 2h ago  1 services, 2 endpoints      LoadBalancer
   stage  away 5m, as of 6m ago              10 services, 20 endpoints    LoadBalancer
+  prod   connected 3h, heard 2s ago         120 services, 340 endpoints  ClusterIP NodePort ExternalIP LoadBalancer, node node1
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s\nwhole:\n%s", d, b.String())

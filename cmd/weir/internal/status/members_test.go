@@ -93,7 +93,11 @@ This box, marked *, serves 0 VIPs, owns 0.
 This box takes no part: listen on [::]:7946: address already in use
 `},
 		{"status", fleet, `
-weir is degraded: this box is unfit: eth1 has no carrier; other members that are unfit: 1 (weir members); other members that are dead: 1 (weir members); nothing is answered on eth1: no carrier
+weir is degraded: 4 things need a look
+  this box is unfit: eth1 has no carrier
+  other members that are unfit: 1 (weir members)
+  other members that are dead: 1 (weir members)
+  nothing is answered on eth1: no carrier
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago

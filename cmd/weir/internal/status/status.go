@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -252,80 +251,6 @@ func (s Status) Verdict() string {
 	}
 	return fmt.Sprintf("weir is %s: %s", s.State, strings.Join(s.Why, "; "))
 }
-
-// Table implements Tabler. The first line says whether all is well.
-func (s Status) Table(w io.Writer, now time.Time) {
-	fmt.Fprintln(w, s.Verdict())
-	if t := s.Config.Trial; t != nil {
-		fmt.Fprintln(w, t.Text(now))
-	}
-	fmt.Fprintln(w)
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, age(now, s.Started))
-	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, since(now, s.Config.Loaded))
-	fmt.Fprintf(tw, "Kernel:\t%s, mode %s, iptables %s\n", s.Kernel.Release, s.Kernel.Mode, s.Kernel.IPTables)
-	fmt.Fprintf(tw, "Holds:\t%d virtual servers, %d real servers, %d set members\n",
-		s.Kernel.VirtualServers, s.Kernel.RealServers, s.Kernel.SetMembers)
-	fmt.Fprintf(tw, "Backends:\t%d up, %d down, %d unknown, %d draining\n",
-		s.Backend.Up, s.Backend.Down, s.Backend.Unknown, s.Backend.Draining)
-	fmt.Fprintf(tw, "Synced:\t%s, audited %s, %d drifted objects put right since the start\n",
-		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
-	if s.BGP != nil {
-		fmt.Fprintf(tw, "BGP:\t%s\n", s.BGP.line())
-	}
-	if s.Fleet != nil {
-		fmt.Fprintf(tw, "Fleet:\t%s\n", s.Fleet.line())
-	}
-	if s.L2 != nil {
-		fmt.Fprintf(tw, "L2:\t%s\n", s.L2.line())
-	}
-	if s.Addresses != nil {
-		fmt.Fprintf(tw, "Addresses:\t%s\n", s.Addresses.line())
-	}
-	tw.Flush()
-	writeClusters(w, s.Clusters, now)
-	writeNotes(w, s.Notes)
-	if len(s.Drains) > 0 {
-		fmt.Fprintf(w, "\nDraining (%d):\n", len(s.Drains))
-		for i, d := range s.Drains {
-			if i == maxLines {
-				fmt.Fprintf(w, "  and %d more: weir status -o json\n", len(s.Drains)-i)
-				break
-			}
-			fmt.Fprintf(w, "  %s of %s, at most %s\n", d.Backend, d.Frontend, age(d.Deadline, now))
-		}
-	}
-}
-
-// writeNotes writes the part of a status that is about notes: first what needs a
-// look.
-func writeNotes(w io.Writer, notes []Note) {
-	if len(notes) == 0 {
-		return
-	}
-	more := ""
-	if n := informational(notes); n > 0 {
-		more = fmt.Sprintf(", %d of them informational", n)
-	}
-	fmt.Fprintf(w, "\nNotes (%d%s):\n", len(notes), more)
-	shown := 0
-	for _, last := range []bool{false, true} {
-		for _, n := range notes {
-			if n.Informational != last {
-				continue
-			}
-			if shown == maxLines {
-				fmt.Fprintf(w, "  and %d more: weir status -o json\n", len(notes)-shown)
-				return
-			}
-			fmt.Fprintf(w, "  %s  %s  %s\n", n.Service, n.Reason, n.Text)
-			shown++
-		}
-	}
-}
-
-// maxLines keeps each list of the status on one screen.
-const maxLines = 8
 
 // since says how long before now t was, for people; a zero t was never.
 func since(now, t time.Time) string {

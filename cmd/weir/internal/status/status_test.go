@@ -223,10 +223,43 @@ func TestNotesThatNeedALookComeFirst(t *testing.T) {
 	}
 	s.Notes = append(s.Notes, Note{Service: "static/web", Reason: "conflict", Text: "y"})
 	var b bytes.Buffer
-	writeNotes(&b, s.Notes)
+	l := noteList(s.Notes)
+	l.shown = maxLines
+	l.write(&b)
 	want := "\nNotes (9, 8 of them informational):\n  static/web  conflict  y\n" +
 		strings.Repeat("  prod/shop/web  no-local  x\n", maxLines-1) + "  and 1 more: weir status -o json\n"
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+}
+
+// Whatever is wrong, a status fits one screen.
+func TestAStatusFitsOneScreen(t *testing.T) {
+	t.Parallel()
+	s := degraded()
+	s.Why = nil
+	s.BGP = &BGP{ASN: 64500, Withheld: map[string]int{"no-backend": 3, "drained": 1}}
+	s.Fleet = &Fleet{Name: "edge", Mode: "active-active", State: MemberServing, Members: map[MemberState]int{MemberServing: 3, MemberDead: 17}}
+	for i := range 20 {
+		name := strings.Repeat("c", 8) + string(rune('a'+i))
+		s.Clusters = append(s.Clusters, Cluster{Name: name, State: Away, Since: ago(time.Hour), Heard: ago(time.Hour), Kinds: []string{"LoadBalancer", "ExternalIP"}, Error: "connection refused"})
+		s.BGP.Down = append(s.BGP.Down, DownPeer{Name: "tor" + name, Since: ago(time.Hour), Why: "hold timer expired"})
+		s.Notes = append(s.Notes, Note{Service: "prod/shop/" + name, Reason: "conflict", Text: strings.Repeat("192.0.2.1:80/tcp is another's ", 4)})
+	}
+	s.Judge(now)
+	var b bytes.Buffer
+	s.Table(&b, now)
+	rows := 0
+	for line := range strings.Lines(b.String()) {
+		rows += rowsOf(strings.TrimSuffix(line, "\n"))
+	}
+	if rows > screenLines {
+		t.Errorf("%d rows:\n%s", rows, b.String())
+	}
+	for _, part := range []string{"weir is degraded: 43 things need a look\n  cluster cccccccca is away", "Clusters (20)", "Notes (21)", "Draining (10)", "BGP:", "Fleet:"} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("no %q in\n%s", part, b.String())
+		}
+	}
+	t.Log("\n" + b.String())
 }
