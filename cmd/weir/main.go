@@ -101,6 +101,7 @@ func rootCommand(e env) *cobra.Command {
 	add(root, groupTry, checkCommand(e), planCommand(e), importCommand(e))
 	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e))
 	root.AddCommand(manualCommand(e))
+	completions(root)
 	return root
 }
 

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCompletionsComeFromTheDaemon(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]string{
+		"/services": `{"frontends": [
+			{"service": "static/web", "address": "192.0.2.10", "port": 443, "protocol": "tcp"},
+			{"service": "static/web", "address": "192.0.2.10", "port": 80, "protocol": "tcp"},
+			{"service": "static/dns", "address": "2001:db8::10", "port": 53, "protocol": "udp"},
+			{"service": "", "address": "198.51.100.1", "port": 22, "protocol": "tcp"}]}`,
+		"/pools":         `{"pools": [{"name": "public"}, {"name": "inside"}]}`,
+		"/guard":         `{"held": [{"source": "prod"}]}`,
+		"/bgp/neighbors": `{"neighbors": [{"name": "tor2"}, {"name": "tor1"}, {"name": "tor1"}]}`,
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answers[r.URL.Path]) })}
+	go server.Serve(l) //nolint:errcheck // until it is closed
+	t.Cleanup(func() { server.Close() })
+	for typed, want := range map[string]string{
+		"explain":                    "192.0.2.10:443 192.0.2.10:80 [2001:db8::10]:53",
+		"explain 192.0.2.10:80":      "",
+		"conns":                      "192.0.2.10:443 192.0.2.10:80 [2001:db8::10]:53",
+		"drain":                      "192.0.2.10 2001:db8::10",
+		"undrain 192.0.2.10":         "2001:db8::10",
+		"pools":                      "inside public",
+		"guard release":              "prod",
+		"bgp routes --peer":          "tor1 tor2",
+		"explain --socket=/nowhere":  "",
+		"pools -c /nowhere/at/all":   "inside public",
+		"bgp router-config --vendor": "arista bird frr gobgp junos",
+	} {
+		words := strings.Fields(typed)
+		args := []string{"__complete", words[0]}
+		rest := words[1:]
+		if words[0] == "guard" || words[0] == "bgp" {
+			args, rest = append(args, words[1]), words[2:]
+		}
+		if words[len(words)-1] != "--vendor" && !strings.Contains(typed, "--socket") {
+			args = append(args, "--socket="+socket)
+		}
+		stdout, _, code := weir(t, append(append(args, rest...), "")...)
+		got, names := strings.CutSuffix(strings.Join(strings.Fields(stdout), " "), ":4")
+		if code != 0 || !names {
+			t.Errorf("%s: exit status %d; files, too, are completed", typed, code)
+		}
+		if d := cmp.Diff(want, strings.TrimSpace(got)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", typed, d)
+		}
+	}
+}
