@@ -24,14 +24,16 @@ type purpose struct {
 	race    bool
 	peers   bool // keepalived, to run beside weir
 	systemd bool // boxes in which systemd is PID 1
+	browser bool // one that looks at the status page
 	deb     bool // what looks over weir's own packages, deb and rpm
+	rules   bool // promtool, which looks over the rules for alerts
 }
 
 var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
 	{name: "drill", kernels: []lab.Kernel{lab.UML}, peers: true},
-	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true, deb: true},
+	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true, deb: true, rules: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
@@ -60,7 +62,7 @@ func checkCommand() *cobra.Command {
 			for _, more := range []struct {
 				name string
 				err  error
-			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()}, {kubernetes, lab.CheckPeers()}} {
+			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()}, {kubernetes, lab.CheckPeers()}} {
 				if more.err != nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
 					lacking = true
@@ -119,6 +121,10 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		fmt.Fprintf(progress, "missing to look over weir's packages: %s\n", strings.Join(packaging, " "))
 		wanted = append(wanted, packaging...)
 	}
+	if browser := lab.MissingBrowserPackages(); p.browser && len(browser) > 0 {
+		fmt.Fprintf(progress, "missing to look at the status page: %s\n", strings.Join(browser, " "))
+		wanted = append(wanted, browser...)
+	}
 	systemd := p.systemd && lab.CheckSystemd() != nil
 	if missing := lab.MissingSystemdPackages(); systemd && len(missing) > 0 {
 		fmt.Fprintf(progress, "missing for boxes with systemd: %s\n", strings.Join(missing, " "))
@@ -134,6 +140,11 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 	}
 	if slices.Contains(p.kernels, lab.Qemu) {
 		if err := lab.FetchKernel(ctx, progress); err != nil {
+			return err
+		}
+	}
+	if p.rules {
+		if err := lab.FetchPromtool(ctx, progress); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ var (
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
 	}
 	needsOfKeepalived = []need{{"keepalived", "keepalived"}}
+	needsOfBrowser    = []need{{Browser, "chromium"}}
 	needsOfPackaging  = []need{
 		{"make", "make"}, {"git", "git"}, {"lintian", "lintian"}, {"rpm", "rpm"}, {"shellcheck", "shellcheck"}, {"groff", "groff-base"}, {"mandoc", "mandoc"},
 		{"/usr/share/bash-completion/bash_completion", "bash-completion"},
@@ -102,6 +103,20 @@ func MissingKeepalivedPackages() []string { return packagesOf(needsOfKeepalived,
 func CheckKeepalived() error {
 	if missing := MissingKeepalivedPackages(); len(missing) > 0 {
 		return fmt.Errorf("keepalived is missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// Browser is the program that looks at the status page.
+const Browser = "chromium"
+
+// MissingBrowserPackages lists the Debian packages to install for a browser.
+func MissingBrowserPackages() []string { return packagesOf(needsOfBrowser, absent) }
+
+// CheckBrowser tells why there can be no browser here, and the command that helps; nil when there can.
+func CheckBrowser() error {
+	if missing := MissingBrowserPackages(); len(missing) > 0 {
+		return fmt.Errorf("a browser is missing: weirlab install, or apt-get install -y --no-install-recommends %s", strings.Join(missing, " "))
 	}
 	return nil
 }

@@ -56,6 +56,12 @@ func RequirePackaging(t testing.TB) {
 	skipFor(t, CheckPackaging())
 }
 
+// RequireBrowser skips or fails a test that needs a browser which cannot be had, as Start does.
+func RequireBrowser(t testing.TB) {
+	t.Helper()
+	skipFor(t, CheckBrowser())
+}
+
 func skipFor(t testing.TB, err error) {
 	t.Helper()
 	if err == nil {
