@@ -68,10 +68,14 @@ func main() {
 // run is main without the process around it.
 func run(ctx context.Context, e env, args []string) int {
 	root := rootCommand(e)
-	root.SetArgs(written(root, args))
+	args = written(root, args)
+	root.SetArgs(args)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	err := root.ExecuteContext(ctx)
+	err := unknown(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		return 0
 	}
@@ -87,8 +91,16 @@ func run(ctx context.Context, e env, args []string) int {
 
 func rootCommand(e env) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "weir",
-		Short:         "load balancer for bare metal, in the kernel's IPVS",
+		Use:   "weir",
+		Short: "load balancer for bare metal, in the kernel's IPVS",
+		Long: `weir is a load balancer: it programs the kernel's IPVS, which does the work, checks
+the backends, and keeps the kernel as it should be. It serves what its configuration
+says and what Kubernetes clusters want, gives out addresses, and leads clients to
+them by BGP, ARP and NDP. What is served outlives the daemon.
+
+The daemon is weir run; systemd starts it. All other commands ask it, or change what
+it does. Where to begin: weir status says whether all is well, weir doctor what is
+wrong with the box, and weir explain what a client meets at an address.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -97,7 +109,7 @@ func rootCommand(e env) *cobra.Command {
 	addGroups(root)
 	add(root, groupRead, reads(e, statusCommand), reads(e, servicesCommand), reads(e, connsCommand), reads(e, explainCommand),
 		reads(e, poolsCommand), bgpCommand(e), reads(e, membersCommand), reads(e, healthCommand), reads(e, eventsCommand), topCommand(e),
-		reads(e, guardCommand), configCommand(e), doctorCommand(e), versionCommand(e))
+		reads(e, guardCommand), configCommand(e), reads(e, doctorCommand), versionCommand(e))
 	add(root, groupTry, checkCommand(e), planCommand(e), importCommand(e))
 	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e))
 	root.AddCommand(manualCommand(e))

@@ -62,7 +62,7 @@ func commandPage(c *cobra.Command, edition Edition) Page {
 	rest, exits := exitStatus(long)
 	w.section("DESCRIPTION")
 	w.prose(rest)
-	w.commands(below(c))
+	w.commands(c)
 	w.options("OPTIONS", c.NonInheritedFlags())
 	w.options("OPTIONS OF "+strings.ToUpper(parentPath(c)), c.InheritedFlags())
 	w.exits(c, exits)
@@ -86,6 +86,10 @@ func sentence(s string) string {
 // synopsis writes the usage as manual pages have it: words as they are in bold, and what
 // stands for something in italics.
 func (w *writer) synopsis(c *cobra.Command) {
+	if !c.Runnable() {
+		w.line("%s %s ...", bold(c.CommandPath()), italic("command"))
+		return
+	}
 	path, args, _ := strings.Cut(c.UseLine()+" ", c.CommandPath())
 	line := path + bold(c.CommandPath())
 	for word := range strings.FieldsSeq(args) {
@@ -99,19 +103,26 @@ func (w *writer) synopsis(c *cobra.Command) {
 		}
 	}
 	w.line("%s", line)
-	if !c.Runnable() && len(below(c)) > 0 {
-		w.macro("br")
-		w.line("%s %s ...", bold(c.CommandPath()), italic("command"))
-	}
 }
 
-func (w *writer) commands(subs []*cobra.Command) {
-	if len(subs) == 0 {
+// commands lists those of a command in the groups of its help.
+func (w *writer) commands(c *cobra.Command) {
+	if len(below(c)) == 0 {
 		return
 	}
 	w.section("COMMANDS")
-	for _, sub := range subs {
-		w.item(bold(name(sub))+"(8)", sentence(sub.Short))
+	w.group(c, "")
+	for _, g := range c.Groups() {
+		w.macro("SS", strings.TrimSuffix(g.Title, ":"))
+		w.group(c, g.ID)
+	}
+}
+
+func (w *writer) group(c *cobra.Command, id string) {
+	for _, sub := range below(c) {
+		if sub.GroupID == id {
+			w.item(bold(name(sub))+"(8)", sentence(sub.Short))
+		}
 	}
 }
 
