@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -68,4 +69,20 @@ func meant(cmd *cobra.Command, word string) *cobra.Command {
 		return nil
 	}
 	return found[0]
+}
+
+// unknown gives an error for a word that is none of the subcommands of a command which
+// does nothing by itself; cobra would show the help, and call that a success.
+func unknown(root *cobra.Command, args []string) error {
+	cmd, rest, err := root.Find(args)
+	if err != nil || cmd == root || cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil
+	}
+	names := cmd.SuggestionsFor(rest[0])
+	if len(names) == 0 {
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+	}
+	return exitError{exitInvalid, fmt.Errorf("unknown command %q for %q; there is %s", rest[0], cmd.CommandPath(), strings.Join(names, ", "))}
 }
