@@ -124,10 +124,12 @@ func at(v any, path string) (any, error) {
 	const dot = "\x00" // stands for a dot that is part of a name
 	for name := range strings.SplitSeq(strings.ReplaceAll(inner, `\.`, dot), ".") {
 		name, index, indexed := strings.Cut(strings.ReplaceAll(name, dot, "."), "[")
-		object, ok := v.(map[string]any)
-		if v, ok = object[name]; !ok {
+		object, _ := v.(map[string]any) // nil has no names
+		in, ok := object[name]
+		if !ok {
 			return nil, fmt.Errorf("%s is not found", name)
 		}
+		v = in
 		if indexed {
 			list, ok := v.([]any)
 			var i int
