@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/daemon"
 )
 
 func checkCommand(e env) *cobra.Command {
@@ -37,10 +38,11 @@ Exit status: 0 valid, 1 valid with warnings, or with --configured nothing to ser
 	file := configFlag(cmd)
 	configured := cmd.Flags().Bool("configured", false, "ask only whether there is anything to serve")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		cfg, err := config.Load(*file)
 		if *configured {
-			return checkConfigured(*file, cfg, err)
+			begin, err := daemon.Begin(*file)
+			return checkConfigured(*file, begin.Config, err)
 		}
+		cfg, err := config.Load(*file)
 		if err != nil {
 			return exitError{exitInvalid, err} // a file that can't be read, too: 1 means that it can be run
 		}

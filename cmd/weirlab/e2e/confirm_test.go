@@ -59,6 +59,8 @@ func (s *site) says(t *testing.T, want string, code int, args ...string) {
 }
 
 func unconfirmedGoesBack(t *testing.T, s *site) {
+	s.configure(t, broken)
+	s.says(t, "impact: nobody serves 192.0.2.10, 2001:db8:2::10 any more\nimpact: 6 backends leave, ", 0, "plan")
 	begin := time.Now()
 	t.Log(s.try(t, broken, "8s").Stdout)
 	if s.asks(t) == nil {

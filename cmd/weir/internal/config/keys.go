@@ -122,5 +122,5 @@ var daemonKeys = []Key{
 		Doc: "How long that drain may take in all, bgp.drain_delay and the end of connections. systemd is told, so that " +
 			"TimeoutStopSec does not cut it short; a second signal does."},
 	{Path: "daemon.state_dir", Type: Text, Default: `"/var/lib/weir"`,
-		Doc: "The folder for what a restart must find again: the last that each cluster said, and what an operator has drained. An absolute path."},
+		Doc: "The folder for what a restart must find again: the last that each cluster said, what an operator has drained, and while a configuration is on trial (weir reload --confirm) the one from before. An absolute path."},
 }

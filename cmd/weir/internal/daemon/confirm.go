@@ -27,7 +27,8 @@ type Beginning struct {
 	trial  trial
 	found  bool  // a trial was, or had been
 	kept   bool  // Config is from before it
-	err    error // why it could not be told whether there was one
+	// bad are the state directories where that can't be told, and why.
+	bad map[string]error
 }
 
 // Begin loads the configuration of a file, unless that was on trial when the daemon
@@ -35,10 +36,12 @@ type Beginning struct {
 // config.Load.
 func Begin(file string) (Beginning, error) {
 	cfg, copied, err := config.Open(file)
-	begin := Beginning{Config: cfg, copy: copied}
+	begin := Beginning{Config: cfg, copy: copied, bad: map[string]error{}}
 	for _, dir := range stateDirs(cfg) {
 		t, bad := loadTrial(dir, file)
-		begin.err = errors.Join(begin.err, bad)
+		if bad != nil {
+			begin.bad[dir] = bad
+		}
 		if t.Old == nil {
 			continue
 		}
@@ -70,8 +73,8 @@ func stateDirs(cfg *config.Config) []string {
 // begin takes over what the daemon begins with.
 func (b *box) begin(x Beginning) {
 	b.copy, b.trial = x.copy, x.trial
-	if x.err != nil {
-		b.log.Error("a configuration from before a trial is lost", "error", x.err)
+	for dir, err := range x.bad {
+		b.log.Error("a configuration from before a trial is lost", "error", errors.Join(err, setTrialAside(dir)))
 	}
 	if x.kept {
 		b.loaded = x.trial.Loaded

@@ -11,7 +11,7 @@
 // hear.go (what they say), node.go (what the own Node says), guard.go,
 // healthport.go, announce.go and routes.go (what routers hear, and when), drain.go,
 // drained.go and drainer.go, ending.go (why weir ends, and what it does then),
-// provide.go (who is given addresses), reload.go, view.go, whose.go and routesview.go
+// provide.go (who is given addresses), reload.go, confirm.go and trial.go (what is tried), view.go, whose.go and routesview.go
 // (what others read), api.go, metrics.go and its sisters.
 //
 // # Routes
@@ -86,6 +86,26 @@
 // start. A file that can't be read is set aside and drains nothing, loudly: better a box
 // too many that serves than none. A drain that can't be written is in force, and the
 // status says that a restart would end it.
+//
+// # Trials
+//
+// weir reload --confirm brings a configuration into force for a time. Before, what is in
+// force is written to trial.json in daemon.state_dir, with all files that it was read
+// from, as is what was decided later; so whatever ends the daemon, its next start knows.
+// Only weir confirm confirms: a reload during a trial, by a signal, by systemd or by
+// whoever rotates a certificate, changes what is tried, and neither the time nor what is
+// returned to.
+//
+//	                 on trial                it has gone back
+//	the time is up   goes back               -
+//	weir confirm     is in force             refused
+//	reload --back    goes back               refused
+//	reload           tries more              loads the file, for good
+//	start            goes back, whatever     the old one, unless the files have changed
+//	                 the time and the files  and are valid
+//
+// Nobody writes the user's files. A return that does not succeed is tried every five
+// seconds.
 //
 // # The end
 //

@@ -165,7 +165,7 @@ func (t trial) content() ([]byte, error) {
 }
 
 // loadTrial reads the file of a state directory, if it is about the configuration in
-// file. One that can't be used is set aside.
+// file.
 func loadTrial(dir, file string) (trial, error) {
 	name := filepath.Join(dir, trialFile)
 	f, err := os.Open(name)
@@ -188,10 +188,15 @@ func loadTrial(dir, file string) (trial, error) {
 		t.cfg, err = t.Old.Config()
 	}
 	if err != nil {
-		err = fmt.Errorf("the configuration from before a trial can't be read: %s: %w; it is set aside as %s.corrupt", name, err, trialFile)
-		return trial{}, errors.Join(err, os.Rename(name, name+".corrupt"))
+		return trial{}, fmt.Errorf("the configuration from before a trial can't be read: %s: %w; it is set aside as %s.corrupt", name, err, trialFile)
 	}
 	return t, nil
+}
+
+// setTrialAside keeps a file that can't be used from being in the way.
+func setTrialAside(dir string) error {
+	name := filepath.Join(dir, trialFile)
+	return os.Rename(name, name+".corrupt")
 }
 
 func sameFile(a, b string) bool {

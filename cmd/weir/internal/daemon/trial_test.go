@@ -197,6 +197,9 @@ func TestATrialThatCantBeReadIsSetAside(t *testing.T) {
 		if got, err := loadTrial(dir, oldCopy.Name); err == nil || got.Old != nil {
 			t.Errorf("%q: %+v, %v", content, got, err)
 		}
+		if err := setTrialAside(dir); err != nil {
+			t.Error(err)
+		}
 		if _, err := os.Stat(filepath.Join(dir, trialFile+".corrupt")); err != nil {
 			t.Errorf("%q: %v", content, err)
 		}
