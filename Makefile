@@ -45,7 +45,7 @@ demo: install ## a site with one box, shown at work
 test: FOR = test
 test: install vet ## all tests, those on real kernels included
 	$(say) 'unit tests with the race detector: 3 minutes, 8 where nothing is built yet'
-	CGO_ENABLED=1 go test -race ./lb/... ./bgp/... ./cluster/... ./l2/... ./k8ssync/... ./cmd/weir/... ./configs/...
+	CGO_ENABLED=1 go test -race ./lb/... ./bgp/... ./cluster/... ./l2/... ./k8ssync/... ./cmd/weir/... ./configs/... ./packaging/...
 	go test -run TestGracefulRestartKeepsTheRoutes ./bgp # GoBGP's own races keep it from the detector
 	$(say) 'tests of the lab itself and the demo, which boot machines: 4 minutes'
 	$(retry) --format standard-quiet --packages='./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...' -- -timeout 15m
