@@ -62,7 +62,7 @@ func checkCommand() *cobra.Command {
 			for _, more := range []struct {
 				name string
 				err  error
-			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()}, {kubernetes, lab.CheckPeers()}} {
+			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()}, {"promtool", lab.CheckPromtool()}, {kubernetes, lab.CheckPeers()}} {
 				if more.err != nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
 					lacking = true

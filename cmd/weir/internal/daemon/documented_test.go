@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weir/internal/status"
+)
+
+// metricTable is what packaging/doc/metrics.md says of a metric: its type and labels.
+type metricTable map[string]string
+
+// TestMetricsAreDocumented compares the table of packaging/doc/metrics.md with what the
+// code makes, both ways: names, types and labels.
+func TestMetricsAreDocumented(t *testing.T) {
+	made := metricTable{}
+	made.ofCode(t)
+	made.ofTraffic(t)
+	if len(made) < 100 {
+		t.Errorf("only %d metrics are found in the code", len(made))
+	}
+	if d := cmp.Diff(made, documented(t)); d != "" {
+		t.Errorf("-code +packaging/doc/metrics.md:\n%s", d)
+	}
+}
+
+func documented(t *testing.T) metricTable {
+	t.Helper()
+	text, err := os.ReadFile("../../../../packaging/doc/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := metricTable{}
+	row := regexp.MustCompile("(?m)^\\| `(weir_[a-z0-9_]+)` \\| ([a-z]+) \\| ([a-z, ]*)\\| [^|]+ \\| [^|]+ \\|$")
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		if _, again := out[m[1]]; again {
+			t.Errorf("%s is in the table twice", m[1])
+		}
+		out.add(m[1], m[2], strings.Split(strings.TrimSpace(m[3]), ", "))
+	}
+	if rows := strings.Count(string(text), "\n| `"); rows != len(out) {
+		t.Errorf("%d rows have not the form of the table", rows-len(out))
+	}
+	return out
+}
+
+func (m metricTable) add(name, kind string, labels []string) {
+	labels = slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == "" })
+	slices.Sort(labels)
+	m[name] = kind + " " + strings.Join(labels, ",")
+}
+
+// ofCode finds desc("name", "help", labels...) with the functions that give it a value,
+// and the metrics of the client library.
+func (m metricTable) ofCode(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, kinds := map[string][]string{}, map[string]string{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch x := n.(type) {
+			case *ast.ValueSpec:
+				if len(x.Names) == 1 && len(x.Values) == 1 {
+					if call, ok := x.Values[0].(*ast.CallExpr); ok && fmt.Sprint(call.Fun) == "desc" {
+						named[x.Names[0].Name] = words(call.Args)
+					}
+				}
+			case *ast.CallExpr:
+				m.call(x, kinds)
+			}
+			return true
+		})
+	}
+	for variable, args := range named {
+		if kinds[variable] == "" {
+			t.Errorf("%s is never given a value", variable)
+		}
+		m.add("weir_"+args[0], kinds[variable], args[2:])
+	}
+}
+
+// call looks at gauge(out, descX, ...), count(out, descX, ...) and
+// prometheus.NewX(prometheus.XOpts{Name: ...}, labels).
+func (m metricTable) call(x *ast.CallExpr, kinds map[string]string) {
+	if f, ok := x.Fun.(*ast.Ident); ok && (f.Name == "gauge" || f.Name == "count") {
+		kinds[fmt.Sprint(x.Args[1])] = map[string]string{"gauge": "gauge", "count": "counter"}[f.Name]
+	}
+	f, ok := x.Fun.(*ast.SelectorExpr)
+	if !ok || fmt.Sprint(f.X) != "prometheus" || len(x.Args) == 0 {
+		return
+	}
+	opts, ok := x.Args[0].(*ast.CompositeLit)
+	kind := strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(f.Sel.Name, "New"), "Vec"))
+	if !ok || !slices.Contains([]string{"counter", "gauge", "histogram"}, kind) {
+		return
+	}
+	var labels []string
+	if len(x.Args) > 1 {
+		labels = words(x.Args[1].(*ast.CompositeLit).Elts)
+	}
+	for _, e := range opts.Elts {
+		if pair := e.(*ast.KeyValueExpr); fmt.Sprint(pair.Key) == "Name" {
+			m.add(words([]ast.Expr{pair.Value})[0], kind, labels)
+		}
+	}
+}
+
+// words gives the values of string literals.
+func words(list []ast.Expr) []string {
+	var out []string
+	for _, e := range list {
+		if lit, ok := e.(*ast.BasicLit); ok {
+			s, _ := strconv.Unquote(lit.Value) // it has been parsed
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// ofTraffic reads what is written at a scrape.
+func (m metricTable) ofTraffic(t *testing.T) {
+	t.Helper()
+	var b strings.Builder
+	writeTraffic(&b, status.Services{Frontends: []status.Frontend{{
+		Service: "static/web", Address: "192.0.2.1", Port: 80, Protocol: "tcp", Traffic: &status.Counters{},
+		Servers: []status.Server{{Address: "10.0.0.1:80", Traffic: &status.Counters{}}},
+	}}}, nil)
+	kinds, labels := map[string]string{}, map[string][]string{}
+	sample := regexp.MustCompile(`^(weir_[a-z_]+)(?:\{(.*)\})? `)
+	for line := range strings.Lines(b.String()) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			f := strings.Fields(rest)
+			kinds[f[0]] = f[1]
+		} else if s := sample.FindStringSubmatch(line); s != nil {
+			labels[s[1]] = nil
+			for _, l := range regexp.MustCompile(`([a-z]+)="`).FindAllStringSubmatch(s[2], -1) {
+				labels[s[1]] = append(labels[s[1]], l[1])
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		m.add(name, kinds[name], labels[name])
+	}
+}
