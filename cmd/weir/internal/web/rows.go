@@ -16,8 +16,11 @@ func (v *view) Headline() string {
 	if len(v.Status.Why) > 0 && v.Overview() {
 		return "weir is " + string(v.Status.State)
 	}
-	return v.Status.Line()
+	return v.Status.Verdict()
 }
+
+// Now is when the page is made.
+func (v *view) Now() time.Time { return v.now }
 
 // StateClass is what the state of the box looks like.
 func (v *view) StateClass() string {
@@ -59,7 +62,7 @@ func (v *view) Columns() []column {
 	out := make([]column, 0, 9)
 	for _, c := range []struct{ title, class, order string }{
 		{"State", "", "state"}, {"Service", "", "service"}, {"Address", "opt", "address"}, {"Scheduler", "opt", ""},
-		{"Up", "n", "backends"}, {"Active", "n", "-active"}, {"Conn/s", "n", "-conns"}, {"B/s in", "n opt", "-in"}, {"B/s out", "n opt", "-out"},
+		{"Up", "n", "backends"}, {"Active", "n mid", "-active"}, {"Conn/s", "n", "-conns"}, {"B/s in", "n opt", "-in"}, {"B/s out", "n opt", "-out"},
 	} {
 		x := column{Title: c.title, Class: c.class}
 		order, descends := strings.CutPrefix(v.Query.Sort, "-")

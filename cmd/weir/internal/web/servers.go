@@ -49,6 +49,7 @@ type server struct {
 	Up       int // backends that take connections
 	Rate     status.Rate
 	Backends []backend
+	rank     int // of Is among conditions
 }
 
 // backend is one of its backends.
@@ -131,6 +132,7 @@ func (s *server) judge() {
 	default:
 		s.Is = well
 	}
+	s.rank = slices.Index(conditions, s.Is)
 }
 
 // matches tells whether a frontend or one of its backends has a text in its name or
@@ -146,7 +148,7 @@ func (s *server) matches(text string) bool {
 // in the order of their Services' names and addresses.
 var orders = map[string]func(a, b *server) int{
 	"state": func(a, b *server) int {
-		return cmp.Compare(slices.Index(conditions, a.Is), slices.Index(conditions, b.Is))
+		return cmp.Compare(a.rank, b.rank)
 	},
 	"service":  func(a, b *server) int { return cmp.Compare(a.Service, b.Service) },
 	"address":  func(a, b *server) int { return a.Key.Compare(b.Key) },
@@ -170,9 +172,10 @@ type selection struct {
 func choose(all []server, q *query, perPage int) selection {
 	out := selection{By: map[condition]int{}}
 	var found []*server
+	text := strings.ToLower(q.Text)
 	for i := range all {
 		s := &all[i]
-		if q.At != "" && s.At != q.At || q.At == "" && !s.matches(strings.ToLower(q.Text)) {
+		if q.At != "" && s.At != q.At || q.At == "" && !s.matches(text) {
 			continue
 		}
 		out.By[s.Is]++

@@ -60,6 +60,7 @@ func TestEveryWhyHasANext(t *testing.T) {
 	s.Fleet.State, s.Fleet.Why, s.Fleet.Error = status.MemberUnfit, "no carrier", "port taken"
 	s.Fleet.Members = map[status.MemberState]int{status.MemberUnfit: 1, status.MemberDead: 2}
 	s.Addresses.Writer.Error = "no lease"
+	s.Config.Returned = &status.Returned{Since: noon, Why: "nobody confirmed it"}
 	s.Held = []status.Hold{{Source: "prod", Frontends: 3}}
 	s.Drained = &status.Drained{All: &status.DrainState{Since: noon, Stage: status.Shutting}}
 	s.Judge(noon)
@@ -127,10 +128,10 @@ func TestFiveThousandServicesArePages(t *testing.T) {
 		t.Errorf("by the links from page to page there are %d frontends", len(seen))
 	}
 	for target, want := range map[string][]string{
-		"/services?q=svc-04321":                   {"1 frontends", "static/svc-04321", `class="backend"`, "10.144.225.10:8080"},
+		"/services?q=svc-04321":                   {"1 frontend</h2>", "static/svc-04321", `class="backend"`, "10.144.225.10:8080"},
 		"/services?q=10.128.7.3":                  {"static/svc-00007"},
 		"/services?state=partly&sort=-address":    {"static/svc-04985", "partly"},
-		"/services?at=100.64.0.3%3A80%2Ftcp":      {"1 frontends at 100.64.0.3:80/tcp", "10.128.3.10:8080"},
+		"/services?at=100.64.0.3%3A80%2Ftcp":      {"1 frontend at 100.64.0.3:80/tcp", "10.128.3.10:8080"},
 		"/services?page=100000":                   {"Page 100 of 100"},
 		"/services?q=no-such-thing":               {"No frontend is like that"},
 		"/services?page=-1&sort=nonsense&state=x": {"Page 1 of 100"},

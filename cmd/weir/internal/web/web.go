@@ -84,7 +84,6 @@ var headers = map[string]string{
 	"X-Frame-Options":              "DENY",
 	"Referrer-Policy":              "no-referrer",
 	"Cross-Origin-Resource-Policy": "same-origin",
-	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Permissions-Policy":           "camera=(), geolocation=(), microphone=()",
 }
 

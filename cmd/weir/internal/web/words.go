@@ -26,6 +26,14 @@ func number[T int | uint32 | uint64](n T) string {
 	return out.String()
 }
 
+// count writes how many there are of something.
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + one + "s"
+}
+
 // perSecond writes a rate in three digits or so: 0, 0.4, 12, 1.2k, 34M.
 func perSecond(v float64) string {
 	for _, unit := range []string{"", "k", "M", "G", "T"} {
@@ -105,7 +113,7 @@ var next = []struct {
 	{regexp.MustCompile(`operations failed`), "`weir plan` shows them, `weir events` says why"},
 	{regexp.MustCompile(`^\d+ notes$`), "the notes are below, each with what to do"},
 	{regexp.MustCompile(`backends are down$`), "`weir health` has what each check met; the services are below"},
-	{regexp.MustCompile(`confirm`), "`weir reload --keep` if it is well"},
+	{regexp.MustCompile(`^the file is not what is in force`), "`weir plan` tells what it would change"},
 }
 
 // nextOf gives what to do; of what nobody foresaw, who knows more.
