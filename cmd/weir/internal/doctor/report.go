@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
+	"text/tabwriter"
 	"time"
 )
 
@@ -108,7 +108,7 @@ func (r Report) Table(w io.Writer, _ time.Time) {
 	for _, x := range r.Findings {
 		switch x.Severity {
 		case Error, Warning:
-			fmt.Fprintf(w, "\n%s  %s  %s\n", strings.ToUpper(string(x.Severity)), x.ID, x.What)
+			fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.What)
 			fmt.Fprintf(w, "  why: %s\n", x.Why)
 			if x.Fix != "" {
 				fmt.Fprintf(w, "  fix: %s\n", x.Fix)
@@ -130,10 +130,17 @@ func (r Report) Table(w io.Writer, _ time.Time) {
 
 // rest lists what is fine, and what is not known.
 func (r Report) rest(w io.Writer) {
-	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	begun := false
 	for _, x := range r.Findings {
-		if x.Severity == Unknown || x.Severity == Fine {
-			fmt.Fprintf(w, "%-8s %-18s %s\n", x.Severity, x.ID, x.What)
+		if x.Severity != Unknown && x.Severity != Fine {
+			continue
 		}
+		if !begun {
+			begun = true
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Severity, x.ID, x.What)
 	}
+	_ = tw.Flush() // to a terminal or a file, of which the next write tells
 }
