@@ -28,6 +28,7 @@
 //		// The program under test, built once and visible inside under the same path.
 //		weir := lab.Build(t, "weir/cmd/weir")
 //		err := box.WriteFile(ctx, "/etc/weir/weir.toml", config, 0o644)
+//		deb := lab.Package(t, "1.0.0") // or as a package, for a box with systemd to install
 //		daemon, err := box.Start(weir, "run", "--config", "/etc/weir/weir.toml")
 //		err = daemon.Expect(ctx, "ready") // in its output, both streams
 //
@@ -52,8 +53,8 @@
 //
 // A box with Systemd has a small Debian of its own instead, in which systemd is PID 1: units are written
 // to /etc/systemd/system, systemctl and journalctl work, systemctl reboot ends in a machine without power,
-// and Boot brings it back. AwaitSystemd waits for the end of its start. Of this machine's files it sees the
-// binaries that Build makes.
+// and Boot brings it back, of all its files with /etc/weir alone. AwaitSystemd waits for the end of its
+// start. Of this machine's files it sees the binaries that Build makes.
 //
 // Commands are run by an agent that a box's own network has no part in: no firewall rule, no flush, no
 // unplugged cable cuts it off. PATH and HOME are set, the working folder is /root. A process started
