@@ -16,7 +16,10 @@ import (
 const bootTime = 4 * time.Minute
 
 // kept are the folders of a box that outlive a power cut.
-var kept = []string{"/etc/weir", "/var/lib/weir"}
+var kept = []string{configFolder, "/var/lib/weir"}
+
+// configFolder is the one that outlives it in a box with systemd, too.
+const configFolder = "/etc/weir"
 
 // power is a machine from one boot to the end of its kernel, or of its first process.
 type power struct {

@@ -27,7 +27,7 @@ func TestABoxWithSystemdIsAMachineOfItsOwn(t *testing.T) {
 	if _, err := site.Host("client").DialContext(t.Context(), "tcp", "10.1.0.1:9"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a client is not answered: %v", err)
 	}
-	if err := box.WriteFile(t.Context(), "/var/lib/weir/kept", "yes", 0o644); err != nil {
+	if err := box.WriteFile(t.Context(), "/etc/weir/kept", "yes", 0o644); err != nil {
 		t.Fatal(err)
 	}
 
@@ -47,7 +47,7 @@ func TestABoxWithSystemdIsAMachineOfItsOwn(t *testing.T) {
 	if err := box.AwaitSystemd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := box.ReadFile(t.Context(), "/var/lib/weir/kept"); err != nil || strings.TrimSpace(kept) != "yes" {
+	if kept, err := box.ReadFile(t.Context(), "/etc/weir/kept"); err != nil || strings.TrimSpace(kept) != "yes" {
 		t.Errorf("kept is %q, %v", kept, err)
 	}
 }

@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// TestAppliance is the life of a server that weir is installed on: apt, systemd as PID 1,
+// a kernel of its own, clients in front of it, web servers and a cluster behind it.
+func TestAppliance(t *testing.T) {
+	lab.RequireSystemd(t)
+	a := newAppliance(t)
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *appliance)
+	}{
+		{"installed, configured, started", applianceInstalls},
+		{"confined, and able to do all it must", applianceIsConfined},
+		{"upgraded", applianceUpgrades},
+		{"a firewall is reloaded", applianceIsFlushed},
+		{"hung", applianceHangs},
+		{"misconfigured", applianceIsMisconfigured},
+		{"rebooted without the API server", applianceReboots},
+		{"stopped, removed, purged", applianceEnds},
+	} {
+		if !t.Run(story.name, func(t *testing.T) { story.tell(t, a) }) {
+			t.Fatalf("its journal:\n%s", a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "100"))
+		}
+	}
+}
+
+// appliance is the plain site, whose box becomes one.
+type appliance struct {
+	*land
+	old, new string // packages
+}
+
+// nextVersion is that of the package which another one is upgraded to.
+const nextVersion = "99.0.0"
+
+// linkVIP is on the network of the clients, where weir answers for it.
+const linkVIP = "10.1.0.100"
+
+func newAppliance(t *testing.T) *appliance {
+	t.Helper()
+	if err := lab.CheckPeers(); err != nil {
+		t.Fatal(err)
+	}
+	a := &appliance{old: lab.Package(t, ""), new: lab.Package(t, nextVersion)}
+	p := plain(lab.UML)
+	p.Boxes[0].Systemd = true
+	p.Hosts = append(p.Hosts, lab.Host{
+		Name: "kube1", Nets: lab.Nets{"back": "10.2.0.101/24 fd02::101/64"},
+		Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
+	})
+	a.land = &land{site: openSite(t, p)}
+	a.site.weir = "/usr/bin/weir" // that of the package
+	a.prod = a.Kube(t, "kube1", lab.KubeOptions{})
+	grant(t, a.prod)
+	a.serveAll(t, 8080)
+	for i := range webs {
+		serveEcho(t, a.web(i+1), 7000)
+	}
+	return a
+}
+
+// text is the configuration; more is more of it.
+func (a *appliance) text(more string) string {
+	return fmt.Sprintf(`
+[daemon]
+on_stop = "keep"
+
+[l2]
+interfaces = ["front"]
+
+[[kubernetes]]
+name = "prod"
+kubeconfig = "credential:prod"
+
+[[service]]
+name = "near"
+vips = [%q]
+ports = ["80:8080", 7000]
+backends = ["10.2.0.11", "10.2.0.12", "10.2.0.13"]
+`, linkVIP) + service("web", "") + more
+}
+
+// show gives a property of the unit.
+func (a *appliance) show(t testing.TB, property string) string {
+	t.Helper()
+	return strings.TrimSpace(a.box.Must(t, "systemctl", "show", "--value", "-p", property, "weir"))
+}
+
+// undisturbed does something under load: no request fails, no connection is cut.
+func (a *appliance) undisturbed(t *testing.T, what string, do func()) {
+	t.Helper()
+	begin := time.Now()
+	held := hold(t, a.client2, at(linkVIP, 7000))
+	h := startHammer(t, a.client1, 4*time.Second, at(vip4, 80), at(vip6, 80), at(linkVIP, 80))
+	h.more(t, 30)
+	do()
+	h.more(t, 60)
+	mustAllBeAnswered(t, what, h.end(), begin, time.Time{})
+	if err := held.letGo(); err != nil {
+		t.Errorf("%s: a connection is cut: %v", what, err)
+	}
+}
+
+// systemctl says what somebody types, and wants it to be done.
+func (a *appliance) systemctl(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := a.box.Run(within(t, 3*time.Minute), append([]string{"systemctl"}, args...)...); err != nil {
+		t.Fatalf("%v\n%s%s", err, out.Stdout, out.Stderr)
+	}
+}
+
+// login puts a kubeconfig where only root can read it.
+func (a *appliance) login(t testing.TB) {
+	t.Helper()
+	file := "/etc/weir/credentials/prod"
+	if err := a.box.WriteFile(within(t, 10*time.Second), file, a.prod.Kubeconfig(lab.KubeWeir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.box.Run(t.Context(), "runuser", "-u", "weir", "--", "cat", file); err == nil {
+		t.Errorf("user weir can read %s", file)
+	}
+}
+
+func applianceInstalls(t *testing.T, a *appliance) {
+	if err := a.box.AwaitSystemd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	untouched := a.dump(t)
+	begin := time.Now()
+	said := a.apt(t, "install", a.old)
+	installed := time.Since(begin)
+	if !strings.Contains(said, "nothing to serve yet") {
+		t.Errorf("apt install says\n%s", said)
+	}
+	if state := a.show(t, "UnitFileState") + " " + a.show(t, "ActiveState"); state != "enabled inactive" {
+		t.Errorf("just installed, it is %s", state)
+	}
+	sameState(t, "a package without a configuration", untouched, a.dump(t))
+	begin = time.Now() // what the test itself looks at is nobody's waiting
+	a.configure(t, a.text(""))
+	a.login(t)
+	a.systemctl(t, "start", "weir")
+	mustGet(t, a.client1, at(vip4, 80), 1)
+	figure(t, "apt install, configuration, systemctl start, until the first request is answered", installed+time.Since(begin))
+	figure(t, "  of that apt install", installed)
+	for _, vip := range []string{vip4, vip6, linkVIP} {
+		if by := mustGet(t, a.client1, at(vip, 80), 9); len(by) != 3 {
+			t.Errorf("%s: answers by %v, want all three", vip, by)
+		}
+	}
+	a.statusIs(t, "the cluster is followed with a credential", func(d statusDoc) bool { return cluster(d, "prod", "connected") })
+}
+
+func applianceUpgrades(t *testing.T, a *appliance) {
+	before := a.show(t, "MainPID")
+	state := a.box.Must(t, "stat", "-c", "%i %y", configFile)
+	var took time.Duration
+	a.undisturbed(t, "apt install of the next version", func() {
+		begin := time.Now()
+		a.apt(t, "install", a.new)
+		took = time.Since(begin)
+	})
+	figure(t, "upgrade under load, 0 requests lost", took)
+	if after := a.show(t, "MainPID"); after == before || a.show(t, "ActiveState") != "active" {
+		t.Errorf("process %s before the upgrade, %s after it", before, after)
+	}
+	if v := a.box.Must(t, "weir", "status"); !strings.Contains(v, nextVersion) {
+		t.Errorf("what runs is another version:\n%s", v)
+	}
+	if now := a.box.Must(t, "stat", "-c", "%i %y", configFile); now != state {
+		t.Errorf("the configuration was %s, is %s", state, now)
+	}
+	a.undisturbed(t, "systemctl restart", func() { a.systemctl(t, "restart", "weir") })
+	a.undisturbed(t, "systemctl reload", func() { a.systemctl(t, "reload", "weir") })
+}
+
+// applianceReboots has a Service of the cluster served after a reboot in which nobody
+// answers for the cluster. A box of the lab with systemd keeps /etc/weir, and nothing else:
+// the state waits there, and what was installed before is so again.
+func applianceReboots(t *testing.T, a *appliance) {
+	const vip = "198.51.100.20"
+	a.balance(t, a.prod, "shop", vip, "", "10.2.0.12")
+	a.answers(t, at(vip, 80), "web2")
+	eventually(t, time.Minute, func() error {
+		_, err := a.box.Run(t.Context(), "grep", "-q", vip, "/var/lib/weir/prod.snapshot")
+		return err
+	})
+	if err := a.prod.Kill(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	a.systemctl(t, "stop", "weir")
+	a.box.Must(t, "cp", "-a", "/var/lib/weir", "/etc/weir/state")
+	a.systemctl(t, "--no-block", "reboot")
+	eventually(t, 2*time.Minute, func() error {
+		if _, err := a.box.Run(t.Context(), "true"); !errors.Is(err, lab.ErrPowerLost) {
+			return fmt.Errorf("the machine does not go down: %w", err)
+		}
+		return nil
+	})
+	if err := a.box.Boot(within(t, 4*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.box.AwaitSystemd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.box.Must(t, "mv", "/etc/weir/state", "/var/lib/weir")
+	begin := time.Now()
+	a.apt(t, "install", a.new) // there is a configuration now: it starts
+	a.answers(t, at(vip, 80), "web2")
+	mustGet(t, a.client1, at(linkVIP, 80), 3)
+	figure(t, "reboot without the API server: from apt install until the cluster's Service answers", time.Since(begin))
+	a.statusIs(t, "served from the file", func(d statusDoc) bool {
+		return d.State == "degraded" && cluster(d, "prod", "away") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
+	})
+}
+
+// applianceEnds takes weir off the server in three steps, each of which leaves less.
+func applianceEnds(t *testing.T, a *appliance) {
+	serves := func(what string) {
+		t.Helper()
+		for _, vip := range []string{vip4, vip6} {
+			if by := mustGet(t, a.client1, at(vip, 80), 6); len(by) != 3 {
+				t.Errorf("%s: %s is answered by %v", what, vip, by)
+			}
+		}
+	}
+	is := func(what string, files ...string) {
+		t.Helper()
+		for _, f := range files {
+			name, want := strings.CutPrefix(f, "no ")
+			if out, err := a.box.Run(t.Context(), "sh", "-c", "test -e "+name+` && [ -n "$(ls -A `+name+`)" ]`); (err == nil) == want {
+				t.Errorf("%s: is %s there? %+v", what, name, out)
+			}
+		}
+	}
+	a.systemctl(t, "stop", "weir")
+	is("stopped", "no /run/weir", "/var/lib/weir", configFile)
+	serves("stopped")
+
+	said := a.apt(t, "remove", "weir")
+	for _, want := range []string{"What is left in the kernel", "virtual servers", "apt purge weir"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("apt remove does not say %q:\n%s", want, said)
+		}
+	}
+	is("removed", "no /usr/bin/weir", "no /lib/systemd/system/weir.service", "/var/lib/weir", configFile, "/etc/weir/credentials/prod")
+	serves("removed")
+
+	a.apt(t, "purge", "weir")
+	is("purged", "no /etc/weir", "no /var/lib/weir", "no /var/lib/weir-removed", "no /run/weir",
+		"no /etc/systemd/system/multi-user.target.wants/weir.service", "no /usr/share/doc/weir")
+	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn; ipset list -n; ip -o link show type dummy; iptables-save | grep KUBE; ip6tables-save | grep KUBE; true"); left != "" {
+		t.Errorf("purged, and the kernel still holds\n%s", left)
+	}
+	if out, err := a.box.Run(t.Context(), "systemctl", "cat", "weir"); err == nil {
+		t.Errorf("purged, and there is a unit:\n%s", out.Stdout)
+	}
+}

@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mostExposed is what systemd-analyze security may say at most: 0 is a program that can do
+// nothing, 10 is root's.
+const mostExposed = 2.0
+
+// applianceIsConfined looks at what weir's process may do, and has it do what takes a right:
+// parameters of the kernel, the lock of iptables, sockets of all kinds.
+func applianceIsConfined(t *testing.T, a *appliance) {
+	out, _ := a.box.Run(t.Context(), "systemd-analyze", "security", "--no-pager", "weir.service")
+	m := regexp.MustCompile(`Overall exposure level for weir.service: ([0-9.]+)`).FindStringSubmatch(out.Stdout)
+	if m == nil {
+		t.Fatalf("systemd-analyze security says\n%s%s", out.Stdout, out.Stderr)
+	}
+	if score, err := strconv.ParseFloat(m[1], 64); err != nil || score > mostExposed {
+		t.Errorf("exposure %s, want at most %.1f:\n%s", m[1], mostExposed, out.Stdout)
+	}
+	figure(t, "systemd-analyze security: exposure, of 10", m[1])
+	if out, err := a.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "weir.service"); err != nil || out.Stderr != "" {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out.Stderr)
+	}
+
+	status := a.box.Must(t, "cat", "/proc/"+a.show(t, "MainPID")+"/status")
+	user := strings.TrimSpace(a.box.Must(t, "id", "-u", "weir"))
+	const three = "0000000000003400" // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW: bits 10, 12, 13
+	for field, want := range map[string]string{
+		"Uid": strings.Join([]string{user, user, user, user}, "\t"), "NoNewPrivs": "1", "Seccomp": "2",
+		"CapInh": three, "CapPrm": three, "CapEff": three, "CapBnd": three, "CapAmb": three,
+	} {
+		if !strings.Contains(status, "\n"+field+":\t"+want+"\n") {
+			t.Errorf("%s is not %q:\n%s", field, want, status)
+		}
+	}
+
+	a.box.Must(t, "sysctl", "-qw", "net.ipv4.vs.conntrack=0", "net.ipv6.conf.all.forwarding=0")
+	eventually(t, 30*time.Second, func() error {
+		if got := strings.Fields(a.box.Must(t, "sysctl", "-n", "net.ipv4.vs.conntrack", "net.ipv6.conf.all.forwarding")); strings.Join(got, "") != "11" {
+			return fmt.Errorf("parameters that somebody has set to 0 are %v", got)
+		}
+		return nil
+	})
+	applianceWaitsForTheLock(t, a)
+	if said := a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager"); strings.Contains(said, "not permitted") || strings.Contains(said, "ermission denied") {
+		t.Errorf("something is denied to it:\n%s", said)
+	}
+}
+
+// applianceWaitsForTheLock has somebody else, who is root, hold the lock of iptables
+// while weir wants to change its rules.
+func applianceWaitsForTheLock(t *testing.T, a *appliance) {
+	const rules = "iptables-save -t nat | grep -v '^[#:]'"
+	before := a.box.Must(t, "sh", "-c", rules)
+	holder, err := a.box.Start("flock", "/run/xtables.lock", "sh", "-c", "echo held; sleep 3; "+rules+"; echo free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Expect(within(t, time.Minute), "held"); err != nil {
+		t.Fatal(err)
+	}
+	a.configure(t, "[kernel]\nsync_period = \"2s\"\nmasquerade_all = true\n"+a.text(""))
+	a.systemctl(t, "reload", "weir")
+	if err := holder.Expect(within(t, time.Minute), "free"); err != nil {
+		t.Fatal(err)
+	}
+	if during := holder.Output(); during != "held\n"+before+"free\n" {
+		t.Errorf("the rules have changed while somebody else had the lock: from\n%s\nto\n%s", before, during)
+	}
+	eventually(t, 30*time.Second, func() error {
+		if after := a.box.Must(t, "sh", "-c", rules); after == before {
+			return fmt.Errorf("the lock is free, and the rules are still\n%s", after)
+		}
+		return nil
+	})
+	a.configure(t, a.text(""))
+	a.systemctl(t, "reload", "weir")
+}
+
+// applianceIsFlushed does what firewalls do when they are reloaded.
+func applianceIsFlushed(t *testing.T, a *appliance) {
+	const tables = `for p in iptables ip6tables; do for t in filter nat mangle raw security; do $p -t $t -F; $p -t $t -X; done; done`
+	for _, tt := range []struct{ name, flush string }{
+		{"iptables -F; iptables -t nat -F", "iptables -F; iptables -t nat -F"},
+		{"all tables of both families, as firewalld does with FlushAllOnReload", tables},
+		{"iptables-restore of other rules, as netfilter-persistent reload", `printf '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n' | iptables-restore`},
+	} {
+		a.undisturbed(t, tt.name, func() {
+			took := a.box.Must(t, "sh", "-ec", `
+				now() { iptables-save | grep -c KUBE || true; ip6tables-save | grep -c KUBE || true; }
+				want=$(now)
+				{ `+tt.flush+`; } 2>/dev/null || true
+				begin=$(date +%s%N)
+				[ "$(now)" != "$want" ] || { echo "nothing is flushed"; exit 1; }
+				until [ "$(now)" = "$want" ]; do sleep 0.02; done
+				echo $((($(date +%s%N) - begin) / 1000000))`)
+			ms, err := strconv.Atoi(strings.TrimSpace(took))
+			if err != nil || ms > 10_000 {
+				t.Errorf("%s: weir's rules are back after %q ms: %v", tt.name, took, err)
+			}
+			figure(t, "weir's rules are back after "+tt.name, time.Duration(ms)*time.Millisecond)
+		})
+	}
+}
+
+// applianceHangs stops weir's process in the midst, so that its loop goes on no more.
+func applianceHangs(t *testing.T, a *appliance) {
+	const dropIn = "/etc/systemd/system/weir.service.d/short.conf"
+	if err := a.box.WriteFile(t.Context(), dropIn, "[Service]\nWatchdogSec=5s\n", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.systemctl(t, "daemon-reload")
+	a.systemctl(t, "restart", "weir")
+	before := a.show(t, "MainPID")
+	a.undisturbed(t, "a hung daemon", func() {
+		a.systemctl(t, "kill", "--kill-whom=main", "--signal=STOP", "weir")
+		took := eventually(t, time.Minute, func() error {
+			if now := a.show(t, "MainPID"); now == before || now == "0" || a.show(t, "ActiveState") != "active" {
+				return fmt.Errorf("it hangs on: process %s", now)
+			}
+			return nil
+		})
+		figure(t, "hung, until the watchdog (5 s here) has ended it and it is ready again", took)
+	})
+	mustSay(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "2000"), "Watchdog timeout (limit 5s)!", "SIGABRT: abort", "Scheduled restart job")
+	a.box.Must(t, "rm", dropIn)
+	a.systemctl(t, "daemon-reload")
+	a.systemctl(t, "restart", "weir")
+	if n := a.show(t, "WatchdogUSec"); n != "1min" {
+		t.Errorf("the watchdog waits for %s", n)
+	}
+}
+
+// applianceIsMisconfigured refuses what can't be, at a reload and at a start, and does not
+// try again and again.
+func applianceIsMisconfigured(t *testing.T, a *appliance) {
+	a.configure(t, a.text("[[service]]\nname = \"more\"\nvipz = [\"192.0.2.11\"]\n"))
+	a.undisturbed(t, "a configuration that is refused", func() {
+		if out, err := a.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
+			t.Errorf("a broken configuration is taken: %+v", out)
+		}
+		if state := a.show(t, "ActiveState"); state != "active" {
+			t.Errorf("after a reload that is refused it is %s", state)
+		}
+		if out, err := a.box.Run(t.Context(), "systemctl", "restart", "weir"); err == nil {
+			t.Errorf("it starts with a broken configuration: %+v", out)
+		}
+		time.Sleep(2 * time.Second) // in which it could have been tried twenty times
+		if state := a.show(t, "ActiveState") + " " + a.show(t, "NRestarts") + " " + a.show(t, "ExecMainStatus"); state != "failed 0 78" {
+			t.Errorf("after a start that can't be it is %s, want failed 0 78", state)
+		}
+	})
+	mustSay(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "50"), "service.more.vipz", "did you mean vips?")
+	a.configure(t, a.text(""))
+	a.systemctl(t, "start", "weir")
+}
