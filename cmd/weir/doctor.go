@@ -41,23 +41,14 @@ Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
 				return exitError{exitInvalid, fmt.Errorf("there is no check %q: weir doctor --all lists them", id)}
 			}
 		}
-		over := make(chan struct{})
-		var talk sync.WaitGroup
-		talk.Go(func() {
-			select {
-			case <-over:
-			case <-time.After(talksAfter):
-				fmt.Fprintln(e.stderr, "weir: looking, ten seconds at most ...")
-			}
-		})
+		quiet := e.talk(talksAfter, "looking, ten seconds at most ...")
 		report := doctor.Judge(doctor.Gather(cmd.Context(), doctor.Options{
 			ConfigFile: *file, NotRunning: errNotRunning, Now: e.now, Version: version(),
 			Ask: func(ctx context.Context, path string, doc any) error {
 				return ask(ctx, *socket, *file, "GET", path, doc)
 			},
 		}), only...)
-		close(over)
-		talk.Wait()
+		quiet()
 		if err := cmd.Context().Err(); err != nil {
 			return errors.New("interrupted")
 		}
@@ -71,6 +62,24 @@ Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
 		return nil
 	}
 	return cmd
+}
+
+// talk tells people who wait at a terminal for longer than after what they wait for,
+// until quiet is called.
+func (e env) talk(after time.Duration, text string) (quiet func()) {
+	if e.screen == nil {
+		return func() {}
+	}
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-over:
+		case <-time.After(after):
+			fmt.Fprintln(e.stderr, "weir:", text)
+		}
+	})
+	return func() { close(over); wg.Wait() }
 }
 
 // checkIDs are what the checks are called.
