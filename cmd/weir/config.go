@@ -13,6 +13,8 @@ func configCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "explain the keys of the configuration, and show what is in force",
+		Long: `Explain what a key of the configuration means and may be, or show every key as it is in
+force, with the file and line that it comes from.`,
 	}
 	cmd.AddCommand(configExplainCommand(e), configShowCommand(e))
 	return cmd

@@ -32,6 +32,8 @@ back, until guard_hold is over, or until somebody releases it.`,
 	release := &cobra.Command{
 		Use:   "release CLUSTER",
 		Short: "believe a cluster: what is held of it goes",
+		Long: `Believe a cluster that took away much at once: what is held of it is no longer served.
+It is done when the command ends.`,
 		Args:  cobra.ExactArgs(1),
 	}
 	release.RunE = func(cmd *cobra.Command, args []string) error {

@@ -113,6 +113,7 @@ wrong with the box, and weir explain what a client meets at an address.`,
 	add(root, groupTry, checkCommand(e), planCommand(e), importCommand(e))
 	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e))
 	root.AddCommand(manualCommand(e))
+	exemplify(root)
 	completions(root)
 	return root
 }

@@ -165,8 +165,10 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 func (w *world) story(body string, last bool) string {
 	var out []string
 	for line := range strings.Lines(body) {
-		if args, ok := strings.CutPrefix(line, "$ weir "); ok {
+		if args, ok := strings.CutPrefix(line, "$ weir"); ok {
 			out = append(out, line+w.command(strings.Fields(args)))
+		} else if strings.HasPrefix(line, "$") {
+			w.t.Fatalf("%q is no command of weir's", line)
 		}
 	}
 	text := strings.Join(out, "\n")
@@ -197,7 +199,8 @@ func (w *world) command(args []string) string {
 
 // flags are those by which a command finds the world of its story.
 func (w *world) flags(args []string) []string {
-	cmd, _, err := rootCommand(env{}).Find(args)
+	root := rootCommand(env{})
+	cmd, _, err := root.Find(written(root, args))
 	if err != nil {
 		return nil
 	}

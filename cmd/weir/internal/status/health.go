@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -66,8 +67,8 @@ func (h Health) Table(w io.Writer, now time.Time) {
 		for _, verdict := range []string{"down", "unknown", "up"} {
 			for _, b := range h.Backends {
 				if b.Verdict == verdict {
-					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.Backend, b.verdict(),
-						since(now, b.Since), since(now, b.Checked), b.took(), b.problem())
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.Backend, b.Verdict,
+						b.since(now), since(now, b.Checked), b.took(), b.problem())
 				}
 			}
 		}
@@ -103,13 +104,6 @@ func (h Health) Line() string {
 	return fmt.Sprintf("all %d backends are up", len(h.Backends))
 }
 
-func (b CheckedBackend) verdict() string {
-	if b.Lost {
-		return b.Verdict + ", quorum lost"
-	}
-	return b.Verdict
-}
-
 // took is how long the last check took.
 func (b CheckedBackend) took() string {
 	if b.Checked.IsZero() {
@@ -122,10 +116,22 @@ func (b CheckedBackend) took() string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// problem is what keeps a backend from being up; of one that is, it is past.
-func (b CheckedBackend) problem() string {
-	if b.Verdict == "up" {
+// since is for how long the verdict holds.
+func (b CheckedBackend) since(now time.Time) string {
+	if b.Since.IsZero() {
 		return "-"
 	}
-	return cmp.Or(b.Error, "-")
+	return age(now, b.Since)
+}
+
+// problem is what keeps a backend, or its port, from being well.
+func (b CheckedBackend) problem() string {
+	var out []string
+	if b.Verdict != "up" && b.Error != "" {
+		out = append(out, b.Error)
+	}
+	if b.Lost {
+		out = append(out, "quorum lost")
+	}
+	return cmp.Or(strings.Join(out, "; "), "-")
 }

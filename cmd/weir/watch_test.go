@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/status"
+)
+
+// counting is a command that prints which reading it is, and ends with what ends says.
+func counting(print string, ends func(n int) error) func(env) *cobra.Command {
+	return func(e env) *cobra.Command {
+		cmd := &cobra.Command{Use: "count", SilenceErrors: true, SilenceUsage: true}
+		outputFlag(cmd)
+		n := 0
+		cmd.RunE = func(*cobra.Command, []string) error {
+			n++
+			fmt.Fprintf(e.stdout, print, n)
+			return ends(n)
+		}
+		return cmd
+	}
+}
+
+func well(int) error { return nil }
+
+// watched runs a command for a while, as if Ctrl-C ended it.
+func watched(t *testing.T, size *screen, lasts time.Duration, command func(env) *cobra.Command, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var out, errs bytes.Buffer
+		e := env{stdout: &out, stderr: &errs, now: func() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }}
+		if size != nil {
+			e.screen = func() screen { return *size }
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), lasts)
+		defer cancel()
+		cmd := reads(e, command)
+		cmd.SetArgs(args)
+		err = cmd.ExecuteContext(ctx)
+		stdout, stderr = out.String(), errs.String()
+	})
+	return stdout, stderr, err
+}
+
+func TestWatching(t *testing.T) {
+	t.Parallel()
+	down := func(n int) error {
+		if n == 2 {
+			return exitError{exitNotRunning, errNotRunning}
+		}
+		return exitError{code: 1}
+	}
+	for _, tt := range []struct {
+		name, print string
+		ends        func(int) error
+		args        []string
+		out, says   string
+		code        int
+	}{
+		{"not at all", "%d\n", well, nil, "1\n", "", 0},
+		{"tables", "reading %d\n", well, []string{"-w"}, "reading 1\n\nreading 2\n\nreading 3\n", "", 0},
+		{"slowly", "reading %d\n", well, []string{"--watch=4"}, "reading 1\n\nreading 2\n", "", 0},
+		{"JSON", "{\n  \"n\": %d\n}\n", well, []string{"--watch=2s", "-o", "json"}, "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n", "", 0},
+		{"YAML", "n: %d\n", well, []string{"--watch=2500ms", "-o", "yaml"}, "n: 1\n---\nn: 2\n", "", 0},
+		{"what fails now and then", "%d\n", down, []string{"-w"}, "1\n\n2\n\n3\n", "weir: weir is not running\n", 1},
+		{"what will never do", "%d\n", func(int) error { return exitError{exitInvalid, errors.New("no")} }, []string{"-w"}, "", "", exitInvalid},
+		{"too fast", "%d\n", well, []string{"--watch=1ms"}, "", "", 1},
+		{"at no time", "%d\n", well, []string{"--watch=soon"}, "", "", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, says, err := watched(t, nil, 4900*time.Millisecond, counting(tt.print, tt.ends), tt.args...)
+			code, exit := 0, exitError{code: 1}
+			if err != nil {
+				errors.As(err, &exit)
+				code = exit.code
+			}
+			if code != tt.code {
+				t.Errorf("exit status %d (%v), want %d", code, err, tt.code)
+			}
+			if d := cmp.Diff(tt.out+tt.says, out+says); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestATerminalIsDrawnAnew(t *testing.T) {
+	t.Parallel()
+	command := counting("weir is ok: %d\n\na backend that is  down  and much more of it\n4\n5\n6\n7\n8\n", well)
+	out, _, err := watched(t, &screen{20, 8}, 3*time.Second, command, "-w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear, line := "\x1b[2J", "\x1b[K\n"
+	drawn := func(n int) string {
+		return "\x1b[H" + strings.Join([]string{
+			"count, every 2s 00:0", "", fmt.Sprintf("weir is \x1b[32mok\x1b[0m: %d", n), "", "a backend that is  d", "4", "... and 4 more lines",
+		}, line) + line + "\x1b[J"
+	}
+	if d := cmp.Diff(clear+drawn(1)+drawn(2), out); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestColoursAreForCellsAlone(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"weir is degraded: 1 notes":              "weir is <y>degraded<p>: 1 notes",
+		"static/web  10.0.0.1:80  down  refused": "static/web  10.0.0.1:80  <r>down<p>  refused",
+		"the link is down":                       "the link is down",
+		"  -> 10.0.0.1:80   Masq   1     up":     "  -> 10.0.0.1:80   Masq   1     <g>up<p>",
+		"down":                                   "<r>down<p>",
+		"":                                       "",
+	} {
+		got := strings.NewReplacer(green, "<g>", yellow, "<y>", red, "<r>", reset, "<p>").Replace(tint(line))
+		if got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+	var out strings.Builder
+	w := &tinter{to: &out}
+	for _, part := range []string{"a  up\nb  do", "wn\nc  ", "up"} {
+		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	w.flush()
+	if want := "a  " + green + "up" + reset + "\nb  " + red + "down" + reset + "\nc  " + green + "up" + reset; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// Who follows events hears each once, and goes on when weir starts anew.
+func TestFollowing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out, says bytes.Buffer
+		event := func(seq uint64, text string) status.Event {
+			return status.Event{Seq: seq, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Level: "info", Text: text}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := []func() (status.Events, error){
+			func() (status.Events, error) { return status.Events{Last: 7}, nil }, // nothing happened
+			func() (status.Events, error) {
+				return status.Events{Last: 8, Events: []status.Event{event(8, "stopped")}}, nil
+			},
+			func() (status.Events, error) { return status.Events{}, errNotRunning },
+			func() (status.Events, error) { return status.Events{}, errNotRunning },
+			func() (status.Events, error) { return status.Events{Last: 2}, nil }, // another run
+			func() (status.Events, error) {
+				return status.Events{Last: 2, Events: []status.Event{event(1, "begun"), event(2, "ready")}}, nil
+			},
+			func() (status.Events, error) { cancel(); return status.Events{}, ctx.Err() },
+		}
+		var asked []uint64
+		get := func(_ context.Context, after uint64, _ time.Duration) (status.Events, error) {
+			asked = append(asked, after)
+			return steps[len(asked)-1]()
+		}
+		e := env{stdout: &out, stderr: &says}
+		if err := e.follow(ctx, status.Events{Last: 7, Events: []status.Event{event(7, "before")}}, "table", get); err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		for _, text := range []string{"before", "stopped", "begun", "ready"} {
+			want += "2026-01-01 00:00:00  info   " + text + "\n"
+		}
+		if d := cmp.Diff(want, out.String()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if d := cmp.Diff([]uint64{7, 7, 8, 8, 8, 0, 2}, asked); d != "" {
+			t.Errorf("asked (-want +got):\n%s", d)
+		}
+		if says.String() != "weir: weir is not running: trying again\n" {
+			t.Errorf("says %q", says.String())
+		}
+	})
+}
