@@ -2,6 +2,9 @@ package keepalived
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,6 +34,7 @@ var around = map[string]string{
 	"SMTP_CHECK":           inCheck("SMTP_CHECK {\n%s\n}"),
 	"DNS_CHECK":            inCheck("DNS_CHECK {\n%s\n}"),
 	"MISC_CHECK":           inCheck("MISC_CHECK {\n%s\n}"),
+	"FILE_CHECK":           inCheck("FILE_CHECK {\n%s\n}"),
 	"PING_CHECK":           inCheck("BFD_CHECK {\n%s\n}"),
 	"UDP_CHECK":            inCheck("UDP_CHECK {\npayload 01\nrequire_reply 02\n%s\n}"),
 	checker:                inCheck("TCP_CHECK {\n%s\n}"),
@@ -71,7 +75,8 @@ func TestEveryDirective(t *testing.T) {
 	}
 }
 
-func oneDirective(t *testing.T, d directive, in, name string) {
+// written writes a directive with a value.
+func written(d directive, name string) string {
 	value, ok := values[name]
 	if !ok {
 		value = "1"
@@ -87,11 +92,47 @@ func oneDirective(t *testing.T, d directive, in, name string) {
 	default:
 		line += " {\n}"
 	}
+	return line
+}
+
+// manualOnly are in keepalived.conf(5), but not in every keepalived.
+var manualOnly = []string{"vrrp_ipsets", "dynamic"}
+
+// TestKeepalivedKnowsEveryDirective has keepalived read all directives of each block: the
+// table says nothing of what there is not.
+func TestKeepalivedKnowsEveryDirective(t *testing.T) {
+	program, err := exec.LookPath("keepalived")
+	if err != nil {
+		t.Skip("keepalived is not installed; make install brings it")
+	}
+	blocks := map[string][]string{}
+	for _, d := range directives {
+		for _, in := range strings.Fields(d.in) {
+			for _, name := range strings.Fields(d.names) {
+				blocks[in] = append(blocks[in], written(d, name))
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "keepalived.conf")
+	for in, lines := range blocks {
+		if err := os.WriteFile(file, fmt.Appendf(nil, around[in], strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := exec.Command(program, "-t", "-f", file).CombinedOutput() // the values are none that it likes
+		for _, m := range regexp.MustCompile(`Unknown keyword '([^']*)'`).FindAllSubmatch(out, -1) {
+			if name := string(m[1]); !slices.Contains(manualOnly, name) {
+				t.Errorf("%s has no %s", in, name)
+			}
+		}
+	}
+}
+
+func oneDirective(t *testing.T, d directive, in, name string) {
 	form, ok := around[in]
 	if !ok {
 		t.Fatalf("no block in this test holds %s", in)
 	}
-	doc := fmt.Sprintf(form, line)
+	doc := fmt.Sprintf(form, written(d, name))
 	res, err := Import("k.conf", []byte(doc), Options{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, doc)

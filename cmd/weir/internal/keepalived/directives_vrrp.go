@@ -11,8 +11,9 @@ var vrrpDirectives = []directive{
 	{"vrrp_sync_group vrrp_instance", "track_interface", entries, "cluster.interfaces", "those without a weight; " + tracked},
 	{"vrrp_sync_group vrrp_instance", "track_script track_file track_process track_bfd", entries, "",
 		"weir looks itself whether the box is fit, and weir drain takes it out"},
-	{"vrrp_sync_group vrrp_instance", "notify_master notify_backup notify_fault notify_stop notify_deleted notify notify_master_rx_lower_pri " +
-		"notify_priority_changes", "", "", scripts},
+	{"vrrp_sync_group vrrp_instance", "notify_master notify_backup notify_fault notify_stop notify notify_priority_changes",
+		"", "", scripts},
+	{"vrrp_instance", "notify_deleted notify_master_rx_lower_pri", "", "", scripts},
 	{"vrrp_sync_group vrrp_instance", "smtp_alert", "", "", mail},
 	{"vrrp_sync_group", "global_tracking sync_group_tracking_weight", "", "", tracked},
 	{root, "garp_group", "garp_group", "", neighbors},
@@ -25,7 +26,8 @@ var vrrpDirectives = []directive{
 		"weir answers ARP and NDP itself, with the interface's own MAC address"},
 	{"vrrp_instance", "mcast_src_ip mcast_dst_ip track_src_ip version check_unicast_src unicast_fault_no_peer unicast_ttl old_unicast_checksum " +
 		"down_timer_adverts lower_prio_no_advert higher_prio_send_advert virtual_router_id advert_int skip_check_adv_addr strict_mode " +
-		"accept no_accept debug kernel_rx_buf_size linkbeat_use_polling dont_track_primary lvs_sync_daemon_interface", "", "", protocol},
+		"accept no_accept debug kernel_rx_buf_size linkbeat_use_polling dont_track_primary", "", "", protocol},
+	{"vrrp_instance", "lvs_sync_daemon_interface", "", "cluster.sync", "that of global_defs comes first"},
 	{"vrrp_instance", "unicast_src_ip", "", "cluster.bind", "that of the first instance with peers: members speak at one address"},
 	{"vrrp_instance", "unicast_peer", entries, "cluster.join", "those of the first instance that has some: members speak at one address"},
 	{"vrrp_instance", "garp_master_delay garp_master_repeat garp_lower_prio_delay garp_lower_prio_repeat garp_master_refresh_repeat garp_extra_if",

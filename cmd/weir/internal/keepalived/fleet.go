@@ -215,7 +215,12 @@ func (c *converter) takeBack(w *draft.Writer) {
 
 // sync writes [cluster.sync] of lvs_sync_daemon IFACE [[inst] INSTANCE] and options.
 func (c *converter) sync(w *draft.Writer) {
-	n := c.global("lvs_sync_daemon", "lvs_sync_daemon_interface")
+	n := c.global("lvs_sync_daemon")
+	for _, i := range c.top.all("vrrp_instance") {
+		if old := c.take(i, "lvs_sync_daemon_interface"); n == nil {
+			n = old
+		}
+	}
 	if n == nil || n.word(1) == "" {
 		return
 	}

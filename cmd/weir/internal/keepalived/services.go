@@ -42,7 +42,9 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	for port, vips := range s.ports {
 		if port == 0 {
 			for _, a := range vips {
-				c.vips[a] = c.vips[a]
+				if _, ok := c.vips[a]; !ok {
+					c.vips[a] = false
+				}
 			}
 			delete(s.ports, port)
 			c.left[n] = "weir serves ports, and this one is all ports of an address: write a service with those that are meant"
