@@ -249,7 +249,7 @@ func rpmInChroot(t *testing.T, p *packages) {
 	c.used(t)
 	c.rpm(t, "--upgrade", "--force", "--nodeps", file)
 	c.rpm(t, "--erase", "weir")
-	c.mustNotHave(t, "after erase", "usr/bin/weir", enabledLink, keptProgram)
+	c.mustNotHave(t, "after erase", "usr/bin/weir", enabledLink, keptProgram, "usr/share/doc/weir", "usr/share/licenses/weir")
 	c.mustHave(t, "after erase", usersOwn, someState)
 }
 
