@@ -99,12 +99,12 @@ drain = "2m0s"
 		"/etc/weir/conf.d/ca.pem": certificate(t),
 	}
 	main := "include = \"conf.d/*\"\n[defaults]\ndrain = \"1m\"\n\n[kernel]\nping = true\n"
-	e, err := Show("/etc/weir/weir.toml", []byte(main), files)
-	if err == nil {
+	if _, err := Show("/etc/weir/weir.toml", []byte(main), files); err == nil {
 		t.Fatal("a certificate is no configuration, and included")
 	}
 	main = strings.Replace(main, "conf.d/*", "conf.d/*.toml", 1)
-	if e, err = Show("/etc/weir/weir.toml", []byte(main), files); err != nil {
+	e, err := Show("/etc/weir/weir.toml", []byte(main), files)
+	if err != nil {
 		t.Fatal(err)
 	}
 	text := tomlOf(e)

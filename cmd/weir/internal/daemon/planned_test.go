@@ -3,6 +3,7 @@ package daemon
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,12 @@ backends = ["10.1.0.9"]
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
+		}
+		if err := os.WriteFile(file, []byte("[kernel]\ndevice = \"other0\"\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.plan(t.Context(), file); err != nil || !slices.Equal(got.Restart, []string{"kernel.device"}) {
+			t.Errorf("a key that needs a restart: %q, %v", got.Restart, err)
 		}
 		if _, err := b.plan(t.Context(), filepath.Join(t.TempDir(), "none.toml")); err == nil {
 			t.Error("a file that is not there has a plan")

@@ -269,6 +269,13 @@ func TestBegin(t *testing.T) {
 	if err := on.save(state); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := Begin(file); err != nil || !x.kept || backend(x) != "10.0.0.1:80" {
+		t.Errorf("on trial, and the file says nothing any more: %+v, %v", x, err)
+	}
+	say(`"10.0.0.2"`)
 	x, err := Begin(file)
 	if err != nil || !x.kept || backend(x) != "10.0.0.1:80" || x.trial.Why != endedOn || x.copy.Digest() != first.copy.Digest() {
 		t.Fatalf("on trial: %+v, %v", x, err)
