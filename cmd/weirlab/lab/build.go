@@ -60,7 +60,7 @@ func build(name, verb string, args ...string) (string, error) {
 	return binary, os.Rename(fresh, binary)
 }
 
-// forgetOld removes the binaries that nobody asked for lately.
+// forgetOld removes the binaries and packages that nobody asked for lately.
 func forgetOld(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -69,7 +69,7 @@ func forgetOld(dir string) {
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if err == nil && time.Since(info.ModTime()) > remembered {
-			os.Remove(filepath.Join(dir, entry.Name()))
+			os.RemoveAll(filepath.Join(dir, entry.Name()))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // packed are the folders whose files get into a package beside the program.
@@ -33,6 +34,9 @@ func Package(t testing.TB, version string) string {
 		return nil
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(dir, time.Time{}, time.Now()); err != nil { // for forgetOld
 		t.Fatal(err)
 	}
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
