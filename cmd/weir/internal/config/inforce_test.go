@@ -179,7 +179,7 @@ func TestDifferences(t *testing.T) {
 		return e
 	}
 	a := show(serviceText("a", "192.0.2.1") + serviceText("b", "192.0.2.2") + "[kernel]\nping = true\n")
-	b := show(serviceText("a", "192.0.2.9") + serviceText("c", "192.0.2.2") + "[defaults]\ndrain = \"1m\"\n")
+	b := show(serviceText("a", "192.0.2.9") + serviceText("c", "192.0.2.2") + "[service.check]\ntype = \"tcp\"\n[defaults]\ndrain = \"1m\"\n")
 	want := []string{"defaults.drain", "service.a.drain", "service.a.vips", "service.b", "service.c"}
 	if diff := cmp.Diff(want, a.Differences(b)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

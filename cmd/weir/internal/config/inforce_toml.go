@@ -54,10 +54,12 @@ func (e *Effective) Differences(other *Effective) []string {
 		return ok && both && x == y
 	})
 	var out []string
+	told := map[string]bool{} // of a new table the keys are new, too, and the tables in it
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if table, _ := split(name); !slices.Contains(out, table) { // of a new table the keys are new, too
+		if table, _ := split(name); !told[table] {
 			out = append(out, name)
 		}
+		told[name] = true
 	}
 	return out
 }

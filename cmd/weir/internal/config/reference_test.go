@@ -11,6 +11,7 @@ import (
 // machine is one with what the shipped configurations speak of.
 var machine = memory{
 	"/etc/weir/credentials/kubeconfig":  kubeconfig,
+	"/etc/weir/kubeconfig":              kubeconfig,
 	"kubeconfig":                        kubeconfig, // relative to the file, as make demo has it
 	environment:                         "PATH=/bin\x00NODE_NAME=node1\x00",
 	hostname:                            "Node1.example.com\n",
