@@ -32,6 +32,7 @@ func TestHealth(t *testing.T) {
 		{"quorum lost in one family", quorumLostInFamily},
 		{"health survives a reload", healthSurvivesReload},
 		{"backend that is dead at the start is spared", deadAtStart},
+		{"health, events and top say what happens", saysWhatHappens},
 	})
 }
 

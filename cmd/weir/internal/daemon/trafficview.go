@@ -25,9 +25,10 @@ const trafficAge = time.Second
 // by a socket of its own, so neither the loop nor a change waits for it.
 func (b *box) traffic(ctx context.Context) (status.Traffic, error) {
 	return b.counted.get(ctx, func(ctx context.Context) (status.Traffic, error) {
+		owners := b.owners(ctx) // which may take its time: the loop is asked
 		begin := time.Now()
-		doc, err := Services(ctx, b.kernel, b.owners(ctx))
-		return trafficOf(doc, begin), err
+		doc, err := Services(ctx, b.kernel, owners)
+		return trafficOf(doc, begin.Add(time.Since(begin)/2)), err
 	})
 }
 
