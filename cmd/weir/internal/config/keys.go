@@ -107,7 +107,8 @@ var daemonKeys = []Key{
 	{Path: "daemon.socket", Type: Text, Default: `"/run/weir/weir.sock"`, Restart: true,
 		Doc: "The unix socket on which the daemon answers weir status and its sisters: an absolute path."},
 	{Path: "daemon.listen", Type: Text, Unit: "address:port", Default: `"127.0.0.1:10266"`, Restart: true,
-		Doc: "Where HTTP answers with /metrics, /healthz and /livez; \"\" is nowhere."},
+		Doc: "Where HTTP answers with the status page (/), /metrics, /healthz and /livez; \"\" is nowhere. There is no password: " +
+			"who reaches another address than a loopback one sees names and addresses of all that is served."},
 	{Path: "daemon.log_level", Type: Text, Default: `"info"`, Values: []string{"debug", "info", "warn", "error"},
 		Doc: "The least severity that is logged; debug tells every change to the kernel."},
 	{Path: "daemon.log_format", Type: Text, Default: `"text"`, Restart: true, Values: []string{"text", "json"},
