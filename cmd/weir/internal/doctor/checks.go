@@ -20,7 +20,11 @@ func booted(f Facts) bool     { return f.System.Booted }
 func withIPVS(f Facts) bool   { return f.usesIPVS() }
 func withBGP(f Facts) bool    { return f.Config != nil && f.Config.BGP != nil }
 func withFleet(f Facts) bool  { return f.Config != nil && f.Config.Fleet != nil }
-func withAPIs(f Facts) bool   { return len(f.APIs) > 0 }
+
+// withAPIs tells whether there is an API server that can be asked.
+func withAPIs(f Facts) bool {
+	return f.Config != nil && slices.ContainsFunc(f.Config.Clusters, func(c config.Cluster) bool { return c.Kubeconfig != "" })
+}
 
 // onNode tells whether the box is a node of a cluster.
 func onNode(f Facts) bool {

@@ -126,7 +126,7 @@ type Socket struct {
 	Process string
 }
 
-// Process is one that has to do with what weir does: kube-proxy, firewalld, ...
+// Process is one that has to do with what weir does: kube-proxy, keepalived, kube-router.
 type Process struct {
 	PID  int
 	Name string

@@ -178,8 +178,8 @@ func (g gatherer) comm(pid int) string {
 	return name
 }
 
-// neighborsOfWeir are programs that have to do with what weir does.
-var neighborsOfWeir = []string{"kube-proxy", "firewalld", "keepalived", "systemd-network", "kube-router"}
+// neighborsOfWeir are programs that make virtual servers, or think that they do.
+var neighborsOfWeir = []string{"kube-proxy", "keepalived", "kube-router"}
 
 // processes looks for neighborsOfWeir, and at the memory that all share.
 func (g gatherer) processes(context.Context) (func(*Facts), error) {

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fault is something that is wrong with a box.
+type fault struct {
+	check string
+	// names must be part of what doctor says is wrong.
+	names string
+	// put puts it in, with sh; mend is for what doctor has no command for.
+	put, mend string
+}
+
+// finding is what weir doctor -o json says.
+type finding struct {
+	ID, Severity, What, Fix, Command string
+}
+
+// TestDoctor has weir doctor look at a box in good health, and then at one with so many
+// faults; what it says to do is typed as it stands, and nothing is left to find.
+func TestDoctor(t *testing.T) {
+	e := newEdge(t, 1)
+	s := e.boxes[0]
+	// All is the operator's here, so that what is wrong stays wrong until he mends it.
+	s.run(t, strings.Replace(peering(1, "", ""), "[kernel]", "[kernel]\nmanage_sysctls = false", 1)+service("web", ""))
+	t.Run("before anybody has set the parameters", func(t *testing.T) {
+		found := s.doctor(t)
+		s.mend(t, found, fault{check: "sysctl", names: "net.ipv4.ip_forward is 0, and must be 1"}, fault{check: "sysctl", names: "net.ipv4.vs.conntrack is 0"})
+		for _, x := range found {
+			if x.ID == "sysctl" {
+				s.box.Must(t, "sh", "-ec", x.Command)
+			}
+		}
+		e.awaitRoutes(t, bothVIPs, 1)
+		eventually(t, time.Minute, func() error { return illness(s.doctor(t)) })
+		out := s.box.Must(t, s.weir, "doctor")
+		if !strings.HasPrefix(out, "all is well: ") {
+			t.Errorf("it says:\n%s", out)
+		}
+	})
+	mustGet(t, e.client1, vip4+":80", 60)
+	listener, err := s.box.Start("gobgpd", "--api-hosts="+vip4+":80", "--pprof-disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.faults(t, []fault{
+		{check: "rp-filter", names: "front1", put: "ip route add default via 10.2.0.11 dev back metric 900; sysctl -qw net.ipv4.conf.front1.rp_filter=1"},
+		{check: "conntrack-room", names: "connections of at most", put: "sysctl -qw net.netfilter.nf_conntrack_max=$(($(cat /proc/sys/net/netfilter/nf_conntrack_count) * 10 / 9))"},
+		{check: "port-vip", names: "gobgpd", mend: fmt.Sprint("kill ", listener.Pid(), "; while kill -0 ", listener.Pid(), "; do sleep 0.1; done 2>/dev/null")},
+		{check: "kube-proxy", names: "KUBE-PROXY-CANARY in table mangle", put: "iptables -t mangle -N KUBE-PROXY-CANARY; iptables -t mangle -A OUTPUT -m comment --comment 'a test' -j KUBE-PROXY-CANARY"},
+		{check: "firewall", names: "replies of backend 10.2.0.11: rule 1 of chain FORWARD", put: "iptables -I FORWARD 1 -j DROP"},
+		{check: "firewall", names: "connections of BGP peer router: rule", put: "iptables -A INPUT -s 10.1.1.254 -p tcp --dport 179 -j REJECT"},
+		{check: "route", names: "fd02::13", put: "ip route add blackhole fd02::13", mend: "ip route del blackhole fd02::13"},
+		{check: "sysctl-file", names: "/etc/sysctl.d/50-hardening.conf:2", put: "mkdir -p /etc/sysctl.d; printf '# hardened\\nnet.ipv4.ip_forward = 0\\n' >/etc/sysctl.d/50-hardening.conf"},
+		{check: "route-localnet", names: "net.ipv4.conf.all.route_localnet", put: "sysctl -qw net.ipv4.conf.all.route_localnet=1"},
+		{check: "sysctl", names: "net.ipv4.vs.expire_nodest_conn is 0", put: "sysctl -qw net.ipv4.vs.expire_nodest_conn=0"},
+		{check: "mtu", names: "back", put: "ip link set dev back mtu 1400"},
+	})
+	mustGet(t, e.client1, vip4+":80", 3) // what dropped replies lets them pass
+	// A web server whose network takes no large packets, and says so to nobody.
+	e.Host("web1").Must(t, "ip", "link", "set", "dev", "back", "mtu", "1400")
+	if err := e.router.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, func() error { // for as long as a session needs to be missed
+		if slices.ContainsFunc(s.doctor(t), func(x finding) bool { return x.ID == "bgp-peer" && x.Severity == "error" }) {
+			return nil
+		}
+		return fmt.Errorf("no session is missed")
+	})
+	found := s.doctor(t)
+	s.mend(t, found, fault{check: "path-mtu", names: "10.2.0.11 answers a small ping"}, fault{check: "path-mtu", names: "fd02::11 answers a small ping"}, fault{check: "bgp-peer", names: "router (10.1.1.254) refuses TCP port 179"})
+	if err := e.router.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.awaitRoutes(t, bothVIPs, 1)
+	eventually(t, time.Minute, func() error { return illness(s.doctor(t)) })
+
+	s.stop(t, syscall.SIGTERM)
+	if err := s.box.WriteFile(t.Context(), configFile, "[kernel]\nmodus = 1\n", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	found = s.doctor(t)
+	figure(t, "weir doctor looks at a box, without a daemon", time.Since(begin))
+	s.mend(t, found, fault{check: "running", names: "weir is not running"}, fault{check: "config", names: "kernel.modus"})
+}
+
+// doctor gives what weir doctor finds.
+func (s *site) doctor(t testing.TB) []finding {
+	t.Helper()
+	begin := time.Now()
+	var doc struct{ Findings []finding }
+	s.weirJSON(t, &doc, "doctor")
+	if took := time.Since(begin); took > time.Minute { // ten seconds, and a busy machine
+		t.Errorf("it takes %s", took)
+	}
+	return doc.Findings
+}
+
+// illness are the errors and warnings among findings.
+func illness(found []finding) error {
+	var out []string
+	for _, x := range found {
+		if x.Severity == "error" || x.Severity == "warning" {
+			out = append(out, x.ID+": "+x.What)
+		}
+	}
+	if len(out) > 0 {
+		return fmt.Errorf("it is found: %s", strings.Join(out, "\n"))
+	}
+	return nil
+}
+
+func mustBeWell(t testing.TB, found []finding) {
+	t.Helper()
+	if err := illness(found); err != nil {
+		t.Error(err)
+	}
+}
+
+// faults puts faults in, has all of them found, does what is said to be done, and has
+// nothing found.
+func (s *site) faults(t testing.TB, faults []fault) {
+	t.Helper()
+	for _, x := range faults {
+		s.box.Must(t, "sh", "-ec", x.put)
+	}
+	s.mend(t, s.doctor(t), faults...)
+	mustBeWell(t, s.doctor(t))
+}
+
+// mend types the command of each fault that was found.
+func (s *site) mend(t testing.TB, found []finding, faults ...fault) {
+	t.Helper()
+	for _, x := range faults {
+		i := slices.IndexFunc(found, func(f finding) bool { return f.ID == x.check && strings.Contains(f.What, x.names) })
+		if i < 0 {
+			t.Errorf("%s (%s) is not found among:\n%+v", x.check, x.names, found)
+			continue
+		}
+		f := found[i]
+		if f.Fix == "" || f.Severity != "error" && f.Severity != "warning" {
+			t.Errorf("%s has no fix, or is nothing to mend: %+v", x.check, f)
+		}
+		command := f.Command
+		if command == "" {
+			command = x.mend
+		}
+		if command != "" {
+			t.Logf("%s: %s\n# %s", f.ID, f.What, command)
+			s.box.Must(t, "sh", "-ec", command)
+		}
+	}
+}
