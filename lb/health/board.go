@@ -126,8 +126,14 @@ type answer struct {
 	took    time.Duration
 }
 
+// turn is a seat whose verdict is another one, and which it was.
+type turn struct {
+	*seat
+	was verdict
+}
+
 // finish takes down an answer, and gives the seats whose verdict it turned.
-func (b *board) finish(a answer, due time.Time) []*seat {
+func (b *board) finish(a answer, due time.Time) []turn {
 	p, says := a.probe, up
 	b.totals.Checks++
 	b.totals.Spent += a.took
@@ -154,7 +160,7 @@ func (b *board) void(a answer, due time.Time) {
 	b.putBack(a.probe, due)
 }
 
-func (b *board) judge(p *probe, says verdict) (turned []*seat) {
+func (b *board) judge(p *probe, says verdict) (turned []turn) {
 	for _, s := range p.seats {
 		was := s.verdict
 		s.belief = s.after(says, &p.check, p.checked)
@@ -165,7 +171,7 @@ func (b *board) judge(p *probe, says verdict) (turned []*seat) {
 			b.unknown--
 		}
 		s.port.count(s, was, s.verdict)
-		turned = append(turned, s)
+		turned = append(turned, turn{s, was})
 	}
 	return turned
 }

@@ -15,7 +15,8 @@ import (
 
 // Options are what a Checker is made of; the zero value will do.
 type Options struct {
-	// Logger hears of every verdict that changes. nil is silence.
+	// Logger hears of every verdict that changes; of first ones that say up only at level
+	// debug. nil is silence.
 	Logger *slog.Logger
 	// Concurrency is how many checks may be under way at once. A backend that
 	// drops packets takes one for the whole of its timeout. 0 is 4096, or a

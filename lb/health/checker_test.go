@@ -243,6 +243,7 @@ func TestLogsVerdictsAndNothingElse(t *testing.T) {
 		var out bytes.Buffer
 		w := newWorld()
 		c := start(t, w, Options{Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{
+			Level: slog.LevelDebug,
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey {
 					return slog.Attr{}
@@ -254,7 +255,7 @@ func TestLogsVerdictsAndNothingElse(t *testing.T) {
 		after(time.Hour)
 		w.set(backend(0), syscall.ECONNREFUSED)
 		after(time.Hour)
-		want := `level=INFO msg="verdict changed" service=static/web port=80/tcp backend=10.0.0.1:80 verdict=up reason="check passed"
+		want := `level=DEBUG msg="verdict changed" service=static/web port=80/tcp backend=10.0.0.1:80 verdict=up reason="check passed"
 level=INFO msg="verdict changed" service=static/web port=80/tcp backend=10.0.0.1:80 verdict=down reason="connect 10.0.0.1:80: connection refused"
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 )
@@ -74,7 +75,7 @@ func (c *Checker) settle(ctx context.Context, r result) {
 
 	c.mu.Lock()
 	wasReady := c.board.unknown == 0
-	var turned []*seat
+	var turned []turn
 	switch {
 	case r.err != nil && ctx.Err() != nil:
 		// Cut off by the end of Run, so asked again first thing in the next.
@@ -92,19 +93,24 @@ func (c *Checker) settle(ctx context.Context, r result) {
 	if len(turned) > 0 {
 		signal(c.changed)
 	}
-	for _, s := range turned {
-		c.report(s, a.problem)
+	for _, t := range turned {
+		c.report(t, a.problem)
 	}
 }
 
-// report logs a verdict. Nobody but Run's goroutine alters a seat that Set has
-// made, so it can be read without the lock.
-func (c *Checker) report(s *seat, reason string) {
+// report logs a verdict. That a backend is found up at first is no news: with thousands of
+// them it would hide what is. Nobody but Run's goroutine alters a seat that Set has made,
+// so it can be read without the lock.
+func (c *Checker) report(t turn, reason string) {
 	if reason == "" {
 		reason = "check passed"
 	}
-	c.log.Info("verdict changed", "service", s.port.service.id.String(), "port", s.port.key.Port.String(),
-		"backend", s.addr.String(), "verdict", s.verdict.String(), "reason", reason)
+	level := slog.LevelInfo
+	if t.was == unknown && t.verdict == up {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, "verdict changed", "service", t.port.service.id.String(), "port", t.port.key.Port.String(),
+		"backend", t.addr.String(), "verdict", t.verdict.String(), "reason", reason)
 }
 
 // nextDue is when to ask again: the interval counts from one beginning to the
