@@ -27,6 +27,10 @@ func TestDebianKernel(t *testing.T) {
 			s.usesIPTables(t, backend)
 			s.testEssentials(t)
 			s.auditsFindNothing(t)
+			if backend == "nft" {
+				figure(t, "weir's rules are back after nft flush ruleset, as nftables.service does", s.repairs(t, "nft flush ruleset"))
+				s.testEssentials(t)
+			}
 		})
 	}
 }

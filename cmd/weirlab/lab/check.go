@@ -20,7 +20,7 @@ var (
 		{"depmod", "kmod"}, {"modprobe", "kmod"},
 	}
 	needsOfUML     = []need{{umlProgram, "user-mode-linux"}}
-	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}}
+	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}, {"nft", "nftables"}}
 	needsOfRouters = []need{
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
 	}
