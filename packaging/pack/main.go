@@ -41,6 +41,7 @@ func main() {
 type packer struct {
 	out, nfpm, version string
 	from               origin
+	here               string // the program, as this machine runs it
 }
 
 func (p *packer) run(ctx context.Context, targets []string) (err error) {

@@ -27,14 +27,16 @@ func (p *packer) stage(ctx context.Context, dir, arch string) error {
 	if err := p.build(ctx, weir, arch); err != nil {
 		return err
 	}
-	runs := weir // on this machine
-	if arch != runtime.GOARCH {
-		runs = filepath.Join(dir, "weir-here")
-		if err := p.build(ctx, runs, runtime.GOARCH); err != nil {
+	if arch == runtime.GOARCH {
+		p.here = weir
+	}
+	if p.here == "" {
+		p.here = filepath.Join(dir, "weir-here")
+		if err := p.build(ctx, p.here, runtime.GOARCH); err != nil {
 			return err
 		}
 	}
-	if err := writeManual(ctx, runs, made); err != nil {
+	if err := writeManual(ctx, p.here, made); err != nil {
 		return err
 	}
 	info, err := buildinfo.ReadFile(weir)
