@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -141,4 +142,24 @@ func subcommand(c *cobra.Command, word string) *cobra.Command {
 		return nil
 	}
 	return begin[0]
+}
+
+// What README shows of a plan is what weir plan says.
+func TestREADMEShowsAPlan(t *testing.T) {
+	const typed = "    $ weir plan --config configs/minimal.toml --against nothing | tail -8\n"
+	_, shown, found := strings.Cut(source(t, "../../README.md"), typed)
+	if !found {
+		t.Fatalf("README does not type %q", typed)
+	}
+	shown, _, _ = strings.Cut(shown, "\n\n")
+	var out, talk strings.Builder
+	e := env{stdin: strings.NewReader(""), stdout: &out, stderr: &talk, now: time.Now}
+	if code := run(t.Context(), e, []string{"plan", "--config", "../../configs/minimal.toml", "--against", "nothing"}); code != 0 {
+		t.Fatalf("exit status %d: %s", code, talk.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	want := strings.Join(lines[len(lines)-8:], "\n")
+	if got := strings.TrimSpace(strings.ReplaceAll("\n"+shown, "\n    ", "\n")); got != want {
+		t.Errorf("README shows\n%s\nand weir plan says\n%s", got, want)
+	}
 }
