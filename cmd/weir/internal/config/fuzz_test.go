@@ -42,6 +42,7 @@ func seed(f *testing.F) {
 		"x = {a = 1, \n b = [\n1],}\r\ny = 'a\\'\r\n",
 		"\ufeff[kernel]\nping = tru",
 		"[cluster]\nname = \"a\"\nmember = \"b\"\nbind = \"10.0.0.5\"\njoin = [\"c:1\", \"::1\"]\ninsecure_without_key = true\n[l2]\ninterfaces = [\"d\"]",
+		"kubernetes\n[[pool]]", "kubernetes = []\n[[pool]]\nname = \"a\"\naddresses = [\"192.0.2.0/24\"]\n[[reservation]]\nnamespace = \"a\"\nservice = \"b\"\naddresses = [\"192.0.2.1\"]",
 		"a = [[[[[[", "{", "= =", "[a\n[b", "a = \"", "a = \"\"\"", "a = '''x''", "[[", "\\", "a=1]", "[a]\n[a]\n[a]\nb=c\nb=d",
 	} {
 		f.Add(text)

@@ -113,8 +113,10 @@ func (v *provider) checkHome() {
 			v.top.warn(Warning, "addresses", "does nothing without a [[pool]]", "add one, or remove this")
 		}
 		return
-	case len(v.clusters) == 0 && !v.top.has("kubernetes"):
-		v.pools[0].warn(Warning, "addresses", "nobody asks for them: there is no [[kubernetes]]", "add one")
+	case len(v.clusters) == 0:
+		if !v.top.bad("kubernetes") {
+			v.pools[0].warn(Warning, "addresses", "nobody asks for them: there is no [[kubernetes]]", "add one")
+		}
 		return
 	case home == "" && len(v.clusters) == 1:
 		home = v.clusters[0].Name
