@@ -68,6 +68,7 @@ func (s *bgpSite) keepsSecret(t *testing.T, secret string) {
 		s.weirJSON(t, &doc, command...)
 		said["weir "+strings.Join(command, " ")] = string(doc)
 	}
+	areDocumented(t, said["/metrics"])
 	for where, text := range said {
 		if strings.Contains(text, secret) {
 			t.Errorf("%s tells the password", where)

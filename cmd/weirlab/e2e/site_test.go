@@ -175,6 +175,7 @@ func (s *site) weirJSON(t testing.TB, doc any, args ...string) {
 func (s *site) metric(t testing.TB, name string) float64 {
 	t.Helper()
 	text := s.box.Must(t, "curl", "-sf", "http://127.0.0.1:10266/metrics")
+	areDocumented(t, text)
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+" "); ok {
 			var v float64
