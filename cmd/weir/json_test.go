@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -178,7 +179,7 @@ type jsonWriter struct {
 func TestJSONIsDocumented(t *testing.T) {
 	w := &jsonWriter{t: t, types: goTypes(t), done: map[string]bool{}}
 	w.out.WriteString(jsonHead)
-	for _, name := range slices.Sorted(mapsKeys(commonFields)) {
+	for _, name := range slices.Sorted(maps.Keys(commonFields)) {
 		fmt.Fprintf(&w.out, "| `%s` | %s |\n", name, commonFields[name])
 	}
 	for _, d := range documents {
@@ -204,16 +205,6 @@ func TestJSONIsDocumented(t *testing.T) {
 	}
 	if have := source(t, jsonFile); have != w.out.String() && !t.Failed() {
 		t.Errorf("%s is not what the types say: go test ./cmd/weir -run TestJSONIsDocumented -update", jsonFile)
-	}
-}
-
-func mapsKeys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 

@@ -46,6 +46,20 @@ func TestDocumentsNameWhatThereIs(t *testing.T) {
 	}
 }
 
+// Who reads the README finds every document.
+func TestREADMENamesEveryDocument(t *testing.T) {
+	files, err := filepath.Glob("../../packaging/doc/*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d documents: %v", len(files), err)
+	}
+	readme := source(t, "../../README.md")
+	for _, f := range files {
+		if !strings.Contains(readme, "`"+filepath.Base(f)+"`") {
+			t.Errorf("README does not name %s", filepath.Base(f))
+		}
+	}
+}
+
 // typedCommand is a command of weir in a line that shows what to type.
 func typedCommand(line string) (string, bool) {
 	m := regexp.MustCompile(`^(?:    (?:\$ )?|[a-z0-9]+[#$] )(weir [a-z].*)$`).FindStringSubmatch(strings.TrimRight(line, "\n"))
