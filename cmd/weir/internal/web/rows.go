@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -180,6 +181,23 @@ func (v *view) PeerClass(n status.Neighbor) string {
 		return "warn"
 	}
 	return "bad"
+}
+
+// PeerWhy is why a session is not there, or what is wrong with it.
+func (v *view) PeerWhy(n status.Neighbor) string {
+	if n.State == status.Established {
+		return n.Problem
+	}
+	return n.Down
+}
+
+// ClusterWhy is what is wrong with a cluster.
+func (v *view) ClusterWhy(c status.Cluster) string {
+	why := cmp.Or(c.Error, c.FileError, c.EventsError)
+	if c.Stale {
+		why = strings.TrimSuffix("from its file; "+why, "; ")
+	}
+	return why
 }
 
 func first[T any](list []T) []T { return list[:min(len(list), rowsAtMost)] }
