@@ -20,7 +20,7 @@ func bgpCommand(e env) *cobra.Command {
 		Short: "the routers, and what they are told",
 		Long: `Show the sessions with routers, what routers are told of the VIPs and what is withheld
 from them, or print their side of the sessions.`,
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(reads(e, bgpNeighborsCommand), reads(e, bgpRoutesCommand), bgpRouterConfigCommand(e))
 	return cmd

@@ -34,7 +34,7 @@ back, until guard_hold is over, or until somebody releases it.`,
 		Short: "believe a cluster: what is held of it goes",
 		Long: `Believe a cluster that took away much at once: what is held of it is no longer served.
 It is done when the command ends.`,
-		Args:  cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1),
 	}
 	release.RunE = func(cmd *cobra.Command, args []string) error {
 		var doc status.Hold

@@ -21,7 +21,7 @@ func importCommand(e env) *cobra.Command {
 		Short: "make a configuration of another program's",
 		Long: `Make a weir.toml of what another program was configured with, and print it. What can't
 be taken over is named, with the reason.`,
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(importKubeProxyCommand(e), importKeepalivedCommand(e), importMetalLBCommand(e))
 	return cmd

@@ -47,7 +47,7 @@ says: the rates of the interval after it began.`,
 		out := &outlet{e.stdout}
 		inner := e
 		inner.stdout = out
-		t := top{ask: func(doc *status.Traffic) error {
+		t := top{atOnce: e.screen != nil && n == 0, ask: func(doc *status.Traffic) error {
 			return ask(cmd.Context(), *socket, *file, "GET", "/traffic", doc)
 		}}
 		return e.watchTimes(cmd, out, *every, n, func() error {
@@ -62,15 +62,18 @@ says: the rates of the interval after it began.`,
 	return cmd
 }
 
-// top remembers the last reading.
+// top remembers the last reading, and what came of it.
 type top struct {
 	ask    func(*status.Traffic) error
+	atOnce bool // the first reading is shown as it is, without rates
 	before status.Traffic
+	rates  status.Rates
 }
 
-// read gives the rates since the last reading; the first time it waits for an interval.
+// read gives the rates since the last reading; the first time it waits for an interval,
+// unless somebody looks on.
 func (t *top) read(ctx context.Context, every time.Duration) (status.Rates, error) {
-	if t.before.Time.IsZero() {
+	if t.before.Time.IsZero() && !t.atOnce {
 		if err := t.ask(&t.before); err != nil {
 			return status.Rates{}, err
 		}
@@ -84,7 +87,9 @@ func (t *top) read(ctx context.Context, every time.Duration) (status.Rates, erro
 		t.before = status.Traffic{} // counters of another run
 		return status.Rates{}, err
 	}
-	rates := now.Since(t.before)
-	t.before = now
-	return rates, nil
+	if t.rates.Time.IsZero() || t.before.Time.IsZero() || now.Time.After(t.before.Time) {
+		t.rates = now.Since(t.before)
+		t.before = now
+	}
+	return t.rates, nil
 }

@@ -45,7 +45,7 @@ func versionCommand(e env) *cobra.Command {
 		Short: "print the version, and the commit it was built from",
 		Long: `Print the version of this program, the commit it was built from, if that is known, and
 for what it was built. The daemon's own is in weir status.`,
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			from := ""
 			if buildCommit != "" {

@@ -187,3 +187,51 @@ func TestFollowing(t *testing.T) {
 		}
 	})
 }
+
+func TestTopNeedsTwoReadings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		asked, failing := 0, false
+		ask := func(doc *status.Traffic) error {
+			asked++
+			if failing {
+				return errNotRunning
+			}
+			at := time.Since(begin).Truncate(time.Second) // as the daemon has it: one reading a second
+			*doc = status.Traffic{Time: begin.Add(at), Frontends: []status.FrontendTraffic{
+				{Frontend: "192.0.2.1:80/tcp", Counters: status.Counters{Connections: 1000 + 10*uint64(at.Seconds())}},
+			}}
+			return nil
+		}
+		read := func(x *top) (rate, seconds float64) {
+			r, err := x.read(t.Context(), 2*time.Second)
+			if err != nil {
+				return -1, 0
+			}
+			return r.Total.Connections, r.Seconds
+		}
+		once := top{ask: ask}
+		if rate, seconds := read(&once); rate != 10 || seconds != 2 || asked != 2 {
+			t.Errorf("%v/s over %v s after %d questions", rate, seconds, asked)
+		}
+		shown := top{ask: ask, atOnce: true}
+		if rate, seconds := read(&shown); rate != 0 || seconds != 0 {
+			t.Errorf("at once %v/s over %v s", rate, seconds)
+		}
+		time.Sleep(time.Second)
+		for range 2 { // the second gets the same reading, and says the same
+			if rate, seconds := read(&shown); rate != 10 || seconds != 1 {
+				t.Errorf("then %v/s over %v s", rate, seconds)
+			}
+		}
+		failing = true
+		if rate, _ := read(&shown); rate != -1 {
+			t.Error("a failure is told nobody")
+		}
+		failing = false
+		if rate, seconds := read(&shown); rate != 0 || seconds != 0 {
+			t.Errorf("another run begins with %v/s over %v s", rate, seconds)
+		}
+	})
+}

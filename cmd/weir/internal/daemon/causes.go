@@ -56,7 +56,9 @@ func (c *causes) heardOf(u lb.Update) {
 	for i := range u.Put {
 		ids = append(ids, u.Put[i].ID)
 	}
-	c.add("%s says other things of %s", u.Source, some(ids))
+	if len(ids) > 0 {
+		c.add("%s changed", some(ids))
+	}
 }
 
 // before is how the Reconciler was before a pass, as far as that may be a cause.

@@ -21,7 +21,7 @@ func TestCausesOfAPass(t *testing.T) {
 		{"checks", func(c *causes) { c.add("checks of %s", some([]lb.ServiceID{id("web"), id("api")})) }, "checks of prod/shop/api and 1 more"},
 		{"a source", func(c *causes) {
 			c.heardOf(lb.Update{Source: "prod", Put: []lb.Service{{ID: id("web")}}, Delete: []lb.ServiceID{id("old")}})
-		}, "prod says other things of prod/shop/old and 1 more"},
+		}, "prod/shop/old and 1 more changed"},
 		{"a source as a whole", func(c *causes) { c.heardOf(lb.Update{Source: "prod", Synced: true}) }, "all that prod says"},
 		{"too many", func(c *causes) {
 			for _, x := range []string{"a", "b", "c", "d", "e", "f"} {

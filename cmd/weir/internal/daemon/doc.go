@@ -11,8 +11,9 @@
 // hear.go (what they say), node.go (what the own Node says), guard.go,
 // healthport.go, announce.go and routes.go (what routers hear, and when), drain.go,
 // drained.go and drainer.go, ending.go (why weir ends, and what it does then),
-// provide.go (who is given addresses), reload.go, confirm.go and trial.go (what is tried), view.go, whose.go and routesview.go
-// (what others read), api.go, metrics.go and its sisters.
+// provide.go (who is given addresses), reload.go, confirm.go and trial.go (what is tried), view.go, whose.go, trafficview.go and
+// routesview.go (what others read), causes.go and recent.go (what is logged, and kept of the log), api.go, metrics.go and
+// its sisters.
 //
 // # Routes
 //
