@@ -38,6 +38,7 @@ var documents = []struct{ pkg, name, commands string }{
 	{"status", "Guard", "`weir guard`"},
 	{"doctor", "Report", "`weir doctor`"},
 	{"config", "Effective", "`weir config show`"},
+	{"config", "Manual", "`weir config explain`"},
 	{"status", "Drained", "what is drained, in `weir status`"},
 }
 

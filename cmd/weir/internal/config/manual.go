@@ -20,19 +20,22 @@ type Manual struct {
 	Keys []ManualKey `json:"keys"`
 }
 
-// ManualKey is one key or table. Default and Example are as they are written in TOML.
+// ManualKey is one key or table.
 type ManualKey struct {
-	Key      string   `json:"key"`
-	Type     Type     `json:"type"`
-	Unit     string   `json:"unit,omitempty"`
-	Limits   string   `json:"limits,omitempty"`
+	Key  string `json:"key"`
+	Type Type   `json:"type"` // what its value is
+	// Unit is that of numbers, Limits the least and the greatest value, in words.
+	Unit   string `json:"unit,omitempty"`
+	Limits string `json:"limits,omitempty"`
+	// Default and Example are as they are written in TOML; a key that has neither a default
+	// nor is required may be left out, and Doc says what that means.
 	Default  string   `json:"default,omitempty"`
 	Example  string   `json:"example,omitempty"`
-	Values   []string `json:"values,omitempty"`
-	Required bool     `json:"required,omitempty"`
+	Values   []string `json:"values,omitempty"`   // all that may be written, where that is a closed set
+	Required bool     `json:"required,omitempty"` // it can't be left out
 	// Restart says that a reload does not bring a change into effect.
 	Restart bool   `json:"restart,omitempty"`
-	Doc     string `json:"doc"`
+	Doc     string `json:"doc"` // what it does
 }
 
 // Explain tells of a key or a table, by its path or as messages name it
