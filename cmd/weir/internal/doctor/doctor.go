@@ -12,8 +12,8 @@
 // judge_sysctl.go, judge_conntrack.go, judge_firewall.go, judge_network.go,
 // judge_ports.go, judge_peers.go, judge_daemon.go) and report.go (how it reads).
 //
-// Of weir it imports config, status, k8ssync, lb and lb/linux, which is what reads
-// IPVS and rules.
+// Of weir it imports config, status, bgp, k8ssync, lb and lb/linux, which is what reads
+// rules.
 package doctor
 
 // Severity says how bad a finding is.

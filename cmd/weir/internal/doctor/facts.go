@@ -185,6 +185,8 @@ type Way struct {
 type Answer struct {
 	Name string
 	Addr netip.AddrPort
+	// Interface is by which it is reached, and so by which it comes; empty is not known.
+	Interface string
 	// Error is empty if it does; Refused tells that it says no, and not nothing.
 	Error   string
 	Refused bool

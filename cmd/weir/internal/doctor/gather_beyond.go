@@ -95,6 +95,9 @@ func (g gatherer) speakers(ctx context.Context) (func(*Facts), error) {
 		}
 	}
 	wg.Wait()
+	for i := range out {
+		out[i].Interface = routeTo(out[i].Addr.Addr()).Interface
+	}
 	return func(f *Facts) { f.Speakers = out }, nil
 }
 
@@ -121,6 +124,7 @@ func (g gatherer) members(ctx context.Context) (func(*Facts), error) {
 		}
 		wg.Go(func() {
 			a := dial(ctx, netip.Addr{}, name, to)
+			a.Interface = routeTo(a.Addr.Addr()).Interface
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, a)

@@ -146,7 +146,7 @@ func (f Facts) needs() []need {
 	var out []need
 	add := func(what string, p packet) { out = append(out, need{p, what}) }
 	for _, p := range f.Speakers {
-		way := packet{hook: "INPUT", src: p.Addr.Addr().WithZone(""), proto: "tcp"}
+		way := packet{hook: "INPUT", in: p.Interface, src: p.Addr.Addr().WithZone(""), proto: "tcp"}
 		answer := way
 		answer.state, answer.port = "ESTABLISHED", 40000
 		add("what BGP peer "+p.Name+" answers", answer)
@@ -162,7 +162,7 @@ func (f Facts) needs() []need {
 	}
 	if f.Config != nil && f.Config.Fleet != nil {
 		for _, m := range f.Members {
-			way := packet{hook: "INPUT", src: m.Addr.Addr(), proto: "udp", port: f.Config.Fleet.Gossip.Bind.Port(), state: "NEW"}
+			way := packet{hook: "INPUT", in: m.Interface, src: m.Addr.Addr(), proto: "udp", port: f.Config.Fleet.Gossip.Bind.Port(), state: "NEW"}
 			add("gossip of member "+m.Name, way)
 			way.proto = "tcp"
 			add("connections of member "+m.Name, way)

@@ -138,8 +138,9 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 		}
 	}
 	if !sure {
-		// An unsure DROP drops nobody for certain; an unsure ACCEPT may let it pass.
-		w.fate.maybe = w.fate.maybe || v == accepted
+		// An unsure DROP drops nobody for certain; an unsure ACCEPT may let it pass, and
+		// an unsure RETURN past what drops it.
+		w.fate.maybe = w.fate.maybe || v == accepted || v == returned
 		return goesOn
 	}
 	if v == dropped && (target == "DROP" || target == "REJECT") {
@@ -151,23 +152,28 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 // matches tells whether a rule is for a packet, whether that is sure, and where it leads.
 func (p packet) matches(words []string) (matches, sure bool, target string) {
 	sure = true
-	for i := 0; i < len(words); i++ {
-		not := words[i] == "!"
+	for len(words) > 0 {
+		not := words[0] == "!"
 		if not {
-			i++
+			words = words[1:]
 		}
-		if i+1 >= len(words) {
-			return true, false, target
+		if len(words) == 0 {
+			break
 		}
-		option, value := words[i], words[i+1]
-		i++
+		option, values := words[0], words[1:]
+		n := slices.IndexFunc(values, func(w string) bool { return w == "!" || strings.HasPrefix(w, "-") })
+		if n < 0 {
+			n = len(values)
+		}
+		values, words = values[:n], values[n:]
+		value := strings.Join(values, " ")
 		ok, known := p.match(option, value)
 		switch {
 		case option == "-j" || option == "-g":
-			return true, sure, value
-		case option == "-m" || option == "--comment" || option == "--reject-with":
+			target = value
+		case option == "-m" || option == "--comment" || target != "": // options of targets come last
 		case !known:
-			return true, false, lastTarget(words)
+			sure = false
 		case ok == not:
 			return false, true, ""
 		}
@@ -175,7 +181,7 @@ func (p packet) matches(words []string) (matches, sure bool, target string) {
 	return true, sure, target
 }
 
-// lastTarget is where a rule leads whose matches are not understood.
+// lastTarget is where a rule leads.
 func lastTarget(words []string) string {
 	for i := len(words) - 2; i >= 0; i-- {
 		if words[i] == "-j" || words[i] == "-g" {
@@ -189,7 +195,10 @@ func lastTarget(words []string) string {
 func (p packet) match(option, value string) (ok, known bool) {
 	switch option {
 	case "-i":
-		return sameInterface(value, p.in), p.in != ""
+		if p.in == "" { // from outside, by whatever
+			return false, value == "lo"
+		}
+		return sameInterface(value, p.in), true
 	case "-o":
 		return sameInterface(value, p.out), p.out != ""
 	case "-p":
@@ -200,11 +209,15 @@ func (p packet) match(option, value string) (ok, known bool) {
 			of = p.dst
 		}
 		if !of.IsValid() {
-			return false, false
+			prefix, err := netip.ParsePrefix(value)
+			return false, err == nil && prefix.Addr().IsMulticast()
 		}
 		return within(value, of), true
 	case "--dport", "--dports":
 		return hasPort(value, p.port), true
+	case "--dst-type", "--src-type":
+		// What comes from outside to the box itself, or through it, is unicast.
+		return option == "--dst-type" && value == "LOCAL" && p.hook == "INPUT", true
 	case "--ctstate", "--state":
 		return slices.Contains(strings.Split(value, ","), p.state), true
 	}
