@@ -138,7 +138,10 @@ func (e env) imported(name string, importer func([]byte) (draft.Result, error)) 
 	}
 	res, err := importer(data)
 	if err != nil {
-		return exitError{exitInvalid, fmt.Errorf("%s: %w", name, err)}
+		if !strings.HasPrefix(err.Error(), name+":") { // which some say themselves, with the line
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+		return exitError{exitInvalid, err}
 	}
 	if len(res.Left) > 0 {
 		fmt.Fprintf(e.stderr, "weir: not taken over, for reasons that the comments tell: %s\n", strings.Join(res.Left, ", "))
