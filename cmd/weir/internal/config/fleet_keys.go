@@ -48,7 +48,7 @@ func (m *member) readKeys(files Files) {
 			"use keys, or let a firewall admit members alone")
 	case !m.written("keys"):
 		m.fail("keys", "is missing: whoever can send this box a datagram would be a member",
-			fmt.Sprintf(`add keys = ["cluster.key"] and make that file: `+makeKey, beside(m.at("keys").file, "cluster.key")))
+			fmt.Sprintf(`add keys = ["credential:cluster.key"] and make that file: `+makeKey, credentialFolder+"/cluster.key"))
 	}
 }
 

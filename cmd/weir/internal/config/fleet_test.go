@@ -220,7 +220,7 @@ func TestKeyFiles(t *testing.T) {
 		{"empty", two, with(""), "other.key holds no key"},
 		{"twice the same file", `["cluster.key", "./cluster.key"]`, good, "cluster.key is in the list twice; remove one"},
 		{"twice the same key", two, with(clusterKey), "other.key holds the same key as cluster.key; remove one"},
-		{"none", `[]`, good, `cluster.keys: is missing: whoever can send this box a datagram would be a member; add keys = ["cluster.key"]`},
+		{"none", `[]`, good, `cluster.keys: is missing: whoever can send this box a datagram would be a member; add keys = ["credential:cluster.key"]`},
 		{"none, and it is meant so", "[]\ninsecure_without_key = true", good, "warning: cluster.insecure_without_key: whoever can send this box a datagram is a member"},
 		{"some, and none is wanted", two + "\ninsecure_without_key = true", good, "cluster.insecure_without_key: there are keys; remove one of the two"},
 	} {
