@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -150,11 +151,12 @@ func (w *world) run() {
 
 // ServeHTTP answers as the story wants.
 func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	a, ok := w.answers[r.Method+" "+r.URL.RequestURI()]
+	query, err := url.QueryUnescape(r.URL.RawQuery)
+	a, ok := w.answers[r.Method+" "+r.URL.Path+"?"+query]
 	if !ok {
 		a, ok = w.answers[r.Method+" "+r.URL.Path]
 	}
-	if !ok {
+	if !ok || err != nil {
 		a = answer{http.StatusNotFound, "the story has no " + r.Method + " " + r.URL.RequestURI()}
 	}
 	out.WriteHeader(a.code)
