@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -53,23 +52,21 @@ func (c *Copy) Digest() string {
 // Glob implements Files.
 func (c *Copy) Glob(pattern string) ([]string, error) { return slices.Clone(c.Found[pattern]), nil }
 
-// ReadFile implements Files. What the machine itself says is asked anew.
+// ReadFile implements Files. What the copy does not have is what the machine says, and
+// what has another name by now, as a credential may: that is asked anew.
 func (c *Copy) ReadFile(name string) ([]byte, error) {
 	if data, ok := c.Files[name]; ok {
 		return data, nil
 	}
-	if ofMachine(name) {
-		return os.ReadFile(name)
-	}
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	return Disk{}.ReadFile(name)
 }
 
-// Access implements Files.
+// Access implements Files, likewise.
 func (c *Copy) Access(name string) (Access, error) {
 	if a, ok := c.Rights[name]; ok {
 		return a, nil
 	}
-	return Access{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	return Disk{}.Access(name)
 }
 
 // named implements namedOnly: whoever uses these files reads them himself, so it counts
