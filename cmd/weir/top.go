@@ -44,9 +44,7 @@ says: the rates of the interval after it began.`,
 		if n == 0 && e.screen == nil && !cmd.Flags().Changed("watch") {
 			n = 1
 		}
-		out := &outlet{e.stdout}
-		inner := e
-		inner.stdout = out
+		inner, out := e.outlet()
 		t := top{atOnce: e.screen != nil && n == 0, ask: func(doc *status.Traffic) error {
 			return ask(cmd.Context(), *socket, *file, "GET", "/traffic", doc)
 		}}

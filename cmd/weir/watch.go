@@ -17,9 +17,7 @@ import (
 // reads gives a command that reads what all of them have: --watch, and colours on a
 // terminal.
 func reads(e env, command func(env) *cobra.Command) *cobra.Command {
-	out := &outlet{e.stdout}
-	inner := e
-	inner.stdout = out
+	inner, out := e.outlet()
 	cmd := command(inner)
 	every := watchFlag(cmd)
 	read := cmd.RunE
@@ -32,14 +30,28 @@ func reads(e env, command func(env) *cobra.Command) *cobra.Command {
 		}
 		lines := &tinter{to: e.stdout}
 		defer lines.flush()
-		out.Writer = lines
+		out.data = lines
 		return read(cmd, args)
 	}
 	return cmd
 }
 
-// outlet is where a command writes, which may be another place at each reading.
-type outlet struct{ io.Writer }
+// outlet is where a command writes data and talk, which may be another place at each
+// reading.
+type outlet struct{ data, talk io.Writer }
+
+// outlet gives an env that writes to an outlet, which leads to where e writes.
+func (e env) outlet() (env, *outlet) {
+	out := &outlet{e.stdout, e.stderr}
+	e.stdout = writerFunc(func(p []byte) (int, error) { return out.data.Write(p) })
+	e.stderr = writerFunc(func(p []byte) (int, error) { return out.talk.Write(p) })
+	return e, out
+}
+
+// writerFunc is an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // isTable tells whether a command was asked for what people read.
 func isTable(cmd *cobra.Command) bool {
@@ -107,7 +119,10 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 	for n := 1; ; n++ {
 		begin := time.Now()
 		var text bytes.Buffer
-		out.Writer = &text
+		out.data = &text
+		if drawn {
+			out.talk = &text
+		}
 		err := read()
 		if ctx.Err() != nil {
 			return last // cut off in the midst of a reading
