@@ -49,6 +49,6 @@ func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // page is the HTML of all pages: "page" is a whole one, "section-NAME" a part that
 // changes by itself.
 var page = template.Must(template.New("").Funcs(template.FuncMap{
-	"count": count, "cut": cut, "code": code, "next": nextOf, "per": perSecond, "join": strings.Join,
+	"count": count, "cut": cut, "next": nextOf, "join": strings.Join,
 	"num": number[int], "num32": number[uint32], "num64": number[uint64],
 }).ParseFS(files, "static/*.html"))
