@@ -101,10 +101,10 @@ func invalidConfig(f Facts) []Finding {
 
 // notEnabled: the box's next start will be without weir.
 func notEnabled(f Facts) []Finding {
-	switch {
-	case f.System.Enabled == "enabled", f.System.Enabled == "enabled-runtime", f.System.Enabled == "static":
+	switch f.System.Enabled {
+	case "enabled", "enabled-runtime", "static":
 		return nil
-	case f.System.Enabled == "masked":
+	case "masked":
 		return []Finding{{Severity: Warning, What: "the unit weir is masked", Fix: "unmask and enable it", Command: "systemctl unmask weir && systemctl enable weir"}}
 	}
 	return []Finding{{Severity: Warning, What: "the unit weir is not enabled", Fix: "enable it", Command: "systemctl enable weir"}}
