@@ -141,7 +141,9 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 		if n == times {
 			break
 		}
-		if !sleep(ctx, max(0, time.Duration(every)-time.Since(begin))) {
+		// Who is slow to answer has as much time for other things.
+		took := time.Since(begin)
+		if !sleep(ctx, max(time.Duration(every)-took, took)) {
 			break
 		}
 	}

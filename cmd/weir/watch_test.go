@@ -71,6 +71,7 @@ func TestWatching(t *testing.T) {
 		{"not at all", "%d\n", well, nil, "1\n", "", 0},
 		{"tables", "reading %d\n", well, []string{"-w"}, "reading 1\n\nreading 2\n\nreading 3\n", "", 0},
 		{"slowly", "reading %d\n", well, []string{"--watch=4"}, "reading 1\n\nreading 2\n", "", 0},
+		{"an answer that takes its time", "reading %d\n", func(int) error { time.Sleep(1500 * time.Millisecond); return nil }, []string{"-w"}, "reading 1\n\nreading 2\n", "", 0},
 		{"JSON", "{\n  \"n\": %d\n}\n", well, []string{"--watch=2s", "-o", "json"}, "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n", "", 0},
 		{"YAML", "n: %d\n", well, []string{"--watch=2500ms", "-o", "yaml"}, "n: 1\n---\nn: 2\n", "", 0},
 		{"what fails now and then", "%d\n", down, []string{"-w"}, "1\n\n2\n\n3\n", "weir: weir is not running\n", 1},
