@@ -33,7 +33,7 @@ var purposes = []purpose{
 	{name: "demo", kernels: []lab.Kernel{lab.UML}},
 	{name: "bench", kernels: []lab.Kernel{lab.UML}},
 	{name: "drill", kernels: []lab.Kernel{lab.UML}, peers: true},
-	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true, deb: true, rules: true},
+	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true, browser: true, deb: true, rules: true},
 }
 
 // kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
