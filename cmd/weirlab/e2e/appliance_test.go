@@ -135,6 +135,7 @@ func applianceInstalls(t *testing.T, a *appliance) {
 	if err := a.box.AwaitSystemd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	a.box.Must(t, "iptables", "-nL") // which makes its lock, for root alone
 	untouched := a.dump(t)
 	begin := time.Now()
 	said := a.apt(t, "install", a.old)
@@ -144,6 +145,9 @@ func applianceInstalls(t *testing.T, a *appliance) {
 	}
 	if state := a.show(t, "UnitFileState") + " " + a.show(t, "ActiveState"); state != "enabled inactive" {
 		t.Errorf("just installed, it is %s", state)
+	}
+	if lock := a.box.Must(t, "stat", "-c", "%a %U %G", "/run/xtables.lock"); lock != "640 root weir\n" {
+		t.Errorf("the lock of iptables is %s", lock)
 	}
 	sameState(t, "a package without a configuration", untouched, a.dump(t))
 	begin = time.Now() // what the test itself looks at is nobody's waiting

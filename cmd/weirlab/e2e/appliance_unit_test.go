@@ -84,8 +84,10 @@ func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 	a.systemctl(t, "reload", "weir")
 }
 
-// applianceIsFlushed does what firewalls do when they are reloaded.
+// applianceIsFlushed does what firewalls do when they are reloaded. No audit helps.
 func applianceIsFlushed(t *testing.T, a *appliance) {
+	a.configure(t, "[kernel]\nsync_period = \"1h\"\n"+a.text(""))
+	a.systemctl(t, "reload", "weir")
 	const tables = `for p in iptables ip6tables; do for t in filter nat mangle raw security; do $p -t $t -F; $p -t $t -X; done; done`
 	for _, tt := range []struct{ name, flush string }{
 		{"iptables -F; iptables -t nat -F", "iptables -F; iptables -t nat -F"},
@@ -111,7 +113,7 @@ func (s *site) repairs(t testing.TB, flush string) time.Duration {
 		until [ "$(now)" = "$want" ]; do sleep 0.02; done
 		echo $((($(date +%s%N) - begin) / 1000000))`)
 	ms, err := strconv.Atoi(strings.TrimSpace(took))
-	if err != nil || ms > 10_000 { // a second, where the machine has nothing else to do
+	if err != nil || ms > 60_000 { // a second, where the machine is real or has nothing else to do
 		t.Errorf("%s: weir's rules are back after %q ms: %v", flush, took, err)
 	}
 	return time.Duration(ms) * time.Millisecond
