@@ -36,7 +36,9 @@ func TestSaveOfWhoIsNotRoot(t *testing.T) {
 	if got, want := strings.Join(calls, ", "), "iptables-legacy-save, "+each+", "+each; got != want {
 		t.Errorf("called %s, want %s", got, want)
 	}
-	r.run = func(context.Context, string, string, ...string) (string, error) { return "", errors.New("Permission denied") }
+	r.run = func(context.Context, string, string, ...string) (string, error) {
+		return "", errors.New("Permission denied")
+	}
 	if _, err := r.print(t.Context(), p); err == nil {
 		t.Error("tables that can't be read count as empty")
 	}
