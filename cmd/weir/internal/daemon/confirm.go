@@ -25,8 +25,8 @@ type Beginning struct {
 	Config *config.Config
 	copy   *config.Copy
 	trial  trial
-	found  bool  // a trial was, or had been
-	kept   bool  // Config is from before it
+	found  bool // a trial was, or had been
+	kept   bool // Config is from before it
 	// bad are the state directories where that can't be told, and why.
 	bad map[string]error
 }
