@@ -157,7 +157,7 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		code int
 		says string
 	}{
-		{"unknown command", []string{"serve"}, 1, `unknown command "serve"`},
+		{"unknown command", []string{"serve"}, exitInvalid, `unknown command "serve"`},
 		{"unknown flag", []string{"status", "--jsno"}, exitInvalid, "unknown flag: --jsno"},
 		{"bad match", []string{"conns", "web"}, exitInvalid, `"web" is neither an address`},
 		{"bad limit", []string{"conns", "--limit", "0"}, exitInvalid, "at least 1"},
@@ -165,7 +165,9 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"invalid configuration", []string{"run", "-c", write(t, invalidConfig)}, exitUnconfigured, "did you mean"},
 		{"no configuration", []string{"check", "-c", nowhere}, exitInvalid, "no such file"},
 		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
-		{"no vendor", []string{"bgp", "router-config"}, 1, `required flag(s) "vendor" not set`},
+		{"an argument is missing", []string{"explain"}, exitInvalid, "received 0; see weir explain --help"},
+		{"an argument too many", []string{"check", "weir.toml"}, exitInvalid, "see weir check --help"},
+		{"no vendor", []string{"bgp", "router-config"}, exitInvalid, `required flag(s) "vendor" not set`},
 		{"unknown vendor", []string{"bgp", "router-config", "--vendor", "acme"}, exitInvalid, `--vendor "acme" is none of arista, bird, frr, gobgp, junos`},
 		{"no peers", []string{"bgp", "router-config", "--vendor", "frr", "-c", write(t, validConfig)}, exitInvalid, "no [[bgp.peer]]"},
 		{"unknown peer", []string{"bgp", "router-config", "--vendor", "frr", "--peer", "tor9", "-c", write(t, bgpConfig)}, exitInvalid, `no peer "tor9"`},
@@ -178,7 +180,7 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"confirm without a daemon", []string{"confirm", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"a trial that is too short", []string{"reload", "--confirm", "1ms"}, exitInvalid, "it goes from 1s to 24h0m0s"},
 		{"a trial of no time", []string{"reload", "--confirm", "soon"}, exitInvalid, "invalid argument"},
-		{"a trial that goes back", []string{"reload", "--confirm", "5m", "--back"}, 1, "[confirm back]"},
+		{"a trial that goes back", []string{"reload", "--confirm", "5m", "--back"}, exitInvalid, "[confirm back]"},
 		{"a key that is not there", []string{"config", "explain", "kernel.sync_perod"}, exitInvalid, "did you mean kernel.sync_period?"},
 		{"nothing to show", []string{"config", "show", "-c", nowhere}, exitInvalid, "no such file"},
 		{"reload without a daemon", []string{"reload", "--socket", nowhere}, exitNotRunning, "weir is not running"},

@@ -86,3 +86,17 @@ func unknown(root *cobra.Command, args []string) error {
 	}
 	return exitError{exitInvalid, fmt.Errorf("unknown command %q for %q; there is %s", rest[0], cmd.CommandPath(), strings.Join(names, ", "))}
 }
+
+// begins has begun set as soon as a command runs: what fails before that is a command
+// line that is wrong, whatever the library calls it.
+func begins(cmd *cobra.Command, begun *bool) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*begun = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		begins(sub, begun)
+	}
+}

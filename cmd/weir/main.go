@@ -72,16 +72,24 @@ func run(ctx context.Context, e env, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	err := unknown(root, args)
+	begun := false
+	begins(root, &begun)
+	cmd, err := root, unknown(root, args)
 	if err == nil {
-		err = root.ExecuteContext(ctx)
+		cmd, err = root.ExecuteContextC(ctx)
 	}
 	if err == nil {
 		return 0
 	}
 	var exit exitError
-	if !errors.As(err, &exit) {
+	switch {
+	case errors.As(err, &exit):
+	case begun:
 		exit = exitError{1, err}
+	case cmd == root:
+		exit = exitError{exitInvalid, err}
+	default:
+		exit = exitError{exitInvalid, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	}
 	if exit.err != nil {
 		fmt.Fprintln(e.stderr, "weir:", exit.err)
