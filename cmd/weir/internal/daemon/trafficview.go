@@ -33,7 +33,7 @@ func (b *box) traffic(ctx context.Context) (status.Traffic, error) {
 		owners := b.owners(ctx) // which may take its time: the loop is asked
 		begin := time.Now()
 		doc, err := Services(ctx, b.kernel, owners)
-		return trafficOf(doc, begin.Add(time.Since(begin)/2)), err
+		return doc.CountedAt(begin.Add(time.Since(begin) / 2)), err
 	})
 }
 
@@ -55,19 +55,6 @@ func (r *lastTraffic) get(ctx context.Context, read func(context.Context) (statu
 		r.doc = doc
 	}
 	return doc, err
-}
-
-// trafficOf leaves of virtual servers what they have counted.
-func trafficOf(doc status.Services, now time.Time) status.Traffic {
-	out := status.Traffic{Time: now, Frontends: make([]status.FrontendTraffic, len(doc.Frontends))}
-	for i, f := range doc.Frontends {
-		x := status.FrontendTraffic{Frontend: f.Key.String(), Service: f.Service, Counters: *f.Traffic, Backends: make([]status.BackendTraffic, len(f.Servers))}
-		for j, s := range f.Servers {
-			x.Backends[j] = status.BackendTraffic{Backend: s.Address, Active: s.Active, Inactive: s.Inactive, Counters: *s.Traffic}
-		}
-		out.Frontends[i] = x
-	}
-	return out
 }
 
 // healthDoc is what the checks say of each backend, and what has no check.

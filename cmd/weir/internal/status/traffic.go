@@ -65,6 +65,26 @@ type BackendRates struct {
 	Rate
 }
 
+// CountedAt leaves of virtual servers what they had counted at a time. Those of which
+// nobody has read the counters have counted nothing.
+func (s Services) CountedAt(at time.Time) Traffic {
+	out := Traffic{Time: at, Frontends: make([]FrontendTraffic, len(s.Frontends))}
+	for i, f := range s.Frontends {
+		x := FrontendTraffic{Frontend: f.Key.String(), Service: f.Service, Backends: make([]BackendTraffic, len(f.Servers))}
+		if f.Traffic != nil {
+			x.Counters = *f.Traffic
+		}
+		for j, b := range f.Servers {
+			x.Backends[j] = BackendTraffic{Backend: b.Address, Active: b.Active, Inactive: b.Inactive}
+			if b.Traffic != nil {
+				x.Backends[j].Counters = *b.Traffic
+			}
+		}
+		out.Frontends[i] = x
+	}
+	return out
+}
+
 // Since gives the rates between an earlier reading and t. What before does not have was
 // made since, and has counted from zero; so has what counts less than it did. Without an
 // earlier reading (the zero Traffic) every rate is 0.

@@ -184,6 +184,35 @@ func TestManyFollowersCostOneReading(t *testing.T) {
 	})
 }
 
+// Who breaks off costs no reading more than who stays, and spoils it for nobody.
+func TestWhoBreaksOffSpoilsNoReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := &fakeBox{box: calm(), doc: many(3, 2), took: time.Second}
+		p := New(box)
+		for range 100 {
+			f := follow(t, p, "/live?path=/")
+			time.Sleep(100 * time.Millisecond)
+			f.leave()
+			<-f.gone
+			if x := p.read.last.Load(); x != nil && x.problem != "" {
+				t.Fatalf("all are told: %s", x.problem)
+			}
+		}
+		if n := box.reads.Load(); n < 3 || n > 10 {
+			t.Errorf("%d readings by 100 who broke off", n)
+		}
+		box.change(func(f *fakeBox) { f.took = time.Hour })
+		time.Sleep(time.Minute)
+		if x := p.read.get(t.Context()); len(x.servers) != 3 || x.problem != "that took longer than 10s" {
+			t.Errorf("%d servers, and %q", len(x.servers), x.problem)
+		}
+		before := box.reads.Load()
+		if p.read.get(t.Context()); box.reads.Load() != before {
+			t.Error("what took too long is read at once again")
+		}
+	})
+}
+
 func TestNobodyLooksNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		box := &fakeBox{box: calm(), doc: many(3, 2)}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -73,21 +74,23 @@ func (r *reader) get(ctx context.Context) *reading {
 	return r.last.Load()
 }
 
-// read reads the Source. Where who asked has gone before it was read, the next one
-// reads again.
+// read reads the Source, for at most readTime. It reads for all, and so to the end, though
+// who asked may have gone: those who come and go would have the kernel read all the time.
 func (r *reader) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	defer cancel()
 	x, last := &reading{Box: r.source.Box(ctx)}, r.last.Load()
 	begin := r.now()
 	doc, err := r.source.Services(ctx)
-	if err != nil && ctx.Err() != nil && last != nil {
-		return
-	}
 	x.at = r.now()
 	took := x.at.Sub(begin)
 	if err == nil {
 		x.count(r, doc)
 	} else {
 		x.problem = err.Error()
+		if ctx.Err() != nil {
+			x.problem = fmt.Sprintf("that took longer than %v", readTime)
+		}
 		if last != nil {
 			x.servers, x.rates, x.pace, x.old = last.servers, last.rates, last.pace, last.at
 			if !last.old.IsZero() {
@@ -104,7 +107,7 @@ const paceLength = 90
 
 // count takes in what the kernel has counted.
 func (x *reading) count(r *reader, doc status.Services) {
-	now := trafficOf(doc, x.at)
+	now := doc.CountedAt(x.at)
 	if x.at.Sub(r.before.Time) > rateAge {
 		r.before, r.pace = status.Traffic{}, nil
 	}
@@ -114,23 +117,4 @@ func (x *reading) count(r *reader, doc status.Services) {
 	}
 	x.pace = r.pace
 	x.servers = serversOf(doc, x.Health, x.rates)
-}
-
-// trafficOf are the counters of virtual servers that were read at a time.
-func trafficOf(doc status.Services, at time.Time) status.Traffic {
-	t := status.Traffic{Time: at, Frontends: make([]status.FrontendTraffic, len(doc.Frontends))}
-	for i, f := range doc.Frontends {
-		x := status.FrontendTraffic{Frontend: f.Key.String(), Service: f.Service, Backends: make([]status.BackendTraffic, len(f.Servers))}
-		if f.Traffic != nil {
-			x.Counters = *f.Traffic
-		}
-		for j, s := range f.Servers {
-			x.Backends[j] = status.BackendTraffic{Backend: s.Address, Active: s.Active, Inactive: s.Inactive}
-			if s.Traffic != nil {
-				x.Backends[j].Counters = *s.Traffic
-			}
-		}
-		t.Frontends[i] = x
-	}
-	return t
 }

@@ -205,7 +205,7 @@ func FuzzQuery(f *testing.F) {
 	box := troubled()
 	r := &reading{Box: box, at: noon}
 	doc := many(60, 2)
-	r.servers = serversOf(doc, status.Health{}, trafficOf(doc, noon).Since(status.Traffic{}))
+	r.servers = serversOf(doc, status.Health{}, doc.CountedAt(noon).Since(status.Traffic{}))
 	f.Fuzz(func(t *testing.T, text string) {
 		values, err := url.ParseQuery(text)
 		if err != nil {
