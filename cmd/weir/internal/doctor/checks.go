@@ -34,7 +34,7 @@ func onNode(f Facts) bool {
 func daemonChecks() []Check {
 	return []Check{{
 		ID: "config", Fine: "the configuration is valid",
-		Means: "what is wrong with the configuration: with an error weir does not start, and does not reload it",
+		Means: "with an error weir does not start, and does not reload it; with a warning it does, and the line is hardly meant so",
 		Fix:   "as the finding says; weir check says it too", judge: invalidConfig,
 	}, {
 		ID: "running", Fine: "weir runs",
@@ -82,7 +82,7 @@ func systemChecks() []Check {
 		Fix:   "timedatectl set-ntp true", needs: []Part{Clock}, judge: clockFree,
 	}, {
 		ID: "clock-skew", Fine: "the clock is that of the API servers",
-		Means: "certificates and tokens are not valid yet, or no more",
+		Means: "certificates and tokens are not valid yet, or no more: from five minutes on",
 		Fix:   "timedatectl set-ntp true, on the box that is wrong", applies: withAPIs, needs: []Part{APIs}, judge: clockSkew,
 	}}
 }

@@ -25,7 +25,7 @@ const (
 	Error Severity = "error"
 	// Warning: it works, and will fail some day, or for some clients.
 	Warning Severity = "warning"
-	// Info is worth knowing; nothing need be done.
+	// Info is worth knowing; nothing fails of it.
 	Info Severity = "info"
 	// Unknown: it could not be looked at.
 	Unknown Severity = "unknown"
@@ -58,6 +58,7 @@ type Check struct {
 	needs []Part
 	// applies tells whether this box has to do with it at all; nil is always.
 	applies func(Facts) bool
-	// judge gives findings without their ID and Why.
+	// judge gives findings without their ID; Why is Means, if an error or a warning has
+	// none of its own.
 	judge func(Facts) []Finding
 }

@@ -85,9 +85,9 @@ func invalidConfig(f Facts) []Finding {
 		if p.Severity == config.Note {
 			continue
 		}
-		x := Finding{Severity: Warning, Fix: p.Suggestion}
+		x := Finding{Severity: Warning, Fix: p.Suggestion, Why: "it can be run, and is hardly meant so"}
 		if p.Severity == config.Error {
-			x.Severity = Error
+			x.Severity, x.Why = Error, "weir does not start with it, and does not reload it"
 		}
 		if x.Fix == "" {
 			x.Fix = "see weir check -c " + f.ConfigFile

@@ -22,7 +22,10 @@ func noSession(f Facts) []Finding {
 			if n.State == status.Established {
 				p.Error, p.Asked = "", false
 				if n.Problem != "" {
-					out = append(out, Finding{Severity: Warning, What: "BGP peer " + p.Name + ": " + n.Problem, Fix: "see weir bgp neighbors"})
+					out = append(out, Finding{
+						Severity: Warning, What: "BGP peer " + p.Name + ": " + n.Problem, Why: "the session is there, and does not do all that it should",
+						Fix: "see weir bgp neighbors",
+					})
 				}
 			} else if down = "the session is " + n.State; n.Down != "" {
 				down += " (" + n.Down + ")"
@@ -179,6 +182,8 @@ func clockSkew(f Facts) []Finding {
 		}
 		if by >= wrong {
 			x.Severity = Error
+		} else {
+			x.Why = fmt.Sprintf("certificates and tokens fail from %v on", wrong)
 		}
 		out = append(out, x)
 	}

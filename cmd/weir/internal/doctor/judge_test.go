@@ -373,3 +373,43 @@ func TestOnlyTheChecksThatAreAskedFor(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Whatever is worth a word is shown with what helps, and with why it matters to one of
+// its severity.
+func TestTableHasFixesOfEverySeverity(t *testing.T) {
+	for _, tt := range []struct {
+		check string
+		with  func(f *Facts)
+		want  string
+	}{
+		{"clock", func(f *Facts) { f.Clock.Synchronized, f.APIs = false, nil }, `all is well: 1 check fine
+
+info  clock  nothing keeps this box's clock right; times in logs will not fit those of others
+  fix: switch a time service on
+  run: timedatectl set-ntp true
+`},
+		{"config", func(f *Facts) {
+			f.Problems = []config.Problem{{Severity: config.Warning, File: "weir.toml", Line: 3, Text: "it is odd", Suggestion: "remove it"}}
+		}, `0 checks fine, 1 warning, 0 errors
+
+warning  config  weir.toml:3: it is odd
+  why: it can be run, and is hardly meant so
+  fix: remove it
+`},
+		{"clock-skew", func(f *Facts) { f.APIs[0].HasDate, f.APIs[0].Skew = true, time.Minute }, `0 checks fine, 1 warning, 0 errors
+
+warning  clock-skew  this box's clock is 1m0s ahead of that of cluster prod
+  why: certificates and tokens fail from 5m0s on
+  fix: see which of the two is right, and switch its time service on
+  run: timedatectl set-ntp true
+`},
+	} {
+		f := healthy(t)
+		tt.with(&f)
+		var got strings.Builder
+		Judge(f, tt.check).Table(&got, now)
+		if got.String() != tt.want {
+			t.Errorf("%s:\n%s", tt.check, got.String())
+		}
+	}
+}

@@ -61,7 +61,7 @@ func (r *Report) add(c Check, found []Finding) {
 		case Unknown:
 			r.Unknown, ill = r.Unknown+1, true
 		}
-		if x.Severity == Error || x.Severity == Warning {
+		if x.Why == "" && (x.Severity == Error || x.Severity == Warning) {
 			x.Why = c.Means
 		}
 		r.Findings = append(r.Findings, x)
@@ -106,20 +106,13 @@ func count(n int, what string) string {
 func (r Report) Table(w io.Writer, _ time.Time) {
 	fmt.Fprintln(w, r.Line())
 	for _, x := range r.Findings {
-		switch x.Severity {
-		case Error, Warning:
-			fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.What)
-			fmt.Fprintf(w, "  why: %s\n", x.Why)
-			if x.Fix != "" {
-				fmt.Fprintf(w, "  fix: %s\n", x.Fix)
-			}
-			if x.Command != "" {
-				fmt.Fprintf(w, "  run: %s\n", x.Command)
-			}
-		case Info:
-			fmt.Fprintf(w, "\ninfo  %s  %s\n", x.ID, x.What)
-			if x.Fix != "" {
-				fmt.Fprintf(w, "  fix: %s\n", x.Fix)
+		if x.Severity == Fine || x.Severity == Unknown {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.What)
+		for _, line := range []struct{ name, text string }{{"why", x.Why}, {"fix", x.Fix}, {"run", x.Command}} {
+			if line.text != "" {
+				fmt.Fprintf(w, "  %s: %s\n", line.name, line.text)
 			}
 		}
 	}
