@@ -20,12 +20,13 @@ func checkCommand(e env) *cobra.Command {
 		Long: `Check a configuration file and what it includes, and say everything that is
 wrong, one line each. Touches nothing and needs no privileges.
 
-The keys of [cluster] must be readable, as they must be for the daemon; they are
-printed nowhere.
+The keys of [cluster] and the passwords of peers must be readable, as they must be
+for the daemon; they are printed nowhere. Of a credential that is not there, and of a
+variable for node_name that is not set, it only warns: a drop-in of weir's unit may give
+the daemon what nobody else has. weir run ends without them.
 
 Asks no API server: of a cluster it looks whether the kubeconfig is there and
-leads to one, and only warns, since the daemon waits for one that does. Variables
-of the environment that node_name takes must be set: NODE_NAME=node1 weir check.
+leads to one, and only warns, since the daemon waits for one that does.
 
 With --configured it asks less: whether there is anything to serve, as systemd does
 before it starts weir. A box that has just been installed has nothing. A file with
@@ -64,10 +65,10 @@ func checkConfigured(file string, cfg *config.Config, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !existing(file):
 		return exitError{1, fmt.Errorf("there is no %s yet, and so nothing to serve", file)}
-	case err != nil || len(cfg.Services) > 0 || len(cfg.Clusters) > 0 || cfg.Fleet != nil:
-		return nil
+	case err == nil && len(cfg.Services) == 0 && len(cfg.Clusters) == 0 && cfg.Fleet == nil:
+		return exitError{1, fmt.Errorf("nothing to serve yet: %s has no [[service]], no [[kubernetes]] and no [cluster]", file)}
 	}
-	return exitError{1, fmt.Errorf("nothing to serve yet: %s has no [[service]], no [[kubernetes]] and no [cluster]", file)}
+	return nil // what else is wrong the start says
 }
 
 // existing is for errors that may be of a file that another one includes.

@@ -77,10 +77,8 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 		}
 		next, err := get(ctx, doc.Last, followWait)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
-			if !silent {
+			if !silent && ctx.Err() == nil {
 				fmt.Fprintf(e.stderr, "weir: %v: trying again\n", err)
 			}
 			silent = true

@@ -74,8 +74,8 @@ func meant(cmd *cobra.Command, word string) *cobra.Command {
 // unknown gives an error for a word that is none of the subcommands of a command which
 // does nothing by itself; cobra would show the help, and call that a success.
 func unknown(root *cobra.Command, args []string) error {
-	cmd, rest, err := root.Find(args)
-	if err != nil || cmd == root || cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+	cmd, rest, _ := root.Find(args) // what begins no command is left to root, and cobra refuses it
+	if cmd == root || cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 		return nil
 	}
 	names := cmd.SuggestionsFor(rest[0])

@@ -18,12 +18,12 @@ type origin struct {
 // readOrigin asks git. Sources that came without their history have SOURCE_DATE_EPOCH
 // (seconds since 1970, reproducible-builds.org) for a date, or none.
 func readOrigin(ctx context.Context) (origin, error) {
-	line, err := output(ctx, "git", "log", "-1", "--format=%H %h %ct")
-	if err != nil {
+	line, _ := output(ctx, "git", "log", "-1", "--format=%H %h %ct") // nothing without git
+	words := strings.Fields(line)
+	if len(words) != 3 {
 		seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 of what is none
 		return origin{version: "0~unknown", commit: "unknown", date: time.Unix(seconds, 0).UTC()}, nil
 	}
-	words := strings.Fields(line)
 	seconds, err := strconv.ParseInt(words[2], 10, 64)
 	if err != nil {
 		return origin{}, err

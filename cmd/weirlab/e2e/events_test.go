@@ -105,7 +105,7 @@ func saysWhatHappens(t *testing.T, s *site) {
 func ratesAgree(t *testing.T, s *site, webs []*webServer) {
 	served := func() (n int64) {
 		for _, w := range webs {
-			n += int64(w.served.Load())
+			n += w.served.Load()
 		}
 		return n
 	}

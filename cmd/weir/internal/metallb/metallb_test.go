@@ -106,6 +106,7 @@ func whole(kind, path, value string) string {
 		"BGPAdvertisement": "ipAddressPools: [p]", "L2Advertisement": "ipAddressPools: [p]", "BFDProfile": "detectMultiplier: 3", "Community": "communities: []",
 	}
 	names := map[string]string{"IPAddressPool": "p", "BGPPeer": "r", "BFDProfile": "b"}
+	excludes := map[string]string{"dynamicASN": "peerASN", "ebgpMultiHop": "bfd"}
 	first, _, _ := strings.Cut(path, ".")
 	var b strings.Builder
 	for _, k := range []string{"IPAddressPool", "BGPPeer", "BGPAdvertisement", "L2Advertisement", "BFDProfile", "Community"} {
@@ -113,7 +114,7 @@ func whole(kind, path, value string) string {
 		if k == kind {
 			var kept []string
 			for _, f := range strings.Split(spec, ", ") {
-				if !strings.HasPrefix(f, first+":") && !(first == "dynamicASN" && strings.HasPrefix(f, "peerASN")) && !(first == "ebgpMultiHop" && strings.HasPrefix(f, "bfd")) {
+				if not, ok := excludes[first]; !strings.HasPrefix(f, first+":") && (!ok || !strings.HasPrefix(f, not)) {
 					kept = append(kept, f)
 				}
 			}

@@ -24,7 +24,7 @@ func asSelectors(x any) ([]selector, bool) {
 		ok = ok && isTable
 		var s selector
 		for name, v := range table {
-			fine := true
+			var fine bool
 			switch name {
 			case "matchLabels":
 				s.labels, fine = asLabels(v)

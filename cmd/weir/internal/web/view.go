@@ -80,15 +80,15 @@ func newView(k kind, r *reading, q query, now time.Time) *view {
 		q = parseQuery(nil) // there is nothing to choose on the overview
 	}
 	v := &view{reading: r, Kind: k, Kinds: kinds, Query: q, now: now}
-	switch {
-	case k.Path == "":
+	switch k.Path {
+	case "":
 		v.selection = choose(r.servers, &v.Query, rowsAtMost)
 		v.notes(rowsAtMost)
 		v.events(rowsAtMost)
-	case k.Path == "services":
+	case "services":
 		v.selection = choose(r.servers, &v.Query, rowsPerPage)
 		v.Rows, v.Pages = v.Matching, pages(v.Matching, rowsPerPage)
-	case k.Path == "notes":
+	case "notes":
 		v.notes(rowsPerPage)
 	default:
 		v.events(2 * rowsPerPage)
