@@ -65,7 +65,7 @@ func checkConfigured(file string, cfg *config.Config, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !existing(file):
 		return exitError{1, fmt.Errorf("there is no %s yet, and so nothing to serve", file)}
-	case err == nil && len(cfg.Services) == 0 && len(cfg.Clusters) == 0 && cfg.Fleet == nil:
+	case err == nil && !cfg.Configured():
 		return exitError{1, fmt.Errorf("nothing to serve yet: %s has no [[service]], no [[kubernetes]] and no [cluster]", file)}
 	}
 	return nil // what else is wrong the start says

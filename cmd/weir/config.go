@@ -86,7 +86,7 @@ Exit status: 0, 2 invalid or unreadable, 3 not running (with --running).`,
 			}
 		} else {
 			var err error
-			if doc, err = effective(*file); err != nil {
+			if doc, err = config.LoadEffective(*file); err != nil {
 				return exitError{exitInvalid, err}
 			}
 		}
@@ -98,18 +98,9 @@ Exit status: 0, 2 invalid or unreadable, 3 not running (with --running).`,
 	return cmd
 }
 
-// effective is what a file says, with what it includes.
-func effective(file string) (*config.Effective, error) {
-	_, text, err := config.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	return text.Effective()
-}
-
 // differs says whether the file of a configuration in force says something else by now.
 func differs(running *config.Effective) string {
-	file, err := effective(running.File)
+	file, err := config.LoadEffective(running.File)
 	if err != nil {
 		return fmt.Sprintf("whether %s says the same can't be told: %v", running.File, err)
 	}

@@ -12,10 +12,11 @@ import (
 // fault is what is wrong with a text, and how to put it right.
 type fault struct {
 	text, fix string
+	severe    Severity
 }
 
 func faultf(fix, format string, args ...any) *fault {
-	return &fault{fmt.Sprintf(format, args...), fix}
+	return &fault{fmt.Sprintf(format, args...), fix, Error}
 }
 
 // parseAddr reads an address that traffic can go to: a VIP or a backend.

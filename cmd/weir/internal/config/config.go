@@ -54,6 +54,11 @@ type Config struct {
 	Warnings []Problem
 }
 
+// Configured tells whether there is anything to do: a service, a cluster or a fleet.
+func (c *Config) Configured() bool {
+	return len(c.Services) > 0 || len(c.Clusters) > 0 || c.Fleet != nil
+}
+
 // Kernel is the table [kernel]: how weir keeps its state in the kernel.
 type Kernel struct {
 	Mode Mode

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 )
@@ -24,13 +23,13 @@ type Copy struct {
 	Rights map[string]Access `json:"rights,omitempty"`
 }
 
-// Open is Load that gives a Copy of what it has read, too; it is there even if the
-// configuration is invalid.
+// Open reads a file as the daemon does, which must have all that the file names, and
+// gives a Copy of what it has read; that is there even if the configuration is invalid.
 func Open(path string) (*Config, *Copy, error) {
 	r := recorder{Disk{}, &Copy{Name: path, Files: map[string][]byte{}, Found: map[string][]string{}, Rights: map[string]Access{}}}
-	data, err := os.ReadFile(path)
+	data, err := readMain(path)
 	if err != nil {
-		return nil, r.copy, fmt.Errorf("read the configuration: %w", err)
+		return nil, r.copy, err
 	}
 	r.copy.Files[path] = data
 	cfg, err := Parse(path, data, r)

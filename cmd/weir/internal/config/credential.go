@@ -35,6 +35,7 @@ type secret struct {
 	// credential is its name, if it is one, and passed tells that systemd passed it on.
 	credential string
 	passed     bool
+	sight      sight
 }
 
 // secretOf is what a key means by a name which stands at some place: a credential, or a
@@ -49,15 +50,21 @@ func secretOf(at place, name string, files Files) (secret, *fault) {
 			"%q can't be the name of a credential", name)
 	}
 	if dir := lookup(files, credentialsDirectory); dir != "" {
-		return secret{filepath.Join(dir, credentialSet+"_"+name), name, true}, nil
+		return secret{filepath.Join(dir, credentialSet+"_"+name), name, true, seen}, nil
 	}
-	return secret{file: filepath.Join(credentialFolder, name), credential: name}, nil
+	file := filepath.Join(credentialFolder, name)
+	return secret{file, name, false, sightOf(name, file, files)}, nil
 }
 
 // unreadable is what is wrong when err is why it can't be read.
 func (s secret) unreadable(err error) *fault {
 	forbidden := errors.Is(err, fs.ErrPermission)
 	switch {
+	case s.sight == hidden:
+		f := faultf("put it there, unless a drop-in of weir's unit passes "+credentialSet+"_"+s.credential+": without it weir does not start",
+			"there is no %s", s.file)
+		f.severe = Warning
+		return f
 	case s.passed:
 		return faultf("put it there and restart weir, which cuts nothing",
 			"there was no %s when weir started", filepath.Join(credentialFolder, s.credential))

@@ -23,6 +23,9 @@ func (m *member) readKeys(files Files) {
 			m.failAt(e, "keys", f.text, f.fix)
 			continue
 		}
+		if secret.sight == handed {
+			continue
+		}
 		file := secret.file
 		key, f := readKey(secret, files)
 		switch other, ok := read[key]; {
@@ -33,7 +36,7 @@ func (m *member) readKeys(files Files) {
 		}
 		named[file] = true
 		if f != nil {
-			m.failAt(e, "keys", f.text, f.fix)
+			m.add(f.severe, e.at, join(m.shown, "keys"), f.text, f.fix)
 			continue
 		}
 		read[key] = file
@@ -53,6 +56,9 @@ func (m *member) readKeys(files Files) {
 }
 
 func readKey(s secret, files Files) (fleet.Key, *fault) {
+	if s.sight == hidden {
+		return fleet.Key{}, s.unreadable(fs.ErrNotExist)
+	}
 	file := s.file
 	access, err := files.Access(file)
 	switch {

@@ -48,6 +48,15 @@ type Setting struct {
 // Written tells whether the file says it.
 func (s Setting) Written() bool { return s.File != "" && s.From == "" }
 
+// LoadEffective is Load for what a file says.
+func LoadEffective(path string) (*Effective, error) {
+	data, err := readMain(path)
+	if err != nil {
+		return nil, err
+	}
+	return Show(path, data, outside{Disk{}})
+}
+
 // Show gives what is in force with the text of a file, which is named as in Parse.
 func Show(name string, data []byte, files Files) (*Effective, error) {
 	cfg, root, err := parseFiles(name, data, files)

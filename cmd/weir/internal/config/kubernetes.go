@@ -162,6 +162,9 @@ func (s section) kubeconfig(files Files) string {
 		s.fail("kubeconfig", f.text, f.fix)
 		return ""
 	}
+	if login.sight == handed {
+		return login.file
+	}
 	data, err := namedOnly(files).ReadFile(login.file)
 	if err != nil {
 		f := login.unreadable(err)
@@ -188,7 +191,13 @@ const (
 func (s section) nodeName(files Files) string {
 	name := s.text("node_name")
 	if variable, ok := strings.CutPrefix(name, "$"); ok {
-		if name = lookup(files, variable); name == "" {
+		switch name = lookup(files, variable); {
+		case name != "":
+		case fromOutside(files):
+			name = lookup(files, "HOSTNAME") // what most nodes are called
+			s.warn(Warning, "node_name", fmt.Sprintf("the environment has no %s, without which weir does not start", variable),
+				fmt.Sprintf("set it where weir is started; to check: %s=name weir check", variable))
+		default:
 			s.fail("node_name", fmt.Sprintf("the environment has no %s", variable),
 				fmt.Sprintf("set it (in a Pod from fieldRef spec.nodeName; to check: %s=name weir check)", variable))
 			return ""

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,11 +49,23 @@ func (Disk) Access(name string) (Access, error) {
 	return Access{info.Mode(), stat.Gid, stat.Uid != 0 && int(stat.Uid) != os.Geteuid()}, nil
 }
 
-// Load reads the file at path and what it includes. An invalid configuration is
-// an *Errors; a file that can't be read is what os.ReadFile says.
+// Load reads the file at path and what it includes, for all but the daemon: of a
+// credential or a variable that only weir's unit may have, it warns. An invalid
+// configuration is an *Errors; a file that can't be read is what os.ReadFile says.
 func Load(path string) (*Config, error) {
-	cfg, _, err := Open(path)
-	return cfg, err
+	data, err := readMain(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data, outside{Disk{}})
+}
+
+func readMain(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return data, nil
 }
 
 // Parse makes a Config of the text of a file. Its name is for messages, and

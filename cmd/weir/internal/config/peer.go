@@ -210,10 +210,13 @@ const longestPassword = 80
 // anything that is in it.
 func (s section) password(word secret, files Files) bgp.Secret {
 	file := word.file
+	if word.sight == handed {
+		return ""
+	}
 	data, err := files.ReadFile(file)
 	if err != nil {
 		f := word.unreadable(err)
-		s.fail("password_file", f.text, f.fix)
+		s.add(f.severe, s.at("password_file"), join(s.shown, "password_file"), f.text, f.fix)
 		return ""
 	}
 	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
