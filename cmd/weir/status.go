@@ -92,9 +92,20 @@ func leftBehind(ctx context.Context, file string) string {
 		return "what the kernel still holds can't be read: " + err.Error()
 	}
 	counts := daemon.Count(rec.Have(), daemon.Base(kernel.cfg, kernel.mode))
-	if counts["virtual_server"] == 0 {
-		return "the kernel holds nothing of weir's: no traffic is balanced; start it with: systemctl start weir"
+	left := "the kernel holds nothing of weir's: no traffic is balanced"
+	if counts["virtual_server"] > 0 {
+		left = fmt.Sprintf("the kernel still holds %d virtual servers with %d real servers and goes on forwarding to them,"+
+			" without health checks", counts["virtual_server"], counts["real_server"])
 	}
-	return fmt.Sprintf("the kernel still holds %d virtual servers with %d real servers and goes on forwarding to them,"+
-		" without health checks; start weir with: systemctl start weir", counts["virtual_server"], counts["real_server"])
+	return left + "; " + howToStart(kernel.cfg, file)
+}
+
+// howToStart says what has to come first, too: with nothing to serve systemd skips the
+// unit, and whoever has typed that is told nothing.
+func howToStart(cfg *config.Config, file string) string {
+	const start = "start it with: systemctl start weir"
+	if cfg.Configured() {
+		return start
+	}
+	return fmt.Sprintf("there is nothing to serve yet: write a [[service]], a [[kubernetes]] or a [cluster] in %s, then %s", file, start)
 }

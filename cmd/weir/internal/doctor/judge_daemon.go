@@ -19,6 +19,12 @@ func notRunning(f Facts) []Finding {
 	case f.NotRunning == "":
 		return []Finding{{Severity: Unknown, What: string(Daemon) + " can't be asked: " + why}}
 	}
+	if f.Config != nil && !f.Config.Configured() {
+		return []Finding{{
+			Severity: Info, What: f.NotRunning + ": there is nothing to serve yet, and systemd does not start it then",
+			Fix: "write a [[service]], a [[kubernetes]] or a [cluster] in " + f.ConfigFile + ", then: systemctl start weir",
+		}}
+	}
 	x := Finding{Severity: Error, What: f.NotRunning, Fix: "start it"}
 	switch {
 	case f.Config == nil:

@@ -153,6 +153,7 @@ var daemonIlls = []ill{
 	{"running", Error, "weir is not running", "systemctl start weir", notThere},
 	{"running", Error, "systemd says that it failed", "systemctl start weir", func(f *Facts) { notThere(f); f.System.Active = "failed" }},
 	{"running", Error, "weir is not running", "", func(f *Facts) { notThere(f); f.System = SystemFacts{} }},
+	{"running", Info, "there is nothing to serve yet", "", func(f *Facts) { notThere(f); f.Config = &config.Config{} }},
 	{"running", Unknown, "can't be asked: no access", "", func(f *Facts) { f.Running, f.Missing[Daemon] = nil, "no access" }},
 	{"status", Warning, "3 of 4 backends are down", "", func(f *Facts) {
 		f.Running.State, f.Running.Why = status.Degraded, []string{"3 of 4 backends are down"}
