@@ -214,7 +214,7 @@ func packagesHaveTheirFiles(t *testing.T, p *packages) {
 		}
 	}
 	unit := p.read(t, "lib/systemd/system/weir.service")
-	if shipped, err := os.ReadFile(unitFile); err != nil || unit != string(shipped) && !strings.Contains(unit, "ExecStart=/usr/bin/weir run") {
+	if shipped, err := os.ReadFile(unitFile); err != nil || unit != string(shipped) {
 		t.Errorf("the unit is another one: %v", err)
 	}
 }
@@ -304,8 +304,10 @@ func packagesTellVersion(t *testing.T, p *packages) {
 	if packed := strings.TrimSpace(tool(t, "dpkg-deb", "--field", p.made(t, "*_amd64.deb"), "Version")); m[1] != packed {
 		t.Errorf("the package has version %s, the program %s", packed, m[1])
 	}
-	for _, later := range []string{"0.1.0", "1.0.0~rc.1"} {
-		tool(t, "dpkg", "--compare-versions", m[1], "lt", later)
+	if strings.HasPrefix(m[1], "0~") { // a commit without a tag
+		for _, later := range []string{"0.1.0", "1.0.0~rc.1"} {
+			tool(t, "dpkg", "--compare-versions", m[1], "lt", later)
+		}
 	}
 	tool(t, "dpkg", "--compare-versions", "1.0.0~rc.1", "lt", "1.0.0")
 }
