@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"weir/cluster/owner":                {},
 	"weir/l2":                           {},
 	"weir/configs":                      {},
-	"weir/cmd/weir/internal/config":     {"weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/configs"},
+	"weir/cmd/weir/internal/config":     {"weir/cmd/weir/internal/draft", "weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/configs"},
 	"weir/cmd/weir/internal/status":     {"weir/lb"},
 	"weir/cmd/weir/internal/draft":      {},
 	"weir/cmd/weir/internal/doctor":     {"weir/bgp", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/k8ssync", "weir/lb", "weir/lb/linux"},

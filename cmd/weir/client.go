@@ -17,6 +17,7 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/status"
 	"weir/lb/linux"
 )
 
@@ -83,6 +84,31 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	return nil
+}
+
+// judged is a document that says whether all is well.
+type judged interface {
+	status.Tabler
+	Well() bool
+}
+
+// showJudged has a command show the daemon's document at a path, and end with 1 if all is
+// not well.
+func showJudged[Doc judged](e env, cmd *cobra.Command, path string) func(*cobra.Command, []string) error {
+	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
+	return func(cmd *cobra.Command, _ []string) error {
+		var doc Doc
+		if err := ask(cmd.Context(), *socket, *file, "GET", path, &doc); err != nil {
+			return notRunning(err)
+		}
+		if err := e.write(doc, *format); err != nil {
+			return err
+		}
+		if !doc.Well() {
+			return exitError{code: 1}
+		}
+		return nil
+	}
 }
 
 // configOrDefaults loads a configuration for a command that can do without: the

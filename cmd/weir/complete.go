@@ -89,37 +89,26 @@ func served(ctx context.Context, q question) []status.Frontend {
 }
 
 func pools(ctx context.Context, q question) []string {
-	var doc status.Pools
-	if ask(ctx, q.socket, q.file, "GET", "/pools", &doc) != nil {
-		return nil
-	}
-	var out []string
-	for _, p := range doc.Pools {
-		out = append(out, p.Name)
-	}
-	return out
+	return named(ctx, q, "/pools", func(doc status.Pools) []status.Pool { return doc.Pools }, func(p status.Pool) string { return p.Name })
 }
 
 func holds(ctx context.Context, q question) []string {
-	var doc status.Guard
-	if ask(ctx, q.socket, q.file, "GET", "/guard", &doc) != nil {
-		return nil
-	}
-	var out []string
-	for _, h := range doc.Held {
-		out = append(out, h.Source)
-	}
-	return out
+	return named(ctx, q, "/guard", func(doc status.Guard) []status.Hold { return doc.Held }, func(h status.Hold) string { return h.Source })
 }
 
 func peers(ctx context.Context, q question) []string {
-	var doc status.Neighbors
-	if ask(ctx, q.socket, q.file, "GET", "/bgp/neighbors", &doc) != nil {
+	return named(ctx, q, "/bgp/neighbors", func(doc status.Neighbors) []status.Neighbor { return doc.Neighbors }, func(n status.Neighbor) string { return n.Name })
+}
+
+// named gives the names of the things that are in the daemon's document at a path.
+func named[Doc, Thing any](ctx context.Context, q question, path string, things func(Doc) []Thing, name func(Thing) string) []string {
+	var doc Doc
+	if ask(ctx, q.socket, q.file, "GET", path, &doc) != nil {
 		return nil
 	}
 	var out []string
-	for _, n := range doc.Neighbors {
-		out = append(out, n.Name)
+	for _, x := range things(doc) {
+		out = append(out, name(x))
 	}
 	return out
 }

@@ -23,19 +23,6 @@ Exit status: 0 no backend is down, 1 some are, 3 not running.`,
   weir health -o json | jq '.backends[] | select(.verdict == "down")'`,
 		Args: cobra.NoArgs,
 	}
-	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var doc status.Health
-		if err := ask(cmd.Context(), *socket, *file, "GET", "/health", &doc); err != nil {
-			return notRunning(err)
-		}
-		if err := e.write(doc, *format); err != nil {
-			return err
-		}
-		if !doc.Well() {
-			return exitError{code: 1}
-		}
-		return nil
-	}
+	cmd.RunE = showJudged[status.Health](e, cmd, "/health")
 	return cmd
 }

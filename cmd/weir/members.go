@@ -30,19 +30,6 @@ more.
 Exit status: 0 all are well, 1 some are not, or this box takes no part, 3 not running.`,
 		Args: cobra.NoArgs,
 	}
-	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var doc status.Members
-		if err := ask(cmd.Context(), *socket, *file, "GET", "/members", &doc); err != nil {
-			return notRunning(err)
-		}
-		if err := e.write(doc, *format); err != nil {
-			return err
-		}
-		if !doc.Well() {
-			return exitError{code: 1}
-		}
-		return nil
-	}
+	cmd.RunE = showJudged[status.Members](e, cmd, "/members")
 	return cmd
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // Key is one key of the file, or one table.
@@ -134,16 +136,7 @@ func split(path string) (table, name string) {
 }
 
 // short writes a duration as people do: 1m instead of 1m0s.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+func short(d time.Duration) string { return draft.Duration(d) }
 
 // header writes a table as its header in the file.
 func (k Key) header() string {

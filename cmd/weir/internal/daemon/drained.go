@@ -127,16 +127,24 @@ type drainedDoc struct {
 	Forced    []netip.Addr `json:"forced,omitempty"`
 }
 
+// decodeAlone reads a file of one JSON document, all of whose fields are known.
+func decodeAlone(content []byte, doc any) error {
+	dec := json.NewDecoder(bytes.NewReader(content))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(doc); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the document")
+	}
+	return nil
+}
+
 // parseDrained reads the content of a file.
 func parseDrained(content []byte) (drained, error) {
 	var doc drainedDoc
-	dec := json.NewDecoder(bytes.NewReader(content))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&doc); err != nil {
+	if err := decodeAlone(content, &doc); err != nil {
 		return drained{}, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return drained{}, errors.New("something follows the document")
 	}
 	if doc.Version != drainedVersion {
 		return drained{}, fmt.Errorf("it has version %d, and this program reads %d", doc.Version, drainedVersion)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,13 +138,8 @@ type trialDoc struct {
 // parseTrial reads the content of a file, up to the old configuration itself.
 func parseTrial(content []byte) (trial, error) {
 	var doc trialDoc
-	dec := json.NewDecoder(bytes.NewReader(content))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&doc); err != nil {
+	if err := decodeAlone(content, &doc); err != nil {
 		return trial{}, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return trial{}, errors.New("something follows the document")
 	}
 	t := doc.trial
 	switch {

@@ -1,6 +1,7 @@
 // Package draft writes configurations for people to look over: TOML, with a
 // comment behind each key that says where its value comes from. It knows nothing
-// of what the keys mean; those who import other programs' configurations use it.
+// of what the keys mean; those who import other programs' configurations use it, and
+// read.go has what they read alike.
 package draft
 
 import (
@@ -70,7 +71,7 @@ func Literal(v any) string {
 	case string:
 		return quote(x)
 	case time.Duration:
-		return quote(short(x))
+		return quote(Duration(x))
 	case []string:
 		quoted := make([]string, len(x))
 		for i, s := range x {
@@ -125,8 +126,8 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// short writes a duration as people do: 1m instead of 1m0s.
-func short(d time.Duration) string {
+// Duration writes a duration as people do: 1m instead of 1m0s.
+func Duration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

@@ -64,7 +64,7 @@ func WriteFields(w io.Writer) error {
 // document finds the configuration in data.
 func document(data []byte) (map[string]any, error) {
 	var found []map[string]any
-	for _, text := range documents(string(data)) {
+	for _, text := range draft.Documents(string(data)) {
 		doc, err := parse(text)
 		if err != nil {
 			return nil, err
@@ -89,21 +89,6 @@ func document(data []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("apiVersion is %v; weir knows %s", found[0]["apiVersion"], documentAPI)
 	}
 	return found[0], nil
-}
-
-// documents parts a stream of YAML documents.
-func documents(text string) []string {
-	var out []string
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if strings.TrimRight(line, " \t\r\n") == "---" {
-			out = append(out, b.String())
-			b.Reset()
-			continue
-		}
-		b.WriteString(line)
-	}
-	return append(out, b.String())
 }
 
 func parse(text string) (map[string]any, error) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // values are the fields that are set to something, by their paths: string, bool,
@@ -85,7 +87,7 @@ func (f field) convert(x any) (any, error) {
 		out, zero = d, d == 0
 	case texts:
 		var list []string
-		list, ok = parseTexts(x)
+		list, ok = draft.Texts(x)
 		out, zero = list, len(list) == 0
 	case gates:
 		var m map[string]bool
@@ -111,17 +113,6 @@ func parseDuration(x any) (time.Duration, bool) {
 	}
 	d, err := time.ParseDuration(s)
 	return d, err == nil && d >= 0
-}
-
-func parseTexts(x any) ([]string, bool) {
-	list, ok := x.([]any)
-	var out []string
-	for _, e := range list {
-		s, isText := e.(string)
-		ok = ok && isText
-		out = append(out, s)
-	}
-	return out, ok
 }
 
 func parseGates(x any) (map[string]bool, bool) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // object is a resource of MetalLB's, with the fields that are set by their paths: string,
@@ -67,7 +69,7 @@ func (s *objects) find(kind, name string) *object {
 func read(data []byte) (*objects, error) {
 	set := &objects{}
 	var errs []error
-	for _, text := range documents(string(data)) {
+	for _, text := range draft.Documents(string(data)) {
 		var doc any
 		if err := yaml.UnmarshalStrict([]byte(text), &doc); err != nil {
 			return nil, fmt.Errorf("neither YAML nor JSON: %w", err)
@@ -85,21 +87,6 @@ func read(data []byte) (*objects, error) {
 		return nil, err
 	}
 	return set, nil
-}
-
-// documents parts a stream of YAML documents.
-func documents(text string) []string {
-	var out []string
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if strings.TrimRight(line, " \t\r\n") == "---" {
-			out = append(out, b.String())
-			b.Reset()
-			continue
-		}
-		b.WriteString(line)
-	}
-	return append(out, b.String())
 }
 
 // add takes in a document, and those that it holds.
@@ -198,7 +185,7 @@ func (f form) convert(x any) (v any, zero, ok bool) {
 		d, err := time.ParseDuration(s)
 		return d, d == 0, isText && err == nil && d >= 0
 	case texts:
-		list, ok := asTexts(x)
+		list, ok := draft.Texts(x)
 		return list, len(list) == 0, ok
 	case selectors:
 		list, ok := asSelectors(x)
@@ -207,17 +194,6 @@ func (f form) convert(x any) (v any, zero, ok bool) {
 		table, ok := asNamed(x)
 		return table, len(table) == 0, ok
 	}
-}
-
-func asTexts(x any) ([]string, bool) {
-	list, ok := x.([]any)
-	var out []string
-	for _, e := range list {
-		s, isText := e.(string)
-		ok = ok && isText
-		out = append(out, s)
-	}
-	return out, ok
 }
 
 func asLabels(x any) (map[string]string, bool) {

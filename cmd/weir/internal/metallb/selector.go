@@ -2,6 +2,8 @@ package metallb
 
 import (
 	"slices"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // selector is a LabelSelector of Kubernetes.
@@ -49,7 +51,7 @@ func asExpressions(x any) ([]expression, bool) {
 		operator, isToo := table["operator"].(string)
 		ex := expression{key: key, operator: operator}
 		if v, there := table["values"]; there && v != nil {
-			values, fine := asTexts(v)
+			values, fine := draft.Texts(v)
 			ex.values = values
 			ok = ok && fine
 		}
