@@ -145,7 +145,7 @@ var placed = []string{
 	"-rw-r--r-- root/root /etc/weir/weir.toml",
 	"drwxr-xr-x root/root /etc/weir/conf.d",
 	"drwx------ root/root /etc/weir/credentials",
-	"-rw-r--r-- root/root /lib/systemd/system/weir.service",
+	"-rw-r--r-- root/root /usr/lib/systemd/system/weir.service",
 	"-rw-r--r-- root/root /usr/lib/modules-load.d/weir.conf",
 	"-rw-r--r-- root/root /usr/lib/sysctl.d/50-weir.conf",
 	"-rw-r--r-- root/root /usr/lib/sysusers.d/weir.conf",
@@ -172,7 +172,6 @@ var placed = []string{
 
 // elsewhere are the files that rpm's distributions have in another place, or not at all.
 var elsewhere = map[string]string{
-	"/lib/systemd/system/weir.service":        "/usr/lib/systemd/system/weir.service",
 	"/usr/share/zsh/vendor-completions/_weir": "/usr/share/zsh/site-functions/_weir",
 	"/usr/share/doc/weir/changelog.gz":        "/usr/share/doc/weir/CHANGELOG.md",
 	"/usr/share/doc/weir/copyright":           "/usr/share/licenses/weir/LICENSE",
@@ -213,7 +212,7 @@ func packagesHaveTheirFiles(t *testing.T, p *packages) {
 			t.Errorf("files of the deb (-) and of the rpm for %s (+):\n%s", arch, d)
 		}
 	}
-	unit := p.read(t, "lib/systemd/system/weir.service")
+	unit := p.read(t, "usr/lib/systemd/system/weir.service")
 	if shipped, err := os.ReadFile(unitFile); err != nil || unit != string(shipped) {
 		t.Errorf("the unit is another one: %v", err)
 	}
@@ -263,12 +262,17 @@ func packagesKeepConfiguration(t *testing.T, p *packages) {
 }
 
 // packagesPleaseLintian has it say everything; packaging/lintian-overrides explains what
-// is not so.
+// is not so. A later lintian than Debian 12's may have remarks that nobody knows yet: of
+// those only errors and warnings count.
 func packagesPleaseLintian(t *testing.T, p *packages) {
 	cmd := exec.Command("lintian", "--allow-root", "--display-info", "--display-experimental", "--pedantic", "--tag-display-limit", "0", p.made(t, "*_amd64.deb"))
 	out, err := cmd.Output()
-	if found := strings.TrimSpace(string(out)); found != "" || err != nil {
-		t.Errorf("lintian: %v\n%s", err, found)
+	version := strings.TrimSpace(tool(t, "lintian", "--version"))
+	grave := regexp.MustCompile(`(?m)^[EW]: `).Match(out) || strings.Contains(version, "v2.116.")
+	if found := strings.TrimSpace(string(out)); err != nil || found != "" && grave {
+		t.Errorf("%s: %v\n%s", version, err, found)
+	} else if found != "" {
+		t.Logf("%s remarks:\n%s", version, found)
 	}
 }
 
