@@ -92,7 +92,7 @@ func run(ctx context.Context, e env, args []string) int {
 		exit = exitError{exitInvalid, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	}
 	if exit.err != nil {
-		fmt.Fprintln(e.stderr, "weir:", exit.err)
+		fmt.Fprintln(e.stderr, "weir:", status.Plain(exit.err.Error()))
 	}
 	return exit.code
 }

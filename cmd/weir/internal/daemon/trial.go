@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weir/cmd/weir/internal/config"
 )
 
@@ -162,7 +164,7 @@ func (t trial) content() ([]byte, error) {
 // file.
 func loadTrial(dir, file string) (trial, error) {
 	name := filepath.Join(dir, trialFile)
-	f, err := os.Open(name)
+	f, err := openRegular(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return trial{}, nil
 	}
@@ -185,6 +187,23 @@ func loadTrial(dir, file string) (trial, error) {
 		return trial{}, fmt.Errorf("the configuration from before a trial can't be read: %s: %w; it is set aside as %s.corrupt", name, err, trialFile)
 	}
 	return t, nil
+}
+
+// openRegular opens a file of a directory that is not the reader's own: root reads what
+// user weir may have put there, and must be led nowhere else, nor wait for ever.
+func openRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file: move it away", name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // setTrialAside keeps a file that can't be used from being in the way.

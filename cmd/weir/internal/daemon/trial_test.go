@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"weir/cmd/weir/internal/config"
 )
@@ -290,5 +291,22 @@ func TestBegin(t *testing.T) {
 	say(`"10.0.0.3"`)
 	if x, err = Begin(file); err != nil || x.kept || !x.found || backend(x) != "10.0.0.3:80" {
 		t.Errorf("a file that is another one by now: %+v, %v", x, err)
+	}
+}
+
+// Root reads the file, and user weir may have put something else there.
+func TestATrialIsARegularFile(t *testing.T) {
+	for what, put := range map[string]func(name string) error{
+		"a pipe":      func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"a link":      func(name string) error { return os.Symlink("/dev/zero", name) },
+		"a directory": func(name string) error { return os.Mkdir(name, 0o700) },
+	} {
+		dir := t.TempDir()
+		if err := put(filepath.Join(dir, trialFile)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := loadTrial(dir, "weir.toml"); err == nil {
+			t.Errorf("%s is read as %+v", what, got)
+		}
 	}
 }

@@ -139,8 +139,10 @@ type Tabler interface {
 func Write(w io.Writer, doc Tabler, format string, now time.Time) error {
 	switch format {
 	case "table":
-		doc.Table(w, now)
-		return nil
+		var table strings.Builder
+		doc.Table(&table, now)
+		_, err := io.WriteString(w, Plain(table.String()))
+		return err
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")

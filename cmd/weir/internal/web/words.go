@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"weir/cmd/weir/internal/status"
 	"weir/packaging/doc"
 )
 
@@ -80,14 +81,14 @@ func cut(s string) string {
 	return s[:end] + " ..."
 }
 
-// plain takes out what is no text, or could turn the rest of the line around.
+// plain is a text of one line, with nothing in it that is no text.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		if r == '\n' || r == '\t' || r == '\ufffd' {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(s, "?"))
+	}, status.Plain(s))
 }
 
 // next says what to do about each thing that keeps a box from being ok: a command, or
