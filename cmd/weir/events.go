@@ -101,7 +101,7 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 func (e env) writeEvents(doc status.Events, format string) error {
 	for _, x := range doc.Events {
 		if format != "json" {
-			fmt.Fprintln(e.stdout, x.Line())
+			fmt.Fprintln(e.stdout, status.Plain(x.Line()))
 			continue
 		}
 		if err := json.NewEncoder(e.stdout).Encode(x); err != nil {

@@ -72,7 +72,7 @@ func (e env) reload(ctx context.Context, socket, path string) (status.Status, er
 	case err != nil:
 		return doc, fmt.Errorf("not reloaded, the old configuration stays in force:\n%w", err)
 	}
-	fmt.Fprintf(e.stdout, "loaded %s: %s\n", doc.Config.File, doc.Verdict())
+	fmt.Fprintf(e.stdout, "loaded %s: %s\n", doc.Config.File, status.Plain(doc.Verdict()))
 	return doc, nil
 }
 
@@ -112,7 +112,7 @@ func (e env) goBack(ctx context.Context, socket string) error {
 	if err := ask(ctx, socket, defaultConfig, "POST", "/back", &doc); err != nil {
 		return notRunning(err)
 	}
-	fmt.Fprintf(e.stdout, "the old configuration is in force again: %s\n", doc.Verdict())
+	fmt.Fprintf(e.stdout, "the old configuration is in force again: %s\n", status.Plain(doc.Verdict()))
 	return nil
 }
 
@@ -132,7 +132,7 @@ Exit status: 0, 1 none is on trial, 3 not running.`,
 		if err := ask(cmd.Context(), *socket, defaultConfig, "POST", "/confirm", &doc); err != nil {
 			return notRunning(err)
 		}
-		fmt.Fprintf(e.stdout, "confirmed %s: %s\n", doc.Config.File, doc.Verdict())
+		fmt.Fprintf(e.stdout, "confirmed %s: %s\n", doc.Config.File, status.Plain(doc.Verdict()))
 		return nil
 	}
 	return cmd
