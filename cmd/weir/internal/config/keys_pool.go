@@ -8,7 +8,7 @@ var addressesKeys = []Key{
 			"these pools name the same one. \"\" is the only cluster; where there are several, one must be named."},
 	{Path: "addresses.namespace", Type: Text, Default: `"weir-system"`,
 		Doc: "The namespace of the home cluster for these Leases, and for the one that says which box gives addresses just now. " +
-			"It must be there; packaging/rbac.yaml makes it."},
+			"It must be there; /usr/share/doc/weir/rbac.yaml makes it."},
 	{Path: "addresses.class", Type: Text, Default: `"weir/lb"`,
 		Doc: "The loadBalancerClass of the Services that get an address. Services of any other class are never written."},
 	{Path: "addresses.default_class", Type: Bool, Default: `true`,

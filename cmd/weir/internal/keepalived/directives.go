@@ -62,7 +62,7 @@ func lookup(in, name string) (directive, bool) {
 
 const (
 	scripts   = "weir runs no programs; weir events -o json and the metrics tell others what happened"
-	mail      = "weir sends no mail; packaging/prometheus has rules for alerts"
+	mail      = "weir sends no mail; /usr/share/doc/weir/prometheus has rules for alerts"
 	processes = "it is about keepalived's processes; the systemd unit says how weir runs"
 	buffers   = "weir sizes its buffers itself"
 	firewall  = "weir keeps its own rules for what VIPs refuse"

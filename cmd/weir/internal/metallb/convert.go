@@ -18,7 +18,7 @@ const head = `# weir in place of MetalLB, made of its resources by weir import m
 # the pods, for which it needs routes, or, with backends = "nodeports", to the nodes.
 [[kubernetes]]
 name = "kubernetes" # what the cluster is called in weir
-kubeconfig = "credential:kubeconfig" # /etc/weir/credentials/kubeconfig; packaging/kubeconfig.sh makes it
+kubeconfig = "credential:kubeconfig" # /etc/weir/credentials/kubeconfig; /usr/share/doc/weir/kubeconfig.sh makes it
 `
 
 // converter makes weir's configuration of MetalLB's resources.
