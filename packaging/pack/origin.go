@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -15,15 +17,19 @@ type origin struct {
 	date    time.Time // of the commit
 }
 
-// readOrigin asks git. Sources that came without their history have SOURCE_DATE_EPOCH
-// (seconds since 1970, reproducible-builds.org) for a date, or none.
+// readOrigin asks git about the folder that it runs in, the root of the sources. Sources
+// that came without their history have SOURCE_DATE_EPOCH (seconds since 1970,
+// reproducible-builds.org) for a date, or none.
 func readOrigin(ctx context.Context) (origin, error) {
-	line, _ := output(ctx, "git", "log", "-1", "--format=%H %h %ct") // nothing without git
-	words := strings.Fields(line)
-	if len(words) != 3 {
+	if _, err := os.Stat(".git"); errors.Is(err, fs.ErrNotExist) {
 		seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 of what is none
 		return origin{version: "0~unknown", commit: "unknown", date: time.Unix(seconds, 0).UTC()}, nil
 	}
+	line, err := output(ctx, "git", "log", "-1", "--format=%H %h %ct")
+	if err != nil {
+		return origin{}, err
+	}
+	words := strings.Fields(line)
 	seconds, err := strconv.ParseInt(words[2], 10, 64)
 	if err != nil {
 		return origin{}, err

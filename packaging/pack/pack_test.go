@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,23 @@ import (
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// Sources without a history have no version; a history that git can't read is no reason to
+// make packages of none.
+func TestOriginWithoutHistory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("SOURCE_DATE_EPOCH", "1769860800")
+	got, err := readOrigin(t.Context())
+	if want := (origin{version: "0~unknown", commit: "unknown", date: noon}); err != nil || got != want {
+		t.Errorf("%v, %v", got, err)
+	}
+	if err := os.WriteFile(".git", []byte("gitdir: nowhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readOrigin(t.Context()); err == nil {
+		t.Errorf("of a history that can't be read: %v", got)
+	}
+}
 
 func TestVersionOf(t *testing.T) {
 	for _, tt := range []struct {
