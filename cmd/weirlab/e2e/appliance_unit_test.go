@@ -95,28 +95,46 @@ func applianceIsFlushed(t *testing.T, a *appliance) {
 		{"iptables-restore of other rules, as netfilter-persistent reload", `printf '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n' | iptables-restore`},
 	} {
 		a.undisturbed(t, tt.name, func() {
-			figure(t, "weir's rules are back after "+tt.name, a.repairs(t, tt.flush))
+			a.repairsInASecond(t, tt.name, tt.flush)
 		})
 	}
 }
 
-// repairs flushes rules with a command of the shell, and gives how long after it all of
-// weir's are back, by the box's own clock.
-func (s *site) repairs(t testing.TB, flush string) time.Duration {
+// repairsInASecond flushes rules until weir's are back within a second for once: a machine
+// that is simulated may have something else to do at any time.
+func (s *site) repairsInASecond(t testing.TB, what, flush string) {
 	t.Helper()
-	took := s.box.Must(t, "sh", "-ec", `
+	for try := 1; try <= 8; try++ {
+		took, look := s.repairs(t, flush)
+		figure(t, fmt.Sprintf("weir's rules are back after %s, try %d", what, try), took)
+		if took < time.Second {
+			return
+		}
+		t.Logf("  where one look at the rules of both families takes %v", look)
+	}
+	t.Errorf("%s: weir's rules are never back within a second", what)
+}
+
+// repairs flushes rules with a command of the shell, and gives how long after it all of
+// weir's are back, by the box's own clock, and how long it takes just to look.
+func (s *site) repairs(t testing.TB, flush string) (took, look time.Duration) {
+	t.Helper()
+	out := s.box.Must(t, "sh", "-ec", `
 		now() { iptables-save | grep -c KUBE || true; ip6tables-save | grep -c KUBE || true; }
+		ms() { echo $((($(date +%s%N) - begin) / 1000000)); }
+		begin=$(date +%s%N)
 		want=$(now)
+		look=$(ms)
 		{ `+flush+`; } 2>/dev/null || true
 		begin=$(date +%s%N)
 		[ "$(now)" != "$want" ] || { echo "nothing is flushed"; exit 0; }
 		until [ "$(now)" = "$want" ]; do sleep 0.02; done
-		echo $((($(date +%s%N) - begin) / 1000000))`)
-	ms, err := strconv.Atoi(strings.TrimSpace(took))
-	if err != nil || ms > 60_000 { // a second, where the machine is real or has nothing else to do
-		t.Errorf("%s: weir's rules are back after %q ms: %v", flush, took, err)
+		echo $(ms) $look`)
+	var all, one int
+	if _, err := fmt.Sscan(out, &all, &one); err != nil || all > 60_000 {
+		t.Errorf("%s: weir's rules are back after %q ms: %v", flush, out, err)
 	}
-	return time.Duration(ms) * time.Millisecond
+	return time.Duration(all) * time.Millisecond, time.Duration(one) * time.Millisecond
 }
 
 // applianceHangs stops weir's process in the midst, so that its loop goes on no more.
@@ -155,6 +173,8 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 		if out, err := a.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
 			t.Errorf("a broken configuration is taken: %+v", out)
 		}
+		refused := a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "50") // before anything else says so
+		mustSay(t, refused, "not reloaded, the old configuration stays in force", "service.more.vipz", "did you mean vips?")
 		if state := a.show(t, "ActiveState"); state != "active" {
 			t.Errorf("after a reload that is refused it is %s", state)
 		}
@@ -166,7 +186,8 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 			t.Errorf("after a start that can't be it is %s, want failed 0 78", state)
 		}
 	})
-	mustSay(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "50"), "service.more.vipz", "did you mean vips?")
+	start := a.box.Must(t, "journalctl", "-o", "cat", "--no-pager", "_SYSTEMD_INVOCATION_ID="+a.show(t, "InvocationID"))
+	mustSay(t, start, "service.more.vipz", "did you mean vips?")
 	a.configure(t, a.text(""))
 	a.systemctl(t, "start", "weir")
 }

@@ -53,7 +53,7 @@
 //
 // A box with Systemd has a small Debian of its own instead, in which systemd is PID 1: units are written
 // to /etc/systemd/system, systemctl and journalctl work, systemctl reboot ends in a machine without power,
-// and Boot brings it back, of all its files with /etc/weir alone. AwaitSystemd waits for the end of its
+// and Boot brings it back, of all its files with /etc/weir and what SaveDebian has saved. AwaitSystemd waits for the end of its
 // start. Of this machine's files it sees the binaries that Build makes.
 //
 // Commands are run by an agent that a box's own network has no part in: no firewall rule, no flush, no

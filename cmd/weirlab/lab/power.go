@@ -59,7 +59,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
 		return fmt.Errorf("%s: connect: %w", m.name, err)
 	}
-	return nil
+	return m.forgetSaved(ctx)
 }
 
 // switchOn starts the machine's first process and waits for its agent.

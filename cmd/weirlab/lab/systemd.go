@@ -122,9 +122,38 @@ func (m *Machine) withSystemd(c *inside.Config) error {
 	}
 	// In what is kept, every file is root's, which weir is not in such a box: its state is not there.
 	c.Keep = slices.DeleteFunc(c.Keep, func(k inside.Keep) bool { return k.Path != configFolder })
+	c.Saved = savedFiles
 	c.Base, c.Become = root, []string{systemdProgram, "--unit=multi-user.target"}
 	c.Show = []string{filepath.Join(filepath.Dir(root), "bin"), umlModuleFolder}
 	return os.MkdirAll(c.Show[0], 0o755)
+}
+
+// savedFiles is where a box with systemd has its files while it has no power.
+const savedFiles = configFolder + "/.saved.tar"
+
+// SaveDebian makes the files of some Debian packages outlive the next end of a box with systemd, as if they
+// were on a disk: what was installed, all of /etc and of the given folders. Boot puts them back.
+func (m *Machine) SaveDebian(ctx context.Context, packages, folders []string) error {
+	// /etc/weir is kept anyway.
+	out, err := m.Run(ctx, "sh", "-ec", `
+		list=$(mktemp)
+		for p in `+strings.Join(packages, " ")+`; do dpkg -L $p; done | while read -r f; do [ -d "$f" ] || echo "$f"; done >$list
+		tar -cPf `+savedFiles+` --exclude=`+configFolder+` /etc /var/lib/dpkg /var/lib/systemd `+strings.Join(folders, " ")+` -T $list
+		sync `+savedFiles)
+	if err != nil {
+		return fmt.Errorf("%s: save: %w: %s", m.name, err, out.Stderr)
+	}
+	return nil
+}
+
+// forgetSaved deletes what SaveDebian has saved once a box is up with it. (The box can't when it puts it
+// back: a kernel that is told to reboot begins once more before its power is taken.)
+func (m *Machine) forgetSaved(ctx context.Context) error {
+	if !m.systemd {
+		return nil
+	}
+	_, err := m.Run(ctx, "rm", "-f", savedFiles)
+	return err
 }
 
 // AwaitSystemd waits until the systemd of a box has started all that it starts by itself.

@@ -49,6 +49,7 @@ type Config struct {
 	Cards   []Card
 	Forward bool // a router: pass on packets of both families
 	Keep    []Keep
+	Saved   string   // an archive of tar in a kept folder, whose files are put back into the root; missing: none
 	Insert  []string // modules to insert before the root can be mounted, files in order
 	Modules string   // folder to be seen as /lib/modules
 	Preload []string // modules to load before the machine is handed over

@@ -53,6 +53,9 @@ func furnish(c Config) (*os.File, error) {
 	if err := enterRoot(c); err != nil {
 		return nil, err
 	}
+	if err := restore(c.Saved); err != nil {
+		return nil, err
+	}
 	if err := unix.Sethostname([]byte(c.Name)); err != nil {
 		return nil, fmt.Errorf("set host name: %w", err)
 	}

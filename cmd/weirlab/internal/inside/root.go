@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -172,6 +173,20 @@ func switchTo(root string) error {
 		return fmt.Errorf("chroot to new root: %w", err)
 	}
 	return os.Chdir("/")
+}
+
+// restore puts files back that were saved before the power went.
+func restore(archive string) error {
+	if archive == "" {
+		return nil
+	}
+	if _, err := os.Stat(archive); os.IsNotExist(err) {
+		return nil
+	}
+	if out, err := exec.Command("/bin/tar", "-xpPf", archive, "-C", "/").CombinedOutput(); err != nil {
+		return fmt.Errorf("restore %s: %w: %s", archive, err, out)
+	}
+	return nil
 }
 
 // mountAPI mounts the kernel's own file systems under root. What is there already may stay.
