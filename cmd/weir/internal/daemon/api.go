@@ -49,12 +49,10 @@ func listenAPI(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers HTTP on l until ctx ends.
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // who follows the status page is told no more
-	}
+// serve has srv answer HTTP on l until ctx ends.
+func serve(ctx context.Context, l net.Listener, srv *http.Server) error {
+	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = 10*time.Second, time.Minute, 1<<14
+	srv.BaseContext = func(net.Listener) context.Context { return ctx } // who follows the status page is told no more
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -80,9 +81,9 @@ func Run(ctx context.Context, begin Beginning, opts Options) error {
 	tasks.Go(func() error { defer end(); b.awaitEnd(ctx, life); return nil })
 	tasks.Go(func() error { return b.checks.Run(life) })
 	tasks.Go(func() error { return kernel.Watch(life, b.events.add) })
-	tasks.Go(func() error { return serve(life, api, b.apiHandler()) })
+	tasks.Go(func() error { return serve(life, api, &http.Server{Handler: b.apiHandler()}) })
 	if web != nil {
-		tasks.Go(func() error { return serve(life, web, b.webHandler()) })
+		tasks.Go(func() error { return serve(life, web, newWebServer(b.webHandler())) })
 	}
 	tasks.Go(func() error { return b.reloads(life, opts.Reload) })
 	tasks.Go(func() error { return provide(life, b.toGive, b.provider, b.log) })

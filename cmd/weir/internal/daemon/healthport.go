@@ -31,7 +31,6 @@ type healthPorts struct {
 	listen  func(at netip.AddrPort) (net.Listener, error)
 	healthy func() bool // whether the box itself is
 	server  *http.Server
-	conns   atomic.Int32
 	ok, bad atomic.Uint64 // requests answered 200, and 503
 
 	mu    sync.RWMutex
@@ -63,23 +62,11 @@ func newHealthPorts(log *slog.Logger, healthy func() bool) *healthPorts {
 	h.listen = func(at netip.AddrPort) (net.Listener, error) { return net.Listen("tcp", at.String()) }
 	h.server = &http.Server{
 		Handler: h, ReadTimeout: probeTimeout, WriteTimeout: probeTimeout, MaxHeaderBytes: 1 << 13,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), ConnState: h.limit,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), ConnState: newConnLimit(maxProbes, maxProbes).state,
 	}
 	// A port that is closed must not live on in an open connection.
 	h.server.SetKeepAlivesEnabled(false)
 	return h
-}
-
-// limit closes connections beyond those that are allowed.
-func (h *healthPorts) limit(c net.Conn, s http.ConnState) {
-	switch s {
-	case http.StateNew:
-		if h.conns.Add(1) > maxProbes {
-			_ = c.Close() // the server finds out by itself
-		}
-	case http.StateClosed, http.StateHijacked:
-		h.conns.Add(-1)
-	}
 }
 
 // set makes the ports those of the given Services, on the given addresses. Two

@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 const (
-	// maxListeners is how many pages may follow a box at a time.
-	maxListeners = 32
+	// maxListeners is how many pages may follow a box at a time, maxListenersEach how many
+	// of them those of one address. This box's own are not counted: a proxy for many is one.
+	maxListeners     = 32
+	maxListenersEach = 16
 	// listenTime is how long one who does not read is waited for.
 	listenTime = 5 * time.Second
 	// retryTime is how soon a page connects again.
@@ -37,13 +41,12 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	select {
-	case p.listeners <- struct{}{}:
-		defer func() { <-p.listeners }()
-	default:
-		http.Error(w, fmt.Sprintf("%d pages follow this box already: close one", maxListeners), http.StatusServiceUnavailable)
+	leave, err := p.listeners.enter(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx between the two is not to collect
@@ -63,6 +66,48 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// places are those of who listens. The zero value has all of them free.
+type places struct {
+	mu  sync.Mutex
+	all int
+	of  map[netip.Addr]int
+}
+
+// enter takes a place for a client at address and port, until it leaves.
+func (x *places) enter(client string) (leave func(), err error) {
+	var from netip.Addr
+	if at, err := netip.ParseAddrPort(client); err == nil && !at.Addr().Unmap().IsLoopback() {
+		from = at.Addr().Unmap()
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.all >= maxListeners:
+		return nil, fmt.Errorf("%d pages follow this box already: close one", x.all)
+	case from.IsValid() && x.of[from] >= maxListenersEach:
+		return nil, fmt.Errorf("%d pages of %s follow this box already: close one", x.of[from], from)
+	case x.of == nil:
+		x.of = map[netip.Addr]int{}
+	}
+	x.all++
+	x.of[from]++
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.all--
+		if x.of[from]--; x.of[from] == 0 {
+			delete(x.of, from)
+		}
+	}, nil
+}
+
+// taken is how many places are taken.
+func (x *places) taken() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.all
 }
 
 // listened is which page is followed, by the parameters of /live: those of the page, and

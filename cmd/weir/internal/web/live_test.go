@@ -63,14 +63,21 @@ func (f *follower) Write(p []byte) (int, error) {
 	return f.got.Write(p)
 }
 
-// follow begins to follow a page.
+// follow begins to follow a page, from this box.
 func follow(t *testing.T, p *Page, target string) *follower {
+	t.Helper()
+	return followFrom(t, p, target, "127.0.0.1:4000")
+}
+
+func followFrom(t *testing.T, p *Page, target, client string) *follower {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{header: http.Header{}, code: http.StatusOK, leave: cancel, gone: make(chan struct{})}
 	go func() {
 		defer close(f.gone)
-		p.live(f, httptest.NewRequest(http.MethodGet, target, nil).WithContext(ctx))
+		r := httptest.NewRequest(http.MethodGet, target, nil).WithContext(ctx)
+		r.RemoteAddr = client
+		p.live(f, r)
 	}()
 	return f
 }
@@ -184,6 +191,35 @@ func TestManyFollowersCostOneReading(t *testing.T) {
 	})
 }
 
+// Of one address there are not as many that others find no place.
+func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(&fakeBox{box: calm(), doc: many(3, 2)})
+		var of []*follower
+		for range maxListenersEach {
+			of = append(of, followFrom(t, p, "/live?path=/", "192.0.2.7:4000"))
+			synctest.Wait()
+		}
+		refused := followFrom(t, p, "/live?path=/", "[::ffff:192.0.2.7]:4001")
+		<-refused.gone
+		if want := "16 pages of 192.0.2.7 follow this box already: close one\n"; refused.code != http.StatusServiceUnavailable || refused.text() != want {
+			t.Errorf("%d %q", refused.code, refused.text())
+		}
+		of = append(of, followFrom(t, p, "/live?path=/", "192.0.2.8:4000"))
+		synctest.Wait()
+		if n := p.listeners.taken(); n != maxListenersEach+1 {
+			t.Errorf("%d places are taken", n)
+		}
+		for _, f := range of {
+			f.leave()
+			<-f.gone
+		}
+		if p.listeners.taken() != 0 || len(p.listeners.of) != 0 {
+			t.Errorf("all have gone: %+v", p.listeners.of)
+		}
+	})
+}
+
 // Who breaks off costs no reading more than who stays, and spoils it for nobody.
 func TestWhoBreaksOffSpoilsNoReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +262,7 @@ func TestNobodyLooksNobodyReads(t *testing.T) {
 		if n := box.reads.Load(); n != before || before < 4 {
 			t.Errorf("%d readings while somebody looked, %d afterwards", before, n-before)
 		}
-		if got := len(p.listeners); got != 0 {
+		if got := p.listeners.taken(); got != 0 {
 			t.Errorf("%d places are taken", got)
 		}
 	})
@@ -284,7 +320,7 @@ func TestLiveEndsWithTheServer(t *testing.T) {
 	if _, err := rest.ReadFrom(resp.Body); err != nil && !strings.Contains(err.Error(), "EOF") {
 		t.Error(err)
 	}
-	if n := len(p.listeners); n != 0 {
+	if n := p.listeners.taken(); n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
 }

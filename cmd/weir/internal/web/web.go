@@ -54,14 +54,14 @@ type Box struct {
 // Page answers HTTP with the status page.
 type Page struct {
 	read      *reader
-	listeners chan struct{} // a place each
+	listeners places
 	tick      time.Duration // between looks, for one who listens
 	now       func() time.Time
 }
 
 // New gives the page of a Source.
 func New(source Source) *Page {
-	return &Page{read: newReader(source), listeners: make(chan struct{}, maxListeners), tick: readPeriod, now: time.Now}
+	return &Page{read: newReader(source), tick: readPeriod, now: time.Now}
 }
 
 // Register has mux answer with the page and what belongs to it.
