@@ -176,6 +176,22 @@ func debUnderSystemd(t *testing.T, p *packages) {
 	if asked := c.asked(t); asked != "" || !strings.Contains(out, "the configuration is invalid") {
 		t.Errorf("at an upgrade with an invalid configuration systemd is asked to %q:\n%s", asked, out)
 	}
+	// What only a drop-in of the unit gives weir is unknown to a script, but for what weir,
+	// while it runs, was not given.
+	c.write(t, "etc/weir/conf.d/wrong.toml", "[cluster]\nname = \"edge\"\njoin = [\"10.0.0.2\"]\nkeys = [\"credential:sealed\"]\n")
+	for _, tt := range []struct{ given, asked string }{
+		{"", "try-restart weir.service"},
+		{"run/credentials/weir.service/weir_other", ""},
+		{"run/credentials/weir.service/weir_sealed", "try-restart weir.service"},
+	} {
+		if tt.given != "" {
+			c.write(t, tt.given, "secret")
+		}
+		out = c.must(t, "dpkg", "--install", deb)
+		if asked := c.asked(t); asked != tt.asked {
+			t.Errorf("at an upgrade with a credential that is not root's, and weir has %q, systemd is asked to %q:\n%s", tt.given, asked, out)
+		}
+	}
 	c.must(t, "rm", "/etc/weir/conf.d/wrong.toml")
 	out = c.must(t, "dpkg", "--remove", "weir")
 	if asked := c.asked(t); asked != "stop weir.service" {

@@ -40,6 +40,7 @@ func TestPackages(t *testing.T) {
 		{"a deb comes and goes in a chroot", debInChroot},
 		{"a deb comes and goes where systemd runs", debUnderSystemd},
 		{"a deb comes back with its configuration", debComesBack},
+		{"a deb takes the place of the build before", debAfterAnother},
 		{"an rpm comes and goes in a root of its own", rpmInChroot},
 		{"an rpm comes and goes where systemd runs", rpmUnderSystemd},
 	} {
