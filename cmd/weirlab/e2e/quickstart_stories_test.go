@@ -32,7 +32,6 @@ func (q *quickstart) awaitTyping(t testing.TB, boxes ...string) {
 	for _, name := range boxes {
 		box := q.Box(name)
 		must(t, box.AwaitSystemd(t.Context()))
-		box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
 		box.Must(t, "cp", lab.Package(t, ""), "/root/")
 	}
 }

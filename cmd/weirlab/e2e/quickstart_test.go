@@ -18,7 +18,7 @@ import (
 // begins with ```sh has what somebody types after the prompt of a machine of the lab, "box# " or
 // "client$ ", here-documents and continued lines included, and after that what he should see, if
 // it is shown. There "..." is any number of lines, and figures that are others each time do not
-// count: see blur.
+// count: see blur. Every command ends with 0.
 
 // step is one command of a quick start.
 type step struct {
@@ -141,13 +141,11 @@ func (q *quickstart) typeOne(t *testing.T, s step) (out string) {
 		defer cancel()
 		got, err := m.Run(ctx, "bash", "-c", "exec 2>&1\n"+s.command)
 		out = got.Stdout
-		if len(s.want) == 0 && err != nil {
+		switch {
+		case err != nil:
 			err = fmt.Errorf("%s:%d: %w\n%s", q.file, s.line, err, out)
-		} else if len(s.want) > 0 {
-			err = nil
-			if !shows(s.want, out) {
-				err = fmt.Errorf("%s:%d: %s\nshows\n%s\nand not\n%s", q.file, s.line, s.command, out, strings.Join(s.want, "\n"))
-			}
+		case len(s.want) > 0 && !shows(s.want, out):
+			err = fmt.Errorf("%s:%d: %s\nshows\n%s\nand not\n%s", q.file, s.line, s.command, out, strings.Join(s.want, "\n"))
 		}
 		if err != nil && patience > 0 {
 			time.Sleep(200 * time.Millisecond)
