@@ -168,6 +168,7 @@ func applianceInstalls(t *testing.T, a *appliance) {
 func applianceUpgrades(t *testing.T, a *appliance) {
 	before := a.show(t, "MainPID")
 	state := a.box.Must(t, "stat", "-c", "%i %y", configFile)
+	t.Log("the next version is of the same sources; what has moved since the build before is a story of TestPackages")
 	var took time.Duration
 	a.undisturbed(t, "apt install of the next version", func() {
 		begin := time.Now()

@@ -283,14 +283,14 @@ func packagesPleaseRPM(t *testing.T, p *packages) {
 		if out := tool(t, "rpm", "--checksig", "--nosignature", "--verbose", file); strings.Contains(out, "BAD") || !strings.Contains(out, "Payload SHA256 digest: OK") {
 			t.Errorf("digests:\n%s", out)
 		}
-		got := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME}\n]", file)
-		want := fmt.Sprintf("weir %s linux Apache-2.0 1\niptables\nkmod\nsystemd\n", arch)
+		got := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME} %{REQUIREFLAGS:depflags} %{REQUIREVERSION}\n]", file)
+		want := fmt.Sprintf("weir %s linux Apache-2.0 1\niptables  \nkmod  \nsystemd >= 252\n", arch)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", file, d)
 		}
 	}
 	got := strings.Fields(tool(t, "dpkg-deb", "--field", p.made(t, "*_arm64.deb"), "Architecture", "Depends"))
-	if d := cmp.Diff("Architecture: arm64 Depends: iptables, kmod, systemd | systemd-standalone-sysusers", strings.Join(got, " ")); d != "" {
+	if d := cmp.Diff("Architecture: arm64 Depends: iptables, kmod, systemd (>= 252) | systemd-standalone-sysusers", strings.Join(got, " ")); d != "" {
 		t.Errorf("the deb for arm64 (-want +got):\n%s", d)
 	}
 }
