@@ -11,6 +11,7 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/status"
 )
 
 func checkCommand(e env) *cobra.Command {
@@ -79,7 +80,7 @@ func existing(file string) bool {
 
 // contents counts what a configuration serves, from where, and for whom.
 func contents(cfg *config.Config) string {
-	text := fmt.Sprintf("%d services", len(cfg.Services))
+	text := status.Count(len(cfg.Services), "service")
 	peers := 0
 	if cfg.BGP != nil {
 		peers = len(cfg.BGP.Speaker.Peers)
@@ -88,12 +89,8 @@ func contents(cfg *config.Config) string {
 		what string
 		n    int
 	}{{"cluster", len(cfg.Clusters)}, {"pool", len(cfg.Addresses.IPAM.Pools)}, {"BGP peer", peers}} {
-		switch x.n {
-		case 0:
-		case 1:
-			text += ", 1 " + x.what
-		default:
-			text += fmt.Sprintf(", %d %ss", x.n, x.what)
+		if x.n > 0 {
+			text += ", " + status.Count(x.n, x.what)
 		}
 	}
 	if f := cfg.Fleet; f != nil {

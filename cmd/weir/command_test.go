@@ -81,13 +81,13 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 		code         int
 		out          string // of standard output and error together, FILE for the file
 	}{
-		{"valid", validConfig, 0, "FILE: valid, 1 services\n"},
+		{"valid", validConfig, 0, "FILE: valid, 1 service\n"},
 		{"invalid", invalidConfig, exitInvalid, `weir: FILE:2: service.web.ports: is missing; add ports = ["80:8080"]
 FILE:5: service.web.prots: there is no such key; did you mean ports?
 FILE:6: service.web.scheduler: "wrrr" is not a scheduler; did you mean "wrr"?
 `},
 		{"warned", warnedConfig, 1, ""},
-		{"routers", bgpConfig, 0, "FILE: valid, 1 services, 2 BGP peers\n"},
+		{"routers", bgpConfig, 0, "FILE: valid, 1 service, 2 BGP peers\n"},
 		{"clusters", clusterConfig, 1, `FILE:3: warning: kubernetes.prod.kubeconfig: open /nowhere/kubeconfig: no such file or directory; weir waits until it is there
 FILE: valid, 0 services, 2 clusters
 `},

@@ -42,7 +42,8 @@ It is done when the command ends.`,
 		if err := ask(cmd.Context(), *socket, *file, "POST", path, &doc); err != nil {
 			return notRunning(err)
 		}
-		fmt.Fprintf(e.stdout, "released %s: %d services with %d frontends and %d backends go\n", doc.Source, doc.Services, doc.Frontends, doc.Backends)
+		fmt.Fprintf(e.stdout, "released %s: %s with %s and %s go\n", doc.Source,
+			status.Count(doc.Services, "service"), status.Count(doc.Frontends, "frontend"), status.Count(doc.Backends, "backend"))
 		return nil
 	}
 	cmd.AddGroup(&cobra.Group{ID: groupChange, Title: "Verbs that change:"})

@@ -72,7 +72,7 @@ func TestNoCommandTellsAKey(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"good", canary + "\n", 0o600, 0, file + ": valid, 1 services, 2 BGP peers, member box1 of fleet edge, ARP and NDP on eth0, eth1\n"},
+		{"good", canary + "\n", 0o600, 0, file + ": valid, 1 service, 2 BGP peers, member box1 of fleet edge, ARP and NDP on eth0, eth1\n"},
 		{"open to all", canary, 0o644, exitInvalid, "chmod 600 " + filepath.Join(dir, "cluster.key")},
 		{"half a key", canary[:20], 0o600, exitInvalid, "holds no key"},
 		{"two keys", canary + "\n" + canary, 0o600, exitInvalid, "holds no key"},

@@ -117,7 +117,7 @@ func TestATerminalIsDrawnAnew(t *testing.T) {
 func TestColoursAreForCellsAlone(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"weir is degraded: 1 notes":              "weir is <y>degraded<p>: 1 notes",
+		"weir is degraded: 1 note":               "weir is <y>degraded<p>: 1 note",
 		"static/web  10.0.0.1:80  down  refused": "static/web  10.0.0.1:80  <r>down<p>  refused",
 		"the link is down":                       "the link is down",
 		"  -> 10.0.0.1:80   Masq   1     up":     "  -> 10.0.0.1:80   Masq   1     <g>up<p>",

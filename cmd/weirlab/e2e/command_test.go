@@ -398,7 +398,7 @@ func endpoints(t *testing.T, s *site, webs []*webServer) {
 			t.Errorf("%s answers %d, want %d", path, got, want)
 		}
 	}
-	if out := s.box.Must(t, "curl", "-s", "http://127.0.0.1:10266/healthz"); out != "weir is ok: 1 services on 2 VIPs\n" {
+	if out := s.box.Must(t, "curl", "-s", "http://127.0.0.1:10266/healthz"); out != "weir is ok: 1 service on 2 VIPs\n" {
 		t.Errorf("/healthz says %q", out)
 	}
 	mustGet(t, s.client1, vip4+":80", 9)

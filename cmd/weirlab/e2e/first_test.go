@@ -18,7 +18,7 @@ func TestFirstPacket(t *testing.T) {
 			}
 		}
 	}
-	if out := s.box.Must(t, s.weir, "status"); !strings.HasPrefix(out, "weir is ok: 1 services on 2 VIPs") {
+	if out := s.box.Must(t, s.weir, "status"); !strings.HasPrefix(out, "weir is ok: 1 service on 2 VIPs") {
 		t.Errorf("status:\n%s", out)
 	}
 	t.Log(s.box.Must(t, s.weir, "services"))

@@ -44,7 +44,7 @@ func clusterFirstPacket(t *testing.T, s *land) {
 	defer forget(t, s.prod, "web")
 	s.answers(t, vip4+":80", "web1", "web2")
 	figure(t, "a new Service of a cluster is served, from the request to the API server", time.Since(begin))
-	if out := s.box.Must(t, s.weir, "status"); !strings.HasPrefix(out, "weir is ok: 1 services on 1 VIPs") {
+	if out := s.box.Must(t, s.weir, "status"); !strings.HasPrefix(out, "weir is ok: 1 service on 1 VIP") {
 		t.Errorf("status:\n%s", out)
 	}
 	t.Log(s.box.Must(t, s.weir, "status"))

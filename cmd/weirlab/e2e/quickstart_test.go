@@ -222,8 +222,8 @@ func TestQuickStartsAreCompared(t *testing.T) {
 		want, got string
 		same      bool
 	}{
-		{"weir is ok: 1 services on 1 VIPs", "weir is ok: 1 services on 1 VIPs\n", true},
-		{"weir is ok: 1 services on 1 VIPs", "weir is ok: 2 services on 1 VIPs", false},
+		{"weir is ok: 1 service on 1 VIP", "weir is ok: 1 service on 1 VIP\n", true},
+		{"weir is ok: 1 service on 1 VIP", "weir is ok: 2 services on 1 VIP", false},
 		{"Version: 1.2.3, pid 4, up 3m\n...\nz", "Version:   devel-7, pid 99, up 7s\na\nb\nz", true},
 		{"a\n...", "a", true},
 		{"a\n...\nc", "a\nb", false},

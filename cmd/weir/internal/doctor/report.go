@@ -7,6 +7,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"weir/cmd/weir/internal/status"
 )
 
 // Report is everything that was found, the worst first. The JSON names are stable.
@@ -80,11 +82,11 @@ func (r Report) Well() bool { return r.Errors+r.Warnings == 0 }
 
 // Line says in one line whether all is well.
 func (r Report) Line() string {
-	out := count(r.Fine, "check") + " fine"
+	out := status.Count(r.Fine, "check") + " fine"
 	if r.Well() {
 		out = "all is well: " + out
 	} else {
-		out += ", " + count(r.Warnings, "warning") + ", " + count(r.Errors, "error")
+		out += ", " + status.Count(r.Warnings, "warning") + ", " + status.Count(r.Errors, "error")
 	}
 	if r.Unknown > 0 {
 		out += fmt.Sprintf(", %d could not be looked at", r.Unknown)
@@ -93,13 +95,6 @@ func (r Report) Line() string {
 		}
 	}
 	return out
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Table implements status.Tabler. The first line says whether all is well.

@@ -45,7 +45,7 @@ Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
 
 Clusters (4):
   lab    waiting 1m                         0 services, 0 endpoints      LoadBalancer
-  shop   away 10s, from the file of 2h ago  1 services, 2 endpoints      LoadBalancer
+  shop   away 10s, from the file of 2h ago  1 service, 2 endpoints       LoadBalancer
   stage  away 5m, as of 6m ago              10 services, 20 endpoints    LoadBalancer
   prod   connected 3h, heard 2s ago         120 services, 340 endpoints  ClusterIP NodePort ExternalIP LoadBalancer, node node1
 `
@@ -70,7 +70,7 @@ func TestJudge(t *testing.T) {
 		{"what is only for information", func(s *Status) { s.Notes = []Note{{Service: "prod/a/b", Reason: "no-local", Informational: true}} }, OK, ""},
 		{"notes", func(s *Status) {
 			s.Notes = []Note{{Service: "static/web", Reason: "conflict"}, {Service: "prod/a/b", Reason: "no-local", Informational: true}}
-		}, Degraded, "1 notes"},
+		}, Degraded, "1 note"},
 		{"failed operations", func(s *Status) { s.Kernel.Pending = 3 }, Degraded, "3 operations failed and are tried again"},
 		{"backends", func(s *Status) { s.Backend.Down = 1 }, Degraded, "1 of 13 backends are down"},
 		{"a held sync", func(s *Status) { s.Held = []Hold{{Source: "prod", Frontends: 12, Backends: 7}} }, Degraded,

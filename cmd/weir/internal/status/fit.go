@@ -163,7 +163,7 @@ func clusterList(clusters []Cluster, now time.Time) list {
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 8, 2, ' ', 0)
 	for _, c := range clusters {
-		fmt.Fprintf(tw, "  %s\t%s\t%d services, %d endpoints\t%s%s\n", c.Name, c.condition(now), c.Services, c.Endpoints,
+		fmt.Fprintf(tw, "  %s\t%s\t%s, %s\t%s%s\n", c.Name, c.condition(now), Count(c.Services, "service"), Count(c.Endpoints, "endpoint"),
 			strings.Join(c.Kinds, " "), c.where())
 	}
 	tw.Flush()

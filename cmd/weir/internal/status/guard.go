@@ -52,5 +52,5 @@ func (h Hold) until(now time.Time) string {
 
 // why says it in a line.
 func (h Hold) why() string {
-	return fmt.Sprintf("%s takes away %d frontends and %d backends at once, which is held (weir guard)", h.Source, h.Frontends, h.Backends)
+	return fmt.Sprintf("%s takes away %s and %s at once, which is held (weir guard)", h.Source, Count(h.Frontends, "frontend"), Count(h.Backends, "backend"))
 }

@@ -101,6 +101,9 @@ func (h Health) Line() string {
 	case n["unknown"] > 0:
 		return fmt.Sprintf("%d of %d backends are not known yet", n["unknown"], len(h.Backends))
 	}
+	if len(h.Backends) == 1 {
+		return "the one backend is up"
+	}
 	return fmt.Sprintf("all %d backends are up", len(h.Backends))
 }
 

@@ -204,9 +204,9 @@ func shorten(digest string) string { return cmp.Or(digest[:min(len(digest), 8)],
 
 // does says what a box does about VIPs.
 func does(mode string, vips map[VIPRole]int, owned int) string {
-	out := fmt.Sprintf("owns %d VIPs", owned)
+	out := "owns " + Count(owned, "VIP")
 	if mode == activeActive {
-		out = fmt.Sprintf("serves %d VIPs, owns %d", vips[RoleOwner], owned)
+		out = fmt.Sprintf("serves %s, owns %d", Count(vips[RoleOwner], "VIP"), owned)
 	}
 	for _, x := range []struct {
 		role VIPRole

@@ -123,7 +123,7 @@ type Addresses struct {
 
 // line says it in a line.
 func (a Addresses) line() string {
-	text := fmt.Sprintf("%d pools, %d used, %d held, %s free", a.Pools, a.Used, a.Held, a.Free)
+	text := fmt.Sprintf("%s, %d used, %d held, %s free", Count(a.Pools, "pool"), a.Used, a.Held, a.Free)
 	var by []string
 	for _, reason := range slices.Sorted(maps.Keys(a.Pending)) {
 		by = append(by, fmt.Sprintf("%d %s", a.Pending[reason], reason))

@@ -166,7 +166,7 @@ routes: draining since 4s: an operator drains it: peers are asked to prefer othe
 weir is degraded: 3 things need a look
   THE WHOLE BOX IS DRAINED since 4s (shutting): weir undrain --all
   BGP peer tor2 is down since 1m: connection refused
-  1 VIPs without a backend are announced nevertheless: too many have lost theirs (bgp.floor)
+  1 VIP without a backend announced nevertheless: too many have lost theirs (bgp.floor)
 
 Version:    1.2.3, pid 812, up 2d
 Config:     /etc/weir/weir.toml, loaded 1h ago

@@ -235,7 +235,7 @@ type DownPeer struct {
 
 // line says it in a line.
 func (b BGP) line() string {
-	text := fmt.Sprintf("AS %d, %d of %d peers up, %d VIPs announced", b.ASN, len(b.Up), len(b.Up)+len(b.Down), b.Announced)
+	text := fmt.Sprintf("AS %d, %d of %d peers up, %s announced", b.ASN, len(b.Up), len(b.Up)+len(b.Down), Count(b.Announced, "VIP"))
 	if b.Standby > 0 {
 		text += fmt.Sprintf(" (%d on standby)", b.Standby)
 	}
@@ -268,7 +268,7 @@ func (b BGP) bad(now time.Time) (out []string) {
 	}
 	out = append(out, b.Problems...)
 	if b.Kept > 0 {
-		out = append(out, fmt.Sprintf("%d VIPs without a backend are announced nevertheless: too many have lost theirs (bgp.floor)", b.Kept))
+		out = append(out, Count(b.Kept, "VIP")+" without a backend announced nevertheless: too many have lost theirs (bgp.floor)")
 	}
 	return out
 }

@@ -211,7 +211,7 @@ func (s *Status) Judge(now time.Time) {
 		why("%d operations failed and are tried again", s.Kernel.Pending)
 	}
 	if n := len(s.Notes) - informational(s.Notes); n > 0 {
-		why("%d notes", n)
+		why("%s", Count(n, "note"))
 	}
 	if b := s.Backend; b.Down > 0 {
 		why("%d of %d backends are down", b.Down, b.Up+b.Down+b.Unknown)
@@ -249,9 +249,17 @@ func (s Status) Line() string {
 // Verdict is Line without what is on trial.
 func (s Status) Verdict() string {
 	if s.State == OK {
-		return fmt.Sprintf("weir is ok: %d services on %d VIPs", s.Kernel.Services, s.Kernel.VIPs)
+		return fmt.Sprintf("weir is ok: %s on %s", Count(s.Kernel.Services, "service"), Count(s.Kernel.VIPs, "VIP"))
 	}
 	return fmt.Sprintf("weir is %s: %s", s.State, strings.Join(s.Why, "; "))
+}
+
+// Count says how many there are of something: "1 service", "2 services".
+func Count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 // since says how long before now t was, for people; a zero t was never.
@@ -262,16 +270,18 @@ func since(now, t time.Time) string {
 	return age(now, t) + " ago"
 }
 
-// age is the time from t to now, for people: "3s", "5m", "2h", "9d".
-func age(now, t time.Time) string {
-	switch d := now.Sub(t); {
+// age is the time from t to now, for people.
+func age(now, t time.Time) string { return Age(now.Sub(t)) }
+
+// Age is a time span for people, in its largest unit: "3s", "5m", "2h", "9d".
+func Age(d time.Duration) string {
+	switch {
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
 	case d < time.Hour:
 		return fmt.Sprintf("%dm", int(d.Minutes()))
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
 	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

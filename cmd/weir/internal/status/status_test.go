@@ -29,7 +29,7 @@ var healthy = Status{
 func degraded() Status {
 	s := healthy
 	s.State = Degraded
-	s.Why = []string{"1 notes", "1 of 12 backends are down"}
+	s.Why = []string{"1 note", "1 of 12 backends are down"}
 	s.Kernel.Drift = 4
 	s.Backend = Backends{Up: 11, Down: 1, Draining: 10}
 	s.Notes = []Note{{Service: "static/web", Reason: "stranger", Text: "192.0.2.10:80/tcp is a virtual server that weir did not make"}}
@@ -80,7 +80,7 @@ Backends:  12 up, 0 down, 0 unknown, 0 draining
 Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
 `},
 		{"status with notes and drains", degraded(), `
-weir is degraded: 1 notes; 1 of 12 backends are down
+weir is degraded: 1 note; 1 of 12 backends are down
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago

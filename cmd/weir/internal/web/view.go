@@ -215,7 +215,7 @@ func (v *view) Problem() string {
 	case v.old.IsZero():
 		return v.problem
 	}
-	return fmt.Sprintf("%s; what is shown is of %s ago", v.problem, age(v.now.Sub(v.old)))
+	return fmt.Sprintf("%s; what is shown is of %s ago", v.problem, status.Age(v.now.Sub(v.old)))
 }
 
 // Ago says how long ago something was; "-" if it never was.
@@ -223,11 +223,11 @@ func (v *view) Ago(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return age(v.now.Sub(t))
+	return status.Age(v.now.Sub(t))
 }
 
 // Until says how long something will last.
-func (v *view) Until(t time.Time) string { return age(t.Sub(v.now)) }
+func (v *view) Until(t time.Time) string { return status.Age(t.Sub(v.now)) }
 
 // Rated tells whether there are rates: two readings.
 func (v *view) Rated() bool { return v.rates.Seconds > 0 }

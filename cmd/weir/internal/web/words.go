@@ -1,13 +1,11 @@
 package web
 
 import (
-	"fmt"
 	"html/template"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"weir/cmd/weir/internal/status"
@@ -51,19 +49,6 @@ func perSecond(v float64) string {
 	return "very many"
 }
 
-// age is a time span for people, in the largest unit.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
 // maxWord bounds what comes from elsewhere, in bytes: names and messages of clusters,
 // errors of checks.
 const maxWord = 300
@@ -105,14 +90,14 @@ var next = []struct {
 	{regexp.MustCompile(`^the last reload was refused`), "`weir check` says where; put it right, then `weir reload`"},
 	{regexp.MustCompile(`^cluster `), "look at the API server and the kubeconfig; what was heard last is served on"},
 	{regexp.MustCompile(`^BGP`), "`weir bgp neighbors`; then the router's side"},
-	{regexp.MustCompile(`VIPs without a backend are announced`), "`weir health`: the backends, or the way to them"},
+	{regexp.MustCompile(`VIPs? without a backend announced`), "`weir health`: the backends, or the way to them"},
 	{regexp.MustCompile(`^other members`), "look at their power, cables and `journalctl -u weir`; others serve their VIPs meanwhile"},
 	{regexp.MustCompile(`^this box (is|takes)`), "`weir members` on this box and on another one"},
 	{regexp.MustCompile(`^nothing is answered on`), "look at the cable and at `ip link`"},
 	{regexp.MustCompile(`^no addresses are given`), "`weir pools`"},
 	{regexp.MustCompile(`which is held`), "if it is meant so: `weir guard release CLUSTER`"},
 	{regexp.MustCompile(`operations failed`), "`weir plan` shows them, `weir events` says why"},
-	{regexp.MustCompile(`^\d+ notes$`), "the notes are below, each with what to do"},
+	{regexp.MustCompile(`^\d+ notes?$`), "the notes are below, each with what to do"},
 	{regexp.MustCompile(`backends are down$`), "`weir health` has what each check met; the services are below"},
 	{regexp.MustCompile(`^the file is not what is in force`), "`weir plan` tells what it would change"},
 }
