@@ -59,7 +59,7 @@ func newAppliance(t *testing.T) *appliance {
 		Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
 	})
 	a.land = &land{site: openSite(t, p)}
-	a.site.weir = "/usr/bin/weir" // that of the package
+	a.weir = "/usr/bin/weir" // that of the package
 	a.prod = a.Kube(t, "kube1", lab.KubeOptions{})
 	grant(t, a.prod)
 	a.serveAll(t, 8080)
