@@ -156,7 +156,7 @@ func firewallChecks() []Check {
 	return []Check{{
 		ID: "iptables-mixed", Fine: "all rules are of one kind of iptables",
 		Means: "packets pass both sets of rules, and each program shows only its own: what one lets in the other may drop",
-		Fix:   "empty one of them", needs: []Part{Rules}, judge: mixed,
+		Fix:   "one kind for all who make rules", needs: []Part{Rules}, judge: mixed,
 	}, {
 		ID: "kube-proxy", Fine: "kube-proxy is not here",
 		Means: "weir does not start beside it: both would take each other's sets and chains for their own",

@@ -151,17 +151,17 @@ func badFile(f Facts) []Finding {
 func fullDisk(f Facts) []Finding {
 	var out []Finding
 	for _, x := range []struct {
-		what string
-		free int
-	}{{"space", f.Disk.FreeSpace}, {"inodes", f.Disk.FreeFiles}} {
+		what, by string
+		free     int
+	}{{"space", "", f.Disk.FreeSpace}, {"inodes", "--inodes ", f.Disk.FreeFiles}} {
 		if x.free >= 5 {
 			continue
 		}
 		found := Finding{
 			Severity: Warning, What: fmt.Sprintf("%d%% of the %s is free where %s is", x.free, x.what, f.Disk.Dir),
-			Fix: "make room: du -x " + filepath.Dir(f.Disk.Dir) + " | sort -n | tail shows where it went; the journal gives some back",
+			// No command: what may go is for people to say.
+			Fix: "make room: du -x " + x.by + filepath.Dir(f.Disk.Dir) + " | sort -n | tail shows where it went",
 		}
-		found.Command = "journalctl --vacuum-size=200M"
 		if x.free < 1 {
 			found.Severity = Error
 		}

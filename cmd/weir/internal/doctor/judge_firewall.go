@@ -33,8 +33,7 @@ func mixed(f Facts) []Finding {
 			What: fmt.Sprintf("%s has %d rules in %s and %d in %s", family, stays.Rules(), stays.Program(),
 				goes.Rules(), goes.Program()),
 			Fix: fmt.Sprintf("see what %s-save prints, have whoever made that use the other kind "+
-				"(update-alternatives --config iptables), and empty it", goes.Program()),
-			Command: empty(goes),
+				"(update-alternatives --config iptables), and make it again there: it may be the firewall that guards this box", goes.Program()),
 		}
 		if f.foreign(goes) == 0 {
 			x.Severity = Error
@@ -63,25 +62,6 @@ func (f Facts) prefix() string {
 		return usualPrefix
 	}
 	return f.Config.Kernel.NamePrefix
-}
-
-// empty is what takes all rules out of tables.
-func empty(t linux.Tables) string {
-	var names, cmds []string
-	for _, c := range t.Chains {
-		if !slices.Contains(names, c.Table) {
-			names = append(names, c.Table)
-		}
-	}
-	for _, name := range names {
-		cmds = append(cmds, fmt.Sprintf("%s -t %s -F", t.Program(), name), fmt.Sprintf("%s -t %s -X", t.Program(), name))
-	}
-	for _, c := range t.Chains {
-		if c.Policy == "DROP" {
-			cmds = append(cmds, fmt.Sprintf("%s -t %s -P %s ACCEPT", t.Program(), c.Table, c.Name))
-		}
-	}
-	return strings.Join(cmds, " && ")
 }
 
 // kubeProxy finds kube-proxy, by its process and by what it has left.
@@ -259,8 +239,9 @@ func foreignFirewall(f Facts) []Finding {
 			Fix: "see it with: nft list chain " + c.Table + " " + c.Name,
 		}
 		if strings.HasSuffix(c.Table, " firewalld") {
-			x.Fix = "put the interfaces of clients, peers and backends into a zone that lets them in, such as: " +
-				"firewall-cmd --permanent --zone=trusted --add-interface=eth0 && firewall-cmd --reload"
+			x.Fix = "let in what is served, BGP (TCP 179, UDP 3784) and members, in the zones of their interfaces, such as: " +
+				"firewall-cmd --permanent --zone=public --add-port=443/tcp && firewall-cmd --reload; " +
+				"what is forwarded to backends needs a policy between the two zones (firewall-cmd --new-policy)"
 		}
 		out = append(out, x)
 	}

@@ -41,7 +41,7 @@ func noIPVS(f Facts) []Finding {
 	if f.Kernel.Modules["ip_vs"] == Loadable {
 		return []Finding{{
 			Severity: Warning, What: "module ip_vs is there and not loaded", Fix: "load it now, and at each start of the box",
-			Command: "modprobe ip_vs && echo ip_vs >>/etc/modules-load.d/weir.conf",
+			Command: "modprobe ip_vs && echo ip_vs >/etc/modules-load.d/weir-ip_vs.conf",
 		}}
 	}
 	x := Finding{

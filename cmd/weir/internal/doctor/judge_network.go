@@ -202,7 +202,8 @@ func twice(f Facts) []Finding {
 			if slices.Contains(served.vips, p.Addr()) {
 				out = append(out, Finding{
 					Severity: Warning, What: fmt.Sprintf("VIP %s is also an address of %s: what listens on this box answers there, and the kernel answers ARP for it", p.Addr(), l.Name),
-					Fix: "take it away there", Command: fmt.Sprintf("ip addr del %s dev %s", p, l.Name),
+					// No command: it may be the address by which somebody is logged in.
+					Fix: fmt.Sprintf("if nothing else needs it there, take it away: ip addr del %s dev %s; else serve another VIP", p, l.Name),
 				})
 			}
 		}

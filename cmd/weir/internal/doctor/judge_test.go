@@ -177,8 +177,8 @@ var daemonIlls = []ill{
 	{"files", Error, "(the configuration)", "chmod a+r /etc/weir/a.toml && chmod a+x /etc/weir", func(f *Facts) {
 		f.Files = []FileFact{{Name: "/etc/weir/a.toml", Key: "the configuration", User: "weir", Error: "mode 0600, owner 0:0"}}
 	}},
-	{"disk", Warning, "3% of the space", "journalctl", func(f *Facts) { f.Disk.FreeSpace = 3 }},
-	{"disk", Error, "0% of the inodes", "journalctl", func(f *Facts) { f.Disk.FreeFiles = 0 }},
+	{"disk", Warning, "3% of the space", "", func(f *Facts) { f.Disk.FreeSpace = 3 }},
+	{"disk", Error, "0% of the inodes", "", func(f *Facts) { f.Disk.FreeFiles = 0 }},
 	{"open-files", Warning, "900 files and connections open, of at most 1000", "LimitNOFILE", func(f *Facts) { f.System.OpenFiles = 900 }},
 	{"memory", Warning, "90 of 2000 MiB", "", func(f *Facts) { f.Memory.Available = 90 }},
 	{"clock", Warning, "nothing keeps", "timedatectl set-ntp true", func(f *Facts) { f.Clock.Synchronized = false }},
@@ -194,7 +194,7 @@ func notThere(f *Facts) {
 var kernelIlls = []ill{
 	{"kernel", Error, "older than 4.18", "", func(f *Facts) { f.Kernel.Release = "3.10.0-1160.el7" }},
 	{"kernel", Warning, "older than 5.9", "", func(f *Facts) { f.Kernel.Release = "4.19.0-27-amd64" }},
-	{"ipvs", Warning, "not loaded", "modprobe ip_vs", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Loadable }},
+	{"ipvs", Warning, "not loaded", "modprobe ip_vs && echo ip_vs >/etc/modules-load.d/weir-ip_vs.conf", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Loadable }},
 	{"ipvs", Warning, "so iptables balances", "", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Absent }},
 	{"ipvs", Error, "has no IPVS", "", func(f *Facts) {
 		f.Kernel.IPVS, f.Kernel.Modules["ip_vs"], f.Config.Kernel.Mode = false, Absent, config.ModeIPVS
@@ -231,10 +231,10 @@ var kernelIlls = []ill{
 }
 
 var firewallIlls = []ill{
-	{"iptables-mixed", Warning, "4 rules in iptables-legacy and 1 in iptables-nft", "iptables-nft -t filter -F && iptables-nft -t filter -X && iptables-nft -t filter -P INPUT ACCEPT", func(f *Facts) {
+	{"iptables-mixed", Warning, "4 rules in iptables-legacy and 1 in iptables-nft", "", func(f *Facts) {
 		f.Tables = append(f.Tables, tables(linux.NFT, "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"))
 	}},
-	{"iptables-mixed", Error, "weir's own are in both", "iptables-nft -t filter -F", func(f *Facts) { f.Tables = append(f.Tables, tables(linux.NFT, weirRules)) }},
+	{"iptables-mixed", Error, "weir's own are in both", "", func(f *Facts) { f.Tables = append(f.Tables, tables(linux.NFT, weirRules)) }},
 	{"kube-proxy", Error, "kube-proxy runs here, as process 42", "", func(f *Facts) { f.Processes = []Process{{42, "kube-proxy"}} }},
 	{"kube-proxy", Info, "leaves it alone", "", func(f *Facts) { f.Processes, f.Config.Kernel.NamePrefix = []Process{{42, "kube-proxy"}}, "WEIR" }},
 	{"kube-proxy", Error, "KUBE-PROXY-CANARY in table nat", "iptables-legacy -t nat -D OUTPUT -j KUBE-PROXY-CANARY && iptables-legacy -t nat -F KUBE-PROXY-CANARY && iptables-legacy -t nat -X KUBE-PROXY-CANARY", func(f *Facts) {
@@ -279,7 +279,7 @@ var networkIlls = []ill{
 	{"path-mtu", Error, "10.2.0.11 answers a small ping, and none of 1500 bytes", "ip route add 10.2.0.11 dev back mtu 1400", func(f *Facts) { f.Ways[0].Large = false }},
 	{"way-back", Info, "10.2.0.11 are behind a router", "", func(f *Facts) { f.Ways[0].Gateway = netip.MustParseAddr("10.2.0.254") }},
 	{"neighbor", Warning, "backend 10.2.0.11 does not answer", "", func(f *Facts) { f.Network.Neighbors = []Neighbor{{netip.MustParseAddr("10.2.0.11"), "back"}} }},
-	{"vip-twice", Warning, "VIP 192.0.2.10 is also an address of back", "ip addr del 192.0.2.10/32 dev back", func(f *Facts) {
+	{"vip-twice", Warning, "VIP 192.0.2.10 is also an address of back", "", func(f *Facts) {
 		f.Network.Links[0].Addrs = append(f.Network.Links[0].Addrs, netip.MustParsePrefix("192.0.2.10/32"))
 	}},
 	{"lro", Warning, "at front", "ethtool -K front lro off", func(f *Facts) { f.Network.Links[2].LRO = true }},
