@@ -40,7 +40,7 @@ file is left as it is, so after a return it is not what is in force: weir status
 says so, weir config show --running shows what is, and starts keep to that, until
 weir reload tries the file again, or a start finds it changed.
 
-Exit status: 0, 1 refused, 2 no such time, 3 not running.`,
+Exit status: 0 loaded, 1 refused, 2 no such time, 3 not running.`,
 		Args: cobra.NoArgs,
 	}
 	socket := socketFlag(cmd)
@@ -123,7 +123,7 @@ func confirmCommand(e env) *cobra.Command {
 		Long: `Keep the configuration that is in force since weir reload --confirm: it does not
 return to the old one any more.
 
-Exit status: 0, 1 none is on trial, 3 not running.`,
+Exit status: 0 confirmed, 1 none is on trial, 3 not running.`,
 		Args: cobra.NoArgs,
 	}
 	socket := socketFlag(cmd)
