@@ -29,7 +29,7 @@ limits, what may be written, whether a change needs a restart, and what it does.
 Without KEY, the tables. KEY may be written as messages have it:
 service.web.backend[2].weight.
 
-Exit status: 0, 2 there is no such key.`,
+Exit status: 0 shown, 2 there is no such key.`,
 		Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			return keysBeginning(args, begun), cobra.ShellCompDirectiveNoFileComp
@@ -69,7 +69,7 @@ again, and is the same configuration. It holds no secrets: those are in files.
 It is that of the file and what it includes; with --running that of the daemon,
 which differs where the file has been changed since, or was not confirmed.
 
-Exit status: 0, 2 invalid or unreadable, 3 not running (with --running).`,
+Exit status: 0 shown, 2 invalid or unreadable, 3 not running (with --running).`,
 		Args: cobra.NoArgs,
 	}
 	socket, file, format := socketFlag(cmd), configFlag(cmd), outputFlag(cmd)
