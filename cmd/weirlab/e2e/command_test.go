@@ -393,7 +393,7 @@ func (s *site) samples(t testing.TB) map[string]string {
 
 func endpoints(t *testing.T, s *site, webs []*webServer) {
 	s.run(t, service("web", check("http", httpCheck)))
-	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/metrics": 200, "/": 404, "/status": 404} {
+	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/metrics": 200, "/": 200, "/status": 404} {
 		if got := s.httpStatus(t, path); got != want {
 			t.Errorf("%s answers %d, want %d", path, got, want)
 		}
