@@ -4,6 +4,12 @@
 
 export CGO_ENABLED = 0
 
+# Whoever types make trusts these sources; git, which tells their version, does not if
+# they are another user's, as root's who makes what somebody else has cloned.
+export GIT_CONFIG_COUNT = 1
+export GIT_CONFIG_KEY_0 = safe.directory
+export GIT_CONFIG_VALUE_0 = $(CURDIR)
+
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
