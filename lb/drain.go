@@ -277,3 +277,12 @@ func (r *Reconciler) Drains() []Drain {
 	})
 	return out
 }
+
+// Draining is how many Drains has at most, without making them: one that has come back
+// counts until the next look.
+func (r *Reconciler) Draining() (n int) {
+	for _, servers := range r.drains.servers {
+		n += len(servers)
+	}
+	return n
+}

@@ -62,9 +62,9 @@ func (c *causes) heardOf(u lb.Update) {
 }
 
 // before is how the Reconciler was before a pass, as far as that may be a cause.
-type before struct{ drains, pending int }
+type before struct{ draining, pending int }
 
-func (b *box) before() before { return before{len(b.rec.Drains()), b.rec.Pending()} }
+func (b *box) before() before { return before{b.rec.Draining(), b.rec.Pending()} }
 
 // because gives the causes of a pass that has just ended, and forgets them: those that
 // somebody has named, and those that only the pass itself shows.
@@ -77,7 +77,7 @@ func (b *box) because(was before, rep lb.Report, now time.Time) string {
 			b.causes.add("guard_hold of %s is over", h.Source)
 		}
 	}
-	if len(b.rec.Drains()) < was.drains {
+	if b.rec.Draining() < was.draining {
 		b.causes.add("drains of backends are over")
 	}
 	if b.rec.Pending() < was.pending {

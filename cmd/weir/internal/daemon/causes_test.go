@@ -44,7 +44,7 @@ func TestWhatAPassShowsIsACauseToo(t *testing.T) {
 	b.causes.add("the start")
 	rep := lb.Report{Drift: []lb.Object{lb.Address{Addr: netip.MustParseAddr("192.0.2.1")}}}
 	want := "the start; others changed the kernel; guard_hold of prod is over; drains of backends are over; and more"
-	if got := b.because(before{drains: 1, pending: 2}, rep, now); got != want {
+	if got := b.because(before{draining: 1, pending: 2}, rep, now); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	b.holds = nil
