@@ -19,7 +19,8 @@ var (
 		{"conntrack", "conntrack"}, {"tcpdump", "tcpdump"}, {"curl", "curl"}, {"ps", "procps"},
 		{"depmod", "kmod"}, {"modprobe", "kmod"},
 	}
-	needsOfUML     = []need{{umlProgram, "user-mode-linux"}}
+	needsOfOldUML  = []need{{umlOldProgram, "user-mode-linux"}}
+	needsOfXstate  = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}, {"nft", "nftables"}}
 	needsOfRouters = []need{
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
@@ -46,9 +47,20 @@ func Check(kernels ...Kernel) error {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		return fmt.Errorf("the boxes' network cards need a tun device: %w; modprobe tun", err)
 	}
-	if slices.Contains(kernels, Qemu) {
-		if _, err := debianKernel(); err != nil {
+	if slices.Contains(kernels, UML) {
+		if _, err := findUML(); err != nil {
 			return err
+		}
+	}
+	if asked(kernels, Qemu, KVM) {
+		kernel, err := debianKernel()
+		if err != nil {
+			return err
+		}
+		if slices.Contains(kernels, KVM) {
+			if err := tryKVM(kernel); err != nil {
+				return err
+			}
 		}
 	}
 	if slices.Contains(kernels, HostKernel) {
@@ -60,10 +72,7 @@ func Check(kernels ...Kernel) error {
 // MissingPackages lists the Debian packages to install for boxes on these kernels, sorted.
 func MissingPackages(kernels ...Kernel) []string {
 	needs := slices.Clone(needsOfAll)
-	if slices.Contains(kernels, UML) {
-		needs = append(needs, needsOfUML...)
-	}
-	if slices.Contains(kernels, Qemu) {
+	if asked(kernels, Qemu, KVM) {
 		needs = append(needs, needsOfQemu...)
 	}
 	return packagesOf(needs, absent)
@@ -157,7 +166,7 @@ func findProgram(name string) string {
 func checkHostKernel() error {
 	_ = exec.Command(findProgram("modprobe"), "-q", "ip_vs").Run() // the file tells whether it helped
 	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
-		return errors.New("this machine's own kernel has no IPVS (no /proc/net/ip_vs): use lab.UML or lab.Qemu")
+		return errors.New("this machine's own kernel has no IPVS (no /proc/net/ip_vs): modprobe ip_vs")
 	}
 	return nil
 }

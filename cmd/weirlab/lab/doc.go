@@ -12,7 +12,7 @@
 //				{Name: "web2", Nets: lab.Nets{"back": "10.2.0.12/24"}, Routes: []string{"default via 10.2.0.1"}},
 //			},
 //			Boxes: []lab.Box{
-//				{Name: "box1", Forward: true, // Kernel: lab.UML is the default
+//				{Name: "box1", Forward: true, // Kernel: lab.Any is the default
 //					Nets: lab.Nets{"front": "10.1.0.1/24 fd01::1/64", "back": "10.2.0.1/24"}},
 //			},
 //		})

@@ -1,14 +1,11 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -37,7 +34,7 @@ func (p plan) managementCard() card {
 }
 
 // firstProcess says what to start for the machine, and what to tell it.
-func (m *Machine) firstProcess(ctx context.Context) (agent.Request, inside.Config, error) {
+func (m *Machine) firstProcess() (agent.Request, inside.Config, error) {
 	c := inside.Config{
 		Name:    m.name,
 		Scratch: m.lab.keeper.name(m.name, "scratch"),
@@ -49,8 +46,8 @@ func (m *Machine) firstProcess(ctx context.Context) (agent.Request, inside.Confi
 	switch m.kernel {
 	case UML:
 		return m.uml(c)
-	case Qemu:
-		return m.qemu(ctx, c)
+	case Qemu, KVM:
+		return m.qemu(c)
 	}
 	return m.namespace(c)
 }
@@ -69,12 +66,16 @@ func (m *Machine) namespace(c inside.Config) (agent.Request, inside.Config, erro
 // uml is a box on user-mode Linux: a kernel that is an ordinary program, with this machine's file
 // system as its root.
 func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
-	version, modules, err := umlModules()
+	k, err := findUML()
+	if err != nil {
+		return agent.Request{}, c, err
+	}
+	version, modules, err := k.moduleFolder()
 	if err != nil {
 		return agent.Request{}, c, err
 	}
 	c.Root, c.Modules, c.Legacy = inside.RootHostfs, modules+"/lib/modules", true
-	if c.Insert, err = withDependencies(modules, version, "overlay", "ipv6"); err != nil {
+	if c.Insert, err = withDependencies(modules, version, modulesOf(modules, version, "overlay", "ipv6")...); err != nil {
 		return agent.Request{}, c, err
 	}
 	if c.Preload, err = preload(modules, version); err != nil {
@@ -83,14 +84,14 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	c.Keep = m.keep(func(i int) string { return m.lab.keeper.name(m.name, keptFolder(i)) })
 	m.manage(&c)
 	if m.systemd {
-		if err := m.withSystemd(&c); err != nil {
+		if err := m.withSystemd(&c, k); err != nil {
 			return agent.Request{}, c, err
 		}
 	}
 	// nohz=off: an idle kernel without a tick sometimes misses the signal for a packet and sleeps on until
 	// the next one comes, a second later; the tick wakes it within 10 ms.
-	args := append(onOneProcessor(m.index), []string{
-		umlProgram, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=" + umlFolder,
+	args := append(m.lab.lease.pin(m.index), []string{
+		k.program, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=" + umlFolder,
 		"rootfstype=hostfs", "rootflags=/", "ro", "init=" + m.lab.keeper.program,
 		"con=null", "con0=null,fd:1", "quiet", "panic=-1", "nohz=off",
 	}...)
@@ -100,7 +101,7 @@ func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
 		args = append(args, fmt.Sprintf("vec%d:transport=tap,ifname=%s,depth=128,gro=1,mac=%s", i, card.port, card.mac))
 	}
 	args = append(args, m.configVariable(), "machine")
-	return agent.Request{Op: agent.Run, Args: args}, c, nil
+	return agent.Request{Op: agent.Run, Args: args, Env: k.environment()}, c, nil
 }
 
 // dialPatiently dials an agent that is there. A box that has just booted on a busy machine may leave
@@ -114,43 +115,6 @@ func dialPatiently(ctx context.Context, agent netip.AddrPort) (net.Conn, error) 
 			return conn, err
 		}
 	}
-}
-
-// onOneProcessor is the beginning of a command that keeps the i-th box on one processor, where there
-// are several to choose from. User-mode Linux switches between two processes at every system call; on
-// different processors everything takes two to seven times as long.
-func onOneProcessor(i int) []string {
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil || allowed.Count() < 2 {
-		return nil
-	}
-	skip := i % allowed.Count()
-	for cpu := range len(allowed) * 64 {
-		if !allowed.IsSet(cpu) {
-			continue
-		}
-		if skip == 0 {
-			return []string{"taskset", "--cpu-list", strconv.Itoa(cpu)}
-		}
-		skip--
-	}
-	return nil
-}
-
-const (
-	umlProgram      = "linux.uml"
-	umlModuleFolder = "/usr/lib/uml/modules"
-	umlFolder       = "uml" // in the machine's, for user-mode Linux's own use
-)
-
-func umlModules() (version, folder string, err error) {
-	out, err := exec.Command(umlProgram, "--version").Output()
-	if err != nil {
-		return "", "", fmt.Errorf("ask %s for its version: %w", umlProgram, err)
-	}
-	version = string(bytes.TrimSpace(out))
-	folder, err = moduleFolder(umlModuleFolder, version)
-	return version, folder, err
 }
 
 func (m *Machine) configVariable() string {
@@ -175,7 +139,7 @@ func (m *Machine) keep(source func(i int) string) []inside.Keep {
 // reach finds the way to the agent of a machine that has just come up.
 func (m *Machine) reach(on *power) error {
 	k := m.lab.keeper
-	if m.kernel == UML || m.kernel == Qemu {
+	if m.kernel.own() {
 		on.dial = func(ctx context.Context) (conn net.Conn, err error) {
 			err = enter(k.network, func() error {
 				conn, err = dialPatiently(ctx, netip.AddrPortFrom(m.managementAddress(), managementPort))

@@ -11,6 +11,8 @@ import (
 // Lab is a site that runs.
 type Lab struct {
 	keeper   *keeper
+	lease    *lease // of processors
+	own      bool   // the lease ends with the lab
 	machines []*Machine
 	ctx      context.Context // ends with the lab
 	cancel   context.CancelFunc
@@ -19,6 +21,13 @@ type Lab struct {
 
 // Open puts a site on this machine and returns when all of its machines answer. Close it.
 func Open(ctx context.Context, site Site) (*Lab, error) {
+	if _, err := site.parse(); err != nil { // before a kernel is asked for
+		return nil, fmt.Errorf("site: %w", err)
+	}
+	site, err := site.settle()
+	if err != nil {
+		return nil, err
+	}
 	plans, err := site.parse()
 	if err != nil {
 		return nil, fmt.Errorf("site: %w", err)
@@ -30,11 +39,18 @@ func Open(ctx context.Context, site Site) (*Lab, error) {
 }
 
 func open(ctx context.Context, plans []plan) (*Lab, error) {
-	k, err := startKeeper()
+	cpus, own, err := leaseFor(ctx, plans)
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{keeper: k}
+	k, err := startKeeper()
+	if err != nil {
+		if own {
+			cpus.release()
+		}
+		return nil, err
+	}
+	l := &Lab{keeper: k, lease: cpus, own: own}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if err := l.build(ctx, plans); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -90,6 +106,9 @@ func (l *Lab) Close() error {
 		m.mu.Lock()
 		m.switchOff()
 		m.mu.Unlock()
+	}
+	if l.own {
+		l.lease.release()
 	}
 	return nil
 }

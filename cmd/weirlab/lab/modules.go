@@ -16,7 +16,7 @@ import (
 // write in; the modules themselves are linked to.
 func moduleFolder(source, version string) (string, error) {
 	tree := filepath.Join("lib/modules", version)
-	return cached("modules-"+version, func(dir string) error {
+	return cached("modules-"+version+"-"+sumOfBytes([]byte(source)), func(dir string) error {
 		from, to := filepath.Join(source, version), filepath.Join(dir, tree)
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
@@ -82,6 +82,15 @@ func wantPreloaded(name string) bool {
 	}
 	begins := func(beginning string) bool { return strings.HasPrefix(name, beginning) }
 	return slices.Contains(preloadNames, name) || slices.ContainsFunc(preloadBeginnings, begins)
+}
+
+// modulesOf returns those of the names that are modules of the kernel, and not built in.
+func modulesOf(base, version string, names ...string) []string {
+	list, err := os.ReadFile(filepath.Join(base, "lib/modules", version, "modules.dep"))
+	if err != nil {
+		return names // modprobe tells what is wrong
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !bytes.Contains(list, []byte("/"+name+".ko")) })
 }
 
 // withDependencies lists the files to insert for some modules, in order. base is the folder that

@@ -64,7 +64,7 @@ func (m *Machine) Boot(ctx context.Context) error {
 
 // switchOn starts the machine's first process and waits for its agent.
 func (m *Machine) switchOn(ctx context.Context) (*power, error) {
-	command, config, err := m.firstProcess(ctx)
+	command, config, err := m.firstProcess()
 	if err != nil {
 		return nil, err
 	}

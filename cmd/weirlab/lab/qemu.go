@@ -1,14 +1,14 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 
 	"weir/cmd/weirlab/internal/agent"
 	"weir/cmd/weirlab/internal/inside"
@@ -22,7 +22,7 @@ var rootModules = []string{"virtio_pci", "virtio_net", "9pnet_virtio", "9p", "ov
 
 // qemu is a box on Debian's own kernel: two processors, this machine's file system shared with it, and
 // an initial RAM file system that holds our first process and the modules to reach the rest.
-func (m *Machine) qemu(ctx context.Context, c inside.Config) (agent.Request, inside.Config, error) {
+func (m *Machine) qemu(c inside.Config) (agent.Request, inside.Config, error) {
 	kernel, err := debianKernel()
 	if err != nil {
 		return agent.Request{}, c, err
@@ -38,10 +38,6 @@ func (m *Machine) qemu(ctx context.Context, c inside.Config) (agent.Request, ins
 	if c.Preload, err = preload(modules, kernel.version); err != nil {
 		return agent.Request{}, c, err
 	}
-	accelerator, err := m.lab.keeper.accelerator(ctx, kernel)
-	if err != nil {
-		return agent.Request{}, c, err
-	}
 	c.Root, c.Modules, c.Scratch = inside.RootShared, modules+"/lib/modules", "/scratch"
 	c.Keep = m.keep(keptFolder)
 	m.manage(&c)
@@ -50,7 +46,7 @@ func (m *Machine) qemu(ctx context.Context, c inside.Config) (agent.Request, ins
 	if err := initrd.write(m.lab.keeper.path(m.name, "initrd"), c); err != nil {
 		return agent.Request{}, c, fmt.Errorf("make initial RAM file system: %w", err)
 	}
-	return agent.Request{Op: agent.Run, Args: m.qemuCommand(kernel, accelerator)}, c, nil
+	return agent.Request{Op: agent.Run, Args: m.qemuCommand(kernel, m.accelerator(kernel))}, c, nil
 }
 
 func (m *Machine) qemuCommand(kernel kernelImage, accelerator []string) []string {
@@ -74,61 +70,39 @@ func (m *Machine) qemuCommand(kernel kernelImage, accelerator []string) []string
 	return args
 }
 
-// trialTime is how long a kernel gets to show that it runs under an accelerator. Where KVM is real it
-// takes less than a second.
-const trialTime = 8 * time.Second
-
 var (
 	withKVM    = []string{"-accel", "kvm", "-cpu", "host"}
 	withoutKVM = []string{"-accel", "tcg,thread=multi", "-cpu", "max"}
 )
 
-// accelerator finds out whether KVM works here: a /dev/kvm may be there and never bring a kernel up,
-// as in some clouds. A trial boot without a root shows it, since it must end in a panic; the verdict
-// is remembered until this machine boots again.
-func (k *keeper) accelerator(ctx context.Context, kernel kernelImage) ([]string, error) {
-	if !canOpen("/dev/kvm") {
-		return withoutKVM, nil
+// accelerator is KVM where it works here, and emulation elsewhere.
+func (m *Machine) accelerator(kernel kernelImage) []string {
+	if m.kernel == KVM || tryKVM(kernel) == nil {
+		return withKVM
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return withoutKVM
+}
+
+// tryKVM returns nil if KVM boots a kernel here: a /dev/kvm may be there and never bring one up, as in
+// some clouds. A trial boot without a root shows it, since it must end in a panic.
+func tryKVM(kernel kernelImage) error {
+	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	const works = "works"
-	folder, err := cached("kvm-"+string(bytes.TrimSpace(boot)), func(dir string) error {
-		if !k.tryKVM(ctx, kernel) {
+	device.Close()
+	program := findProgram(qemuProgram)
+	if program == "" {
+		return fmt.Errorf("%s is missing: apt-get install -y qemu-system-x86", qemuProgram)
+	}
+	return trial("kvm", kernel.image, func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, program, append(slices.Clone(withKVM),
+			"-m", "256", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
+			"-kernel", kernel.image, "-append", "console=ttyS0 panic=-1")...)
+		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), "Kernel panic") {
 			return nil
 		}
-		return os.WriteFile(filepath.Join(dir, works), nil, 0o644)
+		return fmt.Errorf("/dev/kvm is there, but a trial boot of %s does not get up: %w", filepath.Base(kernel.image), errors.Join(err, ctx.Err()))
 	})
-	if err != nil {
-		return nil, fmt.Errorf("try KVM: %w", err)
-	}
-	switch _, err := os.Stat(filepath.Join(folder, works)); {
-	case err == nil:
-		return withKVM, nil
-	case errors.Is(err, os.ErrNotExist):
-		return withoutKVM, nil
-	default:
-		return nil, err
-	}
-}
-
-func canOpen(device string) bool {
-	file, err := os.OpenFile(device, os.O_RDWR, 0)
-	if err == nil {
-		file.Close()
-	}
-	return err == nil
-}
-
-func (k *keeper) tryKVM(ctx context.Context, kernel kernelImage) bool {
-	ctx, cancel := context.WithTimeout(ctx, trialTime)
-	defer cancel()
-	args := append([]string{findProgram(qemuProgram)}, withKVM...)
-	args = append(args, "-m", "256", "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
-		"-kernel", kernel.image, "-append", "console=ttyS0 panic=-1")
-	var out, complaint bytes.Buffer
-	_, err := askOver(ctx, k.dial, agent.Request{Op: agent.Run, Args: args}, &out, &complaint)
-	return err == nil && strings.Contains(out.String(), "Kernel panic")
 }

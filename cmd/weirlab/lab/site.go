@@ -30,8 +30,8 @@ type Box struct {
 	Nets    Nets
 	Routes  []string
 	Forward bool
-	Kernel  Kernel
-	Memory  int // MiB; 0 means 768
+	Kernel  Kernel // Any: Choose finds one
+	Memory  int    // MiB; 0 means 768
 	// Systemd gives the box a Debian of its own, in which systemd is PID 1 (see CheckSystemd). Of
 	// UML only.
 	Systemd bool
@@ -42,28 +42,23 @@ type Box struct {
 // the card is called as the network.
 type Nets map[string]string
 
-// Kernel is what a box runs on.
-type Kernel int
-
-// The kernels.
-const (
-	UML        Kernel = iota // user-mode Linux: boots in about two seconds, one CPU, iptables-legacy
-	Qemu                     // Debian's own kernel in qemu: two CPUs, nf_tables, computes slowly
-	HostKernel               // a namespace of this machine's kernel, where that has IPVS
-
-	shared Kernel = -1 // a Host
-)
-
-func (k Kernel) String() string {
-	switch k {
-	case UML:
-		return "user-mode Linux"
-	case Qemu:
-		return "qemu"
-	case HostKernel:
-		return "host kernel"
+// settle returns the site with a kernel for each box.
+func (s Site) settle() (Site, error) {
+	s.Boxes = slices.Clone(s.Boxes)
+	for i := range s.Boxes {
+		b := &s.Boxes[i]
+		switch {
+		case b.Kernel != Any:
+		case b.Systemd:
+			b.Kernel = UML
+		default:
+			var err error
+			if b.Kernel, err = Choose(); err != nil {
+				return s, fmt.Errorf("%s: %w", b.Name, err)
+			}
+		}
 	}
-	return "namespace"
+	return s, nil
 }
 
 // kernels lists what the site's boxes run on.
@@ -104,7 +99,7 @@ func (s Site) parse() ([]plan, error) {
 		plans = append(plans, plan{name: h.Name, routes: h.Routes, forward: h.Forward, kernel: shared})
 	}
 	for _, b := range s.Boxes {
-		if b.Systemd && b.Kernel != UML {
+		if b.Systemd && b.Kernel != UML && b.Kernel != Any {
 			return nil, fmt.Errorf("%s: systemd is for boxes on user-mode Linux", b.Name)
 		}
 		memory := b.Memory

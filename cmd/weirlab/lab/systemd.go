@@ -115,7 +115,7 @@ func furnishSystemd(root string) error {
 
 // withSystemd makes the first process of a box become systemd, over a root of its own. The binaries
 // that the lab builds are seen there, too, and the modules that c.Modules links to.
-func (m *Machine) withSystemd(c *inside.Config) error {
+func (m *Machine) withSystemd(c *inside.Config, k umlKernel) error {
 	root, err := systemdRoot()
 	if err != nil {
 		return CheckSystemd()
@@ -124,7 +124,7 @@ func (m *Machine) withSystemd(c *inside.Config) error {
 	c.Keep = slices.DeleteFunc(c.Keep, func(k inside.Keep) bool { return k.Path != configFolder })
 	c.Saved = savedFiles
 	c.Base, c.Become = root, []string{systemdProgram, "--unit=multi-user.target"}
-	c.Show = []string{filepath.Join(filepath.Dir(root), "bin"), umlModuleFolder}
+	c.Show = []string{filepath.Join(filepath.Dir(root), "bin"), k.modules}
 	return os.MkdirAll(c.Show[0], 0o755)
 }
 

@@ -18,7 +18,9 @@ import (
 // environment it fails instead.
 func Start(t testing.TB, site Site) *Lab {
 	t.Helper()
-	Require(t, site.kernels()...)
+	settled, err := site.settle()
+	skipFor(t, err)
+	Require(t, settled.kernels()...)
 	l, err := Open(t.Context(), site)
 	if err != nil {
 		t.Fatalf("lab: %v", err)

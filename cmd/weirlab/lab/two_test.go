@@ -12,11 +12,16 @@ import (
 // sees its own only.
 func TestTwoLabsAtOnce(t *testing.T) {
 	lab.Require(t, lab.UML)
+	ctx, release, err := lab.Lease(within(t), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
 	var labs [2]*lab.Lab
 	var failed [2]error
 	var all sync.WaitGroup
 	for i := range labs {
-		all.Go(func() { labs[i], failed[i] = lab.Open(within(t), balanced(lab.UML)) })
+		all.Go(func() { labs[i], failed[i] = lab.Open(ctx, balanced(lab.UML)) })
 	}
 	all.Wait()
 	for i, site := range labs {

@@ -69,7 +69,7 @@ func addBridge(name string) error {
 
 // addTaps makes the taps that a kernel of its own will open.
 func addTaps(p plan) error {
-	if p.kernel != UML && p.kernel != Qemu {
+	if !p.kernel.own() {
 		return nil
 	}
 	management := p.managementCard()
@@ -261,7 +261,7 @@ func (m *Machine) moveCable(c card, plugged bool) error {
 	if err != nil {
 		return err
 	}
-	if m.kernel == UML || m.kernel == Qemu {
+	if m.kernel.own() {
 		// Not down: user-mode Linux gives up a tap that ever was.
 		return netlink.LinkSetNoMaster(link)
 	}

@@ -6,10 +6,12 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"weir/cmd/weirlab/internal/agent"
 )
 
-// Run plays a role until its end: "keeper FOLDER", "machine" or "agent". The first
+// Run plays a role until its end: "keeper FOLDER", "machine", "agent" or "trial". The first
 // process of a machine never ends well: it is ended. So there is always an error.
 func Run(args []string) error {
 	switch {
@@ -19,8 +21,16 @@ func Run(args []string) error {
 		return Machine()
 	case len(args) == 1 && args[0] == "agent":
 		return Agent()
+	case len(args) == 1 && args[0] == "trial":
+		return Trial()
 	}
 	return fmt.Errorf("no role of the lab's first processes: %q", args)
+}
+
+// Trial is the first process of a kernel that has only to show that it boots, and that it runs programs.
+func Trial() error {
+	fmt.Println(Ready)
+	return unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
 // agentListener is the file descriptor at which the agent finds its listener.

@@ -1,0 +1,123 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Kernel is what a box runs on.
+type Kernel int
+
+// The kernels.
+const (
+	Any        Kernel = iota // the one that Choose returns
+	UML                      // user-mode Linux: boots in about a second, one processor
+	Qemu                     // Debian's own kernel in qemu: two processors, nf_tables; computes slowly without KVM
+	KVM                      // the same where the processor runs it
+	HostKernel               // a namespace of this machine's kernel: no power to lose, no systemd
+
+	shared Kernel = -1 // a Host
+)
+
+// String is the kernel's name in tables and in WEIR_LAB_KERNEL.
+func (k Kernel) String() string {
+	switch k {
+	case Any:
+		return "any"
+	case UML:
+		return nameUML
+	case Qemu:
+		return "qemu"
+	case KVM:
+		return "kvm"
+	case HostKernel:
+		return "host"
+	}
+	return "namespace"
+}
+
+// own reports whether the kernel is the box's own.
+func (k Kernel) own() bool { return k == UML || k == Qemu || k == KVM }
+
+// KernelVariable names the environment variable that forces the choice: host, kvm, qemu, uml (any
+// user-mode Linux), uml-new (the one built here) or uml-old (Debian 12's 6.1). The last three also decide
+// for boxes that ask for UML.
+const KernelVariable = "WEIR_LAB_KERNEL"
+
+// order is that of preference: what needs no second kernel, then what runs at full speed.
+var order = []Kernel{HostKernel, KVM, UML, Qemu}
+
+// Choose returns the kernel for boxes that take any: the one that KernelVariable names, or the first
+// in order that works here.
+func Choose() (Kernel, error) {
+	if forced := os.Getenv(KernelVariable); forced != "" {
+		return parseKernel(forced)
+	}
+	var reasons []error
+	for _, k := range order {
+		err := Check(k)
+		if err == nil {
+			return k, nil
+		}
+		reasons = append(reasons, fmt.Errorf("%s: %w", k, err))
+	}
+	return Any, fmt.Errorf("no kernel for boxes works here; weirlab install helps:\n%w", errors.Join(reasons...))
+}
+
+func parseKernel(name string) (Kernel, error) {
+	for _, k := range order {
+		if k.String() == name {
+			return k, nil
+		}
+	}
+	if name == nameUMLNew || name == nameUMLOld {
+		return UML, nil
+	}
+	return Any, fmt.Errorf("%s=%s: want host, kvm, qemu, %s, %s or %s", KernelVariable, name, nameUML, nameUMLNew, nameUMLOld)
+}
+
+// Usable is a line of the table of kernels.
+type Usable struct {
+	Kernel string // its name in KernelVariable
+	What   string
+	Err    error // why it can't be used here; nil if it can
+}
+
+// Kernels tries every kernel and returns them in the order of preference.
+func Kernels() []Usable {
+	uml := func(find func() (umlKernel, error)) Usable {
+		k, err := find()
+		if err == nil {
+			err = k.try()
+		}
+		what := k.name
+		if version, verr := k.version(); k.program != "" && verr == nil {
+			what = "user-mode Linux " + version
+		}
+		if k.library != "" {
+			what += ", with the library for this processor"
+		}
+		return Usable{k.name, what, err}
+	}
+	all := []Usable{
+		{HostKernel.String(), "this machine's kernel, namespaces only", Check(HostKernel)},
+		{KVM.String(), "Debian's kernel in qemu with KVM", Check(KVM)},
+		uml(builtUML),
+		uml(debianUML),
+		{Qemu.String(), "Debian's kernel in qemu, emulated", Check(Qemu)},
+	}
+	for i, u := range all {
+		if u.Err != nil {
+			all[i].Err = errors.New(strings.ReplaceAll(strings.TrimSpace(u.Err.Error()), "\n", "; "))
+		}
+	}
+	return all
+}
+
+// asked reports whether one of the kernels is wanted.
+func asked(kernels []Kernel, which ...Kernel) bool {
+	return slices.ContainsFunc(which, func(k Kernel) bool { return slices.Contains(kernels, k) })
+}

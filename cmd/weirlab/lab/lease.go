@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lease is a number of this machine's processors, which no other lab has at the same time: neither one
+// of this process nor one of another. Labs side by side would otherwise measure each other.
+type lease struct {
+	cpus  []int
+	files []*os.File // locked: the kernel releases them at the end of this process at the latest
+}
+
+type leaseKey struct{}
+
+// Lease takes processors for all labs that are opened with the context it returns: a test that has two
+// labs at once must not take them one after the other, or it could wait for another test that does the
+// same. Without it each lab takes its own. Call release when the labs are closed.
+func Lease(ctx context.Context, n int) (_ context.Context, release func(), err error) {
+	l, err := takeCPUs(ctx, n)
+	if err != nil {
+		return ctx, nil, err
+	}
+	return context.WithValue(ctx, leaseKey{}, l), l.release, nil
+}
+
+// leaseFor returns a lease for the machines of a lab: a processor for each box, one for a lab without,
+// but no more than there are.
+func leaseFor(ctx context.Context, plans []plan) (l *lease, own bool, err error) {
+	if l, ok := ctx.Value(leaseKey{}).(*lease); ok {
+		return l, false, nil
+	}
+	boxes := 0
+	for _, p := range plans {
+		if p.kernel != shared {
+			boxes++
+		}
+	}
+	l, err = takeCPUs(ctx, max(1, boxes))
+	return l, true, err
+}
+
+// takeCPUs waits for n processors, or for all that this process may use if those are fewer. Who comes
+// first is served first, so that one who wants all is not passed by for ever.
+func takeCPUs(ctx context.Context, n int) (*lease, error) {
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return nil, err
+	}
+	n = min(n, len(allowed))
+	cache, err := cacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(cache, "processors")
+	said := time.AfterFunc(10*time.Second, func() {
+		fmt.Fprintf(os.Stderr, "weirlab: waiting for %d processors that other labs of this machine use\n", n)
+	})
+	defer said.Stop()
+	first, err := lockWithin(ctx, filepath.Join(folder, "queue"))
+	if err != nil {
+		return nil, err
+	}
+	defer first.Close()
+	l := &lease{}
+	for {
+		for _, cpu := range allowed {
+			if len(l.cpus) == n || l.has(cpu) {
+				continue
+			}
+			if file, err := tryLock(filepath.Join(folder, strconv.Itoa(cpu))); err != nil {
+				l.release()
+				return nil, err
+			} else if file != nil {
+				l.cpus, l.files = append(l.cpus, cpu), append(l.files, file)
+			}
+		}
+		if len(l.cpus) == n {
+			return l, nil
+		}
+		select {
+		case <-ctx.Done():
+			l.release()
+			return nil, fmt.Errorf("wait for %d processors that other labs use: %w", n, ctx.Err())
+		case <-time.After(20 * time.Millisecond): // a lock of a file can't be waited for with a limit
+		}
+	}
+}
+
+func (l *lease) has(cpu int) bool {
+	for _, c := range l.cpus {
+		if c == cpu {
+			return true
+		}
+	}
+	return false
+}
+
+// release may be called more than once.
+func (l *lease) release() {
+	for _, file := range l.files {
+		file.Close()
+	}
+	l.files = nil
+}
+
+// pin is the beginning of a command that keeps the i-th box on one processor. User-mode Linux switches
+// between two processes at every system call; on different processors everything takes two to seven
+// times as long.
+func (l *lease) pin(i int) []string {
+	return []string{"taskset", "--cpu-list", strconv.Itoa(l.cpus[i%len(l.cpus)])}
+}
+
+func allowedCPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("ask for this process's processors: %w", err)
+	}
+	var cpus []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// tryLock returns the locked file, or nil if another has it.
+func tryLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return file, nil
+	}
+	file.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// lockWithin waits for a lock in the order of arrival, as long as ctx lasts.
+func lockWithin(ctx context.Context, path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	locked := make(chan error, 1)
+	go func() {
+		for {
+			err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+			if !errors.Is(err, unix.EINTR) {
+				locked <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		return file, nil
+	case <-ctx.Done():
+		go func() { <-locked; file.Close() }() // its turn comes, and goes to the next
+		return nil, fmt.Errorf("wait for processors that other labs use: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,170 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/cmd/weirlab/internal/inside"
+)
+
+// User-mode Linux is a kernel that is an ordinary program. There are two generations of it: one that
+// weirlab install builds from Debian's newest kernel sources (package linux-source), and Debian 12's own
+// 6.1 (package user-mode-linux). Where the processor has more register state than the latter has room
+// for, it needs a small library beside it: see kernel/xstate.c.
+
+// umlKernel is a user-mode Linux of this machine.
+type umlKernel struct {
+	name    string // as WEIR_LAB_KERNEL has it
+	program string
+	modules string // the folder that holds the folder VERSION
+	library string // to be preloaded, "" for none
+}
+
+// The names of user-mode Linux in WEIR_LAB_KERNEL.
+const (
+	nameUML    = "uml"     // whichever boots, the built one first
+	nameUMLNew = "uml-new" // the built one
+	nameUMLOld = "uml-old" // Debian 12's
+)
+
+const (
+	umlOldProgram = "linux.uml"
+	umlOldModules = "/usr/lib/uml/modules"
+	umlFolder     = "uml" // in the machine's, for user-mode Linux's own use
+)
+
+// findUML returns the user-mode Linux to use. The built one comes first: it boots in half the time and
+// on every processor. A trial boot decides about Debian's.
+func findUML() (umlKernel, error) {
+	wanted := os.Getenv(KernelVariable)
+	var missing []error
+	if wanted != nameUMLOld {
+		k, err := builtUML()
+		if err == nil {
+			err = k.try()
+		}
+		if err == nil || wanted == nameUMLNew {
+			return k, err
+		}
+		missing = append(missing, err)
+	}
+	k, err := debianUML()
+	if err != nil {
+		missing = append(missing, err)
+	}
+	return k, errors.Join(missing...)
+}
+
+// debianUML returns Debian's user-mode Linux, with the library where it does not boot without.
+func debianUML() (umlKernel, error) {
+	k := umlKernel{name: nameUMLOld, program: findProgram(umlOldProgram), modules: umlOldModules}
+	if k.program == "" {
+		return k, fmt.Errorf("%s is missing: apt-get install -y user-mode-linux", umlOldProgram)
+	}
+	plain := k.try()
+	if plain == nil {
+		return k, nil
+	}
+	library, err := xstateLibrary()
+	if err != nil {
+		return k, fmt.Errorf("%s does not boot here (%w), and the library that helps on new processors can't be built: %w", k.program, plain, err)
+	}
+	k.library = library
+	return k, k.try()
+}
+
+//go:embed kernel/xstate.c
+var xstateSource []byte
+
+// xstateLibrary compiles the library of kernel/xstate.c, once.
+func xstateLibrary() (string, error) {
+	dir, err := cached("xstate-"+sumOfBytes(xstateSource), func(dir string) error {
+		if findProgram("gcc") == "" {
+			return errors.New("gcc is missing: apt-get install -y gcc libc6-dev")
+		}
+		cc := exec.Command("gcc", "-O2", "-shared", "-fPIC", "-x", "c", "-o", filepath.Join(dir, "xstate.so"), "-")
+		cc.Stdin = bytes.NewReader(xstateSource)
+		if out, err := cc.CombinedOutput(); err != nil {
+			return fmt.Errorf("gcc: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	})
+	return filepath.Join(dir, "xstate.so"), err
+}
+
+// version asks the kernel for it.
+func (k umlKernel) version() (string, error) {
+	out, err := exec.Command(k.program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", k.program, err)
+	}
+	return string(bytes.TrimSpace(out)), nil
+}
+
+// umlModules returns a folder whose lib/modules the kernel's modprobe can use.
+func (k umlKernel) moduleFolder() (version, folder string, err error) {
+	version, err = k.version()
+	if err != nil {
+		return "", "", err
+	}
+	folder, err = moduleFolder(k.modules, version)
+	return version, folder, err
+}
+
+// environment is what the kernel's process needs beside its own.
+func (k umlKernel) environment() []string {
+	if k.library == "" {
+		return nil
+	}
+	return []string{"LD_PRELOAD=" + k.library}
+}
+
+// try boots the kernel, once for each boot of this machine.
+func (k umlKernel) try() error {
+	program, err := Binary(firstPackage) // before the time runs
+	if err != nil {
+		return err
+	}
+	return trial(k.name+filepath.Base(k.library), k.program, func(ctx context.Context) error {
+		folder, err := os.MkdirTemp("", "weirlab-trial-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(folder)
+		cmd := exec.CommandContext(ctx, k.program, "mem=64M", "uml_dir="+folder, "rootfstype=hostfs", "rootflags=/", "ro",
+			"init="+program, "con=null", "con0=null,fd:1", "quiet", "panic=-1", "trial")
+		cmd.Env = append(os.Environ(), append(k.environment(), "TMPDIR="+folder)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		cmd.WaitDelay = time.Second
+		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), inside.Ready) {
+			return nil
+		}
+		return fmt.Errorf("trial boot of %s: %w: %s", k.program, errors.Join(err, ctx.Err()), panicLine(string(out)))
+	})
+}
+
+// panicLine is the line of a kernel's console that tells why it ended.
+func panicLine(console string) string {
+	last := ""
+	for line := range strings.Lines(console) {
+		line = strings.TrimSpace(line)
+		if strings.Contains(line, "Kernel panic") || strings.Contains(line, "failed") {
+			return line
+		}
+		if line != "" {
+			last = line
+		}
+	}
+	return last
+}
