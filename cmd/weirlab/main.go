@@ -17,7 +17,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand(), drillCommand())
+	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand(), drillCommand(), testCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "weirlab:", err)
 		os.Exit(1)

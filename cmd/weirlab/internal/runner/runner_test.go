@@ -1,0 +1,171 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOrderPutsWideAndLongTestsFirst(t *testing.T) {
+	tests := []Test{{Name: "short", Seconds: 1, Cores: 1}, {Name: "unknown"}, {Name: "wide", Seconds: 2, Cores: 2}, {Name: "long", Seconds: 90, Cores: 1}}
+	order(tests)
+	var names []string
+	for _, one := range tests {
+		names = append(names, one.Name)
+	}
+	if diff := cmp.Diff([]string{"wide", "long", "unknown", "short"}, names); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestNextFits(t *testing.T) {
+	tests := []Test{{Name: "wide", Cores: 2}, {Name: "narrow", Cores: 1}}
+	for _, tc := range []struct {
+		free, all, want int
+	}{{2, 2, 0}, {1, 2, 1}, {0, 2, -1}, {1, 1, 0}} {
+		if got := next(tests, tc.free, tc.all); got != tc.want {
+			t.Errorf("%d of %d processors free: test %d, want %d", tc.free, tc.all, got, tc.want)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	one := Test{Package: "p", Name: "TestOne"}
+	for _, tc := range []struct {
+		name, output string
+		err          error
+		want         Outcome
+		why          string
+		counts       Counts
+	}{
+		{"passed", "--- PASS: TestOne (1.00s)\n    --- PASS: TestOne/a (0.50s)\nPASS\n", nil, Passed, "", Counts{Passed: 2}},
+		{"failed", "--- FAIL: TestOne (1.00s)\nFAIL\n", errors.New("exit status 1"), Failed, "exit status 1", Counts{Failed: 1}},
+		{"never ran", "PASS\n", nil, Failed, "its process ended well, but TestOne reported no end", Counts{Failed: 1}},
+		{"another of its name", "--- PASS: TestOneMore (1.00s)\nPASS\n", nil, Failed, "its process ended well, but TestOne reported no end", Counts{Passed: 1, Failed: 1}},
+		{"ended in the middle", "=== RUN   TestOne\n--- PASS: TestOne (0.00s)\n", errors.New("signal: killed"), Failed, "signal: killed", Counts{Passed: 1, Failed: 1}},
+		{"skipped", "    a_test.go:7: SKIPPED, NO LAB: no root\n--- SKIP: TestOne (0.00s)\nPASS\n", nil, Skipped, "SKIPPED, NO LAB: no root", Counts{Skipped: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			outcome, why, counts := judge(one, tc.output, tc.err)
+			if outcome != tc.want || why != tc.why || counts != tc.counts {
+				t.Errorf("%v, %q, %+v; want %v, %q, %+v", outcome, why, counts, tc.want, tc.why, tc.counts)
+			}
+		})
+	}
+}
+
+func TestOnlyStarvedTestsMayRepeat(t *testing.T) {
+	starved := Result{Outcome: Failed, Starved: time.Second, Output: "a visit took too long"}
+	if !mayRepeat(starved) {
+		t.Error("a starved test may not")
+	}
+	for _, tc := range []struct {
+		name string
+		edit func(*Result)
+	}{
+		{"the machine was there", func(r *Result) { r.Starved = 0 }},
+		{"it passed", func(r *Result) { r.Outcome = Passed }},
+		{"a panic", func(r *Result) { r.Output = "x\npanic: runtime error\n" }},
+		{"a data race", func(r *Result) { r.Output = "WARNING: DATA RACE\n" }},
+		{"a wrong answer", func(r *Result) { r.Output = "  kit.go:3: " + WrongAnswer + ": web2 has answered" }},
+	} {
+		r := starved
+		tc.edit(&r)
+		if mayRepeat(r) {
+			t.Errorf("%s: it may repeat", tc.name)
+		}
+	}
+}
+
+func TestClockCountsGaps(t *testing.T) {
+	c, at := &Clock{}, time.Now()
+	c.ticked(at, at.Add(tick))
+	c.ticked(at, at.Add(tick+gapAt-time.Millisecond))
+	if got := c.Starved(at.Add(-time.Hour), at.Add(time.Hour)); got != 0 {
+		t.Errorf("ticks that are little late are a gap of %v", got)
+	}
+	c.ticked(at.Add(time.Minute), at.Add(time.Minute+700*time.Millisecond))
+	if got := c.Starved(at, at.Add(time.Hour)); got != 700*time.Millisecond {
+		t.Errorf("a gap of 700 ms is %v", got)
+	}
+	if got := c.Starved(at, at.Add(time.Minute)); got != 0 {
+		t.Errorf("a gap after the test counts: %v", got)
+	}
+}
+
+// fakeTests writes a program that behaves as a test binary of two tests.
+func fakeTests(t *testing.T, script string) Package {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fake.test")
+	text := "#!/bin/sh\nif [ \"$1\" = -test.list ]; then echo TestOne; echo TestTwo; echo FuzzThree; exit; fi\nname=$(echo \"$2\" | tr -d '^$')\n" + script
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return Package{Name: "p", Folder: t.TempDir(), Binary: path}
+}
+
+func options(t *testing.T, out io.Writer) Options {
+	return Options{Limit: time.Minute, Logs: t.TempDir(), Times: filepath.Join(t.TempDir(), "times.json"), Out: out, Clock: &Clock{}, Repeats: MaxRepeats}
+}
+
+func TestRunFindsAFailureAndATestThatNeverRan(t *testing.T) {
+	p := fakeTests(t, `if [ $name = TestOne ]; then echo "--- PASS: TestOne (0.00s)"; fi; echo PASS`)
+	var out strings.Builder
+	report, err := Run(t.Context(), []Package{p}, options(t, &out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Err() == nil || report.Err().Error() != "1 tests failed: TestTwo" || len(report.Results) != 2 {
+		t.Errorf("%v\n%s", report.Err(), out.String())
+	}
+}
+
+func TestRunRepeatsWhatWasStarvedAndNothingElse(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	// Each test fails the first time, while the machine stands still, and passes the second time.
+	p := fakeTests(t, `if [ -e `+count+`$name ]; then echo "--- PASS: $name (0.00s)"; echo PASS; exit 0; fi
+touch `+count+`$name; echo "--- FAIL: $name (0.00s)"; exit 1`)
+	for _, tc := range []struct {
+		name    string
+		starved bool
+		repeats int
+		bad     int
+	}{
+		{"not starved", false, 3, 2}, {"starved, one more run left", true, 1, 1}, {"starved", true, 3, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, name := range []string{"TestOne", "TestTwo"} {
+				os.Remove(count + name)
+			}
+			o := options(t, io.Discard)
+			o.Repeats = tc.repeats
+			if tc.starved {
+				o.Clock.ticked(time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+			}
+			report, err := Run(t.Context(), []Package{p}, o)
+			if err != nil || len(report.Bad) != tc.bad {
+				t.Errorf("%d failed (%v), want %d", len(report.Bad), err, tc.bad)
+			}
+		})
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	p := fakeTests(t, "sleep 60")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := Run(ctx, []Package{p}, options(t, io.Discard)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -1,0 +1,40 @@
+package runner
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// times is the table of what is known about tests, by their keys. It is kept from run to run: a wrong
+// or missing entry costs time, nothing else.
+type times map[string]known
+
+type known struct {
+	Seconds float64 `json:"seconds"`
+	Cores   int     `json:"cores"`
+}
+
+func loadTimes(path string) (times, error) {
+	t := times{}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, json.Unmarshal(text, &t)
+}
+
+func (t times) save(path string) error {
+	text, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,105 @@
+package runner
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// WrongAnswer marks, in a test's output, a fault that no slow machine explains: such a test is not run
+// again.
+const WrongAnswer = "WRONG ANSWER"
+
+// Outcome is the end of a test.
+type Outcome int
+
+// The outcomes.
+const (
+	Passed Outcome = iota
+	Failed
+	Skipped
+)
+
+// Result is one run of a test.
+type Result struct {
+	Test
+	Outcome Outcome
+	Why     string // of a failure or a skip, in a line
+	Output  string
+	Lane    int
+	Took    time.Duration
+	Starved time.Duration // for how long the machine stood still meanwhile
+	Counts  Counts
+}
+
+// Counts are those of tests and subtests.
+type Counts struct{ Passed, Failed, Skipped int }
+
+func (c *Counts) add(o Counts) {
+	c.Passed += o.Passed
+	c.Failed += o.Failed
+	c.Skipped += o.Skipped
+}
+
+var (
+	verdictLine = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
+	skipReason  = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*(?:SKIPPED|skipped|soak).*)$`)
+	hardFault   = regexp.MustCompile(`(?m)^panic: |^fatal error: |WARNING: DATA RACE|` + WrongAnswer)
+)
+
+// judge reads what a test's process printed. failed is its end; nil is exit code 0.
+func judge(t Test, output string, failed error) (o Outcome, why string, c Counts) {
+	own := ""
+	for _, m := range verdictLine.FindAllStringSubmatch(output, -1) {
+		switch m[1] {
+		case "PASS":
+			c.Passed++
+		case "FAIL":
+			c.Failed++
+		case "SKIP":
+			c.Skipped++
+		}
+		if m[2] == t.Name {
+			own = m[1]
+		}
+	}
+	switch {
+	case failed != nil:
+		c.Failed = max(c.Failed, 1)
+		return Failed, firstLine(failed.Error()), c
+	case own == "PASS":
+		return Passed, "", c
+	case own == "SKIP":
+		if m := skipReason.FindStringSubmatch(output); m != nil {
+			return Skipped, m[1], c
+		}
+		return Skipped, "no reason given", c
+	}
+	c.Failed = max(c.Failed, 1)
+	return Failed, fmt.Sprintf("its process ended well, but %s reported no end", t.Name), c
+}
+
+// mayRepeat reports whether a failed run may have failed for lack of processor time only.
+func mayRepeat(r Result) bool {
+	return r.Outcome == Failed && r.Starved > 0 && !hardFault.MatchString(r.Output)
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// tail is what a test binary prints after its verdict: tables of what was measured.
+func tail(output string) string {
+	at := -1
+	for _, end := range []string{"\nPASS\n", "\nFAIL\n"} {
+		if i := strings.LastIndex(output, end); i > at {
+			at = i + len(end)
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	return strings.TrimSpace(output[at:])
+}

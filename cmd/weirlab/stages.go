@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/cmd/weirlab/internal/runner"
+	"weir/cmd/weirlab/lab"
+)
+
+// stage is a part of a run of tests, with the time that it may take on two idle cores.
+type stage struct {
+	name   string
+	budget time.Duration
+	run    func(ctx context.Context, r *stages) error
+}
+
+// overrun is how much of its budget a stage may take before it fails, on a machine that was not starved.
+const overrun = 1.5
+
+// starvedShare is the part of a stage's time for which a machine must stand still to excuse an overrun.
+const starvedShare = 0.02
+
+// stages runs some, one after the other, and prints what each took.
+type stages struct {
+	out    io.Writer
+	clock  *runner.Clock
+	began  time.Time
+	counts runner.Counts
+	again  int // tests that were run again
+	rows   []string
+	failed []error
+}
+
+func newStages(ctx context.Context, out io.Writer) *stages {
+	s := &stages{out: out, clock: &runner.Clock{}, began: time.Now()}
+	go s.clock.Run(ctx) // ends with the command
+	return s
+}
+
+// do runs a stage. A failed one does not keep the next from running: a person wants to know all that
+// is wrong.
+func (s *stages) do(ctx context.Context, st stage) {
+	if ctx.Err() != nil {
+		return
+	}
+	fmt.Fprintf(s.out, "\n== %s (budget %s)\n", st.name, st.budget)
+	began := time.Now()
+	err := st.run(ctx, s)
+	took, starved := time.Since(began), s.clock.Starved(began, time.Now())
+	verdict := "passed"
+	switch {
+	case err != nil:
+		verdict = "FAILED"
+	case took > time.Duration(overrun*float64(st.budget)) && starved.Seconds() < starvedShare*took.Seconds():
+		verdict = "FAILED: over its budget by more than half, on a machine that was not starved"
+		err = errors.New(verdict)
+	case took > st.budget:
+		verdict = "passed, over its budget"
+	}
+	row := fmt.Sprintf("%-52s %7s of %7s  %s", st.name, took.Round(time.Second), st.budget, verdict)
+	if starved > 0 {
+		row += fmt.Sprintf("; the machine stood still for %s", starved.Round(100*time.Millisecond))
+	}
+	fmt.Fprintf(s.out, "== %s\n", row)
+	s.rows = append(s.rows, row)
+	if err != nil {
+		s.failed = append(s.failed, fmt.Errorf("%s: %w", st.name, err))
+	}
+}
+
+// end prints the table of stages and the closing line.
+func (s *stages) end() error {
+	fmt.Fprintf(s.out, "\n== all stages: %s\n", time.Since(s.began).Round(time.Second))
+	for _, row := range s.rows {
+		fmt.Fprintln(s.out, row)
+	}
+	fmt.Fprintf(s.out, "%d tests were starved and run again, of at most %d\n", s.again, runner.MaxRepeats)
+	failed := s.counts.Failed
+	if failed == 0 && len(s.failed) > 0 {
+		failed = len(s.failed) // stages that count no tests
+	}
+	fmt.Fprintf(s.out, "\n%d passed, %d failed, %d skipped\n", s.counts.Passed, failed, s.counts.Skipped)
+	return errors.Join(s.failed...)
+}
+
+// command runs a program of the stage's and passes on what it prints.
+func (s *stages) command(ctx context.Context, env []string, name string, args ...string) error {
+	return s.pipe(ctx, env, s.out, name, args...)
+}
+
+func (s *stages) pipe(ctx context.Context, env []string, stdout io.Writer, name string, args ...string) error {
+	fmt.Fprintf(s.out, "+ %s\n", strings.Join(slices.Concat(env, []string{name}, args), " "))
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = stdout, s.out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// goTest runs go test, prints a line a package and what failed tests have printed, and counts.
+func (s *stages) goTest(ctx context.Context, env []string, args ...string) error {
+	events, write := io.Pipe()
+	read := make(chan error, 1)
+	go func() { read <- s.readEvents(events) }()
+	err := s.pipe(ctx, env, write, "go", append([]string{"test", "-json"}, args...)...)
+	write.Close()
+	return errors.Join(err, <-read)
+}
+
+// event is a line of go test -json (go doc test2json).
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64
+}
+
+func (s *stages) readEvents(from io.ReadCloser) error {
+	defer from.Close() // else the writer would wait for a reader that is gone
+	printed := map[string]string{}
+	for lines := json.NewDecoder(from); ; {
+		var e event
+		if err := lines.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read go test -json: %w", err)
+		}
+		key := e.Package + " " + e.Test
+		switch {
+		case e.Action == "output" || e.Action == "build-output":
+			printed[key] += e.Output
+			continue
+		case e.Action == "build-fail":
+			fmt.Fprint(s.out, printed[key])
+		case e.Test == "" && (e.Action == "pass" || e.Action == "fail"):
+			fmt.Fprintf(s.out, "%s\t%s\t%.1fs\n", map[string]string{"pass": "ok", "fail": "FAIL"}[e.Action], e.Package, e.Elapsed)
+			if e.Action == "fail" {
+				fmt.Fprint(s.out, printed[key])
+			}
+		case e.Action == "pass":
+			s.counts.Passed++
+		case e.Action == "skip" && e.Test != "":
+			s.counts.Skipped++
+		case e.Action == "fail":
+			s.counts.Failed++
+			fmt.Fprint(s.out, printed[key])
+		default:
+			continue
+		}
+		delete(printed, key)
+	}
+}
+
+// boxes runs tests that boot machines, on a kernel.
+func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []string, packages ...string) error {
+	var compiled []runner.Package
+	for _, name := range packages {
+		binary, err := lab.TestBinary(name)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Abs(strings.TrimPrefix(name, "weir/"))
+		if err != nil {
+			return err
+		}
+		compiled = append(compiled, runner.Package{Name: name, Folder: folder, Binary: binary})
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	report, err := runner.Run(ctx, compiled, runner.Options{
+		Run: run, Skip: skip, Env: append([]string{"WEIR_LAB=require", lab.KernelVariable + "=" + kernel}, env...),
+		Limit: 15 * time.Minute, Logs: filepath.Join("artifacts", "logs", kernel), Times: filepath.Join(cache, "weirlab", "times-"+kernel+".json"),
+		Known: "cmd/weirlab/times.json",
+		Out:   s.out, Clock: s.clock, Repeats: runner.MaxRepeats - s.again,
+	})
+	if err != nil {
+		return err
+	}
+	s.again += report.Repeated
+	s.counts.Passed += report.Counts.Passed
+	s.counts.Failed += report.Counts.Failed
+	s.counts.Skipped += report.Counts.Skipped
+	report.Tails(s.out)
+	return report.Err()
+}
+
+// machine describes what the figures were taken on.
+func machine() string {
+	model := runtime.GOARCH
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%s, %d cores", model, runtime.NumCPU())
+}
