@@ -99,8 +99,8 @@ func (t Tries) Gap() (longest time.Duration) {
 	return longest
 }
 
-// lateAfter is longer than an answer takes unless TCP had to send its first packet again.
-const lateAfter = 900 * time.Millisecond
+// LateAfter is longer than an answer takes unless TCP had to send its first packet again.
+const LateAfter = 900 * time.Millisecond
 
 // Report returns the figures of tries.
 func (t Tries) Report() Report {
@@ -109,7 +109,7 @@ func (t Tries) Report() Report {
 		switch o := one.Outcome(); o {
 		case Answered:
 			r.Answered++
-			if one.Ended.Sub(one.Began) > lateAfter {
+			if one.Ended.Sub(one.Began) > LateAfter {
 				r.Late++
 			}
 		case Refused:
