@@ -48,3 +48,12 @@ func TestDrillShort(t *testing.T) {
 	out := weirlab(t, 10*time.Minute, "drill", "--short")
 	mustMatch(t, out, `kernel \d`, `power cut of the owner\n +l2 `, `another key, in three steps`, `\n  l2, masq `, `\n  keepalived `, `beside keepalived: no service`)
 }
+
+// TestBenchShort runs all chapters of the benchmark with the least sizes.
+func TestBenchShort(t *testing.T) {
+	lab.Require(t, lab.UML)
+	lab.RequireRouters(t)
+	out := weirlab(t, 10*time.Minute, "bench", "--short")
+	mustMatch(t, out, `weir, client masqueraded`, `20 x 10, VIPs by one route`, `30: up, by its check .*\n.* messages; programs run: 0\n`, `30: audit`,
+		`20: endpoint changed until reached`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
+}
