@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/lab"
 )
@@ -99,9 +98,8 @@ type bench struct {
 	weir string // the program
 	home *room  // the box's own network namespace
 
-	kube    *lab.Kube    // nil until a chapter wants it
-	bare    lab.Snapshot // of an API without Services
-	allowed unix.CPUSet  // the processors of the machine that carries the lab
+	kube *lab.Kube    // nil until a chapter wants it
+	bare lab.Snapshot // of an API without Services
 
 	least usage // of a weir with next to nothing to do
 }
@@ -190,14 +188,6 @@ func benchSite(kernel lab.Kernel) lab.Site {
 func (b *bench) open(ctx context.Context) (err error) {
 	if b.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
-	}
-	if err := unix.SchedGetaffinity(0, &b.allowed); err != nil {
-		return fmt.Errorf("ask which processors may be used: %w", err)
-	}
-	if b.kernel == lab.UML {
-		if err := pin(); err != nil {
-			return err
-		}
 	}
 	if b.site, err = lab.Open(ctx, benchSite(b.kernel)); err != nil {
 		return err

@@ -59,7 +59,7 @@ func (b *bench) provider(ctx context.Context) error {
 	if err := b.openAPI(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.aside(ctx)); err != nil {
+	if err := b.kube.Restore(ctx, b.bare); err != nil {
 		return err
 	}
 	edge := b.site.Host(edgeHost)
@@ -199,7 +199,7 @@ func balanced(name string) map[string]any {
 // addresses takes the time until ten thousand Services that are there have one.
 func (b *bench) addresses(ctx context.Context) error {
 	b.say("%s Services wait for an address", count(b.allocated))
-	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.aside(ctx), b.makeNamespace(ctx)); err != nil {
+	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.makeNamespace(ctx)); err != nil {
 		return err
 	}
 	alone, err := b.writesAlone(ctx)
