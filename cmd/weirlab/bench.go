@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/lab"
 )
 
 func benchCommand() *cobra.Command {
-	b := bench{sizes: []int{1000, 10000}, ports: 2000, rounds: 2}
-	kernel := "uml"
+	b := bench{scale: fullScale}
+	kernel, short := "uml", false
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "measure weir on a real kernel, beside ipvsadm and kube-proxy in the same boot",
@@ -35,8 +34,12 @@ messages and programs that one change takes.`,
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
 	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, nodeports, provider")
+	cmd.Flags().BoolVar(&short, "short", false, "all of the code in about a minute: sizes so small that no figure means much")
+	cmd.Flags().StringVar(&b.write, "write", "", "a folder; the table is written to benchmarks.md there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		b.table.out, b.progress = cmd.OutOrStdout(), os.Stderr
+		if short {
+			b.scale = shortScale
+		}
 		switch kernel {
 		case "uml":
 			b.kernel = lab.UML
@@ -45,18 +48,47 @@ messages and programs that one change takes.`,
 		default:
 			return fmt.Errorf("--kernel %s: want uml or qemu", kernel)
 		}
-		return b.run(cmd.Context())
+		return b.run(cmd.Context(), cmd.OutOrStdout(), os.Stderr)
 	}
 	return cmd
 }
 
+// scale is how much is measured.
+type scale struct {
+	sizes       []int // services
+	ports       int   // NodePort Services
+	rounds      int
+	connections int           // for one figure of the data path
+	settle      time.Duration // until weir has looked a second time at rules that it wrote
+	restTime    time.Duration // for which an engine is watched that has nothing to do
+	// One endpoint changed: with few Services by weir and by kube-proxy, and among many by kube-proxy, which
+	// gets a rest after each, as long as it needs.
+	changesOfWeir, changesOfKubeProxy, changesAmongMany int
+	costs                                               int // changes of which the costs are counted
+	provided                                            int // Services that are timed
+	allocated                                           int // addresses given at once
+	announced                                           int // routes changed at once
+	writes                                              int // of the API server by itself
+}
+
+// restTime is the period of kube-proxy's syncs, three times that of weir's audits.
+var (
+	fullScale = scale{
+		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, connections: 2000, settle: 5 * time.Second, restTime: 30 * time.Second,
+		changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
+	}
+	shortScale = scale{
+		sizes: []int{20, 30}, ports: 15, rounds: 1, connections: 50, settle: time.Second, restTime: time.Second,
+		changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
+	}
+)
+
 // bench is one boot and what is measured in it.
 type bench struct {
+	scale
 	kernel lab.Kernel
-	sizes  []int
-	ports  int // NodePort Services
-	rounds int
 	only   []string
+	write  string // a folder
 
 	table    table
 	progress io.Writer
@@ -66,9 +98,8 @@ type bench struct {
 	weir string // the program
 	home *room  // the box's own network namespace
 
-	kube    *lab.Kube    // nil until a chapter wants it
-	bare    lab.Snapshot // of an API without Services
-	allowed unix.CPUSet  // the processors of the machine that carries the lab
+	kube *lab.Kube    // nil until a chapter wants it
+	bare lab.Snapshot // of an API without Services
 
 	least usage // of a weir with next to nothing to do
 }
@@ -91,7 +122,12 @@ type chapter struct {
 	run         func(context.Context) error
 }
 
-func (b *bench) run(ctx context.Context) error {
+// fullBench is all of it.
+func fullBench() *bench { return &bench{scale: fullScale, kernel: lab.UML} }
+
+func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
+	var text strings.Builder
+	b.table.out, b.progress = io.MultiWriter(out, &text), progress
 	b.say("build weir, boot %s", b.kernel)
 	if err := b.open(ctx); err != nil {
 		return err
@@ -108,6 +144,13 @@ func (b *bench) run(ctx context.Context) error {
 		if err := c.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
+	}
+	if b.write != "" {
+		where, err := circumstances(ctx, b.box)
+		if err == nil {
+			err = writeTable(b.write, "benchmarks.md", "make bench", where+".\n\n```text\n"+text.String()+"```\n")
+		}
+		b.table.missed = append(b.table.missed, err)
 	}
 	return errors.Join(b.table.missed...)
 }
@@ -145,14 +188,6 @@ func benchSite(kernel lab.Kernel) lab.Site {
 func (b *bench) open(ctx context.Context) (err error) {
 	if b.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
-	}
-	if err := unix.SchedGetaffinity(0, &b.allowed); err != nil {
-		return fmt.Errorf("ask which processors may be used: %w", err)
-	}
-	if b.kernel == lab.UML {
-		if err := pin(); err != nil {
-			return err
-		}
 	}
 	if b.site, err = lab.Open(ctx, benchSite(b.kernel)); err != nil {
 		return err

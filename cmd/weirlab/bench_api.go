@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/lab"
 )
@@ -53,34 +50,8 @@ func (b *bench) openAPI(ctx context.Context) error {
 	if _, err := b.home.sh(ctx, "sysctl -qw net.netfilter.nf_conntrack_max=262144; ip route add "+pods+" via 10.2.0.11"); err != nil {
 		return err
 	}
-	if _, err := b.site.Host("web").Run(ctx, "ip", "route", "add", "local", pods, "dev", "lo"); err != nil {
-		return err
-	}
-	return b.aside(ctx)
-}
-
-// aside gives the API server and etcd all processors but the box's, if there are
-// others: in life they run on another machine.
-func (b *bench) aside(ctx context.Context) error {
-	all, ours := b.allowed, unix.CPUSet{}
-	if err := unix.SchedGetaffinity(0, &ours); err != nil {
-		return fmt.Errorf("ask which processors are used: %w", err)
-	}
-	var others []string
-	for cpu := range len(all) * 64 {
-		if all.IsSet(cpu) && !ours.IsSet(cpu) {
-			others = append(others, fmt.Sprint(cpu))
-		}
-	}
-	if len(others) == 0 {
-		return nil
-	}
-	for _, p := range []*lab.Proc{b.kube.Etcd(), b.kube.Server()} {
-		if _, err := b.site.Host(apiHost).Run(ctx, "taskset", "--all-tasks", "--cpu-list", "--pid", strings.Join(others, ","), fmt.Sprint(p.Pid())); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = b.site.Host("web").Run(ctx, "ip", "route", "add", "local", pods, "dev", "lo")
+	return err
 }
 
 // populate makes the API hold n Services of a type, with ten endpoints each, one
@@ -91,9 +62,6 @@ func (b *bench) populate(ctx context.Context, n int, kind string) error {
 	}
 	b.say("%s %s Services x %d in the API", count(n), kind, perService)
 	if err := b.kube.Restore(ctx, b.bare); err != nil {
-		return err
-	}
-	if err := b.aside(ctx); err != nil {
 		return err
 	}
 	objects := map[string]string{}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"sync/atomic"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // maxMessages is how many netlink messages one changed backend may take, however
@@ -80,7 +81,7 @@ func (b *bench) changeAmong(ctx context.Context, n int, answer *atomic.Int32) er
 		return err
 	}
 	// weir looks once more at the rules that it has written, some seconds later.
-	if _, err := b.home.sh(ctx, "sleep 5"); err != nil {
+	if err := traffic.Pause(ctx, b.settle); err != nil {
 		return err
 	}
 	edits := []edit{
@@ -105,7 +106,7 @@ func (b *bench) changeAmong(ctx context.Context, n int, answer *atomic.Int32) er
 	return err
 }
 
-var appliedLine = regexp.MustCompile(`msg=applied ops=(\d+) first="?([^"]*)"? took=(\S+)`)
+var appliedLine = regexp.MustCompile(`msg=applied ops=\d+ .* took=(\S+)`)
 
 // edit makes one change, waits until weir has applied it, and adds the line.
 func (b *bench) edit(ctx context.Context, n int, e edit) error {
@@ -161,7 +162,7 @@ func (b *bench) applied(ctx context.Context, passes int) (time.Duration, error) 
 	for {
 		all := appliedLine.FindAllStringSubmatch(b.home.daemon.Output(), -1)
 		if len(all) > passes {
-			return time.ParseDuration(all[len(all)-1][3])
+			return time.ParseDuration(all[len(all)-1][1])
 		}
 		select {
 		case <-tick.C:

@@ -7,19 +7,10 @@ import (
 	"net"
 	"slices"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
-const (
-	kubeProxy = "kube-proxy, ipvs"
-	// restTime is how long an engine is watched that has nothing to do: the period of
-	// kube-proxy's syncs, three times that of weir's audits.
-	restTime = 30 * time.Second
-	// changesOfWeir and changesOfKubeProxy are how many are timed with ten Services.
-	// kube-proxy gets a rest after each, as long as it needs.
-	changesOfWeir, changesOfKubeProxy = 30, 10
-	// changesAmongMany are those of kube-proxy among many Services.
-	changesAmongMany = 3
-)
+const kubeProxy = "kube-proxy, ipvs"
 
 // cluster measures weir and kube-proxy in IPVS mode as nodes of a cluster: each in
 // a room of its own, with the configuration that it has by default.
@@ -32,16 +23,16 @@ func (b *bench) cluster(ctx context.Context) error {
 			return err
 		}
 		var err error
-		if ours[n], err = b.visit(ctx, weir, n, changesOfWeir, n > few); err != nil {
+		if ours[n], err = b.visit(ctx, weir, n, b.changesOfWeir, n > few); err != nil {
 			return err
 		}
-		changes := changesOfKubeProxy
+		changes := b.changesOfKubeProxy
 		switch {
 		case n > many:
 			continue // it would take ten minutes at least
 		case n > few:
 			b.say("kube-proxy with %s Services: in user-mode Linux this takes two to four minutes", count(n))
-			changes = changesAmongMany
+			changes = b.changesAmongMany
 		}
 		if theirs[n], err = b.visit(ctx, proxy, n, changes, n > few); err != nil {
 			return err
@@ -88,7 +79,7 @@ func (b *bench) visit(ctx context.Context, e engine, n, changes int, rest bool) 
 		if err := b.rest(ctx); err != nil {
 			return s, err
 		}
-		b.say("  %s: at rest for %s", e.name, restTime)
+		b.say("  %s: at rest for %s", e.name, b.restTime)
 		if s.rest, s.resting, err = r.idles(ctx); err != nil {
 			return s, err
 		}
@@ -124,7 +115,7 @@ func (r *room) idles(ctx context.Context) (time.Duration, usage, error) {
 	if err != nil {
 		return 0, before, err
 	}
-	if err := pause(ctx, restTime); err != nil {
+	if err := traffic.Pause(ctx, r.restTime); err != nil {
 		return 0, before, err
 	}
 	after, err := r.usage(ctx)
@@ -147,7 +138,7 @@ func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Dur
 			if err := r.rest(ctx); err != nil {
 				return nil, err
 			}
-		} else if err := pause(ctx, time.Duration(300+i*37%400)*time.Millisecond); err != nil {
+		} else if err := traffic.Pause(ctx, time.Duration(300+i*37%400)*time.Millisecond); err != nil {
 			return nil, err // at times that have nothing to do with any period, over more than that of audits
 		}
 		took, err := r.delay(ctx, fmt.Sprintf("10.251.%d.1", i))
@@ -172,7 +163,7 @@ func (r *room) delay(ctx context.Context, endpoint string) (time.Duration, error
 		if err == nil && met == endpoint {
 			return took, nil
 		}
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := traffic.Pause(ctx, time.Millisecond); err != nil {
 			return 0, fmt.Errorf("%s is never reached, the last was %q: %w", endpoint, met, err)
 		}
 	}
@@ -234,8 +225,8 @@ func (b *bench) startLines(n int, ours, their stay) {
 func (b *bench) restLines(n int, ours stay, peer string, their stay) {
 	what := fmt.Sprintf("%s x %d", count(n), perService)
 	b.table.memory(what+": memory when complete", ours.used.rss, peer, their.used.rss)
-	b.table.memory("  after half a minute at rest", ours.resting.rss, "", their.resting.rss)
-	b.table.times("  processor time in that half minute", ours.rest, "", their.rest, 0)
+	b.table.memory(fmt.Sprintf("  after %s at rest", b.restTime), ours.resting.rss, "", their.resting.rss)
+	b.table.times("  processor time in that time", ours.rest, "", their.rest, 0)
 }
 
 // changeLines are about one changed endpoint.

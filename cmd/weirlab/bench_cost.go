@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // cost is what one change takes, as the kernel counts it.
@@ -18,9 +19,8 @@ func (r *room) costOfChange(ctx context.Context) (least cost, err error) {
 	if _, err := r.sh(ctx, "ip link add nlmon0 type nlmon && ip link set nlmon0 up"); err != nil {
 		return least, err
 	}
-	const times = 3
-	for i := range times {
-		before, err := r.costs(ctx)
+	for i := range r.costs {
+		before, err := r.counters(ctx)
 		if err != nil {
 			return least, err
 		}
@@ -44,10 +44,10 @@ func (r *room) costOfChange(ctx context.Context) (least cost, err error) {
 // tells how many those were.
 func (r *room) quiet(ctx context.Context, last cost) (now cost, readings int, err error) {
 	for begin := time.Now(); ; {
-		if err := pause(ctx, time.Second); err != nil {
+		if err := traffic.Pause(ctx, time.Second); err != nil {
 			return now, readings, err
 		}
-		if now, err = r.costs(ctx); err != nil {
+		if now, err = r.counters(ctx); err != nil {
 			return now, readings, err
 		}
 		readings++
@@ -61,8 +61,8 @@ func (r *room) quiet(ctx context.Context, last cost) (now cost, readings int, er
 	}
 }
 
-// costs reads both counters by one process, which is a shell that starts no other.
-func (r *room) costs(ctx context.Context) (c cost, err error) {
+// counters reads both counters by one process, which is a shell that starts no other.
+func (r *room) counters(ctx context.Context) (c cost, err error) {
 	out, err := r.sh(ctx, `read n < /sys/class/net/nlmon0/statistics/rx_packets; echo $n
 while read name n rest; do if [ $name = processes ]; then echo $n; fi; done < /proc/stat`)
 	if err != nil {

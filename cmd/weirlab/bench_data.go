@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// connections is how many are made for one figure of the data path.
-const connections = 2000
-
 // data measures what a new connection costs: to the backend by way of the box as
 // a router, to a virtual server of ipvsadm with nothing else on the box, and to
 // weir's. All three cross the same cables.
@@ -127,9 +124,10 @@ func (b *bench) make(ctx context.Context, bed bed) error {
 type latency struct {
 	median time.Duration
 	total  time.Duration
+	of     int // connections
 }
 
-func (l latency) rate() int { return int(connections / l.total.Seconds()) }
+func (l latency) rate() int { return int(float64(l.of) / l.total.Seconds()) }
 
 // best takes the best of each: a packet that was lost on the way, which costs a
 // second, is nobody's merit or fault.
@@ -146,11 +144,11 @@ func best(runs []latency) latency {
 // the addresses in turn, and takes the time until each stands. They end with a
 // reset, so that no timer of TCP has a part in it.
 func (b *bench) dial(ctx context.Context, addrs ...string) (latency, error) {
-	took := make([]time.Duration, 0, connections)
+	took := make([]time.Duration, 0, b.connections)
 	begin := time.Now()
 	err := b.site.Host("client").Do(func() error {
 		dialer := net.Dialer{Timeout: 5 * time.Second}
-		for i := range connections {
+		for i := range b.connections {
 			start := time.Now()
 			c, err := dialer.DialContext(ctx, "tcp4", addrs[i%len(addrs)])
 			if err != nil {
@@ -168,7 +166,7 @@ func (b *bench) dial(ctx context.Context, addrs ...string) (latency, error) {
 	}
 	total := time.Since(begin)
 	slices.Sort(took)
-	return latency{took[len(took)/2], total}, nil
+	return latency{took[len(took)/2], total, len(took)}, nil
 }
 
 // hangUp accepts and closes, until the listener ends.

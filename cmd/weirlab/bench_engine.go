@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -96,7 +97,7 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 	}
 	begin, told := time.Now(), time.Now()
 	for {
-		if err := pause(ctx, e.beat); err != nil {
+		if err := traffic.Pause(ctx, e.beat); err != nil {
 			return got, fmt.Errorf("%s: %w\n%s", e.name, err, r.daemon.Output())
 		}
 		if e.beat >= time.Second && got.last == 0 {
@@ -130,14 +131,4 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 	got.used, err = r.usage(ctx)
 	r.say("  %s: all is there after %s, processor time %s, memory %d MiB", e.name, span(got.all), span(got.used.cpu), got.used.rss)
 	return got, err
-}
-
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -7,26 +7,23 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
 // What the chapter about the provider has on the site: a client behind a router,
 // which learns from the box where addresses are.
 const (
-	edgeHost  = "edge"
-	farHost   = "far"
-	edgeAddr  = "10.1.0.254"
-	boxAddr   = "10.1.0.1"
-	given     = "198.18.0.0/16" // the pool; its addresses begin with
-	givenNet  = "198.18."
-	claimsIn  = "weir-system"
-	provided  = 30     // Services that are timed
-	allocated = 10_000 // addresses given at once
-	announced = 5000   // routes changed at once
+	edgeHost = "edge"
+	farHost  = "far"
+	edgeAddr = "10.1.0.254"
+	boxAddr  = "10.1.0.1"
+	given    = "198.18.0.0/16" // the pool; its addresses begin with
+	givenNet = "198.18."
+	claimsIn = "weir-system"
 )
 
 // edgeConfig is the router. What nobody announces it refuses at once, so that a client
@@ -62,7 +59,7 @@ func (b *bench) provider(ctx context.Context) error {
 	if err := b.openAPI(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.aside(ctx)); err != nil {
+	if err := b.kube.Restore(ctx, b.bare); err != nil {
 		return err
 	}
 	edge := b.site.Host(edgeHost)
@@ -134,7 +131,7 @@ func (b *bench) makeNamespace(ctx context.Context) error {
 // firstPackets takes the time from the request that creates a Service until a client
 // behind the router has a connection to one of its pods.
 func (b *bench) firstPackets(ctx context.Context) error {
-	b.say("%d Services are created, one after another", provided)
+	b.say("%d Services are created, one after another", b.provided)
 	if err := errors.Join(b.makeNamespace(ctx), b.provides(ctx)); err != nil {
 		return err
 	}
@@ -145,7 +142,7 @@ func (b *bench) firstPackets(ctx context.Context) error {
 	defer l.Close()
 	go hangUp(l)
 	var reached, created []time.Duration
-	for i := range provided + 1 {
+	for i := range b.provided + 1 {
 		all, post, err := b.firstPacket(ctx, i)
 		if err != nil {
 			return err
@@ -155,7 +152,7 @@ func (b *bench) firstPackets(ctx context.Context) error {
 		}
 	}
 	b.table.times("Service created until its first packet", median(reached), "the API server's part: its answer", median(created), 0)
-	b.table.times(fmt.Sprintf("  the slowest of %d", provided), slices.Max(reached), "", slices.Max(created), 0)
+	b.table.times(fmt.Sprintf("  the slowest of %d", b.provided), slices.Max(reached), "", slices.Max(created), 0)
 	return b.ends(ctx)
 }
 
@@ -182,7 +179,7 @@ func (b *bench) firstPacket(ctx context.Context, i int) (reached, created time.D
 		if err == nil {
 			return time.Since(begin), created, c.Close()
 		}
-		if e := pause(ctx, time.Millisecond); e != nil {
+		if e := traffic.Pause(ctx, time.Millisecond); e != nil {
 			return 0, 0, fmt.Errorf("%s is never reached: %w\n%s", addr, err, b.home.daemon.Output())
 		}
 	}
@@ -201,8 +198,8 @@ func balanced(name string) map[string]any {
 
 // addresses takes the time until ten thousand Services that are there have one.
 func (b *bench) addresses(ctx context.Context) error {
-	b.say("%s Services wait for an address", count(allocated))
-	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.aside(ctx), b.makeNamespace(ctx)); err != nil {
+	b.say("%s Services wait for an address", count(b.allocated))
+	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.makeNamespace(ctx)); err != nil {
 		return err
 	}
 	alone, err := b.writesAlone(ctx)
@@ -210,7 +207,7 @@ func (b *bench) addresses(ctx context.Context) error {
 		return err
 	}
 	objects := map[string]string{}
-	for i := range allocated {
+	for i := range b.allocated {
 		service := balanced(fmt.Sprintf("svc-%05d", i))
 		meta, spec := service["metadata"].(map[string]any), service["spec"].(map[string]any)
 		meta["uid"], meta["creationTimestamp"] = fmt.Sprintf("00000000-0000-0000-0001-%012d", i), "2026-01-01T00:00:00Z"
@@ -223,42 +220,32 @@ func (b *bench) addresses(ctx context.Context) error {
 	if err := b.kube.Load(ctx, objects); err != nil {
 		return err
 	}
+	given, err := b.watchGiven(ctx)
+	if err != nil {
+		return err
+	}
+	defer given.end()
 	begin := time.Now()
 	if err := b.provides(ctx); err != nil {
 		return err
 	}
-	for have, told := 0, time.Now(); have < allocated; {
-		answer, err := b.ask(ctx, http.MethodGet, "/api/v1/namespaces/default/services", "")
-		if err != nil {
-			return err
-		}
-		have = strings.Count(answer, `"ip":"`+givenNet)
-		if time.Since(told) > 10*time.Second {
-			told = time.Now()
-			b.say("  %s have one after %s", count(have), span(time.Since(begin)))
-		}
-		if time.Since(begin) > longEnough {
-			return fmt.Errorf("after %s %d of %d Services have an address\n%s", longEnough, have, allocated, b.home.daemon.Output())
-		}
-		if err := pause(ctx, 500*time.Millisecond); err != nil {
-			return err
-		}
+	if err := given.wait(ctx, b, b.allocated); err != nil {
+		return fmt.Errorf("%w\n%s", err, b.home.daemon.Output())
 	}
 	took := time.Since(begin)
-	b.table.times(count(allocated)+" addresses given, from the start of weir", took, "the API server's part: 2 writes each", alone*allocated, 0)
+	b.table.times(count(b.allocated)+" addresses given, from the start of weir", took, "the API server's part: 2 writes each", alone*time.Duration(b.allocated), 0)
 	return b.ends(ctx)
 }
 
 // writesAlone is what the API server takes for a claim and a status, one after the
 // other.
 func (b *bench) writesAlone(ctx context.Context) (time.Duration, error) {
-	const n = 300
 	service := balanced("alone")
 	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
-	for i := range n {
+	for i := range b.writes {
 		lease := map[string]any{
 			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": fmt.Sprintf("alone-%d", i)},
 			"spec": map[string]any{"holderIdentity": "bench/default/alone"},
@@ -270,5 +257,5 @@ func (b *bench) writesAlone(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return time.Since(begin) / n, nil
+	return time.Since(begin) / time.Duration(b.writes), nil
 }

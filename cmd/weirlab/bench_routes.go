@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"weir/cmd/weirlab/internal/props"
+	"weir/cmd/weirlab/internal/traffic"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // routing is how long many routes took to be in the router's kernel, and to be gone.
@@ -17,14 +21,14 @@ type routing struct{ come, away time.Duration }
 // routes has weir announce and withdraw many routes at once, and then BIRD in weir's
 // place do the same with the same ones.
 func (b *bench) routes(ctx context.Context) error {
-	b.say("weir: %s routes", count(announced))
-	if err := b.configure(ctx, "[kernel]\n"+quiet+"[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+toEdge+props.Services(0, announced)); err != nil {
+	b.say("weir: %s routes", count(b.announced))
+	if err := b.configure(ctx, "[kernel]\n"+quiet+"[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+toEdge+props.Services(0, b.announced)); err != nil {
 		return err
 	}
 	if err := b.begins(ctx); err != nil {
 		return err
 	}
-	if _, err := b.installed(ctx, announced); err != nil {
+	if _, err := b.installed(ctx, b.announced); err != nil {
 		return fmt.Errorf("%w\n%s", err, b.home.daemon.Output())
 	}
 	drain := func(verb string) string { return b.weir + " " + verb + " --all --config " + configFile }
@@ -35,12 +39,12 @@ func (b *bench) routes(ctx context.Context) error {
 	if err := b.ends(ctx); err != nil {
 		return err
 	}
-	b.say("BIRD on the same box: %s routes", count(announced))
+	b.say("BIRD on the same box: %s routes", count(b.announced))
 	bird, err := b.routesByBIRD(ctx)
 	if err != nil {
 		return err
 	}
-	b.table.times(count(announced)+" routes announced until in the router", weir.come, "BIRD in its place: static routes", bird.come, 0)
+	b.table.times(count(b.announced)+" routes announced until in the router", weir.come, "BIRD in its place: static routes", bird.come, 0)
 	b.table.times("  withdrawn until gone there", weir.away, "", bird.away, 0)
 	return nil
 }
@@ -56,7 +60,7 @@ func (b *bench) rerouted(ctx context.Context, announce, withdraw string) (best r
 		if err := b.rest(ctx); err != nil {
 			return best, err
 		}
-		if now.come, err = b.awaitRoutes(ctx, announce, announced); err != nil {
+		if now.come, err = b.awaitRoutes(ctx, announce, b.announced); err != nil {
 			return best, err
 		}
 		if err := b.rest(ctx); err != nil {
@@ -71,34 +75,34 @@ func (b *bench) rerouted(ctx context.Context, announce, withdraw string) (best r
 	return best, nil
 }
 
+// awaitRoutes takes the time from the start of a command until the router has its result. weir's
+// command answers with all that it did, and that answer is no part of it.
 func (b *bench) awaitRoutes(ctx context.Context, script string, want int) (time.Duration, error) {
+	ended := make(chan error, 1)
 	begin := time.Now()
-	if _, err := b.home.sh(ctx, script); err != nil {
-		return 0, err
-	}
+	go func() {
+		_, err := b.home.sh(ctx, script)
+		ended <- err
+	}()
 	at, err := b.installed(ctx, want)
-	return at.Sub(begin), err
+	return at.Sub(begin), errors.Join(err, <-ended)
 }
 
 // installed waits until the router's kernel has so many routes of BGP's.
-func (b *bench) installed(ctx context.Context, want int) (time.Time, error) {
+func (b *bench) installed(ctx context.Context, want int) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
-		at := time.Now()
-		out, err := b.site.Host(edgeHost).Run(ctx, "sh", "-c", "ip -4 route show proto bird | wc -l")
-		if err != nil {
-			return at, err
+		var have []netlink.Route
+		err := b.site.Host(edgeHost).Do(func() (err error) {
+			have, err = netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: unix.RTPROT_BIRD}, netlink.RT_FILTER_PROTOCOL)
+			return err
+		})
+		if at = time.Now(); err == nil && len(have) == want {
+			return at, nil
 		}
-		have, err := strconv.Atoi(strings.TrimSpace(out.Stdout))
-		if err != nil {
-			return at, fmt.Errorf("count routes: %w", err)
-		}
-		if have == want {
-			return time.Now(), nil
-		}
-		if err := pause(ctx, 2*time.Millisecond); err != nil {
-			return at, fmt.Errorf("the router has %d routes, want %d: %w", have, want, err)
+		if stop := traffic.Pause(ctx, 2*time.Millisecond); stop != nil {
+			return at, fmt.Errorf("the router has %d routes, want %d: %w", len(have), want, errors.Join(stop, err))
 		}
 	}
 }
@@ -111,7 +115,7 @@ protocol device { }
 protocol bgp edge { local as 65001; neighbor 10.1.0.254 as 65000; connect delay time 1; ipv4 { import none; export all; next hop self; }; }
 protocol static many { ipv4;
 `)
-	for i := range announced {
+	for i := range b.announced {
 		fmt.Fprintf(&config, "route 100.64.%d.%d/32 blackhole;\n", i>>8, i&0xff)
 	}
 	config.WriteString("}\n")
@@ -127,7 +131,7 @@ protocol static many { ipv4;
 		return routing{}, err
 	}
 	defer func() { _ = p.Signal(syscall.SIGTERM) }()
-	if _, err := b.installed(ctx, announced); err != nil {
+	if _, err := b.installed(ctx, b.announced); err != nil {
 		return routing{}, fmt.Errorf("%w\n%s", err, p.Output())
 	}
 	return b.rerouted(ctx, "birdc enable many", "birdc disable many")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/signal"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weirlab/internal/props"
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 	"weir/configs"
 )
@@ -190,7 +192,7 @@ func (d *demo) spread(ctx context.Context, vips, servers []string) error {
 		for _, name := range servers {
 			fmt.Fprintf(d.out, " %6d", count[name])
 		}
-		fmt.Fprintf(d.out, "   %s (the box: masqueraded)\n", strings.Join(sorted(saw), " "))
+		fmt.Fprintf(d.out, "   %s (the box: masqueraded)\n", strings.Join(slices.Sorted(maps.Keys(saw)), " "))
 	}
 	return nil
 }
@@ -200,8 +202,8 @@ func (d *demo) spread(ctx context.Context, vips, servers []string) error {
 func (d *demo) failOne(ctx context.Context) error {
 	d.step("under load, web2 stops. Its check fails twice, a second apart, and its weight becomes 0:")
 	load := startLoad(ctx, d.Host("client"), demoVIPs)
-	defer load.stop()
-	if err := load.wait(ctx, 200); err != nil {
+	defer load.Stop()
+	if err := load.Wait(ctx, 200); err != nil {
 		return err
 	}
 	stopped := time.Now()
@@ -210,29 +212,29 @@ func (d *demo) failOne(ctx context.Context) error {
 		return err
 	}
 	noticed := time.Now()
-	if err := load.wait(ctx, load.count()+600); err != nil {
+	if err := load.Wait(ctx, 600); err != nil {
 		return err
 	}
-	load.stop()
-	return d.tell(load, stopped, noticed, "before web2 stopped",
+	tries := load.Stop()
+	return d.tell(tries, stopped, noticed, "before web2 stopped",
 		fmt.Sprintf("until weir noticed (%.1f s)", noticed.Sub(stopped).Seconds()), "after that, with two web servers", false)
 }
 
 // tell shows what became of the requests before, between and after two instants.
 // None may fail before or after; with strict, none at all.
-func (d *demo) tell(load *load, from, to time.Time, before, between, after string, strict bool) error {
-	var t [3]tally
-	t[0], t[1], t[2] = load.failed(from, to)
+func (d *demo) tell(tries traffic.Tries, from, to time.Time, before, between, after string, strict bool) error {
+	var t [3]traffic.Tries
+	t[0], t[1], t[2] = tries.Split(from, to)
 	fmt.Fprintf(d.out, "\n  %-42s %8s %8s\n", "", "requests", "failed")
 	for i, what := range []string{before, between, after} {
-		fmt.Fprintf(d.out, "  %-42s %8d %8d\n", what, t[i].requests, t[i].failed)
+		fmt.Fprintf(d.out, "  %-42s %8d %8d\n", what, len(t[i]), len(t[i].Lost()))
 	}
-	failed := t[0].failed + t[2].failed
+	failed := append(t[0].Lost(), t[2].Lost()...)
 	if strict {
-		failed += t[1].failed
+		failed = append(failed, t[1].Lost()...)
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d requests failed that should not have: %w", failed, load.firstError())
+	if len(failed) > 0 {
+		return fmt.Errorf("%d requests failed that should not have: %w", len(failed), failed.Err(1))
 	}
 	return nil
 }

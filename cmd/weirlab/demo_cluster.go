@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -93,8 +94,8 @@ func (d *demo) call(ctx context.Context, method, path string, object map[string]
 func (d *demo) loseOne(ctx context.Context) error {
 	d.step("under load, pod2 is deleted: its EndpointSlices say that it terminates, and it stops a second later:")
 	load := startLoad(ctx, d.Host("client"), shopVIPs)
-	defer load.stop()
-	if err := load.wait(ctx, 200); err != nil {
+	defer load.Stop()
+	if err := load.Wait(ctx, 200); err != nil {
 		return err
 	}
 	deleted := time.Now()
@@ -109,15 +110,15 @@ func (d *demo) loseOne(ctx context.Context) error {
 		return err
 	}
 	followed := time.Now()
-	if err := pause(ctx, time.Until(deleted.Add(time.Second))); err != nil {
+	if err := traffic.Pause(ctx, time.Until(deleted.Add(time.Second))); err != nil {
 		return err
 	}
 	d.stop["pod2"]()
-	if err := load.wait(ctx, load.count()+600); err != nil {
+	if err := load.Wait(ctx, 600); err != nil {
 		return err
 	}
-	load.stop()
-	return d.tell(load, deleted, followed, "before pod2 was deleted",
+	tries := load.Stop()
+	return d.tell(tries, deleted, followed, "before pod2 was deleted",
 		fmt.Sprintf("until weir had followed (%d ms)", followed.Sub(deleted).Milliseconds()), "after that, with two pods", true)
 }
 

@@ -59,16 +59,16 @@ func withdrawnWithoutBackends(t *testing.T, e *edge) {
 		figure(t, fmt.Sprintf("backends are well again, hold_down %s: route of %s is back after", holdDown, vip), back)
 	}
 	h.more(t, 50)
-	blows := h.end()
+	tries := h.Stop()
 	for _, vip := range bothVIPs {
-		rest, torn := apart(ofVIP(blows, vip), watch, ill, vip)
+		rest, torn := apart(tries.To(at(vip, 80)), watch, ill, vip)
 		for _, b := range rest {
-			if b.fate != "" && b.fate != unreachable {
-				t.Errorf("%s: a request %s after the backends fell ill: %v", vip, b.began.Sub(ill).Round(time.Millisecond), b.err)
+			if b.Err != nil && b.Outcome() != unreachable {
+				t.Errorf("%s: a request %s after the backends fell ill: %v", vip, b.Began.Sub(ill).Round(time.Millisecond), b.Err)
 				break
 			}
 		}
-		t.Logf("%s: %s; under way when the route left: %s", vip, tally(rest), tally(torn))
+		t.Logf("%s: %s; under way when the route left: %s", vip, rest.Report(), torn.Report())
 	}
 	flapping(t, e, watch)
 }
@@ -163,7 +163,7 @@ func clearedKernel(t *testing.T, e *edge) {
 		s.box.Must(t, "sh", "-c", command)
 		e.awaitRoutes(t, bothVIPs, 1)
 		h.more(t, 200)
-		hole, failed := interruption(h.end(), begin)
+		hole, failed := interruption(h.Stop(), begin)
 		e.awaitRoutes(t, bothVIPs, 1)
 		if hole > holeLimit {
 			t.Errorf("%s: clients were without service for %s, want less than %s", command, hole, holeLimit)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,18 +64,8 @@ func (e *edge) reload(t testing.TB, services string) {
 
 // hammerWeb strikes at the web service of both families. Attempts are patient: what
 // is lost on the way is slow, what is sent where nobody answers fails.
-func (e *edge) hammerWeb(t testing.TB) *hammer {
+func (e *edge) hammerWeb(t testing.TB) *load {
 	return startHammer(t, e.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
-}
-
-// ofVIP are the attempts at one family's VIP.
-func ofVIP(blows []blow, vip string) (out []blow) {
-	for _, b := range blows {
-		if b.addr == at(vip, 80) {
-			out = append(out, b)
-		}
-	}
-	return out
 }
 
 // announcedLast hammers VIPs from before they exist: of a service that is added to a
@@ -101,14 +90,14 @@ func announcedLast(t *testing.T, e *edge) {
 		}
 		e.awaitRoutes(t, bothVIPs, 1)
 		h.more(t, 200)
-		blows := h.end()
+		tries := h.Stop()
 		for _, vip := range bothVIPs {
 			up := watch.first(t, vip, true, begin)
-			mustAllBeAnswered(t, fmt.Sprintf("%s, %s, since the router had the route", vip, how), ofVIP(blows, vip), up, time.Time{})
-			t.Logf("%s, %s, before that: %s", vip, how, tally(slices.DeleteFunc(ofVIP(blows, vip), func(b blow) bool { return !b.began.Before(up) })))
-			for _, b := range ofVIP(blows, vip) {
-				if b.fate != "" && b.fate != unreachable {
-					t.Errorf("%s, %s: before there was a route: %v", vip, how, b.err)
+			mustAllBeAnswered(t, fmt.Sprintf("%s, %s, since the router had the route", vip, how), tries.To(at(vip, 80)), up, time.Time{})
+			t.Logf("%s, %s, before that: %s", vip, how, tries.To(at(vip, 80)).Between(time.Time{}, up).Report())
+			for _, b := range tries.To(at(vip, 80)) {
+				if b.Err != nil && b.Outcome() != unreachable {
+					t.Errorf("%s, %s: before there was a route: %v", vip, how, b.Err)
 					break
 				}
 			}
@@ -148,14 +137,14 @@ func neverWithdrawn(t *testing.T, e *edge) {
 		step.do()
 		e.connected(t, false, 1)
 		h.more(t, 50)
-		mustAllBeAnswered(t, step.what, h.last(1e6), at, time.Time{})
+		mustAllBeAnswered(t, step.what, h.Tries(), at, time.Time{})
 		for _, vip := range bothVIPs {
 			if n := watch.flaps(vip, at); n > 0 {
 				t.Errorf("%s: the route to %s left the router's kernel %d times", step.what, vip, n)
 			}
 		}
 	}
-	mustAllBeAnswered(t, "all of that", h.end(), begin, time.Time{})
+	mustAllBeAnswered(t, "all of that", h.Stop(), begin, time.Time{})
 	for _, vip := range bothVIPs {
 		if n := len(watch.of(vip, begin)); n > 0 {
 			t.Logf("%s: the router's kernel wrote its route %d times meanwhile", vip, n)
@@ -191,18 +180,18 @@ func withdrawnFirst(t *testing.T, e *edge) {
 		stopped := time.Now()
 		e.awaitRoutes(t, bothVIPs)
 		time.Sleep(300 * time.Millisecond)
-		blows := h.end()
+		tries := h.Stop()
 		for _, vip := range bothVIPs {
 			gone := watch.first(t, vip, false, begin)
 			figure(t, fmt.Sprintf("%s: %s is gone from the router's kernel after", how, vip), gone.Sub(begin))
-			rest, torn := apart(ofVIP(blows, vip), watch, begin, vip)
+			rest, torn := apart(tries.To(at(vip, 80)), watch, begin, vip)
 			for _, b := range rest {
-				if b.fate != "" && (b.fate != unreachable || b.began.Before(gone)) {
-					t.Errorf("%s: a request to %s that began %s before its route left: %v", how, vip, gone.Sub(b.began).Round(time.Millisecond), b.err)
+				if b.Err != nil && (b.Outcome() != unreachable || b.Began.Before(gone)) {
+					t.Errorf("%s: a request to %s that began %s before its route left: %v", how, vip, gone.Sub(b.Began).Round(time.Millisecond), b.Err)
 					break
 				}
 			}
-			t.Logf("%s: %s: %s; under way when the route left: %s; done after %s", how, vip, tally(rest), tally(torn), stopped.Sub(begin).Round(time.Millisecond))
+			t.Logf("%s: %s: %s; under way when the route left: %s; done after %s", how, vip, rest.Report(), torn.Report(), stopped.Sub(begin).Round(time.Millisecond))
 		}
 	}
 }

@@ -105,8 +105,8 @@ func (a *appliance) undisturbed(t *testing.T, what string, do func()) {
 	h.more(t, 30)
 	do()
 	h.more(t, 60)
-	mustAllBeAnswered(t, what, h.end(), begin, time.Time{})
-	if err := held.letGo(); err != nil {
+	mustAllBeAnswered(t, what, h.Stop(), begin, time.Time{})
+	if err := held.Release(); err != nil {
 		t.Errorf("%s: a connection is cut: %v", what, err)
 	}
 }

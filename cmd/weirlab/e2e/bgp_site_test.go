@@ -296,7 +296,7 @@ func (s *bgpSite) forwarding(t testing.TB) {
 }
 
 // streams are requests of both clients to both VIPs: through BIRD, and through FRR.
-func (s *bgpSite) streams(t testing.TB) []*stream {
+func (s *bgpSite) streams(t testing.TB) []*load {
 	vips := []string{at(vip4, 80), at(vip6, 80)}
-	return []*stream{startStream(t, s.client1, vips...), startStream(t, s.client2, vips...)}
+	return []*load{startStream(t, s.client1, vips...), startStream(t, s.client2, vips...)}
 }

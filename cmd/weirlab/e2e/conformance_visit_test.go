@@ -2,16 +2,14 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -50,16 +48,7 @@ func attempt(ctx context.Context, dial dialer, network, addr string) (net.Conn, 
 
 // fateOf says how a visit ended that nobody answered.
 func fateOf(err error) string {
-	var slow net.Error
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return "unreachable"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
-		return "dropped"
-	}
-	return err.Error()
+	return string(traffic.OutcomeOf(err))
 }
 
 // fromHost visits from a host; from, if given, is one of its addresses.

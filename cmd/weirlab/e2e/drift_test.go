@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,7 +86,6 @@ func TestDrift(t *testing.T) {
 			drift, log := s.driftCounts(t), len(s.daemon.Output())
 			v4, v6 := startStream(t, s.client1, vip4+":80"), startStream(t, s.client2, "["+vip6+"]:80")
 			v4.more(t, 3)
-			begin := time.Now()
 			s.box.Must(t, "sh", "-c", in.do)
 			// What weir says is cheap to look at; whether it is true comes after.
 			took := eventually(t, 30*time.Second, func() error {
@@ -107,17 +105,9 @@ func TestDrift(t *testing.T) {
 			if limit := time.Duration(in.seen); took > limit {
 				t.Errorf("put right after %s, want %s at most", took, limit)
 			}
-			var last time.Duration
-			failures := 0
-			for _, x := range []*stream{v4, v6} {
-				x.end()
-				failures += len(x.failed)
-				for _, f := range x.failed {
-					last = max(last, f.at.Sub(begin))
-				}
-			}
-			if failures > 0 && !in.cuts {
-				t.Errorf("%d requests failed meanwhile: %v %v", failures, v4.failed, v6.failed)
+			tries := append(v4.Stop(), v6.Stop()...)
+			if err := tries.Err(3); err != nil && !in.cuts {
+				t.Errorf("requests failed meanwhile: %v", err)
 			}
 			now := s.driftCounts(t)
 			for _, kind := range in.kinds {
@@ -132,9 +122,7 @@ func TestDrift(t *testing.T) {
 			if out := linesWith(s.daemon.Output()[log:], "level=ERROR"); len(out) > 0 {
 				t.Errorf("errors in the log:\n%s", strings.Join(out, "\n"))
 			}
-			t.Logf("put right after %s; requests: %d answered, %d failed, the last of these begun after %s, slowest answer %s",
-				took.Round(time.Millisecond), v4.ok+v6.ok, failures, last.Round(time.Millisecond),
-				max(v4.slowest, v6.slowest).Round(time.Millisecond))
+			t.Logf("put right after %s; requests: %s", took.Round(time.Millisecond), tries.Report())
 		})
 	}
 }
@@ -182,7 +170,7 @@ func TestFirewallFlush(t *testing.T) {
 		defer s.cleanSlate(t)
 		s.run(t, echoes(allWebs, ""))
 		for round := range 3 {
-			conns, _ := holdMany(t, 10, s.client1, echo4, echo6)
+			conns := holdMany(t, 10, s.client1, echo4, echo6)
 			begin := time.Now()
 			s.box.Must(t, "sh", "-c", flushAll)
 			flushed := time.Since(begin)
@@ -193,59 +181,28 @@ func TestFirewallFlush(t *testing.T) {
 				return nil
 			})
 			for _, h := range conns {
-				if h.alive() == nil {
-					h.moves(t)
+				if h.Err() == nil {
+					moves(t, h)
 				}
 			}
-			lost, gap, err := letGoAll(conns)
-			if lost > 0 {
-				t.Errorf("round %d: %d of %d masqueraded connections were lost: %v", round+1, lost, len(conns), err)
-			}
-			t.Logf("flush %d took %s, rules were back %s later: %d of %d connections lost, longest gap %s",
-				round+1, flushed.Round(time.Millisecond), took.Round(time.Millisecond), lost, len(conns), gap.Round(time.Millisecond))
+			releaseAll(t, fmt.Sprintf("round %d, masqueraded connections", round+1), conns)
+			t.Logf("flush %d took %s, rules were back %s later", round+1, flushed.Round(time.Millisecond), took.Round(time.Millisecond))
 		}
 	})
 	t.Run("without the anchor cuts them", func(t *testing.T) {
 		defer s.cleanSlate(t)
 		s.run(t, echoes(allWebs, ""))
 		s.stop(t, syscall.SIGTERM) // or it would put the anchor back
-		conns, _ := holdMany(t, 10, s.client1, echo4, echo6)
+		conns := holdMany(t, 10, s.client1, echo4, echo6)
 		s.box.Must(t, "sh", "-c", "ipvsadm -D -t 192.0.0.8:21 && ipvsadm -D -t [100::8]:21")
-		for _, h := range conns {
-			h.moves(t)
-		}
+		moves(t, conns...)
 		s.box.Must(t, "sh", "-c", flushAll)
 		// With the rules back at once nothing is mended.
 		s.start(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		for _, h := range conns {
-			select {
-			case <-h.done:
-			case <-ctx.Done():
-			}
-		}
-		lost := 0
-		for _, h := range conns {
-			n := h.bytes.Load()
-			if h.alive() != nil || h.bytes.Load() == n && h.stalled() {
-				lost++
-			}
-		}
-		if lost == 0 {
+		r := conns.Report(t.Context(), time.Now(), 3*time.Second)
+		if r.Cut == 0 {
 			t.Errorf("none of %d connections was lost: the other test shows nothing", len(conns))
 		}
-		t.Logf("control without the anchor: %d of %d connections lost", lost, len(conns))
+		t.Logf("control without the anchor: %s", r)
 	})
-}
-
-// stalled tells whether a held connection has heard nothing for ten beats.
-func (h *held) stalled() bool {
-	n := h.bytes.Load()
-	select {
-	case <-h.done:
-		return true
-	case <-time.After(10 * beat):
-	}
-	return h.bytes.Load() == n
 }

@@ -148,6 +148,6 @@ func ratesAgree(t *testing.T, s *site, webs []*webServer) {
 		}
 		return nil
 	})
-	x.end()
+	x.Stop()
 	t.Logf("weir top:\n%s", s.box.Must(t, s.weir, "top"))
 }

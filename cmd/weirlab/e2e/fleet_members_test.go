@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -304,7 +305,7 @@ func (k *kin) differs(t *testing.T) {
 			return nil
 		})
 	}
-	if got := fate(t.Context(), k.client1, "tcp", "10.1.0.200:80"); got != "ok" {
+	if got := fate(t.Context(), k.client1, "tcp", "10.1.0.200:80"); got != traffic.Answered {
 		t.Errorf("what only box1 has: %s", got)
 	}
 	k.boxes[0].reload(t, k.config(0, `"two.key"`, kinVIPs, ""))

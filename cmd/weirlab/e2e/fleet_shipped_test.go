@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -111,12 +109,11 @@ var (
 )
 
 // lose loses a box under connections of clients, which must live on.
-func (f *shipped) lose(t *testing.T, config string, owner int, how loss, open []*carried, clients ...string) {
+func (f *shipped) lose(t *testing.T, config string, owner int, how loss, open traffic.Holds, clients ...string) {
 	t.Helper()
 	s := f.boxes[owner]
 	t.Logf("\n%s\n%s", s.box.Must(t, s.weir, "members"), s.box.Must(t, s.weir, "explain", at(f.vips[0], 443)))
 	time.Sleep(3 * time.Second) // of talk
-	cut := time.Now()
 	how.of(t, s.box)
 	gap := eventually(t, 30*time.Second, func() error {
 		for _, client := range clients {
@@ -130,11 +127,11 @@ func (f *shipped) lose(t *testing.T, config string, owner int, how loss, open []
 		}
 		return nil
 	})
-	alive, pause := await(open, time.Now(), cut)
+	r := survivors(t, open, time.Now())
 	figure(t, config+" as shipped: "+how.name+", until new connections of all", gap)
-	figure(t, fmt.Sprintf("%s as shipped: %s, of %d connections live on, with a pause of", config, how.name, len(open)), fmt.Sprintf("%d, %s", alive, pause.Round(10*time.Millisecond)))
-	if alive < len(open)-how.most {
-		t.Errorf("%d of %d connections live on, want all but %d: %v", alive, len(open), how.most, why(open))
+	figure(t, fmt.Sprintf("%s as shipped: %s, of %d connections live on, with a pause of", config, how.name, len(open)), fmt.Sprintf("%d, %s", r.Held-r.Cut, traffic.Round(r.Gap)))
+	if r.Cut > how.most {
+		t.Errorf("connections: %s, want at most %d cut", r, how.most)
 	}
 }
 
@@ -144,7 +141,7 @@ func (f *shipped) lose(t *testing.T, config string, owner int, how loss, open []
 func TestShippedFleetWithoutBGP(t *testing.T) {
 	f := startShipped(t, "fleet-l2.toml", office(), "10.1.0.80", "fd00:1::80")
 	owner := f.owner(t, 4) // two VIPs, two gateways
-	var open []*carried
+	var open traffic.Holds
 	for _, vip := range f.vips {
 		open = append(open, carrySeen(t, f.Host("client"), at(vip, 443), 50, "")...)
 	}
@@ -217,7 +214,7 @@ func edgeLoses(t *testing.T, how loss) {
 			return nil
 		})
 	}
-	var open []*carried
+	var open traffic.Holds
 	for _, vip := range f.vips {
 		shared := "10.2.0.250"
 		if strings.Contains(vip, ":") {
@@ -240,33 +237,24 @@ func serveSeen(t *testing.T, m *lab.Machine, port int) {
 	})
 }
 
-// carrySeen opens connections that talk, and sees that backends see them come from an
+// carrySeen holds connections, and sees that backends see them come from an
 // address; "" is the client's own, with its own port.
-func carrySeen(t *testing.T, from *lab.Machine, addr string, n int, want string) []*carried {
+func carrySeen(t *testing.T, from *lab.Machine, addr string, n int, want string) traffic.Holds {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var talking sync.WaitGroup
-	t.Cleanup(talking.Wait)
-	t.Cleanup(cancel)
-	var out []*carried
+	var all traffic.Holds
+	t.Cleanup(func() { all.Release() })
 	for range n {
-		var conn net.Conn
+		var h *traffic.Held
 		eventually(t, 30*time.Second, func() (err error) { // a route is new to each hop
-			conn, err = from.DialContext(within(t, 5*time.Second), "tcp", addr)
+			h, err = traffic.Hold(t.Context(), from.DialContext, addr, traffic.HoldOptions{Beat: carriedBeat, Patience: carriedPatience})
 			return err
 		})
-		context.AfterFunc(ctx, func() { _ = conn.Close() })
-		r := bufio.NewReader(conn)
-		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
-		line, err := r.ReadString('\n')
-		seen, bad := netip.ParseAddrPort(strings.TrimSpace(line))
-		own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
-		if err != nil || bad != nil || want == "" && seen != own || want != "" && seen.Addr().String() != want {
-			t.Fatalf("a backend of %s sees %q, want %s (the client is %s): %v", addr, line, want, own, err)
+		all = append(all, h)
+		seen, bad := netip.ParseAddrPort(h.Server)
+		own := h.Local.(*net.TCPAddr).AddrPort()
+		if bad != nil || want == "" && seen != own || want != "" && seen.Addr().String() != want {
+			t.Fatalf("a backend of %s sees %q, want %s (the client is %s)", addr, h.Server, want, own)
 		}
-		c := &carried{last: time.Now()}
-		out = append(out, c)
-		talking.Go(func() { c.talk(ctx, conn, r, true) })
 	}
-	return out
+	return all
 }

@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -70,7 +69,7 @@ func TestConnectionsOutliveABox(t *testing.T) {
 			e.serve(t, n, s.kernel, s.sync, s.ways)
 		}
 		e.moveTo(t, loses)
-		var all [][]*carried
+		var all []traffic.Holds
 		for j, way := range s.ways {
 			e.boxes[loses].tellsWhetherItSurvives(t, way)
 			all = append(all, carry(t, e.Host("client1"), way, clientAddrs(1, strings.Contains(way.vip, ":"))[j]))
@@ -78,17 +77,17 @@ func TestConnectionsOutliveABox(t *testing.T) {
 		// Of talk, and of what kernels tell each other: a message that is not full goes when it
 		// is two seconds old (IPVS_SYNC_FLUSH_TIME in net/netfilter/ipvs/ip_vs_sync.c).
 		time.Sleep(3 * time.Second)
-		cut := time.Now()
 		e.boxes[loses].box.PowerCut()
 		e.running[loses] = false
 		time.Sleep(300 * time.Millisecond) // until somebody has noticed
 		e.moveTo(t, takes)
 		moved := time.Now()
 		for j, way := range s.ways {
-			alive, pause := await(all[j], moved, cut)
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", s.name, way.name, alive, pause.Round(10*time.Millisecond))
+			r := survivors(t, all[j], moved)
+			alive := r.Held - r.Cut
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", s.name, way.name, alive, traffic.Round(r.Gap))
 			if alive < way.least || alive > way.most {
-				t.Errorf("%s: %s: %d of 100 connections live on, want %d to %d: %v", s.name, way.name, alive, way.least, way.most, why(all[j]))
+				t.Errorf("%s: %s: %d of 100 connections live on, want %d to %d: %s", s.name, way.name, alive, way.least, way.most, r)
 			}
 		}
 		if i == len(survivals)-1 {
@@ -192,15 +191,6 @@ func (s *site) tellsWhetherItSurvives(t *testing.T, way survivor) {
 	})
 }
 
-// carried is a connection that sends a byte and waits for it to come back, again and
-// again, or waits for bytes alone.
-type carried struct {
-	mu    sync.Mutex
-	last  time.Time     // of an answer
-	pause time.Duration // the longest from one answer to the next
-	err   error         // what cut it
-}
-
 // carriedBeat is the time between an answer and the next byte, carriedPatience how long
 // an answer may take, carriedKeepalive when a client that hears nothing asks.
 const (
@@ -226,89 +216,23 @@ func serveTicks(t *testing.T, m *lab.Machine, port int) {
 // carry opens a hundred connections, from an address of the client that no other way
 // has: a backend that sees the client's address and port could not tell two of them
 // apart that a client makes from one port to two VIPs.
-func carry(t *testing.T, from *lab.Machine, way survivor, client string) []*carried {
+func carry(t *testing.T, from *lab.Machine, way survivor, client string) traffic.Holds {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var talking sync.WaitGroup
-	t.Cleanup(talking.Wait)
-	t.Cleanup(cancel)
-	var out []*carried
-	addr := at(way.vip, way.port)
-	for range 100 {
-		conn, err := from.DialFrom(within(t, 10*time.Second), "tcp", &net.TCPAddr{IP: net.ParseIP(client)}, addr)
-		if err != nil {
-			t.Fatalf("%s opens a connection to %s: %v", from.Name(), addr, err)
-		}
-		context.AfterFunc(ctx, func() { _ = conn.Close() })
-		r := bufio.NewReader(conn)
-		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
-		if _, err := r.ReadString('\n'); err != nil {
-			t.Fatalf("%s asks %s for its name: %v", from.Name(), addr, err)
-		}
-		if err := conn.(*net.TCPConn).SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: carriedKeepalive, Interval: carriedKeepalive}); err != nil {
-			t.Fatal(err)
-		}
-		c := &carried{last: time.Now()}
-		out = append(out, c)
-		talking.Go(func() { c.talk(ctx, conn, r, way.port == answering) })
-	}
-	return out
-}
-
-func (c *carried) talk(ctx context.Context, conn net.Conn, r io.ByteReader, ask bool) {
-	for ctx.Err() == nil {
-		_ = conn.SetDeadline(time.Now().Add(carriedPatience))
-		var err error
-		if ask {
-			_, err = conn.Write([]byte{'.'})
-		}
+	dial := func(ctx context.Context, network, to string) (net.Conn, error) {
+		c, err := dialAs(from, client)(ctx, network, to)
 		if err == nil {
-			_, err = r.ReadByte()
+			err = c.(*net.TCPConn).SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: carriedKeepalive, Interval: carriedKeepalive})
 		}
-		now := time.Now()
-		c.mu.Lock()
-		c.pause, c.last, c.err = max(c.pause, now.Sub(c.last)), now, err
-		c.mu.Unlock()
-		if err != nil {
-			return
-		}
-		if ask {
-			time.Sleep(carriedBeat)
-		}
+		return c, err
 	}
+	o := traffic.HoldOptions{Beat: carriedBeat, Patience: carriedPatience, Listen: way.port == speaking}
+	all, err := traffic.HoldMany(t.Context(), dial, 100, o, at(way.vip, way.port))
+	t.Cleanup(func() { all.Release() })
+	must(t, err)
+	return all
 }
 
-// await waits until each connection has been cut, or answered since the routes
-// moved, and gives how many live and their longest pause.
-func await(all []*carried, moved, cut time.Time) (alive int, pause time.Duration) {
-	for _, c := range all {
-		for {
-			c.mu.Lock()
-			err, lives, longest := c.err, c.last.After(moved.Add(2*carriedBeat)), c.pause
-			c.mu.Unlock()
-			if err == nil && lives {
-				alive++
-				pause = max(pause, longest)
-			}
-			if err != nil || lives || time.Since(cut) > 2*carriedPatience {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}
-	return alive, pause
-}
-
-// why counts what cut connections.
-func why(all []*carried) map[string]int {
-	out := map[string]int{}
-	for _, c := range all {
-		c.mu.Lock()
-		if c.err != nil {
-			_, text, _ := strings.Cut(c.err.Error(), ": ")
-			out[text]++
-		}
-		c.mu.Unlock()
-	}
-	return out
+// survivors waits until each connection has been cut, or answered since the routes moved.
+func survivors(t testing.TB, all traffic.Holds, moved time.Time) traffic.Report {
+	return all.Report(t.Context(), moved.Add(2*carriedBeat), 2*carriedPatience)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -80,7 +81,7 @@ func httpHealth(t *testing.T, s *site) {
 			func() { must(t, s.web(3).Plug("back")) }, true},
 	} {
 		t.Run(ill.name, func(t *testing.T) {
-			streams := []*stream{startStream(t, s.client1, vip4+":80"), startStream(t, s.client2, "["+vip6+"]:80")}
+			streams := []*load{startStream(t, s.client1, vip4+":80"), startStream(t, s.client2, "["+vip6+"]:80")}
 			for _, x := range streams {
 				x.more(t, 6)
 			}
@@ -102,20 +103,11 @@ func httpHealth(t *testing.T, s *site) {
 					t.Errorf("weir services says of the sick backend %q", line)
 				}
 			}
-			before, after := 0, 0
-			for _, x := range streams {
-				x.end()
-				for _, f := range x.failed {
-					if f.at.Before(noticed) {
-						before++
-						continue
-					}
-					after++
-					t.Errorf("a request failed that began %s after the notice: %v", f.at.Sub(noticed), f.err)
-				}
-			}
-			if before > 0 && !ill.mayFail {
-				t.Errorf("%d requests failed", before)
+			tries := append(streams[0].Stop(), streams[1].Stop()...)
+			before := tries.Between(begin, noticed)
+			mustAllBeAnswered(t, "after the notice", tries, noticed, time.Time{})
+			if lost := before.Lost(); len(lost) > 0 && !ill.mayFail {
+				t.Errorf("%d requests failed: %v", len(lost), lost.Err(3))
 			}
 			ill.rise()
 			risen := s.mustWeigh(t, sick4, "1")
@@ -126,8 +118,8 @@ func httpHealth(t *testing.T, s *site) {
 				}
 				return nil
 			})
-			t.Logf("seen in the kernel %s after it fell ill: %d requests failed before that, %d after, of %d; back %s after it was well",
-				noticed.Sub(begin).Round(time.Millisecond), before, after, streams[0].ok+streams[1].ok, risen.Round(time.Millisecond))
+			t.Logf("seen in the kernel %s after it fell ill; requests until then: %s; back %s after it was well",
+				noticed.Sub(begin).Round(time.Millisecond), before.Report(), risen.Round(time.Millisecond))
 		})
 	}
 }
@@ -178,7 +170,7 @@ func udpHealth(t *testing.T, s *site) {
 	}
 	on := map[string]*flow{}
 	for _, f := range flows {
-		on[f.answered(t, 3).server] = f
+		on[f.answered(t, 3).Server] = f
 	}
 	if len(on) != 3 {
 		t.Fatalf("three flows are on %d backends", len(on))
@@ -186,20 +178,20 @@ func udpHealth(t *testing.T, s *site) {
 	begin := time.Now()
 	must(t, c.Close())
 	eventually(t, 20*time.Second, func() error {
-		if d, _ := on["web3"].last(); d.server == "web3" {
+		if d, _ := on["web3"].Last(); d.Server == "web3" {
 			return fmt.Errorf("the flow is still on web3")
 		}
 		return nil
 	})
 	on["web3"].answered(t, 10)
-	lost, gap := on["web3"].end()
+	lost, gap := on["web3"].Stop()
 	if w := s.weight(t, "10.2.0.13:5300"); w != "" {
 		t.Errorf("a UDP backend that is down is still there, with weight %q", w)
 	}
 	t.Logf("the flow of the dead backend moved within %s; %d datagrams lost, gap %s", time.Since(begin).Round(time.Millisecond), lost, gap.Round(time.Millisecond))
 	for _, name := range []string{"web1", "web2"} {
 		on[name].answered(t, 3)
-		if lost, _ := on[name].end(); lost > 0 {
+		if lost, _ := on[name].Stop(); lost > 0 {
 			t.Errorf("the flow on %s lost %d datagrams", name, lost)
 		}
 	}
@@ -281,7 +273,7 @@ func quorumLost(t *testing.T, s *site) {
 
 	s.reload(t, config(`when_down = "refuse"`+"\n"))
 	for _, a := range addrs {
-		if got := fate(t.Context(), s.client1, "tcp", a); got != "refused" {
+		if got := fate(t.Context(), s.client1, "tcp", a); got != traffic.Refused {
 			t.Errorf("refuse: %s: %s", a, got)
 		}
 	}
@@ -297,8 +289,8 @@ func quorumLost(t *testing.T, s *site) {
 			t.Errorf("fallback: %s: %v before the quorum is lost", a, got)
 		}
 	}
-	traffic := startStream(t, s.client2, addrs...)
-	traffic.more(t, 5)
+	requests := startStream(t, s.client2, addrs...)
+	requests.more(t, 5)
 	sick(503)
 	lost(true)
 	for _, a := range addrs {
@@ -313,7 +305,7 @@ func quorumLost(t *testing.T, s *site) {
 			t.Errorf("fallback: %s: %v after the quorum is back", a, got)
 		}
 	}
-	mustHaveLostNothing(t, traffic)
+	mustHaveLostNothing(t, requests)
 }
 
 // What is wrong with IPv4 backends is for IPv4 clients to bear, and when_down is
@@ -349,7 +341,7 @@ func quorumLostInFamily(t *testing.T, s *site) {
 		}
 	}
 	s.reload(t, config("when_down = \"refuse\"\n"))
-	if got := fate(t.Context(), s.client1, "tcp", vip4+":80"); got != "refused" {
+	if got := fate(t.Context(), s.client1, "tcp", vip4+":80"); got != traffic.Refused {
 		t.Errorf("refuse: IPv4: %s", got)
 	}
 	mustGet(t, s.client1, six, 4)
@@ -360,12 +352,12 @@ func healthSurvivesReload(t *testing.T, s *site) {
 	webs[2].health.Store(503)
 	s.run(t, service("web", check("http", httpCheck)))
 	s.mustWeigh(t, "10.2.0.13:8080", "0")
-	traffic := startStream(t, s.client1, vip4+":80")
+	requests := startStream(t, s.client1, vip4+":80")
 	before, log := s.ops(t), len(s.daemon.Output())
 	for i := range 3 {
 		s.reload(t, service("web", check("http", httpCheck))+serves(fmt.Sprintf("more%d", i), []string{"192.0.2.20"}, "80:8080", allWebs, `drain = "0s"`))
 	}
-	traffic.more(t, 20)
+	requests.more(t, 20)
 	if w := s.weight(t, "10.2.0.13:8080"); w != "0" {
 		t.Errorf("the sick backend has weight %q after reloads", w)
 	}
@@ -378,11 +370,11 @@ func healthSurvivesReload(t *testing.T, s *site) {
 			t.Errorf("reloads made weir say %q", line)
 		}
 	}
-	traffic.end()
-	if traffic.by["web3"] > 0 || len(traffic.failed) > 0 {
-		t.Errorf("the sick backend had requests, or some failed: %s", traffic)
+	tries := requests.Stop()
+	if n := tries.By()["web3"]; n > 0 {
+		t.Errorf("the sick backend had %d requests", n)
 	}
-	t.Log(traffic)
+	mustAllBeAnswered(t, "three reloads", tries, time.Time{}, time.Time{})
 }
 
 func deadAtStart(t *testing.T, s *site) {
@@ -398,7 +390,7 @@ func deadAtStart(t *testing.T, s *site) {
 		defer close(results)
 		for ctx.Err() == nil {
 			// Until weir begins nobody answers; from then on everybody must.
-			if fate(ctx, s.client1, "tcp", vip4+":80") != "ok" {
+			if fate(ctx, s.client1, "tcp", vip4+":80") != traffic.Answered {
 				continue
 			}
 			a, err := get(context.WithoutCancel(ctx), s.client1, vip4+":80")
@@ -433,5 +425,5 @@ func deadAtStart(t *testing.T, s *site) {
 	s.start(t)
 	stream.more(t, 10)
 	mustHaveLostNothing(t, stream)
-	t.Logf("from the first packet on: %v; over a restart: %s", got, stream)
+	t.Logf("from the first packet on: %v", got)
 }

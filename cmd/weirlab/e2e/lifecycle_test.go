@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -112,7 +114,8 @@ func TestDrain(t *testing.T) {
 func backendDrainsToDeadline(t *testing.T, s *site) {
 	const drain = 3 * time.Second
 	s.run(t, echoes(allWebs, `drain = "3s"`))
-	conns, by := holdMany(t, 6, s.client1, echo4, echo6)
+	conns := holdMany(t, 6, s.client1, echo4, echo6)
+	by := conns.By()
 	if len(by["web3"]) != 4 {
 		t.Fatalf("web3 has %d of 12 held connections, want a third", len(by["web3"]))
 	}
@@ -131,28 +134,20 @@ func backendDrainsToDeadline(t *testing.T, s *site) {
 			t.Errorf("weir services says of the drained backend %q", line)
 		}
 	}
-	later, _ := holdMany(t, 6, s.client2, echo4, echo6)
+	later := holdMany(t, 6, s.client2, echo4, echo6)
 	for _, h := range later {
-		if h.server == "web3" {
+		if h.Server == "web3" {
 			t.Error("a new connection went to the backend that is being drained")
 		}
 	}
 	if early := time.Since(begin); early < drain {
-		for _, h := range by["web3"] {
-			h.moves(t)
-		}
+		moves(t, by["web3"]...)
 	}
 	for _, h := range by["web3"] {
-		eventually(t, 15*time.Second, func() error {
-			if h.alive() == nil {
-				return fmt.Errorf("a connection to the removed backend lives %s after its removal", time.Since(begin))
-			}
-			return nil
-		})
-		if d := h.ended.Sub(begin); d < drain || d > drain+4*time.Second {
+		if d := mustBeCut(t, h, 15*time.Second).Sub(begin); d < drain || d > drain+4*time.Second {
 			t.Errorf("a connection to the removed backend ended after %s, want %s and at most a look or two more", d, drain)
 		} else {
-			t.Logf("connection to the removed backend lived %s (drain %s), longest gap %s", d.Round(time.Millisecond), drain, h.gap)
+			t.Logf("connection to the removed backend lived %s (drain %s), longest gap %s", d.Round(time.Millisecond), drain, h.Gap())
 		}
 	}
 	eventually(t, 5*time.Second, func() error {
@@ -165,11 +160,7 @@ func backendDrainsToDeadline(t *testing.T, s *site) {
 		t.Errorf("the kernel still holds the drained backend:\n%s", out)
 	}
 	rest := append(append(later, by["web1"]...), by["web2"]...)
-	lost, gap, err := letGoAll(rest)
-	if lost > 0 {
-		t.Errorf("%d of %d connections to other backends were cut: %v", lost, len(rest), err)
-	}
-	t.Logf("%d of %d connections to other backends lost, longest gap %s", lost, len(conns)-4+len(later), gap)
+	releaseAll(t, "connections to other backends", rest)
 }
 
 func linesWith(text, part string) []string {
@@ -184,14 +175,14 @@ func linesWith(text, part string) []string {
 
 func drainEndsEarly(t *testing.T, s *site) {
 	s.run(t, echoes(allWebs, `drain = "10m"`))
-	_, by := holdMany(t, 3, s.client1, echo4, echo6)
+	by := holdMany(t, 3, s.client1, echo4, echo6).By()
 	s.reload(t, echoes([]int{1, 2}, `drain = "10m"`))
 	if v := s.draining(t); len(v.Drains) != 2 {
 		t.Fatalf("draining: %+v, want web3's two", v.Drains)
 	}
 	for _, h := range by["web3"] {
-		h.moves(t)
-		if err := h.letGo(); err != nil {
+		moves(t, h)
+		if err := h.Release(); err != nil {
 			t.Errorf("a connection to the removed backend was cut: %v", err)
 		}
 	}
@@ -207,18 +198,16 @@ func drainEndsEarly(t *testing.T, s *site) {
 func serviceDrains(t *testing.T, s *site) {
 	other := serves("other", []string{"192.0.2.77"}, "7000", []int{1}, "")
 	s.run(t, echoes(allWebs, `drain = "4s"`)+other)
-	conns, _ := holdMany(t, 3, s.client1, echo4, echo6)
+	conns := holdMany(t, 3, s.client1, echo4, echo6)
 	elsewhere := hold(t, s.client1, "192.0.2.77:7000")
 	begin := time.Now()
 	s.reload(t, other)
 	for _, a := range []string{echo4, echo6} {
-		if got := fate(t.Context(), s.client2, "tcp", a); got != "refused" {
+		if got := fate(t.Context(), s.client2, "tcp", a); got != traffic.Refused {
 			t.Errorf("a new connection to the removed service on %s: %s, want refused", a, got)
 		}
 	}
-	for _, h := range conns {
-		h.moves(t)
-	}
+	moves(t, conns...)
 	t.Logf("%d connections live on, new ones are refused %s after the removal began", len(conns), time.Since(begin).Round(time.Millisecond))
 	took := eventually(t, 20*time.Second, func() error {
 		if left := linesWith(s.dump(t), vip4+"/"); len(left) > 0 {
@@ -233,26 +222,20 @@ func serviceDrains(t *testing.T, s *site) {
 		}
 	}
 	t.Logf("nothing is left of the removed service after %s (drain 4s; seen %s later)", time.Since(begin).Round(time.Millisecond), took.Round(time.Millisecond))
-	if err := elsewhere.letGo(); err != nil {
+	if err := elsewhere.Release(); err != nil {
 		t.Errorf("the connection of another service: %v", err)
 	}
 }
 
 func noDrain(t *testing.T, s *site) {
 	s.run(t, echoes(allWebs, `drain = "0s"`))
-	_, by := holdMany(t, 3, s.client1, echo4)
+	by := holdMany(t, 3, s.client1, echo4).By()
 	begin := time.Now()
 	s.reload(t, echoes([]int{1, 2}, `drain = "0s"`))
-	h := by["web3"][0]
-	eventually(t, 5*time.Second, func() error {
-		if h.alive() == nil {
-			return fmt.Errorf("the connection to the removed backend lives")
-		}
-		return nil
-	})
-	t.Logf("with drain = 0s the connection to the removed backend was cut after %s", h.ended.Sub(begin).Round(time.Millisecond))
+	cut := mustBeCut(t, by["web3"][0], 5*time.Second)
+	t.Logf("with drain = 0s the connection to the removed backend was cut after %s", cut.Sub(begin).Round(time.Millisecond))
 	for _, i := range []string{"web1", "web2"} {
-		if err := by[i][0].letGo(); err != nil {
+		if err := by[i][0].Release(); err != nil {
 			t.Errorf("the connection to %s: %v", i, err)
 		}
 	}
@@ -264,9 +247,9 @@ func udpMoves(t *testing.T, s *site) {
 	s.run(t, dns(1, 2, 3)+other)
 	for _, addr := range []string{vip4 + ":5300", "[" + vip6 + "]:5300"} {
 		f := startFlow(t, s.client1, 40001, addr)
-		old := f.answered(t, 5).server
+		old := f.answered(t, 5).Server
 		bystander := startFlow(t, s.client2, 40002, addr) // rr: another backend
-		side := bystander.answered(t, 5).server
+		side := bystander.answered(t, 5).Server
 		if side == old {
 			t.Fatalf("both flows are on %s", old)
 		}
@@ -294,32 +277,25 @@ func udpMoves(t *testing.T, s *site) {
 		begin := time.Now()
 		s.reload(t, dns(left...)+other)
 		eventually(t, 10*time.Second, func() error {
-			if d, _ := f.last(); d.server == old || d.at.Before(begin) {
+			if d, _ := f.Last(); d.Server == old || d.At.Before(begin) {
 				return fmt.Errorf("the flow is still on %s", old)
 			}
 			return nil
 		})
 		f.answered(t, 20)
-		var moved time.Time
-		f.mu.Lock()
-		for _, d := range f.answers {
-			if d.server != old {
-				moved = d.at
-				break
-			}
-		}
-		f.mu.Unlock()
-		now, _ := f.last()
-		lost, gap := f.end()
+		now, _ := f.Last()
+		lost, gap := f.Stop()
+		answers := f.Answers()
+		moved := answers[slices.IndexFunc(answers, func(d traffic.Datagram) bool { return d.Server != old })].At
 		t.Logf("%s: flow from port 40001 moved from %s to %s %s after the reload began: %d datagrams lost, longest gap %s",
-			addr, old, now.server, moved.Sub(begin).Round(time.Millisecond), lost, gap.Round(time.Millisecond))
+			addr, old, now.Server, moved.Sub(begin).Round(time.Millisecond), lost, gap.Round(time.Millisecond))
 		if lost > 5 {
 			t.Errorf("%s: %d datagrams were lost when the flow moved, want 5 at most", addr, lost)
 		}
-		if d := bystander.answered(t, 3); d.server != side {
-			t.Errorf("%s: a flow of another client moved from %s to %s", addr, side, d.server)
+		if d := bystander.answered(t, 3); d.Server != side {
+			t.Errorf("%s: a flow of another client moved from %s to %s", addr, side, d.Server)
 		}
-		if lost, gap := bystander.end(); lost > 0 {
+		if lost, gap := bystander.Stop(); lost > 0 {
 			t.Errorf("%s: a flow on a backend that stays lost %d datagrams, longest gap %s", addr, lost, gap)
 		}
 		after := idOf(track(), "40003")
@@ -327,7 +303,7 @@ func udpMoves(t *testing.T, s *site) {
 			t.Errorf("%s: the conntrack entry of another service's flow was %q and is %q", addr, before, after)
 		}
 		unrelated.answered(t, 3)
-		if lost, _ := unrelated.end(); lost > 0 {
+		if lost, _ := unrelated.Stop(); lost > 0 {
 			t.Errorf("%s: a flow of another service lost %d datagrams", addr, lost)
 		}
 		s.reload(t, dns(1, 2, 3)+other)
@@ -336,7 +312,7 @@ func udpMoves(t *testing.T, s *site) {
 
 func drainSurvivesRestart(t *testing.T, s *site) {
 	s.run(t, "[defaults]\ndrain = \"5s\"\n"+echoes(allWebs, ""))
-	_, by := holdMany(t, 3, s.client1, echo4, echo6)
+	by := holdMany(t, 3, s.client1, echo4, echo6).By()
 	s.reload(t, "[defaults]\ndrain = \"5s\"\n"+echoes([]int{1, 2}, ""))
 	before := s.dump(t)
 	s.stop(t, syscall.SIGKILL)
@@ -346,20 +322,12 @@ func drainSurvivesRestart(t *testing.T, s *site) {
 	if v := s.draining(t); len(v.Drains) != 2 {
 		t.Errorf("after the restart weir drains %+v, want web3's two", v.Drains)
 	}
+	moves(t, by["web3"]...)
 	for _, h := range by["web3"] {
-		h.moves(t)
-	}
-	for _, h := range by["web3"] {
-		eventually(t, 15*time.Second, func() error {
-			if h.alive() == nil {
-				return fmt.Errorf("the drain does not end")
-			}
-			return nil
-		})
-		t.Logf("drained connection ended %s after the restart (drain 5s)", h.ended.Sub(begin).Round(time.Millisecond))
+		t.Logf("drained connection ended %s after the restart (drain 5s)", mustBeCut(t, h, 15*time.Second).Sub(begin).Round(time.Millisecond))
 	}
 	for _, h := range append(by["web1"], by["web2"]...) {
-		if err := h.letGo(); err != nil {
+		if err := h.Release(); err != nil {
 			t.Errorf("a connection to another backend: %v", err)
 		}
 	}
@@ -367,7 +335,7 @@ func drainSurvivesRestart(t *testing.T, s *site) {
 
 func drainIsUndone(t *testing.T, s *site) {
 	s.run(t, echoes(allWebs, `drain = "2s"`))
-	_, by := holdMany(t, 3, s.client1, echo4)
+	by := holdMany(t, 3, s.client1, echo4).By()
 	s.reload(t, echoes([]int{1, 2}, `drain = "2s"`))
 	if v := s.draining(t); len(v.Drains) != 2 && len(v.Drains) != 1 {
 		t.Errorf("draining %+v", v.Drains)
@@ -383,9 +351,7 @@ func drainIsUndone(t *testing.T, s *site) {
 		}
 		return nil
 	})
-	for _, h := range by["web3"] {
-		h.moves(t)
-	}
+	moves(t, by["web3"]...)
 	if got := mustHold(t, s.client2, echo4, 6); got["web3"] != 2 {
 		t.Errorf("of 6 new connections %v, want 2 for the backend that came back", got)
 	}
@@ -395,10 +361,9 @@ func drainIsUndone(t *testing.T, s *site) {
 func mustHold(t testing.TB, from *lab.Machine, addr string, n int) map[string]int {
 	t.Helper()
 	got := map[string]int{}
-	for range n {
-		h := hold(t, from, addr)
-		got[h.server]++
-		_ = h.letGo()
+	for _, h := range holdMany(t, n, from, addr) {
+		got[h.Server]++
+		_ = h.Release()
 	}
 	return got
 }

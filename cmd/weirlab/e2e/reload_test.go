@@ -40,7 +40,7 @@ func TestReloadWaitsForVerdicts(t *testing.T) {
 	s.serveAll(t, 9090)
 	defer s.cleanSlate(t)
 	s.run(t, serves("web", bothVIPs, "80:8080", []int{1, 2}, ""))
-	traffic := []*stream{
+	traffic := []*load{
 		startStream(t, s.client1, vip4+":80", "["+vip6+"]:80"), startStream(t, s.client2, "["+vip6+"]:80", vip4+":80"),
 	}
 	checked := check("http", httpCheck)

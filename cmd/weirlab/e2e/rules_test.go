@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -12,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -324,15 +323,16 @@ func (s *site) testSetsGrow(t *testing.T) {
 	if _, room, members := size(); members != vips*ports || room != 65536 {
 		t.Errorf("%d members in room for %d, want %d in 65536", members, room, vips*ports)
 	}
-	stop := s.keepVisiting(t, at("198.51.100.8", 1000))
+	visits := startLoad(t, s.client1, traffic.Options{Ask: visiting(s.client1, "tcp"), Beat: 5 * time.Millisecond}, at("198.51.100.8", 1000))
 	begin := time.Now()
 	s.reload(t, toml(ranges))
 	name, room, members := size()
 	if members != vips*ports*ranges || room < members {
 		t.Errorf("%d members in room for %d, want %d", members, room, vips*ports*ranges)
 	}
-	t.Logf("%s grew to %d members in room for %d within %s, with %d visits in the meantime",
-		name, members, room, time.Since(begin).Round(time.Millisecond), stop())
+	t.Logf("%s grew to %d members in room for %d within %s",
+		name, members, room, time.Since(begin).Round(time.Millisecond))
+	mustAllBeAnswered(t, "visits in the meantime", visits.Stop(), time.Time{}, time.Time{})
 	s.box.Must(t, "ipset", "test", name, "198.51.100.8,tcp:1031,172.16.1.49")
 	if spare := s.box.Must(t, "sh", "-c", "ipset list -n | grep GROW || true"); spare != "" {
 		t.Errorf("left behind: %s", spare)
@@ -344,31 +344,5 @@ func (s *site) testSetsGrow(t *testing.T) {
 	defer s.box.Must(t, "ip", "route", "del", "172.16.1.49/32")
 	if a := visitFrom(t, s.client2, netip.MustParseAddr("172.16.1.49"), at("198.51.100.8", 1031)); a.server != "web1" {
 		t.Errorf("the last range: met %s, want web1", a.server)
-	}
-}
-
-// keepVisiting visits without a pause, and every visit must succeed. Stop gives
-// their number.
-func (s *site) keepVisiting(t *testing.T, addr string) (stop func() int) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	var done sync.WaitGroup
-	done.Go(func() {
-		for ctx.Err() == nil {
-			c, _, err := visit(ctx, s.client1.DialContext, "tcp", addr)
-			if err == nil {
-				_ = c.Close()
-				n++
-			} else if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
-				t.Errorf("visit %d of %s: %v", n+1, addr, err)
-			}
-		}
-	})
-	t.Cleanup(cancel)
-	return func() int {
-		cancel()
-		done.Wait()
-		return n
 	}
 }

@@ -3,11 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +15,7 @@ import (
 	"time"
 
 	"weir/cmd/weirlab/internal/props"
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -192,19 +191,11 @@ func (s *site) metric(t testing.TB, name string) float64 {
 // eventually waits until f gives nil.
 func eventually(t testing.TB, limit time.Duration, f func() error) time.Duration {
 	t.Helper()
-	begin := time.Now()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return time.Since(begin)
-		}
-		if time.Since(begin) > limit {
-			t.Fatalf("not within %s: %v", limit, err)
-		}
-		<-tick.C
+	took, err := traffic.Eventually(context.WithoutCancel(t.Context()), limit, func(context.Context) error { return f() })
+	if err != nil {
+		t.Fatal(err)
 	}
+	return took
 }
 
 // figures are what tests have measured, in the order of their ends.
@@ -301,22 +292,15 @@ func mustGet(t testing.TB, from *lab.Machine, addr string, n int) map[string]int
 	return got
 }
 
-// fate says how an attempt to connect ended: "ok", "refused", "timeout" or the
-// error itself.
-func fate(ctx context.Context, from *lab.Machine, network, addr string) string {
+// fate is the outcome of an attempt to connect.
+func fate(ctx context.Context, from *lab.Machine, network, addr string) traffic.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second) // TCP tries again after 1 s and 3 s
 	defer cancel()
 	c, err := from.DialContext(ctx, network, addr)
-	switch {
-	case err == nil:
+	if err == nil {
 		_ = c.Close()
-		return "ok"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
-		return "timeout"
 	}
-	return err.Error()
+	return traffic.OutcomeOf(err)
 }
 
 // service is the text of a Service with the three web servers.

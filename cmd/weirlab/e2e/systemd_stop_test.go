@@ -136,8 +136,8 @@ func (u *unit) undisturbed(t *testing.T, what string, do func()) {
 	h.more(t, 50)
 	do()
 	h.more(t, 100)
-	mustAllBeAnswered(t, what, h.end(), begin, time.Time{})
-	if err := errors.Join(far.letGo(), near.letGo()); err != nil {
+	mustAllBeAnswered(t, what, h.Stop(), begin, time.Time{})
+	if err := errors.Join(far.Release(), near.Release()); err != nil {
 		t.Errorf("%s: a connection is cut: %v", what, err)
 	}
 	for _, vip := range bothVIPs {
@@ -222,9 +222,9 @@ func unitStops(t *testing.T, u *unit) {
 			t.Errorf("it has stopped with a connection left: %v", err)
 		default:
 		}
-		near.moves(t)
+		moves(t, near)
 		begin := time.Now()
-		if err := near.letGo(); err != nil {
+		if err := near.Release(); err != nil {
 			t.Errorf("the connection did not live on: %v", err)
 		}
 		if err := <-stopped; err != nil {
@@ -264,8 +264,8 @@ func unitStopsInTime(t *testing.T, u *unit) {
 	if result := u.show(t, "Result"); result != "success" {
 		t.Errorf("the stop ended in %s", result)
 	}
-	near.moves(t) // the kernel is left as it is
-	if err := near.letGo(); err != nil {
+	moves(t, near) // the kernel is left as it is
+	if err := near.Release(); err != nil {
 		t.Errorf("the connection did not outlive weir: %v", err)
 	}
 	u.box.Must(t, "rm", dropIn)
@@ -291,8 +291,8 @@ func unitHurries(t *testing.T, u *unit) {
 		}
 	})
 	mustSay(t, said, "another signal", "left as it is")
-	near.moves(t)
-	if err := near.letGo(); err != nil {
+	moves(t, near)
+	if err := near.Release(); err != nil {
 		t.Errorf("the connection did not outlive weir: %v", err)
 	}
 	u.box.Must(t, "systemctl", "start", "weir")
@@ -324,9 +324,9 @@ func unitReboots(t *testing.T, u *unit) {
 	led := time.Since(begin)
 	h.more(t, 50)
 	time.Sleep(3 * time.Second) // in which it could have gone down, but for the connection
-	near.moves(t)
+	moves(t, near)
 	mustSay(t, u.journal(t), "by=stop drains=true", "msg=draining connections=")
-	if err := near.letGo(); err != nil {
+	if err := near.Release(); err != nil {
 		t.Errorf("the connection was cut: %v", err)
 	}
 	eventually(t, 2*time.Minute, func() error {
@@ -344,8 +344,8 @@ func unitReboots(t *testing.T, u *unit) {
 	u.box.Must(t, "systemctl", "start", "weir")
 	u.awaitRoutes(t, bothVIPs, 1, 2)
 	h.more(t, 100)
-	rest, torn := apart(h.end(), watch, begin, bothVIPs...)
+	rest, torn := apart(h.Stop(), watch, begin, bothVIPs...)
 	mustAllBeAnswered(t, "systemctl reboot of one of two boxes", rest, begin, time.Time{})
 	figure(t, "systemctl reboot: router uses the other box alone after, the machine is off after", fmt.Sprintf("%s, %s", led.Round(time.Millisecond), down.Round(time.Millisecond)))
-	figure(t, "requests that were under way when the router changed its mind, for a reboot", tally(torn))
+	figure(t, "requests that were under way when the router changed its mind, for a reboot", torn.Report())
 }

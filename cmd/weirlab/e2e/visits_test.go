@@ -2,15 +2,13 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -71,26 +69,24 @@ func visits(t testing.TB, from *lab.Machine, network, addr string, n int) map[st
 	return met
 }
 
-// The ends that a visit may have.
-const (
-	refused = "refused" // and the visitor is told
-	silence = "silence" // nothing comes back
-)
-
-// outcome is how a visit ends: the name of who answered, refused, silence, or
-// the error.
+// outcome is how a visit ends: the name of who answered, or an outcome of package traffic.
 func outcome(ctx context.Context, from *lab.Machine, network, addr string) string {
-	c, a, err := visit(ctx, dialerOf(from), network, addr)
-	switch {
-	case err == nil:
-		_ = c.Close()
-		return a.server
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return refused
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return silence
+	server, err := visiting(from, network)(ctx, addr)
+	if err != nil {
+		return string(traffic.OutcomeOf(err))
 	}
-	return err.Error()
+	return server
+}
+
+// visiting asks greeters, over a connection or a flow of its own each time.
+func visiting(from *lab.Machine, network string) traffic.Ask {
+	return func(ctx context.Context, addr string) (string, error) {
+		c, a, err := visit(ctx, dialerOf(from), network, addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return a.server, err
+	}
 }
 
 // expect checks how a visit ends. want may be "web" for any of the backends. Who

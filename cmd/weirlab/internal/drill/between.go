@@ -3,28 +3,40 @@ package drill
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // Events between boxes: what they no longer hear of each other.
 
-// deaf has a box drop what comes from another one, at all of its addresses, or a share of it.
-func (t *trial) deaf(ctx context.Context, box, to int, share float64) error {
-	match := ""
-	if share < 1 {
-		match = fmt.Sprintf("-m statistic --mode random --probability %.2f", share)
+// Matches of the packets that a box drops. Each rule sees only what those before it let through: of ten packets the first, the second and the sixth are lost, in each run the same.
+var (
+	allPackets  = []string{""}
+	threeInTen  = []string{nth(10, 0), nth(9, 0), nth(8, 3)}
+	ruleComment = "-m comment --comment drill"
+)
+
+func nth(every, packet int) string {
+	return fmt.Sprintf("-m statistic --mode nth --every %d --packet %d", every, packet)
+}
+
+// deaf has a box drop what comes from another one, at all of its addresses, as far as it matches.
+func (t *trial) deaf(ctx context.Context, box, to int, matches []string) error {
+	var script strings.Builder
+	for _, addr := range []string{boxAddr(to), backAddr(to)} {
+		for i, match := range matches {
+			fmt.Fprintf(&script, "iptables -w -I INPUT %d -s %s %s %s -j DROP\n", i+1, addr, match, ruleComment)
+		}
 	}
-	script := fmt.Sprintf("for a in %s %s; do iptables -w -I INPUT -s $a %s -j DROP; done", boxAddr(to), backAddr(to), match)
-	_, err := t.boxes[box-1].Run(ctx, "sh", "-ec", script)
+	_, err := t.boxes[box-1].Run(ctx, "sh", "-ec", script.String())
 	return err
 }
 
-// hearing undoes it.
-func (t *trial) hearing(ctx context.Context, box, to int) error {
-	script := fmt.Sprintf(`for a in %s %s; do
-iptables -w -S INPUT | grep -e "-s $a/32.*-j DROP" | sed 's/^-A/-D/' | while read rule; do iptables -w $rule; done
-done`, boxAddr(to), backAddr(to))
-	_, err := t.boxes[box-1].Run(ctx, "sh", "-ec", script)
+// hearing undoes all of that on a box.
+func (t *trial) hearing(ctx context.Context, box int) error {
+	const script = "iptables -w -S INPUT | grep -e '--comment drill' | sed 's/^-A/-D/' | while read rule; do iptables -w $rule; done"
+	_, err := t.boxes[box-1].Run(ctx, "sh", "-c", script)
 	return err
 }
 
@@ -44,7 +56,7 @@ func (t *trial) pairs(do func(box, to int) error) error {
 }
 
 func (t *trial) healAll(ctx context.Context) error {
-	return t.pairs(func(box, to int) error { return t.hearing(ctx, box, to) })
+	return t.all(func(box int) error { return t.hearing(ctx, box) })
 }
 
 // apart has the boxes hear nothing of each other, by IP: neighbours still find them, and the
@@ -53,10 +65,10 @@ func apart(hold time.Duration) event {
 	return event{
 		name: "boxes hear nothing of each other, the router hears all",
 		do: func(ctx context.Context, t *trial) error {
-			if err := t.pairs(func(box, to int) error { return t.deaf(ctx, box, to, 1) }); err != nil {
+			if err := t.pairs(func(box, to int) error { return t.deaf(ctx, box, to, allPackets) }); err != nil {
 				return err
 			}
-			return pause(ctx, hold)
+			return traffic.Pause(ctx, hold)
 		},
 		promise: func(m Mode) Promise {
 			p := quiet(m)
@@ -75,7 +87,7 @@ func together() event {
 			if err := t.healAll(ctx); err != nil {
 				return err
 			}
-			return pause(ctx, 2*takeBack)
+			return traffic.Pause(ctx, 2*t.how.takeBackTime())
 		},
 		linger: 2 * time.Second,
 		promise: func(m Mode) Promise {
@@ -118,7 +130,7 @@ func joined() event {
 			if err := t.Host("switch").Plug("far"); err != nil {
 				return err
 			}
-			return pause(ctx, 2*takeBack)
+			return traffic.Pause(ctx, 2*t.how.takeBackTime())
 		},
 		linger: 4 * time.Second,
 		promise: func(m Mode) Promise {
@@ -131,7 +143,7 @@ func joined() event {
 	}
 }
 
-// lossy has boxes hear each other badly for a while: with share 1 one way only.
+// lossy has boxes hear each other badly for a while.
 func lossy(name string, hold time.Duration, do func(ctx context.Context, t *trial) error) event {
 	return event{
 		name: fmt.Sprintf("%s, for %s", name, hold),
@@ -139,7 +151,7 @@ func lossy(name string, hold time.Duration, do func(ctx context.Context, t *tria
 			if err := do(ctx, t); err != nil {
 				return err
 			}
-			if err := pause(ctx, hold); err != nil {
+			if err := traffic.Pause(ctx, hold); err != nil {
 				return err
 			}
 			moves := sum(singles(t.owners.owners(t.acted)), time.Now()).moves
@@ -160,7 +172,7 @@ func oneWay(hold time.Duration) event {
 		}
 		for n := range t.boxes {
 			if n+1 != box {
-				if err := t.deaf(ctx, box, n+1, 1); err != nil {
+				if err := t.deaf(ctx, box, n+1, allPackets); err != nil {
 					return err
 				}
 			}
@@ -172,6 +184,6 @@ func oneWay(hold time.Duration) event {
 // thirdLost has every box lose three of ten packets of every other one.
 func thirdLost(hold time.Duration) event {
 	return lossy("30 % of the packets between boxes lost", hold, func(ctx context.Context, t *trial) error {
-		return t.pairs(func(box, to int) error { return t.deaf(ctx, box, to, 0.3) })
+		return t.pairs(func(box, to int) error { return t.deaf(ctx, box, to, threeInTen) })
 	})
 }

@@ -15,7 +15,17 @@
 // it knows what boxes tell it by BGP; near asks who has an address all the time, and counts
 // everybody who answers.
 //
-// Nothing here knows weir but by its command and its configuration. Clients are goroutines of this
-// process with sockets in the hosts' networks: what they measure is not slowed by a kernel that is
-// simulated. Times are of the monotonic clock.
+// Nothing here knows weir but by its command and its configuration. The clients are those of package
+// traffic. Times are of the monotonic clock.
+//
+// # What fails
+//
+// A promise limits the requests lost, the connections cut and the moves of an owner. One that is
+// broken fails the drill, unless package known lists it, as "drill MODE: EVENT: requests lost"; a
+// listed one that is kept fails the drill too. A promise also limits the time without service and the
+// time with two owners. Those depend on the machine: they are compared in the table (SLOW) and fail
+// nothing. Only the waits for a fleet to be whole have a limit, of a minute and more, that fails.
+//
+// A short drill runs all of the code in the least time, and is a test. A full one has all modes, and is
+// a part of make soak.
 package drill

@@ -10,22 +10,40 @@ import (
 	"time"
 )
 
-// Options say what to drill.
+// Options choose trials.
 type Options struct {
-	// Modes to drill, of Modes.
+	// Modes are some of Modes.
 	Modes []Mode
 	// Only are words of the names of events; no other event happens, but for those that undo one
-	// of these. None is all.
+	// of these. Empty is all.
 	Only []string
-	// Short is for tests: fewer connections, shorter looks, no variants.
+	// Short runs all of the code in the least time: one mode with all its events, the others with
+	// some, smaller sizes and shorter timers.
 	Short bool
-	// Patient allows the times that are promised three times over, as a machine needs that
-	// has other things to do. What is counted stays as promised.
-	Patient bool
-	// Loss is how long boxes hear each other badly.
+	// Loss is how long boxes hear each other badly; 0 is a minute, or some seconds if Short.
 	Loss time.Duration
-	// Progress is told what happens; nil is nobody.
+	// Progress gets a line for each event; nil is none.
 	Progress io.Writer
+}
+
+func (o Options) loss() time.Duration {
+	switch {
+	case o.Loss > 0:
+		return o.Loss
+	case o.Short:
+		return 3 * time.Second
+	}
+	return time.Minute
+}
+
+// TakeBack is weir's take_back in the trials.
+func (o Options) TakeBack() time.Duration { return o.size().takeBack }
+
+func (o Options) size() size {
+	if o.Short {
+		return short
+	}
+	return full
 }
 
 // scene is one event, and what comes after it: a cable that is pulled is put back.
@@ -33,10 +51,6 @@ type scene []event
 
 // scenes are those of a mode.
 func scenes(m Mode, o Options) []scene {
-	hold := 8 * time.Second
-	if o.Short {
-		hold = 6 * time.Second
-	}
 	all := []scene{
 		{powerCut(), powerBack()},
 		{linkDown(), linkUp()},
@@ -49,10 +63,10 @@ func scenes(m Mode, o Options) []scene {
 	}
 	all = append(all,
 		scene{rollingDrain()},
-		scene{apart(hold), together()},
+		scene{apart(o.size().apart), together()},
 		scene{split(), joined()},
-		scene{oneWay(o.Loss)},
-		scene{thirdLost(o.Loss)},
+		scene{oneWay(o.loss())},
+		scene{thirdLost(o.loss())},
 	)
 	if m != Keepalived {
 		all = append(all,
@@ -63,21 +77,52 @@ func scenes(m Mode, o Options) []scene {
 			scene{otherConfig()},
 		)
 	}
-	return all
+	return slices.DeleteFunc(all, func(s scene) bool { return !o.chosen(m, s[0].name) })
 }
 
-// chosen tells whether a scene's first event is one of those wanted.
-func (o Options) chosen(s scene) bool {
-	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(word string) bool { return strings.Contains(s[0].name, word) })
+// shortly are the words of the events that a short drill has, in the modes that don't have all of theirs.
+var shortly = map[Mode][]string{
+	ActiveStandby: {"power cut"},
+	ActiveActive:  {"power cut", "rolling restart"},
+	Keepalived:    {"power cut", "killed", "rolling drain"},
 }
 
-// Run drills modes on a site, one after the other, and gives all rows that it could measure. An
-// event that goes wrong ends its mode: the error says so.
+// chosen reports whether a scene's first event is one of those wanted.
+func (o Options) chosen(m Mode, name string) bool {
+	one := func(word string) bool { return strings.Contains(name, word) }
+	if len(o.Only) > 0 {
+		return slices.ContainsFunc(o.Only, one)
+	}
+	words, some := shortly[m]
+	return !o.Short || !some || slices.ContainsFunc(words, one)
+}
+
+// Run drills modes on a site, one after the other, and returns all rows that it could measure. An
+// event that goes wrong ends its mode with an error.
 func Run(ctx context.Context, s *Site, o Options) ([]Row, error) {
+	var all []setup
+	for _, m := range o.Modes {
+		all = append(all, setup{mode: m})
+	}
+	return runAll(ctx, s, all, o)
+}
+
+// Variants drills the power cut again, with other means for connections to survive it, or none.
+func Variants(ctx context.Context, s *Site, o Options) ([]Row, error) {
+	o.Only = []string{powerCut().name}
+	all := []setup{{mode: L2, sync: true}, {mode: ActiveStandby, sync: true}, {mode: L2, masqueraded: true}}
+	if o.Short {
+		all = all[2:] // with sync, what is to be seen takes half a minute
+	}
+	return runAll(ctx, s, slices.DeleteFunc(all, func(how setup) bool { return !slices.Contains(o.Modes, how.mode) }), o)
+}
+
+func runAll(ctx context.Context, s *Site, all []setup, o Options) ([]Row, error) {
 	var rows []Row
 	var failed []error
-	for _, m := range o.Modes {
-		more, err := runSetup(ctx, s, setup{mode: m}, o)
+	for _, how := range all {
+		how.size = o.size()
+		more, err := runSetup(ctx, s, how, o)
 		rows = append(rows, more...)
 		failed = append(failed, err)
 		if ctx.Err() != nil {
@@ -87,29 +132,8 @@ func Run(ctx context.Context, s *Site, o Options) ([]Row, error) {
 	return rows, errors.Join(failed...)
 }
 
-// Variants drills the power cut once more, where connections survive by other means, or not.
-func Variants(ctx context.Context, s *Site, o Options) ([]Row, error) {
-	o.Only = []string{powerCut().name}
-	var rows []Row
-	var failed []error
-	for _, how := range []setup{
-		{mode: L2, sync: true}, {mode: ActiveStandby, sync: true}, {mode: L2, masqueraded: true},
-	} {
-		if !slices.Contains(o.Modes, how.mode) {
-			continue
-		}
-		more, err := runSetup(ctx, s, how, o)
-		rows = append(rows, more...)
-		failed = append(failed, err)
-	}
-	return rows, errors.Join(failed...)
-}
-
 func runSetup(ctx context.Context, s *Site, how setup, o Options) (rows []Row, err error) {
-	size, out := full, o.Progress
-	if o.Short {
-		size = short
-	}
+	out := o.Progress
 	if out == nil {
 		out = io.Discard
 	}
@@ -119,28 +143,13 @@ func runSetup(ctx context.Context, s *Site, how setup, o Options) (rows []Row, e
 	}
 	defer func() { err = errors.Join(err, f.End(ctx)) }()
 	for _, sc := range scenes(how.mode, o) {
-		if !o.chosen(sc) {
-			continue
-		}
 		for _, e := range sc {
-			row, err := f.try(ctx, e, size)
+			row, err := f.try(ctx, e)
 			if err != nil {
 				return rows, fmt.Errorf("%s: %w", how, err)
-			}
-			if o.Patient {
-				row.Promise = row.Promise.patient()
 			}
 			rows = append(rows, row)
 		}
 	}
 	return rows, nil
-}
-
-// Broken gives an error for each promise that a row breaks.
-func Broken(rows []Row) error {
-	var broken []error
-	for _, r := range rows {
-		broken = append(broken, r.Broken())
-	}
-	return errors.Join(broken...)
 }

@@ -1,35 +1,14 @@
 package drill
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
+	"weir/cmd/weirlab/internal/known"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 func at(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
-
-func TestGapIsTheLongestTimeWithoutAnAnswer(t *testing.T) {
-	silence := errors.New("silence")
-	for _, tc := range []struct {
-		name   string
-		knocks []knock
-		want   time.Duration
-	}{
-		{"nothing", nil, 0},
-		{"all answered", []knock{{"a", at(0), at(5), nil}, {"a", at(10), at(18), nil}}, 13 * time.Millisecond},
-		{"one lost", []knock{{"a", at(0), at(5), nil}, {"a", at(50), at(60), nil}, {"a", at(20), at(1020), silence}}, 55 * time.Millisecond},
-		{"none answered", []knock{{"a", at(0), at(1000), silence}, {"a", at(700), at(1700), silence}}, 700 * time.Millisecond},
-		{"of one of two addresses", []knock{{"a", at(0), at(5), nil}, {"b", at(0), at(5), nil}, {"a", at(500), at(505), nil}, {"b", at(900), at(905), nil}},
-			900 * time.Millisecond},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := gap(tc.knocks); got != tc.want {
-				t.Errorf("got %s, want %s", got, tc.want)
-			}
-		})
-	}
-}
 
 func TestOwnership(t *testing.T) {
 	for _, tc := range []struct {
@@ -57,24 +36,57 @@ func TestOwnership(t *testing.T) {
 
 func TestBrokenPromisesAreNamed(t *testing.T) {
 	r := Row{Event: "a storm", Mode: "l2", Promise: Promise{Gap: 2 * time.Second, Cut: Any, Moves: 1},
-		Figures: Figures{Gap: 3 * time.Second, Requests: 100, Lost: 4, Held: 9, Cut: 9, Double: time.Second, Moves: 1}}
+		Figures: figures(traffic.Report{Gap: 3 * time.Second, Answered: 96, Failed: 3, Refused: 1, Held: 9, Cut: 9}, time.Second, 1)}
 	if got, want := r.Promise.String(), "gap <= 2s, lost 0, moves <= 1, one owner"; got != want {
 		t.Errorf("promise %q, want %q", got, want)
 	}
-	err := r.Broken()
-	for _, want := range []string{"no service for 3s, promised at most 2s", "4 requests lost", "two owners for 1s"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one with %q", err, want)
-		}
+	err := r.Broken(nil)
+	if want := "drill l2: a storm: requests lost: 4, promised at most 0"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
-	r.Figures = Figures{Gap: time.Second, Requests: 100, Held: 9, Cut: 9, Double: slack, Moves: 1}
-	if err := r.Broken(); err != nil {
-		t.Errorf("a promise that is kept: %v", err)
+	if got, want := strings.Join(r.Slow(), "; "), "no service for 3s, promised at most 2s; two owners for 1s, promised at most 0s"; got != want {
+		t.Errorf("slow: %q, want %q", got, want)
+	}
+	list := known.List{"drill l2: a storm: requests lost": {Issue: "calm"}}
+	if err := Broken([]Row{r}, list); err != nil {
+		t.Errorf("a known failure: %v", err)
+	}
+	r.Figures = figures(traffic.Report{Gap: time.Second, Answered: 100, Held: 9, Cut: 9}, slack, 1)
+	if err := r.Broken(nil); err != nil || len(r.Slow()) > 0 {
+		t.Errorf("a promise that is kept: %v, %v", err, r.Slow())
+	}
+	if err := r.Broken(list); err == nil || !strings.Contains(err.Error(), "unexpected pass") {
+		t.Errorf("a known failure that passes: %v", err)
 	}
 	r.Promise = anything()
-	r.Figures = Figures{Gap: time.Hour, Lost: 1e6, Cut: 1e6, Double: time.Hour, Moves: 1e6}
-	if err := r.Broken(); err != nil || r.Promise.String() != "" {
-		t.Errorf("where nothing is promised: %v, %q", err, r.Promise)
+	r.Figures = figures(traffic.Report{Gap: time.Hour, Failed: 1e6, Cut: 1e6}, time.Hour, 1e6)
+	if err := r.Broken(nil); err != nil || len(r.Slow()) > 0 || r.Promise.String() != "" {
+		t.Errorf("where nothing is promised: %v, %v, %q", err, r.Slow(), r.Promise)
+	}
+}
+
+func figures(r traffic.Report, double time.Duration, moves int) Figures {
+	return Figures{r, double, moves}
+}
+
+// TestShortDrillHasAllEvents checks that no event is left out of the short form.
+func TestShortDrillHasAllEvents(t *testing.T) {
+	had := map[string]bool{}
+	for _, m := range Modes {
+		short := scenes(m, Options{Short: true})
+		if len(short) == 0 {
+			t.Errorf("%s has no event", m)
+		}
+		for _, s := range short {
+			had[strings.Split(s[0].name, ", for ")[0]] = true
+		}
+	}
+	for _, m := range Modes {
+		for _, s := range scenes(m, Options{}) {
+			if name := strings.Split(s[0].name, ", for ")[0]; !had[name] {
+				t.Errorf("%s: %q is in no short drill", m, name)
+			}
+		}
 	}
 }
 
@@ -112,11 +124,12 @@ func TestAWitnessKnowsWhichQuestionIsAnswered(t *testing.T) {
 
 func TestTableGroupsByEvent(t *testing.T) {
 	var out strings.Builder
-	Print(&out, []Row{
-		{Event: "cut", Mode: "l2", Figures: Figures{Gap: time.Second, Requests: 10, Late: 5, Lost: 2, Held: 4}, Promise: anything()},
-		{Event: "kill", Mode: "l2", Figures: Figures{Requests: 10}, Promise: nothing()},
-		{Event: "cut", Mode: "keepalived", Figures: Figures{Gap: 4 * time.Second, Requests: 10, Lost: 8, Held: 4, Moves: 1}, Promise: anything(), Notes: []string{"a note"}},
-	})
+	rows := []Row{
+		{Event: "cut", Mode: "l2", Figures: figures(traffic.Report{Gap: time.Second, Answered: 8, Late: 5, Failed: 2, Held: 4}, 0, 0), Promise: anything()},
+		{Event: "kill", Mode: "l2", Figures: figures(traffic.Report{Answered: 10}, 0, 0), Promise: nothing()},
+		{Event: "cut", Mode: "keepalived", Figures: figures(traffic.Report{Gap: 4 * time.Second, Answered: 2, Failed: 8, Held: 4}, 0, 1), Promise: anything(), Notes: []string{"a note"}},
+	}
+	Print(&out, rows)
 	want := `                             gap   late          lost       cut  two owners  moves   promised
 cut
   l2                          1s      5       2 of 10    0 of 4          0s      0
@@ -130,5 +143,13 @@ weir's l2 beside keepalived: no service for        weir   keepalived   ratio   l
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	doc := `| event | l2 | keepalived |
+| --- | --- | --- |
+| cut | 1s; 5 late; 2 lost | 4s; 8 lost |
+| kill | - |  |
+`
+	if got := Markdown(rows); got != doc {
+		t.Errorf("got\n%s\nwant\n%s", got, doc)
 	}
 }

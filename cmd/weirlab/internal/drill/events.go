@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // Events that any appliance can meet: the power, the cables, the program.
@@ -68,7 +69,7 @@ func powerBack() event {
 			if err := t.bootAll(ctx); err != nil {
 				return err
 			}
-			return pause(ctx, t.how.takeBack())
+			return traffic.Pause(ctx, t.how.takeBackTime())
 		},
 		linger: 2 * time.Second,
 		promise: func(m Mode) Promise {
@@ -132,7 +133,7 @@ func linkUp() event {
 			if _, err := t.boxes[t.last-1].Run(ctx, "sh", "-ec", script); err != nil {
 				return err
 			}
-			return pause(ctx, takeBack)
+			return traffic.Pause(ctx, t.how.takeBackTime())
 		},
 		linger: 4 * time.Second,
 		promise: func(m Mode) Promise {
@@ -175,7 +176,7 @@ func pluggedIn() event {
 			if err := t.boxes[t.last-1].Plug(frontOf(t.last)); err != nil {
 				return err
 			}
-			return pause(ctx, takeBack)
+			return traffic.Pause(ctx, t.how.takeBackTime())
 		},
 		linger: 4 * time.Second,
 		promise: func(m Mode) Promise {
@@ -200,7 +201,7 @@ func killed() event {
 			if err := t.app.kill(ctx, box); err != nil {
 				return err
 			}
-			if err := pause(ctx, 2*time.Second); err != nil {
+			if err := traffic.Pause(ctx, 2*time.Second); err != nil {
 				return err
 			}
 			return t.app.start(ctx, box)
@@ -249,7 +250,7 @@ func rolling(name string, promise func(Mode) Promise, each func(ctx context.Cont
 				if err := each(ctx, t, n+1); err != nil {
 					return err
 				}
-				if err := eventually(ctx, steadyTime, "the fleet is whole", t.app.ready); err != nil {
+				if _, err := traffic.Eventually(ctx, steadyTime, t.app.ready); err != nil {
 					return err
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -113,15 +114,15 @@ const steadyTime = 90 * time.Second
 
 // steady waits until the fleet is whole and serves.
 func (f *Fleet) steady(ctx context.Context) error {
-	begin, why := time.Now(), error(nil)
-	err := eventually(ctx, steadyTime, "the fleet is whole", func(ctx context.Context) error {
+	why := error(nil)
+	waited, err := traffic.Eventually(ctx, steadyTime, func(ctx context.Context) error {
 		err := f.whole(ctx)
 		if err != nil {
 			why = err
 		}
 		return err
 	})
-	if waited := time.Since(begin); waited > 5*time.Second {
+	if waited > 5*time.Second {
 		f.say("waited %s for the fleet to be whole: %v", waited.Round(time.Second), why)
 	}
 	return err
@@ -134,8 +135,8 @@ func (f *Fleet) whole(ctx context.Context) error {
 	}
 	begin := time.Now()
 	for range 5 {
-		try, cancel := context.WithTimeout(ctx, lateAfter)
-		err := ask(try, f.Host("client"), f.target())
+		try, cancel := context.WithTimeout(ctx, traffic.LateAfter)
+		_, err := traffic.Echo(f.Host("client").DialContext)(try, f.target())
 		cancel()
 		if err != nil {
 			return fmt.Errorf("ask %s: %w", f.target(), err)
@@ -170,33 +171,4 @@ func (f *Fleet) owner(since time.Time) (int, error) {
 
 func (f *Fleet) say(format string, args ...any) {
 	fmt.Fprintf(f.progress, "%s  %s: %s\n", time.Now().Format(time.TimeOnly), f.label, fmt.Sprintf(format, args...))
-}
-
-// eventually waits until do gives nil.
-func eventually(ctx context.Context, limit time.Duration, what string, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := do(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %s: %w", limit, what, err)
-		}
-	}
-}
-
-// pause waits, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // Events that operators bring about, and those that a clock does. They are of weir's only.
@@ -23,7 +24,7 @@ func rollingUpgrade() event {
 		if err := w.start(ctx, box); err != nil {
 			return err
 		}
-		return eventually(ctx, steadyTime, "all know of the new version", func(ctx context.Context) error {
+		_, err := traffic.Eventually(ctx, steadyTime, func(ctx context.Context) error {
 			doc, err := w.members(ctx, t.other(box))
 			for _, m := range doc.Members {
 				if m.Name == boxName(box) && m.Version != nextVersion {
@@ -32,6 +33,7 @@ func rollingUpgrade() event {
 			}
 			return err
 		})
+		return err
 	})
 }
 
@@ -84,7 +86,7 @@ func clocks() event {
 				if _, err := t.boxes[box-1].Run(ctx, "date", "-s", jump); err != nil {
 					return err
 				}
-				if err := pause(ctx, 2*time.Second); err != nil {
+				if err := traffic.Pause(ctx, 2*time.Second); err != nil {
 					return err
 				}
 			}
@@ -113,7 +115,7 @@ func wrongKey() event {
 			if err := w.start(ctx, box); err != nil {
 				return err
 			}
-			if err := pause(ctx, 2*takeBack); err != nil {
+			if err := traffic.Pause(ctx, 2*t.how.takeBackTime()); err != nil {
 				return err
 			}
 			doc, err := w.members(ctx, owner)
@@ -136,7 +138,7 @@ func rightKey() event {
 			if err := w.reload(ctx, t.last); err != nil {
 				return err
 			}
-			return pause(ctx, 2*takeBack)
+			return traffic.Pause(ctx, 2*t.how.takeBackTime())
 		},
 		linger:  2 * time.Second,
 		promise: func(m Mode) Promise { return together().promise(m) },
@@ -155,12 +157,12 @@ func keyRotation() event {
 					if err := w.reload(ctx, n+1); err != nil {
 						return err
 					}
-					if err := pause(ctx, 500*time.Millisecond); err != nil {
+					if err := traffic.Pause(ctx, 500*time.Millisecond); err != nil {
 						return err
 					}
 				}
 			}
-			return pause(ctx, time.Second)
+			return traffic.Pause(ctx, time.Second)
 		},
 		promise: quiet,
 	}
@@ -181,7 +183,7 @@ func otherConfig() event {
 			if err := w.reload(ctx, box); err != nil {
 				return err
 			}
-			return pause(ctx, takeBack)
+			return traffic.Pause(ctx, t.how.takeBackTime())
 		},
 		undo: func(ctx context.Context, t *trial) error {
 			w := t.weir()

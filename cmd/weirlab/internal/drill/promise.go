@@ -5,41 +5,36 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"weir/cmd/weirlab/internal/known"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
-// Promise is what is written of an event: the most that each figure may be. Any is no limit.
+// Promise is the most that each figure of an event may be. Any is no limit.
 type Promise struct {
 	Gap    time.Duration
 	Lost   int
 	Cut    int
 	Double time.Duration
 	Moves  int
-	// Why says why not more is promised.
+	// Why is the reason for a promise of no more.
 	Why string
 }
 
 // Any is no limit.
 const Any = -1
 
-// nothing is what restarts promise: no client notices.
+// nothing is the promise of restarts: no client notices.
 func nothing() Promise { return Promise{Gap: smooth, Double: 0} }
 
-// smooth is how long a box with one simulated processor may be busy with something else, on a
-// machine that is busy itself: no gap.
+// smooth is how long a box with one simulated processor may be busy with something else: no gap.
 const smooth = time.Second
 
-// patient has all times be three times as long, but for those that may not be at all.
-func (p Promise) patient() Promise {
-	if p.Gap != Any {
-		p.Gap *= 3
-	}
-	if p.Double != Any {
-		p.Double *= 3
-	}
-	return p
-}
+// slack is how long two boxes may both be seen as owners while one hands over to the other: a
+// question that was on its way.
+const slack = 3 * askBeat
 
-// String says it in words.
+// String lists the limits.
 func (p Promise) String() string {
 	var words []string
 	if p.Gap > smooth {
@@ -65,37 +60,49 @@ func (p Promise) String() string {
 	return strings.Join(words, ", ")
 }
 
-// slack is how long two boxes may both be seen as owners while one hands over to the other: a
-// question that was on its way.
-const slack = 3 * askBeat
+// count is the promise of a number: that of requests lost, of connections cut, of moves.
+type count struct {
+	what      string
+	got, most int
+}
 
-// Broken gives an error for each promise that the figures break.
-func (r Row) Broken() error {
-	var broken []error
-	miss := func(format string, args ...any) {
-		broken = append(broken, fmt.Errorf("%s, %s: "+format, append([]any{r.Event, r.Mode}, args...)...))
-	}
+func (r Row) counts() []count {
 	p := r.Promise
-	if p.Gap != Any && r.Gap > p.Gap {
-		miss("no service for %s, promised at most %s", span(r.Gap), p.Gap)
-	}
-	for _, limit := range []struct {
-		what      string
-		got, most int
-	}{{"requests lost", r.Lost, p.Lost}, {"connections cut", r.Cut, p.Cut}, {"moves", r.Moves, p.Moves}} {
-		if limit.most != Any && limit.got > limit.most {
-			miss("%d %s, promised at most %d", limit.got, limit.what, limit.most)
+	return []count{{"requests lost", r.Lost(), p.Lost}, {"connections cut", r.Cut, p.Cut}, {"moves", r.Moves, p.Moves}}
+}
+
+// Broken returns an error for each count that is larger than promised, unless it is a known failure,
+// and for each known failure that does not fail any more.
+func (r Row) Broken(list known.List) error {
+	var broken []error
+	for _, c := range r.counts() {
+		name := fmt.Sprintf("drill %s: %s: %s", r.Mode, r.Event, c.what)
+		var err error
+		if c.most != Any && c.got > c.most {
+			err = fmt.Errorf("%s: %d, promised at most %d", name, c.got, c.most)
 		}
-	}
-	if p.Double != Any && r.Double > p.Double+slack {
-		miss("two owners for %s, promised at most %s", span(r.Double), p.Double)
+		broken = append(broken, list.Verdict(name, err))
 	}
 	return errors.Join(broken...)
 }
 
-func span(d time.Duration) string {
-	if d >= time.Second {
-		return d.Round(10 * time.Millisecond).String()
+// Slow returns the durations that are longer than promised. A slow machine makes them so: they are
+// printed and fail nothing.
+func (r Row) Slow() (words []string) {
+	if p := r.Promise.Gap; p != Any && r.Gap > p {
+		words = append(words, fmt.Sprintf("no service for %s, promised at most %s", traffic.Round(r.Gap), p))
 	}
-	return d.Round(time.Millisecond).String()
+	if p := r.Promise.Double; p != Any && r.Double > p+slack {
+		words = append(words, fmt.Sprintf("two owners for %s, promised at most %s", traffic.Round(r.Double), p))
+	}
+	return words
+}
+
+// Broken returns an error for each promise of a count that rows break.
+func Broken(rows []Row, list known.List) error {
+	var broken []error
+	for _, r := range rows {
+		broken = append(broken, r.Broken(list))
+	}
+	return errors.Join(broken...)
 }

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
-	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -92,11 +89,11 @@ func (s *Site) furnish(ctx context.Context) (err error) {
 		return err
 	}
 	for _, name := range webs {
-		stop, err := echo(s.Host(name))
+		l, err := s.Host(name).Listen("tcp", fmt.Sprintf(":%d", echoPort))
 		if err != nil {
-			return err
+			return fmt.Errorf("serve on %s: %w", name, err)
 		}
-		s.ends = append(s.ends, stop)
+		s.ends = append(s.ends, traffic.ServeEcho(l, name))
 	}
 	for n := range s.boxes {
 		mac, err := s.boxes[n].ReadFile(ctx, "/sys/class/net/"+frontOf(n+1)+"/address")
@@ -140,35 +137,4 @@ func frrOf(boxes int) string {
 	fmt.Fprintf(&b, " address-family ipv4 unicast\n%s  maximum-paths 8\n exit-address-family\nexit\n", v4.String())
 	b.WriteString("bfd\n profile weir\n  detect-multiplier 3\n  receive-interval 300\n  transmit-interval 300\n exit\nexit\n")
 	return b.String()
-}
-
-// echo has a host say its name in a line to whoever connects, and give back every byte. It is
-// ended at its listener: connections live on as long as their clients want.
-func echo(m *lab.Machine) (stop func(), err error) {
-	l, err := m.Listen("tcp", fmt.Sprintf(":%d", echoPort))
-	if err != nil {
-		return nil, fmt.Errorf("serve on %s: %w", m.Name(), err)
-	}
-	var all sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-				defer func() { _ = c.Close() }()
-				give(c, m.Name())
-			})
-		}
-	})
-	return func() { cancel(); _ = l.Close(); all.Wait() }, nil
-}
-
-func give(c net.Conn, name string) {
-	if _, err := fmt.Fprintln(c, name); err == nil {
-		_, _ = io.Copy(c, c) // until the client, or the drill, has enough
-	}
 }

@@ -3,22 +3,15 @@ package drill
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
-// Figures are what a trial measured.
+// Figures are the measurements of a trial: the report of its clients, and of the owners.
 type Figures struct {
-	Gap      time.Duration // the longest time in which no new connection was answered
-	Requests int           // new connections
-	Late     int           // of these, answered only when TCP had sent again, after a second
-	Lost     int           // of these, not answered in Patience
-	Held     int           // connections held since before the event
-	Cut      int           // of these, those that did not live on
-	Double   time.Duration // for how long more than one box had the VIP; none in ActiveActive
-	Moves    int           // of the VIP, or of the set of boxes that have it
+	traffic.Report
+	Double time.Duration // for how long more than one box had the VIP; none in ActiveActive
+	Moves  int           // of the VIP, or of the set of boxes that have it
 }
 
 // Row is a trial in the table.
@@ -32,11 +25,11 @@ type Row struct {
 // trial is one event under load.
 type trial struct {
 	*Fleet
-	began   time.Time
-	acted   time.Time // when the event happened; steps of it may take longer
-	knocker *knocker
-	held    []*held
-	notes   []string
+	began time.Time
+	acted time.Time // when the event happened; steps of it may take longer
+	load  *traffic.Load
+	held  traffic.Holds
+	notes []string
 }
 
 // event is something that goes wrong, or is done by an operator.
@@ -53,19 +46,34 @@ type event struct {
 	promise func(m Mode) Promise
 }
 
-// Sizes of a trial.
+// size is that of a trial.
 type size struct {
-	held   int
-	before time.Duration // under load before the event
+	held     int
+	before   time.Duration // under load before the event
+	takeBack time.Duration // of weir
+	apart    time.Duration // for how long boxes hear nothing of each other
+	linger   time.Duration // the most of an event's linger
 }
 
+// takeBack of full trials is shorter than its default of 30 s, for which nobody would wait here.
 var (
-	short = size{held: 12, before: 600 * time.Millisecond}
-	full  = size{held: 24, before: 1500 * time.Millisecond}
+	short = size{held: 8, before: 300 * time.Millisecond, takeBack: time.Second, apart: 4 * time.Second, linger: time.Second}
+	full  = size{held: 24, before: 1500 * time.Millisecond, takeBack: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute}
+)
+
+// The clients: one that makes new connections all the time, and some that hold one each.
+const (
+	// Beat is the time between two new connections.
+	Beat = 15 * time.Millisecond
+	// Patience is the time that a client waits for its answer. TCP sends its first packet again after a
+	// second: with this, a packet has a second chance.
+	Patience = 3 * time.Second
+	// heldBeat is the time between two bytes over a connection that is held.
+	heldBeat = 100 * time.Millisecond
 )
 
 // try measures an event.
-func (f *Fleet) try(ctx context.Context, e event, s size) (Row, error) {
+func (f *Fleet) try(ctx context.Context, e event) (Row, error) {
 	f.say("%s", e.name)
 	row := Row{Event: e.name, Mode: f.label, Promise: e.promise(f.Mode)}
 	if !e.heals {
@@ -74,7 +82,7 @@ func (f *Fleet) try(ctx context.Context, e event, s size) (Row, error) {
 		}
 	}
 	t := &trial{Fleet: f}
-	err := t.run(ctx, e, s, &row)
+	err := t.run(ctx, e, &row)
 	if e.undo != nil {
 		if undone := e.undo(ctx, t); undone != nil && err == nil {
 			err = fmt.Errorf("after %s: %w", e.name, undone)
@@ -85,17 +93,17 @@ func (f *Fleet) try(ctx context.Context, e event, s size) (Row, error) {
 	return row, err
 }
 
-func (t *trial) run(ctx context.Context, e event, s size, row *Row) (err error) {
-	client := t.Host("client")
-	t.held, err = hold(ctx, client, []string{t.target()}, s.held)
-	defer func() { release(t.held) }()
+func (t *trial) run(ctx context.Context, e event, row *Row) (err error) {
+	dial := t.Host("client").DialContext
+	t.held, err = traffic.HoldMany(ctx, dial, t.how.held, traffic.HoldOptions{Beat: heldBeat}, t.target())
+	defer func() { t.held.Release() }()
 	if err != nil && !e.heals {
 		return err
 	}
 	t.began = time.Now()
-	t.knocker = startKnocker(client, []string{t.target()})
-	defer t.knocker.end()
-	if err := pause(ctx, s.before); err != nil {
+	t.load = traffic.Start(ctx, traffic.Options{Ask: traffic.Echo(dial), Beat: Beat, Patience: Patience}, t.target())
+	defer t.load.Stop()
+	if err := traffic.Pause(ctx, t.how.before); err != nil {
 		return err
 	}
 	t.acted = time.Now()
@@ -104,14 +112,14 @@ func (t *trial) run(ctx context.Context, e event, s size, row *Row) (err error) 
 	}
 	done := time.Now()
 	recovered := t.recovered(ctx, 30*time.Second)
-	if err := pause(ctx, e.linger); err != nil {
+	if err := traffic.Pause(ctx, min(e.linger, t.how.linger)); err != nil {
 		return err
 	}
 	since := time.Now()
 	// TCP sends again after 0.2 s, 0.4 s and so on: it finds out that the way is free again
 	// after as long as it was not.
-	alive := kept(ctx, t.held, since, min(max(5*time.Second, since.Sub(t.acted)), 15*time.Second))
-	t.count(row, alive)
+	held := t.held.Report(ctx, since, min(max(5*time.Second, since.Sub(t.acted)), 15*time.Second))
+	t.count(row, held)
 	if !recovered {
 		t.note("no service %s after", time.Since(done).Round(time.Second))
 	}
@@ -120,45 +128,32 @@ func (t *trial) run(ctx context.Context, e event, s size, row *Row) (err error) 
 
 // recovered waits until new connections have been answered for a while without a failure.
 func (t *trial) recovered(ctx context.Context, limit time.Duration) bool {
-	return eventually(ctx, limit, "recovery", func(context.Context) error {
-		if n := t.knocker.row(t.acted); n < 40 {
+	_, err := traffic.Eventually(ctx, limit, func(context.Context) error {
+		if n := t.load.Row(t.acted); n < 40 {
 			return fmt.Errorf("%d answers in a row", n)
 		}
 		return nil
-	}) == nil
+	})
+	return err == nil
 }
 
-func (t *trial) count(row *Row, alive int) {
-	knocks := t.knocker.end()
-	gone := lost(knocks)
+func (t *trial) count(row *Row, held traffic.Report) {
+	tries := t.load.Stop()
 	own := t.owners.owners(t.began)
 	now := time.Now()
-	row.Figures = Figures{
-		Gap: gap(knocks), Requests: len(knocks), Late: late(knocks), Lost: len(gone), Held: len(t.held), Cut: len(t.held) - alive,
-	}
+	held.Gap = 0 // TCP's own waits are no lack of service
+	row.Figures = Figures{Report: tries.Report().And(held)}
 	if t.Mode == ActiveActive {
 		row.Moves = sum(own, now).moves
 	} else {
 		row.Double, row.Moves = sum(own, now).double, sum(singles(own), now).moves
 	}
-	fates := map[string]int{}
-	for _, one := range gone {
-		fates[fate(one.err)]++
+	if row.Lost() > 0 {
+		t.note("lost: %d refused, %d failed (%s)", row.Refused, row.Failed, row.Ends)
 	}
-	if len(gone) > 0 {
-		t.note("lost: %s", tally(fates))
+	if row.Cut > 0 {
+		t.note("cut: %s", row.Cuts)
 	}
-	if alive < len(t.held) {
-		t.note("cut: %s", tally(ends(t.held)))
-	}
-}
-
-func tally(fates map[string]int) string {
-	var words []string
-	for _, word := range slices.Sorted(maps.Keys(fates)) {
-		words = append(words, fmt.Sprintf("%d %s", fates[word], word))
-	}
-	return strings.Join(words, ", ")
 }
 
 func (t *trial) note(format string, args ...any) {
@@ -167,7 +162,7 @@ func (t *trial) note(format string, args ...any) {
 
 // has is the box that has the VIP now.
 func (t *trial) has(ctx context.Context) (box int, err error) {
-	err = eventually(ctx, 10*time.Second, "one box has the VIP", func(context.Context) error {
+	_, err = traffic.Eventually(ctx, 10*time.Second, func(context.Context) error {
 		box, err = t.owner(time.Now().Add(-10 * askBeat))
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -20,15 +21,16 @@ type setup struct {
 	// sync has kernels tell each other of connections, with a scheduler that does not send
 	// one to the same backend on every box.
 	sync bool
+	size
 }
 
-// takeBack is shorter than its default of 30 s, for which nobody would wait here. But kernels tell
-// each other every ten seconds of connections that go on: a box that begins must hear that first.
-func (s setup) takeBack() time.Duration {
+// takeBackTime is take_back. Kernels tell each other every ten seconds of connections that go on: a
+// box that begins must hear that first.
+func (s setup) takeBackTime() time.Duration {
 	if s.sync {
 		return 15 * time.Second
 	}
-	return takeBack
+	return s.takeBack
 }
 
 // String is what the table calls it.
@@ -60,7 +62,6 @@ const (
 	// Each box has two keys in its folder, and those of weir.keys in its configuration.
 	weirKey     = "/etc/weir/cluster.key"
 	weirNextKey = "/etc/weir/next.key"
-	takeBack    = 3 * time.Second
 )
 
 // weirPackage is the command, nextVersion what one calls itself that others are upgraded to.
@@ -94,7 +95,7 @@ func (w *weir) config(box int) string {
 	mode := w.setup.mode
 	fmt.Fprintf(&b, "[kernel]\nsync_period = \"2s\"\nsloppy_tcp = %t\n\n", mode != ActiveActive && !w.setup.sync)
 	fmt.Fprintf(&b, "[cluster]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\ntake_back = %q\n",
-		boxAddr(box), quoted(join), quoted(w.keys), w.setup.takeBack())
+		boxAddr(box), quoted(join), quoted(w.keys), w.setup.takeBackTime())
 	if mode == ActiveStandby {
 		fmt.Fprintf(&b, "mode = \"active-standby\"\ninterfaces = [%q]\n", frontOf(box))
 	}
@@ -189,7 +190,7 @@ func (w *weir) signal(ctx context.Context, box int, sig syscall.Signal) error {
 	_, err := w.procs[box].Wait(soon)
 	if err != nil && ctx.Err() == nil {
 		_ = w.procs[box].Signal(syscall.SIGQUIT) // its log says what it waits for
-		_ = pause(ctx, time.Second)
+		_ = traffic.Pause(ctx, time.Second)
 	}
 	return err
 }

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// weirlab runs the command, as make does: a process of its own may keep itself to one processor.
+func weirlab(t *testing.T, limit time.Duration, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, lab.Build(t, "weir/cmd/weirlab"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	var out, progress bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &progress
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		t.Errorf("weirlab %v: %v\n%s", args, err, progress.String())
+	}
+	t.Logf("weirlab %v: %s\n%s", args, time.Since(begin).Round(time.Second), out.String())
+	return out.String()
+}
+
+// mustMatch checks that a table has these lines.
+func mustMatch(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("the table has nothing like %q", want)
+		}
+	}
+}
+
+// TestDrillShort lets everything go wrong once.
+func TestDrillShort(t *testing.T) {
+	lab.Require(t, lab.UML)
+	lab.RequireRouters(t)
+	lab.RequireKeepalived(t)
+	out := weirlab(t, 10*time.Minute, "drill", "--short")
+	mustMatch(t, out, `kernel \d`, `power cut of the owner\n +l2 `, `another key, in three steps`, `\n  l2, masq `, `\n  keepalived `, `beside keepalived: no service`)
+}
+
+// TestBenchShort runs all chapters of the benchmark with the least sizes.
+func TestBenchShort(t *testing.T) {
+	lab.Require(t, lab.UML)
+	lab.RequireRouters(t)
+	out := weirlab(t, 10*time.Minute, "bench", "--short")
+	mustMatch(t, out, `weir, client masqueraded`, `20 x 10, VIPs by one route`, `30: up, by its check .*\n.* messages; programs run: 0\n`, `30: audit`,
+		`20: endpoint changed until reached`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
+}
