@@ -13,7 +13,6 @@ export GIT_CONFIG_VALUE_0 = $(CURDIR)
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.1
 FOR         = test
 CERTS       = /etc/ssl/certs/ca-certificates.crt
@@ -21,14 +20,7 @@ CERTS       = /etc/ssl/certs/ca-certificates.crt
 # say tells what comes next, and about how long it takes.
 say = @printf '\n== %s\n'
 
-# retry runs tests whose machines are simulated. On a busy or stolen-from processor
-# such a machine may be late by seconds, and the best of tests then fails once in a
-# long while. So up to five tests that failed are run a second time, whole. Nothing
-# is hidden: the summary at the end shows both results ("2 runs, 1 failures"), and a
-# test that fails twice, as every real fault does, fails the run.
-retry = WEIR_LAB=require go run $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test
-
-.PHONY: all build package demo test conformance bench drill vet lint install clean
+.PHONY: all build package demo test conformance bench drill soak prove vet lint install clean
 
 all: build
 
@@ -49,33 +41,37 @@ demo: install ## a site with one box, shown at work
 	go run ./cmd/weirlab demo
 
 test: FOR = test
-test: install vet ## all tests, those on real kernels included
-	$(say) 'unit tests with the race detector: 3 minutes, 8 where nothing is built yet'
-	CGO_ENABLED=1 go test -race ./lb/... ./bgp/... ./cluster/... ./l2/... ./k8ssync/... ./cmd/weir/... ./configs/... ./packaging/...
-	go test -run TestGracefulRestartKeepsTheRoutes ./bgp # GoBGP's own races keep it from the detector
-	$(say) 'tests of the lab itself and the demo, which boot machines: 4 minutes'
-	$(retry) --format standard-quiet --packages='./lb/linux/... ./cmd/weirlab ./cmd/weirlab/lab/... ./cmd/weirlab/internal/...' -- -timeout 15m
-	$(say) 'weir on real kernels, story by story: 35 to 50 minutes'
-	$(retry) --format standard-verbose --packages=./cmd/weirlab/e2e -- -timeout 70m
+test: install ## all tests, those on real kernels included, in stages with a budget each
+	go run ./cmd/weirlab test $(ARGS)
 
-conformance: FOR = test
+# The following take arguments: make soak ARGS="--stage drill"
+ARGS =
+
+conformance: FOR = conformance
 conformance: install ## what Kubernetes means by a Service, 90 checks: weir in both modes, and kube-proxy
-	$(say) 'conformance: a line a check, the table at the end; 15 minutes'
-	WEIR_LAB=require WEIR_CONFORMANCE=kube-proxy go test -C cmd/weirlab/e2e -run TestConformance -v -count=1 -timeout 60m
+	go run ./cmd/weirlab conformance $(ARGS)
 
 bench: FOR = bench
 bench: install ## figures beside ipvsadm's and kube-proxy's, from one boot of a real kernel
 	$(say) 'weir beside ipvsadm and kube-proxy: 12 minutes'
-	go run ./cmd/weirlab bench
+	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab bench $(ARGS)
 	go test -run xxx -bench . ./lb/ ./lb/health/
 
 drill: FOR = drill
 drill: install ## things go wrong in a fleet, and what clients notice of it, beside keepalived
 	$(say) 'power cuts, cables, restarts, partitions; a table at the end: 25 minutes'
-	go run ./cmd/weirlab drill
+	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab drill $(ARGS)
+
+soak: FOR = test
+soak: install ## what is slow by nature: hours; ARGS="--stage drill --hours 8"
+	go run ./cmd/weirlab soak $(ARGS)
+
+prove: FOR = test
+prove: install ## a red test means a fault: all tests five times in a row, some of them 30 times; goes on where it was stopped
+	go run ./cmd/weirlab prove $(ARGS)
 
 install: | $(CERTS) ## what a lab needs for demo, bench, drill or test: make install FOR=demo
-	$(say) 'what a lab needs; the first time Go fetches and builds weir and Kubernetes: 8 minutes'
+	$(say) 'what a lab needs for $(FOR); where nothing is there yet: demo 2 minutes, all others 20, of which a kernel takes 7 and Kubernetes 6'
 	go run ./cmd/weirlab install --for $(FOR)
 
 # Go fetches what weir is made of over https.

@@ -116,7 +116,8 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 		defer d.stop[name]()
 	}
 	for _, scene := range []func(context.Context) error{
-		d.startCluster, d.startWeir, d.announced, d.spreadAll, d.failOne, d.loseOne, d.look, d.loseAPI,
+		d.startWeir, d.announced, d.spreadWebs, d.failOne, // static services need no Kubernetes
+		d.startCluster, d.addCluster, d.announcedShop, d.spreadShop, d.loseOne, d.look, d.loseAPI,
 	} {
 		if err := scene(ctx); err != nil {
 			return err
@@ -159,12 +160,28 @@ func (d *demo) startWeir(ctx context.Context) error {
 	return nil
 }
 
-// spreadAll shows both services, side by side.
-func (d *demo) spreadAll(ctx context.Context) error {
-	d.step("the client sends %d requests to each VIP:", requests)
-	if err := d.spread(ctx, demoVIPs, demoWebs); err != nil {
+// addCluster adds the cluster and a pool to the configuration of weir, which goes on working.
+func (d *demo) addCluster(ctx context.Context) error {
+	text, err := configs.Files.ReadFile("demo-cluster.toml")
+	if err != nil {
 		return err
 	}
+	d.step("/etc/weir/conf.d/cluster.toml is added, and weir reload applies it:")
+	fmt.Fprintf(d.out, "\n%s", indent(string(text)))
+	if err := d.box.WriteFile(ctx, "/etc/weir/conf.d/cluster.toml", string(text), 0o644); err != nil {
+		return err
+	}
+	return d.show(ctx, "weir reload", d.weir, "reload")
+}
+
+// spreadWebs shows the static service, spreadShop that of the cluster.
+func (d *demo) spreadWebs(ctx context.Context) error {
+	d.step("the client sends %d requests to each VIP:", requests)
+	return d.spread(ctx, demoVIPs, demoWebs)
+}
+
+func (d *demo) spreadShop(ctx context.Context) error {
+	d.step("the client sends %d requests to each VIP of the cluster's Service:", requests)
 	return d.spread(ctx, shopVIPs, shopPods)
 }
 

@@ -24,6 +24,12 @@ var shopPods = []string{"pod1", "pod2", "pod3"}
 
 // startCluster starts a Kubernetes API and makes a Service in it.
 func (d *demo) startCluster(ctx context.Context) (err error) {
+	if lab.CheckPeers() != nil {
+		d.step("for the second half, a real Kubernetes API is built from source, once:")
+		if err := lab.BuildPeers(ctx, d.out); err != nil {
+			return err
+		}
+	}
 	d.step("etcd and kube-apiserver start on a host beside the box; a Service is made there:")
 	if d.kube, err = lab.StartKube(ctx, d.Host("api"), lab.KubeOptions{}); err != nil {
 		return err

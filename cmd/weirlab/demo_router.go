@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,13 +24,26 @@ protocol bgp box {
 }
 `
 
-// announced waits until the cluster's Service has addresses and the router knows
-// where they are, and shows both.
+// announced waits until the router knows the static VIPs.
 func (d *demo) announced(ctx context.Context) error {
-	d.step("weir gives the Service addresses of the pool, serves them, and tells the router:")
+	d.step("weir announces the VIPs to the router, which is BIRD:")
+	return d.showRoutes(ctx, demoVIPs)
+}
+
+// announcedShop waits until the cluster's Service has addresses and the router knows them.
+func (d *demo) announcedShop(ctx context.Context) error {
+	d.step("weir allocates addresses of the pool to the Service, serves them, and announces them:")
+	if err := d.showRoutes(ctx, shopVIPs); err != nil {
+		return err
+	}
+	return d.show(ctx, "weir pools", d.weir, "pools")
+}
+
+// showRoutes waits until the router's kernel has routes to VIPs, and shows them.
+func (d *demo) showRoutes(ctx context.Context, vips []string) error {
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for _, vip := range slices.Concat(demoVIPs, shopVIPs) {
+	for _, vip := range vips {
 		addr := netip.MustParseAddrPort(vip).Addr()
 		for {
 			route, err := d.Host("router").KernelRoute(wait, netip.PrefixFrom(addr, addr.BitLen()).String())
@@ -39,7 +51,7 @@ func (d *demo) announced(ctx context.Context) error {
 				break
 			}
 			if wait.Err() != nil {
-				return fmt.Errorf("the router does not know where %s is: %w", addr, wait.Err())
+				return fmt.Errorf("the router has no route to %s: %w", addr, wait.Err())
 			}
 		}
 	}
@@ -50,7 +62,7 @@ func (d *demo) announced(ctx context.Context) error {
 		}
 		fmt.Fprintf(d.out, "\nrouter# %s\n%s", command, indent(out.Stdout))
 	}
-	return d.show(ctx, "weir pools", d.weir, "pools")
+	return nil
 }
 
 // startDemoRouter starts the router's BGP.

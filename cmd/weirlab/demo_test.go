@@ -19,6 +19,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	for _, want := range []string{
+		`router# ip -4 route show proto bird\n +192\.0\.2\.10 via 10\.1\.0\.1 .*\n\n`,
 		`router# ip -4 route show proto bird\n +192\.0\.2\.10 via 10\.1\.0\.1 .*\n +192\.0\.2\.20 via 10\.1\.0\.1 `,
 		`router# ip -6 route show proto bird\n +2001:db8:2::10 via fd00:1::1 .*\n +2001:db8:2::20 via fd00:1::1 `,
 		`box# weir pools\n(.*\n)+.*public `,

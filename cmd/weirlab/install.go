@@ -6,23 +6,25 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weirlab/lab"
 )
 
-// everyKernel is what install can provide. A host kernel without IPVS cannot be helped by packages.
-var everyKernel = []lab.Kernel{lab.UML, lab.Qemu}
-
 // purpose is what a lab is wanted for, and what that takes.
 type purpose struct {
 	name    string
-	kernels []lab.Kernel
+	kernels bool // both generations of user-mode Linux; else any kernel does
+	qemu    bool // Debian's own kernel too, in qemu
 	race    bool
-	peers   bool // keepalived, to run beside weir
+	peers   bool // keepalived, and a Kubernetes API
 	systemd bool // boxes in which systemd is PID 1
 	browser bool // one that looks at the status page
 	deb     bool // what looks over weir's own packages, deb and rpm
@@ -30,123 +32,212 @@ type purpose struct {
 }
 
 var purposes = []purpose{
-	{name: "demo", kernels: []lab.Kernel{lab.UML}},
-	{name: "bench", kernels: []lab.Kernel{lab.UML}},
-	{name: "drill", kernels: []lab.Kernel{lab.UML}, peers: true},
-	{name: "test", kernels: everyKernel, race: true, peers: true, systemd: true, browser: true, deb: true, rules: true},
+	{name: "demo"},
+	{name: "bench", kernels: true, peers: true},
+	{name: "drill", kernels: true, peers: true},
+	{name: "conformance", kernels: true, peers: true},
+	{name: "test", kernels: true, qemu: true, race: true, peers: true, systemd: true, browser: true, deb: true, rules: true},
 }
 
-// kubernetes is what check calls the peers, a real Kubernetes API and kube-proxy.
-const kubernetes = "Kubernetes"
+// diskNeeded is how much disk space a purpose needs in the cache folder, Go's own caches included, where nothing is
+// there yet: 2 GB for the kernel while it is built, 4 GB for Kubernetes.
+const diskNeeded = 6 << 30
 
 func checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "tell which kernels a lab can use here, and what is missing",
+		Short: "try the kernels that boxes can have here, and list what else is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lacking := false
-			for _, kernel := range append(everyKernel, lab.HostKernel) {
-				err := lab.Check(kernel)
-				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "%-16s ready\n", kernel)
-					continue
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "KERNEL\tUSABLE\tWHAT\tREASON")
+			usable := false
+			for _, k := range lab.Kernels() {
+				yes, reason := "yes", ""
+				if k.Err != nil {
+					yes, reason = "no", k.Err.Error()
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", kernel, err)
-				lacking = lacking || kernel != lab.HostKernel
+				usable = usable || k.Err == nil
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.Kernel, yes, k.What, reason)
 			}
-			if missing := lab.MissingRacePackages(); len(missing) > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "%-16s packages are missing: apt-get install -y %s\n", "go test -race", strings.Join(missing, " "))
-				lacking = true
-			}
+			fmt.Fprintln(w, "\nFOR TESTS\tREADY\t\tREASON")
+			lacking := false
 			for _, more := range []struct {
 				name string
 				err  error
-			}{{"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()}, {"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()}, {"promtool", lab.CheckPromtool()}, {kubernetes, lab.CheckPeers()}} {
+			}{
+				{"go test -race", missing(lab.MissingRacePackages())}, {"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()},
+				{"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()},
+				{"promtool", lab.CheckPromtool()}, {"Kubernetes", lab.CheckPeers()},
+			} {
+				yes, reason := "yes", ""
 				if more.err != nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "%-16s %v\n", more.name, more.err)
-					lacking = true
-					continue
+					yes, reason, lacking = "no", more.err.Error(), true
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-16s ready\n", more.name)
+				fmt.Fprintf(w, "%s\t%s\t\t%s\n", more.name, yes, reason)
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			if chosen, err := lab.Choose(); err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "\nmake demo uses %s; make test, bench, drill, conformance and soak use uml-new.\n%s=NAME forces another.\n", chosen, lab.KernelVariable)
+			}
+			if !usable {
+				return errors.New("no kernel for boxes works here: weirlab install --for demo")
 			}
 			if lacking {
-				return fmt.Errorf("something is missing; weirlab install may help")
+				return errors.New("something is missing for tests: weirlab install --for test")
 			}
 			return nil
 		},
 	}
 }
 
+func missing(packages []string) error {
+	if len(packages) == 0 {
+		return nil
+	}
+	return fmt.Errorf("packages are missing: apt-get install -y %s", strings.Join(packages, " "))
+}
+
 func installCommand() *cobra.Command {
 	name := "test"
+	var names []string
+	for _, p := range purposes {
+		names = append(names, p.name)
+	}
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "install the packages a lab needs, fetch the kernel for qemu and a Debian with systemd, build a Kubernetes API",
+		Short: "install the packages a lab needs; for tests also build a kernel and a Kubernetes API",
 		Args:  cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&name, "for", name, "what for: demo, bench, drill or test; only tests boot Debian's kernel in qemu")
+	cmd.Flags().StringVar(&name, "for", name, "what for: "+strings.Join(names, ", "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		at := slices.IndexFunc(purposes, func(p purpose) bool { return p.name == name })
 		if at < 0 {
-			return fmt.Errorf("--for %s: want demo, bench, drill or test", name)
+			return fmt.Errorf("--for %s: want %s", name, strings.Join(names, ", "))
 		}
-		if os.Geteuid() != 0 {
-			return errors.New("a lab needs root, and so does installing its packages")
+		if err := able(purposes[at]); err != nil {
+			return err
 		}
 		return purposes[at].install(cmd.Context(), os.Stderr)
 	}
 	return cmd
 }
 
-// install brings what is missing, and says why first.
-func (p purpose) install(ctx context.Context, progress io.Writer) error {
-	wanted := lab.MissingPackages(p.kernels...)
-	if len(wanted) > 0 {
-		fmt.Fprintf(progress, "missing for a lab: %s\n", strings.Join(wanted, " "))
+// able returns in a line what keeps a lab from being installed here, before anything is changed.
+func able(p purpose) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab makes namespaces and network cards, and installing it takes apt-get: run this as root (sudo make ...)")
 	}
-	if race := lab.MissingRacePackages(); p.race && len(race) > 0 {
-		fmt.Fprintf(progress, "missing for go test -race, whose detector is C: %s\n", strings.Join(race, " "))
-		wanted = append(wanted, race...)
-	}
-	if routers := lab.MissingRouterPackages(); len(routers) > 0 {
-		fmt.Fprintf(progress, "missing for routers in the lab, peers of weir's: %s\n", strings.Join(routers, " "))
-		wanted = append(wanted, routers...)
-	}
-	if keepalived := lab.MissingKeepalivedPackages(); p.peers && len(keepalived) > 0 {
-		fmt.Fprintf(progress, "missing for boxes that run keepalived, beside those that run weir: %s\n", strings.Join(keepalived, " "))
-		wanted = append(wanted, keepalived...)
-	}
-	if packaging := lab.MissingPackagingPackages(); p.deb && len(packaging) > 0 {
-		fmt.Fprintf(progress, "missing to look over weir's packages: %s\n", strings.Join(packaging, " "))
-		wanted = append(wanted, packaging...)
-	}
-	if browser := lab.MissingBrowserPackages(); p.browser && len(browser) > 0 {
-		fmt.Fprintf(progress, "missing to look at the status page: %s\n", strings.Join(browser, " "))
-		wanted = append(wanted, browser...)
-	}
-	systemd := p.systemd && lab.CheckSystemd() != nil
-	if missing := lab.MissingSystemdPackages(); systemd && len(missing) > 0 {
-		fmt.Fprintf(progress, "missing for boxes with systemd: %s\n", strings.Join(missing, " "))
-		wanted = append(wanted, missing...)
-	}
-	if err := lab.InstallPackages(ctx, progress, wanted...); err != nil {
+	if err := lab.CheckTun(); err != nil {
 		return err
 	}
+	if !p.kernels || lab.CheckBuiltKernel() == nil && lab.CheckPeers() == nil {
+		return nil
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return nil // it is not known where
+	}
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return err
+	}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(base, &fs); err != nil {
+		return err
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < diskNeeded {
+		return fmt.Errorf("%s has %d MiB of free disk space, and building a kernel and Kubernetes takes %d: free some, or set XDG_CACHE_HOME to a folder on another disk",
+			base, free>>20, int64(diskNeeded)>>20)
+	}
+	return nil
+}
+
+// install brings what is missing, names it first, and prints what each part took.
+func (p purpose) install(ctx context.Context, progress io.Writer) error {
+	var wanted []string
+	want := func(purpose string, packages []string) {
+		if len(packages) > 0 {
+			fmt.Fprintf(progress, "missing for %s: %s\n", purpose, strings.Join(packages, " "))
+			wanted = append(wanted, packages...)
+		}
+	}
+	var kernels []lab.Kernel
+	if p.qemu {
+		kernels = append(kernels, lab.Qemu)
+	}
+	want("a lab", lab.MissingPackages(kernels...))
+	want("routers beside weir", lab.MissingRouterPackages())
+	if p.kernels {
+		want("the old kernel, 6.1", lab.MissingOldKernelPackages())
+		if lab.CheckBuiltKernel() != nil {
+			want("building a kernel", lab.MissingKernelBuildPackages())
+		}
+	}
+	if p.race {
+		want("go test -race, whose detector is C", lab.MissingRacePackages())
+	}
+	if p.peers {
+		want("boxes that run keepalived", lab.MissingKeepalivedPackages())
+	}
+	if p.deb {
+		want("checks of weir's packages", lab.MissingPackagingPackages())
+	}
+	if p.browser {
+		want("a look at the status page", lab.MissingBrowserPackages())
+	}
+	systemd := p.systemd && lab.CheckSystemd() != nil
 	if systemd {
-		if err := lab.BuildSystemd(ctx, progress); err != nil {
-			return err
+		want("boxes with systemd", lab.MissingSystemdPackages())
+	}
+	steps := []struct {
+		name string
+		do   func() error
+		on   bool
+	}{
+		{"packages", func() error { return lab.InstallPackages(ctx, progress, wanted...) }, len(wanted) > 0},
+		{"a kernel that works here", func() error { return installAnyKernel(ctx, progress) }, !p.kernels},
+		{"the new kernel", func() error { return lab.BuildKernel(ctx, progress) }, p.kernels},
+		{"the old kernel", func() error { return lab.PrepareOldKernel(ctx, progress) }, p.kernels},
+		{"Debian with systemd", func() error { return lab.BuildSystemd(ctx, progress) }, systemd},
+		{"Debian's kernel for qemu", func() error { return lab.FetchKernel(ctx, progress) }, p.qemu},
+		{"promtool", func() error { return lab.FetchPromtool(ctx, progress) }, p.rules},
+		{"Kubernetes", func() error { return lab.BuildPeers(ctx, progress) }, p.peers},
+	}
+	for _, step := range steps {
+		if !step.on {
+			continue
+		}
+		began := time.Now()
+		if err := step.do(); err != nil {
+			return fmt.Errorf("install %s: %w", step.name, err)
+		}
+		if took := time.Since(began); took > time.Second {
+			fmt.Fprintf(progress, "installed %s: %s\n", step.name, took.Round(time.Second))
 		}
 	}
-	if slices.Contains(p.kernels, lab.Qemu) {
-		if err := lab.FetchKernel(ctx, progress); err != nil {
+	return nil
+}
+
+// installAnyKernel brings the kernel that takes least, where none works yet: user-mode Linux as Debian
+// packages it, with the library that new processors need, or Debian's own kernel in qemu.
+func installAnyKernel(ctx context.Context, progress io.Writer) error {
+	if _, err := lab.Choose(); err == nil || os.Getenv(lab.KernelVariable) != "" {
+		return err
+	}
+	var failed error
+	if runtime.GOARCH == "amd64" {
+		if err := lab.InstallPackages(ctx, progress, lab.MissingOldKernelPackages()...); err != nil {
 			return err
 		}
-	}
-	if p.rules {
-		if err := lab.FetchPromtool(ctx, progress); err != nil {
-			return err
+		if failed = lab.PrepareOldKernel(ctx, progress); failed == nil {
+			return nil
 		}
+		fmt.Fprintf(progress, "user-mode Linux does not work here (%v); qemu is next\n", failed)
 	}
-	return lab.BuildPeers(ctx, progress)
+	if err := lab.InstallPackages(ctx, progress, lab.MissingPackages(lab.Qemu)...); err != nil {
+		return errors.Join(failed, err)
+	}
+	return errors.Join(lab.FetchKernel(ctx, progress), lab.Check(lab.Qemu))
 }

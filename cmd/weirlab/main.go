@@ -17,7 +17,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand(), drillCommand(), testCommand())
+	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand(), drillCommand(), testCommand(), conformanceCommand(), soakCommand(), proveCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "weirlab:", err)
 		os.Exit(1)

@@ -45,6 +45,7 @@ type stages struct {
 
 func newStages(ctx context.Context, out io.Writer) *stages {
 	s := &stages{out: out, clock: &runner.Clock{}, began: time.Now()}
+	fmt.Fprintf(out, "%s, %d processors\n", processor(), runtime.NumCPU())
 	go s.clock.Run(ctx) // ends with the command
 	return s
 }
@@ -198,18 +199,4 @@ func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []stri
 	s.counts.Skipped += report.Counts.Skipped
 	report.Tails(s.out)
 	return report.Err()
-}
-
-// machine describes what the figures were taken on.
-func machine() string {
-	model := runtime.GOARCH
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	return fmt.Sprintf("%s, %d cores", model, runtime.NumCPU())
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -128,4 +129,33 @@ func unitStage(ctx context.Context, s *stages) error {
 		// GoBGP's own races keep it from the detector.
 		s.goTest(ctx, nil, "-run", "TestGracefulRestartKeepsTheRoutes", "./bgp"),
 	)
+}
+
+// conformanceCommand puts the 90 checks to weir in both modes and to kube-proxy.
+func conformanceCommand() *cobra.Command {
+	var write string
+	cmd := &cobra.Command{
+		Use:   "conformance",
+		Short: "put 90 checks of what Kubernetes means by a Service to weir, in both modes, and to kube-proxy",
+		Args:  cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&write, "write", "", "a file; the table is written there")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		env := []string{"WEIR_CONFORMANCE=kube-proxy"}
+		if write != "" {
+			path, err := filepath.Abs(write)
+			if err != nil {
+				return err
+			}
+			env = append(env, "WEIR_CONFORMANCE_WRITE="+path)
+		}
+		s := newStages(ctx, cmd.OutOrStdout())
+		s.do(ctx, stage{"conformance, three columns", 12 * time.Minute, func(ctx context.Context, s *stages) error {
+			return s.boxes(ctx, "uml-new", "^TestConformance$", "", env, "weir/cmd/weirlab/e2e")
+		}})
+		return s.end()
+	}
+	return cmd
 }

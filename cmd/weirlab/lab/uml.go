@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,29 @@ func debianUML() (umlKernel, error) {
 	}
 	k.library = library
 	return k, k.try()
+}
+
+// MissingOldKernelPackages lists the Debian packages to install for Debian's user-mode Linux.
+func MissingOldKernelPackages() []string { return packagesOf(needsOfOldUML, absent) }
+
+// PrepareOldKernel makes Debian's user-mode Linux boot here: on a processor with much register state it
+// installs a compiler and builds the library.
+func PrepareOldKernel(ctx context.Context, progress io.Writer) error {
+	k := umlKernel{name: nameUMLOld, program: findProgram(umlOldProgram), modules: umlOldModules}
+	if k.program == "" {
+		return fmt.Errorf("%s is missing: apt-get install -y user-mode-linux", umlOldProgram)
+	}
+	if k.try() == nil {
+		return nil
+	}
+	if missing := packagesOf(needsOfXstate, absent); len(missing) > 0 {
+		fmt.Fprintf(progress, "missing for user-mode Linux on this processor, a C compiler: %s\n", strings.Join(missing, " "))
+		if err := InstallPackages(ctx, progress, missing...); err != nil {
+			return err
+		}
+	}
+	_, err := debianUML()
+	return err
 }
 
 //go:embed kernel/xstate.c

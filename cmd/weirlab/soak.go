@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// soaked is set for tests that run in their full size.
+const soaked = "WEIR_SOAK=1"
+
+// soakStages are what is slow by nature. Each has a small form in make test. One takes an hour at most,
+// but for churn, which takes as many as it is told.
+func soakStages(hours float64) []stage {
+	churn := time.Duration(hours * float64(time.Hour))
+	e2e := func(kernel, run, skip string, env ...string) func(context.Context, *stages) error {
+		return func(ctx context.Context, s *stages) error {
+			return s.boxes(ctx, kernel, run, skip, append(env, soaked), "weir/cmd/weirlab/e2e")
+		}
+	}
+	self := func(args ...string) func(context.Context, *stages) error {
+		return func(ctx context.Context, s *stages) error {
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			return s.command(ctx, []string{"WEIR_LAB_KERNEL=uml-new"}, program, args...)
+		}
+	}
+	return []stage{
+		{"laws: random histories, 20 times as many", 40 * time.Minute, func(ctx context.Context, s *stages) error {
+			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Laws", "./lb/...", "./k8ssync/...", "./cluster/...")
+		}},
+		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestLinuxPackage", "", "WEIR_HISTORIES=20")},
+		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance|TestChurn")},
+		{"old: all stories on 6.1", 60 * time.Minute, e2e("uml-old", "", "TestConformance|TestChurn")},
+		{"conformance: three columns on 7", 15 * time.Minute, e2e("uml-new", "^TestConformance$", "", "WEIR_CONFORMANCE=kube-proxy")},
+		{"conformance-old: three columns on 6.1", 20 * time.Minute, e2e("uml-old", "^TestConformance$", "", "WEIR_CONFORMANCE=kube-proxy")},
+		{"drill: all events in all modes, beside keepalived", 40 * time.Minute, self("drill")},
+		{"bench: full sizes, beside ipvsadm and kube-proxy", 40 * time.Minute, self("bench")},
+		{"churn: Services change, a victim is served", churn + 5*time.Minute, e2e("uml-new", "^TestChurn$", "", fmt.Sprintf("WEIR_CHURN=%s", churn))},
+	}
+}
+
+func soakCommand() *cobra.Command {
+	var only []string
+	var afresh bool
+	hours := 1.0
+	cmd := &cobra.Command{
+		Use:   "soak",
+		Short: "run what is slow by nature, in stages; a stage that has passed at this commit is not run again",
+		Args:  cobra.NoArgs,
+	}
+	cmd.Flags().StringSliceVar(&only, "stage", nil, "only stages whose names begin with one of these words")
+	cmd.Flags().BoolVar(&afresh, "again", false, "run stages that have passed, too")
+	cmd.Flags().Float64Var(&hours, "hours", hours, "how long the churn lasts")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		commit, err := commit(ctx)
+		if err != nil {
+			return err
+		}
+		done := ledger{path: filepath.Join("artifacts", "soak", commit+".json")}
+		if err := done.load(); err != nil {
+			return err
+		}
+		s, found := newStages(ctx, cmd.OutOrStdout()), false
+		for _, st := range soakStages(hours) {
+			name, _, _ := strings.Cut(st.name, ":")
+			if !begins(name, only) {
+				continue
+			}
+			found = true
+			if when := done.Stages[name]; when != "" && !afresh {
+				s.rows = append(s.rows, fmt.Sprintf("%-52s %26s", st.name, "passed at "+when))
+				continue
+			}
+			before := len(s.failed)
+			s.do(ctx, st)
+			if len(s.failed) == before && ctx.Err() == nil {
+				if err := done.add(name); err != nil {
+					return err
+				}
+			}
+		}
+		if !found {
+			return fmt.Errorf("--stage %s: there is no such stage", strings.Join(only, ","))
+		}
+		return errors.Join(s.end(), ctx.Err())
+	}
+	return cmd
+}
+
+// begins reports whether a name begins with one of some words, or whether there are none.
+func begins(name string, words []string) bool {
+	for _, word := range words {
+		if strings.HasPrefix(name, word) {
+			return true
+		}
+	}
+	return len(words) == 0
+}
+
+// commit names the sources: results are those of a commit. Sources that are not committed are marked, so
+// that their results are never taken for the commit's.
+func commit(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+	if err != nil {
+		return "", fmt.Errorf("git describe, to note which commit was tested: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// ledger is what has passed at a commit.
+type ledger struct {
+	path   string
+	Stages map[string]string `json:"stages"` // when each passed
+	Green  map[string]int    `json:"green"`  // how often in a row
+}
+
+func (l *ledger) load() error {
+	l.Stages, l.Green = map[string]string{}, map[string]int{}
+	text, err := os.ReadFile(l.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, l); err != nil {
+		return fmt.Errorf("%s: %w; remove it to begin anew", l.path, err)
+	}
+	return nil
+}
+
+func (l *ledger) add(stage string) error {
+	l.Stages[stage] = time.Now().Format(time.DateTime)
+	return l.save()
+}
+
+func (l *ledger) save() error {
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(l.path, append(text, '\n'), 0o644)
+}
