@@ -95,6 +95,9 @@ func indent(text string) string {
 }
 
 func runDemo(ctx context.Context, out io.Writer) (err error) {
+	if _, err := lab.Choose(); err != nil {
+		return err
+	}
 	d := &demo{out: out, begin: time.Now(), stop: map[string]func(){}}
 	d.step("building weir; the first time that takes a minute")
 	if d.weir, err = lab.Binary("weir/cmd/weir"); err != nil {

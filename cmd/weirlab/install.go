@@ -49,6 +49,9 @@ func checkCommand() *cobra.Command {
 		Short: "try the kernels that boxes can have here, and list what else is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("trial boots make namespaces: run this as root")
+			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "KERNEL\tUSABLE\tWHAT\tREASON")
 			usable := false

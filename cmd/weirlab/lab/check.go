@@ -37,8 +37,8 @@ var (
 // Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
 // when it can.
 func Check(kernels ...Kernel) error {
-	if os.Geteuid() != 0 {
-		return errors.New("a lab makes namespaces and network cards: it needs root")
+	if err := checkRoot(); err != nil {
+		return err
 	}
 	missing := MissingPackages(kernels...)
 	if len(missing) > 0 {
@@ -67,6 +67,13 @@ func Check(kernels ...Kernel) error {
 	}
 	if slices.Contains(kernels, HostKernel) {
 		return checkHostKernel()
+	}
+	return nil
+}
+
+func checkRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab makes namespaces and network cards: run this as root")
 	}
 	return nil
 }

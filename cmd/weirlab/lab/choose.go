@@ -56,15 +56,18 @@ func Choose() (Kernel, error) {
 	if forced := os.Getenv(KernelVariable); forced != "" {
 		return parseKernel(forced)
 	}
-	var reasons []error
+	if err := checkRoot(); err != nil {
+		return Any, err
+	}
 	for _, k := range order {
-		err := Check(k)
-		if err == nil {
+		if Check(k) == nil {
 			return k, nil
 		}
-		reasons = append(reasons, fmt.Errorf("%s: %w", k, err))
 	}
-	return Any, fmt.Errorf("no kernel for boxes works here; weirlab install helps:\n%w", errors.Join(reasons...))
+	if err := CheckTun(); err != nil {
+		return Any, err
+	}
+	return Any, errors.New("no kernel for boxes works here, as weirlab check shows: go run ./cmd/weirlab install --for demo")
 }
 
 func parseKernel(name string) (Kernel, error) {

@@ -39,7 +39,7 @@ var inspections = []struct{ name, command string }{
 // messages; a host's are those of the machine that carries the lab.
 func (m *Machine) Inspect(ctx context.Context) []Finding {
 	ask := inspections
-	if m.kernel == UML || m.kernel == Qemu {
+	if m.kernel.own() {
 		ask = append(ask[:len(ask):len(ask)], struct{ name, command string }{"dmesg", "dmesg"})
 	}
 	findings := make([]Finding, len(ask))
@@ -78,7 +78,10 @@ func (l *Lab) Dump(folder string) error {
 		all.Go(func() { failed[i] = m.dump(filepath.Join(folder, m.name)) })
 	}
 	all.Wait()
-	return errors.Join(failed...)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(append(failed, l.savePackets(folder))...)
 }
 
 func (m *Machine) dump(folder string) error {

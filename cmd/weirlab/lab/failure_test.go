@@ -29,7 +29,7 @@ func failWithLab(t *testing.T) {
 func TestFailureKeepsEverything(t *testing.T) {
 	lab.Require(t, lab.UML)
 	folder := t.TempDir()
-	out, err := play(t, "fail", "WEIR_LAB_ARTIFACTS="+folder).CombinedOutput()
+	out, err := play(t, "fail", "WEIR_LAB_ARTIFACTS="+folder, lab.PacketsVariable+"=1").CombinedOutput()
 	if err == nil {
 		t.Fatalf("the child did not fail:\n%s", out)
 	}
@@ -39,6 +39,9 @@ func TestFailureKeepsEverything(t *testing.T) {
 	}
 	if !strings.Contains(string(out), kept[0]) {
 		t.Errorf("the folder's name %s is not printed:\n%s", kept[0], out)
+	}
+	if packets, err := filepath.Glob(filepath.Join(kept[0], "*.pcap*")); err != nil || len(packets) == 0 {
+		t.Errorf("no packets were kept (%v)", err)
 	}
 	for file, want := range map[string]string{
 		"box1/console.log":    "weirlab: ready",

@@ -10,13 +10,14 @@ import (
 
 // Lab is a site that runs.
 type Lab struct {
-	keeper   *keeper
-	lease    *lease // of processors
-	own      bool   // the lease ends with the lab
-	machines []*Machine
-	ctx      context.Context // ends with the lab
-	cancel   context.CancelFunc
-	procs    sync.WaitGroup // the goroutines that copy processes' output
+	keeper    *keeper
+	lease     *lease // of processors
+	own       bool   // the lease ends with the lab
+	machines  []*Machine
+	recorders []recorder
+	ctx       context.Context // ends with the lab
+	cancel    context.CancelFunc
+	procs     sync.WaitGroup // the goroutines that copy processes' output
 }
 
 // Open puts a site on this machine and returns when all of its machines answer. Close it.
@@ -61,6 +62,9 @@ func open(ctx context.Context, plans []plan) (*Lab, error) {
 // build makes the networks and boots all machines side by side.
 func (l *Lab) build(ctx context.Context, plans []plan) error {
 	if err := l.keeper.makeNetworks(plans); err != nil {
+		return err
+	}
+	if err := l.record(ctx, plans); err != nil {
 		return err
 	}
 	for _, p := range plans {

@@ -1,0 +1,130 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseKernel(t *testing.T) {
+	for name, want := range map[string]Kernel{
+		"host": HostKernel, "kvm": KVM, "qemu": Qemu, "uml": UML, "uml-new": UML, "uml-old": UML,
+	} {
+		if got, err := parseKernel(name); got != want || err != nil {
+			t.Errorf("%s is %v (%v), want %v", name, got, err, want)
+		}
+	}
+	if _, err := parseKernel("bsd"); err == nil || !strings.Contains(err.Error(), "WEIR_LAB_KERNEL=bsd: want host, kvm, qemu, uml, uml-new or uml-old") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNewestSource(t *testing.T) {
+	got, err := newestSource([]string{"linux-source-7.2", "linux-source-7.10", "linux-source", "linux-source-6.18", "linux-source-x.y"})
+	if err != nil || got != "linux-source-7.10" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := newestSource([]string{"linux-source"}); err == nil {
+		t.Error("a suite without sources is no error")
+	}
+}
+
+// TestTrialIsRememberedForThisKernel counts trial boots: one for each content of the kernel's file, and
+// another one where time ran out a while ago.
+func TestTrialIsRememberedForThisKernel(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	kernel := filepath.Join(t.TempDir(), "linux")
+	boots := 0
+	outcome := errors.New("Kernel panic")
+	try := func(content string) error {
+		t.Helper()
+		if err := os.WriteFile(kernel, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return trial("test", kernel, func(context.Context) error { boots++; return outcome })
+	}
+	for i, step := range []struct {
+		content string
+		outcome error
+		boots   int
+	}{
+		{"one", outcome, 1}, {"one", outcome, 1}, {"two", nil, 2}, {"two", nil, 2}, {"three", context.DeadlineExceeded, 3}, {"three", nil, 3},
+	} {
+		outcome = step.outcome
+		err := try(step.content)
+		if boots != step.boots {
+			t.Errorf("step %d: %d boots, want %d", i, boots, step.boots)
+		}
+		if failed := step.content != "two"; failed != (err != nil) {
+			t.Errorf("step %d: error %v", i, err)
+		}
+	}
+	// What says only that time ran out counts for a while.
+	cache, err := cacheFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts, err := filepath.Glob(filepath.Join(cache, "trials", "*-test-*"))
+	if err != nil || len(verdicts) != 3 {
+		t.Fatalf("verdicts %v, %v", verdicts, err)
+	}
+	old := time.Now().Add(-2 * doubtTime)
+	for _, v := range verdicts {
+		if err := os.Chtimes(v, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outcome = nil
+	if err := try("three"); err != nil || boots != 4 {
+		t.Errorf("after a while: %v, %d boots", err, boots)
+	}
+	if err := try("one"); err == nil || boots != 4 {
+		t.Errorf("a panic is forgotten: %v, %d boots", err, boots)
+	}
+}
+
+// TestLease shows that no processor is leased twice, and that who wants all gets them in its turn.
+func TestLease(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cpus, err := allowedCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := takeCPUs(t.Context(), 1)
+	if err != nil || len(one.cpus) != 1 {
+		t.Fatalf("%v, %v", one, err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if l, err := takeCPUs(short, len(cpus)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("all processors, of which one is leased: %v, %v", l, err)
+	}
+	got := make(chan *lease)
+	go func() {
+		all, err := takeCPUs(t.Context(), len(cpus)+5)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- all
+	}()
+	one.release()
+	one.release()
+	all := <-got
+	if len(all.cpus) != len(cpus) {
+		t.Errorf("%d of %d processors", len(all.cpus), len(cpus))
+	}
+	all.release()
+	ctx, release, err := Lease(t.Context(), len(cpus))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, own, err := leaseFor(ctx, nil)
+	if err != nil || own || len(shared.cpus) != len(cpus) {
+		t.Errorf("a lab within a lease: %v, own %v, %v", shared, own, err)
+	}
+	release()
+}
