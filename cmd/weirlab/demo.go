@@ -21,16 +21,19 @@ import (
 )
 
 func demoCommand() *cobra.Command {
-	return &cobra.Command{
+	static := false
+	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "show weir at work: one box that tells a router what it serves, web servers of which one fails, pods of which one goes",
+		Short: "show weir at work: one box that announces VIPs to a router, web servers of which one fails, pods of which one goes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			return runDemo(ctx, cmd.OutOrStdout())
+			return runDemo(ctx, cmd.OutOrStdout(), static)
 		},
 	}
+	cmd.Flags().BoolVar(&static, "static", false, "only the first half, static services, which needs no Kubernetes")
+	return cmd
 }
 
 // The site of the demo. The router knows of VIPs what the box tells it.
@@ -94,8 +97,9 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"
 }
 
-func runDemo(ctx context.Context, out io.Writer) (err error) {
-	if _, err := lab.Choose(); err != nil {
+func runDemo(ctx context.Context, out io.Writer, static bool) (err error) {
+	kernel, err := lab.Choose()
+	if err != nil {
 		return err
 	}
 	d := &demo{out: out, begin: time.Now(), stop: map[string]func(){}}
@@ -104,6 +108,7 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	d.step("booting a site: client -- router -- box -- web1, web2, web3 and pod1, pod2, pod3; IPv4 and IPv6")
+	fmt.Fprintf(d.out, "  the box's kernel: %s\n", kernel.What())
 	if d.Lab, err = lab.Open(ctx, demoSite); err != nil {
 		return err
 	}
@@ -118,10 +123,11 @@ func runDemo(ctx context.Context, out io.Writer) (err error) {
 		}
 		defer d.stop[name]()
 	}
-	for _, scene := range []func(context.Context) error{
-		d.startWeir, d.announced, d.spreadWebs, d.failOne, // static services need no Kubernetes
-		d.startCluster, d.addCluster, d.announcedShop, d.spreadShop, d.loseOne, d.look, d.loseAPI,
-	} {
+	scenes := []func(context.Context) error{d.startWeir, d.announced, d.spreadWebs, d.failOne}
+	if !static {
+		scenes = append(scenes, d.startCluster, d.addCluster, d.announcedShop, d.spreadShop, d.loseOne, d.look, d.loseAPI)
+	}
+	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
 			return err
 		}

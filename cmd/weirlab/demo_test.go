@@ -15,7 +15,7 @@ func TestDemo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var out strings.Builder
-	if err := runDemo(ctx, &out); err != nil {
+	if err := runDemo(ctx, &out, false); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	for _, want := range []string{

@@ -39,6 +39,21 @@ func (k Kernel) String() string {
 	return "namespace"
 }
 
+// What describes the kernel.
+func (k Kernel) What() string {
+	switch k {
+	case UML:
+		return "user-mode Linux, a kernel that is an ordinary program"
+	case Qemu:
+		return "Debian's kernel in qemu, emulated"
+	case KVM:
+		return "Debian's kernel in qemu with KVM"
+	case HostKernel:
+		return "this machine's kernel, namespaces only"
+	}
+	return k.String()
+}
+
 // own reports whether the kernel is the box's own.
 func (k Kernel) own() bool { return k == UML || k == Qemu || k == KVM }
 
@@ -106,11 +121,11 @@ func Kernels() []Usable {
 		return Usable{k.name, what, err}
 	}
 	all := []Usable{
-		{HostKernel.String(), "this machine's kernel, namespaces only", Check(HostKernel)},
-		{KVM.String(), "Debian's kernel in qemu with KVM", Check(KVM)},
+		{HostKernel.String(), HostKernel.What(), Check(HostKernel)},
+		{KVM.String(), KVM.What(), Check(KVM)},
 		uml(builtUML),
 		uml(debianUML),
-		{Qemu.String(), "Debian's kernel in qemu, emulated", Check(Qemu)},
+		{Qemu.String(), Qemu.What(), Check(Qemu)},
 	}
 	for i, u := range all {
 		if u.Err != nil {

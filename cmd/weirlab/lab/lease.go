@@ -49,8 +49,9 @@ func leaseFor(ctx context.Context, plans []plan) (l *lease, own bool, err error)
 	return l, true, err
 }
 
-// takeCPUs waits for n processors, or for all that this process may use if those are fewer. Who comes
-// first is served first, so that one who wants all is not passed by for ever.
+// takeCPUs waits for n processors, or for all that this process may use if those are fewer. Only one lab
+// at a time waits for processors, all others wait behind it: so none that wants several is passed by
+// those that want one.
 func takeCPUs(ctx context.Context, n int) (*lease, error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
@@ -166,7 +167,7 @@ func tryLock(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// lockWithin waits for a lock in the order of arrival, as long as ctx lasts.
+// lockWithin waits for a lock as long as ctx lasts.
 func lockWithin(ctx context.Context, path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
