@@ -51,6 +51,7 @@ func (d *demo) showRoutes(ctx context.Context, vips []string) error {
 				break
 			}
 			if wait.Err() != nil {
+				_ = d.show(ctx, "weir status", d.weir, "status") // beside the error that counts
 				return fmt.Errorf("the router has no route to %s: %w", addr, wait.Err())
 			}
 		}
