@@ -28,6 +28,7 @@ type umlKernel struct {
 	program string
 	modules string // the folder that holds the folder VERSION
 	library string // to be preloaded, "" for none
+	options []string
 }
 
 // The names of user-mode Linux in WEIR_LAB_KERNEL.
@@ -165,7 +166,8 @@ func (k umlKernel) try() error {
 		}
 		defer os.RemoveAll(folder)
 		cmd := exec.CommandContext(ctx, k.program, "mem=64M", "uml_dir="+folder, "rootfstype=hostfs", "rootflags=/", "ro",
-			"init="+program, "con=null", "con0=null,fd:1", "quiet", "panic=-1", "trial")
+			"init="+program, "con=null", "con0=null,fd:1", "quiet", "panic=-1")
+		cmd.Args = append(append(cmd.Args, k.options...), "trial")
 		cmd.Env = append(os.Environ(), append(k.environment(), "TMPDIR="+folder)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
