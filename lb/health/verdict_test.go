@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/histories"
 	"weir/lb"
 )
 
