@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"weir/internal/histories"
 	"weir/lb"
 )
 
@@ -187,9 +188,10 @@ func (h *history) checkExplained(what string) {
 // At every moment of any history, what is announced is what a look at everything
 // would announce, and the Speaker was told only what differs.
 func TestLawsOfAnyHistory(t *testing.T) {
-	ever := make([]map[string]bool, 400)
+	const n = 80
+	ever := make([]map[string]bool, histories.Times(n))
 	t.Run("histories", func(t *testing.T) {
-		seeds(t, uint64(len(ever)), func(t *testing.T, g *gen) {
+		seeds(t, n, func(t *testing.T, g *gen) {
 			h := &history{
 				T: t, g: g, adv: NewAdvertiser(), other: NewAdvertiser(), model: newModel(),
 				speaker: map[netip.Prefix][]Path{}, now: testNow, ever: map[string]bool{},
@@ -222,7 +224,7 @@ func TestLawsOfAnyHistory(t *testing.T) {
 // However many VIPs lose their backends, in whatever order and company, the share of
 // the floor stays announced.
 func TestLawFloor(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		share := float64(1+g.IntN(100)) / 100
 		n := 4 + g.IntN(60)
 		a := NewAdvertiser()

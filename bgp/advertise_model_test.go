@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/histories"
 	"weir/lb"
 )
 
@@ -422,10 +423,10 @@ func (g *gen) roles() map[netip.Addr]Role {
 	return out
 }
 
-// seeds runs f for many random histories. Run one alone with -run '.../seed=7$'.
+// seeds runs f for n random histories, times WEIR_HISTORIES. Run one alone with -run '.../seed=7$'.
 func seeds(t *testing.T, n uint64, f func(t *testing.T, g *gen)) {
 	t.Helper()
-	for seed := range n {
+	for seed := range histories.Times(n) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			f(t, &gen{rand.New(rand.NewPCG(seed, 4))})

@@ -2,4 +2,22 @@
 
 package bgp
 
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
 const oneAtATime = false
+
+// TestMain lets eight tests run side by side on however few processors: they wait for
+// timers and for each other's packets, and compute little.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", "8")
+	}
+	os.Exit(m.Run())
+}

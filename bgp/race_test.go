@@ -2,7 +2,16 @@
 
 package bgp
 
+import (
+	"os"
+	"testing"
+
+	"weir/internal/shards"
+)
+
 // GoBGP writes package variables whenever one of its servers starts, and reads them
 // in the others. weir has one server; the tests have many, and under the race
-// detector run one after the other.
+// detector a process runs one test after the other.
 const oneAtATime = true
+
+func TestMain(m *testing.M) { os.Exit(shards.Run(m, 8)) }

@@ -54,7 +54,7 @@ func newRawAt(t testing.TB, addr netip.Addr) *raw {
 }
 
 func (r *raw) peer(name string, source netip.Addr) Peer {
-	return Peer{Name: name, Address: r.addr, ASN: routerASN, Port: r.l.Addr().(*net.TCPAddr).Port, Source: source}
+	return Peer{Name: name, Address: r.addr, ASN: routerASN, Port: r.l.Addr().(*net.TCPAddr).Port, Source: source, ConnectRetry: minRetry}
 }
 
 // accept takes the box's next connection.

@@ -115,7 +115,7 @@ func (r *router) expect(box netip.Addr, asn uint32, edit func(*api.Peer)) {
 
 // peer is how a box knows the router.
 func (r *router) peer(name string, source netip.Addr) Peer {
-	return Peer{Name: name, Address: r.addr, ASN: r.asn, Port: r.port, Source: source}
+	return Peer{Name: name, Address: r.addr, ASN: r.asn, Port: r.port, Source: source, ConnectRetry: minRetry}
 }
 
 // routes is what the router has, a line a route: prefix, next hop, AS path and what

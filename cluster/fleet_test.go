@@ -26,7 +26,7 @@ type box struct {
 	t    *testing.T
 	cfg  Config
 	stop func()
-	net  *lossy // if it is poor
+	wire *wire // if it is in the air
 }
 
 // free is a port of the loopback that nobody has.
@@ -113,59 +113,63 @@ func (b *box) wants(name string, life Life) {
 
 func TestMembersKnowEachOther(t *testing.T) {
 	t.Parallel()
-	a := run(t, config(t, "a"))
-	b := run(t, config(t, "b", a))
-	c := run(t, config(t, "c", b))
-	state := State{Version: "1.2.3", FitSince: 7, Weight: 10, Digest: DigestOf([]byte("x"))}
-	long := bytes.Repeat([]byte("the order of backends\n"), 20000)
-	if err := a.Say(state, long); err != nil {
-		t.Fatal(err)
-	}
-	for _, other := range []*box{b, c} {
-		other.wants("a", Alive)
-		within(t, other.cfg.Name+" has what a says", func() bool {
-			m, _ := other.sees("a")
-			want := state
-			want.Word = DigestOf(long)
-			return m.State == want && bytes.Equal(m.Word, long) && m.Addr == a.cfg.Bind
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		b := n.run(n.config("b", a))
+		c := n.run(n.config("c", b))
+		state := State{Version: "1.2.3", FitSince: 7, Weight: 10, Digest: DigestOf([]byte("x"))}
+		long := bytes.Repeat([]byte("the order of backends\n"), 20000)
+		if err := a.Say(state, long); err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range []*box{b, c} {
+			other.wants("a", Alive)
+			within(t, other.cfg.Name+" has what a says", func() bool {
+				m, _ := other.sees("a")
+				want := state
+				want.Word = DigestOf(long)
+				return m.State == want && bytes.Equal(m.Word, long) && m.Addr == a.cfg.Bind
+			})
+		}
+		state.Unfit, state.FitSince = "no carrier on eth0", 0
+		if err := a.Say(state, nil); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "a is not fit, and its last word stands", func() bool {
+			m, _ := c.sees("a")
+			return m.State.Unfit == state.Unfit && m.Old && bytes.Equal(m.Word, long)
 		})
-	}
-	state.Unfit, state.FitSince = "no carrier on eth0", 0
-	if err := a.Say(state, nil); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "a is not fit, and its last word stands", func() bool {
-		m, _ := c.sees("a")
-		return m.State.Unfit == state.Unfit && m.Old && bytes.Equal(m.Word, long)
+		if m, ok := c.sees("c"); !ok || !m.Self {
+			t.Errorf("c sees itself as %+v", m)
+		}
 	})
-	if m, ok := c.sees("c"); !ok || !m.Self {
-		t.Errorf("c sees itself as %+v", m)
-	}
 }
 
 func TestAMemberDiesComesBackAndLeaves(t *testing.T) {
 	t.Parallel()
-	a := run(t, config(t, "a"))
-	b := run(t, config(t, "b", a))
-	a.wants("b", Alive)
-	b.wants("a", Alive)
-	begin := time.Now()
-	b.stop()
-	a.wants("b", Dead)
-	t.Logf("noticed after %v", time.Since(begin).Round(10*time.Millisecond))
-	if n := a.Status().Counters.Deaths; n != 1 {
-		t.Errorf("%d deaths", n)
-	}
-	b = run(t, b.cfg)
-	a.wants("b", Alive)
-	b.wants("a", Alive)
-	if err := b.Leave(t.Context()); err != nil {
-		t.Error(err)
-	}
-	a.wants("b", Left)
-	if n := a.Status().Counters.Deaths; n != 1 {
-		t.Errorf("%d deaths, although it said good-bye", n)
-	}
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		b.wants("a", Alive)
+		begin := time.Now()
+		b.stop()
+		a.wants("b", Dead)
+		t.Logf("noticed after %v", time.Since(begin).Round(10*time.Millisecond))
+		if n := a.Status().Counters.Deaths; n != 1 {
+			t.Errorf("%d deaths", n)
+		}
+		b = n.run(b.cfg)
+		a.wants("b", Alive)
+		b.wants("a", Alive)
+		if err := b.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		a.wants("b", Left)
+		if n := a.Status().Counters.Deaths; n != 1 {
+			t.Errorf("%d deaths, although it said good-bye", n)
+		}
+	})
 }
 
 func TestAJoinIsTriedForEver(t *testing.T) {
@@ -218,39 +222,41 @@ func TestOnlyTheFleetIsHeard(t *testing.T) {
 
 func TestKeysAreExchangedWithoutAGap(t *testing.T) {
 	t.Parallel()
-	a := run(t, config(t, "a"))
-	b := run(t, config(t, "b", a))
-	c := run(t, config(t, "c", a))
-	boxes := []*box{a, b, c}
-	for _, keys := range [][]Key{{keyA, keyB}, {keyB, keyA}, {keyB}} {
-		for i, x := range boxes {
-			cfg := x.cfg
-			cfg.Keys = keys
-			if err := x.Configure(cfg); err != nil {
-				t.Fatal(err)
-			}
-			said := fmt.Sprintf("%d-%d", i, len(keys))
-			if err := x.Say(State{Version: said}, []byte(said)); err != nil {
-				t.Fatal(err)
-			}
-			for _, y := range boxes {
-				if y != x {
-					within(t, "what is said is heard", func() bool {
-						m, _ := y.sees(x.cfg.Name)
-						return m.State.Version == said && string(m.Word) == said
-					})
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		b := n.run(n.config("b", a))
+		c := n.run(n.config("c", a))
+		boxes := []*box{a, b, c}
+		for _, keys := range [][]Key{{keyA, keyB}, {keyB, keyA}, {keyB}} {
+			for i, x := range boxes {
+				cfg := x.cfg
+				cfg.Keys = keys
+				if err := x.Configure(cfg); err != nil {
+					t.Fatal(err)
+				}
+				said := fmt.Sprintf("%d-%d", i, len(keys))
+				if err := x.Say(State{Version: said}, []byte(said)); err != nil {
+					t.Fatal(err)
+				}
+				for _, y := range boxes {
+					if y != x {
+						within(t, "what is said is heard", func() bool {
+							m, _ := y.sees(x.cfg.Name)
+							return m.State.Version == said && string(m.Word) == said
+						})
+					}
 				}
 			}
 		}
-	}
-	for _, x := range boxes {
-		if s := x.Status(); s.Counters.Deaths != 0 || len(s.Members) != 3 {
-			t.Errorf("%+v", s)
+		for _, x := range boxes {
+			if s := x.Status(); s.Counters.Deaths != 0 || len(s.Members) != 3 {
+				t.Errorf("%+v", s)
+			}
 		}
-	}
-	old := config(t, "old", a)
-	o := run(t, old) // still has the first key
-	within(t, "the old key is none", func() bool { return len(o.Status().Unjoined) == 1 })
+		old := n.config("old", a)
+		o := n.run(old) // still has the first key
+		within(t, "the old key is none", func() bool { return len(o.Status().Unjoined) == 1 })
+	})
 }
 
 func TestTwoBoxesOfOneName(t *testing.T) {

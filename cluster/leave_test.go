@@ -16,47 +16,51 @@ func TestGoodByeIsHeardWithEveryTiming(t *testing.T) {
 	for _, timing := range []Timing{LAN, Local, WAN} {
 		t.Run(timing.String(), func(t *testing.T) {
 			t.Parallel()
-			cfg := config(t, "a")
-			cfg.Timing = timing
-			a := run(t, cfg)
-			cfg = config(t, "b", a)
-			cfg.Timing = timing
-			b := run(t, cfg)
-			a.wants("b", Alive)
-			b.wants("a", Alive)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			if err := b.Leave(ctx); err != nil {
-				t.Error(err)
-			}
-			b.stop()
-			a.wants("b", Left)
-			if n := a.Status().Counters.Deaths; n != 0 {
-				t.Errorf("%d deaths", n)
-			}
+			inAir(t, func(t *testing.T, n *air) {
+				cfg := n.config("a")
+				cfg.Timing = timing
+				a := n.run(cfg)
+				cfg = n.config("b", a)
+				cfg.Timing = timing
+				b := n.run(cfg)
+				a.wants("b", Alive)
+				b.wants("a", Alive)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				if err := b.Leave(ctx); err != nil {
+					t.Error(err)
+				}
+				b.stop()
+				a.wants("b", Left)
+				if n := a.Status().Counters.Deaths; n != 0 {
+					t.Errorf("%d deaths", n)
+				}
+			})
 		})
 	}
 }
 
 func TestGoodByeWithoutTime(t *testing.T) {
 	t.Parallel()
-	a := run(t, config(t, "a"))
-	b := run(t, config(t, "b", a))
-	b.wants("a", Alive)
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	for _, ctx := range []context.Context{canceled, short} {
-		if err := b.Leave(ctx); err == nil {
-			t.Error("perhaps nobody has heard it, and it says nothing")
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		b := n.run(n.config("b", a))
+		b.wants("a", Alive)
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		for _, ctx := range []context.Context{canceled, short} {
+			if err := b.Leave(ctx); err == nil {
+				t.Error("perhaps nobody has heard it, and it says nothing")
+			}
 		}
-	}
+	})
 }
 
 // The library panics if it is to say good-bye when it has ended.
 func TestLeaveWhileRunEnds(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // in real time: who waits for a mutex holds up virtual time
 	a := run(t, config(t, "a"))
 	for range 5 {
 		b := run(t, config(t, "b", a))
@@ -76,28 +80,30 @@ func TestLeaveWhileRunEnds(t *testing.T) {
 // What does not change how others find a box takes it away from nobody.
 func TestAnotherTimingIsNoDeath(t *testing.T) {
 	t.Parallel()
-	cfg := config(t, "a")
-	cfg.Timing = WAN // nobody is dead soon
-	a := run(t, cfg)
-	cfg = config(t, "b", a)
-	cfg.Timing = WAN
-	b := run(t, cfg)
-	a.wants("b", Alive)
-	b.wants("a", Alive)
-	before := b.current()
-	cfg.Timing = LAN
-	if err := b.Configure(cfg); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "it joins anew", func() bool { l := b.current(); return l != nil && l != before })
-	b.wants("a", Alive)
-	if err := b.Say(State{Version: "new"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "and is heard", func() bool { m, _ := a.sees("b"); return m.State.Version == "new" })
-	if n := a.Status().Counters; n.Deaths != 0 || n.Conflicts != 0 {
-		t.Errorf("%+v", n)
-	}
+	inAir(t, func(t *testing.T, n *air) {
+		cfg := n.config("a")
+		cfg.Timing = WAN // nobody is dead soon
+		a := n.run(cfg)
+		cfg = n.config("b", a)
+		cfg.Timing = WAN
+		b := n.run(cfg)
+		a.wants("b", Alive)
+		b.wants("a", Alive)
+		before := b.current()
+		cfg.Timing = LAN
+		if err := b.Configure(cfg); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "it joins anew", func() bool { l := b.current(); return l != nil && l != before })
+		b.wants("a", Alive)
+		if err := b.Say(State{Version: "new"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "and is heard", func() bool { m, _ := a.sees("b"); return m.State.Version == "new" })
+		if n := a.Status().Counters; n.Deaths != 0 || n.Conflicts != 0 {
+			t.Errorf("%+v", n)
+		}
+	})
 }
 
 func (b *box) current() *memberlist.Memberlist {

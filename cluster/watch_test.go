@@ -9,27 +9,29 @@ import (
 
 func TestAKilledMemberIsAway(t *testing.T) {
 	t.Parallel()
-	a := run(t, config(t, "a"))
-	b := run(t, config(t, "b", a))
-	a.wants("b", Alive)
-	if err := b.Say(State{Settled: true}, []byte("what b has")); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "its Word is here", func() bool { m, _ := a.sees("b"); return m.Word != nil })
-	b.stop() // its ports are closed: the kernel refuses
-	within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.Away && !m.AwaySince.IsZero() })
-	a.wants("b", Dead)
-	if m, _ := a.sees("b"); !m.Away || m.Suspect || string(m.Word) != "what b has" || !m.State.Settled {
-		t.Errorf("once it is dead it is still away, with what it last said: %+v", m)
-	}
-	run(t, b.cfg)
-	within(t, "b is back", func() bool {
-		m, _ := a.sees("b")
-		return m.Life == Alive && !m.Away && !m.Suspect
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		if err := b.Say(State{Settled: true}, []byte("what b has")); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "its Word is here", func() bool { m, _ := a.sees("b"); return m.Word != nil })
+		b.stop() // its ports are closed: the kernel refuses
+		within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.Away && !m.AwaySince.IsZero() })
+		a.wants("b", Dead)
+		if m, _ := a.sees("b"); !m.Away || m.Suspect || string(m.Word) != "what b has" || !m.State.Settled {
+			t.Errorf("once it is dead it is still away, with what it last said: %+v", m)
+		}
+		n.run(b.cfg)
+		within(t, "b is back", func() bool {
+			m, _ := a.sees("b")
+			return m.Life == Alive && !m.Away && !m.Suspect
+		})
+		if n := a.Status().Counters.Suspicions; n != 1 {
+			t.Errorf("%d suspicions", n)
+		}
 	})
-	if n := a.Status().Counters.Suspicions; n != 1 {
-		t.Errorf("%d suspicions", n)
-	}
 }
 
 // hole is a door at which nobody answers.
@@ -37,42 +39,47 @@ func hole(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err
 
 func TestABoxWithoutPowerIsNotAway(t *testing.T) {
 	t.Parallel()
-	a := made(t, config(t, "a"))
-	a.knock = hole
-	a.start()
-	b := run(t, config(t, "b", a))
-	a.wants("b", Alive)
-	var suspect, away atomic.Bool
-	b.stop()
-	within(t, "b is dead", func() bool {
-		m, _ := a.sees("b")
-		suspect.Store(suspect.Load() || m.Suspect)
-		away.Store(away.Load() || m.Away)
-		return m.Life == Dead
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.made(n.config("a"))
+		a.knock = hole
+		a.start()
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		var suspect, away atomic.Bool
+		b.stop()
+		within(t, "b is dead", func() bool {
+			m, _ := a.sees("b")
+			suspect.Store(suspect.Load() || m.Suspect)
+			away.Store(away.Load() || m.Away)
+			return m.Life == Dead
+		})
+		time.Sleep(2 * knockEvery)
+		if m, _ := a.sees("b"); !suspect.Load() || away.Load() || m.Away {
+			t.Errorf("suspect before %v, away %v, then %+v", suspect.Load(), away.Load(), m)
+		}
 	})
-	time.Sleep(2 * knockEvery)
-	if m, _ := a.sees("b"); !suspect.Load() || away.Load() || m.Away {
-		t.Errorf("suspect before %v, away %v, then %+v", suspect.Load(), away.Load(), m)
-	}
 }
 
 func TestAMemberWhosePowerFailsWhileItIsAwayIsNotAwayAnyMore(t *testing.T) {
 	t.Parallel()
-	var off atomic.Bool
-	a := made(t, config(t, "a"))
-	a.knock = func(ctx context.Context, address, fleet string) error {
-		if off.Load() {
-			return hole(ctx, address, fleet)
+	inAir(t, func(t *testing.T, n *air) {
+		var off atomic.Bool
+		a := n.made(n.config("a"))
+		there := a.knock
+		a.knock = func(ctx context.Context, address, fleet string) error {
+			if off.Load() {
+				return hole(ctx, address, fleet)
+			}
+			return there(ctx, address, fleet)
 		}
-		return knock(ctx, address, fleet)
-	}
-	a.start()
-	b := run(t, config(t, "b", a))
-	a.wants("b", Alive)
-	b.stop()
-	within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.Away })
-	off.Store(true)
-	within(t, "b is gone", func() bool { m, _ := a.sees("b"); return !m.Away })
+		a.start()
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		b.stop()
+		within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.Away })
+		off.Store(true)
+		within(t, "b is gone", func() bool { m, _ := a.sees("b"); return !m.Away })
+	})
 }
 
 func TestAKnockIsNoMessage(t *testing.T) {

@@ -22,6 +22,7 @@ const writerLease = "weir-writer"
 type election struct {
 	identity string
 	timing   electionTiming
+	renewed  time.Time // when this box last tried to renew, as the Lease says it; only elect's goroutine knows it
 
 	// What follows is under Provider.mu.
 	until  time.Time // up to when this box writes
@@ -212,6 +213,7 @@ func (e *election) renew(lease *coordinationv1.Lease, namespace string, now time
 		s.HolderIdentity, s.AcquireTime, s.LeaseTransitions = &e.identity, &stamp, &transitions
 	}
 	s.RenewTime, s.LeaseDurationSeconds = &stamp, &seconds
+	e.renewed = now
 }
 
 // resign gives the lease back, so that another box need not wait until it ends.
@@ -226,7 +228,7 @@ func (p *Provider) resign(home *lent) {
 	ctx, cancel := context.WithTimeout(context.Background(), parting)
 	defer cancel()
 	in, lease := leases{home.client.election, namespace}, &coordinationv1.Lease{}
-	if in.get(ctx, writerLease, lease) != nil || lease.ResourceVersion != seen {
+	if in.get(ctx, writerLease, lease) != nil || lease.ResourceVersion != seen && !p.election.wrote(lease) {
 		return
 	}
 	nobody, second := "", int32(1)
@@ -234,6 +236,13 @@ func (p *Provider) resign(home *lent) {
 	if err := in.put(ctx, lease); err != nil {
 		p.log.Warn("the writer's lease can't be given back: others wait until it ends", "error", err)
 	}
+}
+
+// wrote tells whether a lease is as this process last wrote it. It may not know that it
+// did: what ends it cuts off the answer, too.
+func (e *election) wrote(lease *coordinationv1.Lease) bool {
+	s := lease.Spec
+	return s.HolderIdentity != nil && *s.HolderIdentity == e.identity && s.RenewTime != nil && s.RenewTime.UnixMicro() == e.renewed.UnixMicro()
 }
 
 // takeOver looks at every Service anew. p.mu is held.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -118,6 +119,7 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	s.mu.Lock()
 	lease := s.objects["leases"]["weir-system/"+writerLease].(*coordinationv1.Lease).DeepCopy()
 	s.mu.Unlock()
+	*lease.Spec.LeaseDurationSeconds = 2
 	second.stop()
 	s.put(lease)
 	third := newBox(t, providerConfig("box3", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
@@ -126,6 +128,34 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	has(t, s, "db", "192.0.2.2", "Assigned")
 	if w := third.Status().Writer; w != "box3" {
 		t.Errorf("the writer is %s", w)
+	}
+}
+
+// The end of a box cuts off the answer to a renewal that the server has carried out.
+func TestALeaseIsGivenBackThoughItsRenewalWasCutOff(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	renewed := make(chan struct{})
+	var once sync.Once
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		cut := false
+		if is(r, http.MethodPut, "/"+writerLease) && r.Header.Get("Again") == "" {
+			once.Do(func() { cut = true })
+		}
+		if cut {
+			r.Header.Set("Again", "yes")
+			s.ServeHTTP(nobody{http.Header{}}, r)
+			close(renewed)
+			<-r.Context().Done()
+		}
+		return cut
+	})
+	<-renewed
+	p.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.objects["leases"]["weir-system/"+writerLease].(*coordinationv1.Lease); *l.Spec.HolderIdentity != "" {
+		t.Errorf("%q keeps the lease to its end", *l.Spec.HolderIdentity)
 	}
 }
 
@@ -215,7 +245,9 @@ func TestHomeAwayChangesNothing(t *testing.T) {
 	home, stage := newAPIServer(t), newAPIServer(t)
 	home.put(testNode("n1", "10.0.0.1"))
 	stage.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
-	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage})
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage}, func(b *box) {
+		b.timing.election.lease, b.timing.election.deadline = 2*time.Second, 1500*time.Millisecond // which end
+	})
 	has(t, stage, "web", "192.0.2.0", "Assigned")
 	home.misbehave(func(w http.ResponseWriter, _ *http.Request) bool {
 		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")

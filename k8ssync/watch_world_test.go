@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"weir/internal/shards"
 	"weir/lb"
 )
 
@@ -203,7 +204,7 @@ func testCluster(t *testing.T, s *apiServer, change ...func(*Config)) *Cluster {
 func TestMain(m *testing.M) {
 	os.Setenv("HTTPS_PROXY", "http://127.0.0.1:1") // which nobody may heed
 	os.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	os.Exit(m.Run())
+	os.Exit(shards.Run(m, 6)) // they wait for servers, and count goroutines
 }
 
 // watchEvent and fakeWatch are a watch whose events a test gives.

@@ -6,13 +6,15 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"weir/internal/histories"
 )
 
 // Whatever happens to boxes that all claim the same VIPs, on a network that splits,
 // heals, loses cables and frames: when it is over and a box has announced what it holds,
 // each VIP that is claimed has exactly one holder, and stays with it.
 func TestAnyStormEndsWithOneHolder(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range histories.Times(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			storm(t, rand.New(rand.NewPCG(seed, 5)))

@@ -26,7 +26,7 @@ func onTheBox(k *Fake) []Object {
 // However VIPs and backends come and go, and whatever fails or drains, no packet is
 // given to a backend that is a VIP of the box: it would reach what listens there.
 func TestLawNoBackendIsAVIP(t *testing.T) {
-	seeds(t, 300, func(t *testing.T, g *gen) {
+	seeds(t, 75, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		sources := []string{"static", "prod"}

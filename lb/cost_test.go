@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The cost of a change is its size, with ten Services as with ten thousand.
+// The cost of a change is its size, with ten Services as with a thousand.
 func TestOneBackendIsOneOp(t *testing.T) {
-	for _, n := range []int{10, 10_000} {
+	for _, n := range []int{10, 1_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r, _ := many(t, n, 2)
 			svc, _ := r.Catalog().Get(ServiceID{Source: "static", Name: "s7"})

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the golden files of Explain anew"
 // What Explain says is what a packet would meet, for every client and frontend of
 // random boxes, while drains run and Ops fail.
 func TestLawExplainIsRight(t *testing.T) {
-	seeds(t, 100, func(t *testing.T, g *gen) {
+	seeds(t, 25, func(t *testing.T, g *gen) {
 		k := g.kernel()
 		r := NewReconciler(k, g.options(), "static")
 		detectors := Detectors{ClusterCIDRs: k.ClusterCIDRs, MasqueradeAll: k.MasqueradeAll}

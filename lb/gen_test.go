@@ -9,15 +9,17 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"weir/internal/histories"
 )
 
 // What the laws are held for: random Services on random boxes, and what clients
 // meet there.
 
-// seeds runs f for many random boxes.
+// seeds runs f for n random boxes, times WEIR_HISTORIES.
 func seeds(t *testing.T, n uint64, f func(t *testing.T, g *gen)) {
 	t.Helper()
-	for seed := range n {
+	for seed := range histories.Times(n) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			f(t, &gen{rand.New(rand.NewPCG(seed, 1))})

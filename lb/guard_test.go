@@ -292,7 +292,7 @@ func (g *gen) randomFleet(n int) []Service {
 }
 
 func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		opts := GuardOptions{Share: []float64{0.1, 0.3, 0.7}[g.IntN(3)], Least: g.IntN(4), Window: time.Minute}
 		r := NewReconciler(&Fake{}, Options{Base: base, Guards: map[string]GuardOptions{"prod": opts}}, "prod")
 		plain := NewReconciler(&Fake{}, Options{Base: base}, "prod")

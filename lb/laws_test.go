@@ -82,7 +82,7 @@ func canonical(s Snapshot) Snapshot {
 }
 
 func TestLawApplyingTheOpsGivesTheWantedState(t *testing.T) {
-	seeds(t, 300, func(t *testing.T, g *gen) {
+	seeds(t, 75, func(t *testing.T, g *gen) {
 		k := g.kernel()
 		from := wantOf(k, g.services(), g.options(), nil).Snapshot()
 		services := g.services()
@@ -125,7 +125,7 @@ func TestLawApplyingTheOpsGivesTheWantedState(t *testing.T) {
 }
 
 func TestLawPlanIgnoresInputOrder(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		services := g.services()
 		health := g.health(services)
 		opts := g.options()
@@ -150,7 +150,7 @@ func TestLawPlanIgnoresInputOrder(t *testing.T) {
 }
 
 func TestLawChangesGiveTheSameStateAsStartingAnew(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		r := NewReconciler(k, opts, "static")
@@ -193,7 +193,7 @@ func TestLawChangesGiveTheSameStateAsStartingAnew(t *testing.T) {
 }
 
 func TestLawKilledAnywhereConverges(t *testing.T) {
-	seeds(t, 150, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		stranger := VirtualServer{Frontend: Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
@@ -240,7 +240,7 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 }
 
 func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
-	seeds(t, 300, func(t *testing.T, g *gen) {
+	seeds(t, 75, func(t *testing.T, g *gen) {
 		a, b := g.services(), g.services()
 		opts := g.options()
 		healthA, healthB := g.health(a), g.health(b)
@@ -315,7 +315,7 @@ func hides(o Outcome, client netip.Addr, backend netip.AddrPort) bool {
 }
 
 func TestLawSharedObjectsStayUntilTheLastOwnerLetsGo(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		s := NewState()
 		owners := []Owner{{Service: ServiceID{Name: "a"}}, {Service: ServiceID{Name: "b"}}, {Drain: Frontend{Port: 1}}}
 		model := map[Owner]Snapshot{}

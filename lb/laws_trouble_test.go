@@ -21,7 +21,7 @@ func (g *gen) busy(k *Fake) {
 }
 
 func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		r := NewReconciler(k, opts, "static")
@@ -77,7 +77,7 @@ func (r *Reconciler) late() map[Frontend]bool {
 }
 
 func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
-	seeds(t, 250, func(t *testing.T, g *gen) {
+	seeds(t, 75, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
 		a, b := g.services(), g.services()

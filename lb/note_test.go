@@ -16,7 +16,7 @@ func TestLawNotesOfOneVersionAreTheSame(t *testing.T) {
 			t.Error("every Sync makes a new version")
 		}
 	})
-	seeds(t, 100, func(t *testing.T, g *gen) {
+	seeds(t, 25, func(t *testing.T, g *gen) {
 		opts := g.options()
 		opts.Guards = map[string]GuardOptions{"static": {Share: 0.5, Least: 1, Window: time.Minute, Hold: 10 * time.Second}}
 		k := g.kernel()

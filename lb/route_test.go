@@ -67,7 +67,7 @@ func (tab table) dead(answers map[Frontend]bool) []netip.Addr {
 // A Service that changes all the ports of a VIP at once cuts its clients anyway;
 // its route may stay meanwhile.
 func TestLawNobodyIsSentWhereNobodyAnswers(t *testing.T) {
-	seeds(t, 300, func(t *testing.T, g *gen) {
+	seeds(t, 75, func(t *testing.T, g *gen) {
 		k := g.kernel()
 		opts := g.options()
 		told := table{}
@@ -144,7 +144,7 @@ func (tab table) wantWhole(t *testing.T, r *Reconciler) {
 }
 
 func TestLawWhoAnswersIsTold(t *testing.T) {
-	seeds(t, 200, func(t *testing.T, g *gen) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
 		k := g.kernel()
 		r := NewReconciler(k, g.options(), "static")
 		services := g.services()

@@ -2,12 +2,12 @@ package owner
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/histories"
 )
 
 // laws are what holds of a fleet, whatever happens to it.
@@ -242,13 +242,8 @@ func (l *laws) revive(b *simBox) {
 	}
 }
 
-// fleets is how many there are of each story; WEIR_FLEETS=1000 for a night.
-func fleets() uint64 {
-	if n, err := strconv.ParseUint(os.Getenv("WEIR_FLEETS"), 10, 64); err == nil {
-		return n
-	}
-	return 8
-}
+// fleets is how many there are of each story.
+func fleets() uint64 { return histories.Times(8) }
 
 // TestLaws has fleets live through everything that we could think of, for ten minutes
 // each.

@@ -62,6 +62,12 @@ func TestABoxInTime(t *testing.T) {
 			{20, unfit, Unfit, Settled, 21},
 			{22, second1, Fresh, Fresh, 52},
 		}},
+		"unfit soon after a restart": {Self{Kept: second(10)}, []step{
+			{2, second1, Settled, Settled, 0},
+			{4, unfit, Unfit, Settled, 5}, // Kept is over with the first time that it is fit
+			{5, unfit, Unfit, Unfit, 0},
+			{6, second1, Fresh, Fresh, 36},
+		}},
 		"a restart after a while": {Self{Was: second(40), Kept: second(-10)}, []step{
 			{0, Facts{OthersSettled: true}, Unfit, Absent, 0},
 			{2, second1, Settled, Settled, 0},
@@ -101,6 +107,30 @@ func TestABoxInTime(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A box that is no longer fit, or drains, goes on as before for a second, to the
+// nanosecond. Half of it would be less than a message may take to all members.
+func TestABoxActsAfterOthersHaveHeard(t *testing.T) {
+	t.Parallel()
+	if HeardAfter != time.Second {
+		t.Errorf("HeardAfter is %v, want a second", HeardAfter)
+	}
+	for _, worse := range []Facts{
+		{Joined: true, OthersSettled: true},
+		{Fit: true, Joined: true, Draining: true, OthersSettled: true},
+	} {
+		s := Self{TakeBack: second(30)}
+		s.Advance(second(1), Facts{Fit: true, Joined: true})
+		at := second(10)
+		s.Advance(at, worse)
+		if got := s.Advance(at+time.Second-1, worse); got.Own != Settled || got.Next != at+time.Second {
+			t.Errorf("%+v: a nanosecond before: counts itself as %s, next at %v", worse, got.Own, got.Next)
+		}
+		if got := s.Advance(at+time.Second, worse); got.Own != got.Said || got.Next != 0 {
+			t.Errorf("%+v: then: counts itself as %s and says %s, next at %v", worse, got.Own, got.Said, got.Next)
+		}
 	}
 }
 

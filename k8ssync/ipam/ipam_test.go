@@ -326,6 +326,48 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
+// Two Services that show the same address and share nothing: the older one keeps it,
+// in whichever order they become known and decided.
+func TestAdoptionByTheOlder(t *testing.T) {
+	for _, order := range [][]string{{"old", "young"}, {"young", "old"}} {
+		s := newStage(t, public(t, "192.0.2.0/29"))
+		for _, name := range order {
+			r := request(name)
+			r.Status = addrs("192.0.2.5")
+			if name == "young" {
+				r.Created = start.Add(time.Second)
+			}
+			s.there[r.ID] = r
+			s.a.Put(r)
+		}
+		if d := s.a.Decide(id("young"), s.now); len(d.Writes) > 0 {
+			t.Errorf("%v: the younger one claims before the older one has: %+v", order, d.Writes)
+		}
+		s.want("old", "", "192.0.2.5").want("young", "", "192.0.2.0")
+		if c := s.a.claims[addr("192.0.2.5")]; c == nil || c.HolderIdentity() != "prod/shop/old" {
+			t.Errorf("%v: claimed as %+v, want prod/shop/old", order, c)
+		}
+	}
+}
+
+// A Service of another controller that shows the same address is reported if it is
+// older, and is no conflict if it came later.
+func TestAdoptionBesideAForeignService(t *testing.T) {
+	for _, age := range []time.Duration{-time.Second, time.Second} {
+		s := newStage(t, public(t, "192.0.2.0/29"))
+		foreign, own := request("foreign"), request("own")
+		foreign.Foreign, foreign.Created = true, start.Add(age)
+		foreign.Status, own.Status = addrs("192.0.2.5"), addrs("192.0.2.5")
+		s.a.Put(foreign)
+		s.a.Put(own)
+		d := s.a.Decide(own.ID, s.now)
+		conflict := slices.ContainsFunc(d.Notes, func(n Note) bool { return n.Reason == Conflict })
+		if conflict != (age < 0) || len(d.Writes) != 1 {
+			t.Errorf("the other one is %v younger: %d writes, notes %v", age, len(d.Writes), d.Notes)
+		}
+	}
+}
+
 func TestAnUnsyncedClusterKeepsItsClaims(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31"))
 	s.put(request("a")).want("a", "", "192.0.2.0")

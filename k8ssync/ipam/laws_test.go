@@ -7,18 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/histories"
 	"weir/lb"
 )
 
 // The laws of the package comment, held through random histories. A failing one prints
 // its seed; run it alone with -run 'TestLaws/seed=N$'.
 func TestLaws(t *testing.T) {
-	histories := uint64(2000)
-	if testing.Short() {
-		histories = 300
-	}
+	n := histories.Times(300)
 	var writes int
-	for seed := range histories {
+	for seed := range n {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w := history(t, seed)
 			writes += w.writes
@@ -32,7 +30,7 @@ func TestLaws(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d histories, %d writes of claims", histories, writes)
+	t.Logf("%d histories, %d writes of claims", n, writes)
 }
 
 func history(t *testing.T, seed uint64) *world {

@@ -40,6 +40,7 @@ func TestSharing(t *testing.T) {
 		}, "192.0.2.0"},
 		{"asked, no key", func(r *Request, _ *Pool) { r.Share, r.Addrs = "", addrs("192.0.2.0") }, "the address of prod/shop/first"},
 		{"asked, namespace", func(r *Request, _ *Pool) { r.ID.Namespace, r.Addrs = "else", addrs("192.0.2.0") }, "of another namespace than prod/shop/first"},
+		{"asked, cluster", func(r *Request, _ *Pool) { r.ID.Source, r.Addrs = "test", addrs("192.0.2.0") }, "of another namespace than prod/shop/first"},
 		{"asked, key", func(r *Request, _ *Pool) { r.Share, r.Addrs = "l", addrs("192.0.2.0") }, `shares it by key "k", not "l"`},
 	}
 	for _, test := range tests {
@@ -70,6 +71,34 @@ func TestLocalSharersHaveTheSamePods(t *testing.T) {
 	s.put(api).want("api", ShareRefused).says("api", "selects other pods")
 	api.Selector = "app=web"
 	s.put(api).want("api", "", "192.0.2.0")
+}
+
+// The pods of a namespace are one cluster's: those with the same labels in another
+// namespace, or in the namespace of that name in another cluster, are others.
+func TestLocalSharersOfOneNamespace(t *testing.T) {
+	p := public(t, "192.0.2.0/29")
+	p.Sharing.Namespaces = []string{"*"}
+	for _, test := range []struct {
+		source, namespace string
+		local             bool
+		want              Reason
+	}{
+		{"prod", "shop", true, ""},
+		{"test", "shop", true, ShareRefused},
+		{"prod", "else", true, ShareRefused},
+		{"test", "shop", false, ""}, // all nodes answer, of whichever cluster
+		{"prod", "else", false, ""},
+	} {
+		first, r := sharer("first", 80), sharer("web", 443)
+		r.ID.Source, r.ID.Namespace = test.source, test.namespace
+		first.Local, r.Local = test.local, test.local
+		r.Addrs = addrs("192.0.2.0")
+		s := newStage(t, p).put(first).settle().put(r).settle()
+		d := s.last[r.ID]
+		if d.Pending.Reason != test.want || len(d.Addrs) == 1 != (test.want == "") {
+			t.Errorf("%v, Local %v: has %v and is pending for %q, want %q", r.ID, test.local, d.Addrs, d.Pending.Reason, test.want)
+		}
+	}
 }
 
 func TestASharerThatChangesItsMindStays(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -263,7 +262,7 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 		for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
 			t.Run(fmt.Sprint(backend, family), func(t *testing.T) {
 				var counters Counters
-				r := &rules{family: family, run: execRunner(&counters.Execs), look: hasProgram}
+				r := &rules{family: family, run: execRunner(&counters.Execs), look: hasProgram, lockWait: usualLockWait}
 				if err := r.find(context.Background(), backend); err != nil {
 					t.Skip("SKIPPED: this system has no such backend: ", err)
 				}
@@ -326,14 +325,14 @@ func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
 		t.Cleanup(func() { remove(t, k, append(ruleObjects(), vs)...) })
 		snapshot(t, k, isServer)
 		events := watching(t, k)
-		quiet(t, events, calmRules)
+		quiet(t, events, 2*k.pace.calm)
 		before := k.Counters().Execs.Load()
 		const changes = 8
 		for i := range changes {
 			apply(t, k, lb.Op{Verb: lb.Add, Object: real(fe, "10.0.0.1:80", uint32(i%3))})
-			quiet(t, events, 300*time.Millisecond)
+			quiet(t, events, 2*k.pace.poll)
 		}
-		for _, e := range quiet(t, events, calmRules) {
+		for _, e := range quiet(t, events, 2*k.pace.calm) {
 			t.Errorf("weir's own change is %v", e)
 		}
 		if n := k.Counters().Execs.Load() - before; n != changes {

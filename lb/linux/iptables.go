@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	lockWait    = "5" // seconds that iptables-restore waits for others
-	execTimeout = 30 * time.Second
+	usualLockWait = 5 * time.Second
+	execTimeout   = 30 * time.Second
 	// What iptables-restore has to read takes longer the more it is: thousands of
 	// virtual servers as rules are megabytes.
 	execPerByte = 20 * time.Microsecond
@@ -47,7 +47,9 @@ type rules struct {
 	family lb.Family
 	run    runner
 	look   func(program string) bool // whether the system has it
-	want   []table
+	// lockWait is how long iptables-restore waits for other programs, in whole seconds.
+	lockWait time.Duration
+	want     []table
 	// candidates are the programs that may work; the first is in use for good
 	// once decided is set.
 	candidates []programs
@@ -372,7 +374,7 @@ func (r *rules) remove(ctx context.Context) error {
 }
 
 func (r *rules) restore(ctx context.Context, text string) error {
-	_, err := r.run(ctx, text, r.candidates[0].restore, "--noflush", "--wait", lockWait)
+	_, err := r.run(ctx, text, r.candidates[0].restore, "--noflush", "--wait", fmt.Sprint(int(r.lockWait.Seconds())))
 	return err
 }
 
@@ -385,7 +387,7 @@ func (r *rules) explain(err error, more ...xtNeed) error {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "xtables lock"):
-		return fmt.Errorf("another program holds the iptables lock for more than %s s: %w", lockWait, err)
+		return fmt.Errorf("another program holds the iptables lock for more than %s: %w", r.lockWait, err)
 	case errors.Is(err, exec.ErrNotFound):
 		return &MissingError{What: "program " + r.candidates[0].restore, Fix: "install package iptables", Err: err}
 	}

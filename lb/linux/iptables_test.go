@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -131,6 +132,7 @@ func TestRulesSayWhenTheLockIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
+	k.rules[lb.IPv4].lockWait = time.Second
 	err = k.rules[lb.IPv4].install(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "another program holds the iptables lock") {
 		t.Errorf("error %v", err)

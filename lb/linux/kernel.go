@@ -93,6 +93,7 @@ func DefaultConfig() Config {
 type Kernel struct {
 	counters Counters
 	log      *slog.Logger
+	pace     pace
 
 	mu        sync.Mutex
 	config    Config
@@ -118,7 +119,7 @@ var _ lb.Kernel = (*Kernel)(nil)
 // error wraps ErrNoIPVS when there is none, and a MissingError when there is no
 // IPv6 and c wants it.
 func New(ctx context.Context, c Config) (*Kernel, error) {
-	k := &Kernel{config: c, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}, faces: faces{}}
+	k := &Kernel{config: c, log: c.Logger, pace: usualPace, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}, faces: faces{}}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -140,7 +141,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.conntrack = newConntrack(&k.counters.Conntrack)
 	k.onlooker.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
-		r := &rules{family: f, run: execRunner(&k.counters.Execs), look: hasProgram}
+		r := &rules{family: f, run: execRunner(&k.counters.Execs), look: hasProgram, lockWait: usualLockWait}
 		if err := r.find(ctx, c.Iptables); err != nil {
 			k.Close()
 			return nil, err

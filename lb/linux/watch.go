@@ -17,11 +17,17 @@ const (
 	// Changes come in bursts; they are looked at together, so long after the
 	// first.
 	settle = 20 * time.Millisecond
-	// How often the legacy tables are looked at, which announce nothing.
-	pollRules = 500 * time.Millisecond
-	// A change of others' rules costs one iptables-save; at most so often.
-	calmRules = 2 * time.Second
 )
+
+// pace is how often Watch looks at rules.
+type pace struct {
+	// poll is the interval for the legacy tables, which announce nothing.
+	poll time.Duration
+	// calm is the least time between two looks: each costs one iptables-save.
+	calm time.Duration
+}
+
+var usualPace = pace{poll: 500 * time.Millisecond, calm: 2 * time.Second}
 
 // hint is what may have happened. The kernel's announcements are no more than
 // that: who did it they don't tell, so Watch looks.
@@ -99,7 +105,7 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 
 // watch takes hints and looks into them, until ctx ends or a reader has failed.
 func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
-	tick := time.NewTicker(pollRules)
+	tick := time.NewTicker(k.pace.poll)
 	defer tick.Stop()
 	rules := rulesWatch{}
 	var servers serversWatch
@@ -260,7 +266,7 @@ func (k *Kernel) checkRules(ctx context.Context, w rulesWatch, bits hint, notify
 			continue
 		}
 		now.announced = false
-		now.next = time.Now().Add(calmRules)
+		now.next = time.Now().Add(k.pace.calm)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})

@@ -1,0 +1,19 @@
+package cluster
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// TestMain lets eight tests run side by side on however few processors: they wait for
+// timers and for each other's packets, and compute little.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", "8")
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,134 @@
+// Package mutate shows that the unit tests notice faults. Each mutation is a fault in
+// one line of weir; the test that guards this line must then fail, and pass without it.
+//
+//	go test ./cmd/weirlab/mutate
+//
+// The sources stay as they are: the go command reads the mutated file in place of the
+// original one (-overlay).
+package mutate
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutation replaces old, which occurs once in file, with mutant.
+type mutation struct {
+	name, file, old, mutant string
+	test                    string // of the file's package, that fails then
+}
+
+var mutations = []mutation{
+	{"the younger Service adopts an address", "k8ssync/ipam/place.go",
+		"!other.before(r)", "other.before(r)", "TestAdoptionByTheOlder"},
+	{"Local Services of two clusters share an address", "k8ssync/ipam/share.go",
+		"r.ID.Source != h.Service.Source || ", "", "TestLocalSharersOfOneNamespace"},
+	{"a box acts before others have heard", "cluster/owner/self.go",
+		"const HeardAfter = time.Second", "const HeardAfter = time.Second / 2", "TestABoxActsAfterOthersHaveHeard"},
+	{"a box acts before it says it will", "cluster/owner/self.go",
+		"now-s.worse < HeardAfter:", "now-s.worse < HeardAfter/2:", "TestABoxActsAfterOthersHaveHeard"},
+	{"a restarted box is settled though it became unfit", "cluster/owner/self.go",
+		"kept := !s.began && now", "kept := now", "TestABoxInTime"},
+	{"operations run in reverse order", "lb/order.go",
+		"cmp.Compare(a.step, b.step)", "cmp.Compare(b.step, a.step)", "TestLawNoStepLetsTrafficLandWrong"},
+	{"backends are removed before their successors are there", "lb/order.go",
+		"return stepUnreal\n", "return stepInner\n", "TestLawNoStepLetsTrafficLandWrong"},
+	{"an operation that failed counts as done", "lb/apply.go",
+		"r.fail(op, err, run)\n\t\t\tcontinue\n\t\t}\n\t\trun.report.Ops", "r.fail(op, err, run)\n\t\t}\n\t\trun.report.Ops", "TestLawAnErrorNeverTakesServiceAway"},
+	{"an error takes the last backend", "lb/apply.go",
+		"r.live(rs.Frontend, run) <= 1", "r.live(rs.Frontend, run) < 1", "TestErrorNeverTakesTheLastBackend"},
+	{"operations do not wait for others that failed", "lb/apply.go",
+		"if _, held := r.have[id]; !held {\n\t\t\treturn", "if false {\n\t\t\treturn", "TestWithoutItsVirtualServerNothingIsAdmitted"},
+	{"foreign virtual servers are taken over", "lb/adopt.go",
+		"return IsAnchor(f)", "return true", "TestStrangersAreLeftAlone"},
+	{"a silent cluster loses its Services at a start", "lb/hold.go",
+		"op.Verb == Delete && op.step != stepCut && r.orphans.has(id)", "false", "TestNothingIsDeletedBeforeEverySourceHasSynced"},
+	{"the guard against mass deletion is off", "lb/guard.go",
+		"n >= o.Least && ", "false && ", "TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain"},
+	{"a drain ends while connections are open", "lb/drain.go",
+		"conns.Active+conns.Inactive == 0 ||", "conns.Active+conns.Inactive >= 0 ||", "TestRemovedBackendDrainsUntilItsConnectionsEnd"},
+	{"a backend is down one check too late", "lb/health/verdict.go",
+		"b.streak >= need", "b.streak > need", "TestBeliefFollowsRiseAndFall"},
+	{"a port without verdicts is lost", "lb/health/verdict.go",
+		"t[unknown] == 0 && ", "", "TestTallyDecidesQuorum"},
+}
+
+const root = "../../.."
+
+func TestMutationsAreNoticed(t *testing.T) {
+	for _, m := range mutations {
+		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			out, failed := m.run(t, m.overlay(t))
+			if !failed || !strings.Contains(out, "--- FAIL: Test") {
+				t.Errorf("%s does not fail with %q in place of %q in %s:\n%s", m.test, m.mutant, m.old, m.file, out)
+			}
+		})
+	}
+}
+
+// Without the mutations the same tests pass: they fail for nothing else.
+func TestUnmutated(t *testing.T) {
+	tests := map[string]mutation{}
+	for _, m := range mutations {
+		dir := filepath.Dir(m.file)
+		if known := tests[dir]; known.test != "" && !slices.Contains(strings.Split(known.test, "|"), m.test) {
+			m.test = known.test + "|" + m.test
+		}
+		tests[dir] = m
+	}
+	for dir, m := range tests {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			if out, failed := m.run(t, ""); failed {
+				t.Errorf("fails without any mutation:\n%s", out)
+			}
+		})
+	}
+}
+
+// run runs the test of m, with the files that an overlay replaces.
+func (m mutation) run(t *testing.T, overlay string) (out string, failed bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first time Go compiles
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-overlay="+overlay, "-run=^("+m.test+")$", "./"+filepath.Dir(m.file))
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := cmd.CombinedOutput()
+	return string(text), err != nil
+}
+
+// overlay writes the mutated file and gives the overlay that has it.
+func (m mutation) overlay(t *testing.T) string {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join(root, m.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		t.Fatalf("%q is %d times in %s, want once: the line has changed, so must the mutation", m.old, n, m.file)
+	}
+	mutant, overlay := filepath.Join(t.TempDir(), "mutated.go"), filepath.Join(t.TempDir(), "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutant}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{mutant: []byte(strings.Replace(string(text), m.old, m.mutant, 1)), overlay: replace} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return overlay
+}

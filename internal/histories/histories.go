@@ -1,0 +1,24 @@
+// Package histories tells tests that live through random histories how many of them to
+// try: few in the run of every day, more where the environment has WEIR_HISTORIES=20,
+// as make soak does. No program imports it.
+package histories
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// Times returns n, multiplied by WEIR_HISTORIES if that is set. It panics if the
+// variable is no whole number above 0: a soak that is none must not pass for one.
+func Times(n uint64) uint64 {
+	text, set := os.LookupEnv("WEIR_HISTORIES")
+	if !set {
+		return n
+	}
+	factor, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || factor == 0 {
+		panic(fmt.Sprintf("histories: WEIR_HISTORIES=%q is no whole number above 0", text))
+	}
+	return n * factor
+}

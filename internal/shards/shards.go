@@ -1,0 +1,64 @@
+// Package shards runs the tests of a package in several processes at a time. It is for
+// tests that mostly wait and can't share a process: they count its goroutines, or use a
+// library that has one state for all. No program imports it.
+package shards
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Run runs all tests of a package in so many processes and returns what to exit with.
+// If the command line chooses among the tests, or asks for something else than tests,
+// Run is m.Run. The go command does not cache the result: it does not learn which files
+// the processes have read.
+func Run(m *testing.M, processes int) int {
+	flag.Parse()
+	for _, name := range []string{"run", "skip", "list", "bench", "fuzz", "fuzzworker", "coverprofile", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace"} {
+		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != f.DefValue {
+			return m.Run()
+		}
+	}
+	names, err := exec.Command(os.Args[0], "-test.list=^(Test|Fuzz|Example)").Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "list the tests:", err)
+		return 1
+	}
+	all := strings.Fields(string(names))
+	processes = min(processes, len(all))
+	shares := make([][]string, processes)
+	for i, name := range all {
+		shares[i%processes] = append(shares[i%processes], name)
+	}
+	given := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, "-test.testlogfile=") })
+	said, failed := make([]bytes.Buffer, processes), make([]error, processes)
+	var running sync.WaitGroup
+	for i, share := range shares {
+		running.Go(func() {
+			args := append(slices.Clone(given), "-test.run=^("+strings.Join(share, "|")+")$")
+			cmd := exec.Command(os.Args[0], args...)
+			cmd.Stdout, cmd.Stderr = &said[i], &said[i]
+			failed[i] = cmd.Run()
+		})
+	}
+	running.Wait()
+	code := 0
+	for i, err := range failed { // one after the other, so that nobody's lines are torn
+		_, _ = os.Stdout.Write(bytes.TrimSuffix(said[i].Bytes(), []byte("PASS\n")))
+		if err != nil {
+			fmt.Printf("process %d of %d: %v\n", i+1, processes, err)
+			code = 1
+		}
+	}
+	if code == 0 {
+		fmt.Println("PASS")
+	}
+	return code
+}
