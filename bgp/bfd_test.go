@@ -3,6 +3,7 @@ package bgp
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
 	"golang.org/x/sys/unix"
 )
@@ -127,6 +129,19 @@ func TestBFD(t *testing.T) {
 	})
 	if got := r.over(); got != "closed" {
 		t.Errorf("the router sees %q on Close", got)
+	}
+}
+
+// TestBFDOfASilentRouterIsDown polls a session whose BFD has never heard the router: GoBGP
+// has no state for it then.
+func TestBFDOfASilentRouterIsDown(t *testing.T) {
+	t.Parallel()
+	addr := loopback()
+	peer := Peer{Name: "r", Address: addr, BFD: BFD{Enabled: true}}
+	b := &board{log: slog.New(slog.DiscardHandler), wake: func() {}, sessions: map[netip.Addr]*session{}, peers: []Peer{peer}}
+	b.polled(&api.Peer{State: &api.PeerState{NeighborAddress: addr.String()}, Timers: &api.Timers{}}, time.Now())
+	if s := b.sessions[addr]; s == nil || s.BFD.State != "down" {
+		t.Errorf("it is %+v", s)
 	}
 }
 

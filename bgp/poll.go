@@ -1,8 +1,8 @@
 package bgp
 
 import (
+	"cmp"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -37,7 +37,9 @@ func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
 	s.count(p.State.Messages)
 	s.BFD.State = ""
 	if s.BFD.Enabled {
-		s.BFD.State = strings.ToLower(bfdStates[p.State.BfdState.GetSessionState()])
+		// A session that has never heard its peer has no state in GoBGP; RFC 5880, 6.8.1,
+		// calls it down.
+		s.BFD.State = cmp.Or(bfdStates[p.State.BfdState.GetSessionState()], bfdStates[api.BfdSessionState_BFD_SESSION_STATE_DOWN])
 	}
 	s.Prefixes = 0
 	for _, f := range p.AfiSafis {

@@ -22,6 +22,7 @@ func TestAppliance(t *testing.T) {
 		{"installed, configured, started", applianceInstalls},
 		{"confined, and able to do all it must", applianceIsConfined},
 		{"upgraded", applianceUpgrades},
+		{"examined", applianceIsExamined},
 		{"a firewall is reloaded", applianceIsFlushed},
 		{"hung", applianceHangs},
 		{"misconfigured", applianceIsMisconfigured},

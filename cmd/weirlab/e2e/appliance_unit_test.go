@@ -84,6 +84,23 @@ func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 	a.systemctl(t, "reload", "weir")
 }
 
+// applianceIsExamined puts in what weir doctor finds only where systemd runs weir, which is
+// a user of its own; and types what it prints.
+func applianceIsExamined(t *testing.T, a *appliance) {
+	// No time service runs in a box: the kernel is told that its clock is right.
+	a.box.Must(t, "sh", "-ec", keptRight+"; dpkg -x "+a.old+" /tmp/old; cp -p "+configFile+" /tmp/weir.toml; systemctl start systemd-networkd")
+	eventually(t, time.Minute, func() error { return illness(a.doctor(t)) })
+	a.faults(t, []fault{
+		{check: "unit", names: "the unit weir is not enabled", put: "systemctl disable weir"},
+		{check: "files", names: "weir, which is user weir, can't write to /var/lib/weir", put: "chown root: /var/lib/weir; chmod 0700 /var/lib/weir"},
+		{check: "version", names: "version " + nextVersion + " runs, and ", put: "mv /usr/bin/weir /tmp/weir; cp /tmp/old/usr/bin/weir /usr/bin/weir"},
+		{check: "networkd", names: "systemd-networkd may delete weir's routes",
+			put: `sed -i 's|^\[kernel\]|[kernel]\nvip_mode = "route"\nroute_pools = ["192.0.2.0/24", "2001:db8:2::/64", "10.1.0.100/32"]|' ` + configFile},
+	})
+	a.box.Must(t, "sh", "-ec", "mv /tmp/weir /usr/bin/weir; cp -p /tmp/weir.toml "+configFile+"; systemctl stop systemd-networkd systemd-networkd.socket")
+	a.systemctl(t, "restart", "weir")
+}
+
 // applianceIsFlushed does what firewalls do when they are reloaded. No audit helps.
 func applianceIsFlushed(t *testing.T, a *appliance) {
 	a.configure(t, "[kernel]\nsync_period = \"1h\"\n"+a.text(""))

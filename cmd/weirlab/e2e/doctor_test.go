@@ -1,7 +1,14 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,8 +21,11 @@ type fault struct {
 	check string
 	// names must be part of what doctor says is wrong.
 	names string
-	// put puts it in, with sh; mend is for what doctor has no command for.
-	put, mend string
+	// put puts it in, with sh; mend is for what doctor has no command for. undo is typed
+	// in place of doctor's command, where that can't help in a lab.
+	put, mend, undo string
+	// severity is that of the finding; empty is warning or error.
+	severity string
 }
 
 // finding is what weir doctor -o json says.
@@ -119,22 +129,17 @@ func illness(found []finding) error {
 	return nil
 }
 
-func mustBeWell(t testing.TB, found []finding) {
-	t.Helper()
-	if err := illness(found); err != nil {
-		t.Error(err)
-	}
-}
-
 // faults puts faults in, has all of them found, does what is said to be done, and has
 // nothing found.
 func (s *site) faults(t testing.TB, faults []fault) {
 	t.Helper()
 	for _, x := range faults {
-		s.box.Must(t, "sh", "-ec", x.put)
+		if x.put != "" {
+			s.box.Must(t, "sh", "-ec", x.put)
+		}
 	}
 	s.mend(t, s.doctor(t), faults...)
-	mustBeWell(t, s.doctor(t))
+	eventually(t, time.Minute, func() error { return illness(s.doctor(t)) })
 }
 
 // mend types the command of each fault that was found.
@@ -147,16 +152,55 @@ func (s *site) mend(t testing.TB, found []finding, faults ...fault) {
 			continue
 		}
 		f := found[i]
-		if f.Fix == "" || f.Severity != "error" && f.Severity != "warning" {
-			t.Errorf("%s has no fix, or is nothing to mend: %+v", x.check, f)
+		if ill := f.Severity == "error" || f.Severity == "warning"; f.Fix == "" || x.severity == "" && !ill || x.severity != "" && f.Severity != x.severity {
+			t.Errorf("%s has no fix, or another severity: %+v", x.check, f)
 		}
-		command := f.Command
-		if command == "" {
-			command = x.mend
-		}
+		command := cmp.Or(x.undo, f.Command, x.mend)
 		if command != "" {
 			t.Logf("%s: %s\n# %s", f.ID, f.What, command)
 			s.box.Must(t, "sh", "-ec", command)
 		}
 	}
+}
+
+// unprovoked are the checks of weir doctor that no box can have, and why.
+var unprovoked = map[string]string{}
+
+// TestEveryCheckIsPutIntoABox finds each check of packaging/doc/doctor.md among the
+// faults of these tests, so that a new check needs one.
+func TestEveryCheckIsPutIntoABox(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../packaging/doc/doctor.md")
+	must(t, err)
+	put := faultsOfTests(t)
+	rows := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| [^|]+ \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(string(text), -1)
+	if len(rows) < 47 {
+		t.Errorf("only %d checks are found in doctor.md", len(rows))
+	}
+	for _, row := range rows {
+		if why := unprovoked[row[1]]; put[row[1]] == (why != "") {
+			t.Errorf("check %s: a fault of a test is %v, and unprovoked has %q", row[1], put[row[1]], why)
+		}
+	}
+}
+
+// faultsOfTests gives the checks of all composite literals fault{check: "..."}.
+func faultsOfTests(t testing.TB) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	must(t, err)
+	out := map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		must(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if pair, ok := n.(*ast.KeyValueExpr); ok && fmt.Sprint(pair.Key) == "check" {
+				if lit, ok := pair.Value.(*ast.BasicLit); ok {
+					out[strings.Trim(lit.Value, `"`)] = true
+				}
+			}
+			return true
+		})
+	}
+	return out
 }

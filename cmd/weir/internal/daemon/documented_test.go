@@ -62,6 +62,57 @@ func (m metricTable) add(name, kind string, labels []string) {
 	m[name] = kind + " " + strings.Join(labels, ",")
 }
 
+// metricTexts are tests that read the documentation, and provoke nothing.
+var metricTexts = []string{
+	"cmd/weir/internal/daemon/documented_test.go", "cmd/weir/observability_test.go", "cmd/weirlab/e2e/documented_test.go",
+}
+
+// TestEveryMetricHasATest finds each documented metric in a string of a test that reads
+// its value, so that a new metric needs one.
+func TestEveryMetricHasATest(t *testing.T) {
+	t.Parallel()
+	tested := testedMetrics(t, "../../../..")
+	var without []string
+	for _, name := range slices.Sorted(maps.Keys(documented(t))) {
+		if !tested[name] {
+			without = append(without, name)
+		}
+	}
+	if len(without) > 0 {
+		t.Errorf("no test reads these metrics:\n%s", strings.Join(without, "\n"))
+	}
+}
+
+// testedMetrics gives the names of metrics in the strings of all tests below root. Of a
+// histogram the tests read _sum and _count.
+func testedMetrics(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	out, name := map[string]bool{}, regexp.MustCompile(`\bweir_[a-z0-9_]+`)
+	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(root, path) // below it
+		if err != nil || !strings.HasSuffix(path, "_test.go") || slices.Contains(metricTexts, filepath.ToSlash(rel)) {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				for _, m := range name.FindAllString(lit.Value, -1) {
+					out[m], out[strings.TrimSuffix(m, "_count")] = true, true
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // ofCode finds desc("name", "help", labels...) with the functions that give it a value,
 // and the metrics of the client library.
 func (m metricTable) ofCode(t *testing.T) {
