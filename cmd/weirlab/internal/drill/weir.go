@@ -213,12 +213,10 @@ func (w *weir) reload(ctx context.Context, box int) error {
 	return err
 }
 
-// drainWait is how long a drain waits for connections. The drill's own are for ever, so where they
-// stay on the box, it waits in vain: exit status 4.
-const drainWait = "3s"
-
+// drain waits for connections. The drill's own are for ever, so where they stay on the box, it waits in
+// vain: exit status 4.
 func (w *weir) drain(ctx context.Context, box int) error {
-	out, err := w.call(ctx, box, "drain", "--all", "--wait", drainWait)
+	out, err := w.call(ctx, box, "drain", "--all", "--wait", w.setup.drain.String())
 	if out.Code == 4 {
 		return nil
 	}
