@@ -15,7 +15,7 @@ import (
 )
 
 func benchCommand() *cobra.Command {
-	b := bench{scale: fullScale}
+	b := fullBench()
 	kernel, short := "uml", false
 	cmd := &cobra.Command{
 		Use:   "bench",
