@@ -101,6 +101,8 @@ type bench struct {
 	kube *lab.Kube    // nil until a chapter wants it
 	bare lab.Snapshot // of an API without Services
 
+	unmonitored bool // the kernel has no nlmon
+
 	least usage // of a weir with next to nothing to do
 }
 
