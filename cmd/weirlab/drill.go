@@ -123,7 +123,7 @@ func (d *drillRun) onSite(ctx context.Context, boxes int, list known.List) (rows
 		o.Modes, o.Only = []drill.Mode{drill.L2}, []string{"power cut", "split"}
 	}
 	rows, err = drill.Run(ctx, site, o)
-	if len(d.Only) == 0 && !third && err == nil {
+	if !third && err == nil {
 		var more []drill.Row
 		more, err = drill.Variants(ctx, site, o)
 		rows = append(rows, more...)
