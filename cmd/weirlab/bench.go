@@ -15,7 +15,7 @@ import (
 )
 
 func benchCommand() *cobra.Command {
-	b := bench{scale: fullScale}
+	b := fullBench()
 	kernel, short := "uml", false
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -100,6 +100,8 @@ type bench struct {
 
 	kube *lab.Kube    // nil until a chapter wants it
 	bare lab.Snapshot // of an API without Services
+
+	unmonitored bool // the kernel has no nlmon
 
 	least usage // of a weir with next to nothing to do
 }

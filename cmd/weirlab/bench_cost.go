@@ -10,14 +10,15 @@ import (
 // cost is what one change takes, as the kernel counts it.
 type cost struct {
 	processes int // /proc/stat: processes and threads that were started in the box
-	buffers   int // nlmon: netlink buffers, requests, answers and notices alike
+	buffers   int // nlmon: netlink buffers, requests, answers and notices alike; 0 where a kernel has no nlmon
 }
 
 // costOfChange replaces one endpoint some times. The least counts: audits, or syncs
 // that come at their time, may fall into the others.
 func (r *room) costOfChange(ctx context.Context) (least cost, err error) {
-	if _, err := r.sh(ctx, "ip link add nlmon0 type nlmon && ip link set nlmon0 up"); err != nil {
-		return least, err
+	if _, err := r.sh(ctx, "ip link add nlmon0 type nlmon && ip link set nlmon0 up"); err != nil && !r.unmonitored {
+		r.unmonitored = true
+		r.table.line("  (netlink buffers are not counted: this kernel has no nlmon)")
 	}
 	for i := range r.costs {
 		before, err := r.counters(ctx)
@@ -63,7 +64,7 @@ func (r *room) quiet(ctx context.Context, last cost) (now cost, readings int, er
 
 // counters reads both counters by one process, which is a shell that starts no other.
 func (r *room) counters(ctx context.Context) (c cost, err error) {
-	out, err := r.sh(ctx, `read n < /sys/class/net/nlmon0/statistics/rx_packets; echo $n
+	out, err := r.sh(ctx, `n=0; [ ! -e /sys/class/net/nlmon0 ] || read n < /sys/class/net/nlmon0/statistics/rx_packets; echo $n
 while read name n rest; do if [ $name = processes ]; then echo $n; fi; done < /proc/stat`)
 	if err != nil {
 		return c, err

@@ -18,7 +18,7 @@ import (
 )
 
 func drillCommand() *cobra.Command {
-	var d drillRun
+	d := fullDrill(os.Stderr)
 	var modes []string
 	for _, m := range drill.Modes {
 		modes = append(modes, string(m))
@@ -44,16 +44,17 @@ requests lost, connections cut, moves. Times depend on the machine and are only 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
+		var chosen []drill.Mode
 		for _, m := range modes {
 			if !slices.Contains(drill.Modes, drill.Mode(m)) {
 				return fmt.Errorf("--modes %s: want %s", m, names)
 			}
-			d.Modes = append(d.Modes, drill.Mode(m))
+			chosen = append(chosen, drill.Mode(m))
 		}
 		if d.boxes != 0 && d.boxes != 2 && d.boxes != 3 {
 			return fmt.Errorf("--boxes %d: want 2 or 3", d.boxes)
 		}
-		d.Progress = os.Stderr
+		d.Modes = chosen
 		return d.run(ctx, cmd.OutOrStdout())
 	}
 	return cmd
@@ -122,7 +123,7 @@ func (d *drillRun) onSite(ctx context.Context, boxes int, list known.List) (rows
 		o.Modes, o.Only = []drill.Mode{drill.L2}, []string{"power cut", "split"}
 	}
 	rows, err = drill.Run(ctx, site, o)
-	if len(d.Only) == 0 && !third && err == nil {
+	if !third && err == nil {
 		var more []drill.Row
 		more, err = drill.Variants(ctx, site, o)
 		rows = append(rows, more...)

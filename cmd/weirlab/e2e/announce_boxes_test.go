@@ -220,7 +220,6 @@ func (e *edge) powerCut(t *testing.T, bfd bool) outage {
 // outage is how long clients were without service.
 type outage struct {
 	connects  time.Duration // until every new connection was answered again
-	requests  time.Duration // for who opens another connection if one is silent
 	datagrams time.Duration // for who goes on with the same port
 	route     time.Duration // until the router's kernel had no route to the box
 	failed    int           // new connections
@@ -232,17 +231,15 @@ type outage struct {
 // answer takes on a busy machine.
 const patienceInOutage = 250 * time.Millisecond
 
-// outage takes box1 away while clients make new connections, and others hold some and
-// ask something again and again.
+// outage takes box1 away while clients make new connections, and others send datagrams
+// from the same ports again and again.
 func (e *edge) outage(t *testing.T, away func()) (o outage) {
 	t.Helper()
 	e.connected(t, false, e.all()...)
 	e.awaitRoutes(t, bothVIPs, e.all()...)
 	h := startHammer(t, e.client1, patienceInOutage, at(vip4, 80), at(vip6, 80))
-	var callers []*traffic.Redialer
 	var flows []*flow
 	for i := range 8 { // of their ports some go through either box
-		callers = append(callers, redial(t, e.client2, patienceInOutage, at(bothVIPs[i%2], 7000)))
 		flows = append(flows, startFlow(t, e.client2, 21000+i, at(bothVIPs[i%2], 7000)))
 	}
 	h.more(t, 100)
@@ -253,9 +250,6 @@ func (e *edge) outage(t *testing.T, away func()) (o outage) {
 	tries := h.Stop()
 	o.connects, o.failed = interruption(tries, begin)
 	o.of = len(tries)
-	for _, c := range callers {
-		o.requests = max(o.requests, c.Gap(begin))
-	}
 	for _, f := range flows {
 		f.answered(t, 3)
 		_, gap := f.Stop()
@@ -283,13 +277,13 @@ func interruption(tries traffic.Tries, since time.Time) (d time.Duration, failed
 	return d, failed
 }
 
-func (o outage) longest() time.Duration { return max(o.connects, o.requests, o.datagrams) }
+func (o outage) longest() time.Duration { return max(o.connects, o.datagrams) }
 
 func (o outage) tell(t testing.TB, what, predicted string) {
 	t.Helper()
 	figure(t, what+": clients without service (predicted: "+predicted+")", fmt.Sprintf(
-		"new connections %s (%d of %d failed), requests %s, UDP flows %s; routes gone after %s", o.connects.Round(time.Millisecond),
-		o.failed, o.of, o.requests.Round(time.Millisecond), o.datagrams.Round(time.Millisecond), o.route.Round(time.Millisecond)))
+		"new connections %s (%d of %d failed), UDP flows %s; routes gone after %s", o.connects.Round(time.Millisecond),
+		o.failed, o.of, o.datagrams.Round(time.Millisecond), o.route.Round(time.Millisecond)))
 }
 
 func (o outage) under(t testing.TB, limit time.Duration) {

@@ -125,13 +125,6 @@ func releaseAll(t testing.TB, what string, held traffic.Holds) {
 	t.Logf("%s: %s", what, r)
 }
 
-// redial holds a connection and opens another one as soon as that is cut or silent.
-func redial(t testing.TB, from *lab.Machine, patience time.Duration, addr string) *traffic.Redialer {
-	r := traffic.Redial(t.Context(), from.DialContext, addr, traffic.HoldOptions{Patience: patience})
-	t.Cleanup(func() { r.Gap(time.Now()) })
-	return r
-}
-
 // flow is a UDP client with one source port.
 type flow struct{ *traffic.Flow }
 

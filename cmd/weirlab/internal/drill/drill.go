@@ -109,6 +109,9 @@ func Run(ctx context.Context, s *Site, o Options) ([]Row, error) {
 
 // Variants drills the power cut again, with other means for connections to survive it, or none.
 func Variants(ctx context.Context, s *Site, o Options) ([]Row, error) {
+	if !o.chosen(L2, powerCut().name) {
+		return nil, nil
+	}
 	o.Only = []string{powerCut().name}
 	all := []setup{{mode: L2, sync: true}, {mode: ActiveStandby, sync: true}, {mode: L2, masqueraded: true}}
 	if o.Short {

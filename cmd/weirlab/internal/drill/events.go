@@ -18,6 +18,7 @@ func powerCut() event {
 			if err != nil {
 				return err
 			}
+			t.remember(box)
 			t.boxes[box-1].PowerCut()
 			return nil
 		},
@@ -69,7 +70,7 @@ func powerBack() event {
 			if err := t.bootAll(ctx); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, t.how.takeBackTime())
+			return t.returned(ctx)
 		},
 		linger: 2 * time.Second,
 		promise: func(m Mode) Promise {
@@ -86,6 +87,22 @@ func powerBack() event {
 			return p
 		},
 	}
+}
+
+// returned waits until the box of the last event has the VIP again, where it is to have it: weir
+// gives it back after take_back, keepalived with nopreempt does not.
+func (t *trial) returned(ctx context.Context) error {
+	if t.Mode == ActiveActive || t.Mode == Keepalived {
+		return traffic.Pause(ctx, t.how.takeBackTime())
+	}
+	_, err := traffic.Eventually(ctx, steadyTime, func(context.Context) error {
+		box, err := t.owner(time.Now().Add(-10 * askBeat))
+		if err == nil && box != t.last {
+			err = fmt.Errorf("box%d has the VIP, want box%d", box, t.last)
+		}
+		return err
+	})
+	return err
 }
 
 const bothRoutes = "two owners: routers have two standbys until the gateway has moved; what goes by the wrong one is late"
@@ -133,7 +150,7 @@ func linkUp() event {
 			if _, err := t.boxes[t.last-1].Run(ctx, "sh", "-ec", script); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, t.how.takeBackTime())
+			return t.returned(ctx)
 		},
 		linger: 4 * time.Second,
 		promise: func(m Mode) Promise {
@@ -176,7 +193,7 @@ func pluggedIn() event {
 			if err := t.boxes[t.last-1].Plug(frontOf(t.last)); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, t.how.takeBackTime())
+			return t.returned(ctx)
 		},
 		linger: 4 * time.Second,
 		promise: func(m Mode) Promise {

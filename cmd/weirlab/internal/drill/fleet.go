@@ -67,6 +67,9 @@ type Fleet struct {
 func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet, err error) {
 	mode := how.mode
 	f = &Fleet{Site: s, Mode: mode, how: how, label: how.String(), progress: progress}
+	if n := len(s.boxes); n > 2 {
+		f.label += fmt.Sprintf(", %d boxes", n)
+	}
 	if mode == Keepalived {
 		f.app = &keepalived{site: s, procs: make([]*lab.Proc, len(s.boxes)+1)}
 	} else if f.app, err = newWeir(s, how); err != nil {

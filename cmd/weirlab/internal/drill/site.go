@@ -16,6 +16,7 @@ const (
 	echoPort   = 7000
 	routerAddr = "10.1.0.254"
 	gateway    = "10.2.0.254" // the way back of backends, where the boxes hold one
+	source     = "10.2.0.250" // the address of masqueraded clients, where it moves with the VIPs
 )
 
 // webs are the backends.

@@ -53,12 +53,13 @@ type size struct {
 	takeBack time.Duration // of weir
 	apart    time.Duration // for how long boxes hear nothing of each other
 	linger   time.Duration // the most of an event's linger
+	drain    time.Duration // the wait of a drain for connections
 }
 
 // takeBack of full trials is shorter than its default of 30 s, for which nobody would wait here.
 var (
-	short = size{held: 8, before: 300 * time.Millisecond, takeBack: time.Second, apart: 4 * time.Second, linger: time.Second}
-	full  = size{held: 24, before: 1500 * time.Millisecond, takeBack: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute}
+	short = size{held: 8, before: 300 * time.Millisecond, takeBack: time.Second, apart: 4 * time.Second, linger: time.Second, drain: time.Second}
+	full  = size{held: 24, before: 1500 * time.Millisecond, takeBack: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute, drain: 3 * time.Second}
 )
 
 // The clients: one that makes new connections all the time, and some that hold one each.

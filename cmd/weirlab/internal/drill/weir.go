@@ -15,8 +15,8 @@ import (
 // setup is how the boxes are configured.
 type setup struct {
 	mode Mode
-	// masqueraded hides clients from backends behind the box's own address. ActiveActive
-	// always does: replies must come back to the box that a router chose.
+	// masqueraded hides clients from backends behind an address that moves with the VIPs. ActiveActive
+	// always hides them, behind the box's own: replies must come back to the box that a router chose.
 	masqueraded bool
 	// sync has kernels tell each other of connections, with a scheduler that does not send
 	// one to the same backend on every box.
@@ -93,7 +93,11 @@ func (w *weir) config(box int) string {
 		join = append(join, boxAddr(n+1))
 	}
 	mode := w.setup.mode
-	fmt.Fprintf(&b, "[kernel]\nsync_period = \"2s\"\nsloppy_tcp = %t\n\n", mode != ActiveActive && !w.setup.sync)
+	fmt.Fprintf(&b, "[kernel]\nsync_period = \"2s\"\nsloppy_tcp = %t\n", mode != ActiveActive && !w.setup.sync)
+	if w.setup.masqueraded {
+		fmt.Fprintf(&b, "masquerade_source = [%q]\n", source)
+	}
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "[cluster]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\ntake_back = %q\n",
 		boxAddr(box), quoted(join), quoted(w.keys), w.setup.takeBackTime())
 	if mode == ActiveStandby {
@@ -111,7 +115,11 @@ func (w *weir) config(box int) string {
 	}
 	if mode != ActiveActive {
 		if mode == L2 {
-			fmt.Fprintf(&b, "\n[l2]\ninterfaces = [%q]\n", frontOf(box))
+			cards := []string{frontOf(box)}
+			if w.setup.masqueraded {
+				cards = append(cards, "back")
+			}
+			fmt.Fprintf(&b, "\n[l2]\ninterfaces = [%s]\n", quoted(cards))
 		} else { // routers know where VIPs are: only the gateway is answered for
 			b.WriteString("\n[l2]\ninterfaces = [\"back\"]\nvips = [\"LoadBalancer\"]\n")
 		}
@@ -121,9 +129,9 @@ func (w *weir) config(box int) string {
 }
 
 func (w *weir) service() string {
-	source, scheduler := "keep", "mh"
+	address, scheduler := "keep", "mh"
 	if w.setup.mode == ActiveActive || w.setup.masqueraded {
-		source = "masquerade"
+		address = "masquerade"
 	}
 	if w.setup.sync {
 		scheduler = "rr"
@@ -133,7 +141,7 @@ func (w *weir) service() string {
 		backends = append(backends, fmt.Sprintf("10.2.0.%d", 11+i))
 	}
 	return fmt.Sprintf("\n[[service]]\nname = \"echo\"\nvips = [%q]\nports = [%d]\nbackends = [%s]\nscheduler = %q\nsource_address = %q\n",
-		w.setup.mode.vip(), echoPort, quoted(backends), scheduler, source)
+		w.setup.mode.vip(), echoPort, quoted(backends), scheduler, address)
 }
 
 func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
@@ -213,12 +221,10 @@ func (w *weir) reload(ctx context.Context, box int) error {
 	return err
 }
 
-// drainWait is how long a drain waits for connections. The drill's own are for ever, so where they
-// stay on the box, it waits in vain: exit status 4.
-const drainWait = "3s"
-
+// drain waits for connections. The drill's own are for ever, so where they stay on the box, it waits in
+// vain: exit status 4.
 func (w *weir) drain(ctx context.Context, box int) error {
-	out, err := w.call(ctx, box, "drain", "--all", "--wait", drainWait)
+	out, err := w.call(ctx, box, "drain", "--all", "--wait", w.setup.drain.String())
 	if out.Code == 4 {
 		return nil
 	}

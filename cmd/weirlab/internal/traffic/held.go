@@ -20,8 +20,6 @@ type HoldOptions struct {
 	Patience time.Duration
 	// Listen sends nothing: the server sends bytes on its own.
 	Listen bool
-
-	answered func(time.Time) // hears of every byte that came back
 }
 
 // openTime limits the wait for a connection to be held.
@@ -135,9 +133,6 @@ func (h *Held) record(sent, now time.Time, gap time.Duration, err error) {
 	}
 	h.bytes++
 	h.sent = sent
-	if h.o.answered != nil {
-		h.o.answered(now)
-	}
 }
 
 // Bytes counts the bytes that came back.
@@ -269,48 +264,4 @@ func (hs Holds) Release() Report {
 		r.Gap = max(r.Gap, h.Gap())
 	}
 	return r
-}
-
-// Redialer holds a connection, and opens another one as soon as that is cut or silent for its patience.
-type Redialer struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	mu   sync.Mutex
-	seen []time.Time // answers
-}
-
-// Redial starts a redialer. The options need a patience.
-func Redial(ctx context.Context, dial Dial, addr string, o HoldOptions) *Redialer {
-	ctx, cancel := context.WithCancel(ctx)
-	r := &Redialer{cancel: cancel, done: make(chan struct{})}
-	o.answered = func(at time.Time) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.seen = append(r.seen, at)
-	}
-	go func() {
-		defer close(r.done)
-		for ctx.Err() == nil {
-			h, err := Hold(ctx, dial, addr, o)
-			if err != nil {
-				_ = Pause(ctx, 5*time.Millisecond) // the loop ends with ctx
-				continue
-			}
-			<-h.done
-		}
-	}()
-	return r
-}
-
-// Gap ends the redialer and returns the longest time without an answer that ended after an instant.
-func (r *Redialer) Gap(since time.Time) (longest time.Duration) {
-	r.cancel()
-	<-r.done
-	for i := 1; i < len(r.seen); i++ {
-		if r.seen[i].After(since) {
-			longest = max(longest, r.seen[i].Sub(r.seen[i-1]))
-		}
-	}
-	return longest
 }

@@ -199,37 +199,6 @@ func TestReleaseEndsAConnectionThatIsSilent(t *testing.T) {
 	}
 }
 
-func TestRedialerMeasuresTheGap(t *testing.T) {
-	l := listen(t)
-	stop := ServeEcho(l, "web1")
-	r := Redial(t.Context(), dial, l.Addr().String(), HoldOptions{Beat: time.Millisecond, Patience: time.Second})
-	seen := func() int { r.mu.Lock(); defer r.mu.Unlock(); return len(r.seen) }
-	more := func(n int) {
-		t.Helper()
-		want := seen() + n
-		if _, err := Eventually(t.Context(), 10*time.Second, func(context.Context) error {
-			if seen() < want {
-				return errors.New("too few answers")
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	more(3)
-	began := time.Now()
-	stop()
-	again, err := net.Listen("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ServeEcho(again, "web2")()
-	more(3)
-	if gap := r.Gap(began); gap <= 0 || gap > 10*time.Second {
-		t.Errorf("gap %s", gap)
-	}
-}
-
 func TestFlowCountsLostDatagrams(t *testing.T) {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
