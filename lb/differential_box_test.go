@@ -1,7 +1,9 @@
 package lb_test
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -115,6 +117,7 @@ func (s *site) layNetworks() {
 	// The kernel limits ICMP errors to a few a second, and those are answers here.
 	s.must("", "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0",
 		"net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
+	s.must("", "modprobe", "sctp")
 	s.must(`link set lo up
 link add eth1 type dummy
 link set eth1 up
@@ -404,6 +407,9 @@ func (s *site) connect(client netip.Addr, f lb.Frontend, must bool) meeting {
 			// A reset at the end: the next client may have the same port.
 			err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		}
+		if err == nil {
+			err = reportICMP(fd, f.Addr)
+		}
 		if err != nil {
 			panic(err)
 		}
@@ -438,6 +444,34 @@ func (s *site) connect(client netip.Addr, f lb.Frontend, must bool) meeting {
 	return m
 }
 
+// reportICMP has ICMP errors reported at once. On one processor they come while the
+// packet is being sent and its socket is busy, and by default the kernel forgets them then.
+func reportICMP(fd int, to netip.Addr) error {
+	if to.Is4() {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+}
+
+// reported returns the error that a socket has.
+func reported(fd int) error {
+	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || n != 0 {
+		return cmp.Or(err, error(unix.Errno(n)))
+	}
+	oob := make([]byte, 512)
+	_, n, _, _, err := unix.Recvmsg(fd, nil, oob, unix.MSG_ERRQUEUE)
+	if err != nil {
+		return nil // none
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	for _, m := range messages {
+		if len(m.Data) >= 16 && (m.Header.Type == unix.IP_RECVERR || m.Header.Type == unix.IPV6_RECVERR) {
+			return unix.Errno(binary.NativeEndian.Uint32(m.Data)) // ee_errno of struct sock_extended_err
+		}
+	}
+	return err
+}
+
 // ready reports whether an answer has come.
 func ready(fd int, proto lb.Protocol) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -454,18 +488,15 @@ func readAnswer(file *os.File, proto lb.Protocol) (m meeting, err error) {
 		if err != nil {
 			return m, err
 		}
-		refused := 0
+		var failed error
 		err = raw.Write(func(fd uintptr) bool {
 			if !ready(int(fd), proto) {
 				return false
 			}
-			refused, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+			failed = reported(int(fd))
 			return true
 		})
-		if err == nil && refused != 0 {
-			err = unix.Errno(refused)
-		}
-		if err != nil {
+		if err = cmp.Or(err, failed); err != nil {
 			return m, err
 		}
 	}
