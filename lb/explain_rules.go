@@ -33,6 +33,10 @@ func (x *explainer) translate() {
 	if there {
 		x.step("rules", x.chain(), "no backend takes new connections")
 	}
+	if x.e.Here == "" {
+		x.deliver("no rule leads to a backend")
+		return
+	}
 	x.end(Refused, "filter", ports, "nothing else on this box answers there")
 }
 

@@ -11,13 +11,12 @@ import (
 // walk goes the packet's way: the rules of lb/linux (rules.go), then IPVS; or where
 // virtual servers are rules, through these (dnatrules.go).
 func (x *explainer) walk() {
-	byRules := x.q.Names.Chain != nil
 	if !x.route() {
 		return
 	}
 	if !x.held(Rules{FamilyOf(x.f.Addr)}) {
 		x.step("rules", Rules{FamilyOf(x.f.Addr)}, "are not there: nothing is filtered or masqueraded")
-		if byRules {
+		if x.byRules() {
 			x.deliver("nothing leads to a virtual server")
 		} else {
 			x.balance()
@@ -28,12 +27,15 @@ func (x *explainer) walk() {
 		return
 	}
 	x.masquerade()
-	if byRules {
+	if x.byRules() {
 		x.translate()
 	} else if x.admit() {
 		x.balance()
 	}
 }
+
+// byRules tells whether virtual servers are rules.
+func (x *explainer) byRules() bool { return x.q.Names.Chain != nil }
 
 // served tells whether there is a virtual server for the frontend: nothing else is
 // worth a word on its policy and its clients' addresses.
@@ -54,7 +56,12 @@ func (x *explainer) route() bool {
 			}
 		}
 	}
-	if x.e.Here == "" {
+	switch {
+	case x.e.Here == "" && x.host():
+		// Virtual servers get the box's own packets before they are routed.
+		x.step("address", nil, "%s is not on this box", x.f.Addr)
+		return true
+	case x.e.Here == "":
 		x.end(Unrouted, "address", nil, "%s is not on this box", x.f.Addr)
 		return false
 	}
@@ -222,6 +229,10 @@ func (x *explainer) admit() bool {
 			guard, guarded = id, true
 		}
 	}
+	if _, served := x.server(); x.host() && (x.e.Here == "" || served && !x.byRules()) {
+		x.step(what, nil, "the box's own packets do not pass it")
+		return true
+	}
 	if guarded {
 		x.end(Refused, what, guard, "a VIP has no other ports than its Services'")
 		return false
@@ -269,6 +280,10 @@ func (x *explainer) open() (n int) {
 func (x *explainer) deliver(because string) {
 	if x.facts.Strangers[x.f] {
 		x.end(Foreign, "ipvs", VirtualServer{Frontend: x.f}.ID(), "is a virtual server that weir did not make")
+		return
+	}
+	if x.e.Here == "" {
+		x.end(Unrouted, "address", nil, "%s is not on this box, and %s", x.f.Addr, because)
 		return
 	}
 	x.end(HostPort, "host", nil, "%s: what listens there on the box gets it, if anything does", because)

@@ -86,6 +86,9 @@ func (k *Fake) applyOne(op Op) error {
 			return fmt.Errorf("%s does not exist", need)
 		}
 	}
+	if rs, ok := op.Object.(RealServer); ok && rs.Lower > rs.Upper {
+		return fmt.Errorf("the lower limit is above the upper one")
+	}
 	k.put(op.Object)
 	return nil
 }
@@ -217,10 +220,13 @@ func (k *Fake) Calls() int {
 func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.local(f.Addr) {
+	// IPVS takes the box's own packets at LOCAL_OUT: before they are routed, and past
+	// filter INPUT.
+	local, own := k.local(f.Addr), k.own(client)
+	if !local && !own {
 		return Outcome{Fate: Unrouted}
 	}
-	face := f
+	face, guarded := f, false
 	if k.has(Rules{FamilyOf(f.Addr)}) {
 		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
 			return Outcome{Fate: Dropped}
@@ -231,17 +237,23 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 		} else if k.has(tuple(SetNoLocal, f)) {
 			return Outcome{Fate: Dropped}
 		}
-		if !k.has(tuple(SetIPVSPorts, f)) && k.guarded(f.Addr) {
+		guarded = !k.has(tuple(SetIPVSPorts, f)) && k.guarded(f.Addr)
+		if guarded && !own {
 			return Outcome{Fate: Refused}
 		}
 	}
 	if !k.has(VirtualServer{Frontend: face}) {
 		face = f
 	}
-	if !k.has(VirtualServer{Frontend: face}) {
-		return Outcome{Fate: HostPort}
+	switch {
+	case k.has(VirtualServer{Frontend: face}):
+		return k.balance(client, f, face)
+	case !local:
+		return Outcome{Fate: Unrouted}
+	case guarded:
+		return Outcome{Fate: Refused}
 	}
-	return k.balance(client, f, face)
+	return Outcome{Fate: HostPort}
 }
 
 // balance is what the backends of a face of f make of a client's connection.

@@ -1,7 +1,14 @@
 package e2e
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,34 +26,63 @@ const anyKernel = "TestRules.*|TestWatchTellsWhatOthersDidToRules|TestSet.*|Test
 const asRules = "TestWithoutIPVS|TestServersAsRules.*|TestEachServerAsRules.*|TestNobodyAnswersForAServiceWithoutBackends|" +
 	"TestBackendOnTheBoxItself|TestForeignRulesAreNotTouched|TestOthersFlushIsRepaired|TestModesTakeOver.*|TestOneEndpointOfAThousandServices"
 
-// What lb/linux promises of the kernel is tested by its own tests, which need a
-// kernel with IPVS to themselves: they run inside a box, each half beside the other.
+// The tests of lb/linux need a kernel with IPVS to themselves, so they run in boxes.
 func TestLinuxPackageOnARealKernel(t *testing.T) {
 	t.Parallel()
-	linuxPackage(t, 20, "-test.skip", "^("+anyKernel+"|"+asRules+")$")
+	packageInBox(t, "lb/linux", choice{skip: anyKernel + "|" + asRules})
 }
 
 func TestLinuxPackageWithoutIPVS(t *testing.T) {
 	t.Parallel()
-	linuxPackage(t, 10, "-test.run", "^("+asRules+")$")
+	packageInBox(t, "lb/linux", choice{run: asRules})
 }
 
-// onDummies are those of l2's tests in which VIPs are on a device of their own. This
-// machine's kernel may have no dummy device, which boxes use, and no VLANs; theirs has.
+// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories, as many
+// as WEIR_HISTORIES says.
+func TestFakeMatchesTheKernel(t *testing.T) {
+	t.Parallel()
+	packageInBox(t, "lb", choice{run: "TestFakeMatchesTheKernel", env: []string{"WEIR_HISTORIES=" + os.Getenv("WEIR_HISTORIES")}})
+}
+
+// onDummies are the tests of l2 that need dummy devices and VLANs, which this machine's
+// kernel may not have.
 const onDummies = "TestNeighboursResolveVIPs|TestKernelsThatTakeAVIPAreToldThatItIsTaken|TestSecondClaimWaitsForTheFirst|" +
 	"TestTakeoverOfADeadBox|TestSplitLANHeals|TestBoxIsTheWayBack|TestVLAN.*"
 
 func TestL2PackageOnARealKernel(t *testing.T) {
 	t.Parallel()
-	packageInBox(t, "l2", 8, "-test.parallel", "1", "-test.run", "^("+onDummies+")$")
+	packageInBox(t, "l2", choice{run: onDummies})
 }
 
-func linuxPackage(t *testing.T, least int, choice ...string) {
-	packageInBox(t, "lb/linux", least, choice...)
+// choice selects tests of a package by regular expressions for whole names: all if run is
+// empty, without those of skip.
+type choice struct {
+	run, skip string
+	env       []string
 }
 
-// packageInBox runs tests of a package in a box, of which so many must pass.
-func packageInBox(t *testing.T, pkg string, least int, choice ...string) {
+// of returns the chosen ones of a package's tests. Each alternative of the expressions
+// must name a test: a test that is renamed must not drop out of a list unnoticed.
+func (c choice) of(all []string) (chosen []string, err error) {
+	for _, one := range strings.FieldsFunc(c.run+"|"+c.skip, func(r rune) bool { return r == '|' }) {
+		if !slices.ContainsFunc(all, wholeName(one)) {
+			return nil, fmt.Errorf("no test is named %s", one)
+		}
+	}
+	for _, name := range all {
+		if (c.run == "" || wholeName(c.run)(name)) && (c.skip == "" || !wholeName(c.skip)(name)) {
+			chosen = append(chosen, name)
+		}
+	}
+	return chosen, nil
+}
+
+func wholeName(expression string) func(string) bool {
+	return regexp.MustCompile("^(" + expression + ")$").MatchString
+}
+
+// packageInBox runs tests of a package in a box, one after the other. Each must pass.
+func packageInBox(t *testing.T, pkg string, c choice) {
 	lab.Require(t, lab.UML)
 	binary, err := lab.TestBinary("weir/" + pkg)
 	if err != nil {
@@ -56,41 +92,126 @@ func packageInBox(t *testing.T, pkg string, least int, choice ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	list, err := exec.CommandContext(within(t, time.Minute), binary, "-test.list", "^Test").Output()
+	if err != nil {
+		t.Fatalf("list the tests of %s: %v", pkg, err)
+	}
+	chosen, err := c.of(strings.Fields(string(list)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	site := lab.Start(t, lab.Site{Boxes: []lab.Box{{Name: "box"}}})
-	out, err := site.Box("box").Exec(within(t, 10*time.Minute), lab.Command{
-		Args: append([]string{binary, "-test.v"}, choice...), Env: []string{"WEIR_IN_BOX=1"}, Dir: source,
+	out, err := site.Box("box").Exec(within(t, 20*time.Minute), lab.Command{
+		Args: []string{binary, "-test.v", "-test.parallel", "1", "-test.run", "^(" + strings.Join(chosen, "|") + ")$"},
+		Env:  append(c.env, "WEIR_IN_BOX=1"), Dir: source,
 	})
-	passed := 0
-	var failed []string
+	results := readResults(out.Stdout)
+	for _, fault := range results.faults(chosen) {
+		t.Error(fault)
+	}
+	t.Logf("%d of %d tests of %s passed; %s", len(results.passed), len(chosen), pkg, results.slowest(5))
 	for line := range strings.Lines(out.Stdout) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(line, "--- FAIL: "), " ")
-		switch {
-		case strings.HasPrefix(line, "--- FAIL: "):
-			failed = append(failed, name)
-		case strings.HasPrefix(strings.TrimSpace(line), "--- SKIP"):
-			t.Errorf("skipped, although it runs in a box: %s", line)
-		case strings.HasPrefix(strings.TrimSpace(line), "--- PASS"):
-			passed++
+		if strings.Contains(line, "histories") {
+			t.Log(strings.TrimSpace(line))
 		}
 	}
-	t.Logf("%d tests passed", passed)
-	if len(failed) > 0 {
-		// Packets may be late by a second where somebody else has the processor. A
-		// fault of weir's is there again, in the same kernel.
-		t.Logf("once more, for at first failed: %s\n%s", failed, quotation(out.Stdout))
-		out, err = site.Box("box").Exec(within(t, 10*time.Minute), lab.Command{
-			Args: []string{binary, "-test.v", "-test.run", "^(" + strings.Join(failed, "|") + ")$"}, Env: []string{"WEIR_IN_BOX=1"}, Dir: source,
-		})
-	}
-	if err != nil {
+	if err != nil || t.Failed() {
 		t.Errorf("%v\n%s%s", err, quotation(out.Stdout), quotation(out.Stderr))
-	} else if passed+len(failed) < least {
-		t.Errorf("is that all?\n%s", quotation(out.Stdout))
 	}
 }
 
-// quotation is what other tests have printed, so that nobody takes their results for
+// results are those of a test binary.
+type results struct {
+	passed  map[string]time.Duration // those that are no part of others
+	failed  []string
+	skipped []string // parts of tests, too
+}
+
+var resultLine = regexp.MustCompile(`^( *)--- (PASS|FAIL|SKIP): (\S+) \((\S+)\)`)
+
+// readResults reads what a test binary prints with -test.v.
+func readResults(printed string) results {
+	r := results{passed: map[string]time.Duration{}}
+	for line := range strings.Lines(printed) {
+		m := resultLine.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+		case m[2] == "SKIP":
+			r.skipped = append(r.skipped, m[3])
+		case m[1] != "": // part of a test, whose result tells of it
+		case m[2] == "FAIL":
+			r.failed = append(r.failed, m[3])
+		default:
+			r.passed[m[3]], _ = time.ParseDuration(m[4]) // is for the log
+		}
+	}
+	return r
+}
+
+// faults says what keeps the results from being a pass of each wanted test. A panic ends
+// the test binary: tests after it have no result.
+func (r results) faults(wanted []string) (out []string) {
+	for _, name := range r.failed {
+		out = append(out, name+" failed")
+	}
+	for _, name := range r.skipped {
+		out = append(out, name+" was skipped, although it runs in a box")
+	}
+	for _, name := range wanted {
+		if _, passed := r.passed[name]; !passed && !slices.Contains(r.failed, name) && !slices.Contains(r.skipped, name) {
+			out = append(out, name+" has no result")
+		}
+	}
+	if len(wanted) == 0 {
+		out = append(out, "no test was chosen")
+	}
+	return out
+}
+
+// slowest names the n tests that took longest.
+func (r results) slowest(n int) string {
+	names := slices.SortedFunc(maps.Keys(r.passed), func(a, b string) int { return cmp.Compare(r.passed[b], r.passed[a]) })
+	out := "slowest:"
+	for _, name := range names[:min(n, len(names))] {
+		out += fmt.Sprintf(" %s %s", name, r.passed[name])
+	}
+	return out
+}
+
+// quotation is output of other tests, marked so that nobody takes their results for
 // those of tests of this package.
 func quotation(s string) string {
 	return "| " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n| ") + "\n"
+}
+
+func TestResultsOfABox(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, printed string
+		want          []string
+	}{
+		{"all passed", "=== RUN   TestA\n--- PASS: TestA (0.10s)\n    --- PASS: TestA/part (0.10s)\n--- PASS: TestB (1.20s)\nPASS\n", nil},
+		{"one failed", "--- FAIL: TestA (0.10s)\n    --- FAIL: TestA/part (0.10s)\n--- PASS: TestB (1.20s)\nFAIL\n", []string{"TestA failed"}},
+		{"a part is skipped", "--- PASS: TestA (0.10s)\n    --- SKIP: TestA/part (0.00s)\n--- PASS: TestB (1.20s)\nPASS\n",
+			[]string{"TestA/part was skipped, although it runs in a box"}},
+		{"a panic ends the binary", "--- PASS: TestA (0.10s)\n=== RUN   TestB\npanic: oops\n", []string{"TestB has no result"}},
+		{"a panic in a test", "--- FAIL: TestA (0.10s)\npanic: oops [recovered]\n", []string{"TestA failed", "TestB has no result"}},
+		{"a part of that name", "    --- PASS: TestB (0.10s)\n--- PASS: TestA (0.10s)\n", []string{"TestB has no result"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := readResults(tt.printed).faults([]string{"TestA", "TestB"}); !slices.Equal(got, tt.want) {
+				t.Errorf("faults %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if got := readResults("PASS\n").faults(nil); len(got) == 0 {
+		t.Error("no test at all passes")
+	}
+	all := []string{"TestOne", "TestTwo", "TestTwoMore"}
+	if got, err := (choice{run: "TestTwo.*", skip: "TestTwo"}).of(all); err != nil || !slices.Equal(got, all[2:]) {
+		t.Errorf("chosen: %q, %v", got, err)
+	}
+	if _, err := (choice{run: "TestTwo|TestThree"}).of(all); err == nil {
+		t.Error("TestThree is chosen, although there is none")
+	}
 }

@@ -1,0 +1,171 @@
+package lb_test
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"weir/lb"
+)
+
+// others changes the kernel by other programs than weir, and Fake alike.
+func (h *history) others() {
+	if h.Chance(4) {
+		h.program("", "ipvsadm", "-C")
+		for id := range h.fake.Held() {
+			if vs, ok := id.(lb.VirtualServer); ok {
+				h.fake.Remove(vs)
+			}
+		}
+		return
+	}
+	for range 1 + h.IntN(2) {
+		switch o := h.universe[h.IntN(len(h.universe))].(type) {
+		case lb.VirtualServer:
+			h.otherServer(o)
+		case lb.RealServer:
+			h.otherBackend(o)
+		case lb.Member:
+			h.otherMember(o)
+		case lb.Address:
+			h.otherAddress(o)
+		case lb.PoolRoute:
+			h.otherRoute(o)
+		case lb.Device:
+			if h.holds(o) {
+				h.program("", "ip", "link", "del", o.Name)
+				h.fake.Remove(o)
+			}
+		case lb.Rules:
+			h.flush(o)
+		}
+	}
+}
+
+func (h *history) holds(id lb.Object) bool {
+	_, ok := h.fake.Held()[id]
+	return ok
+}
+
+// program runs a program that must succeed.
+func (h *history) program(stdin, name string, args ...string) {
+	h.Helper()
+	h.log = append(h.log, fmt.Sprintf("%s %s %q", name, strings.Join(args, " "), stdin))
+	h.must(stdin, name, args...)
+}
+
+// service returns the arguments by which ipvsadm(8) knows a frontend.
+func service(f lb.Frontend) []string {
+	to := net.JoinHostPort(f.Addr.String(), strconv.Itoa(int(f.Port)))
+	return []string{map[lb.Protocol]string{lb.TCP: "-t", lb.UDP: "-u", lb.SCTP: "--sctp-service"}[f.Proto], to}
+}
+
+func (h *history) otherServer(vs lb.VirtualServer) {
+	if vs.Frontend.Mark != 0 {
+		return // its number in the kernel is lb/linux's
+	}
+	vs.Scheduler, vs.Affinity = lb.Scheduler{Name: "wlc"}, 0
+	verb := "-A"
+	if h.holds(vs.ID()) {
+		if verb = "-E"; h.Chance(50) {
+			h.program("", "ipvsadm", append([]string{"-D"}, service(vs.Frontend)...)...)
+			h.fake.Remove(vs.ID())
+			return
+		}
+	}
+	h.program("", "ipvsadm", append(append([]string{verb}, service(vs.Frontend)...), "-s", "wlc")...)
+	h.fake.Put(vs)
+}
+
+func (h *history) otherBackend(rs lb.RealServer) {
+	if rs.Frontend.Mark != 0 || !h.holds(lb.VirtualServer{Frontend: rs.Frontend}) {
+		return
+	}
+	verb := "-a"
+	h.reordered[rs.Frontend] = true
+	to := []string{"-r", rs.Addr.String()}
+	if h.holds(rs.ID()) {
+		if verb = "-e"; h.Chance(50) {
+			h.program("", "ipvsadm", append(append([]string{"-d"}, service(rs.Frontend)...), to...)...)
+			h.fake.Remove(rs.ID())
+			return
+		}
+	}
+	rs.Weight, rs.Upper, rs.Lower = uint32(h.IntN(4)), 0, 0
+	h.program("", "ipvsadm", append(append(append([]string{verb}, service(rs.Frontend)...), to...), "-m", "-w", strconv.Itoa(int(rs.Weight)))...)
+	h.fake.Put(rs)
+}
+
+func (h *history) otherMember(m lb.Member) {
+	if !h.holds(lb.IPSet{Set: m.Set, Family: m.Family()}) {
+		return
+	}
+	set := m.Set.Name("KUBE", m.Family())
+	if h.holds(m.ID()) {
+		h.program("", "ipset", "del", set, entry(m))
+		h.fake.Remove(m.ID())
+	} else if m.Mark == 0 { // its number in the kernel is lb/linux's
+		h.program("", "ipset", "add", set, entry(m))
+		h.fake.Put(m)
+	}
+}
+
+// entry returns a member as ipset(8) knows it.
+func entry(m lb.Member) string {
+	var parts []string
+	switch typ := m.Set.Type(); {
+	case typ == "bitmap:port":
+		return strconv.Itoa(int(m.Port))
+	case m.Addr.IsValid():
+		parts = append(parts, m.Addr.String())
+		if typ != "hash:ip" {
+			parts = append(parts, fmt.Sprintf("%s:%d", m.Proto, m.Port))
+		}
+	}
+	if m.Net.IsSingleIP() {
+		parts = append(parts, m.Net.Addr().String())
+	} else if m.Net.IsValid() {
+		parts = append(parts, m.Net.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+func (h *history) otherAddress(a lb.Address) {
+	if !h.holds(lb.Device{Name: "kube-ipvs0"}) {
+		return
+	}
+	at := fmt.Sprintf("%s/%d", a.Addr, a.Addr.BitLen())
+	if h.holds(a) {
+		h.program("", "ip", "addr", "del", at, "dev", "kube-ipvs0")
+		h.fake.Remove(a)
+		return
+	}
+	h.program("", "ip", "addr", "add", at, "dev", "kube-ipvs0")
+	h.fake.Put(a)
+}
+
+func (h *history) otherRoute(r lb.PoolRoute) {
+	route := []string{"local", r.Prefix.String(), "dev", "lo", "table", "local", "proto", strconv.Itoa(87)}
+	family := "-4"
+	if r.Prefix.Addr().Is6() {
+		family = "-6"
+	}
+	if h.holds(r.ID()) {
+		h.program("", "ip", append([]string{family, "route", "del"}, route...)...)
+		h.fake.Remove(r.ID())
+		return
+	}
+	h.program("", "ip", append([]string{family, "route", "add"}, route...)...)
+	h.fake.Put(r.ID())
+}
+
+// flush takes all rules of a family away.
+func (h *history) flush(r lb.Rules) {
+	name := "iptables-"
+	if r.Family == lb.IPv6 {
+		name = "ip6tables-"
+	}
+	h.program("*mangle\nCOMMIT\n*nat\nCOMMIT\n*filter\nCOMMIT\n", name+string(h.k.Backend(r.Family))+"-restore")
+	h.fake.Remove(r)
+}

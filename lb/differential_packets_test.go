@@ -1,0 +1,208 @@
+package lb_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/lb"
+)
+
+// packets connects some clients to some frontends.
+func (h *history) packets() {
+	h.Helper()
+	frontends := lb.FrontendsOf(h.fake, h.services)
+	if len(frontends) == 0 {
+		return
+	}
+	h.routed()
+	// Most pairs meet the same; rare fates are as interesting.
+	seen := map[lb.Fate]int{}
+	for range 12 {
+		f := frontends[h.IntN(len(frontends))]
+		client := lb.ClientsOfLaws()[h.IntN(len(lb.ClientsOfLaws()))]
+		if client.Is4() != f.Addr.Is4() || f.Addr.IsLoopback() || f.Addr.IsLinkLocalUnicast() {
+			continue
+		}
+		want := h.fake.Connect(client, f)
+		if want.Fate == lb.HostPort && f.Proto == lb.SCTP { // no daemon listens
+			continue
+		}
+		limit := 1
+		if want.Fate == lb.Served {
+			limit = 2
+		}
+		if seen[want.Fate]++; seen[want.Fate] > limit {
+			continue
+		}
+		h.meets(client, f, want)
+	}
+}
+
+// routed waits until the IPv6 addresses can be reached: the kernel makes their routes
+// a moment after it has taken the addresses.
+func (h *history) routed() {
+	h.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		table, err := os.ReadFile("/proc/net/ipv6_route")
+		if err != nil {
+			h.Fatal(err)
+		}
+		missing := lb.Object(nil)
+		for _, o := range h.fake.Held() {
+			if a, ok := o.(lb.Address); ok && a.Addr.Is6() && !strings.Contains(string(table), fmt.Sprintf("%x 80 ", a.Addr.As16())) {
+				missing = o
+			}
+		}
+		if missing == nil {
+			return
+		}
+		if time.Now().After(end) {
+			h.Fatalf("%s has no route", missing)
+		}
+	}
+}
+
+// meets checks the outcome of a client's connections to a frontend.
+func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
+	h.Helper()
+	h.met[string(want.Fate)]++
+	check := func(must bool, ok func(meeting) bool) (meeting, bool) {
+		h.Helper()
+		got := h.connect(client, f, must)
+		if !ok(got) {
+			h.Errorf("%s to %s: %s; Fake: %+v", client, f, got, want)
+			return got, false
+		}
+		return got, true
+	}
+	switch want.Fate {
+	case lb.Refused:
+		check(true, meeting.refused)
+	case lb.Dropped, lb.Unrouted:
+		check(false, meeting.lost)
+	case lb.HostPort:
+		check(true, func(m meeting) bool { return m.server == netip.AddrPortFrom(f.Addr, f.Port) })
+	case lb.Served:
+		if h.losesPort(client, f, want) {
+			return
+		}
+		reachable := !slices.ContainsFunc(want.Backends, func(b netip.AddrPort) bool { return !h.reachable(client, b, f, want) })
+		missing := slices.Clone(want.Backends)
+		rounds, all := h.rounds(f)
+		for range rounds {
+			got, ok := check(reachable, func(m meeting) bool {
+				if !reachable && (m.lost() || m.refused()) {
+					return true
+				}
+				return slices.Contains(want.Backends, m.server) && h.sees(m, client, want)
+			})
+			if !ok {
+				return
+			}
+			missing = slices.DeleteFunc(missing, func(b netip.AddrPort) bool { return b == got.server })
+		}
+		if all && reachable {
+			h.met["all backends of a frontend"]++
+			if len(missing) > 0 {
+				h.Errorf("%s to %s: no answer of %s in %d rounds; Fake: %+v", client, f, missing, rounds, want)
+			}
+		}
+	}
+}
+
+// losesPort checks for a known fault. A persistent virtual server of a mark keeps the
+// port to which a client connects, and not its backends' (ip_vs_sched_persist): clients
+// inside do not reach a Service with affinity, policy Local and another target port.
+func (h *history) losesPort(client netip.Addr, f lb.Frontend, want lb.Outcome) bool {
+	held := h.fake.Held()
+	lead, led := held[tuple(lb.SetInternal, f)].(lb.Member)
+	vs, ok := held[lb.VirtualServer{Frontend: lb.MarkFrontend(lb.FamilyOf(f.Addr), lead.Mark)}].(lb.VirtualServer)
+	inside := slices.Contains(hostAddrs, client) || slices.ContainsFunc(h.config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Contains(client) })
+	if !led || !ok || vs.Affinity == 0 || !inside {
+		return false
+	}
+	h.met["known fault: the port is lost"]++
+	if got := h.connect(client, f, false); got.err == nil && !got.silent && slices.Contains(want.Backends, got.server) {
+		h.Errorf("%s to %s: %s: the fault is mended; remove losesPort", client, f, got)
+	}
+	return true
+}
+
+func tuple(s lb.Set, f lb.Frontend) lb.Member {
+	return lb.Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto}
+}
+
+// sees reports whether a backend saw the right source address.
+func (h *history) sees(m meeting, client netip.Addr, want lb.Outcome) bool {
+	if m.err != nil {
+		return false
+	}
+	masqueraded := slices.Contains(hostAddrs, m.source)
+	switch {
+	case slices.Contains(hostAddrs, client):
+		return masqueraded // one of the box's addresses in any case
+	case h.local(m.server.Addr()):
+		return true // a daemon of the box: nothing masquerades what the box keeps
+	case hides(client, m.server, want):
+		return masqueraded
+	}
+	return m.source == client
+}
+
+// hides reports whether a backend does not see the client's address.
+func hides(client netip.Addr, backend netip.AddrPort, o lb.Outcome) bool {
+	return o.Masqueraded || o.Loops && backend.Addr() == client
+}
+
+// reachable reports whether a backend answers for sure. The client itself does not
+// answer its own address; an address of a VIP may be nowhere, or its ports guarded.
+func (h *history) reachable(client netip.Addr, backend netip.AddrPort, f lb.Frontend, o lb.Outcome) bool {
+	if backend.Addr() == client {
+		return hides(client, backend, o) && !slices.Contains(hostAddrs, client)
+	}
+	if slices.Contains(hostAddrs, backend.Addr()) {
+		return f.Proto != lb.SCTP // no daemon of the box has that
+	}
+	for n := 1; n <= backends; n++ {
+		if backend.Addr() == backendAddr(n, lb.FamilyOf(client)) {
+			return true
+		}
+	}
+	return false
+}
+
+// rounds returns how many connections it takes until each backend has had one, if the
+// scheduler takes turns; otherwise 1 and false.
+func (h *history) rounds(f lb.Frontend) (n int, all bool) {
+	held := h.fake.Held()
+	faces := []lb.Frontend{f}
+	if lead, ok := held[tuple(lb.SetInternal, f)].(lb.Member); ok {
+		faces = append(faces, lb.MarkFrontend(lb.FamilyOf(f.Addr), lead.Mark))
+	}
+	for _, face := range faces {
+		vs, ok := held[lb.VirtualServer{Frontend: face}].(lb.VirtualServer)
+		if ok && (vs.Affinity != 0 || vs.Scheduler.Name != "rr" && vs.Scheduler.Name != "wrr") {
+			return 1, false
+		}
+		turns := 0
+		for _, o := range held {
+			if rs, ok := o.(lb.RealServer); ok && rs.Frontend == face {
+				turns += int(min(rs.Weight, 100))
+			}
+		}
+		n = max(n, turns)
+	}
+	if n > 8 {
+		return 1, false
+	}
+	return n, true
+}
+
+func (h *history) local(a netip.Addr) bool {
+	_, address := h.fake.Held()[lb.Address{Addr: a}]
+	return address || slices.Contains(hostAddrs, a) || slices.Contains(h.extra, a)
+}
