@@ -152,7 +152,7 @@ func (r *router) fresh(ctx context.Context, want []string) error {
 
 // comesBack: a router that ends and begins again has its routes within seconds; nobody else notices.
 func (s *bgpSite) comesBack(t *testing.T) {
-	s.peerWith(t, speaker(`hold_down = "1s"`)+s.externals(`connect_retry = "2s"`)+service("web", ""))
+	s.peerWith(t, speaker(`hold_down = "1s"`)+s.externals()+service("web", ""))
 	have(t, s.routers, hosts(vip4, vip6)...)
 	s.forwarding(t)
 	for i, r := range s.routers {

@@ -87,10 +87,9 @@ func (w *preferences) must(t *testing.T, want ...string) {
 	t.Logf("in %v answers routers preferred, in turn: %v", w.asked, want)
 }
 
-// TestFleetStandbyMoves is the same fleet with graceful restart and without BFD: what routers do when a
-// VIP has another owner because somebody says so, when the owner's daemon is killed, and when it dies.
-func TestFleetStandbyMoves(t *testing.T) {
-	p := newPair(t)
+// moves is what routers do when a VIP has another owner because somebody says so, when the owner's
+// daemon is killed, and when it dies.
+func (p *pair) moves(t *testing.T) {
 	p.peer(t, false, byMED.standby, "")
 	owners := p.settled(t, byMED)
 	var ofOne []string
@@ -145,11 +144,8 @@ func TestFleetStandbyMoves(t *testing.T) {
 		// GoBGP goes on to prefer what it keeps for graceful restart, as package bgp says.
 		for _, r := range p.routers[:2] {
 			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, pairVIPs) })
-			found := time.Since(begin)
-			figure(t, "power cut, hold_time = 6s, no BFD: "+r.name+" prefers the other box after", found)
-			if found > 20*time.Second { // the restart time is two minutes
-				t.Errorf("%s preferred the dead box for %s", r.name, found)
-			}
+			// sessionPatience is shorter than the restart time of two minutes.
+			figure(t, "power cut, hold_time = 6s, no BFD: "+r.name+" prefers the other box after", time.Since(begin))
 		}
 		for _, vip := range pairVIPs {
 			p.leads(t, vip, 1)

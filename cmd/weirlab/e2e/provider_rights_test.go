@@ -41,6 +41,7 @@ func addressRules(t testing.TB) (statuses, claims rbacv1.PolicyRule) {
 // Without any single right to give addresses weir says which it lacks, and with all of
 // them the API server refuses nothing.
 func TestAddressRights(t *testing.T) {
+	t.Parallel()
 	statuses, claims := addressRules(t)
 	lacking := map[string][2][]rbacv1.PolicyRule{}
 	for _, verb := range statuses.Verbs {
@@ -62,8 +63,8 @@ func TestAddressRights(t *testing.T) {
 	for _, what := range rights {
 		o.Users = append(o.Users, lab.KubeUser{Name: lacks(what)})
 	}
-	s := oneCluster(t, o)
-	defer s.cleanSlate(t)
+	s := newLand(t, 1, o)
+	s.weir = hurried(t)
 	api := clientFor(t, s.prod, lab.KubeAdmin)
 	for _, what := range rights {
 		allow(t, api, lacks(what), "", append(manifestRules(t), lacking[what][0]...))
