@@ -172,10 +172,10 @@ func (k *kin) visit(t testing.TB) {
 	}
 }
 
-// TestFleet has two boxes without routers share VIPs: as members come and go, as they are
+// TestFleetMembers has two boxes without routers share VIPs: as members come and go, as they are
 // drained, one after the other and both at once, and with more of them than anybody can ask
 // one by one.
-func TestFleet(t *testing.T) {
+func TestFleetMembers(t *testing.T) {
 	t.Parallel()
 	k := newKin(t, boxBeside(plain(lab.UML), 9))
 	k.serveAll(t, 8080)
