@@ -240,7 +240,7 @@ func randomUpdates(t *testing.T, b *besieged) {
 		}
 	}
 	sent := 0
-	for range sized(50, 2000) { // sessions
+	for range sized(200, 2000) { // sessions
 		c := b.established(t)
 		var burst bytes.Buffer
 		for range 100 {

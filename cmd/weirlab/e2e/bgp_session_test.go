@@ -183,7 +183,7 @@ func (s *bgpSite) tooFar(t *testing.T) {
 func (s *bgpSite) otherASN(t *testing.T) {
 	bird, frr, gobgp := s.router("bird"), s.router("frr"), s.router("gobgp")
 	s.peerWith(t, speaker()+s.externals()+service("web", ""))
-	w := askRoutes(t, []*router{gobgp}, hosts(vip4, vip6)...)
+	stay := routesStay(t, []*router{gobgp}, hosts(vip4, vip6)...)
 	s.beginAll(t, map[*router]string{
 		bird: s.side(t, bird, "as 64511;", "as 64999;"), frr: s.side(t, frr, "remote-as 64500", "remote-as 64998"),
 	})
@@ -191,7 +191,7 @@ func (s *bgpSite) otherASN(t *testing.T) {
 	if n := s.neighbor(t, "bird"); !strings.Contains(n.Down, "ASN is not 64511") {
 		t.Errorf("weir says of bird: %+v", n)
 	}
-	w.mustHaveMissedNothing(t)
+	stay(t)
 }
 
 // tooMany: a router that sends more than the limit loses its session; one that sends fewer keeps it, and

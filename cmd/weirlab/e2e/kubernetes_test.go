@@ -187,14 +187,19 @@ func clusterConflict(t *testing.T, s *land) {
 	s.silent(t, vip4+":80")
 }
 
-func clusterGuard(t *testing.T, s *land) {
-	names := []string{"a", "b", "c", "d"}
-	for i, name := range names {
+// guarded serves four Services, of which more than one must not go at once.
+func guarded(t *testing.T, s *land) {
+	t.Helper()
+	for i, name := range []string{"a", "b", "c", "d"} {
 		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
 	}
 	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
 	s.answers(t, "192.0.2.33:80", "web1")
-	forget(t, s.prod, names[1:]...)
+}
+
+func clusterGuard(t *testing.T, s *land) {
+	guarded(t, s)
+	forget(t, s.prod, "b", "c", "d")
 	s.statusIs(t, "held", func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" && d.State == "degraded" })
 	t.Log(s.box.Must(t, s.weir, "guard"))
 	s.answers(t, "192.0.2.33:80", "web1")
@@ -213,14 +218,9 @@ func clusterGuard(t *testing.T, s *land) {
 
 // A cluster that has shrunk while weir was away is measured by what it was.
 func clusterGuardRestart(t *testing.T, s *land) {
-	names := []string{"a", "b", "c", "d"}
-	for i, name := range names {
-		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
-	}
-	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
-	s.answers(t, "192.0.2.33:80", "web1")
+	guarded(t, s)
 	s.stop(t, syscall.SIGTERM)
-	forget(t, s.prod, names...)
+	forget(t, s.prod, "a", "b", "c", "d")
 	s.start(t)
 	s.statusIs(t, "held", func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" })
 	s.answers(t, "192.0.2.33:80", "web1")
@@ -231,12 +231,7 @@ func clusterGuardRestart(t *testing.T, s *land) {
 // A cluster that shrinks while weir is there is held still when weir is killed
 // and comes back, after the last-known-good file could have been written again.
 func clusterGuardKilled(t *testing.T, s *land) {
-	names := []string{"a", "b", "c", "d"}
-	for i, name := range names {
-		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
-	}
-	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
-	s.answers(t, "192.0.2.33:80", "web1")
+	guarded(t, s)
 	const file = "/var/lib/weir/prod.snapshot"
 	eventually(t, 30*time.Second, func() error {
 		if out, err := s.box.Run(t.Context(), "sh", "-c", "tail -n +2 "+file+" | gunzip | grep 192.0.2.33"); err != nil {
@@ -247,7 +242,7 @@ func clusterGuardKilled(t *testing.T, s *land) {
 	held := func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" }
 	inode := func() string { return s.box.Must(t, "stat", "-c", "%i", file) }
 	before := inode()
-	forget(t, s.prod, names[1:]...)
+	forget(t, s.prod, "b", "c", "d")
 	s.statusIs(t, "held", held)
 	// The next file is due 6 s after the last one, by weir in a hurry: a change of what is
 	// not held is on its way to it, and it must not be written.

@@ -36,7 +36,6 @@ func TestUnderSystemd(t *testing.T) {
 	e.boxes[1].run(t, peering(2, shortDrain, "")+service("web", "")+echoes(allWebs, ""))
 	e.awaitRoutes(t, bothVIPs, 1, 2)
 	for _, story := range []storyOn[*unit]{
-		{"a reload is taken or refused", unitReloads},
 		{"a restart drains nothing", unitRestarts},
 		{"killed, it is back", unitKilled},
 		{"a stop counts connections down", unitStops},
@@ -147,29 +146,15 @@ func (u *unit) undisturbed(t *testing.T, what string, do func()) {
 	}
 }
 
-func unitReloads(t *testing.T, u *unit) {
-	u.undisturbed(t, "systemctl reload", func() { u.box.Must(t, "systemctl", "reload", "weir") })
-	if err := u.box.WriteFile(t.Context(), configFile, "[kernel]\nmodus = 1\n", 0o644); err != nil {
-		t.Fatal(err)
-	}
-	said := u.since(t, func() {
-		if out, err := u.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
-			t.Errorf("a broken configuration is taken: %+v", out)
-		}
-	})
-	mustSay(t, said, "modus")
-	u.configure(t, "")
-	u.box.Must(t, "systemctl", "reload", "weir")
-}
-
 func unitRestarts(t *testing.T, u *unit) {
 	before := u.show(t, "MainPID")
 	var took time.Duration
 	said := u.since(t, func() {
-		u.undisturbed(t, "systemctl restart", func() {
+		u.undisturbed(t, "systemctl restart and reload", func() {
 			begin := time.Now()
 			u.box.Must(t, "systemctl", "restart", "weir")
 			took = time.Since(begin)
+			u.box.Must(t, "systemctl", "reload", "weir")
 		})
 	})
 	mustSay(t, said, "by=restart", "drains=false", "left as it is")
