@@ -67,7 +67,6 @@ func hostileSpeaker(t *testing.T, e *edge) {
 		make func(*testing.T, *besieged)
 	}{
 		{"half-open sessions", halfOpen},
-		{"OPENs", badOpens},
 		{"UPDATEs that have killed speakers", badUpdates},
 		{"random UPDATEs", randomUpdates},
 		{"100,000 routes", flood},
@@ -187,22 +186,6 @@ func halfOpen(t *testing.T, b *besieged) {
 
 // hostilePatience is how long a villain listens for what becomes of its session.
 const hostilePatience = 100 * time.Millisecond
-
-func badOpens(t *testing.T, b *besieged) {
-	all := openings(villainASN, netip.MustParseAddr("10.1.1.200"))
-	fates := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		c, err := b.another().connect(t.Context())
-		if err != nil {
-			fates["not connected"] = append(fates["not connected"], name)
-			continue
-		}
-		_, _ = c.Write(all[name])
-		end := ending(c, hostilePatience)
-		fates[end] = append(fates[end], name)
-	}
-	tellFates(t, fates)
-}
 
 func badUpdates(t *testing.T, b *besieged) {
 	all := crafted(villainASN, netip.MustParseAddr("10.1.1.201"))
