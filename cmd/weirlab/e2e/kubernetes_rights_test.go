@@ -174,7 +174,7 @@ func right(rule rbacv1.PolicyRule, verb string) string {
 
 // userWithout is who lacks a right: also the name of a cluster.
 func userWithout(what string) string {
-	return "no-" + strings.NewReplacer(" ", "-", ".discovery.k8s.io", "").Replace(what)
+	return "no-" + strings.NewReplacer(" ", "-", ".discovery.k8s.io", "", "/", "-", ".", "-").Replace(what)
 }
 
 // allow gives a user rights, everywhere or in a namespace.

@@ -25,7 +25,6 @@ func TestClusters(t *testing.T) {
 		{"guard over a restart", clusterGuardRestart},
 		{"guard over a kill", clusterGuardKilled},
 		{"reload", clusterReload},
-		{"explain", clusterExplain},
 		{"modes", clusterModes},
 		{"no IPVS", clusterWithoutIPVS},
 	})
@@ -279,30 +278,6 @@ func clusterReload(t *testing.T, s *land) {
 	s.reload(t, follows("", "stage"))
 	s.silent(t, vip4+":80")
 	s.statusIs(t, "one cluster", func(d statusDoc) bool { return len(d.Clusters) == 1 && d.Clusters[0].Name == "stage" })
-}
-
-func clusterExplain(t *testing.T, s *land) {
-	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
-	defer forget(t, s.prod, "web")
-	s.run(t, follows("", "prod"))
-	s.answers(t, vip4+":80", "web1")
-	for _, tt := range []struct {
-		args  []string
-		wants []string
-	}{
-		{[]string{vip4 + ":80", "--from", "10.1.0.2"}, []string{"prod/default/web has it", "10.2.0.11:8080 in use", "result      served"}},
-		{[]string{vip4}, []string{vip4 + ":80/tcp  prod/default/web  served"}},
-		{[]string{vip4 + ":443"}, []string{"refused", "no Service has port 443 of this VIP"}},
-		{[]string{"192.0.2.99"}, []string{"not served: no Service has this address as a VIP", "nearest: " + vip4 + ":80/tcp"}},
-	} {
-		out := s.box.Must(t, append([]string{s.weir, "explain"}, tt.args...)...)
-		t.Logf("weir explain %s\n%s", strings.Join(tt.args, " "), out)
-		for _, want := range tt.wants {
-			if !strings.Contains(out, want) {
-				t.Errorf("weir explain %v does not say %q", tt.args, want)
-			}
-		}
-	}
 }
 
 const twoSeconds = "[kernel]\nsync_period = \"2s\"\n"
