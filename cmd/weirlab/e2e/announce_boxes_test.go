@@ -183,18 +183,17 @@ func oneDies(t *testing.T, e *edge) {
 		{withBFD, "bfd on;", "BFD 300 ms x 3", "0.6 to 0.9 s", "BFD"},
 		{`hold_time = "4s"`, "bfd off;", "hold time 4 s", "3 to 4 s", "Hold timer"},
 	} {
-		o, said := e.powerCut(t, cut.peer, cut.how)
+		o := e.powerCut(t, cut.peer, cut.how)
 		o.tell(t, "power cut, "+cut.name, cut.predicted)
 		o.missed(t)
-		if !strings.Contains(said, cut.says) {
-			t.Errorf("power cut, %s: the router says that the session ended by %q, want %q", cut.name, said, cut.says)
+		if !strings.Contains(o.said, cut.says) {
+			t.Errorf("power cut, %s: the router says that the session ended by %q, want %q", cut.name, o.said, cut.says)
 		}
 	}
 }
 
-// powerCut takes box1's power and gives it back afterwards. said is how the router explains
-// the end of its session.
-func (e *edge) powerCut(t *testing.T, peer, how string) (o outage, said string) {
+// powerCut takes box1's power and gives it back afterwards.
+func (e *edge) powerCut(t *testing.T, peer, how string) outage {
 	one := e.boxes[0]
 	if err := e.router.Reconfigure(t.Context(), birdOf(len(e.boxes), how)); err != nil {
 		t.Fatal(err)
@@ -203,18 +202,14 @@ func (e *edge) powerCut(t *testing.T, peer, how string) (o outage, said string) 
 		s.reload(t, peering(i+1, shortDrain, peer)+shared)
 	}
 	one.box.Must(t, "sync")
-	o = e.outage(t, one.box.PowerCut)
-	n, err := e.router.Neighbour(t.Context(), boxAddr(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := e.outage(t, one.box.PowerCut)
 	_, _ = one.daemon.Wait(within(t, 30*time.Second)) // its end was not seen
 	if err := one.box.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	one.start(t)
 	e.awaitRoutes(t, bothVIPs, e.all()...)
-	return o, n.Error
+	return o
 }
 
 // outage is how long clients were without service.
@@ -223,6 +218,7 @@ type outage struct {
 	requests  time.Duration // for who opens another connection if one is silent
 	datagrams time.Duration // for who goes on with the same port
 	route     time.Duration // until the router's kernel had no route to the box
+	said      string        // by the router, of the end of its session
 	failed    int           // new connections
 	of        int
 }
@@ -249,6 +245,9 @@ func (e *edge) outage(t *testing.T, away func()) (o outage) {
 	begin := time.Now()
 	away()
 	o.route = e.awaitRoutes(t, bothVIPs, 2)
+	n, err := e.router.Neighbour(t.Context(), boxAddr(1))
+	must(t, err)
+	o.said = n.Error
 	h.more(t, 200)
 	tries := h.Stop()
 	o.connects, o.failed = interruption(tries, begin)
