@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -187,6 +188,27 @@ func attacks() []attack {
 		after("ROUTE-REFRESH of nothing", message(routeRefresh, nil)),
 		after("half a message", unhex("ffffffffffffffffffffffffffffffff 0100 02 0000")),
 		after("a flood", flood),
+		after("an attribute that says more than there is", attrs(origin+path+hop+"8004c8 0000", some)),
+		after("an attribute that says less than there is", attrs(origin+path+hop+"800401 00000007", some)),
+		after("prefixes without an attribute", attrs("", some)),
+		after("ORIGIN of nothing", attrs("400100"+path+hop, some)),
+		after("AS_PATH with a segment of none", attrs(origin+"400202 0200"+hop, some)),
+		after("AS_PATH of 255 ASNs", attrs(origin+"500203fe 02ff"+strings.Repeat("0000fe09", 255)+hop, some)),
+		after("next hop 0.0.0.0", attrs(origin+path+"400304 00000000", some)),
+		after("extended communities of no type", attrs(origin+path+hop+"c01008 ffff010203040506", some)),
+		after("MP_REACH of nothing", attrs(origin+path+"800e00", "")),
+		after("MP_REACH with a next hop of one byte", attrs(origin+path+"800e07 0002 01 01 07 00 80", "")),
+		after("MP_REACH with a prefix of 255 bits", attrs(origin+path+"800e17 0002 01 10"+strings.Repeat("00", 16)+"00 ff 01", "")),
+		after("an unknown attribute of 3,900 bytes", attrs(origin+path+hop+"f0de0f3c"+strings.Repeat("00", 3900), some)),
+		after("a thousand attributes of nothing", attrs(origin+path+hop+strings.Repeat("80e900", 1000), some)),
+		after("a well-known attribute marked optional", attrs("c00101 00"+path+hop, some)),
+		after("LOCAL_PREF of an external router", attrs(origin+path+hop+"400504 00000009", some)),
+		after("ATOMIC_AGGREGATE with a value", attrs(origin+path+hop+"400601 01", some)),
+		after("a KEEPALIVE with a body", message(keepalive, []byte{1})),
+		after("a Hard Reset cut short", message(notify, unhex("0609"))),
+		after("the box's own VIP, and a default route", attrs(origin+path+hop, "20 c0000201"), attrs(origin+path+hop, "00")),
+		{name: "HTTP", open: []byte("GET / HTTP/1.1\r\nHost: router\r\n\r\n")},
+		{name: "TLS", open: unhex("16 03 01 00c8 01 0000c4 0303")},
 		opens("BGP 3", append([]byte{3}, openBody(routerASN, 90)[1:]...)),
 		opens("a hold time of 1", openBody(routerASN, 1)),
 		opens("a hold time of 0", openBody(routerASN, 0, capIPv4)),

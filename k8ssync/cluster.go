@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,26 @@ var patient = timing{
 	silence: usualSilence,
 }
 
+// hurry divides what a Cluster waits for, where the linker of a test has set it
+// (-X weir/k8ssync.hurry=5): a test of the whole program has no other way to be
+// impatient. What is released has none.
+var hurry string
+
+// faster divides timings by what hurry says. The grace of an API server stays: it
+// is a limit for a slow machine, not a wait.
+func (t timing) faster(hurry string) timing {
+	n, err := strconv.Atoi(hurry)
+	if err != nil || n < 2 {
+		return t
+	}
+	for _, d := range []*time.Duration{
+		&t.poll, &t.settle, &t.saves, &t.backoff, &t.silence.dial, &t.silence.idle, &t.silence.ping,
+	} {
+		*d /= time.Duration(n)
+	}
+	return t
+}
+
 // Changes are said at once after a pause, and at most every calm under a storm;
 // when saying them takes long, weir rests restsFor times as long, up to weary, so
 // that a storm in one cluster leaves time for the others.
@@ -104,7 +125,7 @@ const (
 // Status to say, while Run tries for ever.
 func New(cfg Config, log *slog.Logger) *Cluster {
 	c := &Cluster{
-		cfg: cfg, log: log.With("cluster", cfg.Name), timing: patient, limit: most,
+		cfg: cfg, log: log.With("cluster", cfg.Name), timing: patient.faster(hurry), limit: most,
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1),
 		told: newTeller(cfg), live: newObjects(most),
 		real: real{most: maxClusterReal}, refused: cfg.Refused, provided: cfg.Provided, pending: map[key]struct{}{}, triggered: map[lb.ServiceID]time.Time{},

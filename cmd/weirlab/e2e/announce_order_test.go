@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -16,11 +17,9 @@ var villainHost = lab.Host{Name: "villain", Nets: lab.Nets{linkOf(1): villainAdd
 // TestAnnouncedWhenServed has clients hammer VIPs of one box while all kinds of things
 // happen to it. The router's word is the law: where it has a route, clients are served.
 func TestAnnouncedWhenServed(t *testing.T) {
+	t.Parallel()
 	e := newEdge(t, 1, villainHost)
-	for _, story := range []struct {
-		name string
-		tell func(*testing.T, *edge)
-	}{
+	stories(t, e, []storyOn[*edge]{
 		{"from before a VIP exists", announcedLast},
 		{"while the box is changed and started anew", neverWithdrawn},
 		{"a service that is removed, a box that stops for good", withdrawnFirst},
@@ -28,12 +27,7 @@ func TestAnnouncedWhenServed(t *testing.T) {
 		{"most backends are not well", floorHolds},
 		{"an operator clears the kernel", clearedKernel},
 		{"a hostile speaker", hostileSpeaker},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			defer e.cleanSlate(t)
-			story.tell(t, e)
-		})
-	}
+	})
 }
 
 // cleanSlate ends weir on all boxes, takes what it left out of their kernels, and has
@@ -68,6 +62,19 @@ func (e *edge) hammerWeb(t testing.TB) *load {
 	return startHammer(t, e.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
 }
 
+// toldNowhere waits until so many attempts that began after an instant have been told by the router
+// that there is no way.
+func toldNowhere(t testing.TB, h *load, n int, since time.Time) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		got := h.Tries().Where(func(one traffic.Try) bool { return one.Outcome() == unreachable && one.Began.After(since) })
+		if len(got) < n {
+			return fmt.Errorf("%d of %d attempts were told that there is no way: %s", len(got), n, h.Tries().Report())
+		}
+		return nil
+	})
+}
+
 // announcedLast hammers VIPs from before they exist: of a service that is added to a
 // running box, and of a box that starts.
 func announcedLast(t *testing.T, e *edge) {
@@ -81,7 +88,7 @@ func announcedLast(t *testing.T, e *edge) {
 			e.awaitRoutes(t, bothVIPs)
 		}
 		h := e.hammerWeb(t)
-		time.Sleep(300 * time.Millisecond) // some that nobody answers
+		toldNowhere(t, h, 20, time.Time{}) // some that nobody answers
 		begin := time.Now()
 		if how == "added to a running box" {
 			e.reload(t, service("web", ""))
@@ -179,7 +186,7 @@ func withdrawnFirst(t *testing.T, e *edge) {
 		}
 		stopped := time.Now()
 		e.awaitRoutes(t, bothVIPs)
-		time.Sleep(300 * time.Millisecond)
+		toldNowhere(t, h, 20, time.Now())
 		tries := h.Stop()
 		for _, vip := range bothVIPs {
 			gone := watch.first(t, vip, false, begin)

@@ -12,17 +12,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// The site of what is announced: clients behind a router that knows of VIPs only what
-// boxes tell it, two boxes with a cable each to the router, and the web servers behind
-// them.
-//
-//	client1 10.0.0.2-9 --\             /-- front1 -- box1 --\             /-- web1 10.2.0.11
-//	                      lan -- router                      back -------<--- web2 10.2.0.12
-//	client2 10.0.0.12-19 /             \-- front2 -- box2 --/             \-- web3 10.2.0.13
-//
-// The router answers unreachable to packets for VIPs that nobody announces, at once
-// and always. IPv6 is the same. The
-// boxes announce both families over one session of IPv4.
+// Who announces to whom on the site of edgeSite.
 const (
 	routerASN = 65000
 	boxASN    = 65001
@@ -37,54 +27,6 @@ type edge struct {
 	webs             []*webServer
 }
 
-// linkOf is the network between a box, 1 or 2, and the router, where the router is
-// .254 and the box .1.
-func linkOf(box int) string { return fmt.Sprintf("front%d", box) }
-
-func boxAddr(box int) string    { return fmt.Sprintf("10.1.%d.1", box) }
-func boxAddr6(box int) string   { return fmt.Sprintf("fd01:%d::1", box) }
-func routerAddr(box int) string { return fmt.Sprintf("10.1.%d.254", box) }
-
-// clientAddrs are those of client 1 or 2, eight of a family.
-func clientAddrs(client int, v6 bool) []string {
-	out := make([]string, 8)
-	for i := range out {
-		out[i] = fmt.Sprintf("10.0.0.%d", 10*(client-1)+i+2)
-		if v6 {
-			out[i] = fmt.Sprintf("fd00::%d", 10*(client-1)+i+2)
-		}
-	}
-	return out
-}
-
-func edgeSite(boxes int, more ...lab.Host) lab.Site {
-	var s lab.Site
-	lan := lab.Nets{"lan": "10.0.0.1/24 fd00::1/64"}
-	for client := 1; client <= 2; client++ {
-		addrs := strings.Join(clientAddrs(client, false), "/24 ") + "/24 " + strings.Join(clientAddrs(client, true), "/64 ") + "/64"
-		s.Hosts = append(s.Hosts, lab.Host{
-			Name: fmt.Sprintf("client%d", client), Nets: lab.Nets{"lan": addrs},
-			Routes: []string{"192.0.2.0/24 via 10.0.0.1", "198.51.100.0/24 via 10.0.0.1", "2001:db8::/32 via fd00::1"},
-		})
-	}
-	for i, name := range webs {
-		s.Hosts = append(s.Hosts, lab.Host{Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+11, i+11)}})
-	}
-	for n := 1; n <= boxes; n++ {
-		lan[linkOf(n)] = fmt.Sprintf("%s/24 fd01:%d::fe/64", routerAddr(n), n)
-		s.Boxes = append(s.Boxes, lab.Box{
-			Name: fmt.Sprintf("box%d", n),
-			Nets: lab.Nets{
-				linkOf(n): fmt.Sprintf("%s/24 %s/64", boxAddr(n), boxAddr6(n)),
-				"back":    fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", n, n),
-			},
-			Routes: []string{"default via " + routerAddr(n), fmt.Sprintf("default via fd01:%d::fe", n)},
-		})
-	}
-	s.Hosts = append(append(s.Hosts, lab.Host{Name: "router", Nets: lan, Forward: true}), more...)
-	return s
-}
-
 // newEdge boots the site with so many boxes; the router has a session configured for
 // each, and weir runs nowhere.
 func newEdge(t *testing.T, boxes int, more ...lab.Host) *edge {
@@ -96,13 +38,9 @@ func newEdge(t *testing.T, boxes int, more ...lab.Host) *edge {
 // openEdge is newEdge with a site that is not quite edgeSite's.
 func openEdge(t *testing.T, plan lab.Site, boxes int) *edge {
 	t.Helper()
-	l := lab.Start(t, plan)
-	e := &edge{Lab: l, client1: l.Host("client1"), client2: l.Host("client2")}
-	for n := 1; n <= boxes; n++ {
-		s := &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", n)), client1: e.client1, client2: e.client2, weir: lab.Build(t, "weir/cmd/weir")}
-		s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-		e.boxes = append(e.boxes, s)
-	}
+	all := openBoxes(t, plan)
+	l := all[0].Lab
+	e := &edge{Lab: l, boxes: all, client1: l.Host("client1"), client2: l.Host("client2")}
 	for i := range webs {
 		e.webs = append(e.webs, serveHTTP(t, l.Host(webs[i]), 8080))
 	}

@@ -13,12 +13,10 @@ import (
 // TestAppliance is the life of a server that weir is installed on: apt, systemd as PID 1,
 // a kernel of its own, clients in front of it, web servers and a cluster behind it.
 func TestAppliance(t *testing.T) {
+	t.Parallel()
 	lab.RequireSystemd(t)
 	a := newAppliance(t)
-	for _, story := range []struct {
-		name string
-		tell func(*testing.T, *appliance)
-	}{
+	for _, story := range []storyOn[*appliance]{
 		{"installed, configured, started", applianceInstalls},
 		{"confined, and able to do all it must", applianceIsConfined},
 		{"upgraded", applianceUpgrades},
@@ -53,16 +51,9 @@ func newAppliance(t *testing.T) *appliance {
 		t.Fatal(err)
 	}
 	a := &appliance{old: lab.Package(t, ""), new: lab.Package(t, nextVersion)}
-	p := plain(lab.UML)
-	p.Boxes[0].Systemd = true
-	p.Hosts = append(p.Hosts, lab.Host{
-		Name: "kube1", Nets: lab.Nets{"back": "10.2.0.101/24 fd02::101/64"},
-		Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
-	})
-	a.land = &land{site: openSite(t, p)}
+	a.land = &land{site: openSite(t, underSystemd(kubeSite(1)))}
 	a.weir = "/usr/bin/weir" // that of the package
-	a.prod = a.Kube(t, "kube1", lab.KubeOptions{})
-	grant(t, a.prod)
+	a.join(t, 1, lab.KubeOptions{})
 	a.serveAll(t, 8080)
 	for i := range webs {
 		serveEcho(t, a.web(i+1), 7000)

@@ -59,7 +59,7 @@ func applianceIsConfined(t *testing.T, a *appliance) {
 func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 	const rules = "iptables-save -t nat | grep -v '^[#:]'"
 	before := a.box.Must(t, "sh", "-c", rules)
-	holder, err := a.box.Start("flock", "/run/xtables.lock", "sh", "-c", "echo held; sleep 3; "+rules+"; echo free")
+	holder, err := a.box.Start("flock", "/run/xtables.lock", "sh", "-c", "echo held; sleep 2; "+rules+"; echo free")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func (s *site) repairs(t testing.TB, flush string) (took, look time.Duration) {
 // applianceHangs stops weir's process in the midst, so that its loop goes on no more.
 func applianceHangs(t *testing.T, a *appliance) {
 	const dropIn = "/etc/systemd/system/weir.service.d/short.conf"
-	if err := a.box.WriteFile(t.Context(), dropIn, "[Service]\nWatchdogSec=5s\n", 0o644); err != nil {
+	if err := a.box.WriteFile(t.Context(), dropIn, "[Service]\nWatchdogSec=3s\n", 0o644); err != nil {
 		t.Fatal(err)
 	}
 	a.systemctl(t, "daemon-reload")
@@ -157,9 +157,9 @@ func applianceHangs(t *testing.T, a *appliance) {
 			}
 			return nil
 		})
-		figure(t, "hung, until the watchdog (5 s here) has ended it and it is ready again", took)
+		figure(t, "hung, until the watchdog (3 s here) has ended it and it is ready again", took)
 	})
-	mustSay(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "2000"), "Watchdog timeout (limit 5s)!", "SIGABRT: abort", "Scheduled restart job")
+	mustSay(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "2000"), "Watchdog timeout (limit 3s)!", "SIGABRT: abort", "Scheduled restart job")
 	a.box.Must(t, "rm", dropIn)
 	a.systemctl(t, "daemon-reload")
 	a.systemctl(t, "restart", "weir")
@@ -184,7 +184,7 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 		if out, err := a.box.Run(t.Context(), "systemctl", "restart", "weir"); err == nil {
 			t.Errorf("it starts with a broken configuration: %+v", out)
 		}
-		time.Sleep(2 * time.Second) // in which it could have been tried twenty times
+		// One that is tried again in a moment is "activating".
 		if state := a.show(t, "ActiveState") + " " + a.show(t, "NRestarts") + " " + a.show(t, "ExecMainStatus"); state != "failed 0 78" {
 			t.Errorf("after a start that can't be it is %s, want failed 0 78", state)
 		}

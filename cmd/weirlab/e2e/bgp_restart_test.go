@@ -5,35 +5,35 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/lab"
 )
 
-// watch asks routers for their routes over and over.
+// watch asks routers for their paths over and over, until end.
 type watch struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-
-	mu      sync.Mutex
-	asked   map[string]int
-	missing []string
+	asked  []*atomic.Int32 // by router
 }
 
-// routeBeat is the time between two questions, if the answers take less.
-const routeBeat = 20 * time.Millisecond
-
-// askRoutes begins to ask, until end: every answer must have all these prefixes.
-func askRoutes(t testing.TB, routers []*router, want ...string) *watch {
+// watchPaths begins to ask. look is given what each router says, in a goroutine of its own.
+func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []lab.Path, err error)) *watch {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &watch{cancel: cancel, asked: map[string]int{}}
+	w := &watch{cancel: cancel}
 	for _, r := range routers {
+		asked := &atomic.Int32{}
+		w.asked = append(w.asked, asked)
 		w.wg.Go(func() {
-			tick := time.NewTicker(routeBeat)
+			tick := time.NewTicker(20 * time.Millisecond) // if the answers take less
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				got, err := r.prefixes(context.WithoutCancel(ctx))
-				w.add(r.name, got, want, err)
+				paths, err := r.Paths(context.WithoutCancel(ctx))
+				look(r, paths, err)
+				asked.Add(1)
 				<-tick.C
 			}
 		})
@@ -42,40 +42,41 @@ func askRoutes(t testing.TB, routers []*router, want ...string) *watch {
 	return w
 }
 
-func (w *watch) add(router string, got, want []string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.asked[router]++
-	if err != nil {
-		w.missing = append(w.missing, err.Error())
-		return
-	}
-	for _, prefix := range want {
-		if !slices.Contains(got, prefix) {
-			w.missing = append(w.missing, fmt.Sprintf("%s had no route to %s at %s", router, prefix, time.Now().Format("15:04:05.000")))
-		}
-	}
-}
-
-func (w *watch) end() *watch {
+func (w *watch) end() {
 	w.cancel()
 	w.wg.Wait()
-	return w
 }
 
-// mustHaveMissedNothing ends a watch and fails the test if a route was not there.
-func (w *watch) mustHaveMissedNothing(t testing.TB) {
+// complete ends a watch, and fails the test if a router was asked so seldom that it shows nothing.
+func (w *watch) complete(t testing.TB) {
 	t.Helper()
 	w.end()
-	if len(w.missing) > 0 {
-		t.Errorf("routes were not there in %d answers of %v, the first: %s", len(w.missing), w.asked, w.missing[0])
-	}
-	for name, n := range w.asked {
-		if n < 5 { // an answer takes FRR a tenth of a second or more on a busy machine
-			t.Errorf("%s was asked %d times only", name, n)
+	for i, n := range w.asked {
+		if n.Load() < 5 { // an answer takes FRR a tenth of a second or more on a busy machine
+			t.Errorf("router %d was asked %d times only", i+1, n.Load())
 		}
 	}
-	t.Logf("routes were there in all answers of routers: %v", w.asked)
+}
+
+// routesStay watches routers, until stay is called: no answer may be without one of these prefixes.
+func routesStay(t testing.TB, routers []*router, want ...string) (stay func(testing.TB)) {
+	var mu sync.Mutex
+	var missing []string
+	w := watchPaths(t, routers, func(r *router, paths []lab.Path, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, prefix := range want {
+			if err != nil || !slices.ContainsFunc(paths, func(p lab.Path) bool { return p.Prefix.String() == prefix }) {
+				missing = append(missing, fmt.Sprintf("%s had no route to %s at %s: %v", r.name, prefix, time.Now().Format("15:04:05.000"), err))
+			}
+		}
+	})
+	return func(t testing.TB) {
+		t.Helper()
+		if w.complete(t); len(missing) > 0 {
+			t.Errorf("routes were not there %d times, the first: %s", len(missing), missing[0])
+		}
+	}
 }
 
 // restarts: however weir ends and begins again, the routers keep its routes, and no request fails.
@@ -91,7 +92,7 @@ func (s *bgpSite) restarts(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			s.established(t, s.routers...)
 			streams := s.streams(t)
-			w := askRoutes(t, s.routers, hosts(vip4, vip6)...)
+			stay := routesStay(t, s.routers, hosts(vip4, vip6)...)
 			for _, st := range streams {
 				st.more(t, 5)
 			}
@@ -121,7 +122,7 @@ func (s *bgpSite) restarts(t *testing.T) {
 			for _, st := range streams {
 				st.more(t, 20)
 			}
-			w.mustHaveMissedNothing(t)
+			stay(t)
 			mustHaveLostNothing(t, streams...)
 		})
 	}
@@ -152,7 +153,7 @@ func (r *router) fresh(ctx context.Context, want []string) error {
 
 // comesBack: a router that ends and begins again has its routes within seconds; nobody else notices.
 func (s *bgpSite) comesBack(t *testing.T) {
-	s.peerWith(t, speaker(`hold_down = "1s"`)+s.externals(`connect_retry = "2s"`)+service("web", ""))
+	s.peerWith(t, speaker(`hold_down = "1s"`)+s.externals()+service("web", ""))
 	have(t, s.routers, hosts(vip4, vip6)...)
 	s.forwarding(t)
 	for i, r := range s.routers {
@@ -167,7 +168,7 @@ func (s *bgpSite) comesBack(t *testing.T) {
 			through = s.client2
 		}
 		stream := startStream(t, through, at(vip4, 80), at(vip6, 80))
-		w := askRoutes(t, others, hosts(vip4, vip6)...)
+		stay := routesStay(t, others, hosts(vip4, vip6)...)
 		flaps := s.neighbor(t, r.name).Flaps
 		if err := r.Kill(within(t, time.Minute)); err != nil {
 			t.Fatal(err)
@@ -190,7 +191,7 @@ func (s *bgpSite) comesBack(t *testing.T) {
 		}
 		stream.more(t, 5)
 		mustHaveLostNothing(t, stream)
-		w.mustHaveMissedNothing(t)
+		stay(t)
 	}
 	s.forwarding(t)
 	mustGet(t, s.client1, at(vip4, 80), 3)

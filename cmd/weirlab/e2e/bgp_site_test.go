@@ -6,20 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"weir/cmd/weirlab/lab"
 )
 
-// The site of BGP: the box among three routers that others wrote, a client behind each of two (GoBGP
-// passes nothing on), and web servers behind the box.
-//
-//	client1 10.8.0.2 -- bird  10.1.0.11 --\                       /-- web1 10.2.0.11
-//	client2 10.9.0.2 -- frr   10.1.0.12 ---- front -- box -- back --- web2 10.2.0.12
-//	                    gobgp 10.1.0.13 --/   .1          .1      \-- web3 10.2.0.13
-//
-// IPv6 is the same in fd08::/64, fd09::/64, fd01::/64 and fd02::/64. Nobody has a route to a VIP but from BGP.
+// bgpSite is that of bgpPlan.
 type bgpSite struct {
 	*site
 	routers []*router
@@ -35,34 +29,22 @@ type router struct {
 	config string // what it was started with
 }
 
-// weirASN is that of weir.
-const weirASN = 64500
-
-func bgpPlan() lab.Site {
-	p := plain(lab.UML)
-	p.Hosts = slices.DeleteFunc(p.Hosts, func(h lab.Host) bool { return strings.HasPrefix(h.Name, "client") })
-	for i, name := range []string{"bird", "frr", "gobgp"} {
-		h := lab.Host{Name: name, Forward: true, Nets: lab.Nets{"front": fmt.Sprintf("10.1.0.%d/24 fd01::%d/64", 11+i, 11+i)}}
-		if name != "gobgp" {
-			lan, v4, v6 := "lan-"+name, fmt.Sprintf("10.%d.0", 8+i), fmt.Sprintf("fd0%d:", 8+i)
-			h.Nets[lan] = fmt.Sprintf("%s.1/24 %s:1/64", v4, v6)
-			p.Hosts = append(p.Hosts, lab.Host{
-				Name:   fmt.Sprintf("client%d", i+1),
-				Nets:   lab.Nets{lan: fmt.Sprintf("%s.2/24 %s:2/64", v4, v6)},
-				Routes: []string{"default via " + v4 + ".1", "default via " + v6 + ":1"},
-			})
-			p.Boxes[0].Routes = append(p.Boxes[0].Routes, fmt.Sprintf("%s.0/24 via 10.1.0.%d", v4, 11+i), fmt.Sprintf("%s:/64 via fd01::%d", v6, 11+i))
-		}
-		p.Hosts = append(p.Hosts, h)
-	}
-	return p
-}
+// weirASN is that of weir, connectRetry how often it tries to connect, as often as it can.
+const (
+	weirASN      = 64500
+	connectRetry = 2 * time.Second
+)
 
 // newBGPSite boots the site. Nothing runs on it yet but the web servers.
 func newBGPSite(t *testing.T) *bgpSite {
 	t.Helper()
 	lab.RequireRouters(t)
-	s := &bgpSite{site: openSite(t, bgpPlan())}
+	return amongRouters(t, openSite(t, bgpPlan()))
+}
+
+func amongRouters(t *testing.T, box *site) *bgpSite {
+	t.Helper()
+	s := &bgpSite{site: box}
 	s.serveAll(t, 8080)
 	for i, kind := range lab.RouterKinds {
 		s.routers = append(s.routers, &router{
@@ -84,14 +66,14 @@ func speaker(keys ...string) string {
 
 // external is a router as eBGP peer over IPv4, connected to from the box's address there, with more keys.
 func (r *router) external(keys ...string) string {
-	return fmt.Sprintf("[[bgp.peer]]\nname = %q\naddress = %q\nsource_address = \"10.1.0.1\"\nasn = %d\n%s\n",
-		r.name, r.v4, r.asn, strings.Join(keys, "\n"))
+	return fmt.Sprintf("[[bgp.peer]]\nname = %q\naddress = %q\nsource_address = \"10.1.0.1\"\nconnect_retry = %q\nasn = %d\n%s\n",
+		r.name, r.v4, connectRetry, r.asn, strings.Join(keys, "\n"))
 }
 
 // internal is a router as iBGP peer over IPv6, likewise.
 func (r *router) internal(keys ...string) string {
-	return fmt.Sprintf("[[bgp.peer]]\nname = %q\naddress = %q\nsource_address = \"fd01::1\"\nasn = %d\n%s\n",
-		r.name, r.v6, weirASN, strings.Join(keys, "\n"))
+	return fmt.Sprintf("[[bgp.peer]]\nname = %q\naddress = %q\nsource_address = \"fd01::1\"\nconnect_retry = %q\nasn = %d\n%s\n",
+		r.name, r.v6, connectRetry, weirASN, strings.Join(keys, "\n"))
 }
 
 // externals is external of all of them.
@@ -130,16 +112,43 @@ func (s *bgpSite) side(t testing.TB, r *router, replace ...string) string {
 // begin starts a router, or starts it anew, with a configuration.
 func (s *bgpSite) begin(t testing.TB, r *router, config string) {
 	t.Helper()
-	if r.Router != nil {
-		if err := r.Stop(within(t, time.Minute)); err != nil {
-			t.Fatal(err)
+	s.beginAll(t, map[*router]string{r: config})
+}
+
+// beginAll does so with several routers, side by side.
+func (s *bgpSite) beginAll(t testing.TB, configs map[*router]string) {
+	t.Helper()
+	var all sync.WaitGroup
+	for r, config := range configs {
+		all.Go(func() {
+			if r.Router != nil {
+				if err := r.Stop(within(t, time.Minute)); err != nil {
+					t.Error(err)
+				}
+			}
+			var err error
+			if r.Router, err = lab.StartRouter(within(t, time.Minute), s.Host(r.name), r.kind, config); err != nil {
+				t.Errorf("%v\n%s", err, config)
+			}
+			r.config = config
+		})
+	}
+	if all.Wait(); t.Failed() {
+		t.FailNow()
+	}
+}
+
+// beginWith starts those routers, or starts them anew, that have not the configuration which
+// side gives.
+func (s *bgpSite) beginWith(t testing.TB, side func(*router) string) {
+	t.Helper()
+	configs := map[*router]string{}
+	for _, r := range s.routers {
+		if text := side(r); r.Router == nil || text != r.config {
+			configs[r] = text
 		}
 	}
-	var err error
-	if r.Router, err = lab.StartRouter(within(t, time.Minute), s.Host(r.name), r.kind, config); err != nil {
-		t.Fatalf("%v\n%s", err, config)
-	}
-	r.config = config
+	s.beginAll(t, configs)
 }
 
 // peerWith gives weir a configuration, every router what weir prints for it unless it has that, and waits
@@ -147,11 +156,7 @@ func (s *bgpSite) begin(t testing.TB, r *router, config string) {
 func (s *bgpSite) peerWith(t testing.TB, toml string, replace ...string) time.Duration {
 	t.Helper()
 	s.serve(t, toml)
-	for _, r := range s.routers {
-		if side := s.side(t, r, replace...); side != r.config {
-			s.begin(t, r, side)
-		}
-	}
+	s.beginWith(t, func(r *router) string { return s.side(t, r, replace...) })
 	begin := time.Now()
 	s.established(t, s.routers...)
 	return time.Since(begin)

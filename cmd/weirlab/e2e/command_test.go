@@ -17,6 +17,7 @@ import (
 )
 
 func TestCommand(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	webs := s.serveAll(t, 8080)
 	for _, i := range allWebs {
@@ -327,15 +328,12 @@ func systemdIsTold(t *testing.T, s *site) {
 	// The loop feeds the watchdog, three times in its time.
 	beats := func() int { return strings.Count(systemd.Output(), "WATCHDOG=1") }
 	begin, seen := time.Now(), beats()
-	took := eventually(t, 10*time.Second, func() error {
+	figure(t, "6 beats of the watchdog, which waits for 1.5 s", eventually(t, time.Minute, func() error {
 		if n := beats(); n < seen+6 {
 			return fmt.Errorf("%d beats in %s", n-seen, time.Since(begin))
 		}
 		return nil
-	})
-	if took > 4500*time.Millisecond {
-		t.Errorf("6 beats of the watchdog took %s; it is to be fed within 1.5s", took)
-	}
+	}))
 	told := func() string { return systemd.Output() }
 	at := len(told())
 	s.box.Must(t, s.weir, "reload")

@@ -13,20 +13,18 @@ import (
 // A configuration that nobody confirms is not in force for longer than it was to be,
 // whatever happens to the daemon meanwhile.
 func TestConfirm(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
-	defer s.cleanSlate(t)
 	s.run(t, service("web", ""))
-	for _, story := range []story{
+	chapters(t, s, []story{
 		{"what breaks a VIP goes back by itself", unconfirmedGoesBack},
 		{"a start keeps to what was returned to, and a reload tries the file again", returnOutlivesStart},
 		{"what is confirmed stays", confirmedStays},
 		{"back at once", backAtOnce},
 		{"a daemon that is killed on trial starts with the old one", killedOnTrial},
 		{"what can't be tried is refused", untriable},
-	} {
-		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
-	}
+	})
 }
 
 // broken is a configuration that lacks the VIP which clients ask.

@@ -80,6 +80,7 @@ func otherOf(f family) string { return f.other }
 func web1Of(f family) string  { return f.web1 }
 
 func TestSourceAddress(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.greetAll(t, "tcp", 8080)
 	s.greetAll(t, "udp", 8080)

@@ -12,6 +12,7 @@ import (
 // Debian's own kernel, where iptables has two backends: what operators get. It is
 // computed, not run, so this is no place for thousands.
 func TestDebianKernel(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.Qemu)
 	s.greetAll(t, "tcp", 8080)
 	s.greetAll(t, "udp", 8080)

@@ -3,7 +3,10 @@
 // other people's tools (ipvsadm, ipset, iptables-save, conntrack, ip) say what
 // the kernel holds.
 //
-// site_test.go has the site that most tests share and what they do with it;
+// sites_test.go has the sites, site_test.go what tests do with the one that most share;
 // quickstart_test.go types what is written in the quick starts of packaging/doc; the
 // other files are the stories, by theme.
+//
+// With WEIR_SOAK in the environment some stories are as large as they can be, and some are
+// told that are skipped otherwise.
 package e2e

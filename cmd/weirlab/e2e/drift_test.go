@@ -23,42 +23,37 @@ done 2>/dev/null; true`
 type incident struct {
 	name string
 	do   string // a shell script
-	// reloaded says that weir loads its configuration again before, with audits so
-	// rare that they can't be what finds it.
+	// reloaded says that weir loads its configuration again before.
 	reloaded bool
 	// kinds are what weir_drift_total must count, at least one each.
 	kinds []string
-	// seen is how weir learns of it, and with that how soon.
+	// seen is how weir learns of it.
 	seen seen
 	// cuts says that clients can't but notice: a request may fail until it is
 	// repaired.
 	cuts bool
 }
 
-// seen is the time in which weir must have put something right.
-type seen time.Duration
+// seen is how weir learns of what somebody else did. Where it is told, the next audit is an
+// hour away: what is put right was not found by one.
+type seen bool
 
 const (
-	driftPeriod = 2 * time.Second // sync_period of this test
-
-	// Links and addresses are announced by the kernel.
-	announced = seen(time.Second)
-	// The legacy tables are looked at every half second, and not more often than
-	// every two seconds when they keep changing.
-	polled = seen(2500*time.Millisecond + time.Second)
+	// The kernel announces links and addresses, and the legacy tables are looked at.
+	told seen = true
 	// Nothing tells weir of the rest; the audit sees it.
-	audited = seen(driftPeriod + 2*time.Second)
+	audited seen = false
 )
 
 var incidents = []incident{
-	{name: "iptables flushed", do: "iptables -F; iptables -t nat -F; iptables -t nat -X; iptables -X; true", kinds: []string{"rules"}, seen: polled, cuts: true},
-	{name: "ip6tables flushed", do: "ip6tables -F; ip6tables -t nat -F; ip6tables -t nat -X; ip6tables -X; true", kinds: []string{"rules"}, seen: polled, cuts: true},
-	{name: "iptables flushed after a reload", reloaded: true, do: "iptables -F; iptables -t nat -F", kinds: []string{"rules"}, seen: polled, cuts: true},
-	{name: "mangle flushed", do: "iptables -t mangle -F; iptables -t mangle -X; true", kinds: []string{"rules"}, seen: polled},
-	{name: "one rule deleted", do: "iptables -t nat -D KUBE-POSTROUTING 1", kinds: []string{"rules"}, seen: polled},
-	{name: "foreign rule before ours", do: "iptables -I INPUT 1 -p udp --dport 9 -j DROP", kinds: []string{"rules"}, seen: polled},
-	{name: "device deleted", do: "ip link del kube-ipvs0", kinds: []string{"device", "address"}, seen: announced, cuts: true},
-	{name: "address deleted", do: "ip addr del 192.0.2.10/32 dev kube-ipvs0", kinds: []string{"address"}, seen: announced, cuts: true},
+	{name: "iptables flushed", do: "iptables -F; iptables -t nat -F; iptables -t nat -X; iptables -X; true", kinds: []string{"rules"}, seen: told, cuts: true},
+	{name: "ip6tables flushed", do: "ip6tables -F; ip6tables -t nat -F; ip6tables -t nat -X; ip6tables -X; true", kinds: []string{"rules"}, seen: told, cuts: true},
+	{name: "iptables flushed after a reload", reloaded: true, do: "iptables -F; iptables -t nat -F", kinds: []string{"rules"}, seen: told, cuts: true},
+	{name: "mangle flushed", do: "iptables -t mangle -F; iptables -t mangle -X; true", kinds: []string{"rules"}, seen: told},
+	{name: "one rule deleted", do: "iptables -t nat -D KUBE-POSTROUTING 1", kinds: []string{"rules"}, seen: told},
+	{name: "foreign rule before ours", do: "iptables -I INPUT 1 -p udp --dport 9 -j DROP", kinds: []string{"rules"}, seen: told},
+	{name: "device deleted", do: "ip link del kube-ipvs0", kinds: []string{"device", "address"}, seen: told, cuts: true},
+	{name: "address deleted", do: "ip addr del 192.0.2.10/32 dev kube-ipvs0", kinds: []string{"address"}, seen: told, cuts: true},
 	{name: "weight edited", do: "ipvsadm -e -t 192.0.2.10:80 -r 10.2.0.12:8080 -m -w 7", kinds: []string{"real_server"}, seen: audited},
 	{name: "scheduler edited", do: "ipvsadm -E -t 192.0.2.10:80 -s wlc", kinds: []string{"virtual_server"}, seen: audited},
 	{name: "real server deleted", do: "ipvsadm -d -t 192.0.2.10:80 -r 10.2.0.12:8080", kinds: []string{"real_server"}, seen: audited},
@@ -72,15 +67,19 @@ var incidents = []incident{
 }
 
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
-	defer s.cleanSlate(t)
-	s.run(t, driftConfig(driftPeriod))
+	for _, i := range allWebs {
+		serveEcho(t, s.web(i), 7000)
+	}
+	period := driftPeriods[told]
+	s.run(t, driftConfig(period))
 	for _, in := range incidents {
 		t.Run(in.name, func(t *testing.T) {
-			if in.reloaded {
-				s.reload(t, driftConfig(time.Minute))
-				defer s.reload(t, driftConfig(driftPeriod))
+			if now := driftPeriods[in.seen]; in.reloaded || period != now {
+				s.reload(t, driftConfig(now))
+				period = now
 			}
 			before := s.withoutForeignRule(t)
 			drift, log := s.driftCounts(t), len(s.daemon.Output())
@@ -102,9 +101,6 @@ func TestDrift(t *testing.T) {
 				}
 				return nil
 			})
-			if limit := time.Duration(in.seen); took > limit {
-				t.Errorf("put right after %s, want %s at most", took, limit)
-			}
 			tries := append(v4.Stop(), v6.Stop()...)
 			if err := tries.Err(3); err != nil && !in.cuts {
 				t.Errorf("requests failed meanwhile: %v", err)
@@ -125,7 +121,15 @@ func TestDrift(t *testing.T) {
 			t.Logf("put right after %s; requests: %s", took.Round(time.Millisecond), tries.Report())
 		})
 	}
+	s.cleanSlate(t)
+	stories(t, s, []story{
+		{"a flush of all tables cuts no connection", flushCutsNothing},
+		{"without the anchor it does", flushWithoutAnchor},
+	})
 }
+
+// driftPeriods are sync_period while weir learns so of what others did.
+var driftPeriods = map[seen]time.Duration{told: time.Hour, audited: time.Second}
 
 // driftConfig is the configuration of TestDrift with audits so often.
 func driftConfig(period time.Duration) string {
@@ -159,50 +163,43 @@ func (s *site) driftCounts(t testing.TB) map[string]float64 {
 	return out
 }
 
-// A flush of all tables takes the last rule away that needs conntrack. What keeps
-// the connections then is the anchor; without it they are lost.
-func TestFirewallFlush(t *testing.T) {
-	s := newSite(t, lab.UML)
-	for _, i := range allWebs {
-		serveEcho(t, s.web(i), 7000)
-	}
-	t.Run("cuts no connection", func(t *testing.T) {
-		defer s.cleanSlate(t)
-		s.run(t, echoes(allWebs, ""))
-		for round := range 3 {
-			conns := holdMany(t, 10, s.client1, echo4, echo6)
-			begin := time.Now()
-			s.box.Must(t, "sh", "-c", flushAll)
-			flushed := time.Since(begin)
-			took := eventually(t, 10*time.Second, func() error {
-				if n := strings.Count(s.dump(t), "KUBE-IPVS-FILTER"); n < 2 {
-					return fmt.Errorf("no rules")
-				}
-				return nil
-			})
-			for _, h := range conns {
-				if h.Err() == nil {
-					moves(t, h)
-				}
-			}
-			releaseAll(t, fmt.Sprintf("round %d, masqueraded connections", round+1), conns)
-			t.Logf("flush %d took %s, rules were back %s later", round+1, flushed.Round(time.Millisecond), took.Round(time.Millisecond))
-		}
-	})
-	t.Run("without the anchor cuts them", func(t *testing.T) {
-		defer s.cleanSlate(t)
-		s.run(t, echoes(allWebs, ""))
-		s.stop(t, syscall.SIGTERM) // or it would put the anchor back
+// flushCutsNothing: a flush of all tables takes the last rule away that needs conntrack. What
+// keeps the connections then is the anchor; without it they are lost.
+func flushCutsNothing(t *testing.T, s *site) {
+	s.run(t, echoes(allWebs, ""))
+	for round := range 3 {
 		conns := holdMany(t, 10, s.client1, echo4, echo6)
-		s.box.Must(t, "sh", "-c", "ipvsadm -D -t 192.0.0.8:21 && ipvsadm -D -t [100::8]:21")
-		moves(t, conns...)
+		begin := time.Now()
 		s.box.Must(t, "sh", "-c", flushAll)
-		// With the rules back at once nothing is mended.
-		s.start(t)
-		r := conns.Report(t.Context(), time.Now(), 3*time.Second)
-		if r.Cut == 0 {
-			t.Errorf("none of %d connections was lost: the other test shows nothing", len(conns))
+		flushed := time.Since(begin)
+		took := eventually(t, 10*time.Second, func() error {
+			if n := strings.Count(s.dump(t), "KUBE-IPVS-FILTER"); n < 2 {
+				return fmt.Errorf("no rules")
+			}
+			return nil
+		})
+		for _, h := range conns {
+			if h.Err() == nil {
+				moves(t, h)
+			}
 		}
-		t.Logf("control without the anchor: %s", r)
-	})
+		releaseAll(t, fmt.Sprintf("round %d, masqueraded connections", round+1), conns)
+		t.Logf("flush %d took %s, rules were back %s later", round+1, flushed.Round(time.Millisecond), took.Round(time.Millisecond))
+	}
+}
+
+func flushWithoutAnchor(t *testing.T, s *site) {
+	s.run(t, echoes(allWebs, ""))
+	s.stop(t, syscall.SIGTERM) // or it would put the anchor back
+	conns := holdMany(t, 10, s.client1, echo4, echo6)
+	s.box.Must(t, "sh", "-c", "ipvsadm -D -t 192.0.0.8:21 && ipvsadm -D -t [100::8]:21")
+	moves(t, conns...)
+	s.box.Must(t, "sh", "-c", flushAll)
+	// With the rules back at once nothing is mended.
+	s.start(t)
+	r := conns.Report(t.Context(), time.Now(), 3*time.Second)
+	if r.Cut == 0 {
+		t.Errorf("none of %d connections was lost: the other test shows nothing", len(conns))
+	}
+	t.Logf("control without the anchor: %s", r)
 }

@@ -8,6 +8,7 @@ import (
 )
 
 func TestFirstPacket(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
 	s.run(t, service("web", ""))

@@ -52,35 +52,19 @@ func (s *site) off(t testing.TB, owner string, kept bool) {
 	eventually(t, 30*time.Second, func() error { return s.isOff(t, owner, kept) })
 }
 
-// TestFleetDrains takes two boxes without routers out of service, one after the other
-// and both at once: whatever somebody can serve stays served.
-func TestFleetDrains(t *testing.T) {
-	k := newKin(t)
-	k.serveAll(t, 8080)
-	key := newKey()
-	for i, s := range k.boxes {
-		s.key(t, "fleet.key", key)
-		s.run(t, k.config(i, `"fleet.key"`, kinVIPs, ""))
-	}
-	for _, x := range []struct {
-		name string
-		test func(t *testing.T, one, two *site)
-	}{
-		{"one box after the other", k.drainsBoth},
-		{"one address", k.drainsOne},
-	} {
-		k.own(t, -1)
-		if !t.Run(x.name, func(t *testing.T) { x.test(t, k.boxes[0], k.boxes[1]) }) {
-			break
-		}
-		for _, s := range k.boxes {
-			s.box.Must(t, s.weir, "undrain", "--all")
-		}
+// undrained ends the drains of both boxes, and waits until they share the VIPs again.
+func (k *kin) undrained(t testing.TB) {
+	t.Helper()
+	for _, s := range k.boxes {
+		s.box.Must(t, s.weir, "undrain", "--all")
 	}
 	k.own(t, -1)
 }
 
-func (k *kin) drainsBoth(t *testing.T, one, two *site) {
+// drainsBoth takes both boxes out of service, one after the other: whatever somebody can
+// serve stays served.
+func (k *kin) drainsBoth(t *testing.T) {
+	one, two := k.boxes[0], k.boxes[1]
 	begin := time.Now()
 	if out := one.call(t, "drain", "--all", "--wait"); out.Code != 0 {
 		t.Errorf("weir drain --all --wait: %+v", out)
@@ -108,11 +92,13 @@ func (k *kin) drainsBoth(t *testing.T, one, two *site) {
 	}
 	two.off(t, "box1", false)
 	k.own(t, len(kinVIPs))
+	k.undrained(t)
 }
 
 // drainsOne drains an address on both boxes: the second one keeps it, until somebody
 // insists, on each.
-func (k *kin) drainsOne(t *testing.T, one, two *site) {
+func (k *kin) drainsOne(t *testing.T) {
+	one, two := k.boxes[0], k.boxes[1]
 	vip := kinVIPs[0]
 	if out := one.call(t, "drain", vip, "--wait"); out.Code != 0 || !strings.Contains(out.Stdout, "box2") {
 		t.Errorf("weir drain of one address: %+v", out)
@@ -140,15 +126,15 @@ func (k *kin) drainsOne(t *testing.T, one, two *site) {
 		}
 		return nil
 	})
+	k.undrained(t)
 }
 
 // TestAFleetUnderSystemd has systemd restart, stop and start one of two boxes: a restart
 // moves nothing, and who is stopped says good-bye when the other one has everything.
 func TestAFleetUnderSystemd(t *testing.T) {
+	t.Parallel()
 	lab.RequireSystemd(t)
-	plan := kinPlan()
-	plan.Boxes[0].Systemd = true
-	k := openKin(t, plan)
+	k := newKin(t, underSystemd(boxBeside(plain(lab.UML), 9)))
 	k.serveAll(t, 8080)
 	key := newKey()
 	one, two := k.boxes[0], k.boxes[1]

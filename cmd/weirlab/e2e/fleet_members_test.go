@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,26 +31,11 @@ var kinVIPs = func() (out []string) {
 	return out
 }()
 
-func newKin(t *testing.T) *kin {
+// newKin boots a site with two boxes side by side.
+func newKin(t *testing.T, plan lab.Site) *kin {
 	t.Helper()
-	return openKin(t, kinPlan())
-}
-
-func kinPlan() lab.Site {
-	plan := plain(lab.UML)
-	second := plan.Boxes[0]
-	second.Name, second.Nets = "box2", lab.Nets{"front": "10.1.0.9/24 fd01::9/64", "back": "10.2.0.9/24 fd02::9/64"}
-	plan.Boxes = append(plan.Boxes, second)
-	return plan
-}
-
-// openKin is newKin with a site that is not quite that of kinPlan.
-func openKin(t *testing.T, plan lab.Site) *kin {
-	t.Helper()
-	s := openSite(t, plan)
-	other := &site{Lab: s.Lab, box: s.Box("box2"), client1: s.client1, client2: s.client2, weir: s.weir}
-	other.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-	return &kin{s, [2]*site{s, other}}
+	all := openBoxes(t, plan)
+	return &kin{all[0], [2]*site(all)}
 }
 
 // key makes one, in a file of its name on a box.
@@ -135,15 +121,25 @@ func (s *site) me(t testing.TB) (serves, holds int) {
 // answered is how many addresses a box answers ARP and NDP for.
 func (s *site) answered(t testing.TB) int {
 	t.Helper()
+	answered, _ := s.l2(t)
+	return answered
+}
+
+// l2 is how many addresses a box answers ARP and NDP for, and how many it would, if nobody
+// else did.
+func (s *site) l2(t testing.TB) (answered, contested int) {
+	t.Helper()
 	var doc struct {
-		L2 struct{ Interfaces []struct{ Held int } }
+		L2 struct {
+			Interfaces []struct{ Held, Contested int }
+		}
 	}
 	s.weirJSON(t, &doc, "status")
-	n := 0
 	for _, x := range doc.L2.Interfaces {
-		n += x.Held
+		answered += x.Held
+		contested += x.Contested
 	}
-	return n
+	return answered, contested
 }
 
 // shares is nil when each address has one owner, who answers for it: so many of box 1, all others of box 2;
@@ -177,11 +173,17 @@ func (k *kin) visit(t testing.TB) {
 	}
 }
 
+// TestFleetMembers has two boxes without routers share VIPs: as members come and go, as they are
+// drained, one after the other and both at once, and with more of them than anybody can ask
+// one by one.
 func TestFleetMembers(t *testing.T) {
-	k := newKin(t)
+	t.Parallel()
+	k := newKin(t, boxBeside(plain(lab.UML), 9))
 	k.serveAll(t, 8080)
 	one, two := newKey(), newKey()
+	weir := hurried(t)
 	for i, s := range k.boxes {
+		s.weir = weir
 		s.key(t, "one.key", one)
 		s.key(t, "two.key", two)
 		s.box.Must(t, "ip", "link", "add", "uplink", "type", "dummy")
@@ -200,6 +202,9 @@ func TestFleetMembers(t *testing.T) {
 		{"a box without carrier gives everything away, and says why", k.dark},
 		{"a box that has to join anew serves on", k.rejoins},
 		{"a box leaves by a reload, and comes back by another", k.leaves},
+		{"one box is drained after the other", k.drainsBoth},
+		{"one address is drained", k.drainsOne},
+		{"many VIPs, and the power of one box is cut", k.ownsMany},
 	} {
 		for _, s := range k.boxes {
 			eventually(t, time.Minute, func() error { return s.are(t, "box1 serving", "box2 serving") })
@@ -259,14 +264,19 @@ func (k *kin) rotate(t *testing.T) {
 
 // killed ends a daemon with SIGKILL, and it comes again within restart_grace.
 func (k *kin) killed(t *testing.T) {
+	configure := func(more string) {
+		for i, s := range k.boxes {
+			s.reload(t, k.config(i, `"two.key"`, kinVIPs, more))
+		}
+	}
+	configure(`restart_grace = "10m"`)
+	defer configure("")
 	other := k.boxes[0]
 	before := other.moves(t)
 	k.boxes[1].stop(t, syscall.SIGKILL)
 	k.visitKnown(t)
-	time.Sleep(4 * time.Second) // it is dead by now in the eyes of gossip, and its kernel forwards on
-	if err := other.are(t, "box1 serving", "box2 away"); err != nil {
-		t.Error(err)
-	}
+	// Gossip takes it for dead, and its kernel forwards on.
+	eventually(t, time.Minute, func() error { return other.are(t, "box1 serving", "box2 away") })
 	k.visitKnown(t)
 	k.boxes[1].start(t)
 	eventually(t, time.Minute, func() error { return k.shares(t, -1) })
@@ -324,9 +334,17 @@ func (k *kin) wrongKey(t *testing.T) {
 	eventually(t, time.Minute, func() error {
 		return errors.Join(k.boxes[0].are(t, "box1 serving", "box2 dead"), k.boxes[1].are(t, "box1 dead", "box2 serving"))
 	})
-	time.Sleep(3 * time.Second)
-	if a, b := k.boxes[0].answered(t), k.boxes[1].answered(t); a+b != len(kinVIPs) {
-		t.Errorf("they answer for %d and %d of %d", a, b, len(kinVIPs))
+	// Each wants all, and finds that the other one answers for some.
+	for i, s := range k.boxes {
+		eventually(t, time.Minute, func() error {
+			answers, contested := s.l2(t)
+			others, _ := k.boxes[1-i].l2(t)
+			if answers+contested != len(kinVIPs) || answers+others != len(kinVIPs) {
+				return fmt.Errorf("%s answers for %d, finds %d answered for, and the other box answers for %d of %d",
+					s.box.Name(), answers, contested, others, len(kinVIPs))
+			}
+			return nil
+		})
 	}
 	k.visit(t)
 	if n := k.boxes[0].metric(t, "weir_fleet_refused_total"); n == 0 {
@@ -389,4 +407,41 @@ func (k *kin) rejoins(t *testing.T) {
 		eventually(t, 30*time.Second, func() error { return k.shares(t, -1) })
 	}
 	k.visit(t)
+}
+
+// ownsMany has two boxes share many VIPs, and one take over all of them when the other one
+// has lost its power.
+func (k *kin) ownsMany(t *testing.T) {
+	many := sized(200, 2000)
+	vips := make([]string, many)
+	for i, a := 0, netip.MustParseAddr("198.18.0.1"); i < many; i, a = i+1, a.Next() {
+		vips[i] = a.String()
+	}
+	k.client1.Must(t, "ip", "route", "add", "198.18.0.0/16", "dev", "front")
+	for i, s := range k.boxes {
+		s.reload(t, k.config(i, `"two.key"`, vips, ""))
+	}
+	eventually(t, 2*time.Minute, func() error {
+		a, b := k.boxes[0].answered(t), k.boxes[1].answered(t)
+		if a+b != many || a < many/3 || b < many/3 {
+			return fmt.Errorf("they answer for %d and %d of %d", a, b, many)
+		}
+		return nil
+	})
+	figure(t, fmt.Sprintf("fleet of %d VIPs: answered for by each", many), fmt.Sprint(k.boxes[0].answered(t), " and ", k.boxes[1].answered(t)))
+
+	cut := time.Now()
+	k.boxes[1].box.PowerCut()
+	eventually(t, time.Minute, func() error {
+		if n := k.boxes[0].answered(t); n != many {
+			return fmt.Errorf("box1 answers for %d", n)
+		}
+		return nil
+	})
+	figure(t, fmt.Sprintf("fleet of %d VIPs: power of one box cut, the other one has all", many), time.Since(cut))
+	for _, i := range []int{0, 1, many / 2, many - 1} {
+		if _, err := get(within(t, 20*time.Second), k.client1, net.JoinHostPort(vips[i], "80")); err != nil {
+			t.Errorf("%s: %v", vips[i], err)
+		}
+	}
 }

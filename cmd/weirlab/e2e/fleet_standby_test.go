@@ -27,21 +27,8 @@ var pairVIPs = []string{vip4, "192.0.2.11", "192.0.2.12", vip6, "2001:db8:2::11"
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	lab.RequireRouters(t)
-	plan := bgpPlan()
-	second := plan.Boxes[0]
-	second.Name, second.Nets = "box2", lab.Nets{"front": "10.1.0.2/24 fd01::2/64", "back": "10.2.0.2/24 fd02::2/64"}
-	plan.Boxes = append(plan.Boxes, second)
-	s := &bgpSite{site: openSite(t, plan)}
-	p := &pair{s, []*site{s.site, {Lab: s.Lab, box: s.Box("box2"), client1: s.client1, client2: s.client2, weir: s.weir}}}
-	p.boxes[1].box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-	s.serveAll(t, 8080)
-	for i, kind := range lab.RouterKinds {
-		s.routers = append(s.routers, &router{
-			name: strings.ToLower(kind.String()), kind: kind, asn: 64511 + i,
-			v4: fmt.Sprintf("10.1.0.%d", 11+i), v6: fmt.Sprintf("fd01::%d", 11+i),
-		})
-	}
-	return p
+	all := openBoxes(t, boxBeside(bgpPlan(), 2))
+	return &pair{amongRouters(t, all[0]), all}
 }
 
 // addr is the address of a box, 0 or 1, in the sessions: of IPv6 if they are internal.
@@ -58,10 +45,10 @@ func (p *pair) config(box int, internal bool, standby, more string) string {
 	var b strings.Builder
 	b.WriteString(speaker(fmt.Sprintf("standby = %q", standby), `drain_delay = "2s"`, `router_id = "`+p.addr(box, false)+`"`, more))
 	for _, r := range p.routers {
-		if keys := []string{`hold_time = "6s"`, `connect_retry = "2s"`}; internal {
-			b.WriteString(r.internal(keys...))
+		if internal {
+			b.WriteString(r.internal(`hold_time = "6s"`))
 		} else {
-			b.WriteString(r.external(keys...))
+			b.WriteString(r.external(`hold_time = "6s"`))
 		}
 	}
 	// The peers of any box are written as those of the first.
@@ -95,11 +82,7 @@ func (p *pair) peer(t *testing.T, internal bool, standby, more string) {
 			s.reload(t, toml)
 		}
 	}
-	for _, r := range p.routers {
-		if side := twice(r.kind, p.side(t, r), p.addr(0, internal), p.addr(1, internal)); side != r.config {
-			p.begin(t, r, side)
-		}
-	}
+	p.beginWith(t, func(r *router) string { return twice(r.kind, p.side(t, r), p.addr(0, internal), p.addr(1, internal)) })
 	for _, r := range p.routers {
 		eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 2) })
 	}
@@ -255,12 +238,13 @@ func (p *pair) alone(t *testing.T, box int) time.Duration {
 // what weir prints for them: they prefer the owner of each VIP, in each of the ways in which a standby can
 // be told worse, fall to the standby when the owner's session ends, and back.
 func TestFleetStandby(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
-	for _, w := range []way{
-		byMED,
+	for _, w := range []way{ // routers whose configuration is the same go on
 		{"MED, internal peers", "med", true, "path [] pref 100 med 0", "path [] pref 100 med 100"},
 		{"LOCAL_PREF, internal peers", "local_pref", true, "path [] pref 100 med 0", "path [] pref 50 med 0"},
 		{"prepend, external peers", "prepend", false, byMED.owner, "path [64500 64500 64500 64500] pref 100 med 0"},
+		byMED,
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			p.peer(t, w.internal, w.standby, `graceful_restart = "0s"`)
@@ -283,6 +267,7 @@ func TestFleetStandby(t *testing.T) {
 			}
 		})
 	}
+	t.Run("moves with graceful restart and without BFD", p.moves)
 }
 
 // saysWhatItIs: a box says of each VIP what it is to it.

@@ -59,6 +59,7 @@ var survivals = []struct {
 }
 
 func TestConnectionsOutliveABox(t *testing.T) {
+	t.Parallel()
 	e := newTakeover(t)
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
@@ -74,9 +75,9 @@ func TestConnectionsOutliveABox(t *testing.T) {
 			e.boxes[loses].tellsWhetherItSurvives(t, way)
 			all = append(all, carry(t, e.Host("client1"), way, clientAddrs(1, strings.Contains(way.vip, ":"))[j]))
 		}
-		// Of talk, and of what kernels tell each other: a message that is not full goes when it
-		// is two seconds old (IPVS_SYNC_FLUSH_TIME in net/netfilter/ipvs/ip_vs_sync.c).
-		time.Sleep(3 * time.Second)
+		if s.sync {
+			e.boxes[takes].hasHeardOf(t, s.ways)
+		}
 		e.boxes[loses].box.PowerCut()
 		e.running[loses] = false
 		time.Sleep(300 * time.Millisecond) // until somebody has noticed
@@ -111,11 +112,9 @@ type takeover struct {
 
 func newTakeover(t *testing.T) *takeover {
 	t.Helper()
-	l := lab.Start(t, edgeSite(2))
-	e := &takeover{Lab: l, running: make([]bool, 2)}
-	for n := range e.running {
-		e.boxes = append(e.boxes, &site{Lab: l, box: l.Box(fmt.Sprintf("box%d", n+1)), weir: lab.Build(t, "weir/cmd/weir")})
-	}
+	e := &takeover{boxes: openBoxes(t, edgeSite(2)), running: make([]bool, 2)}
+	e.Lab = e.boxes[0].Lab
+	l := e.Lab
 	for _, name := range webs {
 		serveEcho(t, l.Host(name), answering)
 		serveTicks(t, l.Host(name), speaking)
@@ -145,7 +144,7 @@ func (e *takeover) serve(t *testing.T, n int, kernel string, sync bool, ways []s
 		s.reload(t, toml.String())
 		return
 	}
-	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
+	s.tracksMany(t)
 	s.run(t, toml.String())
 	e.running[n] = true
 }
@@ -167,6 +166,28 @@ func (e *takeover) moveTo(t *testing.T, n int) {
 		move(name, "default", fmt.Sprintf("10.2.0.%d", n+1), "default", fmt.Sprintf("fd02::%d", n+1))
 	}
 	all.Wait()
+}
+
+// hasHeardOf waits until the other box's kernel has told this one's of a hundred connections of
+// each way: a message that is not full goes when it is two seconds old
+// (IPVS_SYNC_FLUSH_TIME in net/netfilter/ipvs/ip_vs_sync.c).
+func (s *site) hasHeardOf(t *testing.T, ways []survivor) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		table := s.box.Must(t, "ipvsadm", "-Lnc")
+		for _, way := range ways {
+			got := 0
+			for _, line := range linesWith(table, at(way.vip, way.port)) {
+				if strings.Contains(line, "ESTABLISHED") {
+					got++
+				}
+			}
+			if got < 100 {
+				return fmt.Errorf("%s knows %d connections of %s, want 100:\n%s", s.box.Name(), got, way.name, table)
+			}
+		}
+		return nil
+	})
 }
 
 // tellsWhetherItSurvives waits until weir explain, which has heard that the other box

@@ -23,6 +23,7 @@ func check(typ, more string) string {
 const httpCheck = `path = "/healthz"`
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	stories(t, s, []story{
 		{"HTTP check spares clients a sick backend", httpHealth},

@@ -21,9 +21,9 @@ import (
 // The box is a node, and then one before the cluster; the objects come while weir
 // runs, and are there when it starts.
 func TestClusterHostile(t *testing.T) {
-	s := oneCluster(t, lab.KubeOptions{})
+	t.Parallel()
+	s := newLand(t, 1, lab.KubeOptions{})
 	webs := s.serveAll(t, 8080)
-	defer s.cleanSlate(t)
 	s.greetOnBox(t, "tcp4", "0.0.0.0:2222", "tcp6", "[::]:2222", "tcp4", "0.0.0.0:9999")
 	s.box.Must(t, "sh", "-ec", "iptables -A INPUT -i front -p tcp --dport 2222 -j DROP && ip6tables -A INPUT -i front -p tcp --dport 2222 -j DROP")
 	must(t, s.prod.AddNode(within(t, 30*time.Second), s.box))
@@ -310,7 +310,7 @@ func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[
 		}
 	}
 	var wg sync.WaitGroup
-	room := make(chan struct{}, 16)
+	room := make(chan struct{}, 64)
 	reached := func(addr string) {
 		room <- struct{}{}
 		wg.Go(func() {

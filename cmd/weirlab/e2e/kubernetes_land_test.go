@@ -7,16 +7,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"weir/cmd/weirlab/lab"
 )
 
-// The site with the API servers of two clusters beside the web servers.
-var kubes = []string{"kube1", "kube2"}
-
-// land is the plain site with two clusters, prod and stage.
+// land is the plain site with one cluster or two, prod and stage.
 type land struct {
 	*site
 	prod, stage *lab.Kube
@@ -29,26 +27,27 @@ func (s *land) now(t testing.TB) string {
 	return strings.TrimSpace(s.box.Must(t, "date", "-u", "+%Y-%m-%dT%H:%M:%S.%NZ"))
 }
 
-func newLand(t *testing.T) *land {
+// newLand boots the plain site with so many clusters, in which weir has the rights of its
+// manifest and no others.
+func newLand(t *testing.T, clusters int, o lab.KubeOptions) *land {
 	t.Helper()
-	if err := lab.CheckPeers(); err != nil {
-		t.Fatal(err)
-	}
-	p := plain(lab.UML)
-	for i, name := range kubes {
-		p.Hosts = append(p.Hosts, lab.Host{
-			Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+101, i+101)},
-			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
-		})
-	}
-	s := &land{site: openSite(t, p)}
-	s.prod, s.stage = s.Kube(t, "kube1", lab.KubeOptions{}), s.Kube(t, "kube2", lab.KubeOptions{})
-	for name, k := range map[string]*lab.Kube{"prod": s.prod, "stage": s.stage} {
-		if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeAdmin), 0o600); err != nil {
-			t.Fatal(err)
+	must(t, lab.CheckPeers())
+	s := &land{site: openSite(t, kubeSite(clusters))}
+	s.join(t, clusters, o, s.box)
+	return s
+}
+
+// join starts the clusters, and gives boxes credentials of weir's for each.
+func (s *land) join(t testing.TB, clusters int, o lab.KubeOptions, boxes ...*lab.Machine) {
+	t.Helper()
+	for i, name := range []string{"prod", "stage"}[:clusters] {
+		k := s.Kube(t, kubes[i], o)
+		grant(t, k)
+		*[]**lab.Kube{&s.prod, &s.stage}[i] = k
+		for _, box := range boxes {
+			must(t, box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeWeir), 0o600))
 		}
 	}
-	return s
 }
 
 // follows is the configuration for clusters, with the same in all of them.
@@ -198,4 +197,19 @@ func cluster(doc statusDoc, name, state string) bool {
 		}
 	}
 	return false
+}
+
+// kubeconfig puts a user's kubeconfig on the box, for the cluster of that name.
+func (s *land) kubeconfig(t testing.TB, name, user string) {
+	t.Helper()
+	if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", s.prod.Kubeconfig(user), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restartWeir ends weir in order and starts it again; the kernel serves meanwhile.
+func (s *land) restartWeir(t testing.TB) {
+	t.Helper()
+	s.stop(t, syscall.SIGTERM)
+	s.start(t)
 }

@@ -12,20 +12,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// Three nodes of a cluster, weir on each in place of kube-proxy, and pods behind
-// them. Who provides routes between pods is not weir's business.
-//
-//	outside .200, api .100
-//	        |
-//	       lan 192.168.0.0/24
-//	        |.1            |.2            |.3
-//	       n1             n2             n3
-//	  pods1   guests1    pods2       pods3   guests3
-//	  |       |          |           |       |
-//	  P1      guest1     P2          P3      guest3
-//	  10.244.1.2 .11.2   10.244.2.2  .3.2    .13.2
-//
-// P are backends; guests are pods that no Service has.
+// The addresses of Services on nodesSite.
 const (
 	nodesWeb   = "10.96.0.50" // everywhere
 	nodesNear  = "10.96.0.51" // externalTrafficPolicy Local, on n1 and n2
@@ -33,29 +20,6 @@ const (
 	nodesVIP   = "192.0.2.50" // of near, routed to one node as a BGP peer would
 	outsiderIP = "192.168.0.200"
 )
-
-func nodesSite() lab.Site {
-	var p lab.Site
-	for n := 1; n <= 3; n++ {
-		box := lab.Box{Name: fmt.Sprintf("n%d", n), Forward: true, Memory: 512, Nets: lab.Nets{
-			"lan": fmt.Sprintf("192.168.0.%d/24", n), fmt.Sprintf("pods%d", n): fmt.Sprintf("10.244.%d.254/24", n),
-			fmt.Sprintf("guests%d", n): fmt.Sprintf("10.244.1%d.254/24", n),
-		}}
-		pod := func(name, net string, third int) lab.Host {
-			return lab.Host{Name: name, Nets: lab.Nets{net: fmt.Sprintf("10.244.%d.2/24", third)}, Routes: []string{fmt.Sprintf("default via 10.244.%d.254", third)}}
-		}
-		p.Hosts = append(p.Hosts, pod(fmt.Sprintf("P%d", n), fmt.Sprintf("pods%d", n), n), pod(fmt.Sprintf("guest%d", n), fmt.Sprintf("guests%d", n), 10+n))
-		for other := 1; other <= 3; other++ {
-			if other != n {
-				box.Routes = append(box.Routes, fmt.Sprintf("10.244.%d.0/24 via 192.168.0.%d", other, other), fmt.Sprintf("10.244.1%d.0/24 via 192.168.0.%d", other, other))
-			}
-		}
-		p.Boxes = append(p.Boxes, box)
-	}
-	p.Hosts = append(p.Hosts, lab.Host{Name: "api", Nets: lab.Nets{"lan": "192.168.0.100/24"}},
-		lab.Host{Name: "outside", Nets: lab.Nets{"lan": outsiderIP + "/24"}})
-	return p
-}
 
 // nodes are the three, each with its weir.
 type nodes struct {
@@ -142,6 +106,7 @@ func (s *nodes) want(t testing.TB, v visitor, addr, who string, saw ...string) t
 }
 
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	s := newNodes(t)
 	for n := 1; n <= 3; n++ {
 		s.nodes[n].run(t, nodesConfig)
@@ -151,18 +116,13 @@ func TestNodes(t *testing.T) {
 		"ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30081}]}`, "P1 P2")
 	do(t, s.kube, http.MethodPatch, servicesPath+"/near/status", `{"status": {"loadBalancer": {"ingress": [{"ip": "`+nodesVIP+`"}]}}}`)
 	s.serve(t, "inner", `{"internalTrafficPolicy": "Local", "clusterIP": "`+nodesInner+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}`, "P1 P2")
-	for _, tt := range []struct {
-		name string
-		test func(*testing.T, *nodes)
-	}{
+	chapters(t, s, []storyOn[*nodes]{
 		{"ClusterIP", nodesClusterIP},
 		{"NodePort of another node", nodesNodePort},
 		{"externalTrafficPolicy Local", nodesExternalLocal},
 		{"internalTrafficPolicy Local", nodesInternalLocal},
 		{"a node loses its power", nodesPower},
-	} {
-		t.Run(tt.name, func(t *testing.T) { tt.test(t, s) })
-	}
+	})
 }
 
 func (s *nodes) from(host string) visitor { return fromHost(s.Host(host), "") }

@@ -26,6 +26,7 @@ import (
 // weir follows the same API server once for each right, as a user who lacks that
 // one. The API server does not stream lists, or nobody would need the right to list.
 func TestClusterRights(t *testing.T) {
+	t.Parallel()
 	whole := manifestRules(t)
 	lacking := map[string][]rbacv1.PolicyRule{} // by the right, "list services"
 	for i, rule := range whole {
@@ -56,9 +57,9 @@ func TestClusterRights(t *testing.T) {
 	for name := range enough {
 		o.Users = append(o.Users, lab.KubeUser{Name: name})
 	}
-	s := oneCluster(t, o)
+	s := newLand(t, 1, o)
+	s.weir = hurried(t)
 	s.serveAll(t, 8080)
-	defer s.cleanSlate(t)
 	api := clientFor(t, s.prod, lab.KubeAdmin)
 	must(t, s.prod.AddNode(within(t, 30*time.Second), s.box))
 	config := follows("", "prod")
@@ -173,7 +174,7 @@ func right(rule rbacv1.PolicyRule, verb string) string {
 
 // userWithout is who lacks a right: also the name of a cluster.
 func userWithout(what string) string {
-	return "no-" + strings.NewReplacer(" ", "-", ".discovery.k8s.io", "").Replace(what)
+	return "no-" + strings.NewReplacer(" ", "-", ".discovery.k8s.io", "", "/", "-", ".", "-").Replace(what)
 }
 
 // allow gives a user rights, everywhere or in a namespace.

@@ -78,23 +78,34 @@ func sameState(t testing.TB, what, before, after string) {
 	}
 }
 
-// story is a subtest on a site that others use too.
-type story struct {
+// storyOn is a subtest on a site that others use too.
+type storyOn[S any] struct {
 	name string
-	tell func(*testing.T, *site)
+	tell func(*testing.T, S)
 }
 
-// stories runs subtests that share a site, each from a clean slate.
-func stories(t *testing.T, s *site, list []story) {
+type story = storyOn[*site]
+
+// stories runs subtests that share a site, each from a clean slate. It is cleaned when the
+// clients of the story before have gone: one of a connection that is taken away waits for its patience.
+func stories[S interface{ cleanSlate(testing.TB) }](t *testing.T, s S, list []storyOn[S]) {
+	for i, story := range list {
+		if i > 0 {
+			s.cleanSlate(t)
+		}
+		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
+	}
+}
+
+// chapters runs subtests that share a site, each from what those before it left.
+func chapters[S any](t *testing.T, s S, list []storyOn[S]) {
 	for _, story := range list {
-		t.Run(story.name, func(t *testing.T) {
-			defer s.cleanSlate(t)
-			story.tell(t, s)
-		})
+		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
 	}
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	for _, i := range allWebs {
 		serveEcho(t, s.web(i), 7000)
@@ -140,12 +151,10 @@ func backendDrainsToDeadline(t *testing.T, s *site) {
 			t.Error("a new connection went to the backend that is being drained")
 		}
 	}
-	if early := time.Since(begin); early < drain {
-		moves(t, by["web3"]...)
-	}
 	for _, h := range by["web3"] {
-		if d := mustBeCut(t, h, 15*time.Second).Sub(begin); d < drain || d > drain+4*time.Second {
-			t.Errorf("a connection to the removed backend ended after %s, want %s and at most a look or two more", d, drain)
+		// The box's clock may be behind, and never goes faster.
+		if d := mustBeCut(t, h, 30*time.Second).Sub(begin); d < drain {
+			t.Errorf("a connection to the removed backend ended after %s, before its drain of %s", d, drain)
 		} else {
 			t.Logf("connection to the removed backend lived %s (drain %s), longest gap %s", d.Round(time.Millisecond), drain, h.Gap())
 		}
@@ -344,13 +353,11 @@ func drainIsUndone(t *testing.T, s *site) {
 	if v := s.draining(t); len(v.Drains) != 0 {
 		t.Errorf("the backend is back, but draining %+v", v.Drains)
 	}
-	begin := time.Now()
-	eventually(t, 10*time.Second, func() error {
-		if d := time.Since(begin); d < 3500*time.Millisecond {
-			return fmt.Errorf("only %s have passed", d)
-		}
-		return nil
-	})
+	// Another drain of the same length, which began later, ends: the first one would have.
+	s.reload(t, echoes(allWebs, `drain = "2s"`)+serves("later", []string{"192.0.2.77"}, "7000", []int{1}, `drain = "2s"`))
+	later := hold(t, s.client1, "192.0.2.77:7000")
+	s.reload(t, echoes(allWebs, `drain = "2s"`))
+	mustBeCut(t, later, 30*time.Second)
 	moves(t, by["web3"]...)
 	if got := mustHold(t, s.client2, echo4, 6); got["web3"] != 2 {
 		t.Errorf("of 6 new connections %v, want 2 for the backend that came back", got)

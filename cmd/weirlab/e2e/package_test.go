@@ -21,17 +21,16 @@ import (
 // TestPackages makes the packages and looks them over as distributions do. It needs no
 // kernel; stories of boxes on which a package is installed are elsewhere.
 func TestPackages(t *testing.T) {
+	t.Parallel()
 	lab.RequirePackaging(t)
 	p := makePackages(t)
-	for _, story := range []struct {
-		name string
-		tell func(*testing.T, *packages)
-	}{
+	chapters(t, p, []storyOn[*packages]{
 		{"the same sources give the same bytes", packagesAreTheSame},
 		{"every file has its place, owner and mode", packagesHaveTheirFiles},
 		{"the administrator's files are kept", packagesKeepConfiguration},
 		{"lintian finds nothing that is not explained", packagesPleaseLintian},
 		{"rpm finds nothing", packagesPleaseRPM},
+		{"another processor", packagesForArm64},
 		{"the program says what it is", packagesTellVersion},
 		{"the bill of materials has every module", packagesListModules},
 		{"manual pages are well formed", packagesHaveManual},
@@ -43,14 +42,13 @@ func TestPackages(t *testing.T) {
 		{"a deb takes the place of the build before", debAfterAnother},
 		{"an rpm comes and goes in a root of its own", rpmInChroot},
 		{"an rpm comes and goes where systemd runs", rpmUnderSystemd},
-	} {
-		t.Run(story.name, func(t *testing.T) { story.tell(t, p) })
-	}
+	})
 }
 
 // packages are those that were made of these sources, and what is in the ones for amd64.
 type packages struct {
-	dir, again string   // with four packages, and with those for amd64 once more
+	sources    string   // of which they were made
+	dir, again string   // with them, and with them once more
 	root       string   // the files of the deb for amd64
 	files      []string // of the deb, "-rwxr-xr-x root/root /usr/bin/weir"
 }
@@ -73,15 +71,19 @@ func makePackages(t testing.TB) *packages {
 	one, other := filepath.Join(dir, "sources"), filepath.Join(dir, "elsewhere", "and", "deeper")
 	copySources(t, here, one)
 	copySources(t, one, other)
-	pack := func(sources, dist, umask, zone, targets string) {
-		tool(t, "sh", "-c", `umask $1 && cd "$2" && TZ=$3 make -s package DIST="$4" PACKAGES="$5"`, "sh", umask, sources, zone, dist, targets)
-	}
-	pack(one, p.dir, "022", "UTC", "amd64.deb amd64.rpm arm64.deb arm64.rpm")
-	t.Logf("four packages in %.0f s", time.Since(begin).Seconds())
-	pack(other, p.again, "077", "Asia/Tokyo", "amd64.deb amd64.rpm")
+	p.sources = one
+	pack(t, one, p.dir, "022", "UTC", "amd64.deb amd64.rpm")
+	t.Logf("two packages in %.0f s", time.Since(begin).Seconds())
+	pack(t, other, p.again, "077", "Asia/Tokyo", "amd64.deb amd64.rpm")
 	tool(t, "dpkg-deb", "--extract", p.made(t, "*_amd64.deb"), p.root)
 	p.files = listDeb(t, p.made(t, "*_amd64.deb"))
 	return p
+}
+
+// pack makes packages of sources.
+func pack(t testing.TB, sources, dist, umask, zone, targets string) {
+	t.Helper()
+	tool(t, "sh", "-c", `umask $1 && cd "$2" && TZ=$3 make -s package DIST="$4" PACKAGES="$5"`, "sh", umask, sources, zone, dist, targets)
 }
 
 // copySources copies the sources with their history, and not what was made of them.
@@ -190,9 +192,16 @@ func packagesHaveTheirFiles(t *testing.T, p *packages) {
 			t.Errorf("others than root can write to it: %s", f)
 		}
 	}
-	if d := cmp.Diff(p.files, listDeb(t, p.made(t, "*_arm64.deb"))); d != "" {
-		t.Errorf("files for amd64 (-) and for arm64 (+):\n%s", d)
+	rpmHasFiles(t, p, "x86_64")
+	unit := p.read(t, "usr/lib/systemd/system/weir.service")
+	if shipped, err := os.ReadFile(unitFile); err != nil || unit != string(shipped) {
+		t.Errorf("the unit is another one: %v", err)
 	}
+}
+
+// rpmHasFiles compares the files of an rpm with those of the deb.
+func rpmHasFiles(t *testing.T, p *packages, arch string) {
+	t.Helper()
 	var want []string
 	for _, f := range p.files {
 		mode, path := f[:10], f[strings.Index(f, "/root ")+6:]
@@ -204,18 +213,12 @@ func packagesHaveTheirFiles(t *testing.T, p *packages) {
 		}
 	}
 	want = append(want, "drwxr-xr-x /usr/share/licenses/weir")
-	for _, arch := range []string{"x86_64", "aarch64"} {
-		got := strings.Split(strings.TrimSpace(tool(t, "rpm", "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", p.made(t, "*."+arch+".rpm"))), "\n")
-		less := func(a, b string) int { return strings.Compare(a[11:], b[11:]) }
-		slices.SortFunc(want, less)
-		slices.SortFunc(got, less)
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("files of the deb (-) and of the rpm for %s (+):\n%s", arch, d)
-		}
-	}
-	unit := p.read(t, "usr/lib/systemd/system/weir.service")
-	if shipped, err := os.ReadFile(unitFile); err != nil || unit != string(shipped) {
-		t.Errorf("the unit is another one: %v", err)
+	got := strings.Split(strings.TrimSpace(tool(t, "rpm", "-qp", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]", p.made(t, "*."+arch+".rpm"))), "\n")
+	less := func(a, b string) int { return strings.Compare(a[11:], b[11:]) }
+	slices.SortFunc(want, less)
+	slices.SortFunc(got, less)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("files of the deb (-) and of the rpm for %s (+):\n%s", arch, d)
 	}
 }
 
@@ -277,21 +280,34 @@ func packagesPleaseLintian(t *testing.T, p *packages) {
 	}
 }
 
-func packagesPleaseRPM(t *testing.T, p *packages) {
-	for _, arch := range []string{"x86_64", "aarch64"} {
-		file := p.made(t, "*."+arch+".rpm")
-		if out := tool(t, "rpm", "--checksig", "--nosignature", "--verbose", file); strings.Contains(out, "BAD") || !strings.Contains(out, "Payload SHA256 digest: OK") {
-			t.Errorf("digests:\n%s", out)
-		}
-		got := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME} %{REQUIREFLAGS:depflags} %{REQUIREVERSION}\n]", file)
-		want := fmt.Sprintf("weir %s linux Apache-2.0 1\niptables  \nkmod  \nsystemd >= 252\n", arch)
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s (-want +got):\n%s", file, d)
-		}
+func packagesPleaseRPM(t *testing.T, p *packages) { packagesAreFor(t, p, "amd64", "x86_64") }
+
+// packagesForArm64 has the compiler make all of it for another processor.
+func packagesForArm64(t *testing.T, p *packages) {
+	soakOnly(t, "it builds all of weir once more")
+	pack(t, p.sources, p.dir, "022", "UTC", "arm64.deb arm64.rpm")
+	if d := cmp.Diff(p.files, listDeb(t, p.made(t, "*_arm64.deb"))); d != "" {
+		t.Errorf("files for amd64 (-) and for arm64 (+):\n%s", d)
 	}
-	got := strings.Fields(tool(t, "dpkg-deb", "--field", p.made(t, "*_arm64.deb"), "Architecture", "Depends"))
-	if d := cmp.Diff("Architecture: arm64 Depends: iptables, kmod, systemd (>= 252) | systemd-standalone-sysusers", strings.Join(got, " ")); d != "" {
-		t.Errorf("the deb for arm64 (-want +got):\n%s", d)
+	rpmHasFiles(t, p, "aarch64")
+	packagesAreFor(t, p, "arm64", "aarch64")
+}
+
+// packagesAreFor looks at the fields of the deb and of the rpm for a processor, which both
+// call as they do.
+func packagesAreFor(t *testing.T, p *packages, deb, rpm string) {
+	t.Helper()
+	file := p.made(t, "*."+rpm+".rpm")
+	if out := tool(t, "rpm", "--checksig", "--nosignature", "--verbose", file); strings.Contains(out, "BAD") || !strings.Contains(out, "Payload SHA256 digest: OK") {
+		t.Errorf("digests:\n%s", out)
+	}
+	said := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME} %{REQUIREFLAGS:depflags} %{REQUIREVERSION}\n]", file)
+	if d := cmp.Diff(fmt.Sprintf("weir %s linux Apache-2.0 1\niptables  \nkmod  \nsystemd >= 252\n", rpm), said); d != "" {
+		t.Errorf("%s (-want +got):\n%s", file, d)
+	}
+	said = strings.Join(strings.Fields(tool(t, "dpkg-deb", "--field", p.made(t, "*_"+deb+".deb"), "Architecture", "Depends")), " ")
+	if d := cmp.Diff("Architecture: "+deb+" Depends: iptables, kmod, systemd (>= 252) | systemd-standalone-sysusers", said); d != "" {
+		t.Errorf("the deb for %s (-want +got):\n%s", deb, d)
 	}
 }
 

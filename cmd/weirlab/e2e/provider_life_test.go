@@ -5,28 +5,21 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"weir/cmd/weirlab/lab"
 )
 
 // Addresses are given to the Services of two real API servers by two boxes.
 func TestAddresses(t *testing.T) {
-	e := newEstate(t, lab.KubeOptions{})
+	t.Parallel()
+	e := newEstate(t)
 	e.serveAll(t, 8080)
-	defer e.cleanSlate(t)
 	e.run(t, giving("10m", poolOf("six", "2001:db8:2::/120")))
-	for _, tt := range []struct {
-		name string
-		test func(*testing.T, *estate)
-	}{
+	chapters(t, e, []storyOn[*estate]{
 		{"a Service's life", lifeOfAService},
 		{"another type and class", lifeOfAClass},
 		{"two API servers, one pool", twoServersOnePool},
 		{"two boxes, and the writer is killed", twoWriters},
 		{"home is away", homeAway},
-	} {
-		t.Run(tt.name, func(t *testing.T) { tt.test(t, e) })
-	}
+	})
 }
 
 func lifeOfAService(t *testing.T, e *estate) {

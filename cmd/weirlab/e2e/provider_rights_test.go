@@ -41,6 +41,7 @@ func addressRules(t testing.TB) (statuses, claims rbacv1.PolicyRule) {
 // Without any single right to give addresses weir says which it lacks, and with all of
 // them the API server refuses nothing.
 func TestAddressRights(t *testing.T) {
+	t.Parallel()
 	statuses, claims := addressRules(t)
 	lacking := map[string][2][]rbacv1.PolicyRule{}
 	for _, verb := range statuses.Verbs {
@@ -60,14 +61,14 @@ func TestAddressRights(t *testing.T) {
 	})
 	o := lab.KubeOptions{Flags: []string{"--feature-gates=WatchList=false"}} // or nobody would need the right to list
 	for _, what := range rights {
-		o.Users = append(o.Users, lab.KubeUser{Name: lacks(what)})
+		o.Users = append(o.Users, lab.KubeUser{Name: userWithout(what)})
 	}
-	s := oneCluster(t, o)
-	defer s.cleanSlate(t)
+	s := newLand(t, 1, o)
+	s.weir = hurried(t)
 	api := clientFor(t, s.prod, lab.KubeAdmin)
 	for _, what := range rights {
-		allow(t, api, lacks(what), "", append(manifestRules(t), lacking[what][0]...))
-		allow(t, api, lacks(what), "weir-system", lacking[what][1])
+		allow(t, api, userWithout(what), "", append(manifestRules(t), lacking[what][0]...))
+		allow(t, api, userWithout(what), "weir-system", lacking[what][1])
 	}
 	config := "[addresses]\nrelease_after = \"1s\"\n" + follows("", "prod") + poolOf("public", "192.0.2.64/30")
 
@@ -96,7 +97,7 @@ func (s *land) giveBack(t *testing.T, name string) {
 // each is wanted once.
 func (s *land) lacksRight(t *testing.T, what, config string) {
 	verb, resource, _ := strings.Cut(what, " ")
-	s.kubeconfig(t, "prod", lacks(what))
+	s.kubeconfig(t, "prod", userWithout(what))
 	s.run(t, config)
 	s.want(t, s.prod, "web", "", 80)
 	if resource == "leases.coordination.k8s.io" && (verb == "update" || verb == "delete") {
@@ -116,9 +117,4 @@ func (s *land) lacksRight(t *testing.T, what, config string) {
 	_, _, err = s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodDelete, servicesPath+"/web", "")
 	must(t, err)
 	do(t, s.prod, http.MethodDelete, "/apis/coordination.k8s.io/v1/namespaces/weir-system/leases", "")
-}
-
-// lacks is who lacks a right.
-func lacks(what string) string {
-	return "no-" + strings.NewReplacer(" ", "-", "/", "-", ".", "-").Replace(what)
 }

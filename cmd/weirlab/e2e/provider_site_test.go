@@ -22,32 +22,12 @@ type estate struct {
 	second *site
 }
 
-func newEstate(t *testing.T, o lab.KubeOptions) *estate {
+func newEstate(t *testing.T) *estate {
 	t.Helper()
-	if err := lab.CheckPeers(); err != nil {
-		t.Fatal(err)
-	}
-	p := plain(lab.UML)
-	p.Boxes = append(p.Boxes, lab.Box{
-		Name: "box2", Kernel: lab.UML,
-		Nets: lab.Nets{"front": "10.1.0.9/24 fd01::9/64", "back": "10.2.0.9/24 fd02::9/64"},
-	})
-	for i, name := range kubes {
-		p.Hosts = append(p.Hosts, lab.Host{
-			Name: name, Nets: lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+101, i+101)},
-			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
-		})
-	}
-	first := openSite(t, p)
-	e := &estate{land: &land{site: first}}
-	e.second = &site{Lab: first.Lab, box: first.Box("box2"), client1: first.client1, client2: first.client2, weir: first.weir}
-	e.prod, e.stage = e.Kube(t, "kube1", o), e.Kube(t, "kube2", lab.KubeOptions{})
-	for name, k := range map[string]*lab.Kube{"prod": e.prod, "stage": e.stage} {
-		grant(t, k)
-		for _, box := range []*lab.Machine{e.box, e.second.box} {
-			must(t, box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeWeir), 0o600))
-		}
-	}
+	must(t, lab.CheckPeers())
+	all := openBoxes(t, boxBeside(kubeSite(2), 9))
+	e := &estate{&land{site: all[0]}, all[1]}
+	e.join(t, 2, lab.KubeOptions{}, all[0].box, all[1].box)
 	return e
 }
 

@@ -96,6 +96,7 @@ func (q *quickstart) routed(t *testing.T, host, id, box string) {
 
 // TestQuickStartClusters is a box before two clusters, with BGP.
 func TestQuickStartClusters(t *testing.T) {
+	t.Parallel()
 	lab.RequireSystemd(t)
 	lab.RequireRouters(t)
 	must(t, lab.CheckPeers())
@@ -140,6 +141,7 @@ var kubeadmMakes = map[string]string{
 
 // TestQuickStartNode is weir on a node in place of kube-proxy.
 func TestQuickStartNode(t *testing.T) {
+	t.Parallel()
 	lab.RequireSystemd(t)
 	must(t, lab.CheckPeers())
 	plan := lab.Site{

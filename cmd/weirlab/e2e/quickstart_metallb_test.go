@@ -73,6 +73,7 @@ func hasMetalLB(t *testing.T, k *lab.Kube) {
 
 // TestQuickStartMetalLB is a box that takes MetalLB's pools and Services over, with BGP and ARP.
 func TestQuickStartMetalLB(t *testing.T) {
+	t.Parallel()
 	lab.RequireSystemd(t)
 	lab.RequireRouters(t)
 	must(t, lab.CheckPeers())

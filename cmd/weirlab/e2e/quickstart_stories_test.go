@@ -38,6 +38,7 @@ func (q *quickstart) awaitTyping(t testing.TB, boxes ...string) {
 
 // TestQuickStartEdge is a box with static services.
 func TestQuickStartEdge(t *testing.T) {
+	t.Parallel()
 	lab.RequireSystemd(t)
 	plan := lab.Site{
 		Hosts: []lab.Host{{Name: "client", Nets: lab.Nets{"eth0": "10.1.0.100/24"}}},

@@ -218,6 +218,7 @@ func sameLine(want, got string) bool {
 }
 
 func TestQuickStartsAreCompared(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		want, got string
 		same      bool

@@ -12,12 +12,12 @@ import (
 )
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
-	defer s.cleanSlate(t)
 	s.run(t, service("web", ""))
 	traffic := startStream(t, s.client1, vip4+":80", "["+vip6+"]:80")
-	for _, story := range []story{
+	chapters(t, s, []story{
 		{"a bad file changes nothing and is seen everywhere", badReloads},
 		{"keys that need a restart are refused by name", restartKeys},
 		{"a good file touches only what differs", reloadTouchesLittle},
@@ -26,20 +26,16 @@ func TestReload(t *testing.T) {
 		{"timeouts are written when they change", reloadTimeouts},
 		{"a shorter sync_period counts at once", reloadPeriod},
 		{"a storm of reloads ends in the last state", reloadStorm},
-	} {
-		t.Run(story.name, func(t *testing.T) { story.tell(t, s) })
-	}
+	})
 	mustHaveLostNothing(t, traffic)
+	t.Run("a reload waits for verdicts", func(t *testing.T) { reloadWaitsForVerdicts(t, s) })
 }
 
 // A Service whose backends nobody has asked yet must not be without any: what
 // served goes on serving until the new ones have their first verdicts.
-func TestReloadWaitsForVerdicts(t *testing.T) {
-	s := newSite(t, lab.UML)
-	s.serveAll(t, 8080)
+func reloadWaitsForVerdicts(t *testing.T, s *site) {
 	s.serveAll(t, 9090)
-	defer s.cleanSlate(t)
-	s.run(t, serves("web", bothVIPs, "80:8080", []int{1, 2}, ""))
+	s.reload(t, serves("web", bothVIPs, "80:8080", []int{1, 2}, ""))
 	traffic := []*load{
 		startStream(t, s.client1, vip4+":80", "["+vip6+"]:80"), startStream(t, s.client2, "["+vip6+"]:80", vip4+":80"),
 	}

@@ -15,6 +15,7 @@ import (
 )
 
 func TestRules(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.greetAll(t, "tcp", 8080)
 	s.greetAll(t, "udp", 8080)

@@ -91,21 +91,37 @@ func programmed(n int) string {
 		"LOAD-BALANCER %d\nIPVS-PORTS %d\nIPVS-IPS %d\nrules in nat\nrules in filter\n", n, 10*n, n, n, n, n)
 }
 
-func TestThousandServicesAreProgrammedCompletely(t *testing.T) {
+// TestThousandServices has a box with a thousand services, and with ten: what is programmed,
+// what a change of one costs, and what a start on all of that writes.
+func TestThousandServices(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
-	const n = 1000
-	s.configure(t, manyServices(n, 1))
+	s.configure(t, manyServices(1000, 1))
 	begin := time.Now()
 	s.start(t)
 	took := time.Since(begin)
+	t.Run("all are programmed", func(t *testing.T) { programmedCompletely(t, s, 1000, took) })
+	t.Run("a restart writes nothing", func(t *testing.T) { restartWritesNothing(t, s) })
+	t.Run("a change takes the same effort as among ten", func(t *testing.T) {
+		many := oneChange(t, s, 1000)
+		s.cleanSlate(t)
+		s.run(t, manyServices(10, 1))
+		if few := oneChange(t, s, 10); !maps.Equal(few, many) {
+			t.Errorf("with 10 services it took %v, with 1,000 %v", few, many)
+		}
+	})
+}
+
+func programmedCompletely(t *testing.T, s *site, n int, took time.Duration) {
 	if got := s.box.Must(t, "sh", "-c", counted); got != programmed(n) {
 		t.Fatalf("the box holds\n%swant\n%s", got, programmed(n))
 	}
 	s.box.Must(t, "sh", "-c", "ipvsadm -Sn | sort > /tmp/weirs; ip netns add other; ip -n other link set lo up")
-	begin = time.Now()
+	begin := time.Now()
 	s.box.Must(t, "ip", "netns", "exec", "other", "sh", "-c", "ipvsadm -R < /tmp/weirs")
 	peer := time.Since(begin)
 	s.box.Must(t, "ip", "netns", "exec", "other", "sh", "-c", "ipvsadm -Sn | sort | cmp - /tmp/weirs")
+	s.box.Must(t, "ip", "netns", "del", "other")
 	begin = time.Now()
 	s.box.Must(t, "curl", "-sSf", "--unix-socket", "/run/weir/weir.sock", "-o", "/dev/null", "http://weir/traffic")
 	read := time.Since(begin)
@@ -115,34 +131,22 @@ func TestThousandServicesAreProgrammedCompletely(t *testing.T) {
 	figure(t, "  what they have counted, read once (weir top)", read)
 }
 
-func TestOneChangeTakesTheSameEffortHoweverManyServices(t *testing.T) {
-	s := newSite(t, lab.UML)
-	var few effort
-	for _, n := range []int{10, 1000} {
-		s.run(t, manyServices(n, 1))
-		before := s.effort(t)
-		s.reload(t, manyServices(n, 5))
-		got := s.effort(t).since(before)
-		figure(t, fmt.Sprintf("messages for a weight changed among %d services", n), strings.TrimPrefix(fmt.Sprint(got), "map"))
-		if !got.one() {
-			t.Errorf("%d services: a changed weight took %v, want one or two messages and no program", n, got)
-		}
-		if few == nil {
-			few = got
-		}
-		if !maps.Equal(few, got) {
-			t.Errorf("with 10 services it took %v, with %d %v", few, n, got)
-		}
-		if now := s.box.Must(t, "ipvsadm", "-Sn"); !strings.Contains(now, "-t 100.64.255.1:80 -r 10.2.255.1:8080 -m -w 5\n") {
-			t.Errorf("%d services: ipvsadm does not show the new weight", n)
-		}
-		s.cleanSlate(t)
+// oneChange changes a weight among n services, and gives the effort it took.
+func oneChange(t *testing.T, s *site, n int) effort {
+	before := s.effort(t)
+	s.reload(t, manyServices(n, 5))
+	got := s.effort(t).since(before)
+	figure(t, fmt.Sprintf("messages for a weight changed among %d services", n), strings.TrimPrefix(fmt.Sprint(got), "map"))
+	if !got.one() {
+		t.Errorf("%d services: a changed weight took %v, want one or two messages and no program", n, got)
 	}
+	if now := s.box.Must(t, "ipvsadm", "-Sn"); !strings.Contains(now, "-t 100.64.255.1:80 -r 10.2.255.1:8080 -m -w 5\n") {
+		t.Errorf("%d services: ipvsadm does not show the new weight", n)
+	}
+	return got
 }
 
-func TestRestartAmongThousandServicesWritesNothing(t *testing.T) {
-	s := newSite(t, lab.UML)
-	s.run(t, manyServices(1000, 1))
+func restartWritesNothing(t *testing.T, s *site) {
 	s.stop(t, syscall.SIGTERM)
 	const state = "ipvsadm -Sn; ipset save; ip addr show dev kube-ipvs0; iptables-save | grep -v '^#'"
 	before := s.box.Must(t, "sh", "-c", state)

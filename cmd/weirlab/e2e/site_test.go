@@ -19,13 +19,6 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// The site: two clients in front of a box, three web servers behind it.
-//
-//	client1 10.1.0.2 --\                       /-- web1 10.2.0.11
-//	                    front -- box -- back ----- web2 10.2.0.12
-//	client2 10.1.0.3 --/   .1          .1      \-- web3 10.2.0.13
-//
-// IPv6 is the same in fd01::/64 and fd02::/64. VIPs are routed to the box.
 const (
 	vip4 = "192.0.2.10"
 	vip6 = "2001:db8:2::10"
@@ -33,54 +26,12 @@ const (
 
 var webs = []string{"web1", "web2", "web3"}
 
-func plain(kernel lab.Kernel) lab.Site {
-	s := lab.Site{Boxes: []lab.Box{{
-		Name: "box", Kernel: kernel,
-		Nets: lab.Nets{"front": "10.1.0.1/24 fd01::1/64", "back": "10.2.0.1/24 fd02::1/64"},
-	}}}
-	for i := range 2 {
-		s.Hosts = append(s.Hosts, lab.Host{
-			Name: fmt.Sprintf("client%d", i+1),
-			Nets: lab.Nets{"front": fmt.Sprintf("10.1.0.%d/24 fd01::%d/64", i+2, i+2)},
-			Routes: []string{
-				"192.0.2.0/24 via 10.1.0.1", "198.51.100.0/24 via 10.1.0.1", "100.64.0.0/10 via 10.1.0.1",
-				"10.2.0.0/24 via 10.1.0.1", "2001:db8::/32 via fd01::1", "fd02::/64 via fd01::1",
-			},
-		})
-	}
-	for i, name := range webs {
-		s.Hosts = append(s.Hosts, lab.Host{
-			Name:   name,
-			Nets:   lab.Nets{"back": fmt.Sprintf("10.2.0.%d/24 fd02::%d/64", i+11, i+11)},
-			Routes: []string{"default via 10.2.0.1", "default via fd02::1"},
-		})
-	}
-	return s
-}
-
 // site is the plain site with weir on its box.
 type site struct {
 	*lab.Lab
 	box, client1, client2 *lab.Machine
 	weir                  string
 	daemon                *lab.Proc
-}
-
-// newSite boots the plain site. Nothing runs on it yet.
-func newSite(t *testing.T, kernel lab.Kernel) *site {
-	t.Helper()
-	return openSite(t, plain(kernel))
-}
-
-// openSite is newSite with more than the plain site has.
-func openSite(t *testing.T, p lab.Site) *site {
-	t.Helper()
-	l := lab.Start(t, p)
-	s := &site{Lab: l, box: l.Box("box"), client1: l.Host("client1"), client2: l.Host("client2"), weir: lab.Build(t, "weir/cmd/weir")}
-	// A box with little memory tracks few connections, and closed ones stay for
-	// minutes: a full table would drop packets that no test means.
-	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-	return s
 }
 
 func (s *site) web(i int) *lab.Machine { return s.Host(webs[i-1]) }

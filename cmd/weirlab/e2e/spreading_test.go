@@ -123,6 +123,7 @@ func vipsOf(i int) (v4, v6 []string) {
 }
 
 func TestSpreading(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.greetAll(t, "tcp", 8080)
 	s.greetAll(t, "udp", 8080)

@@ -66,6 +66,7 @@ func mustKeep(t testing.TB, when, before, now string) {
 }
 
 func TestStrangers(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
 	s.serveAll(t, 9000)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,18 @@ import (
 
 // differAfter is for how long members may have heard different things before that is
 // said: clusters and files don't change everywhere at once.
-const differAfter = 30 * time.Second
+var differAfter = faster(30*time.Second, hurry)
+
+// hurry divides differAfter, where the linker of a test has set it: a test of the whole
+// program has no other way to be impatient. What is released has none.
+var hurry string
+
+func faster(d time.Duration, hurry string) time.Duration {
+	if n, err := strconv.Atoi(hurry); err == nil && n > 1 {
+		return d / time.Duration(n)
+	}
+	return d
+}
 
 // differences are what this box and others disagree about, and since when.
 type differences struct {
