@@ -43,6 +43,9 @@ func testStages() []stage {
 		{"lint: gofmt, go vet, staticcheck", 90 * time.Second, lintStage},
 		{"compile all tests", 10 * time.Minute, compileStage},
 		{"unit tests with the race detector", 3 * time.Minute, unitStage},
+		{"mutations turn the unit tests red", 2 * time.Minute, func(ctx context.Context, s *stages) error {
+			return s.goTest(ctx, nil, "-count=1", "./cmd/weirlab/mutate")
+		}},
 		{"weir on real kernels", 13 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.boxes(ctx, "uml-new", "", "", nil, boxPackages...)
 		}},

@@ -158,7 +158,29 @@ func (m *Machine) connect(ctx context.Context) error {
 	if _, err := m.Exec(ctx, Command{Args: []string{"ip", "-batch", "-"}, Stdin: batch.String()}); err != nil {
 		return err
 	}
+	if err := m.loseReplies(ctx); err != nil {
+		return err
+	}
 	return m.awaitNeighbours(ctx)
+}
+
+// LossVariable names the environment variable with the share of connections, "0.3", to which no host
+// replies: to show that tests notice. Single packets that are lost, TCP would send again.
+const LossVariable = "WEIR_LAB_LOSS"
+
+func (m *Machine) loseReplies(ctx context.Context) error {
+	share := os.Getenv(LossVariable)
+	if share == "" || m.kernel != shared {
+		return nil
+	}
+	script := fmt.Sprintf(`for i in iptables ip6tables; do
+		$i -t mangle -A INPUT -m conntrack --ctstate NEW -m statistic --mode random --probability %s -j CONNMARK --set-mark 0x77
+		$i -t mangle -A OUTPUT -m connmark --mark 0x77 -m conntrack --ctdir REPLY -j DROP
+	done`, share)
+	if _, err := m.Run(ctx, "sh", "-ec", script); err != nil {
+		return fmt.Errorf("%s=%s: %w", LossVariable, share, err)
+	}
+	return nil
 }
 
 // awaitNeighbours waits until the machine answers neighbours that ask for its IPv6 addresses, which is
