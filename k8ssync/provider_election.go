@@ -26,6 +26,7 @@ type election struct {
 
 	// What follows is under Provider.mu.
 	until  time.Time // up to when this box writes
+	lapsed bool      // until was over when it was renewed: what was due meanwhile was left
 	since  time.Time // since when the holder does
 	holder string    // as last seen
 	seen   string    // the resourceVersion that was last seen
@@ -126,9 +127,10 @@ func (p *Provider) tryElection(ctx context.Context) {
 		if changed {
 			p.counters.Transitions++
 		}
-		if changed && now {
+		if now && (changed || p.election.lapsed) {
 			p.takeOver()
 		}
+		p.election.lapsed = false
 	})
 	if changed {
 		p.log.Info("the writer of addresses", "this_box", now)
@@ -166,6 +168,7 @@ func (p *Provider) takeLease(ctx context.Context, with *client, namespace string
 	}
 	p.mu.Lock()
 	e.saw(lease, began)
+	e.lapsed = e.lapsed || !e.writes(time.Now())
 	e.until = began.Add(e.timing.deadline)
 	p.mu.Unlock()
 	return nil

@@ -159,6 +159,43 @@ func TestALeaseIsGivenBackThoughItsRenewalWasCutOff(t *testing.T) {
 	}
 }
 
+// A renewal may come too late, and before anybody has noticed that the box does not write
+// any more: what it has left until then is made up for.
+func TestALapseLosesNoStatus(t *testing.T) {
+	const many = 3 * statusWriters
+	s := newAPIServer(t)
+	s.put(testNode("n1", "10.0.0.1"))
+	for i := range many {
+		s.put(testBalancer(fmt.Sprintf("s%02d", i), fmt.Sprintf("10.96.1.%d", i+1), "", nil))
+	}
+	var waiting atomic.Int32
+	release := make(chan struct{})
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case is(r, http.MethodPatch, "/status"):
+			waiting.Add(1)
+			<-release
+		case is(r, http.MethodPut, "/"+writerLease) && waiting.Load() > 0:
+			<-release // it is late, and comes
+		}
+		return false
+	})
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/24")), map[string]*apiServer{"prod": s})
+	surely(t, "all writers of statuses are at work, and all claims made", func() bool {
+		return waiting.Load() == statusWriters && p.Status().Usage.Pools[0].Used == many
+	})
+	p.locked(func() { p.election.until = time.Now() })
+	close(release)
+	surely(t, "all have an address", func() bool {
+		for i := range many {
+			if addrs, _ := s.statusOf(fmt.Sprintf("s%02d", i)); len(addrs) != 1 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // Two boxes that both believe to be the writer, all the time.
 func TestTwoWritersGiveNoAddressTwice(t *testing.T) {
 	const many = 50

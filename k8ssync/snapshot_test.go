@@ -234,29 +234,19 @@ func TestTheFileWaitsForTheGuard(t *testing.T) {
 		}
 		return len(got.services)
 	}
-	const settled = 50 * time.Millisecond // many times as long as the file waits
 	stop := run(t, c)
 	next(t, c)
 	eventually(t, "two Services in the file", func() bool { return inFile() == 2 })
 	s.remove(testService("b", ""))
 	eventually(t, "one Service is known", func() bool { return c.Status().Objects["services"] == 1 })
-	time.Sleep(settled)
-	if n := inFile(); n != 2 {
-		t.Errorf("%d Services in the file before anybody has taken the update", n)
-	}
+	never(t, "a file before anybody has taken the update", func() bool { return inFile() != 2 })
 	eventually(t, "the update", func() bool { _, ok := c.Take(); return ok })
-	time.Sleep(settled)
-	if n := inFile(); n != 2 {
-		t.Errorf("%d Services in the file before anybody has judged the update", n)
-	}
+	never(t, "a file before anybody has judged the update", func() bool { return inFile() != 2 })
 	c.Judged(true)
 	s.put(testService("c", "10.96.0.3"))
 	eventually(t, "the next update", func() bool { _, ok := c.Take(); return ok })
 	c.Judged(true)
-	time.Sleep(settled)
-	if n := inFile(); n != 2 {
-		t.Errorf("%d Services in the file while some are held", n)
-	}
+	never(t, "a file while some are held", func() bool { return inFile() != 2 })
 	s.remove(testService("c", ""))
 	next(t, c) // lets it through
 	eventually(t, "one Service in the file", func() bool { return inFile() == 1 })
@@ -310,10 +300,7 @@ func TestTheFileIsOfTheServerThatSaidIt(t *testing.T) {
 	eventually(t, "the file", func() bool { _, err := os.Stat(c.cfg.StateFile); return err == nil })
 	writeKubeconfig(t, c.cfg.Kubeconfig, two.URL, "")
 	next(t, c) // without Nodes
-	time.Sleep(20 * time.Millisecond)
-	if of := origin(t, c.cfg.StateFile); of != one.URL+" old" {
-		t.Errorf("before all is listed the file is of %s", of)
-	}
+	never(t, "a file of the new server before all is listed", func() bool { return origin(t, c.cfg.StateFile) != one.URL+" old" })
 	close(open)
 	eventually(t, "a file of the new server", func() bool { return origin(t, c.cfg.StateFile) == two.URL+" new" })
 }

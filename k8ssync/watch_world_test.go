@@ -117,6 +117,15 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
+// never checks that something does not happen for a while, which is many times as long as
+// a file waits for what is next.
+func never(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	if poll(50*time.Millisecond, so) {
+		t.Errorf("it happens: %s", what)
+	}
+}
+
 // next waits for an Update, and lets it through.
 func next(t *testing.T, c *Cluster) lb.Update {
 	t.Helper()

@@ -85,10 +85,7 @@ func TestSecondClaimWaitsForTheFirst(t *testing.T) {
 		if v := b.vip(vip); v.Fellow != "a" || v.Other != a.mac("eth0") {
 			t.Errorf("contested by %v %q", v.Other, v.Fellow)
 		}
-		time.Sleep(time.Second) // in which nothing may change
-		if a.state(vip) != Held || b.state(vip) != Contested {
-			t.Fatalf("a is %v, b is %v", a.state(vip), b.state(vip))
-		}
+		stays(t, "held by a, contested by b", time.Second, func() bool { return a.state(vip) == Held && b.state(vip) == Contested })
 		a.release(vip)
 		took := b.becomes(vip, Held)
 		t.Logf("%v: held %v after the release", vip, took.Round(time.Millisecond))

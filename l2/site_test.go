@@ -235,6 +235,16 @@ func await(t *testing.T, what string, is func() bool) time.Duration {
 	return 0
 }
 
+// stays checks at every moment of a while that something is so.
+func stays(t *testing.T, what string, while time.Duration, is func() bool) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < while; time.Sleep(2 * time.Millisecond) {
+		if !is() {
+			t.Fatalf("not any more after %v: %s", time.Since(began), what)
+		}
+	}
+}
+
 // state is that of a VIP on eth0, as the box says.
 func (b *station) state(vip netip.Addr) State { return b.vip(vip).State }
 

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"weir/internal/histories"
 	"weir/lb"
 )
 
@@ -20,7 +20,7 @@ import (
 // behaves as a kernel does: random histories are applied to both, and after each step
 // both hold the same objects, and packets meet in the kernel what Fake.Connect says.
 
-// defaultHistories is the number of histories without WEIR_HISTORIES.
+// defaultHistories is the number of histories, times WEIR_HISTORIES.
 const defaultHistories = 1000
 
 // perBox is the number of histories with the same static rules and addresses of the box.
@@ -30,13 +30,7 @@ func TestFakeMatchesTheKernel(t *testing.T) {
 	if os.Getenv("WEIR_IN_BOX") == "" {
 		t.Skip("SKIPPED: needs a kernel of its own with IPVS; run it in a box of weirlab: go test -run TestFakeMatchesTheKernel ./cmd/weirlab/e2e")
 	}
-	n := defaultHistories
-	if v := os.Getenv("WEIR_HISTORIES"); v != "" {
-		var err error
-		if n, err = strconv.Atoi(v); err != nil || n < 1 {
-			t.Fatalf("WEIR_HISTORIES=%q is no number of histories", v)
-		}
-	}
+	n := int(histories.Times(defaultHistories))
 	s := newSite(t)
 	start, met := time.Now(), map[string]int{}
 	var f *lb.Fake

@@ -243,7 +243,7 @@ func (l *laws) revive(b *simBox) {
 }
 
 // fleets is how many there are of each story.
-func fleets() uint64 { return histories.Times(8) }
+func fleets() uint64 { return histories.Times(6) }
 
 // TestLaws has fleets live through everything that we could think of, for ten minutes
 // each.

@@ -12,8 +12,8 @@ import (
 // Times returns n, multiplied by WEIR_HISTORIES if that is set. It panics if the
 // variable is no whole number above 0: a soak that is none must not pass for one.
 func Times(n uint64) uint64 {
-	text, set := os.LookupEnv("WEIR_HISTORIES")
-	if !set {
+	text := os.Getenv("WEIR_HISTORIES")
+	if text == "" {
 		return n
 	}
 	factor, err := strconv.ParseUint(text, 10, 16)

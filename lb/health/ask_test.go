@@ -45,7 +45,7 @@ func once(t *testing.T, c Check, a netip.AddrPort) string {
 	defer cancel()
 	began := time.Now()
 	err = ask(ctx, (&net.Dialer{}).DialContext, target{a.String(), c.Timeout})
-	if took := time.Since(began); took > c.Timeout+3*time.Second {
+	if took := time.Since(began); took > c.Timeout+20*time.Second {
 		t.Errorf("took %s, want at most %s", took, c.Timeout)
 	}
 	return strings.ReplaceAll(problem(err), a.String(), "ADDR")

@@ -1,10 +1,10 @@
 package daemon
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -27,27 +27,25 @@ func TestSettleWaitsForTheLastWriter(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		main, part time.Duration // ages
-		waits      bool
+		wait       time.Duration
 	}{
-		{"old files", time.Hour, time.Hour, false},
-		{"the file is new", 0, time.Hour, true},
-		{"a part is new", time.Hour, 0, true},
-		{"a clock was set back", -time.Hour, time.Hour, false},
+		{"old files", time.Hour, time.Hour, 0},
+		{"the file is new", 0, time.Hour, settled},
+		{"a part is new", time.Hour, 0, settled},
+		{"a clock was set back", -time.Hour, time.Hour, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			write(file, tt.main)
-			write(part, tt.part)
-			settle(context.Background(), file)
-			if got := time.Since(lastWrite(file)); tt.waits && got < settled {
-				t.Errorf("settled %s after the last write, want %s at least", got, settled)
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			begin := time.Now()
-			settle(ctx, file)
-			if took := time.Since(begin); took > settled/2 {
-				t.Errorf("took %s with nothing to wait for", took)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				write(file, tt.main)
+				write(part, tt.part)
+				for _, want := range []time.Duration{tt.wait, 0} { // the second time there is nothing to wait for
+					begin := time.Now()
+					settle(t.Context(), file)
+					if took := time.Since(begin); took != want {
+						t.Errorf("settled after %s, want %s", took, want)
+					}
+				}
+			})
 		})
 	}
 }
