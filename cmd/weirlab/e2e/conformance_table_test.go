@@ -128,7 +128,7 @@ func conformancePage(now time.Time, processor, versions string) string {
 
 %d checks state Services and EndpointSlices through a real API server, and then send packets. After a state is reached,
 %d more visits must agree with it. Negative checks visit %d times from each of %d locations.
-`+"`make conformance WRITE=packaging/doc/conformance.md`"+` writes this page.
+`+"`make conformance ARGS='--write packaging/doc/conformance.md'`"+` writes this page.
 
 - Date: %s
 - Kernel: Linux %s, one simulated processor
