@@ -181,7 +181,7 @@ func (k *kubeKit) interrupts() {
 		return n
 	}
 	before := retries()
-	k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf(`(for n in $(seq 1 15); do ip -batch /tmp/storm-del; ip -batch /tmp/storm-add; kill -URG %d; done) & churn=$!
+	k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf(`(for n in $(seq 1 4); do ip -batch /tmp/storm-del; ip -batch /tmp/storm-add; kill -URG %d; done) & churn=$!
 ip addr flush dev kube-ipvs0 2>/dev/null; iptables -t nat -F
 wait $churn`, k.c.daemon.Pid()))
 	if after := retries(); after == before {
@@ -205,7 +205,9 @@ func checkStart(k *kubeKit) {
 		objects = append(objects, kubeService(name, clusterIP(fmt.Sprintf("172.30.%d.%d", 1+i/250, 1+i%250)),
 			loadBalancer(addr), ranges("203.0.113.0/25")), kubeEndpoints(name, "R1"))
 	}
+	begin := time.Now()
 	k.given(objects...)
+	k.t.Logf("%d objects are made in %s", len(objects), time.Since(begin).Round(time.Millisecond))
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
 	const syn, ack = 0x02, 0x10
@@ -239,7 +241,7 @@ func checkStart(k *kubeKit) {
 			}
 		})
 	}
-	begin := time.Now()
+	begin = time.Now()
 	k.engine.start(k.t, *k.c.options)
 	k.patience = time.Minute
 	last := "tcp " + vip(services-1)
