@@ -64,14 +64,19 @@ type staleUDP struct {
 	addrs     map[netip.Addr]bool
 }
 
-// stale picks from ops, as they were carried out, what makes UDP flows lead nowhere.
-func (c *conntrack) stale(ops []lb.Op, errs []error) staleUDP {
+// stale picks from ops, as they were carried out, what makes UDP flows lead nowhere. byRules
+// reports whether rules balance.
+func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 	s := staleUDP{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
 	for i, op := range ops {
 		switch o := op.Object.(type) {
 		case lb.RealServer:
-			if op.Verb == lb.Delete && errs[i] == nil && o.Frontend.Proto == lb.UDP {
+			switch {
+			case errs[i] != nil || o.Frontend.Proto != lb.UDP:
+			case op.Verb == lb.Delete:
 				c.goneBackend(o, s)
+			case op.Verb == lb.Add && byRules:
+				c.newBackend(o.Frontend, s)
 			}
 		case lb.VirtualServer:
 			if op.Verb == lb.Delete && errs[i] == nil && o.Frontend.Proto == lb.UDP {
@@ -99,6 +104,17 @@ func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
 	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
 	for fe := range c.led[o.Frontend] {
 		s.backends[lb.RealServer{Frontend: fe, Addr: o.Addr}] = true
+	}
+}
+
+// newBackend makes flows stale that were refused by a frontend without backends. A flow of the box
+// itself is in conntrack before INPUT refuses it, and no rule of table nat would see it again.
+func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
+	if fe.Mark == 0 {
+		s.frontends[fe] = true
+	}
+	for led := range c.led[fe] {
+		s.frontends[led] = true
 	}
 }
 

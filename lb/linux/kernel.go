@@ -290,7 +290,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 			errs[g.at[i]] = err
 		}
 	}
-	if err := k.conntrack.forget(ctx, k.conntrack.stale(ops, errs)); err != nil {
+	if err := k.conntrack.forget(ctx, k.conntrack.stale(ops, errs, k.byRules())); err != nil {
 		k.log.Warn("conntrack keeps flows that lead nowhere", "err", err)
 	}
 	return errs

@@ -26,7 +26,8 @@ const manifest = "../../../packaging/rbac.yaml"
 func (c *conformance) startKube(t *testing.T) {
 	t.Helper()
 	c.kube = c.Kube(t, "api", lab.KubeOptions{ServiceCIDRs: []netip.Prefix{
-		netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd00:172:30::/112")}})
+		netip.MustParsePrefix("172.30.0.0/16"), netip.MustParsePrefix("fd00:172:30::/112")},
+		Flags: []string{"--delete-collection-workers=16"}})
 	c.api = clientFor(t, c.kube, lab.KubeAdmin)
 	grant(t, c.kube)
 	ctx := within(t, time.Minute)
@@ -60,8 +61,10 @@ func (c *conformance) zone(t testing.TB, known bool) {
 // clientFor is a client of the API for a user.
 func clientFor(t testing.TB, k *lab.Kube, user string) *kubernetes.Clientset {
 	t.Helper()
+	const protobuf = "application/vnd.kubernetes.protobuf"
 	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host: k.URL(), BearerToken: k.Token(user), Dial: k.DialContext, QPS: 1000, Burst: 1000,
+		ContentConfig: rest.ContentConfig{ContentType: protobuf, AcceptContentTypes: protobuf + ",application/json"},
+		Host:          k.URL(), BearerToken: k.Token(user), Dial: k.DialContext, QPS: 1000, Burst: 1000,
 		TLSClientConfig: rest.TLSClientConfig{CAData: k.CA()},
 	})
 	if err != nil {

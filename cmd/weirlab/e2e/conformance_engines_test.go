@@ -11,6 +11,9 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
+// auditPeriod is weir's sync_period.
+const auditPeriod = 2 * time.Second
+
 // weirEngine is weir as a node's service proxy.
 type weirEngine struct {
 	c    *conformance
@@ -18,11 +21,11 @@ type weirEngine struct {
 }
 
 func (e *weirEngine) name() string            { return e.mode }
-func (e *weirEngine) patience() time.Duration { return 6 * time.Second }
+func (e *weirEngine) patience() time.Duration { return 10 * time.Second }
 
 func (e *weirEngine) start(t testing.TB, o options) {
 	t.Helper()
-	kernel := fmt.Sprintf("[kernel]\nmode = %q\nsync_period = \"2s\"\n", strings.ToLower(e.mode))
+	kernel := fmt.Sprintf("[kernel]\nmode = %q\nsync_period = %q\n", strings.ToLower(e.mode), auditPeriod)
 	if o.masqueradeAll {
 		kernel += "masquerade_all = true\n"
 	}
@@ -35,8 +38,10 @@ func (e *weirEngine) start(t testing.TB, o options) {
 	if len(o.excludeCIDRs) > 0 {
 		kernel += fmt.Sprintf("exclude_cidrs = [%s]\n", quoted(o.excludeCIDRs))
 	}
+	// Checks say when an address is gone. Those with connections that live on annotate their Services.
+	kernel += "[defaults]\ndrain = \"2s\"\n"
 	cluster := "[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"/etc/weir/kubeconfig\"\nnode_name = \"" + nodeName + "\"\n" +
-		"external_ip_ranges = [\"50.60.70.0/24\", \"2001:db8:50::/64\"]\nguard_share = \"100%\"\n"
+		"external_ip_ranges = [\"50.60.70.0/24\", \"2001:db8:50::/64\"]\nguard_share = \"100%\"\nallow_annotations = [\"drain\"]\n"
 	e.c.zone(t, !o.noZone)
 	if o.scheduler != "" {
 		cluster += fmt.Sprintf("scheduler = %q\n", o.scheduler)
@@ -57,6 +62,37 @@ func (e *weirEngine) restart(t testing.TB) {
 	e.c.start(t)
 }
 
+func (e *weirEngine) served(t testing.TB) []string {
+	t.Helper()
+	ctx := within(t, 30*time.Second)
+	var doc struct {
+		Frontends []struct {
+			Service, Name, Address string
+			Servers                []struct{ Weight int }
+		}
+	}
+	if err := e.c.relay.get(ctx, "/services", &doc); err != nil {
+		t.Fatal(err)
+	}
+	var served []string
+	for _, f := range doc.Frontends {
+		for _, s := range f.Servers {
+			if f.Service != "" && f.Name != "kubernetes" && s.Weight > 0 {
+				served = append(served, f.Service+" "+f.Address)
+			}
+		}
+	}
+	// A Service whose endpoints went first is served by none and still there.
+	var state struct{ Kernel struct{ Services int } }
+	if err := e.c.relay.get(ctx, "/status", &state); err != nil {
+		t.Fatal(err)
+	}
+	if n := state.Kernel.Services; n > 1 {
+		served = append(served, fmt.Sprintf("%d Services beside default/kubernetes", n-1))
+	}
+	return served
+}
+
 func quoted(words []string) string {
 	var out []string
 	for _, w := range words {
@@ -72,7 +108,7 @@ type kubeProxyEngine struct {
 }
 
 func (e *kubeProxyEngine) name() string            { return peerMode }
-func (e *kubeProxyEngine) patience() time.Duration { return 12 * time.Second }
+func (e *kubeProxyEngine) patience() time.Duration { return 8 * time.Second }
 
 func (e *kubeProxyEngine) start(t testing.TB, o options) {
 	t.Helper()
@@ -111,4 +147,15 @@ func (e *kubeProxyEngine) restart(t testing.TB) {
 		t.Fatal(err)
 	}
 	e.start(t, *e.c.options)
+}
+
+func (e *kubeProxyEngine) served(t testing.TB) []string {
+	t.Helper()
+	var served []string
+	for line := range strings.Lines(e.c.box.Must(t, "ipvsadm", "-Sn")) {
+		if strings.HasPrefix(line, "-a ") && !strings.Contains(line, ":6443 ") && !strings.HasSuffix(strings.TrimSpace(line), "-w 0") {
+			served = append(served, strings.TrimSpace(line))
+		}
+	}
+	return served
 }

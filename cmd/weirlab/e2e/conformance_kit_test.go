@@ -1,25 +1,25 @@
 package e2e
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
 // Conformance: what Kubernetes means by a Service, as claims about packets. Each
 // check states Services and EndpointSlices, which go through a real API server, and
-// who then reaches what:
+// who then reaches what, with the kit of kit_test.go:
 //
-//	k.given(kubeService("web", clusterIP("172.30.0.41"), port("80/tcp")), kubeEndpoints("web", "R1 L1"))
+//	k.given(kubeService("web", clusterIP("172.30.0.41"), ports("80/tcp")), kubeEndpoints("web", "R1 L1"))
 //	k.want(pod, "tcp 172.30.0.41:80", "L1 R1 keep")
-//
-// Outcomes are "refused", "dropped", "refused or dropped", or the names of all backends that answer
-// and whether they see the client's address ("keep") or one of the node's ("masq").
 //
 // The checks are numbered for good, so that one can speak of them. They are put to
 // each engine in turn, in the same kernel: weir with IPVS, weir with iptables, and,
@@ -80,9 +80,6 @@ func addresses(format string, n int) string {
 	return strings.Join(out, " ")
 }
 
-// client is somebody who visits.
-type client string
-
 // The clients of the checks.
 const (
 	pod     client = "pod"     // a pod without a Service, on this node
@@ -100,9 +97,9 @@ type claim struct {
 	name   string
 	// options are how the node is set up; nil is as usual.
 	options *options
-	// lacks says why the check can't be put to an engine.
+	// lacks says why the check is not applicable to an engine.
 	lacks map[string]string
-	run   func(k *kit)
+	run   func(k *kubeKit)
 }
 
 // options are what an engine is configured with, beside the API server.
@@ -118,90 +115,152 @@ type options struct {
 // engine serves the node as a Kubernetes service proxy.
 type engine interface {
 	name() string
-	// patience is how long it has to bring about what the API says. User-mode Linux
-	// is slow, and kube-proxy does much for one change.
+	// patience is a limit against hanging for what the API says to be so. Checks that promise
+	// a time measure it themselves.
 	patience() time.Duration
 	// start serves with these options, and stop leaves a kernel as it was before.
 	start(t testing.TB, o options)
 	stop(t testing.TB)
 	// restart stops without cleaning up and starts again.
 	restart(t testing.TB)
+	// served lists the Services of checks that the engine still serves.
+	served(t testing.TB) []string
 }
 
-// kit puts one check to one engine. What it finds wrong is collected, not fatal:
-// the table tells it.
-type kit struct {
-	t      testing.TB
+// kubeKit puts one check to one engine. Its faults are collected for the table.
+type kubeKit struct {
+	*kit
 	c      *conformance
 	engine engine
+
+	mu     sync.Mutex
 	faults []string
+	note   string // for the cell of the table
 }
 
-func (k *kit) fault(format string, args ...any) {
+func newKubeKit(t testing.TB, c *conformance, e engine) *kubeKit {
+	k := &kubeKit{c: c, engine: e}
+	k.kit = &kit{t: t, patience: e.patience(), visitor: c.visitor, source: c.source, fault: k.collect}
+	if e.name() != peerMode {
+		k.applied = k.explained
+	}
+	return k
+}
+
+func (k *kubeKit) collect(format string, args ...any) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.faults = append(k.faults, fmt.Sprintf(format, args...))
 }
 
-// want claims how visits to a target end, "tcp 172.30.0.41:80", within its patience.
-func (k *kit) want(from client, target, outcome string) {
+// enough ends a check of kube-proxy at its first fault: what follows would wait for a state
+// that does not come, and the table has one cell for all of it.
+type enough struct{}
+
+func (k *kubeKit) proceed() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.engine.name() == peerMode && len(k.faults) > 0 {
+		panic(enough{})
+	}
+}
+
+func (k *kubeKit) want(who client, target, want string) {
 	k.t.Helper()
-	network, addr, _ := strings.Cut(target, " ")
-	if got, ok := k.wantFrom(k.c.visitor(from), string(from), target, outcome); ok {
-		k.explained(from, network, addr, got, outcome)
-	}
+	k.proceed()
+	k.kit.want(who, target, want)
 }
 
-// wantFrom gives what was seen, and whether it is what was wanted.
-func (k *kit) wantFrom(v visitor, who, target, want string) (string, bool) {
+func (k *kubeKit) wantAll(clients []client, targets []string, want string) {
 	k.t.Helper()
+	k.proceed()
+	k.kit.wantAll(clients, targets, want)
+}
+
+func (k *kubeKit) eventually(what string, f func() bool) bool {
+	k.t.Helper()
+	k.proceed()
+	return k.kit.eventually(what, f)
+}
+
+func (k *kubeKit) holds(who client, target string) heldConn {
+	k.t.Helper()
+	k.proceed()
+	return k.kit.holds(k.c.machine(who), who, target)
+}
+
+func (h heldConn) alive(k *kubeKit) { h.wantAlive(k.kit) }
+
+// everywhere are the locations of negative checks: each probes ten times.
+var everywhere = []client{pod, itself, outside, blocked, "L4", "R5"}
+
+// wantEverywhere claims an outcome for all locations.
+func (k *kubeKit) wantEverywhere(target, want string) {
+	k.t.Helper()
+	k.wantAll(everywhere, []string{target}, want)
+}
+
+// meets returns who answered in so many visits, sorted, and other ends.
+func (k *kubeKit) meets(who client, target string, times int) []string {
+	k.proceed()
 	network, addr, _ := strings.Cut(target, " ")
-	limit := time.Now().Add(k.engine.patience())
-	for {
-		got := k.observe(v, network, addr, want)
-		if got == want || slices.Contains(strings.Split(want, " or "), got) {
-			return got, true
-		}
-		if time.Now().After(limit) {
-			k.fault("%s to %s: %s, want %s", who, target, got, want)
-			return got, false
-		}
-		time.Sleep(100 * time.Millisecond)
+	var met []string
+	for _, s := range k.visitor(who, network, addr)(k.t.Context(), times, visitTime, network, addr) {
+		met = append(met, s.Server+string(s.End))
+	}
+	slices.Sort(met)
+	return slices.Compact(met)
+}
+
+// wantServer claims who answers, whatever the source.
+func (k *kubeKit) wantServer(who client, target, server string) {
+	k.t.Helper()
+	if met := k.meets(who, target, probes); len(met) != 1 || met[0] != server {
+		k.fault("%s to %s: %v, want %s", who, target, met, server)
 	}
 }
 
-// observe visits as often as it takes to meet everybody that is wanted, and
-// somebody who is not.
-func (k *kit) observe(v visitor, network, addr, want string) string {
-	servers := strings.Fields(want)
-	times := 1
-	if n := len(servers) - 1; n > 0 && !strings.Contains(want, "refused") && !strings.Contains(want, "dropped") {
-		times = 3*n + 1
+// wantPong claims that an address answers echo requests.
+func (k *kubeKit) wantPong(who client, addr string) {
+	k.t.Helper()
+	k.proceed()
+	if got := pinged(k.t, k.c.machine(who), addr, "pong"); got != "pong" {
+		k.fault("%s asks %s for an echo: %s", who, addr, got)
 	}
-	ctx, cancel := context.WithTimeout(k.t.Context(), 20*time.Second)
-	defer cancel()
-	answers, fate := v(ctx, times, network, addr)
-	if fate != "" {
-		return fate
-	}
-	met := map[string]bool{}
-	sources := map[string]bool{}
-	for _, a := range answers {
-		met[a.server] = true
-		sources[k.c.source(a.saw)] = true
-	}
-	names := make([]string, 0, len(met)+1)
-	for name := range met {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	source := "mixed"
-	if len(sources) == 1 {
-		for s := range sources {
-			source = s
-		}
-	}
-	return strings.Join(append(names, source), " ")
 }
 
-// visitor visits an address so many times. Answers are of visits that somebody
-// answered; fate says how the first one ended that nobody did.
-type visitor func(ctx context.Context, times int, network, addr string) (answers []answer, fate string)
+// wantHealth claims how a health check port answers, and that it goes on to answer so.
+func (k *kubeKit) wantHealth(who client, addr string, code, endpoints int) {
+	k.t.Helper()
+	k.proceed()
+	want := fmt.Sprintf("%d, weight %d, localEndpoints %d", code, endpoints, endpoints)
+	got := ""
+	if !k.eventually(fmt.Sprintf("%s asks %s: %s", who, addr, want), func() bool {
+		got = k.health(who, addr)
+		return got == want
+	}) {
+		k.fault("the answer was %s", got)
+		return
+	}
+	for i := range probes {
+		if got := k.health(who, addr); got != want {
+			k.fault("%s asks %s: %s at first and then %s (question %d of %d)", who, addr, want, got, i+1, probes)
+			return
+		}
+	}
+}
+
+func (k *kubeKit) health(who client, addr string) string {
+	transport := &http.Transport{DialContext: k.c.machine(who).DialContext, DisableKeepAlives: true}
+	h := http.Client{Transport: transport, Timeout: visitTime}
+	resp, err := h.Get("http://" + addr + "/healthz")
+	if err != nil {
+		return string(traffic.OutcomeOf(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body struct{ LocalEndpoints *int }
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.LocalEndpoints == nil {
+		return fmt.Sprintf("%d, and no localEndpoints in the body", resp.StatusCode)
+	}
+	return fmt.Sprintf("%d, weight %s, localEndpoints %d", resp.StatusCode, resp.Header.Get("X-Load-Balancing-Endpoint-Weight"), *body.LocalEndpoints)
+}

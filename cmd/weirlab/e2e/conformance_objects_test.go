@@ -26,10 +26,13 @@ type option func(*object)
 
 const kubeNamespace = "default"
 
+// madeHere selects the objects of checks.
+const madeHere = discoveryv1.LabelManagedBy + "=conformance"
+
 // kubeService makes a Service; without ports("...") it has port 80/tcp.
 func kubeService(name string, options ...option) object {
 	o := object{service: &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: kubeNamespace},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: kubeNamespace, Labels: map[string]string{discoveryv1.LabelManagedBy: "conformance"}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
 	}}
 	ports("80/tcp")(&o)
@@ -239,6 +242,11 @@ func externalName(name string) option {
 	return func(o *object) {
 		o.service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: name}
 	}
+}
+
+// drains has connections of the Service's removed backends live on for so long.
+func drains(duration string) option {
+	return func(o *object) { o.service.Annotations = map[string]string{"weir/drain": duration} }
 }
 
 // labelled adds a label, with an empty value if it has no other.

@@ -2,8 +2,8 @@ package e2e
 
 // ranged is the Service of the checks on source ranges, one of them written with
 // spaces, as users do.
-func ranged(f func(*kit)) func(*kit) {
-	return func(k *kit) {
+func ranged(f func(*kubeKit)) func(*kubeKit) {
+	return func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP, lbIP2), nodePort(30001), ranges("192.168.0.0/24", " 203.0.113.0/25")), kubeEndpoints("web", "R1"))
 		k.want(outside, atLB, "R1 masq") // it is there
 		f(k)
@@ -12,8 +12,8 @@ func ranged(f func(*kit)) func(*kit) {
 
 // external is a Service of all kinds with a traffic policy, with a backend on the
 // node and one elsewhere.
-func external(policy string, f func(*kit)) func(*kit) {
-	return func(k *kit) {
+func external(policy string, f func(*kubeKit)) func(*kubeKit) {
+	return func(k *kubeKit) {
 		var more []option
 		if policy == "Local" {
 			more = append(more, externalLocal)
@@ -23,8 +23,8 @@ func external(policy string, f func(*kit)) func(*kit) {
 	}
 }
 
-func internal(local bool, backends, outcome string) func(*kit) {
-	return func(k *kit) {
+func internal(local bool, backends, outcome string) func(*kubeKit) {
+	return func(k *kubeKit) {
 		web := kubeService("web", clusterIP(svcIP))
 		if local {
 			web = kubeService("web", clusterIP(svcIP), internalLocal)
@@ -34,24 +34,24 @@ func internal(local bool, backends, outcome string) func(*kit) {
 	}
 }
 
-func terminating(backends, byClusterIP, byLoadBalancer string) func(*kit) {
-	return func(k *kit) {
+func terminating(backends, byClusterIP, byLoadBalancer string) func(*kubeKit) {
+	return func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP)), kubeEndpoints("web", backends))
 		k.want(pod, atSvc, byClusterIP)
 		k.want(outside, atLB, byLoadBalancer)
 	}
 }
 
-func terminatingLocal(backends, byClusterIP, byLoadBalancer string) func(*kit) {
-	return func(k *kit) {
+func terminatingLocal(backends, byClusterIP, byLoadBalancer string) func(*kubeKit) {
+	return func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal), kubeEndpoints("web", backends))
 		k.want(pod, atSvc, byClusterIP)
 		k.want(outside, atLB, byLoadBalancer)
 	}
 }
 
-func hinted(backends, outcome string) func(*kit) {
-	return func(k *kit) {
+func hinted(backends, outcome string) func(*kubeKit) {
+	return func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP)), kubeEndpoints("web", backends))
 		k.want(pod, atSvc, outcome)
 	}

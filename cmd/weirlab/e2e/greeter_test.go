@@ -52,8 +52,16 @@ func peer(args []string) error {
 		}
 		fmt.Println("listening")
 		select {}
-	case len(args) == 5 && args[0] == "attempt":
-		return attemptPeer(args[1:])
+	case len(args) == 6 && args[0] == "attempt":
+		text, err := attemptPeer(args[1:])
+		fmt.Println(text)
+		return err
+	case len(args) == 2 && args[0] == "guest":
+		return guestPeer(args[1])
+	case len(args) == 3 && args[0] == "kill-children":
+		return killChildrenPeer(args[1], args[2])
+	case len(args) == 2 && args[0] == "relay":
+		return relayPeer(args[1])
 	case len(args) >= 4 && args[0] == "visit":
 		times, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -141,7 +149,7 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // plainDial connects from where this process is.
 func plainDial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if strings.HasPrefix(network, "sctp") {
-		return dialSCTP(network, addr)
+		return dialSCTP(ctx, network, addr)
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, network, addr)

@@ -315,12 +315,12 @@ func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			c, a, err := attempt(t.Context(), dialerOf(s.client1), "tcp", addr)
+			c, err := attempt(t.Context(), dialerOf(s.client1), visitTime, "tcp", addr)
 			if err != nil {
 				return
 			}
 			_ = c.Close()
-			if a.server == "box" {
+			if c.server == "box" {
 				t.Errorf("%s: a daemon of the box is reached at %s", as, addr)
 			}
 		})

@@ -32,10 +32,10 @@ func TestRules(t *testing.T) {
 }
 
 // unlimitRefusals lets the box say "port unreachable" as often as a test asks:
-// a kernel does so but once a second for each address.
+// a kernel does so but once a second for each address, and of no route a few times.
 func (s *site) unlimitRefusals(t *testing.T) {
 	t.Helper()
-	s.box.Must(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
+	s.box.Must(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0", "net.ipv4.icmp_msgs_per_sec=100000", "net.ipv4.icmp_msgs_burst=10000", "net.ipv4.route.error_cost=0")
 }
 
 func (s *site) testSourceRanges(t *testing.T) {

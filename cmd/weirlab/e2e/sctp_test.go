@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,9 +26,19 @@ func listenSCTP(network, addr string) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-func dialSCTP(network, addr string) (net.Conn, error) {
+func dialSCTP(ctx context.Context, network, addr string) (net.Conn, error) {
 	f, err := socketSCTP(network, addr, func(fd int, to unix.Sockaddr) error {
-		return unix.Connect(fd, to)
+		if limit, ok := ctx.Deadline(); ok {
+			wait := unix.NsecToTimeval(max(time.Until(limit), time.Millisecond).Nanoseconds())
+			if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
+				return err
+			}
+		}
+		err := unix.Connect(fd, to)
+		if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EAGAIN) {
+			return os.ErrDeadlineExceeded
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dial %s %s: %w", network, addr, err)

@@ -1,0 +1,296 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// repairTime is a promise: what somebody breaks is repaired so soon.
+	repairTime = time.Second
+	// auditTime is the limit for what the kernel does not announce: the sync_period of these checks, and
+	// the time that an audit takes.
+	auditTime = auditPeriod + time.Second
+)
+
+// watched is a state that is watched: who reaches what.
+type watched struct {
+	who          client
+	target, want string
+}
+
+// checkFaults breaks what weir has made and what it works with. Packets go all the while.
+func checkFaults(k *kubeKit) {
+	k.given(everything(), kubeEndpoints("web", "L1 R1"))
+	now := []watched{{outside, atLB, "L1 R1 masq"}, {pod, atSvc, "L1 R1 keep"}, {outside, atNode, "L1 R1 masq"}, {outside, "tcp " + lbIP + ":2222", "refused"}}
+	for _, w := range now {
+		k.want(w.who, w.target, w.want)
+	}
+	held := k.holds(outside, atLB)
+	shell := func(command string) func() { return func() { k.c.onNode(k.t, command, "true") } }
+	k.repairs("rules are flushed", now, shell("iptables -t nat -F && iptables -F && iptables -t mangle -F"))
+	k.repairsWithin(auditTime, "sets are flushed", now, shell("ipset flush")) // nobody announces that
+	k.repairs("the device is deleted", now, shell("ip link show kube-ipvs0 >/dev/null 2>&1 || exit 0; ip link del kube-ipvs0"))
+	k.repairs("the device's addresses are flushed", now, shell("ip link show kube-ipvs0 >/dev/null 2>&1 || exit 0; ip addr flush dev kube-ipvs0"))
+	if k.engine.name() != peerMode {
+		k.repairs("rules are flushed while somebody kills every program that weir runs", now, func() { k.killsPrograms("iptables -t nat -F && iptables -F") })
+		k.repairs("announcements are lost (ENOBUFS), with them that of a flush", now, k.overflows)
+		k.repairs("dumps are interrupted (EINTR) while addresses are flushed", now, k.interrupts)
+	}
+	held.alive(k)
+}
+
+// repairs breaks something and watches: each visit that begins a second after that must be right.
+func (k *kubeKit) repairs(what string, all []watched, breaks func()) {
+	k.t.Helper()
+	k.repairsWithin(repairTime, what, all, breaks)
+}
+
+func (k *kubeKit) repairsWithin(limit time.Duration, what string, all []watched, breaks func()) {
+	k.t.Helper()
+	k.proceed()
+	breaks()
+	begin := time.Now()
+	var visits sync.WaitGroup
+	var mu sync.Mutex
+	last, lastGot := time.Duration(0), ""
+	for time.Since(begin) < limit+800*time.Millisecond {
+		for _, w := range all {
+			at := time.Since(begin)
+			visits.Go(func() {
+				network, addr, _ := strings.Cut(w.target, " ")
+				got := k.stays(k.visitor(w.who, network, addr), w.who, w.target, w.want, 1)
+				mu.Lock()
+				defer mu.Unlock()
+				if got != "" && at >= last {
+					last, lastGot = at, fmt.Sprintf("%s to %s: %s", w.who, w.target, got)
+				}
+			})
+		}
+		time.Sleep(40 * time.Millisecond)
+	}
+	visits.Wait()
+	figure(k.t, k.engine.name()+": all is back after "+what, last)
+	if last > limit {
+		k.fault("%s: %s later still %s", what, last.Round(10*time.Millisecond), lastGot)
+		for _, w := range all {
+			k.want(w.who, w.target, w.want)
+		}
+	}
+}
+
+// killsPrograms breaks something, and kills each program that weir runs in the next second.
+func (k *kubeKit) killsPrograms(command string) {
+	k.t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	out := k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf("%s; %s=1 %s kill-children %d 1s", command, asPeer, program, k.c.daemon.Pid()))
+	if n, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || n == 0 {
+		k.fault("no program of weir's was killed: %q", out)
+	}
+}
+
+// killChildrenPeer kills each child of a process for a while: kill-children PID DURATION. It
+// prints how many that were.
+func killChildrenPeer(pid, duration string) error {
+	span, err := time.ParseDuration(duration)
+	if err != nil {
+		return err
+	}
+	killed := map[int]bool{}
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		stats, err := filepath.Glob("/proc/[0-9]*/stat")
+		if err != nil {
+			return err
+		}
+		for _, file := range stats {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue // it has ended
+			}
+			// PID (NAME) STATE PPID
+			_, rest, _ := strings.Cut(string(text), ") ")
+			child, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			words := strings.Fields(rest)
+			if err != nil || len(words) < 2 || words[0] == "Z" || words[1] != pid {
+				continue
+			}
+			if syscall.Kill(child, syscall.SIGKILL) == nil {
+				killed[child] = true
+			}
+		}
+	}
+	fmt.Println(len(killed))
+	return nil
+}
+
+// manyAddresses adds and removes addresses that are nobody's, each of which the kernel announces.
+const manyAddresses = `ip link add storm type dummy && ip link set storm up
+for i in $(seq 0 15); do for j in $(seq 1 250); do echo "addr add 10.201.$i.$j/32 dev storm"; done; done >/tmp/storm-add
+sed 's/^addr add/addr del/' /tmp/storm-add >/tmp/storm-del
+`
+
+// overflows stops weir, makes more announcements than its socket can hold, and damages what only an
+// announcement would tell it of.
+func (k *kubeKit) overflows() {
+	k.t.Helper()
+	pid := k.c.daemon.Pid()
+	defer k.c.onNode(k.t, "true", "ip link del storm")()
+	k.c.box.Must(k.t, "sh", "-c", manyAddresses)
+	if err := k.c.daemon.Signal(syscall.SIGSTOP); err != nil {
+		k.t.Fatal(err)
+	}
+	drops := func() string {
+		return k.c.box.Must(k.t, "awk", "$3 == "+strconv.Itoa(pid)+" { n += $9 } END { print n+0 }", "/proc/net/netlink")
+	}
+	for range 8 {
+		k.c.box.Must(k.t, "sh", "-c", "ip -batch /tmp/storm-add && ip -batch /tmp/storm-del")
+		if strings.TrimSpace(drops()) != "0" {
+			break
+		}
+	}
+	if strings.TrimSpace(drops()) == "0" {
+		k.fault("no announcement was lost:\n%s", k.c.box.Must(k.t, "cat", "/proc/net/netlink"))
+	}
+	k.c.box.Must(k.t, "sh", "-c", "iptables -t nat -F; ip addr flush dev kube-ipvs0 2>/dev/null || true")
+	if err := k.c.daemon.Signal(syscall.SIGCONT); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// interrupts has others change addresses, thousands of them, while weir reads them all: the kernel
+// says of such a dump that it was interrupted. Signals interrupt weir's calls as well.
+func (k *kubeKit) interrupts() {
+	k.t.Helper()
+	defer k.c.onNode(k.t, manyAddresses+"ip -batch /tmp/storm-add", "ip link del storm")()
+	retries := func() (n float64) {
+		for _, part := range []string{"ipvs", "ipset", "route", "conntrack", "reader"} {
+			n += k.c.metric(k.t, fmt.Sprintf("weir_kernel_retries_total{part=%q}", part))
+		}
+		return n
+	}
+	before := retries()
+	k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf(`(for n in $(seq 1 4); do ip -batch /tmp/storm-del; ip -batch /tmp/storm-add; kill -URG %d; done) & churn=$!
+ip addr flush dev kube-ipvs0 2>/dev/null; iptables -t nat -F
+wait $churn`, k.c.daemon.Pid()))
+	if after := retries(); after == before {
+		k.fault("no dump was interrupted: %v retries", after)
+	}
+}
+
+// checkStart has thousands of Services waiting for an engine that starts. Clients try to get in all
+// the while, and raw sockets at both ends see every segment.
+func checkStart(k *kubeKit) {
+	services := 2000
+	if k.engine.name() == peerMode {
+		services, k.note = 200, " (200 Services)" // more take it ten minutes
+	}
+	vip := func(i int) string { return fmt.Sprintf("1.2.%d.%d:80", 100+i/250, 1+i%250) }
+	k.engine.stop(k.t)
+	objects := make([]object, 0, 2*services)
+	for i := range services {
+		name := fmt.Sprintf("many-%d", i)
+		addr, _, _ := strings.Cut(vip(i), ":")
+		objects = append(objects, kubeService(name, clusterIP(fmt.Sprintf("172.30.%d.%d", 1+i/250, 1+i%250)),
+			loadBalancer(addr), ranges("203.0.113.0/25")), kubeEndpoints(name, "R1"))
+	}
+	begin := time.Now()
+	k.given(objects...)
+	k.t.Logf("%d objects are made in %s", len(objects), time.Since(begin).Round(time.Millisecond))
+	ctx, cancel := context.WithCancel(k.t.Context())
+	defer cancel()
+	const syn, ack = 0x02, 0x10
+	// A source that is not admitted gets no SYN-ACK, and a backend no SYN that is not masqueraded.
+	synAcks := k.watch(ctx, blocked, blockedOne, func(from string, flags byte) bool {
+		return strings.HasPrefix(from, "1.2.") && flags&(syn|ack) == syn|ack
+	})
+	bareSyns := k.watch(ctx, "R1", "10.180.0.1", func(from string, flags byte) bool {
+		return strings.HasPrefix(from, "203.0.113.") && from != "203.0.113.1" && flags&(syn|ack) == syn
+	})
+	var tried, got atomic.Int64
+	var visitors sync.WaitGroup
+	for _, from := range []client{blocked, outside} {
+		visitors.Go(func() {
+			dial := dialerOf(k.c.machine(from))
+			for i := 0; ctx.Err() == nil; i = (i + 7) % services {
+				if from == blocked {
+					tried.Add(1)
+				}
+				c, err := attempt(ctx, dial, 100*time.Millisecond, "tcp", vip(i))
+				if err != nil {
+					continue
+				}
+				_ = c.Close()
+				got.Add(1)
+				if from == blocked {
+					k.fault("a source that is not admitted is answered by %s", vip(i))
+				} else if k.c.source(outside, c.saw) != "masq" {
+					k.fault("%s saw %s: not masqueraded", vip(i), c.saw)
+				}
+			}
+		})
+	}
+	begin = time.Now()
+	k.engine.start(k.t, *k.c.options)
+	k.patience = time.Minute
+	last := "tcp " + vip(services-1)
+	k.want(outside, last, "R1 masq")
+	figure(k.t, fmt.Sprintf("%s: %d Services are served after a start", k.engine.name(), services), time.Since(begin))
+	k.eventually("50 connections of admitted clients while it starts, and as many attempts of others", func() bool { return got.Load() >= 50 && tried.Load() >= 50 })
+	k.eventually("all are served", func() bool {
+		for i := 0; i < services; i += 41 {
+			if met := k.meets(outside, "tcp "+vip(i), 1); met[0] != "R1" {
+				return false
+			}
+		}
+		return true
+	})
+	cancel()
+	visitors.Wait()
+	k.wantAll([]client{blocked}, []string{"tcp " + vip(0), "tcp " + vip(services/2), last}, "dropped")
+	if n := synAcks.Load(); n > 0 {
+		k.fault("a source that is not admitted got %d SYN-ACKs", n)
+	}
+	if n := bareSyns.Load(); n > 0 {
+		k.fault("the backend got %d SYNs that were not masqueraded", n)
+	}
+	begin = time.Now()
+	k.c.forget(k.t, k.engine)
+	figure(k.t, fmt.Sprintf("%s: %d Services are deleted", k.engine.name(), services), time.Since(begin))
+	k.want(outside, last, "unreachable")
+}
+
+// watch counts the TCP segments that arrive at an address of a client and are to be counted, until
+// ctx ends.
+func (k *kubeKit) watch(ctx context.Context, who client, addr string, counts func(from string, flags byte) bool) *atomic.Int64 {
+	c, err := k.c.machine(who).ListenPacket("ip4:tcp", addr)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	context.AfterFunc(ctx, func() { _ = c.Close() })
+	var n atomic.Int64
+	go func() {
+		segment := make([]byte, 2048)
+		for {
+			size, from, err := c.ReadFrom(segment)
+			if err != nil {
+				return
+			}
+			if ip, ok := from.(*net.IPAddr); ok && size >= 20 && counts(ip.IP.String(), segment[13]) {
+				n.Add(1)
+			}
+		}
+	}()
+	return &n
+}
