@@ -64,7 +64,7 @@ func (b *bench) programMany(ctx context.Context, n int, kernel string) (programm
 		return best, err
 	}
 	rounds := b.rounds
-	if n <= 1000 {
+	if n <= 1000 && rounds > 1 {
 		rounds *= 2 // they are short, and so all the more disturbed by whatever else runs
 	}
 	for range rounds {

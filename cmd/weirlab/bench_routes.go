@@ -36,6 +36,10 @@ func (b *bench) routes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Withdrawn before the end: after it the router keeps them, for weir to restart gracefully.
+	if _, err := b.awaitRoutes(ctx, drain("drain"), 0); err != nil {
+		return err
+	}
 	if err := b.ends(ctx); err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func (d *drillRun) sites() []int {
 	switch {
 	case d.boxes != 0:
 		return []int{d.boxes}
-	case d.Short || len(d.Only) > 0 || !slices.Contains(d.Modes, drill.L2):
+	case len(d.Only) > 0 || !slices.Contains(d.Modes, drill.L2):
 		return []int{2}
 	}
 	return []int{2, 3}

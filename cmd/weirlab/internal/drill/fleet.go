@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"sync"
 	"time"
 
 	"weir/cmd/weirlab/internal/traffic"
@@ -83,12 +84,11 @@ func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet
 	if err != nil {
 		return nil, err
 	}
-	for n := range s.boxes {
-		if err := f.app.start(ctx, n+1); err != nil {
-			return nil, errors.Join(err, f.End(ctx))
-		}
+	err = s.all(func(box int) error { return f.app.start(ctx, box) })
+	if err == nil {
+		err = f.steady(ctx)
 	}
-	if err := f.steady(ctx); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, f.End(ctx))
 	}
 	return f, nil
@@ -97,15 +97,23 @@ func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet
 // End takes the mode off all boxes: their kernels are empty afterwards.
 func (f *Fleet) End(ctx context.Context) error {
 	f.owners.end()
-	var failed []error
-	for n, box := range f.boxes {
-		box.PowerCut()
-		if err := box.Boot(ctx); err != nil {
-			failed = append(failed, err)
-			continue
+	return f.all(func(box int) error {
+		f.boxes[box-1].PowerCut()
+		if err := f.boxes[box-1].Boot(ctx); err != nil {
+			return err
 		}
-		failed = append(failed, f.prepare(ctx, n+1))
+		return f.prepare(ctx, box)
+	})
+}
+
+// all does something on all boxes side by side.
+func (s *Site) all(do func(box int) error) error {
+	failed := make([]error, len(s.boxes))
+	var wg sync.WaitGroup
+	for n := range s.boxes {
+		wg.Go(func() { failed[n] = do(n + 1) })
 	}
+	wg.Wait()
 	return errors.Join(failed...)
 }
 

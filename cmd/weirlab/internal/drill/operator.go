@@ -2,9 +2,7 @@ package drill
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 	"weir/cmd/weirlab/internal/traffic"
 )
@@ -35,17 +33,6 @@ func rollingUpgrade() event {
 		})
 		return err
 	})
-}
-
-// all does something on all boxes side by side.
-func (t *trial) all(do func(box int) error) error {
-	failed := make([]error, len(t.boxes))
-	var wg sync.WaitGroup
-	for n := range t.boxes {
-		wg.Go(func() { failed[n] = do(n + 1) })
-	}
-	wg.Wait()
-	return errors.Join(failed...)
 }
 
 // allRestarted restarts all daemons at the same time.

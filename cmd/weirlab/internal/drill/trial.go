@@ -66,9 +66,10 @@ var (
 const (
 	// Beat is the time between two new connections.
 	Beat = 15 * time.Millisecond
-	// Patience is the time that a client waits for its answer. TCP sends its first packet again after a
-	// second: with this, a packet has a second chance.
-	Patience = 3 * time.Second
+	// Patience is the time that a client waits for its answer. TCP sends its first packet again 1, 3 and 7
+	// seconds after it: what is lost with this was refused, or met no box for seven seconds. A slow
+	// machine makes answers late, and not lost.
+	Patience = 8 * time.Second
 	// heldBeat is the time between two bytes over a connection that is held.
 	heldBeat = 100 * time.Millisecond
 )
