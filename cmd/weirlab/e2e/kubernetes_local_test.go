@@ -135,10 +135,10 @@ func (s *localNodeSite) serve(t testing.TB, name, spec string) {
 func (s *localNodeSite) meets(t testing.TB, from, addr, want string) {
 	t.Helper()
 	eventually(t, 15*time.Second, func() error {
-		answers, fate := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, "tcp", addr)
-		got := fate
-		if len(answers) == 1 {
-			got = answers[0].server + " sees " + answers[0].saw
+		visit := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, visitTime, "tcp", addr)[0]
+		got := string(visit.End)
+		if visit.End == "" {
+			got = visit.Server + " sees " + visit.Saw
 		}
 		if got != want {
 			return fmt.Errorf("%s visits %s: %s, want %s", from, addr, got, want)
@@ -187,9 +187,9 @@ func (s *localNodeSite) reaches(t testing.TB, from string, inside bool) {
 		return
 	}
 	eventually(t, 15*time.Second, func() error {
-		answers, fate := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, "tcp", localNear+":80")
-		if len(answers) != 1 || answers[0].server != "far" {
-			return fmt.Errorf("%s visits %s: %v %s, want far", from, localNear, answers, fate)
+		visit := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, visitTime, "tcp", localNear+":80")[0]
+		if visit.Server != "far" {
+			return fmt.Errorf("%s visits %s: %+v, want far", from, localNear, visit)
 		}
 		return nil
 	})

@@ -60,13 +60,34 @@
 // unplugged cable cuts it off. PATH and HOME are set, the working folder is /root. A process started
 // by Run or Start ends, with its process group, when its context, its machine or the lab ends.
 //
-// On UML, iptables means iptables-legacy, since that kernel has no NAT in nf_tables. With Qemu it means
+// On UML, iptables means iptables-legacy, since Debian 12's 6.1 has no NAT in nf_tables. With Qemu it means
 // what Debian means, iptables-nft. The explicit names work on both, as far as the kernel does.
 // Everything iptables, ipset and IPVS may call for is loaded before the box is handed over.
 //
 // A host is the cheapest place for a client or a server: Machine.DialContext, Listen, ListenPacket and Do
 // open sockets in a host's network from the test process itself. A box with a kernel of its own cannot
 // be entered so; there only Run and Start reach.
+//
+// # Kernels
+//
+// A box takes any kernel that works here unless it asks for one: this machine's own in namespaces if that
+// has IPVS, Debian's in qemu with KVM, user-mode Linux, Debian's in qemu with emulation. Each has to boot
+// once to count, and the outcome is kept until this machine boots again. WEIR_LAB_KERNEL forces a choice;
+// Choose, Kernels and KernelVariable have the details.
+//
+// User-mode Linux comes in two generations: 7.x, which weirlab install builds from Debian's newest
+// linux-source package with kernel/uml.config, and Debian 12's own 6.1. The latter panics on processors
+// with a large register state but for a small library (kernel/xstate.c). Tried on such a processor, and
+// rejected: user-mode-linux 7.2 of a later Debian, which has neither NAT in nf_tables nor legacy tables.
+//
+// # Processors
+//
+// A lab leases a processor of this machine for each of its boxes and keeps them to it, and waits until
+// other labs, in other processes too, have released enough. See Lease.
+//
+// # Packets
+//
+// With WEIR_LAB_PACKETS=1 a failed test leaves the last packets of every network beside the logs.
 //
 // # A real Kubernetes API
 //
