@@ -15,7 +15,7 @@ import (
 // suspects are the tests that were once flaky, or had second chances: each must pass many times in a row.
 var suspects = []string{
 	"TestConformance", "TestLinuxPackageOnARealKernel", "TestLinuxPackageWithoutIPVS", "TestAnnouncedWhenServed", "TestAppliance",
-	"TestDrift", "TestBGP", "TestCommand", "TestDrain", "TestFleetMembers", "TestFleetDrills", "TestDrillShort",
+	"TestDrift", "TestBGP", "TestCommand", "TestDrain", "TestFleetMembers", "TestDrillShort",
 }
 
 // proveCommand shows that a red test means a fault: the same commit passes again and again.

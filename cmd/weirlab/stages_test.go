@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/internal/runner"
+)
+
+// TestStagesNameTestsThatExist keeps a renamed test from falling out of a list in silence.
+func TestStagesNameTestsThatExist(t *testing.T) {
+	var there []string
+	for _, folder := range []string{".", "e2e", "lab"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(t `).FindAllStringSubmatch(string(text), -1) {
+				there = append(there, m[1])
+			}
+		}
+	}
+	for _, name := range slices.Concat(oldKernelTests, suspects, []string{"TestConformance", "TestChurn"}) {
+		if !slices.Contains(there, name) {
+			t.Errorf("there is no test called %s", name)
+		}
+	}
+}
+
+func TestStageOverItsBudgetFailsUnlessStarved(t *testing.T) {
+	slow := stage{"slow", time.Millisecond, func(context.Context, *stages) error {
+		time.Sleep(10 * time.Millisecond) // it is the length of the stage
+		return nil
+	}}
+	s := &stages{out: io.Discard, clock: &runner.Clock{}, began: time.Now()}
+	s.do(t.Context(), slow)
+	if err := s.end(); err == nil || !strings.Contains(err.Error(), "over its budget") {
+		t.Errorf("ten times its budget: %v", err)
+	}
+	var out strings.Builder
+	s = &stages{out: &out, clock: &runner.Clock{}, began: time.Now()}
+	s.do(t.Context(), stage{"broken", time.Minute, func(context.Context, *stages) error { return errors.New("no") }})
+	s.do(t.Context(), stage{"fine", time.Minute, func(context.Context, *stages) error { return nil }})
+	if err := s.end(); err == nil || !strings.Contains(err.Error(), "broken: no") || len(s.rows) != 2 {
+		t.Errorf("a failed stage: %v, %q", err, s.rows)
+	}
+	if !strings.HasSuffix(out.String(), "\n0 passed, 1 failed, 0 skipped\n") {
+		t.Errorf("it closes with\n%s", out.String())
+	}
+}
+
+func TestEventsOfGoTestAreCounted(t *testing.T) {
+	events := `{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"noise of a test that passes\n"}
+{"Action":"pass","Package":"p","Test":"TestA","Elapsed":0.1}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:1: wrong\n"}
+{"Action":"fail","Package":"p","Test":"TestB","Elapsed":0.1}
+{"Action":"skip","Package":"p","Test":"TestC","Elapsed":0}
+{"Action":"fail","Package":"p","Elapsed":1.5}
+`
+	var out strings.Builder
+	s := &stages{out: &out}
+	if err := s.readEvents(io.NopCloser(strings.NewReader(events))); err != nil {
+		t.Fatal(err)
+	}
+	if want := (runner.Counts{Passed: 1, Failed: 1, Skipped: 1}); s.counts != want {
+		t.Errorf("%+v, want %+v", s.counts, want)
+	}
+	if want := "    b_test.go:1: wrong\nFAIL\tp\t1.5s\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
