@@ -105,6 +105,13 @@ func (h *herald) Status() bgp.Status {
 	return s
 }
 
+// says changes what Status says of the peers.
+func (h *herald) says(peers ...bgp.PeerStatus) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.peers = peers
+}
+
 func (h *herald) Heard() bool {
 	return slices.ContainsFunc(h.Status().Peers, func(p bgp.PeerStatus) bool { return p.State == bgp.Established })
 }

@@ -200,17 +200,17 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 			{"weir_assign_latency_seconds_count", 0, 2}, {"weir_assign_latency_seconds_sum", 0, 0.75},
 		}},
 		{"a session is lost", func(_ *testing.T, g *gauged) {
-			g.herald.peers = []bgp.PeerStatus{{
+			g.herald.says(bgp.PeerStatus{
 				Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Idle, Flaps: 1, Advertised: 2, Prefixes: 3, MaxPrefixes: 4,
 				BFD: bgp.BFDStatus{Enabled: true, State: "down"},
-			}}
+			})
 		}, []sample{
 			{`weir_bgp_flaps_total{address="10.0.0.1",peer="tor1"}`, absentSample, 1}, {`weir_bgp_advertised{address="10.0.0.1",peer="tor1"}`, absentSample, 2},
 			{`weir_bgp_received{address="10.0.0.1",peer="tor1"}`, absentSample, 3}, {`weir_bgp_prefix_limit{address="10.0.0.1",peer="tor1"}`, absentSample, 4},
 			{`weir_bgp_bfd_up{address="10.0.0.1",peer="tor1"}`, absentSample, 0}, {`weir_bgp_up{address="10.0.0.1",peer="tor1"}`, absentSample, 0},
 		}},
 		{"BFD comes up", func(_ *testing.T, g *gauged) {
-			g.herald.peers = []bgp.PeerStatus{{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established, BFD: bgp.BFDStatus{Enabled: true, State: "up"}}}
+			g.herald.says(bgp.PeerStatus{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established, BFD: bgp.BFDStatus{Enabled: true, State: "up"}})
 		}, []sample{{`weir_bgp_bfd_up{address="10.0.0.1",peer="tor1"}`, absentSample, 1}}},
 		{"a VIP is drained, and the state can't be kept", func(_ *testing.T, g *gauged) {
 			g.drainer.drained = g.drainer.drained.with(time.Now(), netip.MustParseAddr(mine))
