@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 	"weir/lb"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 	"weir/lb"
 )
 

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"weir/internal/shards"
+	"weir/cmd/weirlab/shards"
 )
 
 // GoBGP writes package variables whenever one of its servers starts, and reads them

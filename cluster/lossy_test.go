@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 )
 
 // bad has a fleet of n members that know each other, and then makes their network bad.

@@ -14,7 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 	"weir/lb"
 )
 

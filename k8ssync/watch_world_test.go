@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"weir/internal/shards"
+	"weir/cmd/weirlab/shards"
 	"weir/lb"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 )
 
 // Whatever happens to boxes that all claim the same VIPs, on a network that splits,

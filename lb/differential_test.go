@@ -12,7 +12,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 	"weir/lb"
 )
 

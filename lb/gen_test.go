@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 )
 
 // What the laws are held for: random Services on random boxes, and what clients

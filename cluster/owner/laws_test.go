@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 )
 
 // laws are what holds of a fleet, whatever happens to it.

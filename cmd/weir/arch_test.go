@@ -48,8 +48,8 @@ var mayImport = map[string][]string{
 	"weir/cmd/weirlab/internal/runner":  {"weir/cmd/weirlab/lab"},
 	"weir/cmd/weirlab/internal/drill":   {"weir/cmd/weirlab/internal/known", "weir/cmd/weirlab/internal/traffic", "weir/cmd/weirlab/lab"},
 	"weir/cmd/weirlab/mutate":           {},
-	"weir/internal/histories":           {},
-	"weir/internal/shards":              {},
+	"weir/cmd/weirlab/histories":        {},
+	"weir/cmd/weirlab/shards":           {},
 	"weir/cmd/weirlab":                  {"weir/cmd/weirlab/internal/inside", "weir/cmd/weirlab/internal/known", "weir/cmd/weirlab/internal/props", "weir/cmd/weirlab/internal/traffic", "weir/cmd/weirlab/internal/runner", "weir/cmd/weirlab/internal/drill", "weir/cmd/weirlab/lab", "weir/configs"},
 	"weir/cmd/weirlab/e2e":              {"weir/cmd/weirlab/internal/props", "weir/cmd/weirlab/internal/drill", "weir/cmd/weirlab/lab"},
 }

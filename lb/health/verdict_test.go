@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/internal/histories"
+	"weir/cmd/weirlab/histories"
 	"weir/lb"
 )
 
