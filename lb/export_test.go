@@ -3,10 +3,14 @@ package lb
 import (
 	"math/rand/v2"
 	"net/netip"
+	"testing"
 )
 
 // The generator of the laws, for tests outside this package: one that compares Fake
 // with a kernel imports lb/linux, which imports lb.
+
+// Times returns WEIR_HISTORIES: how many times as many random cases to try.
+func Times(t testing.TB) int { return times(t) }
 
 // Gen is the generator of random Services and boxes.
 type Gen = gen

@@ -1,12 +1,15 @@
 package lb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -17,12 +20,23 @@ import (
 // seeds runs f for many random boxes.
 func seeds(t *testing.T, n uint64, f func(t *testing.T, g *gen)) {
 	t.Helper()
-	for seed := range n {
+	for seed := range n * uint64(times(t)) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			f(t, &gen{rand.New(rand.NewPCG(seed, 1))})
 		})
 	}
+}
+
+// times is WEIR_HISTORIES: how many times as many random cases to try; 1 by default.
+func times(t testing.TB) int {
+	t.Helper()
+	v := cmp.Or(os.Getenv("WEIR_HISTORIES"), "1")
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 {
+		t.Fatalf("WEIR_HISTORIES=%q: a whole number from 1 on", v)
+	}
+	return n
 }
 
 // gen makes random things out of a space so small that they often clash.
