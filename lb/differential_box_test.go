@@ -83,7 +83,6 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{t, &network{port: 10000, namespaces: map[string]int{}, canaries: map[string][]*os.File{}, atEnd: t.Cleanup}}
 	s.layNetworks()
-	s.openNamespaces()
 	s.serve("", hostPorts, "")
 	for n := 1; n <= backends; n++ {
 		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
@@ -117,7 +116,6 @@ func (s *site) layNetworks() {
 	// The kernel limits ICMP errors to a few a second, and those are answers here.
 	s.must("", "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0",
 		"net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
-	s.must("", "modprobe", "sctp")
 	s.must(`link set lo up
 link add eth1 type dummy
 link set eth1 up
@@ -160,6 +158,13 @@ route add 10.9.9.1 dev eth0
 route add default via 10.9.9.1
 route add default via fe80::1 dev eth0
 `, n), "ip", "-n", backendName(n), "-batch", "-")
+	}
+	s.openNamespaces()
+	// SCTP ignores an ICMP error while its socket is busy (see reportICMP), and asks again
+	// after so many milliseconds.
+	s.must("", "modprobe", "sctp")
+	for name := range s.namespaces {
+		s.in(name, func() { s.must("", "sysctl", "-qw", "net.sctp.rto_min=20", "net.sctp.rto_initial=20") })
 	}
 }
 

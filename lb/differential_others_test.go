@@ -13,6 +13,7 @@ import (
 func (h *history) others() {
 	if h.Chance(4) {
 		h.program("", "ipvsadm", "-C")
+		clear(h.unordered)
 		for id := range h.fake.Held() {
 			if vs, ok := id.(lb.VirtualServer); ok {
 				h.fake.Remove(vs)
@@ -71,11 +72,13 @@ func (h *history) otherServer(vs lb.VirtualServer) {
 		if verb = "-E"; h.Chance(50) {
 			h.program("", "ipvsadm", append([]string{"-D"}, service(vs.Frontend)...)...)
 			h.fake.Remove(vs.ID())
+			delete(h.unordered, vs.Frontend)
 			return
 		}
 	}
 	h.program("", "ipvsadm", append(append([]string{verb}, service(vs.Frontend)...), "-s", "wlc")...)
 	h.fake.Put(vs)
+	h.unordered[vs.Frontend] = true
 }
 
 func (h *history) otherBackend(rs lb.RealServer) {
@@ -83,7 +86,7 @@ func (h *history) otherBackend(rs lb.RealServer) {
 		return
 	}
 	verb := "-a"
-	h.reordered[rs.Frontend] = true
+	h.unordered[rs.Frontend] = true
 	to := []string{"-r", rs.Addr.String()}
 	if h.holds(rs.ID()) {
 		if verb = "-e"; h.Chance(50) {

@@ -203,11 +203,13 @@ func (x *explainer) hides() (Object, bool) {
 	for _, local := range [...]Set{SetLoadBalancerLocal, SetExternalIPLocal, SetNodePortLocalTCP, SetNodePortLocalUDP, SetNodePortLocalSCTP} {
 		set := keptBy[local]
 		all, kept := tuple(set, x.f), tuple(local, x.f)
-		if set.Type() == bitmapPort {
-			all, kept = portMember(set, FamilyOf(x.f.Addr), x.f.Port), portMember(local, FamilyOf(x.f.Addr), x.f.Port)
-		}
-		if proto, number := numbers[set]; number && (proto != x.f.Proto || !x.held(tuple(SetNodePorts, x.f))) {
-			continue
+		if proto, number := numbers[set]; number {
+			if all = tuple(SetNodePorts, x.f); proto != x.f.Proto {
+				continue
+			}
+			if local.Type() == bitmapPort {
+				kept = portMember(local, FamilyOf(x.f.Addr), x.f.Port)
+			}
 		}
 		if x.held(all) && (x.host() || !x.held(kept)) {
 			return all, true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,13 +22,16 @@ type Fake struct {
 	ClusterCIDRs  []netip.Prefix
 	MasqueradeAll bool
 
-	mu    sync.Mutex
-	held  Snapshot
-	of    map[Frontend]Snapshot // of held: what serves one frontend
-	nets  Snapshot              // of held: what is for whole pools
-	conns map[Object]Conns
-	hosts map[netip.Addr]string
-	calls int
+	mu   sync.Mutex
+	held Snapshot
+	of   map[Frontend]Snapshot // of held: what serves one frontend
+	nets Snapshot              // of held: what is for whole pools
+	// noDevice tells that somebody has deleted the device. At first there is one: its
+	// name is not part of an Address.
+	noDevice bool
+	conns    map[Object]Conns
+	hosts    map[netip.Addr]string
+	calls    int
 }
 
 var _ Kernel = (*Fake)(nil)
@@ -78,36 +82,73 @@ func (k *Fake) applyOne(op Op) error {
 	}
 	id := op.Object.ID()
 	if op.Verb == Delete {
+		if set, ok := id.(IPSet); ok && k.has(set) && k.has(Rules{set.Family}) {
+			return fmt.Errorf("%s is in use by rules", set)
+		}
 		k.remove(id)
 		return nil
 	}
-	if need := needs(op.Object); need != nil {
-		if _, ok := k.held[need]; !ok {
-			return fmt.Errorf("%s does not exist", need)
-		}
-	}
-	if rs, ok := op.Object.(RealServer); ok && rs.Lower > rs.Upper {
-		return fmt.Errorf("the lower limit is above the upper one")
+	if err := k.refuses(op.Object); err != nil {
+		return err
 	}
 	k.put(op.Object)
 	return nil
 }
 
-// needs is what a real kernel wants to have first. (The Device's name is not
-// part of an Address, so that one is the Reconciler's to get right.)
-func needs(o Object) Object {
+// refuses says why a real kernel would not take an object.
+func (k *Fake) refuses(o Object) error {
+	for _, need := range needs(o) {
+		if !k.has(need) {
+			return fmt.Errorf("%s does not exist", need)
+		}
+	}
 	switch o := o.(type) {
-	case Member:
-		return IPSet{o.Set, o.Family()}
+	case VirtualServer:
+		if _, known := Schedulers[o.Scheduler.Name]; !known {
+			return fmt.Errorf("there is no scheduler %q", o.Scheduler.Name)
+		}
 	case RealServer:
-		return VirtualServer{Frontend: o.Frontend}
+		switch {
+		case FamilyOf(o.Addr.Addr()) != FamilyOf(o.Frontend.Addr):
+			return fmt.Errorf("%s is not of the family of %s", o.Addr, o.Frontend)
+		case o.Weight > math.MaxInt32:
+			return fmt.Errorf("weight %d is too great", o.Weight)
+		case o.Lower > o.Upper:
+			return fmt.Errorf("the lower limit is above the upper one")
+		}
+	case Address:
+		if k.noDevice {
+			return fmt.Errorf("there is no device")
+		}
+	case PoolRoute:
+		if o.Src.IsValid() && !k.local(o.Src) {
+			return fmt.Errorf("%s is no address of this box", o.Src)
+		}
 	}
 	return nil
+}
+
+// needs is what a real kernel wants to have first.
+func needs(o Object) (out []Object) {
+	switch o := o.(type) {
+	case Member:
+		out = append(out, IPSet{o.Set, o.Family()})
+	case RealServer:
+		out = append(out, VirtualServer{Frontend: o.Frontend})
+	case Rules:
+		for _, s := range Sets() {
+			out = append(out, IPSet{s, o.Family})
+		}
+	}
+	return out
 }
 
 func (k *Fake) put(o Object) {
 	if k.held == nil {
 		k.held = Snapshot{}
+	}
+	if o.kind() == kindDevice {
+		k.noDevice = false
 	}
 	k.held[o.ID()] = o
 	k.index(o.ID())[o.ID()] = o
@@ -138,6 +179,9 @@ func (k *Fake) index(id Object) Snapshot {
 // kernel.
 func (k *Fake) remove(id Object) {
 	k.drop(id)
+	if id.kind() == kindDevice {
+		k.noDevice = true
+	}
 	if id.kind() != kindVirtualServer && id.kind() != kindSet && id.kind() != kindDevice {
 		return
 	}
@@ -148,7 +192,7 @@ func (k *Fake) remove(id Object) {
 			gone = id == VirtualServer{Frontend: o.Frontend}
 		case Member:
 			gone = id == IPSet{o.Set, o.Family()}
-		case Address, PoolRoute:
+		case Address: // pool routes are over lo
 			gone = id.kind() == kindDevice
 		}
 		if gone {
@@ -226,14 +270,14 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	if !local && !own {
 		return Outcome{Fate: Unrouted}
 	}
-	face, guarded := f, false
+	face, guarded, marked := f, false, false
 	if k.has(Rules{FamilyOf(f.Addr)}) {
 		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
 			return Outcome{Fate: Dropped}
 		}
 		lead, led := k.held[tuple(SetInternal, f)].(Member)
 		if led && k.inside(client) {
-			face = MarkFrontend(FamilyOf(f.Addr), lead.Mark)
+			face, marked = MarkFrontend(FamilyOf(f.Addr), lead.Mark), true
 		} else if k.has(tuple(SetNoLocal, f)) {
 			return Outcome{Fate: Dropped}
 		}
@@ -247,7 +291,7 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	}
 	switch {
 	case k.has(VirtualServer{Frontend: face}):
-		return k.balance(client, f, face)
+		return k.balance(client, f, face, marked)
 	case !local:
 		return Outcome{Fate: Unrouted}
 	case guarded:
@@ -256,8 +300,9 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	return Outcome{Fate: HostPort}
 }
 
-// balance is what the backends of a face of f make of a client's connection.
-func (k *Fake) balance(client netip.Addr, f, face Frontend) Outcome {
+// balance is what the backends of a face of f make of a client's connection, whose
+// packets may be marked.
+func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome {
 	out := Outcome{Fate: Refused}
 	loops := 0
 	for _, o := range k.of[face] {
@@ -277,7 +322,7 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend) Outcome {
 	// A packet has one mark: what leads to a virtual server is not taken off again for
 	// that of masquerading. The box's own is known by its connection. Who gets itself
 	// is known by its address.
-	out.Masqueraded = k.masquerades(client, f) && (face == f || k.own(client)) || loops == len(out.Backends)
+	out.Masqueraded = k.masquerades(client, f) && (!marked || k.own(client)) || loops == len(out.Backends)
 	out.Loops = loops > 0 && !out.Masqueraded
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	return out
@@ -340,11 +385,13 @@ func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
 	host := k.own(client)
 	for local, set := range keptBy {
 		all, kept := tuple(set, f), tuple(local, f)
-		if set.Type() == bitmapPort {
-			all, kept = portMember(set, FamilyOf(f.Addr), f.Port), portMember(local, FamilyOf(f.Addr), f.Port)
-		}
-		if proto, nodePort := numbers[set]; nodePort && (proto != f.Proto || !k.has(tuple(SetNodePorts, f))) {
-			continue
+		if proto, nodePort := numbers[set]; nodePort {
+			if all = tuple(SetNodePorts, f); proto != f.Proto { // no rule looks at the numbers of all
+				continue
+			}
+			if local.Type() == bitmapPort {
+				kept = portMember(local, FamilyOf(f.Addr), f.Port)
+			}
 		}
 		if k.has(all) && (!k.has(kept) || host) {
 			return true

@@ -144,7 +144,7 @@ func (g *gen) health(services []Service) map[ServiceID]Health {
 func (g *gen) options() Options {
 	o := Options{Base: base, Drain: time.Minute}
 	if g.chance(30) {
-		o.Pools = []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Src: netip.MustParseAddr("10.9.9.9")}}
+		o.Pools = []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Src: netip.MustParseAddr("10.9.9.1")}}
 	}
 	if g.chance(10) {
 		o.Exclude = []netip.Prefix{netip.MustParsePrefix("192.0.2.2/32")}

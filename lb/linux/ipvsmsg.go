@@ -99,6 +99,8 @@ func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 	at := e.nest(ipvsAttrDest)
 	e.addr(destAddr, rs.Addr.Addr())
 	e.be16(destPort, rs.Addr.Port())
+	// Without it the kernel takes the first bytes of an address of the other family.
+	e.u16(destFamily, addressFamily(rs.Addr.Addr()))
 	if cmd != ipvsDelDest {
 		e.u32(destForward, ipvs.ConnectionFlagMasq)
 		e.u32(destWeight, rs.Weight)

@@ -37,8 +37,8 @@ func TestLinuxPackageWithoutIPVS(t *testing.T) {
 	packageInBox(t, "lb/linux", choice{run: asRules})
 }
 
-// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories, as many
-// as WEIR_HISTORIES says.
+// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories.
+// WEIR_HISTORIES multiplies their number.
 func TestFakeMatchesTheKernel(t *testing.T) {
 	t.Parallel()
 	packageInBox(t, "lb", choice{run: "TestFakeMatchesTheKernel", env: []string{"WEIR_HISTORIES=" + os.Getenv("WEIR_HISTORIES")}})
