@@ -71,24 +71,24 @@ var claims = []claim{
 	{number: 9, name: "source ranges leave a ClusterIP alone", run: ranged(func(k *kubeKit) { k.want(pod, atSvc, "R1 keep") })},
 	{number: 10, name: "with source ranges, an admitted client reaches the NodePort", run: ranged(func(k *kubeKit) { k.want(outside, atNode, "R1 masq") })},
 	{number: 11, name: "source ranges leave NodePorts alone", run: ranged(func(k *kubeKit) { k.want(blocked, atNode, "R1 masq") })},
-	{number: 12, name: "source ranges admit who is in them", run: ranged(func(k *kubeKit) {
+	{number: 12, name: "source ranges admit clients in them", run: ranged(func(k *kubeKit) {
 		k.want(outside, atLB, "R1 masq")
 		k.want(outside, atLB2, "R1 masq")
 	})},
-	{number: 13, name: "source ranges drop who is not in them", run: ranged(func(k *kubeKit) {
+	{number: 13, name: "source ranges drop clients outside them", run: ranged(func(k *kubeKit) {
 		k.wantAll([]client{blocked}, []string{atLB, atLB2}, "dropped")
 	})},
-	{number: 14, name: "source ranges drop pods that are not in them", run: ranged(func(k *kubeKit) {
+	{number: 14, name: "source ranges drop pods outside them", run: ranged(func(k *kubeKit) {
 		k.wantAll([]client{pod, "L4"}, []string{atLB, atLB2}, "dropped")
 	})},
-	{number: 15, name: "source ranges admit the node that is in them", run: ranged(func(k *kubeKit) {
+	{number: 15, name: "source ranges admit the node if it is in them", run: ranged(func(k *kubeKit) {
 		k.want(itself, atLB, "R1 masq")
 		k.want(itself, atLB2, "R1 masq")
 	})},
 	{number: 16, name: "a process of the node that is bound to the VIP is the node", run: ranged(func(k *kubeKit) {
 		k.wantFrom(k.c.relay.visitor("", lbIP), itself, atLB, "R1 masq", nil)
 	})},
-	{number: 17, name: "source ranges without the node drop it, on that port alone", run: func(k *kubeKit) {
+	{number: 17, name: "source ranges without the node drop it, on that port only", run: func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), ranges(outsider+"/32")), kubeEndpoints("web", "R1"),
 			kubeService("open", clusterIP("172.30.0.42"), loadBalancer(lbIP), ports("443:8443/tcp")), kubeEndpoints("open", "R1", ports("443:8443/tcp")))
 		k.want(outside, atLB, "R1 masq")
@@ -125,11 +125,11 @@ var claims = []claim{
 	}},
 	{number: 23, name: "externalTrafficPolicy Local: a pod reaches all by the ClusterIP", run: external("Local", func(k *kubeKit) { k.want(pod, atSvc, "L1 R1 keep") })},
 	{number: 24, name: "externalTrafficPolicy Local: a pod reaches all by the external IP", run: external("Local", func(k *kubeKit) { k.want(pod, atExt, "L1 R1 keep") })},
-	{number: 25, name: "externalTrafficPolicy Local: a stranger reaches local ones by the external IP", run: external("Local", func(k *kubeKit) { k.want(outside, atExt, "L1 keep") })},
+	{number: 25, name: "externalTrafficPolicy Local: a client outside reaches local ones by the external IP", run: external("Local", func(k *kubeKit) { k.want(outside, atExt, "L1 keep") })},
 	{number: 26, name: "externalTrafficPolicy Local: a pod reaches all by the LoadBalancer's", run: external("Local", func(k *kubeKit) { k.want(pod, atLB, "L1 R1 keep") })},
-	{number: 27, name: "externalTrafficPolicy Local: a stranger reaches local ones by the LoadBalancer's", run: external("Local", func(k *kubeKit) { k.want(outside, atLB, "L1 keep") })},
+	{number: 27, name: "externalTrafficPolicy Local: a client outside reaches local ones by the LoadBalancer's", run: external("Local", func(k *kubeKit) { k.want(outside, atLB, "L1 keep") })},
 	{number: 28, name: "externalTrafficPolicy Local: a pod reaches all by the NodePort", run: external("Local", func(k *kubeKit) { k.want(pod, atNode, "L1 R1 keep") })},
-	{number: 29, name: "externalTrafficPolicy Local: a stranger reaches local ones by the NodePort", run: external("Local", func(k *kubeKit) { k.want(outside, atNode, "L1 keep") })},
+	{number: 29, name: "externalTrafficPolicy Local: a client outside reaches local ones by the NodePort", run: external("Local", func(k *kubeKit) { k.want(outside, atNode, "L1 keep") })},
 	{number: 30, name: "externalTrafficPolicy Cluster: everybody reaches all, masqueraded", run: external("Cluster", func(k *kubeKit) {
 		k.want(pod, atSvc, "L1 R1 keep")
 		for _, at := range []string{atExt, atLB, atNode} {
@@ -137,7 +137,7 @@ var claims = []claim{
 			k.want(outside, at, "L1 R1 masq")
 		}
 	})},
-	{number: 31, name: "who is no pod is masqueraded to a ClusterIP", run: func(k *kubeKit) {
+	{number: 31, name: "clients that are no pods are masqueraded to a ClusterIP", run: func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP)), kubeEndpoints("web", "L1 R1"))
 		k.want(pod, atSvc, "L1 R1 keep")
 		k.want(itself, atSvc, "L1 R1 masq")
@@ -148,7 +148,7 @@ var claims = []claim{
 		k.want(itself, atLB, "L1 R1 masq")
 		k.want(outside, atSvc, "L1 R1 masq")
 	})},
-	{number: 33, name: "internalTrafficPolicy Local concerns the ClusterIP alone", run: func(k *kubeKit) {
+	{number: 33, name: "internalTrafficPolicy Local applies to the ClusterIP only", run: func(k *kubeKit) {
 		k.given(everything(internalLocal), kubeEndpoints("web", "L1 R1"))
 		k.want(pod, atSvc, "L1 keep")
 		k.want(itself, atSvc, "L1 masq")
@@ -158,7 +158,7 @@ var claims = []claim{
 			k.want(who, atLB, "L1 R1 masq")
 		}
 	}},
-	{number: 34, name: "where nobody is known to be inside, a ClusterIP masquerades nobody but the node", options: &options{noDetector: true}, run: external("Local", func(k *kubeKit) {
+	{number: 34, name: "without a detector of local traffic a ClusterIP masquerades only the node", options: &options{noDetector: true}, run: external("Local", func(k *kubeKit) {
 		k.wantAll([]client{pod, outside, blocked}, []string{atSvc}, "L1 R1 keep")
 		k.want(itself, atSvc, "L1 R1 masq")
 		k.wantAll([]client{pod, outside}, []string{atLB, atNode, atExt}, "L1 keep")
@@ -193,7 +193,7 @@ var claims = []claim{
 	}},
 	{number: 46, name: "externalTrafficPolicy Local: ready local endpoints before terminating ones", run: terminatingLocal("L1 L2 L3:terminating R5", "L1 L2 R5 keep", "L1 L2 keep")},
 	{number: 47, name: "externalTrafficPolicy Local: terminating local endpoints before remote ones", run: terminatingLocal("L2:terminating L3:terminating R5", "R5 keep", "L2 L3 keep")},
-	{number: 48, name: "externalTrafficPolicy Local: only a terminating remote endpoint: strangers are dropped", run: terminatingLocal("L4:gone R5:terminating", "R5 keep", "dropped")},
+	{number: 48, name: "externalTrafficPolicy Local: only a terminating remote endpoint: clients outside are dropped", run: terminatingLocal("L4:gone R5:terminating", "R5 keep", "dropped")},
 	{number: 49, name: "externalTrafficPolicy Local: none serves: refused", run: func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal), kubeEndpoints("web", "L4:gone R4:unready"))
 		k.wantAll(everywhere, []string{atSvc, atLB}, "refused")
@@ -274,7 +274,7 @@ var claims = []claim{
 		k.want(sctpOutside, "sctp "+altAddr+":30003", "S1 masq")
 		k.want(sctpOutside, "sctp "+nodeAddr+":30004", "S2 keep")
 	}},
-	{number: 58, name: "somebody's DNAT of the same port does not catch a Service's packets", run: func(k *kubeKit) {
+	{number: 58, name: "a foreign DNAT rule for the same port does not catch a Service's packets", run: func(k *kubeKit) {
 		k.given(everything(), kubeEndpoints("web", "R1"))
 		k.want(outside, atLB, "R1 masq")
 		undo := k.c.onNode(k.t, "iptables -t nat -A PREROUTING -p tcp --dport 80 -j DNAT --to-destination 10.180.2.4:80", "iptables -t nat -D PREROUTING -p tcp --dport 80 -j DNAT --to-destination 10.180.2.4:80")
@@ -284,13 +284,13 @@ var claims = []claim{
 		k.want(pod, atSvc, "R1 keep")
 	}},
 	{number: 59, name: "a client with affinity stays, moves when its endpoint goes, and spreads without", run: checkAffinity},
-	{number: 60, name: "what others have in IPVS stays", options: &options{excludeCIDRs: []string{"10.250.0.0/16"}}, run: checkForeign},
+	{number: 60, name: "foreign virtual servers stay, and so do excluded ones that a Service wants", options: &options{excludeCIDRs: []string{"10.250.0.0/16"}}, run: checkForeign},
 	{number: 61, name: "a Service that loses a port keeps the VIP, and one that loses all does not", run: checkPorts},
 	{number: 62, name: "a TCP connection outlives the removal of its endpoint, new ones go elsewhere", run: checkGraceful},
-	{number: 63, name: "a weight that somebody took away comes back", lacks: map[string]string{iptablesMode: "rules have no weights"}, run: checkWeight},
+	{number: 63, name: "a weight that was removed by hand comes back", lacks: map[string]string{iptablesMode: "rules have no weights"}, run: checkWeight},
 	{number: 64, name: "packets from localhost are never marked", run: checkLocalhost},
 	{number: 65, name: "topology hints: the own zone's endpoints", run: hinted("L1:zone=zone-a R1:zone=zone-b R2:zone=zone-a", "L1 R2 keep")},
-	{number: 66, name: "topology hints: one endpoint without a hint makes them void", run: hinted("L1:zone=zone-a R1:zone=zone-b R2", "L1 R1 R2 keep")},
+	{number: 66, name: "topology hints: one endpoint without a hint disables them", run: hinted("L1:zone=zone-a R1:zone=zone-b R2", "L1 R1 R2 keep")},
 	{number: 67, name: "topology hints: a node without a zone has all", options: &options{noZone: true}, run: hinted("L1:zone=zone-a R1:zone=zone-b", "L1 R1 keep")},
 	{number: 68, name: "topology hints: no endpoint for the own zone: all", run: hinted("R1:zone=zone-b R2:zone=zone-c", "R1 R2 keep")},
 	{number: 69, name: "topology hints: only unready ones for the own zone: all", run: hinted("L1:unready,zone=zone-a R1:zone=zone-b R2:zone=zone-b", "R1 R2 keep")},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -95,17 +96,21 @@ func (k *kubeKit) killsPrograms(command string) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	out := k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf("%s; %s=1 %s kill-children %d 1s", command, asPeer, program, k.c.daemon.Pid()))
+	out := k.c.box.Must(k.t, "env", asPeer+"=1", program, "kill-children", strconv.Itoa(k.c.daemon.Pid()), "1s", command)
 	if n, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || n == 0 {
 		k.fault("no program of weir's was killed: %q", out)
 	}
 }
 
-// killChildrenPeer kills each child of a process for a while: kill-children PID DURATION. It
-// prints how many that were.
-func killChildrenPeer(pid, duration string) error {
+// killChildrenPeer runs a command and kills each child of a process for a while, from before the command
+// on: kill-children PID DURATION COMMAND. It prints how many that were.
+func killChildrenPeer(pid, duration, command string) error {
 	span, err := time.ParseDuration(duration)
 	if err != nil {
+		return err
+	}
+	breaks := exec.Command("sh", "-c", command)
+	if err := breaks.Start(); err != nil {
 		return err
 	}
 	killed := map[int]bool{}
@@ -132,7 +137,7 @@ func killChildrenPeer(pid, duration string) error {
 		}
 	}
 	fmt.Println(len(killed))
-	return nil
+	return breaks.Wait()
 }
 
 // manyAddresses adds and removes addresses that are nobody's, each of which the kernel announces.
@@ -193,8 +198,11 @@ wait $churn`, k.c.daemon.Pid()))
 // the while, and raw sockets at both ends see every segment.
 func checkStart(k *kubeKit) {
 	services := 2000
-	if k.engine.name() == peerMode {
+	switch {
+	case k.engine.name() == peerMode:
 		services, k.note = 200, " (200 Services)" // more take it ten minutes
+	case os.Getenv(comparing) == "":
+		services, k.note = 500, " (500 Services)" // make conformance has all of them
 	}
 	vip := func(i int) string { return fmt.Sprintf("1.2.%d.%d:80", 100+i/250, 1+i%250) }
 	k.engine.stop(k.t)

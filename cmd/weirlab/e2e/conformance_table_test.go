@@ -213,6 +213,23 @@ func TestConformancePageHasACellForEachEngine(t *testing.T) {
 		{peerMode, 1}: {faults: []string{"it"}}, {peerMode, 2}: {lacks: "it has none"},
 	}
 	page := conformancePage(time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), "a processor", "weir v1")
+	file := filepath.Join(t.TempDir(), "conformance.md")
+	if err := writeConformance(file); err == nil {
+		t.Error("a table is written though checks are missing")
+	}
+	for _, ch := range claims {
+		for _, e := range conformed.engines {
+			if _, put := conformed.results[cell{e, ch.number}]; !put {
+				conformed.results[cell{e, ch.number}] = result{}
+			}
+		}
+	}
+	if err := writeConformance(file); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "| 1 | "+claims[0].name+" | pass | fail |") {
+		t.Errorf("%v\n%s", err, text)
+	}
 	for _, want := range []string{
 		"- Date: 2026-11-22\n", "- Kernel: Linux 7.3,", "- Processor: a processor\n", "- Versions: weir v1\n",
 		"| No. | Check | weir, IPVS | kube-proxy, IPVS |\n", "| pass | fail |\n", "| known failure | not applicable: it has none |\n", "| 1 of 2 | 0 of 1 |\n",
