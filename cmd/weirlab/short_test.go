@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
@@ -56,4 +57,18 @@ func TestBenchShort(t *testing.T) {
 	out := weirlab(t, 10*time.Minute, "bench", "--short")
 	mustMatch(t, out, `weir, client masqueraded`, `20 x 10, VIPs by one route`, `30: up, by its check .*\n.* messages; programs run: 0\n`, `30: audit`,
 		`20: endpoint changed until reached`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
+}
+
+// TestBenchmarksOfPackages runs the second half of make bench once: Go's benchmarks.
+func TestBenchmarksOfPackages(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "xxx", "-bench", ".", "-benchtime", "1x", "./lb/", "./lb/health/")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	t.Logf("%s", out)
+	mustMatch(t, string(out), `BenchmarkReconciler/one_backend_of_10000_services`, `BenchmarkHealth10000`)
 }
