@@ -12,8 +12,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// One node of a cluster, which weir serves as a Pod does: with the service account of the
-// Pod, and pods that are known in each of the ways of detect_local.
+// One node of a cluster, on which weir runs in a Pod: with the Pod's service account, and
+// with each of the ways of detect_local to know the pods.
 //
 //	api .100, outside .200 -- lan 192.168.0.1 --\
 //	pod 10.244.1.2 -- cni0, a bridge ------------ node -- far 10.246.1.254 -- far 10.246.1.2
@@ -51,19 +51,20 @@ func localSite() lab.Site {
 	}
 }
 
-// localSite is that node with weir in a Pod.
-type localNodeSite struct {
+// podNode is that node with weir in a Pod.
+type podNode struct {
 	*land
 	tokens int
 }
 
-func newLocalNode(t *testing.T) *localNodeSite {
+func newPodNode(t *testing.T) *podNode {
 	t.Helper()
 	if err := lab.CheckPeers(); err != nil {
 		t.Fatal(err)
 	}
 	l := lab.Start(t, localSite())
-	s := &localNodeSite{land: &land{site: &site{Lab: l, box: l.Box("node"), client1: l.Host("pod"), client2: l.Host("guest"), weir: lab.Build(t, "weir/cmd/weir")}}}
+	box := &site{Lab: l, box: l.Box("node"), client1: l.Host("pod"), client2: l.Host("guest"), weir: lab.Build(t, "weir/cmd/weir")}
+	s := &podNode{land: &land{site: box}}
 	s.box.Must(t, "sh", "-ec", `
 ip link add cni0 type bridge
 ip link set pods master cni0
@@ -80,7 +81,7 @@ ip link set cni0 up`)
 
 // account replaces the service account of the Pod as kubelet does: a new folder, and then
 // a link to it.
-func (s *localNodeSite) account(t testing.TB) {
+func (s *podNode) account(t testing.TB) {
 	t.Helper()
 	s.tokens++
 	dir := fmt.Sprintf("..%d", s.tokens)
@@ -93,7 +94,7 @@ func (s *localNodeSite) account(t testing.TB) {
 const accountPath = "/api/v1/namespaces/weir/serviceaccounts"
 
 // token asks the API server for a token of weir's service account.
-func (s *localNodeSite) token(t testing.TB) string {
+func (s *podNode) token(t testing.TB) string {
 	t.Helper()
 	status, text, err := s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodPost, accountPath+"/weir/token",
 		`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}`)
@@ -105,12 +106,12 @@ func (s *localNodeSite) token(t testing.TB) string {
 }
 
 // text is the configuration of a Pod: it names no kubeconfig.
-func (s *localNodeSite) text(kernel string) string {
+func (s *podNode) text(kernel string) string {
 	return "[kernel]\nsync_period = \"2s\"\n" + kernel + "\n[[kubernetes]]\nname = \"prod\"\nnode_name = \"$HOSTNAME\"\nguard_share = \"100%\"\n"
 }
 
 // startPod runs weir in the environment of a Pod.
-func (s *localNodeSite) startPod(t testing.TB, kernel string) {
+func (s *podNode) startPod(t testing.TB, kernel string) {
 	t.Helper()
 	s.configure(t, s.text(kernel))
 	p, err := s.box.Launch(lab.Command{
@@ -124,7 +125,7 @@ func (s *localNodeSite) startPod(t testing.TB, kernel string) {
 }
 
 // serve makes a Service whose only endpoint is far.
-func (s *localNodeSite) serve(t testing.TB, name, spec string) {
+func (s *podNode) serve(t testing.TB, name, spec string) {
 	t.Helper()
 	do(t, s.prod, http.MethodPost, servicesPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": %q}, "spec": %s}`, name, spec))
 	s.sliceOf(t, s.prod, http.MethodPost, "", name, "10.246.1.2")
@@ -132,7 +133,7 @@ func (s *localNodeSite) serve(t testing.TB, name, spec string) {
 
 // meets claims, within patience, how visits from a host end: with far, which sees the given
 // address, or as a fate.
-func (s *localNodeSite) meets(t testing.TB, from, addr, want string) {
+func (s *podNode) meets(t testing.TB, from, addr, want string) {
 	t.Helper()
 	eventually(t, 15*time.Second, func() error {
 		visit := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, visitTime, "tcp", addr)[0]
@@ -149,7 +150,7 @@ func (s *localNodeSite) meets(t testing.TB, from, addr, want string) {
 
 // TestNodeOfAPod runs weir as a Pod of the node.
 func TestNodeOfAPod(t *testing.T) {
-	s := newLocalNode(t)
+	s := newPodNode(t)
 	s.account(t)
 	s.startPod(t, `detect_local = "node-cidr"`)
 	s.serve(t, "web", `{"clusterIP": "`+localWeb+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}`)
@@ -180,7 +181,7 @@ func TestNodeOfAPod(t *testing.T) {
 
 // reaches claims whether a host reaches the endpoint of another node of a Service with
 // externalTrafficPolicy Local.
-func (s *localNodeSite) reaches(t testing.TB, from string, inside bool) {
+func (s *podNode) reaches(t testing.TB, from string, inside bool) {
 	t.Helper()
 	if !inside {
 		s.meets(t, from, localNear+":80", "dropped")
@@ -196,7 +197,7 @@ func (s *localNodeSite) reaches(t testing.TB, from string, inside bool) {
 }
 
 // rotates makes the token void, so that weir is refused until it finds another one.
-func (s *localNodeSite) rotates(t *testing.T) {
+func (s *podNode) rotates(t *testing.T) {
 	do(t, s.prod, http.MethodDelete, accountPath+"/weir", "")
 	do(t, s.prod, http.MethodPost, accountPath, `{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "weir"}}`)
 	must(t, s.prod.Restart(within(t, time.Minute))) // whoever is connected must log in again
