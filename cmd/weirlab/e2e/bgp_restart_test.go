@@ -20,8 +20,10 @@ type watch struct {
 	asked  []*atomic.Int32 // by router
 }
 
-// watchPaths begins to ask. look is given what each router says, in a goroutine of its own.
+// watchPaths begins to ask, and returns when each router has said something for the first time. look is
+// given what each says, in a goroutine of its own.
 func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []lab.Path, err error)) *watch {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watch{cancel: cancel}
 	for _, r := range routers {
@@ -39,6 +41,14 @@ func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []la
 		})
 	}
 	t.Cleanup(func() { w.end() })
+	for i, asked := range w.asked {
+		eventually(t, 30*time.Second, func() error {
+			if asked.Load() == 0 {
+				return fmt.Errorf("%s says nothing of its paths", routers[i].name)
+			}
+			return nil
+		})
+	}
 	return w
 }
 
