@@ -67,11 +67,22 @@ func testConfig(kubeconfig string) Config {
 
 func silentLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// run runs a Cluster until the test ends or stop is called, and then sees that it
-// leaves nothing behind.
+// running are the Clusters that run, and how many goroutines there were without any.
+var running struct {
+	sync.Mutex
+	clusters, before int
+}
+
+// run runs a Cluster until the test ends or stop is called. The last one that stops sees
+// that none has left anything behind.
 func run(t *testing.T, c *Cluster) (stop func()) {
 	t.Helper()
-	before := runtime.NumGoroutine()
+	running.Lock()
+	if running.clusters++; running.clusters == 1 {
+		running.before = runtime.NumGoroutine()
+	}
+	before := running.before
+	running.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
@@ -86,7 +97,11 @@ func run(t *testing.T, c *Cluster) (stop func()) {
 			t.Error("Run does not end")
 			return
 		}
-		if !poll(20*time.Second, func() bool { return runtime.NumGoroutine() <= before }) {
+		running.Lock()
+		running.clusters--
+		last := running.clusters == 0
+		running.Unlock()
+		if last && !poll(20*time.Second, func() bool { return runtime.NumGoroutine() <= before }) {
 			stacks := make([]byte, 1<<20)
 			t.Errorf("%d goroutines before, %d after:\n%s", before, runtime.NumGoroutine(), stacks[:runtime.Stack(stacks, true)])
 		}
