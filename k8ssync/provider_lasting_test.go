@@ -117,7 +117,7 @@ func TestTroubleWithAServiceGoesWithIt(t *testing.T) {
 			s.put(testNode("n1", "10.0.0.1"))
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 			surely(t, "it writes", p.mayWrite)
-			refused := false
+			refused, seen := false, make(chan struct{})
 			var mu sync.Mutex
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
 				if !is(r, c.method, c.part) {
@@ -125,7 +125,11 @@ func TestTroubleWithAServiceGoesWithIt(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if refused && poll(time.Minute, func() bool { return len(p.Status().Clusters) > 0 }) {
+				if refused {
+					select {
+					case <-seen:
+					case <-r.Context().Done():
+					}
 					s.remove(testBalancer("web", "10.96.0.1", "", nil)) // while it is tried again
 					poll(time.Minute, func() bool { return len(p.Status().Decisions) == 0 })
 				}
@@ -135,6 +139,7 @@ func TestTroubleWithAServiceGoesWithIt(t *testing.T) {
 			})
 			s.put(testBalancer("web", "10.96.0.1", "", nil))
 			surely(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], c.want) })
+			close(seen)
 			surely(t, "it is gone", func() bool { return len(p.Status().Decisions) == 0 })
 			surely(t, "all is well", func() bool { return len(p.Status().Clusters) == 0 && p.remembered("web") == nothing })
 		})

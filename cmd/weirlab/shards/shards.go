@@ -1,6 +1,6 @@
 // Package shards runs the tests of a package in several processes at a time. It is for
 // tests that mostly wait and can't share a process: they count its goroutines, or use a
-// library that has one state for all. No program imports it.
+// library that has one state for all. Those of root have a network of their own, too. No program imports it.
 package shards
 
 import (
@@ -12,8 +12,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
+
+// inNamespace is set for a process that has a network namespace of its own.
+const inNamespace = "WEIR_SHARD"
 
 // Run runs all tests of a package in so many processes and returns what to exit with.
 // If the command line chooses among the tests, or asks for something else than tests,
@@ -21,6 +25,12 @@ import (
 // the processes have read.
 func Run(m *testing.M, processes int) int {
 	flag.Parse()
+	if os.Getenv(inNamespace) != "" {
+		if out, err := exec.Command("ip", "link", "set", "dev", "lo", "up").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "ip link set dev lo up: %v: %s\n", err, out)
+			return 1
+		}
+	}
 	for _, name := range []string{"run", "skip", "list", "bench", "fuzz", "fuzzworker", "coverprofile", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace"} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != f.DefValue {
 			return m.Run()
@@ -45,6 +55,10 @@ func Run(m *testing.M, processes int) int {
 			args := append(slices.Clone(given), "-test.run=^("+strings.Join(share, "|")+")$")
 			cmd := exec.Command(os.Args[0], args...)
 			cmd.Stdout, cmd.Stderr = &said[i], &said[i]
+			if os.Geteuid() == 0 { // nobody else has its ports
+				cmd.Env = append(os.Environ(), inNamespace+"=1")
+				cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+			}
 			failed[i] = cmd.Run()
 		})
 	}
