@@ -47,6 +47,11 @@ func TestFakeMatchesTheKernel(t *testing.T) {
 			f = nil // the next history begins with a kernel of which nothing is known
 		}
 	}
+	for _, fate := range []lb.Fate{lb.Unrouted, lb.Dropped, lb.Refused, lb.HostPort, lb.Served} {
+		if met[string(fate)] < n/10 && !t.Failed() {
+			t.Errorf("%d histories met fate %q %d times: the generator has lost it", n, fate, met[string(fate)])
+		}
+	}
 	t.Logf("%d histories (seeds 0 to %d) in %s: %v", n, n-1, time.Since(start).Round(time.Second), met)
 }
 
