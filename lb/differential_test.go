@@ -21,7 +21,7 @@ import (
 // both hold the same objects, and packets meet in the kernel what Fake.Connect says.
 
 // defaultHistories takes about a minute. WEIR_HISTORIES multiplies it.
-const defaultHistories = 400
+const defaultHistories = 160
 
 // perBox is the number of histories with the same static rules and addresses of the box.
 const perBox = 25
