@@ -177,7 +177,7 @@ func (s *site) must(stdin, name string, args ...string) {
 }
 
 func (s *site) run(stdin, name string, args ...string) error {
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // cleanups run programs, too
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -228,6 +228,13 @@ func (s *site) openNamespaces() {
 		paths[backendName(n)] = "/run/netns/" + backendName(n)
 	}
 	for name, path := range paths {
+		if name != "" {
+			s.atEnd(func() {
+				if err := s.run("", "ip", "netns", "del", name); err != nil {
+					s.Error(err)
+				}
+			})
+		}
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			s.Fatalf("open %s: %v", path, err)

@@ -21,7 +21,7 @@ import (
 // both hold the same objects, and packets meet in the kernel what Fake.Connect says.
 
 // defaultHistories takes about a minute. WEIR_HISTORIES multiplies it.
-const defaultHistories = 400
+const defaultHistories = 160
 
 // perBox is the number of histories with the same static rules and addresses of the box.
 const perBox = 25
@@ -45,6 +45,11 @@ func TestFakeMatchesTheKernel(t *testing.T) {
 		})
 		if !ok {
 			f = nil // the next history begins with a kernel of which nothing is known
+		}
+	}
+	for _, fate := range []lb.Fate{lb.Unrouted, lb.Dropped, lb.Refused, lb.HostPort, lb.Served} {
+		if met[string(fate)] < n/10 && !t.Failed() {
+			t.Errorf("%d histories met fate %q %d times: the generator has lost it", n, fate, met[string(fate)])
 		}
 	}
 	t.Logf("%d histories (seeds 0 to %d) in %s: %v", n, n-1, time.Since(start).Round(time.Second), met)

@@ -82,7 +82,7 @@ func (k *Fake) applyOne(op Op) error {
 	}
 	id := op.Object.ID()
 	if op.Verb == Delete {
-		if set, ok := id.(IPSet); ok && k.has(set) && k.has(Rules{set.Family}) {
+		if set, ok := id.(IPSet); ok && k.has(set) && set.Set.inRules() && k.has(Rules{set.Family}) {
 			return fmt.Errorf("%s is in use by rules", set)
 		}
 		k.remove(id)
@@ -137,10 +137,19 @@ func needs(o Object) (out []Object) {
 		out = append(out, VirtualServer{Frontend: o.Frontend})
 	case Rules:
 		for _, s := range Sets() {
-			out = append(out, IPSet{s, o.Family})
+			if s.inRules() {
+				out = append(out, IPSet{s, o.Family})
+			}
 		}
 	}
 	return out
+}
+
+// inRules reports whether the static rules refer to a set. The others are for weir itself,
+// and for those who know kube-proxy's sets.
+func (s Set) inRules() bool {
+	_, number := numbers[s]
+	return !number && s != SetMarks
 }
 
 func (k *Fake) put(o Object) {

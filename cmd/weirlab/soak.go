@@ -41,7 +41,7 @@ func soakStages(hours float64) []stage {
 		{"laws: random histories, 20 times as many", 40 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Laws", "./lb/...", "./k8ssync/...", "./cluster/...")
 		}},
-		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=5")},
+		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=10")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance|TestChurn")},
 		{"old: all stories on 6.1", 60 * time.Minute, e2e("uml-old", "", "TestConformance|TestChurn")},
 		{"conformance: three columns on 7", 15 * time.Minute, e2e("uml-new", "^TestConformance$", "", "WEIR_CONFORMANCE=kube-proxy")},
