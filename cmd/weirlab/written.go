@@ -39,10 +39,14 @@ func withTable(old, target, text string) string {
 	return before + text + after
 }
 
-// circumstances are those of figures: the date, the kernel and the processor, and the versions of
+// circumstances are those of figures: the date, the commit, the kernel and the processor, and the versions of
 // programs, each of which is a script on the box.
 func circumstances(ctx context.Context, box *lab.Machine, versions ...string) (string, error) {
-	words := []string{time.Now().Format("2006-01-02")}
+	version, err := commit(ctx)
+	if err != nil { // sources without their history
+		version = "of an unknown commit"
+	}
+	words := []string{time.Now().Format("2006-01-02") + "; weir " + version}
 	for _, script := range append([]string{`echo "kernel $(uname -r)"`}, versions...) {
 		out, err := box.Run(ctx, "sh", "-c", script)
 		if err != nil {
