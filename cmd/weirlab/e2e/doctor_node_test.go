@@ -221,7 +221,7 @@ func (p *patient) inTheConfiguration(t *testing.T) {
 	found := p.finds(t, "bfd", "BFD with peer router is down")
 	p.metricIs(t, bfdUp, 0)
 	p.mend(t, found, []fault{
-		{check: "firewall", names: "BFD of peer router: rule 1 of chain INPUT drops it"},
+		{check: "firewall", names: "the firewall drops BFD of peer router: rule"},
 		{check: "bfd", names: "BFD with peer router is down", undo: "true"},
 	}...)
 	p.well(t)
