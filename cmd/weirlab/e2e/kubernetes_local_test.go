@@ -200,7 +200,8 @@ func (s *podNode) reaches(t testing.TB, from string, inside bool) {
 func (s *podNode) rotates(t *testing.T) {
 	do(t, s.prod, http.MethodDelete, accountPath+"/weir", "")
 	do(t, s.prod, http.MethodPost, accountPath, `{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "weir"}}`)
-	must(t, s.prod.Restart(within(t, time.Minute))) // whoever is connected must log in again
+	must(t, s.prod.Kill(within(t, time.Minute))) // an end in order waits for watches, which have logged in before
+	must(t, s.prod.Start(within(t, time.Minute)))
 	s.serve(t, "late", `{"clusterIP": "`+localLate+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}`)
 	s.statusIs(t, "the old token is refused", func(d statusDoc) bool {
 		return cluster(d, "prod", "away") && strings.Contains(strings.ToLower(d.Clusters[0].Error), "unauthorized")
