@@ -141,7 +141,7 @@ func (h *history) sees(m meeting, client netip.Addr, want lb.Outcome) bool {
 	if m.err != nil {
 		return false
 	}
-	masqueraded := slices.Contains(hostAddrs, m.source)
+	masqueraded := slices.Contains(hostAddrs, m.source) || slices.Contains(h.extra, m.source)
 	switch {
 	case slices.Contains(hostAddrs, client):
 		return masqueraded // one of the box's addresses in any case
