@@ -45,9 +45,10 @@ func (b *box) sync(t *testing.T) {
 // served is a Service of prod at its own VIP.
 func served(n int) lb.Service {
 	return lb.Service{
-		ID:    shop(fmt.Sprint("s", n)),
-		VIPs:  []lb.VIP{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}},
-		Ports: []lb.Port{{Proto: lb.TCP, Port: 80, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}}}},
+		Scheduler: lb.Scheduler{Name: "rr"},
+		ID:        shop(fmt.Sprint("s", n)),
+		VIPs:      []lb.VIP{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}},
+		Ports:     []lb.Port{{Proto: lb.TCP, Port: 80, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}}}},
 	}
 }
 
