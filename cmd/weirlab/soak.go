@@ -39,7 +39,7 @@ func soakStages(hours float64) []stage {
 	}
 	return []stage{
 		{"laws: random histories, 20 times as many", 40 * time.Minute, func(ctx context.Context, s *stages) error {
-			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Laws", "./lb/...", "./k8ssync/...", "./cluster/...")
+			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Storm|BadNetwork|Moves|TakesNothing", "./lb/...", "./k8ssync/...", "./cluster/...", "./bgp/...", "./l2/...")
 		}},
 		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=10")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance|TestChurn")},
