@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	tokens "k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -130,6 +131,12 @@ func newClient(a access, version string, wait silence) (*client, error) {
 	conf.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	conf.NegotiatedSerializer = codecs
 	conf.WarningHandler = rest.NoWarnings{}
+	if file := conf.BearerTokenFile; file != "" {
+		// client-go's own wrapper reads the file once a minute and keeps a void token as
+		// long; this one reads it after a 401, too.
+		conf.BearerToken, conf.BearerTokenFile = "", ""
+		conf.Wrap(tokens.ResettableTokenSourceWrapTransport(tokens.NewCachedFileTokenSource(file)))
+	}
 	rt, err := rest.HTTPWrappersForConfig(conf, &patience{transport, wait, maxAnswer})
 	if err != nil {
 		return nil, err

@@ -8,11 +8,15 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 func TestAccessSaysWhatIsWrong(t *testing.T) {
@@ -115,6 +119,38 @@ func TestClientHeedsOnlyTheKubeconfigsProxy(t *testing.T) {
 		if got != proxy {
 			t.Errorf("proxy %q, want %q", got, proxy)
 		}
+	}
+}
+
+// TestATokenIsReadAgainAfterA401 replaces a token that is void: the request after the one
+// that was refused has the new one.
+func TestATokenIsReadAgainAfterA401(t *testing.T) {
+	var shown []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if shown = append(shown, r.Header.Get("Authorization")); shown[len(shown)-1] != "Bearer new" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(token string) {
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old")
+	c, err := newClient(access{config: &rest.Config{Host: server.URL, BearerToken: "old", BearerTokenFile: file}}, "v", usualSilence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	ask := func() { _ = c.core.Get().AbsPath("/version").Do(t.Context()).Error() } // the server knows
+	ask()
+	write("new")
+	ask() // with what was read a moment ago
+	ask()
+	if want := "Bearer old, Bearer old, Bearer new"; strings.Join(shown, ", ") != want {
+		t.Errorf("it shows %q, want %q", shown, want)
 	}
 }
 
