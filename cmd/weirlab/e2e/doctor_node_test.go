@@ -131,6 +131,11 @@ func (p *patient) onTheBox(t *testing.T) {
 	noMemory, memory := instead("/proc/meminfo", `sed 's/^MemAvailable:.*/MemAvailable: 9000 kB/' /proc/meminfo`)
 	oldKernel, kernel := instead("/proc/sys/kernel/osrelease", "echo 5.4.0-1-amd64")
 	pid := fmt.Sprint(p.daemon.Pid())
+	p.box.Must(t, "sh", "-ec", "cp $(which sleep) /tmp/kube-router; "+lossy)
+	router, err := p.box.Start("/tmp/kube-router", "1000")
+	must(t, err)
+	sender, err := p.box.Start("bash", "-c", "while :; do echo x >/dev/udp/198.18.1.2/9; sleep 0.1; done")
+	must(t, err)
 	p.faults(t, []fault{
 		{check: "files", names: "there is no such file", put: "mv /etc/weir/prod.kubeconfig /etc/weir/gone", undo: "mv /etc/weir/gone /etc/weir/prod.kubeconfig"},
 		{check: "disk", names: "of the space is free where " + stateDir, undo: "umount " + stateDir,
@@ -142,14 +147,14 @@ func (p *patient) onTheBox(t *testing.T) {
 		{check: "conn-reuse", names: "is not 0 on kernel 5.4.0", put: "sysctl -qw net.ipv4.vs.conn_reuse_mode=1"},
 		{check: "accept-ra", names: "by router advertisements on front1", put: "ip -6 route add default via fd01:1::fe dev front1 proto ra metric 2000"},
 		{check: "bridge-netfilter", names: "pods are on a bridge", put: "ip link add pods type bridge"},
-		{check: "strangers", names: "kube-router runs here", put: "cp $(which sleep) /tmp/kube-router; setsid /tmp/kube-router 1000 >/dev/null 2>&1 &", undo: "kill $(pidof kube-router)"},
+		{check: "strangers", names: "kube-router runs here", undo: fmt.Sprint("kill ", router.Pid())},
 		{check: "iptables-mixed", names: "rules in iptables-legacy and 1 in iptables-nft", put: "iptables-nft -A INPUT -s 203.0.113.9 -j ACCEPT", undo: "iptables-nft -F INPUT"},
 		{check: "nftables", names: "chain guard of nf_tables table inet fence (input)", severity: "info", undo: "nft delete table inet fence",
 			put: "nft 'add table inet fence; add chain inet fence guard { type filter hook input priority 0; }; add rule inet fence guard ip saddr 203.0.113.9 drop'"},
 		{check: "vip-twice", names: "VIP 192.0.2.10 is also an address of back", put: "ip addr add 192.0.2.10/32 dev back", undo: "ip addr del 192.0.2.10/32 dev back"},
 		{check: "link", names: "interface spare is down", put: "ip link set dev spare down"},
 		{check: "lro", names: "large receive offload is on at bond9", put: glued, undo: "ip link del bond9"},
-		{check: "drops", names: "tun9 has lost", put: lossy, undo: "kill $(cat /tmp/sender); ip link del tun9; ip route del blackhole 198.18.0.9"},
+		{check: "drops", names: "tun9 has lost", undo: fmt.Sprint("kill ", sender.Pid(), "; ip link del tun9; ip route del blackhole 198.18.0.9")},
 	})
 }
 
@@ -159,9 +164,8 @@ const (
 	glued = `modprobe bonding max_bonds=0; ip link add bond9 type bond
 perl -e 'socket(my $s, 2, 2, 0); my $v = pack("LL", 0x25, 0); sub ask { my $r = pack("a16 P", "bond9", $v) . "\0" x 16; ioctl($s, 0x8946, $r) or die $! }
 ask(); $v = pack("LL", 0x26, (unpack("LL", $v))[1] | 1 << 15); ask()'`
-	// lossy makes a tunnel whose other end can't be reached, and sends into it.
-	lossy = `ip route add blackhole 198.18.0.9; ip link add tun9 type ipip local 10.2.0.1 remote 198.18.0.9; ip addr add 198.18.1.1/24 dev tun9; ip link set tun9 up
-setsid bash -c 'echo $$ >/tmp/sender; while :; do echo x >/dev/udp/198.18.1.2/9; sleep 0.1; done' >/dev/null 2>&1 &`
+	// lossy makes a tunnel whose other end can't be reached.
+	lossy = `ip route add blackhole 198.18.0.9; ip link add tun9 type ipip local 10.2.0.1 remote 198.18.0.9; ip addr add 198.18.1.1/24 dev tun9; ip link set tun9 up`
 )
 
 // besideTheBox takes away what the box needs of others.
