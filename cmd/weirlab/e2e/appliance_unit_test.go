@@ -88,16 +88,16 @@ func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 // a user of its own; and types what it prints.
 func applianceIsExamined(t *testing.T, a *appliance) {
 	// No time service runs in a box: the kernel is told that its clock is right.
-	a.box.Must(t, "sh", "-ec", keptRight+"; dpkg -x "+a.old+" /tmp/old; cp -p "+configFile+" /tmp/weir.toml; systemctl start systemd-networkd")
+	a.box.Must(t, "sh", "-ec", keptRight+"; dpkg-deb --fsys-tarfile "+a.old+" | tar -xO ./usr/bin/weir >/tmp/old; cp -p "+configFile+" /tmp/weir.toml; systemctl start systemd-networkd")
 	eventually(t, time.Minute, func() error { return illness(a.doctor(t)) })
 	a.faults(t, []fault{
 		{check: "unit", names: "the unit weir is not enabled", put: "systemctl disable weir"},
 		{check: "files", names: "weir, which is user weir, can't write to /var/lib/weir", put: "chown root: /var/lib/weir; chmod 0700 /var/lib/weir"},
-		{check: "version", names: "version " + nextVersion + " runs, and ", put: "mv /usr/bin/weir /tmp/weir; cp /tmp/old/usr/bin/weir /usr/bin/weir"},
+		{check: "version", names: "version " + nextVersion + " runs, and ", put: "mv /usr/bin/weir /tmp/weir; install -m 0755 /tmp/old /usr/bin/weir; rm /tmp/old"},
 		{check: "networkd", names: "systemd-networkd may delete weir's routes",
 			put: `sed -i 's|^\[kernel\]|[kernel]\nvip_mode = "route"\nroute_pools = ["192.0.2.0/24", "2001:db8:2::/64", "10.1.0.100/32"]|' ` + configFile},
 	})
-	a.box.Must(t, "sh", "-ec", "mv /tmp/weir /usr/bin/weir; cp -p /tmp/weir.toml "+configFile+"; systemctl stop systemd-networkd systemd-networkd.socket")
+	a.box.Must(t, "sh", "-ec", "mv /tmp/weir /usr/bin/weir; mv /tmp/weir.toml "+configFile+"; systemctl stop systemd-networkd systemd-networkd.socket")
 	a.systemctl(t, "restart", "weir")
 }
 
