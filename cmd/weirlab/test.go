@@ -51,7 +51,7 @@ func testStages() []stage {
 		{"mutations turn the unit tests red", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, nil, "-count=1", "./cmd/weirlab/mutate")
 		}},
-		{"weir on real kernels", 13 * time.Minute, func(ctx context.Context, s *stages) error {
+		{"weir on real kernels", 15 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.boxes(ctx, "uml-new", "", "", nil, boxPackages...)
 		}},
 		{"packets on the old kernel, 6.1", 3 * time.Minute, func(ctx context.Context, s *stages) error {

@@ -144,6 +144,9 @@ func (f *Fleet) whole(ctx context.Context) error {
 	if err := f.app.ready(ctx); err != nil {
 		return err
 	}
+	if err := f.heard(ctx); err != nil {
+		return err
+	}
 	begin := time.Now()
 	for range 5 {
 		try, cancel := context.WithTimeout(ctx, traffic.LateAfter)
@@ -155,6 +158,24 @@ func (f *Fleet) whole(ctx context.Context) error {
 	}
 	_, err := f.owner(begin.Add(-500 * time.Millisecond))
 	return err
+}
+
+// heard returns an error unless the router has a session with each box, and BFD watches it: a router
+// whose BFD is not up yet finds a dead box by its hold time only.
+func (f *Fleet) heard(ctx context.Context) error {
+	if f.Mode.onLink() {
+		return nil
+	}
+	for n := range f.boxes {
+		peer, err := f.router.Neighbour(ctx, boxAddr(n+1))
+		if err == nil && (!peer.Established() || peer.BFD != "up") {
+			err = fmt.Errorf("the router's session with box%d is %s, its BFD %q", n+1, peer.State, peer.BFD)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // owner is who has the VIP, alone since an instant; in ActiveActive the first of those who have.

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,7 +67,7 @@ func (r Report) Err() error {
 
 // Run runs the tests of packages. The error is about the run itself; failed tests are in the report.
 func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
-	r := &run{Options: o, cores: runtime.NumCPU(), binaries: map[string]Package{}, wake: make(chan struct{}, 1)}
+	r := &run{Options: o, cores: lab.Places(), binaries: map[string]Package{}, wake: make(chan struct{}, 1)}
 	var err error
 	if r.Logs, err = filepath.Abs(o.Logs); err != nil {
 		return Report{}, err
