@@ -242,7 +242,9 @@ func checkLocalhost(k *kubeKit) {
 			"mangle POSTROUTING -p tcp -s " + family.localhost + " -m mark --mark 0x4000/0x4000 -m comment --comment marked",
 			"mangle POSTROUTING -p tcp ! -s " + family.localhost + " -m mark --mark 0x4000/0x4000 -m comment --comment others",
 		}
-		do, undo := "true", "true"
+		// A connection from a port that another one has just used meets no rule of nat while conntrack knows
+		// that one.
+		do, undo := "conntrack -F 2>/dev/null", "true"
 		for _, rule := range rules {
 			table, rest, _ := strings.Cut(rule, " ")
 			do += " && " + family.program + " -t " + table + " -A " + rest
