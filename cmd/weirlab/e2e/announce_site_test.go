@@ -66,6 +66,9 @@ ip6tables -A FORWARD -o nowhere -j REJECT --reject-with icmp6-no-route`)
 // birdOf is the router: it takes what boxes announce, all of it into its kernel, with
 // several next hops where several boxes announce the same. How it finds out that a
 // box is gone is for how to say, in a neighbour's words.
+//
+// The router waits with connections of its own: where both ends connect at the same time, BIRD takes the
+// second connection for a graceful restart and closes the first, again and again on a slow machine.
 func birdOf(boxes int, how string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `
@@ -76,7 +79,7 @@ protocol kernel { ipv4 { export where source = RTS_BGP; }; merge paths on; }
 protocol kernel { ipv6 { export where source = RTS_BGP; }; merge paths on; }
 filter heard { if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }
 template bgp box {
-	local as %d; connect delay time 1; connect retry time 2; error wait time 1, 2;
+	local as %d; connect delay time 5; connect retry time 2; error wait time 1, 2;
 	ipv4 { import filter heard; export none; };
 	ipv6 { import filter heard; export none; };
 }
