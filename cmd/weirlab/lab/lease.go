@@ -52,13 +52,17 @@ func leaseFor(ctx context.Context, plans []plan) (l *lease, own bool, err error)
 	if l, ok := ctx.Value(leaseKey{}).(*lease); ok {
 		return l, false, nil
 	}
-	boxes := 0
+	wanted := 0
 	for _, p := range plans {
-		if p.kernel != shared {
-			boxes++
+		switch p.kernel {
+		case shared:
+		case Qemu:
+			wanted += 2 // it has two processors, and emulates both
+		default:
+			wanted++
 		}
 	}
-	l, err = takeCPUs(ctx, max(1, boxes))
+	l, err = takeCPUs(ctx, max(1, wanted))
 	return l, true, err
 }
 
