@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Start starts the API server, which was stopped, and returns when Services can be made. What was in
@@ -89,7 +90,22 @@ func (k *Kube) Restart(ctx context.Context) error {
 }
 
 // Freeze makes the API server hang, until Thaw: connections stay open, nothing is answered.
-func (k *Kube) Freeze() error { return k.server.Signal(syscall.SIGSTOP) }
+func (k *Kube) Freeze() error {
+	if err := k.server.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), freezeTime)
+	defer cancel()
+	for {
+		status, err := k.m.ReadFile(ctx, fmt.Sprintf("/proc/%d/status", k.server.Pid()))
+		if err != nil || strings.Contains(status, "State:\tT") {
+			return err
+		}
+	}
+}
+
+// freezeTime is how long the kernel may take to stop all threads of a process.
+const freezeTime = 10 * time.Second
 
 // Thaw lets it go on.
 func (k *Kube) Thaw() error { return k.server.Signal(syscall.SIGCONT) }
