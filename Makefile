@@ -11,7 +11,6 @@ export GIT_CONFIG_KEY_0 = safe.directory
 export GIT_CONFIG_VALUE_0 = $(CURDIR)
 
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.1
 FOR         = test
@@ -80,11 +79,8 @@ $(CERTS):
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates
 
-vet: | $(CERTS)
-	$(say) 'gofmt, go vet, staticcheck: half a minute, 3 where nothing is built yet'
-	@test -z "$$(gofmt -l .)" || { echo "gofmt -w these:"; gofmt -l .; exit 1; }
-	go vet ./...
-	go run $(STATICCHECK) ./...
+vet: | $(CERTS) ## gofmt, go vet and staticcheck, as make test runs them
+	go run ./cmd/weirlab test --stage lint
 
 lint: vet ## and a few more linters; builds them first
 	$(say) 'golangci-lint: 2 minutes, 5 where nothing is built yet'

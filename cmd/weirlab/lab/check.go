@@ -20,7 +20,6 @@ var (
 		{"depmod", "kmod"}, {"modprobe", "kmod"},
 	}
 	needsOfOldUML  = []need{{umlOldProgram, "user-mode-linux"}}
-	needsOfXstate  = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}, {"nft", "nftables"}}
 	needsOfRouters = []need{
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
@@ -31,7 +30,7 @@ var (
 		{"make", "make"}, {"git", "git"}, {"lintian", "lintian"}, {"rpm", "rpm"}, {"shellcheck", "shellcheck"}, {"groff", "groff-base"}, {"mandoc", "mandoc"},
 		{"/usr/share/bash-completion/bash_completion", "bash-completion"},
 	}
-	needsOfRace = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
+	needsOfC = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 )
 
 // Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
@@ -97,7 +96,7 @@ func MissingPackages(kernels ...Kernel) []string {
 }
 
 // MissingRacePackages lists the Debian packages to install for go test -race, whose detector is C.
-func MissingRacePackages() []string { return packagesOf(needsOfRace, absent) }
+func MissingRacePackages() []string { return packagesOf(needsOfC, absent) }
 
 // MissingRouterPackages lists the Debian packages to install for routers, sorted.
 func MissingRouterPackages() []string { return packagesOf(needsOfRouters, absent) }

@@ -82,8 +82,8 @@
 //
 // # Processors
 //
-// A lab leases a processor of this machine for each of its boxes and keeps them to it, and waits until
-// other labs, in other processes too, have released enough. See Lease.
+// A lab leases a place on a processor of this machine for each of its boxes, and keeps them there. Each
+// processor has two places. A lab waits until others, in other processes too, have released enough. See Lease.
 //
 // # Packets
 //

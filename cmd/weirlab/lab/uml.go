@@ -97,7 +97,7 @@ func PrepareOldKernel(ctx context.Context, progress io.Writer) error {
 	if k.try() == nil {
 		return nil
 	}
-	if missing := packagesOf(needsOfXstate, absent); len(missing) > 0 {
+	if missing := packagesOf(needsOfC, absent); len(missing) > 0 {
 		fmt.Fprintf(progress, "missing for user-mode Linux on this processor, a C compiler: %s\n", strings.Join(missing, " "))
 		if err := InstallPackages(ctx, progress, missing...); err != nil {
 			return err
