@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -79,16 +80,21 @@ func proveCommand() *cobra.Command {
 		if err := repeat("all tests", runs, testStages()...); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "\nprove: in a row at %s: all tests %d of %d\n", name, l.Green["all tests"], runs)
-		complete := l.Green["all tests"] >= runs
-		for _, test := range suspects {
-			fmt.Fprintf(cmd.OutOrStdout(), "  %-40s %d of %d\n", test, l.Green[test], each)
-			complete = complete && l.Green[test] >= each
-		}
-		if !complete {
-			return errors.New("not proven yet: run it again to go on")
-		}
-		return nil
+		return l.proven(cmd.OutOrStdout(), name, runs, each)
 	}
 	return cmd
+}
+
+// proven prints how often everything has passed in a row, and returns an error unless that is enough.
+func (l *ledger) proven(out io.Writer, commit string, runs, each int) error {
+	fmt.Fprintf(out, "\nprove: in a row at %s: all tests %d of %d\n", commit, l.Green["all tests"], runs)
+	complete := l.Green["all tests"] >= runs
+	for _, test := range suspects {
+		fmt.Fprintf(out, "  %-40s %d of %d\n", test, l.Green[test], each)
+		complete = complete && l.Green[test] >= each
+	}
+	if !complete {
+		return errors.New("not proven yet: run it again to go on")
+	}
+	return nil
 }

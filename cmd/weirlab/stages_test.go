@@ -84,3 +84,24 @@ func TestEventsOfGoTestAreCounted(t *testing.T) {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 }
+
+func TestProvenOnlyWhenEverythingIs(t *testing.T) {
+	l := ledger{path: filepath.Join(t.TempDir(), "commit.json"), Stages: map[string]string{}, Green: map[string]int{"all tests": 5}}
+	for _, test := range suspects {
+		l.Green[test] = 30
+	}
+	if err := l.save(); err != nil {
+		t.Fatal(err)
+	}
+	read := ledger{path: l.path}
+	if err := read.load(); err != nil {
+		t.Fatal(err)
+	}
+	if err := read.proven(io.Discard, "commit", 5, 30); err != nil {
+		t.Errorf("all is green: %v", err)
+	}
+	read.Green[suspects[0]] = 29
+	if err := read.proven(io.Discard, "commit", 5, 30); err == nil {
+		t.Error("one run of a suspect is missing, and it is proven")
+	}
+}
