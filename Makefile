@@ -1,11 +1,11 @@
-# Two commands do everything: make demo shows weir at work on this machine, make
-# test installs what is missing and passes all tests. Both want Debian 12 (or
-# later), root, and Go.
+# Two commands set up everything: make demo shows weir at work on this machine, and make
+# test runs all tests. Both install missing packages, and need Debian 12 or later, root,
+# and Go.
 
 export CGO_ENABLED = 0
 
-# Whoever types make trusts these sources; git, which tells their version, does not if
-# they are another user's, as root's who makes what somebody else has cloned.
+# git reports the version of these sources also if another user owns them, such as root in
+# a clone of a normal user.
 export GIT_CONFIG_COUNT = 1
 export GIT_CONFIG_KEY_0 = safe.directory
 export GIT_CONFIG_VALUE_0 = $(CURDIR)
@@ -16,7 +16,7 @@ NFPM        = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.1
 FOR         = test
 CERTS       = /etc/ssl/certs/ca-certificates.crt
 
-# say tells what comes next, and about how long it takes.
+# say prints the next step and its duration.
 say = @printf '\n== %s\n'
 
 .PHONY: all build package demo test conformance bench drill soak prove vet lint install clean
@@ -26,64 +26,64 @@ all: build
 build: | $(CERTS) ## bin/weir and bin/weirlab
 	go build -trimpath -ldflags '-X main.buildVersion=$(VERSION)' -o bin/ ./cmd/weir ./cmd/weirlab
 
-# Which packages, where, and what version they have if not that of the tag or commit.
+# The packages, their folder, and a version other than that of the tag or commit.
 PACKAGES        = amd64.deb arm64.deb amd64.rpm arm64.rpm
 DIST            = dist
 PACKAGE_VERSION =
 
 package: | $(CERTS) ## deb and rpm for amd64 and arm64, in dist/; make package PACKAGES=amd64.deb
-	$(say) 'packages: 2 minutes, 8 where nothing is built yet'
+	$(say) 'packages: 2 minutes, 8 on first use'
 	go run ./packaging/pack -nfpm $(NFPM) -out $(DIST) -version '$(PACKAGE_VERSION)' $(PACKAGES)
 
 demo: FOR = demo
-demo: install ## a site with one box, shown at work
+demo: install ## one box at work
 	go run ./cmd/weirlab demo
 
 test: FOR = test
-test: install ## all tests, those on real kernels included, in stages with a budget each
+test: install ## all tests, including those on real kernels, in stages with budgets
 	go run ./cmd/weirlab test $(ARGS)
 
-# The following take arguments: make soak ARGS="--stage drill"
+# The following take arguments: make conformance ARGS="--write packaging/doc"
 ARGS =
 
 conformance: FOR = conformance
-conformance: install ## what Kubernetes means by a Service, 90 checks: weir in both modes, and kube-proxy
+conformance: install ## 90 checks of Kubernetes Services: weir in both modes, and kube-proxy
 	go run ./cmd/weirlab conformance $(ARGS)
 
 bench: FOR = bench
-bench: install ## figures beside ipvsadm's and kube-proxy's, from one boot of a real kernel
+bench: install ## measurements beside ipvsadm and kube-proxy, in one boot of a real kernel
 	$(say) 'weir beside ipvsadm and kube-proxy: 12 minutes'
 	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab bench $(ARGS)
 	go test -run xxx -bench . ./lb/ ./lb/health/
 
 drill: FOR = drill
-drill: install ## things go wrong in a fleet, and what clients notice of it, beside keepalived
-	$(say) 'power cuts, cables, restarts, partitions; a table at the end: 25 minutes'
+drill: install ## failures in a fleet and their effect on clients, beside keepalived
+	$(say) 'power cuts, cables, restarts, partitions: 25 minutes'
 	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab drill $(ARGS)
 
 soak: FOR = test
-soak: install ## what is slow by nature: hours; ARGS="--stage drill --hours 8"
-	go run ./cmd/weirlab soak $(ARGS)
+soak: install ## long-running tests, for hours; make soak STAGE=churn HOURS=8
+	go run ./cmd/weirlab soak $(if $(STAGE),--stage $(STAGE)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 prove: FOR = test
-prove: install ## a red test means a fault: all tests five times in a row, some of them 30 times; goes on where it was stopped
+prove: install ## all tests five times in a row, some 30 times; resumable
 	go run ./cmd/weirlab prove $(ARGS)
 
-install: | $(CERTS) ## what a lab needs for demo, bench, drill or test: make install FOR=demo
-	$(say) 'what a lab needs for $(FOR); where nothing is there yet: demo 2 minutes, all others 20, of which a kernel takes 7 and Kubernetes 6'
+install: | $(CERTS) ## requirements of demo, bench, drill or test: make install FOR=demo
+	$(say) 'requirements of $(FOR); on first use 2 minutes for demo, 20 for others (kernel 7, Kubernetes 6)'
 	go run ./cmd/weirlab install --for $(FOR)
 
-# Go fetches what weir is made of over https.
+# Go fetches modules via https.
 $(CERTS):
-	$(say) 'certificates, for Go to fetch modules'
+	$(say) 'certificates for Go modules'
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates
 
-vet: | $(CERTS) ## gofmt, go vet and staticcheck, as make test runs them
+vet: | $(CERTS) ## gofmt, go vet and staticcheck, as in make test
 	go run ./cmd/weirlab test --stage lint
 
-lint: vet ## and a few more linters; builds them first
-	$(say) 'golangci-lint: 2 minutes, 5 where nothing is built yet'
+lint: vet ## the same, and golangci-lint
+	$(say) 'golangci-lint: 2 minutes, 5 on first use'
 	go run $(GOLANGCI) run ./...
 
 clean:

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Single-hop BFD (RFC 5881, 4): where it is listened for, and where it comes from.
+// Single-hop BFD (RFC 5881, 4): the port, and the range of source ports.
 const (
 	bfdPort          = 3784
 	bfdFirstSource   = 49152
 	bfdSources       = 65536 - bfdFirstSource
 	bfdSourceTries   = 8
-	bfdPacketsToSend = 3 // nothing tells that one arrived
+	bfdPacketsToSend = 3 // there is no acknowledgement
 )
 
-// bfdAdminDown tells a router that the BFD session ends on purpose, so that it does
-// not take weir's going for the death of the box (RFC 5880, 6.8.16; RFC 5882, 3.2).
-// GoBGP has closed its own end by now, and without the router's discriminator the
-// packet finds the session by its addresses (RFC 5880, 6.8.6).
+// bfdAdminDown announces to a router that the BFD session ends on purpose, so that the
+// router does not consider the box dead (RFC 5880, 6.8.16; RFC 5882, 3.2). GoBGP has
+// closed its own end by now; without the router's discriminator the packet finds the
+// session by its addresses (RFC 5880, 6.8.6).
 func bfdAdminDown(router, local netip.Addr, p Peer) error {
 	interval := uint32(p.BFD.Interval.Microseconds())
 	packet, err := (&bfd.BFDHeader{
@@ -39,15 +39,15 @@ func bfdAdminDown(router, local netip.Addr, p Peer) error {
 	}
 	conn, err := bfdDial(router, local)
 	if err != nil {
-		return fmt.Errorf("tell %s that BFD ends: %w", router, err)
+		return fmt.Errorf("send BFD AdminDown to %s: %w", router, err)
 	}
 	defer conn.Close()
 	if err := setTTL(conn, router.Is6()); err != nil {
-		return fmt.Errorf("tell %s that BFD ends: %w", router, err)
+		return fmt.Errorf("send BFD AdminDown to %s: %w", router, err)
 	}
 	for range bfdPacketsToSend {
 		if _, err := conn.Write(packet); err != nil {
-			return fmt.Errorf("tell %s that BFD ends: %w", router, err)
+			return fmt.Errorf("send BFD AdminDown to %s: %w", router, err)
 		}
 	}
 	return nil
@@ -67,7 +67,7 @@ func bfdDial(router, local netip.Addr) (conn *net.UDPConn, err error) {
 	return nil, err
 }
 
-// setTTL makes packets come with the TTL that single-hop BFD demands (RFC 5881, 5).
+// setTTL sets the TTL that single-hop BFD demands (RFC 5881, 5).
 func setTTL(conn *net.UDPConn, v6 bool) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
 	"golang.org/x/sys/unix"
+
+	"weir/bgp/advertise"
 )
 
 // bfdRouter is the other end of a BFD session.
@@ -88,7 +90,7 @@ func TestBFD(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	other := newBFDRouter(t, r.addr)
-	b.board.renewAfter = 0
+	b.board.recreateAfter = 0
 	b.configure(func(c *Config) {
 		c.GracefulRestart = 120 * time.Second
 		c.Peers = []Peer{r.peer("r", b.addr)}
@@ -112,7 +114,7 @@ func TestBFD(t *testing.T) {
 	if got := r.over(); got != `cease: administrative reset` {
 		t.Errorf("the router sees %q when it is silent", got)
 	}
-	b.says("r", "BFD: the router is not there any more")
+	b.hasDown("r", "BFD: the router is not there any more")
 
 	other.mu.Lock()
 	other.mute = false
@@ -132,14 +134,14 @@ func TestBFD(t *testing.T) {
 	}
 }
 
-// TestBFDOfASilentRouterIsDown polls a session whose BFD has never heard the router: GoBGP
+// TestBFDOfASilentRouterIsDown polls a session with BFD but without a packet of the router: GoBGP
 // has no state for it then.
 func TestBFDOfASilentRouterIsDown(t *testing.T) {
 	t.Parallel()
 	addr := loopback()
 	peer := Peer{Name: "r", Address: addr, BFD: BFD{Enabled: true}}
-	b := &board{log: slog.New(slog.DiscardHandler), wake: func() {}, sessions: map[netip.Addr]*session{}, peers: []Peer{peer}}
-	b.polled(&api.Peer{State: &api.PeerState{NeighborAddress: addr.String()}, Timers: &api.Timers{}}, time.Now())
+	b := &sessions{log: slog.New(slog.DiscardHandler), changed: func() {}, sessions: map[netip.Addr]*session{}, peers: []Peer{peer}}
+	b.update(&api.Peer{State: &api.PeerState{NeighborAddress: addr.String()}, Timers: &api.Timers{}}, time.Now())
 	if s := b.sessions[addr]; s == nil || s.BFD.State != "down" {
 		t.Errorf("it is %+v", s)
 	}
@@ -189,7 +191,7 @@ func TestBFDEndsWithTheRightTTL(t *testing.T) {
 func TestLeaveIsOverWhenItsTimeIs(t *testing.T) {
 	parallel(t)
 	b := newBox(t)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

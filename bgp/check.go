@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
-// Bounds of what a Config may say.
+// Bounds of a Config.
 const (
 	maxPassword = 80 // TCP_MD5SIG_MAXKEYLEN, linux/tcp.h
 	maxHold     = 65535 * time.Second
@@ -15,25 +17,25 @@ const (
 	minHold     = 3 * time.Second // RFC 4271, 4.2
 	minRetry    = 2 * time.Second // GoBGP's
 	maxMultihop = 255
-	asTrans     = 23456 // RFC 6793: nobody's
+	asTrans     = 23456 // RFC 6793: reserved
 )
 
-// Check tells everything that is wrong with c, one error a line.
+// Check returns all errors of c, one a line.
 func (c Config) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ASN == 0 || c.ASN == asTrans {
-		bad("ASN %d is nobody's: give the box's own", c.ASN)
+		bad("ASN %d is reserved: use the box's own", c.ASN)
 	}
 	if !c.RouterID.Is4() || c.RouterID.IsUnspecified() {
-		bad("router ID %s is no IPv4 address: give one of the box's", c.RouterID)
+		bad("router ID %s is not an IPv4 address: use one of the box", c.RouterID)
 	}
 	if c.ListenPort < 0 || c.ListenPort > 65535 {
 		bad("port %d to listen on is not between 0 (off) and 65535", c.ListenPort)
 	}
 	for _, a := range c.ListenAddrs {
 		if !a.IsValid() || a.Is4In6() {
-			bad("%s is no address to listen on", a)
+			bad("cannot listen on %s", a)
 		}
 	}
 	if c.GracefulRestart != 0 && !wholeSeconds(c.GracefulRestart, time.Second, maxRestart) {
@@ -48,7 +50,7 @@ func (c Config) Check() error {
 	return errors.Join(append(errs, c.checkDistinct())...)
 }
 
-// checkDistinct finds peers that GoBGP, or an operator, would take for one another.
+// checkDistinct finds peers that GoBGP, or an operator, would confuse.
 func (c Config) checkDistinct() error {
 	var errs []error
 	names, addrs, ranges := map[string]bool{}, map[netip.Addr]string{}, map[netip.Prefix]string{}
@@ -57,7 +59,7 @@ func (c Config) checkDistinct() error {
 			errs = append(errs, fmt.Errorf("peer %q is there twice", p.Name))
 		}
 		names[p.Name] = true
-		// Which router an UPDATE goes to is told by its address, without a zone.
+		// The peer of an UPDATE is found by its address, without a zone.
 		if other, ok := addrs[p.Address.WithZone("")]; ok && p.Address.IsValid() {
 			errs = append(errs, fmt.Errorf("peers %q and %q have the same address, %s", other, p.Name, p.Address))
 		}
@@ -71,7 +73,7 @@ func (c Config) checkDistinct() error {
 }
 
 func (p Peer) check(c Config) error {
-	errs := []error{p.checkWho(c), p.checkWay(c), p.checkTimes(), p.NextHops.check()}
+	errs := []error{p.checkIdentity(c), p.checkTransport(c), p.checkTimes(), p.NextHops.check()}
 	if len(p.Password) > maxPassword {
 		errs = append(errs, fmt.Errorf("the password is longer than %d bytes, which the kernel cannot sign with", maxPassword))
 	}
@@ -81,31 +83,31 @@ func (p Peer) check(c Config) error {
 	return errors.Join(errs...)
 }
 
-// checkWho is about which router p is.
-func (p Peer) checkWho(c Config) error {
+// checkIdentity checks which router p is.
+func (p Peer) checkIdentity(c Config) error {
 	switch {
 	case p.Name == "":
 		return errors.New("it needs a name")
 	case p.Address.IsValid() == p.Range.IsValid():
 		return errors.New("it needs either an address or a range")
 	case p.Address.Is4In6() || p.Address.IsValid() && (p.Address.IsUnspecified() || p.Address.IsMulticast()):
-		return fmt.Errorf("%s is no router's address", p.Address)
+		return fmt.Errorf("%s is not the address of a router", p.Address)
 	case p.Address.IsLinkLocalUnicast() && p.Address.Is6() && p.Address.Zone() == "":
-		return fmt.Errorf("%s is link-local: say on which interface, as in %s%%eth0", p.Address, p.Address)
+		return fmt.Errorf("%s is link-local: add the interface, as in %s%%eth0", p.Address, p.Address)
 	case p.Range.IsValid() && p.Range != p.Range.Masked():
 		return fmt.Errorf("range %s has host bits; meant is %s", p.Range, p.Range.Masked())
 	case p.ASN == asTrans || p.LocalASN == asTrans:
-		return fmt.Errorf("ASN %d is nobody's", asTrans)
+		return fmt.Errorf("ASN %d is reserved", asTrans)
 	case p.ASN == 0 && p.Address.IsValid():
 		return errors.New("it needs the router's ASN; only a range takes every one")
 	case c.ListenPort == 0 && (p.Passive || p.Range.IsValid()):
-		return errors.New("it waits for routers to connect, but nobody listens: give a port to listen on")
+		return errors.New("it waits for routers to connect, but there is no port to listen on")
 	}
 	return nil
 }
 
-// checkWay is about how packets get to p.
-func (p Peer) checkWay(c Config) error {
+// checkTransport checks how packets reach p.
+func (p Peer) checkTransport(c Config) error {
 	switch {
 	case p.Port < 0 || p.Port > 65535:
 		return fmt.Errorf("port %d is not between 1 and 65535", p.Port)
@@ -115,14 +117,14 @@ func (p Peer) checkWay(c Config) error {
 		return fmt.Errorf("source %s is not of the family of %s", p.Source, p.addr())
 	case p.Multihop < 0 || p.Multihop == 1 || p.Multihop > maxMultihop:
 		return fmt.Errorf("multihop of %d is not 0 (the same link) or between 2 and 255", p.Multihop)
-	case p.Multihop != 0 && p.ASN == p.withDefaults(c).LocalASN:
+	case p.Multihop != 0 && p.ASN == p.WithDefaults(c).LocalASN:
 		return errors.New("multihop is for eBGP; iBGP needs none")
 	case p.Multihop != 0 && p.ASN == 0:
 		return errors.New("multihop needs the routers' ASN")
 	case p.TTLSecurity < 0 || p.TTLSecurity > 254:
 		return fmt.Errorf("TTL security of %d hops is not 0 (off) or between 1 and 254", p.TTLSecurity)
 	case p.TTLSecurity != 0 && p.Multihop != 0:
-		return errors.New("multihop and TTL security exclude each other: TTL security alone tells how far away the router may be")
+		return errors.New("multihop and TTL security exclude each other: TTL security bounds the distance by itself")
 	case p.BFD.Enabled && p.Multihop != 0:
 		return errors.New("BFD is for routers on the same link (RFC 5881), not for multihop")
 	}
@@ -148,10 +150,10 @@ func (p Peer) checkTimes() error {
 
 func (n NextHops) check() error {
 	if n.IPv4.IsValid() && !n.IPv4.Is4() {
-		return fmt.Errorf("IPv4 next hop %s is no IPv4 address", n.IPv4)
+		return fmt.Errorf("IPv4 next hop %s is not an IPv4 address", n.IPv4)
 	}
 	if n.IPv6.IsValid() && (!n.IPv6.Is6() || n.IPv6.Is4In6()) {
-		return fmt.Errorf("IPv6 next hop %s is no IPv6 address", n.IPv6)
+		return fmt.Errorf("IPv6 next hop %s is not an IPv6 address", n.IPv6)
 	}
 	return nil
 }
@@ -160,10 +162,8 @@ func wholeSeconds(d, least, most time.Duration) bool {
 	return d >= least && d <= most && d%time.Second == 0
 }
 
-// withDefaults is p with nothing left to a default, so that two peers which mean
-// the same are equal.
-func (p Peer) withDefaults(c Config) Peer {
-	p.Standby = Handicap{} // paths have it already, and no session depends on it
+// WithDefaults returns p with all defaults, so that peers with the same meaning are equal.
+func (p Peer) WithDefaults(c Config) Peer {
 	p.LocalASN = orDefault(p.LocalASN, c.ASN)
 	if !p.Range.IsValid() {
 		p.Port = orDefault(p.Port, DefaultPort)
@@ -172,7 +172,7 @@ func (p Peer) withDefaults(c Config) Peer {
 	p.Keepalive = orDefault(p.Keepalive, max(time.Second, min(DefaultKeepalive, (p.Hold/3).Truncate(time.Second))))
 	p.ConnectRetry = orDefault(p.ConnectRetry, DefaultConnectRetry)
 	p.MaxPrefixes = orDefault(p.MaxPrefixes, DefaultMaxPrefixes)
-	p.Families = orDefault(p.Families, Families{IPv4: true, IPv6: true})
+	p.Families = orDefault(p.Families, advertise.Families{IPv4: true, IPv6: true})
 	p.NextHops.IPv4 = orDefault(p.NextHops.IPv4, c.NextHops.IPv4)
 	p.NextHops.IPv6 = orDefault(p.NextHops.IPv6, c.NextHops.IPv6)
 	if !p.BFD.Enabled {
@@ -184,7 +184,7 @@ func (p Peer) withDefaults(c Config) Peer {
 	return p
 }
 
-// addr is the router's address, or the first of its range.
+// addr returns the router's address, or the first of its range.
 func (p Peer) addr() netip.Addr {
 	if p.Range.IsValid() {
 		return p.Range.Addr()
@@ -192,7 +192,7 @@ func (p Peer) addr() netip.Addr {
 	return p.Address
 }
 
-// prefix is every address that p may have.
+// prefix returns all addresses that p may have.
 func (p Peer) prefix() netip.Prefix {
 	if p.Range.IsValid() {
 		return p.Range
@@ -201,7 +201,7 @@ func (p Peer) prefix() netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-func (p Peer) internal() bool { return p.ASN == p.LocalASN }
+func (p Peer) Internal() bool { return p.ASN == p.LocalASN }
 
 func orDefault[T comparable](v, def T) T {
 	var none T

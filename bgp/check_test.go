@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
 func goodConfig() Config {
@@ -29,9 +31,9 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		t.Fatalf("a good Config: %v", err)
 	}
 	for want, spoil := range map[string]func(*Config){
-		"ASN 0 is nobody's":                       func(c *Config) { c.ASN = 0 },
-		"ASN 23456 is nobody's":                   func(c *Config) { c.Peers[0].ASN = 23456 },
-		"router ID 2001:db8::1 is no IPv4":        func(c *Config) { c.RouterID = netip.MustParseAddr("2001:db8::1") },
+		"ASN 0 is reserved":                       func(c *Config) { c.ASN = 0 },
+		"ASN 23456 is reserved":                   func(c *Config) { c.Peers[0].ASN = 23456 },
+		"router ID 2001:db8::1 is not an IPv4":    func(c *Config) { c.RouterID = netip.MustParseAddr("2001:db8::1") },
 		"port 70000 to listen on":                 func(c *Config) { c.ListenPort = 70000 },
 		"graceful restart of 1.5s":                func(c *Config) { c.GracefulRestart = 1500 * time.Millisecond },
 		"graceful restart of 1h8m16s":             func(c *Config) { c.GracefulRestart = 4096 * time.Second },
@@ -49,9 +51,9 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		"it needs a name":                         func(c *Config) { c.Peers[0].Name = "" },
 		"it needs either an address or a range":   func(c *Config) { c.Peers[0].Range = netip.MustParsePrefix("192.0.2.0/24") },
 		"it needs the router's ASN":               func(c *Config) { c.Peers[0].ASN = 0 },
-		"say on which interface":                  func(c *Config) { c.Peers[3].Address = netip.MustParseAddr("fe80::1") },
+		"add the interface":                       func(c *Config) { c.Peers[3].Address = netip.MustParseAddr("fe80::1") },
 		"meant is 198.51.100.0/24":                func(c *Config) { c.Peers[4].Range = netip.MustParsePrefix("198.51.100.7/24") },
-		"but nobody listens":                      func(c *Config) { c.ListenPort = 0 },
+		"but there is no port to listen on":       func(c *Config) { c.ListenPort = 0 },
 		"a range has no port":                     func(c *Config) { c.Peers[4].Port = 1179 },
 		"source 2001:db8::9 is not of the family": func(c *Config) { c.Peers[0].Source = netip.MustParseAddr("2001:db8::9") },
 		`peer "tor" is there twice`:               func(c *Config) { c.Peers[1].Name = "tor" },
@@ -66,7 +68,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, have %v", want, err)
 		}
-		if s := newSpeaker(quietLog()); s.Configure(t.Context(), c) == nil || s.config != nil {
+		if s := newSpeaker(quietLog()); s.Configure(t.Context(), c) == nil || s.orders.config != nil {
 			t.Errorf("%q: the Speaker took the Config", want)
 		}
 	}
@@ -80,16 +82,16 @@ func TestWhatIsNotSaidHasADefault(t *testing.T) {
 		Name: "r", Address: p.Address, ASN: routerASN, LocalASN: boxASN, Port: 179,
 		Hold: 9 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 5 * time.Second,
 		BFD:      BFD{Enabled: true, Interval: 300 * time.Millisecond, Multiplier: 3},
-		Families: Families{IPv4: true, IPv6: true}, MaxPrefixes: 10, NextHops: c.NextHops,
+		Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10, NextHops: c.NextHops,
 	}
-	if got := p.withDefaults(c); got != want {
+	if got := p.WithDefaults(c); got != want {
 		t.Errorf("have %+v\nwant %+v", got, want)
 	}
-	if got := want.withDefaults(c); got != want {
+	if got := want.WithDefaults(c); got != want {
 		t.Errorf("defaults are not their own: %+v", got)
 	}
 	p.Hold = 3 * time.Second
-	if got := p.withDefaults(c).Keepalive; got != time.Second {
+	if got := p.WithDefaults(c).Keepalive; got != time.Second {
 		t.Errorf("keepalive of a hold time of 3s is %s", got)
 	}
 }
@@ -124,7 +126,7 @@ func TestNextHops(t *testing.T) {
 		}
 	}
 	had := hops{v4: self, v6: nextHop{addr: a("2001:db8::b")}}
-	if got := (hops{v4: self}).orStill(had, false); got != had {
+	if got := (hops{v4: self}).keepKnown(had, false); got != had {
 		t.Errorf("an interface without addresses for a moment: %+v", got)
 	}
 }
@@ -148,12 +150,12 @@ func TestInterfacesAreThoseOfTheKernel(t *testing.T) {
 		}
 	}
 	lo := Peer{Address: netip.MustParseAddr("127.0.0.1"), Port: 179}
-	if on := besides(lo, interfaces()); !slices.Contains(on, lo.Address) {
+	if on := sessionInterface(lo, interfaces()); !slices.Contains(on, lo.Address) {
 		t.Errorf("the interface of %s has %v", lo.Address, on)
 	}
-	// Of routers that connect, themselves not in the box's addresses, the way to them tells.
+	// Of routers that connect, themselves not in the box's addresses, the route to them decides.
 	rack := Peer{Range: netip.MustParsePrefix("127.9.0.0/31"), Port: 179}
-	if on := besides(rack, interfaces()); !slices.Contains(on, lo.Address) {
+	if on := sessionInterface(rack, interfaces()); !slices.Contains(on, lo.Address) {
 		t.Errorf("the interface of routers of %s has %v", rack.Range, on)
 	}
 }
@@ -164,7 +166,7 @@ func TestErrorsWithoutEnds(t *testing.T) {
 		"dial tcp [::]:0->[2001:db8::1]:179: i/o timeout":                   "i/o timeout",
 		"no such thing: at all":                                             "no such thing: at all",
 	} {
-		if got := withoutEnds(err); got != want {
+		if got := withoutAddresses(err); got != want {
 			t.Errorf("%q: %q, want %q", err, got, want)
 		}
 	}

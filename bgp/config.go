@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
-// What a Peer or a Config that does not say gets.
+// Defaults of a Peer and of a Config.
 const (
 	DefaultPort            = 179 // of the listener and of the routers
 	DefaultHold            = 9 * time.Second
@@ -20,104 +22,91 @@ const (
 	DefaultGracefulRestart = 120 * time.Second
 )
 
-// Config is everything a Speaker is told but the routes. The zero value of a
-// duration or a port stands for its default, unless its comment says otherwise.
+// Config is the configuration of a Speaker. The zero value of a duration or a port stands
+// for its default, unless its comment states otherwise.
 type Config struct {
 	// ASN is the box's autonomous system, 1 to 4294967295.
 	ASN uint32
-	// RouterID is an IPv4 address, by custom one of the box; no two routers that
-	// hear of each other may have the same (RFC 6286).
+	// RouterID is an IPv4 address, usually one of the box; it must be unique among the
+	// routers (RFC 6286).
 	RouterID netip.Addr
-	// ListenPort is the TCP port on which routers may connect. 0: nobody listens,
-	// weir connects to the routers alone, and there can be no passive peers and no
-	// ranges.
+	// ListenPort is the TCP port on which routers may connect. 0: none; weir only connects
+	// to routers, and there are no passive peers and no ranges.
 	ListenPort int
-	// ListenAddrs are the addresses of the box that listen; none: all of them.
+	// ListenAddrs are the addresses to listen on; empty: all of them.
 	ListenAddrs []netip.Addr
-	// NextHops are the box's addresses that routes bear as next hop. One that is not
-	// given is the session's own address, or, for routes of the family that the
-	// session does not run over, an address of the session's interface.
+	// NextHops are the next hops of routes. The default is the session's own address, or,
+	// for routes of the other family, an address of the session's interface.
 	NextHops NextHops
-	// GracefulRestart is how long the routers keep the routes when weir is away, in
-	// whole seconds, 1s to 4095s (RFC 4724 has 12 bits for it). 0: they do not.
+	// GracefulRestart is how long the routers keep the routes while weir is down, in whole
+	// seconds, 1s to 4095s (RFC 4724 has 12 bits for it). 0: not at all.
 	GracefulRestart time.Duration
-	// Peers are the routers. Names are unique, and so are addresses and ranges.
+	// Peers are the routers. Names, addresses and ranges are unique.
 	Peers []Peer
 }
 
-// NextHops are the addresses that routers send packets to. The zero Addr is one
-// that is not given.
+// NextHops are next hops. The zero Addr: the default.
 type NextHops struct {
 	IPv4, IPv6 netip.Addr
 }
 
-// Peer is one router, or a range of addresses from which routers may connect.
-// It is comparable: two that are equal have the same session.
+// Peer is a router, or a range of addresses from which routers may connect. It is
+// comparable: equal peers have the same session.
 type Peer struct {
-	// Name is what the operator calls it; Path.Peers has names.
+	// Name is the name in Path.Peers.
 	Name string
-	// Address is the router's, with a zone if it is link-local. Range is given in
-	// its stead for routers that connect by themselves; weir never connects to them.
+	// Address is the router's, with a zone if it is link-local. Range is set instead for
+	// routers that connect by themselves; weir never connects to them.
 	Address netip.Addr
 	Range   netip.Prefix
 	// ASN is the router's. Equal to the box's: iBGP. In a Range 0 takes every one.
 	ASN uint32
-	// LocalASN is what this router takes the box for; 0: Config.ASN.
+	// LocalASN is the box's ASN towards this router; 0: Config.ASN.
 	LocalASN uint32
-	// Port is where the router listens.
+	// Port is the router's port.
 	Port int
-	// Source is the box's address of the session; the zero Addr: as the routing
-	// table has it.
+	// Source is the box's address of the session; the zero Addr: by the routing table.
 	Source netip.Addr
-	// Multihop is the TTL of what weir sends to an eBGP peer that is more than one
-	// hop away, 2 to 255. 0: the router is on the same link. iBGP needs none.
+	// Multihop is the TTL of packets to an eBGP peer that is more than one hop away, 2 to
+	// 255. 0: the router is on the same link. iBGP needs none.
 	Multihop int
-	// TTLSecurity is the greatest number of hops that packets of the router may have
-	// come (RFC 5082), 1 to 254; 1: the same link. 0: packets are not checked. Not
-	// together with Multihop; the router must have it too.
+	// TTLSecurity is the greatest number of hops of the router's packets (RFC 5082), 1 to
+	// 254; 1: the same link. 0: packets are not checked. It excludes Multihop, and the
+	// router must have it too.
 	TTLSecurity int
-	// Password signs every segment (TCP MD5, RFC 2385), 80 bytes at most; empty: none.
-	// It is what stands in the file that the configuration names, without the newline
-	// at its end; whoever makes the Config has read it.
+	// Password signs every segment (TCP MD5, RFC 2385), 80 bytes at most; empty: none. It
+	// is the content of the configured file without the newline at its end.
 	Password Secret
 	// Passive waits for the router to connect.
 	Passive bool
-	// Hold is how long a silent router counts as there, 3s to 65535s, in whole
-	// seconds; the shorter one of both sides holds. Keepalive is a third of it at
-	// most. ConnectRetry is how long to wait before connecting again.
+	// Hold is the hold time, 3s to 65535s, in whole seconds; the shorter one of both sides
+	// counts. Keepalive is at most a third of it. ConnectRetry is the pause between
+	// connection attempts.
 	Hold, Keepalive, ConnectRetry time.Duration
 	BFD                           BFD
-	Families                      Families
-	// MaxPrefixes is how many prefixes of a family the router may send. None of them
-	// is used; a router that sends more is mistaken about what weir is, and its
-	// session is cut and tried again an hour later.
+	Families                      advertise.Families
+	// MaxPrefixes is how many prefixes of a family the router may send. None is used. A
+	// router that sends more is misconfigured: its session is closed and retried an hour
+	// later.
 	MaxPrefixes int
-	// NextHops, where given, are used in the stead of Config.NextHops.
+	// NextHops override Config.NextHops.
 	NextHops NextHops
-	// Standby is how much worse it is told of VIPs that the box is Standby for. It is
-	// the Advertiser's alone: a Speaker does not look at it.
-	Standby Handicap
 }
 
-// Families are what a session carries. The zero value is both.
-type Families struct {
-	IPv4, IPv6 bool
-}
-
-// BFD finds a router dead within Interval × Multiplier (RFC 5880, single hop: RFC
-// 5881, UDP port 3784). The router must have a BFD session with the box too.
+// BFD detects a dead router within Interval × Multiplier (RFC 5880, single hop: RFC 5881,
+// UDP port 3784). The router must have a BFD session with the box too.
 type BFD struct {
 	Enabled bool
-	// Interval is that of both directions, 10ms to 60s.
+	// Interval is the interval in both directions, 10ms to 60s.
 	Interval time.Duration
 	// Multiplier is how many packets in a row may be lost, 1 to 255.
 	Multiplier int
 }
 
-// Secret is a password. Whatever prints it prints asterisks.
+// Secret is a password. It is printed as asterisks.
 type Secret string
 
-// String gives asterisks, or nothing where there is no password.
+// String returns asterisks, or nothing without a password.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -125,7 +114,7 @@ func (s Secret) String() string {
 	return "***"
 }
 
-// Format is String, whatever the verb.
+// Format is String, for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // LogValue is String, for slog.

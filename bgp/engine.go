@@ -11,48 +11,59 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"weir/bgp/advertise"
 )
 
-// engine makes GoBGP do what is wanted. One goroutine owns it, the Speaker's; a
-// call into GoBGP may take as long as GoBGP likes.
+// engine drives GoBGP. Only the goroutine of the Speaker uses it; a call into GoBGP may
+// block.
 type engine struct {
-	log   *slog.Logger
-	board *board
-	quiet *quiet
-	// interfaces gives the addresses of each of the box's interfaces.
-	interfaces func() [][]netip.Addr
+	log     *slog.Logger
+	board   *sessions
+	limiter *limiter
+	cache   *addressCache
 
 	cfg     Config
 	gobgp   *server.BgpServer
 	unwatch context.CancelFunc
 	listen  []netip.AddrPort
-	problem string // why nobody listens
-	anew    bool   // GoBGP has to be started again
+	problem string // the reason why the port is not bound
+	restart bool   // GoBGP must be started again
 
 	peers   []Peer          // with defaults, as GoBGP has them
-	missing map[string]bool // but for these, which it refused
-	hops    map[string]hops // by peer
-	refused map[string]bool // peers that do not take IPv4 routes with IPv6 next hops
+	missing map[string]bool // peers that GoBGP refused
+	next    nextHopTable
+	table   classTable
+}
 
+// nextHopTable has the next hops of each peer.
+type nextHopTable struct {
+	interfaces func() [][]netip.Addr // the addresses of each interface of the box
+	hops       map[string]hops
+	refused    map[string]bool // peers that do not accept IPv4 routes with IPv6 next hops
+}
+
+// classTable has the classes and the prefixes that GoBGP has.
+type classTable struct {
 	classes  map[string]*class // by classKey
 	lastID   uint32
-	version  int             // of all policies, counts up when peers or next hops change
+	version  int             // of all policies; it changes with peers and next hops
 	policies map[string]bool // that GoBGP has
 	has      map[netip.Prefix]*class
 }
 
-func newEngine(log *slog.Logger, b *board) *engine {
-	return &engine{log: log, board: b, quiet: &quiet{}, interfaces: interfaces}
+func newEngine(log *slog.Logger, b *sessions) *engine {
+	cache := &addressCache{}
+	return &engine{log: log, board: b, limiter: &limiter{}, cache: cache, next: nextHopTable{interfaces: cache.get}}
 }
 
-// configure goes to cfg from whatever is. want is everything that is announced: it
-// is there before the first session, so that the first End-of-RIB marker comes
-// after it.
-func (e *engine) configure(cfg Config, want map[netip.Prefix][]Path) error {
-	if e.gobgp != nil && !e.anew && e.sameServer(cfg) {
+// configure applies cfg. want is everything that is announced: it must be complete before
+// the first session, so that the first End-of-RIB marker follows it.
+func (e *engine) configure(cfg Config, want map[netip.Prefix][]advertise.Path) error {
+	if e.gobgp != nil && !e.restart && e.sameServer(cfg) {
 		return errors.Join(e.setPeers(cfg), e.apply(want))
 	}
-	e.anew = true // until it is
+	e.restart = true // until it has succeeded
 	if err := e.stop(true); err != nil {
 		return err
 	}
@@ -60,7 +71,7 @@ func (e *engine) configure(cfg Config, want map[netip.Prefix][]Path) error {
 		return err
 	}
 	e.cfg = cfg
-	e.adopt(e.effective(cfg))
+	e.setActivePeers(withDefaults(cfg))
 	if err := e.apply(want); err != nil {
 		return err
 	}
@@ -69,30 +80,31 @@ func (e *engine) configure(cfg Config, want map[netip.Prefix][]Path) error {
 		errs = append(errs, e.addPeer(p, true))
 	}
 	err := errors.Join(errs...)
-	e.anew = err != nil
+	e.restart = err != nil
 	return err
 }
 
-// sameServer tells whether GoBGP can go from one to the other while it runs.
+// sameServer reports whether GoBGP can apply cfg while it runs.
 func (e *engine) sameServer(cfg Config) bool {
 	return e.cfg.ASN == cfg.ASN && e.cfg.RouterID == cfg.RouterID && e.cfg.ListenPort == cfg.ListenPort &&
 		slices.Equal(e.cfg.ListenAddrs, cfg.ListenAddrs)
 }
 
-func (e *engine) effective(cfg Config) []Peer {
+// withDefaults returns the peers of cfg with all defaults.
+func withDefaults(cfg Config) []Peer {
 	var out []Peer
 	for _, p := range cfg.Peers {
-		out = append(out, p.withDefaults(cfg))
+		out = append(out, p.WithDefaults(cfg))
 	}
 	return out
 }
 
 func (e *engine) start(cfg Config) error {
-	handler := &listener{log: e.log, board: e.board, quiet: e.quiet}
+	handler := &logHandler{log: e.log, board: e.board, limiter: e.limiter}
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
-	e.hops, e.refused, e.missing = map[string]hops{}, map[string]bool{}, map[string]bool{}
-	e.classes, e.policies, e.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
+	e.next.hops, e.next.refused, e.missing = map[string]hops{}, map[string]bool{}, map[string]bool{}
+	e.table.classes, e.table.policies, e.table.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
 	e.peers = nil
 
 	global := &api.Global{Asn: cfg.ASN, RouterId: cfg.RouterID.String(), ListenPort: -1}
@@ -107,7 +119,7 @@ func (e *engine) start(cfg Config) error {
 	if err := e.gobgp.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
 		return fmt.Errorf("start GoBGP: %w", err)
 	}
-	if err := e.closeDoors(ctx); err != nil {
+	if err := e.rejectAll(ctx); err != nil {
 		return err
 	}
 	watching, cancel := context.WithCancel(ctx)
@@ -115,8 +127,8 @@ func (e *engine) start(cfg Config) error {
 	return e.gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: e.board.event}, server.WatchPeer())
 }
 
-// stop ends GoBGP. With keep, peers that agreed on graceful restart see nothing but
-// the end of the connection.
+// stop stops GoBGP. With keep, peers that agreed on graceful restart only see the end of
+// the connection.
 func (e *engine) stop(keep bool) error {
 	if e.gobgp == nil {
 		return nil
@@ -129,7 +141,7 @@ func (e *engine) stop(keep bool) error {
 	done := make(chan error, 1)
 	go func() {
 		err := gobgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: keep})
-		gobgp.Stop() // what StopBgp leaves, BFD above all
+		gobgp.Stop() // the rest, BFD above all
 		done <- err
 	}()
 	select {

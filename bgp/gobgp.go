@@ -6,21 +6,21 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// What GoBGP takes for a Peer.
+// Conversion of a Peer to GoBGP's types.
 
 var (
 	familyIPv4 = &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
 	familyIPv6 = &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 )
 
-// deferral is how long after the start of the first session since a restart GoBGP
-// announces. RFC 4724, 4.1 has a restarting speaker wait for what its peers have to
-// say; weir does not listen to it, and GoBGP would wait for routers that are away.
+// deferral is the time after the first session since a restart before GoBGP announces. RFC
+// 4724, 4.1 makes a restarting speaker wait for the routes of its peers. weir does not use
+// them, and GoBGP would wait for routers that are down.
 const deferral = time.Second
 
-// apiPeer is a router with an address. restarting tells it that weir has been there
-// before and that the kernel went on forwarding meanwhile (RFC 4724, the R and the F
-// bits): only then does it keep the routes until it has the new ones.
+// apiPeer returns a router with an address. restarting announces that weir has run before
+// and that the kernel still forwards (RFC 4724, the R and the F bits): only then does the
+// router keep the routes until it has the new ones.
 func apiPeer(p Peer, restart time.Duration, restarting bool) *api.Peer {
 	peer := &api.Peer{
 		Conf: &api.PeerConf{
@@ -40,7 +40,7 @@ func apiPeer(p Peer, restart time.Duration, restarting bool) *api.Peer {
 	return peer
 }
 
-// apiGroup is what the routers of a range have in common.
+// apiGroup returns the common settings of the routers of a range.
 func apiGroup(p Peer, restart time.Duration, restarting bool) *api.PeerGroup {
 	return &api.PeerGroup{
 		Conf: &api.PeerGroupConf{

@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
-// besieged is a box that takes every router, with one friend among them whose session
-// must not suffer.
+// besieged is a box that takes every router, with one friend among them that has a session
+// which must not suffer.
 type besieged struct {
 	*box
 	friend *router
@@ -23,7 +25,7 @@ func besiege(t testing.TB) *besieged {
 	if tt, ok := t.(*testing.T); ok {
 		b.friend = newRouter(tt, routerASN)
 	}
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("friend", "anybody")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("friend", "anybody")})
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
 		c.GracefulRestart = 120 * time.Second
@@ -92,7 +94,7 @@ func (b *besieged) suffer(a attack) (answers []byte, err error) {
 	}
 }
 
-// well tells what is wrong with the box, if anything.
+// well returns what is wrong with the box, if anything.
 func (b *besieged) well() error {
 	s := b.Status()
 	if s.Problem != "" {
@@ -118,7 +120,7 @@ func attrs(attributes, nlri string) []byte {
 	return message(update, concat([]byte{0, 0, byte(len(a) >> 8), byte(len(a))}, a, unhex(nlri)))
 }
 
-// attacks are those that are known to have hurt somebody, and what comes to mind.
+// attacks are those that are known to have done harm, and further ideas.
 func attacks() []attack {
 	const (
 		origin = "400101 00"
@@ -249,7 +251,7 @@ func TestNoRouterHurtsTheBox(t *testing.T) {
 		}
 	}
 	// It still does its work, and takes a good router.
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.2/32"): to("friend")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.2/32"): to("friend")})
 	line := "%s/32 med 0 origin 0 path [65001] via " + b.addr.String()
 	b.friend.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.2"))
 	conn, err := b.dial()
@@ -266,7 +268,7 @@ func TestNoRouterHurtsTheBox(t *testing.T) {
 	}
 }
 
-// FuzzRouter has routers say anything: in their OPEN, or once there is a session.
+// FuzzRouter has routers send anything: in their OPEN, or once there is a session.
 // The process dies with a panic in any of GoBGP's goroutines.
 func FuzzRouter(f *testing.F) {
 	for _, a := range attacks() {

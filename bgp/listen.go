@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// listenable are the addresses that GoBGP can listen on, and why it can't on the
-// others. GoBGP itself would refuse to start on the first one that it doesn't get,
-// and take the sessions that need no listener with it.
+// listenable returns the addresses that GoBGP can listen on, and the problem with the
+// others. GoBGP itself would not start if one of them failed, which would also end the
+// sessions that need no listener.
 func listenable(cfg Config) (ok []netip.AddrPort, problem string) {
 	if cfg.ListenPort == 0 {
 		return nil, ""
@@ -26,10 +26,10 @@ func listenable(cfg Config) (ok []netip.AddrPort, problem string) {
 		case err == nil:
 			ok = append(ok, at)
 		case !chosen && a.Is6() && (errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL)):
-			// The box has IPv6 switched off, and nobody asked for it.
+			// The box has IPv6 switched off, and no address is configured.
 		case errors.Is(err, syscall.EADDRINUSE):
-			problem = fmt.Sprintf("cannot listen on %s, somebody else does (does the CNI speak BGP?): "+
-				"routers that connect by themselves don't get through; choose another port or 0", at)
+			problem = fmt.Sprintf("cannot listen on %s, another program does (a CNI with BGP?): "+
+				"routers that connect by themselves fail; choose another port or 0", at)
 		default:
 			problem = fmt.Sprintf("cannot listen on %s: %v", at, err)
 		}
@@ -49,5 +49,5 @@ func tryListen(at netip.AddrPort) error {
 	return l.Close()
 }
 
-// waits tells whether routers have to connect to weir for there to be a session.
-func (p Peer) waits() bool { return p.Passive || p.Range.IsValid() }
+// mustListen reports whether routers must connect to weir.
+func (p Peer) mustListen() bool { return p.Passive || p.Range.IsValid() }

@@ -9,56 +9,55 @@ import (
 	"time"
 )
 
-// listener is where GoBGP logs. Some of what it knows about a session it says
-// nowhere else: which NOTIFICATION was sent or received, and why connecting failed.
-// That goes to the board. Of the rest little is for an operator, who reads one line
-// of the board for each change of a session: warnings are for debugging, errors are
-// warnings, and each line comes once a minute at most.
-type listener struct {
-	log   *slog.Logger
-	board *board
-	quiet *quiet
-	peer  netip.Addr // whose session logs
+// logHandler receives GoBGP's log. Some facts about sessions are only there:
+// NOTIFICATIONs, and connection errors. They go to sessions, which logs one line for each
+// change of a session. Of the rest, warnings are logged as debug and errors as warnings,
+// each line once a minute at most.
+type logHandler struct {
+	log     *slog.Logger
+	board   *sessions
+	limiter *limiter
+	peer    netip.Addr // of the session that logs
 }
 
-// What GoBGP says, in its own words.
+// GoBGP's messages.
 const (
-	saidSent      = "sent notification"
-	saidReceived  = "received notification"
-	saidNoConnect = "failed to connect"
-	saidConnected = "outgoing connection established"
-	saidMalformed = "Session will be reset due to malformed"
-	saidTwice     = "failed to stop BGP server" // stopped twice, which is how it is done
+	msgSent          = "sent notification"
+	msgReceived      = "received notification"
+	msgConnectFailed = "failed to connect"
+	msgConnected     = "outgoing connection established"
+	msgMalformed     = "Session will be reset due to malformed"
+	msgStoppedTwice  = "failed to stop BGP server" // it is always stopped twice
 )
 
-func (l *listener) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (l *listener) Handle(ctx context.Context, r slog.Record) error {
+func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	switch {
-	case r.Message == saidTwice:
-	case r.Message == saidNoConnect:
+	case r.Message == msgStoppedTwice:
+	case r.Message == msgConnectFailed:
 		l.board.cannotConnect(l.peer, text(r, "Error"))
-	case r.Message == saidConnected:
+	case r.Message == msgConnected:
 		l.board.connected(l.peer)
-	case r.Message == saidSent, r.Message == saidReceived:
-		l.board.notification(l.peer, r.Message == saidSent, number(r, "Code"), number(r, "Subcode"), text(r, "Communicated-Reason"))
-	case strings.HasPrefix(r.Message, saidMalformed):
+	case r.Message == msgSent, r.Message == msgReceived:
+		l.board.notification(l.peer, r.Message == msgSent, number(r, "Code"), number(r, "Subcode"), text(r, "Communicated-Reason"))
+	case strings.HasPrefix(r.Message, msgMalformed):
 		l.board.malformed(l.peer, text(r, "Error"))
 	case r.Level >= slog.LevelInfo:
-		l.pass(ctx, r)
+		l.forward(ctx, r)
 	}
 	return nil
 }
 
-func (l *listener) pass(ctx context.Context, r slog.Record) {
+func (l *logHandler) forward(ctx context.Context, r slog.Record) {
 	level := slog.LevelDebug
 	if r.Level >= slog.LevelError {
 		level = slog.LevelWarn
 	}
-	if !l.log.Enabled(ctx, level) || !l.quiet.say(r.Message+l.peer.String(), r.Time) {
+	if !l.log.Enabled(ctx, level) || !l.limiter.allow(r.Message+l.peer.String(), r.Time) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("said", r.Message)}
+	attrs := []slog.Attr{slog.String("message", r.Message)}
 	if l.peer.IsValid() {
 		attrs = append(attrs, slog.String("peer", l.peer.String()))
 	}
@@ -69,7 +68,7 @@ func (l *listener) pass(ctx context.Context, r slog.Record) {
 	l.log.LogAttrs(ctx, level, "gobgp", attrs...)
 }
 
-func (l *listener) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (l *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	clone := *l
 	for _, a := range attrs {
 		if a.Key == "Key" {
@@ -79,7 +78,7 @@ func (l *listener) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &clone
 }
 
-func (l *listener) WithGroup(string) slog.Handler { return l }
+func (l *logHandler) WithGroup(string) slog.Handler { return l }
 
 func text(r slog.Record, key string) string {
 	var out string
@@ -103,27 +102,27 @@ func number(r slog.Record, key string) uint8 {
 	return out
 }
 
-// quiet lets each thing be said once in a while. It forgets, so that what a hostile
-// router makes GoBGP say takes no memory.
-type quiet struct {
+// limiter lets each key pass once in limitPeriod. It forgets keys, so that a hostile
+// router cannot use up memory.
+type limiter struct {
 	mu   sync.Mutex
-	said map[string]time.Time
+	last map[string]time.Time
 }
 
 const (
-	quietFor   = time.Minute
-	quietKeeps = 1000
+	limitPeriod = time.Minute
+	limitKeys   = 1000
 )
 
-func (q *quiet) say(what string, now time.Time) bool {
+func (q *limiter) allow(what string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if at, ok := q.said[what]; ok && now.Sub(at) < quietFor {
+	if at, ok := q.last[what]; ok && now.Sub(at) < limitPeriod {
 		return false
 	}
-	if q.said == nil || len(q.said) >= quietKeeps {
-		q.said = map[string]time.Time{}
+	if q.last == nil || len(q.last) >= limitKeys {
+		q.last = map[string]time.Time{}
 	}
-	q.said[what] = now
+	q.last[what] = now
 	return true
 }

@@ -2,8 +2,8 @@ package bgp
 
 import "fmt"
 
-// What the codes of a NOTIFICATION mean (RFC 4271, 4.5; RFC 4486; RFC 5492; RFC
-// 6608; RFC 7313; RFC 8538; RFC 9384).
+// The codes of a NOTIFICATION (RFC 4271, 4.5; RFC 4486; RFC 5492; RFC 6608; RFC 7313; RFC
+// 8538; RFC 9384).
 var (
 	codeNames = map[uint8]string{
 		1: "malformed header", 2: "OPEN refused", 3: "malformed UPDATE", 4: "hold timer expired",
@@ -24,8 +24,8 @@ var (
 	}
 )
 
-// notification puts a NOTIFICATION into words. why is what its sender said of it
-// (RFC 9003), or empty.
+// notification describes a NOTIFICATION. text is the sender's message (RFC 9003), or
+// empty.
 func notification(code, subcode uint8, why string) string {
 	name := codeNames[code]
 	if name == "" {

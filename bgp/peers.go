@@ -9,25 +9,25 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// adopt takes peers as those to make policies for.
-func (e *engine) adopt(peers []Peer) {
+// setActivePeers sets the peers that policies are made for.
+func (e *engine) setActivePeers(peers []Peer) {
 	e.peers = peers
 	e.board.configure(peers, e.cfg.GracefulRestart)
-	on := e.interfaces()
+	on := e.next.interfaces()
 	for _, p := range peers {
-		e.hops[p.Name] = nextHops(p, besides(p, on), e.refused[p.Name])
+		e.next.hops[p.Name] = nextHops(p, sessionInterface(p, on), e.next.refused[p.Name])
 	}
-	e.version++
+	e.table.version++
 }
 
-// setPeers goes to the peers of cfg. A peer that is new comes with its policies,
-// one that goes takes its sessions along first.
+// setPeers changes to the peers of cfg. A new peer gets its policies first; a removed one
+// loses its sessions first.
 func (e *engine) setPeers(cfg Config) error {
 	old, restart := map[string]Peer{}, e.cfg.GracefulRestart
 	for _, p := range e.peers {
 		old[p.Name] = p
 	}
-	wanted := e.effective(cfg)
+	wanted := withDefaults(cfg)
 	var errs []error
 	var fresh, eased []Peer
 	for _, p := range wanted {
@@ -49,10 +49,10 @@ func (e *engine) setPeers(cfg Config) error {
 		e.removePeer(p)
 	}
 	e.cfg = cfg
-	e.adopt(wanted)
+	e.setActivePeers(wanted)
 	errs = append(errs, e.syncPolicies())
 	for _, p := range eased {
-		errs = append(errs, e.easePeer(p))
+		errs = append(errs, e.updatePeer(p))
 	}
 	for _, p := range fresh {
 		errs = append(errs, e.addPeer(p, false))
@@ -60,23 +60,23 @@ func (e *engine) setPeers(cfg Config) error {
 	return errors.Join(errs...)
 }
 
-// sameSession tells whether q needs no new session where there is one with p.
+// sameSession reports whether a session with p can become one with q.
 func (p Peer) sameSession(q Peer) bool {
 	p.BFD, p.NextHops, p.ConnectRetry, p.MaxPrefixes = q.BFD, q.NextHops, q.ConnectRetry, q.MaxPrefixes
 	return p == q && !p.Range.IsValid()
 }
 
-// easePeer changes a peer with its session left alone.
-func (e *engine) easePeer(p Peer) error {
+// updatePeer changes a peer without a new session.
+func (e *engine) updatePeer(p Peer) error {
 	if _, err := e.gobgp.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)}); err != nil {
 		return fmt.Errorf("change peer %q: %w", p.Name, err)
 	}
-	e.letBFDSettle(p)
-	return e.sendAgain(p)
+	waitForBFD(p)
+	return e.resend(p)
 }
 
-// sendAgain has GoBGP send a peer everything that it should have.
-func (e *engine) sendAgain(p Peer) error {
+// resend makes GoBGP send a peer all its routes.
+func (e *engine) resend(p Peer) error {
 	var errs []error
 	for _, addr := range e.board.addresses(p) {
 		errs = append(errs, e.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{
@@ -86,7 +86,7 @@ func (e *engine) sendAgain(p Peer) error {
 	return errors.Join(errs...)
 }
 
-// addPeer adds a peer. One that cannot be added is missing until it can.
+// addPeer adds a peer. If that fails it is missing and retried.
 func (e *engine) addPeer(p Peer, restarting bool) error {
 	ctx := context.Background()
 	var err error
@@ -97,7 +97,7 @@ func (e *engine) addPeer(p Peer, restarting bool) error {
 		_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 		err = e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)})
 	}
-	e.letBFDSettle(p)
+	waitForBFD(p)
 	e.missing[p.Name] = err != nil
 	if err != nil {
 		return fmt.Errorf("add peer %q: %w", p.Name, err)
@@ -114,13 +114,13 @@ func (e *engine) addRange(ctx context.Context, p Peer, restarting bool) error {
 	})
 }
 
-// removePeer removes a peer with its sessions, each of which gets a Cease. The errors
-// of GoBGP here all say that something is not there, which is as it should be.
+// removePeer removes a peer and its sessions, each of which gets a Cease. Errors of GoBGP
+// mean that something does not exist, which is the goal.
 func (e *engine) removePeer(p Peer) {
 	ctx := context.Background()
-	defer e.letBFDSettle(p)
+	defer waitForBFD(p)
 	if p.Range.IsValid() {
-		if !e.missing[p.Name] { // GoBGP does not look whether it knows the range
+		if !e.missing[p.Name] { // GoBGP does not check whether it has the range
 			_ = e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})
 		}
 		for _, addr := range e.board.addresses(p) {
@@ -137,14 +137,13 @@ func (e *engine) removePeer(p Peer) {
 	_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 }
 
-// letBFDSettle waits a moment after a change of a BFD session. GoBGP ends one in a
-// goroutine that waits for it, while it may wait for GoBGP to reset its peer, and has
-// room for one more change meanwhile: with a third at once, everybody could wait for
-// everybody.
-func (e *engine) letBFDSettle(p Peer) {
+// waitForBFD waits after a change of a BFD session. GoBGP ends one in a goroutine that
+// waits for it, while it may wait for GoBGP to reset its peer, and has room for one more
+// change meanwhile: a third one could deadlock.
+func waitForBFD(p Peer) {
 	if p.BFD.Enabled {
-		time.Sleep(bfdSettles)
+		time.Sleep(bfdPauseAfterChange)
 	}
 }
 
-const bfdSettles = 20 * time.Millisecond
+const bfdPauseAfterChange = 20 * time.Millisecond

@@ -10,8 +10,8 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// closeDoors lets nothing in but weir's own routes, and nothing out yet.
-func (e *engine) closeDoors(ctx context.Context) error {
+// rejectAll imports only weir's own routes, and exports nothing yet.
+func (e *engine) rejectAll(ctx context.Context) error {
 	own := &api.Policy{Name: "own", Statements: []*api.Statement{{
 		Name:       "own",
 		Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
@@ -25,32 +25,31 @@ func (e *engine) closeDoors(ctx context.Context) error {
 		e.assign(api.PolicyDirection_POLICY_DIRECTION_EXPORT, nil))
 }
 
-// assign makes policies all there are of a direction. What they do not accept is
-// rejected.
+// assign replaces the policies of a direction. Other routes are rejected.
 func (e *engine) assign(d api.PolicyDirection, policies []*api.Policy) error {
 	return e.gobgp.SetPolicyAssignment(context.Background(), &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
 		Name: "global", Direction: d, Policies: policies, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
 	}})
 }
 
-// retire forgets classes that no route is of any more.
-func (e *engine) retire() error {
-	for key, c := range e.classes {
+// dropUnusedClasses forgets classes without routes.
+func (e *engine) dropUnusedClasses() error {
+	for key, c := range e.table.classes {
 		if c.routes == 0 {
-			delete(e.classes, key)
+			delete(e.table.classes, key)
 		}
 	}
 	return e.syncPolicies()
 }
 
-// syncPolicies gives GoBGP the policies of all classes: new ones first, then the
-// change to them all at once, then the old ones go.
+// syncPolicies updates the policies of all classes: it adds the new ones, assigns them at
+// once, then deletes the old ones.
 func (e *engine) syncPolicies() error {
 	want := map[string]*class{}
-	for c := range maps.Values(e.classes) {
-		want[fmt.Sprintf("%d.%d", c.id, e.version)] = c
+	for c := range maps.Values(e.table.classes) {
+		want[fmt.Sprintf("%d.%d", c.id, e.table.version)] = c
 	}
-	if maps.EqualFunc(want, e.policies, func(*class, bool) bool { return true }) {
+	if maps.EqualFunc(want, e.table.policies, func(*class, bool) bool { return true }) {
 		return nil
 	}
 	ctx := context.Background()
@@ -58,13 +57,13 @@ func (e *engine) syncPolicies() error {
 		return err
 	}
 	for name, c := range want {
-		if e.policies[name] {
+		if e.table.policies[name] {
 			continue
 		}
-		if err := e.gobgp.AddPolicy(ctx, &api.AddPolicyRequest{Policy: c.policy(name, e.peers, e.hops)}); err != nil {
+		if err := e.gobgp.AddPolicy(ctx, &api.AddPolicyRequest{Policy: c.policy(name, e.peers, e.next.hops)}); err != nil {
 			return fmt.Errorf("add policy: %w", err)
 		}
-		e.policies[name] = true
+		e.table.policies[name] = true
 	}
 	var all []*api.Policy
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -73,14 +72,14 @@ func (e *engine) syncPolicies() error {
 	if err := e.assign(api.PolicyDirection_POLICY_DIRECTION_EXPORT, all); err != nil {
 		return fmt.Errorf("assign policies: %w", err)
 	}
-	for name := range e.policies {
+	for name := range e.table.policies {
 		if want[name] != nil {
 			continue
 		}
 		if err := e.gobgp.DeletePolicy(ctx, &api.DeletePolicyRequest{Policy: &api.Policy{Name: name}, All: true}); err != nil {
 			return fmt.Errorf("remove policy: %w", err)
 		}
-		delete(e.policies, name)
+		delete(e.table.policies, name)
 	}
 	return nil
 }

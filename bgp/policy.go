@@ -11,45 +11,43 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"weir/bgp/advertise"
 )
 
-// GoBGP has one path of a prefix for all peers. So that each peer gets its own
-// attributes, and some peers none, paths of equal treatment make a class, a class
-// has a number, and the one path of a prefix bears it in the place of its MED.
-// The export policy has a statement for each class and peer, which puts the
-// attributes of that peer in; whatever no statement knows is rejected. No
-// statement leaves the MED alone, so the number never gets out of the box.
+// GoBGP has one path of a prefix for all peers. So that each peer gets its own attributes,
+// or no route, paths of equal treatment make a class. A class has a number, which the one
+// path of a prefix has instead of a MED. The export policy has a statement for each class
+// and peer, which sets the attributes for that peer; other routes are rejected. Every
+// statement sets the MED, so the number never leaves the box.
 //
-// LOCAL_PREF is 0 at first, since a statement cannot set that value, and the next
-// hop a loopback address, which a statement replaces; no router would take it.
+// LOCAL_PREF is 0 at first, since a statement cannot set that value. The next hop is a
+// loopback address, which a statement replaces; no router would accept it.
 type class struct {
 	id     uint32
 	v6     bool
-	paths  []Path // canonical
-	routes int    // prefixes of it that GoBGP has
+	paths  []advertise.Path // canonical
+	routes int              // prefixes of this class in GoBGP
 }
 
 // hopToReplace is the next hop of a path, by whether it is IPv6, until the policy of a
-// peer puts in the one for that peer.
+// peer replaces it.
 var hopToReplace = map[bool]netip.Addr{false: netip.AddrFrom4([4]byte{127, 0, 0, 1}), true: netip.IPv6Loopback()}
 
-// defaultLocalPref is what routers assume too (RFC 4271 leaves it to custom).
-const defaultLocalPref = 100
-
-// canonical is paths with everything in it sorted and said once. Paths without
-// peers are left out.
-func canonical(paths []Path) []Path {
-	var out []Path
+// canonical returns paths with everything in them sorted and without duplicates. Paths
+// without peers are left out.
+func canonical(paths []advertise.Path) []advertise.Path {
+	var out []advertise.Path
 	for _, p := range paths {
 		if len(p.Peers) == 0 {
 			continue
 		}
 		p.Peers = sortedSet(p.Peers, cmp.Compare[string])
-		p.Communities = sortedSet(p.Communities, cmp.Compare[Community])
-		p.LargeCommunities = sortedSet(p.LargeCommunities, compareLarge)
+		p.Communities = sortedSet(p.Communities, cmp.Compare[advertise.Community])
+		p.LargeCommunities = sortedSet(p.LargeCommunities, advertise.LargeCommunity.Compare)
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b Path) int { return cmp.Compare(a.Peers[0], b.Peers[0]) })
+	slices.SortFunc(out, func(a, b advertise.Path) int { return cmp.Compare(a.Peers[0], b.Peers[0]) })
 	return out
 }
 
@@ -62,19 +60,15 @@ func sortedSet[T comparable](in []T, compare func(a, b T) int) []T {
 	return slices.Compact(out)
 }
 
-func compareLarge(a, b LargeCommunity) int {
-	return cmp.Or(cmp.Compare(a.ASN, b.ASN), cmp.Compare(a.Data1, b.Data1), cmp.Compare(a.Data2, b.Data2))
-}
-
-// checkPaths tells what is wrong with the paths of a prefix.
-func checkPaths(prefix netip.Prefix, paths []Path) error {
+// checkPaths returns an error if the paths of a prefix are invalid.
+func checkPaths(prefix netip.Prefix, paths []advertise.Path) error {
 	if !prefix.IsValid() || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
 		return fmt.Errorf("announce %s: a prefix without host bits is needed", prefix)
 	}
 	seen := map[string]bool{}
 	for _, p := range paths {
-		if p.Prepend < 0 || p.Prepend > maxPrepend {
-			return fmt.Errorf("announce %s: cannot prepend %d times, only 0 to %d", prefix, p.Prepend, maxPrepend)
+		if p.Prepend < 0 || p.Prepend > advertise.MaxPrepend {
+			return fmt.Errorf("announce %s: cannot prepend %d times, only 0 to %d", prefix, p.Prepend, advertise.MaxPrepend)
 		}
 		for _, name := range p.Peers {
 			if seen[name] {
@@ -86,14 +80,13 @@ func checkPaths(prefix netip.Prefix, paths []Path) error {
 	return nil
 }
 
-const maxPrepend = 16
-
-// classKey tells classes apart. There is one for each change, so it is made by hand.
-func classKey(v6 bool, paths []Path) string {
+// classKey returns a key of a class. It is built by hand, since there is one for each
+// change.
+func classKey(v6 bool, paths []advertise.Path) string {
 	key := strconv.AppendBool(make([]byte, 0, 128), v6)
 	for _, p := range paths {
 		key = strconv.AppendInt(append(key, '|'), int64(p.Prepend), 10)
-		for _, m := range []Metric{p.LocalPref, p.MED} {
+		for _, m := range []advertise.Metric{p.LocalPref, p.MED} {
 			key = strconv.AppendBool(append(key, ' '), m.Given)
 			key = strconv.AppendUint(key, uint64(m.Value), 10)
 		}
@@ -112,7 +105,7 @@ func classKey(v6 bool, paths []Path) string {
 	return string(key)
 }
 
-// route is the path of a prefix as GoBGP gets it.
+// route returns the path of a prefix in GoBGP's form.
 func (c *class) route(prefix netip.Prefix) (*apiutil.Path, error) {
 	nlri, err := packet.NewIPAddrPrefix(prefix)
 	if err != nil {
@@ -131,11 +124,11 @@ func (c *class) route(prefix netip.Prefix) (*apiutil.Path, error) {
 	return &apiutil.Path{Family: packet.RF_IPv6_UC, Nlri: nlri, Attrs: append(attrs, reach)}, err
 }
 
-// policy is what the peers get of a class. The first statement that fits a peer
-// holds, so a router with its own entry comes before the range that it is in, and
-// has one even if it gets nothing.
+// policy returns the export policy of a class. The first statement that matches a peer
+// applies, so a router with its own entry comes before its range, and has one even if it
+// gets nothing.
 func (c *class) policy(name string, peers []Peer, hops map[string]hops) *api.Policy {
-	paths := map[string]Path{}
+	paths := map[string]advertise.Path{}
 	for _, p := range c.paths {
 		for _, peer := range p.Peers {
 			paths[peer] = p
@@ -162,7 +155,7 @@ func (c *class) policy(name string, peers []Peer, hops map[string]hops) *api.Pol
 	return policy
 }
 
-func actions(p Peer, path Path, hop nextHop) *api.Actions {
+func actions(p Peer, path advertise.Path, hop nextHop) *api.Actions {
 	a := &api.Actions{
 		RouteAction:    api.RouteAction_ROUTE_ACTION_ACCEPT,
 		Community:      &api.CommunityAction{Type: api.CommunityAction_TYPE_REPLACE},
@@ -179,21 +172,14 @@ func actions(p Peer, path Path, hop nextHop) *api.Actions {
 	for _, c := range path.LargeCommunities {
 		a.LargeCommunity.Communities = append(a.LargeCommunity.Communities, c.String())
 	}
-	if p.internal() {
-		a.LocalPref = &api.LocalPrefAction{Value: path.localPref()}
+	if p.Internal() {
+		a.LocalPref = &api.LocalPrefAction{Value: path.EffectiveLocalPref()}
 		return a
 	}
 	if path.Prepend > 0 {
 		a.AsPrepend = &api.AsPrependAction{Asn: p.LocalASN, Repeat: uint32(path.Prepend)}
 	}
 	return a
-}
-
-func (p Path) localPref() uint32 {
-	if !p.LocalPref.Given {
-		return defaultLocalPref
-	}
-	return p.LocalPref.Value
 }
 
 func bySpecificity(peers []Peer) []Peer {

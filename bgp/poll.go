@@ -8,19 +8,12 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 )
 
-// overLimitPause is how long a router that sent too many prefixes is left alone.
-const overLimitPause = time.Hour
+// prefixLimitPause is the pause before a router that sent too many prefixes is retried.
+const prefixLimitPause = time.Hour
 
-var bfdStates = map[api.BfdSessionState]string{
-	api.BfdSessionState_BFD_SESSION_STATE_UP: "up", api.BfdSessionState_BFD_SESSION_STATE_INIT: "init",
-	api.BfdSessionState_BFD_SESSION_STATE_DOWN:       "down",
-	api.BfdSessionState_BFD_SESSION_STATE_ADMIN_DOWN: "admin-down",
-}
-
-// polled takes over what GoBGP tells of a peer only when it is asked. It answers
-// whether the peer has done penance for too many prefixes: it has waited, or the limit
-// is another now.
-func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
+// update takes over the state that GoBGP only returns on request. It reports whether a
+// peer with too many prefixes may be retried: the pause is over, or the limit has changed.
+func (b *sessions) update(p *api.Peer, now time.Time) (pardon bool) {
 	if p == nil || p.State == nil {
 		return false
 	}
@@ -37,7 +30,7 @@ func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
 	s.count(p.State.Messages)
 	s.BFD.State = ""
 	if s.BFD.Enabled {
-		// A session that has never heard its peer has no state in GoBGP; RFC 5880, 6.8.1,
+		// A session without a packet from its peer has no state in GoBGP; RFC 5880, 6.8.1,
 		// calls it down.
 		s.BFD.State = cmp.Or(bfdStates[p.State.BfdState.GetSessionState()], bfdStates[api.BfdSessionState_BFD_SESSION_STATE_DOWN])
 	}
@@ -50,11 +43,11 @@ func (b *board) polled(p *api.Peer, now time.Time) (pardon bool) {
 		s.Keepalive = time.Duration(t.KeepaliveInterval) * time.Second
 	}
 	overLimit := p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
-	pardon = overLimit && (s.pardoned || now.Sub(s.DownAt) >= overLimitPause)
+	pardon = overLimit && (s.limitChanged || now.Sub(s.DownAt) >= prefixLimitPause)
 	if overLimit && s.State != Established && !pardon {
 		s.Down = tooMany(s)
 	}
-	s.pardoned = false
+	s.limitChanged = false
 	return pardon
 }
 

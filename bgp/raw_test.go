@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// raw is a router of nothing but bytes: it says what a test has it say, however
-// wrong, and keeps what it hears.
+// raw is a router of nothing but bytes: it sends what a test has it send, however
+// wrong, and keeps what it receives.
 type raw struct {
 	t    testing.TB
 	l    net.Listener
@@ -154,7 +154,7 @@ func (r *raw) establish(capabilities ...[]byte) []byte {
 	return theirs
 }
 
-// over tells whether the connection ended, and how.
+// over reports whether the connection ended, and how.
 func (r *raw) over() (how string) {
 	for {
 		kind, body, err := r.read()

@@ -6,20 +6,22 @@ import (
 	"slices"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
+
+	"weir/bgp/advertise"
 )
 
-// paths are chunked so that GoBGP's other work gets its turn between.
+// Paths are sent in chunks, so that GoBGP can do other work in between.
 const chunk = 256
 
-// apply makes GoBGP announce what changes says, additions first. What it got
-// through, it has noted in e.has; the rest is in the error.
-func (e *engine) apply(changes map[netip.Prefix][]Path) error {
+// apply announces and withdraws routes, additions first. e.table.has records the routes
+// that succeeded; the rest is in the error.
+func (e *engine) apply(changes map[netip.Prefix][]advertise.Path) error {
 	var adds, dels []netip.Prefix
 	next := map[netip.Prefix]*class{}
 	for prefix, paths := range changes {
-		c := e.classFor(!prefix.Addr().Is4(), paths)
+		c := e.table.classFor(!prefix.Addr().Is4(), paths)
 		switch c {
-		case e.has[prefix]:
+		case e.table.has[prefix]:
 		case nil:
 			dels = append(dels, prefix)
 		default:
@@ -45,17 +47,17 @@ func (e *engine) apply(changes map[netip.Prefix][]Path) error {
 	return nil
 }
 
-// classFor is the class of paths, a new one if need be; nil if nobody gets any.
-func (e *engine) classFor(v6 bool, paths []Path) *class {
+// classFor returns the class of paths, a new one if necessary; nil without paths.
+func (t *classTable) classFor(v6 bool, paths []advertise.Path) *class {
 	if len(paths) == 0 {
 		return nil
 	}
 	key := classKey(v6, paths)
-	c := e.classes[key]
+	c := t.classes[key]
 	if c == nil {
-		e.lastID++
-		c = &class{id: e.lastID, v6: v6, paths: paths}
-		e.classes[key] = c
+		t.lastID++
+		c = &class{id: t.lastID, v6: v6, paths: paths}
+		t.classes[key] = c
 	}
 	return c
 }
@@ -73,7 +75,7 @@ func (e *engine) announce(prefixes []netip.Prefix, next map[netip.Prefix]*class)
 		return fmt.Errorf("announce %s and %d more: %w", prefixes[0], len(prefixes)-1, err)
 	}
 	for _, prefix := range prefixes {
-		e.note(prefix, next[prefix])
+		e.table.record(prefix, next[prefix])
 	}
 	return nil
 }
@@ -81,7 +83,7 @@ func (e *engine) announce(prefixes []netip.Prefix, next map[netip.Prefix]*class)
 func (e *engine) withdraw(prefixes []netip.Prefix) error {
 	req := apiutil.DeletePathRequest{}
 	for _, prefix := range prefixes {
-		path, err := e.has[prefix].route(prefix)
+		path, err := e.table.has[prefix].route(prefix)
 		if err != nil {
 			return fmt.Errorf("withdraw %s: %w", prefix, err)
 		}
@@ -91,20 +93,20 @@ func (e *engine) withdraw(prefixes []netip.Prefix) error {
 		return fmt.Errorf("withdraw %s and %d more: %w", prefixes[0], len(prefixes)-1, err)
 	}
 	for _, prefix := range prefixes {
-		e.note(prefix, nil)
+		e.table.record(prefix, nil)
 	}
 	return nil
 }
 
-// note keeps book of what GoBGP has.
-func (e *engine) note(prefix netip.Prefix, c *class) {
-	if was := e.has[prefix]; was != nil {
+// record records the class of a prefix in GoBGP.
+func (t *classTable) record(prefix netip.Prefix, c *class) {
+	if was := t.has[prefix]; was != nil {
 		was.routes--
 	}
 	if c == nil {
-		delete(e.has, prefix)
+		delete(t.has, prefix)
 		return
 	}
 	c.routes++
-	e.has[prefix] = c
+	t.has[prefix] = c
 }

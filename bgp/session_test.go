@@ -13,6 +13,8 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"weir/bgp/advertise"
 )
 
 // announce has a router announce a prefix of its own.
@@ -35,8 +37,8 @@ func (r *router) announce(prefixes ...string) {
 	}
 }
 
-// says waits until a peer's Down has words in it.
-func (b *box) says(name, words string) {
+// hasDown waits until a peer's Down has words in it.
+func (b *box) hasDown(name, words string) {
 	b.t.Helper()
 	eventually(b.t, func() string {
 		if down := b.status(name).Down; !strings.Contains(down, words) {
@@ -55,7 +57,7 @@ func TestOnlyWhatDiffersIsReset(t *testing.T) {
 	}
 	one.expect(b.addr, boxASN, nil)
 	two.expect(b.addr, boxASN, nil)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("one", "two")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("one", "two")})
 	b.configure(nil)
 	b.established("one", "two")
 	before := b.status("two")
@@ -65,7 +67,6 @@ func TestOnlyWhatDiffersIsReset(t *testing.T) {
 	b.configure(func(c *Config) {
 		c.Peers[0].MaxPrefixes, c.Peers[0].ConnectRetry = 5, 7*time.Second
 		c.Peers[0].NextHops.IPv4 = netip.MustParseAddr("198.51.100.7")
-		c.Peers[0].Standby = Handicap{Prepend: 3}
 	})
 	one.has("192.0.2.1/32 med 0 origin 0 path [65001] via 198.51.100.7")
 	if s := b.status("one"); s.State != Established || s.Flaps != 0 || s.MaxPrefixes != 5 {
@@ -96,7 +97,7 @@ func TestOnlyWhatDiffersIsReset(t *testing.T) {
 func TestAnotherASNOfTheBoxStartsAnew(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(func(c *Config) {
 		c.GracefulRestart = 120 * time.Second
 		c.Peers = []Peer{r.peer("r", b.addr)}
@@ -129,7 +130,7 @@ func TestNothingIsImportedNorPassedOn(t *testing.T) {
 		r.expect(b.addr, boxASN, nil)
 	}
 	own := fmt.Sprintf("192.0.2.1/32 med 0 origin 0 path [65001] via %s", b.addr)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("one", "two")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("one", "two")})
 	b.configure(nil)
 	b.established("one", "two", "three")
 	one.announce("203.0.113.1/32", "203.0.113.2/32", "192.0.2.1/32")
@@ -140,9 +141,9 @@ func TestNothingIsImportedNorPassedOn(t *testing.T) {
 		}
 		return ""
 	})
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.9/32"): to("two")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.9/32"): to("two")})
 	two.has(own, fmt.Sprintf("192.0.2.9/32 med 0 origin 0 path [65001] via %s", b.addr))
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.9/32"): nil, prefix("192.0.2.1/32"): nil})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.9/32"): nil, prefix("192.0.2.1/32"): nil})
 	two.has()
 	three.has("203.0.113.3/32 origin 0 via 198.51.100.99")
 }
@@ -159,7 +160,7 @@ func TestARouterThatSendsTooMuchIsCutOff(t *testing.T) {
 	b.configure(func(c *Config) { c.Peers[0].MaxPrefixes = 3 })
 	b.established("r", "other")
 	r.announce("203.0.113.1/32", "203.0.113.2/32", "203.0.113.3/32", "203.0.113.4/32")
-	b.says("r", "the router sent more than 3 prefixes; tried again in 1h0m0s")
+	b.hasDown("r", "the router sent more than 3 prefixes; tried again in 1h0m0s")
 	eventually(t, func() string {
 		if s := b.status("r"); s.State == Established || !strings.Contains(s.Sent, "maximum number of prefixes") {
 			return fmt.Sprintf("%+v", s)
@@ -183,7 +184,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.cfg.Peers[0].Source = b.addr
 		r.expect(b.addr, boxASN, nil)
 		b.configure(func(c *Config) { c.Peers[0].ASN = routerASN })
-		b.says("r", "the router's ASN is not 65002, as configured")
+		b.hasDown("r", "the router's ASN is not 65002, as configured")
 	})
 	t.Run("and connects by itself", func(t *testing.T) {
 		parallel(t)
@@ -194,7 +195,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 			c.Peers[0].ASN, c.Peers[0].Passive = routerASN, true
 		})
 		r.expect(b.addr, boxASN, r.connecting(b))
-		b.says("r", "the router's ASN is not 65002, as configured")
+		b.hasDown("r", "the router's ASN is not 65002, as configured")
 	})
 	t.Run("the router takes the box for another ASN", func(t *testing.T) {
 		parallel(t)
@@ -203,7 +204,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.cfg.Peers[0].Source = b.addr
 		r.expect(b.addr, 65009, nil)
 		b.configure(nil)
-		b.says("r", "it does not want this session")
+		b.hasDown("r", "it refuses this session")
 	})
 	t.Run("nobody listens there", func(t *testing.T) {
 		parallel(t)
@@ -211,7 +212,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b := newBox(t, r.peer("r", netip.Addr{}))
 		r.stop()
 		b.configure(nil)
-		b.says("r", "connection refused")
+		b.hasDown("r", "connection refused")
 	})
 	t.Run("the router goes", func(t *testing.T) {
 		parallel(t)
@@ -220,7 +221,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		r.establish(capIPv4, capAS4)
 		b.established("r")
 		r.send(notify, append([]byte{6, 2, 11}, "maintenance"...))
-		b.says("r", `received NOTIFICATION: cease: administrative shutdown ("maintenance")`)
+		b.hasDown("r", `received NOTIFICATION: cease: administrative shutdown ("maintenance")`)
 		eventually(t, func() string {
 			if s := b.status("r"); s.Received == "" || s.Flaps != 1 || s.State == Established {
 				return fmt.Sprintf("%+v", s)
@@ -237,7 +238,7 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 			c.Peers[0].Hold = 3 * time.Second
 		})
 		r.establish(capIPv4, capAS4, capRestart)
-		b.says("r", "nothing heard from the router for 3s")
+		b.hasDown("r", "nothing received from the router for 3s")
 	})
 }
 
@@ -257,7 +258,7 @@ func TestRoutersOfARangeConnectByThemselves(t *testing.T) {
 	}
 	one, two, own := newRouter(t, routerASN), newRouter(t, another), newRouter(t, routerASN)
 	b := newBox(t)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("rack"), prefix("192.0.2.2/32"): to("own")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("rack"), prefix("192.0.2.2/32"): to("own")})
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
 		c.Peers = []Peer{{Name: "rack", Range: netip.PrefixFrom(b.addr, 8).Masked(), ASN: every}, own.peer("own", b.addr)}
@@ -284,7 +285,7 @@ func TestRoutersOfARangeConnectByThemselves(t *testing.T) {
 		p.Passive = true
 		c.Peers = append(c.Peers, p)
 	})
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.3/32"): to("one")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.3/32"): to("one")})
 	one.has(fmt.Sprintf(line, "192.0.2.3"))
 	// Another range: those of the old one go.
 	b.configure(func(c *Config) { c.Peers = c.Peers[1:] })
@@ -300,7 +301,7 @@ func TestMD5(t *testing.T) {
 	b.cfg.Peers[0].Source = b.addr
 	r.expect(b.addr, boxASN, withPassword)
 	b.configure(func(c *Config) { c.Peers[0].Password = "not that" })
-	b.says("r", "timeout")
+	b.hasDown("r", "timeout")
 	b.configure(func(c *Config) { c.Peers[0].Password = "a secret" })
 	b.established("r")
 	if s := b.status("r"); s.Authentication != "md5" {
@@ -337,7 +338,7 @@ func TestTTLSecurity(t *testing.T) {
 	if s := b.status("near"); s.Authentication != "gtsm" {
 		t.Errorf("authentication is %q", s.Authentication)
 	}
-	b.says("strict", "the router does not answer") // what it gets has a TTL of 1
+	b.hasDown("strict", "the router does not answer") // what it gets has a TTL of 1
 }
 
 func TestBothFamiliesOverIPv6(t *testing.T) {
@@ -350,13 +351,13 @@ func TestBothFamiliesOverIPv6(t *testing.T) {
 	r := newRouterAt(t, netip.IPv6Loopback(), routerASN)
 	b := newBoxAt(t, netip.IPv6Loopback(), r.peer("r", netip.Addr{}))
 	r.expect(b.addr, boxASN, nil)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r"), prefix("2001:db8::1/128"): to("r")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r"), prefix("2001:db8::1/128"): to("r")})
 	b.configure(func(c *Config) { c.NextHops.IPv4 = netip.MustParseAddr("198.51.100.1") })
 	b.established("r")
 	r.has("192.0.2.1/32 med 0 origin 0 path [65001] via 198.51.100.1", "2001:db8::1/128 med 0 origin 0 path [65001] via ::1")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := b.Settled(ctx); err != nil {
+	if err := b.Flush(ctx); err != nil {
 		t.Error(err)
 	}
 }

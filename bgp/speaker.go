@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,53 +11,60 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
-// Speaker keeps sessions with the peers of a Config and announces what Set says.
-// Its methods are safe for concurrent use.
+// Speaker keeps sessions with the peers of a Config and announces the routes of Set. Its
+// methods are safe for concurrent use.
 type Speaker struct {
 	log   *slog.Logger
-	board *board
+	board *sessions
 
-	mu      sync.Mutex
-	want    map[netip.Prefix][]Path   // what is Set, canonical
-	dirty   map[netip.Prefix]struct{} // where GoBGP does not have it yet
-	config  *Config                   // not taken over yet
-	asked   uint64                    // counts Set and Configure
-	through uint64                    // how many of them GoBGP has
-	moved   chan struct{}             // closed when through changes
-	working time.Time                 // since when the engine is at it; zero: it is not
-	shown   shown
-	ending  ending
+	mu       sync.Mutex
+	orders   orders
+	working  time.Time // since when the engine has been busy; zero: it is not
+	shown    shown
+	shutdown shutdown
 
-	wake chan struct{} // something was asked for
-	stir chan struct{} // something has changed by itself
-	quit chan struct{}
-	done chan struct{} // the engine is at rest for good
+	wake   chan struct{} // there are new orders
+	polled chan struct{} // a session has changed
+	quit   chan struct{}
+	done   chan struct{} // the engine has stopped
 }
 
-// ending is how a Speaker goes.
-type ending int
+// orders are the calls of Set and Configure. Speaker.mu guards them.
+type orders struct {
+	want    map[netip.Prefix][]advertise.Path // everything that is Set, canonical
+	dirty   map[netip.Prefix]struct{}         // prefixes that GoBGP does not have yet
+	config  *Config                           // not applied yet
+	count   uint64                            // of calls
+	applied uint64                            // of calls that GoBGP has
+	changed chan struct{}                     // closed when applied changes
+}
+
+// shutdown is the way in which a Speaker stops.
+type shutdown int
 
 const (
-	stays   ending = iota
-	closes         // routers keep the routes
-	departs        // routers get a Cease
+	running  shutdown = iota
+	graceful          // routers keep the routes
+	cease             // routers get a Cease
 )
 
-// ErrClosed is what a Speaker answers that was closed.
+// ErrClosed is the error of calls after Close.
 var ErrClosed = errors.New("bgp: the speaker is closed")
 
-// How often the engine looks around, how long GoBGP may not answer until that is a
-// problem, and how long a lost session must have lasted to be made anew.
+// The interval of polls, the time after which a silent GoBGP is a problem, and how long a
+// lost session must have lasted to be created again.
 const (
-	lookAround = time.Second
-	stuckAfter = 10 * time.Second
-	renewAfter = 10 * time.Second
+	pollEvery     = time.Second
+	stuckAfter    = 10 * time.Second
+	recreateAfter = 10 * time.Second
 )
 
-// New gives a Speaker that does nothing until it is configured. It has a goroutine,
-// which Close and Leave end.
+// New returns a Speaker that does nothing until it is configured. Close and Leave end its
+// goroutine.
 func New(log *slog.Logger) *Speaker {
 	s := newSpeaker(log)
 	go s.run(newEngine(log, s.board))
@@ -65,57 +73,58 @@ func New(log *slog.Logger) *Speaker {
 
 func newSpeaker(log *slog.Logger) *Speaker {
 	s := &Speaker{
-		log:   log,
-		want:  map[netip.Prefix][]Path{},
-		dirty: map[netip.Prefix]struct{}{},
-		moved: make(chan struct{}),
-		shown: shown{has: map[netip.Prefix]*class{}},
-		wake:  make(chan struct{}, 1),
-		stir:  make(chan struct{}, 1),
-		quit:  make(chan struct{}),
-		done:  make(chan struct{}),
+		log: log,
+		orders: orders{
+			want:    map[netip.Prefix][]advertise.Path{},
+			dirty:   map[netip.Prefix]struct{}{},
+			changed: make(chan struct{}),
+		},
+		shown:  shown{has: map[netip.Prefix]*class{}},
+		wake:   make(chan struct{}, 1),
+		polled: make(chan struct{}, 1),
+		quit:   make(chan struct{}),
+		done:   make(chan struct{}),
 	}
-	s.board = &board{log: log, wake: func() { poke(s.stir) }, renewAfter: renewAfter, sessions: map[netip.Addr]*session{}}
+	s.board = &sessions{log: log, changed: func() { poke(s.polled) }, recreateAfter: recreateAfter, sessions: map[netip.Addr]*session{}}
 	return s
 }
 
-// Configure makes the sessions those of cfg. Only what differs is touched: an equal
-// Peer keeps its session, as does one where only BFD, next hops, the prefix limit or
-// the time to connect again changed; any other is reset alone. A change of the ASN,
-// the router ID or the listener starts all sessions anew, routes kept.
+// Configure applies cfg. Only differences matter: an equal Peer keeps its session, also if
+// only BFD, next hops, the prefix limit or the connect retry changed; other peers are
+// reset one by one. A change of the ASN, the router ID or the listener restarts all
+// sessions, with routes kept.
 //
-// Set everything that is to be announced before the first Configure: routers which
-// kept the routes over a restart drop what they do not hear again (RFC 4724).
+// Set everything that must be announced before the first Configure: routers that kept the
+// routes over a restart drop those that are not announced again (RFC 4724).
 //
-// An error is one of cfg, in which case nothing has changed, or that of ctx: then
-// cfg is taken over all the same, as soon as may be. A port that can't be bound or a
-// router that can't be reached is no error but in Status, and tried again.
+// An error is one of cfg, in which case nothing has changed, or that of ctx: then cfg is
+// still applied. A port that cannot be bound or an unreachable router is no error: it is
+// in Status, and retried.
 func (s *Speaker) Configure(ctx context.Context, cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
 	cfg.Peers, cfg.ListenAddrs = slices.Clone(cfg.Peers), slices.Clone(cfg.ListenAddrs)
 	s.mu.Lock()
-	if s.ending != stays {
+	if s.shutdown != running {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	s.config = &cfg
-	s.asked++
+	s.orders.config = &cfg
+	s.orders.count++
 	s.mu.Unlock()
 	poke(s.wake)
-	return s.Settled(ctx)
+	return s.Flush(ctx)
 }
 
-// Set says what is announced of the given prefixes from now on: exactly these paths,
-// and none to withdraw. Prefixes that are not in the map stay as they are. A call
-// that changes nothing costs nothing and sends nothing.
+// Set replaces the paths of the given prefixes; no paths withdraw a prefix. Other prefixes
+// stay. A call that changes nothing sends nothing.
 //
-// It never waits for GoBGP or for a router: changes are taken along, the last one of
-// a prefix wins, and Settled tells when they are through. What is Set before
-// Configure is announced once there are sessions. An error is one of the paths
-// (a prefix with host bits, a peer in two paths); then nothing of the map is taken.
-func (s *Speaker) Set(changes map[netip.Prefix][]Path) error {
+// It does not wait for GoBGP or a router: changes are queued, the last one of a prefix
+// wins, and Flush waits for them. Routes that are Set before Configure are announced
+// once there are sessions. An error is one of the paths (a prefix with host bits, a peer
+// in two paths); then nothing of the map is applied.
+func (s *Speaker) Set(changes map[netip.Prefix][]advertise.Path) error {
 	var errs []error
 	for prefix, paths := range changes {
 		errs = append(errs, checkPaths(prefix, paths))
@@ -125,43 +134,43 @@ func (s *Speaker) Set(changes map[netip.Prefix][]Path) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ending != stays {
+	if s.shutdown != running {
 		return ErrClosed
 	}
 	if s.take(changes) {
-		s.asked++
+		s.orders.count++
 		poke(s.wake)
 	}
 	return nil
 }
 
-// take notes changes and tells whether there were any.
-func (s *Speaker) take(changes map[netip.Prefix][]Path) bool {
+// take applies changes, and reports whether there were any.
+func (s *Speaker) take(changes map[netip.Prefix][]advertise.Path) bool {
 	changed := false
 	for prefix, paths := range changes {
 		paths = canonical(paths)
-		if slices.EqualFunc(s.want[prefix], paths, Path.Equal) {
+		if slices.EqualFunc(s.orders.want[prefix], paths, advertise.Path.Equal) {
 			continue
 		}
 		changed = true
-		s.dirty[prefix] = struct{}{}
-		s.want[prefix] = paths
+		s.orders.dirty[prefix] = struct{}{}
+		s.orders.want[prefix] = paths
 		if len(paths) == 0 {
-			delete(s.want, prefix)
+			delete(s.orders.want, prefix)
 		}
 	}
 	return changed
 }
 
-// Settled waits until GoBGP has all that was Set and Configured before. What the
-// routers have is another matter: see Status.
-func (s *Speaker) Settled(ctx context.Context) error {
+// Flush waits until GoBGP has everything from earlier calls of Set and Configure. Status
+// shows the routes that routers have.
+func (s *Speaker) Flush(ctx context.Context) error {
 	s.mu.Lock()
-	until := s.asked
+	until := s.orders.count
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
-		through, moved := s.through, s.moved
+		through, moved := s.orders.applied, s.orders.changed
 		s.mu.Unlock()
 		if through >= until {
 			return nil
@@ -176,25 +185,25 @@ func (s *Speaker) Settled(ctx context.Context) error {
 	}
 }
 
-// Close ends everything without a NOTIFICATION: the routers see the connection end
-// and, with graceful restart, keep the routes for the time agreed. That is the way
-// to stop when another weir starts soon and the kernel forwards meanwhile. A router
-// that has not agreed on graceful restart gets a Cease and drops the routes at once.
-// BFD sessions are taken down as on purpose (see the package's documentation).
-func (s *Speaker) Close() error { return s.end(context.Background(), closes) }
+// Close ends everything without a NOTIFICATION: the routers see the connection end and,
+// with graceful restart, keep the routes for the agreed time. Use it when weir restarts
+// soon and the kernel forwards meanwhile. A router without graceful restart gets a Cease
+// and drops the routes at once. BFD sessions end as on purpose (see the package's
+// documentation).
+func (s *Speaker) Close() error { return s.end(context.Background(), graceful) }
 
-// Leave withdraws every route, gives the routers until ctx is done, and a second at
-// most, to take it, then ends the sessions with a Cease and closes.
+// Leave withdraws every route, waits until ctx is done, or a second at most, then ends the
+// sessions with a Cease and closes.
 func (s *Speaker) Leave(ctx context.Context) error {
 	s.mu.Lock()
-	nothing := map[netip.Prefix][]Path{}
-	for prefix := range maps.Keys(s.want) {
+	nothing := map[netip.Prefix][]advertise.Path{}
+	for prefix := range maps.Keys(s.orders.want) {
 		nothing[prefix] = nil
 	}
 	s.mu.Unlock()
 	err := s.Set(nothing)
 	if err == nil {
-		err = s.Settled(ctx)
+		err = s.Flush(ctx)
 	}
 	if err == nil && len(nothing) > 0 {
 		select {
@@ -202,22 +211,22 @@ func (s *Speaker) Leave(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	return errors.Join(err, s.end(ctx, departs))
+	return errors.Join(err, s.end(ctx, cease))
 }
 
-// leavePause is what routers get to take withdrawals before their session ends.
+// leavePause is the time for routers to process withdrawals.
 const leavePause = time.Second
 
-func (s *Speaker) end(ctx context.Context, how ending) error {
+func (s *Speaker) end(ctx context.Context, how shutdown) error {
 	s.mu.Lock()
-	if s.ending != stays {
+	if s.shutdown != running {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	s.ending = how
+	s.shutdown = how
 	s.mu.Unlock()
 	close(s.quit)
-	// The engine may hang with GoBGP; a process on its way out doesn't wait for that.
+	// The engine may block with GoBGP; a process that ends does not wait for it.
 	patience := time.NewTimer(2 * stopPatience)
 	defer patience.Stop()
 	select {
@@ -226,7 +235,7 @@ func (s *Speaker) end(ctx context.Context, how ending) error {
 	case <-ctx.Done():
 		return fmt.Errorf("end the BGP sessions: %w", ctx.Err())
 	case <-patience.C:
-		return fmt.Errorf("end the BGP sessions: GoBGP does not answer")
+		return errors.New("end the BGP sessions: GoBGP does not answer")
 	}
 }
 
@@ -236,4 +245,38 @@ func poke(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// AnyEstablished reports whether any session is established. Unlike Status, its cost does not
+// depend on the number of routes.
+func (s *Speaker) AnyEstablished() bool { return s.board.anyEstablished() }
+
+// Status returns the state of the Speaker.
+func (s *Speaker) Status() Status {
+	s.mu.Lock()
+	now := s.shown
+	now.has = maps.Clone(now.has)
+	if !s.working.IsZero() && time.Since(s.working) > stuckAfter {
+		now.problem = fmt.Sprintf("GoBGP has not answered for %s: route changes are not sent; restart weir",
+			time.Since(s.working).Truncate(time.Second))
+	}
+	s.mu.Unlock()
+	out := Status{ASN: now.cfg.ASN, RouterID: now.cfg.RouterID, Listen: now.listen, Problem: now.problem}
+	out.Peers = s.board.all(len(now.listen) > 0)
+	sessions := map[string][]*PeerStatus{}
+	for i := range out.Peers {
+		if p := &out.Peers[i]; p.State == Established {
+			sessions[p.Name] = append(sessions[p.Name], p)
+			p.Problem = now.hops[p.Name].problem(p.Families)
+		}
+	}
+	for prefix, c := range now.has {
+		for _, path := range c.paths {
+			out.Routes = append(out.Routes, now.route(prefix, path, sessions))
+		}
+	}
+	slices.SortFunc(out.Routes, func(a, b RouteStatus) int {
+		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Path.Peers[0], b.Path.Peers[0]))
+	})
+	return out
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"weir/bgp/advertise"
 )
 
 // hosts are n prefixes.
@@ -38,7 +40,7 @@ func TestManyRoutesComeAndGo(t *testing.T) {
 	r.expect(b.addr, boxASN, nil)
 	b.configure(nil)
 	b.established("r")
-	all, none := map[netip.Prefix][]Path{}, map[netip.Prefix][]Path{}
+	all, none := map[netip.Prefix][]advertise.Path{}, map[netip.Prefix][]advertise.Path{}
 	for _, p := range hosts(n) {
 		all[p], none[p] = to("r"), nil
 	}
@@ -89,14 +91,14 @@ func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
 			f.MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
 		}
 	})
-	start := func(changes map[netip.Prefix][]Path) *box {
+	start := func(changes map[netip.Prefix][]advertise.Path) *box {
 		b := newBoxAt(t, addr, r.peer("r", addr))
 		b.set(changes)
 		b.configure(func(c *Config) { c.GracefulRestart = 120 * time.Second })
 		return b
 	}
 	line := "%s/32 med 0 origin 0 path [65001] via " + addr.String()
-	b := start(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.2/32"): to("r")})
+	b := start(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.2/32"): to("r")})
 	r.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.2"))
 	eventually(t, func() string {
 		if s := b.status("r"); !s.Restart.Kept || s.Restart.PeerTime != 120*time.Second {
@@ -120,7 +122,7 @@ func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	b = start(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.3/32"): to("r")})
+	b = start(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.3/32"): to("r")})
 	r.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.3"))
 	stop()
 	if routes, lost := <-missed; lost {
@@ -131,14 +133,14 @@ func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
 func TestCloseEndsEveryGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	r, b := newRaw(t), newBox(t)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
 		c.Peers = []Peer{r.peer("r", b.addr)}
 	})
 	r.establish(capIPv4, capAS4)
 	b.established("r")
-	b.configure(func(c *Config) { c.ASN = 65007 }) // GoBGP anew
+	b.configure(func(c *Config) { c.ASN = 65007 }) // a new GoBGP
 	r.establish(capIPv4, capAS4)
 	b.established("r")
 	if err := b.Close(); err != nil {
@@ -176,7 +178,7 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 	})
 	r.establish(capIPv4, capAS4)
 	b.established("r")
-	if s := b.Status(); !strings.Contains(s.Problem, "somebody else does") || len(s.Listen) > 0 {
+	if s := b.Status(); !strings.Contains(s.Problem, "another program does") || len(s.Listen) > 0 {
 		t.Errorf("problem %q, listening on %v", s.Problem, s.Listen)
 	}
 	taken.Close()
@@ -197,16 +199,16 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 	b.established("r", "late")
 }
 
-// With GoBGP stuck, nobody waits but those who ask to.
+// With GoBGP stuck, only callers that ask to wait do so.
 func TestNobodyWaitsForGoBGP(t *testing.T) {
 	parallel(t)
-	s := newSpeaker(quietLog()) // with nobody at work
+	s := newSpeaker(quietLog()) // without a worker
 	s.working = time.Now().Add(-time.Hour)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for _, p := range hosts(100) {
-			if err := s.Set(map[netip.Prefix][]Path{p: to("r")}); err != nil {
+			if err := s.Set(map[netip.Prefix][]advertise.Path{p: to("r")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -221,10 +223,10 @@ func TestNobodyWaitsForGoBGP(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := s.Settled(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Settled: %v", err)
 	}
-	if n := len(s.dirty); n != 100 {
+	if n := len(s.orders.dirty); n != 100 {
 		t.Errorf("%d prefixes wait, want 100", n)
 	}
 }
@@ -266,8 +268,8 @@ func TestAFlappingRouterDoesNotFloodTheLog(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	r := Peer{Name: "r", Address: loopback(), ASN: routerASN}
-	b := &board{log: slog.New(slog.NewTextHandler(&out, nil)), wake: func() {}, sessions: map[netip.Addr]*session{}}
-	b.configure([]Peer{r.withDefaults(Config{ASN: boxASN})}, 0)
+	b := &sessions{log: slog.New(slog.NewTextHandler(&out, nil)), changed: func() {}, sessions: map[netip.Addr]*session{}}
+	b.configure([]Peer{r.WithDefaults(Config{ASN: boxASN})}, 0)
 	at := time.Now()
 	change := func(state packet.FSMState) {
 		b.event(&apiutil.WatchEventMessage_PeerEvent{Peer: apiutil.Peer{State: apiutil.PeerState{
@@ -279,12 +281,12 @@ func TestAFlappingRouterDoesNotFloodTheLog(t *testing.T) {
 		change(packet.BGP_FSM_ESTABLISHED)
 		change(packet.BGP_FSM_IDLE)
 	}
-	if lines := strings.Count(out.String(), "\n"); lines != linesEach {
-		t.Errorf("%d lines for 2000 changes in 10 seconds, want %d", lines, linesEach)
+	if lines := strings.Count(out.String(), "\n"); lines != logLimit {
+		t.Errorf("%d lines for 2000 changes in 10 seconds, want %d", lines, logLimit)
 	}
-	at = at.Add(2 * linesEvery)
+	at = at.Add(2 * logPeriod)
 	change(packet.BGP_FSM_ESTABLISHED)
-	if !strings.Contains(out.String(), "lines_left_out=1994") {
+	if !strings.Contains(out.String(), "suppressed=1994") {
 		t.Errorf("what was left out is not told:\n%s", out.String())
 	}
 	if got := b.all(false)[0]; got.Flaps != 1000 || got.State != Established {
@@ -292,29 +294,31 @@ func TestAFlappingRouterDoesNotFloodTheLog(t *testing.T) {
 	}
 }
 
-// Paths that are not the same are never of one class.
-func TestClassesAreToldApart(t *testing.T) {
+// Different paths never have one class.
+func TestDifferentPathsHaveDifferentClasses(t *testing.T) {
 	t.Parallel()
-	base := Path{Peers: []string{"a"}}
-	different := []func(*Path){
-		func(*Path) {},
-		func(p *Path) { p.Peers = []string{"a", "b"} },
-		func(p *Path) { p.Peers = []string{`a"b`} },
-		func(p *Path) { p.Peers = []string{`a""b`} },
-		func(p *Path) { p.Prepend = 1 },
-		func(p *Path) { p.MED = MetricOf(0) },
-		func(p *Path) { p.LocalPref = MetricOf(0) },
-		func(p *Path) { p.LocalPref = MetricOf(1) },
-		func(p *Path) { p.Communities = []Community{1} },
-		func(p *Path) { p.Communities = []Community{1, 2} },
-		func(p *Path) { p.LargeCommunities = []LargeCommunity{{1, 2, 3}} },
-		func(p *Path) { p.LargeCommunities = []LargeCommunity{{12, 3, 3}} },
+	base := advertise.Path{Peers: []string{"a"}}
+	different := []func(*advertise.Path){
+		func(*advertise.Path) {},
+		func(p *advertise.Path) { p.Peers = []string{"a", "b"} },
+		func(p *advertise.Path) { p.Peers = []string{`a"b`} },
+		func(p *advertise.Path) { p.Peers = []string{`a""b`} },
+		func(p *advertise.Path) { p.Prepend = 1 },
+		func(p *advertise.Path) { p.MED = advertise.MetricOf(0) },
+		func(p *advertise.Path) { p.LocalPref = advertise.MetricOf(0) },
+		func(p *advertise.Path) { p.LocalPref = advertise.MetricOf(1) },
+		func(p *advertise.Path) { p.Communities = []advertise.Community{1} },
+		func(p *advertise.Path) { p.Communities = []advertise.Community{1, 2} },
+		func(p *advertise.Path) { p.LargeCommunities = []advertise.LargeCommunity{{ASN: 1, Data1: 2, Data2: 3}} },
+		func(p *advertise.Path) {
+			p.LargeCommunities = []advertise.LargeCommunity{{ASN: 12, Data1: 3, Data2: 3}}
+		},
 	}
 	seen := map[string]int{}
 	for i, change := range different {
 		p := base
 		change(&p)
-		for _, paths := range [][]Path{{p}, {p, {Peers: []string{"z"}}}} {
+		for _, paths := range [][]advertise.Path{{p}, {p, {Peers: []string{"z"}}}} {
 			for _, v6 := range []bool{false, true} {
 				key := classKey(v6, paths)
 				if other, ok := seen[key]; ok {
@@ -329,7 +333,7 @@ func TestClassesAreToldApart(t *testing.T) {
 func TestSetRefusesWhatCannotBe(t *testing.T) {
 	parallel(t)
 	s := newSpeaker(quietLog())
-	for name, changes := range map[string]map[netip.Prefix][]Path{
+	for name, changes := range map[string]map[netip.Prefix][]advertise.Path{
 		"host bits":            {netip.MustParsePrefix("192.0.2.1/24"): to("r")},
 		"no prefix":            {{}: to("r")},
 		"a peer twice":         {prefix("192.0.2.1/32"): {{Peers: []string{"r"}}, {Peers: []string{"q", "r"}}}},
@@ -341,8 +345,8 @@ func TestSetRefusesWhatCannotBe(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if len(s.want) != 0 {
-		t.Errorf("it took %v all the same", s.want)
+	if len(s.orders.want) != 0 {
+		t.Errorf("it took %v all the same", s.orders.want)
 	}
 }
 
@@ -358,12 +362,12 @@ func BenchmarkRouteChanges(b *testing.B) {
 			}
 		})
 		for i := 0; b.Loop(); i++ {
-			changes := map[netip.Prefix][]Path{}
+			changes := map[netip.Prefix][]advertise.Path{}
 			for _, p := range prefixes {
-				changes[p] = []Path{{Peers: []string{"r0", "r1"}, MED: MetricOf(uint32(i))}, {Peers: []string{"r2"}}}
+				changes[p] = []advertise.Path{{Peers: []string{"r0", "r1"}, MED: advertise.MetricOf(uint32(i))}, {Peers: []string{"r2"}}}
 			}
 			box.set(changes)
-			if err := box.Settled(context.Background()); err != nil {
+			if err := box.Flush(context.Background()); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -18,6 +18,8 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"weir/bgp/advertise"
 )
 
 const (
@@ -43,7 +45,7 @@ func loopback() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 10 + byte(os.Getpid()%200), byte(n >> 8), byte(n)})
 }
 
-// freePort is one that nobody listens on at addr.
+// freePort is one without a listener at addr.
 func freePort(t testing.TB, addr netip.Addr) int {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
@@ -118,8 +120,8 @@ func (r *router) peer(name string, source netip.Addr) Peer {
 	return Peer{Name: name, Address: r.addr, ASN: r.asn, Port: r.port, Source: source, ConnectRetry: minRetry}
 }
 
-// routes is what the router has, a line a route: prefix, next hop, AS path and what
-// else was said.
+// routes is what the router has, a line a route: prefix, next hop, AS path and the
+// communities.
 func (r *router) routes() []string {
 	var out []string
 	for _, f := range []packet.Family{packet.RF_IPv4_UC, packet.RF_IPv6_UC} {
@@ -153,7 +155,7 @@ func attributes(attrs []packet.PathAttributeInterface) string {
 			out = append(out, fmt.Sprintf("pref %d", a.Value))
 		case *packet.PathAttributeCommunities:
 			for _, c := range a.Value {
-				out = append(out, Community(c).String())
+				out = append(out, advertise.Community(c).String())
 			}
 		case *packet.PathAttributeLargeCommunities:
 			for _, c := range a.Values {
@@ -210,7 +212,7 @@ func (b *box) configure(edit func(*Config)) {
 	}
 }
 
-func (b *box) set(changes map[netip.Prefix][]Path) {
+func (b *box) set(changes map[netip.Prefix][]advertise.Path) {
 	b.t.Helper()
 	if err := b.Set(changes); err != nil {
 		b.t.Fatal(err)
@@ -238,7 +240,7 @@ func (b *box) established(names ...string) {
 	}
 }
 
-// eventually waits until wrong has nothing to say any more.
+// eventually waits until wrong returns "".
 func eventually(t testing.TB, wrong func() string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -262,7 +264,7 @@ func (r *router) has(want ...string) {
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-func to(names ...string) []Path { return []Path{{Peers: names}} }
+func to(names ...string) []advertise.Path { return []advertise.Path{{Peers: names}} }
 
 func TestEachPeerHearsItsOwnAttributes(t *testing.T) {
 	parallel(t)
@@ -270,14 +272,14 @@ func TestEachPeerHearsItsOwnAttributes(t *testing.T) {
 	b := newBox(t)
 	upstream.expect(b.addr, boxASN, nil)
 	core.expect(b.addr, boxASN, nil)
-	b.set(map[netip.Prefix][]Path{
+	b.set(map[netip.Prefix][]advertise.Path{
 		prefix("192.0.2.1/32"): {
-			{Peers: []string{"upstream"}, MED: MetricOf(7), Prepend: 2, LocalPref: MetricOf(300),
-				Communities: []Community{NoExport, 65001<<16 | 100, NoExport}, LargeCommunities: []LargeCommunity{{65001, 2, 3}}},
-			{Peers: []string{"core"}, LocalPref: MetricOf(0), Prepend: 3, Communities: []Community{GracefulShutdown}},
+			{Peers: []string{"upstream"}, MED: advertise.MetricOf(7), Prepend: 2, LocalPref: advertise.MetricOf(300),
+				Communities: []advertise.Community{advertise.NoExport, 65001<<16 | 100, advertise.NoExport}, LargeCommunities: []advertise.LargeCommunity{{ASN: 65001, Data1: 2, Data2: 3}}},
+			{Peers: []string{"core"}, LocalPref: advertise.MetricOf(0), Prepend: 3, Communities: []advertise.Community{advertise.GracefulShutdown}},
 		},
 		prefix("192.0.2.2/32"):       to("core"),
-		prefix("192.0.2.3/32"):       {{Peers: []string{"upstream", "core"}, LocalPref: MetricOf(150)}},
+		prefix("192.0.2.3/32"):       {{Peers: []string{"upstream", "core"}, LocalPref: advertise.MetricOf(150)}},
 		prefix("192.0.2.4/32"):       {{}},
 		prefix("2001:db8::1/128"):    to("upstream"),
 		prefix("198.51.100.0/24"):    to("nobody"),
@@ -309,8 +311,8 @@ func TestEachPeerHearsItsOwnAttributes(t *testing.T) {
 	}
 
 	// Who loses a prefix, and who sees it change.
-	b.set(map[netip.Prefix][]Path{
-		prefix("192.0.2.1/32"):     {{Peers: []string{"core"}, MED: MetricOf(9)}},
+	b.set(map[netip.Prefix][]advertise.Path{
+		prefix("192.0.2.1/32"):     {{Peers: []string{"core"}, MED: advertise.MetricOf(9)}},
 		prefix("192.0.2.2/32"):     to("upstream"),
 		prefix("192.0.2.3/32"):     nil,
 		prefix("2001:db8::1/128"):  nil,

@@ -12,35 +12,38 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"weir/bgp/advertise"
 	"weir/lb"
 )
 
-// member is a box of a fleet: what it decides, and what says it.
+// member is a box of a fleet: its decisions, and its speaker.
 type member struct {
 	*box
-	adv *Advertiser
+	adv *advertise.Advertiser
 }
 
 var ownedVIP = netip.MustParseAddr("192.0.2.1")
 
-// newMember makes one that serves a VIP and tells routers of it in a role.
-func newMember(t *testing.T, addr netip.Addr, role Role, peers []Peer) *member {
+// newMember makes one that serves a VIP and announces it to routers in a role.
+func newMember(t *testing.T, addr netip.Addr, role advertise.Role, standby advertise.Handicap, peers []Peer) *member {
 	t.Helper()
-	m := &member{newBoxAt(t, addr), NewAdvertiser()}
+	m := &member{newBoxAt(t, addr), advertise.New()}
+	var to []advertise.Peer
 	for i := range peers {
 		peers[i].Source = addr
+		to = append(to, advertise.Peer{Name: peers[i].Name, Families: peers[i].Families, Standby: standby})
 	}
 	now := time.Now()
-	m.set(m.adv.Configure(Policy{Rules: Rules(nil, nil), Peers: peers}, now))
+	m.set(m.adv.Configure(advertise.Policy{Rules: advertise.Rules(nil, nil), Peers: to}, now))
 	m.assign(role)
-	m.set(m.adv.Take([]lb.Route{{Addr: ownedVIP, Serves: []lb.Serving{serving("static", "", "web", lb.LoadBalancer)}}}, nil, now))
+	m.set(m.adv.Take([]lb.Route{{Addr: ownedVIP, Serves: []lb.Serving{{Service: lb.ServiceID{Source: "static", Name: "web"}, Kind: lb.LoadBalancer}}}}, nil, now))
 	m.configure(func(c *Config) { c.Peers = peers })
 	return m
 }
 
-func (m *member) assign(r Role) {
+func (m *member) assign(r advertise.Role) {
 	m.t.Helper()
-	m.set(m.adv.Assign(map[netip.Addr]Role{ownedVIP: r}, time.Now()))
+	m.set(m.adv.Assign(map[netip.Addr]advertise.Role{ownedVIP: r}, time.Now()))
 }
 
 // best is the box that a router prefers for the VIP, and how many paths it has.
@@ -74,17 +77,17 @@ func (r *router) prefers(m *member, paths int) {
 
 // Routers prefer the owner in each of the three ways, whichever of two boxes it is;
 // they fall to the standby when its session ends, and back; and when another box
-// becomes the owner, in whatever order the two say so, they never lack a path.
+// becomes the owner, in whatever order the two announce it, they never lack a path.
 func TestRoutersPreferTheOwner(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		asn  uint32
-		way  Handicap
+		way  advertise.Handicap
 	}{
-		{"MED, external", routerASN, Handicap{}},
-		{"MED, internal", boxASN, Handicap{MED: StandbyMED}},
-		{"prepend, external", routerASN, Handicap{Prepend: StandbyPrepend}},
-		{"LOCAL_PREF, internal", boxASN, Handicap{LocalPref: StandbyLocalPref}},
+		{"MED, external", routerASN, advertise.Handicap{}},
+		{"MED, internal", boxASN, advertise.Handicap{MED: advertise.StandbyMED}},
+		{"prepend, external", routerASN, advertise.Handicap{Prepend: advertise.StandbyPrepend}},
+		{"LOCAL_PREF, internal", boxASN, advertise.Handicap{LocalPref: advertise.StandbyLocalPref}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			parallel(t)
@@ -94,22 +97,21 @@ func TestRoutersPreferTheOwner(t *testing.T) {
 			for i, addr := range addrs {
 				r.expect(addr, boxASN, nil)
 				peer := r.peer("r", addr)
-				peer.Standby = tt.way
-				boxes = append(boxes, newMember(t, addr, Role(i), []Peer{peer}))
+				boxes = append(boxes, newMember(t, addr, advertise.Role(i), tt.way, []Peer{peer}))
 			}
 			one, two := boxes[0], boxes[1]
 			r.prefers(one, 2)
 
 			never := r.lacks(t)
-			two.assign(AsRuled) // the new owner is the first to say so
-			one.assign(Standby)
+			two.assign(advertise.AsRuled) // the new owner is the first to announce it
+			one.assign(advertise.Standby)
 			r.prefers(two, 2)
-			two.assign(Standby) // the old owner is
-			one.assign(AsRuled)
+			two.assign(advertise.Standby) // the old owner is
+			one.assign(advertise.AsRuled)
 			r.prefers(one, 2)
-			one.assign(Out)
+			one.assign(advertise.Out)
 			r.prefers(two, 1)
-			one.assign(AsRuled)
+			one.assign(advertise.AsRuled)
 			r.prefers(one, 2)
 			if err := one.Leave(context.Background()); err != nil {
 				t.Error(err)
@@ -121,7 +123,7 @@ func TestRoutersPreferTheOwner(t *testing.T) {
 			if oneAtATime {
 				return // GoBGP starts again beside another one, which is a race of its own
 			}
-			again := newMember(t, one.addr, AsRuled, []Peer{one.cfg.Peers[0]})
+			again := newMember(t, one.addr, advertise.AsRuled, tt.way, []Peer{one.cfg.Peers[0]})
 			r.prefers(again, 2)
 		})
 	}

@@ -1,28 +1,26 @@
 package bgp
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
-// Status is what a Speaker is at, at one moment. It comes from memory of the
-// Speaker's own and never waits for GoBGP or a router.
+// Status is the state of a Speaker. Reading it never waits for GoBGP or a router.
 type Status struct {
 	ASN      uint32
 	RouterID netip.Addr
-	Listen   []netip.AddrPort // where routers can connect; none: nowhere
-	// Problem is why the speaker does not do its work, for instance that its port is
-	// taken; empty when it does.
+	Listen   []netip.AddrPort // addresses that routers can connect to
+	// Problem is the reason why the speaker does not work, for instance that its port is
+	// taken; empty: it works.
 	Problem string
 	Peers   []PeerStatus  // sorted by name, then address
 	Routes  []RouteStatus // sorted by prefix, then by the first peer's name
 }
 
-// State is that of a session, in the words of RFC 4271, 8.2.2.
+// State is the state of a session (RFC 4271, 8.2.2).
 type State string
 
 // The states of a session. Established is the one with routes.
@@ -35,37 +33,37 @@ const (
 	Established State = "Established"
 )
 
-// PeerStatus is one session. A range has an entry of its own without Address, and
-// one more for every router of it that is there.
+// PeerStatus is a session. A range has an entry of its own without Address, and one for
+// each of its connected routers.
 type PeerStatus struct {
 	Name     string
 	Address  netip.Addr
 	Range    netip.Prefix // of a range, and of the routers in it
-	ASN      uint32       // the router's; of a range that takes every one, 0
+	ASN      uint32       // the router's; 0 for a range of any ASN
 	LocalASN uint32
 	Local    netip.AddrPort // this end of the session; the zero value: there is none
 	State    State
-	Since    time.Time // when State came to be Established, or stopped being so
-	// Down is why the session is not there, or was not the last time: what was sent,
-	// what was received or what failed. DownAt is when it was.
+	Since    time.Time // when State changed to or from Established
+	// Down is the reason why the session is not established, or was not the last time.
+	// DownAt is when that was.
 	Down   string
 	DownAt time.Time
-	// Sent and Received are the last NOTIFICATION in each direction, in words, for
-	// instance "bad peer AS"; empty: there was none.
+	// Sent and Received describe the last NOTIFICATION in each direction, for instance
+	// "bad peer AS"; empty: there was none.
 	Sent, Received string
-	Families       Families // what both sides speak; while not Established, what weir offers
-	Prefixes       int      // the router has sent; none is used
+	Families       advertise.Families // of both sides; while not Established, those of weir
+	Prefixes       int                // received from the router; none is used
 	MaxPrefixes    int
-	Advertised     int // prefixes that the router has from weir
+	Advertised     int // prefixes sent to the router
 	Messages       Messages
-	Flaps          int // times that an Established session was lost
+	Flaps          int // losses of an Established session
 	Hold           time.Duration
 	Keepalive      time.Duration // both as negotiated; while not Established, as configured
 	BFD            BFDStatus
 	Restart        RestartStatus
 	Authentication string // "md5", "gtsm", "md5+gtsm" or "none"
-	// Problem is what keeps routes from the router while its session is up, for
-	// instance that no IPv6 next hop is known; empty: nothing does.
+	// Problem is the reason why routes are missing while the session is up, for instance
+	// that no IPv6 next hop is known; empty: none are.
 	Problem string
 }
 
@@ -79,26 +77,26 @@ type Messages struct {
 type BFDStatus struct {
 	Enabled bool
 	State   string        // "up", "init", "down" or "admin-down" (RFC 5880, 6.2)
-	Detect  time.Duration // within which the router is found dead
+	Detect  time.Duration // detection time
 }
 
-// RestartStatus is what both sides agreed on about restarts (RFC 4724).
+// RestartStatus is the result of the negotiation of graceful restart (RFC 4724).
 type RestartStatus struct {
 	Enabled  bool
-	Time     time.Duration // for which the router was asked to keep the routes
-	Kept     bool          // the router said that it can
-	PeerTime time.Duration // the router's own restart time; weir keeps nothing of it
+	Time     time.Duration // for which the router is asked to keep the routes
+	Kept     bool          // the router agreed
+	PeerTime time.Duration // the router's own restart time; weir keeps no routes
 }
 
-// RouteStatus is one prefix as some of the peers have it.
+// RouteStatus is a prefix with one of its paths.
 type RouteStatus struct {
 	Prefix netip.Prefix
-	Path   Path
-	// Peers are who has it now: those of Path.Peers whose session is Established.
+	Path   advertise.Path
+	// Peers are the routers that have it: those of Path.Peers with an Established session.
 	Peers []Advertised
 }
 
-// Advertised is a prefix as one router has it.
+// Advertised is a prefix as a router has it.
 type Advertised struct {
 	Name    string
 	Address netip.Addr
@@ -106,7 +104,7 @@ type Advertised struct {
 	ASPath  []uint32
 }
 
-// shown is what Status knows of the engine, which it never asks.
+// shown is the part of the engine that Status shows.
 type shown struct {
 	cfg     Config
 	has     map[netip.Prefix]*class // of which only what never changes is read
@@ -115,10 +113,10 @@ type shown struct {
 	problem string
 }
 
-// note takes over how it is after changes were applied, or some of them.
-func (s *shown) note(e *engine, changes map[netip.Prefix][]Path, hops map[string]hops) {
+// update takes over the state after changes were applied, or some of them.
+func (s *shown) update(e *engine, changes map[netip.Prefix][]advertise.Path, hops map[string]hops) {
 	for prefix := range changes {
-		if c := e.has[prefix]; c != nil {
+		if c := e.table.has[prefix]; c != nil {
 			s.has[prefix] = c
 		} else {
 			delete(s.has, prefix)
@@ -127,12 +125,8 @@ func (s *shown) note(e *engine, changes map[netip.Prefix][]Path, hops map[string
 	s.cfg, s.hops, s.listen, s.problem = e.cfg, hops, e.listen, e.problem
 }
 
-// Heard tells whether any router has a session. Other than Status it costs nothing for
-// each route.
-func (s *Speaker) Heard() bool { return s.board.heard() }
-
-// heard tells whether there is a session.
-func (b *board) heard() bool {
+// anyEstablished reports whether a session is established.
+func (b *sessions) anyEstablished() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.sessions {
@@ -143,38 +137,8 @@ func (b *board) heard() bool {
 	return false
 }
 
-// Status tells how things are.
-func (s *Speaker) Status() Status {
-	s.mu.Lock()
-	now := s.shown
-	now.has = maps.Clone(now.has)
-	if !s.working.IsZero() && time.Since(s.working) > stuckAfter {
-		now.problem = fmt.Sprintf("GoBGP has not answered for %s: no route changes get through; restart weir, which the routers will not notice",
-			time.Since(s.working).Truncate(time.Second))
-	}
-	s.mu.Unlock()
-	out := Status{ASN: now.cfg.ASN, RouterID: now.cfg.RouterID, Listen: now.listen, Problem: now.problem}
-	out.Peers = s.board.all(len(now.listen) > 0)
-	sessions := map[string][]*PeerStatus{}
-	for i := range out.Peers {
-		if p := &out.Peers[i]; p.State == Established {
-			sessions[p.Name] = append(sessions[p.Name], p)
-			p.Problem = now.hops[p.Name].problem(p.Families)
-		}
-	}
-	for prefix, c := range now.has {
-		for _, path := range c.paths {
-			out.Routes = append(out.Routes, now.route(prefix, path, sessions))
-		}
-	}
-	slices.SortFunc(out.Routes, func(a, b RouteStatus) int {
-		return cmp.Or(a.Prefix.Compare(b.Prefix), cmp.Compare(a.Path.Peers[0], b.Path.Peers[0]))
-	})
-	return out
-}
-
-// route is a path of a prefix with those who have it, whose counts go up.
-func (s *shown) route(prefix netip.Prefix, path Path, sessions map[string][]*PeerStatus) RouteStatus {
+// route returns a path of a prefix with the routers that have it, and counts it there.
+func (s *shown) route(prefix netip.Prefix, path advertise.Path, sessions map[string][]*PeerStatus) RouteStatus {
 	r, v6 := RouteStatus{Prefix: prefix, Path: path}, !prefix.Addr().Is4()
 	for _, name := range path.Peers {
 		hop := s.hops[name].of(v6)
@@ -196,8 +160,8 @@ func (s *shown) route(prefix netip.Prefix, path Path, sessions map[string][]*Pee
 	return r
 }
 
-// problem is why routes of a family that the session carries have no next hop.
-func (h hops) problem(f Families) string {
+// problem returns the reason why a family of the session has no next hop.
+func (h hops) problem(f advertise.Families) string {
 	switch {
 	case f.IPv6 && !h.v6.known():
 		return "no IPv6 next hop is known, so no IPv6 routes are announced: the session's interface has no global IPv6 address; give one as next hop"

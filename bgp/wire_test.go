@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/bgp/advertise"
 )
 
 // capabilities are the codes in an OPEN, sorted.
@@ -38,9 +40,9 @@ func capabilities(t *testing.T, open []byte) (codes []byte, values map[byte][]by
 func TestTheWireHasNothingUnusual(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
-	b.set(map[netip.Prefix][]Path{
-		prefix("192.0.2.1/32"): {{Peers: []string{"r"}, MED: MetricOf(7), LocalPref: MetricOf(300),
-			Communities: []Community{NoExport}, LargeCommunities: []LargeCommunity{{65001, 2, 3}}}},
+	b.set(map[netip.Prefix][]advertise.Path{
+		prefix("192.0.2.1/32"): {{Peers: []string{"r"}, MED: advertise.MetricOf(7), LocalPref: advertise.MetricOf(300),
+			Communities: []advertise.Community{advertise.NoExport}, LargeCommunities: []advertise.LargeCommunity{{ASN: 65001, Data1: 2, Data2: 3}}}},
 		prefix("2001:db8::1/128"): to("r"),
 		prefix("192.0.2.2/32"):    to("somebody else"),
 	})
@@ -113,7 +115,7 @@ func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			parallel(t)
 			r, b := newRaw(t), newBox(t)
-			b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+			b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 			b.configure(func(cfg *Config) {
 				cfg.GracefulRestart = 120 * time.Second
 				cfg.Peers = []Peer{r.peer("r", b.addr)}
@@ -139,7 +141,7 @@ func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
 func TestLeaveWithdrawsFirst(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(func(c *Config) { c.Peers = []Peer{r.peer("r", b.addr)} })
 	r.establish(capIPv4, capAS4)
 	r.next(update)
@@ -160,8 +162,8 @@ func TestLeaveWithdrawsFirst(t *testing.T) {
 func TestASessionThatComesBackSaysThatForwardingWentOn(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
-	b.board.renewAfter = 0
-	b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+	b.board.recreateAfter = 0
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(func(c *Config) {
 		c.GracefulRestart = 120 * time.Second
 		c.Peers = []Peer{r.peer("r", b.addr)}
@@ -176,7 +178,7 @@ func TestASessionThatComesBackSaysThatForwardingWentOn(t *testing.T) {
 		}
 		b.established("r")
 		r.conn.Close()
-		b.says("r", "ended without a NOTIFICATION")
+		b.hasDown("r", "ended without a NOTIFICATION")
 	}
 	if s := b.status("r"); s.Flaps != 3 || s.Messages.SentUpdates < 3 {
 		t.Errorf("after three sessions: %d flaps, %+v", s.Flaps, s.Messages)
@@ -204,11 +206,11 @@ func TestIPv4RoutesWithIPv6NextHops(t *testing.T) {
 			r := newRawAt(t, netip.IPv6Loopback())
 			s := newSpeaker(quietLog())
 			e := newEngine(s.log, s.board)
-			e.interfaces = func() [][]netip.Addr { return nil }
+			e.next.interfaces = func() [][]netip.Addr { return nil }
 			go s.run(e)
 			b := &box{Speaker: s, t: t, cfg: Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{r.peer("r", netip.Addr{})}}}
 			t.Cleanup(func() { _ = b.Close() })
-			b.set(map[netip.Prefix][]Path{prefix("192.0.2.1/32"): to("r")})
+			b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 			b.configure(nil)
 			r.establish(c.caps...)
 			b.established("r")

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+
+	"weir/bgp/advertise"
 )
 
-// run is the Speaker's goroutine. It alone calls GoBGP, so when GoBGP hangs, this
-// hangs and nobody else does.
+// run is the Speaker's goroutine. Only it calls GoBGP, so a hanging GoBGP blocks nothing
+// else.
 func (s *Speaker) run(e *engine) {
 	defer close(s.done)
-	tick := time.NewTicker(lookAround)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		look := true
@@ -24,24 +26,24 @@ func (s *Speaker) run(e *engine) {
 			return
 		case <-s.wake:
 			look = false
-		case <-s.stir:
+		case <-s.polled:
 		case <-tick.C:
 		}
 		s.round(e, look)
 	}
 }
 
-// job is what there is to do in one round.
+// job is the work of one round.
 type job struct {
-	config  *Config // nil: as it is
-	changes map[netip.Prefix][]Path
+	config  *Config // nil: unchanged
+	changes map[netip.Prefix][]advertise.Path
 	asked   uint64
 }
 
-// round does what was asked for, and looks around.
+// round does the ordered work, and polls.
 func (s *Speaker) round(e *engine, look bool) {
 	if look && e.retryListening() {
-		e.anew = true
+		e.restart = true
 	}
 	j := s.next(e)
 	var err error
@@ -51,87 +53,84 @@ func (s *Speaker) round(e *engine, look bool) {
 		err = e.apply(j.changes)
 	}
 	if look && err == nil && e.gobgp != nil {
-		err = e.lookAround()
+		err = e.poll()
 	}
 	s.report(e, j, err)
 }
 
-// next takes what there is to do. A new server has to have everything, so does a
-// Config that may need one.
+// next returns the next job. A new server needs all routes, and so does a new Config.
 func (s *Speaker) next(e *engine) job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.working = time.Now()
-	j := job{config: s.config, asked: s.asked, changes: map[netip.Prefix][]Path{}}
-	s.config = nil
+	j := job{config: s.orders.config, asked: s.orders.count, changes: map[netip.Prefix][]advertise.Path{}}
+	s.orders.config = nil
 	switch {
-	case j.config == nil && e.anew:
+	case j.config == nil && e.restart:
 		again := e.cfg
 		j.config = &again
 		fallthrough
 	case j.config != nil:
-		j.changes = maps.Clone(s.want)
+		j.changes = maps.Clone(s.orders.want)
 		fallthrough
 	case e.gobgp != nil:
-		for prefix := range s.dirty {
-			j.changes[prefix] = s.want[prefix]
+		for prefix := range s.orders.dirty {
+			j.changes[prefix] = s.orders.want[prefix]
 		}
-		clear(s.dirty)
+		clear(s.orders.dirty)
 	}
 	return j
 }
 
-// report tells the rest of the Speaker how a round went. What was not done is asked
-// for again.
+// report passes the result of a round on. Failed work is ordered again.
 func (s *Speaker) report(e *engine, j job, err error) {
-	if err != nil && e.quiet.say(err.Error(), time.Now()) {
-		s.log.Error("bgp", "err", err)
+	if err != nil && e.limiter.allow(err.Error(), time.Now()) {
+		s.log.Error("BGP update failed", "error", err)
 	}
-	hops := maps.Clone(e.hops)
+	hops := maps.Clone(e.next.hops)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.working = time.Time{}
-	s.shown.note(e, j.changes, hops)
+	s.shown.update(e, j.changes, hops)
 	if err != nil {
 		s.shown.problem = err.Error()
-		if j.config != nil && s.config == nil {
-			s.config = j.config
+		if j.config != nil && s.orders.config == nil {
+			s.orders.config = j.config
 		}
 		for prefix := range j.changes {
-			s.dirty[prefix] = struct{}{}
+			s.orders.dirty[prefix] = struct{}{}
 		}
 		return
 	}
-	if s.through != j.asked {
-		s.through = j.asked
-		close(s.moved)
-		s.moved = make(chan struct{})
+	if s.orders.applied != j.asked {
+		s.orders.applied = j.asked
+		close(s.orders.changed)
+		s.orders.changed = make(chan struct{})
 	}
 }
 
-// lookAround does what nobody asks for: it takes over counters, follows the box's
-// addresses, gives routers another chance, and forgets what is not needed any more.
-func (e *engine) lookAround() error {
+// poll does the periodic work: it reads counters, follows the box's addresses, retries
+// routers, and drops unused classes.
+func (e *engine) poll() error {
 	now := time.Now()
 	var pardoned []string
 	err := e.gobgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-		if e.board.polled(p, now) {
+		if e.board.update(p, now) {
 			pardoned = append(pardoned, p.State.NeighborAddress)
 		}
 	})
-	errs := []error{err, e.renewLost(), e.followHops(), e.retire()}
+	errs := []error{err, e.recreateLost(), e.followHops(), e.dropUnusedClasses()}
 	for _, addr := range pardoned {
 		errs = append(errs, e.gobgp.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: addr}))
 	}
 	return errors.Join(errs...)
 }
 
-// renewLost makes GoBGP's side of lost sessions anew, for three reasons. Only a new
-// one tells a router that kept the routes that they still hold (the F bit, RFC 4724),
-// so that it does not drop them for the moment until it has them again. An old one
-// that BFD wanted to reset when the session was over already would reset the next.
-// And a new one connects at once.
-func (e *engine) renewLost() error {
+// recreateLost creates GoBGP's peers of lost sessions again, for three reasons. Only a new
+// one announces to a router that kept the routes that they still hold (the F bit, RFC
+// 4724), so that it does not drop them for a moment. An old one with a pending BFD reset
+// would reset the next session. And a new one connects at once.
+func (e *engine) recreateLost() error {
 	var errs []error
 	for _, p := range e.board.lost() {
 		e.removePeer(p)
@@ -140,44 +139,42 @@ func (e *engine) renewLost() error {
 	return errors.Join(errs...)
 }
 
-// followHops changes the next hops of peers whose session, or whose interface, turns
-// out not to be what it was.
+// followHops updates the next hops of peers with a changed session or interface.
 func (e *engine) followHops() error {
 	var changed []Peer
-	on := e.interfaces()
+	on := e.next.interfaces()
 	for _, p := range e.peers {
-		h := e.hops[p.Name]
+		h := e.next.hops[p.Name]
 		if h.extended {
-			e.refused[p.Name] = e.board.refusesExtended(p, e.refused[p.Name])
+			e.next.refused[p.Name] = e.board.refusesExtended(p, e.next.refused[p.Name])
 		}
-		if p.knowsHops() {
+		if p.hasFixedHops() {
 			continue
 		}
-		if now := nextHops(p, besides(p, on), e.refused[p.Name]).orStill(h, e.refused[p.Name]); now != h {
-			e.hops[p.Name] = now
+		if now := nextHops(p, sessionInterface(p, on), e.next.refused[p.Name]).keepKnown(h, e.next.refused[p.Name]); now != h {
+			e.next.hops[p.Name] = now
 			changed = append(changed, p)
 		}
 	}
 	if len(changed) == 0 {
 		return nil
 	}
-	e.version++
+	e.table.version++
 	errs := []error{e.syncPolicies()}
 	for _, p := range changed {
-		errs = append(errs, e.sendAgain(p))
+		errs = append(errs, e.resend(p))
 	}
 	return errors.Join(errs...)
 }
 
-// retryListening tells whether a port that was taken has become free, if somebody
-// needs it.
+// retryListening reports whether a port that was taken is free now, if it is needed.
 func (e *engine) retryListening() bool {
 	if e.problem == "" || e.gobgp == nil {
 		return false
 	}
 	needed := false
 	for _, p := range e.peers {
-		needed = needed || p.waits()
+		needed = needed || p.mustListen()
 	}
 	if !needed {
 		return false
@@ -186,33 +183,34 @@ func (e *engine) retryListening() bool {
 	return len(ok) > len(e.listen)
 }
 
-// finish ends the sessions, each in the way that was asked for.
+// finish ends the sessions in the ordered way.
 func (s *Speaker) finish(e *engine) {
 	s.mu.Lock()
-	keep := s.ending == closes
+	keep := s.shutdown == graceful
 	s.mu.Unlock()
 	up := e.board.withBFD()
+	e.cache.close()
 	if !keep && e.gobgp != nil {
 		for _, p := range e.peers {
 			e.removePeer(p)
 		}
 	}
 	if err := e.stop(keep); err != nil {
-		s.log.Error("bgp", "err", err)
+		s.log.Error("BGP shutdown failed", "error", err)
 	}
 	if len(up) > 0 {
 		time.Sleep(bfdPause(up))
 	}
 	for _, b := range up {
 		if err := bfdAdminDown(b.Address, b.Local.Addr(), b.peer); err != nil {
-			s.log.Debug("bgp", "err", err)
+			s.log.Debug("BFD shutdown failed", "error", err)
 		}
 	}
 }
 
-// bfdPause is between the end of the connections and that of BFD: first a router
-// should know that a graceful restart has begun. It is short beside the time within
-// which BFD finds out by itself.
+// bfdPause returns the time between the end of the connections and that of BFD: the router
+// must see the start of the graceful restart first. It is short compared with the
+// detection time.
 func bfdPause(up []session) time.Duration {
 	pause := 200 * time.Millisecond
 	for _, s := range up {

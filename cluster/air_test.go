@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ import (
 )
 
 // air is a network without sockets: under synctest its members live in virtual time,
-// and a busy machine makes nobody late.
+// and a busy machine delays no member.
 type air struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -38,13 +39,14 @@ type wire struct {
 	loss   float64
 	jitter time.Duration
 	cutTo  netip.AddrPort // it loses everything to this address
+	sent   atomic.Int64   // bytes in streams that it opened
 }
 
 // inAir runs a test in virtual time, on a network of its own.
 func inAir(t *testing.T, test func(t *testing.T, n *air)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// memberlist's goroutines end when whom they ask does not answer in time.
+		// memberlist's goroutines end when a queried member does not answer in time.
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		test(t, &air{t: t, wires: map[string]*wire{}})
 	})
@@ -69,13 +71,13 @@ func (n *air) made(cfg Config) *box {
 		packets: make(chan *memberlist.Packet, 1000), streams: make(chan net.Conn, 100),
 	}
 	b.wire = w
-	b.knock = func(_ context.Context, address, _ string) error {
+	b.hooks.connect = func(_ context.Context, address, _ string) error {
 		if n.at(address) == nil {
 			return syscall.ECONNREFUSED
 		}
 		return nil
 	}
-	b.tamper = func(c *memberlist.Config) error {
+	b.hooks.configure = func(c *memberlist.Config) error {
 		n.mu.Lock()
 		n.wires[w.addr.String()] = w
 		n.mu.Unlock()
@@ -120,7 +122,7 @@ func (w *wire) DialTimeout(addr string, timeout time.Duration) (net.Conn, error)
 	return w.DialAddressTimeout(memberlist.Address{Addr: addr}, timeout)
 }
 
-// loses tells whether one of so many packets to an address is lost, and how long they
+// loses reports whether one of so many packets to an address is lost, and how long they
 // take.
 func (w *wire) loses(address string, packets int) (lost bool, delay time.Duration) {
 	w.mu.Lock()
@@ -168,14 +170,21 @@ func (w *wire) DialAddressTimeout(to memberlist.Address, timeout time.Duration) 
 		return nil, fmt.Errorf("dial %s: %w", to.Addr, syscall.ECONNREFUSED)
 	}
 	one, other := net.Pipe()
-	peer.streams <- pipe{other, w.addr}
-	return pipe{one, peer.addr}, nil
+	peer.streams <- pipe{other, w.addr, &peer.sent}
+	return pipe{one, peer.addr, &w.sent}, nil
 }
 
 // pipe is a connection with the address of the other end.
 type pipe struct {
 	net.Conn
 	remote netip.AddrPort
+	sent   *atomic.Int64
+}
+
+func (p pipe) Write(b []byte) (int, error) {
+	n, err := p.Conn.Write(b)
+	p.sent.Add(int64(n))
+	return n, err
 }
 
 func (p pipe) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(p.remote) }

@@ -14,52 +14,51 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// DefaultPort is what memberlist's users know.
+// DefaultPort is the default of memberlist.
 const DefaultPort = 7946
 
-// Config says who this box is and whom it asks.
+// Config is the configuration of this member.
 type Config struct {
-	// Fleet is the name that all members share: messages of others are not heard. At
-	// most 255 bytes; it is sent in the clear.
+	// Fleet is the name that all members share, at most 255 bytes; it is sent in the
+	// clear. Packets of other fleets are refused.
 	Fleet string
-	// Name is this box's own, unlike all others: 1 to 63 of a-z, 0-9, - and ., with a
-	// letter or digit first and last. Members with other names are not heard.
+	// Name is the unique name of this member: 1 to 63 of a-z, 0-9, - and ., with a letter
+	// or digit first and last. Members with other names are refused.
 	Name string
-	// Bind is where the box listens, TCP and UDP. Advertise is what it tells others;
-	// the zero AddrPort is Bind, or, if that is unspecified, the box's own address towards
-	// the first of Join that can be looked up.
+	// Bind is the address to listen on, TCP and UDP. Advertise is the address that other
+	// members use; the zero AddrPort: Bind, or, if that is unspecified, the own address
+	// towards the first host of Join that can be looked up.
 	Bind, Advertise netip.AddrPort
-	// Join are names or addresses of members, with or without a port, asked again
-	// and again for as long as they are not in the fleet. One that is the box itself
-	// does no harm.
+	// Join are names or addresses of members, with or without a port. They are tried for
+	// as long as they are not in the fleet. The box itself may be one of them.
 	Join []string
-	// Keys sign and encrypt everything: the first one what is sent, all of them what
-	// is received.
+	// Keys sign and encrypt all packets: the first one those that are sent, all of them
+	// those that are received.
 	Keys []Key
-	// Open does without keys.
+	// Open allows a fleet without keys.
 	Open bool
-	// Timing is how fast a dead member is noticed.
+	// Timing selects how fast a dead member is found.
 	Timing Timing
-	// Allowed are the networks that members are in; none is all.
-	Allowed []netip.Prefix
+	// AllowedCIDRs are the networks of members; empty: all.
+	AllowedCIDRs []netip.Prefix
 }
 
-// Key is an AES key of 16, 24 or 32 bytes. Whatever prints it prints asterisks.
+// Key is an AES key of 16, 24 or 32 bytes. It is printed as asterisks.
 type Key struct{ secret string }
 
-// ParseKey reads a key as base64, which is what a file has: `openssl rand -base64 32`.
+// ParseKey parses a key in base64, as in a file: `openssl rand -base64 32`.
 func ParseKey(text string) (Key, error) {
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {
 		return Key{}, errors.New("not base64: make a key with `openssl rand -base64 32`")
 	}
 	if err := memberlist.ValidateKey(raw); err != nil {
-		return Key{}, fmt.Errorf("%d bytes, of which there must be 16, 24 or 32: make a key with `openssl rand -base64 32`", len(raw))
+		return Key{}, fmt.Errorf("%d bytes instead of 16, 24 or 32: make a key with `openssl rand -base64 32`", len(raw))
 	}
 	return Key{string(raw)}, nil
 }
 
-// String gives asterisks.
+// String returns asterisks.
 func (k Key) String() string { return "***" }
 
 // GoString is String.
@@ -71,11 +70,11 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 // MarshalText is String, for JSON and the like.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Timing is how fast a dead member is noticed, and how much loss is forgiven.
+// Timing selects how fast a dead member is found, and how much loss is tolerated.
 type Timing uint8
 
-// The timings, with the times, as measured, in which a member of two to five that has
-// lost power is Suspect, and Dead.
+// The timings, with the measured times in which a member of two to five that has lost
+// power is Suspect, and Dead.
 const (
 	// LAN: 0.8 to 1.8 s, and 3 to 5 s.
 	LAN Timing = iota
@@ -87,10 +86,10 @@ const (
 
 func (t Timing) String() string { return [...]string{"lan", "local", "wan"}[t] }
 
-// memberlist gives the library's configuration of a timing. A message is sent to each
-// of a few members often enough to get through a network that loses every third one,
-// before somebody is taken for dead: the library's figures are for hundreds of members.
-// What has been lost all the same is learnt when two members compare all they know.
+// memberlist returns the library's configuration for a timing. A message is sent to each
+// of a few members often enough to pass a network that loses every third one, before a
+// member is considered dead: the library's defaults are for hundreds of members. The rest
+// is repaired when two members compare their tables.
 func (t Timing) memberlist() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	if t == WAN {
@@ -113,36 +112,36 @@ func (t Timing) memberlist() *memberlist.Config {
 	return c
 }
 
-// farewell is how long it takes to tell each of a few members farewells times.
-func (t Timing) farewell() time.Duration { return farewells * t.memberlist().GossipInterval }
+// leaveTime returns the time to send leaveCopies to each of a few members.
+func (t Timing) leaveTime() time.Duration { return leaveCopies * t.memberlist().GossipInterval }
 
-// farewells is how often something is told that cannot be told for longer.
-const farewells = 3
+// leaveCopies is how often a leave is sent.
+const leaveCopies = 3
 
-// check tells what is wrong with a Config.
+// check returns an error if the Config is invalid.
 func (c Config) check() error {
 	switch {
 	case c.Name == "" || c.Fleet == "":
 		return errors.New("the fleet and this member need names")
 	case !nameForm.MatchString(c.Name):
-		return fmt.Errorf("%.64q can't be the name of a member: write 1 to 63 of a-z, 0-9, - and ., with a letter or digit first and last", c.Name)
+		return fmt.Errorf("%.64q is not a valid member name: use 1 to 63 of a-z, 0-9, - and ., with a letter or digit first and last", c.Name)
 	case len(c.Fleet) > memberlist.LabelMaxSize:
-		return fmt.Errorf("the fleet's name has %d bytes, of which there may be %d", len(c.Fleet), memberlist.LabelMaxSize)
+		return fmt.Errorf("the fleet's name has %d bytes, more than %d", len(c.Fleet), memberlist.LabelMaxSize)
 	case !c.Bind.IsValid():
 		return errors.New("no address to listen on")
 	case len(c.Keys) == 0 && !c.Open:
-		return errors.New("no key: whoever can send a datagram would be a member")
+		return errors.New("no key: any host could become a member by a datagram")
 	}
 	return nil
 }
 
-// same tells whether a running member can become d without joining anew.
+// same reports whether a running member can take over d without joining again.
 func (c Config) same(d Config) bool {
 	return c.Fleet == d.Fleet && c.Name == d.Name && c.Bind == d.Bind && c.Advertise == d.Advertise &&
-		c.Timing == d.Timing && (len(c.Keys) == 0) == (len(d.Keys) == 0) && slices.Equal(c.Allowed, d.Allowed)
+		c.Timing == d.Timing && (len(c.Keys) == 0) == (len(d.Keys) == 0) && slices.Equal(c.AllowedCIDRs, d.AllowedCIDRs)
 }
 
-// found tells whether others find d by the name, and at the address, of c.
+// found reports whether members find d under the name and the address of c.
 func (c Config) found(d Config) bool {
 	if c.Fleet != d.Fleet || c.Name != d.Name || c.Advertise != d.Advertise {
 		return false
@@ -150,7 +149,7 @@ func (c Config) found(d Config) bool {
 	return c.Advertise.IsValid() || c.Bind == d.Bind && (!c.Bind.Addr().IsUnspecified() || slices.Equal(c.Join, d.Join))
 }
 
-// library gives memberlist's configuration.
+// library returns memberlist's configuration.
 func (c Config) library(f *Fleet) (*memberlist.Config, error) {
 	m := c.Timing.memberlist()
 	m.Name, m.Label = c.Name, c.Fleet
@@ -171,14 +170,15 @@ func (c Config) library(f *Fleet) (*memberlist.Config, error) {
 		}
 		m.Keyring = ring
 	}
-	for _, p := range c.Allowed {
+	for _, p := range c.AllowedCIDRs {
 		p = p.Masked()
 		m.CIDRsAllowed = append(m.CIDRsAllowed, net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
 	}
-	// One that comes back with another address is believed as soon as it counts as
-	// dead.
+	// A member that comes back with another address is accepted as soon as the old one
+	// counts as dead.
 	m.DeadNodeReclaimTime = time.Second
 	m.Logger = f.lines.logger()
-	m.Delegate, m.Events, m.Conflict, m.Alive, m.Ping = f, f, f, f, f
+	d := delegate{f}
+	m.Delegate, m.Events, m.Conflict, m.Alive, m.Ping = d, d, d, d, d
 	return m, nil
 }

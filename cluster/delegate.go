@@ -8,136 +8,132 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// What memberlist calls, mostly with its own locks held: nothing here waits, and
-// nothing calls memberlist.
+// delegate implements the callbacks of memberlist, which mostly holds its own locks:
+// nothing here waits, and nothing calls memberlist.
+type delegate struct{ *Fleet }
 
 // NodeMeta implements memberlist.Delegate.
-func (f *Fleet) NodeMeta(int) []byte {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out, err := f.self.encode()
+func (d delegate) NodeMeta(int) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out, err := d.own.state.encode()
 	if err != nil {
-		return nil // texts and numbers are never refused
+		return nil // cannot happen: texts and numbers are never refused
 	}
 	return out
 }
 
-// GetBroadcasts implements memberlist.Delegate: all there is to tell is in the meta.
-func (f *Fleet) GetBroadcasts(int, int) [][]byte { return nil }
+// GetBroadcasts implements memberlist.Delegate: everything is in the metadata.
+func (d delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState implements memberlist.Delegate.
-func (f *Fleet) LocalState(bool) []byte { return nil }
+func (d delegate) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState implements memberlist.Delegate.
-func (f *Fleet) MergeRemoteState([]byte, bool) {}
+func (d delegate) MergeRemoteState([]byte, bool) {}
 
-// nameForm is that of a member: it is shown to people and to programs as it is.
+// NotifyMsg implements memberlist.Delegate. It must not wait: a request that finds the
+// queue full is repeated by the member.
+func (d delegate) NotifyMsg(b []byte) {
+	kind, from, text, ok := parsePacket(b)
+	ok = ok && len(text) <= maxWire
+	switch {
+	case ok && kind == packetMessage:
+		ok = d.receive(from, text)
+	case ok && kind == packetParts:
+		ok = d.receiveParts(from, text)
+	case ok:
+		var r request
+		if r, ok = parseRequest(from, text); ok {
+			d.queue(r)
+		}
+	}
+	if !ok {
+		d.refused()
+	}
+}
+
+// queue queues a request of a member.
+func (d delegate) queue(r request) {
+	select {
+	case d.exchange.requests <- r:
+	default:
+		d.mu.Lock()
+		d.table.counts.Dropped++
+		d.mu.Unlock()
+	}
+}
+
+// nameForm is that of a member's name, which is shown to people and programs unchanged.
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// NotifyAlive implements memberlist.AliveDelegate: who has a key could tell of any
+// NotifyAlive implements memberlist.AliveDelegate: a host with a key can announce any
 // number of members, with any names.
-func (f *Fleet) NotifyAlive(n *memberlist.Node) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if !nameForm.MatchString(n.Name) {
-		return fmt.Errorf("%.64q can't be the name of a member", n.Name)
+		return fmt.Errorf("%.64q is not a valid member name", n.Name)
 	}
-	if _, known := f.members[n.Name]; !known && len(f.members) >= mostMembers {
-		return fmt.Errorf("more than %d members", mostMembers)
+	if _, known := d.table.members[n.Name]; !known && len(d.table.members) >= maxMembers {
+		return fmt.Errorf("more than %d members", maxMembers)
 	}
 	return nil
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (f *Fleet) NotifyJoin(n *memberlist.Node) { f.meet(n, true) }
+func (d delegate) NotifyJoin(n *memberlist.Node) { d.update(n, true) }
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (f *Fleet) NotifyUpdate(n *memberlist.Node) { f.meet(n, false) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.update(n, false) }
 
-func (f *Fleet) meet(n *memberlist.Node, joins bool) {
+func (d delegate) update(n *memberlist.Node, joins bool) {
 	state, err := decodeState(n.Meta)
-	f.mu.Lock()
-	m := f.members[n.Name]
-	if m == nil {
-		m = &Member{Name: n.Name}
-		f.members[n.Name] = m
-	}
-	delete(f.forget, n.Name)
-	if joins {
-		m.Life, m.Since = Alive, time.Now()
-		m.Suspect, m.Away, m.misses = false, false, 0
-		f.counts.Joins++
-	}
-	m.Addr, m.State, m.Unread = addrPort(n), state, ""
-	if err != nil {
-		m.Unread = err.Error()
-	}
-	m.Old = m.Has != state.Word
-	self := n.Name == f.cfg.Name
-	f.mu.Unlock()
+	d.mu.Lock()
+	d.table.update(n, state, err, joins)
+	self := n.Name == d.cfg.Name
+	d.mu.Unlock()
 	if joins && !self {
-		f.log.Info("a member is there", "member", n.Name, "address", n.Address(), "version", state.Version)
+		d.log.Info("member joined", "member", n.Name, "address", n.Address(), "version", state.Version)
 	}
-	signal(f.wake)
-	signal(f.changed)
+	signal(d.wake)
+	signal(d.changed)
 }
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (f *Fleet) NotifyLeave(n *memberlist.Node) {
-	now := time.Now()
-	f.mu.Lock()
-	m := f.members[n.Name]
+func (d delegate) NotifyLeave(n *memberlist.Node) {
+	d.mu.Lock()
+	m := d.table.remove(n.Name, time.Now())
 	if m == nil {
-		f.mu.Unlock()
+		d.mu.Unlock()
 		return
 	}
-	m.Life, m.Since, m.Suspect = Dead, now, false
-	if m.misses == 0 {
-		m.missed = now
-	}
-	if m.State.Leaving {
-		m.Life, m.Away = Left, false
-	} else {
-		f.counts.Deaths++
-	}
 	life := m.Life
-	f.forget[n.Name] = now.Add(forgetAfter)
-	f.mu.Unlock()
-	f.log.Warn("a member is gone", "member", n.Name, "address", n.Address(), "life", life)
-	signal(f.changed)
+	d.mu.Unlock()
+	d.log.Warn("member gone", "member", n.Name, "address", n.Address(), "life", life)
+	signal(d.changed)
 }
 
-// NotifyConflict implements memberlist.ConflictDelegate: somebody else has a
-// member's name, and is not heard. If it is this box's name, and this box has just begun,
-// then this box is the one that is not heard.
-func (f *Fleet) NotifyConflict(existing, other *memberlist.Node) {
+// NotifyConflict implements memberlist.ConflictDelegate: a second box uses a member's
+// name, and is ignored. If it is the name of this box, and this box has just started,
+// then this box is the one that is ignored.
+func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 	now := time.Now()
-	f.mu.Lock()
-	f.counts.Conflicts++
-	if existing.Name == f.cfg.Name && (f.twin != "" || now.Sub(f.begun) < beginFor) {
-		f.twin, f.heard = other.Address(), now
+	d.mu.Lock()
+	d.table.counts.Conflicts++
+	if s := &d.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
+		s.conflict, s.conflictSeen = other.Address(), now
 	}
-	f.mu.Unlock()
-	f.lines.say(now, "two boxes have one name; give one of them another", "member", existing.Name, "address", existing.Address(), "other", other.Address())
-	signal(f.changed)
+	d.mu.Unlock()
+	d.lines.warn(now, "two boxes have one name; rename one of them", "member", existing.Name, "address", existing.Address(), "other", other.Address())
+	signal(d.changed)
 }
 
-// twinLasts is how long nobody may tell of a twin until there is none any more: what a
-// box was, before its address became another, is heard of for a few seconds, too.
-const twinLasts = 3 * joinEvery
+// AckPayload implements memberlist.PingDelegate.
+func (d delegate) AckPayload() []byte { return nil }
 
-// forgetTwin takes down that there is no twin any more.
-func (f *Fleet) forgetTwin(now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.twin != "" && now.Sub(f.heard) > twinLasts {
-		f.twin = ""
-		signal(f.changed)
-	}
-}
-
-func (f *Fleet) hasTwin() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.twin != ""
+// NotifyPingComplete implements memberlist.PingDelegate: memberlist's own pings count like
+// those of the prober.
+func (d delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []byte) {
+	d.answered(n.Name)
 }

@@ -1,34 +1,36 @@
-// Package cluster tells which other boxes of the fleet are alive, and what they say
-// of themselves, by gossip (hashicorp/memberlist, SWIM with Lifeguard).
+// Package cluster finds the live members of the fleet and exchanges their states, via
+// gossip (hashicorp/memberlist, SWIM with Lifeguard). It never decides who owns a VIP: a
+// member that is dead here is one without an answer to this box, perhaps by its own
+// fault.
 //
-//	Say(State) ----> gossip ----> Members() of every box, Changed
-//	Word(bytes) ---> asked for by whoever hears of its new digest
+//	Publish(State, message) --> gossip --> Status and Changed of every box
 //
-// It imports nothing of weir and decides nothing: a member that is dead here is one
-// that this box has not heard of for a while, which may be its own fault. What becomes
-// of VIPs is for others to say.
+// It imports nothing of weir.
 //
-// # What a member says
+// # State and message
 //
-// A State is small (it must fit into one datagram): the version, whether the member
-// is fit to serve and if not why, whether it is being drained, a digest of what it
-// wants the kernel to be. What is longer is its Word: any bytes up to MaxWord, whose
-// digest is part of the State. Members that hear of a digest which they do not have
-// the Word for ask its author over TCP, until they do.
+// A State is small, since it must fit into one datagram: the version, whether the member
+// is fit to serve, whether it is drained, a digest of its intended kernel state. Longer
+// data is the message: any bytes up to MaxMessage. Its digest is part of the State.
+// Members that see a new digest request the message over TCP until they have it.
 //
-// # Who is believed
+// A message has a head and parts. A long part is sent as its digest. A member requests the
+// part only if neither its own message nor that of another member has it, and then once,
+// from any member. Members that agree so exchange heads and digests. The sender decides
+// where it cuts: a member of another version with other cuts requests more, and reads the
+// same. The last message stays in force until the next one is complete.
 //
-// Whoever has a key is believed in everything (see SECURITY.md of memberlist): names
-// are not bound to addresses. Without a key the fleet is open to all who can send it
-// a datagram, and to take some hundred MiB of memory for as long as they go on, so New
-// refuses that, unless Config.Open says that it is meant. A datagram of somebody with
-// another key is counted and costs nothing else; one that was recorded and is sent
-// again is believed, but tells nothing newer than what is known. Keys are
-// exchanged without a gap: all boxes learn the new one as second key, then have it
-// first, then forget the old one.
+// # Trust
+//
+// A host with a key can forge anything (see SECURITY.md of memberlist): names are not
+// bound to addresses. Without a key the fleet is open to all hosts that can send it a
+// datagram; they can also make it use some hundred MiB of memory. So New refuses that
+// unless Config.Open is set. A datagram with another key is counted and costs nothing
+// else; a replayed one is accepted, but is never newer than the known state. Keys are
+// replaced without a gap: all boxes get the new one as the second key, then as the first,
+// then they remove the old one.
 //
 // # Time
 //
-// Nothing here reads the wall clock but to say since when something is so: a clock
-// that jumps kills nobody.
+// The wall clock is only used for timestamps: a clock that jumps kills no member.
 package cluster

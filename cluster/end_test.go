@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A member that accepts connections and is silent keeps nobody from an end.
-func TestNobodyWaitsAtTheEnd(t *testing.T) {
+// A member that accepts connections and is silent keeps no other from an end.
+func TestShutdownDoesNotWait(t *testing.T) {
 	t.Parallel()
 	stuck, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -29,20 +29,20 @@ func TestNobodyWaitsAtTheEnd(t *testing.T) {
 	}
 }
 
-// Somebody else at a dead member's address is not asked every second for ever.
-func TestWhoIsAtADeadMembersAddress(t *testing.T) {
+// Another host at a dead member's address is not asked every second for ever.
+func TestAddressesOfDeadMembers(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := free(t)
-	f.members["b"] = &Member{Name: "b", Addr: at, Life: Dead}
-	if got := f.dead(); len(got) != 1 || got[0] != at.String() {
+	f.table.members["b"] = &entry{Member: Member{Name: "b", Addr: at, Life: Dead}}
+	if got := f.table.dead(f.cfg.Name); len(got) != 1 || got[0] != at.String() {
 		t.Errorf("b can be at %v", got)
 	}
-	f.members["c"] = &Member{Name: "c", Addr: at}
-	if got := f.dead(); got != nil {
+	f.table.members["c"] = &entry{Member: Member{Name: "c", Addr: at}}
+	if got := f.table.dead(f.cfg.Name); got != nil {
 		t.Errorf("c is called by b's name at %v", got)
 	}
 	now := time.Now()

@@ -29,7 +29,7 @@ type box struct {
 	wire *wire // if it is in the air
 }
 
-// free is a port of the loopback that nobody has.
+// free is an unused port of the loopback.
 func free(t *testing.T) netip.AddrPort {
 	t.Helper()
 	for range 20 {
@@ -81,6 +81,9 @@ func (b *box) start() {
 	b.t.Cleanup(b.stop)
 }
 
+// text returns a message without parts.
+func text(s string) Message { return Message{Head: []byte(s)} }
+
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // within waits until something is so, for as long as a very busy machine may need.
@@ -93,7 +96,7 @@ func within(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// sees tells how a box sees another.
+// sees returns how a box sees another.
 func (b *box) sees(name string) (Member, bool) {
 	for _, m := range b.Status().Members {
 		if m.Name == name {
@@ -119,7 +122,7 @@ func TestMembersKnowEachOther(t *testing.T) {
 		c := n.run(n.config("c", b))
 		state := State{Version: "1.2.3", FitSince: 7, Weight: 10, Digest: DigestOf([]byte("x"))}
 		long := bytes.Repeat([]byte("the order of backends\n"), 20000)
-		if err := a.Say(state, long); err != nil {
+		if err := a.Publish(state, Message{Head: long}); err != nil {
 			t.Fatal(err)
 		}
 		for _, other := range []*box{b, c} {
@@ -127,17 +130,17 @@ func TestMembersKnowEachOther(t *testing.T) {
 			within(t, other.cfg.Name+" has what a says", func() bool {
 				m, _ := other.sees("a")
 				want := state
-				want.Word = DigestOf(long)
-				return m.State == want && bytes.Equal(m.Word, long) && m.Addr == a.cfg.Bind
+				want.Message = Message{Head: long}.Digest()
+				return m.State == want && bytes.Equal(m.Message.Head, long) && m.Addr == a.cfg.Bind
 			})
 		}
 		state.Unfit, state.FitSince = "no carrier on eth0", 0
-		if err := a.Say(state, nil); err != nil {
+		if err := a.Publish(state, Message{}); err != nil {
 			t.Fatal(err)
 		}
 		within(t, "a is not fit, and its last word stands", func() bool {
 			m, _ := c.sees("a")
-			return m.State.Unfit == state.Unfit && m.Old && bytes.Equal(m.Word, long)
+			return m.State.Unfit == state.Unfit && m.Stale && bytes.Equal(m.Message.Head, long)
 		})
 		if m, ok := c.sees("c"); !ok || !m.Self {
 			t.Errorf("c sees itself as %+v", m)
@@ -172,7 +175,7 @@ func TestAMemberDiesComesBackAndLeaves(t *testing.T) {
 	})
 }
 
-func TestAJoinIsTriedForEver(t *testing.T) {
+func TestAJoinIsRetried(t *testing.T) {
 	t.Parallel()
 	later := config(t, "later")
 	cfg := config(t, "a")
@@ -184,7 +187,7 @@ func TestAJoinIsTriedForEver(t *testing.T) {
 	within(t, "and who is left", func() bool { return len(a.Status().Unjoined) == 1 })
 }
 
-func TestOnlyTheFleetIsHeard(t *testing.T) {
+func TestOnlyTheFleetIsAccepted(t *testing.T) {
 	t.Parallel()
 	a := run(t, config(t, "a"))
 	run(t, config(t, "b", a))
@@ -195,11 +198,11 @@ func TestOnlyTheFleetIsHeard(t *testing.T) {
 		"fleet":  func(c *Config) { c.Fleet = "other" },
 		"name":   func(*Config) {},
 	} {
-		cfg := config(t, "stranger-"+what, a)
+		cfg := config(t, "other-"+what, a)
 		change(&cfg)
 		s := made(t, cfg)
 		if what == "name" { // a weir would not have it
-			s.tamper = func(lib *memberlist.Config) error { lib.Name, lib.Alive = "\x1b[2J\xff", nil; return nil }
+			s.hooks.configure = func(lib *memberlist.Config) error { lib.Name, lib.Alive = "\x1b[2J\xff", nil; return nil }
 		}
 		s.start()
 		if what != "name" {
@@ -235,14 +238,14 @@ func TestKeysAreExchangedWithoutAGap(t *testing.T) {
 					t.Fatal(err)
 				}
 				said := fmt.Sprintf("%d-%d", i, len(keys))
-				if err := x.Say(State{Version: said}, []byte(said)); err != nil {
+				if err := x.Publish(State{Version: said}, text(said)); err != nil {
 					t.Fatal(err)
 				}
 				for _, y := range boxes {
 					if y != x {
 						within(t, "what is said is heard", func() bool {
 							m, _ := y.sees(x.cfg.Name)
-							return m.State.Version == said && string(m.Word) == said
+							return m.State.Version == said && string(m.Message.Head) == said
 						})
 					}
 				}
@@ -265,33 +268,33 @@ func TestTwoBoxesOfOneName(t *testing.T) {
 	b := run(t, config(t, "b", a))
 	a.wants("b", Alive)
 	b.mu.Lock()
-	b.begun = b.begun.Add(-beginFor) // it has been there for long
+	b.session.begun = b.session.begun.Add(-startPhase) // it has been there for long
 	b.mu.Unlock()
 	second := run(t, config(t, "b", a, b))
 	within(t, "it is noticed", func() bool { return a.Status().Counters.Conflicts > 0 })
 	if m, _ := a.sees("b"); m.Addr != b.cfg.Bind {
 		t.Errorf("the first one keeps the name: %+v", m)
 	}
-	within(t, "the second one knows that it is", func() bool { return second.Status().Twin == b.cfg.Bind.String() })
+	within(t, "the second one knows that it is", func() bool { return second.Status().NameConflict == b.cfg.Bind.String() })
 	within(t, "the first one hears of it, too", func() bool { return b.Status().Counters.Conflicts > 0 })
-	if twin := b.Status().Twin; twin != "" {
+	if twin := b.Status().NameConflict; twin != "" {
 		t.Errorf("the first one gives way to %s", twin)
 	}
 	second.mu.Lock()
-	heard := second.heard
+	heard := second.session.conflictSeen
 	second.mu.Unlock()
 	within(t, "it is asked for again", func() bool {
 		second.mu.Lock()
 		defer second.mu.Unlock()
-		return second.heard.After(heard)
+		return second.session.conflictSeen.After(heard)
 	})
-	second.forgetTwin(time.Now().Add(twinLasts + time.Second))
-	if twin := second.Status().Twin; twin != "" {
+	second.expire(time.Now().Add(conflictLasts + time.Second))
+	if twin := second.Status().NameConflict; twin != "" {
 		t.Errorf("%s is a twin for ever", twin)
 	}
 }
 
-func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
+func TestATakenPortIsRetried(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "a")
 	l, err := net.Listen("tcp4", cfg.Bind.String())
@@ -304,7 +307,7 @@ func TestAPortThatIsTakenIsTriedAgain(t *testing.T) {
 	within(t, "and begins", func() bool { return a.Status().Error == "" })
 }
 
-func TestAnotherConfigurationJoinsAnew(t *testing.T) {
+func TestAnotherConfigurationJoinsAgain(t *testing.T) {
 	t.Parallel()
 	a := run(t, config(t, "a"))
 	b := run(t, config(t, "b", a))
@@ -320,7 +323,7 @@ func TestAnotherConfigurationJoinsAnew(t *testing.T) {
 	})
 }
 
-func TestNewRefusesWhatCannotBe(t *testing.T) {
+func TestNewRefusesInvalidConfigs(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*Config){
 		"no key":  func(c *Config) { c.Keys = nil },
@@ -336,7 +339,7 @@ func TestNewRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestNothingGoesOnAfterwards(t *testing.T) {
+func TestNothingRunsAfterwards(t *testing.T) {
 	before := runtime.NumGoroutine()
 	a := run(t, config(t, "a"))
 	b := run(t, config(t, "b", a))

@@ -11,106 +11,115 @@ import (
 )
 
 const (
-	// joinEvery is how often those that are to be joined are asked until they have
-	// answered, and joinedEvery from then on.
+	// joinEvery is the interval at which the hosts of Config.Join are tried until they
+	// have answered, and joinedEvery the interval from then on.
 	joinEvery   = 5 * time.Second
 	joinedEvery = time.Minute
-	// While a box begins it asks more often: boxes that begin together are not there
-	// yet when the first one asks.
-	beginEvery = 500 * time.Millisecond
-	beginFor   = 20 * time.Second
+	// During startPhase the interval is startEvery: boxes that start together are not
+	// ready yet when the first one tries.
+	startEvery = 500 * time.Millisecond
+	startPhase = 20 * time.Second
 )
 
-// joinForever asks those of Config.Join again and again. Those that have answered are
-// asked less often. Nobody waits for one that does not answer.
-func (f *Fleet) joinForever(ctx context.Context, list *memberlist.Memberlist) {
-	begun := time.Now()
-	var (
-		asks sync.WaitGroup
-		mu   sync.Mutex
-		next = map[string]time.Time{} // zero: it is being asked
-	)
-	defer asks.Wait()
+// joins is the progress of Config.Join. Fleet.mu guards it.
+type joins struct {
+	failed   map[string]string   // names that cannot be joined, with the error
+	answered map[string]struct{} // names that have answered in this session
+}
+
+// joiner joins the hosts of Config.Join repeatedly. Those that have answered are tried
+// less often. A host that does not answer delays no other.
+type joiner struct {
+	*Fleet
+	list  *memberlist.Memberlist
+	begun time.Time
+
+	running sync.WaitGroup
+	due     sync.Map // name -> time.Time; the zero time: a join is running
+}
+
+// run joins until ctx ends.
+func (j *joiner) run(ctx context.Context) {
+	defer j.running.Wait()
 	for ctx.Err() == nil {
-		for _, name := range f.toJoin() {
-			mu.Lock()
-			at, known := next[name]
-			due := !known || !at.IsZero() && !time.Now().Before(at)
-			if due {
-				next[name] = time.Time{}
-			}
-			mu.Unlock()
-			if !due {
+		for _, name := range j.names() {
+			if at, known := j.due.Load(name); known && (at.(time.Time).IsZero() || time.Now().Before(at.(time.Time))) {
 				continue
 			}
-			asks.Go(func() {
-				_, err := list.Join([]string{name})
+			j.due.Store(name, time.Time{})
+			j.running.Go(func() {
+				_, err := j.list.Join([]string{name})
 				if ctx.Err() != nil {
 					return
 				}
-				f.joined(name, err)
-				again := joinedEvery
-				if err != nil && time.Since(begun) < beginFor {
-					again = beginEvery
-				} else if err != nil || f.hasTwin() { // which only others tell of
-					again = joinEvery
-				}
-				mu.Lock()
-				next[name] = time.Now().Add(again)
-				mu.Unlock()
+				j.joined(name, err)
+				j.due.Store(name, time.Now().Add(j.pause(err)))
 			})
 		}
-		sleep(ctx, beginEvery)
+		sleep(ctx, startEvery)
 	}
 }
 
-// toJoin gives whom to ask, the names and addresses of Config.Join, and forgets what was
-// said of those that are no more among them.
-func (f *Fleet) toJoin() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range f.alone {
-		if !slices.Contains(f.cfg.Join, name) {
-			delete(f.alone, name)
+// pause returns the time until the next join of a host.
+func (j *joiner) pause(err error) time.Duration {
+	j.mu.Lock()
+	conflict := j.session.conflict != ""
+	j.mu.Unlock()
+	switch {
+	case err != nil && time.Since(j.begun) < startPhase:
+		return startEvery
+	case err != nil || conflict: // only other members report a conflict
+		return joinEvery
+	}
+	return joinedEvery
+}
+
+// names returns Config.Join, and forgets the errors of names that are no longer in it.
+func (j *joiner) names() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for name := range j.joins.failed {
+		if !slices.Contains(j.cfg.Join, name) {
+			delete(j.joins.failed, name)
 		}
 	}
-	return slices.Clone(f.cfg.Join)
+	return slices.Clone(j.cfg.Join)
 }
 
-// joined takes down how asking somebody has ended.
-func (f *Fleet) joined(name string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	before, was := f.alone[name]
-	_, met := f.met[name]
+// joined records the result of a join.
+func (j *joiner) joined(name string, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before, failedBefore := j.joins.failed[name]
+	_, answered := j.joins.answered[name]
 	switch {
-	case !slices.Contains(f.cfg.Join, name):
+	case !slices.Contains(j.cfg.Join, name):
 		return
 	case err == nil:
-		delete(f.alone, name)
-		f.met[name] = struct{}{}
+		delete(j.joins.failed, name)
+		j.joins.answered[name] = struct{}{}
 	default:
-		f.alone[name] = plain(err)
+		j.joins.failed[name] = joinError(err)
 	}
-	if was != (err != nil) || !met && err == nil {
-		signal(f.changed)
+	if failedBefore != (err != nil) || !answered && err == nil {
+		signal(j.changed)
 	}
-	if err != nil && f.alone[name] != before {
-		f.log.Warn("a member can't be joined; trying again", "member", name, "error", f.alone[name])
+	if err != nil && j.joins.failed[name] != before {
+		j.log.Warn("join failed", "member", name, "error", j.joins.failed[name])
 	}
 }
 
-// plain is an error of a join in one line. Memberlist lists errors, one for each address
-// of a name; of a single one the list says nothing that is not known.
-func plain(err error) string {
+// joinError returns the error of a join in one line. memberlist lists one error for each
+// address of a name; the frame around a single one is removed.
+func joinError(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	one, single := strings.CutPrefix(text, "1 error occurred: * ")
 	if !single {
 		return text
 	}
 	if rest, ok := strings.CutPrefix(strings.ToLower(one[:1])+one[1:], "failed to join "); ok {
-		if _, why, ok := strings.Cut(rest, ": "); ok {
-			return why
+		if _, reason, ok := strings.Cut(rest, ": "); ok {
+			return reason
 		}
 	}
 	return one

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhySomebodyCantBeJoined(t *testing.T) {
+func TestJoinError(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"1 error occurred:\n\t* Failed to join 10.0.0.6:7946: dial tcp 10.0.0.6:7946: connect: no route to host\n\n": "dial tcp 10.0.0.6:7946: connect: no route to host",
@@ -14,7 +14,7 @@ func TestWhySomebodyCantBeJoined(t *testing.T) {
 		"2 errors occurred:\n\t* Failed to join a: x\n\t* Failed to join b: y\n\n":                                   "2 errors occurred: * Failed to join a: x * Failed to join b: y",
 		"no key": "no key",
 	} {
-		if got := plain(errors.New(text)); got != want {
+		if got := joinError(errors.New(text)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// However slowly a fleet gossips, who leaves it is heard, and learns of no trouble.
-func TestGoodByeIsHeardWithEveryTiming(t *testing.T) {
+// However slowly a fleet gossips, a leaving member is noticed, and learns of no trouble.
+func TestLeaveArrivesWithEveryTiming(t *testing.T) {
 	t.Parallel()
 	for _, timing := range []Timing{LAN, Local, WAN} {
 		t.Run(timing.String(), func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestGoodByeIsHeardWithEveryTiming(t *testing.T) {
 	}
 }
 
-func TestGoodByeWithoutTime(t *testing.T) {
+func TestLeaveWithoutTime(t *testing.T) {
 	t.Parallel()
 	inAir(t, func(t *testing.T, n *air) {
 		a := n.run(n.config("a"))
@@ -58,7 +58,7 @@ func TestGoodByeWithoutTime(t *testing.T) {
 	})
 }
 
-// The library panics if it is to say good-bye when it has ended.
+// The library panics if it is used to leave when it has ended.
 func TestLeaveWhileRunEnds(t *testing.T) {
 	t.Parallel() // in real time: who waits for a mutex holds up virtual time
 	a := run(t, config(t, "a"))
@@ -77,12 +77,12 @@ func TestLeaveWhileRunEnds(t *testing.T) {
 	}
 }
 
-// What does not change how others find a box takes it away from nobody.
+// A change that does not affect how others find a box keeps it in the fleet.
 func TestAnotherTimingIsNoDeath(t *testing.T) {
 	t.Parallel()
 	inAir(t, func(t *testing.T, n *air) {
 		cfg := n.config("a")
-		cfg.Timing = WAN // nobody is dead soon
+		cfg.Timing = WAN // no member is dead soon
 		a := n.run(cfg)
 		cfg = n.config("b", a)
 		cfg.Timing = WAN
@@ -96,7 +96,7 @@ func TestAnotherTimingIsNoDeath(t *testing.T) {
 		}
 		within(t, "it joins anew", func() bool { l := b.current(); return l != nil && l != before })
 		b.wants("a", Alive)
-		if err := b.Say(State{Version: "new"}, nil); err != nil {
+		if err := b.Publish(State{Version: "new"}, Message{}); err != nil {
 			t.Fatal(err)
 		}
 		within(t, "and is heard", func() bool { m, _ := a.sees("b"); return m.State.Version == "new" })
@@ -109,7 +109,7 @@ func TestAnotherTimingIsNoDeath(t *testing.T) {
 func (b *box) current() *memberlist.Memberlist {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.list
+	return b.session.list
 }
 
 // wildcard is where a box listens at all its addresses.
@@ -117,7 +117,7 @@ func wildcard(c Config) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), c.Bind.Port())
 }
 
-func TestWhoIsFoundWhereItWas(t *testing.T) {
+func TestABoxAtItsOldAddress(t *testing.T) {
 	t.Parallel()
 	was := Config{Fleet: "edge", Name: "a", Bind: free(t), Join: []string{"b"}}
 	everywhere := was
@@ -148,11 +148,11 @@ func TestWhoIsFoundWhereItWas(t *testing.T) {
 }
 
 // Keys may change while the port is being opened.
-func TestKeysThatChangeAtTheBegin(t *testing.T) {
+func TestKeysThatChangeDuringTheStart(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "a")
 	a := made(t, cfg)
-	a.tamper = func(*memberlist.Config) error {
+	a.hooks.configure = func(*memberlist.Config) error {
 		cfg.Keys = []Key{keyB}
 		return a.Configure(cfg)
 	}

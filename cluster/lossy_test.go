@@ -61,7 +61,7 @@ func TestABadNetworkKillsNobody(t *testing.T) {
 	})
 }
 
-// One does not hear another, which hears it; a third one hears both.
+// One does not receive from another, which receives from it; a third one receives from both.
 func TestOneDirectionIsNotEnoughToDie(t *testing.T) {
 	t.Parallel()
 	inAir(t, func(t *testing.T, n *air) {

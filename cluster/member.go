@@ -14,54 +14,46 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Member is one box of the fleet, this one included, as this one sees it.
+// Member is a box of the fleet, this one included, as this box sees it.
 type Member struct {
 	Name string
 	Addr netip.AddrPort
 	Life Life
-	// Since is when Life became so.
+	// Since is when Life changed.
 	Since time.Time
-	// State is what it last said of itself; Unread tells why that can't be read (it
-	// is a newer weir's, perhaps), and then State is empty.
-	State  State
-	Unread string
-	// Word is the last Word of it that came, nil if none has; it must not be changed.
-	// Old tells that it is not State.Word's: the new one is being asked for, or the
-	// member has begun anew and has not said one yet. It stays when the member dies.
-	Word []byte
-	Has  Digest // of Word
-	Old  bool
-	Self bool
-	// Suspect is a member that is Alive, as far as others have told, but has not
-	// answered this box for longer than it should take. Any answer ends it.
+	// State is the last state that it published. Unreadable is the reason why that cannot
+	// be read, for instance that it is of a newer weir; then State is empty.
+	State      State
+	Unreadable string
+	// Message is the last message that was received, empty if there was none; it must not
+	// be changed. Stale: it is not the one of State.Message, since the new one has been
+	// requested, or the member has restarted and published none yet. It stays when the
+	// member dies.
+	Message       Message
+	MessageDigest Digest // of Message
+	Stale         bool
+	Self          bool
+	// Suspect is a member that is Alive, according to the others, but has not answered
+	// this box for too long. Any answer ends it.
 	Suspect bool
-	// Away is a member that is Suspect or Dead because its weir is not there, although
-	// its box is: the kernel of that box refuses connections to the member's port. What
-	// it forwards it forwards on. AwaySince is since when it has not answered. It ends
-	// when the member is heard again, or when its box does not answer any more, or after
-	// a minute.
-	Away      bool
-	AwaySince time.Time
-
-	asked    time.Time // for the Word
-	askedFor Digest    // the Word
-	// What watch knows: pings without an answer and when the first of them was, when
-	// it looked last, and whether it is looking now.
-	misses         int
-	missed, looked time.Time
-	looking        bool
+	// ProcessDown is a member that is Suspect or Dead while its box is up: the kernel of
+	// that box refuses connections to the member's port, and still forwards.
+	// ProcessDownSince is the first ping without an answer. It ends when the member
+	// answers, when its box no longer answers, or after a minute.
+	ProcessDown      bool
+	ProcessDownSince time.Time
 }
 
-// Life is whether a member is there.
+// Life is whether a member is alive.
 type Life uint8
 
 // The lives.
 const (
-	// Alive answers, or has not been silent for long enough.
+	// Alive: it answers, or has not been silent for long enough.
 	Alive Life = iota
-	// Dead has answered nobody, and has not objected in time.
+	// Dead: it has answered no member, and has not objected in time.
 	Dead
-	// Left has said good-bye.
+	// Left: it has announced its leave.
 	Left
 )
 
@@ -70,39 +62,39 @@ func (l Life) String() string { return [...]string{"alive", "dead", "left"}[l] }
 // MarshalText is String, for JSON and the like.
 func (l Life) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// State is what a member says of itself. It is comparable.
+// State is the published state of a member. It is comparable.
 type State struct {
 	// Version is weir's.
 	Version string `json:"v,omitempty"`
-	// Unfit says why the member should serve nobody; empty: it is fit. Only its first
-	// 160 bytes are told.
+	// Unfit is the reason why the member should not serve; empty: it is fit. Its first 160
+	// bytes are published.
 	Unfit string `json:"u,omitempty"`
 	// FitSince is when it last became fit, in Unix seconds; 0 while it is not.
 	FitSince int64 `json:"s,omitempty"`
-	// Settled says that it has been fit for long enough to be counted with fully.
-	Settled bool `json:"t,omitempty"`
-	// Drain is how far the member has been taken out.
+	// Stable: it has been fit for long enough to own VIPs.
+	Stable bool `json:"t,omitempty"`
+	// Drain is the progress of its drain.
 	Drain Drain `json:"d,omitempty"`
-	// Weight is its share of what is spread over the fleet, 1 to 1000.
+	// Weight is its weight in the distribution of VIPs, 1 to 1000.
 	Weight uint16 `json:"w,omitempty"`
-	// Digest is of what it wants the kernel to be: members with the same
-	// configuration and the same clusters have the same one.
+	// Digest is that of its intended kernel state: members with the same configuration and
+	// the same clusters have the same one.
 	Digest Digest `json:"h,omitempty"`
-	// Word is the digest of its Word; Say fills it in.
-	Word Digest `json:"b,omitempty"`
-	// Leaving says good-bye; Leave fills it in.
+	// Message is the digest of its message; Publish sets it.
+	Message Digest `json:"b,omitempty"`
+	// Leaving: it leaves; Leave sets it.
 	Leaving bool `json:"l,omitempty"`
 }
 
-// Drain is how far a member, or a VIP, has been taken out.
+// Drain is the progress of the drain of a member, or of a VIP.
 type Drain uint8
 
 // The drains.
 const (
 	Serving Drain = iota
-	// Draining takes nothing new, and its connections end.
+	// Draining: no new connections, and the present ones end.
 	Draining
-	// Drained has none left.
+	// Drained: no connections are left.
 	Drained
 )
 
@@ -115,13 +107,12 @@ func (d Drain) String() string {
 
 var drains = [...]string{"serving", "draining", "drained"}
 
-// Digest is the beginning of a SHA-256 sum, in hexadecimal; empty is that of
-// nothing.
+// Digest is the beginning of a SHA-256 sum, in hexadecimal; that of no bytes is empty.
 type Digest string
 
 const digestBytes = 8
 
-// DigestOf gives the digest of some bytes.
+// DigestOf returns the digest of some bytes.
 func DigestOf(b []byte) Digest {
 	if len(b) == 0 {
 		return ""
@@ -130,7 +121,7 @@ func DigestOf(b []byte) Digest {
 	return Digest(hex.EncodeToString(sum[:digestBytes]))
 }
 
-// valid tells whether a digest can be one.
+// valid reports whether a digest is well-formed.
 func (d Digest) valid() bool {
 	raw, err := hex.DecodeString(string(d))
 	return err == nil && (len(raw) == 0 || len(raw) == digestBytes)
@@ -141,7 +132,7 @@ const (
 	maxUnfit   = 160
 )
 
-// encode gives a State as it is gossiped, in at most memberlist.MetaMaxSize bytes.
+// encode returns the gossiped form, of at most memberlist.MetaMaxSize bytes.
 func (s State) encode() ([]byte, error) {
 	s.Version, s.Unfit = shorten(s.Version, maxVersion), shorten(s.Unfit, maxUnfit)
 	out, err := json.Marshal(s)
@@ -157,7 +148,7 @@ func (s State) encode() ([]byte, error) {
 	return out, nil
 }
 
-// shorten cuts a text to so many bytes, at a character, and shows that it did.
+// shorten cuts a text to a number of bytes, at a character, and marks the cut.
 func shorten(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= most {
@@ -174,7 +165,7 @@ func shorten(s string, most int) string {
 	return s + end
 }
 
-// decodeState reads what a member says. Fields of later versions are passed over.
+// decodeState parses the state of a member. Fields of later versions are ignored.
 func decodeState(b []byte) (State, error) {
 	var s State
 	if len(b) == 0 {
@@ -187,10 +178,10 @@ func decodeState(b []byte) (State, error) {
 		return State{}, err
 	}
 	switch {
-	case !s.Digest.valid() || !s.Word.valid():
-		return State{}, fmt.Errorf("a digest that is none: %.32q, %.32q", s.Digest, s.Word)
+	case !s.Digest.valid() || !s.Message.valid():
+		return State{}, fmt.Errorf("invalid digest: %.32q, %.32q", s.Digest, s.Message)
 	case int(s.Drain) >= len(drains):
-		return State{}, fmt.Errorf("%s is none that is known", s.Drain)
+		return State{}, fmt.Errorf("unknown %s", s.Drain)
 	case s.Weight > 1000:
 		return State{}, fmt.Errorf("weight %d is more than 1000", s.Weight)
 	case len(s.Version) > maxVersion || len(s.Unfit) > maxUnfit:
@@ -200,8 +191,8 @@ func decodeState(b []byte) (State, error) {
 	return s, nil
 }
 
-// printable is a text as it may be written to a terminal: who has a key could have one
-// do anything by control characters.
+// printable returns a text that is safe for a terminal: a host with a key could send
+// control characters.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

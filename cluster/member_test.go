@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,7 @@ func TestStateFits(t *testing.T) {
 	t.Parallel()
 	for _, s := range []State{
 		{},
-		{Version: "1.0", Unfit: "why", Drain: Drained, Weight: 1000, Digest: DigestOf([]byte("a")), Word: DigestOf([]byte("b")), FitSince: 1 << 40, Leaving: true},
+		{Version: "1.0", Unfit: "why", Drain: Drained, Weight: 1000, Digest: DigestOf([]byte("a")), Message: DigestOf([]byte("b")), FitSince: 1 << 40, Leaving: true},
 		{Version: strings.Repeat("v", 1000), Unfit: strings.Repeat("\x01", 1000)},
 		{Unfit: strings.Repeat("ä", 100) + "\xff"},
 	} {
@@ -33,7 +34,7 @@ func TestStateFits(t *testing.T) {
 	}
 }
 
-func TestWhatIsCutSaysSo(t *testing.T) {
+func TestShortenMarksTheCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		text string
@@ -49,7 +50,7 @@ func TestWhatIsCutSaysSo(t *testing.T) {
 	}
 }
 
-func TestWhatAMemberSaysIsPrintable(t *testing.T) {
+func TestStatesArePrintable(t *testing.T) {
 	t.Parallel()
 	got, err := decodeState([]byte(`{"v":"1\u001b[2J","u":"no\ncable\t\u202e \u00e4 \ud800","w":1}`))
 	if want := (State{Version: "1?[2J", Unfit: "no?cable?? ä \ufffd", Weight: 1}); err != nil || got != want {
@@ -67,7 +68,8 @@ func TestNamesOfMembers(t *testing.T) {
 		"a": true, "box-1.example": true, strings.Repeat("a", 63): true,
 		"": false, "a\xff": false, "a\n": false, "\x1b[2J": false, "Box": false, "ä": false, "-a": false, "a.": false, strings.Repeat("a", 64): false,
 	} {
-		if err := f.NotifyAlive(&memberlist.Node{Name: name}); (err == nil) != good {
+		err := delegate{f}.NotifyAlive(&memberlist.Node{Name: name})
+		if (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}
 		cfg := config(t, name)
@@ -77,13 +79,13 @@ func TestNamesOfMembers(t *testing.T) {
 	}
 }
 
-// Whoever has a key can send any number of names, and none of them fills the log.
-func TestNamesThatAreNoneAreLoggedOnceInAWhile(t *testing.T) {
+// A host with a key can send any number of names, and none of them fills the log.
+func TestInvalidNamesAreLoggedOncePerMinute(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	l := lines{log: slog.New(slog.NewTextHandler(&out, nil))}
-	for i := range 10 * mostLines {
-		fmt.Fprintf(&l, "[WARN] memberlist: ignoring alive message for '%d': it can't be", i)
+	l := logFilter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	for i := range 10 * maxKinds {
+		fmt.Fprintf(&l, "[WARN] memberlist: ignoring alive message for '%d': not a valid member name", i)
 	}
 	if n := strings.Count(out.String(), "\n"); n != 1 {
 		t.Errorf("%d lines", n)
@@ -125,13 +127,27 @@ func FuzzState(f *testing.F) {
 }
 
 func FuzzMessage(f *testing.F) {
-	f.Add(message(wantWord, "a", nil))
-	f.Add(message(haveWord, "box", []byte("text")))
+	f.Add(encodePacket(packetRequest, "a", nil))
+	f.Add(encodePacket(packetMessage, "box", []byte("text")))
 	f.Add([]byte{'h', 255, 'x'})
+	f.Add(encodePacket(packetMessage, "a", Message{Head: []byte("head"), Parts: [][]byte{[]byte("short"), bytes.Repeat([]byte("long"), 100)}}.Wire()))
+	f.Add(encodePacket(packetParts, "a", encodeParts([][]byte{[]byte("a"), nil, []byte("b")})))
+	f.Add(encodePacket(packetRequest, "a", make([]byte, 3*len(partDigest{}))))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, from, text, ok := parseMessage(b)
-		if ok && string(message(kind, from, text)) != string(b) {
+		kind, from, text, ok := parsePacket(b)
+		if ok && string(encodePacket(kind, from, text)) != string(b) {
 			t.Errorf("%q, %q, %q of %q", kind, from, text, b)
+		}
+		if parts, ok := parseParts(text); ok {
+			if again, _ := parseParts(encodeParts(parts)); len(again) != len(parts) {
+				t.Errorf("%d parts of %q are %d", len(parts), text, len(again))
+			}
+		}
+		if u, err := parseWire(text); err == nil && len(u.missing) == 0 {
+			again, err := parseWire(u.message.Wire())
+			if err != nil || !bytes.Equal(again.message.Head, u.message.Head) || len(again.digests) != len(u.digests) {
+				t.Errorf("%q is read as %+v, and that as %+v: %v", text, u, again, err)
+			}
 		}
 	})
 }

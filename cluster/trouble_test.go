@@ -34,7 +34,7 @@ func TestMemberOfItsOwn(t *testing.T) {
 		cfg.Join = []string{join}
 	}
 	run(t, cfg)
-	_, _ = io.Copy(io.Discard, os.Stdin) // until whoever started it ends
+	_, _ = io.Copy(io.Discard, os.Stdin) // until its parent ends
 }
 
 // own starts a member in a process of its own.
@@ -56,7 +56,7 @@ func own(t *testing.T, join string) (*os.Process, netip.AddrPort) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	within(t, "it listens", func() bool { return knock(t.Context(), at.String(), "edge") == nil })
+	within(t, "it listens", func() bool { return connect(t.Context(), at.String(), "edge") == nil })
 	return cmd.Process, at
 }
 
@@ -123,7 +123,7 @@ func bombs() [][]byte {
 			out = append(out, append([]byte{kind}, body...))
 		}
 	}
-	// Zeros, compressed by LZW: as much as a datagram takes, and it says to be so little.
+	// Zeros, compressed by LZW: as much as a datagram takes, with a small size in its header.
 	var zeros bytes.Buffer
 	w := lzw.NewWriter(&zeros, lzw.LSB, 8)
 	for zeros.Len() < 50_000 {
@@ -155,8 +155,8 @@ func seal(t *testing.T, k Key, text []byte) []byte {
 	return gcm.Seal(out, nonce, text, []byte("edge"))
 }
 
-// Whoever has no key can't have a member use memory, and nobody can stop one. Who is
-// believed can have it unpack some hundred MiB, memberlist's limit for one message.
+// A host without a key can't make a member use memory, and can't stop one. A host with
+// one can make it unpack some hundred MiB, memberlist's limit for one message.
 func TestBombsTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	plain := func(b []byte) []byte { return append(bytes.Clone(label), b...) }
@@ -166,7 +166,7 @@ func TestBombsTakeNoMemory(t *testing.T) {
 		wrap       func([]byte) []byte
 	}{
 		{"a fleet without keys", "open", 0, plain},
-		{"from a stranger", "", 64 << 20, plain},
+		{"from a foreign host", "", 64 << 20, plain},
 		{"with another key", "", 64 << 20, func(b []byte) []byte { return plain(seal(t, keyB, b)) }},
 		{"with the key", "", 0, func(b []byte) []byte { return plain(seal(t, keyA, b)) }},
 	} {
@@ -194,7 +194,7 @@ func TestBombsTakeNoMemory(t *testing.T) {
 			friend := run(t, cfg)
 			friend.wants("own", Alive)
 			within(t, "it answers", func() bool {
-				_, err := friend.list.Ping("own", net.UDPAddrFromAddrPort(at))
+				_, err := friend.session.list.Ping("own", net.UDPAddrFromAddrPort(at))
 				return err == nil
 			})
 			after := peak(t, process.Pid)
@@ -235,14 +235,14 @@ func (c *counting) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func TestStrangersAreCountedAndNotLoggedOneByOne(t *testing.T) {
+func TestForeignPacketsAreCountedAndNotLoggedOneByOne(t *testing.T) {
 	t.Parallel()
 	log := &counting{Handler: slog.DiscardHandler}
 	a := made(t, config(t, "a"))
 	a.log = slog.New(log)
 	a.lines.log = a.log
 	a.start()
-	within(t, "it listens", func() bool { return knock(t.Context(), a.cfg.Bind.String(), "edge") == nil })
+	within(t, "it listens", func() bool { return connect(t.Context(), a.cfg.Bind.String(), "edge") == nil })
 	udp, err := net.Dial("udp", a.cfg.Bind.String())
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package configs holds the configurations that weir is shipped with: weir.toml,
-// the reference, and some to start from. It knows nothing of what they mean;
-// the tests of cmd/weir/internal/config parse every one of them.
+// the reference, and some to start from. It never interprets them;
+// the tests of cmd/weir/internal/config/load parse every one of them.
 package configs
 
 import "embed"

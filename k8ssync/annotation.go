@@ -13,16 +13,15 @@ import (
 	"weir/lb"
 )
 
-// wishes are what the annotations of a Service say; the zero value is nothing.
-// They are typed: no text of a tenant's goes further than this file, but into
-// Notes, quoted and cut.
-type wishes struct {
+// settings are the values of a Service's annotations; the zero value is none. They are
+// typed: no text of a tenant leaves this file, except into Notes, quoted and cut.
+type settings struct {
 	scheduler string
 	flags     *lb.SchedulerFlag
 	weights   weights
 	affinity  *time.Duration
 	drain     *time.Duration
-	source    string // keep, masquerade, or nothing said
+	source    string // keep, masquerade, or empty
 	limits    limits
 }
 
@@ -31,8 +30,8 @@ type limits struct {
 	upper, lower uint32
 }
 
-// weights are those of backends by the names of their node and zone; the node's
-// counts more. Without either it is 1.
+// weights are those of backends by the names of their node and zone; the node takes
+// precedence. Without either the weight is 1.
 type weights struct {
 	nodes, zones map[string]uint32
 }
@@ -49,57 +48,55 @@ func (w weights) of(node, zone string) uint32 {
 
 func (w weights) any() bool { return len(w.nodes)+len(w.zones) > 0 }
 
-// The bounds of what annotations may say. A persistence template or a drained
-// connection takes memory of the box, so that they end within a day and an hour.
+// Limits of the values. Persistence templates and drained connections take memory of the
+// box, so that they end within a day and an hour.
 const (
 	longestAffinity = 24 * time.Hour
 	longestDrain    = time.Hour
 	mostWeights     = 64
 )
 
-// annotations are those that there are, without their prefix, with how each is
-// read. An error says what may be written.
-var annotations = map[string]func(*wishes, string) error{
-	"scheduler":       (*wishes).readScheduler,
-	"scheduler-flags": (*wishes).readFlags,
-	"weights":         (*wishes).readWeights,
-	"affinity":        (*wishes).readAffinity,
-	"drain":           (*wishes).readDrain,
-	"source-address":  (*wishes).readSource,
-	"max-connections": (*wishes).readLimits,
+// annotations are the known ones, without the prefix, with the function that reads each.
+// An error has the permitted values.
+var annotations = map[string]func(*settings, string) error{
+	"scheduler":        (*settings).readScheduler,
+	"scheduler-flags":  (*settings).readFlags,
+	"weights":          (*settings).readWeights,
+	"affinity-timeout": (*settings).readAffinity,
+	"drain-timeout":    (*settings).readDrain,
+	"source-address":   (*settings).readSource,
+	"max-connections":  (*settings).readLimits,
 }
 
-// addressAnnotations ask for addresses. What may be had is said by pools, so that
-// they need not be allowed.
-var addressAnnotations = []string{"addresses", "pool", "share"}
+// addressAnnotations request addresses. They need no permission, as the pools limit them.
+var addressAnnotations = []string{"addresses", "pool", "sharing-key"}
 
-// Annotations gives the names of the annotations that can be allowed, without
-// "weir/", sorted.
+// Annotations returns the names of the annotations that can be allowed, without the
+// prefix, sorted.
 func Annotations() []string { return slices.Sorted(maps.Keys(annotations)) }
 
-// readAnnotations reads those of a Service that cfg allows, and tells note of the
-// others.
-func readAnnotations(cfg *Config, texts map[string]string, note func(string, ...any)) wishes {
-	var w wishes
-	for _, full := range slices.Sorted(maps.Keys(texts)) {
-		name := strings.TrimPrefix(full, annotationPrefix)
+// readAnnotations reads those of a Service that cfg permits, and notes the others.
+func readAnnotations(cfg *Config, texts map[string]string, note func(string, ...any)) settings {
+	var w settings
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		full := cfg.prefix() + name
 		read, known := annotations[name]
 		switch {
-		case slices.Contains(addressAnnotations, name): // what it asks for is the Provider's affair
+		case slices.Contains(addressAnnotations, name): // the Provider reads it
 		case !known:
-			note("%.64q is no annotation of weir's: there are %s", full, strings.Join(slices.Sorted(slices.Values(slices.Concat(Annotations(), addressAnnotations))), ", "))
+			note("%.64q is no annotation of weir: there are %s", full, strings.Join(slices.Sorted(slices.Values(slices.Concat(Annotations(), addressAnnotations))), ", "))
 		case !slices.Contains(cfg.Annotations, name):
 			note("%s is not allowed: only the operator can, by %q in allow_annotations of cluster %s", full, name, cfg.Name)
 		default:
-			if err := read(&w, strings.TrimSpace(texts[full])); err != nil {
-				note("%s %.64q: %v", full, texts[full], err)
+			if err := read(&w, strings.TrimSpace(texts[name])); err != nil {
+				note("%s %.64q: %v", full, texts[name], err)
 			}
 		}
 	}
 	return w
 }
 
-func (w *wishes) readScheduler(text string) error {
+func (w *settings) readScheduler(text string) error {
 	for name := range lb.Schedulers {
 		if name == text {
 			w.scheduler = name
@@ -109,7 +106,7 @@ func (w *wishes) readScheduler(text string) error {
 	return fmt.Errorf("write one of %s", strings.Join(slices.Sorted(maps.Keys(lb.Schedulers)), ", "))
 }
 
-func (w *wishes) readFlags(text string) error {
+func (w *settings) readFlags(text string) error {
 	var flags lb.SchedulerFlag
 	for _, word := range list(text) {
 		switch word {
@@ -125,7 +122,7 @@ func (w *wishes) readFlags(text string) error {
 	return nil
 }
 
-func (w *wishes) readWeights(text string) error {
+func (w *settings) readWeights(text string) error {
 	usage := errors.New(`write names and weights of 0 to 65535, as in "zone/a=3, zone/b=1, node/n7=0"`)
 	out := weights{nodes: map[string]uint32{}, zones: map[string]uint32{}}
 	words := list(text)
@@ -152,7 +149,7 @@ func (w *wishes) readWeights(text string) error {
 	return nil
 }
 
-func (w *wishes) readAffinity(text string) (err error) {
+func (w *settings) readAffinity(text string) (err error) {
 	w.affinity, err = within(text, longestAffinity)
 	if err == nil && *w.affinity%time.Second != 0 {
 		w.affinity, err = nil, errors.New("write whole seconds")
@@ -160,7 +157,7 @@ func (w *wishes) readAffinity(text string) (err error) {
 	return err
 }
 
-func (w *wishes) readDrain(text string) (err error) {
+func (w *settings) readDrain(text string) (err error) {
 	w.drain, err = within(text, longestDrain)
 	return err
 }
@@ -174,7 +171,7 @@ func within(text string, most time.Duration) (*time.Duration, error) {
 	return &d, nil
 }
 
-func (w *wishes) readSource(text string) error {
+func (w *settings) readSource(text string) error {
 	if text != "keep" && text != "masquerade" {
 		return errors.New("write keep or masquerade")
 	}
@@ -182,7 +179,7 @@ func (w *wishes) readSource(text string) error {
 	return nil
 }
 
-func (w *wishes) readLimits(text string) error {
+func (w *settings) readLimits(text string) error {
 	upper, lower, two := strings.Cut(text, "/")
 	u, err := strconv.ParseUint(upper, 10, 32)
 	l, lowerErr := uint64(0), error(nil)

@@ -17,7 +17,7 @@ func annotated(t testing.TB, cfg *Config, texts ...string) lb.Service {
 	svc := web()
 	svc.Annotations = map[string]string{}
 	for i := 0; i < len(texts); i += 2 {
-		svc.Annotations[annotationPrefix+texts[i]] = texts[i+1]
+		svc.Annotations[texts[i]] = texts[i+1]
 	}
 	if cfg.Annotations == nil {
 		cfg.Annotations = Annotations()
@@ -45,10 +45,10 @@ func TestAnnotations(t *testing.T) {
 		{"flags", edge, []string{"scheduler", "sh", "scheduler-flags", "port"}, func(s *lb.Service) { s.Scheduler = lb.Scheduler{Name: "sh", Flags: lb.WithPort} }},
 		{"no flags", edge, []string{"scheduler", "mh", "scheduler-flags", ""}, func(s *lb.Service) { s.Scheduler = lb.Scheduler{Name: "mh"} }},
 		{"dh does not drain", edge, []string{"scheduler", "dh"}, func(s *lb.Service) { s.Scheduler.Name, s.Drain = "dh", 0 }},
-		{"dh drains if told to", withDH, []string{"drain", "1m"}, func(s *lb.Service) { s.Scheduler.Name, s.Drain = "dh", time.Minute }},
-		{"drain", node, []string{"drain", "10m"}, func(s *lb.Service) { s.Drain = 10 * time.Minute }},
-		{"drain not at all", node, []string{"drain", "0s"}, func(s *lb.Service) { s.Drain = 0 }},
-		{"affinity", edge, []string{"affinity", "1h30m"}, func(s *lb.Service) { s.Affinity = 90 * time.Minute }},
+		{"dh drains if told to", withDH, []string{"drain-timeout", "1m"}, func(s *lb.Service) { s.Scheduler.Name, s.Drain = "dh", time.Minute }},
+		{"drain", node, []string{"drain-timeout", "10m"}, func(s *lb.Service) { s.Drain = 10 * time.Minute }},
+		{"drain not at all", node, []string{"drain-timeout", "0s"}, func(s *lb.Service) { s.Drain = 0 }},
+		{"affinity", edge, []string{"affinity-timeout", "1h30m"}, func(s *lb.Service) { s.Affinity = 90 * time.Minute }},
 		{"source-address keep", edge, []string{"source-address", "keep"}, func(s *lb.Service) { s.Keep = true }},
 		{"max-connections", edge, []string{"max-connections", "1000"}, func(s *lb.Service) {
 			for i := range s.Ports[0].Backends {
@@ -76,7 +76,7 @@ func TestAnnotations(t *testing.T) {
 }
 
 func TestWeightsOfZonesAndNodes(t *testing.T) {
-	var w wishes
+	var w settings
 	if err := w.readWeights("zone/a=3, zone/b=2 node/n7=0"); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestWeightsOfZonesAndNodes(t *testing.T) {
 func TestWeightTimesEndpointsOfANode(t *testing.T) {
 	cfg, svc := onEdge(), web()
 	cfg.Reach, cfg.Annotations = NodePorts, Annotations()
-	svc.ExternalLocal, svc.Annotations = true, map[string]string{"weir/weights": "zone/a=40000", "weir/scheduler": "wrr"}
+	svc.ExternalLocal, svc.Annotations = true, map[string]string{"weights": "zone/a=40000", "scheduler": "wrr"}
 	got, _ := translate(svc, []*slice{slicing(t, "web-1", "10.180.0.1@n1 ready", "10.180.0.2@n1 ready", "10.180.2.1@n2 ready")}, world(cfg))
 	if b := got.Ports[0].Backends; len(b) != 2 || b[0].Weight != maxWeight || b[1].Weight != 1 {
 		t.Errorf("%+v; want the first at the most there is, the other at 1", b)
@@ -101,7 +101,7 @@ func TestWeightTimesEndpointsOfANode(t *testing.T) {
 }
 
 func TestRefusedAnnotations(t *testing.T) {
-	drainAlone := func() *Config { c := onEdge(); c.Annotations = []string{"drain"}; return c }
+	drainAlone := func() *Config { c := onEdge(); c.Annotations = []string{"drain-timeout"}; return c }
 	for _, c := range []struct {
 		name  string
 		cfg   func() *Config
@@ -109,7 +109,7 @@ func TestRefusedAnnotations(t *testing.T) {
 		want  string // of the only Note
 	}{
 		{"not allowed", drainAlone, []string{"scheduler", "wlc"}, `weir/scheduler is not allowed: only the operator can, by "scheduler" in allow_annotations of cluster prod`},
-		{"unknown", onEdge, []string{"wieghts", "1"}, `"weir/wieghts" is no annotation of weir's: there are addresses, affinity, drain, max-connections, pool, scheduler, scheduler-flags, share, source-address, weights`},
+		{"unknown", onEdge, []string{"wieghts", "1"}, `"weir/wieghts" is no annotation of weir: there are addresses, affinity-timeout, drain-timeout, max-connections, pool, scheduler, scheduler-flags, sharing-key, source-address, weights`},
 		{"scheduler", onEdge, []string{"scheduler", "../../evil"}, `weir/scheduler "../../evil": write one of dh, fo, `},
 		{"scheduler in capitals", onEdge, []string{"scheduler", "RR"}, `weir/scheduler "RR": write one of`},
 		{"long values are cut", onEdge, []string{"scheduler", strings.Repeat("x", 4000)}, `weir/scheduler "` + strings.Repeat("x", 64) + `": `},
@@ -123,11 +123,11 @@ func TestRefusedAnnotations(t *testing.T) {
 		{"no weights", onEdge, []string{"weights", " , "}, `weir/weights " , ": write names`},
 		{"weights twice", onEdge, []string{"weights", "zone/a=1,zone/a=2"}, `weir/weights "zone/a=1,zone/a=2": write "zone/a" once`},
 		{"too many weights", onEdge, []string{"weights", strings.Repeat("zone/a=1,", 65)}, `weir/weights "zone/a=1,zone/a=1,`},
-		{"affinity", onEdge, []string{"affinity", "ClientIP"}, `weir/affinity "ClientIP": write a duration from 0s to 24h, as in "90s" or "10m"`},
-		{"affinity of part of a second", onEdge, []string{"affinity", "1.5s"}, `weir/affinity "1.5s": write whole seconds`},
-		{"affinity too long", onEdge, []string{"affinity", "25h"}, `weir/affinity "25h": write a duration from 0s to 24h`},
-		{"drain below nothing", onEdge, []string{"drain", "-1s"}, `weir/drain "-1s": write a duration from 0s to 1h`},
-		{"drain too long", onEdge, []string{"drain", "2h"}, `weir/drain "2h": write a duration from 0s to 1h`},
+		{"affinity", onEdge, []string{"affinity-timeout", "ClientIP"}, `weir/affinity-timeout "ClientIP": write a duration from 0s to 24h, as in "90s" or "10m"`},
+		{"affinity of part of a second", onEdge, []string{"affinity-timeout", "1.5s"}, `weir/affinity-timeout "1.5s": write whole seconds`},
+		{"affinity too long", onEdge, []string{"affinity-timeout", "25h"}, `weir/affinity-timeout "25h": write a duration from 0s to 24h`},
+		{"drain below nothing", onEdge, []string{"drain-timeout", "-1s"}, `weir/drain-timeout "-1s": write a duration from 0s to 1h`},
+		{"drain too long", onEdge, []string{"drain-timeout", "2h"}, `weir/drain-timeout "2h": write a duration from 0s to 1h`},
 		{"source-address", onEdge, []string{"source-address", "true"}, `weir/source-address "true": write keep or masquerade`},
 		{"keep on a node", onNode, []string{"source-address", "keep"}, `weir/source-address keep: on a node only externalTrafficPolicy: Local can keep addresses`},
 		{"limit of nothing", onEdge, []string{"max-connections", "0"}, `weir/max-connections "0": write "1000", or "1000/800"`},
@@ -150,9 +150,9 @@ func TestRefusedAnnotations(t *testing.T) {
 	}
 }
 
-func TestMasqueradeOnANodeIsTold(t *testing.T) {
+func TestNoteForMasqueradeOnANode(t *testing.T) {
 	cfg, svc := onNode(), web()
-	cfg.Annotations, svc.Annotations, svc.ExternalLocal = Annotations(), map[string]string{"weir/source-address": "masquerade"}, true
+	cfg.Annotations, svc.Annotations, svc.ExternalLocal = Annotations(), map[string]string{"source-address": "masquerade"}, true
 	got, _ := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg))
 	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0].Text, "use Cluster") {
 		t.Errorf("%v", got.Notes)
@@ -161,8 +161,8 @@ func TestMasqueradeOnANodeIsTold(t *testing.T) {
 
 func FuzzAnnotations(f *testing.F) {
 	for name, text := range map[string]string{
-		"scheduler": "wlc", "scheduler-flags": "fallback,port", "weights": "zone/a=3, node/n1=0", "affinity": "1h",
-		"drain": "90s", "source-address": "keep", "max-connections": "1000/800", "": "x", "evil\x00": "\xff",
+		"scheduler": "wlc", "scheduler-flags": "fallback,port", "weights": "zone/a=3, node/n1=0", "affinity-timeout": "1h",
+		"drain-timeout": "90s", "source-address": "keep", "max-connections": "1000/800", "": "x", "evil\x00": "\xff",
 	} {
 		f.Add(name, text)
 	}

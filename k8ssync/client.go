@@ -5,8 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -19,20 +23,21 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	tokens "k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// access is how to talk to an API server. All files that it needs are read in,
-// but for that of a token, which client-go reads again every minute and after a
-// 401 without breaking connections.
+// access has the address and credentials of an API server. The content of all files is
+// included, but for that of a token, which client-go reads again every minute and after a
+// 401 without a new connection.
 type access struct {
 	config *rest.Config
-	// sum tells one access from another.
+	// sum identifies the content.
 	sum [sha256.Size]byte
 }
 
 // readAccess reads the kubeconfig and the files it names, or a Pod's service
-// account. The environment (KUBECONFIG, HTTPS_PROXY) has no say.
+// account. The environment (KUBECONFIG, HTTPS_PROXY) is ignored.
 func readAccess(cfg Config) (access, error) {
 	var raw []byte
 	var err error
@@ -48,7 +53,7 @@ func readAccess(cfg Config) (access, error) {
 	}
 	c, err := conf()
 	if err == nil && (c.ExecProvider != nil || c.AuthProvider != nil) {
-		err = errors.New("it wants a plugin") // it became another file meanwhile
+		err = errors.New("it needs a plugin") // the file has changed since
 	}
 	if errors.Is(err, rest.ErrNotInCluster) {
 		return access{}, errors.New("no kubeconfig is given, and this is no Pod with a service account: set kubeconfig")
@@ -64,12 +69,31 @@ func readAccess(cfg Config) (access, error) {
 	return access{c, sha256.Sum256(bytes.Join(parts, []byte{0}))}, nil
 }
 
-// credentials says where credentials come from.
+// credentials returns the source of the credentials.
 func (c Config) credentials() string {
 	if c.Kubeconfig == "" {
 		return "service account"
 	}
 	return c.Kubeconfig
+}
+
+// ServerAddr returns the address of the API server in the credentials of a configuration;
+// false if they can't be read, or have a name.
+func ServerAddr(cfg Config) (netip.Addr, bool) {
+	a, err := readAccess(cfg)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	host := a.config.Host
+	if !strings.Contains(host, "://") {
+		host = "https://" + host
+	}
+	u, err := url.Parse(host)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return addr.Unmap(), err == nil
 }
 
 // parseKubeconfig reads one context of a kubeconfig file.
@@ -84,44 +108,43 @@ func parseKubeconfig(file, context string) (*rest.Config, error) {
 	if context == "" {
 		context = kube.CurrentContext
 	}
-	// Without overrides, ClientConfig reads nothing else and asks nobody.
+	// Without overrides, ClientConfig reads nothing else and never prompts.
 	return clientcmd.NewNonInteractiveClientConfig(*kube, context, nil, nil).ClientConfig()
 }
 
-// client talks to one API server with one access.
+// client sends requests to one API server with one access.
 type client struct {
 	core, discovery rest.Interface
-	// claims and statuses are for a Provider, at a pace of their own; election is for
-	// the one request that must never wait behind others.
+	// claims and statuses are for a Provider, at the pace of the API server; election is
+	// for the one request that must never wait for others.
 	claims, statuses, election rest.Interface
 	transport                  *http.Transport
-	conns                      *conns
+	conns                      *connrotation.Dialer
 	server                     string
 }
 
-// Requests that a cluster may begin: watches of many namespaces begin at once,
-// pages of lists follow each other.
+// Limits of reads: watches of many namespaces begin at once, and pages of lists follow
+// each other. Writes have the pace of the API server.
 const (
 	requestsPerSecond = 50
 	requestBurst      = 100
-	writesPerSecond   = 200
 )
 
-// newClient makes a client with connections of its own, which nobody shares.
-func newClient(a access, version string, wait silence) (*client, error) {
+// newClient returns a client with connections of its own.
+func newClient(a access, version string, limits timeouts) (*client, error) {
 	tlsConfig, err := rest.TLSConfigFor(a.config)
 	if err != nil {
 		return nil, err
 	}
-	conns := newConns(wait.dial, wait.idle)
+	conns := connrotation.NewDialer((&net.Dialer{Timeout: limits.dial, KeepAlive: limits.idle}).DialContext)
 	transport := &http.Transport{
 		Proxy:                 a.config.Proxy,
-		DialContext:           conns.dial,
-		TLSHandshakeTimeout:   wait.dial,
+		DialContext:           conns.DialContext,
+		TLSHandshakeTimeout:   limits.dial,
 		TLSClientConfig:       tlsConfig,
 		ForceAttemptHTTP2:     true,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: wait.idle, PingTimeout: wait.ping},
-		ResponseHeaderTimeout: wait.header,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: limits.idle, PingTimeout: limits.ping},
+		ResponseHeaderTimeout: limits.header,
 		IdleConnTimeout:       time.Minute,
 		DisableCompression:    a.config.DisableCompression,
 	}
@@ -132,42 +155,39 @@ func newClient(a access, version string, wait silence) (*client, error) {
 	conf.NegotiatedSerializer = codecs
 	conf.WarningHandler = rest.NoWarnings{}
 	if file := conf.BearerTokenFile; file != "" {
-		// client-go's own wrapper reads the file once a minute and keeps a void token as
-		// long; this one reads it after a 401, too.
+		// client-go's own wrapper reads the file once a minute and keeps an invalid token
+		// for that time; this one reads it after a 401, too.
 		conf.BearerToken, conf.BearerTokenFile = "", ""
 		conf.Wrap(tokens.ResettableTokenSourceWrapTransport(tokens.NewCachedFileTokenSource(file)))
 	}
-	rt, err := rest.HTTPWrappersForConfig(conf, &patience{transport, wait, maxAnswer})
+	rt, err := rest.HTTPWrappersForConfig(conf, &timeoutTransport{transport, limits, maxAnswer})
 	if err != nil {
 		return nil, err
 	}
 	c := &client{transport: transport, conns: conns, server: conf.Host}
-	pace := flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
-	group := func(gv schema.GroupVersion, path string, pace flowcontrol.RateLimiter) rest.Interface {
-		conf.GroupVersion, conf.APIPath, conf.RateLimiter = &gv, path, pace
+	group := func(gv schema.GroupVersion, path string, limit flowcontrol.RateLimiter, rt http.RoundTripper) rest.Interface {
+		conf.GroupVersion, conf.APIPath, conf.RateLimiter = &gv, path, limit
 		r, e := rest.RESTClientForConfigAndClient(conf, &http.Client{Transport: rt})
 		err = errors.Join(err, e)
 		return r
 	}
-	c.core = group(corev1.SchemeGroupVersion, "/api", pace)
-	c.discovery = group(discoveryv1.SchemeGroupVersion, "/apis", pace)
-	writes := func() flowcontrol.RateLimiter {
-		return flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)
-	}
-	c.statuses = group(corev1.SchemeGroupVersion, "/api", writes())
-	c.claims = group(coordinationv1.SchemeGroupVersion, "/apis", writes())
-	c.election = group(coordinationv1.SchemeGroupVersion, "/apis", flowcontrol.NewFakeAlwaysRateLimiter())
+	reads := flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
+	c.core = group(corev1.SchemeGroupVersion, "/api", reads, rt)
+	c.discovery = group(discoveryv1.SchemeGroupVersion, "/apis", reads, rt)
+	writes := &pace{next: rt}
+	c.statuses = group(corev1.SchemeGroupVersion, "/api", writes, writes)
+	c.claims = group(coordinationv1.SchemeGroupVersion, "/apis", writes, writes)
+	c.election = group(coordinationv1.SchemeGroupVersion, "/apis", flowcontrol.NewFakeAlwaysRateLimiter(), rt)
 	return c, err
 }
 
 // close ends all connections.
 func (c *client) close() {
+	c.conns.CloseAll()
 	c.transport.CloseIdleConnections()
-	c.conns.close()
 }
 
-// Only what weir reads and writes is known, so that an object of another kind
-// can't even be decoded.
+// The scheme has only the kinds that weir reads and writes: no other object can be decoded.
 var (
 	scheme = newScheme()
 	codecs = serializer.NewCodecFactory(scheme).WithoutConversion()

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestAccessSaysWhatIsWrong(t *testing.T) {
+func TestAccessErrors(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	t.Setenv("KUBECONFIG", kubeconfigFor(t, "https://192.0.2.1", "")) // has no say
+	t.Setenv("KUBECONFIG", kubeconfigFor(t, "https://192.0.2.1", "")) // is ignored
 	for _, tc := range []struct {
 		name, file, context, want string
 	}{
@@ -40,9 +40,9 @@ func TestAccessSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAccessNoticesEveryFile changes each file that a kubeconfig names. A token's is
+// TestAccessChangesWithEveryFile changes each file that a kubeconfig names. A token's is
 // no reason for a new client: client-go reads it again by itself.
-func TestAccessNoticesEveryFile(t *testing.T) {
+func TestAccessChangesWithEveryFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")
 	writeKubeconfig(t, file, "https://192.0.2.1", "tokenFile: token, client-certificate: cert, client-key: key")
@@ -61,7 +61,7 @@ func TestAccessNoticesEveryFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newClient(was, "v", usualSilence)
+	c, err := newClient(was, "v", defaultTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestAccessNoticesEveryFile(t *testing.T) {
 	}
 }
 
-func TestClientHeedsOnlyTheKubeconfigsProxy(t *testing.T) {
+func TestClientUsesOnlyTheKubeconfigsProxy(t *testing.T) {
 	file := kubeconfigFor(t, "https://192.0.2.1", "")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestClientHeedsOnlyTheKubeconfigsProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := newClient(a, "v", usualSilence)
+		c, err := newClient(a, "v", defaultTimeouts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,9 +122,9 @@ func TestClientHeedsOnlyTheKubeconfigsProxy(t *testing.T) {
 	}
 }
 
-// TestATokenIsReadAgainAfterA401 replaces a token that is void: the request after the one
+// TestTokenIsReadAgainAfter401 replaces a token that is void: the request after the one
 // that was refused has the new one.
-func TestATokenIsReadAgainAfterA401(t *testing.T) {
+func TestTokenIsReadAgainAfter401(t *testing.T) {
 	var shown []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if shown = append(shown, r.Header.Get("Authorization")); shown[len(shown)-1] != "Bearer new" {
@@ -139,7 +139,7 @@ func TestATokenIsReadAgainAfterA401(t *testing.T) {
 		}
 	}
 	write("old")
-	c, err := newClient(access{config: &rest.Config{Host: server.URL, BearerToken: "old", BearerTokenFile: file}}, "v", usualSilence)
+	c, err := newClient(access{config: &rest.Config{Host: server.URL, BearerToken: "old", BearerTokenFile: file}}, "v", defaultTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}

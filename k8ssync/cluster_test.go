@@ -15,7 +15,7 @@ import (
 	"weir/lb"
 )
 
-func TestFirstUpdateHasEverythingAndWaitsForIt(t *testing.T) {
+func TestFirstUpdateWaitsForAllResources(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testSlice("web", "10.1.0.1", "10.1.0.2"), testService("db", "10.96.0.2"), testNode("n1", "192.0.2.1"))
 	open := make(chan struct{})
@@ -45,7 +45,7 @@ func TestFirstUpdateHasEverythingAndWaitsForIt(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"services": 2, "endpointslices": 1, "nodes": 1}, st.Objects); diff != "" || st.Endpoints != 2 {
 		t.Errorf("objects (-want +got): %s; %d endpoints", diff, st.Endpoints)
 	}
-	if !st.Synced || st.Stale || st.Error != "" || time.Since(st.Heard) > 10*time.Second || st.Relists != 3 {
+	if !st.Synced || st.Stale || st.Error != "" || time.Since(st.LastContact) > 10*time.Second || st.Relists != 3 {
 		t.Errorf("status %+v", st)
 	}
 	if fmt.Sprint(st.NodePodCIDRs, st.NodeAddrs) != "[10.1.0.0/24] [192.0.2.1]" {
@@ -56,7 +56,7 @@ func TestFirstUpdateHasEverythingAndWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestStatusTellsThatTheOwnNodeLeaves(t *testing.T) {
+func TestStatusOfALeavingNode(t *testing.T) {
 	s := newAPIServer(t)
 	own, other := testNode("n1", "192.0.2.1"), testNode("n2", "192.0.2.2")
 	other.Spec.Taints = []corev1.Taint{{Key: taintScaledDown, Effect: corev1.TaintEffectNoSchedule}}
@@ -73,7 +73,7 @@ func TestStatusTellsThatTheOwnNodeLeaves(t *testing.T) {
 	eventually(t, "leaving", func() bool { return c.Status().NodeLeaving })
 }
 
-func TestChangesAreSaidOnceAndAlone(t *testing.T) {
+func TestUpdatesHaveOnlyChanges(t *testing.T) {
 	s := newAPIServer(t)
 	web, db := testService("web", "10.96.0.1"), testService("db", "10.96.0.2")
 	s.put(web, db, testSlice("web", "10.1.0.1"), testNode("n1", "192.0.2.1"))
@@ -98,7 +98,7 @@ func TestChangesAreSaidOnceAndAlone(t *testing.T) {
 			t.Errorf("%s: put %v gone %v synced %v", tc.name, put, gone, u.Synced)
 		}
 	}
-	// What means nothing is not said: a new resourceVersion, a Node's heartbeat.
+	// Irrelevant changes are not published: a new resourceVersion, a Node's heartbeat.
 	s.put(db, testNode("n1", "192.0.2.1"))
 	s.put(testService("last", "10.96.0.7"))
 	put, _ := names(next(t, c))
@@ -107,7 +107,7 @@ func TestChangesAreSaidOnceAndAlone(t *testing.T) {
 	}
 }
 
-func TestAServiceMovesAwayFromASlice(t *testing.T) {
+func TestSliceChangesItsService(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testService("db", "10.96.0.2"), testSlice("web", "10.1.0.1"), testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s)
@@ -128,7 +128,7 @@ func TestAServiceMovesAwayFromASlice(t *testing.T) {
 	}
 }
 
-func TestTriggeredIsBelievedOnlyIfItCanBeSo(t *testing.T) {
+func TestTriggeredMustBePlausible(t *testing.T) {
 	s := newAPIServer(t)
 	at := func(when time.Time, addrs ...string) metav1.Object {
 		sl := testSlice("web", addrs...)
@@ -161,7 +161,7 @@ func TestTriggeredIsBelievedOnlyIfItCanBeSo(t *testing.T) {
 	}
 }
 
-func TestAStormOfOneServiceIsFewUpdates(t *testing.T) {
+func TestStormOfOneServiceIsFewUpdates(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testSlice("web", "10.1.0.1"), testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s)
@@ -184,13 +184,13 @@ func TestAStormOfOneServiceIsFewUpdates(t *testing.T) {
 		}
 	}
 	took := time.Since(began)
-	if most := 2 + int(took/calm); updates > most {
+	if most := 2 + int(took/minInterval); updates > most {
 		t.Errorf("%d updates in %s, want %d at most", updates, took, most)
 	}
 	t.Logf("%d changes in %s: %d updates", changes, took, updates)
 }
 
-func TestASlowReaderMissesNothingAndGetsItTogether(t *testing.T) {
+func TestSlowReaderGetsAllChangesTogether(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s)
@@ -213,7 +213,7 @@ func TestASlowReaderMissesNothingAndGetsItTogether(t *testing.T) {
 	}
 }
 
-func TestOnlyTheNamespacesThatAreWanted(t *testing.T) {
+func TestOnlyConfiguredNamespaces(t *testing.T) {
 	s := newAPIServer(t)
 	other := testService("other", "10.96.0.9")
 	other.Namespace = "elsewhere"
@@ -228,7 +228,7 @@ func TestOnlyTheNamespacesThatAreWanted(t *testing.T) {
 	}
 }
 
-func TestAClusterThatIsTooBigIsServedInPart(t *testing.T) {
+func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		s := newAPIServer(t)
 		s.oldLists = old
@@ -237,8 +237,12 @@ func TestAClusterThatIsTooBigIsServedInPart(t *testing.T) {
 		}
 		s.put(testNode("n1", "192.0.2.1"))
 		c := testCluster(t, s)
-		c.limit.services = 5
-		c.live = newObjects(c.limit)
+		limit := most
+		limit.services = 5
+		for _, f := range c.conn.feeds {
+			f.limit = limit
+		}
+		c.store.live = newObjects(limit)
 		run(t, c)
 		if u := next(t, c); len(u.Put) != 5 {
 			t.Errorf("%d Services, want 5", len(u.Put))
@@ -252,7 +256,7 @@ func TestAClusterThatIsTooBigIsServedInPart(t *testing.T) {
 	}
 }
 
-func TestNodesMatterOnlyWhereTheyDo(t *testing.T) {
+func TestNodesAreWatchedOnlyIfNeeded(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*Config)
@@ -280,7 +284,7 @@ func TestNodesMatterOnlyWhereTheyDo(t *testing.T) {
 	}
 }
 
-func TestAClusterHasABoundedNumberOfRealServers(t *testing.T) {
+func TestRealServersOfAClusterAreLimited(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testNode("n1", "192.0.2.1"))
 	at := func(name string, year int) *corev1.Service {
@@ -290,7 +294,7 @@ func TestAClusterHasABoundedNumberOfRealServers(t *testing.T) {
 	}
 	s.put(at("1", 2026), testSlice("1", "10.1.0.1", "10.1.0.2"), at("2", 2025), testSlice("2", "10.1.0.3", "10.1.0.4"))
 	c := testCluster(t, s)
-	c.real.most = 4
+	c.translation.real.most = 4
 	run(t, c)
 	if u := next(t, c); backends(u, "1") != 2 || backends(u, "2") != 2 {
 		t.Errorf("both find room: %+v", u)
@@ -312,7 +316,7 @@ func TestAClusterHasABoundedNumberOfRealServers(t *testing.T) {
 	}
 }
 
-func TestNamesThatNobodyMayHaveAreLeftOut(t *testing.T) {
+func TestInvalidNamesAreLeftOut(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	for _, name := range []string{"../up", "a\nb", "UPPER", "a b", strings.Repeat("a", 254)} {

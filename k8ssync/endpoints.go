@@ -17,14 +17,14 @@ type candidate struct {
 	nth  int
 }
 
-// candidates gives the endpoints of a port, sorted by address, each once. A port
+// candidates returns the endpoints of a port, sorted by address, each once. A port
 // of a slice is that of the same name and protocol; its number is the slice's own,
 // so a named targetPort may differ between slices.
 //
 // Two slices may name the same address while an endpoint moves between them, or
-// when a Pod gets the address of one that still terminates: what terminates
-// gives way, then what is less able. What is still equal is decided by the name
-// of the slice, so that the order of events does not matter.
+// when a Pod gets the address of one that still terminates: a
+// terminating one yields, then one that is not ready or not serving. Between equals the
+// name of the slice decides, so that the order of events does not matter.
 func candidates(port servicePort, from []*slice) []candidate {
 	var out []candidate
 	for _, s := range from {
@@ -49,7 +49,7 @@ func candidates(port servicePort, from []*slice) []candidate {
 	return slices.CompactFunc(out, func(a, b candidate) bool { return a.addr == b.addr })
 }
 
-// yesFirst orders what is true before what is not.
+// yesFirst orders true before false.
 func yesFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -60,11 +60,11 @@ func yesFirst(a, b bool) int {
 	return 1
 }
 
-// leaving tells whether an endpoint terminates and still serves: what is used
-// where nothing is ready (KEP-1669).
+// leaving reports whether an endpoint terminates and still serves: it is used
+// where none is ready (KEP-1669).
 func (c candidate) leaving() bool { return !c.Ready && c.Serving && c.Terminating }
 
-// place is where the box is; the zero place is nowhere in particular.
+// place is the location of the box; the zero place is unknown.
 type place struct {
 	node, zone string
 }
@@ -72,12 +72,12 @@ type place struct {
 func (p place) has(c candidate) bool { return p.node != "" && c.Node == p.node }
 
 // scoped chooses among the candidates of one family as kube-proxy does for each
-// Service port, and tells the scope of each that is used. There are two lists:
+// Service port, and returns the scope of each. There are two lists:
 //
-//   - Wide, for a traffic policy of Cluster: what is ready, narrowed by topology;
-//     if nothing is, what is leaving.
-//   - Near, for one of Local: what is ready on this node, whatever its hints; if
-//     nothing is, what is leaving there.
+//   - Wide, for a traffic policy of Cluster: the ready ones, narrowed by topology; if
+//     there are none, the leaving ones.
+//   - Near, for one of Local: the ready ones on this node, regardless of hints; if there
+//     are none, the leaving ones there.
 //
 // Without near only the wide list is made.
 func scoped(all []candidate, at place, near bool) ([]candidate, []lb.Scope) {
@@ -107,7 +107,7 @@ func scoped(all []candidate, at place, near bool) ([]candidate, []lb.Scope) {
 	return chosen, scopes
 }
 
-// topology gives the endpoints that hints leave to this box (KEP-2433, KEP-3015).
+// topology selects the endpoints that hints leave to this box (KEP-2433, KEP-3015).
 // Hints count only when every ready endpoint has them and one of them names this
 // node, or else this zone: a rollout in mid-air, or a zone that has become empty,
 // falls back to all endpoints.
@@ -123,7 +123,7 @@ func topology(all []candidate, at place) func(candidate) bool {
 	return func(candidate) bool { return true }
 }
 
-// allHint tells whether every ready endpoint has hints, and one of them is for
+// allHint reports whether every ready endpoint has hints, and one of them is for
 // here.
 func allHint(all []candidate, hints func(candidate) []string, here string) bool {
 	found := false
@@ -140,7 +140,7 @@ func allHint(all []candidate, hints func(candidate) []string, here string) bool 
 	return found
 }
 
-// ofFamily gives the part of sorted candidates that is of a family: IPv4 sorts
+// ofFamily returns the part of sorted candidates that is of a family: IPv4 sorts
 // before IPv6.
 func ofFamily(all []candidate, f lb.Family) []candidate {
 	six := slices.IndexFunc(all, func(c candidate) bool { return c.Addr.Is6() })
@@ -153,8 +153,8 @@ func ofFamily(all []candidate, f lb.Family) []candidate {
 	return all[six:]
 }
 
-// healthy counts the endpoints that a healthCheckNodePort tells of: those that are
-// ready on this node, by their addresses; what is leaving never counts. Pods of
+// healthy counts the endpoints that a healthCheckNodePort reports: those that are
+// ready on this node, by their addresses; leaving ones never count. Pods of
 // two families count once.
 func healthy(from []*slice, at place) int {
 	seen := map[netip.Addr]bool{}
@@ -176,4 +176,14 @@ func healthy(from []*slice, at place) int {
 		}
 	}
 	return max(four, six)
+}
+
+// maxWeight is the largest that an IPVS scheduler takes.
+const maxWeight = 65535
+
+// weighted is a backend before it has its weight.
+type weighted struct {
+	lb.Backend
+	share      int
+	node, zone string
 }

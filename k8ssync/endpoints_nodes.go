@@ -6,17 +6,13 @@ import (
 	"weir/lb"
 )
 
-// maxWeight is the largest that an IPVS scheduler takes.
-const maxWeight = 65535
-
-// throughNodes gives the backends of a port whose endpoints are reached by the
-// nodes, each node at its node port. The nodes' own proxies choose the endpoint.
+// throughNodes returns the backends of a port that are reached via the nodes, each at its
+// node port. The nodes' own proxies choose the endpoint.
 //
-// Under externalTrafficPolicy Local a node serves its own endpoints alone, so only
-// those which have some are used, with a weight of so many as they have: a
-// scheduler that weighs (wrr, wlc, mh) then gives every endpoint its share.
-// Otherwise any node will do. A Service without a usable endpoint has no backend:
-// clients are refused here, not by a node.
+// Under externalTrafficPolicy Local a node serves only its own endpoints. Only nodes with
+// endpoints are used then, with their number as the weight, so that a weighted scheduler
+// (wrr, wlc, mh) balances the endpoints. Otherwise any node is used. A Service without a
+// usable endpoint has no backend: the box refuses its clients, not a node.
 func throughNodes(port servicePort, all []candidate, f lb.Family, env *env, local bool) []weighted {
 	chosen, _ := scoped(all, place{}, false)
 	if len(chosen) == 0 || port.NodePort == 0 {
@@ -34,7 +30,7 @@ func throughNodes(port servicePort, all []candidate, f lb.Family, env *env, loca
 		if !ok || local && share == 0 {
 			continue
 		}
-		if i, twice := at[a]; twice { // whatever that means, it is one backend
+		if i, twice := at[a]; twice { // two nodes with one address are one backend
 			out[i].share += share
 			continue
 		}
@@ -47,9 +43,9 @@ func throughNodes(port servicePort, all []candidate, f lb.Family, env *env, loca
 	return out
 }
 
-// sharesOf counts the endpoints of each node that has some: what is ready; if
-// nothing is, anywhere, what is leaving. A node whose last ones are leaving is told
-// to get no new connections by its health check, too.
+// sharesOf counts the endpoints of each node: the ready ones; if no node has any, the
+// leaving ones. The health check of a node with only leaving endpoints also refuses new
+// connections.
 func sharesOf(all []candidate) map[string]int {
 	ready, leaving := map[string]int{}, map[string]int{}
 	for _, c := range all {
@@ -66,9 +62,8 @@ func sharesOf(all []candidate) map[string]int {
 	return leaving
 }
 
-// balanced gives the nodes that take traffic: those that are ready. When none is,
-// it is more likely that the cluster has lost sight of its nodes than that all of
-// them have died, and all are used.
+// balanced returns the nodes that receive traffic: those that are ready. If none is, all
+// are used: more likely the control plane has lost its nodes than that all have failed.
 func balanced(nodes []node) []node {
 	var ready, rest []node
 	for _, n := range nodes {
@@ -86,8 +81,7 @@ func balanced(nodes []node) []node {
 	return ready
 }
 
-// addr is the address of a node for others: its internal one, or else the
-// external one.
+// addr returns the address of a node: its internal one, or else the external one.
 func (n node) addr(f lb.Family) (netip.Addr, bool) {
 	for _, list := range [][]netip.Addr{n.InternalIPs, n.ExternalIPs} {
 		for _, a := range list {

@@ -42,7 +42,7 @@ func parseEndpoint(t testing.TB, text string) endpoint {
 	return e
 }
 
-// slicing makes a slice of a port 80 that leads to 8080.
+// slicing makes a slice of a port 80 with target port 8080.
 func slicing(t testing.TB, name string, endpoints ...string) *slice {
 	t.Helper()
 	s := &slice{key: key{"shop", name}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}}}

@@ -9,14 +9,14 @@ import (
 	"weir/lb"
 )
 
-// env is what translate reads beside one Service and its slices. It is not safe
-// for concurrent use.
+// env has the inputs of translate beside one Service and its slices. It is not safe for
+// concurrent use.
 //
-// It knows which addresses no Service may have for a VIP of its own choosing,
-// since to serve them here would take them from their owners (CVE-2020-8554):
-// nodes', pods' and other Services' ClusterIPs. What says so is written by the
-// cluster's own controllers. Endpoints do not: whoever may write an EndpointSlice
-// could then take away somebody else's VIP by naming it there.
+// It knows the addresses that no Service may choose for a VIP, since to serve them would
+// take them from their owners (CVE-2020-8554): those of nodes and pods, and other
+// Services' ClusterIPs. The cluster's own controllers write these objects. Endpoints do not
+// count: an account that may write EndpointSlices could disable any VIP by an endpoint
+// with its address.
 type env struct {
 	cfg *Config
 	// own is the box's Node, if it is one and known.
@@ -28,8 +28,8 @@ type env struct {
 	provided  Provided
 
 	services   map[key]claims
-	clusterIPs map[netip.Addr]int          // how many Services have it
-	wanted     map[netip.Addr]map[key]bool // by whom, as another VIP
+	clusterIPs map[netip.Addr]int          // by the number of Services
+	wanted     map[netip.Addr]map[key]bool // by Services, as another VIP
 }
 
 // claims are the addresses of a Service.
@@ -43,12 +43,12 @@ func newEnv(cfg *Config) *env {
 	return e
 }
 
-// wantsNodes tells whether the Nodes of a cluster matter.
+// wantsNodes reports whether the Nodes of a cluster are watched.
 func (c Config) wantsNodes() bool {
 	return c.Reach == NodePorts || c.NodeName != "" || c.Kinds[lb.ExternalIP] || c.Kinds[lb.LoadBalancer]
 }
 
-// setNodes takes in all Nodes. Every Service may then mean something else.
+// setNodes replaces all Nodes. The meaning of every Service may change.
 func (e *env) setNodes(nodes []node) {
 	e.nodes = slices.SortedFunc(slices.Values(nodes), func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
 	e.own, e.nodeAddrs, e.podCIDRs = node{}, map[netip.Addr]string{}, slices.Clone(e.cfg.PodCIDRs)
@@ -63,9 +63,8 @@ func (e *env) setNodes(nodes []node) {
 	}
 }
 
-// putService takes in a Service as it is now, nil when it is gone, and gives the
-// others that mean something else by it, sorted: those that want a VIP which has
-// become somebody's ClusterIP, or is no longer.
+// putService records a Service, nil when it is gone, and returns the others that it
+// affects, sorted: those with a VIP that has become a ClusterIP, or is none any more.
 func (e *env) putService(k key, svc *service) []key {
 	was, now := e.services[k], claims{}
 	if svc != nil {
@@ -90,8 +89,23 @@ func (e *env) putService(k key, svc *service) []key {
 	return e.moveClusterIPs(k, was.clusterIPs, now.clusterIPs)
 }
 
-// moveClusterIPs counts ClusterIPs that k had and has, and gives the other
-// Services that want some of those which were nobody's or are now.
+// putServices records the Services of dirty as o has them. Unless they are all Services, it
+// adds to dirty those that they affect.
+func (e *env) putServices(o *objects, dirty map[key]struct{}, whole bool) {
+	var more []key
+	for k := range dirty {
+		others := e.putService(k, o.services[k])
+		if !whole {
+			more = append(more, others...)
+		}
+	}
+	for _, k := range more {
+		dirty[k] = struct{}{}
+	}
+}
+
+// moveClusterIPs counts the ClusterIPs that k had and has, and returns the other Services
+// with a VIP of which the first or last owner has changed.
 func (e *env) moveClusterIPs(k key, was, now []netip.Addr) []key {
 	if slices.Equal(was, now) {
 		return nil
@@ -120,74 +134,73 @@ func (e *env) moveClusterIPs(k key, was, now []netip.Addr) []key {
 	return slices.Compact(out)
 }
 
-// onNode tells whether the box is a node of the cluster: endpoints may be its own.
+// onNode reports whether the box is a node of the cluster: it may have endpoints itself.
 func (e *env) onNode() bool { return e.cfg.NodeName != "" && e.cfg.Reach == Pods }
 
-// zone is the box's own.
+// zone returns that of the box.
 func (e *env) zone() string { return cmp.Or(e.cfg.Zone, e.own.Zone) }
 
-// refuses tells why an address can't be a VIP of a kind of a Service: what it is,
-// and the fix.
+// refuses returns why an address can't be a VIP of a kind of a Service, with the solution.
 func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	if what := special(a); what != "" {
 		return "it is " + what
 	}
 	if name, ok := e.nodeAddrs[a]; ok {
-		return fmt.Sprintf("it is the address of node %.64q: choose one that is nobody's", name)
+		return fmt.Sprintf("it is the address of node %.64q: choose a free one", name)
 	}
 	if what := e.peer(a, of); what != "" {
-		return fmt.Sprintf("it is the address of %s, which this box needs: choose one that is nobody's", what)
+		return fmt.Sprintf("it is the address of %s, which this box needs: choose a free one", what)
 	}
 	if kind == lb.ClusterIP {
 		return ""
 	}
 	if e.clusterIPs[a] > 0 {
-		return "it is the ClusterIP of a Service: choose an address that is nobody's"
+		return "it is the ClusterIP of a Service: choose a free address"
 	}
 	if i := slices.IndexFunc(e.podCIDRs, holds(a)); i >= 0 {
-		return fmt.Sprintf("pods have the addresses of %s: choose one that is nobody's", e.podCIDRs[i])
+		return fmt.Sprintf("it is in %s, a range of pods: choose a free one", e.podCIDRs[i])
 	}
 	if i := slices.IndexFunc(e.cfg.ServiceCIDRs, holds(a)); i >= 0 {
-		return fmt.Sprintf("ClusterIPs are of %s (service_cidrs): choose one that is nobody's", e.cfg.ServiceCIDRs[i])
+		return fmt.Sprintf("it is in %s, a range of ClusterIPs (service_cidrs): choose a free one", e.cfg.ServiceCIDRs[i])
 	}
 	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 {
-		return fmt.Sprintf("%s are of %s: choose one that is nobody's", e.refused.Ranges[i].What, e.refused.Ranges[i].Prefix)
+		return fmt.Sprintf("it is in %s, a range of the %s: choose a free one", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
 	}
 	switch {
 	case kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, holds(a)):
 		return fmt.Sprintf("external_ip_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
-	case kind == lb.LoadBalancer && len(e.cfg.LoadBalancerRanges) > 0 && !e.meant(a):
+	case kind == lb.LoadBalancer && len(e.cfg.LoadBalancerRanges) > 0 && !e.configured(a):
 		return fmt.Sprintf("load_balancer_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
 	}
 	return ""
 }
 
-// meant tells whether the operator says that an address is load balancers'.
-func (e *env) meant(a netip.Addr) bool {
+// configured reports whether the configuration has an address as one of load balancers.
+func (e *env) configured(a netip.Addr) bool {
 	return slices.ContainsFunc(e.cfg.LoadBalancerRanges, holds(a)) || e.provided.contains(a)
 }
 
-// foreign tells whether a VIP must not be an address that the box has itself. On
-// a node it may be, as kube-vip and its like put the VIPs of LoadBalancer
-// Services on an interface; elsewhere only where the operator says so.
+// foreign reports whether a VIP must not be an address that the box has itself. On a node it
+// may be, as kube-vip and others put the VIPs of LoadBalancer Services on an interface;
+// elsewhere only if it is configured.
 func (e *env) foreign(a netip.Addr, kind lb.VIPKind) bool {
 	switch kind {
 	case lb.ExternalIP:
 		return true
 	case lb.LoadBalancer:
-		return !e.onNode() && !e.meant(a)
+		return !e.onNode() && !e.configured(a)
 	}
 	return !e.onNode()
 }
 
-// holds gives a test for prefixes that contain a.
+// holds returns a test for prefixes that contain a.
 func holds(a netip.Addr) func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return p.Contains(a) }
 }
 
-// nobodys are addresses that can be neither a VIP nor an endpoint, beside those
-// that netip knows.
-var nobodys = []struct {
+// reserved are addresses that can be neither a VIP nor an endpoint, beside those that netip
+// knows.
+var reserved = []struct {
 	prefix netip.Prefix
 	what   string
 }{
@@ -197,8 +210,8 @@ var nobodys = []struct {
 	{netip.MustParsePrefix("100::/64"), "for discarding (RFC 6666)"},
 }
 
-// special tells what an address is that is no host's for others: "" for all that
-// can be VIPs and endpoints. 240.0.0.0/4 can be: some clouds give it to clusters.
+// special returns why an address is not a host's for other hosts: "" for all that can be
+// VIPs and endpoints. 240.0.0.0/4 can be: some clouds give it to clusters.
 func special(a netip.Addr) string {
 	switch {
 	case a.IsUnspecified():
@@ -210,10 +223,22 @@ func special(a netip.Addr) string {
 	case a.IsLinkLocalUnicast():
 		return "a link-local address"
 	}
-	for _, n := range nobodys {
+	for _, n := range reserved {
 		if n.prefix.Contains(a) {
 			return n.what
 		}
 	}
 	return ""
+}
+
+// kubernetesService is the Service by which pods reach the API server: its ClusterIP may
+// be the address in a kubeconfig.
+var kubernetesService = key{"default", "kubernetes"}
+
+// peer returns the use of an address for the box; "" is none.
+func (e *env) peer(a netip.Addr, of key) string {
+	if of == kubernetesService {
+		return ""
+	}
+	return e.refused.Peers[a]
 }

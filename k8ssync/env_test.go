@@ -35,7 +35,7 @@ func TestClusterIPsOfOthersAreNoVIPs(t *testing.T) {
 	for _, s := range steps {
 		var svc *service
 		if s.ips != nil {
-			svc = &service{key: holder, ClusterIPs: s.ips, ExternalIPs: addrs("203.0.113.5")} // not told of itself
+			svc = &service{key: holder, ClusterIPs: s.ips, ExternalIPs: addrs("203.0.113.5")} // it does not affect itself
 		}
 		if d := cmp.Diff(s.want, e.putService(holder, svc), cmp.AllowUnexported()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", s.name, d)

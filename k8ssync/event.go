@@ -21,10 +21,10 @@ import (
 	"weir/lb"
 )
 
-// Events are for people, and every one is a write into the cluster's database. So
-// there are few: eventBurst at once, then eventsPerSecond; of one Service one in
-// eventGap. What is said once is not repeated for eventMemory after it stopped
-// being so, and weir does not remember more than maxTold.
+// Events are for people, and each is a write into the cluster's database. Therefore they
+// are limited: eventBurst at once, then eventsPerSecond; of one Service one in eventGap. A
+// written one is not repeated until eventMemory after it ceased to apply; weir remembers at
+// most maxRemembered.
 const (
 	eventsPerSecond = 1
 	eventBurst      = 25
@@ -32,23 +32,23 @@ const (
 	eventRetry      = time.Minute
 	eventTimeout    = 10 * time.Second
 	eventMemory     = time.Hour
-	maxTold         = 10_000
-	maxSaid         = 200
+	maxRemembered   = 10_000
+	maxQueued       = 200
 	maxEventText    = 1000 // bytes; the API takes 1024
 )
 
-// subject is what an Event says of a Service.
+// subject is the content of an Event about a Service.
 type subject struct {
 	key
 	uid    string
 	reason lb.Reason
 	text   string
-	// normal is one that tells of nothing wrong.
+	// normal is the type Normal instead of Warning.
 	normal bool
 }
 
-// teller writes Events.
-type teller struct {
+// eventWriter writes Events.
+type eventWriter struct {
 	host  string
 	pace  flowcontrol.RateLimiter
 	gap   time.Duration
@@ -58,170 +58,170 @@ type teller struct {
 	mu     sync.Mutex
 	client *client
 	queue  []subject
-	said   []subject             // by say; of no use to those who read them late, so that there are few
-	told   map[subject]time.Time // when it was last so
+	single []subject             // by once; limited, since they are of no use late
+	known  map[subject]time.Time // those that were written, with the last time at which they applied
 	last   map[key]time.Time     // when the last Event of a Service was written
 	count  uint64
 	err    error
 }
 
-func newTeller(cfg Config) *teller {
+func newEventWriter(cfg Config) *eventWriter {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "weir"
 	}
-	return &teller{
+	return &eventWriter{
 		host: cmp.Or(cfg.NodeName, host),
 		pace: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst), gap: eventGap, retry: eventRetry,
-		wake: make(chan struct{}, 1), told: map[subject]time.Time{}, last: map[key]time.Time{},
+		wake: make(chan struct{}, 1), known: map[subject]time.Time{}, last: map[key]time.Time{},
 	}
 }
 
-// use gives the client to write with.
-func (t *teller) use(c *client) {
-	t.mu.Lock()
-	t.client = c
-	t.mu.Unlock()
-	signal(t.wake)
+// use replaces the client.
+func (w *eventWriter) use(c *client) {
+	w.mu.Lock()
+	w.client = c
+	w.mu.Unlock()
+	signal(w.wake)
 }
 
-// set says what is so now.
-func (t *teller) set(about []subject) {
+// set replaces the subjects that apply now.
+func (w *eventWriter) set(about []subject) {
 	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.queue = t.queue[:0]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = w.queue[:0]
 	for _, s := range about {
-		_, known := t.told[s]
-		if known {
-			t.told[s] = now
+		_, written := w.known[s]
+		if written {
+			w.known[s] = now
 		} else {
-			t.queue = append(t.queue, s)
+			w.queue = append(w.queue, s)
 		}
 	}
-	for s, at := range t.told {
+	for s, at := range w.known {
 		if now.Sub(at) > eventMemory {
-			delete(t.told, s)
+			delete(w.known, s)
 		}
 	}
-	for k, at := range t.last {
-		if now.Sub(at) > t.gap {
-			delete(t.last, k)
+	for k, at := range w.last {
+		if now.Sub(at) > w.gap {
+			delete(w.last, k)
 		}
 	}
-	signal(t.wake)
+	signal(w.wake)
 }
 
-// say writes what has happened, once; if there is too much of it, not at all.
-func (t *teller) say(s subject) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.said) < maxSaid {
-		t.said = append(t.said, s)
+// once writes one Event; it is dropped if too many are queued.
+func (w *eventWriter) once(s subject) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.single) < maxQueued {
+		w.single = append(w.single, s)
 	}
-	signal(t.wake)
+	signal(w.wake)
 }
 
-// state gives how many Events were written, and why no more are.
-func (t *teller) state() (uint64, string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// state returns the number of Events written, and why no more are.
+func (w *eventWriter) state() (uint64, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
-	case t.err != nil:
-		return t.count, t.err.Error()
-	case len(t.told) >= maxTold:
-		return t.count, fmt.Sprintf("%d different ones were written within %s: no more until some are forgotten", maxTold, eventMemory)
+	case w.err != nil:
+		return w.count, w.err.Error()
+	case len(w.known) >= maxRemembered:
+		return w.count, fmt.Sprintf("%d different ones were written within %s: no more until some expire", maxRemembered, eventMemory)
 	}
-	return t.count, ""
+	return w.count, ""
 }
 
 // run writes Events until ctx ends.
-func (t *teller) run(ctx context.Context) {
-	again := time.NewTimer(t.gap)
+func (w *eventWriter) run(ctx context.Context) {
+	again := time.NewTimer(w.gap)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.wake:
+		case <-w.wake:
 		case <-again.C:
 		}
-		again.Reset(t.gap)
-		if t.writeAll(ctx) != nil {
-			again.Reset(t.retry)
+		again.Reset(w.gap)
+		if w.writeAll(ctx) != nil {
+			again.Reset(w.retry)
 		}
 	}
 }
 
-// writeAll writes what may be written now. An error stops it: it is more likely
-// the API server's, or a missing right, than one Event's.
-func (t *teller) writeAll(ctx context.Context) error {
+// writeAll writes the Events that are due. An error ends it: its cause is more likely the
+// API server or a missing permission than one Event.
+func (w *eventWriter) writeAll(ctx context.Context) error {
 	for {
-		s, with := t.next()
+		s, with := w.next()
 		if with == nil {
 			return nil
 		}
-		if err := t.pace.Wait(ctx); err != nil {
-			return nil //nolint:nilerr // ctx has ended, which is nobody's fault
+		if err := w.pace.Wait(ctx); err != nil {
+			return nil //nolint:nilerr // ctx has ended, which is no error
 		}
-		err := t.write(ctx, with, s)
-		t.mu.Lock()
-		t.err = err
-		if err == nil || hopeless(err) {
-			t.done(s)
+		err := w.write(ctx, with, s)
+		w.mu.Lock()
+		w.err = err
+		if err == nil || rejected(err) {
+			w.done(s)
 		}
 		if err == nil {
-			t.count++
+			w.count++
 		}
-		t.mu.Unlock()
-		if err != nil && !hopeless(err) {
+		w.mu.Unlock()
+		if err != nil && !rejected(err) {
 			return err
 		}
 	}
 }
 
-// done notes that something was told. t.mu is held.
-func (t *teller) done(s subject) {
-	if i := slices.Index(t.said, s); i >= 0 {
-		t.said = slices.Delete(t.said, i, i+1)
+// done records a written subject. w.mu is held.
+func (w *eventWriter) done(s subject) {
+	if i := slices.Index(w.single, s); i >= 0 {
+		w.single = slices.Delete(w.single, i, i+1)
 		return
 	}
-	t.told[s] = time.Now()
-	t.last[s.key] = time.Now()
+	w.known[s] = time.Now()
+	w.last[s.key] = time.Now()
 }
 
-// next takes what is to be written now; no client is nothing.
-func (t *teller) next() (subject, *client) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.client != nil && len(t.said) > 0 {
-		return t.said[0], t.client
+// next returns the next subject to write; no client is none.
+func (w *eventWriter) next() (subject, *client) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.client != nil && len(w.single) > 0 {
+		return w.single[0], w.client
 	}
-	if t.client == nil || len(t.told) >= maxTold {
+	if w.client == nil || len(w.known) >= maxRemembered {
 		return subject{}, nil
 	}
-	for _, s := range t.queue {
-		_, known := t.told[s]
-		if last, ok := t.last[s.key]; !known && (!ok || time.Since(last) >= t.gap) {
-			return s, t.client
+	for _, s := range w.queue {
+		_, written := w.known[s]
+		if last, ok := w.last[s.key]; !written && (!ok || time.Since(last) >= w.gap) {
+			return s, w.client
 		}
 	}
 	return subject{}, nil
 }
 
-// hopeless tells that it is this Event which can't be written, and never will be:
-// its namespace is gone or about to be, or the API server doesn't like it.
-func hopeless(err error) bool {
+// rejected reports whether one Event can never be written: its namespace is gone or is
+// being deleted, or the API server rejects it.
+func rejected(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// write writes one Event. Its name follows from what it says, so that a weir that
-// starts again finds its own and only says that it is still so.
-func (t *teller) write(ctx context.Context, with *client, s subject) error {
+// write writes one Event. Its name follows from its content, so that weir finds it after a
+// restart and updates only its time.
+func (w *eventWriter) write(ctx context.Context, with *client, s subject) error {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
 	now := metav1.Now()
-	e := t.event(s, now)
+	e := w.event(s, now)
 	err := with.core.Post().Namespace(s.Namespace).Resource("events").Body(e).Do(ctx).Error()
 	verb := "create"
 	if apierrors.IsAlreadyExists(err) {
@@ -235,12 +235,12 @@ func (t *teller) write(ctx context.Context, with *client, s subject) error {
 	return nil
 }
 
-func (t *teller) event(s subject, now metav1.Time) *corev1.Event {
+func (w *eventWriter) event(s subject, now metav1.Time) *corev1.Event {
 	kind := corev1.EventTypeWarning
 	if s.normal {
 		kind = corev1.EventTypeNormal
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{t.host, s.uid, string(s.reason), s.text}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{w.host, s.uid, string(s.reason), s.text}, "\x00")))
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name + "." + hex.EncodeToString(sum[:8])},
 		InvolvedObject: corev1.ObjectReference{
@@ -248,12 +248,12 @@ func (t *teller) event(s subject, now metav1.Time) *corev1.Event {
 		},
 		Type: kind, Reason: camel(s.reason), Message: cut(s.text, maxEventText),
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source:              corev1.EventSource{Component: "weir", Host: t.host},
-		ReportingController: "weir", ReportingInstance: t.host,
+		Source:              corev1.EventSource{Component: "weir", Host: w.host},
+		ReportingController: "weir", ReportingInstance: w.host,
 	}
 }
 
-// camel writes a Reason as Kubernetes writes them: NoBackends.
+// camel returns a Reason in the style of Kubernetes: NoBackends.
 func camel(r lb.Reason) string {
 	var out string
 	for word := range strings.SplitSeq(string(r), "-") {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,8 +19,8 @@ import (
 
 // hasty writes Events as fast as it can.
 func hasty(c *Cluster) *Cluster {
-	c.told.pace = flowcontrol.NewFakeAlwaysRateLimiter()
-	c.told.gap, c.told.retry = time.Nanosecond, 5*time.Millisecond
+	c.events.pace = flowcontrol.NewFakeAlwaysRateLimiter()
+	c.events.gap, c.events.retry = time.Nanosecond, 5*time.Millisecond
 	return c
 }
 
@@ -44,7 +45,7 @@ func eventSite(t *testing.T, gap time.Duration) (*apiServer, *Cluster) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testService("db", "10.96.0.2"), testNode("n1", "192.0.2.1"))
 	c := hasty(testCluster(t, s, func(cfg *Config) { cfg.Events = true }))
-	c.told.gap = gap
+	c.events.gap = gap
 	run(t, c)
 	next(t, c)
 	return s, c
@@ -74,7 +75,7 @@ func TestEachNoteIsOneEvent(t *testing.T) {
 	}
 }
 
-func TestAWeirThatStartsAgainFindsItsEvents(t *testing.T) {
+func TestEventsAreFoundAfterARestart(t *testing.T) {
 	s, c := eventSite(t, time.Nanosecond)
 	c.Report([]lb.Note{note("web", lb.Conflict, "db has it")})
 	eventually(t, "written", func() bool { return len(s.written()) == 1 })
@@ -93,7 +94,7 @@ func TestAWeirThatStartsAgainFindsItsEvents(t *testing.T) {
 	}
 }
 
-func TestNotesOfAStaleClusterAreToldLater(t *testing.T) {
+func TestEventsOfAStaleClusterFollowLater(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	cfg := kept(t, s)
@@ -108,7 +109,24 @@ func TestNotesOfAStaleClusterAreToldLater(t *testing.T) {
 	eventually(t, "written", func() bool { return len(s.written()) == 1 })
 }
 
-func TestEventsThatAreForbiddenHarmNothing(t *testing.T) {
+// The translation writes the Notes again when it is synced, at the same time as Report.
+func TestReportBesideTranslationIsNotLost(t *testing.T) {
+	c := testCluster(t, newAPIServer(t), func(cfg *Config) { cfg.Events = true })
+	web := key{"shop", "web"}
+	c.store.live.services[web] = &service{UID: "1"}
+	for i := range 2000 {
+		var both sync.WaitGroup
+		both.Go(c.writeEvents)
+		text := fmt.Sprint(i)
+		both.Go(func() { c.Report([]lb.Note{note("web", lb.Conflict, text)}) })
+		both.Wait()
+		if q := c.events.queue; len(q) != 1 || q[0].text != text {
+			t.Fatalf("report %d: queued %v", i, q)
+		}
+	}
+}
+
+func TestForbiddenEventsAreHarmless(t *testing.T) {
 	s, c := eventSite(t, time.Nanosecond)
 	var asked atomic.Int32
 	forbid := func(w http.ResponseWriter, r *http.Request) bool {
@@ -130,7 +148,7 @@ func TestEventsThatAreForbiddenHarmNothing(t *testing.T) {
 	eventually(t, "written once they may be", func() bool { return len(s.written()) == 2 && c.Status().EventsError == "" })
 }
 
-func TestAnEventThatTheServerDislikesIsNotRepeated(t *testing.T) {
+func TestRejectedEventIsNotRepeated(t *testing.T) {
 	s, c := eventSite(t, time.Nanosecond)
 	var asked atomic.Int32
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
@@ -158,7 +176,7 @@ func TestOneServiceHasFewEvents(t *testing.T) {
 	}
 }
 
-func TestNoEventsUnlessWanted(t *testing.T) {
+func TestNoEventsIfDisabled(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	c := hasty(testCluster(t, s))
@@ -171,29 +189,29 @@ func TestNoEventsUnlessWanted(t *testing.T) {
 	}
 }
 
-func TestTellerForgetsAndIsBounded(t *testing.T) {
-	tell := newTeller(Config{})
+func TestEventWriterIsLimited(t *testing.T) {
+	w := newEventWriter(Config{})
 	long := time.Now().Add(-2 * eventMemory)
-	for i := range maxTold {
-		tell.told[subject{text: fmt.Sprint(i)}] = long
+	for i := range maxRemembered {
+		w.known[subject{text: fmt.Sprint(i)}] = long
 	}
-	tell.last[key{"a", "b"}] = long
-	tell.client = &client{}
-	tell.queue = []subject{{text: "new"}}
-	if _, with := tell.next(); with != nil {
+	w.last[key{"a", "b"}] = long
+	w.client = &client{}
+	w.queue = []subject{{text: "new"}}
+	if _, with := w.next(); with != nil {
 		t.Error("no bound")
 	}
-	if _, err := tell.state(); !strings.Contains(err, "no more until some are forgotten") {
+	if _, err := w.state(); !strings.Contains(err, "no more until some expire") {
 		t.Errorf("state %q", err)
 	}
-	tell.set([]subject{{text: "new"}, {text: "7"}})
-	if _, with := tell.next(); with == nil || len(tell.told) != 1 || len(tell.last) != 0 {
-		t.Errorf("%d told, %d last", len(tell.told), len(tell.last))
+	w.set([]subject{{text: "new"}, {text: "7"}})
+	if _, with := w.next(); with == nil || len(w.known) != 1 || len(w.last) != 0 {
+		t.Errorf("%d known, %d last", len(w.known), len(w.last))
 	}
 }
 
 func TestEventTexts(t *testing.T) {
-	if got := camel("pool-holds-host"); got != "PoolHoldsHost" {
+	if got := camel("pool-covers-host"); got != "PoolCoversHost" {
 		t.Error(got)
 	}
 	long := cut("ä"+strings.Repeat("ö", 2000), maxEventText)

@@ -13,17 +13,16 @@ import (
 	"weir/lb"
 )
 
-// said is what an API server sent, before anybody has looked at it.
-type said struct {
+// serverObjects has the objects of an API server, unread.
+type serverObjects struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
 	Nodes   []*corev1.Node
 	Others  []*corev1.Service
 }
 
-// FuzzTranslate reads objects out of JSON, as the API server's answers are, and
-// holds the laws of translation for what comes out. The bits of how say what the
-// box is.
+// FuzzTranslate reads objects from JSON, like answers of the API server, and checks the laws
+// of translation. The bits of how are the configuration of the box.
 func FuzzTranslate(f *testing.F) {
 	for i, text := range []string{
 		`{}`,
@@ -46,7 +45,7 @@ nodes: [null]`,
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, how byte) {
-		var in said
+		var in serverObjects
 		if json.Unmarshal(data, &in) != nil {
 			return
 		}

@@ -7,9 +7,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// CheckKubeconfig tells what is wrong with the text of a kubeconfig, as far as it
-// can be told without the files that it names and the API server: whether the
-// context (empty is the current one) leads to a server.
+// CheckKubeconfig returns the error of the text of a kubeconfig, without a check of the
+// files that it names and of the API server: the context (empty is the current one) must
+// have a server.
 func CheckKubeconfig(data []byte, context string) error {
 	file, err := clientcmd.Load(data)
 	if err != nil {
@@ -27,11 +27,11 @@ func CheckKubeconfig(data []byte, context string) error {
 	}
 	cluster, ok := file.Clusters[ctx.Cluster]
 	if !ok {
-		return fmt.Errorf("context %q names cluster %q, which is not there", context, ctx.Cluster)
+		return fmt.Errorf("context %q names cluster %q, which does not exist", context, ctx.Cluster)
 	}
 	user, ok := file.AuthInfos[ctx.AuthInfo]
 	if !ok && ctx.AuthInfo != "" {
-		return fmt.Errorf("context %q names user %q, who is not there", context, ctx.AuthInfo)
+		return fmt.Errorf("context %q names user %q, which does not exist", context, ctx.AuthInfo)
 	}
 	if ok && user.Exec != nil {
 		return fmt.Errorf("user %q gets credentials from the program %q, and weir runs no programs of others: "+
@@ -47,8 +47,8 @@ func CheckKubeconfig(data []byte, context string) error {
 	return nil
 }
 
-// KubeconfigServer is the address of the API server that a context of a kubeconfig leads
-// to (empty is the current one): "https://10.0.0.1:6443".
+// KubeconfigServer returns the URL of the API server of a context of a kubeconfig (empty is
+// the current one): "https://10.0.0.1:6443".
 func KubeconfigServer(data []byte, context string) (string, error) {
 	if err := CheckKubeconfig(data, context); err != nil {
 		return "", err

@@ -24,7 +24,7 @@ type apis struct {
 	Service  *corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Nodes    []*corev1.Node
-	Others   []*corev1.Service // whose ClusterIPs are theirs
+	Others   []*corev1.Service // with ClusterIPs of their own
 	HostAddr string            // of the box
 }
 
@@ -38,10 +38,10 @@ func lawful(t testing.TB, in apis) (lb.Service, bool) {
 	}
 	env.setNodes(nodes)
 	for _, o := range in.Others {
-		s := readService(o, nil)
+		s := readService(o, nil, DefaultAnnotationPrefix)
 		env.putService(s.key, &s)
 	}
-	svc := readService(in.Service, nil)
+	svc := readService(in.Service, nil, DefaultAnnotationPrefix)
 	env.putService(svc.key, &svc)
 	var from []*slice
 	for _, s := range in.Slices {
@@ -107,7 +107,7 @@ func valid(t testing.TB, s lb.Service) {
 	}
 }
 
-// vipsAllowed holds that no VIP is anybody else's.
+// vipsAllowed holds that no VIP belongs to another owner.
 func vipsAllowed(t testing.TB, s lb.Service, svc *service, env *env) {
 	t.Helper()
 	within := func(list []netip.Prefix, a netip.Addr) bool {
@@ -275,7 +275,7 @@ func (d dice) service() *corev1.Service {
 	}
 	s.Annotations = map[string]string{}
 	for range d.IntN(3) {
-		s.Annotations["weir/"+pick(d, append(Annotations(), "x")...)] = pick(d, "", "wrr", "mh", "dh", "10s", "keep", "masquerade", "100/50", "zone/a=7,node/n2=0", "port", "\x00")
+		s.Annotations[pick(d, append(Annotations(), "x")...)] = pick(d, "", "wrr", "mh", "dh", "10s", "keep", "masquerade", "100/50", "zone/a=7,node/n2=0", "port", "\x00")
 	}
 	s.Spec = corev1.ServiceSpec{
 		Type:       pick(d, "", corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName),
@@ -375,7 +375,7 @@ func TestLawsOfTranslation(t *testing.T) {
 	t.Logf("%d Services served with %d backends", served, backends)
 }
 
-func TestLawsHoldForNothing(t *testing.T) {
+func TestLawsHoldForEmptyInput(t *testing.T) {
 	got, ok := lawful(t, apis{Config: &Config{}, Service: nil, Slices: []*discoveryv1.EndpointSlice{nil}, Nodes: []*corev1.Node{nil}, HostAddr: "192.0.2.1"})
 	if ok {
 		t.Errorf("nothing is served as %s", strings.TrimSpace(shown(got)))

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Objects as far as weir uses them: what transforms leave of the API's, what
-// translate reads, and what the last-known-good file holds. There is nothing
-// secret in them. Values that make no sense (an address that does not parse, a
-// port that is zero) are left out when they are read, and told in Dropped.
+// The types of this file are API objects, reduced to the fields that weir uses: translate
+// reads them, and the snapshot has them. They have no secrets. Invalid values (an
+// address that does not parse, a port that is zero) are left out when they are read, and
+// reported in Dropped.
 
 // key names a namespaced object.
 type key struct {
@@ -28,27 +28,27 @@ func (k key) compare(other key) int {
 // service is a Service.
 type service struct {
 	key
-	// UID tells it from another of the same name, Version (resourceVersion) from what
-	// it was before.
+	// UID distinguishes it from another of the same name, Version (resourceVersion) from
+	// its earlier states.
 	UID, Version string
 	Created      time.Time
-	// Deleting tells that it goes as soon as its finalizers let it.
+	// Deleting is that it is deleted when its finalizers permit.
 	Deleting bool
 	// Type is spec.type.
 	Type string
-	// OtherProxy is label service.kubernetes.io/service-proxy-name, whatever it
-	// says: somebody else serves it.
+	// OtherProxy is the label service.kubernetes.io/service-proxy-name, with any value:
+	// another proxy serves it.
 	OtherProxy bool
 	// ClusterIPs are those of spec.clusterIPs that are addresses of a family in
 	// spec.ipFamilies, unmapped, one of each family at most. Their families are
 	// the Service's.
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
-	// Ingress are the addresses in status.loadBalancer whose ipMode is VIP or absent,
-	// Proxied those of ipMode Proxy. Named tells that there are host names.
+	// Ingress are the addresses in status.loadBalancer with ipMode VIP or none, Proxied
+	// those with ipMode Proxy. Named is that there are host names.
 	Ingress, Proxied []netip.Addr
 	Named            bool
-	// Condition is what weir has said in status.conditions.
+	// Condition is weir's own in status.conditions.
 	Condition         condition
 	Ports             []servicePort
 	LoadBalancerClass string
@@ -63,12 +63,12 @@ type service struct {
 	InternalLocal       bool // internalTrafficPolicy
 	AffinitySeconds     int  // sessionAffinity ClientIP; 0 is None
 	HealthCheckNodePort uint16
-	// SourceRanges are spec.loadBalancerSourceRanges; Restricted tells that there
-	// are any, even if none could be read.
+	// SourceRanges are spec.loadBalancerSourceRanges; Restricted is that there are any,
+	// even if none could be read.
 	SourceRanges []netip.Prefix
 	Restricted   bool
-	// Annotations are those that begin with "weir/"; Labels those whose keys count
-	// (Config.Labels).
+	// Annotations are those with the prefix, without it; Labels those of
+	// Config.Labels.
 	Annotations, Labels map[string]string
 	Dropped             []string
 }
@@ -120,7 +120,7 @@ type endpoint struct {
 	Node  string
 	Zone  string
 	Ready bool
-	// Serving and Terminating are as the conditions say; nil is serving, and not
+	// Serving and Terminating are the conditions; a missing one is serving, and not
 	// terminating.
 	Serving, Terminating bool
 	ForZones, ForNodes   []string
@@ -140,8 +140,7 @@ type node struct {
 	Dropped           []string
 }
 
-// equal tells whether two Services are the same in everything that counts; Version
-// does not.
+// equal reports whether two Services are the same, but for Version.
 func (s *service) equal(t *service) bool {
 	return s.key == t.key && s.UID == t.UID && s.Created.Equal(t.Created) && s.Deleting == t.Deleting && s.Type == t.Type && s.OtherProxy == t.OtherProxy &&
 		slices.Equal(s.ClusterIPs, t.ClusterIPs) && slices.Equal(s.ExternalIPs, t.ExternalIPs) && slices.Equal(s.Ingress, t.Ingress) &&
@@ -154,8 +153,7 @@ func (s *service) equal(t *service) bool {
 		maps.Equal(s.Annotations, t.Annotations) && maps.Equal(s.Labels, t.Labels) && slices.Equal(s.Dropped, t.Dropped)
 }
 
-// equal tells whether two EndpointSlices are the same in everything that counts;
-// what triggered them does not.
+// equal reports whether two EndpointSlices are the same, but for Triggered.
 func (s *slice) equal(t *slice) bool {
 	return s.key == t.key && s.Service == t.Service && slices.Equal(s.Ports, t.Ports) &&
 		slices.EqualFunc(s.Endpoints, t.Endpoints, endpoint.equal) && slices.Equal(s.Dropped, t.Dropped)
@@ -167,7 +165,7 @@ func (e endpoint) equal(f endpoint) bool {
 		slices.Equal(e.ForZones, f.ForZones) && slices.Equal(e.ForNodes, f.ForNodes)
 }
 
-// equal tells whether two Nodes are the same in everything that counts.
+// equal reports whether two Nodes are the same.
 func (n *node) equal(o *node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Excluded == o.Excluded && n.Leaving == o.Leaving &&
 		slices.Equal(n.InternalIPs, o.InternalIPs) && slices.Equal(n.ExternalIPs, o.ExternalIPs) &&

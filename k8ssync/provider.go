@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -15,134 +13,79 @@ import (
 	"weir/lb"
 )
 
-// ProviderConfig is [addresses], with the pools and reservations of the file,
-// already checked.
-type ProviderConfig struct {
-	// Home is the cluster that holds the claims of all pools.
-	Home string
-	// Namespace is where in Home claims are; weir does not create it.
-	Namespace string
-	// Class is the loadBalancerClass of the Services that get addresses;
-	// DefaultClass is for those without any, too.
-	Class        string
-	DefaultClass bool
-	// IPMode is what status.loadBalancer.ingress says of every address.
-	IPMode IPMode
-	// Identity tells this box from all others that may write; not empty.
-	Identity string
-	// IPAM is who may have what, and for how long. Without pools no address is given,
-	// and those that were are kept.
-	IPAM ipam.Config
-}
-
-// IPMode says what nodes do with packets to an address (KEP-1860).
-type IPMode uint8
-
-// The modes.
-const (
-	// ModeVIP lets the nodes short-cut packets of the cluster's own clients.
-	ModeVIP IPMode = iota
-	// ModeProxy has the nodes send them to the address, and so through weir.
-	ModeProxy
-)
-
-func (m IPMode) String() string { return [...]string{"vip", "proxy"}[m] }
-
-// Provider gives addresses to the LoadBalancer Services of all clusters of a box.
-// Make one with NewProvider. All methods may be called at any time, before, while
-// and after Run runs, and none but Run waits for the network.
+// Provider assigns addresses to the LoadBalancer Services of all clusters of a box. Make
+// one with NewProvider. All methods may be called at any time, before, while and after Run
+// runs, and only Run waits for the network.
 type Provider struct {
-	log     *slog.Logger
-	timing  providerTiming
-	changes chan struct{} // for whoever looks at Status and Notes
-	wake    chan struct{} // the planner is to look
-	fresh   atomic.Bool   // something has happened that changes had no value for yet
-
-	mu       sync.Mutex
-	cfg      ProviderConfig
-	clusters map[string]*Cluster
-
-	// What follows begins anew with each life (begin).
-	restart     context.CancelFunc
-	alloc       *ipam.Allocator
-	claims      *claimFeed
-	election    election
-	writing     bool // as was last told
-	began       time.Time
-	complete    bool // every cluster was heard, or had its time
-	seen        glance
-	members     map[string]*member
-	flights     map[netip.Addr]claimWrite
-	claimErrors map[lb.ServiceID]error // why a claim can't be written
-	writes      workqueue.TypedInterface[netip.Addr]
-	retries     workqueue.TypedRateLimiter[lb.ServiceID]
-	due         workqueue.TypedDelayingInterface[lb.ServiceID]
-
-	counters  ProviderCounters
-	latencies []time.Duration
+	*providerState
+	changes  chan struct{} // Status or Notes have changed
+	reported overview      // at the last value of changes
 }
 
-// NewProvider makes a Provider. It asks nobody yet.
+// NewProvider returns a Provider. It sends no request before Run.
 func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
 	p := &Provider{
-		log: log, timing: usualProviderTiming, cfg: cfg, clusters: map[string]*Cluster{},
-		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		providerState: &providerState{
+			log: log, timing: defaultProviderTiming, cfg: cfg, clusters: map[string]*Cluster{}, wake: make(chan struct{}, 1), gathered: make(chan struct{}, 1),
+		},
+		changes: make(chan struct{}, 1),
 	}
-	p.begin(nil) // what Status reads
+	p.begin(nil) // Status reads it
 	return p
 }
 
-// Configure replaces the configuration. Services keep an address that they would
-// not get any more; Notes tells of them.
+// Configure replaces the configuration. Services keep an address that they would not get
+// any more; Notes has them.
 func (p *Provider) Configure(cfg ProviderConfig) {
 	moved := false
 	p.locked(func() {
 		was := p.cfg
 		p.cfg = cfg
-		moved = was.Home != cfg.Home || was.Namespace != cfg.Namespace || was.Identity != cfg.Identity ||
+		moved = was.LeaseCluster != cfg.LeaseCluster || was.Namespace != cfg.Namespace || was.Identity != cfg.Identity ||
 			(len(was.IPAM.Pools) == 0) != (len(cfg.IPAM.Pools) == 0)
 		if !moved {
-			p.reconsider()
+			p.requestAll()
 		}
 	})
 	if moved {
 		p.again()
 	}
-	p.news()
+	p.update()
 }
 
-// reconsider has every Service decided by what is configured now. p.mu is held.
-func (p *Provider) reconsider() {
+// requestAll requests a decision for every Service by the present configuration. p.mu is
+// held.
+func (p *Provider) requestAll() {
 	p.alloc.SetConfig(p.cfg.IPAM)
 	for _, m := range p.members {
 		for k, s := range m.services {
-			p.ask(m, k, s)
-			m.queue.Add(k) // it may be another ipMode
+			p.request(m, k, s)
+			m.queue.Add(k) // the ipMode may differ
 		}
 	}
 }
 
-// Follow says which clusters there are, by their names: all of the box, Home
-// included. One that takes the place of another is looked at anew.
+// Follow replaces the clusters, by name: all of the box, the lease cluster included. A Cluster that
+// replaces another of its name is read from the start.
 func (p *Provider) Follow(clusters map[string]*Cluster) {
 	p.mu.Lock()
 	p.clusters = maps.Clone(clusters)
 	p.mu.Unlock()
-	p.news()
+	p.update()
 }
 
-// Changed gets a value when Status or Notes may say something else.
+// Changed receives a value when Status or Notes may have changed.
 func (p *Provider) Changed() <-chan struct{} { return p.changes }
 
-// Stranded tells which addresses another configuration would strand.
-func (p *Provider) Stranded(cfg ipam.Config) []ipam.Note {
+// OutsidePool returns the addresses that another configuration would not permit.
+func (p *Provider) OutsidePool(cfg ipam.Config) []ipam.Note {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.alloc.Stranded(cfg)
+	return p.alloc.OutsidePool(cfg)
 }
 
-// TakeLatencies gives, for each status written since the last call, how long after
-// its Service was seen to want it; of very many the latest 1000.
+// TakeLatencies returns, for each status written since the last call, the time from the
+// need of its Service to the write; the latest 1000 at most.
 func (p *Provider) TakeLatencies() []time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,54 +94,123 @@ func (p *Provider) TakeLatencies() []time.Duration {
 	return out
 }
 
-// ProviderStatus is how well addresses are given.
-type ProviderStatus struct {
-	Home, Namespace, Identity string
-	// Writer is who holds the lease, as far as this box knows; empty is nobody, or
-	// that nobody can tell. Since is when it took it.
-	Writer string
-	Since  time.Time
-	// Writing tells that this box is the writer. Otherwise Error is what hinders
-	// it, empty if it is only that another is.
-	Writing bool
-	Error   string
-	// Clusters are those that can't be written to or have not been read, and why.
-	// Their last-known addresses count as taken.
-	Clusters map[string]string
-	// Known tells that the claims have been read; Usage and Claims are as they were
-	// last known.
-	Known  bool
-	Usage  ipam.Usage
-	Claims []ipam.Claim
-	// Decisions are those of all Services that want an address, sorted by Service.
-	Decisions []Decision
-	Counters  ProviderCounters
+// Run assigns addresses until ctx ends. Status reports errors.
+func (p *Provider) Run(ctx context.Context) error {
+	quietKlog()
+	for pause := time.Duration(0); ctx.Err() == nil; {
+		life, stop := context.WithCancel(ctx)
+		p.locked(func() { p.begin(stop) })
+		began := time.Now()
+		panicked := p.runOnce(life, stop)
+		stop()
+		if !panicked || time.Since(began) > p.timing.last {
+			pause = 0
+		}
+		if panicked {
+			pause = min(max(2*pause, p.timing.first), p.timing.last)
+			sleep(ctx, pause)
+		}
+	}
+	return nil
 }
 
-// Decision is what is decided for a Service. On a box that does not write, it is
-// what the Service's status says of it.
-type Decision struct {
-	Service lb.ServiceID
-	// Addrs are its addresses, IPv4 first.
-	Addrs []netip.Addr
-	// Pending is why it has none, or not all that it wants; Notes is what else there
-	// is to know of its addresses.
-	Pending ipam.Pending
-	Notes   []ipam.Note
-	// Written tells that the Service's status says all this; Error is why it can't be
-	// written.
-	Written bool
-	Error   string
+// begin resets everything but the configuration. stop ends this run, so that the next one
+// begins. p.mu is held.
+func (p *Provider) begin(stop context.CancelFunc) {
+	p.providerRun = providerRun{
+		restart: stop, alloc: ipam.New(p.cfg.IPAM), began: time.Now(), members: map[string]*member{},
+		election: election{identity: p.cfg.Identity, timing: p.timing.election},
+		claimQueues: claimQueues{
+			inFlight: map[netip.Addr]claimWrite{}, claimErrors: map[lb.ServiceID]error{},
+			retries: workqueue.NewTypedItemExponentialFailureRateLimiter[lb.ServiceID](p.timing.first, p.timing.last),
+		},
+	}
+	p.claims = &feed{
+		resource: claimResource, sink: claimSink{p.providerState}, limit: most,
+		changed: func(bool) { p.update() }, versions: map[key]uint64{},
+	}
 }
 
-// ProviderCounters count since the start of the process.
-type ProviderCounters struct {
-	// Assigned and Released count addresses given and taken back by this box.
-	Assigned, Released uint64
-	// Conflicts counts claims that somebody else had changed first.
-	Conflicts uint64
-	// StatusWrites counts statuses written, Errors requests that failed.
-	StatusWrites, Errors uint64
-	// Transitions counts how often this box became the writer or ceased to be.
-	Transitions uint64
+// runOnce runs the workers until ctx ends, and reports whether one of them panicked.
+func (p *Provider) runOnce(ctx context.Context, stop context.CancelFunc) (panicked bool) {
+	if !p.waitForPools(ctx) {
+		return false
+	}
+	p.locked(func() {
+		p.writes = workqueue.NewTyped[netip.Addr]()
+		p.due = workqueue.NewTypedDelayingQueue[lb.ServiceID]()
+	})
+	all := &workers{log: p.log, stop: stop}
+	claims := claimWriter{p.providerState}
+	all.do(func() { followClaims(ctx, p.providerState) })
+	all.do(func() { elector{p.providerState}.run(ctx) })
+	all.do(claims.redecide)
+	for range claimWriters {
+		all.do(func() { claims.run(ctx, p.writes) })
+	}
+	all.do(func() { p.plan(ctx, planner{p.providerState, all}) })
+	<-ctx.Done()
+	p.locked(func() {
+		p.writes.ShutDown()
+		p.due.ShutDown()
+		for _, m := range p.members {
+			m.end()
+		}
+	})
+	all.Wait()
+	return all.panicked.Load()
+}
+
+// waitForPools waits until there are pools: without any, weir neither reads nor writes,
+// and needs no right to. It returns false when ctx ends.
+func (p *Provider) waitForPools(ctx context.Context) bool {
+	for {
+		p.mu.Lock()
+		some := len(p.cfg.IPAM.Pools) > 0
+		p.mu.Unlock()
+		if some {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-p.wake:
+		}
+	}
+}
+
+// plan decides whenever something has changed, until ctx ends, and reports changes.
+func (p *Provider) plan(ctx context.Context, by planner) {
+	p.update()
+	due, report := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	defer due.Stop()
+	defer report.Stop()
+	for waiting := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-report.C:
+			waiting = false
+			signal(p.changes)
+			continue
+		case <-p.wake:
+		case <-due.C:
+		}
+		by.gather(ctx)
+		for by.decide() {
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		var at time.Time
+		p.locked(func() { at = p.alloc.Wake() })
+		due.Reset(time.Hour)
+		if !at.IsZero() {
+			due.Reset(max(0, min(time.Hour, time.Until(at))))
+		}
+		if p.changedView() && !waiting {
+			waiting = true
+			report.Reset(maxInterval)
+		}
+	}
 }

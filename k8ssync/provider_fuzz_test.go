@@ -22,7 +22,7 @@ func FuzzGive(f *testing.F) {
 		`
 services:
 - {metadata: {namespace: shop, name: web, uid: u, resourceVersion: "7"}, spec: {type: LoadBalancer, ipFamilies: [IPv4], ports: [{port: 80}]}}
-- {metadata: {namespace: shop, name: api, uid: v, resourceVersion: "8", annotations: {weir/share: k, weir/addresses: "192.0.2.1 2001:db8::1"}}, spec: {type: LoadBalancer, ipFamilyPolicy: RequireDualStack}}
+- {metadata: {namespace: shop, name: api, uid: v, resourceVersion: "8", annotations: {weir/sharing-key: k, weir/addresses: "192.0.2.1 2001:db8::1"}}, spec: {type: LoadBalancer, ipFamilyPolicy: RequireDualStack}}
 - {metadata: {namespace: shop, name: old}, spec: {type: LoadBalancer, loadBalancerIP: 192.0.2.7}, status: {loadBalancer: {ingress: [{ip: 192.0.2.2, ipMode: Proxy}, {hostname: x}]}, conditions: [{type: weir/LoadBalancer, status: "False", reason: NoPool}]}}
 leases:
 - {metadata: {name: weir-192.0.2.0, resourceVersion: "5", annotations: {weir/claim: '[{"service": "prod/shop/gone"}]'}}}
@@ -51,12 +51,12 @@ leases: [null, {metadata: {name: "weir-::1", annotations: {weir/claim: "{"}}}]`,
 		feed := &feed{resource: resource{name: "services"}}
 		known := map[key]*service{}
 		for _, v := range in.Services {
-			s := readService(v, nil)
+			s := readService(v, nil, DefaultAnnotationPrefix)
 			if !feed.named1123(&item{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}) {
-				continue // nobody hears of it
+				continue // it is never reported
 			}
 			known[s.key] = &s
-			if r, some := cfg.request("prod", &s); some {
+			if r, some := cfg.request(&Config{Name: "prod"}, &s); some {
 				a.Put(r)
 			}
 		}
@@ -75,7 +75,7 @@ leases: [null, {metadata: {name: "weir-::1", annotations: {weir/claim: "{"}}}]`,
 				t.Fatalf("there is no end to it: %+v", d)
 			}
 			for i, w := range d.Writes {
-				l, err := leaseOf(w.Claim, "weir-system")
+				l, err := leaseOf(w.Claim, "weir-system", DefaultAnnotationPrefix)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,14 +91,14 @@ leases: [null, {metadata: {name: "weir-::1", annotations: {weir/claim: "{"}}}]`,
 				}
 				a.Done(w.Claim.Addr)
 			}
-			if s := known[key{d.Service.Namespace, d.Service.Name}]; s != nil && d.Apply && len(d.Writes) == 0 && cfg.ours(s) {
-				want := cfg.status(s, d)
+			if s := known[key{d.Service.Namespace, d.Service.Name}]; s != nil && d.Apply && len(d.Writes) == 0 && cfg.manages(s) {
+				want := cfg.status(DefaultAnnotationPrefix+conditionName, s, d)
 				text, err := json.Marshal(applied{Status: want})
 				var back corev1.Service
 				if err != nil || json.Unmarshal(text, &back) != nil {
 					t.Fatalf("%s: %v", text, err)
 				}
-				if is := readService(&back, nil); !is.says(want) && want.Conditions[0].LastTransitionTime.After(time.Time{}) {
+				if is := readService(&back, nil, DefaultAnnotationPrefix); !is.matches(want) && want.Conditions[0].LastTransitionTime.After(time.Time{}) {
 					t.Errorf("%s is read as %+v", text, is)
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,16 +16,20 @@ import (
 	"weir/k8ssync/ipam"
 )
 
-// leases are those of one namespace.
+// leases reads and writes the Leases of one namespace.
 type leases struct {
 	with      rest.Interface
 	namespace string
 }
 
-// claimAnnotation holds a claim's holders, as ipam writes them.
-const claimAnnotation = "weir/claim"
+// writerLease is the name of the Lease of the writer.
+const writerLease = "weir-writer"
 
-// managed marks an object as weir's, for people who list them.
+// claimName is the annotation, without the prefix, that has the holders of a claim, as
+// ipam writes them. Any prefix is read, so that a change of the prefix releases nothing.
+const claimName = "claim"
+
+// managed adds the label by which people find the objects of weir.
 func managed(labels map[string]string) map[string]string {
 	out := maps.Clone(labels)
 	if out == nil {
@@ -40,7 +43,7 @@ func (l leases) get(ctx context.Context, name string, into *coordinationv1.Lease
 	return l.with.Get().Namespace(l.namespace).Resource("leases").Name(name).MaxRetries(0).Do(ctx).Into(into)
 }
 
-// find reads one by a list, which is as of a version even if it is not there.
+// find reads a Lease by a list, which has a version even if the Lease does not exist.
 func (l leases) find(ctx context.Context, name string) (*coordinationv1.LeaseList, error) {
 	list := &coordinationv1.LeaseList{}
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
@@ -48,8 +51,8 @@ func (l leases) find(ctx context.Context, name string) (*coordinationv1.LeaseLis
 	return list, err
 }
 
-// put creates a Lease without a resourceVersion, and updates one that is at its
-// resourceVersion. It becomes what the API server answers.
+// put creates a Lease without a resourceVersion, and updates one at its resourceVersion.
+// The answer of the API server replaces it.
 func (l leases) put(ctx context.Context, lease *coordinationv1.Lease) error {
 	r := l.with.Post()
 	if lease.ResourceVersion != "" {
@@ -58,14 +61,13 @@ func (l leases) put(ctx context.Context, lease *coordinationv1.Lease) error {
 	return r.Namespace(l.namespace).Resource("leases").MaxRetries(0).Body(lease).Do(ctx).Into(lease)
 }
 
-// remove deletes one that is at a resourceVersion.
+// remove deletes a Lease at a resourceVersion.
 func (l leases) remove(ctx context.Context, name, version string) error {
 	opts := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}}
 	return l.with.Delete().Namespace(l.namespace).Resource("leases").Name(name).MaxRetries(0).Body(opts).Do(ctx).Error()
 }
 
-// failed tells what went wrong, in words that name the right, or the namespace, that
-// is missing.
+// failed returns an error with the permission or the namespace that may be missing.
 func (l leases) failed(verb string, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && apierrors.IsNotFound(err) {
@@ -76,17 +78,8 @@ func (l leases) failed(verb string, err error) error {
 	return fmt.Errorf("%s leases.coordination.k8s.io in namespace %s: %w", verb, l.namespace, short(err))
 }
 
-// short takes the URL, with all its selectors, from an error.
-func short(err error) error {
-	var long *url.Error
-	if errors.As(err, &long) {
-		return long.Err
-	}
-	return err
-}
-
-// leaseOf writes a claim as a Lease.
-func leaseOf(c ipam.Claim, namespace string) (*coordinationv1.Lease, error) {
+// leaseOf returns the Lease of a claim.
+func leaseOf(c ipam.Claim, namespace, prefix string) (*coordinationv1.Lease, error) {
 	text, err := c.MarshalText()
 	if err != nil {
 		return nil, err
@@ -95,7 +88,7 @@ func leaseOf(c ipam.Claim, namespace string) (*coordinationv1.Lease, error) {
 	out := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: ipam.Name(c.Addr),
-			Labels: managed(nil), Annotations: map[string]string{claimAnnotation: string(text)},
+			Labels: managed(nil), Annotations: map[string]string{prefix + claimName: string(text)},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
 	}
@@ -105,8 +98,8 @@ func leaseOf(c ipam.Claim, namespace string) (*coordinationv1.Lease, error) {
 	return out, nil
 }
 
-// claimOf reads a Lease; false is that it is no claim. One that can't be read is one
-// of somebody whom weir does not know, and the address is taken.
+// claimOf reads a Lease; false is that it is no claim. A claim that can't be read has
+// unknown holders, and its address is taken.
 func claimOf(l *coordinationv1.Lease) (ipam.Claim, bool) {
 	if !strings.HasPrefix(l.Name, "weir-") || l.Name == writerLease {
 		return ipam.Claim{}, false
@@ -116,9 +109,23 @@ func claimOf(l *coordinationv1.Lease) (ipam.Claim, bool) {
 		return ipam.Claim{}, false
 	}
 	c := ipam.Claim{Addr: addr}
-	if c.UnmarshalText([]byte(l.Annotations[claimAnnotation])) != nil {
+	if c.UnmarshalText([]byte(claimText(l.Annotations))) != nil {
 		c.Holders = nil
 	}
 	c.Version = version(l.ResourceVersion)
 	return c, true
+}
+
+// claimText returns the text of a claim: the one annotation of its name, with any prefix.
+func claimText(annotations map[string]string) string {
+	out, n := "", 0
+	for name, text := range annotations {
+		if strings.HasSuffix(name, "/"+claimName) {
+			out, n = text, n+1
+		}
+	}
+	if n != 1 {
+		return ""
+	}
+	return out
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A box whose loop hears that there is nothing new makes passes, and these judge what
-// the clusters said: neither may wake the other for ever.
-func TestAProviderWithNothingNewSaysNothing(t *testing.T) {
+// Passes of a box commit the updates of its clusters, and a commit may wake the Provider:
+// neither may wake the other for ever.
+func TestProviderIsQuietWithoutChanges(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// replace has cluster prod followed by another Cluster, as a daemon does whose file
-// says something else of it.
+// replace follows cluster prod by another Cluster, like a daemon after a change of its
+// configuration.
 func (b *box) replace(t *testing.T, s *apiServer) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +58,7 @@ func TestAStatusIsWrittenByTheClusterThatReplacesAnother(t *testing.T) {
 	})
 }
 
-func TestIPModeIsWrittenAnewByTheClusterThatReplacesAnother(t *testing.T) {
+func TestIPModeIsRewrittenByTheClusterThatReplacesAnother(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	p.replace(t, s)
@@ -79,8 +79,8 @@ func TestAHiddenServiceIsRememberedByTheClusterThatReplacesAnother(t *testing.T)
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	surely(t, "it writes", p.mayWrite)
 	vip := "VIP"
-	hidden := readService(testBalancer("kept", "10.96.0.9", "192.0.2.0", &vip), nil)
-	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { // it is there, whoever asks for it
+	hidden := readService(testBalancer("kept", "10.96.0.9", "192.0.2.0", &vip), nil, DefaultAnnotationPrefix)
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { // it exists
 		if r.URL.Query().Get("fieldSelector") != "metadata.name=kept" {
 			return false
 		}

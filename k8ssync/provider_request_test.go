@@ -35,7 +35,7 @@ func TestRequests(t *testing.T) {
 	}
 	dual := []lb.Family{lb.IPv4, lb.IPv6}
 	say := func(name, text string) func(*service) {
-		return func(s *service) { s.Annotations = map[string]string{"weir/" + name: text} }
+		return func(s *service) { s.Annotations = map[string]string{"" + name: text} }
 	}
 	for _, c := range []struct {
 		name   string
@@ -60,7 +60,7 @@ func TestRequests(t *testing.T) {
 			r.Bad = `weir/addresses: "fe80::1%eth0" is no address: write one of a family, as in "192.0.2.7, 2001:db8::7"`
 		}},
 		{"a pool", say("pool", " public "), func(r *ipam.Request) { r.Pool = "public" }},
-		{"a key", say("share", "site"), func(r *ipam.Request) { r.Share = "site" }},
+		{"a key", say("sharing-key", "site"), func(r *ipam.Request) { r.Share = "site" }},
 		{"Local", func(s *service) { s.ExternalLocal = true }, func(r *ipam.Request) { r.Local = true }},
 		{"addresses of a pool", func(s *service) { s.Ingress, s.Proxied = addrs("192.0.2.1"), addrs("192.0.2.2") }, func(r *ipam.Request) { r.Status = addrs("192.0.2.1", "192.0.2.2") }},
 		{"one that goes keeps its addresses", func(s *service) { s.Deleting, s.Ingress = true, addrs("192.0.2.1") }, func(r *ipam.Request) { r.Status = addrs("192.0.2.1") }},
@@ -85,7 +85,8 @@ func TestRequests(t *testing.T) {
 			s, want := plain(), base()
 			c.change(s)
 			c.want(&want)
-			got, some := cfg.request("prod", s)
+			want.AnnotationPrefix = DefaultAnnotationPrefix
+			got, some := cfg.request(&Config{Name: "prod"}, s)
 			if d := cmp.Diff(want, got, exact); d != "" || !some {
 				t.Errorf("%v (-want +got): %s", some, d)
 			}
@@ -93,28 +94,28 @@ func TestRequests(t *testing.T) {
 	}
 	cfg := providerConfig("box1", pool("public", "192.0.2.0/24"))
 	cfg.DefaultClass = false
-	if r, _ := cfg.request("prod", plain()); !r.Foreign {
+	if r, _ := cfg.request(&Config{Name: "prod"}, plain()); !r.Foreign {
 		t.Error("without default_class, a Service without a class is ours")
 	}
 	s := plain()
 	s.Type = "NodePort"
-	if _, some := cfg.request("prod", s); some {
+	if _, some := cfg.request(&Config{Name: "prod"}, s); some {
 		t.Error("a NodePort Service is to do with addresses")
 	}
 }
 
-// Who may take the lease, by his own clock alone.
+// Which box may take the lease, only by its own clock.
 func TestElection(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	lease := func(version, holder string, seconds int32) *coordinationv1.Lease {
-		far := metav1.NewMicroTime(start.Add(-1000 * time.Hour)) // its clock is nobody's business
+		far := metav1.NewMicroTime(start.Add(-1000 * time.Hour)) // its clock does not matter
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{ResourceVersion: version},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &far, AcquireTime: &far},
 		}
 	}
-	e := election{identity: "me", timing: usualElection}
+	e := election{identity: "me", timing: defaultElection}
 	for i, c := range []struct {
 		after  time.Duration
 		lease  *coordinationv1.Lease
@@ -128,8 +129,8 @@ func TestElection(t *testing.T) {
 		{31 * time.Second, lease("2", "you", 15), true, ""},
 		{32 * time.Second, lease("3", "", 1), true, ""}, // given back
 		{33 * time.Second, lease("4", "me", 15), true, "me"},
-		{90 * time.Second, lease("4", "me", 15), true, ""},      // ended, and nobody has taken it
-		{91 * time.Second, lease("5", "you", 15), false, "you"}, // somebody has
+		{90 * time.Second, lease("4", "me", 15), true, ""},      // expired, and not taken
+		{91 * time.Second, lease("5", "you", 15), false, "you"}, // taken by another box
 	} {
 		now := start.Add(c.after)
 		if may := e.mayTake(c.lease, now); may != c.may || e.writer(now) != c.writer {

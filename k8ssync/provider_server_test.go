@@ -61,7 +61,7 @@ func (s *apiServer) lease(w http.ResponseWriter, r *http.Request, verb, namespac
 	}
 }
 
-// missing tells that there is no such object.
+// missing answers that there is no such object.
 func (s *apiServer) missing(w http.ResponseWriter, kind, name string) {
 	w.WriteHeader(http.StatusNotFound)
 	w.Write(mustJSON(metav1.Status{
@@ -87,7 +87,7 @@ func (s *apiServer) set(resource string, o metav1.Object) {
 	s.tell(happened{resource, kind, s.version, mustJSON(o)})
 }
 
-// applyStatus is server-side apply by weir alone: it owns what it applied last.
+// applyStatus is server-side apply by weir only: it owns what it applied last.
 func (s *apiServer) applyStatus(w http.ResponseWriter, r *http.Request, k string) {
 	body, _ := io.ReadAll(r.Body) //nolint:errcheck // what is missing does not decode
 	q := r.URL.Query()
@@ -111,7 +111,7 @@ func (s *apiServer) applyStatus(w http.ResponseWriter, r *http.Request, k string
 	}
 	s.applied = append(s.applied, string(body))
 	out := old.DeepCopy()
-	mine := func(c metav1.Condition) bool { return c.Type == conditionType }
+	mine := func(c metav1.Condition) bool { return c.Type == DefaultAnnotationPrefix+conditionName }
 	if a.Status.LoadBalancer != nil {
 		out.Status.LoadBalancer = *a.Status.LoadBalancer
 	} else if slices.ContainsFunc(old.Status.Conditions, mine) {
@@ -149,7 +149,7 @@ func (s *apiServer) statusOf(name string) (addrs []string, cond metav1.Condition
 		addrs = append(addrs, i.IP)
 	}
 	for _, c := range svc.Status.Conditions {
-		if c.Type == conditionType {
+		if c.Type == DefaultAnnotationPrefix+conditionName {
 			cond = c
 		}
 	}

@@ -1,312 +1,103 @@
 package k8ssync
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"weir/k8ssync/ipam"
+	"weir/lb"
 )
 
-// fieldManager is who weir is to the API server.
-const fieldManager = "weir"
-
-// applied is a status as weir applies it: what it says is weir's, and what weir said
-// before and does not say any more goes. UID and resourceVersion are of what was
-// read, so that nothing is written onto another Service of the name, nor by a writer
-// that has slept while another decided otherwise. An empty status is left out: {} would
-// be a field of weir's, too.
-type applied struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"`
-	Metadata   appliedMeta   `json:"metadata"`
-	Status     appliedStatus `json:"status,omitzero"`
+// ProviderConfig is [addresses], with the pools and reservations of the file,
+// already checked.
+type ProviderConfig struct {
+	// LeaseCluster is the cluster with the claims of all pools.
+	LeaseCluster string
+	// Namespace is that of the claims in LeaseCluster; weir does not create it.
+	Namespace string
+	// Class is the loadBalancerClass of the Services that get addresses; with
+	// DefaultClass those without a class get them, too.
+	Class        string
+	DefaultClass bool
+	// IPMode is that of every address in status.loadBalancer.ingress.
+	IPMode IPMode
+	// Identity is unique among the boxes that may write; not empty.
+	Identity string
+	// IPAM has the pools and reservations. Without pools no address is assigned, and
+	// assigned ones stay.
+	IPAM ipam.Config
 }
 
-type appliedMeta struct {
-	Name            string `json:"name"`
-	Namespace       string `json:"namespace"`
-	UID             string `json:"uid"`
-	ResourceVersion string `json:"resourceVersion"`
+// IPMode is how nodes treat packets to an address (KEP-1860).
+type IPMode uint8
+
+// The modes.
+const (
+	// ModeVIP lets the nodes handle packets of the cluster's own clients themselves.
+	ModeVIP IPMode = iota
+	// ModeProxy makes the nodes send them to the address, and so through weir.
+	ModeProxy
+)
+
+func (m IPMode) String() string { return [...]string{"vip", "proxy"}[m] }
+
+// ProviderStatus is the state of a Provider.
+type ProviderStatus struct {
+	LeaseCluster, Namespace, Identity string
+	// Writer is the holder of the lease, as far as this box knows; empty is none or
+	// unknown. Since is when it took the lease.
+	Writer string
+	Since  time.Time
+	// Writing is that this box is the writer. Otherwise Error is why it can't be, empty
+	// if another box is.
+	Writing bool
+	Error   string
+	// Clusters are those that can't be written to or have not been read, with the
+	// reason. Their last-known addresses count as taken.
+	Clusters map[string]string
+	// Known is that the claims have been read; Usage and Claims are the last known.
+	Known  bool
+	Usage  ipam.Usage
+	Claims []ipam.Claim
+	// Decisions are those of all Services that want an address, sorted by Service.
+	Decisions []Decision
+	Counters  ProviderCounters
 }
 
-type appliedStatus struct {
-	LoadBalancer *corev1.LoadBalancerStatus `json:"loadBalancer,omitempty"`
-	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
+// Decision is what is decided for a Service. On a box that does not write, it follows
+// from the Service's status.
+type Decision struct {
+	Service lb.ServiceID
+	// Addrs are its addresses, IPv4 first.
+	Addrs []netip.Addr
+	// Pending is why it has none, or not all that it requests; Notes are about the
+	// addresses that it has.
+	Pending ipam.Pending
+	Notes   []ipam.Note
+	// Written is that the Service's status has all this; Error is why it can't be
+	// written.
+	Written bool
+	Error   string
 }
 
-// writeStatuses writes those of one cluster until ctx or the member ends.
-func (p *Provider) writeStatuses(ctx context.Context, m *member) {
-	for {
-		k, over := m.queue.Get()
-		if over {
-			return
-		}
-		p.writeStatus(ctx, m, k)
-		m.queue.Done(k)
-	}
+// ProviderCounters count since the start of the process.
+type ProviderCounters struct {
+	// Assigned and Released count addresses that this box has assigned and released.
+	Assigned, Released uint64
+	// Conflicts counts claims that another writer had changed first.
+	Conflicts uint64
+	// StatusWrites counts statuses written, Errors requests that failed.
+	StatusWrites, Errors uint64
+	// Transitions counts how often this box became the writer or ceased to be.
+	Transitions uint64
 }
 
-// writeStatus brings the status of one Service to what it is to be.
-func (p *Provider) writeStatus(ctx context.Context, m *member, k key) {
-	if p.relook(ctx, m, k) {
-		return
-	}
-	var s *service
-	var body *applied
-	var wait time.Duration
-	p.locked(func() { s, body, wait = p.next(m, k) })
-	switch {
-	case wait > 0:
-		m.queue.AddAfter(k, wait)
-		return
-	case body == nil:
-		return
-	}
-	version, err := m.apply(ctx, k, body, p.timing.request)
-	late := apierrors.IsConflict(err) || apierrors.IsNotFound(err)
-	p.locked(func() {
-		delete(m.errs, k)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			p.counters.Errors++
-		case err == nil && m.service(k) != nil:
-			p.wrote(m.want(k), body, version)
-		}
-		if err != nil && !late && m.service(k) != nil {
-			m.errs[k] = err
-			m.queue.AddAfter(k, max(m.backoff.When(k), asked(err)))
-		} else {
-			m.backoff.Forget(k)
-		}
-	})
-	switch {
-	case err == nil:
-		p.tell(m, s, body)
-	case late:
-		// It has changed, or gone: the watch brings it, and it is decided again. Should
-		// it bring nothing, it is tried again all the same.
-		m.queue.AddAfter(k, p.timing.last)
-	}
-	p.news()
+// overview is the part of Status that is not about one Service, and may change without
+// update, such as by time.
+type overview struct {
+	writer         string
+	since          int64
+	writing, known bool
+	obstacle       string
+	problems       string
 }
-
-// relook looks at a Service that the watch does not show; true is that it has gone.
-func (p *Provider) relook(ctx context.Context, m *member, k key) bool {
-	p.mu.Lock()
-	hidden := m.hidden[k] != nil
-	p.mu.Unlock()
-	if !hidden {
-		return false
-	}
-	s, err := m.look(ctx, k, p.timing.request)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case m.hidden[k] == nil: // the watch shows it by now
-	case err != nil:
-		m.queue.AddAfter(k, m.backoff.When(k))
-	case s == nil:
-		delete(m.hidden, k)
-		p.alloc.Delete(m.id(k))
-		m.drop(k)
-		p.news()
-		return true
-	default:
-		m.hidden[k] = s
-		m.queue.AddAfter(k, p.timing.hidden)
-	}
-	return false
-}
-
-// next gives what is to be written now, nothing, or how long to wait with it. p.mu is
-// held.
-func (p *Provider) next(m *member, k key) (*service, *applied, time.Duration) {
-	s, w := m.service(k), m.wants[k]
-	if s == nil || !p.writer() {
-		delete(m.errs, k) // it is nobody's to write, or another box's
-		return nil, nil, 0
-	}
-	body := &applied{
-		APIVersion: "v1", Kind: "Service",
-		Metadata: appliedMeta{s.Name, s.Namespace, s.UID, s.Version},
-	}
-	if m.ours(k) {
-		d := ipam.Decision{}
-		if w != nil {
-			d = w.decision
-		}
-		if d.UID != s.UID || d.Version != s.Version || !d.Apply || len(d.Addrs) == 0 && d.Pending.Reason == "" {
-			return nil, nil, 0 // it is decided again
-		}
-		body.Status = p.cfg.status(s, d)
-	}
-	if s.says(body.Status) {
-		if w != nil {
-			w.since = time.Time{}
-		}
-		if m.errs[k] != nil {
-			delete(m.errs, k)
-			m.backoff.Forget(k)
-			p.news()
-		}
-		return nil, nil, 0
-	}
-	if w == nil {
-		w = m.want(k)
-	}
-	if w.since.IsZero() {
-		w.since = time.Now()
-	}
-	if w.wrote == body.Status.text() {
-		if version(s.Version) < w.version || w.version == 0 {
-			return nil, nil, 0 // it is written, and the watch has not brought it yet
-		}
-		if w.again.IsZero() {
-			w.again = time.Now().Add(m.fights.When(k))
-		}
-		if wait := time.Until(w.again); wait > 0 {
-			return nil, nil, wait
-		}
-		w.again = time.Time{}
-	} else {
-		m.fights.Forget(k)
-	}
-	return s, body, 0
-}
-
-// status is what the status of a Service of ours is to be.
-func (cfg *ProviderConfig) status(s *service, d ipam.Decision) appliedStatus {
-	c := conditionOf(d)
-	since := s.Condition.Since
-	if s.Condition.Status != c.Status {
-		since = time.Now()
-	}
-	out := appliedStatus{Conditions: []metav1.Condition{{
-		Type: conditionType, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
-		LastTransitionTime: metav1.NewTime(since.UTC().Truncate(time.Second)),
-	}}}
-	if len(d.Addrs) == 0 {
-		return out
-	}
-	mode := corev1.LoadBalancerIPModeVIP
-	if cfg.IPMode == ModeProxy {
-		mode = corev1.LoadBalancerIPModeProxy
-	}
-	out.LoadBalancer = &corev1.LoadBalancerStatus{}
-	for _, a := range d.Addrs {
-		out.LoadBalancer.Ingress = append(out.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
-	}
-	return out
-}
-
-// Reasons of the condition beside those of ipam.
-const reasonAssigned = "Assigned"
-
-// conditionOf says a Decision as a condition: True, if the Service has what it asks
-// for.
-func conditionOf(d ipam.Decision) condition {
-	var notes []string
-	reason := reasonAssigned
-	for _, n := range d.Notes {
-		notes = append(notes, n.Text)
-		if n.Reason == ipam.PoolStranded {
-			reason = n.Reason.CamelCase()
-		}
-	}
-	if d.Pending.Reason != "" {
-		return condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: cut(strings.Join(append([]string{d.Pending.Text}, notes...), "; "), maxMessage)}
-	}
-	return condition{Status: "True", Reason: reason, Message: cut(strings.Join(append([]string{addrText(d.Addrs)}, notes...), "; "), maxMessage)}
-}
-
-// addrText writes addresses for people.
-func addrText(list []netip.Addr) string {
-	var texts []string
-	for _, a := range list {
-		texts = append(texts, a.String())
-	}
-	return strings.Join(texts, ", ")
-}
-
-// says tells whether a Service's status is so already.
-func (s *service) says(want appliedStatus) bool {
-	var c condition
-	if len(want.Conditions) > 0 {
-		w := want.Conditions[0]
-		c = condition{string(w.Status), w.Reason, w.Message, s.Condition.Since}
-	}
-	if !s.Condition.equal(c) {
-		return false
-	}
-	if want.LoadBalancer == nil {
-		// What is there is others', or was taken away when the condition was written.
-		return true
-	}
-	var vips, proxied []netip.Addr
-	for _, i := range want.LoadBalancer.Ingress {
-		if a := netip.MustParseAddr(i.IP); *i.IPMode == corev1.LoadBalancerIPModeVIP {
-			vips = append(vips, a)
-		} else {
-			proxied = append(proxied, a)
-		}
-	}
-	return !s.Named && slices.Equal(s.Ingress, vips) && slices.Equal(s.Proxied, proxied)
-}
-
-// text is what it says, but for times.
-func (s appliedStatus) text() string {
-	for i := range s.Conditions {
-		s.Conditions = slices.Clone(s.Conditions)
-		s.Conditions[i].LastTransitionTime = metav1.Time{}
-	}
-	b, _ := json.Marshal(s) //nolint:errcheck // strings alone
-	return string(b)
-}
-
-// apply writes a status, and gives the Service's resourceVersion.
-func (m *member) apply(ctx context.Context, k key, body *applied, within time.Duration) (uint64, error) {
-	l := m.cluster.borrow()
-	if l == nil {
-		return 0, fmt.Errorf("cluster %s: %w", m.name, errNotRead)
-	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	var out corev1.Service
-	err = l.client.statuses.Patch(types.ApplyPatchType).Namespace(k.Namespace).Resource("services").Name(k.Name).SubResource("status").
-		Param("fieldManager", fieldManager).Param("force", "true").MaxRetries(0).Body(text).Do(ctx).Into(&out)
-	if err != nil {
-		return 0, fmt.Errorf("cluster %s: patch services/status of %s: %w", m.name, k, short(err))
-	}
-	return version(out.ResourceVersion), nil
-}
-
-// wrote notes that a status was written. p.mu is held.
-func (p *Provider) wrote(w *want, body *applied, version uint64) {
-	now := time.Now()
-	w.wrote, w.version, w.again = body.Status.text(), version, time.Time{}
-	p.counters.StatusWrites++
-	if !w.since.IsZero() && body.Status.LoadBalancer != nil {
-		p.latencies = append(p.latencies, now.Sub(w.since))
-		if n := len(p.latencies) - maxLatencies; n > 0 {
-			p.latencies = slices.Delete(p.latencies, 0, n)
-		}
-	}
-	w.since = time.Time{}
-}
-
-// maxLatencies bounds what TakeLatencies gives.
-const maxLatencies = 1000

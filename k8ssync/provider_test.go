@@ -54,7 +54,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	if l := p.TakeLatencies(); len(l) != 1 || l[0] <= 0 || l[0] > 20*time.Second {
 		t.Errorf("latencies %v", l)
 	}
-	// What is applied says no more than this, onto the version that was read.
+	// The applied object has only these fields, and the version that was read.
 	want := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":"shop","uid":"uid-of-web","resourceVersion":"102"},` +
 		`"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.0","ipMode":"VIP"}]},` +
 		`"conditions":[{"type":"weir/LoadBalancer","status":"True","lastTransitionTime":"TIME","reason":"Assigned","message":"192.0.2.0"}]}}`
@@ -78,7 +78,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 	}
 }
 
-func TestAProviderThatStartsAgainFindsItsWork(t *testing.T) {
+func TestProviderContinuesAfterARestart(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
@@ -98,7 +98,7 @@ func TestAProviderThatStartsAgainFindsItsWork(t *testing.T) {
 	}
 }
 
-func TestPendingTellsWhyAndEndsWithAPool(t *testing.T) {
+func TestPendingHasAReasonAndEndsWithAPool(t *testing.T) {
 	s, p := one(t, pool("other", "2001:db8::/126"))
 	has(t, s, "web", "", "FamilyMissing")
 	surely(t, "a Note", func() bool {
@@ -116,7 +116,7 @@ func TestPendingTellsWhyAndEndsWithAPool(t *testing.T) {
 	}
 }
 
-func TestAServiceIsShownAsItAsks(t *testing.T) {
+func TestStatusFollowsTheRequest(t *testing.T) {
 	s, _ := one(t, pool("public", "192.0.2.0/24", "2001:db8::/120"), pool("private", "10.9.0.0/24"))
 	has(t, s, "web", "10.9.0.0", "Assigned") // by name
 	for _, c := range []struct {
@@ -145,7 +145,7 @@ func TestAnAddressWaitsForItsService(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	s.remove(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
+	surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
 	has(t, s, "api", "192.0.2.1", "Assigned")
 	again := testBalancer("web", "10.96.0.1", "", nil)
@@ -157,7 +157,7 @@ func TestAnAddressWaitsForItsService(t *testing.T) {
 	}
 	// And is free when it has waited long enough.
 	short := providerConfig("box1", pool("public", "192.0.2.0/30"))
-	short.IPAM.ReleaseAfter = 50 * time.Millisecond
+	short.IPAM.Retention = 50 * time.Millisecond
 	p.Configure(short)
 	s.remove(testBalancer("web", "10.96.0.1", "", nil))
 	surely(t, "free", func() bool { return len(s.claimed()) == 1 })
@@ -168,7 +168,7 @@ func TestAnAddressWaitsForItsService(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
+func TestForeignServicesAreNotWritten(t *testing.T) {
 	s := newAPIServer(t)
 	vip, metal := "VIP", "metallb"
 	foreign := testBalancer("metal", "10.96.0.1", "192.0.2.0", &vip)
@@ -189,7 +189,7 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	// It asks, so it is ours.
 	s.edit("cloud", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.2"} })
 	has(t, s, "cloud", "192.0.2.2", "Assigned")
-	// It has addresses of a pool, and nobody's claim: it keeps them.
+	// It has addresses of a pool without a claim: it keeps them.
 	s.put(testBalancer("adopted", "10.96.0.7", "192.0.2.3", &vip))
 	has(t, s, "adopted", "192.0.2.3", "Assigned")
 	s.mu.Lock()
@@ -201,19 +201,19 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAddressesOfNodesAreNobodyElses(t *testing.T) {
+func TestAddressesOfNodesAreNotAssigned(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testNode("n1", "192.0.2.0"), testBalancer("web", "10.96.0.1", "", nil))
 	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	has(t, s, "web", "192.0.2.1", "Assigned")
 	s.edit("web", func(v *corev1.Service) { v.Spec.LoadBalancerIP = "192.0.2.0" })
-	has(t, s, "web", "192.0.2.1", "AddressTaken")
+	has(t, s, "web", "192.0.2.1", "AddressInUse")
 	if _, c := s.statusOf("web"); !strings.Contains(c.Message, "prod/a Node, or a server that this box needs") {
 		t.Error(c.Message)
 	}
 }
 
-func TestAServiceThatIsNoLongerOursLosesOurFieldsAlone(t *testing.T) {
+func TestUnmanagedServiceLosesOnlyWeirsFields(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		change func(*apiServer, *box)
@@ -234,7 +234,7 @@ func TestAServiceThatIsNoLongerOursLosesOurFieldsAlone(t *testing.T) {
 			has(t, s, "web", "192.0.2.0", "Assigned")
 			c.change(s, p)
 			has(t, s, "web", "", "")
-			surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Held == 1 })
+			surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if last := s.applied[len(s.applied)-1]; strings.Contains(last, `"status"`) {
@@ -244,7 +244,7 @@ func TestAServiceThatIsNoLongerOursLosesOurFieldsAlone(t *testing.T) {
 	}
 }
 
-func TestIPModeIsWrittenAnew(t *testing.T) {
+func TestIPModeIsRewritten(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
@@ -258,7 +258,7 @@ func TestIPModeIsWrittenAnew(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyUndoesIsWrittenAgain(t *testing.T) {
+func TestUndoneStatusIsRewritten(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	for range 4 {
 		has(t, s, "web", "192.0.2.0", "Assigned")
@@ -270,18 +270,18 @@ func TestWhatSomebodyUndoesIsWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestAPoolThatShrinksStrandsAndMovesNobody(t *testing.T) {
+func TestShrinkingPoolMovesNoService(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	next := providerConfig("box1", pool("public", "198.51.100.0/30"))
-	if n := p.Stranded(next.IPAM); len(n) != 1 || n[0].Service.Name != "web" {
-		t.Errorf("would strand %v", n)
+	if n := p.OutsidePool(next.IPAM); len(n) != 1 || n[0].Service.Name != "web" {
+		t.Errorf("outside the next pool: %v", n)
 	}
 	p.Configure(next)
-	has(t, s, "web", "192.0.2.0", "PoolStranded")
+	has(t, s, "web", "192.0.2.0", "OutsidePool")
 	surely(t, "a Note", func() bool {
 		n := p.Notes()
-		return len(n) == 1 && n[0].Reason == lb.PoolStranded
+		return len(n) == 1 && n[0].Reason == lb.OutsidePool
 	})
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
 	has(t, s, "api", "198.51.100.0", "Assigned")
@@ -319,7 +319,7 @@ func TestManyServicesOfTwoClustersShareAPoolWithoutSharingAddresses(t *testing.T
 	}
 }
 
-func TestWithoutPoolsNobodyIsAsked(t *testing.T) {
+func TestNoRequestsWithoutPools(t *testing.T) {
 	s, p := one(t)
 	surely(t, "synced", func() bool { return p.clusters["prod"].Status().Synced })
 	if n := s.requests("list leases") + s.requests("watch leases") + s.requests("get leases") + s.requests("create leases"); n != 0 {

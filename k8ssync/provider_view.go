@@ -20,9 +20,9 @@ func (p *Provider) Status() ProviderStatus {
 	defer p.mu.Unlock()
 	now := time.Now()
 	s := ProviderStatus{
-		Home: p.cfg.Home, Namespace: p.cfg.Namespace, Identity: p.cfg.Identity,
+		LeaseCluster: p.cfg.LeaseCluster, Namespace: p.cfg.Namespace, Identity: p.cfg.Identity,
 		Writer: p.election.writer(now), Writing: p.writer(),
-		Known: p.claims.listed,
+		Known: p.claims.current().listed,
 		Usage: p.alloc.Usage(), Claims: p.alloc.Claims(),
 		Decisions: p.decisions(), Counters: p.counters,
 	}
@@ -30,10 +30,10 @@ func (p *Provider) Status() ProviderStatus {
 		s.Since = p.election.since
 	}
 	if !s.Writing {
-		s.Error = p.hindered()
+		s.Error = p.obstacle()
 	}
-	s.Clusters = p.troubles()
-	s.Usage.Pending = map[ipam.Reason]int{} // the writer's, whichever box it is
+	s.Clusters = p.problems()
+	s.Usage.Pending = map[ipam.Reason]int{} // as the writer has them, whichever box it is
 	for _, d := range s.Decisions {
 		if d.Pending.Reason != "" {
 			s.Usage.Pending[d.Pending.Reason]++
@@ -42,70 +42,60 @@ func (p *Provider) Status() ProviderStatus {
 	return s
 }
 
-// glance is what Status says of all together, and what may change without anybody's
-// saying so, such as by time.
-type glance struct {
-	writer         string
-	since          int64
-	writing, known bool
-	hindered       string
-	troubles       string
-}
-
-// noticed tells whether Status or Notes say something else than at its last call. It
-// does not look at each Service: who changes something of one calls news.
-func (p *Provider) noticed() bool {
+// changedView reports whether Status or Notes have changed since its last call. It does
+// not check each Service: changes of one call update.
+func (p *Provider) changedView() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g := glance{
+	o := overview{
 		writer: p.election.writer(time.Now()), since: p.election.since.UnixNano(),
-		writing: p.writer(), known: p.claims.listed,
-		hindered: p.hindered(), troubles: fmt.Sprint(p.troubles()),
+		writing: p.writer(), known: p.claims.current().listed,
+		obstacle: p.obstacle(), problems: fmt.Sprint(p.problems()),
 	}
-	news := p.fresh.Swap(false) || g != p.seen
-	p.seen = g
-	return news
+	changed := p.updated.Swap(false) || o != p.reported
+	p.reported = o
+	return changed
 }
 
-// troubles are what Status says of Clusters. p.mu is held.
-func (p *Provider) troubles() map[string]string {
+// problems returns Status.Clusters. p.mu is held.
+func (p *Provider) problems() map[string]string {
 	out := map[string]string{}
 	for name, m := range p.members {
-		if why := m.trouble(); why != "" {
+		if why := m.problem(); why != "" {
 			out[name] = why
 		}
 	}
-	if why := p.claimTrouble(); why != "" && out[p.cfg.Home] == "" {
-		out[p.cfg.Home] = why
+	if why := p.claimProblem(); why != "" && out[p.cfg.LeaseCluster] == "" {
+		out[p.cfg.LeaseCluster] = why
 	}
 	return out
 }
 
-// hindered tells what keeps this box from being the writer, should no other be it.
-func (p *Provider) hindered() string {
+// obstacle returns the error that prevents this box from becoming the writer.
+func (p *Provider) obstacle() string {
 	switch {
 	case len(p.cfg.IPAM.Pools) == 0:
 		return ""
 	case p.election.err != nil:
 		return p.election.err.Error()
-	case p.claims.err != nil:
-		return p.claims.err.Error()
-	case !p.claims.listed:
+	case p.claims.current().err != nil:
+		return p.claims.current().err.Error()
+	case !p.claims.current().listed:
 		return "the claims have not been read yet"
 	}
 	return ""
 }
 
-// claimTrouble tells why claims can't be followed, or why one can't be written: of one
-// Service, as it is mostly the same for all.
-func (p *Provider) claimTrouble() string {
-	if p.claims.err != nil {
-		return p.claims.err.Error()
+// claimProblem returns the error of the watch of claims, or that of the write of one: it is
+// mostly the same for all.
+func (p *Provider) claimProblem() string {
+	if p.claims.current().err != nil {
+		return p.claims.current().err.Error()
 	}
 	return first(p.claimErrors, lb.ServiceID.Compare)
 }
 
-// first gives the text of the error of the first key; "" if there is none.
+// first returns the text of the error of the first key; "" if there is none.
 func first[K comparable](errs map[K]error, compare func(a, b K) int) string {
 	if len(errs) == 0 {
 		return ""
@@ -113,11 +103,11 @@ func first[K comparable](errs map[K]error, compare func(a, b K) int) string {
 	return errs[slices.MinFunc(slices.Collect(maps.Keys(errs)), compare)].Error()
 }
 
-// trouble tells why statuses of a cluster can't be written, or it is not known.
-func (m *member) trouble() string {
+// problem returns why statuses of a cluster can't be written, or why it is not synced.
+func (m *member) problem() string {
 	switch {
 	case !m.synced:
-		if err := m.cluster.believable(); err != nil {
+		if err := m.cluster.complete(); err != nil {
 			return err.Error()
 		}
 		return errNotRead.Error()
@@ -125,26 +115,26 @@ func (m *member) trouble() string {
 	return first(m.errs, key.compare)
 }
 
-// Decision tells what is decided for a Service; false is nothing: it is not one
-// that weir gives addresses to, or it is not known yet.
+// Decision returns the decision for a Service; false is none: weir does not manage its
+// addresses, or does not know it yet.
 func (p *Provider) Decision(id lb.ServiceID) (Decision, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m, k := p.members[id.Source], key{id.Namespace, id.Name}
-	if m == nil || !m.ours(k) {
+	if m == nil || !m.manages(k) {
 		return Decision{}, false
 	}
-	return p.look().decision(m, k), true
+	return p.reader().decision(m, k), true
 }
 
-// decisions are those of all Services of ours. p.mu is held.
+// decisions returns those of all managed Services. p.mu is held.
 func (p *Provider) decisions() []Decision {
 	var out []Decision
-	l := p.look()
+	r := p.reader()
 	for _, m := range p.members {
 		for k := range m.services {
-			if m.ours(k) {
-				out = append(out, l.decision(m, k))
+			if m.manages(k) {
+				out = append(out, r.decision(m, k))
 			}
 		}
 	}
@@ -152,75 +142,76 @@ func (p *Provider) decisions() []Decision {
 	return out
 }
 
-// look is what one asks once to look at many Services: clocks are slow on some kernels.
-type look struct {
+// decisionReader has what the decisions of many Services have in common: clocks are slow on
+// some kernels.
+type decisionReader struct {
 	*Provider
-	mine    bool // this box is the writer
-	some    bool // there is one
-	reasons map[string]ipam.Reason
+	writer    bool // this box writes
+	anyWriter bool
+	reasons   map[string]ipam.Reason
 }
 
-// look is for as long as p.mu is held.
-func (p *Provider) look() look {
-	l := look{Provider: p, mine: p.writer(), reasons: map[string]ipam.Reason{}}
-	l.some = l.mine || p.election.writer(time.Now()) != ""
-	for _, r := range ipam.Reasons() {
-		l.reasons[r.CamelCase()] = r
+// reader returns a decisionReader for as long as p.mu is held.
+func (p *Provider) reader() decisionReader {
+	r := decisionReader{Provider: p, writer: p.writer(), reasons: map[string]ipam.Reason{}}
+	r.anyWriter = r.writer || p.election.writer(time.Now()) != ""
+	for _, why := range ipam.Reasons() {
+		r.reasons[why.CamelCase()] = why
 	}
-	return l
+	return r
 }
 
-// decision is what the writer has decided, or what the status says of it.
-func (l look) decision(m *member, k key) Decision {
-	s, w, id := m.services[k], m.wants[k], m.id(k)
+// decision returns the decision of the writer, or the one that the status shows.
+func (r decisionReader) decision(m *member, k key) Decision {
+	s, w, id := m.services[k], m.statuses[k], m.id(k)
 	out := Decision{Service: id}
-	if err := l.claimErrors[id]; err != nil {
+	if err := r.claimErrors[id]; err != nil {
 		out.Error = err.Error()
 	}
-	if l.mine && w != nil && w.decision.Apply {
+	if r.writer && w != nil && w.decision.Apply {
 		d := w.decision
 		out.Addrs, out.Pending, out.Notes = d.Addrs, d.Pending, d.Notes
 		if d.UID == s.UID && d.Version == s.Version {
-			out.Written = s.Condition.Status == conditionOf(d).Status && s.says(l.cfg.status(s, d))
+			out.Written = s.Condition.Status == conditionOf(d).Status && s.matches(r.cfg.status(m.conditionType(), s, d))
 		}
 		if err := m.errs[k]; err != nil {
 			out.Error = err.Error()
 		}
 		return out
 	}
-	l.asWritten(&out, s)
+	r.asWritten(&out, s)
 	return out
 }
 
-// asWritten says what a Service's status does.
-func (l look) asWritten(out *Decision, s *service) {
+// asWritten reads a decision from a Service's status.
+func (r decisionReader) asWritten(out *Decision, s *service) {
 	c := s.Condition
 	if c != (condition{}) {
-		out.Addrs, out.Written = s.given(), true
+		out.Addrs, out.Written = s.assigned(), true
 		slices.SortFunc(out.Addrs, netip.Addr.Compare)
 	}
-	reason := l.reasons[c.Reason] // empty is none of ipam's
+	reason := r.reasons[c.Reason] // empty is none of ipam's
 	switch {
 	case c.Status == "False":
 		out.Pending = ipam.Pending{Reason: reason, Text: c.Message}
 	case c.Status == "True" && reason != "":
 		out.Notes = []ipam.Note{{Service: out.Service, Reason: reason, Text: c.Message}}
-	case c.Status == "True" || l.some:
+	case c.Status == "True" || r.anyWriter:
 	default:
-		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Text: l.noWriter()}
+		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Text: r.noWriter()}
 	}
 }
 
-// noWriter says why no address is given now.
+// noWriter returns why no address is assigned now.
 func (p *Provider) noWriter() string {
-	if why := p.hindered(); why != "" {
-		return fmt.Sprintf("addresses are given when the home cluster %s can be written to: %s", p.cfg.Home, why)
+	if why := p.obstacle(); why != "" {
+		return fmt.Sprintf("no address is assigned while the lease cluster %s can't be written to: %s", p.cfg.LeaseCluster, why)
 	}
-	return fmt.Sprintf("no box holds the lease %s in namespace %s of cluster %s yet", writerLease, p.cfg.Namespace, p.cfg.Home)
+	return fmt.Sprintf("no box has the lease %s in namespace %s of cluster %s yet", writerLease, p.cfg.Namespace, p.cfg.LeaseCluster)
 }
 
-// Notes are what could not be done for Services, sorted: address-pending,
-// pool-stranded and the like. Every box tells them, whoever writes.
+// Notes returns the Notes of all Services about addresses, sorted: address-pending,
+// outside-pool and others. Every box has them.
 func (p *Provider) Notes() []lb.Note {
 	p.mu.Lock()
 	all := p.decisions()
@@ -242,11 +233,11 @@ func (p *Provider) Notes() []lb.Note {
 	return slices.Compact(out)
 }
 
-// noteReason gives lb's reason for one of ipam's.
+// noteReason returns lb's reason for one of ipam's.
 func noteReason(r ipam.Reason) lb.Reason {
 	switch r {
-	case ipam.PoolStranded:
-		return lb.PoolStranded
+	case ipam.OutsidePool:
+		return lb.OutsidePool
 	case ipam.FamilyLeft:
 		return lb.FamilyLeft
 	}

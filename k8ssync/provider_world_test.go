@@ -31,7 +31,7 @@ func testBalancer(name, clusterIP, ip string, mode *string) *corev1.Service {
 var briskly = providerTiming{
 	// A busy machine must not cost the lease.
 	election: electionTiming{lease: 60 * time.Second, deadline: 50 * time.Second, retry: 100 * time.Millisecond},
-	poll:     20 * time.Millisecond, grace: 2 * time.Second, request: 5 * time.Second,
+	grace:    2 * time.Second, request: 5 * time.Second,
 	first: 20 * time.Millisecond, last: 200 * time.Millisecond, hidden: 100 * time.Millisecond,
 }
 
@@ -40,7 +40,7 @@ type box struct {
 	*Provider
 	clusters map[string]*Cluster
 	stop     func()
-	hold     atomic.Bool // what the guard says of all clusters
+	hold     atomic.Bool // whether the guard blocks all clusters
 }
 
 func mustRange(text string) ipam.Range {
@@ -62,8 +62,8 @@ func pool(name string, ranges ...string) ipam.Pool {
 
 func providerConfig(identity string, pools ...ipam.Pool) ProviderConfig {
 	return ProviderConfig{
-		Home: "prod", Namespace: "weir-system", Class: "weir/lb", DefaultClass: true, Identity: identity,
-		IPAM: ipam.Config{Pools: pools, ReleaseAfter: time.Hour},
+		LeaseCluster: "prod", Namespace: "weir-system", Class: "weir/lb", DefaultClass: true, Identity: identity,
+		IPAM: ipam.Config{Pools: pools, Retention: time.Hour},
 	}
 }
 
@@ -72,7 +72,7 @@ func providerConfig(identity string, pools ...ipam.Pool) ProviderConfig {
 var boxes atomic.Int32
 
 // newBox follows API servers, and gives addresses to their Services.
-func newBox(t *testing.T, cfg ProviderConfig, servers map[string]*apiServer, change ...func(*box)) *box {
+func newBox(t testing.TB, cfg ProviderConfig, servers map[string]*apiServer, change ...func(*box)) *box {
 	t.Helper()
 	before, first := runtime.NumGoroutine(), boxes.Add(1) == 1
 	s := &box{Provider: NewProvider(cfg, silentLog()), clusters: map[string]*Cluster{}}
@@ -81,7 +81,7 @@ func newBox(t *testing.T, cfg ProviderConfig, servers map[string]*apiServer, cha
 	var tasks sync.WaitGroup
 	for name, server := range servers {
 		c := testCluster(t, server, func(cfg *Config) { cfg.Name, cfg.Events = name, true })
-		c.told.gap, c.told.retry = 10*time.Millisecond, 10*time.Millisecond
+		c.events.gap, c.events.retry = 10*time.Millisecond, 10*time.Millisecond
 		s.clusters[name] = c
 		tasks.Go(func() { c.Run(ctx) }) //nolint:errcheck // it never fails
 		tasks.Go(func() { s.judge(ctx, c) })
@@ -114,12 +114,12 @@ func newBox(t *testing.T, cfg ProviderConfig, servers map[string]*apiServer, cha
 	return s
 }
 
-// judge takes whatever a Cluster says, as a daemon does.
+// judge takes and commits all updates of a Cluster, like a daemon.
 func (b *box) judge(ctx context.Context, c *Cluster) {
 	for {
 		for _, some := c.Take(); some; _, some = c.Take() {
 		}
-		c.Judged(b.hold.Load())
+		c.Commit(b.hold.Load())
 		select {
 		case <-ctx.Done():
 			return

@@ -13,10 +13,9 @@ import (
 	"weir/k8ssync/ipam"
 )
 
-// Reading is total: whatever the API server sends, or somebody wrote into it past
-// its validation, is read as far as it makes sense. These bounds are above what
-// the API admits, or above what anybody uses, and keep one object from taking the
-// memory of all.
+// Reading never fails: of any object, even one that was stored past the validation of the
+// API server, the valid parts are read. These limits are above those of the API, or above
+// any practical use, and prevent that one object takes the memory of all.
 const (
 	maxDropped     = 8
 	maxVIPs        = 64   // of each kind, of one Service
@@ -30,12 +29,9 @@ const (
 	maxNodeAddrs   = 64
 )
 
-// annotationPrefix begins the annotations of Services that weir reads.
-const annotationPrefix = "weir/"
-
-// conditionType is that of weir's condition in the status of Services that it gives
-// addresses to. It tells that weir has written the status.
-const conditionType = "weir/LoadBalancer"
+// conditionName is the type, without the prefix, of weir's condition in the status of
+// Services to which it assigns addresses: weir has written that status.
+const conditionName = "LoadBalancer"
 
 // What the API calls things, where client libraries have no constant.
 const (
@@ -55,7 +51,7 @@ type reader struct {
 	more    int
 }
 
-// drop tells that something is left out.
+// drop records a value that is left out.
 func (r *reader) drop(format string, args ...any) {
 	if len(r.dropped) == maxDropped {
 		r.more++
@@ -64,14 +60,14 @@ func (r *reader) drop(format string, args ...any) {
 	r.dropped = append(r.dropped, fmt.Sprintf(format, args...))
 }
 
-func (r *reader) told() []string {
+func (r *reader) report() []string {
 	if r.more > 0 {
 		return append(r.dropped, fmt.Sprintf("and %d more", r.more))
 	}
 	return r.dropped
 }
 
-// bounded cuts a list to so many elements, and tells.
+// bounded limits a list to n elements, and records the rest.
 func bounded[T any](r *reader, list []T, n int, field string) []T {
 	if len(list) <= n {
 		return list
@@ -80,7 +76,7 @@ func bounded[T any](r *reader, list []T, n int, field string) []T {
 	return list[:n]
 }
 
-// intern gives a string that shares its memory with equal ones of about the same
+// intern returns a string that shares its memory with equal ones of about the same
 // age: the names of a few nodes, zones and ports come with every endpoint.
 func intern(s string) string { return unique.Make(s).Value() }
 
@@ -144,8 +140,9 @@ func (r *reader) proto(field string, p corev1.Protocol) (string, bool) {
 	return "", false
 }
 
-// readService reads a Service, with the labels of these keys.
-func readService(in *corev1.Service, labels []string) service {
+// readService reads a Service, with the labels of these keys and the annotations with a
+// prefix.
+func readService(in *corev1.Service, labels []string, prefix string) service {
 	if in == nil {
 		return service{}
 	}
@@ -162,7 +159,7 @@ func readService(in *corev1.Service, labels []string) service {
 		OtherProxy:    otherProxy,
 		ClusterIPs:    r.clusterIPs(spec),
 		ExternalIPs:   r.addrs("spec.externalIPs", spec.ExternalIPs, maxVIPs),
-		Condition:     readCondition(in.Status.Conditions),
+		Condition:     readCondition(in.Status.Conditions, prefix+conditionName),
 		Families:      families(spec.IPFamilies),
 		Labels:        chosen(in.Labels, labels),
 		Selector:      ipam.SelectorText(spec.Selector),
@@ -171,7 +168,7 @@ func readService(in *corev1.Service, labels []string) service {
 		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		SourceRanges:  r.prefixes("spec.loadBalancerSourceRanges", spec.LoadBalancerSourceRanges, maxRanges),
 		Restricted:    len(spec.LoadBalancerSourceRanges) > 0,
-		Annotations:   r.annotations(in.Annotations),
+		Annotations:   r.annotations(in.Annotations, prefix),
 	}
 	r.ingress(in.Status.LoadBalancer.Ingress, &out)
 	if spec.LoadBalancerIP != "" {
@@ -189,7 +186,7 @@ func readService(in *corev1.Service, labels []string) service {
 	if spec.HealthCheckNodePort != 0 {
 		out.HealthCheckNodePort, _ = r.port("spec.healthCheckNodePort", spec.HealthCheckNodePort)
 	}
-	out.Dropped = r.told()
+	out.Dropped = r.report()
 	return out
 }
 
@@ -221,9 +218,9 @@ func (r *reader) clusterIPs(spec *corev1.ServiceSpec) []netip.Addr {
 	return out
 }
 
-// ingress reads what status.loadBalancer has. Packets to an address of ipMode VIP
+// ingress reads status.loadBalancer. Packets to an address of ipMode VIP
 // arrive with it; one of ipMode Proxy is usually a proxy's own, which sends to the
-// nodes by other addresses (KEP-1860). One with a host name alone is nothing to serve.
+// nodes by other addresses (KEP-1860). One with only a host name is not served.
 func (r *reader) ingress(in []corev1.LoadBalancerIngress, out *service) {
 	var vips, proxied []string
 	for _, i := range in {
@@ -241,9 +238,9 @@ func (r *reader) ingress(in []corev1.LoadBalancerIngress, out *service) {
 }
 
 // readCondition finds weir's own condition.
-func readCondition(in []metav1.Condition) condition {
+func readCondition(in []metav1.Condition, kind string) condition {
 	for _, c := range in {
-		if c.Type == conditionType {
+		if c.Type == kind {
 			return condition{intern(string(c.Status)), intern(c.Reason), cut(c.Message, maxMessage), c.LastTransitionTime.UTC()}
 		}
 	}
@@ -329,10 +326,11 @@ func (r *reader) affinity(c *corev1.SessionAffinityConfig) int {
 	}
 }
 
-func (r *reader) annotations(in map[string]string) map[string]string {
+// annotations returns those with a prefix, without it.
+func (r *reader) annotations(in map[string]string, prefix string) map[string]string {
 	var names []string
 	for name := range in {
-		if strings.HasPrefix(name, annotationPrefix) {
+		if strings.HasPrefix(name, prefix) {
 			names = append(names, name)
 		}
 	}
@@ -341,12 +339,12 @@ func (r *reader) annotations(in map[string]string) map[string]string {
 	}
 	slices.Sort(names)
 	out := map[string]string{}
-	for _, name := range bounded(r, names, maxAnnotations, "annotations "+annotationPrefix) {
+	for _, name := range bounded(r, names, maxAnnotations, "annotations "+prefix) {
 		if len(in[name]) > maxAnnotation {
 			r.drop("annotation %.64q is longer than %d bytes", name, maxAnnotation)
 			continue
 		}
-		out[name] = in[name]
+		out[strings.TrimPrefix(name, prefix)] = in[name]
 	}
 	return out
 }

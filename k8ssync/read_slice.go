@@ -10,7 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// readSlice reads an EndpointSlice. That of a headless Service is nobody's.
+// readSlice reads an EndpointSlice. That of a headless Service has no Service.
 func readSlice(in *discoveryv1.EndpointSlice) slice {
 	if in == nil {
 		return slice{}
@@ -30,7 +30,7 @@ func readSlice(in *discoveryv1.EndpointSlice) slice {
 	default:
 		r.drop("addressType %.64q has no IP addresses", string(in.AddressType))
 	}
-	out.Dropped = r.told()
+	out.Dropped = r.report()
 	return out
 }
 
@@ -141,6 +141,6 @@ func readNode(in *corev1.Node) node {
 	for _, c := range in.Status.Conditions {
 		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
-	out.Dropped = r.told()
+	out.Dropped = r.report()
 	return out
 }

@@ -32,7 +32,7 @@ func TestReadService(t *testing.T) {
 	}{
 		{"every field", `
 metadata: {namespace: shop, name: web, uid: u1, resourceVersion: "7", creationTimestamp: "2026-03-01T12:00:00Z", deletionTimestamp: "2026-03-02T12:00:00Z",
-  annotations: {weir/drain: 1m, other/x: y}, labels: {tier: gold, secret: x}}
+  annotations: {weir/drain-timeout: 1m, other/x: y}, labels: {tier: gold, secret: x}}
 spec:
   type: LoadBalancer
   loadBalancerClass: weir/edge
@@ -63,7 +63,7 @@ status:
 				ExternalLocal: true, InternalLocal: true, HealthCheckNodePort: 32000, AffinitySeconds: 60, Restricted: true,
 				SourceRanges: prefixes("10.0.0.0/8", "192.168.0.0/24", "203.0.113.0/25", "fd00::/8"),
 				Ports:        []servicePort{{"http", "TCP", 80, 30080}, {"dns", "UDP", 80, 0}},
-				Annotations:  map[string]string{"weir/drain": "1m"}, Labels: map[string]string{"tier": "gold"}}},
+				Annotations:  map[string]string{"drain-timeout": "1m"}, Labels: map[string]string{"tier": "gold"}}},
 		{"headless", `spec: {clusterIP: None, clusterIPs: [None]}`, service{}},
 		{"ClusterIP from before there were several", `spec: {clusterIP: 172.30.0.1}`, service{ClusterIPs: addrs("172.30.0.1")}},
 		{"default affinity", `spec: {sessionAffinity: ClientIP}`, service{AffinitySeconds: 10800}},
@@ -106,7 +106,7 @@ spec:
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if d := cmp.Diff(c.want, readService(manifest[corev1.Service](t, c.text), []string{"tier"}), exact, unexported); d != "" {
+			if d := cmp.Diff(c.want, readService(manifest[corev1.Service](t, c.text), []string{"tier"}, DefaultAnnotationPrefix), exact, unexported); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
@@ -164,7 +164,7 @@ endpoints: [{addresses: ["FD00::1"]}, {addresses: ["2001:db8::1%eth0"]}, {addres
 	}
 }
 
-func TestSliceOfAHeadlessServiceIsNobodys(t *testing.T) {
+func TestSliceOfAHeadlessServiceHasNoService(t *testing.T) {
 	s := manifest[discoveryv1.EndpointSlice](t, `{metadata: {labels: {kubernetes.io/service-name: web, service.kubernetes.io/headless: ""}}, addressType: IPv4}`)
 	if got := readSlice(s); got.Service != "" {
 		t.Errorf("it is %q's", got.Service)
@@ -207,8 +207,8 @@ func TestNodesThatTakeNoTraffic(t *testing.T) {
 	}
 }
 
-func TestNothingIsReadAsNothing(t *testing.T) {
-	if got := readService(nil, nil); !got.equal(&service{}) {
+func TestNilIsReadAsZero(t *testing.T) {
+	if got := readService(nil, nil, DefaultAnnotationPrefix); !got.equal(&service{}) {
 		t.Errorf("%+v", got)
 	}
 	if got := readSlice(nil); !got.equal(&slice{}) {
@@ -220,16 +220,16 @@ func TestNothingIsReadAsNothing(t *testing.T) {
 }
 
 // What is too much is cut, and the text of a tenant with it.
-func TestReadingIsBounded(t *testing.T) {
+func TestReadingIsLimited(t *testing.T) {
 	svc := &corev1.Service{}
-	svc.Annotations = map[string]string{"weir/drain": strings.Repeat("1", maxAnnotation+1)}
+	svc.Annotations = map[string]string{"weir/drain-timeout": strings.Repeat("1", maxAnnotation+1)}
 	for i := range 3 * maxPorts {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 1)})
 		svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("203.0.%d.%d", i/256, i%256))
 		svc.Spec.LoadBalancerSourceRanges = append(svc.Spec.LoadBalancerSourceRanges, strings.Repeat("y", i))
 		svc.Annotations[fmt.Sprintf("weir/%d", i)] = "x"
 	}
-	got := readService(svc, nil)
+	got := readService(svc, nil, DefaultAnnotationPrefix)
 	if len(got.Ports) != maxPorts || len(got.ExternalIPs) != maxVIPs || len(got.SourceRanges) > 0 || !got.Restricted || len(got.Annotations) != maxAnnotations || len(got.Dropped) != maxDropped+1 {
 		t.Errorf("%d ports, %d external IPs, %d ranges, %d annotations, %d dropped", len(got.Ports), len(got.ExternalIPs), len(got.SourceRanges), len(got.Annotations), len(got.Dropped))
 	}
@@ -247,7 +247,7 @@ func TestReadingIsBounded(t *testing.T) {
 	}
 }
 
-// A field that equal forgets is one whose change nobody would serve.
+// A change of a field that equal ignores would never be served.
 func TestEveryFieldOfAnObjectCounts(t *testing.T) {
 	uncounted := []string{"slice.Triggered", "service.Version"}
 	for _, c := range []struct {

@@ -17,35 +17,36 @@ import (
 	"time"
 )
 
-// The last-known-good file holds what a cluster's API server said last, so that a
-// box which starts while it is away serves that. It holds reduced objects and not
-// lb.Services, so that a new configuration is heeded.
+// The snapshot has the last objects of a cluster's API server, so that a box
+// that starts while it is unreachable serves them. It has reduced objects and not
+// lb.Services, so that a new configuration applies to them.
 //
-//	weir last-known-good 1 SHA256 BYTES
+//	weir snapshot 1 SHA256 BYTES
 //	gzip of JSON, one value a line: a snapshotHead, Services, EndpointSlices, Nodes
 //
 // SHA256 and BYTES are of the gzip stream. There is nothing secret in it.
 const (
-	snapshotMagic   = "weir last-known-good"
+	snapshotMagic   = "weir snapshot"
 	snapshotVersion = 1
-	// The file is as long at most, packed and unpacked. What weir takes of a
-	// cluster is shorter.
+	// Limits of the file, packed and unpacked. The objects of a cluster are shorter.
 	maxPacked   = 256 << 20
 	maxUnpacked = 2 << 30
-	// maxHeadLine is how long the first line is at most.
+	// maxHeadLine is the limit of the first line.
 	maxHeadLine = 256
 )
 
-// snapshotHead says what a last-known-good file is of.
+// snapshotHead is the origin of a snapshot.
 type snapshotHead struct {
 	Cluster string
 	// Server is the API server's URL: another one is another cluster.
-	Server                  string
+	Server string
+	// AnnotationPrefix is that of the annotations and conditions of the Services.
+	AnnotationPrefix        string
 	Written                 time.Time
 	Services, Slices, Nodes int
 }
 
-// snapshot is a last-known-good file.
+// snapshot is the content of a snapshot file.
 type snapshot struct {
 	snapshotHead
 	services []*service
@@ -53,10 +54,10 @@ type snapshot struct {
 	nodes    []*node
 }
 
-// errForeign is that of a file which is whole, but of something else.
+// errForeign is that of a valid file of another cluster.
 var errForeign = errors.New("it is of another cluster")
 
-// snapshotOf copies what o holds now. The objects themselves are shared.
+// snapshotOf returns the objects of o. The objects themselves are shared.
 func snapshotOf(o *objects) snapshot {
 	var s snapshot
 	for _, v := range o.services {
@@ -71,7 +72,7 @@ func snapshotOf(o *objects) snapshot {
 	return s
 }
 
-// write gives the file's content: the same for the same objects.
+// write returns the file's content: the same for the same objects.
 func (s snapshot) write() ([]byte, error) {
 	slices.SortFunc(s.services, func(a, b *service) int { return a.compare(b.key) })
 	slices.SortFunc(s.slices, func(a, b *slice) int { return a.compare(b.key) })
@@ -130,25 +131,25 @@ func readSnapshot(file []byte) (snapshot, error) {
 		return snapshot{}, fmt.Errorf("nodes: %w", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return snapshot{}, errors.New("it is longer than it says")
+		return snapshot{}, errors.New("it is longer than its header states")
 	}
 	return s, nil
 }
 
-// unseal checks the first line and gives the rest.
+// unseal checks the first line and returns the rest.
 func unseal(file []byte) ([]byte, error) {
 	line, _, ok := bytes.Cut(file[:min(len(file), maxHeadLine)], []byte("\n"))
 	words, isOurs := strings.CutPrefix(string(line), snapshotMagic+" ")
 	fields := strings.Fields(words)
 	if !ok || !isOurs || len(fields) < 1 {
-		return nil, errors.New("it is no last-known-good file")
+		return nil, errors.New("it is no snapshot")
 	}
 	if v, err := strconv.Atoi(fields[0]); err != nil || v != snapshotVersion {
 		return nil, fmt.Errorf("its version is %.16q, this weir reads %d", fields[0], snapshotVersion)
 	}
 	packed := file[len(line)+1:]
 	if len(fields) != 3 || fields[2] != strconv.Itoa(len(packed)) {
-		return nil, errors.New("it is not as long as it says")
+		return nil, errors.New("its length differs from its header")
 	}
 	if sum := sha256.Sum256(packed); fields[1] != hex.EncodeToString(sum[:]) {
 		return nil, errors.New("its checksum is wrong")
@@ -168,28 +169,28 @@ func decode[T any](dec *json.Decoder, n, most int, valid func(*T) bool) ([]*T, e
 			return nil, err
 		}
 		if !valid(v) {
-			return nil, fmt.Errorf("number %d makes no sense", len(out)+1)
+			return nil, fmt.Errorf("number %d is invalid", len(out)+1)
 		}
 		out = append(out, v)
 	}
 	return out, nil
 }
 
-// valid tells whether a Service is as readService makes them.
+// valid reports whether a Service is a possible result of readService.
 func (s *service) valid() bool {
 	return s.Name != "" && s.AffinitySeconds >= 0 && addrsValid(s.ClusterIPs, s.ExternalIPs, s.Ingress, s.Proxied) &&
 		(!s.Asked.IsValid() || addrValid(s.Asked)) && prefixesValid(s.SourceRanges) &&
 		!slices.ContainsFunc(s.Ports, func(p servicePort) bool { return p.Port == 0 || !protoValid(p.Proto) })
 }
 
-// valid tells whether a slice is as readSlice makes them.
+// valid reports whether a slice is a possible result of readSlice.
 func (s *slice) valid() bool {
 	return s.Name != "" && s.Service != "" &&
 		!slices.ContainsFunc(s.Endpoints, func(e endpoint) bool { return !addrValid(e.Addr) }) &&
 		!slices.ContainsFunc(s.Ports, func(p slicePort) bool { return p.Port == 0 || !protoValid(p.Proto) })
 }
 
-// valid tells whether a Node is as readNode makes them.
+// valid reports whether a Node is a possible result of readNode.
 func (n *node) valid() bool {
 	return n.Name != "" && addrsValid(n.InternalIPs, n.ExternalIPs) && prefixesValid(n.PodCIDRs)
 }

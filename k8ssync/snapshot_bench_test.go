@@ -58,16 +58,16 @@ func BenchmarkFlush(b *testing.B) {
 	const n = 10_000
 	synced := func() *Cluster {
 		c := New(testConfig(""), silentLog())
-		c.live = bigCluster(n)
-		for _, f := range c.feeds {
-			f.listed = true
+		c.store.live = bigCluster(n)
+		for _, f := range c.conn.feeds {
+			f.state.listed = true
 		}
 		return c
 	}
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
 			c := synced()
-			c.flush()
+			c.translation.flush()
 			if u, _ := c.Take(); len(u.Put) != n {
 				b.Fatal(len(u.Put))
 			}
@@ -75,13 +75,13 @@ func BenchmarkFlush(b *testing.B) {
 	})
 	b.Run("change", func(b *testing.B) {
 		c := synced()
-		c.flush()
+		c.translation.flush()
 		c.Take()
 		for i := 0; b.Loop(); i++ {
-			sl := *c.live.slices[key{"bench", "service-00007-x"}]
+			sl := *c.store.live.slices[key{"bench", "service-00007-x"}]
 			sl.Endpoints = sl.Endpoints[:1+i%2]
-			c.change(func(o *objects) { c.put(o, &sl) })
-			c.flush()
+			c.store.put(&item{object: &sl})
+			c.translation.flush()
 			if u, _ := c.Take(); len(u.Put) != 1 {
 				b.Fatal(len(u.Put))
 			}

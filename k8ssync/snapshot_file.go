@@ -6,35 +6,59 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 )
 
-// load reads the last-known-good file. One that can't be read is set aside, as
-// StateFile.corrupt, in place of the one that was there before.
-func (c *Cluster) load() {
-	if c.cfg.StateFile == "" {
-		return
+// snapshotFile reads and writes the snapshot of a cluster.
+type snapshotFile struct {
+	cfg     *Config
+	log     *slog.Logger
+	timing  *timing
+	store   *store
+	conn    *connection
+	out     *outbox
+	unsaved chan struct{} // the file is out of date
+
+	// pending is copied but not committed; it belongs to the goroutine of run.
+	pending *pendingSnapshot
+
+	mu      sync.Mutex
+	written time.Time // of the file that was read
+	err     error
+}
+
+// pendingSnapshot is a copy of the objects, written once a generation is committed.
+type pendingSnapshot struct {
+	snapshot
+	generation uint64
+}
+
+// load reads the file; nil is none. A file that can't be read is renamed to
+// StateFile.corrupt, in place of an earlier one.
+func (f *snapshotFile) load() *objects {
+	if f.cfg.StateFile == "" {
+		return nil
 	}
-	s, err := loadSnapshot(c.cfg)
+	s, err := loadSnapshot(*f.cfg)
 	if errors.Is(err, fs.ErrNotExist) {
-		return
+		return nil
 	}
 	if err != nil {
-		aside := c.cfg.StateFile + ".corrupt"
-		err = fmt.Errorf("%s can't be used: %w; it is set aside as %s", c.cfg.StateFile, err, filepath.Base(aside))
-		c.log.Warn("last-known-good file", "error", err)
-		c.snapshotError(errors.Join(err, os.Rename(c.cfg.StateFile, aside)))
-		return
+		aside := f.cfg.StateFile + ".corrupt"
+		err = fmt.Errorf("%s can't be used: %w; it is set aside as %s", f.cfg.StateFile, err, filepath.Base(aside))
+		f.log.Warn("snapshot rejected", "error", err)
+		f.failed(errors.Join(err, os.Rename(f.cfg.StateFile, aside)))
+		return nil
 	}
-	c.saved = s.objects(c.cfg, c.limit)
-	c.mu.Lock()
-	if c.status.Heard.IsZero() {
-		c.status.Heard = s.Written
-	}
-	c.mu.Unlock()
+	f.mu.Lock()
+	f.written = s.Written
+	f.mu.Unlock()
+	return s.objects(*f.cfg, f.store.live.limit)
 }
 
 // loadSnapshot reads a file that must be of the configured cluster.
@@ -55,24 +79,27 @@ func loadSnapshot(cfg Config) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, err
 	}
-	// A kubeconfig that can't be read now says nothing against the file.
+	// A kubeconfig that can't be read now is no reason to reject the file.
 	if a, err := readAccess(cfg); s.Cluster != cfg.Name || err == nil && s.Server != a.config.Host {
 		return snapshot{}, fmt.Errorf("%w (%s at %s)", errForeign, s.Cluster, s.Server)
 	}
 	return s, nil
 }
 
-// objects are those of s that the configuration wants.
+// objects returns those of s that the configuration selects.
 func (s snapshot) objects(cfg Config, limit amount) *objects {
 	o := newObjects(limit)
-	wanted := func(k key) bool { return len(cfg.Namespaces) == 0 || slices.Contains(cfg.Namespaces, k.Namespace) }
+	selected := func(k key) bool { return len(cfg.Namespaces) == 0 || slices.Contains(cfg.Namespaces, k.Namespace) }
 	for _, v := range s.services {
-		if wanted(v.key) {
+		if s.AnnotationPrefix != cfg.prefix() { // they have no meaning under another prefix
+			v.Annotations, v.Condition = nil, condition{}
+		}
+		if selected(v.key) {
 			o.put(v, time.Time{}, time.Time{})
 		}
 	}
 	for _, v := range s.slices {
-		if wanted(v.key) {
+		if selected(v.key) {
 			o.put(v, time.Time{}, time.Time{})
 		}
 	}
@@ -83,116 +110,110 @@ func (s snapshot) objects(cfg Config, limit amount) *objects {
 	return o
 }
 
-// save writes the last-known-good file when changes have settled, and from time to
-// time if there are none. It tells whether something is left to write at the end.
-func (c *Cluster) save(ctx context.Context) (left bool) {
-	if c.cfg.StateFile == "" {
+// run writes the file when changes have come to rest, and from time to time if there are
+// none. It reports whether a write is due at the end.
+func (f *snapshotFile) run(ctx context.Context) (due bool) {
+	if f.cfg.StateFile == "" {
 		return false
 	}
-	due := time.NewTimer(c.timing.refresh)
-	defer due.Stop()
+	timer := time.NewTimer(f.timing.refresh)
+	defer timer.Stop()
 	waiting := false
-	var rested time.Time
+	var earliest time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return waiting
-		case <-c.unsaved:
+		case <-f.unsaved:
 			if !waiting {
 				waiting = true
-				due.Reset(max(c.timing.settle, time.Until(rested)))
+				timer.Reset(max(f.timing.quiet, time.Until(earliest)))
 			}
-		case <-due.C:
-			waiting = !c.write()
-			rested = time.Now().Add(c.timing.saves)
+		case <-timer.C:
+			waiting = !f.write()
+			earliest = time.Now().Add(f.timing.saves)
 			switch {
 			case !waiting:
-				due.Reset(c.timing.refresh)
-			case c.shot != nil:
-				due.Reset(c.timing.settle) // by then it will have been judged
+				timer.Reset(f.timing.refresh)
+			case f.pending != nil:
+				timer.Reset(f.timing.quiet) // it will be committed by then
 			default:
-				due.Reset(c.timing.saves)
+				timer.Reset(f.timing.saves)
 			}
 		}
 	}
 }
 
-// saveLast writes what is left, when nothing more can come.
-func (c *Cluster) saveLast(left bool) {
+// finish makes the last write, after all other goroutines have ended.
+func (f *snapshotFile) finish(due bool) {
 	select {
-	case <-c.unsaved:
-		left = c.cfg.StateFile != ""
+	case <-f.unsaved:
+		due = f.cfg.StateFile != ""
 	default:
 	}
-	if left {
-		c.shot = nil
-		c.write()
+	if due {
+		f.pending = nil
+		f.write()
 	}
 }
 
-// shot is what the API server said at one time, all of which has been said after
-// a turn.
-type shot struct {
-	snapshot
-	turn uint64
-}
-
-// shoot copies what the API server says, once that is everything; nil is not yet.
-func (c *Cluster) shoot() *shot {
-	server, heard, ok := c.origin()
-	if !ok {
+// copy returns the objects, once all are from one API server; nil is not yet.
+func (f *snapshotFile) copy() *pendingSnapshot {
+	server, contact, ok := f.conn.origin()
+	if !ok || !f.out.current() {
 		return nil
 	}
-	c.in.Lock()
-	s := &shot{snapshotOf(c.live), c.turn}
-	if c.live.changed() {
-		s.turn++
+	var s pendingSnapshot
+	s.snapshot, s.generation = f.store.copied()
+	if now, _, _ := f.conn.origin(); now != server {
+		return nil // its list may have begun
 	}
-	c.in.Unlock()
-	if now, _, _ := c.origin(); now != server {
-		return nil // it may have begun to be listed
-	}
-	s.snapshotHead = snapshotHead{Cluster: c.cfg.Name, Server: server, Written: heard.Round(0).UTC()}
-	return s
+	s.snapshotHead = snapshotHead{Cluster: f.cfg.Name, Server: server, Written: contact.Round(0).UTC(), AnnotationPrefix: f.cfg.prefix()}
+	return &s
 }
 
-// write writes what the API server says, and tells whether it did. What has not
-// been judged yet waits for its turn, however much changes meanwhile. While
-// something is held, the file stays as it is.
-func (c *Cluster) write() bool {
-	s := c.shot
+// write writes the objects, and reports whether it did. A copy that is not committed yet
+// is kept, however much changes meanwhile. While the guard blocks a change, the file stays
+// as it is.
+func (f *snapshotFile) write() bool {
+	s := f.pending
 	if s == nil {
-		s = c.shoot()
+		s = f.copy()
 	}
-	c.mu.Lock()
-	held, judged := c.held, c.judged
-	c.mu.Unlock()
-	c.shot = nil
-	if s == nil || held {
+	committed, guarded := f.out.commits()
+	f.pending = nil
+	if s == nil || guarded {
 		return false
 	}
-	if judged < s.turn {
-		c.shot = s
+	if committed < s.generation {
+		f.pending = s
 		return false
 	}
 	content, err := s.write()
 	if err == nil {
-		err = replaceFile(c.cfg.StateFile, content)
+		err = replaceFile(f.cfg.StateFile, content)
 	}
 	if err != nil {
-		err = fmt.Errorf("last-known-good file: %w", err)
-		c.log.Warn("last-known-good file", "error", err)
+		err = fmt.Errorf("snapshot: %w", err)
+		f.log.Warn("snapshot not written", "error", err)
 	}
-	c.snapshotError(err)
+	f.failed(err)
 	return err == nil
 }
 
-func (c *Cluster) snapshotError(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.status.SnapshotError = ""
-	if err != nil {
-		c.status.SnapshotError = err.Error()
+func (f *snapshotFile) failed(err error) {
+	f.mu.Lock()
+	f.err = err
+	f.mu.Unlock()
+}
+
+// status adds the state of the file to s.
+func (f *snapshotFile) status(s *Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.LastContact = f.written
+	if f.err != nil {
+		s.SnapshotError = f.err.Error()
 	}
 }
 

@@ -27,7 +27,7 @@ func someObjects() *objects {
 			ClusterIPs: []netip.Addr{a("10.96.0.1"), a("fd00::1")}, Ingress: []netip.Addr{a("192.0.2.80")},
 			Ports: []servicePort{{"http", "TCP", 80, 30080}}, LoadBalancerClass: "x", ExternalLocal: true, HealthCheckNodePort: 31000,
 			SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Restricted: true,
-			Annotations: map[string]string{"weir/scheduler": "mh"}, Dropped: []string{"a port"},
+			Annotations: map[string]string{"scheduler": "mh"}, Dropped: []string{"a port"},
 		},
 		&slice{
 			key: key{"shop", "web-1"}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}}, Triggered: time.Date(2026, 2, 3, 4, 5, 6, 7, time.UTC),
@@ -45,7 +45,7 @@ var byValue = []cmp.Option{
 	cmp.AllowUnexported(snapshotHead{}), cmpopts.EquateEmpty(),
 }
 
-func TestASnapshotHoldsEverything(t *testing.T) {
+func TestSnapshotHasEverything(t *testing.T) {
 	want := snapshotOf(someObjects())
 	want.snapshotHead = snapshotHead{Cluster: "prod", Server: "https://x", Written: time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)}
 	file, err := want.write()
@@ -84,30 +84,30 @@ func damaged(t testing.TB) map[string][]byte {
 	flipped[len(flipped)-5] ^= 1
 	head := `{"Cluster":"prod","Services":1}` + "\n"
 	return map[string][]byte{
-		"it is no last-known-good file":   []byte("hello\n"),
-		"no last-known-good":              nil,
-		"last-known-good file":            make([]byte, 4096),
-		"its checksum is wrong":           flipped,
-		"not as long as it says":          good[:len(good)-1],
-		`its version is "2"`:              bytes.Replace(good, []byte(" 1 "), []byte(" 2 "), 1),
-		"EOF":                             sealed(""),
-		"services: EOF":                   sealed(head),
-		"services: number 1 makes":        sealed(head + `{"Namespace":"a","Name":""}`),
-		"number 1 makes no sense":         sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["::ffff:1.2.3.4"]}`),
-		"IPv4 address too short":          sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["1.2.3"]}`),
-		"longer than it says":             sealed(head + `{"Name":"b"} {"Name":"c"}`),
-		"services: -1 are too many":       sealed(`{"Services":-1}`),
-		"nodes: 1000000000 are too many":  sealed(`{"Nodes":1000000000}`),
-		"endpointslices: number 1 makes ": sealed(`{"Slices":1} {"Name":"b"}`),
+		"it is no snapshot":                 []byte("hello\n"),
+		"no snapshot":                       nil,
+		"snapshot":                          make([]byte, 4096),
+		"its checksum is wrong":             flipped,
+		"its length differs":                good[:len(good)-1],
+		`its version is "2"`:                bytes.Replace(good, []byte(" 1 "), []byte(" 2 "), 1),
+		"EOF":                               sealed(""),
+		"services: EOF":                     sealed(head),
+		"services: number 1 is inv":         sealed(head + `{"Namespace":"a","Name":""}`),
+		"number 1 is invalid":               sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["::ffff:1.2.3.4"]}`),
+		"IPv4 address too short":            sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["1.2.3"]}`),
+		"longer than its header states":     sealed(head + `{"Name":"b"} {"Name":"c"}`),
+		"services: -1 are too many":         sealed(`{"Services":-1}`),
+		"nodes: 1000000000 are too many":    sealed(`{"Nodes":1000000000}`),
+		"endpointslices: number 1 is inval": sealed(`{"Slices":1} {"Name":"b"}`),
 	}
 }
 
-func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
+func TestInvalidFileIsSetAside(t *testing.T) {
 	for want, content := range damaged(t) {
 		s := newAPIServer(t)
 		s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 		c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "prod") })
-		c.timing.settle = time.Hour
+		c.timing.quiet = time.Hour
 		for _, name := range []string{c.cfg.StateFile, c.cfg.StateFile + ".corrupt"} { // one was there before
 			if err := os.WriteFile(name, content, 0o600); err != nil {
 				t.Fatal(err)
@@ -144,7 +144,7 @@ func kept(t *testing.T, s *apiServer) (cfg Config) {
 	return c.cfg
 }
 
-func TestABoxServesWhatItLastKnewUntilTheServerAnswers(t *testing.T) {
+func TestFileIsServedUntilTheServerAnswers(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		trouble func(hang chan struct{}) func(http.ResponseWriter, *http.Request) bool
@@ -177,10 +177,10 @@ func TestABoxServesWhatItLastKnewUntilTheServerAnswers(t *testing.T) {
 				t.Errorf("stale (-want +got): %s; synced %v", diff, u.Synced)
 			}
 			st := c.Status()
-			if !st.Stale || !st.Synced || st.Connected || len(st.NodeAddrs) != 1 || st.Objects["services"] != 2 || time.Since(st.Heard) > time.Minute {
+			if !st.Stale || !st.Synced || st.Connected || len(st.NodeAddrs) != 1 || st.Objects["services"] != 2 || time.Since(st.LastContact) > time.Minute {
 				t.Errorf("status %+v", st)
 			}
-			if c.shoot() != nil {
+			if c.file.copy() != nil {
 				t.Error("the file would be written anew from itself")
 			}
 
@@ -205,7 +205,7 @@ func TestABoxServesWhatItLastKnewUntilTheServerAnswers(t *testing.T) {
 }
 
 // A guard measures by the file what the API server has no more.
-func TestAServerThatAnswersAtOnceIsPrecededByWhatTheFileSays(t *testing.T) {
+func TestFileIsTakenBeforeTheServersObjects(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	cfg := kept(t, s)
@@ -222,7 +222,7 @@ func TestAServerThatAnswersAtOnceIsPrecededByWhatTheFileSays(t *testing.T) {
 }
 
 // What a guard holds is measured by the file after a restart: the file must not
-// learn of it before somebody has let it through.
+// have it before it is committed.
 func TestTheFileWaitsForTheGuard(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("a", "10.96.0.1"), testService("b", "10.96.0.2"), testNode("n1", "192.0.2.1"))
@@ -242,24 +242,24 @@ func TestTheFileWaitsForTheGuard(t *testing.T) {
 	never(t, "a file before anybody has taken the update", func() bool { return inFile() != 2 })
 	eventually(t, "the update", func() bool { _, ok := c.Take(); return ok })
 	never(t, "a file before anybody has judged the update", func() bool { return inFile() != 2 })
-	c.Judged(true)
+	c.Commit(true)
 	s.put(testService("c", "10.96.0.3"))
 	eventually(t, "the next update", func() bool { _, ok := c.Take(); return ok })
-	c.Judged(true)
+	c.Commit(true)
 	never(t, "a file while some are held", func() bool { return inFile() != 2 })
 	s.remove(testService("c", ""))
 	next(t, c) // lets it through
 	eventually(t, "one Service in the file", func() bool { return inFile() == 1 })
 	s.remove(testService("a", ""))
 	eventually(t, "the last update", func() bool { _, ok := c.Take(); return ok })
-	c.Judged(true)
+	c.Commit(true)
 	stop()
 	if n := inFile(); n != 1 {
 		t.Errorf("%d Services in the file of a weir that stopped while some were held", n)
 	}
 }
 
-func TestAFileOfAnotherClusterIsNotServed(t *testing.T) {
+func TestFileOfAnotherClusterIsNotServed(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	cfg := kept(t, s)
@@ -281,8 +281,8 @@ func TestAFileOfAnotherClusterIsNotServed(t *testing.T) {
 	}
 }
 
-// Credentials of another server do not make what the old one said the new one's.
-func TestTheFileIsOfTheServerThatSaidIt(t *testing.T) {
+// After new credentials the objects of the old server are not those of the new one.
+func TestFileHasTheServerOfItsObjects(t *testing.T) {
 	one, two := newAPIServer(t), newAPIServer(t)
 	one.put(testService("old", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	two.put(testService("new", "10.96.0.2"), testNode("n1", "192.0.2.1"))
@@ -319,14 +319,14 @@ func origin(t *testing.T, file string) string {
 	return s.Server + " " + s.services[0].Name
 }
 
-func TestOnlyWantedNamespacesComeFromTheFile(t *testing.T) {
+func TestOnlyConfiguredNamespacesComeFromTheFile(t *testing.T) {
 	s := snapshotOf(someObjects())
 	if o := s.objects(Config{Namespaces: []string{"other"}}, most); len(o.services)+len(o.slices) != 0 || len(o.nodes) != 1 {
 		t.Errorf("%+v", o.used)
 	}
 }
 
-func TestAFileThatCannotBeWrittenHarmsNothing(t *testing.T) {
+func TestUnwritableFileIsHarmless(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "not there", "prod") })

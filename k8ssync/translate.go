@@ -10,28 +10,27 @@ import (
 	"weir/lb"
 )
 
-// These bound what one Service may take of the box.
+// Limits of one Service.
 const (
 	maxNotes = 16
-	// maxReal bounds the real servers of a Service, over all its VIPs and ports.
+	// maxReal limits the real servers of a Service, over all its VIPs and ports.
 	maxReal = 1 << 18
 )
 
-// youngest is for Services of which nobody knows when they were made: they yield
-// to all others.
+// youngest is the time of Services without a creation time: they yield to all others.
 var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// serviceID is what lb calls a Service of a cluster.
+// serviceID returns the ServiceID of a Service of a cluster.
 func serviceID(cfg *Config, k key) lb.ServiceID {
 	return lb.ServiceID{Source: cfg.Name, Namespace: k.Namespace, Name: k.Name}
 }
 
-// translate says what a Service with its slices means for this box; false is
-// nothing. It is pure, and the order of the slices does not matter. What can't be
-// done is in the Notes of the lb.Service, which has no VIPs if it has nothing else.
+// translate returns the lb.Service of a Service with its slices for this box; false is none.
+// It is pure, and the order of the slices does not matter. Errors are Notes of the
+// lb.Service, which has no VIPs if it is not served.
 func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
-	t := translator{svc: svc, from: from, env: env, wishes: wishes{}}
-	if !t.ours() {
+	t := translator{svc: svc, from: from, env: env, settings: settings{}}
+	if !t.served() {
 		return lb.Service{}, false
 	}
 	t.out = lb.Service{ID: serviceID(env.cfg, svc.key), Created: svc.Created}
@@ -40,24 +39,24 @@ func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
 	}
 	t.vips()
 	if len(t.out.VIPs) == 0 {
-		t.out.Notes = t.told()
+		t.out.Notes = t.allNotes()
 		return t.out, len(t.out.Notes) > 0
 	}
-	t.wishes = readAnnotations(env.cfg, svc.Annotations, t.noter(lb.AnnotationRefused))
+	t.settings = readAnnotations(env.cfg, svc.Annotations, t.noter(lb.AnnotationRefused))
 	t.traffic()
 	t.source()
 	t.ports()
 	t.healthCheck()
-	t.nonsense()
-	t.out.Notes = t.told()
+	t.dropped()
+	t.out.Notes = t.allNotes()
 	return t.out, true
 }
 
 type translator struct {
-	svc    *service
-	from   []*slice
-	env    *env
-	wishes wishes
+	svc      *service
+	from     []*slice
+	env      *env
+	settings settings
 
 	out   lb.Service
 	notes []lb.Note
@@ -76,22 +75,22 @@ func (t *translator) note(r lb.Reason, format string, args ...any) {
 	t.notes = append(t.notes, lb.Note{Service: serviceID(t.env.cfg, t.svc.key), Reason: r, Text: fmt.Sprintf(format, args...)})
 }
 
-func (t *translator) told() []lb.Note {
+func (t *translator) allNotes() []lb.Note {
 	if t.more > 0 {
 		t.notes = append(t.notes, lb.Note{Service: t.out.ID, Reason: lb.BadObject, Text: fmt.Sprintf("and %d more", t.more)})
 	}
 	return t.notes
 }
 
-// ours tells whether the Service is one that weir serves. The API server sends
-// no other, but a file or an older watch may hold one.
-func (t *translator) ours() bool {
+// served reports whether weir serves the Service. The API server sends no other, but a file
+// or an older watch may have one.
+func (t *translator) served() bool {
 	return t.svc.Type != "ExternalName" && !t.svc.OtherProxy && len(t.svc.ClusterIPs) > 0 &&
 		t.env.cfg.follows(t.svc.Namespace)
 }
 
-// vips finds the VIPs that are served, each address once: an external IP that is
-// also the load balancer's is the load balancer's, whose source ranges hold.
+// vips adds the served VIPs, each address once: an external IP that is also the load
+// balancer's is the load balancer's, with its source ranges.
 func (t *translator) vips() {
 	kinds := t.env.cfg.Kinds
 	near := t.svc.ExternalLocal && t.env.onNode()
@@ -132,7 +131,7 @@ func (t *translator) ofClass() bool {
 	return len(classes) == 0 || slices.Contains(classes, t.svc.LoadBalancerClass) || t.env.provided.serves(t.svc.LoadBalancerClass)
 }
 
-// proxied are the addresses of ipMode Proxy that are served: those that weir gave.
+// proxied returns the served addresses of ipMode Proxy: those that weir has assigned.
 func (t *translator) proxied() []netip.Addr {
 	p := t.env.provided
 	if !p.serves(t.svc.LoadBalancerClass) {
@@ -145,7 +144,7 @@ func (t *translator) hasNodePort() bool {
 	return slices.ContainsFunc(t.svc.Ports, func(p servicePort) bool { return p.NodePort != 0 })
 }
 
-// families are those of the Service.
+// families returns those of the Service.
 func (t *translator) families() []lb.Family {
 	out := make([]lb.Family, 0, 2)
 	for _, a := range t.svc.ClusterIPs {
@@ -161,9 +160,9 @@ func unspecified(f lb.Family) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// traffic says how connections are spread, kept together, drained and admitted.
+// traffic sets the scheduler, affinity, drain and source ranges.
 func (t *translator) traffic() {
-	cfg, w := t.env.cfg, &t.wishes
+	cfg, w := t.env.cfg, &t.settings
 	t.out.Scheduler = cfg.Scheduler
 	if w.scheduler != "" && w.scheduler != cfg.Scheduler.Name {
 		t.out.Scheduler = lb.Scheduler{Name: w.scheduler, Flags: lb.UsualFlags(w.scheduler)}
@@ -171,13 +170,13 @@ func (t *translator) traffic() {
 	name := t.out.Scheduler.Name
 	if w.flags != nil {
 		if known := lb.Schedulers[name]; *w.flags&^known != 0 {
-			t.note(lb.AnnotationRefused, "weir/scheduler-flags: scheduler %s has none of these: use sh or mh", name)
+			t.note(lb.AnnotationRefused, "%sscheduler-flags: scheduler %s has none of these: use sh or mh", cfg.prefix(), name)
 		} else {
 			t.out.Scheduler.Flags = *w.flags
 		}
 	}
 	if w.weights.any() && slices.Contains([]string{"rr", "lc", "dh"}, name) {
-		t.note(lb.AnnotationRefused, "weir/weights: scheduler %s counts no weight but 0: use wrr, wlc or mh", name)
+		t.note(lb.AnnotationRefused, "%sweights: scheduler %s counts no weight but 0: use wrr, wlc or mh", cfg.prefix(), name)
 	}
 	t.out.Affinity = time.Duration(t.svc.AffinitySeconds) * time.Second
 	if w.affinity != nil {
@@ -185,7 +184,7 @@ func (t *translator) traffic() {
 	}
 	t.out.Drain = cfg.Drain
 	if name == "dh" {
-		t.out.Drain = 0 // it refuses who hashes to a backend that drains
+		t.out.Drain = 0 // it refuses clients that hash to a draining backend
 	}
 	if w.drain != nil {
 		t.out.Drain = *w.drain
@@ -197,26 +196,25 @@ func (t *translator) traffic() {
 	}
 }
 
-// source says whether the backends see their clients.
+// source sets whether the backends see the addresses of clients.
 //
 // On a node externalTrafficPolicy Local keeps addresses by itself (lb.VIP.Local)
 // and nothing else can: pods on other nodes would reply past this one. A box that
-// is no node has no endpoint of its own; there a policy of Local means that the
-// Service wants to see its clients, so that they are kept and all endpoints are
-// used, whose replies must come back through the box. Through node ports it is the
-// node that sees somebody, and replies come back here only if it sees this box:
-// addresses are kept only where the annotation says so.
+// is no node has no endpoint of its own. There a policy of Local means that the Service
+// needs the addresses of its clients: they are kept, and all endpoints are used; their
+// replies must return through the box. With node ports a node replies to this box only if
+// it sees the box's address: client addresses are kept only by the annotation.
 func (t *translator) source() {
 	t.out.Apart = t.env.cfg.NodeName == ""
 	t.out.Keep = t.svc.ExternalLocal && !t.env.onNode() && t.env.cfg.Reach == Pods
 	switch {
-	case t.wishes.source == "":
+	case t.settings.source == "":
 	case !t.env.onNode():
-		t.out.Keep = t.wishes.source == "keep"
-	case t.wishes.source == "keep" && !t.svc.ExternalLocal:
-		t.note(lb.AnnotationRefused, "weir/source-address keep: on a node only externalTrafficPolicy: Local can keep addresses")
-	case t.wishes.source == "masquerade" && t.svc.ExternalLocal:
-		t.note(lb.AnnotationRefused, "weir/source-address masquerade: on a node externalTrafficPolicy: Local keeps addresses; use Cluster")
+		t.out.Keep = t.settings.source == "keep"
+	case t.settings.source == "keep" && !t.svc.ExternalLocal:
+		t.note(lb.AnnotationRefused, "%ssource-address keep: on a node only externalTrafficPolicy: Local can keep addresses", t.env.cfg.prefix())
+	case t.settings.source == "masquerade" && t.svc.ExternalLocal:
+		t.note(lb.AnnotationRefused, "%ssource-address masquerade: on a node externalTrafficPolicy: Local keeps addresses; use Cluster", t.env.cfg.prefix())
 	}
 }
 
@@ -227,7 +225,7 @@ func (t *translator) ports() {
 	for _, p := range t.svc.Ports {
 		proto, err := lb.ParseProtocol(p.Proto)
 		if err != nil {
-			continue // readService lets none through
+			continue // readService admits none
 		}
 		port := lb.Port{Proto: proto, Port: p.Port}
 		if t.env.cfg.Kinds[lb.NodePort] {
@@ -248,16 +246,8 @@ func (t *translator) ports() {
 	t.missingNodePorts()
 }
 
-// weighted is a backend before it has its weight.
-type weighted struct {
-	lb.Backend
-	share      int
-	node, zone string
-}
-
-// backends gives those of one port and family. The kernel has them in the order
-// of their addresses: where rr begins is its own affair and differs from box to
-// box by what has come before.
+// backends returns those of one port and family. The kernel has them in the order of their
+// addresses; the start of rr differs between boxes.
 func (t *translator) backends(p servicePort, all []candidate, f lb.Family, near bool) []lb.Backend {
 	var list []weighted
 	if t.env.cfg.Reach == NodePorts {
@@ -270,8 +260,8 @@ func (t *translator) backends(p servicePort, all []candidate, f lb.Family, near 
 	}
 	out := make([]lb.Backend, 0, len(list))
 	for _, w := range list {
-		w.Weight = uint32(min(maxWeight, uint64(t.wishes.weights.of(w.node, w.zone))*uint64(w.share)))
-		w.Upper, w.Lower = t.wishes.limits.upper, t.wishes.limits.lower
+		w.Weight = uint32(min(maxWeight, uint64(t.settings.weights.of(w.node, w.zone))*uint64(w.share)))
+		w.Upper, w.Lower = t.settings.limits.upper, t.settings.limits.lower
 		out = append(out, w.Backend)
 	}
 	return out
@@ -284,7 +274,7 @@ func (t *translator) place() place {
 	return place{node: t.env.cfg.NodeName, zone: t.env.zone()}
 }
 
-// missingNodePorts tells of ports that can't be reached by node ports.
+// missingNodePorts notes ports that can't be reached by node ports.
 func (t *translator) missingNodePorts() {
 	if t.env.cfg.Reach != NodePorts {
 		return
@@ -301,8 +291,7 @@ func (t *translator) missingNodePorts() {
 	}
 }
 
-// healthCheck tells of the healthCheckNodePort, where the box is a node that
-// serves what the probe is for.
+// healthCheck sets the healthCheckNodePort, where the box is a node that serves the Service.
 func (t *translator) healthCheck() {
 	if t.svc.Type != "LoadBalancer" || !t.svc.ExternalLocal || !t.env.onNode() {
 		return
@@ -312,8 +301,8 @@ func (t *translator) healthCheck() {
 	}
 }
 
-// nonsense tells what was left out when the objects were read.
-func (t *translator) nonsense() {
+// dropped notes the values that were left out when the objects were read.
+func (t *translator) dropped() {
 	for _, d := range t.svc.Dropped {
 		t.note(lb.BadObject, "%s", d)
 	}

@@ -157,12 +157,12 @@ address-not-allowed: 127.0.0.1 is not served as ExternalIP: it is a loopback add
 		}, `ClusterIP 172.30.0.41
 LoadBalancer 198.51.100.8
 80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide
-address-not-allowed: 192.168.0.2 is not served as LoadBalancer: it is the address of node "n2": choose one that is nobody's
-address-not-allowed: 172.30.0.1 is not served as LoadBalancer: it is the ClusterIP of a Service: choose an address that is nobody's
+address-not-allowed: 192.168.0.2 is not served as LoadBalancer: it is the address of node "n2": choose a free one
+address-not-allowed: 172.30.0.1 is not served as LoadBalancer: it is the ClusterIP of a Service: choose a free address
 address-not-allowed: 224.0.0.1 is not served as LoadBalancer: it is a multicast address
 address-not-allowed: 169.254.1.1 is not served as LoadBalancer: it is a link-local address
-address-not-allowed: 203.0.113.9 is not served as ExternalIP: it is the address of node "n2": choose one that is nobody's
-address-not-allowed: 10.180.0.77 is not served as ExternalIP: pods have the addresses of 10.180.0.0/24: choose one that is nobody's
+address-not-allowed: 203.0.113.9 is not served as ExternalIP: it is the address of node "n2": choose a free one
+address-not-allowed: 10.180.0.77 is not served as ExternalIP: it is in 10.180.0.0/24, a range of pods: choose a free one
 address-not-allowed: 198.18.0.1 is not served as ExternalIP: external_ip_ranges of cluster prod do not contain it: only the operator can add it there
 address-not-allowed: 0.0.0.0 is not served as ExternalIP: it is the unspecified address
 address-not-allowed: 255.255.255.255 is not served as ExternalIP: it is the broadcast address
@@ -188,7 +188,7 @@ address-not-allowed: 255.255.255.255 is not served as ExternalIP: it is the broa
 	}
 }
 
-func TestServiceBeforeACluster(t *testing.T) {
+func TestServiceOutsideTheCluster(t *testing.T) {
 	const vips = "LoadBalancer 198.51.100.7 foreign\nLoadBalancer 2001:db8:7::7 foreign\nExternalIP 203.0.113.5 foreign\nExternalIP 2001:db8:e::5 foreign\n"
 	const all = "80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide [fd00::1]:8080 wide [fd00::2]:8080 wide\n"
 	const nodes = "80/tcp: 192.168.0.1:30080 wide 192.168.0.2:30080 wide [fd01::1]:30080 wide\n"
@@ -200,7 +200,7 @@ func TestServiceBeforeACluster(t *testing.T) {
 		{"plain", func(s *service, c *Config) {}, vips + all + "apart\n"},
 		{"externalTrafficPolicy Local keeps addresses", func(s *service, c *Config) { s.ExternalLocal = true }, vips + all + "keep\napart\n"},
 		{"but not if told to masquerade", func(s *service, c *Config) {
-			s.ExternalLocal, c.Annotations, s.Annotations = true, []string{"source-address"}, map[string]string{"weir/source-address": "masquerade"}
+			s.ExternalLocal, c.Annotations, s.Annotations = true, []string{"source-address"}, map[string]string{"source-address": "masquerade"}
 		}, vips + all + "apart\n"},
 		{"ClusterIPs with internalTrafficPolicy Local are as those with Cluster", func(s *service, c *Config) {
 			s.InternalLocal, c.Kinds = true, map[lb.VIPKind]bool{lb.ClusterIP: true}
@@ -211,7 +211,7 @@ func TestServiceBeforeACluster(t *testing.T) {
 		{"through node ports", func(s *service, c *Config) { c.Reach = NodePorts }, vips + nodes + "apart\n"},
 		{"through node ports, Local keeps nothing", func(s *service, c *Config) { c.Reach, s.ExternalLocal = NodePorts, true }, vips + nodes + "apart\n"},
 		{"through node ports, keep if told", func(s *service, c *Config) {
-			c.Reach, c.Annotations, s.Annotations = NodePorts, []string{"source-address"}, map[string]string{"weir/source-address": "keep"}
+			c.Reach, c.Annotations, s.Annotations = NodePorts, []string{"source-address"}, map[string]string{"source-address": "keep"}
 		}, vips + nodes + "keep\napart\n"},
 		{"through node ports, without one", func(s *service, c *Config) { c.Reach, s.Ports[0].NodePort = NodePorts, 0 }, vips + "80/tcp:\napart\n" +
 			"no-node-port: 80/tcp: cluster prod is reached by node ports, and there is none: make the Service one of type NodePort or LoadBalancer, with allocateLoadBalancerNodePorts\n"},
@@ -245,7 +245,7 @@ func TestServicesThatAreNotServed(t *testing.T) {
 			s.ExternalIPs, s.LoadBalancerClass, c.Classes = nil, "x.io/lb", []string{""}
 		}},
 		{"nothing that says so is told, either", func(s *service, c *Config) {
-			s.Type, s.ExternalIPs, s.Annotations, s.Dropped = "ClusterIP", nil, map[string]string{"weir/x": ""}, []string{"nonsense"}
+			s.Type, s.ExternalIPs, s.Annotations, s.Dropped = "ClusterIP", nil, map[string]string{"x": ""}, []string{"nonsense"}
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestClassIsServedIfListed(t *testing.T) {
 	}
 }
 
-func TestRefusedVIPsAreTold(t *testing.T) {
+func TestRefusedVIPsHaveNotes(t *testing.T) {
 	cfg, svc := onEdge(), web()
 	cfg.ExternalIPRanges, svc.Ingress = nil, nil
 	got, ok := translate(svc, nil, world(cfg))
@@ -303,7 +303,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 	}
 }
 
-func TestSourceRangesAreHandedOn(t *testing.T) {
+func TestSourceRangesAreCopied(t *testing.T) {
 	cfg, svc := onNode(), web()
 	svc.Restricted, svc.SourceRanges, cfg.Ranges = true, prefixes("203.0.113.0/25"), lb.RangesOutside
 	got, _ := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(cfg))
@@ -327,7 +327,7 @@ func TestServiceWithoutACreationTimeYields(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsTold(t *testing.T) {
+func TestInvalidValuesHaveNotes(t *testing.T) {
 	svc, s := web(), slicing(t, "web-1")
 	svc.Dropped, s.Dropped = []string{"spec.ports[1].port: 0 is no port"}, []string{"endpoints[0] has no address"}
 	got, _ := translate(svc, []*slice{s}, world(onNode()))
@@ -340,7 +340,7 @@ func TestNonsenseIsTold(t *testing.T) {
 	}
 }
 
-func TestOneServiceTakesABoundedShare(t *testing.T) {
+func TestOneServiceIsLimited(t *testing.T) {
 	svc := web()
 	svc.Ports = nil
 	for i := range maxPorts {

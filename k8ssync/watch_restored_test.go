@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An API server whose etcd has been put back to an older state.
+// An API server with a restored older state of etcd.
 
-func TestARestoredClusterIsBelieved(t *testing.T) {
+func TestRestoredClusterIsAccepted(t *testing.T) {
 	s, c := site(t)
 	s.mu.Lock()
 	s.version, s.history, s.first = 10, nil, 0
@@ -38,9 +38,9 @@ func TestARestoredClusterIsBelieved(t *testing.T) {
 	}
 }
 
-// After a server was away, a watch is begun only if its state is not older: it would
-// take the watch for one of the future, and never tell what is different.
-func TestAWatchOfTheFutureIsNotBegun(t *testing.T) {
+// After a server was unreachable, a watch is opened only if its state is not older: the
+// server would accept the watch as one of the future, and report no difference.
+func TestWatchOfTheFutureIsNotOpened(t *testing.T) {
 	s := newAPIServer(t)
 	s.waits = true
 	s.put(testSlice("web", "10.1.0.1"))
@@ -49,12 +49,12 @@ func TestAWatchOfTheFutureIsNotBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with, err := newClient(a, "v", usualSilence)
+	with, err := newClient(a, "v", defaultTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer with.close()
-	l := &lister{feed: c.feeds[slices.IndexFunc(c.feeds, func(f *feed) bool { return f.name == "endpointslices" })], client: with}
+	l := &lister{feed: c.conn.feeds[slices.IndexFunc(c.conn.feeds, func(f *feed) bool { return f.name == "endpointslices" })], client: with}
 	watch := func(from string) error {
 		w, err := l.Watch(t.Context(), metav1.ListOptions{ResourceVersion: from})
 		if err == nil {

@@ -47,7 +47,7 @@ type apiServer struct {
 	applied    []string
 	namespaces map[string]bool
 	late       int // how many writes of a Provider another one had preceded
-	// trouble, if set, answers a request instead and tells that it did.
+	// trouble, if set, answers a request instead and reports that it did.
 	trouble func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -57,7 +57,7 @@ type happened struct {
 	object         json.RawMessage
 }
 
-func newAPIServer(t *testing.T) *apiServer {
+func newAPIServer(t testing.TB) *apiServer {
 	t.Helper()
 	s := newAPI()
 	s.Server = httptest.NewServer(s)
@@ -143,7 +143,7 @@ func (s *apiServer) remove(objects ...metav1.Object) {
 	}
 }
 
-// replay tells watchers something without it being so.
+// replay sends watchers something without it being so.
 func (s *apiServer) replay(kind string, o metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// site is a server with two Services, followed, whose first Update is taken.
+// site is a followed server with two Services, after the first Update.
 func site(t *testing.T, change ...func(*apiServer)) (*apiServer, *Cluster) {
 	t.Helper()
 	s := newAPIServer(t)
@@ -32,8 +32,8 @@ func site(t *testing.T, change ...func(*apiServer)) (*apiServer, *Cluster) {
 	return s, c
 }
 
-// onlyLast sees that the next update is about one new Service: nothing else was
-// said before it.
+// onlyLast checks that the next update is about one new Service: nothing else was
+// published before it.
 func onlyLast(t *testing.T, s *apiServer, c *Cluster) {
 	t.Helper()
 	s.put(testService("last", "10.96.0.99"))
@@ -43,7 +43,7 @@ func onlyLast(t *testing.T, s *apiServer, c *Cluster) {
 	}
 }
 
-func TestAHistoryThatIsGoneIsReadAgainAndOnlyDifferencesSaid(t *testing.T) {
+func TestExpiredHistoryIsListedAgainAndOnlyDifferencesPublished(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain lists %v", old), func(t *testing.T) {
 			s, c := site(t, func(s *apiServer) { s.oldLists = old })
@@ -57,7 +57,7 @@ func TestAHistoryThatIsGoneIsReadAgainAndOnlyDifferencesSaid(t *testing.T) {
 	}
 }
 
-func TestWhatWasMissedIsFoundByTheNextList(t *testing.T) {
+func TestNextListHasMissedEvents(t *testing.T) {
 	s, c := site(t)
 	down := func(w http.ResponseWriter, _ *http.Request) bool {
 		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "etcd is away")
@@ -88,7 +88,7 @@ func TestWhatWasMissedIsFoundByTheNextList(t *testing.T) {
 	eventually(t, "connected again", func() bool { return c.Status().Connected && c.Status().Error == "" })
 }
 
-func TestAMissingRightIsNamedAndFoundOnceItIsGiven(t *testing.T) {
+func TestMissingPermissionIsNamedAndUsedOnceGranted(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
@@ -113,7 +113,7 @@ func TestAMissingRightIsNamedAndFoundOnceItIsGiven(t *testing.T) {
 	eventually(t, "no error", func() bool { return c.Status().Error == "" })
 }
 
-func TestANewTokenIsUsedWithoutLosingAnything(t *testing.T) {
+func TestNewTokenLosesNothing(t *testing.T) {
 	s := newAPI()
 	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(s.stop)
@@ -147,11 +147,11 @@ func TestANewTokenIsUsedWithoutLosingAnything(t *testing.T) {
 	onlyLast(t, s, c)
 }
 
-func TestASilentWatchOverHTTP1IsBegunAgain(t *testing.T) {
+func TestSilentWatchOverHTTP1IsReopened(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s)
-	c.timing.silence.http1 = 1100 * time.Millisecond // client-go lists again after a watch of less than a second
+	c.timing.timeouts.http1 = 1100 * time.Millisecond // client-go lists again after a watch of less than a second
 	run(t, c)
 	next(t, c)
 	before, lists := s.requests("watch services"), c.Status().Relists
@@ -222,9 +222,9 @@ func (c *heldConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestADeadConnectionIsFoundByPings holds all bytes of an API server back, as if
+// TestPingsDetectADeadConnection holds all bytes of an API server back, as if
 // it were stopped: its TCP connections stay open.
-func TestADeadConnectionIsFoundByPings(t *testing.T) {
+func TestPingsDetectADeadConnection(t *testing.T) {
 	s := newAPI()
 	s.Server = httptest.NewUnstartedServer(s)
 	h := &holdable{Listener: s.Listener}
@@ -234,7 +234,7 @@ func TestADeadConnectionIsFoundByPings(t *testing.T) {
 	t.Cleanup(s.stop)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s)
-	c.timing.silence.idle, c.timing.silence.ping, c.timing.silence.dial = 50*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
+	c.timing.timeouts.idle, c.timing.timeouts.ping, c.timing.timeouts.dial = 50*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond
 	run(t, c)
 	next(t, c)
 	eventually(t, "connected", func() bool { return c.Status().Connected })
@@ -247,14 +247,14 @@ func TestADeadConnectionIsFoundByPings(t *testing.T) {
 	}
 }
 
-func TestUsualPatienceFindsSilenceWithinAMinute(t *testing.T) {
-	w := usualSilence
+func TestDefaultTimeoutsDetectSilenceWithinAMinute(t *testing.T) {
+	w := defaultTimeouts
 	if over2 := w.idle + w.ping + w.dial; over2 > time.Minute || w.http1+w.dial > time.Minute {
 		t.Errorf("HTTP/2 %s, HTTP/1 %s", over2, w.http1+w.dial)
 	}
 }
 
-func TestNonsenseHarmsNobody(t *testing.T) {
+func TestInvalidObjectsAreHarmless(t *testing.T) {
 	nonsense := []struct{ name, kind, body string }{
 		{"no JSON", "application/json", "<html>503</html>"},
 		{"half an object", "application/json", `{"kind":"ServiceList","apiVersion":"v1","items":[{"meta`},
@@ -288,7 +288,7 @@ func TestNonsenseHarmsNobody(t *testing.T) {
 	}
 }
 
-func TestAnOldObjectThatIsRepeatedIsNotBelieved(t *testing.T) {
+func TestRepeatedOldObjectIsIgnored(t *testing.T) {
 	s, c := site(t)
 	s.put(testSlice("web", "10.1.0.1", "10.1.0.2"))
 	if u := next(t, c); backends(u, "web") != 2 {
@@ -308,7 +308,7 @@ func TestAnOldObjectThatIsRepeatedIsNotBelieved(t *testing.T) {
 	onlyLast(t, s, c)
 }
 
-func TestAServerWithoutNewListsIsNoTrouble(t *testing.T) {
+func TestServerWithoutWatchListWorks(t *testing.T) {
 	s, c := site(t, func(s *apiServer) {
 		s.oldLists = true
 		for i := range 1200 {
@@ -324,9 +324,9 @@ func TestAServerWithoutNewListsIsNoTrouble(t *testing.T) {
 	onlyLast(t, s, c)
 }
 
-func TestAnObjectThatCannotBeReadHarmsNoOther(t *testing.T) {
+func TestUnreadableObjectHarmsNoOther(t *testing.T) {
 	s, c := site(t)
-	f := c.feeds[0]
+	f := c.conn.feeds[0]
 	if _, ok := f.reduce(nil); ok {
 		t.Error("nothing was read")
 	}
@@ -340,7 +340,7 @@ func TestAnObjectThatCannotBeReadHarmsNoOther(t *testing.T) {
 	onlyLast(t, s, c)
 }
 
-func TestAClusterInTroubleDelaysNoOther(t *testing.T) {
+func TestFailingClusterDelaysNoOther(t *testing.T) {
 	_, well := site(t)
 	sick := newAPIServer(t)
 	hang := make(chan struct{})
@@ -361,10 +361,10 @@ func TestAClusterInTroubleDelaysNoOther(t *testing.T) {
 	stop() // at once, although requests hang
 }
 
-func TestAWatchThatEndsLeavesNoGoroutine(t *testing.T) {
+func TestEndedWatchLeavesNoGoroutine(t *testing.T) {
 	in := &fakeWatch{out: make(chan watchEvent)}
 	s := newStream(in, func(e watchEvent) (watchEvent, bool) { return e, true })
-	in.out <- watchEvent{} // taken by the stream, which nobody reads
+	in.out <- watchEvent{} // taken by the stream, which has no reader
 	s.Stop()
 	s.Stop()
 	if _, ok := <-s.ResultChan(); ok {
@@ -372,7 +372,7 @@ func TestAWatchThatEndsLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-func TestPatienceEndsAnswersThatAreTooLongOrSilent(t *testing.T) {
+func TestTransportEndsLongAndSilentAnswers(t *testing.T) {
 	block := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, strings.Repeat("x", 100))
@@ -386,7 +386,7 @@ func TestPatienceEndsAnswersThatAreTooLongOrSilent(t *testing.T) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	get := func(path string, limit int64) error {
-		client := &http.Client{Transport: &patience{transport, silence{http1: 50 * time.Millisecond}, limit}}
+		client := &http.Client{Transport: &timeoutTransport{transport, timeouts{http1: 50 * time.Millisecond}, limit}}
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, srv.URL+path, nil)
 		if err != nil {
 			return err

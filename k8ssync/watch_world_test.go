@@ -25,23 +25,23 @@ import (
 // impatient are timings for tests.
 var impatient = timing{
 	poll: 20 * time.Millisecond, grace: 5 * time.Second,
-	settle: time.Millisecond, saves: time.Millisecond, refresh: time.Hour,
+	quiet: time.Millisecond, saves: time.Millisecond, refresh: time.Hour,
 	backoff: 50 * time.Millisecond,
-	silence: silence{
+	timeouts: timeouts{
 		dial: time.Second, header: 5 * time.Second, idle: 5 * time.Second, ping: 5 * time.Second,
 		http1: 30 * time.Second, http2: 30 * time.Second,
 	},
 }
 
 // kubeconfigFor writes a kubeconfig.
-func kubeconfigFor(t *testing.T, server, user string) string {
+func kubeconfigFor(t testing.TB, server, user string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	writeKubeconfig(t, file, server, user)
 	return file
 }
 
-func writeKubeconfig(t *testing.T, file, server, user string) {
+func writeKubeconfig(t testing.TB, file, server, user string) {
 	t.Helper()
 	text := fmt.Sprintf(`
 apiVersion: v1
@@ -147,7 +147,7 @@ func next(t *testing.T, c *Cluster) lb.Update {
 	deadline := time.After(10 * time.Second)
 	for {
 		if u, ok := c.Take(); ok {
-			c.Judged(false)
+			c.Commit(false)
 			return u
 		}
 		select {
@@ -214,7 +214,7 @@ func testNode(name, ip string) *corev1.Node {
 }
 
 // testCluster is a Cluster of a server, impatient.
-func testCluster(t *testing.T, s *apiServer, change ...func(*Config)) *Cluster {
+func testCluster(t testing.TB, s *apiServer, change ...func(*Config)) *Cluster {
 	t.Helper()
 	cfg := testConfig(kubeconfigFor(t, s.URL, ""))
 	for _, f := range change {
@@ -226,12 +226,12 @@ func testCluster(t *testing.T, s *apiServer, change ...func(*Config)) *Cluster {
 }
 
 func TestMain(m *testing.M) {
-	os.Setenv("HTTPS_PROXY", "http://127.0.0.1:1") // which nobody may heed
+	os.Setenv("HTTPS_PROXY", "http://127.0.0.1:1") // which must be ignored
 	os.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	os.Exit(shards.Run(m, 6)) // they wait for servers, and count goroutines
 }
 
-// watchEvent and fakeWatch are a watch whose events a test gives.
+// watchEvent and fakeWatch are a watch with events of a test.
 type watchEvent = watch.Event
 
 type fakeWatch struct {

@@ -14,7 +14,7 @@ import (
 //
 // Plan refuses such backends. What Plan does not see is the time in between: an
 // address may stay while connections to it drain, or until all sources have synced,
-// so a real server with it waits (barred). And when a VIP appears that has been a
+// so a real server with it waits (held.local). And when a VIP appears that has been a
 // backend, that one does not drain, and goes before the address comes (stepCut): of
 // its old connections each could become a new one to the box, by a SYN.
 
@@ -53,82 +53,25 @@ func holding(nets []netip.Prefix, a netip.Addr) int {
 	return -1
 }
 
-// barred gives what makes a real server's address the box's own at present: nil if
-// nothing of weir's does.
-func (r *Reconciler) barred(rs RealServer) Object {
-	if id := (Address{rs.Addr.Addr()}); r.have[id] != nil {
-		return id
-	}
-	for prefix := range r.laid {
-		if prefix.Contains(rs.Addr.Addr()) {
-			return PoolRoute{Prefix: prefix}
-		}
-	}
-	return nil
-}
-
-// uncut gives a real server that could not be taken out of the kernel, and whose
-// address o, an Address or PoolRoute, would make the box's own.
-func (r *Reconciler) uncut(o Object) Object {
-	var taken netip.Prefix
-	switch o := o.(type) {
-	case Address:
-		taken = single(o.Addr)
-	case PoolRoute:
-		taken = o.Prefix
-	default:
-		return nil
-	}
-	for id := range r.failed {
-		if rs, ok := id.(RealServer); ok && taken.Contains(rs.Addr.Addr()) && r.have[id] != nil {
-			return id
-		}
-	}
-	return nil
-}
-
 // concern plans the Services again that have one of addrs as a backend, after it has
 // become a VIP or is none any more. Hardly ever is a VIP anybody's backend; if it is,
 // all Services are looked through for whose.
-func (r *Reconciler) concern(addrs map[netip.Addr]struct{}) {
-	if !r.catalog.anyBackend(addrs) {
+func (m *model) concern(addrs map[netip.Addr]struct{}) {
+	if !m.catalog.anyBackend(addrs) {
 		return
 	}
 	in := func(a netip.Addr) bool { _, ok := addrs[a]; return ok }
-	for id, svc := range r.catalog.services {
-		if _, dirty := r.dirty[id]; !dirty && svc.reaches(in) {
-			r.dirty[id] = struct{}{}
-		}
-	}
-}
-
-// cut ends the drain of each server whose address has become one that bars it: as a
-// VIP, in a pool, or because the box has lost the address that kept a pool from being
-// a route. Those held for a silent source are looked at again.
-func (r *Reconciler) cut() {
-	for f, servers := range r.drains.servers {
-		before := len(servers)
-		for addr := range servers {
-			if r.facts.bars(addr.Addr(), false) != "" {
-				r.drains.over[RealServer{Frontend: f, Addr: addr}] = struct{}{}
-				delete(servers, addr)
-			}
-		}
-		if len(servers) < before {
-			r.claimDrain(f)
-		}
-	}
-	for id := range r.orphans.held {
-		if rs, ok := id.(RealServer); ok && r.facts.bars(rs.Addr.Addr(), false) != "" {
-			r.touched[id] = struct{}{}
+	for id, svc := range m.catalog.services {
+		if _, dirty := m.dirty[id]; !dirty && svc.reaches(in) {
+			m.dirty[id] = struct{}{}
 		}
 	}
 }
 
 // movedVIPs gives the VIPs that are the box's own addresses at one time only.
-func (r *Reconciler) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr]struct{} {
+func (m *model) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr]struct{} {
 	out := map[netip.Addr]struct{}{}
-	for a := range r.catalog.vips {
+	for a := range m.catalog.vips {
 		_, was := before[a]
 		if _, is := now[a]; is != was {
 			out[a] = struct{}{}
@@ -137,10 +80,11 @@ func (r *Reconciler) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr
 	return out
 }
 
-// anyBackend tells whether some Service has a backend with one of addrs.
+// anyBackend tells whether some Service may have a backend with one of addrs: it has, or an
+// address of the same hash.
 func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
 	for a := range addrs {
-		if c.backends[a] > 0 {
+		if c.backends[hashOf(a)] > 0 {
 			return true
 		}
 	}

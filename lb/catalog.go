@@ -11,7 +11,8 @@ import (
 // Update is what a source says about its Services.
 type Update struct {
 	Source string
-	// Put are Services that are new or changed.
+	// Put are Services that are new or changed. The Catalog puts its own ones in place of
+	// those that are equal (Apply), so the list must not be in use elsewhere.
 	Put []Service
 	// Delete are Services that are gone.
 	Delete []ServiceID
@@ -34,7 +35,7 @@ type Catalog struct {
 	of       map[string]int
 	vips     map[netip.Addr]int
 	moved    map[netip.Addr]struct{} // in vips and not, or not and is, since somebody cleared it
-	backends map[netip.Addr]int      // how many have the address
+	backends map[uint32]uint32       // how many have an address of this hash
 	probes   map[ServiceID]HealthCheck
 	hosts    map[netip.Addr]string // the box's own: no Foreign VIP claims one
 }
@@ -49,7 +50,7 @@ func NewCatalog(sources ...string) *Catalog {
 		of:       map[string]int{},
 		vips:     map[netip.Addr]int{},
 		moved:    map[netip.Addr]struct{}{},
-		backends: map[netip.Addr]int{},
+		backends: map[uint32]uint32{},
 		probes:   map[ServiceID]HealthCheck{},
 	}
 	for _, s := range sources {
@@ -100,18 +101,6 @@ func (c *Catalog) Waiting() []string {
 	return out
 }
 
-// size is about how many objects the Services need.
-func (c *Catalog) size() int {
-	const perFrontend = 5 // its sets, virtual server and address
-	n := 0
-	for _, s := range c.services {
-		for _, p := range s.Ports {
-			n += len(s.VIPs) * (perFrontend + len(p.Backends))
-		}
-	}
-	return n
-}
-
 // IDs gives all Services, sorted.
 func (c *Catalog) IDs() []ServiceID {
 	out := make([]ServiceID, 0, len(c.services))
@@ -128,6 +117,9 @@ func (c *Catalog) Claimants(f Frontend) []ServiceID { return c.claims[f] }
 // Apply takes an update in. It adds to changed every Service that must be
 // planned again: those of the update, and those that win or lose a Frontend by
 // it; taken is brought up to date with the winners of contested Frontends.
+//
+// A Service of u.Put that is equal to the one that the Catalog has is replaced by that, in
+// u.Put: who keeps the list does not keep a copy, unless a guard stands in between.
 func (c *Catalog) Apply(u Update, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
 	for _, id := range u.Delete {
 		c.remove(id, taken, changed)
@@ -144,18 +136,17 @@ func (c *Catalog) Apply(u Update, taken map[Frontend]ServiceID, changed map[Serv
 		}
 		c.synced[u.Source] = true
 	}
-	for _, s := range u.Put {
-		c.put(s, taken, changed)
+	for i := range u.Put {
+		if has, ok := c.services[u.Put[i].ID]; ok && equal(has, u.Put[i]) {
+			u.Put[i] = has
+			continue
+		}
+		c.put(u.Put[i], taken, changed)
 	}
 }
 
 func (c *Catalog) put(s Service, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
-	if old, ok := c.services[s.ID]; ok {
-		if equal(old, s) {
-			return
-		}
-		c.remove(s.ID, taken, changed)
-	}
+	c.remove(s.ID, taken, changed)
 	c.services[s.ID] = s
 	c.count(s, 1)
 	changed[s.ID] = struct{}{}
@@ -227,8 +218,9 @@ func (c *Catalog) count(s Service, n int) {
 		}
 	}
 	for a := range s.reached() {
-		if c.backends[a] += n; c.backends[a] == 0 {
-			delete(c.backends, a)
+		h := hashOf(a)
+		if c.backends[h] += uint32(n); c.backends[h] == 0 { // -1 wraps around
+			delete(c.backends, h)
 		}
 	}
 	switch {
@@ -238,6 +230,15 @@ func (c *Catalog) count(s Service, n int) {
 	default:
 		delete(c.probes, s.ID)
 	}
+}
+
+// hashOf is the FNV-1a hash of an address.
+func hashOf(a netip.Addr) uint32 {
+	h := uint32(2166136261)
+	for _, b := range a.As16() {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	return h
 }
 
 // toggle takes in that an address has become a VIP, or is none any more. One that

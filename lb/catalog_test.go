@@ -32,3 +32,24 @@ func TestCatalogCountsVIPsAndHealthChecks(t *testing.T) {
 		}
 	}
 }
+
+// TestCatalogKeepsOneOfEqualServices checks that a source which says the same again does not keep a second copy.
+func TestCatalogKeepsOneOfEqualServices(t *testing.T) {
+	c := NewCatalog("prod")
+	apply := func(s Service) (Service, int) {
+		put, changed := []Service{s}, map[ServiceID]struct{}{}
+		c.Apply(Update{Source: "prod", Put: put, Synced: true}, map[Frontend]ServiceID{}, changed)
+		return put[0], len(changed)
+	}
+	first, _ := apply(numbered(1))
+	again, changed := apply(numbered(1))
+	if &again.VIPs[0] != &first.VIPs[0] || changed != 0 {
+		t.Errorf("another copy is kept; %d Services are planned again", changed)
+	}
+	other := numbered(1)
+	other.Drain++
+	young, changed := apply(other)
+	if &young.VIPs[0] != &other.VIPs[0] || changed != 1 {
+		t.Errorf("another Service was replaced; %d Services are planned again", changed)
+	}
+}

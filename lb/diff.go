@@ -3,39 +3,46 @@ package lb
 // Diff gives the Ops that turn have into want, in the order in which they are
 // safe. Kernel parameters in have that nobody wants are left as they are.
 func Diff(have Snapshot, want *State) []Op {
+	t := &Table{}
+	for _, o := range have {
+		t.Put(o)
+	}
+	return diff(t, want)
+}
+
+// diff is Diff for a Table, which shares the records of want that it has too: they need
+// not be compared again.
+func diff(have *Table, want *State) []Op {
 	var ops []Op
-	for id := range want.objects {
-		ops = diffOne(ops, id, have, want)
-	}
-	for id := range have {
-		if _, wanted := want.Get(id); !wanted {
-			ops = diffOne(ops, id, have, want)
-		}
-	}
+	have.differ(&want.wanted, func(held, wanted Object) {
+		ops = diffOne(ops, held, wanted, have, want)
+	})
 	sortOps(ops)
 	return ops
 }
 
-// diffIDs is Diff for some IDs only: the cost of a change is its size.
-func diffIDs(ids map[Object]struct{}, have Snapshot, want *State) []Op {
+// diffIDs is diff for some IDs only: the cost of a change is its size.
+func diffIDs(ids map[Object]struct{}, have *Table, want *State) []Op {
 	var ops []Op
 	for id := range ids {
-		ops = diffOne(ops, id, have, want)
+		held, _ := have.Get(id)
+		wanted, _ := want.Get(id)
+		ops = diffOne(ops, held, wanted, have, want)
 	}
 	sortOps(ops)
 	return ops
 }
 
-func diffOne(ops []Op, id Object, have Snapshot, want *State) []Op {
-	old, held := have[id]
-	wanted, ok := want.Get(id)
+// diffOne adds the Op that makes an object that is held the wanted one; nil is none.
+func diffOne(ops []Op, held, wanted Object, have *Table, want *State) []Op {
 	switch {
-	case ok && !held:
+	case held == wanted:
+	case held == nil:
 		return append(ops, Op{Add, wanted, addStep(wanted, have)})
-	case ok && old != wanted:
-		return append(ops, Op{Change, wanted, changeStep(old, wanted)})
-	case !ok && held && id.kind() != kindSysctl:
-		return append(ops, Op{Delete, old, deleteStep(old, want)})
+	case wanted != nil:
+		return append(ops, Op{Change, wanted, changeStep(held, wanted)})
+	case held.kind() != kindSysctl:
+		return append(ops, Op{Delete, held, deleteStep(held, want)})
 	}
 	return ops
 }

@@ -92,9 +92,6 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 		}
 		check(true, func(m meeting) bool { return m.server == netip.AddrPortFrom(f.Addr, f.Port) })
 	case lb.Served:
-		if h.losesPort(client, f, want) {
-			return
-		}
 		reachable := !slices.ContainsFunc(want.Backends, func(b netip.AddrPort) bool { return !h.reachable(client, b, f, want) })
 		missing := slices.Clone(want.Backends)
 		rounds, all := h.rounds(f)
@@ -117,24 +114,6 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 			}
 		}
 	}
-}
-
-// losesPort checks for a known fault. A persistent virtual server of a mark keeps the
-// port to which a client connects, and not its backends' (ip_vs_sched_persist): clients
-// inside do not reach a Service with affinity, policy Local and another target port.
-func (h *history) losesPort(client netip.Addr, f lb.Frontend, want lb.Outcome) bool {
-	held := h.fake.Held()
-	lead, led := held[tuple(lb.SetInternal, f)].(lb.Member)
-	vs, ok := held[lb.VirtualServer{Frontend: lb.MarkFrontend(lb.FamilyOf(f.Addr), lead.Mark)}].(lb.VirtualServer)
-	inside := slices.Contains(hostAddrs, client) || slices.ContainsFunc(h.config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Contains(client) })
-	if !led || !ok || vs.Affinity == 0 || !inside {
-		return false
-	}
-	h.met["known fault: the port is lost"]++
-	if got := h.connect(client, f, false); got.err == nil && !got.silent && slices.Contains(want.Backends, got.server) {
-		h.Errorf("%s to %s: %s: the fault is mended; remove losesPort", client, f, got)
-	}
-	return true
 }
 
 func tuple(s lb.Set, f lb.Frontend) lb.Member {

@@ -2,8 +2,7 @@ package lb
 
 import (
 	"cmp"
-	"context"
-	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,16 +22,34 @@ import (
 // Nothing of this is kept on disk: a process that starts finds unwanted servers
 // in the kernel and goes on draining them, with a new deadline.
 type drains struct {
-	servers map[Frontend]map[netip.AddrPort]time.Time // deadlines
-	times   map[ServiceID]time.Duration               // how long each Service drains
-	over    map[Object]struct{}                       // drained, and about to be deleted
-	inner   map[Frontend][]Frontend                   // by VIP: frontends with a mark that drain and need it
-	next    time.Time                                 // when to look at them again
+	*model
+	marks   *marks
+	orphans *orphans
+	unknown time.Duration // how long those drain whose Service is not known
+
+	servers map[Frontend]map[netip.AddrPort]draining
+	times   map[ServiceID]time.Duration // how long each Service drains
+	over    map[Object]struct{}         // drained, and about to be deleted
+	inner   map[Frontend][]Frontend     // by VIP: frontends with a mark that drain and need it
+	next    time.Time                   // when to look at them again
+	count   time.Time                   // the earliest time of the next count
+	counts  bool                        // a count was requested, and is not back
 }
 
-func newDrains() drains {
+// draining is one real server that drains.
+type draining struct {
+	deadline time.Time
+	// quiet is the first request of a count since the kernel took the weight away. A
+	// count that was taken earlier may lack a connection that began after it; zero is
+	// none yet.
+	quiet time.Time
+}
+
+func newDrains(m *model, marks *marks, orphans *orphans) drains {
 	return drains{
-		servers: map[Frontend]map[netip.AddrPort]time.Time{},
+		model: m, marks: marks, orphans: orphans,
+
+		servers: map[Frontend]map[netip.AddrPort]draining{},
 		times:   map[ServiceID]time.Duration{},
 		over:    map[Object]struct{}{},
 		inner:   map[Frontend][]Frontend{},
@@ -41,102 +58,114 @@ func newDrains() drains {
 
 // pollEvery is how often draining servers are looked at; with many of them less
 // often, so that looking stays cheap.
-func (d *drains) pollEvery() time.Duration {
-	return time.Second * time.Duration(1+len(d.servers)/500)
+func (ds *drains) pollEvery() time.Duration {
+	return time.Second * time.Duration(1+len(ds.servers)/500)
 }
 
-// drain starts to drain a real server, unless somebody wants it, it is not in
+// start starts to drain a real server, unless somebody wants it, it is not in
 // the kernel, or it has nothing to drain.
-func (r *Reconciler) drain(rs RealServer, deadline, now time.Time) {
+func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	id, f := rs.ID(), rs.Frontend
-	if _, wanted := r.want.Get(id); wanted {
+	if ds.want.Has(id) {
 		return
 	}
-	_, held := r.have[id]
-	_, over := r.drains.over[id]
-	if !held || over || !f.Proto.Connections() {
+	_, over := ds.over[id]
+	if !ds.have.Has(id) || over || !f.Proto.Connections() {
 		return
 	}
-	if !deadline.After(now) || r.facts.bars(rs.Addr.Addr(), false) != "" {
-		r.drains.over[id] = struct{}{}
+	if !deadline.After(now) || ds.facts.bars(rs.Addr.Addr(), false) != "" {
+		ds.over[id] = struct{}{}
 		return
 	}
-	if r.drains.servers[f] == nil {
-		r.drains.servers[f] = map[netip.AddrPort]time.Time{}
+	if ds.servers[f] == nil {
+		ds.servers[f] = map[netip.AddrPort]draining{}
 	}
-	r.drains.servers[f][rs.Addr] = deadline
-	r.claimDrain(f)
-	if r.drains.next.IsZero() {
-		r.drains.next = now.Add(r.drains.pollEvery())
-	}
-}
-
-// drainUnwanted drains every real server in the kernel that nobody wants: what a
-// process finds when it starts, or what Services left behind.
-func (r *Reconciler) drainUnwanted(now time.Time) {
-	waits := !r.catalog.Synced()
-	for _, o := range r.have {
-		if rs, ok := o.(RealServer); ok && (!waits || !r.orphans.has(rs)) {
-			r.drain(rs, now.Add(r.drainTime(rs.Frontend)), now)
+	ds.servers[f][rs.Addr] = draining{deadline: deadline}
+	ds.claim(f)
+	if ds.next.IsZero() {
+		ds.next = now.Add(ds.pollEvery())
+		if ds.count.Before(ds.next) {
+			ds.count = ds.next
 		}
 	}
 }
 
-// claimDrain makes the drain of f want what its servers need, or nothing.
-func (r *Reconciler) claimDrain(f Frontend) {
+// startUnwanted drains the real servers in the kernel that no Service has: what a process
+// finds when it starts, what Services left behind, or what an audit has found.
+func (ds *drains) startUnwanted(now time.Time) {
+	waits := !ds.catalog.Synced()
+	frontends := slices.Values(ds.have.found)
+	if ds.full {
+		frontends = maps.Keys(ds.have.fronts)
+	}
+	for f := range frontends {
+		v := ds.have.fronts[f]
+		if v == nil || v == ds.want.wanted.fronts[f] {
+			continue // all of it is wanted
+		}
+		for _, server := range v.reals {
+			if rs := server.server(f); !waits || !ds.orphans.has(rs) {
+				ds.start(rs, now.Add(ds.timeOf(f)), now)
+			}
+		}
+	}
+	ds.have.found = nil
+}
+
+// claim makes the drain of f want what its servers need, or nothing.
+func (ds *drains) claim(f Frontend) {
 	var objects []Object
-	for addr := range r.drains.servers[f] {
-		if o, ok := r.have[RealServer{Frontend: f, Addr: addr}]; ok {
-			rs := o.(RealServer)
-			rs.Weight, rs.Misplaced = 0, false
+	for addr := range ds.servers[f] {
+		if rs, ok := ds.have.RealServer(f, addr); ok {
+			rs.Weight, rs.Forward, rs.Misplaced = 0, Masquerading, false
 			objects = append(objects, rs)
 		}
 	}
 	if len(objects) == 0 {
-		delete(r.drains.servers, f)
-		r.marks.loosen(f)
-		r.want.Replace(Owner{Drain: f}, nil, r.touched)
+		delete(ds.servers, f)
+		ds.marks.loosen(f)
+		ds.want.Replace(Owner{Drain: f}, nil, ds.touched)
 		return
 	}
 	path := map[Object]struct{}{} // several VIPs of a mark share some of it
-	for _, id := range r.path(f) {
-		o, held := r.have[id]
+	for _, id := range ds.path(f) {
+		o, held := ds.have.Get(id)
 		if _, known := path[id]; held && !known {
 			path[id] = struct{}{}
 			objects = append(objects, o)
 		}
 	}
-	for _, vip := range r.marks.leds[f.Mark].vips {
-		if !slices.Contains(r.drains.inner[vip], f) {
-			r.drains.inner[vip] = append(r.drains.inner[vip], f)
+	for _, vip := range ds.marks.leds[f.Mark].vips {
+		if !slices.Contains(ds.inner[vip], f) {
+			ds.inner[vip] = append(ds.inner[vip], f)
 		}
 	}
-	r.want.Replace(Owner{Drain: f}, objects, r.touched)
+	ds.want.Replace(Owner{Drain: f}, objects, ds.touched)
 }
 
 // path gives the IDs of what packets of established connections to f may need.
 // Source ranges are not among them: no new connection can begin. A living owner
 // of the frontend keeps the path, and keeps it as new connections want it.
-func (r *Reconciler) path(f Frontend) []Object {
+func (ds *drains) path(f Frontend) []Object {
 	var ids []Object
-	if !r.wantedAlive(VirtualServer{Frontend: f}) {
+	if !ds.want.wantedAlive(VirtualServer{Frontend: f}) {
 		ids = append(recordsOf(f), VirtualServer{Frontend: f})
 		if f.Mark == 0 {
-			ids = append(ids, r.way(f)...)
+			ids = append(ids, ds.way(f)...)
 		}
 	}
 	if f.Mark == 0 {
 		return ids
 	}
-	for _, vip := range r.marks.leds[f.Mark].vips {
-		if r.wantedAlive(VirtualServer{Frontend: vip}) {
+	for _, vip := range ds.marks.leds[f.Mark].vips {
+		if ds.want.wantedAlive(VirtualServer{Frontend: vip}) {
 			continue
 		}
 		// Without its own virtual server what is admitted would reach a daemon of
 		// the host. What leads to the mark tells a restarted process of this way.
 		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
-		ids = append(ids, r.way(vip)...)
-		if m, ok := r.lead(vip); ok && m.Mark == f.Mark {
+		ids = append(ids, ds.way(vip)...)
+		if m, ok := ds.have.lead(vip); ok && m.Mark == f.Mark {
 			ids = append(ids, m.ID())
 		}
 	}
@@ -144,13 +173,12 @@ func (r *Reconciler) path(f Frontend) []Object {
 }
 
 // way gives the IDs of what brings packets for f to IPVS and treats them there.
-func (r *Reconciler) way(f Frontend) []Object {
+func (ds *drains) way(f Frontend) []Object {
 	ids := []Object{
-		tuple(SetLoadBalancerLocal, f), tuple(SetExternalIPLocal, f), tuple(SetIPVSPorts, f),
-		tuple(SetNodePortSCTP, f), tuple(SetNodePortLocalSCTP, f),
+		tuple(SetLoadBalancerLocal, f), tuple(SetExternalIPLocal, f), tuple(SetNodePortsLocal, f), tuple(SetIPVSPorts, f),
 		Member{Set: SetIPVSIPs, Addr: f.Addr}, Address{f.Addr},
 	}
-	for prefix := range r.laid {
+	for prefix := range ds.have.pools {
 		if prefix.Contains(f.Addr) {
 			ids = append(ids, PoolRoute{Prefix: prefix}, Member{Set: SetIPVSNets, Net: prefix})
 		}
@@ -158,100 +186,171 @@ func (r *Reconciler) way(f Frontend) []Object {
 	return ids
 }
 
-// reclaimDrains looks again at what the drains of objects' frontends need, after
-// their owner has come or gone.
-func (r *Reconciler) reclaimDrains(objects []Object) {
-	if len(r.drains.servers) == 0 {
+// reclaim looks again at what the drains of frontends need, after their owner
+// has come or gone.
+func (ds *drains) reclaim(changed []*virtual) {
+	if len(ds.servers) == 0 {
 		return
 	}
-	for _, o := range objects {
-		vs, ok := o.(VirtualServer)
-		if !ok {
+	for _, v := range changed {
+		if !v.serves {
 			continue
 		}
-		if r.drains.servers[vs.Frontend] != nil {
-			r.claimDrain(vs.Frontend)
+		if ds.servers[v.at] != nil {
+			ds.claim(v.at)
 		}
-		for _, inner := range r.drains.inner[vs.Frontend] {
-			if r.drains.servers[inner] != nil {
-				r.claimDrain(inner)
+		for _, inner := range ds.inner[v.at] {
+			if ds.servers[inner] != nil {
+				ds.claim(inner)
 			}
 		}
 	}
 }
 
 // unretire lets servers drain again that have been drained and are wanted since.
-func (r *Reconciler) unretire() {
-	for id := range r.drains.over {
-		if r.wantedAlive(id) {
-			delete(r.drains.over, id)
+func (ds *drains) unretire() {
+	for id := range ds.over {
+		if ds.want.wantedAlive(id) {
+			delete(ds.over, id)
 		}
 	}
 }
 
-// drainTime is how long the servers of a frontend drain that nobody is known to
+// timeOf is how long the servers of a frontend drain that nobody is known to
 // have wanted: as long as the Service there says, if there is one.
-func (r *Reconciler) drainTime(f Frontend) time.Duration {
-	ids := slices.Concat(r.catalog.Claimants(f), r.catalog.Claimants(everyAddress(f)))
+func (ds *drains) timeOf(f Frontend) time.Duration {
+	ids := slices.Concat(ds.catalog.Claimants(f), ds.catalog.Claimants(everyAddress(f)))
 	if f.Mark != 0 {
-		ids = []ServiceID{r.marks.leds[f.Mark].key.Service}
+		ids = []ServiceID{ds.marks.leds[f.Mark].key.Service}
 	}
 	for _, id := range ids {
-		if svc, ok := r.catalog.Get(id); ok {
+		if svc, ok := ds.catalog.Get(id); ok {
 			return svc.Drain
 		}
 	}
-	return r.opts.Drain
+	return ds.unknown
 }
 
-// pollDrains ends the drains that are over.
-func (r *Reconciler) pollDrains(ctx context.Context, now time.Time) error {
-	if len(r.drains.servers) == 0 {
-		r.drains.next = time.Time{}
-		clear(r.drains.inner)
-		return nil
+// poll ends the drains whose time is over, and those of servers that are wanted
+// again. It reads nothing: connections are counted elsewhere (UncountedDrains).
+func (ds *drains) poll(now time.Time) {
+	if len(ds.servers) == 0 {
+		ds.next = time.Time{}
+		clear(ds.inner)
+		return
 	}
-	if r.drains.next.After(now) {
-		return nil
+	if ds.next.After(now) {
+		return
 	}
-	r.drains.next = now.Add(r.drains.pollEvery())
-	frontends := make([]Frontend, 0, len(r.drains.servers))
-	for f := range r.drains.servers {
-		frontends = append(frontends, f)
-	}
-	obs, err := r.kernel.Observe(ctx, frontends...)
-	if err != nil {
-		return fmt.Errorf("look at draining backends: %w", err)
-	}
-	for _, f := range frontends {
-		for addr, deadline := range r.drains.servers[f] {
-			id := RealServer{Frontend: f, Addr: addr}.ID()
-			conns, known := obs.Conns[id]
-			ended := !known || conns.Active+conns.Inactive == 0 || !deadline.After(now)
+	ds.next = now.Add(ds.pollEvery())
+	for f, servers := range ds.servers {
+		for addr, d := range servers {
+			id := RealServer{Frontend: f, Addr: addr}
+			held := ds.have.Has(id)
 			switch {
-			case r.wantedAlive(id):
-				delete(r.drains.servers[f], addr)
-			case ended && r.quiet(id):
-				delete(r.drains.servers[f], addr)
-				r.drains.over[id] = struct{}{}
+			case ds.want.wantedAlive(id):
+				delete(servers, addr)
+			case (!held || !d.deadline.After(now)) && ds.have.quiet(id):
+				ds.end(id)
 			}
 		}
-		r.claimDrain(f)
+		ds.claim(f)
 	}
-	return nil
 }
 
-// wantedAlive tells whether somebody else than a drain wants the object.
-func (r *Reconciler) wantedAlive(id Object) bool {
-	c, ok := r.want.objects[id]
-	return ok && !c.owner.draining()
+// end lets go of a real server that has drained.
+func (ds *drains) end(id RealServer) {
+	delete(ds.servers[id.Frontend], id.Addr)
+	ds.over[id] = struct{}{}
 }
 
-// quiet tells whether the kernel has taken the real server's weight away, so
-// that no connection can begin any more.
-func (r *Reconciler) quiet(id Object) bool {
-	rs, ok := r.have[id].(RealServer)
-	return !ok || rs.Weight == 0
+// cut ends the drain of each server whose address has become one that bars it: as a
+// VIP, in a pool, or because the box has lost the address that kept a pool from being
+// a route. Those held for a silent source are looked at again.
+func (ds *drains) cut() {
+	for f, servers := range ds.servers {
+		before := len(servers)
+		for addr := range servers {
+			if ds.facts.bars(addr.Addr(), false) != "" {
+				ds.over[RealServer{Frontend: f, Addr: addr}] = struct{}{}
+				delete(servers, addr)
+			}
+		}
+		if len(servers) < before {
+			ds.claim(f)
+		}
+	}
+	for id := range ds.orphans.held {
+		if rs, ok := id.(RealServer); ok && ds.facts.bars(rs.Addr.Addr(), false) != "" {
+			ds.touched[id] = struct{}{}
+		}
+	}
+}
+
+// by tells whether real servers of a mark drain.
+func (ds *drains) by(mark uint32) bool {
+	return ds.servers[MarkFrontend(IPv4, mark)] != nil || ds.servers[MarkFrontend(IPv6, mark)] != nil
+}
+
+// Count is the connections of real servers, as somebody has read them.
+type Count struct {
+	// Begun and Ended are when the reading began and ended. What began later may not be
+	// counted.
+	Begun, Ended time.Time
+	// Conns has an entry for each real server that was asked for, by its ID: the zero
+	// Conns if the kernel does not hold it. Nil is a reading that failed, and ends no drain.
+	Conns map[Object]Conns
+}
+
+// restsAfterCount is how many times as long as a count took none begins: kernels before
+// 6.14 read their table of connections in quadratic time.
+const restsAfterCount = 4
+
+// UncountedDrains returns the IDs of the draining real servers that get no new connection
+// any more, if a count of their connections is due. Then it returns none until Counted was
+// called. Call it after a Sync, with the time after it.
+func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
+	if r.drains.counts || r.drains.count.After(now) {
+		return nil
+	}
+	var out []RealServer
+	for f, servers := range r.drains.servers {
+		for addr, d := range servers {
+			id := RealServer{Frontend: f, Addr: addr}
+			if r.want.wantedAlive(id) || !r.have.quiet(id) {
+				continue
+			}
+			if d.quiet.IsZero() {
+				d.quiet = now
+				servers[addr] = d
+			}
+			out = append(out, id)
+		}
+	}
+	r.drains.counts = len(out) > 0
+	return out
+}
+
+// Counted ends the drains of real servers without connections, and reports whether there
+// were any: the next Sync deletes them. A count that began before the real server lost its
+// weight ends nothing.
+func (r *Reconciler) Counted(c Count) (ended bool) {
+	r.drains.counts = false
+	r.drains.count = c.Ended.Add(max(r.drains.pollEvery(), restsAfterCount*c.Ended.Sub(c.Begun)))
+	moved := map[Frontend]struct{}{}
+	for id, conns := range c.Conns {
+		rs := id.(RealServer)
+		d, drains := r.drains.servers[rs.Frontend][rs.Addr]
+		late := d.quiet.IsZero() || c.Begun.Before(d.quiet)
+		if drains && !late && conns == (Conns{}) && r.have.quiet(rs) && !r.want.wantedAlive(id) {
+			r.drains.end(rs)
+			moved[rs.Frontend] = struct{}{}
+		}
+	}
+	for f := range moved {
+		r.drains.claim(f)
+	}
+	return len(moved) > 0
 }
 
 // Drain is a backend that gets no new connections while its old ones end.
@@ -265,10 +364,10 @@ type Drain struct {
 func (r *Reconciler) Drains() []Drain {
 	var out []Drain
 	for f, servers := range r.drains.servers {
-		for addr, deadline := range servers {
+		for addr, d := range servers {
 			// One that has come back is forgotten at the next look.
-			if !r.wantedAlive(RealServer{Frontend: f, Addr: addr}) {
-				out = append(out, Drain{f, addr, deadline})
+			if !r.want.wantedAlive(RealServer{Frontend: f, Addr: addr}) {
+				out = append(out, Drain{f, addr, d.deadline})
 			}
 		}
 	}

@@ -152,3 +152,85 @@ func TestUDPBackendGoesAtOnce(t *testing.T) {
 	s.Update(put(svc))
 	s.sync(0, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/udp weight 1")
 }
+
+// deaf counts the reads of a kernel.
+type deaf struct {
+	Kernel
+	reads int
+}
+
+func (k *deaf) Observe(ctx context.Context, expected *Table, only ...Frontend) (Observation, error) {
+	k.reads++
+	return k.Kernel.Observe(ctx, expected, only...)
+}
+
+func TestDrainReadsNothing(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 3)
+	s.Update(put(web(be1)))
+	k := &deaf{Kernel: s.k}
+	s.kernel = k
+	for range 100 {
+		if _, err := s.Sync(t.Context(), s.now); err != nil {
+			t.Fatal(err)
+		}
+		s.now = s.now.Add(time.Second)
+	}
+	if drains := s.Drains(); k.reads != 0 || len(drains) > 0 {
+		t.Errorf("%d reads of the kernel; after the deadline %v drain", k.reads, drains)
+	}
+}
+
+func TestDrainEndsByACountThatBeganAfterIt(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.Update(put(web(be1)))
+	rs := RealServer{Frontend: front, Addr: be2}
+	none := map[Object]Conns{rs: {}}
+	asks := func(want ...RealServer) {
+		t.Helper()
+		if got := s.UncountedDrains(s.now); !slices.Equal(got, want) {
+			t.Fatalf("to count: %v instead of %v", got, want)
+		}
+	}
+	counted := func(want bool, c Count) {
+		t.Helper()
+		if s.Counted(c) != want || (len(s.Drains()) == 0) != want {
+			t.Fatalf("a count from %s to %s at %s: drains %v", c.Begun, c.Ended, s.now, s.Drains())
+		}
+	}
+	later := func(d time.Duration) {
+		t.Helper()
+		s.now = s.now.Add(d)
+		if rep, err := s.Sync(t.Context(), s.now); err != nil || len(rep.Ops) > 0 {
+			t.Fatalf("%v, %v", rep.Ops, err)
+		}
+	}
+	asks() // nothing drains yet
+	s.k.Fail = func(Op) error { return context.DeadlineExceeded }
+	mustSync(t, s.Reconciler, s.now)
+	s.now = s.now.Add(2 * time.Second)
+	asks() // it may still get connections
+	s.k.Fail = nil
+	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	before := s.now
+	counted(false, Count{Begun: before, Ended: before, Conns: none})
+	later(time.Second)
+	asks(rs)
+	later(2 * time.Second)
+	asks() // one count at a time
+	counted(false, Count{Begun: before, Ended: s.now, Conns: none})
+	asks() // it took three seconds, and the next one waits for twelve
+	later(12 * time.Second)
+	asks(rs)
+	counted(false, Count{Begun: s.now, Ended: s.now})
+	later(time.Second)
+	asks(rs)
+	counted(false, Count{Begun: s.now, Ended: s.now, Conns: map[Object]Conns{rs: {Inactive: 1}}})
+	later(time.Second)
+	asks(rs)
+	counted(true, Count{Begun: s.now, Ended: s.now, Conns: none})
+	s.sync(0, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
+	asks()
+}

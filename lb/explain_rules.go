@@ -34,13 +34,13 @@ func (x *explainer) translate() {
 		x.step("rules", x.chain(), "no backend takes new connections")
 	}
 	if x.e.Here == "" {
-		x.deliver("no rule leads to a backend")
+		x.deliver("no rule maps to a backend")
 		return
 	}
 	x.end(Refused, "filter", ports, "nothing else on this box answers there")
 }
 
-func (x *explainer) chain() chain { return chain{x.q.Names.Chain(x.face), "nat"} }
+func (x *explainer) chain() chain { return chain{x.Names.Chain(x.face), "nat"} }
 
 // atRandom says how rules choose among n backends.
 func (o VirtualServer) atRandom(n int) string {

@@ -236,7 +236,7 @@ func TestExplainWhatTheKernelWouldNotTake(t *testing.T) {
 	}
 	e = s.Explain(Query{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Client: clients[0]})
 	if e.Fate != Foreign || len(e.Claims) != 1 || e.Claims[0].Wins || e.Why != "is a virtual server that weir did not make" {
-		t.Errorf("a stranger's frontend:\n%s", e)
+		t.Errorf("a foreign frontend:\n%s", e)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestExplainByInterface(t *testing.T) {
 		t.Errorf("an address does not tell who comes in by a bridge:\n%s", e)
 	}
 	q.Frontend = front
-	if e := s.Explain(q); e.Source != SourceKept || !strings.Contains(e.String(), "interface of pods may have all") {
+	if e := s.Explain(q); e.Source != SourceKept || !strings.Contains(e.String(), "pod interface may get all") {
 		t.Errorf("of a traffic policy of Local:\n%s", e)
 	}
 }
@@ -299,7 +299,7 @@ func TestExplainNamesTheSource(t *testing.T) {
 		text    string
 	}{
 		{"shared", clients[0], []netip.Addr{netip.MustParseAddr("2001:db8::1"), shared}, shared, "masqueraded: the backend sees 10.2.0.250"},
-		{"of the other family", clients[0], []netip.Addr{netip.MustParseAddr("2001:db8::1")}, netip.Addr{}, "hidden behind this box's"},
+		{"of the other family", clients[0], []netip.Addr{netip.MustParseAddr("2001:db8::1")}, netip.Addr{}, "masqueraded as an address of this box"},
 		{"none", clients[0], nil, netip.Addr{}, "masqueraded: the backend sees an address of this box"},
 		{"it gets itself", be1.Addr(), []netip.Addr{shared}, shared, "if the client gets itself, it sees an address of this box"},
 	} {
@@ -307,8 +307,23 @@ func TestExplainNamesTheSource(t *testing.T) {
 		if e.Bears != tt.bears || !strings.Contains(e.String(), tt.text) {
 			t.Errorf("%s: it bears %s\n%s", tt.name, e.Bears, e)
 		}
-		if shows := strings.Contains(e.String(), "hidden behind 10.2.0.250"); shows != tt.bears.IsValid() {
+		if shows := strings.Contains(e.String(), "masqueraded as 10.2.0.250"); shows != tt.bears.IsValid() {
 			t.Errorf("%s:\n%s", tt.name, e)
+		}
+	}
+}
+
+func TestNotesNameAFrontendAsAWord(t *testing.T) {
+	f := Frontend{Addr: netip.MustParseAddr("2.0.2.1"), Port: 80, Proto: TCP}
+	for text, want := range map[string]bool{
+		"2.0.2.1:80/tcp belongs to static/web":               true,
+		"so no client may connect to 2.0.2.1:80/tcp":         true,
+		"2.0.2.1:80/tcp: all marks are in use":               true,
+		"192.0.2.1:80/tcp belongs to static/web":             false,
+		"2.0.2.1:80/tcpx is no frontend, and 2.0.2.1:80 too": false,
+	} {
+		if got := names(text, f); got != want {
+			t.Errorf("%q names %s: %t, want %t", text, f, got, want)
 		}
 	}
 }

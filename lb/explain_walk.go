@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,7 +16,7 @@ func (x *explainer) walk() {
 	if !x.held(Rules{FamilyOf(x.f.Addr)}) {
 		x.step("rules", Rules{FamilyOf(x.f.Addr)}, "are not there: nothing is filtered or masqueraded")
 		if x.byRules() {
-			x.deliver("nothing leads to a virtual server")
+			x.deliver("no set matches, so no virtual server is reached")
 		} else {
 			x.balance()
 		}
@@ -34,13 +33,6 @@ func (x *explainer) walk() {
 	}
 }
 
-// byRules tells whether virtual servers are rules.
-func (x *explainer) byRules() bool { return x.q.Names.Chain != nil }
-
-// served tells whether there is a virtual server for the frontend: nothing else is
-// worth a word on its policy and its clients' addresses.
-func (x *explainer) served() bool { return x.held(VirtualServer{Frontend: x.f}) }
-
 // route tells whether the address is on this box, and why.
 func (x *explainer) route() bool {
 	if dev, host := x.facts.HostAddrs[x.f.Addr]; host {
@@ -48,9 +40,9 @@ func (x *explainer) route() bool {
 	} else if x.f.Addr.IsLoopback() {
 		x.e.Here = "the box's own, on loopback"
 	} else if id := (Address{x.f.Addr}); x.held(id) {
-		x.e.Here = strings.TrimSpace("on "+x.opts.Base.Device) + x.wantedBy(id)
+		x.e.Here = strings.TrimSpace("on "+x.device) + x.wantedBy(id)
 	} else {
-		for prefix := range x.laid {
+		for prefix := range x.have.pools {
 			if prefix.Contains(x.f.Addr) {
 				x.e.Here = "in pool " + prefix.String() + ", which one route makes local" + x.wantedBy(Member{Set: SetIPVSIPs, Addr: x.f.Addr})
 			}
@@ -69,38 +61,6 @@ func (x *explainer) route() bool {
 	return true
 }
 
-// wantedBy says whose VIP an address is.
-func (x *explainer) wantedBy(id Object) string {
-	var names []string
-	for owner := range x.owners(id) {
-		if !owner.draining() && owner.Service != (ServiceID{}) {
-			names = append(names, owner.Service.String())
-		}
-	}
-	if _, wanted := x.want.Get(id); wanted && len(names) == 0 {
-		return ", until connections that drain have ended"
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return ", as a VIP of " + strings.Join(names, ", ")
-}
-
-// owners are those who want an object, in their order.
-func (x *explainer) owners(id Object) func(yield func(Owner) bool) {
-	return func(yield func(Owner) bool) {
-		c, ok := x.want.objects[id]
-		if !ok || !yield(*c.owner) {
-			return
-		}
-		for _, other := range c.rest {
-			if !yield(*other.owner) {
-				return
-			}
-		}
-	}
-}
-
 // ranges is mangle PREROUTING (and OUTPUT): source ranges.
 func (x *explainer) ranges() bool {
 	const what = "ranges"
@@ -110,11 +70,11 @@ func (x *explainer) ranges() bool {
 		return true
 	}
 	var ranges []string
-	admitted := !x.q.Client.IsValid()
-	for _, o := range x.about[x.f] {
+	admitted := !x.Client.IsValid()
+	for o := range x.have.Of(x.f) {
 		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR {
 			ranges = append(ranges, m.Net.String())
-			admitted = admitted || !x.host() && m.Net.Contains(x.q.Client)
+			admitted = admitted || !x.host() && m.Net.Contains(x.Client)
 		}
 	}
 	slices.Sort(ranges)
@@ -127,11 +87,11 @@ func (x *explainer) ranges() bool {
 		x.step(what, fw, "admits %s", admit)
 		return true
 	case admit == "":
-		x.end(Dropped, what, fw, "it has no source range of %s, so nobody may connect", FamilyOf(x.f.Addr))
+		x.end(Dropped, what, fw, "it has no source range of %s, so no client may connect", FamilyOf(x.f.Addr))
 	case x.host():
 		x.end(Dropped, what, fw, "no address of this box is in %s", admit)
 	default:
-		x.end(Dropped, what, fw, "%s is not in %s", x.q.Client, admit)
+		x.end(Dropped, what, fw, "%s is not in %s", x.Client, admit)
 	}
 	return false
 }
@@ -139,19 +99,19 @@ func (x *explainer) ranges() bool {
 // policy is mangle PREROUTING and OUTPUT: the two faces of a traffic policy.
 func (x *explainer) policy() bool {
 	const what = "policy"
-	lead, led := x.lead(x.f)
+	lead, led := x.have.lead(x.f)
 	switch {
 	case led && x.inside():
 		x.face = MarkFrontend(FamilyOf(x.f.Addr), lead.Mark)
-		x.step(what, lead, "a client inside may have backends on all nodes")
+		x.step(what, lead, "an inside client gets backends on all nodes")
 		return true
 	case x.held(tuple(SetNoLocal, x.f)):
 		x.end(Dropped, what, tuple(SetNoLocal, x.f), "the traffic policy is Local, and no backend is on this node")
 		return false
-	case led && x.q.Detectors.Interfaces:
-		x.step(what, lead, "Local: a client outside gets backends of this node, one that comes in by an interface of pods may have all")
+	case led && x.Detectors.Interfaces:
+		x.step(what, lead, "Local: an outside client gets backends of this node; a client that enters via a pod interface may get all")
 	case led:
-		x.step(what, lead, "Local: a client outside gets backends of this node")
+		x.step(what, lead, "Local: an outside client gets backends of this node")
 	case x.won && x.vip.Local:
 		x.step(what, nil, "Local: backends of this node")
 	case x.served():
@@ -165,7 +125,7 @@ func (x *explainer) masquerade() {
 	const what = "source"
 	x.e.Source = SourceKept
 	by, hidden := x.hides()
-	id, d := tuple(SetClusterIP, x.f), x.q.Detectors
+	id, d := tuple(SetClusterIP, x.f), x.Detectors
 	outside := !x.inside() && len(d.ClusterCIDRs) > 0
 	switch {
 	case x.led():
@@ -181,37 +141,23 @@ func (x *explainer) masquerade() {
 		x.step(what, id, "masqueraded: the backend sees %s", x.bears())
 	case d.Interfaces && !x.inside():
 		x.e.Source = SourceEither
-		x.step(what, id, "masqueraded, unless the client comes in by an interface of pods")
+		x.step(what, id, "masqueraded, unless the client enters via a pod interface")
 	case outside:
 		x.e.Source = SourceMasqueraded
 		x.step(what, id, "masqueraded: the client is outside the cluster")
 	default:
-		x.step(what, id, "kept: the client is inside the cluster, or nothing tells who is")
+		x.step(what, id, "kept: the client is inside the cluster, or no configuration defines the inside")
 	}
 	if x.e.Source != SourceKept {
 		x.e.Bears = x.source()
 	}
 }
 
-// led tells whether the packet bears a mark that led it to a virtual server. It
-// keeps that one, and its source. The box's own is known by its connection.
-func (x *explainer) led() bool { return x.face != x.f && !x.host() }
-
 // hides gives the member by which clients of other VIPs than ClusterIPs are
 // masqueraded.
 func (x *explainer) hides() (Object, bool) {
-	for _, local := range [...]Set{SetLoadBalancerLocal, SetExternalIPLocal, SetNodePortLocalTCP, SetNodePortLocalUDP, SetNodePortLocalSCTP} {
-		set := keptBy[local]
-		all, kept := tuple(set, x.f), tuple(local, x.f)
-		if proto, number := numbers[set]; number {
-			if all = tuple(SetNodePorts, x.f); proto != x.f.Proto {
-				continue
-			}
-			if local.Type() == bitmapPort {
-				kept = portMember(local, FamilyOf(x.f.Addr), x.f.Port)
-			}
-		}
-		if x.held(all) && (x.host() || !x.held(kept)) {
+	for _, m := range masquerading {
+		if all := tuple(m.all, x.f); x.held(all) && (x.host() || !x.held(tuple(m.kept, x.f))) {
 			return all, true
 		}
 	}
@@ -226,7 +172,7 @@ func (x *explainer) admit() bool {
 		return true
 	}
 	guard, guarded := Object(Member{Set: SetIPVSIPs, Addr: x.f.Addr}), x.held(Member{Set: SetIPVSIPs, Addr: x.f.Addr})
-	for prefix := range x.laid {
+	for prefix := range x.have.pools {
 		if id := (Member{Set: SetIPVSNets, Net: prefix}); prefix.Contains(x.f.Addr) && x.held(id) {
 			guard, guarded = id, true
 		}
@@ -259,28 +205,9 @@ func (x *explainer) balance() {
 	x.loop(n)
 }
 
-// server is the virtual server that the packet comes to.
-func (x *explainer) server() (VirtualServer, bool) {
-	if !x.held(VirtualServer{Frontend: x.face}) {
-		x.face = x.f
-	}
-	vs, ok := x.have[VirtualServer{Frontend: x.face}.ID()].(VirtualServer)
-	return vs, ok
-}
-
-// open counts the backends that take new connections.
-func (x *explainer) open() (n int) {
-	for _, o := range x.about[x.face] {
-		if rs, is := o.(RealServer); is && rs.Weight > 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // deliver is what becomes of a packet that no virtual server of weir's gets.
 func (x *explainer) deliver(because string) {
-	if x.facts.Strangers[x.f] {
+	if x.facts.Foreign[x.f] {
 		x.end(Foreign, "ipvs", VirtualServer{Frontend: x.f}.ID(), "is a virtual server that weir did not make")
 		return
 	}
@@ -288,37 +215,15 @@ func (x *explainer) deliver(because string) {
 		x.end(Unrouted, "address", nil, "%s is not on this box, and %s", x.f.Addr, because)
 		return
 	}
-	x.end(HostPort, "host", nil, "%s: what listens there on the box gets it, if anything does", because)
-}
-
-// source is what masqueraded connections bear, the zero Addr for an address of this box,
-// which those of the box itself always bear.
-func (x *explainer) source() netip.Addr {
-	if x.host() {
-		return netip.Addr{}
-	}
-	for _, a := range x.q.Sources {
-		if FamilyOf(a) == FamilyOf(x.f.Addr) {
-			return a
-		}
-	}
-	return netip.Addr{}
-}
-
-// bears is source in words.
-func (x *explainer) bears() string {
-	if a := x.source(); a.IsValid() {
-		return a.String()
-	}
-	return "an address of this box"
+	x.end(HostPort, "host", nil, "%s: delivered to a local listener, if any", because)
 }
 
 // loop tells a client that is one of n backends what happens if it gets itself.
 func (x *explainer) loop(n int) {
 	var by []Member
-	for _, o := range x.about[x.face] {
+	for o := range x.have.Of(x.face) {
 		rs, ok := o.(RealServer)
-		if !ok || rs.Addr.Addr() != x.q.Client || rs.Weight == 0 {
+		if !ok || rs.Addr.Addr() != x.Client || rs.Weight == 0 {
 			continue
 		}
 		if id := loopBack(rs.Addr, x.f.Proto); x.held(id) && x.held(Rules{FamilyOf(x.f.Addr)}) {
@@ -338,111 +243,33 @@ func (x *explainer) loop(n int) {
 	}
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// why says why the frontend is not served.
+func (x *explainer) why() string {
+	vs := VirtualServer{Frontend: x.f}.ID()
+	if x.e.Fate == Dropped || x.e.Fate == Foreign {
+		return x.e.Steps[len(x.e.Steps)-1].Result
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	if x.won && x.want.Has(vs) && !x.held(vs) {
+		return fmt.Sprintf("%s has it, but %s", x.svc.ID, x.unapplied())
+	}
+	if x.won && x.held(vs) {
+		if x.e.Fate == Refused && x.held(tuple(SetIPVSPorts, x.f)) {
+			return x.noBackend()
+		}
+		return fmt.Sprintf("%s has it, but %s", x.svc.ID, x.unapplied())
+	}
+	if len(x.e.Claims) > 0 {
+		return x.refusal()
+	}
+	if x.held(vs) {
+		return "no Service has it any more: connections to it drain"
+	}
+	return x.unclaimed(x.e.Fate == Unrouted)
 }
 
-// candidates are the backends of the winner, and what else the kernel has for
-// the frontend.
-func (x *explainer) candidates() {
-	if x.e.Fate != Served {
-		x.e.Source = ""
+func (x *explainer) noBackend() string {
+	if len(x.e.Candidates) == 0 {
+		return fmt.Sprintf("%s has no backends", x.svc.ID)
 	}
-	seen := map[netip.AddrPort]bool{}
-	add := func(be Backend) {
-		if !seen[be.Addr] {
-			seen[be.Addr] = true
-			x.e.Candidates = append(x.e.Candidates, x.candidate(be))
-		}
-	}
-	if x.won {
-		for _, be := range x.port.Backends {
-			add(be)
-		}
-		for _, a := range x.svc.Fallback {
-			add(Backend{Addr: a, Weight: 1})
-		}
-	}
-	for _, o := range x.about[x.face] {
-		if rs, ok := o.(RealServer); ok {
-			add(Backend{Addr: rs.Addr, Scope: Both})
-		}
-	}
-	order := map[CandidateState]int{InUse: 0, Closed: 1, Out: 2}
-	slices.SortFunc(x.e.Candidates, func(a, b Candidate) int {
-		if d := order[a.State] - order[b.State]; d != 0 {
-			return d
-		}
-		return a.Addr.Compare(b.Addr)
-	})
-}
-
-func (x *explainer) candidate(be Backend) Candidate {
-	id := RealServer{Frontend: x.face, Addr: be.Addr}.ID()
-	rs, there := x.have[id].(RealServer)
-	switch {
-	case there && rs.Weight > 0:
-		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight}
-	case there:
-		return Candidate{Addr: be.Addr, State: Closed, Why: x.whyClosed(be, id)}
-	}
-	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Why: x.whyOut(be, id)}
-}
-
-// whyClosed says why a backend has weight 0.
-func (x *explainer) whyClosed(be Backend, id Object) string {
-	if o, wanted := x.want.Get(id); wanted && o.(RealServer).Weight > 0 {
-		return x.pending(id)
-	}
-	health := x.facts.Health[x.svc.ID]
-	lost := health.Lost[FamilyPort{x.port.Key(), FamilyOf(x.f.Addr)}]
-	switch {
-	case !x.wantedAlive(id):
-		return "it drains: its old connections may end"
-	case health.Down[be.Addr]:
-		return "its health check says that it is down"
-	case lost && x.svc.WhenDown == UseFallback:
-		return "too few backends are up: the fallback answers"
-	case lost && x.svc.WhenDown == Refuse:
-		return "too few backends are up: clients are refused"
-	}
-	return "its weight is 0"
-}
-
-// whyOut says why a backend is not there at all.
-func (x *explainer) whyOut(be Backend, id Object) string {
-	health := x.facts.Health[x.svc.ID]
-	lost := health.Lost[FamilyPort{x.port.Key(), FamilyOf(x.f.Addr)}]
-	_, wanted := x.want.Get(id)
-	switch {
-	case wanted:
-		return x.pending(id)
-	case FamilyOf(be.Addr.Addr()) != FamilyOf(x.f.Addr):
-		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
-	case slices.Contains(x.svc.Fallback, be.Addr) && !lost:
-		return "it is the fallback, for when too few others are up"
-	case x.facts.bars(be.Addr.Addr(), x.svc.Apart) != "":
-		return "it is " + x.facts.bars(be.Addr.Addr(), x.svc.Apart)
-	case !be.Scope.In(x.local()) && x.local():
-		return "it is not on this node, or not for a traffic policy of Local"
-	case !be.Scope.In(x.local()):
-		return "it is for a traffic policy of Local alone"
-	case health.Down[be.Addr]:
-		return "its health check says that it is down"
-	}
-	return "nothing is wanted there"
-}
-
-// local tells whether the client meets a traffic policy of Local.
-func (x *explainer) local() bool { return x.vip.Local && x.face == x.f }
-
-// pending says why something is wanted and not there.
-func (x *explainer) pending(id Object) string {
-	if f, ok := x.failed[id]; ok && !errors.Is(f.err, errWaits) {
-		return "the kernel would not take it: " + f.err.Error()
-	}
-	return "it is not applied yet"
+	return fmt.Sprintf("none of the %s of %s takes new connections", count(len(x.e.Candidates), "backend"), x.svc.ID)
 }

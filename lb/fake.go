@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"slices"
 	"sync"
 )
 
@@ -37,18 +36,21 @@ type Fake struct {
 var _ Kernel = (*Fake)(nil)
 
 // Observe implements Kernel.
-func (k *Fake) Observe(_ context.Context, only ...Frontend) (Observation, error) {
+func (k *Fake) Observe(_ context.Context, expected *Table, only ...Frontend) (Observation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	obs := Observation{Objects: Snapshot{}, Conns: map[Object]Conns{}, HostAddrs: maps.Clone(k.hosts)}
-	for id, o := range k.held {
-		f, server := frontendOf(o)
-		if _, member := o.(Member); len(only) > 0 && (member || !server || !slices.Contains(only, f)) {
-			continue
+	obs := Observation{Objects: Expecting(expected), HostAddrs: maps.Clone(k.hosts)}
+	if len(only) == 0 {
+		for _, o := range k.held {
+			obs.Objects.Put(o)
 		}
-		obs.Objects[id] = o
-		if rs, ok := o.(RealServer); ok {
-			obs.Conns[id] = k.conns[rs.ID()]
+		return obs, nil
+	}
+	for _, f := range only {
+		for _, o := range k.of[f] {
+			if o.kind() != kindMember {
+				obs.Objects.Put(o)
+			}
 		}
 	}
 	return obs, nil
@@ -82,7 +84,7 @@ func (k *Fake) applyOne(op Op) error {
 	}
 	id := op.Object.ID()
 	if op.Verb == Delete {
-		if set, ok := id.(IPSet); ok && k.has(set) && set.Set.inRules() && k.has(Rules{set.Family}) {
+		if set, ok := id.(IPSet); ok && k.has(set) && set.Set != SetMarks && k.has(Rules{set.Family}) {
 			return fmt.Errorf("%s is in use by rules", set)
 		}
 		k.remove(id)
@@ -137,19 +139,12 @@ func needs(o Object) (out []Object) {
 		out = append(out, VirtualServer{Frontend: o.Frontend})
 	case Rules:
 		for _, s := range Sets() {
-			if s.inRules() {
+			if s != SetMarks { // which no rule matches
 				out = append(out, IPSet{s, o.Family})
 			}
 		}
 	}
 	return out
-}
-
-// inRules reports whether the static rules refer to a set. The others are for weir itself,
-// and for those who know kube-proxy's sets.
-func (s Set) inRules() bool {
-	_, number := numbers[s]
-	return !number && s != SetMarks
 }
 
 func (k *Fake) put(o Object) {
@@ -243,6 +238,20 @@ func (k *Fake) SetConns(rs RealServer, c Conns) {
 	k.conns[rs.ID()] = c
 }
 
+// CountConns gives the connections of real servers, by their IDs: those of SetConns.
+func (k *Fake) CountConns(_ context.Context, servers []RealServer) (map[Object]Conns, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[Object]Conns{}
+	for _, rs := range servers {
+		out[rs.ID()] = Conns{}
+		if k.has(rs.ID()) {
+			out[rs.ID()] = k.conns[rs.ID()]
+		}
+	}
+	return out, nil
+}
+
 // SetHostAddrs says which addresses the box's other interfaces have.
 func (k *Fake) SetHostAddrs(hosts map[netip.Addr]string) {
 	k.mu.Lock()
@@ -268,143 +277,7 @@ func (k *Fake) Calls() int {
 	return k.calls
 }
 
-// Connect tells what happens to a new connection, as the static rules and IPVS
-// of lb/linux treat it.
-func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	// IPVS takes the box's own packets at LOCAL_OUT: before they are routed, and past
-	// filter INPUT.
-	local, own := k.local(f.Addr), k.own(client)
-	if !local && !own {
-		return Outcome{Fate: Unrouted}
-	}
-	face, guarded, marked := f, false, false
-	if k.has(Rules{FamilyOf(f.Addr)}) {
-		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
-			return Outcome{Fate: Dropped}
-		}
-		lead, led := k.held[tuple(SetInternal, f)].(Member)
-		if led && k.inside(client) {
-			face, marked = MarkFrontend(FamilyOf(f.Addr), lead.Mark), true
-		} else if k.has(tuple(SetNoLocal, f)) {
-			return Outcome{Fate: Dropped}
-		}
-		guarded = !k.has(tuple(SetIPVSPorts, f)) && k.guarded(f.Addr)
-		if guarded && !own {
-			return Outcome{Fate: Refused}
-		}
-	}
-	if !k.has(VirtualServer{Frontend: face}) {
-		face = f
-	}
-	switch {
-	case k.has(VirtualServer{Frontend: face}):
-		return k.balance(client, f, face, marked)
-	case !local:
-		return Outcome{Fate: Unrouted}
-	case guarded:
-		return Outcome{Fate: Refused}
-	}
-	return Outcome{Fate: HostPort}
-}
-
-// balance is what the backends of a face of f make of a client's connection, whose
-// packets may be marked.
-func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome {
-	out := Outcome{Fate: Refused}
-	loops := 0
-	for _, o := range k.of[face] {
-		rs, ok := o.(RealServer)
-		if !ok || rs.Weight == 0 {
-			continue
-		}
-		out.Backends = append(out.Backends, rs.Addr)
-		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{FamilyOf(f.Addr)}) {
-			loops++
-		}
-	}
-	if len(out.Backends) == 0 {
-		return out
-	}
-	out.Fate = Served
-	// A packet has one mark: what leads to a virtual server is not taken off again for
-	// that of masquerading. The box's own is known by its connection. Who gets itself
-	// is known by its address.
-	out.Masqueraded = k.masquerades(client, f) && (!marked || k.own(client)) || loops == len(out.Backends)
-	out.Loops = loops > 0 && !out.Masqueraded
-	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
-	return out
-}
-
-// own tells whether an address is the box's own: one of its interfaces', or
-// loopback.
-func (k *Fake) own(a netip.Addr) bool {
-	_, host := k.hosts[a]
-	return host || a.IsLoopback()
-}
-
-// inside tells whether a client is a pod or the box itself.
-func (k *Fake) inside(client netip.Addr) bool {
-	return k.own(client) || slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
-}
-
 func (k *Fake) has(id Object) bool {
 	_, ok := k.held[id]
 	return ok
-}
-
-func (k *Fake) local(a netip.Addr) bool {
-	if k.own(a) || k.has(Address{a}) {
-		return true
-	}
-	for _, o := range k.nets {
-		if pool, ok := o.(PoolRoute); ok && pool.Prefix.Contains(a) {
-			return true
-		}
-	}
-	return false
-}
-
-func (k *Fake) guarded(a netip.Addr) bool {
-	for _, o := range k.nets {
-		if m, ok := o.(Member); ok && m.Net.Contains(a) {
-			return true
-		}
-	}
-	return k.has(Member{Set: SetIPVSIPs, Addr: a})
-}
-
-func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
-	if k.own(client) {
-		return k.has(Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
-	}
-	for _, o := range k.of[f] {
-		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR && m.Net.Contains(client) {
-			return true
-		}
-	}
-	return false
-}
-
-func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
-	if !k.has(Rules{FamilyOf(f.Addr)}) {
-		return false
-	}
-	host := k.own(client)
-	for local, set := range keptBy {
-		all, kept := tuple(set, f), tuple(local, f)
-		if proto, nodePort := numbers[set]; nodePort {
-			if all = tuple(SetNodePorts, f); proto != f.Proto { // no rule looks at the numbers of all
-				continue
-			}
-			if local.Type() == bitmapPort {
-				kept = portMember(local, FamilyOf(f.Addr), f.Port)
-			}
-		}
-		if k.has(all) && (!k.has(kept) || host) {
-			return true
-		}
-	}
-	return k.has(tuple(SetClusterIP, f)) && (k.MasqueradeAll || host || len(k.ClusterCIDRs) > 0 && !k.inside(client))
 }

@@ -14,7 +14,7 @@ const (
 	Served   Fate = "served"   // one of Backends gets it
 	// Foreign is only known to Explain: a virtual server gets it that weir did not
 	// make.
-	Foreign Fate = "stranger"
+	Foreign Fate = "foreign"
 )
 
 // Outcome is what a client that connects to a frontend meets.

@@ -101,7 +101,7 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 			s.tell(tt.good, foreign)
 			check("the box has the address", tt.want)
 			e := s.Explain(Query{Frontend: nodePort, Client: outside})
-			if len(e.Claims) != 2 || e.Claims[1].Service != foreign.ID.String() || !strings.Contains(e.String(), "is not served: choose one that is nobody's") {
+			if len(e.Claims) != 2 || e.Claims[1].Service != foreign.ID.String() || !strings.Contains(e.String(), "is not served: choose an unused address") {
 				t.Errorf("who is refused is not told:\n%s", e)
 			}
 			s.k.SetHostAddrs(nil)

@@ -53,6 +53,12 @@ type Hold struct {
 	First []string
 }
 
+// guards are those of all sources that have one, by source.
+type guards struct {
+	*model
+	of map[string]*guard
+}
+
 // guard stands between a source's Updates and the Catalog. The Catalog has what
 // is served; the guard knows where that differs from what the source says.
 //
@@ -93,25 +99,25 @@ func newGuard(opts GuardOptions) *guard {
 	}
 }
 
-// configureGuards makes the guards those of the options. A source that is not
+// configure makes the guards those of the options. A source that is not
 // guarded any more gets what it said.
-func (r *Reconciler) configureGuards() {
-	for source, g := range r.guards {
-		if opts := r.opts.Guards[source]; opts.on() {
-			g.opts = opts
+func (gs *guards) configure(opts map[string]GuardOptions) {
+	for source, g := range gs.of {
+		if o := opts[source]; o.on() {
+			g.opts = o
 			continue
 		}
-		r.letGo(source, g)
-		delete(r.guards, source)
+		gs.letGo(source, g)
+		delete(gs.of, source)
 	}
-	for source, opts := range r.opts.Guards {
-		if r.guards[source] != nil || !opts.on() {
+	for source, o := range opts {
+		if gs.of[source] != nil || !o.on() {
 			continue
 		}
-		r.guards[source] = newGuard(opts)
-		for id, svc := range r.catalog.services {
+		gs.of[source] = newGuard(o)
+		for id, svc := range gs.catalog.services {
 			if id.Source == source {
-				r.guards[source].count(svc, 1)
+				gs.of[source].count(svc, 1)
 			}
 		}
 	}
@@ -121,7 +127,7 @@ func (r *Reconciler) configureGuards() {
 // applies. What it takes away from then on counts anew. It is false if nothing is
 // held.
 func (r *Reconciler) Release(source string) bool {
-	g := r.guards[source]
+	g := r.guards.of[source]
 	if g == nil || g.since.IsZero() {
 		return false
 	}
@@ -133,15 +139,15 @@ func (r *Reconciler) Release(source string) bool {
 // much it takes away: the operator has asked for it. What the source says from
 // then on is measured by it.
 func (r *Reconciler) Believe(u Update) {
-	delete(r.guards, u.Source) // with what it holds, since u is all there is
+	delete(r.guards.of, u.Source) // with what it holds, since u is all there is
 	r.Update(u)
-	r.configureGuards()
+	r.guards.configure(r.opts.Guards)
 }
 
 // Held gives what the guards hold since the last Sync, sorted by source.
 func (r *Reconciler) Held() []Hold {
 	var out []Hold
-	for source, g := range r.guards {
+	for source, g := range r.guards.of {
 		if !g.since.IsZero() {
 			out = append(out, g.hold(source))
 		}
@@ -180,38 +186,38 @@ func (g *guard) next() time.Time {
 	return earliest(g.until(), earliest(g.goneFrontends.next(g.opts.Window), g.goneBackends.next(g.opts.Window)))
 }
 
-// heldNotes tells of every Service that something is held of.
-func (r *Reconciler) heldNotes() []Note {
+// notes tells of every Service that something is held of.
+func (gs *guards) notes() []Note {
 	var out []Note
-	for source, g := range r.guards {
+	for source, g := range gs.of {
 		if g.since.IsZero() {
 			continue
 		}
 		for id, w := range g.withheld {
 			what := fmt.Sprintf("%d frontends and %d backends less", len(w.losing), w.short)
 			if w.deleted {
-				what = "it is gone"
+				what = "the Service is gone"
 			}
-			out = append(out, Note{id, Held, fmt.Sprintf("%s says that %s, among too much at once: what was stays until somebody confirms it", source, what)})
+			out = append(out, Note{id, Guarded, fmt.Sprintf("%s in cluster %s, as part of a mass deletion: the former state is served until the deletion is confirmed", what, source)})
 		}
 	}
 	return out
 }
 
 // stage takes in an update without what it takes away.
-func (r *Reconciler) stage(g *guard, u Update) {
+func (gs *guards) stage(g *guard, u Update) {
 	add := Update{Source: u.Source}
 	var touched []Frontend
 	withhold := func(id ServiceID, served Service, w withheld) {
 		touched = append(touched, g.withhold(id, served, w)...)
 	}
-	for _, id := range r.deleted(u) {
-		if served, ok := r.catalog.Get(id); ok {
+	for _, id := range gs.deleted(u) {
+		if served, ok := gs.catalog.Get(id); ok {
 			withhold(id, served, withheld{deleted: true})
 		}
 	}
 	for _, svc := range u.Put {
-		old, known := r.catalog.Get(svc.ID)
+		old, known := gs.catalog.Get(svc.ID)
 		served := svc
 		if known {
 			served = merge(old, svc)
@@ -221,17 +227,17 @@ func (r *Reconciler) stage(g *guard, u Update) {
 		add.Put = append(add.Put, served)
 		touched = append(touched, served.Frontends()...)
 	}
-	r.catalog.Apply(add, r.facts.Taken, r.dirty)
+	gs.catalog.Apply(add, gs.facts.Taken, gs.dirty)
 	if u.Synced {
-		r.catalog.synced[u.Source] = true
+		gs.catalog.synced[u.Source] = true
 	}
 	for _, f := range touched {
-		g.settle(f, r.catalog.claims[f], u.Source)
+		g.settle(f, gs.catalog.claims[f], u.Source)
 	}
 }
 
 // deleted gives the Services that an update says are gone.
-func (r *Reconciler) deleted(u Update) []ServiceID {
+func (gs *guards) deleted(u Update) []ServiceID {
 	if !u.Synced {
 		return u.Delete
 	}
@@ -240,7 +246,7 @@ func (r *Reconciler) deleted(u Update) []ServiceID {
 	for _, s := range u.Put {
 		kept[s.ID] = struct{}{}
 	}
-	for id := range r.catalog.services {
+	for id := range gs.catalog.services {
 		if _, ok := kept[id]; id.Source == u.Source && !ok {
 			out = append(out, id)
 		}
@@ -314,8 +320,8 @@ func (g *guard) count(s Service, n int) {
 
 // judge lets every source take away what is not too much, and what has been held
 // long enough.
-func (r *Reconciler) judge(now time.Time) {
-	for source, g := range r.guards {
+func (gs *guards) judge(now time.Time) {
+	for source, g := range gs.of {
 		g.goneFrontends.expire(now.Add(-g.opts.Window))
 		g.goneBackends.expire(now.Add(-g.opts.Window))
 		until := g.until()
@@ -323,11 +329,11 @@ func (r *Reconciler) judge(now time.Time) {
 		case len(g.withheld) == 0:
 			g.since, g.confirmed = time.Time{}, false
 		case g.confirmed || !until.IsZero() && !until.After(now):
-			r.letGo(source, g)
+			gs.letGo(source, g)
 			g.goneFrontends, g.goneBackends = losses[Frontend]{}, losses[backendsOf]{}
 		case !g.tooMuch():
-			g.takeAway(r.catalog, now)
-			r.letGo(source, g)
+			g.takeAway(gs.catalog, now)
+			gs.letGo(source, g)
 		case g.since.IsZero():
 			g.since = now
 		}
@@ -355,10 +361,10 @@ func (g *guard) takeAway(c *Catalog, now time.Time) {
 }
 
 // letGo serves what the source says.
-func (r *Reconciler) letGo(source string, g *guard) {
+func (gs *guards) letGo(source string, g *guard) {
 	u := Update{Source: source}
 	for id, w := range g.withheld {
-		served, _ := r.catalog.Get(id)
+		served, _ := gs.catalog.Get(id)
 		g.count(served, -1)
 		if w.deleted {
 			u.Delete = append(u.Delete, id)
@@ -367,7 +373,7 @@ func (r *Reconciler) letGo(source string, g *guard) {
 		g.count(w.service, 1)
 		u.Put = append(u.Put, w.service)
 	}
-	r.catalog.Apply(u, r.facts.Taken, r.dirty)
+	gs.catalog.Apply(u, gs.facts.Taken, gs.dirty)
 	clear(g.withheld)
 	clear(g.losing)
 	clear(g.lost)

@@ -78,7 +78,7 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	if d := cmp.Diff(want, s.Held()); d != "" {
 		t.Errorf("held (-want +got):\n%s", d)
 	}
-	if n := s.Notes(); len(n) != 10 || n[0].Reason != Held || n[0].Service != services[0].ID {
+	if n := s.Notes(); len(n) != 10 || n[0].Reason != Guarded || n[0].Service != services[0].ID {
 		t.Errorf("notes %v", n)
 	}
 	if next := s.Next(); !next.Equal(s.now.Add(time.Hour)) {
@@ -91,7 +91,7 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	}
 }
 
-// The last known good of a restarted process is what the rest is measured by, even
+// The snapshot of a restarted process is what the rest is measured by, even
 // if the cluster is empty before the first Sync.
 func TestGuardHoldsAtAStart(t *testing.T) {
 	before, services := newGuardStory(t)
@@ -372,7 +372,7 @@ func TestWhatIsToBeBelievedIsServedAndMeasuredByFromThenOn(t *testing.T) {
 // checkCounts compares the counts that a guard keeps up with counting anew.
 func (g *gen) checkCounts(t *testing.T, r *Reconciler) {
 	t.Helper()
-	kept, anew := r.guards["prod"], newGuard(GuardOptions{})
+	kept, anew := r.guards.of["prod"], newGuard(GuardOptions{})
 	lost, short := map[Frontend]bool{}, 0
 	said := map[Frontend]bool{}
 	for id, svc := range r.catalog.services {

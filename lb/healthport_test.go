@@ -20,7 +20,7 @@ func TestHealthPortsAreAdmittedWhileTheBoxAnswers(t *testing.T) {
 		if _, err := s.Sync(context.Background(), s.now); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := s.Have()[portMember(SetHealthCheckNodePort, IPv4, 32000).ID()]; ok != want {
+		if ok := s.Have().Has(portMember(SetHealthCheckNodePort, IPv4, 32000)); ok != want {
 			t.Errorf("admitted: %v, want %v", ok, want)
 		}
 	}

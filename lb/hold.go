@@ -11,35 +11,33 @@ type orphans struct {
 	frontends map[Frontend]struct{}
 	// shared are the IDs of what belongs to no frontend alone: addresses, backends
 	// that may loop, port numbers. They stay until all sources have synced.
-	shared map[Object]struct{}
+	shared Table
 	// held are the IDs of what would be deleted otherwise.
 	held map[Object]struct{}
 }
 
-// adoptOrphans takes down what the first look at the kernel has found.
-func (r *Reconciler) adoptOrphans() {
-	if r.catalog.Synced() {
-		return
+// adopt takes down what the first look at the kernel has found.
+func (o *orphans) adopt(have *held) {
+	*o = orphans{frontends: map[Frontend]struct{}{}, held: map[Object]struct{}{}}
+	for f := range have.fronts {
+		o.frontends[f] = struct{}{}
 	}
-	r.orphans = orphans{map[Frontend]struct{}{}, map[Object]struct{}{}, map[Object]struct{}{}}
-	for id := range r.have {
-		if f, ok := frontendOf(id); ok {
-			r.orphans.frontends[f] = struct{}{}
+	for object := range have.shared() {
+		if f, ok := frontendOf(object); ok {
+			o.frontends[f] = struct{}{}
 		} else {
-			r.orphans.shared[id] = struct{}{}
+			o.shared.Put(object)
 		}
 	}
 }
 
-// claim takes the frontends of planned objects off the orphans.
-func (o *orphans) claim(objects []Object) {
+// claim takes planned frontends off the orphans.
+func (o *orphans) claim(planned []*virtual) {
 	if len(o.frontends) == 0 {
 		return
 	}
-	for _, x := range objects {
-		if f, ok := frontendOf(x); ok {
-			delete(o.frontends, f)
-		}
+	for _, v := range planned {
+		delete(o.frontends, v.at)
 	}
 }
 
@@ -49,25 +47,24 @@ func (o *orphans) has(id Object) bool {
 		_, orphan := o.frontends[f]
 		return orphan
 	}
-	_, orphan := o.shared[id]
-	return orphan
+	return o.shared.Has(id)
 }
 
 // hold takes the deletions of orphans out of ops, and gives how many wait by now.
-func (r *Reconciler) hold(ops []Op) ([]Op, int) {
-	if r.catalog.Synced() {
-		r.orphans = orphans{}
+func (o *orphans) hold(ops []Op, synced bool) ([]Op, int) {
+	if synced {
+		*o = orphans{}
 		return ops, 0
 	}
 	ops = slices.DeleteFunc(ops, func(op Op) bool {
 		id := op.Object.ID()
-		wait := op.Verb == Delete && op.step != stepCut && r.orphans.has(id)
+		wait := op.Verb == Delete && op.step != stepCut && o.has(id)
 		if wait {
-			r.orphans.held[id] = struct{}{}
+			o.held[id] = struct{}{}
 		}
 		return wait
 	})
-	return ops, len(r.orphans.held)
+	return ops, len(o.held)
 }
 
 // Follow changes which sources there are. The Services of one that is not among
@@ -80,9 +77,9 @@ func (r *Reconciler) Follow(sources ...string) {
 			r.catalog.remove(id, r.facts.Taken, r.dirty)
 		}
 	}
-	for s := range r.guards {
-		if g := r.guards[s]; !slices.Contains(sources, s) {
-			r.guards[s] = newGuard(g.opts)
+	for s := range r.guards.of {
+		if g := r.guards.of[s]; !slices.Contains(sources, s) {
+			r.guards.of[s] = newGuard(g.opts)
 		}
 	}
 	for s := range r.catalog.synced {

@@ -2,7 +2,6 @@ package lb
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 )
 
@@ -13,9 +12,14 @@ import (
 // more than it says it did.
 type Kernel interface {
 	// Observe reads what the kernel holds: everything that could be weir's, and
-	// strangers' virtual servers too. With frontends given, it reads only those
-	// virtual servers and their real servers.
-	Observe(ctx context.Context, only ...Frontend) (Observation, error)
+	// foreign virtual servers too. With frontends given, it reads only those
+	// virtual servers and their real servers. The objects are those of Expecting
+	// expected, so that what is there as expected takes no memory; nil expects nothing. It
+	// reads no connection, of which there may be millions.
+	//
+	// Without frontends it may be called beside all other methods, which do not wait for it.
+	// What changes meanwhile is read as before, as after, or, of virtual servers, not at all.
+	Observe(ctx context.Context, expected *Table, only ...Frontend) (Observation, error)
 	// Apply carries out ops in their order and gives one error per op, nil where
 	// it holds now. Ops of one call are independent of each other: the caller
 	// calls again for what needs the first to hold.
@@ -28,10 +32,8 @@ type Kernel interface {
 
 // Observation is what Observe has read.
 type Observation struct {
-	// Objects by ID: weir's kinds of objects, whoever made them.
-	Objects Snapshot
-	// Conns counts the connections of real servers, by the ID of the RealServer.
-	Conns map[Object]Conns
+	// Objects are of weir's kinds, whoever made them.
+	Objects Table
 	// HostAddrs are the addresses of the box's other interfaces.
 	HostAddrs map[netip.Addr]string
 }
@@ -62,14 +64,4 @@ func NewSnapshot(objects ...Object) Snapshot {
 		s[o.ID()] = o
 	}
 	return s
-}
-
-// grow makes room for n more objects, if that is much more than there are.
-func (s Snapshot) grow(n int) Snapshot {
-	if n < len(s) {
-		return s
-	}
-	out := make(Snapshot, len(s)+n)
-	maps.Copy(out, s)
-	return out
 }

@@ -16,7 +16,7 @@ import (
 // its seed; run it alone with -run 'TestLaws/.../seed=N'.
 
 var (
-	exact   = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmpopts.EquateEmpty()}
+	exact   = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b addrOwners) bool { return a == b }), cmpopts.EquateEmpty()}
 	testNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	base    = Base{Device: "kube-ipvs0", Families: []Family{IPv4, IPv6}, Sysctls: Sysctls([]Family{IPv4, IPv6})}
 	// Clients outside, inside (pods), the box itself, and backends, of both families.
@@ -27,14 +27,27 @@ var (
 	pods = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd00:d::/64")}
 )
 
-// mustSync syncs until there is nothing left to do at now.
+// mustSync counts the connections of what drains, as the daemon does between two passes,
+// and syncs.
 func mustSync(t *testing.T, r *Reconciler, now time.Time) Report {
 	t.Helper()
+	countDrains(r, now)
 	rep, err := r.Sync(context.Background(), now)
 	if err != nil {
 		t.Fatalf("sync: %v", err)
 	}
+	r.consistent(t)
 	return rep
+}
+
+// countDrains counts the connections of what drains at now.
+func countDrains(r *Reconciler, now time.Time) {
+	if servers := r.UncountedDrains(now); len(servers) > 0 {
+		conns, _ := r.kernel.(interface {
+			CountConns(context.Context, []RealServer) (map[Object]Conns, error)
+		}).CountConns(context.Background(), servers)
+		r.Counted(Count{Begun: now, Ended: now, Conns: conns})
+	}
 }
 
 // canonical renames marks by what leads to them: which mark it is does not
@@ -196,9 +209,9 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 	seeds(t, 50, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
-		stranger := VirtualServer{Frontend: Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
+		foreign := VirtualServer{Frontend: Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
 		if g.chance(50) {
-			k.Put(stranger, RealServer{Frontend: stranger.Frontend, Addr: netip.MustParseAddrPort("10.7.7.7:80"), Weight: 3})
+			k.Put(foreign, RealServer{Frontend: foreign.Frontend, Addr: netip.MustParseAddrPort("10.7.7.7:80"), Weight: 3})
 		}
 		first := k.Held()
 		var services []Service
@@ -224,17 +237,17 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 			now = now.Add(2 * time.Minute)
 		}
 		want := r.want.Snapshot()
-		for id, o := range first { // strangers are where they were
+		for id, o := range first { // foreign objects are where they were
 			want[id] = o
 		}
 		if d := cmp.Diff(want, k.Held(), exact); d != "" {
 			t.Errorf("after the last start (-want +got):\n%s", d)
 		}
 		if len(first) > 0 {
-			return // strangers take frontends from services
+			return // foreign virtual servers take frontends from services
 		}
 		if d := cmp.Diff(canonical(wantOf(k, services, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
-			t.Errorf("no stranger, other state:\n%s", d)
+			t.Errorf("no foreign object, other state:\n%s", d)
 		}
 	})
 }

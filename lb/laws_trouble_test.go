@@ -65,7 +65,7 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 // late gives the frontends whose backends are not all applied.
 func (r *Reconciler) late() map[Frontend]bool {
 	out := map[Frontend]bool{}
-	for id := range r.failed {
+	for id := range r.failed.of {
 		if rs, ok := id.(RealServer); ok {
 			out[rs.Frontend] = true
 			for _, f := range r.marks.leds[rs.Frontend.Mark].vips {
@@ -114,8 +114,8 @@ func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
 		if err := again.Adopt(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(again.Facts().Strangers); n > 0 {
-			t.Errorf("after a restart %d virtual servers are taken for strangers'", n)
+		if n := len(again.Facts().Foreign); n > 0 {
+			t.Errorf("after a restart %d virtual servers are taken for foreign ones", n)
 		}
 		k.Fail = nil
 		for range 5 {

@@ -238,6 +238,7 @@ func TestHostAddressComesAndGoes(t *testing.T) {
 		}
 	}
 	audit(map[netip.Addr]string{box: "eth0", second.Addr: "eth1"},
+		"add member NODE-PORTS-LOCAL 172.16.0.1,tcp:30080",
 		"add member NODE-PORTS 172.16.0.1,tcp:30080",
 		"add virtual server 172.16.0.1:30080/tcp rr",
 		"add member INTERNAL 172.16.0.1,tcp:30080 mark 3",
@@ -249,7 +250,8 @@ func TestHostAddressComesAndGoes(t *testing.T) {
 		"delete real server 10.0.0.1:8080 of 172.16.0.1:30080/tcp weight 1",
 		"delete member INTERNAL 172.16.0.1,tcp:30080 mark 3",
 		"delete virtual server 172.16.0.1:30080/tcp rr",
-		"delete member NODE-PORTS 172.16.0.1,tcp:30080")
+		"delete member NODE-PORTS 172.16.0.1,tcp:30080",
+		"delete member NODE-PORTS-LOCAL 172.16.0.1,tcp:30080")
 }
 
 func TestNodePortFollowsAVIPThatTakesOneOfItsAddresses(t *testing.T) {
@@ -265,4 +267,66 @@ func TestNodePortFollowsAVIPThatTakesOneOfItsAddresses(t *testing.T) {
 	s.tell(kube(backends(near), all4))
 	mustSync(t, s.Reconciler, s.now)
 	s.meets(Frontend{Addr: box, Port: 30080, Proto: TCP}, hidden(be1), hidden(be1), hidden(be1))
+}
+
+func TestAffinityInsideKeepsTheBackendsPort(t *testing.T) {
+	sticky := func(ports ...uint16) Service {
+		svc := localWeb()
+		svc.Affinity = time.Hour
+		svc.Ports[0].Backends = nil
+		for i, port := range ports {
+			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), port)
+			svc.Ports[0].Backends = append(svc.Ports[0].Backends, Backend{Addr: addr, Weight: 1})
+		}
+		return svc
+	}
+	inner := func(s *story) (out []VirtualServer) {
+		for _, o := range s.k.Held() {
+			if vs, ok := o.(VirtualServer); ok && vs.Frontend.Mark != 0 {
+				out = append(out, vs)
+			}
+		}
+		return out
+	}
+	mixed := 0
+	s := newLocalStory(t, sticky(8080, 8080))
+	for _, ports := range [][]uint16{{8080, 8080}, {9090, 9090}, {9090, 8080}, {80, 80}, {8080}} {
+		before, svc := inner(s), sticky(ports...)
+		svc.Drain = 0
+		broken := false
+		s.k.After = func(op Op) {
+			if got := s.k.Connect(pod, front); got.Fate != Served {
+				broken = true
+				t.Errorf("%v: after %s a pod is %s", ports, op, got.Fate)
+			}
+		}
+		s.tell(svc)
+		mustSync(t, s.Reconciler, s.now)
+		s.k.After = nil
+		got := inner(s)
+		if len(got) != 1 || broken {
+			t.Fatalf("%v: %v", ports, got)
+		}
+		one := slices.Min(ports) == slices.Max(ports)
+		want := VirtualServer{Frontend: got[0].Frontend, Scheduler: svc.Scheduler}
+		if one {
+			want.Affinity = 3600
+		}
+		if one && ports[0] != 80 {
+			want.Port = ports[0]
+		}
+		notes := slices.ContainsFunc(s.Notes(), func(n Note) bool { return n.Reason == MixedPorts })
+		if got[0] != want || notes == one || ports[0] != 8080 && got[0].Frontend == before[0].Frontend {
+			t.Errorf("%v: %s instead of %s, after %v; notes %v", ports, got[0], want, before, s.Notes())
+		}
+		if notes {
+			mixed++
+		}
+		if rep := mustSync(t, s.again(svc).Reconciler, s.now); len(rep.Ops) > 0 {
+			t.Errorf("%v: a restart writes %v", ports, rep.Ops)
+		}
+	}
+	if mixed != 1 {
+		t.Errorf("%d notes", mixed)
+	}
 }

@@ -3,14 +3,55 @@ package lb
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 )
 
 // MarkKey names what a mark is for: the port of a Service as one family sees it.
 // All its VIPs whose traffic policy is Local share the mark.
+//
+// Where clients have affinity, the ports of the backends belong to it: a virtual server
+// whose VirtualServer.Port changed would have backends that its packets miss, until all
+// of them are exchanged. So clients inside are led to another one.
 type MarkKey struct {
 	Service ServiceID
 	FamilyPort
+	// Target is VirtualServer.Port. Mixed tells that the backends have several ports, so
+	// that there is none.
+	Target uint16
+	Mixed  bool
+}
+
+// markKey names the mark of a port. It depends on the backends only if there is affinity.
+func (s Service) markKey(port Port, family Family) MarkKey {
+	key := MarkKey{Service: s.ID, FamilyPort: FamilyPort{port.Key(), family}}
+	if s.Affinity == 0 {
+		return key
+	}
+	target := uint16(0)
+	see := func(a netip.AddrPort) {
+		if FamilyOf(a.Addr()) == family {
+			key.Mixed = key.Mixed || target != 0 && target != a.Port()
+			target = a.Port()
+		}
+	}
+	for _, be := range port.Backends {
+		if be.Scope.In(false) {
+			see(be.Addr)
+		}
+	}
+	if s.WhenDown == UseFallback {
+		for _, a := range s.Fallback {
+			see(a)
+		}
+	}
+	for _, vip := range s.VIPs {
+		f, ok := vip.frontend(port)
+		if ok && vip.Local && vip.Kind != ClusterIP && FamilyOf(vip.Addr) == family && f.Port != target && !key.Mixed {
+			key.Target = target
+		}
+	}
+	return key
 }
 
 // MaxMark bounds the marks.
@@ -29,9 +70,11 @@ func MarkFrontend(f Family, mark uint32) Frontend {
 // A mark is not given out again while the kernel still holds what bore it, so
 // connections that drain never meet another Service's backends.
 type marks struct {
+	*model
 	of    map[MarkKey]uint32
-	leds  map[uint32]led      // by mark; kept while what it led to drains
-	loose map[uint32]struct{} // those that may be of no use any more
+	given map[ServiceID][]MarkKey // what each Service has marks for
+	leds  map[uint32]led          // by mark; kept while what it led to drains
+	loose map[uint32]struct{}     // those that may be of no use any more
 	last  uint32
 	max   uint32
 }
@@ -43,13 +86,14 @@ type led struct {
 	vips []Frontend
 }
 
-func newMarks() marks {
-	return marks{of: map[MarkKey]uint32{}, leds: map[uint32]led{}, loose: map[uint32]struct{}{}, max: MaxMark}
+func newMarks(m *model) marks {
+	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, leds: map[uint32]led{}, loose: map[uint32]struct{}{}, max: MaxMark}
 }
 
 func (k MarkKey) compare(other MarkKey) int {
 	return cmp.Or(k.Service.Compare(other.Service), cmp.Compare(k.Family, other.Family),
-		cmp.Compare(k.Port.Port, other.Port.Port), cmp.Compare(k.Port.Proto, other.Port.Proto))
+		cmp.Compare(k.Port.Port, other.Port.Port), cmp.Compare(k.Port.Proto, other.Port.Proto),
+		cmp.Compare(k.Target, other.Target))
 }
 
 // inside gives what a Service needs marks for, and the frontends of each.
@@ -68,7 +112,7 @@ func inside(svc Service, facts *Facts) map[MarkKey][]Frontend {
 			if out == nil {
 				out = map[MarkKey][]Frontend{}
 			}
-			key := MarkKey{svc.ID, FamilyPort{port.Key(), FamilyOf(vip.Addr)}}
+			key := svc.markKey(port, FamilyOf(vip.Addr))
 			out[key] = append(out[key], frontends...)
 		}
 	}
@@ -77,121 +121,129 @@ func inside(svc Service, facts *Facts) map[MarkKey][]Frontend {
 
 // assign makes the marks of a Service those that it needs. The one that the
 // kernel leads its frontends to already is kept: a restart changes nothing.
-func (r *Reconciler) assign(id ServiceID, svc Service) {
-	need := inside(svc, &r.facts)
-	for _, key := range r.marked[id] {
+func (ms *marks) assign(id ServiceID, svc Service) {
+	need := inside(svc, &ms.facts)
+	for _, key := range ms.given[id] {
 		if _, ok := need[key]; !ok {
-			r.marks.loose[r.marks.of[key]] = struct{}{}
+			ms.loose[ms.of[key]] = struct{}{}
 		}
 	}
-	delete(r.marked, id)
+	delete(ms.given, id)
 	for _, key := range slices.SortedFunc(maps.Keys(need), MarkKey.compare) {
 		frontends := need[key]
-		mark := r.marks.of[key]
+		mark := ms.of[key]
 		if mark == 0 {
-			mark = r.heldMark(key, frontends)
+			mark = ms.held(key, frontends)
 		}
 		if mark == 0 {
-			mark = r.freeMark(key)
+			mark = ms.free(key)
 		}
 		if mark == 0 {
 			continue // all are in use, which Plan notes
 		}
-		r.marks.of[key] = mark
-		r.marks.leds[mark] = led{key, frontends}
-		r.marked[id] = append(r.marked[id], key)
+		ms.of[key] = mark
+		ms.leds[mark] = led{key, frontends}
+		ms.given[id] = append(ms.given[id], key)
 	}
 }
 
-// heldMark is the mark that the kernel has for some of the frontends, if nobody
+// held is the mark that the kernel has for some of the frontends, if nobody
 // else has got it and it fits.
-func (r *Reconciler) heldMark(key MarkKey, frontends []Frontend) uint32 {
+func (ms *marks) held(key MarkKey, frontends []Frontend) uint32 {
 	for _, f := range frontends {
-		m, ok := r.lead(f)
-		if !ok || m.Mark == 0 || m.Mark > MaxMark || r.marks.leds[m.Mark].key != (MarkKey{}) {
+		m, ok := ms.have.lead(f)
+		if !ok || m.Mark == 0 || m.Mark > MaxMark || ms.leds[m.Mark].key != (MarkKey{}) {
 			continue
 		}
-		if face := MarkFrontend(key.Family, m.Mark); face.Proto == key.Port.Proto && !r.facts.Strangers[face] {
+		face := MarkFrontend(key.Family, m.Mark)
+		o, _ := ms.have.Get(VirtualServer{Frontend: face})
+		vs, held := o.(VirtualServer)
+		if face.Proto == key.Port.Proto && !ms.facts.Foreign[face] && (!held || vs.Port == key.Target) {
 			return m.Mark
 		}
 	}
 	return 0
 }
 
-// freeMark is a mark that nobody uses, 0 if there is none.
-func (r *Reconciler) freeMark(key MarkKey) uint32 {
-	for range r.marks.max {
-		r.marks.last = r.marks.last%r.marks.max + 1
-		f := MarkFrontend(key.Family, r.marks.last)
+// free is a mark that nobody uses, 0 if there is none.
+func (ms *marks) free(key MarkKey) uint32 {
+	for range ms.max {
+		ms.last = ms.last%ms.max + 1
+		f := MarkFrontend(key.Family, ms.last)
 		if f.Proto != key.Port.Proto {
 			continue
 		}
-		_, used := r.marks.leds[f.Mark]
-		_, held := r.have[VirtualServer{Frontend: f}]
-		if !used && !held && !r.facts.Strangers[f] {
+		_, used := ms.leds[f.Mark]
+		held := ms.have.Has(VirtualServer{Frontend: f})
+		if !used && !held && !ms.facts.Foreign[f] {
 			return f.Mark
 		}
 	}
 	return 0
 }
 
-// adoptMarks learns from the kernel what leads to which mark, so that drains by
+// adopt learns from the kernel what leads to which mark, so that drains by
 // marks go on after a restart.
-func (r *Reconciler) adoptMarks() {
-	for _, o := range r.have {
-		if m, ok := o.(Member); ok && m.Set == SetInternal && m.Mark != 0 {
-			f, _ := m.frontend()
-			l := r.marks.leds[m.Mark]
+func (ms *marks) adopt() {
+	for f, v := range ms.have.fronts {
+		if v.mark != 0 {
+			l := ms.leds[v.mark]
 			l.vips = append(l.vips, f)
-			r.marks.leds[m.Mark] = l
-			r.marks.loose[m.Mark] = struct{}{}
+			ms.leds[v.mark] = l
+			ms.loose[v.mark] = struct{}{}
 		}
 	}
 }
 
-// releaseMarks forgets the marks that nobody uses and nothing drains by. What
-// the kernel still holds of them is found there by freeMark. Its cost is what has
+// release forgets the marks that nobody uses and nothing drains by. What
+// the kernel still holds of them is found there by free. Its cost is what has
 // become loose since the last time: a drain that ends makes its mark loose again.
-func (r *Reconciler) releaseMarks() {
-	if !r.catalog.Synced() {
+func (ms *marks) release(draining func(mark uint32) bool) {
+	if !ms.catalog.Synced() {
 		return // what was found at the start may drain later
 	}
-	for mark := range r.marks.loose {
-		l := r.marks.leds[mark]
-		used := slices.Contains(r.marked[l.key.Service], l.key)
-		if !used && !r.drainsBy(mark) {
-			delete(r.marks.leds, mark)
-			delete(r.marks.of, l.key)
+	for mark := range ms.loose {
+		l := ms.leds[mark]
+		used := slices.Contains(ms.given[l.key.Service], l.key)
+		if !used && !draining(mark) {
+			delete(ms.leds, mark)
+			delete(ms.of, l.key)
 		}
 	}
-	clear(r.marks.loose)
-}
-
-func (r *Reconciler) drainsBy(mark uint32) bool {
-	return r.drains.servers[MarkFrontend(IPv4, mark)] != nil || r.drains.servers[MarkFrontend(IPv6, mark)] != nil
+	clear(ms.loose)
 }
 
 // loosen tells that nothing drains any more by the mark of f, if it has one.
-func (m *marks) loosen(f Frontend) {
+func (ms *marks) loosen(f Frontend) {
 	if f.Mark != 0 {
-		m.loose[f.Mark] = struct{}{}
+		ms.loose[f.Mark] = struct{}{}
 	}
 }
 
-// lead gives the member that leads clients inside from vip to a mark, as the
-// kernel holds it.
-func (r *Reconciler) lead(vip Frontend) (Member, bool) {
-	m, ok := r.have[tuple(SetInternal, vip)].(Member)
-	return m, ok
-}
-
 // leads gives the IDs of all members that lead to the mark of f.
-func (r *Reconciler) leads(f Frontend) []Object {
+func (ms *marks) leads(f Frontend) []Object {
 	var out []Object
-	for _, vip := range r.marks.leds[f.Mark].vips {
-		if m, ok := r.lead(vip); ok && m.Mark == f.Mark {
+	for _, vip := range ms.leds[f.Mark].vips {
+		if m, ok := ms.have.lead(vip); ok && m.Mark == f.Mark {
 			out = append(out, m.ID())
 		}
 	}
 	return out
+}
+
+// concerned gives the Services that an ID is of, or was, as far as that is known.
+// owner is who wants it.
+func (ms *marks) concerned(id Object, owner *Owner) []ServiceID {
+	var out []ServiceID
+	if owner != nil {
+		out = append(out, owner.Service)
+	}
+	f, ok := frontendOf(id)
+	switch {
+	case !ok:
+		return out
+	case f.Mark != 0:
+		return append(out, ms.leds[f.Mark].key.Service)
+	}
+	return append(append(out, ms.catalog.Claimants(f)...), ms.catalog.Claimants(everyAddress(f))...)
 }

@@ -60,7 +60,7 @@ func TestMarkOfAnotherProtocolIsNotKept(t *testing.T) {
 	s.Follow("prod")
 	s.tell(svc)
 	mustSync(t, s.Reconciler, s.now)
-	m, _ := s.lead(f)
+	m, _ := s.have.lead(f)
 	if face := MarkFrontend(IPv4, m.Mark); face.Proto != UDP {
 		t.Errorf("%s is led to %s, which is %s", f, face, face.Proto)
 	}
@@ -95,7 +95,7 @@ func TestMarkIsNotGivenAwayWhileItDrains(t *testing.T) {
 	s.marks.last = 0
 	s.tell(numbered(2), numbered(3), numbered(4))
 	mustSync(t, s.Reconciler, s.now)
-	if m, _ := s.lead(numbered(4).Frontends()[0]); m.Mark != 3 {
+	if m, _ := s.have.lead(numbered(4).Frontends()[0]); m.Mark != 3 {
 		t.Errorf("after the drain web04 has mark %d, want 3", m.Mark)
 	}
 }

@@ -22,15 +22,15 @@ const (
 	QuorumLost Reason = "quorum-lost"
 	// Conflict: another Service has the frontend.
 	Conflict Reason = "conflict"
-	// Stranger: the kernel has a virtual server there that weir did not make.
-	Stranger Reason = "stranger"
+	// ForeignFrontend: the kernel has a virtual server there that weir did not make.
+	ForeignFrontend Reason = "foreign"
 	// Excluded: the VIP is in exclude_cidrs.
 	Excluded Reason = "excluded"
 	// HostAddress: the VIP is an address of the box itself, so its other ports
 	// stay open and it is not put on weir's device.
 	HostAddress Reason = "host-address"
-	// PoolHoldsHost: a pool of vip_mode "route" contains an address of the box.
-	PoolHoldsHost Reason = "pool-holds-host"
+	// PoolCoversHost: a pool of vip_mode "route" contains an address of the box.
+	PoolCoversHost Reason = "pool-covers-host"
 	// ClosedFamily: source ranges are given, but none of the VIP's family.
 	ClosedFamily Reason = "closed-family"
 	// HealthPort: the port for probes of this node can't be opened, or is another
@@ -45,20 +45,20 @@ const (
 	AnnotationRefused Reason = "annotation-refused"
 	// NoNodePort: backends are reached by node ports, and the Service has none.
 	NoNodePort Reason = "no-node-port"
-	// Held: the source has taken more away than its guard lets it (GuardOptions), so
+	// Guarded: the source has taken more away than its guard lets it (GuardOptions), so
 	// what was stays.
-	Held Reason = "held"
+	Guarded Reason = "guarded"
 	// AddressPending: a Service waits for an address of a pool, or for another one.
 	AddressPending Reason = "address-pending"
-	// PoolStranded: a Service keeps an address that the pools would not give it any
+	// OutsidePool: a Service keeps an address that the pools would not give it any
 	// more.
-	PoolStranded Reason = "pool-stranded"
+	OutsidePool Reason = "outside-pool"
 	// FamilyLeft: of a family that the Service prefers there is no address.
 	FamilyLeft Reason = "family-left"
 	// FleetOpen: the fleet has no key, so that anybody can be a member.
 	FleetOpen Reason = "fleet-open"
-	// FleetAlone: a member that is to be joined can't be reached.
-	FleetAlone Reason = "fleet-alone"
+	// MemberUnreachable: a member that is to be joined can't be reached.
+	MemberUnreachable Reason = "member-unreachable"
 	// FleetDiffers: a source says other things on another member.
 	FleetDiffers Reason = "fleet-differs"
 	// OrderDiffers: another member has the backends of a frontend with scheduler mh in
@@ -68,6 +68,9 @@ const (
 	DuplicateAddress Reason = "duplicate-address"
 	// NeedsIPVS: IPVS alone can do it, and this kernel, or mode, is without.
 	NeedsIPVS Reason = "needs-ipvs"
+	// MixedPorts: the backends of clients inside have several ports, so that they are
+	// without affinity.
+	MixedPorts Reason = "mixed-ports"
 	// Failed: the kernel would not take an object.
 	Failed Reason = "failed"
 )
@@ -86,4 +89,40 @@ func sortNotes(notes []Note) []Note {
 		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
 	})
 	return slices.Compact(notes)
+}
+
+// Notes gives what could not be done, sorted. Ops that only wait for one that
+// failed are not told: the one that failed is.
+func (r *Reconciler) Notes() []Note {
+	var out []Note
+	for _, notes := range r.notes {
+		out = append(out, notes...)
+	}
+	out = append(out, r.guards.notes()...)
+	owners := r.failed.owners(r.want)
+	r.failed.each(func(id Object, f failure) {
+		note := Note{Reason: Failed, Text: fmt.Sprintf("%s: %v", f.op, f.err)}
+		if owner := owners(id); owner != nil {
+			note.Service = owner.Service
+		}
+		out = append(out, note)
+	})
+	return sortNotes(out)
+}
+
+// Unfinished gives the Services that the kernel does not hold as their source says,
+// and why: Failed if it would not take something of theirs, or that waits for
+// something which it would not take, and Guarded if a guard holds something.
+func (r *Reconciler) Unfinished() map[ServiceID]Reason {
+	out := map[ServiceID]Reason{}
+	owners := r.failed.owners(r.want)
+	for id := range r.failed.of {
+		for _, s := range r.marks.concerned(id, owners(id)) {
+			out[s] = Failed
+		}
+	}
+	for _, n := range r.guards.notes() {
+		out[n.Service] = Guarded
+	}
+	return out
 }

@@ -35,6 +35,7 @@ const (
 	kindPoolRoute
 	kindUnreachable
 	kindSyncDaemon
+	numKinds
 )
 
 // Kind names the sort of an object, for metrics: "virtual_server".
@@ -123,16 +124,49 @@ type VirtualServer struct {
 	// Affinity is the persistence timeout in seconds, 0 when off. The mask is
 	// always that of a single client.
 	Affinity uint32
+	// Port is the destination port that packets of clients inside get before IPVS, of
+	// one that is found by a mark; 0 leaves them theirs. With Affinity IPVS keeps the
+	// destination port of such a virtual server's clients, whatever the port of the real
+	// server is (ip_vs_sched_persist).
+	Port uint16
+	// Damaged reports that the kernel holds only a part of it, as rules that another
+	// program changed: an attribute that is observed and never wanted.
+	Damaged bool
 }
 
-// RealServer is an IPVS destination, always in NAT (masquerading) mode.
+// meets tells whether clients of a port that are led to a mark meet the port of a real
+// server.
+func (o VirtualServer) meets(port uint16, rs RealServer) bool {
+	if o.Port != 0 {
+		port = o.Port
+	}
+	return o.Affinity == 0 || port == rs.Addr.Port()
+}
+
+// Forwarding is the method by which packets reach a real server.
+type Forwarding uint8
+
+// The forwarding methods. weir wants Masquerading only; the others are observed.
+const (
+	Masquerading Forwarding = iota
+	LocalNode
+	Tunnel
+	DirectRouting
+)
+
+func (f Forwarding) String() string {
+	return [...]string{"masquerading", "local", "tunnel", "direct routing"}[f]
+}
+
+// RealServer is an IPVS destination.
 type RealServer struct {
 	Frontend Frontend
 	Addr     netip.AddrPort
 	Weight   uint32
 	Upper    uint32
 	Lower    uint32
-	// Misplaced tells that it stands in another place among the real servers of its
+	Forward  Forwarding
+	// Misplaced reports that it stands in another place among the real servers of its
 	// scheduler mh than on all other boxes, so that clients would meet others there:
 	// an attribute that is observed and never wanted.
 	Misplaced bool
@@ -219,6 +253,12 @@ func (o VirtualServer) String() string {
 	if o.Affinity != 0 {
 		s += fmt.Sprintf(" persistent %d", o.Affinity)
 	}
+	if o.Damaged {
+		s += " damaged"
+	}
+	if o.Port != 0 {
+		s += fmt.Sprintf(" port %d", o.Port)
+	}
 	return s
 }
 
@@ -226,6 +266,9 @@ func (o RealServer) String() string {
 	s := fmt.Sprintf("real server %s of %s weight %d", o.Addr, o.Frontend, o.Weight)
 	if o.Upper != 0 || o.Lower != 0 {
 		s += fmt.Sprintf(" limits %d %d", o.Upper, o.Lower)
+	}
+	if o.Forward != Masquerading {
+		s += " by " + o.Forward.String()
 	}
 	if o.Misplaced {
 		s += " out of place"
@@ -293,4 +336,17 @@ func Compare(a, b Object) int {
 		return c
 	}
 	return a.compare(b)
+}
+
+// frontendOf gives the frontend that an object serves, if it serves just one.
+func frontendOf(o Object) (Frontend, bool) {
+	switch o := o.(type) {
+	case VirtualServer:
+		return o.Frontend, true
+	case RealServer:
+		return o.Frontend, true
+	case Member:
+		return o.frontend()
+	}
+	return Frontend{}, false
 }

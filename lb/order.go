@@ -56,7 +56,7 @@ const (
 	stepRestrict   // members of SetFirewall
 	stepUnkeep     // what is recorded starts to masquerade
 	stepKeep       // what will be recorded keeps source addresses
-	stepRecord     // records, NodePort numbers, SetLoopBack
+	stepRecord     // records, kept sources, SetLoopBack
 	stepVirtual    // virtual servers
 	stepInner      // real servers of marks, more weight
 	stepLead       // members of SetInternal: from here on clients inside meet them
@@ -87,89 +87,57 @@ const (
 	stepUndevice   //
 )
 
-func (o Member) stepIn() step {
-	switch o.Set {
-	case SetIPVSIPs, SetIPVSNets:
-		return stepGuard
-	case SetSourceCIDR, SetSourceIP:
-		return stepRange
-	case SetFirewall:
-		return stepRestrict
-	case SetInternal:
-		return stepLead
-	case SetNoLocal:
-		return stepNoLocal
-	case SetIPVSPorts, SetHealthCheckNodePort:
-		return stepAdmit
-	}
-	return stepRecord
-}
-
-func (o Member) stepOut() step {
-	switch o.stepIn() {
-	case stepGuard:
-		return stepUnguard
-	case stepRange:
-		return stepUnrange
-	case stepRestrict:
-		return stepUnrestrict
-	case stepLead:
-		return stepUnlead
-	case stepNoLocal:
-		return stepUnNoLocal
-	case stepAdmit:
-		return stepUnadmit
-	}
-	return stepUnrecord
-}
-
-// keptBy are the sets whose members are masqueraded, unless they are in the other
-// one too.
-var keptBy = map[Set]Set{
-	SetLoadBalancerLocal: SetLoadBalancer,
-	SetExternalIPLocal:   SetExternalIP,
-	SetNodePortLocalTCP:  SetNodePortTCP,
-	SetNodePortLocalUDP:  SetNodePortUDP,
-	SetNodePortLocalSCTP: SetNodePortSCTP,
+// steps are those in which objects of a role come in and go.
+var steps = [numRoles]struct{ in, out step }{
+	roleSysctl:      {stepSysctl, stepUnaddress},
+	roleDevice:      {stepDevice, stepUndevice},
+	roleSet:         {stepSet, stepUnset},
+	roleRules:       {stepRules, stepUnrules},
+	roleGuard:       {stepGuard, stepUnguard},
+	roleNetGuard:    {stepGuard, stepUnguard},
+	roleRange:       {stepRange, stepUnrange},
+	roleRestriction: {stepRestrict, stepUnrestrict},
+	roleMember:      {stepRecord, stepUnrecord},
+	roleRecord:      {stepRecord, stepUnrecord},
+	roleVirtual:     {stepVirtual, stepUnvirtual},
+	roleReal:        {stepReal, stepUnreal},
+	roleLead:        {stepLead, stepUnlead},
+	roleNoLocal:     {stepNoLocal, stepUnNoLocal},
+	roleAdmission:   {stepAdmit, stepUnadmit},
+	roleProbe:       {stepAdmit, stepUnadmit},
+	roleAddress:     {stepAddress, stepUnaddress},
+	rolePool:        {stepAddress, stepUnaddress},
+	roleRoute:       {stepAddress, stepUnaddress},
+	roleSync:        {stepSync, stepUnsync},
 }
 
 // masquerades gives the member whose masquerading o takes off, if it does that.
 func (o Member) masquerades() (Object, bool) {
-	set, ok := keptBy[o.Set]
-	o.Set = set
-	return o, ok
+	for _, m := range masquerading {
+		if m.kept == o.Set {
+			o.Set = m.all
+			return o, true
+		}
+	}
+	return nil, false
 }
 
 // addStep is the step in which an object comes in.
-func addStep(o Object, have Snapshot) step {
+func addStep(o Object, have *Table) step {
 	switch o := o.(type) {
-	case Sysctl:
-		return stepSysctl
-	case Device:
-		return stepDevice
-	case IPSet:
-		return stepSet
-	case Rules:
-		return stepRules
 	case Member:
 		if id, keeps := o.masquerades(); keeps {
-			if _, already := have[id]; already {
+			if have.Has(id) {
 				return stepLateKeep
 			}
 			return stepKeep
 		}
-		return o.stepIn()
-	case VirtualServer:
-		return stepVirtual
 	case RealServer:
 		if o.Frontend.Mark != 0 {
 			return stepInner
 		}
-		return stepReal
-	case SyncDaemon:
-		return stepSync
 	}
-	return stepAddress
+	return steps[roleOf(o)].in
 }
 
 // changeStep is the step in which an object gets new attributes.
@@ -186,22 +154,13 @@ func changeStep(from, to Object) step {
 // deleteStep is the step in which an object goes.
 func deleteStep(o Object, want *State) step {
 	switch o := o.(type) {
-	case Device:
-		return stepUndevice
-	case IPSet:
-		return stepUnset
-	case Rules:
-		return stepUnrules
 	case Member:
 		if id, kept := o.masquerades(); kept {
-			if _, still := want.Get(id); still {
+			if want.Has(id) {
 				return stepUnkeep
 			}
 			return stepUnkept
 		}
-		return o.stepOut()
-	case VirtualServer:
-		return stepUnvirtual
 	case RealServer:
 		if want.takes(o.Addr.Addr()) {
 			return stepCut
@@ -209,11 +168,8 @@ func deleteStep(o Object, want *State) step {
 		if o.Frontend.Mark != 0 {
 			return stepUninner
 		}
-		return stepUnreal
-	case SyncDaemon:
-		return stepUnsync
 	}
-	return stepUnaddress
+	return steps[roleOf(o)].out
 }
 
 // sortOps puts ops in the order in which they are safe to apply. The order is

@@ -13,8 +13,8 @@ type Facts struct {
 	Health map[ServiceID]Health
 	// Taken gives the winner of every Frontend that several Services claim.
 	Taken map[Frontend]ServiceID
-	// Strangers are virtual servers that others have put into the kernel.
-	Strangers map[Frontend]bool
+	// Foreign are the virtual servers of other programs.
+	Foreign map[Frontend]bool
 	// HostAddrs are the box's own addresses and their interfaces. NodePorts are
 	// served on those of them that are in NodePortNets; none of a family there
 	// means all of that family (kube-proxy's nodePortAddresses).
@@ -57,7 +57,14 @@ type FamilyPort struct {
 // Plan maps one Service to the kernel objects it needs, sorted and each ID once,
 // and to Notes about what it can't have. It is pure: same input, same output.
 func Plan(svc Service, facts *Facts) ([]Object, []Note) {
-	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], notes: slices.Clone(svc.Notes)}
+	var t Table
+	notes := planInto(&t, svc, facts)
+	return slices.SortedFunc(t.All(), Compare), notes
+}
+
+// planInto puts the objects of Plan into an empty Table, and gives the Notes.
+func planInto(t *Table, svc Service, facts *Facts) []Note {
+	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], objects: t, notes: slices.Clone(svc.Notes)}
 	for _, vip := range svc.VIPs {
 		for _, port := range svc.Ports {
 			p.port(vip, port)
@@ -66,20 +73,18 @@ func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 			p.add(portMember(SetHealthCheckNodePort, FamilyOf(vip.Addr), n))
 		}
 	}
-	slices.SortFunc(p.objects, Compare)
-	p.objects = slices.CompactFunc(p.objects, func(a, b Object) bool { return a.ID() == b.ID() })
-	return p.objects, sortNotes(p.notes)
+	return sortNotes(p.notes)
 }
 
 type planner struct {
 	svc     Service
 	facts   *Facts
 	health  Health
-	objects []Object
+	objects *Table
 	notes   []Note
 }
 
-func (p *planner) add(objects ...Object) { p.objects = append(p.objects, objects...) }
+func (p *planner) add(o Object) { p.objects.Put(o) }
 
 func (p *planner) note(r Reason, format string, args ...any) {
 	p.notes = append(p.notes, Note{p.svc.ID, r, fmt.Sprintf(format, args...)})
@@ -121,7 +126,7 @@ func (p *planner) mine(vip VIP, port Port) []Frontend {
 func (p *planner) takesHost(vip VIP) bool {
 	dev, own := p.facts.HostAddrs[vip.Addr]
 	if own && vip.Foreign {
-		p.note(NotAllowed, "%s is the box's own address on %s and is not served: choose one that is nobody's", vip.Addr, dev)
+		p.note(NotAllowed, "%s is the box's own address on %s and is not served: choose an unused address", vip.Addr, dev)
 	}
 	return own && vip.Foreign
 }
@@ -136,8 +141,8 @@ func (p *planner) mayServe(f Frontend) bool {
 		p.note(Conflict, "%s belongs to %s", f, winner)
 		return false
 	}
-	if p.facts.Strangers[f] {
-		p.note(Stranger, "%s is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another VIP or port", f)
+	if p.facts.Foreign[f] {
+		p.note(ForeignFrontend, "%s is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another VIP or port", f)
 		return false
 	}
 	return true
@@ -145,7 +150,9 @@ func (p *planner) mayServe(f Frontend) bool {
 
 // frontend plans one virtual server and what leads packets to it.
 func (p *planner) frontend(f Frontend, vip VIP, port Port) {
-	p.add(tuple(vip.Kind.record(), f), tuple(SetIPVSPorts, f), p.virtualServer(f))
+	p.add(tuple(vip.Kind.record(), f))
+	p.add(tuple(SetIPVSPorts, f))
+	p.add(p.virtualServer(f))
 	if vip.Kind != NodePort {
 		p.address(f.Addr)
 	}
@@ -189,7 +196,8 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	if vip.Kind == ClusterIP {
 		return
 	}
-	mark := p.facts.Marks[MarkKey{p.svc.ID, FamilyPort{port.Key(), family}}]
+	key := p.svc.markKey(port, family)
+	mark := p.facts.Marks[key]
 	if mark == 0 {
 		p.note(Failed, "%s: all marks are in use, so clients inside are served as those outside are", f)
 		return
@@ -197,41 +205,23 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	inside := MarkFrontend(family, mark)
 	lead := tuple(SetInternal, f)
 	lead.Mark = mark
-	p.add(lead, markMember(inside), p.virtualServer(inside))
+	vs := p.virtualServer(inside)
+	if vs.Port = key.Target; key.Mixed {
+		vs.Affinity = 0
+		p.note(MixedPorts, "the backends of %s have several ports: clients inside are without affinity", f)
+	}
+	p.add(lead)
+	p.add(markMember(inside))
+	p.add(vs)
 	p.backends(inside, f, vip, port, false)
 }
 
 // source says what becomes of the clients' addresses.
 func (p *planner) source(f Frontend, vip VIP) {
-	keep := p.svc.Keep || vip.Local
-	switch vip.Kind {
-	case LoadBalancer:
-		if keep {
-			p.add(tuple(SetLoadBalancerLocal, f))
+	for _, m := range masquerading {
+		if m.all == vip.Kind.record() && (p.svc.Keep || vip.Local) {
+			p.add(tuple(m.kept, f))
 		}
-	case ExternalIP:
-		if keep {
-			p.add(tuple(SetExternalIPLocal, f))
-		}
-	case NodePort:
-		p.nodePort(f, keep)
-	}
-}
-
-// nodePort puts f into the sets that have NodePorts by their numbers; SCTP ones
-// by their addresses.
-func (p *planner) nodePort(f Frontend, keep bool) {
-	family := FamilyOf(f.Addr)
-	all, local := portMember(SetNodePortTCP, family, f.Port), portMember(SetNodePortLocalTCP, family, f.Port)
-	switch f.Proto {
-	case UDP:
-		all.Set, local.Set = SetNodePortUDP, SetNodePortLocalUDP
-	case SCTP:
-		all, local = tuple(SetNodePortSCTP, f), tuple(SetNodePortLocalSCTP, f)
-	}
-	p.add(all)
-	if keep {
-		p.add(local)
 	}
 }
 
@@ -239,19 +229,21 @@ func (p *planner) nodePort(f Frontend, keep bool) {
 // box has anyway is left as it is: to guard it would lock the operator out.
 func (p *planner) address(a netip.Addr) {
 	if dev, ok := p.facts.HostAddrs[a]; ok {
-		p.note(HostAddress, "%s is the box's own address on %s: only the service ports are taken", a, dev)
+		p.note(HostAddress, "%s is an address of this box on %s: only the service ports are served", a, dev)
 		return
 	}
 	if i := slices.IndexFunc(p.facts.Pools, func(r PoolRoute) bool { return r.Prefix.Contains(a) }); i >= 0 {
 		pool := p.facts.Pools[i]
 		host, holds := p.facts.hostIn(pool.Prefix)
 		if !holds {
-			p.add(pool, Member{Set: SetIPVSNets, Net: pool.Prefix})
+			p.add(pool)
+			p.add(Member{Set: SetIPVSNets, Net: pool.Prefix})
 			return
 		}
-		p.note(PoolHoldsHost, "pool %s holds the box's own address %s: as one route it would cut the box off, so its VIPs are addresses", pool.Prefix, host)
+		p.note(PoolCoversHost, "pool %s contains %s, an address of this box: one route for it would cut the box off, so its VIPs become single addresses", pool.Prefix, host)
 	}
-	p.add(Address{a}, Member{Set: SetIPVSIPs, Addr: a})
+	p.add(Address{a})
+	p.add(guardOf(a))
 }
 
 // hostIn gives the first of the box's own addresses in a prefix.
@@ -295,7 +287,7 @@ func (p *planner) ranges(f Frontend) {
 	if !p.svc.Restricted {
 		return
 	}
-	var members, own []Object
+	var members []Member
 	for _, r := range p.svc.SourceRanges {
 		if r.Addr().Is4() != f.Addr.Is4() {
 			continue
@@ -305,15 +297,16 @@ func (p *planner) ranges(f Frontend) {
 		}
 		members = append(members, Member{Set: SetSourceCIDR, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: r.Masked()})
 		if _, in := p.facts.hostIn(r); in {
-			own = append(own, Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
+			members = append(members, Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
 		}
 	}
 	if len(members) == 0 {
-		p.note(ClosedFamily, "no source range is %s, so nobody may connect to %s", FamilyOf(f.Addr), f)
+		p.note(ClosedFamily, "no source range is %s, so no client may connect to %s", FamilyOf(f.Addr), f)
 	}
 	p.add(tuple(SetFirewall, f))
-	p.add(members...)
-	p.add(own...)
+	for _, m := range members {
+		p.add(m)
+	}
 }
 
 // backends adds the real servers of f that serve a traffic policy, and gives
@@ -326,6 +319,8 @@ func (p *planner) ranges(f Frontend) {
 // that one refuses who hashes to a weight of 0 (ip_vs_dh_schedule).
 func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n int) {
 	backends, ignoreHealth := p.choose(outer, port)
+	v := p.objects.edit(f)
+	v.reals = slices.Grow(v.reals, len(backends))
 	for _, be := range backends {
 		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
 			continue
@@ -357,7 +352,7 @@ func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealt
 	}
 	switch p.svc.WhenDown {
 	case KeepAll:
-		p.note(QuorumLost, "too few %s backends of %s are up: all of them are used", FamilyOf(f.Addr), port.Key())
+		p.note(QuorumLost, "too few %s backends of %s are up: all backends are used", FamilyOf(f.Addr), port.Key())
 		return port.Backends, true
 	case UseFallback:
 		p.note(QuorumLost, "too few %s backends of %s are up: the fallback answers", FamilyOf(f.Addr), port.Key())

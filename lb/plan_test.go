@@ -59,7 +59,7 @@ func restrictedTo(ranges ...string) func(scope RangeScope, vips ...VIP) Service 
 
 // marked are facts with a mark for port 80/tcp of the Service.
 func marked(mark uint32) Facts {
-	return Facts{HostAddrs: node, Marks: map[MarkKey]uint32{{webID, FamilyPort{PortKey{80, TCP}, IPv4}}: mark}}
+	return Facts{HostAddrs: node, Marks: map[MarkKey]uint32{{Service: webID, FamilyPort: FamilyPort{PortKey{80, TCP}, IPv4}}: mark}}
 }
 
 // planned is what a Plan gives, one line for an object and for a note.
@@ -118,8 +118,6 @@ address 192.0.2.1
 member NODE-PORTS 10.9.9.1,tcp:30080
 member NODE-PORTS 172.16.0.1,tcp:30080
 member NODE-PORTS fd00:9::1,tcp:30080
-member NODE-PORT-TCP IPv4 30080
-member NODE-PORT-TCP IPv6 30080
 member IPVS-PORTS 10.9.9.1,tcp:30080
 member IPVS-PORTS 172.16.0.1,tcp:30080
 member IPVS-PORTS fd00:9::1,tcp:30080
@@ -135,8 +133,6 @@ note no-backends: [fd00:9::1]:30080/tcp has no IPv6 backend: clients are refused
 		{"a NodePort only within its nets, which say nothing of IPv6", kube(backends(near, Backend{Addr: six, Weight: 1}), all4, all6), onEth0, `
 member NODE-PORTS 10.9.9.1,tcp:30080
 member NODE-PORTS fd00:9::1,tcp:30080
-member NODE-PORT-TCP IPv4 30080
-member NODE-PORT-TCP IPv6 30080
 member IPVS-PORTS 10.9.9.1,tcp:30080
 member IPVS-PORTS fd00:9::1,tcp:30080
 virtual server 10.9.9.1:30080/tcp rr
@@ -146,16 +142,14 @@ real server [fd00::1]:8080 of [fd00:9::1]:30080/tcp weight 1
 `},
 		{"a NodePort of UDP", kube(func(_ *Service, p *Port) { p.Proto, p.Backends = UDP, nil }, all4), onEth0, `
 member NODE-PORTS 10.9.9.1,udp:30080
-member NODE-PORT-UDP IPv4 30080
 member IPVS-PORTS 10.9.9.1,udp:30080
 virtual server 10.9.9.1:30080/udp rr
 note no-backends: 10.9.9.1:30080/udp has no IPv4 backend: clients are refused
 `},
-		{"a NodePort of SCTP goes by address", kube(func(s *Service, p *Port) { s.Keep, p.Proto, p.Backends = true, SCTP, p.Backends[:1] }, all4), onEth0, `
+		{"a NodePort of SCTP that keeps sources", kube(func(s *Service, p *Port) { s.Keep, p.Proto, p.Backends = true, SCTP, p.Backends[:1] }, all4), onEth0, `
 member LOOP-BACK 10.0.0.1,sctp:8080,10.0.0.1
 member NODE-PORTS 10.9.9.1,sctp:30080
-member NODE-PORT-SCTP-HASH 10.9.9.1,sctp:30080
-member NODE-PORT-LOCAL-SCTP-HASH 10.9.9.1,sctp:30080
+member NODE-PORTS-LOCAL 10.9.9.1,sctp:30080
 member IPVS-PORTS 10.9.9.1,sctp:30080
 virtual server 10.9.9.1:30080/sctp rr
 real server 10.0.0.1:8080 of 10.9.9.1:30080/sctp weight 1
@@ -164,7 +158,6 @@ real server 10.0.0.1:8080 of 10.9.9.1:30080/sctp weight 1
 `},
 		{"a NodePort gives way to who wants one of its addresses", kube(backends(near), all4), Facts{HostAddrs: node, claims: map[Frontend][]ServiceID{atEth0: {apiID}}}, `
 member NODE-PORTS 172.16.0.1,tcp:30080
-member NODE-PORT-TCP IPv4 30080
 member IPVS-PORTS 172.16.0.1,tcp:30080
 virtual server 172.16.0.1:30080/tcp rr
 real server 10.0.0.1:8080 of 172.16.0.1:30080/tcp weight 1
@@ -173,22 +166,20 @@ note conflict: 10.9.9.1:30080/tcp belongs to test/shop/api
 		{"a NodePort gives way to a VIP of its own Service", kube(func(_ *Service, p *Port) { p.NodePort, p.Backends = 80, nil }, all4, VIP{Addr: eth0}), Facts{HostAddrs: node, claims: map[Frontend][]ServiceID{{Addr: eth0, Port: 80, Proto: TCP}: {webID}}}, `
 member LOAD-BALANCER 10.9.9.1,tcp:80
 member NODE-PORTS 172.16.0.1,tcp:80
-member NODE-PORT-TCP IPv4 80
 member IPVS-PORTS 10.9.9.1,tcp:80
 member IPVS-PORTS 172.16.0.1,tcp:80
 virtual server 10.9.9.1:80/tcp rr
 virtual server 172.16.0.1:80/tcp rr
-note host-address: 10.9.9.1 is the box's own address on eth0: only the service ports are taken
+note host-address: 10.9.9.1 is an address of this box on eth0: only the service ports are served
 note no-backends: 10.9.9.1:80/tcp has no IPv4 backend: clients are refused
 note no-backends: 172.16.0.1:80/tcp has no IPv4 backend: clients are refused
 `},
-		{"a NodePort leaves a stranger's address alone", kube(backends(near), all4), Facts{HostAddrs: node, Strangers: map[Frontend]bool{atEth0: true}}, `
+		{"a NodePort leaves a foreign frontend unchanged", kube(backends(near), all4), Facts{HostAddrs: node, Foreign: map[Frontend]bool{atEth0: true}}, `
 member NODE-PORTS 172.16.0.1,tcp:30080
-member NODE-PORT-TCP IPv4 30080
 member IPVS-PORTS 172.16.0.1,tcp:30080
 virtual server 172.16.0.1:30080/tcp rr
 real server 10.0.0.1:8080 of 172.16.0.1:30080/tcp weight 1
-note stranger: 10.9.9.1:30080/tcp is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another VIP or port
+note foreign: 10.9.9.1:30080/tcp is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another VIP or port
 `},
 		{"another cluster has the frontend", kube(nil, VIP{Addr: vip, Kind: ClusterIP}), Facts{Taken: map[Frontend]ServiceID{front: apiID}}, `
 note conflict: 192.0.2.1:80/tcp belongs to test/shop/api
@@ -243,8 +234,8 @@ member EXTERNAL-IP 192.0.2.1,tcp:80
 member EXTERNAL-IP-LOCAL 192.0.2.1,tcp:80
 member NODE-PORTS 10.9.9.1,tcp:30080
 member NODE-PORTS 172.16.0.1,tcp:30080
-member NODE-PORT-TCP IPv4 30080
-member NODE-PORT-LOCAL-TCP IPv4 30080
+member NODE-PORTS-LOCAL 10.9.9.1,tcp:30080
+member NODE-PORTS-LOCAL 172.16.0.1,tcp:30080
 member IPVS-MARKS 0.0.0.3
 member INTERNAL 10.9.9.1,tcp:30080 mark 3
 member INTERNAL 172.16.0.1,tcp:30080 mark 3
@@ -335,7 +326,7 @@ member IPVS-PORTS 2001:db8::1,tcp:80
 virtual server [2001:db8::1]:80/tcp rr
 real server [fd00::1]:8080 of [2001:db8::1]:80/tcp weight 1
 address 2001:db8::1
-note closed-family: no source range is IPv6, so nobody may connect to [2001:db8::1]:80/tcp
+note closed-family: no source range is IPv6, so no client may connect to [2001:db8::1]:80/tcp
 `},
 		{"source ranges for all kinds", restrictedTo("203.0.113.0/24")(RangesOutside, VIP{Addr: vip, Kind: ExternalIP}, all4), onEth0, `
 member IPVS-IPS 192.0.2.1
@@ -345,7 +336,6 @@ member LOAD-BALANCER-FW 10.9.9.1,tcp:30080
 member LOAD-BALANCER-FW 192.0.2.1,tcp:80
 member EXTERNAL-IP 192.0.2.1,tcp:80
 member NODE-PORTS 10.9.9.1,tcp:30080
-member NODE-PORT-TCP IPv4 30080
 member IPVS-PORTS 10.9.9.1,tcp:30080
 member IPVS-PORTS 192.0.2.1,tcp:80
 virtual server 10.9.9.1:30080/tcp rr

@@ -2,8 +2,6 @@ package lb
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -28,44 +26,31 @@ type Options struct {
 	// answers, sorted, of those that Routes said somebody serves: routers should
 	// know first.
 	Leaving func([]netip.Addr)
+	// Portion is how many Ops the kernel gets at once at most; 0 is no limit. Progress, if
+	// set, is called after each portion of a pass that takes several: so many of all its
+	// Ops have been applied, have failed, or wait for another one.
+	Portion  int
+	Progress func(done, total int)
 }
 
 // Reconciler brings a kernel to what the Services want, and keeps it there. It
 // is not safe for concurrent use: one goroutine owns it. It has no clock; now is
 // always an argument.
 type Reconciler struct {
+	*model
 	kernel  Kernel
 	opts    Options
-	catalog *Catalog
-	facts   Facts
-	want    *State
 	notes   map[ServiceID][]Note
 	noted   uint64 // see NotesVersion
 	holding bool   // a guard did at the last Sync
+	planned Table  // of the Service that is being planned
 
-	have    Snapshot                  // what the kernel holds of ours, as last read or written
-	adopted bool                      // have has been read at least once
-	shared  bool                      // the device holds addresses of others
-	laid    map[netip.Prefix]struct{} // the pool routes in have
-
-	dirty   map[ServiceID]struct{} // Services to plan again
-	touched map[Object]struct{}    // IDs where have and want may differ
-	full    bool                   // any ID may differ
-	failed  map[Object]failure
-	drains  drains
+	failed  failures
 	marks   marks
-	marked  map[ServiceID][]MarkKey // what each Service has marks for
+	drains  drains
 	orphans orphans
-	guards  map[string]*guard
+	guards  guards
 	routes  routes
-}
-
-// failure is an Op that the kernel would not take.
-type failure struct {
-	op    Op
-	err   error
-	tries int
-	next  time.Time
 }
 
 // Report is what a Sync or an Audit did.
@@ -89,39 +74,34 @@ type Report struct {
 // NewReconciler makes a Reconciler that waits for the given sources before it
 // deletes what it finds in the kernel at the start and no source knows.
 func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
-	r := &Reconciler{
-		kernel:  k,
+	m := &model{
 		catalog: NewCatalog(sources...),
 		want:    NewState(),
-		notes:   map[ServiceID][]Note{},
-		have:    Snapshot{},
+		have:    held{pools: map[netip.Prefix]struct{}{}},
 		dirty:   map[ServiceID]struct{}{},
 		touched: map[Object]struct{}{},
-		failed:  map[Object]failure{},
-		drains:  newDrains(),
-		laid:    map[netip.Prefix]struct{}{},
-		marks:   newMarks(),
-		marked:  map[ServiceID][]MarkKey{},
-		guards:  map[string]*guard{},
-		routes:  newRoutes(),
 	}
-	r.facts.Taken = map[Frontend]ServiceID{}
-	r.facts.Marks, r.facts.claims, r.facts.vips = r.marks.of, r.catalog.claims, r.catalog.vips
+	r := &Reconciler{
+		model: m, kernel: k, notes: map[ServiceID][]Note{}, failed: newFailures(),
+		marks: newMarks(m), guards: guards{m, map[string]*guard{}}, routes: newRoutes(m),
+	}
+	r.drains = newDrains(m, &r.marks, &r.orphans)
+	m.facts = Facts{Taken: map[Frontend]ServiceID{}, Marks: r.marks.of, claims: m.catalog.claims, vips: m.catalog.vips}
 	r.Configure(opts)
 	return r
 }
 
 // Configure changes the options. What differs is applied by the next Sync.
 func (r *Reconciler) Configure(opts Options) {
-	r.opts = opts
-	r.configureGuards()
+	r.opts, r.drains.unknown = opts, opts.Drain
+	r.guards.configure(opts.Guards)
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
 	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) &&
 		slices.Equal(r.facts.NodePortNets, opts.NodePortNets) {
 		return
 	}
 	r.facts.Exclude, r.facts.Pools, r.facts.NodePortNets = opts.Exclude, opts.Pools, opts.NodePortNets
-	r.cut()
+	r.drains.cut()
 	for id := range r.catalog.services {
 		r.dirty[id] = struct{}{}
 	}
@@ -133,8 +113,8 @@ func (r *Reconciler) Update(u Update) {
 	if u.Synced && !r.catalog.synced[u.Source] {
 		r.full = true // what the source had before and has no more may go now
 	}
-	if g := r.guards[u.Source]; g != nil {
-		r.stage(g, u)
+	if g := r.guards.of[u.Source]; g != nil {
+		r.guards.stage(g, u)
 		return
 	}
 	r.catalog.Apply(u, r.facts.Taken, r.dirty)
@@ -191,9 +171,9 @@ func (r *Reconciler) NodeAddrs() []netip.Addr {
 func (r *Reconciler) Lost(ids []Object) []Object {
 	var lost []Object
 	for _, id := range ids {
-		if o, ok := r.have[id]; ok {
+		if o, ok := r.have.Get(id); ok {
 			lost = append(lost, o)
-			delete(r.have, id)
+			r.have.record(id, nil)
 			r.touched[id] = struct{}{}
 			r.routes.touch(id)
 		}
@@ -205,33 +185,47 @@ func (r *Reconciler) Lost(ids []Object) []Object {
 // then. The first one reads the kernel and adopts what it holds.
 func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	var rep Report
-	if !r.adopted {
+	if !r.have.adopted {
 		if _, err := r.observe(ctx); err != nil {
 			return rep, err
 		}
 	}
-	if err := r.pollDrains(ctx, now); err != nil {
-		rep.Errors = append(rep.Errors, err)
-	}
+	r.drains.poll(now)
 	ops := r.due(now)
 	r.touched = map[Object]struct{}{}
 	r.full = false
-	ops, rep.Held = r.hold(ops)
-	troubled := len(r.failed) > 0
-	r.leave(ops)
-	r.apply(ctx, now, ops, &rep)
+	ops, rep.Held = r.orphans.hold(ops, r.catalog.Synced())
+	troubled := len(r.failed.of) > 0
+	if r.opts.Leaving != nil {
+		if gone := r.routes.leaving(ops); len(gone) > 0 {
+			r.opts.Leaving(gone)
+		}
+	}
+	newPass(r, now, &rep).apply(ctx, ops)
 	holding := r.holding
 	r.holding = len(r.Held()) > 0
-	if troubled || len(r.failed) > 0 || holding || r.holding {
+	if troubled || len(r.failed.of) > 0 || holding || r.holding {
 		r.noted++
 	}
 	return rep, nil
 }
 
-// Audit reads the whole kernel, finds what others have done, and repairs it.
+// Audit reads the whole kernel, finds what others have done, and repairs it. No change is
+// applied meanwhile: BeginAudit and EndAudit are for that.
 func (r *Reconciler) Audit(ctx context.Context, now time.Time) (Report, error) {
-	drift, err := r.observe(ctx)
-	if err != nil {
+	a := r.BeginAudit()
+	for a.Read(ctx, r.kernel); r.Reread(a); {
+		a.Read(ctx, r.kernel)
+	}
+	return r.EndAudit(ctx, now, a)
+}
+
+// EndAudit takes in what an Audit has read, and repairs what others have done. It does
+// nothing with one that another audit has replaced.
+func (r *Reconciler) EndAudit(ctx context.Context, now time.Time, a *Audit) (Report, error) {
+	replaced := a != r.have.audit
+	drift, err := r.finish(ctx, a)
+	if replaced || err != nil {
 		return Report{}, err
 	}
 	rep, err := r.Sync(ctx, now)
@@ -245,7 +239,7 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	if _, err := r.observe(ctx); err != nil {
 		return nil, err
 	}
-	ops, _ := r.hold(r.due(now))
+	ops, _ := r.orphans.hold(r.due(now), r.catalog.Synced())
 	return ops, nil
 }
 
@@ -257,10 +251,10 @@ func (r *Reconciler) Cleanup(ctx context.Context, now time.Time) (Report, error)
 		return rep, err
 	}
 	r.want = NewState()
-	if r.shared {
+	if r.have.others {
 		r.want.Replace(Owner{}, []Object{Device{r.opts.Base.Device}}, r.touched)
 	}
-	r.apply(ctx, now, Diff(r.have, r.want), &rep)
+	newPass(r, now, &rep).apply(ctx, diff(&r.have.Table, r.want))
 	return rep, nil
 }
 
@@ -272,16 +266,13 @@ func (r *Reconciler) Adopt(ctx context.Context) error {
 }
 
 // Pending is how many Ops have failed and are tried again.
-func (r *Reconciler) Pending() int { return len(r.failed) }
+func (r *Reconciler) Pending() int { return len(r.failed.of) }
 
 // Next is when Sync should be called again even if nothing changes; the zero
 // time if never.
 func (r *Reconciler) Next() time.Time {
-	next := r.drains.next
-	for _, f := range r.failed {
-		next = earliest(next, f.next)
-	}
-	for _, g := range r.guards {
+	next := earliest(r.drains.next, r.failed.next())
+	for _, g := range r.guards.of {
 		next = earliest(next, g.next())
 	}
 	return next
@@ -289,16 +280,13 @@ func (r *Reconciler) Next() time.Time {
 
 // due plans what is dirty and gives the Ops to apply now.
 func (r *Reconciler) due(now time.Time) []Op {
-	r.judge(now)
-	if r.full {
-		r.want.grow(r.catalog.size())
-	}
+	r.guards.judge(now)
 	if len(r.catalog.moved) > 0 {
 		r.concern(r.catalog.moved)
-		r.cut()
+		r.drains.cut()
 		r.catalog.moved = map[netip.Addr]struct{}{}
 	}
-	r.unretire()
+	r.drains.unretire()
 	// In their order: that of the claims on what many of them share (state.go).
 	var left []leaving
 	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
@@ -307,21 +295,15 @@ func (r *Reconciler) due(now time.Time) []Op {
 	r.dirty = map[ServiceID]struct{}{}
 	// Only now: what one Service let go of another may have taken.
 	for _, l := range left {
-		r.drain(l.server, now.Add(l.drain), now)
+		r.drains.start(l.server, now.Add(l.drain), now)
 	}
+	r.drains.startUnwanted(now)
+	r.marks.release(r.drains.by)
 	if r.full {
-		r.drainUnwanted(now)
+		return diff(&r.have.Table, r.want)
 	}
-	r.releaseMarks()
-	if r.full {
-		return Diff(r.have, r.want)
-	}
-	for id, f := range r.failed {
-		if !f.next.After(now) {
-			r.touched[id] = struct{}{}
-		}
-	}
-	return diffIDs(r.touched, r.have, r.want)
+	r.failed.due(now, r.touched)
+	return diffIDs(r.touched, &r.have.Table, r.want)
 }
 
 // leaving is a real server that a Service has had, and how long it drains.
@@ -337,14 +319,13 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	if r.full {
 		touched = nil // every ID is looked at anyway
 	}
-	old := r.want.Objects(owner)
-	var objects []Object
+	old := r.want.fronts(owner)
+	r.planned.reset()
 	before := r.notes[id]
 	svc, ok := r.catalog.Get(id)
-	r.assign(id, svc)
+	r.marks.assign(id, svc)
 	if ok {
-		objects, r.notes[id] = Plan(svc, &r.facts)
-		r.orphans.claim(objects)
+		r.notes[id] = planInto(&r.planned, svc, &r.facts)
 		r.drains.times[id] = svc.Drain
 	} else {
 		delete(r.notes, id)
@@ -352,13 +333,18 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	if !slices.Equal(before, r.notes[id]) {
 		r.noted++
 	}
-	r.want.Replace(owner, objects, touched)
+	r.want.replace(owner, &r.planned, touched)
 	r.routes.claim(id, svc.VIPs)
-	r.reclaimDrains(old)
-	r.reclaimDrains(objects)
-	for _, o := range old {
-		if rs, isServer := o.(RealServer); isServer {
-			left = append(left, leaving{rs, r.drains.times[id]})
+	now := r.want.fronts(owner)
+	r.orphans.claim(now)
+	r.drains.reclaim(old)
+	r.drains.reclaim(now)
+	for _, fr := range old {
+		if r.want.wanted.fronts[fr.at] == fr {
+			continue // as before
+		}
+		for _, server := range fr.reals {
+			left = append(left, leaving{server.server(fr.at), r.drains.times[id]})
 		}
 	}
 	if !ok {
@@ -367,66 +353,13 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	return left
 }
 
-// Notes gives what could not be done, sorted. Ops that only wait for one that
-// failed are not told: the one that failed is.
-func (r *Reconciler) Notes() []Note {
-	var out []Note
-	for _, notes := range r.notes {
-		out = append(out, notes...)
-	}
-	out = append(out, r.heldNotes()...)
-	for id, f := range r.failed {
-		if errors.Is(f.err, errWaits) {
-			continue
-		}
-		note := Note{Reason: Failed, Text: fmt.Sprintf("%s: %v", f.op, f.err)}
-		if r.wantedAlive(id) {
-			note.Service = r.want.objects[id].owner.Service
-		}
-		out = append(out, note)
-	}
-	return sortNotes(out)
-}
-
-// Unfinished gives the Services that the kernel does not hold as their source says,
-// and why: Failed if it would not take something of theirs, or that waits for
-// something which it would not take, and Held if a guard holds something.
-func (r *Reconciler) Unfinished() map[ServiceID]Reason {
-	out := map[ServiceID]Reason{}
-	for id := range r.failed {
-		for _, s := range r.concerned(id) {
-			out[s] = Failed
-		}
-	}
-	for _, n := range r.heldNotes() {
-		out[n.Service] = Held
-	}
-	return out
-}
-
-// concerned gives the Services that an ID is of, or was, as far as that is known.
-func (r *Reconciler) concerned(id Object) []ServiceID {
-	var out []ServiceID
-	if r.wantedAlive(id) {
-		out = append(out, r.want.objects[id].owner.Service)
-	}
-	f, ok := frontendOf(id)
-	switch {
-	case !ok:
-		return out
-	case f.Mark != 0:
-		return append(out, r.marks.leds[f.Mark].key.Service)
-	}
-	return append(append(out, r.catalog.Claimants(f)...), r.catalog.Claimants(everyAddress(f))...)
-}
-
 // NotesVersion changes with every Sync after which Notes may give something else:
 // with many Services that have Notes, giving them is more work than most changes.
 func (r *Reconciler) NotesVersion() uint64 { return r.noted }
 
-// Have is what the kernel holds of weir's. The Snapshot belongs to the
-// Reconciler: read it before the next call.
-func (r *Reconciler) Have() Snapshot { return r.have }
+// Have is what the kernel holds of weir's. The Table belongs to the Reconciler: read
+// it before the next call, and change nothing.
+func (r *Reconciler) Have() *Table { return &r.have.Table }
 
 // Catalog gives the Services. It belongs to the Reconciler.
 func (r *Reconciler) Catalog() *Catalog { return r.catalog }

@@ -108,7 +108,7 @@ func TestPoolWithAnAddressOfTheBoxIsNotLaid(t *testing.T) {
 	s.k.SetHostAddrs(map[netip.Addr]string{netip.MustParseAddr("192.0.2.77"): "eth0"})
 	s.Update(put(web(be1, be2)))
 	s.sync(0, created...)
-	if n := s.Notes(); len(n) != 1 || n[0].Reason != PoolHoldsHost {
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != PoolCoversHost {
 		t.Errorf("notes %v", n)
 	}
 	s.k.SetHostAddrs(nil)
@@ -327,24 +327,24 @@ func TestAuditRepairsDrift(t *testing.T) {
 	}
 }
 
-func TestStrangersAreLeftAlone(t *testing.T) {
+func TestForeignObjectsStayUnchanged(t *testing.T) {
 	s := newStory(t)
 	s.sets()
-	stranger := VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "wlc"}}
+	foreign := VirtualServer{Frontend: front, Scheduler: Scheduler{Name: "wlc"}}
 	other := VirtualServer{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
 	foreignAddr := Address{netip.MustParseAddr("192.0.2.200")}
-	s.k.Put(stranger, other, RealServer{Frontend: front, Addr: be1, Weight: 9}, foreignAddr)
+	s.k.Put(foreign, other, RealServer{Frontend: front, Addr: be1, Weight: 9}, foreignAddr)
 	s.Update(put(web(be1, be2)))
 	s.sync(0)
-	if n := s.Notes(); len(n) != 1 || n[0].Reason != Stranger {
+	if n := s.Notes(); len(n) != 1 || n[0].Reason != ForeignFrontend {
 		t.Errorf("notes %v", n)
 	}
-	s.k.Remove(stranger.ID())
+	s.k.Remove(foreign.ID())
 	if _, err := s.Audit(context.Background(), s.now); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.k.Connect(clients[0], front); len(got.Backends) != 2 {
-		t.Errorf("after the stranger left: %v", got)
+		t.Errorf("after the foreign server went: %v", got)
 	}
 	if _, err := s.Cleanup(context.Background(), s.now); err != nil {
 		t.Fatal(err)
@@ -358,7 +358,7 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(NewSnapshot(other), s.k.Held(), exact); d != "" {
-		t.Errorf("after the stranger's address has gone and another cleanup (-want +got):\n%s", d)
+		t.Errorf("after the foreign address has gone and another cleanup (-want +got):\n%s", d)
 	}
 }
 

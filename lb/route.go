@@ -55,6 +55,7 @@ var nearness = map[Withheld]int{"": 0, NotProgrammed: 1, NobodyAnswers: 2, NotSe
 
 // routes follow which VIPs can be announced.
 type routes struct {
+	*model
 	// claimed are the Services at each address, and of the addresses of each Service.
 	claimed map[netip.Addr][]Serving
 	of      map[ServiceID][]VIP
@@ -66,8 +67,8 @@ type routes struct {
 	dirty map[netip.Addr]struct{}
 }
 
-func newRoutes() routes {
-	return routes{claimed: map[netip.Addr][]Serving{}, of: map[ServiceID][]VIP{}, told: map[netip.Addr]bool{}, dirty: map[netip.Addr]struct{}{}}
+func newRoutes(m *model) routes {
+	return routes{model: m, claimed: map[netip.Addr][]Serving{}, of: map[ServiceID][]VIP{}, told: map[netip.Addr]bool{}, dirty: map[netip.Addr]struct{}{}}
 }
 
 // claim takes down which addresses a Service has now.
@@ -141,92 +142,107 @@ func (t *routes) touchAll(in func(netip.Addr) bool) {
 
 // Routes gives the VIP addresses at which something has happened since the last
 // call, sorted, as they are now. Before it says for the first time that somebody
-// serves an address, it reads the virtual servers there back from the kernel; if
-// that fails, those addresses wait for the next call, and the error says why. What
+// serves an address, it reads the virtual servers there back from the kernel, unless
+// nothing of them was written since an audit read them; if that fails, those addresses wait for the next call, and the error says why. What
 // is there is that which routers may be told; what was withheld says so.
 //
 // Call it after each Sync and Audit.
 func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
-	if !r.adopted || len(r.routes.dirty) == 0 {
+	if !r.have.adopted || len(r.routes.dirty) == 0 {
 		return nil, nil
 	}
 	var out []Route
 	var fresh []Route // that nobody was sent to until now
 	for _, a := range slices.SortedFunc(maps.Keys(r.routes.dirty), netip.Addr.Compare) {
-		route := r.Route(a)
+		route := r.routes.now(a)
 		if len(route.Serves) > 0 && !r.routes.told[a] {
 			fresh = append(fresh, route)
 			continue
 		}
-		out = r.tell(out, route)
+		out = r.routes.tell(out, route)
 	}
 	if len(fresh) == 0 {
 		return out, nil
 	}
-	missing, err := r.readBack(ctx, fresh)
+	missing, err := r.routes.readBack(ctx, r.kernel, fresh)
 	if err != nil {
-		return out, fmt.Errorf("read back what is to be announced: %w", err)
+		return out, fmt.Errorf("read back the announced VIPs: %w", err)
 	}
 	for _, route := range fresh {
 		if missing[route.Addr] {
 			route = Route{Addr: route.Addr, Withheld: NotProgrammed}
 		}
-		out = r.tell(out, route)
+		out = r.routes.tell(out, route)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Addr.Compare(b.Addr) })
 	return out, nil
 }
 
 // tell adds a Route that is said now.
-func (r *Reconciler) tell(out []Route, route Route) []Route {
-	delete(r.routes.dirty, route.Addr)
+func (t *routes) tell(out []Route, route Route) []Route {
+	delete(t.dirty, route.Addr)
 	if route.Withheld == Gone {
-		delete(r.routes.told, route.Addr)
+		delete(t.told, route.Addr)
 	} else {
-		r.routes.told[route.Addr] = len(route.Serves) > 0
+		t.told[route.Addr] = len(route.Serves) > 0
 	}
 	return append(out, route)
 }
 
-// readBack reads the virtual servers of routes from the kernel, and gives the
-// addresses at which it does not hold what weir believes. The next Sync mends them.
-func (r *Reconciler) readBack(ctx context.Context, fresh []Route) (map[netip.Addr]bool, error) {
+// readBack reads the virtual servers of routes from the kernel, as far as they were written
+// since they were read, and gives the addresses at which it does not hold what weir
+// believes. The next Sync repairs them.
+func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (map[netip.Addr]bool, error) {
 	var frontends []Frontend
 	believed := map[Object]Object{}
 	for _, route := range fresh {
 		for _, s := range route.Serves {
-			for _, o := range r.at(s.Service, route.Addr) {
-				switch o := o.(type) {
-				case VirtualServer:
-					frontends = append(frontends, o.Frontend)
-					believed[o.ID()] = o
-				case RealServer:
-					believed[o.ID()] = o
+			for _, o := range t.at(s.Service, route.Addr) {
+				switch f, _ := frontendOf(o); o.kind() {
+				case kindVirtualServer:
+					if _, unread := t.have.unread[f]; unread {
+						frontends = append(frontends, f)
+						believed[o.ID()] = o
+					}
+				case kindRealServer:
+					if _, unread := t.have.unread[f]; unread {
+						believed[o.ID()] = o
+					}
 				}
 			}
 		}
 	}
-	obs, err := r.kernel.Observe(ctx, frontends...)
+	if len(frontends) == 0 {
+		return nil, nil
+	}
+	obs, err := k.Observe(ctx, nil, frontends...)
 	if err != nil {
 		return nil, err
 	}
 	missing := map[netip.Addr]bool{}
 	for id, o := range believed {
-		if obs.Objects[id] != o {
+		if held, _ := obs.Objects.Get(id); held != o {
 			f, _ := frontendOf(id)
 			missing[f.Addr] = true
-			delete(r.have, id)
-			r.touched[id] = struct{}{}
+			t.have.record(id, nil)
+			t.touched[id] = struct{}{}
+		}
+	}
+	for _, f := range frontends {
+		if !missing[f.Addr] {
+			delete(t.have.unread, f)
 		}
 	}
 	return missing, nil
 }
 
 // Route is how an address is now, as far as weir knows without reading the kernel.
-func (r *Reconciler) Route(a netip.Addr) Route {
+func (r *Reconciler) Route(a netip.Addr) Route { return r.routes.now(a) }
+
+func (t *routes) now(a netip.Addr) Route {
 	route := Route{Addr: a, Withheld: Gone}
-	for _, s := range r.routes.claimed[a] {
-		why := r.serves(s.Service, a)
+	for _, s := range t.claimed[a] {
+		why := t.serves(s.Service, a)
 		if why == "" {
 			route.Serves = append(route.Serves, s)
 		}
@@ -239,9 +255,9 @@ func (r *Reconciler) Route(a netip.Addr) Route {
 }
 
 // at gives what a Service wants at an address, of the faces for clients outside.
-func (r *Reconciler) at(id ServiceID, a netip.Addr) []Object {
+func (t *routes) at(id ServiceID, a netip.Addr) []Object {
 	var out []Object
-	for _, o := range r.want.Objects(Owner{Service: id}) {
+	for _, o := range t.want.Objects(Owner{Service: id}) {
 		if at, ok := addressOf(o); ok && at == a {
 			out = append(out, o)
 		}
@@ -266,8 +282,8 @@ func addressOf(o Object) (netip.Addr, bool) {
 }
 
 // serves tells why a Service does not serve an address; "" is that it does.
-func (r *Reconciler) serves(id ServiceID, a netip.Addr) Withheld {
-	objects := r.at(id, a)
+func (t *routes) serves(id ServiceID, a netip.Addr) Withheld {
+	objects := t.at(id, a)
 	if !slices.ContainsFunc(objects, func(o Object) bool { return o.kind() == kindVirtualServer }) {
 		return NotServed
 	}
@@ -275,11 +291,11 @@ func (r *Reconciler) serves(id ServiceID, a netip.Addr) Withheld {
 		return NobodyAnswers
 	}
 	for _, o := range objects {
-		if !r.settled(o.ID()) {
+		if !t.settled(o.ID()) {
 			return NotProgrammed
 		}
 	}
-	if !r.reachable(a) {
+	if !t.reachable(a) {
 		return NotProgrammed
 	}
 	return ""
@@ -298,39 +314,33 @@ func answers(objects []Object) bool {
 
 // reachable tells whether the kernel has what all VIPs stand on: the address,
 // by itself or in a pool, if it is not the box's own; the rules and the sets.
-func (r *Reconciler) reachable(a netip.Addr) bool {
+func (t *routes) reachable(a netip.Addr) bool {
 	family := FamilyOf(a)
-	_, own := r.facts.HostAddrs[a]
-	_, single := r.have[Address{a}]
-	pool := false
-	for p := range r.laid {
-		pool = pool || p.Contains(a)
-	}
-	if !own && !single && !pool || !r.settled(Rules{family}) {
+	_, own := t.facts.HostAddrs[a]
+	if !own && t.have.local(a) == nil || !t.settled(Rules{family}) {
 		return false
 	}
 	for _, s := range Sets() {
-		if !r.settled(IPSet{s, family}) {
+		if !t.settled(IPSet{s, family}) {
 			return false
 		}
 	}
 	return true
 }
 
-// leave calls Options.Leaving with the addresses that were said to serve somebody
-// and will not when ops are applied.
-func (r *Reconciler) leave(ops []Op) {
-	if r.opts.Leaving == nil || len(r.routes.told) == 0 {
-		return
+// leaving gives the addresses that were said to serve somebody and will not when ops are
+// applied, sorted.
+func (t *routes) leaving(ops []Op) (gone []netip.Addr) {
+	if len(t.told) == 0 {
+		return nil
 	}
-	var gone []netip.Addr
 	seen := map[netip.Addr]bool{}
 	look := func(a netip.Addr) {
-		if seen[a] || !r.routes.told[a] {
+		if seen[a] || !t.told[a] {
 			return
 		}
 		seen[a] = true
-		if !slices.ContainsFunc(r.routes.claimed[a], func(s Serving) bool { return answers(r.at(s.Service, a)) }) {
+		if !slices.ContainsFunc(t.claimed[a], func(s Serving) bool { return answers(t.at(s.Service, a)) }) {
 			gone = append(gone, a)
 		}
 	}
@@ -339,8 +349,6 @@ func (r *Reconciler) leave(ops []Op) {
 			look(a)
 		}
 	}
-	if len(gone) > 0 {
-		slices.SortFunc(gone, netip.Addr.Compare)
-		r.opts.Leaving(gone)
-	}
+	slices.SortFunc(gone, netip.Addr.Compare)
+	return gone
 }

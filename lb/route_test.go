@@ -160,8 +160,8 @@ func TestLawWhoAnswersIsTold(t *testing.T) {
 				}
 				for _, p := range s.Ports {
 					f := Frontend{Addr: v.Addr, Port: p.Port, Proto: p.Proto}
-					vs, ok := r.want.objects[VirtualServer{Frontend: f}]
-					if !ok || vs.owner.Service != s.ID {
+					owner := r.want.first(VirtualServer{Frontend: f})
+					if owner == nil || owner.Service != s.ID {
 						continue // somebody else's, or nobody may have it
 					}
 					for _, c := range clients {
@@ -243,6 +243,41 @@ func TestRoutesAreReadBack(t *testing.T) {
 	told.take(t, s.Reconciler)
 	if len(told[vip]) != 1 {
 		t.Errorf("then it is told: %v", told)
+	}
+}
+
+// TestALostPoolRouteWithdrawsItsVIPs: a VIP is not announced while the route that makes it
+// the box's own is gone and can't be added.
+func TestALostPoolRouteWithdrawsItsVIPs(t *testing.T) {
+	s := newStory(t)
+	pool := PoolRoute{Prefix: netip.MustParsePrefix("192.0.2.0/24")}
+	s.Configure(Options{Base: base, Drain: time.Minute, Pools: []PoolRoute{pool}})
+	s.Update(put(web(be1)))
+	mustSync(t, s.Reconciler, s.now)
+	told := table{}
+	told.take(t, s.Reconciler)
+	if len(told[vip]) != 1 {
+		t.Fatalf("the VIP is not announced: %v", told)
+	}
+	s.k.Remove(pool)
+	s.k.Fail = func(op Op) error {
+		if op.Object.ID() == pool.ID() {
+			return errors.New("no")
+		}
+		return nil
+	}
+	s.Lost([]Object{pool.ID()})
+	if _, err := s.Sync(t.Context(), s.now); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.Route(vip); len(r.Serves) != 0 || r.Withheld != NotProgrammed {
+		t.Errorf("without its pool's route the VIP is %+v", r)
+	}
+	s.k.Fail = nil
+	s.now = s.now.Add(time.Minute)
+	mustSync(t, s.Reconciler, s.now)
+	if r := s.Route(vip); len(r.Serves) != 1 {
+		t.Errorf("with it again the VIP is %+v", r)
 	}
 }
 

@@ -41,17 +41,12 @@ const (
 	// first one is a record.
 	SetExternalIP
 	SetExternalIPLocal
-	// SetNodePorts holds every address and port of the node that is a NodePort.
-	// A record.
+	// SetNodePorts and SetNodePortsLocal are the same pair for every address and port of
+	// the node that is a NodePort; the first one is a record. kube-proxy has NodePorts by
+	// number alone, in sets of each protocol (KUBE-NODE-PORT-TCP): there an address that
+	// another Service claims shares the number's masquerading.
 	SetNodePorts
-	// The NodePorts by their numbers, and those whose clients keep their
-	// address. An SCTP port has no place in a bitmap.
-	SetNodePortTCP
-	SetNodePortLocalTCP
-	SetNodePortUDP
-	SetNodePortLocalUDP
-	SetNodePortSCTP
-	SetNodePortLocalSCTP
+	SetNodePortsLocal
 	// SetHealthCheckNodePort admits probes of this node past the host's firewall.
 	SetHealthCheckNodePort
 	// SetMarks records the virtual servers that are found by a mark, which it
@@ -85,12 +80,7 @@ var setNames = [numSets]struct{ name, typ string }{
 	SetExternalIP:          {"EXTERNAL-IP", "hash:ip,port"},
 	SetExternalIPLocal:     {"EXTERNAL-IP-LOCAL", "hash:ip,port"},
 	SetNodePorts:           {"NODE-PORTS", "hash:ip,port"},
-	SetNodePortTCP:         {"NODE-PORT-TCP", bitmapPort},
-	SetNodePortLocalTCP:    {"NODE-PORT-LOCAL-TCP", bitmapPort},
-	SetNodePortUDP:         {"NODE-PORT-UDP", bitmapPort},
-	SetNodePortLocalUDP:    {"NODE-PORT-LOCAL-UDP", bitmapPort},
-	SetNodePortSCTP:        {"NODE-PORT-SCTP-HASH", "hash:ip,port"},
-	SetNodePortLocalSCTP:   {"NODE-PORT-LOCAL-SCTP-HASH", "hash:ip,port"},
+	SetNodePortsLocal:      {"NODE-PORTS-LOCAL", "hash:ip,port"},
 	SetHealthCheckNodePort: {"HEALTH-CHECK-NODE-PORT", bitmapPort},
 	SetMarks:               {"IPVS-MARKS", "hash:ip"},
 	SetInternal:            {"INTERNAL", "hash:ip,port"},
@@ -131,8 +121,11 @@ func (s Set) Name(prefix string, f Family) string {
 // match them (Member.Mark; ipset's skbinfo).
 func (s Set) MarksPackets() bool { return s == SetInternal }
 
-// numbers are the sets that hold NodePorts, by the protocol of these.
-var numbers = map[Set]Protocol{SetNodePortTCP: TCP, SetNodePortUDP: UDP, SetNodePortSCTP: SCTP}
+// masquerading are the sets whose members are masqueraded, each with the set of those
+// that are not although they are members. ClusterIPs follow other rules.
+var masquerading = [...]struct{ all, kept Set }{
+	{SetLoadBalancer, SetLoadBalancerLocal}, {SetExternalIP, SetExternalIPLocal}, {SetNodePorts, SetNodePortsLocal},
+}
 
 // records are the sets that record virtual servers as weir's own.
 var records = [...]Set{SetLoadBalancer, SetClusterIP, SetExternalIP, SetNodePorts}
@@ -187,7 +180,7 @@ func portMember(s Set, f Family, port uint16) Member {
 func (o Member) frontend() (Frontend, bool) {
 	switch o.Set {
 	case SetSourceCIDR, SetSourceIP, SetFirewall, SetNoLocal, SetLoadBalancer, SetLoadBalancerLocal, SetClusterIP,
-		SetExternalIP, SetExternalIPLocal, SetNodePorts, SetNodePortSCTP, SetNodePortLocalSCTP, SetInternal, SetIPVSPorts:
+		SetExternalIP, SetExternalIPLocal, SetNodePorts, SetNodePortsLocal, SetInternal, SetIPVSPorts:
 		return Frontend{Addr: o.Addr, Port: o.Port, Proto: o.Proto}, true
 	case SetMarks:
 		b := o.Addr.As16()

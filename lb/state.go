@@ -1,7 +1,7 @@
 package lb
 
 import (
-	"maps"
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -19,72 +19,33 @@ func (o Owner) draining() bool { return o.Drain != Frontend{} }
 // State is what is wanted: the union of the objects of all owners. An object
 // stays wanted until its last owner has let go of it. The zero State is not
 // usable; make one with NewState.
+//
+// A frontend nearly always has one owner, whose record is then the one that is
+// wanted. Of what is not a frontend's the owners are counted.
 type State struct {
-	objects map[Object]claims
-	owners  map[Owner][]Object
-	pools   map[netip.Prefix]struct{} // those of the PoolRoutes in objects
+	wanted Table
+	owners map[Owner]*plan
+	addrs  map[netip.Addr]addrOwners
+	claims map[Object]claims         // on the rest
+	pools  map[netip.Prefix]struct{} // those of the PoolRoutes in wanted
 }
 
-type claim struct {
-	owner  *Owner // shared by all claims of one Replace
-	object Object
-}
-
-// claims on one object, sorted by compareOwners. The first one decides its
-// attributes, so a drain never decides before a living owner. Nearly always it is
-// the only one; but the route of a pool has one claim of every Service in it.
-type claims struct {
-	claim
-	rest []claim
-}
-
-// put adds a claim, or replaces the one of the same owner.
-func (c *claims) put(x claim) {
-	switch d := compareOwners(*x.owner, *c.owner); {
-	case d < 0:
-		c.rest = slices.Insert(c.rest, 0, c.claim)
-		c.claim = x
-	case d == 0:
-		c.claim = x
-	default:
-		i, found := c.find(x.owner)
-		if !found {
-			c.rest = slices.Insert(c.rest, i, x)
-		}
-		c.rest[i] = x
-	}
-}
-
-// drop takes out the claim of an owner, unless it is the last of all.
-func (c *claims) drop(owner *Owner) (last bool) {
-	if *c.owner == *owner {
-		if len(c.rest) == 0 {
-			return true
-		}
-		c.claim, c.rest = c.rest[0], c.rest[1:]
-		return false
-	}
-	if i, found := c.find(owner); found {
-		c.rest = slices.Delete(c.rest, i, i+1)
-	}
-	return false
-}
-
-// find finds an owner among the rest.
-func (c *claims) find(owner *Owner) (int, bool) {
-	return slices.BinarySearchFunc(c.rest, owner, func(x claim, o *Owner) int { return compareOwners(*x.owner, *o) })
-}
+// addrOwners are how many owners want each object of an address.
+type addrOwners struct{ address, guard int32 }
 
 // NewState makes a State that wants nothing.
 func NewState() *State {
-	return &State{objects: map[Object]claims{}, owners: map[Owner][]Object{}, pools: map[netip.Prefix]struct{}{}}
+	return &State{
+		owners: map[Owner]*plan{}, addrs: map[netip.Addr]addrOwners{}, claims: map[Object]claims{}, pools: map[netip.Prefix]struct{}{},
+		wanted: Table{fronts: map[Frontend]*virtual{}, loops: map[loop]uint32{}},
+	}
 }
 
 // Get gives the wanted object with an ID.
-func (s *State) Get(id Object) (Object, bool) {
-	c, ok := s.objects[id]
-	return c.object, ok
-}
+func (s *State) Get(id Object) (Object, bool) { return s.wanted.Get(id) }
+
+// Has reports whether the object with an ID is wanted.
+func (s *State) Has(id Object) bool { return s.wanted.Has(id) }
 
 // takes tells whether an address is to be the box's own, by itself or in a pool.
 func (s *State) takes(a netip.Addr) bool {
@@ -93,70 +54,245 @@ func (s *State) takes(a netip.Addr) bool {
 			return true
 		}
 	}
-	_, ok := s.objects[Address{a}]
-	return ok
+	return s.wanted.addrs[a]&hasAddress != 0
 }
 
-// Objects gives what an owner wants. The slice belongs to the State.
-func (s *State) Objects(owner Owner) []Object { return s.owners[owner] }
-
-// grow makes room for so many objects, if it is much more than there is.
-func (s *State) grow(n int) {
-	if n < 2*len(s.objects) {
-		return
+// Objects gives what an owner wants, each ID once.
+func (s *State) Objects(owner Owner) []Object {
+	if p := s.owners[owner]; p != nil {
+		return slices.Collect(p.all())
 	}
-	objects := make(map[Object]claims, n)
-	maps.Copy(objects, s.objects)
-	s.objects = objects
+	return nil
 }
 
-// Len is the number of different objects that are wanted.
-func (s *State) Len() int { return len(s.objects) }
+// fronts gives the records of an owner. They belong to the State.
+func (s *State) fronts(owner Owner) []*virtual {
+	if p := s.owners[owner]; p != nil {
+		return p.fronts
+	}
+	return nil
+}
 
-// Snapshot copies what is wanted.
-func (s *State) Snapshot() Snapshot {
-	out := make(Snapshot, len(s.objects))
-	for id, c := range s.objects {
-		out[id] = c.object
+// first gives the owner of an object that decides its attributes, nil if nobody wants
+// it. For a loop or what is of an address it looks through all owners.
+func (s *State) first(id Object) *Owner {
+	switch at, f := locate(id); at {
+	case inFront:
+		fr := s.wanted.fronts[f]
+		if !fr.has(id) {
+			return nil
+		}
+		for _, c := range fr.claims {
+			if c.has(id) {
+				return c.owner
+			}
+		}
+		return fr.owner
+	case inLoops, inAddrs:
+		return s.firstOf(map[Object]struct{}{id.ID(): {}})[id.ID()]
+	}
+	return s.claims[id.ID()].owner
+}
+
+// firstOf gives the owners that decide on some IDs, as far as these are of loops or of an
+// address. It looks through all owners once.
+func (s *State) firstOf(ids map[Object]struct{}) map[Object]*Owner {
+	loops, addrs := map[loop]bool{}, map[netip.Addr]bool{}
+	for id := range ids {
+		switch at, _ := locate(id); at {
+		case inLoops:
+			loops[id.(Member).loop()] = true
+		case inAddrs:
+			a, _ := addrOf(id)
+			addrs[a] = true
+		}
+	}
+	out := map[Object]*Owner{}
+	if len(loops)+len(addrs) == 0 {
+		return out
+	}
+	offer := func(id Object, owner *Owner) {
+		if _, asked := ids[id]; asked && (out[id] == nil || compareOwners(*owner, *out[id]) < 0) {
+			out[id] = owner
+		}
+	}
+	for _, p := range s.owners {
+		for _, l := range p.loops {
+			if loops[l] {
+				offer(l.member(), p.owner)
+			}
+		}
+		for _, w := range p.addrs {
+			if !addrs[w.addr] {
+				continue
+			}
+			if w.has&hasAddress != 0 {
+				offer(Address{w.addr}, p.owner)
+			}
+			if w.has&hasGuard != 0 {
+				offer(guardOf(w.addr), p.owner)
+			}
+		}
 	}
 	return out
 }
 
+// allOf gives the owners of an object, in their order.
+func (s *State) allOf(id Object) (out []*Owner) {
+	at, f := locate(id)
+	switch at {
+	case inFront:
+		if fr := s.wanted.fronts[f]; fr.has(id) && fr.claims == nil {
+			return []*Owner{fr.owner}
+		} else if fr != nil {
+			for _, c := range fr.claims {
+				if c.has(id) {
+					out = append(out, c.owner)
+				}
+			}
+		}
+		return out
+	case inLoops, inAddrs:
+		for _, p := range s.owners {
+			if p.shares(id, at) {
+				out = append(out, p.owner)
+			}
+		}
+		slices.SortFunc(out, func(a, b *Owner) int { return compareOwners(*a, *b) })
+		return out
+	}
+	c, ok := s.claims[id.ID()]
+	if !ok {
+		return nil
+	}
+	out = append(out, c.owner)
+	for _, x := range c.rest {
+		out = append(out, x.owner)
+	}
+	return out
+}
+
+// wantedAlive tells whether somebody else than a drain wants the object. A drain wants
+// no loop.
+func (s *State) wantedAlive(id Object) bool {
+	if at, _ := locate(id); at == inLoops {
+		return s.Has(id)
+	}
+	owner := s.first(id)
+	return owner != nil && !owner.draining()
+}
+
+// Len is the number of different objects that are wanted.
+func (s *State) Len() int { return s.wanted.Len() }
+
+// Snapshot copies what is wanted.
+func (s *State) Snapshot() Snapshot { return s.wanted.Snapshot() }
+
 // Replace makes objects all that owner wants, and adds the IDs of those that are
 // wanted otherwise than before to touched, unless that is nil. No two objects may
-// have the same ID. The State keeps the slice.
+// have the same ID.
 func (s *State) Replace(owner Owner, objects []Object, touched map[Object]struct{}) {
-	old := s.owners[owner]
-	for _, o := range objects {
-		s.claim(&owner, o, touched)
+	s.replace(owner, NewTable(objects...), touched)
+}
+
+// replace is Replace by the objects of a Table, whose records the State keeps.
+func (s *State) replace(owner Owner, objects *Table, touched map[Object]struct{}) {
+	old, known := s.owners[owner]
+	if !known {
+		old = &plan{owner: &owner}
 	}
-	if len(objects) == 0 {
-		delete(s.owners, owner)
-	} else {
-		s.owners[owner] = objects
-	}
-	if len(old) == 0 {
+	p := newPlan(old, objects)
+	if !known && p.empty() {
 		return
 	}
-	keep := make(map[Object]struct{}, len(objects))
-	for _, o := range objects {
-		keep[o.ID()] = struct{}{}
-	}
-	for _, o := range old {
-		if _, ok := keep[o.ID()]; !ok {
-			s.release(&owner, o.ID(), touched)
+	for _, fr := range p.fronts {
+		if before := old.front(fr.at); before != fr {
+			s.claimFront(before, fr, touched)
 		}
 	}
+	for _, before := range old.fronts {
+		if p.front(before.at) == nil {
+			s.claimFront(before, nil, touched)
+		}
+	}
+	for _, o := range p.rest {
+		s.claim(p.owner, o, touched)
+	}
+	for _, o := range old.rest {
+		if !p.wants(o) {
+			s.release(p.owner, o.ID(), touched)
+		}
+	}
+	for _, w := range p.addrs {
+		s.count(w, 1, touched)
+	}
+	for _, w := range old.addrs {
+		s.count(w, -1, touched)
+	}
+	for _, l := range p.loops {
+		if s.wanted.loops[l]++; s.wanted.loops[l] == 1 && touched != nil {
+			touch(touched, l.member())
+		}
+	}
+	for _, l := range old.loops {
+		if s.wanted.loops[l]--; s.wanted.loops[l] > 0 {
+			continue
+		}
+		delete(s.wanted.loops, l)
+		if touched != nil {
+			touch(touched, l.member())
+		}
+	}
+	if p.empty() {
+		delete(s.owners, owner)
+	} else {
+		s.owners[owner] = p
+	}
+}
+
+// count adds n, 1 or -1, to the owners of what w wants.
+func (s *State) count(w addrWant, n int32, touched map[Object]struct{}) {
+	before := s.addrs[w.addr]
+	of := before
+	if w.has&hasAddress != 0 {
+		of.address += n
+	}
+	if w.has&hasGuard != 0 {
+		of.guard += n
+	}
+	if (before.address == 0) != (of.address == 0) {
+		s.toggle(Address{w.addr}, of.address > 0, touched)
+	}
+	if (before.guard == 0) != (of.guard == 0) {
+		s.toggle(guardOf(w.addr), of.guard > 0, touched)
+	}
+	if s.addrs[w.addr] = of; of == (addrOwners{}) {
+		delete(s.addrs, w.addr)
+	}
+}
+
+// toggle makes an object wanted, or not.
+func (s *State) toggle(id Object, wanted bool, touched map[Object]struct{}) {
+	if wanted {
+		s.wanted.Put(id)
+	} else {
+		s.wanted.Delete(id)
+	}
+	touch(touched, id)
 }
 
 func (s *State) claim(owner *Owner, o Object, touched map[Object]struct{}) {
 	id := o.ID()
-	c, ok := s.objects[id]
+	if id == o {
+		id = o // not another copy of it in memory
+	}
+	c, ok := s.claims[id]
 	if !ok {
-		s.objects[id] = claims{claim: claim{owner, o}}
+		s.claims[id] = claims{claim: claim{owner, o}}
 		if pool, is := o.(PoolRoute); is {
 			s.pools[pool.Prefix] = struct{}{}
 		}
+		s.wanted.Put(o)
 		touch(touched, id)
 		return
 	}
@@ -166,13 +302,14 @@ func (s *State) claim(owner *Owner, o Object, touched map[Object]struct{}) {
 }
 
 func (s *State) release(owner *Owner, id Object, touched map[Object]struct{}) {
-	c := s.objects[id]
+	c := s.claims[id]
 	before := c.object
 	if c.drop(owner) {
-		delete(s.objects, id)
+		delete(s.claims, id)
 		if pool, is := id.(PoolRoute); is {
 			delete(s.pools, pool.Prefix)
 		}
+		s.wanted.Delete(id)
 		touch(touched, id)
 		return
 	}
@@ -180,29 +317,48 @@ func (s *State) release(owner *Owner, id Object, touched map[Object]struct{}) {
 }
 
 func (s *State) set(id Object, c claims, before Object, touched map[Object]struct{}) {
-	s.objects[id] = c
+	s.claims[id] = c
 	if c.object != before {
+		s.wanted.Put(c.object)
 		touch(touched, id)
 	}
+}
+
+// claimFront puts after in the place of before, which are what one owner wants of a
+// frontend, nil if nothing.
+func (s *State) claimFront(before, after *virtual, touched map[Object]struct{}) {
+	f := cmp.Or(before, after).at
+	was := s.wanted.fronts[f]
+	var claims []*virtual
+	if was != nil && was.claims == nil {
+		claims = []*virtual{was}
+	} else if was != nil {
+		claims = slices.Clone(was.claims)
+	}
+	claims = slices.DeleteFunc(claims, func(fr *virtual) bool { return fr == before })
+	if after != nil {
+		claims = append(claims, after)
+	}
+	var now *virtual
+	switch len(claims) {
+	case 0:
+		delete(s.wanted.fronts, f)
+	case 1:
+		now = claims[0]
+		s.wanted.fronts[f] = now
+	default:
+		slices.SortFunc(claims, func(a, b *virtual) int { return compareOwners(*a.owner, *b.owner) })
+		now = mergeFronts(claims)
+		s.wanted.fronts[f] = now
+	}
+	if touched == nil {
+		return
+	}
+	was.differ(now, func(mine, theirs Object) { touch(touched, cmp.Or(mine, theirs).ID()) })
 }
 
 func touch(touched map[Object]struct{}, id Object) {
 	if touched != nil {
 		touched[id] = struct{}{}
 	}
-}
-
-// compareOwners puts the living before drains, and is otherwise arbitrary but
-// total, so that State does not depend on the order of its input.
-func compareOwners(a, b Owner) int {
-	if a.draining() != b.draining() {
-		if a.draining() {
-			return 1
-		}
-		return -1
-	}
-	if c := a.Service.Compare(b.Service); c != 0 {
-		return c
-	}
-	return a.Drain.Compare(b.Drain)
 }

@@ -17,9 +17,9 @@ type Fleet struct {
 // Survival is whether established connections outlive the loss of this box.
 type Survival struct {
 	Survives bool `json:"survives"` // they do
-	// Because says why not, all of it.
-	Because []SurvivalReason `json:"because,omitempty"`
-	// Needs says what else must be so where they do: weir can't see it.
+	// Because are all reasons why they do not.
+	Because []SurvivalReason `json:"reasons,omitempty"`
+	// Needs are conditions that weir can't check.
 	Needs []SurvivalReason `json:"needs,omitempty"`
 }
 
@@ -29,7 +29,7 @@ type SurvivalReason string
 // Why connections do not survive.
 const (
 	// DiesAlone: nobody else serves the VIP.
-	DiesAlone SurvivalReason = "alone"
+	DiesAlone SurvivalReason = "single-box"
 	// DiesRules: virtual servers are rules, of whose connections conntrack alone knows.
 	DiesRules SurvivalReason = "rules"
 	// DiesScheduler: another box chooses by what it alone knows.
@@ -54,24 +54,24 @@ const (
 	// NeedsWeight: the backend still takes new connections.
 	NeedsWeight SurvivalReason = "backend-in-use"
 	// NeedsClient: the client sends something.
-	NeedsClient SurvivalReason = "client-speaks"
+	NeedsClient SurvivalReason = "client-sends"
 )
 
 // Text says it to people.
 func (r SurvivalReason) Text() string {
 	return map[SurvivalReason]string{
 		DiesAlone:         "no other member serves it",
-		DiesRules:         "iptables balances here, and conntrack tells nobody else of its connections",
-		DiesScheduler:     "another member would choose another backend: use scheduler mh, or [cluster.sync]",
-		DiesAffinity:      "a client's backend is that of its first connection, which another member does not know: leave the flag port out, or add [cluster.sync]",
-		DiesSloppy:        "another member refuses a connection in its midst: set kernel.sloppy_tcp, or add [cluster.sync]",
-		DiesSCTP:          "another member refuses an association in its midst: add [cluster.sync]",
-		DiesSource:        "backends see an address of this box, which goes with it: use source_address = \"keep\", or kernel.masquerade_source",
+		DiesRules:         "mode iptables: conntrack does not sync its connections",
+		DiesScheduler:     "another member would choose another backend: use scheduler mh, or [fleet.sync]",
+		DiesAffinity:      "another member does not know the backend of the client's first connection: leave the flag port out, or add [fleet.sync]",
+		DiesSloppy:        "another member rejects an established connection: set kernel.sloppy_tcp, or add [fleet.sync]",
+		DiesSCTP:          "another member rejects an established association: add [fleet.sync]",
+		DiesSource:        "backends see an address that is lost with this box: use source_address = \"keep\", or kernel.masquerade_source",
 		NeedsReplies:      "the replies of backends come through the member that takes over: by [[l2.gateway]], or as their routes change",
-		NeedsSource:       "replies to kernel.masquerade_source come to the member that takes over, and no other client of the backend has the same port",
+		NeedsSource:       "replies to kernel.masquerade_source come to the member that takes over, and no other client of the backend uses the same port",
 		NeedsSameBackends: "all members have the same backends and weights: weir members shows the digests",
-		NeedsWeight:       "the backend neither drains nor is down: another member leads nobody to one that does",
-		NeedsClient:       "the client sends something: until then the backend speaks to nobody",
+		NeedsWeight:       "the backend neither drains nor is down: another member sends no client to such a backend",
+		NeedsClient:       "the client sends first: until then packets of the backend are dropped",
 	}[r]
 }
 
@@ -131,10 +131,10 @@ func (f Fleet) needs(source SourceAddr, proto Protocol) (out []SurvivalReason) {
 // survival is about the virtual server that serves.
 func (x *explainer) survival() {
 	vs, ok := x.server()
-	if x.q.Fleet == nil || x.e.Fate != Served || !ok {
+	if x.Fleet == nil || x.e.Fate != Served || !ok {
 		return
 	}
-	s := x.q.Fleet.Survival(vs, x.e.Source, x.q.Names.Chain != nil)
+	s := x.Fleet.Survival(vs, x.e.Source, x.Names.Chain != nil)
 	x.e.Survival = &s
 }
 

@@ -70,7 +70,7 @@ func TestExplainTellsOfSurvival(t *testing.T) {
 	t.Parallel()
 	s := shop(t)
 	served, nowhere := Frontend{}, Frontend{Addr: netip.MustParseAddr("203.0.113.9"), Port: 1, Proto: TCP}
-	for id := range s.Have() {
+	for id := range s.Have().All() {
 		if vs, ok := id.(VirtualServer); ok && vs.Frontend.Mark == 0 && !IsAnchor(vs.Frontend) && s.Explain(Query{Frontend: vs.Frontend}).Fate == Served {
 			served = vs.Frontend
 		}

@@ -50,17 +50,17 @@ func TestSyncDaemonsComeChangeAndGo(t *testing.T) {
 // keepalived's daemon is nobody's but keepalived's.
 func TestSyncDaemonsOfOthersStay(t *testing.T) {
 	s := newStory(t)
-	stranger := SyncDaemon{Role: SyncMaster, Interface: "eth9", SyncID: 51, Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1472}
-	s.k.Put(Device{}, stranger)
+	foreign := SyncDaemon{Role: SyncMaster, Interface: "eth9", SyncID: 51, Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1472}
+	s.k.Put(Device{}, foreign)
 	s.Update(put())
 	s.sync(0)
-	if _, err := s.Cleanup(context.Background(), s.now); err != nil || !s.k.has(stranger.ID()) {
+	if _, err := s.Cleanup(context.Background(), s.now); err != nil || !s.k.has(foreign.ID()) {
 		t.Errorf("cleanup took it away: %v", err)
 	}
 	s = newStory(t)
-	s.k.Put(Device{}, stranger)
+	s.k.Put(Device{}, foreign)
 	s.k.Fail = func(op Op) error {
-		if op.Object.ID() == stranger.ID() {
+		if op.Object.ID() == foreign.ID() {
 			return errors.New("there is another")
 		}
 		return nil

@@ -6,7 +6,7 @@ package lb
 // all sources have said what they have. It is right after Adopt or a Sync.
 func (r *Reconciler) TakenOver() func(Frontend) bool {
 	missing, bare := map[Frontend]bool{}, map[Frontend]bool{}
-	for id := range r.failed {
+	for id := range r.failed.of {
 		switch o := id.(type) {
 		case VirtualServer:
 			missing[o.Frontend] = true
@@ -14,18 +14,17 @@ func (r *Reconciler) TakenOver() func(Frontend) bool {
 			bare[o.Frontend] = true
 		}
 	}
-	for id := range r.have {
-		if rs, ok := id.(RealServer); ok && len(bare) > 0 {
-			delete(bare, rs.Frontend)
+	for f := range bare {
+		if v := r.have.fronts[f]; v != nil && len(v.reals) > 0 {
+			delete(bare, f)
 		}
 	}
 	spoken := len(r.catalog.Waiting()) == 0
 	return func(f Frontend) bool {
 		id := VirtualServer{Frontend: f}
-		if _, wanted := r.want.Get(id); !wanted {
+		if !r.want.Has(id) {
 			return spoken
 		}
-		_, stands := r.have[id]
-		return stands && !missing[f] && !bare[f]
+		return r.have.Has(id) && !missing[f] && !bare[f]
 	}
 }

@@ -1,12 +1,11 @@
 #!/bin/sh
-# Prints a kubeconfig with which weir may do in a cluster what rbac.yaml, applied before, lets it,
-# and nothing else:
+# Prints a kubeconfig for weir with the rights of rbac.yaml, which must be applied first:
 #
 #   sh kubeconfig.sh [ADMIN-KUBECONFIG] >/etc/weir/credentials/NAME
 #
-# ADMIN-KUBECONFIG is one of an administrator's; without it kubectl takes its usual one. The token
-# is good for a year, or for as long as the API server lets one be. Put a new file in the place of
-# the old one before that, and `systemctl restart weir`.
+# ADMIN-KUBECONFIG is an administrator's kubeconfig; kubectl's default without it. The token is
+# valid for a year, or for the maximum of the API server. Replace the file before it expires, and
+# type `systemctl restart weir`.
 set -eu
 [ $# -eq 0 ] || export KUBECONFIG="$1"
 server=$(kubectl config view --raw --minify -o jsonpath='{.clusters[0].cluster.server}')

@@ -1,95 +1,93 @@
-// Package owner decides which member of a fleet owns a VIP, and what a box does about
-// it.
+// Package owner decides which member of a fleet owns a VIP, and what this box does about
+// it. It is pure: it never reads a clock or uses the network, and Self is its only state.
 //
-//	what each member says --gossip--> []Member --Rules--> Verdict: a Role, the owner, why
-//	what this box knows of itself --Self.Advance--> what it says, what it counts itself as
+//	states of the members --gossip--> []Member --Rules--> Decision: a Role, the owner, the reason
+//	facts about this box --Self.Advance--> the state to publish, the state to decide with
 //
-// It is pure: no clock, no network, no memory but Self, nothing but the standard
-// library. There is no leader, no vote and no API server in it: every box decides by
-// itself from what it has heard, and boxes that have heard the same decide the same.
-// A verdict can move a VIP among members that say they serve it, and can have a box
-// announce it worse or not at all; it never adds a VIP to a box.
+// It imports only the standard library. There is no leader, no vote and no API server:
+// every box decides by itself, and boxes with the same data decide the same. A decision
+// can move a VIP among members that serve it, and can make a box announce it as second
+// choice or not at all; it never adds a VIP to a box.
 //
-// # Who owns a VIP
+// # Ownership of a VIP
 //
-// Only members that serve it count: those with a usable backend for it whose kernel
-// has it. Of these
+// Only members that serve the VIP count: they have a usable backend for it, and their
+// kernel is programmed. Of these
 //
-//  1. with Stay (take_back = "never") whoever is fit and holds it keeps it;
-//  2. else the best Standing there is: Settled, then Fresh, then Unfit, then Draining.
-//     A VIP that is drained on a member counts there as Draining;
+//  1. with NoPreempt (preempt_delay = "never") a fit member that owns it keeps it;
+//  2. else the best State counts: Stable, then Fresh, then Unfit, then Draining. A VIP
+//     that is drained on a member counts there as Draining;
 //  3. of several equals, the one with the least -log2(h)/weight, where h in (0, 1] is
-//     drawn from a hash of member and VIP (weighted rendezvous hashing). It is done per
-//     address, so that two Services of one VIP never part.
+//     a hash of member and VIP (weighted rendezvous hashing). The hash is per address, so
+//     that two Services of one VIP have the same owner.
 //
-// So a member that goes moves its own VIPs and no others; one that comes takes its
-// share from all others in proportion to their weights; and the last one that can
-// serve a VIP owns it, whatever its standing is. With Together the hash is of the
-// member alone, so that one member owns everything that it serves.
+// So a member that leaves moves its own VIPs and no others; one that joins takes VIPs
+// from all others in proportion to the weights; and the last member that serves a VIP
+// owns it, in any State. With SingleOwner the hash is that of the member only, so that
+// one member owns everything that it serves.
 //
-// # What a box does
+// # Roles
 //
-//	               fit                        unfit or draining
-//	ActiveActive   Owner: all announce alike   Out if a fit member serves it, else Owner
-//	ActiveStandby  Owner, or Standby           Out if a fit member serves it, else Owner or Standby
+//	               fit                             unfit or draining
+//	ActiveActive   Owner: all announce equally     Out if a fit member serves it, else Owner
+//	ActiveStandby  Owner, or Standby               Out if a fit member serves it, else Owner or Standby
 //
-// Where the owner answers ARP and NDP, that is Verdict.Owner in both modes.
+// ARP and NDP are answered by Decision.Owner in both modes.
 //
-// Nobody withdraws the last announcement of a VIP for another reason than having no
-// usable backend: a box is Out only while it hears a fit member say that it serves
-// the VIP. And it is so only HeardAfter after it has said why, when others have had
-// time to hear of it: the new owner is there before the old one goes, and of two that
-// become unfit at once each knows of the other.
+// The last announcement of a VIP is withdrawn only when no backend is usable: a box is
+// Out only while a fit member publishes that it serves the VIP, and not before ActDelay
+// has passed since it published its own state. Then the others have had time to react:
+// the new owner is ready before the old one stops, and of two members that become unfit
+// at once each knows about the other.
 //
-// # Standing
+// # States
 //
-// A box is Unfit at once when it is, and says why. When it is fit again it is Fresh
-// for TakeBack (30 s), without a break, and Settled from then on: so one that comes and
-// goes takes nothing from those that stay. There are three ways around it:
+// A box is Unfit as soon as a check fails. When it is fit again it is Fresh for
+// PreemptDelay (30 s) without interruption, and Stable from then on: so a box that flaps
+// takes nothing from stable ones. There are three exceptions:
 //
-//   - if no other member is Settled, a Fresh one is Settled at once: somebody has to,
-//     and who comes later should not take from it at once;
-//   - a process that begins anew while its box stays up was Settled before and still
-//     is (Self.Was): a restart or an upgrade is no reason to move anything;
-//   - a drain is no break: whoever ends it wants the box back.
+//   - if no other member is Stable, a Fresh one becomes Stable at once: one must be, and
+//     a later member should not take VIPs from it at once;
+//   - a process that restarts while its box stays up remains Stable (Self.StableUntil): a
+//     restart or an upgrade is no reason to move anything;
+//   - a drain is no interruption: after it the box is needed at once.
 //
-// A box that begins claims nothing until it knows who else is there: until all
-// whom it is to join have answered and their Words are here, or a few seconds have
-// passed. Meanwhile
-// it says Unfit; or Settled (Self.Kept), if it was and the others still count with it.
+// A box that starts claims nothing until it knows the other members: until all hosts that
+// it joins have answered and their messages are here, or a few seconds have passed.
+// Meanwhile it publishes Unfit; or Stable (Self.CountedUntil), if it was and the others
+// still count it so.
 //
-// A member whose process is gone while its box is up (cluster.Member.Away) still
-// forwards what it did. It counts with what it last said for restart_grace (10 s),
-// see Seen. One that is silent for another reason is gone as soon as it is dead.
+// A member that has no process while its box is up (cluster.Member.ProcessDown) still
+// forwards. It counts with its last state for restart_grace (10 s), see StateOf. A member
+// that is silent for another reason counts no more as soon as it is dead.
 //
 // # Partitions
 //
-// Members that do not hear each other are gone for each other, and each side decides
-// for itself; no side needs a majority, because a VIP that nobody serves is worse than
-// one served twice:
+// Members that do not reach each other are gone for each other, and each side decides for
+// itself. No side needs a majority, because a VIP without service is worse than one that
+// is served twice:
 //
-//   - ActiveActive: nothing changes. Every fit box announces before, during and after.
-//     A box that is Out since a fit one serves the VIP, and hears none any more,
-//     announces again.
-//   - ActiveStandby: each side has an owner. A router that hears both has two equal
-//     routes and takes one, or both; the owner of before is one of them.
-//   - ARP and NDP: each side has an owner, and it asks the wire before it claims. If the
-//     wire is whole (only the gossip is cut) the owner of before answers, and the other
-//     one waits. If the wire is cut too, each side serves those who are on it.
+//   - ActiveActive: nothing changes. Every fit box announces before, during and after. A
+//     box that is Out because of a fit member announces again when that member is gone.
+//   - ActiveStandby: each side has an owner. A router with sessions to both has two equal
+//     routes and takes one, or both; the previous owner is one of them.
+//   - ARP and NDP: each side has an owner, which probes the network first. If only the
+//     gossip is cut, the previous owner answers, and the other one waits. If the network
+//     is cut too, each side serves its own hosts.
 //
-// When it heals, the owner is among those that owned on their sides: the least of all
-// is the least of its side, and with Stay all holders hold. So of the two sides' owners
-// one goes on and the other one gives up; a VIP moves once at most, and for those whom
-// the remaining owner served it does not move at all.
+// When the partition heals, the owner is one of the sides' owners: the least score of all
+// is the least of its side, and with NoPreempt all owners keep. So one of them continues
+// and the other one stops; a VIP moves once at most, and not at all for the hosts that
+// the remaining owner served.
 //
 // # The hash
 //
 // It is SHA-256 of "weir owner 1", the length of the name in one byte, the name, and
-// the 16 bytes of the address (IPv4 as ::ffff:a.b.c.d; with Together ::). The first 8
+// the 16 bytes of the address (IPv4 as ::ffff:a.b.c.d; with SingleOwner ::). The first 8
 // bytes as a big-endian number n give h = (n+1)/2^64. -log2(h) is computed with
 // integers to 40 binary places, cut off; scores are compared as fractions by
 // multiplying crosswise; equal ones go to the lesser name. There is no floating point,
-// whose last bits depend on the processor. Golden tests hold the result: members of
-// different versions and processors must agree, and whoever has another result must
-// not share a fleet with this one.
+// since its last bits depend on the processor. Golden tests check the result: members of
+// different versions and processors must agree, and a member with another result must not
+// share a fleet with this one.
 package owner

@@ -7,21 +7,22 @@ import (
 	"net/netip"
 )
 
-// score is a member's at a VIP; the least one wins. It is the fraction length/weight.
+// score is that of a member at a VIP; the least one wins. It is the fraction
+// length/weight.
 type score struct{ length, weight uint64 }
 
 // less compares two fractions without a division: lengths have 47 bits, weights 10.
 func (s score) less(t score) bool { return s.length*t.weight < t.length*s.weight }
 
-// domain begins what is hashed. Members that hash otherwise own otherwise: a change
-// here is a change of what boxes say to each other.
+// domain is the prefix of the hashed data. Members with another prefix choose other
+// owners: a change here is a change of the protocol.
 const domain = "weir owner 1"
 
-// score draws a member's at a VIP: an exponential variate of the rate of its weight,
-// so that the least one is each member's with a chance in proportion to its weight,
-// and a member that goes changes nobody else's.
+// score returns the score of a member at a VIP: an exponential variate with the rate of
+// its weight. So each member has the least score with a probability in proportion to its
+// weight, and a member that leaves changes no other score.
 func (r Rules) score(m *Member, vip netip.Addr) score {
-	if r.Together {
+	if r.SingleOwner {
 		vip = netip.IPv6Unspecified()
 	}
 	var buf [len(domain) + 256 + 16]byte
@@ -38,8 +39,20 @@ func (r Rules) score(m *Member, vip netip.Addr) score {
 	return score{length(binary.BigEndian.Uint64(sum[:])), uint64(min(max(weight, 1), 1000))}
 }
 
-// length is -log2((h+1)/2^64) in units of 2^-40. It is done with integers alone:
-// floating point logarithms differ between processors in the last bits.
+// Prefers reports whether member a has a better score at a VIP than member b: the
+// tie-break among members of equal standing. For two names exactly one of Prefers(a, b)
+// and Prefers(b, a) is true. Only the names and the weights count.
+func (r Rules) Prefers(a, b *Member, vip netip.Addr) bool {
+	return preferred(a, r.score(a, vip), b, r.score(b, vip))
+}
+
+// preferred is Prefers with scores that are known.
+func preferred(a *Member, as score, b *Member, bs score) bool {
+	return as.less(bs) || !bs.less(as) && a.Name < b.Name
+}
+
+// length returns -log2((h+1)/2^64) in units of 2^-40, computed with integers: floating
+// point logarithms differ between processors in the last bits.
 func length(h uint64) uint64 {
 	if h == 1<<64-1 {
 		return 0

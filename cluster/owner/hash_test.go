@@ -29,7 +29,7 @@ func vips(n int) []netip.Addr {
 func fleet(weights ...int) []Member {
 	var out []Member
 	for i, w := range weights {
-		m := member(fmt.Sprintf("box%d", i+1), Settled)
+		m := member(fmt.Sprintf("box%d", i+1), Stable)
 		m.Weight = w
 		out = append(out, m)
 	}
@@ -38,8 +38,8 @@ func fleet(weights ...int) []Member {
 
 // The figures are from another program, with decimal logarithms of 60 places.
 // Members of different versions and processors must give these. If they have to
-// change, so has the domain, and the changelog has to say that all members of a fleet
-// are to be upgraded at once.
+// change, so has the domain, and the changelog must require that all members of a fleet
+// are upgraded at once.
 func TestHashIsGolden(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func TestHashIsGolden(t *testing.T) {
 		{"a", "192.0.2.20", 5508791176792}, {"b", "192.0.2.20", 3460127786921}, {"c", "192.0.2.20", 2751686538987},
 		{"a", "2001:db8::20", 285272740924}, {"lb1.example.net", "192.0.2.20", 5202274639},
 	} {
-		m := member(c.name, Settled)
+		m := member(c.name, Stable)
 		if got := (Rules{}).score(&m, netip.MustParseAddr(c.vip)).length; got != c.want {
 			t.Errorf("%s at %s: %d, want %d", c.name, c.vip, got, c.want)
 		}
@@ -74,7 +74,7 @@ func TestHashIsGolden(t *testing.T) {
 	if want := "131221222333232122113132"; text != want {
 		t.Errorf("owners %s, want %s", text, want)
 	}
-	if got := (Rules{Together: true}).Owner(members, vip); got != "box2" {
+	if got := (Rules{SingleOwner: true}).Owner(members, vip); got != "box2" {
 		t.Errorf("together: %s", got)
 	}
 }
@@ -104,19 +104,19 @@ func TestLengthIsALogarithm(t *testing.T) {
 func TestTheOrderOfMembersMakesNoDifference(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	standings := []Standing{Absent, Draining, Unfit, Fresh, Settled}
+	standings := []State{Absent, Draining, Unfit, Fresh, Stable}
 	for i, v := range vips(2000) {
 		var members []Member
 		for n := range 1 + r.IntN(6) {
-			m := Member{Name: fmt.Sprint("box", n), Weight: r.IntN(1001), Standing: standings[r.IntN(5)]}
-			for _, f := range []*func(netip.Addr) bool{&m.Serves, &m.Holds, &m.Drains} {
+			m := Member{Name: fmt.Sprint("box", n), Weight: r.IntN(1001), State: standings[r.IntN(5)]}
+			for _, f := range []*func(netip.Addr) bool{&m.Serves, &m.Owns, &m.Drains} {
 				if r.IntN(2) == 0 {
 					*f = always
 				}
 			}
 			members = append(members, m)
 		}
-		rules := Rules{Mode: Mode(i % 2), Together: i%3 == 0, Stay: i%5 < 2}
+		rules := Rules{Mode: Mode(i % 2), SingleOwner: i%3 == 0, NoPreempt: i%5 < 2}
 		want := rules.Owner(members, v)
 		for range 5 {
 			r.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
@@ -124,14 +124,14 @@ func TestTheOrderOfMembersMakesNoDifference(t *testing.T) {
 				t.Fatalf("%+v: %s, and in another order %s: %+v", rules, want, got, members)
 			}
 		}
-		serves := slices.ContainsFunc(members, func(m Member) bool { return m.Standing != Absent && m.Serves != nil })
+		serves := slices.ContainsFunc(members, func(m Member) bool { return m.State != Absent && m.Serves != nil })
 		if (want != "") != serves {
 			t.Fatalf("owned by %q of %+v", want, members)
 		}
-		// The owner is the one that says so itself, and somebody announces.
+		// The owner is the one that claims so itself, and some member announces.
 		owners, announced := 0, false
 		for _, m := range members {
-			verdict := rules.Verdict(m.Name, members, v)
+			verdict := rules.Decide(m.Name, members, v)
 			if verdict.Owner != want {
 				t.Fatalf("%s: %+v, want %s", m.Name, verdict, want)
 			}
@@ -202,7 +202,7 @@ func TestTogetherIsOneOwner(t *testing.T) {
 	members := fleet(100, 100, 100)
 	owners := map[string]int{}
 	for _, v := range vips(100) {
-		owners[Rules{Together: true}.Owner(members, v)]++
+		owners[Rules{SingleOwner: true}.Owner(members, v)]++
 	}
 	if len(owners) != 1 {
 		t.Errorf("%v", owners)
@@ -213,7 +213,7 @@ func TestTogetherIsOneOwner(t *testing.T) {
 			members[i].Serves = func(a netip.Addr) bool { return a != vip }
 		}
 	}
-	if got := (Rules{Together: true}).Owner(members, vip); got == "" || owners[got] > 0 {
+	if got := (Rules{SingleOwner: true}).Owner(members, vip); got == "" || owners[got] > 0 {
 		t.Errorf("what the owner does not serve is %q's", got)
 	}
 }
@@ -221,7 +221,7 @@ func TestTogetherIsOneOwner(t *testing.T) {
 func TestNamesAreToldApart(t *testing.T) {
 	t.Parallel()
 	long := make([]byte, 255)
-	a, b := member(string(long), Settled), member(string(long[1:]), Settled)
+	a, b := member(string(long), Stable), member(string(long[1:]), Stable)
 	if (Rules{}).score(&a, vip) == (Rules{}).score(&b, vip) {
 		t.Error("two names, one score")
 	}
@@ -240,7 +240,7 @@ func BenchmarkFleetOf5With5000VIPs(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, v := range all {
-			rules.Verdict("box1", members, v)
+			rules.Decide("box1", members, v)
 		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 type laws struct {
 	*sim
 	t *testing.T
-	// witness[b][c][v]: since b has power, c has been Settled, has served v, and both
-	// have heard each other.
+	// witness[b][c][v]: since b has power, c has been Stable, has served v, and both
+	// have received each other's messages.
 	witness [][][]bool
 	booted  []time.Duration
-	bare    []time.Duration // since when a VIP that could be served is announced by nobody; 0: it is
+	bare    []time.Duration // since when a VIP that could be served is not announced; 0: it is
 	checked int             // how often views were equal
 }
 
@@ -34,12 +34,12 @@ func (l *laws) fail(format string, args ...any) {
 	l.t.Helper()
 	for _, b := range l.boxes {
 		l.note("%s: power %v, process %v, says %s, own %s, joined %v, serves %v, claims %v, announces %v",
-			b, b.power, b.process, b.now.Said, b.now.Own, b.joined, b.serves, b.claims, b.announces)
+			b, b.power, b.process, b.now.Published, b.now.Effective, b.joined, b.serves, b.claims, b.announces)
 	}
 	l.t.Fatalf("%s at %v\n%s", fmt.Sprintf(format, args...), l.now, strings.Join(l.log[max(0, len(l.log)-40):], "\n"))
 }
 
-// check looks at all laws now.
+// check checks all laws now.
 func (l *laws) check() {
 	l.t.Helper()
 	for v := range l.vips {
@@ -74,7 +74,7 @@ func (l *laws) checkAnnounced(v int) {
 	if l.bare[v] == 0 {
 		l.bare[v] = l.now
 	}
-	if l.loss > 0 && l.now-l.bare[v] <= HeardAfter { // what a box says may take longer than HeardAfter
+	if l.loss > 0 && l.now-l.bare[v] <= ActDelay { // a message of a box may take longer than HeardAfter
 		return
 	}
 	if l.now-l.lastHard > deadAfter+l.delay+5*tickEvery {
@@ -82,22 +82,22 @@ func (l *laws) checkAnnounced(v int) {
 	}
 }
 
-// checkNewcomer: who has just come takes nothing from those that are settled.
+// checkNewcomer: a new member takes nothing from those that are stable.
 func (l *laws) checkNewcomer(b *simBox) {
 	l.t.Helper()
 	for _, c := range l.boxes {
 		w := l.witness[b.id][c.id]
 		for v := range w {
-			w[v] = w[v] && c.runs(l.now) && c.joined && c.now.Said == Settled && c.serves[v] && !c.drains[v] &&
+			w[v] = w[v] && c.runs(l.now) && c.joined && c.now.Published == Stable && c.serves[v] && !c.drains[v] &&
 				!l.cut[b.id][c.id] && !l.cut[c.id][b.id]
-			if w[v] && b.runs(l.now) && b.claims[v] && l.now-l.booted[b.id] < takeBack {
+			if w[v] && b.runs(l.now) && b.claims[v] && l.now-l.booted[b.id] < preemptDelay {
 				l.fail("%s has power since %v and owns %s, which %s has served all the time", b, l.booted[b.id], l.vips[v], c)
 			}
 		}
 	}
 }
 
-// groups are the boxes that hear each other, all of them.
+// groups are the boxes that receive each other's messages, all of them.
 func (l *laws) groups() [][]*simBox {
 	var out [][]*simBox
 	seen := map[int]bool{}
@@ -117,17 +117,17 @@ func (l *laws) groups() [][]*simBox {
 	return out
 }
 
-// equalViews tells whether all of a group have heard what the others of it say, count
-// with nobody else, and have acted upon it.
+// equalViews reports whether all of a group have the messages of the others in it, count
+// with no other member, and have acted upon it.
 func (l *laws) equalViews(group []*simBox) bool {
 	for _, a := range group {
-		if !a.joined || l.now < a.ready || a.now.Said != a.now.Own {
+		if !a.joined || l.now < a.ready || a.now.Published != a.now.Effective {
 			return false
 		}
 		for _, b := range l.boxes {
 			switch in := slices.Contains(group, b); {
 			case a == b:
-			case in && (a.others[b.id].seq != b.says.seq || a.sees(b.id) != b.now.Own):
+			case in && (a.others[b.id].seq != b.says.seq || a.sees(b.id) != b.now.Effective):
 				return false
 			case !in && a.sees(b.id) != Absent:
 				return false
@@ -137,16 +137,16 @@ func (l *laws) equalViews(group []*simBox) bool {
 	return true
 }
 
-// checkOwner: exactly one of a group owns what somebody of it can serve, and it is
+// checkOwner: exactly one of a group owns what some member of it can serve, and it is
 // one that should.
 func (l *laws) checkOwner(group []*simBox, v int) {
 	l.t.Helper()
 	owners, can, best := []*simBox{}, false, Absent
-	standing := func(b *simBox) Standing {
+	standing := func(b *simBox) State {
 		if b.drains[v] {
 			return Draining
 		}
-		return b.now.Own
+		return b.now.Effective
 	}
 	for _, b := range group {
 		if b.claims[v] {
@@ -162,12 +162,12 @@ func (l *laws) checkOwner(group []*simBox, v int) {
 	if can && len(owners) != 1 || !can && len(owners) > 0 {
 		l.fail("%s is owned by %v of %v, can be served: %v", l.vips[v], owners, group, can)
 	}
-	if can && standing(owners[0]) != best && (!l.rules.Stay || !standing(owners[0]).Fit()) {
+	if can && standing(owners[0]) != best && (!l.rules.NoPreempt || !standing(owners[0]).Fit()) {
 		l.fail("%s is owned by %s, which is %s, and there is one that is %s", l.vips[v], owners[0], standing(owners[0]), best)
 	}
 }
 
-// happen has something happen to somebody.
+// happen makes an event happen to a box.
 func (l *laws) happen() {
 	b := l.boxes[l.IntN(len(l.boxes))]
 	v := l.IntN(len(l.vips))
@@ -222,7 +222,7 @@ func (l *laws) happen() {
 	}
 }
 
-// revive brings a box up again, or its process alone.
+// revive brings a box up again, or only its process.
 func (l *laws) revive(b *simBox) {
 	switch {
 	case !b.power:
@@ -252,7 +252,7 @@ func TestLaws(t *testing.T) {
 	for seed := range fleets() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			rules := Rules{Mode: Mode(seed % 2), Together: seed%7 == 0, Stay: seed%3 == 0}
+			rules := Rules{Mode: Mode(seed % 2), SingleOwner: seed%7 == 0, NoPreempt: seed%3 == 0}
 			l := newLaws(t, newSim(seed, 2+int(seed%4), 6, rules))
 			if seed%4 >= 2 {
 				l.loss, l.delay = 0.3, 600*time.Millisecond
@@ -265,7 +265,7 @@ func TestLaws(t *testing.T) {
 				l.note("nothing happens for a while")
 				l.quiet(20*time.Second, l.check)
 				l.agree()
-				l.quiet(takeBack, l.check)
+				l.quiet(preemptDelay, l.check)
 				l.settledOwners()
 			}
 			if l.checked == 0 {
@@ -275,7 +275,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// agree waits until all that hear each other agree.
+// agree waits until all that receive each other's messages agree.
 func (l *laws) agree() {
 	l.t.Helper()
 	agreed := make([]bool, len(l.boxes)) // of the first of each group
@@ -292,7 +292,7 @@ func (l *laws) agree() {
 	}
 }
 
-// whole tells whether all of a group hear each other, and nobody else.
+// whole reports whether all of a group receive each other's messages, and no others.
 func (l *laws) whole(group []*simBox) bool {
 	for _, a := range group {
 		for _, b := range l.boxes {

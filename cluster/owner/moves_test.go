@@ -15,12 +15,12 @@ func each(t *testing.T, story func(l *laws)) {
 	for seed := range fleets() {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			l := newLaws(t, newSim(seed, 2+int(seed%4), 12, Rules{Mode: Mode(seed / 2 % 2), Stay: seed/4%2 == 1, Together: seed%5 == 4}))
+			l := newLaws(t, newSim(seed, 2+int(seed%4), 12, Rules{Mode: Mode(seed / 2 % 2), NoPreempt: seed/4%2 == 1, SingleOwner: seed%5 == 4}))
 			if seed%3 == 0 {
 				l.loss = 0.3
 			}
 			l.lastHard = 5 * time.Second // all begin
-			l.quiet(5*time.Second+takeBack, l.check)
+			l.quiet(5*time.Second+preemptDelay, l.check)
 			story(l)
 		})
 	}
@@ -47,7 +47,7 @@ func (l *laws) owned() []string {
 	return out
 }
 
-// still wants that nobody has become the owner of anything, nor stopped to be.
+// still wants that no member has become the owner of anything, nor stopped to be.
 func (l *laws) still(what string) {
 	l.t.Helper()
 	for _, b := range l.boxes {
@@ -112,13 +112,13 @@ func TestARollingDrainMovesWhatItHasToOnly(t *testing.T) {
 			l.quiet(10*time.Second, l.check)
 			for _, c := range l.boxes {
 				for v := range l.vips {
-					if c.turnedOn[v]+c.turnedOff[v] > 2 || before[v] != b.name && !l.rules.Stay && c.turnedOn[v]+c.turnedOff[v] > 0 {
+					if c.turnedOn[v]+c.turnedOff[v] > 2 || before[v] != b.name && !l.rules.NoPreempt && c.turnedOn[v]+c.turnedOff[v] > 0 {
 						l.fail("%s is drained, and %s moves to or from %s", b, l.vips[v], c)
 					}
 				}
 			}
 		}
-		if after := l.owned(); !l.rules.Stay && !slices.Equal(before, after) {
+		if after := l.owned(); !l.rules.NoPreempt && !slices.Equal(before, after) {
 			l.fail("%v, and then %v", before, after)
 		}
 	})
@@ -139,22 +139,22 @@ func TestOneThatComesAndGoesTakesNothing(t *testing.T) {
 		}
 		l.still("a box that does not stay")
 		l.revive(b)
-		l.quiet(5*time.Second+takeBack, l.check)
+		l.quiet(5*time.Second+preemptDelay, l.check)
 		share := 0
 		for v := range l.vips {
 			if b.claims[v] {
 				share++
 			}
 		}
-		if took := share > 0; took == l.rules.Stay && !l.rules.Together {
-			l.fail("after a while it has %d VIPs; holders stay: %v", share, l.rules.Stay)
+		if took := share > 0; took == l.rules.NoPreempt && !l.rules.SingleOwner {
+			l.fail("after a while it has %d VIPs; holders stay: %v", share, l.rules.NoPreempt)
 		}
 	})
 }
 
 func TestHoldersStay(t *testing.T) {
 	each(t, func(l *laws) {
-		l.rules.Stay = true
+		l.rules.NoPreempt = true
 		l.quiet(5*time.Second, l.check)
 		b := l.boxes[l.IntN(len(l.boxes))]
 		l.powerOff(b)
@@ -162,7 +162,7 @@ func TestHoldersStay(t *testing.T) {
 		l.quiet(20*time.Second, l.check)
 		l.forget()
 		l.revive(b)
-		l.quiet(2*takeBack, l.check)
+		l.quiet(2*preemptDelay, l.check)
 		l.still("holders stay")
 	})
 }
@@ -211,7 +211,7 @@ func TestWhoComesFirstAfterAPowerCutKeepsAllForAWhile(t *testing.T) {
 		for _, b := range l.boxes {
 			l.revive(b)
 		}
-		l.quiet(takeBack-time.Second, l.check)
+		l.quiet(preemptDelay-time.Second, l.check)
 		l.still("for a while")
 	})
 }

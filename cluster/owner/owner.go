@@ -2,83 +2,84 @@ package owner
 
 import "net/netip"
 
-// Standing is how much a member is to be counted with, the best last. All but Absent
-// is what a member says of itself; Absent is what others see.
-type Standing uint8
+// State is the state of a member, the best last. Members publish all but Absent, which
+// other members derive.
+type State uint8
 
 // The standings.
 const (
-	// Absent is a member that is not there, or that does not know yet who else is.
-	Absent Standing = iota
-	// Draining is being taken out, by somebody's wish.
+	// Absent: it is gone, or does not know the other members yet.
+	Absent State = iota
+	// Draining: an operator takes it out of service.
 	Draining
-	// Unfit could serve badly or not at all, and says why.
+	// Unfit: a check has failed, so that it would serve badly or not at all.
 	Unfit
-	// Fresh is fit, but not for long enough to take anything from a Settled one.
+	// Fresh: it is fit, but not for long enough to take VIPs from a Stable one.
 	Fresh
-	// Settled is fit, and has been for a while.
-	Settled
+	// Stable: it has been fit for a while.
+	Stable
 )
 
-func (s Standing) String() string {
-	return [...]string{"absent", "draining", "unfit", "fresh", "settled"}[s]
+func (s State) String() string {
+	return [...]string{"absent", "draining", "unfit", "fresh", "stable"}[s]
 }
 
 // MarshalText is String, for JSON and the like.
-func (s Standing) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Fit tells whether a member is fit: Fresh or Settled.
-func (s Standing) Fit() bool { return s >= Fresh }
+// Fit reports whether a member is fit: Fresh or Stable.
+func (s State) Fit() bool { return s >= Fresh }
 
-// DefaultWeight is the weight of a member that says none.
+// DefaultWeight is the weight of a member that publishes none.
 const DefaultWeight = 100
 
-// Member is one member of the fleet, as one box sees it.
+// Member is a member of the fleet, as a box sees it.
 type Member struct {
 	Name string
-	// Weight is its share, 1 to 1000; 0 is DefaultWeight.
-	Weight   int
-	Standing Standing
-	// Serves tells whether it has a usable backend for a VIP, and its kernel has it;
-	// nil: for none.
+	// Weight is its weight in the distribution of VIPs, 1 to 1000; 0 is DefaultWeight.
+	Weight int
+	State  State
+	// Serves reports whether it has a usable backend for a VIP and its kernel is
+	// programmed; nil: for none.
 	Serves func(netip.Addr) bool
-	// Holds tells whether it says that it owns a VIP now; only Stay asks. Nil: none.
-	Holds func(netip.Addr) bool
-	// Drains tells whether a VIP alone is drained there; nil: none.
+	// Owns reports whether it publishes that it owns a VIP now; used with NoPreempt only.
+	// Nil: none.
+	Owns func(netip.Addr) bool
+	// Drains reports whether a single VIP is drained there; nil: none.
 	Drains func(netip.Addr) bool
 }
 
-// Mode is who announces a VIP.
+// Mode selects the members that announce a VIP.
 type Mode uint8
 
 // The modes.
 const (
-	// ActiveActive has every fit member announce what it serves, all alike.
+	// ActiveActive: every fit member announces the VIPs that it serves, equally.
 	ActiveActive Mode = iota
-	// ActiveStandby has the owner announce it, and the others as second choice.
+	// ActiveStandby: the owner announces a VIP, and the others announce it as second
+	// choice.
 	ActiveStandby
 )
 
 func (m Mode) String() string { return [...]string{"active-active", "active-standby"}[m] }
 
-// Rules are those by which a fleet shares its VIPs. All members must have the same
-// ones.
+// Rules are the rules of ownership. All members must have the same ones.
 type Rules struct {
 	Mode Mode
-	// Together gives all VIPs to one owner, as far as it serves them.
-	Together bool
-	// Stay leaves a VIP with a fit member that holds it, whoever comes.
-	Stay bool
+	// SingleOwner gives all VIPs to one owner, as far as it serves them.
+	SingleOwner bool
+	// NoPreempt leaves a VIP with a fit member that owns it, whichever members join.
+	NoPreempt bool
 }
 
-// Role is what a box does about a VIP.
+// Role is the role of a box for a VIP.
 type Role uint8
 
-// The roles, the loudest last.
+// The roles, the most preferred last.
 const (
-	// Nothing: it cannot serve it.
-	Nothing Role = iota
-	// Out: others serve it, and this box should not be asked.
+	// None: it cannot serve it.
+	None Role = iota
+	// Out: others serve it, and this box must not announce it.
 	Out
 	// Standby announces it as second choice.
 	Standby
@@ -91,100 +92,99 @@ func (r Role) String() string { return [...]string{"nothing", "out", "standby", 
 // MarshalText is String, for JSON and the like.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Verdict is what a box does about a VIP, and why.
-type Verdict struct {
+// Decision is the role of a box for a VIP, and its reason.
+type Decision struct {
 	Role Role
-	// Owner is the name of the VIP's owner; "" if nobody serves it. In ActiveActive it
-	// is the one that answers ARP and NDP, where that is wanted, and has no part in the
-	// Role.
-	Owner string
-	Why   Why
+	// Owner is the name of the VIP's owner; empty if no member serves it. In ActiveActive
+	// it answers ARP and NDP, where that is configured, and has no effect on the Role.
+	Owner  string
+	Reason Reason
 }
 
-// Owner gives the name of the owner of a VIP, "" if nobody serves it. The order of
+// Owner returns the name of the owner of a VIP; empty if no member serves it. The order of
 // members makes no difference; their names must differ.
 func (r Rules) Owner(members []Member, vip netip.Addr) string {
 	name, _ := r.elect(r.survey("", members, vip), members, vip)
 	return name
 }
 
-// Verdict tells what the member of name self does about a VIP. One that is not among
+// Decide returns the role of the member of name self for a VIP. One that is not among
 // members, or is Absent, claims nothing.
-func (r Rules) Verdict(self string, members []Member, vip netip.Addr) Verdict {
+func (r Rules) Decide(self string, members []Member, vip netip.Addr) Decision {
 	f := r.survey(self, members, vip)
-	v := Verdict{}
-	v.Owner, v.Why = r.elect(f, members, vip)
-	fit := f.count[Fresh]+f.count[Settled] > 0
+	v := Decision{}
+	v.Owner, v.Reason = r.elect(f, members, vip)
+	fit := f.count[Fresh]+f.count[Stable] > 0
 	switch {
 	case f.starting:
-		v.Role, v.Why = Out, Starting
-	case f.self == Absent:
-		v.Role, v.Why = Nothing, NoBackend
-	case !f.self.Fit() && fit && f.self == Draining:
-		v.Role, v.Why = Out, IsDraining
-	case !f.self.Fit() && fit:
-		v.Role, v.Why = Out, IsUnfit
-	case !f.self.Fit() && (r.Mode == ActiveActive || v.Owner == self):
-		v.Role, v.Why = Owner, Last
+		v.Role, v.Reason = Out, Starting
+	case f.own == Absent:
+		v.Role, v.Reason = None, NoBackend
+	case !f.own.Fit() && fit && f.own == Draining:
+		v.Role, v.Reason = Out, IsDraining
+	case !f.own.Fit() && fit:
+		v.Role, v.Reason = Out, IsUnfit
+	case !f.own.Fit() && (r.Mode == ActiveActive || v.Owner == self):
+		v.Role, v.Reason = Owner, Last
 	case r.Mode == ActiveActive:
 		v.Role = Owner
-		if v.Why != Only {
-			v.Why = Shared
+		if v.Reason != Only {
+			v.Reason = Shared
 		}
 	case v.Owner == self:
 		v.Role = Owner
-	case f.self == Fresh && f.count[Settled] > 0 && f.holders == 0:
-		v.Role, v.Why = Standby, IsFresh
+	case f.own == Fresh && f.count[Stable] > 0 && f.incumbents == 0:
+		v.Role, v.Reason = Standby, IsFresh
 	default:
 		v.Role = Standby
 	}
 	return v
 }
 
-// field is who stands for a VIP.
-type field struct {
-	count   [Settled + 1]int // by standing, without Absent
-	holders int              // fit members that have it, if those stay
-	self    Standing
-	// starting: the box whose Verdict it is does not know yet who else is there.
+// candidates are the members that serve a VIP.
+type candidates struct {
+	count      [Stable + 1]int // by state, without Absent
+	incumbents int             // fit members that own it, with NoPreempt
+	own        State
+	// starting: this box does not know the other members yet.
 	starting bool
 }
 
-// survey looks at who stands for a VIP.
-func (r Rules) survey(self string, members []Member, vip netip.Addr) field {
-	f := field{starting: true}
+// survey counts the candidates for a VIP.
+func (r Rules) survey(self string, members []Member, vip netip.Addr) candidates {
+	f := candidates{starting: true}
 	for i := range members {
 		m := &members[i]
-		s := m.standing(vip)
+		s := m.stateAt(vip)
 		if m.Name == self {
-			f.self, f.starting = s, m.Standing == Absent
+			f.own, f.starting = s, m.State == Absent
 		}
 		if s == Absent {
 			continue
 		}
 		f.count[s]++
-		if r.holds(m, s, vip) {
-			f.holders++
+		if r.incumbent(m, s, vip) {
+			f.incumbents++
 		}
 	}
 	return f
 }
 
-// elect finds the owner: holders if they stay, else the best standing there is; of
-// several the hash decides.
-func (r Rules) elect(f field, members []Member, vip netip.Addr) (string, Why) {
-	best := Settled
+// elect finds the owner: of the incumbents with NoPreempt, else of the best state; of
+// several by the hash.
+func (r Rules) elect(f candidates, members []Member, vip netip.Addr) (string, Reason) {
+	best := Stable
 	for best > Absent && f.count[best] == 0 {
 		best--
 	}
 	if best == Absent {
 		return "", NoBackend
 	}
-	rivals, why := f.count[best], Alone
-	if f.holders > 0 {
-		rivals, why = f.holders, Stays
+	rivals, why := f.count[best], BestState
+	if f.incumbents > 0 {
+		rivals, why = f.incumbents, Incumbent
 	}
-	all := f.count[Draining] + f.count[Unfit] + f.count[Fresh] + f.count[Settled]
+	all := f.count[Draining] + f.count[Unfit] + f.count[Fresh] + f.count[Stable]
 	if all == 1 {
 		why = Only
 	} else if rivals > 1 {
@@ -194,34 +194,34 @@ func (r Rules) elect(f field, members []Member, vip netip.Addr) (string, Why) {
 	var least score
 	for i := range members {
 		m := &members[i]
-		s := m.standing(vip)
-		if f.holders > 0 && !r.holds(m, s, vip) || f.holders == 0 && s != best {
+		s := m.stateAt(vip)
+		if f.incumbents > 0 && !r.incumbent(m, s, vip) || f.incumbents == 0 && s != best {
 			continue
 		}
 		if rivals == 1 {
 			return m.Name, why
 		}
 		sc := r.score(m, vip)
-		if first == nil || sc.less(least) || !least.less(sc) && m.Name < first.Name {
+		if first == nil || preferred(m, sc, first, least) {
 			first, least = m, sc
 		}
 	}
 	return first.Name, why
 }
 
-// holds tells whether a member of a standing has a VIP that it is to keep.
-func (r Rules) holds(m *Member, s Standing, vip netip.Addr) bool {
-	return r.Stay && s.Fit() && m.Holds != nil && m.Holds(vip)
+// incumbent reports whether a member owns a VIP and keeps it.
+func (r Rules) incumbent(m *Member, s State, vip netip.Addr) bool {
+	return r.NoPreempt && s.Fit() && m.Owns != nil && m.Owns(vip)
 }
 
-// standing is that of a member where one VIP is concerned: Absent if it does not
-// serve it.
-func (m *Member) standing(vip netip.Addr) Standing {
-	if m.Standing == Absent || m.Serves == nil || !m.Serves(vip) {
+// stateAt returns the state of a member with respect to a VIP: Absent if it does not serve
+// it.
+func (m *Member) stateAt(vip netip.Addr) State {
+	if m.State == Absent || m.Serves == nil || !m.Serves(vip) {
 		return Absent
 	}
 	if m.Drains != nil && m.Drains(vip) {
 		return Draining
 	}
-	return m.Standing
+	return m.State
 }

@@ -2,92 +2,91 @@ package owner
 
 import "time"
 
-// Self is the standing of this box itself, in time. Its zero value, with the
-// durations filled in, is that of a box that has just begun. Times are those of any
-// clock that never jumps.
+// Self is the state of this box over time. Its zero value, with the durations set, is that
+// of a box that has just started. Times are those of a monotonic clock.
 type Self struct {
-	// TakeBack is how long a box has to be fit before it is Settled, if somebody else
+	// PreemptDelay is how long a box must be fit before it is Stable, if another member
 	// is.
-	TakeBack time.Duration
-	// Was is until when it counts that the box was Settled before its process began
-	// anew: if it is fit by then it is Settled at once. 0: it was not.
-	Was time.Duration
-	// Kept is until when other members count with it as it was, which was Settled:
-	// restart_grace after the process before this one has ended. Until then, or until
-	// it is fit, it says Settled, for nothing has changed that others should act upon.
-	// After that others have taken over, and it has to be there before they let go. 0:
-	// it was not Settled, or others know nothing of it any more.
-	Kept time.Duration
+	PreemptDelay time.Duration
+	// StableUntil is the end of the period in which it counts that the box was Stable
+	// before its process restarted: if it is fit by then it is Stable at once. 0: it was
+	// not.
+	StableUntil time.Duration
+	// CountedUntil is the end of the period in which other members count the box as it
+	// was, Stable: restart_grace after the previous process has ended. Until then, or
+	// until it is fit, it publishes Stable, since nothing has changed for the others.
+	// After that others have taken over, and it must be ready before they stop. 0: it was
+	// not Stable, or the others no longer know it.
+	CountedUntil time.Duration
 
-	began bool          // it was fit since its process began
-	fit   bool          // at the last Advance
-	since time.Duration // when it became fit
-	level Standing      // Fresh or Settled, while it is fit
-	said  Standing
-	worse time.Duration // when it last said that it is no longer fit
-	was   Standing      // what it said before that
+	wasFit     bool          // it has been fit since its process started
+	fit        bool          // at the last Advance
+	since      time.Duration // when it became fit
+	level      State         // Fresh or Stable, while it is fit
+	published  State
+	unfitSince time.Duration // when it last published that it is no longer fit
+	before     State         // what it published before that
 }
 
-// Facts are what a box knows of itself and the fleet at a moment.
+// Facts are what a box knows about itself and the fleet.
 type Facts struct {
-	// Fit tells whether it is fit.
+	// Fit: it is fit.
 	Fit bool
-	// Draining tells whether it is being drained. That is no break: one that is no
-	// longer drained is what it would have been.
+	// Draining: it is being drained. That is no interruption: afterwards it is what it
+	// would have been.
 	Draining bool
-	// Joined tells whether it knows who else is there: all whom it asks to join have
-	// answered, and their Words are here, or its join window is over. It stays so.
+	// Joined: it knows the other members, since all hosts that it joins have answered and
+	// their messages are here, or its join window is over. It stays true.
 	Joined bool
-	// OthersSettled tells whether another member is Settled.
-	OthersSettled bool
+	// OtherStable: another member is Stable.
+	OtherStable bool
 }
 
-// Now is how a box stands at a moment.
-type Now struct {
-	// Said is what it is to say of itself, and Own what it is to count itself as in its
-	// own Verdicts. They differ in two cases. A box that does not know who else is
-	// there counts itself as Absent. And one that is no longer fit, or begins to
-	// drain, says so at once but acts upon it HeardAfter later, when others have heard
-	// of it: two that become unfit at the same moment would otherwise both leave the
-	// VIP to the other.
-	Said, Own Standing
+// Result is the state of a box at a moment.
+type Result struct {
+	// Published is the state to publish, and Effective the state to decide with. They
+	// differ in two cases. A box that does not know the other members decides as Absent.
+	// And a box that is no longer fit, or begins to drain, publishes that at once but acts
+	// upon it ActDelay later, when others know it: two members that become unfit at the
+	// same moment would otherwise both leave the VIP to the other.
+	Published, Effective State
 	// FitFor is for how long it has been fit.
 	FitFor time.Duration
-	// Next is when Advance has to be called though nothing happens; 0: not at all.
+	// Next is when Advance must be called even if nothing happens; 0: not at all.
 	Next time.Duration
 }
 
-// HeardAfter is how long a box goes on as before after it said that it is no longer
+// ActDelay is how long a box goes on as before after it has published that it is no longer
 // fit.
-const HeardAfter = time.Second
+const ActDelay = time.Second
 
-// Advance tells how the box stands now.
-func (s *Self) Advance(now time.Duration, f Facts) Now {
-	out := Now{}
+// Advance returns the present state of the box.
+func (s *Self) Advance(now time.Duration, f Facts) Result {
+	out := Result{}
 	next := func(at time.Duration) {
 		if at > now && (out.Next == 0 || at < out.Next) {
 			out.Next = at
 		}
 	}
 	ready := f.Fit && f.Joined
-	kept := !s.began && now < s.Kept
-	was := !s.began && now < max(s.Was, s.Kept)
+	kept := !s.wasFit && now < s.CountedUntil
+	was := !s.wasFit && now < max(s.StableUntil, s.CountedUntil)
 	switch {
 	case ready && !s.fit:
 		s.since, s.level = now, Fresh
 		if was {
-			s.level = Settled
+			s.level = Stable
 		}
-		s.began = true
+		s.wasFit = true
 	case !ready && kept:
-		next(s.Kept)
+		next(s.CountedUntil)
 	}
 	s.fit = ready
 	if s.fit && s.level == Fresh {
-		if now-s.since >= s.TakeBack || !f.OthersSettled {
-			s.level = Settled
+		if now-s.since >= s.PreemptDelay || !f.OtherStable {
+			s.level = Stable
 		} else {
-			next(s.since + s.TakeBack)
+			next(s.since + s.PreemptDelay)
 		}
 	}
 	said := Unfit
@@ -97,44 +96,43 @@ func (s *Self) Advance(now time.Duration, f Facts) Now {
 	case s.fit:
 		said = s.level
 	case kept:
-		said = Settled
+		said = Stable
 	}
-	if s.said.Fit() && !said.Fit() {
-		s.was, s.worse = s.said, now
+	if s.published.Fit() && !said.Fit() {
+		s.before, s.unfitSince = s.published, now
 	}
-	s.said = said
-	out.Said, out.Own = said, said
+	s.published = said
+	out.Published, out.Effective = said, said
 	if s.fit {
 		out.FitFor = now - s.since
 	}
 	switch {
 	case !f.Joined:
-		out.Own = Absent
-	case !said.Fit() && s.was.Fit() && now-s.worse < HeardAfter:
-		out.Own = s.was
-		next(s.worse + HeardAfter)
+		out.Effective = Absent
+	case !said.Fit() && s.before.Fit() && now-s.unfitSince < ActDelay:
+		out.Effective = s.before
+		next(s.unfitSince + ActDelay)
 	}
 	return out
 }
 
-// Sight is how another member looks from here.
-type Sight uint8
+// Liveness is how another member looks from here.
+type Liveness uint8
 
-// The sights.
+// The values of Liveness.
 const (
-	// Heard is a member that is alive.
-	Heard Sight = iota
-	// Away is one whose process is not there although its box is: its kernel forwards
-	// on what it has.
-	Away
-	// Gone is one that is dead, or has left.
-	Gone
+	// Alive: the member answers.
+	Alive Liveness = iota
+	// ProcessDown: its process is down while its box is up, and its kernel still forwards.
+	ProcessDown
+	// Dead: it is dead, or has left.
+	Dead
 )
 
-// Seen gives the standing of another member: what it said, as long as it is Heard, or
-// has been Away for less than grace.
-func Seen(said Standing, sight Sight, away, grace time.Duration) Standing {
-	if sight == Heard || sight == Away && away < grace {
+// StateOf returns the state of another member: the published one while it is Alive, or
+// ProcessDown for less than grace; else Absent.
+func StateOf(said State, sight Liveness, away, grace time.Duration) State {
+	if sight == Alive || sight == ProcessDown && away < grace {
 		return said
 	}
 	return Absent

@@ -20,20 +20,20 @@ const (
 	joinWindow   = 3 * time.Second
 	keptFor      = time.Minute      // how long a trace counts
 	routesStay   = 30 * time.Second // graceful restart: routes of a process that is gone
-	takeBack     = 30 * time.Second
+	preemptDelay = 30 * time.Second
 )
 
-// said is what a box tells others; serves is nil until it knows.
-type said struct {
+// outgoing is a box's message to others; serves is nil until it knows.
+type outgoing struct {
 	seq                   int // of the box, ever growing
-	standing              Standing
+	standing              State
 	serves, holds, drains []bool
 }
 
-// heard is what a box knows of another one.
-type heard struct {
-	said
-	at   time.Duration // when it was last heard, by simBox.ran; 0: never
+// incoming is a box's state of another one.
+type incoming struct {
+	outgoing
+	at   time.Duration // when its last message arrived, by simBox.ran; 0: never
 	away time.Duration // since when it is missed, if its kernel refuses; 0: it does not
 }
 
@@ -41,7 +41,7 @@ type heard struct {
 type parcel struct {
 	at       time.Duration
 	from, to int
-	said     said
+	said     outgoing
 }
 
 // simBox is a box.
@@ -51,17 +51,17 @@ type simBox struct {
 	power, process      bool
 	frozen              time.Duration // until then its process does not run
 	broken, draining    bool
-	serves, drains      []bool // what is so, whatever anybody says
+	serves, drains      []bool // what is so, whatever any box publishes
 	clock               time.Duration
 	started, ready      time.Duration // of the process
 	ran                 time.Duration // how long it ran: silence while it is stopped is its own
 	joined              bool
 	self                Self
-	now                 Now
-	others              []heard
-	says                said
-	verdicts            []Verdict
-	claims              []bool // Verdict.Owner is this box
+	now                 Result
+	others              []incoming
+	says                outgoing
+	verdicts            []Decision
+	claims              []bool // Decision.Owner is this box
 	announces           []bool // as the routers see it
 	stopped             time.Duration
 	traceOK             bool // of this boot
@@ -80,7 +80,7 @@ type sim struct {
 	loss     float64
 	delay    time.Duration // the longest
 	parcels  []parcel
-	lastHard time.Duration // the last event after which a VIP may be without anybody
+	lastHard time.Duration // the last event after which a VIP may be without an owner
 	log      []string
 }
 
@@ -96,7 +96,7 @@ func newSim(seed uint64, boxes, vipCount int, rules Rules) *sim {
 			b.serves[v] = true
 		}
 		b.turnedOn, b.turnedOff = make([]int, vipCount), make([]int, vipCount)
-		b.verdicts = make([]Verdict, vipCount)
+		b.verdicts = make([]Decision, vipCount)
 		s.boxes = append(s.boxes, b)
 		s.start(b)
 	}
@@ -116,15 +116,15 @@ func (s *sim) start(b *simBox) {
 	b.process, b.started, b.ran, b.joined = true, s.now, 0, false
 	b.clock = time.Duration(s.IntN(1e6)) * time.Millisecond
 	b.ready = s.now + 300*time.Millisecond + time.Duration(s.IntN(1500))*time.Millisecond
-	b.self = Self{TakeBack: takeBack}
+	b.self = Self{PreemptDelay: preemptDelay}
 	if b.traceOK {
-		b.self.Was = b.clock + keptFor - (s.now - b.traceAt)
-		b.self.Kept = b.clock + restartGrace - (s.now - b.traceAt)
+		b.self.StableUntil = b.clock + keptFor - (s.now - b.traceAt)
+		b.self.CountedUntil = b.clock + restartGrace - (s.now - b.traceAt)
 	} else {
 		clear(b.claims)
 	}
-	b.others = make([]heard, cap(s.boxes))
-	b.now = Now{}
+	b.others = make([]incoming, cap(s.boxes))
+	b.now = Result{}
 }
 
 // kill ends a process; the kernel goes on, and the routers keep its routes.
@@ -170,10 +170,10 @@ func (b *simBox) hear(p parcel) {
 		return
 	}
 	serves, holds, drains := h.serves, h.holds, h.drains
-	h.said = p.said
+	h.outgoing = p.said
 	if p.said.serves == nil { // it has no Word yet: the last one stands
 		h.serves, h.holds, h.drains = serves, holds, drains
-		if p.said.standing != Settled {
+		if p.said.standing != Stable {
 			h.standing = Absent
 		}
 	}
@@ -189,27 +189,27 @@ func (s *sim) live(b *simBox) {
 	}
 	ready := s.now >= b.ready
 	b.now = b.self.Advance(b.clock+s.now-b.started, Facts{
-		Fit: ready && !b.broken, Draining: b.draining, Joined: b.joined, OthersSettled: othersSettled,
+		Fit: ready && !b.broken, Draining: b.draining, Joined: b.joined, OtherStable: othersSettled,
 	})
 	members = append(members, Member{
-		Name: b.String(), Standing: b.now.Own,
-		Serves: s.has(b.serves), Drains: s.has(b.drains), Holds: s.has(b.claims),
+		Name: b.String(), State: b.now.Effective,
+		Serves: s.has(b.serves), Drains: s.has(b.drains), Owns: s.has(b.claims),
 	})
 	if ready && b.joined {
 		for v, addr := range s.vips {
-			b.decide(v, s.rules.Verdict(b.String(), members, addr))
+			b.decide(v, s.rules.Decide(b.String(), members, addr))
 		}
 	}
-	if b.now.Said == Settled && b.joined {
+	if b.now.Published == Stable && b.joined {
 		b.traceOK, b.traceAt, b.traceHolds = true, s.now, slices.Clone(b.claims)
 	} else if b.joined {
 		b.traceOK = false
 	}
-	s.say(b, ready)
+	s.publish(b, ready)
 }
 
 // decide takes down what a box does about a VIP.
-func (b *simBox) decide(v int, verdict Verdict) {
+func (b *simBox) decide(v int, verdict Decision) {
 	claims := verdict.Owner == b.String()
 	if claims && !b.claims[v] {
 		b.turnedOn[v]++
@@ -223,7 +223,7 @@ func (b *simBox) decide(v int, verdict Verdict) {
 func (s *sim) look(b *simBox) {
 	for _, o := range s.boxes {
 		h := &b.others[o.id]
-		// One whose process is there again stays away until it is heard.
+		// One with a restarted process counts only when its message arrives.
 		there := o.power && (!o.process || h.away > 0) && !s.cut[b.id][o.id] && !s.cut[o.id][b.id]
 		if h.away = 0; there && b.ran-h.at >= awayAfter {
 			h.away = h.at
@@ -231,8 +231,8 @@ func (s *sim) look(b *simBox) {
 	}
 }
 
-// members gives the other members as a box sees them, whether one of them is Settled,
-// and whether it has the Words of all that there could be.
+// members gives the other members as a box sees them, whether one of them is Stable,
+// and whether it has the messages of all that there could be.
 func (s *sim) members(b *simBox) (out []Member, settled, words bool) {
 	words = true
 	for _, o := range s.boxes {
@@ -245,24 +245,24 @@ func (s *sim) members(b *simBox) (out []Member, settled, words bool) {
 			continue
 		}
 		standing := b.sees(o.id)
-		settled = settled || standing == Settled
-		out = append(out, Member{Name: o.String(), Standing: standing, Serves: s.has(h.serves), Holds: s.has(h.holds), Drains: s.has(h.drains)})
+		settled = settled || standing == Stable
+		out = append(out, Member{Name: o.String(), State: standing, Serves: s.has(h.serves), Owns: s.has(h.holds), Drains: s.has(h.drains)})
 	}
 	return out, settled, words
 }
 
-func (b *simBox) sees(id int) Standing {
+func (b *simBox) sees(id int) State {
 	h := &b.others[id]
-	sight := Heard
+	sight := Alive
 	switch {
 	case h.at == 0:
-		sight = Gone
+		sight = Dead
 	case h.away > 0:
-		sight = Away
+		sight = ProcessDown
 	case b.ran-h.at >= deadAfter:
-		sight = Gone
+		sight = Dead
 	}
-	return Seen(h.standing, sight, b.ran-h.away, restartGrace)
+	return StateOf(h.standing, sight, b.ran-h.away, restartGrace)
 }
 
 // has makes of a list a function, as the daemon makes one of a Word.
@@ -276,9 +276,9 @@ func (s *sim) has(list []bool) func(netip.Addr) bool {
 	}
 }
 
-// say sends what a box says to all others.
-func (s *sim) say(b *simBox, ready bool) {
-	is := said{standing: b.now.Said}
+// publish sends a box's message to all others.
+func (s *sim) publish(b *simBox, ready bool) {
+	is := outgoing{standing: b.now.Published}
 	if ready {
 		is.serves, is.drains, is.holds = b.serves, b.drains, b.claims
 		if !b.joined && b.traceOK {
@@ -287,7 +287,7 @@ func (s *sim) say(b *simBox, ready bool) {
 	}
 	if old := b.says; old.standing != is.standing || (old.serves == nil) != (is.serves == nil) || !slices.Equal(old.serves, is.serves) ||
 		!slices.Equal(old.holds, is.holds) || !slices.Equal(old.drains, is.drains) {
-		b.says = said{old.seq + 1, is.standing, slices.Clone(is.serves), slices.Clone(is.holds), slices.Clone(is.drains)}
+		b.says = outgoing{old.seq + 1, is.standing, slices.Clone(is.serves), slices.Clone(is.holds), slices.Clone(is.drains)}
 	}
 	for _, o := range s.boxes {
 		if o != b && !s.cut[b.id][o.id] && s.Float64() >= s.loss {

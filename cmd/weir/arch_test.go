@@ -11,32 +11,66 @@ import (
 	"testing"
 )
 
-// mayImport are the walls of the house: what of weir each package may import.
+// mayImport lists the packages of weir that each package may import.
 // Imports point strictly down.
 var mayImport = map[string][]string{
-	"weir/lb":                           {},
-	"weir/lb/linux":                     {"weir/lb"},
-	"weir/lb/health":                    {"weir/lb"},
-	"weir/k8ssync":                      {"weir/lb", "weir/k8ssync/ipam"},
-	"weir/k8ssync/ipam":                 {"weir/lb"},
-	"weir/bgp":                          {"weir/lb"},
-	"weir/cluster":                      {},
-	"weir/cluster/owner":                {},
-	"weir/l2":                           {},
-	"weir/configs":                      {},
-	"weir/cmd/weir/internal/config":     {"weir/cmd/weir/internal/draft", "weir/lb", "weir/lb/health", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/configs"},
-	"weir/cmd/weir/internal/status":     {"weir/lb"},
-	"weir/cmd/weir/internal/draft":      {},
-	"weir/cmd/weir/internal/doctor":     {"weir/bgp", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/k8ssync", "weir/lb", "weir/lb/linux"},
-	"weir/cmd/weir/internal/web":        {"weir/cmd/weir/internal/status", "weir/packaging/doc"},
-	"weir/packaging/doc":                {},
-	"weir/packaging/pack":               {},
-	"weir/cmd/weir/internal/manual":     {"weir/cmd/weir/internal/config"},
-	"weir/cmd/weir/internal/kubeproxy":  {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/draft"},
-	"weir/cmd/weir/internal/keepalived": {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/draft"},
-	"weir/cmd/weir/internal/metallb":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/draft"},
-	"weir/cmd/weir/internal/daemon":     {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/web", "weir/lb", "weir/lb/health", "weir/lb/linux", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/cluster", "weir/cluster/owner", "weir/l2"},
-	"weir/cmd/weir":                     {"weir/cmd/weir/internal/doctor", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/daemon", "weir/cmd/weir/internal/draft", "weir/cmd/weir/internal/kubeproxy", "weir/cmd/weir/internal/keepalived", "weir/cmd/weir/internal/manual", "weir/cmd/weir/internal/metallb", "weir/bgp", "weir/lb", "weir/lb/linux"},
+	"weir/lb":                               {},
+	"weir/lb/linux":                         {"weir/lb"},
+	"weir/lb/health":                        {"weir/lb"},
+	"weir/k8ssync":                          {"weir/lb", "weir/k8ssync/ipam"},
+	"weir/k8ssync/ipam":                     {"weir/lb"},
+	"weir/bgp":                              {"weir/bgp/advertise"},
+	"weir/bgp/advertise":                    {"weir/lb"},
+	"weir/bgp/routerconfig":                 {"weir/bgp", "weir/bgp/advertise"},
+	"weir/cluster":                          {},
+	"weir/cluster/owner":                    {},
+	"weir/cluster/l2":                       {},
+	"weir/configs":                          {},
+	"weir/cmd/weir/internal/config":         {"weir/cmd/weir/internal/config/source", "weir/lb", "weir/lb/health", "weir/k8ssync", "weir/bgp", "weir/bgp/advertise", "weir/bgp/routerconfig", "weir/cluster", "weir/cluster/owner", "weir/cmd/weir/internal/draft", "weir/k8ssync/ipam", "weir/configs"},
+	"weir/cmd/weir/internal/config/source":  {},
+	"weir/cmd/weir/internal/config/parse":   {"weir/cmd/weir/internal/config/source", "weir/lb", "weir/k8ssync/ipam"},
+	"weir/cmd/weir/internal/config/schema":  {"weir/cmd/weir/internal/config/parse", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/draft"},
+	"weir/cmd/weir/internal/config/serving": {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/parse", "weir/cmd/weir/internal/config/schema", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/draft", "weir/lb", "weir/lb/health", "weir/k8ssync"},
+	"weir/cmd/weir/internal/config/vips":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/parse", "weir/cmd/weir/internal/config/schema", "weir/cmd/weir/internal/config/serving", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/draft", "weir/lb", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/bgp/advertise", "weir/cluster", "weir/cluster/owner"},
+	"weir/cmd/weir/internal/config/check":   {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/parse", "weir/cmd/weir/internal/config/schema", "weir/cmd/weir/internal/config/serving", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/config/vips", "weir/lb", "weir/k8ssync/ipam", "weir/bgp/advertise", "weir/cluster", "weir/cluster/owner"},
+	"weir/cmd/weir/internal/config/load":    {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/check", "weir/cmd/weir/internal/config/schema", "weir/cmd/weir/internal/config/serving", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/config/vips", "weir/cmd/weir/internal/draft", "weir/lb", "weir/k8ssync", "weir/bgp/advertise"},
+	"weir/cmd/weir/internal/status":         {"weir/lb", "weir/cmd/weir/internal/status/text", "weir/cmd/weir/internal/status/traffic"},
+	"weir/cmd/weir/internal/status/explain": {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/lb"},
+	"weir/cmd/weir/internal/status/plan":    {"weir/cmd/weir/internal/status/text"},
+	"weir/cmd/weir/internal/status/routing": {"weir/cmd/weir/internal/status/text"},
+	"weir/cmd/weir/internal/status/text":    {},
+	"weir/cmd/weir/internal/status/traffic": {"weir/cmd/weir/internal/status/text"},
+	"weir/cmd/weir/internal/draft":          {},
+	"weir/cmd/weir/internal/doctor/facts":   {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weir/internal/doctor/gather":  {"weir/bgp", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/doctor/facts", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/k8ssync", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weir/internal/doctor":         {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/doctor/facts", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weir/internal/web":            {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/cmd/weir/internal/status/traffic", "weir/packaging/doc"},
+	"weir/packaging/doc":                    {},
+	"weir/packaging/pack":                   {},
+	"weir/cmd/weir/internal/manual":         {"weir/cmd/weir/internal/config/schema"},
+	"weir/cmd/weir/internal/kubeproxy":      {"weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/draft"},
+	"weir/cmd/weir/internal/keepalived":     {"weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/draft"},
+	"weir/cmd/weir/internal/metallb":        {"weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/draft"},
+	"weir/cmd/weir/internal/cause":          {"weir/lb"},
+	"weir/cmd/weir/internal/statefile":      {},
+	"weir/cmd/weir/internal/supervise":      {"weir/lb"},
+	"weir/cmd/weir/internal/kernelmode":     {"weir/cmd/weir/internal/config", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weir/internal/daemon":         {"weir/cmd/weir/internal/cause", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/kernelmode", "weir/cmd/weir/internal/statefile", "weir/cmd/weir/internal/supervise", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/status/plan", "weir/cmd/weir/internal/status/traffic", "weir/cmd/weir/internal/web", "weir/lb", "weir/lb/health", "weir/lb/linux", "weir/k8ssync", "weir/k8ssync/ipam", "weir/bgp", "weir/bgp/advertise", "weir/cluster", "weir/cluster/owner", "weir/cluster/l2", "weir/cmd/weir/internal/query", "weir/cmd/weir/internal/drain", "weir/cmd/weir/internal/api", "weir/cmd/weir/internal/kube", "weir/cmd/weir/internal/fleet", "weir/cmd/weir/internal/membership", "weir/cmd/weir/internal/eventlog", "weir/cmd/weir/internal/rollback", "weir/cmd/weir/internal/addresses", "weir/cmd/weir/internal/announce", "weir/cmd/weir/internal/metrics"},
+	"weir/cmd/weir":                         {"weir/cmd/weir/internal/kernelmode", "weir/cmd/weir/internal/doctor", "weir/cmd/weir/internal/doctor/gather", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/status/plan", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/cmd/weir/internal/status/traffic", "weir/cmd/weir/internal/daemon", "weir/cmd/weir/internal/draft", "weir/cmd/weir/internal/kubeproxy", "weir/cmd/weir/internal/keepalived", "weir/cmd/weir/internal/manual", "weir/cmd/weir/internal/metallb", "weir/bgp", "weir/bgp/advertise", "weir/bgp/routerconfig", "weir/lb", "weir/lb/linux", "weir/cmd/weir/internal/query", "weir/cmd/weir/internal/drain", "weir/cmd/weir/internal/rollback", "weir/cmd/weir/internal/supervise"},
+	"weir/cmd/weir/internal/eventlog":       {"weir/cmd/weir/internal/status"},
+	"weir/cmd/weir/internal/rollback":       {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/statefile", "weir/cmd/weir/internal/status"},
+	"weir/cmd/weir/internal/api":            {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/eventlog", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/web"},
+	"weir/cmd/weir/internal/query":          {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/kernelmode", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/status/plan", "weir/cmd/weir/internal/status/traffic", "weir/lb", "weir/lb/health", "weir/lb/linux", "weir/bgp/advertise"},
+	"weir/cmd/weir/internal/drain":          {"weir/bgp/advertise", "weir/cmd/weir/internal/fleet", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/statefile", "weir/cmd/weir/internal/config", "weir/lb"},
+	"weir/cmd/weir/internal/kube":           {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/kernelmode", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/supervise", "weir/k8ssync", "weir/lb"},
+	"weir/cmd/weir/internal/metrics":        {"weir/bgp", "weir/cluster", "weir/cluster/l2", "weir/cluster/owner", "weir/cmd/weir/internal/fleet", "weir/cmd/weir/internal/kube", "weir/cmd/weir/internal/status", "weir/k8ssync", "weir/lb", "weir/lb/health", "weir/lb/linux"},
+
+	"weir/cmd/weir/internal/fleet":         {"weir/bgp/advertise", "weir/cluster", "weir/cluster/l2", "weir/cluster/owner", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/fleet/message", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/lb", "weir/lb/health"},
+	"weir/cmd/weir/internal/fleet/message": {"weir/cluster", "weir/lb"},
+	"weir/cmd/weir/internal/membership":    {"weir/cluster", "weir/cluster/l2", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/fleet", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/supervise", "weir/lb"},
+
+	"weir/cmd/weir/internal/addresses":  {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/supervise", "weir/k8ssync", "weir/k8ssync/ipam", "weir/lb"},
+	"weir/cmd/weir/internal/announce":   {"weir/bgp", "weir/bgp/advertise", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/status/routing", "weir/lb"},
 	"weir/cmd/weirlab/internal/agent":   {},
 	"weir/cmd/weirlab/internal/inside":  {"weir/cmd/weirlab/internal/agent"},
 	"weir/cmd/weirlab/internal/first":   {"weir/cmd/weirlab/internal/inside"},
@@ -48,18 +82,19 @@ var mayImport = map[string][]string{
 	"weir/cmd/weirlab/internal/runner":  {"weir/cmd/weirlab/lab"},
 	"weir/cmd/weirlab/internal/drill":   {"weir/cmd/weirlab/internal/known", "weir/cmd/weirlab/internal/traffic", "weir/cmd/weirlab/lab"},
 	"weir/cmd/weirlab/mutate":           {},
+	"weir/cmd/weirlab/prose":            {},
 	"weir/cmd/weirlab/histories":        {},
 	"weir/cmd/weirlab/shards":           {},
 	"weir/cmd/weirlab":                  {"weir/cmd/weirlab/internal/inside", "weir/cmd/weirlab/internal/known", "weir/cmd/weirlab/internal/props", "weir/cmd/weirlab/internal/traffic", "weir/cmd/weirlab/internal/runner", "weir/cmd/weirlab/internal/drill", "weir/cmd/weirlab/lab", "weir/configs"},
 	"weir/cmd/weirlab/e2e":              {"weir/cmd/weirlab/internal/props", "weir/cmd/weirlab/internal/drill", "weir/cmd/weirlab/lab"},
 }
 
-// onlyIn are the libraries that only some packages may know.
+// onlyIn lists libraries that only some packages may import.
 var onlyIn = map[string][]string{
-	"github.com/moby/ipvs":                           {"weir/lb/linux"},
-	"github.com/BurntSushi/toml":                     {"weir/cmd/weir/internal/config"},
-	"github.com/prometheus/client_golang/prometheus": {"weir/cmd/weir/internal/daemon"},
-	"github.com/coreos/go-systemd/v22/daemon":        {"weir/cmd/weir/internal/daemon"},
+	"github.com/pelletier/go-toml/v2":                {"weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/config/schema"},
+	"github.com/pelletier/go-toml/v2/unstable":       {"weir/cmd/weir/internal/config/source"},
+	"github.com/prometheus/client_golang/prometheus": {"weir/cmd/weir/internal/daemon", "weir/cmd/weir/internal/metrics"},
+	"github.com/coreos/go-systemd/v22/daemon":        {"weir/cmd/weir/internal/supervise"},
 	"github.com/hashicorp/memberlist":                {"weir/cluster"},
 	"github.com/osrg/gobgp/v4/pkg/server":            {"weir/bgp"},
 	"github.com/osrg/gobgp/v4/api":                   {"weir/bgp"},
@@ -69,9 +104,9 @@ var onlyIn = map[string][]string{
 	"k8s.io/client-go/tools/cache":                   {"weir/k8ssync"},
 	"k8s.io/client-go/tools/clientcmd":               {"weir/k8ssync"},
 	"k8s.io/client-go/util/workqueue":                {"weir/k8ssync"},
-	"sigs.k8s.io/yaml":                               {"weir/cmd/weirlab/internal/kubectl", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/kubeproxy", "weir/cmd/weir/internal/metallb"},
+	"sigs.k8s.io/yaml":                               {"weir/cmd/weirlab/internal/kubectl", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/draft"},
 	"google.golang.org/grpc":                         {"weir/lb/health"},
-	"golang.org/x/net/bpf":                           {"weir/l2"},
+	"golang.org/x/net/bpf":                           {"weir/cluster/l2"},
 }
 
 type listed struct {
@@ -84,7 +119,7 @@ func TestImportsPointDown(t *testing.T) {
 	for _, p := range listPackages(t) {
 		allowed, known := mayImport[p.ImportPath]
 		if !known {
-			t.Errorf("%s: a new package; say in mayImport what it may import, and in the README's picture what it is", p.ImportPath)
+			t.Errorf("%s: a new package: add its imports to mayImport, and update the diagram of CONTRIBUTING.md (TestPackageDiagram)", p.ImportPath)
 		}
 		for _, imp := range p.Imports {
 			if strings.HasPrefix(imp, "weir/") && !slices.Contains(allowed, imp) {
@@ -94,7 +129,7 @@ func TestImportsPointDown(t *testing.T) {
 				t.Errorf("%s imports %s: only %s may", p.ImportPath, imp, strings.Join(owners, " and "))
 			}
 			if p.ImportPath == "weir/lb" && strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
-				t.Errorf("lb imports %s: it is pure and has the standard library alone", imp)
+				t.Errorf("lb imports %s: it is pure and imports only the standard library", imp)
 			}
 		}
 		if len(p.GoFiles) > 0 && p.Doc == "" {

@@ -9,17 +9,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/bgp"
+	"weir/bgp/routerconfig"
 	"weir/cmd/weir/internal/config"
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/status/routing"
 )
 
 func bgpCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bgp",
-		Short: "the routers, and what they are told",
-		Long: `Show the sessions with routers, what routers are told of the VIPs and what is withheld
-from them, or print their side of the sessions.`,
+		Short: "show the BGP sessions and routes",
+		Long: `Show the sessions with routers, the advertised and the withheld routes, or print the
+configuration for the routers.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(reads(e, bgpNeighborsCommand), reads(e, bgpRoutesCommand), bgpRouterConfigCommand(e))
@@ -29,12 +30,12 @@ from them, or print their side of the sessions.`,
 func bgpNeighborsCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "neighbors",
-		Short: "show the sessions with routers, as show bgp summary does, and why one is down",
+		Short: "show the sessions with routers, as show bgp summary does",
 		Long: `Show the session with each router in the columns of "show bgp summary" and "gobgp
-neighbor". Received counts prefixes that the router sends; weir uses none of them,
-and more than the limit behind the stroke end the session. Advertised counts what
-the router has from weir. A peer with a range has a line of its own, and one for
-each router that came from it.
+neighbor", with the reason if it is down. Received counts prefixes that the router
+sends; weir uses none of them, and the session ends above the limit after the slash.
+Advertised counts the prefixes that the router has from weir. A peer with a range has
+a line of its own, and one for each router that connected from it.
 
 -o json has more: both ends, families, timers, notifications, messages, graceful
 restart.
@@ -44,7 +45,7 @@ Exit status: 0 all sessions are up, 1 some are not, 3 not running.`,
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var doc status.Neighbors
+		var doc routing.Neighbors
 		if err := ask(cmd.Context(), *socket, *file, "GET", "/bgp/neighbors", &doc); err != nil {
 			return notRunning(err)
 		}
@@ -62,29 +63,31 @@ Exit status: 0 all sessions are up, 1 some are not, 3 not running.`,
 func bgpRoutesCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "routes",
-		Short: "show what routers are told, and what is withheld from them, and why",
-		Long: `Show each prefix that is announced, how, and to whom, in the columns of "show bgp";
-a router in brackets has no session now. What is told differently to different
-routers is there once for each way. Below are the VIPs that are withheld, each with
-the reason:
+		Short: "show the advertised routes, and the withheld ones with their reasons",
+		Long: `Show each announced prefix with its attributes and routers, in the columns of "show
+bgp"; a router in brackets has no session now. A prefix with different attributes for
+different routers has one line for each. The withheld VIPs follow, each with the
+reason:
 
   no-backend       no port has a backend that takes new connections from outside
-  not-programmed   the kernel does not hold all of it yet, or would not take it
+  not-programmed   its objects are not in the kernel yet, or were refused
   not-served       no Service has a frontend there
   drained          weir drain
-  held-down        it had no backend, and has had some for less than bgp.hold_down
+  reannounce-delay it had no backend, and has had some for less than bgp.reannounce_delay
   no-rule          no [[bgp.advertise]] is for it
-  refused-by-rule  a rule says announce = false
+  refused-by-rule  a rule has announce = false
   family           no session carries its family
   no-peer          there is no [[bgp.peer]]
 
-With --peer: what this router is told, and what is withheld from it.`,
+With --peer only the routes of this router are shown.
+
+Exit status: 0 shown, 3 not running.`,
 		Args: cobra.NoArgs,
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	peer := cmd.Flags().String("peer", "", "only this `peer`, by its name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var doc status.Routes
+		var doc routing.Routes
 		query := url.Values{"peer": {*peer}}
 		if err := ask(cmd.Context(), *socket, *file, "GET", "/bgp/routes?"+query.Encode(), &doc); err != nil {
 			return notRunning(err)
@@ -97,26 +100,27 @@ With --peer: what this router is told, and what is withheld from it.`,
 func bgpRouterConfigCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "router-config",
-		Short: "print the routers' side of the sessions",
-		Long: `Print what a router's operator puts into the router: the session, its timers, and
-filters that accept what weir may ever announce and nothing else. It is made of the
-configuration file alone: no daemon need run. Passwords are not printed, but where
-they are to be put in.
+		Short: "print the configuration for the routers",
+		Long: `Print the configuration for a router: the session, its timers, and filters that accept
+only the prefixes that weir may announce. It depends on the configuration file only;
+no daemon is needed. Passwords are replaced by a placeholder.
 
-What is for one router is a whole configuration to start from, or a part to put into
-one that is there. Without --peer it is printed for each peer, one after the other.`,
+The output for one router is a complete configuration to start from, or a part to
+merge into an existing one. Without --peer it is printed for each peer in turn.
+
+Exit status: 0 printed, 2 no such peer or vendor.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(cmd)
-	vendor := cmd.Flags().String("vendor", "", "the `kind` of router: "+strings.Join(bgp.Vendors(), ", "))
+	vendor := cmd.Flags().String("vendor", "", "the `kind` of router: "+strings.Join(routerconfig.Vendors(), ", "))
 	peer := cmd.Flags().String("peer", "", "only this `peer`, by its name")
 	_ = cmd.MarkFlagRequired("vendor")
-	_ = cmd.RegisterFlagCompletionFunc("vendor", cobra.FixedCompletions(bgp.Vendors(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("vendor", cobra.FixedCompletions(routerconfig.Vendors(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(bgp.Vendors(), *vendor) {
-			return exitError{exitInvalid, fmt.Errorf("--vendor %q is none of %s", *vendor, strings.Join(bgp.Vendors(), ", "))}
+		if !slices.Contains(routerconfig.Vendors(), *vendor) {
+			return exitError{exitInvalid, fmt.Errorf("--vendor %q is none of %s", *vendor, strings.Join(routerconfig.Vendors(), ", "))}
 		}
-		cfg, err := config.Load(*file)
+		cfg, err := load.File(*file)
 		if err != nil {
 			return invalid(err)
 		}
@@ -125,7 +129,7 @@ one that is there. Without --peer it is printed for each peer, one after the oth
 	return cmd
 }
 
-// printRouterConfig prints the router's side for one peer; without a name for all.
+// printRouterConfig prints the configuration for one router; without a name for all.
 func (e env) printRouterConfig(cfg *config.Config, vendor, peer string) error {
 	if cfg.BGP == nil || len(cfg.BGP.Speaker.Peers) == 0 {
 		return exitError{exitInvalid, errors.New("the configuration has no [[bgp.peer]]")}
@@ -140,7 +144,7 @@ func (e env) printRouterConfig(cfg *config.Config, vendor, peer string) error {
 		return exitError{exitInvalid, fmt.Errorf("there is no peer %q in the configuration", peer)}
 	}
 	for _, name := range names {
-		text, err := bgp.RouterConfig(cfg.BGP.RouterSide(vendor, name))
+		text, err := routerconfig.Text(cfg.BGP.RouterSide(vendor, name))
 		if err != nil {
 			return exitError{exitInvalid, fmt.Errorf("peer %s: %w", name, err)}
 		}

@@ -10,49 +10,56 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/config"
-	"weir/cmd/weir/internal/daemon"
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/rollback"
+	"weir/cmd/weir/internal/status/text"
 )
 
 func checkCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "check a configuration and say everything that is wrong with it",
-		Long: `Check a configuration file and what it includes, and say everything that is
-wrong, one line each. Touches nothing and needs no privileges.
+		Use:   "check [FILE]",
+		Short: "check a configuration and report every error and warning",
+		Long: `Check a configuration file and the files that it includes, and report every error
+and warning, one on each line as FILE:LINE: TEXT. FILE is the same as --config FILE.
+Nothing is changed, and no privileges are needed.
 
-The keys of [cluster] and the passwords of peers must be readable, as they must be
-for the daemon; they are printed nowhere. Of a credential that is not there, and of a
-variable for node_name that is not set, it only warns: a drop-in of weir's unit may give
-the daemon what nobody else has. weir run ends without them.
+The keys of [fleet] and the passwords of peers must be readable; they are printed
+nowhere. A missing credential is a warning only, and so is an unset variable of
+node_name: a drop-in of weir's unit may provide it. weir run fails without it.
 
-Asks no API server: of a cluster it looks whether the kubeconfig is there and
-leads to one, and only warns, since the daemon waits for one that does.
+No API server is contacted. A missing or invalid kubeconfig is a warning, because
+the daemon waits for it.
 
-With --configured it asks less: whether there is anything to serve, as systemd does
-before it starts weir. A box that has just been installed has nothing. A file with
-errors counts as one that has: weir run says what is wrong with it.
+With --configured only one thing is checked, as systemd does before it starts weir:
+whether there is anything to serve. There is nothing on a newly installed box. A file
+with errors counts as configured: weir run reports them.
 
-Exit status: 0 valid, 1 valid with warnings, or with --configured nothing to serve,
-2 invalid or unreadable.`,
-		Args: cobra.NoArgs,
+Exit status: 0 valid, 1 warnings with --strict or nothing to serve with --configured, 2
+invalid or unreadable.`,
+		Args: cobra.MaximumNArgs(1),
 	}
-	file := configFlag(cmd)
-	configured := cmd.Flags().Bool("configured", false, "ask only whether there is anything to serve")
-	cmd.RunE = func(*cobra.Command, []string) error {
-		if *configured {
-			begin, err := daemon.Begin(*file)
-			return checkConfigured(*file, begin.Config, err)
-		}
-		cfg, err := config.Load(*file)
+	flag := configFlag(cmd)
+	configured := cmd.Flags().Bool("configured", false, "check only whether there is anything to serve")
+	strict := cmd.Flags().Bool("strict", false, "exit with 1 if there are warnings")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		file, err := fileArg(cmd, *flag, args)
 		if err != nil {
-			return exitError{exitInvalid, err} // a file that can't be read, too: 1 means that it can be run
+			return err
+		}
+		if *configured {
+			begin, err := rollback.Begin(file)
+			return checkConfigured(file, begin.Config, err)
+		}
+		cfg, err := load.File(file)
+		if err != nil {
+			return exitError{exitInvalid, err} // an unreadable file too: 1 means that weir can run
 		}
 		for _, w := range cfg.Warnings {
 			fmt.Fprintln(e.stderr, w)
 		}
-		fmt.Fprintf(e.stdout, "%s: valid, %s\n", *file, contents(cfg))
-		if worst, any := config.Worst(cfg.Warnings); any && worst >= config.Warning {
+		fmt.Fprintf(e.stdout, "%s: valid, %s\n", file, contents(cfg))
+		if worst, any := source.Worst(cfg.Warnings); *strict && any && worst >= source.Warning {
 			return exitError{code: 1}
 		}
 		return nil
@@ -60,51 +67,51 @@ Exit status: 0 valid, 1 valid with warnings, or with --configured nothing to ser
 	return cmd
 }
 
-// checkConfigured tells whether weir should be started with what loading the
-// configuration gave.
+// checkConfigured returns an error if weir must not be started with the result of
+// loading the configuration.
 func checkConfigured(file string, cfg *config.Config, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !existing(file):
 		return exitError{1, fmt.Errorf("there is no %s yet, and so nothing to serve", file)}
 	case err == nil && !cfg.Configured():
-		return exitError{1, fmt.Errorf("nothing to serve yet: %s has no [[service]], no [[kubernetes]] and no [cluster]", file)}
+		return exitError{1, fmt.Errorf("nothing to serve yet: %s has no [[service]], no [[kubernetes]] and no [fleet]", file)}
 	}
-	return nil // what else is wrong the start says
+	return nil // the start reports other errors
 }
 
-// existing is for errors that may be of a file that another one includes.
+// existing reports whether a file exists: the error may be that of an included file.
 func existing(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil
 }
 
-// contents counts what a configuration serves, from where, and for whom.
+// contents returns the numbers of services, clusters, pools and peers of a configuration.
 func contents(cfg *config.Config) string {
-	text := status.Count(len(cfg.Services), "service")
+	line := text.Count(len(cfg.Services), "service")
 	peers := 0
 	if cfg.BGP != nil {
 		peers = len(cfg.BGP.Speaker.Peers)
 	}
 	for _, x := range []struct {
-		what string
+		noun string
 		n    int
 	}{{"cluster", len(cfg.Clusters)}, {"pool", len(cfg.Addresses.IPAM.Pools)}, {"BGP peer", peers}} {
 		if x.n > 0 {
-			text += ", " + status.Count(x.n, x.what)
+			line += ", " + text.Count(x.n, x.noun)
 		}
 	}
 	if f := cfg.Fleet; f != nil {
-		text += fmt.Sprintf(", member %s of fleet %s", f.Gossip.Name, f.Gossip.Fleet)
+		line += fmt.Sprintf(", member %s of fleet %s", f.Gossip.Name, f.Gossip.Fleet)
 	}
 	if cfg.L2 != nil {
-		text += ", ARP and NDP on " + strings.Join(cfg.L2.Everywhere(), ", ")
+		line += ", ARP and NDP on " + strings.Join(cfg.L2.Everywhere(), ", ")
 	}
-	return text
+	return line
 }
 
-// invalid gives errors of a configuration, and no others, the exit code for it.
+// invalid gives the errors of a configuration their exit code, and leaves others as they are.
 func invalid(err error) error {
-	var problems *config.Errors
+	var problems *source.Errors
 	if errors.As(err, &problems) {
 		return exitError{exitInvalid, err}
 	}

@@ -7,31 +7,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/config"
-	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/text"
 	"weir/lb"
 )
 
 func cleanupCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "take everything of weir's out of the kernel, and nothing else",
-		Long: `Take everything of weir's out of the kernel: virtual servers, addresses, sets,
-rules and the device. Connections through weir end. Strangers' virtual servers,
-sets, chains and addresses stay, and the device if it holds such an address; so
-do kernel parameters, since others may have come to rely on them. Refuses while
-the daemon runs, and where kube-proxy has things of the same names.`,
+		Short: "remove all objects of weir from the kernel, and nothing else",
+		Long: `Remove all objects of weir from the kernel: virtual servers, addresses, sets, rules
+and the device. Connections through weir end. Foreign virtual servers, sets, chains
+and addresses stay, and so does the device if it has such an address. Kernel
+parameters stay, because other programs may depend on them by now. The command fails
+while the daemon runs, and where kube-proxy has objects of the same names.
+
+Exit status: 0 removed, 1 refused or failed.`,
 		Args: cobra.NoArgs,
 	}
 	socket, file := socketFlag(cmd), configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch err := ask(cmd.Context(), *socket, *file, "GET", "/status", &status.Status{}); {
 		case err == nil:
-			return errors.New("weir runs and would put everything back: systemctl stop weir first")
+			return errors.New("weir is running and would restore everything: systemctl stop weir first")
 		case !errors.Is(err, errNotRunning):
-			return fmt.Errorf("it can't be told whether weir runs, and would put everything back: %w", err)
+			return fmt.Errorf("can't find out whether weir is running, which would restore everything: %w", err)
 		}
-		owner, err := daemon.Own() // a daemon whose socket is elsewhere; or that starts meanwhile
+		owner, err := kernelmode.Lock() // a daemon with another socket, or one that is starting
 		if err != nil {
 			return err
 		}
@@ -44,10 +47,10 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 			return err
 		}
 		defer kernel.Close()
-		if err := daemon.RefuseKubeProxy(cmd.Context(), kernel.Kernel); err != nil {
+		if err := kernelmode.RefuseKubeProxy(cmd.Context(), kernel.Kernel); err != nil {
 			return err
 		}
-		rec := lb.NewReconciler(kernel, daemon.LBOptions(kernel.cfg, kernel.mode), config.Source)
+		rec := lb.NewReconciler(kernel, kernelmode.LBOptions(kernel.cfg, kernel.mode, kernelmode.Node{}), config.Source)
 		rep, err := rec.Cleanup(cmd.Context(), e.now())
 		if err := errors.Join(append(rep.Errors, err)...); err != nil {
 			return err
@@ -55,7 +58,7 @@ the daemon runs, and where kube-proxy has things of the same names.`,
 		for _, op := range rep.Ops {
 			fmt.Fprintln(e.stdout, op)
 		}
-		fmt.Fprintf(e.stdout, "%d objects taken out of the kernel\n", len(rep.Ops))
+		fmt.Fprintf(e.stdout, "%s removed from the kernel\n", text.Count(len(rep.Ops), "object"))
 		return nil
 	}
 	return cmd

@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/config"
-	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/status"
 	"weir/lb/linux"
 )
@@ -33,8 +35,8 @@ func socketFlag(cmd *cobra.Command) *string {
 // errNotRunning means that no daemon answers.
 var errNotRunning = errors.New("weir is not running")
 
-// ask asks the daemon at the socket that was given. Without one it tries the
-// default, and where nobody answers there, what the configuration says.
+// ask queries the daemon at the given socket. Without one it tries the default, and
+// then the socket of the configuration.
 func ask(ctx context.Context, socket, file, method, path string, doc any) error {
 	if socket != "" {
 		return call(ctx, socket, method, path, doc)
@@ -43,15 +45,14 @@ func ask(ctx context.Context, socket, file, method, path string, doc any) error 
 	if !errors.Is(err, errNotRunning) {
 		return err
 	}
-	cfg, bad := config.Load(file)
+	cfg, bad := load.File(file)
 	if bad != nil || cfg.Daemon.Socket == defaultSocket {
 		return err
 	}
 	return call(ctx, cfg.Daemon.Socket, method, path, doc)
 }
 
-// call asks the daemon behind a socket. Its answer goes into doc, unless that is
-// nil.
+// call queries the daemon at a socket. The answer goes into doc, unless that is nil.
 func call(ctx context.Context, socket, method, path string, doc any) error {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -66,13 +67,13 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 	resp, err := client.Do(req)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w (nobody answers on %s)", errNotRunning, socket)
+		return fmt.Errorf("%w (no answer on %s)", errNotRunning, socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no access to %s: run as root or as a member of its group", socket)
 	case err != nil:
 		return fmt.Errorf("ask the daemon: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end or not, there is nothing to lose
+	defer resp.Body.Close() //nolint:errcheck // the answer is read already
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 		return errors.New(strings.TrimSpace(string(text)))
@@ -86,14 +87,14 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 	return nil
 }
 
-// judged is a document that says whether all is well.
+// judged is a document that reports whether all is well.
 type judged interface {
 	status.Tabler
 	Well() bool
 }
 
-// showJudged has a command show the daemon's document at a path, and end with 1 if all is
-// not well.
+// showJudged returns a function that shows the daemon's document at a path, and fails if
+// all is not well.
 func showJudged[Doc judged](e env, cmd *cobra.Command, path string) func(*cobra.Command, []string) error {
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	return func(cmd *cobra.Command, _ []string) error {
@@ -111,12 +112,12 @@ func showJudged[Doc judged](e env, cmd *cobra.Command, path string) func(*cobra.
 	}
 }
 
-// configOrDefaults loads a configuration for a command that can do without: the
-// names in the kernel are then the usual ones.
+// configOrDefaults loads a configuration; without a file the names in the kernel are the
+// default ones.
 func configOrDefaults(file string) (*config.Config, error) {
-	cfg, err := config.Load(file)
+	cfg, err := load.File(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return config.Parse("defaults", nil, config.Disk{})
+		return load.Parse("defaults", nil, source.Disk{})
 	}
 	return cfg, err
 }
@@ -125,21 +126,29 @@ func configOrDefaults(file string) (*config.Config, error) {
 type opened struct {
 	*linux.Kernel
 	cfg  *config.Config
-	mode daemon.Mode
+	mode kernelmode.Mode
 }
 
-// openKernel opens the kernel for a command that does without the daemon.
+// openKernel opens the kernel for a command that needs no daemon.
 func openKernel(ctx context.Context, file string) (opened, error) {
 	return openKernelAs(ctx, file, func(*config.Config) {})
 }
 
-// openKernelAs is openKernel with something else than the configuration says.
+// openKernelAs is openKernel with a changed configuration.
 func openKernelAs(ctx context.Context, file string, change func(*config.Config)) (opened, error) {
 	cfg, err := configOrDefaults(file)
 	if err != nil {
 		return opened{}, invalid(err)
 	}
 	change(cfg)
-	kernel, mode, err := daemon.OpenKernel(ctx, cfg, slog.New(slog.DiscardHandler))
+	kernel, mode, err := kernelmode.Open(ctx, cfg, slog.New(slog.DiscardHandler))
 	return opened{kernel, cfg, mode}, err
+}
+
+// notRunning gives the error of a daemon that does not answer its exit status.
+func notRunning(err error) error {
+	if errors.Is(err, errNotRunning) {
+		return exitError{exitNotRunning, err}
+	}
+	return err
 }

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/plan"
 )
 
 // weir runs a command as a user would, and gives what it printed and its exit
@@ -82,21 +85,28 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 		out          string // of standard output and error together, FILE for the file
 	}{
 		{"valid", validConfig, 0, "FILE: valid, 1 service\n"},
-		{"invalid", invalidConfig, exitInvalid, `weir: FILE:2: service.web.ports: is missing; add ports = ["80:8080"]
+		{"invalid", invalidConfig, exitInvalid, `FILE:2: service.web.ports: is missing; add ports = ["80:8080"]
 FILE:5: service.web.prots: there is no such key; did you mean ports?
 FILE:6: service.web.scheduler: "wrrr" is not a scheduler; did you mean "wrr"?
 `},
-		{"warned", warnedConfig, 1, ""},
+		{"warned", warnedConfig, 0, ""},
 		{"routers", bgpConfig, 0, "FILE: valid, 1 service, 2 BGP peers\n"},
-		{"clusters", clusterConfig, 1, `FILE:3: warning: kubernetes.prod.kubeconfig: open /nowhere/kubeconfig: no such file or directory; weir waits until it is there
+		{"clusters", clusterConfig, 0, `FILE:3: warning: kubernetes.prod.kubeconfig: open /nowhere/kubeconfig: no such file or directory; weir waits until it exists
 FILE: valid, 0 services, 2 clusters
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := write(t, tt.config)
-			stdout, stderr, code := weir(t, "check", "-c", file)
+			stdout, stderr, code := weir(t, "check", file)
 			if code != tt.code {
 				t.Errorf("exit status %d, want %d", code, tt.code)
+			}
+			want := tt.code
+			if strings.Contains(stderr, ": warning: ") {
+				want = 1
+			}
+			if _, _, code := weir(t, "check", "--strict", "-c", file); code != want {
+				t.Errorf("--strict: exit status %d, want %d", code, want)
 			}
 			got := strings.ReplaceAll(stderr+stdout, file, "FILE")
 			if tt.out == "" {
@@ -111,7 +121,8 @@ FILE: valid, 0 services, 2 clusters
 }
 
 func TestPlanAgainstNothingPrintsAllInOrder(t *testing.T) {
-	stdout, stderr, code := weir(t, "plan", "--against", "nothing", "-c", write(t, validConfig))
+	file := write(t, validConfig)
+	stdout, stderr, code := weir(t, "plan", "--against", "nothing", "--all", file)
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit status %d: %s", code, stderr)
 	}
@@ -130,9 +141,18 @@ func TestPlanAgainstNothingPrintsAllInOrder(t *testing.T) {
 	if at < len(want) {
 		t.Errorf("no %q in its place in:\n%s", want[at], stdout)
 	}
-	again, _, _ := weir(t, "plan", "--against", "nothing", "-c", write(t, validConfig))
+	again, _, _ := weir(t, "plan", "--against", "nothing", "--all", "-c", file)
 	if d := cmp.Diff(stdout, again); d != "" {
 		t.Errorf("the same input, other output:\n%s", d)
+	}
+	short, _, _ := weir(t, "plan", "--against", "nothing", file)
+	if !strings.HasPrefix(short, "add base objects: 1 device, 2 rule sets, ") || strings.Contains(short, "add set ") || !strings.Contains(short, "add address 192.0.2.10\n") {
+		t.Errorf("base objects are not one line:\n%s", short)
+	}
+	text, _, code := weir(t, "plan", "--against", "nothing", "-o", "json", file)
+	var doc plan.Diff
+	if err := json.Unmarshal([]byte(text), &doc); err != nil || code != 0 || len(doc.Operations) < 50 || doc.Operations[0].Verb != "add" {
+		t.Errorf("%v, exit status %d: %d operations", err, code, len(doc.Operations))
 	}
 }
 
@@ -144,7 +164,7 @@ communities = ["no-export"]
 [[bgp.advertise]]
 `))
 	want := "announce 192.0.2.10/32 to tor1\nannounce 192.0.2.10/32 to tor2 with no-export\n"
-	if code != 0 || stderr != "" || !strings.Contains(stdout, want) || !strings.Contains(stdout, "\nroutes: 1 to announce, 0 to announce otherwise, 0 to withdraw\n") {
+	if code != 0 || stderr != "" || !strings.Contains(stdout, want) || !strings.Contains(stdout, "\nroutes: 1 to announce, 0 to change, 0 to withdraw\n") {
 		t.Errorf("exit status %d, says %q:\n%s", code, stderr, stdout)
 	}
 }
@@ -166,7 +186,8 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"no configuration", []string{"check", "-c", nowhere}, exitInvalid, "no such file"},
 		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"an argument is missing", []string{"explain"}, exitInvalid, "received 0; see weir explain --help"},
-		{"an argument too many", []string{"check", "weir.toml"}, exitInvalid, "see weir check --help"},
+		{"an argument too many", []string{"check", "weir.toml", "more"}, exitInvalid, "see weir check --help"},
+		{"two files", []string{"check", "weir.toml", "-c", "weir.toml"}, exitInvalid, "not both"},
 		{"no vendor", []string{"bgp", "router-config"}, exitInvalid, `required flag(s) "vendor" not set`},
 		{"unknown vendor", []string{"bgp", "router-config", "--vendor", "acme"}, exitInvalid, `--vendor "acme" is none of arista, bird, frr, gobgp, junos`},
 		{"no peers", []string{"bgp", "router-config", "--vendor", "frr", "-c", write(t, validConfig)}, exitInvalid, "no [[bgp.peer]]"},
@@ -178,7 +199,7 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"neighbors without a daemon", []string{"bgp", "neighbors", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"pools without a daemon", []string{"pools", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"confirm without a daemon", []string{"confirm", "--socket", nowhere}, exitNotRunning, "weir is not running"},
-		{"a trial that is too short", []string{"reload", "--confirm", "1ms"}, exitInvalid, "it goes from 1s to 24h0m0s"},
+		{"a trial that is too short", []string{"reload", "--confirm", "1ms"}, exitInvalid, "must be between 1s and 24h0m0s"},
 		{"a trial of no time", []string{"reload", "--confirm", "soon"}, exitInvalid, "invalid argument"},
 		{"a trial that goes back", []string{"reload", "--confirm", "5m", "--back"}, exitInvalid, "[confirm back]"},
 		{"a key that is not there", []string{"config", "explain", "kernel.sync_perod"}, exitInvalid, "did you mean kernel.sync_period?"},
@@ -201,13 +222,13 @@ func TestStatusWithoutADaemonIsADocumentToo(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "weir.sock")
 	stdout, stderr, code := weir(t, "status", "--socket", nowhere, "-c", nowhere, "-o", "json")
 	var doc struct {
-		State string   `json:"state"`
-		Why   []string `json:"why"`
+		State    string `json:"state"`
+		Problems []status.Problem
 	}
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
 		t.Fatalf("%v: %q", err, stdout)
 	}
-	if code != exitNotRunning || stderr != "" || doc.State != "not running" || len(doc.Why) != 2 || !strings.Contains(doc.Why[0], nowhere) {
+	if code != exitNotRunning || stderr != "" || doc.State != "not running" || len(doc.Problems) != 2 || !strings.Contains(doc.Problems[0].Text, nowhere) {
 		t.Errorf("exit status %d, says %q, document %+v", code, stderr, doc)
 	}
 	if stdout, _, code := weir(t, "status", "--socket", nowhere, "-c", nowhere, "-o", "yaml"); code != exitNotRunning || !strings.Contains(stdout, "state: not running\n") {
@@ -216,8 +237,9 @@ func TestStatusWithoutADaemonIsADocumentToo(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	stdout, _, code := weir(t, "version")
-	if code != 0 || !strings.HasPrefix(stdout, "weir ") {
-		t.Errorf("exit status %d: %q", code, stdout)
+	for _, arg := range []string{"version", "--version"} {
+		if stdout, _, code := weir(t, arg); code != 0 || !strings.HasPrefix(stdout, "weir ") {
+			t.Errorf("%s: exit status %d: %q", arg, code, stdout)
+		}
 	}
 }

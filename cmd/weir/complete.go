@@ -10,9 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/routing"
 )
 
-// completeTime is how long somebody who has pressed the key waits at most for the daemon.
+// completeTime is the timeout of a request for completions.
 const completeTime = time.Second
 
 // completions has shells complete what only the daemon knows, each where it is an argument.
@@ -78,8 +79,7 @@ func endpoints(ctx context.Context, q question) []string {
 	return out
 }
 
-// served are virtual servers of Services: strangers', and those without an address, are
-// nothing to ask for.
+// served returns the virtual servers of Services that have an address.
 func served(ctx context.Context, q question) []status.Frontend {
 	var doc status.Services
 	if ask(ctx, q.socket, q.file, "GET", "/services", &doc) != nil {
@@ -93,11 +93,11 @@ func pools(ctx context.Context, q question) []string {
 }
 
 func holds(ctx context.Context, q question) []string {
-	return named(ctx, q, "/guard", func(doc status.Guard) []status.Hold { return doc.Held }, func(h status.Hold) string { return h.Source })
+	return named(ctx, q, "/guard", func(doc status.Guard) []status.GuardedSource { return doc.Guarded }, func(h status.GuardedSource) string { return h.Source })
 }
 
 func peers(ctx context.Context, q question) []string {
-	return named(ctx, q, "/bgp/neighbors", func(doc status.Neighbors) []status.Neighbor { return doc.Neighbors }, func(n status.Neighbor) string { return n.Name })
+	return named(ctx, q, "/bgp/neighbors", func(doc routing.Neighbors) []routing.Neighbor { return doc.Neighbors }, func(n routing.Neighbor) string { return n.Name })
 }
 
 // named gives the names of the things that are in the daemon's document at a path.

@@ -24,7 +24,7 @@ func TestCompletionsComeFromTheDaemon(t *testing.T) {
 			{"service": "static/dns", "address": "2001:db8::10", "port": 53, "protocol": "udp"},
 			{"service": "", "address": "198.51.100.1", "port": 22, "protocol": "tcp"}]}`,
 		"/pools":         `{"pools": [{"name": "public"}, {"name": "inside"}]}`,
-		"/guard":         `{"held": [{"source": "prod"}]}`,
+		"/guard":         `{"guarded": [{"source": "prod"}]}`,
 		"/bgp/neighbors": `{"neighbors": [{"name": "tor2"}, {"name": "tor1"}, {"name": "tor1"}]}`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answers[r.URL.Path]) })}

@@ -6,15 +6,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/status/text"
 )
 
 func configCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "explain the keys of the configuration, and show what is in force",
-		Long: `Explain what a key of the configuration means and may be, or show every key as it is in
-force, with the file and line that it comes from.`,
+		Short: "explain the keys of the configuration, and show the one in force",
+		Long: `Explain the meaning and the values of a key, or show every key as it is in force,
+with its file and line.`,
 	}
 	cmd.AddCommand(configExplainCommand(e), configShowCommand(e))
 	return cmd
@@ -25,9 +26,8 @@ func configExplainCommand(e env) *cobra.Command {
 		Use:   "explain [KEY]",
 		Short: "explain a key or a table of the configuration",
 		Long: `Explain a key of the configuration, or a table with all its keys: type, default,
-limits, what may be written, whether a change needs a restart, and what it does.
-Without KEY, the tables. KEY may be written as messages have it:
-service.web.backend[2].weight.
+limits, permitted values, effect, and whether a change needs a restart. Without KEY
+it lists the tables. KEY may have the form of messages: service.web.backend[2].weight.
 
 Exit status: 0 shown, 2 there is no such key.`,
 		Args: cobra.MaximumNArgs(1),
@@ -37,7 +37,7 @@ Exit status: 0 shown, 2 there is no such key.`,
 	}
 	format := outputFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		m, err := config.Explain(strings.Join(args, ""))
+		m, err := load.Schema().Explain(strings.Join(args, ""))
 		if err != nil {
 			return exitError{exitInvalid, err}
 		}
@@ -49,7 +49,7 @@ Exit status: 0 shown, 2 there is no such key.`,
 // keysBeginning completes the name of a key.
 func keysBeginning(args []string, begun string) []string {
 	var out []string
-	for _, name := range config.KeyNames() {
+	for _, name := range load.Schema().Names() {
 		if len(args) == 0 && strings.HasPrefix(name, begun) {
 			out = append(out, name)
 		}
@@ -60,23 +60,23 @@ func keysBeginning(args []string, begun string) []string {
 func configShowCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "show every key as it is in force, and where it comes from",
-		Long: `Show the effective configuration: every key of every table that counts, as one
-TOML file, with the file and line of each value. A key that is written nowhere has
-its default, or what [defaults] says, behind a "#". What is shown can be loaded
-again, and is the same configuration. It holds no secrets: those are in files.
+		Short: "show every key as it is in force, with its file and line",
+		Long: `Show the effective configuration: every key of every table in use, as one TOML file,
+with the file and line of each value. Defaults, and values of [defaults], follow a
+"#". The output is a valid configuration, equal to the original. It has no secrets:
+those are in files.
 
-It is that of the file and what it includes; with --running that of the daemon,
-which differs where the file has been changed since, or was not confirmed.
+It is read from the file and its includes. With --running it is that of the daemon,
+which differs if the file was changed since, or was not confirmed.
 
 Exit status: 0 shown, 2 invalid or unreadable, 3 not running (with --running).`,
 		Args: cobra.NoArgs,
 	}
 	socket, file, format := socketFlag(cmd), configFlag(cmd), outputFlag(cmd)
-	running := cmd.Flags().Bool("running", false, "what is in force in the daemon")
-	changed := cmd.Flags().Bool("changed", false, "leave out what has its default")
+	running := cmd.Flags().Bool("running", false, "show the configuration of the daemon")
+	changed := cmd.Flags().Bool("changed", false, "omit keys that have their default")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		doc := &config.Effective{}
+		doc := &load.Effective{}
 		if *running {
 			if err := ask(cmd.Context(), *socket, *file, "GET", "/config", doc); err != nil {
 				return notRunning(err)
@@ -86,7 +86,7 @@ Exit status: 0 shown, 2 invalid or unreadable, 3 not running (with --running).`,
 			}
 		} else {
 			var err error
-			if doc, err = config.LoadEffective(*file); err != nil {
+			if doc, err = load.LoadEffective(*file); err != nil {
 				return exitError{exitInvalid, err}
 			}
 		}
@@ -98,24 +98,15 @@ Exit status: 0 shown, 2 invalid or unreadable, 3 not running (with --running).`,
 	return cmd
 }
 
-// differs says whether the file of a configuration in force says something else by now.
-func differs(running *config.Effective) string {
-	file, err := config.LoadEffective(running.File)
+// differs returns a message if the file of the running configuration differs from it.
+func differs(running *load.Effective) string {
+	file, err := load.LoadEffective(running.File)
 	if err != nil {
-		return fmt.Sprintf("whether %s says the same can't be told: %v", running.File, err)
+		return fmt.Sprintf("can't compare with %s: %v", running.File, err)
 	}
 	keys := running.Differences(file)
 	if len(keys) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("this is in force, and %s says something else: %s", running.File, names(keys))
-}
-
-// names writes the first of many.
-func names(all []string) string {
-	const most = 8
-	if len(all) <= most {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	return fmt.Sprintf("this configuration is in force; %s differs: %s", running.File, text.Names(keys))
 }

@@ -11,38 +11,39 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/doctor"
+	"weir/cmd/weir/internal/doctor/gather"
 )
 
-// talksAfter is how long doctor may be silent.
+// talksAfter is the time after which doctor reports that it is working.
 const talksAfter = 1500 * time.Millisecond
 
 func doctorCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [CHECK]...",
-		Short: "say what is wrong with this box, and how to mend it",
-		Long: `Look at the kernel, its modules and parameters, conntrack, firewall, sockets, links,
-routes, the clock, the unit, and whether backends, routers, members and API servers
-answer; say what is wrong, why it matters, and the command that mends it. Changes
-nothing, and works without a running daemon and with an invalid configuration. Run it
-as root: what may not be looked at is listed with --all, and not guessed. It takes a
-few seconds, ten at most. CHECK is what findings begin with, such as rp-filter: only
-these are judged then.
+		Short: "find the problems of this box, and their remedies",
+		Long: `Check the kernel, its modules and parameters, conntrack, firewall, sockets, links,
+routes, the clock and the unit, and whether backends, routers, members and API
+servers answer. Report each problem with its reason and the command that repairs it.
+Nothing is changed; the command works without a daemon and with an invalid
+configuration. Run it as root: checks without permission are listed with --all. It
+takes a few seconds, ten at most. CHECK is the first word of a finding, such as
+rp-filter: then only these checks are reported.
 
-doctor.md, among the documentation, has a row for each check.
+doctor.md of the documentation has a row for each check.
 
-Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
+Exit status: 0 no problem, 1 warnings or errors.`,
 		ValidArgs: checkIDs(),
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
-	all := cmd.Flags().Bool("all", false, "show what is fine and what could not be looked at, too")
+	all := cmd.Flags().Bool("all", false, "show passed and skipped checks too")
 	cmd.RunE = func(cmd *cobra.Command, only []string) error {
 		for _, id := range only {
 			if !slices.Contains(checkIDs(), id) {
 				return exitError{exitInvalid, fmt.Errorf("there is no check %q: weir doctor --all lists them", id)}
 			}
 		}
-		quiet := e.talk(talksAfter, "looking, ten seconds at most ...")
-		report := doctor.Judge(doctor.Gather(cmd.Context(), doctor.Options{
+		quiet := e.talk(talksAfter, "checking, ten seconds at most ...")
+		report := doctor.Judge(gather.Gather(cmd.Context(), gather.Options{
 			ConfigFile: *file, NotRunning: errNotRunning, Now: e.now, Version: version(),
 			Ask: func(ctx context.Context, path string, doc any) error {
 				return ask(ctx, *socket, *file, "GET", path, doc)
@@ -64,8 +65,7 @@ Exit status: 0 nothing to mend, 1 warnings or errors, 2 invalid command line.`,
 	return cmd
 }
 
-// talk tells people who wait at a terminal for longer than after what they wait for,
-// until quiet is called.
+// talk prints a text on a terminal after a time, unless quiet is called before.
 func (e env) talk(after time.Duration, text string) (quiet func()) {
 	if e.screen == nil {
 		return func() {}
@@ -82,7 +82,7 @@ func (e env) talk(after time.Duration, text string) (quiet func()) {
 	return func() { close(over); wg.Wait() }
 }
 
-// checkIDs are what the checks are called.
+// checkIDs returns the names of the checks.
 func checkIDs() []string {
 	var out []string
 	for _, c := range doctor.Checks() {

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/drain"
 	"weir/cmd/weir/internal/status"
 )
 
-// exitTimeOver is that of weir drain --wait when connections are left.
+// exitTimeOver is the exit status of weir drain --wait when connections are left.
 const exitTimeOver = 4
 
 // drainWait is --wait without a time.
@@ -26,33 +26,32 @@ const drainWait = 5 * time.Minute
 func drainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain [--all] [VIP...]",
-		Short: "lead new clients to other boxes: routes go, ownership moves, connections are counted down",
-		Long: `Take VIPs, or with --all the whole box, out of the way of clients without failing
-anybody. Routes first bear the community GRACEFUL_SHUTDOWN (RFC 8326) and a local
-preference of 0, so that routers that have another way take it; after
-bgp.drain_delay they are withdrawn. In a fleet another member becomes the owner at
-once. The box serves on whoever comes, and the connections that it has. Draining
-what is drained already changes nothing.
+		Short: "steer new clients to other boxes: withdraw routes, move ownership, count connections down",
+		Long: `Drain VIPs, or with --all the whole box, without failed connections. Routes first
+carry the community GRACEFUL_SHUTDOWN (RFC 8326) and a local preference of 0, so that
+routers prefer other boxes; after bgp.drain_delay they are withdrawn. In a fleet
+another member becomes the owner immediately. The box still serves its connections
+and the clients that arrive. Draining a drained VIP changes nothing.
 
-In a fleet, a VIP that no other member can serve stays announced, as the last choice,
-until one can: "kept". With --force it is withdrawn nevertheless.
+In a fleet, a VIP that no other member can serve is retained: it stays announced as the
+last choice, until another member can serve it. With --force it is withdrawn.
 
-A drain is kept in daemon.state_dir: it survives restarts, until weir undrain. What
-is drained is told by weir status, which is degraded meanwhile. Without arguments:
-what is drained, which member has it now, and how many connections are left.
+A drain is stored in daemon.state_dir and survives restarts, until weir undrain. weir
+status reports it and is degraded meanwhile. Without arguments: the drained VIPs, their
+present owners, and the number of connections left.
 
-With --wait it ends when the routes are withdrawn and no connection is left, or
-after that time: --wait alone is --wait=5m. A connection that both sides have closed
-does not count, a UDP flow counts until the kernel forgets it. On a terminal it says
-meanwhile what is left.
+With --wait the command ends when the routes are withdrawn and no connection is left,
+or after that time: --wait without a time is --wait=5m. A connection that both sides
+have closed does not count; a UDP flow counts until the kernel removes it. A terminal
+shows the progress.
 
-Exit status: 0 done (without --wait: begun), 1 refused, 3 not running, 4 the time of
---wait is over and something is left; the drain goes on.`,
+Exit status: 0 done (without --wait: started), 1 refused, 3 not running, 4 connections
+left after the time of --wait (the drain continues).`,
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	all := cmd.Flags().Bool("all", false, "the whole box: all VIPs, and those that come later")
 	force := cmd.Flags().Bool("force", false, "withdraw even what no other member of the fleet can serve")
-	wait := cmd.Flags().Duration("wait", 0, "wait until nothing is left, but at most this long")
+	wait := cmd.Flags().Duration("wait", 0, "wait until no connection is left, at most this long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = drainWait.String()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("wait") {
@@ -61,7 +60,7 @@ Exit status: 0 done (without --wait: begun), 1 refused, 3 not running, 4 the tim
 		method := "POST"
 		if !*all && len(args) == 0 {
 			if method = "GET"; *force {
-				return exitError{exitInvalid, errors.New("--force is for the VIPs that are named, or --all: weir drain tells what is drained")}
+				return exitError{exitInvalid, errors.New("--force needs VIPs or --all: weir drain lists the drained VIPs")}
 			}
 		}
 		asked := question{socket: *socket, file: *file, all: *all, force: *force, vips: args}
@@ -88,8 +87,8 @@ Exit status: 0 done (without --wait: begun), 1 refused, 3 not running, 4 the tim
 	return cmd
 }
 
-// waitOf is for who writes --wait 30s: of a flag that may stand alone the flag library
-// takes a value only after "=", and no VIP is a time.
+// waitOf returns the time of --wait 30s: the flag library takes the value of an optional
+// argument only after "=". No VIP is a time.
 func waitOf(wait time.Duration, args []string) (time.Duration, []string) {
 	for i, a := range args {
 		if d, err := time.ParseDuration(a); err == nil && wait == drainWait {
@@ -102,10 +101,10 @@ func waitOf(wait time.Duration, args []string) (time.Duration, []string) {
 func undrainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undrain [--all] [VIP...]",
-		Short: "end a drain: announce again",
-		Long: `Announce again what weir drain has taken from the sight of routers: the given
-VIPs, or with --all everything. Routes return at once, as far as their Services have
-backends. A single VIP can't return while the whole box is drained.
+		Short: "end a drain",
+		Long: `End the drain of the given VIPs, or with --all of the whole box. Their routes are
+advertised immediately, if their Services have backends. A single VIP stays drained
+while the whole box is drained.
 
 Exit status: 0 done, 1 refused, 3 not running.`,
 	}
@@ -113,7 +112,7 @@ Exit status: 0 done, 1 refused, 3 not running.`,
 	all := cmd.Flags().Bool("all", false, "everything that is drained")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*all && len(args) == 0 {
-			return exitError{exitInvalid, errors.New("name the VIPs, or --all: weir drain tells what is drained")}
+			return exitError{exitInvalid, errors.New("name the VIPs, or --all: weir drain lists the drained VIPs")}
 		}
 		doc, err := question{socket: *socket, file: *file, all: *all, vips: args}.put(cmd.Context(), "POST", "/undrain")
 		if err != nil {
@@ -124,7 +123,7 @@ Exit status: 0 done, 1 refused, 3 not running.`,
 	return cmd
 }
 
-// question is what the daemon is asked about drains.
+// question is a request to the daemon about drains.
 type question struct {
 	socket, file string
 	all, force   bool
@@ -135,7 +134,7 @@ func (q question) put(ctx context.Context, method, path string) (doc status.Drai
 	if q.all && len(q.vips) > 0 {
 		return doc, exitError{exitInvalid, errors.New("--all is every VIP: name none")}
 	}
-	if _, err := daemon.ParseVIPs(q.vips); err != nil {
+	if _, err := drain.ParseVIPs(q.vips); err != nil {
 		return doc, exitError{exitInvalid, err}
 	}
 	form := url.Values{}
@@ -157,9 +156,9 @@ func (q question) put(ctx context.Context, method, path string) (doc status.Drai
 	return doc, nil
 }
 
-// concerns tells which part of what is drained somebody waits for.
+// concerns returns a function that selects the drains of a request.
 func concerns(all bool, vips []string) func(status.Drained) status.Drained {
-	named, _ := daemon.ParseVIPs(vips)
+	named, _ := drain.ParseVIPs(vips)
 	return func(d status.Drained) status.Drained {
 		if all || len(named) == 0 {
 			return d
@@ -169,8 +168,8 @@ func concerns(all bool, vips []string) func(status.Drained) status.Drained {
 			for _, a := range named {
 				if v.Address == a.String() {
 					out.VIPs = append(out.VIPs, v)
-					if v.Kept {
-						out.Kept++
+					if v.Retained {
+						out.Retained++
 					}
 				}
 			}
@@ -179,27 +178,27 @@ func concerns(all bool, vips []string) func(status.Drained) status.Drained {
 	}
 }
 
-// drainEvery is how often weir drain --wait looks.
+// drainEvery is the interval of requests while --wait waits.
 const drainEvery = 500 * time.Millisecond
 
-var errTimeOver = errors.New("the time is over and something is left; the drain goes on")
+var errTimeOver = errors.New("the time is over with connections left; the drain continues")
 
-// tellDrain gives what says how a drain goes on: on a terminal in one line that changes,
-// elsewhere nothing.
+// tellDrain returns a function that shows the progress of a drain: on a terminal in one
+// changing line, elsewhere nowhere.
 func (e env) tellDrain() func(status.Drained) {
 	if !isTerminal(e.stderr) {
 		return func(status.Drained) {}
 	}
-	said := false
+	shown := false
 	return func(d status.Drained) {
 		line := d.Progress(e.now())
 		switch {
 		case line != "":
 			fmt.Fprintf(e.stderr, "\r\x1b[K%s", line) // back to the beginning, and clear the line
-		case said:
+		case shown:
 			fmt.Fprint(e.stderr, "\r\x1b[K")
 		}
-		said = line != ""
+		shown = line != ""
 	}
 }
 
@@ -212,8 +211,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// awaitDrain looks until everything is withdrawn and no connection is left, or the
-// time is over; then the error is errTimeOver.
+// awaitDrain waits until all routes are withdrawn and no connection is left, or returns
+// errTimeOver.
 func awaitDrain(ctx context.Context, most time.Duration, part func(status.Drained) status.Drained,
 	tell func(status.Drained), ask func(context.Context) (status.Drained, error)) (doc status.Drained, err error) {
 	defer func() { tell(status.Drained{}) }()
@@ -224,14 +223,14 @@ func awaitDrain(ctx context.Context, most time.Duration, part func(status.Draine
 		}
 		switch doc = part(doc); {
 		case doc.All == nil && len(doc.VIPs) == 0:
-			return doc, errors.New("somebody has ended the drain: weir undrain")
+			return doc, errors.New("the drain was ended by weir undrain")
 		case doc.Done():
 			return doc, nil
 		}
 		tell(doc)
 		select {
 		case <-ctx.Done():
-			return doc, fmt.Errorf("interrupted; the drain goes on: %w", ctx.Err())
+			return doc, fmt.Errorf("interrupted; the drain continues: %w", ctx.Err())
 		case <-over:
 			return doc, errTimeOver
 		case <-time.After(min(drainEvery, most)):

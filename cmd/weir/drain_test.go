@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/routing"
 )
 
 func TestADrainThatIsEndedMeanwhileIsNotDone(t *testing.T) {
@@ -100,7 +101,7 @@ func TestCommandsOfTheProviderAskTheDaemon(t *testing.T) {
 	t.Parallel()
 	left := status.Drained{VIPs: []status.DrainedVIP{{Address: "192.0.2.1", DrainState: status.DrainState{Stage: status.Withdrawn}, Connections: 2}}}
 	gone := status.Drained{VIPs: []status.DrainedVIP{{Address: "192.0.2.1", DrainState: status.DrainState{Stage: status.Withdrawn}}}}
-	down := status.Neighbors{ASN: 64500, Neighbors: []status.Neighbor{{Name: "tor1", Address: "10.0.0.1", State: "Active"}}}
+	down := routing.Neighbors{ASN: 64500, Neighbors: []routing.Neighbor{{Name: "tor1", Address: "10.0.0.1", State: "Active"}}}
 	pools := status.Pools{Pools: []status.Pool{{Name: "public"}}, Addresses: []status.PoolAddress{{Address: "192.0.2.1", Pool: "public"}, {Address: "192.0.2.2"}}}
 	for _, tt := range []struct {
 		name  string
@@ -114,14 +115,14 @@ func TestCommandsOfTheProviderAskTheDaemon(t *testing.T) {
 		{"one", []string{"drain", "192.0.2.1"}, left, "POST /drain?vip=192.0.2.1", 0, "withdrawn"},
 		{"all", []string{"drain", "--all"}, left, "POST /drain?all=true", 0, "withdrawn"},
 		{"until nothing is left", []string{"drain", "192.0.2.1", "--wait", "1m"}, gone, "POST /drain?vip=192.0.2.1, GET /drain", 0, "withdrawn"},
-		{"until the time is over", []string{"drain", "192.0.2.1", "--wait", "1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "something is left"},
+		{"until the time is over", []string{"drain", "192.0.2.1", "--wait", "1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "connections left"},
 		{"--wait alone", []string{"drain", "--wait", "192.0.2.1"}, gone, "POST /drain?vip=192.0.2.1, GET /drain", 0, "withdrawn"},
-		{"--wait and a time", []string{"drain", "192.0.2.1", "--wait=1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "something is left"},
+		{"--wait and a time", []string{"drain", "192.0.2.1", "--wait=1ms"}, left, "POST /drain?vip=192.0.2.1, GET /drain", exitTimeOver, "connections left"},
 		{"--force", []string{"drain", "192.0.2.1", "--force"}, left, "POST /drain?force=true&vip=192.0.2.1", 0, "withdrawn"},
-		{"--force of nothing", []string{"drain", "--force"}, left, "", exitInvalid, "--force is for the VIPs that are named"},
+		{"--force of nothing", []string{"drain", "--force"}, left, "", exitInvalid, "--force needs VIPs"},
 		{"no VIP but a time", []string{"drain", "30s"}, left, "", exitInvalid, `"30s" is not an address`},
-		{"undrain", []string{"undrain", "--all"}, status.Drained{}, "POST /undrain?all=true", 0, "nothing is drained"},
-		{"routes of a peer", []string{"bgp", "routes", "--peer", "tor1"}, status.Routes{ASN: 64500}, "GET /bgp/routes?peer=tor1", 0, "Network"},
+		{"undrain", []string{"undrain", "--all"}, status.Drained{}, "POST /undrain?all=true", 0, "no VIP is drained"},
+		{"routes of a peer", []string{"bgp", "routes", "--peer", "tor1"}, routing.Routes{ASN: 64500}, "GET /bgp/routes?peer=tor1", 0, "Network"},
 		{"neighbors", []string{"bgp", "neighbors"}, down, "GET /bgp/neighbors", 1, "Active"},
 		{"pools", []string{"pools"}, pools, "GET /pools", 0, "POOL"},
 		{"a pool", []string{"pools", "public"}, pools, "GET /pools", 0, "192.0.2.1"},

@@ -11,7 +11,7 @@ import (
 
 // errors.md has every reason that there is for something that is not done, beside those of Notes.
 func TestErrorsHaveEveryReason(t *testing.T) {
-	doc := source(t, "../../packaging/doc/errors.md")
+	doc := sourceText(t, "../../packaging/doc/errors.md")
 	has := func(what, reason string) {
 		if !strings.Contains(doc, "\n| `"+reason+"` | ") {
 			t.Errorf("%s %q has no row in errors.md", what, reason)
@@ -24,11 +24,11 @@ func TestErrorsHaveEveryReason(t *testing.T) {
 		what, files, pattern string
 		least                int
 	}{
-		{"a reason of a route", "../../bgp/advertise.go", ` Reason = "([a-z-]+)"`, 14},
+		{"a reason of a route", "../../bgp/advertise/policy.go", ` Reason = "([a-z-]+)"`, 14},
 		{"a reason of survival", "../../lb/survive.go", ` SurvivalReason = "([a-z-]+)"`, 12},
-		{"a reason to be unfit", "internal/daemon/fitness.go", `return "(the kernel [^"]*[^" ]|no health[^"]+)"`, 3},
+		{"a reason to be unfit", "internal/fleet/fitness.go", `return "((?:the|health) [^":]+)"`, 3},
 	} {
-		found := regexp.MustCompile(tt.pattern).FindAllStringSubmatch(source(t, tt.files), -1)
+		found := regexp.MustCompile(tt.pattern).FindAllStringSubmatch(sourceText(t, tt.files), -1)
 		if len(found) < tt.least {
 			t.Errorf("%s: %d are found in %s, want %d at least", tt.what, len(found), tt.files, tt.least)
 		}
@@ -38,22 +38,22 @@ func TestErrorsHaveEveryReason(t *testing.T) {
 	}
 }
 
-// errors.md quotes what the program says, and nothing that it does not say any more.
+// errors.md quotes the program's messages, and none that it does not have any more.
 func TestErrorsAreSaid(t *testing.T) {
 	var said strings.Builder
-	for _, dir := range []string{".", "internal/*", "../../lb", "../../lb/*", "../../bgp", "../../cluster", "../../k8ssync", "../../k8ssync/*", "../../l2"} {
+	for _, dir := range []string{".", "internal/*", "internal/*/*", "../../lb", "../../lb/*", "../../bgp", "../../cluster", "../../k8ssync", "../../k8ssync/*", "../../cluster/l2"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", dir, err)
 		}
 		for _, f := range files {
 			if !strings.HasSuffix(f, "_test.go") {
-				said.WriteString(source(t, f))
+				said.WriteString(sourceText(t, f))
 			}
 		}
 	}
 	code := strings.ReplaceAll(said.String(), `\"`, `"`)
-	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ").FindAllStringSubmatch(source(t, "../../packaging/doc/errors.md"), -1)
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ").FindAllStringSubmatch(sourceText(t, "../../packaging/doc/errors.md"), -1)
 	if len(rows) < 60 {
 		t.Fatalf("%d rows", len(rows))
 	}

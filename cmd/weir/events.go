@@ -12,28 +12,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/text"
 )
 
 func eventsCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "show what weir did lately, and why",
-		Long: `Show what weir did lately, and why: backends that went up or down, what was changed in
-the kernel and because of what, sessions with routers, routes, owners of VIPs, addresses
-given, drains, configurations loaded or refused, and what others changed that weir put
-right. These are the records of its log from level info up. A level of warn is for
-somebody to look at; error means that weir did not do its job.
+		Short: "show the recent events, with their reasons",
+		Long: `Show the recent events with their reasons: backends up or down, changes in the kernel,
+sessions with routers, routes, owners of VIPs, assigned addresses, drains, loaded or
+refused configurations, and repairs of changes by other programs. They are the log
+records from level info up. warn needs attention; error means that weir failed.
 
-The daemon keeps the last thousand, from its start on: what came before is in the
-journal (journalctl -u weir).`,
+The daemon keeps the last thousand since its start. Older ones are in the journal
+(journalctl -u weir).
+
+Exit status: 0 shown, 3 not running.`,
 		Example: `  weir events
   weir events --follow
   weir events -n 0 -o json | jq '.events[] | select(.level != "info")'`,
 		Args: cobra.NoArgs,
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
-	number := cmd.Flags().IntP("number", "n", 50, "show the last so many; 0 is all")
-	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what happens, until Ctrl-C")
+	number := cmd.Flags().IntP("number", "n", 50, "show this many of the newest; 0 is all")
+	follow := cmd.Flags().BoolP("follow", "f", false, "print new events until Ctrl-C")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *number < 0 {
 			return exitError{exitInvalid, fmt.Errorf("--number %d: 0 or more", *number)}
@@ -61,16 +63,16 @@ journal (journalctl -u weir).`,
 }
 
 const (
-	// followWait is how long the daemon is asked to wait for something to happen,
-	// followRetry how soon one that does not answer is asked again.
+	// followWait is the time that the daemon waits for an event; followRetry is the
+	// interval of requests to a daemon that does not answer.
 	followWait  = 30 * time.Second
 	followRetry = time.Second
 )
 
-// follow prints events as they happen, until ctx ends. A restart of the daemon does not
-// end it.
+// follow prints events as they happen, until ctx ends. It survives a restart of the
+// daemon.
 func (e env) follow(ctx context.Context, doc status.Events, format string, get func(context.Context, uint64, time.Duration) (status.Events, error)) error {
-	silent := false // it has been said that nobody answers
+	silent := false // the error has been printed
 	for {
 		if err := e.writeEvents(doc, format); err != nil {
 			return err
@@ -79,7 +81,7 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 		switch {
 		case err != nil:
 			if !silent && ctx.Err() == nil {
-				fmt.Fprintf(e.stderr, "weir: %v: trying again\n", err)
+				fmt.Fprintf(e.stderr, "weir: %v: retrying\n", err)
 			}
 			silent = true
 			doc.Events = nil
@@ -87,7 +89,7 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 				return nil
 			}
 			continue
-		case next.Last < doc.Last: // weir has started anew
+		case next.Last < doc.Last: // weir has restarted
 			next, err = get(ctx, 0, 0)
 			if err != nil {
 				next = status.Events{}
@@ -101,7 +103,7 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 func (e env) writeEvents(doc status.Events, format string) error {
 	for _, x := range doc.Events {
 		if format != "json" {
-			fmt.Fprintln(e.stdout, status.Plain(x.Line()))
+			fmt.Fprintln(e.stdout, text.Plain(x.Line()))
 			continue
 		}
 		if err := json.NewEncoder(e.stdout).Encode(x); err != nil {

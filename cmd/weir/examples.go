@@ -2,8 +2,8 @@ package main
 
 import "github.com/spf13/cobra"
 
-// examples are how commands are used that do not say so themselves, by their paths. Help
-// and man pages have them.
+// examples are the examples of commands that have none of their own, by their paths, for
+// help and man pages.
 var examples = map[string]string{
 	"weir bgp neighbors": `  weir bgp neighbors
   weir bgp neighbors --watch`,
@@ -11,7 +11,7 @@ var examples = map[string]string{
   weir bgp routes --peer tor1`,
 	"weir bgp router-config": `  weir bgp router-config --vendor frr --peer tor1`,
 	"weir check": `  weir check
-  weir check -c /tmp/weir.toml`,
+  weir check --strict /tmp/weir.toml`,
 	"weir cleanup":        `  systemctl stop weir && weir cleanup`,
 	"weir config explain": `  weir config explain service.scheduler`,
 	"weir config show": `  weir config show
@@ -33,7 +33,7 @@ var examples = map[string]string{
 	"weir members": `  weir members
   weir members --watch=1s`,
 	"weir plan": `  weir plan
-  weir plan --against nothing -c /tmp/weir.toml`,
+  weir plan --against nothing /tmp/weir.toml`,
 	"weir pools": `  weir pools
   weir pools public`,
 	"weir reload": `  weir reload
@@ -46,7 +46,7 @@ var examples = map[string]string{
 	"weir version": `  weir version`,
 }
 
-// exemplify gives a command and all below it their examples.
+// exemplify sets the examples of a command and its subcommands.
 func exemplify(c *cobra.Command) {
 	if c.Example == "" {
 		c.Example = examples[c.CommandPath()]

@@ -5,34 +5,36 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/daemon"
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/query"
+	"weir/cmd/weir/internal/status/explain"
 )
 
 func explainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS[:PORT]",
-		Short: "tell what a client of an address and port meets, step by step, and why",
-		Long: `Tell what becomes of a new connection to an address and port: whose it is, why
-the address is on this box, which sets and rules the packet meets, which virtual
-server, which backends and why others are out, and whose address the backend
-sees. Of an address that is not served it tells why, and what is nearest.
+		Short: "show the path of a client's packet, step by step, with reasons",
+		Long: `Show the path of a new connection to an address and port: its Service, the reason why
+the address is on this box, the sets and rules on the path, the virtual server, its
+backends with the reasons why others are out, and the source address that the backend
+sees. For an address that is not served it shows the reason and the nearest address.
 
-In a fleet also who owns the address and why, and whether established connections
-outlive this box, and why not.
+In a fleet it also shows the owner of the address, and whether established connections
+survive the loss of this box, with reasons.
 
-With an address alone it lists the ports that are served there.`,
+Without a port it lists the ports that are served at the address.
+
+Exit status: 0 shown, 2 invalid address, 3 not running.`,
 		Args: cobra.ExactArgs(1),
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	proto := cmd.Flags().String("proto", "tcp", "`protocol`: tcp, udp or sctp")
-	from := cmd.Flags().String("from", "", "the client's `address` (default: somebody outside)")
+	from := cmd.Flags().String("from", "", "the client's `address` (default: a client outside)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if _, err := daemon.ParseQuestion(args[0], *proto, *from); err != nil {
+		if _, err := query.ParseQuestion(args[0], *proto, *from); err != nil {
 			return exitError{exitInvalid, err}
 		}
 		query := url.Values{"vip": {args[0]}, "proto": {*proto}, "from": {*from}}
-		var doc status.Explanation
+		var doc explain.Answer
 		if err := ask(cmd.Context(), *socket, *file, "GET", "/explain?"+query.Encode(), &doc); err != nil {
 			return notRunning(err)
 		}

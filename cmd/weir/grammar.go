@@ -2,25 +2,24 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// The groups of commands, as the help shows them: nouns read, verbs change or try.
+// The groups of commands in the help.
 const (
 	groupRead   = "read"
 	groupChange = "change"
 	groupTry    = "try"
 )
 
-// addGroups makes the groups of weir's help.
+// addGroups adds the groups of the help.
 func addGroups(root *cobra.Command) {
 	root.AddGroup(
-		&cobra.Group{ID: groupRead, Title: "Nouns read:"},
-		&cobra.Group{ID: groupTry, Title: "Verbs that try, and change nothing:"},
-		&cobra.Group{ID: groupChange, Title: "Verbs that change:"},
+		&cobra.Group{ID: groupRead, Title: "Commands that read:"},
+		&cobra.Group{ID: groupTry, Title: "Commands that try, and change nothing:"},
+		&cobra.Group{ID: groupChange, Title: "Commands that change:"},
 	)
 	root.SetHelpCommandGroupID(groupRead)
 }
@@ -33,48 +32,10 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// written gives arguments with the names of commands written out: "ser" is services, and
-// "b n" is bgp neighbors. What changes something has to be written out by whoever wants
-// it; so has what could be two commands.
-func written(root *cobra.Command, args []string) []string {
-	out := slices.Clone(args)
-	cmd := root
-	for i, arg := range out {
-		if !cmd.HasSubCommands() || arg == "" || strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, "__") {
-			break
-		}
-		next := meant(cmd, arg)
-		if next == nil {
-			break
-		}
-		out[i] = next.Name()
-		cmd = next
-	}
-	return out
-}
-
-// meant is the subcommand that a word is the name of, or the beginning of its name; nil
-// if there is none, or more than one.
-func meant(cmd *cobra.Command, word string) *cobra.Command {
-	var found []*cobra.Command
-	for _, c := range cmd.Commands() {
-		switch {
-		case c.Name() == word || c.HasAlias(word):
-			return c
-		case strings.HasPrefix(c.Name(), word) && !c.Hidden && c.GroupID != groupChange:
-			found = append(found, c)
-		}
-	}
-	if len(found) != 1 || !found[0].Runnable() && !found[0].HasSubCommands() {
-		return nil
-	}
-	return found[0]
-}
-
-// unknown gives an error for a word that is none of the subcommands of a command which
-// does nothing by itself; cobra would show the help, and call that a success.
+// unknown returns an error for an unknown subcommand of a command that does nothing by
+// itself; cobra would print the help and report success.
 func unknown(root *cobra.Command, args []string) error {
-	cmd, rest, _ := root.Find(args) // what begins no command is left to root, and cobra refuses it
+	cmd, rest, _ := root.Find(args) // cobra refuses an unknown command of root
 	if cmd == root || cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 		return nil
 	}
@@ -84,11 +45,11 @@ func unknown(root *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return exitError{exitInvalid, fmt.Errorf("unknown command %q for %q; there is %s", rest[0], cmd.CommandPath(), strings.Join(names, ", "))}
+	return exitError{exitInvalid, fmt.Errorf("unknown command %q for %q; it has %s", rest[0], cmd.CommandPath(), strings.Join(names, ", "))}
 }
 
-// begins has begun set as soon as a command runs: what fails before that is a command
-// line that is wrong, whatever the library calls it.
+// begins sets begun as soon as a command runs. An error before that is an invalid
+// command line.
 func begins(cmd *cobra.Command, begun *bool) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

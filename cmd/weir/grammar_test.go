@@ -8,33 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func TestNounsMayBeAbbreviatedAndVerbsNot(t *testing.T) {
-	t.Parallel()
-	root := rootCommand(env{})
-	for line, want := range map[string]string{
-		"status":              "status",
-		"ser -o json":         "services -o json",
-		"b n --peer x":        "bgp neighbors --peer x",
-		"conf ex kernel":      "config explain kernel", // confirm changes something
-		"config e kernel":     "config explain kernel",
-		"s":                   "s",
-		"cle":                 "cle",
-		"drai --all":          "drai --all",
-		"rel":                 "rel",
-		"g r prod":            "guard r prod",
-		"explain st":          "explain st",
-		"-h":                  "-h",
-		"__complete stat":     "__complete stat",
-		"members health --no": "members health --no",
-	} {
-		got := strings.Join(written(root, strings.Fields(line)), " ")
-		if got != want {
-			t.Errorf("%q is %q, want %q", line, got, want)
-		}
-	}
-}
-
-// What --help says: each command belongs to a group, says what it does and how it is used.
+// The texts of --help: each command belongs to a group, describes what it does and how it is used.
 func TestEveryCommandExplainsItself(t *testing.T) {
 	t.Parallel()
 	groups := []string{groupRead, groupTry, groupChange}

@@ -1,22 +1,24 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/text"
 )
 
 func guardCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "guard",
-		Short: "show which clusters took away much at once, and what is held of them",
-		Long: `Show which clusters took away more of their services at once than guard_share
-allows, and what is held of them: it is served on until the cluster brings it
-back, until guard_hold is over, or until somebody releases it.`,
+		Short: "show the guarded clusters, after a mass deletion",
+		Long: `Show the clusters that deleted more of their services at once than guard_threshold
+allows. The deleted objects are served until the cluster restores them, until
+guard_timeout is over, or until weir guard release.
+
+Exit status: 0 shown, 3 not running.`,
 		Args: cobra.NoArgs,
 	}
 	socket := cmd.PersistentFlags().String("socket", "", socketUsage)
@@ -31,30 +33,24 @@ back, until guard_hold is over, or until somebody releases it.`,
 	}
 	release := &cobra.Command{
 		Use:   "release CLUSTER",
-		Short: "believe a cluster: what is held of it goes",
-		Long: `Believe a cluster that took away much at once: what is held of it is no longer served.
-It is done when the command ends.`,
+		Short: "accept the deletions of a guarded cluster",
+		Long: `Accept the deletions of a guarded cluster: the deleted objects are no longer served.
+They are removed when the command ends.
+
+Exit status: 0 released, 1 not guarded, 3 not running.`,
 		Args: cobra.ExactArgs(1),
 	}
 	release.RunE = func(cmd *cobra.Command, args []string) error {
-		var doc status.Hold
+		var doc status.GuardedSource
 		path := "/guard/release?" + url.Values{"source": {args[0]}}.Encode()
 		if err := ask(cmd.Context(), *socket, *file, "POST", path, &doc); err != nil {
 			return notRunning(err)
 		}
-		fmt.Fprintf(e.stdout, "released %s: %s with %s and %s go\n", doc.Source,
-			status.Count(doc.Services, "service"), status.Count(doc.Frontends, "frontend"), status.Count(doc.Backends, "backend"))
+		fmt.Fprintf(e.stdout, "released %s: %s with %s and %s removed\n", doc.Source,
+			text.Count(doc.Services, "service"), text.Count(doc.Frontends, "frontend"), text.Count(doc.Backends, "backend"))
 		return nil
 	}
-	cmd.AddGroup(&cobra.Group{ID: groupChange, Title: "Verbs that change:"})
+	cmd.AddGroup(&cobra.Group{ID: groupChange, Title: "Commands that change:"})
 	add(cmd, groupChange, release)
 	return cmd
-}
-
-// notRunning gives the error for a daemon that does not answer its exit status.
-func notRunning(err error) error {
-	if errors.Is(err, errNotRunning) {
-		return exitError{exitNotRunning, err}
-	}
-	return err
 }

@@ -22,7 +22,7 @@ func TestCommandsThatNeedADaemonSayWhenThereIsNone(t *testing.T) {
 	}
 }
 
-// answering is a daemon that answers as told, and notes what it was asked.
+// answering is a daemon with given answers, which records the requests.
 func answering(t *testing.T, doc any, failure string) (socket string, asked *string) {
 	t.Helper()
 	socket, asked = filepath.Join(t.TempDir(), "weir.sock"), new(string)
@@ -46,20 +46,20 @@ func answering(t *testing.T, doc any, failure string) (socket string, asked *str
 func TestGuardRelease(t *testing.T) {
 	socket, asked := answering(t, map[string]any{"source": "prod", "services": 3, "frontends": 6, "backends": 9}, "")
 	stdout, stderr, code := weir(t, "guard", "release", "prod", "--socket", socket)
-	if code != 0 || stdout != "released prod: 3 services with 6 frontends and 9 backends go\n" {
+	if code != 0 || stdout != "released prod: 3 services with 6 frontends and 9 backends removed\n" {
 		t.Errorf("exit status %d, says %q %q", code, stdout, stderr)
 	}
 	if *asked != "POST /guard/release?source=prod" {
 		t.Errorf("asked %s", *asked)
 	}
-	socket, _ = answering(t, nil, `nothing is held of "x": see weir guard`)
-	if _, stderr, code := weir(t, "guard", "release", "x", "--socket", socket); code != 1 || stderr != "weir: nothing is held of \"x\": see weir guard\n" {
+	socket, _ = answering(t, nil, `"x" is not guarded: see weir guard`)
+	if _, stderr, code := weir(t, "guard", "release", "x", "--socket", socket); code != 1 || stderr != "weir: \"x\" is not guarded: see weir guard\n" {
 		t.Errorf("exit status %d, says %q", code, stderr)
 	}
 }
 
 func TestExplainAsksForWhatItIsGiven(t *testing.T) {
-	socket, asked := answering(t, map[string]any{"why": "no Service has this address as a VIP"}, "")
+	socket, asked := answering(t, map[string]any{"reason": "no Service has this address as a VIP"}, "")
 	stdout, _, code := weir(t, "explain", "192.0.2.9", "--from", "10.0.0.1", "--proto", "udp", "--socket", socket)
 	if code != 0 || stdout != "not served: no Service has this address as a VIP\n" {
 		t.Errorf("exit status %d, says %q", code, stdout)

@@ -8,19 +8,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/source"
 	"weir/cmd/weir/internal/draft"
 	"weir/cmd/weir/internal/keepalived"
 	"weir/cmd/weir/internal/kubeproxy"
 	"weir/cmd/weir/internal/metallb"
+	"weir/cmd/weir/internal/status/text"
 )
 
 func importCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "make a configuration of another program's",
-		Long: `Make a weir.toml of what another program was configured with, and print it. What can't
-be taken over is named, with the reason.`,
+		Short: "convert the configuration of another program",
+		Long: `Convert the configuration of another program to a weir.toml, and print it. Items that
+can't be converted are listed with the reason.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(importKubeProxyCommand(e), importKeepalivedCommand(e), importMetalLBCommand(e))
@@ -30,24 +31,23 @@ be taken over is named, with the reason.`,
 func importKubeProxyCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kube-proxy FILE",
-		Short: "make a configuration of a node's kube-proxy",
-		Long: `Make a configuration of a node's kube-proxy and print it. FILE holds a
+		Short: "convert the configuration of kube-proxy",
+		Long: `Convert the configuration of a node's kube-proxy, and print it. FILE holds a
 KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) in YAML or JSON, by
-itself, among other documents, or in the ConfigMap that kubeadm makes of it;
-"-" is standard input:
+itself, among other documents, or in the ConfigMap of kubeadm; "-" is standard
+input:
 
   kubectl -n kube-system get configmap kube-proxy -o yaml | weir import kube-proxy - >weir.toml
 
-Every field becomes a key, or is named in a comment with the reason why not;
---fields prints what becomes of each. A field that kube-proxy does not know is
-an error. Flags of kube-proxy that are given on its command line are not in the
-file: look for --hostname-override, which DaemonSets have, and write
-node_name = "$NODE_NAME" for it.
+Every field becomes a key, or is named in a comment with the reason; --fields lists
+them all. A field that kube-proxy does not know is an error. Flags on the command
+line of kube-proxy are not in the file. A DaemonSet often has --hostname-override:
+replace it by node_name = "$NODE_NAME".
 
-Exit status: 0 printed, 2 unreadable or not to be taken over.`,
+Exit status: 0 printed, 2 unreadable or unsupported.`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	fields := cmd.Flags().Bool("fields", false, "print every field of KubeProxyConfiguration, the key that it becomes, and why")
+	fields := cmd.Flags().Bool("fields", false, "print every field of KubeProxyConfiguration with its key, or the reason")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if *fields {
 			return kubeproxy.WriteFields(e.stdout)
@@ -63,28 +63,27 @@ Exit status: 0 printed, 2 unreadable or not to be taken over.`,
 func importKeepalivedCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keepalived FILE",
-		Short: "make a configuration of a keepalived.conf",
-		Long: `Make a configuration of a keepalived.conf and print it. Virtual servers become
-services with their checks; VRRP becomes a fleet whose members answer ARP and NDP
-for the VIPs. FILE may include others, relative to its folder; "-" is standard
+		Short: "convert a keepalived.conf",
+		Long: `Convert a keepalived.conf, and print it. Virtual servers become
+services with their checks; VRRP becomes a fleet that answers ARP and NDP for the
+VIPs. FILE may include others, relative to its folder; "-" is standard
 input:
 
   weir import keepalived /etc/keepalived/keepalived.conf >weir.toml
 
-Every directive becomes a key, or is named in a comment with the reason why not;
---fields prints what becomes of each. A directive that keepalived does not know is
-an error with its line.
+Every directive becomes a key, or is named in a comment with the reason; --fields
+lists them all. A directive that keepalived does not know is an error with its line.
 
-VRRP finds the other boxes by multicast, so that the file need not name them. Then
-the fleet is printed as a comment: name them by --join, or in the result.
+VRRP finds the other boxes via multicast, and the file may not name them. Then the
+fleet is printed as a comment: name them with --join, or in the result.
 
-Exit status: 0 printed, 2 unreadable or not to be taken over.`,
+Exit status: 0 printed, 2 unreadable or unsupported.`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	opts := keepalived.Options{Files: config.Disk{}}
+	opts := keepalived.Options{Files: source.Disk{}}
 	cmd.Flags().StringSliceVar(&opts.Join, "join", nil, "the other boxes of the fleet: addresses or names")
 	cmd.Flags().StringVar(&opts.ID, "config-id", "", "choose the lines that begin with @, as keepalived -i")
-	fields := cmd.Flags().Bool("fields", false, "print every directive of keepalived.conf, the key that it becomes, and why")
+	fields := cmd.Flags().Bool("fields", false, "print every directive of keepalived.conf with its key, or the reason")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if *fields {
 			return keepalived.WriteDirectives(e.stdout)
@@ -100,24 +99,24 @@ Exit status: 0 printed, 2 unreadable or not to be taken over.`,
 func importMetalLBCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metallb FILE",
-		Short: "make a configuration of MetalLB's resources",
-		Long: `Make a configuration of MetalLB's resources and print it: pools, routers and how
-VIPs are announced. FILE holds them in YAML or JSON, as documents or in a List,
-or MetalLB's ConfigMap from before 0.13; "-" is standard input:
+		Short: "convert the resources of MetalLB",
+		Long: `Convert the resources of MetalLB, and print the result: pools, routers and the
+announcement of VIPs. FILE holds them in YAML or JSON, as documents or in a List;
+"-" is standard input:
 
   kubectl -n metallb-system get ipaddresspools,bgppeers,bgpadvertisements,\
 l2advertisements,bfdprofiles,communities -o yaml | weir import metallb - >weir.toml
 
-Every field becomes a key, or is named in a comment with the reason why not;
---fields prints what becomes of each. A field that MetalLB does not know is an
-error. Other objects are left out, and named.
+Every field becomes a key, or is named in a comment with the reason; --fields lists
+them all. A field that MetalLB does not know is an error. Other objects are skipped,
+and listed.
 
-Exit status: 0 printed, 2 unreadable or not to be taken over.`,
+Exit status: 0 printed, 2 unreadable or unsupported.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	var opts metallb.Options
 	cmd.Flags().StringSliceVar(&opts.Join, "join", nil, "the other boxes of the fleet: addresses or names")
-	fields := cmd.Flags().Bool("fields", false, "print every field of MetalLB's resources, the key that it becomes, and why")
+	fields := cmd.Flags().Bool("fields", false, "print every field of MetalLB's resources with its key, or the reason")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if *fields {
 			return metallb.WriteFields(e.stdout)
@@ -130,7 +129,7 @@ Exit status: 0 printed, 2 unreadable or not to be taken over.`,
 	return cmd
 }
 
-// imported prints what an importer makes of a file, and says what it has left.
+// imported prints the result of an importer, and lists the items that it left out.
 func (e env) imported(name string, importer func([]byte) (draft.Result, error)) error {
 	data, err := e.read(name)
 	if err != nil {
@@ -138,13 +137,13 @@ func (e env) imported(name string, importer func([]byte) (draft.Result, error)) 
 	}
 	res, err := importer(data)
 	if err != nil {
-		if !strings.HasPrefix(err.Error(), name+":") { // which some say themselves, with the line
+		if !strings.HasPrefix(err.Error(), name+":") { // some importers name it themselves, with the line
 			err = fmt.Errorf("%s: %w", name, err)
 		}
 		return exitError{exitInvalid, err}
 	}
 	if len(res.Left) > 0 {
-		fmt.Fprintf(e.stderr, "weir: not taken over, for reasons that the comments tell: %s\n", strings.Join(res.Left, ", "))
+		fmt.Fprintf(e.stderr, "weir: %s not imported, see the comments: %s\n", text.Count(len(res.Left), "item"), strings.Join(res.Left, ", "))
 	}
 	_, err = io.WriteString(e.stdout, res.TOML)
 	return err

@@ -21,7 +21,7 @@ func TestImportKubeProxy(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, `scheduler = "lc" # ipvs.scheduler`) {
 		t.Errorf("exit status %d, printed:\n%s", code, stdout)
 	}
-	if want := "weir: not taken over, for reasons that the comments tell: enableProfiling\n"; stderr != want {
+	if want := "weir: 1 item not imported, see the comments: enableProfiling\n"; stderr != want {
 		t.Errorf("said %q, want %q", stderr, want)
 	}
 	var out, errs bytes.Buffer
@@ -30,7 +30,7 @@ func TestImportKubeProxy(t *testing.T) {
 		t.Errorf("of standard input, exit status %d: %s\n%s", code, errs.String(), out.String())
 	}
 	// What comes out can be checked as it is, on this machine: only the kubeconfig
-	// is on the node alone.
+	// is only on the node.
 	checked, stderr, code := weir(t, "check", "-c", write(t, stdout))
 	if code != 0 || !strings.Contains(checked, ": valid, 0 services, 1 cluster\n") {
 		t.Errorf("check: exit status %d: %s%s", code, checked, stderr)
@@ -70,10 +70,10 @@ func TestImportKeepalived(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, `scheduler = "rr" # lb_algo, line 3`) || !strings.Contains(stdout, `join = ["10.0.0.6", "10.0.0.7"] # --join`) {
 		t.Errorf("exit status %d, printed:\n%s", code, stdout)
 	}
-	if want := "weir: not taken over, for reasons that the comments tell: include, vrrp_instance.priority\n"; stderr != want {
+	if want := "weir: 2 items not imported, see the comments: include, vrrp_instance.priority\n"; stderr != want {
 		t.Errorf("said %q, want %q", stderr, want)
 	}
-	if stdout, stderr, code := weir(t, "import", "keepalived", write(t, text)); code != exitInvalid || stdout != "" || !strings.Contains(stderr, "by --config-id") {
+	if stdout, stderr, code := weir(t, "import", "keepalived", write(t, text)); code != exitInvalid || stdout != "" || !strings.Contains(stderr, "with --config-id") {
 		t.Errorf("without --config-id: exit status %d, printed %q, said %q", code, stdout, stderr)
 	}
 }
@@ -81,7 +81,7 @@ func TestImportKeepalived(t *testing.T) {
 func TestImportMetalLB(t *testing.T) {
 	const text = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/24], autoAssign: false}\n"
 	stdout, stderr, code := weir(t, "import", "metallb", write(t, text+"---\nkind: Secret\nmetadata: {name: s}\n"))
-	if code != 0 || !strings.Contains(stdout, "auto_assign = false # autoAssign") || !strings.Contains(stderr, "not taken over, for reasons that the comments tell: Secret s\n") {
+	if code != 0 || !strings.Contains(stdout, "auto_assign = false # autoAssign") || !strings.Contains(stderr, "1 item not imported, see the comments: Secret s\n") {
 		t.Errorf("exit status %d, said %q, printed:\n%s", code, stderr, stdout)
 	}
 }

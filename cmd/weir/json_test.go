@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -15,7 +16,7 @@ import (
 	"testing"
 )
 
-// jsonFile says what every document of -o json has. It is made of the comments of the types:
+// jsonFile describes every document of -o json. It is made of the comments of the types:
 // go test ./cmd/weir -run TestJSONIsDocumented -update writes it.
 const jsonFile = "../../packaging/doc/json.md"
 
@@ -25,26 +26,40 @@ var documents = []struct{ pkg, name, commands string }{
 	{"status", "Absent", "`weir status`, while no daemon runs"},
 	{"status", "Services", "`weir services`"},
 	{"status", "Conns", "`weir conns`"},
-	{"status", "Explanation", "`weir explain`"},
+	{"explain", "Answer", "`weir explain`"},
 	{"status", "Health", "`weir health`"},
 	{"status", "Events", "`weir events`"},
-	{"status", "Rates", "`weir top`"},
-	{"status", "Traffic", "what the kernel has counted: `/traffic` of the daemon's socket"},
+	{"traffic", "Rates", "`weir top`"},
+	{"traffic", "Totals", "Counters of the kernel: `/traffic` of the daemon's socket"},
 	{"status", "Pools", "`weir pools`"},
 	{"status", "PoolAddresses", "`weir pools POOL`"},
-	{"status", "Neighbors", "`weir bgp neighbors`"},
-	{"status", "Routes", "`weir bgp routes`"},
+	{"routing", "Neighbors", "`weir bgp neighbors`"},
+	{"routing", "Routes", "`weir bgp routes`"},
 	{"status", "Members", "`weir members`"},
 	{"status", "Guard", "`weir guard`"},
+	{"plan", "Diff", "`weir plan`"},
 	{"doctor", "Report", "`weir doctor`"},
 	{"config", "Effective", "`weir config show`"},
 	{"config", "Manual", "`weir config explain`"},
-	{"status", "Drained", "what is drained, in `weir status`"},
+	{"status", "Drained", "Drained objects, in `weir status`"},
 }
+
+// statusFolders have the documents of the daemon.
+var statusFolders = []string{"internal/status", "internal/status/explain", "internal/status/plan", "internal/status/routing", "internal/status/traffic"}
+
+// headings are the names in json.md of types with names that only their package makes clear.
+var headings = map[string]string{
+	"explain.Answer": "Explanation", "explain.Port": "ExplainedPort",
+	"plan.Diff": "Plan", "plan.Routes": "PlannedRoutes", "plan.Route": "PlannedRoute", "plan.Path": "PlannedPath",
+	"traffic.Totals": "Traffic", "traffic.Frontend": "FrontendTraffic", "traffic.Backend": "BackendTraffic",
+}
+
+// heading returns the name of a type in json.md.
+func (x goType) heading() string { return cmp.Or(headings[x.pkg+"."+x.name], x.name) }
 
 // commonFields mean the same wherever they are.
 var commonFields = map[string]string{
-	"name":                   "what it is called in the configuration or the cluster",
+	"name":                   "name in the configuration or the cluster",
 	"service":                "the Service as `SOURCE/NAME` or `SOURCE/NAMESPACE/NAME`; SOURCE is static or a cluster",
 	"services":               "Services: so many, or their names",
 	"cluster":                "the name of a `[[kubernetes]]`",
@@ -59,20 +74,20 @@ var commonFields = map[string]string{
 	"protocol":               "tcp, udp or sctp",
 	"scheduler":              "as in the configuration",
 	"weight":                 "as in the configuration; 0 takes no new connections",
-	"state":                  "how it is, in one word",
-	"since":                  "when it came to be so",
+	"state":                  "state, in one word",
+	"since":                  "start of the state",
 	"text":                   "the same for people; its wording may change",
-	"why":                    "the reason, for people; its wording may change",
-	"error":                  "what went wrong, for people; absent if nothing did",
-	"version":                "as `weir version` says it",
+	"notes":                  "notes of the services",
+	"error":                  "the error, for people; absent without one",
+	"version":                "as in the output of `weir version`",
 	"pid":                    "the daemon's process",
 	"started":                "when the daemon started",
-	"time":                   "when it was",
+	"time":                   "time of the event",
 	"asn":                    "the autonomous system",
 	"prefix":                 "a prefix such as 192.0.2.0/24",
 	"interface":              "a network interface",
-	"key":                    "what is said about",
-	"value":                  "what is said",
+	"key":                    "name of the attribute",
+	"value":                  "value of the attribute",
 	"mode":                   "as in the configuration",
 	"families":               "ipv4, ipv6",
 	"members":                "members of the fleet",
@@ -80,9 +95,9 @@ var commonFields = map[string]string{
 	"active":                 "connections that are open",
 	"inactive":               "connections that are closing, and flows of UDP",
 	"mac":                    "the hardware address",
-	"drained":                "what is drained",
+	"drained":                "drained objects",
 	"namespace":              "that of the Service in its cluster",
-	"reason":                 "a word of errors.md or notes.md",
+	"reason":                 "a word of errors.md or notes.md, or a text",
 	"deadline":               "when it ends at the latest",
 	"client":                 "the client's address",
 	"endpoints":              "backends that a cluster has",
@@ -91,7 +106,7 @@ var commonFields = map[string]string{
 	"interfaces":             "one entry an interface",
 	"events":                 "one entry an event",
 	"findings":               "one entry each",
-	"severity":               "how bad it is",
+	"severity":               "severity of the finding",
 	"file":                   "the path of a file",
 	"files":                  "paths of files",
 	"line":                   "of the file, from 1",
@@ -106,7 +121,7 @@ var commonFields = map[string]string{
 	"source":                 "static, or the name of a cluster",
 }
 
-// goType is a struct of a document, as its source says it.
+// goType is a struct of a document, as in its source.
 type goType struct {
 	pkg, name, doc string
 	fields         *ast.FieldList
@@ -118,7 +133,7 @@ type goType struct {
 func goTypes(t *testing.T) map[string]goType {
 	t.Helper()
 	types := map[string]goType{}
-	for _, dir := range []string{"internal/status", "internal/doctor", "internal/config", "../../lb", "../../cluster", "../../k8ssync/ipam"} {
+	for _, dir := range append(statusFolders[:len(statusFolders):len(statusFolders)], "internal/doctor", "internal/config", "internal/config/load", "internal/config/schema", "../../lb", "../../cluster", "../../k8ssync/ipam") {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", dir, err)
@@ -193,8 +208,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		}
 	}
 	for name, x := range w.types {
-		if x.pkg == "status" && hasTable(t, x.name) && !w.done[name] {
-			if x.name != "PlannedRoutes" { // which weir plan writes as text alone
+		if isDocument(t, x) && !w.done[name] {
+			if x.name != "OnScreen" { // a Status that fits a terminal
 				t.Errorf("%s is a document: say in documents which command writes it", name)
 			}
 		}
@@ -204,14 +219,16 @@ func TestJSONIsDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if have := source(t, jsonFile); have != w.out.String() && !t.Failed() {
+	if have := sourceText(t, jsonFile); have != w.out.String() && !t.Failed() {
 		t.Errorf("%s is not what the types say: go test ./cmd/weir -run TestJSONIsDocumented -update", jsonFile)
 	}
 }
 
-// hasTable tells whether a type of status is a document.
-func hasTable(t *testing.T, name string) bool {
-	return strings.Contains(source(t, "internal/status/[a-z]*.go"), " "+name+") Table(w io.Writer")
+// isDocument reports whether a type is a document of the daemon.
+func isDocument(t *testing.T, x goType) bool {
+	return slices.ContainsFunc(statusFolders, func(dir string) bool {
+		return filepath.Base(dir) == x.pkg && strings.Contains(sourceText(t, dir+"/[a-z]*.go"), " "+x.name+") Table(w io.Writer")
+	})
 }
 
 // write writes a type that is a struct, once.
@@ -221,11 +238,12 @@ func (w *jsonWriter) write(name string) {
 		return
 	}
 	w.done[name] = true
-	fmt.Fprintf(&w.out, "\n### %s\n\n%s\n\n| field | type | meaning |\n| --- | --- | --- |\n", x.name, oneLine(x.doc))
+	doc := strings.Replace(oneLine(x.doc), x.name, x.heading(), 1) // it begins with the name
+	fmt.Fprintf(&w.out, "\n### %s\n\n%s\n\n| field | type | meaning |\n| --- | --- | --- |\n", x.heading(), doc)
 	w.fields(x)
 }
 
-// row is one or more fields that one comment tells of.
+// row is one or more fields with one comment.
 type row struct {
 	goNames, names, types []string
 	doc                   string
@@ -305,7 +323,7 @@ func jsonName(f *ast.Field) (name string, optional bool) {
 	return name, strings.Contains(options, "omit")
 }
 
-// typeOf says in a word what JSON has for a type, and has structs written that it leads to.
+// typeOf names in a word what JSON has for a type, and has the structs of it written.
 func (w *jsonWriter) typeOf(pkg string, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -332,7 +350,7 @@ func (w *jsonWriter) typeOf(pkg string, e ast.Expr) string {
 		}
 		if x := w.types[pkg+"."+e.Name]; x.fields != nil {
 			w.wait = append(w.wait, pkg+"."+e.Name)
-			return fmt.Sprintf("[%s](#%s)", e.Name, strings.ToLower(e.Name))
+			return fmt.Sprintf("[%s](#%s)", x.heading(), strings.ToLower(x.heading()))
 		}
 		if is := w.types[pkg+"."+e.Name].is; is != "" && is != "string" {
 			return w.typeOf(pkg, ast.NewIdent(is))
@@ -353,17 +371,17 @@ func oneLine(doc string) string {
 
 const jsonHead = `# JSON
 
-What reading commands write with ` + "`-o json`" + ` (with ` + "`-o yaml`" + ` the same as YAML). Names stay, and
-what they mean; new fields may come, so take no notice of those that you don't know. Times are
-RFC 3339. A type with a question mark is absent where there is nothing to say, a word is one of a
-few. Exit statuses are in ` + "`commands.md`" + `.
+The output of reading commands with ` + "`-o json`" + `, and as YAML with ` + "`-o yaml`" + `. Names and meanings of
+fields are stable. New fields may be added: ignore unknown fields. Times are RFC 3339. A type with
+a question mark marks an optional field, which is absent if it is empty. A word is one of a fixed
+set. Exit statuses are in ` + "`commands.md`" + `.
 
     weir status -o json | jq -r .state
     weir services -o json | jq -r '.frontends[] | select(.service == "static/web") | .servers[].address'
 
-This file is made of the comments of the program's types.
+This page is generated from the comments of the program's types.
 
-What has no other meaning beside it means the same everywhere:
+Fields without a meaning beside them mean the same everywhere:
 
 | field | meaning |
 | --- | --- |

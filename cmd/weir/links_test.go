@@ -21,12 +21,12 @@ func TestDocumentsNameWhatThereIs(t *testing.T) {
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d documents: %v", len(files), err)
 	}
-	files = append(files, "../../README.md", "../../packaging/CHANGELOG.md")
-	installed := source(t, "../../packaging/nfpm.yaml")
+	files = append(files, "../../README.md", "../../SECURITY.md", "../../CONTRIBUTING.md", "../../packaging/CHANGELOG.md")
+	installed := sourceText(t, "../../packaging/nfpm.yaml")
 	root := rootCommand(env{})
 	checked := 0
 	for _, file := range files {
-		for line := range strings.Lines(source(t, file)) {
+		for line := range strings.Lines(sourceText(t, file)) {
 			for _, m := range inCode.FindAllStringSubmatch(line, -1) {
 				checked++
 				if bad := namesNothing(root, file, installed, m[1]); bad != "" {
@@ -46,17 +46,51 @@ func TestDocumentsNameWhatThereIs(t *testing.T) {
 	}
 }
 
-// Who reads the README finds every document.
-func TestREADMENamesEveryDocument(t *testing.T) {
+// The index lists every document, and the README links to the index.
+func TestIndexListsEveryDocument(t *testing.T) {
 	files, err := filepath.Glob("../../packaging/doc/*.md")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d documents: %v", len(files), err)
 	}
-	readme := source(t, "../../README.md")
+	index := sourceText(t, "../../packaging/doc/README.md")
 	for _, f := range files {
-		if !strings.Contains(readme, "`"+filepath.Base(f)+"`") {
-			t.Errorf("README does not name %s", filepath.Base(f))
+		name := filepath.Base(f)
+		if name != "README.md" && !strings.Contains(index, "["+name+"]("+name+")") {
+			t.Errorf("packaging/doc/README.md does not list %s", name)
 		}
+	}
+	if !strings.Contains(sourceText(t, "../../README.md"), "](packaging/doc/README.md)") {
+		t.Error("README.md does not link to packaging/doc/README.md")
+	}
+}
+
+// README.md stays short: long transcripts belong to packaging/doc.
+func TestREADMEIsShort(t *testing.T) {
+	if n := strings.Count(sourceText(t, "../../README.md"), "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, want 150 at most", n)
+	}
+}
+
+// linkForm is a link of Markdown to a file, with or without a section.
+var linkForm = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+// Links between documents have existing files as their targets.
+func TestLinksHaveTargets(t *testing.T) {
+	files, err := filepath.Glob("../../packaging/doc/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md", "../../packaging/CHANGELOG.md") {
+		for _, m := range linkForm.FindAllStringSubmatch(sourceText(t, file), -1) {
+			checked++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s links to %s, which does not exist", filepath.Base(file), m[1])
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("%d links are checked, want 40 at least", checked)
 	}
 }
 
@@ -75,7 +109,7 @@ var (
 	installedForm = regexp.MustCompile(`^/usr/share/doc/weir/([A-Za-z0-9_./-]+)$`)
 )
 
-// namesNothing says what is wrong with a name in a document, "" if nothing is.
+// namesNothing returns what is wrong with a name in a document, "" if nothing is.
 func namesNothing(root *cobra.Command, file, installed, name string) string {
 	switch {
 	case pathForm.MatchString(name):
@@ -94,7 +128,7 @@ func namesNothing(root *cobra.Command, file, installed, name string) string {
 	return ""
 }
 
-// notInstalled says that packages have no such file in the folder of the documentation.
+// notInstalled reports that packages have no such file in the folder of the documentation.
 func notInstalled(installed, name string) string {
 	if strings.Contains(installed, "/usr/share/doc/weir/"+name+"}") {
 		return ""
@@ -110,7 +144,7 @@ func notInstalled(installed, name string) string {
 	return "no package has it"
 }
 
-// noCommand says what is wrong with a command line of weir's: a subcommand or a flag that is not.
+// noCommand returns what is wrong with a command line of weir's: a subcommand or a flag that is not.
 func noCommand(root *cobra.Command, line string) string {
 	line, _, _ = strings.Cut(line, " | ")
 	line, _, _ = strings.Cut(line, " >")
@@ -133,7 +167,7 @@ func noCommand(root *cobra.Command, line string) string {
 	for _, w := range words {
 		if flag, ok := strings.CutPrefix(strings.Trim(w, "[],;:."), "--"); ok {
 			flag, _, _ = strings.Cut(flag, "=")
-			if c.Flag(flag) == nil && flag != "help" {
+			if c.Flag(flag) == nil && flag != "help" && flag != "version" {
 				return c.CommandPath() + " has no flag --" + flag
 			}
 		}
@@ -141,7 +175,7 @@ func noCommand(root *cobra.Command, line string) string {
 	return ""
 }
 
-// subcommand is the one of a name, or the only one whose name begins so; nil if there is none.
+// subcommand is the one of a name, or the only one with a name that begins so; nil if there is none.
 func subcommand(c *cobra.Command, word string) *cobra.Command {
 	var begin []*cobra.Command
 	for _, sub := range c.Commands() {
@@ -158,12 +192,12 @@ func subcommand(c *cobra.Command, word string) *cobra.Command {
 	return begin[0]
 }
 
-// What README shows of a plan is what weir plan says.
-func TestREADMEShowsAPlan(t *testing.T) {
+// The plan in concepts.md is the output of weir plan.
+func TestConceptsShowAPlan(t *testing.T) {
 	const typed = "    $ weir plan --config configs/minimal.toml --against nothing | tail -8\n"
-	_, shown, found := strings.Cut(source(t, "../../README.md"), typed)
+	_, shown, found := strings.Cut(sourceText(t, "../../packaging/doc/concepts.md"), typed)
 	if !found {
-		t.Fatalf("README does not type %q", typed)
+		t.Fatalf("concepts.md does not type %q", typed)
 	}
 	shown, _, _ = strings.Cut(shown, "\n\n")
 	var out, talk strings.Builder
@@ -174,6 +208,6 @@ func TestREADMEShowsAPlan(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	want := strings.Join(lines[len(lines)-8:], "\n")
 	if got := strings.TrimSpace(strings.ReplaceAll("\n"+shown, "\n    ", "\n")); got != want {
-		t.Errorf("README shows\n%s\nand weir plan says\n%s", got, want)
+		t.Errorf("concepts.md shows\n%s\nand weir plan prints\n%s", got, want)
 	}
 }

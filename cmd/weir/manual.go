@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/manual"
 )
 
-// manualCommand is for who makes packages, and so hidden, as completion is.
+// manualCommand is for package builds, and so hidden, as completion is.
 func manualCommand(e env) *cobra.Command {
 	return &cobra.Command{
 		Use:    "manual DIR",
@@ -25,7 +25,7 @@ func manualCommand(e env) *cobra.Command {
 				date = e.now() // an ordinary build
 			}
 			edition := manual.Edition{Version: version(), Date: date}
-			pages := append(manual.Commands(cmd.Root(), edition), manual.Config(config.Schema(), edition))
+			pages := append(manual.Commands(cmd.Root(), edition), manual.Config(load.Schema().Keys(), edition))
 			errs := []error{os.MkdirAll(args[0], 0o755)}
 			for _, p := range pages {
 				errs = append(errs, os.WriteFile(filepath.Join(args[0], p.File), []byte(p.Text), 0o644))

@@ -15,7 +15,7 @@ const canary = "UYxw4bJxprjGwXkjar4RG+4H6BEdAr3jNe/I8WDcWpw="
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	fleet := func(states ...status.MemberState) status.Members {
-		m := status.Members{Fleet: "edge", Self: "box1", Mode: "active-active", Owners: "spread"}
+		m := status.Members{Fleet: "edge", Self: "box1", Mode: "active-active", Placement: "spread"}
 		for i, s := range states {
 			m.Members = append(m.Members, status.Member{Name: "box" + string(rune('1'+i)), Self: i == 0, State: s})
 		}
@@ -29,7 +29,7 @@ func TestMembers(t *testing.T) {
 	}{
 		{"all well", fleet(status.MemberServing, status.MemberStandby, status.MemberDrained), 0, "box1 *  -        serving"},
 		{"one is dead", fleet(status.MemberServing, status.MemberDead), 1, "box2    -        dead"},
-		{"no fleet", status.Members{}, 0, "the configuration has no [cluster]"},
+		{"no fleet", status.Members{}, 0, "the configuration has no [fleet]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -49,13 +49,13 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestNoCommandTellsAKey has all commands that read the configuration say all they
-// have to say, with good keys and with bad ones.
+// TestNoCommandTellsAKey has all commands that read the configuration print all they
+// can, with good keys and with bad ones.
 func TestNoCommandTellsAKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.toml")
-	const tail = "[cluster]\nname = \"edge\"\nmember = \"box1\"\njoin = [\"10.0.0.6\"]\nkeys = [\"cluster.key\"]\n[l2]\ninterfaces = [\"eth0\", \"eth1\"]\n"
+	const tail = "[fleet]\nname = \"edge\"\nmember = \"box1\"\njoin = [\"10.0.0.6\"]\nkeys = [\"fleet.key\"]\n[l2]\ninterfaces = [\"eth0\", \"eth1\"]\n"
 	put := func(name, text string, mode os.FileMode) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -73,11 +73,11 @@ func TestNoCommandTellsAKey(t *testing.T) {
 		says       string
 	}{
 		{"good", canary + "\n", 0o600, 0, file + ": valid, 1 service, 2 BGP peers, member box1 of fleet edge, ARP and NDP on eth0, eth1\n"},
-		{"open to all", canary, 0o644, exitInvalid, "chmod 600 " + filepath.Join(dir, "cluster.key")},
-		{"half a key", canary[:20], 0o600, exitInvalid, "holds no key"},
-		{"two keys", canary + "\n" + canary, 0o600, exitInvalid, "holds no key"},
+		{"open to all", canary, 0o644, exitInvalid, "chmod 600 " + filepath.Join(dir, "fleet.key")},
+		{"half a key", canary[:20], 0o600, exitInvalid, "contains no key"},
+		{"two keys", canary + "\n" + canary, 0o600, exitInvalid, "contains no key"},
 	} {
-		put("cluster.key", tt.text, tt.mode)
+		put("fleet.key", tt.text, tt.mode)
 		for _, args := range [][]string{
 			{"check"}, {"plan", "--against", "nothing"}, {"bgp", "router-config", "--vendor", "frr"},
 		} {

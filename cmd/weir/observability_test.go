@@ -24,7 +24,7 @@ func documentedMetrics(t *testing.T) map[string]metricRow {
 	t.Helper()
 	out := map[string]metricRow{}
 	row := regexp.MustCompile("(?m)^\\| `(weir_[a-z0-9_]+)` \\| ([a-z]+) \\| ([a-z, ]*)\\|")
-	for _, m := range row.FindAllStringSubmatch(source(t, "../../packaging/doc/metrics.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(sourceText(t, "../../packaging/doc/metrics.md"), -1) {
 		r := metricRow{m[2], strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' })}
 		if r.kind != "histogram" {
 			out[m[1]] = r
@@ -93,7 +93,7 @@ func TestQueriesAreChecked(t *testing.T) {
 	metrics := documentedMetrics(t)
 	for query, want := range map[string]string{
 		`weir_upp == 0`:                                   "there is no metric weir_upp",
-		`weir_bgp_up{pear="x"} == 0`:                      "weir_bgp_up has no label pear",
+		`weir_bgp_session_up{pear="x"} == 0`:              "weir_bgp_session_up has no label pear",
 		`sum by (pool) (weir_up)`:                         "no metric here has a label pool",
 		`rate(weir_up[5m])`:                               "weir_up is no counter",
 		`weir_sync_duration_seconds > 1`:                  "there is no metric weir_sync_duration_seconds",
@@ -118,7 +118,7 @@ func alertRules(t *testing.T) []alertRule {
 			Rules []alertRule
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(source(t, "../../packaging/prometheus/weir.rules.yml")), &file); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(sourceText(t, "../../packaging/prometheus/weir.rules.yml")), &file); err != nil {
 		t.Fatal(err)
 	}
 	var out []alertRule
@@ -131,12 +131,12 @@ func alertRules(t *testing.T) []alertRule {
 	return out
 }
 
-// Whoever is woken by an alert finds what to type, and a section that says what to do.
+// The reader of an alert finds what to type, and a section with the remedy.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
-	metrics, commands := documentedMetrics(t), source(t, "../../packaging/doc/commands.md")
+	metrics, commands := documentedMetrics(t), sourceText(t, "../../packaging/doc/commands.md")
 	sections := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^### (Weir\w+)\n\n(critical|warning|info), `+"`(weir [a-z ]+)`\n").FindAllStringSubmatch(source(t, "../../packaging/doc/alerts.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (Weir\w+)\n\n(critical|warning|info), `+"`(weir [a-z ]+)`\n").FindAllStringSubmatch(sourceText(t, "../../packaging/doc/alerts.md"), -1) {
 		sections[m[1]+" "+m[2]+" "+m[3]] = true
 	}
 	for _, r := range alertRules(t) {
@@ -223,7 +223,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// problems are what is wrong with a panel, which takes its place on the board.
+// problems are what is wrong with a panel, which takes its place on the dashboard.
 func (p panel) problems(metrics map[string]metricRow, taken map[[2]int]string) (out []string) {
 	g := p.GridPos
 	if g.W == 0 || g.H == 0 || g.X+g.W > 24 {

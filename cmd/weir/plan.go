@@ -4,52 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/url"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/config"
-	"weir/cmd/weir/internal/daemon"
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/kernelmode"
+	"weir/cmd/weir/internal/query"
+	"weir/cmd/weir/internal/status/plan"
 	"weir/lb"
 	"weir/lb/linux"
 )
 
 func planCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "show what a configuration would change in the kernel, for routers and for who has addresses",
-		Long: `Show, in order, every operation that would bring the kernel to what a
-configuration wants. Nothing is changed. Backends count as healthy. The Services
-of clusters are not part of it: no API server is asked.
+		Use:   "plan [FILE]",
+		Short: "show the changes that a configuration would cause in the kernel, routes and addresses",
+		Long: `Show, in order, every operation that would make the kernel match a configuration.
+FILE is the same as --config FILE. Nothing is changed. Backends count as healthy.
+Services of clusters are not included: no API server is contacted.
 
-Below that: the routes that would be announced, announced otherwise or withdrawn,
-and the Services whose address the pools would not give them any more; they would
-keep it. A running daemon tells that, for its clusters' Services too and with the
-health that backends have now; it must be able to read the file. Where none runs it
-is what would be announced of the static services.
+The base objects (parameters, device, sets and rules) are counted in one line; --all
+and -o json list them.
+
+The routes follow that would be announced, changed or withdrawn. Services with an
+address that no pool would assign any more retain it, and are listed. A running daemon
+computes these with the present health, and for the Services of its clusters too; it
+must be able to read the file. Without a daemon the routes are those of the static
+services.
 
 Against the live kernel (the default) it needs the privileges of the daemon;
---against nothing shows all that a fresh kernel would get, and needs none.`,
-		Args: cobra.NoArgs,
+--against nothing shows the operations for an empty kernel, and needs none.
+
+Exit status: 0 shown, 1 failed, 2 invalid configuration.`,
+		Args: cobra.MaximumNArgs(1),
 	}
-	socket, file := socketFlag(cmd), configFlag(cmd)
-	against := cmd.Flags().String("against", "kernel", "what to compare with: kernel or nothing")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := config.Load(*file)
+	socket, flag, format := socketFlag(cmd), configFlag(cmd), outputFlag(cmd)
+	against := cmd.Flags().String("against", "kernel", "compare with: kernel or nothing")
+	all := cmd.Flags().Bool("all", false, "list the base objects too")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		file, err := fileArg(cmd, *flag, args)
+		if err != nil {
+			return err
+		}
+		cfg, err := load.File(file)
 		if err != nil {
 			return invalid(err)
 		}
 		p := planned{kernel: &lb.Fake{}, connections: func(context.Context, func(linux.Connection) bool) error { return nil }}
-		mode := daemon.ModeOf(cfg)
+		mode := kernelmode.Of(cfg)
 		switch *against {
 		case "nothing":
 		case "kernel":
-			k, m, err := daemon.OpenKernel(cmd.Context(), cfg, slog.New(slog.DiscardHandler))
+			k, m, err := kernelmode.Open(cmd.Context(), cfg, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
 			}
@@ -57,25 +67,30 @@ Against the live kernel (the default) it needs the privileges of the daemon;
 				fmt.Fprintln(e.stderr, "weir: this kernel has no IPVS: this is a plan for mode iptables")
 			}
 			defer k.Close()
-			if err := daemon.RefuseKubeProxy(cmd.Context(), k); err != nil {
+			if err := kernelmode.RefuseKubeProxy(cmd.Context(), k); err != nil {
 				return err
 			}
 			p.kernel, p.connections = k, k.Connections
 		default:
 			return exitError{exitInvalid, fmt.Errorf("--against %q is neither kernel nor nothing", *against)}
 		}
-		p.routes, err = planRoutes(cmd.Context(), cfg, mode, *against, *socket, *file)
+		routes, err := planRoutes(cmd.Context(), cfg, mode, *against, *socket, file)
 		if err != nil {
-			fmt.Fprintln(e.stderr, "weir: this plan does not tell of routes and addresses:", err)
+			fmt.Fprintln(e.stderr, "weir: routes and addresses are missing from this plan:", err)
 		}
-		return p.print(cmd.Context(), e.stdout, mode, cfg, e.now())
+		doc, err := p.plan(cmd.Context(), e, mode, cfg)
+		if err != nil {
+			return err
+		}
+		doc.Routes, doc.All = routes, *all
+		return e.write(doc, *format)
 	}
 	return cmd
 }
 
-// planRoutes asks the daemon what would become of routes and addresses; where none
-// runs, or what is planned is against nothing, there are none yet.
-func planRoutes(ctx context.Context, cfg *config.Config, mode daemon.Mode, against, socket, file string) (doc status.PlannedRoutes, err error) {
+// planRoutes asks the daemon for the changes of routes and addresses. Without a daemon,
+// and against nothing, there are no routes yet.
+func planRoutes(ctx context.Context, cfg *config.Config, mode kernelmode.Mode, against, socket, file string) (doc plan.Routes, err error) {
 	if against == "kernel" {
 		path, err := filepath.Abs(file)
 		if err != nil {
@@ -86,66 +101,44 @@ func planRoutes(ctx context.Context, cfg *config.Config, mode daemon.Mode, again
 			return doc, err
 		}
 	}
-	return daemon.PlanRoutes(ctx, cfg, mode)
+	return query.PlanRoutes(ctx, cfg, mode, query.World{})
 }
 
-// planned is what a configuration is compared with, and what would become of routes.
+// planned is the kernel that a configuration is compared with.
 type planned struct {
 	kernel      lb.Kernel
 	connections func(context.Context, func(linux.Connection) bool) error
-	routes      status.PlannedRoutes
 }
 
-func (p planned) print(ctx context.Context, w io.Writer, mode daemon.Mode, cfg *config.Config, now time.Time) error {
-	rec := lb.NewReconciler(p.kernel, daemon.LBOptions(cfg, mode), daemon.Sources(cfg)...)
+// plan returns the operations for a configuration and their impact.
+func (p planned) plan(ctx context.Context, e env, mode kernelmode.Mode, cfg *config.Config) (doc plan.Diff, err error) {
+	rec := lb.NewReconciler(p.kernel, kernelmode.LBOptions(cfg, mode, kernelmode.Node{}), kernelmode.Sources(cfg)...)
 	rec.Update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
-	ops, err := rec.Preview(ctx, now)
+	ops, err := rec.Preview(ctx, e.now())
 	if err != nil {
-		return err
+		return doc, err
 	}
-	verbs := map[lb.Verb]int{}
+	doc.Operations = []plan.Operation{}
 	for _, op := range ops {
-		verbs[op.Verb]++
-		fmt.Fprintln(w, op)
+		doc.Operations = append(doc.Operations, plan.Operation{Verb: op.Verb.String(), Kind: lb.Kind(op.Object), Object: op.Object.String()})
 	}
 	for _, n := range rec.Notes() {
-		fmt.Fprintln(w, "note", n)
+		doc.Notes = append(doc.Notes, fmt.Sprint(n))
 	}
 	for _, c := range cfg.Clusters {
-		fmt.Fprintf(w, "note %s: its Services are not in this plan, and what the kernel holds of them stays\n", c.Name)
+		doc.Notes = append(doc.Notes, c.Name+": its Services are not in this plan, and their objects in the kernel stay")
 	}
-	p.routes.Table(w, now)
-	if len(ops) == 0 {
-		fmt.Fprintln(w, "nothing to do: the kernel is as the configuration wants it")
-	} else {
-		fmt.Fprintf(w, "%d to add, %d to change, %d to delete\n", verbs[lb.Add], verbs[lb.Change], verbs[lb.Delete])
-	}
-	if counts := p.routes.Counts(); counts != "" {
-		fmt.Fprintln(w, counts)
-	}
-	impact := daemon.ImpactOf(rec.Have(), ops)
+	impact := query.ImpactOf(rec.Have(), ops)
 	if impact.Backends > 0 { // there may be millions
 		if err := p.connections(ctx, func(c linux.Connection) bool { impact.Count(c); return true }); err != nil {
-			return err
+			return doc, err
 		}
 	}
-	writeImpact(w, impact, p.routes.Restart)
-	return nil
-}
-
-// writeImpact says what a plan means for clients, if anything.
-func writeImpact(w io.Writer, x daemon.Impact, restart []string) {
-	if len(x.VIPs) > 0 {
-		vips := make([]string, len(x.VIPs))
-		for i, a := range x.VIPs {
-			vips[i] = a.String()
-		}
-		fmt.Fprintf(w, "impact: nobody serves %s any more\n", names(vips))
+	doc.Impact = plan.Impact{
+		Backends: impact.Backends, Removed: impact.Cut, Draining: impact.Living, Cut: impact.Cutting,
 	}
-	if x.Backends > 0 {
-		fmt.Fprintf(w, "impact: %d backends leave, %d of them at once: %d live connections may end in peace, %d are cut\n", x.Backends, x.Cut, x.Living, x.Cutting)
+	for _, a := range impact.VIPs {
+		doc.Impact.VIPs = append(doc.Impact.VIPs, a.String())
 	}
-	if len(restart) > 0 {
-		fmt.Fprintf(w, "impact: a reload would be refused, as these can't change while weir runs: %s\n", names(restart))
-	}
+	return doc, nil
 }

@@ -14,12 +14,14 @@ func poolsCommand(e env) *cobra.Command {
 		Use:   "pools [POOL]",
 		Short: "show the pools of addresses and their use, or the addresses of one",
 		Long: `Show the pools of LoadBalancer addresses, how much of each is used, and which
-Services wait for an address and why. Held addresses are those of Services that are
-gone: each is kept for its Service for addresses.release_after. Taken ones belong to
-somebody else: another controller, a static service, or nobody may have them.
-Stranded are Services whose address no pool would give them today; they keep it.
+Services wait for an address and why. Retained addresses belong to deleted Services, for
+addresses.retention. Foreign ones belong to another controller or a static service, or
+are excluded. Services outside a pool have an address that no pool would assign today;
+they retain it.
 
-With the name of a pool: its addresses that are not free. -o json has everything.`,
+With the name of a pool: its addresses that are not free. -o json has everything.
+
+Exit status: 0 shown, 2 no such pool, 3 not running.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)

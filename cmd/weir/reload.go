@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/text"
 )
 
-// The least and the most that a trial may last.
+// The limits of the duration of a trial.
 const (
 	leastTrial = time.Second
 	mostTrial  = 24 * time.Hour
@@ -21,48 +23,71 @@ const (
 
 func reloadCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "reload",
-		Short: "have the daemon load its configuration again",
-		Long: `Have the daemon load its configuration again. An invalid one changes nothing and
-is reported here, in weir status and in the metrics; a valid one touches only
-what differs. The command ends when it is in force, which is after the first
-checks of backends that are new: until then everything goes on as before.
+		Use:   "reload [FILE]",
+		Short: "make the daemon load its configuration again",
+		Long: `Make the daemon load its configuration again. An invalid configuration changes nothing
+and is reported here, in weir status and in the metrics. A valid one changes only
+what differs. The command ends when the configuration is in force, after the first
+checks of new backends; until then the old one is served.
 
-With --confirm TIME it is on trial: unless weir confirm comes within TIME, the old
-configuration comes into force again by itself, with all files that it was read
-from; so it does if the daemon ends meanwhile, at its next start. weir reload --back
-returns at once. A reload of more during a trial is on trial with the rest, for as
-long as that has left, or, with --confirm, for TIME from then on; it confirms
-nothing. Keys that need a restart, and daemon.state_dir, can't be tried.
+FILE is optional and must be the file that the daemon was started with: weir check FILE
+and weir plan FILE accept any other.
 
-What is returned to is kept in daemon.state_dir, readable by the daemon alone. The
-file is left as it is, so after a return it is not what is in force: weir status
-says so, weir config show --running shows what is, and starts keep to that, until
-weir reload tries the file again, or a start finds it changed.
+With --confirm TIME the new configuration is on trial. Without weir confirm within
+TIME, the old configuration comes into force again, with all its files; so it
+does when the daemon ends during the trial. weir reload --back rolls back immediately.
+Another reload during a trial joins the trial; with --confirm it extends it. It never
+confirms. Keys that need a restart, and daemon.state_dir, can't be on trial.
 
-Exit status: 0 loaded, 1 refused, 2 no such time, 3 not running.`,
-		Args: cobra.NoArgs,
+The previous configuration is stored in daemon.state_dir, readable by the daemon
+only. The file itself is never changed. After a rollback it is not in force: weir
+status reports that, and weir config show --running shows the one in force. Restarts
+keep it, until weir reload tries the file again or the file changes.
+
+Exit status: 0 loaded, 1 refused, 2 another file than the daemon's, 3 not running.`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	socket := socketFlag(cmd)
-	within := cmd.Flags().Duration("confirm", 0, "return to the old configuration after `TIME` (5m) unless confirmed")
-	back := cmd.Flags().Bool("back", false, "end a trial: return to the old configuration now")
+	within := cmd.Flags().Duration("confirm", 0, "roll back to the old configuration after `TIME` (5m) unless confirmed")
+	back := cmd.Flags().Bool("back", false, "end a trial: roll back to the old configuration now")
 	cmd.MarkFlagsMutuallyExclusive("confirm", "back")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
+		if len(args) > 0 {
+			if err := isConfigured(ctx, *socket, args[0]); err != nil {
+				return err
+			}
+		}
 		switch {
 		case *back:
 			return e.goBack(ctx, *socket)
 		case !cmd.Flags().Changed("confirm"):
 			return e.loads(ctx, *socket)
 		case *within < leastTrial || *within > mostTrial:
-			return exitError{exitInvalid, fmt.Errorf("--confirm %s: it goes from %s to %s", *within, leastTrial, mostTrial)}
+			return exitError{exitInvalid, fmt.Errorf("--confirm %s: must be between %s and %s", *within, leastTrial, mostTrial)}
 		}
 		return e.tries(ctx, *socket, *within)
 	}
 	return cmd
 }
 
-// reload asks for the configuration to be loaded, and says what came of it.
+// isConfigured returns an error if a file is not the one that the daemon loads.
+func isConfigured(ctx context.Context, socket, file string) error {
+	var doc status.Status
+	if err := ask(ctx, socket, defaultConfig, "GET", "/status", &doc); err != nil {
+		return notRunning(err)
+	}
+	given, err := os.Stat(file)
+	if err != nil {
+		return exitError{exitInvalid, err}
+	}
+	if loaded, err := os.Stat(doc.Config.File); err != nil || !os.SameFile(given, loaded) {
+		return exitError{exitInvalid, fmt.Errorf("the daemon loads %s, not %s: change that file, or restart the daemon with weir run -c %s", doc.Config.File, file, file)}
+	}
+	return nil
+}
+
+// reload makes the daemon load the configuration, and prints the result.
 func (e env) reload(ctx context.Context, socket, path string) (status.Status, error) {
 	var doc status.Status
 	err := ask(ctx, socket, defaultConfig, "POST", path, &doc)
@@ -72,7 +97,7 @@ func (e env) reload(ctx context.Context, socket, path string) (status.Status, er
 	case err != nil:
 		return doc, fmt.Errorf("not reloaded, the old configuration stays in force:\n%w", err)
 	}
-	fmt.Fprintf(e.stdout, "loaded %s: %s\n", doc.Config.File, status.Plain(doc.Verdict()))
+	fmt.Fprintf(e.stdout, "loaded %s: %s\n", doc.Config.File, text.Plain(doc.Summary()))
 	return doc, nil
 }
 
@@ -85,9 +110,9 @@ func (e env) loads(ctx context.Context, socket string) error {
 	return err
 }
 
-// tries is a reload on trial, and says what differs.
+// tries is a reload on trial; it prints the keys that differ.
 func (e env) tries(ctx context.Context, socket string, within time.Duration) error {
-	var before, after config.Effective
+	var before, after load.Effective
 	if err := ask(ctx, socket, defaultConfig, "GET", "/config", &before); err != nil {
 		return notRunning(err)
 	}
@@ -99,7 +124,7 @@ func (e env) tries(ctx context.Context, socket string, within time.Duration) err
 		return err
 	}
 	if keys := before.Differences(&after); len(keys) > 0 {
-		fmt.Fprintf(e.stdout, "new, changed or gone: %s\n", names(keys))
+		fmt.Fprintf(e.stdout, "added, changed or removed: %s\n", text.Names(keys))
 	}
 	if t := doc.Config.Trial; t != nil {
 		fmt.Fprintln(e.stdout, t.Text(e.now()))
@@ -112,7 +137,7 @@ func (e env) goBack(ctx context.Context, socket string) error {
 	if err := ask(ctx, socket, defaultConfig, "POST", "/back", &doc); err != nil {
 		return notRunning(err)
 	}
-	fmt.Fprintf(e.stdout, "the old configuration is in force again: %s\n", status.Plain(doc.Verdict()))
+	fmt.Fprintf(e.stdout, "the old configuration is in force again: %s\n", text.Plain(doc.Summary()))
 	return nil
 }
 
@@ -120,8 +145,7 @@ func confirmCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm",
 		Short: "keep the configuration that weir reload --confirm has loaded",
-		Long: `Keep the configuration that is in force since weir reload --confirm: it does not
-return to the old one any more.
+		Long: `Keep the configuration that weir reload --confirm has loaded, and end its trial.
 
 Exit status: 0 confirmed, 1 none is on trial, 3 not running.`,
 		Args: cobra.NoArgs,
@@ -132,7 +156,7 @@ Exit status: 0 confirmed, 1 none is on trial, 3 not running.`,
 		if err := ask(cmd.Context(), *socket, defaultConfig, "POST", "/confirm", &doc); err != nil {
 			return notRunning(err)
 		}
-		fmt.Fprintf(e.stdout, "confirmed %s: %s\n", doc.Config.File, status.Plain(doc.Verdict()))
+		fmt.Fprintf(e.stdout, "confirmed %s: %s\n", doc.Config.File, text.Plain(doc.Summary()))
 		return nil
 	}
 	return cmd

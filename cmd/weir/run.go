@@ -12,6 +12,8 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/rollback"
+	"weir/cmd/weir/internal/supervise"
 )
 
 func runCommand(e env) *cobra.Command {
@@ -19,18 +21,21 @@ func runCommand(e env) *cobra.Command {
 		Use:   "run",
 		Short: "run the daemon in the foreground",
 		Long: `Run the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP loads the
-configuration again. When it ends, the kernel goes on forwarding as it is,
-unless daemon.on_stop says otherwise; the next start adopts everything. Where systemd
-stops it for good it leads clients to other boxes first, as daemon.on_stop says; a
-second signal ends that.`,
+configuration again. After the end the kernel keeps forwarding, unless daemon.on_stop
+is set otherwise; the next start adopts everything. When systemd stops the unit, the
+daemon first steers clients to other boxes as set by daemon.on_stop; a second signal
+ends that.
+
+Exit status: 0 ended by a signal, 1 failed, 78 invalid configuration.`,
 		Args: cobra.NoArgs,
 	}
 	file := configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		supervise.LimitMemory()
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
-		begin, err := daemon.Begin(*file)
+		begin, err := rollback.Begin(*file)
 		if err != nil {
 			return exitError{exitUnconfigured, err}
 		}

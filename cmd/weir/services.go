@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/daemon"
+	"weir/cmd/weir/internal/query"
 	"weir/cmd/weir/internal/status"
 )
 
@@ -16,8 +16,10 @@ func servicesCommand(e env) *cobra.Command {
 		Use:   "services",
 		Short: "show virtual and real servers, as ipvsadm -Ln does, with their services and health",
 		Long: `Show virtual and real servers as ipvsadm -Ln does, with the Service each
-belongs to, health and drains. Strangers' virtual servers have no Service.
-Without a running daemon it shows what the kernel holds.`,
+belongs to, health and drains. Foreign virtual servers have no Service. Without a
+daemon the kernel is read.
+
+Exit status: 0 shown, 1 failed.`,
 		Args: cobra.NoArgs,
 	}
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
@@ -25,7 +27,7 @@ Without a running daemon it shows what the kernel holds.`,
 		var doc status.Services
 		err := ask(cmd.Context(), *socket, *file, "GET", "/services", &doc)
 		if errors.Is(err, errNotRunning) {
-			fmt.Fprintf(e.stderr, "weir: %v: this is what the kernel holds\n", err)
+			fmt.Fprintf(e.stderr, "weir: %v: the virtual servers are read from the kernel\n", err)
 			doc, err = kernelServices(cmd.Context(), *file)
 		}
 		if err != nil {
@@ -36,12 +38,12 @@ Without a running daemon it shows what the kernel holds.`,
 	return cmd
 }
 
-// kernelServices reads the kernel without a daemon's help.
+// kernelServices reads the kernel without the daemon.
 func kernelServices(ctx context.Context, file string) (status.Services, error) {
 	kernel, err := openKernel(ctx, file)
 	if err != nil {
 		return status.Services{}, err
 	}
 	defer kernel.Close()
-	return daemon.Services(ctx, kernel.Kernel, nil)
+	return query.Services(ctx, kernel.Kernel, nil)
 }

@@ -13,7 +13,7 @@ func TestHowToStart(t *testing.T) {
 		cfg  config.Config
 		want string
 	}{
-		{config.Config{}, "there is nothing to serve yet: write a [[service]], a [[kubernetes]] or a [cluster] in weir.toml, then start it with: systemctl start weir"},
+		{config.Config{}, "there is nothing to serve yet: write a [[service]], a [[kubernetes]] or a [fleet] in weir.toml, then start it with: systemctl start weir"},
 		{config.Config{Services: []lb.Service{{}}}, "start it with: systemctl start weir"},
 		{config.Config{Clusters: []config.Cluster{{}}}, "start it with: systemctl start weir"},
 		{config.Config{Fleet: &config.Fleet{}}, "start it with: systemctl start weir"},

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write what commands print into the stories")
 
 // Each file in testdata/stories is a story: what a daemon answers, and what the command
-// line makes of it. What comes before the first section says what the story is about. The
+// line makes of it. The text before the first section describes the story. The
 // sections, each begun by a line of its own, are worked through in order:
 //
 //	-- GET /status --        the daemon answers this from now on, whatever the query;
@@ -34,7 +34,7 @@ var update = flag.Bool("update", false, "write what commands print into the stor
 //
 // In a story, lines of standard error have "! " before them, escape sequences of a
 // terminal are words such as <red>, and an exit status other than 0 is a line of its own.
-// It is always the first second of 2026. Where nothing is answered, nobody runs.
+// It is always the first second of 2026. Without any answers, no daemon runs.
 //
 //	go test ./cmd/weir -run TestStories -update
 //
@@ -54,7 +54,7 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := tell(t, string(text))
+			told := play(t, string(text))
 			if *update {
 				if err := os.WriteFile(file, []byte(told), 0o600); err != nil {
 					t.Fatal(err)
@@ -70,8 +70,8 @@ func TestStories(t *testing.T) {
 
 var heading = regexp.MustCompile(`(?m)^-- (.+) --\n`)
 
-// tell gives a story with what its commands print.
-func tell(t *testing.T, text string) string {
+// play returns a story with the output of its commands.
+func play(t *testing.T, text string) string {
 	t.Chdir(t.TempDir())
 	w := world{t: t, answers: map[string]answer{}, socket: filepath.Join(t.TempDir(), "weir.sock")}
 	var out strings.Builder
@@ -134,7 +134,7 @@ func (w *world) section(title, body string, last bool) string {
 	return body
 }
 
-// run begins to answer, if nobody does yet.
+// run begins to answer, unless it does already.
 func (w *world) run() {
 	if w.running {
 		return
@@ -202,7 +202,7 @@ func (w *world) command(args []string) string {
 // flags are those by which a command finds the world of its story.
 func (w *world) flags(args []string) []string {
 	root := rootCommand(env{})
-	cmd, _, err := root.Find(written(root, args))
+	cmd, _, err := root.Find(args)
 	if err != nil {
 		return nil
 	}
@@ -226,8 +226,7 @@ func plain(w *world, text string) string {
 	return text
 }
 
-// sequences are what terminals are told.
+// sequences are those that terminals receive.
 var sequences = map[string]string{
-	"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "plain": "\x1b[0m",
 	"home": "\x1b[H", "rest": "\x1b[J", "line": "\x1b[K",
 }

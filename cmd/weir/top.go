@@ -8,20 +8,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/traffic"
 )
 
 func topCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "show live rates of frontends and backends, the busiest first",
-		Long: `Show what goes through each frontend and each of its backends per second, on average
-since the last reading, in the columns of ipvsadm -Ln --rate: connections (CPS), packets
+		Long: `Show the traffic of each frontend and of its backends per second, on average since the
+last reading, in the columns of ipvsadm -Ln --rate: connections (CPS), packets
 and bytes in both directions as clients see them (PPS, BPS), and active connections. The
 first line has all of them together. k, M, G are thousands, millions, and so on.
 
-On a terminal it goes on until Ctrl-C. Elsewhere it prints one reading, or as many as -n
-says: the rates of the interval after it began.`,
+On a terminal it continues until Ctrl-C. Elsewhere it prints one reading, or the number
+given by -n: the rates of the first interval.
+
+Exit status: 0 shown, 3 not running.`,
 		Example: `  weir top
   weir top --sort bytes --watch=5s
   weir top -n 1 -o json`,
@@ -30,22 +32,22 @@ says: the rates of the interval after it began.`,
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	every := watchFlag(cmd)
 	cmd.Flag("watch").Usage = "the `time` between two readings: --watch=10s"
-	sort := cmd.Flags().String("sort", status.Orders()[0], "by what: "+strings.Join(status.Orders(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(status.Orders(), cobra.ShellCompDirectiveNoFileComp))
-	times := cmd.Flags().IntP("number", "n", 0, "end after so many readings (default: 1, or none on a terminal)")
+	sort := cmd.Flags().String("sort", traffic.Orders()[0], "sort by: "+strings.Join(traffic.Orders(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(traffic.Orders(), cobra.ShellCompDirectiveNoFileComp))
+	times := cmd.Flags().IntP("number", "n", 0, "end after this many readings (default: 1, or no limit on a terminal)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *times < 0 {
 			return exitError{exitInvalid, fmt.Errorf("--number %d: at least 1", *times)}
 		}
-		if !(&status.Rates{}).Sort(*sort) {
-			return exitError{exitInvalid, fmt.Errorf("--sort %q is none of %s", *sort, strings.Join(status.Orders(), ", "))}
+		if !(&traffic.Rates{}).Sort(*sort) {
+			return exitError{exitInvalid, fmt.Errorf("--sort %q is none of %s", *sort, strings.Join(traffic.Orders(), ", "))}
 		}
 		n := *times
 		if n == 0 && e.screen == nil && !cmd.Flags().Changed("watch") {
 			n = 1
 		}
 		inner, out := e.outlet()
-		t := top{atOnce: e.screen != nil && n == 0, ask: func(doc *status.Traffic) error {
+		t := top{atOnce: e.screen != nil && n == 0, ask: func(doc *traffic.Totals) error {
 			return ask(cmd.Context(), *socket, *file, "GET", "/traffic", doc)
 		}}
 		return e.watchTimes(cmd, out, *every, n, func() error {
@@ -60,30 +62,30 @@ says: the rates of the interval after it began.`,
 	return cmd
 }
 
-// top remembers the last reading, and what came of it.
+// top is the last reading and its rates.
 type top struct {
-	ask    func(*status.Traffic) error
+	ask    func(*traffic.Totals) error
 	atOnce bool // the first reading is shown as it is, without rates
-	before status.Traffic
-	rates  status.Rates
+	before traffic.Totals
+	rates  traffic.Rates
 }
 
-// read gives the rates since the last reading; the first time it waits for an interval,
-// unless somebody looks on.
-func (t *top) read(ctx context.Context, every time.Duration) (status.Rates, error) {
+// read returns the rates since the last reading; the first time it waits for an interval,
+// unless it is on a terminal.
+func (t *top) read(ctx context.Context, every time.Duration) (traffic.Rates, error) {
 	if t.before.Time.IsZero() && !t.atOnce {
 		if err := t.ask(&t.before); err != nil {
-			return status.Rates{}, err
+			return traffic.Rates{}, err
 		}
-		// Who asks again within a second gets the same reading.
+		// Two requests within a second get the same reading.
 		if !sleep(ctx, max(every, time.Second+shortestInterval)) {
-			return status.Rates{}, ctx.Err()
+			return traffic.Rates{}, ctx.Err()
 		}
 	}
-	var now status.Traffic
+	var now traffic.Totals
 	if err := t.ask(&now); err != nil {
-		t.before = status.Traffic{} // counters of another run
-		return status.Rates{}, err
+		t.before = traffic.Totals{} // counters of another run
+		return traffic.Rates{}, err
 	}
 	if t.rates.Time.IsZero() || t.before.Time.IsZero() || now.Time.After(t.before.Time) {
 		t.rates = now.Since(t.before)

@@ -2,13 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
 
-// What the linker sets for packages: -X main.buildVersion=1.2.3.
+// The linker sets these for packages: -X main.buildVersion=1.2.3.
 var (
 	buildVersion string
 	buildCommit  string
@@ -43,16 +44,23 @@ func versionCommand(e env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version, and the commit it was built from",
-		Long: `Print the version of this program, the commit it was built from, if that is known, and
-for what it was built. The daemon's own is in weir status.`,
+		Long: `Print the version of this program, its commit if that is known, and its platform.
+weir status shows the version of the daemon.
+
+Exit status: 0 printed.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			from := ""
-			if buildCommit != "" {
-				from = fmt.Sprintf("commit %s of %s, ", buildCommit, buildDate)
-			}
-			_, err := fmt.Fprintf(e.stdout, "weir %s (%s%s, %s/%s)\n", version(), from, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := io.WriteString(e.stdout, versionLine())
 			return err
 		},
 	}
+}
+
+// versionLine returns the version with its commit and platform.
+func versionLine() string {
+	from := ""
+	if buildCommit != "" {
+		from = fmt.Sprintf("commit %s of %s, ", buildCommit, buildDate)
+	}
+	return fmt.Sprintf("weir %s (%s%s, %s/%s)\n", version(), from, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

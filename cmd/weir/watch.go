@@ -7,15 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
-// reads gives a command that reads what all of them have: --watch, and colours on a
-// terminal.
+// reads returns a command that reads, with --watch.
 func reads(e env, command func(env) *cobra.Command) *cobra.Command {
 	inner, out := e.outlet()
 	cmd := command(inner)
@@ -25,22 +26,16 @@ func reads(e env, command func(env) *cobra.Command) *cobra.Command {
 		if cmd.Flags().Changed("watch") {
 			return e.watch(cmd, out, *every, func() error { return read(cmd, args) })
 		}
-		if e.screen == nil || e.plain || !isTable(cmd) {
-			return read(cmd, args)
-		}
-		lines := &tinter{to: e.stdout}
-		defer lines.flush()
-		out.data = lines
 		return read(cmd, args)
 	}
 	return cmd
 }
 
-// outlet is where a command writes data and talk, which may be another place at each
-// reading.
+// outlet is the destination of a command's data and messages, which may change with
+// each reading.
 type outlet struct{ data, talk io.Writer }
 
-// outlet gives an env that writes to an outlet, which leads to where e writes.
+// outlet returns an env that writes to an outlet, which starts as that of e.
 func (e env) outlet() (env, *outlet) {
 	out := &outlet{e.stdout, e.stderr}
 	e.stdout = writerFunc(func(p []byte) (int, error) { return out.data.Write(p) })
@@ -53,12 +48,6 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// isTable tells whether a command was asked for what people read.
-func isTable(cmd *cobra.Command) bool {
-	f := cmd.Flag("output")
-	return f == nil || f.Value.String() == "table"
-}
-
 // interval is the value of --watch.
 type interval time.Duration
 
@@ -69,7 +58,7 @@ const (
 
 func watchFlag(cmd *cobra.Command) *interval {
 	every := interval(defaultInterval)
-	cmd.Flags().VarP(&every, "watch", "w", "read again and again, until Ctrl-C, every `time`: --watch=10s")
+	cmd.Flags().VarP(&every, "watch", "w", "repeat every `time` until Ctrl-C: --watch=10s")
 	cmd.Flag("watch").NoOptDefVal = defaultInterval.String()
 	return &every
 }
@@ -80,14 +69,14 @@ func (i *interval) String() string { return time.Duration(*i).String() }
 // Type implements pflag.Value.
 func (i *interval) Type() string { return "time" }
 
-// Set implements pflag.Value; a number alone is seconds.
+// Set implements pflag.Value; a plain number is in seconds.
 func (i *interval) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	if seconds, bad := strconv.ParseFloat(s, 64); bad == nil {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil {
-		return fmt.Errorf("%q is no time: write 2s or 500ms", s)
+		return fmt.Errorf("%q is not a time: write 2s or 500ms", s)
 	}
 	if d < shortestInterval {
 		return fmt.Errorf("%s is too short: at least %s", s, shortestInterval)
@@ -96,15 +85,14 @@ func (i *interval) Set(s string) error {
 	return nil
 }
 
-// watch reads again and again until the command is interrupted; what it ends with is the
-// last reading's. A terminal is drawn anew each time; elsewhere readings come one after
-// the other: tables with an empty line between them, JSON as a line each, YAML as
-// documents.
+// watch reads repeatedly until the command is interrupted, and returns the error of the
+// last reading. A terminal is redrawn each time. Elsewhere readings follow each other:
+// tables with an empty line between them, JSON as a line each, YAML as documents.
 func (e env) watch(cmd *cobra.Command, out *outlet, every interval, read func() error) error {
 	return e.watchTimes(cmd, out, every, 0, read)
 }
 
-// watchTimes is watch that ends after so many readings; 0 is without end.
+// watchTimes is watch for a number of readings; 0 is without end.
 func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times int, read func() error) error {
 	ctx := cmd.Context()
 	format := "table"
@@ -125,7 +113,7 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 		}
 		err := read()
 		if ctx.Err() != nil {
-			return last // cut off in the midst of a reading
+			return last // the reading was interrupted
 		}
 		last = err
 		var exit exitError
@@ -133,25 +121,25 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 			return err
 		}
 		if drawn {
-			e.draw(cmd, every, text.String()+complaint(err))
+			e.draw(cmd, every, text.String()+message(err))
 		} else {
 			e.print(text.Bytes(), format, n)
-			fmt.Fprint(e.stderr, complaint(err))
+			fmt.Fprint(e.stderr, message(err))
 		}
 		if n == times {
 			break
 		}
-		// Who is slow to answer has as much time for other things.
+		// A slow daemon is given as much time for other work.
 		took := time.Since(begin)
 		if !sleep(ctx, max(time.Duration(every)-took, took)) {
 			break
 		}
 	}
-	return said(last)
+	return printed(last)
 }
 
-// said gives an error that has been printed already.
-func said(err error) error {
+// printed returns the exit status of an error that has been printed.
+func printed(err error) error {
 	var exit exitError
 	switch {
 	case err == nil:
@@ -162,16 +150,7 @@ func said(err error) error {
 	return exitError{code: 1}
 }
 
-// complaint is what main would say of an error.
-func complaint(err error) string {
-	var exit exitError
-	if err == nil || errors.As(err, &exit) && exit.err == nil {
-		return ""
-	}
-	return fmt.Sprintln("weir:", err)
-}
-
-// sleep waits, and tells whether ctx has not ended meanwhile.
+// sleep waits, and reports whether ctx is still alive after that.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -198,7 +177,7 @@ func (e env) print(text []byte, format string, n int) {
 	}
 }
 
-// draw draws a reading over the last one, as much of it as there is room for.
+// draw draws a reading over the last one, as much of it as fits.
 func (e env) draw(cmd *cobra.Command, every interval, text string) {
 	size := e.screen()
 	clock := e.now().Format(time.TimeOnly)
@@ -211,12 +190,8 @@ func (e env) draw(cmd *cobra.Command, every interval, text string) {
 	}
 	var out strings.Builder
 	out.WriteString("\x1b[H")
-	for i, line := range lines {
-		line = narrow(line, size.width)
-		if !e.plain && i > 0 {
-			line = tint(line)
-		}
-		out.WriteString(line + "\x1b[K\n")
+	for _, line := range lines {
+		out.WriteString(narrow(line, size.width) + "\x1b[K\n")
 	}
 	out.WriteString("\x1b[J")
 	fmt.Fprint(e.stdout, out.String())
@@ -228,4 +203,26 @@ func narrow(line string, width int) string {
 		return string(chars[:width])
 	}
 	return line
+}
+
+// screen is the size of a terminal, in characters.
+type screen struct{ width, height int }
+
+// terminal returns a function that returns the size of a terminal, which changes with
+// its window; nil if the file is not a terminal.
+func terminal(file *os.File) func() screen {
+	size := func() (screen, bool) {
+		s, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+		if err != nil {
+			return screen{}, false
+		}
+		if s.Col == 0 || s.Row == 0 { // not set, as on a serial line
+			return screen{80, 24}, true
+		}
+		return screen{int(s.Col), int(s.Row)}, true
+	}
+	if _, ok := size(); !ok {
+		return nil
+	}
+	return func() screen { now, _ := size(); return now }
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,9 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/traffic"
 )
 
-// counting is a command that prints which reading it is, and ends with what ends says.
+// counting is a command that prints which reading it is, and ends with the result of ends.
 func counting(print string, ends func(n int) error) func(env) *cobra.Command {
 	return func(e env) *cobra.Command {
 		cmd := &cobra.Command{Use: "count", SilenceErrors: true, SilenceUsage: true}
@@ -106,7 +106,7 @@ func TestATerminalIsDrawnAnew(t *testing.T) {
 	clear, line := "\x1b[2J", "\x1b[K\n"
 	drawn := func(n int) string {
 		return "\x1b[H" + strings.Join([]string{
-			"count, every 2s 00:0", "", fmt.Sprintf("weir is \x1b[32mok\x1b[0m: %d", n), "", "a backend that is  d", "4", "... and 4 more lines",
+			"count, every 2s 00:0", "", fmt.Sprintf("weir is ok: %d", n), "", "a backend that is  d", "4", "... and 4 more lines",
 		}, line) + line + "\x1b[J"
 	}
 	if d := cmp.Diff(clear+drawn(1)+drawn(2), out); d != "" {
@@ -114,35 +114,7 @@ func TestATerminalIsDrawnAnew(t *testing.T) {
 	}
 }
 
-func TestColoursAreForCellsAlone(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"weir is degraded: 1 note":               "weir is <y>degraded<p>: 1 note",
-		"static/web  10.0.0.1:80  down  refused": "static/web  10.0.0.1:80  <r>down<p>  refused",
-		"the link is down":                       "the link is down",
-		"  -> 10.0.0.1:80   Masq   1     up":     "  -> 10.0.0.1:80   Masq   1     <g>up<p>",
-		"down":                                   "<r>down<p>",
-		"":                                       "",
-	} {
-		got := strings.NewReplacer(green, "<g>", yellow, "<y>", red, "<r>", reset, "<p>").Replace(tint(line))
-		if got != want {
-			t.Errorf("%q: %q, want %q", line, got, want)
-		}
-	}
-	var out strings.Builder
-	w := &tinter{to: &out}
-	for _, part := range []string{"a  up\nb  do", "wn\nc  ", "up"} {
-		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	w.flush()
-	if want := "a  " + green + "up" + reset + "\nb  " + red + "down" + reset + "\nc  " + green + "up" + reset; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
-}
-
-// Who follows events hears each once, and goes on when weir starts anew.
+// A follower of events gets each once, and goes on after a restart of weir.
 func TestFollowing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,7 +155,7 @@ func TestFollowing(t *testing.T) {
 		if d := cmp.Diff([]uint64{7, 7, 8, 8, 8, 0, 2}, asked); d != "" {
 			t.Errorf("asked (-want +got):\n%s", d)
 		}
-		if says.String() != "weir: weir is not running: trying again\n" {
+		if says.String() != "weir: weir is not running: retrying\n" {
 			t.Errorf("says %q", says.String())
 		}
 	})
@@ -194,14 +166,14 @@ func TestTopNeedsTwoReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		asked, failing := 0, false
-		ask := func(doc *status.Traffic) error {
+		ask := func(doc *traffic.Totals) error {
 			asked++
 			if failing {
 				return errNotRunning
 			}
 			at := time.Since(begin).Truncate(time.Second) // as the daemon has it: one reading a second
-			*doc = status.Traffic{Time: begin.Add(at), Frontends: []status.FrontendTraffic{
-				{Frontend: "192.0.2.1:80/tcp", Counters: status.Counters{Connections: 1000 + 10*uint64(at.Seconds())}},
+			*doc = traffic.Totals{Time: begin.Add(at), Frontends: []traffic.Frontend{
+				{Frontend: "192.0.2.1:80/tcp", Counters: traffic.Counters{Connections: 1000 + 10*uint64(at.Seconds())}},
 			}}
 			return nil
 		}
@@ -221,7 +193,7 @@ func TestTopNeedsTwoReadings(t *testing.T) {
 			t.Errorf("at once %v/s over %v s", rate, seconds)
 		}
 		time.Sleep(time.Second)
-		for range 2 { // the second gets the same reading, and says the same
+		for range 2 { // the second gets the same reading, and prints the same
 			if rate, seconds := read(&shown); rate != 10 || seconds != 1 {
 				t.Errorf("then %v/s over %v s", rate, seconds)
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,8 +22,8 @@ func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "measure weir on a real kernel, beside ipvsadm and kube-proxy in the same boot",
-		Long: `Boots one box and measures weir there, each figure beside one of somebody
-else's from the same boot: ipvsadm's, kube-proxy's, or a floor that nobody can go below.
+		Long: `Boots one box and measures weir there, each figure beside one of another
+program from the same boot: ipvsadm, kube-proxy, or a floor that no program can undercut.
 kube-proxy and weir are nodes of a real Kubernetes API with the same Services; each
 has the configuration that is its default, and an empty kernel to begin with.
 Figures of different machines, kernels or boots do not compare; ratios do.
@@ -33,9 +35,10 @@ messages and programs that one change takes.`,
 	cmd.Flags().IntSliceVar(&b.sizes, "services", b.sizes, "how many services, of 10 backends each; kube-proxy has the first number of them")
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
-	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, nodeports, provider")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, audits, nodeports, provider")
 	cmd.Flags().BoolVar(&short, "short", false, "all of the code in about a minute: sizes so small that no figure means much")
 	cmd.Flags().StringVar(&b.write, "write", "", "a folder; the table is written to benchmarks.md there")
+	cmd.Flags().StringVar(&b.plot, "plot", "", "a file; how the figures grow with --services is drawn there, as SVG")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if short {
 			b.scale = shortScale
@@ -64,6 +67,7 @@ type scale struct {
 	// One endpoint changed: with few Services by weir and by kube-proxy, and among many by kube-proxy, which
 	// gets a rest after each, as long as it needs.
 	changesOfWeir, changesOfKubeProxy, changesAmongMany int
+	changesDuringAudits                                 int
 	costs                                               int // changes of which the costs are counted
 	provided                                            int // Services that are timed
 	allocated                                           int // addresses given at once
@@ -75,11 +79,11 @@ type scale struct {
 var (
 	fullScale = scale{
 		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, connections: 2000, settle: 5 * time.Second, restTime: 30 * time.Second,
-		changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
+		changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
 	}
 	shortScale = scale{
 		sizes: []int{20, 30}, ports: 15, rounds: 1, connections: 50, settle: time.Second, restTime: time.Second,
-		changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
+		changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
 	}
 )
 
@@ -89,6 +93,7 @@ type bench struct {
 	kernel lab.Kernel
 	only   []string
 	write  string // a folder
+	plot   string // a file
 
 	table    table
 	progress io.Writer
@@ -109,13 +114,14 @@ type bench struct {
 // chapters are in the order that disturbs the later ones least.
 func (b *bench) chapters() []chapter {
 	return []chapter{
-		{"data", "new connections, one after another", b.data},
-		{"program", "programmed from an empty kernel to READY", b.program},
+		{"data", "new connections, one after another", dataBench{b}.data},
+		{"program", "programmed from an empty kernel to READY", programBench{b}.program},
 		{"change", "one backend changed, the rest as it is", b.change},
-		{"hold", "holding what is programmed", b.hold},
-		{"cluster", "a node of a cluster, ClusterIP Services; kube-proxy in IPVS mode", b.cluster},
-		{"nodeports", "a node of a cluster, NodePort Services; kube-proxy in iptables mode", b.nodePorts},
-		{"provider", "addresses given to Services of a cluster, and announced to a router", b.provider},
+		{"hold", "holding what is programmed", holdBench{b}.hold},
+		{"cluster", "a node of a cluster, ClusterIP Services; kube-proxy in IPVS mode", clusterBench{b}.cluster},
+		{"audits", "a node of a cluster while weir audits, ClusterIP Services", clusterBench{b}.audits},
+		{"nodeports", "a node of a cluster, NodePort Services; kube-proxy in iptables mode", nodePortBench{b}.nodePorts},
+		{"provider", "addresses given to Services of a cluster, and announced to a router", providerBench{b}.provider},
 	}
 }
 
@@ -130,7 +136,12 @@ func fullBench() *bench { return &bench{scale: fullScale, kernel: lab.UML} }
 func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 	var text strings.Builder
 	b.table.out, b.progress = io.MultiWriter(out, &text), progress
-	b.say("build weir, boot %s", b.kernel)
+	b.report("build weir, boot %s", b.kernel)
+	restore, err := b.allowMaps()
+	if err != nil {
+		return err
+	}
+	defer restore()
 	if err := b.open(ctx); err != nil {
 		return err
 	}
@@ -154,7 +165,22 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		}
 		b.table.missed = append(b.table.missed, err)
 	}
+	if b.plot != "" {
+		b.table.missed = append(b.table.missed, os.WriteFile(b.plot, []byte(growthPlot(b.table.points)), 0o644))
+	}
 	return errors.Join(b.table.missed...)
+}
+
+// allowMaps lets user-mode Linux map the memory of a large process, page by page: at the usual limit of 65,530 maps it
+// hangs without a word when one has more than 256 MiB.
+func (b *bench) allowMaps() (restore func(), err error) {
+	const file, enough, fits = "/proc/sys/vm/max_map_count", "1048576", 20_000
+	before, err := os.ReadFile(file)
+	if n, _ := strconv.Atoi(strings.TrimSpace(string(before))); err != nil || n >= 1<<20 || b.kernel != lab.UML || !slices.ContainsFunc(b.sizes, func(n int) bool { return n > fits }) {
+		return func() {}, err
+	}
+	b.report("set vm.max_map_count=%s until the end, for more than %s services", enough, count(fits))
+	return func() { _ = os.WriteFile(file, before, 0o644) }, os.WriteFile(file, []byte(enough), 0o644)
 }
 
 func (b *bench) chosen(name string) bool {
@@ -210,7 +236,7 @@ func (b *bench) header(ctx context.Context) error {
 	return nil
 }
 
-// say shows what is going on, for whoever waits.
-func (b *bench) say(format string, args ...any) {
+// report prints the progress for the reader.
+func (b *bench) report(format string, args ...any) {
 	fmt.Fprintf(b.progress, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }

@@ -17,8 +17,8 @@ const (
 	roomAddr  = "10.9.0.2" // a wired room's
 	vips      = "10.97."   // the ClusterIPs of many Services begin so
 	pods      = "10.128.0.0/9"
-	strangers = "10.244.0.0/16" // where no pod is: clients are masqueraded
-	probed    = "10.96.0.50"    // of the Service whose endpoint changes
+	noPods    = "10.244.0.0/16" // without pods: clients are masqueraded
+	probed    = "10.96.0.50"    // the Service of the endpoint that changes
 	firstPort = 30000           // the NodePort of the first of many Services
 )
 
@@ -27,7 +27,7 @@ func (b *bench) openAPI(ctx context.Context) error {
 	if b.kube != nil {
 		return nil
 	}
-	b.say("start etcd and kube-apiserver")
+	b.report("start etcd and kube-apiserver")
 	kube, err := lab.StartKube(ctx, b.site.Host(apiHost), lab.KubeOptions{
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/15")},
 	})
@@ -60,7 +60,7 @@ func (b *bench) populate(ctx context.Context, n int, kind string) error {
 	if err := b.openAPI(ctx); err != nil {
 		return err
 	}
-	b.say("%s %s Services x %d in the API", count(n), kind, perService)
+	b.report("%s %s Services x %d in the API", count(n), kind, perService)
 	if err := b.kube.Restore(ctx, b.bare); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *bench) populate(ctx context.Context, n int, kind string) error {
 	return b.kube.Load(ctx, objects)
 }
 
-// changed is the Service whose only endpoint is replaced.
+// changed is the Service with one endpoint, which is replaced.
 const changed = "changing"
 
 func clusterIP(i int) string { return fmt.Sprintf("%s%d.%d", vips, i>>8, i&0xff) }

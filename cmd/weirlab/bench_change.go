@@ -30,7 +30,7 @@ func (b *bench) change(ctx context.Context) error {
 	}
 	defer stop()
 	for _, n := range append([]int{10}, b.sizes...) {
-		b.say("change one backend of %s services", count(n))
+		b.report("change one backend of %s services", count(n))
 		if err := b.changeAmong(ctx, n, answer); err != nil {
 			return fmt.Errorf("%d services: %w", n, err)
 		}

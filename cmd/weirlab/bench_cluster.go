@@ -12,9 +12,12 @@ import (
 
 const kubeProxy = "kube-proxy, ipvs"
 
+// clusterBench is the bench of a node of a cluster.
+type clusterBench struct{ *bench }
+
 // cluster measures weir and kube-proxy in IPVS mode as nodes of a cluster: each in
 // a room of its own, with the configuration that it has by default.
-func (b *bench) cluster(ctx context.Context) error {
+func (b clusterBench) cluster(ctx context.Context) error {
 	few, many, most := 10, b.sizes[0], b.sizes[len(b.sizes)-1]
 	weir, proxy := b.byWeir("ipvs"), b.byKubeProxy("ipvs")
 	ours, theirs := map[int]stay{}, map[int]stay{}
@@ -31,7 +34,7 @@ func (b *bench) cluster(ctx context.Context) error {
 		case n > many:
 			continue // it would take ten minutes at least
 		case n > few:
-			b.say("kube-proxy with %s Services: in user-mode Linux this takes two to four minutes", count(n))
+			b.report("kube-proxy with %s Services: in user-mode Linux this takes two to four minutes", count(n))
 			changes = b.changesAmongMany
 		}
 		if theirs[n], err = b.visit(ctx, proxy, n, changes, n > few); err != nil {
@@ -64,8 +67,8 @@ type stay struct {
 }
 
 // visit starts an engine in a room of its own and measures it there.
-func (b *bench) visit(ctx context.Context, e engine, n, changes int, rest bool) (s stay, err error) {
-	b.say("%s: %s Services", e.name, count(n))
+func (b clusterBench) visit(ctx context.Context, e engine, n, changes int, rest bool) (s stay, err error) {
+	b.report("%s: %s Services", e.name, count(n))
 	r, err := b.enterWired(ctx, "node")
 	if err != nil {
 		return s, err
@@ -79,17 +82,17 @@ func (b *bench) visit(ctx context.Context, e engine, n, changes int, rest bool) 
 		if err := b.rest(ctx); err != nil {
 			return s, err
 		}
-		b.say("  %s: at rest for %s", e.name, b.restTime)
+		b.report("  %s: at rest for %s", e.name, b.restTime)
 		if s.rest, s.resting, err = r.idles(ctx); err != nil {
 			return s, err
 		}
 	}
-	b.say("  %s: one endpoint changed, %d times", e.name, changes)
+	b.report("  %s: one endpoint changed, %d times", e.name, changes)
 	if s.delays, err = r.delays(ctx, changes, e.beat >= time.Second); err != nil {
 		return s, err
 	}
 	s.cost, err = r.costOfChange(ctx)
-	b.say("  %s: median %s, slowest %s; processes started for one: %d, netlink buffers: %d",
+	b.report("  %s: median %s, slowest %s; processes started for one: %d, netlink buffers: %d",
 		e.name, span(median(s.delays)), span(slices.Max(s.delays)), s.cost.processes, s.cost.buffers)
 	return s, err
 }
@@ -183,7 +186,7 @@ func (r *room) meets(ctx context.Context, addr string) (string, error) {
 	return string(text), err
 }
 
-// tellAddress tells everybody which address they have reached.
+// tellAddress answers each client with the address that it has reached.
 func tellAddress(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -214,7 +217,7 @@ func clusterLimit(n int) float64 {
 }
 
 // startLines are about the start with everything present.
-func (b *bench) startLines(n int, ours, their stay) {
+func (b clusterBench) startLines(n int, ours, their stay) {
 	what := fmt.Sprintf("%s x %d", count(n), perService)
 	b.table.times(what+": from the start until complete", ours.all, kubeProxy+": its first sync", their.all, clusterLimit(n))
 	b.table.times("", ours.all, "  of that to the last real server", their.last, 0)
@@ -222,7 +225,7 @@ func (b *bench) startLines(n int, ours, their stay) {
 }
 
 // restLines are about engines that have nothing to do.
-func (b *bench) restLines(n int, ours stay, peer string, their stay) {
+func (b clusterBench) restLines(n int, ours stay, peer string, their stay) {
 	what := fmt.Sprintf("%s x %d", count(n), perService)
 	b.table.memory(what+": memory when complete", ours.used.rss, peer, their.used.rss)
 	b.table.memory(fmt.Sprintf("  after %s at rest", b.restTime), ours.resting.rss, "", their.resting.rss)
@@ -230,7 +233,7 @@ func (b *bench) restLines(n int, ours stay, peer string, their stay) {
 }
 
 // changeLines are about one changed endpoint.
-func (b *bench) changeLines(ours, their stay) {
+func (b clusterBench) changeLines(ours, their stay) {
 	peer := fmt.Sprintf("%s, %s Services", kubeProxy, count(their.services))
 	b.table.times(fmt.Sprintf("%s: endpoint changed until reached", count(ours.services)), median(ours.delays), peer, median(their.delays), 0)
 	b.table.times(fmt.Sprintf("  the slowest of %d", len(ours.delays)), slices.Max(ours.delays), fmt.Sprintf("  of %d", len(their.delays)), slices.Max(their.delays), 0)

@@ -41,7 +41,7 @@ ports = ["80:8080"]
 	return b.String()
 }
 
-// checked is a service whose backends are asked every second. Both are the
+// checked is a service with a check of each backend every second. Both are the
 // web server: only one of its ports changes its answer.
 const checked = `
 [[service]]

@@ -42,7 +42,7 @@ func (r *room) costOfChange(ctx context.Context) (least cost, err error) {
 }
 
 // quiet waits until nothing has been counted for a second but the readings, and
-// tells how many those were.
+// returns their number.
 func (r *room) quiet(ctx context.Context, last cost) (now cost, readings int, err error) {
 	for begin := time.Now(); ; {
 		if err := traffic.Pause(ctx, time.Second); err != nil {

@@ -12,18 +12,18 @@ type counts map[string]float64
 // The parts of the kernel that weir sends messages to, as its metrics name them.
 var parts = []string{"ipvs", "ipset", "route", "conntrack"}
 
-func messages(part string) string { return fmt.Sprintf("weir_kernel_messages_total{part=%q}", part) }
+func messages(part string) string { return fmt.Sprintf("weir_netlink_messages_total{part=%q}", part) }
 
 const (
 	execs     = "weir_execs_total"
-	audits    = "weir_sync_duration_seconds_count"
-	auditTime = "weir_sync_duration_seconds_sum"
+	audits    = "weir_audit_duration_seconds_count"
+	auditTime = "weir_audit_duration_seconds_sum"
 )
 
 // scrape reads the metrics that are about weir itself, not about each service:
 // those of 100,000 backends would only have to be carried out of the box.
 func (r *room) scrape(ctx context.Context) (counts, error) {
-	text, err := r.sh(ctx, "curl -sSf http://"+metricsAddr+"/metrics | grep -E '^weir_(kernel|execs|ops|sync)'")
+	text, err := r.sh(ctx, "curl -sSf http://"+metricsAddr+"/metrics | grep -E '^weir_(netlink|execs|ops|audit)'")
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (c counts) minus(before counts) counts {
 	return out
 }
 
-// messages tells how many messages went to which part: "1 ipvs".
+// messages formats the number of messages by part: "1 ipvs".
 func (c counts) messages() (total int, text string) {
 	var words []string
 	for _, p := range parts {

@@ -10,10 +10,13 @@ import (
 	"time"
 )
 
+// dataBench is the bench of new connections.
+type dataBench struct{ *bench }
+
 // data measures what a new connection costs: to the backend by way of the box as
 // a router, to a virtual server of ipvsadm with nothing else on the box, and to
 // weir's. All three cross the same cables.
-func (b *bench) data(ctx context.Context) error {
+func (b dataBench) data(ctx context.Context) error {
 	l, err := b.site.Host("web").Listen("tcp4", ":8080")
 	if err != nil {
 		return err
@@ -28,11 +31,11 @@ func (b *bench) data(ctx context.Context) error {
 			}
 		}
 	}
-	direct, bare := best(runs["direct"]), best(runs["ipvsadm"])
+	direct, bare := middle(runs["direct"]), middle(runs["ipvsadm"])
 	b.compare("ipvsadm -m, no rule on the box", bare, "direct, the box only routes", direct)
 	for _, name := range []string{keeping, masquerading} {
-		b.compare("weir, "+name, best(runs[name]), "ipvsadm -m, no rule on the box", bare)
-		b.compare("", best(runs[name]), "direct, the box only routes", direct)
+		b.compare("weir, "+name, middle(runs[name]), "ipvsadm -m, no rule on the box", bare)
+		b.compare("", middle(runs[name]), "direct, the box only routes", direct)
 	}
 	return nil
 }
@@ -43,7 +46,7 @@ const (
 )
 
 // compare adds a line for the time of a connection.
-func (b *bench) compare(what string, ours latency, peer string, their latency) {
+func (b dataBench) compare(what string, ours latency, peer string, their latency) {
 	b.table.times(what, ours.median, peer, their.median, 0)
 	if what != "" {
 		b.table.add(figure{
@@ -59,7 +62,7 @@ type bed struct {
 	paths       map[string]string // address by name
 }
 
-func (b *bench) beds() []bed {
+func (b dataBench) beds() []bed {
 	const bare = "-t 192.0.2.20:80"
 	return []bed{
 		{
@@ -90,7 +93,7 @@ ports = ["80:8080"]
 backends = ["10.2.0.11"]
 `
 
-func (b *bench) measure(ctx context.Context, bed bed, runs map[string][]latency) error {
+func (b dataBench) measure(ctx context.Context, bed bed, runs map[string][]latency) error {
 	if err := b.make(ctx, bed); err != nil {
 		return err
 	}
@@ -99,14 +102,14 @@ func (b *bench) measure(ctx context.Context, bed bed, runs map[string][]latency)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		b.say("  %s: %s each, %s a second", name, span(got.median), count(got.rate()))
+		b.report("  %s: %s each, %s a second", name, span(got.median), count(got.rate()))
 		runs[name] = append(runs[name], got)
 	}
 	_, err := b.home.sh(ctx, bed.remove)
 	return err
 }
 
-func (b *bench) make(ctx context.Context, bed bed) error {
+func (b dataBench) make(ctx context.Context, bed bed) error {
 	if bed.set != "" {
 		_, err := b.home.sh(ctx, bed.set)
 		return err
@@ -117,7 +120,7 @@ func (b *bench) make(ctx context.Context, bed bed) error {
 	if _, err := b.home.start(ctx); err != nil {
 		return err
 	}
-	return b.home.stop(ctx) // the kernel goes on alone
+	return b.home.stop(ctx) // the kernel forwards without the daemon
 }
 
 // latency is how long new connections took.
@@ -129,21 +132,22 @@ type latency struct {
 
 func (l latency) rate() int { return int(float64(l.of) / l.total.Seconds()) }
 
-// best takes the best of each: a packet that was lost on the way, which costs a
-// second, is nobody's merit or fault.
-func best(runs []latency) latency {
-	out := runs[0]
-	for _, r := range runs {
-		out.median = min(out.median, r.median)
-		out.total = min(out.total, r.total)
+// middle takes the median of each: a lost packet costs a second, and would hide the difference between the
+// programs in a mean.
+func middle(runs []latency) latency {
+	medians, totals := make([]time.Duration, len(runs)), make([]time.Duration, len(runs))
+	for i, r := range runs {
+		medians[i], totals[i] = r.median, r.total
 	}
-	return out
+	slices.Sort(medians)
+	slices.Sort(totals)
+	return latency{median: medians[len(runs)/2], total: totals[len(runs)/2], of: runs[0].of}
 }
 
 // dial makes connections one after another from the client's network, to each of
 // the addresses in turn, and takes the time until each stands. They end with a
 // reset, so that no timer of TCP has a part in it.
-func (b *bench) dial(ctx context.Context, addrs ...string) (latency, error) {
+func (b dataBench) dial(ctx context.Context, addrs ...string) (latency, error) {
 	took := make([]time.Duration, 0, b.connections)
 	begin := time.Now()
 	err := b.site.Host("client").Do(func() error {

@@ -16,7 +16,7 @@ import (
 type engine struct {
 	name  string
 	start func(context.Context, *room) error
-	// synced is nil once it says that it has programmed everything.
+	// synced is nil once the log reports that everything is programmed.
 	synced func(context.Context, *room) error
 	// beat is how often it is asked. kube-proxy is asked by a program that wants the
 	// processor too; weir's log is read outside of the box.
@@ -26,12 +26,15 @@ type engine struct {
 const kubeconfig = "/tmp/bench/kubeconfig"
 
 // byWeir is weir on a node, with the configuration that it has where none is given.
-func (b *bench) byWeir(mode string) engine {
+func (b *bench) byWeir(mode string) engine { return b.byWeirWith(mode, "") }
+
+// byWeirWith is byWeir with lines in [kernel].
+func (b *bench) byWeirWith(mode, more string) engine {
 	return engine{
 		name: "weir, " + mode, beat: 10 * time.Millisecond,
 		start: func(ctx context.Context, r *room) error {
-			toml := fmt.Sprintf("[kernel]\nmode = %q\ncluster_cidrs = [%q]\n[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+
-				"[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\nnode_name = %q\n", mode, strangers, kubeconfig, b.box.Name())
+			toml := fmt.Sprintf("[kernel]\nmode = %q\ncluster_cidrs = [%q]\n%s[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+
+				"[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\nnode_name = %q\n", mode, noPods, more, kubeconfig, b.box.Name())
 			err := errors.Join(
 				b.configure(ctx, toml), b.box.WriteFile(ctx, kubeconfig, b.kube.Kubeconfig(lab.KubeAdmin), 0o600), b.kube.AddNode(ctx, b.box))
 			if err != nil {
@@ -45,8 +48,8 @@ func (b *bench) byWeir(mode string) engine {
 		},
 		synced: func(_ context.Context, r *room) error {
 			// READY does not wait for ever: what counts is what is applied after the
-			// cluster has said all.
-			_, then, ok := strings.Cut(r.daemon.Output(), "msg=synced")
+			// cluster has sent all objects.
+			_, then, ok := strings.Cut(r.daemon.Output(), `msg="cluster synced"`)
 			if !ok || !strings.Contains(then, "msg=applied") {
 				return errors.New("weir has not applied what the cluster has")
 			}
@@ -62,7 +65,7 @@ func (b *bench) byKubeProxy(mode string) engine {
 		name: "kube-proxy, " + mode, beat: time.Second,
 		start: func(ctx context.Context, r *room) (err error) {
 			proxy, err = b.kube.LaunchProxy(ctx, b.box, lab.ProxyOptions{
-				Mode: mode, Netns: r.name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix(strangers)},
+				Mode: mode, Netns: r.name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix(noPods)},
 			})
 			if err == nil {
 				r.daemon = proxy.Proc
@@ -82,7 +85,7 @@ func first(out string) string { line, _, _ := strings.Cut(out, "\n"); return lin
 
 // began is how long it took from the start of a process.
 type began struct {
-	last time.Duration // until the kernel had the last real server; 0 if nobody looked
+	last time.Duration // until the kernel had the last real server; 0 if it was not measured
 	all  time.Duration // until it had everything
 	used usage
 }
@@ -107,10 +110,10 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 			}
 			if counted == first(c.want) {
 				got.last = time.Since(begin)
-				r.say("  %s: %s after %s; its sets and rules are to come", e.name, counted, span(got.last))
+				r.report("  %s: %s after %s; its sets and rules are to come", e.name, counted, span(got.last))
 			} else if time.Since(told) > 10*time.Second {
 				told = time.Now()
-				r.say("  %s: %s after %s, to be %s", e.name, counted, span(time.Since(begin)), first(c.want))
+				r.report("  %s: %s after %s, to be %s", e.name, counted, span(time.Since(begin)), first(c.want))
 			}
 		}
 		if e.synced(ctx, r) == nil {
@@ -129,6 +132,6 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 		got.all = time.Since(begin)
 	}
 	got.used, err = r.usage(ctx)
-	r.say("  %s: all is there after %s, processor time %s, memory %d MiB", e.name, span(got.all), span(got.used.cpu), got.used.rss)
+	r.report("  %s: all is there after %s, processor time %s, memory %d MiB", e.name, span(got.all), span(got.used.cpu), got.used.rss)
 	return got, err
 }

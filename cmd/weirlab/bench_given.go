@@ -39,7 +39,7 @@ type change struct {
 // watchGiven watches the Services from now on.
 func (b *bench) watchGiven(ctx context.Context) (*givenWatch, error) {
 	const services = "/api/v1/namespaces/default/services"
-	list, err := b.ask(ctx, http.MethodGet, services+"?limit=1", "")
+	list, err := providerBench{b}.ask(ctx, http.MethodGet, services+"?limit=1", "")
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (w *givenWatch) wait(ctx context.Context, b *bench, want int) error {
 		}
 		if time.Since(told) > 10*time.Second {
 			told = time.Now()
-			b.say("  %s have one after %s", count(have), span(time.Since(begin)))
+			b.report("  %s have one after %s", count(have), span(time.Since(begin)))
 		}
 		select {
 		case <-w.done:

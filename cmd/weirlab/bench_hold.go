@@ -4,16 +4,22 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"weir/cmd/weirlab/internal/props"
+	"weir/cmd/weirlab/internal/traffic"
 )
+
+// holdBench is the bench of holding what is programmed.
+type holdBench struct{ *bench }
 
 // hold measures what it takes to go on: start again on what is there, audit,
 // reload what has not changed, and the process itself.
-func (b *bench) hold(ctx context.Context) error {
+func (b holdBench) hold(ctx context.Context) error {
 	if err := b.holdLeast(ctx); err != nil {
 		return err
 	}
 	for _, n := range b.sizes {
-		b.say("hold %s services", count(n))
+		b.report("hold %s services", count(n))
 		if err := b.holdMany(ctx, n); err != nil {
 			return fmt.Errorf("%d services: %w", n, err)
 		}
@@ -21,8 +27,8 @@ func (b *bench) hold(ctx context.Context) error {
 	return nil
 }
 
-// holdLeast takes the usage that the others stand beside.
-func (b *bench) holdLeast(ctx context.Context) error {
+// holdLeast measures the usage that the others are compared with.
+func (b holdBench) holdLeast(ctx context.Context) error {
 	if err := b.configure(ctx, manyServices(10, "")); err != nil {
 		return err
 	}
@@ -38,7 +44,7 @@ func (b *bench) holdLeast(ctx context.Context) error {
 	return err
 }
 
-func (b *bench) holdMany(ctx context.Context, n int) error {
+func (b holdBench) holdMany(ctx context.Context, n int) error {
 	if err := b.configure(ctx, manyServices(n, "")); err != nil {
 		return err
 	}
@@ -47,13 +53,18 @@ func (b *bench) holdMany(ctx context.Context, n int) error {
 		return err
 	}
 	defer func() { _ = r.leave(ctx) }()
-	if _, err := r.start(ctx); err != nil {
+	stop := r.reportProgress(ctx, n)
+	began, err := r.start(ctx)
+	stop()
+	if err != nil {
 		return err
 	}
+	r.table.point("first sync, to READY", "s", n, began.total.Seconds())
 	first, err := r.usage(ctx)
 	if err != nil {
 		return err
 	}
+	r.table.point("memory, ready", "MiB", n, float64(first.rss))
 	read, err := r.timed(ctx, "ipvsadm -Sn > "+saved)
 	if err != nil {
 		return err
@@ -67,7 +78,29 @@ func (b *bench) holdMany(ctx context.Context, n int) error {
 	if err := r.reload(ctx, n); err != nil {
 		return err
 	}
-	return r.process(ctx, n, first)
+	if err := r.process(ctx, n, first); err != nil {
+		return err
+	}
+	return r.idle(ctx, n)
+}
+
+// reportProgress prints the line of weir status during a long first sync, until it is stopped. Of fewer services the
+// command would take a part of the time that is measured.
+func (r *room) reportProgress(ctx context.Context, n int) (stop func()) {
+	if n <= 10_000 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for traffic.Pause(ctx, 2*time.Second) == nil {
+			if out, err := r.sh(ctx, r.weir+" status | grep -m1 programming"); err == nil {
+				r.report("  %s", out)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // restart ends weir and starts it on what is there.
@@ -80,6 +113,7 @@ func (r *room) restart(ctx context.Context, n int, read time.Duration) error {
 		return err
 	}
 	r.table.times(fmt.Sprintf("%s: started again, to READY", count(n)), got.total, "ipvsadm -Sn reads IPVS", read, 0)
+	r.table.point("restart, to READY", "s", n, got.total.Seconds())
 	r.table.times(fmt.Sprintf("  of that reading all and comparing; writes: %d", got.ops), got.took, "", read, 0)
 	return nil
 }
@@ -111,6 +145,7 @@ func (r *room) audit(ctx context.Context, n int, read time.Duration) error {
 	}
 	took := time.Duration(delta[auditTime] / delta[audits] * float64(time.Second))
 	r.table.times(fmt.Sprintf("%s: audit", count(n)), took, "ipvsadm -Sn reads IPVS", read, 0)
+	r.table.point("audit", "s", n, took.Seconds())
 	return nil
 }
 
@@ -128,7 +163,8 @@ func (r *room) reload(ctx context.Context, n int) error {
 	if len(appliedLine.FindAllString(r.daemon.Output(), -1)) > passes {
 		return fmt.Errorf("a reload of the same configuration has written to the kernel:\n%s", r.daemon.Output())
 	}
-	r.table.times(fmt.Sprintf("%s: reload of the same; writes: 0", count(n)), took, "weir check: reading it alone", check, 0)
+	r.table.point("reload of the same", "s", n, took.Seconds())
+	r.table.times(fmt.Sprintf("%s: reload of the same; writes: 0", count(n)), took, "weir check: only reading it", check, 0)
 	return nil
 }
 
@@ -136,6 +172,56 @@ func (r *room) reload(ctx context.Context, n int) error {
 // exit code is 1, as sync_period is long enough for a warning.
 func (r *room) check(ctx context.Context) (time.Duration, error) {
 	return r.timed(ctx, r.weir+" check --config "+configFile+" || [ $? = 1 ]")
+}
+
+// syncPeriod is the default of kernel.sync_period.
+const syncPeriod = 10 * time.Second
+
+// idle measures weir with nothing to do but its audits, after scrapes: started again, with
+// the default sync_period. Beside it is the system time in which other programs read the
+// same of the kernel as often: no audit can take less.
+func (r *room) idle(ctx context.Context, n int) error {
+	if err := r.configure(ctx, props.Services(0, n)); err != nil {
+		return err
+	}
+	if err := r.stop(ctx); err != nil {
+		return err
+	}
+	p, err := r.box.Start(r.args(r.weir, "run", "--config", configFile)...)
+	if err != nil {
+		return err
+	}
+	r.daemon = p
+	if err := p.Expect(ctx, "msg=ready"); err != nil {
+		return err
+	}
+	for range 3 {
+		if _, err := r.scrape(ctx); err != nil {
+			return err
+		}
+	}
+	if err := traffic.Pause(ctx, r.restTime); err != nil {
+		return err
+	}
+	ours, used, err := r.idles(ctx)
+	if err != nil {
+		return err
+	}
+	audits := max(1, int(r.restTime/syncPeriod))
+	out, err := r.sh(ctx, fmt.Sprintf("bash -c 'TIMEFORMAT=%%S; time for i in $(seq %d); do cat /proc/net/ip_vs; ipset save; ip addr; done >/dev/null' 2>&1", audits))
+	if err != nil {
+		return err
+	}
+	var reads float64
+	if _, err := fmt.Sscan(out, &reads); err != nil {
+		return fmt.Errorf("system time of reads: %q: %w", out, err)
+	}
+	r.table.times(fmt.Sprintf("%s: processor time of an idle %s", count(n), r.restTime), ours,
+		fmt.Sprintf("system time of %d reads of IPVS, sets, addresses", audits), time.Duration(reads*float64(time.Second)), 0)
+	r.table.point("processor time, 30 s idle", "s", n, ours.Seconds()*30/r.restTime.Seconds())
+	r.table.point("memory, idle after audits", "MiB", n, float64(used.rss))
+	r.table.memory(fmt.Sprintf("%s: memory then", count(n)), used.rss, "weir with 10 services", r.least.rss)
+	return nil
 }
 
 // usage is what the process has taken so far, with the programs that it has run.
@@ -159,7 +245,7 @@ func (r *room) usage(ctx context.Context) (usage, error) {
 	return usage{kib >> 10, time.Duration(ticks) * time.Second / time.Duration(hertz)}, nil
 }
 
-// process tells what weir itself needs, after programming everything and now,
+// process returns the needs of weir itself, after programming everything and now,
 // beside a weir with next to nothing to do.
 func (r *room) process(ctx context.Context, n int, first usage) error {
 	now, err := r.usage(ctx)

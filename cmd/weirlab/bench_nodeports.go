@@ -16,9 +16,12 @@ type gate struct {
 	connect latency
 }
 
+// nodePortBench is the bench of node ports.
+type nodePortBench struct{ *bench }
+
 // nodePorts measures the rules and the first packet with few and with many NodePort
 // Services: kube-proxy's iptables mode walks a rule for each, weir asks a set.
-func (b *bench) nodePorts(ctx context.Context) error {
+func (b nodePortBench) nodePorts(ctx context.Context) error {
 	const few = 10
 	weir, dnat, proxy := b.byWeir("ipvs"), b.byWeir("iptables"), b.byKubeProxy("iptables")
 	gates := map[string]map[int]gate{weir.name: {}, dnat.name: {}, proxy.name: {}}
@@ -45,8 +48,8 @@ func (b *bench) nodePorts(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) gate(ctx context.Context, e engine, n int) (g gate, err error) {
-	b.say("%s: %s NodePort Services", e.name, count(n))
+func (b nodePortBench) gate(ctx context.Context, e engine, n int) (g gate, err error) {
+	b.report("%s: %s NodePort Services", e.name, count(n))
 	r, err := b.enterWired(ctx, "node")
 	if err != nil {
 		return g, err
@@ -67,12 +70,12 @@ func (b *bench) gate(ctx context.Context, e engine, n int) (g gate, err error) {
 		return g, fmt.Errorf("count rules: %w", err)
 	}
 	g.connect, err = b.knock(ctx, n)
-	b.say("  %s: %s rules, %s for a connection", e.name, count(g.rules), span(g.connect.median))
+	b.report("  %s: %s rules, %s for a connection", e.name, count(g.rules), span(g.connect.median))
 	return g, err
 }
 
 // knock connects to one NodePort after the other, evenly, some rounds.
-func (b *bench) knock(ctx context.Context, n int) (latency, error) {
+func (b nodePortBench) knock(ctx context.Context, n int) (latency, error) {
 	l, err := b.site.Host("web").Listen("tcp4", ":8080")
 	if err != nil {
 		return latency{}, err
@@ -85,13 +88,13 @@ func (b *bench) knock(ctx context.Context, n int) (latency, error) {
 	}
 	var runs []latency
 	for range b.rounds + 1 {
-		got, err := b.dial(ctx, addrs...)
+		got, err := dataBench(b).dial(ctx, addrs...)
 		if err != nil {
 			return latency{}, err
 		}
 		runs = append(runs, got)
 	}
-	return best(runs), nil
+	return middle(runs), nil
 }
 
 // nodePortsOf is what the kernel holds of n NodePort Services.
@@ -100,8 +103,8 @@ func nodePortsOf(e engine, n int) content {
 		return content{
 			script: `ipvsadm -Sn > /tmp/bench/now
 echo $(grep -c '^-a -t ` + roomAddr + `:3.* -m -w 1$' /tmp/bench/now) real servers of NodePorts
-echo $(ipset list KUBE-NODE-PORT-TCP | grep -c '^3') members of KUBE-NODE-PORT-TCP`,
-			want: fmt.Sprintf("%d real servers of NodePorts\n%d members of KUBE-NODE-PORT-TCP", n*perService, n),
+echo $(ipset list KUBE-NODE-PORTS | grep -c '^` + roomAddr + `,tcp:3') members of KUBE-NODE-PORTS`,
+			want: fmt.Sprintf("%d real servers of NodePorts\n%d members of KUBE-NODE-PORTS", n*perService, n),
 		}
 	}
 	// kube-proxy has a chain for every endpoint, weir for every endpoint of a ClusterIP
@@ -116,7 +119,7 @@ echo $(ipset list KUBE-NODE-PORT-TCP | grep -c '^3') members of KUBE-NODE-PORT-T
 	}
 }
 
-func (b *bench) gateLines(name string, ours gate, peer string, their gate) {
+func (b nodePortBench) gateLines(name string, ours gate, peer string, their gate) {
 	b.table.counts(fmt.Sprintf("%s, %s NodePorts x %d: rules", name, count(ours.services), perService), ours.rules, peer, their.rules)
 	b.table.times("  a connection to a NodePort, median", ours.connect.median, "", their.connect.median, 0)
 	b.table.times("  from the start until complete", ours.all, "", their.all.Round(time.Millisecond), 0)

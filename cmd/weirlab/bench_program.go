@@ -16,7 +16,7 @@ type programming struct {
 }
 
 // ratioLimit is what weir promises for a thousand services and more: all of them in
-// this part of the time that ipvsadm needs for their IPVS content alone.
+// this part of the time that ipvsadm needs for the IPVS part.
 const ratioLimit = 0.35
 
 // limitFor is the limit for n services; of a few, the start is the larger part.
@@ -27,14 +27,17 @@ func limitFor(n int) float64 {
 	return ratioLimit
 }
 
-func (b *bench) program(ctx context.Context) error {
+// programBench is the bench of programming from an empty kernel.
+type programBench struct{ *bench }
+
+func (b programBench) program(ctx context.Context) error {
 	for _, n := range b.sizes {
-		b.say("program %s services", count(n))
+		b.report("program %s services", count(n))
 		addresses, err := b.programMany(ctx, n, "")
 		if err != nil {
 			return fmt.Errorf("%d services: %w", n, err)
 		}
-		b.say("program %s services, VIPs by one route", count(n))
+		b.report("program %s services, VIPs by one route", count(n))
 		route, err := b.programMany(ctx, n, routed)
 		if err != nil {
 			return fmt.Errorf("%d services, VIPs by one route: %w", n, err)
@@ -47,18 +50,18 @@ func (b *bench) program(ctx context.Context) error {
 		what := fmt.Sprintf("%s x %d", count(n), perService)
 		b.programmed(n, what, addresses, restore)
 		b.programmed(n, what+", VIPs by one route", route, restore)
-		b.table.times("  before either: start, read the configuration", min(addresses.parse, route.parse), "start alone: weir version", start, 0)
+		b.table.times("  before either: start, read the configuration", min(addresses.parse, route.parse), "only the start: weir version", start, 0)
 	}
 	return nil
 }
 
 // programmed adds the lines of one configuration of n services.
-func (b *bench) programmed(n int, what string, p programming, restore time.Duration) {
+func (b programBench) programmed(n int, what string, p programming, restore time.Duration) {
 	b.table.times(what, p.net, "ipvsadm -R, IPVS only", restore, limitFor(n))
 	b.table.times("  of that the first pass", p.took, "", restore, 0)
 }
 
-func (b *bench) programMany(ctx context.Context, n int, kernel string) (programming, error) {
+func (b programBench) programMany(ctx context.Context, n int, kernel string) (programming, error) {
 	best := programming{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
 	if err := b.configure(ctx, manyServices(n, kernel)); err != nil {
 		return best, err
@@ -82,13 +85,13 @@ func (b *bench) programMany(ctx context.Context, n int, kernel string) (programm
 }
 
 // saved is where the box keeps the IPVS content that weir programmed, and sum
-// what tells whether another content is the same.
+// the key by which another content is recognised as the same.
 const (
 	saved = "/tmp/bench/ipvs"
 	sum   = "ipvsadm -Sn | LC_ALL=C sort | sha256sum"
 )
 
-func (b *bench) programByWeir(ctx context.Context, n int, routed bool, best *programming) error {
+func (b programBench) programByWeir(ctx context.Context, n int, routed bool, best *programming) error {
 	r, err := b.enter(ctx, "weir")
 	if err != nil {
 		return err
@@ -98,7 +101,7 @@ func (b *bench) programByWeir(ctx context.Context, n int, routed bool, best *pro
 	if err != nil {
 		return err
 	}
-	b.say("  weir: ready after %s, of that %s with the configuration read, first pass %s", span(got.total), span(got.net), span(got.took))
+	b.report("  weir: ready after %s, of that %s with the configuration read, first pass %s", span(got.total), span(got.net), span(got.took))
 	best.parse = min(best.parse, got.total-got.net)
 	best.took = min(best.took, got.took)
 	best.net = min(best.net, got.net)
@@ -109,7 +112,7 @@ func (b *bench) programByWeir(ctx context.Context, n int, routed bool, best *pro
 	return err
 }
 
-func (b *bench) programByIPVSAdm(ctx context.Context, best *programming) error {
+func (b programBench) programByIPVSAdm(ctx context.Context, best *programming) error {
 	r, err := b.enter(ctx, "ipvsadm")
 	if err != nil {
 		return err
@@ -119,7 +122,7 @@ func (b *bench) programByIPVSAdm(ctx context.Context, best *programming) error {
 	if err != nil {
 		return err
 	}
-	b.say("  ipvsadm -R: %s", span(took))
+	b.report("  ipvsadm -R: %s", span(took))
 	best.restore = min(best.restore, took)
 	if _, err := r.sh(ctx, sum+" | cmp - "+saved+".sum"); err != nil {
 		return fmt.Errorf("ipvsadm restored something else than weir programmed: %w", err)

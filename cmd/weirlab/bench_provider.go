@@ -26,7 +26,7 @@ const (
 	claimsIn = "weir-system"
 )
 
-// edgeConfig is the router. What nobody announces it refuses at once, so that a client
+// edgeConfig is the router. It refuses an address without a route at once, so that a client
 // can ask often.
 const edgeConfig = `
 router id 10.1.0.254;
@@ -52,7 +52,7 @@ families = ["ipv4"]
 `
 
 // provider measures addresses that are given, and announced to a router.
-func (b *bench) provider(ctx context.Context) error {
+func (b providerBench) provider(ctx context.Context) error {
 	if err := lab.CheckRouters(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ iptables -A FORWARD -o nowhere -j REJECT --reject-with icmp-net-unreachable`); e
 }
 
 // provides runs weir in the box's own network, with the cluster, a pool and the router.
-func (b *bench) provides(ctx context.Context) error {
+func (b providerBench) provides(ctx context.Context) error {
 	toml := "[kernel]\n" + quiet + "[daemon]\nstate_dir = \"/tmp/bench/state\"\n" + toEdge +
 		fmt.Sprintf("[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\n[[pool]]\nname = \"bench\"\naddresses = [%q]\n", kubeconfig, given)
 	if err := errors.Join(b.configure(ctx, toml), b.box.WriteFile(ctx, kubeconfig, b.kube.Kubeconfig(lab.KubeAdmin), 0o600)); err != nil {
@@ -91,7 +91,7 @@ func (b *bench) provides(ctx context.Context) error {
 }
 
 // begins runs weir in the box's own network, from nothing.
-func (b *bench) begins(ctx context.Context) error {
+func (b providerBench) begins(ctx context.Context) error {
 	if _, err := b.home.sh(ctx, "rm -rf /tmp/bench/state; mkdir /tmp/bench/state"); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (b *bench) begins(ctx context.Context) error {
 }
 
 // ends stops weir and takes all of it away.
-func (b *bench) ends(ctx context.Context) error {
+func (b providerBench) ends(ctx context.Context) error {
 	err := b.home.daemon.Signal(syscall.SIGTERM)
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, time.Minute)
@@ -114,7 +114,7 @@ func (b *bench) ends(ctx context.Context) error {
 }
 
 // ask has the API server do something, as its administrator.
-func (b *bench) ask(ctx context.Context, method, path, body string) (string, error) {
+func (b providerBench) ask(ctx context.Context, method, path, body string) (string, error) {
 	status, answer, err := b.kube.Do(ctx, lab.KubeAdmin, method, path, body)
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("%s %s: status %d: %s", method, path, status, answer)
@@ -122,7 +122,7 @@ func (b *bench) ask(ctx context.Context, method, path, body string) (string, err
 	return answer, err
 }
 
-func (b *bench) makeNamespace(ctx context.Context) error {
+func (b providerBench) makeNamespace(ctx context.Context) error {
 	_, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces",
 		text(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": claimsIn}}))
 	return err
@@ -130,8 +130,8 @@ func (b *bench) makeNamespace(ctx context.Context) error {
 
 // firstPackets takes the time from the request that creates a Service until a client
 // behind the router has a connection to one of its pods.
-func (b *bench) firstPackets(ctx context.Context) error {
-	b.say("%d Services are created, one after another", b.provided)
+func (b providerBench) firstPackets(ctx context.Context) error {
+	b.report("%d Services are created, one after another", b.provided)
 	if err := errors.Join(b.makeNamespace(ctx), b.provides(ctx)); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (b *bench) firstPackets(ctx context.Context) error {
 	return b.ends(ctx)
 }
 
-func (b *bench) firstPacket(ctx context.Context, i int) (reached, created time.Duration, err error) {
+func (b providerBench) firstPacket(ctx context.Context, i int) (reached, created time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	name, addr := fmt.Sprintf("provided-%d", i), fmt.Sprintf("%s200.%d", givenNet, i+1)
@@ -197,8 +197,8 @@ func balanced(name string) map[string]any {
 }
 
 // addresses takes the time until ten thousand Services that are there have one.
-func (b *bench) addresses(ctx context.Context) error {
-	b.say("%s Services wait for an address", count(b.allocated))
+func (b providerBench) addresses(ctx context.Context) error {
+	b.report("%s Services wait for an address", count(b.allocated))
 	if err := errors.Join(b.kube.Restore(ctx, b.bare), b.makeNamespace(ctx)); err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (b *bench) addresses(ctx context.Context) error {
 	if err := b.provides(ctx); err != nil {
 		return err
 	}
-	if err := given.wait(ctx, b, b.allocated); err != nil {
+	if err := given.wait(ctx, b.bench, b.allocated); err != nil {
 		return fmt.Errorf("%w\n%s", err, b.home.daemon.Output())
 	}
 	took := time.Since(begin)
@@ -239,7 +239,7 @@ func (b *bench) addresses(ctx context.Context) error {
 
 // writesAlone is what the API server takes for a claim and a status, one after the
 // other.
-func (b *bench) writesAlone(ctx context.Context) (time.Duration, error) {
+func (b providerBench) writesAlone(ctx context.Context) (time.Duration, error) {
 	service := balanced("alone")
 	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
 		return 0, err

@@ -82,7 +82,7 @@ func (b *bench) configure(ctx context.Context, toml string) error {
 	return b.box.WriteFile(ctx, configFile, toml, 0o644)
 }
 
-// ready is what weir says of its first pass.
+// ready is the log line of weir's first pass.
 type ready struct {
 	total time.Duration // from the start of the process
 	net   time.Duration // from when it has read its configuration
@@ -93,7 +93,7 @@ type ready struct {
 // The configuration always has a warning, for its long sync_period: the line is
 // the first that weir writes, as soon as it has read it.
 var (
-	configLine = regexp.MustCompile(`time=(\S+) level=WARN msg=configuration`)
+	configLine = regexp.MustCompile(`time=(\S+) level=WARN msg="configuration warning"`)
 	readyLine  = regexp.MustCompile(`time=(\S+) level=INFO msg=ready .*ops=(\d+) failed=0 took=(\S+)`)
 )
 

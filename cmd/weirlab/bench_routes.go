@@ -18,10 +18,13 @@ import (
 // routing is how long many routes took to be in the router's kernel, and to be gone.
 type routing struct{ come, away time.Duration }
 
+// providerBench is the bench of addresses given to Services, and the routes to them.
+type providerBench struct{ *bench }
+
 // routes has weir announce and withdraw many routes at once, and then BIRD in weir's
 // place do the same with the same ones.
-func (b *bench) routes(ctx context.Context) error {
-	b.say("weir: %s routes", count(b.announced))
+func (b providerBench) routes(ctx context.Context) error {
+	b.report("weir: %s routes", count(b.announced))
 	if err := b.configure(ctx, "[kernel]\n"+quiet+"[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+toEdge+props.Services(0, b.announced)); err != nil {
 		return err
 	}
@@ -43,7 +46,7 @@ func (b *bench) routes(ctx context.Context) error {
 	if err := b.ends(ctx); err != nil {
 		return err
 	}
-	b.say("BIRD on the same box: %s routes", count(b.announced))
+	b.report("BIRD on the same box: %s routes", count(b.announced))
 	bird, err := b.routesByBIRD(ctx)
 	if err != nil {
 		return err
@@ -55,7 +58,7 @@ func (b *bench) routes(ctx context.Context) error {
 
 // rerouted has scripts on the box withdraw and announce the routes, which are there,
 // some rounds; the best counts.
-func (b *bench) rerouted(ctx context.Context, announce, withdraw string) (best routing, err error) {
+func (b providerBench) rerouted(ctx context.Context, announce, withdraw string) (best routing, err error) {
 	for i := range b.rounds + 1 {
 		var now routing
 		if now.away, err = b.awaitRoutes(ctx, withdraw, 0); err != nil {
@@ -70,7 +73,7 @@ func (b *bench) rerouted(ctx context.Context, announce, withdraw string) (best r
 		if err := b.rest(ctx); err != nil {
 			return best, err
 		}
-		b.say("  gone after %s, back after %s", span(now.away), span(now.come))
+		b.report("  gone after %s, back after %s", span(now.away), span(now.come))
 		if i == 0 {
 			best = now
 		}
@@ -81,7 +84,7 @@ func (b *bench) rerouted(ctx context.Context, announce, withdraw string) (best r
 
 // awaitRoutes takes the time from the start of a command until the router has its result. weir's
 // command answers with all that it did, and that answer is no part of it.
-func (b *bench) awaitRoutes(ctx context.Context, script string, want int) (time.Duration, error) {
+func (b providerBench) awaitRoutes(ctx context.Context, script string, want int) (time.Duration, error) {
 	ended := make(chan error, 1)
 	begin := time.Now()
 	go func() {
@@ -93,7 +96,7 @@ func (b *bench) awaitRoutes(ctx context.Context, script string, want int) (time.
 }
 
 // installed waits until the router's kernel has so many routes of BGP's.
-func (b *bench) installed(ctx context.Context, want int) (at time.Time, err error) {
+func (b providerBench) installed(ctx context.Context, want int) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
@@ -112,7 +115,7 @@ func (b *bench) installed(ctx context.Context, want int) (at time.Time, err erro
 }
 
 // routesByBIRD has BIRD on the box announce what weir has announced.
-func (b *bench) routesByBIRD(ctx context.Context) (routing, error) {
+func (b providerBench) routesByBIRD(ctx context.Context) (routing, error) {
 	var config strings.Builder
 	config.WriteString(`router id 10.1.0.1;
 protocol device { }

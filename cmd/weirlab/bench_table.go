@@ -11,6 +11,7 @@ import (
 type table struct {
 	out    io.Writer
 	missed []error // promises that a figure breaks
+	points []point // of the plot of growth
 }
 
 // figure is one line of the table.

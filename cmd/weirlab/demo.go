@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,8 +25,7 @@ func demoCommand() *cobra.Command {
 		Short: "show weir at work: one box that announces VIPs to a router, web servers of which one fails, pods of which one goes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
+			ctx := cmd.Context()
 			return runDemo(ctx, cmd.OutOrStdout(), static)
 		},
 	}
@@ -36,7 +33,7 @@ func demoCommand() *cobra.Command {
 	return cmd
 }
 
-// The site of the demo. The router knows of VIPs what the box tells it.
+// The site of the demo. The router learns VIPs from the box only.
 //
 //	client -- lan -- router -- front -- box -- back -- web1, web2, web3
 //	                           |         |
@@ -78,12 +75,12 @@ type demo struct {
 	stop  map[string]func() // ends the server of a web server or a pod
 }
 
-// step says what is done now, and when.
+// step prints the next step and the time.
 func (d *demo) step(format string, args ...any) {
 	fmt.Fprintf(d.out, "\n[%4.1fs] %s\n", time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// show prints a command and what it says.
+// show prints a command and its output.
 func (d *demo) show(ctx context.Context, shown string, args ...string) error {
 	out, err := d.box.Run(ctx, args...)
 	if err != nil && out.Stdout == "" {
@@ -242,13 +239,13 @@ func (d *demo) failOne(ctx context.Context) error {
 		return err
 	}
 	tries := load.Stop()
-	return d.tell(tries, stopped, noticed, "before web2 stopped",
+	return d.results(tries, stopped, noticed, "before web2 stopped",
 		fmt.Sprintf("until weir noticed (%.1f s)", noticed.Sub(stopped).Seconds()), "after that, with two web servers", false)
 }
 
-// tell shows what became of the requests before, between and after two instants.
+// results prints the outcome of the requests before, between and after two instants.
 // None may fail before or after; with strict, none at all.
-func (d *demo) tell(tries traffic.Tries, from, to time.Time, before, between, after string, strict bool) error {
+func (d *demo) results(tries traffic.Tries, from, to time.Time, before, between, after string, strict bool) error {
 	var t [3]traffic.Tries
 	t[0], t[1], t[2] = tries.Split(from, to)
 	fmt.Fprintf(d.out, "\n  %-42s %8s %8s\n", "", "requests", "failed")

@@ -54,7 +54,7 @@ func (d *demo) startCluster(ctx context.Context) (err error) {
 	}
 	fmt.Fprintf(d.out, `
   Service default/%s, type LoadBalancer, port 80, pods %s, which are hosts here.
-  It has no address: there is no cloud here, whose controller would give it one.
+  It has no address: there is no cloud here, and so no controller that would assign one.
 `, shop, strings.Join(shopPods, " "))
 	return d.box.WriteFile(ctx, "/etc/weir/kubeconfig", d.kube.Kubeconfig(lab.KubeAdmin), 0o600)
 }
@@ -95,10 +95,10 @@ func (d *demo) call(ctx context.Context, method, path string, object map[string]
 	return err
 }
 
-// loseOne deletes a pod under load, as Kubernetes does: the API says that it
+// loseOne deletes a pod under load, as Kubernetes does: the API marks that it
 // terminates, and it goes on answering for a while.
 func (d *demo) loseOne(ctx context.Context) error {
-	d.step("under load, pod2 is deleted: its EndpointSlices say that it terminates, and it stops a second later:")
+	d.step("under load, pod2 is deleted: its EndpointSlices mark it as terminating, and it stops a second later:")
 	load := startLoad(ctx, d.Host("client"), shopVIPs)
 	defer load.Stop()
 	if err := load.Wait(ctx, 200); err != nil {
@@ -124,11 +124,11 @@ func (d *demo) loseOne(ctx context.Context) error {
 		return err
 	}
 	tries := load.Stop()
-	return d.tell(tries, deleted, followed, "before pod2 was deleted",
+	return d.results(tries, deleted, followed, "before pod2 was deleted",
 		fmt.Sprintf("until weir had followed (%d ms)", followed.Sub(deleted).Milliseconds()), "after that, with two pods", true)
 }
 
-// loseAPI kills the API server. Nobody who uses the Service notices.
+// loseAPI kills the API server. No client of the Service notices.
 func (d *demo) loseAPI(ctx context.Context) error {
 	d.step("the API server crashes:")
 	if err := d.kube.Kill(ctx); err != nil {
@@ -148,8 +148,8 @@ func (d *demo) away(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		out, err := d.box.Run(ctx, d.weir, "status", "-o", "json") // its exit status tells the state
-		if strings.Contains(out.Stdout, `"away"`) {
+		out, err := d.box.Run(ctx, d.weir, "status", "-o", "json") // its exit status is the state
+		if strings.Contains(out.Stdout, `"unreachable"`) {
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -10,7 +10,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// demoRouter is BIRD on the router: it sends packets where the box tells it to.
+// demoRouter is BIRD on the router: it routes packets as the box announces.
 const demoRouter = `
 router id 10.1.0.254;
 protocol device { }

@@ -38,7 +38,7 @@ func TestDemo(t *testing.T) {
 		`192\.0\.2\.20:80 +rr +prod/default/shop\n`,
 		`box# weir explain 192\.0\.2\.20:80\n(.*\n)+.*result +served`,
 		`the API server crashes:\n\n.*pod1 +pod3 .*\n +192\.0\.2\.20:80 +75 +75 `,
-		`box# weir status\n +weir is degraded: \d+ things need a look\n +cluster prod is away`,
+		`box# weir status\n +weir is degraded: \d+ problems\n +cluster prod is unreachable`,
 		`leaves nothing behind\n$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,13 +35,12 @@ requests lost, connections cut, moves. Times depend on the machine and are only 
 	}
 	cmd.Flags().StringSliceVar(&modes, "modes", modes, "of "+names)
 	cmd.Flags().IntVar(&d.boxes, "boxes", 0, "how many boxes: 2 or 3; 0 is 2, and for some events of l2 3")
-	cmd.Flags().StringSliceVar(&d.Only, "only", nil, "only events whose names have one of these words")
+	cmd.Flags().StringSliceVar(&d.Only, "only", nil, "only events with names that have one of these words")
 	cmd.Flags().BoolVar(&d.Short, "short", false, "all of the code in about a minute: some events, small sizes")
-	cmd.Flags().DurationVar(&d.Loss, "loss", 0, "for how long boxes hear each other badly; 0 is a minute, or 3 s if short")
+	cmd.Flags().DurationVar(&d.Loss, "loss", 0, "how long boxes lose packets between each other; 0 is a minute, or 3 s if short")
 	cmd.Flags().StringVar(&d.write, "write", "", "a folder; the table is written to fleet.md there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
+		ctx := cmd.Context()
 		var chosen []drill.Mode
 		for _, m := range modes {
 			if !slices.Contains(drill.Modes, drill.Mode(m)) {
@@ -87,7 +84,7 @@ func (d *drillRun) run(ctx context.Context, out io.Writer) error {
 		more, err := d.onSite(ctx, boxes, list)
 		rows, failed = append(rows, more...), append(failed, err)
 	}
-	fmt.Fprintf(out, "%s\n%s; weir with take_back = %s, BFD 300 ms x 3.\n", d.place, drill.Beside, d.TakeBack())
+	fmt.Fprintf(out, "%s\n%s; weir with preempt_delay = %s, BFD 300 ms x 3.\n", d.place, drill.Beside, d.PreemptDelay())
 	fmt.Fprintf(out, "A new connection every %s, late if TCP had to send again, lost if not answered in %s.\n\n", drill.Beat, drill.Patience)
 	drill.Print(out, rows)
 	if d.write != "" {

@@ -12,7 +12,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// TestDemoOnAKernelWithIPVS runs the demo inside a box, whose kernel has IPVS, as a laptop's has: it
+// TestDemoOnAKernelWithIPVS runs the demo inside a box, since its kernel has IPVS, like a laptop's: it
 // takes that kernel, in namespaces, and needs no second one.
 func TestDemoOnAKernelWithIPVS(t *testing.T) {
 	lab.Require(t, lab.UML)

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -26,7 +25,7 @@ type purpose struct {
 	race    bool
 	peers   bool // keepalived, and a Kubernetes API
 	systemd bool // boxes in which systemd is PID 1
-	browser bool // one that looks at the status page
+	browser bool // one that checks the status page
 	deb     bool // what looks over weir's own packages, deb and rpm
 	rules   bool // promtool, which looks over the rules for alerts
 }
@@ -39,9 +38,12 @@ var purposes = []purpose{
 	{name: "test", kernels: true, qemu: true, race: true, peers: true, systemd: true, browser: true, deb: true, rules: true},
 }
 
-// diskNeeded is how much disk space a purpose needs in the cache folder, Go's own caches included, where nothing is
-// there yet: 2 GB for the kernel while it is built, 4 GB for Kubernetes.
-const diskNeeded = 6 << 30
+// The disk space that a purpose takes in the cache folder, in bytes, Go's own caches included, where nothing is there
+// yet: for tests 2 GB for the kernel while it is built, and 4 GB for Kubernetes.
+const (
+	diskForTests = 6 << 30
+	diskForDemo  = 1 << 30 // without Kubernetes
+)
 
 func checkCommand() *cobra.Command {
 	return &cobra.Command{
@@ -49,8 +51,11 @@ func checkCommand() *cobra.Command {
 		Short: "try the kernels that boxes can have here, and list what else is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if os.Geteuid() != 0 {
-				return errors.New("trial boots make namespaces: run this as root")
+			if err := lab.CheckRoot(); err != nil {
+				return err
+			}
+			if _, err := lab.Choose(); err != nil && lab.CheckSpace(diskForDemo, "a lab") != nil {
+				return err
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "KERNEL\tUSABLE\tWHAT\tREASON")
@@ -58,7 +63,7 @@ func checkCommand() *cobra.Command {
 			for _, k := range lab.Kernels() {
 				yes, reason := "yes", ""
 				if k.Err != nil {
-					yes, reason = "no", k.Err.Error()
+					yes, reason = "no", firstLine(k.Err)
 				}
 				usable = usable || k.Err == nil
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.Kernel, yes, k.What, reason)
@@ -75,7 +80,7 @@ func checkCommand() *cobra.Command {
 			} {
 				yes, reason := "yes", ""
 				if more.err != nil {
-					yes, reason, lacking = "no", more.err.Error(), true
+					yes, reason, lacking = "no", firstLine(more.err), true
 				}
 				fmt.Fprintf(w, "%s\t%s\t\t%s\n", more.name, yes, reason)
 			}
@@ -94,6 +99,12 @@ func checkCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// firstLine is an error in a table: what a compiler printed may follow.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }
 
 func missing(packages []string) error {
@@ -130,31 +141,24 @@ func installCommand() *cobra.Command {
 
 // able returns in a line what keeps a lab from being installed here, before anything is changed.
 func able(p purpose) error {
-	if os.Geteuid() != 0 {
-		return errors.New("a lab makes namespaces and network cards, and installing it takes apt-get: run this as root (sudo make ...)")
-	}
-	if err := lab.CheckTun(); err != nil {
+	if err := lab.CheckRoot(); err != nil {
 		return err
 	}
-	if !p.kernels || lab.CheckBuiltKernel() == nil && lab.CheckPeers() == nil {
+	if p.kernels || lab.CheckHostKernel() != nil {
+		if err := lab.CheckTun(); err != nil {
+			return err
+		}
+	}
+	if !p.kernels {
+		if _, err := lab.Choose(); err == nil {
+			return nil
+		}
+		return lab.CheckSpace(diskForDemo, "a lab")
+	}
+	if lab.CheckBuiltKernel() == nil && lab.CheckPeers() == nil {
 		return nil
 	}
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return nil // it is not known where
-	}
-	if err := os.MkdirAll(base, 0o755); err != nil {
-		return err
-	}
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(base, &fs); err != nil {
-		return err
-	}
-	if free := int64(fs.Bavail) * fs.Bsize; free < diskNeeded {
-		return fmt.Errorf("%s has %d MiB of free disk space, and building a kernel and Kubernetes takes %d: free some, or set XDG_CACHE_HOME to a folder on another disk",
-			base, free>>20, int64(diskNeeded)>>20)
-	}
-	return nil
+	return lab.CheckSpace(diskForTests, "building a kernel and Kubernetes")
 }
 
 // install brings what is missing, names it first, and prints what each part took.
@@ -179,7 +183,7 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		}
 	}
 	if p.race {
-		want("go test -race, whose detector is C", lab.MissingRacePackages())
+		want("go test -race, which needs a C compiler", lab.MissingRacePackages())
 	}
 	if p.peers {
 		want("boxes that run keepalived", lab.MissingKeepalivedPackages())
@@ -188,7 +192,7 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		want("checks of weir's packages", lab.MissingPackagingPackages())
 	}
 	if p.browser {
-		want("a look at the status page", lab.MissingBrowserPackages())
+		want("the test of the status page", lab.MissingBrowserPackages())
 	}
 	systemd := p.systemd && lab.CheckSystemd() != nil
 	if systemd {

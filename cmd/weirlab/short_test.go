@@ -21,6 +21,7 @@ func weirlab(t *testing.T, limit time.Duration, args ...string) string {
 	cmd := exec.CommandContext(ctx, lab.Build(t, "weir/cmd/weirlab"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
+	cmd.Dir = filepath.Join("..", "..") // as make runs it
 	var out, progress bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &progress
 	begin := time.Now()
@@ -54,9 +55,27 @@ func TestDrillShort(t *testing.T) {
 func TestBenchShort(t *testing.T) {
 	lab.Require(t, lab.UML)
 	lab.RequireRouters(t)
-	out := weirlab(t, 10*time.Minute, "bench", "--short")
+	plot := filepath.Join(t.TempDir(), "growth.svg")
+	out := weirlab(t, 10*time.Minute, "bench", "--short", "--plot", plot)
+	if svg, err := os.ReadFile(plot); err != nil || bytes.Count(svg, []byte("grows as n^")) < 6 {
+		t.Errorf("the plot of growth: %v\n%s", err, svg)
+	}
 	mustMatch(t, out, `weir, client masqueraded`, `20 x 10, VIPs by one route`, `30: up, by its check .*\n.* messages; programs run: 0\n`, `30: audit`,
-		`20: endpoint changed until reached`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
+		`20: endpoint changed until reached`, `30: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
+}
+
+// TestSoakShort goes through the code of make soak.
+func TestSoakShort(t *testing.T) {
+	lab.Require(t, lab.UML)
+	out := weirlab(t, 10*time.Minute, "soak", "--short")
+	mustMatch(t, out, `laws: .* passed`, `new: .* passed`, `churn: .* passed`)
+}
+
+// TestProveShort goes through the code of make prove.
+func TestProveShort(t *testing.T) {
+	lab.Require(t, lab.UML)
+	out := weirlab(t, 10*time.Minute, "prove", "--short")
+	mustMatch(t, out, `TestExample at .*: green, 2 of 2 in a row`)
 }
 
 // TestBenchmarksOfPackages runs the second half of make bench once: Go's benchmarks.

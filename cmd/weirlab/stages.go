@@ -29,7 +29,11 @@ type stage struct {
 // overrun is how much of its budget a stage may take before it fails, on a machine that was not starved.
 const overrun = 1.5
 
-// starvedShare is the part of a stage's time for which a machine must stand still to excuse an overrun.
+// minLimit is how long a test may hang before it is ended; one of a longer stage may take as long as the
+// stage.
+const minLimit = 15 * time.Minute
+
+// starvedShare is the part of a stage's time for which a machine must be stopped to excuse an overrun.
 const starvedShare = 0.02
 
 // stages runs some, one after the other, and prints what each took.
@@ -37,14 +41,16 @@ type stages struct {
 	out    io.Writer
 	clock  *runner.Clock
 	began  time.Time
+	limit  time.Duration // of one test of the stage that runs
 	counts runner.Counts
 	again  int // tests that were run again
+	most   int // of these
 	rows   []string
 	failed []error
 }
 
 func newStages(ctx context.Context, out io.Writer) *stages {
-	s := &stages{out: out, clock: &runner.Clock{}, began: time.Now()}
+	s := &stages{out: out, clock: &runner.Clock{}, began: time.Now(), most: runner.MaxRepeats}
 	fmt.Fprintf(out, "%s, %d processors\n", processor(), runtime.NumCPU())
 	go s.clock.Run(ctx) // ends with the command
 	return s
@@ -57,6 +63,7 @@ func (s *stages) do(ctx context.Context, st stage) {
 		return
 	}
 	fmt.Fprintf(s.out, "\n== %s (budget %s)\n", st.name, st.budget)
+	s.limit = max(minLimit, st.budget)
 	began := time.Now()
 	err := st.run(ctx, s)
 	took, starved := time.Since(began), s.clock.Starved(began, time.Now())
@@ -87,7 +94,7 @@ func (s *stages) end() error {
 	for _, row := range s.rows {
 		fmt.Fprintln(s.out, row)
 	}
-	fmt.Fprintf(s.out, "%d tests were starved and run again, of at most %d\n", s.again, runner.MaxRepeats)
+	fmt.Fprintf(s.out, "%d tests were starved and run again, of at most %d\n", s.again, s.most)
 	failed := s.counts.Failed
 	if failed == 0 && len(s.failed) > 0 {
 		failed = len(s.failed) // stages that count no tests
@@ -186,9 +193,9 @@ func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []stri
 	}
 	report, err := runner.Run(ctx, compiled, runner.Options{
 		Run: run, Skip: skip, Env: append([]string{"WEIR_LAB=require", lab.KernelVariable + "=" + kernel}, env...),
-		Limit: 15 * time.Minute, Logs: filepath.Join("artifacts", "logs", kernel), Times: filepath.Join(cache, "weirlab", "times-"+kernel+".json"),
+		Limit: s.limit, Logs: filepath.Join("artifacts", "logs", kernel), Times: filepath.Join(cache, "weirlab", "times-"+kernel+".json"),
 		Known: "cmd/weirlab/times.json",
-		Out:   s.out, Clock: s.clock, Repeats: runner.MaxRepeats - s.again,
+		Out:   s.out, Clock: s.clock, Repeats: s.most - s.again,
 	})
 	if err != nil {
 		return err

@@ -97,11 +97,11 @@ func TestProvenOnlyWhenEverythingIs(t *testing.T) {
 	if err := read.load(); err != nil {
 		t.Fatal(err)
 	}
-	if err := read.proven(io.Discard, "commit", 5, 30); err != nil {
+	if err := read.proven(io.Discard, "commit", 5, 30, suspects); err != nil {
 		t.Errorf("all is green: %v", err)
 	}
 	read.Green[suspects[0]] = 29
-	if err := read.proven(io.Discard, "commit", 5, 30); err == nil {
+	if err := read.proven(io.Discard, "commit", 5, 30, suspects); err == nil {
 		t.Error("one run of a suspect is missing, and it is proven")
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestUnableMachinesGetOneLine(t *testing.T) {
 	lab.Require(t)
 	built := lab.Build(t, "weir/cmd/weirlab")
-	folder, err := os.MkdirTemp("/tmp", "weirlab-unable-") // everybody can enter it
+	folder, err := os.MkdirTemp("/tmp", "weirlab-unable-") // every user can enter it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +28,7 @@ func TestUnableMachinesGetOneLine(t *testing.T) {
 	if out, err := exec.Command("cp", built, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	noSpace := `mount -t tmpfs -o size=1m none ` + folder + `/small && XDG_CACHE_HOME=` + folder + `/small ` + program
 	for _, tc := range []struct {
 		name, script string
 		want         []string
@@ -37,7 +38,11 @@ func TestUnableMachinesGetOneLine(t *testing.T) {
 		{"install without root", `setpriv --reuid 65534 --regid 65534 --clear-groups ` + program + ` install`, []string{"run this as root (sudo make ...)"}},
 		{"demo without a tun device", `mount -t tmpfs none /dev/net && ` + program + ` demo`, []string{"/dev/net/tun", "modprobe tun"}},
 		{"install without a tun device", `mount -t tmpfs none /dev/net && ` + program + ` install`, []string{"/dev/net/tun", "modprobe tun"}},
-		{"install without disk space", `mount -t tmpfs -o size=1m none ` + folder + `/small && XDG_CACHE_HOME=` + folder + `/small ` + program + ` install`,
+		{"install in a container without rights", `setpriv --bounding-set=-sys_admin ` + program + ` install`, []string{"CAP_SYS_ADMIN", "--privileged"}},
+		{"demo without disk space", noSpace + ` demo`, []string{"1 MiB of free disk space", "XDG_CACHE_HOME"}},
+		{"check without disk space", noSpace + ` check`, []string{"1 MiB of free disk space", "XDG_CACHE_HOME"}},
+		{"install for the demo without disk space", noSpace + ` install --for demo`, []string{"1 MiB of free disk space", "XDG_CACHE_HOME"}},
+		{"install without disk space", noSpace + ` install`,
 			[]string{"1 MiB of free disk space", "XDG_CACHE_HOME"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// Tables that a run writes into packaging/doc stand between two comments, and nothing else of a file
-// is touched.
+// The tables that a run writes into packaging/doc are between two comments. Nothing else of a file
+// changes.
 func marks(target string) (begin, end string) {
 	return fmt.Sprintf("<!-- %s --write: begin -->\n", target), fmt.Sprintf("<!-- %s --write: end -->\n", target)
 }

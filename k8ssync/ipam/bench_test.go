@@ -22,7 +22,7 @@ func allocate(tb testing.TB, a *Allocator, from, n int, f lb.Family) {
 	}
 }
 
-// confirm carries out what is to be done, as the writer does.
+// confirm carries out the decisions, as the writer does.
 func confirm(tb testing.TB, a *Allocator) {
 	tb.Helper()
 	var version uint64 = 1
@@ -48,7 +48,7 @@ func confirm(tb testing.TB, a *Allocator) {
 }
 
 func benchPool(tb testing.TB, text string) *Allocator {
-	a := New(Config{Pools: []Pool{{Name: "p", Ranges: ranges(tb, text), AutoAssign: true, AvoidEnds: true}}, ReleaseAfter: after})
+	a := New(Config{Pools: []Pool{{Name: "p", Ranges: ranges(tb, text), AutoAssign: true, AvoidFirstLast: true}}, Retention: after})
 	a.Synced("prod", true)
 	return a
 }
@@ -107,7 +107,7 @@ func nearlyFull(tb testing.TB) (*Allocator, netip.Addr) {
 // over.
 func BenchmarkNearlyFull(b *testing.B) {
 	a, free := nearlyFull(b)
-	a.ReleaseAfter = 0
+	a.Retention = 0
 	id := lb.ServiceID{Source: "prod", Namespace: "shop", Name: "web"}
 	version := uint64(2)
 	b.ReportAllocs()
@@ -150,7 +150,7 @@ func TestTheCostOfAnAllocationIsFlat(t *testing.T) {
 	if d, _ := a.Next(start); d.Pending.Reason != PoolExhausted {
 		t.Errorf("%+v", d)
 	}
-	// All of them have been looked at by now, and are not again.
+	// All of them have been decided by now, and are not again.
 	if s := a.spans[0]; !s.Last.Less(s.next) || a.lowest(s).IsValid() {
 		t.Errorf("the search is at %v", s.next)
 	}

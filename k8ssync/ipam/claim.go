@@ -12,13 +12,13 @@ import (
 	"weir/lb"
 )
 
-// Claim is who has an address, as the claim store has it: one object an address. A
-// Claim without holders is somebody's whom weir does not know (one made by hand, or of
-// a later version): the address is taken.
+// Claim has the holders of an address, as the claim store has them: one object for each
+// address. A Claim without holders has unknown ones (made by hand, or by a later version),
+// and its address is taken.
 type Claim struct {
 	Addr netip.Addr
 	// Version is the object's resourceVersion, which grows with each change (KEP-5504).
-	// 0 is that of an object that is not there.
+	// 0 is that of an object that does not exist.
 	Version uint64
 	// Holders are sorted by Service, one each. Two or more share the address.
 	Holders []Holder
@@ -28,13 +28,13 @@ type Claim struct {
 type Holder struct {
 	Service lb.ServiceID
 	UID     string
-	// Released is when it let go; zero while it has not. Until ReleaseAfter has
-	// passed it may come back, and what it holds is nobody else's.
+	// Released is when it released the address; zero while it has not. Until
+	// Config.Retention has passed, the address and ports are kept for it.
 	Released time.Time
-	// Pool is the one it asked for by name when it last got what it asked for.
+	// Pool is the one it requested by name when it last got its request.
 	Pool string
-	// Share is the key; the rest is empty without one. Ports are those that are its
-	// at the address, sorted.
+	// Share is the key; the rest is empty without one. Ports are those that it has at
+	// the address, sorted.
 	Share    string
 	Ports    []lb.PortKey
 	Local    bool
@@ -43,7 +43,7 @@ type Holder struct {
 
 // Write is one change of the claim store.
 type Write struct {
-	// Claim is to be. The object must be at Claim.Version now: 0 creates it.
+	// Claim is the new content. The object must be at Claim.Version: 0 creates it.
 	Claim Claim
 	// Delete removes the object instead, if it is at that version.
 	Delete bool
@@ -61,7 +61,7 @@ func (c *Claim) holder(id lb.ServiceID) (Holder, bool) {
 	return c.Holders[i], true
 }
 
-// others are the holders but for one Service.
+// others returns the holders but for one Service.
 func (c *Claim) others(id lb.ServiceID) []Holder {
 	if c == nil {
 		return nil
@@ -69,12 +69,12 @@ func (c *Claim) others(id lb.ServiceID) []Holder {
 	return slices.DeleteFunc(slices.Clone(c.Holders), func(h Holder) bool { return h.Service == id })
 }
 
-// held tells that all its holders have let go.
-func (c *Claim) held() bool {
+// retained reports whether all its holders have released it.
+func (c *Claim) retained() bool {
 	return len(c.Holders) > 0 && !slices.ContainsFunc(c.Holders, func(h Holder) bool { return h.Released.IsZero() })
 }
 
-// with gives the claim with a holder put in, in its place.
+// with returns the claim with a holder added or replaced.
 func (c Claim) with(h Holder) Claim {
 	c.Holders = append(c.others(h.Service), h)
 	slices.SortFunc(c.Holders, func(a, b Holder) int { return a.Service.Compare(b.Service) })
@@ -89,13 +89,13 @@ func (h Holder) equal(o Holder) bool {
 // namePrefix begins the names of claims.
 const namePrefix = "weir-"
 
-// Name gives the object's name: "weir-192.0.2.7", or IPv6 in full with dashes:
+// Name returns the object's name: "weir-192.0.2.7", or IPv6 in full with dashes:
 // "weir-2001-0db8-0000-0000-0000-0000-0000-0007".
 func Name(a netip.Addr) string {
 	return namePrefix + strings.ReplaceAll(a.StringExpanded(), ":", "-")
 }
 
-// ParseName reads what Name gives, and nothing else.
+// ParseName reads the result of Name, and nothing else.
 func ParseName(name string) (netip.Addr, error) {
 	text, ok := strings.CutPrefix(name, namePrefix)
 	a, err := netip.ParseAddr(strings.ReplaceAll(text, "-", ":"))
@@ -105,7 +105,7 @@ func ParseName(name string) (netip.Addr, error) {
 	return a, nil
 }
 
-// HolderIdentity gives the holders as spec.holderIdentity has them:
+// HolderIdentity returns the holders for spec.holderIdentity:
 // "prod/shop/api,prod/shop/web". It is for people; nothing reads it.
 func (c Claim) HolderIdentity() string {
 	var ids []string
@@ -115,7 +115,7 @@ func (c Claim) HolderIdentity() string {
 	return strings.Join(ids, ",")
 }
 
-// The claim's text. format grows when a reader of an older one would take it wrongly.
+// format is that of the text of a claim. It grows when an older weir would misread it.
 const format = 1
 
 type claimText struct {
@@ -136,7 +136,7 @@ type holderText struct {
 	Selector  string     `json:"selector,omitempty"`
 }
 
-// MarshalText gives the holders as the annotation has them: JSON.
+// MarshalText returns the holders as the annotation has them: JSON.
 func (c Claim) MarshalText() ([]byte, error) {
 	out := claimText{Format: format, Holders: []holderText{}}
 	for _, h := range c.Holders {
@@ -156,8 +156,8 @@ func (c Claim) MarshalText() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalText reads what MarshalText gives, into Holders alone. On an error they are
-// none, and the Claim is to be learned like that: the address is taken.
+// UnmarshalText reads the result of MarshalText, only into Holders. On an error there are
+// none; learn the Claim like that, so that the address is taken.
 func (c *Claim) UnmarshalText(text []byte) error {
 	c.Holders = nil
 	var in claimText

@@ -14,17 +14,17 @@ type Count struct{ hi, lo uint64 }
 // Float64 is for metrics: exact up to 2^53.
 func (c Count) Float64() float64 { return float64(c.hi)*(1<<64) + float64(c.lo) }
 
-// Uint64 gives the number, and whether it fits.
+// Uint64 returns the number, and whether it fits.
 func (c Count) Uint64() (uint64, bool) { return c.lo, c.hi == 0 }
 
-// String gives the number in decimal, however long.
+// String returns the number in decimal.
 func (c Count) String() string {
 	n := new(big.Int).SetUint64(c.hi)
 	return n.Lsh(n, 64).Add(n, new(big.Int).SetUint64(c.lo)).String()
 }
 
-// Short gives a number of at most seven characters: those of ten million and more as
-// the power of two that is nearest below, "~2^64".
+// Short returns a number of at most seven characters: from ten million on, the greatest
+// power of two that is not above it, "~2^64".
 func (c Count) Short() string {
 	if c.hi == 0 && c.lo < 10_000_000 {
 		return c.String()
@@ -58,7 +58,7 @@ func (c Count) minus(d Count) Count {
 	return Count{hi, lo}
 }
 
-// number gives an address as one.
+// number returns an address as a number.
 func number(a netip.Addr) Count {
 	b := a.As16()
 	return Count{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}

@@ -12,7 +12,7 @@ import (
 
 func TestTheLowestAddressOfTheBestPool(t *testing.T) {
 	b, c := public(t, "198.51.100.0/31"), public(t, "203.0.113.0/30")
-	b.Name, c.Name, c.Priority, c.AvoidEnds = "b", "c", -1, true
+	b.Name, c.Name, c.Priority, c.AvoidFirstLast = "b", "c", -1, true
 	a := public(t, "192.0.2.0/24")
 	a.Name, a.AutoAssign, a.Priority = "a", false, -2
 	s := newStage(t, a, b, c)
@@ -20,7 +20,7 @@ func TestTheLowestAddressOfTheBestPool(t *testing.T) {
 		name := fmt.Sprint("s", i)
 		s.put(request(name)).want(name, "", want)
 	}
-	s.put(request("late")).want("late", PoolExhausted).says("late", `the nearest that it can have is 192.0.2.0 of pool "a"`)
+	s.put(request("late")).want("late", PoolExhausted).hasPending("late", `the nearest available address is 192.0.2.0 of pool "a"`)
 	asks := request("asks")
 	asks.Pool = "a"
 	s.put(asks).want("asks", "", "192.0.2.0")
@@ -29,7 +29,7 @@ func TestTheLowestAddressOfTheBestPool(t *testing.T) {
 	s.put(end).want("end", "", "203.0.113.3")
 }
 
-func TestWhoIsOlderComesFirst(t *testing.T) {
+func TestOlderServiceComesFirst(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.1"))
 	young, old := request("a"), request("b")
 	young.Created = start.Add(time.Second)
@@ -41,22 +41,22 @@ func TestLimits(t *testing.T) {
 	p.Clusters, p.Namespaces, p.Labels = []string{"prod"}, []string{"shop"}, map[string]string{"tier": "front"}
 	s := newStage(t, p)
 	r := request("web")
-	s.put(r).want("web", NoPool).says("web", `pool "public" admits only Services with label tier=front`)
+	s.put(r).want("web", NoPool).hasPending("web", `pool "public" admits only Services with label tier=front`)
 	r.Labels = map[string]string{"tier": "front"}
 	s.put(r).want("web", "", "192.0.2.0")
 	r.Labels = nil
-	s.put(r).want("web", "", "192.0.2.0").noted("web", PoolStranded, "tier=front")
+	s.put(r).want("web", "", "192.0.2.0").noted("web", OutsidePool, "tier=front")
 	for _, x := range []lb.ServiceID{{Source: "test", Namespace: "shop", Name: "web"}, {Source: "prod", Namespace: "else", Name: "web"}} {
 		r := request("web")
 		r.ID, r.Labels, r.Addrs = x, map[string]string{"tier": "front"}, addrs("192.0.2.9")
-		s.put(r).settle()
+		s.put(r).finish()
 		if d := s.last[x]; d.Pending.Reason != NotAllowed || len(d.Addrs) > 0 {
 			t.Errorf("%v: %+v, want %s", x, d, NotAllowed)
 		}
 	}
 }
 
-func TestWhatCanNotBeHad(t *testing.T) {
+func TestUnavailableRequests(t *testing.T) {
 	a, b := public(t, "192.0.2.0/30"), public(t, "198.51.100.0/30")
 	b.Name, b.AutoAssign = "z", false
 	tests := []struct {
@@ -65,9 +65,9 @@ func TestWhatCanNotBeHad(t *testing.T) {
 		want Reason
 		text string
 	}{
-		{"outside", func(r *Request) { r.Addrs = addrs("203.0.113.1") }, AddressNotInPool, "203.0.113.1 is in no pool; the nearest that it can have is 192.0.2.1 of"},
-		{"taken", func(r *Request) { r.Addrs = addrs("192.0.2.0") }, AddressTaken, "the address of prod/shop/first"},
-		{"other pool", func(r *Request) { r.Addrs, r.Pool = addrs("192.0.2.1"), "z" }, AddressNotInPool, "ask for one of both"},
+		{"outside", func(r *Request) { r.Addrs = addrs("203.0.113.1") }, AddressNotInPool, "203.0.113.1 is in no pool; the nearest available address is 192.0.2.1 of"},
+		{"taken", func(r *Request) { r.Addrs = addrs("192.0.2.0") }, AddressInUse, "the address of prod/shop/first"},
+		{"other pool", func(r *Request) { r.Addrs, r.Pool = addrs("192.0.2.1"), "z" }, AddressNotInPool, "request an address of that pool"},
 		{"no pool", func(r *Request) { r.Pool = "c" }, NoPool, `there is no pool "c"`},
 		{"two", func(r *Request) { r.Addrs = addrs("192.0.2.1", "192.0.2.2") }, BadRequest, "one address of a family"},
 		{"family", func(r *Request) { r.Addrs = addrs("2001:db8::1") }, BadRequest, "spec.ipFamilies"},
@@ -76,17 +76,17 @@ func TestWhatCanNotBeHad(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s := newStage(t, a, b).put(request("first")).settle()
+			s := newStage(t, a, b).put(request("first")).finish()
 			r := request("web")
 			test.ask(&r)
-			s.put(r).want("web", test.want).says("web", test.text)
-			// Who has an address keeps it, whatever it wishes for.
+			s.put(r).want("web", test.want).hasPending("web", test.text)
+			// A Service with an address keeps it, whatever it requests.
 			s.put(request("kept")).want("kept", "", "192.0.2.1")
 			k := request("kept")
 			test.ask(&k)
 			k.Addrs = slices.DeleteFunc(k.Addrs, func(x netip.Addr) bool { return x == addr("192.0.2.1") })
 			if slices.Contains(k.Required, lb.IPv4) {
-				s.put(k).settle()
+				s.put(k).finish()
 				if len(s.there[k.ID].Status) == 0 {
 					t.Errorf("the wish took the address away: %+v", s.last[k.ID])
 				}
@@ -95,7 +95,7 @@ func TestWhatCanNotBeHad(t *testing.T) {
 	}
 }
 
-func TestMovesOnlyWhenAsked(t *testing.T) {
+func TestMovesOnlyOnRequest(t *testing.T) {
 	a, b := public(t, "192.0.2.0/30"), public(t, "198.51.100.0/30")
 	b.Name = "z"
 	s := newStage(t, a, b)
@@ -114,20 +114,20 @@ func TestMovesOnlyWhenAsked(t *testing.T) {
 	s.put(request("last")).want("last", "", "192.0.2.0")
 }
 
-func TestAPoolThatChangesMovesNobody(t *testing.T) {
+func TestChangedPoolMovesNoService(t *testing.T) {
 	p := public(t, "192.0.2.0/30")
 	s := newStage(t, p)
 	r := request("web")
 	r.Pool = "public"
 	s.put(r).put(request("api")).want("web", "", "192.0.2.1").want("api", "", "192.0.2.0")
 	p.Ranges = ranges(t, "198.51.100.0/30")
-	c := Config{Pools: []Pool{p}, ReleaseAfter: after}
-	if got := s.a.Stranded(c); len(got) != 2 || got[0].Service != id("api") {
-		t.Errorf("stranded: %v", got)
+	c := Config{Pools: []Pool{p}, Retention: after}
+	if got := s.a.OutsidePool(c); len(got) != 2 || got[0].Service != id("api") {
+		t.Errorf("outside their pool: %v", got)
 	}
 	s.a.SetConfig(c)
-	s.want("web", "", "192.0.2.1").noted("web", PoolStranded, "in no pool now")
-	s.want("api", "", "192.0.2.0").noted("api", PoolStranded, "in no pool now")
+	s.want("web", "", "192.0.2.1").noted("web", OutsidePool, "in no pool now")
+	s.want("api", "", "192.0.2.0").noted("api", OutsidePool, "in no pool now")
 	s.delete("api").put(request("api2")).want("api2", "", "198.51.100.0")
 	if u := s.a.Usage(); u.Outside != 2 || u.Pools[0].Used != 1 {
 		t.Errorf("usage: %+v", u)
@@ -135,7 +135,7 @@ func TestAPoolThatChangesMovesNobody(t *testing.T) {
 	// One made again is a new one: it gets what it may have today.
 	again := r
 	again.UID = "web-2"
-	s.delete("web").settle().put(again).want("web", "", "198.51.100.1")
+	s.delete("web").finish().put(again).want("web", "", "198.51.100.1")
 }
 
 func TestDualStack(t *testing.T) {
@@ -153,7 +153,7 @@ func TestDualStack(t *testing.T) {
 	q := request("require")
 	q.Required = both
 	s.put(q).want("require", PoolExhausted)
-	s.a.SetConfig(Config{Pools: []Pool{public(t, "192.0.2.0/31"), six}, ReleaseAfter: after})
+	s.a.SetConfig(Config{Pools: []Pool{public(t, "192.0.2.0/31"), six}, Retention: after})
 	s.want("web", "", "192.0.2.0", "2001:db8::1").want("prefer", "", "192.0.2.1", "2001:db8::").want("require", PoolExhausted)
 	if u := s.a.Usage(); u.Pools[1].Used != 2 {
 		t.Errorf("both or none: %+v", u)
@@ -162,7 +162,7 @@ func TestDualStack(t *testing.T) {
 	s.put(r).want("web", "", "192.0.2.0")
 }
 
-func TestTwoRequiredFamiliesAreShownTogether(t *testing.T) {
+func TestTwoRequiredFamiliesAppearTogether(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31", "2001:db8::/64"))
 	r := request("web")
 	r.Required = []lb.Family{lb.IPv4, lb.IPv6}
@@ -185,8 +185,8 @@ func TestTwoRequiredFamiliesAreShownTogether(t *testing.T) {
 	}
 }
 
-func TestAClaimDeletedByHandComesBack(t *testing.T) {
-	s := newStage(t, public(t, "192.0.2.0/31")).put(request("a")).put(request("b")).settle()
+func TestDeletedClaimIsRestored(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31")).put(request("a")).put(request("b")).finish()
 	for _, c := range s.a.Claims() {
 		s.a.Gone(c.Addr, c.Version)
 	}
@@ -196,9 +196,8 @@ func TestAClaimDeletedByHandComesBack(t *testing.T) {
 	}
 }
 
-// A writer that is late to hear of a claim does not take the address away before it has
-// asked.
-func TestALateWriterAsksFirst(t *testing.T) {
+// A writer with an old view of a claim does not remove the address before it has checked.
+func TestLateWriterChecksFirst(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31"))
 	x, other := addr("192.0.2.0"), lb.ServiceID{Source: "far", Namespace: "shop", Name: "other"}
 	s.a.Learn(Claim{Addr: x, Version: 1, Holders: []Holder{{Service: other, UID: "o"}}})
@@ -219,21 +218,21 @@ func TestALateWriterAsksFirst(t *testing.T) {
 	}
 }
 
-func TestMadeAgain(t *testing.T) {
+func TestRecreatedService(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31"))
 	s.put(request("a")).put(request("b")).want("b", "", "192.0.2.1")
 	s.delete("a").put(request("c")).want("c", PoolExhausted)
 	byName := request("d")
 	byName.Addrs = addrs("192.0.2.0")
-	s.put(byName).want("d", AddressHeld).says("d", "kept for prod/shop/a until 2026-01-01T00:10:00Z")
+	s.put(byName).want("d", AddressRetained).hasPending("d", "kept for prod/shop/a until 2026-01-01T00:10:00Z")
 	s.delete("d")
-	if u := s.a.Usage().Pools[0]; u.Used != 1 || u.Held != 1 || u.Free != (Count{}) {
+	if u := s.a.Usage().Pools[0]; u.Used != 1 || u.Retained != 1 || u.Free != (Count{}) {
 		t.Errorf("usage: %+v", u)
 	}
 	again := request("a")
 	again.UID = "a-2"
 	s.put(again).want("a", "", "192.0.2.0").want("c", PoolExhausted)
-	s.delete("a").settle()
+	s.delete("a").finish()
 	if got, want := s.a.Wake(), s.now.Add(after); !got.Equal(want) {
 		t.Errorf("wakes at %v, want %v", got, want)
 	}
@@ -246,7 +245,7 @@ func TestMadeAgain(t *testing.T) {
 func TestReservations(t *testing.T) {
 	p := public(t, "192.0.2.0/30", "2001:db8::/64")
 	p.Namespaces = []string{"shop"}
-	c := Config{Pools: []Pool{p}, ReleaseAfter: after, Reservations: []Reservation{
+	c := Config{Pools: []Pool{p}, Retention: after, Reservations: []Reservation{
 		{Service: id("web"), Addrs: addrs("192.0.2.0", "2001:db8::")},
 		{Service: lb.ServiceID{Source: "prod", Namespace: "else", Name: "web"}, Addrs: addrs("192.0.2.3")},
 	}}
@@ -255,7 +254,7 @@ func TestReservations(t *testing.T) {
 	s.put(request("a")).want("a", "", "192.0.2.1")
 	b := request("b")
 	b.Addrs = addrs("192.0.2.0")
-	s.put(b).want("b", AddressReserved).says("b", "reserved for prod/shop/web")
+	s.put(b).want("b", AddressReserved).hasPending("b", "reserved for prod/shop/web")
 	b.Addrs = nil
 	b.Required = []lb.Family{lb.IPv6}
 	s.put(b).want("b", "", "2001:db8::1")
@@ -264,15 +263,15 @@ func TestReservations(t *testing.T) {
 	s.put(web).want("web", "", "192.0.2.0", "2001:db8::")
 	other := request("web")
 	other.ID = c.Reservations[1].Service
-	s.put(other).settle()
+	s.put(other).finish()
 	if got := s.there[other.ID].Status; !slices.Equal(got, addrs("192.0.2.3")) {
 		t.Errorf("a reservation is past the pool's limits: got %v", got)
 	}
-	// One that comes too late waits, and moves nobody.
+	// One that comes too late waits, and moves no Service.
 	c.Reservations = append(c.Reservations, Reservation{Service: id("late"), Addrs: addrs("192.0.2.1")})
 	s.a.SetConfig(c)
-	s.put(request("late")).want("late", AddressTaken).want("a", "", "192.0.2.1").noted("a", PoolStranded, "reserved for prod/shop/late")
-	s.delete("a").settle()
+	s.put(request("late")).want("late", AddressInUse).want("a", "", "192.0.2.1").noted("a", OutsidePool, "reserved for prod/shop/late")
+	s.delete("a").finish()
 	s.now = s.now.Add(after)
 	s.want("late", "", "192.0.2.1")
 }
@@ -289,16 +288,16 @@ func TestForeignAddressesAreTaken(t *testing.T) {
 	s.delete("other").want("b", "", "192.0.2.0")
 }
 
-func TestAChangeOfClassLetsGo(t *testing.T) {
+func TestChangeOfClassReleases(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31"))
 	r := request("a")
 	s.put(r).want("a", "", "192.0.2.0")
 	r.Foreign = true
-	s.put(r).settle()
+	s.put(r).finish()
 	if got := s.there[r.ID].Status; len(got) > 0 {
 		t.Errorf("status: %v", got)
 	}
-	if u := s.a.Usage().Pools[0]; u.Held != 1 {
+	if u := s.a.Usage().Pools[0]; u.Retained != 1 {
 		t.Errorf("usage: %+v", u)
 	}
 	r.Foreign = false
@@ -368,7 +367,7 @@ func TestAdoptionBesideAForeignService(t *testing.T) {
 	}
 }
 
-func TestAnUnsyncedClusterKeepsItsClaims(t *testing.T) {
+func TestUnsyncedClusterKeepsItsClaims(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31"))
 	s.put(request("a")).want("a", "", "192.0.2.0")
 	claims := s.a.Claims()
@@ -391,18 +390,18 @@ func TestAnUnsyncedClusterKeepsItsClaims(t *testing.T) {
 	}
 }
 
-func TestAClaimOfNobodyKnownIsTaken(t *testing.T) {
+func TestClaimOfUnknownHoldersIsTaken(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/31"))
 	s.a.Learn(Claim{Addr: addr("192.0.2.0"), Version: 1})
 	s.put(request("a")).want("a", "", "192.0.2.1")
 	r := request("b")
 	r.Addrs = addrs("192.0.2.0")
-	s.put(r).want("b", AddressTaken).says("b", "weir-192.0.2.0")
+	s.put(r).want("b", AddressInUse).hasPending("b", "weir-192.0.2.0")
 	s.a.Gone(addr("192.0.2.0"), 1)
 	s.want("b", "", "192.0.2.0")
 }
 
-func TestWhatIsOlderThanWhatIsKnownIsIgnored(t *testing.T) {
+func TestOlderVersionsAreIgnored(t *testing.T) {
 	a := New(Config{})
 	x := addr("192.0.2.0")
 	known := func() uint64 {

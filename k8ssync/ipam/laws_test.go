@@ -12,7 +12,7 @@ import (
 )
 
 // The laws of the package comment, held through random histories. A failing one prints
-// its seed; run it alone with -run 'TestLaws/seed=N$'.
+// its seed; run only that with -run 'TestLaws/seed=N$'.
 func TestLaws(t *testing.T) {
 	n := histories.Times(300)
 	var writes int
@@ -81,7 +81,7 @@ func (w *world) step() {
 
 // randomConfig is one of small pools that are soon full.
 func (w *world) randomConfig() Config {
-	c := Config{ReleaseAfter: after}
+	c := Config{Retention: after}
 	for _, p := range w.allPools() {
 		if w.r.IntN(6) > 0 {
 			c.Pools = append(c.Pools, p)
@@ -98,7 +98,7 @@ func (w *world) randomConfig() Config {
 }
 
 func (w *world) allPools() []Pool {
-	one := Pool{Name: "one", Ranges: ranges(w.t, "192.0.2.0/30", "2001:db8::/127"), AutoAssign: true, AvoidEnds: true, Namespaces: []string{"shop"}, Priority: -1}
+	one := Pool{Name: "one", Ranges: ranges(w.t, "192.0.2.0/30", "2001:db8::/127"), AutoAssign: true, AvoidFirstLast: true, Namespaces: []string{"shop"}, Priority: -1}
 	two := Pool{Name: "two", Ranges: ranges(w.t, "198.51.100.1-198.51.100.4", "2001:db8::10-2001:db8::12"), AutoAssign: true}
 	two.Sharing.Namespaces = []string{"shop", "else"}
 	three := Pool{Name: "three", Ranges: ranges(w.t, "203.0.113.4/31"), Labels: map[string]string{"tier": "front"}}
@@ -130,18 +130,18 @@ func randomAddr(w *world) netip.Addr {
 	return all[w.r.IntN(len(all))]
 }
 
-// make gives a Service as somebody might create it.
+// make returns a random Service.
 func (w *world) make(id lb.ServiceID) *service {
 	w.rv++
 	s := &service{given: map[netip.Addr]int{}}
 	s.ID, s.UID, s.Created, s.Version = id, fmt.Sprint("uid-", w.rv), w.now.Truncate(time.Second), fmt.Sprint(w.rv)
-	w.wish(s)
+	w.request(s)
 	w.sharing(s)
 	return s
 }
 
-// wish makes a Service ask for something.
-func (w *world) wish(s *service) {
+// request makes a Service request something.
+func (w *world) request(s *service) {
 	s.asks++
 	four, six := []lb.Family{lb.IPv4}, []lb.Family{lb.IPv6}
 	both := slices.Concat(four, six)
@@ -164,7 +164,7 @@ func (w *world) wish(s *service) {
 	}
 }
 
-// sharing makes a Service share in another way, which is no wish for another address.
+// sharing makes a Service share in another way, which is no request for another address.
 func (w *world) sharing(s *service) {
 	s.Share = []string{"", "", "k", "l"}[w.r.IntN(4)]
 	s.Local = w.r.IntN(4) == 0
@@ -191,7 +191,7 @@ func (w *world) meddle() {
 	case n < 3:
 		delete(w.services, id)
 		w.rv++
-		w.tell(id.Source, func(a *Allocator) { a.Delete(id) })
+		w.log(id.Source, func(a *Allocator) { a.Delete(id) })
 		if w.r.IntN(2) == 0 {
 			w.change(w.make(id))
 		}
@@ -203,7 +203,7 @@ func (w *world) meddle() {
 		s.asks++
 		w.change(s)
 	case n < 8:
-		w.wish(s)
+		w.request(s)
 		w.change(s)
 	}
 }
@@ -255,7 +255,7 @@ func (w *world) checkStatus(s *service, d Decision) {
 	}
 }
 
-// asked tells whether a Service leaves an address for one that it has long asked for,
+// asked reports whether a Service leaves an address for one that it has long asked for,
 // and could not have when it got this one.
 func (w *world) asked(s *service, x netip.Addr, d Decision) bool {
 	all := newLayout(Config{Pools: w.allPools()})
@@ -265,8 +265,8 @@ func (w *world) asked(s *service, x netip.Addr, d Decision) bool {
 	})
 }
 
-// checkDecision holds a Decision against what the writer knows: who does not ask gets the
-// lowest address of the first pool, and who shows an address does not let go of it.
+// checkDecision compares a Decision with the writer's view: a Service without a request gets
+// the lowest address of the first pool, and an address in a status is not released.
 func (w *world) checkDecision(p *writer, d Decision) {
 	r := p.a.requests[d.Service]
 	for _, v := range d.Writes {
@@ -290,7 +290,7 @@ func (w *world) checkDecision(p *writer, d Decision) {
 	}
 }
 
-// lowestFree looks at every address there is; those that the Decision has just begun to
+// lowestFree tries every address there is; those that the Decision has just begun to
 // claim count as free.
 func (w *world) lowestFree(a *Allocator, r *Request, f lb.Family) netip.Addr {
 	for _, p := range a.pools {
@@ -359,7 +359,7 @@ func (w *world) checkUsage(a *Allocator) {
 				}
 			}
 		}
-		some := uint64(p.Used + p.Held + p.Reserved + p.Taken + p.Avoided)
+		some := uint64(p.Used + p.Retained + p.Reserved + p.Taken + p.Avoided)
 		if p.Free != (Count{lo: free}) || p.Size != (Count{lo: size}) || some+free != size {
 			w.t.Errorf("%d of %d are free, and the usage is %+v", free, size, p)
 		}

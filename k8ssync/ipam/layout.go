@@ -9,12 +9,13 @@ import (
 	"weir/lb"
 )
 
-// layout is a Config, ready to be asked.
+// layout is a Config with indexes.
 type layout struct {
 	Config
-	pools []*pool // in the order in which they are used
+	pools []*pool // in the order of use
 	spans []*span // of all pools, by address
-	// reserved says for whom an address is, booked what a Service has reserved.
+	// reserved are the Services for which an address is reserved, booked the reserved
+	// addresses of a Service.
 	reserved map[netip.Addr][]lb.ServiceID
 	booked   map[lb.ServiceID][]netip.Addr
 }
@@ -25,8 +26,8 @@ type pool struct {
 	spans []*span
 }
 
-// span is one Range, and which of it may be free: no address below next is, but for
-// those in freed.
+// span is one Range with its addresses that may be free: those from next on, and those in
+// freed.
 type span struct {
 	Range
 	pool    *Pool
@@ -79,10 +80,10 @@ func (l *layout) poolOf(x netip.Addr) *Pool {
 	return nil
 }
 
-// inPool tells whether an address is of a pool.
+// inPool reports whether an address is of a pool.
 func (l *layout) inPool(x netip.Addr, name string) bool { return l.poolName(x) == name }
 
-// poolName gives the pool of an address; "" is none.
+// poolName returns the name of the pool of an address; "" is none.
 func (l *layout) poolName(x netip.Addr) string {
 	if p := l.poolOf(x); p != nil {
 		return p.Name
@@ -99,14 +100,30 @@ func (l *layout) named(name string) *pool {
 	return l.pools[i]
 }
 
-// mayHave tells whether an address is not reserved, or for this Service.
+// mayHave reports whether an address is not reserved for another Service.
 func (l *layout) mayHave(id lb.ServiceID, x netip.Addr) bool {
 	return len(l.reserved[x]) == 0 || slices.Contains(l.reserved[x], id)
 }
 
-// stranded tells why a Service would not get an address today that it has; empty is
-// that it would. AutoAssign and ends are no reasons: they are about new addresses.
-func (l *layout) stranded(r *Request, x netip.Addr, sharers []Holder) string {
+// candidates returns the pools of a family that may assign a Service an address: the one
+// that it names, or those with auto_assign.
+func (l *layout) candidates(r *Request, f lb.Family) []*pool {
+	var out []*pool
+	for _, p := range l.pools {
+		if l.admits(p, r) && p.has(f) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (l *layout) admits(p *pool, r *Request) bool {
+	return (r.Pool == "" && p.AutoAssign || r.Pool == p.Name) && p.refuses(r) == ""
+}
+
+// outsidePool returns why a Service would not get its address today; empty is that it would.
+// AutoAssign and AvoidFirstLast are no reasons: they are about new addresses.
+func (l *layout) outsidePool(r *Request, x netip.Addr, sharers []Holder) string {
 	booked := slices.DeleteFunc(slices.Clone(l.booked[r.ID]), func(y netip.Addr) bool { return y.Is4() != x.Is4() })
 	p := l.poolOf(x)
 	_, asked := r.asked(lb.FamilyOf(x))
@@ -120,7 +137,7 @@ func (l *layout) stranded(r *Request, x netip.Addr, sharers []Holder) string {
 	case p.refuses(r) != "":
 		return fmt.Sprintf("%v: %s", x, p.refuses(r))
 	case r.Pool != "" && r.Pool != p.Name:
-		return fmt.Sprintf("%v is not in pool %q, which it asks for, but in %q now", x, r.Pool, p.Name)
+		return fmt.Sprintf("%v is not in pool %q, which it requests, but in %q now", x, r.Pool, p.Name)
 	case len(booked) > 0 && !asked:
 		return fmt.Sprintf("it has %v, but %v is reserved for it", x, booked[0])
 	case len(sharers) > 0 && p.Sharing.Off:

@@ -9,31 +9,32 @@ import (
 	"weir/lb"
 )
 
-// owned is an address that a Service has already.
+// owned is an address that a Service already has.
 type owned struct {
 	addr netip.Addr
-	// asked is the pool it asked for by name when it got it.
+	// asked is the pool it requested by name when it got the address.
 	asked string
 	// sure is that the store has confirmed its claim, shown that it is in its status.
 	sure, shown bool
 }
 
-// place is where a Service is to be in one family.
+// place is the address that a Service must have in one family.
 type place struct {
 	family lb.Family
-	addr   netip.Addr // zero is nowhere
-	// shown is where it is now, as its status says; zero is nowhere.
+	addr   netip.Addr // zero is none
+	// shown is the address in its status; zero is none.
 	shown netip.Addr
-	// pending is why it is not where it asks to be; named that it asks for just that.
+	// pending is why it does not have its request; named is a request for one address or
+	// pool.
 	pending Pending
 	named   bool
 	wait    bool
 }
 
-// owned finds what a Service has: by a claim, or in its status with nobody against it
-// (then the claim is to be made). wait is that an older Service has the same in its
+// owned returns the addresses that a Service has: by a claim, or in its status without an
+// objection (the claim follows). wait is that an older Service has the same address in its
 // status and has not claimed it yet.
-func (a *Allocator) owned(d *Decision, r *Request) (own []owned, wait bool) {
+func (a *inventory) owned(d *Decision, r *Request) (own []owned, wait bool) {
 	for x := range a.holds[r.ID] {
 		h, _ := a.claims[x].holder(r.ID)
 		o := owned{addr: x, asked: h.Pool, sure: h.UID == r.UID && h.Released.IsZero(), shown: slices.Contains(r.Status, x)}
@@ -52,23 +53,22 @@ func (a *Allocator) owned(d *Decision, r *Request) (own []owned, wait bool) {
 		if why != "" {
 			d.Notes = append(d.Notes, Note{d.Service, x, Conflict, fmt.Sprintf("%v is %s", x, why)})
 		}
-		// What is known of the claim may be late, as what is known of the Service is not:
-		// who takes an address away is sure of it. Where there is no claim, there will be.
+		// The known claim may be older than the known Service: an address is removed only
+		// after a check of the claim. A missing claim is created.
 		switch c := a.claims[x]; {
 		case why == "" || c == nil:
 			own = append(own, owned{addr: x, asked: r.Pool, shown: true})
 		case a.checked[r.ID][x] != r.Version:
-			d.Writes = append(d.Writes, Write{Claim: *c}) // changes nothing, if it is so
+			d.Writes = append(d.Writes, Write{Claim: *c}) // changes nothing, if the claim is current
 		}
 	}
 	slices.SortFunc(own, func(o, p owned) int { return o.addr.Compare(p.addr) })
 	return own, false
 }
 
-// adopt tells who is against a Service that has an address in its status without a
-// claim; empty is nobody. Neither limits nor reservations matter, nor that it is of no
-// pool: it is there.
-func (a *Allocator) adopt(r *Request, x netip.Addr) (why string, wait bool) {
+// adopt returns the objection to an address in a Service's status without a claim; empty is
+// none. Limits, reservations and pools do not matter: the Service has the address.
+func (a *inventory) adopt(r *Request, x netip.Addr) (why string, wait bool) {
 	if f, flying := a.flights[x]; flying && f.by != r.ID {
 		return "", true
 	}
@@ -79,7 +79,7 @@ func (a *Allocator) adopt(r *Request, x netip.Addr) (why string, wait bool) {
 		switch other := a.requests[id]; {
 		case id == r.ID || !other.before(r):
 		case other.Foreign:
-			why = "in the status of " + id.String() + " too, which is older and not weir's to assign"
+			why = "in the status of " + id.String() + " too, which is older and managed by another controller"
 		default:
 			return "", true // it claims first
 		}
@@ -87,25 +87,25 @@ func (a *Allocator) adopt(r *Request, x netip.Addr) (why string, wait bool) {
 	return why, false
 }
 
-// joining tells why a Service can't share a claim; empty is that it can.
-func (a *Allocator) joining(r *Request, x netip.Addr, c *Claim) string {
+// joining returns why a Service can't share a claim; empty is that it can.
+func (a *inventory) joining(r *Request, x netip.Addr, c *Claim) string {
 	others, p := c.others(r.ID), a.poolOf(x)
 	switch {
 	case len(others) == 0 && len(c.Holders) > 0:
 		return ""
 	case len(others) == 0:
-		return "claimed by " + Name(x) + ", whose holders are not known"
+		return "claimed by " + Name(x) + ", with unknown holders"
 	case r.Share == "":
-		return holders(x, others, a.ReleaseAfter)
+		return holders(x, others, a.Retention)
 	case p == nil:
-		return "no pool has it, so nobody may join " + others[0].Service.String() + " there"
+		return "no pool has it, so no Service may join " + others[0].Service.String() + " there"
 	}
 	return p.sharing(r, others)
 }
 
-// place decides where a Service is to be in a family: where it asks to be; else where
-// it is; else somewhere new.
-func (a *Allocator) place(r *Request, own []owned, f lb.Family) place {
+// place decides the address of a Service in a family: the requested one, else the present
+// one, else a new one.
+func (a *inventory) place(r *Request, own []owned, f lb.Family) place {
 	p := place{family: f}
 	if o, has := best(own, f, func(o owned) bool { return o.shown }); has {
 		p.shown = o.addr
@@ -135,7 +135,7 @@ func (a *Allocator) place(r *Request, own []owned, f lb.Family) place {
 	return p
 }
 
-// best gives the address that a Service is seen at, else that it has claimed, else the
+// best returns the address that a Service shows, else that it has claimed, else the
 // lowest, of those of a family that fit.
 func best(own []owned, f lb.Family, fits func(owned) bool) (owned, bool) {
 	rank := func(o owned) int {
@@ -163,10 +163,9 @@ func find(own []owned, x netip.Addr) (owned, bool) {
 	return best(own, lb.FamilyOf(x), func(o owned) bool { return o.addr == x })
 }
 
-// fresh finds an address for a Service that has none of the family, or none where it
-// wants one: what is reserved for it, what was its own, what its share key leads to,
-// else the lowest free one.
-func (a *Allocator) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
+// fresh finds a new address for a Service: one that is reserved for it, was its own, or
+// has its sharing key, else the lowest free one.
+func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 	if booked := a.ofFamily(a.booked[r.ID], r.Pool, f); len(booked) > 0 {
 		x, why, wait := a.first(r, booked)
 		return x, why, wait
@@ -198,8 +197,8 @@ func (a *Allocator) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 	return netip.Addr{}, a.nothing(r, f), false
 }
 
-// first gives the first address that can be had, or why the first can't.
-func (a *Allocator) first(r *Request, addrs []netip.Addr) (x netip.Addr, why Pending, wait bool) {
+// first returns the first available address, or why the first is not.
+func (a *inventory) first(r *Request, addrs []netip.Addr) (x netip.Addr, why Pending, wait bool) {
 	for _, x := range addrs {
 		p, wait := a.obtain(r, x)
 		if wait || p.Reason == "" {
@@ -210,25 +209,9 @@ func (a *Allocator) first(r *Request, addrs []netip.Addr) (x netip.Addr, why Pen
 	return netip.Addr{}, why, false
 }
 
-// candidates are the pools of a family that a Service may get an address of: the one
-// that it names, or those that need not be named.
-func (a *Allocator) candidates(r *Request, f lb.Family) []*pool {
-	var out []*pool
-	for _, p := range a.pools {
-		if a.admits(p, r) && p.has(f) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func (a *Allocator) admits(p *pool, r *Request) bool {
-	return (r.Pool == "" && p.AutoAssign || r.Pool == p.Name) && p.refuses(r) == ""
-}
-
-// sharedBy are the addresses that a Service's share key leads to: those of its
-// namespace, and of others with which a pool lets it share.
-func (a *Allocator) sharedBy(r *Request, f lb.Family) []netip.Addr {
+// sharedBy returns the addresses with a Service's sharing key: those of its namespace, and
+// of others with which a pool lets it share.
+func (a *inventory) sharedBy(r *Request, f lb.Family) []netip.Addr {
 	if r.Share == "" {
 		return nil
 	}
@@ -250,9 +233,9 @@ func (a *Allocator) sharedBy(r *Request, f lb.Family) []netip.Addr {
 	})
 }
 
-// anyListed tells whether somebody has an address whose namespace is in the pool's
-// sharing namespaces.
-func (a *Allocator) anyListed(p *Pool, x netip.Addr) bool {
+// anyListed reports whether a holder of an address is of one of the pool's sharing
+// namespaces.
+func (a *inventory) anyListed(p *Pool, x netip.Addr) bool {
 	c := a.claims[x]
 	if f, flying := a.flights[x]; flying {
 		c = &f.Claim
@@ -260,8 +243,8 @@ func (a *Allocator) anyListed(p *Pool, x netip.Addr) bool {
 	return c != nil && slices.ContainsFunc(c.Holders, func(h Holder) bool { return p.listed(h.Service.Namespace) })
 }
 
-// ofFamily picks the addresses of a family that are in a pool; "" is any.
-func (a *Allocator) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []netip.Addr {
+// ofFamily returns the addresses of a family that are in a pool; "" is any.
+func (a *inventory) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []netip.Addr {
 	var out []netip.Addr
 	for _, x := range addrs {
 		if lb.FamilyOf(x) == f && (pool == "" || a.inPool(x, pool)) {
@@ -271,9 +254,9 @@ func (a *Allocator) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []net
 	return out
 }
 
-// obtain tells why a Service can't have an address that is not its own, though it asks
-// for just that; or that this can't be told yet.
-func (a *Allocator) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
+// obtain returns why a Service can't have an address that it requests and does not own;
+// wait is that it is not known yet.
+func (a *inventory) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
 	p := a.poolOf(x)
 	switch {
 	case p == nil:
@@ -298,17 +281,18 @@ func (a *Allocator) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
 		return Pending{}, false
 	case r.Share != "" && len(c.Holders) > 0:
 		return a.refusal(r, x, ShareRefused, "not to be shared: "+refused), false
-	case c.held():
-		return a.refusal(r, x, AddressHeld, refused), false
+	case c.retained():
+		return a.refusal(r, x, AddressRetained, refused), false
 	}
-	return a.refusal(r, x, AddressTaken, refused), false
+	return a.refusal(r, x, AddressInUse, refused), false
 }
 
-// unclaimed tells whether an address without a claim is in somebody's status.
-func (a *Allocator) unclaimed(r *Request, x netip.Addr) (Pending, bool) {
+// unclaimed returns why a Service can't have an address without a claim: it is in the
+// status of another one.
+func (a *inventory) unclaimed(r *Request, x netip.Addr) (Pending, bool) {
 	for _, id := range sortIDs(a.listed[x]) {
 		if id != r.ID {
-			return a.refusal(r, x, AddressTaken, "in the status of "+id.String()), false
+			return a.refusal(r, x, AddressInUse, "in the status of "+id.String()), false
 		}
 	}
 	return Pending{}, false

@@ -12,33 +12,33 @@ import (
 	"weir/lb"
 )
 
-// Config is what the operator says of addresses. Check it before use.
+// Config has the pools and reservations. Check it before use.
 type Config struct {
 	Pools        []Pool
 	Reservations []Reservation
-	// ReleaseAfter is how long an address stays its Service's after that has gone or
-	// has let go of it; 0 lets go at once. It must be longer than any writer's view of
-	// the clusters may be late, and than writers' clocks differ.
-	ReleaseAfter time.Duration
+	// Retention is how long an address is kept for its Service after the Service is
+	// deleted or has released it; 0 is not at all. It must exceed the delay of any
+	// writer's view of the clusters, and the difference of writers' clocks.
+	Retention time.Duration
 }
 
-// Pool is one [[pool]]: addresses to hand out, and to whom. Ranges of all pools are
-// disjoint.
+// Pool is one [[pool]]: addresses, and the Services that may get them. Ranges of all pools
+// are disjoint.
 type Pool struct {
 	// Name is unique.
 	Name   string
 	Ranges []Range
 	// Priority orders pools: the lowest number first, then by name.
 	Priority int
-	// AutoAssign gives addresses to Services that ask for none of them, nor for the
-	// pool. Without it one must ask.
+	// AutoAssign assigns addresses to Services that request neither the pool nor an
+	// address of it. Without it a request is necessary.
 	AutoAssign bool
-	// AvoidEnds keeps the first and last address of each IPv4 CIDR of 4 or more
-	// addresses from those that do not ask for just it.
-	AvoidEnds bool
+	// AvoidFirstLast reserves the first and last address of each IPv4 CIDR of 4 or more
+	// addresses for Services that request just that address.
+	AvoidFirstLast bool
 
-	// Clusters, Namespaces and Labels say which Services the pool admits: all three
-	// must. Empty is no limit; of labels, each must be the Service's.
+	// Clusters, Namespaces and Labels limit the Services that the pool admits: all three
+	// must match. Empty is no limit; the Service must have all the labels.
 	Clusters   []string
 	Namespaces []string
 	Labels     map[string]string
@@ -47,47 +47,46 @@ type Pool struct {
 }
 
 // Sharing is a pool's rule for Services that share an address by key. The zero value
-// lets those of one namespace (of one cluster) do so.
+// permits it within a namespace of a cluster.
 type Sharing struct {
-	// Off refuses it.
+	// Off forbids it.
 	Off bool
-	// Namespaces are those that may share with each other too, of whichever cluster;
-	// "*" is every one.
+	// Namespaces are those that may share with each other too, in any cluster; "*" is
+	// every one.
 	Namespaces []string
 }
 
-// Reservation keeps addresses for one Service, be it there or not: nobody else gets
-// them, and it gets no other unless it asks. They are of some pool, whose limits, ends
-// and AutoAssign do not hold for them. Services that are to share one each have a
-// Reservation with it.
+// Reservation reserves addresses for one Service, whether it exists or not: no other
+// Service gets them, and it gets no other address without a request. They are of some pool,
+// and exempt from its limits, AvoidFirstLast and AutoAssign. Services that share an address
+// each need a Reservation of it.
 type Reservation struct {
 	Service lb.ServiceID
-	// Addrs are one or more; the lowest of a family that can be had is taken.
+	// Addrs are one or more; the lowest available one of a family is assigned.
 	Addrs []netip.Addr
 }
 
-// never are addresses that no pool may have: they are the hosts' own, or mean others.
-var never = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"),
-	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+// pooledRange is a Range of a Pool.
+type pooledRange struct {
+	Range
+	pool *Pool
 }
 
-// Check tells everything that is wrong with a Config, each with what to do.
+// Check returns all errors of a Config, each with its solution.
 func (c Config) Check() error {
 	var errs []error
-	if c.ReleaseAfter < 0 {
-		errs = append(errs, fmt.Errorf("release_after is %v: give 0 or more", c.ReleaseAfter))
+	if c.Retention < 0 {
+		errs = append(errs, fmt.Errorf("retention is %v: give 0 or more", c.Retention))
 	}
 	names := map[string]bool{}
-	var all []span
+	var all []pooledRange
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		switch {
 		case p.Name == "":
 			errs = append(errs, errors.New("a pool has no name: give it one"))
 		case names[p.Name]:
-			errs = append(errs, fmt.Errorf("two pools are called %q: rename one", p.Name))
+			errs = append(errs, fmt.Errorf("two pools have the name %q: rename one", p.Name))
 		}
 		names[p.Name] = true
 		if len(p.Ranges) == 0 {
@@ -98,19 +97,19 @@ func (c Config) Check() error {
 				errs = append(errs, fmt.Errorf("pool %q: %w", p.Name, err))
 				continue
 			}
-			all = append(all, span{Range: r, pool: p})
+			all = append(all, pooledRange{r, p})
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return a.First.Compare(b.First) })
+	slices.SortFunc(all, func(a, b pooledRange) int { return a.First.Compare(b.First) })
 	for i := 1; i < len(all); i++ {
 		if a, b := all[i-1], all[i]; a.Contains(b.First) {
-			errs = append(errs, fmt.Errorf("%v of pool %q and %v of pool %q have addresses in common: let one have them", a.Range, a.pool.Name, b.Range, b.pool.Name))
+			errs = append(errs, fmt.Errorf("%v of pool %q and %v of pool %q overlap: remove the overlap from one", a.Range, a.pool.Name, b.Range, b.pool.Name))
 		}
 	}
 	return errors.Join(append(errs, c.checkReservations(all)...)...)
 }
 
-func (c Config) checkReservations(all []span) []error {
+func (c Config) checkReservations(all []pooledRange) []error {
 	var errs []error
 	seen := map[lb.ServiceID]bool{}
 	for _, r := range c.Reservations {
@@ -122,7 +121,7 @@ func (c Config) checkReservations(all []span) []error {
 			errs = append(errs, fmt.Errorf("the reservation of %v has no addresses: give it one", r.Service))
 		}
 		for _, a := range r.Addrs {
-			if !slices.ContainsFunc(all, func(s span) bool { return s.Contains(a) }) {
+			if !slices.ContainsFunc(all, func(s pooledRange) bool { return s.Contains(a) }) {
 				errs = append(errs, fmt.Errorf("%v is reserved for %v, but is in no pool: add it to one", a, r.Service))
 			}
 		}
@@ -130,18 +129,18 @@ func (c Config) checkReservations(all []span) []error {
 	return errs
 }
 
-// compare orders pools as they are used.
+// compare orders pools by their use.
 func (p *Pool) compare(q *Pool) int {
 	return cmp.Or(cmp.Compare(p.Priority, q.Priority), cmp.Compare(p.Name, q.Name))
 }
 
-// has tells whether the pool has addresses of a family.
+// has reports whether the pool has addresses of a family.
 func (p *Pool) has(f lb.Family) bool {
 	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return lb.FamilyOf(r.First) == f })
 }
 
-// refuses names the first limit that a Service does not meet; empty is that the pool
-// admits it.
+// refuses returns the first limit that excludes a Service; empty is that the pool admits
+// it.
 func (p *Pool) refuses(r *Request) string {
 	if len(p.Clusters) > 0 && !slices.Contains(p.Clusters, r.ID.Source) {
 		return fmt.Sprintf("pool %q admits only clusters %s", p.Name, list(p.Clusters))
@@ -157,7 +156,8 @@ func (p *Pool) refuses(r *Request) string {
 	return ""
 }
 
-// avoids tells whether a is an end of one of the pool's CIDRs, of which r is one.
+// avoids reports whether a is the first or last address of r, a CIDR of the pool, and must
+// be avoided.
 func (p *Pool) avoids(r Range, a netip.Addr) bool {
-	return p.AvoidEnds && r.ends() && (a == r.First || a == r.Last)
+	return p.AvoidFirstLast && r.hasEnds() && (a == r.First || a == r.Last)
 }

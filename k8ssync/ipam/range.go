@@ -6,15 +6,22 @@ import (
 	"strings"
 )
 
-// Range is the addresses from First to Last, both of one family and both within.
+// Range is the addresses from First to Last, both of one family and both included.
 type Range struct {
 	First, Last netip.Addr
-	// CIDR tells that it was written as a prefix, so that it has ends to avoid.
+	// CIDR is that it was written as a prefix: its first and last address may be avoided.
 	CIDR bool
 }
 
+// never are addresses that no pool may have: those of hosts themselves, and special ones.
+var never = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"),
+	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
 // ParseRange reads "192.0.2.0/24", "192.0.2.10-192.0.2.20" or one address. A prefix
-// with bits beyond its length is an error that names the one meant.
+// with bits beyond its length is an error with the correct one.
 func ParseRange(s string) (Range, error) {
 	s = strings.TrimSpace(s)
 	if strings.Contains(s, "/") {
@@ -41,7 +48,7 @@ func ParseRange(s string) (Range, error) {
 	return r, r.check()
 }
 
-// check tells what is wrong with a range.
+// check returns the error of a range.
 func (r Range) check() error {
 	if !r.First.IsValid() || !r.Last.IsValid() || r.First.BitLen() != r.Last.BitLen() || r.First.Zone() != "" || r.Last.Zone() != "" {
 		return fmt.Errorf("range %v-%v is not of one family: give two addresses of one", r.First, r.Last)
@@ -51,18 +58,18 @@ func (r Range) check() error {
 	}
 	for _, p := range never {
 		if r.Contains(p.Addr()) || p.Contains(r.First) {
-			return fmt.Errorf("range %v has addresses of %v, which can't be a Service's: leave them out", r, p)
+			return fmt.Errorf("range %v has addresses of %v, which no Service may have: remove them", r, p)
 		}
 	}
 	return nil
 }
 
-// Contains tells whether an address is within.
+// Contains reports whether an address is in the range.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
 
-// Prefixes gives the fewest prefixes that are together the range, in order.
+// Prefixes returns the fewest prefixes that cover exactly the range, in order.
 func (r Range) Prefixes() []netip.Prefix {
 	var out []netip.Prefix
 	for at := r.First; at.IsValid() && !r.Last.Less(at); {
@@ -81,7 +88,7 @@ func (r Range) Prefixes() []netip.Prefix {
 	return out
 }
 
-// String gives what ParseRange reads.
+// String returns the form that ParseRange reads.
 func (r Range) String() string {
 	switch {
 	case r.CIDR && len(r.Prefixes()) == 1:
@@ -92,19 +99,19 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// ends tells whether the range has ends worth avoiding: it is an IPv4 network with
-// more than those.
-func (r Range) ends() bool {
+// hasEnds reports whether the first and last address may be avoided: the range is an IPv4
+// network with other addresses.
+func (r Range) hasEnds() bool {
 	size, _ := r.size().Uint64()
 	return r.CIDR && r.First.Is4() && size >= 4
 }
 
-// size is how many addresses there are.
+// size returns the number of addresses.
 func (r Range) size() Count {
 	return number(r.Last).minus(number(r.First)).plus(Count{lo: 1})
 }
 
-// last gives the last address of a prefix.
+// last returns the last address of a prefix.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -12,37 +13,36 @@ import (
 	"weir/lb"
 )
 
-// Request is what one Service asks for, as its API server has it now. Services of all
-// clusters and classes that have addresses, or want them, are put into the Allocator.
+// Request is the request of one Service, as its API server has it now. The Allocator needs
+// those of all clusters and classes that have addresses, or request them.
 type Request struct {
 	ID lb.ServiceID
-	// UID tells a Service from one of the same name that came after it.
+	// UID distinguishes a Service from a later one of the same name.
 	UID string
-	// Version is the Service's resourceVersion. Decision.Version gives it back: a
-	// status is written only onto that version, or a writer that has slept could
-	// write what another has long taken back.
+	// Version is the Service's resourceVersion, as in Decision.Version: a status is
+	// written only onto that version, so that a suspended writer undoes no later change.
 	Version string
 	Created time.Time
 
-	// Foreign is a Service that is not weir's to assign: it is of another class, or
-	// not (or no longer) of type LoadBalancer. What it has in Status is taken.
+	// Foreign is a Service that weir does not manage: it is of another class, or not (or
+	// no longer) of type LoadBalancer. The addresses in its Status are taken.
 	Foreign bool
 
 	// Required are the families it must have: all of them, or nothing new. Preferred
-	// are those it takes if it can; it must have one of them if none is Required.
+	// are optional; it must have one of them if none is Required.
 	// SingleStack requires ipFamilies[0], RequireDualStack both, PreferDualStack
 	// prefers those of spec.ipFamilies.
 	Required, Preferred []lb.Family
 
-	// Addrs are the addresses asked for, one of a family at most.
+	// Addrs are the requested addresses, one of a family at most.
 	Addrs []netip.Addr
-	// Pool is the one asked for; empty is any.
+	// Pool is the requested one; empty is any.
 	Pool string
-	// Bad is what is wrong with what it asks for, as far as that could not even be
-	// read: it keeps what it has, and gets nothing new.
+	// Bad is the error of a request that can't be read: the Service keeps its addresses,
+	// and gets no new ones.
 	Bad string
 
-	// Share is the key by which it shares an address; empty is not at all.
+	// Share is the key by which it shares an address; empty is no sharing.
 	Share string
 	Ports []lb.PortKey
 	// Local is externalTrafficPolicy Local. Selector is the Service's, as one text:
@@ -52,13 +52,15 @@ type Request struct {
 
 	Labels map[string]string
 
-	// Status are the addresses in status.loadBalancer.ingress now, whoever wrote
-	// them.
+	// AnnotationPrefix is the prefix of annotations in the Service's cluster, for texts.
+	AnnotationPrefix string
+
+	// Status are the addresses in status.loadBalancer.ingress now, of any writer.
 	Status []netip.Addr
 }
 
-// SelectorText gives a selector as one comparable text; a long one is hashed. That of
-// an empty selector is "".
+// SelectorText returns a selector as one comparable text; a long one is hashed. That of an
+// empty selector is "".
 func SelectorText(selector map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(selector)) {
@@ -71,55 +73,55 @@ func SelectorText(selector map[string]string) string {
 	return text
 }
 
-// maxSelector keeps claims small, whatever a Service selects by.
+// maxSelector limits the size of claims.
 const maxSelector = 256
 
-// Reason says why a Service does not have what it asks for, or what else there is to
-// know of its addresses. The set is closed.
+// Reason is why a Service does not have its request, or the subject of a Note about its
+// addresses. The set is closed.
 type Reason string
 
 // The reasons. All but the last three are of Pending.
 const (
-	// NoPool: no pool admits the Service, or the one it asks for is not there.
+	// NoPool: no pool admits the Service, or the requested one does not exist.
 	NoPool Reason = "no-pool"
 	// PoolExhausted: every pool that admits it is full, for now.
 	PoolExhausted Reason = "pool-exhausted"
 	// FamilyMissing: no pool that admits it has addresses of a family.
 	FamilyMissing Reason = "family-missing"
-	// AddressNotInPool: the address asked for is of no pool, or not of that asked for.
+	// AddressNotInPool: the requested address is of no pool, or not of the requested one.
 	AddressNotInPool Reason = "address-not-in-pool"
-	// AddressTaken: another Service has the address asked for, or reserved.
-	AddressTaken Reason = "address-taken"
-	// AddressHeld: another Service had it, and may still come back for it.
-	AddressHeld Reason = "address-held"
-	// AddressReserved: the address asked for is reserved for another Service.
+	// AddressInUse: another Service has the requested or reserved address.
+	AddressInUse Reason = "address-in-use"
+	// AddressRetained: the address is retained for another Service.
+	AddressRetained Reason = "address-retained"
+	// AddressReserved: the requested address is reserved for another Service.
 	AddressReserved Reason = "address-reserved"
-	// NotAllowed: the pool asked for, or of the address asked for, does not admit it.
+	// NotAllowed: the requested pool, or that of the requested address, does not admit it.
 	NotAllowed Reason = "not-allowed"
 	// ShareRefused: it may not share the address, or not with these ports.
 	ShareRefused Reason = "share-refused"
-	// BadRequest: what it asks for contradicts itself.
+	// BadRequest: its request contradicts itself.
 	BadRequest Reason = "bad-request"
-	// NoWriter: nobody writes now. The writer says so, this package never does.
+	// NoWriter: no box writes now. Only the caller of this package uses it.
 	NoWriter Reason = "no-writer"
 
-	// PoolStranded: it has an address that it would not get today, and keeps it.
-	PoolStranded Reason = "pool-stranded"
-	// Conflict: it had an address in its status that is somebody else's.
+	// OutsidePool: it keeps an address that it would not get today.
+	OutsidePool Reason = "outside-pool"
+	// Conflict: it had an address of another Service in its status.
 	Conflict Reason = "conflict"
-	// FamilyLeft: a family that it prefers can't be had.
+	// FamilyLeft: no address of a preferred family is available.
 	FamilyLeft Reason = "family-left"
 )
 
-// Reasons are all of them, in the order above.
+// Reasons returns all of them, in the order above.
 func Reasons() []Reason {
 	return []Reason{
-		NoPool, PoolExhausted, FamilyMissing, AddressNotInPool, AddressTaken, AddressHeld, AddressReserved,
-		NotAllowed, ShareRefused, BadRequest, NoWriter, PoolStranded, Conflict, FamilyLeft,
+		NoPool, PoolExhausted, FamilyMissing, AddressNotInPool, AddressInUse, AddressRetained, AddressReserved,
+		NotAllowed, ShareRefused, BadRequest, NoWriter, OutsidePool, Conflict, FamilyLeft,
 	}
 }
 
-// CamelCase gives the reason as conditions and Events have it: "PoolExhausted".
+// CamelCase returns the reason in the style of conditions and Events: "PoolExhausted".
 func (r Reason) CamelCase() string {
 	var out strings.Builder
 	for word := range strings.SplitSeq(string(r), "-") {
@@ -130,18 +132,17 @@ func (r Reason) CamelCase() string {
 	return out.String()
 }
 
-// Pending is why a Service does not have what it asks for. The zero value is that it
-// has. It may have addresses all the same: nothing is taken away because a new wish
-// can't be met.
+// Pending is why a Service does not have its request. The zero value is that it has. It may
+// have addresses nevertheless: an unavailable request removes nothing.
 type Pending struct {
 	Reason Reason
-	// Pool is the one it is about; empty if none is.
+	// Pool is the pool concerned; empty is none.
 	Pool string
-	// Text names the rule that failed, and the nearest pool that could be used.
+	// Text has the rule that failed, and the nearest available address.
 	Text string
 }
 
-// Note is something to know of an address that a Service has, or had.
+// Note is a remark about an address that a Service has, or had.
 type Note struct {
 	Service lb.ServiceID
 	Addr    netip.Addr // may be zero
@@ -149,10 +150,9 @@ type Note struct {
 	Text    string
 }
 
-// Decision is what to do for one Service. Where there are Writes, do them, each by compare
-// and swap, and tell the Allocator what came of each: Learn or Gone, then Done. The next
-// Decision follows from that, and tells what the status is to be. After an error that
-// taught nothing, ask for it with Again.
+// Decision is the work for one Service. If there are Writes, make them, each by compare and
+// swap, and record the result of each: Learn or Gone, then Done. The next Decision follows
+// from that, and has the status. After an error without a result, request it with Again.
 type Decision struct {
 	Service lb.ServiceID
 	// UID and Version are those of the Request; both empty when there is none.
@@ -161,17 +161,58 @@ type Decision struct {
 	// Writes are the changes of claims, all independent of each other.
 	Writes []Write
 
-	// Apply tells that the status is weir's to write: it is to be Addrs, exactly, as
-	// far as weir owns it. Otherwise it is not touched.
+	// Apply is that weir writes the status: exactly Addrs, as far as weir owns it.
+	// Otherwise the status is left as it is.
 	Apply bool
 	// Addrs are the addresses that the Service has: sorted, IPv4 first, each with a
-	// claim that the store confirmed, or in its status already with nobody against it.
+	// confirmed claim, or already in its status without an objection.
 	Addrs []netip.Addr
-	// Pending says what it asks for and does not have, but for Writes under way.
+	// Pending is why it lacks a part of its request, but for Writes in flight.
 	Pending Pending
 	Notes   []Note
 
-	// Waiting tells that nothing can be said until writes that are under way, or the
-	// Service's cluster, have been heard of. It is decided again then, unasked.
+	// Waiting is that there is no decision before the end of writes in flight, or before
+	// the Service's cluster is synced. It follows then by itself.
 	Waiting bool
+}
+
+// same reports whether two Decisions without Writes are the same.
+func (d Decision) same(o Decision) bool {
+	return d.UID == o.UID && d.Version == o.Version && d.Apply == o.Apply && d.Pending == o.Pending &&
+		slices.Equal(d.Addrs, o.Addrs) && slices.Equal(d.Notes, o.Notes)
+}
+
+// asked returns the requested address of a family.
+func (r *Request) asked(f lb.Family) (netip.Addr, bool) {
+	for _, x := range r.Addrs {
+		if lb.FamilyOf(x) == f {
+			return x, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// before reports whether a Service is older.
+func (r *Request) before(o *Request) bool {
+	return cmp.Or(r.Created.Compare(o.Created), r.ID.Compare(o.ID)) < 0
+}
+
+// contradiction returns why a request contradicts itself.
+func (r *Request) contradiction() Pending {
+	if r.Bad != "" {
+		return Pending{Reason: BadRequest, Text: r.Bad}
+	}
+	families := sortFamilies(r.Required, r.Preferred)
+	if len(families) == 0 {
+		return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v has no IP family: give it spec.ipFamilies", r.ID)}
+	}
+	for i, x := range r.Addrs {
+		if i > 0 && x.Is4() == r.Addrs[i-1].Is4() {
+			return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v requests %v and %v: request one address of a family", r.ID, r.Addrs[i-1], x)}
+		}
+		if f := lb.FamilyOf(x); !slices.Contains(families, f) {
+			return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v requests %v, but is not %v: add that to spec.ipFamilies, or remove the request", r.ID, x, f)}
+		}
+	}
+	return Pending{}
 }

@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"weir/lb"
 )
 
-// sharing tells why a Service may not join the holders of an address; empty is that
-// it may. Holders that have let go count like the others: they may come back.
+// sharing returns why a Service may not join the holders of an address; empty is that it
+// may. Holders that have released it count as well: they may return.
 func (p *Pool) sharing(r *Request, others []Holder) string {
 	if p.Sharing.Off {
 		return fmt.Sprintf("pool %q has sharing off", p.Name)
@@ -29,8 +28,8 @@ func (p *Pool) sharing(r *Request, others []Holder) string {
 	return ""
 }
 
-// together tells whether two Services may share an address as far as their namespaces
-// go. A namespace is one cluster's: that of the same name in another is another.
+// together reports whether the namespaces of two Services may share an address. Namespaces
+// of the same name in two clusters are different ones.
 func (p *Pool) together(a, b lb.ServiceID) bool {
 	if a.Source == b.Source && a.Namespace == b.Namespace {
 		return true
@@ -38,18 +37,18 @@ func (p *Pool) together(a, b lb.ServiceID) bool {
 	return p.listed(a.Namespace) && p.listed(b.Namespace)
 }
 
-// listed tells whether a namespace may share with others.
+// listed reports whether a namespace may share with others.
 func (p *Pool) listed(namespace string) bool {
 	return slices.Contains(p.Sharing.Namespaces, namespace) || slices.Contains(p.Sharing.Namespaces, "*")
 }
 
-// disagree tells why two Services can't share whatever their ports are; empty is that
-// they can. With a traffic policy of Local, which nodes answer for an address is which
-// nodes have backends, so both must have the same ones.
+// disagree returns why two Services can't share, with whatever ports; empty is that they
+// can. With a traffic policy of Local only the nodes with backends answer for an address, so
+// both must have the same backends.
 func disagree(r *Request, h Holder) string {
 	switch {
 	case h.Share == "":
-		return fmt.Sprintf("%v has it for itself", h.Service)
+		return fmt.Sprintf("%v does not share it", h.Service)
 	case r.Share == "":
 		return fmt.Sprintf("%v shares it by key %q", h.Service, h.Share)
 	case r.Share != h.Share:
@@ -64,9 +63,9 @@ func disagree(r *Request, h Holder) string {
 	return ""
 }
 
-// record gives what a claim is to say of a Service that has the address, and what of
-// its sharing can't be as it wants. Who shares and then changes its mind into a clash
-// stays where it is, with what was agreed: nothing moves, nobody loses a port to it.
+// record returns the holder of a claim for a Service that has the address, and the part of
+// its sharing that is refused. A sharer with a change that causes a conflict keeps its address
+// with the former terms: nothing moves, and no other Service loses a port.
 func record(r *Request, pool string, old Holder, others []Holder) (h Holder, refused string) {
 	h = Holder{Service: r.ID, UID: r.UID, Pool: pool, Share: r.Share}
 	if r.Share != "" {
@@ -88,7 +87,7 @@ func record(r *Request, pool string, old Holder, others []Holder) (h Holder, ref
 	return h, refused
 }
 
-// localSelector is empty where it does not matter.
+// localSelector returns the selector, empty where it does not matter.
 func localSelector(r *Request) string {
 	if r.Local {
 		return r.Selector
@@ -101,41 +100,4 @@ func policy(local bool) string {
 		return "Local"
 	}
 	return "Cluster"
-}
-
-// common gives the ports that are in both lists.
-func common(a, b []lb.PortKey) []lb.PortKey {
-	var out []lb.PortKey
-	for _, p := range a {
-		if slices.Contains(b, p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-func sortPorts(ports []lb.PortKey) []lb.PortKey {
-	out := slices.Clone(ports)
-	slices.SortFunc(out, func(a, b lb.PortKey) int {
-		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
-	})
-	return slices.Compact(out)
-}
-
-// maxListed is how many of a kind a text names.
-const maxListed = 8
-
-func portList(ports []lb.PortKey) string {
-	var out []string
-	for _, p := range ports {
-		out = append(out, p.String())
-	}
-	return list(out)
-}
-
-func list(names []string) string {
-	if n := len(names) - maxListed; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), n)
-	}
-	return strings.Join(names, ", ")
 }

@@ -21,7 +21,7 @@ func TestSharing(t *testing.T) {
 	tests := []struct {
 		name string
 		ask  func(*Request, *Pool)
-		want string // address; else what it says
+		want string // address; else the text
 	}{
 		{"by key", func(*Request, *Pool) {}, "192.0.2.0"},
 		{"no key", func(r *Request, _ *Pool) { r.Share = "" }, "192.0.2.1"},
@@ -47,13 +47,13 @@ func TestSharing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			pool, r := p, sharer("web", 443)
 			test.ask(&r, &pool)
-			s := newStage(t, pool).put(sharer("first", 80)).settle().put(r).settle()
+			s := newStage(t, pool).put(sharer("first", 80)).finish().put(r).finish()
 			d := s.last[r.ID]
 			if len(d.Addrs) == 1 && d.Addrs[0].String() == test.want && d.Pending.Reason == "" {
 				return
 			}
 			s.last[id("web")] = d
-			s.says("web", test.want)
+			s.hasPending("web", test.want)
 			if len(d.Addrs) > 0 {
 				t.Errorf("got %v", d.Addrs)
 			}
@@ -68,7 +68,7 @@ func TestLocalSharersHaveTheSamePods(t *testing.T) {
 	s.want("web", "", "192.0.2.0")
 	api := sharer("api", 22)
 	api.Local, api.Selector = true, "app=api"
-	s.put(api).want("api", ShareRefused).says("api", "selects other pods")
+	s.put(api).want("api", ShareRefused).hasPending("api", "selects other pods")
 	api.Selector = "app=web"
 	s.put(api).want("api", "", "192.0.2.0")
 }
@@ -93,7 +93,7 @@ func TestLocalSharersOfOneNamespace(t *testing.T) {
 		r.ID.Source, r.ID.Namespace = test.source, test.namespace
 		first.Local, r.Local = test.local, test.local
 		r.Addrs = addrs("192.0.2.0")
-		s := newStage(t, p).put(first).settle().put(r).settle()
+		s := newStage(t, p).put(first).finish().put(r).finish()
 		d := s.last[r.ID]
 		if d.Pending.Reason != test.want || len(d.Addrs) == 1 != (test.want == "") {
 			t.Errorf("%v, Local %v: has %v and is pending for %q, want %q", r.ID, test.local, d.Addrs, d.Pending.Reason, test.want)
@@ -101,26 +101,26 @@ func TestLocalSharersOfOneNamespace(t *testing.T) {
 	}
 }
 
-func TestASharerThatChangesItsMindStays(t *testing.T) {
+func TestChangedSharerStays(t *testing.T) {
 	s := newStage(t, public(t, "192.0.2.0/29")).put(sharer("a", 80)).put(sharer("b", 443))
 	s.want("a", "", "192.0.2.0").want("b", "", "192.0.2.0")
 	// The changer keeps what does not clash, however old it is.
 	old := sharer("b", 80, 8080)
 	old.Created = start.AddDate(-1, 0, 0)
-	s.put(old).want("b", ShareRefused, "192.0.2.0").says("b", "prod/shop/a has port 80/tcp there")
+	s.put(old).want("b", ShareRefused, "192.0.2.0").hasPending("b", "prod/shop/a has port 80/tcp there")
 	h, _ := s.a.claims[addr("192.0.2.0")].holder(id("b"))
 	if portList(h.Ports) != "8080/tcp" {
 		t.Errorf("b holds %v", h.Ports)
 	}
-	// What it gave up is anybody's.
+	// What it gave up is free for all.
 	s.put(sharer("c", 443)).want("c", "", "192.0.2.0")
 	alone := old
 	alone.Share = ""
-	s.put(alone).want("b", ShareRefused, "192.0.2.0").says("b", "weir/addresses")
+	s.put(alone).want("b", ShareRefused, "192.0.2.0").hasPending("b", "weir/addresses")
 	alone.Addrs = addrs("192.0.2.5")
 	s.put(alone).want("b", "", "192.0.2.5")
 	// It may come back for its place as long as that is held.
-	s.put(sharer("d", 8080)).want("d", ShareRefused).says("d", "prod/shop/b has port 8080/tcp there")
+	s.put(sharer("d", 8080)).want("d", ShareRefused).hasPending("d", "prod/shop/b has port 8080/tcp there")
 	s.now = s.now.Add(after)
 	s.want("d", "", "192.0.2.0")
 	// And who has gone leaves the port that another waits for.

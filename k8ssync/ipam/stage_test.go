@@ -44,13 +44,13 @@ func id(name string) lb.ServiceID {
 // request is a Service that asks for nothing but an IPv4 address.
 func request(name string) Request {
 	return Request{
-		ID: id(name), UID: name + "-1", Version: "1", Created: start, Required: []lb.Family{lb.IPv4},
+		AnnotationPrefix: "weir/",
+		ID:               id(name), UID: name + "-1", Version: "1", Created: start, Required: []lb.Family{lb.IPv4},
 		Ports: []lb.PortKey{{Port: 80, Proto: lb.TCP}},
 	}
 }
 
-// stage is an Allocator with a store and an API server that do what they are told at
-// once.
+// stage is an Allocator with a store and an API server that apply all writes at once.
 type stage struct {
 	t       *testing.T
 	a       *Allocator
@@ -62,7 +62,7 @@ type stage struct {
 
 func newStage(t *testing.T, pools ...Pool) *stage {
 	t.Helper()
-	c := Config{Pools: pools, ReleaseAfter: after}
+	c := Config{Pools: pools, Retention: after}
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func (s *stage) delete(name string) *stage {
 	return s
 }
 
-// settle does what is to be done, until there is nothing.
-func (s *stage) settle() *stage {
+// finish does what is due, until there is nothing.
+func (s *stage) finish() *stage {
 	s.t.Helper()
 	for range 1000 {
 		d, ok := s.a.Next(s.now)
@@ -122,7 +122,7 @@ func (s *stage) settle() *stage {
 // want checks the addresses of a Service, and why it is pending.
 func (s *stage) want(name string, why Reason, list ...string) *stage {
 	s.t.Helper()
-	s.settle()
+	s.finish()
 	got, d := s.there[id(name)].Status, s.last[id(name)]
 	if !slices.Equal(got, addrs(list...)) || d.Pending.Reason != why {
 		s.t.Errorf("%s has %v and is pending for %q (%s), want %v and %q", name, got, d.Pending.Reason, d.Pending.Text, list, why)
@@ -136,7 +136,7 @@ func (s *stage) want(name string, why Reason, list ...string) *stage {
 // noted checks that a Service has a Note with a text.
 func (s *stage) noted(name string, why Reason, text string) *stage {
 	s.t.Helper()
-	s.settle()
+	s.finish()
 	for _, n := range s.last[id(name)].Notes {
 		if n.Reason == why && strings.Contains(n.Text, text) {
 			return s
@@ -146,8 +146,8 @@ func (s *stage) noted(name string, why Reason, text string) *stage {
 	return s
 }
 
-// says checks the text of what a Service waits for.
-func (s *stage) says(name, text string) *stage {
+// hasPending checks the text of a Pending.
+func (s *stage) hasPending(name, text string) *stage {
 	s.t.Helper()
 	if got := s.last[id(name)].Pending.Text; !strings.Contains(got, text) {
 		s.t.Errorf("%s says %q, want %q in it", name, got, text)

@@ -93,8 +93,8 @@ func FuzzClaimText(f *testing.F) {
 		if !bytes.Equal(one, two) {
 			t.Fatalf("%s\n%s", one, two)
 		}
-		// Whatever it says, it is learned and decided upon.
-		a := New(Config{ReleaseAfter: after})
+		// Any content is learned and decided upon.
+		a := New(Config{Retention: after})
 		a.Learn(c)
 		for _, h := range c.Holders {
 			a.Synced(h.Service.Source, true)
@@ -153,7 +153,7 @@ func TestRanges(t *testing.T) {
 		"192.0.2.1/24":             "write 192.0.2.0/24, or 192.0.2.1 for",
 		"192.0.2.9-192.0.2.1":      "write 192.0.2.1-192.0.2.9",
 		"192.0.2.1-2001:db8::1":    "one family",
-		"0.0.0.0/0":                "leave them out",
+		"0.0.0.0/0":                "remove them",
 		"fe80::1":                  "fe80::/10",
 		"::ffff:192.0.2.1":         "::ffff:0.0.0.0/96",
 		"fe80::1%eth0-fe80::2":     "one family",
@@ -169,15 +169,15 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-func TestCheckNamesWhatIsWrong(t *testing.T) {
-	c := Config{ReleaseAfter: -1, Pools: []Pool{
+func TestCheckReturnsAllErrors(t *testing.T) {
+	c := Config{Retention: -1, Pools: []Pool{
 		{Name: "a", Ranges: ranges(t, "192.0.2.0/24")},
 		{Name: "a", Ranges: ranges(t, "192.0.2.128-192.0.2.200")},
 		{},
 	}, Reservations: []Reservation{{Service: id("x"), Addrs: addrs("198.51.100.1")}, {Service: id("x")}}}
 	err := c.Check()
 	for _, want := range []string{
-		"release_after", `two pools are called "a"`, "a pool has no name", "has no addresses", "addresses in common",
+		"retention", `two pools have the name "a"`, "a pool has no name", "has no addresses", "overlap",
 		"198.51.100.1 is reserved for prod/shop/x, but is in no pool", "has two reservations", "has no addresses: give it one",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

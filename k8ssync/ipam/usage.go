@@ -5,40 +5,40 @@ import (
 	"slices"
 )
 
-// Usage is how full the pools are, and who waits.
+// Usage is the use of the pools, with the number of Services that wait.
 type Usage struct {
-	// Pools are in the order in which they are used.
+	// Pools are in the order of use.
 	Pools []PoolUsage
-	// Outside is how many claims are of no pool.
+	// Outside is the number of claims of no pool.
 	Outside int
-	// Pending is how many Services do not have what they ask for, as last decided.
+	// Pending is the number of Services without all that they request, by reason.
 	Pending map[Reason]int
 }
 
-// PoolUsage is one pool's. Size is the sum of Used, Held, Reserved, Taken, Avoided and
+// PoolUsage is the use of one pool. Size is the sum of Used, Retained, Reserved, Taken, Avoided and
 // Free.
 type PoolUsage struct {
 	Name string
 	Size Count
-	// Used have a claim that is not Held.
+	// Used have a claim that is not Retained.
 	Used int
-	// Held were released by all who had them, and are kept for ReleaseAfter.
-	Held int
-	// Reserved are reserved, and neither used nor held.
+	// Retained were released by all holders, and are kept for Config.Retention.
+	Retained int
+	// Reserved are reserved, and neither used nor retained.
 	Reserved int
-	// Taken are in somebody's status without a claim: of other classes mostly.
+	// Taken are in the status of a Service without a claim: of other classes mostly.
 	Taken int
-	// Avoided are ends that only those get who ask for them, and nobody has.
+	// Avoided are first and last addresses that are free for explicit requests only.
 	Avoided int
 	// Free is the rest.
 	Free Count
-	// Stranded is how many of Used their Services would not get today.
-	Stranded int
-	// Pending is how many Services wait for something of this pool.
+	// OutsidePool is the number of Used that their Services would not get today.
+	OutsidePool int
+	// Pending is the number of Services that wait for an address of this pool.
 	Pending map[Reason]int
 }
 
-// Usage tells how full pools are. Its cost grows with the number of claims.
+// Usage returns the use of the pools. Its cost grows with the number of claims.
 func (a *Allocator) Usage() Usage {
 	u := Usage{Pending: map[Reason]int{}}
 	pools := map[*Pool]*PoolUsage{}
@@ -50,8 +50,8 @@ func (a *Allocator) Usage() Usage {
 		switch {
 		case p == nil:
 			u.Outside++
-		case c.held():
-			p.Held++
+		case c.retained():
+			p.Retained++
 		default:
 			p.Used++
 		}
@@ -66,22 +66,22 @@ func (a *Allocator) Usage() Usage {
 			p.Taken++
 		}
 	}
-	a.countDecisions(&u, pools)
+	countDecisions(&u, pools, a)
 	for _, p := range a.pools {
 		v := pools[p.Pool]
 		for _, s := range p.spans {
 			v.Size = v.Size.plus(s.size())
 			v.Avoided += a.avoided(s)
 		}
-		some := v.Used + v.Held + v.Reserved + v.Taken + v.Avoided
+		some := v.Used + v.Retained + v.Reserved + v.Taken + v.Avoided
 		v.Free = v.Size.minus(Count{lo: uint64(some)}) //nolint:gosec // a sum of lengths
 		u.Pools = append(u.Pools, *v)
 	}
 	return u
 }
 
-// avoided counts the ends of a span that nobody has.
-func (a *Allocator) avoided(s *span) int {
+// avoided counts the avoided first and last address of a span that are free.
+func (a *inventory) avoided(s *span) int {
 	n := 0
 	for _, x := range []netip.Addr{s.First, s.Last} {
 		if s.pool.avoids(s.Range, x) && a.claims[x] == nil && len(a.listed[x]) == 0 && len(a.reserved[x]) == 0 {
@@ -91,9 +91,9 @@ func (a *Allocator) avoided(s *span) int {
 	return n
 }
 
-// countDecisions counts what was decided last.
-func (a *Allocator) countDecisions(u *Usage, pools map[*Pool]*PoolUsage) {
-	for _, d := range a.said {
+// countDecisions counts the last decisions.
+func countDecisions(u *Usage, pools map[*Pool]*PoolUsage, a *Allocator) {
+	for _, d := range a.last {
 		if why := d.Pending.Reason; why != "" {
 			u.Pending[why]++
 			if p := a.named(d.Pending.Pool); p != nil {
@@ -101,16 +101,15 @@ func (a *Allocator) countDecisions(u *Usage, pools map[*Pool]*PoolUsage) {
 			}
 		}
 		for _, n := range d.Notes {
-			if p := pools[a.poolOf(n.Addr)]; p != nil && n.Reason == PoolStranded {
-				p.Stranded++
+			if p := pools[a.poolOf(n.Addr)]; p != nil && n.Reason == OutsidePool {
+				p.OutsidePool++
 			}
 		}
 	}
 }
 
-// Stranded tells which addresses that Services have would be stranded by another
-// Config, sorted.
-func (a *Allocator) Stranded(c Config) []Note {
+// OutsidePool returns the addresses of Services that another Config would not permit, sorted.
+func (a *Allocator) OutsidePool(c Config) []Note {
 	l := newLayout(c)
 	var out []Note
 	for _, id := range sortIDs(a.requests) {
@@ -123,8 +122,8 @@ func (a *Allocator) Stranded(c Config) []Note {
 		}
 		slices.SortFunc(addrs, netip.Addr.Compare)
 		for _, x := range addrs {
-			if why := l.stranded(r, x, a.claims[x].others(id)); why != "" {
-				out = append(out, Note{id, x, PoolStranded, why})
+			if why := l.outsidePool(r, x, a.claims[x].others(id)); why != "" {
+				out = append(out, Note{id, x, OutsidePool, why})
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 // A world of several writers, each with its own late view of one claim store and two
 // API servers, and all of them writing at once: elections are left out, so that claims
-// alone must keep the laws. What is bounded is how late a view, or a write, can be:
-// lag for each, which together is less than ReleaseAfter.
+// must keep the laws by themselves. What is bounded is how late a view, or a write, can be:
+// lag for each, which together is less than Retention.
 const lag = after / 4
 
 // world holds the truth. Time is its own.
@@ -26,7 +26,7 @@ type world struct {
 	r    *rand.Rand
 	now  time.Time
 	rv   uint64
-	logs map[string]*log // by cluster; that of the store is home
+	logs map[string]*log // by cluster; that of the store is lease
 	// claims and services are what the store and the API servers have.
 	claims   map[netip.Addr]Claim
 	services map[lb.ServiceID]*service
@@ -84,13 +84,13 @@ func newWorld(t testing.TB, seed uint64, writers int) *world {
 	return w
 }
 
-// tell puts an event into a log.
-func (w *world) tell(source string, event func(*Allocator)) {
+// log adds an event to a log.
+func (w *world) log(source string, event func(*Allocator)) {
 	l := w.logs[source]
 	l.at, l.events = append(l.at, w.now), append(l.events, event)
 }
 
-// restart begins a writer anew.
+// restart restarts a writer.
 func (w *world) restart(p *writer) {
 	for _, s := range p.stash {
 		w.zombies = append(w.zombies, s.Decision)
@@ -148,7 +148,7 @@ func (w *world) store(v Write) (Claim, bool) {
 	w.checkClaim(old, next)
 	if x, rv := v.Claim.Addr, w.rv; v.Delete {
 		delete(w.claims, x)
-		w.tell(home, func(a *Allocator) { a.Gone(x, rv) })
+		w.log(home, func(a *Allocator) { a.Gone(x, rv) })
 		return Claim{}, true
 	}
 	// What is stored is text.
@@ -160,18 +160,18 @@ func (w *world) store(v Write) (Claim, bool) {
 		w.t.Fatal(err)
 	}
 	w.claims[next.Addr] = next
-	w.tell(home, func(a *Allocator) { a.Learn(next) })
+	w.log(home, func(a *Allocator) { a.Learn(next) })
 	return next, true
 }
 
-// change puts a Service as it is now, and tells it.
+// change puts a Service as it is now, and logs it.
 func (w *world) change(s *service) {
 	w.rv++
 	s.Version = strconv.FormatUint(w.rv, 10)
 	w.services[s.ID] = s
 	r := s.Request
 	r.Status = slices.Clone(r.Status)
-	w.tell(s.ID.Source, func(a *Allocator) { a.Put(r) })
+	w.log(s.ID.Source, func(a *Allocator) { a.Put(r) })
 }
 
 // apply writes a status, if its Service is as the Decision knew it.
@@ -185,11 +185,11 @@ func (w *world) apply(d Decision) {
 	w.change(s)
 }
 
-// up tells whether a writer reaches a source.
+// up reports whether a writer reaches a source.
 func (p *writer) up(source string) bool { return p.down[source].IsZero() }
 
-// leads tells whether a writer may act: who does not hear of home for long knows that
-// somebody else writes.
+// leads reports whether a writer may act: after a long time without an answer of the lease cluster,
+// another one writes.
 func (w *world) leads(p *writer) bool { return p.up(home) || w.now.Sub(p.down[home]) < lag }
 
 // work lets a writer do one thing.
@@ -210,7 +210,7 @@ func (w *world) work(p *writer) bool {
 	return true
 }
 
-// carryOut does what a Decision says; in trouble, answers or writes are lost.
+// carryOut makes the writes of a Decision; answers or writes may be lost.
 func (w *world) carryOut(p *writer, d Decision, trouble bool) {
 	for _, v := range d.Writes {
 		x := v.Claim.Addr
@@ -222,7 +222,7 @@ func (w *world) carryOut(p *writer, d Decision, trouble bool) {
 		}
 		is, done := w.store(v)
 		switch {
-		case lost && w.r.IntN(2) == 0: // it is done, and nobody knows
+		case lost && w.r.IntN(2) == 0: // it is done, and the answer is lost
 			p.a.Again(d.Service)
 		case is.Version > 0:
 			p.a.Learn(is)
@@ -317,7 +317,7 @@ func (w *world) heal() {
 	w.quiet()
 }
 
-// quiet lets everybody hear and do everything.
+// quiet delivers all events and makes all writes.
 func (w *world) quiet() {
 	for range 10_000 {
 		busy := false

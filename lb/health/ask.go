@@ -142,7 +142,10 @@ const stalled = 500 * time.Millisecond
 // ours tells whether a check failed for want of something on this box, which says
 // nothing of the backend.
 func ours(err error, took, timeout time.Duration) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+	for _, errno := range []syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.EADDRNOTAVAIL, // connect(2): all ports of the ephemeral range are in use
+	} {
 		if errors.Is(err, errno) {
 			return true
 		}

@@ -241,7 +241,7 @@ func TestTCPClosesInOrder(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	id, stranger := newIdentity(t), newIdentity(t)
+	id, foreign := newIdentity(t), newIdentity(t)
 	server := serve(t, "127.0.0.1", id.secure(silent))
 	server6 := serve(t, "::1", id.secure(silent))
 	tests := []struct {
@@ -261,11 +261,11 @@ func TestTLS(t *testing.T) {
 			"TLS handshake: tls: failed to verify certificate: x509: certificate is valid for example.com, not example.org",
 		},
 		{
-			"unknown authority", Check{Verify: true, CAFile: stranger.caFile, ServerName: "example.com"}, server,
+			"unknown authority", Check{Verify: true, CAFile: foreign.caFile, ServerName: "example.com"}, server,
 			"TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority",
 		},
 		{
-			"unknown authority without a name", Check{Verify: true, CAFile: stranger.caFile}, server,
+			"unknown authority without a name", Check{Verify: true, CAFile: foreign.caFile}, server,
 			"TLS handshake: x509: certificate signed by unknown authority",
 		},
 		{

@@ -52,6 +52,7 @@ type seat struct {
 	// is no reason to take them away.
 	serves bool
 	probe  *probe
+	flaps  uint64 // changes between up and down
 	belief
 }
 
@@ -169,6 +170,8 @@ func (b *board) judge(p *probe, says verdict) (turned []turn) {
 		}
 		if was == unknown {
 			b.unknown--
+		} else {
+			s.flaps++
 		}
 		s.port.count(s, was, s.verdict)
 		turned = append(turned, turn{s, was})

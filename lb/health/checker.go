@@ -125,7 +125,7 @@ func (c *Checker) prepare(groups []Group) []prepared {
 		if !ok {
 			p.key = key
 			if p.ask, p.err = check.asker(cas); p.err != nil {
-				c.log.Warn("check can't be made", "service", g.Service.String(), "error", p.err)
+				c.log.Warn("check creation failed", "service", g.Service.String(), "error", p.err)
 				p.ask = func(context.Context, Dial, target) error { return p.err }
 			}
 			made[key] = p
@@ -187,13 +187,19 @@ func (c *Checker) Health() map[lb.ServiceID]lb.Health {
 
 // Backends gives every backend of every port, sorted by Service, port and address.
 func (c *Checker) Backends() []Backend {
+	var out []Backend
+	c.Each(func(b Backend) { out = append(out, b) })
+	return out
+}
+
+// Each calls each for every backend with a check, in the order of Backends. Checks wait
+// meanwhile, so that each must not block.
+func (c *Checker) Each(each func(Backend)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]Backend, len(c.board.seats))
-	for i, s := range c.board.seats {
-		out[i] = s.status()
+	for _, s := range c.board.seats {
+		each(s.status())
 	}
-	return out
 }
 
 func (s *seat) status() Backend {
@@ -202,13 +208,14 @@ func (s *seat) status() Backend {
 		Service:  s.port.service.id,
 		Port:     s.port.key.Port,
 		Backend:  s.addr,
-		Verdict:  s.verdict.String(),
+		State:    s.verdict.String(),
 		Since:    s.since,
 		Error:    p.problem,
 		Checked:  p.checked,
 		Took:     p.took,
 		Checks:   p.checks,
 		Failures: p.failures,
+		Flaps:    s.flaps,
 		Spent:    p.spent,
 	}
 }

@@ -26,7 +26,7 @@ func TestRunEndsAtOnceAndCanRunAgain(t *testing.T) {
 			t.Errorf("ended after %s, want 10s", got)
 		}
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(0)})
-		if got := c.Backends()[0]; got.Verdict != "unknown" || got.Failures != 0 {
+		if got := c.Backends()[0]; got.State != "unknown" || got.Failures != 0 {
 			t.Errorf("a check that was cut off counted: %+v", got)
 		}
 		w.set(backend(0), nil)

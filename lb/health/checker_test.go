@@ -22,7 +22,7 @@ func TestUnknownBackendsAreDownAndNotLost(t *testing.T) {
 		c := New(Options{})
 		c.Set([]Group{group(web, tcpCheck(), 2)})
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(0, 1)})
-		if got := c.Backends()[0].Verdict; got != "unknown" {
+		if got := c.Backends()[0].State; got != "unknown" {
 			t.Errorf("verdict %q, want unknown", got)
 		}
 	})
@@ -103,9 +103,9 @@ func TestVerdictsOverTime(t *testing.T) {
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(1)})
 		got := c.Backends()[1]
 		want := Backend{
-			Service: web, Port: port80, Backend: backend(1), Verdict: "down",
+			Service: web, Port: port80, Backend: backend(1), State: "down",
 			Since: w.began.Add(3*time.Second + spread), Error: "connect 10.0.0.2:80: connection refused",
-			Checked: w.began.Add(3*time.Second + spread), Checks: 4, Failures: 3,
+			Checked: w.began.Add(3*time.Second + spread), Checks: 4, Failures: 3, Flaps: 1,
 		}
 		if diff := cmp.Diff(want, got, addrs); diff != "" {
 			t.Errorf("backend (-want +got):\n%s", diff)
@@ -265,8 +265,8 @@ func TestLogsVerdictsAndNothingElse(t *testing.T) {
 		after(time.Hour)
 		w.set(backend(0), syscall.ECONNREFUSED)
 		after(time.Hour)
-		want := `level=DEBUG msg="verdict changed" service=static/web port=80/tcp backend=10.0.0.1:80 verdict=up reason="check passed"
-level=INFO msg="verdict changed" service=static/web port=80/tcp backend=10.0.0.1:80 verdict=down reason="connect 10.0.0.1:80: connection refused"
+		want := `level=DEBUG msg="backend up" service=static/web port=80/tcp backend=10.0.0.1:80 reason="check passed"
+level=INFO msg="backend down" service=static/web port=80/tcp backend=10.0.0.1:80 reason="connect 10.0.0.1:80: connection refused"
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
@@ -374,6 +374,10 @@ func TestWantOfThisBoxIsNoVerdict(t *testing.T) {
 			w.set(backend(0), syscall.EMFILE)
 			return w.dial
 		}, "connect 10.0.0.1:80: too many open files"},
+		{"no port left", func(w *world) Dial {
+			w.set(backend(0), syscall.EADDRNOTAVAIL)
+			return w.dial
+		}, "connect 10.0.0.1:80: cannot assign requested address"},
 		{"stalled", func(*world) Dial {
 			return func(ctx context.Context, _, _ string) (net.Conn, error) {
 				time.Sleep(2 * time.Second) // four times the timeout

@@ -72,8 +72,8 @@ type Group struct {
 	// Quorum+Hysteresis to come back.
 	Quorum, Hysteresis int
 	// Serves tells whether a backend serves clients of a port already. Such a one
-	// goes on until its first verdict says otherwise; every other backend waits for
-	// its first verdict. nil means that none serves.
+	// goes on until its first result; every other backend waits for
+	// its first result. nil means that none serves.
 	Serves func(port lb.PortKey, backend netip.AddrPort) bool
 }
 
@@ -82,9 +82,9 @@ type Backend struct {
 	Service lb.ServiceID
 	Port    lb.PortKey
 	Backend netip.AddrPort
-	// Verdict is "up", "down" or "unknown" before the first check.
-	Verdict string
-	// Since is when the verdict was reached, Error what the last failed check met.
+	// State is "up", "down" or "unknown" before the first check.
+	State string
+	// Since is when it became so, Error the error of the last failed check.
 	Since time.Time
 	Error string
 	// Checked is when the last check ended, Took how long it took.
@@ -93,5 +93,7 @@ type Backend struct {
 	// Checks and Failures count, and Spent adds up, since the target is known.
 	// Backends that are asked at the same address and port share them.
 	Checks, Failures uint64
-	Spent            time.Duration
+	// Flaps counts the changes between up and down.
+	Flaps uint64
+	Spent time.Duration
 }

@@ -105,12 +105,16 @@ func (c *Checker) report(t turn, reason string) {
 	if reason == "" {
 		reason = "check passed"
 	}
+	message := "backend up"
+	if t.verdict == down {
+		message = "backend down"
+	}
 	level := slog.LevelInfo
 	if t.was == unknown && t.verdict == up {
 		level = slog.LevelDebug
 	}
-	c.log.Log(context.Background(), level, "verdict changed", "service", t.port.service.id.String(), "port", t.port.key.Port.String(),
-		"backend", t.addr.String(), "verdict", t.verdict.String(), "reason", reason)
+	c.log.Log(context.Background(), level, message, "service", t.port.service.id.String(), "port", t.port.key.Port.String(),
+		"backend", t.addr.String(), "reason", reason)
 }
 
 // nextDue is when to ask again: the interval counts from one beginning to the

@@ -114,7 +114,7 @@ func TestRemovedBackendsAreForgotten(t *testing.T) {
 			t.Errorf("stats %+v, want no target, and one check in the totals", got)
 		}
 		c.Set([]Group{group(web, tcpCheck(), 1)})
-		if got := c.Backends()[0].Verdict; got != "unknown" {
+		if got := c.Backends()[0].State; got != "unknown" {
 			t.Errorf("verdict %s of a backend that came back, want unknown", got)
 		}
 	})

@@ -90,7 +90,7 @@ func TestSetKeepsAuthoritiesWhenTheirFileIsGone(t *testing.T) {
 	for c.Stats().Checks < asked+3 && t.Context().Err() == nil {
 		<-time.After(time.Millisecond)
 	}
-	if got := c.Backends()[0]; got.Verdict != "up" || got.Failures != 0 {
+	if got := c.Backends()[0]; got.State != "up" || got.Failures != 0 {
 		t.Errorf("backend %+v, want it up", got)
 	}
 }

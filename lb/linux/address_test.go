@@ -46,16 +46,17 @@ func TestLinksComeBack(t *testing.T) {
 	for range 2 {
 		add(t, k, want...)
 	}
-	obs, err := k.Observe(context.Background())
+	obs, err := k.Observe(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id := range obs.Objects {
+	objects := obs.Objects.Snapshot()
+	for id := range objects {
 		if !isLink(id) {
-			delete(obs.Objects, id)
+			delete(objects, id)
 		}
 	}
-	if d := cmp.Diff(lb.NewSnapshot(want...), obs.Objects, compareNetip); d != "" {
+	if d := cmp.Diff(lb.NewSnapshot(want...), objects, compareNetip); d != "" {
 		t.Errorf("(-want +got):\n%s\n%s", d, sh(t, "ip a; ip r show table local; ip -6 r show table local"))
 	}
 	hosts := map[netip.Addr]string{netip.MustParseAddr("10.9.0.1"): "host0", netip.MustParseAddr("2001:db8:9::1"): "host0"}
@@ -94,6 +95,64 @@ func TestManyAddressesComeBack(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	remove(t, k, want...)
+}
+
+// The kernel acknowledges an IPv6 address before it has its route, which a kernel with one
+// processor rarely shows.
+func TestAddedAddressWaitsForItsRoute(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	c, _ := playedConn(&played{kernel: func(m message) []byte {
+		if m.typ != unix.RTM_GETROUTE {
+			return ack(m, 0)
+		}
+		asked++
+		route := make([]byte, unix.SizeofRtMsg)
+		switch route[7] = unix.RTN_LOCAL; asked {
+		case 1:
+			return ack(m, unix.ENETUNREACH)
+		case 2:
+			route[7] = unix.RTN_UNICAST // the default route
+		}
+		return append(reply(m, unix.RTM_NEWROUTE, route...), ack(m, 0)...)
+	}})
+	a := &addresses{conn: c, device: "kube-ipvs0"}
+	a.index.Store(1)
+	op := func(v lb.Verb, addr string) lb.Op {
+		return lb.Op{Verb: v, Object: lb.Address{Addr: netip.MustParseAddr(addr)}}
+	}
+	for _, tc := range []struct {
+		op    lb.Op
+		asked int
+	}{{op(lb.Add, "192.0.2.1"), 0}, {op(lb.Delete, "2001:db8::1"), 0}, {op(lb.Add, "2001:db8::1"), 3}} {
+		if err := a.applyAddresses(t.Context(), []lb.Op{tc.op})[0]; err != nil || asked != tc.asked {
+			t.Errorf("%v: asked %d times for the route, want %d; error %v", tc.op, asked, tc.asked, err)
+		}
+	}
+}
+
+// A client's packet may come as soon as the address is reported as added.
+func TestAddedAddressIsLocalAtOnce(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	k := newKernel(t)
+	all := []lb.Object{lb.Device{Name: "kube-ipvs0"}}
+	add(t, k, all...)
+	late := 0
+	for i := range 500 {
+		v6 := netip.MustParseAddr("2001:db8::").As16()
+		v6[14], v6[15] = byte(i>>8)+1, byte(i)
+		addr := netip.AddrFrom16(v6)
+		all = append(all, lb.Address{Addr: addr})
+		add(t, k, lb.Address{Addr: addr})
+		if !k.addresses.isLocal(t.Context(), addr) {
+			late++
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d of 500 addresses are not yet local", late)
+	}
+	remove(t, k, all...)
 }
 
 func TestUnreachableYieldsToAnInterface(t *testing.T) {

@@ -31,11 +31,9 @@ func newConntrack(count *Traffic) *conntrack {
 }
 
 // adopt learns what leads where from a whole observation.
-func (c *conntrack) adopt(obs lb.Observation) {
-	for _, o := range obs.Objects {
-		if m, ok := o.(lb.Member); ok && m.Set == lb.SetInternal {
-			c.lead(m)
-		}
+func (c *conntrack) adopt(obs *lb.Observation) {
+	for m := range obs.Objects.Leads() {
+		c.lead(m)
 	}
 }
 
@@ -169,12 +167,12 @@ func (c *conntrack) forget(ctx context.Context, s staleUDP) error {
 			return missingModule("nf_conntrack_netlink", err)
 		}
 		if err != nil {
-			return fmt.Errorf("list UDP connections that lead nowhere: %w", err)
+			return fmt.Errorf("list stale UDP connections: %w", err)
 		}
 		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, family, gone[i]) })
 		for _, err := range errs {
 			if err != nil && !errors.Is(err, unix.ENOENT) {
-				all = append(all, fmt.Errorf("forget UDP connections that lead nowhere: %w", err))
+				all = append(all, fmt.Errorf("remove stale UDP connections: %w", err))
 				break
 			}
 		}

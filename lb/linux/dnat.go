@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -141,15 +140,13 @@ func recorded(spec string) bool {
 func (d *dnat) clean() bool { return len(d.stray)+len(d.litter) == 0 }
 
 // objects are the virtual and real servers that the kernel holds. The virtual
-// server of a damaged portal has no scheduler: so it differs from any that is
-// wanted, and is written again.
+// server of a damaged portal is Damaged, so that it is written again.
 func (d *dnat) objects() lb.Snapshot {
 	out := lb.Snapshot{}
 	for f, p := range d.portals {
-		if _, damaged := d.damaged[f]; damaged {
-			p.server.Scheduler = lb.Scheduler{}
-		}
-		out[p.server.ID()] = p.server
+		server := p.server
+		_, server.Damaged = d.damaged[f]
+		out[server.ID()] = server
 		for _, rs := range p.reals {
 			out[rs.ID()] = rs
 		}
@@ -326,81 +323,6 @@ func (d *dnat) restore(ctx context.Context, text string) error {
 		r.stamp = readStamp(d.family)
 	}
 	return err
-}
-
-// text is what iptables-restore --noflush has to be told to turn portals into what
-// they will be: nothing but what differs, "" if nothing does.
-func (d *dnat) text(next map[lb.Frontend]*portal) string {
-	e := natEdit{pinned: d.pinned}
-	for _, f := range slices.SortedFunc(maps.Keys(next), lb.Frontend.Compare) {
-		led := e.portal(d, f, next[f])
-		switch way := d.way(f).String(); {
-		case led && next[f] == nil:
-			fmt.Fprintf(&e.ways, "-D %s %s\n", d.dispatch(), way)
-		case led || next[f] == nil:
-		case f.Mark != 0:
-			fmt.Fprintf(&e.ways, "-I %s 1 %s\n", d.dispatch(), way)
-		default:
-			fmt.Fprintf(&e.ways, "-A %s %s\n", d.dispatch(), way)
-		}
-	}
-	if !d.there && e.ways.Len() > 0 {
-		e.declare(d.dispatch())
-	}
-	return e.String()
-}
-
-// natEdit is a change of table nat.
-type natEdit struct {
-	pinned                     map[string]bool
-	chains, rules, ways, going bytes.Buffer
-}
-
-// declare makes a chain, or empties it.
-func (e *natEdit) declare(name string) { fmt.Fprintf(&e.chains, ":%s - [0:0]\n", name) }
-
-// remove empties a chain and deletes it. Until then it is there in any case.
-func (e *natEdit) remove(name string) {
-	e.declare(name)
-	if !e.pinned[name] {
-		fmt.Fprintf(&e.going, "-X %s\n", name)
-	}
-}
-
-// portal writes the chains of f that differ, and tells whether VIRTUAL-SERVERS
-// leads to it so far.
-func (e *natEdit) portal(d *dnat, f lb.Frontend, to *portal) (led bool) {
-	have := map[string][]string{}
-	from, held := d.portals[f]
-	led, damaged := d.damaged[f]
-	if held {
-		led = led || !damaged
-		for _, c := range d.chains(from) {
-			have[c.name] = c.rules
-		}
-	}
-	if to != nil {
-		for _, c := range d.chains(*to) {
-			if was, ok := have[c.name]; !ok || damaged || !slices.Equal(was, c.rules) {
-				e.declare(c.name)
-				for _, spec := range c.rules {
-					fmt.Fprintf(&e.rules, "-A %s %s\n", c.name, spec)
-				}
-			}
-			delete(have, c.name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		e.remove(name)
-	}
-	return led
-}
-
-func (e *natEdit) String() string {
-	if e.chains.Len()+e.ways.Len() == 0 {
-		return ""
-	}
-	return "*nat\n" + e.chains.String() + e.rules.String() + e.ways.String() + e.going.String() + "COMMIT\n"
 }
 
 // sweep takes away what is not clean.

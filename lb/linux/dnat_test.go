@@ -101,7 +101,7 @@ func TestPortalsReadBackAreTheSame(t *testing.T) {
 	t.Parallel()
 	portals := somePortals(rand.New(rand.NewPCG(1, 2)), 600)
 	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
-		d := newDNAT(&rules{family: family}, testNames)
+		d := newDNAT(newRules(family, nil, nil), testNames)
 		d.read(savedPortals(family, portals))
 		if d.stray != nil || d.litter != nil || len(d.damaged) > 0 || !d.there {
 			t.Errorf("%s: stray %q, litter %q, damaged %v", family, d.stray, d.litter, d.damaged)
@@ -184,7 +184,7 @@ func planned(portals []portal) map[lb.Frontend]*portal {
 
 func TestPortalText(t *testing.T) {
 	t.Parallel()
-	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	golden(t, "portals4.rules", d.text(planned(examplePortals())))
 
 	// One endpoint comes, one loses its weight, one goes; and a service.
@@ -226,15 +226,15 @@ func TestDamageIsFound(t *testing.T) {
 	} {
 		have := savedPortals(lb.IPv4, examplePortals())
 		alter(have)
-		d := newDNAT(&rules{family: lb.IPv4}, testNames)
+		d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 		d.read(have)
-		if got := d.objects()[vs]; got != vs {
+		if got, _ := d.objects()[vs].(lb.VirtualServer); !got.Damaged {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 	have := savedPortals(lb.IPv4, examplePortals())
 	have.rules[svc] = nil
-	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	d.read(have)
 	if got, ok := d.objects()[vs]; ok || len(d.stray) != 1 || len(d.litter) != 2 {
 		t.Errorf("flushed: %v, stray %q, litter %q", got, d.stray, d.litter)
@@ -245,7 +245,7 @@ func TestMarksGoBeforeAddresses(t *testing.T) {
 	t.Parallel()
 	have := savedPortals(lb.IPv4, examplePortals())
 	slices.Reverse(have.rules[testNames.dispatch()])
-	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	d.read(have)
 	inside := examplePortals()[2].server.Frontend
 	if _, damaged := d.damaged[inside]; !damaged || len(d.damaged) != 1 || len(d.stray) != 1 {
@@ -262,7 +262,7 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 		for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
 			t.Run(fmt.Sprint(backend, family), func(t *testing.T) {
 				var counters Counters
-				r := &rules{family: family, run: execRunner(&counters.Execs), look: hasProgram, lockWait: usualLockWait}
+				r := newRules(family, execRunner(&counters.Execs), hasProgram)
 				if err := r.find(context.Background(), backend); err != nil {
 					t.Skip("SKIPPED: this system has no such backend: ", err)
 				}
@@ -325,14 +325,14 @@ func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
 		t.Cleanup(func() { remove(t, k, append(ruleObjects(), vs)...) })
 		snapshot(t, k, isServer)
 		events := watching(t, k)
-		quiet(t, events, 2*k.pace.calm)
+		quiet(t, events, 2*k.watcher.pace.calm)
 		before := k.Counters().Execs.Load()
 		const changes = 8
 		for i := range changes {
 			apply(t, k, lb.Op{Verb: lb.Add, Object: real(fe, "10.0.0.1:80", uint32(i%3))})
-			quiet(t, events, 2*k.pace.poll)
+			quiet(t, events, 2*k.watcher.pace.poll)
 		}
-		for _, e := range quiet(t, events, 2*k.pace.calm) {
+		for _, e := range quiet(t, events, 2*k.watcher.pace.calm) {
 			t.Errorf("weir's own change is %v", e)
 		}
 		if n := k.Counters().Execs.Load() - before; n != changes {
@@ -368,7 +368,7 @@ func FuzzParseNAT(f *testing.F) {
 func FuzzReadPortals(f *testing.F) {
 	for i, p := range somePortals(rand.New(rand.NewPCG(9, 10)), 20) {
 		var b strings.Builder
-		d := newDNAT(&rules{family: lb.FamilyOf(p.server.Frontend.Addr)}, testNames)
+		d := newDNAT(newRules(lb.FamilyOf(p.server.Frontend.Addr), nil, nil), testNames)
 		b.WriteString(d.text(map[lb.Frontend]*portal{p.server.Frontend: &p}))
 		f.Add(b.String(), i%3 == 0)
 	}
@@ -377,7 +377,7 @@ func FuzzReadPortals(f *testing.F) {
 		if six {
 			family = lb.IPv6
 		}
-		d := newDNAT(&rules{family: family}, testNames)
+		d := newDNAT(newRules(family, nil, nil), testNames)
 		d.read(parseSave(text)["nat"])
 		for id, o := range d.objects() {
 			if o.ID() != id {
@@ -403,7 +403,7 @@ func BenchmarkReadPortals(b *testing.B) {
 		portals = append(portals, p)
 	}
 	have := savedPortals(lb.IPv4, portals)
-	d := newDNAT(&rules{family: lb.IPv4}, testNames)
+	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	for b.Loop() {
 		if d.read(have); len(d.portals) != 1000 || len(d.damaged) != 0 {
 			b.Fatal(len(d.portals), d.damaged)

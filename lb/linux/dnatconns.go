@@ -67,31 +67,6 @@ func (s faces) of(n natFlow) []lb.Frontend {
 	return append([]lb.Frontend{f}, s[f]...)
 }
 
-// countConns adds the connections of the real servers that obs has in Conns. It
-// reads conntrack once a family, whatever their number.
-func (k *Kernel) countConns(ctx context.Context, obs *lb.Observation) error {
-	families := map[lb.Family]bool{}
-	for id := range obs.Conns {
-		families[lb.FamilyOf(serverOf(id).Addr)] = true
-	}
-	for family := range families {
-		tally := map[lb.Object]lb.Conns{}
-		err := k.conntrack.nat(ctx, family, func() { clear(tally) }, func(n natFlow) {
-			for _, f := range k.faces.of(n) {
-				id := lb.RealServer{Frontend: f, Addr: n.backend}
-				if _, asked := obs.Conns[id]; asked {
-					tally[id] = n.countIn(tally[id])
-				}
-			}
-		})
-		if err != nil {
-			return fmt.Errorf("count connections: %w", err)
-		}
-		maps.Copy(obs.Conns, tally)
-	}
-	return nil
-}
-
 // countIn counts a connection among others; one that both sides have closed is
 // nothing to wait for.
 func (n natFlow) countIn(c lb.Conns) lb.Conns {
@@ -128,7 +103,7 @@ func (n natFlow) word() string {
 
 // cutConns ends the connections of what ops of a family have deleted. UDP flows are
 // seen to already (conntrack.go).
-func (k *Kernel) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, errs []error) error {
+func (m *ruleMode) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, errs []error) error {
 	gone := map[lb.Object]bool{}
 	for i, op := range ops {
 		if op.Verb == lb.Delete && errs[i] == nil && serverOf(op.Object).Proto.Connections() {
@@ -138,10 +113,10 @@ func (k *Kernel) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, er
 	if len(gone) == 0 {
 		return nil
 	}
-	err := k.conntrack.drop(ctx, family, k.conntrack.nat, func(n natFlow) bool { return k.ended(n, gone) })
+	err := m.conntrack.drop(ctx, family, m.conntrack.nat, func(n natFlow) bool { return m.ended(n, gone) })
 	for id := range gone {
 		if vs, ok := id.(lb.VirtualServer); ok && vs.Frontend.Mark != 0 {
-			k.faces.forget(vs.Frontend)
+			m.faces.forget(vs.Frontend)
 		}
 	}
 	return err
@@ -149,7 +124,7 @@ func (k *Kernel) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, er
 
 // dropUDP forgets UDP flows to frontends that IPVS has taken. As long as their
 // client sends, conntrack would lead them past the rules.
-func (k *Kernel) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) error {
+func (m *ruleMode) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) error {
 	families := map[lb.Family]bool{}
 	for f := range servers {
 		if !f.Proto.Connections() {
@@ -158,20 +133,20 @@ func (k *Kernel) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) erro
 	}
 	var all []error
 	for family := range families {
-		all = append(all, k.conntrack.drop(ctx, family, k.conntrack.plainUDP, func(n natFlow) bool {
-			return slices.ContainsFunc(k.faces.of(n), func(f lb.Frontend) bool { return servers[f] })
+		all = append(all, m.conntrack.drop(ctx, family, m.conntrack.plainUDP, func(n natFlow) bool {
+			return slices.ContainsFunc(m.faces.of(n), func(f lb.Frontend) bool { return servers[f] })
 		}))
 	}
 	return errors.Join(all...)
 }
 
 // ended tells whether a connection came in by what is gone, and by nothing else.
-func (k *Kernel) ended(n natFlow, gone map[lb.Object]bool) bool {
+func (m *ruleMode) ended(n natFlow, gone map[lb.Object]bool) bool {
 	hit := false
-	for _, f := range k.faces.of(n) {
+	for _, f := range m.faces.of(n) {
 		rs := lb.RealServer{Frontend: f, Addr: n.backend}
 		hit = hit || gone[rs] || gone[lb.VirtualServer{Frontend: f}]
-		if p, ok := k.rules[lb.FamilyOf(f.Addr)].portals.portals[f]; ok {
+		if p, ok := m.rules[lb.FamilyOf(f.Addr)].portals.portals[f]; ok {
 			if _, held := p.find(n.backend); held {
 				return false
 			}
@@ -193,11 +168,11 @@ func (c *conntrack) drop(ctx context.Context, family lb.Family, list lister, end
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("list connections of backends that are gone: %w", err)
+		return fmt.Errorf("list connections of removed backends: %w", err)
 	}
 	for _, err := range c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, family, gone[i]) }) {
 		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("end connections of backends that are gone: %w", err)
+			return fmt.Errorf("end connections of removed backends: %w", err)
 		}
 	}
 	return nil
@@ -299,11 +274,11 @@ func (o *onlooker) close() {
 
 // portals gives the portals of all families and their faces, which nobody alters in
 // place.
-func (k *Kernel) portals(ctx context.Context) (map[lb.Frontend]portal, faces, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (m *ruleMode) portals(ctx context.Context) (map[lb.Frontend]portal, faces, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	all := map[lb.Frontend]portal{}
-	for _, r := range k.rules {
+	for _, r := range m.rules {
 		if !r.portals.known {
 			if err := r.portals.load(ctx); err != nil {
 				return nil, nil, needPrivilege(err)
@@ -311,15 +286,15 @@ func (k *Kernel) portals(ctx context.Context) (map[lb.Frontend]portal, faces, er
 		}
 		maps.Copy(all, r.portals.portals)
 	}
-	return all, maps.Clone(k.faces), nil
+	return all, maps.Clone(m.faces), nil
 }
 
 // natFlows gives the connections that portals have taken.
-func (k *Kernel) natFlows(ctx context.Context, portals map[lb.Frontend]portal, reset func(family lb.Family), each func(natFlow)) error {
-	k.onlooker.mu.Lock()
-	defer k.onlooker.mu.Unlock()
-	for family := range k.rules {
-		err := k.onlooker.conntrack.nat(ctx, family, func() { reset(family) }, func(n natFlow) {
+func (m *ruleMode) natFlows(ctx context.Context, portals map[lb.Frontend]portal, reset func(family lb.Family), each func(natFlow)) error {
+	m.onlooker.mu.Lock()
+	defer m.onlooker.mu.Unlock()
+	for family := range m.rules {
+		err := m.onlooker.conntrack.nat(ctx, family, func() { reset(family) }, func(n natFlow) {
 			f := lb.Frontend{Addr: n.vip.Addr(), Port: n.vip.Port(), Proto: n.proto}
 			if _, ours := portals[f]; ours {
 				each(n)
@@ -334,13 +309,13 @@ func (k *Kernel) natFlows(ctx context.Context, portals map[lb.Frontend]portal, r
 
 // natConnections gives the connections that portals have taken, as Connections
 // does those of IPVS.
-func (k *Kernel) natConnections(ctx context.Context, each func(Connection) bool) error {
-	portals, _, err := k.portals(ctx)
+func (m *ruleMode) natConnections(ctx context.Context, each func(Connection) bool) error {
+	portals, _, err := m.portals(ctx)
 	if err != nil {
 		return err
 	}
 	all := map[lb.Family][]Connection{}
-	err = k.natFlows(ctx, portals, func(family lb.Family) { all[family] = nil }, func(n natFlow) {
+	err = m.natFlows(ctx, portals, func(family lb.Family) { all[family] = nil }, func(n natFlow) {
 		c := Connection{Client: n.client, VIP: n.vip, Backend: n.backend, Proto: n.proto, State: n.word(), Expires: n.expires}
 		family := lb.FamilyOf(n.vip.Addr())
 		all[family] = append(all[family], c)
@@ -358,8 +333,8 @@ func (k *Kernel) natConnections(ctx context.Context, each func(Connection) bool)
 
 // natTraffic gives the virtual servers with the connections of their backends. Rules
 // have no other counters that would not start again with each change.
-func (k *Kernel) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTraffic, error) {
-	portals, faces, err := k.portals(ctx)
+func (m *ruleMode) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTraffic, error) {
+	portals, faces, err := m.portals(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +345,7 @@ func (k *Kernel) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTr
 	reset := func(family lb.Family) {
 		maps.DeleteFunc(tally, func(o lb.Object, _ lb.Conns) bool { return lb.FamilyOf(serverOf(o).Addr) == family })
 	}
-	err = k.natFlows(ctx, portals, reset, func(n natFlow) {
+	err = m.natFlows(ctx, portals, reset, func(n natFlow) {
 		for _, f := range faces.of(n) {
 			id := lb.RealServer{Frontend: f, Addr: n.backend}
 			tally[id] = n.countIn(tally[id])

@@ -88,13 +88,19 @@ func (c Config) Names() lb.Names {
 	return n
 }
 
-// byRules tells whether virtual servers are rules here.
-func (k *Kernel) byRules() bool { return k.config.Mode == ModeIPTables }
+// ruleMode has virtual servers as rules of all families (ModeIPTables), and ends what
+// either mode has left of the other one.
+type ruleMode struct {
+	*core
+	faces    faces
+	left     leftIPVS
+	onlooker onlooker
+}
 
 // ahead prepares the rules of a family for what the other mode may have left.
-func (k *Kernel) ahead(r *rules) {
-	r.own = k.ownChange
-	if r.portals = newDNAT(r, portalNames{k.config.Prefix, marking{k.config.Mark}}); k.byRules() {
+func (m *ruleMode) ahead(r *rules, own func(context.Context, func() error) error) {
+	r.own = own
+	if r.portals = newDNAT(r, portalNames{m.config.Prefix, marking{m.config.Mark}}); m.byRules() {
 		r.stage = byDNAT
 	}
 }
@@ -124,43 +130,43 @@ type leftIPVS struct {
 }
 
 // lookForIPVS finds weir's virtual servers in IPVS: those that the sets record.
-func (k *Kernel) lookForIPVS(ctx context.Context, objects lb.Snapshot) error {
-	if k.left.looked {
+func (m *ruleMode) lookForIPVS(ctx context.Context, objects *lb.Table) error {
+	if m.left.looked {
 		return nil
 	}
-	c := newConn(unix.NETLINK_GENERIC, &k.counters.IPVS)
+	c := newConn(unix.NETLINK_GENERIC, &m.counters.IPVS)
 	family, err := genlFamily(ctx, c, "IPVS")
 	if errors.Is(err, unix.ENOENT) {
 		c.close()
-		k.left.looked = true
+		m.left.looked = true
 		return nil
 	}
 	if err != nil {
 		c.close()
-		return fmt.Errorf("look for virtual servers of another mode: %w", err)
+		return fmt.Errorf("list virtual servers of another mode: %w", err)
 	}
-	table := &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marking{k.config.Mark}}, limited: map[lb.Frontend]bool{}}
+	table := newTable(c, family, marking{m.config.Mark})
 	servers, err := table.services(ctx, false)
 	if err != nil {
 		c.close()
-		return fmt.Errorf("look for virtual servers of another mode: %w", err)
+		return fmt.Errorf("list virtual servers of another mode: %w", err)
 	}
-	k.left = leftIPVS{looked: true, table: table}
+	m.left = leftIPVS{looked: true, table: table}
 	for _, s := range servers {
-		r := k.rules[lb.FamilyOf(s.Frontend.Addr)]
+		r := m.rules[lb.FamilyOf(s.Frontend.Addr)]
 		if r == nil || !recordedServer(s.Frontend, objects) {
 			continue
 		}
-		k.left.servers = append(k.left.servers, s.Frontend)
+		m.left.servers = append(m.left.servers, s.Frontend)
 		r.stage = byBoth
-		r.configure(k.config)
+		r.configure(m.config)
 	}
 	return nil
 }
 
-func recordedServer(f lb.Frontend, objects lb.Snapshot) bool {
+func recordedServer(f lb.Frontend, objects *lb.Table) bool {
 	for _, id := range lb.Records(f) {
-		if _, ok := objects[id]; ok {
+		if objects.Has(id) {
 			return true
 		}
 	}
@@ -181,31 +187,34 @@ func recordedServer(f lb.Frontend, objects lb.Snapshot) bool {
 func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if len(k.rules) == 0 { // no family: nothing was left in one
+		return 0, nil
+	}
 	if k.byRules() {
-		left, err = k.forgetIPVS(ctx, may, cut)
+		left, err = k.byRule.forgetIPVS(ctx, may, cut)
 	} else {
-		left, err = k.forgetPortals(ctx, may)
+		left, err = k.byRule.forgetPortals(ctx, may)
 	}
 	return left, needPrivilege(err)
 }
 
 // turn brings the rules of a family to another stage.
-func (k *Kernel) turn(ctx context.Context, r *rules, to stage) error {
+func (m *ruleMode) turn(ctx context.Context, r *rules, to stage) error {
 	if r.stage == to && r.holding {
 		return nil
 	}
 	r.stage = to
-	r.configure(k.config)
+	r.configure(m.config)
 	return r.install(ctx)
 }
 
-func (k *Kernel) forgetPortals(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
-	for _, f := range k.config.Families {
-		r := k.rules[f]
+func (m *ruleMode) forgetPortals(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
+	for _, f := range m.config.Families {
+		r := m.rules[f]
 		if r.portals == nil || r.stage == byIPVS {
 			continue
 		}
-		stay, err := k.forgetPortalsOf(ctx, r, may)
+		stay, err := m.forgetPortalsOf(ctx, r, may)
 		if err != nil {
 			return 0, fmt.Errorf("remove the virtual servers %s of mode iptables: %w", f, err)
 		}
@@ -215,8 +224,8 @@ func (k *Kernel) forgetPortals(ctx context.Context, may func(lb.Frontend) bool) 
 }
 
 // forgetPortalsOf first has nobody refused: IPVS serves whom no portal takes.
-func (k *Kernel) forgetPortalsOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
-	if err := k.turn(ctx, r, byBoth); err != nil {
+func (m *ruleMode) forgetPortalsOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
+	if err := m.turn(ctx, r, byBoth); err != nil {
 		return 0, err
 	}
 	going := map[lb.Frontend]*portal{}
@@ -228,7 +237,7 @@ func (k *Kernel) forgetPortalsOf(ctx context.Context, r *rules, may func(lb.Fron
 	if left = len(r.portals.portals) - len(going); left > 0 {
 		return left, r.portals.write(ctx, going)
 	}
-	if err := k.turn(ctx, r, byIPVS); err != nil {
+	if err := m.turn(ctx, r, byIPVS); err != nil {
 		return 0, err
 	}
 	if err := r.portals.remove(ctx); err != nil {
@@ -238,35 +247,38 @@ func (k *Kernel) forgetPortalsOf(ctx context.Context, r *rules, may func(lb.Fron
 	return 0, nil
 }
 
-func (k *Kernel) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
-	if k.left.table == nil {
+func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
+	if m.left.table == nil {
 		return 0, nil
 	}
-	all := !slices.ContainsFunc(k.left.servers, func(f lb.Frontend) bool { return !may(f) })
-	for _, f := range k.config.Families {
-		if r := k.rules[f]; all && (r.stage == byBoth || !r.holding) {
-			if err := k.turn(ctx, r, byDNAT); err != nil {
-				return 0, fmt.Errorf("rules %s that refuse what IPVS has taken: %w", f, err)
+	all := !slices.ContainsFunc(m.left.servers, func(f lb.Frontend) bool { return !may(f) })
+	for _, f := range m.config.Families {
+		if r := m.rules[f]; all && (r.stage == byBoth || !r.holding) {
+			if err := m.turn(ctx, r, byDNAT); err != nil {
+				return 0, fmt.Errorf("rules %s that refuse connections of IPVS: %w", f, err)
 			}
 		}
 	}
-	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
-	if err := k.left.table.observeOnly(ctx, k.left.servers, &obs); err != nil {
-		return 0, fmt.Errorf("look at the virtual servers of mode ipvs: %w", err)
-	}
-	conns := map[lb.Frontend]int{}
-	for id, c := range obs.Conns {
-		conns[serverOf(id)] += int(c.Active + c.Inactive)
+	// The kernel's counters include connections that have ended within two minutes. To tell
+	// them apart would take a read of the whole table, in the caller's loop.
+	conns := map[lb.Frontend]uint32{}
+	for _, f := range m.left.servers {
+		dests, err := m.left.table.dests(ctx, f, false)
+		if err != nil {
+			return 0, fmt.Errorf("check the virtual servers of mode ipvs: %w", err)
+		}
+		for _, d := range dests {
+			conns[f] += d.conns.Active + d.conns.Inactive
+		}
 	}
 	var ops []lb.Op
-	for _, f := range k.left.servers {
+	for _, f := range m.left.servers {
 		if may(f) && (cut || conns[f] == 0 || f.Mark != 0 || !f.Proto.Connections()) {
 			ops = append(ops, lb.Op{Verb: lb.Delete, Object: lb.VirtualServer{Frontend: f}})
 		}
 	}
-	var failed []error
-	deleted := map[lb.Frontend]bool{}
-	for i, err := range k.left.table.applyServices(ctx, ops) {
+	failed, deleted := []error(nil), map[lb.Frontend]bool{}
+	for i, err := range m.left.table.applyServices(ctx, ops) {
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s of mode ipvs: %w", ops[i], err))
 			continue
@@ -274,30 +286,30 @@ func (k *Kernel) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut
 		deleted[serverOf(ops[i].Object)] = true
 	}
 	var stay []lb.Frontend
-	for _, f := range k.left.servers {
+	for _, f := range m.left.servers {
 		if !deleted[f] {
 			stay = append(stay, f)
 		}
 	}
-	if k.left.servers = stay; len(stay) == 0 {
-		k.left.table.conn.close()
-		k.left.table = nil
+	if m.left.servers = stay; len(stay) == 0 {
+		m.left.table.conn.close()
+		m.left.table = nil
 	}
-	failed = append(failed, k.dropUDP(ctx, deleted))
+	failed = append(failed, m.dropUDP(ctx, deleted))
 	return len(stay), errors.Join(failed...)
 }
 
-// installRules puts the rules of a family into place, and takes away what others
+// place puts the rules of a family into place, and takes away what others
 // have put among those of virtual servers.
-func (k *Kernel) installRules(ctx context.Context, r *rules) error {
+func (r *rules) place(ctx context.Context) error {
 	if err := r.install(ctx); err != nil || r.portals == nil {
 		return err
 	}
 	return r.portals.sweep(ctx)
 }
 
-// removeRules takes them out, and with them whatever is left of virtual servers.
-func (k *Kernel) removeRules(ctx context.Context, r *rules) error {
+// clear takes them out, and with them whatever is left of virtual servers.
+func (r *rules) clear(ctx context.Context) error {
 	if r.portals != nil {
 		if err := r.portals.load(ctx); err != nil {
 			return err
@@ -309,9 +321,9 @@ func (k *Kernel) removeRules(ctx context.Context, r *rules) error {
 	return r.portals.remove(ctx)
 }
 
-// servers are the virtual and real servers of a family that are rules.
-func (k *Kernel) servers(r *rules) lb.Snapshot {
-	if !k.byRules() {
+// servers are the virtual and real servers that are rules.
+func (r *rules) servers() lb.Snapshot {
+	if r.config.Mode != ModeIPTables {
 		return nil
 	}
 	return r.portals.objects()
@@ -329,7 +341,7 @@ func lostServers(before, after lb.Snapshot) (lost []lb.Object) {
 }
 
 // applyServers carries out ops on virtual or real servers as rules.
-func (k *Kernel) applyServers(ctx context.Context, ops []lb.Op) []error {
+func (m *ruleMode) applyServers(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
 	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
 		var mine []lb.Op
@@ -342,7 +354,7 @@ func (k *Kernel) applyServers(ctx context.Context, ops []lb.Op) []error {
 		if len(mine) == 0 {
 			continue
 		}
-		r := k.rules[family]
+		r := m.rules[family]
 		if r == nil {
 			for _, i := range at {
 				errs[i] = fmt.Errorf("%s is not among the families", family)
@@ -353,27 +365,26 @@ func (k *Kernel) applyServers(ctx context.Context, ops []lb.Op) []error {
 		for i, err := range failed {
 			errs[at[i]] = err
 		}
-		if err := k.cutConns(ctx, family, mine, failed); err != nil {
-			k.log.Warn("conntrack keeps connections of backends that are gone", "err", err)
+		if err := m.cutConns(ctx, family, mine, failed); err != nil {
+			m.log.Warn("removal of stale connections failed", "error", err)
 		}
 	}
 	return errs
 }
 
 // noteFaces takes in which frontends lead to marks.
-func (k *Kernel) noteFaces(ops []lb.Op) {
+func (m *ruleMode) noteFaces(ops []lb.Op) {
 	for _, op := range ops {
-		if k.byRules() && op.Verb != lb.Delete {
-			k.faces.note(op.Object)
+		if m.byRules() && op.Verb != lb.Delete {
+			m.faces.note(op.Object)
 		}
 	}
 }
 
-// observeServers reads portals, as they were read or written last, and counts the
-// connections of some.
-func (k *Kernel) observeServers(ctx context.Context, only []lb.Frontend, obs *lb.Observation) error {
+// observeServers gives portals, as they were read or written last.
+func (m *ruleMode) observeServers(only []lb.Frontend, obs *lb.Observation) {
 	for _, f := range only {
-		r := k.rules[lb.FamilyOf(f.Addr)]
+		r := m.rules[lb.FamilyOf(f.Addr)]
 		if r == nil {
 			continue
 		}
@@ -381,11 +392,9 @@ func (k *Kernel) observeServers(ctx context.Context, only []lb.Frontend, obs *lb
 		if !ok {
 			continue
 		}
-		obs.Objects[p.server.ID()] = p.server
+		obs.Objects.Put(p.server)
 		for _, rs := range p.reals {
-			obs.Objects[rs.ID()] = rs
-			obs.Conns[rs.ID()] = lb.Conns{}
+			obs.Objects.Put(rs)
 		}
 	}
-	return k.countConns(ctx, obs)
 }

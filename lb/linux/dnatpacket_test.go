@@ -28,11 +28,11 @@ func TestServersAsRulesComeBack(t *testing.T) {
 	add(t, k, all...)
 	t.Cleanup(func() { remove(t, k, all...) })
 	for name, kernel := range map[string]*Kernel{"the same": k, "one that starts": newKernel(t)} {
-		obs, err := kernel.Observe(t.Context())
+		obs, err := kernel.Observe(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := lb.Diff(obs.Objects, stateOf(all)); len(d) > 0 {
+		if d := lb.Diff(obs.Objects.Snapshot(), stateOf(all)); len(d) > 0 {
 			t.Errorf("%s: to do are %d: %v", name, len(d), d[0])
 		}
 	}
@@ -126,6 +126,11 @@ func TestServersAsRulesSpreadByWeight(t *testing.T) {
 		rs := served(fe, "wrr", 0, 3, 1)[5].(lb.RealServer)
 		rs.Weight = 0
 		apply(t, s.k, lb.Op{Verb: lb.Change, Object: rs})
+		if fe.Proto == lb.SCTP {
+			// conntrack keeps a closed association for ten seconds, and one that comes from the same
+			// port by chance goes to its backend: with 120 of them that is 1 of 25 runs.
+			sh(t, "conntrack -D -p sctp || true")
+		}
 		for range 10 {
 			if got := s.ask1("client", fe); got != "backend2" {
 				t.Errorf("%s with weight 0: %q", fe, got)
@@ -249,18 +254,18 @@ func TestServersAsRulesDrain(t *testing.T) {
 		conns := func() lb.Conns {
 			t.Helper()
 			execs := s.k.Counters().Execs.Load()
-			obs, err := s.k.Observe(t.Context(), fe, frontend("192.0.2.77:80", lb.TCP))
+			gone := lb.RealServer{Frontend: frontend("192.0.2.77:80", lb.TCP), Addr: rs.Addr}
+			counted, err := s.k.CountConns(t.Context(), []lb.RealServer{rs, gone})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if n := s.k.Counters().Execs.Load() - execs; n != 0 {
 				t.Errorf("counting took %d programs", n)
 			}
-			got, ok := obs.Conns[rs.ID()]
-			if !ok {
-				t.Errorf("%v: no count", obs)
+			if n, ok := counted[gone.ID()]; !ok || n != (lb.Conns{}) {
+				t.Errorf("a real server that is not there: %v", counted)
 			}
-			return got
+			return counted[rs.ID()]
 		}
 		to := netip.AddrPortFrom(vip, 80).String()
 		one, err1 := s.dial("client", "tcp", to)
@@ -321,7 +326,7 @@ func TestForeignRulesAreNotTouched(t *testing.T) {
 		add(t, s.k, objects...)
 		s.expectBackend("the service", "client", fe, "backend1")
 		s.expect("another's", "client", "tcp", "10.1.0.1:8088", "backend2 10.1.0.2")
-		if _, err := s.k.Observe(t.Context()); err != nil {
+		if _, err := s.k.Observe(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		remove(t, s.k, objects...)

@@ -32,10 +32,7 @@ func (r renderer) dispatch() string {
 func (r renderer) admit() []string {
 	ports := r.match(lb.SetIPVSPorts, "dst,dst")
 	ours := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask())
-	switch r.stage {
-	case byIPVS:
-		return []string{ports + " -j ACCEPT"}
-	case byBoth:
+	if r.stage != byDNAT { // INSIDE-PORTS has changed the port, and nothing else
 		return []string{ours, ports + " -j ACCEPT"}
 	}
 	reject := "icmp-port-unreachable"
@@ -52,7 +49,7 @@ func (r renderer) admit() []string {
 
 // forward are the rules of chain FORWARD: replies of backends, and where virtual
 // servers are rules new connections to them too, whatever the policy of FORWARD
-// is. Strangers' flows do not bear the mark.
+// is. Foreign flows do not have the mark.
 //
 // What a backend sends that conntrack finds out of order would reach the client
 // with the backend's own address, and be answered with a reset. That is

@@ -265,6 +265,9 @@ func (n portalNames) chains(p portal) []chain {
 		out = append(out, chain{name, []string{to.String()}})
 	}
 	record := fmt.Sprintf("%s %s %s %#x %d", recordWord, frontendText(f), s.Name, uint32(s.Flags), p.server.Affinity)
+	if p.server.Port != 0 { // rules need none: they put in port and address
+		record += fmt.Sprintf(" %d", p.server.Port)
+	}
 	out[0].rules = slices.Concat([]string{natRule{comment: record}.String()}, ask, pick)
 	return out
 }
@@ -332,10 +335,14 @@ func (n portalNames) parsePortal(family lb.Family, specs []string) (p portal, ex
 }
 
 func parseServerRecord(words []string, family lb.Family) (vs lb.VirtualServer, ok bool) {
-	if len(words) != 4 {
+	if len(words) != 4 && len(words) != 5 {
 		return vs, false
 	}
 	f, ok := parseFrontendText(words[0], family)
+	if len(words) == 5 {
+		port, err := strconv.ParseUint(words[4], 10, 16)
+		vs.Port, ok = uint16(port), ok && err == nil && port != 0
+	}
 	flags, err1 := strconv.ParseUint(words[2], 0, 32)
 	affinity, err2 := strconv.ParseUint(words[3], 10, 32)
 	vs.Frontend, vs.Affinity = f, uint32(affinity)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ const (
 	initialHashSize = 1024
 )
 
-// sets are the ipsets of one prefix. Strangers' sets have other names and are
+// sets are the ipsets of one prefix. Foreign sets have other names and are
 // never read nor written.
 type sets struct {
 	conn   *conn
@@ -27,10 +28,13 @@ type sets struct {
 	marks  marking
 	// revisions of the set types that this kernel speaks, by type and family.
 	revisions map[setInfo]uint8
+	// listing is locked while a set is listed, as the kernel destroys or swaps none
+	// meanwhile. The auditor shares it.
+	listing *sync.Mutex
 }
 
 func newSets(prefix string, marks marking, count *Traffic) *sets {
-	return &sets{conn: newConn(unix.NETLINK_NETFILTER, count), prefix: prefix, marks: marks, revisions: map[setInfo]uint8{}}
+	return &sets{conn: newConn(unix.NETLINK_NETFILTER, count), prefix: prefix, marks: marks, revisions: map[setInfo]uint8{}, listing: &sync.Mutex{}}
 }
 
 // applySets creates and destroys sets.
@@ -39,8 +43,10 @@ func (s *sets) applySets(ctx context.Context, ops []lb.Op) []error {
 	for i, op := range ops {
 		set := op.Object.(lb.IPSet)
 		if op.Verb == lb.Delete {
+			s.listing.Lock()
 			errs[i] = errors.Join(s.destroy(ctx, set.Set.Name(s.prefix, set.Family)),
 				s.destroy(ctx, s.spare(set.Family)))
+			s.listing.Unlock()
 		} else {
 			errs[i] = s.create(ctx, set)
 		}
@@ -274,6 +280,8 @@ func (s *sets) send(ctx context.Context, cmd uint16, name string, members []lb.M
 // under another name, and takes the set's place in one step. The rules that refer
 // to the set notice nothing.
 func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
+	s.listing.Lock()
+	defer s.listing.Unlock()
 	name, spare := set.Set.Name(s.prefix, set.Family), s.spare(set.Family)
 	info, members, err := s.list(ctx, set)
 	if err != nil {
@@ -298,14 +306,21 @@ func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
 // list reads a set with its members, marks as the kernel has them. The error wraps unix.ENOENT if there is
 // none of that name.
 func (s *sets) list(ctx context.Context, set lb.IPSet) (info setInfo, members []lb.Member, err error) {
+	info, err = s.read(ctx, set, func() { members = members[:0] }, func(m lb.Member) { members = append(members, m) })
+	return info, members, err
+}
+
+// read is list for those who need not keep the members: it calls each for every one of them, and again before it starts
+// over.
+func (s *sets) read(ctx context.Context, set lb.IPSet, again func(), each func(lb.Member)) (info setInfo, err error) {
 	name := set.Set.Name(s.prefix, set.Family)
 	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, name) }
-	err = s.conn.query(ctx, put, func() { members = members[:0] }, func(m message) {
-		if got := parseSet(m.body, set, func(m lb.Member) { members = append(members, m) }); got.typ != "" {
+	err = s.conn.query(ctx, put, again, func(m message) {
+		if got := parseSet(m.body, set, each); got.typ != "" {
 			info = got
 		}
 	})
-	return info, members, err
+	return info, err
 }
 
 // observe reads the sets of a family with their members into obs. A set of
@@ -313,19 +328,28 @@ func (s *sets) list(ctx context.Context, set lb.IPSet) (info setInfo, members []
 func (s *sets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
 	for _, set := range lb.Sets() {
 		id := lb.IPSet{Set: set, Family: f}
-		info, members, err := s.list(ctx, id)
+		n := 0
+		again := func() {
+			if n > 0 {
+				obs.Objects.DropMembers(id)
+				n = 0
+			}
+		}
+		s.listing.Lock()
+		info, err := s.read(ctx, id, again, func(m lb.Member) {
+			n++
+			m.Mark = s.marks.number(m.Mark)
+			obs.Objects.Put(m)
+		})
+		s.listing.Unlock()
 		switch {
 		case errors.Is(err, unix.ENOENT):
-			continue
 		case err != nil:
 			return fmt.Errorf("list set %s: %w", set.Name(s.prefix, f), err)
 		case !info.sameKind(wantedSet(id)):
-			continue
-		}
-		obs.Objects[id] = id
-		for _, m := range members {
-			m.Mark = s.marks.number(m.Mark)
-			obs.Objects[m.ID()] = m
+			again()
+		default:
+			obs.Objects.Put(id)
 		}
 	}
 	return nil

@@ -105,8 +105,8 @@ func putSetCreate(e *encoder, name string, info setInfo, revision uint8) {
 }
 
 // putMembers encodes one message that adds or removes members, as many as fit,
-// and tells how many. Each bears its index, by which the kernel names the one
-// that it refuses. What is there already, or gone, is no error without NLM_F_EXCL.
+// and returns their number. Each has its line, from 1, by which the kernel names the one
+// that it refuses: it never reports line 0 (call_ad in net/netfilter/ipset/ip_set_core.c). What is there already, or gone, is no error without NLM_F_EXCL.
 func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	putSetCommand(e, cmd, 0, name)
 	e.u32(nl.IPSET_ATTR_LINENO, 0)
@@ -115,7 +115,7 @@ func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	for n < len(members) && len(e.b)-at < memberBytes {
 		one := e.nest(nl.IPSET_ATTR_DATA)
 		putMember(e, members[n])
-		e.u32(nl.IPSET_ATTR_CADT_LINENO, uint32(n))
+		e.u32(nl.IPSET_ATTR_CADT_LINENO, uint32(n+1))
 		e.end(one)
 		n++
 	}
@@ -160,8 +160,8 @@ func putSetAddr(e *encoder, typ uint16, a netip.Addr) {
 	e.end(at)
 }
 
-// refusedMember reads from the echo of a refused message which member it was: the
-// kernel writes its number where the message had zero. ok is false when
+// refusedMember reads from the echo of a refused message the index of the member: the
+// kernel writes its line where the message had zero. ok is false when
 // the whole message was refused.
 func refusedMember(r *refusal) (index int, ok bool) {
 	const headers = unix.NLMSG_HDRLEN + 4
@@ -169,7 +169,10 @@ func refusedMember(r *refusal) (index int, ok bool) {
 		return 0, false
 	}
 	v := attribute(r.echo[headers:], nl.IPSET_ATTR_LINENO)
-	return int(getU32(v)), len(v) == 4
+	if len(v) != 4 || getU32(v) == 0 {
+		return 0, false
+	}
+	return int(getU32(v)) - 1, true
 }
 
 // parseSet reads one message of a list of sets: the attributes of the set, which

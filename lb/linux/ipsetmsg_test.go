@@ -29,8 +29,8 @@ func someMembers() []lb.Member {
 		{Set: lb.SetLoopBack, Addr: a("2001:db8::7"), Port: 8080, Proto: lb.TCP, Net: n("2001:db8::7/128")},
 		{Set: lb.SetSourceIP, Addr: a("192.0.2.1"), Port: 80, Proto: lb.TCP, Net: n("192.0.2.1/32")},
 		{Set: lb.SetNodePorts, Addr: a("192.0.2.9"), Port: 30080, Proto: lb.UDP},
-		{Set: lb.SetNodePortTCP, Addr: a("0.0.0.0"), Port: 30080},
-		{Set: lb.SetNodePortLocalUDP, Addr: a("::"), Port: 65535},
+		{Set: lb.SetNodePortsLocal, Addr: a("2001:db8::9"), Port: 65535, Proto: lb.SCTP},
+		{Set: lb.SetHealthCheckNodePort, Addr: a("0.0.0.0"), Port: 65535},
 		{Set: lb.SetHealthCheckNodePort, Addr: a("::"), Port: 30001},
 		{Set: lb.SetMarks, Addr: a("0.0.0.1")},
 		{Set: lb.SetMarks, Addr: a("::7f:ffff")},
@@ -50,7 +50,7 @@ func TestMembersMessage(t *testing.T) {
 		"0c000180 08000140 c0000201 " + // address
 		"06000440 00500000 05000700 06000000 " + // port, protocol
 		"0c001480 08000140 c6336400 05001500 18000000 " + // second address, its length
-		"08000900 00000000"
+		"08000900 01000000" // its line, from 1
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

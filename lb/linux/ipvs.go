@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 
@@ -14,14 +13,14 @@ import (
 	"weir/lb"
 )
 
-// ipvsTable is IPVS through generic netlink. moby/ipvs has the same commands,
-// but sends one at a time, waits for a lost reply forever, and cuts weights off
-// at 16 bits; for thousands of services it takes four times as long.
+// ipvsTable is IPVS through generic netlink. Not by library moby/ipvs: it sends one
+// command at a time, waits for a lost reply forever, and cuts weights off at 16 bits; for
+// thousands of services it takes four times as long.
 type ipvsTable struct {
 	conn *conn
 	ipvsMessages
-	// limited are the frontends with connection limits: /proc/net/ip_vs does not
-	// show those.
+	// limited are the frontends with connection limits, or that had some: /proc/net/ip_vs
+	// does not show those.
 	limited map[lb.Frontend]bool
 	// shallow counts the observations since the last deep one.
 	shallow int
@@ -39,12 +38,52 @@ func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTabl
 		c.close()
 		return nil, err
 	}
-	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}, orders: newOrders()}, nil
+	return newTable(c, family, marks), nil
 }
 
-// applyServices carries out ops on virtual servers.
+// newTable returns a table that nothing was read from yet.
+func newTable(c *conn, family uint16, marks marking) *ipvsTable {
+	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}, orders: newOrders()}
+}
+
+// applyServices carries out ops on virtual servers. The first of each scheduler goes ahead:
+// if the kernel lacks a scheduler it runs modprobe for each request, which takes milliseconds.
 func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
-	errs := t.upsert(ctx, ops, ipvsVerbs{ipvsNewService, ipvsSetService, ipvsDelService}, func(e *encoder, cmd byte, o lb.Object) {
+	errs := make([]error, len(ops))
+	lacking := map[string]error{} // by scheduler, nil is there
+	var ahead, rest []int
+	for i, op := range ops {
+		name := op.Object.(lb.VirtualServer).Scheduler.Name
+		if _, known := lacking[name]; known || op.Verb == lb.Delete {
+			rest = append(rest, i)
+			continue
+		}
+		lacking[name] = nil
+		ahead = append(ahead, i)
+	}
+	t.sendServices(ctx, ops, ahead, errs)
+	for _, i := range ahead {
+		if errors.Is(errs[i], unix.ENOENT) {
+			lacking[ops[i].Object.(lb.VirtualServer).Scheduler.Name] = errs[i]
+		}
+	}
+	rest = slices.DeleteFunc(rest, func(i int) bool {
+		if ops[i].Verb != lb.Delete {
+			errs[i] = lacking[ops[i].Object.(lb.VirtualServer).Scheduler.Name]
+		}
+		return errs[i] != nil
+	})
+	t.sendServices(ctx, ops, rest, errs)
+	return errs
+}
+
+// sendServices carries out those of ops that at names, and puts their errors into errs.
+func (t *ipvsTable) sendServices(ctx context.Context, ops []lb.Op, at []int, errs []error) {
+	send := make([]lb.Op, len(at))
+	for i, at := range at {
+		send[i] = ops[at]
+	}
+	got := t.upsert(ctx, send, ipvsVerbs{ipvsNewService, ipvsSetService, ipvsDelService}, func(e *encoder, cmd byte, o lb.Object) {
 		vs := o.(lb.VirtualServer)
 		if cmd == ipvsDelService {
 			t.named(e, cmd, 0, vs.Frontend)
@@ -52,19 +91,18 @@ func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
 		}
 		t.service(e, cmd, vs)
 	})
-	for i, err := range errs {
-		vs := ops[i].Object.(lb.VirtualServer)
+	for i, err := range got {
+		vs := send[i].Object.(lb.VirtualServer)
 		switch {
 		case err != nil:
-		case ops[i].Verb == lb.Delete:
+		case send[i].Verb == lb.Delete:
 			delete(t.limited, vs.Frontend)
 			t.orders.forget(vs.Frontend)
 		default:
 			t.orders.note(vs)
 		}
-		errs[i] = explainService(err, vs)
+		errs[at[i]] = explainService(err, vs)
 	}
-	return errs
 }
 
 // applyDests carries out ops on real servers.
@@ -134,7 +172,7 @@ func explainService(err error, vs lb.VirtualServer) error {
 	return err
 }
 
-// observe reads all virtual and real servers into obs, strangers' too.
+// observe reads all virtual and real servers into obs, also foreign ones.
 func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 	servers, err := t.services(ctx, false)
 	if errors.Is(err, unix.ENOENT) {
@@ -144,9 +182,9 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 		return fmt.Errorf("list virtual servers: %w", err)
 	}
 	for _, s := range servers {
-		obs.Objects[s.ID()] = s.VirtualServer
+		obs.Objects.Put(s.VirtualServer)
+		t.orders.note(s.VirtualServer)
 	}
-	t.orders.reset(servers)
 	if t.shallow--; t.shallow < 0 {
 		if err := t.observeDeep(ctx, servers, obs); err != nil {
 			return err
@@ -155,7 +193,7 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 	} else if err := t.observeShallow(ctx, servers, obs); err != nil {
 		return err
 	}
-	t.orders.mark(obs.Objects, slices.Collect(maps.Keys(t.orders.lists))...)
+	t.orders.mark(&obs.Objects, slices.Collect(maps.Keys(t.orders.lists))...)
 	return t.observeSync(ctx, obs)
 }
 
@@ -173,7 +211,6 @@ func (t *ipvsTable) servicesAnew(ctx context.Context) ([]server, error) {
 
 // observeDeep asks for the real servers of each virtual server.
 func (t *ipvsTable) observeDeep(ctx context.Context, servers []server, obs *lb.Observation) error {
-	clear(t.limited)
 	for _, s := range servers {
 		if err := t.observeDests(ctx, s.Frontend, obs); err != nil {
 			return err
@@ -185,7 +222,7 @@ func (t *ipvsTable) observeDeep(ctx context.Context, servers []server, obs *lb.O
 // observeShallow reads /proc/net/ip_vs, which takes a tenth of the time but does
 // not show limits; where there are some it asks for them.
 func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *lb.Observation) error {
-	f, err := os.Open("/proc/net/ip_vs")
+	f, err := os.Open(procNet + "ip_vs")
 	if err != nil {
 		return t.observeDeep(ctx, servers, obs)
 	}
@@ -196,7 +233,7 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("read /proc/net/ip_vs: %w", err)
+		return fmt.Errorf("read "+procNet+"ip_vs: %w", err)
 	}
 	for _, s := range servers {
 		if !t.limited[s.Frontend] {
@@ -219,75 +256,15 @@ func (t *ipvsTable) observeOnly(ctx context.Context, only []lb.Frontend, obs *lb
 		if !ok {
 			continue
 		}
-		obs.Objects[s.ID()] = s.VirtualServer
+		obs.Objects.Put(s.VirtualServer)
 		t.orders.note(s.VirtualServer)
 		t.orders.begin(fe)
 		if err := t.observeDests(ctx, fe, obs); err != nil {
 			return err
 		}
-		t.orders.mark(obs.Objects, fe)
-	}
-	return leaveOutEnded(obs.Conns)
-}
-
-// leaveOutEnded takes connections that have ended out of the inactive ones, where
-// no active one is left: IPVS remembers a closed TCP connection for two minutes
-// more, which is nothing to wait for. That reads the whole connection table, and
-// therefore only then.
-//
-// A connection in the table does not tell by which mark it was led. Of a real
-// server by mark all living connections to the backend count: too many rather than
-// one too few.
-func leaveOutEnded(conns map[lb.Object]lb.Conns) error {
-	type led struct {
-		proto   lb.Protocol
-		backend netip.AddrPort
-	}
-	living := map[lb.Object]uint32{}
-	byMark := map[led][]lb.Object{}
-	for id, c := range conns {
-		if c.Active > 0 || c.Inactive == 0 {
-			continue
-		}
-		living[id] = 0
-		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
-			by := led{rs.Frontend.Proto, rs.Addr}
-			byMark[by] = append(byMark[by], id)
-		}
-	}
-	if len(living) == 0 {
-		return nil
-	}
-	f, err := os.Open("/proc/net/ip_vs_conn")
-	if err != nil {
-		return nil // without that file they all count
-	}
-	defer f.Close()
-	err = parseConnections(f, func(c Connection) bool {
-		if c.ended() {
-			return true
-		}
-		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
-		if _, asked := living[id]; asked {
-			living[id]++
-		}
-		for _, id := range byMark[led{c.Proto, c.Backend}] {
-			living[id]++
-		}
-		return true
-	})
-	if err != nil {
-		return fmt.Errorf("read /proc/net/ip_vs_conn: %w", err)
-	}
-	for id, n := range living {
-		conns[id] = lb.Conns{Inactive: min(n, conns[id].Inactive)}
+		t.orders.mark(&obs.Objects, fe)
 	}
 	return nil
-}
-
-// ended tells whether both sides have closed the connection.
-func (c Connection) ended() bool {
-	return c.State == "TIME_WAIT" || c.State == "CLOSE" || c.State == "CLOSED"
 }
 
 func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Observation) error {
@@ -305,10 +282,8 @@ func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Ob
 }
 
 func (t *ipvsTable) observeDest(obs *lb.Observation, d dest) {
-	id := d.ID()
-	obs.Objects[id] = d.RealServer
+	obs.Objects.Put(d.RealServer)
 	t.orders.append(d.RealServer)
-	obs.Conns[id] = d.conns
 }
 
 // services lists all virtual servers.
@@ -336,7 +311,11 @@ func (t *ipvsTable) one(ctx context.Context, fe lb.Frontend) (s server, ok bool,
 
 // dests lists the real servers of a virtual server; none if there is none.
 func (t *ipvsTable) dests(ctx context.Context, fe lb.Frontend, withStats bool) ([]dest, error) {
-	var out []dest
+	return t.appendDests(ctx, nil, fe, withStats)
+}
+
+// appendDests appends them to an empty slice.
+func (t *ipvsTable) appendDests(ctx context.Context, out []dest, fe lb.Frontend, withStats bool) ([]dest, error) {
 	put := func(e *encoder) { t.named(e, ipvsGetDest, unix.NLM_F_DUMP, fe) }
 	err := t.conn.query(ctx, put, func() { out = out[:0] }, func(m message) {
 		if d, ok := parseDest(m.body, fe, withStats); ok {

@@ -5,13 +5,12 @@ import (
 	"math"
 	"net/netip"
 
-	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
 
-// From include/uapi/linux/ip_vs.h; moby/ipvs keeps its own to itself.
+// From include/uapi/linux/ip_vs.h.
 const (
 	ipvsNewService = 1
 	ipvsSetService = 2
@@ -54,6 +53,12 @@ const (
 
 	flagPersistent = 0x1
 	flagHashed     = 0x2 // the kernel's own mark for a service in its table
+
+	// The forwarding methods of destinations. Number 1 is a destination on the box.
+	forwardMask   = 0x7
+	forwardMasq   = 0
+	forwardTunnel = 2
+	forwardDirect = 3
 )
 
 // ipvsMessages encodes what is asked of IPVS and reads what it answers. family is
@@ -102,7 +107,7 @@ func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 	// Without it the kernel takes the first bytes of an address of the other family.
 	e.u16(destFamily, addressFamily(rs.Addr.Addr()))
 	if cmd != ipvsDelDest {
-		e.u32(destForward, ipvs.ConnectionFlagMasq)
+		e.u32(destForward, forwardMasq)
 		e.u32(destWeight, rs.Weight)
 		e.u32(destUpper, rs.Upper)
 		e.u32(destLower, rs.Lower)
@@ -141,8 +146,8 @@ func singleClient(a netip.Addr) uint32 {
 	return 128
 }
 
-// wholeNetworks is the affinity of a virtual server that a stranger made to send
-// whole networks to one backend. lb has no word for that; nobody asks for so long
+// wholeNetworks is the affinity of a foreign virtual server that sends whole
+// networks to one backend. lb has no value for that; no Service has so long
 // an affinity, so that it differs from any wanted one, and from none.
 const wholeNetworks = math.MaxUint32
 
@@ -153,8 +158,8 @@ type server struct {
 }
 
 // parseService reads the answer to ipvsGetService. ok is false for what is
-// malformed, and for a firewall mark that is none of weir's: such a stranger's
-// server has no Frontend, and is in nobody's way.
+// malformed, and for a firewall mark that is none of weir's: such a foreign
+// server has no Frontend, and no conflict.
 func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bool) {
 	if len(body) < unix.GENL_HDRLEN {
 		return s, false
@@ -196,7 +201,7 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 		return s, false
 	}
 	// Flags that weir never sets stay visible, so that its own virtual server
-	// with a stranger's edit differs from what is wanted.
+	// with a foreign edit differs from what is wanted.
 	s.Scheduler.Flags = lb.SchedulerFlag(flags &^ (flagPersistent | flagHashed))
 	switch {
 	case flags&flagPersistent == 0:
@@ -275,18 +280,21 @@ func parseDest(body []byte, fe lb.Frontend, withStats bool) (d dest, ok bool) {
 	}
 	a := getAddr(family, addr)
 	d.Addr = netip.AddrPortFrom(a, port)
-	if forward&ipvs.ConnectionFlagFwdMask != ipvs.ConnectionFlagMasq {
-		d.RealServer = notMasquerading(d.RealServer)
-	}
+	d.Forward = forwarding(forward)
 	return d, a.IsValid()
 }
 
-// notMasquerading marks a real server that a stranger put into another mode
-// (direct routing, tunnel). lb has no word for that; limits that nobody asks for
-// make it differ from any wanted one, so that it is put right.
-func notMasquerading(rs lb.RealServer) lb.RealServer {
-	rs.Upper, rs.Lower = math.MaxUint32, math.MaxUint32
-	return rs
+// forwarding returns the method of connection flags.
+func forwarding(flags uint32) lb.Forwarding {
+	switch flags & forwardMask {
+	case forwardMasq:
+		return lb.Masquerading
+	case forwardTunnel:
+		return lb.Tunnel
+	case forwardDirect:
+		return lb.DirectRouting
+	}
+	return lb.LocalNode
 }
 
 // Stats is the traffic of a virtual server or a real server since it was made.

@@ -89,7 +89,7 @@ func TestServiceComesBackAsItWent(t *testing.T) {
 		{Frontend: frontend("192.0.2.1:80", lb.TCP), Scheduler: lb.Scheduler{Name: "wrr"}},
 		{Frontend: frontend("[2001:db8::1]:53", lb.UDP), Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}},
 		{Frontend: frontend("192.0.2.1:132", lb.SCTP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 10800},
-		{Frontend: frontend("[2001:db8::1]:80", lb.TCP), Scheduler: lb.Scheduler{Name: "stranger"}, Affinity: 1},
+		{Frontend: frontend("[2001:db8::1]:80", lb.TCP), Scheduler: lb.Scheduler{Name: "foreign"}, Affinity: 1},
 		{Frontend: lb.MarkFrontend(lb.IPv4, 1), Scheduler: lb.Scheduler{Name: "wlc"}},
 		{Frontend: lb.MarkFrontend(lb.IPv6, lb.MaxMark), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60},
 	} {
@@ -163,7 +163,7 @@ func TestDestInAnotherModeDiffersFromAnyWanted(t *testing.T) {
 		e.end(at)
 	})
 	got, ok := parseDest(body, fe, false)
-	if !ok || got.Upper == 0 || got.conns != (lb.Conns{Active: 5, Inactive: 6}) {
+	if !ok || got.Forward != lb.DirectRouting || got.conns != (lb.Conns{Active: 5, Inactive: 6}) {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -1,9 +1,9 @@
-// Package linux is the only code of weir that touches the kernel: it implements
-// lb.Kernel with IPVS, ipset, iptables, a dummy device with addresses, local
-// routes, conntrack and sysctls. On a kernel without IPVS the same virtual servers
+// Package linux implements lb.Kernel with IPVS, ipset, iptables, a dummy device with
+// addresses, local routes, conntrack and sysctls, and is the only code of weir that touches
+// the kernel. It never decides anything. On a kernel without IPVS the same virtual servers
 // are rules of iptables (Mode).
 //
-// It decides nothing. What should be in the kernel, in which order it gets there
+// What should be in the kernel, in which order it gets there
 // and whose an object is, is lb's; this package carries out ops, reads the kernel
 // back, and tells what others changed. It imports lb and nothing else of weir.
 //
@@ -14,13 +14,13 @@
 // one for a service; where virtual servers are rules, one iptables-restore for all
 // that change at once.
 //
-// The chapters: kernel.go (the whole), message.go, netlink.go and socket.go
+// The chapters: kernel.go (the whole), audit.go (reading all of it), message.go, netlink.go and socket.go
 // (netlink), ipvs.go, order.go (that of mh's backends), syncdaemon.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
-// (which rules) and iptables.go (how they get there), watch.go (what others do),
+// (which rules), install.go (how they get there) and iptables.go (the programs), watch.go (what others do),
 // kubeproxy.go (whether another one is at work), traffic.go (counters and
 // connections), probe.go (what is missing, and the fix), look.go (for weir doctor). And for virtual servers as
 // rules: dnatmode.go (the mode, its limits, and the change from one to the other),
-// dnat.go (how the rules get there), dnattext.go and dnatrules.go (which rules),
+// dnat.go and dnatedit.go (how the rules get there), dnattext.go and dnatrules.go (which rules),
 // dnatconns.go (connections), nftgen.go (who has changed nf_tables).
 package linux
 
@@ -28,7 +28,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"reflect"
 	"sync"
@@ -89,28 +88,40 @@ func DefaultConfig() Config {
 
 // Kernel implements lb.Kernel for the running Linux kernel, in the network
 // namespace in which it was made. It is safe for concurrent use; calls that
-// write wait for each other.
+// write wait for each other, and not for one of Observe that reads everything.
 type Kernel struct {
-	counters Counters
-	log      *slog.Logger
-	pace     pace
-
-	mu        sync.Mutex
-	config    Config
+	core
 	ipvs      *ipvsTable // nil without IPVS
 	sets      *sets
 	addresses *addresses
+	byRule    ruleMode
+	watcher   watcher
+
+	reader  *reader // has its own lock
+	auditor auditor // has its own lock, which comes before mu
+}
+
+// core is what the parts of a Kernel share.
+type core struct {
+	counters Counters
+	log      *slog.Logger
+	mode     Mode // that of config, which Configure never changes
+
+	mu        sync.Mutex
+	config    Config
 	conntrack *conntrack
 	sysctls   sysctls
 	rules     map[lb.Family]*rules
-	ours      ledger
-	faces     faces
-	left      leftIPVS
-	// ownChanges are the numbers of weir's own changes of nf_tables.
-	ownChanges []uint32
+}
 
-	reader   *reader  // has its own lock
-	onlooker onlooker // has its own lock
+// byRules tells whether virtual servers are rules here.
+func (c *core) byRules() bool { return c.mode == ModeIPTables }
+
+// locked runs f under the lock that changes need.
+func (c *core) locked(f func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return f()
 }
 
 var _ lb.Kernel = (*Kernel)(nil)
@@ -119,7 +130,8 @@ var _ lb.Kernel = (*Kernel)(nil)
 // error wraps ErrNoIPVS when there is none, and a MissingError when there is no
 // IPv6 and c wants it.
 func New(ctx context.Context, c Config) (*Kernel, error) {
-	k := &Kernel{config: c, log: c.Logger, pace: usualPace, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}, faces: faces{}}
+	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
+	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: usualPace}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -138,15 +150,17 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	}
 	k.sets = newSets(c.Prefix, marking{c.Mark}, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
+	k.watcher.addresses = k.addresses
+	k.auditor.init(k)
 	k.conntrack = newConntrack(&k.counters.Conntrack)
-	k.onlooker.conntrack = newConntrack(&k.counters.Reader)
+	k.byRule.onlooker.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
-		r := &rules{family: f, run: execRunner(&k.counters.Execs), look: hasProgram, lockWait: usualLockWait}
+		r := newRules(f, execRunner(&k.counters.Execs), hasProgram)
 		if err := r.find(ctx, c.Iptables); err != nil {
 			k.Close()
 			return nil, err
 		}
-		k.ahead(r)
+		k.byRule.ahead(r, k.watcher.ownChange)
 		r.configure(c)
 		k.rules[f] = r
 	}
@@ -155,6 +169,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 
 // Close ends the Kernel's connections to the kernel, which stays as it is.
 func (k *Kernel) Close() {
+	k.auditor.close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range k.conns() {
@@ -163,7 +178,7 @@ func (k *Kernel) Close() {
 	if k.reader != nil {
 		k.reader.close()
 	}
-	k.onlooker.close()
+	k.byRule.onlooker.close()
 }
 
 func (k *Kernel) conns() []*conn {
@@ -171,8 +186,8 @@ func (k *Kernel) conns() []*conn {
 	if k.ipvs != nil {
 		out = append(out, k.ipvs.conn)
 	}
-	if k.left.table != nil {
-		out = append(out, k.left.table.conn)
+	if k.byRule.left.table != nil {
+		out = append(out, k.byRule.left.table.conn)
 	}
 	return out
 }
@@ -209,73 +224,41 @@ func (k *Kernel) Backend(f lb.Family) Backend {
 }
 
 // Observe implements lb.Kernel.
-func (k *Kernel) Observe(ctx context.Context, only ...lb.Frontend) (lb.Observation, error) {
+func (k *Kernel) Observe(ctx context.Context, expected *lb.Table, only ...lb.Frontend) (lb.Observation, error) {
+	if len(only) == 0 {
+		return k.auditor.observe(ctx, expected)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	obs := lb.Observation{Objects: lb.Snapshot{}, Conns: map[lb.Object]lb.Conns{}}
-	if len(only) > 0 {
-		if k.byRules() {
-			return obs, needPrivilege(k.observeServers(ctx, only, &obs))
-		}
-		if k.ipvs == nil {
-			return obs, nil
-		}
-		if err := k.ipvs.observeOnly(ctx, only, &obs); err != nil {
-			return lb.Observation{}, needPrivilege(err)
-		}
+	obs := lb.Observation{Objects: lb.Expecting(expected)}
+	if k.byRules() {
+		k.byRule.observeServers(only, &obs)
 		return obs, nil
 	}
-	if err := k.observeAll(ctx, &obs); err != nil {
+	if k.ipvs == nil {
+		return obs, nil
+	}
+	if err := k.ipvs.observeOnly(ctx, only, &obs); err != nil {
 		return lb.Observation{}, needPrivilege(err)
 	}
-	k.ours.adopt(obs)
-	k.conntrack.adopt(obs)
+	for f, r := range k.rules {
+		r.ports.show(f, &obs.Objects)
+	}
 	return obs, nil
-}
-
-func (k *Kernel) observeAll(ctx context.Context, obs *lb.Observation) error {
-	if k.ipvs != nil {
-		before := k.ipvs.family
-		if err := k.ipvs.observe(ctx, obs); err != nil {
-			return err
-		}
-		if k.ipvs.family != before {
-			k.reader.follow(k.ipvs.family)
-		}
-	}
-	for _, f := range k.config.Families {
-		if err := k.sets.observe(ctx, f, obs); err != nil {
-			return err
-		}
-	}
-	if k.byRules() {
-		for _, o := range obs.Objects {
-			k.faces.note(o)
-		}
-		if err := k.lookForIPVS(ctx, obs.Objects); err != nil {
-			return err
-		}
-	}
-	for _, f := range k.config.Families {
-		if err := k.observeRules(ctx, f, obs); err != nil {
-			return err
-		}
-	}
-	if err := k.addresses.observe(ctx, k.config.Families, obs); err != nil {
-		return err
-	}
-	return k.sysctls.observe(k.config.Sysctls, obs)
 }
 
 func (k *Kernel) observeRules(ctx context.Context, f lb.Family, obs *lb.Observation) error {
 	r := k.rules[f]
-	held, err := r.observe(ctx)
+	held, err := r.observe(ctx, &obs.Objects)
 	if err != nil {
 		return fmt.Errorf("read rules %s: %w", f, err)
 	}
-	maps.Copy(obs.Objects, k.servers(r))
+	for _, o := range r.servers() {
+		obs.Objects.Put(o)
+	}
+	r.ports.show(f, &obs.Objects)
 	if held {
-		obs.Objects[lb.Rules{Family: f}] = lb.Rules{Family: f}
+		obs.Objects.Put(lb.Rules{Family: f})
 	}
 	return nil
 }
@@ -291,7 +274,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 		}
 	}
 	if err := k.conntrack.forget(ctx, k.conntrack.stale(ops, errs, k.byRules())); err != nil {
-		k.log.Warn("conntrack keeps flows that lead nowhere", "err", err)
+		k.log.Warn("removal of stale flows failed", "error", err)
 	}
 	return errs
 }
@@ -322,7 +305,7 @@ func groups(ops []lb.Op) []group {
 }
 
 func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
-	k.ours.forget(ops)
+	k.watcher.ours.forget(ops)
 	var errs []error
 	switch ops[0].Object.(type) {
 	case lb.Sysctl:
@@ -334,12 +317,12 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	case lb.Rules:
 		errs = k.applyRules(ctx, ops)
 	case lb.Member:
-		k.noteFaces(ops)
+		k.byRule.noteFaces(ops)
 		errs = k.sets.applyMembers(ctx, ops)
 	case lb.VirtualServer:
-		errs = k.applyIPVS(ctx, ops, func() []error { return k.ipvs.applyServices(ctx, ops) })
+		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyServices(ctx, ops) })
 	case lb.RealServer:
-		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyDests(ctx, ops) })
+		errs = k.applyIPVS(ctx, ops, func() []error { return orderer{k.sysctls, k.log, &k.counters.Moved}.apply(ctx, k.ipvs, ops) })
 	case lb.SyncDaemon:
 		errs = k.applySync(ctx, ops)
 	case lb.Address:
@@ -351,7 +334,7 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	default:
 		panic(fmt.Sprintf("linux: unknown kind of object %T", ops[0].Object))
 	}
-	k.ours.note(ops, errs)
+	k.watcher.ours.note(ops, errs)
 	for i, err := range errs {
 		errs[i] = needPrivilege(err)
 	}
@@ -362,7 +345,7 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 // gone already.
 func (k *Kernel) applyIPVS(ctx context.Context, ops []lb.Op, apply func() []error) []error {
 	if k.byRules() {
-		return k.applyServers(ctx, ops)
+		return k.byRule.applyServers(ctx, ops)
 	}
 	if k.ipvs != nil {
 		return apply()
@@ -385,12 +368,12 @@ func (k *Kernel) applyRules(ctx context.Context, ops []lb.Op) []error {
 		case r == nil:
 			errs[i] = fmt.Errorf("%s is not among the families", f)
 		case op.Verb == lb.Delete:
-			errs[i] = k.removeRules(ctx, r)
+			errs[i] = r.clear(ctx)
 		default:
 			before := r.backend()
-			errs[i] = k.installRules(ctx, r)
+			errs[i] = r.place(ctx)
 			if now := r.backend(); now != before {
-				k.log.Warn("iptables backend does not work here, using the other one", "family", f, "tried", before, "using", now)
+				k.log.Warn("iptables backend replaced", "family", f, "tried", before, "using", now)
 			}
 		}
 	}

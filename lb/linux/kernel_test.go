@@ -111,7 +111,7 @@ func TestServersTakeNewAttributes(t *testing.T) {
 	}
 	sh(t, "ipvsadm -e -t 192.0.2.1:80 -r 10.0.0.1:80 -g -w 3; ipvsadm -E -t 192.0.2.1:80 -s lc -p 60 -M 255.255.255.0")
 	if got := snapshot(t, k, isServer); got[vs.ID()] == vs || got[rs.ID()] == rs {
-		t.Errorf("a stranger's edit goes unnoticed: %v", got)
+		t.Errorf("a foreign edit goes unnoticed: %v", got)
 	}
 	apply(t, k, lb.Op{Verb: lb.Add, Object: vs}, lb.Op{Verb: lb.Add, Object: rs}) // over what is there
 	if d := cmp.Diff(want, snapshot(t, k, isServer), compareNetip); d != "" {
@@ -190,6 +190,37 @@ func TestEachServerHasItsOwnError(t *testing.T) {
 	}
 }
 
+// The kernel runs modprobe for each virtual server whose scheduler it lacks: it is asked once,
+// and the others are served.
+func TestAMissingSchedulerIsAskedForOnce(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	k := newKernel(t)
+	var ops []lb.Op
+	var served []lb.Object
+	for i := range 1000 {
+		vs := lb.VirtualServer{Frontend: lb.Frontend{Addr: netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}}
+		if vs.Scheduler.Name = "nosuch"; i%10 == 9 {
+			vs.Scheduler.Name = "rr"
+			served = append(served, vs)
+		}
+		ops = append(ops, lb.Op{Verb: lb.Add, Object: vs})
+	}
+	t.Cleanup(func() { remove(t, k, served...) })
+	before := k.counters.IPVS.Messages.Load()
+	for i, err := range k.Apply(context.Background(), ops) {
+		if missing := (*MissingError)(nil); errors.As(err, &missing) != (i%10 != 9) {
+			t.Errorf("%s: %v", ops[i], err)
+		}
+	}
+	if sent := k.counters.IPVS.Messages.Load() - before; sent != 101 {
+		t.Errorf("%d messages, want one for the scheduler that is missing and 100 for the others", sent)
+	}
+	if got := len(snapshot(t, k, isServer)); got != 100 {
+		t.Errorf("%d virtual servers, want 100", got)
+	}
+}
+
 func TestObserveOnlySome(t *testing.T) {
 	inBox(t)
 	inNamespace(t)
@@ -202,15 +233,12 @@ func TestObserveOnlySome(t *testing.T) {
 	all := append([]lb.Object{lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}, real(fe, "10.0.0.1:80", 1)}, want...)
 	add(t, k, all...)
 	t.Cleanup(func() { remove(t, k, all...) })
-	obs, err := k.Observe(context.Background(), other, frontend("192.0.2.77:80", lb.TCP))
+	obs, err := k.Observe(context.Background(), nil, other, frontend("192.0.2.77:80", lb.TCP))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(lb.NewSnapshot(want...), obs.Objects, compareNetip); d != "" {
+	if d := cmp.Diff(lb.NewSnapshot(want...), obs.Objects.Snapshot(), compareNetip); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
-	}
-	if _, ok := obs.Conns[want[1].ID()]; !ok {
-		t.Errorf("no connections: %v", obs.Conns)
 	}
 }
 

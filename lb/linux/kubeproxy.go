@@ -12,13 +12,9 @@ import (
 // same sets and chains.
 const kubePrefix = "KUBE"
 
-// All sets of kube-proxy's IPVS mode have the names of sets of weir's: one of them
-// is enough, as they come all at once, but only without those that weir alone
-// makes. Of these one comes before it and one goes after it, so that a weir that
-// was killed half-way is not taken for kube-proxy.
-const kubeProxySet = lb.SetNodePortTCP
-
-var weirSets = [...]lb.Set{lb.SetIPVSNets, lb.SetIPVSPorts}
+// kubeProxySets are sets that kube-proxy's IPVS mode makes at its start and weir never
+// does, one of each family.
+var kubeProxySets = [...]string{"KUBE-NODE-PORT-TCP", "KUBE-6-NODE-PORT-TCP"}
 
 // kubeProxyChains are chains that kube-proxy makes at its start and weir never
 // does, by their tables; any table where none is named. KUBE-KUBELET-CANARY is not
@@ -39,9 +35,13 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	if k.config.Prefix != kubePrefix {
 		return "", nil
 	}
-	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} { // whichever weir has
-		if trace, err := k.kubeProxySet(ctx, f); trace != "" || err != nil {
-			return trace, err
+	for _, name := range kubeProxySets {
+		held, err := k.sets.exists(ctx, name)
+		if err != nil {
+			return "", fmt.Errorf("look for set %s: %w", name, needPrivilege(err))
+		}
+		if held {
+			return "ipset " + name, nil
 		}
 	}
 	for _, f := range k.config.Families {
@@ -51,23 +51,6 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 		}
 		if trace := kubeProxyChain(have, f); trace != "" {
 			return trace, nil
-		}
-	}
-	return "", nil
-}
-
-// kubeProxySet names a set of kube-proxy's, if it is not weir's.
-func (k *Kernel) kubeProxySet(ctx context.Context, f lb.Family) (trace string, err error) {
-	for _, set := range append(weirSets[:], kubeProxySet) {
-		name := set.Name(kubePrefix, f)
-		held, err := k.sets.exists(ctx, name)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("look for set %s: %w", name, needPrivilege(err))
-		case held && set == kubeProxySet:
-			return "ipset " + name, nil
-		case held:
-			return "", nil
 		}
 	}
 	return "", nil

@@ -81,7 +81,7 @@ func TestPeekLeavesChangesForWatch(t *testing.T) {
 		if _, err := k.KubeProxy(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if gone, _, err := k.compareRules(context.Background(), lb.IPv4, true); len(gone) == 0 || err != nil {
+		if gone, _, err := k.watcher.compareRules(context.Background(), lb.IPv4, true); len(gone) == 0 || err != nil {
 			t.Errorf("lost %v, %v", gone, err)
 		}
 	})

@@ -14,8 +14,11 @@ import (
 // weir deletes something, it is out of the ledger first.
 type ledger struct {
 	mu    sync.Mutex
-	held  lb.Snapshot
+	held  lb.Table
 	hosts map[netip.Addr]string // nil before the first observation
+	// altered are the IDs of what changed since everything began to be read; nil if it
+	// is not being read.
+	altered map[lb.Object]bool
 }
 
 // watched tells whether the kernel announces the end of an object.
@@ -27,17 +30,41 @@ func watched(o lb.Object) bool {
 	return false
 }
 
-// adopt takes over a whole observation.
-func (l *ledger) adopt(obs lb.Observation) {
+// begin is before everything is read, and adopt after it: it takes over what was read, but
+// for what changed meanwhile. Nil is a reading that failed.
+func (l *ledger) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = lb.Snapshot{}
-	for id, o := range obs.Objects {
-		if watched(o) {
-			l.held[id] = o
+	l.altered = map[lb.Object]bool{}
+}
+
+func (l *ledger) adopt(obs *lb.Observation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	altered := l.altered
+	if l.altered = nil; obs == nil {
+		return
+	}
+	before := l.held
+	l.held = lb.Table{}
+	for o := range obs.Objects.OnLinks() {
+		if !altered[o.ID()] {
+			l.held.Put(o)
+		}
+	}
+	for id := range altered {
+		if o, held := before.Get(id); held {
+			l.held.Put(o)
 		}
 	}
 	l.hosts = obs.HostAddrs
+}
+
+// alter records that something of an ID changed.
+func (l *ledger) alter(id lb.Object) {
+	if l.altered != nil {
+		l.altered[id] = true
+	}
 }
 
 // forget is called before ops are carried out, note after it.
@@ -48,9 +75,15 @@ func (l *ledger) forget(ops []lb.Op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, op := range ops {
-		delete(l.held, op.Object.ID())
+		l.alter(op.Object.ID())
+		l.held.Delete(op.Object)
 		if _, ok := op.Object.(lb.Device); ok && op.Verb == lb.Delete {
-			maps.DeleteFunc(l.held, func(_, o lb.Object) bool { _, on := o.(lb.Address); return on })
+			for _, o := range slices.Collect(l.held.OnLinks()) {
+				if _, on := o.(lb.Address); on {
+					l.alter(o)
+					l.held.Delete(o)
+				}
+			}
 		}
 	}
 }
@@ -61,12 +94,9 @@ func (l *ledger) note(ops []lb.Op, errs []error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held == nil {
-		l.held = lb.Snapshot{}
-	}
 	for i, op := range ops {
 		if errs[i] == nil && op.Verb != lb.Delete {
-			l.held[op.Object.ID()] = op.Object
+			l.held.Put(op.Object)
 		}
 	}
 }
@@ -74,20 +104,22 @@ func (l *ledger) note(ops []lb.Op, errs []error) {
 func (l *ledger) has(id lb.Object) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, ok := l.held[id]
-	return ok
+	return l.held.Has(id)
 }
 
 // compare finds what is gone or altered in an observation of links, takes it out
 // of the ledger, and tells whether other interfaces' addresses have changed.
-func (l *ledger) compare(obs lb.Observation) (lost []lb.Object, hosts bool) {
+func (l *ledger) compare(obs *lb.Observation) (lost []lb.Object, hosts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, o := range l.held {
-		if obs.Objects[id] != o {
-			lost = append(lost, id)
-			delete(l.held, id)
+	for o := range l.held.OnLinks() {
+		if now, _ := obs.Objects.Get(o); now != o {
+			lost = append(lost, o.ID())
 		}
+	}
+	for _, id := range lost {
+		l.alter(id)
+		l.held.Delete(id)
 	}
 	slices.SortFunc(lost, lb.Compare)
 	hosts = l.hosts != nil && !maps.Equal(l.hosts, obs.HostAddrs)

@@ -63,7 +63,7 @@ func usedBackends() map[programs]lb.Family {
 		family lb.Family
 		prefix string
 		names  string
-	}{{lb.IPv4, "iptables", "/proc/net/ip_tables_names"}, {lb.IPv6, "ip6tables", "/proc/net/ip6_tables_names"}} {
+	}{{lb.IPv4, "iptables", procNet + "ip_tables_names"}, {lb.IPv6, "ip6tables", procNet + "ip6_tables_names"}} {
 		if err == nil {
 			out[programs{backend: NFT, save: x.prefix + "-nft-save"}] = x.family
 		}

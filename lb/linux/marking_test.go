@@ -41,7 +41,7 @@ func TestFirewallMarksAreDistinctAndClearOfOthers(t *testing.T) {
 		}
 		for _, foreign := range []uint32{0, 1, 2, 0xff, 0x4000, 0x8000, 0x40000, 0xffffffff, m.firewall(1) | m.masquerade} {
 			if n := m.number(foreign); n != 0 {
-				t.Errorf("bit %d: a stranger's mark %#x is read as %d", bit, foreign, n)
+				t.Errorf("bit %d: a foreign mark %#x is read as %d", bit, foreign, n)
 			}
 		}
 	}

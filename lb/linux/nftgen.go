@@ -76,20 +76,20 @@ const maxOwn = 1000
 
 // ownChange runs a change of nf_tables, and remembers its number if it was the only
 // one meanwhile.
-func (k *Kernel) ownChange(ctx context.Context, change func() error) error {
-	before := k.conntrack.generation(ctx)
+func (w *watcher) ownChange(ctx context.Context, change func() error) error {
+	before := w.conntrack.generation(ctx)
 	err := change()
-	if after := k.conntrack.generation(ctx); before != 0 && after == before+1 {
-		k.ownChanges = append(k.ownChanges, after)
-		k.ownChanges = slices.Delete(k.ownChanges, 0, max(0, len(k.ownChanges)-maxOwn))
+	if after := w.conntrack.generation(ctx); before != 0 && after == before+1 {
+		w.own = append(w.own, after)
+		w.own = slices.Delete(w.own, 0, max(0, len(w.own)-maxOwn))
 	}
 	return err
 }
 
 // othersChanges gives the families whose rules others have changed. It waits for
 // what weir itself is changing.
-func (k *Kernel) othersChanges(g *generations) hint {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return g.take(func(number uint32) bool { return slices.Contains(k.ownChanges, number) })
+func (w *watcher) othersChanges(g *generations) hint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return g.take(func(number uint32) bool { return slices.Contains(w.own, number) })
 }

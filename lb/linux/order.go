@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"weir/lb"
@@ -46,6 +48,9 @@ type orders struct {
 	weights map[lb.Object]uint32
 	// deleted is when a real server was taken away the last time.
 	deleted time.Time
+	// altered are the frontends whose lists may have changed since everything began to
+	// be read; nil if it is not being read.
+	altered map[lb.Frontend]bool
 }
 
 func newOrders() orders {
@@ -54,6 +59,7 @@ func newOrders() orders {
 
 // note takes in a virtual server that is there.
 func (o *orders) note(vs lb.VirtualServer) {
+	o.alter(vs.Frontend)
 	_, known := o.lists[vs.Frontend]
 	switch {
 	case vs.Scheduler.Name != scheduler:
@@ -65,6 +71,7 @@ func (o *orders) note(vs lb.VirtualServer) {
 
 // forget takes in that one is gone, or has another scheduler.
 func (o *orders) forget(f lb.Frontend) {
+	o.alter(f)
 	for _, rs := range o.lists[f] {
 		delete(o.weights, rs.ID())
 	}
@@ -72,16 +79,31 @@ func (o *orders) forget(f lb.Frontend) {
 	delete(o.digests, f)
 }
 
-// reset is before everything is read anew.
-func (o *orders) reset(servers []server) {
-	before := o.lists
-	o.lists = make(map[lb.Frontend][]lb.RealServer, len(before))
-	clear(o.digests)
-	for _, s := range servers {
-		o.note(s.VirtualServer)
+func (o *orders) alter(f lb.Frontend) {
+	if o.altered != nil {
+		o.altered[f] = true
 	}
-	for f := range before {
-		if _, still := o.lists[f]; !still {
+}
+
+// adopt takes over the lists that were read, but for those that changed meanwhile. If any
+// did, the kernel's list of virtual servers may have had gaps: none is forgotten then.
+func (o *orders) adopt(read orders) {
+	for f, list := range read.lists {
+		if o.altered[f] {
+			continue
+		}
+		o.lists[f] = list
+		delete(o.digests, f)
+		for _, rs := range list {
+			o.weigh(rs)
+		}
+	}
+	if len(o.altered) > 0 {
+		return
+	}
+	for f := range o.lists {
+		if _, still := read.lists[f]; !still {
+			o.forget(f)
 			maps.DeleteFunc(o.weights, func(id lb.Object, _ uint32) bool { return id.(lb.RealServer).Frontend == f })
 		}
 	}
@@ -89,6 +111,7 @@ func (o *orders) reset(servers []server) {
 
 // begin is before one list is read anew.
 func (o *orders) begin(f lb.Frontend) {
+	o.alter(f)
 	if _, ok := o.lists[f]; ok {
 		o.lists[f] = nil
 		delete(o.digests, f)
@@ -110,11 +133,11 @@ func (o *orders) weigh(rs lb.RealServer) {
 }
 
 // mark tells of what was observed which real servers are out of place.
-func (o *orders) mark(objects lb.Snapshot, frontends ...lb.Frontend) {
+func (o *orders) mark(objects *lb.Table, frontends ...lb.Frontend) {
 	for _, f := range frontends {
 		for _, rs := range displaced(o.lists[f]) {
 			rs.Misplaced = true
-			objects[rs.ID()] = rs
+			objects.Put(rs)
 		}
 	}
 }
@@ -151,7 +174,7 @@ func digest(list []lb.RealServer) uint64 {
 }
 
 // Orders gives a digest of the real servers of each virtual server with scheduler mh,
-// strangers' too: their addresses, ports and weights, in the order in which the kernel
+// also of foreign ones: their addresses, ports and weights, in the order in which the kernel
 // has them, as last read or made. Two boxes whose digests of a frontend are equal lead
 // every client of it to the same backend. It may be called at any time; there is
 // nothing where virtual servers are rules.
@@ -170,12 +193,19 @@ func (k *Kernel) Orders() map[lb.Frontend]uint64 {
 	return maps.Clone(o.digests)
 }
 
-// applyDests carries out ops on real servers and puts what they concern in order. It
+// orderer is what it takes to order real servers, beside IPVS.
+type orderer struct {
+	sysctls sysctls
+	log     *slog.Logger
+	moved   *atomic.Uint64 // counts the real servers that had to move
+}
+
+// apply carries out ops on real servers and puts what they concern in order. It
 // is the op that was to do just this which fails if that can't be done: without order
 // a real server serves as well as with it.
-func (k *Kernel) applyDests(ctx context.Context, ops []lb.Op) []error {
-	errs := k.ipvs.applyDests(ctx, ops)
-	failed := k.order(ctx, k.ipvs.disordered(ctx, ops))
+func (o orderer) apply(ctx context.Context, t *ipvsTable, ops []lb.Op) []error {
+	errs := t.applyDests(ctx, ops)
+	failed := o.order(ctx, t, t.disordered(ctx, ops))
 	for i, op := range ops {
 		if err := failed[op.Object.(lb.RealServer).Frontend]; err != nil && errs[i] == nil && op.Verb == lb.Change {
 			errs[i] = err
@@ -228,25 +258,25 @@ func (t *ipvsTable) reread(ctx context.Context, f lb.Frontend) error {
 }
 
 // order moves what is displaced, and gives what went wrong.
-func (k *Kernel) order(ctx context.Context, displaced map[lb.Frontend][]lb.RealServer) map[lb.Frontend]error {
+func (o orderer) order(ctx context.Context, t *ipvsTable, displaced map[lb.Frontend][]lb.RealServer) map[lb.Frontend]error {
 	if len(displaced) == 0 {
 		return nil
 	}
 	failed := map[lb.Frontend]error{}
-	err := k.keepingConns(func() {
+	err := o.keepingConns(t.orders.deleted, func() {
 		for _, f := range slices.SortedFunc(maps.Keys(displaced), lb.Frontend.Compare) {
 			move := displaced[f]
-			err := errors.Join(k.ipvs.move(ctx, move), k.ipvs.reread(ctx, f))
+			err := errors.Join(t.move(ctx, move), t.reread(ctx, f))
 			if err != nil {
-				failed[f] = fmt.Errorf("put the real servers in order: %w", err)
+				failed[f] = fmt.Errorf("reorder the real servers: %w", err)
 				continue
 			}
-			k.counters.Moved.Add(uint64(len(move)))
-			k.log.Info("real servers of scheduler mh put in order", "frontend", f, "moved", len(move), "of", len(k.ipvs.orders.lists[f]))
+			o.moved.Add(uint64(len(move)))
+			o.log.Info("real servers of scheduler mh reordered", "frontend", f, "moved", len(move), "of", len(t.orders.lists[f]))
 		}
 	})
 	if err != nil {
-		k.log.Warn("real servers of scheduler mh may be out of order, or connections of those that are gone kept", "err", err)
+		o.log.Warn("reorder of real servers of scheduler mh failed", "error", err)
 		for f := range displaced {
 			failed[f] = errors.Join(failed[f], err)
 		}
@@ -290,21 +320,22 @@ const expireNodest = "net.ipv4.vs.expire_nodest_conn"
 const flushed = 100 * time.Millisecond
 
 // keepingConns runs f while the kernel keeps connections of a real server that is
-// missing.
-func (k *Kernel) keepingConns(f func()) (err error) {
+// missing. deleted is when one was taken away the last time.
+func (o orderer) keepingConns(deleted time.Time, f func()) (err error) {
 	set := lb.Sysctl{Name: expireNodest}
-	obs := lb.Observation{Objects: lb.Snapshot{}}
-	if err := k.sysctls.observe([]string{expireNodest}, &obs); err != nil {
+	var obs lb.Observation
+	if err := o.sysctls.observe([]string{expireNodest}, &obs); err != nil {
 		return err
 	}
-	before, _ := obs.Objects[set.ID()].(lb.Sysctl)
+	held, _ := obs.Objects.Get(set)
+	before, _ := held.(lb.Sysctl)
 	if before.Value != "" && before.Value != "0" {
 		set.Value = "0"
-		if err := k.sysctls.write(set); err != nil {
+		if err := o.sysctls.write(set); err != nil {
 			return fmt.Errorf("%s: %w", set, err)
 		}
-		defer func() { err = k.sysctls.write(before) }()
-		if since := time.Since(k.ipvs.orders.deleted); since < flushed {
+		defer func() { err = o.sysctls.write(before) }()
+		if since := time.Since(deleted); since < flushed {
 			time.Sleep(flushed - since)
 		}
 	}

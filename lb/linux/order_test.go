@@ -103,3 +103,15 @@ func TestWeightsOfWhatIsGoneAreForgotten(t *testing.T) {
 		t.Errorf("left: %v", fmt.Sprint(o.lists, o.weights))
 	}
 }
+
+// TestANewTableKnowsOrders: the table of a mode that is left behind meets virtual servers of
+// scheduler mh as any other table does.
+func TestANewTableKnowsOrders(t *testing.T) {
+	table := newTable(nil, 0, marking{})
+	fe := frontend("192.0.2.1:80", lb.TCP)
+	table.orders.note(lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: scheduler}})
+	table.orders.begin(fe)
+	if _, known := table.orders.lists[fe]; !known {
+		t.Error("the virtual server is not known")
+	}
+}

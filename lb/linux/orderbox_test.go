@@ -105,12 +105,12 @@ func maglevOrder(t *testing.T, n int) {
 // which follows from it mends that.
 func mendOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 	t.Helper()
-	obs, err := k.Observe(context.Background())
+	obs, err := k.Observe(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ops []lb.Op
-	for _, o := range obs.Objects {
+	for o := range obs.Objects.All() {
 		rs, ok := o.(lb.RealServer)
 		if ok && rs.Misplaced && rs.Frontend != raw {
 			t.Errorf("out of place: %s", rs)
@@ -272,11 +272,11 @@ func TestMaglevOrderKeepsThePlaceOfWhatDrains(t *testing.T) {
 	if same := agree(mapping(t, k, still, 10000, ports), mapping(t, k, moves, 10000, ports)); same != ports {
 		t.Errorf("%d of %d client ports meet the same backend", same, ports)
 	}
-	obs, err := k.Observe(context.Background(), moves)
+	obs, err := k.Observe(context.Background(), nil, moves)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := obs.Objects[server(moves, 4, 0).ID()]; got != server(moves, 4, 0) {
+	if got, _ := obs.Objects.Get(server(moves, 4, 0)); got != server(moves, 4, 0) {
 		t.Errorf("it has become %v", got)
 	}
 }

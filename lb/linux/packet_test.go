@@ -43,7 +43,7 @@ func testClientsAreMasqueradedOrKept(t *testing.T) {
 	s.expect("the box itself, kept", "", "tcp", "[2001:db8::2]:80", "backend2 2001:db8:22::1")
 }
 
-func testClusterIPsAreMasqueradedForStrangers(t *testing.T) {
+func testClusterIPsAreMasqueradedForOutsiders(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetClusterIP, 1)...)
 	p := netip.MustParsePrefix
@@ -262,8 +262,7 @@ func testUDPClientOfANodePortMovesAtOnceAndNobodyElse(t *testing.T) {
 		}
 		add(t, s.k, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}, real(1),
 			lb.Member{Set: lb.SetNodePorts, Addr: node, Port: 30053, Proto: lb.UDP},
-			lb.Member{Set: lb.SetIPVSPorts, Addr: node, Port: 30053, Proto: lb.UDP},
-			lb.Member{Set: lb.SetNodePortUDP, Addr: unspecified(lb.FamilyOf(node)), Port: 30053})
+			lb.Member{Set: lb.SetIPVSPorts, Addr: node, Port: 30053, Proto: lb.UDP})
 		c, err := s.dial("client", "udp", netip.AddrPortFrom(node, 30053).String())
 		if err != nil {
 			t.Fatal(err)
@@ -441,5 +440,34 @@ func TestTrafficAndConnections(t *testing.T) {
 	}
 	if len(conns) != 1 || conns[0].Frontend() != fe || conns[0].State != "ESTABLISHED" || conns[0].Client.Addr() != netip.MustParseAddr("10.1.0.2") {
 		t.Errorf("connections %v", conns)
+	}
+	s.closedIsNotCounted(got[0].Backends[0].Server, c)
+}
+
+// closedIsNotCounted closes the last connection of a real server, which IPVS counts for two
+// minutes more.
+func (s *site) closedIsNotCounted(rs lb.RealServer, c net.Conn) {
+	s.Helper()
+	gone := lb.RealServer{Frontend: frontend("192.0.2.77:80", lb.TCP), Addr: rs.Addr}
+	count := func() lb.Conns {
+		s.Helper()
+		counted, err := s.k.CountConns(s.Context(), []lb.RealServer{rs, gone})
+		if n, ok := counted[gone.ID()]; err != nil || !ok || n != (lb.Conns{}) {
+			s.Fatalf("a real server that is not there: %v, %v", counted, err)
+		}
+		return counted[rs.ID()]
+	}
+	if got := count(); got != (lb.Conns{Active: 1}) {
+		s.Errorf("an open connection: %+v", got)
+	}
+	c.Close()
+	for end := time.Now().Add(10 * time.Second); count() != (lb.Conns{}); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatalf("a closed connection: %+v", count())
+		}
+	}
+	traffic, err := s.k.Traffic(s.Context(), rs.Frontend)
+	if err != nil || traffic[0].Backends[0].Conns.Inactive != 1 {
+		s.Errorf("the kernel's counter knows it: %+v, %v", traffic, err)
 	}
 }

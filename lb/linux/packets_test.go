@@ -8,7 +8,7 @@ var packetTests = []struct {
 	test func(*testing.T)
 }{
 	{"ClientsAreMasqueradedOrKept", testClientsAreMasqueradedOrKept},
-	{"ClusterIPsAreMasqueradedForStrangers", testClusterIPsAreMasqueradedForStrangers},
+	{"ClusterIPsAreMasqueradedForOutsiders", testClusterIPsAreMasqueradedForOutsiders},
 	{"NothingButServicesAnswersOnAVIP", testNothingButServicesAnswersOnAVIP},
 	{"SourceRanges", testSourceRanges},
 	{"SourceRangesAdmitTheBoxByItsAddresses", testSourceRangesAdmitTheBoxByItsAddresses},

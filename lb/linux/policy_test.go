@@ -3,10 +3,12 @@ package linux
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,9 +34,6 @@ func (p policied) inner() lb.Frontend { return lb.MarkFrontend(lb.FamilyOf(p.vip
 func (p policied) objects() []lb.Object {
 	family := lb.FamilyOf(p.vip)
 	member := func(set lb.Set) lb.Member {
-		if set.Type() == bitmapPort {
-			return lb.Member{Set: set, Addr: unspecified(family), Port: p.port}
-		}
 		return lb.Member{Set: set, Addr: p.vip, Port: p.port, Proto: lb.TCP}
 	}
 	real := func(fe lb.Frontend, n int) lb.RealServer {
@@ -73,7 +72,7 @@ type kindOfVIP struct {
 var allKinds = []kindOfVIP{
 	{"LoadBalancer", lb.SetLoadBalancer, lb.SetLoadBalancerLocal},
 	{"ExternalIP", lb.SetExternalIP, lb.SetExternalIPLocal},
-	{"NodePort", lb.SetNodePorts, lb.SetNodePortLocalTCP},
+	{"NodePort", lb.SetNodePorts, lb.SetNodePortsLocal},
 }
 
 // newCluster is a site whose backends' networks are inside the cluster; its client
@@ -202,7 +201,7 @@ func testNodePortsAreMasqueraded(t *testing.T) {
 	s.in("", func() { s.listenTCP("daemon", ":30081") })
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		node := netip.MustParseAddr(hostAddr(vip, "client", 1))
-		p := policied{vip: node, port: 30080, record: lb.SetNodePorts, keep: lb.SetNodePortTCP, near: true}
+		p := policied{vip: node, port: 30080, record: lb.SetNodePorts, keep: lb.SetIPVSPorts, near: true}
 		add(t, s.k, p.objects()...)
 		to := netip.AddrPortFrom(node, 30080).String()
 		masqueraded := "backend1 " + hostAddr(vip, "backend1", 1)
@@ -212,7 +211,7 @@ func testNodePortsAreMasqueraded(t *testing.T) {
 		for _, lo := range []string{"127.0.0.1:30080", "[::1]:30080"} {
 			s.expect("localhost", "", "tcp", lo, "connection refused")
 		}
-		local := lb.Member{Set: lb.SetNodePortLocalTCP, Addr: unspecified(lb.FamilyOf(vip)), Port: 30080}
+		local := lb.Member{Set: lb.SetNodePortsLocal, Addr: node, Port: 30080, Proto: lb.TCP}
 		add(t, s.k, local)
 		s.expect("kept, outside", "client", "tcp", to, "backend1 "+hostAddr(vip, "client", 2))
 		s.expect("kept, the box", "", "tcp", to, masqueraded)
@@ -271,8 +270,8 @@ func testRepliesToARestrictedPortPass(t *testing.T) {
 	s.expect("a client", "client", "tcp", "10.2.1.1:30080", "timeout")
 }
 
-// Mark 7 of a stranger is not number 7 of weir's.
-func TestStrangersFirewallMarksAreLeftAlone(t *testing.T) {
+// A foreign mark 7 is not number 7 of weir's.
+func TestForeignFirewallMarksStayUnchanged(t *testing.T) {
 	s := newSite(t)
 	sh(t, `ip addr add 192.0.2.99/32 dev lo && iptables -t mangle -A PREROUTING -d 192.0.2.99 -j MARK --set-mark 7 &&
 		ipvsadm -A -f 7 -s rr && ipvsadm -a -f 7 -r 10.2.1.2:8080 -m`)
@@ -284,16 +283,16 @@ func TestStrangersFirewallMarksAreLeftAlone(t *testing.T) {
 	for range deepEvery + 1 { // deep and shallow looks
 		for id := range snapshot(t, s.k, isServer) {
 			if vs, ok := id.(lb.VirtualServer); ok && vs.Frontend.Mark != 0 && vs.Frontend != p.inner() {
-				t.Fatalf("a stranger's server is %v", vs)
+				t.Fatalf("a foreign server is %v", vs)
 			}
 		}
 	}
-	s.expect("the stranger's", "client", "tcp", "192.0.2.99:80", "backend1 10.1.0.2")
+	s.expect("the foreign server", "client", "tcp", "192.0.2.99:80", "backend1 10.1.0.2")
 	remove(t, s.k, p.objects()...)
 	if text := sh(t, "ipvsadm -Sn"); !strings.Contains(text, "-a -f 7 -r 10.2.1.2:8080") || strings.Contains(text, "-A -f 30") {
 		t.Errorf("left are\n%s", text)
 	}
-	s.expect("the stranger's", "client", "tcp", "192.0.2.99:80", "backend1 10.1.0.2")
+	s.expect("the foreign server", "client", "tcp", "192.0.2.99:80", "backend1 10.1.0.2")
 }
 
 // A backend's packet out of the window is INVALID to conntrack, which then does not
@@ -398,4 +397,93 @@ func invalid(stat string) string {
 		}
 	}
 	return strings.Join(out, " ")
+}
+
+// Clients inside and outside keep their backend as long as affinity lasts, and no longer,
+// although the backends' port is not that of the VIP.
+func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
+	s := newCluster(t, false)
+	// Of connections from inside IPVS sees the packets to the client alone (insideports.go):
+	// the backend's FIN, after which it knows them for tcpfin, and no reset. Those from
+	// outside are reset, which it remembers for 10 s: less than the affinity.
+	sh(t, "ipvsadm --set 900 2 300")
+	t.Cleanup(func() { sh(t, "ipvsadm --set 900 120 300") })
+	const affinity = 12 // s
+	var to []netip.AddrPort
+	for i, vip := range []netip.Addr{vip4, vip6} {
+		p := policied{vip, 80, lb.SetLoadBalancer, lb.SetLoadBalancerLocal, true, uint32(3 + 3*i)}
+		objects := p.objects()
+		for i, o := range objects {
+			if vs, ok := o.(lb.VirtualServer); ok {
+				if vs.Affinity = affinity; vs.Frontend.Mark != 0 {
+					vs.Port = 8080
+				}
+				objects[i] = vs
+			}
+		}
+		for _, rs := range []lb.RealServer{{Frontend: p.frontend(), Addr: netip.AddrPortFrom(backendAddr(vip, 2), 8080), Weight: 1}, {Frontend: p.inner(), Addr: netip.AddrPortFrom(backendAddr(vip, 1), 8080), Weight: 1}} {
+			hairpin := lb.Member{Set: lb.SetLoopBack, Addr: rs.Addr.Addr(), Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(rs.Addr.Addr(), rs.Addr.Addr().BitLen())}
+			objects = append(objects, rs, hairpin)
+		}
+		add(t, s.k, objects...)
+		t.Cleanup(func() { remove(t, s.k, objects...) })
+		s.holds(objects...)
+		to = append(to, netip.AddrPortFrom(vip, 80))
+		s.restartsWith(objects)
+		s.expect("the backends' port from outside", "client", "tcp", netip.AddrPortFrom(vip, 8080).String(), "connection refused")
+		s.expect("the backends' port from a pod", "backend1", "tcp", netip.AddrPortFrom(vip, 8080).String(), "connection refused")
+	}
+	met := map[string]string{}
+	visit := func(from string, vip netip.AddrPort) string {
+		t.Helper()
+		c, err := s.dial(from, "tcp", vip.String())
+		if err != nil {
+			t.Fatalf("%q to %s: %v", from, vip, err)
+		}
+		if from == "client" {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+		defer c.Close()
+		answer, err := ask(c)
+		backend, _, _ := strings.Cut(answer, " ")
+		if err != nil || backend == "" {
+			t.Fatalf("%q to %s: %q, %v", from, vip, answer, err)
+		}
+		return backend
+	}
+	for _, vip := range to {
+		for _, from := range []string{"client", "backend1", ""} {
+			met[from+vip.String()] = visit(from, vip)
+			for range 5 {
+				if got := visit(from, vip); got != met[from+vip.String()] {
+					t.Errorf("%q to %s: %s after %s", from, vip, got, met[from+vip.String()])
+				}
+			}
+		}
+	}
+	time.Sleep((affinity + 4) * time.Second)
+	// In another order than before, so that each has the other backend's turn.
+	for _, vip := range to {
+		for _, from := range []string{"", "backend1", "client"} {
+			if got := visit(from, vip); got == met[from+vip.String()] {
+				t.Errorf("%q to %s, after the affinity: %s again", from, vip, got)
+			}
+		}
+	}
+}
+
+// restartsWith checks that another process finds objects, and the rules as they should be.
+func (s *site) restartsWith(objects []lb.Object) {
+	s.Helper()
+	k := newKernel(s.T, func(c *Config) { *c = s.k.config })
+	defer k.Close()
+	obs, err := k.Observe(s.Context(), nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, o := range append(objects, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6}) {
+		if got, _ := obs.Objects.Get(o); got != o {
+			s.Errorf("after a restart %v instead of %s", got, o)
+		}
+	}
 }

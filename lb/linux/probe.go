@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
-	"github.com/moby/ipvs"
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
+
+// procNet is where the kernel describes the network namespace of the calling thread.
+// /proc/net is that of the process's first thread, which may be in another one.
+const procNet = "/proc/thread-self/net/"
 
 // ErrNoIPVS tells that the kernel has no IPVS, and that loading the module did
 // not help. Errors that wrap it say how to get it.
@@ -90,31 +93,30 @@ func probeFamily(f lb.Family, root string) error {
 	return nil
 }
 
-// probeIPVS gives IPVS's number in generic netlink. The module has no alias by
-// which the kernel would load it for that question, so moby/ipvs does, with
-// modprobe.
+// probeIPVS returns IPVS's number in generic netlink. The module has no alias by which
+// the kernel would load it for that question, so modprobe does.
 func probeIPVS(ctx context.Context, c *conn) (uint16, error) {
 	family, err := genlFamily(ctx, c, "IPVS")
 	if !errors.Is(err, unix.ENOENT) {
 		return family, err
 	}
-	loadIPVS()
+	failed := loadModule(ctx, "ip_vs")
 	family, err = genlFamily(ctx, c, "IPVS")
 	if errors.Is(err, unix.ENOENT) {
-		return 0, fmt.Errorf("%w: %w", ErrNoIPVS, missingModule("ip_vs", nil))
+		return 0, fmt.Errorf("%w: %w", ErrNoIPVS, missingModule("ip_vs", failed))
 	}
 	return family, err
 }
 
-// loadIPVS has moby/ipvs run modprobe. What it logs about a failure is said
-// better, and once, by the error of probeIPVS.
-func loadIPVS() {
-	out := logrus.StandardLogger().Out
-	logrus.SetOutput(io.Discard)
-	defer logrus.SetOutput(out)
-	if h, err := ipvs.New(""); err == nil {
-		h.Close()
+// loadModule runs modprobe, for ten seconds at most. An error has its output.
+func loadModule(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "modprobe", name).CombinedOutput()
+	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
+		return fmt.Errorf("%w: %s", err, text)
 	}
+	return err
 }
 
 // needPrivilege says what an EPERM is about.
@@ -149,7 +151,7 @@ func missingXT(tables string, more ...xtNeed) []string {
 	var out []string
 	loaded := map[string]map[string]bool{}
 	for _, kind := range []string{"matches", "targets"} {
-		b, err := os.ReadFile("/proc/net/" + tables + "_" + kind)
+		b, err := os.ReadFile(procNet + tables + "_" + kind)
 		if err != nil {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +30,21 @@ func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)
 		}
+	}
+}
+
+func TestModprobesReasonIsInTheError(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if err := loadModule(t.Context(), "ip_vs"); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("without modprobe: %v", err)
+	}
+	script := "#!/bin/sh\necho \"FATAL: Module $1 not found.\" >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "modprobe"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := loadModule(t.Context(), "ip_vs"); err == nil || !strings.Contains(err.Error(), "exit status 1: FATAL: Module ip_vs not found.") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -100,7 +116,7 @@ func TestObserveNamesThePrivilegesItNeeds(t *testing.T) {
 	}
 	k := newKernel(t)
 	for _, only := range [][]lb.Frontend{nil, {frontend("192.0.2.1:80", lb.TCP)}} {
-		if _, err := k.Observe(context.Background(), only...); err == nil || !strings.Contains(err.Error(), "weir needs CAP_NET_ADMIN") {
+		if _, err := k.Observe(context.Background(), nil, only...); err == nil || !strings.Contains(err.Error(), "weir needs CAP_NET_ADMIN") {
 			t.Errorf("observe %v: %v", only, err)
 		}
 	}

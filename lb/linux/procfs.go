@@ -85,8 +85,12 @@ func parseProcDest(f [][]byte) (d dest, ok bool) {
 		return d, false
 	}
 	// "Local" is Masq to an address of the box itself, for kernels before 3.x.
-	if fwd := string(f[2]); fwd != "Masq" && fwd != "Local" {
-		d.RealServer = notMasquerading(d.RealServer)
+	switch string(f[2]) {
+	case "Masq", "Local":
+	case "Tunnel":
+		d.Forward = lb.Tunnel
+	default: // Route
+		d.Forward = lb.DirectRouting
 	}
 	for i, p := range []*uint32{&d.Weight, &d.conns.Active, &d.conns.Inactive} {
 		v, err := strconv.ParseUint(string(f[3+i]), 10, 32)

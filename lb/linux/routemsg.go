@@ -152,6 +152,21 @@ func parseUnreachable(body []byte) (r lb.Unreachable, ok bool) {
 	return r, r.Prefix.IsValid()
 }
 
+// putRouteGet asks which route the box itself takes to an address.
+func putRouteGet(e *encoder, a netip.Addr) {
+	e.message(unix.RTM_GETROUTE, 0)
+	e.raw(byte(addressFamily(a)), byte(a.BitLen()), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	e.addr(unix.RTA_DST, a)
+}
+
+// parseRouteType returns the type of a route, unix.RTN_UNSPEC for anything else.
+func parseRouteType(body []byte) byte {
+	if len(body) < unix.SizeofRtMsg {
+		return unix.RTN_UNSPEC
+	}
+	return body[7]
+}
+
 // putRouteDump asks for weir's routes of a family, of one table and type. Kernels
 // before 4.20 give all routes; who parses them leaves out what is not weir's.
 func putRouteDump(e *encoder, f lb.Family, table, typ byte) {

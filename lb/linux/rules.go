@@ -8,14 +8,17 @@ import (
 	"weir/lb"
 )
 
-// The static rules. They refer to sets and never depend on the number of
-// services. A packet for a Service takes this way (names without the prefix, and
-// the chains that the kernel itself has in capitals with their table):
+// The static rules. They refer to sets and never depend on the number of services, except
+// for those of INSIDE-PORTS, which few services need. A packet for a Service takes this way
+// (names without the prefix, and the chains that the kernel itself has in capitals with
+// their table):
 //
 //	client --> mangle PREROUTING --> PROXY-FIREWALL: source ranges
 //	                             --> TRAFFIC-POLICY: who is inside goes to the
 //	                                 virtual server of a mark, or nobody is served
 //	       --> nat PREROUTING --> SERVICES: marks what is to be masqueraded
+//	                          --> INSIDE-PORTS: the backends' port for who is inside and
+//	                              has affinity, as ip_vs keeps the client's for a mark
 //	       --> filter INPUT --> IPVS-FILTER: only service ports (and ping) of a VIP
 //	       --> ip_vs at LOCAL_IN puts in the backend's address
 //	       --> nat POSTROUTING --> POSTROUTING: masquerades what is marked
@@ -50,10 +53,10 @@ type chain struct {
 type rule struct{ chain, spec string }
 
 // renderRules gives the rules of a family where IPVS has the virtual servers.
-func renderRules(c Config, f lb.Family) []table { return renderStage(c, f, byIPVS) }
+func renderRules(c Config, f lb.Family) []table { return renderStage(c, f, byIPVS, nil) }
 
-func renderStage(c Config, f lb.Family, s stage) []table {
-	r := renderer{c, f, s}
+func renderStage(c Config, f lb.Family, s stage, ports insidePorts) []table {
+	r := renderer{c, f, s, ports}
 	return []table{r.mangle(), r.nat(), r.filter()}
 }
 
@@ -61,6 +64,7 @@ type renderer struct {
 	Config
 	family lb.Family
 	stage  stage
+	ports  insidePorts
 }
 
 func (r renderer) mangle() table {
@@ -146,12 +150,9 @@ func (r renderer) nat() table {
 				r.ours(), r.match(lb.SetExternalIPLocal, "dst,dst") + " -j RETURN", markMasq,
 			}},
 			{r.chain("NODE-PORT"), []string{
-				r.ours(),
-				"-p tcp " + r.match(lb.SetNodePortLocalTCP, "dst") + " -j RETURN",
-				"-p udp " + r.match(lb.SetNodePortLocalUDP, "dst") + " -j RETURN",
-				"-p sctp " + r.match(lb.SetNodePortLocalSCTP, "dst,dst") + " -j RETURN",
-				markMasq,
+				r.ours(), r.match(lb.SetNodePortsLocal, "dst,dst") + " -j RETURN", markMasq,
 			}},
+			{r.chain("INSIDE-PORTS"), r.ports.rules(marking{r.Mark})},
 			{r.chain("MARK-MASQ"), []string{
 				fmt.Sprintf("-m mark --mark %s -j RETURN", marking{r.Mark}.all()),
 				fmt.Sprintf("-j MARK --set-xmark %s", r.mask()),
@@ -187,6 +188,7 @@ func (r renderer) services() []string {
 	if to := r.dispatch(); to != "" {
 		out = append(out, r.match(lb.SetIPVSPorts, "dst,dst")+" -j "+to)
 	}
+	out = append(out, fmt.Sprintf("-m mark --mark %s -j %s", marking{r.Mark}.all(), r.chain("INSIDE-PORTS")))
 	for _, k := range kinds {
 		out = append(out, r.match(k.set, "dst,dst")+" -j ACCEPT")
 	}
@@ -248,7 +250,7 @@ func (r renderer) filter() table {
 // untracked), and is let in past the host's firewall.
 //
 // The box's own addresses are not spared here. They need not be: a pool that
-// contains one is never laid (lb.Plan, PoolHoldsHost), as its route would make the
+// contains one is never laid (lb.Plan, PoolCoversHost), as its route would make the
 // whole subnet local, the gateway with it.
 func (r renderer) vip() []string {
 	proto, echo, reject := "icmp", "-p icmp -m icmp --icmp-type 8", "icmp-port-unreachable"

@@ -190,7 +190,7 @@ func asSaved(restore string) string {
 
 func playedRules(t *testing.T, p *playedTables, b Backend) *rules {
 	t.Helper()
-	r := &rules{family: lb.IPv4, run: p.run, look: p.look}
+	r := newRules(lb.IPv4, p.run, p.look)
 	if err := r.find(context.Background(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -203,13 +203,13 @@ func TestRulesAreHeldOnceInstalled(t *testing.T) {
 	p := &playedTables{mangle: asSaved}
 	r := playedRules(t, p, NFT)
 	ctx := context.Background()
-	if held, err := r.observe(ctx); held || err != nil {
+	if held, err := r.observe(ctx, nil); held || err != nil {
 		t.Fatalf("before: held %v, %v", held, err)
 	}
 	if err := r.install(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := r.observe(ctx); !held || err != nil {
+	if held, err := r.observe(ctx, nil); !held || err != nil {
 		t.Errorf("after: held %v, %v\n%s", held, err, p.text)
 	}
 	for _, change := range []struct{ name, old, new string }{
@@ -240,20 +240,20 @@ func TestAnotherFormOfTheRulesIsBelieved(t *testing.T) {
 	if err := r.install(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := r.observe(context.Background()); !held || err != nil {
+	if held, err := r.observe(context.Background(), nil); !held || err != nil {
 		t.Errorf("held %v, %v", held, err)
 	}
 	r.configure(DefaultConfig())
 	if !r.holding {
 		t.Error("a configuration with the same rules ends the watch over them")
 	}
-	if held, err := r.observe(context.Background()); !held || err != nil {
+	if held, err := r.observe(context.Background(), nil); !held || err != nil {
 		t.Errorf("with a configuration that has the same rules: held %v, %v", held, err)
 	}
 	c := DefaultConfig()
 	c.Ping = false
 	r.configure(c)
-	if held, _ := r.observe(context.Background()); held {
+	if held, _ := r.observe(context.Background(), nil); held {
 		t.Error("held although the configuration has other rules")
 	}
 }
@@ -283,7 +283,7 @@ func TestAutoBackendTakesTheOneThatWorks(t *testing.T) {
 
 	// A new process finds the rules where the old one has put them.
 	again := playedRules(t, &playedTables{text: p.text}, AutoBackend)
-	if held, err := again.observe(context.Background()); !held || err != nil {
+	if held, err := again.observe(context.Background(), nil); !held || err != nil {
 		t.Errorf("after a restart: held %v, %v", held, err)
 	}
 }
@@ -342,7 +342,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	for _, name := range []string{"iptables-restore", "iptables-legacy-restore", "iptables-nft-restore"} {
 		p.fail[name] = os.ErrNotExist
 	}
-	r := &rules{family: lb.IPv4, run: p.run, look: p.look}
+	r := newRules(lb.IPv4, p.run, p.look)
 	err := r.find(context.Background(), AutoBackend)
 	if err == nil || !strings.Contains(err.Error(), "install package iptables") {
 		t.Errorf("error %v", err)
@@ -350,7 +350,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	for _, name := range []string{"ip6tables-restore", "ip6tables-legacy-restore", "ip6tables-nft-restore"} {
 		p.fail[name] = os.ErrNotExist
 	}
-	r = &rules{family: lb.IPv6, run: p.run, look: p.look}
+	r = newRules(lb.IPv6, p.run, p.look)
 	err = r.find(context.Background(), AutoBackend)
 	if err == nil || !strings.Contains(err.Error(), `families = ["ipv4"]`) {
 		t.Errorf("error for IPv6 %v", err)

@@ -172,12 +172,12 @@ func (s *site) anchors() []lb.Object {
 // cleanup takes everything out of the kernel but what is to stay.
 func (s *site) cleanup(stay ...lb.Object) {
 	s.Helper()
-	obs, err := s.k.Observe(context.Background())
+	obs, err := s.k.Observe(context.Background(), nil)
 	if err != nil {
 		s.Error(err)
 		return
 	}
-	apply(s.T, s.k, lb.Diff(obs.Objects, stateOf(stay))...)
+	apply(s.T, s.k, lb.Diff(obs.Objects.Snapshot(), stateOf(stay))...)
 }
 
 // in runs f in a namespace; sockets that it opens stay there.

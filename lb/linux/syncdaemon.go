@@ -86,7 +86,7 @@ func parseSyncDaemon(body []byte) (d lb.SyncDaemon, ok bool) {
 	return d, d.Role == lb.SyncMaster || d.Role == lb.SyncBackup
 }
 
-// syncDaemons reads what runs, strangers' too.
+// syncDaemons reads the running daemons, also foreign ones.
 func (t *ipvsTable) syncDaemons(ctx context.Context) ([]lb.SyncDaemon, error) {
 	var out []lb.SyncDaemon
 	put := func(e *encoder) { t.begin(e, ipvsGetDaemon, unix.NLM_F_DUMP) }
@@ -104,7 +104,7 @@ func (t *ipvsTable) observeSync(ctx context.Context, obs *lb.Observation) error 
 		return fmt.Errorf("list connection synchronization daemons: %w", err)
 	}
 	for _, d := range daemons {
-		obs.Objects[d.ID()] = d
+		obs.Objects.Put(d)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (t *ipvsTable) clash(ctx context.Context, want lb.SyncDaemon) error {
 	}
 	for _, d := range daemons {
 		if d.Role == want.Role && d != want {
-			return fmt.Errorf("there is another that weir did not start (%s): stop it with ipvsadm --stop-daemon %s, or in keepalived's lvs_sync_daemon, or remove [cluster.sync]: %w",
+			return fmt.Errorf("there is another that weir did not start (%s): stop it with ipvsadm --stop-daemon %s, or in keepalived's lvs_sync_daemon, or remove [fleet.sync]: %w",
 				d, d.Role, unix.EEXIST)
 		}
 	}

@@ -49,13 +49,13 @@ func TestSyncDaemonsInTheKernel(t *testing.T) {
 	ctx := context.Background()
 	running := func() string {
 		t.Helper()
-		obs, err := k.Observe(ctx)
+		obs, err := k.Observe(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out []string
 		for _, role := range []lb.SyncRole{lb.SyncMaster, lb.SyncBackup} {
-			if o, ok := obs.Objects[lb.SyncDaemon{Role: role}]; ok {
+			if o, ok := obs.Objects.Get(lb.SyncDaemon{Role: role}); ok {
 				out = append(out, o.String())
 			}
 		}
@@ -85,10 +85,10 @@ func TestSyncDaemonsInTheKernel(t *testing.T) {
 	sh(t, "ipvsadm --start-daemon master --mcast-interface lan --syncid 42")
 	err := k.Apply(ctx, []lb.Op{{Verb: lb.Add, Object: master}})[0]
 	if err == nil || !strings.Contains(err.Error(), "id 42") || !strings.Contains(err.Error(), "--stop-daemon master") {
-		t.Errorf("with a stranger's: %v", err)
+		t.Errorf("with a foreign one: %v", err)
 	}
 	if got := running(); !strings.Contains(got, "id 42") {
-		t.Errorf("the stranger's is gone: %s", got)
+		t.Errorf("the foreign one is gone: %s", got)
 	}
 	sh(t, "ipvsadm --stop-daemon master")
 	missing := master

@@ -77,8 +77,7 @@ func (s sysctls) observe(names []string, obs *lb.Observation) error {
 		if err != nil {
 			return fmt.Errorf("read sysctl %s: %w", name, cause(err))
 		}
-		o := lb.Sysctl{Name: name, Value: strings.Join(strings.Fields(string(b)), " ")}
-		obs.Objects[o.ID()] = o
+		obs.Objects.Put(lb.Sysctl{Name: name, Value: strings.Join(strings.Fields(string(b)), " ")})
 	}
 	return nil
 }

@@ -23,11 +23,11 @@ func TestSysctls(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = "net.ipv4.conf.eth0/100.arp_ignore"
-	obs := lb.Observation{Objects: lb.Snapshot{}}
+	var obs lb.Observation
 	if err := s.observe([]string{name, "net.none"}, &obs); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(lb.NewSnapshot(lb.Sysctl{Name: name, Value: "1 2 3"}), obs.Objects); d != "" {
+	if d := cmp.Diff(lb.NewSnapshot(lb.Sysctl{Name: name, Value: "1 2 3"}), obs.Objects.Snapshot()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	ops := []lb.Op{

@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,34 +56,50 @@ func (r *reader) close() {
 
 // Traffic reads the counters of all virtual servers and their real servers,
 // sorted; with frontends given, of those only.
-func (k *Kernel) Traffic(ctx context.Context, only ...lb.Frontend) ([]ServerTraffic, error) {
+func (k *Kernel) Traffic(ctx context.Context, only ...lb.Frontend) (out []ServerTraffic, err error) {
+	err = k.EachTraffic(ctx, func(s ServerTraffic) {
+		s.Backends = slices.Clone(s.Backends)
+		out = append(out, s)
+	}, only...)
+	return out, err
+}
+
+// EachTraffic calls each with the counters of one virtual server after the other, sorted;
+// with frontends given, of those only. Backends is valid during the call: 100,000 of them
+// are read without ever being in memory together. each must not use the Kernel.
+func (k *Kernel) EachTraffic(ctx context.Context, each func(ServerTraffic), only ...lb.Frontend) error {
 	if k.byRules() {
-		return k.natTraffic(ctx, only)
+		all, err := k.byRule.natTraffic(ctx, only)
+		for _, s := range all {
+			each(s)
+		}
+		return err
 	}
 	if k.reader == nil {
-		return nil, nil
+		return nil
 	}
 	k.reader.mu.Lock()
 	defer k.reader.mu.Unlock()
 	servers, err := k.reader.servers(ctx, only)
 	if err != nil {
-		return nil, fmt.Errorf("list virtual servers: %w", err)
+		return fmt.Errorf("list virtual servers: %w", err)
 	}
-	out := make([]ServerTraffic, len(servers))
-	for i, s := range servers {
-		out[i] = ServerTraffic{Server: s.VirtualServer, Stats: s.stats}
-		dests, err := k.reader.table.dests(ctx, s.Frontend, true)
+	slices.SortFunc(servers, func(a, b server) int { return a.Frontend.Compare(b.Frontend) })
+	var dests []dest
+	var backends []BackendTraffic
+	for _, s := range servers {
+		dests, err = k.reader.table.appendDests(ctx, dests[:0], s.Frontend, true)
 		if err != nil {
-			return nil, fmt.Errorf("list real servers of %s: %w", s.Frontend, err)
+			return fmt.Errorf("list real servers of %s: %w", s.Frontend, err)
 		}
-		out[i].Backends = make([]BackendTraffic, len(dests))
-		for j, d := range dests {
-			out[i].Backends[j] = BackendTraffic{d.RealServer, d.stats, d.conns}
+		backends = backends[:0]
+		for _, d := range dests {
+			backends = append(backends, BackendTraffic{d.RealServer, d.stats, d.conns})
 		}
-		slices.SortFunc(out[i].Backends, func(a, b BackendTraffic) int { return lb.Compare(a.Server, b.Server) })
+		slices.SortFunc(backends, func(a, b BackendTraffic) int { return a.Server.Addr.Compare(b.Server.Addr) })
+		each(ServerTraffic{s.VirtualServer, s.stats, backends})
 	}
-	slices.SortFunc(out, func(a, b ServerTraffic) int { return cmp.Or(lb.Compare(a.Server, b.Server)) })
-	return out, nil
+	return nil
 }
 
 func (r *reader) servers(ctx context.Context, only []lb.Frontend) ([]server, error) {
@@ -108,9 +123,9 @@ func (r *reader) servers(ctx context.Context, only []lb.Frontend) ([]server, err
 // There may be millions: nothing is kept of them here.
 func (k *Kernel) Connections(ctx context.Context, each func(Connection) bool) error {
 	if k.byRules() {
-		return k.natConnections(ctx, each)
+		return k.byRule.natConnections(ctx, each)
 	}
-	f, err := os.Open("/proc/net/ip_vs_conn")
+	f, err := os.Open(procNet + "ip_vs_conn")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 func TestSaveOfWhoIsNotRoot(t *testing.T) {
 	t.Parallel()
 	var calls []string
-	r := &rules{family: lb.IPv4}
+	r := newRules(lb.IPv4, nil, nil)
 	r.run = func(_ context.Context, _, name string, args ...string) (string, error) {
 		calls = append(calls, strings.Join(append([]string{name}, args...), " "))
 		switch {

@@ -29,6 +29,16 @@ type pace struct {
 
 var usualPace = pace{poll: 500 * time.Millisecond, calm: 2 * time.Second}
 
+// watcher finds out what others change.
+type watcher struct {
+	*core
+	pace      pace
+	addresses *addresses
+	ours      ledger
+	// own are the numbers of weir's own changes of nf_tables.
+	own []uint32
+}
+
 // hint is what may have happened. The kernel's announcements are no more than
 // that: who did it they don't tell, so Watch looks.
 type hint uint32
@@ -71,6 +81,7 @@ func (h *hints) take() hint { return hint(h.bits.Swap(0)) }
 // are looked at every half second by their size, without running a program, and so is
 // whether IPVS has been cleared.
 func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
+	w := &k.watcher
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &hints{wake: make(chan struct{}, 1)}
@@ -92,20 +103,20 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 		return nil
 	}
 	if err := start(unix.NETLINK_ROUTE, []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, k.lookRoute); err != nil {
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, w.lookRoute); err != nil {
 		return err
 	}
-	if k.mayUse(NFT) {
+	if w.mayUse(NFT) {
 		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.look); err != nil {
 			return err
 		}
 	}
-	return k.watch(ctx, h, failed, notify)
+	return w.watch(ctx, h, failed, notify)
 }
 
 // watch takes hints and looks into them, until ctx ends or a reader has failed.
-func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
-	tick := time.NewTicker(k.pace.poll)
+func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
+	tick := time.NewTicker(w.pace.poll)
 	defer tick.Stop()
 	rules := rulesWatch{}
 	var servers serversWatch
@@ -124,15 +135,15 @@ func (k *Kernel) watch(ctx context.Context, h *hints, failed <-chan error, notif
 		}
 		bits := h.take()
 		if bits&hintGeneration != 0 {
-			bits |= k.othersChanges(&h.nft)
+			bits |= w.othersChanges(&h.nft)
 		}
 		if bits&hintOverflow != 0 {
-			notify(lb.Event{Host: true, What: "the kernel announced more changes than could be read"})
+			notify(lb.Event{Host: true, What: "the kernel reported more changes than could be read"})
 		}
 		if bits&hintLinks != 0 {
-			k.checkLinks(ctx, notify)
+			w.checkLinks(ctx, notify)
 		}
-		k.checkRules(ctx, rules, bits, notify)
+		w.checkRules(ctx, rules, bits, notify)
 		servers.check(notify)
 	}
 }
@@ -162,7 +173,7 @@ func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) e
 			h.add(hintOverflow | hintLinks | hintRules4 | hintRules6)
 			continue
 		case err != nil:
-			return fmt.Errorf("listen to the kernel: %w", err)
+			return fmt.Errorf("subscribe to the kernel: %w", err)
 		}
 		var bits hint
 		for m := range messages(buf[:n]) {
@@ -189,23 +200,23 @@ func lookNFT(m message) hint {
 
 // lookRoute tells whether an announcement of rtnetlink is worth a look. What weir
 // itself adds is not, nor what it deletes: that is out of the ledger by then.
-func (k *Kernel) lookRoute(m message) hint {
+func (w *watcher) lookRoute(m message) hint {
 	switch m.typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return hintLinks
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		f, ok := parseAddress(m.body)
-		if !ok || f.index != k.addresses.index.Load() {
+		if !ok || f.index != w.addresses.index.Load() {
 			return hintLinks
 		}
-		if m.typ == unix.RTM_DELADDR && k.ours.has(lb.Address{Addr: f.prefix.Addr()}) {
+		if m.typ == unix.RTM_DELADDR && w.ours.has(lb.Address{Addr: f.prefix.Addr()}) {
 			return hintLinks
 		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if r, ok := parseRoute(m.body); ok && k.ours.has(r.ID()) {
+		if r, ok := parseRoute(m.body); ok && w.ours.has(r.ID()) {
 			return hintLinks
 		}
-		if r, ok := parseUnreachable(m.body); ok && k.ours.has(r) {
+		if r, ok := parseUnreachable(m.body); ok && w.ours.has(r) {
 			return hintLinks
 		}
 	}
@@ -214,11 +225,11 @@ func (k *Kernel) lookRoute(m message) hint {
 
 // checkLinks compares the device, its addresses, the pool routes and the host's
 // addresses with the ledger.
-func (k *Kernel) checkLinks(ctx context.Context, notify func(lb.Event)) {
-	lost, hosts, err := k.compareLinks(ctx)
+func (w *watcher) checkLinks(ctx context.Context, notify func(lb.Event)) {
+	lost, hosts, err := w.compareLinks(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		notify(lb.Event{Host: true, What: "interfaces changed and can't be read: " + err.Error()})
+		notify(lb.Event{Host: true, What: "changed interfaces can't be read: " + err.Error()})
 	case len(lost) > 0:
 		notify(lb.Event{Lost: lost, Host: hosts, What: lostWhat(lost)})
 	case hosts:
@@ -234,14 +245,14 @@ func lostWhat(lost []lb.Object) string {
 	return s
 }
 
-func (k *Kernel) compareLinks(ctx context.Context) (lost []lb.Object, hosts bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	obs := lb.Observation{Objects: lb.Snapshot{}}
-	if err := k.addresses.observe(ctx, k.config.Families, &obs); err != nil {
+func (w *watcher) compareLinks(ctx context.Context) (lost []lb.Object, hosts bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	obs := lb.Observation{}
+	if err := w.addresses.observe(ctx, w.config.Families, &obs); err != nil {
 		return nil, false, err
 	}
-	lost, hosts = k.ours.compare(obs)
+	lost, hosts = w.ours.compare(&obs)
 	return lost, hosts, nil
 }
 
@@ -253,20 +264,20 @@ type rulesWatch map[lb.Family]struct {
 }
 
 // checkRules looks at the rules of each family whose tables seem to have changed.
-func (k *Kernel) checkRules(ctx context.Context, w rulesWatch, bits hint, notify func(lb.Event)) {
-	for _, f := range k.families() {
-		now := w[f]
+func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, notify func(lb.Event)) {
+	for _, f := range w.families() {
+		now := seen[f]
 		now.announced = now.announced || bits&hintRules(f) != 0
-		w[f] = now
+		seen[f] = now
 		if time.Now().Before(now.next) {
 			continue
 		}
-		lost, looked, err := k.compareRules(ctx, f, now.announced)
+		lost, looked, err := w.compareRules(ctx, f, now.announced)
 		if !looked {
 			continue
 		}
 		now.announced = false
-		now.next = time.Now().Add(k.pace.calm)
+		now.next = time.Now().Add(w.pace.calm)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
@@ -274,21 +285,21 @@ func (k *Kernel) checkRules(ctx context.Context, w rulesWatch, bits hint, notify
 			now.next = time.Time{}
 			notify(lb.Event{Lost: lost, What: lostWhat(lost)})
 		}
-		w[f] = now
+		seen[f] = now
 	}
 }
 
-func (k *Kernel) families() []lb.Family {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.config.Families
+func (w *watcher) families() []lb.Family {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.config.Families
 }
 
 // compareRules looks at the rules of a family if there is a reason to.
-func (k *Kernel) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, looked bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	r := k.rules[f]
+func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, looked bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.rules[f]
 	if !r.holding {
 		return nil, announced, nil
 	}
@@ -298,22 +309,22 @@ func (k *Kernel) compareRules(ctx context.Context, f lb.Family, announced bool) 
 	if !announced {
 		return nil, false, nil
 	}
-	servers := k.servers(r)
-	held, err := r.observe(ctx)
+	servers := r.servers()
+	held, err := r.observe(ctx, nil)
 	if err != nil {
 		return nil, true, err
 	}
 	if !held {
 		lost = append(lost, lb.Rules{Family: f})
 	}
-	return append(lost, lostServers(servers, k.servers(r))...), true, nil
+	return append(lost, lostServers(servers, r.servers())...), true, nil
 }
 
 // mayUse tells whether a backend is in use or may come to be.
-func (k *Kernel) mayUse(b Backend) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, r := range k.rules {
+func (w *watcher) mayUse(b Backend) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.rules {
 		for _, p := range r.candidates {
 			if p.backend == b {
 				return true

@@ -119,11 +119,11 @@ func TestWatchTellsThatIPVSWasCleared(t *testing.T) {
 	events := watching(t, k)
 	sh(t, "ipvsadm -A -t 192.0.2.1:80 -s rr && ipvsadm -A -t 192.0.2.2:80 -s rr")
 	sh(t, "ipvsadm -D -t 192.0.2.1:80")
-	if got := quiet(t, events, 3*k.pace.poll); len(got) > 0 {
+	if got := quiet(t, events, 3*k.watcher.pace.poll); len(got) > 0 {
 		t.Errorf("one of two virtual servers was removed: %v, want nothing", got)
 	}
 	sh(t, "ipvsadm -C")
-	got := quiet(t, events, 3*k.pace.poll)
+	got := quiet(t, events, 3*k.watcher.pace.poll)
 	if len(got) != 1 || !got[0].Host || got[0].What != "IPVS was cleared" {
 		t.Errorf("IPVS was cleared: %+v, want one event that has all read", got)
 	}
@@ -138,11 +138,11 @@ func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
 
 		add(t, k, ruleObjects()...)
 		sh(t, "%s -A FORWARD -s 10.77.0.0/16 -j ACCEPT && %s -D FORWARD -s 10.77.0.0/16 -j ACCEPT", iptables, iptables)
-		if got := quiet(t, events, 2*k.pace.calm); len(got) != 0 {
+		if got := quiet(t, events, 2*k.watcher.pace.calm); len(got) != 0 {
 			t.Errorf("weir's own changes, and others' rules: %v", got)
 		}
 		execs := k.Counters().Execs.Load()
-		quiet(t, events, 2*k.pace.calm)
+		quiet(t, events, 2*k.watcher.pace.calm)
 		if got := k.Counters().Execs.Load() - execs; got != 0 {
 			t.Errorf("%d programs run while nothing happened", got)
 		}
@@ -162,7 +162,7 @@ func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
 		sh(t, "%s -F KUBE-VIP", iptables)
 		lost(t, events, rules4)
 		add(t, k, rules4)
-		if got := quiet(t, events, 2*k.pace.calm); len(got) != 0 {
+		if got := quiet(t, events, 2*k.watcher.pace.calm); len(got) != 0 {
 			t.Errorf("after the repair: %v", got)
 		}
 	})

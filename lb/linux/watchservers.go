@@ -31,7 +31,7 @@ const procHeader = 3
 
 // holdsServers tells whether IPVS holds any virtual server.
 func holdsServers() (bool, error) {
-	f, err := os.Open("/proc/net/ip_vs")
+	f, err := os.Open(procNet + "ip_vs")
 	if err != nil {
 		return false, err
 	}

@@ -1,10 +1,10 @@
-// Package doc holds the documentation that weir is shipped with, for the status page,
-// which says of a Note what notes.md does. It knows nothing of what the texts mean.
+// Package doc embeds the documentation of weir for the status page, which shows the
+// meanings of Notes from notes.md. It never interprets the texts.
 package doc
 
 import "embed"
 
-// Files are the documents by their names.
+// Files contains the documents by name.
 //
 //go:embed *.md
 var Files embed.FS

@@ -1,10 +1,9 @@
-// Command pack makes weir's packages, deb and rpm: make package.
+// Command pack builds weir's deb and rpm packages for make package. It never needs root,
+// and uses weir only via its commands.
 //
-// It builds the program, has it write its manual pages and completions, collects these
-// and all else that packaging/nfpm.yaml names in one folder, and has nfpm make the
-// packages of it. The same commit gives the same bytes: times are those of the commit,
-// modes are set, no path and nothing of the machine gets in. It knows nothing of weir
-// but its commands.
+// It builds the program, generates manual pages and completions, collects the files of
+// packaging/nfpm.yaml in one folder, and runs nfpm there. The same commit gives the same
+// bytes: times come from the commit, modes are set, and no path of the machine gets in.
 package main
 
 import (
@@ -37,17 +36,17 @@ func main() {
 	}
 }
 
-// packer makes packages of the work tree around it.
+// packer builds packages from the current work tree.
 type packer struct {
 	out, nfpm, version string
 	from               origin
-	here               string // the program, as this machine runs it
+	here               string // the program for this machine
 }
 
 func (p *packer) run(ctx context.Context, targets []string) (err error) {
 	if p.nfpm == "" || len(targets) == 0 {
 		flag.Usage()
-		return errors.New("say which nfpm, and which packages")
+		return errors.New("the flag -nfpm and at least one package are required")
 	}
 	if p.from, err = readOrigin(ctx); err != nil {
 		return err
@@ -82,10 +81,10 @@ func (p *packer) run(ctx context.Context, targets []string) (err error) {
 	return nil
 }
 
-// machines are what rpm calls architectures; deb calls them what Go does.
+// machines are the architecture names of rpm. deb uses those of Go.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// pack has nfpm make one package.
+// pack builds one package with nfpm.
 func (p *packer) pack(ctx context.Context, stage, arch, format string) error {
 	if err := os.MkdirAll(p.out, 0o755); err != nil {
 		return err
@@ -96,7 +95,7 @@ func (p *packer) pack(ctx context.Context, stage, arch, format string) error {
 	}
 	file = filepath.Join(p.out, file)
 	cmd := exec.CommandContext(ctx, "go", "run", p.nfpm, "package", "--config", "packaging/nfpm.yaml", "--packager", format, "--target", file)
-	cmd.Dir = stage // what nfpm.yaml names is below it
+	cmd.Dir = stage // paths of nfpm.yaml are relative to it
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0",
 		"VERSION="+p.version, "ARCH="+arch, "SOURCE_DATE_EPOCH="+fmt.Sprint(p.from.date.Unix()))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -106,7 +105,7 @@ func (p *packer) pack(ctx context.Context, stage, arch, format string) error {
 	return nil
 }
 
-// output runs a program in the work tree and gives what it prints.
+// output runs a program in the work tree and returns its output.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	out, err := cmd.Output()

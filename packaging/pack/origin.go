@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// origin is what packages are made of.
+// origin describes the sources of a package.
 type origin struct {
-	version string    // 1.2.3 of a tag v1.2.3, else 0~git20260131235900.0123abc, which is before all of them
-	commit  string    // in full; with "-dirty" where the work tree differs
+	version string    // 1.2.3 for the tag v1.2.3, otherwise 0~git20260131235900.0123abc, which sorts first
+	commit  string    // the full hash, with "-dirty" if the work tree differs
 	date    time.Time // of the commit
 }
 
-// readOrigin asks git about the folder that it runs in, the root of the sources. Sources
-// that came without their history have SOURCE_DATE_EPOCH (seconds since 1970,
-// reproducible-builds.org) for a date, or none.
+// readOrigin reads the origin from git in the current folder, the root of the sources.
+// Sources without a history use SOURCE_DATE_EPOCH (seconds since 1970,
+// reproducible-builds.org) as their date.
 func readOrigin(ctx context.Context) (origin, error) {
 	if _, err := os.Stat(".git"); errors.Is(err, fs.ErrNotExist) {
-		seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 of what is none
+		seconds, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // 0 without the variable
 		return origin{version: "0~unknown", commit: "unknown", date: time.Unix(seconds, 0).UTC()}, nil
 	}
 	line, err := output(ctx, "git", "log", "-1", "--format=%H %h %ct")
@@ -51,8 +51,8 @@ func readOrigin(ctx context.Context) (origin, error) {
 	return o, nil
 }
 
-// versionOf gives the version of a commit that may have a tag. What a "~" follows is
-// older than what it stands behind, for dpkg and rpm alike: v1.2.3-rc.1 is 1.2.3~rc.1.
+// versionOf returns the version of a commit with an optional tag. dpkg and rpm sort a
+// version with "~" before the version without it: v1.2.3-rc.1 becomes 1.2.3~rc.1.
 func versionOf(tag, short string, date time.Time, dirty bool) string {
 	version, tagged := strings.CutPrefix(tag, "v")
 	if !tagged {

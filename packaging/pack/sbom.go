@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// module is a Go module that is in the program.
+// module is a Go module of the program.
 type module struct {
 	Path, Version, Sum string
-	texts              []string // of its license, and of notices that go with it
-	license            string   // as SPDX calls it, "" for one that is not known here
+	texts              []string // of its license and notices
+	license            string   // the SPDX identifier, "" if unknown
 }
 
-// readModules lists the modules of a program with their licenses, from the cache of
-// modules, where its build has put them.
+// readModules returns the modules of a program with their licenses, from the module
+// cache of its build.
 func readModules(ctx context.Context, info *buildinfo.BuildInfo) ([]module, error) {
 	var all []module
 	for _, dep := range info.Deps {
@@ -48,7 +48,7 @@ func readModules(ctx context.Context, info *buildinfo.BuildInfo) ([]module, erro
 	return append(all, std), err
 }
 
-// licenseFiles reads the license of what is in a folder, and its notices.
+// licenseFiles reads the license and notices in a folder.
 func licenseFiles(dir string) ([]string, error) {
 	var texts []string
 	entries, err := os.ReadDir(dir)
@@ -69,8 +69,8 @@ func licenseFiles(dir string) ([]string, error) {
 	return texts, nil
 }
 
-// licenseOf knows the licenses that Go modules have by a sentence of each. The first
-// that fits is it: a BSD license without the third clause has all else of one with it.
+// licenseOf identifies a license by a sentence. The first match wins, because BSD-2-Clause
+// is a subset of BSD-3-Clause.
 func licenseOf(texts []string) string {
 	all := strings.Join(strings.Fields(strings.Join(texts, " ")), " ")
 	for _, known := range []struct{ id, sentence string }{
@@ -90,7 +90,7 @@ func licenseOf(texts []string) string {
 	return ""
 }
 
-// licenseTexts is what the licenses want to go with the program: themselves.
+// licenseTexts returns the license texts that must accompany the program.
 func licenseTexts(modules []module) []byte {
 	var out bytes.Buffer
 	for _, m := range modules {
@@ -148,7 +148,7 @@ func billOfMaterials(version string, from origin, arch string, modules []module)
 		}
 		b.Components = append(b.Components, c)
 	}
-	out, _ := json.MarshalIndent(b, "", "  ") // strings and numbers alone
+	out, _ := json.MarshalIndent(b, "", "  ") // only strings and numbers
 	return append(out, '\n')
 }
 

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// shipped are the folders of which nfpm.yaml takes files as they are.
+// shipped are the folders with files that nfpm.yaml packages unchanged.
 var shipped = []string{"configs", "systemd", "packaging"}
 
-// stage collects all that a package is made of in a folder. What nfpm.yaml calls
-// made/... is made here.
+// stage collects the content of a package in a folder, including the generated files
+// that nfpm.yaml calls made/...
 func (p *packer) stage(ctx context.Context, dir, arch string) error {
 	made := filepath.Join(dir, "made")
 	weir := filepath.Join(made, "weir")
@@ -74,10 +74,10 @@ func (p *packer) stage(ctx context.Context, dir, arch string) error {
 			return err
 		}
 	}
-	return settle(dir, p.from.date)
+	return normalize(dir, p.from.date)
 }
 
-// build makes the program, statically linked; the same wherever it is built.
+// build builds the program, statically linked and reproducible.
 func (p *packer) build(ctx context.Context, file, arch string) error {
 	flags := fmt.Sprintf("-s -w -buildid= -X main.buildVersion=%s -X main.buildCommit=%s -X main.buildDate=%s",
 		p.version, p.from.commit, p.from.date.Format(time.RFC3339))
@@ -89,10 +89,10 @@ func (p *packer) build(ctx context.Context, file, arch string) error {
 	return nil
 }
 
-// completions are where shells look for them, by what they are called.
+// completions are the file names of completions, by shell.
 var completions = map[string]string{"bash": "weir.bash", "zsh": "_weir", "fish": "weir.fish"}
 
-// writeManual has weir write about itself: man8/*.8.gz, man5/*.5.gz, and completions.
+// writeManual generates man8/*.8.gz, man5/*.5.gz and completions with weir itself.
 func writeManual(ctx context.Context, weir, made string) error {
 	raw := filepath.Join(made, "manual")
 	if _, err := output(ctx, weir, "manual", raw); err != nil {
@@ -113,18 +113,17 @@ func writeManual(ctx context.Context, weir, made string) error {
 	return err
 }
 
-// zipped is gzip -9n: without a name and a time.
+// zipped compresses like gzip -9n: without a name and a time.
 func zipped(content []byte) []byte {
 	var out bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is one there is
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
 	_, _ = w.Write(content)                                 // to memory
 	_ = w.Close()
 	return out.Bytes()
 }
 
-// settle gives all files the modes and the time that they have in packages: a clone has
-// those of the umask, and of its own hour.
-func settle(dir string, date time.Time) error {
+// normalize sets the modes and times of all files, which differ between clones.
+func normalize(dir string, date time.Time) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err

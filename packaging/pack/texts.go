@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// maintainer is who the packages say they come from.
+// maintainer is the maintainer field of the packages.
 const maintainer = "weir maintainers <maintainers@weir.invalid>"
 
 var release = regexp.MustCompile(`^## (\S+)(?: \((\d{4}-\d\d-\d\d)\))?`)
 
-// debianChangelog makes of CHANGELOG.md what deb-changelog(5) wants: of each release
-// ("## 1.2.3 (2026-01-31)") an entry. What is not released yet bears this version.
+// debianChangelog converts CHANGELOG.md to deb-changelog(5): one entry for each release
+// ("## 1.2.3 (2026-01-31)"). Unreleased changes get the given version.
 func debianChangelog(changes, version string, date time.Time) []byte {
 	var out strings.Builder
 	item, end := "", func() {}
@@ -47,7 +47,7 @@ func debianChangelog(changes, version string, date time.Time) []byte {
 	return []byte(out.String())
 }
 
-// flow writes an item of a change in lines of 80 bytes, as lintian wants them.
+// flow writes an item in lines of 80 bytes, the limit of lintian.
 func flow(out *strings.Builder, item string) {
 	line := "  *"
 	for word := range strings.FieldsSeq(item) {
@@ -62,7 +62,7 @@ func flow(out *strings.Builder, item string) {
 	}
 }
 
-// copyright is the file that Debian wants, in its machine-readable form.
+// copyright returns Debian's machine-readable copyright file.
 func copyright(year int) []byte {
 	return fmt.Appendf(nil, `Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: weir

@@ -175,7 +175,7 @@ func oneDies(t *testing.T, e *edge) {
 			t.Fatal(err)
 		}
 	})
-	pulled.tell(t, "cable pulled, the router's port is down", "at once") // perhaps nobody has missed anything
+	pulled.tell(t, "cable pulled, the router's port is down", "at once") // perhaps no client has lost a request
 	if err := router.Plug(linkOf(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ type outage struct {
 }
 
 // patienceInOutage is how long a client waits in an outage before it tries again
-// with a connection of its own: shorter than what is to be measured, longer than an
+// with a connection of its own: shorter than the measured outage, longer than an
 // answer takes on a busy machine.
 const patienceInOutage = 250 * time.Millisecond
 
@@ -283,7 +283,7 @@ func (o outage) tell(t testing.TB, what, predicted string) {
 		o.failed, o.of, o.datagrams.Round(time.Millisecond), o.route.Round(time.Millisecond)))
 }
 
-// missed fails if nobody missed the box that died.
+// missed fails if no client noticed the death of the box.
 func (o outage) missed(t testing.TB) {
 	t.Helper()
 	if o.failed == 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// checked makes a service whose backends are asked often, and that refuses clients
+// checked makes a service with backends that are checked often, and that refuses clients
 // when none of them is well: with when_down = "keep" all of them would be used, and
 // the VIP served and announced.
 const checked = `
@@ -22,8 +22,8 @@ rise = 1
 fall = 2
 `
 
-// ail makes all web servers well or not. They serve on, whatever they say of
-// themselves.
+// ail makes all web servers healthy or not. They continue to serve, whatever state they
+// report.
 func (e *edge) ail(status int) {
 	for _, w := range e.webs {
 		w.health.Store(int32(status))
@@ -36,7 +36,7 @@ const holdDown = 3 * time.Second
 func withdrawnWithoutBackends(t *testing.T, e *edge) {
 	t.Cleanup(func() { e.ail(http.StatusOK) })
 	s := e.boxes[0]
-	s.run(t, peering(1, fmt.Sprintf("hold_down = %q", holdDown), "")+service("web", checked))
+	s.run(t, peering(1, fmt.Sprintf("reannounce_delay = %q", holdDown), "")+service("web", checked))
 	e.awaitRoutes(t, bothVIPs, 1)
 	watch := watchRoutes(t, e.Host("router"))
 	h := e.hammerWeb(t)
@@ -54,9 +54,9 @@ func withdrawnWithoutBackends(t *testing.T, e *edge) {
 	for _, vip := range bothVIPs {
 		back := watch.first(t, vip, true, well).Sub(well)
 		if back < holdDown {
-			t.Errorf("%s is back after %s, though hold_down is %s", vip, back, holdDown)
+			t.Errorf("%s is back after %s, though reannounce_delay is %s", vip, back, holdDown)
 		}
-		figure(t, fmt.Sprintf("backends are well again, hold_down %s: route of %s is back after", holdDown, vip), back)
+		figure(t, fmt.Sprintf("backends are well again, reannounce_delay %s: route of %s is back after", holdDown, vip), back)
 	}
 	h.more(t, 50)
 	tries := h.Stop()
@@ -73,8 +73,8 @@ func withdrawnWithoutBackends(t *testing.T, e *edge) {
 	flapping(t, e, watch)
 }
 
-// verdicts waits until weir takes all backends for well, or none.
-func (e *edge) verdicts(t testing.TB, up bool) {
+// backendsAre waits until weir has all backends as healthy, or none.
+func (e *edge) backendsAre(t testing.TB, up bool) {
 	t.Helper()
 	want := map[bool]string{true: "1", false: "0"}[up]
 	eventually(t, 30*time.Second, func() error {
@@ -91,15 +91,15 @@ func (e *edge) verdicts(t testing.TB, up bool) {
 	})
 }
 
-// flapping has the backends fail and recover faster than hold_down.
+// flapping has the backends fail and recover faster than reannounce_delay.
 func flapping(t *testing.T, e *edge, watch *routeWatch) {
 	begin, most := time.Now(), 1
 	for i := range 4 {
 		e.ail(http.StatusServiceUnavailable)
-		e.verdicts(t, false)
+		e.backendsAre(t, false)
 		well := time.Now()
 		e.ail(http.StatusOK)
-		e.verdicts(t, true)
+		e.backendsAre(t, true)
 		if i < 3 && time.Since(well) >= holdDown { // on a slow machine they were well for long enough
 			most++
 		}
@@ -129,7 +129,7 @@ func floorHolds(t *testing.T, e *edge) {
 		share string
 		stay  int
 	}{{"50%", 4}, {"0%", 0}} {
-		bgp := fmt.Sprintf("hold_down = \"0s\"\nfloor = %q", floor.share)
+		bgp := fmt.Sprintf("reannounce_delay = \"0s\"\nmin_announced = %q", floor.share)
 		if s.daemon == nil {
 			s.run(t, peering(1, bgp, "")+services)
 		} else {
@@ -145,7 +145,7 @@ func floorHolds(t *testing.T, e *edge) {
 }
 
 // staysAnnounced waits until the router has routes to so many of the VIPs, and looks
-// again when weir knows of all backends, and has looked at everything once more.
+// again when weir knows all backends, and has audited everything once more.
 func (e *edge) staysAnnounced(t testing.TB, vips []string, want int) {
 	t.Helper()
 	count := func() error {
@@ -160,7 +160,7 @@ func (e *edge) staysAnnounced(t testing.TB, vips []string, want int) {
 		}
 		return nil
 	}
-	e.verdicts(t, false)
+	e.backendsAre(t, false)
 	eventually(t, routeWait, count)
 	e.boxes[0].box.Must(t, e.boxes[0].weir, "reload")
 	if err := count(); err != nil {

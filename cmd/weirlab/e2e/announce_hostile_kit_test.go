@@ -17,7 +17,7 @@ import (
 )
 
 // A hostile BGP speaker: it writes bytes of its own making, and reads only so far as
-// it must to be believed.
+// a session requires.
 
 // The types of messages and some path attributes (RFC 4271, 4.1 and 4.3).
 const (
@@ -178,8 +178,8 @@ func readMessage(r io.Reader) (kind byte, body []byte, err error) {
 	return head[18], body, err
 }
 
-// ending is how a session ended after something was said: what the other side said of
-// it, or that it goes on.
+// ending is how a session ended after a message: the other side's notification,
+// or that the session continues.
 func ending(c net.Conn, patience time.Duration) string {
 	defer func() { _ = c.Close() }()
 	_ = c.SetReadDeadline(time.Now().Add(patience))

@@ -51,7 +51,7 @@ type besieged struct {
 	next int // address of the range
 }
 
-// hostileSpeaker has somebody with a session, and many without, say to weir all that
+// hostileSpeaker has a host with a session, and many without one, send weir every message
 // has ever taken a speaker down, while clients hammer.
 func hostileSpeaker(t *testing.T, e *edge) {
 	s := e.boxes[0]
@@ -151,7 +151,7 @@ func (b *besieged) established(t testing.TB) net.Conn {
 	return conn
 }
 
-// halfOpen connects and says nothing, or an OPEN a byte at a time, until the test ends.
+// halfOpen connects and sends nothing, or an OPEN a byte at a time, until the test ends.
 func halfOpen(t *testing.T, b *besieged) {
 	const silent, slow = 32, 8
 	open := 0
@@ -178,7 +178,7 @@ func halfOpen(t *testing.T, b *besieged) {
 	if open == 0 {
 		t.Error("weir takes no connection: the test shows nothing")
 	}
-	// Who does speak is heard all the same.
+	// A host with valid messages still gets a session.
 	c := b.established(t)
 	_ = c.Close()
 	t.Logf("%d connections stay open without an OPEN, or with one that takes its time; another one was established", open)
@@ -198,14 +198,14 @@ func badUpdates(t *testing.T, b *besieged) {
 		end := ending(c, hostilePatience)
 		fates[end] = append(fates[end], name)
 	}
-	tellFates(t, fates)
+	logFates(t, fates)
 	routes := b.Host("router").Must(t, "ip", "route") + b.box.box.Must(t, "ip", "route")
 	if strings.Contains(routes, "203.0.113.") {
 		t.Errorf("a route of the hostile speaker got into a kernel:\n%s", routes)
 	}
 }
 
-func tellFates(t testing.TB, fates map[string][]string) {
+func logFates(t testing.TB, fates map[string][]string) {
 	t.Helper()
 	for _, end := range slices.Sorted(maps.Keys(fates)) {
 		t.Logf("%s: %s", end, strings.Join(fates[end], "; "))

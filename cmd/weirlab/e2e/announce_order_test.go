@@ -42,8 +42,8 @@ func (e *edge) cleanSlate(t testing.TB) {
 	}
 }
 
-// alone configures and starts the only box.
-func (e *edge) alone(t testing.TB, services string) *site {
+// onlyBox configures and starts the only box of the test.
+func (e *edge) onlyBox(t testing.TB, services string) *site {
 	t.Helper()
 	s := e.boxes[0]
 	s.run(t, peering(1, "", "")+services)
@@ -57,14 +57,14 @@ func (e *edge) reload(t testing.TB, services string) {
 }
 
 // hammerWeb strikes at the web service of both families. Attempts are patient: what
-// is lost on the way is slow, what is sent where nobody answers fails.
+// is lost on the path is slow, and a packet to an address without a host fails.
 func (e *edge) hammerWeb(t testing.TB) *load {
 	return startHammer(t, e.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
 }
 
-// toldNowhere waits until so many attempts that began after an instant have been told by the router
-// that there is no way.
-func toldNowhere(t testing.TB, h *load, n int, since time.Time) {
+// noRouteFor waits until so many attempts that began after an instant got the router's answer
+// that there is no route.
+func noRouteFor(t testing.TB, h *load, n int, since time.Time) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
 		got := h.Tries().Where(func(one traffic.Try) bool { return one.Outcome() == unreachable && one.Began.After(since) })
@@ -81,19 +81,19 @@ func announcedLast(t *testing.T, e *edge) {
 	watch := watchRoutes(t, e.Host("router"))
 	for _, how := range []string{"added to a running box", "of a box that starts"} {
 		if how == "added to a running box" {
-			e.alone(t, serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
+			e.onlyBox(t, serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
 			e.awaitRoutes(t, []string{"192.0.2.99"}, 1)
 		} else {
 			e.cleanSlate(t)
 			e.awaitRoutes(t, bothVIPs)
 		}
 		h := e.hammerWeb(t)
-		toldNowhere(t, h, 20, time.Time{}) // some that nobody answers
+		noRouteFor(t, h, 20, time.Time{}) // some without an answer
 		begin := time.Now()
 		if how == "added to a running box" {
 			e.reload(t, service("web", ""))
 		} else {
-			e.alone(t, service("web", ""))
+			e.onlyBox(t, service("web", ""))
 		}
 		e.awaitRoutes(t, bothVIPs, 1)
 		h.more(t, 200)
@@ -113,10 +113,10 @@ func announcedLast(t *testing.T, e *edge) {
 	}
 }
 
-// neverWithdrawn changes what there is and starts weir anew: no request fails, and
+// neverWithdrawn changes the configuration and restarts weir: no request fails, and
 // the route never leaves the router's kernel.
 func neverWithdrawn(t *testing.T, e *edge) {
-	s := e.alone(t, service("web", ""))
+	s := e.onlyBox(t, service("web", ""))
 	e.awaitRoutes(t, bothVIPs, 1)
 	watch := watchRoutes(t, e.Host("router"))
 	h := e.hammerWeb(t)
@@ -160,17 +160,17 @@ func neverWithdrawn(t *testing.T, e *edge) {
 }
 
 // withdrawnFirst takes a service away, then has a box stop that cleans up: the route
-// goes before the kernel ceases to serve. So clients are served, or told by the
-// router that there is no way; nobody is refused, nobody waits in vain.
+// goes before the kernel ceases to serve. So clients are served, or get the answer of the
+// router that there is no route; no client is refused, and none waits without an answer.
 func withdrawnFirst(t *testing.T, e *edge) {
 	watch := watchRoutes(t, e.Host("router"))
 	for _, how := range []string{"the service is removed", "weir stops with on_stop = cleanup"} {
 		s := e.boxes[0]
 		cleanup := "[daemon]\non_stop = \"cleanup\"\n"
 		if s.daemon == nil {
-			s.run(t, cleanup+peering(1, "", "")+service("web", "drain = \"0s\"\n"))
+			s.run(t, cleanup+peering(1, "", "")+service("web", "drain_timeout = \"0s\"\n"))
 		} else {
-			s.reload(t, cleanup+peering(1, "", "")+service("web", "drain = \"0s\"\n"))
+			s.reload(t, cleanup+peering(1, "", "")+service("web", "drain_timeout = \"0s\"\n"))
 		}
 		e.awaitRoutes(t, bothVIPs, 1)
 		h := e.hammerWeb(t)
@@ -186,7 +186,7 @@ func withdrawnFirst(t *testing.T, e *edge) {
 		}
 		stopped := time.Now()
 		e.awaitRoutes(t, bothVIPs)
-		toldNowhere(t, h, 20, time.Now())
+		noRouteFor(t, h, 20, time.Now())
 		tries := h.Stop()
 		for _, vip := range bothVIPs {
 			gone := watch.first(t, vip, false, begin)

@@ -15,7 +15,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// routeWatch hears from the router's kernel when its routes change.
+// routeWatch receives the changes of the routes from the router's kernel.
 type routeWatch struct {
 	stop chan struct{}
 
@@ -31,7 +31,7 @@ type routeEvent struct {
 	here bool // there is such a route now
 }
 
-// watchRoutes hears all changes from now on.
+// watchRoutes receives all changes from now on.
 func watchRoutes(t testing.TB, router *lab.Machine) *routeWatch {
 	t.Helper()
 	w := &routeWatch{stop: make(chan struct{})}
@@ -68,7 +68,7 @@ func (w *routeWatch) of(vip string, since time.Time) []routeEvent {
 	return out
 }
 
-// first waits for the first change of that kind since an instant, and says when it was.
+// first waits for the first change of that kind since an instant, and returns its time.
 func (w *routeWatch) first(t testing.TB, vip string, here bool, since time.Time) (at time.Time) {
 	t.Helper()
 	eventually(t, routeWait, func() error {

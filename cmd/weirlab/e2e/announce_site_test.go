@@ -12,7 +12,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// Who announces to whom on the site of edgeSite.
+// The announcements on the site of edgeSite: their senders and receivers.
 const (
 	routerASN = 65000
 	boxASN    = 65001
@@ -65,7 +65,7 @@ ip6tables -A FORWARD -o nowhere -j REJECT --reject-with icmp6-no-route`)
 
 // birdOf is the router: it takes what boxes announce, all of it into its kernel, with
 // several next hops where several boxes announce the same. How it finds out that a
-// box is gone is for how to say, in a neighbour's words.
+// box is gone is for how to define, in the configuration of a neighbour.
 //
 // The router waits with connections of its own: where both ends connect at the same time, BIRD takes the
 // second connection for a graceful restart and closes the first, again and again on a slow machine.

@@ -33,7 +33,7 @@ func TestAppliance(t *testing.T) {
 	}
 }
 
-// appliance is the plain site, whose box becomes one.
+// appliance is the plain site with an appliance as its box.
 type appliance struct {
 	*land
 	old, new string // packages
@@ -103,7 +103,7 @@ func (a *appliance) undisturbed(t *testing.T, what string, do func()) {
 	}
 }
 
-// systemctl says what somebody types, and wants it to be done.
+// systemctl runs a command of systemctl, which must succeed.
 func (a *appliance) systemctl(t testing.TB, args ...string) {
 	t.Helper()
 	if out, err := a.box.Run(within(t, 3*time.Minute), append([]string{"systemctl"}, args...)...); err != nil {
@@ -127,7 +127,7 @@ func applianceInstalls(t *testing.T, a *appliance) {
 	if err := a.box.AwaitSystemd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a.box.Must(t, "iptables", "-nL") // which makes its lock, for root alone
+	a.box.Must(t, "iptables", "-nL") // which creates its lock with access for root only
 	untouched := a.dump(t)
 	begin := time.Now()
 	said := a.apt(t, "install", a.old)
@@ -142,7 +142,7 @@ func applianceInstalls(t *testing.T, a *appliance) {
 		t.Errorf("the lock of iptables is %s", lock)
 	}
 	sameState(t, "a package without a configuration", untouched, a.dump(t))
-	begin = time.Now() // what the test itself looks at is nobody's waiting
+	begin = time.Now() // the checks of the test itself do not count as waiting
 	a.configure(t, a.text(""))
 	a.login(t)
 	a.systemctl(t, "start", "weir")
@@ -181,8 +181,8 @@ func applianceUpgrades(t *testing.T, a *appliance) {
 	a.undisturbed(t, "systemctl reload", func() { a.systemctl(t, "reload", "weir") })
 }
 
-// applianceReboots has a Service of the cluster served after a reboot in which nobody
-// answers for the cluster, and nobody types anything.
+// applianceReboots has a Service of the cluster served after a reboot in which the
+// cluster does not answer, and without any command.
 func applianceReboots(t *testing.T, a *appliance) {
 	const vip = "198.51.100.20"
 	a.balance(t, a.prod, "shop", vip, "", "10.2.0.12")
@@ -213,7 +213,7 @@ func applianceReboots(t *testing.T, a *appliance) {
 	mustGet(t, a.client1, at(linkVIP, 80), 3)
 	figure(t, "reboot without the API server: from power on until the cluster's Service answers", time.Since(begin))
 	a.statusIs(t, "served from the file", func(d statusDoc) bool {
-		return d.State == "degraded" && cluster(d, "prod", "away") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
+		return d.State == "degraded" && cluster(d, "prod", "unreachable") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
 	})
 }
 

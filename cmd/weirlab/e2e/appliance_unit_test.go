@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// mostExposed is what systemd-analyze security may say at most: 0 is a program that can do
+// mostExposed is the limit for systemd-analyze security: 0 is a program that can do
 // nothing, 10 is root's.
 const mostExposed = 2.0
 
-// applianceIsConfined looks at what weir's process may do, and has it do what takes a right:
+// applianceIsConfined checks the rights of weir's process, and has it use all of them:
 // parameters of the kernel, the lock of iptables, sockets of all kinds.
 func applianceIsConfined(t *testing.T, a *appliance) {
 	out, _ := a.box.Run(t.Context(), "systemd-analyze", "security", "--no-pager", "weir.service")
@@ -54,7 +54,7 @@ func applianceIsConfined(t *testing.T, a *appliance) {
 	}
 }
 
-// applianceWaitsForTheLock has somebody else, who is root, hold the lock of iptables
+// applianceWaitsForTheLock has another process of root hold the lock of iptables
 // while weir wants to change its rules.
 func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 	const rules = "iptables-save -t nat | grep -v '^[#:]'"
@@ -87,14 +87,14 @@ func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 // applianceIsExamined puts in what weir doctor finds only where systemd runs weir, which is
 // a user of its own; and types what it prints.
 func applianceIsExamined(t *testing.T, a *appliance) {
-	// No time service runs in a box: the kernel is told that its clock is right.
+	// No time service runs in a box: the kernel gets the state of a synchronized clock.
 	a.box.Must(t, "sh", "-ec", keptRight+"; dpkg-deb --fsys-tarfile "+a.old+" | tar -xO ./usr/bin/weir >/tmp/old; cp -p "+configFile+" /tmp/weir.toml; systemctl start systemd-networkd")
 	eventually(t, time.Minute, func() error { return illness(a.doctor(t)) })
 	a.faults(t, []fault{
 		{check: "unit", names: "the unit weir is not enabled", put: "systemctl disable weir"},
-		{check: "files", names: "weir, which is user weir, can't write to /var/lib/weir", put: "chown root: /var/lib/weir; chmod 0700 /var/lib/weir"},
-		{check: "version", names: "version " + nextVersion + " runs, and ", put: "mv /usr/bin/weir /tmp/weir; install -m 0755 /tmp/old /usr/bin/weir; rm /tmp/old"},
-		{check: "networkd", names: "systemd-networkd may delete weir's routes",
+		{check: "files", names: "weir (user weir) can't write to /var/lib/weir", put: "chown root: /var/lib/weir; chmod 0700 /var/lib/weir"},
+		{check: "version", names: "version " + nextVersion + " is running, and ", put: "mv /usr/bin/weir /tmp/weir; install -m 0755 /tmp/old /usr/bin/weir; rm /tmp/old"},
+		{check: "networkd", names: "systemd-networkd may delete the routes of weir",
 			put: `sed -i 's|^\[kernel\]|[kernel]\nvip_mode = "route"\nroute_pools = ["192.0.2.0/24", "2001:db8:2::/64", "10.1.0.100/32"]|' ` + configFile},
 	})
 	a.box.Must(t, "sh", "-ec", "mv /tmp/weir /usr/bin/weir; mv /tmp/weir.toml "+configFile+"; systemctl stop systemd-networkd systemd-networkd.socket")
@@ -128,9 +128,10 @@ func (s *site) repairs(t testing.TB, flush string) (took, look time.Duration) {
 		begin=$(date +%s%N)
 		want=$(now)
 		look=$(ms)
+		iptables -A INPUT -s 203.0.113.77 -j ACCEPT # shows that the flush was one, for weir may be back at once
 		{ `+flush+`; } 2>/dev/null || true
 		begin=$(date +%s%N)
-		[ "$(now)" != "$want" ] || { echo "nothing is flushed"; exit 0; }
+		! iptables -S INPUT | grep -q 203.0.113.77 || { echo "nothing is flushed"; exit 0; }
 		until [ "$(now)" = "$want" ]; do sleep 0.02; done
 		echo $(ms) $look`)
 	var all, one int
@@ -159,7 +160,7 @@ func applianceHangs(t *testing.T, a *appliance) {
 		})
 		figure(t, "hung, until the watchdog (3 s here) has ended it and it is ready again", took)
 	})
-	mustSay(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "2000"), "Watchdog timeout (limit 3s)!", "SIGABRT: abort", "Scheduled restart job")
+	mustHave(t, a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "2000"), "Watchdog timeout (limit 3s)!", "SIGABRT: abort", "Scheduled restart job")
 	a.box.Must(t, "rm", dropIn)
 	a.systemctl(t, "daemon-reload")
 	a.systemctl(t, "restart", "weir")
@@ -176,8 +177,8 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 		if out, err := a.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
 			t.Errorf("a broken configuration is taken: %+v", out)
 		}
-		refused := a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "50") // before anything else says so
-		mustSay(t, refused, "not reloaded, the old configuration stays in force", "service.more.vipz", "did you mean vips?")
+		refused := a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "50") // before other messages do
+		mustHave(t, refused, "not reloaded, the old configuration stays in force", "service.more.vipz", "did you mean vips?")
 		if state := a.show(t, "ActiveState"); state != "active" {
 			t.Errorf("after a reload that is refused it is %s", state)
 		}
@@ -190,7 +191,7 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 		}
 	})
 	start := a.box.Must(t, "journalctl", "-o", "cat", "--no-pager", "_SYSTEMD_INVOCATION_ID="+a.show(t, "InvocationID"))
-	mustSay(t, start, "service.more.vipz", "did you mean vips?")
+	mustHave(t, start, "service.more.vipz", "did you mean vips?")
 	a.configure(t, a.text(""))
 	a.systemctl(t, "start", "weir")
 }

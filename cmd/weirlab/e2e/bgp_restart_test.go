@@ -20,8 +20,8 @@ type watch struct {
 	asked  []*atomic.Int32 // by router
 }
 
-// watchPaths begins to ask, and returns when each router has said something for the first time. look is
-// given what each says, in a goroutine of its own.
+// watchPaths begins to ask, and returns when each router has answered for the first time. look is
+// given the answers of each, in a goroutine of its own.
 func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []lab.Path, err error)) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func (s *bgpSite) restarts(t *testing.T) {
 			}
 			figure(t, how.name+": all routers have noticed after", time.Since(begin))
 			for _, st := range streams {
-				st.more(t, 20) // weir is away, the kernel forwards
+				st.more(t, 20) // weir is stopped, the kernel forwards
 			}
 			begin = time.Now()
 			s.start(t)
@@ -144,7 +144,7 @@ func (s *bgpSite) restarts(t *testing.T) {
 	have(t, s.routers, hosts(vip4)...)
 }
 
-// fresh is nil when none of these routes is a leftover of the session before, as far as the router tells.
+// fresh is nil when none of these routes is a leftover of the session before, as far as the router shows.
 func (r *router) fresh(ctx context.Context, want []string) error {
 	paths, err := r.Paths(ctx)
 	if err != nil {
@@ -161,9 +161,9 @@ func (r *router) fresh(ctx context.Context, want []string) error {
 	return nil
 }
 
-// comesBack: a router that ends and begins again has its routes within seconds; nobody else notices.
+// comesBack: a router that ends and begins again has its routes within seconds; the other routers do not notice.
 func (s *bgpSite) comesBack(t *testing.T) {
-	s.peerWith(t, speaker(`hold_down = "1s"`)+s.externals()+service("web", ""))
+	s.peerWith(t, speaker(`reannounce_delay = "1s"`)+s.externals()+service("web", ""))
 	have(t, s.routers, hosts(vip4, vip6)...)
 	s.forwarding(t)
 	for i, r := range s.routers {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What sessions are made of: passwords, hops, ASNs, limits, and who connects to whom.
+// The parts of sessions: passwords, hops, ASNs, limits, and the direction of connections.
 
 const (
 	passwordFile    = "/etc/weir/bgp.password"
@@ -17,7 +17,7 @@ const (
 	passwordMissing = "PUT-THE-PASSWORD-HERE" // what weir prints for it
 )
 
-// internals: iBGP, signed, over IPv6, from the same link alone; both families all the same.
+// internals: iBGP, signed, over IPv6, only from the same link; both families all the same.
 func (s *bgpSite) internals(t *testing.T) {
 	figure(t, "iBGP with MD5 and TTL security over IPv6: sessions up after", s.peerWith(t, s.guarded(t), passwordMissing, password, "hold time", "hold time"))
 	have(t, s.routers, hosts(vip4, vip6)...)
@@ -41,7 +41,7 @@ func (s *bgpSite) guarded(t testing.TB) string {
 	if err := s.box.WriteFile(within(t, 10*time.Second), passwordFile, password+"\n", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	toml := speaker(`router_id = "10.1.0.1"`) // no IPv4 session that would tell it
+	toml := speaker(`router_id = "10.1.0.1"`) // no IPv4 session to derive it from
 	for _, r := range s.routers {
 		toml += r.internal(`password_file = "bgp.password"`, "ttl_security = 1")
 	}
@@ -53,7 +53,7 @@ local_pref = 200
 ` + service("web", "")
 }
 
-// keepsSecret looks for a password wherever weir says something.
+// keepsSecret searches all output of weir for a password.
 func (s *bgpSite) keepsSecret(t *testing.T, secret string) {
 	t.Helper()
 	said := map[string]string{
@@ -80,7 +80,7 @@ func (s *bgpSite) keepsSecret(t *testing.T, secret string) {
 // try again meanwhile.
 const downTime = 2 * connectRetry
 
-// staysDown wants sessions not to come up; at its end weir must say of each which one it is, and why:
+// staysDown requires that sessions do not come up; at its end weir must report for each which one it is, and why:
 // one of these words.
 func (s *bgpSite) staysDown(t *testing.T, names []string, words ...string) {
 	t.Helper()
@@ -195,7 +195,7 @@ func (s *bgpSite) otherASN(t *testing.T) {
 }
 
 // tooMany: a router that sends more than the limit loses its session; one that sends fewer keeps it, and
-// its routes are used by nobody.
+// its routes are not used.
 func (s *bgpSite) tooMany(t *testing.T) {
 	bird, frr := s.router("bird"), s.router("frr")
 	s.peerWith(t, speaker()+s.externals()+service("web", ""))

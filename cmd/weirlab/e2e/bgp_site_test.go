@@ -109,7 +109,7 @@ func (s *bgpSite) side(t testing.TB, r *router, replace ...string) string {
 	return text
 }
 
-// begin starts a router, or starts it anew, with a configuration.
+// begin starts or restarts a router, with a configuration.
 func (s *bgpSite) begin(t testing.TB, r *router, config string) {
 	t.Helper()
 	s.beginAll(t, map[*router]string{r: config})
@@ -138,7 +138,7 @@ func (s *bgpSite) beginAll(t testing.TB, configs map[*router]string) {
 	}
 }
 
-// beginWith starts those routers, or starts them anew, that have not the configuration which
+// beginWith starts or restarts those routers that have not the configuration which
 // side gives.
 func (s *bgpSite) beginWith(t testing.TB, side func(*router) string) {
 	t.Helper()
@@ -165,7 +165,7 @@ func (s *bgpSite) peerWith(t testing.TB, toml string, replace ...string) time.Du
 // sessionPatience is how long sessions may take to come up: the routers' own timers are some seconds.
 const sessionPatience = 40 * time.Second
 
-// established waits until both sides say that they are.
+// established waits until both sides report an established session.
 func (s *bgpSite) established(t testing.TB, routers ...*router) {
 	t.Helper()
 	for _, r := range routers {
@@ -284,7 +284,7 @@ func (r *router) path(ctx context.Context, addr string) (lab.Path, error) {
 	return paths[0], nil
 }
 
-// forwarding waits until the kernels of the routers that have one lead to the box, and only there.
+// forwarding waits until the kernels of the routers that have one route to the box, and only there.
 func (s *bgpSite) forwarding(t testing.TB) {
 	t.Helper()
 	for _, r := range s.routers[:2] {

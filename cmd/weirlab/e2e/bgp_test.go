@@ -78,7 +78,7 @@ func (s *bgpSite) hearWhatIsServed(t *testing.T) {
 	}
 }
 
-// hearAttributes: what a rule says of routes is what routers have.
+// hearAttributes: the attributes of a rule are those that routers have.
 func (s *bgpSite) hearAttributes(t *testing.T) {
 	rules := `
 [[bgp.advertise]]

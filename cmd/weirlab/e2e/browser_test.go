@@ -22,7 +22,7 @@ import (
 )
 
 // browser is a Chromium on a host of the lab, spoken to by the DevTools protocol over a
-// pipe: nobody else reaches it, and it reaches only who is in the lab.
+// pipe: no other process reaches it, and it reaches only hosts of the lab.
 type browser struct {
 	to      *os.File
 	session string // of the one page
@@ -30,7 +30,7 @@ type browser struct {
 	mu      sync.Mutex
 	last    int
 	answers map[int]chan answered
-	met     []string // what went wrong in the page, and whom else it asked
+	met     []string // errors of the page, and requests to other hosts
 	ended   bool
 }
 
@@ -87,7 +87,7 @@ func openBrowser(t *testing.T, m *lab.Machine) *browser {
 	return b
 }
 
-// listen takes what Chromium says, each message ended by a zero, until it ends.
+// listen reads the messages of Chromium, each ended by a zero, until it ends.
 func (b *browser) listen(from *os.File) {
 	in := bufio.NewReaderSize(from, 1<<20)
 	for {

@@ -29,7 +29,7 @@ func TestCommand(t *testing.T) {
 		{"invalid configuration is exit code 2", invalidConfig},
 		{"a socket elsewhere is found", socketElsewhere},
 		{"plan prints what the reload then does", planIsTrue},
-		{"systemd is told", systemdIsTold},
+		{"systemd is told", systemdIsNotified},
 		{"HTTP endpoints", func(t *testing.T, s *site) { endpoints(t, s, webs) }},
 	})
 }
@@ -45,7 +45,7 @@ func (s *site) call(t testing.TB, args ...string) lab.Output {
 }
 
 func readingCommands(t *testing.T, s *site) {
-	s.run(t, service("web", "affinity = \"300s\"")+echoes(allWebs, ""))
+	s.run(t, service("web", "affinity_timeout = \"300s\"")+echoes(allWebs, ""))
 	conns := holdMany(t, 3, s.client1, echo4, echo6)
 	for _, format := range []string{"table", "json", "yaml"} {
 		for _, what := range []string{"status", "services", "conns"} {
@@ -135,7 +135,7 @@ func withoutDaemon(t *testing.T, s *site) {
 	s.stop(t, syscall.SIGTERM)
 	out := s.call(t, "status")
 	if out.Code != 3 || !strings.Contains(out.Stderr, "weir is not running") ||
-		!strings.Contains(out.Stderr, "still holds 2 virtual servers with 6 real servers and goes on forwarding") {
+		!strings.Contains(out.Stderr, "has 2 virtual servers with 6 real servers and keeps forwarding to them") {
 		t.Errorf("weir status: exit code %d, want 3 and what goes on:\n%s", out.Code, out.Stderr)
 	}
 	t.Logf("weir status says:\n%s", out.Stderr)
@@ -149,19 +149,19 @@ func withoutDaemon(t *testing.T, s *site) {
 	if out := s.call(t, "reload"); out.Code != 3 || !strings.Contains(out.Stderr, "not running") {
 		t.Errorf("weir reload: exit code %d: %s", out.Code, out.Stderr)
 	}
-	// A socket that a killed daemon left behind is nobody's answer.
+	// A socket that a killed daemon left behind does not answer.
 	s.start(t)
 	s.stop(t, syscall.SIGKILL)
 	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "not running") {
 		t.Errorf("weir status after kill -9: exit code %d: %s", out.Code, out.Stderr)
 	}
-	if out := s.call(t, "cleanup"); out.Code != 0 || !regexp.MustCompile(`(?m)^\d+ objects taken out of the kernel$`).MatchString(out.Stdout) {
+	if out := s.call(t, "cleanup"); out.Code != 0 || !regexp.MustCompile(`(?m)^\d+ objects removed from the kernel$`).MatchString(out.Stdout) {
 		t.Errorf("weir cleanup: exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
 	}
-	if out := s.call(t, "cleanup"); out.Code != 0 || out.Stdout != "0 objects taken out of the kernel\n" {
+	if out := s.call(t, "cleanup"); out.Code != 0 || out.Stdout != "0 objects removed from the kernel\n" {
 		t.Errorf("weir cleanup once more: exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
 	}
-	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "holds nothing of weir's") {
+	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "has no objects of weir") {
 		t.Errorf("weir status after cleanup: exit code %d: %s", out.Code, out.Stderr)
 	}
 }
@@ -201,7 +201,7 @@ func socketElsewhere(t *testing.T, s *site) {
 		t.Errorf("a second weir run: exit code %d: %s", out.Code, out.Stderr)
 	}
 	// Nor is another socket a way to have two weirs.
-	s.configure(t, "[daemon]\nsocket = \"/run/third/weir.sock\"\nlisten = \"\"\n[kernel]\nsync_period = \"2s\"\ntcp_timeout = \"77s\"\n")
+	s.configure(t, "[daemon]\nsocket = \"/run/third/weir.sock\"\nhealth_listen = \"\"\nmetrics_listen = \"\"\npage_listen = \"\"\n[kernel]\nsync_period = \"2s\"\ntcp_timeout = \"77s\"\n")
 	if out := s.call(t, "run"); out.Code != 1 || !strings.Contains(out.Stderr, "another weir") {
 		t.Errorf("a second weir run with a socket of its own: exit code %d: %s", out.Code, out.Stderr)
 	}
@@ -220,7 +220,7 @@ func planIsTrue(t *testing.T, s *site) {
 	planned := func() []string {
 		t.Helper()
 		var ops []string
-		for line := range strings.Lines(s.box.Must(t, s.weir, "plan")) {
+		for line := range strings.Lines(s.box.Must(t, s.weir, "plan", "--all")) {
 			if verb, _, _ := strings.Cut(line, " "); verb == "add" || verb == "change" || verb == "delete" {
 				ops = append(ops, strings.TrimSpace(line))
 			}
@@ -282,7 +282,7 @@ func planIsTrue(t *testing.T, s *site) {
 	}
 }
 
-// receiver prints what systemd would be told, one line each, and with READY what
+// receiver prints the messages to systemd, one line each, and with READY what
 // the kernel holds at that moment.
 const receiver = `use IO::Socket::UNIX; use Socket; $| = 1; unlink "/run/notify";
 my $s = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => "/run/notify") or die;
@@ -296,14 +296,14 @@ while (defined $s->recv(my $b, 65536)) {
 	$b =~ s/\n/ | /g; print "$b\n";
 }`
 
-func systemdIsTold(t *testing.T, s *site) {
+func systemdIsNotified(t *testing.T, s *site) {
 	systemd, err := s.box.Start("perl", "-e", receiver)
 	must(t, err)
 	defer systemd.Kill()
 	must(t, systemd.Expect(within(t, 20*time.Second), "listening"))
 
-	// A backend that does not answer keeps the first verdict, and with it the
-	// first state, back for as long as its check may take.
+	// A backend that does not answer delays the result of the first check, and with it the
+	// first state, for as long as its check may take.
 	must(t, s.web(3).Unplug("back"))
 	defer func() { must(t, s.web(3).Plug("back")) }()
 	s.configure(t, "[kernel]\nsync_period = \"1s\"\n"+service("web", "[service.check]\ntype = \"tcp\"\ninterval = \"4s\"\ntimeout = \"4s\"\n"))
@@ -323,7 +323,7 @@ func systemdIsTold(t *testing.T, s *site) {
 		t.Errorf("ready before the first verdicts:\n%s", out)
 	}
 	must(t, systemd.Expect(within(t, 30*time.Second), "READY=1 | holds=6 servers, 1 address"))
-	must(t, systemd.Expect(within(t, 10*time.Second), "STATUS=weir is degraded: 2 of 6 backends are down"))
+	must(t, systemd.Expect(within(t, 10*time.Second), "STATUS=weir is degraded: 2 of 6 backends down"))
 
 	// The loop feeds the watchdog, three times in its time.
 	beats := func() int { return strings.Count(systemd.Output(), "WATCHDOG=1") }
@@ -412,7 +412,6 @@ func endpoints(t *testing.T, s *site, webs []*webServer) {
 		"weir_backend_up " + backend + port:                 "1",
 		"weir_service_connections_total " + front:           "9",
 		"weir_backend_connections_total " + backend + front: "3",
-		"weir_backend_weight " + backend + front:            "1",
 		"weir_config_last_reload_successful":                "1",
 		"weir_ops_pending":                                  "0",
 		"weir_drains":                                       "0",
@@ -428,7 +427,7 @@ func endpoints(t *testing.T, s *site, webs []*webServer) {
 		}
 		return nil
 	})
-	// One sick backend is worth a look, but no reason to send clients elsewhere.
+	// One failed backend is worth a check, but no reason to send clients elsewhere.
 	webs[0].health.Store(http.StatusServiceUnavailable)
 	defer webs[0].health.Store(http.StatusOK)
 	eventually(t, 10*time.Second, func() error {

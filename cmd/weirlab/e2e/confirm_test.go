@@ -10,7 +10,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// A configuration that nobody confirms is not in force for longer than it was to be,
+// A configuration without a confirmation is not in force for longer than its limit,
 // whatever happens to the daemon meanwhile.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
@@ -28,9 +28,9 @@ func TestConfirm(t *testing.T) {
 }
 
 // broken is a configuration that lacks the VIP which clients ask.
-var broken = serves("web", []string{"192.0.2.77"}, "80:8080", allWebs, `drain = "0s"`)
+var broken = serves("web", []string{"192.0.2.77"}, "80:8080", allWebs, `drain_timeout = "0s"`)
 
-// asks tells whether a client is answered at the VIP.
+// asks reports whether a client is answered at the VIP.
 func (s *site) asks(t testing.TB) error {
 	_, err := get(within(t, 2*time.Second), s.client1, vip4+":80")
 	return err
@@ -41,14 +41,14 @@ func (s *site) try(t *testing.T, toml, within string) lab.Output {
 	t.Helper()
 	s.configure(t, toml)
 	out := s.call(t, "reload", "--confirm", within)
-	if out.Code != 0 || !strings.Contains(out.Stdout, "unconfirmed: returns to the configuration of ") {
+	if out.Code != 0 || !strings.Contains(out.Stdout, "unconfirmed: rollback to the configuration of ") {
 		t.Fatalf("exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
 	}
 	return out
 }
 
-// says runs a command, and looks for a text in what it prints.
-func (s *site) says(t *testing.T, want string, code int, args ...string) {
+// prints runs a command, and searches its output for a text.
+func (s *site) prints(t *testing.T, want string, code int, args ...string) {
 	t.Helper()
 	out := s.call(t, args...)
 	if out.Code != code || !strings.Contains(out.Stdout+out.Stderr, want) {
@@ -58,28 +58,28 @@ func (s *site) says(t *testing.T, want string, code int, args ...string) {
 
 func unconfirmedGoesBack(t *testing.T, s *site) {
 	s.configure(t, broken)
-	s.says(t, "impact: nobody serves 192.0.2.10, 2001:db8:2::10 any more\nimpact: 6 backends leave, ", 0, "plan")
+	s.prints(t, "impact: 192.0.2.10, 2001:db8:2::10 no longer served\nimpact: 6 backends removed, ", 0, "plan")
 	begin := time.Now()
 	t.Log(s.try(t, broken, "8s").Stdout)
 	if s.asks(t) == nil {
 		t.Error("the VIP is answered, which the configuration on trial does not have")
 	}
-	s.says(t, "unconfirmed: returns to the configuration of ", 0, "status")
-	if left := s.metric(t, "weir_config_unconfirmed_seconds"); left <= 0 || left > 8 {
-		t.Errorf("weir_config_unconfirmed_seconds is %v", left)
+	s.prints(t, "unconfirmed: rollback to the configuration of ", 0, "status")
+	if left := s.metric(t, "weir_config_trial_remaining_seconds"); left <= 0 || left > 8 {
+		t.Errorf("weir_config_trial_remaining_seconds is %v", left)
 	}
 	eventually(t, 30*time.Second, func() error { return s.asks(t) })
 	figure(t, "a broken configuration, unconfirmed for 8s: clients are answered again after", time.Since(begin))
 	eventually(t, 10*time.Second, func() error {
-		if v := s.metric(t, "weir_config_returned"); v != 1 {
-			return fmt.Errorf("weir_config_returned is %v", v)
+		if v := s.metric(t, "weir_config_rolled_back"); v != 1 {
+			return fmt.Errorf("weir_config_rolled_back is %v", v)
 		}
 		return nil
 	})
-	s.says(t, "the file is not what is in force since ", 1, "status")
-	s.says(t, `vips = ["192.0.2.10", "2001:db8:2::10"]`, 0, "config", "show", "--running", "--changed")
-	s.says(t, configFile+" says something else: service.web.", 0, "config", "show", "--running", "--changed")
-	if !strings.Contains(s.daemon.Output(), "nobody confirmed it by") {
+	s.prints(t, "the file is not in force, rolled back at ", 1, "status")
+	s.prints(t, `vips = ["192.0.2.10", "2001:db8:2::10"]`, 0, "config", "show", "--running", "--changed")
+	s.prints(t, configFile+" differs: service.web.", 0, "config", "show", "--running", "--changed")
+	if !strings.Contains(s.daemon.Output(), "not confirmed by") {
 		t.Errorf("the log does not say why:\n%s", s.daemon.Output())
 	}
 }
@@ -90,13 +90,13 @@ func returnOutlivesStart(t *testing.T, s *site) {
 	if err := s.asks(t); err != nil {
 		t.Errorf("after a start: %v", err)
 	}
-	s.says(t, "nobody confirmed it by", 1, "status")
+	s.prints(t, "not confirmed by", 1, "status")
 	s.box.Must(t, s.weir, "reload")
 	if s.asks(t) == nil {
 		t.Error("the file, loaded again, is not in force")
 	}
-	if v := s.metric(t, "weir_config_returned"); v != 0 {
-		t.Errorf("weir_config_returned is %v", v)
+	if v := s.metric(t, "weir_config_rolled_back"); v != 0 {
+		t.Errorf("weir_config_rolled_back is %v", v)
 	}
 	s.reload(t, service("web", ""))
 	if err := s.asks(t); err != nil {
@@ -109,10 +109,10 @@ func confirmedStays(t *testing.T, s *site) {
 	if out := s.box.Must(t, "stat", "-c", "%a %U", "/var/lib/weir/trial.json"); strings.TrimSpace(out) != "600 root" {
 		t.Errorf("what is returned to can be read by others: %s", out)
 	}
-	s.says(t, "confirmed "+configFile, 0, "confirm")
-	s.says(t, "no configuration is on trial", 1, "confirm")
-	if left := s.metric(t, "weir_config_unconfirmed_seconds"); left != 0 {
-		t.Errorf("weir_config_unconfirmed_seconds is %v", left)
+	s.prints(t, "confirmed "+configFile, 0, "confirm")
+	s.prints(t, "no configuration is on trial", 1, "confirm")
+	if left := s.metric(t, "weir_config_trial_remaining_seconds"); left != 0 {
+		t.Errorf("weir_config_trial_remaining_seconds is %v", left)
 	}
 	s.stop(t, syscall.SIGKILL)
 	s.start(t)
@@ -123,12 +123,12 @@ func confirmedStays(t *testing.T, s *site) {
 
 func backAtOnce(t *testing.T, s *site) {
 	s.try(t, broken, "10m")
-	s.says(t, "unconfirmed: returns to the configuration of ", 0, "reload") // confirms nothing
-	s.says(t, "the old configuration is in force again", 0, "reload", "--back")
+	s.prints(t, "unconfirmed: rollback to the configuration of ", 0, "reload") // confirms nothing
+	s.prints(t, "the old configuration is in force again", 0, "reload", "--back")
 	if err := s.asks(t); err != nil {
 		t.Error(err)
 	}
-	s.says(t, "weir reload --back asked for that", 1, "status")
+	s.prints(t, "requested by weir reload --back", 1, "status")
 	s.reload(t, service("web", ""))
 }
 
@@ -144,7 +144,7 @@ func killedOnTrial(t *testing.T, s *site) {
 		t.Error(err)
 	}
 	figure(t, "killed on trial: clients are answered again after the start, after", time.Since(begin))
-	s.says(t, "weir ended while it was on trial", 1, "status")
+	s.prints(t, "weir ended while it was on trial", 1, "status")
 	s.reload(t, service("web", ""))
 }
 
@@ -156,8 +156,8 @@ func untriable(t *testing.T, s *site) {
 		"[kernel]\nsync_period = \"2s\"\nsync_perod = \"2s\"\n" + service("web", ""): "did you mean sync_period?",
 	} {
 		s.configure(t, toml)
-		s.says(t, want, 1, "reload", "--confirm", "10m")
-		if left := s.metric(t, "weir_config_unconfirmed_seconds"); left != 0 {
+		s.prints(t, want, 1, "reload", "--confirm", "10m")
+		if left := s.metric(t, "weir_config_trial_remaining_seconds"); left != 0 {
 			t.Errorf("%s: on trial for %v s", want, left)
 		}
 	}

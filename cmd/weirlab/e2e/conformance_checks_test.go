@@ -1,16 +1,18 @@
 package e2e
 
-// The checks, in the order of their numbers. A name says what holds.
+// The checks, in the order of their numbers. A name states the expected behaviour.
 
 // The VIPs and ports that most checks use.
 const (
 	svcIP   = "172.30.0.41"
+	freshIP = "172.30.0.45" // that of an earlier check would refuse too, while its connections drain
 	svcIP6  = "fd00:172:30::41"
 	extIP   = "50.60.70.81"
 	lbIP    = "1.2.3.4"
 	lbIP2   = "5.6.7.8"
 	lbIP6   = "2001:db8:1::4"
 	atSvc   = "tcp " + svcIP + ":80"
+	atFresh = "tcp " + freshIP + ":80"
 	atExt   = "tcp " + extIP + ":80"
 	atLB    = "tcp " + lbIP + ":80"
 	atLB2   = "tcp " + lbIP2 + ":80"
@@ -184,7 +186,11 @@ var claims = []claim{
 	{number: 41, name: "terminating endpoints get nothing while others are ready", run: terminating("L1 L2 R5 L3:terminating L4:gone", "L1 L2 R5 keep", "L1 L2 R5 masq")},
 	{number: 42, name: "only terminating endpoints: those that still serve", run: terminating("L2:terminating L3:terminating R5:terminating L4:gone", "L2 L3 R5 keep", "L2 L3 R5 masq")},
 	{number: 43, name: "only a terminating endpoint elsewhere: it serves", run: terminating("R5:terminating L4:gone", "R5 keep", "R5 masq")},
-	{number: 44, name: "only endpoints that don't serve: refused", run: terminating("L4:gone R4:unready", "refused", "refused")},
+	{number: 44, name: "only endpoints that don't serve: refused", run: func(k *kubeKit) {
+		k.given(kubeService("web", clusterIP(freshIP), loadBalancer(lbIP)), kubeEndpoints("web", "L4:gone R4:unready"))
+		k.want(pod, atFresh, "refused")
+		k.want(outside, atLB, "refused")
+	}},
 	{number: 45, name: "endpoints are gone: refused", run: func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP)), kubeEndpoints("web", "L1:terminating"))
 		k.want(pod, atSvc, "L1 keep")
@@ -195,10 +201,10 @@ var claims = []claim{
 	{number: 47, name: "externalTrafficPolicy Local: terminating local endpoints before remote ones", run: terminatingLocal("L2:terminating L3:terminating R5", "R5 keep", "L2 L3 keep")},
 	{number: 48, name: "externalTrafficPolicy Local: only a terminating remote endpoint: clients outside are dropped", run: terminatingLocal("L4:gone R5:terminating", "R5 keep", "dropped")},
 	{number: 49, name: "externalTrafficPolicy Local: none serves: refused", run: func(k *kubeKit) {
-		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal), kubeEndpoints("web", "L4:gone R4:unready"))
-		k.wantAll(everywhere, []string{atSvc, atLB}, "refused")
+		k.given(kubeService("web", clusterIP(freshIP), loadBalancer(lbIP), externalLocal), kubeEndpoints("web", "L4:gone R4:unready"))
+		k.wantAll(everywhere, []string{atFresh, atLB}, "refused")
 		k.without(kubeEndpoints("web", "L4"))
-		k.wantAll(everywhere, []string{atSvc, atLB}, "refused")
+		k.wantAll(everywhere, []string{atFresh, atLB}, "refused")
 	}},
 	{number: 50, name: "the health check port answers 200 with the number of local endpoints, and closes with the Service", run: func(k *kubeKit) {
 		web := kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30100))
@@ -346,7 +352,7 @@ var claims = []claim{
 		k.want(pod, atSvc, "R1 keep")
 		k.without(web)
 		k.given(web) // at once
-		k.settles(pod, atSvc, "R1 keep")
+		k.endsAs(pod, atSvc, "R1 keep")
 		k.without(web)
 		k.wantEverywhere(atSvc, "refused or unreachable")
 		k.given(web)

@@ -38,10 +38,10 @@ func (e *weirEngine) start(t testing.TB, o options) {
 	if len(o.excludeCIDRs) > 0 {
 		kernel += fmt.Sprintf("exclude_cidrs = [%s]\n", quoted(o.excludeCIDRs))
 	}
-	// Checks say when an address is gone. Those with connections that live on annotate their Services.
-	kernel += "[defaults]\ndrain = \"2s\"\n"
+	// Checks define when an address is gone. Those with connections that live on annotate their Services.
+	kernel += "[defaults]\ndrain_timeout = \"2s\"\n"
 	cluster := "[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"/etc/weir/kubeconfig\"\nnode_name = \"" + nodeName + "\"\n" +
-		"external_ip_ranges = [\"50.60.70.0/24\", \"2001:db8:50::/64\"]\nguard_share = \"100%\"\nallow_annotations = [\"drain\"]\n"
+		"external_ip_ranges = [\"50.60.70.0/24\", \"2001:db8:50::/64\"]\nguard_threshold = \"100%\"\nannotation_prefix = \"lb.example.com/\"\nallow_annotations = [\"drain-timeout\"]\n"
 	e.c.zone(t, !o.noZone)
 	if o.scheduler != "" {
 		cluster += fmt.Sprintf("scheduler = %q\n", o.scheduler)
@@ -82,13 +82,17 @@ func (e *weirEngine) served(t testing.TB) []string {
 			}
 		}
 	}
-	// A Service whose endpoints went first is served by none and still there.
-	var state struct{ Kernel struct{ Services int } }
+	// A Service that lost its endpoints first has no backend and is still there. Its address
+	// stays while connections drain, and refuses clients then.
+	var state struct{ Kernel struct{ Services, VIPs int } }
 	if err := e.c.relay.get(ctx, "/status", &state); err != nil {
 		t.Fatal(err)
 	}
 	if n := state.Kernel.Services; n > 1 {
 		served = append(served, fmt.Sprintf("%d Services beside default/kubernetes", n-1))
+	}
+	if n := state.Kernel.VIPs; n > 1 {
+		served = append(served, fmt.Sprintf("%d addresses beside that of default/kubernetes", n-1))
 	}
 	return served
 }
@@ -133,7 +137,7 @@ func (e *kubeProxyEngine) stop(t testing.TB) {
 		return
 	}
 	if err := e.proxy.Cleanup(within(t, time.Minute)); err != nil {
-		t.Log(err) // it leaves things, and says so
+		t.Log(err) // it leaves objects, and reports that
 	}
 	e.proxy = nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// explained checks that weir explain says of a visit what its packets have shown.
+// explained checks that weir explain predicts what the packets of a visit have shown.
 // A packet may be faster than the report of a pass.
 func (k *kubeKit) explained(from client, network, addr, got, want string) bool {
 	k.t.Helper()
@@ -24,7 +24,7 @@ func (k *kubeKit) explained(from client, network, addr, got, want string) bool {
 	return false
 }
 
-// explain is what weir explain says, in the words of an outcome. It asks the daemon as the
+// explain is the output of weir explain, in the words of an outcome. It asks the daemon as the
 // command does; the command itself is proven elsewhere.
 func (k *kubeKit) explain(from client, network, addr string) string {
 	k.t.Helper()

@@ -23,7 +23,7 @@ import (
 //
 // The checks are numbered for good, so that one can speak of them. They are put to
 // each engine in turn, in the same kernel: weir with IPVS, weir with iptables, and,
-// where somebody asks for the comparison, kube-proxy in IPVS mode.
+// where the comparison is requested, kube-proxy in IPVS mode.
 
 // The node and who is around it:
 //
@@ -97,7 +97,7 @@ type claim struct {
 	name   string
 	// options are how the node is set up; nil is as usual.
 	options *options
-	// lacks says why the check is not applicable to an engine.
+	// lacks returns why the check is not applicable to an engine.
 	lacks map[string]string
 	run   func(k *kubeKit)
 }
@@ -105,7 +105,7 @@ type claim struct {
 // options are what an engine is configured with, beside the API server.
 type options struct {
 	masqueradeAll     bool
-	noDetector        bool // nobody is known to be inside
+	noDetector        bool // no client is known to be inside
 	nodePortAddresses []string
 	scheduler         string
 	excludeCIDRs      []string
@@ -115,7 +115,7 @@ type options struct {
 // engine serves the node as a Kubernetes service proxy.
 type engine interface {
 	name() string
-	// patience is a limit against hanging for what the API says to be so. Checks that promise
+	// patience is a limit against hanging, until the state of the API is in effect. Checks that promise
 	// a time measure it themselves.
 	patience() time.Duration
 	// start serves with these options, and stop leaves a kernel as it was before.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Objects of the API, said in few words.
+// Objects of the API, in short forms.
 
 // object is a Service with its status, or an EndpointSlice.
 type object struct {
@@ -246,7 +246,7 @@ func externalName(name string) option {
 
 // drains has connections of the Service's removed backends live on for so long.
 func drains(duration string) option {
-	return func(o *object) { o.service.Annotations = map[string]string{"weir/drain": duration} }
+	return func(o *object) { o.service.Annotations = map[string]string{"lb.example.com/drain-timeout": duration} }
 }
 
 // labelled adds a label, with an empty value if it has no other.

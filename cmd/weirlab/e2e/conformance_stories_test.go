@@ -48,7 +48,7 @@ func checkAffinity(k *kubeKit) {
 		k.given(kubeEndpoints("web", strings.Join(all, " ")))
 		k.sticksTo(way.from, way.target, 20, second)
 	}
-	// Clients have a backend each. If all met the same one, nothing would be spread.
+	// Clients have a backend each. With the same one for all, nothing would be spread.
 	all = []string{"R1", "R2", "R3", "R4"}
 	k.given(kubeEndpoints("web", strings.Join(all, " ")))
 	met := map[string]bool{}
@@ -81,8 +81,8 @@ func (k *kubeKit) sticksTo(who client, target string, times int, servers ...stri
 	return first
 }
 
-// checkForeign has somebody else's virtual servers beside a Service, one of them at a VIP that
-// a Service wants. Packets show whose they are.
+// checkForeign has virtual servers of another program beside a Service, one of them at a VIP that
+// a Service wants. Packets show their owner.
 func checkForeign(k *kubeKit) {
 	const foreign, excluded = "10.99.0.1", "10.250.0.1"
 	var want []string
@@ -133,7 +133,7 @@ func checkPorts(k *kubeKit) {
 }
 
 // checkGraceful removes an endpoint that has a TCP connection, a UDP flow and an SCTP
-// neighbour. Virtual servers and rules are read only to tell when an endpoint is gone.
+// neighbour. Virtual servers and rules are read only to detect when an endpoint is gone.
 func checkGraceful(k *kubeKit) {
 	both, sctp := ports("80/tcp", "53/udp"), ports("53/sctp")
 	const atSCTP = "sctp 172.30.0.43:53"
@@ -164,7 +164,7 @@ func checkGraceful(k *kubeKit) {
 		k.eventually(fmt.Sprintf("%s %s is removed at once", gone[0], gone[1]), func() bool { return !k.c.programmed(k.t, gone[0], gone[1]) })
 	}
 	if k.engine.name() == peerMode || held.conn == nil {
-		return // looks at connections once a minute
+		return // audits connections once a minute
 	}
 	if k.engine.name() == ipvsMode && !k.c.programmed(k.t, "tcp", "10.180.0.1:80") {
 		k.fault("R1 is removed before its connection has ended")
@@ -185,7 +185,7 @@ func (k *kubeKit) reset(h heldConn) {
 	_ = h.Close()
 }
 
-// programmed reports whether a virtual server or a rule leads to a backend.
+// programmed reports whether a virtual server or a rule forwards to a backend.
 func (c *conformance) programmed(t testing.TB, proto, backend string) bool {
 	t.Helper()
 	for line := range strings.Lines(c.box.Must(t, "ipvsadm", "-Sn")) {
@@ -255,7 +255,7 @@ func checkLocalhost(k *kubeKit) {
 			for _, from := range []string{family.localhost, ""} {
 				limit := visitTime
 				if from != "" {
-					limit = firstTime // nobody promises that it is answered
+					limit = firstTime // an answer is not promised
 				}
 				k.c.relay.visitor("", from)(k.t.Context(), probes, limit, "tcp", target)
 			}
@@ -282,7 +282,7 @@ func checkLocalhost(k *kubeKit) {
 }
 
 // checkDatagrams has clients that never change their source port, one of them on the node: what
-// conntrack remembers of them must not send them where nobody is.
+// conntrack remembers of them must not send them to an address without a host.
 func checkDatagrams(k *kubeKit) {
 	dns := ports("53/udp")
 	at := func(o ...option) object {
@@ -369,7 +369,7 @@ type keptOpen struct{ net.Conn }
 
 func (keptOpen) Close() error { return nil }
 
-// asks returns who answers a datagram, "" if nobody does.
+// asks returns which host answers a datagram, "" for none.
 func (f *udpFlow) asks() string { return f.ask(firstTime)[0].Server }
 
 // asksOn is asks for a flow that is served: a late answer is an answer.

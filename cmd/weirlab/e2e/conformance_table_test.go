@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// writing in the environment names a file that the table is written to:
-// WEIR_CONFORMANCE_WRITE=packaging/doc/conformance.md, from the root of the sources.
+// writing in the environment names the folder of the manual, in which the table is written to
+// conformance.md: WEIR_CONFORMANCE_WRITE=packaging/doc, from the root of the sources.
 const writing = "WEIR_CONFORMANCE_WRITE"
 
 // conformed is the table, printed after all tests.
@@ -39,9 +39,10 @@ func (r result) word() string {
 	return "FAIL" + r.note
 }
 
-func printConformance(out io.Writer) {
+// printConformance prints the table, and writes it where that is asked for.
+func printConformance(out io.Writer) error {
 	if conformed.results == nil {
-		return
+		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "\nno.\tcheck")
@@ -77,11 +78,10 @@ func printConformance(out io.Writer) {
 	if len(notes) > 0 {
 		fmt.Fprintf(out, "\nwhat was seen instead\n  %s\n", strings.Join(notes, "\n  "))
 	}
-	if file := os.Getenv(writing); file != "" {
-		if err := writeConformance(file); err != nil {
-			fmt.Fprintln(out, err)
-		}
+	if folder := os.Getenv(writing); folder != "" {
+		return writeConformance(filepath.Join(folder, "conformance.md"))
 	}
+	return nil
 }
 
 // totals sums up the column of an engine.
@@ -128,7 +128,7 @@ func conformancePage(now time.Time, processor, versions string) string {
 
 %d checks state Services and EndpointSlices through a real API server, and then send packets. After a state is reached,
 %d more visits must agree with it. Negative checks visit %d times from each of %d locations.
-`+"`make conformance ARGS='--write packaging/doc/conformance.md'`"+` writes this page.
+`+"`make conformance ARGS='--write packaging/doc'`"+` writes this page.
 
 - Date: %s
 - Kernel: Linux %s, one simulated processor

@@ -99,7 +99,7 @@ type result struct {
 	lacks  string   // why the check is not applicable
 	faults []string // what was found wrong
 	known  bool     // that it is wrong
-	note   string   // " (200 Services)": what is other than the check's name says
+	note   string   // " (200 Services)": what differs from the name of the check
 	took   time.Duration
 	start  time.Duration // of took: to start the engine with other options
 }

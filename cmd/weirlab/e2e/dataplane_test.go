@@ -90,7 +90,7 @@ func TestSourceAddress(t *testing.T) {
 	t.Run("the box itself", s.testSourceOfBox)
 }
 
-// sees checks whom the backends see when a client visits.
+// sees checks the client address that the backends see when a client visits.
 func sees(t *testing.T, from *lab.Machine, addr, want string) {
 	t.Helper()
 	for _, network := range []string{"tcp", "udp"} {

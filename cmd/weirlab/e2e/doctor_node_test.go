@@ -62,7 +62,7 @@ node_name = "$HOSTNAME"
 `
 }
 
-// well waits until nothing is to mend.
+// well waits until there is nothing to repair.
 func (p *patient) well(t testing.TB) {
 	t.Helper()
 	eventually(t, time.Minute, func() error { return illness(p.doctor(t)) })
@@ -75,7 +75,7 @@ func (p *patient) finds(t testing.TB, check, names string) []finding {
 	eventually(t, time.Minute, func() error {
 		found = p.doctor(t)
 		for _, x := range found {
-			if x.ID == check && strings.Contains(x.What, names) {
+			if x.ID == check && strings.Contains(x.Text, names) {
 				return nil
 			}
 		}
@@ -84,7 +84,7 @@ func (p *patient) finds(t testing.TB, check, names string) []finding {
 	return found
 }
 
-// keptRight tells the kernel, as a time service does, that its clock is right
+// keptRight sets the kernel's state of the clock to synchronized, as a time service does
 // (adjtimex(2): the status without STA_UNSYNC, and no error).
 const keptRight = `perl -e '$t = pack("L x4 q q q q l x4", 0x14, 0, 0, 0, 0, 0) . "\0" x 200; syscall(159, $t) >= 0 or die $!'`
 
@@ -106,10 +106,10 @@ rmmod $(cat /tmp/modules) ip_vs`)
 	must(t, err)
 	list := "/lib/modules/$(uname -r)/modules.dep"
 	p.box.Must(t, "sh", "-ec", "f=$(mktemp); grep -v ip_vs_mh "+list+" >$f; mount --bind $f "+list)
-	p.mend(t, p.finds(t, "port-own", "gobgpd"), []fault{
-		{check: "ipvs", names: "module ip_vs is there and not loaded"},
+	p.repair(t, p.finds(t, "port-own", "gobgpd"), []fault{
+		{check: "ipvs", names: "module ip_vs is not loaded"},
 		{check: "modules", names: "lacks ip_vs_mh"},
-		{check: "port-own", names: "gobgpd", mend: fmt.Sprint("kill ", listener.Pid(), "; while kill -0 ", listener.Pid(), "; do sleep 0.1; done 2>/dev/null")},
+		{check: "port-own", names: "gobgpd", repair: fmt.Sprint("kill ", listener.Pid(), "; while kill -0 ", listener.Pid(), "; do sleep 0.1; done 2>/dev/null")},
 		{check: "running", names: "weir is not running", undo: "umount " + list + "; modprobe -a $(cat /tmp/modules)"},
 	}...)
 	p.start(t)
@@ -117,9 +117,9 @@ rmmod $(cat /tmp/modules) ip_vs`)
 	p.well(t)
 	p.metricIs(t, `weir_bgp_advertised{address="10.1.1.254",peer="router"}`, float64(len(bothVIPs)))
 	p.metricIs(t, `weir_l2_carrier{interface="spare"}`, 1)
-	p.metricIs(t, `weir_kubernetes_file_failed{cluster="prod"}`, 0)
+	p.metricIs(t, `weir_kubernetes_snapshot_failed{cluster="prod"}`, 0)
 	for _, part := range []string{"ipvs", "ipset", "route"} {
-		messages, sends := p.metric(t, `weir_kernel_messages_total{part="`+part+`"}`), p.metric(t, `weir_kernel_sends_total{part="`+part+`"}`)
+		messages, sends := p.metric(t, `weir_netlink_messages_total{part="`+part+`"}`), p.metric(t, `weir_netlink_sends_total{part="`+part+`"}`)
 		if sends == 0 || sends > messages {
 			t.Errorf("%s: %v system calls for %v messages", part, sends, messages)
 		}
@@ -138,22 +138,22 @@ func (p *patient) onTheBox(t *testing.T) {
 	must(t, err)
 	p.faults(t, []fault{
 		{check: "files", names: "there is no such file", put: "mv /etc/weir/prod.kubeconfig /etc/weir/gone", undo: "mv /etc/weir/gone /etc/weir/prod.kubeconfig"},
-		{check: "disk", names: "of the space is free where " + stateDir, undo: "umount " + stateDir,
+		{check: "disk", names: "of the space is free in " + stateDir, undo: "umount " + stateDir,
 			put: "mkdir -p " + stateDir + "; mount -t tmpfs -o size=1m none " + stateDir + "; head -c 1010000 /dev/zero >" + stateDir + "/large"},
 		{check: "open-files", names: "files and connections open, of at most", undo: "prlimit --pid " + pid + " --nofile=4096:",
 			put: "prlimit --pid " + pid + " --nofile=$(($(ls /proc/" + pid + "/fd | wc -l) + 5)):"},
-		{check: "memory", names: "of memory are left", put: noMemory, undo: memory},
+		{check: "memory", names: "of memory are available", put: noMemory, undo: memory},
 		{check: "kernel", names: "kernel 5.4.0-1-amd64 is older than 5.9", put: oldKernel, undo: kernel},
 		{check: "conn-reuse", names: "is not 0 on kernel 5.4.0", put: "sysctl -qw net.ipv4.vs.conn_reuse_mode=1"},
-		{check: "accept-ra", names: "by router advertisements on front1", put: "ip -6 route add default via fd01:1::fe dev front1 proto ra metric 2000"},
+		{check: "accept-ra", names: "comes from router advertisements on front1", put: "ip -6 route add default via fd01:1::fe dev front1 proto ra metric 2000"},
 		{check: "bridge-netfilter", names: "pods are on a bridge", put: "ip link add pods type bridge"},
-		{check: "strangers", names: "kube-router runs here", undo: fmt.Sprint("kill ", router.Pid())},
+		{check: "foreign-servers", names: "kube-router is running", undo: fmt.Sprint("kill ", router.Pid())},
 		{check: "iptables-mixed", names: "rules in iptables-legacy and 1 in iptables-nft", put: "iptables-nft -A INPUT -s 203.0.113.9 -j ACCEPT", undo: "iptables-nft -F INPUT"},
 		{check: "nftables", names: "chain guard of nf_tables table inet fence (input)", severity: "info", undo: "nft delete table inet fence",
 			put: "nft 'add table inet fence; add chain inet fence guard { type filter hook input priority 0; }; add rule inet fence guard ip saddr 203.0.113.9 drop'"},
-		{check: "vip-twice", names: "VIP 192.0.2.10 is also an address of back", put: "ip addr add 192.0.2.10/32 dev back", undo: "ip addr del 192.0.2.10/32 dev back"},
+		{check: "vip-duplicate", names: "VIP 192.0.2.10 is also an address of back", put: "ip addr add 192.0.2.10/32 dev back", undo: "ip addr del 192.0.2.10/32 dev back"},
 		{check: "link", names: "interface spare is down", put: "ip link set dev spare down"},
-		{check: "lro", names: "large receive offload is on at bond9", put: glued, undo: "ip link del bond9"},
+		{check: "lro", names: "large receive offload is enabled on bond9", put: glued, undo: "ip link del bond9"},
 		{check: "drops", names: "tun9 has lost", undo: fmt.Sprint("kill ", sender.Pid(), "; ip link del tun9; ip route del blackhole 198.18.0.9")},
 	})
 }
@@ -164,7 +164,7 @@ const (
 	glued = `modprobe bonding max_bonds=0; ip link add bond9 type bond
 perl -e 'socket(my $s, 2, 2, 0); my $v = pack("LL", 0x25, 0); sub ask { my $r = pack("a16 P", "bond9", $v) . "\0" x 16; ioctl($s, 0x8946, $r) or die $! }
 ask(); $v = pack("LL", 0x26, (unpack("LL", $v))[1] | 1 << 15); ask()'`
-	// lossy makes a tunnel whose other end can't be reached.
+	// lossy makes a tunnel with an unreachable other end.
 	lossy = `ip route add blackhole 198.18.0.9; ip link add tun9 type ipip local 10.2.0.1 remote 198.18.0.9; ip addr add 198.18.1.1/24 dev tun9; ip link set tun9 up`
 )
 
@@ -174,7 +174,7 @@ func (p *patient) besideTheBox(t *testing.T) {
 	p.edge.Host("web3").Must(t, "ip", "link", "set", "back", "down")
 	p.box.Must(t, "bash", "-ec", "ip neigh flush dev back; echo x >/dev/udp/10.2.0.13/9")
 	p.finds(t, "status", "degraded")
-	p.mend(t, p.finds(t, "api-server", "the API server of cluster prod"), []fault{
+	p.repair(t, p.finds(t, "api-server", "the API server of cluster prod"), []fault{
 		{check: "status", names: "degraded", undo: "true"},
 		{check: "api-server", names: "the API server of cluster prod (https://10.2.0.101:6443): connection refused", undo: "true"},
 		{check: "neighbor", names: "backend 10.2.0.13 does not answer ARP or NDP on back", undo: "true"},
@@ -191,8 +191,8 @@ func (p *patient) wrongClock(t *testing.T) {
 	const shift = `date -s "@$(($(date +%%s) %s 7200))"`
 	p.faults(t, []fault{
 		{check: "clock-skew", names: "ahead of that of cluster prod", put: fmt.Sprintf(shift, "+"), undo: fmt.Sprintf(shift, "-")},
-		{check: "audit", names: "weir has not compared the kernel with what is wanted since 2h", undo: "true"},
-		{check: "clock", names: "nothing keeps this box's clock right", undo: keptRight},
+		{check: "audit", names: "the last audit of the kernel was 2h", undo: "true"},
+		{check: "clock", names: "the clock of this box is not synchronized", undo: keptRight},
 	})
 }
 
@@ -208,8 +208,8 @@ func (p *patient) manyClients(t *testing.T) {
 		t.Errorf("weir_conntrack_entries is %v while the table is full", n)
 	}
 	clients.Kill()
-	p.mend(t, found, []fault{
-		{check: "conntrack-drops", names: "packets within a second"},
+	p.repair(t, found, []fault{
+		{check: "conntrack-drops", names: "packets in one second"},
 		{check: "conntrack-buckets", names: "conntrack has 512 buckets for"},
 		{check: "conntrack-room", names: "of at most 4400"},
 		{check: "ipvs-table", names: "connections in 256 buckets", undo: "true"}, // its command is for the next start of the box
@@ -224,7 +224,7 @@ func (p *patient) inTheConfiguration(t *testing.T) {
 	bfdUp := `weir_bgp_bfd_up{address="10.1.1.254",peer="router"}`
 	found := p.finds(t, "bfd", "BFD with peer router is down")
 	p.metricIs(t, bfdUp, 0)
-	p.mend(t, found, []fault{
+	p.repair(t, found, []fault{
 		{check: "firewall", names: "the firewall drops BFD of peer router: rule"},
 		{check: "bfd", names: "BFD with peer router is down", undo: "true"},
 	}...)
@@ -232,7 +232,7 @@ func (p *patient) inTheConfiguration(t *testing.T) {
 	p.metricIs(t, bfdUp, 1)
 
 	p.box.Must(t, "ip", "route", "add", "10.77.0.0/24", "via", "10.2.0.11")
-	must(t, p.box.WriteFile(within(t, 10*time.Second), "/etc/weir/cluster.key", newKey()+"\n", 0o600))
+	must(t, p.box.WriteFile(within(t, 10*time.Second), "/etc/weir/fleet.key", newKey()+"\n", 0o600))
 	p.reload(t, p.text(withBFD, `
 [[service]]
 name = "far"
@@ -240,17 +240,17 @@ vips = ["192.0.2.11"]
 ports = [80]
 backends = ["10.77.0.5"]
 source_address = "keep"
-[cluster]
+[fleet]
 name = "edge"
 bind = "10.2.0.1:7946"
 join = ["10.2.0.11"]
-keys = ["cluster.key"]
+keys = ["fleet.key"]
 `))
 	found = p.finds(t, "member", "refuses TCP port 7946")
-	p.metricIs(t, "weir_fleet_unjoined", 1)
-	p.mend(t, found, []fault{
+	p.metricIs(t, "weir_fleet_join_unreachable", 1)
+	p.repair(t, found, []fault{
 		{check: "member", names: "member 10.2.0.11:7946 refuses TCP port 7946", undo: "true"},
-		{check: "way-back", names: "10.77.0.5 are behind a router", severity: "info", undo: "true"},
+		{check: "return-path", names: "10.77.0.5 are behind a router", severity: "info", undo: "true"},
 	}...)
 	p.reload(t, p.text(withBFD, ""))
 	p.well(t)

@@ -19,30 +19,30 @@ import (
 // fault is something that is wrong with a box.
 type fault struct {
 	check string
-	// names must be part of what doctor says is wrong.
+	// names must be part of the text of doctor's finding.
 	names string
-	// put puts it in, with sh; mend is for what doctor has no command for. undo is typed
+	// put puts it in, with sh; repair is for faults without a command of doctor. undo is typed
 	// in place of doctor's command, where that can't help in a lab.
-	put, mend, undo string
+	put, repair, undo string
 	// severity is that of the finding; empty is warning or error.
 	severity string
 }
 
-// finding is what weir doctor -o json says.
+// finding is a finding of weir doctor -o json.
 type finding struct {
-	ID, Severity, What, Fix, Command string
+	ID, Severity, Text, Fix, Command string
 }
 
-// TestDoctor has weir doctor look at a box in good health, and then at one with so many
-// faults; what it says to do is typed as it stands, and nothing is left to find.
+// TestDoctor runs weir doctor on a healthy box, and then on one with so many
+// faults; its commands are typed as they stand, and nothing is left to find.
 func TestDoctor(t *testing.T) {
 	e := newEdge(t, 1)
 	s := e.boxes[0]
-	// All is the operator's here, so that what is wrong stays wrong until he mends it.
+	// All is the operator's here, so that a fault stays until he repairs it.
 	s.run(t, strings.Replace(peering(1, "", ""), "[kernel]", "[kernel]\nmanage_sysctls = false", 1)+service("web", ""))
 	t.Run("before anybody has set the parameters", func(t *testing.T) {
 		found := s.doctor(t)
-		s.mend(t, found, fault{check: "sysctl", names: "net.ipv4.ip_forward is 0, and must be 1"}, fault{check: "sysctl", names: "net.ipv4.vs.conntrack is 0"})
+		s.repair(t, found, fault{check: "sysctl", names: "net.ipv4.ip_forward is 0, and must be 1"}, fault{check: "sysctl", names: "net.ipv4.vs.conntrack is 0"})
 		for _, x := range found {
 			if x.ID == "sysctl" {
 				s.box.Must(t, "sh", "-ec", x.Command)
@@ -51,7 +51,7 @@ func TestDoctor(t *testing.T) {
 		e.awaitRoutes(t, bothVIPs, 1)
 		eventually(t, time.Minute, func() error { return illness(s.doctor(t)) })
 		out := s.box.Must(t, s.weir, "doctor")
-		if !strings.HasPrefix(out, "all is well: ") {
+		if !strings.HasPrefix(out, "no problems: ") {
 			t.Errorf("it says:\n%s", out)
 		}
 	})
@@ -62,19 +62,19 @@ func TestDoctor(t *testing.T) {
 	}
 	s.faults(t, []fault{
 		{check: "rp-filter", names: "front1", put: "ip route add default via 10.2.0.11 dev back metric 900; sysctl -qw net.ipv4.conf.front1.rp_filter=1"},
-		{check: "conntrack-room", names: "connections of at most", put: "sysctl -qw net.netfilter.nf_conntrack_max=$(($(cat /proc/sys/net/netfilter/nf_conntrack_count) * 10 / 9))"},
-		{check: "port-vip", names: "gobgpd", mend: fmt.Sprint("kill ", listener.Pid(), "; while kill -0 ", listener.Pid(), "; do sleep 0.1; done 2>/dev/null")},
+		{check: "conntrack-room", names: "of at most", put: "sysctl -qw net.netfilter.nf_conntrack_max=$(($(cat /proc/sys/net/netfilter/nf_conntrack_count) * 10 / 9))"},
+		{check: "port-vip", names: "gobgpd", repair: fmt.Sprint("kill ", listener.Pid(), "; while kill -0 ", listener.Pid(), "; do sleep 0.1; done 2>/dev/null")},
 		{check: "kube-proxy", names: "KUBE-PROXY-CANARY in table mangle", put: "iptables -t mangle -N KUBE-PROXY-CANARY; iptables -t mangle -A OUTPUT -m comment --comment 'a test' -j KUBE-PROXY-CANARY"},
 		{check: "firewall", names: "replies of backend 10.2.0.11: rule 1 of chain FORWARD", put: "iptables -I FORWARD 1 -j DROP"},
 		{check: "firewall", names: "connections of BGP peer router: rule", put: "iptables -A INPUT -s 10.1.1.254 -p tcp --dport 179 -j REJECT"},
-		{check: "route", names: "fd02::13", put: "ip route add blackhole fd02::13", mend: "ip route del blackhole fd02::13"},
+		{check: "route", names: "fd02::13", put: "ip route add blackhole fd02::13", repair: "ip route del blackhole fd02::13"},
 		{check: "sysctl-file", names: "/etc/sysctl.d/50-hardening.conf:2", put: "mkdir -p /etc/sysctl.d; printf '# hardened\\nnet.ipv4.ip_forward = 0\\n' >/etc/sysctl.d/50-hardening.conf"},
 		{check: "route-localnet", names: "net.ipv4.conf.all.route_localnet", put: "sysctl -qw net.ipv4.conf.all.route_localnet=1"},
 		{check: "sysctl", names: "net.ipv4.vs.expire_nodest_conn is 0", put: "sysctl -qw net.ipv4.vs.expire_nodest_conn=0"},
 		{check: "mtu", names: "back", put: "ip link set dev back mtu 1400"},
 	})
 	mustGet(t, e.client1, vip4+":80", 3) // what dropped replies lets them pass
-	// A web server whose network takes no large packets, and says so to nobody.
+	// A web server with a network that drops large packets, and sends no ICMP.
 	e.Host("web1").Must(t, "ip", "link", "set", "dev", "back", "mtu", "1400")
 	if err := e.router.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestDoctor(t *testing.T) {
 		return fmt.Errorf("no session is missed")
 	})
 	found := s.doctor(t)
-	s.mend(t, found, fault{check: "path-mtu", names: "10.2.0.11 answers a small ping"}, fault{check: "path-mtu", names: "fd02::11 answers a small ping"}, fault{check: "bgp-peer", names: "router (10.1.1.254) refuses TCP port 179"})
+	s.repair(t, found, fault{check: "path-mtu", names: "10.2.0.11 answers a small ping"}, fault{check: "path-mtu", names: "fd02::11 answers a small ping"}, fault{check: "bgp-peer", names: "router (10.1.1.254) refuses TCP port 179"})
 	if err := e.router.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestDoctor(t *testing.T) {
 	begin := time.Now()
 	found = s.doctor(t)
 	figure(t, "weir doctor looks at a box, without a daemon", time.Since(begin))
-	s.mend(t, found, fault{check: "running", names: "weir is not running"}, fault{check: "config", names: "kernel.modus"})
+	s.repair(t, found, fault{check: "running", names: "weir is not running"}, fault{check: "config", names: "kernel.modus"})
 }
 
 // doctor gives what weir doctor finds.
@@ -120,7 +120,7 @@ func illness(found []finding) error {
 	var out []string
 	for _, x := range found {
 		if x.Severity == "error" || x.Severity == "warning" {
-			out = append(out, x.ID+": "+x.What)
+			out = append(out, x.ID+": "+x.Text)
 		}
 	}
 	if len(out) > 0 {
@@ -129,26 +129,26 @@ func illness(found []finding) error {
 	return nil
 }
 
-// faults puts faults in, has all of them found, does what is said to be done, and has
+// faults puts faults in, has all of them found, runs the commands of the findings, and has
 // nothing found.
 func (s *site) faults(t testing.TB, faults []fault) {
 	t.Helper()
 	for _, x := range faults {
 		if x.put != "" {
 			if _, err := s.box.Run(within(t, time.Minute), "sh", "-ec", x.put); err != nil {
-				t.Errorf("%s: %v", x.check, err) // what it is said of shows more
+				t.Errorf("%s: %v", x.check, err) // the rest of its output shows more
 			}
 		}
 	}
-	s.mend(t, s.doctor(t), faults...)
+	s.repair(t, s.doctor(t), faults...)
 	eventually(t, time.Minute, func() error { return illness(s.doctor(t)) })
 }
 
-// mend types the command of each fault that was found.
-func (s *site) mend(t testing.TB, found []finding, faults ...fault) {
+// repair types the command of each fault that was found.
+func (s *site) repair(t testing.TB, found []finding, faults ...fault) {
 	t.Helper()
 	for _, x := range faults {
-		i := slices.IndexFunc(found, func(f finding) bool { return f.ID == x.check && strings.Contains(f.What, x.names) })
+		i := slices.IndexFunc(found, func(f finding) bool { return f.ID == x.check && strings.Contains(f.Text, x.names) })
 		if i < 0 {
 			t.Errorf("%s (%s) is not found among:\n%+v", x.check, x.names, found)
 			continue
@@ -157,9 +157,9 @@ func (s *site) mend(t testing.TB, found []finding, faults ...fault) {
 		if ill := f.Severity == "error" || f.Severity == "warning"; f.Fix == "" || x.severity == "" && !ill || x.severity != "" && f.Severity != x.severity {
 			t.Errorf("%s has no fix, or another severity: %+v", x.check, f)
 		}
-		command := cmp.Or(x.undo, f.Command, x.mend)
+		command := cmp.Or(x.undo, f.Command, x.repair)
 		if command != "" {
-			t.Logf("%s: %s\n# %s", f.ID, f.What, command)
+			t.Logf("%s: %s\n# %s", f.ID, f.Text, command)
 			if _, err := s.box.Run(within(t, time.Minute), "sh", "-ec", command); err != nil {
 				t.Errorf("%s: %v", x.check, err)
 			}

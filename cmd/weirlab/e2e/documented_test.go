@@ -45,7 +45,7 @@ func areDocumented(t testing.TB, metrics string) {
 		}
 		found := regexp.MustCompile(`(?m)^` + sample + `(?:\{(.*)\})? `).FindStringSubmatch(metrics)
 		if found == nil {
-			continue // nobody has one just now
+			continue // there is none at the moment
 		}
 		var labels []string
 		for _, l := range labelName.FindAllStringSubmatch(found[1], -1) {
@@ -60,7 +60,7 @@ func areDocumented(t testing.TB, metrics string) {
 
 func TestMetricsAreComparedWithTheirTable(t *testing.T) {
 	t.Parallel()
-	areDocumented(t, "# TYPE weir_up gauge\nweir_up 1\n# TYPE weir_bgp_up gauge\nweir_bgp_up{peer=\"a\",address=\"10.0.0.1\"} 1\n"+
+	areDocumented(t, "# TYPE weir_up gauge\nweir_up 1\n# TYPE weir_bgp_session_up gauge\nweir_bgp_up{peer=\"a\",address=\"10.0.0.1\"} 1\n"+
 		"# TYPE weir_sync_duration_seconds histogram\nweir_sync_duration_seconds_bucket{le=\"1\"} 1\nweir_sync_duration_seconds_count 1\n")
 	for _, wrong := range []string{"# TYPE weir_up counter\nweir_up 1\n", "# TYPE weir_up gauge\nweir_up{x=\"1\"} 1\n", "# TYPE weir_other gauge\nweir_other 1\n"} {
 		said := &recorder{TB: t}

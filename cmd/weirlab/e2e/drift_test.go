@@ -19,29 +19,29 @@ for x in iptables ip6tables; do
 	for t in filter nat mangle raw; do $x -t $t -F; $x -t $t -X; done
 done 2>/dev/null; true`
 
-// incident is something that somebody does to weir's state in the kernel.
+// incident is a change to weir's state in the kernel by another program.
 type incident struct {
 	name string
 	do   string // a shell script
-	// reloaded says that weir loads its configuration again before.
+	// reloaded makes weir load its configuration again before.
 	reloaded bool
-	// kinds are what weir_drift_total must count, at least one each.
+	// kinds are what weir_drift_repairs_total must count, at least one each.
 	kinds []string
 	// seen is how weir learns of it.
 	seen seen
-	// cuts says that clients can't but notice: a request may fail until it is
+	// cuts marks incidents that clients notice: a request may fail until it is
 	// repaired.
 	cuts bool
 }
 
-// seen is how weir learns of what somebody else did. Where it is told, the next audit is an
-// hour away: what is put right was not found by one.
+// seen is how weir learns of changes by other programs. With a notification, the next audit is an
+// hour away: the repair did not need one.
 type seen bool
 
 const (
-	// The kernel announces links and addresses, and the legacy tables are looked at.
+	// The kernel announces links and addresses, and the legacy tables are checked.
 	told seen = true
-	// Nothing tells weir of the rest; the audit sees it.
+	// There is no notification of the rest; the audit sees it.
 	audited seen = false
 )
 
@@ -86,7 +86,7 @@ func TestDrift(t *testing.T) {
 			v4, v6 := startStream(t, s.client1, vip4+":80"), startStream(t, s.client2, "["+vip6+"]:80")
 			v4.more(t, 3)
 			s.box.Must(t, "sh", "-c", in.do)
-			// What weir says is cheap to look at; whether it is true comes after.
+			// The output of weir is cheap to read; whether it is true comes after.
 			took := eventually(t, 30*time.Second, func() error {
 				if lines := linesWith(s.daemon.Output()[log:], "msg=applied"); len(lines) == 0 {
 					return fmt.Errorf("weir has applied nothing:\n%s", s.daemon.Output()[log:])
@@ -108,10 +108,10 @@ func TestDrift(t *testing.T) {
 			now := s.driftCounts(t)
 			for _, kind := range in.kinds {
 				if now[kind] <= drift[kind] {
-					t.Errorf("weir_drift_total{kind=%q} was %v and is %v", kind, drift[kind], now[kind])
+					t.Errorf("weir_drift_repairs_total{kind=%q} was %v and is %v", kind, drift[kind], now[kind])
 				}
 			}
-			lines := linesWith(s.daemon.Output()[log:], "somebody else changed the kernel")
+			lines := linesWith(s.daemon.Output()[log:], "drift found; repairing")
 			if len(lines) != 1 {
 				t.Errorf("logged %d times, want once:\n%s", len(lines), strings.Join(lines, "\n"))
 			}
@@ -149,11 +149,11 @@ func (s *site) withoutForeignRule(t testing.TB) string {
 	return b.String()
 }
 
-// driftCounts gives weir_drift_total by kind.
+// driftCounts gives weir_drift_repairs_total by kind.
 func (s *site) driftCounts(t testing.TB) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
-	for labels, value := range s.metrics(t, "weir_drift_total") {
+	for labels, value := range s.metrics(t, "weir_drift_repairs_total") {
 		v, err := strconv.ParseFloat(value, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func flushWithoutAnchor(t *testing.T, s *site) {
 	s.box.Must(t, "sh", "-c", "ipvsadm -D -t 192.0.0.8:21 && ipvsadm -D -t [100::8]:21")
 	moves(t, conns...)
 	s.box.Must(t, "sh", "-c", flushAll)
-	// With the rules back at once nothing is mended.
+	// With the rules back at once nothing is repaired.
 	s.start(t)
 	r := conns.Report(t.Context(), time.Now(), 3*time.Second)
 	if r.Cut == 0 {

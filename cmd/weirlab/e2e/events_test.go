@@ -33,10 +33,10 @@ func (e events) find(after uint64, text, key, part string) (seq uint64, attrs ma
 	return 0, nil
 }
 
-// One backend is stopped, and comes back: what health, events and top say of it.
-func saysWhatHappens(t *testing.T, s *site) {
+// One backend is stopped, and comes back: the output of health, events and top.
+func reportsChanges(t *testing.T, s *site) {
 	webs := s.serveAll(t, 8080)
-	// A check that a machine which stands still for a moment does not fail.
+	// A check that a short pause of the machine does not fail.
 	s.run(t, service("web", "[service.check]\ntype = \"http\"\ninterval = \"1s\"\ntimeout = \"1s\"\nrise = 1\nfall = 3\n"+httpCheck))
 	const sick = "10.2.0.13:8080"
 	eventually(t, 20*time.Second, func() error {
@@ -51,14 +51,14 @@ func saysWhatHappens(t *testing.T, s *site) {
 	must(t, err)
 	webs[2].stop()
 	s.mustWeigh(t, sick, "0")
-	must(t, follow.Expect(within(t, 20*time.Second), "backend=10.2.0.13:8080 verdict=down"))
+	must(t, follow.Expect(within(t, 20*time.Second), "backend down: service=static/web port=80/tcp backend=10.2.0.13:8080"))
 	var health struct {
-		Backends []struct{ Service, Port, Backend, Verdict, Error string }
+		Backends []struct{ Service, Port, Backend, State, Error string }
 	}
 	eventually(t, 20*time.Second, func() error {
 		s.weirJSON(t, &health, "health")
 		for _, b := range health.Backends {
-			if b.Backend == sick && b.Verdict == "down" && b.Service == "static/web" && b.Port == "80/tcp" && strings.Contains(b.Error, "refused") {
+			if b.Backend == sick && b.State == "down" && b.Service == "static/web" && b.Port == "80/tcp" && strings.Contains(b.Error, "refused") {
 				return nil
 			}
 		}
@@ -71,11 +71,11 @@ func saysWhatHappens(t *testing.T, s *site) {
 	t.Logf("weir health:\n%s", out.Stdout)
 	var doc events
 	s.weirJSON(t, &doc, "events", "-n", "0")
-	seq, why := doc.find(0, "verdict changed", "backend", sick)
-	if why["verdict"] != "down" || !strings.Contains(why["reason"], "refused") {
+	seq, why := doc.find(0, "backend down", "backend", sick)
+	if !strings.Contains(why["reason"], "refused") {
 		t.Errorf("of the backend that was stopped events have %v", why)
 	}
-	if _, did := doc.find(seq, "applied", "first", "weight 0"); did["because"] != "checks of static/web" {
+	if _, did := doc.find(seq, "applied", "first", "weight 0"); did["reason"] != "checks of static/web" {
 		t.Errorf("of the weight events have %v", did)
 	}
 	t.Logf("weir events:\n%s", s.box.Must(t, s.weir, "events"))
@@ -83,25 +83,25 @@ func saysWhatHappens(t *testing.T, s *site) {
 	webs[2] = serveHTTP(t, s.web(3), 8080)
 	s.mustWeigh(t, sick, "1")
 	s.mustWeigh(t, "[fd02::13]:8080", "1")
-	must(t, follow.Expect(within(t, 20*time.Second), "backend=10.2.0.13:8080 verdict=up"))
+	must(t, follow.Expect(within(t, 20*time.Second), "backend up: service=static/web port=80/tcp backend=10.2.0.13:8080"))
 	must(t, follow.Signal(syscall.SIGINT))
 	if _, err := follow.Wait(within(t, 20*time.Second)); err != nil {
 		t.Errorf("weir events --follow, interrupted: %v", err)
 	}
-	// Two audits later nothing has been added: what does not change says nothing.
+	// Two audits later nothing has been added: an unchanged state logs nothing.
 	s.weirJSON(t, &doc, "events", "-n", "0")
 	var later events
 	s.auditOnce(t)
 	s.weirJSON(t, &later, "events", "-n", "0")
 	for _, x := range later.Events {
-		if text := fmt.Sprint(x.Text, x.Attrs); x.Seq > doc.Last && !strings.Contains(text, "verdict changed") && !strings.Contains(text, "checks of") {
+		if text := fmt.Sprint(x.Text, x.Attrs); x.Seq > doc.Last && !strings.Contains(text, "backend up") && !strings.Contains(text, "checks of") {
 			t.Errorf("in steady state there is an event: %s", text)
 		}
 	}
 }
 
-// ratesAgree has clients ask while weir top reads, and compares what it says with what
-// servers have answered.
+// ratesAgree has clients ask while weir top reads, and compares its output with the answers of the
+// servers.
 func ratesAgree(t *testing.T, s *site, webs []*webServer) {
 	served := func() (n int64) {
 		for _, w := range webs {
@@ -128,7 +128,7 @@ func ratesAgree(t *testing.T, s *site, webs []*webServer) {
 			}
 		}
 	}
-	// A machine that stands still for a moment makes a reading late, so it may take another.
+	// A short pause of the machine makes a reading late, so it may take another.
 	eventually(t, 30*time.Second, func() error {
 		before := served()
 		s.weirJSON(t, &doc, "top", "-n", "1", "--watch=2s")

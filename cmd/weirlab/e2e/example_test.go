@@ -7,7 +7,7 @@ import (
 )
 
 // TestExample shows how to write a packet test: state the Services, then who reaches what. To see
-// the packets, run it alone with -v and tcpdump on the box: s.box.Must(t, "tcpdump", ...).
+// the packets, run only this test, with -v and tcpdump on the box: s.box.Must(t, "tcpdump", ...).
 //
 //	go test ./cmd/weirlab/e2e -run TestExample -v
 func TestExample(t *testing.T) {

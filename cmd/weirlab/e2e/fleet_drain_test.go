@@ -14,11 +14,11 @@ import (
 
 // taken is `weir drain -o json`, as far as these tests ask.
 type taken struct {
-	All  *struct{ Stage string }
-	Kept int
-	VIPs []struct {
+	All      *struct{ Stage string }
+	Retained int
+	VIPs     []struct {
 		Address, Stage, Owner string
-		Kept                  bool
+		Retained              bool
 		Connections           int
 	}
 }
@@ -29,11 +29,11 @@ func (s *site) isOff(t testing.TB, owner string, kept bool) error {
 	t.Helper()
 	var doc taken
 	s.weirJSON(t, &doc, "drain")
-	if doc.All == nil || len(doc.VIPs) != len(kinVIPs) || kept != (doc.Kept > 0) {
+	if doc.All == nil || len(doc.VIPs) != len(kinVIPs) || kept != (doc.Retained > 0) {
 		return fmt.Errorf("%s drains %+v", s.box.Name(), doc)
 	}
 	for _, v := range doc.VIPs {
-		if v.Kept != kept || v.Owner != owner || kept != (v.Stage == "shutting") {
+		if v.Retained != kept || v.Owner != owner || kept != (v.Stage == "shutting") {
 			return fmt.Errorf("%s drains %+v, which %q should have", s.box.Name(), v, owner)
 		}
 	}
@@ -61,7 +61,7 @@ func (k *kin) undrained(t testing.TB) {
 	k.own(t, -1)
 }
 
-// drainsBoth takes both boxes out of service, one after the other: whatever somebody can
+// drainsBoth takes both boxes out of service, one after the other: whatever one of them can
 // serve stays served.
 func (k *kin) drainsBoth(t *testing.T) {
 	one, two := k.boxes[0], k.boxes[1]
@@ -78,14 +78,14 @@ func (k *kin) drainsBoth(t *testing.T) {
 	one.off(t, "box2", false)
 	k.own(t, 0)
 
-	// Nobody is left for what box2 has: it keeps that, and says so.
-	if out := two.call(t, "drain", "--all", "--wait=3s"); out.Code != 4 || !strings.Contains(out.Stdout, "kept: no other member can serve it") {
+	// No member is left for the VIPs of box2: it keeps them, and reports that.
+	if out := two.call(t, "drain", "--all", "--wait=3s"); out.Code != 4 || !strings.Contains(out.Stdout, "retained: no other member can serve it") {
 		t.Errorf("weir drain of the last box: %+v", out)
 	}
 	two.off(t, "box2", true)
 	k.own(t, 0)
 
-	// Until there is somebody again.
+	// Until there is another member again.
 	one.box.Must(t, one.weir, "undrain", "--all")
 	if out := two.call(t, "drain", "--all", "--wait"); out.Code != 0 {
 		t.Errorf("weir drain --wait of a box that is not the last any more: %+v", out)
@@ -95,7 +95,7 @@ func (k *kin) drainsBoth(t *testing.T) {
 	k.undrained(t)
 }
 
-// drainsOne drains an address on both boxes: the second one keeps it, until somebody
+// drainsOne drains an address on both boxes: the second one keeps it, until an operator
 // insists, on each.
 func (k *kin) drainsOne(t *testing.T) {
 	one, two := k.boxes[0], k.boxes[1]
@@ -107,7 +107,7 @@ func (k *kin) drainsOne(t *testing.T) {
 	keeps := func(s *site) {
 		t.Helper()
 		eventually(t, 30*time.Second, func() error {
-			if out := s.call(t, "drain"); !strings.Contains(out.Stdout, "kept") {
+			if out := s.call(t, "drain"); !strings.Contains(out.Stdout, "retained") {
 				return fmt.Errorf("%s says %s", s.box.Name(), out.Stdout)
 			}
 			return nil
@@ -130,7 +130,7 @@ func (k *kin) drainsOne(t *testing.T) {
 }
 
 // TestAFleetUnderSystemd has systemd restart, stop and start one of two boxes: a restart
-// moves nothing, and who is stopped says good-bye when the other one has everything.
+// moves nothing, and a stopped box leaves the fleet when the other one has everything.
 func TestAFleetUnderSystemd(t *testing.T) {
 	t.Parallel()
 	lab.RequireSystemd(t)

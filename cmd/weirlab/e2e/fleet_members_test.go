@@ -23,7 +23,7 @@ type kin struct {
 	boxes [2]*site
 }
 
-// kinVIPs are in the clients' own network, so that nobody needs a route to them.
+// kinVIPs are in the clients' own network, so that no client needs a route to them.
 var kinVIPs = func() (out []string) {
 	for i := range 8 {
 		out = append(out, fmt.Sprintf("10.1.0.%d", 100+i), fmt.Sprintf("fd01::1:%d", i))
@@ -52,19 +52,19 @@ func newKey() string {
 	return base64.StdEncoding.EncodeToString(key[:])
 }
 
-// config is that of a box, with keys and more of [cluster].
+// config is that of a box, with keys and more of [fleet].
 func (k *kin) config(box int, keys string, vips []string, more string) string {
 	return fmt.Sprintf(`
 [kernel]
 sync_period = "2s"
-[cluster]
+[fleet]
 name = "kin"
 member = "box%d"
 bind = "10.1.0.%d:7946"
 join = ["10.1.0.1", "10.1.0.9"]
 keys = [%s]
 timing = "local"
-take_back = "2s"
+preempt_delay = "2s"
 %s
 [l2]
 interfaces = ["front"]
@@ -79,8 +79,8 @@ backends = ["10.2.0.11", "10.2.0.12", "fd02::11", "fd02::12"]
 // fellowship is `weir members -o json`, as far as these tests ask.
 type fellowship struct {
 	Members []struct {
-		Name, State, Why, Digest string
-		Serves, Holds            int
+		Name, State, Reason, Digest string
+		Serves, Owns                int
 	}
 	Differing []struct{ Source string }
 	VIPs      map[string]int
@@ -104,14 +104,14 @@ func (s *site) are(t testing.TB, want ...string) error {
 	return nil
 }
 
-// me is a box as it says in `weir members`.
+// me is a box in the output of `weir members`.
 func (s *site) me(t testing.TB) (serves, holds int) {
 	t.Helper()
 	var doc fellowship
 	s.weirJSON(t, &doc, "members")
 	for _, m := range doc.Members {
 		if m.Name == doc.Self {
-			return m.Serves, m.Holds
+			return m.Serves, m.Owns
 		}
 	}
 	t.Fatalf("%s is not among %+v", doc.Self, doc.Members)
@@ -125,8 +125,8 @@ func (s *site) answered(t testing.TB) int {
 	return answered
 }
 
-// l2 is how many addresses a box answers ARP and NDP for, and how many it would, if nobody
-// else did.
+// l2 is how many addresses a box answers ARP and NDP for, and how many it would, if no other member
+// did.
 func (s *site) l2(t testing.TB) (answered, contested int) {
 	t.Helper()
 	var doc struct {
@@ -162,7 +162,7 @@ func (k *kin) shares(t testing.TB, first int) error {
 	return nil
 }
 
-// visit asks every address once, as somebody who knows nobody's MAC address.
+// visit asks every address once, as a client without any known MAC address.
 func (k *kin) visit(t testing.TB) {
 	t.Helper()
 	k.client1.Must(t, "ip", "neigh", "flush", "dev", "front")
@@ -174,7 +174,7 @@ func (k *kin) visit(t testing.TB) {
 }
 
 // TestFleetMembers has two boxes without routers share VIPs: as members come and go, as they are
-// drained, one after the other and both at once, and with more of them than anybody can ask
+// drained, one after the other and both at once, and with more of them than a test can ask
 // one by one.
 func TestFleetMembers(t *testing.T) {
 	t.Parallel()
@@ -241,8 +241,8 @@ func (k *kin) oneOwner(t *testing.T) {
 	t.Logf("\n%s\n%s", k.call(t, "members").Stdout, k.call(t, "explain", kinVIPs[0]).Stdout)
 }
 
-// rotate exchanges the key as the reference says: both know the new one, both use it, both forget the
-// old one. Nobody is missed meanwhile.
+// rotate exchanges the key as in the reference: both know the new one, both use it, both forget the
+// old one. Neither box is missed meanwhile.
 func (k *kin) rotate(t *testing.T) {
 	for _, keys := range []string{`"one.key", "two.key"`, `"two.key", "one.key"`, `"two.key"`} {
 		for i, s := range k.boxes {
@@ -276,7 +276,7 @@ func (k *kin) killed(t *testing.T) {
 	k.boxes[1].stop(t, syscall.SIGKILL)
 	k.visitKnown(t)
 	// Gossip takes it for dead, and its kernel forwards on.
-	eventually(t, time.Minute, func() error { return other.are(t, "box1 serving", "box2 away") })
+	eventually(t, time.Minute, func() error { return other.are(t, "box1 serving", "box2 daemon-down") })
 	k.visitKnown(t)
 	k.boxes[1].start(t)
 	eventually(t, time.Minute, func() error { return k.shares(t, -1) })
@@ -286,7 +286,7 @@ func (k *kin) killed(t *testing.T) {
 	k.visit(t)
 }
 
-// visitKnown is visit as somebody who has just been there.
+// visitKnown is visit as a client that has just been there.
 func (k *kin) visitKnown(t testing.TB) {
 	t.Helper()
 	for _, vip := range kinVIPs {
@@ -304,7 +304,7 @@ func (s *site) moves(t testing.TB) int {
 	return doc.Counters.Moves
 }
 
-// differs gives one box a VIP more. That is served, and said.
+// differs gives one box a VIP more. That is served, and reported.
 func (k *kin) differs(t *testing.T) {
 	k.boxes[0].reload(t, k.config(0, `"two.key"`, append([]string{"10.1.0.200"}, kinVIPs...), ""))
 	for _, s := range k.boxes {
@@ -327,7 +327,7 @@ func (k *kin) differs(t *testing.T) {
 	})
 }
 
-// wrongKey has a box speak with a key that the other one does not know: each is alone for the other one,
+// wrongKey has a box use a key that the other one does not know: neither sees the other one,
 // and asks the wire before it answers, so that no address has two owners.
 func (k *kin) wrongKey(t *testing.T) {
 	k.boxes[1].reload(t, k.config(1, `"one.key"`, kinVIPs, ""))
@@ -370,16 +370,16 @@ func (k *kin) dark(t *testing.T) {
 	k.visit(t)
 	k.boxes[0].box.Must(t, "ip", "link", "set", "uplink", "up")
 	back := eventually(t, 30*time.Second, func() error { return k.shares(t, -1) })
-	if back < time.Second { // take_back is 2 s
+	if back < time.Second { // preempt_delay is 2 s
 		t.Errorf("they are back after %s", back)
 	}
 	k.visit(t)
 }
 
-// leaves takes [cluster] out of a configuration. The box is alone then, and finds everything in use.
+// leaves takes [fleet] out of a configuration. The box is then without members, and finds everything in use.
 func (k *kin) leaves(t *testing.T) {
 	with := k.config(1, `"two.key"`, kinVIPs, "")
-	before, rest, _ := strings.Cut(with, "[cluster]")
+	before, rest, _ := strings.Cut(with, "[fleet]")
 	_, rest, _ = strings.Cut(rest, "[l2]")
 	k.boxes[1].reload(t, before+"[l2]"+rest)
 	eventually(t, 30*time.Second, func() error { return k.boxes[0].are(t, "box1 serving", "box2 left") })

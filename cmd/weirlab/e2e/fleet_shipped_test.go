@@ -32,8 +32,8 @@ func startShipped(t *testing.T, config string, plan lab.Site, vips ...string) *s
 	}
 	toml := string(text)
 	if !soaking() { // the only other word: a box takes over as soon as it is fit
-		toml = takeBack.ReplaceAllString(toml, "")
-		toml = strings.Replace(toml, "[cluster]\n", "[cluster]\ntake_back = \"2s\"\n", 1)
+		toml = preemptDelay.ReplaceAllString(toml, "")
+		toml = strings.Replace(toml, "[fleet]\n", "[fleet]\npreempt_delay = \"2s\"\n", 1)
 	}
 	f := &shipped{boxes: openBoxes(t, plan), vips: vips}
 	f.Lab = f.boxes[0].Lab
@@ -44,13 +44,13 @@ func startShipped(t *testing.T, config string, plan lab.Site, vips ...string) *s
 	}
 	key := newKey()
 	for _, s := range f.boxes {
-		s.key(t, "credentials/cluster.key", key)
+		s.key(t, "credentials/fleet.key", key)
 		s.run(t, toml)
 	}
 	return f
 }
 
-var takeBack = regexp.MustCompile(`(?m)^take_back = .*\n`)
+var preemptDelay = regexp.MustCompile(`(?m)^preempt_delay = .*\n`)
 
 // owner waits until both boxes have been fit for long enough, and one of them owns so
 // much, the other one nothing.
@@ -173,7 +173,7 @@ func TestShippedFleetWithBGP(t *testing.T) {
 func (f *shipped) edgeLoses(t *testing.T, routers []*lab.Router, how loss) (owner int) {
 	t.Helper()
 	for _, r := range routers {
-		eventually(t, sessionPatience, func() error { return (&router{Router: r}).hears(t.Context(), 2) })
+		eventually(t, sessionPatience, func() error { return (&router{Router: r}).hasSessions(t.Context(), 2) })
 	}
 	owner = f.owner(t, 5) // three VIPs, two shared sources
 	best := fmt.Sprintf("10.0.0.%d", 5+owner)
@@ -200,7 +200,7 @@ func (f *shipped) edgeLoses(t *testing.T, routers []*lab.Router, how loss) (owne
 	return owner
 }
 
-// serveSeen says on each connection whom it sees there, and gives back every byte.
+// serveSeen sends on each connection the client address that it sees, and gives back every byte.
 func serveSeen(t *testing.T, m *lab.Machine, port int) {
 	t.Helper()
 	serveConns(t, m, port, func(c net.Conn) {

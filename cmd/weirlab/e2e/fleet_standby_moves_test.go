@@ -50,11 +50,11 @@ func (p *pair) preferred(t *testing.T, vips ...string) (must func(*testing.T, ..
 	}
 }
 
-// moves is what routers do when a VIP has another owner because somebody says so, when the owner's
+// moves is what routers do when a VIP has another owner after a command of an operator, when the owner's
 // daemon is killed, and when it dies.
 func (p *pair) moves(t *testing.T) {
 	p.peer(t, false, byMED.standby, "")
-	owners := p.settled(t, byMED)
+	owners := p.agreed(t, byMED)
 	var ofOne []string
 	for vip, box := range owners {
 		if box == 0 {
@@ -71,14 +71,14 @@ func (p *pair) moves(t *testing.T) {
 			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, ofOne) })
 		}
 		figure(t, "weir drain --all: three routers prefer the other box after", time.Since(begin))
-		p.alone(t, 1)
+		p.allPrefer(t, 1)
 		figure(t, "  and have no route of this one, drain_delay = 2s, after", time.Since(begin))
 		begin = time.Now()
 		one.box.Must(t, one.weir, "undrain", "--all")
-		if again := p.settled(t, byMED); !maps.Equal(again, owners) {
+		if again := p.agreed(t, byMED); !maps.Equal(again, owners) {
 			t.Errorf("the owners were %v, and after a drain and its end they are %v", owners, again)
 		}
-		figure(t, "weir undrain --all: the routers prefer it again, take_back = 1s, after", time.Since(begin))
+		figure(t, "weir undrain --all: the routers prefer it again, preempt_delay = 1s, after", time.Since(begin))
 		preferred(t, p.addr(0, false), two, p.addr(0, false))
 	})
 
@@ -86,14 +86,14 @@ func (p *pair) moves(t *testing.T) {
 		preferred := p.preferred(t, ofOne...)
 		one.stop(t, syscall.SIGKILL)
 		for _, r := range p.routers {
-			eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 1) })
+			eventually(t, sessionPatience, func() error { return r.hasSessions(t.Context(), 1) })
 		}
 		begin := time.Now()
 		one.start(t)
 		for _, r := range p.routers {
-			eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 2) })
+			eventually(t, sessionPatience, func() error { return r.hasSessions(t.Context(), 2) })
 		}
-		if again := p.settled(t, byMED); !maps.Equal(again, owners) {
+		if again := p.agreed(t, byMED); !maps.Equal(again, owners) {
 			t.Errorf("the owners were %v, and after a restart they are %v", owners, again)
 		}
 		figure(t, "the owner's daemon is killed: started again, all routers have fresh routes after", time.Since(begin))
@@ -104,7 +104,7 @@ func (p *pair) moves(t *testing.T) {
 		one.box.Must(t, "sync")
 		one.box.PowerCut()
 		begin := time.Now()
-		// GoBGP goes on to prefer what it keeps for graceful restart, as package bgp says.
+		// GoBGP goes on to prefer what it keeps for graceful restart: see package bgp.
 		for _, r := range p.routers[:2] {
 			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, pairVIPs) })
 			// sessionPatience is shorter than the restart time of two minutes.

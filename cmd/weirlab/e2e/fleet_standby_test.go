@@ -54,14 +54,14 @@ func (p *pair) config(box int, internal bool, standby, more string) string {
 	// The peers of any box are written as those of the first.
 	text := strings.ReplaceAll(b.String(), `"`+p.addr(0, internal)+`"`, `"`+p.addr(box, internal)+`"`)
 	return text + fmt.Sprintf(`
-[cluster]
+[fleet]
 name = "pair"
 member = "box%d"
 bind = "10.1.0.%d"
 join = ["10.1.0.1", "10.1.0.2"]
 insecure_without_key = true
 mode = "active-standby"
-take_back = "1s"
+preempt_delay = "1s"
 
 [[service]]
 name = "web"
@@ -84,12 +84,12 @@ func (p *pair) peer(t *testing.T, internal bool, standby, more string) {
 	}
 	p.beginWith(t, func(r *router) string { return twice(r.kind, p.side(t, r), p.addr(0, internal), p.addr(1, internal)) })
 	for _, r := range p.routers {
-		eventually(t, sessionPatience, func() error { return r.hears(t.Context(), 2) })
+		eventually(t, sessionPatience, func() error { return r.hasSessions(t.Context(), 2) })
 	}
 }
 
-// hears is nil when so many sessions of the router are up.
-func (r *router) hears(ctx context.Context, boxes int) error {
+// hasSessions is nil when so many sessions of the router are up.
+func (r *router) hasSessions(ctx context.Context, boxes int) error {
 	all, err := r.Neighbours(ctx)
 	up := 0
 	for _, n := range all {
@@ -103,7 +103,7 @@ func (r *router) hears(ctx context.Context, boxes int) error {
 	return err
 }
 
-// twice is a router's side of two boxes: that of one, with what it says of the session said of a second
+// twice is a router's side of two boxes: that of one, with its lines about the session repeated for a second
 // one, as an operator does it.
 func twice(kind lab.RouterKind, config, one, two string) string {
 	if kind == lab.FRR {
@@ -129,12 +129,12 @@ func twice(kind lab.RouterKind, config, one, two string) string {
 	return config + "\n" + begin + block + end
 }
 
-// attributes are those of a path that tell a standby from an owner.
+// attributes are those of a path that distinguish a standby from an owner.
 func attributes(p lab.Path) string {
 	return fmt.Sprintf("path %v pref %d med %d", p.ASPath, p.LocalPref, p.MED)
 }
 
-// way is how standbys are told.
+// way is how standbys are marked.
 type way struct {
 	name, standby string
 	internal      bool
@@ -170,9 +170,9 @@ func (s *site) last() string {
 	return "1"
 }
 
-// settled waits until all routers say the same of who owns what, and each box owns something; and the
-// kernels of those that have one send packets to the owner alone.
-func (p *pair) settled(t *testing.T, w way) map[string]int {
+// agreed waits until all routers agree on the owners of all VIPs, and each box owns something; and the
+// kernels of those that have one send packets only to the owner.
+func (p *pair) agreed(t *testing.T, w way) map[string]int {
 	t.Helper()
 	var owners map[string]int
 	for i, r := range p.routers {
@@ -194,7 +194,7 @@ func (p *pair) settled(t *testing.T, w way) map[string]int {
 	return owners
 }
 
-// leads waits until the kernels of the routers that have one send packets for a VIP to a box alone, and
+// leads waits until the kernels of the routers that have one send packets for a VIP only to one box, and
 // gives how long that took.
 func (p *pair) leads(t *testing.T, vip string, box int) time.Duration {
 	t.Helper()
@@ -212,9 +212,9 @@ func (p *pair) leads(t *testing.T, vip string, box int) time.Duration {
 	return time.Since(begin)
 }
 
-// alone waits until all routers prefer a box for all VIPs, and have no path of another one; it gives how
+// allPrefer waits until all routers prefer a box for all VIPs, and have no path of another one; it returns how
 // long that took.
-func (p *pair) alone(t *testing.T, box int) time.Duration {
+func (p *pair) allPrefer(t *testing.T, box int) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	for _, r := range p.routers {
@@ -234,13 +234,13 @@ func (p *pair) alone(t *testing.T, box int) time.Duration {
 	return time.Since(begin)
 }
 
-// TestFleetStandby is a fleet of two in active-standby among BIRD, FRR and GoBGP, whose configuration is
-// what weir prints for them: they prefer the owner of each VIP, in each of the ways in which a standby can
-// be told worse, fall to the standby when the owner's session ends, and back.
+// TestFleetStandby is a fleet of two in active-standby among BIRD, FRR and GoBGP, with the configurations
+// that weir prints for them: they prefer the owner of each VIP, in each of the ways in which a standby can
+// be marked, fall to the standby when the owner's session ends, and back.
 func TestFleetStandby(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	for _, w := range []way{ // routers whose configuration is the same go on
+	for _, w := range []way{ // routers with an unchanged configuration continue
 		{"MED, internal peers", "med", true, "path [] pref 100 med 0", "path [] pref 100 med 100"},
 		{"LOCAL_PREF, internal peers", "local_pref", true, "path [] pref 100 med 0", "path [] pref 50 med 0"},
 		{"prepend, external peers", "prepend", false, byMED.owner, "path [64500 64500 64500 64500] pref 100 med 0"},
@@ -248,16 +248,16 @@ func TestFleetStandby(t *testing.T) {
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			p.peer(t, w.internal, w.standby, `graceful_restart = "0s"`)
-			owners := p.settled(t, w)
+			owners := p.agreed(t, w)
 			t.Logf("owners: %v; box1 says\n%s", owners, p.boxes[0].box.Must(t, p.weir, "bgp", "routes"))
-			p.saysWhatItIs(t, owners)
+			p.reportsRoles(t, owners)
 			begin := time.Now()
 			p.boxes[0].stop(t, syscall.SIGTERM)
-			p.alone(t, 1)
+			p.allPrefer(t, 1)
 			figure(t, w.name+": box1's sessions end, three routers have the standby's routes alone after", time.Since(begin))
 			begin = time.Now()
 			p.boxes[0].start(t)
-			if again := p.settled(t, w); !maps.Equal(again, owners) {
+			if again := p.agreed(t, w); !maps.Equal(again, owners) {
 				t.Errorf("before box1 went the owners were %v, after it is back %v", owners, again)
 			}
 			figure(t, "  box1 begins again, and owns what it did after", time.Since(begin))
@@ -270,8 +270,8 @@ func TestFleetStandby(t *testing.T) {
 	t.Run("moves with graceful restart and without BFD", p.moves)
 }
 
-// saysWhatItIs: a box says of each VIP what it is to it.
-func (p *pair) saysWhatItIs(t *testing.T, owners map[string]int) {
+// reportsRoles: a box reports its role for each VIP.
+func (p *pair) reportsRoles(t *testing.T, owners map[string]int) {
 	t.Helper()
 	for i, s := range p.boxes {
 		var doc struct {

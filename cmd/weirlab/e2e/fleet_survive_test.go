@@ -23,10 +23,10 @@ import (
 type survivor struct {
 	name string
 	vip  string
-	// service is what the service says, beside its address and backends.
+	// service is the text of the service, beside its address and backends.
 	service string
 	// port is that of a server which gives back what clients send, or of one that speaks
-	// alone.
+	// first.
 	port int
 	// least and most are how many of a hundred connections must live on.
 	least, most int
@@ -50,7 +50,7 @@ var survivals = []struct {
 		{"mh, source kept, IPv6", "2001:db8:2::4", `scheduler = "mh"` + "\n" + `source_address = "keep"`, answering, 100, 100},
 		{"mh, masqueraded with the shared source", "192.0.2.2", `scheduler = "mh"`, answering, 100, 100},
 	}},
-	{"[cluster.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\", \"2001:db8:2::250\"]\n", true, []survivor{
+	{"[fleet.sync], masquerade_source", "masquerade_source = [\"192.0.2.250\", \"2001:db8:2::250\"]\n", true, []survivor{
 		{"rr, source kept", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, answering, 100, 100},
 		{"rr, source kept, the server alone speaks", "192.0.2.3", `scheduler = "rr"` + "\n" + `source_address = "keep"`, speaking, 100, 100},
 		{"rr, masqueraded with the shared source, IPv6", "2001:db8:2::1", `scheduler = "rr"`, answering, 100, 100},
@@ -61,7 +61,7 @@ var survivals = []struct {
 func TestConnectionsOutliveABox(t *testing.T) {
 	t.Parallel()
 	// A known fault that comes and goes can't be in known-failures.txt, where a kept promise is red; fleet.md
-	// tells users of it. TestShippedFleetWithBGP, TestShippedFleetWithoutBGP and TestDrillShort hold
+	// has it for users. TestShippedFleetWithBGP, TestShippedFleetWithoutBGP and TestDrillShort hold
 	// connections over a power cut in every run.
 	soakOnly(t, "one or two of 100 connections are lost in some runs, for a cause that is not known")
 	e := newTakeover(t)
@@ -76,18 +76,18 @@ func TestConnectionsOutliveABox(t *testing.T) {
 		e.moveTo(t, loses)
 		var all []traffic.Holds
 		for j, way := range s.ways {
-			e.boxes[loses].tellsWhetherItSurvives(t, way)
+			e.boxes[loses].predictsSurvival(t, way)
 			all = append(all, carry(t, e.Host("client1"), way, clientAddrs(1, strings.Contains(way.vip, ":"))[j]))
 		}
 		if s.sync {
-			e.boxes[takes].hasHeardOf(t, s.ways)
+			e.boxes[takes].hasConnectionsOf(t, s.ways)
 		}
-		// Of talk, and of what kernels tell each other: a message that is not full goes when it is two
+		// Of talk, and of the messages between kernels: a message that is not full goes when it is two
 		// seconds old (IPVS_SYNC_FLUSH_TIME in net/netfilter/ipvs/ip_vs_sync.c).
 		time.Sleep(3 * time.Second)
 		e.boxes[loses].box.PowerCut()
 		e.running[loses] = false
-		time.Sleep(300 * time.Millisecond) // until somebody has noticed
+		time.Sleep(300 * time.Millisecond) // until another host has noticed
 		e.moveTo(t, takes)
 		moved := time.Now()
 		for j, way := range s.ways {
@@ -134,9 +134,9 @@ func (e *takeover) serve(t *testing.T, n int, kernel string, sync bool, ways []s
 	t.Helper()
 	var toml strings.Builder
 	fmt.Fprintf(&toml, "[kernel]\nsync_period = \"2s\"\nmin_sync_period = \"50ms\"\n%s", kernel)
-	fmt.Fprintf(&toml, "[cluster]\nname = \"takeover\"\nmember = \"box%d\"\nbind = \"10.2.0.%d\"\njoin = [\"10.2.0.1\", \"10.2.0.2\"]\ninsecure_without_key = true\n", n+1, n+1)
+	fmt.Fprintf(&toml, "[fleet]\nname = \"takeover\"\nmember = \"box%d\"\nbind = \"10.2.0.%d\"\njoin = [\"10.2.0.1\", \"10.2.0.2\"]\ninsecure_without_key = true\n", n+1, n+1)
 	if sync {
-		fmt.Fprintf(&toml, "[cluster.sync]\ninterface = \"back\"\n")
+		fmt.Fprintf(&toml, "[fleet.sync]\ninterface = \"back\"\n")
 	}
 	for i, way := range ways {
 		backends := "10.2.0.1"
@@ -175,10 +175,10 @@ func (e *takeover) moveTo(t *testing.T, n int) {
 	all.Wait()
 }
 
-// hasHeardOf waits until the other box's kernel has told this one's of a hundred connections of
+// hasConnectionsOf waits until the other box's kernel has sent this one's a hundred connections of
 // each way: a message that is not full goes when it is two seconds old
 // (IPVS_SYNC_FLUSH_TIME in net/netfilter/ipvs/ip_vs_sync.c).
-func (s *site) hasHeardOf(t *testing.T, ways []survivor) {
+func (s *site) hasConnectionsOf(t *testing.T, ways []survivor) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
 		table := s.box.Must(t, "ipvsadm", "-Lnc")
@@ -197,22 +197,22 @@ func (s *site) hasHeardOf(t *testing.T, ways []survivor) {
 	})
 }
 
-// tellsWhetherItSurvives waits until weir explain, which has heard that the other box
-// serves too, says the same that is expected here.
-func (s *site) tellsWhetherItSurvives(t *testing.T, way survivor) {
+// predictsSurvival waits until weir explain, which has the state of the other box,
+// reports the same that is expected here.
+func (s *site) predictsSurvival(t *testing.T, way survivor) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
 		var doc struct {
 			Packet struct {
 				Survival *struct {
 					Survives bool     `json:"survives"`
-					Because  []string `json:"because"`
+					Because  []string `json:"reasons"`
 				} `json:"survival"`
 			} `json:"packet"`
 		}
 		s.weirJSON(t, &doc, "explain", at(way.vip, way.port))
 		said := doc.Packet.Survival
-		if said == nil || said.Survives != (way.least == 100) || slices.Contains(said.Because, "alone") {
+		if said == nil || said.Survives != (way.least == 100) || slices.Contains(said.Because, "single-box") {
 			return fmt.Errorf("%s: weir explain says %+v", way.name, said)
 		}
 		return nil
@@ -220,7 +220,7 @@ func (s *site) tellsWhetherItSurvives(t *testing.T, way survivor) {
 }
 
 // carriedBeat is the time between an answer and the next byte, carriedPatience how long
-// an answer may take, carriedKeepalive when a client that hears nothing asks.
+// an answer may take, carriedKeepalive when a client that receives nothing asks.
 const (
 	carriedBeat      = 200 * time.Millisecond
 	carriedPatience  = 15 * time.Second
@@ -230,8 +230,8 @@ const (
 	speaking  = 7001 // and of those that send one every beat
 )
 
-// serveTicks puts a TCP server on a host that says the host's name in a line and then
-// a byte every beat, and hears nothing.
+// serveTicks puts a TCP server on a host that sends the host's name in a line and then
+// a byte every beat, and reads nothing.
 func serveTicks(t *testing.T, m *lab.Machine, port int) {
 	t.Helper()
 	serveConns(t, m, port, func(c net.Conn) {
@@ -242,8 +242,8 @@ func serveTicks(t *testing.T, m *lab.Machine, port int) {
 }
 
 // carry opens a hundred connections, from an address of the client that no other way
-// has: a backend that sees the client's address and port could not tell two of them
-// apart that a client makes from one port to two VIPs.
+// has: a backend that sees the client's address and port could not distinguish two of them
+// that a client makes from one port to two VIPs.
 func carry(t *testing.T, from *lab.Machine, way survivor, client string) traffic.Holds {
 	t.Helper()
 	dial := func(ctx context.Context, network, to string) (net.Conn, error) {

@@ -17,8 +17,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// A greeter is a backend for any protocol: it tells every guest its own name and
-// whom it takes the guest for, "web1 10.1.0.2". A guest that connects may stay.
+// A greeter is a backend for any protocol: it sends every guest its own name and
+// the guest's address as it sees it, "web1 10.1.0.2". A guest that connects may stay.
 //
 // Hosts greet and visit from within the test process. A box has a kernel of its
 // own, so there this very program runs as a process: see TestMain.
@@ -32,7 +32,10 @@ const asPeer = "WEIR_E2E_PEER"
 func TestMain(m *testing.M) {
 	if os.Getenv(asPeer) == "" {
 		code := m.Run()
-		printConformance(os.Stdout)
+		if err := printConformance(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 		printFigures(os.Stdout)
 		os.Exit(code)
 	}
@@ -170,7 +173,7 @@ func dialerOf(m *lab.Machine) dialer {
 // flows counts those of dialerOf.
 var flows atomic.Uint32
 
-// visit connects to a greeter and hears whom it has met. The connection stays
+// visit connects to a greeter and returns its name. The connection stays
 // open.
 func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, answer, error) {
 	defer nudge(ctx, dial)()
@@ -178,7 +181,7 @@ func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, an
 	if err != nil {
 		return nil, answer{}, err
 	}
-	a, err := hear(ctx, c, network)
+	a, err := readGreeting(ctx, c, network)
 	if err != nil {
 		_ = c.Close()
 		return nil, answer{}, err
@@ -188,7 +191,7 @@ func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, an
 
 // nudge sends other packets through the box, both ways, until it is stopped. A
 // user-mode Linux kernel that is busy sometimes sleeps over a packet until the
-// next one comes, and whoever sent one datagram would wait in vain. A packet that
+// next one comes, and a guest that sent one datagram would wait in vain. A packet that
 // was dropped stays lost.
 func nudge(ctx context.Context, dial dialer) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -217,8 +220,8 @@ func nudge(ctx context.Context, dial dialer) (stop func()) {
 // makes late, or lose a packet: TCP and SCTP repeat themselves, these two don't.
 const again = 200 * time.Millisecond
 
-// hear reads the greeting, for which a guest that speaks UDP has to ask.
-func hear(ctx context.Context, c net.Conn, network string) (answer, error) {
+// readGreeting reads the greeting, for which a UDP guest has to ask.
+func readGreeting(ctx context.Context, c net.Conn, network string) (answer, error) {
 	limit := time.Now().Add(5 * time.Second)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = deadline

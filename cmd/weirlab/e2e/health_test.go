@@ -15,7 +15,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// check is the text of a quick check; what else the service says comes before it.
+// check is the text of a quick check; the rest of the service comes before it.
 func check(typ, more string) string {
 	return fmt.Sprintf("[service.check]\ntype = %q\ninterval = \"400ms\"\ntimeout = \"300ms\"\nrise = 2\nfall = 2\n%s\n", typ, more)
 }
@@ -34,7 +34,7 @@ func TestHealth(t *testing.T) {
 		{"quorum lost in one family", quorumLostInFamily},
 		{"health survives a reload", healthSurvivesReload},
 		{"backend that is dead at the start is spared", deadAtStart},
-		{"health, events and top say what happens", saysWhatHappens},
+		{"health, events and top say what happens", reportsChanges},
 	})
 }
 
@@ -198,7 +198,7 @@ func udpHealth(t *testing.T, s *site) {
 	}
 }
 
-// serveGRPC answers grpc.health.v1 with what health says: 1 is SERVING.
+// serveGRPC answers grpc.health.v1 with the value of health: 1 is SERVING.
 func serveGRPC(t testing.TB, m *lab.Machine, port int) *atomic.Int32 {
 	t.Helper()
 	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
@@ -309,7 +309,7 @@ func quorumLost(t *testing.T, s *site) {
 	mustHaveLostNothing(t, requests)
 }
 
-// What is wrong with IPv4 backends is for IPv4 clients to bear, and when_down is
+// A fault of IPv4 backends is a fault for IPv4 clients, and when_down is
 // for them: that IPv6 backends are up does not help them.
 func quorumLostInFamily(t *testing.T, s *site) {
 	for _, i := range []int{1, 2} {
@@ -333,7 +333,7 @@ func quorumLostInFamily(t *testing.T, s *site) {
 	s.run(t, config("")) // when_down = keep: the checks are wrong, as they are here
 	six := "[" + vip6 + "]:80"
 	if out, _ := s.box.Run(t.Context(), s.weir, "status"); strings.Count(out.Stdout, "quorum-lost") != 1 ||
-		!strings.Contains(out.Stdout, "too few IPv4 backends of 80/tcp are up: all of them are used") {
+		!strings.Contains(out.Stdout, "too few IPv4 backends of 80/tcp are up: all backends are used") {
 		t.Errorf("status:\n%s", out.Stdout)
 	}
 	for _, a := range []string{vip4 + ":80", six} {
@@ -356,7 +356,7 @@ func healthSurvivesReload(t *testing.T, s *site) {
 	requests := startStream(t, s.client1, vip4+":80")
 	before, log := s.ops(t), len(s.daemon.Output())
 	for i := range 3 {
-		s.reload(t, service("web", check("http", httpCheck))+serves(fmt.Sprintf("more%d", i), []string{"192.0.2.20"}, "80:8080", allWebs, `drain = "0s"`))
+		s.reload(t, service("web", check("http", httpCheck))+serves(fmt.Sprintf("more%d", i), []string{"192.0.2.20"}, "80:8080", allWebs, `drain_timeout = "0s"`))
 	}
 	requests.more(t, 20)
 	if w := s.weight(t, "10.2.0.13:8080"); w != "0" {
@@ -390,7 +390,7 @@ func deadAtStart(t *testing.T, s *site) {
 	go func() {
 		defer close(results)
 		for ctx.Err() == nil {
-			// Until weir begins nobody answers; from then on everybody must.
+			// Until weir begins no VIP answers; from then on every VIP must.
 			if fate(ctx, s.client1, "tcp", vip4+":80") != traffic.Answered {
 				continue
 			}

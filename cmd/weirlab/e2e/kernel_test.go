@@ -46,12 +46,12 @@ func TestFakeMatchesTheKernel(t *testing.T) {
 
 // onDummies are the tests of l2 that need dummy devices and VLANs, which this machine's
 // kernel may not have.
-const onDummies = "TestNeighboursResolveVIPs|TestKernelsThatTakeAVIPAreToldThatItIsTaken|TestSecondClaimWaitsForTheFirst|" +
-	"TestTakeoverOfADeadBox|TestSplitLANHeals|TestBoxIsTheWayBack|TestVLAN.*"
+const onDummies = "TestNeighboursResolveVIPs|TestDuplicateAddressDetectionFindsTheVIP|TestSecondClaimWaitsForTheFirst|" +
+	"TestTakeoverOfADeadBox|TestSplitLANHeals|TestAGatewayIsAnswered|TestOtherVLANs.*|TestVLAN.*"
 
 func TestL2PackageOnARealKernel(t *testing.T) {
 	t.Parallel()
-	packageInBox(t, "l2", choice{run: onDummies})
+	packageInBox(t, "cluster/l2", choice{run: onDummies})
 }
 
 // choice selects tests of a package by regular expressions for whole names: all if run is
@@ -101,6 +101,8 @@ func packageInBox(t *testing.T, pkg string, c choice) {
 		t.Fatal(err)
 	}
 	site := lab.Start(t, lab.Site{Boxes: []lab.Box{{Name: "box"}}})
+	// Tests that connect without end fill the table of a small kernel, which drops packets then.
+	site.Box("box").Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
 	out, err := site.Box("box").Exec(within(t, 20*time.Minute), lab.Command{
 		Args: []string{binary, "-test.v", "-test.parallel", "1", "-test.run", "^(" + strings.Join(chosen, "|") + ")$"},
 		Env:  append(c.env, "WEIR_IN_BOX=1"), Dir: source,
@@ -138,7 +140,7 @@ func readResults(printed string) results {
 		case m == nil:
 		case m[2] == "SKIP":
 			r.skipped = append(r.skipped, m[3])
-		case m[1] != "": // part of a test, whose result tells of it
+		case m[1] != "": // part of a test, which has a result of its own
 		case m[2] == "FAIL":
 			r.failed = append(r.failed, m[3])
 		default:
@@ -148,7 +150,7 @@ func readResults(printed string) results {
 	return r
 }
 
-// faults says what keeps the results from being a pass of each wanted test. A panic ends
+// faults returns what keeps the results from being a pass of each wanted test. A panic ends
 // the test binary: tests after it have no result.
 func (r results) faults(wanted []string) (out []string) {
 	for _, name := range r.failed {
@@ -178,7 +180,7 @@ func (r results) slowest(n int) string {
 	return out
 }
 
-// quotation is output of other tests, marked so that nobody takes their results for
+// quotation is output of other tests, marked so that its results are not taken for
 // those of tests of this package.
 func quotation(s string) string {
 	return "| " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n| ") + "\n"

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/runner"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -41,7 +42,7 @@ type kit struct {
 	source func(who client, saw string) string
 	// fault takes what is wrong. It may be called by several goroutines.
 	fault func(format string, args ...any)
-	// applied, if not nil, reports whether what serves says of a visit what its packets have
+	// applied, if not nil, reports whether serves predicts for a visit what its packets have
 	// shown. By then a change is complete, of which the packets may have seen a part.
 	applied func(who client, network, addr, got, want string) bool
 }
@@ -92,13 +93,17 @@ func (k *kit) wantFrom(v visitor, who client, target, want string, applied func(
 		return
 	}
 	if leak := k.stays(v, who, target, want, probes); leak != "" {
-		k.fault("%s to %s: %s at first and then %s, want %s", who, target, got, leak, want)
+		verdict := ""
+		if !isEnd(leak) && !strings.Contains(leak, "visits of") {
+			verdict = runner.WrongAnswer + ": " // slowness does not answer
+		}
+		k.fault("%s%s to %s: %s at first and then %s, want %s", verdict, who, target, got, leak, want)
 	}
 }
 
-// settles is want for a change that others shall see as two: what they meet in between does not
+// endsAs is want for a change that others shall see as two: the outcomes in between do not
 // matter, but in the end it stays.
-func (k *kit) settles(who client, target, want string) {
+func (k *kit) endsAs(who client, target, want string) {
 	k.t.Helper()
 	network, addr, _ := strings.Cut(target, " ")
 	v := k.visitor(who, network, addr)
@@ -196,7 +201,7 @@ func allows(want, got string) bool {
 	return got == want || got != "" && slices.Contains(strings.Split(want, " or "), got)
 }
 
-// isEnd reports whether an outcome is that nobody answers.
+// isEnd reports whether an outcome is that no server answers.
 func isEnd(want string) bool {
 	first, _, _ := strings.Cut(want, " ")
 	return first == "refused" || first == "unreachable" || first == "dropped" || first == "reset"

@@ -10,7 +10,7 @@ import (
 	"weir/cmd/weirlab/internal/traffic"
 )
 
-// script is a visitor whose visits end as a list says, "R1/keep" or "refused"; the last word repeats.
+// script is a visitor with the outcomes of a list, "R1/keep" or "refused"; the last word repeats.
 func script(words ...string) visitor {
 	return func(_ context.Context, times int, _ time.Duration, _, _ string) []visitResult {
 		all := make([]visitResult, times)
@@ -45,7 +45,7 @@ func TestKitJudgesVisits(t *testing.T) {
 		{"another source", []string{"R1/masq"}, "R1 keep", "R1 masq, want R1 keep"},
 		{"a leak that comes and goes", []string{"dropped", "dropped", "dropped", "R1/keep", "dropped"}, "dropped", "dropped at first and then R1 keep (visit 3 of 10)"},
 		{"a refusal in between", append(append([]string{}, r1...), "refused", "R1/keep"), "R1 keep", "R1 keep at first and then refused (visit 5 of 10)"},
-		{"a stranger in between", append(append([]string{}, r1...), "R2/keep", "R1/keep"), "R1 keep", "R1 keep at first and then R2 keep (visit 5 of 10)"},
+		{"a foreign server in between", append(append([]string{}, r1...), "R2/keep", "R1/keep"), "R1 keep", "R1 keep at first and then R2 keep (visit 5 of 10)"},
 		{"a masqueraded one in between", append(append([]string{}, r1...), "R1/masq", "R1/keep"), "R1 keep", "R1 keep at first and then R1 masq (visit 5 of 10)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // visitResult is one visit: who answered and which address that saw, or another end.
 type visitResult struct {
 	Server, Saw string
-	End         traffic.Outcome // "" if somebody answered
+	End         traffic.Outcome // "" if a server answered
 }
 
 // pace is the time between the beginnings of two visits.
@@ -94,7 +94,7 @@ func attempt(ctx context.Context, dial dialer, limit time.Duration, network, add
 	if err != nil {
 		return nil, err
 	}
-	a, err := hear(ctx, c, network)
+	a, err := readGreeting(ctx, c, network)
 	if err != nil {
 		_ = c.Close()
 		return nil, err

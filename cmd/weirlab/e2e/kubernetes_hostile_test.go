@@ -73,11 +73,11 @@ func TestClusterHostile(t *testing.T) {
 }
 
 func hostileConfig(mode, more string) string {
-	return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nmode = %q\ncluster_cidrs = [\"10.244.0.0/16\"]\n[defaults]\ndrain = \"0s\"\n", mode) +
-		follows(more+"\nexternal_ip_ranges = [\"0.0.0.0/0\", \"::/0\"]\npod_cidrs = [\"10.2.0.0/24\"]\nguard_share = \"100%\"", "prod")
+	return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nmode = %q\ncluster_cidrs = [\"10.244.0.0/16\"]\n[defaults]\ndrain_timeout = \"0s\"\n", mode) +
+		follows(more+"\nexternal_ip_ranges = [\"0.0.0.0/0\", \"::/0\"]\npod_cidrs = [\"10.2.0.0/24\"]\nguard_threshold = \"100%\"", "prod")
 }
 
-// wanted are addresses that are nobody's to take, nor to send packets to.
+// wanted are addresses that no tenant may take, nor send packets to.
 var wanted = []string{
 	"10.1.0.1", "10.2.0.1", "fd01::1", "::ffff:10.1.0.1", // the box's own
 	"10.2.0.11", "10.2.0.101", // a backend of others, the API server
@@ -148,14 +148,14 @@ func hostileObjects() (out []fields) {
 	odd["metadata"].(fields)["name"] = "odd"
 	odd["ports"] = []any{fields{"port": nil}, fields{"name": "http", "port": 0}, fields{"name": "http", "port": -1}, fields{"name": "http", "port": 70000}}
 	odd["endpoints"] = []any{fields{"addresses": []string{}}, fields{"addresses": []string{"10.2.0.51", "10.2.0.1"}, "conditions": fields{"serving": true}, "nodeName": strings.Repeat("x", 300)}}
-	notHis := hostileSlice("calm", "10.2.0.13", 8080) // calm is in another namespace
+	notHis := hostileSlice("calm", "10.2.0.13", 8080) // this name is in another namespace
 	dns := hostileSlice("itself", "localhost", 2222)
 	dns["metadata"].(fields)["name"], dns["addressType"] = "dns", "FQDN"
 	add(odd, notHis, dns)
 	return out
 }
 
-// hostileService has ports 80, 8080 and 2222, if spec says no other; ingress are
+// hostileService has ports 80, 8080 and 2222, unless spec has others; ingress are
 // its load balancer's addresses.
 func hostileService(name string, spec fields, ingress ...string) fields {
 	whole := fields{"ports": []any{
@@ -171,7 +171,7 @@ func hostileService(name string, spec fields, ingress ...string) fields {
 		list = append(list, fields{"ip": ip})
 	}
 	notes := fields{}
-	for _, a := range []string{"scheduler", "scheduler-flags", "weights", "affinity", "drain", "source-address", "max-connections", "nonsense"} {
+	for _, a := range []string{"scheduler", "scheduler-flags", "weights", "affinity-timeout", "drain-timeout", "source-address", "max-connections", "nonsense"} {
 		notes["weir/"+a] = strings.Repeat(`'; ipvsadm -C "$(reboot)" -1,=\u0000 99999999999999999999 `, 20)
 	}
 	return fields{"apiVersion": "v1", "kind": "Service", "spec": whole, "status": fields{"loadBalancer": fields{"ingress": list}},
@@ -250,7 +250,7 @@ func (s *land) attack(t testing.TB, objects []fields) (accepted int) {
 	return accepted
 }
 
-// asks tells whether the API server did what it was asked.
+// asks reports whether the API server did what it was asked.
 func (s *land) asks(t testing.TB, method, path string, o fields) bool {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -289,7 +289,7 @@ func isTenants(a netip.Addr) bool {
 	return slices.ContainsFunc(tenants, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// unharmed claims that nobody but the tenant is worse off.
+// unharmed claims that only the tenant is worse off.
 func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[string]bool) {
 	t.Helper()
 	defer func() {
@@ -341,7 +341,7 @@ func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[
 		t.Errorf("%s: web1 itself: %v, %v", as, a, err)
 	}
 	if doc := s.status(t); doc.State != "ok" && doc.State != "degraded" || len(doc.Clusters) != 1 || doc.Clusters[0].State != "connected" || doc.Clusters[0].Error != "" {
-		t.Errorf("%s: weir status is %s %v %+v", as, doc.State, doc.Why, doc.Clusters)
+		t.Errorf("%s: weir status is %s %v %+v", as, doc.State, doc.Problems, doc.Clusters)
 	}
 	for _, m := range []string{`weir_kubernetes_panics_total{cluster="prod"}`, "weir_sync_failures_total", "weir_ops_pending"} {
 		eventually(t, 5*time.Second, func() error { // an operation may wait for another one

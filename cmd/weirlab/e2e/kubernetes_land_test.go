@@ -114,7 +114,7 @@ func forget(t testing.TB, k *lab.Kube, names ...string) {
 	}
 }
 
-// answers waits until each of the given servers answers on a VIP, and nobody else.
+// answers waits until each of the given servers answers on a VIP, and no other.
 func (s *land) answers(t testing.TB, addr string, want ...string) time.Duration {
 	t.Helper()
 	return eventually(t, 30*time.Second, func() error {
@@ -135,7 +135,7 @@ func (s *land) answers(t testing.TB, addr string, want ...string) time.Duration 
 	})
 }
 
-// silent waits until nobody answers on a VIP.
+// silent waits until no server answers on a VIP.
 func (s *land) silent(t testing.TB, addr string) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
@@ -150,9 +150,9 @@ func (s *land) silent(t testing.TB, addr string) {
 
 // statusDoc is the part of weir status that these tests read.
 type statusDoc struct {
-	State  string   `json:"state"`
-	Why    []string `json:"why"`
-	Kernel struct {
+	State    string                  `json:"state"`
+	Problems []struct{ Text string } `json:"problems"`
+	Kernel   struct {
 		Mode     string `json:"mode"`
 		Fallback bool   `json:"fallback"`
 	} `json:"kernel"`
@@ -163,10 +163,10 @@ type statusDoc struct {
 		Services int    `json:"services"`
 		Error    string `json:"error"`
 	} `json:"clusters"`
-	Held []struct {
+	Guarded []struct {
 		Source   string `json:"source"`
 		Services int    `json:"services"`
-	} `json:"held"`
+	} `json:"guarded"`
 	Notes []struct {
 		Service string `json:"service"`
 		Reason  string `json:"reason"`
@@ -179,7 +179,7 @@ func (s *land) status(t testing.TB) (doc statusDoc) {
 	return doc
 }
 
-// statusIs waits until weir status says what ok wants.
+// statusIs waits until weir status shows what ok wants.
 func (s *land) statusIs(t testing.TB, what string, ok func(statusDoc) bool) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {

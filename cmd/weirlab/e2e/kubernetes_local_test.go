@@ -107,7 +107,7 @@ func (s *podNode) token(t testing.TB) string {
 
 // text is the configuration of a Pod: it names no kubeconfig.
 func (s *podNode) text(kernel string) string {
-	return "[kernel]\nsync_period = \"2s\"\n" + kernel + "\n[[kubernetes]]\nname = \"prod\"\nnode_name = \"$HOSTNAME\"\nguard_share = \"100%\"\n"
+	return "[kernel]\nsync_period = \"2s\"\n" + kernel + "\n[[kubernetes]]\nname = \"prod\"\nnode_name = \"$HOSTNAME\"\nguard_threshold = \"100%\"\n"
 }
 
 // startPod runs weir in the environment of a Pod.
@@ -124,7 +124,7 @@ func (s *podNode) startPod(t testing.TB, kernel string) {
 	}
 }
 
-// serve makes a Service whose only endpoint is far.
+// serve makes a Service with a far endpoint only.
 func (s *podNode) serve(t testing.TB, name, spec string) {
 	t.Helper()
 	do(t, s.prod, http.MethodPost, servicesPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": %q}, "spec": %s}`, name, spec))
@@ -204,7 +204,7 @@ func (s *podNode) rotates(t *testing.T) {
 	must(t, s.prod.Start(within(t, time.Minute)))
 	s.serve(t, "late", `{"clusterIP": "`+localLate+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}`)
 	s.statusIs(t, "the old token is refused", func(d statusDoc) bool {
-		return cluster(d, "prod", "away") && strings.Contains(strings.ToLower(d.Clusters[0].Error), "unauthorized")
+		return cluster(d, "prod", "unreachable") && strings.Contains(strings.ToLower(d.Clusters[0].Error), "unauthorized")
 	})
 	s.meets(t, "pod", localWeb+":80", "far sees "+localNode)
 	s.account(t)

@@ -54,10 +54,10 @@ cluster_cidrs = ["10.244.0.0/16"]
 name = "prod"
 kubeconfig = "kubeconfig"
 node_name = "$HOSTNAME"
-guard_share = "100%"
+guard_threshold = "100%"
 `
 
-// serve makes a Service; slice says where its endpoints are, "P1 P3".
+// serve makes a Service; slice has the hosts of its endpoints, "P1 P3".
 func (s *nodes) serve(t testing.TB, name, spec, slice string) {
 	t.Helper()
 	do(t, s.kube, "POST", servicesPath, fmt.Sprintf(
@@ -83,8 +83,8 @@ func (s *nodes) slice(t testing.TB, method, path, name, where string) {
 	do(t, s.kube, method, slicesPath+path, string(text))
 }
 
-// want claims, within patience, whom a visitor meets, "P1 P2" or a fate, and as
-// which of the given addresses everybody sees him.
+// want claims, within patience, which servers a visitor reaches, "P1 P2" or a fate, and as
+// which of the given addresses all servers see him.
 func (s *nodes) want(t testing.TB, v visitor, addr, who string, saw ...string) time.Duration {
 	t.Helper()
 	return eventually(t, 15*time.Second, func() error {

@@ -21,10 +21,10 @@ import (
 )
 
 // The manifest gives weir the rights that it needs: with all of them the API server
-// refuses nothing, and without any single one weir says which it lacks.
+// refuses nothing, and without any single one weir reports which it lacks.
 //
 // weir follows the same API server once for each right, as a user who lacks that
-// one. The API server does not stream lists, or nobody would need the right to list.
+// one. The API server does not stream lists; otherwise no client would need the right to list.
 func TestClusterRights(t *testing.T) {
 	t.Parallel()
 	whole := manifestRules(t)
@@ -36,7 +36,7 @@ func TestClusterRights(t *testing.T) {
 			lacking[right(rule, verb)] = slices.Concat(whole[:i], []rbacv1.PolicyRule{*less}, whole[i+1:])
 		}
 	}
-	// What the manifest's comments say of less.
+	// The comments of the manifest about fewer rights.
 	own := whole[slices.IndexFunc(whole, func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "nodes" })].DeepCopy()
 	own.ResourceNames = []string{"box"}
 	served := []rbacv1.PolicyRule{whole[0], whole[1]}
@@ -81,8 +81,8 @@ func TestClusterRights(t *testing.T) {
 	s.statusOfRights(t, slices.Sorted(maps.Keys(lacking)), append(slices.Sorted(maps.Keys(enough)), "prod"))
 }
 
-// wholeManifest runs weir with the whole manifest, and with a Service that is told
-// something.
+// wholeManifest runs weir with the whole manifest, and with a Service that gets
+// an Event.
 func (s *land) wholeManifest(t *testing.T) {
 	t.Helper()
 	before := forbidden(t, s.prod)
@@ -146,7 +146,7 @@ func (s *land) statusOfRights(t *testing.T, lacking, enough []string) {
 	})
 }
 
-// rightsDoc is what weir status says of a cluster's rights.
+// rightsDoc is the part of weir status about a cluster's rights.
 type rightsDoc struct {
 	Name, State, Error string
 	EventsError        string `json:"events_error"`
@@ -218,7 +218,7 @@ func manifestRules(t testing.TB) []rbacv1.PolicyRule {
 
 var refusedRequests = regexp.MustCompile(`(?m)^apiserver_request_total\{.*code="403".*\} (\d+)$`)
 
-// forbidden is how many requests the API server has refused for want of a right.
+// forbidden is how many requests the API server has refused because a right is missing.
 func forbidden(t testing.TB, k *lab.Kube) (n int) {
 	t.Helper()
 	_, text, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, "GET", "/metrics", "")

@@ -18,8 +18,8 @@ func TestClusters(t *testing.T) {
 	stories(t, s, []storyOn[*land]{
 		{"first packet", clusterFirstPacket},
 		{"the API down at boot", clusterDownAtBoot},
-		{"an unknown cluster is away", clusterUnknownAway},
-		{"one of two away", clusterOneAway},
+		{"an unknown cluster is away", clusterUnreachableUnknown},
+		{"one of two away", clusterUnreachable},
 		{"conflict", clusterConflict},
 		{"guard", clusterGuard},
 		{"guard over a restart", clusterGuardRestart},
@@ -46,15 +46,15 @@ func clusterFirstPacket(t *testing.T, s *land) {
 	s.answers(t, vip4+":80", "web2", "web3")
 	for _, m := range []string{
 		`weir_kubernetes_connected{cluster="prod"}`, `weir_kubernetes_objects{cluster="prod",kind="services"}`,
-		`weir_programming_latency_seconds_count{cluster="prod"}`, `weir_kubernetes_relists_total{cluster="prod"}`,
+		`weir_programming_duration_seconds_count{cluster="prod"}`, `weir_kubernetes_relists_total{cluster="prod"}`,
 	} {
 		if v := s.metric(t, m); v < 1 {
 			t.Errorf("%s is %v", m, v)
 		}
 	}
-	n := s.metric(t, `weir_programming_latency_seconds_count{cluster="prod"}`)
+	n := s.metric(t, `weir_programming_duration_seconds_count{cluster="prod"}`)
 	figure(t, "mean latency from a slice's trigger to the kernel",
-		time.Duration(s.metric(t, `weir_programming_latency_seconds_sum{cluster="prod"}`)/n*float64(time.Second)))
+		time.Duration(s.metric(t, `weir_programming_duration_seconds_sum{cluster="prod"}`)/n*float64(time.Second)))
 	if age := s.metric(t, `weir_kubernetes_data_age_seconds{cluster="prod"}`); age > 200 {
 		t.Errorf("the data is %v s old", age)
 	}
@@ -73,10 +73,10 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	s.cleanSlate(t) // as after a power cut: the kernel knows nothing any more
 	begin := time.Now()
 	s.start(t)
-	figure(t, "ready from the last-known-good file", time.Since(begin))
+	figure(t, "ready from the snapshot", time.Since(begin))
 	s.answers(t, vip4+":80", "web1")
 	s.statusIs(t, "served from the file", func(d statusDoc) bool {
-		return d.State == "degraded" && cluster(d, "prod", "away") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
+		return d.State == "degraded" && cluster(d, "prod", "unreachable") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
 	})
 	if v := s.metric(t, `weir_kubernetes_stale{cluster="prod"}`); v != 1 {
 		t.Errorf("weir_kubernetes_stale is %v", v)
@@ -90,8 +90,8 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 }
 
 // A cluster that has never answered holds what the kernel has of it, and keeps
-// nobody else from anything.
-func clusterUnknownAway(t *testing.T, s *land) {
+// no other source from anything.
+func clusterUnreachableUnknown(t *testing.T, s *land) {
 	s.run(t, follows("snapshot = false", "prod"))
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
 	defer forget(t, s.prod, "web")
@@ -107,7 +107,7 @@ func clusterUnknownAway(t *testing.T, s *land) {
 	begin := time.Now()
 	s.start(t)
 	figure(t, "ready without a cluster that has never answered (by the host's clock)", time.Since(begin))
-	if out := s.daemon.Output(); !strings.Contains(out, "ready without clusters that have not answered") {
+	if out := s.daemon.Output(); !strings.Contains(out, "ready without all clusters") {
 		t.Errorf("the log does not say that a cluster is missing:\n%s", out)
 	}
 	s.answers(t, "198.51.100.1:80", "web2")
@@ -128,7 +128,7 @@ func clusterUnknownAway(t *testing.T, s *land) {
 	s.statusIs(t, "back", func(d statusDoc) bool { return cluster(d, "prod", "connected") })
 }
 
-func clusterOneAway(t *testing.T, s *land) {
+func clusterUnreachable(t *testing.T, s *land) {
 	s.run(t, follows("", "prod", "stage"))
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
 	s.balance(t, s.stage, "web", "192.0.2.20", "", "10.2.0.12")
@@ -145,7 +145,7 @@ func clusterOneAway(t *testing.T, s *land) {
 	s.silent(t, "192.0.2.20:80")
 	s.answers(t, vip4+":80", "web1")
 	eventually(t, 2*time.Minute, func() error {
-		if d := s.status(t); !cluster(d, "prod", "away") || !cluster(d, "stage", "connected") {
+		if d := s.status(t); !cluster(d, "prod", "unreachable") || !cluster(d, "stage", "connected") {
 			return fmt.Errorf("status %+v", d.Clusters)
 		}
 		return nil
@@ -192,43 +192,45 @@ func guarded(t *testing.T, s *land) {
 	for i, name := range []string{"a", "b", "c", "d"} {
 		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
 	}
-	s.run(t, follows("guard_least = 1\nguard_share = \"40%\"\nguard_hold = \"1h\"", "prod"))
+	s.run(t, follows("guard_min_objects = 1\nguard_threshold = \"40%\"\nguard_timeout = \"1h\"", "prod"))
 	s.answers(t, "192.0.2.33:80", "web1")
 }
 
 func clusterGuard(t *testing.T, s *land) {
 	guarded(t, s)
 	forget(t, s.prod, "b", "c", "d")
-	s.statusIs(t, "held", func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" && d.State == "degraded" })
+	s.statusIs(t, "guarded", func(d statusDoc) bool {
+		return len(d.Guarded) == 1 && d.Guarded[0].Source == "prod" && d.State == "degraded"
+	})
 	t.Log(s.box.Must(t, s.weir, "guard"))
 	s.answers(t, "192.0.2.33:80", "web1")
-	if v := s.metric(t, "weir_held_syncs"); v != 1 {
-		t.Errorf("weir_held_syncs is %v", v)
+	if v := s.metric(t, "weir_guarded_sources"); v != 1 {
+		t.Errorf("weir_guarded_sources is %v", v)
 	}
 	t.Log(s.box.Must(t, s.weir, "guard", "release", "prod"))
 	s.silent(t, "192.0.2.33:80")
 	s.answers(t, "192.0.2.30:80", "web1")
-	if v := s.metric(t, `weir_guard_releases_total{how="confirmed"}`); v != 1 {
+	if v := s.metric(t, `weir_guard_releases_total{reason="confirmed"}`); v != 1 {
 		t.Errorf("weir_guard_releases_total is %v", v)
 	}
-	s.statusIs(t, "nothing is held", func(d statusDoc) bool { return len(d.Held) == 0 })
+	s.statusIs(t, "nothing is guarded", func(d statusDoc) bool { return len(d.Guarded) == 0 })
 	forget(t, s.prod, "a")
 }
 
-// A cluster that has shrunk while weir was away is measured by what it was.
+// A cluster that has shrunk while weir was stopped is measured by its last known size.
 func clusterGuardRestart(t *testing.T, s *land) {
 	guarded(t, s)
 	s.stop(t, syscall.SIGTERM)
 	forget(t, s.prod, "a", "b", "c", "d")
 	s.start(t)
-	s.statusIs(t, "held", func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" })
+	s.statusIs(t, "guarded", func(d statusDoc) bool { return len(d.Guarded) == 1 && d.Guarded[0].Source == "prod" })
 	s.answers(t, "192.0.2.33:80", "web1")
 	s.box.Must(t, s.weir, "guard", "release", "prod")
 	s.silent(t, "192.0.2.33:80")
 }
 
 // A cluster that shrinks while weir is there is held still when weir is killed
-// and comes back, after the last-known-good file could have been written again.
+// and comes back, after the snapshot could have been written again.
 func clusterGuardKilled(t *testing.T, s *land) {
 	guarded(t, s)
 	const file = "/var/lib/weir/prod.snapshot"
@@ -238,7 +240,7 @@ func clusterGuardKilled(t *testing.T, s *land) {
 		}
 		return nil
 	})
-	held := func(d statusDoc) bool { return len(d.Held) == 1 && d.Held[0].Source == "prod" }
+	held := func(d statusDoc) bool { return len(d.Guarded) == 1 && d.Guarded[0].Source == "prod" }
 	inode := func() string { return s.box.Must(t, "stat", "-c", "%i", file) }
 	before := inode()
 	forget(t, s.prod, "b", "c", "d")
@@ -249,7 +251,7 @@ func clusterGuardKilled(t *testing.T, s *land) {
 	s.answers(t, "192.0.2.30:80", "web2")
 	time.Sleep(7 * time.Second)
 	if now := inode(); now != before {
-		t.Error("the last-known-good file was written while something was held")
+		t.Error("the snapshot was written while something was held")
 	}
 	s.stop(t, syscall.SIGKILL)
 	s.start(t)
@@ -270,8 +272,8 @@ func clusterReload(t *testing.T, s *land) {
 	s.answers(t, vip4+":80", "web1")
 	s.reload(t, follows("", "prod", "stage"))
 	s.answers(t, "192.0.2.20:80", "web2")
-	// Other options: what they don't allow goes, whatever the guard says.
-	const guarded = "guard_least = 1\nguard_share = \"40%\"\n"
+	// Other options: what they don't allow goes, whatever the state of the guard.
+	const guarded = "guard_min_objects = 1\nguard_threshold = \"40%\"\n"
 	s.reload(t, follows("", "prod")+follows(guarded, "stage"))
 	s.reload(t, follows("", "prod")+follows(guarded+"load_balancer_ranges = [\"198.51.100.0/24\"]", "stage"))
 	s.silent(t, "192.0.2.20:80")
@@ -291,7 +293,7 @@ func clusterModes(t *testing.T, s *land) {
 			s.stop(t, syscall.SIGTERM)
 			s.answers(t, vip4+":80", "web1", "web2") // the other mode goes on meanwhile
 		}
-		s.configure(t, twoSeconds+fmt.Sprintf("mode = %q\n[defaults]\ndrain = \"1s\"\n", mode)+follows("", "prod"))
+		s.configure(t, twoSeconds+fmt.Sprintf("mode = %q\n[defaults]\ndrain_timeout = \"1s\"\n", mode)+follows("", "prod"))
 		s.start(t)
 		s.answers(t, vip4+":80", "web1", "web2")
 		s.statusIs(t, "mode", func(d statusDoc) bool { return d.Kernel.Mode == mode && !d.Kernel.Fallback && d.State == "ok" })
@@ -316,7 +318,7 @@ func clusterModes(t *testing.T, s *land) {
 func clusterWithoutIPVS(t *testing.T, s *land) {
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
 	defer forget(t, s.prod, "web")
-	// No module, and nobody to load it.
+	// No module, and no program to load it.
 	s.box.Must(t, "sh", "-ec", "modprobe -r $(lsmod | awk '$1 ~ /^(ip_vs_|xt_ipvs)/ {print $1}') && modprobe -r ip_vs || (lsmod | grep ip_vs; false)")
 	loader := strings.TrimSpace(s.box.Must(t, "sysctl", "-n", "kernel.modprobe"))
 	s.box.Must(t, "sysctl", "-qw", "kernel.modprobe=/nowhere")
@@ -338,7 +340,7 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 	s.statusIs(t, "fallback", func(d statusDoc) bool {
 		return d.Kernel.Mode == "iptables" && d.Kernel.Fallback && d.State == "degraded"
 	})
-	if !strings.Contains(p.Output(), "THIS KERNEL HAS NO IPVS") {
+	if !strings.Contains(p.Output(), "IPVS unavailable; fallback to iptables") {
 		t.Errorf("the log does not say it loudly:\n%s", p.Output())
 	}
 	if v := s.metric(t, `weir_mode_info{fallback="true",mode="iptables"}`); v != 1 {

@@ -13,14 +13,14 @@ import (
 )
 
 // What an API server may do to those who watch it. weir runs through all of it, and
-// somebody visits a Service all the while.
+// a client visits a Service all the while.
 func TestClusterTrouble(t *testing.T) {
 	t.Parallel()
 	s := newLand(t, 1, lab.KubeOptions{})
 	s.weir = hurried(t)
 	s.serveAll(t, 8080)
-	s.run(t, "[kernel]\nsync_period = \"1m\"\n[defaults]\ndrain = \"1s\"\n"+
-		follows("guard_least = 1\nguard_share = \"60%\"\nguard_hold = \"1h\"", "prod"))
+	s.run(t, "[kernel]\nsync_period = \"1m\"\n[defaults]\ndrain_timeout = \"1s\"\n"+
+		follows("guard_min_objects = 1\nguard_threshold = \"60%\"\nguard_timeout = \"1h\"", "prod"))
 	s.balance(t, s.prod, "calm", calmVIP, "", "10.2.0.11")
 	s.answers(t, calmVIP+":80", "web1")
 	for _, tt := range []struct {
@@ -81,7 +81,7 @@ func etcdSlice(t testing.TB, name, backend string) string {
 }
 
 // While the API server is down, things change that are not weir's, and the history
-// is compacted: 410 Gone for whoever goes on from where he was.
+// is compacted: 410 Gone for every client that goes on from where it was.
 func troubleExpired(t *testing.T, s *land) {
 	relists := func() float64 { return s.metric(t, `weir_kubernetes_relists_total{cluster="prod"}`) }
 	// again has the API server come back without the history of these objects.
@@ -139,7 +139,7 @@ func troubleOlder(t *testing.T, s *land) {
 	figure(t, "an older etcd is followed, after the API server is back", s.answers(t, calmVIP+":80", "web1"))
 	// Slices may be read seconds before Services: then it is backends that are held first.
 	eventually(t, time.Minute, func() error {
-		if d := s.status(t); len(d.Held) != 1 || s.metric(t, `weir_guard_held{kind="frontends",source="prod"}`) != 3 {
+		if d := s.status(t); len(d.Guarded) != 1 || s.metric(t, `weir_guarded_objects{kind="frontends",source="prod"}`) != 3 {
 			return fmt.Errorf("the guard does not hold all that is missing: %+v", d)
 		}
 		return nil
@@ -147,7 +147,7 @@ func troubleOlder(t *testing.T, s *land) {
 	held.more(t, 9)
 	mustHaveLostNothing(t, held)
 	s.box.Must(t, s.weir, "guard", "release", "prod")
-	s.statusIs(t, "released", func(d statusDoc) bool { return len(d.Held) == 0 })
+	s.statusIs(t, "released", func(d statusDoc) bool { return len(d.Guarded) == 0 })
 	s.silent(t, "192.0.2.31:80")
 	// resourceVersions that were given before name other things now.
 	s.sliceOf(t, s.prod, "PUT", "/calm", "calm", "10.2.0.12")
@@ -175,14 +175,14 @@ func troubleToken(t *testing.T, s *land) {
 	ctx := within(t, 10*time.Second)
 	must(t, s.box.WriteFile(ctx, "/etc/weir/prod.kubeconfig", strings.ReplaceAll(good, s.prod.Token(lab.KubeWeir), "revoked"), 0o600))
 	s.statusIs(t, "the API server does not know the token", func(d statusDoc) bool {
-		return cluster(d, "prod", "away") && strings.Contains(d.Clusters[0].Error, "services: ") && strings.Contains(d.Clusters[0].Error, "Unauthorized")
+		return cluster(d, "prod", "unreachable") && strings.Contains(d.Clusters[0].Error, "services: ") && strings.Contains(d.Clusters[0].Error, "Unauthorized")
 	})
-	t.Log(s.status(t).Why)
+	t.Log(s.status(t).Problems)
 	s.kubeconfig(t, "prod", lab.KubeWeir)
 	s.connected(t, 1, 30*time.Second)
 }
 
-// A connection stays open, and nobody is there.
+// A connection stays open, without a host at its other end.
 func troubleFrozen(t *testing.T, s *land) {
 	must(t, s.prod.Freeze())
 	thawed := false
@@ -192,7 +192,7 @@ func troubleFrozen(t *testing.T, s *land) {
 		}
 	}()
 	figure(t, "an API server that hangs is noticed after", s.connected(t, 0, 75*time.Second))
-	t.Log(s.status(t).Why)
+	t.Log(s.status(t).Problems)
 	thawed = true
 	must(t, s.prod.Thaw())
 	figure(t, "and watches are open again, after it goes on", s.connected(t, 1, time.Minute))
@@ -200,7 +200,7 @@ func troubleFrozen(t *testing.T, s *land) {
 	s.answers(t, calmVIP+":80", "web1")
 }
 
-// A Service changes as fast as the API server takes it. It wants calm's address,
+// A Service changes as fast as the API server takes it. It wants the other Service's address,
 // too, and does not get it.
 func troubleStorm(t *testing.T, s *land) {
 	s.balance(t, s.prod, "storm", vip4, "", "10.2.0.11")
@@ -213,7 +213,7 @@ func troubleStorm(t *testing.T, s *land) {
 	cpu, syncs := measured()
 	begin, changes := time.Now(), sized(300, 1000)
 	for i := range changes {
-		// Two of three by turns, and at last the third alone.
+		// Two of three by turns, and at last only the third.
 		list := fmt.Sprintf(`[{"addresses": ["10.2.0.%d"]}, {"addresses": ["10.2.0.%d"]}]`, 11+i%3, 11+(i+1)%3)
 		if i == changes-1 {
 			list = `[{"addresses": ["10.2.0.13"]}]`
@@ -252,8 +252,8 @@ func (s *land) takers(t testing.TB, addr string) (out []string) {
 	return out
 }
 
-// troubleEvent reads what storm, which lost calm's address before its many
-// changes, was told.
+// troubleEvent reads the Events of storm, which lost an address to another Service before its many
+// changes.
 func troubleEvent(t *testing.T, s *land) {
 	eventually(t, 20*time.Second, func() error {
 		for _, e := range s.eventsOn(t, "storm") {
@@ -289,7 +289,7 @@ func troubleEvent(t *testing.T, s *land) {
 	})
 }
 
-// noMoreEvents claims, much later, that storm was told no more.
+// noMoreEvents claims, much later, that storm got no more Events.
 func (s *land) noMoreEvents(t *testing.T) {
 	if all, said := s.eventsOn(t, "storm"), s.metric(t, `weir_kubernetes_events_total{cluster="prod"}`); len(all) != 1 || said != 1 {
 		t.Errorf("want one Event for one fact, said once: said %v times: %+v", said, all)

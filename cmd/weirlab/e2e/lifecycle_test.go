@@ -20,7 +20,7 @@ var (
 	allWebs  = []int{1, 2, 3}
 )
 
-// serves is the text of a Service on VIPs, whose backends are some of the webs.
+// serves is the text of a Service on VIPs, with some of the webs as backends.
 func serves(name string, vips []string, port string, on []int, extra string) string {
 	var backends []string
 	for _, i := range on {
@@ -40,7 +40,7 @@ func echoes(on []int, extra string) string { return serves("echo", bothVIPs, "70
 
 const echo4, echo6 = vip4 + ":7000", "[" + vip6 + "]:7000"
 
-// drainView is what weir says about drains.
+// drainView is the output of weir about drains.
 type drainView struct {
 	State  string `json:"state"`
 	Drains []struct {
@@ -56,7 +56,7 @@ func (s *site) draining(t testing.TB) drainView {
 	return v
 }
 
-// dump is what other people's tools say that the kernel holds, in an order that
+// dump is the kernel's state in the output of other tools, in an order that
 // does not depend on its history.
 func (s *site) dump(t testing.TB) string {
 	t.Helper()
@@ -124,14 +124,14 @@ func TestDrain(t *testing.T) {
 
 func backendDrainsToDeadline(t *testing.T, s *site) {
 	const drain = 3 * time.Second
-	s.run(t, echoes(allWebs, `drain = "3s"`))
+	s.run(t, echoes(allWebs, `drain_timeout = "3s"`))
 	conns := holdMany(t, 6, s.client1, echo4, echo6)
 	by := conns.By()
 	if len(by["web3"]) != 4 {
 		t.Fatalf("web3 has %d of 12 held connections, want a third", len(by["web3"]))
 	}
 	begin := time.Now()
-	s.reload(t, echoes([]int{1, 2}, `drain = "3s"`))
+	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "3s"`))
 
 	v := s.draining(t)
 	if len(v.Drains) != 2 || v.Drains[0].Backend != "10.2.0.13:7000" || v.Drains[1].Backend != "[fd02::13]:7000" {
@@ -183,9 +183,9 @@ func linesWith(text, part string) []string {
 }
 
 func drainEndsEarly(t *testing.T, s *site) {
-	s.run(t, echoes(allWebs, `drain = "10m"`))
+	s.run(t, echoes(allWebs, `drain_timeout = "10m"`))
 	by := holdMany(t, 3, s.client1, echo4, echo6).By()
-	s.reload(t, echoes([]int{1, 2}, `drain = "10m"`))
+	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "10m"`))
 	if v := s.draining(t); len(v.Drains) != 2 {
 		t.Fatalf("draining: %+v, want web3's two", v.Drains)
 	}
@@ -206,7 +206,7 @@ func drainEndsEarly(t *testing.T, s *site) {
 
 func serviceDrains(t *testing.T, s *site) {
 	other := serves("other", []string{"192.0.2.77"}, "7000", []int{1}, "")
-	s.run(t, echoes(allWebs, `drain = "4s"`)+other)
+	s.run(t, echoes(allWebs, `drain_timeout = "4s"`)+other)
 	conns := holdMany(t, 3, s.client1, echo4, echo6)
 	elsewhere := hold(t, s.client1, "192.0.2.77:7000")
 	begin := time.Now()
@@ -237,12 +237,12 @@ func serviceDrains(t *testing.T, s *site) {
 }
 
 func noDrain(t *testing.T, s *site) {
-	s.run(t, echoes(allWebs, `drain = "0s"`))
+	s.run(t, echoes(allWebs, `drain_timeout = "0s"`))
 	by := holdMany(t, 3, s.client1, echo4).By()
 	begin := time.Now()
-	s.reload(t, echoes([]int{1, 2}, `drain = "0s"`))
+	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "0s"`))
 	cut := mustBeCut(t, by["web3"][0], 5*time.Second)
-	t.Logf("with drain = 0s the connection to the removed backend was cut after %s", cut.Sub(begin).Round(time.Millisecond))
+	t.Logf("with drain_timeout = 0s the connection to the removed backend was cut after %s", cut.Sub(begin).Round(time.Millisecond))
 	for _, i := range []string{"web1", "web2"} {
 		if err := by[i][0].Release(); err != nil {
 			t.Errorf("the connection to %s: %v", i, err)
@@ -320,9 +320,9 @@ func udpMoves(t *testing.T, s *site) {
 }
 
 func drainSurvivesRestart(t *testing.T, s *site) {
-	s.run(t, "[defaults]\ndrain = \"5s\"\n"+echoes(allWebs, ""))
+	s.run(t, "[defaults]\ndrain_timeout = \"5s\"\n"+echoes(allWebs, ""))
 	by := holdMany(t, 3, s.client1, echo4, echo6).By()
-	s.reload(t, "[defaults]\ndrain = \"5s\"\n"+echoes([]int{1, 2}, ""))
+	s.reload(t, "[defaults]\ndrain_timeout = \"5s\"\n"+echoes([]int{1, 2}, ""))
 	before := s.dump(t)
 	s.stop(t, syscall.SIGKILL)
 	begin := time.Now()
@@ -343,20 +343,20 @@ func drainSurvivesRestart(t *testing.T, s *site) {
 }
 
 func drainIsUndone(t *testing.T, s *site) {
-	s.run(t, echoes(allWebs, `drain = "2s"`))
+	s.run(t, echoes(allWebs, `drain_timeout = "2s"`))
 	by := holdMany(t, 3, s.client1, echo4).By()
-	s.reload(t, echoes([]int{1, 2}, `drain = "2s"`))
+	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "2s"`))
 	if v := s.draining(t); len(v.Drains) != 2 && len(v.Drains) != 1 {
 		t.Errorf("draining %+v", v.Drains)
 	}
-	s.reload(t, echoes(allWebs, `drain = "2s"`))
+	s.reload(t, echoes(allWebs, `drain_timeout = "2s"`))
 	if v := s.draining(t); len(v.Drains) != 0 {
 		t.Errorf("the backend is back, but draining %+v", v.Drains)
 	}
 	// Another drain of the same length, which began later, ends: the first one would have.
-	s.reload(t, echoes(allWebs, `drain = "2s"`)+serves("later", []string{"192.0.2.77"}, "7000", []int{1}, `drain = "2s"`))
+	s.reload(t, echoes(allWebs, `drain_timeout = "2s"`)+serves("later", []string{"192.0.2.77"}, "7000", []int{1}, `drain_timeout = "2s"`))
 	later := hold(t, s.client1, "192.0.2.77:7000")
-	s.reload(t, echoes(allWebs, `drain = "2s"`))
+	s.reload(t, echoes(allWebs, `drain_timeout = "2s"`))
 	mustBeCut(t, later, 30*time.Second)
 	moves(t, by["web3"]...)
 	if got := mustHold(t, s.client2, echo4, 6); got["web3"] != 2 {

@@ -12,7 +12,7 @@ import (
 )
 
 // chroot is a Debian with systemd in which no systemd runs, as where an image of a system
-// is made. What is done to it is seen by nobody else, and goes with the test.
+// is made. Changes in it stay in it, and go with the test.
 type chroot struct{ dir string }
 
 func newChroot(t *testing.T) chroot {
@@ -59,7 +59,7 @@ func (c chroot) bring(t testing.TB, file string) string {
 	return "/root/" + filepath.Base(file)
 }
 
-// has tells whether there is such a file or link.
+// has reports whether there is such a file or link.
 func (c chroot) has(file string) bool {
 	_, err := os.Lstat(filepath.Join(c.dir, file))
 	return err == nil
@@ -83,7 +83,7 @@ func (c chroot) mustNotHave(t testing.TB, when string, files ...string) {
 	}
 }
 
-// write puts a file of somebody's there.
+// write puts a file of another owner there.
 func (c chroot) write(t testing.TB, file, text string) {
 	t.Helper()
 	tool(t, "mkdir", "-p", filepath.Dir(filepath.Join(c.dir, file)))
@@ -92,8 +92,8 @@ func (c chroot) write(t testing.TB, file, text string) {
 	}
 }
 
-// pretend has the scripts believe that systemd runs (sd_booted(3)): what it is asked for
-// is written down. Whether it does that is shown on boxes.
+// pretend makes the scripts detect a running systemd (sd_booted(3)): their requests to it
+// are recorded. Whether it does them is shown on boxes.
 func (c chroot) pretend(t testing.TB) {
 	t.Helper()
 	c.must(t, "mkdir", "-p", "/run/systemd/system")
@@ -178,7 +178,7 @@ func debUnderSystemd(t *testing.T, p *packages) {
 	}
 	// What only a drop-in of the unit gives weir is unknown to a script, but for what weir,
 	// while it runs, was not given.
-	c.write(t, "etc/weir/conf.d/wrong.toml", "[cluster]\nname = \"edge\"\njoin = [\"10.0.0.2\"]\nkeys = [\"credential:sealed\"]\n")
+	c.write(t, "etc/weir/conf.d/wrong.toml", "[fleet]\nname = \"edge\"\njoin = [\"10.0.0.2\"]\nkeys = [\"credential:sealed\"]\n")
 	for _, tt := range []struct{ given, asked string }{
 		{"", "try-restart weir.service"},
 		{"run/credentials/weir.service/weir_other", ""},
@@ -204,7 +204,7 @@ func debUnderSystemd(t *testing.T, p *packages) {
 	t.Log(out)
 }
 
-// mustTell looks for what somebody must know who has removed weir, and how to end it.
+// mustTell searches for the texts that an operator needs who has removed weir, and how to end it.
 func (c chroot) mustTell(t testing.TB, said string) {
 	t.Helper()
 	for _, want := range []string{"What is left in the kernel:", "the kernel ", "/var/lib/weir-removed/weir cleanup --config /var/lib/weir-removed/etc/weir.toml", "/var/lib/weir"} {

@@ -31,7 +31,7 @@ func TestPackages(t *testing.T) {
 		{"lintian finds nothing that is not explained", packagesPleaseLintian},
 		{"rpm finds nothing", packagesPleaseRPM},
 		{"another processor", packagesForArm64},
-		{"the program says what it is", packagesTellVersion},
+		{"the program says what it is", packagesHaveVersion},
 		{"the bill of materials has every module", packagesListModules},
 		{"manual pages are well formed", packagesHaveManual},
 		{"shells complete", packagesComplete},
@@ -251,7 +251,7 @@ func packagesKeepConfiguration(t *testing.T, p *packages) {
 	}{
 		{"", 1},
 		{"[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n", 0},
-		{"[[servise]]\n", 0}, // weir run says what is wrong
+		{"[[servise]]\n", 0}, // weir run reports what is wrong
 	} {
 		more := filepath.Join(p.root, "etc/weir/conf.d/more.toml")
 		if err := os.WriteFile(more, []byte(tt.toml), 0o644); err != nil {
@@ -265,8 +265,8 @@ func packagesKeepConfiguration(t *testing.T, p *packages) {
 	}
 }
 
-// packagesPleaseLintian has it say everything; packaging/lintian-overrides explains what
-// is not so. A later lintian than Debian 12's may have remarks that nobody knows yet: of
+// packagesPleaseLintian enables all checks; packaging/lintian-overrides explains what
+// is not so. A later lintian than Debian 12's may have new remarks: of
 // those only errors and warnings count.
 func packagesPleaseLintian(t *testing.T, p *packages) {
 	cmd := exec.Command("lintian", "--allow-root", "--display-info", "--display-experimental", "--pedantic", "--tag-display-limit", "0", p.made(t, "*_amd64.deb"))
@@ -293,7 +293,7 @@ func packagesForArm64(t *testing.T, p *packages) {
 	packagesAreFor(t, p, "arm64", "aarch64")
 }
 
-// packagesAreFor looks at the fields of the deb and of the rpm for a processor, which both
+// packagesAreFor checks the fields of the deb and of the rpm for a processor, which both
 // call as they do.
 func packagesAreFor(t *testing.T, p *packages, deb, rpm string) {
 	t.Helper()
@@ -313,7 +313,7 @@ func packagesAreFor(t *testing.T, p *packages, deb, rpm string) {
 
 var versionForm = regexp.MustCompile(`^weir (\S+) \(commit ([0-9a-f]{40}|unknown)(-dirty)? of (\S+Z), go\S+, linux/amd64\)\n$`)
 
-func packagesTellVersion(t *testing.T, p *packages) {
+func packagesHaveVersion(t *testing.T, p *packages) {
 	said := tool(t, filepath.Join(p.root, "usr/bin/weir"), "version")
 	m := versionForm.FindStringSubmatch(said)
 	if m == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bill is what is looked at of the bill of materials, CycloneDX.
+// bill has the checked parts of the bill of materials, CycloneDX.
 type bill struct {
 	BOMFormat, SpecVersion string
 	Metadata               struct {
@@ -100,7 +100,7 @@ func packagesHaveManual(t *testing.T, p *packages) {
 }
 
 // packagesComplete types on behalf of a user of bash, and has the other shells' files
-// looked at as text: bash is the one that every box has.
+// checked as text: bash is the one that every box has.
 func packagesComplete(t *testing.T, p *packages) {
 	file := filepath.Join(p.root, "usr/share/bash-completion/completions/weir")
 	tool(t, "bash", "-n", file)

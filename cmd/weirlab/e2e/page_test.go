@@ -23,7 +23,7 @@ const pageAt = "http://10.1.0.1:10266"
 var pageServices = sized(1000, 5000)
 
 func pageConfig() string {
-	return "[daemon]\nlisten = \"10.1.0.1:10266\"\n\n[kernel]\nsync_period = \"1h\"\nvip_mode = \"route\"\nroute_pools = [\"" + props.Pool + "\"]\n" +
+	return "[daemon]\npage_listen = \"10.1.0.1:10266\"\n\n[kernel]\nsync_period = \"1h\"\nvip_mode = \"route\"\nroute_pools = [\"" + props.Pool + "\"]\n" +
 		service("web", check("http", httpCheck)) + props.Services(1, pageServices)
 }
 
@@ -103,7 +103,7 @@ func (s *site) cpu(t *testing.T) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
 }
 
-// unreadable lists the texts whose contrast is under 4.5, as WCAG 2.1 counts it.
+// unreadable lists the texts with a contrast under 4.5, as WCAG 2.1 counts it.
 const unreadable = `(() => {
 	const parse = (c) => { const m = c.match(/[\d.]+/g).map(Number); return {r: m[0], g: m[1], b: m[2], a: m[3] ?? 1}; };
 	const lum = (c) => [c.r, c.g, c.b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -203,7 +203,7 @@ func worksWithoutScript(t *testing.T, b *browser) {
 	}
 }
 
-// isLive has a server fail while somebody looks: the row changes, and nothing else does.
+// isLive has a server fail while the page is open: the row changes, and nothing else does.
 func (s *site) isLive(t *testing.T, b *browser, server *webServer) {
 	b.window(t, 1280, 500, "dark")
 	b.open(t, pageAt+"/services?q=web&sort=address")
@@ -255,7 +255,7 @@ func (s *site) isLive(t *testing.T, b *browser, server *webServer) {
 	}
 }
 
-// endIsSeen stops the daemon: the page says since when it knows nothing.
+// endIsSeen stops the daemon: the page shows the time of its last update.
 func (s *site) endIsSeen(t *testing.T, b *browser) {
 	if err := b.eval(`scrollTo(0, document.body.scrollHeight)`, nil); err != nil {
 		t.Fatal(err)

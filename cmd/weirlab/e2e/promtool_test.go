@@ -8,8 +8,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// TestRulesForPrometheus has Prometheus' own judge look over the rules for alerts, and
-// play through what they say of the main cases, and what they say nothing of.
+// TestRulesForPrometheus has Prometheus' own tool check the rules for alerts, and
+// play through the main cases, with an alert and without one.
 func TestRulesForPrometheus(t *testing.T) {
 	t.Parallel()
 	promtool := lab.RequirePromtool(t)

@@ -22,7 +22,7 @@ func TestProtocols(t *testing.T) {
 
 // One Service with everything that one may have: ports of two protocols, with
 // and without mapping, and several VIPs of both families. The greeters of other
-// backend ports have other names, to tell who has answered.
+// backend ports have other names, to show which one has answered.
 func (s *site) testPortsAndVIPs(t *testing.T) {
 	web1 := s.web(1)
 	err := web1.Do(func() error {
@@ -130,7 +130,7 @@ func (s *site) testSCTP(t *testing.T) {
 				if met["s1"] != 3 || met["s2"] != 3 {
 					t.Errorf("%s: met %v, want 3 of s1 and of s2", vip, met)
 				}
-				// What the kernel says to that, port unreachable, is no news to an
+				// The kernel's answer to that, port unreachable, is no news to an
 				// SCTP client: it goes on trying.
 				answers, err = s.visitsIn(within(t, 2*time.Second), "sc", 1, f.network, at(vip, 81))
 				if err == nil {

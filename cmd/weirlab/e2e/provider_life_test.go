@@ -18,7 +18,7 @@ func TestAddresses(t *testing.T) {
 		{"another type and class", lifeOfAClass},
 		{"two API servers, one pool", twoServersOnePool},
 		{"two boxes, and the writer is killed", twoWriters},
-		{"home is away", homeAway},
+		{"home is away", leaseClusterUnreachable},
 	})
 }
 
@@ -29,9 +29,9 @@ func lifeOfAService(t *testing.T, e *estate) {
 	if g.status != "False" || !strings.Contains(g.message, "six") {
 		t.Errorf("pending: %+v", g)
 	}
-	isTold(t, e.prod, "web", "AddressPending", "FamilyMissing")
-	e.poolsSay(t, "pending", func(d poolsDoc) bool {
-		return len(d.Pending) == 1 && d.Pending[0].Service == "prod/default/web" && d.Pending[0].Reason == "family-missing" && d.Writer.Me
+	hasEvent(t, e.prod, "web", "AddressPending", "FamilyMissing")
+	e.poolsShow(t, "pending", func(d poolsDoc) bool {
+		return len(d.Pending) == 1 && d.Pending[0].Service == "prod/default/web" && d.Pending[0].Reason == "family-missing" && d.Writer.Self
 	})
 	e.metricIs(t, `weir_addresses_pending{reason="family-missing"}`, 1)
 	e.statusIs(t, "a Note", func(d statusDoc) bool {
@@ -48,10 +48,10 @@ func lifeOfAService(t *testing.T, e *estate) {
 	if g.status != "True" || !strings.Contains(g.managers, "weir Apply status") {
 		t.Errorf("assigned: %+v", g)
 	}
-	isTold(t, e.prod, "web", "AddressAssigned", "192.0.2.64")
+	hasEvent(t, e.prod, "web", "AddressAssigned", "192.0.2.64")
 	e.claimsAre(t, "192.0.2.64=prod/default/web")
 	e.metricIs(t, `weir_pool_addresses{pool="public",state="used"}`, 1)
-	e.poolsSay(t, "used", func(d poolsDoc) bool {
+	e.poolsShow(t, "used", func(d poolsDoc) bool {
 		return len(d.Pending) == 0 && d.addressState("192.0.2.64") == "used prod/default/web"
 	})
 	if out := e.box.Must(t, e.weir, "explain", "192.0.2.64:80"); !strings.Contains(out, "pool public") {
@@ -64,12 +64,12 @@ func lifeOfAService(t *testing.T, e *estate) {
 	forget(t, e.stage, "new")
 
 	// Shared.
-	annotate(t, e.prod, "web", `{"weir/share": "site"}`)
-	e.want(t, e.prod, "docs", `, "annotations": {"weir/share": "site"}`, 81, "10.2.0.13")
+	annotate(t, e.prod, "web", `{"weir/sharing-key": "site"}`)
+	e.want(t, e.prod, "docs", `, "annotations": {"weir/sharing-key": "site"}`, 81, "10.2.0.13")
 	isGiven(t, e.prod, "docs", "192.0.2.64", "Assigned")
 	e.answers(t, "192.0.2.64:81", "web3")
 	e.answers(t, "192.0.2.64:80", "web1")
-	e.poolsSay(t, "shared", func(d poolsDoc) bool {
+	e.poolsShow(t, "shared", func(d poolsDoc) bool {
 		return d.addressState("192.0.2.64") == "used prod/default/docs,prod/default/web"
 	})
 
@@ -77,32 +77,32 @@ func lifeOfAService(t *testing.T, e *estate) {
 	annotate(t, e.prod, "docs", `{"weir/addresses": "203.0.113.1"}`)
 	isGiven(t, e.prod, "docs", "192.0.2.64", "AddressNotInPool")
 	e.answers(t, "192.0.2.64:81", "web3")
-	annotate(t, e.prod, "docs", `{"weir/addresses": "192.0.2.67", "weir/share": null}`)
+	annotate(t, e.prod, "docs", `{"weir/addresses": "192.0.2.67", "weir/sharing-key": null}`)
 	isGiven(t, e.prod, "docs", "192.0.2.67", "Assigned")
 	e.answers(t, "192.0.2.67:81", "web3")
 	e.silent(t, "192.0.2.64:81")
-	isTold(t, e.prod, "docs", "AddressReleased", "192.0.2.64")
+	hasEvent(t, e.prod, "docs", "AddressReleased", "192.0.2.64")
 
-	// A pool that moves away strands it, and takes nothing from it.
+	// A pool without its address leaves the Service its address.
 	e.reload(t, giving("10m", poolOf("public", "198.51.100.64/30")))
-	isGiven(t, e.prod, "web", "192.0.2.64", "PoolStranded")
-	isTold(t, e.prod, "web", "AddressStranded", "192.0.2.64")
+	isGiven(t, e.prod, "web", "192.0.2.64", "OutsidePool")
+	hasEvent(t, e.prod, "web", "AddressOutsidePool", "192.0.2.64")
 	e.answers(t, "192.0.2.64:80", "web1")
-	e.statusIs(t, "a Note", func(d statusDoc) bool { return len(d.Notes) == 2 && d.Notes[0].Reason == "pool-stranded" })
+	e.statusIs(t, "a Note", func(d statusDoc) bool { return len(d.Notes) == 2 && d.Notes[0].Reason == "outside-pool" })
 	e.reload(t, giving("10m", public))
 	isGiven(t, e.prod, "web", "192.0.2.64", "Assigned")
 
 	// Deleted, and made again in time; then deleted for good: the address is free.
 	forget(t, e.prod, "web", "docs")
 	e.silent(t, "192.0.2.64:80")
-	isTold(t, e.prod, "web", "AddressReleased", "192.0.2.64 is kept")
-	e.poolsSay(t, "held", func(d poolsDoc) bool {
-		return d.addressState("192.0.2.64") == "held prod/default/docs,prod/default/web"
+	hasEvent(t, e.prod, "web", "AddressReleased", "192.0.2.64 is kept")
+	e.poolsShow(t, "retained", func(d poolsDoc) bool {
+		return d.addressState("192.0.2.64") == "retained prod/default/docs,prod/default/web"
 	})
 	e.want(t, e.prod, "other", "", 80, "10.2.0.12")
 	isGiven(t, e.prod, "other", "192.0.2.66", "Assigned") // 65 waits for stage/new
 	// What docs had there is held for it too: web comes back with the same key.
-	e.want(t, e.prod, "web", `, "annotations": {"weir/share": "site"}`, 80, "10.2.0.11")
+	e.want(t, e.prod, "web", `, "annotations": {"weir/sharing-key": "site"}`, 80, "10.2.0.11")
 	isGiven(t, e.prod, "web", "192.0.2.64", "Assigned")
 	e.answers(t, "192.0.2.64:80", "web1")
 	e.reload(t, giving("1s", public))
@@ -128,7 +128,7 @@ func lifeOfAClass(t *testing.T, e *estate) {
 	do(t, e.prod, http.MethodPatch, servicesPath+"/web", `{"spec": {"type": "LoadBalancer", "loadBalancerClass": "other/lb"}}`)
 	do(t, e.prod, http.MethodPatch, servicesPath+"/web/status", `{"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.64", "ipMode": "VIP"}]}}}`)
 	e.want(t, e.prod, "mine", `, "annotations": {"weir/addresses": "192.0.2.64"}`, 80, "10.2.0.13")
-	isGiven(t, e.prod, "mine", "", "AddressTaken") // it is the other's
+	isGiven(t, e.prod, "mine", "", "AddressInUse") // it is the other's
 	if g := isGiven(t, e.prod, "web", "192.0.2.64", ""); strings.Contains(g.managers, "weir ") {
 		t.Errorf("weir wrote a Service of another class: %+v", g)
 	}

@@ -34,7 +34,7 @@ func twoServersOnePool(t *testing.T, e *estate) {
 	e.wantMany(t, "m", 12)
 	owner := e.allHave(t, 24-16)
 	figure(t, "16 of 24 Services of two API servers get the addresses of one pool, from the first request", time.Since(begin))
-	e.poolsSay(t, "exhausted", func(d poolsDoc) bool {
+	e.poolsShow(t, "exhausted", func(d poolsDoc) bool {
 		return len(d.Pending) == 8 && d.Pending[0].Reason == "pool-exhausted" && d.Pools[0].Used == 16
 	})
 	e.metricIs(t, `weir_addresses_pending{reason="pool-exhausted"}`, 8)
@@ -60,9 +60,9 @@ func twoWriters(t *testing.T, e *estate) {
 	e.clear(t)
 	e.second.run(t, config)
 	defer e.second.cleanSlate(t)
-	first := e.poolsSay(t, "it writes", func(d poolsDoc) bool { return d.Writer.Me })
-	e.second.poolsSay(t, "it sees the writer", func(d poolsDoc) bool {
-		return !d.Writer.Me && d.Writer.Holder == first.Writer.Holder && d.Writer.Error == ""
+	first := e.poolsShow(t, "it writes", func(d poolsDoc) bool { return d.Writer.Self })
+	e.second.poolsShow(t, "it sees the writer", func(d poolsDoc) bool {
+		return !d.Writer.Self && d.Writer.Holder == first.Writer.Holder && d.Writer.Error == ""
 	})
 	e.want(t, e.stage, "before", "", 80, "10.2.0.12")
 	isGiven(t, e.stage, "before", "192.0.2.64", "Assigned")
@@ -83,9 +83,9 @@ func twoWriters(t *testing.T, e *estate) {
 	e.want(t, e.prod, "after", "", 80)
 	e.allHave(t, 0)
 	figure(t, "the other box gives addresses, after the writer was killed (its lease lasts 15 s)", time.Since(begin))
-	e.second.poolsSay(t, "it took over", func(d poolsDoc) bool { return d.Writer.Me && d.Writer.Holder != first.Writer.Holder })
+	e.second.poolsShow(t, "it took over", func(d poolsDoc) bool { return d.Writer.Self && d.Writer.Holder != first.Writer.Holder })
 	e.start(t)
-	e.poolsSay(t, "it comes back as the other", func(d poolsDoc) bool { return !d.Writer.Me && d.Writer.Holder != "" && d.Pools[0].Used == 18 })
+	e.poolsShow(t, "it comes back as the other", func(d poolsDoc) bool { return !d.Writer.Self && d.Writer.Holder != "" && d.Pools[0].Used == 18 })
 	// In good order it takes no time.
 	e.second.stop(t, syscall.SIGTERM)
 	begin = time.Now()
@@ -104,8 +104,8 @@ func twoWriters(t *testing.T, e *estate) {
 	e.clear(t)
 }
 
-// The home cluster stands still. What is, is served; nothing new is given.
-func homeAway(t *testing.T, e *estate) {
+// The lease cluster does not answer. Known addresses are served; no new ones are given.
+func leaseClusterUnreachable(t *testing.T, e *estate) {
 	e.reload(t, giving("1s", poolOf("public", "192.0.2.64/30")))
 	e.clear(t)
 	e.want(t, e.stage, "web", "", 80, "10.2.0.11")
@@ -123,7 +123,7 @@ func homeAway(t *testing.T, e *estate) {
 		return nil
 	})
 	e.want(t, e.stage, "late", "", 80)
-	doc := e.poolsSay(t, "no writer", func(d poolsDoc) bool {
+	doc := e.poolsShow(t, "no writer", func(d poolsDoc) bool {
 		return d.Writer.Holder == "" && d.Writer.Error != "" && len(d.Pending) == 1 && d.Pending[0].Reason == "no-writer"
 	})
 	t.Log(doc.Pending[0].Text)

@@ -38,7 +38,7 @@ func addressRules(t testing.TB) (statuses, claims rbacv1.PolicyRule) {
 	return statuses, claims
 }
 
-// Without any single right to give addresses weir says which it lacks, and with all of
+// Without any single right to give addresses weir reports which it lacks, and with all of
 // them the API server refuses nothing.
 func TestAddressRights(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestAddressRights(t *testing.T) {
 			}
 		}
 	})
-	o := lab.KubeOptions{Flags: []string{"--feature-gates=WatchList=false"}} // or nobody would need the right to list
+	o := lab.KubeOptions{Flags: []string{"--feature-gates=WatchList=false"}} // or no client would need the right to list
 	for _, what := range rights {
 		o.Users = append(o.Users, lab.KubeUser{Name: userWithout(what)})
 	}
@@ -70,7 +70,7 @@ func TestAddressRights(t *testing.T) {
 		allow(t, api, userWithout(what), "", append(manifestRules(t), lacking[what][0]...))
 		allow(t, api, userWithout(what), "weir-system", lacking[what][1])
 	}
-	config := "[addresses]\nrelease_after = \"1s\"\n" + follows("", "prod") + poolOf("public", "192.0.2.64/30")
+	config := "[addresses]\nretention = \"1s\"\n" + follows("", "prod") + poolOf("public", "192.0.2.64/30")
 
 	before := forbidden(t, s.prod)
 	s.run(t, config)
@@ -104,13 +104,13 @@ func (s *land) lacksRight(t *testing.T, what, config string) {
 		isGiven(t, s.prod, "web", "192.0.2.64", "Assigned")
 		do(t, s.prod, http.MethodDelete, servicesPath+"/web", "")
 	}
-	doc := s.poolsSay(t, "without the right to "+what, func(d poolsDoc) bool {
+	doc := s.poolsShow(t, "without the right to "+what, func(d poolsDoc) bool {
 		text := d.Writer.Error + d.Writer.Unread["prod"]
 		return strings.Contains(text, what) && strings.Contains(text, "forbidden")
 	})
 	t.Logf("without %q: %s", what, doc.Writer.Error+doc.Writer.Unread["prod"])
 	s.stop(t, syscall.SIGTERM)
-	// What it left is put right by one that may.
+	// What it left is repaired by one that may.
 	s.kubeconfig(t, "prod", lab.KubeWeir)
 	_, _, err := s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodDelete, "/apis/coordination.k8s.io/v1/namespaces/weir-system/leases/weir-writer", "")
 	must(t, err)

@@ -33,7 +33,7 @@ func newEstate(t *testing.T) *estate {
 
 // giving is the configuration that gives addresses of these pools to both clusters.
 func giving(release string, pools ...string) string {
-	return fmt.Sprintf("[addresses]\nhome = \"prod\"\nrelease_after = %q\n", release) + follows("", "prod", "stage") + strings.Join(pools, "")
+	return fmt.Sprintf("[addresses]\nlease_cluster = \"prod\"\nretention = %q\n", release) + follows("", "prod", "stage") + strings.Join(pools, "")
 }
 
 // poolOf is one [[pool]].
@@ -59,11 +59,11 @@ func annotate(t testing.TB, k *lab.Kube, name, annotations string) {
 	do(t, k, http.MethodPatch, servicesPath+"/"+name, `{"metadata": {"annotations": `+annotations+`}}`)
 }
 
-// given is what a Service's status says of its address.
+// given is the address in a Service's status.
 type given struct {
 	addrs                   string // comma separated, with ipModes other than VIP
 	status, reason, message string
-	managers                string // of its fields, but those of whoever made it
+	managers                string // of its fields, but those of its creator
 }
 
 type serviceDoc struct {
@@ -125,7 +125,7 @@ func isGiven(t testing.TB, k *lab.Kube, name, addrs, reason string) given {
 	return g
 }
 
-// claims are the holders of the claims in the home cluster, by their names.
+// claims are the holders of the claims in the lease cluster, by their names.
 func (e *estate) claims(t testing.TB) map[string]string {
 	t.Helper()
 	var list struct {
@@ -160,8 +160,8 @@ func (e *estate) claimsAre(t testing.TB, want ...string) {
 	})
 }
 
-// isTold waits for an Event on a Service.
-func isTold(t testing.TB, k *lab.Kube, name, reason, text string) {
+// hasEvent waits for an Event on a Service.
+func hasEvent(t testing.TB, k *lab.Kube, name, reason, text string) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
 		var list struct {
@@ -221,23 +221,23 @@ func (e *estate) clear(t testing.TB) {
 // poolsDoc is the part of weir pools that these tests read.
 type poolsDoc struct {
 	Pools []struct {
-		Name       string
-		Used, Held int
+		Name           string
+		Used, Retained int
 	}
 	Addresses []struct {
-		Address, Pool, State, Stranded string
-		Services                       []string
+		Address, Pool, State string
+		Services             []string
 	}
 	Pending []struct{ Service, Reason, Text string }
 	Writer  struct {
-		Home, Holder, Error string
-		Me                  bool
-		Unread              map[string]string
+		Cluster, Holder, Error string
+		Self                   bool
+		Unread                 map[string]string
 	}
 }
 
-// poolsSay waits until weir pools says what ok wants.
-func (s *site) poolsSay(t testing.TB, what string, ok func(poolsDoc) bool) (doc poolsDoc) {
+// poolsShow waits until weir pools shows what ok wants.
+func (s *site) poolsShow(t testing.TB, what string, ok func(poolsDoc) bool) (doc poolsDoc) {
 	t.Helper()
 	eventually(t, time.Minute, func() error {
 		doc = poolsDoc{}

@@ -11,8 +11,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// serveSight has a host answer every request with its name and whom it sees, as the quick starts
-// say.
+// serveSight has a host answer every request with its name and the client address that it sees, as in the
+// quick starts.
 func serveSight(t testing.TB, m *lab.Machine) {
 	t.Helper()
 	l, err := m.Listen("tcp", ":8080")

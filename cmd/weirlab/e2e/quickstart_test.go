@@ -15,7 +15,7 @@ import (
 )
 
 // Quick starts are typed as they are written. A block of packaging/doc/quickstart-*.md that
-// begins with ```sh has what somebody types after the prompt of a machine of the lab, "box# " or
+// begins with ```sh has the input after the prompt of a machine of the lab, "box# " or
 // "client$ ", here-documents and continued lines included, and after that what he should see, if
 // it is shown. There "..." is any number of lines, and figures that are others each time do not
 // count: see blur. Every command ends with 0.
@@ -25,7 +25,7 @@ type step struct {
 	line    int // in the file
 	machine string
 	command string
-	want    []string // lines; none: it must succeed, whatever it says
+	want    []string // lines; none: it must succeed, whatever its output
 }
 
 var prompt = regexp.MustCompile(`^([a-z][a-z0-9]*)[#$] (.*)$`)
@@ -74,7 +74,7 @@ func readSteps(t testing.TB, file string) []step {
 	return steps
 }
 
-// reads are commands that change nothing: somebody who does not see yet what he should types them
+// reads are commands that change nothing: a reader who does not see yet what he should types them
 // again.
 var reads = []string{
 	"curl", "for i in", "ip route", "ping", "kubectl get", "systemctl status", "weir status", "weir services", "weir conns", "weir explain",
@@ -87,7 +87,7 @@ type quickstart struct {
 	file     string
 	begin    time.Time // of the first installation
 	answered bool
-	after    func(step, string) // what is done with what a step said; may be nil
+	after    func(step, string) // what is done with the output of a step; may be nil
 }
 
 // typeAll types all steps, in their order.
@@ -186,7 +186,7 @@ func blur(line string) string {
 	return counts.ReplaceAllString(line, "$1 N N")
 }
 
-// shows tells whether lines are as wanted.
+// shows reports whether lines are as wanted.
 func shows(want []string, out string) bool {
 	got := strings.Split(strings.TrimRight(out, "\n"), "\n")
 	return match(trimmed(want), trimmed(got))

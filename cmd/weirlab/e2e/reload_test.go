@@ -28,12 +28,12 @@ func TestReload(t *testing.T) {
 		{"a storm of reloads ends in the last state", reloadStorm},
 	})
 	mustHaveLostNothing(t, traffic)
-	t.Run("a reload waits for verdicts", func(t *testing.T) { reloadWaitsForVerdicts(t, s) })
+	t.Run("a reload waits for verdicts", func(t *testing.T) { reloadWaitsForChecks(t, s) })
 }
 
-// A Service whose backends nobody has asked yet must not be without any: what
-// served goes on serving until the new ones have their first verdicts.
-func reloadWaitsForVerdicts(t *testing.T, s *site) {
+// A Service with backends that have not been checked yet must not be without any: what
+// served continues to serve until the new ones have their first results.
+func reloadWaitsForChecks(t *testing.T, s *site) {
 	s.serveAll(t, 9090)
 	s.reload(t, serves("web", bothVIPs, "80:8080", []int{1, 2}, ""))
 	traffic := []*load{
@@ -105,11 +105,11 @@ func badReloads(t *testing.T, s *site) {
 		name, toml string
 		want       []string
 	}{
-		{"syntax", good + "\n[kernel\n", []string{configFile + ":12:"}},
+		{"syntax", good + "\n[kernel\n", []string{configFile + ":11:"}},
 		{"unknown key", strings.Replace(good, "backends =", "backend_list =", 1), []string{configFile + ":8:", "backend_list"}},
 		{"unknown value", good + "scheduler = \"rrr\"\n", []string{"scheduler", "rrr"}},
 		{"clash", good + service("other", ""), []string{"192.0.2.10", "other", "web"}},
-		{"two problems", good + "scheduler = \"rrr\"\ndrain = \"soon\"\n", []string{"scheduler", "drain"}},
+		{"two problems", good + "scheduler = \"rrr\"\ndrain_timeout = \"soon\"\n", []string{"scheduler", "drain"}},
 		{"nothing", "[[service]]\n", []string{"name", "vips", "ports"}},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func restartKeys(t *testing.T, s *site) {
 		"kernel.families":       kernel + "families = [\"ipv6\"]\n",
 		"kernel.masquerade_bit": kernel + "masquerade_bit = 15\n",
 		"daemon.socket":         kernel + "[daemon]\nsocket = \"/run/other.sock\"\n",
-		"daemon.listen":         kernel + "[daemon]\nlisten = \"127.0.0.1:10999\"\n",
+		"daemon.page_listen":    kernel + "[daemon]\npage_listen = \"127.0.0.1:10999\"\n",
 		"daemon.log_format":     kernel + "[daemon]\nlog_format = \"json\"\n",
 	} {
 		ops := s.ops(t)
@@ -217,7 +217,7 @@ func reloadTouchesLittle(t *testing.T, s *site) {
 			before := s.ops(t)
 			s.reload(t, step.toml)
 			var got map[string]int
-			// Real servers without a connection drain until the first look at them.
+			// Real servers without a connection drain until they are first counted.
 			eventually(t, 10*time.Second, func() error {
 				got = s.opsSince(t, before)
 				delete(got, "change real_server") // to weight 0
@@ -283,7 +283,7 @@ func reloadIncludes(t *testing.T, s *site) {
 }
 
 // IPVS's timeouts are the whole box's: a reload that is not about them leaves
-// them alone.
+// them unchanged.
 func reloadTimeouts(t *testing.T, s *site) {
 	kernel := func(more string) string { return "[kernel]\nsync_period = \"2s\"\n" + more + service("web", "") }
 	has := func(want string) {
@@ -334,7 +334,7 @@ func reloadStorm(t *testing.T, s *site) {
 	})
 	before := s.dump(t)
 	for i := range 15 {
-		s.configure(t, service("web", "")+serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain = "0s"`))
+		s.configure(t, service("web", "")+serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain_timeout = "0s"`))
 		if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}

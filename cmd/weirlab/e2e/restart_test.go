@@ -47,11 +47,11 @@ func restartUnderLoad(t *testing.T, s *site) {
 		if ops := s.metrics(t, "weir_ops_total"); len(ops) > 0 {
 			t.Errorf("%v: the restarted daemon has written to the kernel: %v", sig, ops)
 		}
-		if drift := s.metrics(t, "weir_drift_total"); len(drift) > 0 {
+		if drift := s.metrics(t, "weir_drift_repairs_total"); len(drift) > 0 {
 			t.Errorf("%v: the restarted daemon took what it found for drift: %v", sig, drift)
 		}
 		t.Logf("%v: messages since the start, all of which read: %v, programs run: %v",
-			sig, s.metrics(t, "weir_kernel_messages_total"), s.metrics(t, "weir_execs_total"))
+			sig, s.metrics(t, "weir_netlink_messages_total"), s.metrics(t, "weir_execs_total"))
 		one.more(t, 20)
 	}
 	mustHaveLostNothing(t, one, two)
@@ -134,8 +134,8 @@ func kills(r *rand.Rand, n int) []kill {
 }
 
 func killAmidSync(t *testing.T, s *site) {
-	plantStrangers(t, s)
-	defer removeStrangers(t, s)
+	plantForeign(t, s)
+	defer removeForeign(t, s)
 	foreign := s.dump(t)
 	n := sized(400, 1000)
 	s.run(t, twoEach(n))
@@ -144,7 +144,7 @@ func killAmidSync(t *testing.T, s *site) {
 	begin := time.Now()
 	s.box.Must(t, s.weir, "cleanup")
 	t.Logf("cleanup of %d services took %s", n, time.Since(begin).Round(time.Millisecond))
-	sameState(t, "run and cleanup beside strangers", foreign, s.dump(t))
+	sameState(t, "run and cleanup beside foreign objects", foreign, s.dump(t))
 
 	partial := 0
 	for _, k := range kills(random(t), n) {
@@ -160,7 +160,7 @@ func killAmidSync(t *testing.T, s *site) {
 		t.Logf("killed %s: %d of %d virtual servers, %d of %d real servers, %d set members and %d of 250 addresses were there; ready %s after the next start",
 			k.when, servers, n, reals, 2*n, members, addresses, time.Since(begin).Round(time.Millisecond))
 		sameState(t, "kill "+k.when+" and start", want, s.dump(t))
-		if drift := s.metrics(t, "weir_drift_total"); len(drift) > 0 {
+		if drift := s.metrics(t, "weir_drift_repairs_total"); len(drift) > 0 {
 			t.Errorf("kill %s: counted as drift: %v", k.when, drift)
 		}
 		mustGet(t, s.client1, "198.51.100.150:81", 2)
@@ -174,7 +174,7 @@ func killAmidSync(t *testing.T, s *site) {
 }
 
 // killedRun runs the daemon in one command on the box, and kills it with SIGKILL
-// when a script says that the moment has come.
+// when a script reports that the moment has come.
 func (s *site) killedRun(t testing.TB, until string) {
 	t.Helper()
 	s.box.Must(t, "sh", "-c", s.weir+` run >/dev/null 2>&1 & pid=$!; `+until+`; kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null; true`)

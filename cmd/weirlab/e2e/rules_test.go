@@ -31,7 +31,7 @@ func TestRules(t *testing.T) {
 	t.Run("sets grow", s.testSetsGrow)
 }
 
-// unlimitRefusals lets the box say "port unreachable" as often as a test asks:
+// unlimitRefusals lets the box send "port unreachable" as often as a test asks:
 // a kernel does so but once a second for each address, and of no route a few times.
 func (s *site) unlimitRefusals(t *testing.T) {
 	t.Helper()
@@ -162,12 +162,12 @@ func (s *site) testHostAddress(t *testing.T) {
 	}
 	s.reload(t, service("web", ""))
 	for _, own := range []string{"10.1.0.1", "fd01::1"} {
-		expect(t, s.client1, "tcp", at(own, 80), refused) // nobody listens there
+		expect(t, s.client1, "tcp", at(own, 80), refused) // no program listens there
 		expect(t, s.client1, "tcp", at(own, 2222), "box")
 	}
 }
 
-// An operator whose firewall refuses what it does not know need not know weir's
+// An operator with a firewall that refuses what it does not know need not know weir's
 // Services. What every IPv6 host must let in is neighbour discovery.
 func (s *site) testPolicies(t *testing.T) {
 	s.cleanSlate(t)
@@ -289,7 +289,7 @@ func (s *site) testNumberOfRules(t *testing.T) {
 }
 
 // The set of source ranges begins with room for 65536. More than that come in by
-// a reload, and the client whose range was there before is admitted throughout.
+// a reload, and the client with the old range is admitted throughout.
 func (s *site) testSetsGrow(t *testing.T) {
 	const vips, ports, ranges = 8, 32, 300
 	toml := func(ranges int) string {

@@ -33,12 +33,12 @@ func manyServices(n, weight int) string {
 // effort is what weir has asked of the kernel: messages by part, and programs.
 type effort map[string]int
 
-var effortLine = regexp.MustCompile(`(?m)^weir_(?:kernel_messages_total\{part="(\w+)"\}|(execs)_total) (\S+)$`)
+var effortLine = regexp.MustCompile(`(?m)^weir_(?:netlink_messages_total\{part="(\w+)"\}|(execs)_total) (\S+)$`)
 
 // effort reads the counters, but for those of the reading itself.
 func (s *site) effort(t testing.TB) effort {
 	t.Helper()
-	text := s.box.Must(t, "sh", "-c", "curl -sSf http://127.0.0.1:10266/metrics | grep -E '^weir_(kernel_messages|execs)'")
+	text := s.box.Must(t, "sh", "-c", "curl -sSf http://127.0.0.1:10266/metrics | grep -E '^weir_(netlink_messages|execs)'")
 	out := effort{}
 	for _, m := range effortLine.FindAllStringSubmatch(text, -1) {
 		var v float64
@@ -65,7 +65,7 @@ func (e effort) since(before effort) effort {
 	return out
 }
 
-// one tells whether this is the effort of one change: at most two messages, and
+// one reports whether this is the effort of one change: at most two messages, and
 // no program.
 func (e effort) one() bool {
 	total := 0

@@ -46,7 +46,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 const configFile = "/etc/weir/weir.toml"
 
 // configure writes the configuration. Audits are as frequent as a test's
-// patience wants, unless it says otherwise.
+// patience wants, unless another interval is given.
 func (s *site) configure(t testing.TB, toml string) {
 	t.Helper()
 	if !strings.Contains(toml, "[kernel]") {
@@ -177,7 +177,7 @@ func printFigures(out io.Writer) {
 }
 
 // webServer answers every request with its host's name and the address of who
-// asks, and /healthz with what health says.
+// asks, and /healthz with the value of health.
 type webServer struct {
 	name   string
 	health atomic.Int32 // status of /healthz
@@ -218,7 +218,7 @@ func (s *site) serveAll(t testing.TB, port int) []*webServer {
 	return out
 }
 
-// answer is what came back: which server, and whom it saw.
+// answer is what came back: which server, and which client it saw.
 type answer struct {
 	server, saw string
 }

@@ -86,7 +86,7 @@ var kubes = []string{"kube1", "kube2"}
 //	client2 10.9.0.2 -- frr   10.1.0.12 ---- front -- box -- back --- web2 10.2.0.12
 //	                    gobgp 10.1.0.13 --/   .1          .1      \-- web3 10.2.0.13
 //
-// IPv6 is the same in fd08::/64, fd09::/64, fd01::/64 and fd02::/64. Nobody has a route to a VIP but from BGP.
+// IPv6 is the same in fd08::/64, fd09::/64, fd01::/64 and fd02::/64. No host has a route to a VIP but from BGP.
 func bgpPlan() lab.Site {
 	p := plain(lab.UML)
 	p.Hosts = slices.DeleteFunc(p.Hosts, func(h lab.Host) bool { return strings.HasPrefix(h.Name, "client") })
@@ -108,14 +108,14 @@ func bgpPlan() lab.Site {
 }
 
 // The site of what is announced: clients behind a router that knows of VIPs only what
-// boxes tell it, two boxes with a cable each to the router, and the web servers behind
+// boxes announce, two boxes with a cable each to the router, and the web servers behind
 // them.
 //
 //	client1 10.0.0.2-9 --\             /-- front1 -- box1 --\             /-- web1 10.2.0.11
 //	                      lan -- router                      back -------<--- web2 10.2.0.12
 //	client2 10.0.0.12-19 /             \-- front2 -- box2 --/             \-- web3 10.2.0.13
 //
-// The router answers unreachable to packets for VIPs that nobody announces, at once
+// The router answers unreachable to packets for VIPs that no box announces, at once
 // and always. IPv6 is the same. The
 // boxes announce both families over one session of IPv4.
 //

@@ -31,11 +31,11 @@ func sized(usual, full int) int {
 }
 
 // hurried is weir with a fifth of the patience that it has with API servers and fleets: how
-// long a silent server counts as connected, how far apart the last-known-good file is
+// long a silent server counts as connected, how far apart the snapshot is
 // written, and how long members of a fleet may differ.
 func hurried(t testing.TB) string {
 	t.Helper()
-	weir, err := lab.Binary("weir/cmd/weir", "-ldflags=-X weir/k8ssync.hurry=5 -X weir/cmd/weir/internal/daemon.hurry=5")
+	weir, err := lab.Binary("weir/cmd/weir", "-ldflags=-X weir/k8ssync.hurry=5 -X weir/cmd/weir/internal/fleet.hurry=5")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// spread looks at whom guests have met, one after the other, and says what is
+// spread compares which servers guests have reached, one after the other, and returns what is
 // wrong with that.
 type spread func(met []string) error
 
@@ -251,11 +251,11 @@ func (s *site) testAffinity(t *testing.T) {
 	vips := []string{vip4, vip6}
 	with := func(affinity string, backends ...string) string {
 		return "[kernel]\nsync_period = \"2s\"\nudp_timeout = \"1s\"\n" +
-			declared("sticky", vips, []string{"80:8080", "80:8080/udp"}, backends, fmt.Sprintf("affinity = %q", affinity))
+			declared("sticky", vips, []string{"80:8080", "80:8080/udp"}, backends, fmt.Sprintf("affinity_timeout = %q", affinity))
 	}
 	all := append(slices.Clone(webs4), webs6...)
 	s.fresh(t, with("1h", all...))
-	stuck := map[string]string{} // by VIP: whom client1 meets
+	stuck := map[string]string{} // by VIP: the server of client1
 	for _, vip := range vips {
 		t.Run("each client has its backend/"+vip, func(t *testing.T) {
 			whom := map[string]bool{}

@@ -97,7 +97,7 @@ func (u *unit) show(t testing.TB, property string) string {
 	return strings.TrimSpace(u.box.Must(t, "systemctl", "show", "--value", "-p", property, "weir"))
 }
 
-// journal is what weir has said since the start of the process before this one.
+// journal is weir's log since the start of the process before this one.
 func (u *unit) journal(t testing.TB) string {
 	t.Helper()
 	return u.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "200")
@@ -116,7 +116,7 @@ func (u *unit) since(t testing.TB, do func()) string {
 	return after
 }
 
-func mustSay(t testing.TB, journal string, want ...string) {
+func mustHave(t testing.TB, journal string, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		if !strings.Contains(journal, w) {
@@ -157,7 +157,7 @@ func unitRestarts(t *testing.T, u *unit) {
 			u.box.Must(t, "systemctl", "reload", "weir")
 		})
 	})
-	mustSay(t, said, "by=restart", "drains=false", "left as it is")
+	mustHave(t, said, "by=restart", "drains=false", "left as it is")
 	if after := u.show(t, "MainPID"); after == before {
 		t.Errorf("it is process %s as before", after)
 	}
@@ -190,7 +190,7 @@ func (u *unit) inBackground(t testing.TB, args ...string) <-chan error {
 	return done
 }
 
-// unitStops stops box1 while it has a connection: the router sends everybody else to
+// unitStops stops box1 while it has a connection: the router sends all other clients to
 // box2, and the stop waits until the connection has ended.
 func unitStops(t *testing.T, u *unit) {
 	near := hold(t, u.Host("near"), at(vip4, 7000))
@@ -198,7 +198,7 @@ func unitStops(t *testing.T, u *unit) {
 	said := u.since(t, func() {
 		stopped := u.inBackground(t, "systemctl", "stop", "weir")
 		u.awaitRoutes(t, bothVIPs, 2)
-		if status, _ := u.box.Run(t.Context(), "weir", "status"); !strings.Contains(status.Stdout, "weir stops") {
+		if status, _ := u.box.Run(t.Context(), "weir", "status"); !strings.Contains(status.Stdout, "weir is stopping") {
 			t.Errorf("meanwhile weir status says\n%s", status.Stdout)
 		}
 		u.drains(t, "connections=1 ") // all but the connection
@@ -217,7 +217,7 @@ func unitStops(t *testing.T, u *unit) {
 		}
 		took = time.Since(begin)
 	})
-	mustSay(t, said, "by=stop", "drains=true", "msg=draining connections=1", "msg=drained", "left as it is")
+	mustHave(t, said, "by=stop", "drains=true", "msg=draining connections=1", "msg=drained", "left as it is")
 	if state := u.show(t, "ActiveState"); state != "inactive" {
 		t.Errorf("the unit is %s", state)
 	}
@@ -229,7 +229,7 @@ func unitStops(t *testing.T, u *unit) {
 	u.awaitRoutes(t, bothVIPs, 1, 2) // the drain went with the stop
 }
 
-// drains waits until the journal says that a drain waits for connections.
+// drains waits until the journal has a drain that waits for connections.
 func (u *unit) drains(t testing.TB, connections string) {
 	t.Helper()
 	eventually(t, time.Minute, func() error {
@@ -257,7 +257,7 @@ func unitStopsInTime(t *testing.T, u *unit) {
 	if took := time.Since(begin); took < 5*time.Second {
 		t.Errorf("it has stopped after %s", took)
 	}
-	mustSay(t, said, "daemon.stop_timeout is over", "left as it is")
+	mustHave(t, said, "daemon.stop_timeout is over", "left as it is")
 	if result := u.show(t, "Result"); result != "success" {
 		t.Errorf("the stop ended in %s", result)
 	}
@@ -287,7 +287,7 @@ func unitHurries(t *testing.T, u *unit) {
 			t.Fatal("it goes on waiting")
 		}
 	})
-	mustSay(t, said, "another signal", "left as it is")
+	mustHave(t, said, "another signal", "left as it is")
 	moves(t, near)
 	if err := near.Release(); err != nil {
 		t.Errorf("the connection did not outlive weir: %v", err)
@@ -299,7 +299,7 @@ func unitHurries(t *testing.T, u *unit) {
 // unitReboots reboots box1 under load, with a connection that only it can carry: no
 // request is lost, and the machine does not go before the connection has ended. A
 // connection that the router has torn from box1 stays in its kernel for as long as
-// tcp_timeout says, and is waited for.
+// tcp_timeout, and is waited for.
 func unitReboots(t *testing.T, u *unit) {
 	u.configureKernel(t, "tcp_timeout = \"3s\"", "")
 	u.box.Must(t, "systemctl", "reload", "weir")
@@ -322,7 +322,7 @@ func unitReboots(t *testing.T, u *unit) {
 	h.more(t, 50)
 	u.drains(t, "connections=1 ") // those that were torn have gone
 	moves(t, near)
-	mustSay(t, u.journal(t), "by=stop drains=true")
+	mustHave(t, u.journal(t), "by=stop drains=true")
 	if err := near.Release(); err != nil {
 		t.Errorf("the connection was cut: %v", err)
 	}

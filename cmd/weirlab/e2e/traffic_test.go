@@ -53,7 +53,7 @@ func (l *load) more(t testing.TB, n int) {
 }
 
 // mustAllBeAnswered fails for tries that began within a time and were not answered; a zero end sets
-// no limit. what says what was going on.
+// no limit. what describes what was going on.
 func mustAllBeAnswered(t testing.TB, what string, tries traffic.Tries, from, to time.Time) {
 	t.Helper()
 	within := tries.Between(from, to)

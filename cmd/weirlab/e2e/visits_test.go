@@ -59,7 +59,7 @@ func mustVisit(t testing.TB, from *lab.Machine, network, addr string) answer {
 	return a
 }
 
-// visits is mustVisit n times; it counts whom the guest has met.
+// visits is mustVisit n times; it counts the servers that the guest has reached.
 func visits(t testing.TB, from *lab.Machine, network, addr string, n int) map[string]int {
 	t.Helper()
 	met := map[string]int{}
@@ -111,8 +111,8 @@ func expect(t testing.TB, from *lab.Machine, network, addr, want string) {
 // Echo requests, as ping sends them.
 
 // pinged is whether an address answers echo requests: "pong", refused
-// (unreachable) or silence. One who wants silence waits for a second, everybody
-// else for four.
+// (unreachable) or silence. A caller that expects silence waits for a second, all others
+// wait for four.
 func pinged(t testing.TB, from *lab.Machine, addr, want string) string {
 	t.Helper()
 	to := netip.MustParseAddr(addr)

@@ -1,6 +1,6 @@
-// Package histories tells tests that live through random histories how many of them to
+// Package histories gives tests of random histories the number of histories to
 // try: few in the run of every day, more where the environment has WEIR_HISTORIES=20,
-// as make soak does. No program imports it.
+// as make soak does. It never decides which histories: that is the test's seed.
 package histories
 
 import (

@@ -70,7 +70,7 @@ func build(name, verb string, args ...string) (string, error) {
 	return binary, os.Chtimes(binary, now, now) // for forgetOld
 }
 
-// forgetOld removes the binaries and packages that nobody asked for lately.
+// forgetOld removes the binaries and packages that were not used lately.
 func forgetOld(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

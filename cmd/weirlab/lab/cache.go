@@ -10,11 +10,11 @@ import (
 )
 
 // cacheFolder holds what is made once and used by every lab: binaries, module folders, qemu's kernel,
-// and "work", the empty folder on which each lab mounts its own memory, seen by nobody else.
+// and "work", the empty folder on which each lab mounts its own memory, visible to this lab only.
 func cacheFolder() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		base = "/var/cache" // no home: a service
+		base = "/var/cache" // without HOME: a service
 	}
 	dir := filepath.Join(base, "weirlab")
 	return dir, os.MkdirAll(filepath.Join(dir, "work"), 0o755)

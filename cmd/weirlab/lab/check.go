@@ -7,7 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // need is a program a lab uses, or the path of another file, and the Debian package it comes in.
@@ -33,10 +36,10 @@ var (
 	needsOfC = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
 )
 
-// Check tells why a lab with boxes on these kernels cannot run here, and the command that helps; nil
+// Check returns the reason why a lab with boxes on these kernels cannot run here, and the command that helps; nil
 // when it can.
 func Check(kernels ...Kernel) error {
-	if err := checkRoot(); err != nil {
+	if err := CheckRoot(); err != nil {
 		return err
 	}
 	missing := MissingPackages(kernels...)
@@ -65,14 +68,56 @@ func Check(kernels ...Kernel) error {
 		}
 	}
 	if slices.Contains(kernels, HostKernel) {
-		return checkHostKernel()
+		return CheckHostKernel()
 	}
 	return nil
 }
 
-func checkRoot() error {
+// CheckRoot returns an error unless this process may make namespaces and network cards. Root of a container
+// often may not.
+func CheckRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("a lab makes namespaces and network cards: run this as root")
+		return errors.New("a lab makes namespaces and network cards, and installing it takes apt-get: run this as root (sudo make ...)")
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	const needed = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN
+	if have := capabilities(string(status)); have&needed != needed {
+		return errors.New("a lab makes namespaces and network cards, for which this root lacks CAP_SYS_ADMIN or CAP_NET_ADMIN: run the container with --privileged")
+	}
+	return nil
+}
+
+// capabilities are the effective ones in the text of /proc/PID/status.
+func capabilities(status string) uint64 {
+	_, rest, _ := strings.Cut(status, "CapEff:")
+	line, _, _ := strings.Cut(rest, "\n")
+	have, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	if err != nil {
+		return 0
+	}
+	return have
+}
+
+// CheckSpace returns an error where the cache folder has less free disk space than need, in bytes; purpose
+// takes it.
+func CheckSpace(need int64, purpose string) error {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return nil //nolint:nilerr // it is not known where
+	}
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(base, &fs); err != nil {
+		return fmt.Errorf("ask for the free space of %s: %w", base, err)
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < need {
+		return fmt.Errorf("%s has %d MiB of free disk space, and %s takes %d: free some, or set XDG_CACHE_HOME to a folder on another disk",
+			base, free>>20, purpose, need>>20)
 	}
 	return nil
 }
@@ -95,7 +140,7 @@ func MissingPackages(kernels ...Kernel) []string {
 	return packagesOf(needs, absent)
 }
 
-// MissingRacePackages lists the Debian packages to install for go test -race, whose detector is C.
+// MissingRacePackages lists the Debian packages to install for go test -race, which needs a C compiler.
 func MissingRacePackages() []string { return packagesOf(needsOfC, absent) }
 
 // MissingRouterPackages lists the Debian packages to install for routers, sorted.
@@ -104,7 +149,7 @@ func MissingRouterPackages() []string { return packagesOf(needsOfRouters, absent
 // MissingPackagingPackages lists the Debian packages to install for tests of weir's own packages, sorted.
 func MissingPackagingPackages() []string { return packagesOf(needsOfPackaging, absent) }
 
-// CheckPackaging tells why weir's packages can't be looked over here, and the command that helps; nil
+// CheckPackaging returns the reason why weir's packages can't be checked here, and the command that helps; nil
 // when they can.
 func CheckPackaging() error {
 	if missing := MissingPackagingPackages(); len(missing) > 0 {
@@ -113,7 +158,7 @@ func CheckPackaging() error {
 	return nil
 }
 
-// CheckRouters tells why there can be no routers here, and the command that helps; nil when there can.
+// CheckRouters returns the reason why there can be no routers here, and the command that helps; nil when there can.
 func CheckRouters() error {
 	if missing := MissingRouterPackages(); len(missing) > 0 {
 		return fmt.Errorf("routers' packages are missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
@@ -124,7 +169,7 @@ func CheckRouters() error {
 // MissingKeepalivedPackages lists the Debian packages to install for boxes that run keepalived.
 func MissingKeepalivedPackages() []string { return packagesOf(needsOfKeepalived, absent) }
 
-// CheckKeepalived tells why there can be no boxes with keepalived here, and the command that helps; nil
+// CheckKeepalived returns the reason why there can be no boxes with keepalived here, and the command that helps; nil
 // when there can.
 func CheckKeepalived() error {
 	if missing := MissingKeepalivedPackages(); len(missing) > 0 {
@@ -133,13 +178,13 @@ func CheckKeepalived() error {
 	return nil
 }
 
-// Browser is the program that looks at the status page.
+// Browser is the program that opens the status page.
 const Browser = "chromium"
 
 // MissingBrowserPackages lists the Debian packages to install for a browser.
 func MissingBrowserPackages() []string { return packagesOf(needsOfBrowser, absent) }
 
-// CheckBrowser tells why there can be no browser here, and the command that helps; nil when there can.
+// CheckBrowser returns the reason why there can be no browser here, and the command that helps; nil when there can.
 func CheckBrowser() error {
 	if missing := MissingBrowserPackages(); len(missing) > 0 {
 		return fmt.Errorf("a browser is missing: weirlab install, or apt-get install -y --no-install-recommends %s", strings.Join(missing, " "))
@@ -180,8 +225,10 @@ func findProgram(name string) string {
 	return ""
 }
 
-func checkHostKernel() error {
-	_ = exec.Command(findProgram("modprobe"), "-q", "ip_vs").Run() // the file tells whether it helped
+// CheckHostKernel returns an error unless the kernel of this machine has IPVS. Boxes on it are namespaces and
+// need no tun device.
+func CheckHostKernel() error {
+	_ = exec.Command(findProgram("modprobe"), "-q", "ip_vs").Run() // the file shows whether it helped
 	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
 		return errors.New("this machine's own kernel has no IPVS (no /proc/net/ip_vs): modprobe ip_vs")
 	}

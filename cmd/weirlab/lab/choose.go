@@ -65,13 +65,19 @@ const KernelVariable = "WEIR_LAB_KERNEL"
 // order is that of preference: what needs no second kernel, then what runs at full speed.
 var order = []Kernel{HostKernel, KVM, UML, Qemu}
 
+// labSpace is the disk space that a lab takes in the cache folder by itself, in bytes: programs and logs.
+const labSpace = 100 << 20
+
 // Choose returns the kernel for boxes that take any: the one that KernelVariable names, or the first
 // in order that works here.
 func Choose() (Kernel, error) {
 	if forced := os.Getenv(KernelVariable); forced != "" {
 		return parseKernel(forced)
 	}
-	if err := checkRoot(); err != nil {
+	if err := CheckRoot(); err != nil {
+		return Any, err
+	}
+	if err := CheckSpace(labSpace, "a lab"); err != nil {
 		return Any, err
 	}
 	for _, k := range order {

@@ -63,7 +63,7 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 			t.Errorf("step %d: error %v", i, err)
 		}
 	}
-	// What says only that time ran out counts for a while.
+	// An error that reports only a timeout counts for a while.
 	cache, err := cacheFolder()
 	if err != nil {
 		t.Fatal(err)

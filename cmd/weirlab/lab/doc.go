@@ -1,7 +1,7 @@
-// Package lab puts a whole site on one machine: weir boxes, each with a kernel of its own, and
-// clients, backends and routers around them on private networks, IPv4 and IPv6. A test says what site
-// it wants, runs commands on any of its machines, pulls cables, cuts the power, and asks other
-// people's tools what a kernel holds.
+// Package lab runs a whole site on one machine: weir boxes, each with its own kernel, and clients,
+// backends and routers on private networks, IPv4 and IPv6. It never changes the network of the host.
+// A test describes its site, runs commands on any machine, unplugs cables, cuts the power, and reads
+// the state of a kernel with independent tools.
 //
 //	func TestBalancesOverTwoBackends(t *testing.T) {
 //		site := lab.Start(t, lab.Site{
@@ -44,35 +44,34 @@
 //		err = box.Boot(ctx) // comes back with its addresses, /etc/weir and /var/lib/weir
 //	}
 //
-// # What a machine is
+// # Machines
 //
-// A card is called as the network it is in: `ip addr show dev front`. Every file of this machine is seen
-// inside under the same path, as it was when the lab started; what a machine writes stays in its own
-// memory and is gone with it, except what a box has in /etc/weir and /var/lib/weir. Those outlive
-// PowerCut and Boot, but what the kernel had not yet written back does not. /run starts empty.
+// A card has the name of its network: `ip addr show dev front`. A machine has every file of this
+// machine under the same path, in the state at the start of the lab. Its changes stay in its memory and end with
+// it, except for /etc/weir and /var/lib/weir of a box. Those survive PowerCut and Boot, without the
+// data that the kernel had not written back. /run starts empty.
 //
-// A box with Systemd has a small Debian of its own instead, in which systemd is PID 1: units are written
-// to /etc/systemd/system, systemctl and journalctl work, systemctl reboot ends in a machine without power,
-// and Boot brings it back, of all its files with /etc/weir and what SaveDebian has saved. AwaitSystemd waits for the end of its
-// start. Of this machine's files it sees the binaries that Build makes.
+// A box with Systemd has its own small Debian, with systemd as PID 1: units are in
+// /etc/systemd/system, and systemctl and journalctl work. systemctl reboot powers the machine off, and
+// Boot starts it again, with /etc/weir and the files that SaveDebian saved. AwaitSystemd waits for the
+// end of its start. Of this machine's files it has only the binaries of Build.
 //
-// Commands are run by an agent that a box's own network has no part in: no firewall rule, no flush, no
-// unplugged cable cuts it off. PATH and HOME are set, the working folder is /root. A process started
-// by Run or Start ends, with its process group, when its context, its machine or the lab ends.
+// An agent runs the commands, independent of the box's network: no firewall rule, flush or unplugged
+// cable affects it. PATH and HOME are set, and the working folder is /root. A process of Run or Start
+// ends, with its process group, when its context, its machine or the lab ends.
 //
-// On UML, iptables means iptables-legacy, since Debian 12's 6.1 has no NAT in nf_tables. With Qemu it means
-// what Debian means, iptables-nft. The explicit names work on both, as far as the kernel does.
-// Everything iptables, ipset and IPVS may call for is loaded before the box is handed over.
+// On UML, iptables is iptables-legacy, since Debian 12's 6.1 has no NAT in nf_tables. With Qemu it is
+// Debian's default, iptables-nft. The explicit names work on both, if the kernel supports them. The
+// modules for iptables, ipset and IPVS are loaded before the box is ready.
 //
-// A host is the cheapest place for a client or a server: Machine.DialContext, Listen, ListenPacket and Do
-// open sockets in a host's network from the test process itself. A box with a kernel of its own cannot
-// be entered so; there only Run and Start reach.
+// A host is the cheapest client or server: Machine.DialContext, Listen, ListenPacket and Do open
+// sockets in its network from the test process. A box with its own kernel supports only Run and Start.
 //
 // # Kernels
 //
-// A box takes any kernel that works here unless it asks for one: this machine's own in namespaces if that
-// has IPVS, Debian's in qemu with KVM, user-mode Linux, Debian's in qemu with emulation. Each has to boot
-// once to count, and the outcome is kept until this machine boots again. WEIR_LAB_KERNEL forces a choice;
+// A box without a requested kernel gets the first one that works: this machine's own in namespaces if
+// it has IPVS, Debian's in qemu with KVM, user-mode Linux, Debian's in qemu with emulation. Each must
+// boot once, and the result is kept until this machine reboots. WEIR_LAB_KERNEL forces a choice;
 // Choose, Kernels and KernelVariable have the details.
 //
 // User-mode Linux comes in two generations: 7.x, which weirlab install builds from Debian's newest
@@ -82,8 +81,9 @@
 //
 // # Processors
 //
-// A lab leases a place on a processor of this machine for each of its boxes, and keeps them there. Each
-// processor has two places. A lab waits until others, in other processes too, have released enough. See Lease.
+// A lab leases a place on a processor of this machine for each of its boxes, and pins them to it. Each
+// processor has two places. A lab waits until others, also in other processes, have released enough.
+// See Lease.
 //
 // # Packets
 //
@@ -112,17 +112,17 @@
 //	proxy, err := k.StartProxy(ctx, box, lab.ProxyOptions{Mode: "ipvs"})
 //	err = proxy.Cleanup(ctx)
 //
-// There are no controllers: what a Service's endpoints are, which Nodes there are and what address a
-// load balancer has, a test writes itself. RBAC is in force: only KubeAdmin may do what no role allows.
-// Two APIs need two hosts. An API takes 270 MiB of memory, etcd 40 MiB and its files 125 MiB.
+// There are no controllers: a test writes endpoints, Nodes and addresses of load balancers itself. RBAC
+// is active: only KubeAdmin has all rights. Two APIs need two hosts. An API takes 270 MiB of memory,
+// etcd 40 MiB and its files 125 MiB.
 //
-// The three programs are built from the module in cmd/weirlab/peers, which pins their versions, once: by
-// weirlab install, or by who first needs them, within about five minutes. BuildPeers and Peer do that.
-// To change a version, change it and the replacements that go with it in that go.mod, and go mod tidy there.
+// The three programs are built once from the module in cmd/weirlab/peers, which pins their versions: by
+// weirlab install, or at their first use, within about five minutes. BuildPeers and Peer do that. To
+// change a version, change it and its replacements in that go.mod, and run go mod tidy there.
 //
 // # Routers
 //
-// A host can be a router, with a BGP daemon that others wrote: BIRD 2, FRR or GoBGP, from Debian's packages:
+// A host can be a router with an independent BGP daemon from Debian's packages, BIRD 2, FRR or GoBGP:
 //
 //	lab.RequireRouters(t)                               // before the site is opened
 //	r := site.Router(t, "tor1", lab.FRR, config)        // its own language; StartRouter where there is no test
@@ -134,9 +134,9 @@
 //	err = r.Kill(ctx)                                   // or Stop; and again:
 //	err = r.Start(ctx)
 //
-// The daemon's files and sockets are its host's, so that one machine can have as many of each as it
-// likes. A router's host should have Forward. BIRD and FRR give their routes to the host's kernel, which
-// spreads packets over the next hops by their addresses and ports; GoBGP only hears them.
+// The daemon's files and sockets belong to its host, so that one machine can run many daemons. A
+// router's host should have Forward. BIRD and FRR install their routes in the host's kernel, which
+// distributes packets over the next hops by addresses and ports; GoBGP only receives them.
 //
 // # One site for many tests
 //
@@ -146,15 +146,16 @@
 //
 // and in each test site.Watch(t), which keeps logs and kernel state when that test fails.
 //
-// # What it never does
+// # Isolation and requirements
 //
-// It leaves nothing behind, however the test ends: all of it lives in the namespaces of one process, the
-// keeper, which the kernel ends with the test process. It never sends a packet out of those namespaces
-// and never lets a machine write to the one that carries it; two labs know nothing of each other. The
-// only folders outside are the cache (os.UserCacheDir()/weirlab) and what a failed test keeps in
-// artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS.
+// A lab leaves nothing behind, however the test ends: all of it is in the namespaces of one process, the
+// keeper, which the kernel ends with the test process. It sends no packet out of those namespaces, and
+// no machine can write to its host. Labs are independent of each other. The only folders outside are
+// the cache (os.UserCacheDir()/weirlab) and artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS,
+// with the logs of failed tests.
 //
-// It needs root, the Debian packages that Check names (for routers those of CheckRouters), and Go, with which it builds its first processes
-// and its peers; kube-proxy needs no package that weir's own tests don't.
-// The package knows nothing of weir: it imports no other part of the module but its own inside.
+// It needs root, the Debian packages that Check lists (for routers those of CheckRouters), and Go, which
+// builds its first processes and its peers.
+//
+// The package is independent of weir: of this module it imports only its own internal packages.
 package lab

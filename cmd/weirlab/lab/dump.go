@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Finding is what one tool said about the state of a machine's kernel.
+// Finding is the output of one tool about a machine's kernel.
 type Finding struct {
 	Name    string // of the tool: "ipvsadm"
 	Command string
@@ -35,7 +35,7 @@ var inspections = []struct{ name, command string }{
 	{"processes", "ps axo pid,ppid,stat,etime,rss,args"},
 }
 
-// Inspect asks other people's tools what the machine's kernel holds. A box also tells its kernel's
+// Inspect runs independent tools on the state of the machine's kernel. A box also shows its kernel's
 // messages; a host's are those of the machine that carries the lab.
 func (m *Machine) Inspect(ctx context.Context) []Finding {
 	ask := inspections
@@ -66,7 +66,7 @@ func (m *Machine) KernelState(ctx context.Context) string {
 	return text.String()
 }
 
-// dumpTime is how long a machine may take to tell its state.
+// dumpTime is how long a machine may take to print its state.
 const dumpTime = 30 * time.Second
 
 // Dump writes the logs and the kernel state of every machine into a folder, one folder each. A
@@ -75,7 +75,7 @@ func (l *Lab) Dump(folder string) error {
 	failed := make([]error, len(l.machines))
 	var all sync.WaitGroup
 	for i, m := range l.machines {
-		all.Go(func() { failed[i] = m.dump(filepath.Join(folder, m.name)) })
+		all.Go(func() { failed[i] = evidence{m}.dump(filepath.Join(folder, m.name)) })
 	}
 	all.Wait()
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -84,14 +84,17 @@ func (l *Lab) Dump(folder string) error {
 	return errors.Join(append(failed, l.savePackets(folder))...)
 }
 
-func (m *Machine) dump(folder string) error {
+// evidence keeps the logs and the state of a machine for the reader of a failed test.
+type evidence struct{ *Machine }
+
+func (m evidence) dump(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	if err := m.copyLogs(folder); err != nil {
 		return fmt.Errorf("%s: copy logs: %w", m.name, err)
 	}
-	if _, err := m.on(); err != nil {
+	if _, err := boot(m).on(); err != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(m.lab.ctx, dumpTime)
@@ -105,7 +108,7 @@ func (m *Machine) dump(folder string) error {
 	return nil
 }
 
-func (m *Machine) copyLogs(folder string) error {
+func (m evidence) copyLogs(folder string) error {
 	logs, err := filepath.Glob(m.logPath("*.log"))
 	if err != nil {
 		return err

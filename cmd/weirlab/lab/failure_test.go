@@ -9,7 +9,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// failWithLab is a test that fails with a lab, one of whose boxes has no power.
+// failWithLab is a test that fails with a lab that has a box without power.
 func failWithLab(t *testing.T) {
 	wish := oneOfEach()
 	wish.Boxes = append(wish.Boxes, lab.Box{Name: "box2"})
@@ -25,7 +25,7 @@ func failWithLab(t *testing.T) {
 	t.Error("this is to fail")
 }
 
-// TestFailureKeepsEverything runs a failing test in a process of its own and looks at what it leaves.
+// TestFailureKeepsEverything runs a failing test in a process of its own and checks what it leaves.
 func TestFailureKeepsEverything(t *testing.T) {
 	lab.Require(t, lab.UML)
 	folder := t.TempDir()

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // kernelImage is a kernel as Debian packages it.
@@ -47,7 +49,7 @@ func debianKernel() (kernelImage, error) {
 }
 
 // FetchKernel puts Debian's kernel for Qemu boxes into the cache, with apt-get, unless there is one. What
-// the tools say goes to progress.
+// output of the tools goes to progress.
 func FetchKernel(ctx context.Context, progress io.Writer) error {
 	if _, err := debianKernel(); err == nil {
 		return nil
@@ -55,7 +57,7 @@ func FetchKernel(ctx context.Context, progress io.Writer) error {
 	_, err := cached(debianKernelCache, func(dir string) error {
 		pkg, err := newestKernelPackage(ctx)
 		if err != nil { // a machine that has never asked what packages there are
-			if err := tell(ctx, progress, dir, "apt-get", "update"); err != nil {
+			if err := runIn(ctx, progress, dir, "apt-get", "update"); err != nil {
 				return err
 			}
 			pkg, err = newestKernelPackage(ctx)
@@ -63,7 +65,7 @@ func FetchKernel(ctx context.Context, progress io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := tell(ctx, progress, dir, "apt-get", "download", pkg); err != nil {
+		if err := runIn(ctx, progress, dir, "apt-get", "download", pkg); err != nil {
 			return err
 		}
 		debs, err := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
@@ -73,7 +75,7 @@ func FetchKernel(ctx context.Context, progress io.Writer) error {
 		if len(debs) != 1 {
 			return fmt.Errorf("apt-get download %s brought %d packages", pkg, len(debs))
 		}
-		if err := tell(ctx, progress, dir, "dpkg", "-x", debs[0], dir); err != nil {
+		if err := runIn(ctx, progress, dir, "dpkg", "-x", debs[0], dir); err != nil {
 			return err
 		}
 		return os.Remove(debs[0])
@@ -94,10 +96,17 @@ func newestKernelPackage(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%s depends on no kernel", debianKernelPackage)
 }
 
-// tell runs a command in a folder and passes on what it says.
-func tell(ctx context.Context, progress io.Writer, dir, name string, args ...string) error {
+// gentle has a command end by SIGTERM when its context ends: apt-get and make then end what they have started.
+func gentle(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	return cmd
+}
+
+// runIn runs a command in a folder and passes its output on.
+func runIn(ctx context.Context, progress io.Writer, dir, name string, args ...string) error {
 	fmt.Fprintln(progress, "+", name, strings.Join(args, " "))
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := gentle(exec.CommandContext(ctx, name, args...))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.Stdout, cmd.Stderr = progress, progress

@@ -106,7 +106,7 @@ func TestCachedOnce(t *testing.T) {
 // others.
 func TestHostKernelBox(t *testing.T) {
 	Require(t)
-	if err := checkHostKernel(); err != nil && !strings.Contains(err.Error(), "has no IPVS") {
+	if err := CheckHostKernel(); err != nil && !strings.Contains(err.Error(), "has no IPVS") {
 		t.Errorf("error %v, want it to say what the kernel lacks", err)
 	}
 	site := Site{Boxes: []Box{{Name: "box1", Kernel: HostKernel, Nets: Nets{"front": "10.1.0.1/24"}}}}
@@ -172,7 +172,7 @@ func openFiles(t *testing.T) int {
 }
 
 // TestServicesAreForbidden: while packages are installed their services are not started, unless the
-// machine has its own say about that; afterwards nothing is left.
+// machine has its own policy for that; afterwards nothing is left.
 func TestServicesAreForbidden(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policy-rc.d")

@@ -115,7 +115,7 @@ func (k *keeper) namespaceOf(pid int) (*os.File, error) {
 // stop ends the keeper and waits until the kernel has ended all that lives in it.
 func (k *keeper) stop() {
 	k.life.Close()
-	_ = k.cmd.Wait() // how it ended says nothing: it may have been killed
+	_ = k.cmd.Wait() // its exit status means nothing: it may have been killed
 	for _, file := range []*os.File{k.outer, k.network} {
 		if file != nil {
 			file.Close()

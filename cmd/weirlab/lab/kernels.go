@@ -14,7 +14,7 @@ import (
 )
 
 // The management network is apart from the site's: it connects the switch with the management card
-// of each box, in a namespace of its own at both ends, so its addresses clash with nobody's.
+// of each box, in a namespace of its own at both ends, so its addresses clash with no others.
 const (
 	managementPort   = 7 // of the agents
 	managementSwitch = "weirlab"
@@ -33,8 +33,11 @@ func (p plan) managementCard() card {
 	return card{mac: hardwareAddress(p.index, 0), port: fmt.Sprintf("m%d.0", p.index)}
 }
 
-// firstProcess says what to start for the machine, and what to tell it.
-func (m *Machine) firstProcess() (agent.Request, inside.Config, error) {
+// boot starts and stops the kernel of a machine, whichever kind it is.
+type boot struct{ *Machine }
+
+// firstProcess returns the program to start for the machine, and its configuration.
+func (m boot) firstProcess() (agent.Request, inside.Config, error) {
 	c := inside.Config{
 		Name:    m.name,
 		Scratch: m.lab.keeper.name(m.name, "scratch"),
@@ -53,7 +56,7 @@ func (m *Machine) firstProcess() (agent.Request, inside.Config, error) {
 }
 
 // namespace is a host, or a box on this machine's kernel: namespaces of its own are all it needs.
-func (m *Machine) namespace(c inside.Config) (agent.Request, inside.Config, error) {
+func (m boot) namespace(c inside.Config) (agent.Request, inside.Config, error) {
 	c.Root = inside.RootNamespace
 	c.Socket = m.lab.keeper.name(m.name, "agent.sock")
 	if m.kernel == HostKernel {
@@ -65,7 +68,7 @@ func (m *Machine) namespace(c inside.Config) (agent.Request, inside.Config, erro
 
 // uml is a box on user-mode Linux: a kernel that is an ordinary program, with this machine's file
 // system as its root.
-func (m *Machine) uml(c inside.Config) (agent.Request, inside.Config, error) {
+func (m boot) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	k, err := findUML()
 	if err != nil {
 		return agent.Request{}, c, err
@@ -117,18 +120,18 @@ func dialPatiently(ctx context.Context, agent netip.AddrPort) (net.Conn, error) 
 	}
 }
 
-func (m *Machine) configVariable() string {
+func (m boot) configVariable() string {
 	return inside.ConfigVariable + "=" + m.lab.keeper.name(m.name, "machine.json")
 }
 
 // manage gives a machine with a kernel of its own its place on the management network.
-func (m *Machine) manage(c *inside.Config) {
+func (m boot) manage(c *inside.Config) {
 	c.MAC = m.managementCard().mac
 	c.Management = netip.PrefixFrom(m.managementAddress(), managementBits)
 	c.Port = managementPort
 }
 
-func (m *Machine) keep(source func(i int) string) []inside.Keep {
+func (m boot) keep(source func(i int) string) []inside.Keep {
 	var keep []inside.Keep
 	for i, path := range kept {
 		keep = append(keep, inside.Keep{Path: path, Source: source(i)})
@@ -137,7 +140,7 @@ func (m *Machine) keep(source func(i int) string) []inside.Keep {
 }
 
 // reach finds the way to the agent of a machine that has just come up.
-func (m *Machine) reach(on *power) error {
+func (m boot) reach(on *power) error {
 	k := m.lab.keeper
 	if m.kernel.own() {
 		on.dial = func(ctx context.Context) (conn net.Conn, err error) {

@@ -33,7 +33,7 @@ type Kube struct {
 	etcd, server *Proc
 }
 
-// KubeOptions say what the API is to be like. The zero value is that of a usual dual-stack cluster.
+// KubeOptions are the options of the API. The zero value is that of a usual dual-stack cluster.
 type KubeOptions struct {
 	ServiceCIDRs []netip.Prefix // one of each family at most, the first is the primary; none: 10.96.0.0/16 and fd00:96::/112
 	NodePorts    string         // "FIRST-LAST"; "" means 30000-32767
@@ -41,7 +41,7 @@ type KubeOptions struct {
 	Flags        []string       // more flags of kube-apiserver: "--min-request-timeout=5"
 }
 
-// KubeUser is somebody who has a token for the API.
+// KubeUser is a user with a token for the API.
 type KubeUser struct {
 	Name   string
 	Groups []string
@@ -82,10 +82,10 @@ func StartKube(ctx context.Context, m *Machine, o KubeOptions) (*Kube, error) {
 	if len(k.options.ServiceCIDRs) == 0 {
 		k.options.ServiceCIDRs = defaultServiceCIDRs
 	}
-	if err := k.prepare(ctx); err != nil {
+	if err := (apiServer{k}).prepare(ctx); err != nil {
 		return nil, fmt.Errorf("%s: prepare a Kubernetes API: %w", m.name, err)
 	}
-	if err := k.startEtcd(ctx); err != nil {
+	if err := (etcdServer{k}).startEtcd(ctx); err != nil {
 		return nil, err
 	}
 	return k, k.Start(ctx)
@@ -95,11 +95,11 @@ func StartKube(ctx context.Context, m *Machine, o KubeOptions) (*Kube, error) {
 const kubePort = 6443
 
 // prepare makes all files that the API server reads.
-func (k *Kube) prepare(ctx context.Context) error {
+func (k apiServer) prepare(ctx context.Context) error {
 	if k.m.kernel != shared {
 		return errors.New("it is for a host, not for a box: a box has a kernel of its own, which is for weir")
 	}
-	addrs := k.m.addresses()
+	addrs := wiring{k.m}.addresses()
 	if len(addrs) == 0 {
 		return errors.New("the host has no address")
 	}
@@ -143,7 +143,7 @@ const (
 )
 
 // addresses are those of the machine's cards, IPv4 first.
-func (m *Machine) addresses() []netip.Addr {
+func (m wiring) addresses() []netip.Addr {
 	var v4, v6 []netip.Addr
 	for _, c := range m.cards {
 		for _, p := range c.addrs {
@@ -197,8 +197,8 @@ current-context: lab
 }
 
 // DialContext connects the test process to the API server, whatever the address, from the API
-// server's own host: cables that are unplugged do not matter for it. It fits client-go's rest.Config,
-// whose other fields are Host (URL), TLSClientConfig.CAData (CA) and BearerToken (Token).
+// server's own host: cables that are unplugged do not matter for it. It fits client-go's rest.Config;
+// the other fields are Host (URL), TLSClientConfig.CAData (CA) and BearerToken (Token).
 func (k *Kube) DialContext(ctx context.Context, network, _ string) (net.Conn, error) {
 	return k.m.DialContext(ctx, network, netip.AddrPortFrom(k.addr, kubePort).String())
 }

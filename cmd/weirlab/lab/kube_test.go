@@ -211,7 +211,7 @@ func restores(t *testing.T, k *lab.Kube) {
 	}
 }
 
-// loads puts a thousand Services and their endpoints into etcd; who watches hears of them, and the API
+// loads puts a thousand Services and their endpoints into etcd; watchers receive them, and the API
 // server treats them as its own.
 func loads(t *testing.T, k *lab.Kube) {
 	const many = 1000

@@ -25,7 +25,7 @@ func (k *Kube) Start(ctx context.Context) error {
 	if k.server != nil && !k.server.ended() {
 		return fmt.Errorf("%s: start: it runs", k.server.what)
 	}
-	k.server, err = k.m.Start(append([]string{program}, k.flags()...)...)
+	k.server, err = k.m.Start(append([]string{program}, apiServer{k}.flags()...)...)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,10 @@ func (k *Kube) AwaitReady(ctx context.Context) error {
 	})
 }
 
-func (k *Kube) flags() []string {
+// apiServer starts and stops the kube-apiserver of a Kube.
+type apiServer struct{ *Kube }
+
+func (k apiServer) flags() []string {
 	var cidrs []string
 	for _, cidr := range k.options.ServiceCIDRs {
 		cidrs = append(cidrs, cidr.String())
@@ -76,10 +79,10 @@ func (k *Kube) flags() []string {
 }
 
 // Stop ends the API server in order, as an operator does. etcd goes on. One that has ended is success.
-func (k *Kube) Stop(ctx context.Context) error { return k.end(ctx, syscall.SIGTERM) }
+func (k *Kube) Stop(ctx context.Context) error { return apiServer{k}.end(ctx, syscall.SIGTERM) }
 
-// Kill ends the API server with SIGKILL: clients hear a reset at most. etcd goes on.
-func (k *Kube) Kill(ctx context.Context) error { return k.end(ctx, syscall.SIGKILL) }
+// Kill ends the API server with SIGKILL: clients get a reset at most. etcd goes on.
+func (k *Kube) Kill(ctx context.Context) error { return apiServer{k}.end(ctx, syscall.SIGKILL) }
 
 // Restart is Stop and Start.
 func (k *Kube) Restart(ctx context.Context) error {
@@ -116,7 +119,7 @@ func (k *Kube) Server() *Proc { return k.server }
 // Etcd is etcd's process.
 func (k *Kube) Etcd() *Proc { return k.etcd }
 
-func (k *Kube) end(ctx context.Context, sig syscall.Signal) error {
+func (k apiServer) end(ctx context.Context, sig syscall.Signal) error {
 	err := endProc(ctx, k.server, sig)
 	k.client.CloseIdleConnections()
 	return err
@@ -133,7 +136,7 @@ func endProc(ctx context.Context, p *Proc, sig syscall.Signal) error {
 	return err
 }
 
-// ended tells whether the process has gone.
+// ended reports whether the process has gone.
 func (p *Proc) ended() bool {
 	select {
 	case <-p.done:
@@ -143,10 +146,13 @@ func (p *Proc) ended() bool {
 	}
 }
 
-// etcd listens on the host's loopback only: the host is nobody else's.
+// etcd listens on the host's loopback only: the host runs nothing else.
 const etcdURL = "http://127.0.0.1:2379"
 
-func (k *Kube) startEtcd(ctx context.Context) error {
+// etcdServer reaches the etcd of a Kube directly, past the API server.
+type etcdServer struct{ *Kube }
+
+func (k etcdServer) startEtcd(ctx context.Context) error {
 	program, err := Peer(Etcd)
 	if err != nil {
 		return err
@@ -155,7 +161,7 @@ func (k *Kube) startEtcd(ctx context.Context) error {
 	k.etcd, err = k.m.Start(program, "--name=lab", "--data-dir="+etcdFolder, "--log-level=warn",
 		"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer,
-		// It is in memory, and alone: nothing to sync, nobody to wait for in an election.
+		// It is in memory and has no peers: nothing to sync, no election to wait for.
 		"--unsafe-no-fsync", "--heartbeat-interval=20", "--election-timeout=200")
 	if err != nil {
 		return err
@@ -164,7 +170,7 @@ func (k *Kube) startEtcd(ctx context.Context) error {
 }
 
 // revision is etcd's newest: what Kubernetes calls resourceVersion.
-func (k *Kube) revision(ctx context.Context) (string, error) {
+func (k etcdServer) revision(ctx context.Context) (string, error) {
 	var answer struct {
 		Header struct{ Revision string }
 	}
@@ -175,22 +181,22 @@ func (k *Kube) revision(ctx context.Context) (string, error) {
 
 // Compact makes etcd forget all but the newest state of every object. The API server, which remembers
 // for itself, notices when it is started again: who then wants to go on watching from an older
-// resourceVersion hears 410 Gone.
+// resourceVersion gets 410 Gone.
 func (k *Kube) Compact(ctx context.Context) error {
-	revision, err := k.revision(ctx)
+	revision, err := etcdServer{k}.revision(ctx)
 	if err != nil {
 		return err
 	}
 	var answer any
-	return k.askEtcd(ctx, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true}, &answer)
+	return etcdServer{k}.askEtcd(ctx, "/v3/kv/compaction", map[string]any{"revision": revision, "physical": true}, &answer)
 }
 
-// Load puts many objects into etcd, past the API server, which passes them on to whoever watches: ten
+// Load puts many objects into etcd, past the API server, which passes them on to all watches: ten
 // thousand take seconds, not the minutes that as many requests would. Keys are etcd's, as
 // /registry/services/specs/NAMESPACE/NAME and /registry/endpointslices/NAMESPACE/NAME; values are whole
 // objects in JSON with kind, apiVersion and all that the API server would have filled in but defaults:
-// metadata.uid and .creationTimestamp, a Service's clusterIPs. Nobody checks them, and the API server
-// allocates ClusterIPs afterwards, some hundred a second, which a log of complaints tells.
+// metadata.uid and .creationTimestamp, a Service's clusterIPs. They are not checked, and the API server
+// allocates ClusterIPs afterwards, some hundred a second, with a log of complaints.
 func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
 	const most = 100 // of etcd's 128 operations a transaction
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(objects)), most) {
@@ -199,7 +205,7 @@ func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
 			puts = append(puts, map[string]any{"requestPut": map[string][]byte{"key": []byte(key), "value": []byte(objects[key])}})
 		}
 		var answer struct{ Succeeded bool }
-		if err := k.askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": puts}, &answer); err != nil {
+		if err := (etcdServer{k}).askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": puts}, &answer); err != nil {
 			return err
 		}
 		if !answer.Succeeded {
@@ -211,7 +217,7 @@ func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
 
 // askEtcd uses etcd's JSON gateway: grpc-gateway's mapping of etcdserverpb, which has bytes in base64
 // and 64-bit numbers as strings.
-func (k *Kube) askEtcd(ctx context.Context, path string, question, answer any) error {
+func (k etcdServer) askEtcd(ctx context.Context, path string, question, answer any) error {
 	text, err := json.Marshal(question)
 	if err != nil {
 		return err
@@ -239,7 +245,7 @@ func (k *Kube) askEtcd(ctx context.Context, path string, question, answer any) e
 // Snapshot is a state of etcd, in the memory of the host.
 type Snapshot struct{ folder string }
 
-// Snapshot keeps the present state of all objects. Nobody notices: etcd stands still meanwhile, for
+// Snapshot keeps the present state of all objects. Clients do not notice: etcd stops meanwhile, for
 // some hundredths of a second.
 func (k *Kube) Snapshot(ctx context.Context) (Snapshot, error) {
 	if err := k.etcd.Signal(syscall.SIGSTOP); err != nil {
@@ -262,7 +268,7 @@ func (k *Kube) Restore(ctx context.Context, s Snapshot) error {
 	if _, err := k.m.Run(ctx, "sh", "-ec", "rm -rf "+etcdFolder+" && cp -a "+s.folder+" "+etcdFolder); err != nil {
 		return err
 	}
-	if err := k.startEtcd(ctx); err != nil {
+	if err := (etcdServer{k}).startEtcd(ctx); err != nil {
 		return err
 	}
 	return k.Start(ctx)

@@ -19,7 +19,7 @@ import (
 )
 
 // The programs of others that a lab runs beside weir. Their versions are pinned by the module in
-// peersFolder, whose go.mod has them as tools.
+// peersFolder, which has them as tools in its go.mod.
 const (
 	Etcd          = "etcd"
 	KubeAPIServer = "kube-apiserver"
@@ -35,12 +35,12 @@ const (
 	// peersRemembered is how long programs of other versions stay in the cache after their last use.
 	peersRemembered = 7 * 24 * time.Hour
 
-	// peersTold is how often BuildPeers says how far it is.
+	// peersTold is the interval of BuildPeers' progress lines.
 	peersTold = 20 * time.Second
 )
 
 // Peer returns the path of one of the peers, at which every host and box of a lab sees it too. They are
-// built once, which takes minutes; what is going on is told on standard error.
+// built once, which takes minutes; the progress goes to standard error.
 func Peer(name string) (string, error) {
 	if !slices.Contains(peers, name) {
 		return "", fmt.Errorf("peer %q: want one of %s", name, strings.Join(peers, ", "))
@@ -53,13 +53,13 @@ func Peer(name string) (string, error) {
 	return filepath.Join(dir, name), os.Chtimes(dir, now, now) // it is in use
 }
 
-// BuildPeers builds all peers, if they are not in the cache. Progress is told how far it is.
+// BuildPeers builds all peers, if they are not in the cache, and reports to Progress.
 func BuildPeers(ctx context.Context, progress io.Writer) error {
 	_, err := buildPeers(ctx, progress)
 	return err
 }
 
-// CheckPeers tells why there are no peers yet, and the command that helps; nil when there are.
+// CheckPeers returns the reason why there are no peers yet, and the command that helps; nil when there are.
 func CheckPeers() error {
 	source, err := findPeersSource()
 	if err != nil {
@@ -126,7 +126,7 @@ func findPeersSource() (peersSource, error) {
 // kubernetesVersion is in a line of go.mod, but not of go.sum.
 var kubernetesVersion = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v\S+)`)
 
-// forgetPeers removes programs of other versions that nobody has used for long.
+// forgetPeers removes programs of other versions that were not used for long.
 func forgetPeers(cache string) {
 	old, _ := filepath.Glob(filepath.Join(cache, peersPrefix+"*")) // the pattern is a good one
 	for _, path := range old {
@@ -136,14 +136,14 @@ func forgetPeers(cache string) {
 	}
 }
 
-// compilePeers runs one go build for all of them, and says now and then how far it is.
+// compilePeers runs one go build for all of them, and reports its progress.
 func compilePeers(ctx context.Context, source peersSource, dir string, progress io.Writer) error {
 	fmt.Fprintf(progress, "building %s %s from source, once: about 5 minutes on two processors, and 2 GB of Go's caches\n",
 		strings.Join(peers, ", "), source.version)
 	// What they call themselves: kube-apiserver at /version.
 	version := "-X k8s.io/component-base/version.gitVersion=" + source.version
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", source.folder, "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w "+version, "-o", dir+string(filepath.Separator), "tool")
+	cmd := gentle(exec.CommandContext(ctx, "go", "build", "-C", source.folder, "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w "+version, "-o", dir+string(filepath.Separator), "tool"))
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	said := &buildTalk{}
 	cmd.Stdout, cmd.Stderr = said, said
@@ -179,7 +179,7 @@ func every(d time.Duration, do func()) (stop func()) {
 	return func() { close(ended); <-done }
 }
 
-// buildTalk is what go build -v says: a line for each module that it fetches and for each package that
+// buildTalk is the output of go build -v: a line for each module that it fetches and for each package that
 // it compiles.
 type buildTalk struct {
 	mu   sync.Mutex

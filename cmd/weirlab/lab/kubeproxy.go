@@ -22,12 +22,12 @@ type Proxy struct {
 	netns   string
 }
 
-// ProxyOptions say how kube-proxy is to work.
+// ProxyOptions are the options of kube-proxy.
 type ProxyOptions struct {
 	Mode string // "ipvs" or "iptables"
 
-	// ClusterCIDRs are the addresses of pods, one prefix of each family at most. Whoever is not among
-	// them is masqueraded on the way to a ClusterIP; with none, nobody is.
+	// ClusterCIDRs are the addresses of pods, one prefix of each family at most. Other clients
+	// are masqueraded on their path to a ClusterIP; without prefixes, no client is.
 	ClusterCIDRs []netip.Prefix
 
 	// Netns is the network namespace of the box, as ip netns has it, that kube-proxy runs in; "" is the
@@ -125,7 +125,7 @@ func overlayObject(under, over map[string]any) {
 // a node already is success.
 func (k *Kube) AddNode(ctx context.Context, m *Machine) error {
 	var addresses []map[string]string
-	for _, addr := range m.addresses() {
+	for _, addr := range (wiring{m}).addresses() {
 		addresses = append(addresses, map[string]string{"type": "InternalIP", "address": addr.String()})
 	}
 	node, err := json.Marshal(map[string]any{

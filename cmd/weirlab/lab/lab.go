@@ -25,7 +25,7 @@ func Open(ctx context.Context, site Site) (*Lab, error) {
 	if _, err := site.parse(); err != nil { // before a kernel is asked for
 		return nil, fmt.Errorf("site: %w", err)
 	}
-	site, err := site.settle()
+	site, err := site.withKernels()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (l *Lab) build(ctx context.Context, plans []plan) error {
 	}
 	for _, p := range plans {
 		m := &Machine{plan: p, lab: l, unplugged: map[string]bool{}, logs: map[string]int{}}
-		if err := os.MkdirAll(m.logPath(""), 0o755); err != nil {
+		if err := os.MkdirAll((evidence{m}).logPath(""), 0o755); err != nil {
 			return err
 		}
 		l.machines = append(l.machines, m)
@@ -108,7 +108,7 @@ func (l *Lab) Close() error {
 	l.procs.Wait()
 	for _, m := range l.machines {
 		m.mu.Lock()
-		m.switchOff()
+		boot{m}.switchOff()
 		m.mu.Unlock()
 	}
 	if l.own {

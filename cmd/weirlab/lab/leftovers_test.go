@@ -197,7 +197,7 @@ func inUse(namespaces []string) []string {
 }
 
 // waitGone waits for the kernel to finish what a kill began. It has no event to wait for: nothing
-// tells a stranger that a process has gone.
+// informs a process that is no parent about its end.
 func waitGone(t *testing.T, what string, left func() []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

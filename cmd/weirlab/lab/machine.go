@@ -48,7 +48,7 @@ func (m *Machine) Name() string { return m.name }
 func (m *Machine) Kernel() Kernel { return m.kernel }
 
 // Run runs a command on the machine and waits for its end. An exit code other than 0 is an error that
-// quotes what the command said; the output is valid with it. When ctx ends, the command is killed
+// quotes the output of the command; the output is valid with it. When ctx ends, the command is killed
 // with its children.
 func (m *Machine) Run(ctx context.Context, args ...string) (Output, error) {
 	return m.Exec(ctx, Command{Args: args})
@@ -92,7 +92,7 @@ func (m *Machine) Launch(c Command) (*Proc, error) {
 	if c.Log == "" {
 		c.Log = filepath.Base(c.Args[0])
 	}
-	on, err := m.on()
+	on, err := boot{m}.on()
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (m *Machine) Launch(c Command) (*Proc, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: start: %w", what, err)
 	}
-	log, err := createLog(m.newLog(c.Log))
+	log, err := createLog(evidence{m}.newLog(c.Log))
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -135,7 +135,7 @@ func (m *Machine) ReadFile(ctx context.Context, path string) (string, error) {
 
 // ask sends the machine's agent a request and waits for its result.
 func (m *Machine) ask(ctx context.Context, req agent.Request, stdout, stderr *bytes.Buffer) (agent.Result, error) {
-	on, err := m.on()
+	on, err := boot{m}.on()
 	if err != nil {
 		return agent.Result{}, err
 	}
@@ -171,7 +171,7 @@ func askOver(ctx context.Context, dial dialer, req agent.Request, stdout, stderr
 }
 
 // newLog names the log of one more process: weir.log, weir-2.log, ...
-func (m *Machine) newLog(name string) string {
+func (m evidence) newLog(name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.logs[name]++
@@ -181,4 +181,4 @@ func (m *Machine) newLog(name string) string {
 	return m.logPath(name + ".log")
 }
 
-func (m *Machine) logPath(file string) string { return m.lab.keeper.path(m.name, "log", file) }
+func (m evidence) logPath(file string) string { return m.lab.keeper.path(m.name, "log", file) }

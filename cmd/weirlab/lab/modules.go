@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// moduleFolder returns a folder whose lib/modules is for a kernel whose modules are in
+// moduleFolder returns a folder with the lib/modules of a kernel that has its modules in
 // source/VERSION. It has an index of its own, as the source may have none and is not ours to
 // write in; the modules themselves are linked to.
 func moduleFolder(source, version string) (string, error) {
@@ -42,7 +42,7 @@ func moduleFolder(source, version string) (string, error) {
 }
 
 // A box has loaded all that iptables, ipset and IPVS may call for before it is handed over: the
-// modules of these names, and those whose names begin so.
+// modules of these names, and those with names that begin so.
 var (
 	preloadNames = []string{
 		"bpfilter", "bridge", "dummy", "inet_diag", "ip6_tables", "ip_tables", "ipv6", "nf_conntrack", "nf_conntrack_netlink",
@@ -88,7 +88,7 @@ func wantPreloaded(name string) bool {
 func modulesOf(base, version string, names ...string) []string {
 	list, err := os.ReadFile(filepath.Join(base, "lib/modules", version, "modules.dep"))
 	if err != nil {
-		return names // modprobe tells what is wrong
+		return names // modprobe reports the error
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return !bytes.Contains(list, []byte("/"+name+".ko")) })
 }

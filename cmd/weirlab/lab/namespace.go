@@ -22,7 +22,7 @@ func enter(namespace *os.File, do func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("enter network namespace: %w", err)
 	}
-	// Deferred, as do may end the goroutine (t.Fatal). A thread that cannot go home is not unlocked:
+	// Deferred, as do may end the goroutine (t.Fatal). A thread that cannot return to its namespace is not unlocked:
 	// it ends with the goroutine.
 	defer func() {
 		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {

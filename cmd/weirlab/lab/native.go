@@ -15,7 +15,7 @@ var errOwnKernel = errors.New("it has a kernel of its own, into which only Run a
 // Do calls do with the calling goroutine in the host's network namespace: sockets opened there belong
 // to the host for good. Goroutines that do starts are not in it.
 func (m *Machine) Do(do func() error) error {
-	on, err := m.on()
+	on, err := boot{m}.on()
 	if err != nil {
 		return err
 	}

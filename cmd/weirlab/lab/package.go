@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// packed are the folders whose files get into a package beside the program.
+// packed are the folders with files that get into a package beside the program.
 var packed = []string{"packaging", "systemd", "configs"}
 
 // Package makes weir's deb for amd64 as make package does, and returns its path, at which every box

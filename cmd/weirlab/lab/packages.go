@@ -14,12 +14,12 @@ import (
 var services = map[string]string{"bird2": "bird", "frr": "frr", "gobgpd": "gobgpd", "keepalived": "keepalived"}
 
 // InstallPackages installs Debian packages. No service of theirs is started, now or at the next boot,
-// with systemd or without. What apt-get says goes to progress.
+// with systemd or without. The output of apt-get goes to progress.
 func InstallPackages(ctx context.Context, progress io.Writer, packages ...string) error {
 	if len(packages) == 0 {
 		return nil
 	}
-	if err := tell(ctx, progress, "/", "apt-get", "update"); err != nil {
+	if err := runIn(ctx, progress, "/", "apt-get", "update"); err != nil {
 		return err
 	}
 	allow, err := forbidServices(policyFile)
@@ -27,7 +27,7 @@ func InstallPackages(ctx context.Context, progress io.Writer, packages ...string
 		return err
 	}
 	install := append([]string{"install", "-y", "--no-install-recommends"}, packages...)
-	err = errors.Join(tell(ctx, progress, "/", "apt-get", install...), allow())
+	err = errors.Join(runIn(ctx, progress, "/", "apt-get", install...), allow())
 	if err != nil {
 		return err
 	}
@@ -72,5 +72,5 @@ func disableServices(ctx context.Context, progress io.Writer, packages []string)
 	if _, err := os.Stat("/run/systemd/system"); err == nil { // sd_booted(3); else there are only links to remove
 		disable = append(disable, "--now")
 	}
-	return tell(ctx, progress, "/", "systemctl", append(disable, units...)...)
+	return runIn(ctx, progress, "/", "systemctl", append(disable, units...)...)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // bootTime is how long a machine may take to answer. The slowest, a kernel that is computed, takes ten
-// seconds where it is alone, and a minute where every processor has four other things to do.
+// seconds on an idle machine, and a minute where every processor has four other things to do.
 const bootTime = 4 * time.Minute
 
 // kept are the folders of a box that outlive a power cut.
@@ -31,7 +31,7 @@ type power struct {
 }
 
 // on returns the power, or an error when the machine is off.
-func (m *Machine) on() (*power, error) {
+func (m boot) on() (*power, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.power == nil || m.power.ctx.Err() != nil {
@@ -40,30 +40,30 @@ func (m *Machine) on() (*power, error) {
 	return m.power, nil
 }
 
-// Boot switches a machine on whose power was cut, and returns when it answers. Its cards, addresses
-// and routes are as the site says, unplugged cables stay unplugged, kept folders are as they were left.
+// Boot switches a machine without power on, and returns when it answers. Its cards, addresses
+// and routes are those of the site, unplugged cables stay unplugged, kept folders are as they were left.
 func (m *Machine) Boot(ctx context.Context) error {
-	if _, err := m.on(); err == nil {
+	if _, err := (boot{m}).on(); err == nil {
 		return fmt.Errorf("%s: boot: it is on", m.name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
-	on, err := m.switchOn(ctx)
+	on, err := boot{m}.switchOn(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: boot: %w", m.name, err)
 	}
 	m.mu.Lock()
-	m.switchOff()
+	boot{m}.switchOff()
 	m.power = on
 	m.mu.Unlock()
-	if err := m.connect(ctx); err != nil {
+	if err := (wiring{m}).connect(ctx); err != nil {
 		return fmt.Errorf("%s: connect: %w", m.name, err)
 	}
-	return m.forgetSaved(ctx)
+	return boot{m}.forgetSaved(ctx)
 }
 
 // switchOn starts the machine's first process and waits for its agent.
-func (m *Machine) switchOn(ctx context.Context) (*power, error) {
+func (m boot) switchOn(ctx context.Context) (*power, error) {
 	command, config, err := m.firstProcess()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (m *Machine) switchOn(ctx context.Context) (*power, error) {
 	if err := m.prepareFolders(config); err != nil {
 		return nil, err
 	}
-	log, err := createLog(m.newLog("console"))
+	log, err := createLog(evidence(m).newLog("console"))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (m *Machine) switchOn(ctx context.Context) (*power, error) {
 
 // prepareFolders makes the machine's part of the work folder, and writes what its first process is
 // to know.
-func (m *Machine) prepareFolders(config inside.Config) error {
+func (m boot) prepareFolders(config inside.Config) error {
 	if err := os.RemoveAll(m.lab.keeper.path(m.name, umlFolder)); err != nil { // of the boot before
 		return err
 	}
@@ -119,20 +119,20 @@ func (m *Machine) prepareFolders(config inside.Config) error {
 func keptFolder(i int) string { return fmt.Sprintf("kept%d", i) }
 
 // PowerCut takes the machine's power away, between two instructions: nothing is written back, no
-// process hears of it. A machine that is off is success.
+// process is notified. A machine that is off is success.
 func (m *Machine) PowerCut() {
-	on, err := m.on()
+	on, err := boot{m}.on()
 	if err != nil {
 		return
 	}
 	on.kernel.Kill()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.switchOff()
+	boot{m}.switchOff()
 }
 
 // switchOff forgets a power that is gone. The caller holds mu.
-func (m *Machine) switchOff() {
+func (m boot) switchOff() {
 	if m.power == nil {
 		return
 	}

@@ -66,7 +66,7 @@ func (p *Proc) Kill() {
 }
 
 // Wait waits for the process's end and returns its exit code, 128+n for one ended by signal n. The
-// error says that the end was not seen: ctx ended first, or the machine lost its power.
+// error means that the end was not seen: ctx ended first, or the machine lost its power.
 func (p *Proc) Wait(ctx context.Context) (code int, err error) {
 	select {
 	case <-p.done:
@@ -118,7 +118,7 @@ func createLog(path string) (*outputLog, error) {
 	return &outputLog{file: file, changed: make(chan struct{})}, nil
 }
 
-// Write never refuses: a log file that cannot be written must not end the process it tells of.
+// Write never refuses: a log file that cannot be written must not end the process that logs.
 func (l *outputLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,5 +152,5 @@ func (l *outputLog) end() { l.file.Close() }
 
 var _ io.Writer = (*outputLog)(nil)
 
-// ErrPowerLost is in the error of a command whose machine lost its power, or whose lab was closed.
+// ErrPowerLost is in the error of a command on a machine that lost its power, or after its lab was closed.
 var ErrPowerLost = errors.New("the machine has no power")

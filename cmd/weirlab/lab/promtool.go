@@ -35,15 +35,15 @@ func Promtool() (string, error) {
 }
 
 // FetchPromtool puts promtool into the cache, with apt-get, unless there is one. What
-// the tools say goes to progress.
+// output of the tools goes to progress.
 func FetchPromtool(ctx context.Context, progress io.Writer) error {
 	if _, err := Promtool(); err == nil {
 		return nil
 	}
 	_, err := cached(promtoolCache, func(dir string) error {
-		if err := tell(ctx, progress, dir, "apt-get", "download", promtoolPackage); err != nil {
+		if err := runIn(ctx, progress, dir, "apt-get", "download", promtoolPackage); err != nil {
 			// A machine that has never asked what packages there are, or long ago.
-			if err := errors.Join(tell(ctx, progress, dir, "apt-get", "update"), tell(ctx, progress, dir, "apt-get", "download", promtoolPackage)); err != nil {
+			if err := errors.Join(runIn(ctx, progress, dir, "apt-get", "update"), runIn(ctx, progress, dir, "apt-get", "download", promtoolPackage)); err != nil {
 				return err
 			}
 		}
@@ -55,7 +55,7 @@ func FetchPromtool(ctx context.Context, progress io.Writer) error {
 			return fmt.Errorf("apt-get download %s brought %d packages", promtoolPackage, len(debs))
 		}
 		whole := filepath.Join(dir, "whole")
-		if err := tell(ctx, progress, dir, "dpkg", "-x", debs[0], whole); err != nil {
+		if err := runIn(ctx, progress, dir, "dpkg", "-x", debs[0], whole); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, promtoolPath)), 0o755); err != nil {
@@ -78,7 +78,7 @@ func RequirePromtool(t testing.TB) string {
 	return path
 }
 
-// CheckPromtool says why there is no promtool.
+// CheckPromtool returns the reason why there is no promtool.
 func CheckPromtool() error {
 	_, err := Promtool()
 	return err

@@ -22,7 +22,7 @@ var rootModules = []string{"virtio_pci", "virtio_net", "9pnet_virtio", "9p", "ov
 
 // qemu is a box on Debian's own kernel: two processors, this machine's file system shared with it, and
 // an initial RAM file system that holds our first process and the modules to reach the rest.
-func (m *Machine) qemu(c inside.Config) (agent.Request, inside.Config, error) {
+func (m boot) qemu(c inside.Config) (agent.Request, inside.Config, error) {
 	kernel, err := debianKernel()
 	if err != nil {
 		return agent.Request{}, c, err
@@ -49,7 +49,7 @@ func (m *Machine) qemu(c inside.Config) (agent.Request, inside.Config, error) {
 	return agent.Request{Op: agent.Run, Args: m.qemuCommand(kernel, m.accelerator(kernel))}, c, nil
 }
 
-func (m *Machine) qemuCommand(kernel kernelImage, accelerator []string) []string {
+func (m boot) qemuCommand(kernel kernelImage, accelerator []string) []string {
 	k := m.lab.keeper
 	args := append([]string{findProgram(qemuProgram)}, accelerator...)
 	args = append(args,
@@ -76,7 +76,7 @@ var (
 )
 
 // accelerator is KVM where it works here, and emulation elsewhere.
-func (m *Machine) accelerator(kernel kernelImage) []string {
+func (m boot) accelerator(kernel kernelImage) []string {
 	if m.kernel == KVM || tryKVM(kernel) == nil {
 		return withKVM
 	}

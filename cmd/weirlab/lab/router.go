@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Router is a host on which somebody else's BGP daemon runs: what stands between weir and its clients,
-// and a peer that weir's authors did not write. It ends with the host or the lab at the latest.
+// Router is a host with a BGP daemon that is not weir's: it forwards between weir and its clients,
+// and is a peer by other authors. It ends with the host or the lab at the latest.
 //
 // Methods that start, stop or change it are for one goroutine at a time; those that ask are for many.
 type Router struct {
@@ -38,7 +38,7 @@ func (k RouterKind) String() string { return [...]string{"BIRD", "FRR", "GoBGP"}
 // RouterKinds are all of them.
 var RouterKinds = []RouterKind{BIRD, FRR, GoBGP}
 
-// software is what tells one kind of router from another.
+// software is the difference between the kinds of routers.
 type software interface {
 	// start puts the configuration in its place, starts the daemons and returns when they can be asked.
 	start(ctx context.Context, r *Router) error
@@ -56,23 +56,23 @@ func (k RouterKind) software() software {
 // Neighbour is a BGP session as the router sees it.
 type Neighbour struct {
 	Addr     netip.Addr
-	ASN      uint32 // of the other side; 0 while a neighbour whose ASN may be any is not there
+	ASN      uint32 // of the other side; 0 while a neighbour with any ASN is missing
 	State    string // of RFC 4271, small letters: "established", "active", ...
 	BFD      string // "up", "down"; "" without BFD
 	Accepted int    // prefixes it has from there, both families
 	Error    string // why it is not established, or was not the last time, in the router's words
 }
 
-// Established tells whether the session is up.
+// Established reports whether the session is up.
 func (n Neighbour) Established() bool { return n.State == "established" }
 
-// Path is one way to a prefix that a router has heard of from a neighbour.
+// Path is one path to a prefix that a router has received from a neighbour.
 type Path struct {
 	Prefix  netip.Prefix
 	From    netip.Addr // the neighbour
 	NextHop netip.Addr
 	Best    bool // chosen; of several that are equally good, one
-	Stale   bool // kept by graceful restart. BIRD does not tell
+	Stale   bool // kept by graceful restart. BIRD does not show it
 
 	// The attributes, which only PathsTo fills in.
 	ASPath           []uint32
@@ -83,7 +83,7 @@ type Path struct {
 }
 
 // Router starts a router on a host, for a test; it ends with the lab at the latest. Where its package
-// is missing the test is skipped and says so, or fails as RequireRouters does.
+// is missing the test is skipped with a message, or fails as RequireRouters does.
 func (l *Lab) Router(t testing.TB, host string, kind RouterKind, config string) *Router {
 	t.Helper()
 	RequireRouters(t)
@@ -96,8 +96,8 @@ func (l *Lab) Router(t testing.TB, host string, kind RouterKind, config string) 
 
 // StartRouter starts a router on a host, which should be one that forwards, and returns when it can be
 // asked; sessions come up later. The configuration is the whole one in the router's own language: of
-// bird.conf, frr.conf (as vtysh writes it, all daemons in one) or gobgpd's TOML. The router says in its
-// logs what it does; files, sockets and process ids of it are the host's alone.
+// bird.conf, frr.conf (as vtysh writes it, all daemons in one) or gobgpd's TOML. The router logs its
+// actions; its files, sockets and process ids are visible to this host only.
 //
 // Of several next hops the host's kernel takes one by the addresses and ports of a packet.
 func StartRouter(ctx context.Context, m *Machine, kind RouterKind, config string) (*Router, error) {
@@ -135,11 +135,11 @@ func (r *Router) launch(args ...string) (*Proc, error) {
 	return p, err
 }
 
-// Stop ends the router in order, as an operator does: it tells its neighbours, and takes its routes out
+// Stop ends the router in order, as an operator does: it notifies its neighbours, and takes its routes out
 // of the kernel. One that has ended is success.
 func (r *Router) Stop(ctx context.Context) error { return r.end(ctx, syscall.SIGTERM) }
 
-// Kill ends the router with SIGKILL: nothing is told to anybody but by the kernel, which ends the TCP
+// Kill ends the router with SIGKILL: no message is sent but by the kernel, which ends the TCP
 // connections, and routes stay in the kernel.
 func (r *Router) Kill(ctx context.Context) error { return r.end(ctx, syscall.SIGKILL) }
 
@@ -163,7 +163,7 @@ func (r *Router) end(ctx context.Context, sig syscall.Signal) error {
 }
 
 // Reconfigure gives the running router another configuration. Sessions that are the same in it go on.
-// What FRR gets is as if it were typed after what it has: what is to go must be said, with "no".
+// FRR gets its new text as if it were typed after the old one: removals must be written, with "no".
 func (r *Router) Reconfigure(ctx context.Context, config string) error {
 	if len(r.procs) == 0 {
 		return fmt.Errorf("%s: reconfigure %v: it does not run", r.m.name, r.kind)
@@ -182,7 +182,7 @@ func (r *Router) Machine() *Machine { return r.m }
 // Kind is the software.
 func (r *Router) Kind() RouterKind { return r.kind }
 
-// Log is what the router has said since it was started, daemon by daemon.
+// Log is the output of the router since its start, daemon by daemon.
 func (r *Router) Log() string {
 	var text strings.Builder
 	for _, p := range r.procs {
@@ -216,7 +216,7 @@ func (r *Router) Neighbour(ctx context.Context, addr string) (Neighbour, error) 
 	return Neighbour{}, err
 }
 
-// Paths are all that the router has heard of from neighbours, both families, by prefix and neighbour,
+// Paths are all that the router has received from neighbours, both families, by prefix and neighbour,
 // without their attributes. It takes some hundredths of a second, also for many routes.
 func (r *Router) Paths(ctx context.Context) ([]Path, error) { return r.paths(ctx, netip.Prefix{}) }
 

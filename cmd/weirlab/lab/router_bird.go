@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// bird is BIRD 2, asked with birdc, whose answers are for people.
+// bird is BIRD 2, asked with birdc, which answers for people.
 type bird struct{}
 
 const birdConfig = "/etc/bird/bird.conf"
 
-// configure writes the configuration, after a line that has the log told to us.
+// configure writes the configuration, after a line that sends the log to this program.
 func (bird) configure(ctx context.Context, m *Machine, config string) error {
 	return m.WriteFile(ctx, birdConfig, "log stderr all;\n"+config, 0o600)
 }
@@ -192,7 +192,7 @@ func (p *Path) setFromBird(line string) (err error) {
 
 var birdCommunity = regexp.MustCompile(`\(([^)]*)\)`)
 
-// birdCommunities makes "(65001,7) (65001,8)" what everybody else writes.
+// birdCommunities makes the usual form of "(65001,7) (65001,8)".
 func birdCommunities(text string) []string {
 	var all []string
 	for _, c := range birdCommunity.FindAllStringSubmatch(text, -1) {

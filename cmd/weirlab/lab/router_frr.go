@@ -36,7 +36,7 @@ func (f frr) start(ctx context.Context, r *Router) error {
 			return err
 		}
 	}
-	return f.told(ctx, r, "vtysh", "-b") // reads frrConfig, and tells every daemon its part
+	return f.vtysh(ctx, r, "vtysh", "-b") // reads frrConfig, and passes its part to every daemon
 }
 
 // load adds lines to what FRR has.
@@ -44,11 +44,11 @@ func (f frr) load(ctx context.Context, r *Router, lines string) (string, error) 
 	if err := r.m.WriteFile(ctx, frrLines, lines, 0o644); err != nil {
 		return "", err
 	}
-	return r.config + "\n" + lines, f.told(ctx, r, "vtysh", "-f", frrLines)
+	return r.config + "\n" + lines, f.vtysh(ctx, r, "vtysh", "-f", frrLines)
 }
 
-// told runs a vtysh that configures. What it does not like it says, and goes on.
-func (frr) told(ctx context.Context, r *Router, args ...string) error {
+// vtysh runs a vtysh that configures. It prints its errors, and goes on.
+func (frr) vtysh(ctx context.Context, r *Router, args ...string) error {
 	out, err := r.m.Run(ctx, args...)
 	if said := out.Stdout + out.Stderr; err == nil && strings.Contains(said, "%") {
 		err = fmt.Errorf("%s: %s", strings.Join(args, " "), strings.TrimSpace(said))
@@ -68,7 +68,7 @@ func (frr) ask(ctx context.Context, m *Machine, command string, answer any) erro
 	return nil
 }
 
-// frrNeighbour is what "show bgp neighbors" says of one.
+// frrNeighbour is one entry of "show bgp neighbors".
 type frrNeighbour struct {
 	RemoteAs                 uint32
 	BgpState                 string

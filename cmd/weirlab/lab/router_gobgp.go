@@ -28,7 +28,7 @@ func (g gobgp) start(ctx context.Context, r *Router) error {
 	return r.answers(ctx, "gobgp", "-j", "global")
 }
 
-// load: gobgpd reads its file again on SIGHUP, and does not say when it has.
+// load: gobgpd reads its file again on SIGHUP, and does not report when it has.
 func (g gobgp) load(ctx context.Context, r *Router, config string) (string, error) {
 	if err := g.configure(ctx, r.m, config); err != nil {
 		return "", err

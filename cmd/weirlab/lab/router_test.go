@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -82,7 +83,7 @@ afi-safi-name = "ipv6-unicast"
 `
 )
 
-// TestRouters shows that each router tells alike what it hears from the others.
+// TestRouters shows that each router announces alike what it receives from the others.
 func TestRouters(t *testing.T) {
 	lab.RequireRouters(t)
 	var hosts []lab.Host
@@ -129,19 +130,11 @@ func addressOf(r *lab.Router, v6 bool) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("10.1.0.%d", n))
 }
 
-// until waits until f gives nil.
+// until waits until f returns nil.
 func until(t *testing.T, f func(ctx context.Context) error) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for begin := time.Now(); ; <-tick.C {
-		err := f(within(t))
-		if err == nil {
-			return
-		}
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal(err)
-		}
+	if _, err := traffic.Eventually(t.Context(), patience, f); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -256,7 +249,7 @@ func reconfigures(t *testing.T, routers []*lab.Router) {
 			return err
 		})
 		if r.Kind() == lab.GoBGP {
-			continue // says nothing
+			continue // has no BFD state
 		}
 		if err := r.Reconfigure(within(t), "frobnicate\n"); err == nil {
 			t.Errorf("%v takes nonsense for its configuration", r.Kind())

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Site says what to put on the machine. Networks need no declaration: one exists as soon as a machine
+// Site describes the machines. Networks need no declaration: one exists as soon as a machine
 // has a card in it.
 type Site struct {
 	Hosts []Host
@@ -42,8 +42,8 @@ type Box struct {
 // the card is called as the network.
 type Nets map[string]string
 
-// settle returns the site with a kernel for each box.
-func (s Site) settle() (Site, error) {
+// withKernels returns the site with a kernel for each box.
+func (s Site) withKernels() (Site, error) {
 	s.Boxes = slices.Clone(s.Boxes)
 	for i := range s.Boxes {
 		b := &s.Boxes[i]

@@ -36,7 +36,7 @@ var (
 // MissingSystemdPackages lists the Debian packages to install for boxes with systemd.
 func MissingSystemdPackages() []string { return packagesOf(needsOfSystemd, absent) }
 
-// CheckSystemd tells why there can be no boxes with systemd here, and the command that helps; nil when
+// CheckSystemd returns the reason why there can be no boxes with systemd here, and the command that helps; nil when
 // there can.
 func CheckSystemd() error {
 	if _, err := systemdRoot(); err != nil {
@@ -45,7 +45,7 @@ func CheckSystemd() error {
 	return nil
 }
 
-// SystemdRoot is the Debian of boxes with systemd: a folder that nobody may write to.
+// SystemdRoot is the Debian of boxes with systemd: a read-only folder.
 func SystemdRoot(t testing.TB) string {
 	t.Helper()
 	RequireSystemd(t)
@@ -80,7 +80,7 @@ func BuildSystemd(ctx context.Context, progress io.Writer) error {
 	}
 	fmt.Fprintln(progress, "a small Debian with systemd, for boxes in which it is PID 1: one or two minutes")
 	_, err := cached(systemdCache, func(dir string) error {
-		if err := tell(ctx, progress, "/", "debootstrap", "--variant=minbase",
+		if err := runIn(ctx, progress, "/", "debootstrap", "--variant=minbase",
 			"--include="+strings.Join(systemdPackages, ","), debianRelease, dir); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func BuildSystemd(ctx context.Context, progress io.Writer) error {
 	return err
 }
 
-// furnishSystemd makes a fresh Debian start without asking anybody.
+// furnishSystemd makes a fresh Debian start without questions.
 func furnishSystemd(root string) error {
 	for _, unit := range masked {
 		link := filepath.Join(root, "etc/systemd/system", unit)
@@ -115,7 +115,7 @@ func furnishSystemd(root string) error {
 
 // withSystemd makes the first process of a box become systemd, over a root of its own. The binaries
 // that the lab builds are seen there, too, and the modules that c.Modules links to.
-func (m *Machine) withSystemd(c *inside.Config, k umlKernel) error {
+func (m boot) withSystemd(c *inside.Config, k umlKernel) error {
 	root, err := systemdRoot()
 	if err != nil {
 		return CheckSystemd()
@@ -147,8 +147,8 @@ func (m *Machine) SaveDebian(ctx context.Context, packages, folders []string) er
 }
 
 // forgetSaved deletes what SaveDebian has saved once a box is up with it. (The box can't when it puts it
-// back: a kernel that is told to reboot begins once more before its power is taken.)
-func (m *Machine) forgetSaved(ctx context.Context) error {
+// back: a kernel that reboots begins once more before its power is taken.)
+func (m boot) forgetSaved(ctx context.Context) error {
 	if !m.systemd {
 		return nil
 	}

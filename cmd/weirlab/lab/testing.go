@@ -12,15 +12,15 @@ import (
 )
 
 // Start puts up a site for a test, and for its subtests; it is taken down when the test ends. When the
-// test failed, logs and kernel state of every machine are in a folder whose name is logged.
+// test failed, logs and kernel state of every machine are in a folder, and its name is logged.
 //
-// Where a lab cannot run, the test is skipped and says why; with CI=true or WEIR_LAB=require in the
+// Where a lab cannot run, the test is skipped with the reason; with CI=true or WEIR_LAB=require in the
 // environment it fails instead.
 func Start(t testing.TB, site Site) *Lab {
 	t.Helper()
-	settled, err := site.settle()
+	complete, err := site.withKernels()
 	skipFor(t, err)
-	Require(t, settled.kernels()...)
+	Require(t, complete.kernels()...)
 	l, err := Open(t.Context(), site)
 	if err != nil {
 		t.Fatalf("lab: %v", err)
@@ -75,7 +75,7 @@ func skipFor(t testing.TB, err error) {
 	t.Skipf("SKIPPED, NO LAB: %v", err)
 }
 
-// required tells whether a test that cannot have its lab must not pass for one that was run.
+// required reports whether a test that cannot have its lab must not pass for one that was run.
 func required(getenv func(string) string) bool {
 	return getenv("CI") == "true" || getenv("WEIR_LAB") == "require"
 }
@@ -106,7 +106,7 @@ func artifacts(test string) string {
 	return filepath.Join(base, plain+"-"+time.Now().Format("20060102-150405"))
 }
 
-// moduleRoot is the folder of the module whose tests run.
+// moduleRoot is the folder of the module under test.
 func moduleRoot() string {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(out))

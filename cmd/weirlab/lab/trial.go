@@ -59,13 +59,13 @@ func trial(name, kernel string, boot func(ctx context.Context) error) error {
 	return errors.Join(outcome, os.WriteFile(verdict, []byte(text), 0o644))
 }
 
-// doubtful reports whether a verdict is old and only says that time ran out.
+// doubtful reports whether a result is old and reports only that time ran out.
 func doubtful(verdict, text string) bool {
 	info, err := os.Stat(verdict)
 	return err == nil && strings.Contains(text, context.DeadlineExceeded.Error()) && time.Since(info.ModTime()) > doubtTime
 }
 
-// forgetBoots removes the verdicts of earlier boots of this machine.
+// forgetBoots removes the results of earlier boots of this machine.
 func forgetBoots(folder, thisBoot string) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

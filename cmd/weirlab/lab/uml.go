@@ -135,7 +135,7 @@ func (k umlKernel) version() (string, error) {
 	return string(bytes.TrimSpace(out)), nil
 }
 
-// umlModules returns a folder whose lib/modules the kernel's modprobe can use.
+// umlModules returns a folder with a lib/modules that the kernel's modprobe can use.
 func (k umlKernel) moduleFolder() (version, folder string, err error) {
 	version, err = k.version()
 	if err != nil {
@@ -180,7 +180,7 @@ func (k umlKernel) try() error {
 	})
 }
 
-// panicLine is the line of a kernel's console that tells why it ended.
+// panicLine is the line of a kernel's console with the reason of its end.
 func panicLine(console string) string {
 	last := ""
 	for line := range strings.Lines(console) {

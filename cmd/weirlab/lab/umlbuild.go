@@ -77,8 +77,11 @@ func BuildKernel(ctx context.Context, progress io.Writer) error {
 	}
 	fmt.Fprintln(progress, "a kernel for boxes, user-mode Linux from Debian's newest sources: about 6 minutes on two idle cores")
 	_, err := cached(builtFolder(), func(dir string) error {
-		work, err := os.MkdirTemp(filepath.Dir(dir), "kernel-build-")
-		if err != nil {
+		work := filepath.Join(filepath.Dir(dir), "kernel-build")
+		if err := os.RemoveAll(work); err != nil { // of a process that was killed
+			return err
+		}
+		if err := os.Mkdir(work, 0o755); err != nil {
 			return err
 		}
 		defer os.RemoveAll(work)
@@ -115,7 +118,7 @@ func (b kernelBuild) path(elements ...string) string {
 // run runs a command, and quotes the end of what it printed only when it fails: a build prints thousands
 // of lines.
 func (b kernelBuild) run(dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(b.ctx, name, args...)
+	cmd := gentle(exec.CommandContext(b.ctx, name, args...))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "APT_CONFIG="+b.path("apt.conf"))
 	var out bytes.Buffer

@@ -120,9 +120,12 @@ func putUp(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
+// wiring connects the cards of a machine to its networks.
+type wiring struct{ *Machine }
+
 // connect lays the machine's cables and gives its cards their addresses and it its routes.
-func (m *Machine) connect(ctx context.Context) error {
-	on, err := m.on()
+func (m wiring) connect(ctx context.Context) error {
+	on, err := boot(m).on()
 	if err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (m *Machine) connect(ctx context.Context) error {
 // replies: to show that tests notice. Single packets that are lost, TCP would send again.
 const LossVariable = "WEIR_LAB_LOSS"
 
-func (m *Machine) loseReplies(ctx context.Context) error {
+func (m wiring) loseReplies(ctx context.Context) error {
 	share := os.Getenv(LossVariable)
 	if share == "" || m.kernel != shared {
 		return nil
@@ -186,7 +189,7 @@ func (m *Machine) loseReplies(ctx context.Context) error {
 // awaitNeighbours waits until the machine answers neighbours that ask for its IPv6 addresses, which is
 // when the kernel has joined the multicast groups they ask in. It does so late, when it has noticed its
 // cables; a test that asks three seconds in vain has "no route to host".
-func (m *Machine) awaitNeighbours(ctx context.Context) error {
+func (m wiring) awaitNeighbours(ctx context.Context) error {
 	var groups []string
 	for _, c := range m.cards {
 		for _, addr := range c.addrs {
@@ -223,7 +226,7 @@ func solicitedGroup(network string, addr netip.Addr) string {
 
 // addVeths makes the cards of a machine without a kernel of its own. Those of an earlier boot go
 // first: the kernel is in no hurry to end a namespace.
-func (m *Machine) addVeths(namespace int) error {
+func (m wiring) addVeths(namespace int) error {
 	for _, c := range m.cards {
 		if old, err := netlink.LinkByName(c.port); err == nil {
 			if err := netlink.LinkDel(old); err != nil {
@@ -253,12 +256,12 @@ func (m *Machine) addVeths(namespace int) error {
 // Unplug pulls the cable out of the machine's card on a network, at the switch. It stays out, across
 // power cuts, until Plug. A host sees its carrier go; a box with a kernel of its own does not, as
 // behind a second switch.
-func (m *Machine) Unplug(network string) error { return m.setPlugged(network, false) }
+func (m *Machine) Unplug(network string) error { return wiring{m}.setPlugged(network, false) }
 
 // Plug puts the cable back.
-func (m *Machine) Plug(network string) error { return m.setPlugged(network, true) }
+func (m *Machine) Plug(network string) error { return wiring{m}.setPlugged(network, true) }
 
-func (m *Machine) setPlugged(network string, plugged bool) error {
+func (m wiring) setPlugged(network string, plugged bool) error {
 	for _, c := range m.cards {
 		if c.net != network {
 			continue
@@ -275,7 +278,7 @@ func (m *Machine) setPlugged(network string, plugged bool) error {
 	return fmt.Errorf("%s has no card on network %s", m.name, network)
 }
 
-func (m *Machine) moveCable(c card, plugged bool) error {
+func (m wiring) moveCable(c card, plugged bool) error {
 	if plugged {
 		return enslave(c.port, c.net)
 	}
@@ -290,7 +293,7 @@ func (m *Machine) moveCable(c card, plugged bool) error {
 	return netlink.LinkSetDown(link)
 }
 
-func (m *Machine) isUnplugged(network string) bool {
+func (m wiring) isUnplugged(network string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unplugged[network]

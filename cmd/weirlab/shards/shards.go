@@ -1,6 +1,7 @@
-// Package shards runs the tests of a package in several processes at a time. It is for
-// tests that mostly wait and can't share a process: they count its goroutines, or use a
-// library that has one state for all. Those of root have a network of their own, too. No program imports it.
+// Package shards runs the tests of a package in several processes at a time. It never
+// runs a test twice. It is for tests that mostly wait and can't share a process: they
+// count its goroutines, or use a library with one state for all. As root each process
+// has a network of its own, too. No program imports the package.
 package shards
 
 import (
@@ -55,7 +56,7 @@ func Run(m *testing.M, processes int) int {
 			args := append(slices.Clone(given), "-test.run=^("+strings.Join(share, "|")+")$")
 			cmd := exec.Command(os.Args[0], args...)
 			cmd.Stdout, cmd.Stderr = &said[i], &said[i]
-			if os.Geteuid() == 0 { // nobody else has its ports
+			if os.Geteuid() == 0 { // no other process has its ports
 				cmd.Env = append(os.Environ(), inNamespace+"=1")
 				cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 			}
@@ -64,7 +65,7 @@ func Run(m *testing.M, processes int) int {
 	}
 	running.Wait()
 	code := 0
-	for i, err := range failed { // one after the other, so that nobody's lines are torn
+	for i, err := range failed { // one after the other, so that no lines are torn
 		_, _ = os.Stdout.Write(bytes.TrimSuffix(said[i].Bytes(), []byte("PASS\n")))
 		if err != nil {
 			fmt.Printf("process %d of %d: %v\n", i+1, processes, err)

@@ -1,68 +1,57 @@
-// Package config reads the configuration: one strict TOML file and what it
-// includes.
+// Package config holds the values of a valid configuration, with every default filled in.
 //
-// Parse checks everything there is to check and gives either a Config, whose
-// values nobody has to validate again, or an *Errors with every problem of every
-// file: where it is, what is wrong and how to put it right. A Config never holds
-// text that somebody still has to parse.
-//
-// The schema (Schema) is data: one table tells each key's type, limits, default
-// and meaning. It alone decides what may be written, and where defaults live.
-//
-// The package decides nothing about traffic and touches no kernel. Of weir it
-// imports lb, lb/health, k8ssync, k8ssync/ipam, bgp, cluster and cluster/owner, for the
-// values that it makes, and it is the only one to import the TOML library.
+// It never reads files and never validates: package load makes a Config of a file, or the
+// list of its problems. No value is text that must still be parsed. The keys and their
+// readers are in packages serving and vips, conflicts between tables in package check.
 package config
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"weir/cmd/weir/internal/config/source"
 	"weir/k8ssync"
 	"weir/lb"
 	"weir/lb/health"
 )
 
-// Source is the lb.ServiceID.Source of the Services that a file defines.
-const Source = "static"
-
 // Config is a valid configuration with every default filled in.
 type Config struct {
-	// Files are those it was read from, the main one first.
+	// Files are the files of the configuration, the main one first.
 	Files    []string
 	Kernel   Kernel
 	Daemon   Daemon
 	Defaults Defaults
-	// Services in the order of the files, and the checks of those that have any.
+	// Services in the order of the files, and their checks.
 	Services []lb.Service
 	Checks   []health.Group
 	// Clusters in the order of the files.
 	Clusters []Cluster
 	// Addresses is [addresses] with the pools and reservations, in the order of the
-	// files; without Pools no addresses are given. Its Identity is for the daemon to
-	// fill in.
+	// files. Without Pools no addresses are assigned. The daemon sets its Identity.
 	Addresses k8ssync.ProviderConfig
 	// BGP is nil without [bgp].
 	BGP *BGP
-	// Fleet is nil without [cluster], L2 without [l2].
+	// Fleet is nil without [fleet], L2 without [l2].
 	Fleet *Fleet
 	L2    *L2
-	// Warnings are problems that keep nobody from running it: no Severity is
-	// Error.
-	Warnings []Problem
+	// Warnings are the problems of lower severity than Error.
+	Warnings []source.Problem
 }
 
-// Configured tells whether there is anything to do: a service, a cluster or a fleet.
+// Configured reports whether there is a service, a cluster or a fleet.
 func (c *Config) Configured() bool {
 	return len(c.Services) > 0 || len(c.Clusters) > 0 || c.Fleet != nil
 }
 
-// Kernel is the table [kernel]: how weir keeps its state in the kernel.
+// Kernel is the table [kernel]: the state that weir keeps in the kernel.
 type Kernel struct {
 	Mode Mode
-	// NamePrefix begins the names of all sets and chains; Device holds the VIPs.
+	// NamePrefix begins the names of all sets and chains. Device holds the VIPs.
 	NamePrefix string
 	Device     string
 	IPTables   IPTables
@@ -70,54 +59,55 @@ type Kernel struct {
 	// MasqueradeBit marks packets to masquerade: see Mark.
 	MasqueradeBit int
 	MasqueradeAll bool
-	// MasqueradeSource are what masqueraded connections bear instead of an address of
-	// this box, at most one of each family; in a fleet the owner of everything has them.
+	// MasqueradeSource are the source addresses of masqueraded connections, at most one of
+	// each family; none means an address of this box. In a fleet the owner of all VIPs
+	// has them.
 	MasqueradeSource []netip.Addr
-	// SloppyTCP makes connections of packets that do not begin one: those of a box that
-	// is gone.
+	// SloppyTCP accepts packets in the middle of a connection, for instance one of a
+	// failed box.
 	SloppyTCP bool
-	// DetectLocal says how packets of pods are known: by ClusterCIDRs, by the
-	// ranges of the box's own Node, by BridgeInterface or by InterfacePrefix.
+	// DetectLocal identifies packets of pods: by ClusterCIDRs, by the ranges of the box's
+	// own Node, by BridgeInterface or by InterfacePrefix.
 	DetectLocal     DetectLocal
 	ClusterCIDRs    []netip.Prefix
 	BridgeInterface string
 	InterfacePrefix string
-	// NodePortNets are where node ports are served; a family without one has them
-	// on all its addresses. NodePortPrimary is instead of any: those of the Node.
+	// NodePortNets are the addresses that serve node ports; a family without one serves
+	// them on all its addresses. NodePortPrimary replaces them by those of the Node.
 	NodePortNets    []netip.Prefix
 	NodePortPrimary bool
-	// StrictARP are interfaces that answer ARP for their own addresses alone; Base
-	// has the parameters for it.
+	// StrictARP are interfaces that answer ARP only for their own addresses. Base has the
+	// parameters for it.
 	StrictARP []string
-	// Sysctls are kernel parameters that the operator wants; Base has them too.
+	// Sysctls are additional kernel parameters; Base has them too.
 	Sysctls      []lb.Sysctl
 	ExcludeCIDRs []netip.Prefix
-	// Pools are the prefixes that are made local by one route each (vip_mode
-	// "route"); none means that each VIP is an address on Device.
+	// Pools are the prefixes that one route each makes local (vip_mode "route"). Without
+	// any, each VIP is an address of Device.
 	Pools []lb.PoolRoute
-	// Ping lets VIPs answer echo requests.
+	// Ping lets VIPs answer ICMP echo requests.
 	Ping bool
-	// SyncPeriod is the time between two audits of the whole kernel state,
-	// MinSyncPeriod the least time between two writes.
+	// SyncPeriod is the interval of audits of the whole kernel state, MinSyncPeriod the
+	// minimum interval of writes.
 	SyncPeriod, MinSyncPeriod time.Duration
-	// The timeouts of IPVS connections; 0 leaves the kernel's own.
+	// The timeouts of IPVS connections; 0 keeps the kernel's own.
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 	ManageSysctls                         bool
 }
 
-// Mark is the packet mark for masquerading, and the mask to match it with.
+// Mark returns the packet mark for masquerading, which is also its mask.
 func (k Kernel) Mark() uint32 { return 1 << k.MasqueradeBit }
 
-// Base is what lb wants in the kernel before any Service.
+// Base returns the kernel state that lb needs before any Service.
 func (k Kernel) Base() lb.Base {
 	b := lb.Base{Device: k.Device, Families: k.Families, Sources: k.MasqueradeSource}
 	if k.ManageSysctls {
-		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), lb.TakeoverSysctls(k.SloppyTCP, false), arpSysctls(k.StrictARP), k.Sysctls)
+		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), lb.TakeoverSysctls(k.SloppyTCP, false), ARPSysctls(k.StrictARP), k.Sysctls)
 	}
 	return b
 }
 
-// Base is that of the table [kernel], with what the fleet needs in the kernel.
+// Base returns the base of the table [kernel] with the additions of the fleet.
 func (c *Config) Base() lb.Base {
 	b := c.Kernel.Base()
 	b.Sync = c.Sync().Daemons()
@@ -127,7 +117,7 @@ func (c *Config) Base() lb.Base {
 	return b
 }
 
-// Mode says what balances.
+// Mode is the kernel's load balancer.
 type Mode string
 
 // The values of mode.
@@ -137,7 +127,7 @@ const (
 	ModeIPTables Mode = "iptables"
 )
 
-// DetectLocal says how packets of pods are known.
+// DetectLocal is the way to identify packets of pods.
 type DetectLocal string
 
 // The values of detect_local.
@@ -148,7 +138,7 @@ const (
 	InterfacePrefix DetectLocal = "interface-prefix"
 )
 
-// IPTables says which iptables programs to use.
+// IPTables is the variant of the iptables programs.
 type IPTables string
 
 // The values of iptables.
@@ -162,18 +152,32 @@ const (
 type Daemon struct {
 	// Socket is the path of the unix socket for the command line.
 	Socket string
-	// Listen is where HTTP answers (/metrics, /healthz, /livez); empty is nowhere.
-	Listen    string
+	// HealthListen, MetricsListen and PageListen are the HTTP addresses of /healthz and
+	// /livez, of /metrics, and of the status page; "" disables them. Equal addresses share
+	// one listener.
+	HealthListen, MetricsListen, PageListen string
+	// MetricsBackends is that /metrics has series of single backends.
+	MetricsBackends bool
+
 	LogLevel  slog.Level
 	LogFormat LogFormat
 	OnStop    OnStop
-	// StopTimeout is how long a drain before a stop may take.
+	// StopTimeout limits the drain before a stop.
 	StopTimeout time.Duration
-	// StateDir is the folder for what a restart must find again.
+	// StateDir is the directory of the state that survives restarts.
 	StateDir string
 }
 
-// LogFormat is how log lines are written.
+// Listener is an HTTP address of the daemon, and its key in [daemon].
+type Listener struct{ Key, Addr string }
+
+// Listeners returns the HTTP addresses that are not empty, in the order of the schema.
+func (d Daemon) Listeners() []Listener {
+	all := []Listener{{"health_listen", d.HealthListen}, {"metrics_listen", d.MetricsListen}, {"page_listen", d.PageListen}}
+	return slices.DeleteFunc(all, func(l Listener) bool { return l.Addr == "" })
+}
+
+// LogFormat is the format of log lines.
 type LogFormat string
 
 // The values of log_format.
@@ -182,7 +186,7 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// OnStop says what a stop of the daemon does, which a restart is not.
+// OnStop is the action when the daemon stops; a restart has none.
 type OnStop string
 
 // The values of on_stop.
@@ -192,15 +196,14 @@ const (
 	StopCleansUp OnStop = "cleanup" // drains, too
 )
 
-// Defaults is the table [defaults]: what a Service gets that does not say
-// otherwise, whatever its source.
+// Defaults is the table [defaults]: defaults of all Services, which each can override.
 type Defaults struct {
 	Scheduler lb.Scheduler
 	Drain     time.Duration
 }
 
-// restart are the keys that a running daemon can't change, in the order of the
-// schema; of bgp only whether it is there.
+// restart are the keys that need a restart, in the order of the schema; of bgp only its
+// presence.
 var restart = []struct {
 	key  string
 	same func(a, b *Config) bool
@@ -212,13 +215,15 @@ var restart = []struct {
 	{"kernel.families", func(a, b *Config) bool { return slices.Equal(a.Kernel.Families, b.Kernel.Families) }},
 	{"kernel.masquerade_bit", func(a, b *Config) bool { return a.Kernel.MasqueradeBit == b.Kernel.MasqueradeBit }},
 	{"daemon.socket", func(a, b *Config) bool { return a.Daemon.Socket == b.Daemon.Socket }},
-	{"daemon.listen", func(a, b *Config) bool { return a.Daemon.Listen == b.Daemon.Listen }},
+	{"daemon.health_listen", func(a, b *Config) bool { return a.Daemon.HealthListen == b.Daemon.HealthListen }},
+	{"daemon.metrics_listen", func(a, b *Config) bool { return a.Daemon.MetricsListen == b.Daemon.MetricsListen }},
+	{"daemon.page_listen", func(a, b *Config) bool { return a.Daemon.PageListen == b.Daemon.PageListen }},
 	{"daemon.log_format", func(a, b *Config) bool { return a.Daemon.LogFormat == b.Daemon.LogFormat }},
 	{"bgp", func(a, b *Config) bool { return (a.BGP == nil) == (b.BGP == nil) }},
 }
 
-// RestartNeeded gives the keys that differ between two configurations and that
-// only a restart brings into effect, in the order of the schema.
+// RestartNeeded returns the keys that differ between two configurations and need a
+// restart, in the order of the schema.
 func RestartNeeded(running, wanted *Config) []string {
 	var keys []string
 	for _, r := range restart {
@@ -227,4 +232,56 @@ func RestartNeeded(running, wanted *Config) []string {
 		}
 	}
 	return keys
+}
+
+// AllInterfaces in StrictARP means every interface.
+const AllInterfaces = "all"
+
+// ARPSysctls returns the parameters that make interfaces answer, and announce, only their
+// own addresses. The kernel uses the greater value of an interface's and that of all
+// (Documentation/networking/ip-sysctl.rst), so other interfaces do not change.
+func ARPSysctls(interfaces []string) []lb.Sysctl {
+	var out []lb.Sysctl
+	for _, name := range interfaces {
+		// As in sysctl(8), a dot within a part of the name is a slash.
+		conf := "net.ipv4.conf." + strings.ReplaceAll(name, ".", "/")
+		out = append(out, lb.Sysctl{Name: conf + ".arp_ignore", Value: "1"}, lb.Sysctl{Name: conf + ".arp_announce", Value: "2"})
+	}
+	return out
+}
+
+// Cluster is a table [[kubernetes]].
+type Cluster struct {
+	// Config is for the client of the cluster. Its StateFile is below daemon.state_dir.
+	k8ssync.Config
+	// Guard limits deletions.
+	Guard lb.GuardOptions
+}
+
+// IsNode reports whether the box is a node of the cluster.
+func (c Cluster) IsNode() bool { return c.NodeName != "" }
+
+// Sync returns [fleet.sync], nil without it.
+func (c *Config) Sync() *FleetSync {
+	if c.Fleet == nil {
+		return nil
+	}
+	return c.Fleet.Sync
+}
+
+// named are the keys that identify weir's own objects in the kernel.
+var named = []string{"kernel.name_prefix", "kernel.device", "kernel.families", "kernel.iptables"}
+
+// RefuseRestart refuses a configuration that differs in keys that a running daemon can't change.
+func RefuseRestart(running, wanted *Config) error {
+	keys := RestartNeeded(running, wanted)
+	if len(keys) == 0 {
+		return nil
+	}
+	do := "systemctl restart weir, which loses no connection"
+	if slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(named, k) }) {
+		do = "a restart would leave the objects with the old ones behind. Put the old file back, stop weir, run weir cleanup, " +
+			"which ends connections, and start weir with the new file"
+	}
+	return fmt.Errorf("%s can't change while weir runs: %s", strings.Join(keys, ", "), do)
 }

@@ -3,315 +3,194 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"weir/bgp"
+	"weir/bgp/advertise"
+	"weir/cmd/weir/internal/addresses"
+	"weir/cmd/weir/internal/api"
 	"weir/cmd/weir/internal/config"
-	"weir/k8ssync"
+	"weir/cmd/weir/internal/drain"
+	"weir/cmd/weir/internal/eventlog"
+	"weir/cmd/weir/internal/kernelmode"
+	"weir/cmd/weir/internal/kube"
+	"weir/cmd/weir/internal/membership"
+	"weir/cmd/weir/internal/metrics"
+	"weir/cmd/weir/internal/rollback"
+	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 	"weir/lb/health"
 	"weir/lb/linux"
 )
 
-// Options are what weir run was called with.
+// Options are the arguments of weir run.
 type Options struct {
 	ConfigFile string
 	Version    string
 	Log        *slog.Logger
 	// Level is that of Log; the configuration sets it.
 	Level *slog.LevelVar
-	// Reload makes the daemon load its configuration again.
+	// Reload makes the daemon reload its configuration.
 	Reload <-chan os.Signal
-	// Again says, while the daemon drains before it ends, that it is enough.
+	// Again ends the drain before a stop.
 	Again <-chan os.Signal
 }
 
-// Run runs the daemon until ctx ends and what daemon.on_stop wants then is done, at first
-// with what Begin gave for opts.ConfigFile. It returns an error when it can't begin: a kernel without
-// IPVS, a socket in use. What goes wrong later is for the log, the status and
-// the metrics.
-func Run(ctx context.Context, begin Beginning, opts Options) error {
+// Run runs the daemon until ctx ends and the work of daemon.on_stop is done. It returns an error if the daemon can't
+// start: a kernel without IPVS, a socket in use. Later errors are in the log, the status and the metrics.
+func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	cfg := begin.Config
+	cfg.Services = lb.Compact(cfg.Services)
 	opts.Level.Set(cfg.Daemon.LogLevel)
-	lately := newRecent()
-	opts.Log = lately.keep(opts.Log)
+	lately := eventlog.New()
+	opts.Log = lately.Wrap(opts.Log)
 	for _, w := range cfg.Warnings {
-		opts.Log.Warn("configuration", "problem", w.String())
+		opts.Log.Warn("configuration warning", "problem", w.String())
 	}
-	owner, err := Own()
+	if err := os.MkdirAll(cfg.Daemon.StateDir, 0o755); err != nil { // systemd makes it, a start by hand has none
+		opts.Log.Warn("daemon.state_dir not made", "error", err)
+	}
+	owner, err := kernelmode.Lock()
 	if err != nil {
 		return err
 	}
 	defer owner.Close() //nolint:errcheck // the process ends
-	kernel, mode, err := OpenKernel(ctx, cfg, opts.Log)
+	kernel, mode, err := kernelmode.Open(ctx, cfg, opts.Log)
 	if err != nil {
 		return err
 	}
 	defer kernel.Close()
-	if err := RefuseKubeProxy(ctx, kernel); err != nil {
+	if err := kernelmode.RefuseKubeProxy(ctx, kernel); err != nil {
 		return err
 	}
-	api, err := listenAPI(cfg.Daemon.Socket)
+	socket, err := api.ListenSocket(cfg.Daemon.Socket)
 	if err != nil {
 		return err
 	}
-	web, err := listenWeb(cfg.Daemon.Listen)
+	sites, err := api.ListenWeb(cfg.Daemon)
 	if err != nil {
-		return errors.Join(err, api.Close())
+		return errors.Join(err, socket.Close())
 	}
 	b := newBox(opts, cfg, kernel, mode)
-	b.begin(begin)
-	b.recent = lately
-	if err := setTimeouts(ctx, kernel, mode, timeouts(cfg), opts.Log); err != nil {
-		return errors.Join(err, api.Close()) // web ends with the process
+	b.reloads.begin(begin)
+	b.answers.recent = lately
+	if err := kernelmode.SetTimeouts(ctx, kernel, mode, kernelmode.Timeouts(cfg), opts.Log); err != nil {
+		return errors.Join(err, socket.Close(), api.Close(sites))
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	tasks, life := errgroup.WithContext(life)
 	tasks.Go(func() error { defer end(); b.awaitEnd(ctx, life); return nil })
-	tasks.Go(func() error { return b.checks.Run(life) })
-	tasks.Go(func() error { return kernel.Watch(life, b.events.add) })
-	tasks.Go(func() error { return serve(life, api, &http.Server{Handler: b.apiHandler()}) })
-	if web != nil {
-		tasks.Go(func() error { return serve(life, web, newWebServer(b.webHandler())) })
+	tasks.Go(func() error { return b.target.checks.Run(life) })
+	tasks.Go(func() error { return kernel.Watch(life, b.events.Add) })
+	tasks.Go(func() error { return api.Serve(life, socket, b.commands.handler(), 0) })
+	for _, site := range sites {
+		tasks.Go(func() error { return b.answers.web().Serve(life, site) })
 	}
-	tasks.Go(func() error { return b.reloads(life, opts.Reload) })
-	tasks.Go(func() error { return provide(life, b.toGive, b.provider, b.log) })
+	tasks.Go(func() error { return b.reloads.run(life, opts.Reload) })
+	tasks.Go(func() error { return b.sources.pools.Run(life) })
+	tasks.Go(func() error { return b.passes.counter.Run(life) })
+	tasks.Go(func() error { return b.passes.auditor.Run(life) })
 	tasks.Go(func() error { return b.loop(life) })
 	err = tasks.Wait()
-	b.clusters.stop()
-	b.fleet.stop()
-	b.probes.closeAll()
+	b.sources.clusters.Stop()
+	b.steering.fleet.Stop()
+	b.sources.probes.Close()
 	b.stop()
 	return err
 }
 
-// KernelConfig is the part of a configuration that lb/linux is made with.
-func KernelConfig(cfg *config.Config, m Mode, log *slog.Logger) linux.Config {
-	k := cfg.Kernel
-	out := linux.Config{
-		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
-		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
-		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
-		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil,
-	}
-	switch k.DetectLocal {
-	case config.BridgeInterface:
-		out.LocalInterfaces = []string{k.BridgeInterface}
-	case config.InterfacePrefix:
-		out.LocalInterfaces = []string{k.InterfacePrefix + "+"}
-	}
-	for _, s := range Base(cfg, m).Sysctls {
-		out.Sysctls = append(out.Sysctls, s.Name)
-	}
-	return out
-}
-
-// timeouts are IPVS's, as a configuration wants them; 0 leaves what the kernel has.
-func timeouts(cfg *config.Config) linux.Timeouts {
-	seconds := func(d time.Duration) uint32 { return uint32(d / time.Second) }
-	return linux.Timeouts{
-		TCP: seconds(cfg.Kernel.TCPTimeout), TCPFin: seconds(cfg.Kernel.TCPFinTimeout), UDP: seconds(cfg.Kernel.UDPTimeout),
-	}
-}
-
-// LBOptions is the part of a configuration that an lb.Reconciler is made with.
-func LBOptions(cfg *config.Config, m Mode) lb.Options {
-	return lb.Options{
-		Base:         Base(cfg, m),
-		Exclude:      cfg.Kernel.ExcludeCIDRs,
-		Pools:        cfg.Kernel.Pools,
-		NodePortNets: cfg.Kernel.NodePortNets,
-		Drain:        cfg.Defaults.Drain,
-		Guards:       guards(cfg),
-	}
-}
-
-// Sources are those of a configuration's Services: its files, and its clusters.
-func Sources(cfg *config.Config) []string {
-	out := []string{config.Source}
-	for _, c := range cfg.Clusters {
-		out = append(out, c.Name)
-	}
-	return out
-}
-
-// box is a running daemon.
+// box is a running daemon: its parts, and the loop that calls them.
 type box struct {
-	opts    Options
-	log     *slog.Logger
-	kernel  *linux.Kernel
-	mode    Mode
-	checks  *health.Checker
-	probes  *healthPorts
-	events  events
-	calls   chan func() // run by the loop
-	wanted  chan wish   // what reloads is asked to do
-	metrics *metrics
-	recent  *recent
-	started time.Time
-
-	// What follows belongs to the loop.
-	cfg       *config.Config
-	next      *candidate   // that of a reload under way
-	copy      *config.Copy // of cfg
-	trial     trial        // changed by reloads alone
-	loaded    time.Time
-	rec       *lb.Reconciler
-	watchdog  *watchdog
-	clusters  *clusters
-	announcer *announcer // nil without [bgp]
-	fleet     *fleet
-	drainer   drainer
-	farewell  farewell // once weir is told to end
-	provider  provider
-	provided  provided
-	identity  string                      // of the provider
-	lent      map[string]*k8ssync.Cluster // to the provider
-	toGive    chan struct{}               // closed when there are addresses to give
-	pooled    bool                        // it is
-	node      node                        // what the own Node says
-	other     other
-	cant      unsupported
-	triggers  []trigger // changes of clusters that the kernel does not hold yet
-	causes    causes    // of the next pass
-	holds     []lb.Hold // as of the last pass
-	noted     noted     // likewise
-	released  string    // the source that somebody has just released
-	ready     bool
-	audits    schedule
-	lastPass  time.Time
-	reloadErr error // why the last reload was refused
-	waiting   int   // deletions that wait for a source
-	held      tally // what the kernel holds
-	changed   bool  // what is held must be looked through again
-	moved     bool  // so must whose the frontends are
-	again     bool  // the last pass has found work for another one
-	drift     uint64
-	// unreachable are the prefixes that the kernel refuses what nobody serves of.
-	unreachable []netip.Prefix
-	stirred     time.Time // when that began which the next pass is about; zero if nothing
-
-	published atomic.Pointer[view]
-	told      atomic.Pointer[told]
-	glanced   atomic.Pointer[glance]
-	owned     atomic.Pointer[Owners]
-	counted   *lastTraffic
+	*telemetry
+	opts      Options
+	calls     calls
+	watchdog  *supervise.Watchdog
+	events    *kernelmode.Events
+	target    *target
+	steering  *steering
+	sources   *sources
+	inForce   *inForce
+	passes    *passes
+	reloads   *reloads
+	answers   *answers
+	commands  *commands
+	shutdown  shutdown // set when weir stops
+	published *published
 }
 
-func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode Mode) *box {
-	w := newWatchdog()
-	b := &box{
-		opts: opts, log: opts.Log, kernel: kernel, mode: mode, cfg: cfg,
-		calls:   make(chan func()),
-		wanted:  make(chan wish),
-		events:  events{signal: make(chan struct{}, 1)},
-		started: time.Now(), loaded: time.Now(),
-		watchdog: w,
-		rec:      lb.NewReconciler(paced{kernel, w}, lbOptions(cfg, mode, node{}), Sources(cfg)...),
-		checks:   health.New(health.Options{Logger: opts.Log}),
-		clusters: newClusters(opts.Log),
-		cant:     unsupported{},
-		counted:  newLastTraffic(),
+// assemble returns a box with its parts linked to each other. It lacks the Reconciler, and all that uses the network.
+func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
+	shared, now := &telemetry{log: opts.Log}, time.Now()
+	b := &box{telemetry: shared, opts: opts, calls: make(chan func()), events: kernelmode.NewEvents(), watchdog: supervise.NewWatchdog()}
+	b.inForce = &inForce{file: opts.ConfigFile, loaded: now}
+	b.target = &target{telemetry: shared, kernel: kernel, mode: mode, cfg: cfg, watchdog: b.watchdog}
+	done := &progress{started: now}
+	b.steering = &steering{telemetry: shared, target: b.target, progress: done}
+	b.target.withdraw = b.steering.withdraw
+	b.published = &published{target: b.target, steering: b.steering, watchdog: b.watchdog}
+	b.sources = &sources{telemetry: shared, target: b.target, steering: b.steering, latency: kube.Latency{Since: now}}
+	b.passes = &passes{
+		telemetry: shared, version: opts.Version, kernelEvents: b.events, target: b.target, progress: done, steering: b.steering,
+		sources: b.sources, inForce: b.inForce, published: b.published, unsupported: kernelmode.Unsupported{},
+		counter: supervise.NewDrainCounter(opts.Log, kernel, func(d time.Duration) { b.metrics.CountedDrains(d) }),
+		auditor: supervise.NewAuditor(opts.Log, kernel),
 	}
-	b.probes = newHealthPorts(opts.Log, b.isHealthy)
-	b.owned.Store(&Owners{})
-	b.told.Store(&told{})
-	b.drainer = newDrainer(cfg.Daemon.StateDir, opts.Log)
-	b.announcer = newRoutes(cfg, opts.Log, time.Now())
-	b.fleet = newFleet(opts.Log, opts.Version, filepath.Dir(cfg.Daemon.Socket), time.Now())
-	b.fleet.orders = kernel.Orders
-	b.identity, b.toGive = identity(), make(chan struct{})
-	b.provider = k8ssync.NewProvider(b.providerConfig(cfg), opts.Log)
-	b.pool(cfg)
-	b.rec.Configure(b.lbOptions(cfg, node{}))
-	b.metrics = newMetrics(b)
-	b.fleet.answer.took = func(d time.Duration) { b.metrics.takeovers.Observe(d.Seconds()) }
-	if b.announcer != nil {
-		b.announcer.measure = b.measureAnnouncing
-		b.fleet.signs.heard = b.announcer.speaker.Heard
+	b.reloads = &reloads{
+		telemetry: shared, calls: b.calls, wanted: make(chan request), inForce: b.inForce, target: b.target, passes: b.passes, apply: b.apply,
 	}
-	b.publish()
+	b.answers = newAnswers(b)
+	b.commands = &commands{
+		telemetry: shared, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, passes: b.passes,
+		answers: b.answers, reloads: b.reloads,
+	}
+	b.metrics = metrics.New(b.answers.sample)
+	b.metrics.PerBackend(cfg.Daemon.MetricsBackends)
 	return b
 }
 
-// stop leaves the kernel as it is, unless told otherwise. Routers keep the routes, or
-// have none before the kernel serves nobody.
-func (b *box) stop() {
-	if b.announcer != nil {
-		gone := b.farewell.drains && b.drainer.all() == bgp.Drained // no router has a route any more
-		b.announcer.close(b.farewell.cleansUp || gone)
+// newBox returns a box that has published its first view.
+func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
+	b := assemble(opts, cfg, kernel, mode)
+	b.target.checks = health.New(health.Options{Logger: opts.Log})
+	b.target.rec = lb.NewReconciler(b.watchdog.Paced(kernel), b.target.options(cfg, kernelmode.Node{}), kernelmode.Sources(cfg)...)
+	b.sources.clusters = kube.New(opts.Log)
+	b.sources.probes = kube.NewHealthPorts(opts.Log, b.published.isHealthy)
+	b.sources.pools = addresses.New(cfg.Addresses, opts.Log, addresses.Provider)
+	b.steering.drains = drain.New(cfg.Daemon.StateDir, opts.Log)
+	b.steering.announcer = b.steering.newAnnouncer(cfg, b.calls.do, time.Now())
+	member := membership.Options{
+		Log: opts.Log, Version: opts.Version, Folder: filepath.Dir(cfg.Daemon.Socket), Orders: kernel.Orders,
+		Took: func(d time.Duration) { b.metrics.TookOver(d) },
 	}
-	if !b.farewell.cleansUp {
+	if b.steering.announcer != nil {
+		member.SessionUp = b.steering.announcer.SessionUp
+	}
+	b.steering.fleet = membership.New(member, time.Now())
+	b.passes.publish()
+	return b
+}
+
+// stop leaves the kernel unchanged, except with daemon.on_stop = "cleanup". Routers keep the routes, or lose them before the
+// kernel ceases to serve.
+func (b *box) stop() {
+	if b.steering.announcer != nil {
+		gone := b.shutdown.drains && b.steering.drains.All() == advertise.Drained // no router has a route any more
+		b.steering.announcer.Close(b.shutdown.cleansUp || gone)
+	}
+	if !b.shutdown.cleansUp {
 		b.log.Info("stopped", "kernel", "left as it is")
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
-	rep, err := b.rec.Cleanup(ctx, time.Now())
+	rep, err := b.target.rec.Cleanup(ctx, time.Now())
 	b.log.Info("stopped", "kernel", "cleaned up", "ops", len(rep.Ops), "error", errors.Join(append(rep.Errors, err)...))
 }
 
 // cleanupTimeout stays under systemd's default TimeoutStopSec of 90 s.
 const cleanupTimeout = time.Minute
-
-// do has the loop run f, and waits for it.
-func (b *box) do(ctx context.Context, f func()) error {
-	done := make(chan struct{})
-	select {
-	case b.calls <- func() { defer close(done); f() }:
-	case <-ctx.Done():
-		return fmt.Errorf("weir is busy: %w", ctx.Err())
-	}
-	<-done
-	return nil
-}
-
-// events are what the kernel watch saw and the loop has not looked at yet. Only
-// what is lost grows, and that is bounded by what weir holds.
-type events struct {
-	signal chan struct{}
-	mu     sync.Mutex
-	lost   map[lb.Object]struct{}
-	host   bool
-	what   string
-}
-
-func (e *events) add(ev lb.Event) {
-	e.mu.Lock()
-	if e.lost == nil {
-		e.lost = map[lb.Object]struct{}{}
-	}
-	for _, id := range ev.Lost {
-		e.lost[id] = struct{}{}
-	}
-	e.host = e.host || ev.Host
-	e.what = ev.What
-	e.mu.Unlock()
-	select {
-	case e.signal <- struct{}{}:
-	default:
-	}
-}
-
-// take gives all events as one.
-func (e *events) take() lb.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	ev := lb.Event{Host: e.host, What: e.what}
-	for id := range e.lost {
-		ev.Lost = append(ev.Lost, id)
-	}
-	e.lost, e.host, e.what = nil, false, ""
-	return ev
-}

@@ -11,23 +11,34 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"weir/cluster"
+	"weir/cluster/l2"
 	"weir/cluster/owner"
-	"weir/l2"
+	"weir/cmd/weir/internal/fleet/message"
+	"weir/cmd/weir/internal/membership"
+	"weir/lb"
 )
 
-var compareNetip = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+// The times of packages fleet and membership.
+const (
+	publishEvery        = 200 * time.Millisecond
+	publishDigestsEvery = 5 * time.Second
+	garpEvery           = 5 * time.Second
+	sensorsEvery        = 200 * time.Millisecond
+)
 
-// rumor is the gossip of a test: it tells what the test says that others say.
-type rumor struct {
+// fakeGossip is the gossip of a test, with the members that the test reports.
+type fakeGossip struct {
 	mu      sync.Mutex
 	status  cluster.Status
 	said    []cluster.State
-	word    []byte
+	word    cluster.Message
 	left    bool
 	changed chan struct{}
 	cfgs    []cluster.Config
@@ -35,14 +46,14 @@ type rumor struct {
 	others  bool // there are some that have not answered
 }
 
-func (r *rumor) Configure(cfg cluster.Config) error {
+func (r *fakeGossip) Configure(cfg cluster.Config) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cfgs = append(r.cfgs, cfg)
 	return nil
 }
 
-func (r *rumor) Run(ctx context.Context) error {
+func (r *fakeGossip) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.runs++
 	r.mu.Unlock()
@@ -50,9 +61,9 @@ func (r *rumor) Run(ctx context.Context) error {
 	return nil
 }
 
-func (r *rumor) Changed() <-chan struct{} { return r.changed }
+func (r *fakeGossip) Changed() <-chan struct{} { return r.changed }
 
-func (r *rumor) Status() cluster.Status {
+func (r *fakeGossip) Status() cluster.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.status
@@ -60,22 +71,22 @@ func (r *rumor) Status() cluster.Status {
 	return s
 }
 
-func (r *rumor) Say(s cluster.State, text []byte) error {
+func (r *fakeGossip) Publish(s cluster.State, m cluster.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.said, r.word = append(r.said, s), text
+	r.said, r.word = append(r.said, s), m
 	return nil
 }
 
-func (r *rumor) Leave(context.Context) error {
+func (r *fakeGossip) Leave(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.left = true
 	return nil
 }
 
-// last is what the box said last.
-func (r *rumor) last() cluster.State {
+// last returns the last state that the box published.
+func (r *fakeGossip) last() cluster.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.said) == 0 {
@@ -84,14 +95,14 @@ func (r *rumor) last() cluster.State {
 	return r.said[len(r.said)-1]
 }
 
-// says has another member be as given, and say a word.
-func (r *rumor) says(t *testing.T, m cluster.Member, w word) {
+// report sets another member and its message.
+func (r *fakeGossip) report(t *testing.T, m cluster.Member, w message.Message) {
 	t.Helper()
-	text, err := w.encode()
+	text, err := w.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Word, m.Has, m.State.Word = text, cluster.DigestOf(text), cluster.DigestOf(text)
+	m.Message, m.MessageDigest, m.State.Message = text, text.Digest(), text.Digest()
 	if m.Since.IsZero() {
 		m.Since = time.Now()
 	}
@@ -102,32 +113,38 @@ func (r *rumor) says(t *testing.T, m cluster.Member, w word) {
 	r.status.Joined = !r.others
 }
 
-// mouth answers for what it is told, in the diary.
-type mouth struct {
-	diary   *diary
+// fakeAnswerer writes claims to the history.
+type fakeAnswerer struct {
+	history *history
 	mu      sync.Mutex
-	fellows []string
+	peers   []string
+	members map[l2.MAC]l2.Member
 	status  l2.Status
 	bursts  int
+	claimed map[netip.Addr]time.Time // the last claims
 }
 
-func (m *mouth) Configure(l2.Config)           {}
-func (m *mouth) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-func (m *mouth) Changed() <-chan struct{}      { return nil }
+func (m *fakeAnswerer) Configure(l2.Config)           {}
+func (m *fakeAnswerer) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (m *fakeAnswerer) Changed() <-chan struct{}      { return nil }
 
-func (m *mouth) Status() l2.Status {
+func (m *fakeAnswerer) Status() l2.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.status
 }
 
-func (m *mouth) Set(changes map[netip.Addr]*l2.Claim) {
+func (m *fakeAnswerer) Set(changes map[netip.Addr]*l2.Claim) {
 	var lines []string
+	if m.claimed == nil {
+		m.claimed = map[netip.Addr]time.Time{}
+	}
 	for a, c := range changes {
+		m.claimed[a] = time.Now()
 		switch {
 		case c == nil:
 			lines = append(lines, "release "+a.String())
-		case c.Doubtful:
+		case c.Cautious:
 			lines = append(lines, "claim with doubt "+a.String())
 		case c.Interfaces != nil:
 			lines = append(lines, fmt.Sprintf("claim %s on %v", a, c.Interfaces))
@@ -136,35 +153,35 @@ func (m *mouth) Set(changes map[netip.Addr]*l2.Claim) {
 		}
 	}
 	slices.Sort(lines)
-	m.diary.write("%s", strings.Join(lines, ", "))
+	m.history.write("%s", strings.Join(lines, ", "))
 }
 
-func (m *mouth) Fellows(fellows map[l2.MAC]l2.Fellow) {
+func (m *fakeAnswerer) SetMembers(peers map[l2.MAC]l2.Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fellows = nil
-	for mac, f := range fellows {
-		m.fellows = append(m.fellows, mac.String()+" "+f.Name)
+	m.peers, m.members = nil, peers
+	for mac, f := range peers {
+		m.peers = append(m.peers, mac.String()+" "+f.Name)
 	}
-	slices.Sort(m.fellows)
+	slices.Sort(m.peers)
 }
 
-func (m *mouth) Announce() {
+func (m *fakeAnswerer) Announce() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.bursts++
 }
 
-// inFleet is the [cluster] of tests: this box is "a", and settles after 30 s.
+// inFleet is the [fleet] of tests: this box is "a", and stable after 30 s.
 const inFleet = `
-[cluster]
+[fleet]
 name = "tests"
 member = "a"
 bind = "10.9.0.1:7946"
 join = ["10.9.0.2"]
 insecure_without_key = true
 mode = "active-standby"
-take_back = "30s"
+preempt_delay = "30s"
 `
 
 // onWire is the [l2] of tests.
@@ -173,43 +190,50 @@ const onWire = `
 interfaces = ["eth0"]
 `
 
-// member is a box with a fleet, whose parts are a test's.
+// member is a box in a fleet with fakes.
 type member struct {
 	*box
-	herald *herald
-	rumor  *rumor
-	mouth  *mouth
-	links  string
+	speaker  *fakeSpeaker
+	gossip   *fakeGossip
+	answerer *fakeAnswerer
+	links    string
+	// joinErr is the error of joining; orders are the orders of backends with scheduler mh;
+	// took are the times of takeovers.
+	joinErr error
+	orders  map[lb.Frontend]uint64
+	took    []time.Duration
 }
 
-// newMember makes a box that has begun, but knows nobody yet.
+// newMember returns a box that has started and knows no member yet.
 func newMember(t *testing.T, toml string) *member {
 	t.Helper()
 	if !strings.Contains(toml, "[bgp]") {
 		toml = oneRouter + toml
 	}
-	b, h, _ := heraldBox(t, toml)
-	m := &member{box: b, herald: h, links: t.TempDir()}
+	b, h, _ := speakerBox(t, toml)
+	m := &member{box: b, speaker: h, links: t.TempDir()}
 	m.link(t, "eth0", "1")
 	m.fleetOf(t, t.TempDir())
 	return m
 }
 
-// fleetOf gives the box a fleet whose trace is in a folder.
+// fleetOf gives the box a fleet with the trace in a folder.
 func (m *member) fleetOf(t *testing.T, folder string) {
 	t.Helper()
-	m.rumor = &rumor{changed: make(chan struct{}, 1)}
-	m.mouth = &mouth{diary: m.herald.diary}
-	f := newFleet(slog.New(slog.DiscardHandler), "v1", folder, time.Now())
-	f.signs.links, f.signs.heard = m.links, m.herald.Heard
-	f.joins = func(cluster.Config) (gossip, error) { return m.rumor, nil }
-	f.answer.make = func(*slog.Logger) answerer { return m.mouth }
-	m.fleet = f
-	t.Cleanup(f.stop)
-	m.setFleet(nil, time.Now())
+	m.gossip = &fakeGossip{changed: make(chan struct{}, 1)}
+	m.answerer = &fakeAnswerer{history: m.speaker.history}
+	f := membership.New(membership.Options{
+		Log: slog.New(slog.DiscardHandler), Version: "v1", Folder: folder, Sysfs: m.links, SessionUp: m.speaker.AnyEstablished,
+		Orders: func() map[lb.Frontend]uint64 { return m.orders }, Took: func(d time.Duration) { m.took = append(m.took, d); m.metrics.TookOver(d) },
+		Join:   func(cluster.Config) (membership.Gossip, error) { return m.gossip, m.joinErr },
+		Answer: func() membership.Answerer { return m.answerer },
+	}, time.Now())
+	m.steering.fleet = f
+	t.Cleanup(f.Stop)
+	m.steering.configure(time.Now())
 }
 
-// link makes an interface with a carrier, or without.
+// link creates an interface with a carrier, or without.
 func (m *member) link(t *testing.T, name, carrier string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(m.links, name), 0o755); err != nil {
@@ -220,46 +244,47 @@ func (m *member) link(t *testing.T, name, carrier string) {
 			t.Fatal(err)
 		}
 	}
-	if m.fleet != nil {
-		m.fleet.signs.look()
+	if m.steering.fleet != nil {
+		time.Sleep(sensorsEvery) // synctest has the fleet read it
+		synctest.Wait()
 	}
 }
 
-// hear has the box take in what others say now.
-func (m *member) hear(t *testing.T) {
+// receive lets the box receive the members.
+func (m *member) receive(t *testing.T) {
 	t.Helper()
-	m.fleet.news = true
-	m.lead(t.Context(), nil, time.Now())
+	m.steering.fleet.Refresh()
+	m.steering.steer(t.Context(), nil, time.Time{}, time.Now())
 }
 
-// live has so much time pass, with a pass every now and then.
+// live lets time pass, with regular passes.
 func (m *member) live(t *testing.T, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(100*time.Millisecond, time.Until(end)))
-		m.turn(t)
+		m.pass(t)
 	}
 }
 
-// settledMember is one that is alive and settled.
-func settledMember(name string) cluster.Member {
-	return cluster.Member{Name: name, Addr: netip.MustParseAddrPort("10.9.0.2:7946"), State: cluster.State{Version: "v1", Settled: true, Weight: 100}}
+// stablePeer returns a member that is alive and stable.
+func stablePeer(name string) cluster.Member {
+	return cluster.Member{Name: name, Addr: netip.MustParseAddrPort("10.9.0.2:7946"), State: cluster.State{Version: "v1", Stable: true, Weight: 100}}
 }
 
-// able is the word of one that can serve VIPs.
-func able(vips ...netip.Addr) word {
-	w := word{vips: map[netip.Addr]part{}, macs: []string{"02:00:00:00:00:02"}, answers: true}
+// serving returns the message of a member that serves VIPs.
+func serving(vips ...netip.Addr) message.Message {
+	w := message.Message{VIPs: map[netip.Addr]message.Flags{}, MACs: []string{"02:00:00:00:00:02"}, Answers: true}
 	for _, a := range vips {
-		w.vips[a] = partServes
+		w.VIPs[a] = message.Serves
 	}
 	return w
 }
 
-// rivals gives a VIP of which this box, "a", is the owner in a fleet with "b", and one of
-// which "b" is.
-func rivals() (mine, theirs string) {
+// ownVIPs returns a VIP that this box, "a", owns in a fleet with "b", and one that "b"
+// owns.
+func ownVIPs() (mine, theirs string) {
 	yes := func(netip.Addr) bool { return true }
-	both := []owner.Member{{Name: "a", Standing: owner.Settled, Serves: yes}, {Name: "b", Standing: owner.Settled, Serves: yes}}
+	both := []owner.Member{{Name: "a", State: owner.Stable, Serves: yes}, {Name: "b", State: owner.Stable, Serves: yes}}
 	for i := 1; mine == "" || theirs == ""; i++ {
 		vip := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
 		if (owner.Rules{}).Owner(both, vip) == "a" {
@@ -275,21 +300,47 @@ func rivals() (mine, theirs string) {
 func services(vips ...string) string {
 	var b strings.Builder
 	for i, vip := range vips {
-		fmt.Fprintf(&b, "[[service]]\nname = \"web%d\"\nvips = [%q]\nports = [80]\ndrain = \"0s\"\nbackends = [\"10.1.0.%d\"]\n", i, vip, i+1)
+		fmt.Fprintf(&b, "[[service]]\nname = \"web%d\"\nvips = [%q]\nports = [80]\ndrain_timeout = \"0s\"\nbackends = [\"10.1.0.%d\"]\n", i, vip, i+1)
 	}
 	return b.String()
 }
 
-// told gives the lines that are about routes and claims, not about the kernel.
-func (m *member) told() []string {
-	return slices.DeleteFunc(m.herald.diary.read(), func(s string) bool {
+// announced returns the lines about routes and claims, without those about the kernel.
+func (m *member) announced() []string {
+	return slices.DeleteFunc(m.speaker.history.read(), func(s string) bool {
 		return strings.HasPrefix(s, "add ") || strings.HasPrefix(s, "delete ") || strings.HasPrefix(s, "change ")
 	})
 }
 
 func (m *member) check(t *testing.T, what string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, m.told()); diff != "" {
+	if diff := cmp.Diff(want, m.announced()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// message is the message that the box has published last.
+func (m *member) message(t *testing.T) message.Message {
+	t.Helper()
+	m.gossip.mu.Lock()
+	defer m.gossip.mu.Unlock()
+	out, err := message.Parse(m.gossip.word)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// saveTrace writes the trace of a run that was stable so long ago.
+func saveTrace(folder string, ago time.Duration) error {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return err
+	}
+	text := fmt.Sprintf(`{"boot":%q,"uptime":%d}`, strings.TrimSpace(string(boot)), up.Nano()-ago.Nanoseconds())
+	return os.WriteFile(filepath.Join(folder, "fleet.json"), []byte(text), 0o600)
 }

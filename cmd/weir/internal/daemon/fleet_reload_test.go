@@ -10,46 +10,48 @@ import (
 	"time"
 
 	"weir/cluster"
+	"weir/cluster/l2"
+	"weir/cluster/owner"
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/fleet/message"
 )
 
-func TestAFleetComesAndGoesByReload(t *testing.T) {
+func TestFleetByReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := rivals()
+		first, second := ownVIPs()
 		both := []string{first, second}
 		slices.Sort(both)
 		mine, theirs := both[0], both[1]
 		m := newMember(t, onWire+services(mine, theirs))
-		m.turn(t)
-		m.told()
+		m.pass(t)
+		m.announced()
 		reload := func(toml string) {
-			had := m.cfg.Fleet
-			m.cfg = parse(t, oneRouter+toml+services(mine, theirs))
-			m.setFleet(had, time.Now())
-			m.turn(t)
+			m.target.cfg = parse(t, oneRouter+toml+services(mine, theirs))
+			m.steering.configure(time.Now())
+			m.pass(t)
 			synctest.Wait()
 		}
 		reload(inFleet + onWire)
 		m.check(t, "in a fleet, of which nothing is known")
-		m.rumor.says(t, settledMember("b"), able(netip.MustParseAddr(mine), netip.MustParseAddr(theirs)))
-		m.hear(t)
+		m.gossip.report(t, stablePeer("b"), serving(netip.MustParseAddr(mine), netip.MustParseAddr(theirs)))
+		m.receive(t)
 		m.check(t, "b is settled, and this box not yet", "release "+mine+", release "+theirs,
 			"announce "+mine+"/32 standby, announce "+theirs+"/32 standby")
-		w, err := parseWord(m.rumor.word)
-		if err != nil || len(w.sources[config.Source]) == 0 || w.count(partServes) != 2 {
+		w, err := message.Parse(m.gossip.word)
+		if err != nil || len(w.Sources[config.Source]) == 0 || w.Count(message.Serves) != 2 {
 			t.Errorf("it says %+v, %v", w, err)
 		}
 		m.live(t, time.Second)
 		reload(strings.Replace(inFleet, `member = "a"`, `member = "a"`+"\ntiming = \"wan\"", 1) + onWire)
-		if len(m.rumor.cfgs) != 1 || m.rumor.cfgs[0].Timing != cluster.WAN || m.fleet.stand.joined {
-			t.Errorf("another timing: %+v, joined %v", m.rumor.cfgs, m.fleet.stand.joined)
+		if len(m.gossip.cfgs) != 1 || m.gossip.cfgs[0].Timing != cluster.WAN {
+			t.Errorf("another timing: %+v", m.gossip.cfgs)
 		}
-		m.live(t, sayEvery)
-		if said := m.rumor.last(); said.Unfit != "" {
+		m.live(t, publishEvery)
+		if said := m.gossip.last(); said.Unfit != "" {
 			t.Errorf("it is no less fit for that, and says %+v", said)
 		}
 		reload(onWire)
-		if !m.rumor.left {
+		if !m.gossip.left {
 			t.Error("nobody has heard that it leaves")
 		}
 		m.check(t, "alone again", "claim "+mine+", claim "+theirs, "announce "+mine+"/32, announce "+theirs+"/32")
@@ -58,101 +60,111 @@ func TestAFleetComesAndGoesByReload(t *testing.T) {
 	})
 }
 
-// Each fleet that is joined is heard, the second one too.
-func TestAFleetThatIsJoinedAgainIsHeard(t *testing.T) {
+// Messages of each joined fleet arrive, of the second one too.
+func TestSecondJoinWakesTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mine, _ := rivals()
+		mine, _ := ownVIPs()
 		m := newMember(t, inFleet+services(mine))
-		m.turn(t)
+		m.pass(t)
 		for _, toml := range []string{"", inFleet} {
-			had := m.cfg.Fleet
-			m.cfg = parse(t, oneRouter+toml+services(mine))
-			m.rumor = &rumor{changed: make(chan struct{}, 1)}
-			m.setFleet(had, time.Now())
-			m.turn(t)
+			m.target.cfg = parse(t, oneRouter+toml+services(mine))
+			m.gossip = &fakeGossip{changed: make(chan struct{}, 1)}
+			m.steering.configure(time.Now())
+			m.pass(t)
 			synctest.Wait()
 		}
 		select {
-		case <-m.fleet.changed():
+		case <-m.steering.fleet.Changed():
 		default:
 		}
-		m.rumor.changed <- struct{}{}
+		m.gossip.changed <- struct{}{}
 		synctest.Wait()
 		select {
-		case <-m.fleet.changed():
+		case <-m.steering.fleet.Changed():
 		default:
 			t.Error("nobody hears it")
 		}
 	})
 }
 
-// Whoever begins to answer ARP knows at once who else may.
-func TestFellowsAreKnownWhenL2ComesByReload(t *testing.T) {
+// A box that begins to answer ARP knows at once which others may.
+func TestMembersAreKnownWhenL2ComesByReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mine, _ := rivals()
-		m := grown(t, inFleet, mine)
-		had := m.cfg.Fleet
-		m.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
-		m.setFleet(had, time.Now())
-		m.turn(t)
-		if want := []string{"02:00:00:00:00:02 b"}; !slices.Equal(m.mouth.fellows, want) {
-			t.Errorf("fellows %v, want %v", m.mouth.fellows, want)
+		mine, _ := ownVIPs()
+		m := stableMember(t, inFleet, mine)
+		m.target.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
+		m.steering.configure(time.Now())
+		m.pass(t)
+		if want := []string{"02:00:00:00:00:02 b"}; !slices.Equal(m.answerer.peers, want) {
+			t.Errorf("peers %v, want %v", m.answerer.peers, want)
 		}
 	})
 }
 
-// A fleet that can't be had keeps nobody from being served.
-func TestABoxThatCantJoinServes(t *testing.T) {
+// A fleet that can't be joined keeps no Service from being served.
+func TestJoinErrorKeepsServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mine, _ := rivals()
+		mine, _ := ownVIPs()
 		m := newMember(t, onWire+services(mine))
-		m.fleet.joins = func(cluster.Config) (gossip, error) { return nil, errors.New("no random numbers") }
-		m.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
-		m.setFleet(nil, time.Now())
-		m.turn(t)
-		m.turn(t)
+		m.joinErr = errors.New("no random numbers")
+		m.target.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
+		m.steering.configure(time.Now())
+		m.pass(t)
+		m.pass(t)
 		m.check(t, "alone", "claim "+mine, "announce "+mine+"/32", "begin with 1 prefixes")
-		if doc := m.fleet.doc(time.Now()); doc.Error != "no random numbers" {
+		if doc := m.steering.fleet.Members(time.Now()); doc.Error != "no random numbers" {
 			t.Errorf("it says %+v", doc)
 		}
 	})
 }
 
-func TestRulesThatMembersMustHaveAlike(t *testing.T) {
-	t.Parallel()
-	gateway := "[[l2.gateway]]\naddress = \"10.2.0.254\"\ninterface = \"eth1\"\n"
-	one := "owners = \"one\"\n"
-	base := digestOfRules(parse(t, inFleet+one+onWire+gateway))
-	for _, tt := range []struct {
-		name, toml string
-		same       bool
-	}{
-		{"another member", strings.Replace(inFleet, `"a"`, `"b"`, 1) + one + onWire + gateway, true},
-		{"another interface", inFleet + one + strings.Replace(onWire, "eth0", "ens3", 1) + strings.Replace(gateway, "eth1", "ens4", 1), true},
-		{"another weight", inFleet + one + "weight = 7\n" + onWire + gateway, true},
-		{"another mode", strings.Replace(inFleet, "active-standby", "active-active", 1) + one + onWire + gateway, false},
-		{"spread", inFleet + onWire, false},
-		{"holders stay", strings.Replace(inFleet, `"30s"`, `"never"`, 1) + one + onWire + gateway, false},
-		{"another gateway", inFleet + one + onWire + strings.Replace(gateway, "254", "253", 1), false},
-		{"other VIPs", inFleet + one + onWire + "vips = [\"static\"]\n" + gateway, false},
-	} {
-		if same := digestOfRules(parse(t, tt.toml)) == base; same != tt.same {
-			t.Errorf("%s: alike %v, want %v", tt.name, same, tt.same)
-		}
-	}
-}
-
-func TestWhoLeavesClaimsNothingMore(t *testing.T) {
+func TestLeaveReleasesClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mine, _ := rivals()
-		m := grown(t, inFleet+onWire, mine)
-		m.fleet.leave()
+		mine, _ := ownVIPs()
+		m := stableMember(t, inFleet+onWire, mine)
+		m.steering.fleet.Leave()
 		m.check(t, "good-bye", "release "+mine)
-		if !m.rumor.left {
+		if !m.gossip.left {
 			t.Error("nobody has heard of it")
 		}
-		m.fleet.share.all = true
-		m.turn(t)
+		m.gossip.report(t, stablePeer("b"), serving())
+		m.steering.fleet.Refresh()
+		m.pass(t)
 		m.check(t, "after that")
+	})
+}
+
+// Two boxes that hold one VIP let the same one keep it that owns it, also when their
+// weights differ and one of them changes.
+func TestConflictsFollowTheWeights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := stableMember(t, inFleet+onWire, "192.0.2.1")
+		for _, weight := range []uint16{100, 1000, 10} {
+			m.gossip.mu.Lock()
+			for i := range m.gossip.status.Members {
+				m.gossip.status.Members[i].State.Weight = weight
+			}
+			m.gossip.mu.Unlock()
+			m.steering.fleet.Refresh()
+			m.pass(t)
+			yes := func(netip.Addr) bool { return true }
+			members := []owner.Member{
+				{Name: "a", Weight: 100, State: owner.Stable, Serves: yes}, {Name: "b", Weight: int(weight), State: owner.Stable, Serves: yes},
+			}
+			theirs := 0
+			for i := range 200 {
+				vip := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+				other := m.answerer.members[l2.MAC{2, 0, 0, 0, 0, 2}].Preferred(vip)
+				if got := m.target.cfg.Fleet.Rules.Owner(members, vip) == "b"; got != other {
+					t.Fatalf("weight %d, %v: owned by b: %t, kept by b: %t", weight, vip, got, other)
+				}
+				if other {
+					theirs++
+				}
+			}
+			if theirs == 0 || theirs == 200 {
+				t.Errorf("weight %d: b keeps %d of 200", weight, theirs)
+			}
+		}
 	})
 }

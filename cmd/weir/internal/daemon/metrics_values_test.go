@@ -5,23 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"weir/bgp"
 	"weir/cluster"
+	"weir/cluster/l2"
+	"weir/cmd/weir/internal/announce"
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/metrics"
 	"weir/cmd/weir/internal/status"
 	"weir/k8ssync"
 	"weir/k8ssync/ipam"
-	"weir/l2"
 	"weir/lb"
 	"weir/lb/health"
 	"weir/lb/linux"
@@ -48,19 +48,17 @@ func (l *latencies) TakeLatencies() []time.Duration {
 	return out
 }
 
-// gaugeBox makes such a box, which settles. Its fleet has a second member "b", which
+// gaugeBox makes such a box, which becomes stable. Its fleet has a second member "b", which
 // serves the same vips.
 func gaugeBox(t *testing.T, toml string, vips ...string) *gauged {
 	t.Helper()
-	g := &gauged{member: grown(t, toml, vips...), land: newLand(t, calm), giver: &latencies{}, kernel: &refusing{Fake: &lb.Fake{}}}
+	g := &gauged{member: stableMember(t, toml, vips...), land: newLand(t, calm), giver: &latencies{}, kernel: &refusing{Fake: &lb.Fake{}}}
 	b := g.box
-	b.opts.Version = "1.2.3"
-	b.clusters, b.provider, b.checks, b.kernel = g.land.clusters, g.giver, health.New(health.Options{}), &linux.Kernel{}
-	b.probes = newProbed(t).healthPorts
-	b.fleet.answer.took = func(d time.Duration) { b.metrics.takeovers.Observe(d.Seconds()) }
-	b.announcer.measure = b.measureAnnouncing
+	b.passes.version = "1.2.3"
+	b.sources.clusters, b.sources.pools, b.target.checks, b.target.kernel = g.land.Clusters, poolsOf(g.giver, k8ssync.ProviderConfig{}), health.New(health.Options{}), &linux.Kernel{}
+	b.sources.probes, _ = localPorts(t)
 	b.loops(t)
-	g.land.set(t.Context(), blocks("prod"))
+	g.land.Set(t.Context(), blocks("prod"))
 	synctest.Wait()
 	g.pass(t)
 	return g
@@ -69,21 +67,22 @@ func gaugeBox(t *testing.T, toml string, vips ...string) *gauged {
 // pass has the loop do its work once.
 func (g *gauged) pass(t *testing.T) {
 	t.Helper()
-	g.changed, g.fleet.news = true, true
-	g.box.pass(t.Context(), g.rec.Sync)
+	g.target.changes.kernel++
+	g.steering.fleet.Refresh()
+	g.box.passes.pass(t.Context(), g.target.rec.Sync)
 	synctest.Wait()
 }
 
 // fresh replaces the reconciler: as after a restart, with the kernel as it is.
 func (g *gauged) fresh(sources ...string) {
-	g.rec = lb.NewReconciler(g.kernel, g.options(), sources...)
+	g.target.rec = lb.NewReconciler(g.kernel, g.options(), sources...)
 }
 
 // scrape gives the samples that a box has for Prometheus, by their names and labels. A
 // histogram is its _count and its _sum.
 func scrape(t testing.TB, b *box) map[string]float64 {
 	t.Helper()
-	families, err := b.metrics.registry.Gather()
+	families, err := b.metrics.Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,26 +133,26 @@ func compareSamples(t testing.TB, what string, got map[string]float64, samples [
 // TestMetricsFollowWhatHappens provokes a change of each metric and compares its value
 // before and after it.
 func TestMetricsFollowWhatHappens(t *testing.T) {
-	mine, theirs := rivals()
+	mine, theirs := ownVIPs()
 	for _, tt := range []struct {
 		name    string
 		happens func(t *testing.T, g *gauged)
 		samples []sample
 	}{
-		{"a version", func(_ *testing.T, g *gauged) { g.opts.Version = "1.2.4" }, []sample{
+		{"a version", func(_ *testing.T, g *gauged) { g.passes.version = "1.2.4" }, []sample{
 			{`weir_build_info{version="1.2.3"}`, 1, absentSample}, {`weir_build_info{version="1.2.4"}`, absentSample, 1},
 		}},
 		{"two services want one frontend", func(t *testing.T, g *gauged) {
 			g.fresh(config.Source, "prod")
 			late := served(1)
 			late.VIPs[0].Addr = netip.MustParseAddr(mine)
-			g.rec.Update(lb.Update{Source: config.Source, Put: g.cfg.Services, Synced: true})
-			g.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{late}, Synced: true})
+			g.target.rec.Update(lb.Update{Source: config.Source, Put: g.target.cfg.Services, Synced: true})
+			g.target.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{late}, Synced: true})
 		}, []sample{{`weir_notes{reason="conflict"}`, absentSample, 1}, {"weir_conflicts", 0, 1}}},
 		{"a reload", func(_ *testing.T, g *gauged) {
-			g.metrics.reloaded(nil)
+			g.metrics.Reloaded(nil)
 			time.Sleep(time.Minute)
-			g.metrics.reloaded(errors.New("refused"))
+			g.metrics.Reloaded(errors.New("refused"))
 		}, []sample{
 			{"weir_config_last_reload_successful", 1, 0},
 			{"weir_config_last_reload_success_timestamp_seconds", begun, begun + settling},
@@ -161,102 +160,108 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 		{"the kernel refuses backends", func(_ *testing.T, g *gauged) {
 			g.kernel.refuse = true
 			g.fresh(config.Source)
-			g.rec.Update(lb.Update{Source: config.Source, Put: g.cfg.Services, Synced: true})
+			g.target.rec.Update(lb.Update{Source: config.Source, Put: g.target.cfg.Services, Synced: true})
 		}, []sample{{"weir_op_errors_total", 0, refusedOps}, {"weir_ops_pending", 0, refusedOps}}},
 		{"a source is not there yet after a restart", func(t *testing.T, g *gauged) {
 			g.fresh(config.Source)
-			g.rec.Update(lb.Update{Source: config.Source, Put: g.cfg.Services, Synced: true})
+			g.target.rec.Update(lb.Update{Source: config.Source, Put: g.target.cfg.Services, Synced: true})
 			g.pass(t)
 			g.fresh(config.Source, "prod")
-			g.rec.Update(lb.Update{Source: config.Source, Synced: true})
-		}, []sample{{"weir_ops_held", 0, heldOps}}},
+			g.target.rec.Update(lb.Update{Source: config.Source, Synced: true})
+		}, []sample{{"weir_ops_blocked", 0, heldOps}}},
 		{"netlink", func(_ *testing.T, g *gauged) {
-			n := g.box.kernel.Counters()
+			n := g.box.target.kernel.Counters()
 			n.IPVS.Sends.Add(2)
 			n.IPSet.Errors.Add(3)
 			n.Route.Retries.Add(4)
 			n.Moved.Add(5)
 		}, []sample{
-			{`weir_kernel_sends_total{part="ipvs"}`, 0, 2}, {`weir_kernel_refused_total{part="ipset"}`, 0, 3},
-			{`weir_kernel_retries_total{part="route"}`, 0, 4}, {"weir_mh_moved_total", 0, 5},
+			{`weir_netlink_sends_total{part="ipvs"}`, 0, 2}, {`weir_netlink_errors_total{part="ipset"}`, 0, 3},
+			{`weir_netlink_retries_total{part="route"}`, 0, 4}, {"weir_mh_reordered_total", 0, 5},
 		}},
 		{"a cluster", func(_ *testing.T, g *gauged) {
 			town := g.land.towns[0]
 			town.status.Endpoints, town.status.SnapshotError = 7, "no space left"
-		}, []sample{{`weir_kubernetes_endpoints{cluster="prod"}`, 0, 7}, {`weir_kubernetes_file_failed{cluster="prod"}`, 0, 1}}},
+		}, []sample{{`weir_kubernetes_endpoints{cluster="prod"}`, 0, 7}, {`weir_kubernetes_snapshot_failed{cluster="prod"}`, 0, 1}}},
 		{"an EndpointSlice changes", func(_ *testing.T, g *gauged) {
 			g.fresh(config.Source, "prod")
-			g.land.towns[0].say(lb.Update{Put: []lb.Service{served(1)}, Triggered: map[lb.ServiceID]time.Time{shop("s1"): time.Now()}})
+			g.land.towns[0].send(lb.Update{Put: []lb.Service{served(1)}, Triggered: map[lb.ServiceID]time.Time{shop("s1"): time.Now()}})
 			synctest.Wait()
-			g.box.hear()
+			g.box.sources.receive()
 		}, []sample{
-			{`weir_programming_latency_seconds_count{cluster="prod"}`, absentSample, 1}, {`weir_programming_latency_seconds_sum{cluster="prod"}`, absentSample, glanceAge.Seconds()},
+			{`weir_programming_duration_seconds_count{cluster="prod"}`, absentSample, 1}, {`weir_programming_duration_seconds_sum{cluster="prod"}`, absentSample, announce.SnapshotAge.Seconds()},
 		}},
 		{"addresses", givesAddresses, []sample{
-			{`weir_pool_size{pool="public"}`, absentSample, 16}, {"weir_addresses_stranded", absentSample, 2}, {"weir_address_writer", absentSample, 1},
+			{`weir_pool_size{pool="public"}`, absentSample, 16}, {"weir_addresses_outside_pool", absentSample, 2}, {"weir_address_writer", absentSample, 1},
 			{"weir_address_writer_transitions_total", absentSample, 1}, {"weir_address_status_writes_total", absentSample, 2},
 			{"weir_address_errors_total", absentSample, 3}, {"weir_addresses_assigned_total", absentSample, 4},
 			{"weir_addresses_released_total", absentSample, 5}, {"weir_address_conflicts_total", absentSample, 6},
-			{"weir_assign_latency_seconds_count", 0, 2}, {"weir_assign_latency_seconds_sum", 0, 0.75},
+			{"weir_address_assign_duration_seconds_count", 0, 2}, {"weir_address_assign_duration_seconds_sum", 0, 0.75},
 		}},
 		{"a session is lost", func(_ *testing.T, g *gauged) {
-			g.herald.says(bgp.PeerStatus{
+			g.speaker.setPeers(bgp.PeerStatus{
 				Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Idle, Flaps: 1, Advertised: 2, Prefixes: 3, MaxPrefixes: 4,
 				BFD: bgp.BFDStatus{Enabled: true, State: "down"},
 			})
 		}, []sample{
 			{`weir_bgp_flaps_total{address="10.0.0.1",peer="tor1"}`, absentSample, 1}, {`weir_bgp_advertised{address="10.0.0.1",peer="tor1"}`, absentSample, 2},
 			{`weir_bgp_received{address="10.0.0.1",peer="tor1"}`, absentSample, 3}, {`weir_bgp_prefix_limit{address="10.0.0.1",peer="tor1"}`, absentSample, 4},
-			{`weir_bgp_bfd_up{address="10.0.0.1",peer="tor1"}`, absentSample, 0}, {`weir_bgp_up{address="10.0.0.1",peer="tor1"}`, absentSample, 0},
+			{`weir_bgp_bfd_up{address="10.0.0.1",peer="tor1"}`, absentSample, 0}, {`weir_bgp_session_up{address="10.0.0.1",peer="tor1"}`, absentSample, 0},
 		}},
 		{"BFD comes up", func(_ *testing.T, g *gauged) {
-			g.herald.says(bgp.PeerStatus{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established, BFD: bgp.BFDStatus{Enabled: true, State: "up"}})
+			g.speaker.setPeers(bgp.PeerStatus{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established, BFD: bgp.BFDStatus{Enabled: true, State: "up"}})
 		}, []sample{{`weir_bgp_bfd_up{address="10.0.0.1",peer="tor1"}`, absentSample, 1}}},
 		{"a VIP is drained, and the state can't be kept", func(_ *testing.T, g *gauged) {
-			g.drainer.drained = g.drainer.drained.with(time.Now(), netip.MustParseAddr(mine))
-			g.drainer.err = errors.New("read-only file system")
-		}, []sample{{"weir_drained_vips", 0, 1}, {"weir_drain_file_failed", 0, 1}, {"weir_drained", 0, 0}}},
+			g.steering.drains.Move("/proc/nowhere") // where no file can be
+			g.steering.drains.Replace(g.steering.drains.Set().With(time.Now(), netip.MustParseAddr(mine)))
+		}, []sample{{"weir_drained_vips", 0, 1}, {"weir_drain_state_failed", 0, 1}, {"weir_drained", 0, 0}}},
 		{"a route is told after a while", func(t *testing.T, g *gauged) {
-			g.say(t, oneRouter+inFleet+onWire+services(mine, theirs, "198.51.100.1"))
-			g.stirred = time.Now().Add(-3 * time.Second)
-		}, []sample{{"weir_announce_latency_seconds_count", 0, 1}, {"weir_announce_latency_seconds_sum", 0, 3 + glanceAge.Seconds()}}},
+			g.reload(t, oneRouter+inFleet+onWire+services(mine, theirs, "198.51.100.1"))
+			g.passes.progress.since = time.Now().Add(-3 * time.Second)
+		}, []sample{{"weir_announce_duration_seconds_count", 0, 1}, {"weir_announce_duration_seconds_sum", 0, 3 + announce.SnapshotAge.Seconds()}}},
 		{"another member takes a VIP", func(t *testing.T, g *gauged) {
-			g.rumor.status.Members = nil
+			g.gossip.status.Members = nil
 		}, []sample{{"weir_routes_standby", 1, 0}, {`weir_fleet_vips{role="standby"}`, 1, 0}, {`weir_fleet_vips{role="owner"}`, 1, 2}}},
 		{"gossip", func(_ *testing.T, g *gauged) {
-			s := &g.rumor.status
+			s := &g.gossip.status
 			s.Counters = cluster.Counters{Joins: 1, Deaths: 2, Suspicions: 3, Conflicts: 4, Refused: 5, Dropped: 6}
-			s.Strain, s.Error, s.Unjoined = 7, "its port is taken", map[string]string{"10.9.0.77": "refused"}
+			s.HealthScore, s.Error, s.Unjoined = 7, "its port is taken", map[string]string{"10.9.0.77": "refused"}
 		}, []sample{
 			{"weir_fleet_joins_total", 0, 1}, {"weir_fleet_deaths_total", 0, 2}, {"weir_fleet_suspicions_total", 0, 3},
 			{"weir_fleet_name_conflicts_total", 0, 4}, {"weir_fleet_refused_total", 0, 5}, {"weir_fleet_dropped_total", 0, 6},
-			{"weir_fleet_strain", 0, 7}, {"weir_fleet_failed", 0, 1}, {"weir_fleet_unjoined", 0, 1},
+			{"weir_fleet_health_score", 0, 7}, {"weir_fleet_failed", 0, 1}, {"weir_fleet_join_unreachable", 0, 1},
 		}},
 		{"a member does not answer", func(t *testing.T, g *gauged) {
-			b := settledMember("b")
+			b := stablePeer("b")
 			b.Suspect = true
-			g.rumor.says(t, b, able(netip.MustParseAddr(mine), netip.MustParseAddr(theirs)))
+			g.gossip.report(t, b, serving(netip.MustParseAddr(mine), netip.MustParseAddr(theirs)))
 		}, []sample{{"weir_fleet_suspects", 0, 1}}},
 		{"a member has backends in another order", func(t *testing.T, g *gauged) {
 			front := lb.Frontend{Addr: netip.MustParseAddr(mine), Port: 80, Proto: lb.TCP}
-			g.fleet.orders = func() map[lb.Frontend]uint64 { return map[lb.Frontend]uint64{front: 1} }
-			w := able(netip.MustParseAddr(mine), netip.MustParseAddr(theirs))
-			w.sources = g.fleet.say.word.sources
-			w.orders = map[string]string{front.String(): "another"}
-			g.rumor.says(t, settledMember("b"), w)
-			g.fleet.say.stale = true // so that this box reads its own orders
-		}, []sample{{`weir_fleet_order_differs{member="b"}`, 0, 1}}},
+			g.orders = map[lb.Frontend]uint64{front: 1}
+			w := serving(netip.MustParseAddr(mine), netip.MustParseAddr(theirs))
+			w.Sources = g.member.message(t).Sources
+			w.Orders = map[string]string{front.String(): "another"}
+			g.gossip.report(t, stablePeer("b"), w)
+			g.steering.fleet.Receive(lb.Update{Source: config.Source}) // so that this box reads its own orders
+			time.Sleep(publishDigestsEvery)
+		}, []sample{{`weir_fleet_mh_order_differs{member="b"}`, 0, 1}}},
+		{"connections of drains are counted", func(_ *testing.T, g *gauged) {
+			g.metrics.CountedDrains(3 * time.Second)
+		}, []sample{{"weir_drain_count_duration_seconds_count", 0, 1}, {"weir_drain_count_duration_seconds_sum", 0, 3}}},
+		{"an audit has read the kernel", func(_ *testing.T, g *gauged) {
+			g.metrics.Audited(3 * time.Second)
+		}, []sample{{"weir_audit_duration_seconds_count", 0, 1}, {"weir_audit_duration_seconds_sum", 0, 3}}},
 		{"the wire", func(_ *testing.T, g *gauged) {
-			g.mouth.status.Interfaces = []l2.Interface{{Name: "eth0", Index: 3, Carrier: true, Counters: l2.Counters{
-				Gratuitous: 1, Probes: 2, Takeovers: 3, Unheard: 4, Unsent: 5,
+			g.answerer.status.Interfaces = []l2.Interface{{Name: "eth0", Index: 3, Carrier: true, Counters: l2.Counters{
+				Gratuitous: 1, Probes: 2, Takeovers: 3, ReceiveDrops: 4, SendDrops: 5,
 			}}, {Name: "eth1", Index: 4}}
-			g.fleet.answer.since[netip.MustParseAddr(mine)] = time.Now()
-			g.mouth.status.VIPs = []l2.VIP{{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Held, Since: time.Now().Add(2 * time.Second)}}
+			g.answerer.status.VIPs = []l2.VIP{{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Held, Since: g.answerer.claimed[netip.MustParseAddr(mine)].Add(2 * time.Second)}}
 		}, []sample{
 			{`weir_l2_carrier{interface="eth0"}`, absentSample, 1}, {`weir_l2_carrier{interface="eth1"}`, absentSample, 0},
 			{`weir_l2_gratuitous_total{interface="eth0"}`, absentSample, 1}, {`weir_l2_probes_total{interface="eth0"}`, absentSample, 2},
-			{`weir_l2_takeovers_total{interface="eth0"}`, absentSample, 3}, {`weir_l2_unheard_total{interface="eth0"}`, absentSample, 4},
-			{`weir_l2_unsent_total{interface="eth0"}`, absentSample, 5}, {"weir_l2_takeover_seconds_count", 0, 1}, {"weir_l2_takeover_seconds_sum", 0, 2},
+			{`weir_l2_takeovers_total{interface="eth0"}`, absentSample, 3}, {`weir_l2_receive_dropped_total{interface="eth0"}`, absentSample, 4},
+			{`weir_l2_send_failed_total{interface="eth0"}`, absentSample, 5}, {"weir_l2_takeover_duration_seconds_count", 0, 1}, {"weir_l2_takeover_duration_seconds_sum", 0, 2},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -264,7 +269,7 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 				g := gaugeBox(t, inFleet+onWire, mine, theirs)
 				compareSamples(t, "before", scrape(t, g.box), tt.samples, func(s sample) float64 { return s.before })
 				tt.happens(t, g)
-				time.Sleep(glanceAge) // what was read of routers is read anew
+				time.Sleep(announce.SnapshotAge) // the state of routers is read again
 				g.pass(t)
 				compareSamples(t, "after", scrape(t, g.box), tt.samples, func(s sample) float64 { return s.after })
 			})
@@ -272,7 +277,7 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 	}
 }
 
-// begun is when a bubble of package synctest begins; a gaugeBox settles settling later.
+// begun is when a bubble of package synctest begins; a gaugeBox becomes stable settling later.
 const (
 	begun    = 946684800
 	settling = 31
@@ -293,36 +298,34 @@ func givesAddresses(t *testing.T, g *gauged) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.pooled = true
+	g.sources.pools.Configure(onePool(t))
 	s := &g.giver.status
 	s.Usage = ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "public", Ranges: []ipam.Range{r}}}}).Usage()
-	s.Usage.Pools[0].Stranded = 2
+	s.Usage.Pools[0].OutsidePool = 2
 	s.Writing = true
 	s.Counters = k8ssync.ProviderCounters{Transitions: 1, StatusWrites: 2, Errors: 3, Assigned: 4, Released: 5, Conflicts: 6}
 	g.giver.took = []time.Duration{500 * time.Millisecond, 250 * time.Millisecond}
-	g.given()
+	g.sources.assigned()
 }
 
 // TestRoutesThatTheFloorKeepsAreCounted takes the backends of all VIPs away.
 func TestRoutesThatTheFloorKeepsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		toml := strings.Replace(oneRouter, `floor = "0%"`, `floor = "50%"`, 1) + services("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4")
-		b, _, _ := heraldBox(t, toml)
+		toml := strings.Replace(oneRouter, `min_announced = "0%"`, `min_announced = "50%"`, 1) + services("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4")
+		b, _, _ := speakerBox(t, toml)
 		b.loops(t)
 		kept := func() float64 {
-			b.turn(t)
+			b.pass(t)
 			b.show()
-			b.announcements(t.Context())
-			out := make(chan prometheus.Metric, 100)
-			collector{b}.speaking(out, status.Status{BGP: b.bgpStatus()})
-			return only(t, out)["weir_routes_kept"]
+			b.steering.announcer.Reader().Refresh(t.Context())
+			return only(t, metrics.Sample{Status: status.Status{BGP: b.steering.announcer.Reader().Status()}})["weir_routes_without_backends"]
 		}
 		if n := kept(); n != 0 {
-			t.Errorf("weir_routes_kept is %v while all have backends", n)
+			t.Errorf("weir_routes_without_backends is %v while all have backends", n)
 		}
-		b.say(t, regexp.MustCompile(`backends = .*`).ReplaceAllString(toml, "backends = []"))
+		b.reload(t, regexp.MustCompile(`backends = .*`).ReplaceAllString(toml, "backends = []"))
 		if n := kept(); n != 2 {
-			t.Errorf("weir_routes_kept is %v, want half of four", n)
+			t.Errorf("weir_routes_without_backends is %v, want half of four", n)
 		}
 	})
 }
@@ -331,8 +334,8 @@ func TestRoutesThatTheFloorKeepsAreCounted(t *testing.T) {
 func TestChecksAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 250 * time.Millisecond
-		b := &box{cfg: parse(t, twoServices)}
-		b.checks = health.New(health.Options{Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
+		b := newTestBox(parse(t, twoServices))
+		b.target.checks = health.New(health.Options{Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			time.Sleep(took)
 			if addr == "10.0.0.3:80" {
 				return nil, errors.New("no route to host")
@@ -340,20 +343,16 @@ func TestChecksAreMeasured(t *testing.T) {
 			c, _ := net.Pipe()
 			return c, nil
 		}})
-		b.checks.Set(b.cfg.Checks)
+		b.target.checks.Set(b.target.cfg.Checks)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go b.checks.Run(ctx) //nolint:errcheck // it ends with ctx
-		if err := b.checks.Ready(ctx); err != nil {
+		go b.target.checks.Run(ctx) //nolint:errcheck // it ends with ctx
+		if err := b.target.checks.Ready(ctx); err != nil {
 			t.Fatal(err)
 		}
-		out := make(chan prometheus.Metric, 100)
-		collector{b}.health(out)
-		got := only(t, out)
+		got := only(t, metrics.Sample{Checks: b.target.checks.Stats()})
 		for name, want := range map[string]float64{
 			`weir_checks_total{result="success"}`: 2, `weir_checks_total{result="failure"}`: 1,
-			`weir_check_last_duration_seconds{backend="10.0.0.1:8080",port="80",protocol="tcp",service="static/a"}`: took.Seconds(),
-			`weir_backend_up{backend="10.0.0.3:80",port="80",protocol="tcp",service="static/b"}`:                    0,
 		} {
 			if v, there := got[name]; !there || v != want {
 				t.Errorf("%s is %v (%v), want %v of %v", name, v, there, want, got)
@@ -366,18 +365,21 @@ func TestChecksAreMeasured(t *testing.T) {
 // has none.
 func TestHealthPortsAreMeasured(t *testing.T) {
 	t.Parallel()
-	p := newProbed(t)
-	b := &box{probes: p.healthPorts}
+	p, addrs := localPorts(t)
 	measured := func() map[string]float64 {
-		out := make(chan prometheus.Metric, 100)
-		collector{b}.rest(out, status.Status{})
-		return only(t, out)
+		x := metrics.Sample{HealthPorts: len(p.Open())}
+		x.ProbesOK, x.ProbesFailed = p.Answered()
+		return only(t, x)
 	}
 	before := measured()
-	p.set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}, shop("api"): {Port: 30001}}, home, time.Now())
-	p.ask(t, 30000, "/")
-	p.ask(t, 30000, "/")
-	p.ask(t, 30001, "/")
+	p.Set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}, shop("api"): {Port: 30001}}, loopback, time.Now())
+	for _, port := range []uint16{30000, 30000, 30001} {
+		resp, err := http.Get("http://" + addrs[port])
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
 	after := measured()
 	for name, want := range map[string]float64{`weir_health_port_requests_total{code="200"}`: 2, `weir_health_port_requests_total{code="503"}`: 1, "weir_health_ports": 2} {
 		if before[name] != 0 || after[name] != want {
@@ -386,29 +388,8 @@ func TestHealthPortsAreMeasured(t *testing.T) {
 	}
 }
 
-// only reads what a part of the collector has put into a channel.
-func only(t testing.TB, out chan prometheus.Metric) map[string]float64 {
+// only returns the metrics of a sample.
+func only(t testing.TB, x metrics.Sample) map[string]float64 {
 	t.Helper()
-	close(out)
-	r := prometheus.NewRegistry()
-	r.MustRegister(collected(slices.Collect(func(yield func(prometheus.Metric) bool) {
-		for m := range out {
-			if !yield(m) {
-				return
-			}
-		}
-	})))
-	b := &box{metrics: &metrics{registry: r}}
-	return scrape(t, b)
-}
-
-// collected are metrics that were collected already.
-type collected []prometheus.Metric
-
-func (collected) Describe(chan<- *prometheus.Desc) {}
-
-func (c collected) Collect(out chan<- prometheus.Metric) {
-	for _, m := range c {
-		out <- m
-	}
+	return scrape(t, &box{telemetry: &telemetry{metrics: metrics.New(func() metrics.Sample { return x })}})
 }

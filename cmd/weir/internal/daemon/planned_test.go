@@ -10,14 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/plan"
+	"weir/k8ssync"
 	"weir/k8ssync/ipam"
 	"weir/lb"
 )
 
 func TestAPlanTellsOfRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, _, _ := heraldBox(t, oneRouter+web(`"10.1.0.1"`)+`
+		b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`)+`
 [[service]]
 name = "gone"
 vips = ["192.0.2.2"]
@@ -30,9 +31,9 @@ ports = [80]
 backends = ["10.1.0.9"]
 `)
 		b.loops(t)
-		b.provider = &giver{stranded: []ipam.Note{{Service: shop("web"), Addr: vipB, Reason: ipam.PoolStranded, Text: "no pool has it"}}}
-		b.rec.SetHealth(map[lb.ServiceID]lb.Health{static("down"): down("10.1.0.9:80")})
-		b.turn(t)
+		b.sources.pools = poolsOf(&giver{outside: []ipam.Note{{Service: shop("web"), Addr: vipB, Reason: ipam.OutsidePool, Text: "no pool has it"}}}, k8ssync.ProviderConfig{})
+		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("down"): down("10.1.0.9:80")})
+		b.pass(t)
 		file := filepath.Join(t.TempDir(), "weir.toml")
 		text := oneRouter + "[[bgp.advertise]]\nmed = 5\nservices = [\"web\"]\n[[bgp.advertise]]\n" + web(`"10.1.0.1"`) + `
 [[service]]
@@ -49,15 +50,15 @@ backends = ["10.1.0.9"]
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := b.plan(t.Context(), file)
+		got, err := b.answers.plan(t.Context(), file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		one := func(prefix string, attributes ...string) []status.PlannedRoute {
-			return []status.PlannedRoute{{Prefix: prefix, Paths: []status.PlannedPath{{Peers: []string{"tor1"}, Attributes: append([]string{}, attributes...)}}}}
+		one := func(prefix string, attributes ...string) []plan.Route {
+			return []plan.Route{{Prefix: prefix, Paths: []plan.Path{{Peers: []string{"tor1"}, Attributes: append([]string{}, attributes...)}}}}
 		}
-		want := status.PlannedRoutes{
-			Announce: one("192.0.2.4/32"), Change: one("192.0.2.1/32", "med 5"), Withdraw: one("192.0.2.2/32"), Stranded: []status.Stranded{{Service: "prod/shop/web", Address: "2001:db8::1", Text: "no pool has it"}},
+		want := plan.Routes{
+			Announce: one("192.0.2.4/32"), Change: one("192.0.2.1/32", "med 5"), Withdraw: one("192.0.2.2/32"), OutsidePool: []plan.OutsidePool{{Service: "prod/shop/web", Address: "2001:db8::1", Text: "no pool has it"}},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -65,13 +66,13 @@ backends = ["10.1.0.9"]
 		if err := os.WriteFile(file, []byte("[kernel]\ndevice = \"other0\"\n"+text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := b.plan(t.Context(), file); err != nil || !slices.Equal(got.Restart, []string{"kernel.device"}) {
+		if got, err := b.answers.plan(t.Context(), file); err != nil || !slices.Equal(got.Restart, []string{"kernel.device"}) {
 			t.Errorf("a key that needs a restart: %q, %v", got.Restart, err)
 		}
-		if _, err := b.plan(t.Context(), filepath.Join(t.TempDir(), "none.toml")); err == nil {
+		if _, err := b.answers.plan(t.Context(), filepath.Join(t.TempDir(), "none.toml")); err == nil {
 			t.Error("a file that is not there has a plan")
 		}
-		if x, _ := b.announcer.adv.Explain(vipA); x.Reason != "announced" || b.announcer.next() != (time.Time{}) {
+		if x, _ := b.steering.announcer.Advertiser().Explain(vipA); x.Reason != "announced" || b.steering.announcer.Next() != (time.Time{}) {
 			t.Errorf("planning has changed something: %+v", x)
 		}
 	})

@@ -4,11 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
 	"weir/lb"
-	"weir/lb/health"
 )
 
 const twoServices = `
@@ -30,7 +29,7 @@ type = "tcp"
 
 func parse(t *testing.T, toml string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse("weir.toml", []byte(toml), config.Disk{})
+	cfg, err := load.Parse("weir.toml", []byte(toml), source.Disk{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,77 +40,4 @@ func static(name string) lb.ServiceID { return lb.ServiceID{Source: config.Sourc
 
 func down(addr string) lb.Health {
 	return lb.Health{Down: map[netip.AddrPort]bool{netip.MustParseAddrPort(addr): true}}
-}
-
-var addrs = cmp.Comparer(func(x, y netip.AddrPort) bool { return x == y })
-
-func TestServicesWhoseBackendsChangeKeepTheirHealthDuringAReload(t *testing.T) {
-	t.Parallel()
-	running := parse(t, twoServices)
-	next := parse(t, `
-[[service]]
-name = "a"
-vips = ["192.0.2.1"]
-ports = ["80:9090"]
-backends = ["10.0.0.1", "10.0.0.2"]
-[service.check]
-type = "tcp"
-[[service]]
-name = "b"
-vips = ["192.0.2.2"]
-ports = [80]
-backends = ["10.0.0.3"]
-[service.check]
-type = "http"
-[[service]]
-name = "c"
-vips = ["192.0.2.3"]
-ports = [80]
-backends = ["10.0.0.3"]
-[service.check]
-type = "tcp"
-`)
-	had := map[lb.ServiceID]lb.Health{static("a"): down("10.0.0.2:8080"), static("b"): {}}
-	now := map[lb.ServiceID]lb.Health{static("a"): down("10.0.0.1:9090"), static("b"): down("10.0.0.3:80"), static("c"): {}}
-	want := map[lb.ServiceID]lb.Health{static("a"): down("10.0.0.2:8080"), static("b"): down("10.0.0.3:80")}
-	if diff := cmp.Diff(want, during(running, next, had, now), addrs); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func TestBackendsThatTheKernelServesWithGoOn(t *testing.T) {
-	t.Parallel()
-	front := lb.Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: lb.TCP}
-	have := lb.Snapshot{}
-	for _, rs := range []lb.RealServer{
-		{Frontend: front, Addr: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 3},
-		{Frontend: front, Addr: netip.MustParseAddrPort("10.0.0.2:8080")}, // as one that drains or is down
-		{Frontend: front, Addr: netip.MustParseAddrPort("10.0.0.3:80"), Weight: 1},
-	} {
-		have[rs.ID()] = rs
-	}
-	c := health.New(health.Options{})
-	c.Set(checks(parse(t, twoServices), have))
-	want := map[lb.ServiceID]lb.Health{static("a"): down("10.0.0.2:8080"), static("b"): down("10.0.0.3:80")}
-	if diff := cmp.Diff(want, c.Health(), addrs); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func TestAKeyThatNeedsARestartSaysWhichOne(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ toml, want string }{
-		{"[daemon]\nlisten = \"\"\nlog_format = \"json\"\n",
-			"daemon.listen, daemon.log_format can't change while weir runs: systemctl restart weir, which loses no connection"},
-		{"[kernel]\nname_prefix = \"X\"\n[daemon]\nlisten = \"\"\n",
-			"kernel.name_prefix, daemon.listen can't change while weir runs: a restart would leave behind what bears the old ones. " +
-				"Put the old file back, stop weir, run weir cleanup, which ends connections, and start weir with the new file"},
-	} {
-		if err := restartNeeded(parse(t, ""), parse(t, tt.toml)); err == nil || err.Error() != tt.want {
-			t.Errorf("got  %v\nwant %s", err, tt.want)
-		}
-	}
-	if err := restartNeeded(parse(t, ""), parse(t, "[kernel]\nsync_period = \"1s\"\n")); err != nil {
-		t.Errorf("sync_period: %v", err)
-	}
 }

@@ -6,23 +6,23 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"weir/bgp"
+	"weir/cmd/weir/internal/announce"
+	"weir/cmd/weir/internal/metrics"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/explain"
+	"weir/cmd/weir/internal/status/routing"
 )
 
-// loops lets a heraldBox answer those who ask its loop.
+// loops lets a speakerBox answer those who ask its loop.
 func (b *box) loops(t *testing.T) {
-	b.calls = make(chan func())
 	go func() {
 		for {
 			select {
@@ -36,7 +36,10 @@ func (b *box) loops(t *testing.T) {
 }
 
 // show publishes what others read of routes.
-func (b *box) show() { b.published.Store(&view{ready: true, speaking: b.announcer.speaking()}) }
+func (b *box) show() {
+	b.published.view.Store(&view{ready: true})
+	b.steering.announcer.Publish()
+}
 
 const twoRouters = oneRouter + `
 [[bgp.peer]]
@@ -70,30 +73,30 @@ backends = []
 
 func TestWhatRoutersHearIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, h, _ := heraldBox(t, twoRouters)
+		b, h, _ := speakerBox(t, twoRouters)
 		b.loops(t)
-		b.turn(t)
+		b.pass(t)
 		b.show()
 		med := uint32(7)
 		h.routes = []bgp.RouteStatus{{
 			Prefix: netip.MustParsePrefix("192.0.2.1/32"), Path: h.now[netip.MustParsePrefix("192.0.2.1/32")][0],
 			Peers: []bgp.Advertised{{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), NextHop: netip.MustParseAddr("10.0.0.5"), ASPath: []uint32{64500}}},
 		}}
-		got, err := b.routes(t.Context(), "")
+		got, err := b.steering.announcer.Reader().Routes(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range got.Withheld {
 			got.Withheld[i].Text, got.Withheld[i].Since = "", time.Time{}
 		}
-		want := status.Routes{
+		want := routing.Routes{
 			ASN: 64500,
-			Routes: []status.Route{{
+			Routes: []routing.Route{{
 				Prefix: "192.0.2.1/32", MED: &med, Communities: []string{"64500:100"}, LargeCommunities: []string{"64500:1:100"}, Peers: []string{"tor1"},
-				VIPs:       []status.VIPRoute{{Address: "192.0.2.1", State: "announced", Services: []string{"static/web"}}},
-				Advertised: []status.Advertised{{Peer: "tor1", Address: "10.0.0.1", NextHop: "10.0.0.5", ASPath: []uint32{64500}}},
+				VIPs:       []routing.VIPRoute{{Address: "192.0.2.1", State: "announced", Services: []string{"static/web"}}},
+				Advertised: []routing.Advertised{{Peer: "tor1", Address: "10.0.0.1", NextHop: "10.0.0.5", ASPath: []uint32{64500}}},
 			}},
-			Withheld: []status.WithheldVIP{
+			Withheld: []routing.WithheldVIP{
 				{Address: "192.0.2.2", Reason: "refused-by-rule", Services: []string{"static/hidden"}},
 				{Address: "192.0.2.3", Reason: "no-backend", Services: []string{}},
 			},
@@ -101,18 +104,18 @@ func TestWhatRoutersHearIsShown(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("routes (-want +got):\n%s", diff)
 		}
-		other, err := b.routes(t.Context(), "tor2")
+		other, err := b.steering.announcer.Reader().Routes(t.Context(), "tor2")
 		if err != nil || len(other.Routes) != 0 || len(other.Withheld) != 3 || other.Withheld[0].Reason != "no-rule" {
 			t.Errorf("tor2 hears %+v, %v", other, err)
 		}
-		if _, err := b.routes(t.Context(), "tor3"); err == nil || !strings.Contains(err.Error(), `no peer "tor3"`) {
+		if _, err := b.steering.announcer.Reader().Routes(t.Context(), "tor3"); err == nil || !strings.Contains(err.Error(), `no peer "tor3"`) {
 			t.Errorf("tor3: %v", err)
 		}
-		var doc status.Explanation
-		b.explainWay(&doc, vipA)
-		peers := []status.Hearing{
+		var doc explain.Answer
+		doc.Announced = b.steering.announcer.Reader().Explain(vipA)
+		peers := []explain.PeerRoute{
 			{Peer: "tor1", State: "announced", Rule: "advertise 2", Prefix: "192.0.2.1/32", Up: true},
-			{Peer: "tor2", State: "no-rule", Text: status.TextOf("no-rule")},
+			{Peer: "tor2", State: "no-rule", Text: routing.TextOf("no-rule")},
 		}
 		if diff := cmp.Diff(peers, doc.Announced.Peers); diff != "" {
 			t.Errorf("explained (-want +got):\n%s", diff)
@@ -122,9 +125,9 @@ func TestWhatRoutersHearIsShown(t *testing.T) {
 
 func TestTheStatusCountsRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, h, _ := heraldBox(t, twoRouters)
+		b, h, _ := speakerBox(t, twoRouters)
 		b.loops(t)
-		b.turn(t)
+		b.pass(t)
 		b.show()
 		h.peers = []bgp.PeerStatus{
 			{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), State: bgp.Established, Problem: "no next hop of IPv6"},
@@ -132,36 +135,21 @@ func TestTheStatusCountsRoutes(t *testing.T) {
 			{Name: "any", Range: netip.MustParsePrefix("10.9.0.0/24"), State: bgp.Idle},
 			{Name: "any", Range: netip.MustParsePrefix("10.9.0.0/24"), Address: netip.MustParseAddr("10.9.0.7"), State: bgp.Established},
 		}
-		b.announcements(t.Context())
+		b.steering.announcer.Reader().Refresh(t.Context())
 		want := &status.BGP{
 			ASN: 64500, RouterID: "10.0.0.5", Up: []string{"tor1", "any"},
-			Down:      []status.DownPeer{{Name: "tor2", State: "Active", Why: "hold timer expired"}},
+			Down:      []status.DownPeer{{Name: "tor2", State: "Active", Reason: "hold timer expired"}},
 			Problems:  []string{"BGP peer tor1: no next hop of IPv6"},
 			Announced: 1, Withheld: map[string]int{"refused-by-rule": 1, "no-backend": 1},
 		}
-		if diff := cmp.Diff(want, b.bgpStatus()); diff != "" {
+		if diff := cmp.Diff(want, b.steering.announcer.Reader().Status()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		got := map[string]float64{}
-		out := make(chan prometheus.Metric, 100)
-		s := status.Status{BGP: b.bgpStatus(), Drained: b.drainer.doc(0)}
-		collector{b}.speaking(out, s)
-		collector{b}.draining(out, s)
-		close(out)
-		for m := range out {
-			var d dto.Metric
-			if err := m.Write(&d); err != nil {
-				t.Fatal(err)
-			}
-			name := strings.SplitN(m.Desc().String(), `"`, 3)[1]
-			for _, l := range d.GetLabel() {
-				name += " " + l.GetValue()
-			}
-			got[name] = d.GetGauge().GetValue() + d.GetCounter().GetValue()
-		}
+		r := b.steering.announcer.Reader()
+		got := only(t, metrics.Sample{Status: status.Status{BGP: r.Status(), Drained: b.steering.drains.Doc(0)}, Peers: r.Snapshot(announce.SnapshotAge).Peers})
 		for name, want := range map[string]float64{
-			"weir_bgp_up 10.0.0.1 tor1": 1, "weir_bgp_up 10.0.0.2 tor2": 0, "weir_bgp_up 10.9.0.7 any": 1, "weir_routes_announced": 1,
-			"weir_routes_withheld no-backend": 1, "weir_drained": 0, "weir_bgp_failed": 0,
+			`weir_bgp_session_up{address="10.0.0.1",peer="tor1"}`: 1, `weir_bgp_session_up{address="10.0.0.2",peer="tor2"}`: 0, `weir_bgp_session_up{address="10.9.0.7",peer="any"}`: 1, "weir_routes_announced": 1,
+			`weir_routes_withheld{reason="no-backend"}`: 1, "weir_drained": 0, "weir_bgp_failed": 0,
 		} {
 			if v, ok := got[name]; !ok || v != want {
 				t.Errorf("%s is %v (%v) of %v", name, v, ok, got)
@@ -174,7 +162,7 @@ func TestTheStatusCountsRoutes(t *testing.T) {
 func drains(t *testing.T, b *box, path string) (doc status.Drained, code int, text string) {
 	t.Helper()
 	mux := http.NewServeMux()
-	b.handleRoutes(mux)
+	b.commands.handleRoutes(mux)
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil).WithContext(t.Context()))
 	if w.Code == http.StatusOK {
@@ -187,9 +175,9 @@ func drains(t *testing.T, b *box, path string) (doc status.Drained, code int, te
 
 func TestWhatCantBeDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, _, _ := heraldBox(t, oneRouter+web(`"10.1.0.1"`))
+		b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 		b.loops(t)
-		b.turn(t)
+		b.pass(t)
 		b.show()
 		for path, want := range map[string]string{
 			"/drain?vip=192.0.2.9":   "192.0.2.9 is no VIP of this box: see weir services",
@@ -204,21 +192,12 @@ func TestWhatCantBeDrained(t *testing.T) {
 				t.Errorf("%s: %d %s", path, code, text)
 			}
 		}
-		if b.drainer.drained.any() {
+		if b.steering.drains.Set().Any() {
 			t.Error("something is drained")
 		}
-		b.announcer, b.cfg = nil, parse(t, "")
+		b.steering.announcer, b.target.cfg = nil, parse(t, "")
 		if _, code, text := drains(t, b, "/drain?all=true"); code == http.StatusOK || !strings.Contains(text, "no [bgp]") {
 			t.Errorf("without [bgp]: %d %s", code, text)
 		}
 	})
-}
-
-func TestAddressesOfTheCommandLine(t *testing.T) {
-	t.Parallel()
-	got, err := ParseVIPs([]string{"192.0.2.1", "::ffff:192.0.2.2", "2001:db8::1"})
-	want := []netip.Addr{vipA, netip.MustParseAddr("192.0.2.2"), vipB}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
-	}
 }

@@ -17,11 +17,12 @@ import (
 
 	"weir/bgp"
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/drain"
 	"weir/lb"
 )
 
 // tower is a router on loopback: another Speaker, in a process of its own since GoBGP
-// has variables that two of them in one would share. It says what it has heard.
+// has variables that two of them in one would share. It prints what it has received.
 type tower struct {
 	port int
 	says chan string // "Established, 3 prefixes"
@@ -109,8 +110,8 @@ func freePort(t *testing.T, at netip.Addr) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// hears waits until the router has a session and so many prefixes.
-func (w *tower) hears(t *testing.T, what string, n int) {
+// receives waits until the router has a session and so many prefixes.
+func (w *tower) receives(t *testing.T, what string, n int) {
 	t.Helper()
 	w.await(t, what, fmt.Sprintf("%s, %d prefixes", bgp.Established, n))
 }
@@ -138,8 +139,8 @@ func TestARouterHearsWhatTheKernelServes(t *testing.T) { // not beside another S
 asn = 64500
 router_id = "10.0.0.5"
 listen_port = 0
-hold_down = "0s"
-floor = "0%%"
+reannounce_delay = "0s"
+min_announced = "0%%"
 drain_delay = "0s"
 [[bgp.peer]]
 name = "tor1"
@@ -149,37 +150,37 @@ port = %d
 asn = 64501
 connect_retry = "2s"
 `, routerEnd, boxEnd, router.port)
-	b := &box{log: slog.New(slog.DiscardHandler), cfg: parse(t, toml+web(`"10.1.0.1"`)), ready: true}
-	b.metrics = newMetrics(b)
+	b := newTestBox(parse(t, toml+web(`"10.1.0.1"`)))
+	b.passes.progress.ready = true
 	speaker := bgp.New(b.log)
-	b.announcer = newAnnouncer(b.log, speaker, b.cfg.BGP, time.Now())
-	b.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
-	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
-	b.turn(t)
-	router.hears(t, "a service", 1)
+	b.steering.announcer = b.announcerOf(speaker)
+	b.target.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
+	b.target.rec.Update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true})
+	b.pass(t)
+	router.receives(t, "a service", 1)
 
-	b.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): down("10.1.0.1:80")})
-	b.turn(t)
-	router.hears(t, "without a backend", 0)
-	b.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): {}})
-	b.turn(t)
-	router.hears(t, "with it again", 1)
+	b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): down("10.1.0.1:80")})
+	b.pass(t)
+	router.receives(t, "without a backend", 0)
+	b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): {}})
+	b.pass(t)
+	router.receives(t, "with it again", 1)
 
-	b.drainer.drained = b.drainer.drained.with(time.Now(), vipA)
-	b.turn(t)
-	router.hears(t, "drained", 0)
-	b.drainer.drained = drained{}
-	b.turn(t)
-	router.hears(t, "undrained", 1)
+	b.steering.drains.Replace(b.steering.drains.Set().With(time.Now(), vipA))
+	b.pass(t)
+	router.receives(t, "drained", 0)
+	b.steering.drains.Replace(drain.Set{})
+	b.pass(t)
+	router.receives(t, "undrained", 1)
 
-	b.say(t, toml)
-	b.turn(t)
-	router.hears(t, "without services", 0)
-	b.say(t, toml+web(`"10.1.0.1"`))
-	b.turn(t)
-	router.hears(t, "with them again", 1)
+	b.reload(t, toml)
+	b.pass(t)
+	router.receives(t, "without services", 0)
+	b.reload(t, toml+web(`"10.1.0.1"`))
+	b.pass(t)
+	router.receives(t, "with them again", 1)
 
-	b.announcer.close(true)
+	b.steering.announcer.Close(true)
 	router.await(t, "the box has left", string(bgp.Active))
 }
 
@@ -201,25 +202,24 @@ name = "tor1"
 range = "127.0.9.0/24"
 asn = 64501
 `, l.Addr().(*net.TCPAddr).Port, boxEnd)
-	b := &box{log: slog.New(slog.DiscardHandler), cfg: parse(t, toml+web(`"10.1.0.1"`)), ready: true}
-	b.metrics = newMetrics(b)
-	b.told.Store(&told{})
-	b.announcer = newAnnouncer(b.log, bgp.New(b.log), b.cfg.BGP, time.Now())
-	t.Cleanup(func() { b.announcer.close(false) })
-	b.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
-	b.rec.Update(lb.Update{Source: config.Source, Put: b.cfg.Services, Synced: true})
-	b.turn(t)
+	b := newTestBox(parse(t, toml+web(`"10.1.0.1"`)))
+	b.passes.progress.ready = true
+	b.steering.announcer = b.announcerOf(bgp.New(b.log))
+	t.Cleanup(func() { b.steering.announcer.Close(false) })
+	b.target.rec = lb.NewReconciler(&lb.Fake{}, b.options(), config.Source)
+	b.target.rec.Update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true})
+	b.pass(t)
 	b.show()
 	await := func(what string, problem bool) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); (b.neighbors().Problem != "") != problem; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); (b.steering.announcer.Reader().Neighbors().Problem != "") != problem; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: %+v", what, b.neighbors())
+				t.Fatalf("%s: %+v", what, b.steering.announcer.Reader().Neighbors())
 			}
 		}
 	}
 	await("the port is taken", true)
-	if got := b.rec.Route(vipA); len(got.Serves) != 1 {
+	if got := b.target.rec.Route(vipA); len(got.Serves) != 1 {
 		t.Errorf("nobody is served: %+v", got)
 	}
 	if err := l.Close(); err != nil {

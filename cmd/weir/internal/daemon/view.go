@@ -1,49 +1,59 @@
 package daemon
 
 import (
-	"maps"
 	"os"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"weir/cmd/weir/internal/addresses"
+	"weir/cmd/weir/internal/drain"
+	"weir/cmd/weir/internal/kernelmode"
+	"weir/cmd/weir/internal/kube"
+	"weir/cmd/weir/internal/membership"
+	"weir/cmd/weir/internal/query"
 	"weir/cmd/weir/internal/status"
-	"weir/k8ssync"
+	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 	"weir/lb/linux"
 )
 
-// view is what the loop publishes after each pass, for everybody else to read.
-// It is never changed once published.
+// view is the state that the loop publishes after each pass, for all readers. It never changes once published.
 type view struct {
-	// status is as of the pass, but for what changes by itself: see box.status.
+	// status is that of the pass, without the parts that change between passes: see published.status.
 	status   status.Status
 	ready    bool
 	draining map[lb.Drain]bool
-	clusters []*followed // by name
+	clusters []*kube.Follower // by name
 	served   map[string]int
 	period   time.Duration
 	counts   map[string]int // objects that are held, by lb.Kind
-	speaking speaking
-	pools    k8ssync.ProviderConfig
-	pooled   bool // there are pools, or were
-	numbers  fleetNumbers
+	pools    addresses.View
+	numbers  membership.Numbers
 }
 
-// status is how the box is now: what the loop has published, and what the checks
-// and the clusters say at this moment. Safe for concurrent use.
-func (b *box) status() status.Status { return b.statusWith(b.addresses()) }
+// published is the last view, and the state of checks and routers, which changes between passes. It is safe for concurrent
+// use.
+type published struct {
+	view     atomic.Pointer[view]
+	target   *target   // for its checks
+	steering *steering // for the Reader of its announcer
+	watchdog *supervise.Watchdog
+}
 
-// statusWith is status with what has been asked about addresses already.
-func (b *box) statusWith(addresses *status.Addresses) status.Status {
-	v := b.published.Load()
+// status returns the published state, with the current results of checks and clusters. It is safe for concurrent use.
+func (p *published) status() status.Status { return p.statusWith(p.view.Load().pools.Summary()) }
+
+// statusWith is status with a known summary of addresses.
+func (p *published) statusWith(pools *status.Addresses) status.Status {
+	v := p.view.Load()
 	s := v.status
+	s.Kernel.Programming = status.ProgrammingOf(p.watchdog.Working())
 	if !v.ready && s.Kernel.Error == "" {
-		s.State, s.Why = status.Starting, []string{"the kernel does not hold the first state yet"}
+		s.State, s.Problems = status.Starting, []status.Problem{{Code: status.ProblemStarting, Text: "the first state is not in the kernel yet"}}
 		return s
 	}
-	for _, x := range b.checks.Backends() {
-		switch x.Verdict {
+	for _, x := range p.target.checks.Backends() {
+		switch x.State {
 		case "up":
 			s.Backend.Up++
 		case "down":
@@ -54,145 +64,92 @@ func (b *box) statusWith(addresses *status.Addresses) status.Status {
 	}
 	s.Backend.Draining = len(s.Drains)
 	s.Clusters = v.clusterStatuses()
-	s.BGP = b.bgpStatus()
-	s.Addresses = addresses
+	s.BGP = p.steering.announcer.Reader().Status()
+	s.Addresses = pools
 	s.Judge(time.Now())
 	return s
 }
 
-// clusterStatuses asks the clusters what they say of themselves now.
+// isHealthy reports whether the kernel holds its state and the loop runs.
+func (p *published) isHealthy() bool {
+	v := p.view.Load()
+	return v.ready && v.status.Kernel.Error == "" && p.isAlive()
+}
+
+// clusterStatuses returns the status of the clusters now.
 func (v *view) clusterStatuses() []status.Cluster {
 	out := make([]status.Cluster, len(v.clusters))
 	for i, f := range v.clusters {
-		out[i] = clusterStatus(f, v.served[f.cfg.Name])
+		now := f.Snapshot()
+		out[i] = now.Doc(v.served[now.Name])
 	}
 	return out
 }
 
-// isHealthy tells whether the box does its work: the kernel holds what it should,
-// and the loop turns, which keeps it so.
-func (b *box) isHealthy() bool {
-	v := b.published.Load()
-	return v.ready && v.status.Kernel.Error == "" && v.isAlive(time.Now())
-}
-
-// isLeaving tells whether the box's own Node is being deleted, or about to be by
-// the cluster autoscaler: balancers before it are to send new clients elsewhere
-// while it still serves those that it has (KEP-3836).
+// isLeaving reports whether the box's own Node is being deleted, or about to be by the cluster autoscaler: load balancers
+// in front of it must send new clients elsewhere, while it serves its open connections (KEP-3836).
 func (v *view) isLeaving() bool {
 	for _, f := range v.clusters {
-		if f.cfg.NodeName != "" {
-			if s, _ := f.status(); s.NodeLeaving {
-				return true
-			}
+		if s := f.Snapshot(); s.Node != "" && s.Status.NodeLeaving {
+			return true
 		}
 	}
 	return false
 }
 
-// isDrained tells whether the whole box is, so that whoever else leads clients here
-// leads them elsewhere too. The status says so.
+// isDrained reports whether the whole box is drained, so that external load balancers steer clients elsewhere too.
 func (v *view) isDrained() bool { return v.status.Drained != nil && v.status.Drained.All != nil }
 
-// publish makes a new view. What is held is walked through after an audit or a
-// reload, which did so anyway; in between counts follow the ops, so that one
-// change costs as much with 10,000 services as with ten.
-func (b *box) publish() {
-	v := &view{ready: b.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: b.cfg.Kernel.SyncPeriod}
-	if b.published.Load() == nil || b.changed {
-		b.held = newTally(b.rec.Have())
-		if b.mode.Use == linux.ModeIPTables {
-			b.cant.look(b.rec.Have())
+// isAlive reports whether the loop runs: it beats in each round and in each step of a pass. Before the first pass it may wait
+// for checks. An audit that hangs keeps no change waiting; its age is in the status and the metrics.
+func (p *published) isAlive() bool {
+	v := p.view.Load()
+	return v.status.Kernel.LastSync.IsZero() || p.watchdog.Silence(time.Now()) < 2*v.period+time.Minute
+}
+
+// publish makes a new view. An audit or a reload counts the objects of the kernel; between them the counts follow the ops,
+// so that the cost of a change does not depend on the number of services.
+func (p *passes) publish() {
+	v := &view{ready: p.progress.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: p.target.cfg.Kernel.SyncPeriod}
+	if p.published.view.Load() == nil || p.derived.kernel != p.target.changes.kernel {
+		p.held = query.NewTally(p.target.rec.Have())
+		if p.target.mode.Use == linux.ModeIPTables {
+			p.unsupported.Load(p.target.rec.Have())
 		}
-		b.changed = false
+		p.derived.kernel = p.target.changes.kernel
 	}
-	v.counts = b.held.without(Base(b.cfg, b.mode), b.rec.Have())
-	for _, name := range b.clusters.names() {
-		v.clusters = append(v.clusters, b.clusters.all[name])
-		v.served[name] = b.rec.Catalog().LenOf(name)
+	v.counts = p.held.Without(kernelmode.Base(p.target.cfg, p.target.mode), p.target.rec.Have())
+	v.clusters = p.sources.clusters.Followers()
+	for _, name := range p.sources.clusters.Names() {
+		v.served[name] = p.target.rec.Catalog().LenOf(name)
 	}
-	catalog := b.rec.Catalog()
+	catalog := p.target.rec.Catalog()
 	s := &v.status
-	s.Version, s.PID, s.Started = b.opts.Version, os.Getpid(), b.started
-	s.Config = status.Config{File: b.opts.ConfigFile, Loaded: b.loaded, Error: errorText(b.reloadErr)}
-	b.trialStatus(&s.Config)
+	s.Version, s.PID, s.Started = p.version, os.Getpid(), p.progress.started
+	s.Config = p.inForce.status()
 	s.Kernel = status.Kernel{
-		Release: kernelRelease(), Mode: string(b.mode.Use), Fallback: b.mode.Fallback,
-		IPTables: string(b.kernel.Backend(b.cfg.Kernel.Families[0])), Services: catalog.Len(),
+		Release: kernelmode.Release(), Mode: string(p.target.mode.Use), Fallback: p.target.mode.Fallback,
+		IPTables: string(p.target.kernel.Backend(p.target.cfg.Kernel.Families[0])), Services: catalog.Len(),
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
 		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
-		LastSync: b.lastPass, LastAudit: b.audits.last, Pending: b.rec.Pending(), Held: b.waiting,
-		Drift: b.drift, Error: errorText(b.audits.err),
+		LastSync: p.progress.lastPass, LastAudit: p.progress.audits.Last, Pending: p.target.rec.Pending(), Blocked: p.progress.waiting,
+		Drift: p.progress.drift, Error: errorText(p.progress.audits.Err),
 	}
-	s.Clusters, s.Drains, s.Held = []status.Cluster{}, []status.Drain{}, holdsOf(b.holds)
-	v.speaking = b.announcer.speaking()
-	v.pools, v.pooled = b.cfg.Addresses, b.pooled
-	if leadsElsewhere(b.cfg) {
-		s.Drained = b.drainer.doc(b.drainDelay())
+	s.Clusters, s.Drains, s.Guarded = []status.Cluster{}, []status.Drain{}, kube.GuardedSources(p.sources.guard.Guarded)
+	p.steering.announcer.Publish()
+	v.pools = p.sources.pools.View()
+	if drain.Possible(p.target.cfg) {
+		s.Drained = p.steering.drains.Doc(p.steering.drains.Delay(p.target.cfg))
 	}
-	if f := b.fleet; f != nil {
-		s.Fleet, s.L2, v.numbers = f.glance(time.Now()), f.answer.doc, f.numbers()
+	if f := p.steering.fleet; f != nil {
+		s.Fleet, s.L2, v.numbers = f.View().Status(time.Now()), f.L2(), f.Numbers()
 	}
-	s.Notes = b.note()
-	for _, d := range b.rec.Drains() {
+	s.Notes = p.sources.note(p.unsupported.Notes(p.target.rec.Catalog()))
+	for _, d := range p.target.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true
 	}
-	b.published.Store(v)
-}
-
-// Count counts objects by lb.Kind, leaving out what weir needs for itself.
-func Count(have lb.Snapshot, base lb.Base) map[string]int {
-	return newTally(have).without(base, have)
-}
-
-// tally counts what the kernel holds of weir's, by lb.Kind.
-type tally map[string]int
-
-func newTally(have lb.Snapshot) tally {
-	t := tally{}
-	for _, o := range have {
-		t[lb.Kind(o)]++
-	}
-	return t
-}
-
-// follow takes in ops that were applied.
-func (t tally) follow(ops []lb.Op) {
-	for _, op := range ops {
-		switch op.Verb {
-		case lb.Add:
-			t[lb.Kind(op.Object)]++
-		case lb.Delete:
-			t[lb.Kind(op.Object)]--
-		}
-	}
-}
-
-// lose takes in that others took objects away; ops will bring them back.
-func (t tally) lose(objects []lb.Object) {
-	for _, o := range objects {
-		t[lb.Kind(o)]--
-	}
-}
-
-// without leaves out what weir needs for itself.
-func (t tally) without(base lb.Base, have lb.Snapshot) map[string]int {
-	counts := maps.Clone(t)
-	for _, o := range base.Objects() {
-		if _, held := have[o.ID()]; held {
-			counts[lb.Kind(o)]--
-		}
-	}
-	return counts
-}
-
-// isAlive tells whether the loop still turns: it audits every sync_period. A
-// pass over a very large table may take its time; two periods and a minute are
-// more than that.
-func (v *view) isAlive(now time.Time) bool {
-	last := v.status.Kernel.LastSync
-	return last.IsZero() || now.Sub(last) < 2*v.period+time.Minute
+	p.published.view.Store(v)
 }
 
 func errorText(err error) string {
@@ -200,12 +157,4 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

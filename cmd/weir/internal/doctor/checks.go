@@ -4,229 +4,228 @@ import (
 	"slices"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/doctor/facts"
 )
 
-// Checks are all there are, in the order in which one looks: the daemon first, as it
-// often says best what is wrong, then the kernel, and the world outside last. The texts
-// are those of doctor.md.
+// Checks returns all checks in the order of a report: the daemon, the box, the kernel, and
+// then other hosts. doctor.md has the same texts.
 func Checks() []Check {
 	return slices.Concat(daemonChecks(), systemChecks(), kernelChecks(), sysctlChecks(), firewallChecks(), networkChecks(), peerChecks())
 }
 
-// What a check applies to.
-func running(f Facts) bool    { return f.Running != nil }
-func configured(f Facts) bool { return f.Config != nil }
-func booted(f Facts) bool     { return f.System.Booted }
-func withIPVS(f Facts) bool   { return f.usesIPVS() }
-func withBGP(f Facts) bool    { return f.Config != nil && f.Config.BGP != nil }
-func withFleet(f Facts) bool  { return f.Config != nil && f.Config.Fleet != nil }
+func running(f box) bool    { return f.Running != nil }
+func configured(f box) bool { return f.Config != nil }
+func booted(f box) bool     { return f.System.Booted }
+func withIPVS(f box) bool   { return facts.UsesIPVS(&f.Facts) }
+func withBGP(f box) bool    { return f.Config != nil && f.Config.BGP != nil }
+func withFleet(f box) bool  { return f.Config != nil && f.Config.Fleet != nil }
 
-// withAPIs tells whether there is an API server that can be asked.
-func withAPIs(f Facts) bool {
+// withAPIs reports whether there is an API server to query.
+func withAPIs(f box) bool {
 	return f.Config != nil && slices.ContainsFunc(f.Config.Clusters, func(c config.Cluster) bool { return c.Kubeconfig != "" })
 }
 
-// onNode tells whether the box is a node of a cluster.
-func onNode(f Facts) bool {
+// onNode reports whether the box is a node of a cluster.
+func onNode(f box) bool {
 	return f.Config != nil && slices.ContainsFunc(f.Config.Clusters, config.Cluster.IsNode)
 }
 
 func daemonChecks() []Check {
 	return []Check{{
 		ID: "config", Fine: "the configuration is valid",
-		Means: "with an error weir does not start, and does not reload it; with a warning it does, and the line is hardly meant so",
-		Fix:   "as the finding says; weir check says it too", judge: invalidConfig,
+		Means: "with an error weir neither starts nor reloads; with a warning it does, and the line is probably a mistake",
+		Fix:   "see the finding, or weir check", judge: invalidConfig,
 	}, {
-		ID: "running", Fine: "weir runs",
-		Means: "no daemon answers: the kernel forwards on as it did last, with no health checks, no changes and no routes announced",
-		Fix:   "systemctl start weir", judge: notRunning, needs: []Part{System},
+		ID: "running", Fine: "weir is running",
+		Means: "the kernel forwards as before, without health checks, changes and route announcements",
+		Fix:   "systemctl start weir", judge: notRunning, needs: []facts.Part{facts.System},
 	}, {
-		ID: "status", Fine: "weir says that it is ok",
-		Means: "the daemon says itself what does not work: what weir status has in its first line",
-		Fix:   "weir status, weir events", applies: running, judge: unwell,
+		ID: "status", Fine: "weir status is ok",
+		Means: "the daemon reports problems: see the first line of weir status",
+		Fix:   "weir status, weir events", applies: running, judge: notOK,
 	}, {
-		ID: "audit", Fine: "weir compares the kernel with what is wanted, again and again",
-		Means: "the daemon hangs, or can't read the kernel: what others change there stays wrong",
+		ID: "audit", Fine: "weir audits the kernel regularly",
+		Means: "the daemon hangs, or can't read the kernel: changes by other programs are not repaired",
 		Fix:   "systemctl restart weir", applies: running, judge: lateAudit,
 	}, {
-		ID: "version", Fine: "the version that is installed is the one that runs",
-		Means: "weir was upgraded, and the old one still runs",
+		ID: "version", Fine: "the running version is the installed one",
+		Means: "weir was upgraded, and the old version is still running",
 		Fix:   "systemctl restart weir", applies: running, judge: oldDaemon,
 	}}
 }
 
 func systemChecks() []Check {
 	return []Check{{
-		ID: "unit", Fine: "systemd starts weir with the box",
-		Means: "after the next reboot nothing is balanced",
-		Fix:   "systemctl enable weir", applies: booted, needs: []Part{System}, judge: notEnabled,
+		ID: "unit", Fine: "systemd starts weir at boot",
+		Means: "after the next reboot no traffic is balanced",
+		Fix:   "systemctl enable weir", applies: booted, needs: []facts.Part{facts.System}, judge: notEnabled,
 	}, {
 		ID: "files", Fine: "weir can read its files and write its state",
-		Means: "the daemon is a user of its own: what it can't read it does without, and what it can't write is forgotten at a restart",
-		Fix:   "chown, or a credential in /etc/weir/credentials", applies: configured, needs: []Part{Files}, judge: badFile,
+		Means: "the daemon has its own user: an unreadable file is not used, and unwritten state is lost at a restart",
+		Fix:   "chown, or a credential in /etc/weir/credentials", applies: configured, needs: []facts.Part{facts.Files}, judge: badFile,
 	}, {
-		ID: "disk", Fine: "there is room on the disk",
-		Means: "drains, addresses and what is known of clusters can't be written, and are as before after a restart",
-		Fix:   "make room where daemon.state_dir is", applies: configured, needs: []Part{Files}, judge: fullDisk,
+		ID: "disk", Fine: "the disk has free space",
+		Means: "drains, addresses and the state of clusters can't be written, and are out of date after a restart",
+		Fix:   "free space in daemon.state_dir", applies: configured, needs: []facts.Part{facts.Files}, judge: fullDisk,
 	}, {
 		ID: "open-files", Fine: "weir may open more files",
-		Means: "health checks and connections to API servers fail for want of file descriptors",
-		Fix:   "a larger LimitNOFILE of the unit", applies: running, needs: []Part{System}, judge: fewFiles,
+		Means: "health checks and connections to API servers fail without file descriptors",
+		Fix:   "a larger LimitNOFILE of the unit", applies: running, needs: []facts.Part{facts.System}, judge: fewFiles,
 	}, {
-		ID: "memory", Fine: "there is memory left",
-		Means: "the kernel will end processes, and drops packets for want of memory",
-		Fix:   "end what takes it, or a box with more", needs: []Part{Processes}, judge: fewMemory,
+		ID: "memory", Fine: "memory is available",
+		Means: "the kernel drops packets and ends processes when memory runs out",
+		Fix:   "end large processes, or add memory", needs: []facts.Part{facts.Processes}, judge: fewMemory,
 	}, {
-		ID: "clock", Fine: "the clock is kept right",
-		Means: "certificates and tokens of API servers fail when the clock is wrong, and times in logs don't fit",
-		Fix:   "timedatectl set-ntp true", needs: []Part{Clock}, judge: clockFree,
+		ID: "clock", Fine: "the clock is synchronized",
+		Means: "certificates and tokens of API servers fail with a wrong clock, and times of logs differ",
+		Fix:   "timedatectl set-ntp true", needs: []facts.Part{facts.Clock}, judge: clockFree,
 	}, {
-		ID: "clock-skew", Fine: "the clock is that of the API servers",
-		Means: "certificates and tokens are not valid yet, or no more: from five minutes on",
-		Fix:   "timedatectl set-ntp true, on the box that is wrong", applies: withAPIs, needs: []Part{APIs}, judge: clockSkew,
+		ID: "clock-skew", Fine: "the clock agrees with the API servers",
+		Means: "certificates and tokens are not valid from a difference of five minutes on",
+		Fix:   "timedatectl set-ntp true, on the box with the wrong clock", applies: withAPIs, needs: []facts.Part{facts.APIs}, judge: clockSkew,
 	}}
 }
 
 func kernelChecks() []Check {
 	return []Check{{
 		ID: "kernel", Fine: "the kernel is new enough",
-		Means: "old kernels have no scheduler mh, or make clients wait",
-		Fix:   "a newer kernel", needs: []Part{Modules}, judge: oldKernel,
+		Means: "old kernels lack the scheduler mh, or delay clients",
+		Fix:   "a newer kernel", needs: []facts.Part{facts.Modules}, judge: oldKernel,
 	}, {
 		ID: "ipvs", Fine: "the kernel has IPVS",
-		Means: "without IPVS weir does not start, or balances by rules of iptables, which can less",
-		Fix:   "modprobe ip_vs; the full kernel package", applies: withIPVS, needs: []Part{Modules}, judge: noIPVS,
+		Means: "without IPVS weir does not start, or falls back to iptables with fewer features",
+		Fix:   "modprobe ip_vs; the full kernel package", applies: withIPVS, needs: []facts.Part{facts.Modules}, judge: noIPVS,
 	}, {
 		ID: "modules", Fine: "the kernel has the modules of schedulers, sets and rules",
-		Means: "a Service with that scheduler, or all of them, can't be programmed",
-		Fix:   "modprobe -a; the full kernel package", needs: []Part{Modules}, judge: noModules,
+		Means: "Services with that scheduler, or all Services, can't be programmed",
+		Fix:   "modprobe -a; the full kernel package", needs: []facts.Part{facts.Modules}, judge: noModules,
 	}, {
-		ID: "ipvs-table", Fine: "IPVS's table of connections is large enough",
-		Means: "each packet takes longer, the more connections there are",
-		Fix:   "conn_tab_bits in /etc/modprobe.d/weir.conf", applies: withIPVS, needs: []Part{Modules}, judge: fullIPVS,
+		ID: "ipvs-table", Fine: "the connection table of IPVS is large enough",
+		Means: "the cost of a packet grows with the number of connections",
+		Fix:   "conn_tab_bits in /etc/modprobe.d/weir.conf", applies: withIPVS, needs: []facts.Part{facts.Modules}, judge: fullIPVS,
 	}, {
 		ID: "conntrack-room", Fine: "conntrack has room",
-		Means: "when it is full, new connections of everybody are dropped: nf_conntrack: table full",
-		Fix:   "a larger net.netfilter.nf_conntrack_max", needs: []Part{Conntrack}, judge: fullConntrack,
+		Means: "a full table drops all new connections (nf_conntrack: table full)",
+		Fix:   "a larger net.netfilter.nf_conntrack_max", needs: []facts.Part{facts.Conntrack}, judge: fullConntrack,
 	}, {
 		ID: "conntrack-drops", Fine: "conntrack drops nothing",
-		Means: "packets are dropped for want of room, or because two connections would look alike",
-		Fix:   "a larger net.netfilter.nf_conntrack_max", needs: []Part{Conntrack}, judge: droppingConntrack,
+		Means: "packets are dropped because the table is full, or because two connections collide",
+		Fix:   "a larger net.netfilter.nf_conntrack_max", needs: []facts.Part{facts.Conntrack}, judge: droppingConntrack,
 	}, {
-		ID: "conntrack-buckets", Fine: "conntrack has buckets enough",
-		Means: "each packet takes longer, the more connections there are",
-		Fix:   "a larger net.netfilter.nf_conntrack_buckets", needs: []Part{Conntrack}, judge: longConntrack,
+		ID: "conntrack-buckets", Fine: "conntrack has enough buckets",
+		Means: "the cost of a packet grows with the number of connections",
+		Fix:   "a larger net.netfilter.nf_conntrack_buckets", needs: []facts.Part{facts.Conntrack}, judge: longConntrack,
 	}}
 }
 
 func sysctlChecks() []Check {
 	return []Check{{
-		ID: "sysctl", Fine: "the kernel's parameters are as weir needs them",
-		Means: "packets are not forwarded, replies are not masqueraded, or connections hang whose backend is gone",
-		Fix:   "sysctl -w, or kernel.manage_sysctls = true", needs: []Part{Sysctls}, judge: wrongSysctl,
+		ID: "sysctl", Fine: "the kernel parameters have the values that weir needs",
+		Means: "packets are not forwarded, replies are not masqueraded, or connections to removed backends hang",
+		Fix:   "sysctl -w, or kernel.manage_sysctls = true", needs: []facts.Part{facts.Sysctls}, judge: wrongSysctl,
 	}, {
-		ID: "sysctl-file", Fine: "no file of sysctl.d sets what weir needs otherwise",
-		Means: "the parameter is wrong after sysctl --system or a reboot, until weir looks the next time",
-		Fix:   "make the line a comment", needs: []Part{SysctlFiles}, judge: sysctlFile,
+		ID: "sysctl-file", Fine: "no file of sysctl.d sets a value that breaks weir",
+		Means: "the parameter is wrong after sysctl --system or a reboot, until the next audit",
+		Fix:   "comment the line out", needs: []facts.Part{facts.SysctlFiles}, judge: sysctlFile,
 	}, {
-		ID: "conn-reuse", Fine: "clients that use a port again don't wait",
-		Means: "on kernels before 5.9 connections that use a port again wait a second",
-		Fix:   "sysctl -w net.ipv4.vs.conn_reuse_mode=0", needs: []Part{Sysctls, Modules}, judge: reuse,
-		applies: func(f Facts) bool { return f.usesIPVS() && f.Kernel.before(5, 9) },
+		ID: "conn-reuse", Fine: "clients that reuse a port are not delayed",
+		Means: "on kernels before 5.9 connections that reuse a port wait a second",
+		Fix:   "sysctl -w net.ipv4.vs.conn_reuse_mode=0", needs: []facts.Part{facts.Sysctls, facts.Modules}, judge: reuse,
+		applies: func(f box) bool { return facts.UsesIPVS(&f.Facts) && before(f.Kernel, 5, 9) },
 	}, {
 		ID: "rp-filter", Fine: "reverse path filtering drops no clients",
-		Means: "the kernel drops what comes in by one interface and would be answered by another: some clients get no answer",
-		Fix:   "rp_filter = 2 on the interfaces by which clients come", needs: []Part{Sysctls, Network}, judge: rpFilter,
+		Means: "the kernel drops packets that arrive on another interface than their return route: some clients get no answer",
+		Fix:   "rp_filter = 2 on the uplinks", needs: []facts.Part{facts.Sysctls, facts.Network}, judge: rpFilter,
 	}, {
-		ID: "route-localnet", Fine: "nobody outside reaches 127.0.0.1",
-		Means: "what listens on 127.0.0.1, weir's metrics among it, is open to the network (CVE-2020-8558)",
-		Fix:   "route_localnet = 0", needs: []Part{Sysctls, Network}, judge: localnet,
+		ID: "route-localnet", Fine: "127.0.0.1 is not reachable from outside",
+		Means: "services on 127.0.0.1, such as weir's metrics, are open to the network (CVE-2020-8558)",
+		Fix:   "route_localnet = 0", needs: []facts.Part{facts.Sysctls, facts.Network}, judge: localnet,
 	}, {
-		ID: "accept-ra", Fine: "the IPv6 default route stays",
-		Means: "a box that forwards ignores router advertisements: its default route goes when its lifetime is over",
-		Fix:   "accept_ra = 2, or a route of your own", needs: []Part{Sysctls, Network}, judge: lostRA,
+		ID: "accept-ra", Fine: "the IPv6 default route is permanent",
+		Means: "a forwarding box ignores router advertisements: its default route expires",
+		Fix:   "accept_ra = 2, or a static route", needs: []facts.Part{facts.Sysctls, facts.Network}, judge: lostRA,
 	}, {
 		ID: "bridge-netfilter", Fine: "bridges call iptables",
-		Means: "a pod that talks through a ClusterIP to another on the same bridge gets its answer from a stranger",
-		Fix:   "net.bridge.bridge-nf-call-iptables = 1", applies: onNode, needs: []Part{Sysctls, Network}, judge: bridged,
+		Means: "a pod that connects via a ClusterIP to another pod on the same bridge gets replies from the wrong address",
+		Fix:   "net.bridge.bridge-nf-call-iptables = 1", applies: onNode, needs: []facts.Part{facts.Sysctls, facts.Network}, judge: bridged,
 	}}
 }
 
 func firewallChecks() []Check {
 	return []Check{{
-		ID: "iptables-mixed", Fine: "all rules are of one kind of iptables",
-		Means: "packets pass both sets of rules, and each program shows only its own: what one lets in the other may drop",
-		Fix:   "one kind for all who make rules", needs: []Part{Rules}, judge: mixed,
+		ID: "iptables-mixed", Fine: "all rules are in one backend of iptables",
+		Means: "packets pass both sets of rules, and each program shows only its own: one may drop packets that the other accepts",
+		Fix:   "one backend for all programs", needs: []facts.Part{facts.Rules}, judge: mixed,
 	}, {
-		ID: "kube-proxy", Fine: "kube-proxy is not here",
-		Means: "weir does not start beside it: both would take each other's sets and chains for their own",
-		Fix:   "kube-proxy --cleanup; or kernel.name_prefix and kernel.device", needs: []Part{Rules, Processes}, judge: kubeProxy,
+		ID: "kube-proxy", Fine: "kube-proxy is not present",
+		Means: "weir does not start: both would use the same sets and chains",
+		Fix:   "kube-proxy --cleanup; or kernel.name_prefix and kernel.device", needs: []facts.Part{facts.Rules, facts.Processes}, judge: kubeProxy,
 	}, {
-		ID: "strangers", Fine: "nobody else takes virtual servers away",
-		Means: "others that make virtual servers may remove those of weir",
-		Fix:   "one of them per box", needs: []Part{Processes}, judge: strangers,
+		ID: "foreign-servers", Fine: "no other program manages virtual servers",
+		Means: "a program that manages virtual servers may remove those of weir",
+		Fix:   "one such program per box", needs: []facts.Part{facts.Processes}, judge: foreignServers,
 	}, {
 		ID: "firewall", Fine: "no rule drops clients, replies, peers or members",
-		Means: "the firewall of this box drops what weir needs",
-		Fix:   "iptables -I, before the rule that drops", needs: []Part{Rules}, judge: firewall,
+		Means: "the firewall of this box drops packets that weir needs",
+		Fix:   "iptables -I, before the dropping rule", needs: []facts.Part{facts.Rules}, judge: firewall,
 	}, {
 		ID: "nftables", Fine: "there is no other firewall in nf_tables",
-		Means: "a firewall that iptables does not show may drop what weir lets in",
-		Fix:   "nft list ruleset; firewall-cmd", needs: []Part{Rules}, judge: foreignFirewall,
+		Means: "a firewall that iptables does not show may drop packets that weir accepts",
+		Fix:   "nft list ruleset; firewall-cmd", needs: []facts.Part{facts.Rules}, judge: foreignFirewall,
 	}, {
-		ID: "port-vip", Fine: "nobody else listens where clients are led to backends",
-		Means: "whoever listens there waits for ever: IPVS takes the packets first",
-		Fix:   "stop it, or let it listen elsewhere", needs: []Part{Sockets}, judge: deafListener,
+		ID: "port-vip", Fine: "no program listens on a VIP",
+		Means: "the program never receives a connection: IPVS takes the packets first",
+		Fix:   "stop it, or change its address", needs: []facts.Part{facts.Sockets}, judge: deafListener,
 	}, {
-		ID: "port-own", Fine: "weir's own ports are free, or weir's",
-		Means: "weir can't speak BGP or gossip, or shows no metrics",
-		Fix:   "stop the other, or write another port", applies: configured, needs: []Part{Sockets}, judge: takenPort,
+		ID: "port-own", Fine: "the ports of weir are free or its own",
+		Means: "BGP, gossip or metrics of weir do not work",
+		Fix:   "stop the other program, or change the port", applies: configured, needs: []facts.Part{facts.Sockets}, judge: takenPort,
 	}}
 }
 
 func networkChecks() []Check {
 	return []Check{{
-		ID: "link", Fine: "the interfaces that matter are up",
-		Means: "the box counts itself unfit, and others take its VIPs",
-		Fix:   "the cable, the switch, the name in the configuration", needs: []Part{Network}, judge: darkLink,
-		applies: func(f Facts) bool { return f.Config != nil && len(f.interfaces()) > 0 },
+		ID: "link", Fine: "the configured interfaces are up",
+		Means: "the box is unfit, and other members take its VIPs",
+		Fix:   "check the cable, the switch, and the name in the configuration", needs: []facts.Part{facts.Network}, judge: darkLink,
+		applies: func(f box) bool { return f.Config != nil && len(f.interfaces()) > 0 },
 	}, {
 		ID: "route", Fine: "there is a route to each backend",
 		Means: "connections to those backends hang",
-		Fix:   "ip route add", needs: []Part{Ways}, judge: noWay,
+		Fix:   "ip route add", needs: []facts.Part{facts.Ways}, judge: noWay,
 	}, {
-		ID: "mtu", Fine: "clients' packets fit on the way to backends",
-		Means: "large packets must be sent again, smaller; where ICMP is dropped they vanish: small pages work and large ones hang",
-		Fix:   "ip link set dev ... mtu ...", needs: []Part{Network, Ways}, judge: narrow,
+		ID: "mtu", Fine: "packets of clients fit the links to the backends",
+		Means: "large packets are sent twice; without ICMP they are lost: small pages work and large ones hang",
+		Fix:   "ip link set dev ... mtu ...", needs: []facts.Part{facts.Network, facts.Ways}, judge: narrow,
 	}, {
-		ID: "path-mtu", Fine: "large packets reach the backends that were asked",
+		ID: "path-mtu", Fine: "large packets reach the probed backends",
 		Means: "small pages work and large ones hang",
-		Fix:   "let ICMP pass, or a route with mtu", needs: []Part{Ways}, judge: blackhole,
+		Fix:   "accept ICMP, or set a route with mtu", needs: []facts.Part{facts.Ways}, judge: blackhole,
 	}, {
-		ID: "way-back", Fine: "backends that see clients' addresses are on the box's own networks",
-		Means: "a reply that does not come back through this box is no reply",
-		Fix:   "the backends' default route by this box, or source_address = \"masquerade\"", needs: []Part{Ways}, judge: wayBack,
+		ID: "return-path", Fine: "backends with source_address keep are on networks of the box",
+		Means: "a reply that bypasses this box is dropped by the client",
+		Fix:   "a default route of the backends via this box, or source_address = \"masquerade\"", needs: []facts.Part{facts.Ways}, judge: returnPath,
 	}, {
 		ID: "neighbor", Fine: "backends, gateways and peers answer ARP and NDP",
-		Means: "nothing can be sent there",
-		Fix:   "see to the host, its address and its network", needs: []Part{Network, Ways}, judge: silent,
+		Means: "no packet reaches that host",
+		Fix:   "check the host, its address and its network", needs: []facts.Part{facts.Network, facts.Ways}, judge: silent,
 	}, {
-		ID: "vip-twice", Fine: "no VIP is an address of another interface",
-		Means: "what listens on this box is open at the VIP, and ARP is answered for it whoever owns it",
-		Fix:   "ip addr del", needs: []Part{Network}, judge: twice,
+		ID: "vip-duplicate", Fine: "no VIP is an address of another interface",
+		Means: "services of this box are open at the VIP, and the box answers ARP for it without owning it",
+		Fix:   "ip addr del", needs: []facts.Part{facts.Network}, judge: duplicateVIP,
 	}, {
 		ID: "lro", Fine: "large receive offload is off",
-		Means: "packets that were glued together can't be forwarded: transfers crawl",
-		Fix:   "ethtool -K ... lro off", needs: []Part{Network}, judge: glued,
+		Means: "merged packets can't be forwarded: transfers are slow",
+		Fix:   "ethtool -K ... lro off", needs: []facts.Part{facts.Network}, judge: glued,
 	}, {
-		ID: "drops", Fine: "no card and no processor loses packets",
-		Means: "clients must send again, and wait",
-		Fix:   "larger rings and queues", needs: []Part{Network}, judge: losing,
+		ID: "drops", Fine: "no interface and no processor loses packets",
+		Means: "clients retransmit and wait",
+		Fix:   "larger rings and queues", needs: []facts.Part{facts.Network}, judge: losing,
 	}, {
-		ID: "networkd", Fine: "systemd-networkd leaves weir's routes alone",
-		Means: "VIPs of vip_mode route, and aggregates, are gone until weir looks the next time",
-		Fix:   "ManageForeignRoutes=no in networkd.conf.d", needs: []Part{System}, judge: foreignRoutes,
-		applies: func(f Facts) bool {
+		ID: "networkd", Fine: "systemd-networkd keeps the routes of weir",
+		Means: "VIPs of vip_mode route, and aggregates, are missing until the next audit",
+		Fix:   "ManageForeignRoutes=no in networkd.conf.d", needs: []facts.Part{facts.System}, judge: foreignRoutes,
+		applies: func(f box) bool {
 			return f.Config != nil && (len(f.Config.Kernel.Pools) > 0 || f.Config.BGP != nil && f.Config.BGP.Aggregates)
 		},
 	}}
@@ -235,19 +234,19 @@ func networkChecks() []Check {
 func peerChecks() []Check {
 	return []Check{{
 		ID: "bgp-peer", Fine: "BGP peers have a session, or answer",
-		Means: "that router does not lead clients here",
-		Fix:   "weir bgp neighbors; weir bgp router-config", applies: withBGP, needs: []Part{Speakers}, judge: noSession,
+		Means: "that router sends no clients to this box",
+		Fix:   "weir bgp neighbors; weir bgp router-config", applies: withBGP, needs: []facts.Part{facts.Speakers}, judge: noSession,
 	}, {
-		ID: "bfd", Fine: "BFD is up wherever a session is",
-		Means: "a dead router, or a dead box, is noticed after the hold time only",
-		Fix:   "BFD at the router; UDP port 3784", applies: withBGP, judge: noBFD,
+		ID: "bfd", Fine: "BFD is up for each session",
+		Means: "a dead router, or a dead box, is detected only after the hold time",
+		Fix:   "enable BFD on the router; accept UDP port 3784", applies: withBGP, judge: noBFD,
 	}, {
 		ID: "member", Fine: "members of the fleet answer",
-		Means: "boxes that don't hear each other both take the VIPs, or none does",
-		Fix:   "TCP and UDP of cluster.bind, both ways; the same keys", applies: withFleet, needs: []Part{Members}, judge: noMember,
+		Means: "boxes without contact both own the VIPs, or none does",
+		Fix:   "accept TCP and UDP of fleet.bind in both directions; use the same keys", applies: withFleet, needs: []facts.Part{facts.Members}, judge: noMember,
 	}, {
 		ID: "api-server", Fine: "API servers answer",
-		Means: "what changes in the cluster is not heard; what was known is served on",
-		Fix:   "the API server, its kubeconfig and the way to it", applies: withAPIs, needs: []Part{APIs}, judge: noAPI,
+		Means: "changes of the cluster are missing; the last known state is served",
+		Fix:   "check the API server, its kubeconfig and the network", applies: withAPIs, needs: []facts.Part{facts.APIs}, judge: noAPI,
 	}}
 }

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of checks into doctor.md")
 
-// docFile has a table of all checks, between two lines that say so.
+// docFile has a table of all checks, between two marking lines.
 const docFile = "../../../../packaging/doc/doctor.md"
 
 // The documentation has what Checks has.
@@ -20,7 +20,7 @@ const docFile = "../../../../packaging/doc/doctor.md"
 //	go test ./cmd/weir/internal/doctor -run TestDocumentation -update
 func TestDocumentationHasEveryCheck(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| check | fine is | otherwise | what helps |\n| --- | --- | --- | --- |\n")
+	table.WriteString("| check | passed | effect of a problem | remedy |\n| --- | --- | --- | --- |\n")
 	ids := map[string]bool{}
 	for _, c := range Checks() {
 		if ids[c.ID] || c.Fine == "" || c.Means == "" || c.Fix == "" {
@@ -40,7 +40,7 @@ func TestDocumentationHasEveryCheck(t *testing.T) {
 	}
 	want := head + table.String() + "\n" + tail
 	if *update {
-		if err := os.WriteFile(docFile, []byte(want), 0o644); err != nil { //nolint:gosec // it is to be read
+		if err := os.WriteFile(docFile, []byte(want), 0o644); err != nil { //nolint:gosec // for readers
 			t.Fatal(err)
 		}
 		return

@@ -1,64 +1,57 @@
-// Package doctor says what is wrong with a box, and how to mend it: with a daemon or
-// without one, with a valid configuration or without.
+// Package doctor finds the problems of a box and their remedies, with or without a daemon
+// and a valid configuration. It never changes anything.
 //
-// Gather looks: at /proc and /sys, links, routes and neighbors, rules, sockets, the
-// daemon's documents, and whether others answer. Each look has a time limit of its own,
-// none changes anything, and what can't be looked at is said and not guessed. Judge is
-// pure: Facts in, a Report out. Checks are the table of all there is to find; doctor.md,
-// among the documentation, has the same.
-//
-// The chapters: facts.go and its sisters (what is known), gather.go and its sisters (how
-// that is found out), checks.go (what is judged), the judges by theme (judge_kernel.go,
-// judge_sysctl.go, judge_conntrack.go, judge_firewall.go, judge_network.go,
-// judge_ports.go, judge_peers.go, judge_daemon.go) and report.go (how it reads).
-//
-// Of weir it imports config, status, bgp, k8ssync, lb and lb/linux, which is what reads
-// rules.
+// Package gather collects the facts. Judge is pure: it turns facts into a Report by the
+// table of Checks, which doctor.md repeats.
 package doctor
 
-// Severity says how bad a finding is.
+import "weir/cmd/weir/internal/doctor/facts"
+
+// Severity is the importance of a finding.
 type Severity string
 
 // The severities, the worst first.
 const (
-	// Error: something that is configured does not work, or will not for long.
+	// Error: a configured function does not work, or will fail soon.
 	Error Severity = "error"
-	// Warning: it works, and will fail some day, or for some clients.
+	// Warning: it works, but will fail some day or for some clients.
 	Warning Severity = "warning"
-	// Info is worth knowing; nothing fails of it.
+	// Info: nothing fails.
 	Info Severity = "info"
-	// Unknown: it could not be looked at.
+	// Unknown: it could not be checked.
 	Unknown Severity = "unknown"
-	// Fine: it was looked at, and nothing is wrong.
+	// Fine: it was checked, without a problem.
 	Fine Severity = "ok"
 )
 
-// Finding is what one check has found. The JSON names are stable.
+// Finding is a result of a check. The JSON names are stable.
 type Finding struct {
-	// ID is that of the check, and its row in doctor.md: "rp-filter".
+	// ID is the name of the check, and of its row in doctor.md: "rp-filter".
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// What is found, naming the thing; Why it matters.
-	What string `json:"what"`
-	Why  string `json:"why,omitempty"`
-	// Fix says what to do. Command does it, typed by root into a shell as it stands;
-	// empty where no command can know what is meant.
+	// Text describes the problem, Reason its effect.
+	Text   string `json:"text"`
+	Reason string `json:"reason,omitempty"`
+	// Fix is the remedy. Command applies it in a shell of root; empty if that depends on the
+	// intention of the operator.
 	Fix     string `json:"fix,omitempty"`
 	Command string `json:"command,omitempty"`
 }
 
-// Check is one thing that is looked at.
+// Check is one row of the table.
 type Check struct {
 	ID string
-	// Fine says what is so when nothing is found; Means, what a finding means, and why it
-	// matters; Fix, in general, what helps.
+	// Fine is the text without a problem, Means the effect of a problem, Fix the general
+	// remedy.
 	Fine, Means, Fix string
 
-	// needs are the parts of Facts without which nothing can be said.
-	needs []Part
-	// applies tells whether this box has to do with it at all; nil is always.
-	applies func(Facts) bool
-	// judge gives findings without their ID; Why is Means, if an error or a warning has
-	// none of its own.
-	judge func(Facts) []Finding
+	// needs are the parts of Facts that the check requires.
+	needs []facts.Part
+	// applies reports whether the check concerns this box; nil is always.
+	applies func(box) bool
+	// judge returns findings without their ID; Reason defaults to Means.
+	judge func(box) []Finding
 }
+
+// box is a box with the questions of the checks.
+type box struct{ facts.Facts }

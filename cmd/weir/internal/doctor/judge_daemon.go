@@ -3,35 +3,35 @@ package doctor
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/cmd/weir/internal/status"
 )
 
-// notRunning: no daemon answers. The kernel forwards on, and nobody tells it anything.
-func notRunning(f Facts) []Finding {
-	why, missing := f.Missing[Daemon]
+// notRunning reports that no daemon answers.
+func notRunning(f box) []Finding {
+	why, missing := f.Missing[facts.Daemon]
 	switch {
 	case !missing:
 		return nil
 	case f.NotRunning == "":
-		return []Finding{{Severity: Unknown, What: string(Daemon) + " can't be asked: " + why}}
+		return []Finding{{Severity: Unknown, Text: string(facts.Daemon) + " did not answer: " + why}}
 	}
 	if f.Config != nil && !f.Config.Configured() {
 		return []Finding{{
-			Severity: Info, What: f.NotRunning + ": there is nothing to serve yet, and systemd does not start it then",
-			Fix: "write a [[service]], a [[kubernetes]] or a [cluster] in " + f.ConfigFile + ", then: systemctl start weir",
+			Severity: Info, Text: f.NotRunning + ": there is nothing to serve yet, so systemd does not start it",
+			Fix: "write a [[service]], a [[kubernetes]] or a [fleet] in " + f.ConfigFile + ", then: systemctl start weir",
 		}}
 	}
-	x := Finding{Severity: Error, What: f.NotRunning, Fix: "start it"}
+	x := Finding{Severity: Error, Text: f.NotRunning, Fix: "start it"}
 	switch {
 	case f.Config == nil:
-		x.Fix = "mend the configuration first, then start it"
+		x.Fix = "correct the configuration first, then start it"
 	case f.System.Active == "failed":
-		x.What += "; systemd says that it failed"
-		x.Fix = "see why, with journalctl -u weir -n 50, and start it"
+		x.Text += "; systemd reports that it failed"
+		x.Fix = "find the reason with journalctl -u weir -n 50, and start it"
 	}
 	if f.System.Booted {
 		x.Command = "systemctl start weir"
@@ -41,24 +41,24 @@ func notRunning(f Facts) []Finding {
 	return []Finding{x}
 }
 
-// unwell: the daemon says that something is wrong.
-func unwell(f Facts) []Finding {
+// notOK reports the problems of weir status.
+func notOK(f box) []Finding {
 	s := f.Running
 	switch s.State {
 	case status.OK:
 		return nil
 	case status.Starting:
-		return []Finding{{Severity: Info, What: "weir is starting: " + strings.Join(s.Why, "; ")}}
+		return []Finding{{Severity: Info, Text: "weir is starting: " + s.Problems[0].Text}}
 	}
-	x := Finding{Severity: Warning, What: s.Line(), Fix: "see weir status, and weir events for how it came to that; notes.md, among the documentation, has what to do about notes"}
+	x := Finding{Severity: Warning, Text: s.Line(), Fix: "see weir status, and weir events for its history; notes.md of the documentation has the remedies of notes"}
 	if s.State == status.Failed {
 		x.Severity = Error
 	}
 	return []Finding{x}
 }
 
-// lateAudit: it is long since the kernel was compared with what is wanted.
-func lateAudit(f Facts) []Finding {
+// lateAudit reports an overdue audit of the kernel.
+func lateAudit(f box) []Finding {
 	k := f.Running.Kernel
 	period := time.Minute
 	if f.Config != nil {
@@ -68,59 +68,59 @@ func lateAudit(f Facts) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Severity: Error, What: fmt.Sprintf("weir has not compared the kernel with what is wanted since %s", f.Now.Sub(k.LastAudit).Round(time.Second)),
-		Fix: "see its log, and start it again, which cuts no connection", Command: "systemctl restart weir",
+		Severity: Error, Text: fmt.Sprintf("the last audit of the kernel was %s ago", f.Now.Sub(k.LastAudit).Round(time.Second)),
+		Fix: "see its log, and restart it, which cuts no connection", Command: "systemctl restart weir",
 	}}
 }
 
-// oldDaemon: the program on disk is another than the one that runs.
-func oldDaemon(f Facts) []Finding {
+// oldDaemon reports that the running version is not the installed one.
+func oldDaemon(f box) []Finding {
 	if f.Version == "" || f.Running.Version == f.Version {
 		return nil
 	}
 	return []Finding{{
-		Severity: Warning, What: fmt.Sprintf("version %s runs, and %s is installed", f.Running.Version, f.Version),
-		Fix: "start it again, which cuts no connection", Command: "systemctl restart weir",
+		Severity: Warning, Text: fmt.Sprintf("version %s is running, and %s is installed", f.Running.Version, f.Version),
+		Fix: "restart it, which cuts no connection", Command: "systemctl restart weir",
 	}}
 }
 
-// invalidConfig: what weir check says.
-func invalidConfig(f Facts) []Finding {
+// invalidConfig reports the errors and warnings of weir check.
+func invalidConfig(f box) []Finding {
 	var out []Finding
 	for _, p := range f.Problems {
-		if p.Severity == config.Note {
+		if p.Severity == source.Note {
 			continue
 		}
-		x := Finding{Severity: Warning, Fix: p.Suggestion, Why: "it can be run, and is hardly meant so"}
-		if p.Severity == config.Error {
-			x.Severity, x.Why = Error, "weir does not start with it, and does not reload it"
+		x := Finding{Severity: Warning, Fix: p.Suggestion, Reason: "weir runs with it, but it is probably a mistake"}
+		if p.Severity == source.Error {
+			x.Severity, x.Reason = Error, "weir neither starts nor reloads with it"
 		}
 		if x.Fix == "" {
 			x.Fix = "see weir check -c " + f.ConfigFile
 		}
-		p.Severity, p.Suggestion = config.Error, "" // which says neither in its line
-		x.What = p.String()
+		p.Severity, p.Suggestion = source.Error, "" // so that its line has neither
+		x.Text = p.String()
 		out = append(out, x)
 	}
 	return out
 }
 
-// notEnabled: the box's next start will be without weir.
-func notEnabled(f Facts) []Finding {
+// notEnabled reports that weir does not start at boot.
+func notEnabled(f box) []Finding {
 	switch f.System.Enabled {
 	case "enabled", "enabled-runtime", "static":
 		return nil
 	case "masked":
-		return []Finding{{Severity: Warning, What: "the unit weir is masked", Fix: "unmask and enable it", Command: "systemctl unmask weir && systemctl enable weir"}}
+		return []Finding{{Severity: Warning, Text: "the unit weir is masked", Fix: "unmask and enable it", Command: "systemctl unmask weir && systemctl enable weir"}}
 	}
-	return []Finding{{Severity: Warning, What: "the unit weir is not enabled", Fix: "enable it", Command: "systemctl enable weir"}}
+	return []Finding{{Severity: Warning, Text: "the unit weir is not enabled", Fix: "enable it", Command: "systemctl enable weir"}}
 }
 
-// badFile: the daemon can't read what it must, or write where it must.
-func badFile(f Facts) []Finding {
+// badFile reports files that the daemon can't read, and folders that it can't write.
+func badFile(f box) []Finding {
 	var out []Finding
 	for _, x := range f.Files {
-		if x.Error == "" || x.Error == absent && x.Write && f.Running == nil { // it is made at the start
+		if x.Error == "" || x.Error == facts.NoFile && x.Write && f.Running == nil { // the start creates it
 			continue
 		}
 		does := "read"
@@ -128,18 +128,18 @@ func badFile(f Facts) []Finding {
 			does = "write to"
 		}
 		found := Finding{
-			Severity: Error, What: fmt.Sprintf("weir, which is user %s, can't %s %s (%s): %s", x.User, does, x.Name, x.Key, x.Error),
+			Severity: Error, Text: fmt.Sprintf("weir (user %s) can't %s %s (%s): %s", x.User, does, x.Name, x.Key, x.Error),
 		}
 		switch {
 		case x.Write:
-			found.Fix = "make it, or give it to that user"
+			found.Fix = "create it for that user"
 			found.Command = fmt.Sprintf("install -d -o %s -m 0750 %s", x.User, x.Name)
-		case x.Error == absent:
-			found.Fix = "put it there"
+		case x.Error == facts.NoFile:
+			found.Fix = "create it"
 		case x.Key == "the configuration":
-			found.Fix, found.Command = "there is nothing secret in it: let everybody read it", "chmod a+r "+x.Name+" && chmod a+x "+filepath.Dir(x.Name)
+			found.Fix, found.Command = "it has no secrets: make it readable for all", "chmod a+r "+x.Name+" && chmod a+x "+filepath.Dir(x.Name)
 		default:
-			found.Fix = "give it to that user; or put it into /etc/weir/credentials, and write credential:" + filepath.Base(x.Name)
+			found.Fix = "make that user its owner; or move it to /etc/weir/credentials, and write credential:" + filepath.Base(x.Name)
 			found.Command = fmt.Sprintf("chown %s %s && chmod u+r %s", x.User, x.Name, x.Name)
 		}
 		out = append(out, found)
@@ -147,8 +147,8 @@ func badFile(f Facts) []Finding {
 	return out
 }
 
-// fullDisk: state can soon not be written any more.
-func fullDisk(f Facts) []Finding {
+// fullDisk reports a nearly full disk.
+func fullDisk(f box) []Finding {
 	var out []Finding
 	for _, x := range []struct {
 		what, by string
@@ -158,9 +158,9 @@ func fullDisk(f Facts) []Finding {
 			continue
 		}
 		found := Finding{
-			Severity: Warning, What: fmt.Sprintf("%d%% of the %s is free where %s is", x.free, x.what, f.Disk.Dir),
-			// No command: what may go is for people to say.
-			Fix: "make room: du -x " + x.by + filepath.Dir(f.Disk.Dir) + " | sort -n | tail shows where it went",
+			Severity: Warning, Text: fmt.Sprintf("%d%% of the %s is free in %s", x.free, x.what, f.Disk.Dir),
+			// No command: only the operator knows which files are needed.
+			Fix: "free space: du -x " + x.by + filepath.Dir(f.Disk.Dir) + " | sort -n | tail lists the largest folders",
 		}
 		if x.free < 1 {
 			found.Severity = Error
@@ -170,46 +170,46 @@ func fullDisk(f Facts) []Finding {
 	return out
 }
 
-// fewFiles: the daemon has nearly as many files open as it may.
-func fewFiles(f Facts) []Finding {
+// fewFiles reports a nearly exhausted limit of open files.
+func fewFiles(f box) []Finding {
 	s := f.System
 	if s.Most == 0 || s.OpenFiles*100/s.Most < 80 {
 		return nil
 	}
 	return []Finding{{
-		Severity: Warning, What: fmt.Sprintf("weir has %d files and connections open, of at most %d", s.OpenFiles, s.Most),
-		Fix: "let it have more, which cuts no connection",
+		Severity: Warning, Text: fmt.Sprintf("weir has %d files and connections open, of at most %d", s.OpenFiles, s.Most),
+		Fix: "raise the limit, which cuts no connection",
 		Command: "mkdir -p /etc/systemd/system/weir.service.d && printf '[Service]\\nLimitNOFILE=1048576\\n' >/etc/systemd/system/weir.service.d/files.conf" +
 			" && systemctl daemon-reload && systemctl restart weir",
 	}}
 }
 
-// fewMemory: the kernel will soon end processes.
-func fewMemory(f Facts) []Finding {
+// fewMemory reports that little memory is available.
+func fewMemory(f box) []Finding {
 	m := f.Memory
 	if m.Total == 0 || m.Available*100/m.Total >= 5 {
 		return nil
 	}
 	return []Finding{{
-		Severity: Warning, What: fmt.Sprintf("%d of %d MiB of memory are left", m.Available, m.Total),
-		Fix: "see what takes it: ps -eo rss,comm --sort=-rss | head",
+		Severity: Warning, Text: fmt.Sprintf("%d of %d MiB of memory are available", m.Available, m.Total),
+		Fix: "find the largest processes: ps -eo rss,comm --sort=-rss | head",
 	}}
 }
 
-// strangers: others that make virtual servers in this kernel, or take them away.
-func strangers(f Facts) []Finding {
+// foreignServers reports other programs that manage virtual servers.
+func foreignServers(f box) []Finding {
 	var out []Finding
 	for _, p := range f.Processes {
 		switch p.Name {
 		case "kube-router":
 			out = append(out, Finding{
-				Severity: Error, What: fmt.Sprintf("kube-router runs here, as process %d: it removes virtual servers that it has not made", p.PID),
-				Fix: "run it with --run-service-proxy=false, or not at all",
+				Severity: Error, Text: fmt.Sprintf("kube-router is running as process %d: it removes foreign virtual servers", p.PID),
+				Fix: "run it with --run-service-proxy=false, or stop it",
 			})
 		case "keepalived":
 			out = append(out, Finding{
-				Severity: Info, What: fmt.Sprintf("keepalived runs here, as process %d; weir leaves its virtual servers alone", p.PID),
-				Fix: "to have weir serve them: weir import keepalived /etc/keepalived/keepalived.conf",
+				Severity: Info, Text: fmt.Sprintf("keepalived is running as process %d; weir keeps its virtual servers", p.PID),
+				Fix: "to move them to weir: weir import keepalived /etc/keepalived/keepalived.conf",
 			})
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"weir/lb/linux"
 )
 
-// mixed finds rules in both kinds of iptables: a packet goes through both, and each
-// program shows only its own.
-func mixed(f Facts) []Finding {
+// mixed reports rules in both backends of iptables: a packet passes both, and each program
+// shows only its own.
+func mixed(f box) []Finding {
 	var out []Finding
 	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
 		var both []linux.Tables
@@ -25,47 +25,47 @@ func mixed(f Facts) []Finding {
 		if len(both) < 2 {
 			continue
 		}
-		// weir's own backend stays; the other one is to go.
+		// The backend of weir stays.
 		slices.SortStableFunc(both, func(a, b linux.Tables) int { return cmp.Compare(f.foreign(a), f.foreign(b)) })
 		stays, goes := both[0], both[1]
 		x := Finding{
 			Severity: Warning,
-			What: fmt.Sprintf("%s has %d rules in %s and %d in %s", family, stays.Rules(), stays.Program(),
+			Text: fmt.Sprintf("%s has %d rules in %s and %d in %s", family, stays.Rules(), stays.Program(),
 				goes.Rules(), goes.Program()),
-			Fix: fmt.Sprintf("see what %s-save prints, have whoever made that use the other kind "+
-				"(update-alternatives --config iptables), and make it again there: it may be the firewall that guards this box", goes.Program()),
+			Fix: fmt.Sprintf("check the output of %s-save, and move its rules to the other backend "+
+				"(update-alternatives --config iptables): they may be the firewall of this box", goes.Program()),
 		}
 		if f.foreign(goes) == 0 {
 			x.Severity = Error
-			x.What += ", and weir's own are in both"
-			x.Fix = "set kernel.iptables to the one that weir shall use, empty the other, and restart weir"
+			x.Text += ", and weir's own are in both"
+			x.Fix = "set kernel.iptables to one backend, flush the other, and restart weir"
 		}
 		out = append(out, x)
 	}
 	return out
 }
 
-// foreign is 0 for tables that hold weir's chains.
-func (f Facts) foreign(t linux.Tables) int {
+// foreign returns 0 for tables with weir's chains, and 1 for others.
+func (f box) foreign(t linux.Tables) int {
 	if _, ok := t.Find("filter", f.prefix()+"-IPVS-FILTER"); ok {
 		return 0
 	}
 	return 1
 }
 
-// usualPrefix begins the names of chains if nobody says otherwise.
+// usualPrefix is the default prefix of the names of chains.
 const usualPrefix = "KUBE"
 
-// prefix begins the names of weir's chains.
-func (f Facts) prefix() string {
+// prefix returns the prefix of the names of weir's chains.
+func (f box) prefix() string {
 	if f.Config == nil {
 		return usualPrefix
 	}
 	return f.Config.Kernel.NamePrefix
 }
 
-// kubeProxy finds kube-proxy, by its process and by what it has left.
-func kubeProxy(f Facts) []Finding {
+// kubeProxy reports kube-proxy, by its process and its chains.
+func kubeProxy(f box) []Finding {
 	apart := f.prefix() != usualPrefix
 	var out []Finding
 	for _, p := range f.Processes {
@@ -73,13 +73,13 @@ func kubeProxy(f Facts) []Finding {
 			continue
 		}
 		x := Finding{
-			Severity: Error, What: fmt.Sprintf("kube-proxy runs here, as process %d", p.PID),
+			Severity: Error, Text: fmt.Sprintf("kube-proxy is running as process %d", p.PID),
 			Fix: "remove its DaemonSet (kubectl -n kube-system delete daemonset kube-proxy), then run kube-proxy --cleanup here; " +
-				"or give weir names of its own, kernel.name_prefix and kernel.device, and let both run",
+				"or set kernel.name_prefix and kernel.device, and run both",
 		}
 		if apart {
 			x.Severity, x.Fix = Info, ""
-			x.What += "; weir has names of its own and leaves it alone"
+			x.Text += "; weir uses other names and keeps its objects"
 		}
 		out = append(out, x)
 	}
@@ -94,15 +94,15 @@ func kubeProxy(f Facts) []Finding {
 		}
 		if len(names) > 0 {
 			out = append(out, Finding{
-				Severity: Error, What: fmt.Sprintf("kube-proxy has left chains (%s): %s", t.Program(), strings.Join(names, ", ")),
-				Fix: "run kube-proxy --cleanup, or take them out", Command: strings.Join(cmds, " && "),
+				Severity: Error, Text: fmt.Sprintf("kube-proxy left chains (%s): %s", t.Program(), strings.Join(names, ", ")),
+				Fix: "run kube-proxy --cleanup, or remove them", Command: strings.Join(cmds, " && "),
 			})
 		}
 	}
 	return out
 }
 
-// removal takes one chain out: first what leads to it, then its rules, then the chain.
+// removal returns the commands that remove a chain: jumps to it, its rules, the chain.
 func removal(t linux.Tables, c linux.Chain) []string {
 	var cmds []string
 	for _, from := range t.Chains {
@@ -115,21 +115,21 @@ func removal(t linux.Tables, c linux.Chain) []string {
 	return append(cmds, fmt.Sprintf("%s -t %s -F %s", t.Program(), c.Table, c.Name), fmt.Sprintf("%s -t %s -X %s", t.Program(), c.Table, c.Name))
 }
 
-// need is a packet that must come through, and what is lost without it.
+// need is a packet that must pass, and the traffic that it stands for.
 type need struct {
 	packet
 	what string
 }
 
-// needs are the packets that must come through, by what is configured and served.
-func (f Facts) needs() []need {
+// needs returns the packets that must pass, from the configuration and the Services.
+func (f box) needs() []need {
 	var out []need
 	add := func(what string, p packet) { out = append(out, need{p, what}) }
 	for _, p := range f.Speakers {
 		way := packet{hook: "INPUT", in: p.Interface, src: p.Addr.Addr().WithZone(""), proto: "tcp"}
 		answer := way
 		answer.state, answer.port = "ESTABLISHED", 40000
-		add("what BGP peer "+p.Name+" answers", answer)
+		add("replies of BGP peer "+p.Name, answer)
 		way.state = "NEW"
 		if f.Config != nil && f.Config.BGP != nil && f.Config.BGP.Speaker.ListenPort > 0 {
 			way.port = uint16(f.Config.BGP.Speaker.ListenPort)
@@ -166,7 +166,7 @@ func (f Facts) needs() []need {
 	return out
 }
 
-func (f Facts) bfd(peer string) bool {
+func (f box) bfd(peer string) bool {
 	if f.Config == nil || f.Config.BGP == nil {
 		return false
 	}
@@ -178,8 +178,8 @@ func (f Facts) bfd(peer string) bool {
 	return false
 }
 
-// firewall finds rules that drop what must come through, and says how to let it.
-func firewall(f Facts) []Finding {
+// firewall reports rules that drop packets that must pass.
+func firewall(f box) []Finding {
 	var out []Finding
 	for _, n := range f.needs() {
 		of := lb.IPv4
@@ -192,8 +192,8 @@ func firewall(f Facts) []Finding {
 			}
 			if x := pass(t, f.prefix(), n.packet); x.dropped && !x.maybe {
 				out = append(out, Finding{
-					Severity: Error, What: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
-					Fix:     "let it in before that, and keep the rule where your firewall has its own",
+					Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
+					Fix:     "accept it before that rule, and add the rule to your firewall",
 					Command: n.admit(t, x),
 				})
 			}
@@ -202,8 +202,7 @@ func firewall(f Facts) []Finding {
 	return out
 }
 
-// admit is the command that lets a packet through, just before it is dropped: weir's own
-// rules keep their place.
+// admit returns the command that accepts a packet just before it is dropped.
 func (n need) admit(t linux.Tables, x fate) string {
 	words := []string{t.Program(), "-I", n.hook, fmt.Sprint(x.top)}
 	if x.rule == 0 {
@@ -222,8 +221,8 @@ func (n need) admit(t linux.Tables, x fate) string {
 	return strings.Join(append(words, "-p", n.proto, "--dport", fmt.Sprint(n.port), "-j", "ACCEPT"), " ")
 }
 
-// foreignFirewall finds chains of nf_tables that doctor can't follow.
-func foreignFirewall(f Facts) []Finding {
+// foreignFirewall reports chains of nf_tables that doctor can't follow.
+func foreignFirewall(f box) []Finding {
 	var out []Finding
 	for _, c := range f.NFTables {
 		if !c.Drops {
@@ -231,17 +230,17 @@ func foreignFirewall(f Facts) []Finding {
 		}
 		how := "has rules that drop or reject"
 		if c.PolicyDrop {
-			how = "drops what no rule of it lets in"
+			how = "drops packets by default"
 		}
 		x := Finding{
-			Severity: Info, What: fmt.Sprintf("chain %s of nf_tables table %s (%s) %s: clients, peers and members must be let in there too",
+			Severity: Info, Text: fmt.Sprintf("chain %s of nf_tables table %s (%s) %s: it must accept clients, peers and members too",
 				c.Name, c.Table, c.Hook, how),
 			Fix: "see it with: nft list chain " + c.Table + " " + c.Name,
 		}
 		if strings.HasSuffix(c.Table, " firewalld") {
-			x.Fix = "let in what is served, BGP (TCP 179, UDP 3784) and members, in the zones of their interfaces, such as: " +
+			x.Fix = "accept the served ports, BGP (TCP 179, UDP 3784) and members in the zones of their interfaces, such as: " +
 				"firewall-cmd --permanent --zone=public --add-port=443/tcp && firewall-cmd --reload; " +
-				"what is forwarded to backends needs a policy between the two zones (firewall-cmd --new-policy)"
+				"packets to backends need a policy between the two zones (firewall-cmd --new-policy)"
 		}
 		out = append(out, x)
 	}

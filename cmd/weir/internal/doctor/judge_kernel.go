@@ -5,100 +5,101 @@ import (
 	"strings"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/lb/linux"
 )
 
-// release is the kernel's version as two numbers; 0.0 if it can't be read.
-func (k Kernel) release() (major, minor int) {
+// release returns the version of the kernel as two numbers; 0.0 if it can't be read.
+func release(k facts.Kernel) (major, minor int) {
 	_, _ = fmt.Sscanf(k.Release, "%d.%d", &major, &minor) // no number is 0
 	return major, minor
 }
 
-// before tells whether the kernel is older than a version; one that can't be read is not.
-func (k Kernel) before(major, minor int) bool {
-	a, b := k.release()
+// before reports whether the kernel is older than a version; an unreadable one is not.
+func before(k facts.Kernel, major, minor int) bool {
+	a, b := release(k)
 	return a > 0 && (a < major || a == major && b < minor)
 }
 
-// oldKernel: scheduler mh came with 4.18; 5.9 took out the second that a client waited
-// who used a port again (kernel commit f0a5e4d7a594).
-func oldKernel(f Facts) []Finding {
-	const fix = "install your distribution's current kernel and boot it"
+// oldKernel reports kernels before 4.18, which lack the scheduler mh, and before 5.9, where
+// a client that reuses a port waits a second (kernel commit f0a5e4d7a594).
+func oldKernel(f box) []Finding {
+	const fix = "install and boot the current kernel of the distribution"
 	switch {
-	case f.Kernel.before(4, 18):
-		return []Finding{{Severity: Error, What: "kernel " + f.Kernel.Release + " is older than 4.18 and has no scheduler mh", Fix: fix}}
-	case f.Kernel.before(5, 9):
-		return []Finding{{Severity: Warning, What: "kernel " + f.Kernel.Release + " is older than 5.9: clients that use a port again may wait a second", Fix: fix}}
+	case before(f.Kernel, 4, 18):
+		return []Finding{{Severity: Error, Text: "kernel " + f.Kernel.Release + " is older than 4.18 and has no scheduler mh", Fix: fix}}
+	case before(f.Kernel, 5, 9):
+		return []Finding{{Severity: Warning, Text: "kernel " + f.Kernel.Release + " is older than 5.9: clients that reuse a port may wait a second", Fix: fix}}
 	}
 	return nil
 }
 
-// noIPVS: the kernel has no IPVS, or has not loaded it.
-func noIPVS(f Facts) []Finding {
+// noIPVS reports a kernel without IPVS.
+func noIPVS(f box) []Finding {
 	if f.Kernel.IPVS {
 		return nil
 	}
-	if f.Kernel.Modules["ip_vs"] == Loadable {
+	if f.Kernel.Modules["ip_vs"] == facts.Loadable {
 		return []Finding{{
-			Severity: Warning, What: "module ip_vs is there and not loaded", Fix: "load it now, and at each start of the box",
+			Severity: Warning, Text: "module ip_vs is not loaded", Fix: "load it now and at boot",
 			Command: "modprobe ip_vs && echo ip_vs >/etc/modules-load.d/weir-ip_vs.conf",
 		}}
 	}
 	x := Finding{
-		Severity: Error, What: "kernel " + f.Kernel.Release + " has no IPVS",
+		Severity: Error, Text: "kernel " + f.Kernel.Release + " has no IPVS",
 		Fix: "install the full kernel package of your distribution (cloud kernels have fewer modules) and boot it, " +
-			"or do without: kernel.mode = \"iptables\"",
+			"or use iptables: kernel.mode = \"iptables\"",
 	}
 	if f.Config != nil && f.Config.Kernel.Mode == config.ModeAuto {
-		x.Severity, x.What = Warning, x.What+", so iptables balances: no schedulers, weights and limits"
+		x.Severity, x.Text = Warning, x.Text+": fallback to iptables, without schedulers, weights and limits"
 	}
 	return []Finding{x}
 }
 
-// noModules: of the modules that are needed the kernel has some neither built in nor to
-// load. One that can be loaded is: the kernel asks for it by itself.
-func noModules(f Facts) []Finding {
+// noModules reports modules that are neither built in nor loadable. The kernel loads a
+// loadable one by itself.
+func noModules(f box) []Finding {
 	mode := linux.ModeIPVS
-	if !f.usesIPVS() {
+	if !facts.UsesIPVS(&f.Facts) {
 		mode = linux.ModeIPTables
 	}
-	served := f.served()
+	served := facts.ServedBy(&f.Facts)
 	var lacks, hidden []string
-	for _, m := range linux.Modules(mode, served.schedulers) {
+	for _, m := range linux.Modules(mode, served.Schedulers) {
 		switch state := f.Kernel.Modules[m]; {
-		case m == "ip_vs": // which has a check of its own
-		case state == Absent:
+		case m == "ip_vs": // it has its own check
+		case state == facts.Absent:
 			lacks = append(lacks, m)
-		case state == Hidden:
+		case state == facts.Hidden:
 			hidden = append(hidden, m)
 		}
 	}
 	switch {
-	case len(hidden) > 0 && f.Running == nil: // a daemon that runs has them all
-		return []Finding{{Severity: Unknown, What: "whether kernel " + f.Kernel.Release + " has " + some(hidden) +
-			" can't be known: there is no /lib/modules/" + f.Kernel.Release}}
+	case len(hidden) > 0 && f.Running == nil: // a running daemon has them all
+		return []Finding{{Severity: Unknown, Text: "can't check " + some(hidden) + " of kernel " + f.Kernel.Release +
+			": there is no /lib/modules/" + f.Kernel.Release}}
 	case len(lacks) == 0:
 		return nil
 	}
 	return []Finding{{
-		Severity: Error, What: "kernel " + f.Kernel.Release + " lacks " + strings.Join(lacks, ", "),
-		Fix:     "load them, and where there is no such file install the full kernel package and boot it",
+		Severity: Error, Text: "kernel " + f.Kernel.Release + " lacks " + strings.Join(lacks, ", "),
+		Fix:     "load them; if a file is missing, install and boot the full kernel package",
 		Command: "modprobe -a " + strings.Join(lacks, " "),
 	}}
 }
 
-// fullIPVS: IPVS's table of connections is so full that its chains are long.
-func fullIPVS(f Facts) []Finding {
+// fullIPVS reports too few buckets of the connection table of IPVS.
+func fullIPVS(f box) []Finding {
 	if f.Kernel.IPVSBuckets == 0 || f.Kernel.IPVSConns/f.Kernel.IPVSBuckets < longChain {
 		return nil
 	}
 	return []Finding{{
 		Severity: Warning,
-		What:     fmt.Sprintf("IPVS has %d connections in %d buckets", f.Kernel.IPVSConns, f.Kernel.IPVSBuckets),
-		Fix:      "give it 2^20 buckets, 8 MiB, with the next start of the box",
+		Text:     fmt.Sprintf("IPVS has %d connections in %d buckets", f.Kernel.IPVSConns, f.Kernel.IPVSBuckets),
+		Fix:      "configure 2^20 buckets (8 MiB) for the next boot",
 		Command:  "echo options ip_vs conn_tab_bits=20 >/etc/modprobe.d/weir.conf",
 	}}
 }
 
-// longChain is how many connections a bucket should have at most.
+// longChain is the greatest acceptable number of connections of a bucket.
 const longChain = 8

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/routing"
 )
 
-// noSession: a BGP session is not there, and what can be seen of why.
-func noSession(f Facts) []Finding {
+// noSession reports BGP sessions that are down.
+func noSession(f box) []Finding {
 	var out []Finding
 	for _, p := range f.Speakers {
 		down, known := "", false
@@ -19,11 +21,11 @@ func noSession(f Facts) []Finding {
 				continue
 			}
 			known = true
-			if n.State == status.Established {
+			if n.State == routing.Established {
 				p.Error, p.Asked = "", false
 				if n.Problem != "" {
 					out = append(out, Finding{
-						Severity: Warning, What: "BGP peer " + p.Name + ": " + n.Problem, Why: "the session is there, and does not do all that it should",
+						Severity: Warning, Text: "BGP peer " + p.Name + ": " + n.Problem, Reason: "the session is up, but not complete",
 						Fix: "see weir bgp neighbors",
 					})
 				}
@@ -31,60 +33,60 @@ func noSession(f Facts) []Finding {
 				down += " (" + n.Down + ")"
 			}
 		}
-		if x, bad := p.session(down, known); bad {
+		if x, bad := session(p, down, known); bad {
 			out = append(out, x)
 		}
 	}
 	return out
 }
 
-// session judges one peer; down is what the daemon says, empty if the session is up.
-func (p Answer) session(down string, known bool) (Finding, bool) {
+// session judges one peer; down is the state in the daemon, empty if the session is up.
+func session(p facts.Answer, down string, known bool) (Finding, bool) {
 	side := "compare both sides: weir bgp router-config --vendor frr --peer " + p.Name
-	x := Finding{Severity: Error, What: fmt.Sprintf("BGP peer %s (%s)", p.Name, p.Addr.Addr())}
+	x := Finding{Severity: Error, Text: fmt.Sprintf("BGP peer %s (%s)", p.Name, p.Addr.Addr())}
 	if !known {
-		x.Severity = Warning // nobody tries
+		x.Severity = Warning // the daemon does not try
 	}
 	switch {
 	case p.Refused:
-		x.What += " refuses TCP port " + fmt.Sprint(p.Addr.Port())
-		x.Fix = "start the speaker there, and let it take this box's address; " + side
+		x.Text += " refuses TCP port " + fmt.Sprint(p.Addr.Port())
+		x.Fix = "start the speaker there, and configure this box as its neighbor; " + side
 	case p.Error != "":
-		x.What += " can't be reached on TCP port " + fmt.Sprint(p.Addr.Port()) + ": it " + p.Error
-		x.Fix = "see ip route get " + p.Addr.Addr().String() + ", and whether a firewall on the way lets TCP 179 pass, both ways"
+		x.Text += " can't be reached on TCP port " + fmt.Sprint(p.Addr.Port()) + ": it " + p.Error
+		x.Fix = "see ip route get " + p.Addr.Addr().String() + ", and check that firewalls accept TCP 179 in both directions"
 	case down != "" && p.Asked:
-		x.What += " takes connections, and " + down
+		x.Text += " accepts connections, and " + down
 		x.Fix = side
 	case down != "":
-		x.What += ": " + down
+		x.Text += ": " + down
 		x.Fix = side + "; the router must reach this box on TCP port 179"
 	default:
 		return x, false
 	}
 	if down != "" && p.Error != "" {
-		x.What += "; " + down
+		x.Text += "; " + down
 	}
 	return x, true
 }
 
-// noBFD: a session is up, and the BFD beside it is not.
-func noBFD(f Facts) []Finding {
+// noBFD reports BGP sessions without their BFD session.
+func noBFD(f box) []Finding {
 	var out []Finding
 	for _, n := range f.Neighbors.Neighbors {
-		if n.State == status.Established && n.BFD != nil && n.BFD.State != "up" {
+		if n.State == routing.Established && n.BFD != nil && n.BFD.State != "up" {
 			out = append(out, Finding{
-				Severity: Warning, What: fmt.Sprintf("BFD with peer %s is %s: that it dies is noticed after %.0f s only", n.Name, n.BFD.State, n.Hold),
-				Fix: "switch BFD on at the router, single hop, and let UDP port 3784 pass, both ways",
+				Severity: Warning, Text: fmt.Sprintf("BFD with peer %s is %s: a dead peer is detected only after %.0f s", n.Name, n.BFD.State, n.Hold),
+				Fix: "enable single-hop BFD on the router, and accept UDP port 3784 in both directions",
 			})
 		}
 	}
 	return out
 }
 
-// noMember: a member of the fleet does not answer, or is not heard.
-func noMember(f Facts) []Finding {
+// noMember reports members of the fleet that do not answer.
+func noMember(f box) []Finding {
 	var out []Finding
-	add := func(s Severity, what, fix string) { out = append(out, Finding{Severity: s, What: what, Fix: fix}) }
+	add := func(s Severity, what, fix string) { out = append(out, Finding{Severity: s, Text: what, Fix: fix}) }
 	port := f.Config.Fleet.Gossip.Bind.Port()
 	state := map[string]status.Member{}
 	for _, m := range f.Fleet.Members {
@@ -95,36 +97,36 @@ func noMember(f Facts) []Finding {
 		switch {
 		case known && m.Life == "left":
 		case a.Refused:
-			add(Error, fmt.Sprintf("member %s refuses TCP port %d: no weir runs there, or it has another port", a.Name, port),
+			add(Error, fmt.Sprintf("member %s refuses TCP port %d: no weir is running there, or it has another port", a.Name, port),
 				"on that box: weir doctor")
 		case a.Error != "":
 			add(Error, fmt.Sprintf("member %s can't be reached on TCP port %d: it %s", a.Name, port, a.Error),
-				fmt.Sprintf("see whether the box is up, and whether firewalls let TCP and UDP port %d pass, both ways", port))
+				fmt.Sprintf("check that the box is up, and that firewalls accept TCP and UDP port %d in both directions", port))
 		case known && (m.Suspect || m.Life == "dead"):
-			add(Error, fmt.Sprintf("member %s takes TCP connections, and does not answer over UDP", a.Name),
-				fmt.Sprintf("let UDP port %d pass, both ways, on both boxes and between them", port))
+			add(Error, fmt.Sprintf("member %s accepts TCP connections, but does not answer over UDP", a.Name),
+				fmt.Sprintf("accept UDP port %d in both directions, on both boxes and between them", port))
 		}
 	}
 	if f.Fleet.Error != "" {
-		add(Error, "this box takes no part in the fleet: "+f.Fleet.Error, "see weir members")
+		add(Error, "this box is not in the fleet: "+f.Fleet.Error, "see weir members")
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.Fleet.Unjoined)) {
-		if !slices.ContainsFunc(f.Members, func(a Answer) bool { return a.Name == name && a.Error != "" }) {
-			add(Warning, "can't join "+name+": "+f.Fleet.Unjoined[name], "see whether it has the same cluster.fleet and cluster.keys")
+	for _, name := range slices.Sorted(maps.Keys(f.Fleet.UnreachableNames)) {
+		if !slices.ContainsFunc(f.Members, func(a facts.Answer) bool { return a.Name == name && a.Error != "" }) {
+			add(Warning, "can't join "+name+": "+f.Fleet.UnreachableNames[name], "check that it has the same fleet.name and fleet.keys")
 		}
 	}
 	if n := f.Fleet.Counters.Refused; n > 0 {
-		add(Warning, fmt.Sprintf("%d messages of members could not be decrypted, or are another fleet's", n),
-			"have the same cluster.fleet, and a common key in cluster.keys, on all members")
+		add(Warning, fmt.Sprintf("%d messages could not be decrypted, or belong to another fleet", n),
+			"configure the same fleet.name, and a common key in fleet.keys, on all members")
 	}
 	if f.Fleet.Counters.Conflicts > 0 {
-		add(Error, "a second box has the name of a member", "give each its own cluster.member")
+		add(Error, "a second box has the name of a member", "give each box its own fleet.member")
 	}
 	return out
 }
 
-// noAPI: an API server does not answer.
-func noAPI(f Facts) []Finding {
+// noAPI reports API servers that do not answer.
+func noAPI(f box) []Finding {
 	connected := map[string]bool{}
 	if f.Running != nil {
 		for _, c := range f.Running.Clusters {
@@ -137,35 +139,35 @@ func noAPI(f Facts) []Finding {
 			continue
 		}
 		out = append(out, Finding{
-			Severity: Error, What: fmt.Sprintf("the API server of cluster %s (%s): %s", a.Cluster, a.URL, a.Error),
-			Fix: "see whether it is up, and the way to it; what weir knows of the cluster is served on meanwhile",
+			Severity: Error, Text: fmt.Sprintf("the API server of cluster %s (%s): %s", a.Cluster, a.URL, a.Error),
+			Fix: "check that it is up, and the network; the last known state of the cluster is served",
 		})
 	}
 	return out
 }
 
-// clockFree: nothing keeps the clock right.
-func clockFree(f Facts) []Finding {
+// clockFree reports a clock that is not synchronized.
+func clockFree(f box) []Finding {
 	if f.Clock.Synchronized {
 		return nil
 	}
-	x := Finding{Severity: Info, What: "nothing keeps this box's clock right; times in logs will not fit those of others",
-		Fix: "switch a time service on", Command: "timedatectl set-ntp true"}
+	x := Finding{Severity: Info, Text: "the clock of this box is not synchronized; times in logs will differ from other hosts",
+		Fix: "enable a time service", Command: "timedatectl set-ntp true"}
 	if len(f.APIs) > 0 {
-		x.Severity, x.What = Warning, "nothing keeps this box's clock right"
+		x.Severity, x.Text = Warning, "the clock of this box is not synchronized"
 	}
 	return []Finding{x}
 }
 
 const (
-	// skewed is how far clocks may be apart before anybody cares, wrong when certificates
-	// and tokens begin to fail.
+	// skewed is the difference of clocks that is reported, wrong the one where
+	// certificates and tokens fail.
 	skewed = 30 * time.Second
 	wrong  = 5 * time.Minute
 )
 
-// clockSkew: this box's clock is not an API server's.
-func clockSkew(f Facts) []Finding {
+// clockSkew reports a difference between the clocks of this box and an API server.
+func clockSkew(f box) []Finding {
 	var out []Finding
 	for _, a := range f.APIs {
 		by := a.Skew.Abs()
@@ -177,13 +179,13 @@ func clockSkew(f Facts) []Finding {
 			way = "behind"
 		}
 		x := Finding{
-			Severity: Warning, What: fmt.Sprintf("this box's clock is %s %s that of cluster %s", by, way, a.Cluster),
-			Fix: "see which of the two is right, and switch its time service on", Command: "timedatectl set-ntp true",
+			Severity: Warning, Text: fmt.Sprintf("the clock of this box is %s %s that of cluster %s", by, way, a.Cluster),
+			Fix: "find the wrong one, and enable its time service", Command: "timedatectl set-ntp true",
 		}
 		if by >= wrong {
 			x.Severity = Error
 		} else {
-			x.Why = fmt.Sprintf("certificates and tokens fail from %v on", wrong)
+			x.Reason = fmt.Sprintf("certificates and tokens fail from a difference of %v on", wrong)
 		}
 		out = append(out, x)
 	}

@@ -5,44 +5,45 @@ import (
 	"net/netip"
 	"strings"
 
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/lb"
 )
 
-// who names a socket's process.
-func (s Socket) who() string {
+// who returns the name of a socket's process.
+func who(s facts.Socket) string {
 	if s.PID == 0 {
-		return "a process (run as root to see which)"
+		return "a process (run as root for its name)"
 	}
 	return fmt.Sprintf("%s, process %d,", s.Process, s.PID)
 }
 
-// takes tells whether a socket has a port of an address: its own, or on all addresses.
-func (s Socket) takes(a netip.Addr, port uint16) bool {
+// takes reports whether a socket has a port of an address, or of all addresses.
+func takes(s facts.Socket, a netip.Addr, port uint16) bool {
 	return s.Addr.Port() == port && (s.Addr.Addr() == a || s.Addr.Addr().IsUnspecified() || !a.IsValid() || a.IsUnspecified())
 }
 
-// deafListener: somebody listens on a VIP's own port, or on a node port: packets go to the
-// backends, and never to him.
-func deafListener(f Facts) []Finding {
-	served := f.served()
+// deafListener reports programs that listen on a frontend or a node port and never receive
+// a packet.
+func deafListener(f box) []Finding {
+	served := facts.ServedBy(&f.Facts)
 	var out []Finding
 	for _, s := range f.Sockets {
-		if s.PID != 0 && s.PID == f.pid() {
+		if s.PID != 0 && s.PID == facts.PID(&f.Facts) {
 			continue // health checks of node ports
 		}
-		for _, x := range served.frontends {
-			if s.Addr == netip.AddrPortFrom(x.addr, x.port) && strings.EqualFold(s.Proto.String(), x.proto) {
+		for _, x := range served.Frontends {
+			if s.Addr == netip.AddrPortFrom(x.Addr, x.Port) && strings.EqualFold(s.Proto.String(), x.Proto) {
 				out = append(out, Finding{
-					Severity: Warning, What: fmt.Sprintf("%s listens on %s, which is %s's: nobody will ever reach it", s.who(), s.Addr, x.what),
-					Fix: "stop it, or have it listen on an address of the box",
+					Severity: Warning, Text: fmt.Sprintf("%s listens on %s of %s: no client reaches it", who(s), s.Addr, x.Service),
+					Fix: "stop it, or make it listen on an address of the box",
 				})
 			}
 		}
-		for _, x := range served.nodePorts {
-			if s.takes(x.addr, x.port) && strings.EqualFold(s.Proto.String(), x.proto) {
+		for _, x := range served.NodePorts {
+			if takes(s, x.Addr, x.Port) && strings.EqualFold(s.Proto.String(), x.Proto) {
 				out = append(out, Finding{
-					Severity: Warning, What: fmt.Sprintf("%s listens on port %d, which is a node port of %s: clients from outside do not reach it", s.who(), x.port, x.what),
-					Fix: "stop it, or have it listen on another port; node ports are 30000 to 32767",
+					Severity: Warning, Text: fmt.Sprintf("%s listens on port %d, a node port of %s: outside clients do not reach it", who(s), x.Port, x.Service),
+					Fix: "stop it, or change its port; node ports are 30000 to 32767",
 				})
 				break
 			}
@@ -59,8 +60,8 @@ type port struct {
 	proto lb.Protocol
 }
 
-// ports are those that the configuration has weir listen on.
-func (f Facts) ports() []port {
+// ports returns the ports on which weir listens by its configuration.
+func (f box) ports() []port {
 	var out []port
 	if b := f.Config.BGP; b != nil && b.Speaker.ListenPort > 0 {
 		addrs := b.Speaker.ListenAddrs
@@ -73,26 +74,30 @@ func (f Facts) ports() []port {
 	}
 	if c := f.Config.Fleet; c != nil {
 		for _, proto := range []lb.Protocol{lb.TCP, lb.UDP} {
-			out = append(out, port{"cluster.bind", c.Gossip.Bind.Addr(), c.Gossip.Bind.Port(), proto})
+			out = append(out, port{"fleet.bind", c.Gossip.Bind.Addr(), c.Gossip.Bind.Port(), proto})
 		}
 	}
-	if a, err := netip.ParseAddrPort(f.Config.Daemon.Listen); err == nil {
-		out = append(out, port{"daemon.listen", a.Addr(), a.Port(), lb.TCP})
+	seen := map[string]bool{}
+	for _, l := range f.Config.Daemon.Listeners() {
+		if a, err := netip.ParseAddrPort(l.Addr); err == nil && !seen[l.Addr] {
+			seen[l.Addr] = true
+			out = append(out, port{"daemon." + l.Key, a.Addr(), a.Port(), lb.TCP})
+		}
 	}
 	return out
 }
 
-// takenPort: somebody else has a port that weir is to listen on.
-func takenPort(f Facts) []Finding {
+// takenPort reports other programs on the ports of weir.
+func takenPort(f box) []Finding {
 	var out []Finding
 	for _, p := range f.ports() {
 		for _, s := range f.Sockets {
-			if s.PID == 0 || s.PID == f.pid() || s.Process == unit || s.Proto != p.proto || !s.takes(p.addr, p.port) {
+			if s.PID == 0 || s.PID == facts.PID(&f.Facts) || s.Process == facts.Unit || s.Proto != p.proto || !takes(s, p.addr, p.port) {
 				continue
 			}
 			out = append(out, Finding{
-				Severity: Error, What: fmt.Sprintf("%s has %s port %d of %s", s.who(), strings.ToLower(p.proto.String()), p.port, p.key),
-				Fix: "stop it, or write another port or address there",
+				Severity: Error, Text: fmt.Sprintf("%s has %s port %d of %s", who(s), strings.ToLower(p.proto.String()), p.port, p.key),
+				Fix: "stop it, or change that port or address",
 			})
 			break
 		}

@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/lb"
 )
 
-// neededSysctls are the parameters that weir must have, whoever sets them.
-func (f Facts) neededSysctls() []lb.Sysctl {
+// neededSysctls returns the parameters that weir needs.
+func (f box) neededSysctls() []lb.Sysctl {
 	if f.Config == nil {
 		return withoutIPVS(f, lb.Sysctls([]lb.Family{lb.IPv4}))
 	}
@@ -20,14 +21,14 @@ func (f Facts) neededSysctls() []lb.Sysctl {
 	return withoutIPVS(f, slices.Compact(out))
 }
 
-func withoutIPVS(f Facts, list []lb.Sysctl) []lb.Sysctl {
+func withoutIPVS(f box, list []lb.Sysctl) []lb.Sysctl {
 	return slices.DeleteFunc(list, func(s lb.Sysctl) bool {
-		return (!f.usesIPVS() || !f.Kernel.IPVS) && strings.HasPrefix(s.Name, "net.ipv4.vs.")
+		return (!facts.UsesIPVS(&f.Facts) || !f.Kernel.IPVS) && strings.HasPrefix(s.Name, "net.ipv4.vs.")
 	})
 }
 
-// wrongSysctl: the kernel has another value than weir needs.
-func wrongSysctl(f Facts) []Finding {
+// wrongSysctl reports parameters with a wrong value.
+func wrongSysctl(f box) []Finding {
 	var out []Finding
 	for _, s := range f.neededSysctls() {
 		have, ok := f.Sysctls[s.Name]
@@ -35,11 +36,11 @@ func wrongSysctl(f Facts) []Finding {
 			continue
 		}
 		x := Finding{
-			Severity: Error, What: fmt.Sprintf("%s is %s, and must be %s", s.Name, have, s.Value),
-			Fix: "set it; weir does so itself when it runs, unless kernel.manage_sysctls is false", Command: set(s.Name, s.Value),
+			Severity: Error, Text: fmt.Sprintf("%s is %s, and must be %s", s.Name, have, s.Value),
+			Fix: "set it; a running weir does so unless kernel.manage_sysctls is false", Command: set(s.Name, s.Value),
 		}
 		if f.Running == nil && (f.Config == nil || f.Config.Kernel.ManageSysctls) {
-			x.Severity, x.Fix, x.Command = Info, "weir sets it when it starts", ""
+			x.Severity, x.Fix, x.Command = Info, "the start of weir sets it", ""
 		}
 		out = append(out, x)
 	}
@@ -53,10 +54,10 @@ func set(name, value string) string {
 	return "sysctl -w " + name + "=" + value
 }
 
-// sysctlFile: a file sets another value than weir needs, when the box starts or somebody
-// runs sysctl --system. The last of the files decides.
-func sysctlFile(f Facts) []Finding {
-	last := map[string]SysctlLine{}
+// sysctlFile reports files that set a wrong value at boot or by sysctl --system. The last
+// file counts.
+func sysctlFile(f box) []Finding {
+	last := map[string]facts.SysctlLine{}
 	for _, l := range f.SysctlFiles {
 		last[l.Name] = l
 	}
@@ -68,27 +69,26 @@ func sysctlFile(f Facts) []Finding {
 		}
 		out = append(out, Finding{
 			Severity: Warning,
-			What:     fmt.Sprintf("%s:%d sets %s to %s, and weir needs %s", l.File, l.Line, l.Name, l.Value, s.Value),
-			Fix:      "make that line a comment",
+			Text:     fmt.Sprintf("%s:%d sets %s to %s, and weir needs %s", l.File, l.Line, l.Name, l.Value, s.Value),
+			Fix:      "comment that line out",
 			Command:  fmt.Sprintf("sed -i '%ds/^/# /' %s", l.Line, l.File),
 		})
 	}
 	return out
 }
 
-// reuse: before kernel 5.9 a client that used a port again lost its first packet, with
-// conn_reuse_mode 1, or had a backend that was gone, with 0 (kubernetes issue 81775).
-func reuse(f Facts) []Finding {
+// reuse reports conn_reuse_mode 1 before kernel 5.9: a client that reuses a port loses its
+// first packet (kubernetes issue 81775).
+func reuse(f box) []Finding {
 	const name = "net.ipv4.vs.conn_reuse_mode"
 	if v, ok := f.Sysctls[name]; !ok || v == "0" {
 		return nil
 	}
-	return []Finding{{Severity: Warning, What: name + " is not 0 on kernel " + f.Kernel.Release, Fix: "set it, until there is a newer kernel", Command: set(name, "0")}}
+	return []Finding{{Severity: Warning, Text: name + " is not 0 on kernel " + f.Kernel.Release, Fix: "set it to 0, until the kernel is upgraded", Command: set(name, "0")}}
 }
 
-// rpFilter: strict reverse path filtering drops what comes in where the kernel would not
-// send the answer. With several ways to the clients that is so for some of them.
-func rpFilter(f Facts) []Finding {
+// rpFilter reports strict reverse path filtering on a box with several uplinks.
+func rpFilter(f box) []Finding {
 	var strict []string
 	for _, l := range f.Network.Links {
 		if l.Name != "lo" && l.Up && f.effective("rp_filter", l.Name) == "1" {
@@ -97,36 +97,35 @@ func rpFilter(f Facts) []Finding {
 	}
 	var out []Finding
 	for _, name := range strict {
-		door := slices.Contains(f.Network.Doors, name)
-		if !door || len(f.Network.Doors) < 2 && f.Network.RPFiltered == 0 {
+		uplink := slices.Contains(f.Network.Uplinks, name)
+		if !uplink || len(f.Network.Uplinks) < 2 && f.Network.RPFiltered == 0 {
 			continue
 		}
-		what := "rp_filter is strict on " + name + ", one of several interfaces by which clients come (" + strings.Join(f.Network.Doors, ", ") + ")"
+		what := "rp_filter is strict on " + name + ", one of several uplinks (" + strings.Join(f.Network.Uplinks, ", ") + ")"
 		if n := f.Network.RPFiltered; n > 0 {
 			what = fmt.Sprintf("rp_filter is strict on %s, and has dropped %d packets", name, n)
 		}
 		conf := "net.ipv4.conf." + sysctlPart(name) + ".rp_filter"
 		out = append(out, Finding{
-			Severity: Warning, What: what,
-			Fix:     "make it loose, in /etc/sysctl.d too",
+			Severity: Warning, Text: what,
+			Fix:     "set it to loose, in /etc/sysctl.d too",
 			Command: set(conf, "2") + " && echo " + conf + "=2 >>/etc/sysctl.d/90-weir-rp-filter.conf",
 		})
 	}
 	return out
 }
 
-// effective is the greater one of a parameter of all interfaces and of one
+// effective returns the greater value of a parameter of all interfaces and of one
 // (Documentation/networking/ip-sysctl.rst).
-func (f Facts) effective(parameter, link string) string {
+func (f box) effective(parameter, link string) string {
 	return max(f.Sysctls["net.ipv4.conf.all."+parameter], f.Sysctls["net.ipv4.conf."+sysctlPart(link)+"."+parameter])
 }
 
-// sysctlPart is the name of an interface within that of a parameter.
+// sysctlPart returns the name of an interface in the name of a parameter.
 func sysctlPart(link string) string { return strings.ReplaceAll(link, ".", "/") }
 
-// localnet: with route_localnet neighbors reach what listens on 127.0.0.1
-// (CVE-2020-8558).
-func localnet(f Facts) []Finding {
+// localnet reports route_localnet, which opens 127.0.0.1 to neighbors (CVE-2020-8558).
+func localnet(f box) []Finding {
 	var out []Finding
 	for _, name := range append([]string{"all"}, f.links()...) {
 		conf := "net.ipv4.conf." + sysctlPart(name) + ".route_localnet"
@@ -134,14 +133,14 @@ func localnet(f Facts) []Finding {
 			continue
 		}
 		out = append(out, Finding{
-			Severity: Warning, What: conf + " is 1: hosts of that network can reach what listens on 127.0.0.1",
+			Severity: Warning, Text: conf + " is 1: hosts of that network can reach services on 127.0.0.1",
 			Fix: "clear it, unless something on this box needs it and its firewall drops 127.0.0.0/8 from outside", Command: set(conf, "0"),
 		})
 	}
 	return out
 }
 
-func (f Facts) links() []string {
+func (f box) links() []string {
 	var out []string
 	for _, l := range f.Network.Links {
 		out = append(out, l.Name)
@@ -149,32 +148,32 @@ func (f Facts) links() []string {
 	return out
 }
 
-// lostRA: a box that forwards does not listen to router advertisements any more, unless
-// accept_ra is 2; its default route goes when its lifetime is over.
-func lostRA(f Facts) []Finding {
+// lostRA reports a default route by router advertisements that a forwarding box will
+// lose, because accept_ra is not 2.
+func lostRA(f box) []Finding {
 	link := f.Network.DefaultByRA
 	conf := "net.ipv6.conf." + sysctlPart(link) + ".accept_ra"
 	if link == "" || f.Sysctls["net.ipv6.conf.all.forwarding"] != "1" || f.Sysctls[conf] == "2" {
 		return nil
 	}
 	return []Finding{{
-		Severity: Error, What: "the IPv6 default route is by router advertisements on " + link + ", which a box that forwards ignores while accept_ra is " + f.Sysctls[conf],
-		Fix:     "let it listen, in /etc/sysctl.d too, or set a default route",
+		Severity: Error, Text: "the IPv6 default route comes from router advertisements on " + link + ", which a forwarding box ignores while accept_ra is " + f.Sysctls[conf],
+		Fix:     "set it to 2, in /etc/sysctl.d too, or set a default route",
 		Command: set(conf, "2") + " && echo " + conf + "=2 >>/etc/sysctl.d/90-weir-ra.conf",
 	}}
 }
 
-// bridged: on a node whose pods hang on a bridge, replies within it go past conntrack
-// unless the bridge calls iptables.
-func bridged(f Facts) []Finding {
+// bridged reports a node with pods on a bridge that does not call iptables: replies within
+// the bridge bypass conntrack.
+func bridged(f box) []Finding {
 	const name = "net.bridge.bridge-nf-call-iptables"
-	bridge := slices.ContainsFunc(f.Network.Links, func(l Link) bool { return l.Kind == "bridge" })
+	bridge := slices.ContainsFunc(f.Network.Links, func(l facts.Link) bool { return l.Kind == "bridge" })
 	have, ok := f.Sysctls[name]
 	if !bridge || ok && have == "1" {
 		return nil
 	}
 	return []Finding{{
-		Severity: Error, What: "pods are on a bridge, and " + name + " is " + cmp.Or(have, "not there"),
+		Severity: Error, Text: "pods are on a bridge, and " + name + " is " + cmp.Or(have, "missing"),
 		Fix:     "load br_netfilter and set it, in /etc/sysctl.d and /etc/modules-load.d too",
 		Command: "modprobe br_netfilter && " + set(name, "1"),
 	}}

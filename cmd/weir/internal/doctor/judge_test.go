@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/routing"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -32,7 +36,7 @@ name = "tor1"
 address = "10.1.0.254"
 asn = 65000
 bfd = true
-[cluster]
+[fleet]
 name = "edge"
 member = "box1"
 advertise = "10.1.0.1"
@@ -48,7 +52,7 @@ node_name = "box1"
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse("weir.toml", []byte(text), config.Disk{})
+	cfg, err := load.Parse("weir.toml", []byte(text), source.Disk{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,47 +62,47 @@ func parse(t testing.TB, text string) *config.Config {
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // healthy are facts in which nothing is wrong.
-func healthy(t testing.TB) Facts {
+func healthy(t testing.TB) facts.Facts {
 	t.Helper()
-	f := Facts{
-		Missing: map[Part]string{}, Config: parse(t, everything), ConfigFile: "weir.toml", Now: now, Version: "1.0",
+	f := facts.Facts{
+		Missing: map[facts.Part]string{}, Config: parse(t, everything), ConfigFile: "weir.toml", Now: now, Version: "1.0",
 		Running: &status.Status{State: status.OK, Version: "1.0", PID: 7, Kernel: status.Kernel{Mode: "ipvs", LastAudit: now.Add(-time.Second)}},
-		Neighbors: status.Neighbors{ASN: 65001, Neighbors: []status.Neighbor{
-			{Name: "tor1", State: status.Established, Hold: 9, BFD: &status.BFD{State: "up"}}}},
+		Neighbors: routing.Neighbors{ASN: 65001, Neighbors: []routing.Neighbor{
+			{Name: "tor1", State: routing.Established, Hold: 9, BFD: &routing.BFD{State: "up"}}}},
 		Fleet: status.Members{Members: []status.Member{{Name: "box2", Life: "alive"}}},
 		Services: status.Services{Frontends: []status.Frontend{{
 			Service: "static/web", Kind: "LoadBalancer", Address: "192.0.2.10", Port: 80, Protocol: "TCP",
 			Servers: []status.Server{{Address: "10.2.0.11:80"}},
 		}, {Service: "prod/a/b", Kind: lb.NodePort.String(), Address: "10.1.0.1", Port: 30080, Protocol: "TCP"}}},
-		Kernel:      Kernel{Release: "6.1.0-1-amd64", IPVS: true, IPVSBuckets: 4096, IPVSConns: 100, Modules: map[string]ModuleState{}},
+		Kernel:      facts.Kernel{Release: "6.1.0-1-amd64", IPVS: true, IPVSBuckets: 4096, IPVSConns: 100, Modules: map[string]facts.ModuleState{}},
 		Sysctls:     map[string]string{"net.bridge.bridge-nf-call-iptables": "1", "net.ipv4.vs.conn_reuse_mode": "1"},
-		Conntrack:   ConntrackFacts{Count: 1000, Max: 262144, Buckets: 65536},
-		Sockets:     []Socket{{lb.TCP, netip.MustParseAddrPort("0.0.0.0:179"), 7, "weir"}, {lb.TCP, netip.MustParseAddrPort("0.0.0.0:80"), 8, "nginx"}},
-		Network:     NetworkFacts{Doors: []string{"front"}, Links: []Link{link("back", "10.2.0.1/24"), link("cni0", "10.3.0.1/24"), link("front", "10.1.0.1/24"), link("kube-ipvs0", "192.0.2.10/32")}},
-		Ways:        []Way{{Backend: netip.MustParseAddr("10.2.0.11"), Interface: "back", MTU: 1500, Keep: true, Probed: true, Small: true, Large: true}},
-		Speakers:    []Answer{{Name: "tor1", Addr: netip.MustParseAddrPort("10.1.0.254:179"), Asked: true}},
-		Members:     []Answer{{Name: "box2", Addr: netip.MustParseAddrPort("10.1.0.2:7946"), Asked: true}},
-		APIs:        []API{{Cluster: "prod", URL: "https://10.9.0.1:6443", HasDate: true, Skew: time.Second}},
-		Clock:       ClockFacts{Synchronized: true},
-		System:      SystemFacts{Booted: true, Enabled: "enabled", Active: "active", Networkd: true, NetworkdKeeps: true, OpenFiles: 50, Most: 1000},
-		Files:       []FileFact{{Name: "/etc/weir/weir.toml", Key: "the configuration", User: "weir"}},
-		Disk:        DiskFacts{Dir: "/var/lib/weir", FreeSpace: 50, FreeFiles: 90},
-		Memory:      MemoryFacts{Total: 2000, Available: 1000},
+		Conntrack:   facts.ConntrackFacts{Count: 1000, Max: 262144, Buckets: 65536},
+		Sockets:     []facts.Socket{{Proto: lb.TCP, Addr: netip.MustParseAddrPort("0.0.0.0:179"), PID: 7, Process: "weir"}, {Proto: lb.TCP, Addr: netip.MustParseAddrPort("0.0.0.0:80"), PID: 8, Process: "nginx"}},
+		Network:     facts.NetworkFacts{Uplinks: []string{"front"}, Links: []facts.Link{link("back", "10.2.0.1/24"), link("cni0", "10.3.0.1/24"), link("front", "10.1.0.1/24"), link("kube-ipvs0", "192.0.2.10/32")}},
+		Ways:        []facts.Way{{Backend: netip.MustParseAddr("10.2.0.11"), Interface: "back", MTU: 1500, Keep: true, Probed: true, Small: true, Large: true}},
+		Speakers:    []facts.Answer{{Name: "tor1", Addr: netip.MustParseAddrPort("10.1.0.254:179"), Asked: true}},
+		Members:     []facts.Answer{{Name: "box2", Addr: netip.MustParseAddrPort("10.1.0.2:7946"), Asked: true}},
+		APIs:        []facts.API{{Cluster: "prod", URL: "https://10.9.0.1:6443", HasDate: true, Skew: time.Second}},
+		Clock:       facts.ClockFacts{Synchronized: true},
+		System:      facts.SystemFacts{Booted: true, Enabled: "enabled", Active: "active", Networkd: true, NetworkdKeeps: true, OpenFiles: 50, Most: 1000},
+		Files:       []facts.FileFact{{Name: "/etc/weir/weir.toml", Key: "the configuration", User: "weir"}},
+		Disk:        facts.DiskFacts{Dir: "/var/lib/weir", FreeSpace: 50, FreeFiles: 90},
+		Memory:      facts.MemoryFacts{Total: 2000, Available: 1000},
 		Tables:      []linux.Tables{tables(linux.Legacy, weirRules)},
-		SysctlFiles: parseSysctls("/etc/sysctl.d/a.conf", "net.ipv4.ip_forward = 1\n"),
+		SysctlFiles: []facts.SysctlLine{{File: "/etc/sysctl.d/a.conf", Name: "net.ipv4.ip_forward", Value: "1", Line: 1}},
 	}
 	f.Network.Links[1].Kind = "bridge"
 	for _, m := range linux.Modules(linux.ModeIPVS, []string{"rr", "wrr", "mh", "wlc"}) {
-		f.Kernel.Modules[m] = Loaded
+		f.Kernel.Modules[m] = facts.Loaded
 	}
-	for _, s := range f.neededSysctls() {
+	for _, s := range (box{f}).neededSysctls() {
 		f.Sysctls[s.Name] = s.Value
 	}
 	return f
 }
 
-func link(name, addr string) Link {
-	return Link{Name: name, MTU: 1500, Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}}
+func link(name, addr string) facts.Link {
+	return facts.Link{Name: name, MTU: 1500, Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}}
 }
 
 // weirRules is what weir's part of the filter table is like.
@@ -121,7 +125,7 @@ func tables(b linux.Backend, text string) linux.Tables {
 
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	r := Judge(healthy(t))
-	if !r.Well() || r.Unknown > 0 || r.Fine < len(Checks())-1 { // conn-reuse is for old kernels alone
+	if !r.Well() || r.Unknown > 0 || r.Fine < len(Checks())-1 { // conn-reuse is only for old kernels
 		t.Errorf("%s: %+v", r.Line(), r.Findings)
 	}
 	for _, x := range r.Findings {
@@ -131,186 +135,194 @@ func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	}
 }
 
-// ill is a box with one thing wrong, and what is to be found of it.
+// ill is a box with one thing wrong, and the expected findings.
 type ill struct {
 	check    string
 	severity Severity
 	what     string // a part of it
 	command  string // a part of it; empty: there is none
-	with     func(*Facts)
+	with     func(*facts.Facts)
 }
 
 var ills = slices.Concat(daemonIlls, kernelIlls, firewallIlls, networkIlls, peerIlls)
 
 var daemonIlls = []ill{
-	{"config", Error, "weir.toml:3: kernel.modus: there is no such key", "", func(f *Facts) {
-		f.Config, f.Missing[Configuration] = nil, "invalid"
-		f.Problems = []config.Problem{{Severity: config.Error, File: "weir.toml", Line: 3, Key: "kernel.modus", Text: "there is no such key", Suggestion: "did you mean mode?"}}
+	{"config", Error, "weir.toml:3: kernel.modus: there is no such key", "", func(f *facts.Facts) {
+		f.Config, f.Missing[facts.Configuration] = nil, "invalid"
+		f.Problems = []source.Problem{{Severity: source.Error, File: "weir.toml", Line: 3, Key: "kernel.modus", Text: "there is no such key", Suggestion: "did you mean mode?"}}
 	}},
-	{"config", Warning, "valid, and odd", "", func(f *Facts) {
-		f.Problems = []config.Problem{{Severity: config.Warning, Text: "valid, and odd"}}
+	{"config", Warning, "valid, and odd", "", func(f *facts.Facts) {
+		f.Problems = []source.Problem{{Severity: source.Warning, Text: "valid, and odd"}}
 	}},
 	{"running", Error, "weir is not running", "systemctl start weir", notThere},
-	{"running", Error, "systemd says that it failed", "systemctl start weir", func(f *Facts) { notThere(f); f.System.Active = "failed" }},
-	{"running", Error, "weir is not running", "", func(f *Facts) { notThere(f); f.System = SystemFacts{} }},
-	{"running", Info, "there is nothing to serve yet", "", func(f *Facts) { notThere(f); f.Config = &config.Config{} }},
-	{"running", Unknown, "can't be asked: no access", "", func(f *Facts) { f.Running, f.Missing[Daemon] = nil, "no access" }},
-	{"status", Warning, "3 of 4 backends are down", "", func(f *Facts) {
-		f.Running.State, f.Running.Why = status.Degraded, []string{"3 of 4 backends are down"}
+	{"running", Error, "systemd reports that it failed", "systemctl start weir", func(f *facts.Facts) { notThere(f); f.System.Active = "failed" }},
+	{"running", Error, "weir is not running", "", func(f *facts.Facts) { notThere(f); f.System = facts.SystemFacts{} }},
+	{"running", Info, "there is nothing to serve yet", "", func(f *facts.Facts) { notThere(f); f.Config = &config.Config{} }},
+	{"running", Unknown, "did not answer: no access", "", func(f *facts.Facts) { f.Running, f.Missing[facts.Daemon] = nil, "no access" }},
+	{"status", Warning, "3 of 4 backends are down", "", func(f *facts.Facts) {
+		f.Running.State, f.Running.Problems = status.Degraded, []status.Problem{{Text: "3 of 4 backends are down"}}
 	}},
-	{"status", Error, "the kernel can't be read", "", func(f *Facts) {
-		f.Running.State, f.Running.Why = status.Failed, []string{"the kernel can't be read"}
+	{"status", Error, "the kernel can't be read", "", func(f *facts.Facts) {
+		f.Running.State, f.Running.Problems = status.Failed, []status.Problem{{Text: "the kernel can't be read"}}
 	}},
-	{"audit", Error, "since 1h0m0s", "systemctl restart weir", func(f *Facts) { f.Running.Kernel.LastAudit = now.Add(-time.Hour) }},
-	{"version", Warning, "version 0.9 runs, and 1.0 is installed", "systemctl restart weir", func(f *Facts) { f.Running.Version = "0.9" }},
-	{"unit", Warning, "not enabled", "systemctl enable weir", func(f *Facts) { f.System.Enabled = "disabled" }},
-	{"unit", Warning, "masked", "systemctl unmask weir && systemctl enable weir", func(f *Facts) { f.System.Enabled = "masked" }},
-	{"files", Error, "user weir, can't read /root/key (cluster.keys): mode 0600, owner 0:0", "chown weir /root/key", func(f *Facts) {
-		f.Files = []FileFact{{Name: "/root/key", Key: "cluster.keys", User: "weir", Error: "mode 0600, owner 0:0"}}
+	{"audit", Error, "was 1h0m0s ago", "systemctl restart weir", func(f *facts.Facts) { f.Running.Kernel.LastAudit = now.Add(-time.Hour) }},
+	{"version", Warning, "version 0.9 is running, and 1.0 is installed", "systemctl restart weir", func(f *facts.Facts) { f.Running.Version = "0.9" }},
+	{"unit", Warning, "not enabled", "systemctl enable weir", func(f *facts.Facts) { f.System.Enabled = "disabled" }},
+	{"unit", Warning, "masked", "systemctl unmask weir && systemctl enable weir", func(f *facts.Facts) { f.System.Enabled = "masked" }},
+	{"files", Error, "(user weir) can't read /root/key (fleet.keys): mode 0600, owner 0:0", "chown weir /root/key", func(f *facts.Facts) {
+		f.Files = []facts.FileFact{{Name: "/root/key", Key: "fleet.keys", User: "weir", Error: "mode 0600, owner 0:0"}}
 	}},
-	{"files", Error, "can't write to /var/lib/weir", "install -d -o weir -m 0750 /var/lib/weir", func(f *Facts) {
-		f.Files = []FileFact{{Name: "/var/lib/weir", Key: "daemon.state_dir", User: "weir", Error: "its file system is read-only", Write: true}}
+	{"files", Error, "can't write to /var/lib/weir", "install -d -o weir -m 0750 /var/lib/weir", func(f *facts.Facts) {
+		f.Files = []facts.FileFact{{Name: "/var/lib/weir", Key: "daemon.state_dir", User: "weir", Error: "its file system is read-only", Write: true}}
 	}},
-	{"files", Error, "there is no such file", "", func(f *Facts) {
-		f.Files = []FileFact{{Name: "/x/kubeconfig", Key: "kubernetes.prod.kubeconfig", User: "weir", Error: absent}}
+	{"files", Error, "there is no such file", "", func(f *facts.Facts) {
+		f.Files = []facts.FileFact{{Name: "/x/kubeconfig", Key: "kubernetes.prod.kubeconfig", User: "weir", Error: facts.NoFile}}
 	}},
-	{"files", Error, "(the configuration)", "chmod a+r /etc/weir/a.toml && chmod a+x /etc/weir", func(f *Facts) {
-		f.Files = []FileFact{{Name: "/etc/weir/a.toml", Key: "the configuration", User: "weir", Error: "mode 0600, owner 0:0"}}
+	{"files", Error, "(the configuration)", "chmod a+r /etc/weir/a.toml && chmod a+x /etc/weir", func(f *facts.Facts) {
+		f.Files = []facts.FileFact{{Name: "/etc/weir/a.toml", Key: "the configuration", User: "weir", Error: "mode 0600, owner 0:0"}}
 	}},
-	{"disk", Warning, "3% of the space", "", func(f *Facts) { f.Disk.FreeSpace = 3 }},
-	{"disk", Error, "0% of the inodes", "", func(f *Facts) { f.Disk.FreeFiles = 0 }},
-	{"open-files", Warning, "900 files and connections open, of at most 1000", "LimitNOFILE", func(f *Facts) { f.System.OpenFiles = 900 }},
-	{"memory", Warning, "90 of 2000 MiB", "", func(f *Facts) { f.Memory.Available = 90 }},
-	{"clock", Warning, "nothing keeps", "timedatectl set-ntp true", func(f *Facts) { f.Clock.Synchronized = false }},
-	{"clock", Info, "nothing keeps", "timedatectl set-ntp true", func(f *Facts) { f.Clock.Synchronized, f.APIs = false, nil }},
-	{"clock-skew", Warning, "1m0s behind that of cluster prod", "timedatectl", func(f *Facts) { f.APIs[0].Skew = -time.Minute }},
-	{"clock-skew", Error, "10m0s ahead of", "timedatectl", func(f *Facts) { f.APIs[0].Skew = 10 * time.Minute }},
+	{"disk", Warning, "3% of the space", "", func(f *facts.Facts) { f.Disk.FreeSpace = 3 }},
+	{"disk", Error, "0% of the inodes", "", func(f *facts.Facts) { f.Disk.FreeFiles = 0 }},
+	{"open-files", Warning, "900 files and connections open, of at most 1000", "LimitNOFILE", func(f *facts.Facts) { f.System.OpenFiles = 900 }},
+	{"memory", Warning, "90 of 2000 MiB", "", func(f *facts.Facts) { f.Memory.Available = 90 }},
+	{"clock", Warning, "is not synchronized", "timedatectl set-ntp true", func(f *facts.Facts) { f.Clock.Synchronized = false }},
+	{"clock", Info, "is not synchronized", "timedatectl set-ntp true", func(f *facts.Facts) { f.Clock.Synchronized, f.APIs = false, nil }},
+	{"clock-skew", Warning, "1m0s behind that of cluster prod", "timedatectl", func(f *facts.Facts) { f.APIs[0].Skew = -time.Minute }},
+	{"clock-skew", Error, "10m0s ahead of", "timedatectl", func(f *facts.Facts) { f.APIs[0].Skew = 10 * time.Minute }},
 }
 
-func notThere(f *Facts) {
-	f.Running, f.NotRunning, f.Missing[Daemon] = nil, "weir is not running", "weir is not running"
+func notThere(f *facts.Facts) {
+	f.Running, f.NotRunning, f.Missing[facts.Daemon] = nil, "weir is not running", "weir is not running"
 }
 
 var kernelIlls = []ill{
-	{"kernel", Error, "older than 4.18", "", func(f *Facts) { f.Kernel.Release = "3.10.0-1160.el7" }},
-	{"kernel", Warning, "older than 5.9", "", func(f *Facts) { f.Kernel.Release = "4.19.0-27-amd64" }},
-	{"ipvs", Warning, "not loaded", "modprobe ip_vs && echo ip_vs >/etc/modules-load.d/weir-ip_vs.conf", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Loadable }},
-	{"ipvs", Warning, "so iptables balances", "", func(f *Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, Absent }},
-	{"ipvs", Error, "has no IPVS", "", func(f *Facts) {
-		f.Kernel.IPVS, f.Kernel.Modules["ip_vs"], f.Config.Kernel.Mode = false, Absent, config.ModeIPVS
+	{"kernel", Error, "older than 4.18", "", func(f *facts.Facts) { f.Kernel.Release = "3.10.0-1160.el7" }},
+	{"kernel", Warning, "older than 5.9", "", func(f *facts.Facts) { f.Kernel.Release = "4.19.0-27-amd64" }},
+	{"ipvs", Warning, "not loaded", "modprobe ip_vs && echo ip_vs >/etc/modules-load.d/weir-ip_vs.conf", func(f *facts.Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, facts.Loadable }},
+	{"ipvs", Warning, "fallback to iptables", "", func(f *facts.Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, facts.Absent }},
+	{"ipvs", Error, "has no IPVS", "", func(f *facts.Facts) {
+		f.Kernel.IPVS, f.Kernel.Modules["ip_vs"], f.Config.Kernel.Mode = false, facts.Absent, config.ModeIPVS
 	}},
-	{"modules", Error, "lacks ip_vs_mh", "modprobe -a ip_vs_mh", func(f *Facts) {
-		f.Config.Services[0].Scheduler.Name, f.Kernel.Modules["ip_vs_mh"] = "mh", Absent
+	{"modules", Error, "lacks ip_vs_mh", "modprobe -a ip_vs_mh", func(f *facts.Facts) {
+		f.Config.Services[0].Scheduler.Name, f.Kernel.Modules["ip_vs_mh"] = "mh", facts.Absent
 	}},
-	{"modules", Error, "lacks xt_set", "modprobe -a xt_set", func(f *Facts) { f.Kernel.Modules["xt_set"] = Absent }},
-	{"modules", Unknown, "there is no /lib/modules/6.1.0-1-amd64", "", func(f *Facts) { notThere(f); f.Kernel.Modules["xt_set"] = Hidden }},
-	{"ipvs-table", Warning, "100000 connections in 4096 buckets", "conn_tab_bits=20", func(f *Facts) { f.Kernel.IPVSConns = 100000 }},
-	{"conntrack-room", Warning, "holds 90 connections of at most 100 (90%)", "nf_conntrack_max=262144", func(f *Facts) { f.Conntrack.Count, f.Conntrack.Max = 90, 100 }},
-	{"conntrack-room", Error, "(99%)", "nf_conntrack_max=1048544", func(f *Facts) { f.Conntrack.Count = 262136 }},
-	{"conntrack-drops", Error, "dropped 5 packets within a second", "nf_conntrack_max=524288", func(f *Facts) { f.Conntrack.Growing, f.Conntrack.Dropped = 5, 9 }},
-	{"conntrack-drops", Info, "9 packets since the box started", "", func(f *Facts) { f.Conntrack.Dropped = 9 }},
-	{"conntrack-buckets", Warning, "64 buckets for 1000", "nf_conntrack_buckets=500", func(f *Facts) { f.Conntrack.Buckets = 64 }},
-	{"sysctl", Error, "net.ipv4.ip_forward is 0, and must be 1", "sysctl -w net.ipv4.ip_forward=1", func(f *Facts) { f.Sysctls["net.ipv4.ip_forward"] = "0" }},
-	{"sysctl", Error, "net.ipv4.conf.front.arp_ignore is 0", "sysctl -w net.ipv4.conf.front.arp_ignore=1", func(f *Facts) { f.Sysctls["net.ipv4.conf.front.arp_ignore"] = "0" }},
-	{"sysctl", Info, "net.ipv4.ip_forward is 0", "", func(f *Facts) { notThere(f); f.Sysctls["net.ipv4.ip_forward"] = "0" }},
-	{"sysctl-file", Warning, "/etc/sysctl.d/99.conf:2 sets net.ipv4.ip_forward to 0, and weir needs 1", "sed -i '2s/^/# /' /etc/sysctl.d/99.conf", func(f *Facts) {
-		f.SysctlFiles = append(f.SysctlFiles, parseSysctls("/etc/sysctl.d/99.conf", "# hardened\nnet/ipv4/ip_forward=0\n")...)
+	{"modules", Error, "lacks xt_set", "modprobe -a xt_set", func(f *facts.Facts) { f.Kernel.Modules["xt_set"] = facts.Absent }},
+	{"modules", Unknown, "there is no /lib/modules/6.1.0-1-amd64", "", func(f *facts.Facts) { notThere(f); f.Kernel.Modules["xt_set"] = facts.Hidden }},
+	{"ipvs-table", Warning, "100000 connections in 4096 buckets", "conn_tab_bits=20", func(f *facts.Facts) { f.Kernel.IPVSConns = 100000 }},
+	{"conntrack-room", Warning, "has 90 of at most 100 connections (90%)", "nf_conntrack_max=262144", func(f *facts.Facts) { f.Conntrack.Count, f.Conntrack.Max = 90, 100 }},
+	{"conntrack-room", Error, "(99%)", "nf_conntrack_max=1048544", func(f *facts.Facts) { f.Conntrack.Count = 262136 }},
+	{"conntrack-drops", Error, "dropped 5 packets in one second", "nf_conntrack_max=524288", func(f *facts.Facts) { f.Conntrack.Growing, f.Conntrack.Dropped = 5, 9 }},
+	{"conntrack-drops", Info, "9 packets since boot", "", func(f *facts.Facts) { f.Conntrack.Dropped = 9 }},
+	{"conntrack-buckets", Warning, "64 buckets for 1000", "nf_conntrack_buckets=500", func(f *facts.Facts) { f.Conntrack.Buckets = 64 }},
+	{"sysctl", Error, "net.ipv4.ip_forward is 0, and must be 1", "sysctl -w net.ipv4.ip_forward=1", func(f *facts.Facts) { f.Sysctls["net.ipv4.ip_forward"] = "0" }},
+	{"sysctl", Error, "net.ipv4.conf.front.arp_ignore is 0", "sysctl -w net.ipv4.conf.front.arp_ignore=1", func(f *facts.Facts) { f.Sysctls["net.ipv4.conf.front.arp_ignore"] = "0" }},
+	{"sysctl", Info, "net.ipv4.ip_forward is 0", "", func(f *facts.Facts) { notThere(f); f.Sysctls["net.ipv4.ip_forward"] = "0" }},
+	{"sysctl-file", Warning, "/etc/sysctl.d/99.conf:2 sets net.ipv4.ip_forward to 0, and weir needs 1", "sed -i '2s/^/# /' /etc/sysctl.d/99.conf", func(f *facts.Facts) {
+		f.SysctlFiles = append(f.SysctlFiles, facts.SysctlLine{File: "/etc/sysctl.d/99.conf", Name: "net.ipv4.ip_forward", Value: "0", Line: 2})
 	}},
-	{"conn-reuse", Warning, "is not 0", "sysctl -w net.ipv4.vs.conn_reuse_mode=0", func(f *Facts) { f.Kernel.Release = "5.4.0-150-generic" }},
-	{"rp-filter", Warning, "strict on front, one of several interfaces by which clients come (back, front)", "sysctl -w net.ipv4.conf.front.rp_filter=2", func(f *Facts) {
-		f.Network.Doors, f.Sysctls["net.ipv4.conf.front.rp_filter"] = []string{"back", "front"}, "1"
+	{"conn-reuse", Warning, "is not 0", "sysctl -w net.ipv4.vs.conn_reuse_mode=0", func(f *facts.Facts) { f.Kernel.Release = "5.4.0-150-generic" }},
+	{"rp-filter", Warning, "strict on front, one of several uplinks (back, front)", "sysctl -w net.ipv4.conf.front.rp_filter=2", func(f *facts.Facts) {
+		f.Network.Uplinks, f.Sysctls["net.ipv4.conf.front.rp_filter"] = []string{"back", "front"}, "1"
 	}},
-	{"rp-filter", Warning, "has dropped 12 packets", "rp_filter=2", func(f *Facts) {
+	{"rp-filter", Warning, "has dropped 12 packets", "rp_filter=2", func(f *facts.Facts) {
 		f.Sysctls["net.ipv4.conf.all.rp_filter"], f.Network.RPFiltered = "1", 12
 	}},
-	{"route-localnet", Warning, "net.ipv4.conf.front.route_localnet is 1", "route_localnet=0", func(f *Facts) { f.Sysctls["net.ipv4.conf.front.route_localnet"] = "1" }},
-	{"accept-ra", Error, "router advertisements on front", "sysctl -w net.ipv6.conf.front.accept_ra=2", func(f *Facts) {
+	{"route-localnet", Warning, "net.ipv4.conf.front.route_localnet is 1", "route_localnet=0", func(f *facts.Facts) { f.Sysctls["net.ipv4.conf.front.route_localnet"] = "1" }},
+	{"accept-ra", Error, "router advertisements on front", "sysctl -w net.ipv6.conf.front.accept_ra=2", func(f *facts.Facts) {
 		f.Network.DefaultByRA, f.Sysctls["net.ipv6.conf.front.accept_ra"] = "front", "1"
 	}},
-	{"bridge-netfilter", Error, "is 0", "bridge-nf-call-iptables=1", func(f *Facts) { f.Sysctls["net.bridge.bridge-nf-call-iptables"] = "0" }},
+	{"bridge-netfilter", Error, "is 0", "bridge-nf-call-iptables=1", func(f *facts.Facts) { f.Sysctls["net.bridge.bridge-nf-call-iptables"] = "0" }},
 }
 
 var firewallIlls = []ill{
-	{"iptables-mixed", Warning, "4 rules in iptables-legacy and 1 in iptables-nft", "", func(f *Facts) {
+	{"iptables-mixed", Warning, "4 rules in iptables-legacy and 1 in iptables-nft", "", func(f *facts.Facts) {
 		f.Tables = append(f.Tables, tables(linux.NFT, "*filter\n:INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"))
 	}},
-	{"iptables-mixed", Error, "weir's own are in both", "", func(f *Facts) { f.Tables = append(f.Tables, tables(linux.NFT, weirRules)) }},
-	{"kube-proxy", Error, "kube-proxy runs here, as process 42", "", func(f *Facts) { f.Processes = []Process{{42, "kube-proxy"}} }},
-	{"kube-proxy", Info, "leaves it alone", "", func(f *Facts) { f.Processes, f.Config.Kernel.NamePrefix = []Process{{42, "kube-proxy"}}, "WEIR" }},
-	{"kube-proxy", Error, "KUBE-PROXY-CANARY in table nat", "iptables-legacy -t nat -D OUTPUT -j KUBE-PROXY-CANARY && iptables-legacy -t nat -F KUBE-PROXY-CANARY && iptables-legacy -t nat -X KUBE-PROXY-CANARY", func(f *Facts) {
+	{"iptables-mixed", Error, "weir's own are in both", "", func(f *facts.Facts) { f.Tables = append(f.Tables, tables(linux.NFT, weirRules)) }},
+	{"kube-proxy", Error, "kube-proxy is running as process 42", "", func(f *facts.Facts) { f.Processes = []facts.Process{{PID: 42, Name: "kube-proxy"}} }},
+	{"kube-proxy", Info, "keeps its objects", "", func(f *facts.Facts) {
+		f.Processes, f.Config.Kernel.NamePrefix = []facts.Process{{PID: 42, Name: "kube-proxy"}}, "WEIR"
+	}},
+	{"kube-proxy", Error, "KUBE-PROXY-CANARY in table nat", "iptables-legacy -t nat -D OUTPUT -j KUBE-PROXY-CANARY && iptables-legacy -t nat -F KUBE-PROXY-CANARY && iptables-legacy -t nat -X KUBE-PROXY-CANARY", func(f *facts.Facts) {
 		f.Tables[0].Chains = append(f.Tables[0].Chains, linux.ParseTables("*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-PROXY-CANARY - [0:0]\n-A OUTPUT -j KUBE-PROXY-CANARY\nCOMMIT\n")...)
 	}},
-	{"strangers", Error, "kube-router", "", func(f *Facts) { f.Processes = []Process{{42, "kube-router"}} }},
-	{"strangers", Info, "keepalived", "", func(f *Facts) { f.Processes = []Process{{42, "keepalived"}} }},
-	{"nftables", Info, "chain filter_INPUT of nf_tables table inet firewalld (input) has rules", "", func(f *Facts) {
-		f.NFTables = []NFChain{{Table: "inet firewalld", Name: "filter_INPUT", Hook: "input", Drops: true}}
+	{"foreign-servers", Error, "kube-router", "", func(f *facts.Facts) { f.Processes = []facts.Process{{PID: 42, Name: "kube-router"}} }},
+	{"foreign-servers", Info, "keepalived", "", func(f *facts.Facts) { f.Processes = []facts.Process{{PID: 42, Name: "keepalived"}} }},
+	{"nftables", Info, "chain filter_INPUT of nf_tables table inet firewalld (input) has rules", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFChain{{Table: "inet firewalld", Name: "filter_INPUT", Hook: "input", Drops: true}}
 	}},
-	{"nftables", Info, "drops what no rule of it lets in", "", func(f *Facts) {
-		f.NFTables = []NFChain{{Table: "inet f", Name: "in", Hook: "input", Drops: true, PolicyDrop: true}}
+	{"nftables", Info, "drops packets by default", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFChain{{Table: "inet f", Name: "in", Hook: "input", Drops: true, PolicyDrop: true}}
 	}},
-	{"firewall", Error, "replies of backend 10.2.0.11: rule 1 of chain FORWARD", "iptables-legacy -I FORWARD 1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", func(f *Facts) {
+	{"firewall", Error, "replies of backend 10.2.0.11: rule 1 of chain FORWARD", "iptables-legacy -I FORWARD 1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A FORWARD -j DROP\n-A FORWARD", 1))
 	}},
-	{"firewall", Error, "connections of BGP peer tor1: the policy of chain INPUT", "iptables-legacy -A INPUT -s 10.1.0.254 -p tcp --dport 179 -j ACCEPT", func(f *Facts) {
+	{"firewall", Error, "connections of BGP peer tor1: the policy of chain INPUT", "iptables-legacy -A INPUT -s 10.1.0.254 -p tcp --dport 179 -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "INPUT ACCEPT", "INPUT DROP", 1))
 	}},
-	{"firewall", Error, "gossip of member box2: rule 1 of chain MINE", "iptables-legacy -I INPUT 2 -s 10.1.0.2 -p udp --dport 7946 -j ACCEPT", func(f *Facts) {
+	{"firewall", Error, "gossip of member box2: rule 1 of chain MINE", "iptables-legacy -I INPUT 2 -s 10.1.0.2 -p udp --dport 7946 -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", ":MINE - [0:0]\n-A INPUT -s 10.1.0.0/24 -j MINE\n-A MINE -p udp -m multiport --dports 53,7946:7950 -j REJECT\n-A FORWARD", 1))
 	}},
-	{"firewall", Error, "BFD of peer tor1", "-p udp --dport 3784 -j ACCEPT", func(f *Facts) {
+	{"firewall", Error, "BFD of peer tor1", "-p udp --dport 3784 -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A INPUT ! -s 10.9.0.0/16 -p udp -m udp --dport 3784 -j DROP\n-A FORWARD", 1))
 	}},
-	{"port-vip", Warning, "nginx, process 8, listens on 192.0.2.10:80, which is static/web's", "", func(f *Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("192.0.2.10:80") }},
-	{"port-vip", Warning, "port 30080, which is a node port of prod/a/b", "", func(f *Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("[::]:30080") }},
-	{"port-own", Error, "bird, process 9, has tcp port 179 of bgp.listen_port", "", func(f *Facts) {
-		f.Sockets = append(f.Sockets, Socket{lb.TCP, netip.MustParseAddrPort("0.0.0.0:179"), 9, "bird"})
+	{"port-vip", Warning, "nginx, process 8, listens on 192.0.2.10:80 of static/web", "", func(f *facts.Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("192.0.2.10:80") }},
+	{"port-vip", Warning, "port 30080, a node port of prod/a/b", "", func(f *facts.Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("[::]:30080") }},
+	{"port-own", Error, "bird, process 9, has tcp port 179 of bgp.listen_port", "", func(f *facts.Facts) {
+		f.Sockets = append(f.Sockets, facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("0.0.0.0:179"), PID: 9, Process: "bird"})
 	}},
-	{"port-own", Error, "has udp port 7946 of cluster.bind", "", func(f *Facts) {
-		f.Sockets = append(f.Sockets, Socket{lb.UDP, netip.MustParseAddrPort("[::]:7946"), 9, "consul"})
+	{"port-own", Error, "has udp port 7946 of fleet.bind", "", func(f *facts.Facts) {
+		f.Sockets = append(f.Sockets, facts.Socket{Proto: lb.UDP, Addr: netip.MustParseAddrPort("[::]:7946"), PID: 9, Process: "consul"})
 	}},
 }
 
 var networkIlls = []ill{
-	{"link", Error, "interface front is down", "ip link set dev front up", func(f *Facts) { f.Network.Links[2].Up = false }},
-	{"link", Error, "there is no interface front", "", func(f *Facts) { f.Network.Links = f.Network.Links[:2] }},
-	{"route", Error, "no way to 10.2.0.11: no route", "", func(f *Facts) { f.Ways[0].Error = "no route" }},
-	{"mtu", Warning, "backends behind back have an MTU of 1400, and clients come by front with 1500", "ip link set dev back mtu 1500", func(f *Facts) { f.Network.Links[0].MTU = 1400 }},
-	{"mtu", Info, "backends behind back have an MTU of 1450", "--set-mss 1410", func(f *Facts) { f.Network.Links[0].MTU, f.Network.Links[0].Kind = 1450, "vxlan" }},
-	{"path-mtu", Error, "10.2.0.11 answers a small ping, and none of 1500 bytes", "ip route add 10.2.0.11 dev back mtu 1400", func(f *Facts) { f.Ways[0].Large = false }},
-	{"way-back", Info, "10.2.0.11 are behind a router", "", func(f *Facts) { f.Ways[0].Gateway = netip.MustParseAddr("10.2.0.254") }},
-	{"neighbor", Warning, "backend 10.2.0.11 does not answer", "", func(f *Facts) { f.Network.Neighbors = []Neighbor{{netip.MustParseAddr("10.2.0.11"), "back"}} }},
-	{"vip-twice", Warning, "VIP 192.0.2.10 is also an address of back", "", func(f *Facts) {
+	{"link", Error, "interface front is down", "ip link set dev front up", func(f *facts.Facts) { f.Network.Links[2].Up = false }},
+	{"link", Error, "there is no interface front", "", func(f *facts.Facts) { f.Network.Links = f.Network.Links[:2] }},
+	{"route", Error, "no route to 10.2.0.11: no route", "", func(f *facts.Facts) { f.Ways[0].Error = "no route" }},
+	{"mtu", Warning, "backends behind back have an MTU of 1400, and clients on front have 1500", "ip link set dev back mtu 1500", func(f *facts.Facts) { f.Network.Links[0].MTU = 1400 }},
+	{"mtu", Info, "backends behind back have an MTU of 1450", "--set-mss 1410", func(f *facts.Facts) { f.Network.Links[0].MTU, f.Network.Links[0].Kind = 1450, "vxlan" }},
+	{"path-mtu", Error, "10.2.0.11 answers a small ping, but none of 1500 bytes", "ip route add 10.2.0.11 dev back mtu 1400", func(f *facts.Facts) { f.Ways[0].Large = false }},
+	{"return-path", Info, "10.2.0.11 are behind a router", "", func(f *facts.Facts) { f.Ways[0].Gateway = netip.MustParseAddr("10.2.0.254") }},
+	{"neighbor", Warning, "backend 10.2.0.11 does not answer", "", func(f *facts.Facts) {
+		f.Network.Neighbors = []facts.Neighbor{{Addr: netip.MustParseAddr("10.2.0.11"), Interface: "back"}}
+	}},
+	{"vip-duplicate", Warning, "VIP 192.0.2.10 is also an address of back", "", func(f *facts.Facts) {
 		f.Network.Links[0].Addrs = append(f.Network.Links[0].Addrs, netip.MustParsePrefix("192.0.2.10/32"))
 	}},
-	{"lro", Warning, "at front", "ethtool -K front lro off", func(f *Facts) { f.Network.Links[2].LRO = true }},
-	{"drops", Warning, "front has lost 7 packets", "", func(f *Facts) { f.Network.Links[2].Dropped = 7 }},
-	{"drops", Warning, "no time for 3 packets", "netdev_max_backlog", func(f *Facts) { f.Network.SoftDrops = 3 }},
-	{"networkd", Warning, "systemd-networkd may delete", "ManageForeignRoutes=no", func(f *Facts) { f.System.NetworkdKeeps = false }},
+	{"lro", Warning, "on front", "ethtool -K front lro off", func(f *facts.Facts) { f.Network.Links[2].LRO = true }},
+	{"drops", Warning, "front has lost 7 packets", "", func(f *facts.Facts) { f.Network.Links[2].Dropped = 7 }},
+	{"drops", Warning, "dropped 3 packets", "netdev_max_backlog", func(f *facts.Facts) { f.Network.SoftDrops = 3 }},
+	{"networkd", Warning, "systemd-networkd may delete", "ManageForeignRoutes=no", func(f *facts.Facts) { f.System.NetworkdKeeps = false }},
 }
 
 var peerIlls = []ill{
-	{"bgp-peer", Error, "refuses TCP port 179; the session is Active (closed)", "", func(f *Facts) {
+	{"bgp-peer", Error, "refuses TCP port 179; the session is Active (closed)", "", func(f *facts.Facts) {
 		f.Neighbors.Neighbors[0].State, f.Neighbors.Neighbors[0].Down = "Active", "closed"
 		f.Speakers[0].Refused, f.Speakers[0].Error = true, "refuses the connection"
 	}},
-	{"bgp-peer", Error, "can't be reached on TCP port 179: it does not answer", "", func(f *Facts) {
+	{"bgp-peer", Error, "can't be reached on TCP port 179: it does not answer", "", func(f *facts.Facts) {
 		f.Neighbors.Neighbors[0].State, f.Speakers[0].Error = "Active", "does not answer"
 	}},
-	{"bgp-peer", Error, "takes connections, and the session is OpenSent (bad AS)", "", func(f *Facts) {
+	{"bgp-peer", Error, "accepts connections, and the session is OpenSent (bad AS)", "", func(f *facts.Facts) {
 		f.Neighbors.Neighbors[0].State, f.Neighbors.Neighbors[0].Down = "OpenSent", "bad AS"
 	}},
-	{"bgp-peer", Error, "tor1 (10.1.0.254): the session is Active", "", func(f *Facts) { f.Neighbors.Neighbors[0].State, f.Speakers[0].Asked = "Active", false }},
-	{"bgp-peer", Warning, "no IPv6", "", func(f *Facts) { f.Neighbors.Neighbors[0].Problem = "no IPv6" }},
-	{"bgp-peer", Warning, "does not answer", "", func(f *Facts) { notThere(f); f.Neighbors = status.Neighbors{}; f.Speakers[0].Error = "does not answer" }},
-	{"bfd", Warning, "BFD with peer tor1 is down: that it dies is noticed after 9 s", "", func(f *Facts) { f.Neighbors.Neighbors[0].BFD.State = "down" }},
-	{"member", Error, "box2 refuses TCP port 7946", "", func(f *Facts) { f.Members[0].Refused, f.Members[0].Error = true, "refuses" }},
-	{"member", Error, "box2 can't be reached on TCP port 7946: it does not answer", "", func(f *Facts) { f.Members[0].Error = "does not answer" }},
-	{"member", Error, "does not answer over UDP", "", func(f *Facts) { f.Fleet.Members[0].Suspect = true }},
-	{"member", Error, "no part in the fleet: port taken", "", func(f *Facts) { f.Fleet.Error = "port taken" }},
-	{"member", Warning, "can't join box3: no such host", "", func(f *Facts) { f.Fleet.Unjoined = map[string]string{"box3": "no such host"} }},
-	{"member", Warning, "4 messages of members could not be decrypted", "", func(f *Facts) { f.Fleet.Counters.Refused = 4 }},
-	{"member", Error, "a second box has the name", "", func(f *Facts) { f.Fleet.Counters.Conflicts = 1 }},
-	{"api-server", Error, "cluster prod (https://10.9.0.1:6443): connection refused", "", func(f *Facts) { f.APIs[0].Error = "connection refused" }},
+	{"bgp-peer", Error, "tor1 (10.1.0.254): the session is Active", "", func(f *facts.Facts) { f.Neighbors.Neighbors[0].State, f.Speakers[0].Asked = "Active", false }},
+	{"bgp-peer", Warning, "no IPv6", "", func(f *facts.Facts) { f.Neighbors.Neighbors[0].Problem = "no IPv6" }},
+	{"bgp-peer", Warning, "does not answer", "", func(f *facts.Facts) {
+		notThere(f)
+		f.Neighbors = routing.Neighbors{}
+		f.Speakers[0].Error = "does not answer"
+	}},
+	{"bfd", Warning, "BFD with peer tor1 is down: a dead peer is detected only after 9 s", "", func(f *facts.Facts) { f.Neighbors.Neighbors[0].BFD.State = "down" }},
+	{"member", Error, "box2 refuses TCP port 7946", "", func(f *facts.Facts) { f.Members[0].Refused, f.Members[0].Error = true, "refuses" }},
+	{"member", Error, "box2 can't be reached on TCP port 7946: it does not answer", "", func(f *facts.Facts) { f.Members[0].Error = "does not answer" }},
+	{"member", Error, "does not answer over UDP", "", func(f *facts.Facts) { f.Fleet.Members[0].Suspect = true }},
+	{"member", Error, "not in the fleet: port taken", "", func(f *facts.Facts) { f.Fleet.Error = "port taken" }},
+	{"member", Warning, "can't join box3: no such host", "", func(f *facts.Facts) { f.Fleet.UnreachableNames = map[string]string{"box3": "no such host"} }},
+	{"member", Warning, "4 messages could not be decrypted", "", func(f *facts.Facts) { f.Fleet.Counters.Refused = 4 }},
+	{"member", Error, "a second box has the name", "", func(f *facts.Facts) { f.Fleet.Counters.Conflicts = 1 }},
+	{"api-server", Error, "cluster prod (https://10.9.0.1:6443): connection refused", "", func(f *facts.Facts) { f.APIs[0].Error = "connection refused" }},
 }
 
 func TestEachIllIsFoundWithItsFix(t *testing.T) {
@@ -321,7 +333,7 @@ func TestEachIllIsFoundWithItsFix(t *testing.T) {
 			f := healthy(t)
 			tt.with(&f)
 			r := Judge(f)
-			i := slices.IndexFunc(r.Findings, func(x Finding) bool { return x.ID == tt.check && strings.Contains(x.What, tt.what) })
+			i := slices.IndexFunc(r.Findings, func(x Finding) bool { return x.ID == tt.check && strings.Contains(x.Text, tt.what) })
 			if i < 0 {
 				t.Fatalf("no %s %q among %+v", tt.check, tt.what, r.Findings)
 			}
@@ -329,8 +341,8 @@ func TestEachIllIsFoundWithItsFix(t *testing.T) {
 			if x.Severity != tt.severity || !strings.Contains(x.Command, tt.command) || tt.command == "" && x.Command != "" {
 				t.Errorf("want %s with %q: %+v", tt.severity, tt.command, x)
 			}
-			if (x.Severity == Error || x.Severity == Warning) && (x.Fix == "" || x.Why == "" || r.Well()) {
-				t.Errorf("no fix, no reason, or all is well: %+v", x)
+			if (x.Severity == Error || x.Severity == Warning) && (x.Fix == "" || x.Reason == "" || r.Well()) {
+				t.Errorf("no fix, no reason, or no problems: %+v", x)
 			}
 		})
 	}
@@ -341,11 +353,11 @@ func TestEachIllIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
-// What can't be looked at is unknown, and neither fine nor wrong; and a box of which
+// What can't be checked is unknown, and neither fine nor wrong; and a box of which
 // nothing is known at all is judged without a panic.
 func TestWhatIsMissingIsUnknown(t *testing.T) {
 	f := healthy(t)
-	f.Missing[Rules] = "only root may read them"
+	f.Missing[facts.Rules] = "only root may read them"
 	r := Judge(f)
 	for _, x := range r.Findings {
 		rules := slices.Contains([]string{"iptables-mixed", "kube-proxy", "firewall", "nftables"}, x.ID)
@@ -353,16 +365,16 @@ func TestWhatIsMissingIsUnknown(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 	}
-	if !strings.HasSuffix(r.Line(), "checks fine, 4 could not be looked at (--all shows them)") {
+	if !strings.HasSuffix(r.Line(), "checks fine, 4 could not be checked (--all lists them)") {
 		t.Errorf("it says %q", r.Line())
 	}
-	nothing := Facts{Missing: map[Part]string{}}
+	nothing := facts.Facts{Missing: map[facts.Part]string{}}
 	for _, c := range Checks() {
 		for _, p := range c.needs {
 			nothing.Missing[p] = "it is night"
 		}
 	}
-	nothing.Missing[Daemon] = "it is night"
+	nothing.Missing[facts.Daemon] = "it is night"
 	if r := Judge(nothing); r.Errors+r.Warnings > 0 || r.Unknown == 0 {
 		t.Errorf("%+v", r)
 	}
@@ -380,28 +392,28 @@ func TestOnlyTheChecksThatAreAskedFor(t *testing.T) {
 func TestTableHasFixesOfEverySeverity(t *testing.T) {
 	for _, tt := range []struct {
 		check string
-		with  func(f *Facts)
+		with  func(f *facts.Facts)
 		want  string
 	}{
-		{"clock", func(f *Facts) { f.Clock.Synchronized, f.APIs = false, nil }, `all is well: 1 check fine
+		{"clock", func(f *facts.Facts) { f.Clock.Synchronized, f.APIs = false, nil }, `no problems: 1 check fine
 
-info  clock  nothing keeps this box's clock right; times in logs will not fit those of others
-  fix: switch a time service on
+info  clock  the clock of this box is not synchronized; times in logs will differ from other hosts
+  fix: enable a time service
   run: timedatectl set-ntp true
 `},
-		{"config", func(f *Facts) {
-			f.Problems = []config.Problem{{Severity: config.Warning, File: "weir.toml", Line: 3, Text: "it is odd", Suggestion: "remove it"}}
+		{"config", func(f *facts.Facts) {
+			f.Problems = []source.Problem{{Severity: source.Warning, File: "weir.toml", Line: 3, Text: "it is odd", Suggestion: "remove it"}}
 		}, `0 checks fine, 1 warning, 0 errors
 
 warning  config  weir.toml:3: it is odd
-  why: it can be run, and is hardly meant so
+  reason: weir runs with it, but it is probably a mistake
   fix: remove it
 `},
-		{"clock-skew", func(f *Facts) { f.APIs[0].HasDate, f.APIs[0].Skew = true, time.Minute }, `0 checks fine, 1 warning, 0 errors
+		{"clock-skew", func(f *facts.Facts) { f.APIs[0].HasDate, f.APIs[0].Skew = true, time.Minute }, `0 checks fine, 1 warning, 0 errors
 
-warning  clock-skew  this box's clock is 1m0s ahead of that of cluster prod
-  why: certificates and tokens fail from 5m0s on
-  fix: see which of the two is right, and switch its time service on
+warning  clock-skew  the clock of this box is 1m0s ahead of that of cluster prod
+  reason: certificates and tokens fail from a difference of 5m0s on
+  fix: find the wrong one, and enable its time service
   run: timedatectl set-ntp true
 `},
 	} {
@@ -412,5 +424,17 @@ warning  clock-skew  this box's clock is 1m0s ahead of that of cluster prod
 		if got.String() != tt.want {
 			t.Errorf("%s:\n%s", tt.check, got.String())
 		}
+	}
+}
+
+func TestServedIsTheDaemonsWordOrTheConfiguration(t *testing.T) {
+	f := healthy(t)
+	f.Services.Frontends[0].Servers = append(f.Services.Frontends[0].Servers, status.Server{Address: "10.2.0.99:80"})
+	if s := facts.ServedBy(&f); len(s.Backends) != 2 || len(s.VIPs) != 1 || len(s.NodePorts) != 1 || !s.Keep[netip.MustParseAddr("10.2.0.11")] {
+		t.Errorf("by the daemon: %+v", s)
+	}
+	notThere(&f)
+	if s := facts.ServedBy(&f); len(s.Backends) != 1 || len(s.VIPs) != 1 || len(s.Frontends) != 1 || s.Frontends[0].Proto != "tcp" {
+		t.Errorf("by the configuration: %+v", s)
 	}
 }

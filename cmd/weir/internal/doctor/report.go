@@ -8,104 +8,105 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/doctor/facts"
+	"weir/cmd/weir/internal/status/text"
 )
 
-// Report is everything that was found, the worst first. The JSON names are stable.
+// Report are all findings, the worst first. The JSON names are stable.
 type Report struct {
-	// Errors and Warnings count findings; Fine counts checks, and so does Unknown, those
-	// that could not be looked at.
+	// Errors and Warnings count findings; Fine and Unknown count checks.
 	Errors   int       `json:"errors"`
 	Warnings int       `json:"warnings"`
 	Fine     int       `json:"fine"`
 	Unknown  int       `json:"unknown"`
 	Findings []Finding `json:"findings"`
-	// All lets the table show what is fine, too.
+	// All includes passed checks in the table.
 	All bool `json:"-"`
 }
 
 // ranks orders severities, the worst first.
 var ranks = map[Severity]int{Error: 0, Warning: 1, Info: 2, Unknown: 3, Fine: 4}
 
-// Judge judges facts by all Checks that apply to the box, or only by some, by their IDs.
-func Judge(f Facts, only ...string) Report {
+// Judge returns the report of all Checks that apply to the box, or of the given ones.
+func Judge(known facts.Facts, only ...string) Report {
+	f := box{known}
 	r := Report{Findings: []Finding{}}
 	for _, c := range Checks() {
 		if len(only) > 0 && !slices.Contains(only, c.ID) || c.applies != nil && !c.applies(f) {
 			continue
 		}
-		r.add(c, c.look(f))
+		r.add(c, c.run(f))
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(ranks[a.Severity], ranks[b.Severity]) })
 	return r
 }
 
-// look gives a check's findings, or the one that says why there can be none.
-func (c Check) look(f Facts) []Finding {
+// run returns the findings of a check, or one with the reason why it could not run.
+func (c Check) run(f box) []Finding {
 	for _, p := range c.needs {
 		if why, missing := f.Missing[p]; missing {
-			return []Finding{{Severity: Unknown, What: string(p) + " can't be looked at: " + why}}
+			return []Finding{{Severity: Unknown, Text: string(p) + " can't be checked: " + why}}
 		}
 	}
 	return c.judge(f)
 }
 
-// add counts the findings of a check and keeps them.
+// add adds the findings of a check.
 func (r *Report) add(c Check, found []Finding) {
-	ill := false
+	bad := false
 	for _, x := range found {
 		x.ID = c.ID
 		switch x.Severity {
 		case Error:
-			r.Errors, ill = r.Errors+1, true
+			r.Errors, bad = r.Errors+1, true
 		case Warning:
-			r.Warnings, ill = r.Warnings+1, true
+			r.Warnings, bad = r.Warnings+1, true
 		case Unknown:
-			r.Unknown, ill = r.Unknown+1, true
+			r.Unknown, bad = r.Unknown+1, true
 		}
-		if x.Why == "" && (x.Severity == Error || x.Severity == Warning) {
-			x.Why = c.Means
+		if x.Reason == "" && (x.Severity == Error || x.Severity == Warning) {
+			x.Reason = c.Means
 		}
 		r.Findings = append(r.Findings, x)
 	}
-	if ill {
+	if bad {
 		return
 	}
 	r.Fine++
 	if len(found) == 0 {
-		r.Findings = append(r.Findings, Finding{ID: c.ID, Severity: Fine, What: c.Fine})
+		r.Findings = append(r.Findings, Finding{ID: c.ID, Severity: Fine, Text: c.Fine})
 	}
 }
 
-// Well tells whether there is nothing to mend.
+// Well reports whether there are no errors and warnings.
 func (r Report) Well() bool { return r.Errors+r.Warnings == 0 }
 
-// Line says in one line whether all is well.
+// Line returns the summary in one line.
 func (r Report) Line() string {
-	out := status.Count(r.Fine, "check") + " fine"
+	out := text.Count(r.Fine, "check") + " fine"
 	if r.Well() {
-		out = "all is well: " + out
+		out = "no problems: " + out
 	} else {
-		out += ", " + status.Count(r.Warnings, "warning") + ", " + status.Count(r.Errors, "error")
+		out += ", " + text.Count(r.Warnings, "warning") + ", " + text.Count(r.Errors, "error")
 	}
 	if r.Unknown > 0 {
-		out += fmt.Sprintf(", %d could not be looked at", r.Unknown)
+		out += fmt.Sprintf(", %d could not be checked", r.Unknown)
 		if !r.All {
-			out += " (--all shows them)"
+			out += " (--all lists them)"
 		}
 	}
 	return out
 }
 
-// Table implements status.Tabler. The first line says whether all is well.
+// Table implements status.Tabler.
 func (r Report) Table(w io.Writer, _ time.Time) {
 	fmt.Fprintln(w, r.Line())
 	for _, x := range r.Findings {
 		if x.Severity == Fine || x.Severity == Unknown {
 			continue
 		}
-		fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.What)
-		for _, line := range []struct{ name, text string }{{"why", x.Why}, {"fix", x.Fix}, {"run", x.Command}} {
+		fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.Text)
+		for _, line := range []struct{ name, text string }{{"reason", x.Reason}, {"fix", x.Fix}, {"run", x.Command}} {
 			if line.text != "" {
 				fmt.Fprintf(w, "  %s: %s\n", line.name, line.text)
 			}
@@ -116,7 +117,7 @@ func (r Report) Table(w io.Writer, _ time.Time) {
 	}
 }
 
-// rest lists what is fine, and what is not known.
+// rest lists the passed and the unknown checks.
 func (r Report) rest(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	begun := false
@@ -128,7 +129,7 @@ func (r Report) rest(w io.Writer) {
 			begun = true
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Severity, x.ID, x.What)
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Severity, x.ID, x.Text)
 	}
-	_ = tw.Flush() // to a terminal or a file, of which the next write tells
+	_ = tw.Flush()
 }

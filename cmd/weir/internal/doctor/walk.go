@@ -10,36 +10,35 @@ import (
 	"weir/lb/linux"
 )
 
-// A packet is led through the filter table as the kernel would lead it, as far as its
-// rules can be understood. Of a match that is not (a set, a mark, a rate) nobody can tell
-// here whether it matches: a rule with one accuses nobody.
+// A packet traverses the filter table as in the kernel, as far as its rules are known. A
+// rule with an unknown match (a set, a mark, a rate) is never reported.
 
-// packet is what rules look at; what is empty is not known. State is conntrack's: NEW,
-// ESTABLISHED.
+// packet has the fields that rules match; empty ones are not known. State is that of
+// conntrack: NEW, ESTABLISHED.
 type packet struct {
 	hook     string // INPUT, FORWARD
 	in, out  string
 	src, dst netip.Addr
 	proto    string
-	port     uint16 // to which it goes
+	port     uint16 // of the destination
 	state    string
-	// service tells that it is a client's to a VIP, or the reply: weir's own rules let it
-	// pass, and nothing else.
+	// service is set for a packet of a client to a VIP, or its reply: only those are
+	// accepted by the rules of weir.
 	service bool
 }
 
-// fate is what becomes of a packet.
+// fate is the result for a packet.
 type fate struct {
 	dropped bool
-	// maybe tells that a rule that is not understood may have let it pass before.
+	// maybe is set if an unknown rule may have accepted it before.
 	maybe bool
-	// chain and rule say where it is dropped; rule counts from 1, 0 is the policy. top is
-	// the place in the hook's own chain from which it got there.
+	// chain and rule are the place of the drop; rule counts from 1, 0 is the policy. top is
+	// the rule in the chain of the hook that jumped there.
 	chain     string
 	rule, top int
 }
 
-// String says where it is dropped.
+// String describes the place of the drop.
 func (f fate) String() string {
 	if f.rule == 0 {
 		return "the policy of chain " + f.chain + " is DROP"
@@ -57,7 +56,7 @@ const (
 	returned
 )
 
-// pass leads a packet through the filter table, in which weir's chains have names that
+// pass sends a packet through the filter table, in which weir's chains have names that
 // begin with prefix.
 func pass(t linux.Tables, prefix string, p packet) fate {
 	c, ok := t.Find("filter", p.hook)
@@ -126,20 +125,20 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 	case "":
 		return goesOn
 	case w.prefix + "-IPVS-FILTER", w.prefix + "-FORWARD":
-		// They look at sets and marks, which only the kernel knows.
+		// They match sets and marks, which only the kernel knows.
 		if w.packet.service {
 			v = accepted
 		}
 	default:
-		// What is not sure to come here may be accepted there, but is not accused.
+		// An uncertain packet may be accepted there, but its drop is not reported.
 		before := w.fate
 		if v = w.chain(target, depth+1); !sure && v != goesOn {
 			w.fate = before
 		}
 	}
 	if !sure {
-		// An unsure DROP drops nobody for certain; an unsure ACCEPT may let it pass, and
-		// an unsure RETURN past what drops it.
+		// An uncertain DROP is ignored; an uncertain ACCEPT may accept it, and an
+		// uncertain RETURN may skip the drop.
 		w.fate.maybe = w.fate.maybe || v == accepted || v == returned
 		return goesOn
 	}
@@ -149,7 +148,7 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 	return v
 }
 
-// matches tells whether a rule is for a packet, whether that is sure, and where it leads.
+// matches reports whether a rule matches a packet, whether that is certain, and its target.
 func (p packet) matches(words []string) (matches, sure bool, target string) {
 	sure = true
 	for len(words) > 0 {
@@ -191,11 +190,11 @@ func lastTarget(words []string) string {
 	return ""
 }
 
-// match tells whether one option of a rule is so, and whether it is understood.
+// match reports whether one option of a rule matches, and whether it is known.
 func (p packet) match(option, value string) (ok, known bool) {
 	switch option {
 	case "-i":
-		if p.in == "" { // from outside, by whatever
+		if p.in == "" { // from outside, on any interface
 			return false, value == "lo"
 		}
 		return sameInterface(value, p.in), true

@@ -1,7 +1,6 @@
-// Package draft writes configurations for people to look over: TOML, with a
-// comment behind each key that says where its value comes from. It knows nothing
-// of what the keys mean; those who import other programs' configurations use it, and
-// read.go has what they read alike.
+// Package draft writes configurations for operators to review: TOML with a comment behind
+// each key about the origin of its value. It never interprets keys. The importers of other
+// programs' configurations use it; read.go has their common readers.
 package draft
 
 import (
@@ -12,12 +11,11 @@ import (
 	"time"
 )
 
-// Result is weir's configuration, made of another program's.
+// Result is weir's configuration, converted from another program's.
 type Result struct {
 	// TOML is valid for config.Parse on any machine.
 	TOML string
-	// Left are the settings that weir has no key for; TOML says so too, with the
-	// reasons.
+	// Left are the settings without a key; TOML lists them with the reasons.
 	Left []string
 }
 
@@ -30,10 +28,10 @@ func (w *Writer) Text(s string) { w.WriteString(s) }
 // Table begins a table: "[kernel]", "[[service]]".
 func (w *Writer) Table(header string) { w.Text("\n" + header + "\n") }
 
-// wide is where a list gets a line for each element, and a comment a new line.
+// wide is the width from which a list gets a line for each element.
 const wide = 80
 
-// Key writes a key with a comment that says where its value comes from.
+// Key writes a key with a comment about the origin of its value.
 func (w *Writer) Key(name string, v any, from string) {
 	if list, ok := v.([]string); ok && len(Literal(v)) > wide {
 		fmt.Fprintf(w, "%s = [ # %s\n", name, oneLine(from))
@@ -126,7 +124,7 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// Duration writes a duration as people do: 1m instead of 1m0s.
+// Duration returns a duration without zero units: 1m instead of 1m0s.
 func Duration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -14,7 +14,7 @@ func TestWriter(t *testing.T) {
 	w.Table("[kernel]")
 	w.Key("mode", "a \"b\"\n\x7f", "from\nhere")
 	w.Key("sync_period", 90*time.Second, "x")
-	w.Key("drain", 2*time.Hour, "x")
+	w.Key("drain_timeout", 2*time.Hour, "x")
 	w.Key("list", []string{"a", "b"}, "x")
 	w.Key("ports", []any{int64(80), "53/udp"}, "x")
 	w.Key("long", []string{strings.Repeat("a", 50), strings.Repeat("b", 50)}, "x")
@@ -26,7 +26,7 @@ func TestWriter(t *testing.T) {
 [kernel]
 mode = "a \"b\"\n\u007f" # from here
 sync_period = "1m30s" # x
-drain = "2h" # x
+drain_timeout = "2h" # x
 list = ["a", "b"] # x
 ports = [80, "53/udp"] # x
 long = [ # x

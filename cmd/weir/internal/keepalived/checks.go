@@ -32,7 +32,7 @@ func (k *check) add(key string, v any, from string) {
 	k.settings = append(k.settings, setting{key, v, from})
 }
 
-// same tells whether two checks ask the same.
+// same reports whether two checks have the same settings.
 func (k *check) same(o *check) bool {
 	if len(k.settings) != len(o.settings) {
 		return false
@@ -55,13 +55,16 @@ func (k *check) write(out *draft.Writer) {
 	}
 }
 
-// ranks are the kinds of checks, the most telling first.
+// ranks are the kinds of checks, the most thorough first.
 var ranks = [][]string{{"HTTP_GET", "SSL_GET"}, {"DNS_CHECK", "UDP_CHECK"}, {"SMTP_CHECK"}, {"TCP_CHECK"},
 	{"MISC_CHECK", "FILE_CHECK", "PING_CHECK", "BFD_CHECK"}}
 
-// check makes one check of those that the real servers have: weir asks all backends
-// of a service alike. Nil is none.
-func (c *converter) check(s *server) *check {
+// checkConverter converts the checks of real servers.
+type checkConverter struct{ *converter }
+
+// check returns one check for all real servers, because all backends of a service have
+// the same. Nil means none.
+func (c checkConverter) check(s *server) *check {
 	var found *check
 	without := 0
 	for _, r := range s.backends {
@@ -72,34 +75,34 @@ func (c *converter) check(s *server) *check {
 		case found == nil:
 			found = k
 		case !found.same(k):
-			c.leave(k.node, "weir asks all backends of a service alike, as "+found.node.at.brief()+" says")
+			c.leave(k.node, "all backends of a service have the same check, that of "+found.node.at.brief())
 		}
 	}
 	if found != nil && without > 0 {
-		found.remark += " The real servers that had no check, or none that weir can make, are asked the same."
+		found.remark += " Real servers without a check, or with an unsupported one, get the same."
 	}
 	return found
 }
 
-// best makes the most telling check of a real_server.
-func (c *converter) best(s *server, r real) *check {
+// best returns the most thorough check of a real_server.
+func (c checkConverter) best(s *server, r real) *check {
 	var best *check
 	for _, names := range ranks {
 		for _, n := range r.node.all(names...) {
 			if best != nil {
-				c.leave(n, "weir makes one check of a backend: that of "+best.node.at.brief())
+				c.leave(n, "a backend has one check, that of "+best.node.at.brief())
 				continue
 			}
 			if best = c.make(s, r, n); best == nil {
-				c.leave(n, "weir has no such check, and nothing in its place for "+s.proto)
+				c.leave(n, "weir does not support this check, and has no replacement for "+s.proto)
 			}
 		}
 	}
 	return best
 }
 
-// make makes a check of a block, nil if there is none like it.
-func (c *converter) make(s *server, r real, n *node) *check {
+// make returns the check of a block, nil if weir does not support it.
+func (c checkConverter) make(s *server, r real, n *node) *check {
 	k := &check{node: n}
 	switch n.name() {
 	case "HTTP_GET", "SSL_GET":
@@ -124,20 +127,20 @@ func (c *converter) make(s *server, r real, n *node) *check {
 	}
 	if p := c.take(n, "connect_port"); p != nil {
 		if v, err := parsePort(p.word(1)); err != nil || v == 0 {
-			c.leave(p, "it is no port")
+			c.leave(p, "it is not a port")
 		} else {
 			k.add("port", int64(v), from(p))
 		}
 	}
 	for _, h := range n.all("host") {
-		c.leave(h, "weir asks the backend at its own address")
+		c.leave(h, "weir checks the backend at its own address")
 	}
 	c.timing(s, r, k)
 	return k
 }
 
-// setting gives a directive of the check, of its real server or of the virtual server.
-func (c *converter) setting(s *server, r real, k *check, names ...string) *node {
+// setting returns a directive of the check, of its real server or of the virtual server.
+func (c checkConverter) setting(s *server, r real, k *check, names ...string) *node {
 	var found *node
 	for _, in := range []*node{s.node, r.node, k.node} {
 		if n := c.take(in, names...); n != nil {
@@ -147,10 +150,10 @@ func (c *converter) setting(s *server, r real, k *check, names ...string) *node 
 	return found
 }
 
-// timing writes how often and how long. keepalived asks every delay_loop, and after
-// a failure every delay_before_retry; weir asks at the shorter of the two always, so
-// that it finds out as soon.
-func (c *converter) timing(s *server, r real, k *check) {
+// timing writes interval and timeout. keepalived checks every delay_loop, and after a
+// failure every delay_before_retry. weir always uses the shorter interval, to detect
+// failures at the same time.
+func (c checkConverter) timing(s *server, r real, k *check) {
 	const least, most = 100 * time.Millisecond, time.Hour
 	value := func(absent time.Duration, names ...string) time.Duration {
 		n := c.setting(s, r, k, names...)
@@ -159,7 +162,7 @@ func (c *converter) timing(s *server, r real, k *check) {
 		}
 		d, ok := seconds(n.word(1))
 		if !ok {
-			c.leave(n, "it is no number of seconds")
+			c.leave(n, "it is not a number of seconds")
 			return absent
 		}
 		return min(max(d, least), most)
@@ -180,7 +183,7 @@ func (c *converter) timing(s *server, r real, k *check) {
 		if v, err := strconv.Atoi(n.word(1)); err == nil && v >= 0 && v < 1000 {
 			retries = v
 		} else {
-			c.leave(n, "it is no number from 0 to 999")
+			c.leave(n, "it is not a number from 0 to 999")
 		}
 	}
 	interval := loop
@@ -189,12 +192,12 @@ func (c *converter) timing(s *server, r real, k *check) {
 	}
 	k.add("interval", max(interval, timeout), "delay_loop "+draft.Literal(loop)+", delay_before_retry "+draft.Literal(pause)+"; not below the timeout")
 	k.add("timeout", timeout, "connect_timeout")
-	k.add("rise", int64(1), "keepalived takes a backend back at once")
+	k.add("rise", int64(1), "keepalived uses a backend again at once")
 	k.add("fall", int64(retries+1), "retry "+strconv.Itoa(retries))
 }
 
-// http writes what is asked by HTTP, of the first url.
-func (c *converter) http(s *server, r real, k *check) {
+// http writes the HTTP request, of the first url.
+func (c checkConverter) http(s *server, r real, k *check) {
 	kind := map[string]string{"HTTP_GET": "http", "SSL_GET": "https"}[k.node.name()]
 	k.add("type", kind, from(k.node))
 	url := &node{words: []string{"url"}}
@@ -203,7 +206,7 @@ func (c *converter) http(s *server, r real, k *check) {
 			url = u
 			continue
 		}
-		c.leave(u, "weir asks for one, the first")
+		c.leave(u, "weir requests one url, the first")
 	}
 	if p := c.take(url, "path"); p != nil && p.word(1) != "" {
 		k.add("path", p.word(1), from(p))
@@ -225,8 +228,8 @@ func (c *converter) http(s *server, r real, k *check) {
 	k.add("status", status, why)
 }
 
-// dns writes the query that is sent, and that the answer begins with its number.
-func (c *converter) dns(k *check) bool {
+// dns writes the query, and its ID as the beginning of the response.
+func (c checkConverter) dns(k *check) bool {
 	kind, name := dnsmessage.TypeSOA, "."
 	if n := c.take(k.node, "type"); n != nil {
 		types := map[string]dnsmessage.Type{"A": dnsmessage.TypeA, "NS": dnsmessage.TypeNS, "CNAME": dnsmessage.TypeCNAME,
@@ -255,15 +258,15 @@ func (c *converter) dns(k *check) bool {
 	}
 	k.add("type", "udp", from(k.node))
 	k.add("send", "hex:"+spaced(packet), fmt.Sprintf("a query for %s of %s", strings.TrimPrefix(kind.String(), "Type"), name))
-	k.add("expect", "hex:"+spaced(packet[:2]), "the number of the query; weir does not look whether the answer is an error")
+	k.add("expect", "hex:"+spaced(packet[:2]), "the ID of the query; weir does not check the response code")
 	return true
 }
 
 // spaced writes bytes in hexadecimal, a space between them.
 func spaced(b []byte) string { return fmt.Sprintf("% x", b) }
 
-// udp writes the datagram, and the answer up to the first byte that may be any.
-func (c *converter) udp(k *check) bool {
+// udp writes the datagram, and the response up to its first wildcard.
+func (c checkConverter) udp(k *check) bool {
 	send, reply := k.node.find("payload"), k.node.find("require_reply")
 	if send == nil || reply == nil {
 		return false
@@ -283,8 +286,8 @@ func (c *converter) udp(k *check) bool {
 	return true
 }
 
-// hexBytes reads keepalived's free form: words of digits, of which an odd one at the
-// end is a byte of its own. It ends before an x, which stands for any digit.
+// hexBytes parses keepalived's free form: words of digits. An odd digit at the end is a
+// byte. It ends before an x, the wildcard.
 func hexBytes(words []string) ([]byte, bool) {
 	var out []byte
 	for _, w := range words {
@@ -307,7 +310,7 @@ func hexBytes(words []string) ([]byte, bool) {
 	return out, true
 }
 
-// isAddress tells whether a word is one.
+// isAddress reports whether a word is an address.
 func isAddress(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err == nil

@@ -11,25 +11,24 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-const head = `# weir in place of keepalived, made of its configuration by weir import keepalived. Each key names
-# the line that it comes from. Look it over, stop keepalived, take its VIPs off the interfaces if it
-# has left them, then start weir. weir.toml, the reference, has all other keys.
+const head = `# weir in place of keepalived, converted by weir import keepalived. Each key has a comment with the
+# original line. Check it, stop keepalived, remove its VIPs from the
+# interfaces if any are left, then start weir. weir.toml, the reference, has all other keys.
 `
 
-// converter makes weir's configuration of a tree.
+// converter converts a tree to weir's configuration.
 type converter struct {
 	opts Options
 	top  *node
 	out  *draft.Writer
-	// done are the directives that have become keys; blocks need not be in it.
+	// done are the converted directives; blocks need not be in it.
 	done map[*node]bool
-	// left says of a directive, and all in its block, why it becomes no key, where
-	// that is not for the reason of the table.
+	// left has the reason for directives that are not converted with all in their block,
+	// if it differs from that of the table.
 	left map[*node]string
-	// marks tells that a virtual server by packet marks was left out.
+	// marks means that a virtual server by packet marks is not converted.
 	marks bool
-	// vips are the addresses that virtual servers speak of, and whether a service
-	// has them.
+	// vips are the addresses of virtual servers; true means that a service has them.
 	vips map[netip.Addr]bool
 	// names are those of services.
 	names map[string]bool
@@ -47,12 +46,12 @@ func convert(top *node, lost []line, opts Options) draft.Result {
 	}
 	c.globals()
 	c.out.Text(services.String())
-	c.fleet()
+	fleetConverter{c}.fleet()
 	left := c.rest(lost)
 	return draft.Result{TOML: c.out.String(), Left: left}
 }
 
-// take gives a directive of a block that becomes a key.
+// take returns a directive of a block and marks it as converted.
 func (c *converter) take(in *node, names ...string) *node {
 	var found *node
 	for _, n := range in.all(names...) {
@@ -62,13 +61,13 @@ func (c *converter) take(in *node, names ...string) *node {
 	return found
 }
 
-// leave has a directive with all that is in it become nothing.
+// leave records that a directive with its block is not converted.
 func (c *converter) leave(n *node, why string) { c.left[n] = why }
 
-// from names a directive and its place.
+// from returns a directive and its position.
 func from(n *node) string { return n.name() + ", " + n.at.brief() }
 
-// global gives a directive of any of the blocks global_defs.
+// global returns a directive of any block global_defs.
 func (c *converter) global(names ...string) *node {
 	var found *node
 	for _, g := range c.top.all("global_defs") {
@@ -79,7 +78,7 @@ func (c *converter) global(names ...string) *node {
 	return found
 }
 
-// globals writes what becomes of global_defs, but for what is the fleet's.
+// globals converts global_defs, except for directives of the fleet.
 func (c *converter) globals() {
 	if n := c.global("lvs_timeouts"); n != nil {
 		c.out.Table("[kernel]")
@@ -105,13 +104,13 @@ func seconds(s string) (time.Duration, bool) {
 	return time.Duration(f * float64(time.Second)).Round(time.Millisecond), true
 }
 
-// entry is what is said of directives that have become nothing for the same reason.
+// entry lists directives that are not converted for the same reason.
 type entry struct {
 	name, why, value string
 	places           []string
 }
 
-// rest names what was said and has become nothing.
+// rest lists the directives that are not converted.
 func (c *converter) rest(lost []line) []string {
 	var list []*entry
 	add := func(name, why, value string, at line) {
@@ -127,7 +126,7 @@ func (c *converter) rest(lost []line) []string {
 		list = append(list, &entry{name, why, value, []string{at.brief()}})
 	}
 	for _, l := range lost {
-		add("include", "there is no such file", l.text, l)
+		add("include", "the file does not exist", l.text, l)
 	}
 	c.walk(c.top, func(n *node, why string) {
 		name := path(n.in, n.name())
@@ -143,7 +142,7 @@ func (c *converter) rest(lost []line) []string {
 	var names []string
 	for i, e := range list {
 		if i == 0 {
-			c.out.Text("\n# What was set and weir has no key for, or none for this value:\n")
+			c.out.Text("\n# Settings without a key, or with a value that weir does not support:\n")
 		}
 		value := ""
 		if e.value != "" {
@@ -157,7 +156,7 @@ func (c *converter) rest(lost []line) []string {
 	return names
 }
 
-// places writes several: the lines of the first file by their numbers alone.
+// places returns several positions: the lines of the first file only by their numbers.
 func places(list []string) string {
 	list = slices.Compact(list)
 	for i := 1; i < len(list); i++ {
@@ -166,8 +165,8 @@ func places(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// walk visits the directives that become nothing. Of a block that becomes nothing
-// as a whole only the block is visited.
+// walk visits the directives that are not converted. Of a block that is not converted it
+// visits only the block.
 func (c *converter) walk(in *node, visit func(*node, string)) {
 	for _, n := range in.block {
 		d, _ := lookup(n.in, n.name())

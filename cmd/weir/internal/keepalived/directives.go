@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// directive is one that keepalived knows, or several of which the same is to be said.
+// directive is one directive of keepalived, or several with the same conversion.
 type directive struct {
-	// in are the kinds of blocks that it may stand in, separated by spaces.
+	// in are the kinds of blocks that may contain it, separated by spaces.
 	in    string
 	names string
 	// opens is the kind of its block, empty if it has none.
 	opens string
-	// key is the one of weir.toml that it becomes, empty for none.
+	// key is its key in weir.toml, empty for none.
 	key string
-	// why says what becomes of it; of a directive with a key, for the values that
-	// the key can't have.
+	// why explains the conversion; of a directive with a key, for values that the key
+	// does not support.
 	why string
 }
 
@@ -24,17 +24,17 @@ const (
 	root = "(top)"
 	// entries is a block of anything: a list.
 	entries = "(entries)"
-	// checker is what all checks have.
+	// checker has the directives of all checks.
 	checker = "(check)"
 )
 
-// anyName is the name of what begins with a word of the user's own.
+// anyName is the name of directives that begin with a word of the operator's choice.
 const anyName = "ADDRESS"
 
-// checkers are the blocks that have what checker has, too.
+// checkers are the blocks with the directives of checker.
 var checkers = []string{"HTTP_GET", "SSL_GET", "TCP_CHECK", "SMTP_CHECK", "DNS_CHECK", "MISC_CHECK", "UDP_CHECK", "PING_CHECK", "BFD_CHECK", "FILE_CHECK"}
 
-// lookup gives the directive of a name in a block.
+// lookup returns the directive of a name in a block.
 func lookup(in, name string) (directive, bool) {
 	if in == entries {
 		return directive{in: entries, names: name}, true
@@ -61,36 +61,36 @@ func lookup(in, name string) (directive, bool) {
 }
 
 const (
-	scripts   = "weir runs no programs; weir events -o json and the metrics tell others what happened"
+	scripts   = "weir runs no programs; use weir events -o json or the metrics"
 	mail      = "weir sends no mail; /usr/share/doc/weir/prometheus has rules for alerts"
-	processes = "it is about keepalived's processes; the systemd unit says how weir runs"
+	processes = "it is for keepalived's processes; the systemd unit configures weir's"
 	buffers   = "weir sizes its buffers itself"
-	firewall  = "weir keeps its own rules for what VIPs refuse"
+	firewall  = "weir has its own firewall rules for VIPs"
 	snmp      = "weir has /metrics in place of SNMP and D-Bus"
-	protocol  = "it is about VRRP, and members of a fleet know each other by [cluster]"
-	neighbors = "weir tells neighbors several times after a move, and every l2.refresh"
-	oneCheck  = "weir makes one check of a backend, of a kind that all backends of the service have"
+	protocol  = "it is for VRRP; [fleet] configures the members of a fleet"
+	neighbors = "weir announces a move to neighbors several times, and again every l2.garp_interval"
+	oneCheck  = "all backends of a service have the same check"
 	hosts     = "addresses, routes and rules of the host belong to its network configuration"
-	natOnly   = "weir forwards by NAT alone, which needs no VIP on the backends"
+	natOnly   = "weir forwards only with NAT, which needs no VIP on the backends"
 )
 
-// directives are all there are, in the order of keepalived.conf(5).
+// directives are all directives, in the order of keepalived.conf(5).
 var directives = slices.Concat([]directive{
-	{root, "global_defs", "global_defs", "", "see what is in it"},
+	{root, "global_defs", "global_defs", "", "see its directives"},
 	{root, "net_namespace net_namespace_ipvs namespace_with_ipsets instance use_pid_dir child_wait_time", "", "", processes},
-	{root, "linkbeat_use_polling", "", "", "the kernel says whether an interface has a carrier"},
-	{root, "linkbeat_interfaces", entries, "", "the kernel says whether an interface has a carrier"},
-	{root, "interface_up_down_delays", entries, "", "a member is unfit while an interface has no carrier; cluster.take_back says when it counts as fit again"},
+	{root, "linkbeat_use_polling", "", "", "weir reads the carrier state from the kernel"},
+	{root, "linkbeat_interfaces", entries, "", "weir reads the carrier state from the kernel"},
+	{root, "interface_up_down_delays", entries, "", "a member is unfit while an interface has no carrier; fleet.preempt_delay delays its return"},
 	{root, "track_group", "track_group", "", hosts},
 	{"track_group", "group", entries, "", hosts},
 	{root, "static_ipaddress static_routes static_rules", entries, "", hosts},
-	{root, "vrrp_track_file track_file", "track_file", "", "weir reads no such files; weir drain takes a box out"},
-	{"track_file", "file weight init_file", "", "", "weir reads no such files; weir drain takes a box out"},
-	{root, "vrrp_track_process", "vrrp_track_process", "", "weir does not look after other processes"},
-	{"vrrp_track_process", "process param_match weight quorum quorum_max fork_delay terminate_delay delay full_command", "", "", "weir does not look after other processes"},
-	{root, "bfd_instance", "bfd_instance", "", "members find out about each other by gossip; bgp.peer.bfd is for routers"},
+	{root, "vrrp_track_file track_file", "track_file", "", "weir reads no such files; weir drain removes a box from service"},
+	{"track_file", "file weight init_file", "", "", "weir reads no such files; weir drain removes a box from service"},
+	{root, "vrrp_track_process", "vrrp_track_process", "", "weir does not monitor other processes"},
+	{"vrrp_track_process", "process param_match weight quorum quorum_max fork_delay terminate_delay delay full_command", "", "", "weir does not monitor other processes"},
+	{root, "bfd_instance", "bfd_instance", "", "members detect failures via gossip; bgp.peer.bfd is for routers"},
 	{"bfd_instance", "neighbor_ip source_ip min_rx min_tx idle_tx multiplier passive ttl hoplimit max_hops weight vrrp checker", "", "",
-		"members find out about each other by gossip; bgp.peer.bfd is for routers"},
+		"members detect failures via gossip; bgp.peer.bfd is for routers"},
 }, globalDirectives, vrrpDirectives, serverDirectives, checkDirectives)
 
 var globalDirectives = []directive{
@@ -105,18 +105,18 @@ var globalDirectives = []directive{
 	{"global_defs", "notification_email", entries, "", mail},
 	{"global_defs", "notification_email_from smtp_server smtp_helo_name smtp_connect_timeout smtp_alert smtp_alert_vrrp smtp_alert_checker " +
 		"no_email_faults no_checker_emails", "", "", mail},
-	{"global_defs", "checker_log_all_failures log_unknown_vrids", "", "", "daemon.log_level says what is logged"},
-	{"global_defs", "router_id", "", "", "a box is called by its host name; cluster.member says otherwise"},
-	{"global_defs", "lvs_sync_daemon", "", "cluster.sync", "it needs a fleet: a vrrp_instance"},
+	{"global_defs", "checker_log_all_failures log_unknown_vrids", "", "", "see daemon.log_level"},
+	{"global_defs", "router_id", "", "", "the name of a box is its host name, or fleet.member"},
+	{"global_defs", "lvs_sync_daemon", "", "fleet.sync", "it needs a fleet: a vrrp_instance"},
 	{"global_defs", "lvs_timeouts", "", "kernel.tcp_timeout", "tcp, tcpfin and udp become kernel.tcp_timeout, tcp_fin_timeout and udp_timeout"},
-	{"global_defs", "lvs_flush", "", "", "weir adopts at its start what it has left in the kernel, and touches nothing else"},
+	{"global_defs", "lvs_flush", "", "", "weir adopts its own kernel state when it starts, and does not change any other"},
 	{"global_defs", "lvs_flush_on_stop lvs_flush_onstop", "", "daemon.on_stop", "cleanup"},
 	{"global_defs", "vrrp_mcast_group4 vrrp_mcast_group6 vrrp_down_timer_adverts vrrp_lower_prio_no_advert vrrp_higher_prio_send_advert vrrp_version " +
 		"vrrp_check_unicast_src vrrp_skip_check_adv_addr vrrp_strict vrrp_startup_delay vmac_prefix vmac_addr_prefix vrrp_rx_bufs_policy " +
 		"vrrp_rx_bufs_multiplier default_interface dynamic_interfaces disable_local_igmp", "", "", protocol},
 	{"global_defs", "vrrp_garp_master_delay vrrp_garp_master_repeat vrrp_garp_lower_prio_delay vrrp_garp_lower_prio_repeat vrrp_garp_master_refresh_repeat " +
 		"vrrp_garp_interval vrrp_gna_interval vrrp_min_garp vrrp_garp_extra_if", "", "", neighbors},
-	{"global_defs", "vrrp_garp_master_refresh", "", "l2.refresh", neighbors},
+	{"global_defs", "vrrp_garp_master_refresh", "", "l2.garp_interval", neighbors},
 	{"global_defs", "nftables nftables_priority nftables_counters nftables_ifindex nftables_ipvs nftables_ipvs_priority nftables_ipvs_start_fwmark " +
 		"vrrp_iptables vrrp_ipsets", "", "", firewall},
 	{"global_defs", "snmp_socket enable_snmp_keepalived enable_snmp_vrrp enable_snmp_checker enable_snmp_rfc enable_snmp_rfcv2 enable_snmp_rfcv3 " +
@@ -131,38 +131,38 @@ var globalDirectives = []directive{
 var serverDirectives = []directive{
 	{root, "virtual_server_group", "virtual_server_group", "service.vips", "each port of it becomes a service"},
 	{"virtual_server_group", anyName, "", "service.vips", "an address or a range of them, and a port"},
-	{"virtual_server_group", "fwmark", "", "", "weir balances addresses and ports, not packet marks: name the VIPs that the marks stand for"},
+	{"virtual_server_group", "fwmark", "", "", "weir serves addresses and ports, not packet marks: name the VIPs of the marks"},
 	{root, "virtual_server", "virtual_server", "service", "by address and port, or a group of them"},
-	{"virtual_server", "lvs_sched lb_algo", "", "service.scheduler", "left out, it is wlc"},
+	{"virtual_server", "lvs_sched lb_algo", "", "service.scheduler", "the default is wlc"},
 	{"virtual_server", "flag-1 flag-2 flag-3 sh-port sh-fallback mh-port mh-fallback", "", "service.scheduler_flags", "weir has fallback and port, of sh and mh"},
-	{"virtual_server", "ops", "", "", "a packet is no connection: weir keeps the packets of a UDP flow together"},
+	{"virtual_server", "ops", "", "", "weir sends all packets of a UDP flow to one backend"},
 	{"virtual_server", "lb_kind", "", "service.source_address", "as lvs_method"},
 	{"virtual_server real_server", "lvs_method", "", "service.source_address", "NAT is keep; of DR and TUN: " + natOnly},
 	{"virtual_server", "sorry_server_lvs_method", "", "", natOnly},
-	{"virtual_server", "persistence_engine", "", "", "weir knows clients by their addresses alone"},
-	{"virtual_server", "persistence_timeout", "", "service.affinity", "left empty, it is 6 minutes"},
+	{"virtual_server", "persistence_engine", "", "", "weir identifies clients only by their addresses"},
+	{"virtual_server", "persistence_timeout", "", "service.affinity_timeout", "if empty, it is 6 minutes"},
 	{"virtual_server", "persistence_granularity", "", "", "weir's affinity is for single addresses"},
 	{"virtual_server", "protocol", "", "service.ports", "tcp, udp or sctp behind the port"},
-	{"virtual_server", "ha_suspend", "", "", "every member checks, so that the one that takes over knows already"},
+	{"virtual_server", "ha_suspend", "", "", "every member checks, so that backend states are known at a failover"},
 	{"virtual_server real_server", "smtp_alert", "", "", mail},
-	{"virtual_server real_server", "virtualhost", "", "service.check.host", "of checks by HTTP that name none themselves"},
+	{"virtual_server real_server", "virtualhost", "", "service.check.host", "for HTTP checks without their own"},
 	{"virtual_server real_server", "snmp_name", "", "", snmp},
-	{"virtual_server real_server (check)", "alpha", "", "", "backends are used when their first check has succeeded, in any case"},
+	{"virtual_server real_server (check)", "alpha", "", "", "weir always waits for the first check of a backend"},
 	{"virtual_server", "omega", "", "", scripts},
 	{"virtual_server", "quorum", "", "service.quorum", "weir counts backends, not their weights; it needs a check, and a sorry_server or quorum_down"},
 	{"virtual_server", "hysteresis", "", "service.hysteresis", "weir counts backends, not their weights; it needs a check, and a sorry_server or quorum_down"},
-	{"virtual_server", "quorum_up quorum_down", "", "", "weir runs no programs: with the quorum lost it withdraws the VIP's routes itself (service.when_down)"},
-	{"virtual_server", "ip_family", "", "", "the addresses say it"},
+	{"virtual_server", "quorum_up quorum_down", "", "", "weir runs no programs; without a quorum it withdraws the VIP's routes (service.when_down)"},
+	{"virtual_server", "ip_family", "", "", "the addresses determine it"},
 	{"virtual_server", "sorry_server", "", "service.fallback", "with when_down = \"fallback\"; it needs a check"},
-	{"virtual_server", "sorry_server_inhibit", "", "", "connections to the fallback end by service.drain when it is not needed any more"},
-	{"virtual_server real_server (check)", "connect_timeout", "", "service.check.timeout", "left out, it is 5 seconds"},
-	{"virtual_server real_server (check)", "retry", "", "service.check.fall", "one more than that, since the first failure is no retry"},
+	{"virtual_server", "sorry_server_inhibit", "", "", "connections to an unneeded fallback end after service.drain_timeout"},
+	{"virtual_server real_server (check)", "connect_timeout", "", "service.check.timeout", "the default is 5 seconds"},
+	{"virtual_server real_server (check)", "retry", "", "service.check.fall", "retry plus 1: the first failure is not a retry"},
 	{"virtual_server real_server (check)", "delay_before_retry", "", "service.check.interval", "with delay_loop; the shorter one, but not below the timeout"},
 	{"virtual_server real_server (check)", "delay_loop", "", "service.check.interval", "with delay_before_retry; the shorter one, but not below the timeout"},
-	{"virtual_server real_server (check)", "warmup", "", "", "service.check.jitter scatters the checks"},
-	{"virtual_server real_server", "inhibit_on_failure", "", "", "a backend that is down gets no new connections; those that it has may go on for service.drain"},
+	{"virtual_server real_server (check)", "warmup", "", "", "service.check.jitter spreads the checks"},
+	{"virtual_server real_server", "inhibit_on_failure", "", "", "a backend that is down gets no new connections; open ones may continue for service.drain_timeout"},
 	{"virtual_server", "real_server", "real_server", "service.backend", "an address with or without a port"},
-	{"real_server", "weight", "", "service.backend.weight", "left out, it is 1"},
+	{"real_server", "weight", "", "service.backend.weight", "the default is 1"},
 	{"real_server", "uthreshold", "", "service.backend.max_connections", "the same"},
 	{"real_server", "lthreshold", "", "service.backend.min_connections", "it needs uthreshold"},
 	{"real_server", "notify_up notify_down", "", "", scripts},
@@ -172,38 +172,38 @@ var checkDirectives = []directive{
 	{"real_server", "HTTP_GET", "HTTP_GET", "service.check.type", "http; " + oneCheck},
 	{"real_server", "SSL_GET", "SSL_GET", "service.check.type", "https; " + oneCheck},
 	{"real_server", "TCP_CHECK", "TCP_CHECK", "service.check.type", "tcp; " + oneCheck},
-	{"real_server", "SMTP_CHECK", "SMTP_CHECK", "service.check.type", "tcp, since weir does not speak SMTP; " + oneCheck},
+	{"real_server", "SMTP_CHECK", "SMTP_CHECK", "service.check.type", "tcp, since weir has no SMTP check; " + oneCheck},
 	{"real_server", "DNS_CHECK", "DNS_CHECK", "service.check.type", "udp, with the query to send; " + oneCheck},
-	{"real_server", "UDP_CHECK", "UDP_CHECK", "service.check.type", "udp, if it has payload and require_reply: weir must send something, and hear an answer; " + oneCheck},
-	{"real_server", "PING_CHECK BFD_CHECK", "PING_CHECK", "service.check.type", "tcp, since weir asks what serves, not the host; " + oneCheck},
+	{"real_server", "UDP_CHECK", "UDP_CHECK", "service.check.type", "udp, if it has payload and require_reply: weir's check needs a request and a response; " + oneCheck},
+	{"real_server", "PING_CHECK BFD_CHECK", "PING_CHECK", "service.check.type", "tcp, since weir checks the service, not the host; " + oneCheck},
 	{"real_server", "MISC_CHECK", "MISC_CHECK", "service.check.type", "tcp, since weir runs no programs; " + oneCheck},
 	{"real_server", "FILE_CHECK", "FILE_CHECK", "service.check.type", "tcp, since weir reads no such files; " + oneCheck},
-	{checker, "connect_ip", "", "", "weir asks the backend at its own address"},
+	{checker, "connect_ip", "", "", "weir checks the backend at its own address"},
 	{checker, "connect_port", "", "service.check.port", "the same"},
-	{checker, "bindto bind_if bind_port fwmark", "", "", "the kernel's routes choose how checks leave the box"},
-	{checker, "log_all_failures", "", "", "daemon.log_level says what is logged"},
-	{"HTTP_GET SSL_GET", "url", "url", "service.check.path", "weir asks for one; the first counts"},
-	{"HTTP_GET SSL_GET", "http_protocol", "", "", "weir speaks HTTP/1.1"},
-	{"HTTP_GET SSL_GET", "fast_recovery", "", "", "weir asks for one url"},
+	{checker, "bindto bind_if bind_port fwmark", "", "", "the kernel's routes determine the interface of checks"},
+	{checker, "log_all_failures", "", "", "see daemon.log_level"},
+	{"HTTP_GET SSL_GET", "url", "url", "service.check.path", "weir requests one url, the first"},
+	{"HTTP_GET SSL_GET", "http_protocol", "", "", "weir uses HTTP/1.1"},
+	{"HTTP_GET SSL_GET", "fast_recovery", "", "", "weir requests one url"},
 	{"HTTP_GET SSL_GET", "nb_get_retry", "", "service.check.fall", "as retry"},
 	{"SSL_GET", "enable_sni", "", "service.check.server_name", "of the virtualhost"},
 	{"HTTP_GET SSL_GET", "virtualhost", "", "service.check.host", "the same"},
 	{"url", "path", "", "service.check.path", "the same"},
-	{"url", "digest", "", "", "weir compares no digests: write a text that the answer has to service.check.body"},
-	{"url", "status_code", "", "service.check.status", "left out, it is 200 to 299"},
+	{"url", "digest", "", "", "weir compares no digests: use a text of the response in service.check.body"},
+	{"url", "status_code", "", "service.check.status", "the default is 200 to 299"},
 	{"url", "virtualhost", "", "service.check.host", "the same"},
 	{"url", "regex regex_no_match regex_options regex_stack regex_min_offset regex_max_offset", "", "",
-		"weir looks for a plain text: write it to service.check.body"},
-	{"SMTP_CHECK", "helo_name", "", "", "weir does not speak SMTP"},
-	{"SMTP_CHECK", "host", "host", "", "weir asks the backend at its own address"},
-	{"DNS_CHECK", "type", "", "service.check.send", "left out, it is SOA"},
-	{"DNS_CHECK", "name", "", "service.check.send", "left out, it is the root"},
+		"weir supports only plain text: use service.check.body"},
+	{"SMTP_CHECK", "helo_name", "", "", "weir has no SMTP check"},
+	{"SMTP_CHECK", "host", "host", "", "weir checks the backend at its own address"},
+	{"DNS_CHECK", "type", "", "service.check.send", "the default is SOA"},
+	{"DNS_CHECK", "name", "", "service.check.send", "the default is the root"},
 	{"MISC_CHECK", "misc_path misc_timeout misc_dynamic user", "", "", "weir runs no programs"},
 	{"FILE_CHECK", "track_file dynamic weight", "", "", "weir reads no such files"},
 	{"PING_CHECK", "name", "", "", "bgp.peer.bfd is for routers"},
 	{"UDP_CHECK", "payload", "", "service.check.send", "it needs require_reply"},
-	{"UDP_CHECK", "require_reply", "", "service.check.expect", "it needs payload; what stands behind the first x is not compared"},
-	{"UDP_CHECK", "min_reply_length max_reply_length", "", "", "weir does not look at the length of an answer"},
+	{"UDP_CHECK", "require_reply", "", "service.check.expect", "it needs payload; bytes after the first x are not compared"},
+	{"UDP_CHECK", "min_reply_length max_reply_length", "", "", "weir does not check the length of a response"},
 	{root, "SSL", "SSL", "", "checks of weir have no certificate of their own"},
 	{"SSL", "password ca certificate key", "", "", "checks of weir have no certificate of their own; service.check.ca_file is for verifying"},
 }

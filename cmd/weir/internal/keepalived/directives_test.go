@@ -99,7 +99,7 @@ func written(d directive, name string) string {
 var manualOnly = []string{"vrrp_ipsets", "dynamic"}
 
 // TestKeepalivedKnowsEveryDirective has keepalived read all directives of each block: the
-// table says nothing of what there is not.
+// table has no directive that does not exist.
 func TestKeepalivedKnowsEveryDirective(t *testing.T) {
 	program, err := exec.LookPath("keepalived")
 	if err != nil {

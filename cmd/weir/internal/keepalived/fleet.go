@@ -18,20 +18,22 @@ type routed struct {
 	isGateway bool
 }
 
-// vrrp is what all instances say together.
+// vrrp has the settings of all instances.
 type vrrp struct {
 	addresses []routed
-	// interfaces are those of VIPs, others those that are looked at beside.
+	// interfaces are those of VIPs, others the additional tracked ones.
 	interfaces, others []string
 	bind               *node
 	peers              []string
 	peersFrom          *node
 }
 
-// fleet writes [cluster] and [l2] in place of VRRP: as comments where nothing says
-// who the other boxes are, since two boxes that don't know of each other would both
-// answer for the VIPs.
-func (c *converter) fleet() {
+// fleetConverter converts VRRP.
+type fleetConverter struct{ *converter }
+
+// fleet writes [fleet] and [l2] in place of VRRP. They are comments if the other boxes
+// are unknown, because two boxes without contact would both answer for the VIPs.
+func (c fleetConverter) fleet() {
 	if len(c.top.all("vrrp_instance")) == 0 {
 		return
 	}
@@ -44,19 +46,19 @@ func (c *converter) fleet() {
 	c.l2(w, v)
 	text := w.String()
 	if len(v.peers) > 0 {
-		c.out.Text("\n# In place of VRRP. Give all boxes the same key: `openssl rand -base64 32` makes one.\n" + strings.TrimPrefix(text, "\n"))
+		c.out.Text("\n# In place of VRRP. All boxes need the same key: `openssl rand -base64 32` creates one.\n" + strings.TrimPrefix(text, "\n"))
 		return
 	}
 	c.out.Text("\n")
-	c.out.Remark("In place of VRRP. The file does not say who the other boxes are, because VRRP finds them by multicast: write them to join, " +
-		"or import with --join, and take the # off these lines. Give all boxes the same key: `openssl rand -base64 32` makes one.")
+	c.out.Remark("In place of VRRP. VRRP finds the other boxes via multicast, so the file does not name them: add them to join, " +
+		"or import with --join, and uncomment these lines. All boxes need the same key: `openssl rand -base64 32` creates one.")
 	for l := range strings.Lines(strings.TrimPrefix(text, "\n")) {
 		c.out.Text("#" + l)
 	}
 }
 
-// instances reads what vrrp_instances say.
-func (c *converter) instances() *vrrp {
+// instances reads the vrrp_instances.
+func (c fleetConverter) instances() *vrrp {
 	v := &vrrp{}
 	for _, n := range c.top.all("vrrp_instance") {
 		iface := ""
@@ -84,7 +86,7 @@ func (c *converter) instances() *vrrp {
 	return v
 }
 
-func (c *converter) address(v *vrrp, e *node, iface string) {
+func (c fleetConverter) address(v *vrrp, e *node, iface string) {
 	if i := slices.Index(e.words, "dev"); i >= 0 && e.word(i+1) != "" {
 		iface = e.word(i + 1)
 	}
@@ -99,10 +101,10 @@ func (c *converter) address(v *vrrp, e *node, iface string) {
 	case slices.ContainsFunc(v.addresses, func(r routed) bool { return r.addr == addr }):
 		return
 	case spoken && !served:
-		c.leave(e, "its virtual_server is not taken over")
+		c.leave(e, "its virtual_server is not imported")
 		return
 	case !served && (c.marks || len(c.names) == 0):
-		c.leave(e, "no service has it: write it to one, or, if backends send their replies there, to an [[l2.gateway]]")
+		c.leave(e, "no service has it: add it to one, or, if it is the gateway of backends, to an [[l2.gateway]]")
 		return
 	}
 	v.addresses = append(v.addresses, routed{e, addr, iface, !served})
@@ -112,7 +114,7 @@ func (c *converter) address(v *vrrp, e *node, iface string) {
 }
 
 // peers reads the first instance that has some.
-func (c *converter) peers(v *vrrp, n *node) {
+func (c fleetConverter) peers(v *vrrp, n *node) {
 	for _, list := range n.all("unicast_peer") {
 		for _, e := range list.block {
 			if !isAddress(e.name()) {
@@ -131,7 +133,7 @@ func (c *converter) peers(v *vrrp, n *node) {
 	}
 }
 
-func (c *converter) tracked(v *vrrp, e *node) {
+func (c fleetConverter) tracked(v *vrrp, e *node) {
 	if e.word(1) == "weight" && e.word(2) != "0" {
 		c.leave(e, tracked)
 		return
@@ -141,9 +143,9 @@ func (c *converter) tracked(v *vrrp, e *node) {
 	}
 }
 
-func (c *converter) cluster(w *draft.Writer, v *vrrp) {
-	w.Table("[cluster]")
-	w.Key("name", "edge", "as you like, the same on all boxes")
+func (c fleetConverter) cluster(w *draft.Writer, v *vrrp) {
+	w.Table("[fleet]")
+	w.Key("name", "edge", "any name, the same on all boxes")
 	if v.bind != nil && isAddress(v.bind.word(1)) {
 		w.Key("bind", v.bind.word(1), from(v.bind)+": this box's own")
 	}
@@ -155,9 +157,9 @@ func (c *converter) cluster(w *draft.Writer, v *vrrp) {
 	default:
 		w.Key("join", []string{"10.0.0.6"}, "the other boxes")
 	}
-	w.Key("keys", []string{"credential:cluster.key"}, "/etc/weir/credentials/cluster.key, for root alone")
-	c.owners(w, v)
-	c.takeBack(w)
+	w.Key("keys", []string{"credential:fleet.key"}, "/etc/weir/credentials/fleet.key, readable only by root")
+	c.placement(w, v)
+	c.preempt(w)
 	var others []string
 	for _, name := range v.others {
 		if !slices.Contains(v.interfaces, name) {
@@ -170,9 +172,9 @@ func (c *converter) cluster(w *draft.Writer, v *vrrp) {
 	c.sync(w)
 }
 
-// owners writes whether one box has all VIPs: where instances go together, and where
-// backends reply to an address that must be where the VIPs are.
-func (c *converter) owners(w *draft.Writer, v *vrrp) {
+// placement writes placement: single for synchronized instances and for gateways, which
+// need the owner of the VIPs.
+func (c fleetConverter) placement(w *draft.Writer, v *vrrp) {
 	groups := c.top.all("vrrp_sync_group")
 	gateways := slices.ContainsFunc(v.addresses, func(r routed) bool { return r.isGateway })
 	for _, g := range groups {
@@ -182,39 +184,39 @@ func (c *converter) owners(w *draft.Writer, v *vrrp) {
 	}
 	switch {
 	case len(groups) > 0:
-		w.Key("owners", "one", from(groups[0]))
+		w.Key("placement", "single", from(groups[0]))
 	case gateways:
-		w.Key("owners", "one", "the gateway must be where the VIPs are")
+		w.Key("placement", "single", "the gateway must have the owner of the VIPs")
 	case len(c.top.all("vrrp_instance")) == 1:
-		w.Key("owners", "one", "there is one vrrp_instance")
+		w.Key("placement", "single", "there is one vrrp_instance")
 	default:
-		w.Key("owners", "spread", "there are several vrrp_instances; \"one\" keeps all VIPs on one box")
+		w.Key("placement", "spread", "there are several vrrp_instances; \"single\" keeps all VIPs on one box")
 	}
 }
 
-func (c *converter) takeBack(w *draft.Writer) {
+func (c fleetConverter) preempt(w *draft.Writer) {
 	written := false
 	for _, n := range c.top.all("vrrp_instance") {
 		never, delay := c.take(n, "nopreempt"), c.take(n, "preempt_delay")
 		switch {
 		case written:
 		case never != nil:
-			w.Key("take_back", "never", from(never))
+			w.Key("preempt_delay", "never", from(never))
 			written = true
 		case delay != nil:
 			d, ok := seconds(delay.word(1))
 			if !ok || d > time.Hour {
-				c.leave(delay, "it is no time up to an hour")
+				c.leave(delay, "it is not a time up to an hour")
 				continue
 			}
-			w.Key("take_back", d, from(delay))
+			w.Key("preempt_delay", d, from(delay))
 			written = true
 		}
 	}
 }
 
-// sync writes [cluster.sync] of lvs_sync_daemon IFACE [[inst] INSTANCE] and options.
-func (c *converter) sync(w *draft.Writer) {
+// sync writes [fleet.sync] of lvs_sync_daemon IFACE [[inst] INSTANCE] and options.
+func (c fleetConverter) sync(w *draft.Writer) {
 	n := c.global("lvs_sync_daemon")
 	for _, i := range c.top.all("vrrp_instance") {
 		if old := c.take(i, "lvs_sync_daemon_interface"); n == nil {
@@ -235,7 +237,7 @@ func (c *converter) sync(w *draft.Writer) {
 		}
 		return v
 	}
-	w.Table("[cluster.sync]")
+	w.Table("[fleet.sync]")
 	w.Key("interface", n.word(1), from(n))
 	if v := option("id", 1, 255); v > 0 {
 		w.Key("id", v, from(n))
@@ -260,8 +262,8 @@ func (c *converter) sync(w *draft.Writer) {
 	}
 }
 
-// l2 writes where the box answers for what it owns.
-func (c *converter) l2(w *draft.Writer, v *vrrp) {
+// l2 writes [l2].
+func (c fleetConverter) l2(w *draft.Writer, v *vrrp) {
 	interfaces := v.interfaces
 	if len(interfaces) == 0 {
 		for _, r := range v.addresses {
@@ -283,15 +285,15 @@ func (c *converter) l2(w *draft.Writer, v *vrrp) {
 	}
 	if refresh != nil {
 		if d, ok := seconds(refresh.word(1)); ok && d <= time.Hour {
-			w.Key("refresh", d, from(refresh))
+			w.Key("garp_interval", d, from(refresh))
 		} else {
-			c.leave(refresh, "it is no time up to an hour")
+			c.leave(refresh, "it is not a time up to an hour")
 		}
 	}
 	for _, r := range v.addresses {
 		if r.isGateway {
 			w.Table("[[l2.gateway]]")
-			w.Remark("No virtual_server has this address: it is taken for the one through which backends reply.")
+			w.Remark("No virtual_server has this address, so it is probably the gateway of the backends.")
 			w.Key("address", r.addr.String(), "virtual_ipaddress, "+r.node.at.brief())
 			w.Key("interface", r.iface, "interface or dev")
 		}

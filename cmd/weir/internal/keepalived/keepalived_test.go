@@ -14,7 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
 	"weir/lb"
 )
 
@@ -45,7 +46,7 @@ func golden(t *testing.T, name, got string) {
 
 // samples are those of testdata, and what they are imported with.
 var samples = map[string]Options{
-	"edge":      {ID: "west", Files: config.Disk{}},
+	"edge":      {ID: "west", Files: source.Disk{}},
 	"multicast": {},
 	"marks":     {},
 }
@@ -75,7 +76,7 @@ func TestImport(t *testing.T) {
 // TestImportedServes shows what the kernel would hold of a whole sample: virtual
 // servers with the right backends.
 func TestImportedServes(t *testing.T) {
-	cfg, err := config.Parse("weir.toml", []byte(imported(t, "edge", samples["edge"])), config.Elsewhere{})
+	cfg, err := load.Parse("weir.toml", []byte(imported(t, "edge", samples["edge"])), source.Elsewhere{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,19 +94,19 @@ func TestImportedServes(t *testing.T) {
 	golden(t, "edge.objects", out.String())
 }
 
-// TestCommentedFleetIsValid takes the # off a fleet whose members the file does not say.
+// TestCommentedFleetIsValid removes the # of a fleet without members in the file.
 func TestCommentedFleetIsValid(t *testing.T) {
 	plain := imported(t, "multicast", Options{})
-	if !strings.Contains(plain, "\n#[cluster]\n") || strings.Contains(plain, "\n[l2]\n") {
+	if !strings.Contains(plain, "\n#[fleet]\n") || strings.Contains(plain, "\n[l2]\n") {
 		t.Errorf("there is no fleet in comments:\n%s", plain)
 	}
 	live := regexp.MustCompile(`(?m)^#(\S|$)`).ReplaceAllString(plain, "$1")
 	for name, text := range map[string]string{"by hand": live, "by --join": imported(t, "multicast", Options{Join: []string{"10.0.0.6"}})} {
-		cfg, err := config.Parse("weir.toml", []byte(text), config.Elsewhere{})
+		cfg, err := load.Parse("weir.toml", []byte(text), source.Elsewhere{})
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, text)
 		}
-		if cfg.Fleet == nil || cfg.L2 == nil || !slices.Equal(cfg.L2.Interfaces, []string{"eth0"}) || len(cfg.Fleet.Gossip.Join) != 1 || cfg.Fleet.TakeBack.Seconds() != 60 {
+		if cfg.Fleet == nil || cfg.L2 == nil || !slices.Equal(cfg.L2.Interfaces, []string{"eth0"}) || len(cfg.Fleet.Gossip.Join) != 1 || cfg.Fleet.PreemptDelay.Seconds() != 60 {
 			t.Errorf("%s: fleet %+v, l2 %+v", name, cfg.Fleet, cfg.L2)
 		}
 	}
@@ -148,7 +149,7 @@ func TestKeepalivedsOwnSamples(t *testing.T) {
 		if strings.HasSuffix(file, ".gz") {
 			continue
 		}
-		_, err := Import(file, []byte(text(t, file)), Options{ID: "high", Files: config.Disk{}})
+		_, err := Import(file, []byte(text(t, file)), Options{ID: "high", Files: source.Disk{}})
 		want := refused[filepath.Base(file)]
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", file, err, want)
@@ -166,9 +167,9 @@ func TestWhatCantBeImported(t *testing.T) {
 		{"a block of what has none", "virtual_server 1.2.3.4 80 {\n protocol {\n }\n}", "k.conf:2: protocol has no block"},
 		{"a directive without its block", "virtual_server 1.2.3.4 80\nglobal_defs {\n}", "k.conf:1: virtual_server is without its block"},
 		{"an open quote", "vrrp_script x {\n script \"a\n}", "k.conf:2: a quoted string does not end on its line"},
-		{"a condition without --config-id", "@west global_defs {\n}", "k.conf:1: the line is for one box alone (@west): say which box's configuration it is to be, by --config-id"},
+		{"a condition without --config-id", "@west global_defs {\n}", "k.conf:1: the line is for one box only (@west): select the box with --config-id"},
 		{"a sequence", "~SEQ(A, 1, 3) virtual_server 1.2.3.$A 80", "k.conf:1: ~SEQ repeats the line"},
-		{"a definition of itself", "$A=${A}x\n$A", "k.conf:2: the file becomes too long here"},
+		{"a definition of itself", "$A=${A}x\n$A", "k.conf:2: the file is too long"},
 		{"a VIP that can't be", "virtual_server 127.0.0.1 80 {\n protocol TCP\n}", `service.vs-127.0.0.1-80.vips: "127.0.0.1" is`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -213,7 +214,7 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
+		if _, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{}); err != nil {
 			t.Errorf("%v\n%s", err, res.TOML)
 		}
 	})

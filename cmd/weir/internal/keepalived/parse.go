@@ -9,7 +9,7 @@ import (
 // node is a directive with its words, and what is in its block.
 type node struct {
 	at    line
-	in    string // the kind of block that it stands in
+	in    string // the kind of the enclosing block
 	list  string // of an entry: the list that it is in, with its block
 	words []string
 	block []*node
@@ -18,7 +18,7 @@ type node struct {
 // name is the directive, or the first word of an entry of a list.
 func (n *node) name() string { return n.words[0] }
 
-// value is what stands behind the directive.
+// value is the text after the directive.
 func (n *node) value() string { return strings.Join(n.words[1:], " ") }
 
 // word gives the i-th word, "" if there are fewer.

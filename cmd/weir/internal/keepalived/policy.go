@@ -13,14 +13,17 @@ import (
 
 var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
 
-// traffic writes what happens to connections.
-func (c *converter) traffic(out *draft.Writer, s *server) {
+// policyConverter converts the treatment of connections.
+type policyConverter struct{ *converter }
+
+// traffic writes scheduler, affinity and source address.
+func (c policyConverter) traffic(out *draft.Writer, s *server) {
 	scheduler, why := "wlc", "keepalived's default"
 	if n := c.take(s.node, "lvs_sched", "lb_algo"); n != nil {
 		if slices.Contains(schedulers, n.word(1)) {
 			scheduler, why = n.word(1), from(n)
 		} else {
-			c.leave(n, "weir knows the schedulers of the kernel")
+			c.leave(n, "weir supports only the schedulers of the kernel")
 		}
 	}
 	out.Key("scheduler", scheduler, why)
@@ -31,17 +34,16 @@ func (c *converter) traffic(out *draft.Writer, s *server) {
 			d, ok = seconds(n.word(1))
 		}
 		if d = d.Truncate(time.Second); ok && d <= 596*time.Hour {
-			out.Key("affinity", d, from(n))
+			out.Key("affinity_timeout", d, from(n))
 		} else {
-			c.leave(n, "it is no time up to 596 hours")
+			c.leave(n, "it is not a time up to 596 hours")
 		}
 	}
 	c.method(out, s)
 }
 
-// flags writes those of sh and mh. Without any keepalived has none, where weir has
-// some of its own.
-func (c *converter) flags(out *draft.Writer, s *server, scheduler string) {
+// flags writes those of sh and mh. keepalived's default is none, weir's default is some.
+func (c policyConverter) flags(out *draft.Writer, s *server, scheduler string) {
 	if scheduler != "sh" && scheduler != "mh" {
 		return
 	}
@@ -52,15 +54,15 @@ func (c *converter) flags(out *draft.Writer, s *server, scheduler string) {
 		}
 	}
 	if len(list) == 0 {
-		out.Remark("Without flags, as keepalived has it, the clients of a backend that is down are refused: weir's default is better.")
+		out.Remark("keepalived's default without flags refuses the clients of a backend that is down; weir's default selects another one.")
 		return
 	}
 	out.Key("scheduler_flags", list, "as keepalived has them")
 }
 
-// method writes how packets come back: with NAT backends see clients, and reply
-// through the box; with DR and TUN they replied on their own.
-func (c *converter) method(out *draft.Writer, s *server) {
+// method writes the source address: with NAT, backends see clients and reply through the
+// box; with DR and TUN they reply directly.
+func (c policyConverter) method(out *draft.Writer, s *server) {
 	var other *node
 	for _, in := range append([]*node{s.node}, s.node.all("real_server")...) {
 		n := c.take(in, "lvs_method", "lb_kind")
@@ -69,23 +71,23 @@ func (c *converter) method(out *draft.Writer, s *server) {
 		}
 	}
 	if other == nil {
-		out.Remark("Backends see the clients' own addresses, and must reply through this box, as with keepalived.")
+		out.Remark("Backends see the clients' addresses and must reply through this box, as with keepalived.")
 		out.Key("source_address", "keep", "lvs_method NAT")
 		return
 	}
-	out.Remark("Backends replied to clients by themselves. With weir they reply to this box: take the VIPs off their " +
-		"loopback interfaces and tunnels, and see that they listen at their own addresses.")
-	out.Key("source_address", "masquerade", from(other)+": "+other.word(1)+", which weir has not")
+	out.Remark("Backends replied directly to clients. With weir they reply to this box: remove the VIPs from their " +
+		"loopback interfaces and tunnels, and make them listen at their own addresses.")
+	out.Key("source_address", "masquerade", from(other)+": "+other.word(1)+", which weir does not support")
 }
 
-// quorum writes what happens when backends are down. keepalived counts weights, and
-// weir backends: so many as the heaviest ones make up that weight.
-func (c *converter) quorum(out *draft.Writer, s *server, check *check) {
+// quorum writes when_down and the quorum. keepalived counts weights, weir counts backends:
+// the number of heaviest backends with that weight.
+func (c policyConverter) quorum(out *draft.Writer, s *server, check *check) {
 	sorry := s.node.find("sorry_server")
 	n, h := s.node.find("quorum"), s.node.find("hysteresis")
 	if check == nil {
 		if sorry != nil {
-			c.leave(sorry, "it would never be used: the real servers have no check that weir can make")
+			c.leave(sorry, "it would never be used: weir supports no check of the real servers")
 		}
 		return
 	}
@@ -93,24 +95,24 @@ func (c *converter) quorum(out *draft.Writer, s *server, check *check) {
 		out.Key("when_down", "fallback", from(sorry))
 		out.Key("fallback", []string{fallback}, from(sorry))
 	} else {
-		out.Key("when_down", "refuse", "as keepalived, which takes backends out that are down")
+		out.Key("when_down", "refuse", "like keepalived, which removes backends that are down")
 	}
 	if n == nil || sorry == nil && s.node.find("quorum_down") == nil {
 		return
 	}
 	weight, err := strconv.ParseUint(n.word(1), 10, 32)
 	if err != nil || weight == 0 {
-		c.leave(n, "it is no number")
+		c.leave(n, "it is not a number")
 		return
 	}
 	most := s.mostOfAFamily()
 	need := min(s.heaviest(weight), most)
 	c.done[n] = true
-	out.Key("quorum", int64(need), from(n)+": so many backends make up weight "+n.word(1))
+	out.Key("quorum", int64(need), from(n)+": the number of backends with the weight "+n.word(1))
 	if h != nil {
 		more, err := strconv.ParseUint(h.word(1), 10, 32)
 		if err != nil {
-			c.leave(h, "it is no number")
+			c.leave(h, "it is not a number")
 			return
 		}
 		c.done[h] = true
@@ -120,8 +122,8 @@ func (c *converter) quorum(out *draft.Writer, s *server, check *check) {
 	}
 }
 
-// sorry gives the address of a sorry_server as weir can use it.
-func (c *converter) sorry(s *server, n *node) (string, bool) {
+// sorry returns the address of a sorry_server in weir's form.
+func (c policyConverter) sorry(s *server, n *node) (string, bool) {
 	if n == nil {
 		return "", false
 	}
@@ -132,7 +134,7 @@ func (c *converter) sorry(s *server, n *node) (string, bool) {
 		return "", false
 	}
 	if slices.ContainsFunc(s.backends, func(r real) bool { return r.addr == addr && (r.port == port || r.port == 0 || port == 0) }) {
-		c.leave(n, "it is a real_server too, and weir's fallback is none of the backends")
+		c.leave(n, "it is also a real_server, and weir's fallback can't be a backend")
 		return "", false
 	}
 	c.take(s.node, "sorry_server")
@@ -142,7 +144,7 @@ func (c *converter) sorry(s *server, n *node) (string, bool) {
 	return netip.AddrPortFrom(addr, port).String(), true
 }
 
-// heaviest is how many backends, the heaviest first, make up a weight.
+// heaviest returns the number of backends, the heaviest first, that have a weight.
 func (s *server) heaviest(weight uint64) int {
 	list := slices.Clone(s.backends)
 	slices.SortFunc(list, func(a, b real) int { return cmp.Compare(b.weight, a.weight) })
@@ -155,7 +157,7 @@ func (s *server) heaviest(weight uint64) int {
 	return max(1, len(list))
 }
 
-// mostOfAFamily is how many backends the larger family has.
+// mostOfAFamily returns the number of backends of the larger family.
 func (s *server) mostOfAFamily() int {
 	v4 := 0
 	for _, r := range s.backends {

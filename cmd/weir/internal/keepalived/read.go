@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Limits of what a file may grow to, by inclusion and by definitions that stand for
-// others: more is a mistake, or malice.
+// Limits of a file with its inclusions and nested definitions: more is a mistake or an
+// attack.
 const (
 	deepest  = 16
 	mostText = 4 << 20
@@ -20,13 +20,13 @@ type line struct {
 	file   string
 	number int
 	text   string
-	// included tells that the file is not the one that everything begins with.
+	// included means that the file is not the main one.
 	included bool
 }
 
 func (l line) String() string { return fmt.Sprintf("%s:%d", l.file, l.number) }
 
-// brief is the place for those who have the files before them.
+// brief returns the position in short form.
 func (l line) brief() string {
 	if l.included {
 		return fmt.Sprintf("%s line %d", filepath.Base(l.file), l.number)
@@ -34,14 +34,14 @@ func (l line) brief() string {
 	return fmt.Sprintf("line %d", l.number)
 }
 
-// reader makes lines of files: it drops comments, follows inclusions, chooses
-// conditional lines and puts definitions in their places, in keepalived's order.
+// reader splits files into lines: it removes comments, follows inclusions, selects
+// conditional lines and expands definitions, in keepalived's order.
 type reader struct {
 	opts  Options
 	defs  map[string]string
 	lines []line
 	size  int
-	// lost are the inclusions that lead nowhere.
+	// lost are the inclusions of files that do not exist.
 	lost []line
 	errs []error
 }
@@ -76,7 +76,7 @@ func (r *reader) all(lines []line, depth int) {
 	for i := 0; i < len(lines) && len(r.errs) == 0; i++ {
 		l := lines[i]
 		if r.size += len(l.text) + 1; r.size > mostText || depth > deepest {
-			r.fail(l, "the file becomes too long here, by inclusions or definitions of definitions")
+			r.fail(l, "the file is too long with its inclusions and nested definitions")
 			return
 		}
 		var ok bool
@@ -98,7 +98,7 @@ func (r *reader) all(lines []line, depth int) {
 	}
 }
 
-// chosen takes the condition from a line, and tells whether it holds.
+// chosen removes the condition of a line, and reports whether it is true.
 func (r *reader) chosen(l line) (line, bool) {
 	for strings.HasPrefix(l.text, "@") {
 		word, rest, _ := strings.Cut(l.text[1:], " ")
@@ -107,7 +107,7 @@ func (r *reader) chosen(l line) (line, bool) {
 			continue
 		}
 		if r.opts.ID == "" {
-			r.fail(l, "the line is for one box alone (@%s): say which box's configuration it is to be, by --config-id, as keepalived -i", word)
+			r.fail(l, "the line is for one box only (@%s): select the box with --config-id, as with keepalived -i", word)
 			return l, false
 		}
 		not := strings.HasPrefix(word, "^")
@@ -119,7 +119,7 @@ func (r *reader) chosen(l line) (line, bool) {
 	return l, l.text != ""
 }
 
-// inclusion is a line that includes files; the letters behind say what is an error.
+// inclusion is a line that includes files; the letters select the errors to report.
 var inclusion = regexp.MustCompile(`^include[rmwba]?\s+(.+)$`)
 
 // one takes a line that is neither conditional nor a definition.
@@ -129,7 +129,7 @@ func (r *reader) one(l line, depth int) {
 		return
 	}
 	if strings.HasPrefix(l.text, "~SEQ") || strings.HasPrefix(l.text, "~LST") {
-		r.fail(l, "%s repeats the line, which weir does not follow: write out what it stands for", l.text[:4])
+		r.fail(l, "%s repeats the line, which weir does not support: expand it", l.text[:4])
 		return
 	}
 	text := r.replaced(l.text)

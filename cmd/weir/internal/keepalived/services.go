@@ -10,7 +10,7 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-// mostVIPs is how many addresses a range of a group may stand for.
+// mostVIPs limits the addresses of a range of a group.
 const mostVIPs = 1024
 
 // real is a real_server that is served.
@@ -47,7 +47,7 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 				}
 			}
 			delete(s.ports, port)
-			c.left[n] = "weir serves ports, and this one is all ports of an address: write a service with those that are meant"
+			c.left[n] = "weir serves single ports, and this is all ports of an address: add a service with the ports"
 		}
 	}
 	if len(s.ports) == 0 {
@@ -55,7 +55,7 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	}
 	delete(c.left, n)
 	c.realServers(s)
-	check := c.check(s)
+	check := checkConverter{c}.check(s)
 	if check == nil {
 		c.unchecked(s)
 	}
@@ -68,7 +68,7 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	}
 }
 
-// unchecked has settings for checks become nothing where there is none.
+// unchecked leaves out the settings of checks of a service without one.
 func (c *converter) unchecked(s *server) {
 	blocks := []*node{s.node}
 	for _, r := range s.backends {
@@ -90,13 +90,13 @@ func sortedPorts(ports map[uint16][]netip.Addr) []uint16 {
 	return list
 }
 
-// frontends reads what a virtual_server serves, and gives its name.
+// frontends reads the addresses and ports of a virtual_server, and returns its name.
 func (c *converter) frontends(s *server) (name string, ok bool) {
 	n := s.node
 	switch n.word(1) {
 	case "fwmark":
 		c.marks = true
-		c.leave(n, "weir balances addresses and ports, not packet marks: write a service with the VIPs that the mark stands for")
+		c.leave(n, "weir serves addresses and ports, not packet marks: add a service with the VIPs of the mark")
 		return "", false
 	case "group":
 		for _, g := range c.top.all("virtual_server_group") {
@@ -167,8 +167,8 @@ func addresses(s string) ([]netip.Addr, bool) {
 	return between(a, func(x netip.Addr) bool { return !b.Less(x) })
 }
 
-// between gives the addresses from the first one on for which in holds; false where
-// they are too many.
+// between returns the addresses from the first one on while in is true; false means too
+// many.
 func between(a netip.Addr, in func(netip.Addr) bool) ([]netip.Addr, bool) {
 	var out []netip.Addr
 	for ; a.IsValid() && in(a); a = a.Next() {
@@ -197,14 +197,14 @@ func (c *converter) realServers(s *server) {
 		if w := c.take(n, "weight"); w != nil {
 			if r.weight, err = strconv.ParseUint(w.word(1), 10, 16); err != nil {
 				r.weight = 1
-				c.leave(w, "weights go from 0 to 65535")
+				c.leave(w, "a weight is from 0 to 65535")
 			}
 		}
 		s.backends = append(s.backends, r)
 	}
 }
 
-// unused makes a name that a service may have, and that no other one has.
+// unused returns a valid and unique name for a service.
 func (c *converter) unused(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
@@ -246,19 +246,19 @@ func (c *converter) service(out *draft.Writer, s *server, name string, port uint
 		what = int64(port)
 	}
 	if s.node.find("protocol") == nil {
-		out.Remark("It says no protocol, which keepalived takes for UDP: take /udp away if TCP is meant.")
+		out.Remark("It has no protocol, and keepalived's default is UDP: remove /udp if TCP is intended.")
 	}
 	out.Key("ports", []any{what}, s.node.at.brief())
 	c.compact(out, s, uniform)
-	c.traffic(out, s)
-	c.quorum(out, s, check)
+	policyConverter{c}.traffic(out, s)
+	policyConverter{c}.quorum(out, s, check)
 	c.backends(out, s, uniform)
 	if check != nil {
 		check.write(out)
 	}
 }
 
-// backendPort gives the port of the backends, and whether they have the same.
+// backendPort returns the port of the backends, and whether it is the same for all.
 func (s *server) backendPort(port uint16) (uint16, bool) {
 	first := port
 	for i, r := range s.backends {
@@ -275,7 +275,7 @@ func (s *server) backendPort(port uint16) (uint16, bool) {
 	return first, true
 }
 
-// isPlain tells whether addresses are all there is to say of the backends.
+// isPlain reports whether all backends have only an address.
 func (s *server) isPlain() bool {
 	return !slices.ContainsFunc(s.backends, func(r real) bool {
 		return r.weight != 1 || r.node.find("uthreshold") != nil
@@ -300,7 +300,7 @@ func (c *converter) compact(out *draft.Writer, s *server, uniform bool) {
 	out.Key("backends", list, "real_server")
 }
 
-// backends writes tables, where addresses are not all.
+// backends writes tables, for backends with more than an address.
 func (c *converter) backends(out *draft.Writer, s *server, uniform bool) {
 	if s.isPlain() {
 		return
@@ -318,7 +318,7 @@ func (c *converter) backends(out *draft.Writer, s *server, uniform bool) {
 	}
 }
 
-// number writes a whole number that is not 0, and gives it.
+// number writes a whole number unless it is 0, and returns it.
 func (c *converter) number(out *draft.Writer, in *node, name, key string, most int64) int64 {
 	n := c.take(in, name)
 	if n == nil {

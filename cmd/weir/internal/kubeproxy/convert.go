@@ -21,10 +21,9 @@ type converter struct {
 	out  draft.Writer
 }
 
-const head = `# weir in place of a node's kube-proxy, made of its configuration by weir import kube-proxy. Each
-# key names the field that it comes from. Look it over, stop kube-proxy and take away what it has
-# left in the kernel (kube-proxy --cleanup), then start weir. weir.toml, the reference, has all
-# other keys.
+const head = `# Converted from a kube-proxy configuration by weir import kube-proxy. Each key has a comment with
+# its field. Check it, stop kube-proxy, remove its objects (kube-proxy --cleanup), then start weir.
+# weir.toml, the reference, has all other keys.
 `
 
 func convert(set values) draft.Result {
@@ -104,7 +103,7 @@ func (c *converter) modeKey() {
 		c.out.Key("mode", "auto", "mode "+c.mode()+"; auto is IPVS where the kernel has it")
 	}
 	if on, ok := c.set["iptables.localhostNodePorts"].(bool); c.mode() == "iptables" && (on || !ok) {
-		c.out.Text("# Node ports on 127.0.0.1, which kube-proxy has in this mode alone, are not served by weir.\n")
+		c.out.Text("# weir does not serve node ports on 127.0.0.1, which kube-proxy has only in this mode.\n")
 	}
 }
 
@@ -119,7 +118,7 @@ func (c *converter) local() {
 	if ok {
 		way, known := localModes[mode]
 		if !known {
-			way = mode // config says what is wrong with it
+			way = mode // package load reports it
 		}
 		c.out.Key("detect_local", way, "detectLocalMode")
 	}
@@ -135,8 +134,8 @@ func (c *converter) local() {
 	}
 }
 
-// ranges writes ranges as weir wants them: each once, without bits behind the
-// mask. What is no range stays, for config to say so.
+// ranges returns ranges in weir's form: each once, without bits behind the mask. Invalid
+// ones stay; package load reports them.
 func ranges(list []string) []string {
 	var out []string
 	for _, s := range list {
@@ -260,24 +259,22 @@ func (c *converter) defaults() {
 	}
 }
 
-// debugVerbosity is where klog begins to tell what programmers want to know.
+// debugVerbosity is klog's level for debug messages.
 const debugVerbosity = 4
 
 func (c *converter) daemon() {
 	c.out.Table("[daemon]")
-	c.out.Text("# For health and metrics; load balancers outside look for the nodes' health here.\n")
-	listen, from := "0.0.0.0:10256", "kube-proxy's default"
+	all, loopback := "0.0.0.0", "127.0.0.1"
 	b, _ := c.set["bindAddress"].(string)
 	if strings.Contains(b, ":") {
-		listen = "[::]:10256"
+		all, loopback = "::", "::1"
 	}
 	if b == "0.0.0.0" || b == "::" {
-		c.used["bindAddress"] = true // it says no more than that
+		c.used["bindAddress"] = true // it has no other meaning
 	}
-	if s, ok := take[string](c, "healthzBindAddress"); ok {
-		listen, from = withPort(s, "10256"), "healthzBindAddress"
-	}
-	c.out.Key("listen", listen, from)
+	c.out.Text("# External load balancers check the health of nodes here.\n")
+	c.listen("health_listen", "healthzBindAddress", all, "10256")
+	c.listen("metrics_listen", "metricsBindAddress", loopback, "10249")
 	keys[string](c, "logging.format", "log_format")
 	if v, ok := take[int64](c, "logging.verbosity"); ok {
 		level := "info"
@@ -286,6 +283,15 @@ func (c *converter) daemon() {
 		}
 		c.out.Key("log_level", level, "logging.verbosity "+strconv.FormatInt(v, 10))
 	}
+}
+
+// listen writes an address for HTTP: the field's, or kube-proxy's default.
+func (c *converter) listen(key, field, host, port string) {
+	if s, ok := take[string](c, field); ok {
+		c.out.Key(key, withPort(s, port), field)
+		return
+	}
+	c.out.Key(key, net.JoinHostPort(host, port), "kube-proxy's default")
 }
 
 // withPort completes an address that has no port, as kube-proxy does.
@@ -298,10 +304,10 @@ func withPort(s, port string) string {
 
 func (c *converter) kubernetes() {
 	c.out.Table("[[kubernetes]]")
-	c.out.Key("name", "kubernetes", "what the cluster is called in weir")
+	c.out.Key("name", "kubernetes", "name of the cluster in weir")
 	if _, ok := c.set["clientConnection.kubeconfig"]; ok {
-		c.out.Text("# weir must find the file under this name. What is in it must name the API server's own address: a\n" +
-			"# ClusterIP is served by weir itself.\n")
+		c.out.Text("# weir must find the file under this name. It must contain the API server's own address, because\n" +
+			"# weir itself serves ClusterIPs.\n")
 	}
 	keys[string](c, "clientConnection.kubeconfig", "kubeconfig")
 	node, from := "$HOSTNAME", "kube-proxy's default"
@@ -311,8 +317,8 @@ func (c *converter) kubernetes() {
 	c.out.Key("node_name", node, from)
 	g, _ := c.set["featureGates"].(map[string]bool)
 	if on, ok := g["AllowServiceExternalIPs"]; !ok || on {
-		c.out.Text("# kube-proxy serves whatever a Service names in spec.externalIPs; weir only what is in these ranges,\n" +
-			"# since with them anybody who may write a Service can take the traffic of others.\n" +
+		c.out.Text("# kube-proxy serves any address in spec.externalIPs. weir serves only these ranges, because any\n" +
+			"# author of a Service can claim foreign traffic with externalIPs.\n" +
 			"#external_ip_ranges = [\"0.0.0.0/0\", \"::/0\"]\n")
 	}
 }
@@ -326,7 +332,7 @@ func (c *converter) left() []string {
 			continue
 		}
 		if len(left) == 0 {
-			c.out.Text("\n# What was set and weir has no key for:\n")
+			c.out.Text("\n# Settings without a key:\n")
 		}
 		left = append(left, f.path)
 		c.out.Left(f.path, v, f.why)

@@ -1,28 +1,37 @@
 package kubeproxy
 
-// kind is the type of a field's value.
-type kind string
+import (
+	"math"
 
-// The kinds.
+	"weir/cmd/weir/internal/draft"
+)
+
+// Kind and API of the document.
 const (
-	text     kind = "string"
-	boolean  kind = "bool"
-	integer  kind = "int"
-	number   kind = "float"
-	duration kind = "duration" // "30s"; 0 is unset
-	texts    kind = "[]string"
-	gates    kind = "map[string]bool"
-	anything kind = "any" // it is only named
+	documentKind = "KubeProxyConfiguration"
+	documentAPI  = "kubeproxy.config.k8s.io/v1alpha1"
+)
+
+// The forms.
+var (
+	text     = draft.Text
+	boolean  = draft.Boolean
+	integer  = draft.Integer(math.MinInt32, math.MaxInt32)
+	number   = draft.Number
+	duration = draft.Time // 0 is unset
+	texts    = draft.TextList
+	gates    = draft.Form{Name: "map[string]bool", Read: readGates}
+	anything = draft.Form{Name: "any", Read: readAnything} // it is only named
 )
 
 // field is a field of KubeProxyConfiguration.
 type field struct {
 	path string
-	kind kind
-	// key is the one of weir.toml that it becomes, empty for none.
+	form draft.Form
+	// key is its key in weir.toml, empty for none.
 	key string
-	// why says what becomes of it; of a field with a key, for the values that the
-	// key can't have.
+	// why explains the conversion; of a field with a key, for values that the key does not
+	// support.
 	why string
 }
 
@@ -31,7 +40,7 @@ const (
 	inIPVS      = "kube-proxy reads it in mode ipvs only"
 	inNFTables  = "kube-proxy reads it in mode nftables only"
 	windowsOnly = "for Windows"
-	logDetail   = "weir writes every line at once, and knows levels only"
+	logDetail   = "weir writes every line at once, and has only levels"
 )
 
 // fields are all there are, in the order of the types.
@@ -44,19 +53,19 @@ var fields = []field{
 	{"clientConnection.burst", integer, "", "weir only lists and watches, and keeps its Events few by itself"},
 	{"logging.format", text, "daemon.log_format", "text or json"},
 	{"logging.flushFrequency", anything, "", logDetail},
-	{"logging.verbosity", integer, "daemon.log_level", "4 and above is debug, which tells every change to the kernel; the rest is info"},
+	{"logging.verbosity", integer, "daemon.log_level", "4 and above is debug, which logs every change to the kernel; the rest is info"},
 	{"logging.vmodule", anything, "", logDetail},
 	{"logging.options.text.splitStream", boolean, "", logDetail},
 	{"logging.options.text.infoBufferSize", anything, "", logDetail},
 	{"logging.options.json.splitStream", boolean, "", logDetail},
 	{"logging.options.json.infoBufferSize", anything, "", logDetail},
-	{"hostnameOverride", text, "kubernetes.node_name", "left out, it is the host's name, \"$HOSTNAME\""},
-	{"bindAddress", text, "", "weir takes the addresses of its Node"},
-	{"healthzBindAddress", text, "daemon.listen", "weir has /healthz, /livez and /metrics at one address: this one, because load balancers outside ask there"},
-	{"metricsBindAddress", text, "", "weir has /metrics at daemon.listen: scrape it there"},
-	{"bindAddressHardFail", boolean, "", "weir never starts without the addresses that it was told to listen on"},
+	{"hostnameOverride", text, "kubernetes.node_name", "the default is the host's name, \"$HOSTNAME\""},
+	{"bindAddress", text, "", "weir uses the addresses of its Node"},
+	{"healthzBindAddress", text, "daemon.health_listen", "external load balancers check the nodes' health at this address"},
+	{"metricsBindAddress", text, "daemon.metrics_listen", "the status page stays on loopback: daemon.page_listen"},
+	{"bindAddressHardFail", boolean, "", "weir never starts without its listen addresses"},
 	{"enableProfiling", boolean, "", "weir has no profiles on its address"},
-	{"showHiddenMetricsForVersion", text, "", "weir's metrics have names of their own, and none is hidden"},
+	{"showHiddenMetricsForVersion", text, "", "weir has its own metrics, and none is hidden"},
 	{"mode", text, "kernel.mode", "ipvs is ipvs; iptables and nftables become auto, which is IPVS where the kernel has it"},
 	{"iptables.masqueradeBit", integer, "kernel.masquerade_bit", "kube-proxy reads it in modes iptables and ipvs only"},
 	{"iptables.masqueradeAll", boolean, "kernel.masquerade_all", "kube-proxy reads it in modes iptables and ipvs only"},
@@ -85,15 +94,33 @@ var fields = []field{
 	{"detectLocal.interfaceNamePrefix", text, "kernel.interface_prefix", "kube-proxy reads it with detectLocalMode InterfaceNamePrefix only"},
 	{"clusterCIDR", text, "kernel.cluster_cidrs", "kube-proxy reads it with detectLocalMode ClusterCIDR only"},
 	{"nodePortAddresses", texts, "kernel.node_port_addresses", "left out in mode nftables, it is \"primary\""},
-	{"oomScoreAdj", integer, "", "it belongs to whoever starts weir: OOMScoreAdjust of the systemd unit"},
-	{"conntrack.maxPerCore", integer, "", "it depends on the cores of each node: choose nf_conntrack_max for kernel.sysctls"},
-	{"conntrack.min", integer, "", "it depends on the cores of each node: choose nf_conntrack_max for kernel.sysctls"},
-	{"conntrack.tcpEstablishedTimeout", duration, "kernel.sysctls", "left out, it is 24h"},
-	{"conntrack.tcpCloseWaitTimeout", duration, "kernel.sysctls", "left out, it is 1h"},
+	{"oomScoreAdj", integer, "", "OOMScoreAdjust of the systemd unit sets it"},
+	{"conntrack.maxPerCore", integer, "", "it depends on the cores of each node: set nf_conntrack_max in kernel.sysctls"},
+	{"conntrack.min", integer, "", "it depends on the cores of each node: set nf_conntrack_max in kernel.sysctls"},
+	{"conntrack.tcpEstablishedTimeout", duration, "kernel.sysctls", "the default is 24h"},
+	{"conntrack.tcpCloseWaitTimeout", duration, "kernel.sysctls", "the default is 1h"},
 	{"conntrack.tcpBeLiberal", boolean, "kernel.sysctls", "nf_conntrack_tcp_be_liberal"},
 	{"conntrack.udpTimeout", duration, "kernel.sysctls", "nf_conntrack_udp_timeout"},
 	{"conntrack.udpStreamTimeout", duration, "kernel.sysctls", "nf_conntrack_udp_timeout_stream"},
-	{"configSyncPeriod", duration, "", "weir's watches need no refreshing; what the kernel holds is audited every kernel.sync_period"},
-	{"portRange", text, "", "kube-proxy has not read it since its userspace mode went"},
+	{"configSyncPeriod", duration, "", "weir's watches need no refresh; the kernel state is audited every kernel.sync_period"},
+	{"portRange", text, "", "kube-proxy ignores it since the removal of its userspace mode"},
 	{"windowsRunAsService", boolean, "", windowsOnly},
+}
+
+func readGates(x any) (any, bool, bool) {
+	table, ok := x.(map[string]any)
+	out := map[string]bool{}
+	for name, v := range table {
+		on, isBool := v.(bool)
+		ok = ok && isBool
+		out[name] = on
+	}
+	return out, len(out) == 0, ok
+}
+
+func readAnything(x any) (v any, zero, ok bool) {
+	list, isList := x.([]any)
+	table, isTable := x.(map[string]any)
+	empty := isList && len(list) == 0 || isTable && len(table) == 0
+	return x, empty || !isList && !isTable && (x == "" || x == "0" || x == "0s" || x == 0.0), true
 }

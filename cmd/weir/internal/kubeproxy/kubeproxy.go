@@ -1,29 +1,18 @@
-// Package kubeproxy turns the configuration of a node's kube-proxy into that of
-// weir. Text goes in, text comes out: it starts nothing and reads nothing else.
+// Package kubeproxy converts the configuration of a node's kube-proxy to weir's. It never
+// starts anything and reads no files.
 //
-// Every field of KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1, as of
-// Kubernetes 1.36) is in one table (fields.go), with what becomes of it: a key of
-// weir's, or a reason why there is none. What the configuration sets and weir has
-// no key for is named in a comment of the result; what the table does not know is
-// an error.
+// Every field of KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1 of Kubernetes
+// 1.36) is in one table (fields.go), with its key or the reason why it has none. Settings
+// without a key are listed in a comment of the result; an unknown field is an error.
 package kubeproxy
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/draft"
-)
-
-// Kind and API of the document.
-const (
-	documentKind = "KubeProxyConfiguration"
-	documentAPI  = "kubeproxy.config.k8s.io/v1alpha1"
 )
 
 // Import reads a KubeProxyConfiguration in YAML or JSON: as a file, as one of
@@ -41,20 +30,16 @@ func Import(data []byte) (draft.Result, error) {
 		return draft.Result{}, err
 	}
 	res := convert(set)
-	if err := config.Drafted(res.TOML); err != nil {
+	if err := load.Draft(res.TOML); err != nil {
 		return draft.Result{}, err
 	}
 	return res, nil
 }
 
-// WriteFields writes the table of all fields: what becomes of each.
+// WriteFields writes the table of all fields with their keys.
 func WriteFields(w io.Writer) error {
 	for _, f := range fields {
-		to := f.key
-		if to == "" {
-			to = "-"
-		}
-		if _, err := fmt.Fprintf(w, "%-42s %-30s %s\n", f.path, to, f.why); err != nil {
+		if err := draft.WriteField(w, f.path, f.key, f.why); err != nil {
 			return err
 		}
 	}
@@ -64,11 +49,11 @@ func WriteFields(w io.Writer) error {
 // document finds the configuration in data.
 func document(data []byte) (map[string]any, error) {
 	var found []map[string]any
-	for _, text := range draft.Documents(string(data)) {
-		doc, err := parse(text)
-		if err != nil {
-			return nil, err
-		}
+	docs, err := draft.Documents(string(data))
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range docs {
 		switch doc["kind"] {
 		case documentKind:
 			found = append(found, doc)
@@ -91,18 +76,6 @@ func document(data []byte) (map[string]any, error) {
 	return found[0], nil
 }
 
-func parse(text string) (map[string]any, error) {
-	var doc any
-	if err := yaml.UnmarshalStrict([]byte(text), &doc); err != nil {
-		return nil, fmt.Errorf("neither YAML nor JSON: %w", err)
-	}
-	table, ok := doc.(map[string]any)
-	if !ok && doc != nil {
-		return nil, errors.New("not a document of Kubernetes: it has no kind")
-	}
-	return table, nil
-}
-
 // configMap finds configurations among the files that a ConfigMap holds: kubeadm
 // has it in config.conf, beside a kubeconfig.
 func configMap(doc map[string]any) ([]map[string]any, error) {
@@ -113,7 +86,7 @@ func configMap(doc map[string]any) ([]map[string]any, error) {
 		if !ok || !strings.Contains(s, documentKind) {
 			continue
 		}
-		inner, err := parse(s)
+		inner, err := draft.Document(s)
 		if err != nil {
 			return nil, fmt.Errorf("%s in the ConfigMap: %w", name, err)
 		}

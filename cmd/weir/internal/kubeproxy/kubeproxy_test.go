@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
 	"weir/lb"
 )
 
@@ -49,7 +51,7 @@ func golden(t *testing.T, name, got string) {
 func TestFieldsAreThoseOfKubeProxy(t *testing.T) {
 	var got strings.Builder
 	for _, f := range fields {
-		got.WriteString(f.path + " " + string(f.kind) + "\n")
+		got.WriteString(f.path + " " + f.form.Name + "\n")
 	}
 	if diff := cmp.Diff(read1(t, "fields.txt"), got.String()); diff != "" {
 		t.Errorf("-Kubernetes +weir:\n%s", diff)
@@ -61,7 +63,7 @@ func TestFieldsAreThoseOfKubeProxy(t *testing.T) {
 	}
 }
 
-// TestFieldsAreReflected makes the list anew.
+// TestFieldsAreReflected generates the list.
 func TestFieldsAreReflected(t *testing.T) {
 	cmd := exec.Command("go", "run", ".")
 	cmd.Dir = "testdata/fields"
@@ -99,7 +101,7 @@ func TestImportedMeansTheSame(t *testing.T) {
 		t.Errorf("cluster_cidrs (-want +got):\n%s", d)
 	}
 	cl := k.Clusters[0]
-	if k.Kernel.Mode != config.ModeIPVS || k.Kernel.DetectLocal != config.ClusterCIDR || k.Daemon.Listen != "0.0.0.0:10256" ||
+	if k.Kernel.Mode != config.ModeIPVS || k.Kernel.DetectLocal != config.ClusterCIDR || k.Daemon.HealthListen != "0.0.0.0:10256" || k.Daemon.MetricsListen != "127.0.0.1:10249" || k.Daemon.PageListen != "127.0.0.1:10266" ||
 		cl.Kubeconfig != "/var/lib/kube-proxy/kubeconfig.conf" || cl.NodeName != "node" || len(cl.Kinds) != 4 ||
 		!slices.Equal(k.Kernel.StrictARP, []string{"all"}) || k.Kernel.SyncPeriod != 10*time.Second {
 		t.Errorf("%+v\n%+v", k.Kernel, cl)
@@ -117,7 +119,7 @@ func TestImportedMeansTheSame(t *testing.T) {
 	if k.Kernel.MasqueradeBit != 15 || !k.Kernel.MasqueradeAll || k.Kernel.SyncPeriod != 20*time.Second || k.Kernel.MinSyncPeriod != 250*time.Millisecond ||
 		k.Kernel.TCPTimeout != 20*time.Minute || k.Kernel.TCPFinTimeout != 90*time.Second || k.Kernel.UDPTimeout != 5*time.Minute ||
 		k.Kernel.InterfacePrefix != "veth" || len(k.Kernel.ClusterCIDRs) != 0 || len(k.Kernel.ExcludeCIDRs) != 2 || len(k.Kernel.NodePortNets) != 1 ||
-		k.Defaults.Scheduler.Name != "wlc" || k.Daemon.Listen != "10.0.0.7:10256" || k.Daemon.LogFormat != config.LogJSON ||
+		k.Defaults.Scheduler.Name != "wlc" || k.Daemon.HealthListen != "10.0.0.7:10256" || k.Daemon.MetricsListen != "10.0.0.7:10249" || k.Daemon.PageListen != "127.0.0.1:10266" || k.Daemon.LogFormat != config.LogJSON ||
 		k.Daemon.LogLevel.String() != "DEBUG" || k.Clusters[0].NodeName != "node7" || k.Clusters[0].Kubeconfig != "/etc/kubernetes/proxy.conf" {
 		t.Errorf("%+v\n%+v\n%+v", k.Kernel, k.Daemon, k.Clusters)
 	}
@@ -129,7 +131,7 @@ func parsed(t *testing.T, yaml string) *config.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{})
+	c, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,9 +156,9 @@ var with = map[string]struct{ value, beside, line string }{
 	"logging.options.json.splitStream":    {`true`, "", `# logging.options.json.splitStream = true: weir`},
 	"logging.options.json.infoBufferSize": {`1`, "", `# logging.options.json.infoBufferSize = 1: weir`},
 	"hostnameOverride":                    {`node9`, "", `node_name = "node9" # `},
-	"bindAddress":                         {`10.0.0.7`, "", `# bindAddress = "10.0.0.7": weir takes`},
-	"healthzBindAddress":                  {`"[::1]"`, "", `listen = "[::1]:10256" # `},
-	"metricsBindAddress":                  {`10.0.0.1:1`, "", `# metricsBindAddress = "10.0.0.1:1": weir has`},
+	"bindAddress":                         {`10.0.0.7`, "", `# bindAddress = "10.0.0.7": weir uses`},
+	"healthzBindAddress":                  {`"[::1]"`, "", `health_listen = "[::1]:10256" # `},
+	"metricsBindAddress":                  {`10.0.0.1:1`, "", `metrics_listen = "10.0.0.1:1" # `},
 	"bindAddressHardFail":                 {`true`, "", `# bindAddressHardFail = true: weir never`},
 	"enableProfiling":                     {`true`, "", `# enableProfiling = true: weir has no`},
 	"showHiddenMetricsForVersion":         {`"1.35"`, "", `# showHiddenMetricsForVersion = "1.35": weir`},
@@ -188,7 +190,7 @@ var with = map[string]struct{ value, beside, line string }{
 	"detectLocal.interfaceNamePrefix":     {`cali`, "detectLocalMode: InterfaceNamePrefix", `interface_prefix = "cali" # `},
 	"clusterCIDR":                         {`"10.1.2.3/16, fd00::/64"`, "", `cluster_cidrs = ["10.1.0.0/16", "fd00::/64"] # `},
 	"nodePortAddresses":                   {`[primary]`, "", `node_port_addresses = ["primary"] # `},
-	"oomScoreAdj":                         {`0`, "", `# oomScoreAdj = 0: it belongs`},
+	"oomScoreAdj":                         {`0`, "", `# oomScoreAdj = 0: OOMScoreAdjust of`},
 	"conntrack.maxPerCore":                {`1000000`, "", `by the number of cores: 1048576 with 8 of them.`},
 	"conntrack.min":                       {`700000`, "", `by the number of cores: 700000 with 8 of them.`},
 	"conntrack.tcpEstablishedTimeout":     {`1m`, "", `"net.netfilter.nf_conntrack_tcp_timeout_established=60"`},
@@ -197,7 +199,7 @@ var with = map[string]struct{ value, beside, line string }{
 	"conntrack.udpTimeout":                {`1m`, "", `"net.netfilter.nf_conntrack_udp_timeout=60"`},
 	"conntrack.udpStreamTimeout":          {`1m`, "", `"net.netfilter.nf_conntrack_udp_timeout_stream=60"`},
 	"configSyncPeriod":                    {`1m`, "", `# configSyncPeriod = "1m": weir's watches`},
-	"portRange":                           {`1-2`, "", `# portRange = "1-2": kube-proxy has not`},
+	"portRange":                           {`1-2`, "", `# portRange = "1-2": kube-proxy ignores`},
 	"windowsRunAsService":                 {`true`, "", `# windowsRunAsService = true: for Windows.`},
 }
 
@@ -284,8 +286,11 @@ func TestListensAsKubeProxyDoes(t *testing.T) {
 		{"", "::", "[::]:10256"},
 	} {
 		c := parsed(t, kindLines+"bindAddress: '"+tt.bind+"'\nhealthzBindAddress: '"+tt.healthz+"'\n")
-		if c.Daemon.Listen != tt.want {
-			t.Errorf("bindAddress %q, healthzBindAddress %q: %q, want %q", tt.bind, tt.healthz, c.Daemon.Listen, tt.want)
+		if c.Daemon.HealthListen != tt.want {
+			t.Errorf("bindAddress %q, healthzBindAddress %q: %q, want %q", tt.bind, tt.healthz, c.Daemon.HealthListen, tt.want)
+		}
+		if c.Daemon.PageListen != "127.0.0.1:10266" {
+			t.Errorf("the status page is at %q", c.Daemon.PageListen)
 		}
 	}
 }
@@ -321,7 +326,7 @@ func TestWhatCantBeImported(t *testing.T) {
 		{"Windows", kindLines + "mode: kernelspace\n", "weir is for Linux"},
 		{"a mode that went", kindLines + "mode: userspace\n", `kube-proxy has no "userspace"`},
 		{"a value that nobody can have", kindLines + "mode: ipvs\nipvs: {scheduler: fastest}\n", `defaults.scheduler: "fastest" is not a scheduler`},
-		{"a name that no Node has", kindLines + "hostnameOverride: a b\n", `kubernetes.kubernetes.node_name: "a b" can't be the name of a Node`},
+		{"a name that no Node has", kindLines + "hostnameOverride: a b\n", `kubernetes.kubernetes.node_name: "a b" is not a valid Node name`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Import([]byte(tt.text))
@@ -345,7 +350,7 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
+		if _, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{}); err != nil {
 			t.Errorf("%v\n%s", err, res.TOML)
 		}
 		for _, path := range res.Left {

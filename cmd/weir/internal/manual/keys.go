@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/schema"
 )
 
-const aboutConfig = `The configuration of weir is TOML. The file is strict: a key that is not in here, or a value that can't be, is an error; weir check tells all errors at once, each with its line and the way to put it right. A reload with an error changes nothing; one without touches only what differs.
+const aboutConfig = `The configuration of weir is TOML. Unknown keys and invalid values are errors. weir check lists all of them, each with its line and its fix. A reload with an error changes nothing. A successful reload applies only the differences.
 
-A key that is left out has its default. Values carry their units: durations are written "500ms", "10s", "1m30s", "24h". In the headings below, [table] is there once, and [[table]] as often as it is needed.
+An omitted key has its default. Values have units: durations are "500ms", "10s", "1m30s", "24h". A table [table] occurs once, and a table [[table]] any number of times.
 
-As it is installed the file configures nothing, and weir is not started. It includes every file in conf.d whose name ends in .toml, so that a [[service]] can be a file of its own. With a [[service]] or a [[kubernetes]] there is something to serve:`
+The installed file configures nothing, and weir does not start. It includes all files conf.d/*.toml, so that each [[service]] can have its own file. A [[service]] or a [[kubernetes]] is sufficient:`
 
 const exampleConfig = `  [[service]]
   name = "web"
@@ -23,8 +23,8 @@ const exampleConfig = `  [[service]]
   type = "http"
   path = "/healthz"`
 
-// Config gives the page weir.toml(5), of all keys of the configuration.
-func Config(keys []config.Key, edition Edition) Page {
+// Config returns the page weir.toml(5) with all keys of the configuration.
+func Config(keys []schema.Key, edition Edition) Page {
 	w := newWriter("weir.toml", 5, edition)
 	w.section("NAME")
 	w.line(`weir.toml \- configuration of weir, the load balancer`)
@@ -43,21 +43,21 @@ func Config(keys []config.Key, edition Edition) Page {
 			w.item(italic(p.path), p.what)
 		}
 	}
-	w.item(italic("/usr/share/doc/weir/weir.toml"), "The reference: this page as a file to copy from.")
-	w.item(italic("/usr/share/doc/weir/examples/"), "Whole configurations to start from.")
+	w.item(italic("/usr/share/doc/weir/weir.toml"), "This reference as a file.")
+	w.item(italic("/usr/share/doc/weir/examples/"), "Complete configurations.")
 	w.section("SEE ALSO")
 	w.line("%s", bold("weir")+"(8),\n"+bold("weir-check")+"(8),\n"+bold("weir-plan")+"(8),\n"+bold("weir-reload")+"(8)")
 	return w.page()
 }
 
 // key writes a table as a heading, and a key as an item.
-func (w *writer) key(k config.Key) {
+func (w *writer) key(k schema.Key) {
 	switch k.Type {
-	case config.Table:
+	case schema.Table:
 		w.macro("SS", "["+k.Path+"]")
 		w.fill(k.Doc)
 		return
-	case config.Tables:
+	case schema.Tables:
 		w.macro("SS", "[["+k.Path+"]]")
 		w.fill(k.Doc)
 		return
@@ -73,14 +73,14 @@ func (w *writer) key(k config.Key) {
 	w.item(term, strings.Join(append([]string{k.Doc}, facts(k)...), " "))
 }
 
-// facts are what there is to say of a key's value beside what it does.
-func facts(k config.Key) []string {
+// facts returns sentences about a key's value: type, limits, choices, restart.
+func facts(k schema.Key) []string {
 	var out []string
 	kind := string(k.Type)
 	if limits := k.Limits(); limits != "" {
 		kind += " from " + limits
 	}
-	if k.Unit != "" && k.Type != config.Duration {
+	if k.Unit != "" && k.Type != schema.Duration {
 		kind += ", " + k.Unit
 	}
 	out = append(out, sentence(kind))

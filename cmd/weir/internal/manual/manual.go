@@ -1,7 +1,6 @@
-// Package manual writes weir's manual pages from what the program itself knows: the
-// commands with their help, and the keys of the configuration. It prints man(7), which
-// every reader of manual pages understands, and touches nothing: packages put the pages
-// where man(1) looks for them.
+// Package manual generates weir's manual pages in man(7) format from the commands, their
+// help and the keys of the configuration. It never writes files: packages install the
+// pages.
 package manual
 
 import (
@@ -14,10 +13,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Edition is what the foot of every page says.
+// Edition is the footer of every page.
 type Edition struct {
 	Version string
-	Date    time.Time // of the code that the pages describe, so that they can be made again, byte for byte
+	Date    time.Time // of the described code, so that builds are reproducible
 }
 
 // Page is a manual page.
@@ -26,7 +25,7 @@ type Page struct {
 	Text string // in man(7)
 }
 
-// Commands gives a page for a command and each one below it that is not hidden.
+// Commands returns the pages of a command and its visible subcommands.
 func Commands(root *cobra.Command, edition Edition) []Page {
 	pages := []Page{commandPage(root, edition)}
 	for _, sub := range below(root) {
@@ -35,7 +34,7 @@ func Commands(root *cobra.Command, edition Edition) []Page {
 	return pages
 }
 
-// below lists the commands of a command that a reader may want to know.
+// below returns the visible subcommands of a command.
 func below(c *cobra.Command) []*cobra.Command {
 	var subs []*cobra.Command
 	for _, sub := range c.Commands() {
@@ -46,7 +45,7 @@ func below(c *cobra.Command) []*cobra.Command {
 	return subs
 }
 
-// name is what the page of a command is called: weir-bgp-routes.
+// name returns the name of a command's page: weir-bgp-routes.
 func name(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
 func commandPage(c *cobra.Command, edition Edition) Page {
@@ -78,13 +77,12 @@ func parentPath(c *cobra.Command) string {
 	return c.Parent().CommandPath()
 }
 
-// sentence makes one of a line that begins in lower case and has no stop.
+// sentence capitalizes a line and adds a full stop.
 func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:] + "."
 }
 
-// synopsis writes the usage as manual pages have it: words as they are in bold, and what
-// stands for something in italics.
+// synopsis writes the usage: literal words in bold, placeholders in italics.
 func (w *writer) synopsis(c *cobra.Command) {
 	if !c.Runnable() {
 		w.line("%s %s ...", bold(c.CommandPath()), italic("command"))
@@ -105,7 +103,7 @@ func (w *writer) synopsis(c *cobra.Command) {
 	w.line("%s", line)
 }
 
-// commands lists those of a command in the groups of its help.
+// commands lists the subcommands in the groups of the help.
 func (w *writer) commands(c *cobra.Command) {
 	if len(below(c)) == 0 {
 		return
@@ -148,21 +146,21 @@ func (w *writer) options(title string, flags *pflag.FlagSet) {
 		}
 		usage = sentence(usage)
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" && f.DefValue != "[]" {
-			usage += " Without it: " + f.DefValue + "."
+			usage += " Default: " + f.DefValue + "."
 		}
 		w.item(term, usage)
 	})
 }
 
-// statuses are what main.go has for every command that says nothing else.
+// statuses are the exit statuses of main.go for commands without their own.
 var statuses = []exit{{"0", "done"}, {"1", "failed, or refused"}, {"2", "the command line or the configuration is invalid"}, {"3", "weir is not running"}}
 
-// exit is an exit status and what it means.
+// exit is an exit status and its meaning.
 type exit struct{ code, means string }
 
 var exitForm = regexp.MustCompile(`(?:^|, |; )(\d) `)
 
-// exitStatus takes the paragraph about it out of a command's help.
+// exitStatus separates the paragraph about exit statuses from a command's help.
 func exitStatus(long string) (rest string, exits []exit) {
 	var keep []string
 	for _, p := range strings.Split(long, "\n\n") {
@@ -187,7 +185,7 @@ func exitStatus(long string) (rest string, exits []exit) {
 func (w *writer) exits(c *cobra.Command, exits []exit) {
 	w.section("EXIT STATUS")
 	if len(exits) == 0 && c.HasParent() {
-		w.prose("As " + reference(c.Root()) + " has it.")
+		w.prose("See " + reference(c.Root()) + ".")
 		return
 	}
 	if len(exits) == 0 {
@@ -200,15 +198,15 @@ func (w *writer) exits(c *cobra.Command, exits []exit) {
 
 func reference(c *cobra.Command) string { return name(c) + "(8)" }
 
-// place is a file or folder, and the flag that leads elsewhere.
+// place is a file or folder, and the flag that replaces it.
 type place struct{ path, flag, what string }
 
 var places = []place{
-	{"/etc/weir/weir.toml", "config", "The configuration; weir.toml(5) has every key."},
-	{"/etc/weir/conf.d/", "", "More of it: weir.toml, as it is installed, includes every file in here whose name ends in .toml."},
-	{"/etc/weir/credentials/", "", "Kubeconfigs, passwords and keys, which only root may read: a key that names a file of secrets takes credential:NAME for one that is here."},
-	{"/var/lib/weir/", "", "What outlives the daemon: drains, what clusters said last, addresses that were given."},
-	{"/run/weir/weir.sock", "socket", "The socket on which the daemon answers the other commands."},
+	{"/etc/weir/weir.toml", "config", "The configuration; weir.toml(5) describes every key."},
+	{"/etc/weir/conf.d/", "", "More configuration: the installed weir.toml includes conf.d/*.toml."},
+	{"/etc/weir/credentials/", "", "Kubeconfigs, passwords and keys, readable by root only. Keys for secret files accept credential:NAME for a file in this folder."},
+	{"/var/lib/weir/", "", "State for the next start: drains, the last known state of clusters, assigned addresses."},
+	{"/run/weir/weir.sock", "socket", "The socket of the daemon for the other commands."},
 	{"/usr/share/doc/weir/", "", "Quick starts, operations, every Note, error and metric, examples, dashboard and alert rules."},
 }
 
@@ -246,8 +244,8 @@ func (w *writer) seeAlso(c *cobra.Command) {
 	w.line("%s", strings.Join(refs, ",\n"))
 }
 
-// writer collects a page. What it is given is plain text, but for line, which takes
-// what text, bold and italic have made.
+// writer collects a page. Its methods take plain text, except line, which takes the
+// results of text, bold and italic.
 type writer struct {
 	file string
 	out  strings.Builder
@@ -255,7 +253,7 @@ type writer struct {
 
 func newWriter(name string, section int, edition Edition) *writer {
 	w := &writer{file: fmt.Sprintf("%s.%d", name, section)}
-	// The date is read by programs, which know no escapes.
+	// Programs read the date and do not understand escapes.
 	w.line(`.TH "%s" %d %s "weir %s" weir`, text(strings.ToUpper(name)), section, edition.Date.UTC().Format(time.DateOnly), text(edition.Version))
 	return w
 }
@@ -277,14 +275,14 @@ func (w *writer) line(format string, args ...any) {
 	fmt.Fprintf(&w.out, format+"\n", args...)
 }
 
-// item writes a word, made by bold or italic, and beside it what it means.
+// item writes a term, formatted by bold or italic, and its meaning.
 func (w *writer) item(term, means string) {
 	w.macro("TP")
 	w.line("%s", term)
 	w.fill(means)
 }
 
-// fill writes a paragraph in lines that people can read and compare, too.
+// fill writes a paragraph in short lines.
 func (w *writer) fill(s string) {
 	line := ""
 	for word := range strings.FieldsSeq(s) {
@@ -299,8 +297,8 @@ func (w *writer) fill(s string) {
 	}
 }
 
-// prose writes paragraphs, which an empty line parts. Lines that are indented are kept
-// as they are.
+// prose writes paragraphs, which are separated by empty lines. Indented lines stay
+// unchanged.
 func (w *writer) prose(s string) {
 	first := true // a section begins a paragraph by itself
 	for _, p := range strings.Split(strings.Trim(s, "\n"), "\n\n") {
@@ -336,7 +334,7 @@ func italic(s string) string { return `\fI` + text(s) + `\fR` }
 
 var escapes = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`)
 
-// text makes plain text of man(7): nothing in it is a command.
+// text escapes plain text for man(7).
 func text(s string) string {
 	s = escapes.Replace(s)
 	if strings.HasPrefix(s, ".") {

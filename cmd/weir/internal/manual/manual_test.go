@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/schema"
 )
 
 var edition = Edition{Version: "1.2.3", Date: time.Date(2026, 1, 31, 23, 0, 0, 0, time.UTC)}
@@ -64,7 +65,7 @@ small  \(aqone\(aq litre
 Every jug.
 .TP
 \fB\-c\fR, \fB\-\-config\fR \fIfile\fR
-Configuration file. Without it: /etc/weir/weir.toml.
+Configuration file. Default: /etc/weir/weir.toml.
 .SH "EXIT STATUS"
 .TP
 \fB0\fR
@@ -78,7 +79,7 @@ The water is out.
 .SH "FILES"
 .TP
 \fI/etc/weir/weir.toml\fR
-The configuration; weir.toml(5) has every key.
+The configuration; weir.toml(5) describes every key.
 .SH "SEE ALSO"
 \fBweir\fR(8),
 \fBweir.toml\fR(5)
@@ -94,17 +95,17 @@ The configuration; weir.toml(5) has every key.
 }
 
 func TestPageOfTheConfigurationHasEveryKey(t *testing.T) {
-	page := Config(config.Schema(), edition)
+	page := Config(load.Schema().Keys(), edition)
 	if page.File != "weir.toml.5" {
 		t.Errorf("it is called %s", page.File)
 	}
-	for _, k := range config.Schema() {
+	for _, k := range load.Schema().Keys() {
 		name := k.Path[strings.LastIndexByte(k.Path, '.')+1:]
 		want := "\n" + bold(name)
 		switch k.Type {
-		case config.Table:
+		case schema.Table:
 			want = `.SS "[` + k.Path + `]"`
-		case config.Tables:
+		case schema.Tables:
 			want = `.SS "[[` + k.Path + `]]"`
 		}
 		if !strings.Contains(page.Text, want) {

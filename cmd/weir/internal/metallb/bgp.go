@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// bgp writes [bgp], its peers, and rules for what pools can't say.
+// bgp writes [bgp], its peers, and rules for settings that pools do not support.
 func (c *converter) bgp() {
 	peers := c.of("BGPPeer")
 	if len(peers) == 0 {
@@ -48,7 +48,7 @@ func (c *converter) routerID(peers []*object) {
 	}
 }
 
-// wellKnown are names that weir has itself (the registry BGP Well-known Communities of IANA).
+// wellKnown are names that weir defines (the registry BGP Well-known Communities of IANA).
 var wellKnown = []string{"no-export", "no-advertise", "no-export-subconfed", "no-peer", "blackhole", "graceful-shutdown", "accept-own", "llgr-stale", "no-llgr"}
 
 func (c *converter) communities() {
@@ -67,15 +67,15 @@ func (c *converter) communities() {
 	}
 }
 
-// impossible says why a peer can't be taken over, "" if it can.
+// impossible returns the reason why a peer is not imported, "" if it is.
 func (c *converter) impossible(o *object) string {
 	asn, _ := o.set["peerASN"].(int64)
 	dynamic, _ := o.set["dynamicASN"].(string)
 	switch address, _ := o.set["peerAddress"].(string); {
 	case address == "":
-		return "the peer is left out: it has no address"
+		return "the peer is not imported: it has no address"
 	case asn == 0 && dynamic != "internal":
-		return "the peer is left out: nothing says its autonomous system"
+		return "the peer is not imported: its AS number is unknown"
 	}
 	return ""
 }
@@ -131,15 +131,15 @@ func (c *converter) password(o *object) {
 	if !inline && !fromSecret {
 		return
 	}
-	from := "what password says"
+	from := "the password"
 	if fromSecret {
-		from = "what the Secret " + secret + " holds"
+		from = "the content of the Secret " + secret
 	}
 	name := "bgp-" + o.name
 	c.out.Key("password_file", "credential:"+name, "write "+from+" to /etc/weir/credentials/"+name)
 }
 
-// times writes those that weir can have.
+// times writes the timers that weir supports.
 func (c *converter) times(o *object) {
 	hold, ok := take[time.Duration](o, "holdTime")
 	if hold = hold.Truncate(time.Second); ok && (hold < 3*time.Second || hold > 65535*time.Second) {
@@ -151,7 +151,7 @@ func (c *converter) times(o *object) {
 	}
 	if keep, set := take[time.Duration](o, "keepaliveTime"); set {
 		if keep = keep.Truncate(time.Second); !ok || keep < time.Second || keep > hold/3 {
-			o.left["keepaliveTime"] = "weir's is a third of hold_time at most, which it is if left out"
+			o.left["keepaliveTime"] = "weir's keepalive is at most a third of hold_time, which is the default"
 		} else {
 			c.out.Key("keepalive", keep, "keepaliveTime")
 		}
@@ -165,17 +165,17 @@ func (c *converter) times(o *object) {
 	}
 }
 
-// hops writes how far away the peer may be, and tells whether it is not on the same link.
+// hops writes the distance of the peer, and reports whether it is not on the same link.
 func (c *converter) hops(o *object, asn int64) bool {
 	own, _ := o.set["myASN"].(int64)
 	if on, ok := take[bool](o, "ebgpMultiHop"); !ok || !on {
 		return false
 	}
 	if asn == own {
-		o.left["ebgpMultiHop"] = "an internal peer may be anywhere"
+		o.left["ebgpMultiHop"] = "an internal peer may be at any distance"
 		return false
 	}
-	c.out.Key("multihop", int64(255), "ebgpMultiHop; write how many hops it really is")
+	c.out.Key("multihop", int64(255), "ebgpMultiHop; use the real number of hops")
 	return true
 }
 
@@ -185,7 +185,7 @@ func (c *converter) bfd(o *object, far bool) {
 		return
 	}
 	if far {
-		o.left["bfdProfile"] = "weir has BFD on the same link alone"
+		o.left["bfdProfile"] = "weir supports BFD only on the same link"
 		return
 	}
 	c.out.Key("bfd", true, "BFDProfile "+name)
@@ -203,25 +203,25 @@ func (c *converter) bfd(o *object, far bool) {
 	}
 }
 
-// rules writes the BGPAdvertisements that are not what pools say themselves: for Services
-// with some labels, or for peers that hear nothing of the pool yet.
+// rules writes the BGPAdvertisements that are not keys of pools: for Services with some
+// labels, or for peers that do not receive the pool yet.
 func (c *converter) rules() {
 	for _, pool := range c.of("IPAddressPool") {
-		told := map[string]bool{}
+		receives := map[string]bool{}
 		var first *object
 		for _, ad := range c.choosing("BGPAdvertisement", pool) {
 			peers, some := ad.set["peers"].([]string)
 			all, labelled := ad.set["serviceSelectors"].([]selector)
 			labels, isPlain := plain(all)
-			again := first != nil && (!some || slices.ContainsFunc(peers, func(p string) bool { return told[p] || told[""] }))
+			again := first != nil && (!some || slices.ContainsFunc(peers, func(p string) bool { return receives[p] || receives[""] }))
 			switch {
 			case labelled && !isPlain:
-				ad.left["serviceSelectors"] = "the BGPAdvertisement is left out: weir chooses Services by labels that they all have"
+				ad.left["serviceSelectors"] = "the BGPAdvertisement is not imported: weir supports only matchLabels, all of them"
 				continue
 			case !labelled && first == nil:
 				first = ad // the pool has its keys
 			case !labelled && again:
-				ad.unheard = append(ad.unheard, pool.name)
+				ad.skipped = append(ad.skipped, pool.name)
 				continue
 			default:
 				c.rule(ad, pool, labels)
@@ -229,9 +229,9 @@ func (c *converter) rules() {
 			}
 			if !labelled {
 				for _, p := range peers {
-					told[p] = true
+					receives[p] = true
 				}
-				told[""] = told[""] || !some
+				receives[""] = receives[""] || !some
 			}
 		}
 	}
@@ -244,5 +244,5 @@ func (c *converter) rule(ad, pool *object, labels map[string]string) {
 	if len(labels) > 0 {
 		c.out.Key("labels", labels, ad.String()+" serviceSelectors")
 	}
-	c.way(ad)
+	c.attributes(ad)
 }

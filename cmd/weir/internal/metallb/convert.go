@@ -10,18 +10,18 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-const head = `# weir in place of MetalLB, made of its resources by weir import metallb. Each key names the resource
-# that it comes from. Look it over, take MetalLB away, then start weir: Services keep their addresses.
+const head = `# weir in place of MetalLB, converted by weir import metallb. Each key has a comment with the
+# original resource. Check it, remove MetalLB, then start weir: Services keep their addresses.
 # weir.toml, the reference, has all other keys.
 
-# MetalLB only leads packets to nodes, where kube-proxy does the rest. weir forwards them itself: to
+# MetalLB only attracts packets to nodes, where kube-proxy forwards them. weir forwards them itself: to
 # the pods, for which it needs routes, or, with backends = "nodeports", to the nodes.
 [[kubernetes]]
-name = "kubernetes" # what the cluster is called in weir
-kubeconfig = "credential:kubeconfig" # /etc/weir/credentials/kubeconfig; /usr/share/doc/weir/kubeconfig.sh makes it
+name = "kubernetes" # name of the cluster in weir
+kubeconfig = "credential:kubeconfig" # /etc/weir/credentials/kubeconfig; /usr/share/doc/weir/kubeconfig.sh creates it
 `
 
-// converter makes weir's configuration of MetalLB's resources.
+// converter converts MetalLB's resources.
 type converter struct {
 	*objects
 	opts Options
@@ -52,11 +52,11 @@ func (c *converter) pools() {
 		if p, ok := take[int64](o, "serviceAllocation.priority"); ok {
 			c.out.Key("priority", min(p, lastPriority), "serviceAllocation.priority")
 		} else if ranked {
-			c.out.Key("priority", lastPriority, "it has none, and comes after those that have")
+			c.out.Key("priority", lastPriority, "pools without a priority come last")
 		}
 		c.autoAssign(o)
 		if _, ok := take[bool](o, "avoidBuggyIPs"); ok {
-			c.out.Key("avoid_ends", true, "avoidBuggyIPs")
+			c.out.Key("avoid_first_last", true, "avoidBuggyIPs")
 		}
 		if names, ok := take[[]string](o, "serviceAllocation.namespaces"); ok {
 			c.out.Key("namespaces", names, "serviceAllocation.namespaces")
@@ -69,8 +69,8 @@ func (c *converter) pools() {
 	}
 }
 
-// autoAssign keeps addresses from Services for which weir can't tell whether MetalLB
-// would give them any.
+// autoAssign disables the assignment if weir can't determine the Services that MetalLB would
+// assign addresses to.
 func (c *converter) autoAssign(o *object) {
 	if auto, ok := take[bool](o, "autoAssign"); ok {
 		c.out.Key("auto_assign", auto, "autoAssign")
@@ -85,7 +85,7 @@ func (c *converter) autoAssign(o *object) {
 			continue
 		}
 		if _, ok := o.set["autoAssign"]; !ok {
-			c.out.Key("auto_assign", false, path+", which weir can't follow: see below")
+			c.out.Key("auto_assign", false, path+", which weir does not support: see below")
 		}
 		return
 	}
@@ -96,8 +96,8 @@ func selectorsOf(o *object, path string) []selector {
 	return list
 }
 
-// ranges writes ranges as weir wants them: without bits behind the mask, and without
-// spaces. What is no range stays, for config to say so.
+// ranges returns ranges in weir's form: without bits behind the mask and without spaces.
+// Invalid ones stay; package load reports them.
 func ranges(list []string) []string {
 	out := []string{}
 	for _, s := range list {
@@ -123,7 +123,7 @@ func (c *converter) choosing(kind string, pool *object) []*object {
 	return out
 }
 
-// chooses tells whether an advertisement is for a pool: one that names none is for all.
+// chooses reports whether an advertisement is for a pool; one without names is for all.
 func (c *converter) chooses(ad, pool *object) bool {
 	names, byName := take[[]string](ad, "ipAddressPools")
 	list, byLabel := take[[]selector](ad, "ipAddressPoolSelectors")
@@ -140,18 +140,18 @@ func (c *converter) announced(pool *object) {
 	ads := c.choosing("BGPAdvertisement", pool)
 	i := slices.IndexFunc(ads, func(ad *object) bool { return ad.set["serviceSelectors"] == nil })
 	if i < 0 {
-		why := "no BGPAdvertisement chooses it"
+		why := "no BGPAdvertisement selects it"
 		if len(ads) > 0 {
-			why = "only some of its Services are, by a [[bgp.advertise]]"
+			why = "a [[bgp.advertise]] announces some of its Services"
 		}
 		c.out.Key("announce", false, why)
 		return
 	}
-	c.way(ads[i])
+	c.attributes(ads[i])
 }
 
-// way writes the keys that a BGPAdvertisement becomes.
-func (c *converter) way(ad *object) {
+// attributes writes the keys of a BGPAdvertisement.
+func (c *converter) attributes(ad *object) {
 	from := ad.String()
 	if peers, ok := take[[]string](ad, "peers"); ok {
 		var known []string
@@ -163,7 +163,7 @@ func (c *converter) way(ad *object) {
 		if len(known) > 0 {
 			c.out.Key("peers", known, from)
 		} else {
-			c.out.Key("announce", false, from+": none of its peers is taken over")
+			c.out.Key("announce", false, from+": none of its peers is imported")
 		}
 	}
 	if list, ok := take[[]string](ad, "communities"); ok {
@@ -176,32 +176,32 @@ func (c *converter) way(ad *object) {
 	for _, f := range []struct {
 		path, key   string
 		least, most int64
-	}{{"localPref", "local_pref", 0, 1<<32 - 1}, {"aggregationLength", "aggregate", 8, 32}, {"aggregationLengthV6", "aggregate_v6", 16, 128}} {
+	}{{"localPref", "local_pref", 0, 1<<32 - 1}, {"aggregationLength", "aggregation_length", 8, 32}, {"aggregationLengthV6", "aggregation_length_v6", 16, 128}} {
 		v, ok := take[int64](ad, f.path)
 		switch {
 		case !ok:
 		case v < f.least || v > f.most:
-			ad.left[f.path] = fmt.Sprintf("weir's %s goes from %d to %d", f.key, f.least, f.most)
+			ad.left[f.path] = fmt.Sprintf("weir's %s is from %d to %d", f.key, f.least, f.most)
 		default:
 			c.out.Key(f.key, v, from)
 		}
 	}
 }
 
-// rest names what was set and has become nothing.
+// rest lists the settings that are not converted.
 func (c *converter) rest() []string {
 	var left []string
 	begin := func() {
 		if len(left) == 0 {
-			c.out.Text("\n# What was set and weir has no key for, or none for this value:\n")
+			c.out.Text("\n# Settings without a key, or with a value that weir does not support:\n")
 		}
 	}
 	for _, o := range c.list {
 		for _, f := range fields {
 			v, set := o.set[f.path]
 			why, own := o.left[f.path]
-			vain := len(o.unheard) > 0 && f.path != "nodeSelectors" // said below, of all of it
-			if f.kind != o.kind || !set || (o.used[f.path] || vain) && !own {
+			skipped := len(o.skipped) > 0 && f.path != "nodeSelectors" // listed below, as a whole
+			if f.kind != o.kind || !set || (o.used[f.path] || skipped) && !own {
 				continue
 			}
 			begin()
@@ -215,7 +215,7 @@ func (c *converter) rest() []string {
 			c.out.Remark(fmt.Sprintf("%s %s%s: %s.", o, f.path, value, why))
 			left = append(left, fmt.Sprintf("%s %s", o, f.path))
 		}
-		for _, pool := range o.unheard {
+		for _, pool := range o.skipped {
 			begin()
 			c.out.Remark(fmt.Sprintf("%s for pool %s: %s.", o, pool, oneRoute))
 			left = append(left, fmt.Sprintf("%s for pool %s", o, pool))
@@ -224,13 +224,13 @@ func (c *converter) rest() []string {
 	slices.SortStableFunc(c.others, cmp.Compare)
 	for _, other := range slices.Compact(c.others) {
 		begin()
-		c.out.Remark(other + ": it says nothing that weir takes from it.")
+		c.out.Remark(other + ": it has nothing to import.")
 		left = append(left, other)
 	}
 	return left
 }
 
-// literal writes a value that is left, "" for secrets and what is too long to be told.
+// literal returns a value that is not converted, "" for secrets and long values.
 func literal(f field, v any) string {
 	switch x := v.(type) {
 	case []selector, map[string]string:

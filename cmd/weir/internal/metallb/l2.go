@@ -7,22 +7,22 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-// l2 writes [l2], and the fleet that says who answers: as comments where nobody says
-// who the other boxes are, since two that don't know of each other would both answer.
+// l2 writes [fleet] and [l2]. They are comments if the other boxes are unknown, because two
+// boxes without contact would both answer.
 func (c *converter) l2() {
 	ads := c.of("L2Advertisement")
 	if len(ads) == 0 {
 		return
 	}
 	w := &draft.Writer{}
-	w.Text("[cluster]\n")
-	w.Key("name", "edge", "as you like, the same on all boxes")
+	w.Text("[fleet]\n")
+	w.Key("name", "edge", "any name, the same on all boxes")
 	join, from := []string{"10.0.0.6"}, "the other boxes"
 	if len(c.opts.Join) > 0 {
 		join, from = c.opts.Join, "--join"
 	}
 	w.Key("join", join, from)
-	w.Key("keys", []string{"credential:cluster.key"}, "/etc/weir/credentials/cluster.key, for root alone")
+	w.Key("keys", []string{"credential:fleet.key"}, "/etc/weir/credentials/fleet.key, readable only by root")
 	w.Table("[l2]")
 	var interfaces []string
 	for _, ad := range ads {
@@ -36,26 +36,26 @@ func (c *converter) l2() {
 	if len(interfaces) > 0 {
 		w.Key("interfaces", interfaces, "L2Advertisement")
 	} else {
-		w.Key("interfaces", []string{"eth0"}, "MetalLB answers on all: name those that lead to clients")
+		w.Key("interfaces", []string{"eth0"}, "MetalLB answers on all: name the interfaces to clients")
 	}
 	if pools, all := c.answered(ads); !all {
 		w.Key("pools", pools, "L2Advertisement")
 	}
 	c.out.Text("\n")
 	if len(c.opts.Join) > 0 {
-		c.out.Remark("In place of MetalLB's speakers. Give all boxes the same key: `openssl rand -base64 32` makes one.")
+		c.out.Remark("In place of MetalLB's speakers. All boxes need the same key: `openssl rand -base64 32` creates one.")
 		c.out.Text(w.String())
 		return
 	}
-	c.out.Remark("In place of MetalLB's speakers. A fleet of boxes shares what is answered for by ARP and NDP: write the others to join, " +
-		"or import with --join, and take the # off these lines; on a box alone, those of [l2] will do. Give all boxes the same key: " +
-		"`openssl rand -base64 32` makes one.")
+	c.out.Remark("In place of MetalLB's speakers. The boxes of a fleet answer ARP and NDP for the VIPs: add the other boxes to join, " +
+		"or import with --join, and uncomment these lines; a single box needs only those of [l2]. All boxes need the same key: " +
+		"`openssl rand -base64 32` creates one.")
 	for l := range strings.Lines(w.String()) {
 		c.out.Text("#" + l)
 	}
 }
 
-// answered gives the pools that L2Advertisements choose, and whether these are all.
+// answered returns the pools that L2Advertisements choose, and whether these are all.
 func (c *converter) answered(ads []*object) (pools []string, all bool) {
 	all = true
 	for _, p := range c.of("IPAddressPool") {

@@ -1,30 +1,26 @@
-// Package metallb turns MetalLB's resources into weir's configuration. Text goes in,
-// text comes out: it starts nothing and reads nothing else.
+// Package metallb converts MetalLB's resources to weir's configuration. It never starts
+// anything and reads no files.
 //
-// Every field of the resources (metallb.io v1beta1 and v1beta2, as of MetalLB 0.15)
-// is in one table (fields.go), with what becomes of it: a key of weir's, or a reason
-// why there is none. What a resource sets and weir has no key for is named in a
-// comment of the result; what the table does not know is an error. The ConfigMap from
-// before MetalLB 0.13 is read as the resources that it stands for.
+// Every field of the resources (metallb.io v1beta1 and v1beta2 of MetalLB 0.15) is in one
+// table (fields.go), with its key or the reason why it has none. Settings without a key are
+// listed in a comment of the result; an unknown field is an error.
 package metallb
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/draft"
 )
 
-// Options are what the resources do not say.
+// Options are settings that the resources do not have.
 type Options struct {
-	// Join are the other boxes, for [cluster], which [l2] needs where there are several.
+	// Join are the other boxes, for [fleet].
 	Join []string
 }
 
-// Import makes weir's configuration of MetalLB's resources in YAML or JSON: as
-// documents, as a List, or as MetalLB's old ConfigMap.
+// Import converts MetalLB's resources in YAML or JSON: documents, or a List.
 func Import(data []byte, opts Options) (draft.Result, error) {
 	set, err := read(data)
 	if err != nil {
@@ -34,20 +30,16 @@ func Import(data []byte, opts Options) (draft.Result, error) {
 		return draft.Result{}, errors.New("there is no resource of MetalLB in it: an IPAddressPool, BGPPeer, BGPAdvertisement or L2Advertisement")
 	}
 	res := convert(set, opts)
-	if err := config.Drafted(res.TOML); err != nil {
+	if err := load.Draft(res.TOML); err != nil {
 		return draft.Result{}, err
 	}
 	return res, nil
 }
 
-// WriteFields writes the table of all fields: what becomes of each.
+// WriteFields writes the table of all fields with their keys.
 func WriteFields(w io.Writer) error {
 	for _, f := range fields {
-		to := f.key
-		if to == "" {
-			to = "-"
-		}
-		if _, err := fmt.Fprintf(w, "%-46s %-28s %s\n", f.kind+"."+f.path, to, f.why); err != nil {
+		if err := draft.WriteField(w, f.kind+"."+f.path, f.key, f.why); err != nil {
 			return err
 		}
 	}

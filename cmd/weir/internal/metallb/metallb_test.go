@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
@@ -26,7 +27,7 @@ func sample(t testing.TB, name string) string {
 	return string(data)
 }
 
-var samples = []string{"everything", "layer2", "configmap"}
+var samples = []string{"everything", "layer2"}
 
 func TestImport(t *testing.T) {
 	for _, name := range samples {
@@ -52,13 +53,13 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportedServes reads a whole sample as the daemon does: who is told what.
+// TestImportedServes reads a whole sample as the daemon does: which peers receive what.
 func TestImportedServes(t *testing.T) {
 	res, err := Import([]byte(sample(t, "everything.yaml")), Options{Join: []string{"10.0.0.6"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{})
+	c, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +96,8 @@ var with = map[string]string{
 	"L2Advertisement.interfaces": `[eth7]`,
 }
 
-var ofForm = map[form]string{
-	text: `x`, boolean: `true`, integer: `7`, duration: `5s`, texts: `[x]`, selectors: `[{matchLabels: {a: b}}]`, named: `[{name: a, value: "64500:1"}]`,
+var ofForm = map[string]string{
+	text.Name: `x`, boolean.Name: `true`, integer.Name: `7`, duration.Name: `5s`, texts.Name: `[x]`, selectors.Name: `[{matchLabels: {a: b}}]`, named.Name: `[{name: a, value: "64500:1"}]`,
 }
 
 // whole is a document with one resource of each kind, with one more field in one.
@@ -139,7 +140,7 @@ func TestEveryField(t *testing.T) {
 			}
 			value, ok := with[f.kind+"."+f.path]
 			if !ok {
-				value = ofForm[f.form]
+				value = ofForm[f.form.Name]
 			}
 			doc := whole(f.kind, f.path, value)
 			res, err := Import([]byte(doc), Options{Join: []string{"10.0.0.6"}})
@@ -150,7 +151,7 @@ func TestEveryField(t *testing.T) {
 			_, key, _ := strings.Cut(f.key, ".")
 			key = key[strings.LastIndex(key, ".")+1:]
 			there := key != "" && strings.Contains(res.TOML, "\n"+key+" = ")
-			implied := slices.Contains([]string{"pool.announce", "l2.pools", "bgp.peer.families"}, f.key) || f.path == "passwordSecret.namespace" // where it says what is so anyway
+			implied := slices.Contains([]string{"pool.announce", "l2.pools", "bgp.peer.families"}, f.key) || f.path == "passwordSecret.namespace" // where it is the default
 			if left == (f.key != "") || f.key != "" && !there && !implied {
 				t.Errorf("key %q there: %v, left: %q\n%s", f.key, there, res.Left, res.TOML)
 			}
@@ -199,8 +200,7 @@ func TestWhatCantBeImported(t *testing.T) {
 		{"twice", pool + "{addresses: [192.0.2.0/24]}\n---\n" + pool + "{addresses: [192.0.2.0/24]}\n", "IPAddressPool p is there twice"},
 		{"no name", "apiVersion: metallb.io/v1beta1\nkind: BGPPeer\nspec: {}\n", "a BGPPeer has no name"},
 		{"no address", pool + "{addresses: [any]}\n", `pool.p.addresses: "any" is`},
-		{"an old pool without protocol", "kind: ConfigMap\ndata:\n  config: |\n    address-pools: [{name: x}]\n", "neither bgp nor layer2"},
-		{"an unknown old key", "kind: ConfigMap\ndata:\n  config: |\n    pools: []\n", `there is no "pools"`},
+		{"the old ConfigMap", "kind: ConfigMap\ndata:\n  config: |\n    address-pools: [{name: x}]\n", "convert it with MetalLB's configmaptocrs first"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Import([]byte(tt.text), Options{})
@@ -218,14 +218,14 @@ func FuzzImport(f *testing.F) {
 		f.Add(sample(f, name+".yaml"))
 	}
 	for _, x := range fields {
-		f.Add(whole(x.kind, x.path, ofForm[x.form]))
+		f.Add(whole(x.kind, x.path, ofForm[x.form.Name]))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		res, err := Import([]byte(text), Options{})
 		if err != nil {
 			return
 		}
-		if _, err := config.Parse("weir.toml", []byte(res.TOML), config.Elsewhere{}); err != nil {
+		if _, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{}); err != nil {
 			t.Errorf("%v\n%s", err, res.TOML)
 		}
 	})

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"weir/cmd/weir/internal/draft"
 )
@@ -19,15 +16,15 @@ type object struct {
 	kind, name string
 	labels     map[string]string
 	set        map[string]any
-	// used are the fields that have become keys, and left says of others why not,
-	// where that is not for the reason of the table.
+	// used are the converted fields. left has the reason for others, if it differs from
+	// that of the table.
 	used map[string]bool
 	left map[string]string
-	// unheard are the pools that a BGPAdvertisement chooses in vain.
-	unheard []string
+	// skipped are the pools that another BGPAdvertisement already announces.
+	skipped []string
 }
 
-// take gives a field that becomes a key.
+// take returns a field and marks it as converted.
 func take[T any](o *object, path string) (T, bool) {
 	v, ok := o.set[path].(T)
 	if ok {
@@ -36,13 +33,13 @@ func take[T any](o *object, path string) (T, bool) {
 	return v, ok
 }
 
-// String names an object, for comments.
+// String returns the kind and the name.
 func (o *object) String() string { return o.kind + " " + o.name }
 
 // objects are all, in the order of the text.
 type objects struct {
 	list []*object
-	// others are those that are not MetalLB's or say nothing that is wanted.
+	// others are those that are not MetalLB's or have nothing to import.
 	others []string
 }
 
@@ -67,21 +64,14 @@ func (s *objects) find(kind, name string) *object {
 }
 
 func read(data []byte) (*objects, error) {
+	docs, err := draft.Documents(string(data))
+	if err != nil {
+		return nil, err
+	}
 	set := &objects{}
 	var errs []error
-	for _, text := range draft.Documents(string(data)) {
-		var doc any
-		if err := yaml.UnmarshalStrict([]byte(text), &doc); err != nil {
-			return nil, fmt.Errorf("neither YAML nor JSON: %w", err)
-		}
-		if doc == nil {
-			continue
-		}
-		table, ok := doc.(map[string]any)
-		if !ok {
-			return nil, errors.New("not a document of Kubernetes: it has no kind")
-		}
-		errs = append(errs, set.add(table))
+	for _, doc := range docs {
+		errs = append(errs, set.add(doc))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -103,11 +93,8 @@ func (s *objects) add(doc map[string]any) error {
 		}
 		return errors.Join(errs...)
 	}
-	if kind == "ConfigMap" {
-		data, _ := doc["data"].(map[string]any)
-		if inner, ok := data["config"].(string); ok {
-			return s.configMap(inner)
-		}
+	if data, _ := doc["data"].(map[string]any); kind == "ConfigMap" && data["config"] != nil {
+		return errors.New("the ConfigMap of MetalLB before 0.13 is not supported: convert it with MetalLB's configmaptocrs first")
 	}
 	known := slices.ContainsFunc(fields, func(f field) bool { return f.kind == kind })
 	if !strings.HasPrefix(group, "metallb.io/") || !known {
@@ -123,77 +110,23 @@ func (s *objects) add(doc map[string]any) error {
 }
 
 func (s *objects) object(kind, name string, labels map[string]string, spec map[string]any) error {
-	o := &object{kind: kind, name: name, labels: labels, set: map[string]any{}, used: map[string]bool{}, left: map[string]string{}}
+	o := &object{kind: kind, name: name, labels: labels, used: map[string]bool{}, left: map[string]string{}}
 	if s.find(kind, name) != nil {
 		return fmt.Errorf("%s is there twice", o)
 	}
 	s.list = append(s.list, o)
-	errs := o.read("", spec)
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(errs...)
-}
-
-// read flattens a table, and complains about fields that don't exist or have values of
-// another type.
-func (o *object) read(path string, table map[string]any) (errs []error) {
-	for name, x := range table {
-		at := name
-		if path != "" {
-			at = path + "." + name
-		}
-		if x == nil {
-			continue
-		}
-		i := slices.IndexFunc(fields, func(f field) bool { return f.kind == o.kind && f.path == at })
-		if i >= 0 {
-			v, zero, ok := fields[i].form.convert(x)
-			switch {
-			case !ok:
-				errs = append(errs, fmt.Errorf("%s: %s: %v is not of type %s", o, at, x, fields[i].form))
-			case !zero || at == "autoAssign":
-				o.set[at] = v
-			}
-			continue
-		}
-		inner, isTable := x.(map[string]any)
-		switch {
-		case !slices.ContainsFunc(fields, func(f field) bool { return f.kind == o.kind && strings.HasPrefix(f.path, at+".") }):
-			errs = append(errs, fmt.Errorf("%s: there is no field %q; MetalLB would refuse it", o, at))
-		case !isTable:
-			errs = append(errs, fmt.Errorf("%s: %s: %v is not a table", o, at, x))
-		default:
-			errs = append(errs, o.read(at, inner)...)
+	set := draft.Fields{
+		Forms: map[string]draft.Form{}, Keep: []string{"autoAssign"}, Of: o.String(),
+		Unknown: func(path string) error { return fmt.Errorf("there is no field %q; MetalLB would refuse it", path) },
+	}
+	for _, f := range fields {
+		if f.kind == kind {
+			set.Forms[f.path] = f.form
 		}
 	}
-	return errs
-}
-
-// convert gives a value of a form, and whether it is the zero one.
-func (f form) convert(x any) (v any, zero, ok bool) {
-	switch f {
-	case text:
-		s, ok := x.(string)
-		return s, s == "", ok
-	case boolean:
-		b, ok := x.(bool)
-		return b, !b, ok
-	case integer:
-		n, ok := x.(float64)
-		return int64(n), n == 0, ok && n == float64(int64(n)) && n >= 0 && n <= 1<<32-1
-	case duration:
-		s, isText := x.(string)
-		d, err := time.ParseDuration(s)
-		return d, d == 0, isText && err == nil && d >= 0
-	case texts:
-		list, ok := draft.Texts(x)
-		return list, len(list) == 0, ok
-	case selectors:
-		list, ok := asSelectors(x)
-		return list, len(list) == 0, ok
-	default: // named
-		table, ok := asNamed(x)
-		return table, len(table) == 0, ok
-	}
+	err := set.Read(spec)
+	o.set = set.Values
+	return err
 }
 
 func asLabels(x any) (map[string]string, bool) {
@@ -207,8 +140,8 @@ func asLabels(x any) (map[string]string, bool) {
 	return out, ok
 }
 
-// asNamed reads [{name: a, value: b}].
-func asNamed(x any) (map[string]string, bool) {
+// readNamed reads [{name: a, value: b}].
+func readNamed(x any) (any, bool, bool) {
 	list, ok := x.([]any)
 	out := map[string]string{}
 	for _, e := range list {
@@ -216,5 +149,5 @@ func asNamed(x any) (map[string]string, bool) {
 		ok = ok && isPair && len(pair) <= 2 && pair["name"] != ""
 		out[pair["name"]] = pair["value"]
 	}
-	return out, ok
+	return out, len(out) == 0, ok
 }

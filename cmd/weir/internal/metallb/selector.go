@@ -17,6 +17,11 @@ type expression struct {
 	values        []string
 }
 
+func readSelectors(x any) (any, bool, bool) {
+	list, ok := asSelectors(x)
+	return list, len(list) == 0, ok
+}
+
 // asSelectors reads a list of LabelSelectors.
 func asSelectors(x any) ([]selector, bool) {
 	list, ok := x.([]any)
@@ -62,7 +67,7 @@ func asExpressions(x any) ([]expression, bool) {
 	return out, ok
 }
 
-// fits tells whether labels are such that s chooses them.
+// fits reports whether s selects an object with some labels.
 func (s selector) fits(labels map[string]string) bool {
 	for k, v := range s.labels {
 		if have, ok := labels[k]; !ok || have != v {

@@ -5,84 +5,84 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// Cluster is a Kubernetes cluster as a box knows it.
+// Cluster is the state of a Kubernetes cluster as this box sees it.
 type Cluster struct {
 	Name  string       `json:"name"`
 	State ClusterState `json:"state"`
-	// Since is when the watches were opened, or when they broke; Error why they
-	// are not open.
+	// Since is when the watches were opened or broken; Error is the reason why they are
+	// not open.
 	Since time.Time `json:"since"`
 	Error string    `json:"error,omitempty"`
-	// Heard is when the API server said something the last time. Of a cluster that
-	// is served from its file it is when that was written.
-	Heard time.Time `json:"heard"`
-	// Stale tells that what is served comes from the file and not from the API
-	// server.
+	// LastContact is the time of the last answer of the API server; with Stale it is the
+	// time of the file.
+	LastContact time.Time `json:"last_contact"`
+	// Stale is set if the Services come from the file and not from the API server.
 	Stale bool `json:"stale"`
-	// Services are those that are served; Objects counts what is followed, by
-	// kind.
+	// Services are the served ones; Objects counts the watched objects by kind.
 	Services  int            `json:"services"`
 	Endpoints int            `json:"endpoints"`
-	Objects   map[string]int `json:"objects"`       // how many of each kind are followed
-	Relists   uint64         `json:"relists_total"` // how often whole lists were read
-	// Kinds are the VIPs that are served; Node is the box's own, if it is one.
+	Objects   map[string]int `json:"objects"`       // watched objects by kind
+	Relists   uint64         `json:"relists_total"` // readings of whole lists
+	// Kinds are the kinds of VIPs that are served; Node is the box's own, if it is one.
 	Kinds []string `json:"kinds"`
 	Node  string   `json:"node,omitempty"`
-	// FileError is why the last-known-good file can't be read or written.
-	FileError string `json:"file_error,omitempty"`
-	// Events counts those that were written; EventsError is why they can't be.
+	// SnapshotError is the reason why the snapshot can't be read or written.
+	SnapshotError string `json:"snapshot_error,omitempty"`
+	// Events counts the written Events; EventsError is the reason why they can't be written.
 	Events      uint64 `json:"events_total"`
 	EventsError string `json:"events_error,omitempty"`
-	// Panics counts how often following it panicked and was begun anew.
+	// Panics counts the restarts of the watches after a panic.
 	Panics uint64 `json:"panics_total"`
 }
 
-// ClusterState is how well a box knows a cluster, in one word.
+// ClusterState is the state of the watches of a cluster.
 type ClusterState string
 
 // The states of a cluster.
 const (
-	Connected ClusterState = "connected" // watches are open
-	Away      ClusterState = "away"      // they are not; what was heard last stands
-	Waiting   ClusterState = "waiting"   // nothing has been heard yet
+	Connected   ClusterState = "connected"   // watches are open
+	Unreachable ClusterState = "unreachable" // watches are closed; the last known state is served
+	Waiting     ClusterState = "waiting"     // the API server has not answered yet
 )
 
-// OldData tells that a cluster's Services are served by what it said once.
+// OldData is a cluster with Services that may be out of date.
 type OldData struct {
 	Cluster string       `json:"cluster"`
 	State   ClusterState `json:"state"`
-	// Since, Heard, Stale: see Cluster.
-	Since time.Time `json:"since"`
-	Heard time.Time `json:"heard"`
-	Stale bool      `json:"stale"`
+	// Since, LastContact, Stale: see Cluster.
+	Since       time.Time `json:"since"`
+	LastContact time.Time `json:"last_contact"`
+	Stale       bool      `json:"stale"`
 }
 
-// OldDataOf gives those of clusters that are served by what they said once.
+// OldDataOf returns the clusters with Services that may be out of date.
 func OldDataOf(clusters []Cluster) []OldData {
 	var out []OldData
 	for _, c := range clusters {
 		if c.State != Connected || c.Stale {
-			out = append(out, OldData{c.Name, c.State, c.Since, c.Heard, c.Stale})
+			out = append(out, OldData{c.Name, c.State, c.Since, c.LastContact, c.Stale})
 		}
 	}
 	return out
 }
 
-// text says it in a line.
+// text returns one line about the cluster.
 func (o OldData) text(now time.Time) string {
 	switch {
 	case o.State == Waiting:
 		return fmt.Sprintf("cluster %s: has not answered yet", o.Cluster)
 	case o.Stale:
-		return fmt.Sprintf("cluster %s: from its file of %s", o.Cluster, since(now, o.Heard))
+		return fmt.Sprintf("cluster %s: from its file of %s", o.Cluster, text.Ago(now, o.LastContact))
 	}
-	return fmt.Sprintf("cluster %s: away since %s, as of %s", o.Cluster, since(now, o.Since), since(now, o.Heard))
+	return fmt.Sprintf("cluster %s: unreachable since %s, last contact %s", o.Cluster, text.Ago(now, o.Since), text.Ago(now, o.LastContact))
 }
 
-// writeOldData writes a line for each, if there are any.
-func writeOldData(w io.Writer, old []OldData, now time.Time) {
+// WriteOldData writes one line for each.
+func WriteOldData(w io.Writer, old []OldData, now time.Time) {
 	if len(old) > 0 {
 		fmt.Fprintln(w)
 	}
@@ -91,36 +91,36 @@ func writeOldData(w io.Writer, old []OldData, now time.Time) {
 	}
 }
 
-// bad says what is wrong with a cluster, "" if nothing is.
-func (c Cluster) bad(now time.Time) string {
-	var why string
+// problem describes the problem of a cluster; "" if there is none.
+func (c Cluster) problem(now time.Time) string {
+	var line string
 	switch c.State {
 	case Connected:
-		if why = cmp.Or(c.Error, c.FileError, c.EventsError); why != "" {
-			why = fmt.Sprintf("cluster %s: %s", c.Name, why)
+		if line = cmp.Or(c.Error, c.SnapshotError, c.EventsError); line != "" {
+			line = fmt.Sprintf("cluster %s: %s", c.Name, line)
 		}
-		return why
+		return line
 	case Waiting:
-		why = fmt.Sprintf("cluster %s has not answered yet", c.Name)
+		line = fmt.Sprintf("cluster %s has not answered yet", c.Name)
 	default:
-		why = fmt.Sprintf("cluster %s is away, its Services are as of %s", c.Name, since(now, c.Heard))
+		line = fmt.Sprintf("cluster %s is unreachable, last contact %s", c.Name, text.Ago(now, c.LastContact))
 	}
 	if c.Error != "" {
-		why += ": " + c.Error
+		line += ": " + c.Error
 	}
-	return why
+	return line
 }
 
 func (c Cluster) condition(now time.Time) string {
 	switch {
 	case c.State == Connected:
-		return fmt.Sprintf("connected %s, heard %s", age(now, c.Since), since(now, c.Heard))
+		return fmt.Sprintf("connected %s, last contact %s", text.Age(now.Sub(c.Since)), text.Ago(now, c.LastContact))
 	case c.State == Waiting:
-		return "waiting " + age(now, c.Since)
+		return "waiting " + text.Age(now.Sub(c.Since))
 	case c.Stale:
-		return fmt.Sprintf("away %s, from the file of %s", age(now, c.Since), since(now, c.Heard))
+		return fmt.Sprintf("unreachable %s, from the file of %s", text.Age(now.Sub(c.Since)), text.Ago(now, c.LastContact))
 	}
-	return fmt.Sprintf("away %s, as of %s", age(now, c.Since), since(now, c.Heard))
+	return fmt.Sprintf("unreachable %s, last contact %s", text.Age(now.Sub(c.Since)), text.Ago(now, c.LastContact))
 }
 
 func (c Cluster) where() string {

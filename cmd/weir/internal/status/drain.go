@@ -8,41 +8,42 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// Drained is what an operator has taken from the sight of routers.
+// Drained are the VIPs that an operator drains.
 type Drained struct {
-	// All tells that it is the whole box, and VIPs which ones. While All is, they are
-	// all VIPs that are announced, and those that would be.
+	// All is the drain of the whole box. Then VIPs are all VIPs that are or would be
+	// announced.
 	All *DrainState `json:"all,omitempty"`
 	// VIPs by address.
 	VIPs []DrainedVIP `json:"vips"`
-	// Stopping tells that weir stops, and that the box is drained for that.
+	// Stopping is set while weir stops, and drains the box for that.
 	Stopping bool `json:"stopping,omitempty"`
-	// Kept counts the VIPs that are not withdrawn because no other member of the fleet
-	// can serve them.
-	Kept int `json:"kept,omitempty"`
-	// Error is why the state can't be kept for the next start, or could not be read
-	// at this one.
+	// Retained counts the VIPs that are not withdrawn because no other member of the
+	// fleet can serve them.
+	Retained int `json:"retained,omitempty"`
+	// Error is the reason why the state can't be stored, or could not be read.
 	Error string `json:"error,omitempty"`
 }
 
-// DrainState is how far a drain has come.
+// DrainState is the progress of a drain.
 type DrainState struct {
-	Stage DrainStage `json:"stage"` // how far it is
+	Stage DrainStage `json:"stage"` // of the drain
 	Since time.Time  `json:"since"`
-	// Withdraws is when the routes are withdrawn, or were.
+	// Withdraws is the time of the withdrawal of the routes.
 	Withdraws time.Time `json:"withdraws"`
 }
 
-// DrainStage is how far a drain has come, in a word.
+// DrainStage is the stage of a drain in one word.
 type DrainStage string
 
 // The stages of a drain.
 const (
 	// Shutting: routers are asked to prefer others (RFC 8326).
 	Shutting DrainStage = "shutting"
-	// Withdrawn: there are no routes any more.
+	// Withdrawn: the routes are withdrawn.
 	Withdrawn DrainStage = "withdrawn"
 )
 
@@ -50,19 +51,18 @@ const (
 type DrainedVIP struct {
 	Address string `json:"address"`
 	DrainState
-	// Kept tells that it is not withdrawn because no other member can serve it.
-	Kept bool `json:"kept,omitempty"`
-	// Owner is the member of the fleet that has it now; empty if nobody does, or
-	// nobody knows. Moving tells that one is to have it, and does not say yet that it does.
+	// Retained is set if it is not withdrawn because no other member can serve it.
+	Retained bool `json:"retained,omitempty"`
+	// Owner is the member of the fleet that owns it now; empty if none does or it is not
+	// known. Moving is set until the next owner has confirmed.
 	Owner  string `json:"owner,omitempty"`
 	Moving bool   `json:"moving,omitempty"`
-	// Connections are those that the kernel still has, once the routes are withdrawn
-	// or about to be.
+	// Connections are those left, once the routes are withdrawn or about to be.
 	Connections int `json:"connections"`
 }
 
-// Done tells whether all routes are withdrawn, other members have what they are to have,
-// and no connection is left.
+// Done reports whether all routes are withdrawn, the next owners have confirmed, and no
+// connection is left.
 func (d Drained) Done() bool {
 	if d.All != nil && d.All.Stage != Withdrawn {
 		return false
@@ -70,53 +70,51 @@ func (d Drained) Done() bool {
 	return !slices.ContainsFunc(d.VIPs, func(v DrainedVIP) bool { return v.Stage != Withdrawn || v.Moving || v.Connections > 0 })
 }
 
-// any tells whether anything is drained.
+// any reports whether anything is drained.
 func (d Drained) any() bool { return d.All != nil || len(d.VIPs) > 0 }
 
-// bad says what needs a look, the loudest first.
-func (d Drained) bad(now time.Time) (out []string) {
+// problems returns the drains as problems.
+func (d Drained) problems(now time.Time) (out []Problem) {
 	switch {
 	case d.Stopping:
-		out = append(out, fmt.Sprintf("weir stops, and leads clients elsewhere since %s (%s)", age(now, d.All.Since), d.progress()))
+		out = append(out, problem(ProblemStopping, "weir is stopping, and steers clients elsewhere since %s (%s)", text.Age(now.Sub(d.All.Since)), d.progress()))
 	case d.All != nil:
-		out = append(out, fmt.Sprintf("THE WHOLE BOX IS DRAINED since %s (%s): weir undrain --all", age(now, d.All.Since), d.progress()))
+		out = append(out, problem(ProblemDrained, "THE WHOLE BOX IS DRAINED since %s (%s): weir undrain --all", text.Age(now.Sub(d.All.Since)), d.progress()))
 	case len(d.VIPs) == 1:
 		v := d.VIPs[0]
-		out = append(out, fmt.Sprintf("%s IS DRAINED since %s (%s): weir undrain %s", v.Address, age(now, v.Since), v.progress(), v.Address))
+		out = append(out, problem(ProblemDrained, "%s IS DRAINED since %s (%s): weir undrain %s", v.Address, text.Age(now.Sub(v.Since)), v.progress(), v.Address))
+	case len(d.VIPs) > 1 && d.Retained > 0:
+		out = append(out, problem(ProblemDrained, "%d VIPs ARE DRAINED (%s): weir undrain", len(d.VIPs), retainedVIPs(d.Retained)))
 	case len(d.VIPs) > 1:
-		text := fmt.Sprintf("%d VIPs ARE DRAINED: weir undrain", len(d.VIPs))
-		if d.Kept > 0 {
-			text = fmt.Sprintf("%d VIPs ARE DRAINED (%s): weir undrain", len(d.VIPs), keptVIPs(d.Kept))
-		}
-		out = append(out, text)
+		out = append(out, problem(ProblemDrained, "%d VIPs ARE DRAINED: weir undrain", len(d.VIPs)))
 	}
 	if d.Error != "" {
-		out = append(out, d.Error)
+		out = append(out, Problem{ProblemDrainState, d.Error})
 	}
 	return out
 }
 
-// kept says why a VIP is not withdrawn.
-const kept = "kept: no other member can serve it"
+// retained is the reason why a VIP is not withdrawn.
+const retained = "retained: no other member can serve it"
 
-func keptVIPs(n int) string {
+func retainedVIPs(n int) string {
 	if n == 1 {
-		return "1 VIP " + kept
+		return "1 VIP " + retained
 	}
-	return fmt.Sprintf("%d VIPs kept: no other member can serve them", n)
+	return fmt.Sprintf("%d VIPs retained: no other member can serve them", n)
 }
 
-// progress is how far the whole box is, in a word or two.
+// progress returns the stage of the drain of the whole box.
 func (d Drained) progress() string {
-	if d.Kept > 0 {
-		return keptVIPs(d.Kept)
+	if d.Retained > 0 {
+		return retainedVIPs(d.Retained)
 	}
 	return string(d.All.Stage)
 }
 
 func (v DrainedVIP) progress() string {
-	if v.Kept {
-		return kept
+	if v.Retained {
+		return retained
 	}
 	return string(v.Stage)
 }
@@ -127,14 +125,14 @@ func (d Drained) Table(w io.Writer, now time.Time) {
 		fmt.Fprintln(w, "problem:", d.Error)
 	}
 	if !d.any() {
-		fmt.Fprintln(w, "nothing is drained")
+		fmt.Fprintln(w, "no VIP is drained")
 		return
 	}
 	switch {
 	case d.Stopping:
-		fmt.Fprintf(w, "weir stops; the whole box is drained since %s: %s\n", age(now, d.All.Since), d.text(now))
+		fmt.Fprintf(w, "weir is stopping; the whole box is drained since %s: %s\n", text.Age(now.Sub(d.All.Since)), d.text(now))
 	case d.All != nil:
-		fmt.Fprintf(w, "the whole box is drained since %s: %s\n", age(now, d.All.Since), d.text(now))
+		fmt.Fprintf(w, "the whole box is drained since %s: %s\n", text.Age(now.Sub(d.All.Since)), d.text(now))
 	}
 	if len(d.VIPs) == 0 {
 		return
@@ -143,7 +141,7 @@ func (d Drained) Table(w io.Writer, now time.Time) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "VIP\tDRAINED\tROUTES\t%sCONNECTIONS\n", column(owned, "NOW AT"))
 	for _, v := range d.VIPs {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%d\n", v.Address, age(now, v.Since), v.text(now), column(owned, v.nowAt()), v.Connections)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%d\n", v.Address, text.Age(now.Sub(v.Since)), v.text(now), column(owned, v.nowAt()), v.Connections)
 	}
 	tw.Flush()
 }
@@ -155,7 +153,7 @@ func (v DrainedVIP) nowAt() string {
 	return cmp.Or(v.Owner, "-")
 }
 
-// column is a cell of a column that is not always there.
+// column returns a cell of an optional column.
 func column(there bool, text string) string {
 	if !there {
 		return ""
@@ -163,17 +161,17 @@ func column(there bool, text string) string {
 	return text + "\t"
 }
 
-// text says how far the whole box is.
+// text describes the progress of the whole box.
 func (d Drained) text(now time.Time) string {
-	if d.Kept > 0 {
-		return "withdrawn, but for " + keptVIPs(d.Kept)
+	if d.Retained > 0 {
+		return "withdrawn, except " + retainedVIPs(d.Retained)
 	}
 	return d.All.text(now)
 }
 
 func (v DrainedVIP) text(now time.Time) string {
-	if v.Kept {
-		return kept + " (weir drain --force withdraws it)"
+	if v.Retained {
+		return retained + " (weir drain --force withdraws it)"
 	}
 	return v.DrainState.text(now)
 }
@@ -182,10 +180,10 @@ func (s DrainState) text(now time.Time) string {
 	if s.Stage == Withdrawn {
 		return "withdrawn"
 	}
-	return fmt.Sprintf("ask to prefer others, withdrawn in %s", strings.TrimSpace(age(s.Withdraws, now)))
+	return fmt.Sprintf("lower preference, withdrawn in %s", text.Age(s.Withdraws.Sub(now)))
 }
 
-// Progress says in a line what is still waited for; "" if nothing is.
+// Progress describes the rest of the drain in one line; "" if it is done.
 func (d Drained) Progress(now time.Time) string {
 	if d.Done() {
 		return ""
@@ -195,7 +193,7 @@ func (d Drained) Progress(now time.Time) string {
 	for _, v := range d.VIPs {
 		left += v.Connections
 		switch {
-		case v.Stage == Shutting && !v.Kept:
+		case v.Stage == Shutting && !v.Retained:
 			shutting++
 			next = v.Withdraws
 		case v.Moving:
@@ -204,13 +202,13 @@ func (d Drained) Progress(now time.Time) string {
 	}
 	var parts []string
 	if shutting > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d VIPs are withdrawn in %s", shutting, len(d.VIPs), strings.TrimSpace(age(next, now))))
+		parts = append(parts, fmt.Sprintf("%d of %d VIPs are withdrawn in %s", shutting, len(d.VIPs), text.Age(next.Sub(now))))
 	}
 	if moving > 0 {
 		parts = append(parts, fmt.Sprintf("%d are being taken over", moving))
 	}
-	if d.Kept > 0 {
-		parts = append(parts, keptVIPs(d.Kept))
+	if d.Retained > 0 {
+		parts = append(parts, retainedVIPs(d.Retained))
 	}
 	return strings.Join(append(parts, fmt.Sprintf("%d connections left", left)), ", ")
 }

@@ -6,63 +6,63 @@ import (
 	"time"
 )
 
-// fleetDrained is what a box of a fleet says of VIPs that an operator drains.
+// fleetDrained is the output of a box of a fleet about VIPs that an operator drains.
 var fleetDrained = Drained{
 	VIPs: []DrainedVIP{
 		{Address: "192.0.2.1", DrainState: DrainState{Shutting, ago(4 * time.Second), now.Add(6 * time.Second)}, Owner: "box2", Connections: 17},
 		{Address: "192.0.2.2", DrainState: DrainState{Withdrawn, ago(time.Minute), ago(50 * time.Second)}, Owner: "box3"},
-		{Address: "192.0.2.3", DrainState: DrainState{Shutting, ago(time.Minute), ago(50 * time.Second)}, Kept: true, Connections: 3},
+		{Address: "192.0.2.3", DrainState: DrainState{Shutting, ago(time.Minute), ago(50 * time.Second)}, Retained: true, Connections: 3},
 	},
-	Kept: 1,
+	Retained: 1,
 }
 
 // drainedInFull has every field of a VIP.
 var drainedInFull = []DrainedVIP{
-	{Address: "192.0.2.1", DrainState: fleetDrained.VIPs[0].DrainState, Kept: true, Owner: "box1", Connections: 17},
+	{Address: "192.0.2.1", DrainState: fleetDrained.VIPs[0].DrainState, Retained: true, Owner: "box1", Connections: 17},
 	{Address: "192.0.2.2", DrainState: fleetDrained.VIPs[1].DrainState, Moving: true},
 }
 
 func TestDrainsInAFleet(t *testing.T) {
 	t.Parallel()
 	stopping := Drained{All: &DrainState{Shutting, ago(4 * time.Second), now.Add(6 * time.Second)}, Stopping: true}
-	keeping := Drained{All: &DrainState{Shutting, ago(time.Minute), ago(50 * time.Second)}, VIPs: fleetDrained.VIPs[2:], Kept: 1}
+	keeping := Drained{All: &DrainState{Shutting, ago(time.Minute), ago(50 * time.Second)}, VIPs: fleetDrained.VIPs[2:], Retained: 1}
 	more := keeping
-	more.Kept = 2
+	more.Retained = 2
 	for _, tt := range []struct {
 		name                 string
 		doc                  Drained
 		table, bad, progress string
 	}{
 		{"VIPs", fleetDrained, `
-VIP        DRAINED  ROUTES                                                                NOW AT  CONNECTIONS
-192.0.2.1  4s       ask to prefer others, withdrawn in 6s                                 box2    17
-192.0.2.2  1m       withdrawn                                                             box3    0
-192.0.2.3  1m       kept: no other member can serve it (weir drain --force withdraws it)  -       3
+VIP        DRAINED  ROUTES                                                                    NOW AT  CONNECTIONS
+192.0.2.1  4s       lower preference, withdrawn in 6s                                         box2    17
+192.0.2.2  1m       withdrawn                                                                 box3    0
+192.0.2.3  1m       retained: no other member can serve it (weir drain --force withdraws it)  -       3
 `,
-			"3 VIPs ARE DRAINED (1 VIP kept: no other member can serve it): weir undrain",
-			"1 of 3 VIPs are withdrawn in 6s, 1 VIP kept: no other member can serve it, 20 connections left"},
-		{"one that is kept", Drained{VIPs: fleetDrained.VIPs[2:], Kept: 1}, `
-VIP        DRAINED  ROUTES                                                                CONNECTIONS
-192.0.2.3  1m       kept: no other member can serve it (weir drain --force withdraws it)  3
+			"3 VIPs ARE DRAINED (1 VIP retained: no other member can serve it): weir undrain",
+			"1 of 3 VIPs are withdrawn in 6s, 1 VIP retained: no other member can serve it, 20 connections left"},
+		{"one that is kept", Drained{VIPs: fleetDrained.VIPs[2:], Retained: 1}, `
+VIP        DRAINED  ROUTES                                                                    CONNECTIONS
+192.0.2.3  1m       retained: no other member can serve it (weir drain --force withdraws it)  3
 `,
-			"192.0.2.3 IS DRAINED since 1m (kept: no other member can serve it): weir undrain 192.0.2.3",
-			"1 VIP kept: no other member can serve it, 3 connections left"},
+			"192.0.2.3 IS DRAINED since 1m (retained: no other member can serve it): weir undrain 192.0.2.3",
+			"1 VIP retained: no other member can serve it, 3 connections left"},
 		{"the box, but for one VIP", keeping, `
-the whole box is drained since 1m: withdrawn, but for 1 VIP kept: no other member can serve it
-VIP        DRAINED  ROUTES                                                                CONNECTIONS
-192.0.2.3  1m       kept: no other member can serve it (weir drain --force withdraws it)  3
+the whole box is drained since 1m: withdrawn, except 1 VIP retained: no other member can serve it
+VIP        DRAINED  ROUTES                                                                    CONNECTIONS
+192.0.2.3  1m       retained: no other member can serve it (weir drain --force withdraws it)  3
 `,
-			"THE WHOLE BOX IS DRAINED since 1m (1 VIP kept: no other member can serve it): weir undrain --all",
-			"1 VIP kept: no other member can serve it, 3 connections left"},
+			"THE WHOLE BOX IS DRAINED since 1m (1 VIP retained: no other member can serve it): weir undrain --all",
+			"1 VIP retained: no other member can serve it, 3 connections left"},
 		{"the box, but for two", more, `
-the whole box is drained since 1m: withdrawn, but for 2 VIPs kept: no other member can serve them
-VIP        DRAINED  ROUTES                                                                CONNECTIONS
-192.0.2.3  1m       kept: no other member can serve it (weir drain --force withdraws it)  3
+the whole box is drained since 1m: withdrawn, except 2 VIPs retained: no other member can serve them
+VIP        DRAINED  ROUTES                                                                    CONNECTIONS
+192.0.2.3  1m       retained: no other member can serve it (weir drain --force withdraws it)  3
 `,
-			"THE WHOLE BOX IS DRAINED since 1m (2 VIPs kept: no other member can serve them): weir undrain --all",
-			"2 VIPs kept: no other member can serve them, 3 connections left"},
-		{"a stop", stopping, "\nweir stops; the whole box is drained since 4s: ask to prefer others, withdrawn in 6s\n",
-			"weir stops, and leads clients elsewhere since 4s (shutting)", "0 connections left"},
+			"THE WHOLE BOX IS DRAINED since 1m (2 VIPs retained: no other member can serve them): weir undrain --all",
+			"2 VIPs retained: no other member can serve them, 3 connections left"},
+		{"a stop", stopping, "\nweir is stopping; the whole box is drained since 4s: lower preference, withdrawn in 6s\n",
+			"weir is stopping, and steers clients elsewhere since 4s (shutting)", "0 connections left"},
 		{"somebody is to have it", Drained{VIPs: []DrainedVIP{{Address: "192.0.2.2", DrainState: fleetDrained.VIPs[1].DrainState, Moving: true}}}, `
 VIP        DRAINED  ROUTES     NOW AT    CONNECTIONS
 192.0.2.2  1m       withdrawn  (moving)  0
@@ -79,7 +79,7 @@ VIP        DRAINED  ROUTES     NOW AT  CONNECTIONS
 		if got := "\n" + table.String(); got != tt.table {
 			t.Errorf("%s:\n%s\ninstead of\n%s", tt.name, got, tt.table)
 		}
-		if bad := tt.doc.bad(now); len(bad) != 1 || bad[0] != tt.bad {
+		if bad := texts(tt.doc.problems(now)); len(bad) != 1 || bad[0] != tt.bad {
 			t.Errorf("%s: the status says %q", tt.name, bad)
 		}
 		if got := tt.doc.Progress(now); got != tt.progress {

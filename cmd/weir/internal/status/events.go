@@ -7,15 +7,17 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// Events are what weir did lately, the oldest first: the records of its log from level
-// info up. The daemon keeps the last thousand, in memory alone.
+// Events are the recent log records of the daemon from level info up, the oldest first.
+// The daemon keeps the last thousand in memory.
 type Events struct {
 	Events []Event `json:"events"`
-	// Last is the number of the newest record of all, to ask for those after it.
+	// Last is the number of the newest record; the next request continues after it.
 	Last uint64 `json:"last"`
-	// Forgotten is how many that were asked for are not kept any more.
+	// Forgotten counts the requested records that have expired.
 	Forgotten uint64 `json:"forgotten,omitempty"`
 }
 
@@ -24,8 +26,7 @@ type Event struct {
 	// Seq counts from 1, since the start of the daemon.
 	Seq  uint64    `json:"seq"`
 	Time time.Time `json:"time"`
-	// Level is info (something changed), warn (somebody should look) or error (weir did
-	// not do its job).
+	// Level is info (something changed), warn (needs attention) or error (weir failed).
 	Level string `json:"level"`
 	Text  string `json:"text"`
 	// Attrs in the order in which they were logged; long ones are cut.
@@ -38,7 +39,7 @@ type Attr struct {
 	Value string `json:"value"`
 }
 
-// String is an Event as it reads: its text, and the attributes behind it.
+// String returns the text of an Event, followed by its attributes.
 func (e Event) String() string {
 	var out strings.Builder
 	out.WriteString(e.Text)
@@ -58,26 +59,26 @@ func (e Event) String() string {
 // Table implements Tabler.
 func (e Events) Table(w io.Writer, now time.Time) {
 	if e.Forgotten > 0 {
-		fmt.Fprintf(w, "(%d before these are not kept any more: journalctl -u weir)\n", e.Forgotten)
+		fmt.Fprintf(w, "(%d before these have expired: journalctl -u weir)\n", e.Forgotten)
 	}
 	if len(e.Events) == 0 {
-		fmt.Fprintln(w, "nothing has happened since weir started")
+		fmt.Fprintln(w, "no events since the start of weir")
 		return
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "TIME\tAGE\tLEVEL\tEVENT")
 	for _, x := range e.Events {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", x.Time.Format(time.DateTime), age(now, x.Time), x.Level, x)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", x.Time.Format(time.DateTime), text.Age(now.Sub(x.Time)), x.Level, x)
 	}
 	tw.Flush()
 }
 
-// Line is an Event on a line of its own, where others follow.
+// Line returns an Event as a line of a list.
 func (e Event) Line() string {
 	return fmt.Sprintf("%s  %-5s  %s", e.Time.Format(time.DateTime), e.Level, e)
 }
 
-// Newest leaves the n newest.
+// Newest returns the n newest.
 func (e Events) Newest(n int) Events {
 	e.Events = e.Events[max(0, len(e.Events)-n):]
 	return e

@@ -7,31 +7,44 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// A status fits one screen: of 80 columns and 24 lines, the last of which is the prompt's.
-// What does not fit of its lists is counted.
-const (
-	screenWidth = 80
-	screenLines = 23
-)
+// Screen is the size of a terminal that a document must fit, in characters. Without
+// Lines, as in a pipe, nothing is left out.
+type Screen struct{ Width, Lines int }
 
-// list is a part of a status with a line for each of its things.
+// rows returns the number of lines of the screen that a line of text takes.
+func (s Screen) rows(text string) int {
+	return max(1, (len([]rune(text))+s.Width-1)/s.Width)
+}
+
+// OnScreen is a Status that fits a terminal.
+type OnScreen struct {
+	Status
+	Screen Screen `json:"-"`
+}
+
+// Table implements Tabler.
+func (s OnScreen) Table(w io.Writer, now time.Time) { s.table(w, now, s.Screen) }
+
+// list is a part of a status with one line for each item.
 type list struct {
-	title string // empty: the lines belong to what is before them
+	title string // empty: the lines belong to the line before
 	lines []string
-	least int // so many are shown in any case
+	min   int // the number of lines that are always shown
 	shown int
 }
 
-// rows is how many lines of the screen the list takes.
-func (l list) rows() int {
+// rows returns the number of lines of the screen that the list takes.
+func (l list) rows(s Screen) int {
 	n := 0
 	if l.title != "" {
 		n = 2 // with an empty one before it
 	}
 	for _, line := range l.lines[:l.shown] {
-		n += rowsOf(line)
+		n += s.rows(line)
 	}
 	if l.shown > 0 && l.shown < len(l.lines) {
 		n++
@@ -39,25 +52,13 @@ func (l list) rows() int {
 	return n
 }
 
-// rowsOf is how many lines of the screen a line of text takes.
-func rowsOf(text string) int {
-	return max(1, (len([]rune(text))+screenWidth-1)/screenWidth)
-}
-
-// maxLines is how many things of a list are shown at most.
-const maxLines = 8
-
-// fit shows of each list at most maxLines things, and fewer of the longest ones until all
-// of them take no more than so many rows.
-func fit(lists []list, rows int) {
-	for i := range lists {
-		lists[i].shown = min(len(lists[i].lines), maxLines)
-	}
-	for {
+// fit shortens the longest lists until all of them take no more than the given rows.
+func fit(lists []list, rows int, s Screen) {
+	for s.Lines > 0 {
 		sum, longest := 0, -1
 		for i, l := range lists {
-			sum += l.rows()
-			if l.shown > l.least && (longest < 0 || l.shown > lists[longest].shown) {
+			sum += l.rows(s)
+			if l.shown > l.min && (longest < 0 || l.shown > lists[longest].shown) {
 				longest = i
 			}
 		}
@@ -84,14 +85,19 @@ func (l list) write(w io.Writer) {
 	}
 }
 
-// Table implements Tabler. The first line says whether all is well.
-func (s Status) Table(w io.Writer, now time.Time) {
-	head := s.Verdict()
-	var whys []string
-	if len(s.Why) > 1 && rowsOf(head) > 1 {
-		head = fmt.Sprintf("weir is %s: %d things need a look", s.State, len(s.Why))
-		for _, why := range s.Why {
-			whys = append(whys, "  "+why)
+// Table implements Tabler. The first line is the state of the box.
+func (s Status) Table(w io.Writer, now time.Time) { s.table(w, now, Screen{}) }
+
+func (s Status) table(w io.Writer, now time.Time, screen Screen) {
+	if screen.Width <= 0 {
+		screen.Width = 80
+	}
+	head := s.Summary()
+	problems := list{min: 3}
+	if len(s.Problems) > 1 && screen.rows(head) > 1 {
+		head = fmt.Sprintf("weir is %s: %d problems", s.State, len(s.Problems))
+		for _, p := range s.Problems {
+			problems.lines = append(problems.lines, "  "+p.Text)
 		}
 	}
 	trial := ""
@@ -100,18 +106,21 @@ func (s Status) Table(w io.Writer, now time.Time) {
 	}
 	facts := s.facts(now)
 	lists := slices.DeleteFunc([]list{
-		{lines: whys, least: 3}, clusterList(s.Clusters, now), noteList(s.Notes), drainList(s.Drains, now),
+		problems, clusterList(s.Clusters, now), noteList(s.Notes), drainList(s.Drains, now),
 	}, func(l list) bool { return len(l.lines) == 0 })
-	rows := screenLines - rowsOf(head) - 1
+	rows := screen.Lines - screen.rows(head) - 1
 	if trial != "" {
-		rows -= rowsOf(trial)
+		rows -= screen.rows(trial)
 	}
 	for _, f := range facts {
-		rows -= rowsOf(f)
+		rows -= screen.rows(f)
 	}
-	fit(lists, rows)
+	for i := range lists {
+		lists[i].shown = len(lists[i].lines)
+	}
+	fit(lists, rows, screen)
 	fmt.Fprintln(w, head)
-	if len(whys) > 0 {
+	if len(problems.lines) > 0 {
 		lists[0].write(w)
 		lists = lists[1:]
 	}
@@ -127,19 +136,19 @@ func (s Status) Table(w io.Writer, now time.Time) {
 	}
 }
 
-// facts are the lines of a status that every one has.
+// facts returns the lines that every status has.
 func (s Status) facts(now time.Time) []string {
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, age(now, s.Started))
-	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, since(now, s.Config.Loaded))
+	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, text.Age(now.Sub(s.Started)))
+	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, text.Ago(now, s.Config.Loaded))
 	fmt.Fprintf(tw, "Kernel:\t%s, mode %s, iptables %s\n", s.Kernel.Release, s.Kernel.Mode, s.Kernel.IPTables)
-	fmt.Fprintf(tw, "Holds:\t%d virtual servers, %d real servers, %d set members\n",
-		s.Kernel.VirtualServers, s.Kernel.RealServers, s.Kernel.SetMembers)
+	fmt.Fprintf(tw, "Objects:\t%s, %s, %s\n", text.Count(s.Kernel.VirtualServers, "virtual server"),
+		text.Count(s.Kernel.RealServers, "real server"), text.Count(s.Kernel.SetMembers, "set member"))
 	fmt.Fprintf(tw, "Backends:\t%d up, %d down, %d unknown, %d draining\n",
 		s.Backend.Up, s.Backend.Down, s.Backend.Unknown, s.Backend.Draining)
-	fmt.Fprintf(tw, "Synced:\t%s, audited %s, %d drifted objects put right since the start\n",
-		since(now, s.Kernel.LastSync), since(now, s.Kernel.LastAudit), s.Kernel.Drift)
+	fmt.Fprintf(tw, "Synced:\t%s, audited %s, %d drift repairs since the start\n",
+		text.Ago(now, s.Kernel.LastSync), text.Ago(now, s.Kernel.LastAudit), s.Kernel.Drift)
 	if s.BGP != nil {
 		fmt.Fprintf(tw, "BGP:\t%s\n", s.BGP.line())
 	}
@@ -156,14 +165,14 @@ func (s Status) facts(now time.Time) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
-// clusterList has what needs a look first.
+// clusterList returns the clusters, those with problems first.
 func clusterList(clusters []Cluster, now time.Time) list {
 	clusters = slices.Clone(clusters)
-	slices.SortStableFunc(clusters, func(a, b Cluster) int { return first(a.bad(now) != "", b.bad(now) != "") })
+	slices.SortStableFunc(clusters, func(a, b Cluster) int { return first(a.problem(now) != "", b.problem(now) != "") })
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 8, 2, ' ', 0)
 	for _, c := range clusters {
-		fmt.Fprintf(tw, "  %s\t%s\t%s, %s\t%s%s\n", c.Name, c.condition(now), Count(c.Services, "service"), Count(c.Endpoints, "endpoint"),
+		fmt.Fprintf(tw, "  %s\t%s\t%s, %s\t%s%s\n", c.Name, c.condition(now), text.Count(c.Services, "service"), text.Count(c.Endpoints, "endpoint"),
 			strings.Join(c.Kinds, " "), c.where())
 	}
 	tw.Flush()
@@ -174,7 +183,7 @@ func clusterList(clusters []Cluster, now time.Time) list {
 	return l
 }
 
-// first orders what is so before what is not.
+// first sorts true before false.
 func first(a, b bool) int {
 	switch {
 	case a && !b:
@@ -185,7 +194,7 @@ func first(a, b bool) int {
 	return 0
 }
 
-// noteList has what needs a look first.
+// noteList returns the Notes, the informational ones last.
 func noteList(notes []Note) list {
 	l := list{title: fmt.Sprintf("Notes (%d)", len(notes))}
 	if n := informational(notes); n > 0 {
@@ -204,7 +213,7 @@ func noteList(notes []Note) list {
 func drainList(drains []Drain, now time.Time) list {
 	l := list{title: fmt.Sprintf("Draining (%d)", len(drains))}
 	for _, d := range drains {
-		l.lines = append(l.lines, fmt.Sprintf("  %s of %s, at most %s", d.Backend, d.Frontend, age(d.Deadline, now)))
+		l.lines = append(l.lines, fmt.Sprintf("  %s of %s, at most %s", d.Backend, d.Frontend, text.Age(d.Deadline.Sub(now))))
 	}
 	return l
 }

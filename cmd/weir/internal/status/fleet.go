@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Fleet is the fleet at a glance.
+// Fleet is the fleet in short.
 type Fleet struct {
 	Name string `json:"name"`
 	Mode string `json:"mode"`
-	// Self is this box, State how it is in the fleet and Why that is so.
-	Self  string      `json:"self"`
-	State MemberState `json:"state"`
-	Why   string      `json:"why,omitempty"`
-	// CutOff as in Member.
-	CutOff bool `json:"cut_off,omitempty"`
+	// Self is this box, State its state in the fleet and Reason the cause.
+	Self   string      `json:"self"`
+	State  MemberState `json:"state"`
+	Reason string      `json:"reason,omitempty"`
+	// Isolated as in Member.
+	Isolated bool `json:"isolated,omitempty"`
 	// Members counts all that are known by State; VIPs and Owned as in Members.
 	Members map[MemberState]int `json:"members"`
 	VIPs    map[VIPRole]int     `json:"vips"`
 	Owned   int                 `json:"owned"`
-	// Differing, Unjoined, Error and Insecure are those of Members.
-	Differing []Differing       `json:"differing,omitempty"`
-	Unjoined  map[string]string `json:"unjoined,omitempty"`
-	Error     string            `json:"error,omitempty"`
-	Insecure  bool              `json:"insecure,omitempty"`
+	// Differing, UnreachableNames, Error and Insecure are those of Members.
+	Differing        []Differing       `json:"differing,omitempty"`
+	UnreachableNames map[string]string `json:"unreachable_names,omitempty"`
+	Error            string            `json:"error,omitempty"`
+	Insecure         bool              `json:"insecure,omitempty"`
 }
 
-// L2 is where this box answers ARP and NDP for VIPs.
+// L2 are the interfaces on which this box answers ARP and NDP.
 type L2 struct {
 	Interfaces []L2Interface `json:"interfaces"`
-	// Contested are VIPs that this box should hold, but somebody else answers for.
+	// Contested are VIPs of this box that another host answers for.
 	Contested []Contested `json:"contested,omitempty"`
-	// Duplicates are VIPs that this box holds, and a stranger answers for too.
+	// Duplicates are VIPs that both this box and an unknown host answer for.
 	Duplicates []Contested `json:"duplicates,omitempty"`
 }
 
@@ -40,30 +40,30 @@ type L2 struct {
 type L2Interface struct {
 	Name string `json:"name"`
 	MAC  string `json:"mac,omitempty"`
-	// Error is why nothing is answered there: no carrier, no such interface.
+	// Error is the reason that ARP is not answered there: no carrier, no such interface.
 	Error     string `json:"error,omitempty"`
-	Held      int    `json:"held"`      // VIPs that are answered for
-	Probing   int    `json:"probing"`   // VIPs about to be
-	Contested int    `json:"contested"` // VIPs that somebody else answers for
+	Held      int    `json:"held"`      // VIPs that this box answers for
+	Probing   int    `json:"probing"`   // VIPs that this box probes for
+	Contested int    `json:"contested"` // VIPs that another host answers for
 	Idle      int    `json:"idle"`      // VIPs of other members
 }
 
-// Contested is a VIP that two answer for.
+// Contested is a VIP that two hosts answer for.
 type Contested struct {
 	Address   string `json:"address"`
 	Interface string `json:"interface"`
-	// By is the other's MAC address; Member is whose that is, empty for a stranger's.
+	// By is the MAC address of the other host; Member is its name, empty for an unknown host.
 	By     string    `json:"by"`
 	Member string    `json:"member,omitempty"`
 	Since  time.Time `json:"since"`
 }
 
-// MemberStates are all those of members, the best first.
+// MemberStates are all states of members, the best first.
 var MemberStates = []MemberState{
-	MemberServing, MemberStandby, MemberFresh, MemberUnfit, MemberDraining, MemberDrained, MemberSuspect, MemberAway, MemberDead, MemberLeft,
+	MemberServing, MemberStandby, MemberFresh, MemberUnfit, MemberDraining, MemberDrained, MemberSuspect, MemberDaemonDown, MemberDead, MemberLeft,
 }
 
-// line says it in a line.
+// line returns it in one line.
 func (f Fleet) line() string {
 	var parts []string
 	for _, s := range MemberStates {
@@ -78,13 +78,13 @@ func (f Fleet) line() string {
 	return text
 }
 
-// bad says what needs a look; what lasts for a while is told by Notes.
-func (f Fleet) bad() (out []string) {
+// problems returns the present problems; Notes report the lasting ones.
+func (f Fleet) problems() (out []Problem) {
 	if f.Error != "" {
-		out = append(out, "this box takes no part in the fleet: "+f.Error)
+		out = append(out, problem(ProblemMember, "this box is not in the fleet: %s", f.Error))
 	}
-	if f.State.bad() || f.CutOff {
-		out = append(out, strings.TrimSuffix(fmt.Sprintf("this box is %s: %s", f.State, f.Why), ": "))
+	if f.State.bad() || f.Isolated {
+		out = append(out, problem(ProblemMember, "%s", strings.TrimSuffix(fmt.Sprintf("this box is %s: %s", f.State, f.Reason), ": ")))
 	}
 	for _, s := range MemberStates {
 		n := f.Members[s]
@@ -92,13 +92,13 @@ func (f Fleet) bad() (out []string) {
 			n-- // this box itself
 		}
 		if s.bad() && n > 0 {
-			out = append(out, fmt.Sprintf("other members that are %s: %d (weir members)", s, n))
+			out = append(out, problem(ProblemOtherMembers, "other members that are %s: %d (weir members)", s, n))
 		}
 	}
 	return out
 }
 
-// line says it in a line.
+// line returns it in one line.
 func (l L2) line() string {
 	var parts []string
 	for _, x := range l.Interfaces {
@@ -119,11 +119,11 @@ func (l L2) line() string {
 	return strings.Join(parts, "; ")
 }
 
-// bad says what needs a look.
-func (l L2) bad() (out []string) {
+// problems returns the interfaces without ARP and NDP.
+func (l L2) problems() (out []Problem) {
 	for _, x := range l.Interfaces {
 		if x.Error != "" {
-			out = append(out, fmt.Sprintf("nothing is answered on %s: %s", x.Name, x.Error))
+			out = append(out, problem(ProblemL2, "no ARP and NDP on %s: %s", x.Name, x.Error))
 		}
 	}
 	return out

@@ -6,19 +6,20 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// Guard is what is held of sources that took away much at once.
+// Guard are the sources after a mass deletion that is not accepted yet.
 type Guard struct {
-	Held []Hold `json:"held"` // one for each source
+	Guarded []GuardedSource `json:"guarded"` // one for each source
 }
 
-// Hold is what is held of one source: it is served on, although the source has
-// taken it away.
-type Hold struct {
+// GuardedSource are the deleted objects of one source that are still served.
+type GuardedSource struct {
 	Source string    `json:"source"`
 	Since  time.Time `json:"since"`
-	// Until is when the source is believed in any case; absent is never.
+	// Until is when the deletion is accepted in any case; absent is never.
 	Until     time.Time `json:"until,omitzero"`
 	Services  int       `json:"services"`
 	Frontends int       `json:"frontends"`
@@ -29,28 +30,28 @@ type Hold struct {
 
 // Table implements Tabler.
 func (g Guard) Table(w io.Writer, now time.Time) {
-	if len(g.Held) == 0 {
-		fmt.Fprintln(w, "nothing is held")
+	if len(g.Guarded) == 0 {
+		fmt.Fprintln(w, "no source is guarded")
 		return
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "SOURCE\tHELD\tUNTIL\tSERVICES\tFRONTENDS\tBACKENDS\tTHE FIRST")
-	for _, h := range g.Held {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", h.Source, age(now, h.Since), h.until(now),
+	fmt.Fprintln(tw, "SOURCE\tGUARDED\tUNTIL\tSERVICES\tFRONTENDS\tBACKENDS\tFIRST")
+	for _, h := range g.Guarded {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", h.Source, text.Age(now.Sub(h.Since)), h.until(now),
 			h.Services, h.Frontends, h.Backends, strings.Join(h.First, " "))
 	}
 	tw.Flush()
-	fmt.Fprintf(w, "\nIf this is meant so: weir guard release %s\n", g.Held[0].Source)
+	fmt.Fprintf(w, "\nTo accept the deletions: weir guard release %s\n", g.Guarded[0].Source)
 }
 
-func (h Hold) until(now time.Time) string {
+func (h GuardedSource) until(now time.Time) string {
 	if h.Until.IsZero() {
 		return "released"
 	}
-	return "in " + age(h.Until, now)
+	return "in " + text.Age(h.Until.Sub(now))
 }
 
-// why says it in a line.
-func (h Hold) why() string {
-	return fmt.Sprintf("%s takes away %s and %s at once, which is held (weir guard)", h.Source, Count(h.Frontends, "frontend"), Count(h.Backends, "backend"))
+// problem describes the hold in one line.
+func (h GuardedSource) problem() string {
+	return fmt.Sprintf("%s removed %s and %s at once; the guard retains them (weir guard)", h.Source, text.Count(h.Frontends, "frontend"), text.Count(h.Backends, "backend"))
 }

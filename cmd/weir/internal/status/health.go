@@ -7,9 +7,11 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// Health is what the checks say of each backend, and what has no check.
+// Health is the health of each checked backend, and the services without a check.
 type Health struct {
 	// Backends in the order of Service, port and address.
 	Backends []CheckedBackend `json:"backends"`
@@ -17,58 +19,60 @@ type Health struct {
 	Unchecked []Unchecked `json:"unchecked"`
 }
 
-// CheckedBackend is a backend of a port of a service, and what its check says.
+// CheckedBackend is a backend of a port of a service, with the result of its check.
 type CheckedBackend struct {
 	Service string `json:"service"`
 	// Port is that of the service, such as "80/tcp".
 	Port    string `json:"port"`
 	Backend string `json:"backend"`
-	// Verdict is up, down, or unknown before the first check; Since is when it became so.
-	Verdict string    `json:"verdict"`
-	Since   time.Time `json:"since,omitzero"`
-	// Checked is when the last check ended, Took how long it took, in seconds.
-	Checked time.Time `json:"checked,omitzero"`
-	Took    float64   `json:"took_seconds"`
-	// Error is what the last check that failed met; of a backend that is up it
-	// is past, or did not happen often enough yet.
+	// State is up, down, or unknown before the first check; Since is when it became so.
+	State string    `json:"state"`
+	Since time.Time `json:"since,omitzero"`
+	// Checked is the end of the last check, Duration its duration in seconds.
+	Checked  time.Time `json:"checked,omitzero"`
+	Duration float64   `json:"duration_seconds"`
+	// Error is the error of the last failed check; of a backend that is up it is past,
+	// or did not happen often enough yet.
 	Error    string `json:"error,omitempty"`
 	Checks   uint64 `json:"checks_total"`   // since the start
 	Failures uint64 `json:"failures_total"` // since the start
-	// Lost tells that too few backends of the port are up for its quorum: it has what the
-	// service says for that case, its fallback or nobody.
-	Lost bool `json:"lost,omitempty"`
+	// Flaps counts the changes of State between up and down since the start.
+	Flaps uint64 `json:"flaps_total"`
+	// QuorumLost is set if too few backends of the port are up: then when_down of the
+	// service applies.
+	QuorumLost bool `json:"quorum_lost,omitempty"`
 }
 
 // Unchecked is a service that has no check.
 type Unchecked struct {
 	Service  string `json:"service"`
 	Backends int    `json:"backends"`
-	// Why says who knows instead whether its backends work.
-	Why string `json:"why"`
+	// Reason is the reason why there is no check.
+	Reason string `json:"reason"`
 }
 
-// Well tells whether no backend is down.
+// Well reports whether no backend is down.
 func (h Health) Well() bool {
 	for _, b := range h.Backends {
-		if b.Verdict == "down" {
+		if b.State == "down" {
 			return false
 		}
 	}
 	return true
 }
 
-// Table implements Tabler. What is down comes first.
+// Table implements Tabler. Backends that are down come first.
 func (h Health) Table(w io.Writer, now time.Time) {
 	fmt.Fprintf(w, "%s\n", h.Line())
 	if len(h.Backends) > 0 {
 		fmt.Fprintln(w)
 		tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-		fmt.Fprintln(tw, "SERVICE\tPORT\tBACKEND\tVERDICT\tSINCE\tCHECKED\tTOOK\tERROR")
-		for _, verdict := range []string{"down", "unknown", "up"} {
+		fmt.Fprintln(tw, "SERVICE\tPORT\tBACKEND\tSTATE\tSINCE\tCHECKED\tDURATION\tERROR")
+		for _, state := range []string{"down", "unknown", "up"} {
 			for _, b := range h.Backends {
-				if b.Verdict == verdict {
-					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.Backend, b.Verdict,
-						b.since(now), since(now, b.Checked), b.took(), b.problem())
+				if b.State == state {
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.Backend, b.State,
+						b.since(now), text.Ago(now, b.Checked), b.duration(), b.problem())
 				}
 			}
 		}
@@ -77,23 +81,19 @@ func (h Health) Table(w io.Writer, now time.Time) {
 	if len(h.Unchecked) > 0 {
 		fmt.Fprintf(w, "\nNot checked (%d):\n", len(h.Unchecked))
 	}
-	for i, u := range h.Unchecked {
-		if i == maxLines {
-			fmt.Fprintf(w, "  and %d more: weir health -o json\n", len(h.Unchecked)-i)
-			break
-		}
-		fmt.Fprintf(w, "  %s  %d backends  %s\n", u.Service, u.Backends, u.Why)
+	for _, u := range h.Unchecked {
+		fmt.Fprintf(w, "  %s  %s  %s\n", u.Service, text.Count(u.Backends, "backend"), u.Reason)
 	}
 }
 
-// Line says in one line whether all is well.
+// Line returns a summary in one line.
 func (h Health) Line() string {
 	if len(h.Backends) == 0 {
 		return "no backend is checked"
 	}
 	n := map[string]int{}
 	for _, b := range h.Backends {
-		n[b.Verdict]++
+		n[b.State]++
 	}
 	switch {
 	case n["down"] > 0:
@@ -107,33 +107,33 @@ func (h Health) Line() string {
 	return fmt.Sprintf("all %d backends are up", len(h.Backends))
 }
 
-// took is how long the last check took.
-func (b CheckedBackend) took() string {
+// duration formats the duration of the last check.
+func (b CheckedBackend) duration() string {
 	if b.Checked.IsZero() {
 		return "-"
 	}
-	d := time.Duration(b.Took * float64(time.Second))
+	d := time.Duration(b.Duration * float64(time.Second))
 	if d >= 10*time.Millisecond {
 		return d.Round(time.Millisecond).String()
 	}
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// since is for how long the verdict holds.
+// since formats the time since the last change of the state.
 func (b CheckedBackend) since(now time.Time) string {
 	if b.Since.IsZero() {
 		return "-"
 	}
-	return age(now, b.Since)
+	return text.Age(now.Sub(b.Since))
 }
 
-// problem is what keeps a backend, or its port, from being well.
+// problem describes the problem of a backend or its port.
 func (b CheckedBackend) problem() string {
 	var out []string
-	if b.Verdict != "up" && b.Error != "" {
+	if b.State != "up" && b.Error != "" {
 		out = append(out, b.Error)
 	}
-	if b.Lost {
+	if b.QuorumLost {
 		out = append(out, "quorum lost")
 	}
 	return cmp.Or(strings.Join(out, "; "), "-")

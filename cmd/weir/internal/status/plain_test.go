@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-func TestTablesObeyNobody(t *testing.T) {
-	doc := Absent{State: NotRunning, Why: []string{"\x1b]0;owned\x07\x1b[2J", "\u009b31m", "a\u202eb", "\xff", "über\tdrei\nvier"}}
+func TestTablesEscapeControlCharacters(t *testing.T) {
+	doc := Absent{State: NotRunning, Problems: []Problem{{Text: "\x1b]0;owned\x07\x1b[2J"}, {Text: "\u009b31m"}, {Text: "a\u202eb"}, {Text: "\xff"}, {Text: "über\tdrei\nvier"}}}
 	var out strings.Builder
 	if err := Write(&out, doc, "table", time.Time{}); err != nil {
 		t.Fatal(err)

@@ -9,43 +9,44 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"weir/cmd/weir/internal/status/traffic"
 	"weir/lb"
 )
 
-// Services are the virtual servers as ipvsadm shows them, with their Service.
+// Services are the virtual servers in the form of ipvsadm, with their Services.
 type Services struct {
 	Frontends []Frontend `json:"frontends"`
-	// OldData are the clusters whose Services are as they were once.
+	// OldData are the clusters with Services that may be out of date.
 	OldData []OldData `json:"old_data,omitempty"`
 }
 
 // Frontend is one virtual server.
 type Frontend struct {
 	Key lb.Frontend `json:"-"`
-	// Service is empty for a stranger's; Source, Namespace and Name are its parts.
+	// Service is empty for a foreign one; Source, Namespace and Name are its parts.
 	Service   string `json:"service"`
 	Source    string `json:"source,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	// Kind is that of the VIP: LoadBalancer, ClusterIP, ExternalIP or NodePort.
-	// Local is a traffic policy of Local.
+	// Local is set with a traffic policy of Local.
 	Kind  string `json:"kind,omitempty"`
 	Local bool   `json:"local,omitempty"`
-	// Owner is the member of the fleet that owns the VIP, Role what this box does about
-	// it; empty without [cluster].
+	// Owner is the member of the fleet that owns the VIP, Role the role of this box;
+	// empty without [fleet].
 	Owner    string  `json:"owner,omitempty"`
 	Role     VIPRole `json:"role,omitempty"`
 	Address  string  `json:"address"`
 	Port     uint16  `json:"port"`
 	Protocol string  `json:"protocol"`
-	// Mark is that of the face that frontends with a traffic policy of Local have
-	// for clients inside the cluster; there is no address and port then.
+	// Mark is the firewall mark of a frontend with a traffic policy of Local for
+	// clients inside the cluster; it has no address and port.
 	Mark      uint32 `json:"mark,omitempty"`
 	Scheduler string `json:"scheduler"`
 	// Affinity is the persistence timeout in seconds.
-	Affinity uint32    `json:"affinity_seconds,omitempty"`
-	Servers  []Server  `json:"servers"`           // real servers, in the order of the kernel
-	Traffic  *Counters `json:"traffic,omitempty"` // since the kernel made it; absent for strangers'
+	Affinity uint32            `json:"affinity_seconds,omitempty"`
+	Servers  []Server          `json:"servers"`           // real servers, in the order of the kernel
+	Traffic  *traffic.Counters `json:"traffic,omitempty"` // since the kernel made it; absent for foreign ones
 }
 
 // Server is one real server.
@@ -57,27 +58,18 @@ type Server struct {
 	Lower    uint32         `json:"min_connections,omitempty"` // new ones again below
 	Active   uint32         `json:"active"`
 	Inactive uint32         `json:"inactive"`
-	// Health is up, down, unknown, or empty without a check; Error is what the
-	// check met.
-	Health   string    `json:"health,omitempty"`
-	Error    string    `json:"error,omitempty"`
-	Draining bool      `json:"draining,omitempty"` // removed, with connections left
-	Traffic  *Counters `json:"traffic,omitempty"`  // since the kernel made it
-}
-
-// Counters count since the kernel made the virtual or real server.
-type Counters struct {
-	Connections uint64 `json:"connections"` // begun
-	PacketsIn   uint64 `json:"packets_in"`  // from clients
-	PacketsOut  uint64 `json:"packets_out"` // to clients
-	BytesIn     uint64 `json:"bytes_in"`    // from clients
-	BytesOut    uint64 `json:"bytes_out"`   // to clients
+	// Health is up, down, unknown, or empty without a check; Error is the error of the
+	// check.
+	Health   string            `json:"health,omitempty"`
+	Error    string            `json:"error,omitempty"`
+	Draining bool              `json:"draining,omitempty"` // removed, with connections left
+	Traffic  *traffic.Counters `json:"traffic,omitempty"`  // since the kernel made it
 }
 
 // Conns are entries of the kernel's IPVS connection table.
 type Conns struct {
 	Conns []Conn `json:"connections"` // by client
-	// More tells that there are more than were asked for.
+	// More is set if there are more than the limit.
 	More bool `json:"more,omitempty"`
 }
 
@@ -88,12 +80,31 @@ type Conn struct {
 	Frontend string `json:"frontend"`
 	Backend  string `json:"backend"`
 	State    string `json:"state"`
-	// Expires is the seconds until the kernel forgets it.
+	// Expires is the number of seconds until the kernel removes it.
 	Expires uint32 `json:"expires_seconds"`
 }
 
+// CountedAt returns the counters of virtual servers at a time. Missing counters are zero.
+func (s Services) CountedAt(at time.Time) traffic.Totals {
+	out := traffic.Totals{Time: at, Frontends: make([]traffic.Frontend, len(s.Frontends))}
+	for i, f := range s.Frontends {
+		x := traffic.Frontend{Frontend: f.Key.String(), Service: f.Service, Backends: make([]traffic.Backend, len(f.Servers))}
+		if f.Traffic != nil {
+			x.Counters = *f.Traffic
+		}
+		for j, b := range f.Servers {
+			x.Backends[j] = traffic.Backend{Backend: b.Address, Active: b.Active, Inactive: b.Inactive}
+			if b.Traffic != nil {
+				x.Backends[j].Counters = *b.Traffic
+			}
+		}
+		out.Frontends[i] = x
+	}
+	return out
+}
+
 // Table implements Tabler, in the columns of ipvsadm -Ln: virtual servers with
-// their real servers under them. What is a fact of weir's comes last.
+// their real servers under them. weir's own columns come last.
 func (s Services) Table(w io.Writer, now time.Time) {
 	addr := len("  -> RemoteAddress:Port")
 	for _, f := range s.Frontends {
@@ -121,7 +132,7 @@ func (s Services) Table(w io.Writer, now time.Time) {
 			row("  -> "+r.Address, fmt.Sprintf(numbers, "Masq", n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
 		}
 	}
-	writeOldData(w, s.OldData, now)
+	WriteOldData(w, s.OldData, now)
 }
 
 func (f Frontend) name() string {
@@ -135,8 +146,8 @@ func (f Frontend) name() string {
 	return fmt.Sprintf("%-4s %s", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port))
 }
 
-// owner is the Service, what kind of VIP it is by, if that is not the usual one, and
-// what this box does about it, if that is not to serve.
+// owner returns the Service, with the kind of VIP and the role of this box unless they are
+// the usual ones.
 func (f Frontend) owner() string {
 	var more []string
 	if f.Mark != 0 {
@@ -153,7 +164,7 @@ func (f Frontend) owner() string {
 	case f.Owner != "":
 		more = append(more, fmt.Sprintf("%s, %s owns it", f.Role, f.Owner))
 	default:
-		more = append(more, "nobody owns it")
+		more = append(more, "no owner")
 	}
 	if len(more) == 0 {
 		return f.Service

@@ -1,7 +1,7 @@
-// Package status holds the documents that a running weir gives to the command
-// line, and how they read as tables, JSON and YAML. The JSON field names are
-// stable. The package gathers nothing itself; of
-// weir it imports only lb, for the keys that join what different parts know.
+// Package status holds the documents that a running weir publishes, and their form as
+// tables, JSON and YAML. It never gathers anything itself: other packages fill in the
+// documents. The documents of weir plan, weir explain, weir top and weir bgp have packages
+// of their own in this folder. The JSON field names are stable.
 package status
 
 import (
@@ -12,99 +12,120 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weir/internal/status/text"
 )
 
-// State is how a box is, in one word.
+// State is the state of a box in one word.
 type State string
 
 // The states.
 const (
-	Starting State = "starting" // the kernel does not hold the first state yet
-	OK       State = "ok"       // everything that is wanted holds
-	Degraded State = "degraded" // weir works, but something needs a look
-	Failed   State = "failed"   // weir can't do its job
-	// NotRunning is said by the command line: there is no daemon to say anything.
+	Starting State = "starting" // the first state is not in the kernel yet
+	OK       State = "ok"       // everything works
+	Degraded State = "degraded" // weir works, with problems
+	Failed   State = "failed"   // weir does not work
+	// NotRunning is set by the command line: there is no daemon.
 	NotRunning State = "not running"
 )
 
-// Absent is what there is to say of a box on which no daemon answers; its fields
-// are those of Status.
+// Absent is the status of a box without a daemon; its fields are those of Status.
 type Absent struct {
-	State State    `json:"state"`
-	Why   []string `json:"why"`
+	State    State     `json:"state"`
+	Problems []Problem `json:"problems"` // the error, and the state of the kernel
 }
 
 // Table implements Tabler.
 func (a Absent) Table(w io.Writer, _ time.Time) {
-	fmt.Fprintf(w, "weir is %s: %s\n", a.State, strings.Join(a.Why, "; "))
+	fmt.Fprintf(w, "weir is %s: %s\n", a.State, strings.Join(texts(a.Problems), "; "))
 }
 
-// Status is one box at a glance.
+// Status is a summary of one box.
 type Status struct {
 	State State `json:"state"`
-	// Why has a line for each thing that keeps State from being ok.
-	Why     []string  `json:"why,omitempty"`
-	Version string    `json:"version"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
-	Config  Config    `json:"config"` // what is in force
-	Kernel  Kernel    `json:"kernel"` // what the kernel holds of weir's
-	Backend Backends  `json:"backends"`
-	// Clusters are those that are followed, by name.
+	// Problems are the reasons why State is not ok.
+	Problems []Problem `json:"problems,omitempty"`
+	Version  string    `json:"version"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Config   Config    `json:"config"` // the one in force
+	Kernel   Kernel    `json:"kernel"` // the objects of weir in the kernel
+	Backend  Backends  `json:"backends"`
+	// Clusters are sorted by name.
 	Clusters []Cluster `json:"clusters"`
-	// Held are sources that took away much at once and are not believed yet.
-	Held   []Hold  `json:"held"`
-	Notes  []Note  `json:"notes"`  // what could not be done, by Service
-	Drains []Drain `json:"drains"` // backends whose connections are ending
+	// Guarded are sources after a mass deletion that is not accepted yet.
+	Guarded []GuardedSource `json:"guarded"`
+	Notes   []Note          `json:"notes"`  // unfulfilled requests, by Service
+	Drains  []Drain         `json:"drains"` // removed backends with connections left
 	// BGP is absent without [bgp], Addresses without a [[pool]].
 	BGP       *BGP       `json:"bgp,omitempty"`
 	Addresses *Addresses `json:"addresses,omitempty"`
-	// Drained is what an operator has taken from the sight of routers; absent without
-	// [bgp].
+	// Drained are the drains of VIPs by an operator; absent without [bgp].
 	Drained *Drained `json:"drained,omitempty"`
-	// Fleet is absent without [cluster], L2 without [l2].
+	// Fleet is absent without [fleet], L2 without [l2].
 	Fleet *Fleet `json:"fleet,omitempty"`
 	L2    *L2    `json:"l2,omitempty"`
 }
 
-// Config tells of the configuration in force and the last attempt to load one.
+// Config describes the configuration in force and the last attempt to load one.
 type Config struct {
 	File   string    `json:"file"`   // the path of the first file
-	Loaded time.Time `json:"loaded"` // when what is in force was loaded
-	// Error is why the last reload was refused; the configuration of Loaded is
-	// still in force then.
+	Loaded time.Time `json:"loaded"` // when the one in force was loaded
+	// Error is the reason why the last reload was refused; the configuration of Loaded
+	// is still in force then.
 	Error string `json:"error,omitempty"`
-	// Trial is there while it has to be confirmed, Returned once it was not, until the
-	// file is loaded again.
-	Trial    *Trial    `json:"trial,omitempty"`
-	Returned *Returned `json:"returned,omitempty"`
+	// Trial is present until the configuration is confirmed, RolledBack after a trial
+	// that was not confirmed, until the file is loaded again.
+	Trial      *Trial      `json:"trial,omitempty"`
+	RolledBack *RolledBack `json:"rolled_back,omitempty"`
 }
 
-// Kernel tells what the kernel holds of weir's.
+// Kernel describes the kernel and counts the objects of weir in it.
 type Kernel struct {
-	Release string `json:"release"` // as uname -r says it
-	// Mode is what balances: ipvs, or iptables. Fallback tells that this is for
-	// want of IPVS, not because somebody wanted it.
+	Release string `json:"release"` // as in uname -r
+	// Mode is ipvs or iptables. Fallback is set if the kernel has no IPVS and the
+	// configuration did not ask for iptables.
 	Mode           string    `json:"mode"`
 	Fallback       bool      `json:"fallback,omitempty"`
 	IPTables       string    `json:"iptables"` // legacy or nft
 	Services       int       `json:"services"`
-	VirtualServers int       `json:"virtual_servers"` // how many are there
+	VirtualServers int       `json:"virtual_servers"` // their number
 	RealServers    int       `json:"real_servers"`    // over all virtual servers
-	VIPs           int       `json:"vips"`            // how many are there
+	VIPs           int       `json:"vips"`            // their number
 	SetMembers     int       `json:"set_members"`     // over all sets
-	LastSync       time.Time `json:"last_sync"`       // when the kernel was last as wanted
-	LastAudit      time.Time `json:"last_audit"`      // when the whole kernel was last read
-	// Pending Ops have failed and are tried again; Held ones wait for a source.
+	LastSync       time.Time `json:"last_sync"`       // when the kernel last matched the configuration
+	LastAudit      time.Time `json:"last_audit"`      // when the whole kernel was last compared
+	// Pending operations have failed and are retried; Blocked ones wait for a source.
 	Pending int `json:"pending_ops"`
-	Held    int `json:"held_ops"`
-	// Drift counts objects that others altered and weir put right.
+	Blocked int `json:"blocked_ops"`
+	// Drift counts repaired objects that other programs had changed.
 	Drift uint64 `json:"drift_total"`
-	// Error is why the kernel could not be read the last time.
+	// Error is the reason why the last reading of the kernel failed.
 	Error string `json:"error,omitempty"`
+	// Programming is how far a pass of many operations is; absent without one.
+	Programming *Programming `json:"programming,omitempty"`
 }
 
-// Backends counts the backends that are checked, by verdict.
+// Programming is how far a pass of many operations is.
+type Programming struct {
+	Done  int `json:"done"`  // operations that were applied, failed, or wait for another one
+	Total int `json:"total"` // operations of the pass
+}
+
+// ProgrammingOf returns nil for no operations at all.
+func ProgrammingOf(done, total int) *Programming {
+	if total == 0 {
+		return nil
+	}
+	return &Programming{Done: done, Total: total}
+}
+
+// String returns it as "120000 of 650000 operations (18 %)".
+func (p Programming) String() string {
+	return fmt.Sprintf("%d of %d operations (%d %%)", p.Done, p.Total, 100*p.Done/max(p.Total, 1))
+}
+
+// Backends counts the checked backends by state.
 type Backends struct {
 	Up       int `json:"up"`       // their checks succeed
 	Down     int `json:"down"`     // their checks fail
@@ -112,17 +133,17 @@ type Backends struct {
 	Draining int `json:"draining"` // removed, with connections left
 }
 
-// Note is what could not be done for a Service.
+// Note is a request of a Service that weir could not fulfil.
 type Note struct {
 	Service string `json:"service"`
 	Reason  string `json:"reason"`
 	Text    string `json:"text"`
-	// Informational tells that nothing is wrong: a Service whose backends are all
-	// on other nodes, or scaled to none.
+	// Informational is set if nothing is wrong: all backends are on other nodes, or
+	// the Service is scaled to zero.
 	Informational bool `json:"informational,omitempty"`
 }
 
-// Drain is a backend whose connections are ending.
+// Drain is a removed backend with connections left.
 type Drain struct {
 	Frontend string    `json:"frontend"`
 	Backend  string    `json:"backend"`
@@ -141,7 +162,7 @@ func Write(w io.Writer, doc Tabler, format string, now time.Time) error {
 	case "table":
 		var table strings.Builder
 		doc.Table(&table, now)
-		_, err := io.WriteString(w, Plain(table.String()))
+		_, err := io.WriteString(w, text.Plain(table.String()))
 		return err
 	case "json":
 		enc := json.NewEncoder(w)
@@ -158,70 +179,63 @@ func Write(w io.Writer, doc Tabler, format string, now time.Time) error {
 	return fmt.Errorf("output format %q is none of table, json, yaml", format)
 }
 
-// Judge sets State and Why of a box that has begun by what else s says, as of
-// now.
+// Judge sets State and Problems of a box that has started from the rest of s.
 func (s *Status) Judge(now time.Time) {
-	s.State, s.Why = OK, nil
+	s.State, s.Problems = OK, nil
 	if s.Kernel.Error != "" {
-		s.State, s.Why = Failed, []string{"the kernel can't be read: " + s.Kernel.Error}
+		s.State, s.Problems = Failed, []Problem{problem(ProblemKernel, "can't read the kernel: %s", s.Kernel.Error)}
 		return
 	}
-	why := func(format string, args ...any) { s.Why = append(s.Why, fmt.Sprintf(format, args...)) }
+	add := func(code ProblemCode, format string, args ...any) {
+		s.Problems = append(s.Problems, problem(code, format, args...))
+	}
 	if s.Kernel.Fallback {
-		why("this kernel has no IPVS, so iptables balances: no schedulers, weights and limits (kernel.mode = %q if that is meant so)", s.Kernel.Mode)
+		add(ProblemNoIPVS, "this kernel has no IPVS: fallback to iptables, without schedulers, weights and limits (kernel.mode = %q if that is intended)", s.Kernel.Mode)
 	}
 	if s.Drained != nil {
-		for _, bad := range s.Drained.bad(now) {
-			why("%s", bad)
-		}
+		s.Problems = append(s.Problems, s.Drained.problems(now)...)
 	}
-	if s.Config.Returned != nil {
-		why("%s", s.Config.Returned.text())
+	if s.Config.RolledBack != nil {
+		add(ProblemRolledBack, "%s", s.Config.RolledBack.text())
 	}
 	if s.Config.Error != "" {
-		why("the last reload was refused: %s", firstLine(s.Config.Error))
+		add(ProblemReload, "the last reload was refused: %s", firstLine(s.Config.Error))
 	}
 	for _, c := range s.Clusters {
-		if bad := c.bad(now); bad != "" {
-			why("%s", bad)
+		if text := c.problem(now); text != "" {
+			add(ProblemCluster, "%s", text)
 		}
 	}
 	if s.BGP != nil {
-		for _, bad := range s.BGP.bad(now) {
-			why("%s", bad)
-		}
+		s.Problems = append(s.Problems, s.BGP.problems(now)...)
 	}
 	if s.Fleet != nil {
-		for _, bad := range s.Fleet.bad() {
-			why("%s", bad)
-		}
+		s.Problems = append(s.Problems, s.Fleet.problems()...)
 	}
 	if s.L2 != nil {
-		for _, bad := range s.L2.bad() {
-			why("%s", bad)
-		}
+		s.Problems = append(s.Problems, s.L2.problems()...)
 	}
 	if s.Addresses != nil && s.Addresses.Writer.Error != "" {
-		why("no addresses are given: %s", s.Addresses.Writer.Error)
+		add(ProblemAddresses, "no addresses are assigned: %s", s.Addresses.Writer.Error)
 	}
-	for _, h := range s.Held {
-		why("%s", h.why())
+	for _, h := range s.Guarded {
+		add(ProblemGuarded, "%s", h.problem())
 	}
 	if s.Kernel.Pending > 0 {
-		why("%d operations failed and are tried again", s.Kernel.Pending)
+		add(ProblemOperations, "%s failed, will be retried", text.Count(s.Kernel.Pending, "operation"))
 	}
 	if n := len(s.Notes) - informational(s.Notes); n > 0 {
-		why("%s", Count(n, "note"))
+		add(ProblemNotes, "%s", text.Count(n, "note"))
 	}
 	if b := s.Backend; b.Down > 0 {
-		why("%d of %d backends are down", b.Down, b.Up+b.Down+b.Unknown)
+		add(ProblemBackends, "%d of %s down", b.Down, text.Count(b.Up+b.Down+b.Unknown, "backend"))
 	}
-	if len(s.Why) > 0 {
+	if len(s.Problems) > 0 {
 		s.State = Degraded
 	}
 }
 
-// informational is how many of the notes are.
+// informational returns the number of informational notes.
 func informational(notes []Note) (n int) {
 	for _, x := range notes {
 		if x.Informational {
@@ -238,50 +252,22 @@ func firstLine(s string) string {
 	return s
 }
 
-// Line says in one line whether all is well.
+// Line returns the state and the problems in one line.
 func (s Status) Line() string {
 	if s.Config.Trial == nil {
-		return s.Verdict()
+		return s.Summary()
 	}
-	return s.Verdict() + "; " + s.Config.Trial.line()
+	return s.Summary() + "; " + s.Config.Trial.line()
 }
 
-// Verdict is Line without what is on trial.
-func (s Status) Verdict() string {
+// Summary is Line without a trial.
+func (s Status) Summary() string {
+	line := fmt.Sprintf("weir is %s: %s", s.State, strings.Join(texts(s.Problems), "; "))
 	if s.State == OK {
-		return fmt.Sprintf("weir is ok: %s on %s", Count(s.Kernel.Services, "service"), Count(s.Kernel.VIPs, "VIP"))
+		line = fmt.Sprintf("weir is ok: %s on %s", text.Count(s.Kernel.Services, "service"), text.Count(s.Kernel.VIPs, "VIP"))
 	}
-	return fmt.Sprintf("weir is %s: %s", s.State, strings.Join(s.Why, "; "))
-}
-
-// Count says how many there are of something: "1 service", "2 services".
-func Count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
+	if s.Kernel.Programming != nil {
+		line += "; programming the kernel: " + s.Kernel.Programming.String()
 	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
-
-// since says how long before now t was, for people; a zero t was never.
-func since(now, t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return age(now, t) + " ago"
-}
-
-// age is the time from t to now, for people.
-func age(now, t time.Time) string { return Age(now.Sub(t)) }
-
-// Age is a time span for people, in its largest unit: "3s", "5m", "2h", "9d".
-func Age(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return line
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weir/internal/status/traffic"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -23,16 +25,16 @@ var healthy = Status{
 		SetMembers: 11, LastSync: ago(3 * time.Second), LastAudit: ago(7 * time.Second),
 	},
 	Backend:  Backends{Up: 12},
-	Clusters: []Cluster{}, Held: []Hold{}, Notes: []Note{}, Drains: []Drain{},
+	Clusters: []Cluster{}, Guarded: []GuardedSource{}, Notes: []Note{}, Drains: []Drain{},
 }
 
 func degraded() Status {
 	s := healthy
 	s.State = Degraded
-	s.Why = []string{"1 note", "1 of 12 backends are down"}
+	s.Problems = []Problem{{ProblemNotes, "1 note"}, {ProblemBackends, "1 of 12 backends down"}}
 	s.Kernel.Drift = 4
 	s.Backend = Backends{Up: 11, Down: 1, Draining: 10}
-	s.Notes = []Note{{Service: "static/web", Reason: "stranger", Text: "192.0.2.10:80/tcp is a virtual server that weir did not make"}}
+	s.Notes = []Note{{Service: "static/web", Reason: "foreign", Text: "192.0.2.10:80/tcp is a virtual server that weir did not make"}}
 	for range 10 {
 		s.Drains = append(s.Drains, Drain{"192.0.2.10:80/tcp", "10.2.0.13:8080", now.Add(20 * time.Second)})
 	}
@@ -75,26 +77,25 @@ weir is ok: 2 services on 3 VIPs
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
 Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
-Holds:     4 virtual servers, 12 real servers, 11 set members
+Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  12 up, 0 down, 0 unknown, 0 draining
-Synced:    3s ago, audited 7s ago, 0 drifted objects put right since the start
+Synced:    3s ago, audited 7s ago, 0 drift repairs since the start
 `},
 		{"status with notes and drains", degraded(), `
-weir is degraded: 1 note; 1 of 12 backends are down
+weir is degraded: 1 note; 1 of 12 backends down
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
 Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
-Holds:     4 virtual servers, 12 real servers, 11 set members
+Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  11 up, 1 down, 0 unknown, 10 draining
-Synced:    3s ago, audited 7s ago, 4 drifted objects put right since the start
+Synced:    3s ago, audited 7s ago, 4 drift repairs since the start
 
 Notes (1):
-  static/web  stranger  192.0.2.10:80/tcp is a virtual server that weir did not make
+  static/web  foreign  192.0.2.10:80/tcp is a virtual server that weir did not make
 
 Draining (10):
-` + strings.Repeat("  10.2.0.13:8080 of 192.0.2.10:80/tcp, at most 20s\n", 8) + `  and 2 more: weir status -o json
-`},
+` + strings.Repeat("  10.2.0.13:8080 of 192.0.2.10:80/tcp, at most 20s\n", 10)},
 		{"services", services, `
 Prot LocalAddress:Port                            Scheduler Flags                          Service
   -> RemoteAddress:Port                           Forward Weight ActiveConn  InActConn     Health
@@ -131,13 +132,13 @@ UDP  00:05   UDP          [fd01::2]:5000  [2001:db8:2::10]:53  [fd02::11]:53
 	}
 }
 
-// What scripts read: JSON and YAML say the same, and lists are never null.
+// What scripts read: JSON and YAML have the same content, and lists are never null.
 func TestJSONAndYAMLSayTheSame(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		doc  Tabler
 	}{{"status", degraded()}, {"services", services}, {"connections", conns},
-		{"neighbors", neighbors}, {"routes", routes}, {"pools", pools}, {"drained", drainedBox}} {
+		{"pools", pools}, {"drained", drainedBox}} {
 		t.Run(tt.name, func(t *testing.T) {
 			var j, y bytes.Buffer
 			if err := Write(&j, tt.doc, "json", now); err != nil {
@@ -172,7 +173,7 @@ func TestJSONFieldNames(t *testing.T) {
 	var b bytes.Buffer
 	doc := Services{Frontends: []Frontend{services.Frontends[0]}}
 	doc.Frontends[0].Servers = doc.Frontends[0].Servers[1:2]
-	doc.Frontends[0].Traffic = &Counters{1, 2, 3, 4, 5}
+	doc.Frontends[0].Traffic = &traffic.Counters{Connections: 1, PacketsIn: 2, PacketsOut: 3, BytesIn: 4, BytesOut: 5}
 	if err := Write(&b, doc, "json", now); err != nil {
 		t.Fatal(err)
 	}
@@ -218,16 +219,17 @@ func TestUnknownFormatIsAnError(t *testing.T) {
 
 func TestNotesThatNeedALookComeFirst(t *testing.T) {
 	var s Status
-	for range maxLines {
+	const n = 8
+	for range n {
 		s.Notes = append(s.Notes, Note{Service: "prod/shop/web", Reason: "no-local", Text: "x", Informational: true})
 	}
 	s.Notes = append(s.Notes, Note{Service: "static/web", Reason: "conflict", Text: "y"})
 	var b bytes.Buffer
 	l := noteList(s.Notes)
-	l.shown = maxLines
+	l.shown = n
 	l.write(&b)
 	want := "\nNotes (9, 8 of them informational):\n  static/web  conflict  y\n" +
-		strings.Repeat("  prod/shop/web  no-local  x\n", maxLines-1) + "  and 1 more: weir status -o json\n"
+		strings.Repeat("  prod/shop/web  no-local  x\n", n-1) + "  and 1 more: weir status -o json\n"
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -237,26 +239,32 @@ func TestNotesThatNeedALookComeFirst(t *testing.T) {
 func TestAStatusFitsOneScreen(t *testing.T) {
 	t.Parallel()
 	s := degraded()
-	s.Why = nil
+	s.Problems = nil
 	s.BGP = &BGP{ASN: 64500, Withheld: map[string]int{"no-backend": 3, "drained": 1}}
 	s.Fleet = &Fleet{Name: "edge", Mode: "active-active", State: MemberServing, Members: map[MemberState]int{MemberServing: 3, MemberDead: 17}}
 	for i := range 20 {
 		name := strings.Repeat("c", 8) + string(rune('a'+i))
-		s.Clusters = append(s.Clusters, Cluster{Name: name, State: Away, Since: ago(time.Hour), Heard: ago(time.Hour), Kinds: []string{"LoadBalancer", "ExternalIP"}, Error: "connection refused"})
-		s.BGP.Down = append(s.BGP.Down, DownPeer{Name: "tor" + name, Since: ago(time.Hour), Why: "hold timer expired"})
+		s.Clusters = append(s.Clusters, Cluster{Name: name, State: Unreachable, Since: ago(time.Hour), LastContact: ago(time.Hour), Kinds: []string{"LoadBalancer", "ExternalIP"}, Error: "connection refused"})
+		s.BGP.Down = append(s.BGP.Down, DownPeer{Name: "tor" + name, Since: ago(time.Hour), Reason: "hold timer expired"})
 		s.Notes = append(s.Notes, Note{Service: "prod/shop/" + name, Reason: "conflict", Text: strings.Repeat("192.0.2.1:80/tcp is another's ", 4)})
 	}
 	s.Judge(now)
 	var b bytes.Buffer
-	s.Table(&b, now)
+	screen := Screen{Width: 80, Lines: 23}
+	OnScreen{s, screen}.Table(&b, now)
 	rows := 0
 	for line := range strings.Lines(b.String()) {
-		rows += rowsOf(strings.TrimSuffix(line, "\n"))
+		rows += screen.rows(strings.TrimSuffix(line, "\n"))
 	}
-	if rows > screenLines {
+	if rows > screen.Lines {
 		t.Errorf("%d rows:\n%s", rows, b.String())
 	}
-	for _, part := range []string{"weir is degraded: 43 things need a look\n  cluster cccccccca is away", "Clusters (20)", "Notes (21)", "Draining (10)", "BGP:", "Fleet:"} {
+	var all bytes.Buffer
+	s.Table(&all, now)
+	if strings.Contains(all.String(), " more: ") || strings.Count(all.String(), "  conflict  ") != 20 {
+		t.Errorf("a pipe does not get everything:\n%s", all.String())
+	}
+	for _, part := range []string{"weir is degraded: 43 problems\n  cluster cccccccca is unreachable", "Clusters (20)", "Notes (21)", "Draining (10)", "BGP:", "Fleet:"} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())
 		}

@@ -7,13 +7,13 @@ import (
 	"html/template"
 	"net/http"
 	"strings"
+	"time"
 )
 
 //go:embed static
 var files embed.FS
 
-// asset is a file that belongs to the page. A browser asks each time whether it has
-// changed, as it may with weir's version.
+// asset is a file of the page. Browsers revalidate it each time.
 type asset struct {
 	name, kind string
 	content    []byte
@@ -43,12 +43,14 @@ func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", a.kind)
-	_, _ = w.Write(a.content) // the reader has gone; nobody to tell
+	_, _ = w.Write(a.content) // the client may be gone
 }
 
-// page is the HTML of all pages: "page" is a whole one, "section-NAME" a part that
-// changes by itself.
+// page has the templates: "page" is a complete page, "section-NAME" one section.
 var page = template.Must(template.New("").Funcs(template.FuncMap{
-	"count": count, "cut": cut, "next": nextOf, "join": strings.Join,
-	"num": number[int], "num32": number[uint32], "num64": number[uint64],
+	"count": count, "count64": func(n uint64, noun string) string { return count(int(n), noun) }, "cut": cut, "advice": adviceFor, "doc": docPath, "join": strings.Join, "first": first, "more": more,
+	"stateClass": stateClass, "memberClass": memberClass, "peerState": peerState, "peerClass": peerClass, "peerReason": peerReason,
+	"clusterReason": clusterReason, "levelClass": levelClass, "info": frontendInfo, "latency": latency, "title": title, "checked": checked,
+	"datetime": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"num":      number[int], "num32": number[uint32], "num64": number[uint64],
 }).ParseFS(files, "static/*.html"))

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/traffic"
 	"weir/lb"
 )
 
 // noon is when the tests take place.
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
-// fakeBox is a Source that says what it is told, and counts who asks.
+// fakeBox is a Source with given answers, which counts its callers.
 type fakeBox struct {
 	mu    sync.Mutex
 	box   Box
@@ -48,15 +49,15 @@ func (f *fakeBox) Services(ctx context.Context) (status.Services, error) {
 	return doc, err
 }
 
-// change alters what is said from now on.
+// change alters the answers from now on.
 func (f *fakeBox) change(by func(f *fakeBox)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	by(f)
 }
 
-// calm is a box on which all is well.
-func calm() Box {
+// healthy is a box on which all is well.
+func healthy() Box {
 	s := status.Status{
 		State: status.OK, Version: "1.2.3", PID: 4711, Started: noon.Add(-26 * time.Hour),
 		Config: status.Config{File: "/etc/weir/weir.toml", Loaded: noon.Add(-3 * time.Hour)},
@@ -79,11 +80,11 @@ func many(n, backends int) status.Services {
 		at := lb.Frontend{Addr: netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}
 		f := status.Frontend{
 			Key: at, Service: fmt.Sprintf("static/svc-%05d", i), Source: "static", Name: fmt.Sprintf("svc-%05d", i), Kind: "LoadBalancer",
-			Address: at.Addr.String(), Port: 80, Protocol: "tcp", Scheduler: "wrr", Traffic: &status.Counters{Connections: uint64(i), BytesIn: uint64(i) * 1000},
+			Address: at.Addr.String(), Port: 80, Protocol: "tcp", Scheduler: "wrr", Traffic: &traffic.Counters{Connections: uint64(i), BytesIn: uint64(i) * 1000},
 		}
 		for j := range backends {
 			key := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), byte(j + 1)}), 8080)
-			s := status.Server{Key: key, Address: key.String(), Weight: 1, Active: uint32(i % 7), Health: "up", Traffic: &status.Counters{}}
+			s := status.Server{Key: key, Address: key.String(), Weight: 1, Active: uint32(i % 7), Health: "up", Traffic: &traffic.Counters{}}
 			if (i*backends+j)%997 == 3 {
 				s.Health, s.Weight, s.Error = "down", 0, "connection refused"
 			}
@@ -110,7 +111,7 @@ func add(doc status.Services, conns, bytes uint64) status.Services {
 
 var errBusy = errors.New("netlink: the kernel is busy")
 
-// pageOf is the page of a box that stands still at noon.
+// pageOf is the page of a box at noon, with a stopped clock.
 func pageOf(t testing.TB, f *fakeBox) *Page {
 	t.Helper()
 	p := New(f)

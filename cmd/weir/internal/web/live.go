@@ -14,27 +14,25 @@ import (
 )
 
 const (
-	// maxListeners is how many pages may follow a box at a time, maxListenersEach how many
-	// of them those of one address. This box's own are not counted: a proxy for many is one.
+	// maxListeners bounds the pages that follow a box, maxListenersEach those of one
+	// address. Loopback is not bounded: it may be a proxy for many clients.
 	maxListeners     = 32
 	maxListenersEach = 16
-	// listenTime is how long one who does not read is waited for.
+	// listenTime is the timeout of a client that does not read.
 	listenTime = 5 * time.Second
-	// retryTime is how soon a page connects again.
+	// retryTime is the delay before a page reconnects.
 	retryTime = 2 * time.Second
 )
 
-// news is one server-sent event: the sections that are not as they were sent before.
+// news is one server-sent event: the changed sections.
 type news struct {
-	// At is when it was so, for people; Line is weir status in a line.
-	At    string            `json:"at"`
+	At    string            `json:"at"` // the time of the reading
 	State string            `json:"state"`
-	Line  string            `json:"line"`
+	Title string            `json:"title"`
 	Parts map[string]string `json:"parts"`
 }
 
-// live sends a page's sections as they change, until the reader goes or weir ends. The
-// handler is all that there is of a listener.
+// live sends the sections of a page as they change, until the client or weir ends.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	k, q, err := listened(r.URL.Query())
 	if err != nil {
@@ -49,7 +47,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx between the two is not to collect
+	w.Header().Set("X-Accel-Buffering", "no") // nginx must not buffer
 	l := &listener{page: p, kind: k, query: q, to: w, control: http.NewResponseController(w), sent: map[string]uint64{}}
 	if r.Method == http.MethodHead || l.write(fmt.Sprintf("retry: %d\n\n", retryTime.Milliseconds())) != nil {
 		return
@@ -57,7 +55,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(p.tick)
 	defer tick.Stop()
 	for {
-		if l.tell(p.read.get(r.Context())) != nil {
+		if l.send(p.read.get(r.Context())) != nil {
 			return
 		}
 		select {
@@ -68,14 +66,14 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// places are those of who listens. The zero value has all of them free.
+// places limit the number of listeners. The zero value is ready for use.
 type places struct {
 	mu  sync.Mutex
 	all int
 	of  map[netip.Addr]int
 }
 
-// enter takes a place for a client at address and port, until it leaves.
+// enter takes a place for a client until leave is called.
 func (x *places) enter(client string) (leave func(), err error) {
 	var from netip.Addr
 	if at, err := netip.ParseAddrPort(client); err == nil && !at.Addr().Unmap().IsLoopback() {
@@ -103,15 +101,14 @@ func (x *places) enter(client string) (leave func(), err error) {
 	}, nil
 }
 
-// taken is how many places are taken.
+// taken returns the number of taken places.
 func (x *places) taken() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.all
 }
 
-// listened is which page is followed, by the parameters of /live: those of the page, and
-// its path.
+// listened returns the page and the query of the parameters of /live.
 func listened(values url.Values) (kind, query, error) {
 	path := values.Get("path")
 	at := slices.IndexFunc(kinds, func(k kind) bool { return "/"+k.Path == path })
@@ -133,13 +130,13 @@ type listener struct {
 
 var seed = maphash.MakeSeed()
 
-// tell sends what is new in a reading; without anything, that the box is still there.
-func (l *listener) tell(r *reading) error {
+// send sends the changes of a reading, or an empty event.
+func (l *listener) send(r *reading) error {
 	if r == nil {
 		return l.write(": weir is busy\n\n")
 	}
 	v := newView(l.kind, r, l.query, l.page.now())
-	n := news{At: v.Clock(), State: string(v.Status.State), Line: cut(v.Status.Line()), Parts: map[string]string{}}
+	n := news{At: v.Clock(), State: string(v.Status.State), Title: title(r), Parts: map[string]string{}}
 	for _, name := range l.kind.sections {
 		part, err := v.section(name)
 		if err != nil {
@@ -155,12 +152,12 @@ func (l *listener) tell(r *reading) error {
 	}
 	var out strings.Builder
 	out.WriteString("data: ")
-	out.Write(text) // in one line: JSON has no line breaks of its own
+	out.Write(text) // JSON is one line
 	out.WriteString("\n\n")
 	return l.write(out.String())
 }
 
-// write sends text at once; who does not take it in time is dropped.
+// write sends a text immediately; a slow client is dropped.
 func (l *listener) write(text string) error {
 	_ = l.control.SetWriteDeadline(time.Now().Add(listenTime)) // a recorder has none
 	if _, err := l.to.Write([]byte(text)); err != nil {

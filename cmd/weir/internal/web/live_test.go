@@ -104,7 +104,7 @@ func parts(n news) string { return strings.Join(slices.Sorted(maps.Keys(n.Parts)
 
 func TestLiveSendsWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box := &fakeBox{box: calm(), doc: many(3, 2)}
+		box := &fakeBox{box: healthy(), doc: many(3, 2)}
 		p := New(box)
 		p.now = func() time.Time { return noon }
 		f := follow(t, p, "/live?path=/services&sort=service")
@@ -132,11 +132,13 @@ func TestLiveSendsWhatChanged(t *testing.T) {
 		if len(got) != 1 || parts(got[0]) != "services" || !strings.Contains(got[0].Parts["services"], `<span class="is warn">partly</span>`) {
 			t.Errorf("a backend is down: %v", got)
 		}
-		box.change(func(b *fakeBox) { b.box.Status.State, b.box.Status.Why = status.Degraded, []string{"3 notes"} })
+		box.change(func(b *fakeBox) {
+			b.box.Status.State, b.box.Status.Problems = status.Degraded, []status.Problem{{Code: status.ProblemNotes, Text: "3 notes"}}
+		})
 		n = len(f.events(t))
 		time.Sleep(2 * time.Second)
 		got = f.events(t)[n:]
-		if len(got) != 1 || got[0].State != "degraded" || got[0].Line != "weir is degraded: 3 notes" || parts(got[0]) != "head" {
+		if len(got) != 1 || got[0].State != "degraded" || got[0].Title != "edge1 - degraded (1)" || parts(got[0]) != "head" {
 			t.Errorf("the state changed: %v", got)
 		}
 		f.leave()
@@ -145,11 +147,11 @@ func TestLiveSendsWhatChanged(t *testing.T) {
 	})
 }
 
-// However many look, the kernel is read once in two seconds, and not at all when nobody
-// looks; reading that takes long is done the less often.
+// However many pages are open, the kernel is read once in two seconds, and not at all without
+// one; reading that takes long is done the less often.
 func TestManyFollowersCostOneReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box := &fakeBox{box: calm(), doc: many(3, 2)}
+		box := &fakeBox{box: healthy(), doc: many(3, 2)}
 		p := New(box)
 		var all []*follower
 		for i := range maxListeners {
@@ -194,7 +196,7 @@ func TestManyFollowersCostOneReading(t *testing.T) {
 // Of one address there are not as many that others find no place.
 func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(&fakeBox{box: calm(), doc: many(3, 2)})
+		p := New(&fakeBox{box: healthy(), doc: many(3, 2)})
 		var of []*follower
 		for range maxListenersEach {
 			of = append(of, followFrom(t, p, "/live?path=/", "192.0.2.7:4000"))
@@ -220,10 +222,10 @@ func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
 	})
 }
 
-// Who breaks off costs no reading more than who stays, and spoils it for nobody.
+// A listener that breaks off costs no reading more than one that stays, and spoils it for no other.
 func TestWhoBreaksOffSpoilsNoReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box := &fakeBox{box: calm(), doc: many(3, 2), took: time.Second}
+		box := &fakeBox{box: healthy(), doc: many(3, 2), took: time.Second}
 		p := New(box)
 		for range 100 {
 			f := follow(t, p, "/live?path=/")
@@ -239,7 +241,7 @@ func TestWhoBreaksOffSpoilsNoReading(t *testing.T) {
 		}
 		box.change(func(f *fakeBox) { f.took = time.Hour })
 		time.Sleep(time.Minute)
-		if x := p.read.get(t.Context()); len(x.servers) != 3 || x.problem != "that took longer than 10s" {
+		if x := p.read.get(t.Context()); len(x.servers) != 3 || x.problem != "the reading took longer than 10s" {
 			t.Errorf("%d servers, and %q", len(x.servers), x.problem)
 		}
 		before := box.reads.Load()
@@ -249,9 +251,9 @@ func TestWhoBreaksOffSpoilsNoReading(t *testing.T) {
 	})
 }
 
-func TestNobodyLooksNobodyReads(t *testing.T) {
+func TestNoReadsWithoutClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		box := &fakeBox{box: calm(), doc: many(3, 2)}
+		box := &fakeBox{box: healthy(), doc: many(3, 2)}
 		p := New(box)
 		f := follow(t, p, "/live?path=/")
 		time.Sleep(10 * time.Second)
@@ -270,7 +272,7 @@ func TestNobodyLooksNobodyReads(t *testing.T) {
 
 func TestSlowFollowerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(&fakeBox{box: calm(), doc: many(3, 2)})
+		p := New(&fakeBox{box: healthy(), doc: many(3, 2)})
 		f := follow(t, p, "/live?path=/")
 		time.Sleep(3 * time.Second)
 		if left := f.patience(); left <= 0 || left > listenTime {
@@ -288,7 +290,7 @@ func TestSlowFollowerIsDropped(t *testing.T) {
 }
 
 func TestLiveWantsAPage(t *testing.T) {
-	p := pageOf(t, &fakeBox{box: calm()})
+	p := pageOf(t, &fakeBox{box: healthy()})
 	for _, path := range []string{"", "services", "/nowhere", "//", "/live"} {
 		if w := ask(p, http.MethodGet, "/live?path="+path); w.Code != http.StatusBadRequest {
 			t.Errorf("%q: %d", path, w.Code)
@@ -300,7 +302,7 @@ func TestLiveWantsAPage(t *testing.T) {
 func TestLiveEndsWithTheServer(t *testing.T) {
 	life, end := context.WithCancel(t.Context())
 	mux := http.NewServeMux()
-	p := New(&fakeBox{box: calm(), doc: many(3, 2)})
+	p := New(&fakeBox{box: healthy(), doc: many(3, 2)})
 	p.Register(mux)
 	srv := httptest.NewUnstartedServer(mux)
 	srv.Config.BaseContext = func(net.Listener) context.Context { return life }

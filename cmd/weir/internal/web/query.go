@@ -7,24 +7,22 @@ import (
 	"strings"
 )
 
-// query is what a page is asked for. Every value is a valid one, and the zero query but
-// for its Sort is the page as it is first seen.
+// query are the parameters of a page. All values are valid.
 type query struct {
-	Text  string // that the rows are to have
+	Text  string // that the rows must contain
 	State string // the condition, or the level of events; "" is all
-	Sort  string // a key of orders, after a "-" if it is to descend
+	Sort  string // a key of orders, after a "-" for descending
 	At    string // the one frontend
 	Page  int    // from 1
 }
 
-// maxText bounds a text that is looked for: names are no longer.
+// maxText bounds the text of a search, and is longer than any name.
 const maxText = 260
 
-// firstOrder shows what needs a look first.
+// firstOrder is the default order: the worst state first.
 const firstOrder = "state"
 
-// parseQuery takes what there is of sense in the parameters of an address; who writes
-// nonsense gets the page as it is first seen.
+// parseQuery returns the query of parameters; invalid ones have their defaults.
 func parseQuery(values url.Values) query {
 	q := query{Text: strings.TrimSpace(plain(values.Get("q"))), Sort: firstOrder, Page: 1}
 	if len(q.Text) > maxText {
@@ -48,7 +46,7 @@ func parseQuery(values url.Values) query {
 // levels are those of events.
 var levels = []string{"info", "warn", "error"}
 
-// span gives which of n rows are on the page, the last page if there are not so many.
+// span returns the range of n rows on the page; the last page if there are fewer.
 func (q *query) span(n, perPage int) (from, to int) {
 	q.Page = max(1, min(q.Page, pages(n, perPage)))
 	from = (q.Page - 1) * perPage
@@ -57,7 +55,7 @@ func (q *query) span(n, perPage int) (from, to int) {
 
 func pages(n, perPage int) int { return (n + perPage - 1) / perPage }
 
-// encode gives the parameters that lead to q, without what is as it is first seen.
+// encode returns the parameters of q without defaults.
 func (q query) encode() string {
 	v := url.Values{}
 	set := func(key, value, first string) {
@@ -76,7 +74,10 @@ func (q query) encode() string {
 	return "?" + v.Encode()
 }
 
-// with gives a query that differs: of another order or condition the first page.
+// withSort and withState return the query for the first page of another order or
+// condition.
 func (q query) withSort(order string) query  { q.Sort, q.Page = order, 1; return q }
 func (q query) withState(state string) query { q.State, q.Page = state, 1; return q }
-func (q query) WithPage(n int) query         { q.Page = n; return q }
+
+// Turn returns the query for a page that is n pages on.
+func (q query) Turn(n int) query { q.Page += n; return q }

@@ -8,32 +8,59 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/routing"
+	"weir/cmd/weir/internal/status/traffic"
 )
 
+// Source is a running weir.
+type Source interface {
+	// Box returns the state of the daemon, as complete as possible until ctx ends.
+	Box(ctx context.Context) Box
+	// Services reads all virtual servers from the kernel, with counters and health. It
+	// is slow with thousands of them.
+	Services(ctx context.Context) (status.Services, error)
+}
+
+// Box is the state of the daemon at one moment.
+type Box struct {
+	// Name is that of the machine.
+	Name   string
+	Status status.Status
+	// Health of the backends that have a check.
+	Health status.Health
+	// Members is empty without [fleet], Neighbors without [bgp], Pools without a
+	// [[pool]].
+	Members   status.Members
+	Neighbors routing.Neighbors
+	Pools     status.Pools
+	// Withheld are VIPs that are not advertised.
+	Withheld []routing.WithheldVIP
+	Events   status.Events
+}
+
 const (
-	// readPeriod is how often the kernel is read at most, whoever asks.
+	// readPeriod is the shortest interval between readings of the kernel.
 	readPeriod = 2 * time.Second
-	// readShare bounds what reading costs where it takes long: the pause after it is so
-	// many times as long as it took.
+	// readShare bounds the cost of slow readings: the pause after a reading is this many
+	// times its duration.
 	readShare = 2
 	// readTime bounds one reading, and the time that a page waits for one.
 	readTime = 10 * time.Second
-	// rateAge is how old an earlier reading may be to give rates: those of an hour are no
-	// rates of now.
+	// rateAge is the greatest age of an earlier reading that is used for rates.
 	rateAge = time.Minute
 )
 
-// reader reads a Source for all who look. There is no goroutine of its own: who finds
-// what was read last too old reads, and those who come meanwhile wait for it.
+// reader reads a Source for all clients. It has no goroutine: a request that finds the last
+// reading too old reads, and requests in between wait for it.
 type reader struct {
 	source Source
 	last   atomic.Pointer[reading]
 	now    func() time.Time
 
-	turn chan struct{} // held by who reads; what follows is his
+	turn chan struct{} // held while reading; it guards the following fields
 	next time.Time     // when the last reading is too old
-	// before is the traffic of the last reading, pace what the rates were.
-	before status.Traffic
+	// before is the traffic of the last reading, pace the recent rates.
+	before traffic.Totals
 	pace   []float64
 }
 
@@ -45,20 +72,20 @@ func newReader(source Source) *reader {
 type reading struct {
 	Box
 	at time.Time
-	// servers are the frontends with all that is known of them; took is how long the
-	// kernel was read.
+	// servers are the frontends with their rates and health.
 	servers []server
-	rates   status.Rates
-	// pace are the connections per second of the last readings, as long as they came one
-	// after the other; the newest is the last.
+	rates   traffic.Rates
+	// pace are the connections per second of the last consecutive readings, the newest
+	// last.
 	pace []float64
-	// problem is why the kernel could not be read; servers are as of old then.
+	// problem is the reason why the kernel could not be read; then servers are from the
+	// time old.
 	problem string
 	old     time.Time
 }
 
-// get gives what was read not longer than a period ago. Where that can't be had until
-// ctx or readTime ends, it gives what there is, and nil if there is nothing.
+// get returns a reading no older than a period. If ctx or readTime ends before that, it
+// returns the last one, or nil.
 func (r *reader) get(ctx context.Context) *reading {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -74,8 +101,8 @@ func (r *reader) get(ctx context.Context) *reading {
 	return r.last.Load()
 }
 
-// read reads the Source, for at most readTime. It reads for all, and so to the end, though
-// who asked may have gone: those who come and go would have the kernel read all the time.
+// read reads the Source, for at most readTime. It continues after the end of the request,
+// because other requests use the result.
 func (r *reader) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
@@ -89,7 +116,7 @@ func (r *reader) read(ctx context.Context) {
 	} else {
 		x.problem = err.Error()
 		if ctx.Err() != nil {
-			x.problem = fmt.Sprintf("that took longer than %v", readTime)
+			x.problem = fmt.Sprintf("the reading took longer than %v", readTime)
 		}
 		if last != nil {
 			x.servers, x.rates, x.pace, x.old = last.servers, last.rates, last.pace, last.at
@@ -102,14 +129,14 @@ func (r *reader) read(ctx context.Context) {
 	r.last.Store(x)
 }
 
-// paceLength is how many readings the line of connections per second has.
+// paceLength is the number of readings in the graph of connections per second.
 const paceLength = 90
 
-// count takes in what the kernel has counted.
+// count sets the servers and rates from the counters of the kernel.
 func (x *reading) count(r *reader, doc status.Services) {
 	now := doc.CountedAt(x.at)
 	if x.at.Sub(r.before.Time) > rateAge {
-		r.before, r.pace = status.Traffic{}, nil
+		r.before, r.pace = traffic.Totals{}, nil
 	}
 	x.rates, r.before = now.Since(r.before), now
 	if x.rates.Seconds > 0 {

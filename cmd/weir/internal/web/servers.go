@@ -7,27 +7,28 @@ import (
 	"strings"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/traffic"
 )
 
-// condition is how a frontend or a backend is, in a word; the worst first.
+// condition is the state of a frontend or a backend, the worst first.
 type condition string
 
 const (
-	down     condition = "down"    // it takes no connection
-	partly   condition = "partly"  // some of the backends don't
-	empty    condition = "empty"   // there is no backend
-	unknown  condition = "unknown" // no check has answered yet
+	down     condition = "down"    // accepts no connections
+	partly   condition = "partly"  // some backends accept none
+	empty    condition = "empty"   // has no backend
+	unknown  condition = "unknown" // no check has ended yet
 	draining condition = "draining"
-	shut     condition = "weight 0" // somebody wants no new connections there
+	shut     condition = "weight 0" // no new connections by configuration
 	well     condition = "ok"
 	up       condition = "up"
-	free     condition = "unchecked" // nobody looks whether it works
-	foreign  condition = "foreign"   // a stranger's, not weir's
+	free     condition = "unchecked" // has no check
+	foreign  condition = "foreign"   // not made by weir
 )
 
 var conditions = []condition{down, partly, empty, unknown, draining, shut, well, up, free, foreign}
 
-// Class is what it looks like.
+// Class returns its style.
 func (c condition) Class() string {
 	switch c {
 	case down:
@@ -40,14 +41,14 @@ func (c condition) Class() string {
 	return "dim"
 }
 
-// server is a frontend with all that is known of it.
+// server is a frontend with its rates and health.
 type server struct {
 	status.Frontend
-	// At is "192.0.2.1:80/tcp", or as lb.Frontend says it of a mark.
+	// At is "192.0.2.1:80/tcp", or the form of lb.Frontend for a mark.
 	At       string
 	Is       condition
-	Up       int // backends that take connections
-	Rate     status.Rate
+	Up       int // backends that accept connections
+	Rate     traffic.Rate
 	Backends []backend
 	rank     int // of Is among conditions
 }
@@ -56,13 +57,16 @@ type server struct {
 type backend struct {
 	status.Server
 	Is   condition
-	Rate status.Rate
+	Rate traffic.Rate
+	// Check is the result of its check; nil without one.
+	Check *status.CheckedBackend
 }
 
-// serversOf puts together what the kernel counts and what the checks say.
-func serversOf(doc status.Services, health status.Health, rates status.Rates) []server {
-	checked := map[string][]status.CheckedBackend{} // by service and port
-	for _, b := range health.Backends {
+// serversOf joins the counters of the kernel with the results of checks.
+func serversOf(doc status.Services, health status.Health, rates traffic.Rates) []server {
+	checked := map[string][]*status.CheckedBackend{} // by service and port
+	for i := range health.Backends {
+		b := &health.Backends[i]
 		key := b.Service + " " + b.Port
 		checked[key] = append(checked[key], b)
 	}
@@ -70,10 +74,10 @@ func serversOf(doc status.Services, health status.Health, rates status.Rates) []
 	for i, f := range doc.Frontends {
 		s := server{Frontend: f, At: f.Key.String(), Rate: rates.Frontends[i].Rate, Backends: make([]backend, len(f.Servers))}
 		for j, x := range f.Servers {
-			s.Backends[j] = backend{x, backendIs(x), rates.Frontends[i].Backends[j].Rate}
+			s.Backends[j] = backend{Server: x, Is: backendIs(x), Rate: rates.Frontends[i].Backends[j].Rate}
 		}
 		if f.Mark == 0 {
-			s.gone(checked[f.Service+" "+s.At[strings.LastIndexByte(s.At, ':')+1:]])
+			s.join(checked[f.Service+" "+s.At[strings.LastIndexByte(s.At, ':')+1:]])
 		}
 		s.judge()
 		out[i] = s
@@ -81,16 +85,23 @@ func serversOf(doc status.Services, health status.Health, rates status.Rates) []
 	return out
 }
 
-// gone adds the backends that the kernel does not have because their check says down: of
-// UDP, whose flows would stick to them.
-func (s *server) gone(checked []status.CheckedBackend) {
+// join adds the results of checks to the backends, and the backends that are not in the
+// kernel because they are down: those of UDP, because their flows would stay.
+func (s *server) join(checked []*status.CheckedBackend) {
+	at := make(map[string]int, len(s.Backends))
+	for i, b := range s.Backends {
+		at[b.Address] = i
+	}
 	for _, c := range checked {
-		at, err := netip.ParseAddrPort(c.Backend)
-		if err != nil || c.Verdict != "down" || at.Addr().Is4() != s.Key.Addr.Is4() ||
-			slices.ContainsFunc(s.Backends, func(b backend) bool { return b.Address == c.Backend }) {
+		if i, ok := at[c.Backend]; ok {
+			s.Backends[i].Check = c
 			continue
 		}
-		s.Backends = append(s.Backends, backend{Server: status.Server{Key: at, Address: c.Backend, Health: c.Verdict, Error: c.Error}, Is: down})
+		key, err := netip.ParseAddrPort(c.Backend)
+		if err != nil || c.State != "down" || key.Addr().Is4() != s.Key.Addr.Is4() {
+			continue
+		}
+		s.Backends = append(s.Backends, backend{Server: status.Server{Key: key, Address: c.Backend, Health: c.State, Error: c.Error}, Is: down, Check: c})
 	}
 	slices.SortStableFunc(s.Backends, func(a, b backend) int { return a.Key.Compare(b.Key) })
 }
@@ -111,7 +122,7 @@ func backendIs(s status.Server) condition {
 	return free
 }
 
-// judge says how a frontend is by how its backends are.
+// judge sets the condition of a frontend from its backends.
 func (s *server) judge() {
 	bad := false
 	for _, b := range s.Backends {
@@ -135,8 +146,8 @@ func (s *server) judge() {
 	s.rank = slices.Index(conditions, s.Is)
 }
 
-// matches tells whether a frontend or one of its backends has a text in its name or
-// address. The text is in lower case.
+// matches reports whether the name or address of a frontend or of one of its backends
+// contains a text in lower case.
 func (s *server) matches(text string) bool {
 	if text == "" || strings.Contains(strings.ToLower(s.Service), text) || strings.Contains(s.At, text) {
 		return true
@@ -144,8 +155,8 @@ func (s *server) matches(text string) bool {
 	return slices.ContainsFunc(s.Backends, func(b backend) bool { return strings.Contains(b.Address, text) })
 }
 
-// orders are the ways to sort frontends, all of them ascending; those that are equal stay
-// in the order of their Services' names and addresses.
+// orders are the ascending sort orders of frontends; equal ones are sorted by Service and
+// address.
 var orders = map[string]func(a, b *server) int{
 	"state": func(a, b *server) int {
 		return cmp.Compare(a.rank, b.rank)
@@ -159,16 +170,15 @@ var orders = map[string]func(a, b *server) int{
 	"out":      func(a, b *server) int { return cmp.Compare(a.Rate.BytesOut, b.Rate.BytesOut) },
 }
 
-// selection are the frontends that a query asks for.
+// selection are the frontends of a query.
 type selection struct {
 	Shown []*server
-	// Matching is how many there are on all pages, by condition and together, of those
-	// with the text that is looked for.
+	// Matching and By count the frontends of all pages, in total and by condition.
 	Matching int
 	By       map[condition]int
 }
 
-// choose gives the frontends of a page; q.Page is one that there is then.
+// choose returns the frontends of a page, and sets q.Page to an existing page.
 func choose(all []server, q *query, perPage int) selection {
 	out := selection{By: map[condition]int{}}
 	var found []*server

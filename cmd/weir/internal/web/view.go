@@ -5,22 +5,23 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/text"
+	"weir/cmd/weir/internal/status/traffic"
 )
 
-// kind is one of the pages.
+// kind is one page of the status page.
 type kind struct {
 	Path, Title string
 	sections    []string
 }
 
-// kinds in the order in which the page names them. Sections are templates, and elements
-// of the page by the same name.
+// kinds are the pages in the order of the menu. Sections are templates, and elements of the
+// page with the same name.
 var kinds = []kind{
 	{"", "Overview", []string{"head", "facts", "services", "members", "bgp", "pools", "clusters", "drains", "notes", "events"}},
 	{"services", "Services", []string{"head", "services"}},
@@ -39,25 +40,24 @@ func (k kind) pattern() string {
 const (
 	rowsPerPage = 50
 	rowsAtMost  = 12
-	// unfolded is up to how many frontends their backends are shown with them, if those
-	// are not more than backendsAtMost in all.
+	// unfolded is the greatest number of frontends that are shown with their backends, if
+	// those are at most backendsAtMost.
 	unfolded       = 12
 	backendsAtMost = 120
-	// maxBackends is how many a frontend has on its own page; an IPVS service has
-	// thousands at most.
+	// maxBackends is the greatest number of backends on the page of one frontend.
 	maxBackends = 1000
 )
 
-// view is what the templates are given.
+// view is the data of the templates.
 type view struct {
 	*reading
 	Kind  kind
 	Kinds []kind
 	Query query
 	selection
-	// Unfold tells that backends are shown with their frontends.
+	// Unfold is set if backends are shown with their frontends.
 	Unfold bool
-	// Pages is how many the rows have, Rows how many there are.
+	// Pages and Rows are the numbers of pages and rows.
 	Pages, Rows int
 	NoteGroups  []noteGroup
 	EventRows   []status.Event
@@ -69,15 +69,15 @@ type noteGroup struct {
 	Reason string
 	meaning
 	Notes []status.Note
-	// All is how many there are; Notes may be the first of them.
+	// All is the number of notes; Notes may be the first of them.
 	All           int
 	Informational bool
 }
 
-// newView makes what a page shows of a reading.
+// newView returns the view of a reading.
 func newView(k kind, r *reading, q query, now time.Time) *view {
 	if k.Path == "" {
-		q = parseQuery(nil) // there is nothing to choose on the overview
+		q = parseQuery(nil) // the overview has no parameters
 	}
 	v := &view{reading: r, Kind: k, Kinds: kinds, Query: q, now: now}
 	switch k.Path {
@@ -101,7 +101,7 @@ func newView(k kind, r *reading, q query, now time.Time) *view {
 	return v
 }
 
-// notes takes the Notes of the page: what needs a look first, by reason.
+// notes selects the Notes of the page, by reason, the informational ones last.
 func (v *view) notes(perPage int) {
 	var found []status.Note
 	text := strings.ToLower(v.Query.Text)
@@ -121,7 +121,7 @@ func (v *view) notes(perPage int) {
 	from, to := q.span(len(found), perPage)
 	for _, n := range found[from:to] {
 		if i := len(v.NoteGroups) - 1; i < 0 || v.NoteGroups[i].Reason != n.Reason {
-			v.NoteGroups = append(v.NoteGroups, noteGroup{Reason: n.Reason, meaning: meanings[n.Reason], All: all[n.Reason], Informational: n.Informational})
+			v.NoteGroups = append(v.NoteGroups, noteGroup{Reason: n.Reason, meaning: meanings()[n.Reason], All: all[n.Reason], Informational: n.Informational})
 		}
 		g := &v.NoteGroups[len(v.NoteGroups)-1]
 		g.Notes = append(g.Notes, n)
@@ -141,7 +141,7 @@ func boolCompare(a, b bool) int {
 	return 1
 }
 
-// events takes the events of the page, the newest first.
+// events selects the events of the page, the newest first.
 func (v *view) events(perPage int) {
 	var found []status.Event
 	text := strings.ToLower(v.Query.Text)
@@ -158,14 +158,14 @@ func (v *view) events(perPage int) {
 	}
 }
 
-// section makes one part of the page.
+// section renders one section of the page.
 func (v *view) section(name string) (template.HTML, error) {
 	var out bytes.Buffer
 	err := page.ExecuteTemplate(&out, "section-"+name, v)
 	return template.HTML(out.String()), err
 }
 
-// Sections are all parts of the page, for a whole one.
+// Sections renders all sections of the page.
 func (v *view) Sections() (template.HTML, error) {
 	var out strings.Builder
 	for _, name := range v.Kind.sections {
@@ -179,35 +179,16 @@ func (v *view) Sections() (template.HTML, error) {
 	return template.HTML(out.String()), nil
 }
 
-// page answers with a whole page.
-func (p *Page) page(k kind) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		read := p.read.get(r.Context())
-		if read == nil {
-			http.Error(w, "weir is busy, and has had no time to say how it is: try again, or ask weir status", http.StatusServiceUnavailable)
-			return
-		}
-		var out bytes.Buffer
-		if err := page.ExecuteTemplate(&out, "page", newView(k, read, parseQuery(r.URL.Query()), p.now())); err != nil {
-			http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(out.Bytes()) // the reader has gone; nobody to tell
-	})
-}
-
-// Overview tells whether it is the first page.
+// Overview reports whether it is the first page.
 func (v *view) Overview() bool { return v.Kind.Path == "" }
 
-// Clock is when what is shown was so.
+// Clock returns the time of the reading.
 func (v *view) Clock() string { return v.at.Format(time.TimeOnly) }
 
-// Stamp is the same for a program.
+// Stamp returns the time of the reading for a program.
 func (v *view) Stamp() string { return v.at.UTC().Format(time.RFC3339) }
 
-// Problem is why the kernel could not be read, and how old the frontends are.
+// Problem returns the reason why the kernel could not be read, and the age of the frontends.
 func (v *view) Problem() string {
 	switch {
 	case v.problem == "":
@@ -215,33 +196,44 @@ func (v *view) Problem() string {
 	case v.old.IsZero():
 		return v.problem
 	}
-	return fmt.Sprintf("%s; what is shown is of %s ago", v.problem, status.Age(v.now.Sub(v.old)))
+	return fmt.Sprintf("%s; the counters are %s old", v.problem, text.Age(v.now.Sub(v.old)))
 }
 
-// Ago says how long ago something was; "-" if it never was.
+// Ago formats the time since t; "-" for a zero t.
 func (v *view) Ago(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return status.Age(v.now.Sub(t))
+	return text.Age(v.now.Sub(t))
 }
 
-// Until says how long something will last.
-func (v *view) Until(t time.Time) string { return status.Age(t.Sub(v.now)) }
+// Until formats the time until t.
+func (v *view) Until(t time.Time) string { return text.Age(t.Sub(v.now)) }
 
-// Rated tells whether there are rates: two readings.
+// Trial returns the time left of the trial of a configuration; "" without one.
+func (v *view) Trial() string {
+	if v.Status.Config.Trial == nil {
+		return ""
+	}
+	return v.Status.Config.Trial.Text(v.now)
+}
+
+// Rated reports whether there are rates: two readings.
 func (v *view) Rated() bool { return v.rates.Seconds > 0 }
 
-// Per writes a rate, if there is one.
+// Per formats a rate, if there is one.
 func (v *view) Per(rate float64) string {
 	if !v.Rated() {
 		return "–"
 	}
-	return perSecond(rate)
+	return text.Short(rate)
 }
 
-// Total is the traffic of all frontends.
-func (v *view) Total() status.Rate { return v.rates.Total }
+// Bits formats a rate of bytes in bits.
+func (v *view) Bits(rate float64) string { return v.Per(8 * rate) }
 
-// Link is the address of a page that differs in something.
+// Total returns the traffic of all frontends.
+func (v *view) Total() traffic.Rate { return v.rates.Total }
+
+// Link returns the link to the page with another query.
 func (v *view) Link(q query) string { return "/" + v.Kind.Path + q.encode() }

@@ -9,16 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/routing"
+	"weir/cmd/weir/internal/status/traffic"
 )
 
 // troubled is a box with a bit of everything.
 func troubled() Box {
-	b := calm()
+	b := healthy()
 	s := &b.Status
 	s.Backend = status.Backends{Up: 3, Down: 1}
 	s.Clusters = []status.Cluster{
-		{Name: "prod", State: status.Connected, Since: noon.Add(-time.Hour), Heard: noon.Add(-3 * time.Second), Services: 40, Endpoints: 410},
-		{Name: "stage", State: status.Away, Since: noon.Add(-7 * time.Minute), Heard: noon.Add(-7 * time.Minute), Services: 3, Error: "no route to host"},
+		{Name: "prod", State: status.Connected, Since: noon.Add(-time.Hour), LastContact: noon.Add(-3 * time.Second), Services: 40, Endpoints: 410},
+		{Name: "stage", State: status.Unreachable, Since: noon.Add(-7 * time.Minute), LastContact: noon.Add(-7 * time.Minute), Services: 3, Error: "no route to host"},
 	}
 	s.Notes = []status.Note{
 		{Service: "prod/shop/none", Reason: "no-local", Text: "no backend is on this node", Informational: true},
@@ -26,21 +28,21 @@ func troubled() Box {
 	}
 	s.BGP = &status.BGP{
 		ASN: 64500, RouterID: "10.1.0.1", Up: []string{"leaf1"}, Announced: 2, Withheld: map[string]int{"no-backend": 1},
-		Down: []status.DownPeer{{Name: "leaf2", State: "Active", Since: noon.Add(-4 * time.Minute), Why: "hold timer expired"}},
+		Down: []status.DownPeer{{Name: "leaf2", State: "Active", Since: noon.Add(-4 * time.Minute), Reason: "hold timer expired"}},
 	}
-	b.Neighbors = status.Neighbors{ASN: 64500, Neighbors: []status.Neighbor{
-		{Name: "leaf1", Address: "10.1.0.254", ASN: 64501, State: status.Established, Since: noon.Add(-25 * time.Hour), Advertised: 2, BFD: &status.BFD{State: "up"}},
+	b.Neighbors = routing.Neighbors{ASN: 64500, Neighbors: []routing.Neighbor{
+		{Name: "leaf1", Address: "10.1.0.254", ASN: 64501, State: routing.Established, Since: noon.Add(-25 * time.Hour), Advertised: 2, BFD: &routing.BFD{State: "up"}},
 		{Name: "leaf2", Address: "10.1.0.253", ASN: 64501, State: "Active", Since: noon.Add(-4 * time.Minute), Down: "hold timer expired"},
 		{Name: "rack", Range: "10.3.0.0/24", State: "Active"},
 	}}
-	b.Withheld = []status.WithheldVIP{{Address: "192.0.2.44", Reason: "no-backend", Text: "no port has a backend", Services: []string{"prod/shop/front"}}}
+	b.Withheld = []routing.WithheldVIP{{Address: "192.0.2.44", Reason: "no-backend", Text: "no port has a backend", Services: []string{"prod/shop/front"}}}
 	b.Members = status.Members{Fleet: "edge", Self: "edge1", Mode: "active-standby", Owned: 1, Members: []status.Member{
-		{Name: "edge1", Address: "10.1.0.1:7946", Self: true, State: status.MemberServing, Since: noon.Add(-26 * time.Hour), Serves: 2, Holds: 1},
-		{Name: "edge2", Address: "10.1.0.2:7946", State: status.MemberDead, Since: noon.Add(-time.Minute), Why: "it answers nobody"},
+		{Name: "edge1", Address: "10.1.0.1:7946", Self: true, State: status.MemberServing, Since: noon.Add(-26 * time.Hour), Serves: 2, Owns: 1},
+		{Name: "edge2", Address: "10.1.0.2:7946", State: status.MemberDead, Since: noon.Add(-time.Minute), Reason: "it answers nobody"},
 	}}
 	s.Fleet = &status.Fleet{Name: "edge", State: status.MemberServing, Members: map[status.MemberState]int{status.MemberServing: 1, status.MemberDead: 1}}
 	s.L2 = &status.L2{Interfaces: []status.L2Interface{{Name: "eth1", Held: 12}, {Name: "eth2", Error: "no carrier", Idle: 3}}}
-	s.Addresses = &status.Addresses{Pools: 1, Used: 254, Writer: status.Writer{Me: true, Holder: "edge1"}}
+	s.Addresses = &status.Addresses{Pools: 1, Used: 254, Writer: status.Writer{Self: true, Holder: "edge1"}}
 	b.Pools = status.Pools{
 		Pools:   []status.Pool{{Name: "public", Ranges: []string{"192.0.2.0/24"}, Size: 256, Used: 254, Free: 2}},
 		Pending: []status.Pending{{Service: "prod/shop/new", Reason: "pool-exhausted", Text: "pool public has no free IPv4 address"}},
@@ -50,58 +52,63 @@ func troubled() Box {
 	return b
 }
 
-// Everything that keeps a box from being ok comes with what to do about it.
-func TestEveryWhyHasANext(t *testing.T) {
+// Every problem comes with advice and a page of the documentation.
+func TestEveryProblemHasAdvice(t *testing.T) {
 	b := troubled()
 	s := b.Status
 	s.Kernel.Fallback, s.Kernel.Pending, s.Config.Error = true, 3, "bad"
-	s.BGP.Kept = 2
+	s.BGP.MinAnnounced = 2
 	s.BGP.Problem = "the port is taken"
-	s.Fleet.State, s.Fleet.Why, s.Fleet.Error = status.MemberUnfit, "no carrier", "port taken"
+	s.Fleet.State, s.Fleet.Reason, s.Fleet.Error = status.MemberUnfit, "no carrier", "port taken"
 	s.Fleet.Members = map[status.MemberState]int{status.MemberUnfit: 1, status.MemberDead: 2}
 	s.Addresses.Writer.Error = "no lease"
-	s.Config.Returned = &status.Returned{Since: noon, Why: "nobody confirmed it"}
-	s.Held = []status.Hold{{Source: "prod", Frontends: 3}}
+	s.Config.RolledBack = &status.RolledBack{Since: noon, Reason: "nobody confirmed it"}
+	s.Guarded = []status.GuardedSource{{Source: "prod", Frontends: 3}}
 	s.Drained = &status.Drained{All: &status.DrainState{Since: noon, Stage: status.Shutting}}
 	s.Judge(noon)
-	whys := s.Why
+	problems := s.Problems
 	s.Drained.Stopping = true
 	s.Judge(noon)
-	whys = append(whys, s.Why...)
+	problems = append(problems, s.Problems...)
 	s.Drained = &status.Drained{VIPs: []status.DrainedVIP{{Address: "192.0.2.1"}}}
 	s.Judge(noon)
-	whys = append(whys, s.Why...)
+	problems = append(problems, s.Problems...)
 	s.Kernel.Error = "operation not permitted"
 	s.Judge(noon)
-	whys = append(whys, s.Why...)
-	whys = append(whys, "the kernel does not hold the first state yet")
-	if len(whys) < 25 {
-		t.Errorf("only %d: %q", len(whys), whys)
+	problems = append(problems, s.Problems...)
+	if len(problems) < 25 {
+		t.Errorf("only %d: %q", len(problems), problems)
 	}
-	for _, why := range whys {
-		if nextOf(why) == nextOf("what nobody foresaw") {
-			t.Errorf("nothing is known to be done about %q", why)
+	for _, p := range problems {
+		if _, ok := advices[p.Code]; !ok {
+			t.Errorf("no advice for %q: %s", p.Code, p.Text)
+		}
+	}
+	p := pageOf(t, &fakeBox{box: b})
+	for code, a := range advices {
+		if got := get(t, p, docPath(a.doc, "")); !strings.HasPrefix(got, "# ") {
+			t.Errorf("%s leads to %s: %.40q", code, a.doc, got)
 		}
 	}
 }
 
 func TestNotesSayWhatToDo(t *testing.T) {
-	if len(meanings) < 20 {
-		t.Fatalf("notes.md has %d reasons", len(meanings))
+	if len(meanings()) < 20 {
+		t.Fatalf("notes.md has %d reasons", len(meanings()))
 	}
-	for reason, m := range meanings {
+	for reason, m := range meanings() {
 		if m.Means == "" || m.Do == "" {
 			t.Errorf("%s: %v", reason, m)
 		}
 	}
 	got := get(t, pageOf(t, &fakeBox{box: troubled()}), "/notes")
-	if !strings.Contains(got, string(meanings["conflict"].Do)) || strings.Index(got, ">conflict ") > strings.Index(got, ">no-local ") {
+	if !strings.Contains(got, string(meanings()["conflict"].Do)) || strings.Index(got, ">conflict ") > strings.Index(got, ">no-local ") {
 		t.Errorf("what to do is missing, or informational notes come first:\n%s", got)
 	}
 }
 
 func TestFiveThousandServicesArePages(t *testing.T) {
-	f := &fakeBox{box: calm(), doc: many(5000, 10)}
+	f := &fakeBox{box: healthy(), doc: many(5000, 10)}
 	p := pageOf(t, f)
 	first := get(t, p, "/services")
 	if len(first) > 64<<10 {
@@ -113,7 +120,7 @@ func TestFiveThousandServicesArePages(t *testing.T) {
 	if at := strings.Index(first, "static/svc-00000"); at < 0 || at > strings.Index(first, "static/svc-00001") && strings.Contains(first, "static/svc-00001") {
 		t.Errorf("what needs a look is not first:\n%s", first)
 	}
-	seen, fewer := map[string]bool{}, pageOf(t, &fakeBox{box: calm(), doc: many(1000, 1)})
+	seen, fewer := map[string]bool{}, pageOf(t, &fakeBox{box: healthy(), doc: many(1000, 1)})
 	for next := "/services"; next != ""; {
 		body := get(t, fewer, next)
 		for part := range strings.SplitSeq(body, `<tbody data-key="`) {
@@ -133,7 +140,7 @@ func TestFiveThousandServicesArePages(t *testing.T) {
 		"/services?state=partly&sort=-address":    {"static/svc-04985", "partly"},
 		"/services?at=100.64.0.3%3A80%2Ftcp":      {"1 frontend at 100.64.0.3:80/tcp", "10.128.3.10:8080"},
 		"/services?page=100000":                   {"Page 100 of 100"},
-		"/services?q=no-such-thing":               {"No frontend is like that"},
+		"/services?q=no-such-thing":               {"No frontend matches"},
 		"/services?page=-1&sort=nonsense&state=x": {"Page 1 of 100"},
 	} {
 		body := get(t, p, target)
@@ -146,7 +153,7 @@ func TestFiveThousandServicesArePages(t *testing.T) {
 }
 
 func TestRatesNeedTwoReadings(t *testing.T) {
-	f := &fakeBox{box: calm(), doc: many(2, 2)}
+	f := &fakeBox{box: healthy(), doc: many(2, 2)}
 	p := pageOf(t, f)
 	now := noon
 	p.now = func() time.Time { return now }
@@ -157,7 +164,7 @@ func TestRatesNeedTwoReadings(t *testing.T) {
 	f.change(func(f *fakeBox) { f.doc = add(f.doc, 20, 5000) })
 	now = now.Add(2 * time.Second)
 	body := get(t, p, "/")
-	if strings.Contains(body, "Rates need") || strings.Contains(body, "refresh") || !strings.Contains(body, `<td class="n">10</td><td class="n opt">2.5k</td><td class="n opt">25k</td>`) {
+	if strings.Contains(body, "Rates need") || strings.Contains(body, "refresh") || !strings.Contains(body, `<td class="n">10.0</td><td class="n opt">20.0k</td><td class="n opt">200k</td>`) {
 		t.Errorf("%s", body)
 	}
 	now = now.Add(time.Hour) // the rates of an hour are no rates of now
@@ -167,12 +174,12 @@ func TestRatesNeedTwoReadings(t *testing.T) {
 }
 
 func TestBackendsThatTheKernelDoesNotHaveAreShown(t *testing.T) {
-	b, doc := calm(), many(1, 2)
+	b, doc := healthy(), many(1, 2)
 	b.Health.Backends = []status.CheckedBackend{
-		{Service: "static/svc-00000", Port: "80/tcp", Backend: "10.128.0.1:8080", Verdict: "up"},
-		{Service: "static/svc-00000", Port: "80/tcp", Backend: "10.128.0.9:8080", Verdict: "down", Error: "no answer"},
-		{Service: "static/svc-00000", Port: "80/tcp", Backend: "[2001:db8::9]:8080", Verdict: "down", Error: "no answer"},
-		{Service: "static/svc-00000", Port: "80/udp", Backend: "10.128.0.8:8080", Verdict: "down", Error: "no answer"},
+		{Service: "static/svc-00000", Port: "80/tcp", Backend: "10.128.0.1:8080", State: "up"},
+		{Service: "static/svc-00000", Port: "80/tcp", Backend: "10.128.0.9:8080", State: "down", Error: "no answer"},
+		{Service: "static/svc-00000", Port: "80/tcp", Backend: "[2001:db8::9]:8080", State: "down", Error: "no answer"},
+		{Service: "static/svc-00000", Port: "80/udp", Backend: "10.128.0.8:8080", State: "down", Error: "no answer"},
 	}
 	got := get(t, pageOf(t, &fakeBox{box: b, doc: doc}), "/services")
 	for text, want := range map[string]bool{"10.128.0.9:8080": true, "2001:db8::9": false, "10.128.0.8:8080": false, ">partly<": true} {
@@ -183,11 +190,6 @@ func TestBackendsThatTheKernelDoesNotHaveAreShown(t *testing.T) {
 }
 
 func TestNumbersReadWell(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.01: "0.1", 0.44: "0.4", 9.94: "9.9", 9.96: "10", 999.4: "999", 999.6: "1.0k", 1234: "1.2k", 12345: "12k", 5.4e9: "5.4G", 1e30: "very many"} {
-		if got := perSecond(v); got != want {
-			t.Errorf("%v is %q, want %q", v, got, want)
-		}
-	}
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
 		if got := number(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
@@ -205,7 +207,7 @@ func FuzzQuery(f *testing.F) {
 	box := troubled()
 	r := &reading{Box: box, at: noon}
 	doc := many(60, 2)
-	r.servers = serversOf(doc, status.Health{}, doc.CountedAt(noon).Since(status.Traffic{}))
+	r.servers = serversOf(doc, status.Health{}, doc.CountedAt(noon).Since(traffic.Totals{}))
 	f.Fuzz(func(t *testing.T, text string) {
 		values, err := url.ParseQuery(text)
 		if err != nil {

@@ -1,82 +1,50 @@
-// Package web is the status page: what weir status, services, members, bgp, pools and
-// events say, in a browser, beside /metrics. It only reads: there is nothing on it that
-// changes anything, and it answers GET and HEAD alone.
+// Package web is the status page: the data of weir status, services, members, bgp, pools
+// and events in a browser. It never changes anything, and answers only GET and HEAD.
 //
-// A page is complete as it comes from the server, without JavaScript; filters, order
-// and pages are parameters of its address. With JavaScript it follows the box: /live
-// sends the sections that changed as server-sent events, made by the same templates, and
-// weir.js puts into the page what is different in them.
+// A page is complete without JavaScript; filter, order and page are parameters of its
+// address. With JavaScript it follows the box: /live sends the changed sections as
+// server-sent events, rendered by the same templates, and weir.js updates the page.
 //
-// However many look, the kernel is read once every two seconds at most (see reading),
-// and not at all when nobody does. The package gathers nothing itself: what it shows
-// comes from a Source. It imports status, and the documentation for what Notes mean;
-// only daemon imports it.
+// The kernel is read at most once every two seconds for any number of clients, and never
+// without clients. All data comes from a Source. The package imports status and the
+// documentation.
 package web
 
 import (
-	"context"
+	"bytes"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"time"
-
-	"weir/cmd/weir/internal/status"
 )
-
-// Source is a running weir.
-type Source interface {
-	// Box is what weir knows by itself. It may take until the loop has a moment, and is
-	// as complete as could be had until ctx ended.
-	Box(ctx context.Context) Box
-	// Services reads the virtual servers from the kernel, strangers' too, with their
-	// counters and what checks say. Of thousands that takes its time.
-	Services(ctx context.Context) (status.Services, error)
-}
-
-// Box is what weir knows by itself at one moment.
-type Box struct {
-	// Name is that of the machine.
-	Name   string
-	Status status.Status
-	// Health of the backends that have a check.
-	Health status.Health
-	// Members is empty without [cluster], Neighbors without [bgp], Pools without a
-	// [[pool]].
-	Members   status.Members
-	Neighbors status.Neighbors
-	Pools     status.Pools
-	// Withheld are VIPs that no router hears of.
-	Withheld []status.WithheldVIP
-	Events   status.Events
-}
 
 // Page answers HTTP with the status page.
 type Page struct {
 	read      *reader
 	listeners places
-	tick      time.Duration // between looks, for one who listens
+	tick      time.Duration // between readings for /live
 	now       func() time.Time
 }
 
-// New gives the page of a Source.
+// New returns the page of a Source.
 func New(source Source) *Page {
 	return &Page{read: newReader(source), tick: readPeriod, now: time.Now}
 }
 
-// Register has mux answer with the page and what belongs to it.
+// Register adds the page and its files to mux.
 func (p *Page) Register(mux *http.ServeMux) {
 	for _, kind := range kinds {
 		mux.Handle("GET "+kind.pattern(), guarded(p.page(kind)))
 	}
 	mux.Handle("GET /live", guarded(http.HandlerFunc(p.live)))
+	mux.Handle("GET /doc/{name}", guarded(http.HandlerFunc(document)))
 	for _, a := range assets {
 		mux.Handle("GET /"+a.name, guarded(a))
 	}
 }
 
-// headers let the page load its own style and script and connect to its own server, and
-// nobody put it into a frame.
+// headers permit only the style and script of the page itself, and no frames.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -87,22 +55,22 @@ var headers = map[string]string{
 	"Permissions-Policy":           "camera=(), geolocation=(), microphone=()",
 }
 
-// writeTime is how long a reader may take to read what it asked for.
+// writeTime is the timeout of a response.
 const writeTime = 15 * time.Second
 
-// guarded gives every answer its headers, and refuses who should not have it.
+// guarded sets the headers of a response, and refuses requests of other sites.
 func guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range headers {
 			w.Header().Set(name, value)
 		}
-		if !hostAllowed(r) {
-			http.Error(w, "the status page answers here to localhost and to addresses, not to other names: "+
-				"http://127.0.0.1 and the port of daemon.listen", http.StatusMisdirectedRequest)
+		if !HostAllowed(r) {
+			http.Error(w, "on loopback the status page accepts only localhost and addresses, no other names: "+
+				"http://127.0.0.1 and the port of daemon.page_listen", http.StatusMisdirectedRequest)
 			return
 		}
 		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
-			http.Error(w, "another site's page may link to this one, and not load it", http.StatusForbidden)
+			http.Error(w, "pages of other sites may link to this page, but not load it", http.StatusForbidden)
 			return
 		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)) // a recorder has none
@@ -110,10 +78,10 @@ func guarded(h http.Handler) http.Handler {
 	})
 }
 
-// hostAllowed guards a page on loopback against sites whose name suddenly means
-// 127.0.0.1 (DNS rebinding): the browser of an administrator would read it for them.
-// Elsewhere a page may have any name.
-func hostAllowed(r *http.Request) bool {
+// HostAllowed guards a page on loopback against DNS rebinding: a site changes its name to
+// 127.0.0.1, and reads the page in the browser of an administrator. On other addresses any
+// name is accepted.
+func HostAllowed(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil {
 		return true
@@ -131,4 +99,23 @@ func hostAllowed(r *http.Request) bool {
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// page serves a complete page.
+func (p *Page) page(k kind) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		read := p.read.get(r.Context())
+		if read == nil {
+			http.Error(w, "weir is busy: try again, or run weir status", http.StatusServiceUnavailable)
+			return
+		}
+		var out bytes.Buffer
+		if err := page.ExecuteTemplate(&out, "page", newView(k, read, parseQuery(r.URL.Query()), p.now())); err != nil {
+			http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(out.Bytes()) // the client may be gone
+	})
 }

@@ -77,10 +77,10 @@ func TestWhatOthersSayIsText(t *testing.T) {
 	}
 	b.Name = evil
 	b.Status.Notes = []status.Note{{Service: evil, Reason: evil, Text: evil + strings.Repeat("long", 1000)}}
-	b.Status.Clusters = []status.Cluster{{Name: evil, State: status.Away, Error: evil}}
-	b.Status.Why = []string{evil}
+	b.Status.Clusters = []status.Cluster{{Name: evil, State: status.Unreachable, Error: evil}}
+	b.Status.Problems = []status.Problem{{Text: evil}}
 	b.Neighbors.Neighbors[0].Name, b.Neighbors.Neighbors[0].Down = evil, evil
-	b.Members.Members[0].Name, b.Members.Members[0].Why = evil, evil
+	b.Members.Members[0].Name, b.Members.Members[0].Reason = evil, evil
 	b.Pools.Pending = []status.Pending{{Service: evil, Reason: evil, Text: evil}}
 	b.Events.Events = []status.Event{{Seq: 1, Time: noon, Level: "info", Text: evil, Attrs: []status.Attr{{Key: evil, Value: evil}}}}
 	p := pageOf(t, &fakeBox{box: b, doc: doc})
@@ -101,7 +101,7 @@ func TestWhatOthersSayIsText(t *testing.T) {
 }
 
 func TestEveryAnswerIsGuarded(t *testing.T) {
-	p := pageOf(t, &fakeBox{box: calm(), doc: many(1, 1)})
+	p := pageOf(t, &fakeBox{box: healthy(), doc: many(1, 1)})
 	for _, target := range []string{"/", "/services", "/notes", "/events", "/weir.css", "/weir.js", "/weir.svg"} {
 		w := ask(p, http.MethodGet, target)
 		for name, want := range headers {
@@ -139,7 +139,7 @@ func TestPagesNeedNothingFromOutside(t *testing.T) {
 }
 
 func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
-	p := pageOf(t, &fakeBox{box: calm(), doc: many(1, 1)})
+	p := pageOf(t, &fakeBox{box: healthy(), doc: many(1, 1)})
 	for _, tt := range []struct {
 		local, host string
 		want        int
@@ -183,7 +183,7 @@ func TestAssetsAreAskedForAgain(t *testing.T) {
 }
 
 func TestKernelThatCantBeReadLeavesWhatIsKnown(t *testing.T) {
-	f := &fakeBox{box: calm(), err: errBusy}
+	f := &fakeBox{box: healthy(), err: errBusy}
 	p := pageOf(t, f)
 	if body := get(t, p, "/"); !strings.Contains(body, "The counters can't be read: netlink: the kernel is busy") || !strings.Contains(body, "/etc/weir/weir.toml") || strings.Contains(body, "No service has") {
 		t.Errorf("%s", body)
@@ -195,7 +195,7 @@ func TestKernelThatCantBeReadLeavesWhatIsKnown(t *testing.T) {
 	get(t, p, "/")
 	f.change(func(f *fakeBox) { f.err = errBusy })
 	now = noon.Add(2 * time.Minute)
-	if body := get(t, p, "/"); !strings.Contains(body, "what is shown is of 1m ago") || !strings.Contains(body, "static/svc-00000") {
+	if body := get(t, p, "/"); !strings.Contains(body, "the counters are 1m old") || !strings.Contains(body, "static/svc-00000") {
 		t.Errorf("%s", body)
 	}
 }

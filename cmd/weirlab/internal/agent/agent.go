@@ -1,12 +1,12 @@
-// Package agent runs commands on a machine of the lab and carries files to and from it.
+// Package agent runs commands on a machine of the lab and transfers files. It never opens its
+// listener: the first process of the machine passes one that the machine's own network and firewall
+// cannot affect.
 //
-// One connection is one request: run a command (its output streamed, its exit code returned, signals
-// sent on the way), read a file or write one. Many connections may be open at a time. When a
-// connection goes, the command it started goes with it, so a test that dies leaves nothing running.
+// One connection is one request: run a command (with streamed output, signals and an exit code), read
+// a file or write one. Many connections may be open at a time. The end of a connection ends its
+// command, so that a test that dies leaves no process.
 //
-// The agent never decides where it listens: it is given a listener, which the first process of the
-// machine opened in a place that the machine's own network and firewall cannot touch. It knows
-// nothing of kernels, sites or tests, and imports nothing else of weir.
+// It is independent of kernels, sites and tests, and imports nothing else of weir.
 package agent
 
 import "net"

@@ -61,7 +61,7 @@ func (f *frames) receive() (kind byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// stream is an io.Writer whose writes become frames of one kind.
+// stream is an io.Writer that turns each write into a frame of one kind.
 type stream struct {
 	frames *frames
 	kind   byte

@@ -39,7 +39,7 @@ func (o *output) follow() {
 }
 
 // finish is called when the command has ended. All it wrote is in the pipe by then: the rest is
-// taken out without waiting for more. What can't be passed on has nobody left to read it.
+// taken out without waiting for more. The rest has no reader left.
 func (o *output) finish() {
 	defer o.from.Close()
 	_ = o.from.SetReadDeadline(time.Unix(1, 0)) // stops the copying; a pipe of ours takes deadlines

@@ -8,7 +8,7 @@ import (
 	"weir/cmd/weirlab/internal/traffic"
 )
 
-// Events between boxes: what they no longer hear of each other.
+// Events between boxes: messages between members get lost.
 
 // Matches of the packets that a box drops. Each rule sees only what those before it let through: of ten packets the first, the second and the sixth are lost, in each run the same.
 var (
@@ -33,8 +33,8 @@ func (t *trial) deaf(ctx context.Context, box, to int, matches []string) error {
 	return err
 }
 
-// hearing undoes all of that on a box.
-func (t *trial) hearing(ctx context.Context, box int) error {
+// reconnect undoes all of that on a box.
+func (t *trial) reconnect(ctx context.Context, box int) error {
 	const script = "iptables -w -S INPUT | grep -e '--comment drill' | sed 's/^-A/-D/' | while read rule; do iptables -w $rule; done"
 	_, err := t.boxes[box-1].Run(ctx, "sh", "-c", script)
 	return err
@@ -56,14 +56,14 @@ func (t *trial) pairs(do func(box, to int) error) error {
 }
 
 func (t *trial) healAll(ctx context.Context) error {
-	return t.all(func(box int) error { return t.hearing(ctx, box) })
+	return t.all(func(box int) error { return t.reconnect(ctx, box) })
 }
 
-// apart has the boxes hear nothing of each other, by IP: neighbours still find them, and the
-// router hears both.
+// apart cuts all IP messages between the boxes: neighbours still find them, and the
+// router receives from both.
 func apart(hold time.Duration) event {
 	return event{
-		name: "boxes hear nothing of each other, the router hears all",
+		name: "no messages between boxes, the router reaches all",
 		do: func(ctx context.Context, t *trial) error {
 			if err := t.pairs(func(box, to int) error { return t.deaf(ctx, box, to, allPackets) }); err != nil {
 				return err
@@ -82,12 +82,12 @@ func apart(hold time.Duration) event {
 
 func together() event {
 	return event{
-		name: "and hear each other again", heals: true,
+		name: "and messages pass again", heals: true,
 		do: func(ctx context.Context, t *trial) error {
 			if err := t.healAll(ctx); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, 2*t.how.takeBackTime())
+			return traffic.Pause(ctx, 2*t.how.preemptDelayTime())
 		},
 		linger: 2 * time.Second,
 		promise: func(m Mode) Promise {
@@ -130,7 +130,7 @@ func joined() event {
 			if err := t.Host("switch").Plug("far"); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, 2*t.how.takeBackTime())
+			return traffic.Pause(ctx, 2*t.how.preemptDelayTime())
 		},
 		linger: 4 * time.Second,
 		promise: func(m Mode) Promise {
@@ -143,7 +143,7 @@ func joined() event {
 	}
 }
 
-// lossy has boxes hear each other badly for a while.
+// lossy loses a part of the messages between boxes for a while.
 func lossy(name string, hold time.Duration, do func(ctx context.Context, t *trial) error) event {
 	return event{
 		name: fmt.Sprintf("%s, for %s", name, hold),
@@ -163,9 +163,9 @@ func lossy(name string, hold time.Duration, do func(ctx context.Context, t *tria
 	}
 }
 
-// oneWay has the owner hear nothing of the others, who hear it.
+// oneWay cuts the messages of the others to the owner, but not those of the owner.
 func oneWay(hold time.Duration) event {
-	return lossy("the owner hears nothing of the others, they hear it", hold, func(ctx context.Context, t *trial) error {
+	return lossy("the owner receives nothing from the others, they receive from it", hold, func(ctx context.Context, t *trial) error {
 		box, err := t.has(ctx)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
-// Package drill lets things go wrong in a fleet of boxes, counts what clients notice, and compares
-// that with what is promised: one Row for an event in a mode. The modes are weir's, and keepalived
-// beside them, from Debian's package, on the same kernels and in the same run.
+// Package drill causes failures in a fleet of boxes, counts the requests and connections that
+// clients lose, and compares the counts with the promises: one Row for an event in a mode. It never
+// retries an event. The modes are those of weir and, for comparison, keepalived from Debian's
+// package, on the same kernels and in the same run.
 //
 //	                            near 10.1.0.50
 //	                                 |
@@ -11,11 +12,11 @@
 //	                               far  ------ box2 10.1.0.2 --          \-- web3 10.2.0.13
 //
 // A third box is beside the second. front and far are one network, as long as the switch's cable
-// to far is in. The router is FRR. Of an address of that network it asks who has it, of any other
-// it knows what boxes tell it by BGP; near asks who has an address all the time, and counts
-// everybody who answers.
+// to far is in. The router is FRR. It resolves addresses of that network via ARP, and learns
+// routes to others from the boxes via BGP. near requests the owner of an address continuously, and
+// counts all answers.
 //
-// Nothing here knows weir but by its command and its configuration. The clients are those of package
+// The package uses weir only by its command and its configuration. The clients are those of package
 // traffic. Times are of the monotonic clock.
 //
 // # What fails

@@ -20,7 +20,7 @@ type Options struct {
 	// Short runs all of the code in the least time: one mode with all its events, the others with
 	// some, smaller sizes and shorter timers.
 	Short bool
-	// Loss is how long boxes hear each other badly; 0 is a minute, or some seconds if Short.
+	// Loss is how long boxes lose messages between each other; 0 is a minute, or some seconds if Short.
 	Loss time.Duration
 	// Progress gets a line for each event; nil is none.
 	Progress io.Writer
@@ -36,8 +36,8 @@ func (o Options) loss() time.Duration {
 	return time.Minute
 }
 
-// TakeBack is weir's take_back in the trials.
-func (o Options) TakeBack() time.Duration { return o.size().takeBack }
+// PreemptDelay is weir's preempt_delay in the trials.
+func (o Options) PreemptDelay() time.Duration { return o.size().preemptDelay }
 
 func (o Options) size() size {
 	if o.Short {
@@ -115,7 +115,7 @@ func Variants(ctx context.Context, s *Site, o Options) ([]Row, error) {
 	o.Only = []string{powerCut().name}
 	all := []setup{{mode: L2, sync: true}, {mode: ActiveStandby, sync: true}, {mode: L2, masqueraded: true}}
 	if o.Short {
-		all = all[2:] // with sync, what is to be seen takes half a minute
+		all = all[2:] // with sync, the effect takes half a minute
 	}
 	return runAll(ctx, s, slices.DeleteFunc(all, func(how setup) bool { return !slices.Contains(o.Modes, how.mode) }), o)
 }

@@ -102,9 +102,9 @@ func TestAWitnessKnowsWhichQuestionIsAnswered(t *testing.T) {
 		return append(append(append(append(append([]byte{}, p[6:12]...), append(from, 8, 6, 0, 1, 8, 0, 6, 4, 0, 2)...), append(from[:6:6], vip[:]...)...), p[6:12]...), p[28:32]...)
 	}
 	w.take(answer(mac[0], firstAsker+2))  // the last question
-	w.take(answer(mac[1], firstAsker+1))  // a stranger answers the one before
+	w.take(answer(mac[1], firstAsker+1))  // a foreign host answers the one before
 	w.take(answer(mac[0], firstAsker+60)) // very late
-	w.take(answer(mac[0], 5))             // nobody's question
+	w.take(answer(mac[0], 5))             // the question of no asker
 	w.take(w.request(firstAsker + 2))     // no answer
 	w.take([]byte{1, 2, 3})
 	for i, q := range w.questions {

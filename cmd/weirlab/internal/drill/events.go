@@ -28,7 +28,7 @@ func powerCut() event {
 			switch m {
 			case ActiveActive:
 				p.Gap, p.Cut, p.Double = 3*time.Second, Any, Any
-				p.Why = "cut: those of the dead box, whose address the backends saw"
+				p.Why = "cut: those of the dead box, since the backends saw its address"
 			case ActiveStandby:
 				p.Moves = 2
 			case Keepalived:
@@ -90,10 +90,10 @@ func powerBack() event {
 }
 
 // returned waits until the box of the last event has the VIP again, where it is to have it: weir
-// gives it back after take_back, keepalived with nopreempt does not.
+// gives it back after preempt_delay, keepalived with nopreempt does not.
 func (t *trial) returned(ctx context.Context) error {
 	if t.Mode == ActiveActive || t.Mode == Keepalived {
-		return traffic.Pause(ctx, t.how.takeBackTime())
+		return traffic.Pause(ctx, t.how.preemptDelayTime())
 	}
 	_, err := traffic.Eventually(ctx, steadyTime, func(context.Context) error {
 		box, err := t.owner(time.Now().Add(-10 * askBeat))
@@ -129,7 +129,7 @@ func linkDown() event {
 			switch m {
 			case ActiveActive:
 				p.Gap, p.Cut, p.Double = 3*time.Second, Any, Any
-				p.Why = "cut: those of that box, whose address the backends saw"
+				p.Why = "cut: those of that box, since the backends saw its address"
 			case Keepalived:
 				p = anything()
 			}
@@ -138,7 +138,7 @@ func linkDown() event {
 	}
 }
 
-// remember tells a later event which box this one was about.
+// remember records for a later event which box this one was about.
 func (t *trial) remember(box int) { t.last = box }
 
 // linkUp puts the cable back.
@@ -230,14 +230,14 @@ func killed() event {
 	}
 }
 
-// away is what a daemon that is away for a moment promises: nothing. But where routers spread
+// away is the promise for a daemon that is gone for a moment: nothing. But where routers spread
 // clients over all boxes, and ask by BFD three times a second whether they are there, they lead the
 // clients of that box to another one, which backends take for others.
 func away(m Mode) Promise {
 	p := quiet(m)
 	if m == ActiveActive {
 		p.Lost, p.Cut, p.Moves = 30, Any, Any
-		p.Why = "lost, cut: BFD has the router leave a box whose daemon is away for 0.9 s; without BFD it keeps the routes"
+		p.Why = "lost, cut: BFD has the router leave a box without its daemon after 0.9 s; without BFD it keeps the routes"
 	}
 	return p
 }
@@ -307,7 +307,7 @@ func rollingDrain() event {
 		if err := t.app.drain(ctx, box); err != nil {
 			return err
 		}
-		if t.Mode != Keepalived { // whose drain is that already
+		if t.Mode != Keepalived { // its drain is that already
 			if err := t.app.stop(ctx, box); err != nil {
 				return err
 			}

@@ -27,7 +27,7 @@ const (
 // Modes are all of them.
 var Modes = []Mode{ActiveActive, ActiveStandby, L2, Keepalived}
 
-// onLink tells whether the VIP is of the boxes' own network, where neighbours ask for it.
+// onLink reports whether the VIP is of the boxes' own network, where neighbours ask for it.
 func (m Mode) onLink() bool { return m == L2 || m == Keepalived }
 
 func (m Mode) vip() netip.Addr {
@@ -48,11 +48,11 @@ type appliance interface {
 	// drain takes a box out, and returns when it is; undrain puts it back.
 	drain(ctx context.Context, box int) error
 	undrain(ctx context.Context, box int) error
-	// ready tells why the fleet is not yet as it should be.
+	// ready returns the reason why the fleet is not complete yet.
 	ready(ctx context.Context) error
 }
 
-// Fleet is a site on whose boxes a mode runs.
+// Fleet is a site with boxes that run a mode.
 type Fleet struct {
 	*Site
 	Mode     Mode
@@ -139,12 +139,12 @@ func (f *Fleet) steady(ctx context.Context) error {
 	return err
 }
 
-// whole tells what is missing.
+// whole returns the parts that are missing.
 func (f *Fleet) whole(ctx context.Context) error {
 	if err := f.app.ready(ctx); err != nil {
 		return err
 	}
-	if err := f.heard(ctx); err != nil {
+	if err := f.routerReady(ctx); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -160,9 +160,9 @@ func (f *Fleet) whole(ctx context.Context) error {
 	return err
 }
 
-// heard returns an error unless the router has a session with each box, and BFD watches it: a router
-// whose BFD is not up yet finds a dead box by its hold time only.
-func (f *Fleet) heard(ctx context.Context) error {
+// routerReady returns an error unless the router has a session with each box, and BFD watches it: a router
+// without BFD finds a dead box by its hold time only.
+func (f *Fleet) routerReady(ctx context.Context) error {
 	if f.Mode.onLink() {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (f *Fleet) heard(ctx context.Context) error {
 	return nil
 }
 
-// owner is who has the VIP, alone since an instant; in ActiveActive the first of those who have.
+// owner is the only box with the VIP since an instant; in ActiveActive the first of several.
 func (f *Fleet) owner(since time.Time) (int, error) {
 	all := f.owners.owners(since)
 	box := 0

@@ -67,7 +67,7 @@ func (k *keepalived) start(ctx context.Context, box int) error {
 	return p.Expect(ready, "BACKUP STATE")
 }
 
-// kill ends all three processes. With the parent alone the others would end in order.
+// kill ends all three processes. Without the parent the others would end in order.
 func (k *keepalived) kill(ctx context.Context, box int) error {
 	_, err := k.site.boxes[box-1].Run(ctx, "sh", "-c", "kill -9 $(pidof keepalived)")
 	if err == nil {
@@ -84,12 +84,12 @@ func (k *keepalived) stop(ctx context.Context, box int) error {
 	return err
 }
 
-// drain is what there is: to stop, which tells the other box at once.
+// drain stops keepalived, which notifies the other box at once.
 func (k *keepalived) drain(ctx context.Context, box int) error { return k.stop(ctx, box) }
 
 func (k *keepalived) undrain(ctx context.Context, box int) error { return k.start(ctx, box) }
 
-// ready: one of them says that it is the master, and has all backends.
+// ready: one of them reports that it is the master, and has all backends.
 func (k *keepalived) ready(ctx context.Context) error {
 	for n, m := range k.site.boxes {
 		out, err := m.Run(ctx, "ipvsadm", "-Ln")
@@ -103,5 +103,5 @@ func (k *keepalived) ready(ctx context.Context) error {
 	return nil
 }
 
-// Beside says how keepalived is set up.
+// Beside describes keepalived's configuration.
 const Beside = "keepalived of Debian: advert_int 1, nopreempt, one sync group of VIP and gateway, NAT, lvs_sync_daemon"

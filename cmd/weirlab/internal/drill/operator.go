@@ -26,7 +26,7 @@ func rollingUpgrade() event {
 			doc, err := w.members(ctx, t.other(box))
 			for _, m := range doc.Members {
 				if m.Name == boxName(box) && m.Version != nextVersion {
-					err = fmt.Errorf("box%d says that %s has version %s", t.other(box), m.Name, m.Version)
+					err = fmt.Errorf("box%d reports version %[3]s of %[2]s", t.other(box), m.Name, m.Version)
 				}
 			}
 			return err
@@ -53,7 +53,7 @@ func allRestarted() event {
 			p := away(m)
 			if m == L2 {
 				p.Gap, p.Lost = 6*time.Second, Any
-				p.Why = "nobody answers ARP until a box has joined and claimed; neighbours that know the way go on"
+				p.Why = "no box answers ARP until one has joined and claimed; neighbours that know the address go on"
 			}
 			return p
 		},
@@ -102,7 +102,7 @@ func wrongKey() event {
 			if err := w.start(ctx, box); err != nil {
 				return err
 			}
-			if err := traffic.Pause(ctx, 2*t.how.takeBackTime()); err != nil {
+			if err := traffic.Pause(ctx, 2*t.how.preemptDelayTime()); err != nil {
 				return err
 			}
 			doc, err := w.members(ctx, owner)
@@ -125,7 +125,7 @@ func rightKey() event {
 			if err := w.reload(ctx, t.last); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, 2*t.how.takeBackTime())
+			return traffic.Pause(ctx, 2*t.how.preemptDelayTime())
 		},
 		linger:  2 * time.Second,
 		promise: func(m Mode) Promise { return together().promise(m) },
@@ -170,7 +170,7 @@ func otherConfig() event {
 			if err := w.reload(ctx, box); err != nil {
 				return err
 			}
-			return traffic.Pause(ctx, t.how.takeBackTime())
+			return traffic.Pause(ctx, t.how.preemptDelayTime())
 		},
 		undo: func(ctx context.Context, t *trial) error {
 			w := t.weir()

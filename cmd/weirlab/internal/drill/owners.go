@@ -20,7 +20,7 @@ type holding struct {
 	boxes []int
 }
 
-// owners tells who had a VIP: by ARP, or by the router's routes.
+// owners records the owners of a VIP, from ARP or from the router's routes.
 type owners interface {
 	owners(since time.Time) []holding
 	end()
@@ -32,10 +32,10 @@ func boxesOf(set map[int]bool) []int { return slices.Sorted(maps.Keys(set)) }
 type ownership struct {
 	most   int           // at once
 	double time.Duration // for how long more than one had it
-	moves  int           // from one set of boxes to another one; to nobody and back to the same is none
+	moves  int           // from one set of boxes to another one; an interruption of one owner is none
 }
 
-// sum adds up. A time at which nobody had it, or nobody's answer arrived, is passed over.
+// sum adds up. A time without an owner, or without an answer, is passed over.
 func sum(all []holding, until time.Time) (o ownership) {
 	var before []int
 	for i, h := range all {
@@ -69,7 +69,7 @@ func singles(all []holding) (out []holding) {
 	return out
 }
 
-// routeWatch hears from the router's kernel where it sends packets for a VIP.
+// routeWatch receives from the router's kernel the next hops of a VIP.
 type routeWatch struct {
 	to   netip.Prefix
 	stop chan struct{}
@@ -85,7 +85,7 @@ func watchRoutes(router *lab.Machine, vip netip.Addr) (*routeWatch, error) {
 		return netlink.RouteSubscribeWithOptions(updates, w.stop, netlink.RouteSubscribeOptions{ListExisting: true})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: hear of routes: %w", router.Name(), err)
+		return nil, fmt.Errorf("%s: watch routes: %w", router.Name(), err)
 	}
 	go func() {
 		for u := range updates {

@@ -81,7 +81,7 @@ func (r Row) Broken(list known.List) error {
 		if c.most != Any && c.got > c.most {
 			err = fmt.Errorf("%s: %d, promised at most %d", name, c.got, c.most)
 		}
-		broken = append(broken, list.Verdict(name, err))
+		broken = append(broken, list.Compare(name, err))
 	}
 	return errors.Join(broken...)
 }

@@ -26,7 +26,7 @@ func boxName(box int) string  { return fmt.Sprintf("box%d", box) }
 func boxAddr(box int) string  { return fmt.Sprintf("10.1.0.%d", box) }
 func backAddr(box int) string { return fmt.Sprintf("10.2.0.%d", box) }
 
-// frontOf is the network of a box that leads to clients.
+// frontOf is the network of a box on the clients' side.
 func frontOf(box int) string {
 	if box == 1 {
 		return "front"
@@ -125,7 +125,7 @@ func (s *Site) Close() error {
 }
 
 // frrOf is the router, as weir bgp router-config would have it. BFD finds a dead box after 0.9 s,
-// and what graceful restart keeps it leaves alone.
+// and does not touch routes that graceful restart keeps.
 func frrOf(boxes int) string {
 	var b, v4 strings.Builder
 	fmt.Fprintf(&b, "router bgp %d\n bgp router-id %s\n no bgp ebgp-requires-policy\n bgp bestpath as-path multipath-relax\n", routerASN, routerAddr)

@@ -39,7 +39,7 @@ type event struct {
 	do func(ctx context.Context, t *trial) error
 	// undo makes the fleet whole again, unseen by clients. nil is nothing to do.
 	undo func(ctx context.Context, t *trial) error
-	// heals tells that the fleet is not whole when it begins: the one before has broken something.
+	// heals marks an event that begins with a broken fleet: the one before has broken something.
 	heals bool
 	// linger is how long to look on after the recovery.
 	linger  time.Duration
@@ -48,18 +48,18 @@ type event struct {
 
 // size is that of a trial.
 type size struct {
-	held     int
-	before   time.Duration // under load before the event
-	takeBack time.Duration // of weir
-	apart    time.Duration // for how long boxes hear nothing of each other
-	linger   time.Duration // the most of an event's linger
-	drain    time.Duration // the wait of a drain for connections
+	held         int
+	before       time.Duration // under load before the event
+	preemptDelay time.Duration // of weir
+	apart        time.Duration // how long no message passes between boxes
+	linger       time.Duration // the most of an event's linger
+	drain        time.Duration // the wait of a drain for connections
 }
 
-// takeBack of full trials is shorter than its default of 30 s, for which nobody would wait here.
+// preemptDelay of full trials is shorter than its default of 30 s, so that trials do not wait for it.
 var (
-	short = size{held: 8, before: 300 * time.Millisecond, takeBack: time.Second, apart: 4 * time.Second, linger: time.Second, drain: time.Second}
-	full  = size{held: 24, before: 1500 * time.Millisecond, takeBack: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute, drain: 3 * time.Second}
+	short = size{held: 8, before: 300 * time.Millisecond, preemptDelay: time.Second, apart: 4 * time.Second, linger: time.Second, drain: time.Second}
+	full  = size{held: 24, before: 1500 * time.Millisecond, preemptDelay: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute, drain: 3 * time.Second}
 )
 
 // The clients: one that makes new connections all the time, and some that hold one each.
@@ -67,7 +67,7 @@ const (
 	// Beat is the time between two new connections.
 	Beat = 15 * time.Millisecond
 	// Patience is the time that a client waits for its answer. TCP sends its first packet again 1, 3 and 7
-	// seconds after it: what is lost with this was refused, or met no box for seven seconds. A slow
+	// seconds after it: a request lost with this was refused, or reached no box for seven seconds. A slow
 	// machine makes answers late, and not lost.
 	Patience = 8 * time.Second
 	// heldBeat is the time between two bytes over a connection that is held.

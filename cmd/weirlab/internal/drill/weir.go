@@ -18,19 +18,19 @@ type setup struct {
 	// masqueraded hides clients from backends behind an address that moves with the VIPs. ActiveActive
 	// always hides them, behind the box's own: replies must come back to the box that a router chose.
 	masqueraded bool
-	// sync has kernels tell each other of connections, with a scheduler that does not send
+	// sync lets kernels synchronise connections, with a scheduler that does not send
 	// one to the same backend on every box.
 	sync bool
 	size
 }
 
-// takeBackTime is take_back. Kernels tell each other every ten seconds of connections that go on: a
-// box that begins must hear that first.
-func (s setup) takeBackTime() time.Duration {
+// preemptDelayTime is preempt_delay. Kernels synchronise long connections every ten seconds: a
+// box that starts must receive that first.
+func (s setup) preemptDelayTime() time.Duration {
 	if s.sync {
 		return 15 * time.Second
 	}
-	return s.takeBack
+	return s.preemptDelay
 }
 
 // String is what the table calls it.
@@ -60,7 +60,7 @@ type weir struct {
 const (
 	weirConfig = "/etc/weir/weir.toml"
 	// Each box has two keys in its folder, and those of weir.keys in its configuration.
-	weirKey     = "/etc/weir/cluster.key"
+	weirKey     = "/etc/weir/fleet.key"
 	weirNextKey = "/etc/weir/next.key"
 )
 
@@ -98,16 +98,16 @@ func (w *weir) config(box int) string {
 		fmt.Fprintf(&b, "masquerade_source = [%q]\n", source)
 	}
 	b.WriteString("\n")
-	fmt.Fprintf(&b, "[cluster]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\ntake_back = %q\n",
-		boxAddr(box), quoted(join), quoted(w.keys), w.setup.takeBackTime())
+	fmt.Fprintf(&b, "[fleet]\nname = \"drill\"\nbind = %q\njoin = [%s]\nkeys = [%s]\npreempt_delay = %q\n",
+		boxAddr(box), quoted(join), quoted(w.keys), w.setup.preemptDelayTime())
 	if mode == ActiveStandby {
 		fmt.Fprintf(&b, "mode = \"active-standby\"\ninterfaces = [%q]\n", frontOf(box))
 	}
 	if mode != ActiveActive {
-		b.WriteString("owners = \"one\"\n")
+		b.WriteString("placement = \"single\"\n")
 	}
 	if w.setup.sync {
-		b.WriteString("[cluster.sync]\ninterface = \"back\"\n")
+		b.WriteString("[fleet.sync]\ninterface = \"back\"\n")
 	}
 	if mode != L2 {
 		fmt.Fprintf(&b, "\n[bgp]\nasn = %d\ndrain_delay = \"1s\"\n[[bgp.peer]]\nname = \"router\"\naddress = %q\nasn = %d\nconnect_retry = \"2s\"\nbfd = true\n",
@@ -197,7 +197,7 @@ func (w *weir) signal(ctx context.Context, box int, sig syscall.Signal) error {
 	defer cancel()
 	_, err := w.procs[box].Wait(soon)
 	if err != nil && ctx.Err() == nil {
-		_ = w.procs[box].Signal(syscall.SIGQUIT) // its log says what it waits for
+		_ = w.procs[box].Signal(syscall.SIGQUIT) // its log shows the goroutines
 		_ = traffic.Pause(ctx, time.Second)
 	}
 	return err
@@ -236,10 +236,11 @@ func (w *weir) undrain(ctx context.Context, box int) error {
 	return err
 }
 
-// members is what `weir members -o json` says, as far as it matters here.
+// members is the part of `weir members -o json` that matters here.
 type members struct {
 	Members []struct {
-		Name, Life, Standing, State, Why, Version string
+		Name, Life, State, Reason, Version string
+		ElectionState                      string `json:"election_state"`
 	}
 	Differing []struct{ Source string }
 	Counters  struct {
@@ -256,7 +257,7 @@ func (w *weir) members(ctx context.Context, box int) (doc members, err error) {
 	return doc, json.Unmarshal([]byte(out.Stdout), &doc)
 }
 
-// ready: every box says of all that they are alive and settled.
+// ready: every box reports all members as alive and stable.
 func (w *weir) ready(ctx context.Context) error {
 	for n := range w.site.boxes {
 		doc, err := w.members(ctx, n+1)
@@ -267,8 +268,8 @@ func (w *weir) ready(ctx context.Context) error {
 			return fmt.Errorf("%s knows %d members", boxName(n+1), len(doc.Members))
 		}
 		for _, m := range doc.Members {
-			if m.Life != "alive" || m.Standing != "settled" {
-				return fmt.Errorf("%s says of %s: %s, %s, %s %s", boxName(n+1), m.Name, m.Life, m.Standing, m.State, m.Why)
+			if m.Life != "alive" || m.ElectionState != "stable" {
+				return fmt.Errorf("%s reports %s as %s, %s, %s %s", boxName(n+1), m.Name, m.Life, m.ElectionState, m.State, m.Reason)
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// witness asks who has an address, by ARP, again and again, and notes everybody who answers. Each
-// question is asked in the name of another address, so that an answer tells which question it is to.
+// witness asks for the owner of an address, with ARP, again and again, and notes each answer. Each
+// question carries another sender address, so that an answer shows its question.
 type witness struct {
 	fd    int
 	card  int // the index of the interface
@@ -29,7 +29,7 @@ type witness struct {
 	questions []question
 }
 
-// question is one, and which boxes have answered it; -1 is a stranger.
+// question is one, and the boxes that have answered it; -1 is a foreign host.
 type question struct {
 	at time.Time
 	by map[int]bool
@@ -92,7 +92,7 @@ func (w *witness) ask() {
 	}
 }
 
-// request is RFC 826's: who has the VIP? tell the asker, at this card.
+// request is an ARP request (RFC 826) for the VIP from this card.
 func (w *witness) request(asker byte) []byte {
 	vip, own := w.vip.As4(), [4]byte{10, 1, 0, asker}
 	p := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -124,7 +124,7 @@ func (w *witness) take(p []byte) {
 	}
 	asker := int(p[41]) - firstAsker
 	if asker < 0 || asker >= askers {
-		return // told to all without having been asked
+		return // gratuitous: not an answer
 	}
 	box, known := w.boxes[net.HardwareAddr(p[22:28]).String()]
 	if !known {

@@ -1,6 +1,6 @@
-// Command first is what the lab starts as the first process of its keeper and of every machine, and
-// as their agents: package inside and nothing else. It is a command of its own so that it is small,
-// for it goes into every qemu box's memory, and so that no other code of the lab can break it.
+// Command first is the first process of the lab's keeper and of every machine, and their agent. It
+// runs package inside, and never anything else. It is a separate command to be small, as every qemu
+// box has it in memory, and to be independent of the other code of the lab.
 package main
 
 import (

@@ -126,7 +126,7 @@ func listenInNewNamespace(home int, card netlink.Link, c Config) (*os.File, erro
 	return l.File()
 }
 
-// fetchCard moves a card from the namespace home to this thread's.
+// fetchCard moves a card from the lab's namespace to this thread's.
 func fetchCard(home int, card netlink.Link) error {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

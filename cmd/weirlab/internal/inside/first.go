@@ -47,10 +47,10 @@ func Agent() error {
 	return agent.Serve(l)
 }
 
-// runAgent starts the agent, says so, and buries every process that ends until the agent itself has.
-// It is apart from the agent because the first process must wait for everybody's children, and an
+// runAgent starts the agent, prints Ready, and reaps every process that ends until the agent itself has.
+// It is apart from the agent because the first process must wait for all orphans, and an
 // agent for each of its own. With become the first process is another program from then on, which
-// must bury them.
+// must reap them.
 func runAgent(listener *os.File, become []string) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package inside is what runs as the first process of everything the lab starts: of the keeper, which
-// holds a whole lab, and of each machine in it.
+// Package inside is the first process of the keeper, the parent of all processes of a lab, and of
+// each machine in it. It never configures addresses or routes, which the lab does, and never runs
+// the commands of a test, which the agent does.
 //
-// It furnishes the place (a root whose changes stay in memory, network cards with their names, kernel
-// modules, folders that survive a power cut), opens the listener that the agent answers on,
-// starts the agent as its only child and buries the dead. It never configures addresses or routes and
-// never runs what a test asked for: the first is the lab's, the second the agent's work.
+// It prepares a root with its changes in memory, network cards with their names, kernel modules,
+// and folders that survive a power cut. It opens the listener of the agent, starts the agent as its
+// only child, and reaps ended processes.
 //
-// lab writes its Config; it imports only agent.
+// Package lab writes its Config. It imports only agent.
 package inside
 
 import (
@@ -16,10 +16,10 @@ import (
 	"os"
 )
 
-// Ready is the line by which the first process tells, on its console, that the agent answers.
+// Ready is the line that the first process prints on its console once the agent answers.
 const Ready = "weirlab: ready"
 
-// Root tells where a machine's file system comes from.
+// Root is the source of a machine's file system.
 type Root string
 
 // The roots.
@@ -32,7 +32,7 @@ const (
 // RootTag is the mount tag of the 9p share that becomes the root with RootShared.
 const RootTag = "root"
 
-// Config is all that the first process of a machine is told. The zero value is of no use.
+// Config is everything that the first process of a machine gets. The zero value is of no use.
 type Config struct {
 	Name    string // host name
 	Root    Root
@@ -49,7 +49,7 @@ type Config struct {
 	Cards   []Card
 	Forward bool // a router: pass on packets of both families
 	Keep    []Keep
-	Saved   string   // an archive of tar in a kept folder, whose files are put back into the root; missing: none
+	Saved   string   // an archive of tar in a kept folder, which is unpacked into the root; missing: none
 	Insert  []string // modules to insert before the root can be mounted, files in order
 	Modules string   // folder to be seen as /lib/modules
 	Preload []string // modules to load before the machine is handed over

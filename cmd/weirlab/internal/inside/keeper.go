@@ -20,7 +20,7 @@ const KeeperSocket = "keeper.sock"
 // work is an empty folder; the lab's memory file system is mounted there.
 func Keeper(work string) error {
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, there is nobody any more
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, the parent is gone
 		os.Exit(0)
 	}()
 	os.Setenv("TMPDIR", work) // user-mode Linux keeps the memory of its machines there

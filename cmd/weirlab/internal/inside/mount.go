@@ -29,7 +29,7 @@ func bind(from, to string, flags uintptr) error {
 	return nil
 }
 
-// isMountPoint tells whether something is mounted on path: its device is not its parent's.
+// isMountPoint reports whether something is mounted on path: its device is not its parent's.
 func isMountPoint(path string) bool {
 	var here, parent unix.Stat_t
 	if unix.Stat(path, &here) != nil || unix.Stat(filepath.Dir(path), &parent) != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The shares of a qemu box are read through 9p. cache=loose keeps what was read: nobody changes the
+// The shares of a qemu box are read through 9p. cache=loose keeps them in memory: no program changes the
 // programs while a lab runs. A kept folder must reach the other side with every write instead.
 const (
 	shareOptions = "trans=virtio,version=9p2000.L,msize=512000"

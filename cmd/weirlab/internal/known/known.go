@@ -1,8 +1,9 @@
 // Package known reads the list of promises that are known to be broken, known-failures.txt
-// beside weirlab's sources, and compares it with results. It imports nothing of weir.
+// beside weirlab's sources, and compares it with results. It never runs a test itself, and imports
+// nothing of weir.
 //
 // A listed promise that is broken is logged. A listed promise that is kept fails the test, so
-// that nobody forgets to remove its line. A promise that is broken and not listed fails the test.
+// that its line is removed. A promise that is broken and not listed fails the test.
 package known
 
 import (
@@ -99,18 +100,18 @@ func Check(t Test, name string, broken error) {
 // Check compares the result of a promise with the list.
 func (l List) Check(t Test, name string, broken error) {
 	t.Helper()
-	verdict := l.Verdict(name, broken)
+	result := l.Compare(name, broken)
 	switch _, listed := l[name]; {
-	case verdict != nil:
-		t.Errorf("%v", verdict)
+	case result != nil:
+		t.Errorf("%v", result)
 	case listed:
 		t.Logf("known failure of %s, issue %q: %v", name, l[name].Issue, broken)
 	}
 }
 
-// Verdict returns the error of a promise after the list was considered: nil for a kept promise and for
+// Compare compares a promise with the list and returns its error: nil for a kept promise and for
 // a listed one that is broken.
-func (l List) Verdict(name string, broken error) error {
+func (l List) Compare(name string, broken error) error {
 	switch f, listed := l[name]; {
 	case listed && broken == nil:
 		return fmt.Errorf("unexpected pass of %s: remove its line (issue %q) from %s", name, f.Issue, File)

@@ -272,7 +272,7 @@ type table struct {
 	Rows []struct{ Cells []any }
 }
 
-// get prints one object or all of a kind, as a table or as -o says.
+// get prints one object or all of a kind, as a table or in the format of -o.
 func (c *client) get(word string, names []string, format string, out io.Writer) error {
 	if strings.Contains(word, ",") {
 		return c.getAll(strings.Split(word, ","), format, out)

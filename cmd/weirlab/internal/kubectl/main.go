@@ -1,7 +1,7 @@
-// Command kubectl is as much of kubectl as the quick starts type: apply, get, delete, create token and
-// config view, with kubectl's own words, flags and output. The tests that type the quick starts put it
-// on their machines in place of the real one, whose building would take minutes; what it asks, it asks
-// of a real API server, and the tables are the API server's own.
+// Command kubectl has the commands of kubectl that the quick starts use: apply, get, delete, create
+// token and config view, with the same flags and output. It never interprets an object beyond that.
+// The tests of the quick starts install it on their machines, as the real one takes minutes to build.
+// Its requests go to a real API server, which also formats the tables.
 package main
 
 import (
@@ -88,7 +88,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	return fmt.Errorf("unknown command %q: this one knows apply, get, delete, create token and config view", strings.Join(w.args, " "))
 }
 
-// show writes a document as -o says: json, yaml, or the value at a jsonpath of names.
+// show writes a document in the format of -o: json, yaml, or the value at a jsonpath of names.
 func show(out io.Writer, document any, format string) error {
 	path, isPath := strings.CutPrefix(format, "jsonpath=")
 	switch {

@@ -10,7 +10,7 @@ import (
 const PerService = 10
 
 // Pool holds the VIPs of many services: one prefix, so that vip_mode "route" is a line. Their backends
-// are in 10.128.0.0/9, where nobody answers.
+// are in 10.128.0.0/9, where no host answers.
 const Pool = "100.64.0.0/16"
 
 // Services is the configuration of the services number from to, without it, on port 80.
@@ -23,7 +23,8 @@ func Services(from, to int) string {
 			if j > 0 {
 				b.WriteString(", ")
 			}
-			fmt.Fprintf(&b, "%q", fmt.Sprintf("10.%d.%d.%d:8080", 128+i>>8, i&0xff, j+1))
+			net := 10<<8 + 128 + i>>8 // from 10.128 on, and after 32,768 services from 11.0
+			fmt.Fprintf(&b, "%q", fmt.Sprintf("%d.%d.%d.%d:8080", net>>8, net&0xff, i&0xff, j+1))
 		}
 		b.WriteString("]\n")
 	}

@@ -1,6 +1,6 @@
-// Package props is what the demo, the benchmarks and the tests all need beside a lab: web servers that
-// tell whom they see, requests to them, and configurations of many services. It knows neither lab nor
-// weir: connections and listeners are given to it.
+// Package props has the parts that the demo, the benchmarks and the tests share: web servers that
+// report the client's address, requests to them, and configurations of many services. It never
+// starts a machine or a program: callers pass connections and listeners.
 package props
 
 import (
@@ -29,7 +29,7 @@ func (n Named) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s", n, at.Addr().Unmap())
 }
 
-// Answer is what came back: which server, and whom it saw.
+// Answer is the answer of a server, with the client's address that it saw.
 type Answer struct{ Server, Saw string }
 
 // patience is how long an answer may take.

@@ -7,7 +7,7 @@ import (
 )
 
 // A gap is a tick that came this late. Programs that need an answer within a second can't be judged by
-// a machine that stands still for half of one.
+// a machine that stops for half of one.
 const (
 	tick  = 100 * time.Millisecond
 	gapAt = 500 * time.Millisecond

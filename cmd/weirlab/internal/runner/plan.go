@@ -9,8 +9,8 @@ import (
 type Test struct {
 	Package string  // "weir/cmd/weirlab/e2e"
 	Name    string  // "TestFirstPacket"
-	Seconds float64 // how long it took last time; 0 if nobody knows
-	Cores   int     // how many processors its labs lease; 0 if nobody knows
+	Seconds float64 // how long it took last time; 0 if unknown
+	Cores   int     // how many processors its labs lease; 0 if unknown
 }
 
 // Key names the test in the table of times.
@@ -22,7 +22,7 @@ const unknownSeconds = 30
 func (t Test) seconds() float64 { return cmp.Or(t.Seconds, unknownSeconds) }
 func (t Test) cores() int       { return max(t.Cores, 1) }
 
-// order sorts tests for running: those that need several processors first, since they run alone on a
+// order sorts tests for running: those that need several processors first, since nothing else runs beside them on a
 // small machine and would wait for all others, then the longest first, so that no long one is left over
 // at the end.
 func order(tests []Test) {

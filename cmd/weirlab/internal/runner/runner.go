@@ -21,7 +21,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// Package is one whose tests to run.
+// Package is one with tests to run.
 type Package struct {
 	Name   string // "weir/cmd/weirlab/e2e"
 	Folder string // its source, in which its tests run

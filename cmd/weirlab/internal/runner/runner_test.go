@@ -129,7 +129,7 @@ func TestRunFindsAFailureAndATestThatNeverRan(t *testing.T) {
 
 func TestRunRepeatsWhatWasStarvedAndNothingElse(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
-	// Each test fails the first time, while the machine stands still, and passes the second time.
+	// Each test fails the first time, while the machine pauses, and passes the second time.
 	p := fakeTests(t, `if [ -e `+count+`$name ]; then echo "--- PASS: $name (0.00s)"; echo PASS; exit 0; fi
 touch `+count+`$name; echo "--- FAIL: $name (0.00s)"; exit 1`)
 	for _, tc := range []struct {

@@ -90,7 +90,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// tail is what a test binary prints after its verdict: tables of what was measured.
+// tail is what a test binary prints after its result: tables of what was measured.
 func tail(output string) string {
 	at := -1
 	for _, end := range []string{"\nPASS\n", "\nFAIL\n"} {

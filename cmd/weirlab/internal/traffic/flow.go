@@ -51,7 +51,7 @@ func (f *Flow) send(ctx context.Context) {
 		n := f.sent
 		f.sent++
 		f.mu.Unlock()
-		_, _ = fmt.Fprint(f.conn, n) // refused or not: the answers tell
+		_, _ = fmt.Fprint(f.conn, n) // refused or not: the answers are counted
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// HoldOptions say how a connection is held.
+// HoldOptions are the options of a held connection.
 type HoldOptions struct {
 	// Beat is the time between two bytes; 0 is DefaultBeat.
 	Beat time.Duration
@@ -227,7 +227,7 @@ func (hs Holds) By() map[string]Holds {
 // Report waits until each connection has answered after an instant or was cut, but no longer than
 // limit. A connection that is silent by then counts as cut, as dropped.
 func (hs Holds) Report(ctx context.Context, since time.Time, limit time.Duration) Report {
-	_, _ = Eventually(ctx, limit, func(context.Context) error { // the count below tells
+	_, _ = Eventually(ctx, limit, func(context.Context) error { // the count below decides
 		for _, h := range hs {
 			if yes, cut := h.answered(since); !yes && !cut {
 				return errors.New("silent")

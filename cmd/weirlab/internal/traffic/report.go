@@ -181,7 +181,7 @@ func in(o Outcomes) string {
 	return " (" + o.String() + ")"
 }
 
-// Round is a duration without digits that nobody reads.
+// Round is a duration without the digits that do not matter.
 func Round(d time.Duration) string {
 	if d >= time.Second {
 		return d.Round(10 * time.Millisecond).String()

@@ -1,5 +1,5 @@
-// Follows the box: what /live sends is put into the page where it differs from what is
-// there, so that scroll, focus and selection stay. Without it the page is complete, too.
+// Applies the updates of /live to the page, and changes only the parts that differ, so that
+// scroll, focus and selection stay. Without scripts the page is complete, too.
 "use strict";
 
 (() => {
@@ -7,18 +7,17 @@
   const word = document.getElementById("pulse-word");
   const clock = document.getElementById("clock");
   const broken = document.getElementById("broken");
-  const box = document.querySelector(".brand .box");
   let stream = null;
-  let heard = Date.now(); // when the box said something last
-  let again = 0; // the timer that connects anew
-  const patience = 30_000; // longer than the box takes to read its kernel
+  let heard = Date.now(); // the time of the last message
+  let again = 0; // the timer of the next connection
+  const patience = 30_000; // longer than a reading of the kernel
 
-  // same tells whether two nodes are one row, or one element, at two times.
+  // same reports whether two nodes are one row, or one element, at two times.
   const same = (a, b) =>
     a.nodeType === b.nodeType && a.nodeName === b.nodeName && key(a) === key(b);
   const key = (n) => (n.nodeType === Node.ELEMENT_NODE && n.dataset ? n.dataset.key ?? n.id : "");
 
-  // become makes the node a what b is, with as few changes as there are.
+  // become makes the node a equal to b, with the fewest changes.
   function become(a, b) {
     if (a.isEqualNode(b)) return;
     if (a.nodeType !== Node.ELEMENT_NODE) {
@@ -62,8 +61,7 @@
       if (have && made) become(have, document.adoptNode(made));
     }
     if (clock.textContent !== news.at) clock.textContent = news.at;
-    const title = (box ? box.textContent + ": " : "") + news.line;
-    if (document.title !== title) document.title = title;
+    if (document.title !== news.title) document.title = news.title;
     document.body.dataset.state = news.state;
     live();
   }
@@ -77,9 +75,9 @@
   function lost() {
     if (pulse.dataset.live === "broken") return;
     pulse.dataset.live = "broken";
-    word.textContent = "as of";
+    word.textContent = "last updated";
     broken.textContent = "No connection since " + new Date(heard).toTimeString().slice(0, 8) +
-      ": what is shown is of that time. It is tried again.";
+      ": the page shows the state of that time. Reconnecting.";
     broken.hidden = false;
   }
 
@@ -91,7 +89,7 @@
     stream.onmessage = take;
     stream.onerror = () => {
       lost();
-      // A stream that was refused is not tried again by the browser.
+      // The browser does not retry a refused stream.
       if (stream.readyState === EventSource.CLOSED) again = setTimeout(connect, 5000);
     };
   }
@@ -102,15 +100,15 @@
     stream = null;
   }
 
-  // A box that loses its power says nothing, not even that.
+  // A box without power does not close the stream.
   setInterval(() => {
     if (!stream || Date.now() - heard < patience) return;
     lost();
-    heard = Math.max(heard, Date.now() - patience + 5000); // and again in five seconds
+    heard = Math.max(heard, Date.now() - patience + 5000); // the next try is in five seconds
     connect();
   }, 1000);
 
-  // Who does not look is told nothing.
+  // A hidden page gets no updates.
   document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
   addEventListener("pagehide", disconnect);
   addEventListener("pageshow", (e) => e.persisted && connect());

@@ -1,0 +1,33 @@
+package l2
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// status returns a copy of the state of the engine.
+func (e *engine) status(now time.Time) Status {
+	var st Status
+	for _, name := range slices.Sorted(maps.Keys(e.links)) {
+		l := e.links[name]
+		st.Interfaces = append(st.Interfaces, Interface{Name: name, Index: l.index, MAC: l.mac,
+			Carrier: l.carrier, Error: cmp.Or(l.problem, l.port.problem), Counters: l.Counters})
+		for _, s := range l.bindings {
+			st.VIPs = append(st.VIPs, s.status(now))
+		}
+	}
+	slices.SortFunc(st.VIPs, func(a, b VIP) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Interface, b.Interface))
+	})
+	return st
+}
+
+func (s *binding) status(now time.Time) VIP {
+	v := VIP{Addr: s.vip, Interface: s.link.name, State: s.state, Since: s.since, Cautious: s.cautious, Requested: s.requested}
+	if s.other.mac != (MAC{}) && (s.state == Contested || now.Sub(s.other.seen) < conflictMemory) {
+		v.Other, v.Member, v.OtherSeen = s.other.mac, s.other.member, s.other.seen
+	}
+	return v
+}

@@ -1,0 +1,73 @@
+package l2
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+)
+
+// summary logs the state of claims: by numbers, since there may be thousands, and at most
+// once a second for each interface. Foreign hosts are logged one by one.
+type summary struct {
+	log    *slog.Logger
+	logged map[string]stateCounts
+	last   time.Time
+}
+
+// stateCounts are numbers of bindings by state.
+type stateCounts [Held + 1]int
+
+const (
+	logInterval = time.Second
+	// maxLoggedForeign are logged one by one, the rest as a number.
+	maxLoggedForeign = 5
+)
+
+// write logs what is new. It returns when to call again; the zero Time: when something has
+// changed.
+func (n *summary) write(a *Answerer) (next time.Time) {
+	now := time.Now()
+	if due := n.last.Add(logInterval); now.Before(due) {
+		return due
+	}
+	foreign, counted := n.take(a)
+	logged := len(foreign) > 0
+	for i, s := range foreign {
+		if i == maxLoggedForeign {
+			n.log.Warn("more VIPs used by foreign hosts", "vips", len(foreign)-i)
+			break
+		}
+		n.log.Warn("VIP used by a foreign host", "vip", s.vip, "interface", s.link, "mac", s.mac)
+	}
+	for _, name := range slices.Sorted(maps.Keys(counted)) {
+		c := counted[name]
+		if c[Probing] > 0 { // they change state soon
+			counted[name] = n.logged[name]
+			continue
+		}
+		if c == n.logged[name] {
+			continue
+		}
+		logged = true
+		n.log.Info("claims changed", "interface", name, "held", c[Held], "contested", c[Contested], "idle", c[Idle])
+	}
+	n.logged = counted
+	if !logged {
+		return time.Time{}
+	}
+	n.last = now
+	return now.Add(logInterval)
+}
+
+func (n *summary) take(a *Answerer) ([]foreignUse, map[string]stateCounts) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	foreign := a.engine.foreign
+	a.engine.foreign = nil
+	counted := map[string]stateCounts{}
+	for name, l := range a.engine.links {
+		counted[name] = l.count
+	}
+	return foreign, counted
+}

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestTheProcessOfAKilledMemberIsDown(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		if err := b.Publish(State{Stable: true}, text("what b has")); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "its Word is here", func() bool { m, _ := a.sees("b"); return !m.Message.empty() })
+		b.stop() // its ports are closed: the kernel refuses
+		within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.ProcessDown && !m.ProcessDownSince.IsZero() })
+		a.wants("b", Dead)
+		if m, _ := a.sees("b"); !m.ProcessDown || m.Suspect || string(m.Message.Head) != "what b has" || !m.State.Stable {
+			t.Errorf("once it is dead it is still away, with what it last said: %+v", m)
+		}
+		n.run(b.cfg)
+		within(t, "b is back", func() bool {
+			m, _ := a.sees("b")
+			return m.Life == Alive && !m.ProcessDown && !m.Suspect
+		})
+		if n := a.Status().Counters.Suspicions; n != 1 {
+			t.Errorf("%d suspicions", n)
+		}
+	})
+}
+
+// hole is an address that never answers.
+func hole(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err() }
+
+func TestABoxWithoutPowerIsDead(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.made(n.config("a"))
+		a.hooks.connect = hole
+		a.start()
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		var suspect, away atomic.Bool
+		b.stop()
+		within(t, "b is dead", func() bool {
+			m, _ := a.sees("b")
+			suspect.Store(suspect.Load() || m.Suspect)
+			away.Store(away.Load() || m.ProcessDown)
+			return m.Life == Dead
+		})
+		time.Sleep(2 * connectEvery)
+		if m, _ := a.sees("b"); !suspect.Load() || away.Load() || m.ProcessDown {
+			t.Errorf("suspect before %v, away %v, then %+v", suspect.Load(), away.Load(), m)
+		}
+	})
+}
+
+func TestPowerFailsWhileTheProcessIsDown(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		var off atomic.Bool
+		a := n.made(n.config("a"))
+		there := a.hooks.connect
+		a.hooks.connect = func(ctx context.Context, address, fleet string) error {
+			if off.Load() {
+				return hole(ctx, address, fleet)
+			}
+			return there(ctx, address, fleet)
+		}
+		a.start()
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		b.stop()
+		within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.ProcessDown })
+		off.Store(true)
+		within(t, "b is gone", func() bool { m, _ := a.sees("b"); return !m.ProcessDown })
+	})
+}
+
+func TestAConnectionIsNoMessage(t *testing.T) {
+	t.Parallel()
+	a := run(t, config(t, "a"))
+	within(t, "a listens", func() bool { return connect(t.Context(), a.cfg.Bind.String(), a.cfg.Fleet) == nil })
+	b := run(t, config(t, "b", a))
+	a.wants("b", Alive)
+	for range 20 {
+		if err := connect(t.Context(), a.cfg.Bind.String(), a.cfg.Fleet); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a has read by now it would have counted.
+	if err := b.Publish(State{Version: "later"}, text("later")); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "a hears b", func() bool { m, _ := a.sees("b"); return string(m.Message.Head) == "later" })
+	if n := a.Status().Counters.Refused; n != 0 {
+		t.Errorf("%d refused", n)
+	}
+}
+
+func TestAMemberIsProbedOnceAtATimeAndForAMinute(t *testing.T) {
+	t.Parallel()
+	f, err := New(config(t, "a"), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	m := &entry{Member: Member{Name: "b", Addr: free(t), Life: Dead, ProcessDown: true}, missedSince: now}
+	f.table.members["b"] = m
+	due := prober{f, nil, time.Second}.due
+	if got := due(now); len(got) != 1 || got[0].ping {
+		t.Fatalf("%+v", got)
+	}
+	if got := due(now.Add(time.Second)); got != nil {
+		t.Errorf("twice at a time: %+v", got)
+	}
+	m.probing = false
+	if got := due(now.Add(time.Second)); len(got) != 1 {
+		t.Errorf("not again: %+v", got)
+	}
+	m.probing = false
+	if got := due(now.Add(connectFor + time.Second)); got != nil || m.ProcessDown {
+		t.Errorf("for ever: %+v, %+v", got, m)
+	}
+}
+
+func TestAnyAnswerEndsASuspicion(t *testing.T) {
+	t.Parallel()
+	f, err := New(config(t, "a"), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &entry{Member: Member{Name: "b"}}
+	f.table.members["b"] = m
+	now := time.Now()
+	f.unanswered("b", now)
+	if m.Suspect {
+		t.Error("suspect after one miss, which a stop of this process looks like")
+	}
+	f.unanswered("b", now.Add(time.Second))
+	if !m.Suspect || !m.missedSince.Equal(now) {
+		t.Errorf("%+v", m)
+	}
+	delegate{f}.NotifyPingComplete(m.node(), 0, nil)
+	if m.Suspect || m.missed != 0 {
+		t.Errorf("%+v", m)
+	}
+	f.unanswered("b", now)
+	if m.Suspect {
+		t.Error("misses before an answer count")
+	}
+}

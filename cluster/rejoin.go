@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// rejoinEvery is the interval at which dead members are tried. Where another host answers,
+// the interval doubles each time, up to rejoinMax.
+const (
+	rejoinEvery = time.Second
+	rejoinMax   = time.Minute
+)
+
+// attempts are the joins of an address that did not bring the member back.
+type attempts struct {
+	n    int
+	last time.Time
+}
+
+// due reports whether it is time for the next join.
+func (a attempts) due(now time.Time) bool {
+	wait := rejoinMax
+	if a.n < 6 {
+		wait = rejoinEvery << a.n
+	}
+	return a.n == 0 || now.Sub(a.last) >= wait
+}
+
+// rejoinDead joins dead members as soon as they can be reached, until ctx ends. After a
+// partition both sides have owners, so the sides must meet quickly; a join of memberlist
+// to an unreachable host takes ten seconds.
+func (f *Fleet) rejoinDead(ctx context.Context, list *memberlist.Memberlist) {
+	var mu sync.Mutex
+	tried := map[string]attempts{} // by address
+	for ctx.Err() == nil {
+		sleep(ctx, rejoinEvery)
+		room := make(chan struct{}, maxProbes)
+		var all sync.WaitGroup
+		f.mu.Lock()
+		dead, fleet := f.table.dead(f.cfg.Name), f.cfg.Fleet
+		f.mu.Unlock()
+		mu.Lock()
+		maps.DeleteFunc(tried, func(addr string, _ attempts) bool { return !slices.Contains(dead, addr) })
+		dead = slices.DeleteFunc(dead, func(addr string) bool { return !tried[addr].due(time.Now()) })
+		mu.Unlock()
+		for _, addr := range dead {
+			room <- struct{}{}
+			all.Go(func() {
+				defer func() { <-room }()
+				try, cancel := context.WithTimeout(ctx, connectTimeout)
+				defer cancel()
+				if f.hooks.connect(try, addr, fleet) == nil {
+					_, err := list.Join([]string{addr})
+					mu.Lock()
+					tried[addr] = attempts{tried[addr].n + 1, time.Now()}
+					mu.Unlock()
+					f.log.Debug("dead member answers", "address", addr, "error", err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}

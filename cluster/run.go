@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Run takes part in the fleet until ctx ends. It does not announce a leave.
+func (f *Fleet) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		list, err := f.begin()
+		if err != nil {
+			f.setError(err)
+			sleep(ctx, bindRetry)
+			continue
+		}
+		f.setError(nil)
+		f.serve(ctx, list)
+		f.end(list)
+	}
+	return nil
+}
+
+// begin creates a list for the configuration.
+func (f *Fleet) begin() (*memberlist.Memberlist, error) {
+	f.mu.Lock()
+	cfg := f.cfg
+	f.session.restart, f.session.begun, f.session.conflict = false, time.Now(), ""
+	f.mu.Unlock()
+	lib, err := cfg.library(f)
+	if err != nil {
+		return nil, err
+	}
+	if f.hooks.configure != nil {
+		if err := f.hooks.configure(lib); err != nil {
+			return nil, err
+		}
+	}
+	// Without the lock: the callback for this box itself comes at once.
+	list, err := memberlist.Create(lib)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", cfg.Bind, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.session.list, f.session.cfg, f.lines.ring = list, cfg, lib.Keyring
+	if !f.session.restart && !slices.Equal(cfg.Keys, f.cfg.Keys) { // there was no keyring to change
+		if err := exchangeKeys(lib.Keyring, cfg.Keys, f.cfg.Keys); err != nil {
+			f.log.Error("fleet keys not changed", "error", err)
+		}
+	}
+	return list, nil
+}
+
+// end stops a list and forgets its members.
+func (f *Fleet) end(list *memberlist.Memberlist) {
+	f.updating.Lock()
+	defer f.updating.Unlock()
+	f.mu.Lock()
+	f.session.list = nil
+	f.mu.Unlock()
+	if err := list.Shutdown(); err != nil {
+		f.log.Warn("fleet port not closed", "error", err)
+	}
+	f.mu.Lock()
+	f.table.clear()
+	clear(f.joins.answered)
+	f.mu.Unlock()
+}
+
+func (f *Fleet) setError(err error) {
+	f.mu.Lock()
+	news := fmt.Sprint(err) != fmt.Sprint(f.session.err)
+	f.session.err = err
+	f.mu.Unlock()
+	if news {
+		signal(f.changed)
+		if err != nil {
+			f.log.Error("fleet not joined; retrying", "error", err)
+		}
+	}
+}
+
+// serve does the work of a list, until ctx ends or another list is needed.
+func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) {
+	end := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	f.mu.Lock()
+	every := f.cfg.Timing.memberlist().ProbeInterval
+	f.mu.Unlock()
+	var background sync.WaitGroup
+	background.Go(func() { (&joiner{Fleet: f, list: list, begun: time.Now()}).run(ctx) })
+	background.Go(func() { f.rejoinDead(ctx, list) })
+	background.Go(func() { prober{f, list, every}.run(ctx) })
+	defer func() {
+		cancel()
+		// A request to a silent host takes up to ten seconds. A list waits for it before
+		// another one follows, or it would report that one's members.
+		if end.Err() == nil {
+			background.Wait()
+			f.exchange.answers.Wait()
+		}
+	}()
+	published := State{}
+	tick := time.NewTicker(housekeeping)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		state, restart, leaving := f.own.state, f.session.restart, f.session.leaving
+		moves, wait := !f.cfg.found(f.session.cfg), f.session.cfg.Timing.leaveTime()
+		f.mu.Unlock()
+		if restart {
+			// A box that keeps its name and address is back before it is missed. Otherwise
+			// members would keep the old address until they consider it dead.
+			if moves && !leaving {
+				_ = list.Leave(wait)
+			}
+			return
+		}
+		if state != published && !leaving {
+			published = state
+			// It is queued and sent in the background. The error would be a timeout.
+			f.updating.Lock()
+			_ = list.UpdateNode(noWait)
+			f.updating.Unlock()
+		}
+		f.request(list, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case now := <-tick.C:
+			f.expire(now)
+		case r := <-f.exchange.requests:
+			f.answer(ctx, list, r)
+		}
+	}
+}
+
+// expire forgets members that have been gone for long, and a name conflict that is over.
+func (f *Fleet) expire(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.table.expire(now)
+	if s := &f.session; s.conflict != "" && now.Sub(s.conflictSeen) > conflictLasts {
+		s.conflict = ""
+		signal(f.changed)
+	}
+}

@@ -1,0 +1,72 @@
+package load
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestQuiesceWaitsForTheLastWriter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	part := filepath.Join(filepath.Dir(file), "conf.d", "a.toml")
+	write := func(name string, age time.Duration) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(name, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		main, part time.Duration // ages
+		wait       time.Duration
+	}{
+		{"old files", time.Hour, time.Hour, 0},
+		{"the file is new", 0, time.Hour, quietTime},
+		{"a part is new", time.Hour, 0, quietTime},
+		{"a clock was set back", -time.Hour, time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				write(file, tt.main)
+				write(part, tt.part)
+				for _, want := range []time.Duration{tt.wait, 0} { // the second time there is nothing to wait for
+					begin := time.Now()
+					Quiesce(t.Context(), file)
+					if took := time.Since(begin); took != want {
+						t.Errorf("quiet after %s, want %s", took, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOpenReadsWhatIsWrittenToTheEnd checks that a file is not loaded in the moment in which its writer has emptied it.
+func TestOpenReadsWhatIsWrittenToTheEnd(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	text := []byte("[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		time.Sleep(quietTime / 2)
+		written <- os.WriteFile(file, text, 0o600)
+	}()
+	cfg, read, err := Open(file)
+	if err != nil || len(cfg.Services) != 1 || len(read.Files[file]) != len(text) {
+		t.Errorf("%v, read %q", err, read.Files[file])
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+}

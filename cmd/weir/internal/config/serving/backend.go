@@ -1,0 +1,136 @@
+package serving
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"weir/cmd/weir/internal/config/parse"
+	"weir/cmd/weir/internal/config/schema"
+	"weir/cmd/weir/internal/config/source"
+	"weir/lb"
+)
+
+func (s *Service) readBackends() {
+	tables := s.Subs("backend")
+	compact := s.Elements("backends")
+	if len(tables) > 0 && len(compact) > 0 {
+		s.Fail("backends", "the service also has [[service.backend]], at "+tables[0].Pos().String(), "use only one of the two")
+		return
+	}
+	for _, e := range compact {
+		a, f := parse.Backend(e.Scalar.(string))
+		if f == nil {
+			f = s.badBackend(a)
+		}
+		if f != nil {
+			s.FailAt(e, "backends", f.Text, f.Fix)
+			continue
+		}
+		s.Backends = append(s.Backends, Backend{Located{a, e.At, "backends"}, lb.Backend{Weight: 1}})
+	}
+	for i, t := range tables {
+		s.readBackend(t, fmt.Sprintf("backend[%d].address", i+1))
+	}
+}
+
+func (s *Service) readBackend(t schema.Section, name string) {
+	var b lb.Backend
+	t.Read(backendKeys(&b))
+	switch {
+	case t.Bad("max_connections"), b.Lower == 0:
+	case b.Upper == 0:
+		t.Fail("min_connections", "has no effect without max_connections", "add max_connections, or remove this")
+	case b.Lower >= b.Upper:
+		t.Fail("min_connections", fmt.Sprintf("%d is not below max_connections (%d)", b.Lower, b.Upper),
+			fmt.Sprintf("use at most %d", b.Upper-1))
+	}
+	if !t.Set("address") {
+		return
+	}
+	a, f := parse.Backend(t.Text("address"))
+	if f == nil {
+		f = s.badBackend(a)
+	}
+	if f != nil {
+		t.Fail("address", f.Text, f.Fix)
+		return
+	}
+	s.Backends = append(s.Backends, Backend{Located{a, t.At("address"), name}, b})
+}
+
+func (s *Service) badBackend(a netip.AddrPort) *source.Fault {
+	if a.Port() != 0 && len(s.Ports) > 1 {
+		return source.Faultf(fmt.Sprintf("write %q, and PORT:BACKENDPORT in ports", a.Addr()),
+			"%q has a port of its own, but the service has %d ports", a, len(s.Ports))
+	}
+	a = parse.WithPort(a, s.backendPort())
+	same := func(b Backend) bool { return parse.WithPort(b.Addr, s.backendPort()) == a }
+	if i := slices.IndexFunc(s.Backends, same); i >= 0 {
+		return source.Faultf("remove one", "%q is there twice, first at %s", s.Backends[i].Addr.Addr(), s.Backends[i].At)
+	}
+	return nil
+}
+
+// weightless are the schedulers that ignore weights.
+var weightless = []string{"rr", "lc", "dh"}
+
+// warn reports values that are valid but probably not intended.
+func (s *Service) warn() {
+	if s.LB.Keep {
+		s.Warn(source.Note, "source_address", "backends see the addresses of the clients",
+			"route their replies through this box")
+	}
+	s.warnFamilies()
+	s.warnHashing()
+	if len(s.Backends) == 0 {
+		if !s.Written("backends") && !s.Written("backend") {
+			s.Warn(source.Warning, "backends", "the service has no backends and refuses clients", `add backends = ["10.0.0.1"]`)
+		}
+		return
+	}
+	weights := map[uint32]bool{}
+	for _, b := range s.Backends {
+		weights[b.LB.Weight] = true
+	}
+	if weights[0] && len(weights) == 1 {
+		s.Warn(source.Warning, "backend", "all weights are 0, so no backend gets new connections", "use a weight above 0 for one")
+	}
+	delete(weights, 0)
+	if name := s.LB.Scheduler.Name; len(weights) > 1 && slices.Contains(weightless, name) {
+		s.Warn(source.Warning, "backend", "the weights differ, but scheduler "+strconv.Quote(name)+" ignores weights", `use "wrr" or "wlc"`)
+	}
+}
+
+// warnHashing warns of schedulers that refuse the clients of a backend with weight 0
+// and do not select another one.
+func (s *Service) warnHashing() {
+	switch sched := s.LB.Scheduler; {
+	case sched.Name == "dh":
+		s.Warn(source.Warning, "scheduler", `"dh" sends a VIP's traffic to one backend, and refuses it while this backend has weight 0 or drains`, `use "sh" or "mh"`)
+	case (sched.Name == "sh" || sched.Name == "mh") && sched.Flags&lb.Fallback == 0:
+		s.Warn(source.Warning, "scheduler_flags", strconv.Quote(sched.Name)+` without "fallback" refuses the clients of a backend that is down or drains`,
+			`add "fallback"`)
+	}
+}
+
+func (s *Service) warnFamilies() {
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		of := func(l Located) bool { return lb.FamilyOf(l.Addr.Addr()) == f }
+		vip := slices.ContainsFunc(s.VIPs, of)
+		with := slices.IndexFunc(s.Backends, func(b Backend) bool { return of(b.Located) })
+		switch {
+		case vip && with < 0 && len(s.Backends) > 0:
+			s.Warn(source.Warning, "vips", fmt.Sprintf("there are %s VIPs but no %s backends, so their clients are refused", f, f),
+				"add backends of that family")
+		case !vip && with >= 0 && len(s.VIPs) > 0:
+			b := s.Backends[with]
+			s.Add(source.Warning, b.At, source.Join(s.Shown, b.Name), fmt.Sprintf("%q is never used: there is no %s VIP", b.Addr.Addr(), f),
+				"add one, or remove it")
+		}
+		if vip && len(s.Fallback) > 0 && !slices.ContainsFunc(s.Fallback, of) {
+			s.Warn(source.Warning, "fallback", fmt.Sprintf("there are %s VIPs but no %s fallback", f, f), "add one of that family")
+		}
+	}
+}

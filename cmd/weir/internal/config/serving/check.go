@@ -1,0 +1,215 @@
+package serving
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/cmd/weir/internal/config/schema"
+	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/draft"
+	"weir/lb"
+	"weir/lb/health"
+)
+
+// checkKinds are the keys for only some types of checks.
+var checkKinds = map[string][]health.Kind{
+	"path":         {health.HTTP, health.HTTPS},
+	"host":         {health.HTTP, health.HTTPS},
+	"status":       {health.HTTP, health.HTTPS},
+	"body":         {health.HTTP, health.HTTPS},
+	"server_name":  {health.TLS, health.HTTPS, health.GRPC},
+	"verify":       {health.TLS, health.HTTPS, health.GRPC},
+	"ca_file":      {health.TLS, health.HTTPS, health.GRPC},
+	"grpc_service": {health.GRPC},
+	"grpc_tls":     {health.GRPC},
+	"send":         {health.UDP},
+	"expect":       {health.UDP},
+}
+
+func (s *Service) readCheck(files source.Files) {
+	if !s.Has("check") {
+		for _, name := range []string{"when_down", "fallback", "quorum", "hysteresis"} {
+			if s.Has(name) {
+				s.Fail(name, "has no effect without [service.check]", "add that table, or remove this")
+			}
+		}
+		return
+	}
+	t := s.Sub("check")
+	var c health.Check
+	t.Read(checkKeys(&c))
+	c.CAFile = caFile(t, files)
+	if c.Timeout > c.Interval {
+		name := "timeout"
+		if !t.Has(name) {
+			name = "interval"
+		}
+		t.Fail(name, fmt.Sprintf("the timeout (%s) is longer than the interval (%s)", draft.Duration(c.Timeout), draft.Duration(c.Interval)),
+			"lower timeout: a check must end before the next one begins")
+	}
+	if c.Kind != "" {
+		checkApplicable(t, c)
+	}
+	switch c.Kind {
+	case health.HTTP, health.HTTPS:
+		readHTTP(t, &c)
+	case health.UDP:
+		readUDP(t, &c)
+	}
+	s.Check = &health.Group{Service: s.LB.ID, Check: c, Ports: s.LB.Ports}
+	s.readQuorum()
+	s.warnProtocol(t, c)
+}
+
+// checkApplicable reports keys without an effect in this check.
+func checkApplicable(t schema.Section, c health.Check) {
+	for _, name := range t.Names() {
+		kinds, special := checkKinds[name]
+		if special && !slices.Contains(kinds, c.Kind) {
+			t.Fail(name, fmt.Sprintf("has no effect in a check of type %q", c.Kind), "remove it")
+		}
+	}
+	tls := c.Kind == health.TLS || c.Kind == health.HTTPS || c.GRPCTLS
+	if c.Kind == health.GRPC && !tls && !t.Bad("grpc_tls") {
+		for _, name := range []string{"server_name", "verify", "ca_file"} {
+			if t.Has(name) {
+				t.Fail(name, "has no effect without grpc_tls = true", "set that, or remove this")
+			}
+		}
+	}
+	if tls && t.Text("ca_file") != "" && !c.Verify && !t.Bad("verify") {
+		t.Fail("ca_file", "has no effect without verify = true", "set that, or remove this")
+	}
+}
+
+func readHTTP(t schema.Section, c *health.Check) {
+	c.Path, c.Host, c.Body = t.Text("path"), t.Text("host"), t.Text("body")
+	for _, e := range t.Elements("status") {
+		r, f := parseStatus(e)
+		if f != nil {
+			t.FailAt(e, "status", f.Text, f.Fix)
+			continue
+		}
+		c.Status = append(c.Status, r)
+	}
+	if t.EmptyList("status") {
+		t.Fail("status", "no response would pass", "remove the key for 200-399")
+	}
+}
+
+// parseStatus parses 200, "200" or "200-399".
+func parseStatus(v *source.Value) (health.StatusRange, *source.Fault) {
+	s, isText := v.Scalar.(string)
+	if !isText {
+		s = v.String()
+	}
+	from, to, ok := strings.Cut(s, "-")
+	if !ok {
+		to = from
+	}
+	a, err1 := strconv.Atoi(from)
+	b, err2 := strconv.Atoi(to)
+	switch {
+	case err1 != nil || err2 != nil:
+		return health.StatusRange{}, source.Faultf(`write 200 or "200-399"`, "%s is neither a status code nor a range of them", v)
+	case a < 100 || b > 599 || a > 599 || b < 100:
+		return health.StatusRange{}, source.Faultf("use status codes from 100 to 599", "%s is out of range", v)
+	case a > b:
+		return health.StatusRange{}, source.Faultf(fmt.Sprintf("write \"%d-%d\"", b, a), "%s is in the wrong order", v)
+	}
+	return health.StatusRange{From: a, To: b}, nil
+}
+
+// maxDatagram is the capacity of UDP over IPv4.
+const maxDatagram = 65507
+
+func readUDP(t schema.Section, c *health.Check) {
+	if !t.Has("send") {
+		t.Fail("send", "is missing, and a udp check must send something", `add send = "ping"`)
+	}
+	c.Send, c.Expect = datagram(t, "send"), datagram(t, "expect")
+	if len(c.Send) == 0 && t.Set("send") {
+		t.Fail("send", "is empty", `write text, or bytes as "hex:00 01"`)
+	}
+}
+
+func datagram(t schema.Section, name string) []byte {
+	text := t.Text(name)
+	out := []byte(text)
+	if digits, ok := strings.CutPrefix(text, "hex:"); ok {
+		var err error
+		if out, err = hex.DecodeString(strings.Join(strings.Fields(digits), "")); err != nil {
+			t.Fail(name, strconv.Quote(text)+" is not hexadecimal", `write two digits for each byte: "hex:de ad be ef"`)
+			return []byte("?") // so that it is not also reported as empty
+		}
+	}
+	if len(out) > maxDatagram {
+		t.Fail(name, fmt.Sprintf("has %d bytes, and a datagram has at most %d", len(out), maxDatagram), "shorten it")
+	}
+	return out
+}
+
+// caFile returns the name of the file and checks its content: a check that can't pass
+// would take all backends down.
+func caFile(t schema.Section, files source.Files) string {
+	name := t.Text("ca_file")
+	if name == "" {
+		return ""
+	}
+	name = source.Beside(t.At("ca_file").File, name)
+	pem, err := files.ReadFile(name)
+	switch {
+	case err != nil:
+		t.Fail("ca_file", err.Error(), "name a file that the daemon can read")
+	case !x509.NewCertPool().AppendCertsFromPEM(bytes.TrimSpace(pem)):
+		t.Fail("ca_file", name+" contains no certificate", "use a file in PEM format: -----BEGIN CERTIFICATE-----")
+	}
+	return name
+}
+
+func (s *Service) readQuorum() {
+	g := s.Check
+	g.Quorum, g.Hysteresis = s.quorum, s.hysteresis
+	n := s.largerFamily()
+	switch {
+	case n == 0 || s.Bad("backends") || s.Bad("quorum") || s.Bad("hysteresis"):
+	case g.Quorum > n:
+		s.Fail("quorum", fmt.Sprintf("%d can't be reached: no family has more than %d backends", g.Quorum, n), fmt.Sprintf("use at most %d", n))
+	case g.Quorum+g.Hysteresis > n:
+		s.Fail("hysteresis", fmt.Sprintf("a lost quorum could not return: it needs %d and %d backends, and no family has more than %d",
+			g.Quorum, g.Hysteresis, n), fmt.Sprintf("use at most %d", n-g.Quorum))
+	}
+}
+
+// largerFamily returns the number of backends of the larger family. Backends with a
+// reported problem count for both.
+func (s *Service) largerFamily() int {
+	v4 := 0
+	for _, be := range s.Backends {
+		if be.Addr.Addr().Is4() {
+			v4++
+		}
+	}
+	wrong := len(s.Elements("backends")) + len(s.Subs("backend")) - len(s.Backends)
+	return wrong + max(v4, len(s.Backends)-v4)
+}
+
+// warnProtocol warns of a check of a port with another protocol.
+func (s *Service) warnProtocol(t schema.Section, c health.Check) {
+	want := lb.TCP
+	if c.Kind == health.UDP {
+		want = lb.UDP
+	}
+	for _, p := range s.Ports {
+		if p.Proto != want && c.Port == 0 && c.Kind != "" && !t.Has("port") {
+			t.Warn(source.Warning, "type", fmt.Sprintf("checks the backends over %s, but %s is not %s", want, p.PortKey, want),
+				"make sure that they answer there, or add port")
+			return
+		}
+	}
+}

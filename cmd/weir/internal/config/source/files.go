@@ -1,0 +1,207 @@
+package source
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Files gives access to the files that a configuration names.
+type Files interface {
+	// Glob returns the names that match a pattern of filepath.Match.
+	Glob(pattern string) ([]string, error)
+	ReadFile(name string) ([]byte, error)
+	// Access returns the access rights of a file.
+	Access(name string) (Access, error)
+}
+
+// Access is the access rights of a file: its mode and the number of its group. Foreign
+// means that the owner is neither root nor the user of this process.
+type Access struct {
+	Mode    fs.FileMode
+	Group   uint32
+	Foreign bool
+}
+
+// Disk is the file system.
+type Disk struct{}
+
+// Glob implements Files.
+func (Disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
+
+// ReadFile implements Files.
+func (Disk) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+// Access implements Files.
+func (Disk) Access(name string) (Access, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return Access{}, err
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	return Access{info.Mode(), stat.Gid, stat.Uid != 0 && int(stat.Uid) != os.Geteuid()}, nil
+}
+
+// Elsewhere is the Files of a host that is not available. It has no files, but a host
+// name and every credential; their content is valid as a password and as a fleet key.
+type Elsewhere struct{}
+
+// Glob implements Files.
+func (Elsewhere) Glob(string) ([]string, error) { return nil, nil }
+
+// ReadFile implements Files.
+func (Elsewhere) ReadFile(name string) ([]byte, error) {
+	switch {
+	case name == HostName:
+		return []byte("node\n"), nil
+	case filepath.Dir(name) == credentialFolder:
+		sum := sha256.Sum256([]byte(name)) // a different one for each name
+		return []byte(base64.StdEncoding.EncodeToString(sum[:]) + "\n"), nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// Access implements Files.
+func (Elsewhere) Access(name string) (Access, error) {
+	if filepath.Dir(name) == credentialFolder {
+		return Access{Mode: 0o600}, nil
+	}
+	return Access{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+}
+
+// Environment and HostName are files of the kernel.
+const (
+	Environment = "/proc/self/environ"
+	HostName    = "/proc/sys/kernel/hostname"
+)
+
+// Lookup returns a variable of the environment, "" if there is none. HOSTNAME always
+// exists: without the variable it is the host name in lower case, like a Node's name.
+func Lookup(files Files, variable string) string {
+	env, _ := files.ReadFile(Environment) // an unreadable environment has no variables
+	for entry := range strings.SplitSeq(string(env), "\x00") {
+		if name, value, ok := strings.Cut(entry, "="); ok && name == variable {
+			return value
+		}
+	}
+	if variable != "HOSTNAME" {
+		return ""
+	}
+	name, _ := files.ReadFile(HostName)
+	return strings.ToLower(strings.TrimSpace(string(name)))
+}
+
+// Beside resolves a name in a file: relative to the file's directory.
+func Beside(file, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(file), name)
+}
+
+// Include is the key with the names of further files.
+const Include = "include"
+
+// Read reads the text of the main file and merges the included files into it. It returns
+// the names of all files, the main one first, and nil for a file that is no TOML.
+func Read(name string, data []byte, files Files, problems *Problems) (root *Value, names []string) {
+	r := reader{problems, files, []string{name}}
+	root = r.tree(name, data)
+	if root == nil {
+		return nil, r.names
+	}
+	for _, pattern := range r.patterns(root) {
+		for _, included := range r.expand(pattern) {
+			r.include(root, included)
+		}
+	}
+	return root, r.names
+}
+
+type reader struct {
+	*Problems
+	files Files
+	names []string
+}
+
+// tree reads one file.
+func (r *reader) tree(name string, data []byte) *Value {
+	root, problems := parseTOML(name, []byte(strings.TrimPrefix(string(data), "\ufeff")))
+	r.All = append(r.All, problems...)
+	return root
+}
+
+// patterns removes include from the main file's table and returns its values.
+func (r *reader) patterns(root *Value) []*Value {
+	v, ok := root.Table[Include]
+	if !ok {
+		return nil
+	}
+	delete(root.Table, Include)
+	list := v.List
+	if v.List == nil {
+		list = []*Value{v}
+	}
+	return slices.DeleteFunc(list, func(e *Value) bool {
+		_, isText := e.Scalar.(string)
+		if !isText && !e.Bad {
+			r.Add(Error, e.At, Include, e.String()+" is not a string", "write the name of a file in quotes, or a list of names")
+		}
+		return !isText
+	})
+}
+
+// expand returns the files that match a pattern, sorted, without those that are already
+// included.
+func (r *reader) expand(pattern *Value) []string {
+	names, err := r.files.Glob(Beside(pattern.At.File, pattern.Scalar.(string)))
+	if err != nil {
+		r.Add(Error, pattern.At, Include, pattern.String()+" is not a pattern", "*, ? and [a-z] match parts of names")
+	}
+	if len(names) == 0 && err == nil && !strings.ContainsAny(pattern.Scalar.(string), "*?[") {
+		r.Add(Error, pattern.At, Include, pattern.String()+" does not exist", "create the file, or remove this")
+	}
+	slices.Sort(names)
+	var out []string
+	for _, n := range slices.Compact(names) {
+		if n != filepath.Clean(r.names[0]) && !slices.Contains(r.names, n) {
+			r.names = append(r.names, n)
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (r *reader) include(root *Value, name string) {
+	data, err := r.files.ReadFile(name)
+	if err != nil {
+		r.Add(Error, Place{File: name}, "", err.Error(), "make it readable, or narrow include")
+		return
+	}
+	v := r.tree(name, data)
+	if v == nil {
+		return
+	}
+	if nested, ok := v.Table[Include]; ok {
+		r.Add(Error, nested.At, Include, "an included file can't include others", "move it to "+r.names[0])
+		delete(v.Table, Include)
+	}
+	root.merge(v, "", func(key string, first, second *Value) {
+		r.Add(Error, second.At, key, "is also set at "+first.At.String(), "keep one of them")
+	})
+}
+
+// ReadMain reads the main file.
+func ReadMain(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,119 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Severity is the effect of a Problem.
+type Severity uint8
+
+// The severities.
+const (
+	// Note is for a configuration that may be intended.
+	Note Severity = iota
+	// Warning is for a configuration that works but is probably not intended.
+	Warning
+	// Error is for a configuration that weir refuses.
+	Error
+)
+
+func (s Severity) String() string { return [...]string{"note", "warning", "error"}[s] }
+
+// Problem is one fault of a configuration.
+type Problem struct {
+	Severity Severity
+	File     string
+	// Line counts from 1; 0 means the file as a whole.
+	Line int
+	// Key is the key with the names of its tables: service.web.scheduler. Tables of a
+	// list without a name have their position in it, from 1: service.web.backend[2].weight.
+	// It may be empty.
+	Key string
+	// Text states the fault, Suggestion the fix.
+	Text, Suggestion string
+}
+
+// String returns one line in the form that editors can jump to.
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d", p.Line)
+	}
+	b.WriteString(": ")
+	if p.Severity != Error {
+		b.WriteString(p.Severity.String() + ": ")
+	}
+	if p.Key != "" {
+		b.WriteString(p.Key + ": ")
+	}
+	b.WriteString(p.Text)
+	if p.Suggestion != "" {
+		b.WriteString("; " + p.Suggestion)
+	}
+	return b.String()
+}
+
+// Errors is an invalid configuration: all its problems in the order of files and
+// lines, including warnings. At least one is an Error.
+type Errors struct {
+	Problems []Problem
+}
+
+// Error returns one line for each problem.
+func (e *Errors) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Worst returns the highest severity among problems, and false if there are none.
+func Worst(problems []Problem) (Severity, bool) {
+	if len(problems) == 0 {
+		return 0, false
+	}
+	worst := slices.MaxFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Severity, b.Severity) })
+	return worst.Severity, true
+}
+
+// Problems collects problems.
+type Problems struct {
+	All []Problem
+}
+
+// Add records a problem.
+func (p *Problems) Add(severity Severity, at Place, key, text, suggestion string) {
+	p.All = append(p.All, Problem{severity, at.File, at.Line, key, text, suggestion})
+}
+
+// Failed reports whether there is an Error.
+func (p *Problems) Failed() bool {
+	worst, ok := Worst(p.All)
+	return ok && worst == Error
+}
+
+// Sort orders the problems by files, as in names, and lines.
+func (p *Problems) Sort(names []string) {
+	slices.SortStableFunc(p.All, func(a, b Problem) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(names, a.File), slices.Index(names, b.File)),
+			cmp.Compare(a.Line, b.Line))
+	})
+	p.All = slices.Compact(p.All)
+}
+
+// Fault is a Problem without its position and key.
+type Fault struct {
+	Text, Fix string
+	Severity  Severity
+}
+
+// Faultf returns a Fault that is an Error.
+func Faultf(fix, format string, args ...any) *Fault {
+	return &Fault{fmt.Sprintf(format, args...), fix, Error}
+}

@@ -1,0 +1,211 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"weir/cmd/weir/internal/kernelmode"
+	"weir/cmd/weir/internal/query"
+	"weir/cmd/weir/internal/supervise"
+	"weir/lb"
+	"weir/lb/linux"
+)
+
+// passes run the Reconciler, and hand its results to clients, clusters and readers. The loop owns it.
+type passes struct {
+	*telemetry
+	version      string
+	kernelEvents *kernelmode.Events
+	target       *target
+	progress     *progress
+	steering     *steering
+	sources      *sources
+	inForce      *inForce
+	published    *published
+	leftovers    kernelmode.Leftovers
+	unsupported  kernelmode.Unsupported
+	held         query.Tally // objects in the kernel
+	counter      *supervise.DrainCounter
+	auditor      *supervise.Auditor
+	derived      generations // from which the tally and the last pass were made
+}
+
+// work does what is due now. An audit begins, and ends when the auditor has read the kernel: changes do not wait for it.
+func (p *passes) work(ctx context.Context) {
+	if p.progress.audits.Begin(time.Now()) {
+		p.auditor.Ask(p.target.rec.BeginAudit())
+	}
+	if !time.Now().Before(p.due()) {
+		p.sync(ctx)
+	}
+}
+
+// audited ends an audit that the auditor has read, unless it must read again.
+func (p *passes) audited(ctx context.Context, audit *lb.Audit) {
+	if p.target.rec.Reread(audit) {
+		p.auditor.Ask(audit)
+		return
+	}
+	p.metrics.Audited(time.Since(p.progress.audits.Begun))
+	// This repairs what the watch has reported. Repaired by the audit it would be counted and logged twice.
+	p.changedByOthers(p.kernelEvents.Take())
+	p.endAudit(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
+		return p.target.rec.EndAudit(ctx, now, audit)
+	})
+	if ev := p.kernelEvents.Take(); ev.Host || len(ev.Lost) > 0 {
+		p.progress.audits.Again()
+	}
+}
+
+// sync programs the changes.
+func (p *passes) sync(ctx context.Context) { p.pass(ctx, p.target.rec.Sync) }
+
+// audit is the first pass. It reads the whole kernel, unless the checks needed that already, and returns the error of it.
+func (p *passes) audit(ctx context.Context) error {
+	p.endAudit(ctx, p.target.rec.Sync)
+	return p.progress.audits.Err
+}
+
+// endAudit runs the pass at the end of an audit.
+func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
+	p.target.changes.services++ // foreign virtual servers may have come or gone
+	p.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
+		rep, err := f(ctx, now)
+		if len(rep.Drift) > 0 || err != nil || !p.progress.ready {
+			p.target.changes.kernel++
+		}
+		if ctx.Err() == nil {
+			p.progress.audits.Audited(time.Now(), p.target.cfg.Kernel.SyncPeriod, err)
+		}
+		return rep, err
+	})
+}
+
+// floor returns the time at which min_sync_period allows the next pass.
+func (p *passes) floor() time.Time { return p.progress.lastPass.Add(p.target.cfg.Kernel.MinSyncPeriod) }
+
+// due returns the time of the next pass if nothing more happens.
+func (p *passes) due() time.Time {
+	if !p.progress.since.IsZero() || p.derived.options != p.target.changes.options {
+		return p.floor()
+	}
+	due := p.progress.audits.Next
+	if !p.progress.audits.Begun.IsZero() {
+		due = time.Now().Add(p.target.cfg.Kernel.SyncPeriod) // none before this one ends
+	}
+	for _, next := range []time.Time{p.target.rec.Next(), p.sources.probes.Retry(), p.progress.patience(), p.leftovers.Next(), p.steering.announcer.Next(), p.steering.drains.Due(), p.sources.pools.Next(), p.steering.fleet.Next()} {
+		if !next.IsZero() && next.Before(due) {
+			due = next
+		}
+	}
+	if due.Before(p.floor()) {
+		return p.floor()
+	}
+	return due
+}
+
+// changedByOthers applies changes of the kernel by other programs.
+func (p *passes) changedByOthers(ev lb.Event) {
+	lost := p.target.rec.Lost(ev.Lost)
+	if len(lost) > 0 {
+		p.held.Lose(lost)
+		p.drifted(lost, ev.What)
+		p.target.causes.Add("others changed the kernel")
+	}
+	if ev.Host {
+		p.target.causes.Add("%s", ev.What)
+		p.progress.audits.Again()
+	}
+}
+
+// drifted counts objects that other programs changed, and logs them in one line.
+func (p *passes) drifted(objects []lb.Object, what string) {
+	p.metrics.Drifted(objects)
+	p.progress.drift += uint64(len(objects))
+	p.log.Warn("drift found; repairing",
+		"objects", len(objects), "first", objects[0].String(), "seen", what)
+}
+
+// pass runs a Sync or an Audit, and logs, counts and publishes the result.
+func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
+	p.derived.options = p.target.changes.options
+	since := p.progress.take()
+	begin, known, was := time.Now(), errorText(p.progress.audits.Err), p.before()
+	rep, err := f(ctx, begin)
+	took := time.Since(begin)
+	if ctx.Err() != nil {
+		return
+	}
+	p.metrics.Pass(rep, err, took)
+	p.held.Apply(rep.Ops)
+	if p.target.mode.Use == linux.ModeIPTables {
+		p.unsupported.Apply(rep.Ops)
+	}
+	if len(rep.Drift) > 0 {
+		p.drifted(rep.Drift, "audit")
+	}
+	kernelmode.LogReport(p.log, rep, p.because(was, rep, begin), took)
+	if err != nil && err.Error() != known {
+		p.log.Error("kernel not readable; it stays as it is", "error", err)
+	}
+	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Held
+	if err == nil {
+		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))
+		p.sources.watchGuard(p.progress.lastPass)
+		p.sources.programmed(p.progress.lastPass)
+		p.sources.probes.Set(p.target.rec.Catalog().HealthChecks(), p.target.rec.NodeAddrs(), p.progress.lastPass)
+		// What is admitted past the firewall is what the box answers on itself.
+		if p.target.rec.SetHealthPorts(p.sources.probes.Open()) {
+			p.target.changes.options++
+			p.target.causes.Add("healthCheckNodePorts")
+		}
+	}
+	first := !p.progress.ready && err == nil && p.progress.mayBegin(p.target.rec.Catalog().Waiting(), p.progress.lastPass, p.log)
+	if first {
+		p.progress.ready = true // even if there was nothing to do
+		p.target.changes.kernel++
+	}
+	p.steering.announce(ctx, err, since, p.progress.lastPass)
+	if p.progress.ready && err == nil {
+		p.leftovers.Forget(ctx, p.target.kernel, p.target.rec.TakenOver, p.target.cfg.Defaults.Drain, p.progress.lastPass, p.log)
+	}
+	p.publish()
+	if first { // after publish: a client may ask for the status immediately
+		supervise.Notify("READY=1")
+		supervise.FreeMemory()
+		level := slog.LevelInfo
+		if rep.Failed > 0 { // the errors are in the log
+			level = slog.LevelWarn
+		}
+		p.log.Log(ctx, level, "ready", "services", p.target.rec.Catalog().Len(), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
+	}
+	supervise.Notify("STATUS=" + p.published.statusWith(p.sources.pools.Last().Addresses).Line())
+}
+
+// before is how the Reconciler was before a pass, as far as that may be a cause.
+type before struct{ draining, pending int }
+
+func (p *passes) before() before { return before{p.target.rec.Draining(), p.target.rec.Pending()} }
+
+// because returns the causes of a pass that has just ended, and clears them: those that were added, and those that only
+// the pass itself shows.
+func (p *passes) because(was before, rep lb.Report, now time.Time) string {
+	if len(rep.Drift) > 0 {
+		p.target.causes.Add("another program changed the kernel")
+	}
+	for _, h := range p.sources.guard.Guarded {
+		if !h.Until.IsZero() && !now.Before(h.Until) {
+			p.target.causes.Add("guard_timeout of %s is over", h.Source)
+		}
+	}
+	if p.target.rec.Draining() < was.draining {
+		p.target.causes.Add("drains of backends are over")
+	}
+	if p.target.rec.Pending() < was.pending {
+		p.target.causes.Add("it failed before")
+	}
+	out := p.target.causes.String()
+	p.target.causes = nil
+	return out
+}

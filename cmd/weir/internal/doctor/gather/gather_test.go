@@ -1,0 +1,293 @@
+package gather
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/doctor"
+	"weir/cmd/weir/internal/doctor/facts"
+	"weir/k8ssync"
+)
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// box makes a folder with files as they are below /.
+func box(t *testing.T, files map[string]string) gatherer {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return gatherer{host: host{root}, Options: Options{Now: func() time.Time { return now }}}
+}
+
+// see does a reading, which must succeed.
+func see(t *testing.T, look func(context.Context) (func(*facts.Facts), error)) facts.Facts {
+	t.Helper()
+	put, err := look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := facts.Facts{Missing: map[facts.Part]string{}}
+	put(&f)
+	return f
+}
+
+func TestKernelIsReadOfListsAndOfWhatIsLoaded(t *testing.T) {
+	g := box(t, map[string]string{
+		"proc/sys/kernel/osrelease": "6.1.0-9\n", "proc/net/ip_vs": procIPVS,
+		"sys/module/ip_set/refcnt":            "1",
+		"lib/modules/6.1.0-9/modules.dep":     "kernel/net/netfilter/ipvs/ip_vs_mh.ko.xz: kernel/net/x.ko\nkernel/net/netfilter/xt_set.ko:\n",
+		"lib/modules/6.1.0-9/modules.builtin": "kernel/net/netfilter/xt_mark.ko\n",
+	})
+	k := see(t, g.kernel).Kernel
+	for m, want := range map[string]facts.ModuleState{"ip_vs": facts.Loaded, "ip_set": facts.Loaded, "ip_vs_mh": facts.Loadable, "xt_set": facts.Loadable, "xt_mark": facts.Loaded, "ip_vs_rr": facts.Absent} {
+		if k.Modules[m] != want {
+			t.Errorf("%s is %s, want %s", m, k.Modules[m], want)
+		}
+	}
+	if !k.IPVS || k.IPVSBuckets != 4096 || k.IPVSConns != 20 || k.Release != "6.1.0-9" {
+		t.Errorf("%+v", k)
+	}
+	if k := see(t, box(t, map[string]string{"proc/sys/kernel/osrelease": "6.1\n"}).kernel).Kernel; k.IPVS || k.Modules["xt_set"] != facts.Hidden {
+		t.Errorf("without lists: %+v", k)
+	}
+}
+
+func TestSysctlsAreReadByTheirNames(t *testing.T) {
+	g := box(t, map[string]string{
+		"proc/sys/net/ipv4/ip_forward": "1\n", "proc/sys/net/ipv4/conf/eth0.100/rp_filter": "2\n", "proc/sys/net/ipv4/vs/sync_threshold": "3\t50\n",
+		"proc/sys/net/netfilter/nf_conntrack_max": "5\n",
+	})
+	cfg, err := load.Parse("weir.toml", []byte("[kernel]\nsysctls = [\"net.netfilter.nf_conntrack_max=6\"]\n"), source.Disk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.cfg = cfg
+	want := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0/100.rp_filter": "2", "net.ipv4.vs.sync_threshold": "3 50", "net.netfilter.nf_conntrack_max": "5"}
+	if d := cmp.Diff(want, see(t, g.sysctls).Sysctls); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// The last file of all folders decides, by its name; one in /etc hides its namesake.
+func TestSysctlFilesAreReadInTheirOrder(t *testing.T) {
+	g := box(t, map[string]string{
+		"etc/sysctl.d/50-a.conf": "a = 1\n", "usr/lib/sysctl.d/50-a.conf": "hidden = 1\n", "usr/lib/sysctl.d/10-b.conf": "b = 1\n", "etc/sysctl.conf": "c = 1\n",
+	})
+	var got []string
+	for _, l := range see(t, g.sysctlFiles).SysctlFiles {
+		got = append(got, l.File+" "+l.Name)
+	}
+	if d := cmp.Diff([]string{"/usr/lib/sysctl.d/10-b.conf b", "/etc/sysctl.d/50-a.conf a", "/etc/sysctl.conf c"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestConntrackIsReadTwice(t *testing.T) {
+	const dir = "proc/sys/net/netfilter/nf_conntrack_"
+	g := box(t, map[string]string{dir + "count": "7\n", dir + "max": "100\n", dir + "buckets": "64\n", "proc/net/stat/nf_conntrack": conntrackStat})
+	if c := see(t, g.conntrack).Conntrack; c != (facts.ConntrackFacts{Count: 7, Max: 100, Buckets: 64, Dropped: 16}) {
+		t.Errorf("%+v", c)
+	}
+	if _, err := box(t, nil).conntrack(t.Context()); err == nil {
+		t.Error("without nf_conntrack there is nothing missing")
+	}
+}
+
+func TestSocketsHaveTheirProcesses(t *testing.T) {
+	g := box(t, map[string]string{"proc/net/tcp": procTCP, "proc/net/tcp6": procTCP6, "proc/net/udp": "", "proc/17/comm": "nginx\n", "proc/17/fd/x": ""})
+	if err := os.Symlink("socket:[123]", g.path("/proc/17/fd/5")); err != nil {
+		t.Fatal(err)
+	}
+	s := see(t, g.sockets).Sockets
+	if len(s) != 2 || s[0].PID != 17 || s[0].Process != "nginx" || s[1].PID != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestProcessesAndMemory(t *testing.T) {
+	g := box(t, map[string]string{"proc/17/comm": "kube-proxy\n", "proc/18/comm": "sh\n", "proc/meminfo": "MemTotal: 2048000 kB\nMemAvailable: 1024 kB\n"})
+	f := see(t, g.processes)
+	if d := cmp.Diff([]facts.Process{{PID: 17, Name: "kube-proxy"}}, f.Processes); d != "" || f.Memory != (facts.MemoryFacts{Total: 2000, Available: 1}) {
+		t.Errorf("%+v %s", f.Memory, d)
+	}
+}
+
+func TestNetworkdKeepsWhatTheLastFileSays(t *testing.T) {
+	for want, files := range map[bool]map[string]string{
+		true:  {"etc/systemd/networkd.conf": "[Network]\nManageForeignRoutes=yes\n", "etc/systemd/networkd.conf.d/weir.conf": "[Network]\nManageForeignRoutes = no\n"},
+		false: {"etc/systemd/networkd.conf": "#ManageForeignRoutes=no\n"},
+	} {
+		if got := box(t, files).networkdKeeps(); got != want {
+			t.Errorf("%v of %v", got, files)
+		}
+	}
+}
+
+// Rights are judged as the kernel would judge them for another user.
+func TestForbidsGoesByModesAndOwners(t *testing.T) {
+	g := box(t, map[string]string{"a/key": "secret"})
+	key := unix.Stat_t{Mode: 0o640, Uid: 5, Gid: 6}
+	for _, tt := range []struct {
+		who  account
+		need uint32
+		may  bool
+	}{
+		{account{uid: 0}, 2, true}, {account{uid: 5}, 2, true}, {account{uid: 7, gids: []uint32{6}}, 4, true},
+		{account{uid: 7, gids: []uint32{6}}, 2, false}, {account{uid: 7}, 4, false},
+	} {
+		if got := tt.who.may(key, tt.need); got != tt.may {
+			t.Errorf("%+v may %d: %v", tt.who, tt.need, got)
+		}
+	}
+	if why := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(why, "mode 0600, owner ") {
+		t.Errorf("it says %q", why)
+	}
+	if why := g.forbids(account{}, "/a/key", false); why != "" {
+		t.Errorf("root: %q", why)
+	}
+	if why := g.forbids(account{}, "/a/none", false); why != facts.NoFile {
+		t.Errorf("it says %q", why)
+	}
+	if err := os.Chmod(g.path("/a/key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(g.path("/a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if why := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(why, "/a has mode 0700") {
+		t.Errorf("it says %q", why)
+	}
+}
+
+func TestAPISkewIsReadOfItsDate(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", now.Add(-10*time.Minute).Format(http.TimeFormat))
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	const form = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: k\n  cluster: {server: %q}\ncontexts:\n- name: c\n  context: {cluster: k}\n"
+	g := box(t, map[string]string{"kubeconfig": fmt.Sprintf(form, server.URL), "gone": fmt.Sprintf(form, "https://127.0.0.1:1")})
+	a := g.api(t.Context(), k8ssync.Config{Name: "prod", Kubeconfig: "/kubeconfig"})
+	if want := (facts.API{Cluster: "prod", URL: server.URL, HasDate: true, Skew: 10 * time.Minute}); a != want {
+		t.Errorf("%+v", a)
+	}
+	if a := g.api(t.Context(), k8ssync.Config{Kubeconfig: "/gone"}); a.Error != "connection refused" {
+		t.Errorf("%+v", a)
+	}
+	if a := g.api(t.Context(), k8ssync.Config{Kubeconfig: "/none"}); !strings.Contains(a.Error, "no such file") {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestDialTellsRefusedFromSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if a := dial(t.Context(), netip.Addr{}, "x", addr); a.Error != "" || !a.Asked || a.Addr.String() != addr {
+		t.Errorf("%+v", a)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := dial(t.Context(), netip.Addr{}, "x", addr); !a.Refused {
+		t.Errorf("%+v", a)
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	if a := dial(ctx, netip.Addr{}, "x", addr); a.Refused || a.Error != "does not answer" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A reading that takes too long is given up, and its result is not guessed.
+func TestALookThatHangsIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	hang := make(chan struct{})
+	defer close(hang)
+	f := facts.Facts{Missing: map[facts.Part]string{}}
+	take(ctx, &f, []probe{{facts.Rules, func(context.Context) (func(*facts.Facts), error) {
+		<-hang
+		return func(f *facts.Facts) { f.Tables = nil }, nil
+	}}, {facts.Clock, func(context.Context) (func(*facts.Facts), error) { <-hang; return nil, errors.New("late") }}})
+	if len(f.Missing) != 2 || !strings.Contains(f.Missing[facts.Rules], "longer than") {
+		t.Errorf("%v", f.Missing)
+	}
+}
+
+// On any machine, all is read in time, and judged.
+func TestGatherLooksAtThisMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits a second between two readings")
+	}
+	none := errors.New("nobody is there")
+	f := Gather(t.Context(), Options{
+		ConfigFile: filepath.Join(t.TempDir(), "weir.toml"), NotRunning: none, Now: time.Now,
+		Ask: func(context.Context, string, any) error { return none },
+	})
+	if f.NotRunning != none.Error() || f.Config != nil || len(f.Problems) != 1 {
+		t.Errorf("%+v", f)
+	}
+	r := doctor.Judge(f)
+	for _, id := range []string{"config", "running"} {
+		if r := doctor.Judge(f, id); id == "config" && r.Errors != 1 || r.Fine > 0 {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+	if r.Well() || r.Fine == 0 {
+		t.Errorf("%s", r.Line())
+	}
+	t.Log(r.Line(), f.Missing)
+}
+
+// Echo requests have a right checksum, and only replies to them are taken for one.
+func TestEcho(t *testing.T) {
+	b := echo(false, 77, large, 9)
+	if checksum(b) != 0 {
+		t.Errorf("checksum %#x", checksum(b))
+	}
+	w := facts.Way{Backend: netip.MustParseAddr("10.0.0.1")}
+	answered(&w, b, 77)
+	if w.Large {
+		t.Error("a request is taken for a reply")
+	}
+	reply := echo(false, 77, large, 9)
+	reply[0] = 0
+	answered(&w, append([]byte{0x45, 19: 0}, reply...), 77)
+	answered(&w, reply, 78)
+	if !w.Large || w.Small {
+		t.Errorf("%+v", w)
+	}
+	six := facts.Way{Backend: netip.MustParseAddr("fd00::1")}
+	reply = echo(true, 77, small, 9)
+	reply[0] = 129
+	answered(&six, reply, 77)
+	if !six.Small {
+		t.Errorf("%+v", six)
+	}
+}

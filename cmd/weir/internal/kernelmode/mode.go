@@ -1,0 +1,64 @@
+// Package kernelmode selects between IPVS and iptables, and turns a configuration into the options of lb and lb/linux. It
+// never changes an object of a Service: lb.Reconciler does that.
+//
+// It also locks the network namespace, refuses to start beside kube-proxy, times audits, and removes the leftovers of the
+// other mode.
+package kernelmode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/cmd/weir/internal/config"
+	"weir/lb/linux"
+)
+
+// Open opens the kernel in the mode of a configuration, or in the fallback mode.
+func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Kernel, Mode, error) {
+	m := Of(cfg)
+	k, err := linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
+	if !errors.Is(err, linux.ErrNoIPVS) {
+		return k, m, err
+	}
+	if cfg.Kernel.Mode != config.ModeAuto {
+		return nil, m, fmt.Errorf("%w; kernel.mode = %q falls back to iptables", err, config.ModeAuto)
+	}
+	log.Warn("IPVS unavailable; fallback to iptables", "error", err)
+	m = Mode{Use: linux.ModeIPTables, Fallback: true}
+	k, err = linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
+	return k, m, err
+}
+
+// Timeouts returns IPVS's timeouts of a configuration; 0 keeps the kernel's value.
+func Timeouts(cfg *config.Config) linux.Timeouts {
+	seconds := func(d time.Duration) uint32 { return uint32(d / time.Second) }
+	return linux.Timeouts{
+		TCP: seconds(cfg.Kernel.TCPTimeout), TCPFin: seconds(cfg.Kernel.TCPFinTimeout), UDP: seconds(cfg.Kernel.UDPTimeout),
+	}
+}
+
+// SetTimeouts sets IPVS's timeouts, which apply to the whole box, if a configuration has any.
+func SetTimeouts(ctx context.Context, kernel *linux.Kernel, m Mode, t linux.Timeouts, log *slog.Logger) error {
+	if t == (linux.Timeouts{}) {
+		return nil
+	}
+	if m.Use == linux.ModeIPTables {
+		log.Warn("kernel.tcp_timeout, tcp_fin_timeout and udp_timeout have no effect without IPVS; conntrack's timeouts apply")
+		return nil
+	}
+	return kernel.SetTimeouts(ctx, t)
+}
+
+// Release returns the version of the running kernel.
+func Release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

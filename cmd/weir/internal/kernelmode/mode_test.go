@@ -1,0 +1,122 @@
+package kernelmode
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/load"
+	"weir/cmd/weir/internal/config/source"
+	"weir/lb"
+	"weir/lb/linux"
+)
+
+func TestWithoutIPVSItsParametersAreNotWanted(t *testing.T) {
+	t.Parallel()
+	cfg := parse(t, "")
+	for _, tt := range []struct {
+		mode linux.Mode
+		want bool
+	}{{linux.ModeIPVS, true}, {linux.ModeIPTables, false}} {
+		has, forwards := false, false
+		for _, s := range Base(cfg, Mode{Use: tt.mode}).Sysctls {
+			has = has || strings.HasPrefix(s.Name, "net.ipv4.vs.")
+			forwards = forwards || s.Name == "net.ipv4.ip_forward"
+		}
+		if has != tt.want || !forwards {
+			t.Errorf("%s: IPVS's parameters %v, forwarding %v", tt.mode, has, forwards)
+		}
+		for _, name := range KernelConfig(cfg, Mode{Use: tt.mode}, Node{}, nil).Sysctls {
+			if strings.HasPrefix(name, "net.ipv4.vs.") && !tt.want {
+				t.Errorf("%s: %s is read", tt.mode, name)
+			}
+		}
+	}
+}
+
+func TestModeThatIsWanted(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]linux.Mode{"auto": linux.ModeIPVS, "ipvs": linux.ModeIPVS, "iptables": linux.ModeIPTables} {
+		if got := Of(parse(t, "[kernel]\nmode = \""+text+"\"\n")); got != (Mode{Use: want}) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+func TestWhatTheModeCantDoIsNoted(t *testing.T) {
+	t.Parallel()
+	kernel := &lb.Fake{}
+	kernel.SetHostAddrs(map[netip.Addr]string{netip.MustParseAddr("10.1.0.1"): "eth0"})
+	rec := lb.NewReconciler(kernel, lb.Options{Base: lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}}, config.Source)
+	web, node := served(1), served(2)
+	web.Scheduler = lb.Scheduler{Name: "lc"}
+	node.VIPs = []lb.VIP{{Addr: netip.IPv4Unspecified(), Kind: lb.NodePort}}
+	node.Ports[0].NodePort = 30080
+	node.Scheduler = lb.Scheduler{Name: "wrr"}
+	node.Ports[0].Backends[0].Upper = 5
+	u := Unsupported{}
+	pass := func(services ...lb.Service) {
+		t.Helper()
+		rec.Update(lb.Update{Source: "prod", Put: services, Synced: true})
+		rec.Update(lb.Update{Source: config.Source, Synced: true})
+		rep, err := rec.Sync(context.Background(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Apply(rep.Ops)
+		whole := Unsupported{}
+		if whole.Load(rec.Have()); !cmp.Equal(u.texts(), whole.texts()) {
+			t.Errorf("followed %v, looked %v", u.texts(), whole.texts())
+		}
+	}
+	reasons := func() map[string]lb.Reason {
+		out := map[string]lb.Reason{}
+		for _, n := range u.Notes(rec.Catalog()) {
+			out[n.Service.Name] = n.Reason
+		}
+		return out
+	}
+	pass(web, node)
+	if d := cmp.Diff(map[string]lb.Reason{"s1": lb.NeedsIPVS, "s2": lb.NeedsIPVS}, reasons()); d != "" {
+		t.Errorf("notes (-want +got):\n%s", d)
+	}
+	web.Scheduler.Name = "rr"
+	pass(web)
+	if d := cmp.Diff(map[string]lb.Reason{}, reasons()); d != "" {
+		t.Errorf("notes (-want +got):\n%s", d)
+	}
+}
+
+// texts are the messages, by object.
+func (u Unsupported) texts() map[string]string {
+	out := map[string]string{}
+	for id, why := range u {
+		out[id.String()] = why
+	}
+	return out
+}
+
+func parse(t *testing.T, toml string) *config.Config {
+	t.Helper()
+	cfg, err := load.Parse("weir.toml", []byte(toml), source.Disk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// served returns a Service with its own VIP.
+func served(n int) lb.Service {
+	return lb.Service{
+		Scheduler: lb.Scheduler{Name: "rr"},
+		ID:        lb.ServiceID{Source: "prod", Namespace: "shop", Name: fmt.Sprint("s", n)},
+		VIPs:      []lb.VIP{{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}},
+		Ports:     []lb.Port{{Proto: lb.TCP, Port: 80, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}}}},
+	}
+}

@@ -1,0 +1,116 @@
+package kernelmode
+
+import (
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"weir/cmd/weir/internal/config"
+	"weir/lb"
+	"weir/lb/linux"
+)
+
+// Mode is the load balancer in the kernel.
+type Mode struct {
+	Use linux.Mode
+	// Fallback is set when mode "auto" selected iptables because the kernel has no IPVS.
+	Fallback bool
+}
+
+// Of returns the mode that a configuration requests, without asking the kernel.
+func Of(cfg *config.Config) Mode {
+	if cfg.Kernel.Mode == config.ModeIPTables {
+		return Mode{Use: linux.ModeIPTables}
+	}
+	return Mode{Use: linux.ModeIPVS}
+}
+
+// Base returns the objects and parameters that a configuration requires before any Service.
+func Base(cfg *config.Config, m Mode) lb.Base {
+	b := cfg.Base()
+	if m.Use == linux.ModeIPTables { // the parameters exist with IPVS only
+		b.Sysctls = slices.DeleteFunc(b.Sysctls, func(s lb.Sysctl) bool { return strings.HasPrefix(s.Name, "net.ipv4.vs.") })
+		b.Sync = nil
+	}
+	return b
+}
+
+// Node holds the data of the box's own Kubernetes Node: the zero value until it is known, and on a box that is no node.
+type Node struct {
+	PodCIDRs []netip.Prefix
+	Addrs    []netip.Addr
+}
+
+// Equal reports whether two Nodes hold the same data.
+func (n Node) Equal(other Node) bool {
+	return slices.Equal(n.PodCIDRs, other.PodCIDRs) && slices.Equal(n.Addrs, other.Addrs)
+}
+
+// KernelConfig returns the configuration of lb/linux.
+func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Config {
+	k := cfg.Kernel
+	out := linux.Config{
+		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
+		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
+		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
+		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil,
+	}
+	switch k.DetectLocal {
+	case config.BridgeInterface:
+		out.LocalInterfaces = []string{k.BridgeInterface}
+	case config.InterfacePrefix:
+		out.LocalInterfaces = []string{k.InterfacePrefix + "+"}
+	case config.NodeCIDR:
+		out.ClusterCIDRs = n.PodCIDRs
+	}
+	for _, s := range Base(cfg, m).Sysctls {
+		out.Sysctls = append(out.Sysctls, s.Name)
+	}
+	return out
+}
+
+// SameRules reports whether two configurations result in the same static rules.
+func SameRules(a, b linux.Config) bool {
+	a.Sysctls, a.Logger, b.Sysctls, b.Logger = nil, nil, nil, nil                                 // not part of the rules
+	a.ClusterCIDRs, b.ClusterCIDRs = slices.Concat(a.ClusterCIDRs), slices.Concat(b.ClusterCIDRs) // nil if empty
+	return reflect.DeepEqual(a, b)
+}
+
+// noAddress are ranges without any address of the box: node ports are served on no address until the Node is known.
+var noAddress = []netip.Prefix{
+	netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128),
+}
+
+// LBOptions returns the options of an lb.Reconciler.
+func LBOptions(cfg *config.Config, m Mode, n Node) lb.Options {
+	out := lb.Options{
+		Base:         Base(cfg, m),
+		Exclude:      cfg.Kernel.ExcludeCIDRs,
+		Pools:        cfg.Kernel.Pools,
+		NodePortNets: cfg.Kernel.NodePortNets,
+		Drain:        cfg.Defaults.Drain,
+		Guards:       map[string]lb.GuardOptions{},
+	}
+	if cfg.Kernel.NodePortPrimary {
+		out.NodePortNets = slices.Clone(noAddress)
+		for _, a := range n.Addrs {
+			out.NodePortNets = append(out.NodePortNets, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	// Only clusters are guarded: a changed file is the operator's request.
+	for _, c := range cfg.Clusters {
+		out.Guards[c.Name] = lb.GuardOptions{Share: c.Guard.Share, Least: c.Guard.Least, Window: c.Guard.Window, Hold: c.Guard.Hold}
+	}
+	return out
+}
+
+// Sources returns the sources of a configuration's Services: its files, and its clusters.
+func Sources(cfg *config.Config) []string {
+	out := []string{config.Source}
+	for _, c := range cfg.Clusters {
+		out = append(out, c.Name)
+	}
+	return out
+}

@@ -1,0 +1,31 @@
+package kernelmode
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"weir/lb"
+)
+
+// maxErrorLines bounds the log of one pass; the rest is in the count.
+const maxErrorLines = 5
+
+// LogReport logs what a pass did, why and how long it took.
+func LogReport(log *slog.Logger, rep lb.Report, because string, took time.Duration) {
+	if len(rep.Ops) > 0 {
+		log.Info("applied", "ops", len(rep.Ops), "first", rep.Ops[0].String(), "reason", because, "took", took)
+	}
+	if log.Enabled(context.Background(), slog.LevelDebug) { // thousands of lines need not even be made
+		for _, op := range rep.Ops {
+			log.Debug("op", "op", op.String())
+		}
+	}
+	for i, err := range rep.Errors {
+		if i == maxErrorLines {
+			log.Error("further ops failed", "errors", len(rep.Errors)-i)
+			return
+		}
+		log.Error("op failed; retrying", "error", err)
+	}
+}

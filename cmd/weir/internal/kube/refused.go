@@ -1,0 +1,47 @@
+package kube
+
+import (
+	"net/netip"
+
+	"weir/cmd/weir/internal/config"
+	"weir/k8ssync"
+)
+
+// Configs returns the clusters of a configuration for a version of weir.
+func Configs(cfg *config.Config, version string) []k8ssync.Config {
+	out := make([]k8ssync.Config, len(cfg.Clusters))
+	for i, c := range cfg.Clusters {
+		out[i] = c.Config
+		out[i].Version = version
+		out[i].Refused = refused(cfg, i)
+	}
+	return out
+}
+
+// refused returns the addresses that no VIP of the nth cluster may have: those that the box needs, and the ranges of
+// other clusters.
+func refused(cfg *config.Config, n int) k8ssync.Refused {
+	out := k8ssync.Refused{Peers: map[netip.Addr]string{}}
+	for _, s := range cfg.Services {
+		for _, p := range s.Ports {
+			for _, be := range p.Backends {
+				out.Peers[be.Addr.Addr()] = "a backend of " + s.ID.String()
+			}
+		}
+	}
+	for i, c := range cfg.Clusters {
+		if a, ok := k8ssync.ServerAddr(c.Config); ok {
+			out.Peers[a] = "the API server of cluster " + c.Name
+		}
+		if i == n {
+			continue
+		}
+		for _, p := range c.PodCIDRs {
+			out.Ranges = append(out.Ranges, k8ssync.Range{Prefix: p, What: "pods of cluster " + c.Name})
+		}
+		for _, p := range c.ServiceCIDRs {
+			out.Ranges = append(out.Ranges, k8ssync.Range{Prefix: p, What: "ClusterIPs of cluster " + c.Name})
+		}
+	}
+	return out
+}

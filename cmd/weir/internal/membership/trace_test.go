@@ -1,0 +1,106 @@
+package membership
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weir/internal/fleet"
+)
+
+func TestReadTrace(t *testing.T) {
+	t.Parallel()
+	left := trace{Boot: "b1", Uptime: time.Hour, Owned: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	for _, tt := range []struct {
+		name string
+		boot string
+		now  time.Duration
+		want bool
+	}{
+		{"a restart", "b1", time.Hour + 3*time.Second, true},
+		{"as late as may be", "b1", time.Hour + fleet.StableFor, true},
+		{"too late", "b1", time.Hour + fleet.StableFor + 1, false},
+		{"another boot", "b2", time.Hour + 3*time.Second, false},
+		{"a time to come", "b1", time.Hour - 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := left.save(dir); err != nil {
+				t.Fatal(err)
+			}
+			got, ok := readTrace(dir, tt.boot, tt.now)
+			want := trace{}
+			if tt.want {
+				want = left
+			}
+			if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); ok != tt.want || d != "" {
+				t.Errorf("believed %v (-want +got):\n%s", ok, d)
+			}
+		})
+	}
+}
+
+func TestReadTraceIgnoresBadFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, ok := readTrace(dir, "b1", time.Hour); ok {
+		t.Error("believed without a file")
+	}
+	for _, content := range []string{"", "{", `{"boot":"b1","uptime":1}{}`, `{"boot":"b1","uptime":"1"}`, `{"boot":"b1","uptime":1,"owned":["x"]}`} {
+		if err := os.WriteFile(filepath.Join(dir, traceFile), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := readTrace(dir, "b1", time.Second); ok {
+			t.Errorf("%q is believed: %+v", content, got)
+		}
+	}
+}
+
+func TestRemoveTrace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := removeTrace(dir); err != nil {
+		t.Errorf("without one: %v", err)
+	}
+	if err := (trace{Boot: "b1", Uptime: time.Second}).save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeTrace(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := readTrace(dir, "b1", time.Second); ok {
+		t.Error("it is still there")
+	}
+}
+
+func TestBoot(t *testing.T) {
+	t.Parallel()
+	before := uptime()
+	time.Sleep(time.Millisecond)
+	if after := uptime(); before <= 0 || after-before < time.Millisecond {
+		t.Errorf("uptime went from %s to %s", before, after)
+	}
+	if bootID() == "" {
+		t.Error("this boot has no name")
+	}
+}
+
+func FuzzParseTrace(f *testing.F) {
+	good, _ := json.Marshal(trace{Boot: "b1", Uptime: time.Second, Owned: []netip.Addr{netip.MustParseAddr("2001:db8::1")}})
+	f.Add(good)
+	f.Add([]byte(`{"boot":"b1","uptime":-1}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		got, ok := parseTrace(content, "b1", time.Minute)
+		if ok && (got.Boot != "b1" || got.Uptime < 0 || got.Uptime > time.Minute) {
+			t.Errorf("%q is believed as %+v", content, got)
+		}
+		if !ok && (got.Boot != "" || got.Owned != nil) {
+			t.Errorf("%q gives %+v and is not believed", content, got)
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/lb"
+	"weir/lb/health"
+	"weir/lb/linux"
+)
+
+// fixed are Sources of a test. All virtual servers are static/web's.
+func fixed(err error, backends []health.Backend, servers ...linux.ServerTraffic) Sources {
+	return Sources{
+		Traffic: func(_ context.Context, each func(string, linux.ServerTraffic)) error {
+			for _, s := range servers {
+				each("static/web", s)
+			}
+			return err
+		},
+		Checks: func(each func(health.Backend)) {
+			for _, b := range backends {
+				each(b)
+			}
+		},
+	}
+}
+
+var testFrontend = lb.Frontend{Addr: netip.MustParseAddr("2001:db8::1"), Port: 80, Proto: lb.TCP}
+
+func TestTrafficIsWrittenAsPrometheusReadsIt(t *testing.T) {
+	t.Parallel()
+	server := linux.ServerTraffic{
+		Server: lb.VirtualServer{Frontend: testFrontend},
+		Stats:  linux.Stats{Conns: 1, PacketsIn: 2, PacketsOut: 3, BytesIn: 4, BytesOut: 5},
+		Backends: []linux.BackendTraffic{{
+			Server: lb.RealServer{Addr: netip.MustParseAddrPort("[fd00::1]:8080"), Weight: 6},
+			Conns:  lb.Conns{Active: 7, Inactive: 8},
+			Stats:  linux.Stats{Conns: 9, PacketsIn: 10, PacketsOut: 11, BytesIn: 12, BytesOut: 13},
+		}},
+	}
+	web := health.Backend{
+		Service: lb.ServiceID{Source: "static", Name: "web"}, Port: lb.PortKey{Port: 80, Proto: lb.TCP},
+		Backend: netip.MustParseAddrPort("[fd00::1]:8080"), State: "up", Took: 20 * time.Millisecond,
+	}
+	down, unknown := web, web
+	down.Backend, down.State, down.Took = netip.MustParseAddrPort("[fd00::2]:8080"), "down", 250*time.Millisecond
+	unknown.State, unknown.Took = "unknown", time.Second
+	from := fixed(errors.New("cut short"), []health.Backend{web, down, unknown}, server)
+	const service = `{service="static/web",vip="2001:db8::1",port="80",protocol="tcp"`
+	const backend = service + `,backend="[fd00::1]:8080"`
+	want := []string{
+		"weir_traffic_read_failed 1",
+		`weir_check_last_duration_seconds{service="static/web",port="80",protocol="tcp"} 0.25`,
+		"weir_service_connections_total" + service + "} 1",
+		"weir_service_packets_total" + service + `,direction="in"} 2`,
+		"weir_service_packets_total" + service + `,direction="out"} 3`,
+		"weir_service_bytes_total" + service + `,direction="in"} 4`,
+		"weir_service_bytes_total" + service + `,direction="out"} 5`,
+		"weir_service_open_connections" + service + `,state="active"} 7`,
+		"weir_service_open_connections" + service + `,state="inactive"} 8`,
+		"weir_backend_connections_total" + backend + "} 9",
+		"weir_backend_bytes_total" + backend + "} 25",
+		"weir_backend_open_connections" + backend + "} 7",
+	}
+	const checked = `weir_backend_up{service="static/web",port="80",protocol="tcp",backend="`
+	text, samples := written(t, from, true)
+	if d := cmp.Diff(slices.Insert(slices.Clone(want), 2, checked+`[fd00::1]:8080"} 1`, checked+`[fd00::2]:8080"} 0`), samples); d != "" {
+		t.Errorf("samples (-want +got):\n%s", d)
+	}
+	if n := strings.Count(text, "# TYPE "); n != 10 {
+		t.Errorf("%d metrics, want 10:\n%s", n, text)
+	}
+	if text, samples := written(t, from, false); !slices.Equal(samples, want[:9]) || strings.Count(text, "# TYPE ") != 6 {
+		t.Errorf("without those of backends:\n%s", text)
+	}
+}
+
+// written returns what is written, and the samples in it.
+func written(t *testing.T, from Sources, perBackend bool) (text string, samples []string) {
+	var b strings.Builder
+	from.write(t.Context(), &b, perBackend)
+	for line := range strings.Lines(b.String()) {
+		if !strings.HasPrefix(line, "#") {
+			samples = append(samples, strings.TrimSpace(line))
+		}
+	}
+	return b.String(), samples
+}
+
+// BenchmarkScrape writes the traffic of 10,000 services of ten backends each, without and with the series of backends;
+// B/op is the garbage of a scrape beside the messages of the kernel.
+func BenchmarkScrape(b *testing.B) {
+	server := linux.ServerTraffic{Server: lb.VirtualServer{Frontend: testFrontend}, Backends: make([]linux.BackendTraffic, 10)}
+	for i := range server.Backends {
+		server.Backends[i].Server.Addr = netip.MustParseAddrPort("10.0.0.1:8080")
+	}
+	from := fixed(nil, nil, slices.Repeat([]linux.ServerTraffic{server}, 10_000)...)
+	b.Run("services", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			from.write(b.Context(), io.Discard, false)
+		}
+	})
+	checked := make([]health.Backend, 100_000)
+	for i := range checked {
+		checked[i] = health.Backend{Service: lb.ServiceID{Source: "static", Name: strconv.Itoa(i / 10)}, Backend: netip.MustParseAddrPort("10.0.0.1:8080"), State: "up"}
+	}
+	from.Checks = fixed(nil, checked).Checks
+	b.Run("backends", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			from.write(b.Context(), io.Discard, true)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package query
+
+import (
+	"context"
+	"net/netip"
+
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+	"weir/lb/health"
+	"weir/lb/linux"
+)
+
+// Health returns the results of all checks, and the Services without a check.
+func Health(checks *health.Checker, owners *Owners) status.Health {
+	doc := status.Health{Backends: []status.CheckedBackend{}, Unchecked: []status.Unchecked{}}
+	verdicts := checks.Health()
+	for _, x := range checks.Backends() {
+		doc.Backends = append(doc.Backends, status.CheckedBackend{
+			Service: x.Service.String(), Port: x.Port.String(), Backend: x.Backend.String(), State: x.State, Since: x.Since,
+			Checked: x.Checked, Duration: x.Took.Seconds(), Error: x.Error, Checks: x.Checks, Failures: x.Failures, Flaps: x.Flaps,
+			QuorumLost: verdicts[x.Service].Lost[lb.FamilyPort{Port: x.Port, Family: lb.FamilyOf(x.Backend.Addr())}],
+		})
+	}
+	doc.Unchecked = append(doc.Unchecked, owners.Unchecked()...)
+	return doc
+}
+
+// ShowHealth adds the states of checks and the drains of backends to the kernel's virtual servers.
+func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, draining map[lb.Drain]bool) {
+	verdicts := map[lb.RealServer]health.Backend{}
+	for _, x := range checked {
+		key := lb.RealServer{Frontend: lb.Frontend{Port: x.Port.Port, Proto: x.Port.Proto}, Addr: x.Backend}
+		verdicts[key] = x
+	}
+	for i := range doc.Frontends {
+		f := &doc.Frontends[i]
+		owner, _ := owners.Of(f.Key)
+		for j := range f.Servers {
+			s := &f.Servers[j]
+			key := lb.RealServer{Frontend: lb.Frontend{Port: f.Key.Port, Proto: f.Key.Proto}, Addr: s.Key}
+			if x, ok := verdicts[key]; ok && x.Service == owner.ServiceID {
+				s.Health = x.State
+				if x.State != "up" {
+					s.Error = x.Error
+				}
+			}
+			s.Draining = draining[lb.Drain{Frontend: f.Key, Backend: s.Key}]
+		}
+	}
+}
+
+// CountConnections adds the open connections to the drained VIPs.
+func CountConnections(ctx context.Context, kernel *linux.Kernel, doc *status.Drained) error {
+	index := map[netip.Addr]int{}
+	for i, v := range doc.VIPs {
+		index[netip.MustParseAddr(v.Address)] = i
+	}
+	return kernel.Connections(ctx, func(c linux.Connection) bool {
+		if i, ok := index[c.VIP.Addr()]; ok && IsOpen(c) {
+			doc.VIPs[i].Connections++
+		}
+		return true
+	})
+}
+
+// OpenConnections returns the number of connections to all drained VIPs.
+func OpenConnections(d status.Drained) (n int) {
+	for _, v := range d.VIPs {
+		n += v.Connections
+	}
+	return n
+}

@@ -1,0 +1,91 @@
+// Package statefile reads and replaces the small files that weir keeps for its next start. It never follows
+// a link, never reads without bound and never leaves half a file behind.
+package statefile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Corrupt is the ending of a file that was set aside.
+const Corrupt = ".corrupt"
+
+// Read returns the content of a file of at most limit bytes. Another user may own the folder, so a link, a pipe or a
+// device is refused. The error of a missing file matches fs.ErrNotExist.
+func Read(name string, limit int64) (content []byte, err error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file: move it away", name)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", name, info.Size(), limit)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// Decode reads one JSON document with known fields only, and nothing after it.
+func Decode(content []byte, doc any) error {
+	dec := json.NewDecoder(bytes.NewReader(content))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(doc); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is data after the document")
+	}
+	return nil
+}
+
+// Replace writes a file, and makes its folder if there is none. After a power cut the old or the new content is there.
+func Replace(name string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return syncFolder(name)
+}
+
+// Remove deletes a file for good. A missing file is no error.
+func Remove(name string) error {
+	err := os.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, syncFolder(name))
+}
+
+// SetAside renames a file that can't be used.
+func SetAside(name string) error { return os.Rename(name, name+Corrupt) }
+
+func syncFolder(name string) error {
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

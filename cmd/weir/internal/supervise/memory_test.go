@@ -1,0 +1,52 @@
+package supervise
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestCgroupLimit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"no cgroups": {nil, math.MaxInt64},
+		"version 1":  {map[string]string{"proc/self/cgroup": "3:memory:/weir\n"}, math.MaxInt64},
+		"no limit": {map[string]string{
+			"proc/self/cgroup": "0::/system.slice/weir.service\n",
+			"sys/fs/cgroup/system.slice/weir.service/memory.high": "max\n",
+			"sys/fs/cgroup/system.slice/weir.service/memory.max":  "max\n",
+		}, math.MaxInt64},
+		"MemoryHigh below MemoryMax": {map[string]string{
+			"proc/self/cgroup": "0::/system.slice/weir.service\n",
+			"sys/fs/cgroup/system.slice/weir.service/memory.high": "1000\n",
+			"sys/fs/cgroup/system.slice/weir.service/memory.max":  "2000\n",
+		}, 1000},
+		"the slice has less": {map[string]string{
+			"proc/self/cgroup": "0::/system.slice/weir.service\n",
+			"sys/fs/cgroup/system.slice/weir.service/memory.high": "1000\n",
+			"sys/fs/cgroup/system.slice/memory.max":               "700\n",
+		}, 700},
+		"in a container": {map[string]string{
+			"proc/self/cgroup":         "0::/\n",
+			"sys/fs/cgroup/memory.max": "500\n",
+		}, 500},
+	} {
+		root := t.TempDir()
+		for file, text := range test.files {
+			file = filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := cgroupLimit(root); got != test.want {
+			t.Errorf("%s: %d instead of %d", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+// Package prose checks the text of the project against its word list. It never judges
+// identifiers, strings of tests or generated text. It reads Markdown, HTML and SVG, the
+// comments of TOML, YAML, shell scripts and units, the comments and strings of Go, JavaScript
+// and CSS, and the texts of the dashboard.
+//
+// The rules are in words.txt: one regular expression and its replacement a line.
+// exceptions.txt lists reviewed uses, with the reason for each.
+package prose
+
+import (
+	"bufio"
+	_ "embed"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// longest is the greatest number of words in a sentence of the documentation.
+const longest = 25
+
+//go:embed words.txt
+var words string
+
+//go:embed exceptions.txt
+var exceptions string
+
+// Finding is one place where the text breaks a rule.
+type Finding struct {
+	File string
+	Line int
+	Text string // the offending words
+	Use  string // the replacement or the rule
+}
+
+// String formats the finding as an editor can jump to it.
+func (f Finding) String() string {
+	return fmt.Sprintf("%s:%d: %q: %s", f.File, f.Line, f.Text, f.Use)
+}
+
+// rule is one line of words.txt. A rule of the documentation does not apply to Go files.
+type rule struct {
+	match *regexp.Regexp
+	use   string
+	docs  bool
+}
+
+// passage is a piece of running text that starts at a line.
+type passage struct {
+	line int
+	text string
+	docs bool // part of the documentation, with its limits on sentences
+}
+
+// Check returns the findings in the files below the given folders of root, sorted by
+// file and line. Without folders it checks everything.
+func Check(root string, folders ...string) ([]Finding, error) {
+	rules, err := readRules(words)
+	if err != nil {
+		return nil, err
+	}
+	allowed := readExceptions(exceptions)
+	if len(folders) == 0 {
+		folders = []string{"."}
+	}
+	var out []Finding
+	for _, folder := range folders {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			if d.IsDir() {
+				if skipsFolder(name) {
+					return filepath.SkipDir
+				}
+				return nil
+			}
+			found, err := checkFile(path, filepath.ToSlash(name), rules)
+			out = append(out, found...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(out, allowed.has), nil
+}
+
+// skipsFolder reports whether a folder has nothing that people wrote for readers.
+func skipsFolder(name string) bool {
+	base := filepath.Base(name)
+	return base == "testdata" || base == "artifacts" || base == "dist" || base == "bin" || base == "prose" ||
+		base == "peers" || len(base) > 1 && base[0] == '.'
+}
+
+func checkFile(path, name string, rules []rule) ([]Finding, error) {
+	read := reader(name)
+	if read == nil {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	passages, err := read(name, string(text))
+	if err != nil {
+		return nil, err
+	}
+	var out []Finding
+	for _, p := range passages {
+		out = append(out, judge(p, rules)...)
+	}
+	if strings.HasSuffix(name, ".go") {
+		keys, err := logKeys(name, string(text))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, keys...)
+	}
+	for i := range out {
+		out[i].File = name
+	}
+	return out, nil
+}
+
+// otherKeys are keys of log attributes with another standard name.
+var otherKeys = map[string]string{
+	"err": "error", "failure": "error",
+	"why": "reason", "how": "reason", "who": "reason", "because": "reason", "cause": "reason",
+}
+
+// logMethods are the methods of slog.Logger, and the helpers of this project that pass keys
+// to one.
+var logMethods = []string{
+	"Debug", "Info", "Warn", "Error", "Log", "LogAttrs", "With",
+	"DebugContext", "InfoContext", "WarnContext", "ErrorContext",
+	"info", "warning", "warn",
+}
+
+// logKeys returns the keys of log attributes that are not the standard ones. A call is a
+// log call if it has the name of a method of slog.Logger, or of a helper of it (logMethods),
+// and a constant key.
+func logKeys(name, text string) ([]Finding, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, text, 0)
+	if err != nil {
+		return nil, err
+	}
+	var out []Finding
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok || len(call.Args) < 2 {
+			return true
+		}
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		keys := call.Args[1:] // after a message or a context
+		if x, ok := method.X.(*ast.Ident); ok && x.Name == "slog" {
+			keys = call.Args[:1] // slog.String and the other constructors of attributes
+		} else if !slices.Contains(logMethods, method.Sel.Name) {
+			return true
+		}
+		for _, arg := range keys {
+			l, ok := arg.(*ast.BasicLit)
+			if !ok || l.Kind != token.STRING {
+				continue
+			}
+			key, err := strconv.Unquote(l.Value)
+			if use := otherKeys[key]; err == nil && use != "" {
+				out = append(out, Finding{Line: set.Position(l.Pos()).Line, Text: key, Use: "the key of this log attribute is " + use})
+			}
+		}
+		return true
+	})
+	return out, nil
+}
+
+// judge returns what is wrong with a passage.
+func judge(p passage, rules []rule) []Finding {
+	var out []Finding
+	for _, r := range rules {
+		if r.docs && !p.docs {
+			continue
+		}
+		for _, at := range r.match.FindAllStringIndex(p.text, -1) {
+			out = append(out, Finding{Line: p.line + strings.Count(p.text[:at[0]], "\n"), Text: p.text[at[0]:at[1]], Use: r.use})
+		}
+	}
+	if !p.docs {
+		return out
+	}
+	line := p.line
+	for _, s := range sentenceEnd.Split(p.text, -1) {
+		if n := len(strings.Fields(s)); n > longest {
+			start := strings.Join(strings.Fields(s)[:6], " ")
+			out = append(out, Finding{Line: line, Text: start + " ...", Use: strconv.Itoa(n) + " words in a sentence; at most " + strconv.Itoa(longest)})
+		}
+		line += strings.Count(s, "\n")
+	}
+	return out
+}
+
+var sentenceEnd = regexp.MustCompile(`[.!?:]["')]*(?:\s|$)|\n\n`)
+
+// readRules parses words.txt: "expression => replacement", below "[docs]" for the
+// documentation only.
+func readRules(text string) ([]rule, error) {
+	var out []rule
+	docs := false
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		l := strings.TrimSpace(lines.Text())
+		if l == "[docs]" {
+			docs = true
+		}
+		match, use, ok := strings.Cut(l, " => ")
+		if !ok || l[0] == '#' {
+			continue
+		}
+		// A phrase may be broken over two lines.
+		match = strings.ReplaceAll(strings.TrimSpace(match), " ", `\s+`)
+		re, err := regexp.Compile(`(?i)\b(?:` + match + `)\b`)
+		if err != nil {
+			return nil, fmt.Errorf("words.txt: %w", err)
+		}
+		out = append(out, rule{re, strings.TrimSpace(use), docs})
+	}
+	return out, nil
+}
+
+// excepted is the set of reviewed uses: a file, or "*", and the words found in it.
+type excepted map[[2]string]bool
+
+func (e excepted) has(f Finding) bool {
+	text := strings.ToLower(strings.Join(strings.Fields(f.Text), " "))
+	return e[[2]string{f.File, text}] || e[[2]string{"*", text}]
+}
+
+// readExceptions parses exceptions.txt: "file: words  # reason".
+func readExceptions(text string) excepted {
+	out := excepted{}
+	for l := range strings.Lines(text) {
+		l, _, _ = strings.Cut(l, "#")
+		if file, found, ok := strings.Cut(strings.TrimSpace(l), ": "); ok {
+			out[[2]string{file, strings.ToLower(strings.TrimSpace(found))}] = true
+		}
+	}
+	return out
+}

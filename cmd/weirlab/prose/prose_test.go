@@ -1,0 +1,77 @@
+package prose
+
+import (
+	"flag"
+	"strings"
+	"testing"
+)
+
+var dirs = flag.String("dirs", ".", "folders to check, separated by commas")
+
+// TestProse applies the rules to the whole project.
+func TestProse(t *testing.T) {
+	found, err := Check("../../..", strings.Split(*dirs, ",")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		t.Error(f)
+	}
+}
+
+func TestRules(t *testing.T) {
+	rules, err := readRules(words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, file, text string
+		want             int
+	}{
+		{"a plain sentence", "a.md", "weir announces the route via BGP.", 0},
+		{"a private word", "a.md", "The route is mended.", 1},
+		{"code is not prose", "a.md", "Type `weir whose`.\n\n    whoever\n\n```\nwhose\n```\n", 0},
+		{"a clause without a noun", "a.md", "It shows what fails.", 1},
+		{"a long sentence", "a.md", "one two three four five six seven eight nine ten a b c d e f g h i j k l m n o p.", 1},
+		{"a table's cells are apart", "a.md", "| one two three four five six seven eight nine ten a b | c d e f g h i j k l m n o p |", 0},
+		{"a comment", "configs/a.toml", "# The default.\n#key = 1\n# Nobody uses it.\nkey = \"whose\"\n", 1},
+		{"an alert", "a.yml", "description: 'nobody answers'", 1},
+		{"a page", "a.html", "<p>{{if .Whose}}fine{{end}} <code>whose</code></p><p>whose</p>", 1},
+		{"a comment and a string", "a.go", "package a\n\n// F mends.\nvar f = \"put it right\"\n", 2},
+		{"a comment of a test, but no string", "a_test.go", "package a\n\n// F mends.\nvar f = \"put it right\"\n", 1},
+		{"an identifier", "a.go", "package a\n\nvar whose = \"fine words\"\n", 0},
+		{"a comment of the core", "lb/a.go", "package a\n\n// F mends.\nvar f = 1\n", 0},
+		{"a phrase over two lines", "a.md", "A route goes out by\nBGP.", 1},
+		{"a script", "a.js", "// Nobody\nconst whose = \"a string whose words count\"; // mended\nconst u = \"https://whose\";\n", 3},
+		{"a style sheet", "a.css", "/* A state\n * that nobody sees. */\n.whose { color: red; }\n", 1},
+		{"a drawing", "a.svg", "<svg><text x='1' class='whose'>nobody</text></svg>", 1},
+		{"a shell script", "a.sh", "# Nobody runs it.\nwhose=1\n", 1},
+		{"a unit", "systemd/a.service", "# Nobody runs it.\nWhose=1\n", 1},
+		{"a maintainer script", "packaging/scripts/deb/prerm", "# Nobody runs it.\nwhose=1\n", 1},
+		{"a dashboard", "packaging/grafana/a.json", "{\n\"title\": \"nobody\",\n\"expr\": \"whose\"}", 1},
+		{"a log key of a method with a context", "a.go", "package a\n\nfunc f() { log.Log(ctx, level, \"backend down\", \"why\", 1) }\n", 1},
+		{"a log key of a helper", "a.go", "package a\n\nfunc f() { f.warning(\"backend down\", \"err\", 1) }\n", 1},
+		{"an attribute", "a.go", "package a\n\nvar x = slog.String(\"why\", y)\n", 1},
+		{"a log key", "a.go", "package a\n\nfunc f() { log.Warn(\"backend down\", \"err\", 1) }\n", 1},
+		{"a standard log key", "a.go", "package a\n\nfunc f() { log.Warn(\"backend down\", \"error\", 1) }\n", 0},
+	} {
+		passages, err := reader(tt.file)(tt.file, tt.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []Finding
+		for _, p := range passages {
+			found = append(found, judge(p, rules)...)
+		}
+		if strings.HasSuffix(tt.file, ".go") {
+			keys, err := logKeys(tt.file, tt.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, keys...)
+		}
+		if len(found) != tt.want {
+			t.Errorf("%s: found %v, want %d", tt.name, found, tt.want)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package ipam
+
+import (
+	"maps"
+	"net/netip"
+
+	"weir/lb"
+)
+
+// inventory is all that an Allocator knows, and that its decisions read.
+type inventory struct {
+	layout
+	requests map[lb.ServiceID]*Request
+	synced   map[string]bool
+	listed   map[netip.Addr]map[lb.ServiceID]struct{} // the Services with an address in their status
+	book
+	inFlight
+}
+
+// book has the claims.
+type book struct {
+	claims   map[netip.Addr]*Claim
+	gone     map[netip.Addr]uint64 // versions at which addresses ceased to have a claim
+	keepGone int                   // how many of these are kept
+	// holds are the addresses with a Service in their claims, keyed the addresses that are
+	// shared by a key.
+	holds map[lb.ServiceID]map[netip.Addr]struct{}
+	keyed map[shareKey]map[netip.Addr]int
+}
+
+// shareKey is a key within a namespace of a cluster; without those, it is the key in
+// all of them.
+type shareKey struct{ source, namespace, key string }
+
+// keepGone is how many versions of deleted claims are kept at least, before those that are
+// no longer of use are removed.
+const keepGone = 256
+
+func newBook() book {
+	return book{
+		claims: map[netip.Addr]*Claim{}, gone: map[netip.Addr]uint64{}, keepGone: keepGone,
+		holds: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{},
+	}
+}
+
+// replace replaces a claim by another; nil is none.
+func (b *book) replace(x netip.Addr, old, c *Claim) {
+	if old != nil {
+		b.index(x, *old, -1)
+		for _, h := range old.Holders {
+			remove(b.holds, h.Service, x)
+		}
+	}
+	if c == nil {
+		delete(b.claims, x)
+		return
+	}
+	b.claims[x] = c
+	b.index(x, *c, +1)
+	for _, h := range c.Holders {
+		insert(b.holds, h.Service, x)
+	}
+}
+
+// index counts the keys by which an address is shared.
+func (b *book) index(x netip.Addr, c Claim, n int) {
+	for _, h := range c.Holders {
+		if h.Share == "" {
+			continue
+		}
+		for _, k := range []shareKey{{h.Service.Source, h.Service.Namespace, h.Share}, {key: h.Share}} {
+			if b.keyed[k] == nil {
+				b.keyed[k] = map[netip.Addr]int{}
+			}
+			if b.keyed[k][x] += n; b.keyed[k][x] == 0 {
+				delete(b.keyed[k], x)
+			}
+			if len(b.keyed[k]) == 0 {
+				delete(b.keyed, k)
+			}
+		}
+	}
+}
+
+// forget removes the versions of deleted claims that no event can precede. The answer to a
+// write may still be in flight.
+func (b *book) forget(version uint64, flights map[netip.Addr]flight) {
+	maps.DeleteFunc(b.gone, func(x netip.Addr, v uint64) bool {
+		_, flying := flights[x]
+		return v <= version && !flying
+	})
+}
+
+// flight is a Write that is in flight.
+type flight struct {
+	Write
+	by       lb.ServiceID
+	version  string // of the Service
+	reported bool   // the claim of the address was reported since
+}
+
+// inFlight has the Writes that are in flight.
+type inFlight struct {
+	flights map[netip.Addr]flight
+	busy    map[lb.ServiceID]int // how many of them are a Service's
+	// checked are the claims that were read since a Service had a version.
+	checked map[lb.ServiceID]map[netip.Addr]string
+}
+
+func newInFlight() inFlight {
+	return inFlight{
+		flights: map[netip.Addr]flight{}, busy: map[lb.ServiceID]int{}, checked: map[lb.ServiceID]map[netip.Addr]string{},
+	}
+}
+
+func (w *inFlight) add(f flight) {
+	w.flights[f.Claim.Addr] = f
+	w.busy[f.by]++
+}
+
+func (w *inFlight) remove(x netip.Addr) (flight, bool) {
+	f, ok := w.flights[x]
+	if !ok {
+		return flight{}, false
+	}
+	delete(w.flights, x)
+	if w.busy[f.by]--; w.busy[f.by] == 0 {
+		delete(w.busy, f.by)
+	}
+	return f, true
+}
+
+// reported records that the claim of an address was reported during a write of it.
+func (w *inFlight) reported(x netip.Addr) {
+	if f, ok := w.flights[x]; ok {
+		f.reported = true
+		w.flights[x] = f
+	}
+}
+
+// check records that the known claim is later than a version of a Service.
+func (w *inFlight) check(f flight) {
+	if w.checked[f.by] == nil {
+		w.checked[f.by] = map[netip.Addr]string{}
+	}
+	w.checked[f.by][f.Claim.Addr] = f.version
+}
+
+// taken reports whether only a Service that requests just this address may get it.
+func (a *inventory) taken(s *span, x netip.Addr) bool {
+	if _, flying := a.flights[x]; flying {
+		return true
+	}
+	return a.claims[x] != nil || len(a.listed[x]) > 0 || len(a.reserved[x]) > 0 || s.pool.avoids(s.Range, x)
+}
+
+// lowest returns the lowest free address of a span; invalid is none. Each address is
+// checked once, and again only after it was freed.
+func (a *inventory) lowest(s *span) netip.Addr {
+	for len(s.freed.items) > 0 {
+		x := s.freed.top()
+		if !a.taken(s, x) {
+			return x
+		}
+		delete(s.inFreed, s.freed.pop())
+	}
+	for s.next.IsValid() && !s.Last.Less(s.next) {
+		if !a.taken(s, s.next) {
+			return s.next
+		}
+		s.next = s.next.Next()
+	}
+	return netip.Addr{}
+}
+
+// insert and remove keep a set of values for each key.
+func insert[K, V comparable](m map[K]map[V]struct{}, k K, v V) {
+	if m[k] == nil {
+		m[k] = map[V]struct{}{}
+	}
+	m[k][v] = struct{}{}
+}
+
+func remove[K, V comparable](m map[K]map[V]struct{}, k K, v V) {
+	delete(m[k], v)
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}

@@ -1,0 +1,124 @@
+package ipam
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"weir/lb"
+)
+
+// schedule is which Services are decided, and when.
+type schedule struct {
+	queue     queue
+	waiting   map[lb.ServiceID]struct{} // queued when a write ends
+	wanting   map[lb.ServiceID]struct{} // queued when something becomes free
+	someFreed bool                      // something did
+	last      map[lb.ServiceID]Decision // the last of each Service
+}
+
+// queue has the Services to decide, in order, now and later.
+type queue struct {
+	now      heap[turn]
+	at       map[lb.ServiceID]turn // the valid one, of each that is in now
+	retained heap[retained]
+	known    map[retained]struct{} // those that are in retained
+}
+
+// turn is a Service's place in the queue: Services with addresses come first, then the
+// oldest.
+type turn struct {
+	rank    int
+	created int64
+	id      lb.ServiceID
+}
+
+// retained is the start of the retention of an address for a Service.
+type retained struct {
+	released time.Time
+	id       lb.ServiceID
+}
+
+func newSchedule() schedule {
+	return schedule{
+		queue: queue{
+			now: heap[turn]{less: func(a, b turn) bool {
+				return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.created, b.created), a.id.Compare(b.id)) < 0
+			}},
+			at:       map[lb.ServiceID]turn{},
+			retained: heap[retained]{less: func(a, b retained) bool { return a.released.Before(b.released) }},
+			known:    map[retained]struct{}{},
+		},
+		waiting: map[lb.ServiceID]struct{}{}, wanting: map[lb.ServiceID]struct{}{}, last: map[lb.ServiceID]Decision{},
+	}
+}
+
+// put queues a turn.
+func (s *schedule) put(t turn) {
+	delete(s.waiting, t.id)
+	s.queue.put(t)
+}
+
+// remind queues the released holders of a claim for the end of their retention.
+func (s *schedule) remind(c *Claim) {
+	for _, h := range c.Holders {
+		if !h.Released.IsZero() {
+			s.queue.remind(retained{h.Released, h.Service})
+		}
+	}
+}
+
+func (s *schedule) clearRetained() {
+	s.queue.retained.items = nil
+	clear(s.queue.known)
+}
+
+// remember records the last decision, and whether its Service waits for more.
+func (s *schedule) remember(d Decision, exists bool) {
+	delete(s.last, d.Service)
+	delete(s.wanting, d.Service)
+	if !exists {
+		return
+	}
+	s.last[d.Service] = d
+	left := func(n Note) bool { return n.Reason == FamilyLeft }
+	if d.Pending.Reason != "" || slices.ContainsFunc(d.Notes, left) {
+		s.wanting[d.Service] = struct{}{}
+	}
+}
+
+// remind queues the end of a retention, once for each.
+func (q *queue) remind(r retained) {
+	r.released = r.released.UTC().Round(0) // equal times are the same
+	if _, in := q.known[r]; !in {
+		q.known[r] = struct{}{}
+		q.retained.push(r)
+	}
+}
+
+// due removes the retention that has ended first; false is none.
+func (q *queue) due(now time.Time, after time.Duration) (retained, bool) {
+	if len(q.retained.items) == 0 || now.Before(q.retained.top().released.Add(after)) {
+		return retained{}, false
+	}
+	r := q.retained.pop()
+	delete(q.known, r)
+	return r, true
+}
+
+func (q *queue) put(t turn) {
+	if q.at[t.id] != t {
+		q.at[t.id] = t
+		q.now.push(t)
+	}
+}
+
+func (q *queue) pop() (lb.ServiceID, bool) {
+	for len(q.now.items) > 0 {
+		if t := q.now.pop(); q.at[t.id] == t {
+			delete(q.at, t.id)
+			return t.id, true
+		}
+	}
+	return lb.ServiceID{}, false
+}

@@ -1,0 +1,243 @@
+package k8ssync
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// amount is the size of objects.
+type amount struct {
+	services, slices, endpoints, nodes int
+	bytes                              int // about
+}
+
+func (a amount) plus(b amount) amount {
+	return amount{a.services + b.services, a.slices + b.slices, a.endpoints + b.endpoints, a.nodes + b.nodes, a.bytes + b.bytes}
+}
+
+func (a amount) minus(b amount) amount {
+	return amount{a.services - b.services, a.slices - b.slices, a.endpoints - b.endpoints, a.nodes - b.nodes, a.bytes - b.bytes}
+}
+
+// most limits the objects of one cluster, so that none exhausts the box. Kubernetes
+// itself is tested with 10,000 Services, 150,000 pods and 5,000 Nodes.
+var most = amount{services: 50_000, slices: 200_000, endpoints: 500_000, nodes: 20_000, bytes: 512 << 20}
+
+// over returns the limit that a exceeds; empty is none.
+func (a amount) over(limit amount) string {
+	switch {
+	case a.services > limit.services:
+		return fmt.Sprintf("more than %d Services", limit.services)
+	case a.slices > limit.slices:
+		return fmt.Sprintf("more than %d EndpointSlices", limit.slices)
+	case a.endpoints > limit.endpoints:
+		return fmt.Sprintf("more than %d endpoints", limit.endpoints)
+	case a.nodes > limit.nodes:
+		return fmt.Sprintf("more than %d Nodes", limit.nodes)
+	case a.bytes > limit.bytes:
+		return fmt.Sprintf("more than %d MiB of objects", limit.bytes>>20)
+	}
+	return ""
+}
+
+// weigh returns the size of an object. Bytes are those of its lists and of the strings that
+// it doesn't share with others.
+func weigh(object any) amount {
+	switch o := object.(type) {
+	case *service:
+		n := 512 + len(o.Name) + 64*len(o.Ports) + 24*(len(o.ExternalIPs)+len(o.Ingress)+len(o.SourceRanges))
+		for k, v := range o.Annotations {
+			n += len(k) + len(v)
+		}
+		n += 96*len(o.Labels) + len(o.Condition.Message) + len(o.Selector) + 24*len(o.Proxied)
+		return amount{services: 1, bytes: n + texts(o.Dropped)}
+	case *slice:
+		n := 256 + len(o.Name) + len(o.Namespace) + 64*len(o.Ports) + texts(o.Dropped)
+		for _, e := range o.Endpoints {
+			n += 128 + 16*(len(e.ForZones)+len(e.ForNodes))
+		}
+		return amount{slices: 1, endpoints: len(o.Endpoints), bytes: n}
+	case *node:
+		return amount{nodes: 1, bytes: 256 + len(o.Name) + 24*(len(o.InternalIPs)+len(o.ExternalIPs)+len(o.PodCIDRs)) + texts(o.Dropped)}
+	}
+	return amount{}
+}
+
+func texts(list []string) int {
+	n := 0
+	for _, s := range list {
+		n += 16 + len(s)
+	}
+	return n
+}
+
+// objects are those of a cluster, with their changes since the last call of take. A stored
+// object is never modified: it is replaced.
+type objects struct {
+	services map[key]*service
+	slices   map[key]*slice
+	nodes    map[string]*node
+	targets  map[key]map[key]*slice // slices by Service
+	used     amount
+	limit    amount
+
+	changes
+}
+
+// changes are Services that must be translated again.
+type changes struct {
+	dirty map[key]struct{}
+	nodes bool // so that all must
+	// touched are Services that differ at all, even if only in their resourceVersion.
+	touched map[key]struct{}
+	// triggered is when the endpoints of a Service changed first.
+	triggered map[key]time.Time
+}
+
+func noChanges() changes {
+	return changes{dirty: map[key]struct{}{}, touched: map[key]struct{}{}, triggered: map[key]time.Time{}}
+}
+
+func newObjects(limit amount) *objects {
+	return &objects{
+		services: map[key]*service{},
+		slices:   map[key]*slice{},
+		nodes:    map[string]*node{},
+		targets:  map[key]map[key]*slice{},
+		limit:    limit,
+		changes:  noChanges(),
+	}
+}
+
+// take returns the changes and clears them.
+func (o *objects) take() changes {
+	c := o.changes
+	o.changes = noChanges()
+	return c
+}
+
+// changed reports whether take has something.
+func (o *objects) changed() bool { return len(o.dirty) > 0 || o.changes.nodes }
+
+// put stores an object, or returns the limit that it would exceed. It is a *service, *slice
+// or *node, and must not be modified afterwards. A time of a change before since or after
+// now is ignored.
+func (o *objects) put(object any, since, now time.Time) (full string) {
+	used := o.used.minus(weigh(o.same(object))).plus(weigh(object))
+	if full := used.over(o.limit); full != "" {
+		o.drop(object) // its stored state is out of date
+		return full
+	}
+	o.used = used
+	switch v := object.(type) {
+	case *service:
+		was := o.services[v.key]
+		o.services[v.key] = v
+		o.touched[v.key] = struct{}{}
+		if was == nil || !was.equal(v) {
+			o.dirty[v.key] = struct{}{}
+		}
+	case *slice:
+		o.putSlice(v, since, now)
+	case *node:
+		was := o.nodes[v.Name]
+		o.nodes[v.Name] = v
+		if was == nil || !was.equal(v) {
+			o.changes.nodes = true
+		}
+	}
+	return ""
+}
+
+func (o *objects) putSlice(v *slice, since, now time.Time) {
+	was := o.slices[v.key]
+	o.slices[v.key] = v
+	t := v.target()
+	if was != nil && was.target() != t {
+		o.forget(was)
+	}
+	if o.targets[t] == nil {
+		o.targets[t] = map[key]*slice{}
+	}
+	o.targets[t][v.key] = v
+	if was != nil && was.equal(v) {
+		return
+	}
+	o.dirty[t] = struct{}{}
+	if v.Triggered.Before(since) || v.Triggered.After(now) || was != nil && was.Triggered.Equal(v.Triggered) {
+		return
+	}
+	if first, ok := o.triggered[t]; !ok || v.Triggered.Before(first) {
+		o.triggered[t] = v.Triggered
+	}
+}
+
+// same returns the stored object with the name of another.
+func (o *objects) same(object any) any {
+	switch v := object.(type) {
+	case *service:
+		if s := o.services[v.key]; s != nil {
+			return s
+		}
+	case *slice:
+		if s := o.slices[v.key]; s != nil {
+			return s
+		}
+	case *node:
+		if n := o.nodes[v.Name]; n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// drop removes the object with the name of another.
+func (o *objects) drop(object any) {
+	old := o.same(object)
+	o.used = o.used.minus(weigh(old))
+	switch v := old.(type) {
+	case *service:
+		delete(o.services, v.key)
+		o.touched[v.key] = struct{}{}
+		o.dirty[v.key] = struct{}{}
+	case *slice:
+		delete(o.slices, v.key)
+		o.forget(v)
+	case *node:
+		delete(o.nodes, v.Name)
+		o.changes.nodes = true
+	}
+}
+
+// forget removes a slice from its Service.
+func (o *objects) forget(v *slice) {
+	t := v.target()
+	delete(o.targets[t], v.key)
+	if len(o.targets[t]) == 0 {
+		delete(o.targets, t)
+	}
+	o.dirty[t] = struct{}{}
+}
+
+// of returns the slices of a Service, in no order.
+func (o *objects) of(k key) []*slice { return slices.Collect(maps.Values(o.targets[k])) }
+
+// allNodes returns the Nodes, in no order.
+func (o *objects) allNodes() []node {
+	out := make([]node, 0, len(o.nodes))
+	for _, n := range o.nodes {
+		out = append(out, *n)
+	}
+	return out
+}
+
+// hasRoom reports whether a tenth more of everything would fit.
+func (o *objects) hasRoom() bool {
+	used := o.used
+	for _, n := range []*int{&used.services, &used.slices, &used.endpoints, &used.nodes, &used.bytes} {
+		*n += *n/10 + 1
+	}
+	return used.over(o.limit) == ""
+}

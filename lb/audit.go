@@ -1,0 +1,306 @@
+package lb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Audit reads the whole kernel while changes go on: BeginAudit, Read in any goroutine,
+// Reread, EndAudit. Such a reading takes seconds where there are many services, and no part of it
+// is of the same time as another one. So it proves nothing of two kinds of objects.
+// Those that this process has altered since the reading began may have been read before or
+// after that. And a virtual server may be absent from the kernel's list though it was
+// there all the time: the kernel goes on in a list by its position in it, and another one
+// that goes moves all others.
+//
+// So a frontend is read once more by itself if its virtual server or real servers were read
+// otherwise than this process believes now, until nothing of it changed meanwhile.
+// Of members, addresses and routes, which the kernel lists without such gaps, those that
+// changed since the reading began are believed until the next audit.
+type Audit struct {
+	expected Table // the frontends that were believed when it began
+	obs      Observation
+	differ   []Frontend // where obs is another than expected
+	only     []Frontend // to be read again; empty is the whole kernel
+	err      error
+
+	// Of what changed since it began: the IDs, and of virtual and real servers in which
+	// reading.
+	changed map[Object]struct{}
+	servers map[Frontend]int
+	reading int              // how many came before this one
+	again   map[Frontend]int // in which reading a frontend was read by itself, the last time
+}
+
+// errUnread is the error of an audit that was not read to its end.
+var errUnread = errors.New("the audit was not read")
+
+// rereadAtOnce is how many frontends EndAudit reads by itself at most, which takes the kernel
+// some milliseconds. More are for another Read.
+const rereadAtOnce = 64
+
+// BeginAudit begins an audit. It takes the place of one that has not ended.
+func (r *Reconciler) BeginAudit() *Audit {
+	r.have.settle()
+	for f, v := range r.have.fronts {
+		v.share() // what changes from now on is a copy
+		r.have.share(&r.want.wanted, f)
+	}
+	r.have.audit = &Audit{
+		expected: Table{fronts: maps.Clone(r.have.fronts)}, err: errUnread,
+		changed: map[Object]struct{}{}, servers: map[Frontend]int{}, again: map[Frontend]int{},
+	}
+	return r.have.audit
+}
+
+// Read reads the kernel. It needs nothing of the Reconciler, which may go on meanwhile in
+// another goroutine.
+func (a *Audit) Read(ctx context.Context, k Kernel) {
+	if len(a.only) > 0 {
+		obs, err := k.Observe(ctx, nil, a.only...)
+		a.replace(&obs.Objects, a.only)
+		a.err = err
+		return
+	}
+	obs, err := k.Observe(ctx, &a.expected)
+	if err != nil {
+		a.err = err
+		return
+	}
+	a.obs = obs
+	t := &a.obs.Objects
+	t.settle()
+	for f, v := range t.fronts {
+		if before := a.expected.fronts[f]; v != before && (before == nil || !v.equal(before)) {
+			a.differ = append(a.differ, f)
+		}
+	}
+	for f := range a.expected.fronts {
+		if t.fronts[f] == nil {
+			a.differ = append(a.differ, f)
+		}
+	}
+	a.err = nil
+}
+
+// replace puts virtual and real servers of some frontends in the place of those that were
+// read before.
+func (a *Audit) replace(read *Table, only []Frontend) {
+	read.settle()
+	t := &a.obs.Objects
+	for _, f := range only {
+		v := t.edit(f)
+		v.dropServers()
+		if now := read.fronts[f]; now != nil {
+			v.takeServers(now)
+		}
+	}
+}
+
+// note records that this process alters an object. A nil Audit records nothing.
+func (a *Audit) note(id Object) {
+	if a == nil {
+		return
+	}
+	a.changed[id] = struct{}{}
+	switch o := id.(type) {
+	case VirtualServer:
+		a.servers[o.Frontend] = a.reading
+	case RealServer:
+		a.servers[o.Frontend] = a.reading
+	}
+}
+
+// concerned gives the frontends of which something may be other than believed.
+func (a *Audit) concerned() map[Frontend]struct{} {
+	out := make(map[Frontend]struct{}, len(a.differ))
+	for _, f := range a.differ {
+		out[f] = struct{}{}
+	}
+	for f := range a.servers {
+		out[f] = struct{}{}
+	}
+	for id := range a.changed {
+		if at, f := locate(id); at == inFront {
+			out[f] = struct{}{}
+		}
+	}
+	return out
+}
+
+// suspects gives the frontends that must be read again.
+func (a *Audit) suspects(m *model) (out []Frontend) {
+	if !m.have.adopted {
+		return nil // nothing was believed, and nothing changed
+	}
+	for f := range a.concerned() {
+		changed, any := a.servers[f]
+		if again, ok := a.again[f]; ok && (!any || changed < again) {
+			continue
+		}
+		v := a.obs.Objects.fronts[f]
+		known := !any && m.facts.Foreign[f] && v != nil && v.serves && !m.owns(v)
+		if !known && !v.sameServers(m.have.fronts[f]) {
+			out = append(out, f)
+		}
+	}
+	slices.SortFunc(out, Frontend.Compare)
+	return out
+}
+
+// Reread reports whether so much of what an audit has read is in doubt that Read must be
+// called once more, and Reread after it. Otherwise EndAudit is next.
+func (r *Reconciler) Reread(a *Audit) bool {
+	if a != r.have.audit || a.err != nil {
+		return false
+	}
+	suspects := a.suspects(r.model)
+	if len(suspects) <= rereadAtOnce {
+		return false
+	}
+	a.reading++
+	a.only, a.err = suspects, errUnread
+	for _, f := range suspects {
+		a.again[f] = a.reading
+	}
+	return true
+}
+
+// finish ends an audit and takes in what it has read: that is what drift gives. One that
+// another audit has replaced is over without a result.
+func (r *Reconciler) finish(ctx context.Context, a *Audit) (drift []Object, err error) {
+	if a != r.have.audit {
+		return nil, nil
+	}
+	if a.err == nil {
+		if suspects := a.suspects(r.model); len(suspects) > 0 {
+			var obs Observation
+			obs, a.err = r.kernel.Observe(ctx, nil, suspects...)
+			a.replace(&obs.Objects, suspects)
+		}
+	}
+	r.have.audit = nil
+	if a.err != nil {
+		return nil, fmt.Errorf("read the kernel: %w", a.err)
+	}
+	return r.adopt(a), nil
+}
+
+// adopt makes have what an audit has read, finds foreign virtual servers, and gives the objects
+// that are not as weir left them, sorted. All it has read is believed, but for what
+// changed since.
+func (r *Reconciler) adopt(a *Audit) (drift []Object) {
+	read := &a.obs.Objects
+	find := func(now, before Object) {
+		id := cmp.Or(now, before).ID()
+		r.touched[id] = struct{}{}
+		r.routes.touch(id)
+		if before == nil {
+			drift = append(drift, now)
+		} else if now != nil || before.kind() != kindSysctl || r.want.Has(before) {
+			drift = append(drift, before)
+		}
+	}
+	foreign := map[Frontend]bool{}
+	for f := range a.concerned() {
+		v := a.merge(f, r.have.fronts[f])
+		if (v.serves || len(v.reals) > 0) && !r.owns(v) {
+			if v.serves {
+				foreign[f] = true
+			}
+			v = v.clone()
+			v.dropServers()
+		}
+		before := r.have.fronts[f]
+		v.differ(before, find)
+		if v.empty() {
+			delete(r.have.fronts, f)
+			continue
+		}
+		r.have.found = append(r.have.found, f)
+		if before == nil || !v.equal(before) {
+			if r.have.fronts == nil {
+				r.have.fronts = map[Frontend]*virtual{}
+			}
+			r.have.fronts[f] = v
+		}
+	}
+	r.have.unread = nil
+	r.have.others = false
+	var differ [][2]Object
+	differShared(read, &r.have.Table, func(now, before Object) {
+		if _, changed := a.changed[cmp.Or(now, before).ID()]; !changed && !r.foreignOnLinks(read, now) {
+			differ = append(differ, [2]Object{now, before})
+		}
+	})
+	for _, d := range differ {
+		find(d[0], d[1])
+		r.have.record(cmp.Or(d[0], d[1]).ID(), d[0])
+	}
+	first := !r.have.adopted
+	r.have.adopted = true
+	if first {
+		drift = nil
+		if !r.catalog.Synced() {
+			r.orphans.adopt(&r.have)
+		}
+		r.marks.adopt()
+	}
+	if first || !r.catalog.Synced() {
+		r.full = true // what is held back is counted anew
+		clear(r.orphans.held)
+	}
+	if r.meet(foreign, a.obs.HostAddrs) {
+		r.drains.cut()
+	}
+	slices.SortFunc(drift, Compare)
+	return drift
+}
+
+// merge gives the record of a frontend as it was read, but for members of sets that this
+// process has altered since. It may be one that must not change.
+func (a *Audit) merge(f Frontend, before *virtual) *virtual {
+	v := a.obs.Objects.fronts[f]
+	if v == nil {
+		v = &virtual{at: f}
+	}
+	out := v
+	edit := func() *virtual {
+		if out == v {
+			out = v.clone()
+		}
+		return out
+	}
+	for m := range v.tuples() {
+		if _, changed := a.changed[m.ID()]; changed && !before.has(m) {
+			edit().drop(m)
+		}
+	}
+	if before == nil {
+		return out
+	}
+	for m := range before.tuples() {
+		if _, changed := a.changed[m.ID()]; changed {
+			edit().putMember(m)
+		}
+	}
+	return out
+}
+
+// foreignOnLinks reports whether an object that was read is a foreign address or
+// synchronization daemon.
+func (m *model) foreignOnLinks(read *Table, o Object) bool {
+	switch o := o.(type) {
+	case Address:
+		foreign := read.addrs[o.Addr] == hasAddress && !m.knows(o)
+		m.have.others = m.have.others || foreign
+		return foreign
+	case SyncDaemon:
+		return !m.runs(o)
+	}
+	return false
+}

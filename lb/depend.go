@@ -1,0 +1,220 @@
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// errWaits is why an Op was not even tried.
+var errWaits = errors.New("waits for")
+
+// waiting is the errWaits of an Op that waits for an object, or for its end. Its text is made
+// only when it is read: thousands may wait.
+type waiting struct {
+	object Object
+	end    bool
+}
+
+func (w waiting) Error() string {
+	if w.end {
+		return fmt.Sprintf("%v the end of %s", errWaits, w.object)
+	}
+	return fmt.Sprintf("%v %s", errWaits, w.object)
+}
+
+func (w waiting) Unwrap() error { return errWaits }
+
+// waits tells why op must not be applied now: something it stands on does not
+// hold, something still stands on it, or it would take the last working backend
+// of a frontend that has just failed to get a better one.
+func (p *pass) waits(op Op) error {
+	if err := p.waitsForBackends(op); err != nil {
+		return err
+	}
+	if op.Verb == Delete {
+		return p.waitsToGo(op.Object)
+	}
+	rs, isServer := op.Object.(RealServer)
+	if isServer {
+		if by := p.have.local(rs.Addr.Addr()); by != nil && (op.Verb == Add || rs.Weight > 0) {
+			return waiting{by, true}
+		}
+	}
+	if id := p.failed.uncut(op.Object, &p.have); id != nil {
+		return waiting{id, true}
+	}
+	if isServer && rs.Frontend == p.stands {
+		return nil
+	}
+	for _, id := range p.needs(op.Object) {
+		if !p.have.Has(id) {
+			return waiting{id, false}
+		}
+	}
+	if isServer {
+		p.stands = rs.Frontend
+	}
+	return nil
+}
+
+// waitsForBackends tells why op must not be applied now that something of its
+// frontend has failed: it would leave clients without a backend, or with one that
+// can't answer them.
+func (p *pass) waitsForBackends(op Op) error {
+	if len(p.broken) == 0 {
+		return nil
+	}
+	var alone bool
+	switch o := op.Object.(type) {
+	case RealServer:
+		alone = (op.Verb == Delete && op.step != stepCut || op.step == stepShrink || op.step == stepDwindle) && p.broken[o.Frontend] && p.lastLive(o)
+	case Member:
+		f, _ := o.frontend()
+		to := f // where it leaves clients to
+		if op.Verb != Delete {
+			to = MarkFrontend(o.Family(), o.Mark)
+		}
+		wanted := p.want.Has(VirtualServer{Frontend: to})
+		alone = o.Set == SetInternal && p.broken[to] && wanted && p.live(to) == 0 ||
+			op.step == stepLateKeep && p.broken[f]
+	}
+	if alone {
+		return fmt.Errorf("%w a backend to replace it", errWaits)
+	}
+	return nil
+}
+
+// waitsToGo tells why an object must not be deleted now. The record of a virtual
+// server outlives it, or stays until it has another record.
+func (p *pass) waitsToGo(o Object) error {
+	for _, id := range p.neededBy(o) {
+		under, held := p.have.Get(id)
+		if !held {
+			continue
+		}
+		stays, ok := p.want.Get(id)
+		if m, lead := stays.(Member); !ok || lead && m.Set == SetInternal && stays != under {
+			return waiting{under, true}
+		}
+		vs, ok := under.(VirtualServer)
+		if ok && len(p.recorded(vs.Frontend)) == 0 {
+			return fmt.Errorf("%w another record of %s", errWaits, under)
+		}
+	}
+	return nil
+}
+
+// recorded gives the records of f that are wanted and held.
+func (p *pass) recorded(f Frontend) []Object {
+	return slices.DeleteFunc(recordsOf(f), func(id Object) bool {
+		return !p.want.Has(id) || !p.have.Has(id)
+	})
+}
+
+// lastLive tells whether rs is the last real server of its frontend that takes
+// connections, and counts it out if not.
+func (p *pass) lastLive(rs RealServer) bool {
+	old, _ := p.have.RealServer(rs.Frontend, rs.Addr)
+	if old.Weight == 0 || (rs.Weight > 0 && rs != old) {
+		return false
+	}
+	if p.live(rs.Frontend) <= 1 {
+		return true
+	}
+	p.lives[rs.Frontend]--
+	return false
+}
+
+// live counts the real servers of f that take connections.
+func (p *pass) live(f Frontend) int {
+	n, counted := p.lives[f]
+	if !counted {
+		n = p.have.fronts[f].live()
+		p.lives[f] = n
+	}
+	return n
+}
+
+// needs gives the IDs that must hold before o may be there.
+func (p *pass) needs(o Object) (out []Object) {
+	for _, d := range dependencies {
+		if d.in && d.upper == roleOf(o) {
+			for _, id := range p.related(o, d.lower) {
+				if d.always || p.want.Has(id) {
+					out = append(out, id)
+				}
+			}
+		}
+	}
+	if m, ok := o.(Member); ok {
+		out = append(out, IPSet{m.Set, m.Family()})
+	}
+	return out
+}
+
+// neededBy gives the IDs of what must be gone before o may go, if it goes.
+func (p *pass) neededBy(o Object) (out []Object) {
+	for _, d := range dependencies {
+		if d.out && d.lower == roleOf(o) {
+			out = append(out, p.related(o, d.upper)...)
+		}
+	}
+	return out
+}
+
+// related gives the IDs in a role that depend on o, or on which o depends. It knows the rows
+// of dependencies.
+func (p *pass) related(o Object, in role) []Object {
+	f, _ := frontendOf(o)
+	switch in {
+	case roleSet:
+		var sets []Object
+		for _, s := range Sets() {
+			sets = append(sets, IPSet{s, o.(Rules).Family})
+		}
+		return sets
+	case roleRules:
+		switch o := o.(type) {
+		case IPSet:
+			return []Object{Rules{o.Family}}
+		case PoolRoute:
+			return []Object{Rules{FamilyOf(o.Prefix.Addr())}}
+		case Address:
+			return []Object{Rules{FamilyOf(o.Addr)}}
+		}
+		return []Object{Rules{FamilyOf(f.Addr)}}
+	case roleDevice:
+		return []Object{Device{p.device}}
+	case roleGuard:
+		return []Object{guardOf(o.(Address).Addr)}
+	case roleAddress:
+		return []Object{Address{o.(Member).Addr}}
+	case roleNetGuard:
+		return []Object{Member{Set: SetIPVSNets, Net: o.(PoolRoute).Prefix}}
+	case rolePool:
+		return []Object{PoolRoute{Prefix: o.(Member).Net}}
+	case roleRecord:
+		return recordsOf(f)
+	case roleVirtual:
+		if m, ok := o.(Member); ok && m.Set == SetInternal {
+			f = MarkFrontend(m.Family(), m.Mark)
+		}
+		return []Object{VirtualServer{Frontend: f}}
+	case roleLead:
+		if o.kind() == kindVirtualServer {
+			return p.marks.leads(f)
+		}
+		return []Object{tuple(SetInternal, f)}
+	case roleNoLocal:
+		return []Object{tuple(SetNoLocal, f)}
+	case roleRestriction:
+		return []Object{tuple(SetFirewall, f)}
+	case roleAdmission:
+		if f.Mark != 0 {
+			return nil // nobody comes to it by an address
+		}
+		return []Object{tuple(SetIPVSPorts, f)}
+	}
+	return nil
+}

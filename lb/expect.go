@@ -1,0 +1,165 @@
+package lb
+
+import (
+	"math/bits"
+	"net/netip"
+)
+
+// An audit nearly always finds what it expects. A Table that is read from the kernel
+// compares each object with the expected one as it comes, and takes down only that it
+// came. It makes a record of its own where something else comes, or something does not.
+
+// expectation is what a Table is expected to become. The zero expectation expects
+// nothing.
+type expectation struct {
+	fronts map[Frontend]*virtual
+	// came are those of fronts of which something came, and nothing else.
+	came map[Frontend]arrived
+}
+
+// arrived is what came of a record.
+type arrived struct {
+	serves bool
+	sets   uint32
+	n      int      // of reals and ranges
+	first  uint64   // a bit for each of the first 64 of reals and ranges
+	more   []uint64 // and for the others
+}
+
+// Expecting returns an empty Table that is expected to get the objects of another one:
+// it shares the records of those that it does get. The other one must not change until
+// this one is read.
+func Expecting(other *Table) Table {
+	if other == nil {
+		return Table{}
+	}
+	other.settle()
+	return Table{
+		addrs:  make(map[netip.Addr]addrObjects, len(other.addrs)),
+		loops:  make(map[loop]uint32, len(other.loops)),
+		expect: expectation{other.fronts, make(map[Frontend]arrived, len(other.fronts))},
+	}
+}
+
+// expected takes down that o came, if that is just what is expected at f.
+func (t *Table) expected(f Frontend, o Object) bool {
+	v := t.expect.fronts[f]
+	if v == nil || t.fronts[f] != nil {
+		return false
+	}
+	got := t.expect.came[f]
+	if !got.take(v, o) {
+		return false
+	}
+	t.expect.came[f] = got
+	return true
+}
+
+// take takes down that an object of v came, and reports whether it is one.
+func (got *arrived) take(v *virtual, o Object) bool {
+	switch o := o.(type) {
+	case VirtualServer:
+		got.serves = v.serves && v.virtualServer() == o
+		return got.serves
+	case RealServer:
+		r := packReal(o)
+		i, ok := v.find(r)
+		if ok = ok && v.reals[i] == r; ok {
+			got.mark(i)
+		}
+		return ok
+	case Member:
+		if o.Set.ranged() {
+			i, ok := v.findRange(o)
+			if ok {
+				got.mark(len(v.reals) + i)
+			}
+			return ok
+		}
+		if !v.in(o.Set) || o.Set == SetInternal && v.mark != o.Mark {
+			return false
+		}
+		got.sets |= 1 << o.Set
+		return true
+	}
+	return false
+}
+
+func (got *arrived) mark(i int) {
+	if got.has(i) {
+		return
+	}
+	got.n++
+	if i < 64 {
+		got.first |= 1 << i
+		return
+	}
+	for len(got.more) <= i/64-1 {
+		got.more = append(got.more, 0)
+	}
+	got.more[i/64-1] |= 1 << (i % 64)
+}
+
+func (got *arrived) has(i int) bool {
+	if i < 64 {
+		return got.first&(1<<i) != 0
+	}
+	return i/64-1 < len(got.more) && got.more[i/64-1]&(1<<(i%64)) != 0
+}
+
+// whole reports whether all of v came.
+func (got *arrived) whole(v *virtual) bool {
+	return got.serves == v.serves && bits.OnesCount32(got.sets) == bits.OnesCount32(v.sets) && got.n == len(v.reals)+len(v.ranges)
+}
+
+// of returns what came of v, as a record of its own.
+func (got *arrived) of(v *virtual) *virtual {
+	out := &virtual{at: v.at, sets: got.sets}
+	if got.serves {
+		out.putServer(v.virtualServer())
+	}
+	if out.in(SetInternal) {
+		out.mark = v.mark
+	}
+	for i, r := range v.reals {
+		if got.has(i) {
+			out.reals = append(out.reals, r)
+		}
+	}
+	for i, r := range v.ranges {
+		if got.has(len(v.reals) + i) {
+			out.ranges = append(out.ranges, r)
+		}
+	}
+	return out
+}
+
+// surprise gives up to expect f, and returns the record of what came; nil if nothing.
+func (t *Table) surprise(f Frontend) *virtual {
+	got, ok := t.expect.came[f]
+	if !ok {
+		return nil
+	}
+	delete(t.expect.came, f)
+	return got.of(t.expect.fronts[f])
+}
+
+// settle ends the expectation.
+func (t *Table) settle() {
+	if t == nil || t.expect.came == nil {
+		return
+	}
+	e := t.expect
+	t.expect = expectation{}
+	if t.fronts == nil {
+		t.fronts = make(map[Frontend]*virtual, len(e.came))
+	}
+	for f, got := range e.came {
+		v := e.fronts[f]
+		if got.whole(v) {
+			t.fronts[f] = v.share()
+		} else {
+			t.fronts[f] = got.of(v)
+		}
+	}
+}

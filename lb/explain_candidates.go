@@ -1,0 +1,114 @@
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// candidates are the backends that could get the packet of a question.
+type candidates struct {
+	*claimants
+	failed *failures
+}
+
+// list gives the backends of the winner, and what else the kernel has for the
+// frontend, those in use first.
+func (cs *candidates) list() (out []Candidate) {
+	seen := map[netip.AddrPort]bool{}
+	add := func(be Backend) {
+		if !seen[be.Addr] {
+			seen[be.Addr] = true
+			out = append(out, cs.candidate(be))
+		}
+	}
+	if cs.won {
+		for _, be := range cs.port.Backends {
+			add(be)
+		}
+		for _, a := range cs.svc.Fallback {
+			add(Backend{Addr: a, Weight: 1})
+		}
+	}
+	for o := range cs.have.Of(cs.face) {
+		if rs, ok := o.(RealServer); ok {
+			add(Backend{Addr: rs.Addr, Scope: Both})
+		}
+	}
+	order := map[CandidateState]int{InUse: 0, Closed: 1, Out: 2}
+	slices.SortFunc(out, func(a, b Candidate) int {
+		if d := order[a.State] - order[b.State]; d != 0 {
+			return d
+		}
+		return a.Addr.Compare(b.Addr)
+	})
+	return out
+}
+
+func (cs *candidates) candidate(be Backend) Candidate {
+	id := RealServer{Frontend: cs.face, Addr: be.Addr}.ID()
+	rs, there := cs.have.RealServer(cs.face, be.Addr)
+	switch {
+	case there && rs.Weight > 0:
+		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight}
+	case there:
+		return Candidate{Addr: be.Addr, State: Closed, Why: cs.whyClosed(be, id)}
+	}
+	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Why: cs.whyOut(be, id)}
+}
+
+// whyClosed says why a backend has weight 0.
+func (cs *candidates) whyClosed(be Backend, id Object) string {
+	if o, wanted := cs.want.Get(id); wanted && o.(RealServer).Weight > 0 {
+		return cs.pending(id)
+	}
+	health := cs.facts.Health[cs.svc.ID]
+	lost := health.Lost[FamilyPort{cs.port.Key(), FamilyOf(cs.f.Addr)}]
+	switch {
+	case !cs.want.wantedAlive(id):
+		return "it drains: its old connections may end"
+	case health.Down[be.Addr]:
+		return "its health check failed"
+	case lost && cs.svc.WhenDown == UseFallback:
+		return "too few backends are up: the fallback answers"
+	case lost && cs.svc.WhenDown == Refuse:
+		return "too few backends are up: clients are refused"
+	}
+	return "its weight is 0"
+}
+
+// whyOut says why a backend is not there at all.
+func (cs *candidates) whyOut(be Backend, id Object) string {
+	health := cs.facts.Health[cs.svc.ID]
+	lost := health.Lost[FamilyPort{cs.port.Key(), FamilyOf(cs.f.Addr)}]
+	wanted := cs.want.Has(id)
+	switch {
+	case wanted:
+		return cs.pending(id)
+	case FamilyOf(be.Addr.Addr()) != FamilyOf(cs.f.Addr):
+		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
+	case slices.Contains(cs.svc.Fallback, be.Addr) && !lost:
+		return "it is the fallback, for when too few others are up"
+	case cs.facts.bars(be.Addr.Addr(), cs.svc.Apart) != "":
+		return "it is " + cs.facts.bars(be.Addr.Addr(), cs.svc.Apart)
+	case !be.Scope.In(cs.local()) && cs.local():
+		return "it is not on this node, or not for a traffic policy of Local"
+	case !be.Scope.In(cs.local()):
+		return "it applies to traffic policy Local only"
+	case health.Down[be.Addr]:
+		return "its health check failed"
+	}
+	return "no configuration wants it"
+}
+
+// local tells whether the client meets a traffic policy of Local.
+func (cs *candidates) local() bool { return cs.vip.Local && cs.face == cs.f }
+
+// pending says why something is wanted and not there.
+func (cs *candidates) pending(id Object) string {
+	if f, ok := cs.failed.of[id]; ok && !errors.Is(f.err, errWaits) {
+		return "the kernel would not take it: " + f.err.Error()
+	}
+	return "it is not applied yet"
+}

@@ -1,0 +1,140 @@
+package lb
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// failures are the Ops that the kernel would not take, and those that wait for one of
+// them, by the ID of their object.
+type failures struct {
+	of map[Object]failure
+	// servers are the IDs of the real servers in of, by the address of the backend.
+	servers map[netip.Addr]map[RealServer]struct{}
+}
+
+// failure is an Op that the kernel would not take.
+type failure struct {
+	op    Op
+	err   error
+	tries int
+	next  time.Time
+}
+
+// Failed Ops are tried again after retryMin, doubling up to retryMax.
+const (
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+func newFailures() failures {
+	return failures{of: map[Object]failure{}, servers: map[netip.Addr]map[RealServer]struct{}{}}
+}
+
+// add takes down that op failed, and tells whether that is news: it does not only wait, and
+// did not fail for this reason the last time.
+func (x *failures) add(op Op, err error, now time.Time) (fresh bool) {
+	id := op.Object.ID()
+	f := x.of[id]
+	fresh = !errors.Is(err, errWaits) && (f.err == nil || f.err.Error() != err.Error())
+	f.op, f.err = op, err
+	f.next = now.Add(min(retryMin<<min(f.tries, 10), retryMax))
+	f.tries++
+	x.of[id] = f
+	if rs, ok := id.(RealServer); ok {
+		a := rs.Addr.Addr()
+		if x.servers[a] == nil {
+			x.servers[a] = map[RealServer]struct{}{}
+		}
+		x.servers[a][rs] = struct{}{}
+	}
+	return fresh
+}
+
+// forget takes out the IDs that are settled.
+func (x *failures) forget(settled func(id Object) bool) {
+	for id := range x.of {
+		if !settled(id) {
+			continue
+		}
+		delete(x.of, id)
+		if rs, ok := id.(RealServer); ok {
+			a := rs.Addr.Addr()
+			if delete(x.servers[a], rs); len(x.servers[a]) == 0 {
+				delete(x.servers, a)
+			}
+		}
+	}
+}
+
+// due adds to touched what is to be tried again now.
+func (x *failures) due(now time.Time, touched map[Object]struct{}) {
+	for id, f := range x.of {
+		if !f.next.After(now) {
+			touched[id] = struct{}{}
+		}
+	}
+}
+
+// next is when something is to be tried again; zero if never.
+func (x *failures) next() (next time.Time) {
+	for _, f := range x.of {
+		next = earliest(next, f.next)
+	}
+	return next
+}
+
+// uncut gives a real server that could not be taken out of the kernel, and whose
+// address o, an Address or PoolRoute, would make the box's own.
+func (x *failures) uncut(o Object, have *held) Object {
+	held := func(servers map[RealServer]struct{}) Object {
+		for id := range servers {
+			if have.Has(id) {
+				return id
+			}
+		}
+		return nil
+	}
+	switch o := o.(type) {
+	case Address:
+		return held(x.servers[o.Addr])
+	case PoolRoute: // there are few of them
+		for addr, servers := range x.servers {
+			if o.Prefix.Contains(addr) {
+				if id := held(servers); id != nil {
+					return id
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// each calls yield for each ID and failure that did not only wait for another one.
+func (x *failures) each(yield func(id Object, f failure)) {
+	for id, f := range x.of {
+		if !errors.Is(f.err, errWaits) {
+			yield(id, f)
+		}
+	}
+}
+
+// owners gives who wants each of the IDs, nil if only drains do.
+func (x *failures) owners(want *State) func(id Object) *Owner {
+	ids := make(map[Object]struct{}, len(x.of))
+	for id := range x.of {
+		ids[id] = struct{}{}
+	}
+	shared := want.firstOf(ids)
+	return func(id Object) *Owner {
+		owner := shared[id]
+		if at, _ := locate(id); at != inLoops && at != inAddrs {
+			owner = want.first(id)
+		}
+		if owner != nil && !owner.draining() {
+			return owner
+		}
+		return nil
+	}
+}

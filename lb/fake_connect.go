@@ -1,0 +1,137 @@
+package lb
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Connect tells what happens to a new connection, as the static rules and IPVS
+// of lb/linux treat it.
+func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	// IPVS takes the box's own packets at LOCAL_OUT: before they are routed, and past
+	// filter INPUT.
+	local, own := k.local(f.Addr), k.own(client)
+	if !local && !own {
+		return Outcome{Fate: Unrouted}
+	}
+	face, guarded, marked := f, false, false
+	if k.has(Rules{FamilyOf(f.Addr)}) {
+		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
+			return Outcome{Fate: Dropped}
+		}
+		lead, led := k.held[tuple(SetInternal, f)].(Member)
+		if led && k.inside(client) {
+			face, marked = MarkFrontend(FamilyOf(f.Addr), lead.Mark), true
+		} else if k.has(tuple(SetNoLocal, f)) {
+			return Outcome{Fate: Dropped}
+		}
+		guarded = !k.has(tuple(SetIPVSPorts, f)) && k.guarded(f.Addr)
+		if guarded && !own {
+			return Outcome{Fate: Refused}
+		}
+	}
+	if !k.has(VirtualServer{Frontend: face}) {
+		face = f
+	}
+	switch {
+	case k.has(VirtualServer{Frontend: face}):
+		return k.balance(client, f, face, marked)
+	case !local:
+		return Outcome{Fate: Unrouted}
+	case guarded:
+		return Outcome{Fate: Refused}
+	}
+	return Outcome{Fate: HostPort}
+}
+
+// balance is what the backends of a face of f make of a client's connection, whose
+// packets may be marked.
+func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome {
+	out := Outcome{Fate: Refused}
+	loops := 0
+	vs, _ := k.held[VirtualServer{Frontend: face}].(VirtualServer)
+	for _, o := range k.of[face] {
+		rs, ok := o.(RealServer)
+		if !ok || rs.Weight == 0 {
+			continue
+		}
+		if face.Mark != 0 && !vs.meets(f.Port, rs) {
+			return Outcome{Fate: Refused} // some clients are
+		}
+		out.Backends = append(out.Backends, rs.Addr)
+		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{FamilyOf(f.Addr)}) {
+			loops++
+		}
+	}
+	if len(out.Backends) == 0 {
+		return out
+	}
+	out.Fate = Served
+	// A packet has one mark: what leads to a virtual server is not taken off again for
+	// that of masquerading. The box's own is known by its connection. Who gets itself
+	// is known by its address.
+	out.Masqueraded = k.masquerades(client, f) && (!marked || k.own(client)) || loops == len(out.Backends)
+	out.Loops = loops > 0 && !out.Masqueraded
+	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
+	return out
+}
+
+// own tells whether an address is the box's own: one of its interfaces', or
+// loopback.
+func (k *Fake) own(a netip.Addr) bool {
+	_, host := k.hosts[a]
+	return host || a.IsLoopback()
+}
+
+// inside tells whether a client is a pod or the box itself.
+func (k *Fake) inside(client netip.Addr) bool {
+	return k.own(client) || slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
+}
+
+func (k *Fake) local(a netip.Addr) bool {
+	if k.own(a) || k.has(Address{a}) {
+		return true
+	}
+	for _, o := range k.nets {
+		if pool, ok := o.(PoolRoute); ok && pool.Prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Fake) guarded(a netip.Addr) bool {
+	for _, o := range k.nets {
+		if m, ok := o.(Member); ok && m.Net.Contains(a) {
+			return true
+		}
+	}
+	return k.has(Member{Set: SetIPVSIPs, Addr: a})
+}
+
+func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
+	if k.own(client) {
+		return k.has(Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
+	}
+	for _, o := range k.of[f] {
+		if m, ok := o.(Member); ok && m.Set == SetSourceCIDR && m.Net.Contains(client) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
+	if !k.has(Rules{FamilyOf(f.Addr)}) {
+		return false
+	}
+	host := k.own(client)
+	for _, m := range masquerading {
+		if k.has(tuple(m.all, f)) && (!k.has(tuple(m.kept, f)) || host) {
+			return true
+		}
+	}
+	return k.has(tuple(SetClusterIP, f)) && (k.MasqueradeAll || host || len(k.ClusterCIDRs) > 0 && !k.inside(client))
+}

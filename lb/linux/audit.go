@@ -1,0 +1,155 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// auditor reads the whole kernel, over sockets of its own: that takes seconds where there
+// are many services, and changes go on meanwhile. Where virtual servers are rules everything
+// is read under the lock that changes need, as what is known of the rules is what changes of
+// them begin with.
+//
+// What this package keeps of the kernel (connection limits, the order of mh's real
+// servers, the ledger) takes over what was read, but for what changed meanwhile.
+type auditor struct {
+	k         *Kernel
+	mu        sync.Mutex
+	ipvs      *ipvsTable // nil without IPVS
+	sets      *sets
+	addresses *addresses
+}
+
+// init makes the auditor's tables like those of k.
+func (a *auditor) init(k *Kernel) {
+	a.k = k
+	a.sets = newSets(k.sets.prefix, k.sets.marks, &k.counters.IPSet)
+	a.sets.listing = k.sets.listing
+	a.addresses = newAddresses(k.addresses.device, &k.counters.Route)
+	if k.ipvs != nil {
+		a.ipvs = newTable(newConn(unix.NETLINK_GENERIC, &k.counters.IPVS), k.ipvs.family, k.ipvs.marks)
+	}
+}
+
+func (a *auditor) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sets.conn.close()
+	a.addresses.conn.close()
+	if a.ipvs != nil {
+		a.ipvs.conn.close()
+	}
+}
+
+// observe reads everything.
+func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observation, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	locked := a.k.locked
+	if a.k.byRules() {
+		a.k.mu.Lock()
+		defer a.k.mu.Unlock()
+		locked = func(f func() error) error { return f() }
+	}
+	obs := lb.Observation{Objects: lb.Expecting(expected)}
+	var c Config
+	_ = locked(func() error {
+		c = a.k.config
+		a.begin()
+		return nil
+	})
+	err := a.read(ctx, c, locked, &obs)
+	_ = locked(func() error {
+		a.end(&obs, err)
+		return nil
+	})
+	if err != nil {
+		return lb.Observation{}, needPrivilege(err)
+	}
+	return obs, nil
+}
+
+// begin is before everything is read.
+func (a *auditor) begin() {
+	a.k.watcher.ours.begin()
+	if t := a.ipvs; t != nil {
+		t.family, t.limited, t.orders = a.k.ipvs.family, maps.Clone(a.k.ipvs.limited), newOrders()
+		a.k.ipvs.orders.altered = map[lb.Frontend]bool{}
+	}
+}
+
+// end takes over what was read.
+func (a *auditor) end(obs *lb.Observation, err error) {
+	if t := a.ipvs; t != nil {
+		if t.family != a.k.ipvs.family {
+			a.k.ipvs.family = t.family
+			a.k.reader.follow(t.family)
+		}
+		if err == nil {
+			a.k.ipvs.orders.adopt(t.orders)
+			maps.Copy(a.k.ipvs.limited, t.limited)
+		}
+		a.k.ipvs.orders.altered = nil
+	}
+	if err != nil {
+		a.k.watcher.ours.adopt(nil)
+		return
+	}
+	a.k.addresses.index.Store(a.addresses.index.Load())
+	a.k.watcher.ours.adopt(obs)
+	a.k.conntrack.adopt(obs)
+}
+
+func (a *auditor) read(ctx context.Context, c Config, locked func(func() error) error, obs *lb.Observation) error {
+	if a.ipvs != nil {
+		if err := a.ipvs.observe(ctx, obs); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.Families {
+		if err := a.sets.observe(ctx, f, obs); err != nil {
+			return err
+		}
+	}
+	if a.k.byRules() {
+		for m := range obs.Objects.Leads() {
+			a.k.byRule.faces.note(m)
+		}
+		if err := a.k.byRule.lookForIPVS(ctx, &obs.Objects); err != nil {
+			return err
+		}
+	}
+	for _, f := range c.Families {
+		var ahead func() *prior
+		_ = locked(func() error {
+			ahead = a.k.rules[f].ahead(ctx)
+			return nil
+		})
+		var before *prior
+		if ahead != nil {
+			before = ahead()
+		}
+		err := locked(func() error {
+			a.k.rules[f].prior = before
+			return a.k.observeRules(ctx, f, obs)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	links := func() error { return a.addresses.observe(ctx, c.Families, obs) }
+	err := links()
+	if errors.Is(err, unix.EAGAIN) { // the kernel lists links only while they stay as they are
+		err = locked(links)
+	}
+	if err != nil {
+		return err
+	}
+	return a.k.sysctls.observe(c.Sysctls, obs)
+}

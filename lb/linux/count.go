@@ -1,0 +1,153 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+
+	"weir/lb"
+)
+
+// CountConns counts the connections of real servers, by their IDs: zero for one that the
+// kernel does not hold. Connections that both sides have closed are left out. It may take
+// minutes where there are many connections; it delays no change, and ends with ctx.
+func (k *Kernel) CountConns(ctx context.Context, servers []lb.RealServer) (map[lb.Object]lb.Conns, error) {
+	conns := make(map[lb.Object]lb.Conns, len(servers))
+	for _, rs := range servers {
+		conns[rs.ID()] = lb.Conns{}
+	}
+	count := k.reader.countLive
+	if k.byRules() {
+		count = k.byRule.countFlows
+	}
+	if err := count(ctx, conns); err != nil {
+		return nil, needPrivilege(fmt.Errorf("count connections: %w", err))
+	}
+	return conns, nil
+}
+
+// countLive fills in conns from IPVS.
+func (r *reader) countLive(ctx context.Context, conns map[lb.Object]lb.Conns) error {
+	if r == nil {
+		return nil
+	}
+	if err := r.count(ctx, conns); err != nil {
+		return err
+	}
+	return leaveOutEnded(ctx, conns)
+}
+
+// count fills in conns from the kernel's counters.
+func (r *reader) count(ctx context.Context, conns map[lb.Object]lb.Conns) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	frontends := map[lb.Frontend]struct{}{}
+	for id := range conns {
+		frontends[serverOf(id)] = struct{}{}
+	}
+	for f := range frontends {
+		dests, err := r.table.dests(ctx, f, false)
+		if err != nil {
+			return fmt.Errorf("list real servers of %s: %w", f, err)
+		}
+		for _, d := range dests {
+			if _, asked := conns[d.ID()]; asked {
+				conns[d.ID()] = d.conns
+			}
+		}
+	}
+	return nil
+}
+
+// leaveOutEnded takes connections that have ended out of the inactive ones, where
+// no active one is left: IPVS remembers a closed TCP connection for two minutes
+// more, which is nothing to wait for. That reads the whole connection table, and
+// therefore only then: the kernel goes through it from its beginning at each read(2)
+// before Linux 6.14.
+//
+// A connection in the table does not tell by which mark it was led. Of a real
+// server by mark all living connections to the backend count: too many rather than
+// one too few.
+func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
+	type led struct {
+		proto   lb.Protocol
+		backend netip.AddrPort
+	}
+	living := map[lb.Object]uint32{}
+	byMark := map[led][]lb.Object{}
+	for id, c := range conns {
+		if c.Active > 0 || c.Inactive == 0 {
+			continue
+		}
+		living[id] = 0
+		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
+			by := led{rs.Frontend.Proto, rs.Addr}
+			byMark[by] = append(byMark[by], id)
+		}
+	}
+	if len(living) == 0 {
+		return nil
+	}
+	f, err := os.Open(procNet + "ip_vs_conn")
+	if err != nil {
+		return nil // without that file they all count
+	}
+	defer f.Close()
+	err = parseConnections(f, func(c Connection) bool {
+		if c.ended() {
+			return ctx.Err() == nil
+		}
+		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
+		if _, asked := living[id]; asked {
+			living[id]++
+		}
+		for _, id := range byMark[led{c.Proto, c.Backend}] {
+			living[id]++
+		}
+		return ctx.Err() == nil
+	})
+	if err := errors.Join(err, ctx.Err()); err != nil {
+		return fmt.Errorf("read "+procNet+"ip_vs_conn: %w", err)
+	}
+	for id, n := range living {
+		conns[id] = lb.Conns{Inactive: min(n, conns[id].Inactive)}
+	}
+	return nil
+}
+
+// ended tells whether both sides have closed the connection.
+func (c Connection) ended() bool {
+	return c.State == "TIME_WAIT" || c.State == "CLOSE" || c.State == "CLOSED"
+}
+
+// countFlows fills in conns from conntrack, which it reads once a family.
+func (m *ruleMode) countFlows(ctx context.Context, conns map[lb.Object]lb.Conns) error {
+	m.mu.Lock()
+	faces := maps.Clone(m.faces) // nobody alters one in place
+	m.mu.Unlock()
+	families := map[lb.Family]bool{}
+	for id := range conns {
+		families[lb.FamilyOf(serverOf(id).Addr)] = true
+	}
+	m.onlooker.mu.Lock()
+	defer m.onlooker.mu.Unlock()
+	for family := range families {
+		tally := map[lb.Object]lb.Conns{}
+		err := m.onlooker.conntrack.nat(ctx, family, func() { clear(tally) }, func(n natFlow) {
+			for _, f := range faces.of(n) {
+				id := lb.RealServer{Frontend: f, Addr: n.backend}
+				if _, asked := conns[id]; asked {
+					tally[id] = n.countIn(tally[id])
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+		maps.Copy(conns, tally)
+	}
+	return nil
+}

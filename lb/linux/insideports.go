@@ -1,0 +1,105 @@
+package linux
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/lb"
+)
+
+// insidePorts are the destination ports (lb.VirtualServer.Port) of packets that a mark leads
+// to a virtual server. They are rules of chain INSIDE-PORTS:
+//
+//	-p tcp -m mark --mark 0xb4000003/0xffff3fff -j DNAT --to-destination :8080
+//
+// IPVS alters what conntrack knows as the reply (ip_vs_update_conntrack), and nat leads all
+// later packets of such a connection to the real server by that: IPVS sees its first packet
+// and those to the client. So it takes a connection that the client resets for an open one
+// until it times out, and a connection lives on when its real server is taken away.
+type insidePorts map[lb.Frontend]uint16
+
+// rules are in the form in which iptables-save gives them back.
+func (p insidePorts) rules(m marking) (out []string) {
+	for _, f := range slices.SortedFunc(maps.Keys(p), lb.Frontend.Compare) {
+		way := portalNames{marks: m}.way(f)
+		way.jump = ""
+		out = append(out, fmt.Sprintf("%s -j DNAT --to-destination :%d", way, p[f]))
+	}
+	return out
+}
+
+// readPorts gives the rules that the kernel has for virtual servers. All others are
+// left out, and so taken away with the next write.
+func (r *rules) readPorts(have saved, servers *lb.Table) insidePorts {
+	out := insidePorts{}
+	for _, spec := range have["nat"].rules[r.config.Prefix+"-INSIDE-PORTS"] {
+		words := strings.Fields(spec)
+		mark, _, ok := parseMark(after(words, "--mark"))
+		port, err := strconv.ParseUint(strings.TrimPrefix(after(words, "--to-destination"), ":"), 10, 16)
+		f := lb.MarkFrontend(r.family, marking{r.config.Mark}.number(mark))
+		if ok && err == nil && f.Mark != 0 && servers.Has(lb.VirtualServer{Frontend: f}) {
+			out[f] = uint16(port)
+		}
+	}
+	return out
+}
+
+// after gives the word after another one, "" if there is none.
+func after(words []string, option string) string {
+	if i := slices.Index(words, option); i >= 0 && i+1 < len(words) {
+		return words[i+1]
+	}
+	return ""
+}
+
+// show gives virtual servers of a family their ports.
+func (p insidePorts) show(family lb.Family, objects *lb.Table) {
+	for f, port := range p {
+		o, _ := objects.Get(lb.VirtualServer{Frontend: f})
+		if vs, held := o.(lb.VirtualServer); held && lb.FamilyOf(f.Addr) == family {
+			vs.Port = port
+			objects.Put(vs)
+		}
+	}
+}
+
+// applyServices carries out ops on virtual servers of IPVS, and on the rules that go with
+// some of them: those of a family with one iptables-restore.
+func (k *Kernel) applyServices(ctx context.Context, ops []lb.Op) []error {
+	errs := k.ipvs.applyServices(ctx, ops)
+	for family, r := range k.rules {
+		before, ports := r.ports, insidePorts{}
+		maps.Copy(ports, before)
+		var changed []int
+		for i, op := range ops {
+			vs := op.Object.(lb.VirtualServer)
+			if op.Verb == lb.Delete {
+				vs.Port = 0
+			}
+			if errs[i] != nil || vs.Frontend.Mark == 0 || lb.FamilyOf(vs.Frontend.Addr) != family || ports[vs.Frontend] == vs.Port {
+				continue
+			}
+			changed = append(changed, i)
+			if ports[vs.Frontend] = vs.Port; vs.Port == 0 {
+				delete(ports, vs.Frontend)
+			}
+		}
+		if len(changed) == 0 {
+			continue
+		}
+		r.ports = ports
+		r.configure(k.config)
+		if err := r.place(ctx); err != nil {
+			r.ports = before
+			r.configure(k.config)
+			for _, i := range changed {
+				errs[i] = fmt.Errorf("destination port of clients inside: %w", err)
+			}
+		}
+	}
+	return errs
+}

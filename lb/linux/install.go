@@ -1,0 +1,294 @@
+package linux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+
+	"weir/lb"
+)
+
+// rules puts the static rules of one family into the kernel by way of
+// iptables-restore, and reads them back with iptables-save.
+type rules struct {
+	iptables
+	want     []table
+	searched bool // none of the candidates had weir's chains
+	// accepted are weir's tables as this system's iptables-save prints them,
+	// where that is not how they were written.
+	accepted []table
+	// holding tells that the kernel had the rules when they were last read, stamp
+	// what the legacy tables looked like just before, and fresh what was read then,
+	// until rules are written.
+	holding bool
+	stamp   stamp
+	fresh   saved
+	// portals are the virtual servers that are rules; nil where there are none
+	// and shall be none. config and stage say what the rules are.
+	portals *dnat
+	config  Config
+	stage   stage
+	// ports are those that the kernel had when they were first read, and later what
+	// virtual servers need; nil is not known yet.
+	ports insidePorts
+	// prior is what an audit has read before it took the lock of the Kernel; nil after it
+	// was used.
+	prior *prior
+	// own runs a change that Watch need not look into; nil does nothing but that.
+	own func(ctx context.Context, change func() error) error
+}
+
+func newRules(f lb.Family, run runner, look func(string) bool) *rules {
+	return &rules{iptables: iptables{family: f, run: run, look: look, lockWait: usualLockWait}}
+}
+
+// prior is what the tables held, as programs printed it after so many restores.
+type prior struct {
+	programs programs
+	restores uint64
+	stamp    stamp
+	have     saved
+}
+
+// ahead returns a function that reads the tables without the lock of the Kernel, which a
+// program would hold for many milliseconds; nil where it is not known yet how to read them.
+func (r *rules) ahead(ctx context.Context) func() *prior {
+	if !r.decided || r.unlisted || r.portals != nil {
+		return nil
+	}
+	run, p := r.run, prior{programs: r.candidates[0], restores: r.restores}
+	return func() *prior {
+		if p.programs.backend == Legacy {
+			p.stamp = readStamp(r.family)
+		}
+		text, err := run(ctx, "", p.programs.save)
+		if err != nil {
+			return nil // the reading with the lock has the error
+		}
+		p.have = parseSave(text)
+		return &p
+	}
+}
+
+// configure sets what the kernel shall hold. If that is what it should hold
+// before, all that is known of it stays, and Watch goes on watching.
+func (r *rules) configure(c Config) {
+	r.config = c
+	want := renderStage(c, r.family, r.stage, r.ports)
+	if reflect.DeepEqual(want, r.want) {
+		return
+	}
+	r.want, r.accepted, r.holding = want, nil, false
+}
+
+// save reads the tables. As long as it is not decided which backend works, the
+// one that has weir's chains is it; the first look at all of them is enough.
+func (r *rules) save(ctx context.Context) (saved, error) {
+	first, err := r.saveWith(ctx, r.candidates[0])
+	if r.decided || r.searched {
+		return first, err
+	}
+	if err == nil && r.present(first) {
+		r.decide(0)
+		return first, nil
+	}
+	for i, p := range r.candidates[1:] {
+		have, err := r.saveWith(ctx, p)
+		if err == nil && r.present(have) {
+			r.decide(i + 1)
+			return have, nil
+		}
+	}
+	r.searched = true
+	return first, err
+}
+
+func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
+	first := p == r.candidates[0]
+	if first {
+		r.fresh = nil
+	}
+	have, err := r.printed(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if first && p.backend == Legacy {
+		r.fresh = have
+	}
+	return have, nil
+}
+
+// printed returns what the tables hold, and records their stamp of just before.
+func (r *rules) printed(ctx context.Context, p programs) (saved, error) {
+	before := r.prior
+	r.prior = nil
+	if before != nil && before.programs == p && before.restores == r.restores {
+		r.stamp = before.stamp
+		return before.have, nil
+	}
+	if p.backend == Legacy {
+		r.stamp = readStamp(r.family)
+	}
+	text, err := r.print(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return parseSave(text), nil
+}
+
+// saveAgain reads the tables, unless they were read already and are still the
+// same: a program takes many milliseconds, and the first start waits for it.
+func (r *rules) saveAgain(ctx context.Context) (saved, error) {
+	if r.fresh != nil && r.stamp == readStamp(r.family) {
+		return r.fresh, nil
+	}
+	return r.save(ctx)
+}
+
+func (r *rules) decide(i int) {
+	if i > 0 {
+		r.fresh = nil // it is of another backend
+	}
+	r.candidates, r.decided = r.candidates[i:i+1], true
+}
+
+// present tells whether there are any chains of weir's.
+func (r *rules) present(have saved) bool {
+	for _, t := range r.want {
+		for _, c := range t.chains {
+			if _, ok := have[t.name].rules[c.name]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// observe tells whether the kernel has exactly the wanted rules. servers are the
+// virtual servers of IPVS.
+func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
+	have, err := r.save(ctx)
+	if err != nil {
+		return false, r.explain(err)
+	}
+	if r.ports == nil && servers != nil {
+		r.ports = r.readPorts(have, servers)
+		r.configure(r.config)
+	}
+	r.meet(r.config, have)
+	r.holding = r.held(have) && (r.portals == nil || r.portals.clean())
+	return r.holding, nil
+}
+
+// peek reads the tables for another purpose than to compare them. Watch, which
+// asks whether the tables are still those that were compared last, is none the
+// wiser for it.
+func (r *rules) peek(ctx context.Context) (saved, error) {
+	compared := r.stamp
+	have, err := r.save(ctx)
+	if err != nil {
+		return nil, r.explain(err)
+	}
+	if r.holding {
+		r.stamp, r.fresh = compared, nil
+	}
+	return have, nil
+}
+
+// held tells whether these are exactly the wanted rules.
+func (r *rules) held(have saved) bool {
+	form := r.want
+	if r.accepted != nil {
+		form = r.accepted
+	}
+	for _, t := range form {
+		if !t.held(have[t.name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// install puts the rules into place. While it is not decided which backend works,
+// a backend that can't work on this kernel makes room for the next one; one that
+// fails for another reason may work the next time.
+func (r *rules) install(ctx context.Context) error {
+	r.holding = false
+	all, failures := r.candidates, []error(nil)
+	for {
+		err := r.write(ctx)
+		if err == nil {
+			r.decide(0)
+			return r.readBack(ctx)
+		}
+		failures = append(failures, r.explain(err))
+		if r.decided || len(r.candidates) == 1 || !unusable(err) {
+			break
+		}
+		r.candidates = r.candidates[1:]
+	}
+	if !r.decided {
+		r.candidates = all
+	}
+	return errors.Join(failures...)
+}
+
+func (r *rules) write(ctx context.Context) error {
+	have, err := r.saveAgain(ctx)
+	r.fresh = nil
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	for _, t := range r.want {
+		t.writeRestore(&b, have[t.name])
+	}
+	return r.restore(ctx, b.String())
+}
+
+// readBack makes sure that the rules are there. A system whose iptables-save has
+// another form for them is believed, once, so that they are not written again
+// and again.
+func (r *rules) readBack(ctx context.Context) error {
+	have, err := r.save(ctx)
+	if err != nil {
+		return r.explain(err)
+	}
+	r.accepted = nil
+	if r.holding = r.held(have); r.holding {
+		return nil
+	}
+	accepted := make([]table, len(r.want))
+	for i, t := range r.want {
+		if !t.sameShape(have[t.name]) || !t.jumpsHeld(have[t.name]) {
+			return errors.New("the rules are missing after the write: another program changes them")
+		}
+		accepted[i] = table{name: t.name, jumps: t.jumps}
+		for _, c := range t.chains {
+			accepted[i].chains = append(accepted[i].chains, chain{c.name, have[t.name].rules[c.name]})
+		}
+	}
+	r.accepted, r.holding = accepted, true
+	return nil
+}
+
+// remove takes the rules out.
+func (r *rules) remove(ctx context.Context) error {
+	r.holding = false
+	have, err := r.save(ctx)
+	if err != nil {
+		return r.explain(err)
+	}
+	var b bytes.Buffer
+	for _, t := range r.want {
+		t.writeRemove(&b, have[t.name])
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := r.restore(ctx, b.String()); err != nil {
+		return r.explain(err)
+	}
+	return nil
+}

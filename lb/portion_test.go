@@ -1,0 +1,51 @@
+package lb
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestPortions checks that a pass in portions does the same as one at once, and reports how far it is.
+func TestPortions(t *testing.T) {
+	whole, parts := &Fake{}, &Fake{}
+	var done, largest []int
+	opts := Options{Base: base}
+	opts.Portion = 7
+	opts.Progress = func(n, total int) { done, largest = append(done, n), append(largest, total) }
+	var ops [2][]Op
+	for i, k := range []*Fake{whole, parts} {
+		o := opts
+		if k == whole {
+			o.Portion, o.Progress = 0, nil
+		}
+		r := NewReconciler(k, o)
+		var services []Service
+		for n := range 20 {
+			services = append(services, numbered(n+1))
+		}
+		r.Update(Update{Put: services, Synced: true})
+		rep, err := r.Sync(context.Background(), time.Unix(1, 0))
+		if err != nil || rep.Failed > 0 {
+			t.Fatal(err, rep.Errors)
+		}
+		ops[i] = rep.Ops
+	}
+	if !slices.Equal(ops[0], ops[1]) {
+		t.Errorf("in portions other ops: %d and %d", len(ops[0]), len(ops[1]))
+	}
+	total := len(ops[0])
+	if len(done) < total/7 || !slices.IsSorted(done) || done[len(done)-1] != total {
+		t.Errorf("progress %v of %d", done, total)
+	}
+	for i, n := range largest {
+		before := 0
+		if i > 0 {
+			before = done[i-1]
+		}
+		if n != total || done[i]-before > 7 {
+			t.Errorf("portion %d: %d of %d", i, done[i]-before, n)
+		}
+	}
+}

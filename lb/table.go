@@ -1,0 +1,362 @@
+package lb
+
+import (
+	"net/netip"
+)
+
+// Table is a set of objects by ID, as Snapshot is, in little memory: all objects of a
+// frontend are one record. The zero Table is empty and ready for use; so is, for
+// reading, a nil one.
+//
+// Tables share records that are equal. A record of another Table is frozen: it is
+// copied before it changes. Only members of SetInternal keep their Mark.
+type Table struct {
+	fronts map[Frontend]*virtual
+	addrs  map[netip.Addr]addrObjects
+	loops  map[loop]uint32 // members of SetLoopBack, and how many owners of a State want each
+	rest   map[Object]Object
+	expect expectation // of one that is being read from the kernel
+}
+
+// addrObjects are the objects of one address.
+type addrObjects uint8
+
+const (
+	hasAddress addrObjects = 1 << iota
+	hasGuard               // the member of SetIPVSIPs
+)
+
+// loop is a member of SetLoopBack.
+type loop struct {
+	ip    [16]byte
+	port  uint16
+	fam   Family
+	proto Protocol
+}
+
+// place is where a Table keeps an object.
+type place uint8
+
+const (
+	inRest  place = iota
+	inFront       // its frontend's record
+	inAddrs
+	inLoops
+)
+
+// locate returns the place of an object, and its frontend if that is a record. A member
+// that weir would not write, and that somebody else wrote, is in rest.
+func locate(id Object) (place, Frontend) {
+	switch o := id.(type) {
+	case VirtualServer:
+		return inFront, o.Frontend
+	case RealServer:
+		return inFront, o.Frontend
+	case Address:
+		return inAddrs, Frontend{}
+	case Member:
+		return o.locate()
+	}
+	return inRest, Frontend{}
+}
+
+func (o Member) locate() (place, Frontend) {
+	o.Mark = 0
+	f, ok := o.frontend()
+	switch {
+	case o.Set == SetIPVSIPs && o == guardOf(o.Addr):
+		return inAddrs, f
+	case o.Set == SetLoopBack && o == loopBack(netip.AddrPortFrom(o.Addr, o.Port), o.Proto):
+		return inLoops, f
+	case ok && (o.Set == SetSourceCIDR || o.Set == SetSourceIP),
+		ok && o.Set == SetMarks && o == markMember(f),
+		ok && o.Set != SetMarks && o == tuple(o.Set, f):
+		return inFront, f
+	}
+	return inRest, f
+}
+
+// NewTable makes a Table of objects; of two with one ID the last counts.
+func NewTable(objects ...Object) *Table {
+	t := &Table{}
+	for _, o := range objects {
+		t.Put(o)
+	}
+	return t
+}
+
+// Get returns the object with an ID.
+func (t *Table) Get(id Object) (Object, bool) {
+	t.settle()
+	if t == nil {
+		return nil, false
+	}
+	at, f := locate(id)
+	switch at {
+	case inFront:
+		return t.fronts[f].get(id)
+	case inRest:
+		o, ok := t.rest[id.ID()]
+		return o, ok
+	}
+	if !t.Has(id) {
+		return nil, false
+	}
+	return id.ID(), true
+}
+
+// Has reports whether there is an object with an ID.
+func (t *Table) Has(id Object) bool {
+	t.settle()
+	if t == nil {
+		return false
+	}
+	at, f := locate(id)
+	switch at {
+	case inFront:
+		return t.fronts[f].has(id)
+	case inAddrs:
+		a, bit := addrOf(id)
+		return t.addrs[a]&bit != 0
+	case inLoops:
+		_, ok := t.loops[id.(Member).loop()]
+		return ok
+	}
+	_, ok := t.rest[id.ID()]
+	return ok
+}
+
+// RealServer returns the real server of a backend.
+func (t *Table) RealServer(f Frontend, backend netip.AddrPort) (RealServer, bool) {
+	if t == nil {
+		return RealServer{}, false
+	}
+	t.settle()
+	return t.fronts[f].realServer(backend)
+}
+
+// Put puts an object in, in place of one with the same ID. It copies o, so callers need
+// not allocate one.
+func (t *Table) Put(o Object) {
+	switch o := o.(type) {
+	case VirtualServer:
+		if t.expect.came != nil && t.expected(o.Frontend, o) {
+			return
+		}
+		t.edit(o.Frontend).putServer(o)
+	case RealServer:
+		if t.expect.came == nil || !t.expected(o.Frontend, o) {
+			t.edit(o.Frontend).putReal(packReal(o))
+		}
+	case Address:
+		t.putAddr(o.Addr, hasAddress)
+	case Member:
+		t.putMember(o)
+	case Sysctl:
+		t.putRest(o)
+	case Device:
+		t.putRest(o)
+	case IPSet:
+		t.putRest(o)
+	case Rules:
+		t.putRest(o)
+	case PoolRoute:
+		t.putRest(o)
+	case Unreachable:
+		t.putRest(o)
+	case SyncDaemon:
+		t.putRest(o)
+	default:
+		panic("lb: unknown kind of object")
+	}
+}
+
+func (t *Table) putMember(o Member) {
+	switch at, f := o.locate(); at {
+	case inFront:
+		if t.expect.came == nil || !t.expected(f, o) {
+			t.edit(f).putMember(o)
+		}
+	case inAddrs:
+		t.putAddr(o.Addr, hasGuard)
+	case inLoops:
+		if t.loops == nil {
+			t.loops = map[loop]uint32{}
+		}
+		t.loops[o.loop()] = 1
+	default:
+		t.putRest(o)
+	}
+}
+
+// reset takes all objects out. The records are not changed.
+func (t *Table) reset() {
+	const large = 100 // its maps take longer to clear than to make
+	if len(t.fronts)+len(t.addrs)+len(t.loops)+len(t.rest) > large {
+		*t = Table{}
+		return
+	}
+	clear(t.fronts)
+	clear(t.addrs)
+	clear(t.loops)
+	clear(t.rest)
+}
+
+func (t *Table) putRest(o Object) {
+	if t.rest == nil {
+		t.rest = map[Object]Object{}
+	}
+	if id := o.ID(); id != o {
+		t.rest[id] = o
+		return
+	}
+	t.rest[o] = o
+}
+
+func (t *Table) putAddr(a netip.Addr, has addrObjects) {
+	if t.addrs == nil {
+		t.addrs = map[netip.Addr]addrObjects{}
+	}
+	t.addrs[a] |= has
+}
+
+// Delete takes the object with an ID out.
+func (t *Table) Delete(id Object) {
+	t.settle()
+	switch at, f := locate(id); at {
+	case inFront:
+		if !t.fronts[f].has(id) {
+			return
+		}
+		if fr := t.edit(f); fr.drop(id) {
+			delete(t.fronts, f)
+		}
+	case inAddrs:
+		a, bit := addrOf(id)
+		if left := t.addrs[a] &^ bit; left != 0 {
+			t.addrs[a] = left
+		} else {
+			delete(t.addrs, a)
+		}
+	case inLoops:
+		delete(t.loops, id.(Member).loop())
+	default:
+		delete(t.rest, id.ID())
+	}
+}
+
+// addrOf returns the address of an object in addrs, and its bit there.
+func addrOf(id Object) (netip.Addr, addrObjects) {
+	if o, ok := id.(Address); ok {
+		return o.Addr, hasAddress
+	}
+	return id.(Member).Addr, hasGuard
+}
+
+// edit returns the record of a frontend, to be changed.
+func (t *Table) edit(f Frontend) *virtual {
+	fr := t.fronts[f]
+	switch {
+	case fr == nil:
+		if fr = t.surprise(f); fr == nil {
+			fr = &virtual{at: f}
+		}
+	case !fr.frozen:
+		return fr
+	default:
+		fr = fr.clone()
+	}
+	if t.fronts == nil {
+		t.fronts = map[Frontend]*virtual{}
+	}
+	t.fronts[f] = fr
+	return fr
+}
+
+// DropMembers takes all members of a set out.
+func (t *Table) DropMembers(set IPSet) {
+	var gone []Member
+	for o := range t.All() {
+		if m, ok := o.(Member); ok && m.Set == set.Set && m.Family() == set.Family {
+			gone = append(gone, m)
+		}
+	}
+	for _, m := range gone {
+		t.Delete(m)
+	}
+}
+
+// Counts returns the number of objects by Kind.
+func (t *Table) Counts() map[string]int {
+	t.settle()
+	var n [numKinds]int
+	for _, fr := range t.fronts {
+		if fr.serves {
+			n[kindVirtualServer]++
+		}
+		n[kindRealServer] += len(fr.reals)
+		n[kindMember] += fr.members()
+	}
+	for _, has := range t.addrs {
+		if has&hasAddress != 0 {
+			n[kindAddress]++
+		}
+		if has&hasGuard != 0 {
+			n[kindMember]++
+		}
+	}
+	n[kindMember] += len(t.loops)
+	for id := range t.rest {
+		n[id.kind()]++
+	}
+	out := map[string]int{}
+	for k, n := range n {
+		if n > 0 {
+			out[kind(k).String()] = n
+		}
+	}
+	return out
+}
+
+// Len returns the number of objects.
+func (t *Table) Len() (n int) {
+	for _, of := range t.Counts() {
+		n += of
+	}
+	return n
+}
+
+// Snapshot copies the objects into a map.
+func (t *Table) Snapshot() Snapshot {
+	out := Snapshot{}
+	for o := range t.All() {
+		out[o.ID()] = o
+	}
+	return out
+}
+
+func guardOf(a netip.Addr) Member { return Member{Set: SetIPVSIPs, Addr: a} }
+
+func (o Member) loop() loop { return loop{o.Addr.As16(), o.Port, famOf(o.Addr), o.Proto} }
+
+func (l loop) member() Member {
+	return loopBack(netip.AddrPortFrom(unpack(l.ip, l.fam), l.port), l.proto)
+}
+
+// famOf returns the family of an address, 0 for the zero Addr.
+func famOf(a netip.Addr) Family {
+	if !a.IsValid() {
+		return 0
+	}
+	return FamilyOf(a)
+}
+
+func unpack(ip [16]byte, f Family) netip.Addr {
+	switch f {
+	case IPv4:
+		return netip.AddrFrom4([4]byte(ip[12:]))
+	case IPv6:
+		return netip.AddrFrom16(ip)
+	}
+	return netip.Addr{}
+}

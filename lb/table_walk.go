@@ -1,0 +1,183 @@
+package lb
+
+import (
+	"iter"
+	"net/netip"
+)
+
+// All returns all objects, in no order.
+func (t *Table) All() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		if t == nil {
+			return
+		}
+		t.settle()
+		for _, fr := range t.fronts {
+			for o := range fr.all() {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+		for o := range t.shared() {
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// shared returns the objects that are not in a frontend's record.
+func (t *Table) shared() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for a, has := range t.addrs {
+			if has&hasAddress != 0 && !yield(Address{a}) || has&hasGuard != 0 && !yield(guardOf(a)) {
+				return
+			}
+		}
+		for l := range t.loops {
+			if !yield(l.member()) {
+				return
+			}
+		}
+		for _, o := range t.rest {
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// Of returns the objects of one frontend, in their order.
+func (t *Table) Of(f Frontend) iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		if t.settle(); t != nil && t.fronts[f] != nil {
+			t.fronts[f].all()(yield)
+		}
+	}
+}
+
+// RealServers returns all real servers, in no order.
+func (t *Table) RealServers() iter.Seq[RealServer] {
+	return func(yield func(RealServer) bool) {
+		t.settle()
+		for f, fr := range t.fronts {
+			for _, r := range fr.reals {
+				if !yield(r.server(f)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Leads returns the members of SetInternal, in no order.
+func (t *Table) Leads() iter.Seq[Member] {
+	return func(yield func(Member) bool) {
+		t.settle()
+		for _, v := range t.fronts {
+			if v.in(SetInternal) && !yield(v.member(SetInternal)) {
+				return
+			}
+		}
+	}
+}
+
+// OnLinks returns what is on network interfaces: devices, addresses and routes, in no
+// order.
+func (t *Table) OnLinks() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for a, has := range t.addrs {
+			if has&hasAddress != 0 && !yield(Address{a}) {
+				return
+			}
+		}
+		for id, o := range t.rest {
+			switch id.kind() {
+			case kindDevice, kindPoolRoute, kindUnreachable:
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// differ calls yield for each ID that t and u have differently, with the object of
+// each, nil where it has none. Where the two have equal records, t shares that of u
+// from now on. The order is arbitrary.
+func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
+	t.settle()
+	u.settle()
+	for f, theirs := range u.fronts {
+		if mine := t.fronts[f]; mine == nil || mine != theirs && !mine.equal(theirs) {
+			mine.differ(theirs, yield)
+		} else if mine != theirs {
+			t.fronts[f] = theirs.share()
+		}
+	}
+	for f, mine := range t.fronts {
+		if u.fronts[f] == nil {
+			mine.differ(nil, yield)
+		}
+	}
+	differShared(t, u, yield)
+}
+
+func differShared(t, u *Table, yield func(mine, theirs Object)) {
+	for a, theirs := range u.addrs {
+		differAddr(a, t.addrs[a], theirs, yield)
+	}
+	for a, mine := range t.addrs {
+		if _, ok := u.addrs[a]; !ok {
+			differAddr(a, mine, 0, yield)
+		}
+	}
+	common := 0
+	for l := range u.loops {
+		if _, ok := t.loops[l]; ok {
+			common++
+		} else {
+			yield(nil, l.member())
+		}
+	}
+	if common < len(t.loops) {
+		for l := range t.loops {
+			if _, ok := u.loops[l]; !ok {
+				yield(l.member(), nil)
+			}
+		}
+	}
+	for id, theirs := range u.rest {
+		if mine := t.rest[id]; mine != theirs {
+			yield(mine, theirs)
+		}
+	}
+	for id, mine := range t.rest {
+		if _, ok := u.rest[id]; !ok {
+			yield(mine, nil)
+		}
+	}
+}
+
+func differAddr(a netip.Addr, mine, theirs addrObjects, yield func(mine, theirs Object)) {
+	if mine&hasAddress > theirs&hasAddress {
+		yield(Address{a}, nil)
+	}
+	if mine&hasAddress < theirs&hasAddress {
+		yield(nil, Address{a})
+	}
+	if mine&hasGuard > theirs&hasGuard {
+		yield(guardOf(a), nil)
+	}
+	if mine&hasGuard < theirs&hasGuard {
+		yield(nil, guardOf(a))
+	}
+}
+
+// share makes t share u's record of a frontend, if both are equal.
+func (t *Table) share(u *Table, f Frontend) {
+	if mine, theirs := t.fronts[f], u.fronts[f]; mine != theirs && mine != nil && theirs != nil && mine.equal(theirs) {
+		t.fronts[f] = theirs.share()
+	}
+}

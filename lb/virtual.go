@@ -1,0 +1,374 @@
+package lb
+
+import (
+	"bytes"
+	"cmp"
+	"iter"
+	"math/bits"
+	"net/netip"
+	"slices"
+)
+
+// virtual is the record of one frontend: its virtual server with the real servers, and
+// the members of sets that are of this frontend only. A nil one has none of them,
+// for reading.
+type virtual struct {
+	at Frontend
+	// serves tells that there is a virtual server, which has scheduler and affinity.
+	serves bool
+	// frozen tells that Tables may share it, so that it must not change.
+	frozen    bool
+	affinity  uint32
+	target    uint16 // VirtualServer.Port
+	sets      uint32 // a bit for each Set that has the frontend as a member
+	mark      uint32 // of the member of SetInternal
+	scheduler Scheduler
+	damaged   bool
+	ranges    []sourceRange
+	reals     []real // sorted
+
+	// Of the records of a State: who wants it. If several do, claims are theirs, in
+	// their order, and this is the union.
+	owner  *Owner
+	claims []*virtual
+}
+
+// sourceRange is a member of SetSourceCIDR or SetSourceIP.
+type sourceRange struct {
+	set Set
+	net netip.Prefix
+}
+
+// real is a RealServer of a virtual. It has no pointers, so that the garbage collector
+// passes over all of them.
+type real struct {
+	ip                   [16]byte
+	port                 uint16
+	fam                  Family
+	forward              Forwarding // and misplaced
+	weight, upper, lower uint32
+}
+
+// misplaced is a bit beside the Forwarding of a real.
+const misplaced Forwarding = 0x80
+
+func packReal(rs RealServer) real {
+	a := rs.Addr.Addr()
+	r := real{ip: a.As16(), port: rs.Addr.Port(), fam: famOf(a), forward: rs.Forward, weight: rs.Weight, upper: rs.Upper, lower: rs.Lower}
+	if rs.Misplaced {
+		r.forward |= misplaced
+	}
+	return r
+}
+
+func (r real) server(f Frontend) RealServer {
+	return RealServer{
+		Frontend: f, Addr: netip.AddrPortFrom(unpack(r.ip, r.fam), r.port), Weight: r.weight, Upper: r.upper, Lower: r.lower,
+		Forward: r.forward &^ misplaced, Misplaced: r.forward&misplaced != 0,
+	}
+}
+
+// compareReals orders as netip.AddrPort.Compare does.
+func compareReals(a, b real) int {
+	if c := cmp.Compare(a.fam, b.fam); c != 0 {
+		return c
+	}
+	if c := bytes.Compare(a.ip[:], b.ip[:]); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.port, b.port)
+}
+
+func compareRanges(a, b sourceRange) int {
+	return cmp.Or(cmp.Compare(a.set, b.set), comparePrefixes(a.net, b.net))
+}
+
+func (fr *virtual) find(r real) (int, bool) {
+	if n := len(fr.reals); n > 0 && compareReals(fr.reals[n-1], r) < 0 {
+		return n, false // the usual case of putReal
+	}
+	return slices.BinarySearchFunc(fr.reals, r, compareReals)
+}
+
+func (fr *virtual) findRange(o Member) (int, bool) {
+	return slices.BinarySearchFunc(fr.ranges, sourceRange{o.Set, o.Net}, compareRanges)
+}
+
+// ranged reports whether members of a set are in ranges.
+func (s Set) ranged() bool { return s == SetSourceCIDR || s == SetSourceIP }
+
+func (fr *virtual) get(id Object) (Object, bool) {
+	if !fr.has(id) {
+		return nil, false
+	}
+	switch o := id.(type) {
+	case VirtualServer:
+		return fr.virtualServer(), true
+	case RealServer:
+		i, _ := fr.find(packReal(o))
+		return fr.reals[i].server(fr.at), true
+	case Member:
+		if o.Mark = 0; o.Set == SetInternal {
+			o.Mark = fr.mark
+		}
+		return o, true
+	}
+	return nil, false
+}
+
+func (fr *virtual) has(id Object) (ok bool) {
+	if fr == nil {
+		return false
+	}
+	switch o := id.(type) {
+	case VirtualServer:
+		ok = fr.serves
+	case RealServer:
+		_, ok = fr.find(packReal(o))
+	case Member:
+		if o.Set.ranged() {
+			_, ok = fr.findRange(o)
+		} else {
+			ok = fr.in(o.Set)
+		}
+	}
+	return ok
+}
+
+// in reports whether the frontend is a member of a set.
+func (fr *virtual) in(s Set) bool { return fr != nil && fr.sets&(1<<s) != 0 }
+
+func (fr *virtual) realServer(backend netip.AddrPort) (RealServer, bool) {
+	if fr == nil {
+		return RealServer{}, false
+	}
+	i, ok := fr.find(packReal(RealServer{Addr: backend}))
+	if !ok {
+		return RealServer{}, false
+	}
+	return fr.reals[i].server(fr.at), true
+}
+
+func (fr *virtual) virtualServer() VirtualServer {
+	return VirtualServer{fr.at, fr.scheduler, fr.affinity, fr.target, fr.damaged}
+}
+
+// live counts the real servers that take connections.
+func (fr *virtual) live() (n int) {
+	if fr == nil {
+		return 0
+	}
+	for _, r := range fr.reals {
+		if r.weight > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (fr *virtual) putServer(o VirtualServer) {
+	fr.serves, fr.scheduler, fr.affinity, fr.target, fr.damaged = true, o.Scheduler, o.Affinity, o.Port, o.Damaged
+}
+
+func (fr *virtual) putReal(r real) {
+	i, found := fr.find(r)
+	if !found {
+		fr.reals = slices.Insert(fr.reals, i, r)
+	}
+	fr.reals[i] = r
+}
+
+func (fr *virtual) putMember(o Member) {
+	if o.Set.ranged() {
+		if i, found := fr.findRange(o); !found {
+			fr.ranges = slices.Insert(fr.ranges, i, sourceRange{o.Set, o.Net})
+		}
+		return
+	}
+	fr.sets |= 1 << o.Set
+	if o.Set == SetInternal {
+		fr.mark = o.Mark
+	}
+}
+
+// drop takes an object out that is there, and reports whether it was the last.
+func (fr *virtual) drop(id Object) bool {
+	switch o := id.(type) {
+	case VirtualServer:
+		fr.putServer(VirtualServer{})
+		fr.serves = false
+	case RealServer:
+		i, _ := fr.find(packReal(o))
+		fr.reals = slices.Delete(fr.reals, i, i+1)
+	case Member:
+		if o.Set.ranged() {
+			i, _ := fr.findRange(o)
+			fr.ranges = slices.Delete(fr.ranges, i, i+1)
+			break
+		}
+		fr.sets &^= 1 << o.Set
+		if o.Set == SetInternal {
+			fr.mark = 0
+		}
+	}
+	return fr.empty()
+}
+
+// dropServers takes the virtual server and its real servers out.
+func (fr *virtual) dropServers() {
+	fr.putServer(VirtualServer{})
+	fr.serves, fr.reals = false, nil
+}
+
+// takeServers takes over those of another record.
+func (fr *virtual) takeServers(from *virtual) {
+	if fr.serves = from.serves; fr.serves {
+		fr.putServer(from.virtualServer())
+	}
+	fr.reals = from.reals
+}
+
+// sameServers reports whether two have the same virtual server and real servers, or none.
+// Either may be nil.
+func (fr *virtual) sameServers(other *virtual) bool {
+	none := virtual{}
+	fr, other = cmp.Or(fr, &none), cmp.Or(other, &none)
+	return fr.serves == other.serves && fr.affinity == other.affinity && fr.target == other.target && fr.scheduler == other.scheduler &&
+		fr.damaged == other.damaged && slices.Equal(fr.reals, other.reals)
+}
+
+func (fr *virtual) empty() bool {
+	return !fr.serves && fr.sets == 0 && len(fr.reals)+len(fr.ranges) == 0
+}
+
+// clone returns a copy that may change.
+func (fr *virtual) clone() *virtual {
+	c := *fr
+	c.frozen, c.owner, c.claims = false, nil, nil
+	c.ranges, c.reals = slices.Clone(fr.ranges), slices.Clone(fr.reals)
+	return &c
+}
+
+// share marks a record as one that Tables share. Another goroutine may read one that
+// is marked already: that is not written.
+func (fr *virtual) share() *virtual {
+	if !fr.frozen {
+		fr.frozen = true
+	}
+	return fr
+}
+
+// freeze makes fr one that Tables may share, without room to grow.
+func (fr *virtual) freeze() {
+	fr.frozen = true
+	fr.ranges, fr.reals = exactly(fr.ranges), exactly(fr.reals)
+}
+
+func exactly[T any](s []T) []T {
+	if cap(s) == len(s) {
+		return s
+	}
+	return append(make([]T, 0, len(s)), s...)
+}
+
+// mergeFronts returns the union of records of one frontend; where they differ, the first one
+// counts.
+func mergeFronts(fronts []*virtual) *virtual {
+	out := fronts[len(fronts)-1].clone()
+	for _, fr := range slices.Backward(fronts[:len(fronts)-1]) {
+		for o := range fr.all() {
+			switch o := o.(type) {
+			case VirtualServer:
+				out.putServer(o)
+			case RealServer:
+				out.putReal(packReal(o))
+			case Member:
+				out.putMember(o)
+			}
+		}
+	}
+	out.owner, out.claims = fronts[0].owner, fronts
+	out.freeze()
+	return out
+}
+
+// members counts the members of sets.
+func (fr *virtual) members() int { return bits.OnesCount32(fr.sets) + len(fr.ranges) }
+
+// all returns the objects, in their order.
+func (fr *virtual) all() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for m := range fr.tuples() {
+			if !yield(m) {
+				return
+			}
+		}
+		if fr.serves && !yield(fr.virtualServer()) {
+			return
+		}
+		for _, r := range fr.reals {
+			if !yield(r.server(fr.at)) {
+				return
+			}
+		}
+	}
+}
+
+func (fr *virtual) tuples() iter.Seq[Member] {
+	return func(yield func(Member) bool) {
+		for _, r := range fr.ranges {
+			if !yield(Member{Set: r.set, Addr: fr.at.Addr, Port: fr.at.Port, Proto: fr.at.Proto, Net: r.net}) {
+				return
+			}
+		}
+		for left := fr.sets; left != 0; left &= left - 1 {
+			if !yield(fr.member(Set(bits.TrailingZeros32(left)))) {
+				return
+			}
+		}
+	}
+}
+
+// member returns the member of a set that is not ranged.
+func (fr *virtual) member(s Set) Member {
+	if s == SetMarks {
+		return markMember(fr.at)
+	}
+	m := tuple(s, fr.at)
+	if s == SetInternal {
+		m.Mark = fr.mark
+	}
+	return m
+}
+
+// equal reports whether two have the same objects.
+func (fr *virtual) equal(other *virtual) bool {
+	return fr.sets == other.sets && fr.mark == other.mark && slices.Equal(fr.ranges, other.ranges) && fr.sameServers(other)
+}
+
+// differ calls yield for each ID that the two have differently, with the object of
+// each, nil where it has none. Either may be nil.
+func (fr *virtual) differ(other *virtual, yield func(mine, theirs Object)) {
+	if fr == other {
+		return
+	}
+	if fr == nil {
+		fr = &virtual{at: other.at}
+	}
+	if other == nil {
+		other = &virtual{at: fr.at}
+	}
+	for id := range fr.all() {
+		switch theirs, ok := other.get(id); {
+		case !ok:
+			yield(id, nil)
+		case theirs != id:
+			yield(id, theirs)
+		}
+	}
+	for id := range other.all() {
+		if !fr.has(id) {
+			yield(nil, id)
+		}
+	}
+}
