@@ -118,7 +118,8 @@ func packageInBox(t *testing.T, pkg string, c choice) {
 		}
 	}
 	if err != nil || t.Failed() {
-		t.Errorf("%v\n%s%s", err, quotation(out.Stdout), quotation(out.Stderr))
+		// What failed comes first: of a long output a reader of CI's log sees a part.
+		t.Errorf("%s%s\n%v", quotation(faultLines(out.Stdout)), quotation(out.Stderr), err)
 	}
 }
 
@@ -148,6 +149,39 @@ func readResults(printed string) results {
 		}
 	}
 	return r
+}
+
+var noise = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME)|^ *--- PASS`)
+
+// faultLines returns of what a test binary prints with -test.v what the failed tests
+// wrote, and all of it when no test says that it failed.
+func faultLines(printed string) string {
+	var out, test strings.Builder
+	inFailed := false
+	for line := range strings.Lines(printed) {
+		m := resultLine.FindStringSubmatch(line)
+		if m != nil && m[1] == "" { // ends a test; results of its parts follow
+			if inFailed = m[2] == "FAIL"; inFailed {
+				out.WriteString(test.String())
+			}
+			test.Reset()
+		}
+		switch {
+		case noise.MatchString(line):
+			if strings.HasPrefix(line, "=== RUN") && !strings.Contains(line, "/") {
+				inFailed = false
+				test.Reset()
+			}
+		case inFailed:
+			out.WriteString(line)
+		default:
+			test.WriteString(line)
+		}
+	}
+	if out.Len() == 0 {
+		return printed
+	}
+	return out.String()
 }
 
 // faults returns what keeps the results from being a pass of each wanted test. A panic ends
@@ -208,6 +242,14 @@ func TestResultsOfABox(t *testing.T) {
 	}
 	if got := readResults("PASS\n").faults(nil); len(got) == 0 {
 		t.Error("no test at all passes")
+	}
+	printed := "=== RUN   TestA\n    a_test.go:1: fine\n--- PASS: TestA (0.10s)\n=== RUN   TestB\n=== RUN   TestB/part\n    b_test.go:2: one\n    b_test.go:3: two\n" +
+		"--- FAIL: TestB (1.20s)\n    --- PASS: TestB/other (0.10s)\n    --- FAIL: TestB/part (0.10s)\n=== RUN   TestC\n    c_test.go:4: fine\n--- PASS: TestC (0.10s)\nFAIL\n"
+	if got, want := faultLines(printed), "    b_test.go:2: one\n    b_test.go:3: two\n--- FAIL: TestB (1.20s)\n    --- FAIL: TestB/part (0.10s)\n"; got != want {
+		t.Errorf("of a failed test: %q, want %q", got, want)
+	}
+	if got := faultLines("panic: oops\n"); got != "panic: oops\n" {
+		t.Errorf("of a panic: %q", got)
 	}
 	all := []string{"TestOne", "TestTwo", "TestTwoMore"}
 	if got, err := (choice{run: "TestTwo.*", skip: "TestTwo"}).of(all); err != nil || !slices.Equal(got, all[2:]) {
