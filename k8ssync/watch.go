@@ -57,8 +57,16 @@ func (l *lister) request(opts metav1.ListOptions) *rest.Request {
 		VersionedParams(&opts, params).MaxRetries(0)
 }
 
-// List reads one page. The Reflector puts pages together.
+// anyState is the resourceVersion of a list that the API server may answer from its cache.
+const anyState = "0"
+
+// List reads one page. The Reflector puts pages together. The first list of all may be any
+// server's cached state, which costs etcd nothing. The Reflector of a new client asks for the
+// same; another server's cache may be older than what is known, so that one has to be current.
 func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if opts.ResourceVersion == anyState && l.current().listed {
+		opts.ResourceVersion = ""
+	}
 	// Into would accept any answer as an empty list.
 	list, err := l.request(opts).Do(ctx).Get()
 	if err == nil && reflect.TypeOf(list) != reflect.TypeOf(l.list) {

@@ -2,7 +2,9 @@ package k8ssync
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +38,43 @@ func TestRestoredClusterIsAccepted(t *testing.T) {
 	if u := next(t, c); backends(u, "web") != 3 {
 		t.Errorf("the restored slice is not believed: %+v", u)
 	}
+}
+
+// A new access makes a new client, whose first list must not come from the cache of a server
+// that lags: Services would go back in time.
+func TestNewClientDoesNotListACache(t *testing.T) {
+	s := newAPI()
+	s.Server = httptest.NewTLSServer(s)
+	t.Cleanup(s.stop)
+	s.oldLists = true
+	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+	file := kubeconfigFor(t, s.URL, "token: one")
+	c := New(testConfig(file), silentLog())
+	c.timing = impatient
+	run(t, c)
+	next(t, c)
+	eventually(t, "connected", func() bool { return c.Status().Connected })
+
+	s.put(testService("api", "10.96.0.9"))
+	next(t, c)
+	var cached atomic.Int64
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("resourceVersion") != anyState {
+			return false
+		}
+		cached.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte(`{"apiVersion": "v1", "kind": "ServiceList", "metadata": {"resourceVersion": "1"}, "items": []}`))
+		return true
+	})
+	lists := s.requests("list services")
+	writeKubeconfig(t, file, s.URL, "token: two")
+	s.CloseClientConnections()
+	eventually(t, "a list of the new client", func() bool { return s.requests("list services") > lists && c.Status().Connected })
+	if n := cached.Load(); n != 0 {
+		t.Errorf("%d lists could come from a cache", n)
+	}
+	onlyLast(t, s, c)
 }
 
 // After a server was unreachable, a watch is opened only if its state is not older: the
