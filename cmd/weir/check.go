@@ -48,7 +48,7 @@ invalid or unreadable.`,
 			return err
 		}
 		if *configured {
-			begin, err := rollback.Begin(file)
+			begin, err := rollback.Begin(cmd.Context(), file)
 			return checkConfigured(file, begin.Config, err)
 		}
 		cfg, err := load.File(file)

@@ -35,7 +35,7 @@ Exit status: 0 ended by a signal, 1 failed, 78 invalid configuration.`,
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)
-		begin, err := rollback.Begin(*file)
+		begin, err := rollback.Begin(cmd.Context(), *file)
 		if err != nil {
 			return exitError{exitUnconfigured, err}
 		}

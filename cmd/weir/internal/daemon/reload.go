@@ -104,9 +104,11 @@ func (r *reloads) askFor(ctx context.Context, do func(context.Context) error) er
 // New backends get their first results before the configuration comes into force. Otherwise a Service with only new
 // backends would serve no client. The loop runs meanwhile.
 func (r *reloads) reload(ctx context.Context, within time.Duration) error {
-	load.Quiesce(ctx, r.inForce.file)
+	supervise.NotifyReloading()
+	cfg, copied, invalid := load.Open(ctx, r.inForce.file) // not in the loop: it waits for writers, and parses for long
+	next := &rollback.Candidate{Config: cfg, Copy: copied, Within: within}
 	err := errStopped
-	_ = r.calls.do(ctx, func() { err = r.prepare(within) })
+	_ = r.calls.do(ctx, func() { err = r.prepare(next, invalid) })
 	if err == nil {
 		r.target.awaitChecks(ctx)
 		err = errStopped
@@ -115,26 +117,24 @@ func (r *reloads) reload(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// prepare reads the configuration and begins with its checks.
-func (r *reloads) prepare(within time.Duration) (err error) {
-	supervise.NotifyReloading()
+// prepare begins with the checks of a configuration that was read. It refuses one that is invalid, or needs a restart.
+func (r *reloads) prepare(next *rollback.Candidate, invalid error) (err error) {
 	defer func() {
 		if err != nil {
 			r.reloaded(err)
 		}
 	}()
-	cfg, copied, err := load.Open(r.inForce.file)
-	if err != nil {
+	if invalid != nil {
+		return status.Refusal(invalid)
+	}
+	if err := config.RefuseRestart(r.target.cfg, next.Config); err != nil {
 		return status.Refusal(err)
 	}
-	if err := config.RefuseRestart(r.target.cfg, cfg); err != nil {
-		return status.Refusal(err)
-	}
-	if (within > 0 || r.inForce.trial.On()) && cfg.Daemon.StateDir != r.target.cfg.Daemon.StateDir {
+	if (next.Within > 0 || r.inForce.trial.On()) && next.Config.Daemon.StateDir != r.target.cfg.Daemon.StateDir {
 		return status.Refusal(errors.New("daemon.state_dir can't change on trial: it stores the configuration for the rollback"))
 	}
-	r.inForce.next = &rollback.Candidate{Config: cfg, Copy: copied, Within: within}
-	r.target.checks.Set(cfg.ChecksWith(r.target.rec.Have()))
+	r.inForce.next = next
+	r.target.checks.Set(next.Config.ChecksWith(r.target.rec.Have()))
 	return nil
 }
 

@@ -1,8 +1,15 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/load"
@@ -40,4 +47,33 @@ func static(name string) lb.ServiceID { return lb.ServiceID{Source: config.Sourc
 
 func down(addr string) lb.Health {
 	return lb.Health{Down: map[netip.AddrPort]bool{netip.MustParseAddrPort(addr): true}}
+}
+
+// TestLoopRunsWhileAConfigurationIsRead has a file that is read for as long as the test wants: a FIFO.
+func TestLoopRunsWhileAConfigurationIsRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &reloads{calls: make(calls), inForce: &inForce{file: file}}
+	go func() { (<-r.calls)() }() // a loop with room for one: it is the test's
+	ctx, cancel := context.WithCancel(t.Context())
+	reloaded := make(chan error, 1)
+	go func() { reloaded <- r.reload(ctx, 0) }()
+	writer, err := os.OpenFile(file, os.O_WRONLY, 0) // when a reader has opened it, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := r.calls.do(limit, func() {}); err != nil {
+		t.Errorf("while the file is read: %v", err)
+	}
+	cancel()
+	if err := writer.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-reloaded; !errors.Is(err, errStopped) {
+		t.Errorf("weir ends: %v", err)
+	}
 }

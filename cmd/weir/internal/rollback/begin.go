@@ -1,6 +1,7 @@
 package rollback
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -28,8 +29,8 @@ type Beginning struct {
 
 // Begin loads the configuration of a file. If that was on trial when the daemon ended, or was rolled back, the result is
 // the one from before the trial. The error is that of load.File.
-func Begin(file string) (Beginning, error) {
-	cfg, copied, err := load.Open(file)
+func Begin(ctx context.Context, file string) (Beginning, error) {
+	cfg, copied, err := load.Open(ctx, file)
 	begin := Beginning{Config: cfg, Copy: copied, bad: map[string]error{}}
 	for _, dir := range stateDirs(cfg) {
 		t, bad := loadTrial(dir, file)

@@ -255,12 +255,12 @@ func TestBegin(t *testing.T) {
 	}
 	backend := func(x Beginning) string { return x.Config.Services[0].Ports[0].Backends[0].Addr.String() }
 	say(`"10.0.0.1"`)
-	first, err := Begin(file)
+	first, err := Begin(t.Context(), file)
 	if err != nil || first.found || backend(first) != "10.0.0.1:80" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	say(`"10.0.0.2"`)
-	_, changed, err := load.Open(file)
+	_, changed, err := load.Open(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,11 +274,11 @@ func TestBegin(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if x, err := Begin(file); err != nil || !x.Old || backend(x) != "10.0.0.1:80" {
+	if x, err := Begin(t.Context(), file); err != nil || !x.Old || backend(x) != "10.0.0.1:80" {
 		t.Errorf("on Trial, and the file says nothing any more: %+v, %v", x, err)
 	}
 	say(`"10.0.0.2"`)
-	x, err := Begin(file)
+	x, err := Begin(t.Context(), file)
 	if err != nil || !x.Old || backend(x) != "10.0.0.1:80" || x.Trial.Reason != endedOn || x.Copy.Digest() != first.Copy.Digest() {
 		t.Fatalf("on trial: %+v, %v", x, err)
 	}
@@ -286,11 +286,11 @@ func TestBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(`no address`)
-	if x, err = Begin(file); err != nil || !x.Old || backend(x) != "10.0.0.1:80" {
+	if x, err = Begin(t.Context(), file); err != nil || !x.Old || backend(x) != "10.0.0.1:80" {
 		t.Errorf("a file that is broken by now: %+v, %v", x, err)
 	}
 	say(`"10.0.0.3"`)
-	if x, err = Begin(file); err != nil || x.Old || !x.found || backend(x) != "10.0.0.3:80" {
+	if x, err = Begin(t.Context(), file); err != nil || x.Old || !x.found || backend(x) != "10.0.0.3:80" {
 		t.Errorf("a file that is another one by now: %+v, %v", x, err)
 	}
 }

@@ -29,17 +29,20 @@ type Copy struct {
 
 // Open reads a file for the daemon, which needs all credentials and variables. It also
 // returns a Copy of the files it has read, even if the configuration is invalid. It waits
-// until no program writes to one (Quiesce), and reads them again if one did meanwhile.
-func Open(path string) (cfg *config.Config, read *Copy, err error) {
-	for range openTries {
-		Quiesce(context.Background(), path)
+// until no program writes to one (Quiesce), and reads them again if one did meanwhile: at
+// most openTries times, and no longer than ctx.
+func Open(ctx context.Context, path string) (cfg *config.Config, read *Copy, err error) {
+	for try := 1; ; try++ {
+		Quiesce(ctx, path)
+		last := try == openTries || ctx.Err() != nil
 		before := lastWrite(path)
-		quiet := untilQuiet(path) == 0
-		if cfg, read, err = open(path); quiet && lastWrite(path).Equal(before) {
-			break
+		if untilQuiet(path) > 0 && !last {
+			continue
+		}
+		if cfg, read, err = open(path); last || lastWrite(path).Equal(before) {
+			return cfg, read, err
 		}
 	}
-	return cfg, read, err
 }
 
 func open(path string) (*config.Config, *Copy, error) {

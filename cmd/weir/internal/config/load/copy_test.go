@@ -29,7 +29,7 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 	put("key", clusterKey)
 	put("kubeconfig", kubeconfig)
 	name := filepath.Join(dir, "weir.toml")
-	want, c, err := Open(name)
+	want, c, err := Open(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,13 +67,13 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 
 func TestACopyOfWhatCantBeLoaded(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "weir.toml")
-	if _, c, err := Open(name); err == nil || len(c.Files) != 0 {
+	if _, c, err := Open(t.Context(), name); err == nil || len(c.Files) != 0 {
 		t.Errorf("no file: %v, %v", c, err)
 	}
 	if err := os.WriteFile(name, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, c, err := Open(name); err == nil || len(c.Files) != 1 {
+	if _, c, err := Open(t.Context(), name); err == nil || len(c.Files) != 1 {
 		t.Errorf("an invalid file: %v, %v", c, err)
 	}
 }

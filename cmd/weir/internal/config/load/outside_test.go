@@ -86,7 +86,7 @@ func TestLoadIsFromOutside(t *testing.T) {
 	if _, err := LoadEffective(file); err != nil {
 		t.Errorf("LoadEffective: %v", err)
 	}
-	if _, _, err := Open(file); err == nil || !strings.Contains(err.Error(), "WEIR_NO_SUCH_VARIABLE") {
+	if _, _, err := Open(t.Context(), file); err == nil || !strings.Contains(err.Error(), "WEIR_NO_SUCH_VARIABLE") {
 		t.Errorf("Open says %v", err)
 	}
 }

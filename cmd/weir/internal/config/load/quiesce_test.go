@@ -62,7 +62,7 @@ func TestOpenReadsWhatIsWrittenToTheEnd(t *testing.T) {
 		time.Sleep(quietTime / 2)
 		written <- os.WriteFile(file, text, 0o600)
 	}()
-	cfg, read, err := Open(file)
+	cfg, read, err := Open(t.Context(), file)
 	if err != nil || len(cfg.Services) != 1 || len(read.Files[file]) != len(text) {
 		t.Errorf("%v, read %q", err, read.Files[file])
 	}
