@@ -40,7 +40,7 @@ func TestRestoredClusterIsAccepted(t *testing.T) {
 	}
 }
 
-// A new access makes a new client, whose first list must not come from the cache of a server
+// A new access makes a new client. Its first list must not come from the cache of a server
 // that lags: Services would go back in time.
 func TestNewClientDoesNotListACache(t *testing.T) {
 	s := newAPI()

@@ -55,7 +55,7 @@ invalid or unreadable.`,
 		if err != nil {
 			return exitError{exitInvalid, err} // an unreadable file too: 1 means that weir can run
 		}
-		for _, w := range cfg.Warnings {
+		for _, w := range source.Lines(cfg.Warnings) {
 			fmt.Fprintln(e.stderr, w)
 		}
 		fmt.Fprintf(e.stdout, "%s: valid, %s\n", file, contents(cfg))

@@ -154,7 +154,7 @@ func readResults(printed string) results {
 var noise = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME)|^ *--- PASS`)
 
 // faultLines returns of what a test binary prints with -test.v what the failed tests
-// wrote, and all of it when no test says that it failed.
+// wrote, and all of it when none is reported as failed.
 func faultLines(printed string) string {
 	var out, test strings.Builder
 	inFailed := false

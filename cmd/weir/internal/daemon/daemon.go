@@ -48,9 +48,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	opts.Level.Set(cfg.Daemon.LogLevel)
 	lately := eventlog.New()
 	opts.Log = lately.Wrap(opts.Log)
-	for _, w := range cfg.Warnings {
-		opts.Log.Warn("configuration warning", "problem", w.String())
-	}
+	begin.Warn(opts.Log)
 	if err := os.MkdirAll(cfg.Daemon.StateDir, 0o755); err != nil { // systemd makes it, a start by hand has none
 		opts.Log.Warn("daemon.state_dir not made", "error", err)
 	}

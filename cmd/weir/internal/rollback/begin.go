@@ -65,6 +65,13 @@ func stateDirs(cfg *config.Config) []string {
 	return dirs
 }
 
+// Warn logs the warnings of the configuration.
+func (x Beginning) Warn(log *slog.Logger) {
+	for _, w := range source.Lines(x.Config.Warnings) {
+		log.Warn("configuration warning", "problem", w)
+	}
+}
+
 // Report logs the result of a start, sets unreadable files aside and saves the trial.
 func (x Beginning) Report(log *slog.Logger) {
 	for dir, err := range x.bad {

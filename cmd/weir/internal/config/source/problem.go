@@ -63,13 +63,29 @@ type Errors struct {
 	Problems []Problem
 }
 
-// Error returns one line for each problem.
-func (e *Errors) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		lines[i] = p.String()
+// Error returns Lines of the problems.
+func (e *Errors) Error() string { return strings.Join(Lines(e.Problems), "\n") }
+
+// mostLines limits what a file with a fault in each of its services prints.
+const mostLines = 100
+
+// Lines returns one line for each of at most 100 problems, and one that counts the others. If
+// there are more, Errors come before the rest.
+func Lines(problems []Problem) []string {
+	shown := problems
+	if len(shown) > mostLines {
+		shown = slices.Clone(shown)
+		slices.SortStableFunc(shown, func(a, b Problem) int { return cmp.Compare(b.Severity, a.Severity) })
+		shown = shown[:mostLines]
 	}
-	return strings.Join(lines, "\n")
+	lines := make([]string, 0, len(shown)+1)
+	for _, p := range shown {
+		lines = append(lines, p.String())
+	}
+	if rest := len(problems) - len(shown); rest > 0 {
+		lines = append(lines, fmt.Sprintf("... and %d more: repair these first", rest))
+	}
+	return lines
 }
 
 // Worst returns the highest severity among problems, and false if there are none.
