@@ -64,7 +64,7 @@ func (b *binding) countConflict(withMember bool, now time.Time) bool {
 // become changes the state, which begins a new generation.
 func (e *engine) become(b *binding, state State, now time.Time) {
 	b.generation++
-	b.unanswered, b.burstStep, b.nextGratuitous, b.requested = 0, 0, time.Time{}, time.Time{}
+	b.unanswered, b.burstStep, b.nextGratuitous, b.requested, b.requester = 0, 0, time.Time{}, time.Time{}, ""
 	e.timers.set(b, time.Time{})
 	if b.state != state {
 		b.link.count[b.state]--

@@ -81,6 +81,9 @@ func TestAMemberThatProbesIsRecorded(t *testing.T) {
 		if ago := n.now.Sub(wanted()); ago > 2*contestSlowGap {
 			t.Errorf("b wants it all the time, and asked %s ago", ago)
 		}
+		if who := n.boxes["a"].e.status(n.now).VIPs[0].Requester; who != "b" {
+			t.Errorf("b wants it, and %q is named", who)
+		}
 		n.set("b", nil, of(1))
 		last := wanted()
 		n.run(10 * time.Second)

@@ -95,8 +95,9 @@ type VIP struct {
 	Member    string
 	OtherSeen time.Time
 	// Requested is when another member last probed for the VIP that is Held here, to a
-	// second. The zero time: none has since it is Held.
+	// second, and Requester its name. The zero time: none has since it is Held.
 	Requested time.Time
+	Requester string
 }
 
 // Duplicate reports whether a host outside the fleet answers for the address.

@@ -198,8 +198,9 @@ func (e *engine) receive(l *link, m message, now time.Time) {
 	switch {
 	case s == nil:
 	case s.state == Held:
-		if _, member := e.members[m.from]; member && m.probes() && now.Sub(s.requested) >= requestedGap {
-			s.requested = now
+		x, member := e.members[m.from]
+		if member && m.probes() && (now.Sub(s.requested) >= requestedGap || x.Name != s.requester) {
+			s.requested, s.requester = now, x.Name
 			e.statusChanges++
 		}
 		l.Answered++

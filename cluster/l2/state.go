@@ -84,6 +84,7 @@ type binding struct {
 
 	other     otherUser
 	requested time.Time // while Held: when another member last probed for the VIP
+	requester string    // its name
 
 	generation uint // frames that were queued in an earlier generation are void
 	due        time.Time

@@ -138,17 +138,17 @@ func (c *claims) holdsAll(addrs map[netip.Addr][]string) bool {
 	return true
 }
 
-// probed reports whether another member probes for one of some addresses, for which this
-// box answers.
-func (c *claims) probed(addrs map[netip.Addr][]string, now time.Time) bool {
+// requester returns one of some members, such as the silent ones, that probes for one of some
+// addresses, for which this box answers; "" if none does.
+func (c *claims) requester(addrs map[netip.Addr][]string, of func(member string) bool, now time.Time) string {
 	for a := range addrs {
-		if slices.ContainsFunc(c.at(a), func(v l2.VIP) bool {
-			return v.State == l2.Held && !v.Requested.IsZero() && now.Sub(v.Requested) < probedLately
-		}) {
-			return true
+		for _, v := range c.at(a) {
+			if v.State == l2.Held && !v.Requested.IsZero() && now.Sub(v.Requested) < probedLately && of(v.Requester) {
+				return v.Requester
+			}
 		}
 	}
-	return false
+	return ""
 }
 
 // parseMAC reads an Ethernet address.

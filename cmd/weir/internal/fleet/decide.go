@@ -154,7 +154,7 @@ func (e *Engine) claim(a netip.Addr, rules owner.Rules, x election) *l2.Claim {
 func (e *Engine) ownClaim(a netip.Addr) *l2.Claim {
 	interfaces, floating := e.settings.floating[a]
 	switch {
-	case e.local.noIPVS, floating && e.isolation.is:
+	case e.local.noIPVS, floating && e.isolation.is():
 		return nil
 	case floating:
 		return &l2.Claim{Interfaces: interfaces}

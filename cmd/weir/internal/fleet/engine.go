@@ -220,10 +220,10 @@ func (e *Engine) advance(now time.Time, d *Decision) {
 	} else if s.advance(&e.fitness, e.local.drain.All, e.members.anyStable(), now) {
 		d.Events = append(d.Events, info("member state changed", "state", s.now.Published, "reason", s.reason))
 	}
-	probed := e.claims.probed(e.settings.floating, now)
-	isolated := e.isolation.follow(&e.settings, &e.fitness, e.members.allGone(), probed, now)
+	requester := e.claims.requester(e.settings.floating, e.members.silent, now)
+	isolated := e.isolation.follow(&e.settings, &e.fitness, &e.members, requester, now)
 	if isolated {
-		d.Events = append(d.Events, warning("isolation changed", "isolated", e.isolation.is, "reason", s.reason))
+		d.Events = append(d.Events, warning("isolation changed", "isolated", e.isolation.is(), "reason", e.isolation.why))
 	}
 	if isolated || s.now.Effective != before.Effective {
 		e.gen.self++

@@ -21,52 +21,65 @@ const (
 
 // isolation is whether no client can reach this box.
 type isolation struct {
-	is bool
-	// yielded is set once this box has released what another member probes for, because
-	// no client sends a packet here. It ends when a client does.
-	yielded bool
+	why string // the reason; "" if a client can
+	// yieldedTo is the member to which this box has released what that one probes for,
+	// because no client sends a packet here.
+	yieldedTo string
 	// unconnected is since when the box has neither another member nor a BGP session.
 	unconnected since
 	next        time.Time // when the passing of time may isolate the box
 }
 
+// is reports whether no client can reach this box.
+func (i *isolation) is() bool { return i.why != "" }
+
 // follow takes the facts of a moment and reports whether the isolation has changed.
-// A box is isolated if
+// requester is a silent member that probes for a floating address, or "". A box is isolated
+// if
 //   - no uplink has a carrier, or
-//   - no client sends a packet and another member probes for a floating address (a cable
-//     beyond a switch is out, or the network of the clients is split), or
+//   - no client sends a packet, and a member that does not answer probes for a floating
+//     address (a cable beyond a switch is out, or the network of the clients is split). It
+//     ends when a client does, or the member answers again: from then on the election
+//     decides. A member that answers and probes is about to hand over, or to take over, by
+//     the same election; to yield to it would leave the address without an owner, or
 //   - the other members are gone, and no router has a session with it.
-func (i *isolation) follow(set *settings, fit *fitness, alone, probed bool, now time.Time) (changed bool) {
-	before := i.is
-	i.is, i.next = false, time.Time{}
+func (i *isolation) follow(set *settings, fit *fitness, others *members, requester string, now time.Time) (changed bool) {
+	before := i.is()
+	i.why, i.next = "", time.Time{}
 	if set.fleet != nil && set.l2 != nil {
-		i.is = i.judge(set.uplinks, fit, alone, probed, now)
+		i.why = i.judge(set.uplinks, fit, others, requester, now)
 	}
-	return i.is != before
+	return i.is() != before
 }
 
-func (i *isolation) judge(uplinks []string, fit *fitness, alone, probed bool, now time.Time) bool {
+func (i *isolation) judge(uplinks []string, fit *fitness, others *members, requester string, now time.Time) (why string) {
 	if !slices.ContainsFunc(uplinks, func(name string) bool { return !slices.Contains(fit.links.DownNames, name) }) {
-		return true
+		return "no uplink has a carrier"
 	}
-	if i.yielded = fit.links.Idle && (i.yielded || probed); i.yielded {
-		return true
+	if !others.silent(i.yieldedTo) {
+		i.yieldedTo = requester
 	}
-	unconnected := alone && fit.sessionless()
+	if !fit.links.Idle {
+		i.yieldedTo = ""
+	}
+	if i.yieldedTo != "" {
+		return "no client sends a packet, and " + i.yieldedTo + ", which does not answer, serves the floating addresses"
+	}
+	unconnected := others.allGone() && fit.sessionless()
 	i.unconnected.follow(unconnected, now)
 	if !unconnected {
-		return false
+		return ""
 	}
-	end := i.unconnected.at.Add(routerPatience)
-	if now.Before(end) {
+	if end := i.unconnected.at.Add(routerPatience); now.Before(end) {
 		i.next = end
+		return ""
 	}
-	return !now.Before(end)
+	return "no other member answers, and no router has a session"
 }
 
 // reason returns why this box has released the floating addresses; "" if it has not.
 func (i *isolation) reason(set *settings) string {
-	if !i.is || len(set.floating) == 0 {
+	if !i.is() || len(set.floating) == 0 {
 		return ""
 	}
 	return "no client can reach this box: it has released the gateways and masquerade sources"

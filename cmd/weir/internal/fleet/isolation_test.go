@@ -51,14 +51,14 @@ func TestIsolation(t *testing.T) {
 				others.byName[string(rune('a'+i))] = &member{Member: cluster.Member{Life: life}}
 			}
 			var x isolation
-			x.follow(&set, &tc.facts, others.allGone(), false, at)
+			x.follow(&set, &tc.facts, &others, "", at)
 			if tc.waits > 0 {
-				if x.is {
+				if x.is() {
 					t.Error("it is isolated at once")
 				}
-				x.follow(&set, &tc.facts, others.allGone(), false, at.Add(tc.waits))
+				x.follow(&set, &tc.facts, &others, "", at.Add(tc.waits))
 			}
-			got, next := x.is, x.next
+			got, next := x.is(), x.next
 			if got != tc.want {
 				t.Errorf("isolated: %t, want %t", got, tc.want)
 			}
@@ -78,27 +78,35 @@ func TestIsolationByIdleUplinks(t *testing.T) {
 		fleet: &config.Fleet{}, l2: &config.L2{Interfaces: []string{"eth0"}}, uplinks: []string{"eth0"},
 		floating: map[netip.Addr][]string{gateway: {"back"}},
 	}
+	split := members{byName: map[string]*member{"b": {Member: cluster.Member{Life: cluster.Dead}}, "c": {Member: cluster.Member{Life: cluster.Alive}}}}
+	joined := members{byName: map[string]*member{"b": {Member: cluster.Member{Life: cluster.Alive}}, "c": {Member: cluster.Member{Life: cluster.Dead}}}}
 	var x isolation
-	check := func(name string, idle, want bool, vips ...l2.VIP) {
+	check := func(name string, others *members, idle, want bool, vips ...l2.VIP) {
 		t.Helper()
 		c := claims{status: l2.Status{VIPs: vips}}
-		x.follow(&set, &fitness{links: Links{Idle: idle}}, false, c.probed(set.floating, at), at)
-		if x.is != want {
-			t.Errorf("%s: isolated %t, want %t", name, x.is, want)
+		x.follow(&set, &fitness{links: Links{Idle: idle}}, others, c.requester(set.floating, others.silent, at), at)
+		if x.is() != want {
+			t.Errorf("%s: isolated %t (%s), want %t", name, x.is(), x.why, want)
 		}
 	}
 	held := l2.VIP{Addr: gateway, State: l2.Held}
 	asked, long, vip := held, held, held
-	asked.Requested, long.Requested = at.Add(-time.Second), at.Add(-probedLately)
-	vip.Addr, vip.Requested = netip.MustParseAddr("192.0.2.10"), at
-	check("nobody asks", true, false, held)
-	check("somebody asks for a VIP", true, false, held, vip)
-	check("clients come here", false, false, asked)
-	check("somebody did", true, false, long)
-	check("somebody asks, and no client comes", true, true, asked)
-	check("the other has it", true, true)
-	check("a client comes", false, false)
-	check("and goes", true, false, held)
+	asked.Requested, asked.Requester = at.Add(-time.Second), "b"
+	long.Requested, long.Requester = at.Add(-probedLately), "b"
+	vip.Addr, vip.Requested, vip.Requester = netip.MustParseAddr("192.0.2.10"), at, "b"
+	check("nobody asks", &split, true, false, held)
+	check("somebody asks for a VIP", &split, true, false, held, vip)
+	check("clients come here", &split, false, false, asked)
+	check("somebody did", &split, true, false, long)
+	check("a member asks that answers: it is handing over", &joined, true, false, asked)
+	check("a silent one asks, and no client comes", &split, true, true, asked)
+	check("the other has it", &split, true, true)
+	check("a client comes", &split, false, false)
+	check("and goes", &split, true, false, held)
+	check("the silent one asks again", &split, true, true, asked)
+	check("the other has it again", &split, true, true)
+	check("the network is joined", &joined, true, false)
+	check("and split, and nobody asks", &split, true, false, held)
 }
 
 func TestUplinks(t *testing.T) {
@@ -143,8 +151,8 @@ func TestShippedBoxWithoutItsRoutersIsIsolated(t *testing.T) {
 	}
 	set := settingsOf(cfg, "a", "v1")
 	var x isolation
-	x.follow(&set, &fitness{links: Links{DownNames: []string{"eth0"}}}, false, false, time.Now())
-	if !x.is {
+	x.follow(&set, &fitness{links: Links{DownNames: []string{"eth0"}}}, &members{}, "", time.Now())
+	if !x.is() {
 		t.Errorf("it is not, with its uplinks %v", set.uplinks)
 	}
 	if cfg.L2.Wants(netip.MustParseAddr("192.0.2.10"), []lb.Serving{{Service: lb.ServiceID{Source: config.Source, Namespace: "", Name: "shop"}}}) {

@@ -169,14 +169,23 @@ func (m *members) anyStable() bool {
 	return false
 }
 
+// answers reports whether the member answers the probes of the gossip.
+func (m *member) answers() bool { return m.Life == cluster.Alive && !m.Member.Suspect }
+
 // allGone reports whether there were other members, and none answers.
 func (m *members) allGone() bool {
 	for _, v := range m.byName {
-		if v.Life == cluster.Alive && !v.Member.Suspect {
+		if v.answers() {
 			return false
 		}
 	}
 	return len(m.byName) > 0
+}
+
+// silent reports whether there is a member of a name that does not answer.
+func (m *members) silent(name string) bool {
+	v := m.byName[name]
+	return v != nil && !v.answers()
 }
 
 // answeredSince reports whether all members to join have answered since a time, and
@@ -185,7 +194,7 @@ func (m *members) allGone() bool {
 func (m *members) answeredSince(start time.Time) bool {
 	answered := false
 	for _, v := range m.byName {
-		if v.Life != cluster.Alive || v.Member.Suspect || v.Since.Before(start) {
+		if !v.answers() || v.Since.Before(start) {
 			continue // known from before the start
 		}
 		if v.State.Message != "" && v.digest != v.State.Message {
