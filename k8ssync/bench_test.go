@@ -18,7 +18,7 @@ func sliced(n int) []*slice {
 		s := out[len(out)-1]
 		s.Endpoints = append(s.Endpoints, endpoint{
 			Addr: netip.AddrFrom4([4]byte{10, 180, byte(i * 7 >> 8), byte(i * 7)}), Node: fmt.Sprintf("n%d", i%50), Zone: "a",
-			Ready: true, Serving: true, ForZones: []string{"a"},
+			Ready: true, Serving: true, Hints: &hints{ForZones: []string{"a"}},
 		})
 	}
 	return out

@@ -112,13 +112,13 @@ func scoped(all []candidate, at place, near bool) ([]candidate, []lb.Scope) {
 // node, or else this zone: a rollout in mid-air, or a zone that has become empty,
 // falls back to all endpoints.
 func topology(all []candidate, at place) func(candidate) bool {
-	forNode := func(c candidate) []string { return c.ForNodes }
-	forZone := func(c candidate) []string { return c.ForZones }
+	forNode := func(c candidate) []string { return c.Hints.nodes() }
+	forZone := func(c candidate) []string { return c.Hints.zones() }
 	switch {
 	case allHint(all, forNode, at.node):
-		return func(c candidate) bool { return slices.Contains(c.ForNodes, at.node) }
+		return func(c candidate) bool { return slices.Contains(c.Hints.nodes(), at.node) }
 	case allHint(all, forZone, at.zone):
-		return func(c candidate) bool { return slices.Contains(c.ForZones, at.zone) }
+		return func(c candidate) bool { return slices.Contains(c.Hints.zones(), at.zone) }
 	}
 	return func(candidate) bool { return true }
 }

@@ -33,10 +33,13 @@ func parseEndpoint(t testing.TB, text string) endpoint {
 		t.Fatalf("state of %q", text)
 	}
 	for _, h := range words[2:] {
+		if e.Hints == nil {
+			e.Hints = &hints{}
+		}
 		if zone, ok := strings.CutPrefix(h, "z:"); ok {
-			e.ForZones = append(e.ForZones, zone)
+			e.Hints.ForZones = append(e.Hints.ForZones, zone)
 		} else {
-			e.ForNodes = append(e.ForNodes, strings.TrimPrefix(h, "n:"))
+			e.Hints.ForNodes = append(e.Hints.ForNodes, strings.TrimPrefix(h, "n:"))
 		}
 	}
 	return e

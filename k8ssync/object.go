@@ -123,7 +123,33 @@ type endpoint struct {
 	// Serving and Terminating are the conditions; a missing one is serving, and not
 	// terminating.
 	Serving, Terminating bool
-	ForZones, ForNodes   []string
+	// Hints are nil if there are none.
+	Hints *hints `json:",omitempty"`
+}
+
+// hints are the zones and the nodes that an endpoint is for. Few endpoints have some, and
+// there may be 100,000 endpoints.
+type hints struct {
+	ForZones, ForNodes []string
+}
+
+func (h *hints) zones() []string {
+	if h == nil {
+		return nil
+	}
+	return h.ForZones
+}
+
+func (h *hints) nodes() []string {
+	if h == nil {
+		return nil
+	}
+	return h.ForNodes
+}
+
+// equal reports whether two hints are the same. None are as good as empty ones.
+func (h *hints) equal(g *hints) bool {
+	return slices.Equal(h.zones(), g.zones()) && slices.Equal(h.nodes(), g.nodes())
 }
 
 // node is a Node.
@@ -162,7 +188,7 @@ func (s *slice) equal(t *slice) bool {
 func (e endpoint) equal(f endpoint) bool {
 	return e.Addr == f.Addr && e.Node == f.Node && e.Zone == f.Zone &&
 		e.Ready == f.Ready && e.Serving == f.Serving && e.Terminating == f.Terminating &&
-		slices.Equal(e.ForZones, f.ForZones) && slices.Equal(e.ForNodes, f.ForNodes)
+		e.Hints.equal(f.Hints)
 }
 
 // equal reports whether two Nodes are the same.

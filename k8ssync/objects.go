@@ -56,7 +56,7 @@ func weigh(object any) amount {
 	case *slice:
 		n := 256 + len(o.Name) + len(o.Namespace) + 64*len(o.Ports) + texts(o.Dropped)
 		for _, e := range o.Endpoints {
-			n += 128 + 16*(len(e.ForZones)+len(e.ForNodes))
+			n += 128 + 16*(len(e.Hints.zones())+len(e.Hints.nodes()))
 		}
 		return amount{slices: 1, endpoints: len(o.Endpoints), bytes: n}
 	case *node:
@@ -79,7 +79,7 @@ type objects struct {
 	services map[key]*service
 	slices   map[key]*slice
 	nodes    map[string]*node
-	targets  map[key]map[key]*slice // slices by Service
+	targets  map[key]map[*slice]struct{} // slices by Service
 	used     amount
 	limit    amount
 
@@ -105,7 +105,7 @@ func newObjects(limit amount) *objects {
 		services: map[key]*service{},
 		slices:   map[key]*slice{},
 		nodes:    map[string]*node{},
-		targets:  map[key]map[key]*slice{},
+		targets:  map[key]map[*slice]struct{}{},
 		limit:    limit,
 		changes:  noChanges(),
 	}
@@ -155,13 +155,17 @@ func (o *objects) putSlice(v *slice, since, now time.Time) {
 	was := o.slices[v.key]
 	o.slices[v.key] = v
 	t := v.target()
-	if was != nil && was.target() != t {
+	switch {
+	case was == nil:
+	case was.target() == t:
+		delete(o.targets[t], was)
+	default:
 		o.forget(was)
 	}
 	if o.targets[t] == nil {
-		o.targets[t] = map[key]*slice{}
+		o.targets[t] = map[*slice]struct{}{}
 	}
-	o.targets[t][v.key] = v
+	o.targets[t][v] = struct{}{}
 	if was != nil && was.equal(v) {
 		return
 	}
@@ -214,7 +218,7 @@ func (o *objects) drop(object any) {
 // forget removes a slice from its Service.
 func (o *objects) forget(v *slice) {
 	t := v.target()
-	delete(o.targets[t], v.key)
+	delete(o.targets[t], v)
 	if len(o.targets[t]) == 0 {
 		delete(o.targets, t)
 	}
@@ -222,7 +226,7 @@ func (o *objects) forget(v *slice) {
 }
 
 // of returns the slices of a Service, in no order.
-func (o *objects) of(k key) []*slice { return slices.Collect(maps.Values(o.targets[k])) }
+func (o *objects) of(k key) []*slice { return slices.Collect(maps.Keys(o.targets[k])) }
 
 // allNodes returns the Nodes, in no order.
 func (o *objects) allNodes() []node {

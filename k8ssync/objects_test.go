@@ -32,7 +32,7 @@ func TestObjectsHaveTheirSize(t *testing.T) {
 		}
 		for _, s := range o.slices {
 			used = used.plus(weigh(s))
-			if o.targets[s.target()][s.key] != s {
+			if _, found := o.targets[s.target()][s]; !found {
 				t.Fatalf("slice %s is not found by its Service", s.key)
 			}
 		}

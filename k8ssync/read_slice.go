@@ -103,12 +103,13 @@ func (r *reader) endpoint(e *discoveryv1.Endpoint, a netip.Addr) endpoint {
 	if e.Zone != nil {
 		out.Zone = intern(*e.Zone)
 	}
-	if e.Hints != nil {
+	if e.Hints != nil && len(e.Hints.ForZones)+len(e.Hints.ForNodes) > 0 {
+		out.Hints = &hints{}
 		for _, z := range bounded(r, e.Hints.ForZones, maxHints, "hints.forZones") {
-			out.ForZones = append(out.ForZones, intern(z.Name))
+			out.Hints.ForZones = append(out.Hints.ForZones, intern(z.Name))
 		}
 		for _, n := range bounded(r, e.Hints.ForNodes, maxHints, "hints.forNodes") {
-			out.ForNodes = append(out.ForNodes, intern(n.Name))
+			out.Hints.ForNodes = append(out.Hints.ForNodes, intern(n.Name))
 		}
 	}
 	return out

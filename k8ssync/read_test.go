@@ -130,7 +130,7 @@ endpoints:
 - {addresses: [10.0.0.3], conditions: {ready: false, serving: true, terminating: true}}
 - {addresses: [10.0.0.4]}`,
 			slice{Ports: []slicePort{{"http", "TCP", 8080}, {"", "UDP", 53}, {"x", "TCP", 1}}, Endpoints: []endpoint{
-				{Addr: addrs("10.0.0.1")[0], Node: "n1", Zone: "a", Ready: true, Serving: true, ForZones: []string{"a", "b"}, ForNodes: []string{"n1"}},
+				{Addr: addrs("10.0.0.1")[0], Node: "n1", Zone: "a", Ready: true, Serving: true, Hints: &hints{[]string{"a", "b"}, []string{"n1"}}},
 				{Addr: addrs("10.0.0.3")[0], Serving: true, Terminating: true},
 				{Addr: addrs("10.0.0.4")[0], Ready: true, Serving: true}}}},
 		{"names instead of addresses", head + `
@@ -257,6 +257,7 @@ func TestEveryFieldOfAnObjectCounts(t *testing.T) {
 		{func() any { return &service{} }, func(a, b any) bool { return a.(*service).equal(b.(*service)) }},
 		{func() any { return &slice{} }, func(a, b any) bool { return a.(*slice).equal(b.(*slice)) }},
 		{func() any { return &endpoint{} }, func(a, b any) bool { return a.(*endpoint).equal(*b.(*endpoint)) }},
+		{func() any { return &hints{} }, func(a, b any) bool { return a.(*hints).equal(b.(*hints)) }},
 		{func() any { return &node{} }, func(a, b any) bool { return a.(*node).equal(b.(*node)) }},
 	} {
 		typ := reflect.TypeOf(c.zero()).Elem()
@@ -295,6 +296,8 @@ func fill(t *testing.T, v reflect.Value) {
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 	case reflect.Map:
 		v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
+	case reflect.Pointer:
+		v.Set(reflect.ValueOf(&hints{ForZones: []string{"a"}}))
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[condition]() {
 			v.Set(reflect.ValueOf(condition{Status: "True"}))

@@ -31,7 +31,7 @@ func someObjects() *objects {
 		},
 		&slice{
 			key: key{"shop", "web-1"}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}}, Triggered: time.Date(2026, 2, 3, 4, 5, 6, 7, time.UTC),
-			Endpoints: []endpoint{{Addr: a("10.1.0.1"), Node: "n1", Zone: "z", Ready: true, Serving: true, ForZones: []string{"z"}, ForNodes: []string{"n1"}}},
+			Endpoints: []endpoint{{Addr: a("10.1.0.1"), Node: "n1", Zone: "z", Ready: true, Serving: true, Hints: &hints{[]string{"z"}, []string{"n1"}}}},
 		},
 		&node{Name: "n1", Zone: "z", InternalIPs: []netip.Addr{a("192.0.2.1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Ready: true},
 	} {
