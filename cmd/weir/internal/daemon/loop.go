@@ -9,7 +9,6 @@ import (
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/kube"
-	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 )
 
@@ -126,7 +125,6 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
 	b.passes.progress.audits.Hasten(time.Now(), cfg.Kernel.SyncPeriod)
 	b.passes.sync(ctx)
-	supervise.FreeMemory()
 	return nil
 }
 

@@ -100,11 +100,11 @@ func (r *reloads) askFor(ctx context.Context, do func(context.Context) error) er
 }
 
 // reload loads the configuration: for good, or on trial for the time within. An invalid one changes nothing.
-//
 // New backends get their first results before the configuration comes into force. Otherwise a Service with only new
 // backends would serve no client. The loop runs meanwhile.
 func (r *reloads) reload(ctx context.Context, within time.Duration) error {
 	supervise.NotifyReloading()
+	supervise.AllowGarbage()
 	cfg, copied, invalid := load.Open(ctx, r.inForce.file) // not in the loop: it waits for writers, and parses for long
 	next := &rollback.Candidate{Config: cfg, Copy: copied, Within: within}
 	err := errStopped
@@ -190,6 +190,7 @@ func (r *reloads) reloaded(err error) {
 func (r *reloads) showReload() {
 	r.passes.publish()
 	supervise.Notify("READY=1\nSTATUS=" + r.passes.published.status().Line())
+	supervise.FreeMemory()
 }
 
 // health returns the health of the Services in force.

@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// gcPercent is the garbage, in percent of the live heap, at which a collection begins. An
-// audit or a scrape makes little garbage and is rare, so that a small heap costs little
-// processor time.
-const gcPercent = 50
+// The garbage, in percent of the live heap, at which a collection begins. A start and a
+// reload make a multiple of what remains, and are over in seconds. Afterwards an audit or a
+// scrape makes little garbage and is rare, so that a small heap costs little processor time.
+const (
+	loadingPercent = 50
+	restingPercent = 20
+)
 
-// LimitMemory sets how the garbage collector trades processor time for memory: gcPercent,
-// and as its soft limit nine tenths of the memory at which the kernel would throttle weir
-// (MemoryHigh= or MemoryMax= of the unit). The variables GOGC and GOMEMLIMIT take
-// precedence.
+// LimitMemory sets how the garbage collector trades processor time for memory: AllowGarbage
+// until the first FreeMemory, and as its soft limit nine tenths of the memory at which the
+// kernel would throttle weir (MemoryHigh= or MemoryMax= of the unit). The variables GOGC and
+// GOMEMLIMIT take precedence.
 func LimitMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	AllowGarbage()
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if n := cgroupLimit("/"); n < math.MaxInt64 {
 			debug.SetMemoryLimit(n / 10 * 9)
@@ -30,9 +31,20 @@ func LimitMemory() {
 	}
 }
 
-// FreeMemory returns to the system what a configuration has taken while it was loaded: a
-// multiple of what remains of it.
-func FreeMemory() { go debug.FreeOSMemory() }
+// AllowGarbage begins a time in which a configuration is loaded.
+func AllowGarbage() { setGarbage(loadingPercent) }
+
+// FreeMemory ends it, and returns to the system what the configuration has taken.
+func FreeMemory() {
+	setGarbage(restingPercent)
+	go debug.FreeOSMemory()
+}
+
+func setGarbage(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
 
 // cgroupLimit returns the lowest memory.high or memory.max of this process's cgroup and of
 // those above it (cgroups version 2), in bytes; MaxInt64 if none has one.

@@ -4,8 +4,42 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 )
+
+func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	percent := func() int {
+		now := debug.SetGCPercent(100)
+		debug.SetGCPercent(now)
+		return now
+	}
+	before := percent()
+	defer debug.SetGCPercent(before)
+	t.Setenv("GOGC", "")
+	for _, step := range []struct {
+		name string
+		do   func()
+		want int
+	}{
+		{"the start", LimitMemory, loadingPercent},
+		{"it is over", FreeMemory, restingPercent},
+		{"a reload", AllowGarbage, loadingPercent},
+		{"it is over, too", FreeMemory, restingPercent},
+	} {
+		if step.do(); percent() != step.want {
+			t.Errorf("%s: %d %% garbage, want %d", step.name, percent(), step.want)
+		}
+	}
+	t.Setenv("GOGC", "80")
+	debug.SetGCPercent(80)
+	LimitMemory()
+	FreeMemory()
+	if got := percent(); got != 80 {
+		t.Errorf("GOGC=80 is replaced by %d", got)
+	}
+}
 
 func TestCgroupLimit(t *testing.T) {
 	t.Parallel()
