@@ -48,8 +48,8 @@ func TestExpiredHistoryIsListedAgainAndOnlyDifferencesPublished(t *testing.T) {
 		t.Run(fmt.Sprintf("plain lists %v", old), func(t *testing.T) {
 			s, c := site(t, func(s *apiServer) { s.oldLists = old })
 			before := c.Status().Relists
-			s.CloseClientConnections() // so that watches are opened again, from too long ago
 			s.compact()
+			s.CloseClientConnections() // so that watches are opened again, from too long ago
 			eventually(t, "three more lists", func() bool { return c.Status().Relists >= before+3 })
 			eventually(t, "no error", func() bool { return c.Status().Error == "" && c.Status().Connected })
 			onlyLast(t, s, c)
@@ -151,7 +151,7 @@ func TestSilentWatchOverHTTP1IsReopened(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
 	c := testCluster(t, s)
-	c.timing.timeouts.http1 = 1100 * time.Millisecond // client-go lists again after a watch of less than a second
+	c.timing.timeouts.http1 = 2 * time.Second // client-go lists again after a watch of less than a second
 	run(t, c)
 	next(t, c)
 	before, lists := s.requests("watch services"), c.Status().Relists
@@ -386,7 +386,11 @@ func TestTransportEndsLongAndSilentAnswers(t *testing.T) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	get := func(path string, limit int64) error {
-		client := &http.Client{Transport: &timeoutTransport{transport, timeouts{http1: 50 * time.Millisecond}, limit}}
+		silence := time.Minute
+		if strings.HasPrefix(path, "/silent") {
+			silence = 50 * time.Millisecond
+		}
+		client := &http.Client{Transport: &timeoutTransport{transport, timeouts{http1: silence}, limit}}
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, srv.URL+path, nil)
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ func TestCountOfManyConnections(t *testing.T) {
 		n, _ = strconv.Atoi(s)
 	}
 	k := newKernel(t)
-	f := hashed(t, k, 1)
+	f := hashed(t, k)
 	rs := lb.RealServer{Frontend: f, Addr: netip.MustParseAddrPort("10.99.1.1:8080"), Weight: 1}
 	add(t, k, rs)
 	mapping(t, k, f, 1000, n)

@@ -325,7 +325,7 @@ func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
 		t.Cleanup(func() { remove(t, k, append(ruleObjects(), vs)...) })
 		snapshot(t, k, isServer)
 		events := watching(t, k)
-		quiet(t, events, 2*k.watcher.pace.calm)
+		caughtUp(t, k, events)
 		before := k.Counters().Execs.Load()
 		const changes = 8
 		for i := range changes {

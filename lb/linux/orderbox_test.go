@@ -49,7 +49,7 @@ func maglevOrder(t *testing.T, n int) {
 		addr := netip.AddrFrom4([4]byte{10, 99, 1, byte(i + 1)})
 		return lb.Op{Verb: lb.Add, Object: lb.RealServer{Frontend: f, Addr: netip.AddrPortFrom(addr, 8080), Weight: uint32(1 + i%3)}}
 	}
-	sorted, shuffled, history, raw := hashed(t, k, 1), hashed(t, k, 2), hashed(t, k, 3), hashed(t, k, 4)
+	sorted, shuffled, history, raw := hashed(t, k), hashed(t, k), hashed(t, k), hashed(t, k)
 	for i := range n {
 		apply(t, k, addOne(sorted, i))
 	}
@@ -133,10 +133,15 @@ func mendOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 	}
 }
 
-// hashed is a new frontend with scheduler mh, at an address of its own.
-func hashed(t *testing.T, k *Kernel, i int) lb.Frontend {
+// hashedSoFar numbers the frontends of hashed.
+var hashedSoFar byte
+
+// hashed is a new frontend with scheduler mh, at an address that none had before: the kernel
+// forgets connections of another one later.
+func hashed(t *testing.T, k *Kernel) lb.Frontend {
 	t.Helper()
-	f := lb.Frontend{Addr: netip.AddrFrom4([4]byte{10, 98, 0, byte(i)}), Port: 53, Proto: lb.UDP}
+	hashedSoFar++
+	f := lb.Frontend{Addr: netip.AddrFrom4([4]byte{10, 98, 0, hashedSoFar}), Port: 53, Proto: lb.UDP}
 	sh(t, "ip addr replace %s/32 dev lo", f.Addr)
 	vs := lb.VirtualServer{Frontend: f, Scheduler: lb.Scheduler{Name: "mh", Flags: lb.Fallback | lb.WithPort}}
 	add(t, k, vs)
@@ -253,7 +258,7 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 func TestMaglevOrderKeepsThePlaceOfWhatDrains(t *testing.T) {
 	placeBackends(t)
 	k := newKernel(t)
-	still, moves := hashed(t, k, 1), hashed(t, k, 2)
+	still, moves := hashed(t, k), hashed(t, k)
 	server := func(f lb.Frontend, i, weight int) lb.RealServer {
 		addr := netip.AddrFrom4([4]byte{10, 99, 1, byte(i)})
 		return lb.RealServer{Frontend: f, Addr: netip.AddrPortFrom(addr, 8080), Weight: uint32(weight)}

@@ -414,12 +414,14 @@ func TestTrafficAndConnections(t *testing.T) {
 	}
 	fe := frontend("192.0.2.1:80", lb.TCP)
 	var got []ServerTraffic
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); { // the kernel counts every two seconds
+	// The kernel counts every two seconds, a virtual server and its real servers one after the other: in the
+	// midst of the requests, too.
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		got, err = s.k.Traffic(t.Context(), fe)
 		if err != nil || len(got) != 1 || len(got[0].Backends) != 1 {
 			t.Fatalf("traffic %v, %v", got, err)
 		}
-		if got[0].Stats.PacketsIn > 0 && got[0].Backends[0].Stats.PacketsIn > 0 {
+		if st := got[0].Stats; st.PacketsIn >= 10 && st.PacketsOut >= 10 && got[0].Backends[0].Stats.PacketsIn >= st.PacketsIn {
 			break
 		}
 	}

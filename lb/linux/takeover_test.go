@@ -43,6 +43,7 @@ func TestWhatComesTooEarly(t *testing.T) {
 	s := newSite(t)
 	kept := netip.MustParseAddr("192.0.2.2")
 	add(t, s.k, append(web(kept, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal), loopBackMember(backendAddr(kept, 1)))...)
+	ports := uint16(20000) // a port that was used is that of a known connection
 	for _, tt := range []struct {
 		name        string
 		sloppy, syn bool
@@ -62,7 +63,8 @@ func TestWhatComesTooEarly(t *testing.T) {
 			}
 			add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 			want := tt.arrives || sync
-			if got := s.sendsSegment(tt.from, tt.syn, uint16(20000+time.Now().UnixNano()%10000), 8080); got != want {
+			ports++
+			if got := s.sendsSegment(tt.from, tt.syn, ports, 8080); got != want {
 				t.Errorf("%s, synchronization %v: arrives: %v, want %v", tt.name, sync, got, want)
 			}
 		}

@@ -36,7 +36,36 @@ func watching(t *testing.T, k *Kernel) <-chan lb.Event {
 			heard = len(quiet(t, events, 100*time.Millisecond)) > 0
 		}
 	}
+	quiet(t, events, 500*time.Millisecond) // an event may be late
 	return events
+}
+
+// event waits for the next event.
+func event(t *testing.T, events <-chan lb.Event) (e lb.Event) {
+	t.Helper()
+	select {
+	case e = <-events:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event")
+	}
+	return e
+}
+
+// caughtUp waits until the watcher has looked at everything that was changed before. When it
+// reports an address of the host it has gone round; a look that waits for a calm is due then.
+func caughtUp(t *testing.T, k *Kernel, events <-chan lb.Event) {
+	t.Helper()
+	heard := func() {
+		for _, verb := range []string{"add", "del"} {
+			sh(t, "ip addr %s 10.99.0.1/32 dev lo", verb)
+			event(t, events)
+		}
+	}
+	heard()
+	time.Sleep(k.watcher.pace.calm + k.watcher.pace.poll)
+	heard()
+	heard()
+	quiet(t, events, 2*k.watcher.pace.calm)
 }
 
 // quiet takes events until there are none for a while, and gives them.
@@ -108,7 +137,8 @@ func TestWatchTellsWhatOthersDidToLinks(t *testing.T) {
 	}
 
 	sh(t, "ip addr add 10.9.0.77/24 dev host0")
-	if got := quiet(t, events, 300*time.Millisecond); len(got) != 1 || !got[0].Host || len(got[0].Lost) != 0 {
+	got := append([]lb.Event{event(t, events)}, quiet(t, events, 300*time.Millisecond)...)
+	if len(got) != 1 || !got[0].Host || len(got[0].Lost) != 0 {
 		t.Errorf("an address of the host: %v", got)
 	}
 }
@@ -118,12 +148,13 @@ func TestWatchTellsThatIPVSWasCleared(t *testing.T) {
 	k := newKernel(t)
 	events := watching(t, k)
 	sh(t, "ipvsadm -A -t 192.0.2.1:80 -s rr && ipvsadm -A -t 192.0.2.2:80 -s rr")
+	caughtUp(t, k, events) // it has seen both
 	sh(t, "ipvsadm -D -t 192.0.2.1:80")
 	if got := quiet(t, events, 3*k.watcher.pace.poll); len(got) > 0 {
 		t.Errorf("one of two virtual servers was removed: %v, want nothing", got)
 	}
 	sh(t, "ipvsadm -C")
-	got := quiet(t, events, 3*k.watcher.pace.poll)
+	got := append([]lb.Event{event(t, events)}, quiet(t, events, 3*k.watcher.pace.poll)...)
 	if len(got) != 1 || !got[0].Host || got[0].What != "IPVS was cleared" {
 		t.Errorf("IPVS was cleared: %+v, want one event that has all read", got)
 	}
@@ -141,6 +172,7 @@ func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
 		if got := quiet(t, events, 2*k.watcher.pace.calm); len(got) != 0 {
 			t.Errorf("weir's own changes, and others' rules: %v", got)
 		}
+		caughtUp(t, k, events)
 		execs := k.Counters().Execs.Load()
 		quiet(t, events, 2*k.watcher.pace.calm)
 		if got := k.Counters().Execs.Load() - execs; got != 0 {
