@@ -206,7 +206,7 @@ func median(of []time.Duration) time.Duration {
 
 // startLimit is what weir promises on a node with a thousand Services and more: all
 // of them in this part of the time that kube-proxy needs.
-const startLimit = 0.05
+const startLimit = 0.1
 
 // clusterLimit is the limit for n Services; of a few, the start is the larger part.
 func clusterLimit(n int) float64 {
