@@ -255,7 +255,7 @@ func TestNoPasswordIsEverPrinted(t *testing.T) {
 		return ""
 	})
 	status := fmt.Sprintf("%+v", s.Status())
-	if err := s.Close(); err != nil { // nobody logs any more
+	if err := s.Close(); err != nil { // ends all logging
 		t.Error(err)
 	}
 	out.WriteString(status)
