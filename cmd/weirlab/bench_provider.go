@@ -238,7 +238,7 @@ func (b providerBench) addresses(ctx context.Context) error {
 }
 
 // writesAlone is what the API server takes for a claim and a status, one after the
-// other.
+// other, in the form in which weir writes them.
 func (b providerBench) writesAlone(ctx context.Context) (time.Duration, error) {
 	service := balanced("alone")
 	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
@@ -251,8 +251,15 @@ func (b providerBench) writesAlone(ctx context.Context) (time.Duration, error) {
 			"spec": map[string]any{"holderIdentity": "bench/default/alone"},
 		}
 		_, err1 := b.ask(ctx, http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/"+claimsIn+"/leases", text(lease))
-		status := fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": "198.19.%d.%d"}]}}}`, i>>8, i&0xff)
-		_, err2 := b.ask(ctx, http.MethodPatch, "/api/v1/namespaces/default/services/alone/status", status)
+		addr := fmt.Sprintf("198.19.%d.%d", i>>8, i&0xff)
+		status := map[string]any{
+			"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": addr, "ipMode": "VIP"}}},
+			"conditions": []any{map[string]any{
+				"type": "bench/LoadBalancer", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Assigned", "message": addr,
+			}},
+		}
+		_, err2 := b.ask(ctx, http.MethodPatch, "/api/v1/namespaces/default/services/alone/status?fieldManager=bench&force=true",
+			text(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "alone"}, "status": status}))
 		if err := errors.Join(err1, err2); err != nil {
 			return 0, err
 		}

@@ -207,8 +207,8 @@ var claims = []claim{
 		k.wantAll(everywhere, []string{atFresh, atLB}, "refused")
 	}},
 	{number: 50, name: "the health check port answers 200 with the number of local endpoints, and closes with the Service", run: func(k *kubeKit) {
-		web := kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30100))
-		at := []string{nodeAddr + ":30100", altAddr + ":30100", "[" + nodeAddr6 + "]:30100"}
+		web := kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30010))
+		at := []string{nodeAddr + ":30010", altAddr + ":30010", "[" + nodeAddr6 + "]:30010"}
 		for n, endpoints := range []string{"R1 R2", "L1 R1", "L1 L2 R1", "L1 L2 L3 R1"} {
 			k.given(web, kubeEndpoints("web", endpoints))
 			for _, addr := range at {
@@ -223,14 +223,14 @@ var claims = []claim{
 		k.wantAll([]client{outside, pod, itself}, []string{"tcp " + at[2]}, "refused")
 	}},
 	{number: 51, name: "the health check port answers 503 while local endpoints terminate, and traffic still gets through", run: func(k *kubeKit) {
-		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30100)), kubeEndpoints("web", "L1:terminating L2:terminating"))
-		k.wantHealth(outside, nodeAddr+":30100", 503, 0)
+		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30010)), kubeEndpoints("web", "L1:terminating L2:terminating"))
+		k.wantHealth(outside, nodeAddr+":30010", 503, 0)
 		k.want(outside, atLB, "L1 L2 keep")
 	}},
 	{number: 52, name: "the health check port answers 503 without local endpoints, and is not open on VIPs", run: func(k *kubeKit) {
-		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30100)), kubeEndpoints("web", "R1"))
-		k.wantHealth(outside, nodeAddr+":30100", 503, 0)
-		k.wantEverywhere("tcp "+lbIP+":30100", "refused")
+		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30010)), kubeEndpoints("web", "R1"))
+		k.wantHealth(outside, nodeAddr+":30010", 503, 0)
+		k.wantEverywhere("tcp "+lbIP+":30010", "refused")
 	}},
 	{number: 53, name: "ipMode Proxy leaves the LoadBalancer's address to others; VIP and none don't", run: func(k *kubeKit) {
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP)), kubeEndpoints("web", "R1"))
@@ -362,12 +362,12 @@ var claims = []claim{
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP)), kubeEndpoints("web", "L1 R1"))
 		k.want(outside, atLB, "L1 R1 masq")
 		held := k.holds(pod, atSvc)
-		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30100)))
+		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), externalLocal, healthCheckPort(30010)))
 		k.want(outside, atLB, "L1 keep")
-		k.wantHealth(outside, nodeAddr+":30100", 200, 1)
+		k.wantHealth(outside, nodeAddr+":30010", 200, 1)
 		k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP)))
 		k.want(outside, atLB, "L1 R1 masq")
-		k.want(outside, "tcp "+nodeAddr+":30100", "refused")
+		k.want(outside, "tcp "+nodeAddr+":30010", "refused")
 		held.alive(k)
 	}},
 	{number: 79, name: "a named target port is another number on each endpoint", run: func(k *kubeKit) {

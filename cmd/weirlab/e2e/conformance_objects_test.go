@@ -216,6 +216,8 @@ func ranges(cidrs ...string) option {
 	return func(o *object) { o.service.Spec.LoadBalancerSourceRanges = cidrs }
 }
 
+// healthCheckPort chooses the port, from 30000 to 30085. The API server takes ports at random
+// from the others (KEP-3668), and so at times the chosen one for the same Service.
 func healthCheckPort(number int32) option {
 	return func(o *object) { o.service.Spec.HealthCheckNodePort = number }
 }

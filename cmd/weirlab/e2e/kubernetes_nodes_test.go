@@ -114,7 +114,7 @@ func TestNodes(t *testing.T) {
 		s.nodes[n].run(t, nodesConfig)
 	}
 	s.serve(t, "web", `{"type": "NodePort", "clusterIP": "`+nodesWeb+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]}`, "P1 P2 P3")
-	s.serve(t, "near", `{"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000, "clusterIP": "`+nodesNear+`",
+	s.serve(t, "near", `{"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30032, "clusterIP": "`+nodesNear+`",
 		"ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30081}]}`, "P1 P2")
 	do(t, s.kube, http.MethodPatch, servicesPath+"/near/status", `{"status": {"loadBalancer": {"ingress": [{"ip": "`+nodesVIP+`"}]}}}`)
 	s.serve(t, "inner", `{"internalTrafficPolicy": "Local", "clusterIP": "`+nodesInner+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}`, "P1 P2")
@@ -163,7 +163,7 @@ func nodesExternalLocal(t *testing.T, s *nodes) {
 		s.want(t, s.from("outside"), nodesVIP+":80", who, outsiderIP)
 		s.want(t, s.from("outside"), fmt.Sprintf("192.168.0.%d:30081", n), who, outsiderIP)
 		code := map[bool]string{true: "200", false: "503"}[who != "dropped"]
-		got := outside.Must(t, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("http://192.168.0.%d:32000/healthz", n))
+		got := outside.Must(t, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("http://192.168.0.%d:30032/healthz", n))
 		if got != code {
 			t.Errorf("the health of near on n%d is %s, want %s", n, got, code)
 		}

@@ -204,7 +204,8 @@ func (k *Kube) DialContext(ctx context.Context, network, _ string) (net.Conn, er
 }
 
 // Do asks the API server as a user, from the test process: path begins with a slash, body is JSON, or
-// "" for none. A PATCH is a merge patch (RFC 7396). An answer of any status is no error.
+// "" for none. A PATCH is a merge patch (RFC 7396), or with a fieldManager in the path a
+// server-side apply. An answer of any status is no error.
 func (k *Kube) Do(ctx context.Context, user, method, path, body string) (status int, answer string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, k.URL()+path, strings.NewReader(body))
 	if err != nil {
@@ -212,7 +213,11 @@ func (k *Kube) Do(ctx context.Context, user, method, path, body string) (status 
 	}
 	req.Header.Set("Authorization", "Bearer "+k.Token(user))
 	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
+	switch {
+	case method != http.MethodPatch:
+	case strings.Contains(path, "fieldManager="):
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	default:
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
 	resp, err := k.client.RoundTrip(req)
