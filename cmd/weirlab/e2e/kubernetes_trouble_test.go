@@ -19,7 +19,7 @@ func TestClusterTrouble(t *testing.T) {
 	s := newLand(t, 1, lab.KubeOptions{})
 	s.weir = hurried(t)
 	s.serveAll(t, 8080)
-	s.run(t, "[kernel]\nsync_period = \"1m\"\n[defaults]\ndrain_timeout = \"1s\"\n"+
+	s.run(t, "[kernel]\nsync_period = \"1m\"\nmin_sync_period = \"500ms\"\n[defaults]\ndrain_timeout = \"1s\"\n"+
 		follows("guard_min_objects = 1\nguard_threshold = \"60%\"\nguard_timeout = \"1h\"", "prod"))
 	s.balance(t, s.prod, "calm", calmVIP, "", "10.2.0.11")
 	s.answers(t, calmVIP+":80", "web1")

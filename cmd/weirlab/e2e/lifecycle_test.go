@@ -123,15 +123,15 @@ func TestDrain(t *testing.T) {
 }
 
 func backendDrainsToDeadline(t *testing.T, s *site) {
-	const drain = 3 * time.Second
-	s.run(t, echoes(allWebs, `drain_timeout = "3s"`))
+	const drain = 10 * time.Second
+	s.run(t, echoes(allWebs, `drain_timeout = "10s"`))
 	conns := holdMany(t, 6, s.client1, echo4, echo6)
 	by := conns.By()
 	if len(by["web3"]) != 4 {
 		t.Fatalf("web3 has %d of 12 held connections, want a third", len(by["web3"]))
 	}
 	begin := time.Now()
-	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "3s"`))
+	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "10s"`))
 
 	v := s.draining(t)
 	if len(v.Drains) != 2 || v.Drains[0].Backend != "10.2.0.13:7000" || v.Drains[1].Backend != "[fd02::13]:7000" {
@@ -153,7 +153,7 @@ func backendDrainsToDeadline(t *testing.T, s *site) {
 	}
 	for _, h := range by["web3"] {
 		// The box's clock may be behind, and never goes faster.
-		if d := mustBeCut(t, h, 30*time.Second).Sub(begin); d < drain {
+		if d := mustBeCut(t, h, time.Minute).Sub(begin); d < drain {
 			t.Errorf("a connection to the removed backend ended after %s, before its drain of %s", d, drain)
 		} else {
 			t.Logf("connection to the removed backend lived %s (drain %s), longest gap %s", d.Round(time.Millisecond), drain, h.Gap())
@@ -206,7 +206,7 @@ func drainEndsEarly(t *testing.T, s *site) {
 
 func serviceDrains(t *testing.T, s *site) {
 	other := serves("other", []string{"192.0.2.77"}, "7000", []int{1}, "")
-	s.run(t, echoes(allWebs, `drain_timeout = "4s"`)+other)
+	s.run(t, echoes(allWebs, `drain_timeout = "10s"`)+other)
 	conns := holdMany(t, 3, s.client1, echo4, echo6)
 	elsewhere := hold(t, s.client1, "192.0.2.77:7000")
 	begin := time.Now()
@@ -218,7 +218,7 @@ func serviceDrains(t *testing.T, s *site) {
 	}
 	moves(t, conns...)
 	t.Logf("%d connections live on, new ones are refused %s after the removal began", len(conns), time.Since(begin).Round(time.Millisecond))
-	took := eventually(t, 20*time.Second, func() error {
+	took := eventually(t, time.Minute, func() error {
 		if left := linesWith(s.dump(t), vip4+"/"); len(left) > 0 {
 			return fmt.Errorf("still there: %q", left)
 		}
@@ -230,7 +230,7 @@ func serviceDrains(t *testing.T, s *site) {
 			t.Errorf("of the removed service the kernel still holds %q", linesWith(dump, strings.TrimSpace(trace)))
 		}
 	}
-	t.Logf("nothing is left of the removed service after %s (drain 4s; seen %s later)", time.Since(begin).Round(time.Millisecond), took.Round(time.Millisecond))
+	t.Logf("nothing is left of the removed service after %s (drain 10s; seen %s later)", time.Since(begin).Round(time.Millisecond), took.Round(time.Millisecond))
 	if err := elsewhere.Release(); err != nil {
 		t.Errorf("the connection of another service: %v", err)
 	}
@@ -241,7 +241,7 @@ func noDrain(t *testing.T, s *site) {
 	by := holdMany(t, 3, s.client1, echo4).By()
 	begin := time.Now()
 	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "0s"`))
-	cut := mustBeCut(t, by["web3"][0], 5*time.Second)
+	cut := mustBeCut(t, by["web3"][0], time.Minute)
 	t.Logf("with drain_timeout = 0s the connection to the removed backend was cut after %s", cut.Sub(begin).Round(time.Millisecond))
 	for _, i := range []string{"web1", "web2"} {
 		if err := by[i][0].Release(); err != nil {
@@ -320,9 +320,9 @@ func udpMoves(t *testing.T, s *site) {
 }
 
 func drainSurvivesRestart(t *testing.T, s *site) {
-	s.run(t, "[defaults]\ndrain_timeout = \"5s\"\n"+echoes(allWebs, ""))
+	s.run(t, "[defaults]\ndrain_timeout = \"15s\"\n"+echoes(allWebs, ""))
 	by := holdMany(t, 3, s.client1, echo4, echo6).By()
-	s.reload(t, "[defaults]\ndrain_timeout = \"5s\"\n"+echoes([]int{1, 2}, ""))
+	s.reload(t, "[defaults]\ndrain_timeout = \"15s\"\n"+echoes([]int{1, 2}, ""))
 	before := s.dump(t)
 	s.stop(t, syscall.SIGKILL)
 	begin := time.Now()
@@ -333,7 +333,7 @@ func drainSurvivesRestart(t *testing.T, s *site) {
 	}
 	moves(t, by["web3"]...)
 	for _, h := range by["web3"] {
-		t.Logf("drained connection ended %s after the restart (drain 5s)", mustBeCut(t, h, 15*time.Second).Sub(begin).Round(time.Millisecond))
+		t.Logf("drained connection ended %s after the restart (drain 15s)", mustBeCut(t, h, time.Minute).Sub(begin).Round(time.Millisecond))
 	}
 	for _, h := range append(by["web1"], by["web2"]...) {
 		if err := h.Release(); err != nil {
@@ -343,21 +343,21 @@ func drainSurvivesRestart(t *testing.T, s *site) {
 }
 
 func drainIsUndone(t *testing.T, s *site) {
-	s.run(t, echoes(allWebs, `drain_timeout = "2s"`))
+	s.run(t, echoes(allWebs, `drain_timeout = "10s"`))
 	by := holdMany(t, 3, s.client1, echo4).By()
-	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "2s"`))
+	s.reload(t, echoes([]int{1, 2}, `drain_timeout = "10s"`))
 	if v := s.draining(t); len(v.Drains) != 2 && len(v.Drains) != 1 {
 		t.Errorf("draining %+v", v.Drains)
 	}
-	s.reload(t, echoes(allWebs, `drain_timeout = "2s"`))
+	s.reload(t, echoes(allWebs, `drain_timeout = "10s"`))
 	if v := s.draining(t); len(v.Drains) != 0 {
 		t.Errorf("the backend is back, but draining %+v", v.Drains)
 	}
 	// Another drain of the same length, which began later, ends: the first one would have.
-	s.reload(t, echoes(allWebs, `drain_timeout = "2s"`)+serves("later", []string{"192.0.2.77"}, "7000", []int{1}, `drain_timeout = "2s"`))
+	s.reload(t, echoes(allWebs, `drain_timeout = "10s"`)+serves("later", []string{"192.0.2.77"}, "7000", []int{1}, `drain_timeout = "10s"`))
 	later := hold(t, s.client1, "192.0.2.77:7000")
-	s.reload(t, echoes(allWebs, `drain_timeout = "2s"`))
-	mustBeCut(t, later, 30*time.Second)
+	s.reload(t, echoes(allWebs, `drain_timeout = "10s"`))
+	mustBeCut(t, later, time.Minute)
 	moves(t, by["web3"]...)
 	if got := mustHold(t, s.client2, echo4, 6); got["web3"] != 2 {
 		t.Errorf("of 6 new connections %v, want 2 for the backend that came back", got)

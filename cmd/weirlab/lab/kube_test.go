@@ -89,7 +89,7 @@ func knowsUsers(t *testing.T, k *lab.Kube) {
 	for _, user := range []string{lab.KubeNobody, lab.KubeWeir} {
 		call(t, k, 403, user, "GET", services, "")
 	}
-	call(t, k, 200, lab.KubeProxyUser, "GET", services, "") // by the role that Kubernetes has for it
+	allowed(t, k, lab.KubeProxyUser) // by the role that Kubernetes has for it
 	call(t, k, 403, lab.KubeProxyUser, "DELETE", services+"/first", "")
 	call(t, k, 200, "operator", "GET", services+"/first", "")
 	if version := call(t, k, 200, lab.KubeNobody, "GET", "/version", ""); !strings.Contains(version, `"gitVersion": "v1.`) {
@@ -101,16 +101,22 @@ func knowsUsers(t *testing.T, k *lab.Kube) {
 	call(t, k, 201, lab.KubeAdmin, "POST", roles+"bindings", `{"metadata": {"name": "reader"},
 		"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
 		"subjects": [{"kind": "ServiceAccount", "namespace": "weir", "name": "weir"}]}`)
-	for limit := time.Now().Add(10 * time.Second); ; { // the API server learns of it by a watch
-		status, _, err := k.Do(within(t), lab.KubeWeir, "GET", services, "")
+	allowed(t, k, lab.KubeWeir)
+	call(t, k, 403, lab.KubeWeir, "GET", services+"/first", "")
+}
+
+// allowed waits until a user may list Services: the API server learns of roles by a watch.
+func allowed(t *testing.T, k *lab.Kube, user string) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); ; {
+		status, _, err := k.Do(within(t), user, "GET", services, "")
 		if status == 200 {
-			break
+			return
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("weir may list Services by now: status %d, %v", status, err)
+			t.Fatalf("%s may list Services by now: status %d, %v", user, status, err)
 		}
 	}
-	call(t, k, 403, lab.KubeWeir, "GET", services+"/first", "")
 }
 
 // isReached uses the kubeconfig's address, certificate and token with a client of others.
