@@ -223,7 +223,7 @@ func (d *demo) spread(ctx context.Context, vips, servers []string) error {
 // failOne stops a web server under load, and shows when weir noticed and what
 // that cost.
 func (d *demo) failOne(ctx context.Context) error {
-	d.step("under load, web2 stops. Its check fails twice, a second apart, and its weight becomes 0:")
+	d.step("under load, web2 stops. Its check fails three times, a second apart, and its weight becomes 0:")
 	load := startLoad(ctx, d.Host("client"), demoVIPs)
 	defer load.Stop()
 	if err := load.Wait(ctx, 200); err != nil {

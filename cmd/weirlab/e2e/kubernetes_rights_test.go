@@ -109,7 +109,8 @@ func (s *land) statusOfRights(t *testing.T, lacking, enough []string) {
 	t.Helper()
 	for _, what := range lacking {
 		verb, resource, _ := strings.Cut(what, " ")
-		eventually(t, 40*time.Second, func() error {
+		// An Event that the API server refused, as it does until it knows a new role, is tried again after a minute.
+		eventually(t, 3*time.Minute, func() error {
 			r := s.rights(t)[userWithout(what)]
 			text := r.Error
 			if resource == "events" {
@@ -131,14 +132,14 @@ func (s *land) statusOfRights(t *testing.T, lacking, enough []string) {
 		}
 	}
 	for _, name := range enough {
-		eventually(t, 30*time.Second, func() error {
+		eventually(t, 3*time.Minute, func() error {
 			if r := s.rights(t)[name]; r.State != "connected" || r.Error != "" || r.EventsError != "" {
 				return fmt.Errorf("%s has enough rights, but weir says %+v", name, r)
 			}
 			return nil
 		})
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, 3*time.Minute, func() error {
 		if n := s.metric(t, `weir_kubernetes_events_total{cluster="again"}`); n < 1 {
 			return fmt.Errorf("an Event that is there is not said again")
 		}
