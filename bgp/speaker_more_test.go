@@ -16,7 +16,6 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"weir/bgp/advertise"
 )
@@ -349,52 +348,4 @@ func TestSetRefusesWhatCannotBe(t *testing.T) {
 	if len(s.orders.want) != 0 {
 		t.Errorf("it took %v all the same", s.orders.want)
 	}
-}
-
-// How fast changes get to GoBGP's table, beside what GoBGP itself can do.
-func BenchmarkRouteChanges(b *testing.B) {
-	const n = 5000
-	prefixes := hosts(n)
-	b.Run("weir", func(b *testing.B) {
-		box := newBox(b)
-		box.configure(func(c *Config) {
-			for i := range 4 {
-				c.Peers = append(c.Peers, Peer{Name: fmt.Sprint("r", i), Address: loopback(), ASN: routerASN})
-			}
-		})
-		for i := 0; b.Loop(); i++ {
-			changes := map[netip.Prefix][]advertise.Path{}
-			for _, p := range prefixes {
-				changes[p] = []advertise.Path{{Peers: []string{"r0", "r1"}, MED: advertise.MetricOf(uint32(i))}, {Peers: []string{"r2"}}}
-			}
-			box.set(changes)
-			if err := box.Flush(context.Background()); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "changes/s")
-	})
-	b.Run("gobgp", func(b *testing.B) {
-		gobgp := server.NewBgpServer()
-		go gobgp.Serve()
-		defer gobgp.Stop()
-		err := gobgp.StartBgp(context.Background(), &api.StartBgpRequest{Global: &api.Global{Asn: boxASN, RouterId: "192.0.2.1", ListenPort: -1}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for i := 0; b.Loop(); i++ {
-			var req apiutil.AddPathRequest
-			for _, p := range prefixes {
-				path, err := (&class{id: uint32(i + 1)}).route(p)
-				if err != nil {
-					b.Fatal(err)
-				}
-				req.Paths = append(req.Paths, path)
-			}
-			if _, err := gobgp.AddPath(req); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "changes/s")
-	})
 }
