@@ -34,7 +34,7 @@ Exit status: 0 removed, 1 refused or failed.`,
 		case !errors.Is(err, errNotRunning):
 			return fmt.Errorf("can't find out whether weir is running, which would restore everything: %w", err)
 		}
-		owner, err := kernelmode.Lock() // a daemon with another socket, or one that is starting
+		owner, err := kernelmode.Lock(kernelmode.LockFolder) // a daemon with another socket, or one that is starting
 		if err != nil {
 			return err
 		}

@@ -14,11 +14,11 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"weir/cmd/weir/internal/connlimit"
 )
 
 const (
-	// maxConns bounds the open connections of a listener.
+	// maxConns bounds the open connections of a listener: the oldest is closed for a new one.
 	maxConns = 256
 	// readTimeout bounds the reading of a request: a client that sends half of one must not keep a connection.
 	readTimeout = 10 * time.Second
@@ -35,7 +35,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, writeTimeout tim
 	srv.BaseContext = func(net.Listener) context.Context { return ctx } // ends the live page
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	if err := srv.Serve(netutil.LimitListener(l, maxConns)); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(connlimit.Wrap(l, maxConns)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	}
 	return nil

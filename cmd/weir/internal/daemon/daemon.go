@@ -52,7 +52,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	if err := os.MkdirAll(cfg.Daemon.StateDir, 0o755); err != nil { // systemd makes it, a start by hand has none
 		opts.Log.Warn("daemon.state_dir not made", "error", err)
 	}
-	owner, err := kernelmode.Lock()
+	owner, err := kernelmode.Lock(kernelmode.LockFolder)
 	if err != nil {
 		return err
 	}

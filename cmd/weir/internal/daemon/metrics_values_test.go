@@ -386,6 +386,22 @@ func TestHealthPortsAreMeasured(t *testing.T) {
 			t.Errorf("%s is %v and then %v, want 0 and %v", name, before[name], after[name], want)
 		}
 	}
+	for range 300 { // more than a port has open at a time
+		c, err := net.Dial("tcp", addrs[30000])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	if resp, err := http.Get("http://" + addrs[30000]); err != nil {
+		t.Error(err)
+	} else {
+		_ = resp.Body.Close()
+	}
+	const dropped = "weir_http_connections_dropped_total"
+	if n := measured()[dropped] - after[dropped]; n < 1 {
+		t.Errorf("%s grew by %v among 300 idle connections", dropped, n)
+	}
 }
 
 // only returns the metrics of a sample.

@@ -4,26 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"syscall"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"weir/lb/linux"
 )
 
-// lockName is an abstract unix socket: there is one of a name in each network namespace, as there is one IPVS. It
-// disappears with its process.
-const lockName = "@weir/owner"
+// LockFolder is the folder of the lock. Only root and weir's user may write to it, so that
+// no other user can hold the lock and keep weir from starting.
+const LockFolder = "/run/weir"
 
-// Lock makes this process the only weir of its network namespace, until the result is closed.
-func Lock() (net.Listener, error) {
-	l, err := net.Listen("unix", lockName)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, errors.New("another weir runs in this network namespace, and only one can own the kernel: systemctl status weir, or pgrep -a weir")
-	}
-	if err != nil {
+// Lock makes this process the only weir of its network namespace, until the result is closed. It
+// locks a file of folder that is named by the namespace's inode, as there is one IPVS in each.
+// The lock ends with its process; the file stays.
+func Lock(folder string) (io.Closer, error) {
+	var space unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/net", &space); err != nil {
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
-	return l, nil
+	if err := os.MkdirAll(folder, 0o755); err != nil { // systemd makes it, a start by hand has none
+		return nil, fmt.Errorf("lock the network namespace: %w", err)
+	}
+	name := filepath.Join(folder, fmt.Sprintf("owner-%d.lock", space.Ino))
+	for {
+		f, err := lockFile(name)
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return nil, errors.New("another weir runs in this network namespace, and only one can own the kernel: systemctl status weir, or pgrep -a weir")
+		case err != nil:
+			return nil, fmt.Errorf("lock the network namespace: %w", err)
+		case f != nil:
+			return f, nil
+		}
+	}
+}
+
+// lockFile opens a file and locks it. It returns nil if the file was removed meanwhile, as systemd
+// does with the folder when the service stops.
+func lockFile(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	locked, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if now, err := os.Stat(name); err != nil || !os.SameFile(locked, now) {
+		return nil, f.Close()
+	}
+	return f, giveToOwner(f, filepath.Dir(name))
+}
+
+// giveToOwner gives a file that root made to the owner of its folder: the service, which runs
+// as another user, must be able to lock it afterwards.
+func giveToOwner(f *os.File, folder string) error {
+	var dir unix.Stat_t
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if err := unix.Stat(folder, &dir); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Chown(int(dir.Uid), int(dir.Gid)); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return nil
 }
 
 // RefuseKubeProxy returns an error if kube-proxy runs, or has run, with weir's names: each would remove the objects of

@@ -16,8 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
-
+	"weir/cmd/weir/internal/connlimit"
 	"weir/lb"
 )
 
@@ -51,7 +50,8 @@ type healthPort struct {
 }
 
 const (
-	// maxProbes bounds the open connections of one port at one address. Each load balancer probes every few seconds.
+	// maxProbes bounds the open connections of one port at one address: the oldest is closed for a new one. Each load
+	// balancer probes every few seconds.
 	maxProbes = 256
 	// probeTimeout bounds one.
 	probeTimeout = 5 * time.Second
@@ -148,7 +148,7 @@ func (h *HealthPorts) listenOn(p *healthPort, port uint16, addrs []netip.Addr, n
 
 // serve answers on one address of a port until it is closed. A listener that fails is opened again.
 func (h *HealthPorts) serve(p *healthPort, port uint16, a netip.Addr, l net.Listener) {
-	err := h.server.Serve(netutil.LimitListener(l, maxProbes))
+	err := h.server.Serve(connlimit.Wrap(l, maxProbes))
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
 		return
 	}

@@ -207,6 +207,7 @@ var places = []place{
 	{"/etc/weir/credentials/", "", "Kubeconfigs, passwords and keys, readable by root only. Keys for secret files accept credential:NAME for a file in this folder."},
 	{"/var/lib/weir/", "", "State for the next start: drains, the last known state of clusters, assigned addresses."},
 	{"/run/weir/weir.sock", "socket", "The socket of the daemon for the other commands."},
+	{"/run/weir/owner-*.lock", "", "The lock of the daemon: one weir for each network namespace."},
 	{"/usr/share/doc/weir/", "", "Quick starts, operations, every Note, error and metric, examples, dashboard and alert rules."},
 }
 

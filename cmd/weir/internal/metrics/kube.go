@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/cmd/weir/internal/connlimit"
 	"weir/cmd/weir/internal/status"
 	"weir/lb"
 )
@@ -35,6 +36,7 @@ var (
 	descMode      = desc("mode_info", "Always 1, with the balancing mode as a label, and whether it is a fallback for missing IPVS.", "mode", "fallback")
 	descConflicts = desc("conflicts", "Frontends that a service does not get because another one owns them.")
 	descProbes    = desc("health_port_requests_total", "Requests to healthCheckNodePorts, by status.", "code")
+	descCrowded   = desc("http_connections_dropped_total", "Connections to weir's HTTP ports that were closed for newer ones, since too many were open.")
 	descProbePort = desc("health_ports", "Open healthCheckNodePorts.")
 )
 
@@ -74,6 +76,7 @@ func (x Sample) clusters(out chan<- prometheus.Metric) {
 		}
 	}
 	gauge(out, descConflicts, float64(conflicts))
+	count(out, descCrowded, connlimit.Closed())
 	count(out, descProbes, x.ProbesOK, "200")
 	count(out, descProbes, x.ProbesFailed, "503")
 	gauge(out, descProbePort, float64(x.HealthPorts))
