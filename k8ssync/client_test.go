@@ -40,6 +40,24 @@ func TestAccessErrors(t *testing.T) {
 	}
 }
 
+func TestKubeconfigRisk(t *testing.T) {
+	t.Parallel()
+	for cluster, want := range map[string]string{
+		"{server: \"https://192.0.2.1\"}":                                 "",
+		"{server: \"https://192.0.2.1\", insecure-skip-tls-verify: true}": "insecure-skip-tls-verify is true",
+		"{server: \"http://192.0.2.1\", certificate-authority: ca}":       "the server has no TLS: http://192.0.2.1",
+		"{server: \"192.0.2.1:8080\"}":                                    "the server has no TLS: 192.0.2.1:8080",
+		"{server: \"192.0.2.1:6443\", certificate-authority: ca}":         "",
+		"{server: \"192.0.2.1:6443\", certificate-authority-data: YQ==}":  "",
+		"{certificate-authority: ca}":                                     "", // invalid
+	} {
+		text := "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: " + cluster + "}]}"
+		if got := KubeconfigRisk([]byte(text), ""); got != want {
+			t.Errorf("%s: %q, want %q", cluster, got, want)
+		}
+	}
+}
+
 // TestAccessChangesWithEveryFile changes each file that a kubeconfig names. A token's is
 // no reason for a new client: client-go reads it again by itself.
 func TestAccessChangesWithEveryFile(t *testing.T) {

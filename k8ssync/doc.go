@@ -13,11 +13,13 @@
 //	cluster.go            the Cluster: its parts, and Status
 //	connection.go         credentials, clients, the state of the watches
 //	resource.go, feed.go  the watched resources; list and watch are in watch.go
-//	read.go               API objects reduced to object.go, with limits for each
+//	read.go               API objects reduced to object.go, with limits for each;
+//	                      EndpointSlices are in read_slice.go
 //	store.go, objects.go  the objects of a cluster, with limits for all
 //	translation.go        which Services are translated again, and when
-//	translate.go          the meaning of one Service; endpoints.go its backends,
-//	                      env.go the addresses that it may have, annotation.go its annotations
+//	translate.go          the meaning of one Service, and its backends; endpoints.go chooses
+//	                      their endpoints, env.go the addresses that it may have,
+//	                      annotation.go its annotations
 //	outbox.go             Take, Commit, and what the guard blocks
 //	snapshot_file.go      the snapshot; its format is in snapshot.go
 //	event.go              Events

@@ -1,10 +1,13 @@
 package k8ssync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // CheckKubeconfig returns the error of the text of a kubeconfig, without a check of the
@@ -50,15 +53,36 @@ func CheckKubeconfig(data []byte, context string) error {
 // KubeconfigServer returns the URL of the API server of a context of a kubeconfig (empty is
 // the current one): "https://10.0.0.1:6443".
 func KubeconfigServer(data []byte, context string) (string, error) {
-	if err := CheckKubeconfig(data, context); err != nil {
-		return "", err
-	}
-	file, err := clientcmd.Load(data)
+	cluster, err := clusterOf(data, context)
 	if err != nil {
 		return "", err
 	}
-	if context == "" {
-		context = file.CurrentContext
+	return cluster.Server, nil
+}
+
+// KubeconfigRisk returns why another host on the path could answer as the API server of a
+// context of a valid kubeconfig (empty is the current one); "" if none can.
+func KubeconfigRisk(data []byte, context string) string {
+	cluster, err := clusterOf(data, context)
+	switch {
+	case err != nil:
+		return ""
+	case strings.HasPrefix(cluster.Server, "http://"),
+		!strings.Contains(cluster.Server, "://") && cluster.CertificateAuthority == "" && len(cluster.CertificateAuthorityData) == 0: // client-go's default
+		return "the server has no TLS: " + cluster.Server
+	case cluster.InsecureSkipTLSVerify:
+		return "insecure-skip-tls-verify is true"
 	}
-	return file.Clusters[file.Contexts[context].Cluster].Server, nil
+	return ""
+}
+
+func clusterOf(data []byte, context string) (*api.Cluster, error) {
+	if err := CheckKubeconfig(data, context); err != nil {
+		return nil, err
+	}
+	file, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	return file.Clusters[file.Contexts[cmp.Or(context, file.CurrentContext)].Cluster], nil
 }

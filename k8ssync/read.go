@@ -166,10 +166,10 @@ func readService(in *corev1.Service, labels []string, prefix string) service {
 		Ports:         r.servicePorts(spec.Ports),
 		ExternalLocal: spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
-		SourceRanges:  r.prefixes("spec.loadBalancerSourceRanges", spec.LoadBalancerSourceRanges, maxRanges),
-		Restricted:    len(spec.LoadBalancerSourceRanges) > 0,
 		Annotations:   r.annotations(in.Annotations, prefix),
 	}
+	field, ranges := sourceRanges(in)
+	out.SourceRanges, out.Restricted = r.prefixes(field, ranges, maxRanges), len(ranges) > 0
 	r.ingress(in.Status.LoadBalancer.Ingress, &out)
 	if spec.LoadBalancerIP != "" {
 		out.Asked, _ = r.addr("spec.loadBalancerIP", spec.LoadBalancerIP)
@@ -188,6 +188,17 @@ func readService(in *corev1.Service, labels []string, prefix string) service {
 	}
 	out.Dropped = r.report()
 	return out
+}
+
+// sourceRanges returns the ranges of clients that a Service admits, and the field that has
+// them. The annotation is older than the field, which takes precedence, and cloud
+// controllers still honour it (k8s.io/cloud-provider, service/helpers).
+func sourceRanges(in *corev1.Service) (field string, ranges []string) {
+	annotated := strings.TrimSpace(in.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey])
+	if len(in.Spec.LoadBalancerSourceRanges) > 0 || annotated == "" || in.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return "spec.loadBalancerSourceRanges", in.Spec.LoadBalancerSourceRanges
+	}
+	return corev1.AnnotationLoadBalancerSourceRangesKey, strings.Split(annotated, ",")
 }
 
 // clusterIPs are those of spec.clusterIPs, or spec.clusterIP from before there

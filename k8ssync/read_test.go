@@ -82,6 +82,17 @@ spec: {clusterIPs: ["10.0.0.300", "::ffff:172.30.0.1", 172.30.0.2, "fd30::1"], i
 				`spec.loadBalancerSourceRanges: "" is no range of addresses`,
 				`spec.loadBalancerSourceRanges: "10.0.0.1" is no range of addresses`,
 				`spec.loadBalancerSourceRanges: "::ffff:10.0.0.0/8" is no range of addresses`}}},
+		{"ranges of the annotation", `{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: " 10.0.0.0/8, 10.0.0.1"}}, spec: {type: LoadBalancer}}`,
+			service{Type: "LoadBalancer", Restricted: true, SourceRanges: prefixes("10.0.0.0/8"), Dropped: []string{
+				`service.beta.kubernetes.io/load-balancer-source-ranges: " 10.0.0.1" is no range of addresses`}}},
+		{"ranges of the annotation and the field", `
+metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: "10.0.0.0/8"}}
+spec: {type: LoadBalancer, loadBalancerSourceRanges: [192.168.0.0/24]}`,
+			service{Type: "LoadBalancer", Restricted: true, SourceRanges: prefixes("192.168.0.0/24")}},
+		{"an empty annotation restricts nobody", `{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: " "}}, spec: {type: LoadBalancer}}`,
+			service{Type: "LoadBalancer"}},
+		{"the annotation of another type", `{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: "10.0.0.0/8"}}, spec: {type: ClusterIP}}`,
+			service{Type: "ClusterIP"}},
 		{"ports", `
 spec:
   healthCheckNodePort: -1

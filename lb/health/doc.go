@@ -1,11 +1,9 @@
 // Package health asks the backends of static Services whether they work, and
-// publishes verdicts.
+// publishes verdicts. It never decides about traffic and knows no kernel object: what
+// a backend that is down means for a frontend is lb.Plan's business.
 //
 // The caller gives the complete set of groups (Checker.Set) and reads verdicts
-// as lb.Health values (Checker.Health); it never learns how they came about. The
-// package decides nothing about traffic and knows no kernel object: what a
-// backend that is down means for a frontend is lb.Plan's business. Of weir it
-// imports only lb.
+// as lb.Health values (Checker.Health). Of weir the package imports only lb.
 //
 // Inside, three things are apart. An asker (ask.go and a file for each protocol)
 // asks one target once and knows no verdicts. The board (board.go, set.go,

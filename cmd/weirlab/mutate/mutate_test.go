@@ -1,5 +1,6 @@
-// Package mutate shows that the unit tests notice faults. Each mutation is a fault in
-// one line of weir; the test that guards this line must then fail, and pass without it.
+// Package mutate shows that the unit tests notice faults; it never changes a source file.
+// Each mutation is a fault in one line of weir; the test that guards this line must then
+// fail, and pass without it.
 //
 //	go test ./cmd/weirlab/mutate
 //

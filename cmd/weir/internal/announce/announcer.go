@@ -1,5 +1,5 @@
-// Package announce decides which VIPs are announced via BGP and when, and reports that to operators. It never writes to
-// the kernel, and never announces a VIP before the kernel, read back, serves it.
+// Package announce decides when routes of VIPs are announced and withdrawn, in step with the kernel, and reports that to
+// operators. It never announces a VIP before the kernel, read back, serves it; peers and attributes are package advertise's.
 //
 // The order matters. Up: the kernel is written, read back (lb.Reconciler.Routes), then the route is announced. Down: the
 // route is withdrawn, routers have LeaveWait to apply that, then the kernel is written. A box that starts announces

@@ -13,7 +13,7 @@ import (
 
 // Result is weir's configuration, converted from another program's.
 type Result struct {
-	// TOML is valid for config.Parse on any machine.
+	// TOML is valid for package load on any machine.
 	TOML string
 	// Left are the settings without a key; TOML lists them with the reasons.
 	Left []string

@@ -1,6 +1,6 @@
-// Package fleet decides the part of this box in its fleet: its own state, the owner of
-// each VIP, the VIPs to answer ARP for, the roles to announce, and the message to the
-// other members. It never writes the kernel and never talks to a router: the daemon does.
+// Package fleet decides the part of this box in its fleet: its own state, the VIPs that it
+// owns by the rules of package owner, the VIPs to answer ARP for, the roles to announce, and
+// the message to the other members. It never writes the kernel or talks to a router.
 //
 // The heart is pure. [Engine.Observe] takes the facts of one moment, [Inputs], and
 // [Engine.Decide] returns a [Decision]. They read no clock, no file and no network, and call

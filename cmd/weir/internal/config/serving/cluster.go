@@ -132,6 +132,9 @@ func kubeconfig(t schema.Section, files source.Files) string {
 	}
 	if err := k8ssync.CheckKubeconfig(data, t.Text("context")); err != nil {
 		t.Warn(source.Warning, "kubeconfig", err.Error(), "weir waits until it is valid")
+	} else if risk := k8ssync.KubeconfigRisk(data, t.Text("context")); risk != "" {
+		t.Warn(source.Warning, "kubeconfig", risk+", so another host on the path could answer as the API server and direct all traffic",
+			"use https and certificate-authority-data in the kubeconfig")
 	}
 	return login.File
 }
