@@ -49,7 +49,7 @@ func New(cfg Config, log *slog.Logger) *Cluster {
 	}
 	c.translation = &translation{
 		cfg: &c.cfg, log: log, timing: &c.timing, store: c.store, conn: c.conn, out: c.out,
-		unsaved: unsaved, synced: c.writeEvents, real: realServers{most: maxClusterReal},
+		unsaved: unsaved, synced: c.writeEvents, usage: newUsage(cfg.budget()),
 	}
 	c.file = &snapshotFile{cfg: &c.cfg, log: log, timing: &c.timing, store: c.store, conn: c.conn, out: c.out, unsaved: unsaved}
 	return c

@@ -284,7 +284,8 @@ func TestNodesAreWatchedOnlyIfNeeded(t *testing.T) {
 	}
 }
 
-func TestRealServersOfAClusterAreLimited(t *testing.T) {
+// Two Services of two backends fit; with a third backend the younger one yields.
+func TestKernelObjectsOfAClusterAreLimited(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testNode("n1", "192.0.2.1"))
 	at := func(name string, year int) *corev1.Service {
@@ -294,7 +295,7 @@ func TestRealServersOfAClusterAreLimited(t *testing.T) {
 	}
 	s.put(at("1", 2026), testSlice("1", "10.1.0.1", "10.1.0.2"), at("2", 2025), testSlice("2", "10.1.0.3", "10.1.0.4"))
 	c := testCluster(t, s)
-	c.translation.real.most = 4
+	c.cfg.Budget.Cluster = 2 * (perFrontend + 2)
 	run(t, c)
 	if u := next(t, c); backends(u, "1") != 2 || backends(u, "2") != 2 {
 		t.Errorf("both find room: %+v", u)
@@ -304,15 +305,19 @@ func TestRealServersOfAClusterAreLimited(t *testing.T) {
 	if len(u.Put) != 2 || len(u.Put[0].Ports) != 0 || len(u.Put[0].VIPs) != 0 || len(u.Put[0].Notes) != 1 || backends(lb.Update{Put: u.Put[1:]}, "2") != 3 {
 		t.Errorf("the younger one yields: %+v", u)
 	}
-	if got := c.Status().Error; got != "more than 4 real servers: 1 Services are not served" {
-		t.Errorf("status: %q", got)
+	if n := u.Put[0].Notes[0]; n.Reason != lb.OverBudget || !strings.Contains(n.Text, "max_objects") {
+		t.Errorf("note: %s", n)
+	}
+	got := c.Status()
+	if !strings.Contains(got.Error, "1 Services are not served") || got.OverBudget != 1 || got.KernelObjects != 2*perFrontend+5 {
+		t.Errorf("status: %q, %d over budget, %d objects", got.Error, got.OverBudget, got.KernelObjects)
 	}
 	s.put(testSlice("2", "10.1.0.3"))
 	if u := next(t, c); backends(u, "1") != 2 || backends(u, "2") != 1 {
 		t.Errorf("there is room again: %+v", u)
 	}
-	if got := c.Status().Error; got != "" {
-		t.Errorf("status: %q", got)
+	if got := c.Status(); got.Error != "" || got.OverBudget != 0 {
+		t.Errorf("status: %q, %d over budget", got.Error, got.OverBudget)
 	}
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	// Provided are the addresses that weir assigns to the cluster's Services.
 	// Cluster.Provide changes it.
 	Provided Provided
+	// Budget limits the kernel objects; zero fields have the values of DefaultBudget.
+	Budget Budget
 	// Labels are the keys of the Services' labels that are stored.
 	Labels []string
 	// Ranges selects the VIPs to which source ranges apply.

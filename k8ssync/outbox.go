@@ -42,6 +42,8 @@ type summary struct {
 	leaving       bool
 	objects       map[string]int
 	endpoints     int
+	// needed are the kernel objects of all Services, excess the Services over budget.
+	needed, excess int
 }
 
 // translationErrors are the errors of the last translation.
@@ -231,11 +233,11 @@ func (b *outbox) count(used amount) {
 	b.summary.endpoints = used.endpoints
 }
 
-// limited publishes the error of a limit; nil is none.
-func (b *outbox) limited(err error) {
+// limited publishes the use of the budget, and its error; nil is none.
+func (b *outbox) limited(err error, needed, excess int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.errs.limit = err
+	b.errs.limit, b.summary.needed, b.summary.excess = err, needed, excess
 }
 
 // problems returns the errors of the last translation.
@@ -258,5 +260,6 @@ func (b *outbox) status(s *Status) {
 	defer b.mu.Unlock()
 	m := b.summary
 	s.Synced, s.Stale, s.Objects, s.Endpoints = m.synced, m.stale, maps.Clone(m.objects), m.endpoints
+	s.KernelObjects, s.OverBudget = m.needed, m.excess
 	s.NodePodCIDRs, s.NodeAddrs, s.NodeLeaving = m.podCIDRs, m.addrs, m.leaving
 }

@@ -28,6 +28,9 @@ type Status struct {
 	Objects map[string]int
 	// Endpoints is the number of endpoints.
 	Endpoints int
+	// KernelObjects is about the number that all Services need, served or not; OverBudget
+	// is the number of Services that are not served for that (Config.Budget).
+	KernelObjects, OverBudget int
 	// Relists counts whole lists.
 	Relists uint64
 	// NodePodCIDRs are those of the box's own Node, NodeAddrs its primary

@@ -10,12 +10,8 @@ import (
 	"weir/lb"
 )
 
-// Limits of one Service.
-const (
-	maxNotes = 16
-	// maxReal limits the real servers of a Service, over all its VIPs and ports.
-	maxReal = 1 << 18
-)
+// maxNotes limits the Notes of one Service.
+const maxNotes = 16
 
 // youngest is the time of Services without a creation time: they yield to all others.
 var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -46,6 +42,7 @@ func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
 	t.traffic()
 	t.source()
 	t.ports()
+	t.withinBudget()
 	t.healthCheck()
 	t.dropped()
 	t.out.Notes = t.allNotes()
@@ -221,7 +218,6 @@ func (t *translator) source() {
 // ports fills in the ports with their backends.
 func (t *translator) ports() {
 	near := slices.ContainsFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Local })
-	most := maxReal / max(1, len(t.out.VIPs)*len(t.svc.Ports))
 	for _, p := range t.svc.Ports {
 		proto, err := lb.ParseProtocol(p.Proto)
 		if err != nil {
@@ -236,14 +232,29 @@ func (t *translator) ports() {
 			port.Backends = append(port.Backends, t.backends(p, ofFamily(all, f), f, near)...)
 		}
 		slices.SortFunc(port.Backends, func(a, b lb.Backend) int { return a.Addr.Compare(b.Addr) })
-		if len(port.Backends) > most {
-			t.note(lb.BadObject, "port %s has %d backends: the first %d are used, because one Service has at most %d over all its VIPs and ports",
-				port.Key(), len(port.Backends), most, maxReal)
-			port.Backends = port.Backends[:most:most]
-		}
 		t.out.Ports = append(t.out.Ports, port)
 	}
 	t.missingNodePorts()
+}
+
+// withinBudget leaves out backends of a Service that needs too many kernel objects, as many
+// of each port; the Service is not served if its VIPs, ports and ranges alone are too many.
+func (t *translator) withinBudget() {
+	limit, need := t.env.cfg.budget().Service, kernelObjects(&t.out)
+	if need <= limit {
+		return
+	}
+	fixed := len(t.out.VIPs) * len(t.out.Ports) * (perFrontend + len(t.out.SourceRanges))
+	most := (limit - fixed) / (len(t.out.VIPs) * len(t.out.Ports))
+	if most < 1 {
+		t.note(lb.OverBudget, "it is not served: its VIPs, ports and source ranges need %d kernel objects, and max_service_objects is %d", fixed, limit)
+		t.out.VIPs, t.out.Ports = nil, nil
+		return
+	}
+	t.note(lb.OverBudget, "it needs %d kernel objects, and max_service_objects is %d: the first %d backends of each port are used", need, limit, most)
+	for i, p := range t.out.Ports {
+		t.out.Ports[i].Backends = p.Backends[:min(most, len(p.Backends)):min(most, len(p.Backends))]
+	}
 }
 
 // backends returns those of one port and family. The kernel has them in the order of their

@@ -340,25 +340,44 @@ func TestInvalidValuesHaveNotes(t *testing.T) {
 	}
 }
 
+// A few fields of a Service multiply: backends are left out, or the Service is.
 func TestOneServiceIsLimited(t *testing.T) {
-	svc := web()
-	svc.Ports = nil
-	for i := range maxPorts {
-		svc.Ports = append(svc.Ports, servicePort{Name: "http", Proto: "TCP", Port: uint16(i + 1)})
+	many := func(ports, endpoints, ranges int) lb.Service {
+		svc := web()
+		svc.Ports = nil
+		for i := range ports {
+			svc.Ports = append(svc.Ports, servicePort{Name: "http", Proto: "TCP", Port: uint16(i + 1)})
+		}
+		for i := range ranges {
+			svc.Restricted = true
+			svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i)}), 24))
+		}
+		big := slicing(t, "web-1")
+		for i := range endpoints {
+			big.Endpoints = append(big.Endpoints, endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Ready: true})
+		}
+		got, _ := translate(svc, []*slice{big}, world(onNode()))
+		return got
 	}
-	big := slicing(t, "web-1")
-	for i := range 2000 {
-		big.Endpoints = append(big.Endpoints, endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Ready: true})
+	overBudget := func(s lb.Service) (text string) {
+		for _, n := range s.Notes {
+			if n.Reason == lb.OverBudget {
+				text += n.Text
+			}
+		}
+		return text
 	}
-	got, _ := translate(svc, []*slice{big}, world(onNode()))
-	real := 0
-	for _, p := range got.Ports {
-		real += len(p.Backends) * len(got.VIPs)
+	got := many(maxPorts, 2000, 0)
+	if n := kernelObjects(&got); n > DefaultBudget.Service || n < DefaultBudget.Service/2 || len(got.Ports) != maxPorts || len(got.Ports[0].Backends) == 0 {
+		t.Errorf("%d kernel objects, %d ports, %d backends of the first; at most %d objects", n, len(got.Ports), len(got.Ports[0].Backends), DefaultBudget.Service)
 	}
-	if real > maxReal || len(got.Ports[0].Backends) == 0 {
-		t.Errorf("%d real servers, %d of the first port; at most %d", real, len(got.Ports[0].Backends), maxReal)
+	if text := overBudget(got); !strings.Contains(text, "max_service_objects is 100000: the first ") {
+		t.Errorf("note: %q", text)
 	}
-	if len(got.Notes) != maxNotes+1 {
-		t.Errorf("%d Notes, want %d and one that counts the others", len(got.Notes), maxNotes)
+	if got := many(maxPorts, 1, maxRanges); len(got.VIPs)+len(got.Ports) != 0 || !strings.Contains(overBudget(got), "it is not served") {
+		t.Errorf("%d VIPs, %d ports, notes %v: want none", len(got.VIPs), len(got.Ports), got.Notes)
+	}
+	if got := many(100, 100, 10); overBudget(got) != "" || len(got.Ports[99].Backends) != 100 {
+		t.Errorf("a Service within the budget: %v, %d backends", got.Notes, len(got.Ports[99].Backends))
 	}
 }

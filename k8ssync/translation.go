@@ -29,7 +29,7 @@ type translation struct {
 	saved *objects // of the snapshot; nil when it is no longer needed
 	late  bool     // the API server has had its time to answer
 	from  *objects // the source of the last translation
-	real  realServers
+	usage usage
 }
 
 // Updates are published at once after a pause, and at most every minInterval under load.
@@ -198,32 +198,33 @@ func (t *translation) service(o *objects, k key) (out *lb.Service, err error) {
 	return &s, nil
 }
 
-// limit replaces Services beyond the limit of real servers in out, and adds those that
-// fit again. store.mu is held.
+// limit replaces Services beyond the budget in out, and adds those that fit again. store.mu
+// is held.
 func (t *translation) limit(o *objects, out map[key]*lb.Service, whole bool) {
 	if whole {
-		t.real.reset()
+		t.usage = newUsage(t.cfg.budget())
 	}
 	for k, s := range out {
-		t.real.put(k, countReal(s))
+		t.usage.put(k, kernelObjects(s))
 	}
-	excess := t.real.tooMany(o.services)
-	for k := range t.real.excess {
+	excess := t.usage.tooMany(o.services)
+	for k := range t.usage.excess {
 		if _, fresh := out[k]; !fresh && !excess[k] {
 			out[k], _ = t.service(o, k) // its error was reported before
 		}
 	}
 	for k := range excess {
 		id := serviceID(t.cfg, k)
-		out[k] = &lb.Service{ID: id, Created: o.services[k].Created, Notes: []lb.Note{{Service: id, Reason: lb.BadObject, Text: fmt.Sprintf(
-			"it is not served: with older Services, cluster %s comes to more than %d real servers (backends, over all VIPs and ports)", t.cfg.Name, t.real.most)}}}
+		out[k] = &lb.Service{ID: id, Created: o.services[k].Created, Notes: []lb.Note{{Service: id, Reason: lb.OverBudget, Text: fmt.Sprintf(
+			"it is not served: it needs %d kernel objects, and with the older Services of its namespace this is more than max_namespace_objects "+
+				"or the namespace's part of max_objects", t.usage.of[k])}}}
 	}
-	t.real.excess = excess
+	t.usage.excess = excess
 	var err error
 	if len(excess) > 0 {
-		err = fmt.Errorf("more than %d real servers: %d Services are not served", t.real.most, len(excess))
+		err = fmt.Errorf("%d Services are not served: their namespaces need more kernel objects than max_namespace_objects or their parts of max_objects", len(excess))
 	}
-	t.out.limited(err)
+	t.out.limited(err, t.usage.total, len(excess))
 }
 
 // count publishes the numbers of objects.

@@ -41,6 +41,9 @@ const (
 	NotAllowed Reason = "address-not-allowed"
 	// BadObject: the source says something that makes no sense; the rest is served.
 	BadObject Reason = "bad-object"
+	// OverBudget: the Service or its namespace needs more kernel objects than the operator
+	// allows.
+	OverBudget Reason = "over-budget"
 	// AnnotationRefused: an annotation is not allowed, malformed or can't be had.
 	AnnotationRefused Reason = "annotation-refused"
 	// NoNodePort: backends are reached by node ports, and the Service has none.

@@ -182,7 +182,8 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 		{"a cluster", func(_ *testing.T, g *gauged) {
 			town := g.land.towns[0]
 			town.status.Endpoints, town.status.SnapshotError = 7, "no space left"
-		}, []sample{{`weir_kubernetes_endpoints{cluster="prod"}`, 0, 7}, {`weir_kubernetes_snapshot_failed{cluster="prod"}`, 0, 1}}},
+			town.status.KernelObjects, town.status.OverBudget = 900, 2
+		}, []sample{{`weir_kubernetes_kernel_objects{cluster="prod"}`, 0, 900}, {`weir_kubernetes_services_over_budget{cluster="prod"}`, 0, 2}, {`weir_kubernetes_endpoints{cluster="prod"}`, 0, 7}, {`weir_kubernetes_snapshot_failed{cluster="prod"}`, 0, 1}}},
 		{"an EndpointSlice changes", func(_ *testing.T, g *gauged) {
 			g.fresh(config.Source, "prod")
 			g.land.towns[0].send(lb.Update{Put: []lb.Service{served(1)}, Triggered: map[lb.ServiceID]time.Time{shop("s1"): time.Now()}})

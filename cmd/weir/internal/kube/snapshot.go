@@ -10,7 +10,7 @@ func (s Snapshot) Doc(served int) status.Cluster {
 	k := s.Status
 	out := status.Cluster{
 		Name: s.Name, State: status.Connected, Since: k.Since, Error: k.Error, LastContact: k.LastContact, Stale: k.Stale,
-		Services: served, Endpoints: k.Endpoints, Objects: k.Objects, Relists: k.Relists,
+		Services: served, Endpoints: k.Endpoints, KernelObjects: k.KernelObjects, OverBudget: k.OverBudget, Objects: k.Objects, Relists: k.Relists,
 		Kinds: []string{}, Node: s.Node, SnapshotError: k.SnapshotError,
 		Events: k.Events, EventsError: k.EventsError, Panics: s.Panics,
 	}

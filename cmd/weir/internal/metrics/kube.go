@@ -29,6 +29,8 @@ var (
 	descStale     = desc("kubernetes_stale", "1 while a cluster is served from its snapshot.", "cluster")
 	descFollowed  = desc("kubernetes_objects", "Watched objects of a cluster.", "cluster", "kind")
 	descEndpoints = desc("kubernetes_endpoints", "Endpoints of a cluster.", "cluster")
+	descNeeded    = desc("kubernetes_kernel_objects", "Kernel objects that the Services of a cluster need, about; max_objects limits them.", "cluster")
+	descOverMost  = desc("kubernetes_services_over_budget", "Services that are not served because their namespace needs too many kernel objects.", "cluster")
 	descRelists   = desc("kubernetes_relists_total", "Complete lists read.", "cluster")
 	descEvents    = desc("kubernetes_events_total", "Events written about Services.", "cluster")
 	descPanics    = desc("kubernetes_panics_total", "Panics of the code that follows a cluster, each with a restart of that code.", "cluster")
@@ -53,6 +55,8 @@ func (x Sample) clusters(out chan<- prometheus.Metric) {
 			gauge(out, descFollowed, float64(n), x.Name, kind)
 		}
 		gauge(out, descEndpoints, float64(x.Endpoints), x.Name)
+		gauge(out, descNeeded, float64(x.KernelObjects), x.Name)
+		gauge(out, descOverMost, float64(x.OverBudget), x.Name)
 		count(out, descRelists, x.Relists, x.Name)
 		count(out, descPanics, x.Panics, x.Name)
 		count(out, descEvents, x.Events, x.Name)

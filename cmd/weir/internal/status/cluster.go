@@ -23,10 +23,14 @@ type Cluster struct {
 	// Stale is set if the Services come from the file and not from the API server.
 	Stale bool `json:"stale"`
 	// Services are the served ones; Objects counts the watched objects by kind.
-	Services  int            `json:"services"`
-	Endpoints int            `json:"endpoints"`
-	Objects   map[string]int `json:"objects"`       // watched objects by kind
-	Relists   uint64         `json:"relists_total"` // readings of whole lists
+	Services  int `json:"services"`
+	Endpoints int `json:"endpoints"`
+	// KernelObjects is about the number of kernel objects that all Services need; OverBudget
+	// counts the Services that are not served because there are too many.
+	KernelObjects int            `json:"kernel_objects"`
+	OverBudget    int            `json:"over_budget"`
+	Objects       map[string]int `json:"objects"`       // watched objects by kind
+	Relists       uint64         `json:"relists_total"` // readings of whole lists
 	// Kinds are the kinds of VIPs that are served; Node is the box's own, if it is one.
 	Kinds []string `json:"kinds"`
 	Node  string   `json:"node,omitempty"`

@@ -51,7 +51,7 @@ func TestClusterDefaults(t *testing.T) {
 			Name: "prod", Reach: k8ssync.Pods,
 			Kinds:       map[lb.VIPKind]bool{lb.ExternalIP: true, lb.LoadBalancer: true},
 			Annotations: []string{"scheduler", "scheduler-flags", "weights", "affinity-timeout", "max-connections"}, AnnotationPrefix: "weir/",
-			Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second,
+			Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second, Budget: k8ssync.DefaultBudget,
 			StateFile: "/var/lib/weir/prod.snapshot", Events: true,
 		},
 		Guard: lb.GuardOptions{Share: 0.5, Least: 20, Window: time.Minute, Hold: 10 * time.Minute},
@@ -90,6 +90,9 @@ scheduler = "sh"
 scheduler_flags = ["port"]
 drain_timeout = "1m"
 events = false
+max_objects = 100000
+max_namespace_objects = 20000
+max_service_objects = 3000
 guard_threshold = "25%"
 guard_min_objects = 7
 guard_window = "2m"
@@ -114,7 +117,7 @@ guard_timeout = "1h"
 			ServiceCIDRs:       prefixes("10.96.0.0/12", "fd00:96::/112"),
 			Ranges:             lb.RangesOutside, AnnotationPrefix: "lb.example.com/", Annotations: []string{"drain-timeout"},
 			Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}, Drain: time.Minute,
-			StateFile: "/srv/weir/prod.snapshot",
+			StateFile: "/srv/weir/prod.snapshot", Budget: k8ssync.Budget{Service: 3000, Namespace: 20000, Cluster: 100000},
 		},
 		Guard: lb.GuardOptions{Share: 0.25, Least: 7, Window: 2 * time.Minute, Hold: time.Hour},
 	}

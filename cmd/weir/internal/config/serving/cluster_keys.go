@@ -97,6 +97,14 @@ func clusterKeys(c *Cluster) []schema.Key {
 			Doc: "Writes Events about problems with a Service. The account needs the permission."},
 		{Path: "kubernetes.snapshot", To: &c.snapshot, Default: `true`,
 			Doc: "Stores the last state of the cluster in daemon.state_dir. A box that starts while the API server is unreachable serves this state."},
+		{Path: "kubernetes.max_objects", To: &c.Budget.Cluster, Unit: "kernel objects", Default: `1000000`, Min: 1000, Max: 10000000,
+			Doc: "Limit for the cluster's kernel objects: virtual servers, real servers and members of sets. A cluster that needs more shares them " +
+				"between its namespaces: each has what it needs, up to an equal part and to what others leave. 1000000 take about 1.5 GiB of memory."},
+		{Path: "kubernetes.max_namespace_objects", To: &c.Budget.Namespace, Unit: "kernel objects", Default: `500000`, Min: 100, Max: 10000000,
+			Doc: "Limit for one namespace. Its youngest Services are not served above it, with a Note and an Event."},
+		{Path: "kubernetes.max_service_objects", To: &c.Budget.Service, Unit: "kernel objects", Default: `100000`, Min: 100, Max: 10000000,
+			Doc: "Limit for one Service, in which each VIP and port has all backends and source ranges. Above it weir uses fewer backends, with a " +
+				"Note and an Event."},
 		{Path: "kubernetes.guard_threshold", To: &c.Guard.Share, Unit: "part of the cluster's objects", Default: `"50%"`, Min: 1, Max: 100,
 			Doc: "The mass-deletion guard. If a cluster deletes more than this part of its frontends within guard_window, weir keeps serving them and warns. " +
 				"Backends count only for ports that lose all of theirs. 100% disables the guard."},
