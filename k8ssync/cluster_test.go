@@ -263,7 +263,10 @@ func TestNodesAreWatchedOnlyIfNeeded(t *testing.T) {
 		want   string
 	}{
 		{"edge box", func(*Config) {}, "all"},
-		{"edge box of ClusterIPs", func(c *Config) { c.Kinds = map[lb.VIPKind]bool{lb.ClusterIP: true} }, "none"},
+		{"edge box of ClusterIPs", func(c *Config) { c.Kinds = map[lb.VIPKind]bool{lb.ClusterIP: true} }, "all"},
+		{"edge box of ClusterIPs and given endpoints", func(c *Config) {
+			c.Kinds, c.EndpointRanges = map[lb.VIPKind]bool{lb.ClusterIP: true}, prefixes("10.0.0.0/8")
+		}, "none"},
 		{"node", func(c *Config) { c.NodeName = "n1" }, "metadata.name=n1"},
 		{"through node ports", func(c *Config) { c.NodeName, c.Reach = "n1", NodePorts }, "all"},
 	} {

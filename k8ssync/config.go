@@ -40,6 +40,9 @@ type Config struct {
 	ExternalIPRanges []netip.Prefix
 	// LoadBalancerRanges limit status.loadBalancer addresses; empty permits all.
 	LoadBalancerRanges []netip.Prefix
+	// EndpointRanges limit the endpoints, if Reach is Pods. Empty permits, on a node, all
+	// that kube-proxy does, and elsewhere the pods: PodCIDRs and those of the Nodes.
+	EndpointRanges []netip.Prefix
 	// PodCIDRs are ranges that no VIP may be in, beside those of the Nodes.
 	PodCIDRs []netip.Prefix
 	// ServiceCIDRs are the known ranges of the cluster's ClusterIPs: no other VIP may be in
@@ -95,11 +98,14 @@ func (r Reach) String() string { return [...]string{"pods", "nodeports"}[r] }
 
 // Refused are addresses that no Service of a cluster may have for a VIP, beside those that
 // the objects of the cluster exclude: a box that served them would no longer reach a server
-// that it needs, or would take them from another cluster.
+// that it needs, or would take them from another cluster. Backends excepted, they can't be
+// endpoints either.
 type Refused struct {
 	// Peers are the servers that the box needs, with a description: "the API server of
 	// cluster prod".
 	Peers map[netip.Addr]string
+	// Backends are those of static services, with a description.
+	Backends map[netip.Addr]string
 	// Ranges are those of other clusters. They apply to external IPs and load balancers'
 	// addresses, since clusters may have the same ClusterIPs.
 	Ranges []Range
@@ -112,7 +118,7 @@ type Range struct {
 }
 
 func (r Refused) equal(s Refused) bool {
-	return maps.Equal(r.Peers, s.Peers) && slices.Equal(r.Ranges, s.Ranges)
+	return maps.Equal(r.Peers, s.Peers) && maps.Equal(r.Backends, s.Backends) && slices.Equal(r.Ranges, s.Ranges)
 }
 
 // Provided are the addresses that weir assigns to a cluster's Services, on whichever box.

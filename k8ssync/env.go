@@ -16,7 +16,7 @@ import (
 // take them from their owners (CVE-2020-8554): those of nodes and pods, and other
 // Services' ClusterIPs. The cluster's own controllers write these objects. Endpoints do not
 // count: an account that may write EndpointSlices could disable any VIP by an endpoint
-// with its address.
+// with its address. permit.go has the addresses that may be endpoints.
 type env struct {
 	cfg *Config
 	// own is the box's Node, if it is one and known.
@@ -24,6 +24,7 @@ type env struct {
 	nodes     []node // by name
 	nodeAddrs map[netip.Addr]string
 	podCIDRs  []netip.Prefix
+	pods      prefixSet // podCIDRs
 	refused   Refused
 	provided  Provided
 
@@ -45,7 +46,7 @@ func newEnv(cfg *Config) *env {
 
 // wantsNodes reports whether the Nodes of a cluster are watched.
 func (c Config) wantsNodes() bool {
-	return c.Reach == NodePorts || c.NodeName != "" || c.Kinds[lb.ExternalIP] || c.Kinds[lb.LoadBalancer]
+	return c.Reach == NodePorts || c.NodeName != "" || len(c.EndpointRanges) == 0 || c.Kinds[lb.ExternalIP] || c.Kinds[lb.LoadBalancer]
 }
 
 // setNodes replaces all Nodes. The meaning of every Service may change.
@@ -61,6 +62,7 @@ func (e *env) setNodes(nodes []node) {
 		}
 		e.podCIDRs = append(e.podCIDRs, n.PodCIDRs...)
 	}
+	e.pods = newPrefixSet(e.podCIDRs)
 }
 
 // putService records a Service, nil when it is gone, and returns the others that it
@@ -157,7 +159,8 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	if e.clusterIPs[a] > 0 {
 		return "it is the ClusterIP of a Service: choose a free address"
 	}
-	if i := slices.IndexFunc(e.podCIDRs, holds(a)); i >= 0 {
+	if e.pods.contains(a) {
+		i := slices.IndexFunc(e.podCIDRs, holds(a))
 		return fmt.Sprintf("it is in %s, a range of pods: choose a free one", e.podCIDRs[i])
 	}
 	if i := slices.IndexFunc(e.cfg.ServiceCIDRs, holds(a)); i >= 0 {
@@ -240,5 +243,5 @@ func (e *env) peer(a netip.Addr, of key) string {
 	if of == kubernetesService {
 		return ""
 	}
-	return e.refused.Peers[a]
+	return cmp.Or(e.refused.Peers[a], e.refused.Backends[a])
 }

@@ -47,7 +47,7 @@ func TestRefuseTakesEffectAtOnce(t *testing.T) {
 	c := testCluster(t, s)
 	run(t, c)
 	next(t, c)
-	needed := Refused{Peers: map[netip.Addr]string{netip.MustParseAddr("10.96.0.1"): "a backend of static/web"}}
+	needed := Refused{Backends: map[netip.Addr]string{netip.MustParseAddr("10.96.0.1"): "a backend of static/web"}}
 	c.Refuse(needed)
 	u := next(t, c)
 	if len(u.Put) != 1 || len(u.Put[0].VIPs) != 0 || len(u.Put[0].Notes) != 1 || u.Put[0].Notes[0].Reason != lb.NotAllowed || u.Synced {

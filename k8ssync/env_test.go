@@ -70,7 +70,8 @@ func TestWantsNodes(t *testing.T) {
 		cfg  Config
 		want bool
 	}{
-		{"ClusterIPs of pods alone", Config{Kinds: map[lb.VIPKind]bool{lb.ClusterIP: true}}, false},
+		{"ClusterIPs of permitted endpoints", Config{Kinds: map[lb.VIPKind]bool{lb.ClusterIP: true}, EndpointRanges: prefixes("10.0.0.0/8")}, false},
+		{"pods of ClusterIPs", Config{Kinds: map[lb.VIPKind]bool{lb.ClusterIP: true}}, true},
 		{"a node", Config{NodeName: "n1"}, true},
 		{"through node ports", Config{Reach: NodePorts}, true},
 		{"addresses that could be a node's", *onEdge(), true},

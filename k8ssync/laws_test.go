@@ -61,6 +61,7 @@ func lawful(t testing.TB, in apis) (lb.Service, bool) {
 	valid(t, got)
 	vipsAllowed(t, got, &svc, env)
 	backendsKnown(t, got, from, env)
+	backendsAllowed(t, got, env)
 	planned(t, got, in.HostAddr)
 	return got, ok
 }
@@ -103,6 +104,31 @@ func valid(t testing.TB, s lb.Service) {
 	for _, n := range s.Notes {
 		if n.Service != s.ID || n.Reason == "" || len(n.Text) > 1000 {
 			t.Errorf("Note %v", n)
+		}
+	}
+}
+
+// backendsAllowed holds that a box outside the cluster sends packets only to pods, or to
+// what the operator permits.
+func backendsAllowed(t testing.TB, s lb.Service, env *env) {
+	t.Helper()
+	cfg := env.cfg
+	if cfg.Reach != Pods || cfg.NodeName != "" {
+		return
+	}
+	pods, nodes := slices.Clone(cfg.PodCIDRs), []netip.Addr{}
+	for _, n := range env.nodes {
+		pods = append(pods, n.PodCIDRs...)
+		nodes = slices.Concat(nodes, n.InternalIPs, n.ExternalIPs)
+	}
+	for _, p := range s.Ports {
+		for _, b := range p.Backends {
+			a := b.Addr.Addr()
+			within := func(p netip.Prefix) bool { return p.Contains(a) }
+			allowed := len(cfg.EndpointRanges) == 0 && slices.ContainsFunc(pods, within) && !slices.Contains(nodes, a)
+			if !allowed && !slices.ContainsFunc(cfg.EndpointRanges, within) {
+				t.Errorf("backend %s: pods are in %v, permitted are %v, nodes are %v", a, pods, cfg.EndpointRanges, nodes)
+			}
 		}
 	}
 }
@@ -343,6 +369,12 @@ func (d dice) config() *Config {
 	}
 	if d.chance(30) {
 		c.LoadBalancerRanges = prefixes("198.51.100.0/24", "192.0.2.0/24")
+	}
+	switch {
+	case d.chance(60):
+		c.EndpointRanges = prefixes("0.0.0.0/0", "::/0")
+	case d.chance(50):
+		c.EndpointRanges = prefixes("10.180.0.0/15", "fd00::/16")
 	}
 	if d.chance(30) {
 		c.Classes = some(d, 2, d.word)

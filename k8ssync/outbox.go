@@ -47,7 +47,7 @@ type summary struct {
 }
 
 // translationErrors are the errors of the last translation.
-type translationErrors struct{ node, limit, service error }
+type translationErrors struct{ node, pods, limit, service error }
 
 // Reasons for which the Services of a cluster may not be complete.
 var (
@@ -142,7 +142,8 @@ type translated struct {
 	triggered map[key]time.Time
 	stale     bool // they are from the snapshot
 	own       node
-	err       error
+	// unknown is that the pods are unknown, err that of a Service.
+	unknown, err error
 }
 
 // publish stores the result of a translation, and reports how many Services differ.
@@ -203,7 +204,7 @@ func (b *outbox) update(t translated) (moved bool) {
 	if t.whole || t.err != nil {
 		b.errs.service = t.err
 	}
-	b.errs.node = nil
+	b.errs.node, b.errs.pods = nil, t.unknown
 	if b.cfg.NodeName != "" && t.own.Name == "" {
 		b.errs.node = fmt.Errorf("there is no Node %q, so no endpoint is local: node_name must be as kubectl get nodes shows it", b.cfg.NodeName)
 	}
@@ -244,7 +245,7 @@ func (b *outbox) limited(err error, needed, excess int) {
 func (b *outbox) problems() []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return []error{b.errs.node, b.errs.limit, b.errs.service}
+	return []error{b.errs.node, b.errs.pods, b.errs.limit, b.errs.service}
 }
 
 // current reports whether the published Services are those of the API server.

@@ -58,6 +58,8 @@ type translator struct {
 	out   lb.Service
 	notes []lb.Note
 	more  int
+	// refusals are why addresses are no endpoints; "" is that they may be.
+	refusals map[netip.Addr]string
 }
 
 func (t *translator) noter(r lb.Reason) func(string, ...any) {
@@ -228,6 +230,9 @@ func (t *translator) ports() {
 			port.NodePort = p.NodePort
 		}
 		all := candidates(p, t.from)
+		if t.env.cfg.Reach == Pods {
+			all = t.permitted(all)
+		}
 		for _, f := range t.families() {
 			port.Backends = append(port.Backends, t.backends(p, ofFamily(all, f), f, near)...)
 		}

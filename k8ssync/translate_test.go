@@ -34,6 +34,7 @@ func onEdge() *Config {
 	return &Config{
 		Name: "prod", Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second,
 		Kinds:            map[lb.VIPKind]bool{lb.LoadBalancer: true, lb.ExternalIP: true},
+		EndpointRanges:   prefixes("10.0.0.0/8", "fd00::/16"),
 		ExternalIPRanges: prefixes("203.0.113.0/24", "2001:db8:e::/64", "10.0.0.0/8", "172.16.0.0/12", "127.0.0.0/8"),
 	}
 }

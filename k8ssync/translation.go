@@ -101,8 +101,9 @@ func (t *translation) flush() {
 	out := translated{generation: t.store.generation, whole: whole, triggered: ch.triggered, stale: o != t.store.live}
 	out.services, out.err = t.services(o, ch.dirty)
 	t.limit(o, out.services, whole)
+	unknown := t.env.unknownPods(o)
 	t.store.mu.Unlock()
-	out.own = t.env.own
+	out.own, out.unknown = t.env.own, unknown
 	t.count(o)
 	n := t.out.publish(out)
 	if whole {
@@ -136,7 +137,8 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	}
 	if sub := s.subscriber.Load(); sub != nil {
 		if ch.nodes {
-			sub.exclude(slices.Concat(slices.Collect(maps.Keys(t.env.nodeAddrs)), slices.Collect(maps.Keys(t.env.refused.Peers))))
+			sub.exclude(slices.Concat(slices.Collect(maps.Keys(t.env.nodeAddrs)), slices.Collect(maps.Keys(t.env.refused.Peers)),
+				slices.Collect(maps.Keys(t.env.refused.Backends))))
 		}
 		sub.publish(o, ch.touched, whole, o == s.live)
 	}

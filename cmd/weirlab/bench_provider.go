@@ -83,7 +83,7 @@ iptables -A FORWARD -o nowhere -j REJECT --reject-with icmp-net-unreachable`); e
 // provides runs weir in the box's own network, with the cluster, a pool and the router.
 func (b providerBench) provides(ctx context.Context) error {
 	toml := "[kernel]\n" + quiet + "[daemon]\nstate_dir = \"/tmp/bench/state\"\n" + toEdge +
-		fmt.Sprintf("[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\n[[pool]]\nname = \"bench\"\naddresses = [%q]\n", kubeconfig, given)
+		fmt.Sprintf("[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\nendpoint_ranges = [\"10.250.0.0/16\"]\n[[pool]]\nname = \"bench\"\naddresses = [%q]\n", kubeconfig, given)
 	if err := errors.Join(b.configure(ctx, toml), b.box.WriteFile(ctx, kubeconfig, b.kube.Kubeconfig(lab.KubeAdmin), 0o600)); err != nil {
 		return err
 	}

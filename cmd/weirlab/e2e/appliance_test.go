@@ -73,6 +73,7 @@ interfaces = ["front"]
 [[kubernetes]]
 name = "prod"
 kubeconfig = "credential:prod"
+endpoint_ranges = ["10.2.0.0/16"]
 
 [[service]]
 name = "near"

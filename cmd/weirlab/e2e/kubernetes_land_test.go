@@ -50,9 +50,13 @@ func (s *land) join(t testing.TB, clusters int, o lab.KubeOptions, boxes ...*lab
 	}
 }
 
-// follows is the configuration for clusters, with the same in all of them.
+// follows is the configuration for clusters, with the same in all of them. Their pods are
+// the web servers, which are in no pod CIDR of a Node.
 func follows(extra string, clusters ...string) string {
 	var b strings.Builder
+	if !strings.Contains(extra, "pod_cidrs") && !strings.Contains(extra, "node_name") && !strings.Contains(extra, "nodeports") {
+		extra = "endpoint_ranges = [\"10.2.0.0/16\", \"fd02::/16\"]\n" + extra
+	}
 	for _, name := range clusters {
 		fmt.Fprintf(&b, "[[kubernetes]]\nname = %q\nkubeconfig = %q\n%s\n", name, name+".kubeconfig", extra)
 	}

@@ -122,10 +122,20 @@ func TestQuickStartClusters(t *testing.T) {
 	prod, staging := q.Kube(t, "api1", lab.KubeOptions{}), q.Kube(t, "api2", lab.KubeOptions{})
 	controller(t, prod, "10.244.1.11", "10.244.1.12")
 	controller(t, staging, "10.245.1.11")
+	hasNode(t, prod, "10.244.1.0/24")
+	hasNode(t, staging, "10.245.1.0/24")
 	q.awaitTyping(t, "box")
 	q.kubectl(t, "box", map[string]*lab.Kube{"/root/prod.admin": prod, "/root/staging.admin": staging})
 	q.routed(t, "tor1", "10.0.0.1", "10.0.0.5")
 	q.typeAll(t)
+}
+
+// hasNode gives a cluster a Node with a range of pods: a box outside the cluster sends packets
+// to these only.
+func hasNode(t testing.TB, k *lab.Kube, pods string) {
+	t.Helper()
+	do(t, k, http.MethodPost, "/api/v1/nodes", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"},
+		"spec": {"podCIDR": %[1]q, "podCIDRs": [%[1]q]}}`, pods))
 }
 
 // kubeadmMakes is what kubeadm makes in a cluster, as far as the quick start meets it.

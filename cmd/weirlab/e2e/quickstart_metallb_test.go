@@ -101,6 +101,7 @@ func TestQuickStartMetalLB(t *testing.T) {
 	k := q.Kube(t, "api", lab.KubeOptions{})
 	hasMetalLB(t, k)
 	controller(t, k, "10.244.1.11", "10.244.1.12")
+	hasNode(t, k, "10.244.1.0/24")
 	q.awaitTyping(t, "box")
 	q.kubectl(t, "box", map[string]*lab.Kube{"/root/.kube/config": k})
 	q.routed(t, "tor1", "10.1.0.254", "10.1.0.5")

@@ -21,11 +21,25 @@ func Configs(cfg *config.Config, version string) []k8ssync.Config {
 // refused returns the addresses that no VIP of the nth cluster may have: those that the box needs, and the ranges of
 // other clusters.
 func refused(cfg *config.Config, n int) k8ssync.Refused {
-	out := k8ssync.Refused{Peers: map[netip.Addr]string{}}
+	out := k8ssync.Refused{Peers: map[netip.Addr]string{}, Backends: map[netip.Addr]string{}}
 	for _, s := range cfg.Services {
 		for _, p := range s.Ports {
 			for _, be := range p.Backends {
-				out.Peers[be.Addr.Addr()] = "a backend of " + s.ID.String()
+				out.Backends[be.Addr.Addr()] = "a backend of " + s.ID.String()
+			}
+		}
+	}
+	if cfg.BGP != nil {
+		for _, p := range cfg.BGP.Speaker.Peers {
+			if p.Address.IsValid() {
+				out.Peers[p.Address] = "the router " + p.Name
+			}
+		}
+	}
+	if cfg.Fleet != nil {
+		for _, name := range cfg.Fleet.Gossip.Join {
+			if a, ok := addressOf(name); ok {
+				out.Peers[a] = "a member of the fleet"
 			}
 		}
 	}
@@ -44,4 +58,13 @@ func refused(cfg *config.Config, n int) k8ssync.Refused {
 		}
 	}
 	return out
+}
+
+// addressOf returns the address of a member's name with or without a port; false if it has to be looked up.
+func addressOf(name string) (netip.Addr, bool) {
+	if at, err := netip.ParseAddrPort(name); err == nil {
+		return at.Addr().Unmap(), true
+	}
+	a, err := netip.ParseAddr(name)
+	return a.Unmap(), err == nil
 }

@@ -31,6 +31,16 @@ name = "a"
 vips = ["192.0.2.1"]
 ports = [80]
 backends = ["10.0.0.1"]
+[bgp]
+asn = 65000
+[[bgp.peer]]
+name = "tor"
+address = "192.0.2.98"
+asn = 65001
+[fleet]
+join = ["192.0.2.97", "edge2.example.com", "[2001:db8::97]:7946"]
+insecure_without_key = true
+name = "edge"
 [[kubernetes]]
 name = "prod"
 kubeconfig = %q
@@ -45,16 +55,19 @@ service_cidrs = ["10.96.0.0/16"]
 	if err != nil {
 		t.Fatal(err)
 	}
+	backends := map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "a backend of static/a"}
 	peers := map[netip.Addr]string{
-		netip.MustParseAddr("10.0.0.1"):   "a backend of static/a",
-		netip.MustParseAddr("192.0.2.99"): "the API server of cluster prod",
+		netip.MustParseAddr("192.0.2.99"):   "the API server of cluster prod",
+		netip.MustParseAddr("192.0.2.98"):   "the router tor",
+		netip.MustParseAddr("192.0.2.97"):   "a member of the fleet",
+		netip.MustParseAddr("2001:db8::97"): "a member of the fleet",
 	}
 	for n, want := range []k8ssync.Refused{
-		{Peers: peers, Ranges: []k8ssync.Range{
+		{Peers: peers, Backends: backends, Ranges: []k8ssync.Range{
 			{Prefix: netip.MustParsePrefix("10.2.0.0/16"), What: "pods of cluster stage"},
 			{Prefix: netip.MustParsePrefix("10.96.0.0/16"), What: "ClusterIPs of cluster stage"},
 		}},
-		{Peers: peers, Ranges: []k8ssync.Range{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), What: "pods of cluster prod"}}},
+		{Peers: peers, Backends: backends, Ranges: []k8ssync.Range{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), What: "pods of cluster prod"}}},
 	} {
 		if got := refused(cfg, n); !reflect.DeepEqual(got, want) {
 			t.Errorf("cluster %d:\n%+v, want\n%+v", n, got, want)

@@ -19,6 +19,7 @@ const head = `# weir in place of MetalLB, converted by weir import metallb. Each
 [[kubernetes]]
 name = "kubernetes" # name of the cluster in weir
 kubeconfig = "credential:kubeconfig" # /etc/weir/credentials/kubeconfig; /usr/share/doc/weir/kubeconfig.sh creates it
+#endpoint_ranges = ["10.244.0.0/16"] # required if the Nodes have no pod CIDRs, as with some CNIs
 `
 
 // converter converts MetalLB's resources.

@@ -102,6 +102,7 @@ var other = map[string]string{
 	"kubernetes.load_balancer_classes": `["", "example.com/weir"]`,
 	"kubernetes.load_balancer_ranges":  `["192.0.2.0/24"]`,
 	"kubernetes.external_ip_ranges":    `["192.0.2.0/24"]`,
+	"kubernetes.endpoint_ranges":       `["10.244.0.0/16"]`,
 	"kubernetes.pod_cidrs":             `["10.244.0.0/16"]`,
 	"kubernetes.source_ranges":         `"all"`,
 	"kubernetes.annotation_prefix":     `"lb.example.com/"`,

@@ -74,6 +74,10 @@ func clusterKeys(c *Cluster) []schema.Key {
 				"permitted."},
 		{Path: "kubernetes.external_ip_ranges", To: &c.ExternalIPRanges, Default: `[]`,
 			Doc: "The permitted externalIPs. [] permits none, because any author of a Service could claim any address and its traffic."},
+		{Path: "kubernetes.endpoint_ranges", To: &c.EndpointRanges, Default: `[]`,
+			Doc: "The permitted addresses of endpoints with backends = \"pods\". [] permits on a node what kube-proxy permits, and elsewhere the pods: " +
+				"pod_cidrs and the pod CIDRs of the Nodes. If the Nodes have none, as with some CNIs, the key is required. Node addresses, of pods " +
+				"with hostNetwork, are permitted only by this list. API servers, routers, members of the fleet and other clusters never are."},
 		{Path: "kubernetes.pod_cidrs", To: &c.PodCIDRs, Default: `[]`,
 			Doc: "Ranges of pods, in addition to those of the Nodes. No VIP may be in them."},
 		{Path: "kubernetes.source_ranges", Type: schema.Text, Default: `"LoadBalancer"`, Values: []string{"LoadBalancer", "all"},

@@ -1,0 +1,133 @@
+package k8ssync
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/lb"
+)
+
+// An account that may write EndpointSlices could direct the traffic of a VIP to any address
+// that the box reaches: a kubelet, a router's ssh, the pods of another cluster
+// (CVE-2021-25740, and across clusters). A node follows kube-proxy, whose pods reach the
+// same addresses anyway, except for those of others that the box needs. A box outside the
+// cluster uses only pods.
+
+// refusesEndpoint returns why an address can't be an endpoint of a Service, with the
+// solution; "" if it can.
+func (e *env) refusesEndpoint(a netip.Addr, of key) string {
+	if what := e.refused.Peers[a]; what != "" && of != kubernetesService && !(e.onNode() && e.nodeAddrs[a] != "") {
+		return fmt.Sprintf("it is the address of %s, which this box needs", what)
+	}
+	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 && !e.pods.contains(a) {
+		return fmt.Sprintf("it is in %s, a range of the %s", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
+	}
+	switch {
+	case slices.ContainsFunc(e.cfg.EndpointRanges, holds(a)):
+		return ""
+	case len(e.cfg.EndpointRanges) > 0:
+		return fmt.Sprintf("endpoint_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
+	case e.onNode():
+		return ""
+	case e.nodeAddrs[a] != "":
+		return fmt.Sprintf("it is the address of node %.64q, and endpoint_ranges of cluster %s do not permit it", e.nodeAddrs[a], e.cfg.Name)
+	case e.pods.empty():
+		return fmt.Sprintf("the Nodes of cluster %s have no pod CIDRs, so weir does not know its pods: set endpoint_ranges", e.cfg.Name)
+	case !e.pods.contains(a):
+		return fmt.Sprintf("it is in no pod CIDR of the Nodes of cluster %s: if it is a pod, add its range to pod_cidrs or endpoint_ranges", e.cfg.Name)
+	}
+	return ""
+}
+
+// unknownPods returns an error if the endpoints of o are not used because the Nodes have no
+// pod CIDRs. It names the ranges of some of them, for the operator to judge.
+func (e *env) unknownPods(o *objects) error {
+	if e.onNode() || e.cfg.Reach != Pods || len(e.cfg.EndpointRanges) > 0 || !e.pods.empty() {
+		return nil
+	}
+	seen := map[netip.Prefix]struct{}{}
+	for _, s := range o.slices {
+		for _, ep := range s.Endpoints {
+			bits := 16
+			if ep.Addr.Is6() {
+				bits = 64
+			}
+			if p, err := ep.Addr.Prefix(bits); err == nil {
+				seen[p] = struct{}{}
+			}
+		}
+		if len(seen) > maxExamples {
+			break
+		}
+	}
+	if len(seen) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, p := range slices.SortedFunc(maps.Keys(seen), netip.Prefix.Compare)[:min(len(seen), maxExamples)] {
+		texts = append(texts, strconv.Quote(p.String()))
+	}
+	return fmt.Errorf("the Nodes have no pod CIDRs, so no endpoint is used: set endpoint_ranges to the ranges of the pods. Endpoints are in %s", strings.Join(texts, ", "))
+}
+
+// maxExamples limits the ranges of unknownPods.
+const maxExamples = 4
+
+// permitted leaves out the candidates that may not be endpoints of the Service, and notes
+// each address once.
+func (t *translator) permitted(all []candidate) []candidate {
+	return slices.DeleteFunc(all, func(c candidate) bool {
+		a := c.addr.Addr()
+		why, known := t.refusals[a]
+		if !known {
+			why = t.env.refusesEndpoint(a, t.svc.key)
+			if t.refusals == nil {
+				t.refusals = map[netip.Addr]string{}
+			}
+			if t.refusals[a] = why; why != "" {
+				t.note(lb.NotAllowed, "endpoint %s is not used: %s", a, why)
+			}
+		}
+		return why != ""
+	})
+}
+
+// prefixSet is a set of prefixes, in which a lookup takes a step for each length.
+type prefixSet struct {
+	of   map[netip.Prefix]struct{}
+	bits map[prefixLength]struct{}
+}
+
+type prefixLength struct {
+	is4  bool
+	bits int
+}
+
+func newPrefixSet(list []netip.Prefix) prefixSet {
+	s := prefixSet{map[netip.Prefix]struct{}{}, map[prefixLength]struct{}{}}
+	for _, p := range list {
+		s.of[p.Masked()] = struct{}{}
+		s.bits[prefixLength{p.Addr().Is4(), p.Bits()}] = struct{}{}
+	}
+	return s
+}
+
+func (s prefixSet) empty() bool { return len(s.of) == 0 }
+
+func (s prefixSet) contains(a netip.Addr) bool {
+	for l := range s.bits {
+		if l.is4 != a.Is4() {
+			continue
+		}
+		if p, err := a.Prefix(l.bits); err == nil {
+			if _, ok := s.of[p]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+package k8ssync
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/lb"
+)
+
+func TestEndpointsThatMayNotBe(t *testing.T) {
+	t.Parallel()
+	edge := func(ranges ...string) *Config {
+		c := onEdge()
+		c.EndpointRanges = prefixes(ranges...)
+		return c
+	}
+	refused := Refused{
+		Peers:    map[netip.Addr]string{netip.MustParseAddr("10.180.0.99"): "the router tor", netip.MustParseAddr("192.168.0.2"): "the API server of cluster prod"},
+		Backends: map[netip.Addr]string{netip.MustParseAddr("10.180.0.98"): "a backend of static/web"},
+		Ranges:   []Range{{netip.MustParsePrefix("10.99.0.0/16"), "pods of cluster stage"}, {netip.MustParsePrefix("10.180.0.0/16"), "pods of cluster old"}},
+	}
+	onANode := func() *Config {
+		c := onNode()
+		c.EndpointRanges = nil
+		return c
+	}
+	strict := onANode()
+	strict.EndpointRanges = prefixes("10.180.0.0/16")
+	for _, c := range []struct {
+		name, addr string
+		cfg        *Config
+		want       string // "" is that it is used
+	}{
+		{"a pod", "10.180.0.7", edge(), ""},
+		{"a pod of IPv6", "fd00::7", edge(), ""},
+		{"a pod of a range that another cluster has, too", "10.180.0.8", edge(), ""},
+		{"a host beside the pods", "10.200.0.1", edge(), "in no pod CIDR"},
+		{"a Node", "192.168.0.1", edge(), "the address of node"},
+		{"a Node that the operator permits", "192.168.0.1", edge("192.168.0.0/24"), ""},
+		{"a pod outside the list", "10.180.0.7", edge("10.200.0.0/16"), "endpoint_ranges of cluster prod do not contain it"},
+		{"what the operator permits", "10.200.0.1", edge("10.200.0.0/16"), ""},
+		{"a router", "10.180.0.99", edge("0.0.0.0/0"), "the router tor, which this box needs"},
+		{"a backend of a static service", "10.180.0.98", edge(), ""},
+		{"a pod of another cluster", "10.99.0.1", edge("0.0.0.0/0"), "pods of cluster stage"},
+		{"anything, seen from a node", "10.200.0.1", onANode(), ""},
+		{"the API server's Node, seen from a node", "192.168.0.2", onANode(), ""},
+		{"anything, seen from a node with a list", "10.200.0.1", strict, "endpoint_ranges of cluster prod do not contain it"},
+		{"a router, seen from a node", "10.180.0.99", onANode(), "the router tor"},
+		{"a pod of another cluster, seen from a node", "10.99.0.1", onANode(), "pods of cluster stage"},
+	} {
+		e := world(c.cfg)
+		e.refused = refused
+		if why := e.refusesEndpoint(netip.MustParseAddr(c.addr), key{"shop", "web"}); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, why, c.want)
+		}
+	}
+	o := newObjects(most)
+	o.put(slicing(t, "web-1", "10.200.0.1@n1 ready", "10.201.0.1@n1 ready", "10.200.7.1@n1 ready"), time.Time{}, time.Now())
+	e := world(edge())
+	if err := e.unknownPods(o); err != nil {
+		t.Errorf("Nodes with pod CIDRs: %v", err)
+	}
+	e.setNodes([]node{{Name: "n1", InternalIPs: addrs("192.168.0.1")}})
+	if why := e.refusesEndpoint(netip.MustParseAddr("10.180.0.7"), key{"shop", "web"}); !strings.Contains(why, "set endpoint_ranges") {
+		t.Errorf("Nodes without pod CIDRs: %q", why)
+	}
+	if err := e.unknownPods(o); err == nil || !strings.HasSuffix(err.Error(), `set endpoint_ranges to the ranges of the pods. Endpoints are in "10.200.0.0/16", "10.201.0.0/16"`) {
+		t.Errorf("Nodes without pod CIDRs: %v", err)
+	}
+}
+
+// An endpoint that is not permitted is noted once, whatever the number of ports, and the
+// others serve.
+func TestOtherEndpointsServe(t *testing.T) {
+	t.Parallel()
+	cfg, svc := onEdge(), web()
+	cfg.EndpointRanges = nil
+	svc.Ports = append(svc.Ports, servicePort{"http", "TCP", 81, 0})
+	got, _ := translate(svc, []*slice{slicing(t, "web-1", "10.180.0.1@n1 ready", "10.200.0.1@n1 ready")}, world(cfg))
+	var used []string
+	for _, p := range got.Ports {
+		for _, b := range p.Backends {
+			used = append(used, b.Addr.String())
+		}
+	}
+	if want := []string{"10.180.0.1:8080", "10.180.0.1:8080"}; !slices.Equal(used, want) {
+		t.Errorf("used %v, want %v", used, want)
+	}
+	notes := slices.DeleteFunc(slices.Clone(got.Notes), func(n lb.Note) bool { return n.Reason != lb.NotAllowed || !strings.Contains(n.Text, "endpoint") })
+	if len(notes) != 1 || !strings.HasPrefix(notes[0].Text, "endpoint 10.200.0.1 is not used: it is in no pod CIDR") {
+		t.Errorf("notes %v", got.Notes)
+	}
+}
+
+// A set of prefixes answers like a list of them.
+func TestPrefixSet(t *testing.T) {
+	t.Parallel()
+	d := rand.New(rand.NewPCG(1, 2))
+	addr := func() netip.Addr {
+		if d.IntN(2) == 0 {
+			return netip.AddrFrom4([4]byte{10, byte(d.IntN(3)), byte(d.IntN(3)), byte(d.IntN(256))})
+		}
+		return netip.MustParseAddr(fmt.Sprintf("fd00:%x::%x", d.IntN(3), d.IntN(1<<16)))
+	}
+	for range 200 {
+		var list []netip.Prefix
+		for range d.IntN(5) {
+			a := addr()
+			list = append(list, netip.PrefixFrom(a, d.IntN(a.BitLen()+1)))
+		}
+		set := newPrefixSet(list)
+		for range 50 {
+			a := addr()
+			if got, want := set.contains(a), slices.ContainsFunc(list, holds(a)); got != want {
+				t.Fatalf("%s in %v: %v, want %v", a, list, got, want)
+			}
+		}
+		if set.empty() != (len(list) == 0) {
+			t.Fatalf("%v: empty is %v", list, set.empty())
+		}
+	}
+}
