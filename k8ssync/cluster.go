@@ -185,7 +185,7 @@ func (c *Cluster) queueEvents() {
 	var about []subject
 	for i, n := range c.notes {
 		if uid, ok := uids[keys[i]]; ok && n.Service.Source == c.cfg.Name && !byProvider(n.Reason) {
-			about = append(about, subject{key: keys[i], uid: uid, reason: n.Reason, text: n.Text})
+			about = append(about, subject{key: keys[i], uid: uid, reason: n.Reason, text: forTenant(n.Text, n.Service)})
 		}
 	}
 	c.events.set(about)

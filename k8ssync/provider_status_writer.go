@@ -235,6 +235,9 @@ const reasonAssigned = "Assigned"
 // requests.
 func conditionOf(d ipam.Decision) condition {
 	var notes []string
+	message := func(first string) string {
+		return cut(forTenant(strings.Join(append([]string{first}, notes...), "; "), d.Service), maxMessage)
+	}
 	reason := reasonAssigned
 	for _, n := range d.Notes {
 		notes = append(notes, n.Text)
@@ -243,9 +246,9 @@ func conditionOf(d ipam.Decision) condition {
 		}
 	}
 	if d.Pending.Reason != "" {
-		return condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: cut(strings.Join(append([]string{d.Pending.Text}, notes...), "; "), maxMessage)}
+		return condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: message(d.Pending.Text)}
 	}
-	return condition{Status: "True", Reason: reason, Message: cut(strings.Join(append([]string{addrText(d.Addrs)}, notes...), "; "), maxMessage)}
+	return condition{Status: "True", Reason: reason, Message: message(addrText(d.Addrs))}
 }
 
 // addrText returns addresses as text.

@@ -35,12 +35,16 @@ func TestClusterHostile(t *testing.T) {
 
 	s.run(t, hostileConfig("ipvs", `node_name = "box"`))
 	s.answers(t, calmVIP+":80", "web1")
+	greet(t, s.client2, "tcp4", bystander+":2222")
 	visitor := startStream(t, s.client2, calmVIP+":80")
 	wave := hostileObjects()
 	accepted := s.attack(t, wave)
 	figure(t, "hostile objects: all, and those that the API server itself accepts", fmt.Sprintf("%d, %d", len(wave), accepted))
 	s.balance(t, s.prod, "last", "192.0.2.99", "", "10.2.0.12")
 	s.answers(t, "192.0.2.99:80", "web2") // all the others have been seen
+	if n := s.noted(t, "prod/tenant/product", "over-budget"); !strings.Contains(n, "max_service_objects") {
+		t.Errorf("1,000 ports x 1,000 ranges: notes %q", n)
+	}
 	// The addresses of a node are those of pods in its own network, too: who may write
 	// slices reaches those, as with kube-proxy. A box before the cluster has no pods.
 	onNode := servedBy(wave, own)
@@ -89,6 +93,9 @@ var wanted = []string{
 	"010.1.0.1", "10.1.0.1/32", "not-an-address", "",
 }
 
+// bystander is the address of client2, a host that is no pod.
+const bystander = "10.1.0.3"
+
 // anchors are addresses that weir binds for itself.
 var anchors = map[netip.Addr]bool{netip.MustParseAddr("192.0.0.8"): true, netip.MustParseAddr("100::8"): true}
 
@@ -136,6 +143,17 @@ func hostileObjects() (out []fields) {
 		many = append(many, fields{"name": fmt.Sprintf("p%d", n), "port": 20000 + n, "protocol": []string{"TCP", "UDP"}[n%2], "targetPort": "p" + fmt.Sprint(n%7)})
 	}
 	more("ports", fields{"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": many})
+	// A million members of sets, and a host that is nobody's pod.
+	var ranges []string
+	for n := range 1000 {
+		ranges = append(ranges, fmt.Sprintf("10.%d.%d.0/24", 128+n/250, n%250))
+	}
+	var thousand []any
+	for n := range 1000 {
+		thousand = append(thousand, fields{"name": fmt.Sprintf("p%d", n), "port": 1 + n, "protocol": "TCP", "targetPort": 8080})
+	}
+	more("product", fields{"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": thousand, "loadBalancerSourceRanges": ranges})
+	more("outside", balanced, hostileSlice("outside", bystander, 2222))
 	more("twice", fields{"type": "LoadBalancer", "ports": []any{
 		fields{"name": "a", "port": 80, "protocol": "TCP"}, fields{"name": "a", "port": 80, "protocol": "TCP"}, fields{"port": 0}, fields{"port": 70000, "protocol": "XYZ"}, fields{"port": -1},
 	}})
@@ -320,8 +338,8 @@ func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[
 				return
 			}
 			_ = c.Close()
-			if c.server == "box" {
-				t.Errorf("%s: a daemon of the box is reached at %s", as, addr)
+			if c.server == "box" || c.server == "client2" && mayReach == nil {
+				t.Errorf("%s: a daemon of %s is reached at %s", as, c.server, addr)
 			}
 		})
 	}
