@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -17,29 +17,45 @@ import (
 // no other user can hold the lock and keep weir from starting.
 const LockFolder = "/run/weir"
 
+// Owner is the lock of a network namespace.
+type Owner struct {
+	file *os.File
+	made bool // its folder, too
+}
+
 // Lock makes this process the only weir of its network namespace, until the result is closed. It
 // locks a file of folder that is named by the namespace's inode, as there is one IPVS in each.
-// The lock ends with its process; the file stays.
-func Lock(folder string) (io.Closer, error) {
+// The lock ends with its process; the file stays in a folder that was there before.
+func Lock(folder string) (*Owner, error) {
 	var space unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &space); err != nil {
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil { // systemd makes it, a start by hand has none
-		return nil, fmt.Errorf("lock the network namespace: %w", err)
-	}
 	name := filepath.Join(folder, fmt.Sprintf("owner-%d.lock", space.Ino))
-	for {
-		f, err := lockFile(name)
-		switch {
+	for o := (Owner{}); ; {
+		err := os.Mkdir(folder, 0o755) // systemd makes it, a start by hand has none
+		o.made = o.made || err == nil
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("lock the network namespace: %w", err)
+		}
+		switch o.file, err = lockFile(name); {
 		case errors.Is(err, unix.EWOULDBLOCK):
 			return nil, errors.New("another weir runs in this network namespace, and only one can own the kernel: systemctl status weir, or pgrep -a weir")
-		case err != nil:
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // the folder was removed meanwhile
 			return nil, fmt.Errorf("lock the network namespace: %w", err)
-		case f != nil:
-			return f, nil
+		case err == nil && o.file != nil:
+			return &o, nil
 		}
 	}
+}
+
+// Close ends the lock. It leaves nothing behind of a folder that Lock made.
+func (o *Owner) Close() error {
+	if o.made {
+		_ = os.Remove(o.file.Name())
+		_ = os.Remove(filepath.Dir(o.file.Name())) // stays if others use it
+	}
+	return o.file.Close()
 }
 
 // lockFile opens a file and locks it. It returns nil if the file was removed meanwhile, as systemd

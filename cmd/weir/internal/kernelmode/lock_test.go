@@ -20,11 +20,23 @@ func TestOnlyOneWeirOwnsANetworkNamespace(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("the folder that it made is still there")
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	again, err := Lock(folder)
 	if err != nil {
 		t.Fatalf("after the first has ended: %v", err)
 	}
 	_ = again.Close()
+	if _, err := os.Stat(folder); err != nil {
+		t.Errorf("the folder that systemd made: %v", err)
+	}
+	if lock, err := Lock(filepath.Join(t.TempDir(), "no", "folder")); err == nil {
+		t.Errorf("without a parent: %v", lock.Close())
+	}
 }
 
 // Any user may bind an abstract socket; only those who may write to the folder take the lock.
