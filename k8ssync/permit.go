@@ -13,8 +13,8 @@ import (
 
 // An account that may write EndpointSlices could direct the traffic of a VIP to any address
 // that the box reaches: a kubelet, a router's ssh, the pods of another cluster
-// (CVE-2021-25740, and across clusters). A node follows kube-proxy, whose pods reach the
-// same addresses anyway, except for those of others that the box needs. A box outside the
+// (CVE-2021-25740, and across clusters). A node follows kube-proxy, since its pods reach
+// the same addresses anyway, except for the servers that the box needs. A box outside the
 // cluster uses only pods.
 
 // refusesEndpoint returns why an address can't be an endpoint of a Service, with the

@@ -243,7 +243,7 @@ func (t *translator) ports() {
 }
 
 // withinBudget leaves out backends of a Service that needs too many kernel objects, as many
-// of each port; the Service is not served if its VIPs, ports and ranges alone are too many.
+// of each port; the Service is not served if its VIPs, ports and ranges by themselves are too many.
 func (t *translator) withinBudget() {
 	limit, need := t.env.cfg.budget().Service, kernelObjects(&t.out)
 	if need <= limit {

@@ -143,7 +143,7 @@ func hostileObjects() (out []fields) {
 		many = append(many, fields{"name": fmt.Sprintf("p%d", n), "port": 20000 + n, "protocol": []string{"TCP", "UDP"}[n%2], "targetPort": "p" + fmt.Sprint(n%7)})
 	}
 	more("ports", fields{"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": many})
-	// A million members of sets, and a host that is nobody's pod.
+	// A million members of sets, and a host that is no pod.
 	var ranges []string
 	for n := range 1000 {
 		ranges = append(ranges, fmt.Sprintf("10.%d.%d.0/24", 128+n/250, n%250))

@@ -46,7 +46,7 @@ func TestTheSocketIsTakenOnlyFromTheDead(t *testing.T) {
 	}
 }
 
-// Idle connections, however many, keep nobody from an answer.
+// Idle connections, however many, keep no other client from an answer.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())

@@ -55,7 +55,7 @@ func (l *listener) Accept() (net.Conn, error) {
 type conn struct {
 	net.Conn
 	from  *listener
-	place *list.Element // in from.open; nil when it is no longer there
+	place *list.Element // in from.open; nil after its removal
 }
 
 // Close implements net.Conn.

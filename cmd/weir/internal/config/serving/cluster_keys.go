@@ -75,7 +75,7 @@ func clusterKeys(c *Cluster) []schema.Key {
 		{Path: "kubernetes.external_ip_ranges", To: &c.ExternalIPRanges, Default: `[]`,
 			Doc: "The permitted externalIPs. [] permits none, because any author of a Service could claim any address and its traffic."},
 		{Path: "kubernetes.endpoint_ranges", To: &c.EndpointRanges, Default: `[]`,
-			Doc: "The permitted addresses of endpoints with backends = \"pods\". [] permits on a node what kube-proxy permits, and elsewhere the pods: " +
+			Doc: "The permitted addresses of endpoints with backends = \"pods\". [] permits on a node the same as kube-proxy, and elsewhere the pods: " +
 				"pod_cidrs and the pod CIDRs of the Nodes. If the Nodes have none, as with some CNIs, the key is required. Node addresses, of pods " +
 				"with hostNetwork, are permitted only by this list. API servers, routers, members of the fleet and other clusters never are."},
 		{Path: "kubernetes.pod_cidrs", To: &c.PodCIDRs, Default: `[]`,
@@ -103,7 +103,7 @@ func clusterKeys(c *Cluster) []schema.Key {
 			Doc: "Stores the last state of the cluster in daemon.state_dir. A box that starts while the API server is unreachable serves this state."},
 		{Path: "kubernetes.max_objects", To: &c.Budget.Cluster, Unit: "kernel objects", Default: `1000000`, Min: 1000, Max: 10000000,
 			Doc: "Limit for the cluster's kernel objects: virtual servers, real servers and members of sets. A cluster that needs more shares them " +
-				"between its namespaces: each has what it needs, up to an equal part and to what others leave. 1000000 take about 1.5 GiB of memory."},
+				"between its namespaces: each has the objects that it needs, up to an equal part and to the rest of the others. 1000000 take about 1.5 GiB of memory."},
 		{Path: "kubernetes.max_namespace_objects", To: &c.Budget.Namespace, Unit: "kernel objects", Default: `500000`, Min: 100, Max: 10000000,
 			Doc: "Limit for one namespace. Its youngest Services are not served above it, with a Note and an Event."},
 		{Path: "kubernetes.max_service_objects", To: &c.Budget.Service, Unit: "kernel objects", Default: `100000`, Min: 100, Max: 10000000,
