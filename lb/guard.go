@@ -12,7 +12,8 @@ import (
 // restored from an older backup, or a controller that deletes what it should not,
 // must not empty a box. The zero value guards nothing.
 //
-// What would take too much away is held: what is new is served at once, while
+// What would take too much away is held, of the namespace that does, or of all if it is not
+// one alone: what is new is served at once, while
 // Services, VIPs and ports that are gone stay as they were, and so do the backends
 // of a port that would have none left. (Where some stay nothing is held: a rollout
 // or fewer pods are no outage, and pods that are gone answer nobody.) It is released
@@ -64,16 +65,17 @@ type guards struct {
 //
 // Its counts are kept up with every change, so that an update costs its size.
 type guard struct {
-	opts                GuardOptions
-	frontends, backends int // that are served
-	withheld            map[ServiceID]withheld
-	losing              map[Frontend]int      // how many of withheld would let go of it
-	lost                map[Frontend]struct{} // nobody would claim it
-	short               int                   // backends that would go
-	goneFrontends       losses[Frontend]      // within Window
-	goneBackends        losses[backendsOf]
-	since               time.Time // when holding began; zero if nothing is held
-	confirmed           bool
+	opts          GuardOptions
+	all           tally
+	of            map[string]tally    // by namespace
+	waiting       map[string]struct{} // namespaces of which something is withheld
+	withheld      map[ServiceID]withheld
+	losing        map[Frontend]int    // how many of withheld would let go of it
+	lost          map[Frontend]string // nobody would claim it; a namespace that does
+	goneFrontends losses[Frontend]    // within Window
+	goneBackends  losses[backendsOf]
+	since         time.Time // when holding began; zero if nothing is held
+	confirmed     bool
 }
 
 // withheld is what a source says of a Service that is served otherwise.
@@ -93,9 +95,11 @@ type backendsOf struct {
 func newGuard(opts GuardOptions) *guard {
 	return &guard{
 		opts:     opts,
+		of:       map[string]tally{},
+		waiting:  map[string]struct{}{},
 		withheld: map[ServiceID]withheld{},
 		losing:   map[Frontend]int{},
-		lost:     map[Frontend]struct{}{},
+		lost:     map[Frontend]string{},
 	}
 }
 
@@ -107,7 +111,7 @@ func (gs *guards) configure(opts map[string]GuardOptions) {
 			g.opts = o
 			continue
 		}
-		gs.letGo(source, g)
+		gs.letGo(source, g, spaces{})
 		delete(gs.of, source)
 	}
 	for source, o := range opts {
@@ -160,7 +164,7 @@ func (g *guard) hold(source string) Hold {
 	const names = 5
 	h := Hold{
 		Source: source, Since: g.since, Until: g.until(),
-		Services: len(g.withheld), Frontends: len(g.lost), Backends: g.short,
+		Services: len(g.withheld), Frontends: len(g.lost), Backends: g.all.short,
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(g.withheld), ServiceID.Compare) {
 		if len(h.First) < names {
@@ -257,17 +261,7 @@ func (gs *guards) deleted(u Update) []ServiceID {
 // withhold takes down what the source says of a Service that is served, and gives
 // the frontends that this concerns.
 func (g *guard) withhold(id ServiceID, served Service, w withheld) []Frontend {
-	var touched []Frontend
-	if old, ok := g.withheld[id]; ok {
-		g.short -= old.short
-		for _, f := range old.losing {
-			if g.losing[f]--; g.losing[f] == 0 {
-				delete(g.losing, f)
-			}
-		}
-		touched = old.losing
-		delete(g.withheld, id)
-	}
+	touched := g.drop(id)
 	if !w.deleted && equal(served, w.service) {
 		return touched
 	}
@@ -276,26 +270,11 @@ func (g *guard) withhold(id ServiceID, served Service, w withheld) []Frontend {
 		w.short += n
 	}
 	g.withheld[id] = w
-	g.short += w.short
+	g.add(id.Namespace, tally{waiting: 1, short: w.short})
 	for _, f := range w.losing {
 		g.losing[f]++
 	}
 	return append(touched, w.losing...)
-}
-
-// settle finds out whether nobody would claim f any more.
-func (g *guard) settle(f Frontend, claims []ServiceID, source string) {
-	n := 0
-	for _, id := range claims {
-		if id.Source == source {
-			n++
-		}
-	}
-	if g.losing[f] > 0 && g.losing[f] >= n {
-		g.lost[f] = struct{}{}
-	} else {
-		delete(g.lost, f)
-	}
 }
 
 // gain counts what a Service that is served gets more.
@@ -312,10 +291,11 @@ func (g *guard) gain(old, young Service) {
 
 // count adds n times what is counted of a Service.
 func (g *guard) count(s Service, n int) {
-	g.frontends += n * len(s.Frontends())
+	t := tally{frontends: n * len(s.Frontends())}
 	for _, p := range s.Ports {
-		g.backends += n * (p.live(IPv4) + p.live(IPv6))
+		t.backends += n * (p.live(IPv4) + p.live(IPv6))
 	}
+	g.add(s.ID.Namespace, t)
 }
 
 // judge lets every source take away what is not too much, and what has been held
@@ -327,45 +307,53 @@ func (gs *guards) judge(now time.Time) {
 		until := g.until()
 		switch {
 		case len(g.withheld) == 0:
-			g.since, g.confirmed = time.Time{}, false
 		case g.confirmed || !until.IsZero() && !until.After(now):
-			gs.letGo(source, g)
+			gs.letGo(source, g, spaces{})
 			g.goneFrontends, g.goneBackends = losses[Frontend]{}, losses[backendsOf]{}
-		case !g.tooMuch():
-			g.takeAway(gs.catalog, now)
-			gs.letGo(source, g)
+		default:
+			if free := g.free(); free != nil {
+				g.takeAway(gs.catalog, free, now)
+				gs.letGo(source, g, free)
+			}
+		}
+		switch {
+		case len(g.withheld) == 0:
+			g.since, g.confirmed = time.Time{}, false
 		case g.since.IsZero():
 			g.since = now
 		}
 	}
 }
 
-// tooMuch tells whether what is withheld, with what has gone within Window, is
-// more than may go. It is measured by what there would be without either.
-func (g *guard) tooMuch() bool {
-	return g.opts.exceeded(len(g.lost)+g.goneFrontends.total, g.frontends+g.goneFrontends.total) ||
-		g.opts.exceeded(g.short+g.goneBackends.total, g.backends+g.goneBackends.total)
-}
-
 // takeAway counts what is about to go.
-func (g *guard) takeAway(c *Catalog, now time.Time) {
-	for f := range g.lost {
-		g.goneFrontends.take(f, 1, now)
+func (g *guard) takeAway(c *Catalog, in spaces, now time.Time) {
+	for f, space := range g.lost {
+		if in.has(space) {
+			g.goneFrontends.take(f, space, 1, now)
+		}
 	}
 	for id, w := range g.withheld {
+		if !in.has(id.Namespace) {
+			continue
+		}
 		served, _ := c.Get(id)
 		for key, n := range shortage(served, w.service) {
-			g.goneBackends.take(key, n, now)
+			g.goneBackends.take(key, id.Namespace, n, now)
 		}
 	}
 }
 
-// letGo serves what the source says.
-func (gs *guards) letGo(source string, g *guard) {
+// letGo serves what the source says of some namespaces.
+func (gs *guards) letGo(source string, g *guard, in spaces) {
 	u := Update{Source: source}
+	var touched []Frontend
 	for id, w := range g.withheld {
+		if !in.has(id.Namespace) {
+			continue
+		}
 		served, _ := gs.catalog.Get(id)
 		g.count(served, -1)
+		touched = append(touched, g.drop(id)...)
 		if w.deleted {
 			u.Delete = append(u.Delete, id)
 			continue
@@ -374,8 +362,7 @@ func (gs *guards) letGo(source string, g *guard) {
 		u.Put = append(u.Put, w.service)
 	}
 	gs.catalog.Apply(u, gs.facts.Taken, gs.dirty)
-	clear(g.withheld)
-	clear(g.losing)
-	clear(g.lost)
-	g.short, g.since, g.confirmed = 0, time.Time{}, false
+	for _, f := range touched {
+		g.settle(f, gs.catalog.claims[f], source)
+	}
 }

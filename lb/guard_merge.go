@@ -106,11 +106,13 @@ type losses[K comparable] struct {
 	of    map[K][]loss
 	order []dated[K] // as they went
 	total int
+	by    map[string]int // the parts of namespaces
 }
 
 type loss struct {
-	n  int
-	at time.Time
+	n     int
+	at    time.Time
+	space string
 }
 
 type dated[K comparable] struct {
@@ -118,13 +120,20 @@ type dated[K comparable] struct {
 	at  time.Time
 }
 
-func (l *losses[K]) take(key K, n int, now time.Time) {
+func (l *losses[K]) take(key K, space string, n int, now time.Time) {
 	if l.of == nil {
-		l.of = map[K][]loss{}
+		l.of, l.by = map[K][]loss{}, map[string]int{}
 	}
-	l.of[key] = append(l.of[key], loss{n, now})
+	l.of[key] = append(l.of[key], loss{n, now, space})
 	l.order = append(l.order, dated[K]{key, now})
+	l.add(space, n)
+}
+
+func (l *losses[K]) add(space string, n int) {
 	l.total += n
+	if l.by[space] += n; l.by[space] == 0 {
+		delete(l.by, space)
+	}
 }
 
 // back takes out n of a key, the oldest first.
@@ -132,7 +141,8 @@ func (l *losses[K]) back(key K, n int) {
 	for n > 0 && len(l.of[key]) > 0 {
 		first := &l.of[key][0]
 		m := min(n, first.n)
-		first.n, n, l.total = first.n-m, n-m, l.total-m
+		l.add(first.space, -m)
+		first.n, n = first.n-m, n-m
 		if first.n == 0 {
 			l.drop(key)
 		}
@@ -145,7 +155,7 @@ func (l *losses[K]) expire(before time.Time) {
 		key := l.order[0].key
 		l.order = l.order[1:]
 		for len(l.of[key]) > 0 && !l.of[key][0].at.After(before) {
-			l.total -= l.of[key][0].n
+			l.add(l.of[key][0].space, -l.of[key][0].n)
 			l.drop(key)
 		}
 	}

@@ -14,6 +14,134 @@ import (
 
 var guarded = GuardOptions{Share: 0.3, Least: 3, Window: time.Minute, Hold: time.Hour}
 
+// inSpaces moves Services to namespaces, so many in each.
+func inSpaces(services []Service, sizes ...int) []Service {
+	out, from := slices.Clone(services), 0
+	for n, size := range sizes {
+		for i := range size {
+			out[from+i].ID.Namespace = fmt.Sprint("ns", n)
+		}
+		from += size
+	}
+	return out
+}
+
+// A tenant that deletes most of a cluster holds its own deletion only.
+func TestGuardHoldsNoOtherNamespace(t *testing.T) {
+	s := newStory(t)
+	s.Follow("prod")
+	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
+	services := inSpaces(fleet(40, 4), 24, 8, 8)
+	s.say(0, services)
+	s.wantServed(services, 40, 160)
+	s.say(time.Second, services[24:]) // ns0 deletes all that it has: 24 of 40
+	s.wantServed(services, 40, 160)
+	if h := s.Held(); len(h) != 1 || h[0].Services != 24 {
+		t.Fatalf("held %+v", h)
+	}
+	s.say(time.Second, services[26:]) // ns1 deletes two of 8
+	s.wantServed(services, 38, 152)
+	s.say(time.Second, services[26:38]) // ns2 does, too: 4 of 16 are 25 %
+	s.wantServed(services, 36, 144)
+	s.say(time.Second, services[27:38]) // 5 of 16 are too many
+	s.wantServed(services, 36, 144)
+	s.say(2*time.Minute, services[27:38]) // the window is over
+	s.wantServed(services, 35, 140)
+	if h := s.Held(); len(h) != 1 || h[0].Services != 24 {
+		t.Fatalf("ns0 is held for the hour: %+v", h)
+	}
+	if !s.Release("prod") {
+		t.Error("nothing to release")
+	}
+	mustSync(t, s.Reconciler, s.now)
+	s.wantServed(services, 11, 44)
+}
+
+// A backup that lacks half of every namespace is held as a whole, however small they are.
+func TestGuardHoldsSmallNamespacesTogether(t *testing.T) {
+	s := newStory(t)
+	s.Follow("prod")
+	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
+	services := inSpaces(fleet(20, 4), 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)
+	s.say(0, services)
+	var half []Service
+	for i := 0; i < len(services); i += 2 {
+		half = append(half, services[i])
+	}
+	s.say(time.Second, half)
+	s.wantServed(services, 20, 80)
+	if h := s.Held(); len(h) != 1 || h[0].Services != 10 {
+		t.Errorf("held %+v", h)
+	}
+}
+
+// Random namespaces: of a source, no more goes than its share, but for the namespace that
+// loses most; the counts are those of a recount; a release applies everything.
+func TestLawGuardOfNamespaces(t *testing.T) {
+	seeds(t, 50, func(t *testing.T, g *gen) {
+		opts := GuardOptions{Share: []float64{0.1, 0.3, 0.7}[g.IntN(3)], Least: g.IntN(4), Window: time.Minute}
+		r := NewReconciler(&Fake{}, Options{Base: base, Guards: map[string]GuardOptions{"prod": opts}}, "prod")
+		plain := NewReconciler(&Fake{}, Options{Base: base}, "prod")
+		type moment struct {
+			at        time.Time
+			frontends map[Frontend]string
+		}
+		var past []moment
+		now := testNow
+		for range 30 {
+			all := inSpaces(fleet(16, 3), 8, 4, 3, 1)
+			var put []Service
+			for _, svc := range all {
+				if !g.chance([]int{70, 10, 30, 50}[svc.ID.Namespace[2]-'0']) {
+					put = append(put, svc)
+				}
+			}
+			u := Update{Source: "prod", Put: put, Synced: true}
+			r.Update(u)
+			plain.Update(u)
+			mustSync(t, r, now)
+			mustSync(t, plain, now)
+			present := moment{now, map[Frontend]string{}}
+			for f, ids := range r.catalog.claims {
+				present.frontends[f] = ids[0].Namespace
+			}
+			for _, m := range past {
+				if !m.at.After(now.Add(-opts.Window)) {
+					continue
+				}
+				gone, of, total := map[string]int{}, map[string]int{}, 0
+				for _, space := range present.frontends {
+					of[space]++
+				}
+				for f, space := range m.frontends {
+					if _, ok := present.frontends[f]; !ok {
+						gone[space]++
+						of[space]++
+						total++
+					}
+				}
+				sum := len(present.frontends) + total
+				within := func(n, of int) bool { return float64(n) <= math.Max(opts.Share*float64(of), float64(opts.Least-1)) }
+				ok := within(total, sum)
+				for space, n := range gone { // one namespace may have lost so much before
+					ok = ok || within(n, sum) && float64(total-n) <= opts.Share*float64(sum-of[space])
+				}
+				if !ok {
+					t.Fatalf("within %s there went %v of %v", now.Sub(m.at), gone, of)
+				}
+			}
+			past = append(past, present)
+			g.checkCounts(t, r)
+			now = now.Add(time.Duration(g.IntN(40)) * time.Second)
+		}
+		r.Release("prod")
+		mustSync(t, r, now)
+		if d := cmp.Diff(plain.catalog.services, r.catalog.services, exact); d != "" {
+			t.Errorf("after the release (-without guard +with):\n%s", d)
+		}
+	})
+}
+
 // fleet makes n Services of a cluster with b backends each.
 func fleet(n, b int) []Service {
 	out := make([]Service, n)
@@ -393,9 +521,30 @@ func (g *gen) checkCounts(t *testing.T, r *Reconciler) {
 			lost[f] = true
 		}
 	}
-	got := []int{kept.frontends, kept.backends, len(kept.lost), kept.short}
-	if want := []int{anew.frontends, anew.backends, len(lost), short}; !slices.Equal(got, want) {
+	got := []int{kept.all.frontends, kept.all.backends, len(kept.lost), kept.all.short}
+	if want := []int{anew.all.frontends, anew.all.backends, len(lost), short}; !slices.Equal(got, want) {
 		t.Fatalf("the guard counts %v, want %v", got, want)
+	}
+	sum := tally{}
+	for space, n := range kept.of {
+		if sum = sum.plus(n); n.frontends != anew.of[space].frontends || n.backends != anew.of[space].backends || n == (tally{}) {
+			t.Fatalf("the guard counts %+v of namespace %s, want %+v", n, space, anew.of[space])
+		}
+		if _, waiting := kept.waiting[space]; waiting != (n.waiting > 0) {
+			t.Fatalf("namespace %s has %d withheld Services, and waiting is %v", space, n.waiting, waiting)
+		}
+	}
+	if sum != kept.all || sum.waiting != len(kept.withheld) {
+		t.Fatalf("the namespaces add up to %+v, want %+v with %d withheld", sum, kept.all, len(kept.withheld))
+	}
+	for name, l := range map[string]map[string]int{"frontends": kept.goneFrontends.by, "backends": kept.goneBackends.by} {
+		n := 0
+		for _, part := range l {
+			n += part
+		}
+		if total := map[string]int{"frontends": kept.goneFrontends.total, "backends": kept.goneBackends.total}[name]; n != total {
+			t.Fatalf("%s gone: %v, want %d", name, l, total)
+		}
 	}
 }
 

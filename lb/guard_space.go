@@ -1,0 +1,151 @@
+package lb
+
+// A guard judges a source as a whole, and each of its namespaces: what one namespace takes
+// away must not hold the deletions of the others.
+
+// tally counts what is served of a namespace or of a source, and what would go.
+type tally struct {
+	frontends, backends int // that are served
+	lost, short         int // frontends and backends that would go
+	waiting             int // Services of which something is withheld
+}
+
+// add adds to the counts of a namespace and of the source.
+func (g *guard) add(space string, t tally) {
+	g.all = g.all.plus(t)
+	now := g.of[space].plus(t)
+	if g.of[space] = now; now == (tally{}) {
+		delete(g.of, space)
+	}
+	if now.waiting > 0 {
+		g.waiting[space] = struct{}{}
+	} else {
+		delete(g.waiting, space)
+	}
+}
+
+func (t tally) plus(u tally) tally {
+	return tally{t.frontends + u.frontends, t.backends + u.backends, t.lost + u.lost, t.short + u.short, t.waiting + u.waiting}
+}
+
+// drop forgets what is withheld of a Service, and gives the frontends that this concerns.
+func (g *guard) drop(id ServiceID) []Frontend {
+	old, ok := g.withheld[id]
+	if !ok {
+		return nil
+	}
+	g.add(id.Namespace, tally{waiting: -1, short: -old.short})
+	for _, f := range old.losing {
+		if g.losing[f]--; g.losing[f] == 0 {
+			delete(g.losing, f)
+		}
+	}
+	delete(g.withheld, id)
+	return old.losing
+}
+
+// settle finds out whether nobody would claim f any more.
+func (g *guard) settle(f Frontend, claims []ServiceID, source string) {
+	n, space := 0, ""
+	for _, id := range claims {
+		if id.Source != source {
+			continue
+		}
+		if n++; n == 1 {
+			space = id.Namespace
+		}
+	}
+	if was, lost := g.lost[f]; lost {
+		g.add(was, tally{lost: -1})
+		delete(g.lost, f)
+	}
+	if g.losing[f] > 0 && g.losing[f] >= n {
+		g.add(space, tally{lost: 1})
+		g.lost[f] = space
+	}
+}
+
+// spaces are some namespaces of a source; empty are all.
+type spaces map[string]struct{}
+
+func (s spaces) has(space string) bool {
+	_, ok := s[space]
+	return ok || len(s) == 0
+}
+
+// removal is what would be gone of what there would be, with what has gone within Window.
+type removal struct {
+	frontends, ofFrontends int
+	backends, ofBackends   int
+}
+
+func (g *guard) removal(t tally, frontends, backends int) removal {
+	return removal{t.lost + frontends, t.frontends + frontends, t.short + backends, t.backends + backends}
+}
+
+func (g *guard) removalOf(space string) removal {
+	return g.removal(g.of[space], g.goneFrontends.by[space], g.goneBackends.by[space])
+}
+
+func (r removal) minus(s removal) removal {
+	return removal{r.frontends - s.frontends, r.ofFrontends - s.ofFrontends, r.backends - s.backends, r.ofBackends - s.ofBackends}
+}
+
+// size orders removals by the part of the source that goes.
+func (r removal) size(of removal) float64 {
+	return float64(r.frontends)/float64(max(1, of.ofFrontends)) + float64(r.backends)/float64(max(1, of.ofBackends))
+}
+
+// tooMuch tells whether more would be gone than may.
+func (o GuardOptions) tooMuch(r removal) bool {
+	return o.exceeded(r.frontends, r.ofFrontends) || o.exceeded(r.backends, r.ofBackends)
+}
+
+// free gives the namespaces that may take away what is withheld of them; nil is none, and
+// empty are all.
+//
+// If the source would lose too much, the namespace with most of that is held, and those that
+// would lose too much of their own. All are held if the others together would lose too large
+// a part, too: one tenant could not have done it.
+func (g *guard) free() spaces {
+	total := g.removal(g.all, g.goneFrontends.total, g.goneBackends.total)
+	if !g.opts.tooMuch(total) {
+		return spaces{}
+	}
+	worst, others := g.worst(total), g.opts
+	others.Least = 1
+	if others.tooMuch(total.minus(g.removalOf(worst))) {
+		return nil
+	}
+	var out spaces
+	for space := range g.waiting {
+		if space == worst || g.opts.tooMuch(g.removalOf(space)) {
+			continue
+		}
+		if out == nil {
+			out = spaces{}
+		}
+		out[space] = struct{}{}
+	}
+	return out
+}
+
+// worst gives the namespace with the largest part of a removal.
+func (g *guard) worst(of removal) (worst string) {
+	most := -1.0
+	see := func(space string) {
+		if n := g.removalOf(space).size(of); n > most || n == most && space < worst {
+			most, worst = n, space
+		}
+	}
+	for space := range g.waiting {
+		see(space)
+	}
+	for space := range g.goneFrontends.by {
+		see(space)
+	}
+	for space := range g.goneBackends.by {
+		see(space)
+	}
+	return worst
+}
