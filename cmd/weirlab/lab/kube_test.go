@@ -244,6 +244,13 @@ func loads(t *testing.T, k *lab.Kube) {
 		}
 	}
 	t.Logf("%d objects within %v", len(objects), time.Since(begin).Round(time.Millisecond))
+	// The API server makes none of what is there, and complains of nothing.
+	if text := call(t, k, 200, lab.KubeAdmin, "GET", "/apis/networking.k8s.io/v1/ipaddresses/10.96.100.8", ""); !strings.Contains(text, `"name":"many-7"`) {
+		t.Errorf("the IPAddress of a Service: %s", text)
+	}
+	if text := call(t, k, 200, lab.KubeAdmin, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", ""); strings.Contains(text, "NotAllocated") {
+		t.Errorf("Events: %.300s", text)
+	}
 	text := call(t, k, 200, lab.KubeAdmin, "GET", endpointSlices+"/many-7", "")
 	if !strings.Contains(text, `"10.2.0.11"`) {
 		t.Errorf("a slice: %s", text)

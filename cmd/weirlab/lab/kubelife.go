@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -195,9 +196,14 @@ func (k *Kube) Compact(ctx context.Context) error {
 // thousand take seconds, not the minutes that as many requests would. Keys are etcd's, as
 // /registry/services/specs/NAMESPACE/NAME and /registry/endpointslices/NAMESPACE/NAME; values are whole
 // objects in JSON with kind, apiVersion and all that the API server would have filled in but defaults:
-// metadata.uid and .creationTimestamp, a Service's clusterIPs. They are not checked, and the API server
-// allocates ClusterIPs afterwards, some hundred a second, with a log of complaints.
+// metadata.uid and .creationTimestamp, a Service's clusterIPs. They are not checked. The IPAddresses of
+// the clusterIPs are added: otherwise the API server makes them afterwards, with an Event for each, and
+// is busy with that for a minute.
 func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
+	objects, err := k.withIPAddresses(objects)
+	if err != nil {
+		return err
+	}
 	const most = 100 // of etcd's 128 operations a transaction
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(objects)), most) {
 		var puts []any
@@ -213,6 +219,48 @@ func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// withIPAddresses adds the IPAddresses of all clusterIPs that the API server could have allocated.
+func (k *Kube) withIPAddresses(objects map[string]string) (map[string]string, error) {
+	out := maps.Clone(objects)
+	for key, value := range objects {
+		if !strings.HasPrefix(key, "/registry/services/specs/") {
+			continue
+		}
+		var service struct {
+			Metadata struct{ Name, Namespace, UID string }
+			Spec     struct{ ClusterIPs []string }
+		}
+		if err := json.Unmarshal([]byte(value), &service); err != nil {
+			return nil, fmt.Errorf("read %s: %w", key, err)
+		}
+		for _, text := range service.Spec.ClusterIPs {
+			ip, err := netip.ParseAddr(text)
+			if err != nil || !slices.ContainsFunc(k.options.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+				continue
+			}
+			family := "IPv4"
+			if ip.Is6() {
+				family = "IPv6"
+			}
+			object, err := json.Marshal(map[string]any{
+				"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
+				"metadata": map[string]any{
+					"name": text, "uid": service.Metadata.UID, "creationTimestamp": time.Now().UTC().Format(time.RFC3339), // an old one without its Service is deleted
+					"labels": map[string]string{"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
+				},
+				"spec": map[string]any{"parentRef": map[string]string{
+					"resource": "services", "namespace": service.Metadata.Namespace, "name": service.Metadata.Name,
+				}},
+			})
+			if err != nil {
+				return nil, err
+			}
+			out["/registry/ipaddresses/"+text] = string(object)
+		}
+	}
+	return out, nil
 }
 
 // askEtcd uses etcd's JSON gateway: grpc-gateway's mapping of etcdserverpb, which has bytes in base64
