@@ -82,6 +82,14 @@
 // change of the configuration, releases its address: first its status is emptied, then the
 // claim is released. An address in a status is never released.
 //
+// # Limit for a namespace
+//
+// A pool may limit the addresses of each family that the Services of a namespace of a cluster
+// have. Those that are retained for deleted Services count: otherwise a tenant could empty the
+// pool by Services that it creates and deletes. Adopted and reserved addresses count and are
+// not refused. An address that the namespace already has, shared or retained for the Service,
+// is not counted twice.
+//
 // # Reservations
 //
 // A reserved address is only for its Service, whether that exists or not. The limits of the

@@ -22,6 +22,8 @@ type book struct {
 	claims   map[netip.Addr]*Claim
 	gone     map[netip.Addr]uint64 // versions at which addresses ceased to have a claim
 	keepGone int                   // how many of these are kept
+	// spent are the addresses of the Services of a namespace, by the number of holders.
+	spent map[space]map[netip.Addr]int
 	// holds are the addresses with a Service in their claims, keyed the addresses that are
 	// shared by a key.
 	holds map[lb.ServiceID]map[netip.Addr]struct{}
@@ -32,6 +34,9 @@ type book struct {
 // all of them.
 type shareKey struct{ source, namespace, key string }
 
+// space is a namespace of a cluster.
+type space struct{ source, namespace string }
+
 // keepGone is how many versions of deleted claims are kept at least, before those that are
 // no longer of use are removed.
 const keepGone = 256
@@ -39,7 +44,7 @@ const keepGone = 256
 func newBook() book {
 	return book{
 		claims: map[netip.Addr]*Claim{}, gone: map[netip.Addr]uint64{}, keepGone: keepGone,
-		holds: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{},
+		holds: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{}, spent: map[space]map[netip.Addr]int{},
 	}
 }
 
@@ -62,24 +67,51 @@ func (b *book) replace(x netip.Addr, old, c *Claim) {
 	}
 }
 
-// index counts the keys by which an address is shared.
+// index counts the namespaces that have an address, and the keys by which it is shared.
 func (b *book) index(x netip.Addr, c Claim, n int) {
 	for _, h := range c.Holders {
+		count(b.spent, space{h.Service.Source, h.Service.Namespace}, x, n)
 		if h.Share == "" {
 			continue
 		}
-		for _, k := range []shareKey{{h.Service.Source, h.Service.Namespace, h.Share}, {key: h.Share}} {
-			if b.keyed[k] == nil {
-				b.keyed[k] = map[netip.Addr]int{}
-			}
-			if b.keyed[k][x] += n; b.keyed[k][x] == 0 {
-				delete(b.keyed[k], x)
-			}
-			if len(b.keyed[k]) == 0 {
-				delete(b.keyed, k)
+		count(b.keyed, shareKey{h.Service.Source, h.Service.Namespace, h.Share}, x, n)
+		count(b.keyed, shareKey{key: h.Share}, x, n)
+	}
+}
+
+// count adds n to the number of a value of a key.
+func count[K, V comparable](m map[K]map[V]int, k K, v V, n int) {
+	if m[k] == nil {
+		m[k] = map[V]int{}
+	}
+	if m[k][v] += n; m[k][v] == 0 {
+		delete(m[k], v)
+	}
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}
+
+// limited reports whether the namespace of a Service has all the addresses of a family that it
+// may have of a pool.
+func (a *inventory) limited(p *Pool, r *Request, f lb.Family) bool {
+	if p.MaxPerNamespace == 0 {
+		return false
+	}
+	n := 0
+	for x := range a.spent[space{r.ID.Source, r.ID.Namespace}] {
+		if lb.FamilyOf(x) == f && a.poolOf(x) == p {
+			if n++; n >= p.MaxPerNamespace {
+				return true
 			}
 		}
 	}
+	return false
+}
+
+// has reports whether a Service of the namespace of r has an address, or had it.
+func (a *inventory) has(r *Request, x netip.Addr) bool {
+	return a.spent[space{r.ID.Source, r.ID.Namespace}][x] > 0
 }
 
 // forget removes the versions of deleted claims that no event can precede. The answer to a

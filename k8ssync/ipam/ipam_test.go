@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -240,6 +241,84 @@ func TestRecreatedService(t *testing.T) {
 	s.want("c", PoolExhausted)
 	s.now = s.now.Add(1)
 	s.want("c", "", "192.0.2.0")
+}
+
+// A namespace has no more addresses than it may have, also by Services that come and go.
+func TestNamespaceLimit(t *testing.T) {
+	p := public(t, "192.0.2.0/28", "2001:db8::/124")
+	p.MaxPerNamespace = 2
+	s := newStage(t, p)
+	c := Config{Pools: []Pool{p}, Retention: after, Reservations: []Reservation{{Service: id("booked"), Addrs: addrs("192.0.2.9")}}}
+	s.a.SetConfig(c)
+	s.put(request("a")).put(request("b")).want("a", "", "192.0.2.0").want("b", "", "192.0.2.1")
+	s.put(request("c")).want("c", NamespaceLimit).hasPending("c", `namespace shop has 2 IPv4 addresses of pool "public", with those kept for deleted Services`)
+	asks := request("d")
+	asks.Addrs = addrs("192.0.2.7")
+	s.put(asks).want("d", NamespaceLimit)
+	s.put(request("booked")).want("booked", "", "192.0.2.9") // is not refused
+	six := request("six")
+	six.Required = []lb.Family{lb.IPv6}
+	s.put(six).want("six", "", "2001:db8::")
+	other := request("web")
+	other.ID.Namespace = "bank"
+	s.put(other).finish()
+	if got := s.there[other.ID].Status; !slices.Equal(got, addrs("192.0.2.2")) {
+		t.Errorf("another namespace has %v", got)
+	}
+	s.delete("a").want("c", NamespaceLimit)
+	again := request("a")
+	again.UID = "a-2"
+	s.put(again).want("a", "", "192.0.2.0") // it is the Service's own
+	s.delete("a").delete("booked").delete("d").finish()
+	s.now = s.now.Add(after)
+	s.want("c", "", "192.0.2.0")
+}
+
+// Random Services of two namespaces come and go, and neither ever has more than its limit.
+func TestNamespaceLimitHolds(t *testing.T) {
+	const limit = 5
+	p := public(t, "192.0.2.0/28", "2001:db8::/124")
+	p.MaxPerNamespace = limit
+	d := rand.New(rand.NewPCG(3, 9))
+	s := newStage(t, p)
+	most := 0
+	for range 3000 {
+		r := request(fmt.Sprint(d.IntN(30)))
+		r.ID.Namespace = []string{"shop", "bank"}[d.IntN(2)]
+		if r.Required = []lb.Family{lb.IPv4}; d.IntN(3) == 0 {
+			r.Required = []lb.Family{lb.IPv4, lb.IPv6}
+		}
+		if d.IntN(4) == 0 {
+			r.Addrs = addrs(fmt.Sprintf("192.0.2.%d", d.IntN(16)))
+		}
+		if d.IntN(3) == 0 {
+			delete(s.there, r.ID)
+			s.a.Delete(r.ID)
+		} else {
+			s.put(r)
+		}
+		s.finish()
+		s.now = s.now.Add(time.Duration(d.IntN(int(after / 20))))
+		of := map[space]map[lb.Family]int{}
+		for _, c := range s.a.Claims() {
+			in := map[space]bool{}
+			for _, h := range c.Holders {
+				in[space{h.Service.Source, h.Service.Namespace}] = true
+			}
+			for k := range in {
+				if of[k] == nil {
+					of[k] = map[lb.Family]int{}
+				}
+				of[k][lb.FamilyOf(c.Addr)]++
+				if most = max(most, of[k][lb.FamilyOf(c.Addr)]); most > limit {
+					t.Fatalf("%v has %v, with %v; at most %d", k, of[k], c, limit)
+				}
+			}
+		}
+	}
+	if most < limit {
+		t.Errorf("the dice gave at most %d, want the limit", most)
+	}
 }
 
 func TestReservations(t *testing.T) {

@@ -185,6 +185,9 @@ func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 		return x, why, wait
 	}
 	for _, p := range pools {
+		if a.limited(p.Pool, r, f) {
+			continue
+		}
 		for _, s := range p.spans {
 			if lb.FamilyOf(s.First) != f {
 				continue
@@ -267,6 +270,8 @@ func (a *inventory) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
 		return a.refusal(r, x, AddressReserved, "reserved for "+a.reserved[x][0].String()), false
 	case !slices.Contains(a.reserved[x], r.ID) && p.refuses(r) != "":
 		return a.refusal(r, x, NotAllowed, "refused: "+p.refuses(r)), false
+	case !slices.Contains(a.reserved[x], r.ID) && !a.has(r, x) && a.limited(p, r, lb.FamilyOf(x)):
+		return a.namespaceLimit(r, p, lb.FamilyOf(x)), false
 	}
 	if f, flying := a.flights[x]; flying && f.by != r.ID {
 		return Pending{}, true

@@ -42,6 +42,9 @@ type Pool struct {
 	Clusters   []string
 	Namespaces []string
 	Labels     map[string]string
+	// MaxPerNamespace limits the addresses of each family that the Services of a namespace
+	// of a cluster have, with those that are retained for deleted ones; 0 is no limit.
+	MaxPerNamespace int
 
 	Sharing Sharing
 }

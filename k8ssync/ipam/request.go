@@ -86,6 +86,8 @@ const (
 	NoPool Reason = "no-pool"
 	// PoolExhausted: every pool that admits it is full, for now.
 	PoolExhausted Reason = "pool-exhausted"
+	// NamespaceLimit: its namespace has all the addresses of the pool that it may have.
+	NamespaceLimit Reason = "namespace-limit"
 	// FamilyMissing: no pool that admits it has addresses of a family.
 	FamilyMissing Reason = "family-missing"
 	// AddressNotInPool: the requested address is of no pool, or not of the requested one.
@@ -116,7 +118,7 @@ const (
 // Reasons returns all of them, in the order above.
 func Reasons() []Reason {
 	return []Reason{
-		NoPool, PoolExhausted, FamilyMissing, AddressNotInPool, AddressInUse, AddressRetained, AddressReserved,
+		NoPool, PoolExhausted, NamespaceLimit, FamilyMissing, AddressNotInPool, AddressInUse, AddressRetained, AddressReserved,
 		NotAllowed, ShareRefused, BadRequest, NoWriter, OutsidePool, Conflict, FamilyLeft,
 	}
 }

@@ -223,7 +223,7 @@ func TestReasonsAreNamedForConditions(t *testing.T) {
 	if got := AddressNotInPool.CamelCase(); got != "AddressNotInPool" {
 		t.Error(got)
 	}
-	if len(Reasons()) != 14 || Reason("").CamelCase() != "" {
+	if len(Reasons()) != 15 || Reason("").CamelCase() != "" {
 		t.Error(Reasons())
 	}
 }

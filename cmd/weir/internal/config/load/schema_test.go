@@ -131,6 +131,7 @@ var other = map[string]string{
 	"pool.priority":                    `1`,
 	"pool.auto_assign":                 `false`,
 	"pool.avoid_first_last":            `true`,
+	"pool.max_per_namespace":           `7`,
 	"pool.clusters":                    `["prod"]`,
 	"pool.namespaces":                  `["shop"]`,
 	"pool.labels":                      `{ tier = "gold" }`,
