@@ -16,6 +16,7 @@ func TestAddresses(t *testing.T) {
 	chapters(t, e, []storyOn[*estate]{
 		{"a Service's life", lifeOfAService},
 		{"another type and class", lifeOfAClass},
+		{"a limit for each namespace", limitOfANamespace},
 		{"two API servers, one pool", twoServersOnePool},
 		{"two boxes, and the writer is killed", twoWriters},
 		{"home is away", leaseClusterUnreachable},
@@ -110,6 +111,32 @@ func lifeOfAService(t *testing.T, e *estate) {
 	e.metricIs(t, `weir_pool_addresses{pool="public",state="free"}`, 4)
 	e.want(t, e.stage, "next", "", 80)
 	isGiven(t, e.stage, "next", "192.0.2.64", "Assigned")
+	e.clear(t)
+}
+
+// A namespace has no more addresses than it may have, also by Services that come and go.
+func limitOfANamespace(t *testing.T, e *estate) {
+	limited := poolOf("public", "192.0.2.64/28") + "max_per_namespace = 2\n"
+	e.reload(t, giving("1s", limited))
+	e.clear(t)
+	e.reload(t, giving("10m", limited))
+	e.want(t, e.prod, "one", "", 80, "10.2.0.11")
+	isGiven(t, e.prod, "one", "192.0.2.64", "Assigned")
+	e.want(t, e.prod, "two", "", 80, "10.2.0.11")
+	isGiven(t, e.prod, "two", "192.0.2.65", "Assigned")
+	e.want(t, e.prod, "three", "", 80, "10.2.0.11")
+	if g := isGiven(t, e.prod, "three", "", "NamespaceLimit"); !strings.Contains(g.message, "namespace default has 2 IPv4 addresses") {
+		t.Errorf("pending: %+v", g)
+	}
+	e.want(t, e.stage, "other", "", 80, "10.2.0.12") // of another cluster
+	isGiven(t, e.stage, "other", "192.0.2.66", "Assigned")
+	forget(t, e.prod, "one")
+	e.poolsShow(t, "retained", func(d poolsDoc) bool { return d.addressState("192.0.2.64") == "retained prod/default/one" })
+	isGiven(t, e.prod, "three", "", "NamespaceLimit")
+	e.metricIs(t, `weir_addresses_pending{reason="namespace-limit"}`, 1)
+	e.reload(t, giving("1s", limited)) // the retention is over
+	isGiven(t, e.prod, "three", "192.0.2.64", "Assigned")
+	e.answers(t, "192.0.2.64:80", "web1")
 	e.clear(t)
 }
 
