@@ -82,7 +82,7 @@ func TestWhatIsNotSaidHasADefault(t *testing.T) {
 		Name: "r", Address: p.Address, ASN: routerASN, LocalASN: boxASN, Port: 179,
 		Hold: 9 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 5 * time.Second,
 		BFD:      BFD{Enabled: true, Interval: 300 * time.Millisecond, Multiplier: 3},
-		Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10, NextHops: c.NextHops,
+		Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: DefaultMaxPrefixes, NextHops: c.NextHops,
 	}
 	if got := p.WithDefaults(c); got != want {
 		t.Errorf("have %+v\nwant %+v", got, want)

@@ -16,7 +16,7 @@ const (
 	DefaultHold            = 9 * time.Second
 	DefaultKeepalive       = 3 * time.Second
 	DefaultConnectRetry    = 5 * time.Second
-	DefaultMaxPrefixes     = 10
+	DefaultMaxPrefixes     = 2_000_000 // above a full table: 240 bytes each
 	DefaultBFDInterval     = 300 * time.Millisecond
 	DefaultBFDMultiplier   = 3
 	DefaultGracefulRestart = 120 * time.Second
@@ -85,9 +85,10 @@ type Peer struct {
 	Hold, Keepalive, ConnectRetry time.Duration
 	BFD                           BFD
 	Families                      advertise.Families
-	// MaxPrefixes is how many prefixes of a family the router may send. None is used. A
-	// router that sends more is misconfigured: its session is closed and retried an hour
-	// later.
+	// MaxPrefixes is how many prefixes of a family the router may send. None is used, but
+	// GoBGP stores them. With more the session is closed and retried an hour later: the
+	// limit protects the memory, and must not take the box off the network because a router
+	// lost its filter.
 	MaxPrefixes int
 	// NextHops override Config.NextHops.
 	NextHops NextHops

@@ -36,6 +36,7 @@ name = "villain"
 address = %q
 asn = %d
 passive = true
+max_prefixes = 10
 
 [[bgp.peer]]
 name = "villains"
@@ -237,8 +238,8 @@ func randomUpdates(t *testing.T, b *besieged) {
 	t.Logf("%d mutated messages, a hundred a session", sent)
 }
 
-// flood announces far more than max_prefixes, by the configured peer and by one of
-// the range.
+// flood announces far more than max_prefixes of the configured peer, which ends its session,
+// and as much by one of the range, which has the default: its session goes on.
 func flood(t *testing.T, b *besieged) {
 	const routes, each = 100_000, 500
 	good := decent(villainASN, netip.MustParseAddr(villainAddr))
@@ -259,7 +260,11 @@ func flood(t *testing.T, b *besieged) {
 		})
 		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
 		n, err := c.Write(messages.Bytes())
-		t.Logf("%s: %d of %d bytes of 100,000 routes went out (%v); then: %s", name, n, messages.Len(), err, ending(c, 2*time.Second))
+		then := ending(c, 2*time.Second)
+		t.Logf("%s: %d of %d bytes of 100,000 routes went out (%v); then: %s", name, n, messages.Len(), err, then)
+		if (then == "goes on") != (v != configured) {
+			t.Errorf("%s: %s", name, then)
+		}
 	}
 	if c, err := configured.establish(within(t, 5*time.Second)); err == nil {
 		_ = c.Close()

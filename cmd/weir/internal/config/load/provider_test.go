@@ -210,12 +210,12 @@ func checkSpeaker(t *testing.T, b *config.BGP) {
 			{
 				Name: "leaves", Range: netip.MustParsePrefix("fd00:1::/64"),
 				Hold: 9 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 5 * time.Second,
-				Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10,
+				Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: bgp.DefaultMaxPrefixes,
 			},
 			{
 				Name: "inner", Address: addr("fe80::1%eth0"), ASN: 64500, Port: 179, Passive: true,
 				Hold: 9 * time.Second, Keepalive: 2 * time.Second, ConnectRetry: 5 * time.Second,
-				Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: 10,
+				Families: advertise.Families{IPv4: true, IPv6: true}, MaxPrefixes: bgp.DefaultMaxPrefixes,
 			},
 		},
 	}
