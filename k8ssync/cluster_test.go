@@ -238,7 +238,7 @@ func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 		s.put(testNode("n1", "192.0.2.1"))
 		c := testCluster(t, s)
 		limit := most
-		limit.services = 5
+		limit.services = 10 // of a namespace half as many
 		for _, f := range c.conn.feeds {
 			f.limit = limit
 		}
@@ -247,7 +247,7 @@ func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 		if u := next(t, c); len(u.Put) != 5 {
 			t.Errorf("%d Services, want 5", len(u.Put))
 		}
-		eventually(t, "the error", func() bool { return strings.Contains(c.Status().Error, "more than 5 Services") })
+		eventually(t, "the error", func() bool { return strings.Contains(c.Status().Error, "more than 5 Services in namespace ") })
 		// Once there is room, the others are found.
 		for i := range 7 {
 			s.remove(testService(fmt.Sprintf("s%d", i), ""))

@@ -22,8 +22,14 @@ func (a amount) minus(b amount) amount {
 }
 
 // most limits the objects of one cluster, so that none exhausts the box. Kubernetes
-// itself is tested with 10,000 Services, 150,000 pods and 5,000 Nodes.
+// itself is tested with 10,000 Services, 150,000 pods and 5,000 Nodes. One namespace has at
+// most half of it.
 var most = amount{services: 50_000, slices: 200_000, endpoints: 500_000, nodes: 20_000, bytes: 512 << 20}
+
+// half is the most of one namespace, so that no tenant takes the room of all others.
+func (a amount) half() amount {
+	return amount{a.services / 2, a.slices / 2, a.endpoints / 2, a.nodes, a.bytes / 2}
+}
 
 // over returns the limit that a exceeds; empty is none.
 func (a amount) over(limit amount) string {
@@ -80,10 +86,55 @@ type objects struct {
 	slices   map[key]*slice
 	nodes    map[string]*node
 	targets  map[key]map[*slice]struct{} // slices by Service
-	used     amount
+	sizes    sizes
 	limit    amount
+	// left are the namespaces of which objects were left out, for want of room.
+	left map[string]struct{}
 
 	changes
+}
+
+// sizes are the sizes of objects, together and by namespace.
+type sizes struct {
+	all amount
+	by  map[string]amount // without the Nodes
+}
+
+// with returns the limit that the sizes would exceed with a change of a namespace's objects;
+// empty is none.
+func (s *sizes) with(namespace string, change, limit amount) (full string) {
+	if full := s.all.plus(change).over(limit); full != "" || namespace == "" {
+		return full
+	}
+	if full := s.by[namespace].plus(change).over(limit.half()); full != "" {
+		return fmt.Sprintf("%s in namespace %s", full, namespace)
+	}
+	return ""
+}
+
+// add adds to the sizes.
+func (s *sizes) add(namespace string, change amount) {
+	s.all = s.all.plus(change)
+	if namespace == "" {
+		return
+	}
+	if s.by == nil {
+		s.by = map[string]amount{}
+	}
+	if s.by[namespace] = s.by[namespace].plus(change); s.by[namespace] == (amount{}) {
+		delete(s.by, namespace)
+	}
+}
+
+// namespaceOf returns the namespace of an object; "" is none.
+func namespaceOf(object any) string {
+	switch o := object.(type) {
+	case *service:
+		return o.Namespace
+	case *slice:
+		return o.Namespace
+	}
+	return ""
 }
 
 // changes are Services that must be translated again.
@@ -107,6 +158,7 @@ func newObjects(limit amount) *objects {
 		nodes:    map[string]*node{},
 		targets:  map[key]map[*slice]struct{}{},
 		limit:    limit,
+		left:     map[string]struct{}{},
 		changes:  noChanges(),
 	}
 }
@@ -125,12 +177,13 @@ func (o *objects) changed() bool { return len(o.dirty) > 0 || o.changes.nodes }
 // or *node, and must not be modified afterwards. A time of a change before since or after
 // now is ignored.
 func (o *objects) put(object any, since, now time.Time) (full string) {
-	used := o.used.minus(weigh(o.same(object))).plus(weigh(object))
-	if full := used.over(o.limit); full != "" {
+	change := weigh(object).minus(weigh(o.same(object)))
+	if full := o.sizes.with(namespaceOf(object), change, o.limit); full != "" {
 		o.drop(object) // its stored state is out of date
+		o.left[namespaceOf(object)] = struct{}{}
 		return full
 	}
-	o.used = used
+	o.sizes.add(namespaceOf(object), change)
 	switch v := object.(type) {
 	case *service:
 		was := o.services[v.key]
@@ -200,7 +253,7 @@ func (o *objects) same(object any) any {
 // drop removes the object with the name of another.
 func (o *objects) drop(object any) {
 	old := o.same(object)
-	o.used = o.used.minus(weigh(old))
+	o.sizes.add(namespaceOf(old), amount{}.minus(weigh(old)))
 	switch v := old.(type) {
 	case *service:
 		delete(o.services, v.key)
@@ -237,11 +290,25 @@ func (o *objects) allNodes() []node {
 	return out
 }
 
-// hasRoom reports whether a tenth more of everything would fit.
+// hasRoom reports whether a tenth more of everything would fit, also of a namespace of which
+// objects were left out. They are listed then, so that what is left out is found anew.
 func (o *objects) hasRoom() bool {
-	used := o.used
+	if !o.sizes.all.hasRoom(o.limit) {
+		return false
+	}
+	for namespace := range o.left {
+		if namespace == "" || o.sizes.by[namespace].hasRoom(o.limit.half()) {
+			clear(o.left)
+			return true
+		}
+	}
+	return false
+}
+
+func (a amount) hasRoom(limit amount) bool {
+	used := a
 	for _, n := range []*int{&used.services, &used.slices, &used.endpoints, &used.nodes, &used.bytes} {
 		*n += *n/10 + 1
 	}
-	return used.over(o.limit) == ""
+	return used.over(limit) == ""
 }

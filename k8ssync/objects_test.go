@@ -44,8 +44,13 @@ func TestObjectsHaveTheirSize(t *testing.T) {
 				t.Fatalf("%s has a list of no slices", k)
 			}
 		}
-		if used != o.used || used.over(limit) != "" || targets != len(o.slices) {
-			t.Fatalf("counted %+v, holds %+v, %d slices by Service", o.used, used, targets)
+		for namespace, size := range o.sizes.by {
+			if namespace != "n" || size.over(limit.half()) != "" {
+				t.Fatalf("namespace %s holds %+v", namespace, size)
+			}
+		}
+		if used != o.sizes.all || used.over(limit) != "" || targets != len(o.slices) {
+			t.Fatalf("counted %+v, holds %+v, %d slices by Service", o.sizes.all, used, targets)
 		}
 	}
 	if len(refused) != 5 {
@@ -62,6 +67,40 @@ func someObject(rnd *rand.Rand) any {
 		return &slice{key: k, Service: fmt.Sprint(rnd.IntN(4)), Endpoints: make([]endpoint, rnd.IntN(6))}
 	}
 	return &node{Name: k.Name, InternalIPs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(rnd.IntN(3))})}}
+}
+
+// A namespace that is full keeps no other from its room, and what was left out of a
+// namespace is listed again when that has room.
+func TestNoNamespaceFillsACluster(t *testing.T) {
+	t.Parallel()
+	limit := most
+	limit.slices = 40
+	o := newObjects(limit)
+	put := func(namespace string, n int) string {
+		return o.put(&slice{key: key{namespace, fmt.Sprint(n)}, Service: "web"}, time.Time{}, time.Time{})
+	}
+	for i := range 100 {
+		if full := put("hostile", i); (full != "") != (i >= 20) {
+			t.Fatalf("slice %d: %q", i, full)
+		}
+	}
+	if got := put("hostile", 100); got != "more than 20 EndpointSlices in namespace hostile" {
+		t.Errorf("%q", got)
+	}
+	for i := range 15 {
+		if full := put("victim", i); full != "" {
+			t.Fatalf("the victim's slice %d: %s", i, full)
+		}
+	}
+	if o.hasRoom() {
+		t.Error("the hostile namespace has no room, and nothing was left out of others")
+	}
+	for i := range 10 {
+		o.drop(&slice{key: key{"hostile", fmt.Sprint(i)}})
+	}
+	if !o.hasRoom() || o.hasRoom() {
+		t.Error("there is room, which is to be used once")
+	}
 }
 
 func TestIrrelevantDifferenceIsNoChange(t *testing.T) {
@@ -89,7 +128,7 @@ func TestIrrelevantDifferenceIsNoChange(t *testing.T) {
 
 func TestObjectBeyondTheLimitIsDropped(t *testing.T) {
 	limit := most
-	limit.endpoints = 3
+	limit.endpoints = 6 // 3 of a namespace
 	o := newObjects(limit)
 	with := func(n int) *slice {
 		return &slice{key: key{"shop", "web-1"}, Service: "web", Endpoints: make([]endpoint, n)}
@@ -98,10 +137,10 @@ func TestObjectBeyondTheLimitIsDropped(t *testing.T) {
 		t.Fatal(full)
 	}
 	o.take()
-	if full := o.put(with(4), time.Time{}, time.Time{}); full != "more than 3 endpoints" {
+	if full := o.put(with(4), time.Time{}, time.Time{}); full != "more than 3 endpoints in namespace shop" {
 		t.Errorf("too much of %q", full)
 	}
-	if ch := o.take(); len(o.slices) != 0 || o.used != (amount{}) || len(ch.dirty) != 1 {
-		t.Errorf("left: %+v, dirty: %v", o.used, ch.dirty)
+	if ch := o.take(); len(o.slices) != 0 || o.sizes.all != (amount{}) || len(ch.dirty) != 1 {
+		t.Errorf("left: %+v, dirty: %v", o.sizes.all, ch.dirty)
 	}
 }

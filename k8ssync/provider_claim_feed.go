@@ -73,6 +73,9 @@ func (s claimSink) observe(lease *coordinationv1.Lease, at uint64) {
 	}
 }
 
+// left implements sink: claims have no limit here.
+func (s claimSink) left(string) {}
+
 // drop implements sink.
 func (s claimSink) drop(_ string, k key, version uint64) {
 	if k.Name == writerLease {

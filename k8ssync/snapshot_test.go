@@ -322,7 +322,7 @@ func origin(t *testing.T, file string) string {
 func TestOnlyConfiguredNamespacesComeFromTheFile(t *testing.T) {
 	s := snapshotOf(someObjects())
 	if o := s.objects(Config{Namespaces: []string{"other"}}, most); len(o.services)+len(o.slices) != 0 || len(o.nodes) != 1 {
-		t.Errorf("%+v", o.used)
+		t.Errorf("%+v", o.sizes)
 	}
 }
 

@@ -79,6 +79,13 @@ func (s *store) replace(resource string, gone []key, list []*item, _ uint64) (fu
 	return full
 }
 
+// left implements sink.
+func (s *store) left(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live.left[namespace] = struct{}{}
+}
+
 // named returns an object that has only a name.
 func named(resource string, k key) any {
 	switch resource {

@@ -232,7 +232,7 @@ func (t *translation) limit(o *objects, out map[key]*lb.Service, whole bool) {
 // count publishes the numbers of objects.
 func (t *translation) count(o *objects) {
 	t.store.mu.Lock()
-	used := o.used
+	used := o.sizes.all
 	t.store.mu.Unlock()
 	t.out.count(used)
 }

@@ -27,7 +27,7 @@ type lister struct {
 	*feed
 	client *client
 	// size is that of the pages of a list that have come so far.
-	size *amount
+	size *sizes
 	// doubt is set while the server could not be reached since the last list or watch:
 	// another one with an older state may have replaced it.
 	doubt bool
@@ -97,20 +97,22 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 }
 
 // begin begins a list.
-func (l *lister) begin() *amount {
+func (l *lister) begin() *sizes {
 	l.unreadable(nil)
 	l.full("")
-	return &amount{}
+	return &sizes{}
 }
 
 // fits reports whether a list of a size may grow by an object. The sink limits the
 // objects of all lists together.
-func (l *lister) fits(it *item, size *amount) bool {
-	*size = size.plus(weigh(it.object))
-	if limit := size.over(l.limit); limit != "" {
+func (l *lister) fits(it *item, size *sizes) bool {
+	namespace, change := namespaceOf(it.object), weigh(it.object)
+	if limit := size.with(namespace, change, l.limit); limit != "" {
 		l.full(limit)
+		l.sink.left(namespace)
 		return false
 	}
+	size.add(namespace, change)
 	return true
 }
 
@@ -140,7 +142,7 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		}
 		return nil, err
 	}
-	var list *amount // until the initial events end
+	var list *sizes // until the initial events end
 	if listing {
 		list = l.begin()
 	}
@@ -168,7 +170,7 @@ func (l *lister) wentBack(ctx context.Context, known string) error {
 }
 
 // event turns the object of an event into an item.
-func (l *lister) event(ctx context.Context, e watch.Event, list **amount) (watch.Event, bool) {
+func (l *lister) event(ctx context.Context, e watch.Event, list **sizes) (watch.Event, bool) {
 	l.contacted()
 	switch e.Type {
 	case watch.Error:
