@@ -56,7 +56,7 @@ type sink interface {
 	// replace stores a whole list at a version, in place of the objects that the
 	// feed stored before. gone are those that are not in the list.
 	replace(resource string, gone []key, list []*item, version uint64) (full string)
-	// left records that a list left out an object of a namespace, for want of room.
+	// left records that a list left out an object of a namespace because of a limit.
 	left(namespace string)
 }
 

@@ -88,7 +88,7 @@ type objects struct {
 	targets  map[key]map[*slice]struct{} // slices by Service
 	sizes    sizes
 	limit    amount
-	// left are the namespaces of which objects were left out, for want of room.
+	// left are the namespaces of which objects were left out by a limit.
 	left map[string]struct{}
 
 	changes
@@ -291,7 +291,7 @@ func (o *objects) allNodes() []node {
 }
 
 // hasRoom reports whether a tenth more of everything would fit, also of a namespace of which
-// objects were left out. They are listed then, so that what is left out is found anew.
+// objects were left out. A new list follows then, and finds them.
 func (o *objects) hasRoom() bool {
 	if !o.sizes.all.hasRoom(o.limit) {
 		return false
