@@ -29,6 +29,11 @@ func (s *stream) run(f func(watch.Event) (watch.Event, bool)) {
 			continue
 		}
 		select {
+		case <-s.done: // before the reader: no event after Stop
+			return
+		default:
+		}
+		select {
 		case s.out <- e:
 		case <-s.done:
 			return

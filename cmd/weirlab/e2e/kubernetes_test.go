@@ -175,8 +175,11 @@ func clusterConflict(t *testing.T, s *land) {
 	}
 	eventually(t, 30*time.Second, func() error {
 		_, answer, err := s.stage.Do(t.Context(), lab.KubeAdmin, "GET", "/api/v1/namespaces/default/events", "")
-		if err != nil || !strings.Contains(answer, "prod/default/older") {
+		if err != nil || !strings.Contains(answer, vip4+":80/tcp belongs to another Service") {
 			return fmt.Errorf("no Event tells of it: %w", err)
+		}
+		if strings.Contains(answer, "older") { // of another tenant
+			t.Errorf("an Event names the winner: %s", answer)
 		}
 		return nil
 	})
