@@ -57,7 +57,17 @@ type Report struct {
 func (r Report) Err() error {
 	var names []string
 	for _, bad := range r.Bad {
-		names = append(names, bad.Name)
+		what := bad.Name
+		var subtests []string
+		for _, f := range faults(bad.Output) {
+			if _, subtest, ok := strings.Cut(f.name, "/"); ok {
+				subtests = append(subtests, subtest)
+			}
+		}
+		if len(subtests) > 0 {
+			what += " (" + strings.Join(subtests, ", ") + ")"
+		}
+		names = append(names, what)
 	}
 	if len(names) == 0 {
 		return nil
@@ -237,7 +247,11 @@ func (r *run) finish(result Result, again bool) {
 	switch result.Outcome {
 	case Failed:
 		r.report.Bad = append(r.report.Bad, result)
-		fmt.Fprintf(r.Out, ": %s\n%s", result.Why, quote(result.Output))
+		fmt.Fprintf(r.Out, ": %s\n", result.Why)
+		for _, f := range faults(result.Output) {
+			fmt.Fprintf(r.Out, "FAILED   %s, its last lines:\n%s", f.name, quote(strings.Join(f.lines, "\n")))
+		}
+		fmt.Fprintf(r.Out, "All that %s printed:\n%s", result.Name, quote(result.Output))
 	case Skipped:
 		fmt.Fprintf(r.Out, ": %s\n", result.Why)
 	default:

@@ -61,6 +61,36 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestFaultsAreTheFailedSubtestsWithTheirLines(t *testing.T) {
+	got := faults(`=== RUN   TestOne
+=== RUN   TestOne/a
+    a_test.go:1: a begins
+=== RUN   TestOne/b
+    a_test.go:2: b begins
+=== NAME  TestOne/a
+    a_test.go:3: a was wrong
+        in two lines
+=== NAME  TestOne/b
+    a_test.go:4: b is well
+--- FAIL: TestOne (1.00s)
+    --- FAIL: TestOne/a (0.50s)
+    --- PASS: TestOne/b (0.50s)
+FAIL
+`)
+	want := []fault{{"TestOne/a", []string{"    a_test.go:1: a begins", "    a_test.go:3: a was wrong", "        in two lines"}}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(fault{})); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	got = faults("=== RUN   TestOne\n" + strings.Repeat("line\n", 2*faultLines) + "last\n--- FAIL: TestOne (0.00s)\n")
+	if len(got) != 1 || len(got[0].lines) != faultLines || got[0].lines[faultLines-1] != "last" {
+		t.Errorf("of a long output: %v", got)
+	}
+	bad := Report{Bad: []Result{{Test: Test{Name: "TestOne"}, Output: "--- FAIL: TestOne (1.00s)\n    --- FAIL: TestOne/a (0.50s)\n"}}}
+	if want := "1 tests failed: TestOne (a)"; bad.Err().Error() != want {
+		t.Errorf("%q, want %q", bad.Err(), want)
+	}
+}
+
 func TestOnlyStarvedTestsMayRepeat(t *testing.T) {
 	starved := Result{Outcome: Failed, Starved: time.Second, Output: "a visit took too long"}
 	if !mayRepeat(starved) {

@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,6 +45,7 @@ func (c *Counts) add(o Counts) {
 
 var (
 	verdictLine = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
+	markLine    = regexp.MustCompile(`^=== (?:RUN|CONT|NAME|PAUSE) +(\S+)$`)
 	skipReason  = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*(?:SKIPPED|skipped|soak).*)$`)
 	hardFault   = regexp.MustCompile(`(?m)^panic: |^fatal error: |WARNING: DATA RACE|` + WrongAnswer)
 )
@@ -83,6 +85,44 @@ func judge(t Test, output string, failed error) (o Outcome, why string, c Counts
 // mayRepeat reports whether a failed run may have failed for lack of processor time only.
 func mayRepeat(r Result) bool {
 	return r.Outcome == Failed && r.Starved > 0 && !hardFault.MatchString(r.Output)
+}
+
+// fault is a failed test or subtest that has no failed subtest, with the last lines that it printed.
+type fault struct {
+	name  string
+	lines []string
+}
+
+// faultLines is how many lines of a fault are shown before the whole output.
+const faultLines = 12
+
+// faults finds in a test's output what failed, in the order of their ends.
+func faults(output string) []fault {
+	printed, now := map[string][]string{}, ""
+	var failed []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimRight(line, "\n")
+		if m := markLine.FindStringSubmatch(line); m != nil {
+			now = m[1]
+			continue
+		}
+		if m := verdictLine.FindStringSubmatch(line); m != nil {
+			if m[1] == "FAIL" {
+				failed = append(failed, m[2])
+			}
+			continue
+		}
+		if printed[now] = append(printed[now], line); len(printed[now]) > faultLines {
+			printed[now] = printed[now][1:]
+		}
+	}
+	var all []fault
+	for _, name := range failed {
+		if !slices.ContainsFunc(failed, func(other string) bool { return strings.HasPrefix(other, name+"/") }) {
+			all = append(all, fault{name, printed[name]})
+		}
+	}
+	return all
 }
 
 func firstLine(s string) string {
