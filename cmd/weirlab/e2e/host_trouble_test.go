@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
+)
+
+// What may happen to the host that weir runs on. New connections, held ones and a UDP flow go on all the
+// while, and the changes of a Service are served during or after each trouble.
+func TestHostTrouble(t *testing.T) {
+	t.Parallel()
+	h := newHostTrouble(t)
+	for _, tt := range []struct {
+		name string
+		test func(*hostTrouble, *testing.T)
+	}{
+		{"the state folder is full", (*hostTrouble).fullDisk},
+		{"the state folder is read-only", (*hostTrouble).readOnly},
+		{"no more files can be opened", (*hostTrouble).noFiles},
+		{"the clock is put forward and back", (*hostTrouble).clockSteps},
+		{"a flood of SYNs", (*hostTrouble).synFlood},
+		{"the table of connections is full", (*hostTrouble).fullTable},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(h, t) })
+	}
+}
+
+// hostTrouble is a site with a cluster, of which one Service changes, and static services.
+type hostTrouble struct {
+	*land
+	backend string // of the Service
+}
+
+const (
+	echoVIP = "192.0.2.11"
+	udpVIP  = "192.0.2.12"
+	weirDir = "/var/lib/weir"
+)
+
+func newHostTrouble(t *testing.T) *hostTrouble {
+	h := &hostTrouble{land: newLand(t, 1, lab.KubeOptions{})}
+	h.weir = hurried(t)
+	h.serveAll(t, 8080)
+	for i := range webs {
+		serveEcho(t, h.web(i+1), 7000)
+		serveUDP(t, h.web(i+1), 5300)
+	}
+	h.box.Must(t, "sh", "-ec", "mkdir -p "+weirDir+"; mount -t tmpfs -o size=1m none "+weirDir)
+	// Nobody answers as that peer: it is there for weir drain.
+	h.run(t, service("web", "")+follows("", "prod")+fmt.Sprintf(`
+[bgp]
+asn = 64512
+[[bgp.peer]]
+name = "router"
+address = "10.2.0.13"
+asn = 64513
+
+[[service]]
+name = "echo"
+vips = [%q]
+ports = ["7000"]
+backends = ["10.2.0.11", "10.2.0.12", "10.2.0.13"]
+
+[[service]]
+name = "names"
+vips = [%q]
+ports = ["53:5300/udp"]
+backends = ["10.2.0.11"]
+`, echoVIP, udpVIP))
+	h.backend = "web1"
+	h.balance(t, h.prod, "calm", calmVIP, "", "10.2.0.11")
+	h.answers(t, calmVIP+":80", "web1")
+	return h
+}
+
+// changes has the Service get another backend, and waits until that one serves.
+func (h *hostTrouble) changes(t *testing.T) time.Duration {
+	t.Helper()
+	h.put(t)
+	return h.answers(t, calmVIP+":80", h.backend)
+}
+
+func (h *hostTrouble) put(t *testing.T) {
+	t.Helper()
+	addr := "10.2.0.11"
+	if h.backend, addr = "web1", "10.2.0.11"; h.served(t) == "web1" {
+		h.backend, addr = "web2", "10.2.0.12"
+	}
+	h.sliceOf(t, h.prod, "PUT", "/calm", "calm", addr)
+}
+
+func (h *hostTrouble) served(t *testing.T) string {
+	t.Helper()
+	a, err := get(within(t, 10*time.Second), h.client1, calmVIP+":80")
+	must(t, err)
+	return a.server
+}
+
+// clients are those of the static services during a trouble.
+type clients struct {
+	fresh *load
+	held  traffic.Holds
+	udp   *flow
+}
+
+func (h *hostTrouble) clients(t *testing.T, port int) *clients {
+	t.Helper()
+	c := &clients{startStream(t, h.client1, at(vip4, 80), at(vip6, 80)), holdMany(t, 10, h.client1, at(echoVIP, 7000)), startFlow(t, h.client1, port, at(udpVIP, 53))}
+	c.fresh.more(t, 3)
+	c.udp.answered(t, 3)
+	return c
+}
+
+// report is what came of them.
+func (c *clients) report(t *testing.T, what string) traffic.Report {
+	t.Helper()
+	moves(t, c.held...)
+	c.fresh.more(t, 3)
+	c.udp.answered(t, 3)
+	lost, gap := c.udp.Stop()
+	r := c.fresh.Stop().Report().And(c.held.Release())
+	figure(t, "host: "+what, fmt.Sprintf("%s; UDP: %d lost, longest gap %s", r, lost, traffic.Round(gap)))
+	return r
+}
+
+// unhurt requires that clients did not notice.
+func (c *clients) unhurt(t *testing.T, what string) {
+	t.Helper()
+	if r := c.report(t, what); r.Lost() > 0 || r.Cut > 0 {
+		t.Errorf("%s: %s", what, r)
+	}
+}
+
+// snapshotFails waits until weir reports that it can, or cannot, write the state of the cluster.
+func (h *hostTrouble) snapshotFails(t *testing.T, want float64, reason string) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		if v := h.metric(t, `weir_kubernetes_snapshot_failed{cluster="prod"}`); v != want {
+			return fmt.Errorf("weir_kubernetes_snapshot_failed is %v", v)
+		}
+		return nil
+	})
+	if want == 1 {
+		out, _ := h.box.Run(within(t, 10*time.Second), h.weir, "status")
+		if !strings.Contains(out.Stdout, reason) {
+			t.Errorf("weir status does not have %q:\n%s", reason, out.Stdout)
+		}
+	}
+}
+
+// noWrites has the state folder refuse every write: changes are served, and an operator learns what will
+// not survive a restart.
+func (h *hostTrouble) noWrites(t *testing.T, what, begin, end, reason string, port int) {
+	c := h.clients(t, port)
+	h.box.Must(t, "sh", "-ec", begin)
+	figure(t, "host: "+what+": until a change of a Service is served", h.changes(t))
+	h.snapshotFails(t, 1, reason)
+	if out := h.box.Must(t, h.weir, "drain", echoVIP); !strings.Contains(out, "save the drain state") || !strings.Contains(out, reason) {
+		t.Errorf("weir drain does not say that the drain ends with weir:\n%s", out)
+	}
+	h.box.Must(t, "sh", "-ec", end)
+	h.changes(t)
+	h.snapshotFails(t, 0, "")
+	h.box.Must(t, h.weir, "drain", echoVIP)
+	h.box.Must(t, h.weir, "undrain", echoVIP)
+	c.unhurt(t, what)
+}
+
+func (h *hostTrouble) fullDisk(t *testing.T) {
+	h.noWrites(t, "full disk", "cat /dev/zero >"+weirDir+"/large || true", "rm "+weirDir+"/large", "no space left on device", 40001)
+}
+
+func (h *hostTrouble) readOnly(t *testing.T) {
+	h.noWrites(t, "read-only disk", "mount -o remount,ro "+weirDir, "mount -o remount,rw "+weirDir, "read-only file system", 40002)
+}
+
+// noFiles takes away weir's right to open a file more. What it needs is open.
+func (h *hostTrouble) noFiles(t *testing.T) {
+	c := h.clients(t, 40003)
+	pid := h.daemon.Pid()
+	h.box.Must(t, "sh", "-ec", fmt.Sprintf("prlimit --pid %d --nofile=$(ls /proc/%d/fd | wc -l):", pid, pid))
+	h.put(t)
+	time.Sleep(5 * time.Second) // audits and writes of state fail now
+	h.box.Must(t, "prlimit", "--pid", fmt.Sprint(pid), "--nofile=4096:")
+	h.answers(t, calmVIP+":80", h.backend)
+	h.changes(t)
+	c.unhurt(t, "no files")
+}
+
+// clockSteps puts the clock an hour forward and two back: nothing that weir does depends on the time of day.
+func (h *hostTrouble) clockSteps(t *testing.T) {
+	c := h.clients(t, 40004)
+	ops := h.ops(t)
+	for _, step := range []string{"+ 3600", "- 7200", "+ 3600"} {
+		h.box.Must(t, "sh", "-ec", fmt.Sprintf(`date -s "@$(($(date +%%s) %s))"`, step))
+		time.Sleep(3 * time.Second)
+	}
+	if did := h.opsSince(t, ops); len(did) != 0 {
+		t.Errorf("nothing but the clock changed, and the kernel was told %v", did)
+	}
+	h.changes(t)
+	c.unhurt(t, "clock steps")
+}
+
+// synFlood sends SYNs of random sources to a VIP, which nobody completes. The kernel gives up such entries
+// for others: held connections go on, and most new ones are served.
+func (h *hostTrouble) synFlood(t *testing.T) {
+	c := h.clients(t, 40005)
+	was := h.metric(t, "weir_conntrack_limit")
+	h.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=3000")
+	flood, err := h.client2.Start("perl", "-e", floodOfSYNs, vip4)
+	must(t, err)
+	eventually(t, time.Minute, func() error {
+		if n := h.metric(t, "weir_conntrack_entries"); n < 2900 {
+			return fmt.Errorf("%v entries of at most 3000", n)
+		}
+		return nil
+	})
+	time.Sleep(5 * time.Second)
+	took := h.changes(t)
+	flood.Kill()
+	r := c.report(t, "SYN flood with a full table of connections")
+	h.box.Must(t, "sysctl", "-qw", fmt.Sprintf("net.netfilter.nf_conntrack_max=%.0f", was))
+	if r.Cut > 0 {
+		t.Errorf("the flood cut %d held connections", r.Cut)
+	}
+	figure(t, "host: SYN flood: until a change of a Service is served", took)
+}
+
+// floodOfSYNs sends SYNs of random sources in 198.18.0.0/15 to port 80 of an address, about 2000 a second.
+const floodOfSYNs = `
+use Socket;
+socket(my $s, AF_INET, SOCK_RAW, 255) or die $!;
+setsockopt($s, 0, 3, 1) or die $!;
+my $to = inet_aton($ARGV[0]);
+sub sum { my $n = 0; $n += $_ for unpack("n*", $_[0]); $n = ($n & 0xffff) + ($n >> 16) while $n >> 16; ~$n & 0xffff }
+while (1) {
+	for (1 .. 40) {
+		my $from = pack("CCCC", 198, 18, rand(256), rand(256));
+		my $port = 1024 + int(rand(60000));
+		my $tcp = pack("nnNNCCnnn", $port, 80, rand(2**32), 0, 0x50, 2, 8192, 0, 0);
+		my $sum = sum($from . $to . pack("nn", 6, length($tcp)) . $tcp);
+		substr($tcp, 16, 2) = pack("n", $sum);
+		send($s, pack("CCnnnCCn", 0x45, 0, 40, rand(65536), 0, 64, 6, 0) . $from . $to . $tcp, 0, sockaddr_in(80, $to));
+	}
+	select(undef, undef, undef, 0.02);
+}`
+
+// fullTable has the kernel's table of connections be full: held connections go on, new ones are shed, and
+// weir says so. They are served when there is room.
+func (h *hostTrouble) fullTable(t *testing.T) {
+	c := h.clients(t, 40006)
+	was := h.metric(t, "weir_conntrack_limit")
+	flood, err := h.client2.Start("bash", "-c", "while :; do for i in $(seq 200); do echo x >/dev/udp/"+udpVIP+"/53; done; sleep 0.02; done")
+	must(t, err)
+	h.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=500")
+	eventually(t, 30*time.Second, func() error {
+		if n := h.metric(t, "weir_conntrack_entries"); n < 490 {
+			return fmt.Errorf("%v entries of at most 500", n)
+		}
+		return nil
+	})
+	time.Sleep(5 * time.Second)
+	out, _ := h.box.Run(within(t, time.Minute), h.weir, "doctor")
+	if !strings.Contains(out.Stdout, "of at most 500") {
+		t.Errorf("weir doctor does not name the limit:\n%s", out.Stdout)
+	}
+	flood.Kill()
+	h.box.Must(t, "sysctl", "-qw", fmt.Sprintf("net.netfilter.nf_conntrack_max=%.0f", was))
+	h.changes(t)
+	if r := c.report(t, "full table of connections"); r.Cut > 0 {
+		t.Errorf("the full table cut %d held connections", r.Cut)
+	}
+}
