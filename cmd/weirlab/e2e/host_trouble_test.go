@@ -51,7 +51,7 @@ func newHostTrouble(t *testing.T) *hostTrouble {
 		serveUDP(t, h.web(i+1), 5300)
 	}
 	h.box.Must(t, "sh", "-ec", "mkdir -p "+weirDir+"; mount -t tmpfs -o size=1m none "+weirDir)
-	// Nobody answers as that peer: it is there for weir drain.
+	// No host answers as that peer: it is there for weir drain.
 	h.run(t, service("web", "")+follows("", "prod")+fmt.Sprintf(`
 [bgp]
 asn = 64512
@@ -207,7 +207,7 @@ func (h *hostTrouble) clockSteps(t *testing.T) {
 	c.unhurt(t, "clock steps")
 }
 
-// synFlood sends SYNs of random sources to a VIP, which nobody completes. The kernel gives up such entries
+// synFlood sends SYNs of random sources to a VIP, which no host completes. The kernel gives up such entries
 // for others: held connections go on, and most new ones are served.
 func (h *hostTrouble) synFlood(t *testing.T) {
 	c := h.clients(t, 40005)
@@ -252,7 +252,7 @@ while (1) {
 }`
 
 // fullTable has the kernel's table of connections be full: held connections go on, new ones are shed, and
-// weir says so. They are served when there is room.
+// weir reports it. They are served when there is room.
 func (h *hostTrouble) fullTable(t *testing.T) {
 	c := h.clients(t, 40006)
 	was := h.metric(t, "weir_conntrack_limit")
