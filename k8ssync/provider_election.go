@@ -117,7 +117,7 @@ func (e *election) renew(lease *coordinationv1.Lease, namespace string, now time
 	if s.HolderIdentity == nil || *s.HolderIdentity != e.identity {
 		transitions := int32(1)
 		if s.LeaseTransitions != nil {
-			transitions += *s.LeaseTransitions
+			transitions = max(transitions, transitions+*s.LeaseTransitions) // the API server refuses a negative number
 		}
 		identity := e.identity // the answer is decoded into it
 		s.HolderIdentity, s.AcquireTime, s.LeaseTransitions = &identity, &stamp, &transitions

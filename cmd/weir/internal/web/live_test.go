@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -325,4 +326,34 @@ func TestLiveEndsWithTheServer(t *testing.T) {
 	if n := p.listeners.taken(); n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
+}
+
+// FuzzLive follows any page with any parameters: the first event has all sections of a page, and
+// anything else is refused.
+func FuzzLive(f *testing.F) {
+	for _, s := range []string{"path=/services&q=web&sort=-conns&page=2", "path=/", "path=//", "path=/events&state=error", "path=/services&at=192.0.2.1%3A80%2Ftcp", "path=%ff&page=-1", "path=/x&path=/services"} {
+		f.Add(s)
+	}
+	p := pageOf(f, &fakeBox{box: troubled(), doc: many(60, 2)})
+	r := p.read.get(f.Context())
+	f.Fuzz(func(t *testing.T, text string) {
+		values, err := url.ParseQuery(text)
+		if err != nil {
+			return
+		}
+		k, q, err := listened(values)
+		if err != nil {
+			return
+		}
+		to := httptest.NewRecorder()
+		l := &listener{page: p, kind: k, query: q, to: to, control: http.NewResponseController(to), sent: map[string]uint64{}}
+		if err := l.send(r); err != nil {
+			t.Fatal(err)
+		}
+		sent, ok := strings.CutPrefix(to.Body.String(), "data: ")
+		var n news
+		if err := json.Unmarshal([]byte(sent), &n); !ok || err != nil || strings.Count(sent, "\n") != 2 || len(n.Parts) != len(k.sections) {
+			t.Fatalf("%q is sent %q: %v", text, sent, err)
+		}
+	})
 }
