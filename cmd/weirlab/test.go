@@ -43,7 +43,7 @@ func exactly(names []string) string { return "^(" + strings.Join(names, "|") + "
 func testStages() []stage {
 	return []stage{
 		{"compile all tests", 10 * time.Minute, compileStage},
-		{"lint: gofmt, go vet, staticcheck, text, sizes", 2 * time.Minute, lintStage},
+		{"lint: gofmt, go vet, staticcheck, text, sizes, advisories", 2 * time.Minute, lintStage},
 		{"unit tests with the race detector", 4 * time.Minute, unitStage},
 		{"mutations are noticed", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, nil, "-count=1", "./cmd/weirlab/mutate")
@@ -110,6 +110,7 @@ func lintStage(ctx context.Context, s *stages) error {
 		s.command(ctx, nil, "go", "run", staticcheck, "./..."),
 		s.command(ctx, nil, "go", "test", "-count=1", "./cmd/weirlab/prose"),
 		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^(TestSizes|TestImportsPointDown)$", "./cmd/weir"),
+		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^TestNoModuleHasAKnownAdvisory$", "./packaging/pack"),
 	)
 }
 
