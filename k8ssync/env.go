@@ -139,6 +139,20 @@ func (e *env) moveClusterIPs(k key, was, now []netip.Addr) []key {
 // onNode reports whether the box is a node of the cluster: it may have endpoints itself.
 func (e *env) onNode() bool { return e.cfg.NodeName != "" && e.cfg.Reach == Pods }
 
+// self returns the addresses by which source ranges know a node: as with kube-proxy the first
+// InternalIP of each family, and not those of the pods' bridges.
+func (e *env) self() (out []netip.Addr) {
+	if !e.onNode() {
+		return nil
+	}
+	for _, six := range []bool{false, true} {
+		if i := slices.IndexFunc(e.own.InternalIPs, func(a netip.Addr) bool { return a.Is6() == six }); i >= 0 {
+			out = append(out, e.own.InternalIPs[i])
+		}
+	}
+	return out
+}
+
 // zone returns that of the box.
 func (e *env) zone() string { return cmp.Or(e.cfg.Zone, e.own.Zone) }
 

@@ -192,6 +192,7 @@ func (t *translator) traffic() {
 	t.out.Restricted, t.out.SourceRanges = t.svc.Restricted, t.svc.SourceRanges
 	if t.svc.Restricted {
 		t.out.Ranges = cfg.Ranges
+		t.out.Self = t.env.self()
 	}
 }
 

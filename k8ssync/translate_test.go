@@ -318,6 +318,28 @@ func TestSourceRangesAreCopied(t *testing.T) {
 	}
 }
 
+// kube-proxy admits a node by its node address, and not because a bridge of pods has one in the ranges.
+func TestSourceRangesAdmitANodeByItsNodeAddress(t *testing.T) {
+	bridge, vip := netip.MustParseAddr("10.180.0.254"), netip.MustParseAddr("198.51.100.7")
+	for text, admitted := range map[string]bool{"10.180.0.0/24": false, "192.168.0.1/32": true, "192.168.0.2/32": false, "fd01::/64": false} {
+		svc := web()
+		svc.Restricted, svc.SourceRanges = true, prefixes(text)
+		got, _ := translate(svc, []*slice{slicing(t, "web-1", pods...)}, world(onNode()))
+		got.VIPs = []lb.VIP{{Addr: vip}}
+		objects, _ := lb.Plan(got, &lb.Facts{HostAddrs: map[netip.Addr]string{bridge: "cni0", netip.MustParseAddr("192.168.0.1"): "eth0"}})
+		self := slices.ContainsFunc(objects, func(o lb.Object) bool {
+			m, ok := o.(lb.Member)
+			return ok && m.Set == lb.SetSourceIP && m.Addr == vip
+		})
+		if self != admitted {
+			t.Errorf("ranges %s admit the node: %v, want %v", text, self, admitted)
+		}
+	}
+	if got, _ := translate(web(), nil, world(onEdge())); got.Self != nil {
+		t.Errorf("an edge box is none of the nodes, and yet known by %v", got.Self)
+	}
+}
+
 func TestServiceWithoutACreationTimeYields(t *testing.T) {
 	for _, created := range []time.Time{{}, time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		svc := web()

@@ -296,7 +296,7 @@ func (p *planner) ranges(f Frontend) {
 			return
 		}
 		members = append(members, Member{Set: SetSourceCIDR, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: r.Masked()})
-		if _, in := p.facts.hostIn(r); in {
+		if p.admitsSelf(r) {
 			members = append(members, Member{Set: SetSourceIP, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(f.Addr)})
 		}
 	}
@@ -307,6 +307,22 @@ func (p *planner) ranges(f Frontend) {
 	for _, m := range members {
 		p.add(m)
 	}
+}
+
+// admitsSelf tells whether a source range admits the box itself.
+func (p *planner) admitsSelf(r netip.Prefix) bool {
+	known := false
+	for _, a := range p.svc.Self {
+		known = known || FamilyOf(a) == FamilyOf(r.Addr())
+		if r.Contains(a) {
+			return true
+		}
+	}
+	if known {
+		return false
+	}
+	_, in := p.facts.hostIn(r)
+	return in
 }
 
 // backends adds the real servers of f that serve a traffic policy, and gives

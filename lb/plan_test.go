@@ -360,3 +360,21 @@ address 192.0.2.1
 		})
 	}
 }
+
+func TestSourceRangesKnowTheBoxByGivenAddresses(t *testing.T) {
+	box := map[netip.Addr]string{netip.MustParseAddr("10.9.0.1"): "cni0", netip.MustParseAddr("192.168.0.2"): "eth0"}
+	for _, tt := range []struct {
+		ranges, self string
+		admitted     bool
+	}{
+		{"10.9.0.0/16", "192.168.0.2", false},
+		{"192.168.0.0/24", "192.168.0.2", true},
+		{"10.9.0.0/16", "fd00::2", true}, // none of the family is given
+	} {
+		svc := restrictedTo(tt.ranges)(RangesLoadBalancer, VIP{Addr: vip})
+		svc.Self = []netip.Addr{netip.MustParseAddr(tt.self)}
+		if got := strings.Contains(planned(svc, Facts{HostAddrs: box}), "LOAD-BALANCER-SOURCE-IP"); got != tt.admitted {
+			t.Errorf("ranges %s, the box is %s: admitted %v", tt.ranges, tt.self, got)
+		}
+	}
+}

@@ -96,6 +96,9 @@ type Service struct {
 	// loadBalancerSourceRanges does. A family without a range is closed.
 	Restricted   bool
 	SourceRanges []netip.Prefix
+	// Self are the addresses by which SourceRanges admit the box, as a client of
+	// its own. Where it has none of a family, each of the box's addresses does.
+	Self []netip.Addr
 	// Ranges says which VIPs SourceRanges hold for.
 	Ranges RangeScope
 	// HealthCheck is what a cloud's or router's probe of this node is told.
