@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,8 +212,10 @@ func serveSeen(t *testing.T, m *lab.Machine, port int) {
 	})
 }
 
-// carrySeen holds connections, and sees that backends see them come from an
-// address; "" is the client's own, with its own port.
+// carrySeen holds connections, each from a port that no other one has, and checks that backends
+// see this port and an address; "" is the client's own. Two clients with one port would share it
+// behind a masqueraded source, where the second one gets another port and does not survive
+// (fleet.md, Limits).
 func carrySeen(t *testing.T, from *lab.Machine, addr string, n int, want string) traffic.Holds {
 	t.Helper()
 	var all traffic.Holds
@@ -219,15 +223,36 @@ func carrySeen(t *testing.T, from *lab.Machine, addr string, n int, want string)
 	for range n {
 		var h *traffic.Held
 		eventually(t, 30*time.Second, func() (err error) { // a route is new to each hop
-			h, err = traffic.Hold(t.Context(), from.DialContext, addr, traffic.HoldOptions{Beat: carriedBeat, Patience: carriedPatience})
+			h, err = traffic.Hold(t.Context(), dialOwnPort(from, ""), addr, traffic.HoldOptions{Beat: carriedBeat, Patience: carriedPatience})
 			return err
 		})
 		all = append(all, h)
-		seen, bad := netip.ParseAddrPort(h.Server)
 		own := h.Local.(*net.TCPAddr).AddrPort()
-		if bad != nil || want == "" && seen != own || want != "" && seen.Addr().String() != want {
-			t.Fatalf("a backend of %s sees %q, want %s (the client is %s)", addr, h.Server, want, own)
+		expected := own
+		if want != "" {
+			expected = netip.AddrPortFrom(netip.MustParseAddr(want), own.Port())
+		}
+		if seen, bad := netip.ParseAddrPort(h.Server); bad != nil || seen != expected {
+			t.Fatalf("a backend of %s sees %q, want %s (the client is %s)", addr, h.Server, expected, own)
 		}
 	}
 	return all
+}
+
+// ownPort is the last port that a client of dialOwnPort had. They begin below those that a kernel
+// chooses (net.ipv4.ip_local_port_range).
+var ownPort atomic.Uint32
+
+const (
+	firstOwnPort = 12000
+	ownPorts     = 20000
+)
+
+// dialOwnPort dials from an address of a host, or from any, and from a port that no other client
+// of this process had among the last 20,000.
+func dialOwnPort(from *lab.Machine, addr string) traffic.Dial {
+	return func(ctx context.Context, network, to string) (net.Conn, error) {
+		port := firstOwnPort + int(ownPort.Add(1)%ownPorts)
+		return from.DialFrom(ctx, network, &net.TCPAddr{IP: net.ParseIP(addr), Port: port}, to)
+	}
 }

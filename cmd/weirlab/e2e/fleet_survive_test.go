@@ -242,12 +242,12 @@ func serveTicks(t *testing.T, m *lab.Machine, port int) {
 }
 
 // carry opens a hundred connections, from an address of the client that no other way
-// has: a backend that sees the client's address and port could not distinguish two of them
-// that a client makes from one port to two VIPs.
+// has, and from ports that no earlier connection had: a backend could not distinguish two of
+// them from one port behind a masqueraded source, nor two of a client to two VIPs.
 func carry(t *testing.T, from *lab.Machine, way survivor, client string) traffic.Holds {
 	t.Helper()
 	dial := func(ctx context.Context, network, to string) (net.Conn, error) {
-		c, err := dialAs(from, client)(ctx, network, to)
+		c, err := dialOwnPort(from, client)(ctx, network, to)
 		if err == nil {
 			err = c.(*net.TCPConn).SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: carriedKeepalive, Interval: carriedKeepalive})
 		}
