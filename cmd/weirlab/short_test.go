@@ -64,6 +64,13 @@ func TestBenchShort(t *testing.T) {
 		`20: endpoint changed until reached`, `30: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
 }
 
+// TestConformanceShort goes through the code of make conformance, with a few checks of kube-proxy.
+func TestConformanceShort(t *testing.T) {
+	lab.Require(t, lab.UML)
+	out := weirlab(t, 10*time.Minute, "conformance", "--short")
+	mustMatch(t, out, `no\. +check +kube-proxy`, `\n1 .* pass `, `\n2 .* not run`, `of 4 in`)
+}
+
 // TestSoakShort goes through the code of make soak.
 func TestSoakShort(t *testing.T) {
 	lab.Require(t, lab.UML)
@@ -75,7 +82,7 @@ func TestSoakShort(t *testing.T) {
 func TestProveShort(t *testing.T) {
 	lab.Require(t, lab.UML)
 	out := weirlab(t, 10*time.Minute, "prove", "--short")
-	mustMatch(t, out, `TestExample at .*: green, 2 of 2 in a row`)
+	mustMatch(t, out, `suspects at .*: green, 2 of 2 in a row`, `TestExample +2 of 2`)
 }
 
 // TestBenchmarksOfPackages runs the second half of make bench once: Go's benchmarks.

@@ -47,6 +47,8 @@ type stages struct {
 	most   int // of these
 	rows   []string
 	failed []error
+	// results are those of the tests that booted machines.
+	results []runner.Result
 }
 
 func newStages(ctx context.Context, out io.Writer) *stages {
@@ -204,6 +206,7 @@ func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []stri
 	s.counts.Passed += report.Counts.Passed
 	s.counts.Failed += report.Counts.Failed
 	s.counts.Skipped += report.Counts.Skipped
+	s.results = append(s.results, report.Results...)
 	report.Tails(s.out)
 	return report.Err()
 }

@@ -33,7 +33,7 @@ func TestStagesNameTestsThatExist(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range slices.Concat(oldKernelTests, suspects, []string{"TestConformance", "TestChurn"}) {
+	for _, name := range slices.Concat(oldKernelTests, suspects, conformanceTests, []string{"TestChurn"}) {
 		if !slices.Contains(there, name) {
 			t.Errorf("there is no test called %s", name)
 		}
@@ -86,10 +86,24 @@ func TestEventsOfGoTestAreCounted(t *testing.T) {
 }
 
 func TestProvenOnlyWhenEverythingIs(t *testing.T) {
-	l := ledger{path: filepath.Join(t.TempDir(), "commit.json"), Stages: map[string]string{}, Green: map[string]int{"all tests": 5}}
-	for _, test := range suspects {
-		l.Green[test] = 30
+	l := ledger{path: filepath.Join(t.TempDir(), "commit.json"), Stages: map[string]string{}, Green: map[string]int{}}
+	outcomes := func(failed ...string) (results []runner.Result) {
+		for _, test := range suspects {
+			r := runner.Result{Test: runner.Test{Name: test}, Outcome: runner.Passed}
+			if slices.Contains(failed, test) {
+				r.Outcome = runner.Failed
+			}
+			results = append(results, r)
+		}
+		return results
 	}
+	for range 5 {
+		l.count(allTests, nil, outcomes(), suspects)
+	}
+	for range 24 {
+		l.count("suspects", nil, outcomes(), suspects)
+	}
+	l.count("suspects", errors.New("one failed"), outcomes(suspects[0]), suspects)
 	if err := l.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +111,18 @@ func TestProvenOnlyWhenEverythingIs(t *testing.T) {
 	if err := read.load(); err != nil {
 		t.Fatal(err)
 	}
+	if got := []int{read.least(allTests, suspects), read.Green[suspects[0]], read.Green[suspects[1]], read.least("suspects", suspects)}; !slices.Equal(got, []int{5, 0, 30, 0}) {
+		t.Errorf("all tests, a failed one, another one, and the least: %v, want 5, 0, 30, 0", got)
+	}
+	if err := read.proven(io.Discard, "commit", 5, 30, suspects); err == nil {
+		t.Error("a suspect failed in its last run, and it is proven")
+	}
+	read.Green[suspects[0]] = 30
 	if err := read.proven(io.Discard, "commit", 5, 30, suspects); err != nil {
 		t.Errorf("all is green: %v", err)
 	}
-	read.Green[suspects[0]] = 29
-	if err := read.proven(io.Discard, "commit", 5, 30, suspects); err == nil {
-		t.Error("one run of a suspect is missing, and it is proven")
+	read.count(allTests, nil, outcomes()[1:], suspects)
+	if read.Green[suspects[0]] != 0 {
+		t.Error("a test that did not run counts as green")
 	}
 }

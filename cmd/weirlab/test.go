@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -148,32 +147,4 @@ func unitStage(ctx context.Context, s *stages) error {
 		// It fails in bubbles with thousands of timers.
 		s.goTest(ctx, nil, "-run", "TestLeaseRequestsOfAThousandBoxes|TestWriterIsReplacedWithoutARush", "./k8ssync"),
 	)
-}
-
-// conformanceCommand puts the 90 checks to weir in both modes and to kube-proxy.
-func conformanceCommand() *cobra.Command {
-	var write string
-	cmd := &cobra.Command{
-		Use:   "conformance",
-		Short: "put 90 checks of what Kubernetes means by a Service to weir, in both modes, and to kube-proxy",
-		Args:  cobra.NoArgs,
-	}
-	cmd.Flags().StringVar(&write, "write", "", "a folder; the table is written to conformance.md there")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		env := []string{"WEIR_CONFORMANCE=kube-proxy"}
-		if write != "" {
-			path, err := filepath.Abs(write)
-			if err != nil {
-				return err
-			}
-			env = append(env, "WEIR_CONFORMANCE_WRITE="+path)
-		}
-		s := newStages(ctx, cmd.OutOrStdout())
-		s.do(ctx, stage{"conformance, three columns", 12 * time.Minute, func(ctx context.Context, s *stages) error {
-			return s.boxes(ctx, "uml-new", "^TestConformance$", "", env, "weir/cmd/weirlab/e2e")
-		}})
-		return s.end()
-	}
-	return cmd
 }

@@ -20,32 +20,40 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	table "weir/cmd/weirlab/internal/conformance"
 	"weir/cmd/weirlab/internal/known"
 	"weir/cmd/weirlab/lab"
 )
 
-// comparing in the environment puts all checks to kube-proxy, too: WEIR_CONFORMANCE=kube-proxy. Without it
-// kube-proxy gets a few, which go through the code of the comparison.
+// comparing in the environment puts checks to kube-proxy: WEIR_CONFORMANCE=all, or a few of them,
+// WEIR_CONFORMANCE=sample.
 const comparing = "WEIR_CONFORMANCE"
 
-// TestConformance puts every check to every engine. weir must pass them all, but for the
-// known failures; kube-proxy is there to be compared.
-func TestConformance(t *testing.T) {
+// TestConformanceIPVS and TestConformanceIptables put every check to weir in one of its modes. weir
+// must pass them all, but for the known failures.
+func TestConformanceIPVS(t *testing.T) {
+	t.Parallel()
 	for _, name := range knownChecks(t) {
 		t.Errorf("%s of %s is no check", name, known.File)
 	}
 	c := newConformance(t)
-	engines := []engine{&weirEngine{c: c, mode: ipvsMode}, &weirEngine{c: c, mode: iptablesMode}, &kubeProxyEngine{c: c}}
-	conformed.Lock()
-	conformed.results = c.results
-	for _, e := range engines {
-		conformed.engines = append(conformed.engines, e.name())
+	c.putAll(t, &weirEngine{c: c, mode: ipvsMode})
+}
+
+func TestConformanceIptables(t *testing.T) {
+	t.Parallel()
+	c := newConformance(t)
+	c.putAll(t, &weirEngine{c: c, mode: iptablesMode})
+}
+
+// TestConformanceKubeProxy puts the checks to kube-proxy. Its faults are printed, and fail nothing.
+func TestConformanceKubeProxy(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(comparing) == "" {
+		t.Skip("only make conformance compares with kube-proxy; TestConformanceShort puts a few checks to it")
 	}
-	conformed.kernel = strings.TrimSpace(c.box.Must(t, "uname", "-r"))
-	conformed.Unlock()
-	for _, e := range engines {
-		t.Run(e.name(), func(t *testing.T) { c.putAll(t, e) })
-	}
+	c := newConformance(t)
+	c.putAll(t, &kubeProxyEngine{c: c})
 }
 
 // promise is the name of a check's promise in the list of known failures.
@@ -71,12 +79,12 @@ func knownChecks(t *testing.T) []string {
 
 // The names of the engines.
 const (
-	ipvsMode     = "IPVS"
-	iptablesMode = "iptables"
-	peerMode     = "kube-proxy"
+	ipvsMode     = table.IPVS
+	iptablesMode = table.Iptables
+	peerMode     = table.KubeProxy
 )
 
-// conformance is the site, and what has come out so far.
+// conformance is the site.
 type conformance struct {
 	*site
 	kube    *lab.Kube
@@ -85,33 +93,15 @@ type conformance struct {
 	own     map[netip.Addr]bool
 	options *options          // of the engine that runs
 	made    map[string]object // what the API server has of the check that runs
-	results map[cell]result
-}
-
-// cell names a cell of the table.
-type cell struct {
-	engine string
-	number int
-}
-
-// result is a cell's content.
-type result struct {
-	lacks  string   // why the check is not applicable
-	faults []string // what was found wrong
-	known  bool     // that it is wrong
-	note   string   // " (200 Services)": what differs from the name of the check
-	took   time.Duration
-	start  time.Duration // of took: to start the engine with other options
 }
 
 func newConformance(t *testing.T) *conformance {
 	t.Helper()
 	l := lab.Start(t, conformanceSite())
 	c := &conformance{
-		site:    &site{Lab: l, box: l.Box("node"), weir: lab.Build(t, "weir/cmd/weir")},
-		made:    map[string]object{},
-		results: map[cell]result{},
-		own:     ownAddresses(),
+		site: &site{Lab: l, box: l.Box("node"), weir: lab.Build(t, "weir/cmd/weir")},
+		made: map[string]object{},
+		own:  ownAddresses(),
 	}
 	c.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
 	c.unlimitRefusals(t)
@@ -175,23 +165,24 @@ func (c *conformance) greetAs(t testing.TB, m *lab.Machine, name string) {
 	}
 }
 
-// sample are the checks for kube-proxy without a comparison: it passes some and not others, is started
-// with other options and is restarted.
+// sample are the checks of the short form: kube-proxy passes some and not others, is started with other
+// options and is restarted.
 var sample = []int{1, 24, 35, 63}
 
 // putAll puts all checks to an engine, those with the same options one after the
 // other, so that it starts only as often as its options change.
 func (c *conformance) putAll(t *testing.T, e engine) {
+	column := newColumn(e.name(), strings.TrimSpace(c.box.Must(t, "uname", "-r")))
+	defer column.keep(t)
 	todo := slices.Clone(claims)
 	slices.SortStableFunc(todo, func(a, b claim) int { return strings.Compare(optionsText(a), optionsText(b)) })
 	running := "nothing"
 	for _, ch := range todo {
-		if e.name() == peerMode && os.Getenv(comparing) == "" && !slices.Contains(sample, ch.number) {
+		if e.name() == peerMode && os.Getenv(comparing) == "sample" && !slices.Contains(sample, ch.number) {
 			continue
 		}
-		at := cell{e.name(), ch.number}
-		if why, lacking := ch.lacks[e.name()]; lacking {
-			c.results[at] = result{lacks: why}
+		row := column.row(ch)
+		if row.Lacks != "" {
 			continue
 		}
 		t.Run(fmt.Sprintf("%02d %s", ch.number, ch.name), func(t *testing.T) {
@@ -206,7 +197,7 @@ func (c *conformance) putAll(t *testing.T, e engine) {
 			}
 			started := time.Since(begin)
 			faults, note := c.putOne(t, e, ch)
-			r := result{faults: faults, note: note, took: time.Since(begin), start: started}
+			row.Run, row.Faults, row.Note, row.Took, row.Start = true, faults, note, time.Since(begin), started
 			if e.name() == peerMode {
 				for _, fault := range faults {
 					t.Log(fault)
@@ -217,9 +208,8 @@ func (c *conformance) putAll(t *testing.T, e engine) {
 					broken = errors.New(strings.Join(faults, "; "))
 				}
 				known.Check(t, promise(ch, e.name()), broken)
-				r.known = broken != nil && !t.Failed()
+				row.Known = broken != nil && !t.Failed()
 			}
-			c.results[at] = r
 		})
 	}
 	if running != "nothing" {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weir/cmd/weirlab/internal/conformance"
+)
+
+// conformanceTests are the tests of one engine each. They run side by side.
+var conformanceTests = []string{"TestConformanceIPVS", "TestConformanceIptables", "TestConformanceKubeProxy"}
+
+// conformanceCommand puts the 90 checks to weir in both modes and to kube-proxy.
+func conformanceCommand() *cobra.Command {
+	var write string
+	var short bool
+	cmd := &cobra.Command{
+		Use:   "conformance",
+		Short: "put 90 checks of what Kubernetes means by a Service to weir, in both modes, and to kube-proxy",
+		Args:  cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&write, "write", "", "a folder; the table is written to conformance.md there")
+	cmd.Flags().BoolVar(&short, "short", false, "put a few checks to kube-proxy only")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		folder, err := os.MkdirTemp("", "weirlab-conformance-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(folder) }()
+		tests, checks := conformanceTests, "all"
+		if short {
+			tests, checks = conformanceTests[2:], "sample"
+		}
+		s := newStages(ctx, out)
+		if short {
+			s.most = 0 // the test that runs it may itself be run again
+		}
+		s.do(ctx, stage{"conformance, three columns", 12 * time.Minute, func(ctx context.Context, s *stages) error {
+			env := []string{"WEIR_CONFORMANCE=" + checks, "WEIR_CONFORMANCE_COLUMNS=" + folder}
+			return s.boxes(ctx, "uml-new", exactly(tests), "", env, "weir/cmd/weirlab/e2e")
+		}})
+		columns, err := conformance.Load(folder)
+		if err != nil {
+			return err
+		}
+		conformance.Print(out, columns)
+		if write != "" {
+			err = writeConformance(ctx, columns, write)
+		}
+		if ended := s.end(); ended != nil {
+			return ended
+		}
+		return err
+	}
+	return cmd
+}
+
+// writeConformance writes the page of the manual, if every check was put to every engine.
+func writeConformance(ctx context.Context, columns []conformance.Column, folder string) error {
+	file := filepath.Join(folder, "conformance.md")
+	if err := conformance.Complete(columns); err != nil {
+		return fmt.Errorf("%s is not written: %w", file, err)
+	}
+	return os.WriteFile(file, []byte(conformance.Page(columns, time.Now(), processor(), comparedVersions(ctx))), 0o644) //nolint:gosec // a page of the manual
+}
+
+// comparedVersions names the versions of weir and of the Kubernetes of the lab's peers.
+func comparedVersions(ctx context.Context) string {
+	text, _ := os.ReadFile("cmd/weirlab/peers/go.mod")
+	kubernetes := "unknown"
+	if found := regexp.MustCompile(`k8s.io/kubernetes (v\S+)`).FindSubmatch(text); found != nil {
+		kubernetes = string(found[1])
+	}
+	weir := "devel"
+	if out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
+		weir = strings.TrimSpace(string(out))
+	}
+	return "weir " + weir + ", kube-apiserver and kube-proxy " + kubernetes
+}
