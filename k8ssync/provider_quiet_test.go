@@ -21,7 +21,7 @@ func TestProviderIsQuietWithoutChanges(t *testing.T) {
 			}
 		}
 	}
-	// Meanwhile the lease is renewed again and again, and the cluster judged 50 times a second.
+	// Meanwhile the lease is renewed repeatedly, and the cluster judged 50 times a second.
 	surely(t, "it is quiet", func() bool { return told(time.Second) == 0 })
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
 	surely(t, "it tells of another Service", func() bool { return told(time.Second) > 0 })

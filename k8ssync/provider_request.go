@@ -102,7 +102,7 @@ func (s *service) requestedAddrs(prefix string) (addrs []netip.Addr, bad string)
 	for _, word := range list(text) {
 		a, err := netip.ParseAddr(word)
 		if err != nil || a.Zone() != "" {
-			return nil, fmt.Sprintf(`%saddresses: %.64q is no address: write one of a family, as in "192.0.2.7, 2001:db8::7"`, prefix, word)
+			return nil, fmt.Sprintf(`%saddresses: invalid address %.64q: write one of a family, as in "192.0.2.7, 2001:db8::7"`, prefix, word)
 		}
 		addrs = append(addrs, a.Unmap())
 	}

@@ -54,10 +54,10 @@ func TestRequests(t *testing.T) {
 			say("addresses", "192.0.2.8, ::ffff:192.0.2.9 2001:db8::1")(s)
 		}, func(r *ipam.Request) { r.Addrs = addrs("192.0.2.8", "192.0.2.9", "2001:db8::1") }},
 		{"no address", say("addresses", "web.example"), func(r *ipam.Request) {
-			r.Bad = `weir/addresses: "web.example" is no address: write one of a family, as in "192.0.2.7, 2001:db8::7"`
+			r.Bad = `weir/addresses: invalid address "web.example": write one of a family, as in "192.0.2.7, 2001:db8::7"`
 		}},
 		{"a zone", say("addresses", "fe80::1%eth0"), func(r *ipam.Request) {
-			r.Bad = `weir/addresses: "fe80::1%eth0" is no address: write one of a family, as in "192.0.2.7, 2001:db8::7"`
+			r.Bad = `weir/addresses: invalid address "fe80::1%eth0": write one of a family, as in "192.0.2.7, 2001:db8::7"`
 		}},
 		{"a pool", say("pool", " public "), func(r *ipam.Request) { r.Pool = "public" }},
 		{"a key", say("sharing-key", "site"), func(r *ipam.Request) { r.Share = "site" }},

@@ -190,7 +190,7 @@ func (r decisionReader) asWritten(out *Decision, s *service) {
 		out.Addrs, out.Written = s.assigned(), true
 		slices.SortFunc(out.Addrs, netip.Addr.Compare)
 	}
-	reason := r.reasons[c.Reason] // empty is none of ipam's
+	reason := r.reasons[c.Reason] // empty for a reason that is not ipam's
 	switch {
 	case c.Status == "False":
 		out.Pending = ipam.Pending{Reason: reason, Text: c.Message}

@@ -122,7 +122,7 @@ func (r *reader) prefixes(field string, texts []string, most int) []netip.Prefix
 // port reads a port number.
 func (r *reader) port(field string, n int32) (uint16, bool) {
 	if n < 1 || n > 65535 {
-		r.drop("%s: %d is no port", field, n)
+		r.drop("%s: invalid port %d", field, n)
 		return 0, false
 	}
 	return uint16(n), true
@@ -136,7 +136,7 @@ func (r *reader) proto(field string, p corev1.Protocol) (string, bool) {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 		return intern(string(p)), true
 	}
-	r.drop("%s: %.64q is none of TCP, UDP, SCTP", field, string(p))
+	r.drop("%s: unknown protocol %.64q; use TCP, UDP or SCTP", field, string(p))
 	return "", false
 }
 

@@ -106,10 +106,10 @@ spec:
   - {name: f, port: 82, nodePort: 30082}
   - {name: g, port: 83, nodePort: 30082}`,
 			service{Ports: []servicePort{{"d", "TCP", 80, 0}, {"f", "TCP", 82, 30082}, {"g", "TCP", 83, 0}}, Dropped: []string{
-				"spec.ports[0].port: 0 is no port", "spec.ports[1].port: 65536 is no port", `spec.ports[2].protocol: "ICMP" is none of TCP, UDP, SCTP`,
-				"spec.ports[3].nodePort: 70000 is no port", "spec.ports[4]: there is another port with this name or number",
+				"spec.ports[0].port: invalid port 0", "spec.ports[1].port: invalid port 65536", `spec.ports[2].protocol: unknown protocol "ICMP"; use TCP, UDP or SCTP`,
+				"spec.ports[3].nodePort: invalid port 70000", "spec.ports[4]: there is another port with this name or number",
 				"spec.ports[5]: there is another port with this name or number", "spec.ports[7].nodePort: another port has it",
-				"spec.healthCheckNodePort: -1 is no port"}}},
+				"spec.healthCheckNodePort: invalid port -1"}}},
 		{"affinity without end", `spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 2147483647}}}`,
 			service{AffinitySeconds: 86400, Dropped: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 2147483647 is above 86400: that is used"}}},
 		{"affinity without beginning", `spec: {sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}}`,
@@ -151,7 +151,7 @@ endpoints: [{addresses: [a.example]}]`,
 		{"ports that say nothing", head + `
 addressType: IPv6
 ports: [{port: 80}, {name: all}, {name: zero, port: 0}, {name: q, port: 443, protocol: QUIC}]`,
-			slice{Dropped: []string{"ports[0] has no name or no number", "ports[1] has no name or no number", "ports[2].port: 0 is no port", `ports[3].protocol: "QUIC" is none of TCP, UDP, SCTP`}}},
+			slice{Dropped: []string{"ports[0] has no name or no number", "ports[1] has no name or no number", "ports[2].port: invalid port 0", `ports[3].protocol: unknown protocol "QUIC"; use TCP, UDP or SCTP`}}},
 		{"addresses that are nobody's", head + `
 addressType: IPv4
 endpoints: [{addresses: []}, {}, {addresses: ["fd00::1"]}, {addresses: ["::ffff:10.0.0.1"]}, {addresses: [127.0.0.1]}, {addresses: [169.254.169.254]}, {addresses: [0.0.0.0]}, {addresses: [224.0.0.1]}, {addresses: [10.0.0.1]}, {addresses: [x]}]`,

@@ -352,10 +352,10 @@ func TestServiceWithoutACreationTimeYields(t *testing.T) {
 
 func TestInvalidValuesHaveNotes(t *testing.T) {
 	svc, s := web(), slicing(t, "web-1")
-	svc.Dropped, s.Dropped = []string{"spec.ports[1].port: 0 is no port"}, []string{"endpoints[0] has no address"}
+	svc.Dropped, s.Dropped = []string{"spec.ports[1].port: invalid port 0"}, []string{"endpoints[0] has no address"}
 	got, _ := translate(svc, []*slice{s}, world(onNode()))
 	want := []lb.Note{
-		{Service: got.ID, Reason: lb.BadObject, Text: "spec.ports[1].port: 0 is no port"},
+		{Service: got.ID, Reason: lb.BadObject, Text: "spec.ports[1].port: invalid port 0"},
 		{Service: got.ID, Reason: lb.BadObject, Text: "EndpointSlice web-1: endpoints[0] has no address"},
 	}
 	if d := cmp.Diff(want, got.Notes); d != "" {

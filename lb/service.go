@@ -40,7 +40,7 @@ func ParseProtocol(s string) (Protocol, error) {
 			return p, nil
 		}
 	}
-	return 0, fmt.Errorf("protocol %q is none of tcp, udp, sctp", s)
+	return 0, fmt.Errorf("unknown protocol %q; use tcp, udp or sctp", s)
 }
 
 // Connections tells whether the protocol has connections that are worth

@@ -106,7 +106,7 @@ func (v VIP) Duplicate() bool { return v.Other != (MAC{}) && v.Member == "" }
 // Interface is an interface that the Config or a claim names.
 type Interface struct {
 	Name    string
-	Index   int // index in the kernel; 0: there is none of that name
+	Index   int // index in the kernel; 0 if no interface has that name
 	MAC     MAC
 	Carrier bool // up and connected
 	// Error is the reason why some or all claims cannot be served here although there is a

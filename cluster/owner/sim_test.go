@@ -208,7 +208,7 @@ func (s *sim) live(b *simBox) {
 	s.publish(b, ready)
 }
 
-// decide takes down what a box does about a VIP.
+// decide records the decision of a box about a VIP.
 func (b *simBox) decide(v int, verdict Decision) {
 	claims := verdict.Owner == b.String()
 	if claims && !b.claims[v] {

@@ -118,7 +118,7 @@ Exit status: 0 printed, 2 no such peer or vendor.`,
 	_ = cmd.RegisterFlagCompletionFunc("vendor", cobra.FixedCompletions(routerconfig.Vendors(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(routerconfig.Vendors(), *vendor) {
-			return exitError{exitInvalid, fmt.Errorf("--vendor %q is none of %s", *vendor, strings.Join(routerconfig.Vendors(), ", "))}
+			return exitError{exitInvalid, fmt.Errorf("--vendor %q: unknown vendor; use one of %s", *vendor, strings.Join(routerconfig.Vendors(), ", "))}
 		}
 		cfg, err := load.File(*file)
 		if err != nil {

@@ -189,7 +189,7 @@ func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
 		{"an argument too many", []string{"check", "weir.toml", "more"}, exitInvalid, "see weir check --help"},
 		{"two files", []string{"check", "weir.toml", "-c", "weir.toml"}, exitInvalid, "not both"},
 		{"no vendor", []string{"bgp", "router-config"}, exitInvalid, `required flag(s) "vendor" not set`},
-		{"unknown vendor", []string{"bgp", "router-config", "--vendor", "acme"}, exitInvalid, `--vendor "acme" is none of arista, bird, frr, gobgp, junos`},
+		{"unknown vendor", []string{"bgp", "router-config", "--vendor", "acme"}, exitInvalid, `--vendor "acme": unknown vendor; use one of arista, bird, frr, gobgp, junos`},
 		{"no peers", []string{"bgp", "router-config", "--vendor", "frr", "-c", write(t, validConfig)}, exitInvalid, "no [[bgp.peer]]"},
 		{"unknown peer", []string{"bgp", "router-config", "--vendor", "frr", "--peer", "tor9", "-c", write(t, bgpConfig)}, exitInvalid, `no peer "tor9"`},
 		{"drain what is no VIP", []string{"drain", "web"}, exitInvalid, `"web" is not an address`},

@@ -22,8 +22,8 @@ func doctorCommand(e env) *cobra.Command {
 		Use:   "doctor [CHECK]...",
 		Short: "find the problems of this box, and their remedies",
 		Long: `Check the kernel, its modules and parameters, conntrack, firewall, sockets, links,
-routes, the clock and the unit, and whether backends, routers, members and API
-servers answer. Report each problem with its reason and the command that repairs it.
+routes, the clock and the unit. Ask backends, routers, members and API servers
+for an answer. Report each problem with its reason and the command that repairs it.
 Nothing is changed; the command works without a daemon and with an invalid
 configuration. Run it as root: checks without permission are listed with --all. It
 takes a few seconds, ten at most. CHECK is the first word of a finding, such as

@@ -19,10 +19,10 @@ func eventsCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "show the recent events, with their reasons",
-		Long: `Show the recent events with their reasons: backends up or down, changes in the kernel,
-sessions with routers, routes, owners of VIPs, assigned addresses, drains, loaded or
-refused configurations, and repairs of changes by other programs. They are the log
-records from level info up. warn needs attention; error means that weir failed.
+		Long: `Show the recent events with their reasons. Examples are a backend down, a session
+lost, an address assigned, a configuration refused, or a foreign change repaired.
+They are the log records from level info up. warn needs attention; error means that
+weir failed.
 
 The daemon keeps the last thousand since its start. Older ones are in the journal
 (journalctl -u weir).

@@ -13,10 +13,11 @@ func explainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS[:PORT]",
 		Short: "show the path of a client's packet, step by step, with reasons",
-		Long: `Show the path of a new connection to an address and port: its Service, the reason why
-the address is on this box, the sets and rules on the path, the virtual server, its
-backends with the reasons why others are out, and the source address that the backend
-sees. For an address that is not served it shows the reason and the nearest address.
+		Long: `Show the path of a new connection to an address and port. The steps are its Service,
+the reason why the address is on this box, the sets and rules, and the virtual server.
+Then come its backends, the reasons why others are out, and the source address that
+the backend sees. For an address that is not served it shows the reason and the
+nearest address.
 
 In a fleet it also shows the owner of the address, and whether established connections
 survive the loss of this box, with reasons.

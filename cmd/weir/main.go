@@ -59,7 +59,7 @@ func rootCommand(e env) *cobra.Command {
 		Use:   "weir",
 		Short: "load balancer for bare metal, based on the kernel's IPVS",
 		Long: `weir is a load balancer. It programs the kernel's IPVS, which forwards the packets,
-checks the backends, and repairs what other programs change. It serves the services
+checks the backends, and repairs changes by other programs. It serves the services
 of its configuration and of Kubernetes clusters, assigns addresses, and advertises
 them via BGP, ARP and NDP. The kernel keeps forwarding when the daemon stops.
 

@@ -27,15 +27,15 @@ func reloadCommand(e env) *cobra.Command {
 		Short: "make the daemon load its configuration again",
 		Long: `Make the daemon load its configuration again. An invalid configuration changes nothing
 and is reported here, in weir status and in the metrics. A valid one changes only
-what differs. The command ends when the configuration is in force, after the first
+the differences. The command ends when the configuration is in force, after the first
 checks of new backends; until then the old one is served.
 
 FILE is optional and must be the file that the daemon was started with: weir check FILE
 and weir plan FILE accept any other.
 
 With --confirm TIME the new configuration is on trial. Without weir confirm within
-TIME, the old configuration comes into force again, with all its files; so it
-does when the daemon ends during the trial. weir reload --back rolls back immediately.
+TIME, the old configuration comes into force again, with all its files. The same
+happens when the daemon ends during the trial. weir reload --back rolls back immediately.
 Another reload during a trial joins the trial; with --confirm it extends it. It never
 confirms. Keys that need a restart, and daemon.state_dir, can't be on trial.
 

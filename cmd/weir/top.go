@@ -40,7 +40,7 @@ Exit status: 0 shown, 3 not running.`,
 			return exitError{exitInvalid, fmt.Errorf("--number %d: at least 1", *times)}
 		}
 		if !(&traffic.Rates{}).Sort(*sort) {
-			return exitError{exitInvalid, fmt.Errorf("--sort %q is none of %s", *sort, strings.Join(traffic.Orders(), ", "))}
+			return exitError{exitInvalid, fmt.Errorf("--sort %q: unknown order; use one of %s", *sort, strings.Join(traffic.Orders(), ", "))}
 		}
 		n := *times
 		if n == 0 && e.screen == nil && !cmd.Flags().Changed("watch") {

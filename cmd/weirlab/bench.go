@@ -24,11 +24,11 @@ func benchCommand() *cobra.Command {
 		Short: "measure weir on a real kernel, beside ipvsadm and kube-proxy in the same boot",
 		Long: `Boots one box and measures weir there, each figure beside one of another
 program from the same boot: ipvsadm, kube-proxy, or a floor that no program can undercut.
-kube-proxy and weir are nodes of a real Kubernetes API with the same Services; each
-has the configuration that is its default, and an empty kernel to begin with.
+kube-proxy and weir are nodes of a real Kubernetes API with the same Services. Each
+has its default configuration, and begins with an empty kernel.
 Figures of different machines, kernels or boots do not compare; ratios do.
-Fails when weir does not keep what it promises: its ratio to ipvsadm, and the
-messages and programs that one change takes.`,
+Fails when weir breaks a promise: its ratio to ipvsadm, or the messages and programs
+that one change takes.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&kernel, "kernel", kernel, "what to boot: uml or qemu (which computes slowly: choose small sizes)")

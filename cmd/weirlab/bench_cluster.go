@@ -125,7 +125,7 @@ func (r *room) idles(ctx context.Context) (time.Duration, usage, error) {
 	return after.cpu - before.cpu, after, err
 }
 
-// delays replaces the only endpoint of a Service again and again, each time by one
+// delays replaces the only endpoint of a Service repeatedly, each time by one
 // that was never there, and takes the time from the request to the API server
 // until a connection reaches it.
 func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Duration, error) {

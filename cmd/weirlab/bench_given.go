@@ -17,7 +17,7 @@ import (
 )
 
 // givenWatch counts the Services that have an address, by one watch of the API: to list ten thousand Services
-// again and again would slow down the server that is measured.
+// repeatedly would slow down the server that is measured.
 type givenWatch struct {
 	body  io.Closer
 	count atomic.Int64

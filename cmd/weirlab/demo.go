@@ -129,7 +129,7 @@ func runDemo(ctx context.Context, out io.Writer, static bool) (err error) {
 			return err
 		}
 	}
-	d.step("done; the site is taken down and leaves nothing behind")
+	d.step("done; the site is removed and leaves nothing behind")
 	return nil
 }
 

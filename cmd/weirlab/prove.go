@@ -20,7 +20,7 @@ var suspects = []string{
 	"TestAnnouncedByTwoBoxes", "TestDrift", "TestBGP", "TestCommand", "TestDrain", "TestFleetMembers", "TestDrillShort",
 }
 
-// proveCommand shows that a red test means a fault: the same commit passes again and again.
+// proveCommand shows that a red test means a fault: the same commit passes many times.
 func proveCommand() *cobra.Command {
 	runs, each := 5, 30
 	var limit time.Duration

@@ -100,7 +100,7 @@ func ParseName(name string) (netip.Addr, error) {
 	text, ok := strings.CutPrefix(name, namePrefix)
 	a, err := netip.ParseAddr(strings.ReplaceAll(text, "-", ":"))
 	if !ok || err != nil || a.Is4In6() || a.Zone() != "" || Name(a) != name {
-		return netip.Addr{}, fmt.Errorf("%.64q is no name of a claim", name)
+		return netip.Addr{}, fmt.Errorf("invalid name of a claim %.64q", name)
 	}
 	return a, nil
 }
@@ -210,7 +210,7 @@ func parsePort(s string) (lb.PortKey, error) {
 	n, err := strconv.ParseUint(number, 10, 16)
 	proto, err2 := lb.ParseProtocol(name)
 	if err != nil || err2 != nil || n == 0 {
-		return lb.PortKey{}, fmt.Errorf("%.64q is no port", s)
+		return lb.PortKey{}, fmt.Errorf("invalid port %.64q", s)
 	}
 	return lb.PortKey{Port: uint16(n), Proto: proto}, nil
 }

@@ -56,10 +56,10 @@ func TestTextOfAClaim(t *testing.T) {
 		``:                                      "unexpected end",
 		`{"format":2,"holders":[]}`:             "its format is 2",
 		`{"format":1,"holders":[{"name":"x"}]}`: "no cluster",
-		`{"format":1,"holders":[{"cluster":"c","name":"x","ports":["0/tcp"]}]}`:                "no port",
+		`{"format":1,"holders":[{"cluster":"c","name":"x","ports":["0/tcp"]}]}`:                "invalid port",
 		`{"format":1,"holders":[{"cluster":"c","name":"x"},{"cluster":"c","name":"x"}]}`:       "twice",
 		`{"format":1,"holders":[{"cluster":"c","name":"x","released":"yesterday"}]}`:           "yesterday",
-		`{"format":1,"holders":[{"cluster":"c","name":"x","ports":["80/tcp","80/quic"]}]}`:     "no port",
+		`{"format":1,"holders":[{"cluster":"c","name":"x","ports":["80/tcp","80/quic"]}]}`:     "invalid port",
 		`{"format":1,"holders":[{"cluster":"c","namespace":"n","name":"x","ports":"80/tcp"}]}`: "ports",
 	} {
 		if err := back.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), want) || back.Holders != nil {

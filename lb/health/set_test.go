@@ -129,7 +129,7 @@ func TestInvalidCheckMakesBackendsDown(t *testing.T) {
 		want := isDown(0)
 		want.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want})
-		if got := c.Backends()[0].Error; !strings.Contains(got, `check "ping" is none of tcp`) {
+		if got := c.Backends()[0].Error; !strings.Contains(got, `unknown check "ping"; use tcp`) {
 			t.Errorf("error %q does not tell why", got)
 		}
 		if got := len(w.callsTo(backend(0))); got != 0 {

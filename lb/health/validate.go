@@ -42,7 +42,7 @@ func (c *Check) validKind() error {
 	case TCP, TLS, HTTP, HTTPS, GRPC, UDP:
 		return nil
 	}
-	return fmt.Errorf("check %q is none of tcp, tls, http, https, grpc, udp", c.Kind)
+	return fmt.Errorf("unknown check %q; use tcp, tls, http, https, grpc or udp", c.Kind)
 }
 
 func (c *Check) validTimes() error {

@@ -228,7 +228,7 @@ type outage struct {
 const patienceInOutage = 250 * time.Millisecond
 
 // outage takes box1 away while clients make new connections, and others send datagrams
-// from the same ports again and again.
+// from the same ports repeatedly.
 func (e *edge) outage(t *testing.T, away func()) (o outage) {
 	t.Helper()
 	e.connected(t, false, e.all()...)

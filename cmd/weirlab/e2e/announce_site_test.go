@@ -68,7 +68,7 @@ ip6tables -A FORWARD -o nowhere -j REJECT --reject-with icmp6-no-route`)
 // box is gone is for how to define, in the configuration of a neighbour.
 //
 // The router waits with connections of its own: where both ends connect at the same time, BIRD takes the
-// second connection for a graceful restart and closes the first, again and again on a slow machine.
+// second connection for a graceful restart and closes the first, repeatedly on a slow machine.
 func birdOf(boxes int, how string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `

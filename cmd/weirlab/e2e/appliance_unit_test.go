@@ -170,7 +170,7 @@ func applianceHangs(t *testing.T, a *appliance) {
 }
 
 // applianceIsMisconfigured refuses what can't be, at a reload and at a start, and does not
-// try again and again.
+// retry without end.
 func applianceIsMisconfigured(t *testing.T, a *appliance) {
 	a.configure(t, a.text("[[service]]\nname = \"more\"\nvipz = [\"192.0.2.11\"]\n"))
 	a.undisturbed(t, "a configuration that is refused", func() {

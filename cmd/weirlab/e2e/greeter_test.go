@@ -241,7 +241,7 @@ func readGreeting(ctx context.Context, c net.Conn, network string) (answer, erro
 	return answer{server, saw}, nil
 }
 
-// askUntil reads what comes first. Until then it asks again and again, if there is
+// askUntil reads what comes first. Until then it asks repeatedly, if there is
 // something to ask. An error that ICMP brings ends it at once.
 func askUntil(c net.Conn, question, buf []byte, limit time.Time) (int, error) {
 	for {

@@ -155,7 +155,7 @@ func (q *quickstart) typeOne(t *testing.T, s step) (out string) {
 	return out
 }
 
-// machine is a host or a box, nil if there is none of that name.
+// machine is a host or a box, nil if none has that name.
 func (q *quickstart) machine(name string) *lab.Machine {
 	for _, m := range q.Machines() {
 		if m.Name() == name {

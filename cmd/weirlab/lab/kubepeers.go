@@ -160,7 +160,7 @@ func compilePeers(ctx context.Context, source peersSource, dir string, progress 
 	return nil
 }
 
-// every calls do again and again until stop is called.
+// every calls do repeatedly until stop is called.
 func every(d time.Duration, do func()) (stop func()) {
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Start puts up a site for a test, and for its subtests; it is taken down when the test ends. When the
+// Start puts up a site for a test, and for its subtests; it is removed when the test ends. When the
 // test failed, logs and kernel state of every machine are in a folder, and its name is logged.
 //
 // Where a lab cannot run, the test is skipped with the reason; with CI=true or WEIR_LAB=require in the

@@ -10,6 +10,7 @@ import (
 )
 
 var (
+	template   = regexp.MustCompile(`\{\{.*?\}\}`)
 	inlineCode = regexp.MustCompile("`[^`\n]+`")
 	tag        = regexp.MustCompile(`(?s)<(?:script|style).*?</(?:script|style)>|<code>.*?</code>|\{\{.*?\}\}|<[^>]*>`)
 )
@@ -96,7 +97,7 @@ func commentPassages(name, text string) ([]passage, error) {
 	var now passage
 	end := func() {
 		if now.text != "" {
-			now.docs = strings.HasPrefix(name, "configs/")
+			now.docs = now.docs || strings.HasPrefix(name, "configs/")
 			now.text = blank(now.text, inlineCode)
 			out = append(out, now)
 		}
@@ -106,7 +107,7 @@ func commentPassages(name, text string) ([]passage, error) {
 		trimmed := strings.TrimSpace(l)
 		comment, is := strings.CutPrefix(trimmed, "# ")
 		if key, value, ok := strings.Cut(trimmed, ": "); !is && ok && (key == "summary" || key == "description") {
-			comment, is = value, true
+			comment, is, now.docs = template.ReplaceAllString(value, "X"), true, true
 		}
 		if !is {
 			end()
@@ -152,7 +153,7 @@ func scriptPassages(_, text string) ([]passage, error) {
 func dashboardPassages(_, text string) ([]passage, error) {
 	var out []passage
 	for _, at := range panelText.FindAllStringIndex(text, -1) {
-		out = append(out, passage{line: lineOf(text, at[0]), text: panelKey.ReplaceAllString(text[at[0]:at[1]], "")})
+		out = append(out, passage{line: lineOf(text, at[0]), text: panelKey.ReplaceAllString(text[at[0]:at[1]], ""), docs: true})
 	}
 	return out, nil
 }
@@ -190,19 +191,69 @@ func goPassages(name, text string) ([]passage, error) {
 	if !strings.HasPrefix(name, "lb/") { // the comments of lb have words of their own so far
 		out = comments(set, file)
 	}
+	documents := map[*ast.BasicLit]bool{} // strings that are checked as documentation, with those before and after them
 	ast.Inspect(file, func(n ast.Node) bool {
-		if _, ok := n.(*ast.ImportSpec); ok {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
 			return false
-		}
-		l, ok := n.(*ast.BasicLit)
-		if !ok || l.Kind != token.STRING {
-			return true
-		}
-		s, err := strconv.Unquote(l.Value)
-		if err == nil && strings.Contains(s, " ") {
-			out = append(out, passage{line: set.Position(l.Pos()).Line, text: s})
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && (key.Name == "Long" || key.Name == "Doc") {
+				out = append(out, manualPassages(set.Position(n.Value.Pos()).Line, joined(n.Value, documents))...)
+			}
+		case *ast.BasicLit:
+			if n.Kind != token.STRING {
+				return true
+			}
+			s, err := strconv.Unquote(n.Value)
+			if err != nil || !strings.Contains(s, " ") {
+				return true
+			}
+			if !documents[n] {
+				out = append(out, passage{line: set.Position(n.Pos()).Line, text: s})
+			}
 		}
 		return true
 	})
 	return out, nil
+}
+
+// joined returns the text of a string, or of a sum of strings, and adds these to seen.
+func joined(e ast.Expr, seen map[*ast.BasicLit]bool) string {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		return joined(e.X, seen) + joined(e.Y, seen)
+	case *ast.BasicLit:
+		seen[e] = true
+		s, err := strconv.Unquote(e.Value)
+		if err == nil {
+			return s
+		}
+	}
+	return "X"
+}
+
+// manualPassages returns the paragraphs of a help text or of a key's description. Indented lines are
+// examples and tables.
+func manualPassages(line int, text string) (out []passage) {
+	var now passage
+	end := func() {
+		if now.text != "" {
+			out = append(out, now)
+		}
+		now = passage{}
+	}
+	for i, l := range strings.Split(text, "\n") {
+		if l == "" || l[0] == ' ' || l[0] == '\t' {
+			end()
+			continue
+		}
+		if now.text != "" {
+			now.text += "\n"
+		} else {
+			now.line, now.docs = line+i, true
+		}
+		now.text += l
+	}
+	end()
+	return out
 }

@@ -180,7 +180,7 @@ func TestWhatCantBeDrained(t *testing.T) {
 		b.pass(t)
 		b.show()
 		for path, want := range map[string]string{
-			"/drain?vip=192.0.2.9":   "192.0.2.9 is no VIP of this box: see weir services",
+			"/drain?vip=192.0.2.9":   "192.0.2.9 is not a VIP of this box: see weir services",
 			"/drain?vip=web":         `"web" is not an address`,
 			"/drain":                 "write vip=ADDRESS or all=true, one of them",
 			"/drain?vips=192.0.2.1":  `"vips" is not known: write vip=ADDRESS or all=true`,

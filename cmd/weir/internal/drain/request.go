@@ -64,7 +64,7 @@ func (r Request) String() string {
 func (r Request) Begin(d Set, known []netip.Addr, now time.Time) (Set, error) {
 	for _, v := range r.VIPs {
 		if _, ok := slices.BinarySearchFunc(known, v, netip.Addr.Compare); !ok && d.Since(v).IsZero() {
-			return d, fmt.Errorf("%s is no VIP of this box: see weir services", v)
+			return d, fmt.Errorf("%s is not a VIP of this box: see weir services", v)
 		}
 	}
 	out := d.With(now, r.VIPs...)

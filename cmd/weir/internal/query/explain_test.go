@@ -71,7 +71,7 @@ func TestQuestionsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ vip, proto, client, want string }{
 		{"example.org:80", "tcp", "", `"example.org:80" is neither an address (192.0.2.1, 2001:db8::1) nor one with a port (192.0.2.1:80, [2001:db8::1]:80)`},
-		{"192.0.2.1:80", "icmp", "", `protocol "icmp" is none of tcp, udp, sctp`},
+		{"192.0.2.1:80", "icmp", "", `unknown protocol "icmp"; use tcp, udp or sctp`},
 		{"192.0.2.1:80", "tcp", "me", `--from "me" is not an address`},
 		{"192.0.2.1:80", "tcp", "2001:db8::1", "--from 2001:db8::1 is IPv6 and 192.0.2.1 is IPv4"},
 	} {

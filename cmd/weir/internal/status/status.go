@@ -176,7 +176,7 @@ func Write(w io.Writer, doc Tabler, format string, now time.Time) error {
 		_, err = w.Write(text)
 		return err
 	}
-	return fmt.Errorf("output format %q is none of table, json, yaml", format)
+	return fmt.Errorf("unknown output format %q; use table, json or yaml", format)
 }
 
 // Judge sets State and Problems of a box that has started from the rest of s.

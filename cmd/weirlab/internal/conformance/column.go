@@ -1,5 +1,5 @@
 // Package conformance is the table of the conformance checks: a column for each engine,
-// and the page of the manual. It puts no check to an engine: tests do, and save their columns.
+// and the page of the manual. It never runs a check: tests do, and save their columns.
 package conformance
 
 import (

@@ -231,7 +231,7 @@ func killed() event {
 }
 
 // away is the promise for a daemon that is gone for a moment: nothing. But where routers spread
-// clients over all boxes, and ask by BFD three times a second whether they are there, they lead the
+// clients over all boxes, and ask by BFD three times a second whether they are there, they steer the
 // clients of that box to another one, which backends take for others.
 func away(m Mode) Promise {
 	p := quiet(m)

@@ -14,7 +14,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// witness asks for the owner of an address, with ARP, again and again, and notes each answer. Each
+// witness asks for the owner of an address, with ARP, repeatedly, and notes each answer. Each
 // question carries another sender address, so that an answer shows its question.
 type witness struct {
 	fd    int

@@ -16,7 +16,7 @@ import (
 // Outcome is the end of a connection or of an attempt to make one.
 type Outcome string
 
-// The outcomes. An error that is none of them is its own outcome.
+// The outcomes. Any other error is its own outcome.
 const (
 	Answered    Outcome = "answered"
 	Refused     Outcome = "refused"     // by a reset or by ICMP port unreachable

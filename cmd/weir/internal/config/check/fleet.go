@@ -24,7 +24,7 @@ func (d fleetCheck) all() {
 	static := d.staticVIPs()
 	for _, t := range d.takenByFleet() {
 		if c, ok := static[t.First]; ok {
-			d.Top.Add(source.Error, t.at, t.key, fmt.Sprintf("%q is a VIP of %s at %s", t.First, c.by.Called(), c.at), "use an address that is no VIP")
+			d.Top.Add(source.Error, t.at, t.key, fmt.Sprintf("%q is a VIP of %s at %s", t.First, c.by.Called(), c.at), "use an address other than a VIP")
 		}
 	}
 	if m != nil {

@@ -54,7 +54,7 @@ func (d routeCheck) all() {
 	static := d.staticVIPs()
 	for _, t := range d.takenByBGP() {
 		if c, ok := static[t.First]; ok && t.First == t.Last {
-			d.Top.Add(source.Error, t.at, t.key, fmt.Sprintf("%q is a VIP of %s at %s", t.First, c.by.Called(), c.at), "use an address that is no VIP")
+			d.Top.Add(source.Error, t.at, t.key, fmt.Sprintf("%q is a VIP of %s at %s", t.First, c.by.Called(), c.at), "use an address other than a VIP")
 		}
 	}
 }

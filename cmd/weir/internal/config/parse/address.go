@@ -24,7 +24,7 @@ func Addr(s string) (netip.Addr, *source.Fault) {
 	return a, nil
 }
 
-// NotAddr returns the fault of a text that is no address.
+// NotAddr returns the fault of an invalid address.
 func NotAddr(s string) *source.Fault {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return source.Faultf(fmt.Sprintf("write %q", p.Addr()), "%q is a range, not one address", s)

@@ -143,7 +143,7 @@ func parseHexAddr(text string) (netip.AddrPort, error) {
 	raw, err := hex.DecodeString(host)
 	n, errPort := strconv.ParseUint(port, 16, 16)
 	if err != nil || errPort != nil || len(raw) != 4 && len(raw) != 16 {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", text)
+		return netip.AddrPort{}, fmt.Errorf("invalid address %q", text)
 	}
 	for i := 0; i < len(raw); i += 4 {
 		slices.Reverse(raw[i : i+4])

@@ -94,7 +94,7 @@ func parseIPVS(lines *bufio.Scanner) (buckets, conns int, err error) {
 		for _, text := range fields[4:] {
 			n, err := strconv.Atoi(text)
 			if err != nil || n < 0 || n > 1<<31 {
-				return 0, 0, fmt.Errorf("/proc/net/ip_vs: %q is no number of connections", text)
+				return 0, 0, fmt.Errorf("/proc/net/ip_vs: invalid number of connections %q", text)
 			}
 			conns += n
 		}
@@ -254,7 +254,7 @@ func parseConntrackStat(text string) (dropped uint64, err error) {
 			}
 			n, err := strconv.ParseUint(field, 16, 64)
 			if err != nil {
-				return 0, fmt.Errorf("/proc/net/stat/nf_conntrack: %q is no number", field)
+				return 0, fmt.Errorf("/proc/net/stat/nf_conntrack: invalid number %q", field)
 			}
 			dropped += n
 		}

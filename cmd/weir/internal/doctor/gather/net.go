@@ -211,7 +211,7 @@ func (g host) softDrops() (sum uint64) {
 	defer f.Close() //nolint:errcheck // only read
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if fields := strings.Fields(lines.Text()); len(fields) > 1 {
-			n, _ := strconv.ParseUint(fields[1], 16, 64) // what is no number counts nothing
+			n, _ := strconv.ParseUint(fields[1], 16, 64) // an invalid number counts as 0
 			sum += n
 		}
 	}

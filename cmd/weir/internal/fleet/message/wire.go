@@ -198,7 +198,7 @@ func parseVIPs(b []byte) ([]netip.Addr, error) {
 	for x := range slices.Chunk(six, 16) {
 		a := netip.AddrFrom16([16]byte(x))
 		if a.Is4In6() {
-			return nil, fmt.Errorf("%q is no VIP", a)
+			return nil, fmt.Errorf("invalid VIP %q", a)
 		}
 		out = append(out, a)
 	}
