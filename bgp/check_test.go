@@ -74,7 +74,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSaidHasADefault(t *testing.T) {
+func TestMissingValuesHaveDefaults(t *testing.T) {
 	t.Parallel()
 	c := goodConfig()
 	p := Peer{Name: "r", Address: netip.MustParseAddr("192.0.2.9"), ASN: routerASN, BFD: BFD{Enabled: true}}

@@ -94,7 +94,7 @@ func TestOnlyWhatDiffersIsReset(t *testing.T) {
 	}
 }
 
-func TestAnotherASNOfTheBoxStartsAnew(t *testing.T) {
+func TestAnotherASNOfTheBoxRestartsSessions(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
@@ -314,7 +314,7 @@ func TestMD5(t *testing.T) {
 }
 
 // Without the password, a listener that still wants it would refuse the router.
-func TestAPasswordThatIsTakenAwayIsGone(t *testing.T) {
+func TestARemovedPasswordIsGone(t *testing.T) {
 	parallel(t)
 	r := newRouter(t, routerASN)
 	b := newBox(t, r.peer("r", netip.Addr{}))

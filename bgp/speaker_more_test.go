@@ -199,7 +199,7 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 }
 
 // With GoBGP stuck, only callers that ask to wait do so.
-func TestNobodyWaitsForGoBGP(t *testing.T) {
+func TestGoBGPBlocksNoCaller(t *testing.T) {
 	parallel(t)
 	s := newSpeaker(quietLog()) // without a worker
 	s.working = time.Now().Add(-time.Hour)

@@ -266,7 +266,7 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func to(names ...string) []advertise.Path { return []advertise.Path{{Peers: names}} }
 
-func TestEachPeerHearsItsOwnAttributes(t *testing.T) {
+func TestEachPeerGetsItsOwnAttributes(t *testing.T) {
 	parallel(t)
 	upstream, core := newRouter(t, routerASN), newRouter(t, boxASN)
 	b := newBox(t)

@@ -100,7 +100,7 @@ func TestTheWireHasNothingUnusual(t *testing.T) {
 	}
 }
 
-func TestCloseSaysNothingToWhoKeepsTheRoutes(t *testing.T) {
+func TestCloseSendsNothingToPeersThatKeepTheRoutes(t *testing.T) {
 	parallel(t)
 	for _, c := range []struct {
 		name string
@@ -159,7 +159,7 @@ func TestLeaveWithdrawsFirst(t *testing.T) {
 
 // A session that breaks, with weir and the kernel still there, must not cost the
 // router its routes when it comes back.
-func TestASessionThatComesBackSaysThatForwardingWentOn(t *testing.T) {
+func TestAReturningSessionReportsPreservedForwarding(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	b.board.recreateAfter = 0

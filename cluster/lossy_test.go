@@ -47,7 +47,7 @@ func deaths(boxes ...*box) (n uint64) {
 
 // A third of all datagrams is lost in either direction, and a handshake mostly. In eight
 // hours of three such members there were four false deaths.
-func TestABadNetworkKillsNobody(t *testing.T) {
+func TestABadNetworkKillsNoMember(t *testing.T) {
 	t.Parallel()
 	inAir(t, func(t *testing.T, n *air) {
 		boxes := n.bad(3, LAN, 0.3, 100*time.Millisecond)

@@ -62,7 +62,7 @@ func own(t *testing.T, join string) (*os.Process, netip.AddrPort) {
 
 // A member that gets no time of its processor sees others late, and must not take them
 // with it.
-func TestAStarvedMemberKillsNobody(t *testing.T) {
+func TestAStarvedMemberKillsNoMember(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "a")
 	cfg.Timing = LAN

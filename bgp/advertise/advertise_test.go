@@ -269,7 +269,7 @@ func TestFloor(t *testing.T) {
 }
 
 // One after the other over a long time they are withdrawn, and a floor of 0 is none.
-func TestFloorBelievesWhatComesSlowly(t *testing.T) {
+func TestFloorAcceptsASlowLoss(t *testing.T) {
 	a := two(Policy{Rules: Rules(nil, nil), MinAnnounced: 0.5})
 	for i := range 10 {
 		a.Take([]lb.Route{good(i)}, nil, testNow)
@@ -311,7 +311,7 @@ func TestFloorIsNotForFew(t *testing.T) {
 
 // Neither a deletion nor a drain is ever refused, nor what the kernel does not hold;
 // and VIPs that no peer receives hold up no floor.
-func TestFloorIsForLostBackendsAlone(t *testing.T) {
+func TestFloorIsOnlyForLostBackends(t *testing.T) {
 	for name, withdraw := range map[string]func(a *Advertiser){
 		"deleted": func(a *Advertiser) {
 			a.Take([]lb.Route{{Addr: vipOf(0), Withheld: lb.Gone}, {Addr: vipOf(1), Withheld: lb.Gone}, {Addr: vipOf(2), Withheld: lb.Gone}, {Addr: vipOf(3), Withheld: lb.Gone}}, nil, testNow)
@@ -387,7 +387,7 @@ func TestReasonsOfPeers(t *testing.T) {
 }
 
 // Of two words on one address in one call the last one counts.
-func TestTakeBelievesTheLastWord(t *testing.T) {
+func TestTakeUsesTheLastState(t *testing.T) {
 	a := two(Policy{Rules: Rules(nil, nil)})
 	wantChanges(t, "routes", a.Take([]lb.Route{bad(1), good(1), good(2), bad(2)}, nil, testNow), "192.0.2.1/32 to tor1,tor2")
 }

@@ -60,7 +60,7 @@ func TestHandicap(t *testing.T) {
 	}
 }
 
-func TestStandbyIsToldWorseInEachPeersWay(t *testing.T) {
+func TestStandbyIsAdvertisedWorseToEachPeer(t *testing.T) {
 	a := fleet([]Rule{{Name: "all", MED: MetricOf(20), LocalPref: MetricOf(300), Communities: []Community{100}}}, Policy{})
 	wantChanges(t, "a role before the VIP is there", a.Assign(roles(Standby, 1), testNow))
 	wantChanges(t, "the VIP", a.Take([]lb.Route{good(1)}, nil, testNow),

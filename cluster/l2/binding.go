@@ -117,7 +117,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 			b.nextGratuitous = time.Time{}
 			b.enqueue(kindGratuitous, priorityRepeat)
 		}
-		e.timers.setHeld(b)
+		e.timers.setRetained(b)
 	}
 }
 
@@ -152,7 +152,7 @@ func (e *engine) scheduleGratuitous(b *binding, now time.Time) {
 	default:
 		b.nextGratuitous = time.Time{}
 	}
-	e.timers.setHeld(b)
+	e.timers.setRetained(b)
 }
 
 // announce restarts the burst.
@@ -160,7 +160,7 @@ func (e *engine) announce(b *binding, p priority) {
 	b.generation++
 	b.burstStep, b.nextGratuitous = 0, time.Time{}
 	b.enqueue(kindGratuitous, p)
-	e.timers.setHeld(b)
+	e.timers.setRetained(b)
 }
 
 // conflict handles a frame of another host that uses a claimed VIP.
@@ -180,7 +180,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	if !b.countConflict(known, now) {
-		e.timers.setHeld(b)
+		e.timers.setRetained(b)
 		return
 	}
 	if known { // it yields, and its neighbours must learn
@@ -188,7 +188,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	b.enqueue(kindDefence, priorityMove)
-	e.timers.setHeld(b)
+	e.timers.setRetained(b)
 }
 
 // competingProbe handles a probe of another host for a VIP that is being probed here. One

@@ -48,9 +48,9 @@ func (t *timers) set(s *binding, due time.Time) {
 	}
 }
 
-// setHeld makes a held binding wait for its next announcement, or until the other user of
+// setRetained makes a held binding wait for its next announcement, or until the other user of
 // the VIP may be forgotten.
-func (t *timers) setHeld(b *binding) {
+func (t *timers) setRetained(b *binding) {
 	due := b.nextGratuitous
 	if forget := b.other.seen.Add(conflictMemory); b.other.mac != (MAC{}) && (due.IsZero() || forget.Before(due)) {
 		due = forget

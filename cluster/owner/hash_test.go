@@ -218,7 +218,7 @@ func TestTogetherIsOneOwner(t *testing.T) {
 	}
 }
 
-func TestNamesAreToldApart(t *testing.T) {
+func TestNamesAreDistinguished(t *testing.T) {
 	t.Parallel()
 	long := make([]byte, 255)
 	a, b := member(string(long), Stable), member(string(long[1:]), Stable)

@@ -192,7 +192,7 @@ func TestAllThatAreUnfitAtOnceServeOn(t *testing.T) {
 	})
 }
 
-func TestWhoComesFirstAfterAPowerCutKeepsAllForAWhile(t *testing.T) {
+func TestTheFirstMemberAfterAPowerCutKeepsAllForAWhile(t *testing.T) {
 	each(t, func(l *laws) {
 		for _, b := range l.boxes {
 			l.powerOff(b)

@@ -112,7 +112,7 @@ func TestABoxInTime(t *testing.T) {
 
 // A box that is no longer fit, or drains, goes on as before for a second, to the
 // nanosecond. Half of it would be less than a message may take to all members.
-func TestABoxActsAfterOthersHaveHeard(t *testing.T) {
+func TestABoxActsAfterOtherMembersReceivedItsState(t *testing.T) {
 	t.Parallel()
 	if ActDelay != time.Second {
 		t.Errorf("HeardAfter is %v, want a second", ActDelay)

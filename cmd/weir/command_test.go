@@ -78,7 +78,7 @@ ports = [80]
 `
 )
 
-func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
+func TestCheckReportsEveryError(t *testing.T) {
 	for _, tt := range []struct {
 		name, config string
 		code         int
@@ -156,7 +156,7 @@ func TestPlanAgainstNothingPrintsAllInOrder(t *testing.T) {
 	}
 }
 
-func TestPlanTellsOfRoutes(t *testing.T) {
+func TestPlanShowsRoutes(t *testing.T) {
 	stdout, stderr, code := weir(t, "plan", "--against", "nothing", "-c", write(t, bgpConfig+`
 [[bgp.advertise]]
 peers = ["tor2"]
@@ -169,7 +169,7 @@ communities = ["no-export"]
 	}
 }
 
-func TestCommandsSayWhatIsWrongWithTheirArguments(t *testing.T) {
+func TestCommandsReportInvalidArguments(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "weir.sock")
 	for _, tt := range []struct {
 		name string

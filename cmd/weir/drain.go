@@ -69,7 +69,7 @@ left after the time of --wait (the drain continues).`,
 			return err
 		}
 		if *wait > 0 {
-			doc, err = awaitDrain(cmd.Context(), *wait, concerns(*all, args), e.tellDrain(), func(ctx context.Context) (status.Drained, error) {
+			doc, err = awaitDrain(cmd.Context(), *wait, concerns(*all, args), e.printDrain(), func(ctx context.Context) (status.Drained, error) {
 				return question{socket: *socket, file: *file}.put(ctx, "GET", "/drain")
 			})
 			if err != nil && !errors.Is(err, errTimeOver) {
@@ -183,9 +183,9 @@ const drainEvery = 500 * time.Millisecond
 
 var errTimeOver = errors.New("the time is over with connections left; the drain continues")
 
-// tellDrain returns a function that shows the progress of a drain: on a terminal in one
+// printDrain returns a function that shows the progress of a drain: on a terminal in one
 // changing line, elsewhere nowhere.
-func (e env) tellDrain() func(status.Drained) {
+func (e env) printDrain() func(status.Drained) {
 	if !isTerminal(e.stderr) {
 		return func(status.Drained) {}
 	}

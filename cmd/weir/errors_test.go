@@ -39,7 +39,7 @@ func TestErrorsHaveEveryReason(t *testing.T) {
 }
 
 // errors.md quotes the program's messages, and none that it does not have any more.
-func TestErrorsAreSaid(t *testing.T) {
+func TestErrorsAreDocumented(t *testing.T) {
 	var said strings.Builder
 	for _, dir := range []string{".", "internal/*", "internal/*/*", "../../lb", "../../lb/*", "../../bgp", "../../cluster", "../../k8ssync", "../../k8ssync/*", "../../cluster/l2"} {
 		files, err := filepath.Glob(dir + "/*.go")

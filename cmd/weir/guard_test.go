@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestCommandsThatNeedADaemonSayWhenThereIsNone(t *testing.T) {
+func TestCommandsReportAMissingDaemon(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "none.sock")
 	for _, args := range [][]string{{"guard"}, {"guard", "release", "prod"}, {"explain", "192.0.2.1:80"}} {
 		_, stderr, code := weir(t, append(args, "--socket", nowhere)...)

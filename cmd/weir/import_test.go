@@ -37,7 +37,7 @@ func TestImportKubeProxy(t *testing.T) {
 	}
 }
 
-func TestImportKubeProxySaysWhatIsWrong(t *testing.T) {
+func TestImportKubeProxyReportsErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, text, says string
 	}{
@@ -56,7 +56,7 @@ func TestImportKubeProxySaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestImportKubeProxyTellsItsFields(t *testing.T) {
+func TestImportKubeProxyListsItsFields(t *testing.T) {
 	stdout, _, code := weir(t, "import", "kube-proxy", "--fields")
 	if code != 0 || !strings.Contains(stdout, "ipvs.strictARP ") || !strings.Contains(stdout, " kernel.strict_arp ") {
 		t.Errorf("exit status %d:\n%s", code, stdout)
@@ -86,7 +86,7 @@ func TestImportMetalLB(t *testing.T) {
 	}
 }
 
-func TestImportersTellTheirFields(t *testing.T) {
+func TestImportersListTheirFields(t *testing.T) {
 	for name, want := range map[string]string{"keepalived": "real_server.uthreshold", "metallb": "IPAddressPool.avoidBuggyIPs"} {
 		stdout, _, code := weir(t, "import", name, "--fields")
 		if code != 0 || !strings.Contains(stdout, "\n"+want+" ") {

@@ -49,9 +49,9 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestNoCommandTellsAKey has all commands that read the configuration print all they
+// TestNoCommandPrintsAKey has all commands that read the configuration print all they
 // can, with good keys and with bad ones.
-func TestNoCommandTellsAKey(t *testing.T) {
+func TestNoCommandPrintsAKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.toml")

@@ -96,7 +96,7 @@ func TestWatching(t *testing.T) {
 	}
 }
 
-func TestATerminalIsDrawnAnew(t *testing.T) {
+func TestATerminalIsRedrawn(t *testing.T) {
 	t.Parallel()
 	command := counting("weir is ok: %d\n\na backend that is  down  and much more of it\n4\n5\n6\n7\n8\n", well)
 	out, _, err := watched(t, &screen{20, 8}, 3*time.Second, command, "-w")

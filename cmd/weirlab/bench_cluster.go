@@ -134,7 +134,7 @@ func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Dur
 		return nil, err
 	}
 	defer l.Close()
-	go tellAddress(l)
+	go reportAddress(l)
 	var out []time.Duration
 	for i := range changes {
 		if rested {
@@ -186,8 +186,8 @@ func (r *room) meets(ctx context.Context, addr string) (string, error) {
 	return string(text), err
 }
 
-// tellAddress answers each client with the address that it has reached.
-func tellAddress(l net.Listener) {
+// reportAddress answers each client with the address that it has reached.
+func reportAddress(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {

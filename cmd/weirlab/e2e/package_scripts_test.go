@@ -197,15 +197,15 @@ func debUnderSystemd(t *testing.T, p *packages) {
 	if asked := c.asked(t); asked != "stop weir.service" {
 		t.Errorf("when it is removed systemd is asked to %q", asked)
 	}
-	c.mustTell(t, out)
+	c.mustPrint(t, out)
 	c.mustHave(t, "after remove", keptProgram, "var/lib/weir-removed/etc/conf.d/web.toml", usersOwn, someState)
 	out = c.must(t, "dpkg", "--purge", "weir")
 	c.mustNotHave(t, "after purge", "etc/weir", "var/lib/weir", "var/lib/weir-removed", enabledLink)
 	t.Log(out)
 }
 
-// mustTell searches for the texts that an operator needs who has removed weir, and how to end it.
-func (c chroot) mustTell(t testing.TB, said string) {
+// mustPrint searches for the texts that an operator needs who has removed weir, and how to end it.
+func (c chroot) mustPrint(t testing.TB, said string) {
 	t.Helper()
 	for _, want := range []string{"What is left in the kernel:", "the kernel ", "/var/lib/weir-removed/weir cleanup --config /var/lib/weir-removed/etc/weir.toml", "/var/lib/weir"} {
 		if !strings.Contains(said, want) {
@@ -291,7 +291,7 @@ func rpmUnderSystemd(t *testing.T, p *packages) {
 	if asked := c.asked(t); asked != "stop weir.service" {
 		t.Errorf("when it is removed systemd is asked to %q", asked)
 	}
-	c.mustTell(t, out)
+	c.mustPrint(t, out)
 	c.mustHave(t, "after erase", keptProgram, usersOwn, someState, "etc/weir/weir.toml.rpmsave")
 	c.mustNotHave(t, "after erase", "usr/bin/weir", enabledLink)
 }

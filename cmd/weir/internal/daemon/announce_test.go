@@ -54,7 +54,7 @@ func TestRoutesComeAfterTheKernelAndGoBeforeIt(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsForRoutersThatAreNotThere(t *testing.T) {
+func TestMissingRoutersDelayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, h, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 		b.pass(t)
@@ -127,7 +127,7 @@ func TestADrainAsksThenWithdrawsAndSurvives(t *testing.T) {
 	})
 }
 
-func TestASpeakerThatCantBeginIsTriedAgain(t *testing.T) {
+func TestASpeakerThatCannotStartIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, h, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 		h.fail = errors.New("port 179 is taken")
@@ -150,7 +150,7 @@ func TestASpeakerThatCantBeginIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestRoutersHearNothingBeforeTheBoxIsReady(t *testing.T) {
+func TestRoutersGetNothingBeforeTheBoxIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, h, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 		b.passes.progress.ready = false

@@ -218,7 +218,7 @@ func TestGuardIgnoresDeletionsOfAChangedBlock(t *testing.T) {
 	})
 }
 
-func TestTheOwnNodeSaysWhereNodePortsAre(t *testing.T) {
+func TestTheOwnNodeSetsTheNodePortAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLand(t, calm)
 		cfgs := blocks("prod", "stage")

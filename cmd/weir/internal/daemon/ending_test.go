@@ -91,7 +91,7 @@ func TestAFleetWithoutRoutersDrains(t *testing.T) {
 	})
 }
 
-func TestADaemonThatIsToldToEnd(t *testing.T) {
+func TestADaemonEndsOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 		ctx, cancel := context.WithCancel(t.Context())

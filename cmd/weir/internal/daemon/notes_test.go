@@ -14,7 +14,7 @@ import (
 )
 
 // A pass that changes no Notes costs nothing for them, however many there are.
-func TestNotesAreMadeAnewWhenTheyChange(t *testing.T) {
+func TestNotesAreUpdatedWhenTheyChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, l := fakeBox(t, nil)
 		b.sources.probes = kube.NewHealthPorts(b.log, func() bool { return true })

@@ -16,7 +16,7 @@ import (
 	"weir/lb"
 )
 
-func TestAPlanTellsOfRoutes(t *testing.T) {
+func TestAPlanHasRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`)+`
 [[service]]

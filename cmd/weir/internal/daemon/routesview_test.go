@@ -71,7 +71,7 @@ ports = [80]
 backends = []
 `
 
-func TestWhatRoutersHearIsShown(t *testing.T) {
+func TestAdvertisedRoutesAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, h, _ := speakerBox(t, twoRouters)
 		b.loops(t)

@@ -132,7 +132,7 @@ func (w *tower) await(t *testing.T, what, prefix string) {
 }
 
 // The whole way, with real sessions: what the kernel serves is what a router has.
-func TestARouterHearsWhatTheKernelServes(t *testing.T) { // not beside another Speaker
+func TestARouterGetsTheServedRoutes(t *testing.T) { // not beside another Speaker
 	router := newTower(t)
 	toml := fmt.Sprintf(`
 [bgp]
@@ -186,7 +186,7 @@ connect_retry = "2s"
 
 // A port that another speaker has makes the box degraded, and nothing else; once it is
 // free it is taken.
-func TestAPortThatIsTakenIsSaidAndTakenLater(t *testing.T) { // not beside another Speaker
+func TestAUsedPortIsReportedAndRetried(t *testing.T) { // not beside another Speaker
 	l, err := net.Listen("tcp", netip.AddrPortFrom(boxEnd, 0).String())
 	if err != nil {
 		t.Fatal(err)

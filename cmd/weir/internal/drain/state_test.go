@@ -8,7 +8,7 @@ import (
 	"weir/bgp/advertise"
 )
 
-func TestADrainWhoseClockIsWrongEnds(t *testing.T) {
+func TestADrainEndsDespiteAWrongClock(t *testing.T) {
 	t.Parallel()
 	delay := 10 * time.Second
 	for _, tt := range []struct {

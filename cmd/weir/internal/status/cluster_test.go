@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestServicesTellTheKindsOfVIPs(t *testing.T) {
+func TestServicesShowTheKindsOfVIPs(t *testing.T) {
 	var b bytes.Buffer
 	Services{Frontends: []Frontend{
 		{Service: "prod/shop/web", Kind: "LoadBalancer", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheduler: "rr"},

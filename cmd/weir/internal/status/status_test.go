@@ -133,7 +133,7 @@ UDP  00:05   UDP          [fd01::2]:5000  [2001:db8:2::10]:53  [fd02::11]:53
 }
 
 // What scripts read: JSON and YAML have the same content, and lists are never null.
-func TestJSONAndYAMLSayTheSame(t *testing.T) {
+func TestJSONAndYAMLAgree(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		doc  Tabler

@@ -224,7 +224,7 @@ func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
 }
 
 // A listener that breaks off costs no reading more than one that stays, and spoils it for no other.
-func TestWhoBreaksOffSpoilsNoReading(t *testing.T) {
+func TestAnAbortedRequestKeepsTheReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		box := &fakeBox{box: healthy(), doc: many(3, 2), took: time.Second}
 		p := New(box)

@@ -92,7 +92,7 @@ func TestEveryProblemHasAdvice(t *testing.T) {
 	}
 }
 
-func TestNotesSayWhatToDo(t *testing.T) {
+func TestNotesHaveAdvice(t *testing.T) {
 	if len(meanings()) < 20 {
 		t.Fatalf("notes.md has %d reasons", len(meanings()))
 	}

@@ -67,7 +67,7 @@ func TestPagesAreCompleteWithoutJavaScript(t *testing.T) {
 }
 
 // Names, messages and errors come from clusters, routers and backends.
-func TestWhatOthersSayIsText(t *testing.T) {
+func TestForeignTextIsEscaped(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>'` + "\u202e\x00\xff"
 	b := troubled()
 	doc := many(3, 1)

@@ -231,7 +231,7 @@ func TestFlowCountsLostDatagrams(t *testing.T) {
 	}
 }
 
-func TestEventuallyTellsTheLastError(t *testing.T) {
+func TestEventuallyReturnsTheLastError(t *testing.T) {
 	n := 0
 	_, err := Eventually(t.Context(), time.Minute, func(context.Context) error {
 		if n++; n < 3 {

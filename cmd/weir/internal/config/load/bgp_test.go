@@ -88,9 +88,9 @@ func TestFamiliesOfAPeerAreServed(t *testing.T) {
 	}
 }
 
-// TestPasswordsAreNeverSaid shows that no message, however wrong the file is, and
+// TestPasswordsAreNeverPrinted shows that no message, however wrong the file is, and
 // no printing of a configuration has anything of a password.
-func TestPasswordsAreNeverSaid(t *testing.T) {
+func TestPasswordsAreNeverPrinted(t *testing.T) {
 	const secret = "tr0ub4dor"
 	for _, tt := range []struct{ name, file, want string }{
 		{"good", secret + "\n", ""},

@@ -185,7 +185,7 @@ func TestSchedulerFlags(t *testing.T) {
 	}
 }
 
-func TestDHDoesNotDrainUnlessToldTo(t *testing.T) {
+func TestDHDrainsOnlyWhenConfigured(t *testing.T) {
 	const svc = "[[service]]\nname = \"a\"\nvips = [\"192.0.2.1\"]\nports = [1]\n"
 	for _, tt := range []struct {
 		name, toml string
@@ -380,7 +380,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-func TestAKeyThatNeedsARestartSaysWhichOne(t *testing.T) {
+func TestAKeyThatNeedsARestartIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ toml, want string }{
 		{"[daemon]\npage_listen = \"\"\nlog_format = \"json\"\n",

@@ -46,7 +46,7 @@ func TestSloppyTCP(t *testing.T) {
 	}
 }
 
-func TestSloppyTCPIsLeftToWhoeverManagesSysctls(t *testing.T) {
+func TestSloppyTCPIsLeftToTheManagerOfSysctls(t *testing.T) {
 	c := parseWith(t, keyFiles, "[kernel]\nsloppy_tcp = true\nmanage_sysctls = false\n")
 	told := slices.ContainsFunc(c.Warnings, func(p source.Problem) bool { return strings.Contains(p.String(), "net.ipv4.vs.sloppy_tcp") })
 	if !c.Kernel.SloppyTCP || !told || len(c.Base().Sysctls) > 0 {

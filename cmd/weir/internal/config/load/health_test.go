@@ -36,7 +36,7 @@ func down(addr string) lb.Health {
 
 var addrs = cmp.Comparer(func(x, y netip.AddrPort) bool { return x == y })
 
-func TestServicesWhoseBackendsChangeKeepTheirHealthDuringAReload(t *testing.T) {
+func TestChangedBackendsKeepTheirHealthDuringAReload(t *testing.T) {
 	t.Parallel()
 	running := parse(t, twoServices)
 	next := parse(t, `

@@ -21,7 +21,7 @@ func explained(t *testing.T, name string) string {
 	return b.String()
 }
 
-func TestExplainTellsAllOfAKey(t *testing.T) {
+func TestExplainPrintsAllOfAKey(t *testing.T) {
 	for _, tt := range []struct{ name, want string }{
 		{"kernel.sync_period", `kernel.sync_period  <duration>
     default: "10s"; range: 1s to 24h; unit: ms, s, m, h

@@ -135,7 +135,7 @@ func TestProcessesAndMemory(t *testing.T) {
 	}
 }
 
-func TestNetworkdKeepsWhatTheLastFileSays(t *testing.T) {
+func TestTheLastFileOfNetworkdCounts(t *testing.T) {
 	for want, files := range map[bool]map[string]string{
 		true:  {"etc/systemd/networkd.conf": "[Network]\nManageForeignRoutes=yes\n", "etc/systemd/networkd.conf.d/weir.conf": "[Network]\nManageForeignRoutes = no\n"},
 		false: {"etc/systemd/networkd.conf": "#ManageForeignRoutes=no\n"},
@@ -202,7 +202,7 @@ func TestAPISkewIsReadOfItsDate(t *testing.T) {
 	}
 }
 
-func TestDialTellsRefusedFromSilent(t *testing.T) {
+func TestDialDistinguishesRefusedFromSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

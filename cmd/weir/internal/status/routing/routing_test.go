@@ -107,7 +107,7 @@ Withheld (3):
 	}
 }
 
-func TestWhoIsUp(t *testing.T) {
+func TestSessionsThatAreUp(t *testing.T) {
 	if neighbors.Up() {
 		t.Error("tor2 is down")
 	}
