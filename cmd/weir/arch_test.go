@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"github.com/pelletier/go-toml/v2":                {"weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/config/schema"},
 	"github.com/pelletier/go-toml/v2/unstable":       {"weir/cmd/weir/internal/config/source"},
-	"github.com/prometheus/client_golang/prometheus": {"weir/cmd/weir/internal/daemon", "weir/cmd/weir/internal/metrics"},
+	"github.com/prometheus/client_golang/prometheus": {"weir/cmd/weir/internal/metrics"},
 	"github.com/coreos/go-systemd/v22/daemon":        {"weir/cmd/weir/internal/supervise"},
 	"github.com/hashicorp/memberlist":                {"weir/cluster"},
 	"github.com/osrg/gobgp/v4/pkg/server":            {"weir/bgp"},
