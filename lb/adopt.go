@@ -19,7 +19,7 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 
 // meet records foreign virtual servers and the box's own addresses, and
 // plans the Services again that they concern. It tells whether addresses have moved.
-func (m *model) meet(foreign map[Frontend]bool, hosts map[netip.Addr]string) (moved bool) {
+func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) (moved bool) {
 	concerned := func(f Frontend) bool {
 		return foreign[f] != m.facts.Foreign[f] || hosts[f.Addr] != m.facts.HostAddrs[f.Addr]
 	}
@@ -27,7 +27,7 @@ func (m *model) meet(foreign map[Frontend]bool, hosts map[netip.Addr]string) (mo
 	if moved || !maps.Equal(foreign, m.facts.Foreign) {
 		for id, svc := range m.catalog.services {
 			// An address of the box in a pool concerns all of the pool.
-			if moved && (len(m.facts.Pools) > 0 || svc.asksHost()) || slices.ContainsFunc(svc.Frontends(), concerned) {
+			if moved && (len(m.facts.Pools) > 0 || svc.usesHostAddrs()) || slices.ContainsFunc(svc.Frontends(), concerned) {
 				m.dirty[id] = struct{}{}
 			}
 		}
@@ -35,8 +35,8 @@ func (m *model) meet(foreign map[Frontend]bool, hosts map[netip.Addr]string) (mo
 	before := m.facts.HostAddrs
 	m.facts.Foreign, m.facts.HostAddrs = foreign, hosts
 	if moved {
-		m.catalog.meet(hosts, m.facts.Taken, m.dirty)
-		m.concern(m.movedVIPs(before, hosts))
+		m.catalog.setHosts(hosts, m.facts.Taken, m.dirty)
+		m.replanBackends(m.movedVIPs(before, hosts))
 	}
 	return moved
 }
@@ -44,18 +44,18 @@ func (m *model) meet(foreign map[Frontend]bool, hosts map[netip.Addr]string) (mo
 // asksHost tells whether the plan of s depends on the box's own addresses, beside
 // its VIPs: where its NodePorts are, whether its ranges admit the box, and whether
 // a backend is the box.
-func (s Service) asksHost() bool {
+func (s Service) usesHostAddrs() bool {
 	return s.Restricted || s.Apart || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
 
 // knows tells whether this process has written the object or wants it.
-func (m *model) knows(id Object) bool {
+func (m *model) manages(id Object) bool {
 	return m.have.Has(id) || m.want.Has(id)
 }
 
 // runs tells whether a synchronization daemon is weir's: one that this process has
 // started or would. Nothing in the kernel tells who has.
-func (m *model) runs(o SyncDaemon) bool {
+func (m *model) managesDaemon(o SyncDaemon) bool {
 	wanted, _ := m.want.Get(o)
 	held, _ := m.have.Get(o)
 	return held == o || wanted == o
@@ -67,7 +67,7 @@ func (m *model) owns(v *virtual) bool {
 	if held := m.have.fronts[v.at]; held != nil && held.serves {
 		return true
 	}
-	if v.at.Mark == 0 && holding(m.facts.Exclude, v.at.Addr) >= 0 {
+	if v.at.Mark == 0 && indexContaining(m.facts.Exclude, v.at.Addr) >= 0 {
 		return false
 	}
 	for _, s := range records {

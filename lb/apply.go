@@ -75,7 +75,7 @@ func (p *pass) applyStep(ctx context.Context, ops []Op) {
 		op := ops[i]
 		id := op.Object.ID()
 		p.routes.touch(op.Object)
-		p.have.audit.note(id)
+		p.have.audit.recordChange(id)
 		if err != nil {
 			p.fail(op, err)
 			continue

@@ -22,18 +22,18 @@ import (
 // Of members, addresses and routes, which the kernel lists without such gaps, those that
 // changed since the reading began are believed until the next audit.
 type Audit struct {
-	expected Table // the frontends that were believed when it began
-	obs      Observation
-	differ   []Frontend // where obs is another than expected
-	only     []Frontend // to be read again; empty is the whole kernel
-	err      error
+	expected  Table // the frontends that were believed when it began
+	obs       Observation
+	differing []Frontend // where obs is another than expected
+	only      []Frontend // to be read again; empty is the whole kernel
+	err       error
 
 	// Of what changed since it began: the IDs, and of virtual and real servers in which
 	// reading.
 	changed map[Object]struct{}
 	servers map[Frontend]int
 	reading int              // how many came before this one
-	again   map[Frontend]int // in which reading a frontend was read by itself, the last time
+	reread  map[Frontend]int // in which reading a frontend was read by itself, the last time
 }
 
 // errUnread is the error of an audit that was not read to its end.
@@ -52,7 +52,7 @@ func (r *Reconciler) BeginAudit() *Audit {
 	}
 	r.have.audit = &Audit{
 		expected: Table{fronts: maps.Clone(r.have.fronts)}, err: errUnread,
-		changed: map[Object]struct{}{}, servers: map[Frontend]int{}, again: map[Frontend]int{},
+		changed: map[Object]struct{}{}, servers: map[Frontend]int{}, reread: map[Frontend]int{},
 	}
 	return r.have.audit
 }
@@ -76,12 +76,12 @@ func (a *Audit) Read(ctx context.Context, k Kernel) {
 	t.settle()
 	for f, v := range t.fronts {
 		if before := a.expected.fronts[f]; v != before && (before == nil || !v.equal(before)) {
-			a.differ = append(a.differ, f)
+			a.differing = append(a.differing, f)
 		}
 	}
 	for f := range a.expected.fronts {
 		if t.fronts[f] == nil {
-			a.differ = append(a.differ, f)
+			a.differing = append(a.differing, f)
 		}
 	}
 	a.err = nil
@@ -102,7 +102,7 @@ func (a *Audit) replace(read *Table, only []Frontend) {
 }
 
 // note records that this process alters an object. A nil Audit records nothing.
-func (a *Audit) note(id Object) {
+func (a *Audit) recordChange(id Object) {
 	if a == nil {
 		return
 	}
@@ -116,9 +116,9 @@ func (a *Audit) note(id Object) {
 }
 
 // concerned gives the frontends of which something may be other than believed.
-func (a *Audit) concerned() map[Frontend]struct{} {
-	out := make(map[Frontend]struct{}, len(a.differ))
-	for _, f := range a.differ {
+func (a *Audit) affected() map[Frontend]struct{} {
+	out := make(map[Frontend]struct{}, len(a.differing))
+	for _, f := range a.differing {
 		out[f] = struct{}{}
 	}
 	for f := range a.servers {
@@ -137,9 +137,9 @@ func (a *Audit) suspects(m *model) (out []Frontend) {
 	if !m.have.adopted {
 		return nil // nothing was believed, and nothing changed
 	}
-	for f := range a.concerned() {
+	for f := range a.affected() {
 		changed, any := a.servers[f]
-		if again, ok := a.again[f]; ok && (!any || changed < again) {
+		if again, ok := a.reread[f]; ok && (!any || changed < again) {
 			continue
 		}
 		v := a.obs.Objects.fronts[f]
@@ -165,7 +165,7 @@ func (r *Reconciler) Reread(a *Audit) bool {
 	a.reading++
 	a.only, a.err = suspects, errUnread
 	for _, f := range suspects {
-		a.again[f] = a.reading
+		a.reread[f] = a.reading
 	}
 	return true
 }
@@ -206,7 +206,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		}
 	}
 	foreign := map[Frontend]bool{}
-	for f := range a.concerned() {
+	for f := range a.affected() {
 		v := a.merge(f, r.have.fronts[f])
 		if (v.serves || len(v.reals) > 0) && !r.owns(v) {
 			if v.serves {
@@ -254,7 +254,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		r.full = true // what is held back is counted anew
 		clear(r.orphans.held)
 	}
-	if r.meet(foreign, a.obs.HostAddrs) {
+	if r.setHost(foreign, a.obs.HostAddrs) {
 		r.drains.cut()
 	}
 	slices.SortFunc(drift, Compare)
@@ -296,11 +296,11 @@ func (a *Audit) merge(f Frontend, before *virtual) *virtual {
 func (m *model) foreignOnLinks(read *Table, o Object) bool {
 	switch o := o.(type) {
 	case Address:
-		foreign := read.addrs[o.Addr] == hasAddress && !m.knows(o)
+		foreign := read.addrs[o.Addr] == hasAddress && !m.manages(o)
 		m.have.others = m.have.others || foreign
 		return foreign
 	case SyncDaemon:
-		return !m.runs(o)
+		return !m.managesDaemon(o)
 	}
 	return false
 }

@@ -20,7 +20,7 @@ import (
 
 // bars says why packets for an address must not be given to it as a backend: "" if
 // they may.
-func (f *Facts) bars(a netip.Addr, apart bool) string {
+func (f *Facts) refusal(a netip.Addr, apart bool) string {
 	dev, own := f.HostAddrs[a]
 	switch {
 	case own && apart:
@@ -29,7 +29,7 @@ func (f *Facts) bars(a netip.Addr, apart bool) string {
 		return ""
 	case a == anchorFrontend(FamilyOf(a)).Addr:
 		return "an address that weir has for itself"
-	case f.vips[a] > 0 && holding(f.Exclude, a) < 0:
+	case f.vips[a] > 0 && indexContaining(f.Exclude, a) < 0:
 		return "a VIP of this box"
 	}
 	for _, pool := range f.Pools {
@@ -44,7 +44,7 @@ func (f *Facts) bars(a netip.Addr, apart bool) string {
 }
 
 // holding gives the first of nets that holds an address, -1 if none does.
-func holding(nets []netip.Prefix, a netip.Addr) int {
+func indexContaining(nets []netip.Prefix, a netip.Addr) int {
 	for i, n := range nets {
 		if n.Contains(a) {
 			return i
@@ -56,13 +56,13 @@ func holding(nets []netip.Prefix, a netip.Addr) int {
 // concern plans the Services again that have one of addrs as a backend, after it has
 // become a VIP or is none any more. Hardly ever is a VIP anybody's backend; if it is,
 // all Services are looked through for whose.
-func (m *model) concern(addrs map[netip.Addr]struct{}) {
+func (m *model) replanBackends(addrs map[netip.Addr]struct{}) {
 	if !m.catalog.anyBackend(addrs) {
 		return
 	}
 	in := func(a netip.Addr) bool { _, ok := addrs[a]; return ok }
 	for id, svc := range m.catalog.services {
-		if _, dirty := m.dirty[id]; !dirty && svc.reaches(in) {
+		if _, dirty := m.dirty[id]; !dirty && svc.hasBackendIn(in) {
 			m.dirty[id] = struct{}{}
 		}
 	}
@@ -92,8 +92,8 @@ func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
 }
 
 // reaches tells whether s has a backend whose address is in a set.
-func (s Service) reaches(in func(netip.Addr) bool) bool {
-	for a := range s.reached() {
+func (s Service) hasBackendIn(in func(netip.Addr) bool) bool {
+	for a := range s.backendAddrs() {
 		if in(a) {
 			return true
 		}
@@ -102,7 +102,7 @@ func (s Service) reaches(in func(netip.Addr) bool) bool {
 }
 
 // reached gives the addresses of all backends and fallbacks of s.
-func (s Service) reached() iter.Seq[netip.Addr] {
+func (s Service) backendAddrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, p := range s.Ports {
 			for _, be := range p.Backends {

@@ -262,15 +262,15 @@ func TestVIPThatStaysConcernsNobody(t *testing.T) {
 	s := newStory(t)
 	s.create()
 	s.Update(Update{Source: "static", Put: []Service{lender()}})
-	if got := slices.Collect(maps.Keys(s.catalog.moved)); !slices.Equal(got, []netip.Addr{be2.Addr()}) {
+	if got := slices.Collect(maps.Keys(s.catalog.changedVIPs)); !slices.Equal(got, []netip.Addr{be2.Addr()}) {
 		t.Errorf("moved %v", got)
 	}
 	mustSync(t, s.Reconciler, s.now)
 	changed := lender()
 	changed.Keep = true
 	s.Update(Update{Source: "static", Put: []Service{changed}})
-	if len(s.catalog.moved) > 0 {
-		t.Errorf("moved %v, and the Service has just another policy", s.catalog.moved)
+	if len(s.catalog.changedVIPs) > 0 {
+		t.Errorf("moved %v, and the Service has just another policy", s.catalog.changedVIPs)
 	}
 }
 

@@ -29,29 +29,29 @@ type Update struct {
 // then the one whose ServiceID sorts first. The zero Catalog is not usable; make
 // one with NewCatalog.
 type Catalog struct {
-	services map[ServiceID]Service
-	claims   map[Frontend][]ServiceID
-	synced   map[string]bool
-	of       map[string]int
-	vips     map[netip.Addr]int
-	moved    map[netip.Addr]struct{} // in vips and not, or not and is, since somebody cleared it
-	backends map[uint32]uint32       // how many have an address of this hash
-	probes   map[ServiceID]HealthCheck
-	hosts    map[netip.Addr]string // the box's own: no Foreign VIP claims one
+	services    map[ServiceID]Service
+	claims      map[Frontend][]ServiceID
+	synced      map[string]bool
+	of          map[string]int
+	vips        map[netip.Addr]int
+	changedVIPs map[netip.Addr]struct{} // in vips and not, or not and is, since somebody cleared it
+	backends    map[uint32]uint32       // how many have an address of this hash
+	probes      map[ServiceID]HealthCheck
+	hosts       map[netip.Addr]string // the box's own: no Foreign VIP claims one
 }
 
 // NewCatalog makes a Catalog that waits for the given sources: until each of
 // them has synced once, Synced is false.
 func NewCatalog(sources ...string) *Catalog {
 	c := &Catalog{
-		services: map[ServiceID]Service{},
-		claims:   map[Frontend][]ServiceID{},
-		synced:   map[string]bool{},
-		of:       map[string]int{},
-		vips:     map[netip.Addr]int{},
-		moved:    map[netip.Addr]struct{}{},
-		backends: map[uint32]uint32{},
-		probes:   map[ServiceID]HealthCheck{},
+		services:    map[ServiceID]Service{},
+		claims:      map[Frontend][]ServiceID{},
+		synced:      map[string]bool{},
+		of:          map[string]int{},
+		vips:        map[netip.Addr]int{},
+		changedVIPs: map[netip.Addr]struct{}{},
+		backends:    map[uint32]uint32{},
+		probes:      map[ServiceID]HealthCheck{},
 	}
 	for _, s := range sources {
 		c.synced[s] = false
@@ -186,7 +186,7 @@ func (c *Catalog) refused(v VIP) bool {
 
 // meet takes in which addresses are the box's own, and what that means for who
 // claims them.
-func (c *Catalog) meet(hosts map[netip.Addr]string, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+func (c *Catalog) setHosts(hosts map[netip.Addr]string, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
 	var again []Service
 	for id, s := range c.services {
 		if slices.ContainsFunc(s.VIPs, func(v VIP) bool { _, own := hosts[v.Addr]; return v.Foreign && own != c.refused(v) }) {
@@ -217,7 +217,7 @@ func (c *Catalog) count(s Service, n int) {
 			c.toggle(v.Addr)
 		}
 	}
-	for a := range s.reached() {
+	for a := range s.backendAddrs() {
 		h := hashOf(a)
 		if c.backends[h] += uint32(n); c.backends[h] == 0 { // -1 wraps around
 			delete(c.backends, h)
@@ -244,11 +244,11 @@ func hashOf(a netip.Addr) uint32 {
 // toggle takes in that an address has become a VIP, or is none any more. One that
 // went and came back is as it was.
 func (c *Catalog) toggle(a netip.Addr) {
-	if _, ok := c.moved[a]; ok {
-		delete(c.moved, a)
+	if _, ok := c.changedVIPs[a]; ok {
+		delete(c.changedVIPs, a)
 		return
 	}
-	c.moved[a] = struct{}{}
+	c.changedVIPs[a] = struct{}{}
 }
 
 // contest settles who has f.
@@ -283,7 +283,7 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 // younger Service was given.
 func (c *Catalog) rank(f Frontend, a, b ServiceID) int {
 	x, y := c.services[a], c.services[b]
-	if wx, wy := x.brings(f.Addr), y.brings(f.Addr); wx != wy {
+	if wx, wy := x.onlyExternal(f.Addr), y.onlyExternal(f.Addr); wx != wy {
 		if wx {
 			return 1
 		}
@@ -293,7 +293,7 @@ func (c *Catalog) rank(f Frontend, a, b ServiceID) int {
 }
 
 // brings tells whether an address is an external IP of s and nothing else of it.
-func (s Service) brings(a netip.Addr) bool {
+func (s Service) onlyExternal(a netip.Addr) bool {
 	brings := false
 	for _, v := range s.VIPs {
 		if v.Addr == a {

@@ -75,7 +75,7 @@ func (r *Reconciler) consistent(t *testing.T) {
 				vips[v.Addr]++
 			}
 		}
-		for a := range s.reached() {
+		for a := range s.backendAddrs() {
 			backends[hashOf(a)]++
 		}
 		for _, f := range r.catalog.claimed(s) {

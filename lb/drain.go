@@ -73,7 +73,7 @@ func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	if !ds.have.Has(id) || over || !f.Proto.Connections() {
 		return
 	}
-	if !deadline.After(now) || ds.facts.bars(rs.Addr.Addr(), false) != "" {
+	if !deadline.After(now) || ds.facts.refusal(rs.Addr.Addr(), false) != "" {
 		ds.over[id] = struct{}{}
 		return
 	}
@@ -271,7 +271,7 @@ func (ds *drains) cut() {
 	for f, servers := range ds.servers {
 		before := len(servers)
 		for addr := range servers {
-			if ds.facts.bars(addr.Addr(), false) != "" {
+			if ds.facts.refusal(addr.Addr(), false) != "" {
 				ds.over[RealServer{Frontend: f, Addr: addr}] = struct{}{}
 				delete(servers, addr)
 			}
@@ -281,7 +281,7 @@ func (ds *drains) cut() {
 		}
 	}
 	for id := range ds.orphans.held {
-		if rs, ok := id.(RealServer); ok && ds.facts.bars(rs.Addr.Addr(), false) != "" {
+		if rs, ok := id.(RealServer); ok && ds.facts.refusal(rs.Addr.Addr(), false) != "" {
 			ds.touched[id] = struct{}{}
 		}
 	}

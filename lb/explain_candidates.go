@@ -90,8 +90,8 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
 	case slices.Contains(cs.svc.Fallback, be.Addr) && !lost:
 		return "it is the fallback, for when too few others are up"
-	case cs.facts.bars(be.Addr.Addr(), cs.svc.Apart) != "":
-		return "it is " + cs.facts.bars(be.Addr.Addr(), cs.svc.Apart)
+	case cs.facts.refusal(be.Addr.Addr(), cs.svc.Apart) != "":
+		return "it is " + cs.facts.refusal(be.Addr.Addr(), cs.svc.Apart)
 	case !be.Scope.In(cs.local()) && cs.local():
 		return "it is not on this node, or not for a traffic policy of Local"
 	case !be.Scope.In(cs.local()):

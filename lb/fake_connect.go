@@ -57,7 +57,7 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 		if !ok || rs.Weight == 0 {
 			continue
 		}
-		if face.Mark != 0 && !vs.meets(f.Port, rs) {
+		if face.Mark != 0 && !vs.matchesPort(f.Port, rs) {
 			return Outcome{Fate: Refused} // some clients are
 		}
 		out.Backends = append(out.Backends, rs.Addr)

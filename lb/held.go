@@ -34,7 +34,7 @@ type held struct {
 
 // record takes down what the kernel holds of an ID; nil is nothing.
 func (h *held) record(id, o Object) {
-	h.audit.note(id)
+	h.audit.recordChange(id)
 	if f, ok := frontendOf(id); ok && id.kind() != kindMember {
 		if h.unread == nil {
 			h.unread = map[Frontend]struct{}{}

@@ -233,7 +233,7 @@ func (ms *marks) leads(f Frontend) []Object {
 
 // concerned gives the Services that an ID is of, or was, as far as that is known.
 // owner is who wants it.
-func (ms *marks) concerned(id Object, owner *Owner) []ServiceID {
+func (ms *marks) servicesOf(id Object, owner *Owner) []ServiceID {
 	var out []ServiceID
 	if owner != nil {
 		out = append(out, owner.Service)

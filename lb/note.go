@@ -120,7 +120,7 @@ func (r *Reconciler) Unfinished() map[ServiceID]Reason {
 	out := map[ServiceID]Reason{}
 	owners := r.failed.owners(r.want)
 	for id := range r.failed.of {
-		for _, s := range r.marks.concerned(id, owners(id)) {
+		for _, s := range r.marks.servicesOf(id, owners(id)) {
 			out[s] = Failed
 		}
 	}

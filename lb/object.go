@@ -136,7 +136,7 @@ type VirtualServer struct {
 
 // meets tells whether clients of a port that are led to a mark meet the port of a real
 // server.
-func (o VirtualServer) meets(port uint16, rs RealServer) bool {
+func (o VirtualServer) matchesPort(port uint16, rs RealServer) bool {
 	if o.Port != 0 {
 		port = o.Port
 	}

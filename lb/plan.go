@@ -133,7 +133,7 @@ func (p *planner) takesHost(vip VIP) bool {
 
 // mayServe tells whether f is this Service's to take.
 func (p *planner) mayServe(f Frontend) bool {
-	if i := holding(p.facts.Exclude, f.Addr); i >= 0 {
+	if i := indexContaining(p.facts.Exclude, f.Addr); i >= 0 {
 		p.note(Excluded, "%s is in %s of exclude_cidrs", f, p.facts.Exclude[i])
 		return false
 	}
@@ -181,7 +181,7 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	family := FamilyOf(f.Addr)
 	wide := 0
 	for _, be := range port.Backends {
-		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family && p.facts.bars(be.Addr.Addr(), p.svc.Apart) == "" {
+		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family && p.facts.refusal(be.Addr.Addr(), p.svc.Apart) == "" {
 			wide++
 		}
 	}
@@ -341,7 +341,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
 			continue
 		}
-		if why := p.facts.bars(be.Addr.Addr(), p.svc.Apart); why != "" {
+		if why := p.facts.refusal(be.Addr.Addr(), p.svc.Apart); why != "" {
 			p.note(NotAllowed, "backend %s is %s and is not used: it would be reached past the box's firewall", be.Addr, why)
 			continue
 		}

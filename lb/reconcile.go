@@ -38,12 +38,12 @@ type Options struct {
 // always an argument.
 type Reconciler struct {
 	*model
-	kernel  Kernel
-	opts    Options
-	notes   map[ServiceID][]Note
-	noted   uint64 // see NotesVersion
-	holding bool   // a guard did at the last Sync
-	planned Table  // of the Service that is being planned
+	kernel   Kernel
+	opts     Options
+	notes    map[ServiceID][]Note
+	noted    uint64 // see NotesVersion
+	guarding bool   // a guard did at the last Sync
+	planned  Table  // of the Service that is being planned
 
 	failed  failures
 	marks   marks
@@ -202,9 +202,9 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 		}
 	}
 	newPass(r, now, &rep).apply(ctx, ops)
-	holding := r.holding
-	r.holding = len(r.Held()) > 0
-	if troubled || len(r.failed.of) > 0 || holding || r.holding {
+	holding := r.guarding
+	r.guarding = len(r.Held()) > 0
+	if troubled || len(r.failed.of) > 0 || holding || r.guarding {
 		r.noted++
 	}
 	return rep, nil
@@ -281,10 +281,10 @@ func (r *Reconciler) Next() time.Time {
 // due plans what is dirty and gives the Ops to apply now.
 func (r *Reconciler) due(now time.Time) []Op {
 	r.guards.judge(now)
-	if len(r.catalog.moved) > 0 {
-		r.concern(r.catalog.moved)
+	if len(r.catalog.changedVIPs) > 0 {
+		r.replanBackends(r.catalog.changedVIPs)
 		r.drains.cut()
-		r.catalog.moved = map[netip.Addr]struct{}{}
+		r.catalog.changedVIPs = map[netip.Addr]struct{}{}
 	}
 	r.drains.unretire()
 	// In their order: that of the claims on what many of them share (state.go).
