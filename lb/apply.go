@@ -67,7 +67,7 @@ func (p *pass) apply(ctx context.Context, ops []Op) {
 	for f := range p.wrote {
 		p.have.share(&p.want.wanted, f)
 	}
-	p.failed.forget(p.settled)
+	p.failed.forget(p.applied)
 }
 
 func (p *pass) applyStep(ctx context.Context, ops []Op) {

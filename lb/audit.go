@@ -45,7 +45,7 @@ const rereadAtOnce = 64
 
 // BeginAudit begins an audit. It takes the place of one that has not ended.
 func (r *Reconciler) BeginAudit() *Audit {
-	r.have.settle()
+	r.have.resolve()
 	for f, v := range r.have.fronts {
 		v.share() // what changes from now on is a copy
 		r.have.share(&r.want.wanted, f)
@@ -73,7 +73,7 @@ func (a *Audit) Read(ctx context.Context, k Kernel) {
 	}
 	a.obs = obs
 	t := &a.obs.Objects
-	t.settle()
+	t.resolve()
 	for f, v := range t.fronts {
 		if before := a.expected.fronts[f]; v != before && (before == nil || !v.equal(before)) {
 			a.differing = append(a.differing, f)
@@ -90,7 +90,7 @@ func (a *Audit) Read(ctx context.Context, k Kernel) {
 // replace puts virtual and real servers of some frontends in the place of those that were
 // read before.
 func (a *Audit) replace(read *Table, only []Frontend) {
-	read.settle()
+	read.resolve()
 	t := &a.obs.Objects
 	for _, f := range only {
 		v := t.edit(f)

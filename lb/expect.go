@@ -14,11 +14,11 @@ import (
 type expectation struct {
 	fronts map[Frontend]*virtual
 	// came are those of fronts of which something came, and nothing else.
-	came map[Frontend]arrived
+	arrivals map[Frontend]arrival
 }
 
 // arrived is what came of a record.
-type arrived struct {
+type arrival struct {
 	serves bool
 	sets   uint32
 	n      int      // of reals and ranges
@@ -33,30 +33,30 @@ func Expecting(other *Table) Table {
 	if other == nil {
 		return Table{}
 	}
-	other.settle()
+	other.resolve()
 	return Table{
 		addrs:  make(map[netip.Addr]addrObjects, len(other.addrs)),
 		loops:  make(map[loop]uint32, len(other.loops)),
-		expect: expectation{other.fronts, make(map[Frontend]arrived, len(other.fronts))},
+		expect: expectation{other.fronts, make(map[Frontend]arrival, len(other.fronts))},
 	}
 }
 
 // expected takes down that o came, if that is just what is expected at f.
-func (t *Table) expected(f Frontend, o Object) bool {
+func (t *Table) arrivedAsExpected(f Frontend, o Object) bool {
 	v := t.expect.fronts[f]
 	if v == nil || t.fronts[f] != nil {
 		return false
 	}
-	got := t.expect.came[f]
+	got := t.expect.arrivals[f]
 	if !got.take(v, o) {
 		return false
 	}
-	t.expect.came[f] = got
+	t.expect.arrivals[f] = got
 	return true
 }
 
 // take takes down that an object of v came, and reports whether it is one.
-func (got *arrived) take(v *virtual, o Object) bool {
+func (got *arrival) take(v *virtual, o Object) bool {
 	switch o := o.(type) {
 	case VirtualServer:
 		got.serves = v.serves && v.virtualServer() == o
@@ -85,7 +85,7 @@ func (got *arrived) take(v *virtual, o Object) bool {
 	return false
 }
 
-func (got *arrived) mark(i int) {
+func (got *arrival) mark(i int) {
 	if got.has(i) {
 		return
 	}
@@ -100,7 +100,7 @@ func (got *arrived) mark(i int) {
 	got.more[i/64-1] |= 1 << (i % 64)
 }
 
-func (got *arrived) has(i int) bool {
+func (got *arrival) has(i int) bool {
 	if i < 64 {
 		return got.first&(1<<i) != 0
 	}
@@ -108,12 +108,12 @@ func (got *arrived) has(i int) bool {
 }
 
 // whole reports whether all of v came.
-func (got *arrived) whole(v *virtual) bool {
+func (got *arrival) whole(v *virtual) bool {
 	return got.serves == v.serves && bits.OnesCount32(got.sets) == bits.OnesCount32(v.sets) && got.n == len(v.reals)+len(v.ranges)
 }
 
 // of returns what came of v, as a record of its own.
-func (got *arrived) of(v *virtual) *virtual {
+func (got *arrival) of(v *virtual) *virtual {
 	out := &virtual{at: v.at, sets: got.sets}
 	if got.serves {
 		out.putServer(v.virtualServer())
@@ -135,26 +135,26 @@ func (got *arrived) of(v *virtual) *virtual {
 }
 
 // surprise gives up to expect f, and returns the record of what came; nil if nothing.
-func (t *Table) surprise(f Frontend) *virtual {
-	got, ok := t.expect.came[f]
+func (t *Table) stopExpecting(f Frontend) *virtual {
+	got, ok := t.expect.arrivals[f]
 	if !ok {
 		return nil
 	}
-	delete(t.expect.came, f)
+	delete(t.expect.arrivals, f)
 	return got.of(t.expect.fronts[f])
 }
 
 // settle ends the expectation.
-func (t *Table) settle() {
-	if t == nil || t.expect.came == nil {
+func (t *Table) resolve() {
+	if t == nil || t.expect.arrivals == nil {
 		return
 	}
 	e := t.expect
 	t.expect = expectation{}
 	if t.fronts == nil {
-		t.fronts = make(map[Frontend]*virtual, len(e.came))
+		t.fronts = make(map[Frontend]*virtual, len(e.arrivals))
 	}
-	for f, got := range e.came {
+	for f, got := range e.arrivals {
 		v := e.fronts[f]
 		if got.whole(v) {
 			t.fronts[f] = v.share()

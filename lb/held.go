@@ -15,7 +15,7 @@ type model struct {
 }
 
 // settled tells whether there is nothing left to do for an ID.
-func (m *model) settled(id Object) bool {
+func (m *model) applied(id Object) bool {
 	held, _ := m.have.Get(id)
 	wanted, _ := m.want.Get(id)
 	return held == wanted || wanted == nil && held.kind() == kindSysctl

@@ -197,7 +197,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	ops, rep.Held = r.orphans.hold(ops, r.catalog.Synced())
 	troubled := len(r.failed.of) > 0
 	if r.opts.Leaving != nil {
-		if gone := r.routes.leaving(ops); len(gone) > 0 {
+		if gone := r.routes.withdrawals(ops); len(gone) > 0 {
 			r.opts.Leaving(gone)
 		}
 	}

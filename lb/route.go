@@ -61,14 +61,14 @@ type routes struct {
 	of      map[ServiceID][]VIP
 	// told are those that Routes has given and that are not gone, and whether with
 	// somebody in Serves.
-	told map[netip.Addr]bool
+	reported map[netip.Addr]bool
 	// dirty may be others than Routes said last. All of them are claimed or told: where
 	// nobody calls Routes, it does not grow.
 	dirty map[netip.Addr]struct{}
 }
 
 func newRoutes(m *model) routes {
-	return routes{model: m, claimed: map[netip.Addr][]Serving{}, of: map[ServiceID][]VIP{}, told: map[netip.Addr]bool{}, dirty: map[netip.Addr]struct{}{}}
+	return routes{model: m, claimed: map[netip.Addr][]Serving{}, of: map[ServiceID][]VIP{}, reported: map[netip.Addr]bool{}, dirty: map[netip.Addr]struct{}{}}
 }
 
 // claim takes down which addresses a Service has now.
@@ -84,7 +84,7 @@ func (t *routes) claim(id ServiceID, vips []VIP) {
 				continue
 			}
 			delete(t.claimed, v.Addr)
-			if _, told := t.told[v.Addr]; !told {
+			if _, told := t.reported[v.Addr]; !told {
 				delete(t.dirty, v.Addr)
 			}
 		}
@@ -127,7 +127,7 @@ func (t *routes) touch(o Object) {
 
 func (t *routes) touchAddr(a netip.Addr) {
 	_, claimed := t.claimed[a]
-	if _, told := t.told[a]; claimed || told {
+	if _, told := t.reported[a]; claimed || told {
 		t.dirty[a] = struct{}{}
 	}
 }
@@ -154,12 +154,12 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 	var out []Route
 	var fresh []Route // that nobody was sent to until now
 	for _, a := range slices.SortedFunc(maps.Keys(r.routes.dirty), netip.Addr.Compare) {
-		route := r.routes.now(a)
-		if len(route.Serves) > 0 && !r.routes.told[a] {
+		route := r.routes.current(a)
+		if len(route.Serves) > 0 && !r.routes.reported[a] {
 			fresh = append(fresh, route)
 			continue
 		}
-		out = r.routes.tell(out, route)
+		out = r.routes.report(out, route)
 	}
 	if len(fresh) == 0 {
 		return out, nil
@@ -172,19 +172,19 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 		if missing[route.Addr] {
 			route = Route{Addr: route.Addr, Withheld: NotProgrammed}
 		}
-		out = r.routes.tell(out, route)
+		out = r.routes.report(out, route)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Addr.Compare(b.Addr) })
 	return out, nil
 }
 
 // tell adds a Route that is said now.
-func (t *routes) tell(out []Route, route Route) []Route {
+func (t *routes) report(out []Route, route Route) []Route {
 	delete(t.dirty, route.Addr)
 	if route.Withheld == Gone {
-		delete(t.told, route.Addr)
+		delete(t.reported, route.Addr)
 	} else {
-		t.told[route.Addr] = len(route.Serves) > 0
+		t.reported[route.Addr] = len(route.Serves) > 0
 	}
 	return append(out, route)
 }
@@ -197,7 +197,7 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (map[net
 	believed := map[Object]Object{}
 	for _, route := range fresh {
 		for _, s := range route.Serves {
-			for _, o := range t.at(s.Service, route.Addr) {
+			for _, o := range t.objectsAt(s.Service, route.Addr) {
 				switch f, _ := frontendOf(o); o.kind() {
 				case kindVirtualServer:
 					if _, unread := t.have.unread[f]; unread {
@@ -237,12 +237,12 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (map[net
 }
 
 // Route is how an address is now, as far as weir knows without reading the kernel.
-func (r *Reconciler) Route(a netip.Addr) Route { return r.routes.now(a) }
+func (r *Reconciler) Route(a netip.Addr) Route { return r.routes.current(a) }
 
-func (t *routes) now(a netip.Addr) Route {
+func (t *routes) current(a netip.Addr) Route {
 	route := Route{Addr: a, Withheld: Gone}
 	for _, s := range t.claimed[a] {
-		why := t.serves(s.Service, a)
+		why := t.withheld(s.Service, a)
 		if why == "" {
 			route.Serves = append(route.Serves, s)
 		}
@@ -255,7 +255,7 @@ func (t *routes) now(a netip.Addr) Route {
 }
 
 // at gives what a Service wants at an address, of the faces for clients outside.
-func (t *routes) at(id ServiceID, a netip.Addr) []Object {
+func (t *routes) objectsAt(id ServiceID, a netip.Addr) []Object {
 	var out []Object
 	for _, o := range t.want.Objects(Owner{Service: id}) {
 		if at, ok := addressOf(o); ok && at == a {
@@ -282,16 +282,16 @@ func addressOf(o Object) (netip.Addr, bool) {
 }
 
 // serves tells why a Service does not serve an address; "" is that it does.
-func (t *routes) serves(id ServiceID, a netip.Addr) Withheld {
-	objects := t.at(id, a)
+func (t *routes) withheld(id ServiceID, a netip.Addr) Withheld {
+	objects := t.objectsAt(id, a)
 	if !slices.ContainsFunc(objects, func(o Object) bool { return o.kind() == kindVirtualServer }) {
 		return NotServed
 	}
-	if !answers(objects) {
+	if !hasLiveBackend(objects) {
 		return NobodyAnswers
 	}
 	for _, o := range objects {
-		if !t.settled(o.ID()) {
+		if !t.applied(o.ID()) {
 			return NotProgrammed
 		}
 	}
@@ -303,7 +303,7 @@ func (t *routes) serves(id ServiceID, a netip.Addr) Withheld {
 
 // answers tells whether one of the frontends among objects has a backend that takes
 // new connections from outside.
-func answers(objects []Object) bool {
+func hasLiveBackend(objects []Object) bool {
 	for _, o := range objects {
 		if rs, ok := o.(RealServer); ok && rs.Weight > 0 && !slices.Contains(objects, Object(tuple(SetNoLocal, rs.Frontend))) {
 			return true
@@ -317,11 +317,11 @@ func answers(objects []Object) bool {
 func (t *routes) reachable(a netip.Addr) bool {
 	family := FamilyOf(a)
 	_, own := t.facts.HostAddrs[a]
-	if !own && t.have.local(a) == nil || !t.settled(Rules{family}) {
+	if !own && t.have.local(a) == nil || !t.applied(Rules{family}) {
 		return false
 	}
 	for _, s := range Sets() {
-		if !t.settled(IPSet{s, family}) {
+		if !t.applied(IPSet{s, family}) {
 			return false
 		}
 	}
@@ -330,17 +330,17 @@ func (t *routes) reachable(a netip.Addr) bool {
 
 // leaving gives the addresses that were said to serve somebody and will not when ops are
 // applied, sorted.
-func (t *routes) leaving(ops []Op) (gone []netip.Addr) {
-	if len(t.told) == 0 {
+func (t *routes) withdrawals(ops []Op) (gone []netip.Addr) {
+	if len(t.reported) == 0 {
 		return nil
 	}
 	seen := map[netip.Addr]bool{}
 	look := func(a netip.Addr) {
-		if seen[a] || !t.told[a] {
+		if seen[a] || !t.reported[a] {
 			return
 		}
 		seen[a] = true
-		if !slices.ContainsFunc(t.claimed[a], func(s Serving) bool { return answers(t.at(s.Service, a)) }) {
+		if !slices.ContainsFunc(t.claimed[a], func(s Serving) bool { return hasLiveBackend(t.objectsAt(s.Service, a)) }) {
 			gone = append(gone, a)
 		}
 	}

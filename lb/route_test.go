@@ -310,7 +310,7 @@ func TestWithoutAnybodyWhoAsksRoutesDoNotPileUp(t *testing.T) {
 		s.Update(Update{Source: "static", Delete: []ServiceID{svc.ID}, Synced: true})
 		mustSync(t, s.Reconciler, s.now)
 	}
-	if n := len(s.routes.dirty) + len(s.routes.claimed) + len(s.routes.told); n != 0 {
+	if n := len(s.routes.dirty) + len(s.routes.claimed) + len(s.routes.reported); n != 0 {
 		t.Errorf("%d addresses of Services that are gone", n)
 	}
 }

@@ -87,7 +87,7 @@ func NewTable(objects ...Object) *Table {
 
 // Get returns the object with an ID.
 func (t *Table) Get(id Object) (Object, bool) {
-	t.settle()
+	t.resolve()
 	if t == nil {
 		return nil, false
 	}
@@ -107,7 +107,7 @@ func (t *Table) Get(id Object) (Object, bool) {
 
 // Has reports whether there is an object with an ID.
 func (t *Table) Has(id Object) bool {
-	t.settle()
+	t.resolve()
 	if t == nil {
 		return false
 	}
@@ -131,7 +131,7 @@ func (t *Table) RealServer(f Frontend, backend netip.AddrPort) (RealServer, bool
 	if t == nil {
 		return RealServer{}, false
 	}
-	t.settle()
+	t.resolve()
 	return t.fronts[f].realServer(backend)
 }
 
@@ -140,12 +140,12 @@ func (t *Table) RealServer(f Frontend, backend netip.AddrPort) (RealServer, bool
 func (t *Table) Put(o Object) {
 	switch o := o.(type) {
 	case VirtualServer:
-		if t.expect.came != nil && t.expected(o.Frontend, o) {
+		if t.expect.arrivals != nil && t.arrivedAsExpected(o.Frontend, o) {
 			return
 		}
 		t.edit(o.Frontend).putServer(o)
 	case RealServer:
-		if t.expect.came == nil || !t.expected(o.Frontend, o) {
+		if t.expect.arrivals == nil || !t.arrivedAsExpected(o.Frontend, o) {
 			t.edit(o.Frontend).putReal(packReal(o))
 		}
 	case Address:
@@ -174,7 +174,7 @@ func (t *Table) Put(o Object) {
 func (t *Table) putMember(o Member) {
 	switch at, f := o.locate(); at {
 	case inFront:
-		if t.expect.came == nil || !t.expected(f, o) {
+		if t.expect.arrivals == nil || !t.arrivedAsExpected(f, o) {
 			t.edit(f).putMember(o)
 		}
 	case inAddrs:
@@ -222,7 +222,7 @@ func (t *Table) putAddr(a netip.Addr, has addrObjects) {
 
 // Delete takes the object with an ID out.
 func (t *Table) Delete(id Object) {
-	t.settle()
+	t.resolve()
 	switch at, f := locate(id); at {
 	case inFront:
 		if !t.fronts[f].has(id) {
@@ -258,7 +258,7 @@ func (t *Table) edit(f Frontend) *virtual {
 	fr := t.fronts[f]
 	switch {
 	case fr == nil:
-		if fr = t.surprise(f); fr == nil {
+		if fr = t.stopExpecting(f); fr == nil {
 			fr = &virtual{at: f}
 		}
 	case !fr.frozen:
@@ -288,7 +288,7 @@ func (t *Table) DropMembers(set IPSet) {
 
 // Counts returns the number of objects by Kind.
 func (t *Table) Counts() map[string]int {
-	t.settle()
+	t.resolve()
 	var n [numKinds]int
 	for _, fr := range t.fronts {
 		if fr.serves {

@@ -11,7 +11,7 @@ func (t *Table) All() iter.Seq[Object] {
 		if t == nil {
 			return
 		}
-		t.settle()
+		t.resolve()
 		for _, fr := range t.fronts {
 			for o := range fr.all() {
 				if !yield(o) {
@@ -51,7 +51,7 @@ func (t *Table) shared() iter.Seq[Object] {
 // Of returns the objects of one frontend, in their order.
 func (t *Table) Of(f Frontend) iter.Seq[Object] {
 	return func(yield func(Object) bool) {
-		if t.settle(); t != nil && t.fronts[f] != nil {
+		if t.resolve(); t != nil && t.fronts[f] != nil {
 			t.fronts[f].all()(yield)
 		}
 	}
@@ -60,7 +60,7 @@ func (t *Table) Of(f Frontend) iter.Seq[Object] {
 // RealServers returns all real servers, in no order.
 func (t *Table) RealServers() iter.Seq[RealServer] {
 	return func(yield func(RealServer) bool) {
-		t.settle()
+		t.resolve()
 		for f, fr := range t.fronts {
 			for _, r := range fr.reals {
 				if !yield(r.server(f)) {
@@ -74,7 +74,7 @@ func (t *Table) RealServers() iter.Seq[RealServer] {
 // Leads returns the members of SetInternal, in no order.
 func (t *Table) Leads() iter.Seq[Member] {
 	return func(yield func(Member) bool) {
-		t.settle()
+		t.resolve()
 		for _, v := range t.fronts {
 			if v.in(SetInternal) && !yield(v.member(SetInternal)) {
 				return
@@ -107,8 +107,8 @@ func (t *Table) OnLinks() iter.Seq[Object] {
 // each, nil where it has none. Where the two have equal records, t shares that of u
 // from now on. The order is arbitrary.
 func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
-	t.settle()
-	u.settle()
+	t.resolve()
+	u.resolve()
 	for f, theirs := range u.fronts {
 		if mine := t.fronts[f]; mine == nil || mine != theirs && !mine.equal(theirs) {
 			mine.differ(theirs, yield)
