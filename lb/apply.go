@@ -99,7 +99,7 @@ func (p *pass) fail(op Op, err error) {
 	if f, ok := frontendOf(op.Object); ok && !none {
 		p.broken[f] = true
 	}
-	if m, ok := p.leadOf(op.Object); ok && m.Mark != 0 { // clients are still led there
+	if m, ok := p.mappingOf(op.Object); ok && m.Mark != 0 { // clients are still led there
 		p.broken[MarkFrontend(m.Family(), m.Mark)] = true
 	}
 	p.report.Failed++
@@ -110,11 +110,11 @@ func (p *pass) fail(op Op, err error) {
 
 // leadOf gives the member that o is, or changes, as the kernel holds it, if it leads to a
 // mark.
-func (p *pass) leadOf(o Object) (Member, bool) {
+func (p *pass) mappingOf(o Object) (Member, bool) {
 	m, ok := o.(Member)
 	if !ok || m.Set != SetInternal {
 		return Member{}, false
 	}
 	f, _ := m.frontend()
-	return p.have.lead(f)
+	return p.have.mapping(f)
 }

@@ -100,8 +100,8 @@ func (r *Reconciler) consistent(t *testing.T) {
 	marked := map[MarkKey]bool{}
 	for id, keys := range r.marks.given {
 		for _, k := range keys {
-			if marked[k] = true; k.Service != id || r.marks.of[k] == 0 || r.marks.leds[r.marks.of[k]].key != k {
-				t.Fatalf("%v of %s has mark %d, which is of %v", k, id, r.marks.of[k], r.marks.leds[r.marks.of[k]].key)
+			if marked[k] = true; k.Service != id || r.marks.of[k] == 0 || r.marks.byMark[r.marks.of[k]].key != k {
+				t.Fatalf("%v of %s has mark %d, which is of %v", k, id, r.marks.of[k], r.marks.byMark[r.marks.of[k]].key)
 			}
 		}
 	}

@@ -201,9 +201,9 @@ func (p *pass) related(o Object, in role) []Object {
 			f = MarkFrontend(m.Family(), m.Mark)
 		}
 		return []Object{VirtualServer{Frontend: f}}
-	case roleLead:
+	case roleMapping:
 		if o.kind() == kindVirtualServer {
-			return p.marks.leads(f)
+			return p.marks.mappings(f)
 		}
 		return []Object{tuple(SetInternal, f)}
 	case roleNoLocal:

@@ -123,7 +123,7 @@ func (ds *drains) claim(f Frontend) {
 	}
 	if len(objects) == 0 {
 		delete(ds.servers, f)
-		ds.marks.loosen(f)
+		ds.marks.drainEnded(f)
 		ds.want.Replace(Owner{Drain: f}, nil, ds.touched)
 		return
 	}
@@ -135,7 +135,7 @@ func (ds *drains) claim(f Frontend) {
 			objects = append(objects, o)
 		}
 	}
-	for _, vip := range ds.marks.leds[f.Mark].vips {
+	for _, vip := range ds.marks.byMark[f.Mark].vips {
 		if !slices.Contains(ds.inner[vip], f) {
 			ds.inner[vip] = append(ds.inner[vip], f)
 		}
@@ -157,7 +157,7 @@ func (ds *drains) path(f Frontend) []Object {
 	if f.Mark == 0 {
 		return ids
 	}
-	for _, vip := range ds.marks.leds[f.Mark].vips {
+	for _, vip := range ds.marks.byMark[f.Mark].vips {
 		if ds.want.wantedAlive(VirtualServer{Frontend: vip}) {
 			continue
 		}
@@ -165,7 +165,7 @@ func (ds *drains) path(f Frontend) []Object {
 		// the host. What leads to the mark tells a restarted process of this way.
 		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
 		ids = append(ids, ds.way(vip)...)
-		if m, ok := ds.have.lead(vip); ok && m.Mark == f.Mark {
+		if m, ok := ds.have.mapping(vip); ok && m.Mark == f.Mark {
 			ids = append(ids, m.ID())
 		}
 	}
@@ -221,7 +221,7 @@ func (ds *drains) unretire() {
 func (ds *drains) timeOf(f Frontend) time.Duration {
 	ids := slices.Concat(ds.catalog.Claimants(f), ds.catalog.Claimants(everyAddress(f)))
 	if f.Mark != 0 {
-		ids = []ServiceID{ds.marks.leds[f.Mark].key.Service}
+		ids = []ServiceID{ds.marks.byMark[f.Mark].key.Service}
 	}
 	for _, id := range ids {
 		if svc, ok := ds.catalog.Get(id); ok {

@@ -92,7 +92,7 @@ func (q *question) open() (n int) {
 
 // led tells whether the packet bears a mark that led it to a virtual server. It
 // keeps that one, and its source. The box's own is known by its connection.
-func (q *question) led() bool { return q.face != q.f && !q.host() }
+func (q *question) steered() bool { return q.face != q.f && !q.host() }
 
 // source is what masqueraded connections bear, the zero Addr for an address of this box,
 // which those of the box itself always bear.

@@ -99,7 +99,7 @@ func (x *explainer) ranges() bool {
 // policy is mangle PREROUTING and OUTPUT: the two faces of a traffic policy.
 func (x *explainer) policy() bool {
 	const what = "policy"
-	lead, led := x.have.lead(x.f)
+	lead, led := x.have.mapping(x.f)
 	switch {
 	case led && x.inside():
 		x.face = MarkFrontend(FamilyOf(x.f.Addr), lead.Mark)
@@ -128,7 +128,7 @@ func (x *explainer) masquerade() {
 	id, d := tuple(SetClusterIP, x.f), x.Detectors
 	outside := !x.inside() && len(d.ClusterCIDRs) > 0
 	switch {
-	case x.led():
+	case x.steered():
 		x.step(what, nil, "kept")
 	case hidden:
 		x.e.Source = SourceMasqueraded

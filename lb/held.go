@@ -56,7 +56,7 @@ func (h *held) record(id, o Object) {
 }
 
 // lead gives the member that leads clients inside from vip to a mark.
-func (h *held) lead(vip Frontend) (Member, bool) {
+func (h *held) mapping(vip Frontend) (Member, bool) {
 	v := h.fronts[vip]
 	if !v.in(SetInternal) {
 		return Member{}, false

@@ -68,7 +68,7 @@ func (r *Reconciler) late() map[Frontend]bool {
 	for id := range r.failed.of {
 		if rs, ok := id.(RealServer); ok {
 			out[rs.Frontend] = true
-			for _, f := range r.marks.leds[rs.Frontend.Mark].vips {
+			for _, f := range r.marks.byMark[rs.Frontend.Mark].vips {
 				out[f] = true
 			}
 		}

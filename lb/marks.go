@@ -71,23 +71,23 @@ func MarkFrontend(f Family, mark uint32) Frontend {
 // connections that drain never meet another Service's backends.
 type marks struct {
 	*model
-	of    map[MarkKey]uint32
-	given map[ServiceID][]MarkKey // what each Service has marks for
-	leds  map[uint32]led          // by mark; kept while what it led to drains
-	loose map[uint32]struct{}     // those that may be of no use any more
-	last  uint32
-	max   uint32
+	of          map[MarkKey]uint32
+	given       map[ServiceID][]MarkKey // what each Service has marks for
+	byMark      map[uint32]markUse      // by mark; kept while what it led to drains
+	maybeUnused map[uint32]struct{}     // those that may be of no use any more
+	last        uint32
+	max         uint32
 }
 
 // led is what leads to a mark. One that the kernel held at the start, and that
 // no Service has asked for yet, has the zero key.
-type led struct {
+type markUse struct {
 	key  MarkKey
 	vips []Frontend
 }
 
 func newMarks(m *model) marks {
-	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, leds: map[uint32]led{}, loose: map[uint32]struct{}{}, max: MaxMark}
+	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, byMark: map[uint32]markUse{}, maybeUnused: map[uint32]struct{}{}, max: MaxMark}
 }
 
 func (k MarkKey) compare(other MarkKey) int {
@@ -97,7 +97,7 @@ func (k MarkKey) compare(other MarkKey) int {
 }
 
 // inside gives what a Service needs marks for, and the frontends of each.
-func inside(svc Service, facts *Facts) map[MarkKey][]Frontend {
+func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 	var out map[MarkKey][]Frontend
 	p := planner{svc: svc, facts: facts}
 	for _, vip := range svc.VIPs {
@@ -122,10 +122,10 @@ func inside(svc Service, facts *Facts) map[MarkKey][]Frontend {
 // assign makes the marks of a Service those that it needs. The one that the
 // kernel leads its frontends to already is kept: a restart changes nothing.
 func (ms *marks) assign(id ServiceID, svc Service) {
-	need := inside(svc, &ms.facts)
+	need := markedFrontends(svc, &ms.facts)
 	for _, key := range ms.given[id] {
 		if _, ok := need[key]; !ok {
-			ms.loose[ms.of[key]] = struct{}{}
+			ms.maybeUnused[ms.of[key]] = struct{}{}
 		}
 	}
 	delete(ms.given, id)
@@ -133,7 +133,7 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 		frontends := need[key]
 		mark := ms.of[key]
 		if mark == 0 {
-			mark = ms.held(key, frontends)
+			mark = ms.existing(key, frontends)
 		}
 		if mark == 0 {
 			mark = ms.free(key)
@@ -142,17 +142,17 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 			continue // all are in use, which Plan notes
 		}
 		ms.of[key] = mark
-		ms.leds[mark] = led{key, frontends}
+		ms.byMark[mark] = markUse{key, frontends}
 		ms.given[id] = append(ms.given[id], key)
 	}
 }
 
 // held is the mark that the kernel has for some of the frontends, if nobody
 // else has got it and it fits.
-func (ms *marks) held(key MarkKey, frontends []Frontend) uint32 {
+func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 	for _, f := range frontends {
-		m, ok := ms.have.lead(f)
-		if !ok || m.Mark == 0 || m.Mark > MaxMark || ms.leds[m.Mark].key != (MarkKey{}) {
+		m, ok := ms.have.mapping(f)
+		if !ok || m.Mark == 0 || m.Mark > MaxMark || ms.byMark[m.Mark].key != (MarkKey{}) {
 			continue
 		}
 		face := MarkFrontend(key.Family, m.Mark)
@@ -173,7 +173,7 @@ func (ms *marks) free(key MarkKey) uint32 {
 		if f.Proto != key.Port.Proto {
 			continue
 		}
-		_, used := ms.leds[f.Mark]
+		_, used := ms.byMark[f.Mark]
 		held := ms.have.Has(VirtualServer{Frontend: f})
 		if !used && !held && !ms.facts.Foreign[f] {
 			return f.Mark
@@ -187,10 +187,10 @@ func (ms *marks) free(key MarkKey) uint32 {
 func (ms *marks) adopt() {
 	for f, v := range ms.have.fronts {
 		if v.mark != 0 {
-			l := ms.leds[v.mark]
+			l := ms.byMark[v.mark]
 			l.vips = append(l.vips, f)
-			ms.leds[v.mark] = l
-			ms.loose[v.mark] = struct{}{}
+			ms.byMark[v.mark] = l
+			ms.maybeUnused[v.mark] = struct{}{}
 		}
 	}
 }
@@ -202,29 +202,29 @@ func (ms *marks) release(draining func(mark uint32) bool) {
 	if !ms.catalog.Synced() {
 		return // what was found at the start may drain later
 	}
-	for mark := range ms.loose {
-		l := ms.leds[mark]
+	for mark := range ms.maybeUnused {
+		l := ms.byMark[mark]
 		used := slices.Contains(ms.given[l.key.Service], l.key)
 		if !used && !draining(mark) {
-			delete(ms.leds, mark)
+			delete(ms.byMark, mark)
 			delete(ms.of, l.key)
 		}
 	}
-	clear(ms.loose)
+	clear(ms.maybeUnused)
 }
 
 // loosen tells that nothing drains any more by the mark of f, if it has one.
-func (ms *marks) loosen(f Frontend) {
+func (ms *marks) drainEnded(f Frontend) {
 	if f.Mark != 0 {
-		ms.loose[f.Mark] = struct{}{}
+		ms.maybeUnused[f.Mark] = struct{}{}
 	}
 }
 
 // leads gives the IDs of all members that lead to the mark of f.
-func (ms *marks) leads(f Frontend) []Object {
+func (ms *marks) mappings(f Frontend) []Object {
 	var out []Object
-	for _, vip := range ms.leds[f.Mark].vips {
-		if m, ok := ms.have.lead(vip); ok && m.Mark == f.Mark {
+	for _, vip := range ms.byMark[f.Mark].vips {
+		if m, ok := ms.have.mapping(vip); ok && m.Mark == f.Mark {
 			out = append(out, m.ID())
 		}
 	}
@@ -243,7 +243,7 @@ func (ms *marks) servicesOf(id Object, owner *Owner) []ServiceID {
 	case !ok:
 		return out
 	case f.Mark != 0:
-		return append(out, ms.leds[f.Mark].key.Service)
+		return append(out, ms.byMark[f.Mark].key.Service)
 	}
 	return append(append(out, ms.catalog.Claimants(f)...), ms.catalog.Claimants(everyAddress(f))...)
 }

@@ -60,7 +60,7 @@ func TestMarkOfAnotherProtocolIsNotKept(t *testing.T) {
 	s.Follow("prod")
 	s.tell(svc)
 	mustSync(t, s.Reconciler, s.now)
-	m, _ := s.have.lead(f)
+	m, _ := s.have.mapping(f)
 	if face := MarkFrontend(IPv4, m.Mark); face.Proto != UDP {
 		t.Errorf("%s is led to %s, which is %s", f, face, face.Proto)
 	}
@@ -95,7 +95,7 @@ func TestMarkIsNotGivenAwayWhileItDrains(t *testing.T) {
 	s.marks.last = 0
 	s.tell(numbered(2), numbered(3), numbered(4))
 	mustSync(t, s.Reconciler, s.now)
-	if m, _ := s.have.lead(numbered(4).Frontends()[0]); m.Mark != 3 {
+	if m, _ := s.have.mapping(numbered(4).Frontends()[0]); m.Mark != 3 {
 		t.Errorf("after the drain web04 has mark %d, want 3", m.Mark)
 	}
 }
@@ -119,16 +119,16 @@ func TestReleasingMarksCostsTheChange(t *testing.T) {
 	for range 5 {
 		s.now = s.now.Add(2 * time.Second)
 		mustSync(t, s.Reconciler, s.now)
-		if len(s.marks.loose) > 0 {
-			t.Fatalf("marks %v are looked at again by the next Sync", s.marks.loose)
+		if len(s.marks.maybeUnused) > 0 {
+			t.Fatalf("marks %v are looked at again by the next Sync", s.marks.maybeUnused)
 		}
-		if len(s.marks.leds) != 1 || len(s.Drains()) == 0 {
-			t.Fatalf("marks %v, drains %v", s.marks.leds, s.Drains())
+		if len(s.marks.byMark) != 1 || len(s.Drains()) == 0 {
+			t.Fatalf("marks %v, drains %v", s.marks.byMark, s.Drains())
 		}
 	}
 	s.now = s.now.Add(time.Minute)
 	mustSync(t, s.Reconciler, s.now)
-	if len(s.marks.leds)+len(s.marks.of) > 0 {
-		t.Errorf("after the drain marks are left: %v %v", s.marks.leds, s.marks.of)
+	if len(s.marks.byMark)+len(s.marks.of) > 0 {
+		t.Errorf("after the drain marks are left: %v %v", s.marks.byMark, s.marks.of)
 	}
 }

@@ -59,7 +59,7 @@ const (
 	stepRecord     // records, kept sources, SetLoopBack
 	stepVirtual    // virtual servers
 	stepInner      // real servers of marks, more weight
-	stepLead       // members of SetInternal: from here on clients inside meet them
+	stepMap        // members of SetInternal: from here on clients inside meet them
 	stepReal       // real servers, more weight
 	stepNoLocal    // members of SetNoLocal
 	stepCut        // real servers whose address is about to be the box's (backend.go)
@@ -101,7 +101,7 @@ var steps = [numRoles]struct{ in, out step }{
 	roleRecord:      {stepRecord, stepUnrecord},
 	roleVirtual:     {stepVirtual, stepUnvirtual},
 	roleReal:        {stepReal, stepUnreal},
-	roleLead:        {stepLead, stepUnlead},
+	roleMapping:     {stepMap, stepUnlead},
 	roleNoLocal:     {stepNoLocal, stepUnNoLocal},
 	roleAdmission:   {stepAdmit, stepUnadmit},
 	roleProbe:       {stepAdmit, stepUnadmit},

@@ -17,7 +17,7 @@ const (
 	roleMember           // a member by which a source address is kept, or a backend that may loop
 	roleVirtual          // a VirtualServer
 	roleReal             // a RealServer
-	roleLead             // a member of SetInternal
+	roleMapping          // a member of SetInternal
 	roleNoLocal          // a member of SetNoLocal
 	roleAdmission        // a member of SetIPVSPorts
 	roleProbe            // a member of SetHealthCheckNodePort
@@ -44,8 +44,8 @@ var dependencies = []dependency{
 	{upper: rolePool, lower: roleNetGuard, in: true, out: true},
 	{upper: roleVirtual, lower: roleRecord, in: true, out: true}, // or nobody would know whose it is
 	{upper: roleReal, lower: roleVirtual, in: true, always: true},
-	{upper: roleLead, lower: roleVirtual, in: true, out: true}, // that of the mark
-	{upper: roleNoLocal, lower: roleLead, in: true, out: true}, // or clients inside would be dropped
+	{upper: roleMapping, lower: roleVirtual, in: true, out: true}, // that of the mark
+	{upper: roleNoLocal, lower: roleMapping, in: true, out: true}, // or clients inside would be dropped
 	{upper: roleRestriction, lower: roleRange, out: true},
 	// What is admitted and not balanced would reach a daemon of the host.
 	{upper: roleAdmission, lower: roleVirtual, in: true, out: true},
@@ -77,7 +77,7 @@ var kindRoles = [numKinds]role{
 var setRoles = [numSets]role{
 	SetIPVSIPs: roleGuard, SetIPVSNets: roleNetGuard,
 	SetSourceCIDR: roleRange, SetSourceIP: roleRange, SetFirewall: roleRestriction,
-	SetNoLocal: roleNoLocal, SetInternal: roleLead,
+	SetNoLocal: roleNoLocal, SetInternal: roleMapping,
 	SetIPVSPorts: roleAdmission, SetHealthCheckNodePort: roleProbe,
 	SetLoadBalancer: roleRecord, SetClusterIP: roleRecord, SetExternalIP: roleRecord,
 	SetNodePorts: roleRecord, SetMarks: roleRecord,

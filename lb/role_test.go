@@ -17,7 +17,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 		roleRecord:  {tuple(SetLoadBalancer, f), tuple(SetClusterIP, f), tuple(SetExternalIP, f), tuple(SetNodePorts, f), markMember(inner)},
 		roleVirtual: {VirtualServer{Frontend: f}, VirtualServer{Frontend: inner}},
 		roleReal:    {RealServer{Frontend: f}, RealServer{Frontend: inner}},
-		roleLead:    {tuple(SetInternal, f)}, roleNoLocal: {tuple(SetNoLocal, f)},
+		roleMapping: {tuple(SetInternal, f)}, roleNoLocal: {tuple(SetNoLocal, f)},
 		roleRange: {
 			Member{Set: SetSourceCIDR, Addr: f.Addr, Port: 80, Proto: TCP, Net: net},
 			Member{Set: SetSourceIP, Addr: f.Addr, Port: 80, Proto: TCP, Net: single(f.Addr)},
@@ -53,7 +53,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 				}
 			}
 		}
-		p := &pass{model: &model{want: NewState()}, device: "kube-ipvs0", marks: &marks{model: &model{}, leds: map[uint32]led{}}}
+		p := &pass{model: &model{want: NewState()}, device: "kube-ipvs0", marks: &marks{model: &model{}, byMark: map[uint32]markUse{}}}
 		for _, o := range examples[d.upper] {
 			if d.in && len(p.related(o, d.lower)) == 0 {
 				t.Errorf("%s stands on nothing in role %d", o, d.lower)
@@ -61,7 +61,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 		}
 		for _, o := range examples[d.lower] {
 			f, _ := frontendOf(o)
-			leads := d.upper == roleLead || d.upper == roleAdmission && f.Mark != 0
+			leads := d.upper == roleMapping || d.upper == roleAdmission && f.Mark != 0
 			if d.out && !leads && len(p.related(o, d.upper)) == 0 {
 				t.Errorf("nothing in role %d stands on %s", d.upper, o)
 			}
