@@ -68,7 +68,7 @@ func (p *pass) waitsForBackends(op Op) error {
 	var alone bool
 	switch o := op.Object.(type) {
 	case RealServer:
-		alone = (op.Verb == Delete && op.step != stepCut || op.step == stepShrink || op.step == stepDwindle) && p.broken[o.Frontend] && p.lastLive(o)
+		alone = (op.Verb == Delete && op.step != stepDropLocal || op.step == stepReduce || op.step == stepReduceInner) && p.broken[o.Frontend] && p.lastLive(o)
 	case Member:
 		f, _ := o.frontend()
 		to := f // where it leaves clients to
@@ -77,7 +77,7 @@ func (p *pass) waitsForBackends(op Op) error {
 		}
 		wanted := p.want.Has(VirtualServer{Frontend: to})
 		alone = o.Set == SetInternal && p.broken[to] && wanted && p.live(to) == 0 ||
-			op.step == stepLateKeep && p.broken[f]
+			op.step == stepStopMasquerade && p.broken[f]
 	}
 	if alone {
 		return fmt.Errorf("%w a backend to replace it", errWaits)

@@ -58,7 +58,7 @@ func (o *orphans) hold(ops []Op, synced bool) ([]Op, int) {
 	}
 	ops = slices.DeleteFunc(ops, func(op Op) bool {
 		id := op.Object.ID()
-		wait := op.Verb == Delete && op.step != stepCut && o.has(id)
+		wait := op.Verb == Delete && op.step != stepDropLocal && o.has(id)
 		if wait {
 			o.held[id] = struct{}{}
 		}

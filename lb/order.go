@@ -51,64 +51,64 @@ const (
 	stepDevice
 	stepSet
 	stepRules
-	stepGuard      // members of SetIPVSIPs, SetIPVSNets
-	stepRange      // members of SetSourceCIDR, SetSourceIP
-	stepRestrict   // members of SetFirewall
-	stepUnkeep     // what is recorded starts to masquerade
-	stepKeep       // what will be recorded keeps source addresses
-	stepRecord     // records, kept sources, SetLoopBack
-	stepVirtual    // virtual servers
-	stepInner      // real servers of marks, more weight
-	stepMap        // members of SetInternal: from here on clients inside meet them
-	stepReal       // real servers, more weight
-	stepNoLocal    // members of SetNoLocal
-	stepCut        // real servers whose address is about to be the box's (backend.go)
-	stepAdmit      // members of SetIPVSPorts, SetHealthCheckNodePort
-	stepAddress    // addresses and pool routes
-	stepSync       // what other boxes hear, and tell
-	stepUnsync     //
-	stepUnNoLocal  // and the way out
-	stepShrink     // less weight
-	stepUnaddress  //
-	stepUnadmit    //
-	stepUnreal     //
-	stepUnlead     // clients inside go the way of all others again
-	stepDwindle    // less weight of marks
-	stepUninner    //
-	stepLateKeep   // what is recorded stops to masquerade
-	stepUnvirtual  //
-	stepUnrecord   //
-	stepUnkept     // what was recorded kept source addresses
-	stepUnrestrict //
-	stepUnrange    //
-	stepUnguard    //
-	stepUnrules    //
-	stepUnset      //
-	stepUndevice   //
+	stepGuard           // members of SetIPVSIPs, SetIPVSNets
+	stepRange           // members of SetSourceCIDR, SetSourceIP
+	stepRestrict        // members of SetFirewall
+	stepStartMasquerade // what is recorded starts to masquerade
+	stepKeepSource      // what will be recorded keeps source addresses
+	stepRecord          // records, kept sources, SetLoopBack
+	stepVirtual         // virtual servers
+	stepInner           // real servers of marks, more weight
+	stepMap             // members of SetInternal: from here on clients inside meet them
+	stepReal            // real servers, more weight
+	stepNoLocal         // members of SetNoLocal
+	stepDropLocal       // real servers whose address is about to be the box's (backend.go)
+	stepAdmit           // members of SetIPVSPorts, SetHealthCheckNodePort
+	stepAddress         // addresses and pool routes
+	stepSync            // what other boxes hear, and tell
+	stepDropSync        //
+	stepDropNoLocal     // and the way out
+	stepReduce          // less weight
+	stepDropAddress     //
+	stepDropAdmission   //
+	stepDropReal        //
+	stepDropMapping     // clients inside go the way of all others again
+	stepReduceInner     // less weight of marks
+	stepDropInner       //
+	stepStopMasquerade  // what is recorded stops to masquerade
+	stepDropVirtual     //
+	stepDropRecord      //
+	stepDropKeepSource  // what was recorded kept source addresses
+	stepDropRestriction //
+	stepDropRange       //
+	stepDropGuard       //
+	stepDropRules       //
+	stepDropSet         //
+	stepDropDevice      //
 )
 
 // steps are those in which objects of a role come in and go.
 var steps = [numRoles]struct{ in, out step }{
-	roleSysctl:      {stepSysctl, stepUnaddress},
-	roleDevice:      {stepDevice, stepUndevice},
-	roleSet:         {stepSet, stepUnset},
-	roleRules:       {stepRules, stepUnrules},
-	roleGuard:       {stepGuard, stepUnguard},
-	roleNetGuard:    {stepGuard, stepUnguard},
-	roleRange:       {stepRange, stepUnrange},
-	roleRestriction: {stepRestrict, stepUnrestrict},
-	roleMember:      {stepRecord, stepUnrecord},
-	roleRecord:      {stepRecord, stepUnrecord},
-	roleVirtual:     {stepVirtual, stepUnvirtual},
-	roleReal:        {stepReal, stepUnreal},
-	roleMapping:     {stepMap, stepUnlead},
-	roleNoLocal:     {stepNoLocal, stepUnNoLocal},
-	roleAdmission:   {stepAdmit, stepUnadmit},
-	roleProbe:       {stepAdmit, stepUnadmit},
-	roleAddress:     {stepAddress, stepUnaddress},
-	rolePool:        {stepAddress, stepUnaddress},
-	roleRoute:       {stepAddress, stepUnaddress},
-	roleSync:        {stepSync, stepUnsync},
+	roleSysctl:      {stepSysctl, stepDropAddress},
+	roleDevice:      {stepDevice, stepDropDevice},
+	roleSet:         {stepSet, stepDropSet},
+	roleRules:       {stepRules, stepDropRules},
+	roleGuard:       {stepGuard, stepDropGuard},
+	roleNetGuard:    {stepGuard, stepDropGuard},
+	roleRange:       {stepRange, stepDropRange},
+	roleRestriction: {stepRestrict, stepDropRestriction},
+	roleMember:      {stepRecord, stepDropRecord},
+	roleRecord:      {stepRecord, stepDropRecord},
+	roleVirtual:     {stepVirtual, stepDropVirtual},
+	roleReal:        {stepReal, stepDropReal},
+	roleMapping:     {stepMap, stepDropMapping},
+	roleNoLocal:     {stepNoLocal, stepDropNoLocal},
+	roleAdmission:   {stepAdmit, stepDropAdmission},
+	roleProbe:       {stepAdmit, stepDropAdmission},
+	roleAddress:     {stepAddress, stepDropAddress},
+	rolePool:        {stepAddress, stepDropAddress},
+	roleRoute:       {stepAddress, stepDropAddress},
+	roleSync:        {stepSync, stepDropSync},
 }
 
 // masquerades gives the member whose masquerading o takes off, if it does that.
@@ -128,9 +128,9 @@ func addStep(o Object, have *Table) step {
 	case Member:
 		if id, keeps := o.masquerades(); keeps {
 			if have.Has(id) {
-				return stepLateKeep
+				return stepStopMasquerade
 			}
-			return stepKeep
+			return stepKeepSource
 		}
 	case RealServer:
 		if o.Frontend.Mark != 0 {
@@ -144,9 +144,9 @@ func addStep(o Object, have *Table) step {
 func changeStep(from, to Object) step {
 	if r, ok := to.(RealServer); ok && r.Weight < from.(RealServer).Weight {
 		if r.Frontend.Mark != 0 {
-			return stepDwindle
+			return stepReduceInner
 		}
-		return stepShrink
+		return stepReduce
 	}
 	return addStep(to, nil)
 }
@@ -157,16 +157,16 @@ func deleteStep(o Object, want *State) step {
 	case Member:
 		if id, kept := o.masquerades(); kept {
 			if want.Has(id) {
-				return stepUnkeep
+				return stepStartMasquerade
 			}
-			return stepUnkept
+			return stepDropKeepSource
 		}
 	case RealServer:
 		if want.takes(o.Addr.Addr()) {
-			return stepCut
+			return stepDropLocal
 		}
 		if o.Frontend.Mark != 0 {
-			return stepUninner
+			return stepDropInner
 		}
 	}
 	return steps[roleOf(o)].out
