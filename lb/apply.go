@@ -86,7 +86,7 @@ func (p *pass) applyStep(ctx context.Context, ops []Op) {
 		}
 		if op.Verb == Delete {
 			p.have.record(id, nil)
-			delete(p.drains.over, id)
+			delete(p.drains.drained, id)
 			continue
 		}
 		p.have.record(id, op.Object)

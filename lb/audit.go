@@ -255,7 +255,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		clear(r.orphans.held)
 	}
 	if r.setHost(foreign, a.obs.HostAddrs) {
-		r.drains.cut()
+		r.drains.dropLocal()
 	}
 	slices.SortFunc(drift, Compare)
 	return drift

@@ -41,7 +41,7 @@ func (p *pass) waits(op Op) error {
 			return waiting{by, true}
 		}
 	}
-	if id := p.failed.uncut(op.Object, &p.have); id != nil {
+	if id := p.failed.blocksAddress(op.Object, &p.have); id != nil {
 		return waiting{id, true}
 	}
 	if isServer && rs.Frontend == p.stands {

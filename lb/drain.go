@@ -23,17 +23,17 @@ import (
 // in the kernel and goes on draining them, with a new deadline.
 type drains struct {
 	*model
-	marks   *marks
-	orphans *orphans
-	unknown time.Duration // how long those drain whose Service is not known
+	marks       *marks
+	orphans     *orphans
+	defaultTime time.Duration // how long those drain whose Service is not known
 
-	servers map[Frontend]map[netip.AddrPort]draining
-	times   map[ServiceID]time.Duration // how long each Service drains
-	over    map[Object]struct{}         // drained, and about to be deleted
-	inner   map[Frontend][]Frontend     // by VIP: frontends with a mark that drain and need it
-	next    time.Time                   // when to look at them again
-	count   time.Time                   // the earliest time of the next count
-	counts  bool                        // a count was requested, and is not back
+	servers   map[Frontend]map[netip.AddrPort]draining
+	times     map[ServiceID]time.Duration // how long each Service drains
+	drained   map[Object]struct{}         // drained, and about to be deleted
+	inner     map[Frontend][]Frontend     // by VIP: frontends with a mark that drain and need it
+	nextPoll  time.Time                   // when to look at them again
+	nextCount time.Time                   // the earliest time of the next count
+	counting  bool                        // a count was requested, and is not back
 }
 
 // draining is one real server that drains.
@@ -42,7 +42,7 @@ type draining struct {
 	// quiet is the first request of a count since the kernel took the weight away. A
 	// count that was taken earlier may lack a connection that began after it; zero is
 	// none yet.
-	quiet time.Time
+	countRequested time.Time
 }
 
 func newDrains(m *model, marks *marks, orphans *orphans) drains {
@@ -51,7 +51,7 @@ func newDrains(m *model, marks *marks, orphans *orphans) drains {
 
 		servers: map[Frontend]map[netip.AddrPort]draining{},
 		times:   map[ServiceID]time.Duration{},
-		over:    map[Object]struct{}{},
+		drained: map[Object]struct{}{},
 		inner:   map[Frontend][]Frontend{},
 	}
 }
@@ -69,23 +69,23 @@ func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	if ds.want.Has(id) {
 		return
 	}
-	_, over := ds.over[id]
+	_, over := ds.drained[id]
 	if !ds.have.Has(id) || over || !f.Proto.Connections() {
 		return
 	}
 	if !deadline.After(now) || ds.facts.refusal(rs.Addr.Addr(), false) != "" {
-		ds.over[id] = struct{}{}
+		ds.drained[id] = struct{}{}
 		return
 	}
 	if ds.servers[f] == nil {
 		ds.servers[f] = map[netip.AddrPort]draining{}
 	}
 	ds.servers[f][rs.Addr] = draining{deadline: deadline}
-	ds.claim(f)
-	if ds.next.IsZero() {
-		ds.next = now.Add(ds.pollEvery())
-		if ds.count.Before(ds.next) {
-			ds.count = ds.next
+	ds.update(f)
+	if ds.nextPoll.IsZero() {
+		ds.nextPoll = now.Add(ds.pollEvery())
+		if ds.nextCount.Before(ds.nextPoll) {
+			ds.nextCount = ds.nextPoll
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (ds *drains) startUnwanted(now time.Time) {
 }
 
 // claim makes the drain of f want what its servers need, or nothing.
-func (ds *drains) claim(f Frontend) {
+func (ds *drains) update(f Frontend) {
 	var objects []Object
 	for addr := range ds.servers[f] {
 		if rs, ok := ds.have.RealServer(f, addr); ok {
@@ -148,23 +148,23 @@ func (ds *drains) claim(f Frontend) {
 // of the frontend keeps the path, and keeps it as new connections want it.
 func (ds *drains) path(f Frontend) []Object {
 	var ids []Object
-	if !ds.want.wantedAlive(VirtualServer{Frontend: f}) {
+	if !ds.want.wantedByService(VirtualServer{Frontend: f}) {
 		ids = append(recordsOf(f), VirtualServer{Frontend: f})
 		if f.Mark == 0 {
-			ids = append(ids, ds.way(f)...)
+			ids = append(ids, ds.entry(f)...)
 		}
 	}
 	if f.Mark == 0 {
 		return ids
 	}
 	for _, vip := range ds.marks.byMark[f.Mark].vips {
-		if ds.want.wantedAlive(VirtualServer{Frontend: vip}) {
+		if ds.want.wantedByService(VirtualServer{Frontend: vip}) {
 			continue
 		}
 		// Without its own virtual server what is admitted would reach a daemon of
 		// the host. What leads to the mark tells a restarted process of this way.
 		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
-		ids = append(ids, ds.way(vip)...)
+		ids = append(ids, ds.entry(vip)...)
 		if m, ok := ds.have.mapping(vip); ok && m.Mark == f.Mark {
 			ids = append(ids, m.ID())
 		}
@@ -173,7 +173,7 @@ func (ds *drains) path(f Frontend) []Object {
 }
 
 // way gives the IDs of what brings packets for f to IPVS and treats them there.
-func (ds *drains) way(f Frontend) []Object {
+func (ds *drains) entry(f Frontend) []Object {
 	ids := []Object{
 		tuple(SetLoadBalancerLocal, f), tuple(SetExternalIPLocal, f), tuple(SetNodePortsLocal, f), tuple(SetIPVSPorts, f),
 		Member{Set: SetIPVSIPs, Addr: f.Addr}, Address{f.Addr},
@@ -188,7 +188,7 @@ func (ds *drains) way(f Frontend) []Object {
 
 // reclaim looks again at what the drains of frontends need, after their owner
 // has come or gone.
-func (ds *drains) reclaim(changed []*virtual) {
+func (ds *drains) refresh(changed []*virtual) {
 	if len(ds.servers) == 0 {
 		return
 	}
@@ -197,21 +197,21 @@ func (ds *drains) reclaim(changed []*virtual) {
 			continue
 		}
 		if ds.servers[v.at] != nil {
-			ds.claim(v.at)
+			ds.update(v.at)
 		}
 		for _, inner := range ds.inner[v.at] {
 			if ds.servers[inner] != nil {
-				ds.claim(inner)
+				ds.update(inner)
 			}
 		}
 	}
 }
 
 // unretire lets servers drain again that have been drained and are wanted since.
-func (ds *drains) unretire() {
-	for id := range ds.over {
-		if ds.want.wantedAlive(id) {
-			delete(ds.over, id)
+func (ds *drains) forgetWanted() {
+	for id := range ds.drained {
+		if ds.want.wantedByService(id) {
+			delete(ds.drained, id)
 		}
 	}
 }
@@ -228,56 +228,56 @@ func (ds *drains) timeOf(f Frontend) time.Duration {
 			return svc.Drain
 		}
 	}
-	return ds.unknown
+	return ds.defaultTime
 }
 
 // poll ends the drains whose time is over, and those of servers that are wanted
 // again. It reads nothing: connections are counted elsewhere (UncountedDrains).
 func (ds *drains) poll(now time.Time) {
 	if len(ds.servers) == 0 {
-		ds.next = time.Time{}
+		ds.nextPoll = time.Time{}
 		clear(ds.inner)
 		return
 	}
-	if ds.next.After(now) {
+	if ds.nextPoll.After(now) {
 		return
 	}
-	ds.next = now.Add(ds.pollEvery())
+	ds.nextPoll = now.Add(ds.pollEvery())
 	for f, servers := range ds.servers {
 		for addr, d := range servers {
 			id := RealServer{Frontend: f, Addr: addr}
 			held := ds.have.Has(id)
 			switch {
-			case ds.want.wantedAlive(id):
+			case ds.want.wantedByService(id):
 				delete(servers, addr)
-			case (!held || !d.deadline.After(now)) && ds.have.quiet(id):
+			case (!held || !d.deadline.After(now)) && ds.have.quiesced(id):
 				ds.end(id)
 			}
 		}
-		ds.claim(f)
+		ds.update(f)
 	}
 }
 
 // end lets go of a real server that has drained.
 func (ds *drains) end(id RealServer) {
 	delete(ds.servers[id.Frontend], id.Addr)
-	ds.over[id] = struct{}{}
+	ds.drained[id] = struct{}{}
 }
 
 // cut ends the drain of each server whose address has become one that bars it: as a
 // VIP, in a pool, or because the box has lost the address that kept a pool from being
 // a route. Those held for a silent source are looked at again.
-func (ds *drains) cut() {
+func (ds *drains) dropLocal() {
 	for f, servers := range ds.servers {
 		before := len(servers)
 		for addr := range servers {
 			if ds.facts.refusal(addr.Addr(), false) != "" {
-				ds.over[RealServer{Frontend: f, Addr: addr}] = struct{}{}
+				ds.drained[RealServer{Frontend: f, Addr: addr}] = struct{}{}
 				delete(servers, addr)
 			}
 		}
 		if len(servers) < before {
-			ds.claim(f)
+			ds.update(f)
 		}
 	}
 	for id := range ds.orphans.held {
@@ -288,7 +288,7 @@ func (ds *drains) cut() {
 }
 
 // by tells whether real servers of a mark drain.
-func (ds *drains) by(mark uint32) bool {
+func (ds *drains) drainsMark(mark uint32) bool {
 	return ds.servers[MarkFrontend(IPv4, mark)] != nil || ds.servers[MarkFrontend(IPv6, mark)] != nil
 }
 
@@ -310,24 +310,24 @@ const restsAfterCount = 4
 // any more, if a count of their connections is due. Then it returns none until Counted was
 // called. Call it after a Sync, with the time after it.
 func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
-	if r.drains.counts || r.drains.count.After(now) {
+	if r.drains.counting || r.drains.nextCount.After(now) {
 		return nil
 	}
 	var out []RealServer
 	for f, servers := range r.drains.servers {
 		for addr, d := range servers {
 			id := RealServer{Frontend: f, Addr: addr}
-			if r.want.wantedAlive(id) || !r.have.quiet(id) {
+			if r.want.wantedByService(id) || !r.have.quiesced(id) {
 				continue
 			}
-			if d.quiet.IsZero() {
-				d.quiet = now
+			if d.countRequested.IsZero() {
+				d.countRequested = now
 				servers[addr] = d
 			}
 			out = append(out, id)
 		}
 	}
-	r.drains.counts = len(out) > 0
+	r.drains.counting = len(out) > 0
 	return out
 }
 
@@ -335,20 +335,20 @@ func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
 // were any: the next Sync deletes them. A count that began before the real server lost its
 // weight ends nothing.
 func (r *Reconciler) Counted(c Count) (ended bool) {
-	r.drains.counts = false
-	r.drains.count = c.Ended.Add(max(r.drains.pollEvery(), restsAfterCount*c.Ended.Sub(c.Begun)))
+	r.drains.counting = false
+	r.drains.nextCount = c.Ended.Add(max(r.drains.pollEvery(), restsAfterCount*c.Ended.Sub(c.Begun)))
 	moved := map[Frontend]struct{}{}
 	for id, conns := range c.Conns {
 		rs := id.(RealServer)
 		d, drains := r.drains.servers[rs.Frontend][rs.Addr]
-		late := d.quiet.IsZero() || c.Begun.Before(d.quiet)
-		if drains && !late && conns == (Conns{}) && r.have.quiet(rs) && !r.want.wantedAlive(id) {
+		late := d.countRequested.IsZero() || c.Begun.Before(d.countRequested)
+		if drains && !late && conns == (Conns{}) && r.have.quiesced(rs) && !r.want.wantedByService(id) {
 			r.drains.end(rs)
 			moved[rs.Frontend] = struct{}{}
 		}
 	}
 	for f := range moved {
-		r.drains.claim(f)
+		r.drains.update(f)
 	}
 	return len(moved) > 0
 }
@@ -366,7 +366,7 @@ func (r *Reconciler) Drains() []Drain {
 	for f, servers := range r.drains.servers {
 		for addr, d := range servers {
 			// One that has come back is forgotten at the next look.
-			if !r.want.wantedAlive(RealServer{Frontend: f, Addr: addr}) {
+			if !r.want.wantedByService(RealServer{Frontend: f, Addr: addr}) {
 				out = append(out, Drain{f, addr, d.deadline})
 			}
 		}

@@ -66,7 +66,7 @@ func (cs *candidates) whyClosed(be Backend, id Object) string {
 	health := cs.facts.Health[cs.svc.ID]
 	lost := health.Lost[FamilyPort{cs.port.Key(), FamilyOf(cs.f.Addr)}]
 	switch {
-	case !cs.want.wantedAlive(id):
+	case !cs.want.wantedByService(id):
 		return "it drains: its old connections may end"
 	case health.Down[be.Addr]:
 		return "its health check failed"

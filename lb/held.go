@@ -66,7 +66,7 @@ func (h *held) mapping(vip Frontend) (Member, bool) {
 
 // quiet tells whether the kernel has taken the real server's weight away, so
 // that no connection can begin any more.
-func (h *held) quiet(id RealServer) bool {
+func (h *held) quiesced(id RealServer) bool {
 	rs, ok := h.RealServer(id.Frontend, id.Addr)
 	return !ok || rs.Weight == 0
 }

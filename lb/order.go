@@ -162,7 +162,7 @@ func deleteStep(o Object, want *State) step {
 			return stepDropKeepSource
 		}
 	case RealServer:
-		if want.takes(o.Addr.Addr()) {
+		if want.makesLocal(o.Addr.Addr()) {
 			return stepDropLocal
 		}
 		if o.Frontend.Mark != 0 {

@@ -93,7 +93,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 
 // Configure changes the options. What differs is applied by the next Sync.
 func (r *Reconciler) Configure(opts Options) {
-	r.opts, r.drains.unknown = opts, opts.Drain
+	r.opts, r.drains.defaultTime = opts, opts.Drain
 	r.guards.configure(opts.Guards)
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
 	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) &&
@@ -101,7 +101,7 @@ func (r *Reconciler) Configure(opts Options) {
 		return
 	}
 	r.facts.Exclude, r.facts.Pools, r.facts.NodePortNets = opts.Exclude, opts.Pools, opts.NodePortNets
-	r.drains.cut()
+	r.drains.dropLocal()
 	for id := range r.catalog.services {
 		r.dirty[id] = struct{}{}
 	}
@@ -271,7 +271,7 @@ func (r *Reconciler) Pending() int { return len(r.failed.of) }
 // Next is when Sync should be called again even if nothing changes; the zero
 // time if never.
 func (r *Reconciler) Next() time.Time {
-	next := earliest(r.drains.next, r.failed.next())
+	next := earliest(r.drains.nextPoll, r.failed.next())
 	for _, g := range r.guards.of {
 		next = earliest(next, g.next())
 	}
@@ -283,12 +283,12 @@ func (r *Reconciler) due(now time.Time) []Op {
 	r.guards.judge(now)
 	if len(r.catalog.changedVIPs) > 0 {
 		r.replanBackends(r.catalog.changedVIPs)
-		r.drains.cut()
+		r.drains.dropLocal()
 		r.catalog.changedVIPs = map[netip.Addr]struct{}{}
 	}
-	r.drains.unretire()
+	r.drains.forgetWanted()
 	// In their order: that of the claims on what many of them share (state.go).
-	var left []leaving
+	var left []removedServer
 	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
 		left = r.plan(id, left)
 	}
@@ -298,7 +298,7 @@ func (r *Reconciler) due(now time.Time) []Op {
 		r.drains.start(l.server, now.Add(l.drain), now)
 	}
 	r.drains.startUnwanted(now)
-	r.marks.release(r.drains.by)
+	r.marks.release(r.drains.drainsMark)
 	if r.full {
 		return diff(&r.have.Table, r.want)
 	}
@@ -307,13 +307,13 @@ func (r *Reconciler) due(now time.Time) []Op {
 }
 
 // leaving is a real server that a Service has had, and how long it drains.
-type leaving struct {
+type removedServer struct {
 	server RealServer
 	drain  time.Duration
 }
 
 // plan plans one Service, and adds the real servers that it had before to left.
-func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
+func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 	owner := Owner{Service: id}
 	touched := r.touched
 	if r.full {
@@ -337,14 +337,14 @@ func (r *Reconciler) plan(id ServiceID, left []leaving) []leaving {
 	r.routes.claim(id, svc.VIPs)
 	now := r.want.fronts(owner)
 	r.orphans.claim(now)
-	r.drains.reclaim(old)
-	r.drains.reclaim(now)
+	r.drains.refresh(old)
+	r.drains.refresh(now)
 	for _, fr := range old {
 		if r.want.wanted.fronts[fr.at] == fr {
 			continue // as before
 		}
 		for _, server := range fr.reals {
-			left = append(left, leaving{server.server(fr.at), r.drains.times[id]})
+			left = append(left, removedServer{server.server(fr.at), r.drains.times[id]})
 		}
 	}
 	if !ok {

@@ -48,7 +48,7 @@ func (s *State) Get(id Object) (Object, bool) { return s.wanted.Get(id) }
 func (s *State) Has(id Object) bool { return s.wanted.Has(id) }
 
 // takes tells whether an address is to be the box's own, by itself or in a pool.
-func (s *State) takes(a netip.Addr) bool {
+func (s *State) makesLocal(a netip.Addr) bool {
 	for prefix := range s.pools {
 		if prefix.Contains(a) {
 			return true
@@ -174,7 +174,7 @@ func (s *State) allOf(id Object) (out []*Owner) {
 
 // wantedAlive tells whether somebody else than a drain wants the object. A drain wants
 // no loop.
-func (s *State) wantedAlive(id Object) bool {
+func (s *State) wantedByService(id Object) bool {
 	if at, _ := locate(id); at == inLoops {
 		return s.Has(id)
 	}
