@@ -20,12 +20,12 @@ type pass struct {
 	routes   *routes
 	failed   *failures
 
-	now    time.Time
-	report *Report
-	broken map[Frontend]bool     // something of it failed in this pass
-	lives  map[Frontend]int      // real servers with a weight, for broken ones
-	stands Frontend              // in this step: its virtual server is there
-	wrote  map[Frontend]struct{} // something of it was applied
+	now       time.Time
+	report    *Report
+	broken    map[Frontend]bool     // something of it failed in this pass
+	liveCount map[Frontend]int      // real servers with a weight, for broken ones
+	present   Frontend              // in this step: its virtual server is there
+	written   map[Frontend]struct{} // something of it was applied
 }
 
 func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
@@ -33,7 +33,7 @@ func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
 		model: r.model, kernel: r.kernel, device: r.opts.Base.Device, portion: r.opts.Portion, progress: r.opts.Progress,
 		marks: &r.marks, drains: &r.drains, routes: &r.routes, failed: &r.failed,
 		now: now, report: rep,
-		broken: map[Frontend]bool{}, lives: map[Frontend]int{}, wrote: map[Frontend]struct{}{},
+		broken: map[Frontend]bool{}, liveCount: map[Frontend]int{}, written: map[Frontend]struct{}{},
 	}
 }
 
@@ -47,10 +47,10 @@ func (p *pass) apply(ctx context.Context, ops []Op) {
 		for n < min(len(ops), portion) && ops[n].step == ops[0].step {
 			n++
 		}
-		p.stands = Frontend{}
+		p.present = Frontend{}
 		ready := make([]Op, 0, n)
 		for _, op := range ops[:n] {
-			if err := p.waits(op); err != nil {
+			if err := p.blocked(op); err != nil {
 				p.fail(op, err)
 				continue
 			}
@@ -64,7 +64,7 @@ func (p *pass) apply(ctx context.Context, ops []Op) {
 			p.progress(total-len(ops), total)
 		}
 	}
-	for f := range p.wrote {
+	for f := range p.written {
 		p.have.share(&p.want.wanted, f)
 	}
 	p.failed.forget(p.applied)
@@ -82,7 +82,7 @@ func (p *pass) applyStep(ctx context.Context, ops []Op) {
 		}
 		p.report.Ops = append(p.report.Ops, op)
 		if f, ok := frontendOf(id); ok {
-			p.wrote[f] = struct{}{}
+			p.written[f] = struct{}{}
 		}
 		if op.Verb == Delete {
 			p.have.record(id, nil)

@@ -230,7 +230,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		}
 	}
 	r.have.unread = nil
-	r.have.others = false
+	r.have.foreignAddrs = false
 	var differ [][2]Object
 	differShared(read, &r.have.Table, func(now, before Object) {
 		if _, changed := a.changed[cmp.Or(now, before).ID()]; !changed && !r.foreignOnLinks(read, now) {
@@ -252,7 +252,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	}
 	if first || !r.catalog.Synced() {
 		r.full = true // what is held back is counted anew
-		clear(r.orphans.held)
+		clear(r.orphans.deferred)
 	}
 	if r.setHost(foreign, a.obs.HostAddrs) {
 		r.drains.dropLocal()
@@ -297,7 +297,7 @@ func (m *model) foreignOnLinks(read *Table, o Object) bool {
 	switch o := o.(type) {
 	case Address:
 		foreign := read.addrs[o.Addr] == hasAddress && !m.manages(o)
-		m.have.others = m.have.others || foreign
+		m.have.foreignAddrs = m.have.foreignAddrs || foreign
 		return foreign
 	case SyncDaemon:
 		return !m.managesDaemon(o)

@@ -58,7 +58,7 @@ func (r *Reconciler) consistent(t *testing.T) {
 		for _, op := range diff(&have, r.want) {
 			id := op.Object.ID()
 			_, failed := r.failed.of[id]
-			_, held := r.orphans.held[id]
+			_, held := r.orphans.deferred[id]
 			_, due := r.touched[id]
 			if !failed && !held && !due && !r.full {
 				t.Fatalf("nobody will %s", op)

@@ -28,23 +28,23 @@ func (w waiting) Unwrap() error { return errWaits }
 // waits tells why op must not be applied now: something it stands on does not
 // hold, something still stands on it, or it would take the last working backend
 // of a frontend that has just failed to get a better one.
-func (p *pass) waits(op Op) error {
-	if err := p.waitsForBackends(op); err != nil {
+func (p *pass) blocked(op Op) error {
+	if err := p.blockedByBackends(op); err != nil {
 		return err
 	}
 	if op.Verb == Delete {
-		return p.waitsToGo(op.Object)
+		return p.blockedDelete(op.Object)
 	}
 	rs, isServer := op.Object.(RealServer)
 	if isServer {
-		if by := p.have.local(rs.Addr.Addr()); by != nil && (op.Verb == Add || rs.Weight > 0) {
+		if by := p.have.localBy(rs.Addr.Addr()); by != nil && (op.Verb == Add || rs.Weight > 0) {
 			return waiting{by, true}
 		}
 	}
 	if id := p.failed.blocksAddress(op.Object, &p.have); id != nil {
 		return waiting{id, true}
 	}
-	if isServer && rs.Frontend == p.stands {
+	if isServer && rs.Frontend == p.present {
 		return nil
 	}
 	for _, id := range p.needs(op.Object) {
@@ -53,7 +53,7 @@ func (p *pass) waits(op Op) error {
 		}
 	}
 	if isServer {
-		p.stands = rs.Frontend
+		p.present = rs.Frontend
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func (p *pass) waits(op Op) error {
 // waitsForBackends tells why op must not be applied now that something of its
 // frontend has failed: it would leave clients without a backend, or with one that
 // can't answer them.
-func (p *pass) waitsForBackends(op Op) error {
+func (p *pass) blockedByBackends(op Op) error {
 	if len(p.broken) == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (p *pass) waitsForBackends(op Op) error {
 
 // waitsToGo tells why an object must not be deleted now. The record of a virtual
 // server outlives it, or stays until it has another record.
-func (p *pass) waitsToGo(o Object) error {
+func (p *pass) blockedDelete(o Object) error {
 	for _, id := range p.neededBy(o) {
 		under, held := p.have.Get(id)
 		if !held {
@@ -122,16 +122,16 @@ func (p *pass) lastLive(rs RealServer) bool {
 	if p.live(rs.Frontend) <= 1 {
 		return true
 	}
-	p.lives[rs.Frontend]--
+	p.liveCount[rs.Frontend]--
 	return false
 }
 
 // live counts the real servers of f that take connections.
 func (p *pass) live(f Frontend) int {
-	n, counted := p.lives[f]
+	n, counted := p.liveCount[f]
 	if !counted {
 		n = p.have.fronts[f].live()
-		p.lives[f] = n
+		p.liveCount[f] = n
 	}
 	return n
 }

@@ -280,7 +280,7 @@ func (ds *drains) dropLocal() {
 			ds.update(f)
 		}
 	}
-	for id := range ds.orphans.held {
+	for id := range ds.orphans.deferred {
 		if rs, ok := id.(RealServer); ok && ds.facts.refusal(rs.Addr.Addr(), false) != "" {
 			ds.touched[id] = struct{}{}
 		}

@@ -43,7 +43,7 @@ func (c *claimants) find() {
 		p := planner{svc: svc, facts: &c.facts}
 		for _, vip := range svc.VIPs {
 			for _, port := range svc.Ports {
-				wins := slices.Contains(p.mine(vip, port), c.f)
+				wins := slices.Contains(p.permitted(vip, port), c.f)
 				if f, ok := vip.frontend(port); !wins && (!ok || f != c.f && f != everyAddress(c.f)) {
 					continue
 				}
@@ -73,7 +73,7 @@ func (c *claimants) find() {
 func (c *claimants) ports(match func(Frontend) bool) []string {
 	var found []Frontend
 	for f := range c.catalog.claims {
-		if match(f) && (f.Addr.IsUnspecified() || c.held(VirtualServer{Frontend: f})) {
+		if match(f) && (f.Addr.IsUnspecified() || c.has(VirtualServer{Frontend: f})) {
 			found = append(found, f)
 		}
 	}
@@ -126,7 +126,7 @@ func (c *claimants) refusal() string {
 		for _, vip := range svc.VIPs {
 			for _, port := range svc.Ports {
 				if f, ok := vip.frontend(port); ok && (f == c.f || f == everyAddress(c.f)) {
-					p.mine(vip, port)
+					p.permitted(vip, port)
 				}
 			}
 		}

@@ -16,13 +16,13 @@ type question struct {
 	face   Frontend // that the client meets: f, or that of a mark
 }
 
-func (q *question) held(id Object) bool {
+func (q *question) has(id Object) bool {
 	return q.have.Has(id)
 }
 
 // served tells whether there is a virtual server for the frontend: nothing else is
 // worth a word on its policy and its clients' addresses.
-func (q *question) served() bool { return q.held(VirtualServer{Frontend: q.f}) }
+func (q *question) served() bool { return q.has(VirtualServer{Frontend: q.f}) }
 
 // byRules tells whether virtual servers are rules.
 func (q *question) byRules() bool { return q.Names.Chain != nil }
@@ -72,7 +72,7 @@ func (q *question) wantedBy(id Object) string {
 
 // server is the virtual server that the packet comes to.
 func (q *question) server() (VirtualServer, bool) {
-	if !q.held(VirtualServer{Frontend: q.face}) {
+	if !q.has(VirtualServer{Frontend: q.face}) {
 		q.face = q.f
 	}
 	o, _ := q.have.Get(VirtualServer{Frontend: q.face})
@@ -109,7 +109,7 @@ func (q *question) source() netip.Addr {
 }
 
 // bears is source in words.
-func (q *question) bears() string {
+func (q *question) sourceText() string {
 	if a := q.source(); a.IsValid() {
 		return a.String()
 	}

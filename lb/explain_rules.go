@@ -12,7 +12,7 @@ func (c chain) String() string { return "chain " + c.name + " of " + c.table }
 // for what has none.
 func (x *explainer) translate() {
 	ports := tuple(SetIPVSPorts, x.f)
-	if !x.held(ports) { // nothing leads to a virtual server
+	if !x.has(ports) { // nothing leads to a virtual server
 		if x.admit() {
 			x.deliver("no virtual server")
 		}

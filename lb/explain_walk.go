@@ -13,7 +13,7 @@ func (x *explainer) walk() {
 	if !x.route() {
 		return
 	}
-	if !x.held(Rules{FamilyOf(x.f.Addr)}) {
+	if !x.has(Rules{FamilyOf(x.f.Addr)}) {
 		x.step("rules", Rules{FamilyOf(x.f.Addr)}, "are not there: nothing is filtered or masqueraded")
 		if x.byRules() {
 			x.deliver("no set matches, so no virtual server is reached")
@@ -39,7 +39,7 @@ func (x *explainer) route() bool {
 		x.e.Here = "the box's own address on " + dev
 	} else if x.f.Addr.IsLoopback() {
 		x.e.Here = "the box's own, on loopback"
-	} else if id := (Address{x.f.Addr}); x.held(id) {
+	} else if id := (Address{x.f.Addr}); x.has(id) {
 		x.e.Here = strings.TrimSpace("on "+x.device) + x.wantedBy(id)
 	} else {
 		for prefix := range x.have.pools {
@@ -65,7 +65,7 @@ func (x *explainer) route() bool {
 func (x *explainer) ranges() bool {
 	const what = "ranges"
 	fw := tuple(SetFirewall, x.f)
-	if !x.held(fw) {
+	if !x.has(fw) {
 		x.step(what, nil, "any client may connect")
 		return true
 	}
@@ -80,7 +80,7 @@ func (x *explainer) ranges() bool {
 	slices.Sort(ranges)
 	own := Member{Set: SetSourceIP, Addr: x.f.Addr, Port: x.f.Port, Proto: x.f.Proto, Net: single(x.f.Addr)}
 	switch admit := strings.Join(ranges, ", "); {
-	case x.host() && x.held(own):
+	case x.host() && x.has(own):
 		x.step(what, own, "an address of this box is in its source ranges")
 		return true
 	case admitted:
@@ -105,7 +105,7 @@ func (x *explainer) policy() bool {
 		x.face = MarkFrontend(FamilyOf(x.f.Addr), lead.Mark)
 		x.step(what, lead, "an inside client gets backends on all nodes")
 		return true
-	case x.held(tuple(SetNoLocal, x.f)):
+	case x.has(tuple(SetNoLocal, x.f)):
 		x.end(Dropped, what, tuple(SetNoLocal, x.f), "the traffic policy is Local, and no backend is on this node")
 		return false
 	case led && x.Detectors.Interfaces:
@@ -124,7 +124,7 @@ func (x *explainer) policy() bool {
 func (x *explainer) masquerade() {
 	const what = "source"
 	x.e.Source = SourceKept
-	by, hidden := x.hides()
+	by, hidden := x.masqueradedBy()
 	id, d := tuple(SetClusterIP, x.f), x.Detectors
 	outside := !x.inside() && len(d.ClusterCIDRs) > 0
 	switch {
@@ -132,13 +132,13 @@ func (x *explainer) masquerade() {
 		x.step(what, nil, "kept")
 	case hidden:
 		x.e.Source = SourceMasqueraded
-		x.step(what, by, "masqueraded: the backend sees %s", x.bears())
-	case !x.held(id) && x.served():
+		x.step(what, by, "masqueraded: the backend sees %s", x.sourceText())
+	case !x.has(id) && x.served():
 		x.step(what, nil, "kept")
-	case !x.held(id):
+	case !x.has(id):
 	case d.MasqueradeAll || x.host():
 		x.e.Source = SourceMasqueraded
-		x.step(what, id, "masqueraded: the backend sees %s", x.bears())
+		x.step(what, id, "masqueraded: the backend sees %s", x.sourceText())
 	case d.Interfaces && !x.inside():
 		x.e.Source = SourceEither
 		x.step(what, id, "masqueraded, unless the client enters via a pod interface")
@@ -155,9 +155,9 @@ func (x *explainer) masquerade() {
 
 // hides gives the member by which clients of other VIPs than ClusterIPs are
 // masqueraded.
-func (x *explainer) hides() (Object, bool) {
+func (x *explainer) masqueradedBy() (Object, bool) {
 	for _, m := range masquerading {
-		if all := tuple(m.all, x.f); x.held(all) && (x.host() || !x.held(tuple(m.kept, x.f))) {
+		if all := tuple(m.all, x.f); x.has(all) && (x.host() || !x.has(tuple(m.kept, x.f))) {
 			return all, true
 		}
 	}
@@ -167,13 +167,13 @@ func (x *explainer) hides() (Object, bool) {
 // admit is filter INPUT: what is no service port of a VIP is refused.
 func (x *explainer) admit() bool {
 	const what = "filter"
-	if id := tuple(SetIPVSPorts, x.f); x.held(id) {
+	if id := tuple(SetIPVSPorts, x.f); x.has(id) {
 		x.step(what, id, "admitted past the host's firewall")
 		return true
 	}
-	guard, guarded := Object(Member{Set: SetIPVSIPs, Addr: x.f.Addr}), x.held(Member{Set: SetIPVSIPs, Addr: x.f.Addr})
+	guard, guarded := Object(Member{Set: SetIPVSIPs, Addr: x.f.Addr}), x.has(Member{Set: SetIPVSIPs, Addr: x.f.Addr})
 	for prefix := range x.have.pools {
-		if id := (Member{Set: SetIPVSNets, Net: prefix}); prefix.Contains(x.f.Addr) && x.held(id) {
+		if id := (Member{Set: SetIPVSNets, Net: prefix}); prefix.Contains(x.f.Addr) && x.has(id) {
 			guard, guarded = id, true
 		}
 	}
@@ -226,7 +226,7 @@ func (x *explainer) loop(n int) {
 		if !ok || rs.Addr.Addr() != x.Client || rs.Weight == 0 {
 			continue
 		}
-		if id := loopBack(rs.Addr, x.f.Proto); x.held(id) && x.held(Rules{FamilyOf(x.f.Addr)}) {
+		if id := loopBack(rs.Addr, x.f.Proto); x.has(id) && x.has(Rules{FamilyOf(x.f.Addr)}) {
 			by = append(by, id)
 		}
 	}
@@ -249,11 +249,11 @@ func (x *explainer) why() string {
 	if x.e.Fate == Dropped || x.e.Fate == Foreign {
 		return x.e.Steps[len(x.e.Steps)-1].Result
 	}
-	if x.won && x.want.Has(vs) && !x.held(vs) {
+	if x.won && x.want.Has(vs) && !x.has(vs) {
 		return fmt.Sprintf("%s has it, but %s", x.svc.ID, x.unapplied())
 	}
-	if x.won && x.held(vs) {
-		if x.e.Fate == Refused && x.held(tuple(SetIPVSPorts, x.f)) {
+	if x.won && x.has(vs) {
+		if x.e.Fate == Refused && x.has(tuple(SetIPVSPorts, x.f)) {
 			return x.noBackend()
 		}
 		return fmt.Sprintf("%s has it, but %s", x.svc.ID, x.unapplied())
@@ -261,7 +261,7 @@ func (x *explainer) why() string {
 	if len(x.e.Claims) > 0 {
 		return x.refusal()
 	}
-	if x.held(vs) {
+	if x.has(vs) {
 		return "no Service has it any more: connections to it drain"
 	}
 	return x.unclaimed(x.e.Fate == Unrouted)

@@ -87,7 +87,7 @@ func (x *failures) next() (next time.Time) {
 
 // uncut gives a real server that could not be taken out of the kernel, and whose
 // address o, an Address or PoolRoute, would make the box's own.
-func (x *failures) blocksAddress(o Object, have *held) Object {
+func (x *failures) blocksAddress(o Object, have *kernelState) Object {
 	held := func(servers map[RealServer]struct{}) Object {
 		for id := range servers {
 			if have.Has(id) {

@@ -8,7 +8,7 @@ type model struct {
 	catalog *Catalog
 	facts   Facts
 	want    *State
-	have    held
+	have    kernelState
 	dirty   map[ServiceID]struct{} // Services to plan again
 	touched map[Object]struct{}    // IDs where have and want may differ
 	full    bool                   // any ID may differ
@@ -22,18 +22,18 @@ func (m *model) applied(id Object) bool {
 }
 
 // held is what the kernel holds of weir's, as last read or written.
-type held struct {
+type kernelState struct {
 	Table
-	pools   map[netip.Prefix]struct{} // those of the PoolRoutes
-	unread  map[Frontend]struct{}     // of which virtual or real servers were written since they were read
-	audit   *Audit                    // the one in progress, if any
-	found   []Frontend                // of which the last audit found something else than believed
-	adopted bool                      // the kernel has been read at least once
-	others  bool                      // the device holds addresses of others
+	pools        map[netip.Prefix]struct{} // those of the PoolRoutes
+	unread       map[Frontend]struct{}     // of which virtual or real servers were written since they were read
+	audit        *Audit                    // the one in progress, if any
+	found        []Frontend                // of which the last audit found something else than believed
+	adopted      bool                      // the kernel has been read at least once
+	foreignAddrs bool                      // the device holds addresses of others
 }
 
 // record takes down what the kernel holds of an ID; nil is nothing.
-func (h *held) record(id, o Object) {
+func (h *kernelState) record(id, o Object) {
 	h.audit.recordChange(id)
 	if f, ok := frontendOf(id); ok && id.kind() != kindMember {
 		if h.unread == nil {
@@ -56,7 +56,7 @@ func (h *held) record(id, o Object) {
 }
 
 // lead gives the member that leads clients inside from vip to a mark.
-func (h *held) mapping(vip Frontend) (Member, bool) {
+func (h *kernelState) mapping(vip Frontend) (Member, bool) {
 	v := h.fronts[vip]
 	if !v.in(SetInternal) {
 		return Member{}, false
@@ -66,14 +66,14 @@ func (h *held) mapping(vip Frontend) (Member, bool) {
 
 // quiet tells whether the kernel has taken the real server's weight away, so
 // that no connection can begin any more.
-func (h *held) quiesced(id RealServer) bool {
+func (h *kernelState) quiesced(id RealServer) bool {
 	rs, ok := h.RealServer(id.Frontend, id.Addr)
 	return !ok || rs.Weight == 0
 }
 
 // local gives what makes an address the box's own: the Address, or the PoolRoute that
 // contains it. nil if nothing of weir's does.
-func (h *held) local(a netip.Addr) Object {
+func (h *kernelState) localBy(a netip.Addr) Object {
 	if id := (Address{a}); h.Has(id) {
 		return id
 	}

@@ -13,12 +13,12 @@ type orphans struct {
 	// that may loop, port numbers. They stay until all sources have synced.
 	shared Table
 	// held are the IDs of what would be deleted otherwise.
-	held map[Object]struct{}
+	deferred map[Object]struct{}
 }
 
 // adopt takes down what the first look at the kernel has found.
-func (o *orphans) adopt(have *held) {
-	*o = orphans{frontends: map[Frontend]struct{}{}, held: map[Object]struct{}{}}
+func (o *orphans) adopt(have *kernelState) {
+	*o = orphans{frontends: map[Frontend]struct{}{}, deferred: map[Object]struct{}{}}
 	for f := range have.fronts {
 		o.frontends[f] = struct{}{}
 	}
@@ -51,7 +51,7 @@ func (o *orphans) has(id Object) bool {
 }
 
 // hold takes the deletions of orphans out of ops, and gives how many wait by now.
-func (o *orphans) hold(ops []Op, synced bool) ([]Op, int) {
+func (o *orphans) deferDeletes(ops []Op, synced bool) ([]Op, int) {
 	if synced {
 		*o = orphans{}
 		return ops, 0
@@ -60,11 +60,11 @@ func (o *orphans) hold(ops []Op, synced bool) ([]Op, int) {
 		id := op.Object.ID()
 		wait := op.Verb == Delete && op.step != stepDropLocal && o.has(id)
 		if wait {
-			o.held[id] = struct{}{}
+			o.deferred[id] = struct{}{}
 		}
 		return wait
 	})
-	return ops, len(o.held)
+	return ops, len(o.deferred)
 }
 
 // Follow changes which sources there are. The Services of one that is not among

@@ -105,7 +105,7 @@ func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 			continue
 		}
 		for _, port := range svc.Ports {
-			frontends := p.mine(vip, port)
+			frontends := p.permitted(vip, port)
 			if len(frontends) == 0 {
 				continue
 			}

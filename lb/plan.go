@@ -92,16 +92,16 @@ func (p *planner) note(r Reason, format string, args ...any) {
 
 // port plans one port of one VIP.
 func (p *planner) port(vip VIP, port Port) {
-	for _, f := range p.mine(vip, port) {
+	for _, f := range p.permitted(vip, port) {
 		p.frontend(f, vip, port)
 	}
 }
 
 // mine gives the frontends of a VIP's port that the Service may take: one; of a
 // NodePort as many as the node has addresses for it.
-func (p *planner) mine(vip VIP, port Port) []Frontend {
+func (p *planner) permitted(vip VIP, port Port) []Frontend {
 	f, ok := vip.frontend(port)
-	if !ok || p.takesHost(vip) || !p.mayServe(f) {
+	if !ok || p.claimsHostAddr(vip) || !p.mayServe(f) {
 		return nil
 	}
 	if vip.Kind != NodePort {
@@ -123,7 +123,7 @@ func (p *planner) mine(vip VIP, port Port) []Frontend {
 
 // takesHost tells whether somebody else than the operator chose an address of the
 // box itself.
-func (p *planner) takesHost(vip VIP) bool {
+func (p *planner) claimsHostAddr(vip VIP) bool {
 	dev, own := p.facts.HostAddrs[vip.Addr]
 	if own && vip.Foreign {
 		p.note(NotAllowed, "%s is the box's own address on %s and is not served: choose an unused address", vip.Addr, dev)
@@ -156,7 +156,7 @@ func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 	if vip.Kind != NodePort {
 		p.address(f.Addr)
 	}
-	p.source(f, vip)
+	p.keepSource(f, vip)
 	if p.svc.Ranges.holds(vip.Kind) {
 		p.ranges(f)
 	}
@@ -217,7 +217,7 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 }
 
 // source says what becomes of the clients' addresses.
-func (p *planner) source(f Frontend, vip VIP) {
+func (p *planner) keepSource(f Frontend, vip VIP) {
 	for _, m := range masquerading {
 		if m.all == vip.Kind.record() && (p.svc.Keep || vip.Local) {
 			p.add(tuple(m.kept, f))

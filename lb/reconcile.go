@@ -38,12 +38,12 @@ type Options struct {
 // always an argument.
 type Reconciler struct {
 	*model
-	kernel   Kernel
-	opts     Options
-	notes    map[ServiceID][]Note
-	noted    uint64 // see NotesVersion
-	guarding bool   // a guard did at the last Sync
-	planned  Table  // of the Service that is being planned
+	kernel       Kernel
+	opts         Options
+	notes        map[ServiceID][]Note
+	notesVersion uint64 // see NotesVersion
+	guarding     bool   // a guard did at the last Sync
+	planned      Table  // of the Service that is being planned
 
 	failed  failures
 	marks   marks
@@ -77,7 +77,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 	m := &model{
 		catalog: NewCatalog(sources...),
 		want:    NewState(),
-		have:    held{pools: map[netip.Prefix]struct{}{}},
+		have:    kernelState{pools: map[netip.Prefix]struct{}{}},
 		dirty:   map[ServiceID]struct{}{},
 		touched: map[Object]struct{}{},
 	}
@@ -194,7 +194,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	ops := r.due(now)
 	r.touched = map[Object]struct{}{}
 	r.full = false
-	ops, rep.Held = r.orphans.hold(ops, r.catalog.Synced())
+	ops, rep.Held = r.orphans.deferDeletes(ops, r.catalog.Synced())
 	troubled := len(r.failed.of) > 0
 	if r.opts.Leaving != nil {
 		if gone := r.routes.withdrawals(ops); len(gone) > 0 {
@@ -205,7 +205,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	holding := r.guarding
 	r.guarding = len(r.Held()) > 0
 	if troubled || len(r.failed.of) > 0 || holding || r.guarding {
-		r.noted++
+		r.notesVersion++
 	}
 	return rep, nil
 }
@@ -239,7 +239,7 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	if _, err := r.observe(ctx); err != nil {
 		return nil, err
 	}
-	ops, _ := r.orphans.hold(r.due(now), r.catalog.Synced())
+	ops, _ := r.orphans.deferDeletes(r.due(now), r.catalog.Synced())
 	return ops, nil
 }
 
@@ -251,7 +251,7 @@ func (r *Reconciler) Cleanup(ctx context.Context, now time.Time) (Report, error)
 		return rep, err
 	}
 	r.want = NewState()
-	if r.have.others {
+	if r.have.foreignAddrs {
 		r.want.Replace(Owner{}, []Object{Device{r.opts.Base.Device}}, r.touched)
 	}
 	newPass(r, now, &rep).apply(ctx, diff(&r.have.Table, r.want))
@@ -331,7 +331,7 @@ func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 		delete(r.notes, id)
 	}
 	if !slices.Equal(before, r.notes[id]) {
-		r.noted++
+		r.notesVersion++
 	}
 	r.want.replace(owner, &r.planned, touched)
 	r.routes.claim(id, svc.VIPs)
@@ -355,7 +355,7 @@ func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 
 // NotesVersion changes with every Sync after which Notes may give something else:
 // with many Services that have Notes, giving them is more work than most changes.
-func (r *Reconciler) NotesVersion() uint64 { return r.noted }
+func (r *Reconciler) NotesVersion() uint64 { return r.notesVersion }
 
 // Have is what the kernel holds of weir's. The Table belongs to the Reconciler: read
 // it before the next call, and change nothing.

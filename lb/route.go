@@ -317,7 +317,7 @@ func hasLiveBackend(objects []Object) bool {
 func (t *routes) reachable(a netip.Addr) bool {
 	family := FamilyOf(a)
 	_, own := t.facts.HostAddrs[a]
-	if !own && t.have.local(a) == nil || !t.applied(Rules{family}) {
+	if !own && t.have.localBy(a) == nil || !t.applied(Rules{family}) {
 		return false
 	}
 	for _, s := range Sets() {

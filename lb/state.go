@@ -24,7 +24,7 @@ func (o Owner) draining() bool { return o.Drain != Frontend{} }
 // wanted. Of what is not a frontend's the owners are counted.
 type State struct {
 	wanted Table
-	owners map[Owner]*plan
+	owners map[Owner]*ownerPlan
 	addrs  map[netip.Addr]addrOwners
 	claims map[Object]claims         // on the rest
 	pools  map[netip.Prefix]struct{} // those of the PoolRoutes in wanted
@@ -36,7 +36,7 @@ type addrOwners struct{ address, guard int32 }
 // NewState makes a State that wants nothing.
 func NewState() *State {
 	return &State{
-		owners: map[Owner]*plan{}, addrs: map[netip.Addr]addrOwners{}, claims: map[Object]claims{}, pools: map[netip.Prefix]struct{}{},
+		owners: map[Owner]*ownerPlan{}, addrs: map[netip.Addr]addrOwners{}, claims: map[Object]claims{}, pools: map[netip.Prefix]struct{}{},
 		wanted: Table{fronts: map[Frontend]*virtual{}, loops: map[loop]uint32{}},
 	}
 }
@@ -199,7 +199,7 @@ func (s *State) Replace(owner Owner, objects []Object, touched map[Object]struct
 func (s *State) replace(owner Owner, objects *Table, touched map[Object]struct{}) {
 	old, known := s.owners[owner]
 	if !known {
-		old = &plan{owner: &owner}
+		old = &ownerPlan{owner: &owner}
 	}
 	p := newPlan(old, objects)
 	if !known && p.empty() {

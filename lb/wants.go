@@ -7,7 +7,7 @@ import (
 )
 
 // plan is what one owner wants.
-type plan struct {
+type ownerPlan struct {
 	owner  *Owner
 	fronts []*virtual // frozen
 	loops  []loop
@@ -21,9 +21,9 @@ type addrWant struct {
 	has  addrObjects
 }
 
-func (p *plan) empty() bool { return len(p.fronts)+len(p.loops)+len(p.addrs)+len(p.rest) == 0 }
+func (p *ownerPlan) empty() bool { return len(p.fronts)+len(p.loops)+len(p.addrs)+len(p.rest) == 0 }
 
-func (p *plan) all() iter.Seq[Object] {
+func (p *ownerPlan) all() iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		for _, fr := range p.fronts {
 			for o := range fr.all() {
@@ -51,12 +51,12 @@ func (p *plan) all() iter.Seq[Object] {
 }
 
 // find finds an address among addrs.
-func (p *plan) find(a netip.Addr) (int, bool) {
+func (p *ownerPlan) find(a netip.Addr) (int, bool) {
 	return slices.BinarySearchFunc(p.addrs, a, func(w addrWant, a netip.Addr) int { return w.addr.Compare(a) })
 }
 
 // shares tells whether p wants an object of a loop or an address.
-func (p *plan) shares(id Object, at place) bool {
+func (p *ownerPlan) shares(id Object, at place) bool {
 	if at == inLoops {
 		return slices.Contains(p.loops, id.(Member).loop())
 	}
@@ -66,7 +66,7 @@ func (p *plan) shares(id Object, at place) bool {
 }
 
 // front gives what p wants of a frontend, nil if nothing.
-func (p *plan) front(f Frontend) *virtual {
+func (p *ownerPlan) front(f Frontend) *virtual {
 	i, ok := slices.BinarySearchFunc(p.fronts, f, func(fr *virtual, f Frontend) int { return fr.at.Compare(f) })
 	if !ok {
 		return nil
@@ -75,14 +75,14 @@ func (p *plan) front(f Frontend) *virtual {
 }
 
 // wants tells whether an ID is among the rest.
-func (p *plan) wants(id Object) bool {
+func (p *ownerPlan) wants(id Object) bool {
 	_, ok := slices.BinarySearchFunc(p.rest, id, Compare)
 	return ok
 }
 
 // newPlan makes the plan of an owner that had old. What is as before is not made again.
-func newPlan(old *plan, objects *Table) *plan {
-	p := &plan{
+func newPlan(old *ownerPlan, objects *Table) *ownerPlan {
+	p := &ownerPlan{
 		owner: old.owner, fronts: make([]*virtual, 0, len(objects.fronts)), loops: make([]loop, 0, len(objects.loops)),
 		addrs: make([]addrWant, 0, len(objects.addrs)), rest: make([]Object, 0, len(objects.rest)),
 	}
