@@ -111,7 +111,7 @@ func (gs *guards) configure(opts map[string]GuardOptions) {
 			g.opts = o
 			continue
 		}
-		gs.letGo(source, g, spaces{})
+		gs.release(source, g, spaces{})
 		delete(gs.of, source)
 	}
 	for source, o := range opts {
@@ -236,7 +236,7 @@ func (gs *guards) stage(g *guard, u Update) {
 		gs.catalog.synced[u.Source] = true
 	}
 	for _, f := range touched {
-		g.settle(f, gs.catalog.claims[f], u.Source)
+		g.updateLost(f, gs.catalog.claims[f], u.Source)
 	}
 }
 
@@ -280,10 +280,10 @@ func (g *guard) withhold(id ServiceID, served Service, w withheld) []Frontend {
 // gain counts what a Service that is served gets more.
 func (g *guard) gain(old, young Service) {
 	for _, f := range without(young.Frontends(), old.Frontends()) {
-		g.goneFrontends.back(f, 1)
+		g.goneFrontends.restore(f, 1)
 	}
 	for key, n := range shortage(young, old) {
-		g.goneBackends.back(key, n)
+		g.goneBackends.restore(key, n)
 	}
 	g.count(old, -1)
 	g.count(young, 1)
@@ -300,7 +300,7 @@ func (g *guard) count(s Service, n int) {
 
 // judge lets every source take away what is not too much, and what has been held
 // long enough.
-func (gs *guards) judge(now time.Time) {
+func (gs *guards) decide(now time.Time) {
 	for source, g := range gs.of {
 		g.goneFrontends.expire(now.Add(-g.opts.Window))
 		g.goneBackends.expire(now.Add(-g.opts.Window))
@@ -308,12 +308,12 @@ func (gs *guards) judge(now time.Time) {
 		switch {
 		case len(g.withheld) == 0:
 		case g.confirmed || !until.IsZero() && !until.After(now):
-			gs.letGo(source, g, spaces{})
+			gs.release(source, g, spaces{})
 			g.goneFrontends, g.goneBackends = losses[Frontend]{}, losses[backendsOf]{}
 		default:
-			if free := g.free(); free != nil {
-				g.takeAway(gs.catalog, free, now)
-				gs.letGo(source, g, free)
+			if free := g.allowed(); free != nil {
+				g.countLosses(gs.catalog, free, now)
+				gs.release(source, g, free)
 			}
 		}
 		switch {
@@ -326,10 +326,10 @@ func (gs *guards) judge(now time.Time) {
 }
 
 // takeAway counts what is about to go.
-func (g *guard) takeAway(c *Catalog, in spaces, now time.Time) {
+func (g *guard) countLosses(c *Catalog, in spaces, now time.Time) {
 	for f, space := range g.lost {
 		if in.has(space) {
-			g.goneFrontends.take(f, space, 1, now)
+			g.goneFrontends.add(f, space, 1, now)
 		}
 	}
 	for id, w := range g.withheld {
@@ -338,13 +338,13 @@ func (g *guard) takeAway(c *Catalog, in spaces, now time.Time) {
 		}
 		served, _ := c.Get(id)
 		for key, n := range shortage(served, w.service) {
-			g.goneBackends.take(key, id.Namespace, n, now)
+			g.goneBackends.add(key, id.Namespace, n, now)
 		}
 	}
 }
 
 // letGo serves what the source says of some namespaces.
-func (gs *guards) letGo(source string, g *guard, in spaces) {
+func (gs *guards) release(source string, g *guard, in spaces) {
 	u := Update{Source: source}
 	var touched []Frontend
 	for id, w := range g.withheld {
@@ -363,6 +363,6 @@ func (gs *guards) letGo(source string, g *guard, in spaces) {
 	}
 	gs.catalog.Apply(u, gs.facts.Taken, gs.dirty)
 	for _, f := range touched {
-		g.settle(f, gs.catalog.claims[f], source)
+		g.updateLost(f, gs.catalog.claims[f], source)
 	}
 }

@@ -120,16 +120,16 @@ type dated[K comparable] struct {
 	at  time.Time
 }
 
-func (l *losses[K]) take(key K, space string, n int, now time.Time) {
+func (l *losses[K]) add(key K, space string, n int, now time.Time) {
 	if l.of == nil {
 		l.of, l.by = map[K][]loss{}, map[string]int{}
 	}
 	l.of[key] = append(l.of[key], loss{n, now, space})
 	l.order = append(l.order, dated[K]{key, now})
-	l.add(space, n)
+	l.count(space, n)
 }
 
-func (l *losses[K]) add(space string, n int) {
+func (l *losses[K]) count(space string, n int) {
 	l.total += n
 	if l.by[space] += n; l.by[space] == 0 {
 		delete(l.by, space)
@@ -137,11 +137,11 @@ func (l *losses[K]) add(space string, n int) {
 }
 
 // back takes out n of a key, the oldest first.
-func (l *losses[K]) back(key K, n int) {
+func (l *losses[K]) restore(key K, n int) {
 	for n > 0 && len(l.of[key]) > 0 {
 		first := &l.of[key][0]
 		m := min(n, first.n)
-		l.add(first.space, -m)
+		l.count(first.space, -m)
 		first.n, n = first.n-m, n-m
 		if first.n == 0 {
 			l.drop(key)
@@ -155,7 +155,7 @@ func (l *losses[K]) expire(before time.Time) {
 		key := l.order[0].key
 		l.order = l.order[1:]
 		for len(l.of[key]) > 0 && !l.of[key][0].at.After(before) {
-			l.add(l.of[key][0].space, -l.of[key][0].n)
+			l.count(l.of[key][0].space, -l.of[key][0].n)
 			l.drop(key)
 		}
 	}

@@ -45,7 +45,7 @@ func (g *guard) drop(id ServiceID) []Frontend {
 }
 
 // settle finds out whether nobody would claim f any more.
-func (g *guard) settle(f Frontend, claims []ServiceID, source string) {
+func (g *guard) updateLost(f Frontend, claims []ServiceID, source string) {
 	n, space := 0, ""
 	for _, id := range claims {
 		if id.Source != source {
@@ -107,7 +107,7 @@ func (o GuardOptions) tooMuch(r removal) bool {
 // If the source would lose too much, the namespace with most of that is held, and those that
 // would lose too much of their own. All are held if the others together would lose too large
 // a part, too: one tenant could not have done it.
-func (g *guard) free() spaces {
+func (g *guard) allowed() spaces {
 	total := g.removal(g.all, g.goneFrontends.total, g.goneBackends.total)
 	if !g.opts.tooMuch(total) {
 		return spaces{}

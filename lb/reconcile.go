@@ -280,7 +280,7 @@ func (r *Reconciler) Next() time.Time {
 
 // due plans what is dirty and gives the Ops to apply now.
 func (r *Reconciler) due(now time.Time) []Op {
-	r.guards.judge(now)
+	r.guards.decide(now)
 	if len(r.catalog.changedVIPs) > 0 {
 		r.replanBackends(r.catalog.changedVIPs)
 		r.drains.dropLocal()
