@@ -264,7 +264,7 @@ func TestAuditReadsManyChangedFrontendsOutsideTheLoop(t *testing.T) {
 }
 
 // Others' changes of many frontends are read twice, and no more: they stay as they are.
-func TestAuditBelievesTheSecondReading(t *testing.T) {
+func TestAuditAcceptsTheSecondReading(t *testing.T) {
 	r, _ := many(t, 200, 2)
 	k := &piecemeal{Fake: r.kernel.(*Fake), g: NewGen(1)}
 	r.kernel = k

@@ -183,7 +183,7 @@ func TestVIPWaitsForABackendThatDoesNotGo(t *testing.T) {
 
 // A backend found at the start, of a source that is silent as yet, stays; but not
 // where another source has a VIP now.
-func TestVIPOfOneSourceEndsABackendOfASilentOne(t *testing.T) {
+func TestVIPOfOneSourceEndsABackendOfAnUnsyncedOne(t *testing.T) {
 	s := newStory(t)
 	s.create()
 	r := NewReconciler(s.k, Options{Drain: time.Minute}, "static", "prod")
@@ -258,7 +258,7 @@ func TestRefusedBackendIsNotOneOfAnotherNode(t *testing.T) {
 
 // Only Services that have the address are planned again, and only when it comes or
 // goes.
-func TestVIPThatStaysConcernsNobody(t *testing.T) {
+func TestVIPThatStaysReplansNoService(t *testing.T) {
 	s := newStory(t)
 	s.create()
 	s.Update(Update{Source: "static", Put: []Service{lender()}})
@@ -276,7 +276,7 @@ func TestVIPThatStaysConcernsNobody(t *testing.T) {
 
 // What keeps a frontend its last backend when the next one fails does not keep it one
 // that is about to be the box.
-func TestLastBackendThatBecomesAVIPIsCut(t *testing.T) {
+func TestLastBackendThatBecomesAVIPIsRemoved(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	s.Update(put(web(be2)))
@@ -296,7 +296,7 @@ func TestLastBackendThatBecomesAVIPIsCut(t *testing.T) {
 
 // A pool that becomes a route ends what drains in it, whether the pool is new or the
 // box has lost the address that kept it from being one.
-func TestPoolCutsWhatDrainsInIt(t *testing.T) {
+func TestPoolEndsDrainsOfItsAddresses(t *testing.T) {
 	pools := []PoolRoute{{Prefix: netip.MustParsePrefix("10.0.0.2/31")}}
 	inPool := web(be1)
 	inPool.ID.Name, inPool.VIPs = "pooled", []VIP{{Addr: netip.MustParseAddr("10.0.0.3")}}

@@ -91,7 +91,7 @@ func TestRestartContinuesDrains(t *testing.T) {
 	r.sync(2*time.Second, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
 }
 
-func TestRestartDrainsAsLongAsTheServiceSays(t *testing.T) {
+func TestRestartDrainsForTheTimeOfTheService(t *testing.T) {
 	s := newStory(t)
 	s.create()
 	s.conns(be2, 1)
@@ -107,7 +107,7 @@ func TestRestartDrainsAsLongAsTheServiceSays(t *testing.T) {
 	}
 }
 
-func TestServerThatChangesItsServiceDrainsAsTheNewOneSays(t *testing.T) {
+func TestServerThatChangesItsServiceDrainsForTheNewTime(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	svc := web(be1, be2)
@@ -140,7 +140,7 @@ func TestDrainUnderAPoolThatIsNoMoreKeepsItsRoute(t *testing.T) {
 	}
 }
 
-func TestUDPBackendGoesAtOnce(t *testing.T) {
+func TestUDPBackendIsRemovedImmediately(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	svc := web(be1, be2)

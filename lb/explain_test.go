@@ -215,7 +215,7 @@ func TestExplainHowRulesChoose(t *testing.T) {
 	}
 }
 
-func TestExplainWhatTheKernelWouldNotTake(t *testing.T) {
+func TestExplainShowsRefusedObjects(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	s.k.Put(VirtualServer{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}})
@@ -240,7 +240,7 @@ func TestExplainWhatTheKernelWouldNotTake(t *testing.T) {
 	}
 }
 
-func TestExplainWhoGetsItself(t *testing.T) {
+func TestExplainClientThatReachesItself(t *testing.T) {
 	all := Detectors{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	for _, tt := range []struct {
 		name     string

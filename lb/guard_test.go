@@ -250,7 +250,7 @@ func TestGuardServesWhatIsNewWhileItHolds(t *testing.T) {
 	s.wantServed(services, 10, 40)
 }
 
-func TestGuardIsReleasedByConfirmation(t *testing.T) {
+func TestGuardEndsByConfirmation(t *testing.T) {
 	s, services := newGuardStory(t)
 	if s.Release("prod") || s.Release("nobody") {
 		t.Error("there was nothing to release")
@@ -266,7 +266,7 @@ func TestGuardIsReleasedByConfirmation(t *testing.T) {
 	s.wantServed(services, 4, 16)
 }
 
-func TestGuardIsReleasedByTime(t *testing.T) {
+func TestGuardEndsByTime(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.say(time.Hour, services[:5])
 	s.now = s.now.Add(guarded.Hold - time.Second)
@@ -371,7 +371,7 @@ func TestGuardLetsRolloutsPass(t *testing.T) {
 	}
 }
 
-func TestGuardOfOneSourceConcernsNoOther(t *testing.T) {
+func TestGuardOfOneSourceAffectsNoOther(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.Follow("prod", "static")
 	s.Update(put(web(be1)))
@@ -483,7 +483,7 @@ func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
 	})
 }
 
-func TestWhatIsToBeBelievedIsServedAndMeasuredByFromThenOn(t *testing.T) {
+func TestUnguardedUpdateIsServedAndIsTheNewMeasure(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.say(time.Second, services[:3]) // held
 	s.Believe(Update{Source: "prod", Put: services[:5], Synced: true})

@@ -31,7 +31,7 @@ func (s *story) restarted(sources ...string) *story {
 
 func (s *story) held(id Object) bool { return s.k.Held()[id] != nil }
 
-func TestAClusterThatIsAwayHoldsOnlyItsOwn(t *testing.T) {
+func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	s.Follow("static", "away", "near")
@@ -84,7 +84,7 @@ func TestAClusterThatIsAwayHoldsOnlyItsOwn(t *testing.T) {
 	}
 }
 
-func TestASourceThatIsGoneTakesItsServicesAlong(t *testing.T) {
+func TestRemovedSourceLosesItsServices(t *testing.T) {
 	s := newStory(t)
 	s.Follow("static", "away")
 	s.sets()

@@ -162,7 +162,7 @@ func TestLawPlanIgnoresInputOrder(t *testing.T) {
 	})
 }
 
-func TestLawChangesGiveTheSameStateAsStartingAnew(t *testing.T) {
+func TestLawChangesGiveTheSameStateAsARestart(t *testing.T) {
 	seeds(t, 50, func(t *testing.T, g *gen) {
 		opts := g.options()
 		k := g.kernel()
@@ -327,7 +327,7 @@ func hides(o Outcome, client netip.Addr, backend netip.AddrPort) bool {
 	return o.Masqueraded || o.Loops && backend.Addr() == client
 }
 
-func TestLawSharedObjectsStayUntilTheLastOwnerLetsGo(t *testing.T) {
+func TestLawSharedObjectsStayUntilTheLastOwnerReleasesThem(t *testing.T) {
 	seeds(t, 50, func(t *testing.T, g *gen) {
 		s := NewState()
 		owners := []Owner{{Service: ServiceID{Name: "a"}}, {Service: ServiceID{Name: "b"}}, {Drain: Frontend{Port: 1}}}

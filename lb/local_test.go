@@ -206,7 +206,7 @@ func TestDeletedLocalServiceDrainsBothFaces(t *testing.T) {
 		"delete member IPVS-IPS 192.0.2.1")
 }
 
-func TestUDPBehindAMarkIsCutAtOnce(t *testing.T) {
+func TestUDPBehindAMarkIsRemovedImmediately(t *testing.T) {
 	udp := func(list ...Backend) Service {
 		svc := localWeb(list...)
 		svc.Ports[0].Proto = UDP
@@ -269,7 +269,7 @@ func TestNodePortFollowsAVIPThatTakesOneOfItsAddresses(t *testing.T) {
 	s.meets(Frontend{Addr: box, Port: 30080, Proto: TCP}, hidden(be1), hidden(be1), hidden(be1))
 }
 
-func TestAffinityInsideKeepsTheBackendsPort(t *testing.T) {
+func TestAffinityInsideKeepsTheBackendPort(t *testing.T) {
 	sticky := func(ports ...uint16) Service {
 		svc := localWeb()
 		svc.Affinity = time.Hour

@@ -37,7 +37,7 @@ func TestRestartKeepsMarks(t *testing.T) {
 }
 
 // Who loses a frontend does not take the mark of who has it.
-func TestRestartGivesMarksToWhoHasTheFrontends(t *testing.T) {
+func TestRestartGivesMarksToTheOwnersOfFrontends(t *testing.T) {
 	winner, loser := numbered(1), numbered(1)
 	winner.ID.Name, loser.ID.Name = "zzz", "aaa"
 	winner.Created, loser.Created = testNow, testNow.Add(time.Hour)
@@ -66,7 +66,7 @@ func TestMarkOfAnotherProtocolIsNotKept(t *testing.T) {
 	}
 }
 
-func TestMarkIsNotGivenAwayWhileItDrains(t *testing.T) {
+func TestMarkIsNotReusedWhileItDrains(t *testing.T) {
 	s := newLocalStory(t, numbered(1))
 	s.k.SetConns(RealServer{Frontend: innerFace, Addr: be2}, Conns{Active: 1})
 	s.marks.last = 0
@@ -100,7 +100,7 @@ func TestMarkIsNotGivenAwayWhileItDrains(t *testing.T) {
 	}
 }
 
-func TestWithoutAMarkEverybodyIsServedAsOutside(t *testing.T) {
+func TestWithoutAMarkAllClientsGetTheOuterFace(t *testing.T) {
 	s := newLocalStory(t, kube(backends(near, far), VIP{Addr: vip}))
 	s.marks.max = 2 // none of which is of TCP
 	s.tell(localWeb(near, far))

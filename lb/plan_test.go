@@ -361,7 +361,7 @@ address 192.0.2.1
 	}
 }
 
-func TestSourceRangesKnowTheBoxByGivenAddresses(t *testing.T) {
+func TestSourceRangesMatchGivenAddressesOfTheBox(t *testing.T) {
 	box := map[netip.Addr]string{netip.MustParseAddr("10.9.0.1"): "cni0", netip.MustParseAddr("192.168.0.2"): "eth0"}
 	for _, tt := range []struct {
 		ranges, self string

@@ -101,7 +101,7 @@ func (s *story) create() {
 	s.sync(0, created...)
 }
 
-func TestPoolWithAnAddressOfTheBoxIsNotLaid(t *testing.T) {
+func TestPoolWithAnAddressOfTheBoxHasNoRoute(t *testing.T) {
 	s := newStory(t)
 	s.Configure(Options{Pools: []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
 	s.sets()
@@ -120,7 +120,7 @@ func TestPoolWithAnAddressOfTheBoxIsNotLaid(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotWantedAnyMoreIsNoDrift(t *testing.T) {
+func TestUnwantedObjectsAreNoDrift(t *testing.T) {
 	s := newStory(t)
 	sysctl := Sysctl{"net.ipv4.vs.conntrack", "1"}
 	s.Configure(Options{Base: Base{Sysctls: []Sysctl{sysctl}}, Drain: time.Minute})
@@ -384,7 +384,7 @@ func TestOldestServiceHasTheFrontend(t *testing.T) {
 		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
 }
 
-func TestHostAddressIsNotGuarded(t *testing.T) {
+func TestHostAddressKeepsItsOtherPorts(t *testing.T) {
 	s := newStory(t)
 	s.sets()
 	s.k.SetHostAddrs(map[netip.Addr]string{vip: "eth0"})

@@ -66,7 +66,7 @@ func (tab table) dead(answers map[Frontend]bool) []netip.Addr {
 
 // A Service that changes all the ports of a VIP at once cuts its clients anyway;
 // its route may stay meanwhile.
-func TestLawNobodyIsSentWhereNobodyAnswers(t *testing.T) {
+func TestLawRoutesOnlyToAddressesThatAnswer(t *testing.T) {
 	seeds(t, 75, func(t *testing.T, g *gen) {
 		k := g.kernel()
 		opts := g.options()
@@ -143,7 +143,7 @@ func (tab table) wantWhole(t *testing.T, r *Reconciler) {
 	}
 }
 
-func TestLawWhoAnswersIsTold(t *testing.T) {
+func TestLawAnsweringAddressesAreReported(t *testing.T) {
 	seeds(t, 50, func(t *testing.T, g *gen) {
 		k := g.kernel()
 		r := NewReconciler(k, g.options(), "static")
@@ -281,7 +281,7 @@ func TestALostPoolRouteWithdrawsItsVIPs(t *testing.T) {
 	}
 }
 
-func TestLeavingComesFirst(t *testing.T) {
+func TestRoutesAreWithdrawnFirst(t *testing.T) {
 	s := newStory(t)
 	var story []string
 	opts := Options{Base: base, Drain: time.Minute, Leaving: func(a []netip.Addr) { story = append(story, fmt.Sprint("leaving ", a)) }}
@@ -299,7 +299,7 @@ func TestLeavingComesFirst(t *testing.T) {
 	}
 }
 
-func TestWithoutAnybodyWhoAsksRoutesDoNotPileUp(t *testing.T) {
+func TestUnreadRoutesDoNotAccumulate(t *testing.T) {
 	s := newStory(t)
 	s.Configure(Options{Base: base})
 	for i := range 200 {

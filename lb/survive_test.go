@@ -66,7 +66,7 @@ func TestSurvival(t *testing.T) {
 }
 
 // Whoever asks with a fleet is told of what is served, and of nothing else.
-func TestExplainTellsOfSurvival(t *testing.T) {
+func TestExplainReportsSurvival(t *testing.T) {
 	t.Parallel()
 	s := shop(t)
 	served, nowhere := Frontend{}, Frontend{Addr: netip.MustParseAddr("203.0.113.9"), Port: 1, Proto: TCP}

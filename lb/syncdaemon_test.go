@@ -75,7 +75,7 @@ func TestSyncDaemonsOfOthersStay(t *testing.T) {
 
 // Real servers that an observation finds out of place are put into it, those that drain
 // too; what is only observed is never wanted.
-func TestWhatIsOutOfPlaceIsMended(t *testing.T) {
+func TestMisplacedServerIsRepaired(t *testing.T) {
 	s := newStory(t)
 	s.create()
 	displace := func(a netip.AddrPort, weight uint32) {

@@ -165,7 +165,7 @@ func TestTableThatExpectsIsAMap(t *testing.T) {
 }
 
 // The State's counts and claims are those that follow from what each owner wants, after any history.
-func TestStateIsWhatItsOwnersWant(t *testing.T) {
+func TestStateIsTheUnionOfItsOwners(t *testing.T) {
 	seeds(t, 50, func(t *testing.T, g *gen) {
 		s := NewState()
 		owners := []Owner{{}, {Service: ServiceID{Name: "a"}}, {Service: ServiceID{Name: "b"}}, {Drain: Frontend{Port: 1}}}
