@@ -43,6 +43,9 @@ type Config struct {
 	// EndpointRanges limit the endpoints, if Reach is Pods. Empty permits, on a node, all
 	// that kube-proxy does, and elsewhere the pods: PodCIDRs and those of the Nodes.
 	EndpointRanges []netip.Prefix
+	// RequirePodBacked limits the endpoints to those that refer to a Pod of their
+	// namespace, if Reach is Pods.
+	RequirePodBacked bool
 	// PodCIDRs are ranges that no VIP may be in, beside those of the Nodes.
 	PodCIDRs []netip.Prefix
 	// ServiceCIDRs are the known ranges of the cluster's ClusterIPs: no other VIP may be in

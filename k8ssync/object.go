@@ -123,6 +123,8 @@ type endpoint struct {
 	// Serving and Terminating are the conditions; a missing one is serving, and not
 	// terminating.
 	Serving, Terminating bool
+	// Pod is that the endpoint refers to a Pod of the slice's namespace.
+	Pod bool `json:",omitempty"`
 	// Hints are nil if there are none.
 	Hints *hints `json:",omitempty"`
 }
@@ -187,7 +189,7 @@ func (s *slice) equal(t *slice) bool {
 
 func (e endpoint) equal(f endpoint) bool {
 	return e.Addr == f.Addr && e.Node == f.Node && e.Zone == f.Zone &&
-		e.Ready == f.Ready && e.Serving == f.Serving && e.Terminating == f.Terminating &&
+		e.Ready == f.Ready && e.Serving == f.Serving && e.Terminating == f.Terminating && e.Pod == f.Pod &&
 		e.Hints.equal(f.Hints)
 }
 

@@ -17,9 +17,28 @@ import (
 // the same addresses anyway, except for the servers that the box needs. A box outside the
 // cluster uses only pods.
 
-// refusesEndpoint returns why an address can't be an endpoint of a Service, with the
-// solution; "" if it can.
-func (e *env) refusesEndpoint(a netip.Addr, of key) string {
+// An account that can write EndpointSlices can also write a reference to a Pod
+// (Config.RequirePodBacked): weir does not watch Pods, since on each box that would be more
+// objects than all others together, so it does not check that the Pod has the address. The
+// reference excludes endpoints that are no Pods by mistake or by design; only ranges protect
+// against an attacker.
+
+// refusesEndpoint returns why an endpoint of a Service can't be used, with the solution; ""
+// if it can.
+func (e *env) refusesEndpoint(ep endpoint, of key) string {
+	if why := e.refusesTarget(ep.Addr, of); why != "" {
+		return why
+	}
+	if e.cfg.RequirePodBacked && !ep.Pod && of != kubernetesService {
+		return fmt.Sprintf("its targetRef is no Pod of namespace %.64q, and cluster %s has require_pod_backed: "+
+			"use a Service with a selector, or let the operator change that", of.Namespace, e.cfg.Name)
+	}
+	return ""
+}
+
+// refusesTarget returns why an address can't be an endpoint of a Service, with the solution;
+// "" if it can.
+func (e *env) refusesTarget(a netip.Addr, of key) string {
 	if what := e.refused.Peers[a]; what != "" && of != kubernetesService && !(e.onNode() && e.nodeAddrs[a] != "") {
 		return fmt.Sprintf("it is the address of %s, which this box needs", what)
 	}
@@ -77,23 +96,31 @@ func (e *env) unknownPods(o *objects) error {
 // maxExamples limits the ranges of unknownPods.
 const maxExamples = 4
 
-// permitted leaves out the candidates that may not be endpoints of the Service, and notes
+// permitEndpoints leaves out the endpoints that may not be those of the Service, and notes
 // each address once.
-func (t *translator) permitted(all []candidate) []candidate {
-	return slices.DeleteFunc(all, func(c candidate) bool {
-		a := c.addr.Addr()
-		why, known := t.refusals[a]
-		if !known {
-			why = t.env.refusesEndpoint(a, t.svc.key)
-			if t.refusals == nil {
-				t.refusals = map[netip.Addr]string{}
-			}
-			if t.refusals[a] = why; why != "" {
-				t.note(lb.NotAllowed, "endpoint %s is not used: %s", a, why)
-			}
+func (t *translator) permitEndpoints() {
+	if t.env.cfg.Reach != Pods {
+		return
+	}
+	noted := map[netip.Addr]bool{}
+	from := slices.SortedFunc(slices.Values(t.from), func(a, b *slice) int { return a.compare(b.key) })
+	for i, s := range from {
+		refused := func(e endpoint) bool { return t.env.refusesEndpoint(e, t.svc.key) != "" }
+		if !slices.ContainsFunc(s.Endpoints, refused) {
+			continue
 		}
-		return why != ""
-	})
+		rest := *s
+		rest.Endpoints = slices.DeleteFunc(slices.Clone(s.Endpoints), func(e endpoint) bool {
+			why := t.env.refusesEndpoint(e, t.svc.key)
+			if why != "" && !noted[e.Addr] {
+				noted[e.Addr] = true
+				t.note(lb.NotAllowed, "endpoint %s of EndpointSlice %s is not used: %s", e.Addr, s.Name, why)
+			}
+			return why != ""
+		})
+		from[i] = &rest
+	}
+	t.from = from
 }
 
 // prefixSet is a set of prefixes, in which a lookup takes a step for each length.

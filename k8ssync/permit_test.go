@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"weir/lb"
 )
 
@@ -55,7 +58,7 @@ func TestEndpointsThatMayNotBe(t *testing.T) {
 	} {
 		e := world(c.cfg)
 		e.refused = refused
-		if why := e.refusesEndpoint(netip.MustParseAddr(c.addr), key{"shop", "web"}); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+		if why := e.refusesTarget(netip.MustParseAddr(c.addr), key{"shop", "web"}); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, why, c.want)
 		}
 	}
@@ -66,7 +69,7 @@ func TestEndpointsThatMayNotBe(t *testing.T) {
 		t.Errorf("Nodes with pod CIDRs: %v", err)
 	}
 	e.setNodes([]node{{Name: "n1", InternalIPs: addrs("192.168.0.1")}})
-	if why := e.refusesEndpoint(netip.MustParseAddr("10.180.0.7"), key{"shop", "web"}); !strings.Contains(why, "set endpoint_ranges") {
+	if why := e.refusesTarget(netip.MustParseAddr("10.180.0.7"), key{"shop", "web"}); !strings.Contains(why, "set endpoint_ranges") {
 		t.Errorf("Nodes without pod CIDRs: %q", why)
 	}
 	if err := e.unknownPods(o); err == nil || !strings.HasSuffix(err.Error(), `set endpoint_ranges to the ranges of the pods. Endpoints are in "10.200.0.0/16", "10.201.0.0/16"`) {
@@ -92,8 +95,62 @@ func TestOtherEndpointsServe(t *testing.T) {
 		t.Errorf("used %v, want %v", used, want)
 	}
 	notes := slices.DeleteFunc(slices.Clone(got.Notes), func(n lb.Note) bool { return n.Reason != lb.NotAllowed || !strings.Contains(n.Text, "endpoint") })
-	if len(notes) != 1 || !strings.HasPrefix(notes[0].Text, "endpoint 10.200.0.1 is not used: it is in no pod CIDR") {
+	if len(notes) != 1 || !strings.HasPrefix(notes[0].Text, "endpoint 10.200.0.1 of EndpointSlice web-1 is not used: it is in no pod CIDR") {
 		t.Errorf("notes %v", got.Notes)
+	}
+}
+
+// With require_pod_backed only endpoints that refer to a Pod of their namespace serve. One
+// without a reference does not hide another one with the same address.
+func TestOnlyPodsServeWhereRequired(t *testing.T) {
+	t.Parallel()
+	ref := func(kind, version, namespace, name string) *corev1.ObjectReference {
+		return &corev1.ObjectReference{Kind: kind, APIVersion: version, Namespace: namespace, Name: name}
+	}
+	in, here := testSlice("web"), "n1"
+	for i, target := range []*corev1.ObjectReference{
+		ref("Pod", "", "shop", "web-a"), ref("Pod", "v1", "shop", "web-b"), nil, ref("Pod", "", "other", "web-d"),
+		ref("Node", "", "shop", "n1"), ref("Pod", "", "", "web-f"), ref("Pod", "", "shop", ""), ref("Pod", "example.com/v1", "shop", "web-h"),
+	} {
+		in.Endpoints = append(in.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.180.0.%d", i+1)}, TargetRef: target, NodeName: &here})
+	}
+	shadow := slicing(t, "a-first", "10.180.0.1@n1 ready")
+	read := readSlice(in)
+	for i := range read.Ports {
+		read.Ports[i] = shadow.Ports[0]
+	}
+	for _, c := range []struct {
+		name  string
+		cfg   *Config
+		of    key
+		on    bool
+		count int
+	}{
+		{"required on an edge box", onEdge(), key{"shop", "web"}, true, 2},
+		{"required on a node", onNode(), key{"shop", "web"}, true, 2},
+		{"not required", onEdge(), key{"shop", "web"}, false, 8},
+		{"via node ports, where nodes choose", func() *Config { c := onEdge(); c.Reach = NodePorts; return c }(), key{"shop", "web"}, true, 2},
+		{"endpoints of the API server, which are no pods", onNode(), kubernetesService, true, 8},
+	} {
+		c.cfg.RequirePodBacked, c.cfg.EndpointRanges = c.on, nil
+		svc := web()
+		svc.key, svc.ExternalLocal, svc.HealthCheckNodePort = c.of, true, 30999
+		got, _ := translate(svc, []*slice{&read, shadow}, world(c.cfg))
+		if n := len(got.Ports[0].Backends); n != c.count && c.cfg.Reach == Pods {
+			t.Errorf("%s: %d backends, want %d: %v", c.name, n, c.count, got.Ports[0].Backends)
+		}
+		if n := got.HealthCheck.Endpoints; n != c.count && c.cfg.NodeName != "" {
+			t.Errorf("%s: the health check port reports %d endpoints, want %d", c.name, n, c.count)
+		}
+		refused := 0
+		for _, n := range got.Notes {
+			if n.Reason == lb.NotAllowed && strings.Contains(n.Text, "is not used: its targetRef is no Pod of namespace \"shop\"") {
+				refused++
+			}
+		}
+		if want := map[bool]int{true: 7}[c.count == 2 && c.cfg.Reach == Pods]; refused != want {
+			t.Errorf("%s: %d notes, want %d: %v", c.name, refused, want, got.Notes)
+		}
 	}
 }
 

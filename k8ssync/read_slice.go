@@ -26,7 +26,7 @@ func readSlice(in *discoveryv1.EndpointSlice) slice {
 	switch in.AddressType {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 		out.Ports = r.slicePorts(in.Ports)
-		out.Endpoints = r.endpoints(in.Endpoints, in.AddressType)
+		out.Endpoints = r.endpoints(in)
 	default:
 		r.drop("addressType %.64q has no IP addresses", string(in.AddressType))
 	}
@@ -60,11 +60,11 @@ func (r *reader) slicePorts(in []discoveryv1.EndpointPort) []slicePort {
 	return out
 }
 
-func (r *reader) endpoints(in []discoveryv1.Endpoint, family discoveryv1.AddressType) []endpoint {
-	in = bounded(r, in, maxEndpoints, "endpoints")
-	out := make([]endpoint, 0, len(in))
-	for i := range in {
-		e := &in[i]
+func (r *reader) endpoints(in *discoveryv1.EndpointSlice) []endpoint {
+	family, list := in.AddressType, bounded(r, in.Endpoints, maxEndpoints, "endpoints")
+	out := make([]endpoint, 0, len(list))
+	for i := range list {
+		e := &list[i]
 		if len(e.Addresses) == 0 {
 			r.drop("endpoints[%d] has no address", i)
 			continue
@@ -79,9 +79,17 @@ func (r *reader) endpoints(in []discoveryv1.Endpoint, family discoveryv1.Address
 			r.drop("endpoints[%d]: %s is %s", i, a, what)
 			continue
 		}
-		out = append(out, r.endpoint(e, a))
+		read := r.endpoint(e, a)
+		read.Pod = isPod(e.TargetRef, in.Namespace)
+		out = append(out, read)
 	}
 	return out
+}
+
+// isPod reports whether the target of an endpoint is a Pod of a namespace.
+func isPod(target *corev1.ObjectReference, namespace string) bool {
+	return target != nil && target.Kind == "Pod" && target.Namespace == namespace && target.Name != "" &&
+		(target.APIVersion == "" || target.APIVersion == "v1")
 }
 
 func (r *reader) endpoint(e *discoveryv1.Endpoint, a netip.Addr) endpoint {

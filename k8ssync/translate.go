@@ -41,6 +41,7 @@ func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
 	t.settings = readAnnotations(env.cfg, svc.Annotations, t.noter(lb.AnnotationRefused))
 	t.traffic()
 	t.source()
+	t.permitEndpoints()
 	t.ports()
 	t.withinBudget()
 	t.healthCheck()
@@ -58,8 +59,6 @@ type translator struct {
 	out   lb.Service
 	notes []lb.Note
 	more  int
-	// refusals are why addresses are no endpoints; "" is that they may be.
-	refusals map[netip.Addr]string
 }
 
 func (t *translator) noter(r lb.Reason) func(string, ...any) {
@@ -231,9 +230,6 @@ func (t *translator) ports() {
 			port.NodePort = p.NodePort
 		}
 		all := candidates(p, t.from)
-		if t.env.cfg.Reach == Pods {
-			all = t.permitted(all)
-		}
 		for _, f := range t.families() {
 			port.Backends = append(port.Backends, t.backends(p, ofFamily(all, f), f, near)...)
 		}

@@ -103,6 +103,7 @@ var other = map[string]string{
 	"kubernetes.load_balancer_ranges":  `["192.0.2.0/24"]`,
 	"kubernetes.external_ip_ranges":    `["192.0.2.0/24"]`,
 	"kubernetes.endpoint_ranges":       `["10.244.0.0/16"]`,
+	"kubernetes.require_pod_backed":    `true`,
 	"kubernetes.pod_cidrs":             `["10.244.0.0/16"]`,
 	"kubernetes.source_ranges":         `"all"`,
 	"kubernetes.annotation_prefix":     `"lb.example.com/"`,

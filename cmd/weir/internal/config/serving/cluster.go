@@ -96,8 +96,10 @@ func (c *Cluster) checkRanges() {
 	if c.Has("serve") && c.Kinds[lb.ExternalIP] && !c.Written("external_ip_ranges") {
 		c.Warn(source.Warning, "serve", `"ExternalIP" has no effect without external_ip_ranges`, `add external_ip_ranges = ["203.0.113.0/24"]`)
 	}
-	if c.Set("endpoint_ranges") && c.Reach == k8ssync.NodePorts {
-		c.Fail("endpoint_ranges", `has no effect with backends = "nodeports"`, "remove it")
+	for _, name := range []string{"endpoint_ranges", "require_pod_backed"} {
+		if c.Set(name) && c.Reach == k8ssync.NodePorts {
+			c.Fail(name, `has no effect with backends = "nodeports"`, "remove it")
+		}
 	}
 	for _, name := range []string{"load_balancer_classes", "load_balancer_ranges"} {
 		if c.Written(name) && !c.Kinds[lb.LoadBalancer] {

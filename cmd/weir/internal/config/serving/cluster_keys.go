@@ -78,6 +78,10 @@ func clusterKeys(c *Cluster) []schema.Key {
 			Doc: "The permitted addresses of endpoints with backends = \"pods\". [] permits on a node the same as kube-proxy, and elsewhere the pods: " +
 				"pod_cidrs and the pod CIDRs of the Nodes. If the Nodes have none, as with some CNIs, the key is required. Node addresses, of pods " +
 				"with hostNetwork, are permitted only by this list. API servers, routers, members of the fleet and other clusters never are."},
+		{Path: "kubernetes.require_pod_backed", To: &c.RequirePodBacked, Default: `false`,
+			Doc: "With backends = \"pods\": uses only endpoints with a targetRef to a Pod of their own namespace, as Services with a selector have them. " +
+				"This excludes endpoints that other controllers or people write. It is no protection against an account that can write EndpointSlices: " +
+				"such an account can write the targetRef, too, and weir does not watch Pods."},
 		{Path: "kubernetes.pod_cidrs", To: &c.PodCIDRs, Default: `[]`,
 			Doc: "Ranges of pods, in addition to those of the Nodes. No VIP may be in them."},
 		{Path: "kubernetes.source_ranges", Type: schema.Text, Default: `"LoadBalancer"`, Values: []string{"LoadBalancer", "all"},
