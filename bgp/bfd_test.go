@@ -20,10 +20,11 @@ import (
 
 // bfdRouter is the other end of a BFD session.
 type bfdRouter struct {
-	conn *net.UDPConn
-	mu   sync.Mutex
-	mute bool
-	last bfd.BFDHeader
+	conn    *net.UDPConn
+	mu      sync.Mutex
+	mute    bool
+	last    bfd.BFDHeader
+	packets int
 }
 
 func newBFDRouter(t *testing.T, addr netip.Addr) *bfdRouter {
@@ -39,8 +40,28 @@ func newBFDRouter(t *testing.T, addr netip.Addr) *bfdRouter {
 	}
 	r := &bfdRouter{conn: conn.(*net.UDPConn)}
 	t.Cleanup(func() { conn.Close() })
+	r.setTTL(t, 255)
 	go r.run()
 	return r
+}
+
+func (r *bfdRouter) setTTL(t *testing.T, ttl int) {
+	t.Helper()
+	setSocketTTL(t, r.conn, unix.IPPROTO_IP, unix.IP_TTL, ttl)
+}
+
+func setSocketTTL(t *testing.T, conn *net.UDPConn, level, option, ttl int) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, ttl) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // run answers as RFC 5880, 6.8.6 has it, for as long as nothing goes wrong.
@@ -57,6 +78,7 @@ func (r *bfdRouter) run() {
 		}
 		r.mu.Lock()
 		r.last = h
+		r.packets++
 		mute := r.mute
 		r.mu.Unlock()
 		if mute || h.State == bfd.StateAdminDown {
@@ -90,6 +112,7 @@ func TestBFD(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
 	other := newBFDRouter(t, r.addr)
+	other.setTTL(t, 254) // another host with the router's address, beyond the link
 	b.board.recreateAfter = 0
 	b.configure(func(c *Config) {
 		c.GracefulRestart = 120 * time.Second
@@ -98,6 +121,18 @@ func TestBFD(t *testing.T) {
 		// The router's answers come from this process, which may not run for a second.
 		c.Peers[0].BFD = BFD{Enabled: true, Interval: 50 * time.Millisecond, Multiplier: 60}
 	})
+	eventually(t, func() string {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		if other.packets < 3 {
+			return fmt.Sprintf("the box has sent %d packets", other.packets)
+		}
+		return ""
+	})
+	if h := other.heard(); h.State != bfd.StateDown {
+		t.Errorf("answers with TTL 254 have brought the session to state %d", h.State)
+	}
+	other.setTTL(t, 255)
 	up := func() {
 		t.Helper()
 		r.establish(capIPv4, capAS4, capRestart)
@@ -144,6 +179,56 @@ func TestBFDOfASilentRouterIsDown(t *testing.T) {
 	b.update(&api.Peer{State: &api.PeerState{NeighborAddress: addr.String()}, Timers: &api.Timers{}}, time.Now())
 	if s := b.sessions[addr]; s == nil || s.BFD.State != "down" {
 		t.Errorf("it is %+v", s)
+	}
+}
+
+// TestBFDListenerTakesTTL255Only sends packets to a listener like GoBGP's, over both families.
+func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has such listeners too
+	lc := net.ListenConfig{}
+	l, err := lc.ListenPacket(t.Context(), "udp", fmt.Sprint(":", bfdPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var clients []*net.UDPConn
+	for _, to := range []string{"127.0.0.1", "::1"} {
+		c, err := net.Dial("udp", net.JoinHostPort(to, fmt.Sprint(bfdPort)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("before the filter")); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c.(*net.UDPConn))
+	}
+	if err := checkBFDTTL(); err != nil {
+		t.Fatal(err)
+	}
+	send := func(text string, ttl int) {
+		setSocketTTL(t, clients[0], unix.IPPROTO_IP, unix.IP_TTL, ttl)
+		setSocketTTL(t, clients[1], unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, ttl)
+		for _, c := range clients {
+			if _, err := c.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, ttl := range []int{1, 64, 254, 255} {
+		send(fmt.Sprint(ttl), ttl)
+	}
+	for range clients {
+		buf := make([]byte, 100)
+		if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, from, err := l.ReadFrom(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(buf[:n]); got != "255" {
+			t.Errorf("it gets %q from %s", got, from)
+		}
 	}
 }
 

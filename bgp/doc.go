@@ -66,9 +66,10 @@
 // Where a router supports one of both, use BFD and drain the box before a restart. Or use
 // no BFD: then a dead box costs the hold time and the restart time.
 //
-// BFD is GoBGP's. It starts a second after the process, listens on all addresses, sends
-// from the address that the routing table selects (not from Peer.Source), and does not
-// check the TTL of received packets.
+// BFD is GoBGP's. It starts a second after the process, listens on all addresses, and
+// sends from the address that the routing table selects (not from Peer.Source). A filter on
+// its socket drops packets with a TTL or hop limit other than 255 (RFC 5881, 5): they come
+// from beyond the link.
 //
 // # Fleets
 //

@@ -12,7 +12,8 @@ import (
 // logHandler receives GoBGP's log. Some facts about sessions are only there:
 // NOTIFICATIONs, and connection errors. They go to sessions, which logs one line for each
 // change of a session. Of the rest, warnings are logged as debug and errors as warnings,
-// each line once a minute at most.
+// each line once a minute at most. The start of the BFD listener is an event too
+// (checkBFDTTL).
 type logHandler struct {
 	log     *slog.Logger
 	board   *sessions
@@ -28,6 +29,7 @@ const (
 	msgConnected     = "outgoing connection established"
 	msgMalformed     = "Session will be reset due to malformed"
 	msgStoppedTwice  = "failed to stop BGP server" // it is always stopped twice
+	msgBFDListens    = "BFD server is started"
 )
 
 func (l *logHandler) Enabled(context.Context, slog.Level) bool { return true }
@@ -43,6 +45,10 @@ func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 		l.board.notification(l.peer, r.Message == msgSent, number(r, "Code"), number(r, "Subcode"), text(r, "Communicated-Reason"))
 	case strings.HasPrefix(r.Message, msgMalformed):
 		l.board.malformed(l.peer, text(r, "Error"))
+	case r.Message == msgBFDListens:
+		if err := checkBFDTTL(); err != nil {
+			l.log.ErrorContext(ctx, "BFD TTL check not installed", "error", err)
+		}
 	case r.Level >= slog.LevelInfo:
 		l.forward(ctx, r)
 	}

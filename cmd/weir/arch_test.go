@@ -108,7 +108,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/client-go/util/workqueue":                {"weir/k8ssync"},
 	"sigs.k8s.io/yaml":                               {"weir/cmd/weirlab/internal/kubectl", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/draft"},
 	"google.golang.org/grpc":                         {"weir/lb/health"},
-	"golang.org/x/net/bpf":                           {"weir/cluster/l2"},
+	"golang.org/x/net/bpf":                           {"weir/bgp", "weir/cluster/l2"},
 }
 
 type listed struct {
