@@ -112,10 +112,10 @@ func showJudged[Doc judged](e env, cmd *cobra.Command, path string) func(*cobra.
 	}
 }
 
-// configOrDefaults loads a configuration; without a file the names in the kernel are the
-// default ones.
+// configOrDefaults loads a configuration for the kernel; without a file the names in the
+// kernel are the default ones.
 func configOrDefaults(file string) (*config.Config, error) {
-	cfg, err := load.File(file)
+	cfg, err := load.WithoutSecrets(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return load.Parse("defaults", nil, source.Disk{})
 	}

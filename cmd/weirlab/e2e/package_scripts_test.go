@@ -128,17 +128,62 @@ func (c chroot) asked(t testing.TB) string {
 const (
 	enabledLink = "etc/systemd/system/multi-user.target.wants/weir.service"
 	keptProgram = "var/lib/weir-removed/weir"
+	keptConfig  = "var/lib/weir-removed/weir.toml"
 	oneService  = "[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n"
 	usersOwn    = "etc/weir/conf.d/web.toml"
 	someState   = "var/lib/weir/state"
+	someTrial   = "var/lib/weir/trial.json"
+	someSecret  = "of-credential-and-trial"
 )
 
 // used is what a while of use leaves.
 func (c chroot) used(t testing.TB) {
 	t.Helper()
 	c.write(t, usersOwn, oneService)
-	c.write(t, "etc/weir/credentials/key", "secret")
+	c.write(t, "etc/weir/credentials/key", someSecret)
+	c.write(t, "etc/weir/conf.d/peer.toml", peerWithSecrets)
+	c.write(t, "etc/weir/conf.d/router2.password", someSecret)
 	c.write(t, someState, "{}")
+	c.write(t, someTrial, someSecret)
+}
+
+// peerWithSecrets names a credential and another file with a secret.
+const peerWithSecrets = `[kernel]
+name_prefix = "EDGE"
+
+[bgp]
+asn = 64512
+
+[[bgp.peer]]
+name = "router1"
+address = "10.0.0.2"
+asn = 64513
+password_file = "credential:key"
+
+[[bgp.peer]]
+name = "router2"
+address = "10.0.0.3"
+asn = 64513
+password_file = "router2.password"
+`
+
+// keptWithoutSecrets checks the copy of a removed package: weir reads it without the secrets of the
+// original, and the name of the kernel objects is that of the configuration.
+func (c chroot) keptWithoutSecrets(t testing.TB, secretsOf ...string) {
+	t.Helper()
+	c.mustHave(t, "after remove", keptProgram, keptConfig)
+	if found, _ := c.run("grep", "-rl", someSecret, "/var/lib"); strings.Fields(found) != nil && strings.Join(strings.Fields(found), " ") != strings.Join(secretsOf, " ") {
+		t.Errorf("files below /var/lib with secrets: %s, want %v", found, secretsOf)
+	}
+	if kept, err := os.ReadFile(filepath.Join(c.dir, keptConfig)); err != nil || !strings.Contains(string(kept), `name_prefix = "EDGE"`) {
+		t.Errorf("the kept configuration, %v:\n%s", err, kept)
+	}
+	// Without root's credentials and router2.password: only the kernel of a chroot is missing.
+	c.must(t, "mv", "/etc/weir", "/etc/elsewhere")
+	if out, _ := c.run("/"+keptProgram, "cleanup", "--config", "/"+keptConfig); strings.Contains(out, "password") || strings.Contains(out, "toml") {
+		t.Errorf("weir cleanup with the kept configuration: %s", out)
+	}
+	c.must(t, "mv", "/etc/elsewhere", "/etc/weir")
 }
 
 func debInChroot(t *testing.T, p *packages) {
@@ -198,7 +243,8 @@ func debUnderSystemd(t *testing.T, p *packages) {
 		t.Errorf("when it is removed systemd is asked to %q", asked)
 	}
 	c.mustPrint(t, out)
-	c.mustHave(t, "after remove", keptProgram, "var/lib/weir-removed/etc/conf.d/web.toml", usersOwn, someState)
+	c.mustHave(t, "after remove", usersOwn, someState, "etc/weir/credentials/key")
+	c.keptWithoutSecrets(t, "/"+someTrial) // the trial stays until purge
 	out = c.must(t, "dpkg", "--purge", "weir")
 	c.mustNotHave(t, "after purge", "etc/weir", "var/lib/weir", "var/lib/weir-removed", enabledLink)
 	t.Log(out)
@@ -207,7 +253,7 @@ func debUnderSystemd(t *testing.T, p *packages) {
 // mustPrint searches for the texts that an operator needs who has removed weir, and how to end it.
 func (c chroot) mustPrint(t testing.TB, said string) {
 	t.Helper()
-	for _, want := range []string{"What is left in the kernel:", "the kernel ", "/var/lib/weir-removed/weir cleanup --config /var/lib/weir-removed/etc/weir.toml", "/var/lib/weir"} {
+	for _, want := range []string{"What is left in the kernel:", "the kernel ", "/var/lib/weir-removed/weir cleanup --config /var/lib/weir-removed/weir.toml", "/var/lib/weir"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("remove does not say %q:\n%s", want, said)
 		}
@@ -292,6 +338,7 @@ func rpmUnderSystemd(t *testing.T, p *packages) {
 		t.Errorf("when it is removed systemd is asked to %q", asked)
 	}
 	c.mustPrint(t, out)
-	c.mustHave(t, "after erase", keptProgram, usersOwn, someState, "etc/weir/weir.toml.rpmsave")
+	c.mustHave(t, "after erase", usersOwn, someState, "etc/weir/weir.toml.rpmsave")
+	c.keptWithoutSecrets(t)
 	c.mustNotHave(t, "after erase", "usr/bin/weir", enabledLink)
 }

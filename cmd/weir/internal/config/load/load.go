@@ -34,6 +34,16 @@ func File(path string) (*config.Config, error) {
 	return Parse(path, data, source.Outside{Files: source.Disk{}})
 }
 
+// WithoutSecrets is File for programs that only need the kernel's part of a configuration. It reads no
+// kubeconfig, password or key, so that a copy of the configuration without them suffices.
+func WithoutSecrets(path string) (*config.Config, error) {
+	data, err := source.ReadMain(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data, source.Outside{Files: source.Disk{}, Secretless: true})
+}
+
 // Parse reads the text of a file. Its name is for messages, and relative names in it are
 // relative to its directory. An invalid configuration is a *source.Errors.
 func Parse(name string, data []byte, files source.Files) (*config.Config, error) {

@@ -90,3 +90,29 @@ func TestLoadIsFromOutside(t *testing.T) {
 		t.Errorf("Open says %v", err)
 	}
 }
+
+// TestWithoutSecrets loads a configuration beside which its secrets are missing: the copy that a
+// removed package keeps.
+func TestWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	const text = "[kernel]\nname_prefix = \"EDGE\"\n" +
+		"[fleet]\nname = \"edge\"\njoin = [\"10.0.0.2\"]\nkeys = [\"fleet.key\", \"credential:new.key\"]\n" +
+		"[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"prod.kubeconfig\"\nnode_name = \"$WEIR_NO_SUCH_VARIABLE\"\n" +
+		onePeer + "password_file = \"router1\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := File(file); err == nil {
+		t.Error("File accepts missing secrets")
+	}
+	c, err := WithoutSecrets(file)
+	if err != nil || c.Kernel.NamePrefix != "EDGE" {
+		t.Fatalf("WithoutSecrets: %v", err)
+	}
+	for _, w := range c.Warnings {
+		if strings.Contains(w.String(), "router1") || strings.Contains(w.String(), ".key") || strings.Contains(w.String(), "prod.kubeconfig") {
+			t.Errorf("it warns about a secret: %s", w)
+		}
+	}
+}

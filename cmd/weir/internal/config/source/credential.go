@@ -49,7 +49,7 @@ type visibility uint8
 const (
 	// visible credentials are in root's directory, or must be.
 	visible visibility = iota
-	// passed credentials were passed to the running daemon; only it can read them.
+	// passed credentials were passed to the running daemon; only it reads them.
 	passed
 	// unknown credentials may be passed to the daemon when it starts.
 	unknown
@@ -60,7 +60,7 @@ const (
 func SecretOf(at Place, name string, files Files) (Secret, *Fault) {
 	name, ok := strings.CutPrefix(name, CredentialMark)
 	if !ok {
-		return Secret{File: Beside(at.File, name)}, nil
+		return Secret{File: Beside(at.File, name), visibility: hidden(files)}, nil
 	}
 	if !credentialForm.MatchString(name) {
 		return Secret{}, Faultf("write the name of a file in "+credentialFolder+", as in "+CredentialMark+"router1",
@@ -73,7 +73,15 @@ func SecretOf(at Place, name string, files Files) (Secret, *Fault) {
 	return Secret{file, name, false, visibilityOf(name, file, files)}, nil
 }
 
-// OnlyDaemon reports whether only the running daemon can read the secret.
+// hidden returns the visibility of a file that is no credential.
+func hidden(files Files) visibility {
+	if o, ok := files.(Outside); ok && o.Secretless {
+		return passed
+	}
+	return visible
+}
+
+// OnlyDaemon reports whether only the running daemon reads the secret.
 func (s Secret) OnlyDaemon() bool { return s.visibility == passed }
 
 // Unknown reports whether the secret may exist for the daemon and is missing here.
@@ -105,7 +113,12 @@ func (s Secret) Unreadable(err error) *Fault {
 // Outside is the Files of a process that is not the daemon. The credentials and variables
 // that systemd sets for the unit are not visible to it. A check by hand, as in the scripts
 // of a package, therefore only warns if one is missing; weir run refuses it.
-type Outside struct{ Files }
+//
+// A Secretless process reads no secrets at all, and accepts that they are missing.
+type Outside struct {
+	Files
+	Secretless bool
+}
 
 // FromOutside reports whether weir's unit may have more than these files.
 func FromOutside(files Files) bool {
@@ -117,6 +130,9 @@ func FromOutside(files Files) bool {
 func visibilityOf(name, file string, files Files) visibility {
 	if !FromOutside(files) {
 		return visible
+	}
+	if hidden(files) == passed {
+		return passed
 	}
 	if _, err := files.Access(file); !errors.Is(err, fs.ErrNotExist) {
 		return visible
