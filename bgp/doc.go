@@ -24,6 +24,10 @@
 // that connect by themselves have a session sooner. If both sides connect at the same
 // time, GoBGP resolves the collision; it has no call that cancels its own connection.
 //
+// GoBGP queues updates for a router without limit, and waits without limit for one that
+// sends keepalives and reads nothing. weir ends such a session when nothing could be sent
+// for the hold time (RFC 9687), so the queue is bounded by the changes in that time.
+//
 // # Restarts
 //
 // With Config.GracefulRestart, and a router with it (as a helper), a restart of weir is

@@ -199,6 +199,8 @@ func (b *sessions) notification(addr netip.Addr, sent bool, code, subcode uint8,
 		down = badPeerAS(s.peer)
 	case sent && code == packet.BGP_ERROR_FSM_ERROR && s.State != Established:
 		down = unwantedSession
+	case sent && code == packet.BGP_ERROR_CEASE && subcode == packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET && s.downKnown:
+		down = s.Down // the poll has recorded that the router reads nothing
 	case sent && code == packet.BGP_ERROR_CEASE && subcode == packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET && s.BFD.Enabled:
 		down = "BFD: the router is not there any more"
 	case sent && code == packet.BGP_ERROR_CEASE && subcode == packet.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED:

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -11,22 +12,31 @@ import (
 // prefixLimitPause is the pause before a router that sent too many prefixes is retried.
 const prefixLimitPause = time.Hour
 
-// update takes over the state that GoBGP only returns on request. It reports whether a
-// peer with too many prefixes may be retried: the pause is over, or the limit has changed.
-func (b *sessions) update(p *api.Peer, now time.Time) (pardon bool) {
+// repair is what a poll finds to do about a session.
+type repair int
+
+const (
+	noRepair repair = iota
+	enable          // the pause after too many prefixes is over, or the limit has changed
+	reset           // the router reads nothing
+)
+
+// update takes over the state that GoBGP only returns on request.
+func (b *sessions) update(p *api.Peer, now time.Time) repair {
 	if p == nil || p.State == nil {
-		return false
+		return noRepair
 	}
 	addr, err := netip.ParseAddr(p.State.NeighborAddress)
 	if err != nil {
-		return false
+		return noRepair
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.of(addr)
 	if s == nil {
-		return false
+		return noRepair
 	}
+	sent := s.Messages.SentTotal
 	s.count(p.State.Messages)
 	s.BFD.State = ""
 	if s.BFD.Enabled {
@@ -43,12 +53,39 @@ func (b *sessions) update(p *api.Peer, now time.Time) (pardon bool) {
 		s.Keepalive = time.Duration(t.KeepaliveInterval) * time.Second
 	}
 	overLimit := p.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
-	pardon = overLimit && (s.limitChanged || now.Sub(s.DownAt) >= prefixLimitPause)
+	pardon := overLimit && (s.limitChanged || now.Sub(s.DownAt) >= prefixLimitPause)
 	if overLimit && s.State != Established && !pardon {
 		s.Down = tooMany(s)
 	}
 	s.limitChanged = false
-	return pardon
+	switch {
+	case pardon:
+		return enable
+	case s.blocked(s.Messages.SentTotal != sent, now):
+		s.setDown(fmt.Sprintf("the router has read nothing for %s", s.Hold), now)
+		return reset
+	}
+	return noRepair
+}
+
+// blocked reports whether nothing could be sent to the router for the hold time: a router that
+// reads nothing fills the connection, and GoBGP waits without limit and keeps all updates. RFC 9687
+// ends such a session. weir sends a message at least three times in the hold time, so a router that
+// reads any of them never gets here.
+func (s *session) blocked(sent bool, now time.Time) bool {
+	// The time while this process stood still does not count: GoBGP could not send then, either.
+	passed := min(now.Sub(s.polledAt), 2*pollEvery)
+	s.polledAt = now
+	if sent || s.State != Established || s.Hold == 0 {
+		s.unsent = 0
+		return false
+	}
+	s.unsent += passed
+	if s.unsent <= s.Hold {
+		return false
+	}
+	s.unsent = 0
+	return true
 }
 
 func (s *session) count(m *api.Messages) {

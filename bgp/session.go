@@ -36,7 +36,9 @@ type session struct {
 	limitChanged bool // the prefix limit has changed since the last poll
 	recreate     bool // GoBGP's peer must be created again
 	before       Messages
-	logged       int // lines logged since window
+	polledAt     time.Time     // the last poll
+	unsent       time.Duration // since a message could be sent
+	logged       int           // lines logged since window
 	suppressed   int
 	window       time.Time
 }

@@ -113,15 +113,17 @@ func (s *Speaker) report(e *engine, j job, err error) {
 // routers, and drops unused classes.
 func (e *engine) poll() error {
 	now := time.Now()
-	var pardoned []string
+	repairs := map[repair][]string{}
 	err := e.gobgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-		if e.board.update(p, now) {
-			pardoned = append(pardoned, p.State.NeighborAddress)
-		}
+		what := e.board.update(p, now)
+		repairs[what] = append(repairs[what], p.GetState().GetNeighborAddress())
 	})
 	errs := []error{err, e.recreateLost(), e.followHops(), e.dropUnusedClasses()}
-	for _, addr := range pardoned {
+	for _, addr := range repairs[enable] {
 		errs = append(errs, e.gobgp.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: addr}))
+	}
+	for _, addr := range repairs[reset] {
+		errs = append(errs, e.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: addr}))
 	}
 	return errors.Join(errs...)
 }

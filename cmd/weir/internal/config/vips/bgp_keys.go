@@ -120,7 +120,7 @@ func peerKeys(p *Peer) []schema.Key {
 		{Path: "bgp.peer.passive", To: &p.Passive, Default: `false`,
 			Doc: "Waits for the peer to connect."},
 		{Path: "bgp.peer.hold_time", To: &p.Hold, Default: `"9s"`, Min: 3 * schema.Second, Max: 65535 * schema.Second, Check: schema.WholeSeconds,
-			Doc: "The session ends after this time without a message from the peer, in whole seconds. The shorter time of both sides applies."},
+			Doc: "The session ends after this time without a message from the peer, or if the peer reads none for as long, in whole seconds. The shorter time of both sides applies."},
 		{Path: "bgp.peer.keepalive", Example: `"3s"`, Type: schema.Duration, Min: schema.Second, Max: 21845 * schema.Second, Check: schema.WholeSeconds,
 			Doc: "The interval of keepalive messages, in whole seconds. At most a third of hold_time, which is the default."},
 		{Path: "bgp.peer.connect_retry", To: &p.ConnectRetry, Default: `"5s"`, Min: 2 * schema.Second, Max: schema.Hour, Check: schema.WholeSeconds,
