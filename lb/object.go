@@ -121,9 +121,12 @@ type Member struct {
 type VirtualServer struct {
 	Frontend  Frontend
 	Scheduler Scheduler
-	// Affinity is the persistence timeout in seconds, 0 when off. The mask is
-	// always that of a single client.
+	// Affinity is the persistence timeout in seconds, 0 when off.
 	Affinity uint32
+	// Mask has the bits of a client's address that affinity ignores, so that clients of
+	// one network share a backend: the inverse of the netmask for IPv4, 128 minus the
+	// prefix length for IPv6. weir wants 0, a single client.
+	Mask uint32
 	// Port is the destination port that packets of clients inside get before IPVS, of
 	// one that is found by a mark; 0 leaves them theirs. With Affinity IPVS keeps the
 	// destination port of such a virtual server's clients, whatever the port of the real
@@ -252,6 +255,9 @@ func (o VirtualServer) String() string {
 	s := fmt.Sprintf("virtual server %s %s", o.Frontend, o.Scheduler)
 	if o.Affinity != 0 {
 		s += fmt.Sprintf(" persistent %d", o.Affinity)
+	}
+	if o.Mask != 0 {
+		s += fmt.Sprintf(" mask %#x", o.Mask)
 	}
 	if o.Damaged {
 		s += " damaged"

@@ -17,7 +17,7 @@ func (g *gen) anyObject() Object {
 	}
 	switch g.IntN(9) {
 	case 0:
-		return VirtualServer{Frontend: f, Scheduler: Scheduler{Name: []string{"rr", "mh"}[g.IntN(2)]}, Affinity: uint32(g.IntN(2)), Damaged: g.chance(10)}
+		return VirtualServer{Frontend: f, Scheduler: Scheduler{Name: []string{"rr", "mh"}[g.IntN(2)]}, Affinity: uint32(g.IntN(2)), Mask: uint32(g.IntN(2)), Damaged: g.chance(10)}
 	case 1, 2:
 		return RealServer{Frontend: f, Addr: g.backend(80), Weight: uint32(g.IntN(3)), Lower: uint32(g.IntN(2)), Upper: 1, Forward: Forwarding(g.IntN(2)), Misplaced: g.chance(10)}
 	case 3:

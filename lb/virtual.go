@@ -19,6 +19,7 @@ type virtual struct {
 	// frozen tells that Tables may share it, so that it must not change.
 	frozen    bool
 	affinity  uint32
+	mask      uint32 // VirtualServer.Mask
 	target    uint16 // VirtualServer.Port
 	sets      uint32 // a bit for each Set that has the frontend as a member
 	mark      uint32 // of the member of SetInternal
@@ -150,7 +151,7 @@ func (fr *virtual) realServer(backend netip.AddrPort) (RealServer, bool) {
 }
 
 func (fr *virtual) virtualServer() VirtualServer {
-	return VirtualServer{fr.at, fr.scheduler, fr.affinity, fr.target, fr.damaged}
+	return VirtualServer{fr.at, fr.scheduler, fr.affinity, fr.mask, fr.target, fr.damaged}
 }
 
 // live counts the real servers that take connections.
@@ -167,7 +168,8 @@ func (fr *virtual) live() (n int) {
 }
 
 func (fr *virtual) putServer(o VirtualServer) {
-	fr.serves, fr.scheduler, fr.affinity, fr.target, fr.damaged = true, o.Scheduler, o.Affinity, o.Port, o.Damaged
+	fr.serves, fr.scheduler, fr.affinity, fr.mask = true, o.Scheduler, o.Affinity, o.Mask
+	fr.target, fr.damaged = o.Port, o.Damaged
 }
 
 func (fr *virtual) putReal(r real) {
@@ -233,7 +235,7 @@ func (fr *virtual) takeServers(from *virtual) {
 func (fr *virtual) sameServers(other *virtual) bool {
 	none := virtual{}
 	fr, other = cmp.Or(fr, &none), cmp.Or(other, &none)
-	return fr.serves == other.serves && fr.affinity == other.affinity && fr.target == other.target && fr.scheduler == other.scheduler &&
+	return fr.serves == other.serves && fr.affinity == other.affinity && fr.mask == other.mask && fr.target == other.target && fr.scheduler == other.scheduler &&
 		fr.damaged == other.damaged && slices.Equal(fr.reals, other.reals)
 }
 

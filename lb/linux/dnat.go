@@ -266,6 +266,8 @@ func changed(p *portal, op lb.Op) (*portal, error) {
 			return nil, nil
 		case !plainName.MatchString(o.Scheduler.Name):
 			return p, fmt.Errorf("%q is no scheduler", o.Scheduler.Name)
+		case o.Mask != 0:
+			return p, fmt.Errorf("%s: affinity of networks needs IPVS", o)
 		case p == nil:
 			return &portal{server: o}, nil
 		}
@@ -279,6 +281,8 @@ func changed(p *portal, op lb.Op) (*portal, error) {
 			return nil, errors.New("its virtual server is missing")
 		case lb.FamilyOf(o.Addr.Addr()) != lb.FamilyOf(o.Frontend.Addr):
 			return p, fmt.Errorf("a backend can't be of another family without IPVS")
+		case o.Forward != lb.Masquerading:
+			return p, fmt.Errorf("%s: this forwarding method needs IPVS", o)
 		default:
 			p.add(o)
 		}

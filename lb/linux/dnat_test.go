@@ -422,3 +422,16 @@ func TestNamesForExplain(t *testing.T) {
 		t.Errorf("chain %q, want %q", got, want)
 	}
 }
+
+// TestDNATRefusesAttributesOfIPVS expects errors that name the object.
+func TestDNATRefusesAttributesOfIPVS(t *testing.T) {
+	t.Parallel()
+	vs := lb.VirtualServer{Frontend: frontend("192.0.2.1:80", lb.TCP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60, Mask: 0xff}
+	rs := lb.RealServer{Frontend: vs.Frontend, Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forward: lb.Tunnel}
+	for _, o := range []lb.Object{vs, rs} {
+		_, err := changed(&portal{server: vs}, lb.Op{Verb: lb.Add, Object: o})
+		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprint(o)+": ") {
+			t.Errorf("%s: %v", o, err)
+		}
+	}
+}

@@ -22,13 +22,16 @@ type ipvsTable struct {
 	// limited are the frontends with connection limits, or that had some: /proc/net/ip_vs
 	// does not show those.
 	limited map[lb.Frontend]bool
-	// shallow counts the observations since the last deep one.
+	// shallow is the number of observations until the next deep one.
 	shallow int
 	orders  orders
 }
 
-// Limits that others put on real servers without are found in every deepEvery-th
-// observation only.
+// Virtual servers are listed over netlink, with all attributes. Real servers are read from
+// /proc/net/ip_vs in a tenth of the time. It omits connection limits and parameters of
+// tunnels. Limits are read over netlink: in each observation for virtual servers with
+// known limits, and for all others in a deep one, which is the first of deepEvery. The
+// parameters have no effect on masquerading; a repair of the forwarding method resets them.
 const deepEvery = 20
 
 func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTable, error) {
@@ -107,23 +110,46 @@ func (t *ipvsTable) sendServices(ctx context.Context, ops []lb.Op, at []int, err
 
 // applyDests carries out ops on real servers.
 func (t *ipvsTable) applyDests(ctx context.Context, ops []lb.Op) []error {
-	for _, op := range ops {
-		if rs := op.Object.(lb.RealServer); rs.Upper|rs.Lower != 0 && op.Verb != lb.Delete {
-			t.limited[rs.Frontend] = true
+	errs := make([]error, len(ops))
+	var send []lb.Op
+	var at []int // of send in ops
+	for i, op := range ops {
+		rs := op.Object.(lb.RealServer)
+		if op.Verb != lb.Delete {
+			if errs[i] = unsupportedForward(rs); errs[i] != nil {
+				continue
+			}
+			if rs.Upper|rs.Lower != 0 {
+				t.limited[rs.Frontend] = true
+			}
 		}
+		send, at = append(send, op), append(at, i)
 	}
-	errs := t.upsert(ctx, ops, ipvsVerbs{ipvsNewDest, ipvsSetDest, ipvsDelDest}, func(e *encoder, cmd byte, o lb.Object) {
+	got := t.upsert(ctx, send, ipvsVerbs{ipvsNewDest, ipvsSetDest, ipvsDelDest}, func(e *encoder, cmd byte, o lb.Object) {
 		t.dest(e, cmd, o.(lb.RealServer))
 	})
-	for i, err := range errs {
+	for i, err := range got {
 		switch {
 		case errors.Is(err, unix.ESRCH):
-			errs[i] = fmt.Errorf("its virtual server is missing: %w", err)
+			err = fmt.Errorf("its virtual server is missing: %w", err)
 		case errors.Is(err, unix.ERANGE):
-			errs[i] = fmt.Errorf("the lower limit is above the upper one: %w", err)
+			err = fmt.Errorf("the lower limit is above the upper one: %w", err)
 		}
+		errs[at[i]] = err
 	}
 	return errs
+}
+
+// unsupportedForward returns an error if IPVS cannot forward to a real server. To one of
+// the other family it only has tunnels (ip_vs_genl_set_cmd).
+func unsupportedForward(rs lb.RealServer) error {
+	switch {
+	case int(rs.Forward) >= len(forwardFlags):
+		return fmt.Errorf("real server %s of %s: IPVS has no forwarding method %d", rs.Addr, rs.Frontend, rs.Forward)
+	case rs.Forward != lb.Tunnel && lb.FamilyOf(rs.Addr.Addr()) != lb.FamilyOf(rs.Frontend.Addr):
+		return fmt.Errorf("%s: IPVS forwards to the other family by tunnel only", rs)
+	}
+	return nil
 }
 
 type ipvsVerbs struct{ create, set, remove byte }
@@ -189,7 +215,7 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 		if err := t.observeDeep(ctx, servers, obs); err != nil {
 			return err
 		}
-		t.shallow = deepEvery
+		t.shallow = deepEvery - 1
 	} else if err := t.observeShallow(ctx, servers, obs); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -53,12 +54,6 @@ const (
 
 	flagPersistent = 0x1
 	flagHashed     = 0x2 // the kernel's own mark for a service in its table
-
-	// The forwarding methods of destinations. Number 1 is a destination on the box.
-	forwardMask   = 0x7
-	forwardMasq   = 0
-	forwardTunnel = 2
-	forwardDirect = 3
 )
 
 // ipvsMessages encodes what is asked of IPVS and reads what it answers. family is
@@ -85,7 +80,7 @@ func (f ipvsMessages) service(e *encoder, cmd byte, vs lb.VirtualServer) {
 	e.str(svcScheduler, vs.Scheduler.Name)
 	e.u32s(svcFlags, flags, math.MaxUint32) // struct ip_vs_flags: value and mask
 	e.u32(svcTimeout, vs.Affinity)
-	e.u32(svcNetmask, singleClient(vs.Frontend.Addr))
+	e.u32(svcNetmask, netmask(vs.Frontend.Addr, vs.Mask))
 	e.end(at)
 }
 
@@ -107,7 +102,7 @@ func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 	// Without it the kernel takes the first bytes of an address of the other family.
 	e.u16(destFamily, addressFamily(rs.Addr.Addr()))
 	if cmd != ipvsDelDest {
-		e.u32(destForward, forwardMasq)
+		e.u32(destForward, forwardFlags[rs.Forward])
 		e.u32(destWeight, rs.Weight)
 		e.u32(destUpper, rs.Upper)
 		e.u32(destLower, rs.Lower)
@@ -137,19 +132,14 @@ func addressFamily(a netip.Addr) uint16 {
 	return unix.AF_INET6
 }
 
-// singleClient is the persistence mask of one client: a mask for IPv4, a length
-// for IPv6.
-func singleClient(a netip.Addr) uint32 {
+// netmask converts lb.VirtualServer.Mask to the kernel's persistence mask, and back: a
+// netmask for IPv4, a prefix length for IPv6.
+func netmask(a netip.Addr, mask uint32) uint32 {
 	if a.Is4() {
-		return math.MaxUint32
+		return ^mask
 	}
-	return 128
+	return 128 - mask
 }
-
-// wholeNetworks is the affinity of a foreign virtual server that sends whole
-// networks to one backend. lb has no value for that; no Service has so long
-// an affinity, so that it differs from any wanted one, and from none.
-const wholeNetworks = math.MaxUint32
 
 // server is a virtual server as the kernel gives it.
 type server struct {
@@ -166,7 +156,7 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 	}
 	var family uint16
 	var addr []byte
-	var mark, flags, netmask uint32
+	var mark, flags, clients uint32
 	for typ, v := range attributes(attribute(body[unix.GENL_HDRLEN:], ipvsAttrService)) {
 		switch typ {
 		case svcFamily:
@@ -186,7 +176,7 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 		case svcTimeout:
 			s.Affinity = getU32(v)
 		case svcNetmask:
-			netmask = getU32(v)
+			clients = getU32(v)
 		case svcStats64:
 			if withStats {
 				s.stats = parseStats(v)
@@ -203,11 +193,10 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 	// Flags that weir never sets stay visible, so that its own virtual server
 	// with a foreign edit differs from what is wanted.
 	s.Scheduler.Flags = lb.SchedulerFlag(flags &^ (flagPersistent | flagHashed))
-	switch {
-	case flags&flagPersistent == 0:
+	if flags&flagPersistent == 0 {
 		s.Affinity = 0
-	case netmask != singleClient(s.Frontend.Addr):
-		s.Affinity = wholeNetworks
+	} else {
+		s.Mask = netmask(s.Frontend.Addr, clients)
 	}
 	return s, true
 }
@@ -284,15 +273,16 @@ func parseDest(body []byte, fe lb.Frontend, withStats bool) (d dest, ok bool) {
 	return d, a.IsValid()
 }
 
+// forwardFlags are the connection flags of each method. The others of the mask
+// (IP_VS_CONN_F_BYPASS) are for connections only.
+var forwardFlags = [...]uint32{lb.Masquerading: 0, lb.LocalNode: 1, lb.Tunnel: 2, lb.DirectRouting: 3}
+
+const forwardMask = 0x7
+
 // forwarding returns the method of connection flags.
 func forwarding(flags uint32) lb.Forwarding {
-	switch flags & forwardMask {
-	case forwardMasq:
-		return lb.Masquerading
-	case forwardTunnel:
-		return lb.Tunnel
-	case forwardDirect:
-		return lb.DirectRouting
+	if i := slices.Index(forwardFlags[:], flags&forwardMask); i >= 0 {
+		return lb.Forwarding(i)
 	}
 	return lb.LocalNode
 }

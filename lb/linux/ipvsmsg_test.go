@@ -90,6 +90,8 @@ func TestServiceComesBackAsItWent(t *testing.T) {
 		{Frontend: frontend("[2001:db8::1]:53", lb.UDP), Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}},
 		{Frontend: frontend("192.0.2.1:132", lb.SCTP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 10800},
 		{Frontend: frontend("[2001:db8::1]:80", lb.TCP), Scheduler: lb.Scheduler{Name: "foreign"}, Affinity: 1},
+		{Frontend: frontend("192.0.2.1:80", lb.TCP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 300, Mask: 0xff000000},
+		{Frontend: frontend("[2001:db8::1]:80", lb.TCP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 300, Mask: 64},
 		{Frontend: lb.MarkFrontend(lb.IPv4, 1), Scheduler: lb.Scheduler{Name: "wlc"}},
 		{Frontend: lb.MarkFrontend(lb.IPv6, lb.MaxMark), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60},
 	} {
@@ -127,7 +129,7 @@ func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
 		{"one-packet scheduling", 0x4, 0xffffffff,
 			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr", Flags: 0x4}}},
 		{"affinity of networks", flagPersistent, 0x00ffffff,
-			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}, Affinity: wholeNetworks}},
+			lb.VirtualServer{Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 300, Mask: 0xff000000}},
 	} {
 		test.want.Frontend = frontend("192.0.2.1:80", lb.TCP)
 		got, ok := ipvsMessages{}.parseService(build(test.flags, test.netmask), false)
@@ -140,11 +142,36 @@ func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
 func TestDestComesBackAsItWent(t *testing.T) {
 	t.Parallel()
 	fe := frontend("[2001:db8::1]:80", lb.TCP)
-	rs := lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("[2001:db8::7]:8080"), Weight: 65535, Upper: 9, Lower: 3}
-	body := encoded(func(e *encoder) { ipvsMessages{}.dest(e, ipvsNewDest, rs) })
-	got, ok := parseDest(body, fe, false)
-	if d := cmp.Diff(rs, got.RealServer, compareNetip); !ok || d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	for _, forward := range []lb.Forwarding{lb.Masquerading, lb.LocalNode, lb.Tunnel, lb.DirectRouting} {
+		rs := lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("[2001:db8::7]:8080"), Weight: 65535, Upper: 9, Lower: 3, Forward: forward}
+		body := encoded(func(e *encoder) { ipvsMessages{}.dest(e, ipvsNewDest, rs) })
+		got, ok := parseDest(body, fe, false)
+		if d := cmp.Diff(rs, got.RealServer, compareNetip); !ok || d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+}
+
+// TestUnsupportedForwardingIsRefused expects errors that name the object, before a message is sent.
+func TestUnsupportedForwardingIsRefused(t *testing.T) {
+	t.Parallel()
+	fe := frontend("192.0.2.1:80", lb.TCP)
+	same, other := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("[2001:db8::7]:80")
+	for _, test := range []struct {
+		name string
+		rs   lb.RealServer
+		want string
+	}{
+		{"masquerading to the other family", lb.RealServer{Frontend: fe, Addr: other},
+			"real server [2001:db8::7]:80 of 192.0.2.1:80/tcp weight 0: IPVS forwards to the other family by tunnel only"},
+		{"an unknown method", lb.RealServer{Frontend: fe, Addr: same, Forward: 9},
+			"real server 10.0.0.1:80 of 192.0.2.1:80/tcp: IPVS has no forwarding method 9"},
+	} {
+		table := newTable(nil, 0, marking{}) // without a socket
+		errs := table.applyDests(t.Context(), []lb.Op{{Verb: lb.Add, Object: test.rs}})
+		if errs[0] == nil || errs[0].Error() != test.want {
+			t.Errorf("%s: %v, want %s", test.name, errs[0], test.want)
+		}
 	}
 }
 

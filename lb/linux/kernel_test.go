@@ -44,13 +44,20 @@ func someServers() []lb.Object {
 				if port%4 == 0 { // one by mark, whose protocol its number tells
 					fe = lb.MarkFrontend(lb.FamilyOf(fe.Addr), uint32(port)<<8)
 				}
-				out = append(out, lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}, Affinity: uint32(port % 3 * 100)})
-				backend := "10.0.0.1"
+				vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}, Affinity: uint32(port % 3 * 100)}
+				backend, network := "10.0.0.1", uint32(0xff000000) // a /24, in the byte order of the network
 				if fe.Addr.Is6() {
-					backend = "2001:db8:1::1"
+					backend, network = "2001:db8:1::1", 64
 				}
+				if vs.Affinity == 200 {
+					vs.Mask = network
+				}
+				out = append(out, vs)
 				for i, weight := range []uint32{0, 1, 65535} {
 					rs := lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.MustParseAddr(backend), uint16(8000+i)), Weight: weight}
+					if i == 1 {
+						rs.Forward = lb.Forwarding(port % 4)
+					}
 					if i == 2 && port%2 == 0 {
 						rs.Upper, rs.Lower = 100000, 1000
 					}

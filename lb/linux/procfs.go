@@ -84,9 +84,10 @@ func parseProcDest(f [][]byte) (d dest, ok bool) {
 	if d.Addr, ok = parseHexAddrPort(f[1]); !ok {
 		return d, false
 	}
-	// "Local" is Masq to an address of the box itself, for kernels before 3.x.
 	switch string(f[2]) {
-	case "Masq", "Local":
+	case "Masq":
+	case "Local":
+		d.Forward = lb.LocalNode
 	case "Tunnel":
 		d.Forward = lb.Tunnel
 	default: // Route
