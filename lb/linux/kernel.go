@@ -31,6 +31,7 @@ import (
 	"net/netip"
 	"reflect"
 	"sync"
+	"time"
 
 	"weir/lb"
 )
@@ -322,7 +323,7 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	case lb.VirtualServer:
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyServices(ctx, ops) })
 	case lb.RealServer:
-		errs = k.applyIPVS(ctx, ops, func() []error { return orderer{k.sysctls, k.log, &k.counters.Moved}.apply(ctx, k.ipvs, ops) })
+		errs = k.applyIPVS(ctx, ops, func() []error { return k.orderer(ctx).apply(ctx, k.ipvs, ops) })
 	case lb.SyncDaemon:
 		errs = k.applySync(ctx, ops)
 	case lb.Address:
@@ -339,6 +340,14 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 		errs[i] = needPrivilege(err)
 	}
 	return errs
+}
+
+func (k *Kernel) orderer(ctx context.Context) orderer {
+	return orderer{k.sysctls, k.log, &k.counters.Moved, func(d time.Duration) {
+		k.mu.Unlock()
+		defer k.mu.Lock()
+		sleep(ctx, d)
+	}}
 }
 
 // applyIPVS is for a kernel that may have no IPVS: what is to be deleted is then

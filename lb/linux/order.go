@@ -193,19 +193,26 @@ func (k *Kernel) Orders() map[lb.Frontend]uint64 {
 	return maps.Clone(o.digests)
 }
 
-// orderer is what it takes to order real servers, beside IPVS.
+// orderer restores the order of real servers.
 type orderer struct {
 	sysctls sysctls
 	log     *slog.Logger
-	moved   *atomic.Uint64 // counts the real servers that had to move
+	moved   *atomic.Uint64 // counts the real servers that were moved
+	// pause waits without the lock of the Kernel.
+	pause func(time.Duration)
 }
 
-// apply carries out ops on real servers and puts what they concern in order. It
-// is the op that was to do just this which fails if that can't be done: without order
-// a real server serves as well as with it.
+// apply carries out ops on real servers and restores the order of those that share a
+// virtual server with them. Without it a real server serves as well. So if that fails,
+// only an op that changes an attribute fails: that may be Misplaced.
 func (o orderer) apply(ctx context.Context, t *ipvsTable, ops []lb.Op) []error {
 	errs := t.applyDests(ctx, ops)
-	failed := o.order(ctx, t, t.disordered(ctx, ops))
+	frontends := t.affected(ops)
+	disordered := t.disordered(ctx, frontends)
+	if len(disordered) > 0 && o.awaitFlush(t) {
+		disordered = t.disordered(ctx, frontends)
+	}
+	failed := o.order(ctx, t, disordered)
 	for i, op := range ops {
 		if err := failed[op.Object.(lb.RealServer).Frontend]; err != nil && errs[i] == nil && op.Verb == lb.Change {
 			errs[i] = err
@@ -214,10 +221,10 @@ func (o orderer) apply(ctx context.Context, t *ipvsTable, ops []lb.Op) []error {
 	return errs
 }
 
-// disordered reads the lists that ops may have altered anew, and gives those that are
-// not in order, by what has to move.
-func (t *ipvsTable) disordered(ctx context.Context, ops []lb.Op) map[lb.Frontend][]lb.RealServer {
-	out := map[lb.Frontend][]lb.RealServer{}
+// affected returns the frontends of scheduler mh whose order ops may have changed, and
+// records weights and the time of the last deletion.
+func (t *ipvsTable) affected(ops []lb.Op) map[lb.Frontend]bool {
+	out := map[lb.Frontend]bool{}
 	for _, op := range ops {
 		rs := op.Object.(lb.RealServer)
 		if op.Verb == lb.Delete {
@@ -231,14 +238,21 @@ func (t *ipvsTable) disordered(ctx context.Context, ops []lb.Op) map[lb.Frontend
 		} else {
 			t.orders.weigh(rs)
 		}
-		out[rs.Frontend] = nil
+		out[rs.Frontend] = true
 	}
-	for f := range out {
-		if t.reread(ctx, f) == nil {
-			out[f] = displaced(t.orders.lists[f])
+	return out
+}
+
+// disordered reads the lists of frontends again. It returns the real servers that must
+// move, of each list that is not in order.
+func (t *ipvsTable) disordered(ctx context.Context, frontends map[lb.Frontend]bool) map[lb.Frontend][]lb.RealServer {
+	out := map[lb.Frontend][]lb.RealServer{}
+	for f := range frontends {
+		if t.reread(ctx, f) != nil {
+			continue
 		}
-		if len(out[f]) == 0 {
-			delete(out, f)
+		if move := displaced(t.orders.lists[f]); len(move) > 0 {
+			out[f] = move
 		}
 	}
 	return out
@@ -263,7 +277,7 @@ func (o orderer) order(ctx context.Context, t *ipvsTable, displaced map[lb.Front
 		return nil
 	}
 	failed := map[lb.Frontend]error{}
-	err := o.keepingConns(t.orders.deleted, func() {
+	err := o.keepingConns(func() {
 		for _, f := range slices.SortedFunc(maps.Keys(displaced), lb.Frontend.Compare) {
 			move := displaced[f]
 			err := errors.Join(t.move(ctx, move), t.reread(ctx, f))
@@ -314,30 +328,58 @@ func (t *ipvsTable) move(ctx context.Context, servers []lb.RealServer) error {
 
 const expireNodest = "net.ipv4.vs.expire_nodest_conn"
 
-// flushed is how long the kernel may take to end connections of a real server that was
-// taken away while expire_nodest_conn was 1: a work queue does that a jiffy later, and
-// would not spare those of one that only moves (ip_vs_expire_nodest_conn_flush).
+// flushed is how long the kernel may take to end the connections of a deleted real server.
+// With expire_nodest_conn, each deletion in the network namespace queues work for the next
+// jiffy, which ends the connections of all real servers that are missing at that moment
+// (ip_vs_expire_nodest_conn_flush). It does not check the parameter again. So a real server
+// must not move before that work is done, and nothing shows when it is.
 const flushed = 100 * time.Millisecond
 
-// keepingConns runs f while the kernel keeps connections of a real server that is
-// missing. deleted is when one was taken away the last time.
-func (o orderer) keepingConns(deleted time.Time, f func()) (err error) {
-	set := lb.Sysctl{Name: expireNodest}
+// awaitFlush waits until the connections of the last deleted real server have ended, and
+// reports whether it waited. Changes of the kernel go on meanwhile.
+func (o orderer) awaitFlush(t *ipvsTable) (waited bool) {
+	if before, err := o.expireNodest(); err != nil || !expires(before) {
+		return false
+	}
+	for range 3 { // another change may delete one meanwhile
+		wait := flushed - time.Since(t.orders.deleted)
+		if wait <= 0 {
+			break
+		}
+		o.pause(wait)
+		waited = true
+	}
+	return waited
+}
+
+// expireNodest reads the parameter. It has no value if the kernel lacks it.
+func (o orderer) expireNodest() (lb.Sysctl, error) {
 	var obs lb.Observation
 	if err := o.sysctls.observe([]string{expireNodest}, &obs); err != nil {
+		return lb.Sysctl{}, err
+	}
+	now, _ := obs.Objects.Get(lb.Sysctl{Name: expireNodest})
+	s, _ := now.(lb.Sysctl)
+	return s, nil
+}
+
+// expires reports whether the kernel ends the connections of a missing real server.
+func expires(s lb.Sysctl) bool { return s.Value != "" && s.Value != "0" }
+
+// keepingConns runs f while the kernel keeps the connections of a missing real server. The
+// parameter is for the whole network namespace: there is none for one virtual server. It is 0
+// for the few messages of f only.
+func (o orderer) keepingConns(f func()) (err error) {
+	before, err := o.expireNodest()
+	if err != nil {
 		return err
 	}
-	held, _ := obs.Objects.Get(set)
-	before, _ := held.(lb.Sysctl)
-	if before.Value != "" && before.Value != "0" {
-		set.Value = "0"
-		if err := o.sysctls.write(set); err != nil {
-			return fmt.Errorf("%s: %w", set, err)
+	if expires(before) {
+		keep := lb.Sysctl{Name: expireNodest, Value: "0"}
+		if err := o.sysctls.write(keep); err != nil {
+			return fmt.Errorf("%s: %w", keep, err)
 		}
 		defer func() { err = o.sysctls.write(before) }()
-		if since := time.Since(deleted); since < flushed {
-			time.Sleep(flushed - since)
-		}
 	}
 	f()
 	return nil

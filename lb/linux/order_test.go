@@ -1,11 +1,16 @@
 package linux
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -114,4 +119,53 @@ func TestANewTableKnowsOrders(t *testing.T) {
 	if _, known := table.orders.lists[fe]; !known {
 		t.Error("the virtual server is not known")
 	}
+}
+
+// TestMovesAwaitTheFlushOfADeletion expects one wait for each deletion, and none without
+// expire_nodest_conn.
+func TestMovesAwaitTheFlushOfADeletion(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, value string
+		deletions   int // the first before the wait, each other during one
+		want        int
+	}{
+		{"no deletion", "1", 0, 0},
+		{"one", "1", 1, 1},
+		{"another during the wait", "1", 2, 2},
+		{"connections stay in any case", "0", 1, 0},
+	} {
+		root := t.TempDir()
+		file := sysctls{root}.file(expireNodest)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(tt.value+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		table := newTable(nil, 0, marking{})
+		left, waits := tt.deletions, 0
+		deletion := func() {
+			table.orders.deleted = time.Time{}
+			if left > 0 {
+				left--
+				table.orders.deleted = time.Now().Add(time.Hour) // so that no slow machine matters
+			}
+		}
+		deletion()
+		o := orderer{sysctls: sysctls{root}, pause: func(time.Duration) { waits++; deletion() }}
+		if waited := o.awaitFlush(table); waits != tt.want || waited != (tt.want > 0) {
+			t.Errorf("%s: %d waits, want %d; waited: %v", tt.name, waits, tt.want, waited)
+		}
+	}
+}
+
+// TestWaitsOfMovesReleaseTheKernel ends the wait by another call that needs the lock.
+func TestWaitsOfMovesReleaseTheKernel(t *testing.T) {
+	t.Parallel()
+	k := &Kernel{}
+	ctx, cancel := context.WithCancel(t.Context())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	go func() {
+		_ = k.locked(func() error { cancel(); return nil })
+	}()
+	k.orderer(ctx).pause(time.Hour)
 }
