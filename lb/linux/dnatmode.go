@@ -22,17 +22,6 @@ const (
 	ModeIPTables Mode = "iptables"
 )
 
-// HasIPVS tells whether the kernel has IPVS. It loads the module if need be.
-func HasIPVS(ctx context.Context) (bool, error) {
-	c := newConn(unix.NETLINK_GENERIC, &Traffic{})
-	defer c.close()
-	_, err := probeIPVS(ctx, c)
-	if errors.Is(err, ErrNoIPVS) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Unsupported tells what of an object ModeIPTables can't do and leaves out, in
 // words for the operator; "" if it does it all. Nothing is refused for that: the
 // Service is better served otherwise than not at all.

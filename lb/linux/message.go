@@ -171,56 +171,22 @@ func attribute(b []byte, typ uint16) []byte {
 
 func align(n int) int { return (n + 3) &^ 3 }
 
-// The readers of attributes give zero for what is too short, as the kernel's own
-// accessors would for an attribute that is not there.
+// The readers of numbers return zero for an attribute that is too short or missing, as the
+// kernel's accessors do.
 
-func getU8(b []byte) uint8 {
-	if len(b) < 1 {
-		return 0
-	}
-	return b[0]
-}
+func getU8(b []byte) uint8    { return number(b, 1, func(b []byte) uint8 { return b[0] }) }
+func getU16(b []byte) uint16  { return number(b, 2, binary.NativeEndian.Uint16) }
+func getU32(b []byte) uint32  { return number(b, 4, binary.NativeEndian.Uint32) }
+func getU64(b []byte) uint64  { return number(b, 8, binary.NativeEndian.Uint64) }
+func getBE16(b []byte) uint16 { return number(b, 2, binary.BigEndian.Uint16) }
+func getBE32(b []byte) uint32 { return number(b, 4, binary.BigEndian.Uint32) }
+func getBE64(b []byte) uint64 { return number(b, 8, binary.BigEndian.Uint64) }
 
-func getU16(b []byte) uint16 {
-	if len(b) < 2 {
-		return 0
+func number[T any](b []byte, size int, read func([]byte) T) (n T) {
+	if len(b) >= size {
+		n = read(b)
 	}
-	return binary.NativeEndian.Uint16(b)
-}
-
-func getU32(b []byte) uint32 {
-	if len(b) < 4 {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(b)
-}
-
-func getU64(b []byte) uint64 {
-	if len(b) < 8 {
-		return 0
-	}
-	return binary.NativeEndian.Uint64(b)
-}
-
-func getBE16(b []byte) uint16 {
-	if len(b) < 2 {
-		return 0
-	}
-	return binary.BigEndian.Uint16(b)
-}
-
-func getBE32(b []byte) uint32 {
-	if len(b) < 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(b)
-}
-
-func getBE64(b []byte) uint64 {
-	if len(b) < 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(b)
+	return n
 }
 
 // getAddr reads an address of a family (unix.AF_INET, unix.AF_INET6). IPVS gives

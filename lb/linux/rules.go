@@ -129,7 +129,6 @@ func (r renderer) inside(then string) (out []string) {
 }
 
 func (r renderer) nat() table {
-	markMasq := "-j " + r.chain("MARK-MASQ")
 	return table{
 		name: "nat",
 		open: r.dispatch(),
@@ -142,16 +141,10 @@ func (r renderer) nat() table {
 			{r.chain("SERVICES"), r.services()},
 			// A client's address is kept by leaving here unmarked. What INTERNAL
 			// has marked is never marked here too: ip_vs would not know it again.
-			{r.chain("LOAD-BALANCER"), []string{
-				r.ours(), r.match(lb.SetLoadBalancerLocal, "dst,dst") + " -j RETURN", markMasq,
-			}},
+			r.outside("LOAD-BALANCER", lb.SetLoadBalancerLocal),
 			{r.chain("CLUSTER-IP"), append([]string{r.ours()}, r.clusterIP()...)},
-			{r.chain("EXTERNAL-IP"), []string{
-				r.ours(), r.match(lb.SetExternalIPLocal, "dst,dst") + " -j RETURN", markMasq,
-			}},
-			{r.chain("NODE-PORT"), []string{
-				r.ours(), r.match(lb.SetNodePortsLocal, "dst,dst") + " -j RETURN", markMasq,
-			}},
+			r.outside("EXTERNAL-IP", lb.SetExternalIPLocal),
+			r.outside("NODE-PORT", lb.SetNodePortsLocal),
 			{r.chain("INSIDE-PORTS"), r.ports.rules(marking{r.Mark})},
 			{r.chain("MARK-MASQ"), []string{
 				fmt.Sprintf("-m mark --mark %s -j RETURN", marking{r.Mark}.all()),
@@ -171,17 +164,27 @@ func (r renderer) nat() table {
 	}
 }
 
+// outside returns the chain of VIPs for clients outside the cluster. The packets to a
+// member of keep are not masqueraded.
+func (r renderer) outside(name string, keep lb.Set) chain {
+	return chain{r.chain(name), []string{r.ours(), r.match(keep, "dst,dst") + " -j RETURN", r.masquerade()}}
+}
+
+func (r renderer) masquerade() string { return "-j " + r.chain("MARK-MASQ") }
+
+// kinds are the sets of VIPs and the chains for their connections.
+var kinds = [...]struct {
+	set   lb.Set
+	chain string
+}{
+	{lb.SetLoadBalancer, "LOAD-BALANCER"}, {lb.SetClusterIP, "CLUSTER-IP"},
+	{lb.SetExternalIP, "EXTERNAL-IP"}, {lb.SetNodePorts, "NODE-PORT"},
+}
+
 // services sends each connection to the chain of its VIP's kind. There nat ends for
 // it: a later DNAT rule of a container's host port does not get it.
 func (r renderer) services() []string {
 	out := []string{fmt.Sprintf("-s %s -j RETURN", r.loopback())}
-	kinds := []struct {
-		set   lb.Set
-		chain string
-	}{
-		{lb.SetLoadBalancer, "LOAD-BALANCER"}, {lb.SetClusterIP, "CLUSTER-IP"},
-		{lb.SetExternalIP, "EXTERNAL-IP"}, {lb.SetNodePorts, "NODE-PORT"},
-	}
 	for _, k := range kinds {
 		out = append(out, r.match(k.set, "dst,dst")+" -j "+r.chain(k.chain))
 	}
@@ -199,12 +202,11 @@ func (r renderer) services() []string {
 // box's own: everything; or all but what comes from inside the cluster, where the
 // replies are routed back here; or, when nobody told who that is, nothing.
 func (r renderer) clusterIP() []string {
-	markMasq := "-j " + r.chain("MARK-MASQ")
 	switch {
 	case r.MasqueradeAll:
-		return []string{markMasq}
+		return []string{r.masquerade()}
 	case len(r.ClusterCIDRs)+len(r.LocalInterfaces) > 0:
-		return append(r.inside("-j RETURN"), markMasq)
+		return append(r.inside("-j RETURN"), r.masquerade())
 	}
 	return nil
 }
