@@ -219,7 +219,7 @@ func TestRouteErrorsBlameASourceThatIsThere(t *testing.T) {
 	}
 }
 
-func TestStrangersRoutesAndAddressesAreNotWeirs(t *testing.T) {
+func TestForeignRoutesAndAddressesAreNotWeirs(t *testing.T) {
 	host(t)
 	k := newKernel(t, withoutIPVS)
 	sh(t, "ip route add local 198.51.100.0/24 dev lo && ip -6 route add local 2001:db8:100::/64 dev lo && ip route add 203.0.113.0/24 dev host0 proto %d", RouteProtocol)

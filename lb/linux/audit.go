@@ -121,14 +121,14 @@ func (a *auditor) read(ctx context.Context, c Config, locked func(func() error) 
 		for m := range obs.Objects.Leads() {
 			a.k.byRule.faces.note(m)
 		}
-		if err := a.k.byRule.lookForIPVS(ctx, &obs.Objects); err != nil {
+		if err := a.k.byRule.findIPVS(ctx, &obs.Objects); err != nil {
 			return err
 		}
 	}
 	for _, f := range c.Families {
 		var ahead func() *prior
 		_ = locked(func() error {
-			ahead = a.k.rules[f].ahead(ctx)
+			ahead = a.k.rules[f].prefetch(ctx)
 			return nil
 		})
 		var before *prior

@@ -21,9 +21,9 @@ type conntrack struct {
 	// led are the frontends that lead, or led, clients inside to the virtual server
 	// of a mark, for as long as that is there: what a flow was sent to is all that
 	// conntrack knows.
-	led map[lb.Frontend]map[lb.Frontend]bool
+	byMark map[lb.Frontend]map[lb.Frontend]bool
 	// coming are addresses with frontends that were made before the address.
-	coming map[netip.Addr]bool
+	awaited map[netip.Addr]bool
 }
 
 func newConntrack(count *Traffic) *conntrack {
@@ -33,19 +33,19 @@ func newConntrack(count *Traffic) *conntrack {
 // adopt learns what leads where from a whole observation.
 func (c *conntrack) adopt(obs *lb.Observation) {
 	for m := range obs.Objects.Leads() {
-		c.lead(m)
+		c.addMark(m)
 	}
 }
 
-func (c *conntrack) lead(m lb.Member) {
+func (c *conntrack) addMark(m lb.Member) {
 	to := lb.MarkFrontend(m.Family(), m.Mark)
 	if m.Proto != lb.UDP || m.Mark == 0 {
 		return
 	}
-	if c.led[to] == nil {
-		c.led[to] = map[lb.Frontend]bool{}
+	if c.byMark[to] == nil {
+		c.byMark[to] = map[lb.Frontend]bool{}
 	}
-	c.led[to][frontendOf(m)] = true
+	c.byMark[to][frontendOf(m)] = true
 }
 
 func frontendOf(m lb.Member) lb.Frontend {
@@ -79,16 +79,16 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 		case lb.VirtualServer:
 			if op.Verb == lb.Delete && errs[i] == nil && o.Frontend.Proto == lb.UDP {
 				s.servers[o.Frontend] = true
-				delete(c.led, o.Frontend)
+				delete(c.byMark, o.Frontend)
 			}
 		case lb.Member:
 			if op.Verb != lb.Delete && errs[i] == nil && o.Proto == lb.UDP {
 				c.newMember(o, s)
 			}
 		case lb.Address:
-			if op.Verb != lb.Delete && errs[i] == nil && c.coming[o.Addr] {
+			if op.Verb != lb.Delete && errs[i] == nil && c.awaited[o.Addr] {
 				s.addrs[o.Addr] = true
-				delete(c.coming, o.Addr)
+				delete(c.awaited, o.Addr)
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 // and their backend, so that conntrack finds them again by their next packet.
 func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
 	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
-	for fe := range c.led[o.Frontend] {
+	for fe := range c.byMark[o.Frontend] {
 		s.backends[lb.RealServer{Frontend: fe, Addr: o.Addr}] = true
 	}
 }
@@ -111,7 +111,7 @@ func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
 	if fe.Mark == 0 {
 		s.frontends[fe] = true
 	}
-	for led := range c.led[fe] {
+	for led := range c.byMark[fe] {
 		s.frontends[led] = true
 	}
 }
@@ -119,10 +119,10 @@ func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
 func (c *conntrack) newMember(m lb.Member, s staleUDP) {
 	switch m.Set {
 	case lb.SetInternal:
-		c.lead(m)
+		c.addMark(m)
 	case lb.SetIPVSPorts:
 		s.frontends[frontendOf(m)] = true
-		c.coming[m.Addr] = true
+		c.awaited[m.Addr] = true
 	}
 }
 

@@ -132,11 +132,11 @@ func (m *ruleMode) countFlows(ctx context.Context, conns map[lb.Object]lb.Conns)
 	for id := range conns {
 		families[lb.FamilyOf(serverOf(id).Addr)] = true
 	}
-	m.onlooker.mu.Lock()
-	defer m.onlooker.mu.Unlock()
+	m.flowReader.mu.Lock()
+	defer m.flowReader.mu.Unlock()
 	for family := range families {
 		tally := map[lb.Object]lb.Conns{}
-		err := m.onlooker.conntrack.nat(ctx, family, func() { clear(tally) }, func(n natFlow) {
+		err := m.flowReader.conntrack.nat(ctx, family, func() { clear(tally) }, func(n natFlow) {
 			for _, f := range faces.of(n) {
 				id := lb.RealServer{Frontend: f, Addr: n.backend}
 				if _, asked := conns[id]; asked {

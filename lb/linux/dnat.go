@@ -30,41 +30,41 @@ import (
 // is not as in IPVS.
 type dnat struct {
 	family lb.Family
-	portalNames
+	natNames
 	rules *rules
-	// portals are what the kernel held when it was read or written last; known
+	// NAT services are what the kernel held when it was read or written last; known
 	// tells that it was. there tells the same of the chain VIRTUAL-SERVERS.
-	portals      map[lb.Frontend]portal
-	known, there bool
-	// damaged are portals that the kernel does not hold as their records say, and
+	services          map[lb.Frontend]natService
+	known, dispatches bool
+	// damaged are NAT services that the kernel does not hold as their records say, and
 	// whether VIRTUAL-SERVERS leads to them.
 	damaged map[lb.Frontend]bool
 	// stray are rules in VIRTUAL-SERVERS that should not be there, litter chains
-	// of weir's that no portal has. pinned are the chains that rules of others
+	// of weir's that no NAT service has. pinned are the chains that rules of others
 	// lead to: they can be emptied, but not be deleted.
-	stray, litter []string
-	pinned        map[string]bool
+	orphanRules, deadChains []string
+	referenced              map[string]bool
 }
 
-func newDNAT(r *rules, n portalNames) *dnat {
-	return &dnat{family: r.family, rules: r, portalNames: n, portals: map[lb.Frontend]portal{}}
+func newDNAT(r *rules, n natNames) *dnat {
+	return &dnat{family: r.family, rules: r, natNames: n, services: map[lb.Frontend]natService{}}
 }
 
 // read takes over what table nat holds.
 func (d *dnat) read(t savedTable) {
-	*d = *newDNAT(d.rules, d.portalNames)
-	d.known, d.damaged, d.pinned = true, map[lb.Frontend]bool{}, map[string]bool{}
+	*d = *newDNAT(d.rules, d.natNames)
+	d.known, d.damaged, d.referenced = true, map[lb.Frontend]bool{}, map[string]bool{}
 	mine := map[string]lb.Frontend{}
 	for name, specs := range t.rules {
 		if !d.named(name) {
 			continue
 		}
-		p, exact, ok := d.parsePortal(d.family, specs)
+		p, exact, ok := d.parseNATService(d.family, specs)
 		f := p.server.Frontend
 		if !ok || d.server(f) != name {
 			continue
 		}
-		d.portals[f], mine[name] = p, f
+		d.services[f], mine[name] = p, f
 		for _, c := range d.chains(p)[1:] {
 			exact = exact && sameRules(t.rules[c.name], c.rules)
 			mine[c.name] = f
@@ -89,45 +89,45 @@ func sameRules(have, want []string) bool {
 	})
 }
 
-// readDispatch finds out to which portals VIRTUAL-SERVERS leads. Marks come before
+// readDispatch finds out to which NAT services VIRTUAL-SERVERS leads. Marks come before
 // addresses, as in IPVS.
 func (d *dnat) readDispatch(t savedTable, mine map[string]lb.Frontend) {
 	specs, there := t.rules[d.dispatch()]
-	d.there = there
-	led, addresses := map[lb.Frontend]bool{}, false
+	d.dispatches = there
+	dispatched, addresses := map[lb.Frontend]bool{}, false
 	for _, spec := range specs {
 		r, ok := parseNAT(spec)
-		f, portal := mine[r.jump]
-		if !ok || !portal || r != d.way(f) || led[f] || f.Mark != 0 && addresses {
-			d.stray = append(d.stray, spec)
+		f, known := mine[r.jump]
+		if !ok || !known || r != d.dispatchRule(f) || dispatched[f] || f.Mark != 0 && addresses {
+			d.orphanRules = append(d.orphanRules, spec)
 			continue
 		}
-		led[f] = true
+		dispatched[f] = true
 		addresses = addresses || f.Mark == 0
 	}
-	for f := range d.portals {
-		if _, damaged := d.damaged[f]; damaged || !led[f] {
-			d.damaged[f] = led[f]
+	for f := range d.services {
+		if _, damaged := d.damaged[f]; damaged || !dispatched[f] {
+			d.damaged[f] = dispatched[f]
 		}
 	}
 }
 
-// readRest looks through the chains that are not of portals.
+// readRest looks through the chains that are not of NAT services.
 func (d *dnat) readRest(t savedTable, mine map[string]lb.Frontend) {
 	for name, specs := range t.rules {
 		if _, ok := mine[name]; ok || name == d.dispatch() {
 			continue
 		}
 		if d.named(name) && slices.ContainsFunc(specs, recorded) {
-			d.litter = append(d.litter, name)
+			d.deadChains = append(d.deadChains, name)
 			continue
 		}
 		for _, spec := range specs {
-			d.pinned[target(spec)] = true
+			d.referenced[target(spec)] = true
 		}
 	}
-	slices.Sort(d.litter)
-	delete(d.pinned, d.dispatch()) // by weir's own rules
+	slices.Sort(d.deadChains)
+	delete(d.referenced, d.dispatch()) // by weir's own rules
 }
 
 // recorded tells whether a rule bears a comment of weir's.
@@ -137,13 +137,13 @@ func recorded(spec string) bool {
 }
 
 // clean tells that there is nothing to sweep.
-func (d *dnat) clean() bool { return len(d.stray)+len(d.litter) == 0 }
+func (d *dnat) clean() bool { return len(d.orphanRules)+len(d.deadChains) == 0 }
 
 // objects are the virtual and real servers that the kernel holds. The virtual
-// server of a damaged portal is Damaged, so that it is written again.
+// server of a damaged NAT service is Damaged, so that it is written again.
 func (d *dnat) objects() lb.Snapshot {
 	out := lb.Snapshot{}
-	for f, p := range d.portals {
+	for f, p := range d.services {
 		server := p.server
 		_, server.Damaged = d.damaged[f]
 		out[server.ID()] = server
@@ -166,7 +166,7 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	next, errs := d.plan(ops)
 	err := d.write(ctx, next)
 	if err == nil || hindered.MatchString(err.Error()) {
-		return d.blame(ops, errs, next, func(lb.Frontend) error { return err })
+		return d.assignErrors(ops, errs, next, func(lb.Frontend) error { return err })
 	}
 	if d.load(ctx) == nil {
 		next, errs = d.plan(ops)
@@ -174,7 +174,7 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	}
 	kinds := byKind(next)
 	if err == nil || len(kinds) < 2 {
-		return d.blame(ops, errs, next, func(lb.Frontend) error { return err })
+		return d.assignErrors(ops, errs, next, func(lb.Frontend) error { return err })
 	}
 	failed := map[lb.Frontend]error{}
 	for _, part := range kinds {
@@ -184,11 +184,11 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 			}
 		}
 	}
-	return d.blame(ops, errs, next, func(f lb.Frontend) error { return failed[f] })
+	return d.assignErrors(ops, errs, next, func(f lb.Frontend) error { return failed[f] })
 }
 
-// blame gives each op its own error, or that of its portal.
-func (d *dnat) blame(ops []lb.Op, errs []error, next map[lb.Frontend]*portal, failure func(lb.Frontend) error) []error {
+// blame gives each op its own error, or that of its NAT service.
+func (d *dnat) assignErrors(ops []lb.Op, errs []error, next map[lb.Frontend]*natService, failure func(lb.Frontend) error) []error {
 	for i, op := range ops {
 		if errs[i] != nil {
 			continue
@@ -201,17 +201,17 @@ func (d *dnat) blame(ops []lb.Op, errs []error, next map[lb.Frontend]*portal, fa
 	return errs
 }
 
-// byKind parts portals by what they need of the kernel: what it lacks for one of a
+// byKind parts NAT services by what they need of the kernel: what it lacks for one of a
 // kind it lacks for all of it.
-func byKind(next map[lb.Frontend]*portal) map[string]map[lb.Frontend]*portal {
-	out := map[string]map[lb.Frontend]*portal{}
+func byKind(next map[lb.Frontend]*natService) map[string]map[lb.Frontend]*natService {
+	out := map[string]map[lb.Frontend]*natService{}
 	for f, p := range next {
 		kind := "none"
 		if p != nil {
 			kind = fmt.Sprintf("%s affinity=%t several=%t", f.Proto, p.server.Affinity != 0, len(p.reals) > 1)
 		}
 		if out[kind] == nil {
-			out[kind] = map[lb.Frontend]*portal{}
+			out[kind] = map[lb.Frontend]*natService{}
 		}
 		out[kind][f] = p
 	}
@@ -235,14 +235,14 @@ func serverOf(o lb.Object) lb.Frontend {
 	return o.(lb.VirtualServer).Frontend
 }
 
-// plan gives the portals that ops change as they will be, nil where one goes.
-func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*portal, errs []error) {
-	next, errs = map[lb.Frontend]*portal{}, make([]error, len(ops))
+// plan gives the NAT services that ops change as they will be, nil where one goes.
+func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*natService, errs []error) {
+	next, errs = map[lb.Frontend]*natService{}, make([]error, len(ops))
 	for i, op := range ops {
 		f := serverOf(op.Object)
 		p, planned := next[f]
 		if !planned {
-			if now, held := d.portals[f]; held {
+			if now, held := d.services[f]; held {
 				now = now.clone()
 				p = &now
 			}
@@ -257,8 +257,8 @@ func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*portal, errs []error) {
 // plainName is what the name of a scheduler may consist of.
 var plainName = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
 
-// changed gives a portal, nil if there is none, as it is after op.
-func changed(p *portal, op lb.Op) (*portal, error) {
+// changed gives a NAT service, nil if there is none, as it is after op.
+func changed(p *natService, op lb.Op) (*natService, error) {
 	switch o := op.Object.(type) {
 	case lb.VirtualServer:
 		switch {
@@ -269,7 +269,7 @@ func changed(p *portal, op lb.Op) (*portal, error) {
 		case o.Mask != 0:
 			return p, fmt.Errorf("%s: affinity of networks needs IPVS", o)
 		case p == nil:
-			return &portal{server: o}, nil
+			return &natService{server: o}, nil
 		}
 		p.server = o
 	case lb.RealServer:
@@ -290,22 +290,22 @@ func changed(p *portal, op lb.Op) (*portal, error) {
 	return p, nil
 }
 
-// write brings portals into the kernel, all in one instant, and remembers them.
-func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*portal) error {
+// write brings NAT services into the kernel, all in one instant, and remembers them.
+func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*natService) error {
 	text := d.text(next)
 	if text != "" {
 		if err := d.restore(ctx, text); err != nil {
 			return err
 		}
-		d.there = true
+		d.dispatches = true
 	}
 	for f, p := range next {
 		delete(d.damaged, f)
 		if p == nil {
-			delete(d.portals, f)
+			delete(d.services, f)
 			continue
 		}
-		d.portals[f] = *p
+		d.services[f] = *p
 	}
 	return nil
 }
@@ -334,33 +334,33 @@ func (d *dnat) sweep(ctx context.Context) error {
 	if d.clean() {
 		return nil
 	}
-	e := natEdit{pinned: d.pinned}
-	for _, spec := range d.stray {
-		fmt.Fprintf(&e.ways, "-D %s %s\n", d.dispatch(), spec)
+	e := natEdit{referenced: d.referenced}
+	for _, spec := range d.orphanRules {
+		fmt.Fprintf(&e.jumps, "-D %s %s\n", d.dispatch(), spec)
 	}
-	for _, name := range d.litter {
+	for _, name := range d.deadChains {
 		e.remove(name)
 	}
 	if err := d.restore(ctx, e.String()); err != nil {
 		return d.rules.explain(err)
 	}
-	d.stray, d.litter = nil, nil
+	d.orphanRules, d.deadChains = nil, nil
 	return nil
 }
 
-// remove takes all portals out, and what else there is of weir's. Nothing may
+// remove takes all NAT services out, and what else there is of weir's. Nothing may
 // lead to VIRTUAL-SERVERS any more.
 func (d *dnat) remove(ctx context.Context) error {
-	e := natEdit{pinned: d.pinned}
-	for _, name := range d.litter {
+	e := natEdit{referenced: d.referenced}
+	for _, name := range d.deadChains {
 		e.remove(name)
 	}
-	for _, f := range slices.SortedFunc(maps.Keys(d.portals), lb.Frontend.Compare) {
-		for _, c := range d.chains(d.portals[f]) {
+	for _, f := range slices.SortedFunc(maps.Keys(d.services), lb.Frontend.Compare) {
+		for _, c := range d.chains(d.services[f]) {
 			e.remove(c.name)
 		}
 	}
-	if d.there {
+	if d.dispatches {
 		e.remove(d.dispatch())
 	}
 	if text := e.String(); text != "" {

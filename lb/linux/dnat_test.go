@@ -15,11 +15,11 @@ import (
 	"weir/lb"
 )
 
-var testNames = portalNames{prefix: "KUBE", marks: marking{0x4000}}
+var testNames = natNames{prefix: "KUBE", marks: marking{0x4000}}
 
 // somePortals is every kind of frontend, with every attribute and many weights.
-func somePortals(r *rand.Rand, n int) []portal {
-	var out []portal
+func someNATServices(r *rand.Rand, n int) []natService {
+	var out []natService
 	names := slices.Sorted(func(yield func(string) bool) {
 		for name := range lb.Schedulers {
 			if !yield(name) {
@@ -40,7 +40,7 @@ func somePortals(r *rand.Rand, n int) []portal {
 			f = lb.MarkFrontend(family, uint32(1+i+r.IntN(100)*1000))
 		}
 		name := names[i%len(names)]
-		p := portal{server: lb.VirtualServer{Frontend: f, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}}}
+		p := natService{server: lb.VirtualServer{Frontend: f, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}}}
 		if r.IntN(2) == 0 {
 			p.server.Affinity = uint32(1 + r.IntN(100000))
 		}
@@ -61,16 +61,16 @@ func somePortals(r *rand.Rand, n int) []portal {
 	return out
 }
 
-// savedPortals is a table nat with portals, as if iptables-save had printed it.
-func savedPortals(family lb.Family, portals []portal) savedTable {
+// savedPortals is a table nat with NAT services, as if iptables-save had printed it.
+func savedNATServices(family lb.Family, services []natService) savedTable {
 	t := savedTable{rules: map[string][]string{testNames.dispatch(): nil}, builtin: map[string]bool{}}
 	var marks, addresses []string
-	for _, p := range portals {
+	for _, p := range services {
 		f := p.server.Frontend
 		if lb.FamilyOf(f.Addr) != family {
 			continue
 		}
-		if way := testNames.way(f).String(); f.Mark != 0 {
+		if way := testNames.dispatchRule(f).String(); f.Mark != 0 {
 			marks = append(marks, way)
 		} else {
 			addresses = append(addresses, way)
@@ -83,9 +83,9 @@ func savedPortals(family lb.Family, portals []portal) savedTable {
 	return t
 }
 
-func objectsOf(portals []portal, families ...lb.Family) lb.Snapshot {
+func objectsOf(services []natService, families ...lb.Family) lb.Snapshot {
 	out := lb.Snapshot{}
-	for _, p := range portals {
+	for _, p := range services {
 		if !slices.Contains(families, lb.FamilyOf(p.server.Frontend.Addr)) {
 			continue
 		}
@@ -97,22 +97,22 @@ func objectsOf(portals []portal, families ...lb.Family) lb.Snapshot {
 	return out
 }
 
-func TestPortalsReadBackAreTheSame(t *testing.T) {
+func TestNATServicesReadBackAreTheSame(t *testing.T) {
 	t.Parallel()
-	portals := somePortals(rand.New(rand.NewPCG(1, 2)), 600)
+	services := someNATServices(rand.New(rand.NewPCG(1, 2)), 600)
 	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
 		d := newDNAT(newRules(family, nil, nil), testNames)
-		d.read(savedPortals(family, portals))
-		if d.stray != nil || d.litter != nil || len(d.damaged) > 0 || !d.there {
-			t.Errorf("%s: stray %q, litter %q, damaged %v", family, d.stray, d.litter, d.damaged)
+		d.read(savedNATServices(family, services))
+		if d.orphanRules != nil || d.deadChains != nil || len(d.damaged) > 0 || !d.dispatches {
+			t.Errorf("%s: orphan rules %q, dead chains %q, damaged %v", family, d.orphanRules, d.deadChains, d.damaged)
 		}
-		if diff := cmp.Diff(objectsOf(portals, family), d.objects(), compareNetip); diff != "" {
+		if diff := cmp.Diff(objectsOf(services, family), d.objects(), compareNetip); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", family, diff)
 		}
 	}
 }
 
-func TestChancesSpreadByWeight(t *testing.T) {
+func TestChancesFollowWeights(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
@@ -136,7 +136,7 @@ func TestChancesSpreadByWeight(t *testing.T) {
 	}
 }
 
-func TestSharesAreTheSchedulers(t *testing.T) {
+func TestSharesFollowTheScheduler(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		scheduler    string
@@ -149,7 +149,7 @@ func TestSharesAreTheSchedulers(t *testing.T) {
 		{"fo", []uint32{0, 0}, []uint32{0, 0}},
 		{"fo", nil, []uint32{}},
 	} {
-		p := portal{server: lb.VirtualServer{Scheduler: lb.Scheduler{Name: test.scheduler}}}
+		p := natService{server: lb.VirtualServer{Scheduler: lb.Scheduler{Name: test.scheduler}}}
 		for _, w := range test.weights {
 			p.reals = append(p.reals, lb.RealServer{Weight: w})
 		}
@@ -160,11 +160,11 @@ func TestSharesAreTheSchedulers(t *testing.T) {
 }
 
 // examplePortals are for the golden text.
-func examplePortals() []portal {
+func exampleNATServices() []natService {
 	front := func(s string, proto lb.Protocol) lb.Frontend { return frontend(s, proto) }
 	web, dns := front("192.0.2.1:80", lb.TCP), front("192.0.2.1:53", lb.UDP)
 	inside, empty := lb.MarkFrontend(lb.IPv4, 6), front("192.0.2.2:5060", lb.SCTP)
-	return []portal{
+	return []natService{
 		{lb.VirtualServer{Frontend: web, Scheduler: lb.Scheduler{Name: "wrr"}}, []lb.RealServer{
 			real(web, "10.0.0.1:8080", 3), real(web, "10.0.0.2:8080", 1), real(web, "10.0.0.3:8080", 0)}},
 		{lb.VirtualServer{Frontend: dns, Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60}, []lb.RealServer{
@@ -174,30 +174,30 @@ func examplePortals() []portal {
 	}
 }
 
-func planned(portals []portal) map[lb.Frontend]*portal {
-	out := map[lb.Frontend]*portal{}
-	for _, p := range portals {
+func planned(services []natService) map[lb.Frontend]*natService {
+	out := map[lb.Frontend]*natService{}
+	for _, p := range services {
 		out[p.server.Frontend] = &p
 	}
 	return out
 }
 
-func TestPortalText(t *testing.T) {
+func TestNATServicesAsText(t *testing.T) {
 	t.Parallel()
 	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
-	golden(t, "portals4.rules", d.text(planned(examplePortals())))
+	golden(t, "nat_services4.rules", d.text(planned(exampleNATServices())))
 
 	// One endpoint comes, one loses its weight, one goes; and a service.
-	d.read(savedPortals(lb.IPv4, examplePortals()))
-	p := examplePortals()
+	d.read(savedNATServices(lb.IPv4, exampleNATServices()))
+	p := exampleNATServices()
 	p[0].add(real(p[0].server.Frontend, "10.0.0.4:8080", 4))
 	p[0].add(real(p[0].server.Frontend, "10.0.0.2:8080", 0))
 	p[1].remove(netip.MustParseAddrPort("10.0.0.1:53"))
 	next := planned(p)
 	next[p[2].server.Frontend] = nil
-	golden(t, "portalchange4.rules", d.text(next))
+	golden(t, "nat_change4.rules", d.text(next))
 
-	if text := d.text(planned(examplePortals())); text != "" {
+	if text := d.text(planned(exampleNATServices())); text != "" {
 		t.Errorf("nothing changes, and yet:\n%s", text)
 	}
 }
@@ -205,7 +205,7 @@ func TestPortalText(t *testing.T) {
 // TestDamageIsFound alters what the kernel holds in every way that I can think of.
 func TestDamageIsFound(t *testing.T) {
 	t.Parallel()
-	web := examplePortals()[0].server.Frontend
+	web := exampleNATServices()[0].server.Frontend
 	svc, sep := testNames.server(web), testNames.real(web, netip.MustParseAddrPort("10.0.0.1:8080"))
 	vs := lb.VirtualServer{Frontend: web}
 	for name, alter := range map[string]func(t savedTable){
@@ -224,7 +224,7 @@ func TestDamageIsFound(t *testing.T) {
 			}
 		},
 	} {
-		have := savedPortals(lb.IPv4, examplePortals())
+		have := savedNATServices(lb.IPv4, exampleNATServices())
 		alter(have)
 		d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 		d.read(have)
@@ -232,24 +232,24 @@ func TestDamageIsFound(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	have := savedPortals(lb.IPv4, examplePortals())
+	have := savedNATServices(lb.IPv4, exampleNATServices())
 	have.rules[svc] = nil
 	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	d.read(have)
-	if got, ok := d.objects()[vs]; ok || len(d.stray) != 1 || len(d.litter) != 2 {
-		t.Errorf("flushed: %v, stray %q, litter %q", got, d.stray, d.litter)
+	if got, ok := d.objects()[vs]; ok || len(d.orphanRules) != 1 || len(d.deadChains) != 2 {
+		t.Errorf("flushed: %v, orphan rules %q, dead chains %q", got, d.orphanRules, d.deadChains)
 	}
 }
 
-func TestMarksGoBeforeAddresses(t *testing.T) {
+func TestMarksComeBeforeAddresses(t *testing.T) {
 	t.Parallel()
-	have := savedPortals(lb.IPv4, examplePortals())
+	have := savedNATServices(lb.IPv4, exampleNATServices())
 	slices.Reverse(have.rules[testNames.dispatch()])
 	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	d.read(have)
-	inside := examplePortals()[2].server.Frontend
-	if _, damaged := d.damaged[inside]; !damaged || len(d.damaged) != 1 || len(d.stray) != 1 {
-		t.Errorf("damaged %v, stray %q", d.damaged, d.stray)
+	inside := exampleNATServices()[2].server.Frontend
+	if _, damaged := d.damaged[inside]; !damaged || len(d.damaged) != 1 || len(d.orphanRules) != 1 {
+		t.Errorf("damaged %v, orphan rules %q", d.damaged, d.orphanRules)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestMarksGoBeforeAddresses(t *testing.T) {
 // both backends.
 func TestRulesOfVirtualServersComeBack(t *testing.T) {
 	inNamespace(t)
-	portals := somePortals(rand.New(rand.NewPCG(5, 6)), 200)
+	services := someNATServices(rand.New(rand.NewPCG(5, 6)), 200)
 	for _, backend := range []Backend{Legacy, NFT} {
 		for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
 			t.Run(fmt.Sprint(backend, family), func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 					t.Skip("SKIPPED: this system has no such backend: ", err)
 				}
 				d := newDNAT(r, testNames)
-				want := objectsOf(portals, family)
+				want := objectsOf(services, family)
 				run := func(verb lb.Verb, servers, reals bool) {
 					var ops []lb.Op
 					for _, o := range want {
@@ -292,15 +292,15 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 					t.Errorf("remembered (-want +got):\n%s", diff)
 				}
 				if diff := cmp.Diff(want, d.objects(), compareNetip); diff != "" || !d.clean() {
-					t.Errorf("read (-want +got), stray %q, litter %q:\n%s", d.stray, d.litter, diff)
+					t.Errorf("read (-want +got), orphan rules %q, dead chains %q:\n%s", d.orphanRules, d.deadChains, diff)
 				}
 				run(lb.Delete, false, true)
 				run(lb.Delete, true, false)
 				if err := d.load(context.Background()); err != nil {
 					t.Fatal(err)
 				}
-				if got := d.objects(); len(got) != 0 || !d.clean() || !d.there {
-					t.Errorf("after removal %v, stray %q, litter %q", got, d.stray, d.litter)
+				if got := d.objects(); len(got) != 0 || !d.clean() || !d.dispatches {
+					t.Errorf("after removal %v, orphan rules %q, dead chains %q", got, d.orphanRules, d.deadChains)
 				}
 				if err := d.remove(context.Background()); err != nil {
 					t.Error(err)
@@ -313,9 +313,9 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 	}
 }
 
-// TestRulesOfServersAreLookedAtForOthersChangesOnly counts programs: a look at all
+// TestRulesOfServersAreCheckedAfterForeignChangesOnly counts programs: a look at all
 // rules would cost more than the change.
-func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
+func TestRulesOfServersAreCheckedAfterForeignChangesOnly(t *testing.T) {
 	testMode = ModeIPTables
 	t.Cleanup(func() { testMode = ModeIPVS })
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
@@ -332,7 +332,7 @@ func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
 			apply(t, k, lb.Op{Verb: lb.Add, Object: real(fe, "10.0.0.1:80", uint32(i%3))})
 			quiet(t, events, 2*k.watcher.pace.poll)
 		}
-		for _, e := range quiet(t, events, 2*k.watcher.pace.calm) {
+		for _, e := range quiet(t, events, 2*k.watcher.pace.minInterval) {
 			t.Errorf("weir's own change is %v", e)
 		}
 		if n := k.Counters().Execs.Load() - before; n != changes {
@@ -344,8 +344,8 @@ func TestRulesOfServersAreLookedAtForOthersChangesOnly(t *testing.T) {
 }
 
 func FuzzParseNAT(f *testing.F) {
-	for _, p := range somePortals(rand.New(rand.NewPCG(7, 8)), 20) {
-		f.Add(testNames.way(p.server.Frontend).String())
+	for _, p := range someNATServices(rand.New(rand.NewPCG(7, 8)), 20) {
+		f.Add(testNames.dispatchRule(p.server.Frontend).String())
 		for _, c := range testNames.chains(p) {
 			for _, spec := range c.rules {
 				f.Add(spec)
@@ -365,11 +365,11 @@ func FuzzParseNAT(f *testing.F) {
 	})
 }
 
-func FuzzReadPortals(f *testing.F) {
-	for i, p := range somePortals(rand.New(rand.NewPCG(9, 10)), 20) {
+func FuzzReadNATServices(f *testing.F) {
+	for i, p := range someNATServices(rand.New(rand.NewPCG(9, 10)), 20) {
 		var b strings.Builder
 		d := newDNAT(newRules(lb.FamilyOf(p.server.Frontend.Addr), nil, nil), testNames)
-		b.WriteString(d.text(map[lb.Frontend]*portal{p.server.Frontend: &p}))
+		b.WriteString(d.text(map[lb.Frontend]*natService{p.server.Frontend: &p}))
 		f.Add(b.String(), i%3 == 0)
 	}
 	f.Fuzz(func(t *testing.T, text string, six bool) {
@@ -384,29 +384,29 @@ func FuzzReadPortals(f *testing.F) {
 				t.Errorf("%v by %v", o, id)
 			}
 		}
-		all := map[lb.Frontend]*portal{}
-		for fe := range d.portals {
+		all := map[lb.Frontend]*natService{}
+		for fe := range d.services {
 			all[fe] = nil
 		}
 		d.text(all)
 	})
 }
 
-func BenchmarkReadPortals(b *testing.B) {
-	var portals []portal
+func BenchmarkReadNATServices(b *testing.B) {
+	var services []natService
 	for i := range 1000 {
 		fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), Port: 80, Proto: lb.TCP}
-		p := portal{server: lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}}
+		p := natService{server: lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: "rr"}}}
 		for j := range 10 {
 			p.add(lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), 8080), Weight: 1})
 		}
-		portals = append(portals, p)
+		services = append(services, p)
 	}
-	have := savedPortals(lb.IPv4, portals)
+	have := savedNATServices(lb.IPv4, services)
 	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	for b.Loop() {
-		if d.read(have); len(d.portals) != 1000 || len(d.damaged) != 0 {
-			b.Fatal(len(d.portals), d.damaged)
+		if d.read(have); len(d.services) != 1000 || len(d.damaged) != 0 {
+			b.Fatal(len(d.services), d.damaged)
 		}
 	}
 }
@@ -418,7 +418,7 @@ func TestNamesForExplain(t *testing.T) {
 	}
 	c.Mode, c.Prefix = ModeIPTables, "LB"
 	f := frontend("192.0.2.1:80", lb.TCP)
-	if got, want := c.Names().Chain(f), (portalNames{prefix: "LB"}).server(f); got != want || !strings.HasPrefix(got, "LB-SVC-") {
+	if got, want := c.Names().Chain(f), (natNames{prefix: "LB"}).server(f); got != want || !strings.HasPrefix(got, "LB-SVC-") {
 		t.Errorf("chain %q, want %q", got, want)
 	}
 }
@@ -429,7 +429,7 @@ func TestDNATRefusesAttributesOfIPVS(t *testing.T) {
 	vs := lb.VirtualServer{Frontend: frontend("192.0.2.1:80", lb.TCP), Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60, Mask: 0xff}
 	rs := lb.RealServer{Frontend: vs.Frontend, Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forward: lb.Tunnel}
 	for _, o := range []lb.Object{vs, rs} {
-		_, err := changed(&portal{server: vs}, lb.Op{Verb: lb.Add, Object: o})
+		_, err := changed(&natService{server: vs}, lb.Op{Verb: lb.Add, Object: o})
 		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprint(o)+": ") {
 			t.Errorf("%s: %v", o, err)
 		}

@@ -146,7 +146,7 @@ func (m *ruleMode) ended(n natFlow, gone map[lb.Object]bool) bool {
 	for _, f := range m.faces.of(n) {
 		rs := lb.RealServer{Frontend: f, Addr: n.backend}
 		hit = hit || gone[rs] || gone[lb.VirtualServer{Frontend: f}]
-		if p, ok := m.rules[lb.FamilyOf(f.Addr)].portals.portals[f]; ok {
+		if p, ok := m.rules[lb.FamilyOf(f.Addr)].nat.services[f]; ok {
 			if _, held := p.find(n.backend); held {
 				return false
 			}
@@ -259,12 +259,12 @@ func parseNATFlow(body []byte) (n natFlow, dnat, ok bool) {
 
 // onlooker reads conntrack for people and scrapes, over a socket of its own: a slow
 // look at many connections delays no change.
-type onlooker struct {
+type flowReader struct {
 	mu        sync.Mutex
 	conntrack *conntrack
 }
 
-func (o *onlooker) close() {
+func (o *flowReader) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.conntrack != nil {
@@ -272,31 +272,31 @@ func (o *onlooker) close() {
 	}
 }
 
-// portals gives the portals of all families and their faces, which nobody alters in
+// NAT services gives the NAT services of all families and their faces, which nobody alters in
 // place.
-func (m *ruleMode) portals(ctx context.Context) (map[lb.Frontend]portal, faces, error) {
+func (m *ruleMode) natServices(ctx context.Context) (map[lb.Frontend]natService, faces, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := map[lb.Frontend]portal{}
+	all := map[lb.Frontend]natService{}
 	for _, r := range m.rules {
-		if !r.portals.known {
-			if err := r.portals.load(ctx); err != nil {
+		if !r.nat.known {
+			if err := r.nat.load(ctx); err != nil {
 				return nil, nil, needPrivilege(err)
 			}
 		}
-		maps.Copy(all, r.portals.portals)
+		maps.Copy(all, r.nat.services)
 	}
 	return all, maps.Clone(m.faces), nil
 }
 
-// natFlows gives the connections that portals have taken.
-func (m *ruleMode) natFlows(ctx context.Context, portals map[lb.Frontend]portal, reset func(family lb.Family), each func(natFlow)) error {
-	m.onlooker.mu.Lock()
-	defer m.onlooker.mu.Unlock()
+// natFlows gives the connections that NAT services have taken.
+func (m *ruleMode) natFlows(ctx context.Context, services map[lb.Frontend]natService, reset func(family lb.Family), each func(natFlow)) error {
+	m.flowReader.mu.Lock()
+	defer m.flowReader.mu.Unlock()
 	for family := range m.rules {
-		err := m.onlooker.conntrack.nat(ctx, family, func() { reset(family) }, func(n natFlow) {
+		err := m.flowReader.conntrack.nat(ctx, family, func() { reset(family) }, func(n natFlow) {
 			f := lb.Frontend{Addr: n.vip.Addr(), Port: n.vip.Port(), Proto: n.proto}
-			if _, ours := portals[f]; ours {
+			if _, ours := services[f]; ours {
 				each(n)
 			}
 		})
@@ -307,15 +307,15 @@ func (m *ruleMode) natFlows(ctx context.Context, portals map[lb.Frontend]portal,
 	return nil
 }
 
-// natConnections gives the connections that portals have taken, as Connections
+// natConnections gives the connections that NAT services have taken, as Connections
 // does those of IPVS.
 func (m *ruleMode) natConnections(ctx context.Context, each func(Connection) bool) error {
-	portals, _, err := m.portals(ctx)
+	services, _, err := m.natServices(ctx)
 	if err != nil {
 		return err
 	}
 	all := map[lb.Family][]Connection{}
-	err = m.natFlows(ctx, portals, func(family lb.Family) { all[family] = nil }, func(n natFlow) {
+	err = m.natFlows(ctx, services, func(family lb.Family) { all[family] = nil }, func(n natFlow) {
 		c := Connection{Client: n.client, VIP: n.vip, Backend: n.backend, Proto: n.proto, State: n.word(), Expires: n.expires}
 		family := lb.FamilyOf(n.vip.Addr())
 		all[family] = append(all[family], c)
@@ -334,18 +334,18 @@ func (m *ruleMode) natConnections(ctx context.Context, each func(Connection) boo
 // natTraffic gives the virtual servers with the connections of their backends. Rules
 // have no other counters that would not start again with each change.
 func (m *ruleMode) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTraffic, error) {
-	portals, faces, err := m.portals(ctx)
+	services, faces, err := m.natServices(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(only) == 0 {
-		only = slices.Collect(maps.Keys(portals))
+		only = slices.Collect(maps.Keys(services))
 	}
 	tally := map[lb.Object]lb.Conns{}
 	reset := func(family lb.Family) {
 		maps.DeleteFunc(tally, func(o lb.Object, _ lb.Conns) bool { return lb.FamilyOf(serverOf(o).Addr) == family })
 	}
-	err = m.natFlows(ctx, portals, reset, func(n natFlow) {
+	err = m.natFlows(ctx, services, reset, func(n natFlow) {
 		for _, f := range faces.of(n) {
 			id := lb.RealServer{Frontend: f, Addr: n.backend}
 			tally[id] = n.countIn(tally[id])
@@ -356,7 +356,7 @@ func (m *ruleMode) natTraffic(ctx context.Context, only []lb.Frontend) ([]Server
 	}
 	var out []ServerTraffic
 	for _, f := range slices.SortedFunc(slices.Values(only), lb.Frontend.Compare) {
-		p, ok := portals[f]
+		p, ok := services[f]
 		if !ok {
 			continue
 		}

@@ -9,23 +9,23 @@ import (
 	"weir/lb"
 )
 
-// text is what iptables-restore --noflush has to be told to turn portals into what
+// text is what iptables-restore --noflush has to be told to turn NAT services into what
 // they will be: nothing but what differs, "" if nothing does.
-func (d *dnat) text(next map[lb.Frontend]*portal) string {
-	e := natEdit{pinned: d.pinned}
+func (d *dnat) text(next map[lb.Frontend]*natService) string {
+	e := natEdit{referenced: d.referenced}
 	for _, f := range slices.SortedFunc(maps.Keys(next), lb.Frontend.Compare) {
-		led := e.portal(d, f, next[f])
-		switch way := d.way(f).String(); {
-		case led && next[f] == nil:
-			fmt.Fprintf(&e.ways, "-D %s %s\n", d.dispatch(), way)
-		case led || next[f] == nil:
+		dispatched := e.service(d, f, next[f])
+		switch rule := d.dispatchRule(f).String(); {
+		case dispatched && next[f] == nil:
+			fmt.Fprintf(&e.jumps, "-D %s %s\n", d.dispatch(), rule)
+		case dispatched || next[f] == nil:
 		case f.Mark != 0:
-			fmt.Fprintf(&e.ways, "-I %s 1 %s\n", d.dispatch(), way)
+			fmt.Fprintf(&e.jumps, "-I %s 1 %s\n", d.dispatch(), rule)
 		default:
-			fmt.Fprintf(&e.ways, "-A %s %s\n", d.dispatch(), way)
+			fmt.Fprintf(&e.jumps, "-A %s %s\n", d.dispatch(), rule)
 		}
 	}
-	if !d.there && e.ways.Len() > 0 {
+	if !d.dispatches && e.jumps.Len() > 0 {
 		e.declare(d.dispatch())
 	}
 	return e.String()
@@ -33,8 +33,8 @@ func (d *dnat) text(next map[lb.Frontend]*portal) string {
 
 // natEdit is a change of table nat.
 type natEdit struct {
-	pinned                     map[string]bool
-	chains, rules, ways, going bytes.Buffer
+	referenced                      map[string]bool
+	chains, rules, jumps, deletions bytes.Buffer
 }
 
 // declare makes a chain, or empties it.
@@ -43,19 +43,19 @@ func (e *natEdit) declare(name string) { fmt.Fprintf(&e.chains, ":%s - [0:0]\n",
 // remove empties a chain and deletes it. Until then it is there in any case.
 func (e *natEdit) remove(name string) {
 	e.declare(name)
-	if !e.pinned[name] {
-		fmt.Fprintf(&e.going, "-X %s\n", name)
+	if !e.referenced[name] {
+		fmt.Fprintf(&e.deletions, "-X %s\n", name)
 	}
 }
 
-// portal writes the chains of f that differ, and tells whether VIRTUAL-SERVERS
+// NAT service writes the chains of f that differ, and tells whether VIRTUAL-SERVERS
 // leads to it so far.
-func (e *natEdit) portal(d *dnat, f lb.Frontend, to *portal) (led bool) {
+func (e *natEdit) service(d *dnat, f lb.Frontend, to *natService) (dispatched bool) {
 	have := map[string][]string{}
-	from, held := d.portals[f]
-	led, damaged := d.damaged[f]
+	from, held := d.services[f]
+	dispatched, damaged := d.damaged[f]
 	if held {
-		led = led || !damaged
+		dispatched = dispatched || !damaged
 		for _, c := range d.chains(from) {
 			have[c.name] = c.rules
 		}
@@ -74,12 +74,12 @@ func (e *natEdit) portal(d *dnat, f lb.Frontend, to *portal) (led bool) {
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		e.remove(name)
 	}
-	return led
+	return dispatched
 }
 
 func (e *natEdit) String() string {
-	if e.chains.Len()+e.ways.Len() == 0 {
+	if e.chains.Len()+e.jumps.Len() == 0 {
 		return ""
 	}
-	return "*nat\n" + e.chains.String() + e.rules.String() + e.ways.String() + e.going.String() + "COMMIT\n"
+	return "*nat\n" + e.chains.String() + e.rules.String() + e.jumps.String() + e.deletions.String() + "COMMIT\n"
 }

@@ -72,7 +72,7 @@ const (
 func (c Config) Names() lb.Names {
 	n := lb.Names{Prefix: c.Prefix}
 	if c.Mode == ModeIPTables {
-		n.Chain = portalNames{prefix: c.Prefix}.server
+		n.Chain = natNames{prefix: c.Prefix}.server
 	}
 	return n
 }
@@ -81,30 +81,30 @@ func (c Config) Names() lb.Names {
 // either mode has left of the other one.
 type ruleMode struct {
 	*core
-	faces    faces
-	left     leftIPVS
-	onlooker onlooker
+	faces      faces
+	left       leftIPVS
+	flowReader flowReader
 }
 
 // ahead prepares the rules of a family for what the other mode may have left.
-func (m *ruleMode) ahead(r *rules, own func(context.Context, func() error) error) {
+func (m *ruleMode) prepare(r *rules, own func(context.Context, func() error) error) {
 	r.own = own
-	if r.portals = newDNAT(r, portalNames{m.config.Prefix, marking{m.config.Mark}}); m.byRules() {
+	if r.nat = newDNAT(r, natNames{m.config.Prefix, marking{m.config.Mark}}); m.byRules() {
 		r.stage = byDNAT
 	}
 }
 
-// meet takes in what table nat holds. In ModeIPVS portals are leftovers: until
+// meet takes in what table nat holds. In ModeIPVS NAT services are leftovers: until
 // ForgetOther they go on serving.
-func (r *rules) meet(c Config, have saved) {
-	if r.portals == nil {
+func (r *rules) readServices(c Config, have saved) {
+	if r.nat == nil {
 		return
 	}
-	r.portals.read(have["nat"])
-	switch empty := !r.portals.there && len(r.portals.portals)+len(r.portals.litter) == 0; {
+	r.nat.read(have["nat"])
+	switch empty := !r.nat.dispatches && len(r.nat.services)+len(r.nat.deadChains) == 0; {
 	case c.Mode == ModeIPTables:
 	case empty:
-		r.portals = nil
+		r.nat = nil
 	case r.stage == byIPVS:
 		r.stage = byDNAT
 		r.configure(c)
@@ -113,21 +113,21 @@ func (r *rules) meet(c Config, have saved) {
 
 // leftIPVS is what an earlier run in ModeIPVS has left.
 type leftIPVS struct {
-	looked  bool
-	table   *ipvsTable
-	servers []lb.Frontend
+	searched bool
+	table    *ipvsTable
+	servers  []lb.Frontend
 }
 
 // lookForIPVS finds weir's virtual servers in IPVS: those that the sets record.
-func (m *ruleMode) lookForIPVS(ctx context.Context, objects *lb.Table) error {
-	if m.left.looked {
+func (m *ruleMode) findIPVS(ctx context.Context, objects *lb.Table) error {
+	if m.left.searched {
 		return nil
 	}
 	c := newConn(unix.NETLINK_GENERIC, &m.counters.IPVS)
 	family, err := genlFamily(ctx, c, "IPVS")
 	if errors.Is(err, unix.ENOENT) {
 		c.close()
-		m.left.looked = true
+		m.left.searched = true
 		return nil
 	}
 	if err != nil {
@@ -140,7 +140,7 @@ func (m *ruleMode) lookForIPVS(ctx context.Context, objects *lb.Table) error {
 		c.close()
 		return fmt.Errorf("list virtual servers of another mode: %w", err)
 	}
-	m.left = leftIPVS{looked: true, table: table}
+	m.left = leftIPVS{searched: true, table: table}
 	for _, s := range servers {
 		r := m.rules[lb.FamilyOf(s.Frontend.Addr)]
 		if r == nil || !recordedServer(s.Frontend, objects) {
@@ -182,14 +182,14 @@ func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cu
 	if k.byRules() {
 		left, err = k.byRule.forgetIPVS(ctx, may, cut)
 	} else {
-		left, err = k.byRule.forgetPortals(ctx, may)
+		left, err = k.byRule.removeNATServices(ctx, may)
 	}
 	return left, needPrivilege(err)
 }
 
 // turn brings the rules of a family to another stage.
-func (m *ruleMode) turn(ctx context.Context, r *rules, to stage) error {
-	if r.stage == to && r.holding {
+func (m *ruleMode) setStage(ctx context.Context, r *rules, to stage) error {
+	if r.stage == to && r.inPlace {
 		return nil
 	}
 	r.stage = to
@@ -197,13 +197,13 @@ func (m *ruleMode) turn(ctx context.Context, r *rules, to stage) error {
 	return r.install(ctx)
 }
 
-func (m *ruleMode) forgetPortals(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
+func (m *ruleMode) removeNATServices(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
 	for _, f := range m.config.Families {
 		r := m.rules[f]
-		if r.portals == nil || r.stage == byIPVS {
+		if r.nat == nil || r.stage == byIPVS {
 			continue
 		}
-		stay, err := m.forgetPortalsOf(ctx, r, may)
+		stay, err := m.removeNATServicesOf(ctx, r, may)
 		if err != nil {
 			return 0, fmt.Errorf("remove the virtual servers %s of mode iptables: %w", f, err)
 		}
@@ -212,27 +212,27 @@ func (m *ruleMode) forgetPortals(ctx context.Context, may func(lb.Frontend) bool
 	return left, nil
 }
 
-// forgetPortalsOf first has nobody refused: IPVS serves whom no portal takes.
-func (m *ruleMode) forgetPortalsOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
-	if err := m.turn(ctx, r, byBoth); err != nil {
+// forgetPortalsOf first has nobody refused: IPVS serves whom no NAT service takes.
+func (m *ruleMode) removeNATServicesOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
+	if err := m.setStage(ctx, r, byBoth); err != nil {
 		return 0, err
 	}
-	going := map[lb.Frontend]*portal{}
-	for f := range r.portals.portals {
+	going := map[lb.Frontend]*natService{}
+	for f := range r.nat.services {
 		if may(f) {
 			going[f] = nil
 		}
 	}
-	if left = len(r.portals.portals) - len(going); left > 0 {
-		return left, r.portals.write(ctx, going)
+	if left = len(r.nat.services) - len(going); left > 0 {
+		return left, r.nat.write(ctx, going)
 	}
-	if err := m.turn(ctx, r, byIPVS); err != nil {
+	if err := m.setStage(ctx, r, byIPVS); err != nil {
 		return 0, err
 	}
-	if err := r.portals.remove(ctx); err != nil {
+	if err := r.nat.remove(ctx); err != nil {
 		return 0, err
 	}
-	r.portals = nil
+	r.nat = nil
 	return 0, nil
 }
 
@@ -242,8 +242,8 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	}
 	all := !slices.ContainsFunc(m.left.servers, func(f lb.Frontend) bool { return !may(f) })
 	for _, f := range m.config.Families {
-		if r := m.rules[f]; all && (r.stage == byBoth || !r.holding) {
-			if err := m.turn(ctx, r, byDNAT); err != nil {
+		if r := m.rules[f]; all && (r.stage == byBoth || !r.inPlace) {
+			if err := m.setStage(ctx, r, byDNAT); err != nil {
 				return 0, fmt.Errorf("rules %s that refuse connections of IPVS: %w", f, err)
 			}
 		}
@@ -291,23 +291,23 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 // place puts the rules of a family into place, and takes away what others
 // have put among those of virtual servers.
 func (r *rules) place(ctx context.Context) error {
-	if err := r.install(ctx); err != nil || r.portals == nil {
+	if err := r.install(ctx); err != nil || r.nat == nil {
 		return err
 	}
-	return r.portals.sweep(ctx)
+	return r.nat.sweep(ctx)
 }
 
 // clear takes them out, and with them whatever is left of virtual servers.
 func (r *rules) clear(ctx context.Context) error {
-	if r.portals != nil {
-		if err := r.portals.load(ctx); err != nil {
+	if r.nat != nil {
+		if err := r.nat.load(ctx); err != nil {
 			return err
 		}
 	}
-	if err := r.remove(ctx); err != nil || r.portals == nil {
+	if err := r.remove(ctx); err != nil || r.nat == nil {
 		return err
 	}
-	return r.portals.remove(ctx)
+	return r.nat.remove(ctx)
 }
 
 // servers are the virtual and real servers that are rules.
@@ -315,7 +315,7 @@ func (r *rules) servers() lb.Snapshot {
 	if r.config.Mode != ModeIPTables {
 		return nil
 	}
-	return r.portals.objects()
+	return r.nat.objects()
 }
 
 // lostServers are those that others have taken away or altered.
@@ -350,7 +350,7 @@ func (m *ruleMode) applyServers(ctx context.Context, ops []lb.Op) []error {
 			}
 			continue
 		}
-		failed := r.portals.apply(ctx, mine)
+		failed := r.nat.apply(ctx, mine)
 		for i, err := range failed {
 			errs[at[i]] = err
 		}
@@ -370,14 +370,14 @@ func (m *ruleMode) noteFaces(ops []lb.Op) {
 	}
 }
 
-// observeServers gives portals, as they were read or written last.
+// observeServers gives NAT services, as they were read or written last.
 func (m *ruleMode) observeServers(only []lb.Frontend, obs *lb.Observation) {
 	for _, f := range only {
 		r := m.rules[lb.FamilyOf(f.Addr)]
 		if r == nil {
 			continue
 		}
-		p, ok := r.portals.portals[f]
+		p, ok := r.nat.services[f]
 		if !ok {
 			continue
 		}

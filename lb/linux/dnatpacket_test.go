@@ -189,10 +189,10 @@ func TestServersAsRulesKeepAffinity(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswersForAServiceWithoutBackends has a daemon of the host on every
+// TestServiceWithoutBackendsIsRefused has a daemon of the host on every
 // address and each service's port. Not with SCTP, to whose clients on Linux the
 // refusal says nothing: they don't listen to ICMP, from IPVS neither.
-func TestNobodyAnswersForAServiceWithoutBackends(t *testing.T) {
+func TestServiceWithoutBackendsIsRefused(t *testing.T) {
 	s := newRulesSite(t)
 	s.in("", func() { s.listenTCP("daemon", ":7000"); s.listenUDP("daemon", ":7000") })
 	fronts := slices.DeleteFunc(allProtocols(), func(fe lb.Frontend) bool { return fe.Proto == lb.SCTP })
@@ -347,8 +347,8 @@ func TestForeignRulesAreNotTouched(t *testing.T) {
 	sh(t, "iptables -t nat -F DOCKER && iptables -t nat -X %s", testNames.server(fe))
 }
 
-// TestOthersFlushIsRepaired flushes everything, as firewall scripts do.
-func TestOthersFlushIsRepaired(t *testing.T) {
+// TestForeignFlushIsRepaired flushes everything, as firewall scripts do.
+func TestForeignFlushIsRepaired(t *testing.T) {
 	s := newRulesSite(t)
 	fe := lb.Frontend{Addr: vip4, Port: 80, Proto: lb.TCP}
 	objects := served(fe, "rr", 0, 1)

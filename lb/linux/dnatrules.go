@@ -23,7 +23,7 @@ func (r renderer) dispatch() string {
 	if r.stage == byIPVS {
 		return ""
 	}
-	return portalNames{prefix: r.Prefix}.dispatch()
+	return natNames{prefix: r.Prefix}.dispatch()
 }
 
 // admit begins IPVS-FILTER: what becomes of frontends' packets in INPUT. Those of
@@ -80,9 +80,9 @@ func (r renderer) early() []string {
 	return []string{"-p tcp " + r.match(lb.SetLoopBack, "src,src,src") + " -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}
 }
 
-// explain adds to an error of iptables what is probably the reason: what a portal
+// explain adds to an error of iptables what is probably the reason: what a NAT service
 // needs of the kernel beside what the static rules do.
-func (d *dnat) explain(err error, p *portal) error {
+func (d *dnat) explain(err error, p *natService) error {
 	if d.rules.backend() == NFT || !nameless.MatchString(err.Error()) {
 		return d.rules.explain(err)
 	}

@@ -166,35 +166,35 @@ func parseMark(s string) (mark, mask uint32, ok bool) {
 	return uint32(v), uint32(m), err1 == nil && err2 == nil
 }
 
-// portal is a virtual server with its real servers, as chains of table nat.
-type portal struct {
+// NAT service is a virtual server with its real servers, as chains of table nat.
+type natService struct {
 	server lb.VirtualServer
 	reals  []lb.RealServer // sorted by address
 }
 
-// portalNames says how the chains of portals are called and which marks they are
+// portalNames says how the chains of NAT services are called and which marks they are
 // found by.
-type portalNames struct {
+type natNames struct {
 	prefix string
 	marks  marking
 }
 
-// dispatch is the chain that leads packets to the portals.
-func (n portalNames) dispatch() string { return n.prefix + "-VIRTUAL-SERVERS" }
+// dispatch is the chain that leads packets to the NAT services.
+func (n natNames) dispatch() string { return n.prefix + "-VIRTUAL-SERVERS" }
 
 // server is the chain of a virtual server: KUBE-SVC- and a hash.
-func (n portalNames) server(f lb.Frontend) string {
+func (n natNames) server(f lb.Frontend) string {
 	return n.prefix + "-SVC-" + nameHash(frontendText(f))
 }
 
 // real is the chain of a real server: KUBE-SEP- (service endpoint) and a hash. So
 // is the list of clients that have an affinity for it.
-func (n portalNames) real(f lb.Frontend, a netip.AddrPort) string {
+func (n natNames) real(f lb.Frontend, a netip.AddrPort) string {
 	return n.prefix + "-SEP-" + nameHash(frontendText(f)+" "+a.String())
 }
 
-// named tells whether a chain is called like one of a portal.
-func (n portalNames) named(chain string) bool {
+// named tells whether a chain is called like one of a NAT service.
+func (n natNames) named(chain string) bool {
 	return strings.HasPrefix(chain, n.prefix+"-SVC-") || strings.HasPrefix(chain, n.prefix+"-SEP-")
 }
 
@@ -228,8 +228,8 @@ func parseFrontendText(s string, family lb.Family) (f lb.Frontend, ok bool) {
 // recordWord begins the comments that hold what the rules themselves can't show.
 const recordWord = "weir:"
 
-// way is the rule that leads packets to the portal.
-func (n portalNames) way(f lb.Frontend) natRule {
+// way is the rule that leads packets to the NAT service.
+func (n natNames) dispatchRule(f lb.Frontend) natRule {
 	r := natRule{proto: f.Proto, jump: n.server(f)}
 	if f.Mark != 0 {
 		r.mark, r.mask = n.marks.firewall(f.Mark), ^n.marks.reserved()
@@ -239,11 +239,11 @@ func (n portalNames) way(f lb.Frontend) natRule {
 	return r
 }
 
-// chains are the rules of a portal: first the chain of the virtual server, which
+// chains are the rules of a NAT service: first the chain of the virtual server, which
 // begins with its record, then those of real servers that take connections. One
 // that does not is a record alone: what it has lives on in conntrack, and with
 // the chain goes the memory of the clients that had an affinity for it.
-func (n portalNames) chains(p portal) []chain {
+func (n natNames) chains(p natService) []chain {
 	f := p.server.Frontend
 	s := p.server.Scheduler
 	chances := chances(shares(p))
@@ -275,7 +275,7 @@ func (n portalNames) chains(p portal) []chain {
 // shares are the parts of new connections that each real server gets. Scheduler
 // rr knows no weights but 0, and fo gives all to the first of those with the
 // highest one, as they do in IPVS; all others are spread by weight.
-func shares(p portal) []uint32 {
+func shares(p natService) []uint32 {
 	out := make([]uint32, len(p.reals))
 	best := -1
 	for i, rs := range p.reals {
@@ -309,7 +309,7 @@ func chances(shares []uint32) []uint32 {
 
 // parsePortal reads the chain of a virtual server. exact tells that it is, to the
 // letter, what its records say it should be.
-func (n portalNames) parsePortal(family lb.Family, specs []string) (p portal, exact, ok bool) {
+func (n natNames) parseNATService(family lb.Family, specs []string) (p natService, exact, ok bool) {
 	var have []string
 	exact = true
 	for i, spec := range specs {
@@ -329,7 +329,7 @@ func (n portalNames) parsePortal(family lb.Family, specs []string) (p portal, ex
 		}
 	}
 	if !ok {
-		return portal{}, false, false
+		return natService{}, false, false
 	}
 	return p, exact && slices.Equal(have, n.chains(p)[0].rules), true
 }
@@ -366,7 +366,7 @@ func parseRealRecord(words []string, f lb.Frontend) (rs lb.RealServer, ok bool) 
 }
 
 // add puts a real server in, or gives it its new attributes.
-func (p *portal) add(rs lb.RealServer) {
+func (p *natService) add(rs lb.RealServer) {
 	i, found := p.find(rs.Addr)
 	if found {
 		p.reals[i] = rs
@@ -375,17 +375,17 @@ func (p *portal) add(rs lb.RealServer) {
 	p.reals = slices.Insert(p.reals, i, rs)
 }
 
-func (p *portal) remove(a netip.AddrPort) {
+func (p *natService) remove(a netip.AddrPort) {
 	if i, found := p.find(a); found {
 		p.reals = slices.Delete(p.reals, i, i+1)
 	}
 }
 
-func (p *portal) find(a netip.AddrPort) (int, bool) {
+func (p *natService) find(a netip.AddrPort) (int, bool) {
 	return slices.BinarySearchFunc(p.reals, a, func(rs lb.RealServer, a netip.AddrPort) int { return rs.Addr.Compare(a) })
 }
 
-func (p portal) clone() portal {
+func (p natService) clone() natService {
 	p.reals = slices.Clone(p.reals)
 	return p
 }

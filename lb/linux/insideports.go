@@ -25,9 +25,9 @@ type insidePorts map[lb.Frontend]uint16
 // rules are in the form in which iptables-save gives them back.
 func (p insidePorts) rules(m marking) (out []string) {
 	for _, f := range slices.SortedFunc(maps.Keys(p), lb.Frontend.Compare) {
-		way := portalNames{marks: m}.way(f)
-		way.jump = ""
-		out = append(out, fmt.Sprintf("%s -j DNAT --to-destination :%d", way, p[f]))
+		rule := natNames{marks: m}.dispatchRule(f)
+		rule.jump = ""
+		out = append(out, fmt.Sprintf("%s -j DNAT --to-destination :%d", rule, p[f]))
 	}
 	return out
 }

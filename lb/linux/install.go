@@ -21,14 +21,14 @@ type rules struct {
 	// holding tells that the kernel had the rules when they were last read, stamp
 	// what the legacy tables looked like just before, and fresh what was read then,
 	// until rules are written.
-	holding bool
+	inPlace bool
 	stamp   stamp
 	fresh   saved
-	// portals are the virtual servers that are rules; nil where there are none
+	// NAT services are the virtual servers that are rules; nil where there are none
 	// and shall be none. config and stage say what the rules are.
-	portals *dnat
-	config  Config
-	stage   stage
+	nat    *dnat
+	config Config
+	stage  stage
 	// ports are those that the kernel had when they were first read, and later what
 	// virtual servers need; nil is not known yet.
 	ports insidePorts
@@ -40,7 +40,7 @@ type rules struct {
 }
 
 func newRules(f lb.Family, run runner, look func(string) bool) *rules {
-	return &rules{iptables: iptables{family: f, run: run, look: look, lockWait: usualLockWait}}
+	return &rules{iptables: iptables{family: f, run: run, look: look, lockWait: defaultLockWait}}
 }
 
 // prior is what the tables held, as programs printed it after so many restores.
@@ -53,8 +53,8 @@ type prior struct {
 
 // ahead returns a function that reads the tables without the lock of the Kernel, which a
 // program would hold for many milliseconds; nil where it is not known yet how to read them.
-func (r *rules) ahead(ctx context.Context) func() *prior {
-	if !r.decided || r.unlisted || r.portals != nil {
+func (r *rules) prefetch(ctx context.Context) func() *prior {
+	if !r.decided || r.unlisted || r.nat != nil {
 		return nil
 	}
 	run, p := r.run, prior{programs: r.candidates[0], restores: r.restores}
@@ -79,7 +79,7 @@ func (r *rules) configure(c Config) {
 	if reflect.DeepEqual(want, r.want) {
 		return
 	}
-	r.want, r.accepted, r.holding = want, nil, false
+	r.want, r.accepted, r.inPlace = want, nil, false
 }
 
 // save reads the tables. As long as it is not decided which backend works, the
@@ -176,9 +176,9 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 		r.ports = r.readPorts(have, servers)
 		r.configure(r.config)
 	}
-	r.meet(r.config, have)
-	r.holding = r.held(have) && (r.portals == nil || r.portals.clean())
-	return r.holding, nil
+	r.readServices(r.config, have)
+	r.inPlace = r.match(have) && (r.nat == nil || r.nat.clean())
+	return r.inPlace, nil
 }
 
 // peek reads the tables for another purpose than to compare them. Watch, which
@@ -190,20 +190,20 @@ func (r *rules) peek(ctx context.Context) (saved, error) {
 	if err != nil {
 		return nil, r.explain(err)
 	}
-	if r.holding {
+	if r.inPlace {
 		r.stamp, r.fresh = compared, nil
 	}
 	return have, nil
 }
 
 // held tells whether these are exactly the wanted rules.
-func (r *rules) held(have saved) bool {
+func (r *rules) match(have saved) bool {
 	form := r.want
 	if r.accepted != nil {
 		form = r.accepted
 	}
 	for _, t := range form {
-		if !t.held(have[t.name]) {
+		if !t.match(have[t.name]) {
 			return false
 		}
 	}
@@ -214,7 +214,7 @@ func (r *rules) held(have saved) bool {
 // a backend that can't work on this kernel makes room for the next one; one that
 // fails for another reason may work the next time.
 func (r *rules) install(ctx context.Context) error {
-	r.holding = false
+	r.inPlace = false
 	all, failures := r.candidates, []error(nil)
 	for {
 		err := r.write(ctx)
@@ -256,12 +256,12 @@ func (r *rules) readBack(ctx context.Context) error {
 		return r.explain(err)
 	}
 	r.accepted = nil
-	if r.holding = r.held(have); r.holding {
+	if r.inPlace = r.match(have); r.inPlace {
 		return nil
 	}
 	accepted := make([]table, len(r.want))
 	for i, t := range r.want {
-		if !t.sameShape(have[t.name]) || !t.jumpsHeld(have[t.name]) {
+		if !t.sameShape(have[t.name]) || !t.jumpsMatch(have[t.name]) {
 			return errors.New("the rules are missing after the write: another program changes them")
 		}
 		accepted[i] = table{name: t.name, jumps: t.jumps}
@@ -269,13 +269,13 @@ func (r *rules) readBack(ctx context.Context) error {
 			accepted[i].chains = append(accepted[i].chains, chain{c.name, have[t.name].rules[c.name]})
 		}
 	}
-	r.accepted, r.holding = accepted, true
+	r.accepted, r.inPlace = accepted, true
 	return nil
 }
 
 // remove takes the rules out.
 func (r *rules) remove(ctx context.Context) error {
-	r.holding = false
+	r.inPlace = false
 	have, err := r.save(ctx)
 	if err != nil {
 		return r.explain(err)

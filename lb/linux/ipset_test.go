@@ -224,7 +224,7 @@ func anyIptables(t *testing.T) string {
 	return strings.TrimSpace(sh(t, "for i in iptables-legacy iptables-nft; do $i -L -n >/dev/null 2>&1 && echo $i && exit; done"))
 }
 
-func TestSetThatCannotGrowSaysWhy(t *testing.T) {
+func TestSetThatCannotGrowHasTheReason(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS)
 	sh(t, "ipset create KUBE-IPVS-IPS hash:ip maxelem 1 && ipset create KUBE-GROWING hash:ip && ipset create USER list:set && ipset add USER KUBE-GROWING")
@@ -239,7 +239,7 @@ func TestSetThatCannotGrowSaysWhy(t *testing.T) {
 	}
 }
 
-func TestSetErrorsSayWhatIsWrong(t *testing.T) {
+func TestSetErrorsNameTheFault(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS)
 	sh(t, "ipset create KUBE-IPVS-IPS hash:net && ipset create KUBE-LOAD-BALANCER hash:ip,port && ipset create OTHER list:set && ipset add OTHER KUBE-LOAD-BALANCER")

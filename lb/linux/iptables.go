@@ -29,8 +29,8 @@ const (
 )
 
 const (
-	usualLockWait = 5 * time.Second
-	execTimeout   = 30 * time.Second
+	defaultLockWait = 5 * time.Second
+	execTimeout     = 30 * time.Second
 	// What iptables-restore has to read takes longer the more it is: thousands of
 	// virtual servers as rules are megabytes.
 	execPerByte = 20 * time.Microsecond

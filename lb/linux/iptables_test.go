@@ -87,7 +87,7 @@ func TestRulesInTheKernelAreWrittenOnce(t *testing.T) {
 	})
 }
 
-func TestRulesAreNotHeldAfterOthersChangedThem(t *testing.T) {
+func TestRulesDifferAfterAForeignChange(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
 		add(t, k, ruleObjects()...)
 		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
@@ -119,7 +119,7 @@ func TestRulesAreNotHeldAfterOthersChangedThem(t *testing.T) {
 	})
 }
 
-func TestRulesSayWhenTheLockIsHeld(t *testing.T) {
+func TestRulesNameALockOfAnotherProgram(t *testing.T) {
 	inNamespace(t)
 	lock := filepath.Join(t.TempDir(), "lock")
 	t.Setenv("XTABLES_LOCKFILE", lock)

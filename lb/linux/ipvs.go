@@ -202,7 +202,7 @@ func explainService(err error, vs lb.VirtualServer) error {
 func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 	servers, err := t.services(ctx, false)
 	if errors.Is(err, unix.ENOENT) {
-		servers, err = t.servicesAnew(ctx)
+		servers, err = t.reloadServices(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("list virtual servers: %w", err)
@@ -226,7 +226,7 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 // servicesAnew is for a kernel that does not know IPVS by its number any more: somebody
 // has unloaded the module. Loaded again it has another number, and holds nothing. The
 // error wraps ErrNoIPVS if it can't be.
-func (t *ipvsTable) servicesAnew(ctx context.Context) ([]server, error) {
+func (t *ipvsTable) reloadServices(ctx context.Context) ([]server, error) {
 	family, err := probeIPVS(ctx, t.conn)
 	if err != nil {
 		return nil, err

@@ -103,7 +103,7 @@ func TestServiceComesBackAsItWent(t *testing.T) {
 	}
 }
 
-func TestServiceKeepsStrangersEditsVisible(t *testing.T) {
+func TestForeignEditsOfAServiceStayVisible(t *testing.T) {
 	t.Parallel()
 	build := func(flags, netmask uint32) []byte {
 		return encoded(func(e *encoder) {
@@ -195,7 +195,7 @@ func TestDestInAnotherModeDiffersFromAnyWanted(t *testing.T) {
 	}
 }
 
-func TestStrangersFirewallMarkIsNoFrontend(t *testing.T) {
+func TestForeignFirewallMarkIsNoFrontend(t *testing.T) {
 	t.Parallel()
 	for mark, want := range map[uint32]bool{7: false, 0xb4000007: true, 0xb4004007: false, 0xffffffff: false} {
 		body := encoded(func(e *encoder) {

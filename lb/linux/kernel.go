@@ -132,7 +132,7 @@ var _ lb.Kernel = (*Kernel)(nil)
 // IPv6 and c wants it.
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
-	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: usualPace}
+	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: defaultPace}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}
@@ -154,14 +154,14 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.watcher.addresses = k.addresses
 	k.auditor.init(k)
 	k.conntrack = newConntrack(&k.counters.Conntrack)
-	k.byRule.onlooker.conntrack = newConntrack(&k.counters.Reader)
+	k.byRule.flowReader.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
 		r := newRules(f, execRunner(&k.counters.Execs), hasProgram)
 		if err := r.find(ctx, c.Iptables); err != nil {
 			k.Close()
 			return nil, err
 		}
-		k.byRule.ahead(r, k.watcher.ownChange)
+		k.byRule.prepare(r, k.watcher.ownChange)
 		r.configure(c)
 		k.rules[f] = r
 	}
@@ -179,7 +179,7 @@ func (k *Kernel) Close() {
 	if k.reader != nil {
 		k.reader.close()
 	}
-	k.byRule.onlooker.close()
+	k.byRule.flowReader.close()
 }
 
 func (k *Kernel) conns() []*conn {

@@ -131,7 +131,7 @@ func TestServersTakeNewAttributes(t *testing.T) {
 	}
 }
 
-func TestLimitsOfOthersAreFoundByADeepLook(t *testing.T) {
+func TestForeignLimitsAreFoundByADeepObservation(t *testing.T) {
 	inBox(t)
 	inNamespace(t)
 	k := newKernel(t)

@@ -62,7 +62,7 @@ func TestKubeProxysSetsAreFoundWithoutWeirs(t *testing.T) {
 	}
 }
 
-func TestKubeProxyIsNoMatterUnderAnotherPrefix(t *testing.T) {
+func TestKubeProxyIsIgnoredUnderAnotherPrefix(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Prefix = "WEIR" })
 	sh(t, "ipset create KUBE-NODE-PORT-TCP hash:ip")

@@ -13,9 +13,9 @@ import (
 // applied. Watch looks into it to tell others' changes from weir's own: when
 // weir deletes something, it is out of the ledger first.
 type ledger struct {
-	mu    sync.Mutex
-	held  lb.Table
-	hosts map[netip.Addr]string // nil before the first observation
+	mu      sync.Mutex
+	objects lb.Table
+	hosts   map[netip.Addr]string // nil before the first observation
 	// altered are the IDs of what changed since everything began to be read; nil if it
 	// is not being read.
 	altered map[lb.Object]bool
@@ -45,16 +45,16 @@ func (l *ledger) adopt(obs *lb.Observation) {
 	if l.altered = nil; obs == nil {
 		return
 	}
-	before := l.held
-	l.held = lb.Table{}
+	before := l.objects
+	l.objects = lb.Table{}
 	for o := range obs.Objects.OnLinks() {
 		if !altered[o.ID()] {
-			l.held.Put(o)
+			l.objects.Put(o)
 		}
 	}
 	for id := range altered {
 		if o, held := before.Get(id); held {
-			l.held.Put(o)
+			l.objects.Put(o)
 		}
 	}
 	l.hosts = obs.HostAddrs
@@ -76,12 +76,12 @@ func (l *ledger) forget(ops []lb.Op) {
 	defer l.mu.Unlock()
 	for _, op := range ops {
 		l.alter(op.Object.ID())
-		l.held.Delete(op.Object)
+		l.objects.Delete(op.Object)
 		if _, ok := op.Object.(lb.Device); ok && op.Verb == lb.Delete {
-			for _, o := range slices.Collect(l.held.OnLinks()) {
+			for _, o := range slices.Collect(l.objects.OnLinks()) {
 				if _, on := o.(lb.Address); on {
 					l.alter(o)
-					l.held.Delete(o)
+					l.objects.Delete(o)
 				}
 			}
 		}
@@ -96,7 +96,7 @@ func (l *ledger) note(ops []lb.Op, errs []error) {
 	defer l.mu.Unlock()
 	for i, op := range ops {
 		if errs[i] == nil && op.Verb != lb.Delete {
-			l.held.Put(op.Object)
+			l.objects.Put(op.Object)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func (l *ledger) note(ops []lb.Op, errs []error) {
 func (l *ledger) has(id lb.Object) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.held.Has(id)
+	return l.objects.Has(id)
 }
 
 // compare finds what is gone or altered in an observation of links, takes it out
@@ -112,14 +112,14 @@ func (l *ledger) has(id lb.Object) bool {
 func (l *ledger) compare(obs *lb.Observation) (lost []lb.Object, hosts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for o := range l.held.OnLinks() {
+	for o := range l.objects.OnLinks() {
 		if now, _ := obs.Objects.Get(o); now != o {
 			lost = append(lost, o.ID())
 		}
 	}
 	for _, id := range lost {
 		l.alter(id)
-		l.held.Delete(id)
+		l.objects.Delete(id)
 	}
 	slices.SortFunc(lost, lb.Compare)
 	hosts = l.hosts != nil && !maps.Equal(l.hosts, obs.HostAddrs)

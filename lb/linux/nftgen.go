@@ -18,11 +18,11 @@ type generations struct {
 }
 
 // look collects what is announced, until its number tells that it is complete.
-func (g *generations) look(m message) hint {
+func (g *generations) collect(m message) hint {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m.typ != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
-		g.pending |= lookNFT(m)
+		g.pending |= nftHint(m)
 		return 0
 	}
 	number, ok := parseGeneration(m.body)

@@ -47,7 +47,7 @@ func TestAsFewAsItTakesAreDisplaced(t *testing.T) {
 }
 
 // Whatever the order, moving what is displaced mends it.
-func TestMovingTheDisplacedMendsAnyOrder(t *testing.T) {
+func TestMovingTheDisplacedRepairsAnyOrder(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
@@ -70,7 +70,7 @@ func listOf(ports []int) []lb.RealServer {
 	return out
 }
 
-func TestDigestTellsOrderAndWeight(t *testing.T) {
+func TestDigestDependsOnOrderAndWeight(t *testing.T) {
 	t.Parallel()
 	list := listOf([]int{3, 2, 1})
 	heavier := slices.Clone(list)
@@ -89,7 +89,7 @@ func TestDigestTellsOrderAndWeight(t *testing.T) {
 	}
 }
 
-func TestWeightsOfWhatIsGoneAreForgotten(t *testing.T) {
+func TestWeightsOfDeletedServersAreForgotten(t *testing.T) {
 	t.Parallel()
 	o := newOrders()
 	vs := lb.VirtualServer{Frontend: lb.Frontend{Addr: vip4, Port: 80, Proto: lb.TCP}, Scheduler: lb.Scheduler{Name: "mh"}}

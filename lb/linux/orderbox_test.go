@@ -98,12 +98,12 @@ func maglevOrder(t *testing.T, n int) {
 	if n >= 40 && same == ports {
 		t.Error("the kernel's own order makes no difference: this test shows nothing")
 	}
-	mendOrder(t, k, raw, sorted)
+	repairOrder(t, k, raw, sorted)
 }
 
 // mendOrder shows that an observation sees that raw is out of order, and that the op
 // which follows from it mends that.
-func mendOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
+func repairOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 	t.Helper()
 	obs, err := k.Observe(context.Background(), nil)
 	if err != nil {
@@ -255,7 +255,7 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 }
 
 // One that drains keeps its place in the table when it moves, and its weight.
-func TestMaglevOrderKeepsThePlaceOfWhatDrains(t *testing.T) {
+func TestMaglevOrderKeepsThePlaceOfADrainingServer(t *testing.T) {
 	placeBackends(t)
 	k := newKernel(t)
 	still, moves := hashed(t, k), hashed(t, k)

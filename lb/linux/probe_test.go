@@ -33,7 +33,7 @@ func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 	}
 }
 
-func TestModprobesReasonIsInTheError(t *testing.T) {
+func TestErrorHasTheReasonOfModprobe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
 	if err := loadModule(t.Context(), "ip_vs"); !errors.Is(err, exec.ErrNotFound) {

@@ -115,7 +115,7 @@ func TestRestoreReplacesOldJumpsOnly(t *testing.T) {
 	golden(t, "overforeign4.rules", restoreText(renderRules(c, lb.IPv4), parseSave(foreign)))
 }
 
-func TestRemoveTakesNothingOfOthers(t *testing.T) {
+func TestRemoveKeepsForeignRules(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	have := parseSave(foreign)
@@ -198,7 +198,7 @@ func playedRules(t *testing.T, p *playedTables, b Backend) *rules {
 	return r
 }
 
-func TestRulesAreHeldOnceInstalled(t *testing.T) {
+func TestInstalledRulesMatch(t *testing.T) {
 	t.Parallel()
 	p := &playedTables{mangle: asSaved}
 	r := playedRules(t, p, NFT)
@@ -220,17 +220,17 @@ func TestRulesAreHeldOnceInstalled(t *testing.T) {
 		{"others come first in INPUT", ":INPUT ACCEPT [0:0]\n-A INPUT", ":INPUT ACCEPT [0:0]\n-A INPUT -j DROP\n-A INPUT"},
 		{"everything is flushed", p.text, ""},
 	} {
-		if r.held(parseSave(strings.Replace(p.text, change.old, change.new, 1))) {
+		if r.match(parseSave(strings.Replace(p.text, change.old, change.new, 1))) {
 			t.Errorf("held although %s", change.name)
 		}
 	}
 	foreign := strings.Replace(p.text, "COMMIT", "-A FORWARD -j ACCEPT\n-A INPUT -j DROP\nCOMMIT", 2)
-	if !r.held(parseSave(foreign)) {
+	if !r.match(parseSave(foreign)) {
 		t.Error("not held although only others' rules are added")
 	}
 }
 
-func TestAnotherFormOfTheRulesIsBelieved(t *testing.T) {
+func TestAnotherFormOfTheRulesIsAccepted(t *testing.T) {
 	t.Parallel()
 	other := func(s string) string {
 		return strings.ReplaceAll(asSaved(s), "-m set --match-set KUBE-LOOP-BACK dst,dst,src", "-m set --match-set KUBE-LOOP-BACK dst,dst,src ")
@@ -244,7 +244,7 @@ func TestAnotherFormOfTheRulesIsBelieved(t *testing.T) {
 		t.Errorf("held %v, %v", held, err)
 	}
 	r.configure(DefaultConfig())
-	if !r.holding {
+	if !r.inPlace {
 		t.Error("a configuration with the same rules ends the watch over them")
 	}
 	if held, err := r.observe(context.Background(), nil); !held || err != nil {
@@ -266,7 +266,7 @@ func TestRulesThatDoNotStayAreAnError(t *testing.T) {
 	}
 }
 
-func TestAutoBackendTakesTheOneThatWorks(t *testing.T) {
+func TestAutoBackendSelectsAWorkingOne(t *testing.T) {
 	t.Parallel()
 	p := &playedTables{mangle: asSaved, fail: map[string]error{}}
 	r := playedRules(t, p, AutoBackend)
@@ -288,7 +288,7 @@ func TestAutoBackendTakesTheOneThatWorks(t *testing.T) {
 	}
 }
 
-func TestAutoBackendStaysForWhatMayPass(t *testing.T) {
+func TestAutoBackendStaysAfterATemporaryError(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Backend{
 		"exit status 4: Another app is currently holding the xtables lock; still 1s 0us time ahead to have a chance to grab the lock...": NFT,
@@ -393,7 +393,7 @@ func FuzzParseSave(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		have := parseSave(s)
 		for _, table := range tables {
-			table.held(have[table.name])
+			table.match(have[table.name])
 			table.writeRestore(&bytes.Buffer{}, have[table.name])
 			table.writeRemove(&bytes.Buffer{}, have[table.name])
 		}

@@ -80,7 +80,7 @@ func splitRule(spec string) []string {
 
 // strayJumps are all rules in the kernel's chains of a table that lead into
 // weir's: right ones, doubles, and those that are in the wrong place.
-func (t table) strayJumps(have savedTable) []rule {
+func (t table) jumpsToOwn(have savedTable) []rule {
 	own := map[string]bool{}
 	for _, c := range t.chains {
 		own[c.name] = true
@@ -104,7 +104,7 @@ func (t table) strayJumps(have savedTable) []rule {
 // rules, and each jump once. In INPUT the jumps come before everybody else's
 // rules, which may refuse what they don't know. Elsewhere any place will do: to
 // insist on the first one is to fight with others who do.
-func (t table) held(have savedTable) bool {
+func (t table) match(have savedTable) bool {
 	for _, c := range t.chains {
 		rules, ok := have.rules[c.name]
 		if !ok || !slices.Equal(rules, c.rules) {
@@ -112,11 +112,11 @@ func (t table) held(have savedTable) bool {
 		}
 	}
 	_, open := have.rules[t.open]
-	return (open || t.open == "") && t.jumpsHeld(have)
+	return (open || t.open == "") && t.jumpsMatch(have)
 }
 
-func (t table) jumpsHeld(have savedTable) bool {
-	if len(t.strayJumps(have)) != len(t.jumps) {
+func (t table) jumpsMatch(have savedTable) bool {
+	if len(t.jumpsToOwn(have)) != len(t.jumps) {
 		return false
 	}
 	place := map[string]int{}
@@ -141,7 +141,7 @@ func (t table) writeRestore(w io.Writer, have savedTable) {
 	if _, there := have.rules[t.open]; !there && t.open != "" {
 		fmt.Fprintf(w, ":%s - [0:0]\n", t.open)
 	}
-	for _, j := range t.strayJumps(have) {
+	for _, j := range t.jumpsToOwn(have) {
 		fmt.Fprintf(w, "-D %s %s\n", j.chain, j.spec)
 	}
 	for _, j := range slices.Backward(t.jumps) {
@@ -164,7 +164,7 @@ func (t table) writeRemove(w io.Writer, have savedTable) {
 			there = append(there, c.name)
 		}
 	}
-	jumps := t.strayJumps(have)
+	jumps := t.jumpsToOwn(have)
 	if len(there)+len(jumps) == 0 {
 		return
 	}

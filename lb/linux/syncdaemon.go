@@ -130,7 +130,7 @@ func (t *ipvsTable) applySync(ctx context.Context, ops []lb.Op) []error {
 	for i, op := range ops {
 		d := op.Object.(lb.SyncDaemon)
 		if op.Verb != lb.Add {
-			errs[i] = t.tellSync(ctx, ipvsDelDaemon, d)
+			errs[i] = t.sendSync(ctx, ipvsDelDaemon, d)
 			if errors.Is(errs[i], unix.ESRCH) { // there is none
 				errs[i] = nil
 			}
@@ -143,7 +143,7 @@ func (t *ipvsTable) applySync(ctx context.Context, ops []lb.Op) []error {
 }
 
 func (t *ipvsTable) startSync(ctx context.Context, d lb.SyncDaemon) error {
-	err := t.tellSync(ctx, ipvsNewDaemon, d)
+	err := t.sendSync(ctx, ipvsNewDaemon, d)
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		return t.clash(ctx, d)
@@ -155,7 +155,7 @@ func (t *ipvsTable) startSync(ctx context.Context, d lb.SyncDaemon) error {
 	return err
 }
 
-func (t *ipvsTable) tellSync(ctx context.Context, cmd byte, d lb.SyncDaemon) error {
+func (t *ipvsTable) sendSync(ctx context.Context, cmd byte, d lb.SyncDaemon) error {
 	return firstError(t.conn.exchange(ctx, 1, func(e *encoder, _ int) { t.syncDaemon(e, cmd, d) }))
 }
 

@@ -39,7 +39,7 @@ func testMasqueradedWithASharedSource(t *testing.T) {
 // What a backend says in a connection that the box does not know reaches nobody, if the
 // box is to take up such connections: the client would answer with a reset. What is of
 // no backend passes, and what IPVS may have heard of from another kernel.
-func TestWhatComesTooEarly(t *testing.T) {
+func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 	s := newSite(t)
 	kept := netip.MustParseAddr("192.0.2.2")
 	add(t, s.k, append(web(kept, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal), loopBackMember(backendAddr(kept, 1)))...)

@@ -9,9 +9,9 @@ import (
 	"weir/lb"
 )
 
-// TestSaveOfWhoIsNotRoot has iptables-save refuse to list the tables, and one of weir's be
+// TestSaveWithoutRoot has iptables-save refuse to list the tables, and one of weir's be
 // unknown to the kernel.
-func TestSaveOfWhoIsNotRoot(t *testing.T) {
+func TestSaveWithoutRoot(t *testing.T) {
 	t.Parallel()
 	var calls []string
 	r := newRules(lb.IPv4, nil, nil)

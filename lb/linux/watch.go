@@ -16,7 +16,7 @@ import (
 const (
 	// Changes come in bursts; they are looked at together, so long after the
 	// first.
-	settle = 20 * time.Millisecond
+	burst = 20 * time.Millisecond
 )
 
 // pace is how often Watch looks at rules.
@@ -24,10 +24,10 @@ type pace struct {
 	// poll is the interval for the legacy tables, which announce nothing.
 	poll time.Duration
 	// calm is the least time between two looks: each costs one iptables-save.
-	calm time.Duration
+	minInterval time.Duration
 }
 
-var usualPace = pace{poll: 500 * time.Millisecond, calm: 2 * time.Second}
+var defaultPace = pace{poll: 500 * time.Millisecond, minInterval: 2 * time.Second}
 
 // watcher finds out what others change.
 type watcher struct {
@@ -103,11 +103,11 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 		return nil
 	}
 	if err := start(unix.NETLINK_ROUTE, []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, w.lookRoute); err != nil {
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, w.routeHint); err != nil {
 		return err
 	}
 	if w.mayUse(NFT) {
-		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.look); err != nil {
+		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.collect); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 			return err
 		case <-tick.C:
 		case <-h.wake:
-			if !sleep(ctx, settle) {
+			if !sleep(ctx, burst) {
 				return nil
 			}
 		}
@@ -187,7 +187,7 @@ func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) e
 
 // lookNFT tells which family's tables an announcement of nf_tables is about, of
 // those that iptables-nft writes.
-func lookNFT(m message) hint {
+func nftHint(m message) hint {
 	switch {
 	case len(m.body) < 1:
 	case m.body[0] == unix.NFPROTO_IPV4:
@@ -200,7 +200,7 @@ func lookNFT(m message) hint {
 
 // lookRoute tells whether an announcement of rtnetlink is worth a look. What weir
 // itself adds is not, nor what it deletes: that is out of the ledger by then.
-func (w *watcher) lookRoute(m message) hint {
+func (w *watcher) routeHint(m message) hint {
 	switch m.typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return hintLinks
@@ -272,12 +272,12 @@ func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, no
 		if time.Now().Before(now.next) {
 			continue
 		}
-		lost, looked, err := w.compareRules(ctx, f, now.announced)
-		if !looked {
+		lost, checked, err := w.compareRules(ctx, f, now.announced)
+		if !checked {
 			continue
 		}
 		now.announced = false
-		now.next = time.Now().Add(w.pace.calm)
+		now.next = time.Now().Add(w.pace.minInterval)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
@@ -296,11 +296,11 @@ func (w *watcher) families() []lb.Family {
 }
 
 // compareRules looks at the rules of a family if there is a reason to.
-func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, looked bool, err error) {
+func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, checked bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.rules[f]
-	if !r.holding {
+	if !r.inPlace {
 		return nil, announced, nil
 	}
 	if r.backend() == Legacy {

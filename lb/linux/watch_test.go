@@ -62,10 +62,10 @@ func caughtUp(t *testing.T, k *Kernel, events <-chan lb.Event) {
 		}
 	}
 	heard()
-	time.Sleep(k.watcher.pace.calm + k.watcher.pace.poll)
+	time.Sleep(k.watcher.pace.minInterval + k.watcher.pace.poll)
 	heard()
 	heard()
-	quiet(t, events, 2*k.watcher.pace.calm)
+	quiet(t, events, 2*k.watcher.pace.minInterval)
 }
 
 // quiet takes events until there are none for a while, and gives them.
@@ -101,7 +101,7 @@ func lost(t *testing.T, events <-chan lb.Event, want ...lb.Object) {
 	}
 }
 
-func TestWatchTellsWhatOthersDidToLinks(t *testing.T) {
+func TestWatchReportsForeignChangesOfLinks(t *testing.T) {
 	inBox(t)
 	host(t)
 	k := newKernel(t)
@@ -143,7 +143,7 @@ func TestWatchTellsWhatOthersDidToLinks(t *testing.T) {
 	}
 }
 
-func TestWatchTellsThatIPVSWasCleared(t *testing.T) {
+func TestWatchReportsAClearedIPVS(t *testing.T) {
 	inBox(t)
 	k := newKernel(t)
 	events := watching(t, k)
@@ -160,7 +160,7 @@ func TestWatchTellsThatIPVSWasCleared(t *testing.T) {
 	}
 }
 
-func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
+func TestWatchReportsForeignChangesOfRules(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
 		add(t, k, ruleObjects()...)
 		t.Cleanup(func() { remove(t, k, ruleObjects()...) })
@@ -169,12 +169,12 @@ func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
 
 		add(t, k, ruleObjects()...)
 		sh(t, "%s -A FORWARD -s 10.77.0.0/16 -j ACCEPT && %s -D FORWARD -s 10.77.0.0/16 -j ACCEPT", iptables, iptables)
-		if got := quiet(t, events, 2*k.watcher.pace.calm); len(got) != 0 {
+		if got := quiet(t, events, 2*k.watcher.pace.minInterval); len(got) != 0 {
 			t.Errorf("weir's own changes, and others' rules: %v", got)
 		}
 		caughtUp(t, k, events)
 		execs := k.Counters().Execs.Load()
-		quiet(t, events, 2*k.watcher.pace.calm)
+		quiet(t, events, 2*k.watcher.pace.minInterval)
 		if got := k.Counters().Execs.Load() - execs; got != 0 {
 			t.Errorf("%d programs run while nothing happened", got)
 		}
@@ -194,7 +194,7 @@ func TestWatchTellsWhatOthersDidToRules(t *testing.T) {
 		sh(t, "%s -F KUBE-VIP", iptables)
 		lost(t, events, rules4)
 		add(t, k, rules4)
-		if got := quiet(t, events, 2*k.watcher.pace.calm); len(got) != 0 {
+		if got := quiet(t, events, 2*k.watcher.pace.minInterval); len(got) != 0 {
 			t.Errorf("after the repair: %v", got)
 		}
 	})

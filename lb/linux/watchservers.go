@@ -16,7 +16,7 @@ type serversWatch bool
 // a hole, and IPVS announces nothing. A look costs four system calls, however much
 // there is. What is taken away piece by piece is for an audit to find.
 func (w *serversWatch) check(notify func(lb.Event)) {
-	any, err := holdsServers()
+	any, err := hasServers()
 	if err != nil {
 		return // there is no IPVS; or the next audit complains
 	}
@@ -30,7 +30,7 @@ func (w *serversWatch) check(notify func(lb.Event)) {
 const procHeader = 3
 
 // holdsServers tells whether IPVS holds any virtual server.
-func holdsServers() (bool, error) {
+func hasServers() (bool, error) {
 	f, err := os.Open(procNet + "ip_vs")
 	if err != nil {
 		return false, err

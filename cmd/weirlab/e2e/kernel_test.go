@@ -19,12 +19,12 @@ import (
 // anyKernel are those of lb/linux's tests that a network namespace of this
 // machine's kernel is enough for: `go test ./lb/linux` runs them there, with both
 // iptables backends, of which UML has but one.
-const anyKernel = "TestRules.*|TestWatchTellsWhatOthersDidToRules|TestSet.*|TestKubeProxy.*|TestPeek.*|TestNoIPVS.*"
+const anyKernel = "TestRules.*|TestWatchReportsForeignChangesOfRules|TestSet.*|TestKubeProxy.*|TestPeek.*|TestNoIPVS.*"
 
 // asRules are those of virtual servers as rules, for kernels without IPVS. They
 // take as long as all others together.
-const asRules = "TestWithoutIPVS|TestServersAsRules.*|TestEachServerAsRules.*|TestNobodyAnswersForAServiceWithoutBackends|" +
-	"TestBackendOnTheBoxItself|TestForeignRulesAreNotTouched|TestOthersFlushIsRepaired|TestModesTakeOver.*|TestOneEndpointOfAThousandServices"
+const asRules = "TestWithoutIPVS|TestServersAsRules.*|TestEachServerAsRules.*|TestServiceWithoutBackendsIsRefused|" +
+	"TestBackendOnTheBoxItself|TestForeignRulesAreNotTouched|TestForeignFlushIsRepaired|TestModesTakeOver.*|TestOneEndpointOfAThousandServices"
 
 // The tests of lb/linux need a kernel with IPVS to themselves, so they run in boxes.
 func TestLinuxPackageOnARealKernel(t *testing.T) {
