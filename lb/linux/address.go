@@ -13,24 +13,22 @@ import (
 	"weir/lb"
 )
 
-// RouteProtocol marks the routes that weir made, as the 12th field of `ip route`
-// shows ("proto 87"). The number is free in /etc/iproute2/rt_protos.
+// RouteProtocol marks weir's routes; `ip route` shows it as "proto 87". The number is free in
+// /etc/iproute2/rt_protos.
 const RouteProtocol = 87
 
-// addresses are the dummy device, what sits on it, and the local routes of whole
-// pools.
+// addresses has the dummy device, its addresses, and the local routes of whole pools.
 //
-// The device is never set up: an address makes the kernel add a route to its
-// local table, and that is all it is for. Being down, it answers no ARP request
-// and no neighbour solicitation by itself, and no IPv6 address on it waits for
-// duplicate detection.
+// The device is never set up. Its only purpose is the route that the kernel adds to its local
+// table for each address. While it is down, it answers no ARP request and no neighbour
+// solicitation, and no IPv6 address on it waits for duplicate detection.
 //
-// Pool routes go over lo. A down device carries no IPv6 route, lo is always there
-// and up, and the pools then live on when somebody deletes the dummy device.
+// Pool routes use lo. A down device can't have IPv6 routes, lo always exists and is up, and
+// the pools survive the deletion of the dummy device by another program.
 type addresses struct {
 	conn   *conn
 	device string
-	index  atomic.Int32 // of the device, 0 if not known; Watch reads it too
+	index  atomic.Int32 // of the device, 0 if unknown; Watch reads it too
 }
 
 func newAddresses(device string, count *Traffic) *addresses {
@@ -96,7 +94,7 @@ func (a *addresses) link(ctx context.Context, name string) (l link, err error) {
 // applyAddresses puts addresses on the device and takes them off.
 func (a *addresses) applyAddresses(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
-	// The device may be another one of the same name since the last time.
+	// Another program may have replaced the device since the last call.
 	for range 2 {
 		if err := a.resolve(ctx); err != nil {
 			return a.noDevice(ops, errs, err)
@@ -121,11 +119,11 @@ func (a *addresses) applyAddresses(ctx context.Context, ops []lb.Op) []error {
 // routeWait is how long awaitRoutes waits for all addresses of a call.
 const routeWait = time.Second
 
-// awaitRoutes waits until the kernel has the local routes of the IPv6 addresses that were
-// added. It adds them in a work queue, after it has acknowledged the address
-// (addrconf_dad_start in net/ipv6/addrconf.c): of 3,000 addresses 986 had none yet, for up
-// to 4 ms. Until then the box answers a client with ICMPv6 "no route". A route that does
-// not come in time is no error: rules before the local table can hide it from this lookup.
+// awaitRoutes waits until the kernel has the local routes of added IPv6 addresses. It adds
+// them in a work queue, after it has acknowledged the address (addrconf_dad_start in
+// net/ipv6/addrconf.c): of 3,000 addresses 986 had none yet, for up to 4 ms. Until then the
+// box replies to clients with ICMPv6 "no route". A route that does not come in time is no
+// error: rules before the local table can hide it from this lookup.
 func (a *addresses) awaitRoutes(ctx context.Context, ops []lb.Op, errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, routeWait)
 	defer cancel()
@@ -144,7 +142,7 @@ func (a *addresses) awaitRoutes(ctx context.Context, ops []lb.Op, errs []error) 
 	}
 }
 
-// isLocal reports whether the kernel takes packets to an address for its own.
+// isLocal reports whether the kernel delivers packets to an address locally.
 func (a *addresses) isLocal(ctx context.Context, addr netip.Addr) (local bool) {
 	err := a.conn.query(ctx, func(e *encoder) { putRouteGet(e, addr) }, func() {}, func(m message) {
 		local = parseRouteType(m.body) == unix.RTN_LOCAL
@@ -171,8 +169,7 @@ func explainAddress(err error, v lb.Verb) error {
 	return err
 }
 
-// noDevice gives the errors when there is no device: with it have gone all its
-// addresses.
+// noDevice returns the errors without the device. Its addresses are gone with it.
 func (a *addresses) noDevice(ops []lb.Op, errs []error, err error) []error {
 	for i, op := range ops {
 		if op.Verb != lb.Delete || !errors.Is(err, unix.ENODEV) {
@@ -226,8 +223,8 @@ func explainRoute(err error, op lb.Op) error {
 	return err
 }
 
-// observe reads the device, its addresses, the pool routes, and everybody else's
-// addresses. With an error it puts nothing into obs.
+// observe reads the device, its addresses, the pool routes, and the addresses of all other
+// interfaces. After an error it puts nothing into obs.
 func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.Observation) error {
 	links, err := a.links(ctx)
 	if err != nil {
@@ -264,7 +261,7 @@ func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.O
 	a.index.Store(own)
 	obs.HostAddrs = hostAddresses(found, links, own)
 	for _, f := range found {
-		// The kernel gives a device that somebody has set up a link-local address.
+		// A device that another program has set up has a link-local address.
 		if f.index == own && f.prefix.IsSingleIP() && !f.prefix.Addr().IsLinkLocalUnicast() {
 			obs.Objects.Put(lb.Address{Addr: f.prefix.Addr()})
 		}
@@ -275,8 +272,8 @@ func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.O
 	return nil
 }
 
-// hostAddresses are the addresses of all interfaces but the dummy device, with
-// the interface's name. Those that never leave their link are left out.
+// hostAddresses returns the addresses of all interfaces but the dummy device, with the
+// interface's name. Addresses that never leave their link are left out.
 func hostAddresses(found []ifAddress, links map[int32]link, own int32) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, f := range found {
@@ -301,7 +298,7 @@ func (a *addresses) links(ctx context.Context) (map[int32]link, error) {
 	return links, nil
 }
 
-// list reads all addresses of the box.
+// list returns all addresses of the box.
 func (a *addresses) list(ctx context.Context) ([]ifAddress, error) {
 	var out []ifAddress
 	err := a.conn.query(ctx, putAddressDump, func() { out = out[:0] }, func(m message) {
@@ -315,8 +312,8 @@ func (a *addresses) list(ctx context.Context) ([]ifAddress, error) {
 	return out, nil
 }
 
-// applyUnreachable adds and removes unreachable routes. Never with NLM_F_REPLACE:
-// the route of an interface must stay.
+// applyUnreachable adds and removes unreachable routes. It never uses NLM_F_REPLACE: the route
+// of an interface must stay.
 func (a *addresses) applyUnreachable(ctx context.Context, ops []lb.Op) []error {
 	errs := a.conn.exchange(ctx, len(ops), func(e *encoder, i int) {
 		typ, flags := uint16(unix.RTM_NEWROUTE), uint16(unix.NLM_F_CREATE|unix.NLM_F_EXCL)
@@ -353,7 +350,7 @@ func dumpRoutes[R any](ctx context.Context, c *conn, f lb.Family, table, typ byt
 		}
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil // the family is off, or its table has never been used
+		return nil, nil // the family is off, or its table was never used
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s routes: %w", f, err)

@@ -11,13 +11,12 @@ import (
 	"weir/lb"
 )
 
-// auditor reads the whole kernel, over sockets of its own: that takes seconds where there
-// are many services, and changes go on meanwhile. Where virtual servers are rules everything
-// is read under the lock that changes need, as what is known of the rules is what changes of
-// them begin with.
+// auditor reads the whole kernel state over its own sockets: that takes seconds with many
+// services, and changes go on meanwhile. Where virtual servers are rules, it reads under the
+// lock of changes, because each change of the rules starts from their last known state.
 //
-// What this package keeps of the kernel (connection limits, the order of mh's real
-// servers, the ledger) takes over what was read, but for what changed meanwhile.
+// The state that this package keeps of the kernel (connection limits, the order of mh's real
+// servers, the ledger) is updated with the result, except for objects that changed meanwhile.
 type auditor struct {
 	k         *Kernel
 	mu        sync.Mutex
@@ -75,7 +74,7 @@ func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observati
 	return obs, nil
 }
 
-// begin is before everything is read.
+// begin prepares an observation.
 func (a *auditor) begin() {
 	a.k.watcher.ours.begin()
 	if t := a.ipvs; t != nil {
@@ -84,7 +83,7 @@ func (a *auditor) begin() {
 	}
 }
 
-// end takes over what was read.
+// end takes over the result.
 func (a *auditor) end(obs *lb.Observation, err error) {
 	if t := a.ipvs; t != nil {
 		if t.family != a.k.ipvs.family {

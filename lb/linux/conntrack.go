@@ -12,17 +12,15 @@ import (
 	"weir/lb"
 )
 
-// conntrack forgets UDP flows that lead nowhere: their backend is gone, or they are
-// older than the frontend. UDP has no end that conntrack could see: a client that
-// keeps sending from one port would keep its flow, which leads to the old backend or
-// past ip_vs, for as long as it sends.
+// conntrack deletes stale UDP flows: their backend is gone, or they are older than the
+// frontend. UDP has no end that conntrack could detect. A client that keeps sending from one
+// port would keep its flow to the old backend, or past ip_vs.
 type conntrack struct {
 	conn *conn
-	// led are the frontends that lead, or led, clients inside to the virtual server
-	// of a mark, for as long as that is there: what a flow was sent to is all that
-	// conntrack knows.
+	// byMark are the frontends with a virtual server by mark for clients inside, until that is
+	// deleted: conntrack only knows the destination of a flow.
 	byMark map[lb.Frontend]map[lb.Frontend]bool
-	// coming are addresses with frontends that were made before the address.
+	// awaited are addresses that were not there yet when their frontend was added.
 	awaited map[netip.Addr]bool
 }
 
@@ -30,7 +28,7 @@ func newConntrack(count *Traffic) *conntrack {
 	return &conntrack{newConn(unix.NETLINK_NETFILTER, count), map[lb.Frontend]map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
 }
 
-// adopt learns what leads where from a whole observation.
+// adopt records the marks of a whole observation.
 func (c *conntrack) adopt(obs *lb.Observation) {
 	for m := range obs.Objects.Leads() {
 		c.addMark(m)
@@ -52,9 +50,9 @@ func frontendOf(m lb.Member) lb.Frontend {
 	return lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
 }
 
-// staleUDP are the flows to forget: those that lead to backends and servers that
-// are gone, and those that went to frontends or addresses before these were
-// weir's, so that whoever was spoken to has answered.
+// staleUDP selects flows to delete: those to backends and virtual servers that are gone, and
+// those to frontends or addresses that were not weir's at their start, to which the box itself
+// replied.
 type staleUDP struct {
 	backends  map[lb.RealServer]bool // by ID
 	servers   map[lb.Frontend]bool
@@ -62,8 +60,8 @@ type staleUDP struct {
 	addrs     map[netip.Addr]bool
 }
 
-// stale picks from ops, as they were carried out, what makes UDP flows lead nowhere. byRules
-// reports whether rules balance.
+// stale returns the flows that ops have made stale. byRules reports whether virtual servers
+// are rules.
 func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 	s := staleUDP{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
 	for i, op := range ops {
@@ -95,9 +93,9 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 	return s
 }
 
-// goneBackend makes flows to a backend stale. Some of those that the frontends of a
-// mark lead there may be of clients outside, and alive: they keep their addresses
-// and their backend, so that conntrack finds them again by their next packet.
+// goneBackend makes flows to a backend stale. Some flows to a frontend with a mark may be of
+// clients outside, and alive: they keep their addresses and their backend, so that conntrack
+// restores them with their next packet.
 func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
 	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
 	for fe := range c.byMark[o.Frontend] {
@@ -105,8 +103,9 @@ func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
 	}
 }
 
-// newBackend makes flows stale that were refused by a frontend without backends. A flow of the box
-// itself is in conntrack before INPUT refuses it, and no rule of table nat would see it again.
+// newBackend makes flows stale that a frontend without backends refused. A flow of the box
+// itself is in conntrack before INPUT refuses it, and would never pass a rule of table nat
+// again.
 func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
 	if fe.Mark == 0 {
 		s.frontends[fe] = true
@@ -142,7 +141,7 @@ func (s staleUDP) families() map[lb.Family]bool {
 	return out
 }
 
-// has tells whether a flow is to be forgotten.
+// has reports whether a flow must be deleted.
 func (s staleUDP) has(f flow) bool {
 	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: lb.UDP}
 	if f.vip == f.backend && (s.frontends[fe] || s.addrs[fe.Addr]) {
@@ -151,8 +150,7 @@ func (s staleUDP) has(f flow) bool {
 	return s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}]
 }
 
-// forget removes the flows that lead nowhere: one dump a family, however many they
-// are. Nothing else is touched.
+// forget deletes stale flows, with one dump for each family. It changes nothing else.
 func (c *conntrack) forget(ctx context.Context, s staleUDP) error {
 	var all []error
 	for family := range s.families() {
@@ -163,7 +161,7 @@ func (c *conntrack) forget(ctx context.Context, s staleUDP) error {
 				gone = append(gone, f.clone())
 			}
 		})
-		if errors.Is(err, unix.EINVAL) { // nfnetlink knows no conntrack
+		if errors.Is(err, unix.EINVAL) { // nfnetlink does not know conntrack
 			return missingModule("nf_conntrack_netlink", err)
 		}
 		if err != nil {
@@ -197,8 +195,8 @@ func beginConntrack(e *encoder, cmd uint16, flags uint16, f lb.Family) {
 	e.raw(family, unix.NFNETLINK_V0, 0, 0)
 }
 
-// putFlowDump asks for the UDP flows of a family. Kernels before 5.8 don't know
-// the filter and give all flows.
+// putFlowDump requests the UDP flows of a family. Kernels before 5.8 ignore the filter and
+// return all flows.
 func putFlowDump(e *encoder, f lb.Family) {
 	beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, f)
 	tuple := e.nest(nl.CTA_TUPLE_ORIG)
@@ -211,8 +209,7 @@ func putFlowDump(e *encoder, f lb.Family) {
 	e.end(filter)
 }
 
-// putFlowDelete removes one flow; its number keeps a newer one with the same
-// addresses safe.
+// putFlowDelete deletes one flow. Its number protects a newer one with the same addresses.
 func putFlowDelete(e *encoder, family lb.Family, f flow) {
 	beginConntrack(e, nl.IPCTNL_MSG_CT_DELETE, 0, family)
 	e.bytes(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, f.orig)
@@ -222,8 +219,8 @@ func putFlowDelete(e *encoder, family lb.Family, f flow) {
 	e.bytes(nl.CTA_ID, f.id)
 }
 
-// flow is a UDP connection in conntrack: what the client sent to, who answers,
-// and what names it to the kernel.
+// flow is a UDP connection in conntrack: its destination, the backend, and its identity for
+// the kernel.
 type flow struct {
 	vip, backend   netip.AddrPort
 	orig, id, zone []byte

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// ConntrackRoom tells how many connections conntrack has in this network namespace,
-// and how many all namespaces may have together (nf_conntrack_max); false where the
-// kernel has no conntrack. Beyond the limit it drops the packets of new connections
-// (__nf_conntrack_alloc in net/netfilter/nf_conntrack_core.c).
+// ConntrackRoom returns the number of connections in conntrack in this network namespace, and
+// the limit for all namespaces together (nf_conntrack_max); false without conntrack. Above the
+// limit the kernel drops the packets of new connections (__nf_conntrack_alloc in
+// net/netfilter/nf_conntrack_core.c).
 func ConntrackRoom() (entries, limit uint64, ok bool) { return conntrackRoom("/proc/sys") }
 
 func conntrackRoom(root string) (entries, limit uint64, ok bool) {

@@ -12,8 +12,8 @@ import (
 )
 
 // CountConns counts the connections of real servers, by their IDs: zero for one that the
-// kernel does not hold. Connections that both sides have closed are left out. It may take
-// minutes where there are many connections; it delays no change, and ends with ctx.
+// kernel does not have. Connections that both sides have closed are left out. It may take
+// minutes with many connections. It delays no change, and ends with ctx.
 func (k *Kernel) CountConns(ctx context.Context, servers []lb.RealServer) (map[lb.Object]lb.Conns, error) {
 	conns := make(map[lb.Object]lb.Conns, len(servers))
 	for _, rs := range servers {
@@ -62,15 +62,13 @@ func (r *reader) count(ctx context.Context, conns map[lb.Object]lb.Conns) error 
 	return nil
 }
 
-// leaveOutEnded takes connections that have ended out of the inactive ones, where
-// no active one is left: IPVS remembers a closed TCP connection for two minutes
-// more, which is nothing to wait for. That reads the whole connection table, and
-// therefore only then: the kernel goes through it from its beginning at each read(2)
-// before Linux 6.14.
+// leaveOutEnded subtracts ended connections from the inactive ones of real servers without an
+// active one: IPVS keeps a closed TCP connection for two minutes, and a drain need not wait
+// for it. That needs the whole connection table, so it is done only then: before Linux 6.14,
+// the kernel walks the table from its beginning at each read(2).
 //
-// A connection in the table does not tell by which mark it was led. Of a real
-// server by mark all living connections to the backend count: too many rather than
-// one too few.
+// The table does not show the mark of a connection. For a real server by mark, all live
+// connections to the backend count: too many rather than too few.
 func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 	type led struct {
 		proto   lb.Protocol
@@ -93,7 +91,7 @@ func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 	}
 	f, err := os.Open(procNet + "ip_vs_conn")
 	if err != nil {
-		return nil // without that file they all count
+		return nil // without that file all of them count
 	}
 	defer f.Close()
 	err = parseConnections(f, func(c Connection) bool {
@@ -118,15 +116,15 @@ func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 	return nil
 }
 
-// ended tells whether both sides have closed the connection.
+// ended reports whether both sides have closed the connection.
 func (c Connection) ended() bool {
 	return c.State == "TIME_WAIT" || c.State == "CLOSE" || c.State == "CLOSED"
 }
 
-// countFlows fills in conns from conntrack, which it reads once a family.
+// countFlows fills in conns from conntrack, with one dump for each family.
 func (m *ruleMode) countFlows(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 	m.mu.Lock()
-	faces := maps.Clone(m.faces) // nobody alters one in place
+	faces := maps.Clone(m.faces) // their slices are never changed in place
 	m.mu.Unlock()
 	families := map[lb.Family]bool{}
 	for id := range conns {

@@ -2,28 +2,28 @@ package linux
 
 import "sync/atomic"
 
-// Counters tell what the kernel was asked to do, since the Kernel was made. They
-// only grow and may be read at any time.
+// Counters count requests to the kernel since the Kernel was made. They only grow and may be
+// read at any time.
 type Counters struct {
 	// IPVS, IPSet, Route (links, addresses, routes) and Conntrack count the
 	// netlink traffic of each part.
 	IPVS, IPSet, Route, Conntrack Traffic
-	// Reader is what people and scrapes made weir read of IPVS: Kernel.Traffic. It
-	// is apart, so that looking does not alter what is looked at.
+	// Reader counts the requests of Kernel.Traffic and the like. They are separate, so that a
+	// scrape does not change the other counters.
 	Reader Traffic
-	// Execs are the programs that were run: iptables-save and iptables-restore.
+	// Execs counts runs of programs: iptables-save and iptables-restore.
 	Execs atomic.Uint64
-	// Moved are the real servers of scheduler mh that were put in order.
+	// Moved counts real servers of scheduler mh that were reordered.
 	Moved atomic.Uint64
 }
 
-// Traffic counts what went over the netlink sockets of one part of the kernel.
+// Traffic counts the requests over the netlink sockets of one part of the kernel.
 type Traffic struct {
 	// Messages are the requests, Sends the system calls that carried them.
 	Messages, Sends atomic.Uint64
-	// Errors are the requests that the kernel refused; those that only say that
-	// the object was there (or gone) already are among them.
+	// Errors counts the requests that the kernel refused, including those for an object that
+	// existed (or was gone) already.
 	Errors atomic.Uint64
-	// Retries are the batches that were sent again, because a reply was lost.
+	// Retries counts the batches that were repeated after a lost reply.
 	Retries atomic.Uint64
 }

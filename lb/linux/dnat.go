@@ -12,36 +12,35 @@ import (
 	"weir/lb"
 )
 
-// dnat realises the virtual servers of one family without IPVS, as chains of table
-// nat (dnattext.go has their rules):
+// dnat has the virtual servers of one family as NAT services: chains of table nat (dnattext.go
+// has their rules):
 //
 //	SERVICES --> VIRTUAL-SERVERS --> SVC-... --> SEP-... --> DNAT
 //	                                 one a       one a
 //	                                 virtual     real
 //	                                 server      server
 //
-// It remembers what the kernel holds, so that a change is one iptables-restore of
-// the chains that change, and nothing is read before it. What that costs the
-// kernel is another matter: the legacy backend reads and replaces the whole table
-// each time, nft only what differs.
+// It remembers the content of the kernel, so that a change is one iptables-restore of the
+// chains that change, and reads nothing before. In the kernel the legacy backend still reads
+// and replaces the whole table each time, nft only the differences.
 //
-// A first packet passes VIRTUAL-SERVERS up to its own rule, where IPVS has a hash
-// table. Only packets for a Service come there at all. Unsupported says what else
-// is not as in IPVS.
+// The first packet of a connection passes VIRTUAL-SERVERS up to its own rule, where IPVS has a
+// hash table. Only packets for a Service come there. See Unsupported for further differences
+// from IPVS.
 type dnat struct {
 	family lb.Family
 	natNames
 	rules *rules
-	// NAT services are what the kernel held when it was read or written last; known
-	// tells that it was. there tells the same of the chain VIRTUAL-SERVERS.
+	// services are those of the kernel at the last read or write. known reports that there was
+	// one, dispatches that chain VIRTUAL-SERVERS exists.
 	services          map[lb.Frontend]natService
 	known, dispatches bool
-	// damaged are NAT services that the kernel does not hold as their records say, and
-	// whether VIRTUAL-SERVERS leads to them.
+	// damaged are the NAT services that differ from their records in the kernel, with whether
+	// VIRTUAL-SERVERS jumps to them.
 	damaged map[lb.Frontend]bool
-	// stray are rules in VIRTUAL-SERVERS that should not be there, litter chains
-	// of weir's that no NAT service has. pinned are the chains that rules of others
-	// lead to: they can be emptied, but not be deleted.
+	// orphanRules are rules in VIRTUAL-SERVERS without a NAT service, deadChains are chains of
+	// weir without one. referenced are the chains to which foreign rules jump: they can be
+	// emptied, but not deleted.
 	orphanRules, deadChains []string
 	referenced              map[string]bool
 }
@@ -50,7 +49,7 @@ func newDNAT(r *rules, n natNames) *dnat {
 	return &dnat{family: r.family, rules: r, natNames: n, services: map[lb.Frontend]natService{}}
 }
 
-// read takes over what table nat holds.
+// read replaces the known state with the content of table nat.
 func (d *dnat) read(t savedTable) {
 	*d = *newDNAT(d.rules, d.natNames)
 	d.known, d.damaged, d.referenced = true, map[lb.Frontend]bool{}, map[string]bool{}
@@ -77,8 +76,7 @@ func (d *dnat) read(t savedTable) {
 	d.readRest(t, mine)
 }
 
-// sameRules tells whether rules are those that weir writes, in whatever form
-// iptables-save prints them.
+// sameRules reports whether rules are those that weir writes, in any form of iptables-save.
 func sameRules(have, want []string) bool {
 	return slices.EqualFunc(have, want, func(have, want string) bool {
 		if have == want {
@@ -89,8 +87,8 @@ func sameRules(have, want []string) bool {
 	})
 }
 
-// readDispatch finds out to which NAT services VIRTUAL-SERVERS leads. Marks come before
-// addresses, as in IPVS.
+// readDispatch reads the jumps of VIRTUAL-SERVERS to NAT services. Those of marks come before
+// those of addresses, as in IPVS.
 func (d *dnat) readDispatch(t savedTable, mine map[string]lb.Frontend) {
 	specs, there := t.rules[d.dispatch()]
 	d.dispatches = there
@@ -112,7 +110,7 @@ func (d *dnat) readDispatch(t savedTable, mine map[string]lb.Frontend) {
 	}
 }
 
-// readRest looks through the chains that are not of NAT services.
+// readRest reads the chains without a NAT service.
 func (d *dnat) readRest(t savedTable, mine map[string]lb.Frontend) {
 	for name, specs := range t.rules {
 		if _, ok := mine[name]; ok || name == d.dispatch() {
@@ -127,20 +125,20 @@ func (d *dnat) readRest(t savedTable, mine map[string]lb.Frontend) {
 		}
 	}
 	slices.Sort(d.deadChains)
-	delete(d.referenced, d.dispatch()) // by weir's own rules
+	delete(d.referenced, d.dispatch()) // referenced by weir's own rules
 }
 
-// recorded tells whether a rule bears a comment of weir's.
+// recorded reports whether a rule has a comment of weir's.
 func recorded(spec string) bool {
 	r, _ := parseNAT(spec)
 	return strings.HasPrefix(r.comment, recordWord)
 }
 
-// clean tells that there is nothing to sweep.
+// clean reports whether there are no orphans.
 func (d *dnat) clean() bool { return len(d.orphanRules)+len(d.deadChains) == 0 }
 
-// objects are the virtual and real servers that the kernel holds. The virtual
-// server of a damaged NAT service is Damaged, so that it is written again.
+// objects returns the virtual and real servers of the kernel. The virtual server of a damaged
+// NAT service is Damaged, so that it is written again.
 func (d *dnat) objects() lb.Snapshot {
 	out := lb.Snapshot{}
 	for f, p := range d.services {
@@ -154,9 +152,9 @@ func (d *dnat) objects() lb.Snapshot {
 	return out
 }
 
-// apply carries out ops on virtual servers or on real servers. A text that the
-// kernel refuses may rest on what others have changed, so the second attempt is
-// made after a look; the third parts what may be refused for different reasons.
+// apply carries out ops on virtual servers or on real servers. If the kernel refuses the text,
+// a foreign change may be the reason: the second attempt follows a read. The third separates
+// NAT services that may fail for different reasons.
 func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	if !d.known {
 		if err := d.load(ctx); err != nil {
@@ -187,7 +185,7 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	return d.assignErrors(ops, errs, next, func(f lb.Frontend) error { return failed[f] })
 }
 
-// blame gives each op its own error, or that of its NAT service.
+// assignErrors returns the error of each op: its own, or that of its NAT service.
 func (d *dnat) assignErrors(ops []lb.Op, errs []error, next map[lb.Frontend]*natService, failure func(lb.Frontend) error) []error {
 	for i, op := range ops {
 		if errs[i] != nil {
@@ -201,8 +199,8 @@ func (d *dnat) assignErrors(ops []lb.Op, errs []error, next map[lb.Frontend]*nat
 	return errs
 }
 
-// byKind parts NAT services by what they need of the kernel: what it lacks for one of a
-// kind it lacks for all of it.
+// byKind groups NAT services by their needs: a feature that the kernel lacks affects all of a
+// group.
 func byKind(next map[lb.Frontend]*natService) map[string]map[lb.Frontend]*natService {
 	out := map[string]map[lb.Frontend]*natService{}
 	for f, p := range next {
@@ -235,7 +233,7 @@ func serverOf(o lb.Object) lb.Frontend {
 	return o.(lb.VirtualServer).Frontend
 }
 
-// plan gives the NAT services that ops change as they will be, nil where one goes.
+// plan returns the NAT services that ops change, in their new state; nil is a deletion.
 func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*natService, errs []error) {
 	next, errs = map[lb.Frontend]*natService{}, make([]error, len(ops))
 	for i, op := range ops {
@@ -254,10 +252,10 @@ func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*natService, errs []error
 	return next, errs
 }
 
-// plainName is what the name of a scheduler may consist of.
+// plainName matches the names of schedulers.
 var plainName = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
 
-// changed gives a NAT service, nil if there is none, as it is after op.
+// changed returns the state of a NAT service after op; nil if there is none.
 func changed(p *natService, op lb.Op) (*natService, error) {
 	switch o := op.Object.(type) {
 	case lb.VirtualServer:
@@ -290,7 +288,7 @@ func changed(p *natService, op lb.Op) (*natService, error) {
 	return p, nil
 }
 
-// write brings NAT services into the kernel, all in one instant, and remembers them.
+// write writes NAT services to the kernel, all at one instant, and remembers them.
 func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*natService) error {
 	text := d.text(next)
 	if text != "" {
@@ -310,8 +308,7 @@ func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*natService) erro
 	return nil
 }
 
-// restore runs iptables-restore. Watch need not look for a change that is weir's
-// own; but if others have changed something just before, it shall.
+// restore runs iptables-restore. Watch ignores this change, but not a foreign one just before.
 func (d *dnat) restore(ctx context.Context, text string) error {
 	r := d.rules
 	change := func() error { return r.restore(ctx, text) }
@@ -329,7 +326,7 @@ func (d *dnat) restore(ctx context.Context, text string) error {
 	return err
 }
 
-// sweep takes away what is not clean.
+// sweep removes orphans.
 func (d *dnat) sweep(ctx context.Context) error {
 	if d.clean() {
 		return nil
@@ -348,8 +345,7 @@ func (d *dnat) sweep(ctx context.Context) error {
 	return nil
 }
 
-// remove takes all NAT services out, and what else there is of weir's. Nothing may
-// lead to VIRTUAL-SERVERS any more.
+// remove removes all NAT services and orphans. No rule may jump to VIRTUAL-SERVERS any more.
 func (d *dnat) remove(ctx context.Context) error {
 	e := natEdit{referenced: d.referenced}
 	for _, name := range d.deadChains {

@@ -16,29 +16,27 @@ import (
 	"weir/lb"
 )
 
-// Without IPVS, conntrack is where the connections are: each remembers which
-// backend it was led to, and goes on whatever becomes of the rules. So a real
-// server that is deleted, because it has drained or shall not, takes its
-// connections with it here; what they still send is answered with a reset.
+// Without IPVS, conntrack has the connections: each keeps its backend, whatever happens to the
+// rules. So the connections of a deleted real server, which has drained or must not, are
+// deleted here; their further packets are answered with a reset.
 //
-// Conntrack does not tell by which face of a frontend a connection came in
-// (Frontend.Mark). One that may have come in by either counts for both, and is cut
-// when neither leads to its backend any more.
+// Conntrack does not record the face of a frontend by which a connection came in
+// (Frontend.Mark). One that may have come in by either counts for both, and is cut when
+// neither has its backend any more.
 
-// natFlow is a connection in conntrack whose destination was changed.
+// natFlow is a connection in conntrack with a changed destination.
 type natFlow struct {
 	proto                lb.Protocol
 	client, vip, backend netip.AddrPort
 	state                uint8
 	expires              time.Duration
-	flow                 flow // its name
+	flow                 flow // its identity for the kernel
 }
 
-// faces are the virtual servers of marks that frontends lead to, or led to until
-// their last connection.
+// faces are the virtual servers by mark of frontends, until their last connection.
 type faces map[lb.Frontend][]lb.Frontend
 
-// note takes in an object that may lead a frontend to a mark.
+// note records an object that may map a frontend to a mark.
 func (s faces) note(o lb.Object) {
 	m, ok := o.(lb.Member)
 	if !ok || m.Set != lb.SetInternal || m.Mark == 0 {
@@ -50,7 +48,7 @@ func (s faces) note(o lb.Object) {
 	}
 }
 
-// forget takes out a mark whose virtual server is gone.
+// forget removes the mark of a deleted virtual server.
 func (s faces) forget(inner lb.Frontend) {
 	for f, all := range s {
 		if all = slices.DeleteFunc(slices.Clone(all), func(x lb.Frontend) bool { return x == inner }); len(all) == 0 {
@@ -61,14 +59,13 @@ func (s faces) forget(inner lb.Frontend) {
 	}
 }
 
-// of gives all virtual servers by which a connection may have come in.
+// of returns all virtual servers by which a connection may have come in.
 func (s faces) of(n natFlow) []lb.Frontend {
 	f := lb.Frontend{Addr: n.vip.Addr(), Port: n.vip.Port(), Proto: n.proto}
 	return append([]lb.Frontend{f}, s[f]...)
 }
 
-// countIn counts a connection among others; one that both sides have closed is
-// nothing to wait for.
+// countIn adds a connection to a count. One that both sides have closed does not count.
 func (n natFlow) countIn(c lb.Conns) lb.Conns {
 	switch state := n.word(); {
 	case state == "ESTABLISHED" || n.proto == lb.UDP:
@@ -79,14 +76,15 @@ func (n natFlow) countIn(c lb.Conns) lb.Conns {
 	return c
 }
 
-// The states of enum tcp_conntrack and enum sctp_conntrack, from include/uapi/linux/
-// netfilter/nf_conntrack_tcp.h and nf_conntrack_sctp.h, in the words of IPVS.
+// The states of enum tcp_conntrack and enum sctp_conntrack, from
+// include/uapi/linux/netfilter/nf_conntrack_tcp.h and nf_conntrack_sctp.h, with the names of
+// IPVS.
 var (
 	tcpStates  = [...]string{"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT"}
 	sctpStates = [...]string{"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "ESTABLISHED", "SHUTDOWN_SENT", "SHUTDOWN_RECEIVED", "SHUTDOWN_ACK_SENT", "ESTABLISHED"}
 )
 
-// word is the state of a connection.
+// word returns the name of a connection's state.
 func (n natFlow) word() string {
 	states := tcpStates[:]
 	switch n.proto {
@@ -101,8 +99,8 @@ func (n natFlow) word() string {
 	return states[n.state]
 }
 
-// cutConns ends the connections of what ops of a family have deleted. UDP flows are
-// seen to already (conntrack.go).
+// cutConns ends the connections of the servers that ops have deleted, except UDP flows
+// (conntrack.go).
 func (m *ruleMode) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, errs []error) error {
 	gone := map[lb.Object]bool{}
 	for i, op := range ops {
@@ -122,8 +120,8 @@ func (m *ruleMode) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, 
 	return err
 }
 
-// dropUDP forgets UDP flows to frontends that IPVS has taken. As long as their
-// client sends, conntrack would lead them past the rules.
+// dropUDP deletes UDP flows to frontends that IPVS served. While their client sends, conntrack
+// would take them past the rules.
 func (m *ruleMode) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) error {
 	families := map[lb.Family]bool{}
 	for f := range servers {
@@ -140,7 +138,7 @@ func (m *ruleMode) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) er
 	return errors.Join(all...)
 }
 
-// ended tells whether a connection came in by what is gone, and by nothing else.
+// ended reports whether a connection came in by a deleted server only.
 func (m *ruleMode) ended(n natFlow, gone map[lb.Object]bool) bool {
 	hit := false
 	for _, f := range m.faces.of(n) {
@@ -155,11 +153,11 @@ func (m *ruleMode) ended(n natFlow, gone map[lb.Object]bool) bool {
 	return hit
 }
 
-// lister reads connections of a family. It calls reset before it begins, and again
-// if a reply is lost and it has to.
+// lister reads connections of a family. It calls reset before it begins, and before it starts
+// over after a lost reply.
 type lister func(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error
 
-// drop lists connections and forgets those that end.
+// drop lists connections and deletes those that end.
 func (c *conntrack) drop(ctx context.Context, family lb.Family, list lister, ends func(natFlow) bool) error {
 	var gone []flow
 	err := list(ctx, family, func() { gone = gone[:0] }, func(n natFlow) {
@@ -188,8 +186,8 @@ const (
 	ctaProtoState = 1
 )
 
-// nat gives each connection of a family whose destination was changed. Kernels
-// before 5.17 don't know the filter and send all of them.
+// nat calls each for the connections of a family with a changed destination. Kernels before
+// 5.17 ignore the filter and send all of them.
 func (c *conntrack) nat(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error {
 	return c.flows(ctx, func(e *encoder) {
 		beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family)
@@ -202,7 +200,7 @@ func (c *conntrack) nat(ctx context.Context, family lb.Family, reset func(), eac
 	})
 }
 
-// plainUDP gives each UDP flow of a family whose destination was not changed.
+// plainUDP calls each for the UDP flows of a family with an unchanged destination.
 func (c *conntrack) plainUDP(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error {
 	return c.flows(ctx, func(e *encoder) { putFlowDump(e, family) }, reset, func(n natFlow, dnat bool) {
 		if n.proto == lb.UDP && !dnat {
@@ -217,13 +215,13 @@ func (c *conntrack) flows(ctx context.Context, put func(*encoder), reset func(),
 			each(n, dnat)
 		}
 	})
-	if errors.Is(err, unix.EINVAL) { // nfnetlink knows no conntrack
+	if errors.Is(err, unix.EINVAL) { // nfnetlink does not know conntrack
 		return missingModule("nf_conntrack_netlink", err)
 	}
 	return err
 }
 
-// parseNATFlow reads a connection, and whether its destination was changed.
+// parseNATFlow decodes a connection, and reports whether its destination was changed.
 func parseNATFlow(body []byte) (n natFlow, dnat, ok bool) {
 	if len(body) < 4 {
 		return n, false, false
@@ -257,8 +255,8 @@ func parseNATFlow(body []byte) (n natFlow, dnat, ok bool) {
 	return n, dnat, n.vip.IsValid() && n.backend.IsValid() && len(n.flow.id) == 4
 }
 
-// onlooker reads conntrack for people and scrapes, over a socket of its own: a slow
-// look at many connections delays no change.
+// flowReader reads conntrack for status and metrics over its own socket: a slow read of many
+// connections delays no change.
 type flowReader struct {
 	mu        sync.Mutex
 	conntrack *conntrack
@@ -272,8 +270,8 @@ func (o *flowReader) close() {
 	}
 }
 
-// NAT services gives the NAT services of all families and their faces, which nobody alters in
-// place.
+// natServices returns the NAT services of all families and their faces, which are never
+// changed in place.
 func (m *ruleMode) natServices(ctx context.Context) (map[lb.Frontend]natService, faces, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -289,7 +287,7 @@ func (m *ruleMode) natServices(ctx context.Context) (map[lb.Frontend]natService,
 	return all, maps.Clone(m.faces), nil
 }
 
-// natFlows gives the connections that NAT services have taken.
+// natFlows calls each for the connections of NAT services.
 func (m *ruleMode) natFlows(ctx context.Context, services map[lb.Frontend]natService, reset func(family lb.Family), each func(natFlow)) error {
 	m.flowReader.mu.Lock()
 	defer m.flowReader.mu.Unlock()
@@ -307,8 +305,8 @@ func (m *ruleMode) natFlows(ctx context.Context, services map[lb.Frontend]natSer
 	return nil
 }
 
-// natConnections gives the connections that NAT services have taken, as Connections
-// does those of IPVS.
+// natConnections calls each for the connections of NAT services, like Connections for those of
+// IPVS.
 func (m *ruleMode) natConnections(ctx context.Context, each func(Connection) bool) error {
 	services, _, err := m.natServices(ctx)
 	if err != nil {
@@ -331,8 +329,8 @@ func (m *ruleMode) natConnections(ctx context.Context, each func(Connection) boo
 	return ctx.Err()
 }
 
-// natTraffic gives the virtual servers with the connections of their backends. Rules
-// have no other counters that would not start again with each change.
+// natTraffic returns the virtual servers with the connections of their backends. Rules have no
+// other counters that survive a change.
 func (m *ruleMode) natTraffic(ctx context.Context, only []lb.Frontend) ([]ServerTraffic, error) {
 	services, faces, err := m.natServices(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"weir/lb"
 )
 
-// text is what iptables-restore --noflush has to be told to turn NAT services into what
-// they will be: nothing but what differs, "" if nothing does.
+// text returns the input of iptables-restore --noflush that changes NAT services to their new
+// state: only the differences, "" without any.
 func (d *dnat) text(next map[lb.Frontend]*natService) string {
 	e := natEdit{referenced: d.referenced}
 	for _, f := range slices.SortedFunc(maps.Keys(next), lb.Frontend.Compare) {
@@ -37,10 +37,10 @@ type natEdit struct {
 	chains, rules, jumps, deletions bytes.Buffer
 }
 
-// declare makes a chain, or empties it.
+// declare creates a chain, or empties it.
 func (e *natEdit) declare(name string) { fmt.Fprintf(&e.chains, ":%s - [0:0]\n", name) }
 
-// remove empties a chain and deletes it. Until then it is there in any case.
+// remove empties a chain and deletes it. It may be missing.
 func (e *natEdit) remove(name string) {
 	e.declare(name)
 	if !e.referenced[name] {
@@ -48,8 +48,8 @@ func (e *natEdit) remove(name string) {
 	}
 }
 
-// NAT service writes the chains of f that differ, and tells whether VIRTUAL-SERVERS
-// leads to it so far.
+// service writes the chains of f that differ, and reports whether VIRTUAL-SERVERS jumps to it
+// so far.
 func (e *natEdit) service(d *dnat, f lb.Frontend, to *natService) (dispatched bool) {
 	have := map[string][]string{}
 	from, held := d.services[f]

@@ -11,31 +11,30 @@ import (
 	"weir/lb"
 )
 
-// Mode says by what the kernel balances. What weir makes in it, and how a packet
-// fares, is the same in both, but for what Unsupported tells.
+// Mode selects the balancer of the kernel. The kernel objects and the treatment of packets are
+// the same in both, except as Unsupported reports.
 type Mode string
 
 // The modes. The zero Mode is ModeIPVS.
 const (
 	ModeIPVS Mode = "ipvs"
-	// ModeIPTables has DNAT rules for virtual servers: for kernels without IPVS.
+	// ModeIPTables is for kernels without IPVS: virtual servers are DNAT rules.
 	ModeIPTables Mode = "iptables"
 )
 
-// Unsupported tells what of an object ModeIPTables can't do and leaves out, in
-// words for the operator; "" if it does it all. Nothing is refused for that: the
-// Service is better served otherwise than not at all.
+// Unsupported returns the features of an object that ModeIPTables lacks, in words for the
+// operator; "" without any. Nothing is refused for that: a Service is served without the
+// feature.
 //
-// Scheduler rr gives each backend the same chance, wrr one by its weight, both at
-// random instead of in turn; fo is fo. The others look at open connections or at
-// the client's address, which rules can't; they are served as wrr.
+// Scheduler rr gives each backend the same chance, wrr a chance by its weight, both at random
+// instead of in turn; fo is the same. The others depend on open connections or on the client's
+// address, which rules can't; they are served as wrr.
 //
-// Not in words, because they are so for all: affinity lasts from the start of a
-// client's last connection, not from its end; each backend remembers as many
-// clients as xt_recent's parameter ip_list_tot says when the module is loaded (100
-// unless told otherwise), the longest absent is forgotten first; an established
-// connection that others' flush of the rules meets is cut; and the IPVS timeouts
-// have no effect, conntrack's have.
+// Some differences are the same for all objects and not reported. Affinity lasts from the
+// start of a client's last connection, not from its end. Each backend remembers as many
+// clients as xt_recent's parameter ip_list_tot at the load of the module (100 by default); the
+// longest absent is forgotten first. An established connection with a packet during a foreign
+// flush of the rules is cut. The IPVS timeouts have no effect, conntrack's have.
 func Unsupported(o lb.Object) string {
 	switch o := o.(type) {
 	case lb.VirtualServer:
@@ -52,23 +51,22 @@ func Unsupported(o lb.Object) string {
 	return ""
 }
 
-// stage says who gets the packets of Services, as far as the rules decide it. A
-// rule in nat takes a packet before IPVS sees it; what no rule takes comes to
-// INPUT.
+// stage decides between NAT services and IPVS. A rule in nat takes a packet before IPVS;
+// packets without such a rule come to INPUT.
 type stage uint8
 
 const (
-	// byIPVS: INPUT admits them, no rule takes them.
+	// byIPVS: INPUT admits packets of Services, no rule in nat takes them.
 	byIPVS stage = iota
-	// byDNAT: rules take them, and INPUT refuses what they have left. It is the
-	// frontend of a Service without backends.
+	// byDNAT: rules take them, and INPUT refuses the others: packets to the frontend of a Service
+	// without backends.
 	byDNAT
-	// byBoth: rules take them, INPUT admits the rest. In this stage one mode
-	// gets everything into place while the other one still serves.
+	// byBoth: rules take them, INPUT admits the rest. In this stage one mode installs its objects
+	// while the other still serves.
 	byBoth
 )
 
-// Names are what things are called in the kernel, for lb.Query.
+// Names returns the names of kernel objects, for lb.Query.
 func (c Config) Names() lb.Names {
 	n := lb.Names{Prefix: c.Prefix}
 	if c.Mode == ModeIPTables {
@@ -77,8 +75,8 @@ func (c Config) Names() lb.Names {
 	return n
 }
 
-// ruleMode has virtual servers as rules of all families (ModeIPTables), and ends what
-// either mode has left of the other one.
+// ruleMode has virtual servers as rules of all families (ModeIPTables), and removes the
+// objects of the other mode.
 type ruleMode struct {
 	*core
 	faces      faces
@@ -86,7 +84,7 @@ type ruleMode struct {
 	flowReader flowReader
 }
 
-// ahead prepares the rules of a family for what the other mode may have left.
+// prepare prepares the rules of a family for objects of the other mode.
 func (m *ruleMode) prepare(r *rules, own func(context.Context, func() error) error) {
 	r.own = own
 	if r.nat = newDNAT(r, natNames{m.config.Prefix, marking{m.config.Mark}}); m.byRules() {
@@ -94,8 +92,8 @@ func (m *ruleMode) prepare(r *rules, own func(context.Context, func() error) err
 	}
 }
 
-// meet takes in what table nat holds. In ModeIPVS NAT services are leftovers: until
-// ForgetOther they go on serving.
+// readServices reads the NAT services of table nat. In ModeIPVS they are leftovers, which
+// serve until ForgetOther.
 func (r *rules) readServices(c Config, have saved) {
 	if r.nat == nil {
 		return
@@ -111,14 +109,14 @@ func (r *rules) readServices(c Config, have saved) {
 	}
 }
 
-// leftIPVS is what an earlier run in ModeIPVS has left.
+// leftIPVS has the virtual servers of an earlier run in ModeIPVS.
 type leftIPVS struct {
 	searched bool
 	table    *ipvsTable
 	servers  []lb.Frontend
 }
 
-// lookForIPVS finds weir's virtual servers in IPVS: those that the sets record.
+// findIPVS finds weir's virtual servers in IPVS: those that the sets record.
 func (m *ruleMode) findIPVS(ctx context.Context, objects *lb.Table) error {
 	if m.left.searched {
 		return nil
@@ -162,21 +160,20 @@ func recordedServer(f lb.Frontend, objects *lb.Table) bool {
 	return lb.IsAnchor(f)
 }
 
-// ForgetOther takes out of the kernel what an earlier run in the other mode has
-// left there: of each virtual server as soon as may says so, which is when this
-// mode has it in place, or nobody wants it. Until then the other mode's serves too,
-// so that no connection is refused; but what rules take, IPVS never sees, and
-// nobody keeps them up to date any more: may must not wait for ever.
+// ForgetOther removes the objects of an earlier run in the other mode: each virtual server as
+// soon as may returns true, which is when this mode has it in place, or it is unwanted. Until
+// then the other mode serves it too, so that no connection is refused. But IPVS never sees the
+// packets that rules take, and the old virtual servers are not updated any more: may must
+// become true in the end.
 //
-// Connections that IPVS has taken stay with it, and its virtual servers with them:
-// call again until left, the number of virtual servers, is 0; or with cut to end
-// them. UDP flows, and clients inside the cluster that are led by a mark, move at
-// once. Connections that rules have taken need nothing but conntrack, and go on
-// until they end by themselves.
+// Connections of IPVS stay with it, and so do its virtual servers: call again until left, the
+// number of virtual servers, is 0; or with cut to end them. UDP flows, and clients inside the
+// cluster with a mark, move at once. Connections of rules need only conntrack, and continue
+// until they end.
 func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.rules) == 0 { // no family: nothing was left in one
+	if len(k.rules) == 0 { // no family, so no leftovers
 		return 0, nil
 	}
 	if k.byRules() {
@@ -187,7 +184,7 @@ func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cu
 	return left, needPrivilege(err)
 }
 
-// turn brings the rules of a family to another stage.
+// setStage changes the rules of a family to another stage.
 func (m *ruleMode) setStage(ctx context.Context, r *rules, to stage) error {
 	if r.stage == to && r.inPlace {
 		return nil
@@ -212,7 +209,7 @@ func (m *ruleMode) removeNATServices(ctx context.Context, may func(lb.Frontend) 
 	return left, nil
 }
 
-// forgetPortalsOf first has nobody refused: IPVS serves whom no NAT service takes.
+// removeNATServicesOf admits packets first, so that IPVS serves all without a NAT service.
 func (m *ruleMode) removeNATServicesOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
 	if err := m.setStage(ctx, r, byBoth); err != nil {
 		return 0, err
@@ -248,8 +245,8 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 			}
 		}
 	}
-	// The kernel's counters include connections that have ended within two minutes. To tell
-	// them apart would take a read of the whole table, in the caller's loop.
+	// The kernel's counters include connections that have ended within two minutes. To exclude
+	// them would need a read of the whole table, in the caller's loop.
 	conns := map[lb.Frontend]uint32{}
 	for _, f := range m.left.servers {
 		dests, err := m.left.table.dests(ctx, f, false)
@@ -288,8 +285,7 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	return len(stay), errors.Join(failed...)
 }
 
-// place puts the rules of a family into place, and takes away what others
-// have put among those of virtual servers.
+// place installs the rules of a family, and removes orphans among those of virtual servers.
 func (r *rules) place(ctx context.Context) error {
 	if err := r.install(ctx); err != nil || r.nat == nil {
 		return err
@@ -297,7 +293,7 @@ func (r *rules) place(ctx context.Context) error {
 	return r.nat.sweep(ctx)
 }
 
-// clear takes them out, and with them whatever is left of virtual servers.
+// clear removes the rules with all virtual servers.
 func (r *rules) clear(ctx context.Context) error {
 	if r.nat != nil {
 		if err := r.nat.load(ctx); err != nil {
@@ -310,7 +306,7 @@ func (r *rules) clear(ctx context.Context) error {
 	return r.nat.remove(ctx)
 }
 
-// servers are the virtual and real servers that are rules.
+// servers returns the virtual and real servers that are rules.
 func (r *rules) servers() lb.Snapshot {
 	if r.config.Mode != ModeIPTables {
 		return nil
@@ -318,7 +314,7 @@ func (r *rules) servers() lb.Snapshot {
 	return r.nat.objects()
 }
 
-// lostServers are those that others have taken away or altered.
+// lostServers returns the servers that another program has removed or changed.
 func lostServers(before, after lb.Snapshot) (lost []lb.Object) {
 	for id, o := range before {
 		if after[id] != o {
@@ -361,7 +357,7 @@ func (m *ruleMode) applyServers(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// noteFaces takes in which frontends lead to marks.
+// noteFaces records the marks of frontends.
 func (m *ruleMode) noteFaces(ops []lb.Op) {
 	for _, op := range ops {
 		if m.byRules() && op.Verb != lb.Delete {
@@ -370,7 +366,7 @@ func (m *ruleMode) noteFaces(ops []lb.Op) {
 	}
 }
 
-// observeServers gives NAT services, as they were read or written last.
+// observeServers reads NAT services as last read or written.
 func (m *ruleMode) observeServers(only []lb.Frontend, obs *lb.Observation) {
 	for _, f := range only {
 		r := m.rules[lb.FamilyOf(f.Addr)]

@@ -6,19 +6,18 @@ import (
 	"weir/lb"
 )
 
-// Where virtual servers are rules, a packet for a Service takes another way from
-// nat on:
+// Where virtual servers are rules, a packet for a Service takes another path from nat on:
 //
-//	client --> nat PREROUTING --> SERVICES --> VIRTUAL-SERVERS: has a backend's address
-//	       --> filter FORWARD --> FORWARD: our new connections pass
-//	       --> nat POSTROUTING --> POSTROUTING: masquerades what is marked
+//	client --> nat PREROUTING --> SERVICES --> VIRTUAL-SERVERS: set a backend's address
+//	       --> filter FORWARD --> FORWARD: weir's new connections pass
+//	       --> nat POSTROUTING --> POSTROUTING: masquerades marked packets
 //	backend --> filter FORWARD --> FORWARD: replies pass --> client
 //
-// A backend on the box itself is reached by INPUT, with its own address. What comes
-// there with a frontend's address has no backend, and no daemon of the box gets it.
-// The box's own traffic has a backend's address from nat OUTPUT on.
+// A packet to a backend on the box itself passes INPUT with the backend's address. A packet
+// there with a frontend's address has no backend, and no daemon of the box gets it. The box's
+// own traffic has a backend's address from nat OUTPUT on.
 
-// dispatch is the chain of the virtual servers, "" where these are not rules.
+// dispatch returns the chain of the virtual servers, "" if they are not rules.
 func (r renderer) dispatch() string {
 	if r.stage == byIPVS {
 		return ""
@@ -26,13 +25,12 @@ func (r renderer) dispatch() string {
 	return natNames{prefix: r.Prefix}.dispatch()
 }
 
-// admit begins IPVS-FILTER: what becomes of frontends' packets in INPUT. Those of
-// connections that are known are not for us to judge: IPVS may have taken them
-// before, or they are replies to the box.
+// admit returns the first rules of IPVS-FILTER, for packets to frontends in INPUT. Packets of
+// known connections pass: IPVS may have them, or they are replies to the box.
 func (r renderer) admit() []string {
 	ports := r.match(lb.SetIPVSPorts, "dst,dst")
 	ours := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask())
-	if r.stage != byDNAT { // INSIDE-PORTS has changed the port, and nothing else
+	if r.stage != byDNAT { // INSIDE-PORTS has changed the port only
 		return []string{ours, ports + " -j ACCEPT"}
 	}
 	reject := "icmp-port-unreachable"
@@ -47,13 +45,13 @@ func (r renderer) admit() []string {
 	}
 }
 
-// forward are the rules of chain FORWARD: replies of backends, and where virtual
-// servers are rules new connections to them too, whatever the policy of FORWARD
-// is. Foreign flows do not have the mark.
+// forward returns the rules of chain FORWARD: replies of backends pass, and where virtual
+// servers are rules also new connections to backends, with any policy of FORWARD. Foreign
+// flows do not have the mark.
 //
-// What a backend sends that conntrack finds out of order would reach the client
-// with the backend's own address, and be answered with a reset. That is
-// dropped, of backends whose clients keep their address.
+// A backend's packet that conntrack finds out of order would reach the client with the
+// backend's own address, and be answered with a reset. It is dropped, for backends with
+// unmasqueraded clients.
 func (r renderer) forward() []string {
 	known := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", r.mask())
 	if r.stage == byIPVS {
@@ -66,13 +64,14 @@ func (r renderer) forward() []string {
 	}
 }
 
-// early drops what a backend sends in a connection of a box that is gone, before its
-// client has sent anything that this box could take it up by: it would reach the
-// client with the backend's own address, and be answered with a reset that ends the
-// connection. The backend sends it again.
+// early returns the rule that drops packets of a backend in a connection of a failed box,
+// before the client's first packet by which this box could take it over. They would reach the
+// client with the backend's own address, and its reset would end the connection. The backend
+// sends them again.
 //
-// Not where kernels tell each other of connections: then IPVS knows most of them, but
-// only behind this chain, and no match tells here (-m ipvs knows what IPVS has seen).
+// There is no such rule with connection synchronization: then IPVS knows most of these
+// connections, but only behind this chain, and no match can detect that (-m ipvs matches
+// packets after IPVS).
 func (r renderer) early() []string {
 	if !r.SloppyTCP || r.Sync {
 		return nil
@@ -80,8 +79,8 @@ func (r renderer) early() []string {
 	return []string{"-p tcp " + r.match(lb.SetLoopBack, "src,src,src") + " -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}
 }
 
-// explain adds to an error of iptables what is probably the reason: what a NAT service
-// needs of the kernel beside what the static rules do.
+// explain adds the probable reason to an error of iptables: the modules that a NAT service
+// needs beside those of the static rules.
 func (d *dnat) explain(err error, p *natService) error {
 	if d.rules.backend() == NFT || !nameless.MatchString(err.Error()) {
 		return d.rules.explain(err)

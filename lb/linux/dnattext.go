@@ -13,8 +13,8 @@ import (
 	"weir/lb"
 )
 
-// natRule is a rule of table nat of the few shapes that virtual servers are made
-// of. Zero fields are not there. As text it reads as iptables-save gives it back:
+// natRule is a rule of table nat of one of the forms that NAT services have. Zero fields are
+// absent. Its text is that of iptables-save:
 //
 //	-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-...
 //	-p tcp -m mark --mark 0x2d000001/0xffff3fff -j KUBE-SVC-...
@@ -27,11 +27,10 @@ type natRule struct {
 	proto      lb.Protocol
 	port       uint16
 	mark, mask uint32
-	// remembers is the list of clients that the rule asks, or with seconds 0
-	// writes to.
+	// remembers is the list of clients that the rule reads, or with seconds 0 writes.
 	remembers string
 	seconds   uint32
-	// chance is that of a packet to match, of 1<<31; 0 is always.
+	// chance is the probability of a match, of 1<<31; 0 is always.
 	chance  uint32
 	comment string
 	to      netip.AddrPort
@@ -77,8 +76,7 @@ func (r natRule) String() string {
 	return strings.TrimSuffix(b.String(), " ")
 }
 
-// parseNAT reads a rule from iptables-save. What is not of natRule's shapes is
-// somebody else's, or has been altered.
+// parseNAT parses a rule of iptables-save. One of another form is foreign or was changed.
 func parseNAT(spec string) (r natRule, ok bool) {
 	words := splitRule(spec)
 	asks := slices.Contains(words, "--rcheck")
@@ -92,8 +90,8 @@ func parseNAT(spec string) (r natRule, ok bool) {
 	return r, asks == (r.seconds != 0)
 }
 
-// take reads what the first of words begins, and gives the number of words that
-// it has used; 0 if it does not know it.
+// take parses the option at the start of words, and returns the number of words that it has
+// used; 0 for an unknown one.
 func (r *natRule) take(words []string) int {
 	option, arg := words[0], ""
 	if len(words) > 1 {
@@ -121,7 +119,7 @@ func (r *natRule) take(words []string) int {
 	case "--seconds":
 		n, err := strconv.ParseUint(arg, 10, 32)
 		r.seconds, ok = uint32(n), err == nil
-	case "--mask": // of the clients: each alone, as is usual
+	case "--mask": // single clients, the default
 		a, err := netip.ParseAddr(arg)
 		ok = err == nil && a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || arg == fullMask6
 	case "--mode":
@@ -147,15 +145,14 @@ func (r *natRule) take(words []string) int {
 	return 2
 }
 
-// plain tells whether there is nothing in a word that would have to be quoted
-// otherwise than weir does.
+// plain reports whether weir's quotes are enough for a word.
 func plain(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' })
 }
 
 const fullMask6 = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 
-// parseMark reads 0x1/0xff.
+// parseMark parses 0x1/0xff.
 func parseMark(s string) (mark, mask uint32, ok bool) {
 	value, of, found := strings.Cut(s, "/")
 	if !found {
@@ -166,45 +163,44 @@ func parseMark(s string) (mark, mask uint32, ok bool) {
 	return uint32(v), uint32(m), err1 == nil && err2 == nil
 }
 
-// NAT service is a virtual server with its real servers, as chains of table nat.
+// natService is a virtual server with its real servers, as chains of table nat.
 type natService struct {
 	server lb.VirtualServer
 	reals  []lb.RealServer // sorted by address
 }
 
-// portalNames says how the chains of NAT services are called and which marks they are
-// found by.
+// natNames has the names of the chains of NAT services, and their marks.
 type natNames struct {
 	prefix string
 	marks  marking
 }
 
-// dispatch is the chain that leads packets to the NAT services.
+// dispatch returns the chain with the jumps to NAT services.
 func (n natNames) dispatch() string { return n.prefix + "-VIRTUAL-SERVERS" }
 
-// server is the chain of a virtual server: KUBE-SVC- and a hash.
+// server returns the chain of a virtual server: KUBE-SVC- and a hash.
 func (n natNames) server(f lb.Frontend) string {
 	return n.prefix + "-SVC-" + nameHash(frontendText(f))
 }
 
-// real is the chain of a real server: KUBE-SEP- (service endpoint) and a hash. So
-// is the list of clients that have an affinity for it.
+// real returns the chain of a real server: KUBE-SEP- (service endpoint) and a hash. The list
+// of its clients with affinity has the same name.
 func (n natNames) real(f lb.Frontend, a netip.AddrPort) string {
 	return n.prefix + "-SEP-" + nameHash(frontendText(f)+" "+a.String())
 }
 
-// named tells whether a chain is called like one of a NAT service.
+// named reports whether a chain has the name of one of a NAT service.
 func (n natNames) named(chain string) bool {
 	return strings.HasPrefix(chain, n.prefix+"-SVC-") || strings.HasPrefix(chain, n.prefix+"-SEP-")
 }
 
-// nameHash makes the 80 bits of a chain's name that nobody meets by chance.
+// nameHash returns 80 bits of a hash for a chain's name: enough against collisions.
 func nameHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// frontendText is how records name a frontend: "192.0.2.1:80/tcp", "mark:7".
+// frontendText returns the name of a frontend in records: "192.0.2.1:80/tcp", "mark:7".
 func frontendText(f lb.Frontend) string {
 	if f.Mark != 0 {
 		return fmt.Sprintf("mark:%d/%s", f.Mark, lb.FamilyOf(f.Addr))
@@ -225,10 +221,10 @@ func parseFrontendText(s string, family lb.Family) (f lb.Frontend, ok bool) {
 	return f, err1 == nil && err2 == nil && lb.FamilyOf(f.Addr) == family && frontendText(f) == s
 }
 
-// recordWord begins the comments that hold what the rules themselves can't show.
+// recordWord begins the comments with the attributes that rules can't show.
 const recordWord = "weir:"
 
-// way is the rule that leads packets to the NAT service.
+// dispatchRule returns the rule that jumps to a NAT service.
 func (n natNames) dispatchRule(f lb.Frontend) natRule {
 	r := natRule{proto: f.Proto, jump: n.server(f)}
 	if f.Mark != 0 {
@@ -239,10 +235,10 @@ func (n natNames) dispatchRule(f lb.Frontend) natRule {
 	return r
 }
 
-// chains are the rules of a NAT service: first the chain of the virtual server, which
-// begins with its record, then those of real servers that take connections. One
-// that does not is a record alone: what it has lives on in conntrack, and with
-// the chain goes the memory of the clients that had an affinity for it.
+// chains returns the rules of a NAT service: first the chain of the virtual server, which
+// begins with its record, then those of real servers that take connections. One that takes
+// none has only a record: its connections survive in conntrack. The list of its clients with
+// affinity goes with its chain.
 func (n natNames) chains(p natService) []chain {
 	f := p.server.Frontend
 	s := p.server.Scheduler
@@ -265,16 +261,16 @@ func (n natNames) chains(p natService) []chain {
 		out = append(out, chain{name, []string{to.String()}})
 	}
 	record := fmt.Sprintf("%s %s %s %#x %d", recordWord, frontendText(f), s.Name, uint32(s.Flags), p.server.Affinity)
-	if p.server.Port != 0 { // rules need none: they put in port and address
+	if p.server.Port != 0 { // rules need none: they set port and address
 		record += fmt.Sprintf(" %d", p.server.Port)
 	}
 	out[0].rules = slices.Concat([]string{natRule{comment: record}.String()}, ask, pick)
 	return out
 }
 
-// shares are the parts of new connections that each real server gets. Scheduler
-// rr knows no weights but 0, and fo gives all to the first of those with the
-// highest one, as they do in IPVS; all others are spread by weight.
+// shares returns the share of new connections of each real server. Scheduler rr knows no
+// weights but 0, and fo gives all to the first of those with the highest weight, as in IPVS.
+// All others are spread by weight.
 func shares(p natService) []uint32 {
 	out := make([]uint32, len(p.reals))
 	best := -1
@@ -294,8 +290,8 @@ func shares(p natService) []uint32 {
 	return out
 }
 
-// chances are what the rules have to say, one after the other, so that each gets
-// its share: the part of what the rules before have left. The last gets all of it.
+// chances returns the probabilities of consecutive rules that give each real server its share:
+// a part of the connections that the rules before have left. The last gets all of these.
 func chances(shares []uint32) []uint32 {
 	out := make([]uint32, len(shares))
 	left := uint64(0)
@@ -307,8 +303,8 @@ func chances(shares []uint32) []uint32 {
 	return out
 }
 
-// parsePortal reads the chain of a virtual server. exact tells that it is, to the
-// letter, what its records say it should be.
+// parseNATService parses the chain of a virtual server. exact reports that its rules are
+// exactly those of its records.
 func (n natNames) parseNATService(family lb.Family, specs []string) (p natService, exact, ok bool) {
 	var have []string
 	exact = true
@@ -365,7 +361,7 @@ func parseRealRecord(words []string, f lb.Frontend) (rs lb.RealServer, ok bool) 
 	return rs, ok
 }
 
-// add puts a real server in, or gives it its new attributes.
+// add adds a real server, or replaces its attributes.
 func (p *natService) add(rs lb.RealServer) {
 	i, found := p.find(rs.Addr)
 	if found {

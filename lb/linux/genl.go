@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// genlFamily asks the kernel for the message type of a generic netlink family.
-// The error is unix.ENOENT when the kernel has none of that name.
+// genlFamily returns the message type of a generic netlink family. The error is unix.ENOENT if
+// it does not exist.
 func genlFamily(ctx context.Context, c *conn, name string) (uint16, error) {
 	var family uint16
 	put := func(e *encoder) {

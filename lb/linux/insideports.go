@@ -11,18 +11,18 @@ import (
 	"weir/lb"
 )
 
-// insidePorts are the destination ports (lb.VirtualServer.Port) of packets that a mark leads
-// to a virtual server. They are rules of chain INSIDE-PORTS:
+// insidePorts are the destination ports (lb.VirtualServer.Port) of packets to a virtual server
+// by mark. They are rules of chain INSIDE-PORTS:
 //
 //	-p tcp -m mark --mark 0xb4000003/0xffff3fff -j DNAT --to-destination :8080
 //
-// IPVS alters what conntrack knows as the reply (ip_vs_update_conntrack), and nat leads all
-// later packets of such a connection to the real server by that: IPVS sees its first packet
-// and those to the client. So it takes a connection that the client resets for an open one
-// until it times out, and a connection lives on when its real server is taken away.
+// IPVS alters the reply tuple of conntrack (ip_vs_update_conntrack), and nat sends all later
+// packets of such a connection to the real server by that: IPVS sees its first packet and the
+// replies. So a connection that the client resets counts as open until it times out, and a
+// connection survives the deletion of its real server.
 type insidePorts map[lb.Frontend]uint16
 
-// rules are in the form in which iptables-save gives them back.
+// rules returns the rules in the form of iptables-save.
 func (p insidePorts) rules(m marking) (out []string) {
 	for _, f := range slices.SortedFunc(maps.Keys(p), lb.Frontend.Compare) {
 		rule := natNames{marks: m}.dispatchRule(f)
@@ -32,8 +32,8 @@ func (p insidePorts) rules(m marking) (out []string) {
 	return out
 }
 
-// readPorts gives the rules that the kernel has for virtual servers. All others are
-// left out, and so taken away with the next write.
+// readPorts returns the rules of existing virtual servers. All others are left out, and so
+// removed with the next write.
 func (r *rules) readPorts(have saved, servers *lb.Table) insidePorts {
 	out := insidePorts{}
 	for _, spec := range have["nat"].rules[r.config.Prefix+"-INSIDE-PORTS"] {
@@ -48,7 +48,7 @@ func (r *rules) readPorts(have saved, servers *lb.Table) insidePorts {
 	return out
 }
 
-// after gives the word after another one, "" if there is none.
+// after returns the word after another one, "" without one.
 func after(words []string, option string) string {
 	if i := slices.Index(words, option); i >= 0 && i+1 < len(words) {
 		return words[i+1]
@@ -56,7 +56,7 @@ func after(words []string, option string) string {
 	return ""
 }
 
-// show gives virtual servers of a family their ports.
+// show sets the ports of the virtual servers of a family.
 func (p insidePorts) show(family lb.Family, objects *lb.Table) {
 	for f, port := range p {
 		o, _ := objects.Get(lb.VirtualServer{Frontend: f})
@@ -67,8 +67,8 @@ func (p insidePorts) show(family lb.Family, objects *lb.Table) {
 	}
 }
 
-// applyServices carries out ops on virtual servers of IPVS, and on the rules that go with
-// some of them: those of a family with one iptables-restore.
+// applyServices carries out ops on virtual servers of IPVS, and on their rules: with one
+// iptables-restore for each family.
 func (k *Kernel) applyServices(ctx context.Context, ops []lb.Op) []error {
 	errs := k.ipvs.applyServices(ctx, ops)
 	for family, r := range k.rules {

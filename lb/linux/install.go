@@ -9,33 +9,31 @@ import (
 	"weir/lb"
 )
 
-// rules puts the static rules of one family into the kernel by way of
-// iptables-restore, and reads them back with iptables-save.
+// rules installs the static rules of one family with iptables-restore, and reads them back
+// with iptables-save.
 type rules struct {
 	iptables
 	want     []table
-	searched bool // none of the candidates had weir's chains
-	// accepted are weir's tables as this system's iptables-save prints them,
-	// where that is not how they were written.
+	searched bool // no candidate had weir's chains
+	// accepted are weir's tables in the form of this system's iptables-save, if it is another
+	// one.
 	accepted []table
-	// holding tells that the kernel had the rules when they were last read, stamp
-	// what the legacy tables looked like just before, and fresh what was read then,
-	// until rules are written.
+	// inPlace reports that the kernel had the rules at the last read. stamp is the state of the
+	// legacy tables just before, and fresh the result of that read until rules are written.
 	inPlace bool
 	stamp   stamp
 	fresh   saved
-	// NAT services are the virtual servers that are rules; nil where there are none
-	// and shall be none. config and stage say what the rules are.
+	// nat has the virtual servers that are rules; nil if there are none and never will be. config
+	// and stage determine the rules.
 	nat    *dnat
 	config Config
 	stage  stage
-	// ports are those that the kernel had when they were first read, and later what
-	// virtual servers need; nil is not known yet.
+	// ports are those that the kernel had at the first read, later those of the virtual servers;
+	// nil is unknown.
 	ports insidePorts
-	// prior is what an audit has read before it took the lock of the Kernel; nil after it
-	// was used.
+	// prior is the result of an audit's read without the lock; nil after its use.
 	prior *prior
-	// own runs a change that Watch need not look into; nil does nothing but that.
+	// own runs a change that Watch must ignore. nil runs it as any other.
 	own func(ctx context.Context, change func() error) error
 }
 
@@ -43,7 +41,8 @@ func newRules(f lb.Family, run runner, look func(string) bool) *rules {
 	return &rules{iptables: iptables{family: f, run: run, look: look, lockWait: defaultLockWait}}
 }
 
-// prior is what the tables held, as programs printed it after so many restores.
+// prior is the content of the tables, with the programs that printed it and the number of
+// restores before.
 type prior struct {
 	programs programs
 	restores uint64
@@ -51,8 +50,8 @@ type prior struct {
 	have     saved
 }
 
-// ahead returns a function that reads the tables without the lock of the Kernel, which a
-// program would hold for many milliseconds; nil where it is not known yet how to read them.
+// prefetch returns a function that reads the tables without the lock of the Kernel: a program
+// takes many milliseconds. It returns nil while the program is undecided.
 func (r *rules) prefetch(ctx context.Context) func() *prior {
 	if !r.decided || r.unlisted || r.nat != nil {
 		return nil
@@ -64,15 +63,15 @@ func (r *rules) prefetch(ctx context.Context) func() *prior {
 		}
 		text, err := run(ctx, "", p.programs.save)
 		if err != nil {
-			return nil // the reading with the lock has the error
+			return nil // the read with the lock returns the error
 		}
 		p.have = parseSave(text)
 		return &p
 	}
 }
 
-// configure sets what the kernel shall hold. If that is what it should hold
-// before, all that is known of it stays, and Watch goes on watching.
+// configure sets the wanted rules. If they stay the same, the known state stays valid, and
+// Watch continues.
 func (r *rules) configure(c Config) {
 	r.config = c
 	want := renderStage(c, r.family, r.stage, r.ports)
@@ -82,8 +81,8 @@ func (r *rules) configure(c Config) {
 	r.want, r.accepted, r.inPlace = want, nil, false
 }
 
-// save reads the tables. As long as it is not decided which backend works, the
-// one that has weir's chains is it; the first look at all of them is enough.
+// save reads the tables. While the backend is undecided, it selects the one that has weir's
+// chains. All candidates are read once only.
 func (r *rules) save(ctx context.Context) (saved, error) {
 	first, err := r.saveWith(ctx, r.candidates[0])
 	if r.decided || r.searched {
@@ -119,7 +118,7 @@ func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
 	return have, nil
 }
 
-// printed returns what the tables hold, and records their stamp of just before.
+// printed returns the content of the tables, and records their stamp of just before.
 func (r *rules) printed(ctx context.Context, p programs) (saved, error) {
 	before := r.prior
 	r.prior = nil
@@ -137,8 +136,8 @@ func (r *rules) printed(ctx context.Context, p programs) (saved, error) {
 	return parseSave(text), nil
 }
 
-// saveAgain reads the tables, unless they were read already and are still the
-// same: a program takes many milliseconds, and the first start waits for it.
+// saveAgain reads the tables, unless they are unchanged since the last read: a program takes
+// many milliseconds, and the first start waits for it.
 func (r *rules) saveAgain(ctx context.Context) (saved, error) {
 	if r.fresh != nil && r.stamp == readStamp(r.family) {
 		return r.fresh, nil
@@ -148,12 +147,12 @@ func (r *rules) saveAgain(ctx context.Context) (saved, error) {
 
 func (r *rules) decide(i int) {
 	if i > 0 {
-		r.fresh = nil // it is of another backend
+		r.fresh = nil // of another backend
 	}
 	r.candidates, r.decided = r.candidates[i:i+1], true
 }
 
-// present tells whether there are any chains of weir's.
+// present reports whether any of weir's chains exists.
 func (r *rules) present(have saved) bool {
 	for _, t := range r.want {
 		for _, c := range t.chains {
@@ -165,8 +164,8 @@ func (r *rules) present(have saved) bool {
 	return false
 }
 
-// observe tells whether the kernel has exactly the wanted rules. servers are the
-// virtual servers of IPVS.
+// observe reports whether the kernel has exactly the wanted rules. servers are the virtual
+// servers of IPVS.
 func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	have, err := r.save(ctx)
 	if err != nil {
@@ -181,9 +180,8 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	return r.inPlace, nil
 }
 
-// peek reads the tables for another purpose than to compare them. Watch, which
-// asks whether the tables are still those that were compared last, is none the
-// wiser for it.
+// peek reads the tables for another purpose than a comparison. For Watch, which compares with
+// the last stamp, it has no effect.
 func (r *rules) peek(ctx context.Context) (saved, error) {
 	compared := r.stamp
 	have, err := r.save(ctx)
@@ -196,7 +194,7 @@ func (r *rules) peek(ctx context.Context) (saved, error) {
 	return have, nil
 }
 
-// held tells whether these are exactly the wanted rules.
+// match reports whether these are exactly the wanted rules.
 func (r *rules) match(have saved) bool {
 	form := r.want
 	if r.accepted != nil {
@@ -210,9 +208,8 @@ func (r *rules) match(have saved) bool {
 	return true
 }
 
-// install puts the rules into place. While it is not decided which backend works,
-// a backend that can't work on this kernel makes room for the next one; one that
-// fails for another reason may work the next time.
+// install installs the rules. While the backend is undecided, one that can't work on this
+// kernel is replaced by the next. One that fails for another reason may work the next time.
 func (r *rules) install(ctx context.Context) error {
 	r.inPlace = false
 	all, failures := r.candidates, []error(nil)
@@ -247,9 +244,8 @@ func (r *rules) write(ctx context.Context) error {
 	return r.restore(ctx, b.String())
 }
 
-// readBack makes sure that the rules are there. A system whose iptables-save has
-// another form for them is believed, once, so that they are not written again
-// and again.
+// readBack verifies that the rules exist. If this system's iptables-save has another form for
+// them, that form is accepted once, so that they are not written again and again.
 func (r *rules) readBack(ctx context.Context) error {
 	have, err := r.save(ctx)
 	if err != nil {
@@ -273,7 +269,7 @@ func (r *rules) readBack(ctx context.Context) error {
 	return nil
 }
 
-// remove takes the rules out.
+// remove removes the rules.
 func (r *rules) remove(ctx context.Context) error {
 	r.inPlace = false
 	have, err := r.save(ctx)

@@ -14,21 +14,21 @@ import (
 	"weir/lb"
 )
 
-// A set begins with what `ipset create` takes, and grows when that is not enough.
+// The initial size of a set is that of `ipset create`; it grows when necessary.
 const (
 	initialMaxElem  = 65536
 	initialHashSize = 1024
 )
 
-// sets are the ipsets of one prefix. Foreign sets have other names and are
-// never read nor written.
+// sets are the ipsets of one prefix. Sets with other names are foreign: they are never read or
+// written.
 type sets struct {
 	conn   *conn
 	prefix string
 	marks  marking
-	// revisions of the set types that this kernel speaks, by type and family.
+	// revisions are those that this kernel supports, by type and family.
 	revisions map[setInfo]uint8
-	// listing is locked while a set is listed, as the kernel destroys or swaps none
+	// listing is locked while a set is listed, because the kernel must not destroy or swap one
 	// meanwhile. The auditor shares it.
 	listing *sync.Mutex
 }
@@ -54,7 +54,7 @@ func (s *sets) applySets(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// spare is the name under which a set grows before it takes its place.
+// spare returns the name under which a larger set is filled before the swap.
 func (s *sets) spare(f lb.Family) string {
 	if f == lb.IPv6 {
 		return s.prefix + "-6-GROWING"
@@ -80,8 +80,8 @@ func (s *sets) create(ctx context.Context, set lb.IPSet) error {
 	return nil
 }
 
-// wantedSet is what a set of weir's is at first. A set of port numbers is of no
-// family, as ipset(8) makes it, and of a fixed size.
+// wantedSet returns the initial properties of a set. A set of port numbers has no family, as
+// with ipset(8), and a fixed size.
 func wantedSet(set lb.IPSet) setInfo {
 	info := setInfo{typ: set.Set.Type(), marks: set.Set.MarksPackets()}
 	switch {
@@ -105,8 +105,8 @@ func (s *sets) createAs(ctx context.Context, name string, info setInfo) error {
 	return s.conn.exchange(ctx, 1, func(e *encoder, _ int) { putSetCreate(e, name, info, revision) })[0]
 }
 
-// revision asks for the newest form of a set type that the kernel speaks; it
-// loads the module for the answer.
+// revision returns the newest revision of a set type that the kernel supports. The request
+// loads its module.
 func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
 	key := setInfo{typ: info.typ, family: info.family}
 	if r, ok := s.revisions[key]; ok {
@@ -123,7 +123,7 @@ func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
 	case errors.Is(err, unix.Errno(nl.IPSET_ERR_FIND_TYPE)):
 		return 0, missingModule("ip_set_"+strings.NewReplacer(":", "_", ",", "").Replace(info.typ), err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EPROTONOSUPPORT):
-		// nfnetlink knows no ipset at all.
+		// nfnetlink does not know ipset
 		return 0, missingModule("ip_set", err)
 	case err != nil:
 		return 0, err
@@ -132,7 +132,7 @@ func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
 	return revision, nil
 }
 
-// exists tells whether there is a set of that name, of whatever kind.
+// exists reports whether a set of that name exists, of any type.
 func (s *sets) exists(ctx context.Context, name string) (bool, error) {
 	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_HEADER, 0, name) }
 	err := s.conn.query(ctx, put, func() {}, func(message) {})
@@ -142,7 +142,7 @@ func (s *sets) exists(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// head reads what a set is, without its members.
+// head returns the properties of a set, without its members.
 func (s *sets) head(ctx context.Context, name string, set lb.IPSet) (info setInfo, err error) {
 	put := func(e *encoder) {
 		putSetCommand(e, nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, name)
@@ -241,9 +241,9 @@ func (s *sets) remove(ctx context.Context, set lb.IPSet, members []lb.Member) []
 	return errs
 }
 
-// send adds or removes members in as few messages as hold them, and gives each
-// one's error. The kernel stops at the first member that it refuses, and names
-// it: the rest goes out again.
+// send adds or removes members in as few messages as possible, and returns their errors. The
+// kernel stops at the first member that it refuses, and reports its line: the rest is sent
+// again.
 func (s *sets) send(ctx context.Context, cmd uint16, name string, members []lb.Member) []error {
 	errs := make([]error, len(members))
 	for at := 0; at < len(members); {
@@ -267,8 +267,8 @@ func (s *sets) send(ctx context.Context, cmd uint16, name string, members []lb.M
 		errs[at+index] = err
 		at += index + 1
 		if errors.Is(err, errSetFull) {
-			// So would every other one be; those that are in already are tried
-			// again after the set has grown, which is no harm.
+			// All others would fail as well. Members that exist already are repeated after the set has
+			// grown, which is harmless.
 			fill(errs[at:], err)
 			return errs
 		}
@@ -276,9 +276,8 @@ func (s *sets) send(ctx context.Context, cmd uint16, name string, members []lb.M
 	return errs
 }
 
-// grow makes room in a set for more members: a bigger one is made and filled
-// under another name, and takes the set's place in one step. The rules that refer
-// to the set notice nothing.
+// grow makes room in a set for more members: it fills a larger set under another name, and
+// swaps the two in one step. Rules that match the set are not affected.
 func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
@@ -290,7 +289,7 @@ func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
 	for int(info.maxElem) < 2*(len(members)+more) {
 		info.maxElem *= 2
 	}
-	if err := s.destroy(ctx, spare); err != nil { // of a weir that was killed here
+	if err := s.destroy(ctx, spare); err != nil { // of a process that was killed here
 		return err
 	}
 	if err := s.createAs(ctx, spare, info); err != nil {
@@ -303,14 +302,14 @@ func (s *sets) grow(ctx context.Context, set lb.IPSet, more int) error {
 	return errors.Join(err, s.destroy(ctx, spare))
 }
 
-// list reads a set with its members, marks as the kernel has them. The error wraps unix.ENOENT if there is
-// none of that name.
+// list returns a set with its members. Their marks are those of the kernel. The error wraps
+// unix.ENOENT if no such set exists.
 func (s *sets) list(ctx context.Context, set lb.IPSet) (info setInfo, members []lb.Member, err error) {
 	info, err = s.read(ctx, set, func() { members = members[:0] }, func(m lb.Member) { members = append(members, m) })
 	return info, members, err
 }
 
-// read is list for those who need not keep the members: it calls each for every one of them, and again before it starts
+// read is list without the slice: it calls each for every member, and again before it starts
 // over.
 func (s *sets) read(ctx context.Context, set lb.IPSet, again func(), each func(lb.Member)) (info setInfo, err error) {
 	name := set.Set.Name(s.prefix, set.Family)
@@ -323,8 +322,8 @@ func (s *sets) read(ctx context.Context, set lb.IPSet, again func(), each func(l
 	return info, err
 }
 
-// observe reads the sets of a family with their members into obs. A set of
-// another type under one of weir's names is not weir's: creating it will say so.
+// observe reads the sets of a family with their members into obs. A set of another type with
+// one of weir's names is left out: its creation will return an error.
 func (s *sets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
 	for _, set := range lb.Sets() {
 		id := lb.IPSet{Set: set, Family: f}

@@ -11,12 +11,10 @@ import (
 	"weir/lb"
 )
 
-// The members of one message end with so many bytes: the attribute that holds
-// them has 16 bits for its length.
+// memberBytes limits the members of one message: the length of their attribute has 16 bits.
 const memberBytes = 24 << 10
 
-// From include/uapi/linux/netfilter/ipset/ip_set.h: to list a set without its
-// members.
+// From include/uapi/linux/netfilter/ipset/ip_set.h: list a set without its members.
 const listHeader = 1 << 2
 
 // bitmapPort is the type of sets of port numbers.
@@ -44,7 +42,7 @@ var ipsetErrors = map[syscall.Errno]string{
 	errSetFull + 4:               "the range is too large",
 }
 
-// setInfo is what a set is, without its members.
+// setInfo has the properties of a set.
 type setInfo struct {
 	typ      string
 	family   uint8
@@ -54,10 +52,10 @@ type setInfo struct {
 	marks    bool   // its members may mark packets (skbinfo)
 }
 
-// bitmap tells that the set holds port numbers.
+// bitmap reports whether the members are port numbers.
 func (i setInfo) bitmap() bool { return i.typ == bitmapPort }
 
-// sameKind tells whether one set can take the other's place, whatever its size.
+// sameKind reports whether one set can replace the other, whatever its size.
 func (i setInfo) sameKind(other setInfo) bool {
 	return i.typ == other.typ && i.family == other.family && i.lastPort == other.lastPort && i.marks == other.marks
 }
@@ -104,9 +102,10 @@ func putSetCreate(e *encoder, name string, info setInfo, revision uint8) {
 	e.end(at)
 }
 
-// putMembers encodes one message that adds or removes members, as many as fit,
-// and returns their number. Each has its line, from 1, by which the kernel names the one
-// that it refuses: it never reports line 0 (call_ad in net/netfilter/ipset/ip_set_core.c). What is there already, or gone, is no error without NLM_F_EXCL.
+// putMembers encodes one message that adds or removes members, as many as fit, and returns
+// their number. Lines are numbered from 1, because the kernel reports the line of a refused
+// member only if it is not 0 (call_ad in net/netfilter/ipset/ip_set_core.c). Without
+// NLM_F_EXCL it is no error if a member exists already, or is gone.
 func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	putSetCommand(e, cmd, 0, name)
 	e.u32(nl.IPSET_ATTR_LINENO, 0)
@@ -123,7 +122,7 @@ func putMembers(e *encoder, cmd uint16, name string, members []lb.Member) int {
 	return n
 }
 
-// putMember encodes a member, whose Mark is a firewall mark here.
+// putMember encodes a member. Its Mark is a firewall mark here.
 func putMember(e *encoder, m lb.Member) {
 	if m.Set.Type() == bitmapPort {
 		e.be16(nl.IPSET_ATTR_PORT|unix.NLA_F_NET_BYTEORDER, m.Port)
@@ -160,9 +159,8 @@ func putSetAddr(e *encoder, typ uint16, a netip.Addr) {
 	e.end(at)
 }
 
-// refusedMember reads from the echo of a refused message the index of the member: the
-// kernel writes its line where the message had zero. ok is false when
-// the whole message was refused.
+// refusedMember returns the index of the refused member. In the echo of the message the kernel
+// writes its line where the message had zero. ok is false if the whole message was refused.
 func refusedMember(r *refusal) (index int, ok bool) {
 	const headers = unix.NLMSG_HDRLEN + 4
 	if len(r.echo) < headers {
@@ -175,8 +173,8 @@ func refusedMember(r *refusal) (index int, ok bool) {
 	return int(getU32(v)) - 1, true
 }
 
-// parseSet reads one message of a list of sets: the attributes of the set, which
-// only the first message about it has (typ is empty otherwise), and members.
+// parseSet decodes one message of a list of sets: the properties of the set, which only the
+// first message about it has (typ is empty otherwise), and members.
 func parseSet(body []byte, set lb.IPSet, each func(lb.Member)) (info setInfo) {
 	if len(body) < 4 {
 		return info
@@ -203,8 +201,7 @@ func parseSet(body []byte, set lb.IPSet, each func(lb.Member)) (info setInfo) {
 	return info
 }
 
-// parseMember reads a member as the type of the set has it. ok is false for what
-// such a set can't hold.
+// parseMember decodes a member of a set. ok is false if its type can't have such a member.
 func parseMember(b []byte, set lb.IPSet) (m lb.Member, ok bool) {
 	var ip, ip2 netip.Addr
 	var bits, bits2 = -1, -1
@@ -244,7 +241,7 @@ func parseMember(b []byte, set lb.IPSet) (m lb.Member, ok bool) {
 	return m, ip.IsValid() && m.Net.IsValid()
 }
 
-// unspecified is what a member has for an address where the set has none.
+// unspecified returns the address of a member without one.
 func unspecified(f lb.Family) netip.Addr {
 	if f == lb.IPv6 {
 		return netip.IPv6Unspecified()
@@ -252,8 +249,8 @@ func unspecified(f lb.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// markOf reads a mark and its mask; no mark if only a part of the packet's would
-// be replaced, which weir never asks for.
+// markOf decodes a mark with its mask. It returns 0 if the mask is partial, which weir never
+// writes.
 func markOf(v []byte) uint32 {
 	both := getBE64(v)
 	if uint32(both) != math.MaxUint32 {
@@ -262,7 +259,7 @@ func markOf(v []byte) uint32 {
 	return uint32(both >> 32)
 }
 
-// prefix is a network, or the single address when there is no length.
+// prefix returns a network, or the single address without a length.
 func prefix(a netip.Addr, bits int) netip.Prefix {
 	if bits < 0 {
 		bits = a.BitLen()

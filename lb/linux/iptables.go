@@ -16,13 +16,13 @@ import (
 	"weir/lb"
 )
 
-// Backend says by which of its two implementations iptables works.
+// Backend is one of the two implementations of iptables.
 type Backend string
 
 // The backends.
 const (
-	// AutoBackend takes the one that the system's iptables-restore is, or the
-	// other if that one does not work on this kernel.
+	// AutoBackend selects the one of the system's iptables-restore, or the other if that one does
+	// not work on this kernel.
 	AutoBackend Backend = "auto"
 	Legacy      Backend = "legacy"
 	NFT         Backend = "nft"
@@ -31,28 +31,26 @@ const (
 const (
 	defaultLockWait = 5 * time.Second
 	execTimeout     = 30 * time.Second
-	// What iptables-restore has to read takes longer the more it is: thousands of
-	// virtual servers as rules are megabytes.
+	// The time of iptables-restore grows with its input: thousands of virtual servers as rules
+	// are megabytes.
 	execPerByte = 20 * time.Microsecond
 )
 
-// runner runs a program with an input and gives what it printed. Its error holds
-// the program's last words.
+// runner runs a program with an input and returns its output. The error has its last words.
 type runner func(ctx context.Context, stdin string, name string, args ...string) (stdout string, err error)
 
-// iptables are the programs that read and write the rules of one family.
+// iptables has the programs that read and write the rules of one family.
 type iptables struct {
 	family lb.Family
 	run    runner
-	look   func(program string) bool // whether the system has it
-	// lockWait is how long iptables-restore waits for other programs, in whole seconds.
+	look   func(program string) bool // reports whether the system has it
+	// lockWait is the time for which iptables-restore waits for other programs, in whole seconds.
 	lockWait time.Duration
-	// candidates are the programs that may work; the first is in use for good
-	// once decided is set.
+	// candidates are the programs that may work. After decided only the first is in use.
 	candidates []programs
 	decided    bool
-	unlisted   bool   // iptables-save must be told which tables to print
-	restores   uint64 // counts what was written
+	unlisted   bool   // iptables-save needs the names of the tables
+	restores   uint64 // the number of writes
 }
 
 // programs are one backend's programs for one family.
@@ -61,7 +59,7 @@ type programs struct {
 	restore, save string
 }
 
-// find chooses the programs for a backend that the system has.
+// find selects the installed programs of a backend.
 func (t *iptables) find(ctx context.Context, want Backend) error {
 	prefix := "iptables"
 	if t.family == lb.IPv6 {
@@ -103,16 +101,16 @@ func (t *iptables) find(ctx context.Context, want Backend) error {
 	return nil
 }
 
-// backend is the one in use, or that will be tried first.
+// backend returns the one in use, or the first candidate.
 func (t *iptables) backend() Backend { return t.candidates[0].backend }
 
-// unlisted is what the legacy iptables-save says where it may read the tables, but not
-// which there are: /proc/net/ip_tables_names and ip6_tables_names are root's (xt_proto_init
-// in net/netfilter/x_tables.c), whatever CAP_NET_ADMIN allows.
+// unlisted is the error of the legacy iptables-save if it may read the tables, but not their
+// names: /proc/net/ip_tables_names and ip6_tables_names need root (xt_proto_init in
+// net/netfilter/x_tables.c), CAP_NET_ADMIN is not enough.
 const unlisted = "Failed to list table names"
 
-// print has a program print the tables: all, or, for who is not root, those that
-// may have rules of weir's.
+// print returns the tables as printed by a program: all of them, or without root those that
+// may have rules of weir.
 func (t *iptables) print(ctx context.Context, p programs) (string, error) {
 	if !t.unlisted {
 		text, err := t.run(ctx, "", p.save)
@@ -127,7 +125,7 @@ func (t *iptables) print(ctx context.Context, p programs) (string, error) {
 		switch {
 		case err == nil:
 			all.WriteString(text)
-		case !unusable(err): // a table that the kernel lacks has no rules
+		case !unusable(err): // a missing table has no rules
 			return "", err
 		}
 	}
@@ -140,15 +138,14 @@ func (t *iptables) restore(ctx context.Context, text string) error {
 	return err
 }
 
-// How iptables says that the kernel lacks what a backend is made of, and how it
-// says that it was not let do its work, whatever else it says.
+// lacking matches errors of iptables about a missing backend or table, hindered those about
+// locks and permissions, which come first.
 var (
 	lacking  = regexp.MustCompile(`(?i)not supported|table( \S+)? does not exist|initialize|no such file or directory|generation id: Invalid argument`)
 	hindered = regexp.MustCompile(`(?i)xtables lock|lock file|permission denied|not permitted|signal: |temporarily unavailable`)
 )
 
-// unusable tells whether an error means that a backend can't work on this kernel,
-// now or later.
+// unusable reports whether a backend can't work on this kernel, now or later.
 func unusable(err error) bool {
 	text := err.Error()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || hindered.MatchString(text) {
@@ -157,11 +154,11 @@ func unusable(err error) bool {
 	return lacking.MatchString(text)
 }
 
-// nameless is how the legacy iptables-restore says that the kernel refused a table,
-// without the reason; all others name what is wrong.
+// nameless matches errors of the legacy iptables-restore that have no reason. All others name
+// the fault.
 var nameless = regexp.MustCompile(`line \d+ failed|No chain/target/match by that name`)
 
-// explain adds to an error of iptables what is probably the reason.
+// explain adds the probable reason to an error of iptables.
 func (t *iptables) explain(err error, more ...xtNeed) error {
 	text := err.Error()
 	switch {
@@ -202,13 +199,13 @@ func execRunner(count *atomic.Uint64) runner {
 	}
 }
 
-// hasProgram tells whether a program can be run.
+// hasProgram reports whether a program is installed.
 func hasProgram(name string) bool {
 	_, err := exec.LookPath(name)
 	return err == nil
 }
 
-// lastWords makes one short line of what a program said on stderr.
+// lastWords returns the output on stderr as one short line.
 func lastWords(stderr string) string {
 	s := strings.Join(strings.Fields(stderr), " ")
 	if len(s) > 500 {

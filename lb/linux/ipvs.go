@@ -13,14 +13,14 @@ import (
 	"weir/lb"
 )
 
-// ipvsTable is IPVS through generic netlink. Not by library moby/ipvs: it sends one
-// command at a time, waits for a lost reply forever, and cuts weights off at 16 bits; for
-// thousands of services it takes four times as long.
+// ipvsTable is IPVS via generic netlink. Library moby/ipvs is no alternative: it sends one
+// command at a time, waits for a lost reply forever, truncates weights to 16 bits, and takes
+// four times as long for thousands of services.
 type ipvsTable struct {
 	conn *conn
 	ipvsMessages
-	// limited are the frontends with connection limits, or that had some: /proc/net/ip_vs
-	// does not show those.
+	// limited are the frontends with connection limits, and those that had some: /proc/net/ip_vs
+	// does not show limits.
 	limited map[lb.Frontend]bool
 	// shallow is the number of observations until the next deep one.
 	shallow int
@@ -44,16 +44,16 @@ func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTabl
 	return newTable(c, family, marks), nil
 }
 
-// newTable returns a table that nothing was read from yet.
+// newTable returns a table without any state.
 func newTable(c *conn, family uint16, marks marking) *ipvsTable {
 	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}, orders: newOrders()}
 }
 
-// applyServices carries out ops on virtual servers. The first of each scheduler goes ahead:
-// if the kernel lacks a scheduler it runs modprobe for each request, which takes milliseconds.
+// applyServices carries out ops on virtual servers. The first op of each scheduler goes ahead:
+// for a missing scheduler the kernel runs modprobe at each request, which takes milliseconds.
 func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
-	lacking := map[string]error{} // by scheduler, nil is there
+	lacking := map[string]error{} // by scheduler; nil if it exists
 	var ahead, rest []int
 	for i, op := range ops {
 		name := op.Object.(lb.VirtualServer).Scheduler.Name
@@ -80,7 +80,7 @@ func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// sendServices carries out those of ops that at names, and puts their errors into errs.
+// sendServices carries out the ops at the given positions, and stores their errors in errs.
 func (t *ipvsTable) sendServices(ctx context.Context, ops []lb.Op, at []int, errs []error) {
 	send := make([]lb.Op, len(at))
 	for i, at := range at {
@@ -154,9 +154,8 @@ func unsupportedForward(rs lb.RealServer) error {
 
 type ipvsVerbs struct{ create, set, remove byte }
 
-// upsert sends one message per op, and a second one where the kernel says that
-// an object to be added is there already (it then gets its attributes) or that
-// one to be changed is not.
+// upsert sends one message for each op. It sends a second one if an object to be added exists
+// already, which then gets its attributes, or if one to be changed is missing.
 func (t *ipvsTable) upsert(ctx context.Context, ops []lb.Op, verbs ipvsVerbs, put func(*encoder, byte, lb.Object)) []error {
 	commands := [...]byte{lb.Add: verbs.create, lb.Change: verbs.set, lb.Delete: verbs.remove}
 	errs := t.conn.exchange(ctx, len(ops), func(e *encoder, i int) {
@@ -183,11 +182,11 @@ func (t *ipvsTable) upsert(ctx context.Context, ops []lb.Op, verbs ipvsVerbs, pu
 	return errs
 }
 
-// missing tells that the kernel has no such virtual server (ESRCH) or real
-// server (ENOENT).
+// missing reports whether the kernel has no such virtual server (ESRCH) or real server
+// (ENOENT).
 func missing(err error) bool { return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) }
 
-// explainService says what the errors of ip_vs_add_service mean.
+// explainService adds the meaning to errors of ip_vs_add_service.
 func explainService(err error, vs lb.VirtualServer) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -223,9 +222,9 @@ func (t *ipvsTable) observe(ctx context.Context, obs *lb.Observation) error {
 	return t.observeSync(ctx, obs)
 }
 
-// servicesAnew is for a kernel that does not know IPVS by its number any more: somebody
-// has unloaded the module. Loaded again it has another number, and holds nothing. The
-// error wraps ErrNoIPVS if it can't be.
+// reloadServices lists the virtual servers after ENOENT: another program has unloaded module
+// ip_vs. Loaded again, it is empty and has another number in generic netlink. The error wraps
+// ErrNoIPVS if it can't be loaded.
 func (t *ipvsTable) reloadServices(ctx context.Context) ([]server, error) {
 	family, err := probeIPVS(ctx, t.conn)
 	if err != nil {
@@ -235,7 +234,7 @@ func (t *ipvsTable) reloadServices(ctx context.Context) ([]server, error) {
 	return t.services(ctx, false)
 }
 
-// observeDeep asks for the real servers of each virtual server.
+// observeDeep requests the real servers of each virtual server.
 func (t *ipvsTable) observeDeep(ctx context.Context, servers []server, obs *lb.Observation) error {
 	for _, s := range servers {
 		if err := t.observeDests(ctx, s.Frontend, obs); err != nil {
@@ -245,8 +244,8 @@ func (t *ipvsTable) observeDeep(ctx context.Context, servers []server, obs *lb.O
 	return nil
 }
 
-// observeShallow reads /proc/net/ip_vs, which takes a tenth of the time but does
-// not show limits; where there are some it asks for them.
+// observeShallow reads /proc/net/ip_vs, and requests the real servers of virtual servers with
+// connection limits.
 func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *lb.Observation) error {
 	f, err := os.Open(procNet + "ip_vs")
 	if err != nil {
@@ -312,7 +311,7 @@ func (t *ipvsTable) observeDest(obs *lb.Observation, d dest) {
 	t.orders.append(d.RealServer)
 }
 
-// services lists all virtual servers.
+// services returns all virtual servers.
 func (t *ipvsTable) services(ctx context.Context, withStats bool) ([]server, error) {
 	var out []server
 	err := t.conn.query(ctx, t.dump, func() { out = out[:0] }, func(m message) {
@@ -335,12 +334,12 @@ func (t *ipvsTable) one(ctx context.Context, fe lb.Frontend) (s server, ok bool,
 	return s, ok, err
 }
 
-// dests lists the real servers of a virtual server; none if there is none.
+// dests returns the real servers of a virtual server; none if it does not exist.
 func (t *ipvsTable) dests(ctx context.Context, fe lb.Frontend, withStats bool) ([]dest, error) {
 	return t.appendDests(ctx, nil, fe, withStats)
 }
 
-// appendDests appends them to an empty slice.
+// appendDests appends the real servers to an empty slice.
 func (t *ipvsTable) appendDests(ctx context.Context, out []dest, fe lb.Frontend, withStats bool) ([]dest, error) {
 	put := func(e *encoder) { t.named(e, ipvsGetDest, unix.NLM_F_DUMP, fe) }
 	err := t.conn.query(ctx, put, func() { out = out[:0] }, func(m message) {
@@ -351,7 +350,7 @@ func (t *ipvsTable) appendDests(ctx context.Context, out []dest, fe lb.Frontend,
 	return out, err
 }
 
-// timeouts reads how long IPVS keeps idle connections.
+// timeouts reads the timeouts of idle connections.
 func (t *ipvsTable) timeouts(ctx context.Context) (out Timeouts, err error) {
 	put := func(e *encoder) { t.begin(e, ipvsGetConfig, 0) }
 	err = t.conn.query(ctx, put, func() {}, func(m message) { out = parseTimeouts(m.body) })

@@ -53,11 +53,11 @@ const (
 	destStats64  = 12
 
 	flagPersistent = 0x1
-	flagHashed     = 0x2 // the kernel's own mark for a service in its table
+	flagHashed     = 0x2 // set by the kernel for a service in its table
 )
 
-// ipvsMessages encodes what is asked of IPVS and reads what it answers. family is
-// its number in generic netlink.
+// ipvsMessages encodes requests to IPVS and decodes its replies. family is its number in
+// generic netlink.
 type ipvsMessages struct {
 	family uint16
 	marks  marking
@@ -68,7 +68,7 @@ func (f ipvsMessages) begin(e *encoder, cmd byte, flags uint16) {
 	e.raw(cmd, 1, 0, 0)
 }
 
-// service puts a command about a virtual server with all its attributes.
+// service encodes a command on a virtual server with all its attributes.
 func (f ipvsMessages) service(e *encoder, cmd byte, vs lb.VirtualServer) {
 	f.begin(e, cmd, 0)
 	at := e.nest(ipvsAttrService)
@@ -84,7 +84,7 @@ func (f ipvsMessages) service(e *encoder, cmd byte, vs lb.VirtualServer) {
 	e.end(at)
 }
 
-// named puts a command about a virtual server that is only named.
+// named encodes a command on a virtual server without its attributes.
 func (f ipvsMessages) named(e *encoder, cmd byte, flags uint16, fe lb.Frontend) {
 	f.begin(e, cmd, flags)
 	at := e.nest(ipvsAttrService)
@@ -92,14 +92,13 @@ func (f ipvsMessages) named(e *encoder, cmd byte, flags uint16, fe lb.Frontend) 
 	e.end(at)
 }
 
-// dest puts a command about a real server. Its family is its virtual server's,
-// which is what the kernel takes when there is no such attribute.
+// dest encodes a command on a real server.
 func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 	f.named(e, cmd, 0, rs.Frontend)
 	at := e.nest(ipvsAttrDest)
 	e.addr(destAddr, rs.Addr.Addr())
 	e.be16(destPort, rs.Addr.Port())
-	// Without it the kernel takes the first bytes of an address of the other family.
+	// Without it the kernel reads the address as one of the virtual server's family.
 	e.u16(destFamily, addressFamily(rs.Addr.Addr()))
 	if cmd != ipvsDelDest {
 		e.u32(destForward, forwardFlags[rs.Forward])
@@ -110,10 +109,10 @@ func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 	e.end(at)
 }
 
-// dump asks for all virtual servers.
+// dump encodes a request for all virtual servers.
 func (f ipvsMessages) dump(e *encoder) { f.begin(e, ipvsGetService, unix.NLM_F_DUMP) }
 
-// tuple puts what names a virtual server: its address, or its mark.
+// tuple encodes the identity of a virtual server: its address, or its mark.
 func (f ipvsMessages) tuple(e *encoder, fe lb.Frontend) {
 	e.u16(svcFamily, addressFamily(fe.Addr))
 	if fe.Mark != 0 {
@@ -141,15 +140,14 @@ func netmask(a netip.Addr, mask uint32) uint32 {
 	return 128 - mask
 }
 
-// server is a virtual server as the kernel gives it.
+// server is a virtual server with its counters.
 type server struct {
 	lb.VirtualServer
 	stats Stats
 }
 
-// parseService reads the answer to ipvsGetService. ok is false for what is
-// malformed, and for a firewall mark that is none of weir's: such a foreign
-// server has no Frontend, and no conflict.
+// parseService decodes the reply to ipvsGetService. ok is false for malformed ones, and for
+// foreign firewall marks: such a server has no Frontend and no conflict.
 func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bool) {
 	if len(body) < unix.GENL_HDRLEN {
 		return s, false
@@ -190,8 +188,8 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 	if !s.Frontend.Addr.IsValid() {
 		return s, false
 	}
-	// Flags that weir never sets stay visible, so that its own virtual server
-	// with a foreign edit differs from what is wanted.
+	// Unknown flags stay visible, so that a foreign change of weir's virtual server is a
+	// difference.
 	s.Scheduler.Flags = lb.SchedulerFlag(flags &^ (flagPersistent | flagHashed))
 	if flags&flagPersistent == 0 {
 		s.Affinity = 0
@@ -201,7 +199,7 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 	return s, true
 }
 
-// marked is the Frontend of a firewall mark, the zero one if it is not weir's.
+// marked returns the Frontend of a firewall mark, the zero one for foreign marks.
 func (f ipvsMessages) marked(family uint16, mark uint32) lb.Frontend {
 	n := f.marks.number(mark)
 	switch {
@@ -213,8 +211,8 @@ func (f ipvsMessages) marked(family uint16, mark uint32) lb.Frontend {
 	return lb.Frontend{}
 }
 
-// schedulerName gives the one copy of a known name: there are thousands of
-// services and a dozen names.
+// schedulerName returns the shared copy of a known name: there are thousands of services and a
+// dozen names.
 func schedulerName(v []byte) string {
 	for name := range lb.Schedulers {
 		if len(v) == len(name)+1 && string(v[:len(name)]) == name {
@@ -224,14 +222,14 @@ func schedulerName(v []byte) string {
 	return getString(v)
 }
 
-// dest is a real server as the kernel gives it.
+// dest is a real server with its connections and counters.
 type dest struct {
 	lb.RealServer
 	conns lb.Conns
 	stats Stats
 }
 
-// parseDest reads the answer to ipvsGetDest for a frontend.
+// parseDest decodes the reply to ipvsGetDest for a frontend.
 func parseDest(body []byte, fe lb.Frontend, withStats bool) (d dest, ok bool) {
 	if len(body) < unix.GENL_HDRLEN {
 		return d, false
@@ -287,13 +285,12 @@ func forwarding(flags uint32) lb.Forwarding {
 	return lb.LocalNode
 }
 
-// Stats is the traffic of a virtual server or a real server since it was made.
+// Stats is the traffic of a virtual server or a real server since its creation.
 type Stats struct {
 	Conns, PacketsIn, PacketsOut, BytesIn, BytesOut uint64
 }
 
-// parseStats reads IPVS_SVC_ATTR_STATS64: five counters, numbered from 1, then
-// rates.
+// parseStats decodes IPVS_SVC_ATTR_STATS64: five counters, numbered from 1, then rates.
 func parseStats(b []byte) (s Stats) {
 	counters := [...]*uint64{nil, &s.Conns, &s.PacketsIn, &s.PacketsOut, &s.BytesIn, &s.BytesOut}
 	for typ, v := range attributes(b) {
@@ -304,8 +301,8 @@ func parseStats(b []byte) (s Stats) {
 	return s
 }
 
-// Timeouts are how long IPVS keeps idle connections, in seconds. For setting
-// them, zero leaves one as it is.
+// Timeouts are the timeouts of idle connections in IPVS, in seconds. SetTimeouts ignores a
+// zero.
 type Timeouts struct {
 	TCP, TCPFin, UDP uint32
 }

@@ -1,27 +1,30 @@
 // Package linux implements lb.Kernel with IPVS, ipset, iptables, a dummy device with
-// addresses, local routes, conntrack and sysctls, and is the only code of weir that touches
-// the kernel. It never decides anything. On a kernel without IPVS the same virtual servers
-// are rules of iptables (Mode).
+// addresses, local routes, conntrack and sysctls, and is the only code of weir that changes
+// the kernel. It never decides: package lb selects the objects, their order and their owner.
+// Without IPVS the virtual servers are rules of iptables (Mode). It imports lb and nothing
+// else of weir.
 //
-// What should be in the kernel, in which order it gets there
-// and whose an object is, is lb's; this package carries out ops, reads the kernel
-// back, and tells what others changed. It imports lb and nothing else of weir.
+// Everything but the rules goes over netlink, in batches: as many messages as fit into one
+// system call, of which only the last requests an acknowledgement. The kernel reports failed
+// messages in any case, so each object has its own error. Programs run for the rules only:
+// iptables-save and iptables-restore, never one for each service.
 //
-// All but the static rules goes over netlink, in batches: as many messages as fit
-// in one system call, of which only the last asks for an acknowledgement. The
-// kernel reports the failing ones anyway, so that each object has its own error.
-// Programs are run for the rules alone: iptables-save and iptables-restore, never
-// one for a service; where virtual servers are rules, one iptables-restore for all
-// that change at once.
+// Files:
 //
-// The chapters: kernel.go (the whole), audit.go (reading all of it), message.go, netlink.go and socket.go
-// (netlink), ipvs.go, order.go (that of mh's backends), syncdaemon.go, ipset.go, address.go, conntrack.go, sysctl.go, rules.go
-// (which rules), install.go (how they get there) and iptables.go (the programs), watch.go (what others do),
-// kubeproxy.go (whether another one is at work), traffic.go (counters and
-// connections), probe.go (what is missing, and the fix), look.go (for weir doctor). And for virtual servers as
-// rules: dnatmode.go (the mode, its limits, and the change from one to the other),
-// dnat.go and dnatedit.go (how the rules get there), dnattext.go and dnatrules.go (which rules),
-// dnatconns.go (connections), nftgen.go (who has changed nf_tables).
+//   - the whole: kernel.go (Kernel), audit.go (Observe), watch.go and watchservers.go
+//     (foreign changes), ledger.go (objects on links), counters.go
+//   - netlink: message.go, netlink.go, socket.go, genl.go
+//   - IPVS: ipvs.go, ipvsmsg.go, procfs.go, order.go (backends of scheduler mh),
+//     syncdaemon.go, traffic.go and count.go (counters and connections)
+//   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go,
+//     sysctl.go, marking.go (firewall marks)
+//   - rules: rules.go (content), rulestext.go (text), install.go (installation), iptables.go
+//     (programs), stamp.go and nftgen.go (changes), insideports.go
+//   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
+//     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
+//     dnatconns.go (connections)
+//   - diagnosis: probe.go (missing modules and programs), tables.go (weir doctor),
+//     kubeproxy.go, conntrack_room.go
 package linux
 
 import (
@@ -36,50 +39,48 @@ import (
 	"weir/lb"
 )
 
-// Config says how a Kernel names things and what its rules are. DefaultConfig
-// has the defaults.
+// Config has the names, the rules and the mode of a Kernel. DefaultConfig has the defaults.
 type Config struct {
 	// Prefix begins the names of sets and chains: "KUBE".
 	Prefix string
-	// Device is the dummy device that holds the VIPs: "kube-ipvs0".
+	// Device is the dummy device with the VIPs: "kube-ipvs0".
 	Device string
 	// Families are those that weir balances.
 	Families []lb.Family
-	// Mark is the bit that marks packets to be masqueraded, and in conntrack the
-	// connections of Services.
+	// Mark is the bit of packets that are masqueraded, and in conntrack of connections of
+	// Services.
 	Mark uint32
-	// MasqueradeAll masquerades all traffic to ClusterIPs, otherwise only that
-	// from outside the cluster.
+	// MasqueradeAll masquerades all traffic to ClusterIPs, otherwise only that from outside the
+	// cluster.
 	MasqueradeAll bool
-	// ClusterCIDRs and LocalInterfaces tell who is inside the cluster: who has one
-	// of these addresses, or comes in by one of these interfaces. A name that ends
-	// with "+" stands for all that begin like it: "cni0", "veth+". The box itself
-	// is inside in any case.
+	// ClusterCIDRs and LocalInterfaces define the inside of the cluster: clients with one of
+	// these addresses or on one of these interfaces. A name with a final "+" matches all names
+	// with this prefix: "cni0", "veth+". The box itself is always inside.
 	ClusterCIDRs    []netip.Prefix
 	LocalInterfaces []string
 	// Ping lets VIPs answer echo requests.
 	Ping bool
-	// Sources are what clients of others than the box itself are masqueraded with, at
-	// most one of each family; a family without one is with the kernel's choice.
+	// Sources are the source addresses of masqueraded clients, except the box itself; at most one
+	// of each family. Without one the kernel selects the address.
 	Sources []netip.Addr
-	// SloppyTCP says that IPVS makes connections of packets that begin none, and Sync
-	// that it hears of others' connections: so a backend's packet may come before its
-	// client's.
+	// SloppyTCP reports that IPVS accepts connections in mid-stream, Sync that it receives the
+	// connections of other boxes. So a packet of a backend may come before the first of its
+	// client.
 	SloppyTCP, Sync bool
 	// Iptables chooses between the legacy and the nft backend.
 	Iptables Backend
-	// Sysctls are the names of those that Observe reads.
+	// Sysctls are the names of the parameters that Observe reads.
 	Sysctls []string
-	// Mode says by what the kernel balances.
+	// Mode selects IPVS or rules of iptables.
 	Mode Mode
-	// WithoutIPVS makes a Kernel that has no virtual servers and refuses to add
-	// any, for a system that has no IPVS.
+	// WithoutIPVS makes a Kernel for a system without IPVS: it has no virtual servers and refuses
+	// to add any.
 	WithoutIPVS bool
-	// Logger gets what no error can say; nil is none.
+	// Logger receives events that are no error of a call; nil discards them.
 	Logger *slog.Logger
 }
 
-// DefaultConfig is a Config with the names that kube-proxy made known.
+// DefaultConfig returns a Config with the names that kube-proxy uses.
 func DefaultConfig() Config {
 	return Config{
 		Prefix: "KUBE", Device: "kube-ipvs0", Mark: 0x4000, Ping: true,
@@ -87,9 +88,9 @@ func DefaultConfig() Config {
 	}
 }
 
-// Kernel implements lb.Kernel for the running Linux kernel, in the network
-// namespace in which it was made. It is safe for concurrent use; calls that
-// write wait for each other, and not for one of Observe that reads everything.
+// Kernel implements lb.Kernel for the running Linux kernel, in the network namespace in which
+// it was made. It is safe for concurrent use. Calls that write wait for each other, but not
+// for an Observe that reads everything.
 type Kernel struct {
 	core
 	ipvs      *ipvsTable // nil without IPVS
@@ -102,11 +103,11 @@ type Kernel struct {
 	auditor auditor // has its own lock, which comes before mu
 }
 
-// core is what the parts of a Kernel share.
+// core has the fields that the parts of a Kernel share.
 type core struct {
 	counters Counters
 	log      *slog.Logger
-	mode     Mode // that of config, which Configure never changes
+	mode     Mode // the one of config, which Configure never changes
 
 	mu        sync.Mutex
 	config    Config
@@ -115,10 +116,10 @@ type core struct {
 	rules     map[lb.Family]*rules
 }
 
-// byRules tells whether virtual servers are rules here.
+// byRules reports whether virtual servers are rules.
 func (c *core) byRules() bool { return c.mode == ModeIPTables }
 
-// locked runs f under the lock that changes need.
+// locked runs f under the lock of changes.
 func (c *core) locked(f func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,9 +128,8 @@ func (c *core) locked(f func() error) error {
 
 var _ lb.Kernel = (*Kernel)(nil)
 
-// New makes a Kernel. It changes nothing, but loads module ip_vs if need be. The
-// error wraps ErrNoIPVS when there is none, and a MissingError when there is no
-// IPv6 and c wants it.
+// New returns a Kernel. It changes nothing, but loads module ip_vs if necessary. The error
+// wraps ErrNoIPVS without IPVS, and a MissingError if c has IPv6 and the kernel has none.
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
 	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: defaultPace}
@@ -168,7 +168,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	return k, nil
 }
 
-// Close ends the Kernel's connections to the kernel, which stays as it is.
+// Close closes the sockets. The kernel objects stay.
 func (k *Kernel) Close() {
 	k.auditor.close()
 	k.mu.Lock()
@@ -193,10 +193,9 @@ func (k *Kernel) conns() []*conn {
 	return out
 }
 
-// Configure changes what the rules are and which sysctls are read. Where the rules
-// of the new configuration are others than before, those in the kernel no longer
-// count as lb.Rules until they are applied again. Names, families, the
-// mark and the backend can't change: they need a new Kernel.
+// Configure changes the rules and the parameters that are read. If the rules differ from the
+// previous ones, those in the kernel no longer count as lb.Rules until they are applied again.
+// Names, families, the mark and the backend can't change: they need a new Kernel.
 func (k *Kernel) Configure(c Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -211,10 +210,10 @@ func (k *Kernel) Configure(c Config) error {
 	return nil
 }
 
-// Counters gives the Kernel's counters, which may be read at any time.
+// Counters returns the counters, which may be read at any time.
 func (k *Kernel) Counters() *Counters { return &k.counters }
 
-// Backend tells which iptables backend is in use for a family.
+// Backend returns the iptables backend in use for a family.
 func (k *Kernel) Backend(f lb.Family) Backend {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -280,14 +279,13 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// group are ops of one kind, and where they came from.
+// group has ops of one kind and their positions.
 type group struct {
 	ops []lb.Op
 	at  []int
 }
 
-// groups splits ops by kind, in the order in which the kinds come. The usual case
-// is one kind.
+// groups splits ops by kind, in the order of the first of each. The usual case is one kind.
 func groups(ops []lb.Op) []group {
 	var out []group
 	index := map[reflect.Type]int{}
@@ -350,8 +348,8 @@ func (k *Kernel) orderer(ctx context.Context) orderer {
 	}}
 }
 
-// applyIPVS is for a kernel that may have no IPVS: what is to be deleted is then
-// gone already.
+// applyIPVS carries out ops on virtual or real servers. Without IPVS there is nothing to
+// delete.
 func (k *Kernel) applyIPVS(ctx context.Context, ops []lb.Op, apply func() []error) []error {
 	if k.byRules() {
 		return k.byRule.applyServers(ctx, ops)

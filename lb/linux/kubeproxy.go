@@ -8,27 +8,25 @@ import (
 	"weir/lb"
 )
 
-// kubePrefix is the prefix under which weir and kube-proxy would fight over the
-// same sets and chains.
+// kubePrefix is the prefix with which weir and kube-proxy would use the same sets and chains.
 const kubePrefix = "KUBE"
 
-// kubeProxySets are sets that kube-proxy's IPVS mode makes at its start and weir never
-// does, one of each family.
+// kubeProxySets are sets that kube-proxy's IPVS mode creates at its start and weir never does,
+// one of each family.
 var kubeProxySets = [...]string{"KUBE-NODE-PORT-TCP", "KUBE-6-NODE-PORT-TCP"}
 
-// kubeProxyChains are chains that kube-proxy makes at its start and weir never
-// does, by their tables; any table where none is named. KUBE-KUBELET-CANARY is not
-// among them: every node's kubelet makes it.
+// kubeProxyChains are chains that kube-proxy creates at its start and weir never does, with
+// their table; "" is any table. KUBE-KUBELET-CANARY is not among them: every kubelet creates
+// it.
 var kubeProxyChains = []struct{ name, table string }{
 	{"KUBE-PROXY-CANARY", ""}, {"KUBE-IPVS-OUT-FILTER", ""}, {"KUBE-EXTERNAL-SERVICES", ""},
 	{"KUBE-NODEPORTS", "filter"}, {"KUBE-NODE-PORT", "filter"}, {"KUBE-PROXY-FIREWALL", "filter"},
 }
 
-// KubeProxy looks for what kube-proxy makes in the kernel and weir never does,
-// and names the first such thing: "ipset KUBE-NODE-PORT-TCP". It is empty when
-// there is nothing, and when weir has a prefix of its own and so nothing in common
-// with kube-proxy. A kube-proxy that has ended without `kube-proxy --cleanup`
-// leaves its traces too.
+// KubeProxy returns the first object in the kernel that kube-proxy creates and weir never
+// does: "ipset KUBE-NODE-PORT-TCP". It is empty without one, and if weir has another prefix
+// and so shares nothing with kube-proxy. A kube-proxy that ended without `kube-proxy
+// --cleanup` leaves its objects behind, too.
 func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,7 +54,7 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	return "", nil
 }
 
-// kubeProxyChain names the first of kube-proxy's chains.
+// kubeProxyChain returns the first of kube-proxy's chains.
 func kubeProxyChain(have saved, f lb.Family) string {
 	var tables []string
 	for name := range have {

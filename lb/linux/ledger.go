@@ -9,19 +9,18 @@ import (
 	"weir/lb"
 )
 
-// ledger is what the kernel holds of weir's on links, by what was observed and
-// applied. Watch looks into it to tell others' changes from weir's own: when
-// weir deletes something, it is out of the ledger first.
+// ledger has weir's objects on links that the kernel has, as observed and applied. With it
+// Watch distinguishes foreign changes from weir's own: weir removes an object from the ledger
+// before it deletes it.
 type ledger struct {
 	mu      sync.Mutex
 	objects lb.Table
 	hosts   map[netip.Addr]string // nil before the first observation
-	// altered are the IDs of what changed since everything began to be read; nil if it
-	// is not being read.
+	// altered are the IDs that changed during an observation of everything; nil without one.
 	altered map[lb.Object]bool
 }
 
-// watched tells whether the kernel announces the end of an object.
+// watched reports whether the kernel announces the removal of an object.
 func watched(o lb.Object) bool {
 	switch o.(type) {
 	case lb.Device, lb.Address, lb.PoolRoute, lb.Unreachable:
@@ -30,8 +29,8 @@ func watched(o lb.Object) bool {
 	return false
 }
 
-// begin is before everything is read, and adopt after it: it takes over what was read, but
-// for what changed meanwhile. Nil is a reading that failed.
+// begin prepares an observation of everything. adopt takes over its result, except objects
+// that changed meanwhile; nil is a failed one.
 func (l *ledger) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,14 +59,14 @@ func (l *ledger) adopt(obs *lb.Observation) {
 	l.hosts = obs.HostAddrs
 }
 
-// alter records that something of an ID changed.
+// alter records a change of an ID.
 func (l *ledger) alter(id lb.Object) {
 	if l.altered != nil {
 		l.altered[id] = true
 	}
 }
 
-// forget is called before ops are carried out, note after it.
+// forget must be called before ops are carried out, note after it.
 func (l *ledger) forget(ops []lb.Op) {
 	if !watched(ops[0].Object) {
 		return
@@ -107,8 +106,8 @@ func (l *ledger) has(id lb.Object) bool {
 	return l.objects.Has(id)
 }
 
-// compare finds what is gone or altered in an observation of links, takes it out
-// of the ledger, and tells whether other interfaces' addresses have changed.
+// compare returns the objects that are gone or altered in an observation of links, removes
+// them from the ledger, and reports whether addresses of other interfaces have changed.
 func (l *ledger) compare(obs *lb.Observation) (lost []lb.Object, hosts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,21 +6,20 @@ import (
 	"weir/lb"
 )
 
-// marking makes firewall marks of the small numbers by which lb names virtual
-// servers (Frontend.Mark), and the other way round.
+// marking converts the small numbers by which lb names virtual servers (Frontend.Mark) to
+// firewall marks, and back.
 //
-// A packet bears its mark from mangle to ip_vs, past whatever else looks at marks.
-// So a mark never has the bit that asks for masquerading, nor the one by which
-// kubelets before 1.28 had packets dropped; and it has a high part of its own, so
-// that neither a plain `ip rule fwmark 1` nor another's virtual server means it.
+// A packet keeps its mark from mangle to ip_vs, while foreign rules may match it. So a mark
+// never has the bit of masquerading, nor the one by which kubelets before 1.28 dropped
+// packets. Its high part is unusual, so that neither a plain `ip rule fwmark 1` nor a foreign
+// virtual server matches it.
 type marking struct {
 	masquerade uint32 // Config.Mark: one bit
 }
 
 const (
 	kubeletDrops = 0x8000
-	// The high part, 7 bits, stands above the 23 of lb.MaxMark: as many as are
-	// free in any case.
+	// The high part has 7 bits above the 23 of lb.MaxMark: as many as are free in any case.
 	highPart = 0x5a
 	highMask = 0x7f
 	lowPart  = 23
@@ -28,7 +27,7 @@ const (
 
 func (m marking) reserved() uint32 { return m.masquerade | kubeletDrops }
 
-// firewall gives the firewall mark for n, which is 1 to lb.MaxMark; 0 for none.
+// firewall returns the firewall mark for n, which is 1 to lb.MaxMark; 0 for none.
 func (m marking) firewall(n uint32) uint32 {
 	if n == 0 {
 		return 0
@@ -36,12 +35,12 @@ func (m marking) firewall(n uint32) uint32 {
 	return m.spread(highPart<<lowPart | n)
 }
 
-// all is a match for all of weir's marks: "VALUE/MASK".
+// all returns a match for all of weir's marks: "VALUE/MASK".
 func (m marking) all() string {
 	return fmt.Sprintf("%#x/%#x", m.spread(highPart<<lowPart), m.spread(highMask<<lowPart))
 }
 
-// spread puts the bits of v around the reserved ones.
+// spread distributes the bits of v around the reserved ones.
 func (m marking) spread(v uint32) (out uint32) {
 	for bit := uint32(1); bit != 0; bit <<= 1 {
 		if m.reserved()&bit != 0 {
@@ -55,7 +54,7 @@ func (m marking) spread(v uint32) (out uint32) {
 	return out
 }
 
-// number is the inverse of firewall; 0 for a mark that is none of weir's.
+// number is the inverse of firewall; 0 for a foreign mark.
 func (m marking) number(mark uint32) uint32 {
 	if mark&m.reserved() != 0 {
 		return 0

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// encoder appends netlink messages to one buffer, so that many of them go to the
-// kernel in one system call. It allocates nothing once the buffer has grown.
+// encoder appends netlink messages to one buffer, so that many of them go to the kernel in one
+// system call. It allocates nothing once the buffer has grown.
 //
-// Netlink is in the byte order of the machine, except where an attribute says
-// otherwise; lengths of messages and attributes are filled in when they end.
+// Netlink has the byte order of the machine, except for some attributes. Lengths of messages
+// and attributes are filled in at their end.
 type encoder struct {
 	b     []byte
 	start int // where the last message begins
@@ -20,7 +20,7 @@ type encoder struct {
 	count int
 }
 
-// reset empties the buffer; the first message will bear seq.
+// reset empties the buffer; the first message will have seq.
 func (e *encoder) reset(seq uint32) {
 	e.b, e.start, e.seq, e.count = e.b[:0], 0, seq, 0
 }
@@ -55,7 +55,7 @@ func (e *encoder) flag(flags uint16) {
 // raw appends a fixed header of a message; its length is a multiple of four.
 func (e *encoder) raw(b ...byte) { e.b = append(e.b, b...) }
 
-// nest begins an attribute that holds attributes, end ends it.
+// nest begins an attribute with nested attributes, end ends it.
 func (e *encoder) nest(typ uint16) int {
 	at := len(e.b)
 	e.b = binary.NativeEndian.AppendUint16(e.b, 0)
@@ -144,8 +144,7 @@ func (e *encoder) pad() {
 	}
 }
 
-// attributes walks the attributes in b. What is cut short or malformed ends the
-// walk: what came before it still counts.
+// attributes returns the attributes in b. It ends at the first truncated or malformed one.
 func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {
@@ -159,7 +158,7 @@ func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// attribute finds one attribute, nil if there is none.
+// attribute returns one attribute, nil without one.
 func attribute(b []byte, typ uint16) []byte {
 	for t, v := range attributes(b) {
 		if t == typ {
@@ -189,8 +188,8 @@ func number[T any](b []byte, size int, read func([]byte) T) (n T) {
 	return n
 }
 
-// getAddr reads an address of a family (unix.AF_INET, unix.AF_INET6). IPVS gives
-// IPv4 addresses in a field of 16 bytes.
+// getAddr decodes an address of a family (unix.AF_INET, unix.AF_INET6). IPVS has IPv4
+// addresses in a field of 16 bytes.
 func getAddr(family uint16, b []byte) netip.Addr {
 	switch {
 	case family == unix.AF_INET && len(b) >= 4:
@@ -210,15 +209,14 @@ func getString(b []byte) string {
 	return string(b)
 }
 
-// message is one netlink message that was received. Its body is valid until the
-// next one is asked for.
+// message is a received netlink message. Its body is valid until the next one is read.
 type message struct {
 	typ, flags uint16
 	seq        uint32
 	body       []byte
 }
 
-// messages walks the messages of one datagram.
+// messages returns the messages of one datagram.
 func messages(b []byte) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		for len(b) >= unix.NLMSG_HDRLEN {

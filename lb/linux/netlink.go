@@ -12,49 +12,46 @@ import (
 )
 
 const (
-	// A batch ends with so many messages or bytes, whichever comes first. From 64
-	// on, more of them gain nothing: the kernel's own work is all that is left,
-	// where a message alone takes ten times as long.
+	// The limits of a batch. Beyond 64 messages there is no gain: the kernel's own work remains.
+	// With one message in each batch it takes ten times as long.
 	batchMessages = 128
 	batchBytes    = 32 << 10
 
-	// The kernel works within sendmsg: what has not come by then never comes.
+	// The kernel works within sendmsg: a reply that is missing after this time never comes.
 	replyTimeout = 5 * time.Second
 	attempts     = 3
 
-	// Room for the errors of a whole batch, and for events while nobody reads.
+	// Room for the errors of a whole batch, and for events while the reader is busy.
 	receiveBuffer = 8 << 20
 )
 
 // refusal is the kernel's NLMSG_ERROR for one message.
 type refusal struct {
 	errno syscall.Errno
-	// echo is the request as the kernel gives it back. It is nearly always cut
-	// off after the header (NETLINK_CAP_ACK); ipset tells the failing member in it.
+	// echo is the request, usually only its header (NETLINK_CAP_ACK). In that of ipset the kernel
+	// marks the refused member.
 	echo []byte
 }
 
 func (r *refusal) Error() string { return errnoText(r.errno) }
 func (r *refusal) Unwrap() error { return r.errno }
 
-// errNoReply is what stays of a request when the kernel has not answered it
-// after all attempts.
+// errNoReply is the error after the last attempt without a reply.
 var errNoReply = errors.New("no reply from the kernel")
 
-// wire is a netlink socket: datagrams out, datagrams in. One real and, for the
-// tests of what conn does about lost replies, one played.
+// wire is a netlink socket. Tests replace it to lose replies.
 type wire interface {
 	send(b []byte) error
 	receive(b []byte, deadline time.Time) (int, error)
 	close() error
 }
 
-// conn sends requests over a wire, many at once, and matches the replies. It is
-// for one goroutine at a time.
+// conn sends requests over a wire, many at once, and matches the replies. It is for one
+// goroutine at a time.
 //
-// Requests may be carried out twice: when a reply is lost, the batch is sent
-// again over a new socket. All of weir's requests are idempotent, as present on
-// add and absent on delete are success.
+// A request may be carried out twice: after a lost reply, the batch is sent again over a new
+// socket. All of weir's requests are idempotent, as present on add and absent on delete are
+// success.
 type conn struct {
 	open  func() (wire, error)
 	wire  wire
@@ -75,9 +72,9 @@ func (c *conn) close() {
 	}
 }
 
-// exchange sends n requests, of which put encodes the i-th as exactly one
-// message, and gives each one's error. Only the last of a batch asks for an
-// acknowledgement: the kernel reports errors without being asked.
+// exchange sends n requests and returns their errors. put encodes the i-th one as exactly one
+// message. Only the last of a batch requests an acknowledgement: the kernel reports errors in
+// any case.
 func (c *conn) exchange(ctx context.Context, n int, put func(e *encoder, i int)) []error {
 	errs := make([]error, n)
 	for done := 0; done < n; {
@@ -98,7 +95,7 @@ func (c *conn) exchange(ctx context.Context, n int, put func(e *encoder, i int))
 	return errs
 }
 
-// deliver sends the batch in c.out and fills in one error per message.
+// deliver sends the batch in c.out and stores one error for each message.
 func (c *conn) deliver(errs []error) {
 	first := c.seq
 	c.seq += uint32(len(errs))
@@ -122,10 +119,9 @@ func (c *conn) deliver(errs []error) {
 	}
 }
 
-// query sends one request and calls each for what comes back: all messages of a
-// dump (flags has NLM_F_DUMP), or the one answer. When a reply is lost it starts
-// over, after calling again, so that the caller forgets what it has; each may be
-// called again then.
+// query sends one request and calls each for each reply: all messages of a dump (flags has
+// NLM_F_DUMP), or the only one. After a lost reply it starts over and calls again, so that the
+// caller can discard what it has.
 func (c *conn) query(ctx context.Context, put func(e *encoder), again func(), each func(message)) error {
 	return c.try(func() error {
 		if err := ctx.Err(); err != nil {
@@ -158,8 +154,7 @@ func (c *conn) query(ctx context.Context, put func(e *encoder), again func(), ea
 	})
 }
 
-// roundTrip sends c.out and hands the replies to reply until that says it was
-// the last.
+// roundTrip sends c.out and passes the replies to reply until done.
 func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) error {
 	if c.wire == nil {
 		w, err := c.open()
@@ -187,8 +182,8 @@ func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) erro
 	}
 }
 
-// try repeats a round trip whose outcome is in doubt, each time over a new
-// socket, so that no late reply is taken for another's. A refusal is an outcome.
+// try repeats a round trip with an unknown outcome, each time over a new socket, so that a
+// late reply is not matched with another request. A refusal is an outcome.
 func (c *conn) try(roundTrip func() error) error {
 	var err error
 	for i := range attempts {
@@ -210,15 +205,14 @@ func (c *conn) try(roundTrip func() error) error {
 	return fmt.Errorf("%w (%w)", errNoReply, err)
 }
 
-// passing tells whether an error may be gone the next time: a reply that did not
-// come or for which there was no room, an interrupted call, a dump of something
-// that changed meanwhile.
+// passing reports whether an error is temporary: a reply that did not come or for which there
+// was no room, an interrupted call, a dump of a list that changed meanwhile.
 func passing(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOMEM)
 }
 
-// parseError reads the body of NLMSG_ERROR and NLMSG_DONE: a negative errno.
+// parseError decodes the body of NLMSG_ERROR and NLMSG_DONE: a negative errno.
 func parseError(body []byte) error {
 	errno := int32(getU32(body))
 	if errno == 0 {

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// generations tells weir's own changes of nf_tables from others'. The kernel numbers
-// all changes; each announcement of one ends with its number, which whoever makes a
-// change can find out before and after it.
+// generations separates foreign changes of nf_tables from weir's own. The kernel numbers all
+// changes. The announcement of each ends with its number, and the program that makes a change
+// can read the number before and after it.
 type generations struct {
 	mu        sync.Mutex
-	pending   hint            // announced, and its number is still to come
+	pending   hint            // announced without the number so far
 	announced map[uint32]hint // by number
 }
 
-// look collects what is announced, until its number tells that it is complete.
+// collect collects announcements until their number comes.
 func (g *generations) collect(m message) hint {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,7 +37,7 @@ func (g *generations) collect(m message) hint {
 	return hintGeneration
 }
 
-// take gives what others have changed.
+// take returns the foreign changes.
 func (g *generations) take(own func(number uint32) bool) (others hint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +58,7 @@ func parseGeneration(body []byte) (number uint32, ok bool) {
 	return getBE32(v), len(v) == 4
 }
 
-// generation asks nf_tables for the number of its last change; 0 if it can't tell.
+// generation returns the number of the last change of nf_tables; 0 if it is unknown.
 func (c *conntrack) generation(ctx context.Context) (number uint32) {
 	err := c.conn.query(ctx, func(e *encoder) {
 		e.message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
@@ -70,12 +70,11 @@ func (c *conntrack) generation(ctx context.Context) (number uint32) {
 	return number
 }
 
-// maxOwn is how many of its own changes weir remembers, which Watch has not heard of
-// yet.
+// maxOwn limits the own changes that Watch has not received yet.
 const maxOwn = 1000
 
-// ownChange runs a change of nf_tables, and remembers its number if it was the only
-// one meanwhile.
+// ownChange runs a change of nf_tables, and records its number if it was the only one
+// meanwhile.
 func (w *watcher) ownChange(ctx context.Context, change func() error) error {
 	before := w.conntrack.generation(ctx)
 	err := change()
@@ -86,8 +85,8 @@ func (w *watcher) ownChange(ctx context.Context, change func() error) error {
 	return err
 }
 
-// othersChanges gives the families whose rules others have changed. It waits for
-// what weir itself is changing.
+// othersChanges returns the families with foreign changes of the rules. It waits for a change
+// of weir's own.
 func (w *watcher) othersChanges(g *generations) hint {
 	w.mu.Lock()
 	defer w.mu.Unlock()

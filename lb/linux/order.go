@@ -17,39 +17,36 @@ import (
 )
 
 // The table of scheduler mh depends on the order of a virtual server's destinations
-// (ip_vs_mh_populate in net/netfilter/ipvs/ip_vs_mh.c goes through the list), and the
-// kernel puts each new one at the head of the list. So two boxes with the same real
-// servers and another history lead some clients to other backends, and a client that
-// one of them takes over from the other is cut. Here the order is always the same: by
-// address and port, the greatest at the head, which is what adding them in their
-// order gives.
+// (ip_vs_mh_populate in net/netfilter/ipvs/ip_vs_mh.c walks the list), and the kernel adds
+// each new one at the head of the list. So two boxes with the same real servers and another
+// history would map some clients to different backends, and a takeover would cut their
+// connections. Here the order is always the same: by address and port, the greatest at the
+// head, which is the result of adding them in ascending order.
 //
-// Nothing moves a destination but to delete it and to add it again, in one batch. Its
-// connections stay: the kernel finds the same destination in its trash
-// (ip_vs_trash_get_dest), and a packet that comes in between is dropped and sent
-// again, as long as expire_nodest_conn is 0.
+// A destination moves only by deleting and adding it, in one batch. Its connections stay: the
+// kernel finds the same destination in its trash (ip_vs_trash_get_dest). A packet in between
+// is dropped and sent again, as long as expire_nodest_conn is 0.
 //
-// The table is made with the last weight that was not 0 (last_weight), so that a
-// backend that drains or is down keeps its place, and all others theirs. A destination
-// that is added with weight 0 has no place. Hence one that moves is added with the
-// last weight that this process gave it, and has weight 0 the next instant; after a
-// restart, when nobody knows that weight, it has no place until it is up again.
+// The kernel builds the table with the last weight above 0 (last_weight), so that a backend
+// with weight 0 keeps its entries. A destination that is added with weight 0 gets none. Hence
+// one that moves is added with its last known weight, and set to 0 in the next message. After
+// a restart that weight is unknown: the backend has no entries until it is up again.
 
-// scheduler is the one whose table depends on the order.
+// scheduler is the one that depends on the order.
 const scheduler = "mh"
 
-// orders are the real servers of the virtual servers with that scheduler.
+// orders has the real servers of the virtual servers with that scheduler.
 type orders struct {
 	// lists are in the kernel's order, as last read.
 	lists map[lb.Frontend][]lb.RealServer
-	// digests are those of lists, as far as somebody has asked.
+	// digests are those of lists, computed on request.
 	digests map[lb.Frontend]uint64
-	// weights are the last that were not 0, by ID.
+	// weights are the last weights above 0, by ID.
 	weights map[lb.Object]uint32
-	// deleted is when a real server was taken away the last time.
+	// deleted is the time of the last deletion of a real server.
 	deleted time.Time
-	// altered are the frontends whose lists may have changed since everything began to
-	// be read; nil if it is not being read.
+	// altered are the frontends that may have changed during an observation of everything; nil
+	// without one.
 	altered map[lb.Frontend]bool
 }
 
@@ -57,7 +54,7 @@ func newOrders() orders {
 	return orders{lists: map[lb.Frontend][]lb.RealServer{}, digests: map[lb.Frontend]uint64{}, weights: map[lb.Object]uint32{}}
 }
 
-// note takes in a virtual server that is there.
+// note records a virtual server.
 func (o *orders) note(vs lb.VirtualServer) {
 	o.alter(vs.Frontend)
 	_, known := o.lists[vs.Frontend]
@@ -69,7 +66,7 @@ func (o *orders) note(vs lb.VirtualServer) {
 	}
 }
 
-// forget takes in that one is gone, or has another scheduler.
+// forget records that a virtual server is gone or has another scheduler.
 func (o *orders) forget(f lb.Frontend) {
 	o.alter(f)
 	for _, rs := range o.lists[f] {
@@ -85,8 +82,8 @@ func (o *orders) alter(f lb.Frontend) {
 	}
 }
 
-// adopt takes over the lists that were read, but for those that changed meanwhile. If any
-// did, the kernel's list of virtual servers may have had gaps: none is forgotten then.
+// adopt takes over the lists of an observation, except those that changed meanwhile. After any
+// change the kernel's list of virtual servers may have had gaps: then none is forgotten.
 func (o *orders) adopt(read orders) {
 	for f, list := range read.lists {
 		if o.altered[f] {
@@ -109,7 +106,7 @@ func (o *orders) adopt(read orders) {
 	}
 }
 
-// begin is before one list is read anew.
+// begin prepares the next read of one list.
 func (o *orders) begin(f lb.Frontend) {
 	o.alter(f)
 	if _, ok := o.lists[f]; ok {
@@ -118,7 +115,7 @@ func (o *orders) begin(f lb.Frontend) {
 	}
 }
 
-// append takes in the next real server of a list.
+// append records the next real server of a list.
 func (o *orders) append(rs lb.RealServer) {
 	if list, ok := o.lists[rs.Frontend]; ok {
 		o.lists[rs.Frontend] = append(list, rs)
@@ -132,7 +129,7 @@ func (o *orders) weigh(rs lb.RealServer) {
 	}
 }
 
-// mark tells of what was observed which real servers are out of place.
+// mark sets Misplaced for real servers of an observation.
 func (o *orders) mark(objects *lb.Table, frontends ...lb.Frontend) {
 	for _, f := range frontends {
 		for _, rs := range displaced(o.lists[f]) {
@@ -142,8 +139,8 @@ func (o *orders) mark(objects *lb.Table, frontends ...lb.Frontend) {
 	}
 }
 
-// displaced gives the real servers that have to move to the head of a list, one after
-// the other, so that it is in order: as few as it takes.
+// displaced returns the fewest real servers that must move to the head of a list, one after
+// the other, to restore its order.
 func displaced(list []lb.RealServer) []lb.RealServer {
 	if slices.IsSortedFunc(list, func(a, b lb.RealServer) int { return b.Addr.Compare(a.Addr) }) {
 		return nil // as nearly always
@@ -162,7 +159,7 @@ func displaced(list []lb.RealServer) []lb.RealServer {
 	return nil
 }
 
-// digest sums a list up.
+// digest returns a checksum of a list.
 func digest(list []lb.RealServer) uint64 {
 	sum := fnv.New64a()
 	var number [8]byte
@@ -173,11 +170,11 @@ func digest(list []lb.RealServer) uint64 {
 	return sum.Sum64()
 }
 
-// Orders gives a digest of the real servers of each virtual server with scheduler mh,
-// also of foreign ones: their addresses, ports and weights, in the order in which the kernel
-// has them, as last read or made. Two boxes whose digests of a frontend are equal lead
-// every client of it to the same backend. It may be called at any time; there is
-// nothing where virtual servers are rules.
+// Orders returns a digest of the real servers of each virtual server with scheduler mh,
+// foreign ones included: their addresses, ports and weights in the order of the kernel, as
+// last read or written. Two boxes with the same digest of a frontend map each of its clients
+// to the same backend. It may be called at any time. It is empty where virtual servers are
+// rules.
 func (k *Kernel) Orders() map[lb.Frontend]uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -243,8 +240,8 @@ func (t *ipvsTable) affected(ops []lb.Op) map[lb.Frontend]bool {
 	return out
 }
 
-// disordered reads the lists of frontends again. It returns the real servers that must
-// move, of each list that is not in order.
+// disordered reads the lists of frontends again. It returns the real servers that must move,
+// by frontend.
 func (t *ipvsTable) disordered(ctx context.Context, frontends map[lb.Frontend]bool) map[lb.Frontend][]lb.RealServer {
 	out := map[lb.Frontend][]lb.RealServer{}
 	for f := range frontends {
@@ -258,7 +255,7 @@ func (t *ipvsTable) disordered(ctx context.Context, frontends map[lb.Frontend]bo
 	return out
 }
 
-// reread reads one list. If that fails the next observation tells.
+// reread reads one list. After an error the next observation corrects it.
 func (t *ipvsTable) reread(ctx context.Context, f lb.Frontend) error {
 	dests, err := t.dests(ctx, f, false)
 	if err != nil {
@@ -271,7 +268,7 @@ func (t *ipvsTable) reread(ctx context.Context, f lb.Frontend) error {
 	return nil
 }
 
-// order moves what is displaced, and gives what went wrong.
+// order moves displaced real servers, and returns the errors.
 func (o orderer) order(ctx context.Context, t *ipvsTable, displaced map[lb.Frontend][]lb.RealServer) map[lb.Frontend]error {
 	if len(displaced) == 0 {
 		return nil
@@ -298,8 +295,8 @@ func (o orderer) order(ctx context.Context, t *ipvsTable, displaced map[lb.Front
 	return failed
 }
 
-// move takes real servers away and puts them at the head of their list, in this order.
-// What can't be added is tried once more: its clients are without it.
+// move deletes real servers and adds them at the head of their list, in this order. An
+// addition that fails is repeated once: until then the backend gets no clients.
 func (t *ipvsTable) move(ctx context.Context, servers []lb.RealServer) error {
 	type step struct {
 		cmd byte

@@ -17,22 +17,21 @@ import (
 	"weir/lb"
 )
 
-// procNet is where the kernel describes the network namespace of the calling thread.
-// /proc/net is that of the process's first thread, which may be in another one.
+// procNet is the network namespace of the calling thread. /proc/net is that of the process's
+// first thread, which may be in another one.
 const procNet = "/proc/thread-self/net/"
 
-// ErrNoIPVS tells that the kernel has no IPVS, and that loading the module did
-// not help. Errors that wrap it say how to get it.
+// ErrNoIPVS reports that the kernel has no IPVS, and that the module can't be loaded. Errors
+// that wrap it have the fix.
 var ErrNoIPVS = errors.New("the kernel has no IPVS")
 
-// MissingError is something that the kernel or the system lacks, with the way to
-// get it.
+// MissingError is a missing part of the kernel or the system, with the fix.
 type MissingError struct {
-	// What is missing: "module ip_vs_mh", "program iptables-restore".
+	// What names the missing part: "module ip_vs_mh", "program iptables-restore".
 	What string
-	// Fix says what to do about it.
+	// Fix describes the fix.
 	Fix string
-	// Err is what was found, or nil.
+	// Err is the underlying error, or nil.
 	Err error
 }
 
@@ -57,7 +56,7 @@ func moduleFix(module string) string {
 		module, kernelPackage())
 }
 
-// kernelPackage is the package that brings the modules of the running kernel.
+// kernelPackage returns the package with the modules of the running kernel.
 func kernelPackage() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -70,17 +69,16 @@ func kernelPackage() string {
 	return "linux-image-" + release + " or a kernel that has it"
 }
 
-// ipv4Only is the way out for a system that has no IPv6.
+// ipv4Only is the fix for a system without IPv6.
 const ipv4Only = `families = ["ipv4"] in [kernel]`
 
-// probeFamily tells whether the kernel has a family at all; the sysctls below
-// root show it. One that is there and merely off on interfaces counts as there.
+// probeFamily returns an error if the kernel lacks a family, according to the parameters below
+// root. One that is only off on interfaces exists.
 func probeFamily(f lb.Family, root string) error {
 	if f != lb.IPv6 {
 		return nil
 	}
-	// The socket loads the module where IPv6 is one. With ipv6.disable=1 the
-	// module is there, and nothing but its name.
+	// The socket loads module ipv6. With ipv6.disable=1 the module exists, but has no parameters.
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		_ = unix.Close(fd) // it was never used
@@ -119,7 +117,7 @@ func loadModule(ctx context.Context, name string) error {
 	return err
 }
 
-// needPrivilege says what an EPERM is about.
+// needPrivilege adds the privileges to an EPERM.
 func needPrivilege(err error) error {
 	if errors.Is(err, unix.EPERM) && !errors.As(err, new(*MissingError)) {
 		return fmt.Errorf("%w (weir needs CAP_NET_ADMIN and CAP_NET_RAW)", err)
@@ -145,8 +143,8 @@ var xtNeeds = []xtNeed{
 	{"targets", "SET", "xt_set"},
 }
 
-// missingXT looks for the modules that the rules of a family need among those
-// that the kernel has loaded, after it had its chance to load them.
+// missingXT returns the modules that the rules of a family need and that the kernel has not
+// loaded, after it had the chance to do so.
 func missingXT(tables string, more ...xtNeed) []string {
 	var out []string
 	loaded := map[string]map[string]bool{}
@@ -174,8 +172,8 @@ func missingXT(tables string, more ...xtNeed) []string {
 	return out
 }
 
-// errnoText is an error number in words. The kernel's ipset has its own numbers,
-// from 4096 (include/uapi/linux/netfilter/ipset/ip_set.h).
+// errnoText returns the text of an error number. The kernel's ipset has its own numbers, from
+// 4096 (include/uapi/linux/netfilter/ipset/ip_set.h).
 func errnoText(errno syscall.Errno) string {
 	if s, ok := ipsetErrors[errno]; ok {
 		return s

@@ -13,10 +13,10 @@ import (
 	"weir/lb"
 )
 
-// parseIPVS reads /proc/net/ip_vs (ip_vs_info_seq_show in ip_vs_ctl.c) and calls
-// each for every real server. Limits are not in there. Nor is the family of a
-// service by firewall mark: its real servers tell. marked gives its Frontend; real
-// servers of one that has none are passed over.
+// parseIPVS parses /proc/net/ip_vs (ip_vs_info_seq_show in ip_vs_ctl.c) and calls each for
+// every real server. The file has no limits. It has no family of a service by firewall mark
+// either: that of its real servers counts. marked returns the Frontend of a mark; real servers
+// without one are ignored.
 //
 //	TCP  C0000201:0050 wrr persistent 300 FFFFFFFF
 //	  -> 0A000007:0050      Masq    1      0          0
@@ -56,8 +56,8 @@ func parseIPVS(r io.Reader, marked func(family uint16, mark uint32) lb.Frontend,
 	return scan.Err()
 }
 
-// parseProcService gives the Frontend of a service or its firewall mark, and
-// neither for what is none.
+// parseProcService returns the Frontend of a service or its firewall mark, and neither for
+// other lines.
 func parseProcService(f [][]byte) (fe lb.Frontend, mark uint32) {
 	if string(f[0]) == "FWM" {
 		v, err := strconv.ParseUint(string(f[1]), 16, 32)
@@ -118,7 +118,7 @@ func parseHexAddrPort(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a, port), ok && portOK
 }
 
-// parseHexAddr reads C0000201, or an IPv6 address with all its zeros.
+// parseHexAddr parses C0000201, or an IPv6 address with all its zeros.
 func parseHexAddr(b []byte) (netip.Addr, bool) {
 	if len(b) == 8 {
 		var a [4]byte
@@ -158,7 +158,7 @@ func parseHexPort(b []byte) (uint16, bool) {
 	return uint16(p[0])<<8 | uint16(p[1]), err == nil
 }
 
-// splitFields is bytes.Fields into a slice that is there already.
+// splitFields is bytes.Fields into an existing slice.
 func splitFields(out [][]byte, b []byte) [][]byte {
 	for i := 0; i < len(b) && len(out) < cap(out); {
 		if b[i] == ' ' {
@@ -181,19 +181,19 @@ type Connection struct {
 	VIP     netip.AddrPort
 	Backend netip.AddrPort
 	Proto   lb.Protocol
-	// State is the kernel's word: ESTABLISHED, FIN_WAIT, ...; NONE for the
-	// template of a client with affinity.
+	// State is the kernel's name: ESTABLISHED, FIN_WAIT, ...; NONE for the template of a client
+	// with affinity.
 	State   string
 	Expires time.Duration
 }
 
-// Frontend is what the connection came in by.
+// Frontend returns the frontend of the connection.
 func (c Connection) Frontend() lb.Frontend {
 	return lb.Frontend{Addr: c.VIP.Addr(), Port: c.VIP.Port(), Proto: c.Proto}
 }
 
-// parseConnections reads /proc/net/ip_vs_conn (ip_vs_conn_seq_show in
-// ip_vs_conn.c) until each says no. Lines of other protocols are passed over.
+// parseConnections parses /proc/net/ip_vs_conn (ip_vs_conn_seq_show in ip_vs_conn.c) until
+// each returns false. Lines of other protocols are ignored.
 //
 //	Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
 //	TCP 0A000001 C8D4 C0000201 0050 0A000007 0050 ESTABLISHED     899

@@ -16,7 +16,7 @@ func putIfInfo(e *encoder, typ, flags uint16, index int32) {
 	e.message(typ, flags)
 	e.raw(unix.AF_UNSPEC, 0, 0, 0)
 	e.b = binary.NativeEndian.AppendUint32(e.b, uint32(index))
-	e.raw(0, 0, 0, 0, 0, 0, 0, 0) // flags and the mask of those to change: none
+	e.raw(0, 0, 0, 0, 0, 0, 0, 0) // flags and their mask: no change
 }
 
 func putDevice(e *encoder, name string) {
@@ -59,8 +59,8 @@ func parseLink(body []byte) (l link) {
 	return l
 }
 
-// putAddress encodes an address of one host. Duplicate detection is for links,
-// and the device leads nowhere.
+// putAddress encodes an address of one host. Duplicate detection is for links, and the dummy
+// device has none.
 func putAddress(e *encoder, typ, flags uint16, index int32, a netip.Addr) {
 	e.message(typ, flags)
 	e.raw(byte(addressFamily(a)), byte(a.BitLen()), unix.IFA_F_NODAD*boolByte(a.Is6()), unix.RT_SCOPE_UNIVERSE)
@@ -102,7 +102,7 @@ func parseAddress(body []byte) (f ifAddress, ok bool) {
 			address = v
 		}
 	}
-	if local == nil { // IPv6 has no other end, so only the one
+	if local == nil { // IPv6 has no peer address
 		local = address
 	}
 	f.prefix = netip.PrefixFrom(getAddr(family, local), bits)
@@ -113,7 +113,7 @@ func putRoute(e *encoder, typ, flags uint16, index int32, r lb.PoolRoute) {
 	a := r.Prefix.Masked().Addr()
 	scope := byte(unix.RT_SCOPE_HOST)
 	if a.Is6() {
-		scope = unix.RT_SCOPE_UNIVERSE // which is what IPv6 has for all
+		scope = unix.RT_SCOPE_UNIVERSE // the only one of IPv6
 	}
 	e.message(typ, flags)
 	e.raw(byte(addressFamily(a)), byte(r.Prefix.Bits()), 0, 0,
@@ -125,9 +125,8 @@ func putRoute(e *encoder, typ, flags uint16, index int32, r lb.PoolRoute) {
 	}
 }
 
-// unreachableMetric is that of weir's unreachable routes: worse than any other's,
-// so that a route for the same prefix, such as that of an interface, goes on
-// leading there.
+// unreachableMetric is the metric of weir's unreachable routes. It is the worst, so that
+// another route for the same prefix, such as that of an interface, has precedence.
 const unreachableMetric = 1<<31 - 1
 
 func putUnreachable(e *encoder, typ, flags uint16, r lb.Unreachable) {
@@ -152,7 +151,7 @@ func parseUnreachable(body []byte) (r lb.Unreachable, ok bool) {
 	return r, r.Prefix.IsValid()
 }
 
-// putRouteGet asks which route the box itself takes to an address.
+// putRouteGet requests the route of the box to an address.
 func putRouteGet(e *encoder, a netip.Addr) {
 	e.message(unix.RTM_GETROUTE, 0)
 	e.raw(byte(addressFamily(a)), byte(a.BitLen()), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -167,8 +166,8 @@ func parseRouteType(body []byte) byte {
 	return body[7]
 }
 
-// putRouteDump asks for weir's routes of a family, of one table and type. Kernels
-// before 4.20 give all routes; who parses them leaves out what is not weir's.
+// putRouteDump requests weir's routes of a family, of one table and type. Kernels before 4.20
+// return all routes: the parser filters them.
 func putRouteDump(e *encoder, f lb.Family, table, typ byte) {
 	family := byte(unix.AF_INET)
 	if f == lb.IPv6 {

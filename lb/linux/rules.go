@@ -8,39 +8,37 @@ import (
 	"weir/lb"
 )
 
-// The static rules. They refer to sets and never depend on the number of services, except
-// for those of INSIDE-PORTS, which few services need. A packet for a Service takes this way
-// (names without the prefix, and the chains that the kernel itself has in capitals with
-// their table):
+// The static rules. They match sets and never depend on the number of services, except those
+// of INSIDE-PORTS, which few services need. The path of a packet for a Service (names without
+// the prefix; the kernel's own chains with their table):
 //
 //	client --> mangle PREROUTING --> PROXY-FIREWALL: source ranges
-//	                             --> TRAFFIC-POLICY: who is inside goes to the
-//	                                 virtual server of a mark, or nobody is served
-//	       --> nat PREROUTING --> SERVICES: marks what is to be masqueraded
-//	                          --> INSIDE-PORTS: the backends' port for who is inside and
-//	                              has affinity, as ip_vs keeps the client's for a mark
+//	                             --> TRAFFIC-POLICY: clients inside go to the virtual
+//	                                 server of a mark; frontends of NO-LOCAL drop
+//	                                 new connections
+//	       --> nat PREROUTING --> SERVICES: marks packets to be masqueraded
+//	                          --> INSIDE-PORTS: the backends' port for clients inside with
+//	                              affinity, as ip_vs keeps the client's for a mark
 //	       --> filter INPUT --> IPVS-FILTER: only service ports (and ping) of a VIP
-//	       --> ip_vs at LOCAL_IN puts in the backend's address
-//	       --> nat POSTROUTING --> POSTROUTING: masquerades what is marked
+//	       --> ip_vs at LOCAL_IN sets the backend's address
+//	       --> nat POSTROUTING --> POSTROUTING: masquerades marked packets
 //	backend --> filter FORWARD --> FORWARD: replies pass --> ip_vs --> client
 //
-// The box's own traffic to a VIP goes through mangle OUTPUT and nat OUTPUT, after
-// which ip_vs takes it at LOCAL_OUT. It never sees filter INPUT. Nor is OUTPUT
-// opened: a box with an OUTPUT policy of DROP has to admit its backends. What ip_vs
-// has given a backend's address goes through mangle OUTPUT once more and finds
-// nothing there.
+// The box's own traffic to a VIP passes mangle OUTPUT and nat OUTPUT, then ip_vs takes it at
+// LOCAL_OUT. It never passes filter INPUT. weir does not open OUTPUT: a box with an OUTPUT
+// policy of DROP must admit its backends. After ip_vs has set a backend's address, the packet
+// passes mangle OUTPUT again, where no rule matches.
 //
-// The text is in the form in which iptables-save gives it back, so that what the
-// kernel holds can be compared with it.
+// The text has the form that iptables-save prints, so that the two can be compared.
 
 // table is weir's part of an iptables table.
 type table struct {
 	name string
-	// jumps lead from the chains of the kernel into weir's, in this order.
+	// jumps are the rules in the kernel's chains that jump to weir's, in this order.
 	jumps []rule
-	// chains are weir's own, with all their rules.
+	// chains are weir's own with all their rules.
 	chains []chain
-	// open is one whose rules are those of virtual servers; "" if there is none.
+	// open is the chain with the rules of virtual servers; "" without one.
 	open string
 }
 
@@ -52,7 +50,7 @@ type chain struct {
 // rule is one rule in a chain of the kernel: "-A CHAIN SPEC".
 type rule struct{ chain, spec string }
 
-// renderRules gives the rules of a family where IPVS has the virtual servers.
+// renderRules returns the rules of a family where IPVS has the virtual servers.
 func renderRules(c Config, f lb.Family) []table { return renderStage(c, f, byIPVS, nil) }
 
 func renderStage(c Config, f lb.Family, s stage, ports insidePorts) []table {
@@ -68,11 +66,10 @@ type renderer struct {
 }
 
 func (r renderer) mangle() table {
-	// A reply is no client's packet, although it may come to a NodePort's number: that
-	// of a connection which was masqueraded. And most packets are replies.
+	// Replies of a masqueraded connection may have the port of a NodePort. And most packets are
+	// replies.
 	reply := "-m conntrack --ctdir REPLY -j RETURN"
-	// What conntrack has not seen before, so that a connection outlives the last
-	// backend of this node as long as that lives.
+	// Only new connections: established ones survive the last backend of this node.
 	noLocal := r.match(lb.SetNoLocal, "dst,dst") + " -m conntrack --ctstate NEW -j DROP"
 	return table{
 		name: "mangle",
@@ -87,9 +84,8 @@ func (r renderer) mangle() table {
 				reply,
 				r.match(lb.SetFirewall, "dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
 			}},
-			// The box itself is admitted by its addresses, whichever its packets
-			// bear: that is the VIP mostly, or the source of a pool's route, or
-			// what a program has bound.
+			// The box itself is admitted by its addresses. The source of its packets is usually the
+			// VIP, or the source of a pool's route, or an address that a program has bound.
 			{r.chain("OWN-FIREWALL"), []string{
 				r.match(lb.SetFirewall, "dst,dst") + " " + r.noMatch(lb.SetSourceIP, "dst,dst,dst") + " -j " + r.chain("SOURCE-RANGES-FIREWALL"),
 			}},
@@ -97,8 +93,7 @@ func (r renderer) mangle() table {
 				r.match(lb.SetSourceCIDR, "dst,dst,src") + " -j RETURN",
 				"-j DROP",
 			}},
-			// -g: whoever is inside is done with weir's part of the table, but
-			// not with others'.
+			// -g: packets from inside return to the kernel's chain, where foreign rules follow.
 			{r.chain("TRAFFIC-POLICY"), []string{
 				reply,
 				r.match(lb.SetInternal, "dst,dst") + " -g " + r.chain("INSIDE"),
@@ -114,8 +109,8 @@ func (r renderer) mangle() table {
 	}
 }
 
-// inside are rules that catch what comes from inside the cluster, but for the
-// box itself.
+// inside returns rules that match packets from inside the cluster, except those of the box
+// itself.
 func (r renderer) inside(then string) (out []string) {
 	for _, c := range r.ClusterCIDRs {
 		if lb.FamilyOf(c.Addr()) == r.family {
@@ -139,8 +134,8 @@ func (r renderer) nat() table {
 		},
 		chains: []chain{
 			{r.chain("SERVICES"), r.services()},
-			// A client's address is kept by leaving here unmarked. What INTERNAL
-			// has marked is never marked here too: ip_vs would not know it again.
+			// A packet that returns without the mark keeps the client's address. Packets with a mark of
+			// INTERNAL get no other mark here: ip_vs would not find their virtual server.
 			r.outside("LOAD-BALANCER", lb.SetLoadBalancerLocal),
 			{r.chain("CLUSTER-IP"), append([]string{r.ours()}, r.clusterIP()...)},
 			r.outside("EXTERNAL-IP", lb.SetExternalIPLocal),
@@ -150,10 +145,10 @@ func (r renderer) nat() table {
 				fmt.Sprintf("-m mark --mark %s -j RETURN", marking{r.Mark}.all()),
 				fmt.Sprintf("-j MARK --set-xmark %s", r.mask()),
 			}},
-			// The box's own traffic to a Service is always masqueraded: its source
-			// may be the VIP, which no backend could answer. It is known by its
-			// connection and marked only here, where ip_vs has seen it. It never gets
-			// the source of Sources: the replies to that may go to another box.
+			// The box's own traffic to a Service is always masqueraded: its source may be the VIP, to
+			// which no backend could reply. Its packets are matched by the connection's mark and marked
+			// only here, behind ip_vs. They never get an address of Sources: the replies to that may go
+			// to another box.
 			{r.chain("POSTROUTING"), append(append([]string{
 				r.match(lb.SetLoopBack, "dst,dst,src") + " -j MASQUERADE",
 				fmt.Sprintf("-m connmark --mark %s -m addrtype --src-type LOCAL -j MARK --set-xmark %s", r.mask(), r.mask()),
@@ -181,8 +176,8 @@ var kinds = [...]struct {
 	{lb.SetExternalIP, "EXTERNAL-IP"}, {lb.SetNodePorts, "NODE-PORT"},
 }
 
-// services sends each connection to the chain of its VIP's kind. There nat ends for
-// it: a later DNAT rule of a container's host port does not get it.
+// services returns the rules that send each connection to the chain of its kind of VIP. There
+// table nat ends for it, before the DNAT rules of container host ports.
 func (r renderer) services() []string {
 	out := []string{fmt.Sprintf("-s %s -j RETURN", r.loopback())}
 	for _, k := range kinds {
@@ -198,9 +193,9 @@ func (r renderer) services() []string {
 	return out
 }
 
-// clusterIP says what of the traffic to ClusterIPs is masqueraded, beside the
-// box's own: everything; or all but what comes from inside the cluster, where the
-// replies are routed back here; or, when nobody told who that is, nothing.
+// clusterIP returns the rules for traffic to ClusterIPs, beside the box's own: all of it is
+// masqueraded; or all that comes from outside the cluster, because replies to clients inside
+// are routed back here; or none, if the inside is not configured.
 func (r renderer) clusterIP() []string {
 	switch {
 	case r.MasqueradeAll:
@@ -211,9 +206,9 @@ func (r renderer) clusterIP() []string {
 	return nil
 }
 
-// source is what masquerades with Sources. Without --random-fully a client keeps its
-// port, unless another one has it to the same backend: then a backend sees the same
-// client behind any box.
+// source returns the rules that masquerade with Sources. Without --random-fully a client keeps
+// its port, unless another one has it to the same backend: then backends see the same client
+// from each box.
 func (r renderer) source() (out []string) {
 	for _, a := range r.Sources {
 		if lb.FamilyOf(a) == r.family {
@@ -231,9 +226,9 @@ func (r renderer) filter() table {
 			{"FORWARD", r.jump("replies of backends", "FORWARD")},
 		},
 		chains: []chain{
-			// ACCEPT, not RETURN: a host firewall that refuses what it does not
-			// know would cut all Services. Health check ports are the node's own:
-			// VIPs have refused them by then.
+			// ACCEPT, not RETURN: a host firewall that refuses unknown packets would cut all Services.
+			// Health check ports are for the node's own addresses: the chain VIP has refused the
+			// others.
 			{r.chain("IPVS-FILTER"), append(r.admit(), []string{
 				r.match(lb.SetIPVSIPs, "dst") + " -j " + r.chain("VIP"),
 				r.match(lb.SetIPVSNets, "dst") + " -j " + r.chain("VIP"),
@@ -245,15 +240,14 @@ func (r renderer) filter() table {
 	}
 }
 
-// vip is what a VIP answers besides its service ports: nothing that listens on
-// the box, but errors about its connections, and ping if that is wanted. Without
-// the refusal, whatever listens on 0.0.0.0 would be reachable by every VIP. Only
-// what is NEW is refused; neighbour discovery is not (conntrack leaves it
-// untracked), and is let in past the host's firewall.
+// vip returns the rules for packets to a VIP without a service port: errors about its
+// connections pass, and ping if it is enabled. Without the refusal, any program that listens
+// on 0.0.0.0 would be reachable at each VIP. Only packets of state NEW are refused. Neighbour
+// discovery is untracked, and passes the host's firewall.
 //
-// The box's own addresses are not spared here. They need not be: a pool that
-// contains one is never laid (lb.Plan, PoolCoversHost), as its route would make the
-// whole subnet local, the gateway with it.
+// The box's own addresses have no exception here. They need none: a pool that contains one
+// gets no route (lb.Plan, PoolCoversHost), because that would make the whole subnet local,
+// with the gateway.
 func (r renderer) vip() []string {
 	proto, echo, reject := "icmp", "-p icmp -m icmp --icmp-type 8", "icmp-port-unreachable"
 	var out []string
@@ -274,9 +268,9 @@ func (r renderer) vip() []string {
 	)
 }
 
-// ours marks the connection itself, in conntrack, as one of a Service; by that
-// its replies are known in FORWARD. (ip_vs changes what conntrack calls the
-// reply, but not in a way that a rule could see.)
+// ours returns the rule that marks the connection in conntrack as one of a Service. FORWARD
+// matches replies by this mark. (ip_vs alters the reply tuple of conntrack, but no rule can
+// match that.)
 func (r renderer) ours() string {
 	return fmt.Sprintf("-j CONNMARK --set-xmark %s", r.mask())
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// saved is what iptables-save has printed, without counters.
+// saved is the output of iptables-save without counters.
 type saved map[string]savedTable // by table
 
 type savedTable struct {
@@ -15,8 +15,8 @@ type savedTable struct {
 	rules   map[string][]string // by chain, without "-A NAME "
 }
 
-// parseSave reads the output of iptables-save. Lines that it does not know are
-// passed over: they are comments, or nothing of weir's.
+// parseSave parses the output of iptables-save. It ignores unknown lines: comments, for
+// example.
 func parseSave(text string) saved {
 	out := saved{}
 	var t savedTable
@@ -38,7 +38,7 @@ func parseSave(text string) saved {
 	return out
 }
 
-// target is the chain or target that a rule leads to, as `-j` or `-g` says.
+// target returns the chain or target of a rule, the word after `-j` or `-g`.
 func target(spec string) string {
 	fields := splitRule(spec)
 	for i := len(fields) - 2; i >= 0; i-- {
@@ -49,8 +49,8 @@ func target(spec string) string {
 	return ""
 }
 
-// splitRule splits a rule at spaces, but not within quotes, where a comment may
-// say "-j" too. The quotes stay, so that such a word is not taken for an option.
+// splitRule splits a rule at spaces, but not within quotes: a comment may have the word "-j"
+// too. The quotes stay, so that such a word does not look like an option.
 func splitRule(spec string) []string {
 	var out []string
 	var word strings.Builder
@@ -78,8 +78,8 @@ func splitRule(spec string) []string {
 	return out
 }
 
-// strayJumps are all rules in the kernel's chains of a table that lead into
-// weir's: right ones, doubles, and those that are in the wrong place.
+// jumpsToOwn returns all rules in the kernel's chains of a table that jump to weir's: right
+// ones, duplicates, and those in the wrong place.
 func (t table) jumpsToOwn(have savedTable) []rule {
 	own := map[string]bool{}
 	for _, c := range t.chains {
@@ -100,10 +100,10 @@ func (t table) jumpsToOwn(have savedTable) []rule {
 	return out
 }
 
-// held tells whether a table holds exactly weir's chains with exactly these
-// rules, and each jump once. In INPUT the jumps come before everybody else's
-// rules, which may refuse what they don't know. Elsewhere any place will do: to
-// insist on the first one is to fight with others who do.
+// match reports whether a table has exactly weir's chains with exactly these rules, and each
+// jump once. In INPUT the jumps must come before all foreign rules, which may refuse unknown
+// packets. Elsewhere any place will do: two programs that insist on the first place would
+// never end.
 func (t table) match(have savedTable) bool {
 	for _, c := range t.chains {
 		rules, ok := have.rules[c.name]
@@ -130,9 +130,8 @@ func (t table) jumpsMatch(have savedTable) bool {
 	return true
 }
 
-// writeRestore writes what makes iptables-restore --noflush put the table's
-// rules into place: chains that are declared are emptied first, and all of a
-// table takes effect in one instant.
+// writeRestore writes the input of iptables-restore --noflush that installs the table's rules.
+// Declared chains are emptied first, and all changes of a table take effect at one instant.
 func (t table) writeRestore(w io.Writer, have savedTable) {
 	fmt.Fprintf(w, "*%s\n", t.name)
 	for _, c := range t.chains {
@@ -155,8 +154,8 @@ func (t table) writeRestore(w io.Writer, have savedTable) {
 	fmt.Fprintln(w, "COMMIT")
 }
 
-// writeRemove writes what takes exactly weir's jumps and chains out of a table;
-// nothing if there are none.
+// writeRemove writes the input of iptables-restore that removes exactly weir's jumps and
+// chains from a table; nothing without any.
 func (t table) writeRemove(w io.Writer, have savedTable) {
 	var there []string
 	for _, c := range t.chains {
@@ -181,8 +180,8 @@ func (t table) writeRemove(w io.Writer, have savedTable) {
 	fmt.Fprintln(w, "COMMIT")
 }
 
-// sameShape tells whether a table holds weir's chains with as many rules as they
-// should have: then these are the same, in another form that some iptables prints.
+// sameShape reports whether a table has weir's chains with the right numbers of rules. Then
+// these are the same rules in another form, which some versions of iptables print.
 func (t table) sameShape(have savedTable) bool {
 	for _, c := range t.chains {
 		rules, ok := have.rules[c.name]

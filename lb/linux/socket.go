@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a netlink socket under the care of Go's poller: waiting for it costs
-// no thread and can be ended by a deadline.
+// socket is a netlink socket in Go's poller: a wait needs no thread, and a deadline can end
+// it.
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -24,7 +24,7 @@ func dial(protocol int, groups ...int) (*socket, error) {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		_ = unix.Close(fd) // the first error is the one to tell
+		_ = unix.Close(fd) // the first error counts
 		return nil, fmt.Errorf("bind netlink socket: %w", err)
 	}
 	for _, g := range groups {
@@ -33,8 +33,8 @@ func dial(protocol int, groups ...int) (*socket, error) {
 			return nil, fmt.Errorf("join netlink group %d: %w", g, err)
 		}
 	}
-	// These make things better where the kernel and the privileges allow it. An
-	// old kernel filters no dumps, for instance; the callers filter again.
+	// Optional, as the kernel and the privileges allow. An old kernel filters no dumps, for
+	// example; the callers filter again.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
@@ -68,7 +68,7 @@ func (s *socket) send(b []byte) error {
 
 // receive implements wire.
 func (s *socket) receive(b []byte, deadline time.Time) (int, error) {
-	// The reply is nearly always there already, so no deadline is armed for it.
+	// The reply is nearly always there already, so no deadline is set for it.
 	n, err := s.receiveNow(b)
 	if !errors.Is(err, unix.EAGAIN) {
 		return n, err
@@ -108,10 +108,10 @@ func recv(fd uintptr, b []byte) (int, error) {
 
 func (s *socket) close() error { return s.file.Close() }
 
-// interruptible makes all waiting on s end when ctx does. The function that it
-// gives must be called when s is no longer used.
+// interruptible ends all waits on s with ctx. The returned function must be called when s is
+// no longer used.
 func (s *socket) interruptible(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		_ = s.file.SetReadDeadline(time.Unix(1, 0)) // fails on a closed file, on which nobody waits
+		_ = s.file.SetReadDeadline(time.Unix(1, 0)) // fails on a closed file, which has no waiting reader
 	})
 }

@@ -8,14 +8,14 @@ import (
 	"weir/lb"
 )
 
-// tableNames are the tables that weir's rules are in.
+// tableNames are the tables with weir's rules.
 var tableNames = [...]string{"mangle", "nat", "filter"}
 
-// stamp is the size of weir's legacy tables. It is enough to notice that somebody
-// has flushed or changed them, and one system call a table.
+// stamp has the sizes of weir's legacy tables. It reveals foreign changes with one system call
+// for each table.
 type stamp [len(tableNames)]struct{ entries, size uint32 }
 
-// getInfo is struct ipt_getinfo, which is the same as struct ip6t_getinfo, from
+// getInfo is struct ipt_getinfo, the same as struct ip6t_getinfo, from
 // include/uapi/linux/netfilter_ipv4/ip_tables.h.
 type getInfo struct {
 	name       [32]byte
@@ -28,7 +28,7 @@ type getInfo struct {
 
 const soGetInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 
-// readStamp reads the stamp of a family; zero where there are no such tables.
+// readStamp returns the stamp of a family; zero without such tables.
 func readStamp(f lb.Family) (s stamp) {
 	family, level := unix.AF_INET, unix.IPPROTO_IP
 	if f == lb.IPv6 {

@@ -11,9 +11,9 @@ import (
 	"weir/lb"
 )
 
-// Connection synchronization daemons: threads of IPVS that tell other boxes of
-// connections over multicast, or hear of theirs (net/netfilter/ipvs/ip_vs_sync.c). A
-// network namespace has one master and one backup at most, whoever started them.
+// Connection synchronization daemons: threads of IPVS that send their connections to other
+// boxes via multicast, or receive theirs (net/netfilter/ipvs/ip_vs_sync.c). A network
+// namespace has at most one master and one backup, foreign ones included.
 
 // From include/uapi/linux/ip_vs.h.
 const (
@@ -33,7 +33,7 @@ const (
 	daemonTTL    = 8
 )
 
-// syncDaemon puts a command about a daemon.
+// syncDaemon encodes a command on a daemon.
 func (f ipvsMessages) syncDaemon(e *encoder, cmd byte, d lb.SyncDaemon) {
 	f.begin(e, cmd, 0)
 	at := e.nest(ipvsAttrDaemon)
@@ -53,7 +53,7 @@ func (f ipvsMessages) syncDaemon(e *encoder, cmd byte, d lb.SyncDaemon) {
 	e.end(at)
 }
 
-// parseSyncDaemon reads the answer to ipvsGetDaemon.
+// parseSyncDaemon decodes the reply to ipvsGetDaemon.
 func parseSyncDaemon(body []byte) (d lb.SyncDaemon, ok bool) {
 	if len(body) < unix.GENL_HDRLEN {
 		return d, false
@@ -86,7 +86,7 @@ func parseSyncDaemon(body []byte) (d lb.SyncDaemon, ok bool) {
 	return d, d.Role == lb.SyncMaster || d.Role == lb.SyncBackup
 }
 
-// syncDaemons reads the running daemons, also foreign ones.
+// syncDaemons returns the running daemons, foreign ones included.
 func (t *ipvsTable) syncDaemons(ctx context.Context) ([]lb.SyncDaemon, error) {
 	var out []lb.SyncDaemon
 	put := func(e *encoder) { t.begin(e, ipvsGetDaemon, unix.NLM_F_DUMP) }
@@ -109,7 +109,7 @@ func (t *ipvsTable) observeSync(ctx context.Context, obs *lb.Observation) error 
 	return nil
 }
 
-// applySync carries out ops on daemons. Without IPVS there are none to stop.
+// applySync carries out ops on daemons. Without IPVS there is none to stop.
 func (k *Kernel) applySync(ctx context.Context, ops []lb.Op) []error {
 	if k.ipvs != nil {
 		return k.ipvs.applySync(ctx, ops)
@@ -123,8 +123,8 @@ func (k *Kernel) applySync(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// applySync carries out ops on daemons. One that is to change is stopped first: the
-// kernel changes none.
+// applySync carries out ops on daemons. One that must change is stopped first, because the
+// kernel can't change it.
 func (t *ipvsTable) applySync(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
@@ -159,7 +159,7 @@ func (t *ipvsTable) sendSync(ctx context.Context, cmd byte, d lb.SyncDaemon) err
 	return firstError(t.conn.exchange(ctx, 1, func(e *encoder, _ int) { t.syncDaemon(e, cmd, d) }))
 }
 
-// clash tells of the daemon that is there already. One that is the same is as good.
+// clash returns the error about the existing daemon, nil if it is the wanted one.
 func (t *ipvsTable) clash(ctx context.Context, want lb.SyncDaemon) error {
 	daemons, err := t.syncDaemons(ctx)
 	if err != nil {

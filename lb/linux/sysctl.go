@@ -15,8 +15,8 @@ import (
 // sysctls are the kernel parameters below a folder: /proc/sys.
 type sysctls struct{ root string }
 
-// file is where a parameter is. As sysctl(8) has it, dots and slashes change
-// places, so that a name can hold an interface like eth0.100.
+// file returns the path of a parameter. As with sysctl(8), dots and slashes are exchanged, so
+// that a name can have an interface like eth0.100.
 func (s sysctls) file(name string) string {
 	p := strings.Map(func(r rune) rune {
 		switch r {
@@ -33,7 +33,7 @@ func (s sysctls) file(name string) string {
 func (s sysctls) apply(ops []lb.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
-		if op.Verb != lb.Delete { // others may have come to rely on it
+		if op.Verb != lb.Delete { // other programs may rely on it
 			errs[i] = s.write(op.Object.(lb.Sysctl))
 		}
 	}
@@ -58,8 +58,7 @@ func (s sysctls) write(o lb.Sysctl) error {
 	return nil
 }
 
-// cause is the error number within an error of package os, which would repeat
-// the name.
+// cause returns the error number within an error of package os, which would repeat the name.
 func cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno
@@ -67,7 +66,7 @@ func cause(err error) error {
 	return err
 }
 
-// observe reads parameters. One that the kernel does not have is not there.
+// observe reads parameters. It leaves out those that the kernel lacks.
 func (s sysctls) observe(names []string, obs *lb.Observation) error {
 	for _, name := range names {
 		b, err := os.ReadFile(s.file(name))

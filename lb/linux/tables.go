@@ -11,10 +11,10 @@ import (
 	"weir/lb"
 )
 
-// What weir doctor looks at. It may run without privileges of its own and beside a
+// The functions of this file are for weir doctor. It may run without privileges and beside a
 // daemon, changes nothing, and loads no module.
 
-// Tables are the rules of one backend and family, whoever made them.
+// Tables are the rules of one backend and family, foreign ones included.
 type Tables struct {
 	Backend Backend
 	Family  lb.Family
@@ -26,12 +26,12 @@ type Chain struct {
 	Table, Name string
 	// Policy is ACCEPT or DROP of the kernel's own chains, "-" of all others.
 	Policy string
-	// Rules are the words of each rule, without "-A NAME". Quotes stay.
+	// Rules are the words of each rule, without "-A NAME", with their quotes.
 	Rules [][]string
 }
 
-// ReadTables reads the rules of both backends and families, as far as they are in use:
-// what is not there is not asked for, as the question alone would load its modules.
+// ReadTables reads the rules of both backends and families that are in use: a request for
+// others would load their modules.
 func ReadTables(ctx context.Context) ([]Tables, error) {
 	var count atomic.Uint64
 	return readTables(ctx, execRunner(&count), hasProgram, usedBackends())
@@ -55,7 +55,7 @@ func readTables(ctx context.Context, run runner, look func(string) bool, used ma
 	return out, nil
 }
 
-// usedBackends are the programs of those that the kernel has something of.
+// usedBackends returns the programs of the backends for which the kernel has rules.
 func usedBackends() map[programs]lb.Family {
 	out := map[programs]lb.Family{}
 	_, err := os.Stat("/sys/module/nf_tables")
@@ -74,12 +74,11 @@ func usedBackends() map[programs]lb.Family {
 	return out
 }
 
-// ParseTables reads the output of iptables-save; lines that it does not know are passed
-// over.
+// ParseTables parses the output of iptables-save. It ignores unknown lines.
 func ParseTables(text string) []Chain {
 	var out []Chain
 	table := ""
-	at := map[string]int{} // of the table's chains in out
+	at := map[string]int{} // positions of the table's chains in out
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		switch {
@@ -101,7 +100,7 @@ func ParseTables(text string) []Chain {
 	return out
 }
 
-// Find gives a chain, and whether it is there.
+// Find returns a chain and whether it exists.
 func (t Tables) Find(table, name string) (Chain, bool) {
 	i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Table == table && c.Name == name })
 	if i < 0 {
@@ -110,7 +109,7 @@ func (t Tables) Find(table, name string) (Chain, bool) {
 	return t.Chains[i], true
 }
 
-// Rules counts those in all chains.
+// Rules returns the number of rules in all chains.
 func (t Tables) Rules() (n int) {
 	for _, c := range t.Chains {
 		n += len(c.Rules)
@@ -118,7 +117,7 @@ func (t Tables) Rules() (n int) {
 	return n
 }
 
-// Program is the program that changes these rules: "ip6tables-legacy".
+// Program returns the program that changes these rules: "ip6tables-legacy".
 func (t Tables) Program() string {
 	if t.Family == lb.IPv6 {
 		return "ip6tables-" + string(t.Backend)
@@ -126,7 +125,7 @@ func (t Tables) Program() string {
 	return "iptables-" + string(t.Backend)
 }
 
-// KubeProxy are the chains that kube-proxy makes and weir never does.
+// KubeProxy returns the chains that kube-proxy creates and weir never does.
 func (t Tables) KubeProxy() []Chain {
 	var out []Chain
 	for _, c := range t.Chains {
@@ -139,15 +138,15 @@ func (t Tables) KubeProxy() []Chain {
 	return out
 }
 
-// Modules are those that weir's sets and rules need, and with ModeIPVS those of IPVS
-// with some schedulers. A kernel may have any of them built in.
+// Modules returns the modules that weir's sets and rules need, with ModeIPVS also IPVS and
+// some schedulers. Any of them may be built into the kernel.
 func Modules(mode Mode, schedulers []string) []string {
 	out := []string{"ip_set", "nf_conntrack", "nf_nat", "xt_set"}
 	for _, s := range lb.Sets() {
 		out = append(out, "ip_set_"+strings.NewReplacer(":", "_", ",", "").Replace(s.Type()))
 	}
 	for _, need := range xtNeeds {
-		if strings.HasPrefix(need.module, "xt_") && need.module != "xt_MASQUERADE" { // which was ipt_MASQUERADE before 5.2
+		if strings.HasPrefix(need.module, "xt_") && need.module != "xt_MASQUERADE" { // ipt_MASQUERADE before Linux 5.2
 			out = append(out, need.module)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"weir/lb"
 )
 
-// ServerTraffic is the traffic of a virtual server, whoever made it.
+// ServerTraffic is the traffic of a virtual server, which may be foreign.
 type ServerTraffic struct {
 	Server   lb.VirtualServer
 	Stats    Stats
@@ -28,8 +28,8 @@ type BackendTraffic struct {
 	Conns  lb.Conns
 }
 
-// reader reads IPVS for people and scrapes over a socket of its own, so that a
-// slow look at thousands of services delays no change to one of them.
+// reader reads IPVS for status and metrics over its own socket, so that a slow read of
+// thousands of services delays no change.
 type reader struct {
 	mu    sync.Mutex
 	table *ipvsTable
@@ -41,7 +41,8 @@ func newReader(m ipvsMessages, count *Traffic) *reader {
 	}}
 }
 
-// follow takes over IPVS's number, which changes when its module is loaded again.
+// follow updates IPVS's number in generic netlink, which changes when its module is loaded
+// again.
 func (r *reader) follow(family uint16) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,8 +55,8 @@ func (r *reader) close() {
 	r.table.conn.close()
 }
 
-// Traffic reads the counters of all virtual servers and their real servers,
-// sorted; with frontends given, of those only.
+// Traffic returns the counters of all virtual servers and their real servers, sorted; with
+// frontends, of those only.
 func (k *Kernel) Traffic(ctx context.Context, only ...lb.Frontend) (out []ServerTraffic, err error) {
 	err = k.EachTraffic(ctx, func(s ServerTraffic) {
 		s.Backends = slices.Clone(s.Backends)
@@ -64,9 +65,9 @@ func (k *Kernel) Traffic(ctx context.Context, only ...lb.Frontend) (out []Server
 	return out, err
 }
 
-// EachTraffic calls each with the counters of one virtual server after the other, sorted;
-// with frontends given, of those only. Backends is valid during the call: 100,000 of them
-// are read without ever being in memory together. each must not use the Kernel.
+// EachTraffic calls each with the counters of one virtual server after the other, sorted; with
+// frontends, of those only. Backends is valid during the call, so that 100,000 of them are
+// never in memory together. each must not use the Kernel.
 func (k *Kernel) EachTraffic(ctx context.Context, each func(ServerTraffic), only ...lb.Frontend) error {
 	if k.byRules() {
 		all, err := k.byRule.natTraffic(ctx, only)
@@ -119,8 +120,8 @@ func (r *reader) servers(ctx context.Context, only []lb.Frontend) ([]server, err
 	return out, nil
 }
 
-// Connections calls each for every connection in IPVS's table, until it says no.
-// There may be millions: nothing is kept of them here.
+// Connections calls each for every connection in IPVS's table, until it returns false. There
+// may be millions: none is kept here.
 func (k *Kernel) Connections(ctx context.Context, each func(Connection) bool) error {
 	if k.byRules() {
 		return k.byRule.natConnections(ctx, each)
@@ -137,7 +138,7 @@ func (k *Kernel) Connections(ctx context.Context, each func(Connection) bool) er
 	return errors.Join(err, ctx.Err())
 }
 
-// Timeouts reads how long IPVS keeps idle connections.
+// Timeouts returns the timeouts of idle connections in IPVS.
 func (k *Kernel) Timeouts(ctx context.Context) (Timeouts, error) {
 	if k.reader == nil {
 		return Timeouts{}, ErrNoIPVS
@@ -147,7 +148,7 @@ func (k *Kernel) Timeouts(ctx context.Context) (Timeouts, error) {
 	return k.reader.table.timeouts(ctx)
 }
 
-// SetTimeouts sets how long IPVS keeps idle connections, for the whole box.
+// SetTimeouts sets the timeouts of idle connections in IPVS, for the whole box.
 func (k *Kernel) SetTimeouts(ctx context.Context, t Timeouts) error {
 	if k.reader == nil {
 		return ErrNoIPVS

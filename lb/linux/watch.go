@@ -14,33 +14,32 @@ import (
 )
 
 const (
-	// Changes come in bursts; they are looked at together, so long after the
-	// first.
+	// burst is the time to collect changes after the first: they come in bursts.
 	burst = 20 * time.Millisecond
 )
 
-// pace is how often Watch looks at rules.
+// pace has the intervals at which Watch checks rules.
 type pace struct {
-	// poll is the interval for the legacy tables, which announce nothing.
+	// poll is the interval for the legacy tables, which have no announcements.
 	poll time.Duration
-	// calm is the least time between two looks: each costs one iptables-save.
+	// minInterval is the minimum time between two checks: each costs one iptables-save.
 	minInterval time.Duration
 }
 
 var defaultPace = pace{poll: 500 * time.Millisecond, minInterval: 2 * time.Second}
 
-// watcher finds out what others change.
+// watcher detects foreign changes.
 type watcher struct {
 	*core
 	pace      pace
 	addresses *addresses
 	ours      ledger
-	// own are the numbers of weir's own changes of nf_tables.
+	// own has the numbers of weir's own changes of nf_tables.
 	own []uint32
 }
 
-// hint is what may have happened. The kernel's announcements are no more than
-// that: who did it they don't tell, so Watch looks.
+// hint is a set of possible changes. The kernel's announcements do not name the program that
+// made a change, so Watch checks.
 type hint uint32
 
 const (
@@ -48,10 +47,10 @@ const (
 	hintRules4
 	hintRules6
 	hintOverflow
-	hintGeneration // generations has collected something
+	hintGeneration // generations has collected a change
 )
 
-// hintRules is the hint that speaks of a family's rules.
+// hintRules returns the hint for a family's rules.
 func hintRules(f lb.Family) hint {
 	if f == lb.IPv6 {
 		return hintRules6
@@ -59,7 +58,7 @@ func hintRules(f lb.Family) hint {
 	return hintRules4
 }
 
-// hints collects what several readers have seen until somebody takes it.
+// hints collects the hints of several readers.
 type hints struct {
 	bits atomic.Uint32
 	wake chan struct{}
@@ -76,10 +75,9 @@ func (h *hints) add(bits hint) {
 
 func (h *hints) take() hint { return hint(h.bits.Swap(0)) }
 
-// Watch implements lb.Kernel. Links, addresses and routes are announced by the
-// kernel, and so are rules of the nft backend; the tables of the legacy backend
-// are looked at every half second by their size, without running a program, and so is
-// whether IPVS has been cleared.
+// Watch implements lb.Kernel. The kernel announces changes of links, addresses and routes, and
+// of rules of the nft backend. The sizes of the legacy tables are checked every half second,
+// without a program, and so is whether IPVS was cleared.
 func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 	w := &k.watcher
 	ctx, cancel := context.WithCancel(ctx)
@@ -114,13 +112,13 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 	return w.watch(ctx, h, failed, notify)
 }
 
-// watch takes hints and looks into them, until ctx ends or a reader has failed.
+// watch checks the hinted changes, until ctx ends or a reader has failed.
 func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
 	tick := time.NewTicker(w.pace.poll)
 	defer tick.Stop()
 	rules := rulesWatch{}
 	var servers serversWatch
-	h.add(hintLinks | hintRules4 | hintRules6) // what happened before anybody listened
+	h.add(hintLinks | hintRules4 | hintRules6) // changes before the subscription
 	for {
 		select {
 		case <-ctx.Done():
@@ -159,7 +157,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// listen reads announcements until ctx ends.
+// listen receives announcements until ctx ends.
 func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) error {
 	stop := s.interruptible(ctx)
 	defer stop()
@@ -185,8 +183,8 @@ func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) e
 	}
 }
 
-// lookNFT tells which family's tables an announcement of nf_tables is about, of
-// those that iptables-nft writes.
+// nftHint returns the family of an announcement of nf_tables, of those that iptables-nft
+// writes.
 func nftHint(m message) hint {
 	switch {
 	case len(m.body) < 1:
@@ -198,8 +196,8 @@ func nftHint(m message) hint {
 	return 0
 }
 
-// lookRoute tells whether an announcement of rtnetlink is worth a look. What weir
-// itself adds is not, nor what it deletes: that is out of the ledger by then.
+// routeHint reports whether an announcement of rtnetlink needs a check. weir's own additions
+// need none, nor its own deletions: they have left the ledger by then.
 func (w *watcher) routeHint(m message) hint {
 	switch m.typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -256,14 +254,14 @@ func (w *watcher) compareLinks(ctx context.Context) (lost []lb.Object, hosts boo
 	return lost, hosts, nil
 }
 
-// rulesWatch is what is known of each family's rules: whether a change was
-// announced, and when the next look is due.
+// rulesWatch has the state of each family's rules: whether a change was announced, and the
+// time of the next check.
 type rulesWatch map[lb.Family]struct {
 	announced bool
 	next      time.Time
 }
 
-// checkRules looks at the rules of each family whose tables seem to have changed.
+// checkRules checks the rules of each family with a possible change of its tables.
 func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, notify func(lb.Event)) {
 	for _, f := range w.families() {
 		now := seen[f]
@@ -295,7 +293,7 @@ func (w *watcher) families() []lb.Family {
 	return w.config.Families
 }
 
-// compareRules looks at the rules of a family if there is a reason to.
+// compareRules checks the rules of a family if there is a reason.
 func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, checked bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,7 +318,7 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 	return append(lost, lostServers(servers, r.servers())...), true, nil
 }
 
-// mayUse tells whether a backend is in use or may come to be.
+// mayUse reports whether a backend is in use or is a candidate.
 func (w *watcher) mayUse(b Backend) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

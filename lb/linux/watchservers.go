@@ -9,16 +9,16 @@ import (
 	"weir/lb"
 )
 
-// serversWatch is whether IPVS held any virtual server at the last look.
+// serversWatch reports whether IPVS had any virtual server at the last check.
 type serversWatch bool
 
-// check notices that somebody has cleared IPVS, as ipvsadm -C does: then every VIP is
-// a hole, and IPVS announces nothing. A look costs four system calls, however much
-// there is. What is taken away piece by piece is for an audit to find.
+// check detects that another program has cleared IPVS, like ipvsadm -C: then no VIP works, and
+// IPVS announces nothing. It costs four system calls, for any number of services. Deletions of
+// single services are found by an audit.
 func (w *serversWatch) check(notify func(lb.Event)) {
 	any, err := hasServers()
 	if err != nil {
-		return // there is no IPVS; or the next audit complains
+		return // without IPVS; other errors are those of the next audit
 	}
 	if bool(*w) && !any {
 		notify(lb.Event{Host: true, What: "IPVS was cleared"})
@@ -26,10 +26,11 @@ func (w *serversWatch) check(notify func(lb.Event)) {
 	*w = serversWatch(any)
 }
 
-// procHeader is what /proc/net/ip_vs begins with (ip_vs_info_seq_show in ip_vs_ctl.c).
+// procHeader is the number of lines of the header of /proc/net/ip_vs (ip_vs_info_seq_show in
+// ip_vs_ctl.c).
 const procHeader = 3
 
-// holdsServers tells whether IPVS holds any virtual server.
+// hasServers reports whether IPVS has any virtual server.
 func hasServers() (bool, error) {
 	f, err := os.Open(procNet + "ip_vs")
 	if err != nil {
