@@ -28,7 +28,7 @@ func linkObjects() []lb.Object {
 	}
 }
 
-// host gives the box an interface of its own, with a forwarding neighbour.
+// host adds an interface with a forwarding neighbour to the box.
 func host(t *testing.T) {
 	t.Helper()
 	inNamespace(t)
@@ -245,7 +245,7 @@ func TestInterfaceOfAnotherKindIsNotWeirs(t *testing.T) {
 			}
 			continue
 		}
-		// Where the kernel has no dummy devices, it says so before it looks.
+		// Without dummy devices the kernel returns that error first.
 		if missing := (*MissingError)(nil); errors.As(errs[0], &missing) {
 			continue
 		}

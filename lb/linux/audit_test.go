@@ -58,8 +58,8 @@ func (a *audited) sync(u lb.Update) lb.Report {
 	return rep
 }
 
-// changeMany changes every kind of object: a quarter of the services goes, another one gets
-// other backends, and as many come.
+// changeMany changes every kind of object: a quarter of the services is deleted, another
+// quarter gets other backends, and as many are added.
 func (a *audited) changeMany(from, services int) {
 	a.Helper()
 	u := lb.Update{Source: "static"}
@@ -78,7 +78,7 @@ func (a *audited) changeMany(from, services int) {
 	}
 }
 
-// end ends an audit that was read, and returns how many more times it was read in part.
+// end ends an audit, and returns the number of further partial reads.
 func (a *audited) end(audit *lb.Audit) (again int) {
 	a.Helper()
 	for ; a.rec.Reread(audit); again++ {
@@ -94,8 +94,7 @@ func (a *audited) end(audit *lb.Audit) (again int) {
 	return again
 }
 
-// The order of an audit and a change: the change is applied while the audit reads, and the
-// audit neither undoes nor reports it.
+// A change is applied while the audit reads, and the audit neither undoes nor reports it.
 func TestAChangeDuringAnAuditIsAppliedBeforeItEnds(t *testing.T) {
 	inBox(t)
 	inNamespace(t)
@@ -128,7 +127,7 @@ func TestAChangeDuringAnAuditIsAppliedBeforeItEnds(t *testing.T) {
 	if again := a.end(audit); again != 1 {
 		t.Errorf("75 changed frontends were read %d more times", again)
 	}
-	// Nothing of what is kept of the kernel is that of before.
+	// None of the known state of the kernel is outdated.
 	if rep, err := a.rec.Audit(t.Context(), a.now); err != nil || len(rep.Drift)+len(rep.Ops) > 0 {
 		t.Errorf("the next audit: %v, %d drifted, %d ops", err, len(rep.Drift), len(rep.Ops))
 	}
@@ -139,7 +138,7 @@ func TestAChangeDuringAnAuditIsAppliedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// Many changes meet an audit at any point of it, so that the kernel's lists have gaps.
+// Many changes happen at any point of an audit, so that the kernel's lists have gaps.
 func TestChangesAtAnyPointOfAnAuditAreNoDrift(t *testing.T) {
 	inBox(t)
 	inNamespace(t)
@@ -181,7 +180,7 @@ func holdsServer(t *testing.T, f lb.Frontend) bool {
 	return sh(t, "ipvsadm -Sn | grep -c -- '-A -t %s:%d ' || true", f.Addr, f.Port) == "1\n"
 }
 
-// Thousands of services whose scheduler is missing keep no other one from being served.
+// Thousands of services with a missing scheduler do not delay the others.
 func TestAMissingSchedulerDelaysNoOtherService(t *testing.T) {
 	inBox(t)
 	inNamespace(t)

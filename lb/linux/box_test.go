@@ -62,9 +62,9 @@ func add(t testing.TB, k *Kernel, objects ...lb.Object) {
 	routed(t, objects)
 }
 
-// routed waits until the IPv6 addresses among objects can be reached: the kernel
-// makes their local routes a moment after it has taken the address (addrconf's
-// work queue), and what comes before is lost.
+// routed waits until the IPv6 addresses among objects are reachable: the kernel adds their
+// local routes after it has acknowledged the address (addrconf's work queue), and drops
+// packets before.
 func routed(t testing.TB, objects []lb.Object) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

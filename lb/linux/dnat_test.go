@@ -17,7 +17,7 @@ import (
 
 var testNames = natNames{prefix: "KUBE", marks: marking{0x4000}}
 
-// somePortals is every kind of frontend, with every attribute and many weights.
+// someNATServices returns every kind of frontend, with every attribute and many weights.
 func someNATServices(r *rand.Rand, n int) []natService {
 	var out []natService
 	names := slices.Sorted(func(yield func(string) bool) {
@@ -61,7 +61,7 @@ func someNATServices(r *rand.Rand, n int) []natService {
 	return out
 }
 
-// savedPortals is a table nat with NAT services, as if iptables-save had printed it.
+// savedNATServices returns table nat with NAT services, as if iptables-save had printed it.
 func savedNATServices(family lb.Family, services []natService) savedTable {
 	t := savedTable{rules: map[string][]string{testNames.dispatch(): nil}, builtin: map[string]bool{}}
 	var marks, addresses []string
@@ -122,7 +122,7 @@ func TestChancesFollowWeights(t *testing.T) {
 			shares[i] = uint32(r.IntN([]int{1, 2, 100, 65536}[r.IntN(4)]))
 			sum += float64(shares[i])
 		}
-		left := 1.0 // of the packets, that no rule has taken so far
+		left := 1.0 // the share of packets that no rule has taken so far
 		for i, chance := range chances(shares) {
 			got := left * float64(chance) / always
 			if want := float64(shares[i]) / max(sum, 1); math.Abs(got-want) > 1e-8 || (shares[i] == 0) != (chance == 0) {
@@ -159,7 +159,7 @@ func TestSharesFollowTheScheduler(t *testing.T) {
 	}
 }
 
-// examplePortals are for the golden text.
+// exampleNATServices returns the services of the golden text.
 func exampleNATServices() []natService {
 	front := func(s string, proto lb.Protocol) lb.Frontend { return frontend(s, proto) }
 	web, dns := front("192.0.2.1:80", lb.TCP), front("192.0.2.1:53", lb.UDP)
@@ -187,7 +187,7 @@ func TestNATServicesAsText(t *testing.T) {
 	d := newDNAT(newRules(lb.IPv4, nil, nil), testNames)
 	golden(t, "nat_services4.rules", d.text(planned(exampleNATServices())))
 
-	// One endpoint comes, one loses its weight, one goes; and a service.
+	// One endpoint is added, one loses its weight, one is deleted; and a service is added.
 	d.read(savedNATServices(lb.IPv4, exampleNATServices()))
 	p := exampleNATServices()
 	p[0].add(real(p[0].server.Frontend, "10.0.0.4:8080", 4))
@@ -202,7 +202,7 @@ func TestNATServicesAsText(t *testing.T) {
 	}
 }
 
-// TestDamageIsFound alters what the kernel holds in every way that I can think of.
+// TestDamageIsFound changes the content of the kernel in every known way.
 func TestDamageIsFound(t *testing.T) {
 	t.Parallel()
 	web := exampleNATServices()[0].server.Frontend
@@ -253,8 +253,7 @@ func TestMarksComeBeforeAddresses(t *testing.T) {
 	}
 }
 
-// TestRulesOfVirtualServersComeBack is about what iptables-save makes of the rules, with
-// both backends.
+// TestRulesOfVirtualServersComeBack reads the output of iptables-save with both backends.
 func TestRulesOfVirtualServersComeBack(t *testing.T) {
 	inNamespace(t)
 	services := someNATServices(rand.New(rand.NewPCG(5, 6)), 200)
@@ -313,8 +312,8 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 	}
 }
 
-// TestRulesOfServersAreCheckedAfterForeignChangesOnly counts programs: a look at all
-// rules would cost more than the change.
+// TestRulesOfServersAreCheckedAfterForeignChangesOnly counts programs: a check of all rules
+// would cost more than the change.
 func TestRulesOfServersAreCheckedAfterForeignChangesOnly(t *testing.T) {
 	testMode = ModeIPTables
 	t.Cleanup(func() { testMode = ModeIPVS })

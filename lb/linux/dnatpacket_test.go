@@ -12,7 +12,7 @@ import (
 	"weir/lb"
 )
 
-// inRulesMode makes the kernels of a test have virtual servers as rules.
+// inRulesMode creates the kernels of a test with virtual servers as rules.
 func inRulesMode(t *testing.T) {
 	testMode = ModeIPTables
 	t.Cleanup(func() { testMode = ModeIPVS })
@@ -96,7 +96,7 @@ func stateOf(objects []lb.Object) *lb.State {
 	return s
 }
 
-// somePortalObjects have marks.
+// The NAT services of these objects have marks.
 func somePortalObjects() (out []lb.Object) {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		for mark := range uint32(5) {
@@ -135,9 +135,9 @@ func TestServersAsRulesSpreadByWeight(t *testing.T) {
 	}
 }
 
-// forgetFlows has conntrack forget ended UDP flows and SCTP associations. It keeps them for ten
-// seconds at least, and one that comes from the same port by chance goes to the same backend:
-// ten after 120 others do so in 1 of 25 runs.
+// forgetFlows deletes ended UDP flows and SCTP associations from conntrack. It keeps them for
+// ten seconds at least, and one with the same port by chance has the same backend: ten after
+// 120 others do so in 1 of 25 runs.
 func forgetFlows(t *testing.T) {
 	t.Helper()
 	sh(t, "conntrack -D -p udp; conntrack -D -p sctp; true")
@@ -157,7 +157,7 @@ func TestServersAsRulesKeepAffinity(t *testing.T) {
 				t.Errorf("%s: %q after %q", fe, got, first)
 			}
 		}
-		// One that has no weight any more is left at once, and not gone back to.
+		// A backend without weight is left immediately, and for good.
 		gone := objects[5+slices.Index([]string{"backend1", "backend2"}, first)].(lb.RealServer)
 		none := gone
 		none.Weight = 0
@@ -173,7 +173,7 @@ func TestServersAsRulesKeepAffinity(t *testing.T) {
 				t.Errorf("%s: back to %q", fe, got)
 			}
 		}
-		// And after its time it is over.
+		// After its timeout it ends.
 		brief := objects[2].(lb.VirtualServer)
 		brief.Affinity = 1
 		apply(t, s.k, lb.Op{Verb: lb.Change, Object: brief})
@@ -189,9 +189,8 @@ func TestServersAsRulesKeepAffinity(t *testing.T) {
 	}
 }
 
-// TestServiceWithoutBackendsIsRefused has a daemon of the host on every
-// address and each service's port. Not with SCTP, to whose clients on Linux the
-// refusal says nothing: they don't listen to ICMP, from IPVS neither.
+// TestServiceWithoutBackendsIsRefused has a daemon of the host on all addresses and each
+// service's port. It does not use SCTP: its clients on Linux ignore ICMP, from IPVS too.
 func TestServiceWithoutBackendsIsRefused(t *testing.T) {
 	s := newRulesSite(t)
 	s.in("", func() { s.listenTCP("daemon", ":7000"); s.listenUDP("daemon", ":7000") })
@@ -306,8 +305,7 @@ func TestServersAsRulesDrain(t *testing.T) {
 	}
 }
 
-// TestForeignRulesAreNotTouched has another's DNAT, and one of weir's chains used
-// by it.
+// TestForeignRulesAreNotTouched has a foreign DNAT rule, which uses one of weir's chains.
 func TestForeignRulesAreNotTouched(t *testing.T) {
 	s := newRulesSite(t)
 	fe := lb.Frontend{Addr: vip4, Port: 80, Proto: lb.TCP}
@@ -339,7 +337,7 @@ func TestForeignRulesAreNotTouched(t *testing.T) {
 	if d := cmp.Diff(before, foreign()); d != "" {
 		t.Errorf("(-before +after):\n%s", d)
 	}
-	// A chain that another's rule leads to can't go, and nothing fails for that.
+	// A chain with a foreign jump can't be deleted, and nothing fails because of that.
 	add(t, s.k, objects...)
 	sh(t, "iptables -t nat -A DOCKER -p tcp --dport 1 -j %s", testNames.server(fe))
 	add(t, s.k, lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(vip4, 2), 8080), Weight: 1})

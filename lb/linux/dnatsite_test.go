@@ -60,7 +60,7 @@ func (s *site) serveSCTP(name string) {
 	})
 }
 
-// getSCTP connects and reads who answers.
+// getSCTP connects and returns the name of the backend.
 func (s *site) getSCTP(from string, to netip.AddrPort) (got string) {
 	s.Helper()
 	s.in(from, func() {
@@ -97,7 +97,8 @@ func (s *site) getSCTP(from string, to netip.AddrPort) (got string) {
 	return got
 }
 
-// ask1 asks any protocol's service and gives who answers, or the error.
+// ask1 sends a request to a service of any protocol and returns the name of the backend, or
+// the error.
 func (s *site) ask1(from string, fe lb.Frontend) string {
 	s.Helper()
 	to := netip.AddrPortFrom(fe.Addr, fe.Port)

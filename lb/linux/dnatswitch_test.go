@@ -15,8 +15,8 @@ import (
 	"weir/lb"
 )
 
-// load makes new connections without end. stop gives the number of those that were
-// answered, and the others, each with its beginning and its duration.
+// load opens new connections continuously. stop returns the number of answered ones, and all
+// others with start and duration.
 func (s *site) load(fe lb.Frontend) (stop func() (good int64, bad []string)) {
 	var good atomic.Int64
 	var mu sync.Mutex
@@ -47,7 +47,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 	for _, fe := range allProtocols() {
 		name := "rr"
 		if fe.Proto == lb.TCP {
-			name = "mh" // IPVS left behind keeps the order of its servers
+			name = "mh" // the leftover IPVS keeps the order of its servers
 		}
 		objects = append(objects, served(fe, name, 0, 1, 1)...)
 	}
@@ -92,7 +92,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 			if _, err := ask(c); err != nil {
 				t.Errorf("%s: a connection to %s has ended: %v", mode, to, err)
 			}
-			if mode == ModeIPTables { // these IPVS has; the next ones rules have
+			if mode == ModeIPTables { // IPVS has these, rules have the next ones
 				c.Close()
 				if held[to], err = s.dial("client", "tcp", to); err != nil {
 					t.Fatal(err)
@@ -130,8 +130,8 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 
 func anyServer(lb.Frontend) bool { return true }
 
-// TestModesTakeOverOneByOne has a virtual server that does not get into place. It
-// keeps nobody else from moving, nor new ones from being served.
+// TestModesTakeOverOneByOne has a virtual server that is never in place. It delays neither the
+// move of others, nor new ones.
 func TestModesTakeOverOneByOne(t *testing.T) {
 	inBox(t)
 	s := newSite(t)
@@ -155,7 +155,7 @@ func TestModesTakeOverOneByOne(t *testing.T) {
 		}
 		s.k.Close()
 		s.k = k
-		// Port 81 does not get into place; port 80 has moved to backend2, port 82 is new.
+		// Port 81 is never in place; port 80 has moved to backend2, port 82 is new.
 		stuck := func(f lb.Frontend) bool { return f.Port == 81 }
 		want := slices.Concat(base(lb.IPv4, lb.IPv6), s.anchors())
 		for _, vip := range []netip.Addr{vip4, vip6} {
@@ -184,7 +184,7 @@ func TestModesTakeOverOneByOne(t *testing.T) {
 				s.expectBackend(string(mode)+": new", "client", at(vip, 82), "backend1")
 				s.expectBackend(string(mode)+": stuck", "client", at(vip, 81), "backend1")
 			}
-			s.holdsAll(want) // and a look changes nothing
+			s.holdsAll(want) // and an observation changes nothing
 		}
 		if left, err := k.ForgetOther(t.Context(), anyServer, true); err != nil || left != 0 {
 			t.Fatalf("%s: %d are left, %v", mode, left, err)
@@ -205,8 +205,8 @@ func TestModesTakeOverOneByOne(t *testing.T) {
 	}
 }
 
-// holdsAll checks that there is nothing left to do. /proc/net is that of the process's
-// first thread, which may be in another namespace for a moment, to make a connection.
+// holdsAll checks that the state is complete. /proc/net is that of the process's first thread,
+// which may be in another namespace for a moment, to open a connection.
 func (s *site) holdsAll(all []lb.Object) {
 	s.Helper()
 	var d []lb.Op

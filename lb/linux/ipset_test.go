@@ -13,7 +13,7 @@ import (
 	"weir/lb"
 )
 
-// withoutIPVS is for what can be tested on any kernel.
+// withoutIPVS returns a Kernel for tests that need no IPVS.
 func withoutIPVS(c *Config) { c.WithoutIPVS = true }
 
 func setObjects() []lb.Object {
@@ -136,8 +136,7 @@ func TestSetsGrowWithTheirMarks(t *testing.T) {
 	}
 }
 
-// Names that are too long lose their tails. No two sets of weir's become one by
-// that, whatever the prefix.
+// Long names are truncated. No two sets of weir get the same name by that, with any prefix.
 func TestSetNamesAreDistinct(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"K", "KU", "KUB", "KUBE", "KUBE2", "W-6-X"} { // at most 5 (config)
@@ -212,7 +211,7 @@ func TestSetsGrowWithoutLosingAMember(t *testing.T) {
 	if got := sh(t, "ipset list -n"); strings.Contains(got, "GROWING") {
 		t.Errorf("sets left: %s", got)
 	}
-	add(t, k, sets...) // a restart does not mind the size
+	add(t, k, sets...) // a restart accepts any size
 	if text := sh(t, "ipset list -t KUBE-LOOP-BACK"); !strings.Contains(text, "References: 1\n") || !strings.Contains(text, "maxelem 262144") {
 		t.Errorf("the rule refers to another set:\n%s", text)
 	}

@@ -46,7 +46,7 @@ func isRules(o lb.Object) bool { _, ok := o.(lb.Rules); return ok }
 
 var counters = regexp.MustCompile(`\[\d+:\d+\]|(?m)^#.*\n`)
 
-// tables is what iptables-save says, without what changes by itself.
+// tables returns the output of iptables-save, without values that change by themselves.
 func tables(t *testing.T, iptables string) string {
 	t.Helper()
 	return counters.ReplaceAllString(sh(t, "%s-save", iptables), "")

@@ -30,7 +30,7 @@ func encoded(put func(*encoder)) []byte {
 	return e.b[unix.NLMSG_HDRLEN:]
 }
 
-// words writes bytes as the kernel's messages are best read: four to a word.
+// words formats bytes in groups of four.
 func words(b []byte) string {
 	var out []string
 	for len(b) > 0 {

@@ -41,7 +41,7 @@ func someServers() []lb.Object {
 			for _, proto := range []lb.Protocol{lb.TCP, lb.UDP, lb.SCTP} {
 				port++
 				fe := lb.Frontend{Addr: netip.MustParseAddr(vip), Port: port, Proto: proto}
-				if port%4 == 0 { // one by mark, whose protocol its number tells
+				if port%4 == 0 { // one by mark, with the protocol in its number
 					fe = lb.MarkFrontend(lb.FamilyOf(fe.Addr), uint32(port)<<8)
 				}
 				vs := lb.VirtualServer{Frontend: fe, Scheduler: lb.Scheduler{Name: name, Flags: lb.Schedulers[name]}, Affinity: uint32(port % 3 * 100)}
@@ -120,12 +120,12 @@ func TestServersTakeNewAttributes(t *testing.T) {
 	if got := snapshot(t, k, isServer); got[vs.ID()] == vs || got[rs.ID()] == rs {
 		t.Errorf("a foreign edit goes unnoticed: %v", got)
 	}
-	apply(t, k, lb.Op{Verb: lb.Add, Object: vs}, lb.Op{Verb: lb.Add, Object: rs}) // over what is there
+	apply(t, k, lb.Op{Verb: lb.Add, Object: vs}, lb.Op{Verb: lb.Add, Object: rs}) // over existing ones
 	if d := cmp.Diff(want, snapshot(t, k, isServer), compareNetip); d != "" {
 		t.Errorf("repair (-want +got):\n%s", d)
 	}
 	sh(t, "ipvsadm -C")
-	apply(t, k, lb.Op{Verb: lb.Change, Object: vs}, lb.Op{Verb: lb.Change, Object: rs}) // of what is not there
+	apply(t, k, lb.Op{Verb: lb.Change, Object: vs}, lb.Op{Verb: lb.Change, Object: rs}) // of missing ones
 	if d := cmp.Diff(want, snapshot(t, k, isServer), compareNetip); d != "" {
 		t.Errorf("after a flush (-want +got):\n%s", d)
 	}
@@ -197,8 +197,8 @@ func TestEachServerHasItsOwnError(t *testing.T) {
 	}
 }
 
-// The kernel runs modprobe for each virtual server whose scheduler it lacks: it is asked once,
-// and the others are served.
+// The kernel runs modprobe for each virtual server with a missing scheduler: one request is
+// made, and the others are served.
 func TestAMissingSchedulerIsAskedForOnce(t *testing.T) {
 	inBox(t)
 	inNamespace(t)

@@ -47,7 +47,7 @@ func TestKubeProxysSetsAreFoundWithoutWeirs(t *testing.T) {
 		look("ipset " + name)
 		sh(t, "ipset destroy %s", name)
 	}
-	// However far a weir has come with its sets, coming or going, they are its own.
+	// weir's own sets are none of kube-proxy's, even when some are missing.
 	var sets []lb.Object
 	for _, s := range lb.Sets() {
 		sets = append(sets, lb.IPSet{Set: s, Family: lb.IPv4})
@@ -72,7 +72,7 @@ func TestKubeProxyIsIgnoredUnderAnotherPrefix(t *testing.T) {
 	}
 }
 
-// What Watch has yet to look at is not hidden from it by a look for kube-proxy.
+// A search for kube-proxy does not hide a change from Watch.
 func TestPeekLeavesChangesForWatch(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
 		add(t, k, ruleObjects()...)

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests again in a fresh network namespace, where they may do
-// what they like, if it is root who runs them.
+// TestMain runs the tests as root again in a new network namespace, which they may change.
 func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 || os.Getenv("WEIR_NETNS") != "" {
 		os.Exit(m.Run())
@@ -31,8 +30,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// inNamespace skips a test that changes the network, where TestMain could not
-// make a namespace for it.
+// inNamespace skips a test that changes the network, if TestMain could not create a namespace.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	if os.Getenv("WEIR_NETNS") == "" {

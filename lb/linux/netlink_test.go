@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// played is a wire with a kernel behind it that a test plays. Each message is
-// given to kernel, which appends its replies; nil loses them.
+// played is a wire with a simulated kernel. kernel receives each message and appends its
+// replies; nil loses them.
 type played struct {
 	kernel func(m message) []byte
 	in     [][]byte
-	// fail is what send or receive says the next times.
+	// fail has the next errors of send and receive.
 	fail []error
 	// deaf makes receive find nothing.
 	deaf bool
@@ -61,7 +61,7 @@ func ack(m message, errno syscall.Errno) []byte {
 	return reply(m, unix.NLMSG_ERROR, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno)))...)
 }
 
-// playedConn is a conn over wires that play gives, one after the other.
+// playedConn returns a conn over the wires of play, one after the other.
 func playedConn(wires ...*played) (*conn, *Traffic) {
 	count := &Traffic{}
 	c := newConn(0, count)
@@ -76,8 +76,7 @@ func playedConn(wires ...*played) (*conn, *Traffic) {
 	return c, count
 }
 
-// obedient does what it is told and acknowledges when asked; of each message, the
-// type is the error number.
+// obedient acknowledges on request; the type of each message is its error number.
 func obedient(m message) []byte {
 	if m.typ != 0 || m.flags&unix.NLM_F_ACK != 0 {
 		return ack(m, syscall.Errno(m.typ))

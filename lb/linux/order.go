@@ -218,7 +218,7 @@ func (o orderer) apply(ctx context.Context, t *ipvsTable, ops []lb.Op) []error {
 	return errs
 }
 
-// affected returns the frontends of scheduler mh whose order ops may have changed, and
+// affected returns the frontends of scheduler mh with a possible change of order by ops, and
 // records weights and the time of the last deletion.
 func (t *ipvsTable) affected(ops []lb.Op) map[lb.Frontend]bool {
 	out := map[lb.Frontend]bool{}

@@ -21,8 +21,8 @@ func TestAsFewAsItTakesAreDisplaced(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		list []int // the kernel's, its head first
-		want []int // what moves to the head, one after the other
+		list []int // of the kernel, the head first
+		want []int // the moves to the head, in order
 	}{
 		{"none", nil, nil},
 		{"one", []int{1}, nil},
@@ -46,7 +46,7 @@ func TestAsFewAsItTakesAreDisplaced(t *testing.T) {
 	}
 }
 
-// Whatever the order, moving what is displaced mends it.
+// Moves of the displaced restore any order.
 func TestMovingTheDisplacedRepairsAnyOrder(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -109,8 +109,8 @@ func TestWeightsOfDeletedServersAreForgotten(t *testing.T) {
 	}
 }
 
-// TestANewTableKnowsOrders: the table of a mode that is left behind meets virtual servers of
-// scheduler mh as any other table does.
+// TestANewTableKnowsOrders checks that a table of the other mode can have virtual servers of
+// scheduler mh, like any other.
 func TestANewTableKnowsOrders(t *testing.T) {
 	table := newTable(nil, 0, marking{})
 	fe := frontend("192.0.2.1:80", lb.TCP)

@@ -19,9 +19,8 @@ import (
 	"weir/lb"
 )
 
-// Frontends with the same real servers, that came in other orders and with another
-// history, lead 5,000 client ports to the same real servers. In the order that the
-// kernel itself makes they don't.
+// Frontends with the same real servers, added in another order and with another history, map
+// 5,000 client ports to the same real servers. In the kernel's own order they don't.
 func TestMaglevOrder(t *testing.T) {
 	placeBackends(t)
 	for _, s := range lb.Sysctls([]lb.Family{lb.IPv4}) {
@@ -32,14 +31,14 @@ func TestMaglevOrder(t *testing.T) {
 	}
 }
 
-// placeBackends makes a network in which all backends are, and nobody answers.
+// placeBackends creates a network for all backends, without any host that answers.
 func placeBackends(t *testing.T) {
 	t.Helper()
 	inBox(t)
 	inNamespace(t)
 	sh(t, "ip link add backends type dummy && ip addr add 10.99.0.1/16 dev backends && ip link set backends up")
 	t.Cleanup(func() { sh(t, "ip link del backends") })
-	sh(t, "ipvsadm --set 900 120 300") // connections are still there when they are counted
+	sh(t, "ipvsadm --set 900 120 300") // connections outlast the count
 }
 
 func maglevOrder(t *testing.T, n int) {
@@ -57,7 +56,7 @@ func maglevOrder(t *testing.T, n int) {
 		apply(t, k, addOne(shuffled, i))
 	}
 	var all []lb.Op
-	for _, i := range rng.Perm(2 * n) { // as many that are gone again
+	for _, i := range rng.Perm(2 * n) { // as many are deleted again
 		all = append(all, addOne(history, i))
 	}
 	apply(t, k, all...)
@@ -66,7 +65,7 @@ func maglevOrder(t *testing.T, n int) {
 		op.Verb = lb.Delete
 		apply(t, k, op)
 	}
-	// One that went and came back, and one that changed its weight.
+	// One is deleted and added again, and one changes its weight.
 	gone, light := addOne(history, 0), addOne(history, 1)
 	gone.Verb = lb.Delete
 	lighter := light.Object.(lb.RealServer)
@@ -89,7 +88,7 @@ func maglevOrder(t *testing.T, n int) {
 	want := mapping(t, k, sorted, first, ports)
 	for name, f := range map[string]lb.Frontend{"added in another order": shuffled, "with another history": history} {
 		if same := agree(want, mapping(t, k, f, first, ports)); same != ports {
-			t.Errorf("%s: %d of %d client ports meet the same backend", name, same, ports)
+			t.Errorf("%s: %d of %d client ports get the same backend", name, same, ports)
 		}
 	}
 	same := agree(want, mapping(t, k, raw, first, ports))
@@ -101,8 +100,8 @@ func maglevOrder(t *testing.T, n int) {
 	repairOrder(t, k, raw, sorted)
 }
 
-// mendOrder shows that an observation sees that raw is out of order, and that the op
-// which follows from it mends that.
+// repairOrder checks that an observation detects the wrong order of raw, and that the
+// resulting op repairs it.
 func repairOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 	t.Helper()
 	obs, err := k.Observe(context.Background(), nil)
@@ -121,23 +120,23 @@ func repairOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 		}
 	}
 	if len(ops) == 0 {
-		t.Error("nobody sees that the kernel's own order is another")
+		t.Error("the observation does not show that the kernel's own order is another")
 	}
 	apply(t, k, ops...)
 	if k.Orders()[raw] != k.Orders()[sorted] {
-		t.Error("it is not mended")
+		t.Error("it is not repaired")
 	}
 	const ports, first = 2000, 30000
 	if same := agree(mapping(t, k, sorted, first, ports), mapping(t, k, raw, first, ports)); same != ports {
-		t.Errorf("mended: %d of %d", same, ports)
+		t.Errorf("repaired: %d of %d", same, ports)
 	}
 }
 
 // hashedSoFar numbers the frontends of hashed.
 var hashedSoFar byte
 
-// hashed is a new frontend with scheduler mh, at an address that none had before: the kernel
-// forgets connections of another one later.
+// hashed returns a new frontend with scheduler mh, at an unused address: the kernel deletes
+// the connections of a previous one late.
 func hashed(t *testing.T, k *Kernel) lb.Frontend {
 	t.Helper()
 	hashedSoFar++
@@ -149,8 +148,8 @@ func hashed(t *testing.T, k *Kernel) lb.Frontend {
 	return f
 }
 
-// mapping sends one datagram from each of n ports, and gives the backends that the
-// kernel chose.
+// mapping sends one datagram from each of n ports, and returns the backends that the kernel
+// selected.
 func mapping(t *testing.T, k *Kernel, f lb.Frontend, first, n int) map[uint16]netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenPacket("ip4:udp", "10.99.0.1")
@@ -189,8 +188,8 @@ func agree(a, b map[uint16]netip.AddrPort) (same int) {
 	return same
 }
 
-// Moving real servers costs no connection: a hundred clients go on while both
-// backends move again and again.
+// A move of real servers cuts no connection: a hundred clients continue while both backends
+// move many times.
 func TestMaglevOrderUnderLoad(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
@@ -201,7 +200,7 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 	const clients = 100
 	var wg sync.WaitGroup
 	var answers, cut atomic.Int64
-	met := [clients]string{}
+	backend := [clients]string{}
 	stop := make(chan struct{})
 	for i := range clients {
 		c, err := s.dial("client", "tcp", "192.0.2.1:80")
@@ -217,17 +216,17 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 				case <-time.After(20 * time.Millisecond):
 				}
 				c.SetDeadline(time.Now().Add(2 * patience))
-				if _, err := io.WriteString(c, "who?\n"); err != nil || !in.Scan() || met[i] != "" && met[i] != in.Text() {
-					t.Logf("client %d: %v, %v, %q after %q", i, err, in.Err(), in.Text(), met[i])
+				if _, err := io.WriteString(c, "who?\n"); err != nil || !in.Scan() || backend[i] != "" && backend[i] != in.Text() {
+					t.Logf("client %d: %v, %v, %q after %q", i, err, in.Err(), in.Text(), backend[i])
 					cut.Add(1)
 					return
 				}
-				met[i] = in.Text()
+				backend[i] = in.Text()
 				answers.Add(1)
 			}
 		})
 	}
-	// One that stands before both, and drains at once: clients meet it as seldom as can be.
+	// One that sorts before both and has weight 0 at once: it gets hardly any clients.
 	first := lb.RealServer{Frontend: f, Addr: netip.MustParseAddrPort("10.2.0.9:8080")}
 	before := s.k.Counters().Moved.Load()
 	for range 30 {
@@ -240,7 +239,7 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 	moved := s.k.Counters().Moved.Load() - before
 	names := slices.Sorted(maps.Keys(func() map[string]bool {
 		out := map[string]bool{}
-		for _, m := range met {
+		for _, m := range backend {
 			out[m] = true
 		}
 		return out
@@ -254,7 +253,7 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 	}
 }
 
-// One that drains keeps its place in the table when it moves, and its weight.
+// A draining real server keeps its place in the table when it moves, and its weight.
 func TestMaglevOrderKeepsThePlaceOfADrainingServer(t *testing.T) {
 	placeBackends(t)
 	k := newKernel(t)
@@ -275,7 +274,7 @@ func TestMaglevOrderKeepsThePlaceOfADrainingServer(t *testing.T) {
 	apply(t, k, lb.Op{Verb: lb.Add, Object: server(moves, 1, 3)})
 	const ports = 2000
 	if same := agree(mapping(t, k, still, 10000, ports), mapping(t, k, moves, 10000, ports)); same != ports {
-		t.Errorf("%d of %d client ports meet the same backend", same, ports)
+		t.Errorf("%d of %d client ports get the same backend", same, ports)
 	}
 	obs, err := k.Observe(context.Background(), nil, moves)
 	if err != nil {

@@ -126,9 +126,9 @@ func testSourceRanges(t *testing.T) {
 	s.expect("the box itself, whose VIP is not in range", "", "tcp", "192.0.2.1:80", "timeout")
 }
 
-// The box is a client with its own addresses, whichever its packets bear: the VIP's
-// (the kernel's choice for an address on the device), the one that a pool's route
-// names, or one that a program has bound.
+// The box is a client with its own addresses, with any source of its packets: the VIP (the
+// kernel's choice for an address on the device), the source of a pool's route, or an address
+// that a program has bound.
 func testSourceRangesAdmitTheBoxByItsAddresses(t *testing.T) {
 	s := newSite(t)
 	a, n := netip.MustParseAddr, netip.MustParsePrefix
@@ -231,7 +231,7 @@ func testUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
 				t.Errorf("after: %q, %v", got, err)
 			}
 			t.Logf("the first datagram after the removal is answered after %v", time.Since(start))
-			// A late answer of backend1's is a flow of its own, and leads nobody there.
+			// A late answer of backend1 is a flow of its own, which takes no client there.
 			flows := sh(t, "conntrack -f %s -L -p udp -d %s 2>/dev/null", strings.ToLower(lb.FamilyOf(test.vip).String()), test.vip)
 			if strings.Contains(flows, backendAddr(test.vip, 1).String()) {
 				t.Errorf("conntrack remembers backend1:\n%s", flows)
@@ -240,8 +240,7 @@ func testUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
 	}
 }
 
-// The same on an address of the box; a flow to that port of another host is
-// nobody's business.
+// The same on an address of the box. A flow to that port of another host is not affected.
 func testUDPClientOfANodePortMovesAtOnceAndNobodyElse(t *testing.T) {
 	s := newSite(t)
 	s.in("backend2", func() { s.listenUDP("foreign", ":30053") })
@@ -286,8 +285,8 @@ func testUDPClientOfANodePortMovesAtOnceAndNobodyElse(t *testing.T) {
 	}
 }
 
-// What is sent to a VIP or a NodePort before it is one goes past weir, and conntrack
-// remembers that for as long as the client goes on.
+// Packets to an address before it is a VIP or NodePort bypass weir, and conntrack keeps their
+// flow as long as the client sends.
 func testUDPClientThatWasThereFirstIsServed(t *testing.T) {
 	s := newSite(t)
 	s.in("", func() { s.listenUDP("daemon", ":53") })
@@ -322,7 +321,7 @@ func testUDPClientThatWasThereFirstIsServed(t *testing.T) {
 	}
 }
 
-// A client inside came by way of a mark, of which its flow tells nothing.
+// A client inside has the virtual server of a mark, which its flow does not show.
 func testUDPClientInsideMovesAtOnce(t *testing.T) {
 	s := newCluster(t, false)
 	for i, vip := range []netip.Addr{vip4, vip6} {
@@ -354,8 +353,8 @@ func testUDPClientInsideMovesAtOnce(t *testing.T) {
 	}
 }
 
-// TestForeignFlushCutsNoConnection is about the anchors: without them the
-// kernel takes conntrack's hooks away with the last rule that needs them.
+// TestForeignFlushCutsNoConnection needs the anchors: without them the kernel removes
+// conntrack's hooks with the last rule that needs them.
 func TestForeignFlushCutsNoConnection(t *testing.T) {
 	for _, anchored := range []bool{true, false} {
 		t.Run(fmt.Sprintf("anchored=%v", anchored), func(t *testing.T) {
@@ -428,7 +427,7 @@ func TestTrafficAndConnections(t *testing.T) {
 	if st := got[0].Stats; st.Conns != 1 || st.PacketsIn < 10 || st.PacketsOut < 10 || st.BytesIn < 500 || st.BytesOut < 500 {
 		t.Errorf("stats %+v", st)
 	}
-	// A real server that was there a moment ago goes on with its old counters.
+	// A real server that existed a moment ago continues with its old counters.
 	if b := got[0].Backends[0]; b.Stats.PacketsIn < got[0].Stats.PacketsIn || b.Conns.Active != 1 {
 		t.Errorf("backend %+v", b)
 	}
@@ -446,8 +445,8 @@ func TestTrafficAndConnections(t *testing.T) {
 	s.closedIsNotCounted(got[0].Backends[0].Server, c)
 }
 
-// closedIsNotCounted closes the last connection of a real server, which IPVS counts for two
-// minutes more.
+// closedIsNotCounted closes the last connection of a real server. IPVS counts it for two more
+// minutes.
 func (s *site) closedIsNotCounted(rs lb.RealServer, c net.Conn) {
 	s.Helper()
 	gone := lb.RealServer{Frontend: frontend("192.0.2.77:80", lb.TCP), Addr: rs.Addr}

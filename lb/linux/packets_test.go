@@ -2,7 +2,7 @@ package linux
 
 import "testing"
 
-// packetTests say what becomes of packets, whatever balances. They share a site.
+// packetTests check the treatment of packets in both modes. They share a site.
 var packetTests = []struct {
 	name string
 	test func(*testing.T)
@@ -30,8 +30,8 @@ var packetTests = []struct {
 
 func TestPackets(t *testing.T) { runPacketTests(t) }
 
-// TestWithoutIPVS has not what tests do to IPVS itself, and no flush of the rules,
-// which cuts connections that rules have taken (Unsupported).
+// TestWithoutIPVS leaves out tests of IPVS itself, and the flush of the rules, which cuts
+// connections of rules (Unsupported).
 func TestWithoutIPVS(t *testing.T) {
 	inBox(t)
 	inRulesMode(t)

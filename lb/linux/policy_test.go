@@ -15,8 +15,8 @@ import (
 	"weir/lb"
 )
 
-// policied is a service on port 80 whose traffic policy is Local: backend1 is this
-// node's, if near, and clients inside have backend2.
+// policied returns a service on port 80 with traffic policy Local: backend1 is on this node,
+// if near, and clients inside have backend2.
 type policied struct {
 	vip          netip.Addr
 	port         uint16
@@ -75,7 +75,7 @@ var allKinds = []kindOfVIP{
 	{"NodePort", lb.SetNodePorts, lb.SetNodePortsLocal},
 }
 
-// newCluster is a site whose backends' networks are inside the cluster; its client
+// newCluster returns a site with the networks of the backends inside the cluster; its client
 // is outside.
 func newCluster(t *testing.T, byInterface bool) *site {
 	return newSite(t, func(c *Config) {
@@ -89,7 +89,7 @@ func newCluster(t *testing.T, byInterface bool) *site {
 	})
 }
 
-// hostAddr is the address of the box, or of who is there, in a network of the site.
+// hostAddr returns the address of the box, or of another host, in a network of the site.
 func hostAddr(vip netip.Addr, network string, host int) string {
 	if vip.Is4() {
 		return fmt.Sprintf("10.%s.%d", map[string]string{"client": "1.0", "backend1": "2.1", "backend2": "2.2"}[network], host)
@@ -102,7 +102,7 @@ func testTrafficPolicyLocalHasTwoFaces(t *testing.T) {
 		t.Run("inside by "+by, func(t *testing.T) {
 			kinds := allKinds
 			if by == "interfaces" {
-				kinds = kinds[:1] // the others differ in what they share with these
+				kinds = kinds[:1] // the others differ in shared parts
 			}
 			testTwoFaces(newCluster(t, by == "interfaces"), kinds)
 		})
@@ -143,8 +143,8 @@ func testTwoFaces(s *site, kinds []kindOfVIP) {
 	}
 }
 
-// holds checks that objects are observed as they were applied, by a deep look and by
-// a shallow one.
+// holds checks that objects are observed as they were applied, by a deep observation and by a
+// shallow one.
 func (s *site) holds(objects ...lb.Object) {
 	s.Helper()
 	for range 2 {
@@ -157,7 +157,7 @@ func (s *site) holds(objects ...lb.Object) {
 	}
 }
 
-// Without another face (a ClusterIP), and without anybody at all.
+// Without another face (a ClusterIP), and without any backend.
 func testNobodyNearIsDroppedAndNobodyAtAllRefused(t *testing.T) {
 	s := newCluster(t, false)
 	for _, want := range []string{"timeout", "connection refused"} {
@@ -218,7 +218,7 @@ func testNodePortsAreMasqueraded(t *testing.T) {
 	}
 }
 
-// A host port of a container is a DNAT rule that comes after weir's.
+// A host port of a container is a DNAT rule after weir's.
 func testLaterDNATGetsNoService(t *testing.T) {
 	s := newSite(t)
 	for i, kind := range []lb.Set{lb.SetLoadBalancer, lb.SetClusterIP, lb.SetExternalIP, lb.SetNodePorts} {
@@ -257,8 +257,8 @@ func testHealthCheckPortsAreAdmittedButNotOnVIPs(t *testing.T) {
 	}
 }
 
-// The reply to a connection whose port happens to be a NodePort's number is no
-// client of that NodePort.
+// The reply to a connection with the number of a NodePort as its port is no request to that
+// NodePort.
 func testRepliesToARestrictedPortPass(t *testing.T) {
 	s := newSite(t)
 	p := policied{vip: netip.MustParseAddr("10.2.1.1"), port: 30080, record: lb.SetNodePorts, keep: lb.SetFirewall, near: true}
@@ -280,7 +280,7 @@ func TestForeignFirewallMarksStayUnchanged(t *testing.T) {
 	})
 	p := policied{vip4, 80, lb.SetLoadBalancer, lb.SetLoadBalancerLocal, true, 7}
 	add(t, s.k, p.objects()...)
-	for range deepEvery + 1 { // deep and shallow looks
+	for range deepEvery + 1 { // deep and shallow observations
 		for id := range snapshot(t, s.k, isServer) {
 			if vs, ok := id.(lb.VirtualServer); ok && vs.Frontend.Mark != 0 && vs.Frontend != p.inner() {
 				t.Fatalf("a foreign server is %v", vs)
@@ -295,13 +295,13 @@ func TestForeignFirewallMarksStayUnchanged(t *testing.T) {
 	s.expect("the foreign server", "client", "tcp", "192.0.2.99:80", "backend1 10.1.0.2")
 }
 
-// A backend's packet out of the window is INVALID to conntrack, which then does not
-// undo any NAT. ip_vs does: the client has it from the VIP, and no reason to reset
-// the connection. Without ip_vs it is dropped.
+// A backend's packet out of the window is INVALID to conntrack, which then does not undo any
+// NAT. ip_vs does: the client receives it from the VIP, and has no reason to reset the
+// connection. Without ip_vs it is dropped.
 func testInvalidPacketOfABackendResetsNobody(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal)...)
-	self := backendAddr(vip4, 1) // as for all whose clients keep their address
+	self := backendAddr(vip4, 1) // as for all services with client addresses
 	add(t, s.k, lb.Member{Set: lb.SetLoopBack, Addr: self, Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(self, 32)})
 	fd := -1
 	s.in("backend1", func() {
@@ -341,8 +341,7 @@ func testInvalidPacketOfABackendResetsNobody(t *testing.T) {
 	}
 }
 
-// lastSegment reads what has come in so far, and gives what the next segment from
-// the client will bear.
+// lastSegment reads all received packets, and returns the next segment from the client.
 func lastSegment(t *testing.T, fd int) (port uint16, seq, ack uint32) {
 	t.Helper()
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -381,7 +380,7 @@ func tcpChecksum(src, dst netip.Addr, segment []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// invalid is the column of that name, all CPUs'.
+// invalid returns the sum of the column of that name over all CPUs.
 func invalid(stat string) string {
 	var out []string
 	column := 0
@@ -403,9 +402,9 @@ func invalid(stat string) string {
 // although the backends' port is not that of the VIP.
 func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
 	s := newCluster(t, false)
-	// Of connections from inside IPVS sees the packets to the client alone (insideports.go):
-	// the backend's FIN, after which it knows them for tcpfin, and no reset. Those from
-	// outside are reset, which it remembers for 10 s: less than the affinity.
+	// For connections from inside IPVS sees only the packets to the client (insideports.go): the
+	// backend's FIN, after which it keeps them for tcpfin, and no reset. Those from outside are
+	// reset, which it keeps for 10 s: less than the affinity.
 	sh(t, "ipvsadm --set 900 2 300")
 	t.Cleanup(func() { sh(t, "ipvsadm --set 900 120 300") })
 	const affinity = 12 // s
@@ -462,7 +461,7 @@ func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
 		}
 	}
 	time.Sleep((affinity + 4) * time.Second)
-	// In another order than before, so that each has the other backend's turn.
+	// In another order than before, so that each would get the other backend.
 	for _, vip := range to {
 		for _, from := range []string{"", "backend1", "client"} {
 			if got := visit(from, vip); got == met[from+vip.String()] {
@@ -472,7 +471,7 @@ func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
 	}
 }
 
-// restartsWith checks that another process finds objects, and the rules as they should be.
+// restartsWith checks that another process finds objects and the wanted rules.
 func (s *site) restartsWith(objects []lb.Object) {
 	s.Helper()
 	k := newKernel(s.T, func(c *Config) { *c = s.k.config })

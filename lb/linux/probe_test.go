@@ -69,7 +69,7 @@ func TestNoIPv6IsNamedWithItsFix(t *testing.T) {
 	}
 }
 
-// The daemon would try forever to set sysctls that are not there.
+// The daemon would try forever to set missing parameters.
 func TestNewRefusesAFamilyThatIsNotThere(t *testing.T) {
 	inNamespace(t)
 	if os.Getenv("WEIR_NO_IPV6") == "" {

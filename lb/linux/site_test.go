@@ -31,19 +31,19 @@ type site struct {
 	k *Kernel
 }
 
-// shared, if there is one, is what newSite lends to a test instead of building a
-// site for it: on a simulated machine that takes longer than most tests.
+// shared, if any, is reused by newSite: on a simulated machine a new site takes longer than
+// most tests.
 var shared *site
 
-// share builds a site for all tests within one.
+// share builds a site for all subtests.
 func share(t *testing.T) {
 	t.Helper()
 	shared = newSite(t)
 	t.Cleanup(func() { shared = nil })
 }
 
-// lend gives a test the site as if it were new.
-func (s *site) lend(t *testing.T, change []func(*Config)) *site {
+// reuse returns the site to a test as if it were new.
+func (s *site) reuse(t *testing.T, change []func(*Config)) *site {
 	t.Helper()
 	lent := &site{t, s.k}
 	c := s.k.config
@@ -73,17 +73,17 @@ func newSite(t *testing.T, change ...func(*Config)) *site {
 	inBox(t)
 	inNamespace(t)
 	if shared != nil {
-		return shared.lend(t, change)
+		return shared.reuse(t, change)
 	}
-	layNetworks(t)
+	createNetworks(t)
 	s := &site{t, newKernel(t, change...)}
 	add(t, s.k, s.lasting()...)
 	t.Cleanup(func() { s.cleanup() })
-	s.meet()
+	s.connect()
 	return s
 }
 
-// lasting is what is there before any service.
+// lasting are the objects that exist before any service.
 func (s *site) lasting() []lb.Object {
 	all := append(base(lb.IPv4, lb.IPv6), s.anchors()...)
 	for _, o := range lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}) {
@@ -94,10 +94,10 @@ func (s *site) lasting() []lb.Object {
 	return all
 }
 
-// meet starts the backends and makes neighbours get to know each other: TCP waits
-// for that, UDP does not. A busy machine may take longer than the kernel looks for
-// a neighbour, and "no route to host" is all that comes of it.
-func (s *site) meet() {
+// connect starts the backends and resolves the neighbours: TCP waits for that, UDP does not.
+// On a busy machine it may take longer than the kernel tries, with the result "no route to
+// host".
+func (s *site) connect() {
 	s.Helper()
 	var all sync.WaitGroup
 	for i, name := range []string{"backend1", "backend2"} {
@@ -121,9 +121,9 @@ func (s *site) meet() {
 	}
 }
 
-// layNetworks makes the namespaces and what leads to them, with few programs: a
-// simulated machine takes its time to start one.
-func layNetworks(t *testing.T) {
+// createNetworks creates the namespaces and their links with few programs: a simulated machine
+// starts them slowly.
+func createNetworks(t *testing.T) {
 	t.Helper()
 	names := []string{"client", "backend1", "backend2"}
 	var here, gone strings.Builder
@@ -158,7 +158,7 @@ func batch(t *testing.T, options, commands string) {
 	sh(t, "ip %s -batch - <<'EOF'\n%sEOF", options, commands)
 }
 
-// anchors are the virtual servers that hold on to conntrack.
+// anchors are the virtual servers that keep conntrack's hooks.
 func (s *site) anchors() []lb.Object {
 	var out []lb.Object
 	for _, a := range []string{"192.0.0.8:21", "[100::8]:21"} {
@@ -169,7 +169,7 @@ func (s *site) anchors() []lb.Object {
 	return out
 }
 
-// cleanup takes everything out of the kernel but what is to stay.
+// cleanup removes everything from the kernel but the lasting objects.
 func (s *site) cleanup(stay ...lb.Object) {
 	s.Helper()
 	obs, err := s.k.Observe(context.Background(), nil)
@@ -264,8 +264,8 @@ func (w writerTo) Write(b []byte) (int, error) { return w.WriteTo(b, w.to) }
 func host1(a net.Addr) netip.Addr { return netip.MustParseAddrPort(a.String()).Addr().Unmap() }
 
 const (
-	patience = 10 * time.Second // is what a busy machine may ask for
-	silence  = time.Second      // is how long nothing must come to be nothing
+	patience = 10 * time.Second // the limit on a busy machine
+	silence  = time.Second      // the time without a reply that counts as none
 )
 
 // dial connects from a namespace.
@@ -287,7 +287,7 @@ func (s *site) dialWith(d net.Dialer, from, network, to string) (c net.Conn, err
 	return c, err
 }
 
-// ask sends a line over a connection and gives the answer.
+// ask sends a line over a connection and returns the answer.
 func ask(c net.Conn) (string, error) {
 	c.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(c, "who?\n"); err != nil {
@@ -327,8 +327,8 @@ func (s *site) expect(what, from, network, to, want string) {
 	}
 }
 
-// repeat sends a datagram again and again until stop is called: on a busy machine
-// one alone may be lost, and nobody but TCP repeats itself.
+// repeat sends a datagram repeatedly until stop is called: on a busy machine a single one may
+// be lost, and UDP does not repeat it.
 func repeat(c net.Conn, datagram []byte) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -341,15 +341,15 @@ func repeat(c net.Conn, datagram []byte) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				c.Write(datagram) // the answers tell
+				c.Write(datagram) // the answers count
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// ping tells whether an address answers echo requests. An answer that is wanted
-// is waited for longer than one that is not.
+// ping reports whether an address answers echo requests. It waits longer for an expected
+// answer than for an unexpected one.
 func (s *site) ping(from, to string, wanted bool) bool {
 	s.Helper()
 	network, echo, reply := "ip4:icmp", byte(8), byte(0)

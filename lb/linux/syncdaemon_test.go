@@ -39,7 +39,7 @@ func TestSyncDaemonMessages(t *testing.T) {
 	}
 }
 
-// Daemons come, change, and go; one that somebody else has started stays.
+// Daemons are added, changed and deleted; a foreign one stays.
 func TestSyncDaemonsInTheKernel(t *testing.T) {
 	inBox(t)
 	inNamespace(t)

@@ -10,8 +10,8 @@ import (
 	"weir/lb"
 )
 
-// Clients are masqueraded with an address that is no box's, with their own ports; the
-// box itself with its own.
+// Clients are masqueraded with an address that no box has, with their own ports; the box
+// itself with its own address.
 func testMasqueradedWithASharedSource(t *testing.T) {
 	sources := []netip.Addr{netip.MustParseAddr("198.51.100.250"), netip.MustParseAddr("2001:db8:ff::250")}
 	s := newSite(t, func(c *Config) { c.Sources = sources })
@@ -36,14 +36,14 @@ func testMasqueradedWithASharedSource(t *testing.T) {
 	}
 }
 
-// What a backend says in a connection that the box does not know reaches nobody, if the
-// box is to take up such connections: the client would answer with a reset. What is of
-// no backend passes, and what IPVS may have heard of from another kernel.
+// Packets of a backend in an unknown connection are dropped, if the box may take over such
+// connections: the client would answer with a reset. Packets of other hosts pass, and those of
+// connections that IPVS may have from another kernel.
 func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 	s := newSite(t)
 	kept := netip.MustParseAddr("192.0.2.2")
 	add(t, s.k, append(web(kept, lb.SetLoadBalancer, 1, lb.SetLoadBalancerLocal), loopBackMember(backendAddr(kept, 1)))...)
-	ports := uint16(20000) // a port that was used is that of a known connection
+	ports := uint16(20000) // a used port belongs to a known connection
 	for _, tt := range []struct {
 		name        string
 		sloppy, syn bool
@@ -70,7 +70,7 @@ func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 		}
 	}
 
-	// As if another kernel had told IPVS of it: conntrack knows nothing.
+	// As if IPVS had the connection from another kernel: conntrack does not know it.
 	conn, err := s.dial("client", "tcp", "192.0.2.2:80")
 	if err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func loopBackMember(a netip.Addr) lb.Member {
 	return lb.Member{Set: lb.SetLoopBack, Addr: a, Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(a, a.BitLen())}
 }
 
-// sendsSegment sends a TCP segment from port 8080 of a backend to a port of the client,
-// and tells whether it comes, from port as.
+// sendsSegment sends a TCP segment from port 8080 of a backend to a port of the client, and
+// reports whether it arrives, from port as.
 func (s *site) sendsSegment(from string, syn bool, port, as uint16) bool {
 	s.Helper()
 	open := func(namespace, addr string) (c net.PacketConn) {
@@ -144,7 +144,7 @@ func (s *site) sendsSegment(from string, syn bool, port, as uint16) bool {
 	return false
 }
 
-// checksum is that of the internet (RFC 1071).
+// checksum is the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {

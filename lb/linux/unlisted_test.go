@@ -9,8 +9,8 @@ import (
 	"weir/lb"
 )
 
-// TestSaveWithoutRoot has iptables-save refuse to list the tables, and one of weir's be
-// unknown to the kernel.
+// TestSaveWithoutRoot has an iptables-save that can't list the tables, and a kernel without
+// one of weir's tables.
 func TestSaveWithoutRoot(t *testing.T) {
 	t.Parallel()
 	var calls []string

@@ -11,7 +11,7 @@ import (
 	"weir/lb"
 )
 
-// watching runs Watch and hands over its events.
+// watching runs Watch and returns its events.
 func watching(t *testing.T, k *Kernel) <-chan lb.Event {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -29,7 +29,7 @@ func watching(t *testing.T, k *Kernel) <-chan lb.Event {
 			t.Error("watch does not end with its context")
 		}
 	})
-	// Nothing tells that the sockets are open but an event.
+	// Only an event shows that the sockets are open.
 	for heard := false; !heard; {
 		for _, verb := range []string{"add", "del"} {
 			sh(t, "ip addr %s 10.99.0.1/32 dev lo", verb)
@@ -51,8 +51,9 @@ func event(t *testing.T, events <-chan lb.Event) (e lb.Event) {
 	return e
 }
 
-// caughtUp waits until the watcher has looked at everything that was changed before. When it
-// reports an address of the host it has gone round; a look that waits for a calm is due then.
+// caughtUp waits until the watcher has checked all previous changes. When it reports an
+// address of the host it has completed a round; a check that waits for minInterval is due
+// then.
 func caughtUp(t *testing.T, k *Kernel, events <-chan lb.Event) {
 	t.Helper()
 	heard := func() {
@@ -68,7 +69,7 @@ func caughtUp(t *testing.T, k *Kernel, events <-chan lb.Event) {
 	quiet(t, events, 2*k.watcher.pace.minInterval)
 }
 
-// quiet takes events until there are none for a while, and gives them.
+// quiet returns the events until there are none for a while.
 func quiet(t *testing.T, events <-chan lb.Event, d time.Duration) (out []lb.Event) {
 	t.Helper()
 	for {
@@ -185,7 +186,7 @@ func TestWatchReportsForeignChangesOfRules(t *testing.T) {
 		sh(t, "%s -F KUBE-VIP", strings.Replace(iptables, "iptables", "ip6tables", 1))
 		lost(t, events, rules6)
 		add(t, k, rules6)
-		// A reload that leaves the rules as they are is no reason to look away.
+		// Watch continues after a reload without a change of the rules.
 		c := k.config
 		c.Sysctls = []string{"net.ipv4.ip_forward"}
 		if err := k.Configure(c); err != nil {
