@@ -38,7 +38,8 @@ type Config struct {
 	Classes []string
 	// ExternalIPRanges limit spec.externalIPs; empty permits none.
 	ExternalIPRanges []netip.Prefix
-	// LoadBalancerRanges limit status.loadBalancer addresses; empty permits all.
+	// LoadBalancerRanges limit status.loadBalancer addresses. Empty permits all on a node,
+	// and elsewhere only those that weir assigns.
 	LoadBalancerRanges []netip.Prefix
 	// EndpointRanges limit the endpoints, if Reach is Pods. Empty permits, on a node, all
 	// that kube-proxy does, and elsewhere the pods: PodCIDRs and those of the Nodes.

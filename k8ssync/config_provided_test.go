@@ -20,6 +20,8 @@ func TestAddressesOfPoolsAreServed(t *testing.T) {
 	const both = "LoadBalancer 198.51.100.7\nLoadBalancer 2001:db8:7::7\n"
 	const refused = "address-not-allowed: 198.51.100.7 is not served as LoadBalancer: load_balancer_ranges of cluster prod do not contain it: only the operator can add it there\n" +
 		"address-not-allowed: 2001:db8:7::7 is not served as LoadBalancer: load_balancer_ranges of cluster prod do not contain it: only the operator can add it there\n"
+	const foreign = "another controller has assigned it, and neither a pool nor load_balancer_ranges of cluster prod contain it: " +
+		"only the operator can add it there, or exclude the Service with load_balancer_classes\n"
 	proxied := func(s *service, _ *Config) { s.Ingress, s.Proxied = nil, s.Ingress }
 	for _, c := range []struct {
 		name   string
@@ -29,6 +31,14 @@ func TestAddressesOfPoolsAreServed(t *testing.T) {
 		{"of a pool, and so not foreign", func(*service, *Config) {}, both},
 		{"of a pool, beside load_balancer_ranges", func(_ *service, c *Config) { c.LoadBalancerRanges = prefixes("192.0.2.0/24") }, both},
 		{"of neither", func(_ *service, c *Config) { c.LoadBalancerRanges, c.Provided.Ranges = prefixes("192.0.2.0/24"), nil }, refused},
+		{"of neither, without a list", func(_ *service, c *Config) { c.Provided = Provided{} },
+			"address-not-allowed: 198.51.100.7 is not served as LoadBalancer: " + foreign + "address-not-allowed: 2001:db8:7::7 is not served as LoadBalancer: " + foreign},
+		{"of another pool", func(_ *service, c *Config) { c.Provided.Ranges = c.Provided.Ranges[:1] },
+			"LoadBalancer 198.51.100.7\naddress-not-allowed: 2001:db8:7::7 is not served as LoadBalancer: " + foreign},
+		{"of another pool now, but assigned by weir", func(s *service, c *Config) {
+			c.Provided.Ranges, s.Condition.Status = c.Provided.Ranges[:1], "True"
+		}, "LoadBalancer 198.51.100.7\nLoadBalancer 2001:db8:7::7 foreign\n"},
+		{"of neither, on a node", func(_ *service, c *Config) { c.Provided, c.NodeName = Provided{}, "n1" }, both},
 		{"our class need not be in lb_classes", func(s *service, c *Config) { s.LoadBalancerClass, c.Classes = "weir/lb", []string{"metallb"} }, both},
 		{"nor need the default class", func(_ *service, c *Config) { c.Classes = []string{"metallb"} }, both},
 		{"others must", func(s *service, c *Config) { s.LoadBalancerClass, c.Classes = "cilium", []string{"metallb"} }, ""},
@@ -44,7 +54,7 @@ func TestAddressesOfPoolsAreServed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cfg, svc := onEdge(), web()
-			cfg.Kinds, cfg.Provided = map[lb.VIPKind]bool{lb.LoadBalancer: true}, pool198
+			cfg.Kinds, cfg.Provided, cfg.LoadBalancerRanges = map[lb.VIPKind]bool{lb.LoadBalancer: true}, pool198, nil
 			c.change(svc, cfg)
 			got, _ := translate(svc, nil, world(cfg))
 			got.Ports, got.Apart = nil, false

@@ -88,8 +88,9 @@
 // resolved), or of a backend of a static service. External IPs and load balancers'
 // addresses are never those of pods (pod_cidrs, and the podCIDRs of Nodes), ClusterIPs
 // (service_cidrs, and those of all followed Services), or in the pod_cidrs and
-// service_cidrs of another cluster. External IPs must be in external_ip_ranges, load
-// balancers' addresses in load_balancer_ranges if there are any. An address that this box
+// service_cidrs of another cluster. External IPs must be in external_ip_ranges. Load
+// balancers' addresses must be in load_balancer_ranges; if there are none, a node serves all,
+// as kube-proxy does, and any other box those that weir has assigned. An address that this box
 // has itself is never an external IP. It can be a load balancer's on a node, where kube-vip
 // and others put it on an interface, and elsewhere if load_balancer_ranges contain it; then
 // only its service ports are taken. A Note reports each refused address

@@ -183,13 +183,27 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 {
 		return fmt.Sprintf("it is in %s, a range of the %s: choose a free one", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
 	}
-	switch {
-	case kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, holds(a)):
+	if kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, holds(a)) {
 		return fmt.Sprintf("external_ip_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
-	case kind == lb.LoadBalancer && len(e.cfg.LoadBalancerRanges) > 0 && !e.configured(a):
-		return fmt.Sprintf("load_balancer_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
 	}
 	return ""
+}
+
+// refusesIngress returns why an address in the status of a Service is not served as its load
+// balancer's, with the solution. A node serves what any controller writes, as kube-proxy does.
+// A box outside the cluster serves only what its operator permits: by a pool, or a list. An
+// address that weir has assigned stays when its pool changes.
+func (e *env) refusesIngress(a netip.Addr, svc *service) string {
+	switch {
+	case e.configured(a):
+		return ""
+	case len(e.cfg.LoadBalancerRanges) > 0:
+		return fmt.Sprintf("load_balancer_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
+	case e.onNode() || svc.Condition != (condition{}) && e.provided.serves(svc.LoadBalancerClass):
+		return ""
+	}
+	return fmt.Sprintf("another controller has assigned it, and neither a pool nor load_balancer_ranges of cluster %s contain it: "+
+		"only the operator can add it there, or exclude the Service with load_balancer_classes", e.cfg.Name)
 }
 
 // configured reports whether the configuration has an address as one of load balancers.

@@ -42,6 +42,7 @@ type summary struct {
 	leaving       bool
 	objects       map[string]int
 	endpoints     int
+	missing       map[string][]netip.Prefix
 	// needed are the kernel objects of all Services, excess the Services over budget.
 	needed, excess int
 }
@@ -142,8 +143,9 @@ type translated struct {
 	triggered map[key]time.Time
 	stale     bool // they are from the snapshot
 	own       node
-	// unknown is that the pods are unknown, err that of a Service.
-	unknown, err error
+	// missing are the keys that env.missing returns; err is the error of a Service.
+	missing map[string][]netip.Prefix
+	err     error
 }
 
 // publish stores the result of a translation, and reports how many Services differ.
@@ -204,12 +206,12 @@ func (b *outbox) update(t translated) (moved bool) {
 	if t.whole || t.err != nil {
 		b.errs.service = t.err
 	}
-	b.errs.node, b.errs.pods = nil, t.unknown
+	b.errs.node, b.errs.pods = nil, unknownPods(t.missing)
 	if b.cfg.NodeName != "" && t.own.Name == "" {
 		b.errs.node = fmt.Errorf("there is no Node %q, so no endpoint is local: node_name must be as kubectl get nodes shows it", b.cfg.NodeName)
 	}
 	s := &b.summary
-	s.synced, s.stale = true, t.stale
+	s.synced, s.stale, s.missing = true, t.stale, t.missing
 	moved = !slices.Equal(s.podCIDRs, t.own.PodCIDRs) || !slices.Equal(s.addrs, t.own.primary())
 	s.podCIDRs, s.addrs, s.leaving = t.own.PodCIDRs, t.own.primary(), t.own.Leaving
 	return moved
@@ -261,6 +263,6 @@ func (b *outbox) status(s *Status) {
 	defer b.mu.Unlock()
 	m := b.summary
 	s.Synced, s.Stale, s.Objects, s.Endpoints = m.synced, m.stale, maps.Clone(m.objects), m.endpoints
-	s.KernelObjects, s.OverBudget = m.needed, m.excess
+	s.KernelObjects, s.OverBudget, s.Missing = m.needed, m.excess, m.missing
 	s.NodePodCIDRs, s.NodeAddrs, s.NodeLeaving = m.podCIDRs, m.addrs, m.leaving
 }

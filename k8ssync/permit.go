@@ -2,11 +2,8 @@ package k8ssync
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"weir/lb"
 )
@@ -61,40 +58,6 @@ func (e *env) refusesTarget(a netip.Addr, of key) string {
 	}
 	return ""
 }
-
-// unknownPods returns an error if the endpoints of o are not used because the Nodes have no
-// pod CIDRs. It names the ranges of some of them, for the operator to judge.
-func (e *env) unknownPods(o *objects) error {
-	if e.onNode() || e.cfg.Reach != Pods || len(e.cfg.EndpointRanges) > 0 || !e.pods.empty() {
-		return nil
-	}
-	seen := map[netip.Prefix]struct{}{}
-	for _, s := range o.slices {
-		for _, ep := range s.Endpoints {
-			bits := 16
-			if ep.Addr.Is6() {
-				bits = 64
-			}
-			if p, err := ep.Addr.Prefix(bits); err == nil {
-				seen[p] = struct{}{}
-			}
-		}
-		if len(seen) > maxExamples {
-			break
-		}
-	}
-	if len(seen) == 0 {
-		return nil
-	}
-	var texts []string
-	for _, p := range slices.SortedFunc(maps.Keys(seen), netip.Prefix.Compare)[:min(len(seen), maxExamples)] {
-		texts = append(texts, strconv.Quote(p.String()))
-	}
-	return fmt.Errorf("the Nodes have no pod CIDRs, so no endpoint is used: set endpoint_ranges to the ranges of the pods. Endpoints are in %s", strings.Join(texts, ", "))
-}
-
-// maxExamples limits the ranges of unknownPods.
-const maxExamples = 4
 
 // permitEndpoints leaves out the endpoints that may not be those of the Service, and notes
 // each address once.

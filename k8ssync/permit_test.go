@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -62,19 +64,47 @@ func TestEndpointsThatMayNotBe(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, why, c.want)
 		}
 	}
+}
+
+// A box that serves nothing, because a key is not set, reports the value of the key.
+func TestMissingKeys(t *testing.T) {
+	t.Parallel()
+	cfg := onEdge()
+	cfg.EndpointRanges, cfg.LoadBalancerRanges = nil, nil
 	o := newObjects(most)
 	o.put(slicing(t, "web-1", "10.200.0.1@n1 ready", "10.201.0.1@n1 ready", "10.200.7.1@n1 ready"), time.Time{}, time.Now())
-	e := world(edge())
-	if err := e.unknownPods(o); err != nil {
-		t.Errorf("Nodes with pod CIDRs: %v", err)
+	e := world(cfg)
+	check := func(name string, want map[string][]netip.Prefix) {
+		t.Helper()
+		if d := cmp.Diff(want, e.missing(o), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
 	}
+	check("Nodes with pod CIDRs", map[string][]netip.Prefix{})
 	e.setNodes([]node{{Name: "n1", InternalIPs: addrs("192.168.0.1")}})
 	if why := e.refusesTarget(netip.MustParseAddr("10.180.0.7"), key{"shop", "web"}); !strings.Contains(why, "set endpoint_ranges") {
 		t.Errorf("Nodes without pod CIDRs: %q", why)
 	}
-	if err := e.unknownPods(o); err == nil || !strings.HasSuffix(err.Error(), `set endpoint_ranges to the ranges of the pods. Endpoints are in "10.200.0.0/16", "10.201.0.0/16"`) {
+	pods := map[string][]netip.Prefix{"endpoint_ranges": prefixes("10.200.0.0/16", "10.201.0.0/16")}
+	check("Nodes without pod CIDRs", pods)
+	if err := unknownPods(e.missing(o)); err == nil || !strings.HasSuffix(err.Error(), `endpoint_ranges = ["10.200.0.0/16", "10.201.0.0/16"]`) {
 		t.Errorf("Nodes without pod CIDRs: %v", err)
 	}
+	o.put(web(), time.Time{}, time.Now())
+	ours := web()
+	ours.Name, ours.Ingress = "ours", addrs("198.51.100.8")
+	o.put(ours, time.Time{}, time.Now())
+	pods["load_balancer_ranges"] = prefixes("198.51.100.0/24", "2001:db8:7::/64")
+	check("addresses of another controller", pods)
+	e.provided = pool198
+	delete(pods, "load_balancer_ranges")
+	check("addresses of a pool", pods)
+	e.provided, cfg.LoadBalancerRanges = Provided{}, prefixes("192.0.2.0/24")
+	check("a list without the addresses", pods)
+	cfg.LoadBalancerRanges, cfg.Classes = nil, []string{"weir/lb"}
+	check("addresses of another class", pods)
+	cfg.NodeName = "n1"
+	check("a node", map[string][]netip.Prefix{})
 }
 
 // An endpoint that is not permitted is noted once, whatever the number of ports, and the

@@ -31,6 +31,9 @@ type Status struct {
 	// KernelObjects is about the number that all Services need, served or not; OverBudget
 	// is the number of Services that are not served for that (Config.Budget).
 	KernelObjects, OverBudget int
+	// Missing are keys of the block that are not set, so that objects are not used: each has
+	// the ranges of these objects, as a value to check and to set. It must not be modified.
+	Missing map[string][]netip.Prefix
 	// Relists counts whole lists.
 	Relists uint64
 	// NodePodCIDRs are those of the box's own Node, NodeAddrs its primary

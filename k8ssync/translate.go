@@ -111,7 +111,11 @@ func (t *translator) vips() {
 // addVIPs adds the addresses that may be VIPs like one.
 func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
 	for _, a := range addrs {
-		switch why := t.env.refuses(a, like.Kind, t.svc.key); {
+		why := t.env.refuses(a, like.Kind, t.svc.key)
+		if why == "" && like.Kind == lb.LoadBalancer {
+			why = t.env.refusesIngress(a, t.svc)
+		}
+		switch {
 		case slices.ContainsFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Addr == a }):
 		case why != "":
 			t.note(lb.NotAllowed, "%s is not served as %s: %s", a, like.Kind, why)

@@ -25,7 +25,7 @@ var made = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // onNode is the configuration of a node, onEdge that of a box before a cluster.
 func onNode() *Config {
 	c := onEdge()
-	c.NodeName = "n1"
+	c.NodeName, c.LoadBalancerRanges = "n1", nil
 	c.Kinds = map[lb.VIPKind]bool{lb.ClusterIP: true, lb.LoadBalancer: true, lb.ExternalIP: true, lb.NodePort: true}
 	return c
 }
@@ -33,9 +33,10 @@ func onNode() *Config {
 func onEdge() *Config {
 	return &Config{
 		Name: "prod", Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second,
-		Kinds:            map[lb.VIPKind]bool{lb.LoadBalancer: true, lb.ExternalIP: true},
-		EndpointRanges:   prefixes("10.0.0.0/8", "fd00::/16"),
-		ExternalIPRanges: prefixes("203.0.113.0/24", "2001:db8:e::/64", "10.0.0.0/8", "172.16.0.0/12", "127.0.0.0/8"),
+		Kinds:              map[lb.VIPKind]bool{lb.LoadBalancer: true, lb.ExternalIP: true},
+		EndpointRanges:     prefixes("10.0.0.0/8", "fd00::/16"),
+		LoadBalancerRanges: prefixes("198.51.100.0/24", "2001:db8:7::/64"),
+		ExternalIPRanges:   prefixes("203.0.113.0/24", "2001:db8:e::/64", "10.0.0.0/8", "172.16.0.0/12", "127.0.0.0/8"),
 	}
 }
 
@@ -190,7 +191,7 @@ address-not-allowed: 255.255.255.255 is not served as ExternalIP: it is the broa
 }
 
 func TestServiceOutsideTheCluster(t *testing.T) {
-	const vips = "LoadBalancer 198.51.100.7 foreign\nLoadBalancer 2001:db8:7::7 foreign\nExternalIP 203.0.113.5 foreign\nExternalIP 2001:db8:e::5 foreign\n"
+	const vips = "LoadBalancer 198.51.100.7\nLoadBalancer 2001:db8:7::7\nExternalIP 203.0.113.5 foreign\nExternalIP 2001:db8:e::5 foreign\n"
 	const all = "80/tcp: 10.180.0.1:8080 wide 10.180.2.1:8080 wide [fd00::1]:8080 wide [fd00::2]:8080 wide\n"
 	const nodes = "80/tcp: 192.168.0.1:30080 wide 192.168.0.2:30080 wide [fd01::1]:30080 wide\n"
 	for _, c := range []struct {

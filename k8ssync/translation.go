@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -30,6 +31,8 @@ type translation struct {
 	late  bool     // the API server has had its time to answer
 	from  *objects // the source of the last translation
 	usage usage
+	// missing are the keys that the last translation missed.
+	missing map[string][]netip.Prefix
 }
 
 // Updates are published at once after a pause, and at most every minInterval under load.
@@ -101,9 +104,11 @@ func (t *translation) flush() {
 	out := translated{generation: t.store.generation, whole: whole, triggered: ch.triggered, stale: o != t.store.live}
 	out.services, out.err = t.services(o, ch.dirty)
 	t.limit(o, out.services, whole)
-	unknown := t.env.unknownPods(o)
+	if whole || ch.nodes || len(ch.dirty) > 0 {
+		t.missing = t.env.missing(o)
+	}
 	t.store.mu.Unlock()
-	out.own, out.unknown = t.env.own, unknown
+	out.own, out.missing = t.env.own, t.missing
 	t.count(o)
 	n := t.out.publish(out)
 	if whole {

@@ -67,8 +67,11 @@ asn = 64500
 	clusterConfig = `[[kubernetes]]
 name = "prod"
 kubeconfig = "/nowhere/kubeconfig"
+load_balancer_ranges = ["192.0.2.0/24"]
 [[kubernetes]]
 name = "in-this-pod"
+serve = ["ExternalIP"]
+external_ip_ranges = ["203.0.113.0/24"]
 `
 	warnedConfig = validConfig + `
 [[service]]

@@ -74,6 +74,7 @@ interfaces = ["front"]
 name = "prod"
 kubeconfig = "credential:prod"
 endpoint_ranges = ["10.2.0.0/16"]
+load_balancer_ranges = ["198.51.100.0/24"]
 
 [[service]]
 name = "near"

@@ -51,11 +51,14 @@ func (s *land) join(t testing.TB, clusters int, o lab.KubeOptions, boxes ...*lab
 }
 
 // follows is the configuration for clusters, with the same in all of them. Their pods are
-// the web servers, which are in no pod CIDR of a Node.
+// the web servers, which are in no pod CIDR of a Node. The tests assign the addresses of Services.
 func follows(extra string, clusters ...string) string {
 	var b strings.Builder
 	if !strings.Contains(extra, "pod_cidrs") && !strings.Contains(extra, "node_name") && !strings.Contains(extra, "nodeports") {
 		extra = "endpoint_ranges = [\"10.2.0.0/16\", \"fd02::/16\"]\n" + extra
+	}
+	if !strings.Contains(extra, "load_balancer_ranges") && !strings.Contains(extra, "node_name") {
+		extra = "load_balancer_ranges = [\"192.0.2.0/24\", \"198.51.100.0/24\", \"2001:db8:2::/64\"]\n" + extra
 	}
 	for _, name := range clusters {
 		fmt.Fprintf(&b, "[[kubernetes]]\nname = %q\nkubeconfig = %q\n%s\n", name, name+".kubeconfig", extra)

@@ -70,7 +70,7 @@ func TestAddressRights(t *testing.T) {
 		allow(t, api, userWithout(what), "", append(manifestRules(t), lacking[what][0]...))
 		allow(t, api, userWithout(what), "weir-system", lacking[what][1])
 	}
-	config := "[addresses]\nretention = \"1s\"\n" + follows("", "prod") + poolOf("public", "192.0.2.64/30")
+	config := "[addresses]\nretention = \"1s\"\n" + follows("load_balancer_ranges = []", "prod") + poolOf("public", "192.0.2.64/30")
 
 	before := forbidden(t, s.prod)
 	s.run(t, config)

@@ -33,7 +33,7 @@ func newEstate(t *testing.T) *estate {
 
 // giving is the configuration that gives addresses of these pools to both clusters.
 func giving(release string, pools ...string) string {
-	return fmt.Sprintf("[addresses]\nlease_cluster = \"prod\"\nretention = %q\n", release) + follows("", "prod", "stage") + strings.Join(pools, "")
+	return fmt.Sprintf("[addresses]\nlease_cluster = \"prod\"\nretention = %q\n", release) + follows("load_balancer_ranges = []", "prod", "stage") + strings.Join(pools, "")
 }
 
 // poolOf is one [[pool]].

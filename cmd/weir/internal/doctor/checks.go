@@ -248,5 +248,9 @@ func peerChecks() []Check {
 		ID: "api-server", Fine: "API servers answer",
 		Means: "changes of the cluster are missing; the last known state is served",
 		Fix:   "check the API server, its kubeconfig and the network", applies: withAPIs, needs: []facts.Part{facts.APIs}, judge: noAPI,
+	}, {
+		ID: "cluster-ranges", Fine: "the addresses of clusters are in permitted ranges",
+		Means: "endpoints or LoadBalancer addresses are not used, because the operator has not permitted their ranges",
+		Fix:   "endpoint_ranges, load_balancer_ranges of the cluster", applies: running, judge: missingRanges,
 	}}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"weir/cmd/weir/internal/doctor/facts"
@@ -188,6 +189,24 @@ func clockSkew(f box) []Finding {
 			x.Reason = fmt.Sprintf("certificates and tokens fail from a difference of %v on", wrong)
 		}
 		out = append(out, x)
+	}
+	return out
+}
+
+// missingRanges reports clusters of which objects are not used, because the operator has not
+// permitted their ranges.
+func missingRanges(f box) []Finding {
+	var out []Finding
+	for _, c := range f.Running.Clusters {
+		for _, key := range slices.Sorted(maps.Keys(c.Missing)) {
+			x := Finding{Severity: Error, Text: fmt.Sprintf("cluster %s: no endpoint is used, because its Nodes have no pod CIDRs, as with some CNIs", c.Name)}
+			if key != "endpoint_ranges" {
+				x.Severity = Warning
+				x.Text = fmt.Sprintf("cluster %s: LoadBalancer addresses of another controller are not served", c.Name)
+			}
+			x.Fix = fmt.Sprintf("if these ranges are right, add to its [[kubernetes]] and reload: %s = [\"%s\"]", key, strings.Join(c.Missing[key], `", "`))
+			out = append(out, x)
+		}
 	}
 	return out
 }

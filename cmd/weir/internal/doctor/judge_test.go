@@ -323,6 +323,22 @@ var peerIlls = []ill{
 	{"member", Warning, "4 messages could not be decrypted", "", func(f *facts.Facts) { f.Fleet.Counters.Refused = 4 }},
 	{"member", Error, "a second box has the name", "", func(f *facts.Facts) { f.Fleet.Counters.Conflicts = 1 }},
 	{"api-server", Error, "cluster prod (https://10.9.0.1:6443): connection refused", "", func(f *facts.Facts) { f.APIs[0].Error = "connection refused" }},
+	{"cluster-ranges", Error, "cluster prod: no endpoint is used, because its Nodes have no pod CIDRs", "", func(f *facts.Facts) {
+		f.Running.Clusters = []status.Cluster{{Name: "prod", Missing: map[string][]string{"endpoint_ranges": {"10.200.0.0/16", "fd00::/64"}}}}
+	}},
+	{"cluster-ranges", Warning, "cluster prod: LoadBalancer addresses of another controller are not served", "", func(f *facts.Facts) {
+		f.Running.Clusters = []status.Cluster{{Name: "prod", Missing: map[string][]string{"load_balancer_ranges": {"198.51.100.0/24"}}}}
+	}},
+}
+
+// The fix of missing ranges is a line to paste.
+func TestMissingRangesArePrinted(t *testing.T) {
+	f := healthy(t)
+	f.Running.Clusters = []status.Cluster{{Name: "prod", Missing: map[string][]string{"endpoint_ranges": {"10.200.0.0/16", "fd00::/64"}}}}
+	const want = `if these ranges are right, add to its [[kubernetes]] and reload: endpoint_ranges = ["10.200.0.0/16", "fd00::/64"]`
+	if got := missingRanges(box{f}); len(got) != 1 || got[0].Fix != want {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestEachIllIsFoundWithItsFix(t *testing.T) {

@@ -14,6 +14,14 @@ func (s Snapshot) Doc(served int) status.Cluster {
 		Kinds: []string{}, Node: s.Node, SnapshotError: k.SnapshotError,
 		Events: k.Events, EventsError: k.EventsError, Panics: s.Panics,
 	}
+	for key, ranges := range k.Missing {
+		if out.Missing == nil {
+			out.Missing = map[string][]string{}
+		}
+		for _, p := range ranges {
+			out.Missing[key] = append(out.Missing[key], p.String())
+		}
+	}
 	if out.Objects == nil {
 		out.Objects = map[string]int{}
 	}

@@ -31,6 +31,9 @@ type Cluster struct {
 	OverBudget    int            `json:"over_budget"`
 	Objects       map[string]int `json:"objects"`       // watched objects by kind
 	Relists       uint64         `json:"relists_total"` // readings of whole lists
+	// Missing has keys of the block that must be set. Each has the ranges of objects that
+	// are not used for that reason, as a value to check.
+	Missing map[string][]string `json:"missing,omitempty"`
 	// Kinds are the kinds of VIPs that are served; Node is the box's own, if it is one.
 	Kinds []string `json:"kinds"`
 	Node  string   `json:"node,omitempty"`

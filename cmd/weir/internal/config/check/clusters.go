@@ -3,11 +3,13 @@ package check
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/serving"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/config/vips"
 	"weir/lb"
 )
 
@@ -26,6 +28,7 @@ func (d clusterCheck) all() {
 		for _, pods := range cl.PodCIDRs {
 			d.poolOfPods(cl, pods)
 		}
+		d.unlisted(cl)
 	}
 	if k.DetectLocal == config.NodeCIDR && !node {
 		kernel.Fail("detect_local", strconv.Quote(string(config.NodeCIDR))+" needs a Node, and this box is not a node",
@@ -38,6 +41,16 @@ func (d clusterCheck) all() {
 	case kernel.Written("node_port_addresses") && !nodePorts:
 		kernel.Fail("node_port_addresses", "has no effect: no [[kubernetes]] serves NodePort", "add one that does, or remove this")
 	}
+}
+
+// unlisted warns of a cluster without any permitted address of a load balancer.
+func (d clusterCheck) unlisted(cl *serving.Cluster) {
+	admits := func(p *vips.Pool) bool { return p.Admits(cl.Name) }
+	if cl.MeansNode() || !cl.Kinds[lb.LoadBalancer] || cl.Written("load_balancer_ranges") || cl.Bad("serve") || slices.ContainsFunc(d.Pools, admits) {
+		return
+	}
+	cl.Warn(source.Warning, "load_balancer_ranges", "is missing, and there is no [[pool]] for the cluster: no LoadBalancer address is served",
+		`add load_balancer_ranges = ["203.0.113.0/24"] with the addresses that another controller assigns, or a [[pool]], or remove "LoadBalancer" from serve`)
 }
 
 func (d clusterCheck) sameClusters() {

@@ -316,9 +316,9 @@ func TestWarningsOfRoutes(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	for text, want := range map[string]string{
-		serviceText("a", "192.0.2.1") + "[bgp]\nasn = 1\n":                                            "weir.toml:6: warning: bgp.peer: there is no peer, so no router receives the routes; add a [[bgp.peer]]",
-		oneCluster + "[addresses]\nlease_cluster = \"prod\"\n":                                        "weir.toml:3: warning: addresses: has no effect without a [[pool]]; add one, or remove this",
-		serviceText("a", "192.0.2.1") + "[[pool]]\nname = \"x\"\naddresses = [\"198.51.100.0/24\"]\n": "weir.toml:8: warning: pool.x.addresses: no Service can use the pool: there is no [[kubernetes]]; add one",
+		serviceText("a", "192.0.2.1") + "[bgp]\nasn = 1\n":                                                                          "weir.toml:6: warning: bgp.peer: there is no peer, so no router receives the routes; add a [[bgp.peer]]",
+		oneCluster + "serve = [\"ExternalIP\"]\nexternal_ip_ranges = [\"203.0.113.0/24\"]\n[addresses]\nlease_cluster = \"prod\"\n": "weir.toml:5: warning: addresses: has no effect without a [[pool]]; add one, or remove this",
+		serviceText("a", "192.0.2.1") + "[[pool]]\nname = \"x\"\naddresses = [\"198.51.100.0/24\"]\n":                               "weir.toml:8: warning: pool.x.addresses: no Service can use the pool: there is no [[kubernetes]]; add one",
 	} {
 		if got := (&source.Errors{Problems: parse(t, text).Warnings}).Error(); got != want {
 			t.Errorf("got %s\nwant %s", got, want)

@@ -205,7 +205,7 @@ func TestKubeconfigsWarn(t *testing.T) {
 		{"good", "lost", `context "lost" names cluster "gone", which does not exist`},
 		{"good", "nowhere", `cluster "nowhere" has no server`},
 	} {
-		c := parseOn(t, files, fmt.Sprintf("[[kubernetes]]\nname = \"prod\"\nkubeconfig = %q\ncontext = %q\n", tt.file, tt.context))
+		c := parseOn(t, files, fmt.Sprintf("[[kubernetes]]\nname = \"prod\"\nkubeconfig = %q\ncontext = %q\nload_balancer_ranges = [\"192.0.2.0/24\"]\n", tt.file, tt.context))
 		var got []string
 		for _, w := range c.Warnings {
 			got = append(got, w.String())
@@ -228,8 +228,31 @@ func TestNodeOfAServiceAccount(t *testing.T) {
 		"node_name = \"n\"\nserve = [\"LoadBalancer\"]":            0,
 		"": 0,
 	} {
-		c := parseOn(t, machine, "[[kubernetes]]\nname = \"prod\"\n"+text)
+		c := parseOn(t, machine, "[[kubernetes]]\nname = \"prod\"\nload_balancer_ranges = [\"192.0.2.0/24\"]\n"+text)
 		if len(c.Warnings) != notes || notes > 0 && (c.Warnings[0].Severity != source.Note || !strings.Contains(c.Warnings[0].Text, "which on this node depends on weir")) {
+			t.Errorf("%q: %v", text, c.Warnings)
+		}
+	}
+}
+
+// A box outside the cluster serves only addresses that its operator permits, so it warns if
+// there are none.
+func TestClusterWithoutPermittedAddresses(t *testing.T) {
+	const want = "load_balancer_ranges: is missing, and there is no [[pool]] for the cluster: no LoadBalancer address is served"
+	for text, warns := range map[string]bool{
+		"": true,
+		"external_ip_ranges = [\"192.0.2.0/24\"]":                                         true,
+		"external_ip_ranges = [\"192.0.2.0/24\"]\nserve = [\"ExternalIP\"]":               false,
+		"load_balancer_ranges = [\"192.0.2.0/24\"]":                                       false,
+		"node_name = \"n\"\nkubeconfig = \"/etc/weir/kubeconfig\"":                        false,
+		"[[pool]]\nname = \"a\"\naddresses = [\"192.0.2.0/24\"]":                          false,
+		"[[pool]]\nname = \"a\"\naddresses = [\"192.0.2.0/24\"]\nnamespaces = [\"shop\"]": false,
+		"[[pool]]\nname = \"a\"\naddresses = [\"192.0.2.0/24\"]\nclusters = [\"prod\"]":   false,
+		"[[kubernetes]]\nname = \"b\"\nload_balancer_ranges = [\"198.51.100.0/24\"]\n[addresses]\nlease_cluster = \"b\"\n" +
+			"[[pool]]\nname = \"a\"\naddresses = [\"192.0.2.0/24\"]\nclusters = [\"b\"]": true,
+	} {
+		c := parseOn(t, machine, "[[kubernetes]]\nname = \"prod\"\n"+text)
+		if got := strings.Contains(fmt.Sprint(c.Warnings), want); got != warns {
 			t.Errorf("%q: %v", text, c.Warnings)
 		}
 	}

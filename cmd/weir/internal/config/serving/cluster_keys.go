@@ -69,9 +69,9 @@ func clusterKeys(c *Cluster) []schema.Key {
 			Doc: "Serves only LoadBalancer addresses of Services with these loadBalancerClasses. \"\" selects Services without a class. [] means all classes. " +
 				"Addresses from a [[pool]] are always served."},
 		{Path: "kubernetes.load_balancer_ranges", To: &c.LoadBalancerRanges, Default: `[]`,
-			Doc: "The permitted LoadBalancer addresses. [] permits all except the addresses of nodes, of pods and of this box. A node without " +
-				"external_ip_ranges knows its own Node only, and can lose one of its own addresses to a Service. Addresses from a [[pool]] are always " +
-				"permitted."},
+			Doc: "The permitted LoadBalancer addresses that other controllers assign. Addresses from a [[pool]] are always permitted. " +
+				"On an edge box [] permits no others. On a node [] permits all, as with kube-proxy, except the addresses of nodes, of pods and of this box. " +
+				"A node without external_ip_ranges knows its own Node only, and can lose one of its own addresses to a Service."},
 		{Path: "kubernetes.external_ip_ranges", To: &c.ExternalIPRanges, Default: `[]`,
 			Doc: "The permitted externalIPs. [] permits none, because any author of a Service could claim any address and its traffic."},
 		{Path: "kubernetes.endpoint_ranges", To: &c.EndpointRanges, Default: `[]`,
