@@ -4,6 +4,7 @@
 // It builds the program, generates manual pages and completions, collects the files of
 // packaging/nfpm.yaml in one folder, and runs nfpm there. The same commit gives the same
 // bytes: times come from the commit, modes are set, and no path of the machine gets in.
+// With -sign it signs the packages.
 package main
 
 import (
@@ -25,6 +26,8 @@ func main() {
 	flag.StringVar(&p.out, "out", "dist", "`folder` for the packages")
 	flag.StringVar(&p.nfpm, "nfpm", "", "the `module` of nfpm, with its version")
 	flag.StringVar(&p.version, "version", "", "`version` of the packages (default: of the tag, or of the commit)")
+	flag.StringVar(&p.sign, "sign", "", "`file` with the secret OpenPGP key that signs the packages (default: none does)")
+	flag.StringVar(&p.passphraseFile, "passphrase-file", "", "`file` with the passphrase of that key")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "pack --nfpm MODULE@VERSION [flags] ARCH.FORMAT...   as in amd64.deb arm64.rpm")
 		flag.PrintDefaults()
@@ -38,9 +41,12 @@ func main() {
 
 // packer builds packages from the current work tree.
 type packer struct {
-	out, nfpm, version string
-	from               origin
-	here               string // the program for this machine
+	out, nfpm, version   string
+	sign, passphraseFile string
+	from                 origin
+	here                 string  // the program for this machine
+	signer               *signer // nil if none signs
+	made                 []string
 }
 
 func (p *packer) run(ctx context.Context, targets []string) (err error) {
@@ -62,6 +68,12 @@ func (p *packer) run(ctx context.Context, targets []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if p.sign != "" {
+		if p.signer, err = newSigner(ctx, p.sign, p.passphraseFile, filepath.Join(work, "gnupg")); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.signer.close()) }()
+	}
 	staged := map[string]string{} // by architecture
 	for _, target := range targets {
 		arch, format, ok := strings.Cut(target, ".")
@@ -77,6 +89,9 @@ func (p *packer) run(ctx context.Context, targets []string) (err error) {
 		if err := p.pack(ctx, staged[arch], arch, format); err != nil {
 			return err
 		}
+	}
+	if p.signer != nil {
+		return p.signer.signAll(ctx, p.out, p.made)
 	}
 	return nil
 }
@@ -97,11 +112,15 @@ func (p *packer) pack(ctx context.Context, stage, arch, format string) error {
 	cmd := exec.CommandContext(ctx, "go", "run", p.nfpm, "package", "--config", "packaging/nfpm.yaml", "--packager", format, "--target", file)
 	cmd.Dir = stage // paths of nfpm.yaml are relative to it
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0",
-		"VERSION="+p.version, "ARCH="+arch, "SOURCE_DATE_EPOCH="+fmt.Sprint(p.from.date.Unix()))
+		"VERSION="+p.version, "ARCH="+arch, "SOURCE_DATE_EPOCH="+fmt.Sprint(p.from.date.Unix()), "SIGN_KEY=")
+	if p.signer != nil { // a variable set twice has the last value
+		cmd.Env = append(cmd.Env, "SIGN_KEY="+p.signer.key, "NFPM_PASSPHRASE="+p.signer.passphrase)
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", file, err, out)
 	}
 	fmt.Println(file)
+	p.made = append(p.made, file)
 	return nil
 }
 

@@ -26,6 +26,7 @@ func TestPackages(t *testing.T) {
 	p := makePackages(t)
 	chapters(t, p, []storyOn[*packages]{
 		{"the same sources give the same bytes", packagesAreTheSame},
+		{"signed packages are verified, changed ones are refused", packagesAreSigned},
 		{"every file has its place, owner and mode", packagesHaveTheirFiles},
 		{"the administrator's files are kept", packagesKeepConfiguration},
 		{"lintian finds nothing that is not explained", packagesPleaseLintian},

@@ -30,7 +30,7 @@ var (
 	needsOfKeepalived = []need{{"keepalived", "keepalived"}}
 	needsOfBrowser    = []need{{Browser, "chromium"}}
 	needsOfPackaging  = []need{
-		{"make", "make"}, {"git", "git"}, {"lintian", "lintian"}, {"rpm", "rpm"}, {"shellcheck", "shellcheck"}, {"groff", "groff-base"}, {"mandoc", "mandoc"},
+		{"make", "make"}, {"git", "git"}, {"lintian", "lintian"}, {"rpm", "rpm"}, {"gpg", "gnupg"}, {"shellcheck", "shellcheck"}, {"groff", "groff-base"}, {"mandoc", "mandoc"},
 		{"/usr/share/bash-completion/bash_completion", "bash-completion"},
 	}
 	needsOfC = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
