@@ -39,6 +39,10 @@ func (r *refusal) Unwrap() error { return r.errno }
 // errNoReply is the error after the last attempt without a reply.
 var errNoReply = errors.New("no reply from the kernel")
 
+// errCut is the error of a datagram that ends within a message: its rest is lost, and a dump would look
+// complete without it.
+var errCut = errors.New("a reply was cut short")
+
 // wire is a netlink socket. Tests replace it to lose replies.
 type wire interface {
 	send(b []byte) error
@@ -174,10 +178,15 @@ func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) erro
 		if err != nil {
 			return err
 		}
+		whole := 0
 		for m := range messages(c.in[:size]) {
 			if done, err := reply(m); done || err != nil {
 				return err
 			}
+			whole += align(unix.NLMSG_HDRLEN + len(m.body))
+		}
+		if whole < size {
+			return errCut
 		}
 	}
 }
@@ -208,7 +217,7 @@ func (c *conn) try(roundTrip func() error) error {
 // passing reports whether an error is temporary: a reply that did not come or for which there
 // was no room, an interrupted call, a dump of a list that changed meanwhile.
 func passing(err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ENOBUFS) ||
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errCut) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOMEM)
 }
 

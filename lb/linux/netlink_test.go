@@ -1,15 +1,19 @@
 package linux
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weir/lb"
 )
 
 // played is a wire with a simulated kernel. kernel receives each message and appends its
@@ -21,6 +25,8 @@ type played struct {
 	fail []error
 	// deaf makes receive find nothing.
 	deaf bool
+	// last is what receive fails with when nothing is left; nil is a timeout.
+	last error
 }
 
 func (p *played) send(b []byte) error {
@@ -39,7 +45,7 @@ func (p *played) send(b []byte) error {
 
 func (p *played) receive(b []byte, _ time.Time) (int, error) {
 	if len(p.in) == 0 || p.deaf {
-		return 0, os.ErrDeadlineExceeded
+		return 0, cmp.Or(p.last, os.ErrDeadlineExceeded)
 	}
 	n := copy(b, p.in[0])
 	p.in = p.in[1:]
@@ -193,6 +199,110 @@ func TestQueryStartsOverWhenADumpWasInterrupted(t *testing.T) {
 		func(m message) { got = append(got, m.body[0]) })
 	if err != nil || len(got) != 1 || got[0] != 2 {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// dumped are two objects and the end of a dump, one datagram each.
+func dumped(m message) [][]byte {
+	return [][]byte{
+		append(reply(m, 99, 1, 0, 0, 0), reply(m, 99, 2, 0, 0, 0)...), reply(m, 99, 3, 0, 0, 0), reply(m, unix.NLMSG_DONE, 0, 0, 0, 0),
+	}
+}
+
+// shortDumps are the ways in which a dump may arrive without all of it.
+var shortDumps = []struct {
+	name string
+	cut  func(in [][]byte) [][]byte
+	last error
+}{
+	{"no end", func(in [][]byte) [][]byte { return in[:2] }, nil},
+	{"no end, and half of it", func(in [][]byte) [][]byte { return in[:1] }, nil},
+	{"nothing at all", func([][]byte) [][]byte { return nil }, nil},
+	{"no room for the rest", func(in [][]byte) [][]byte { return in[:1] }, unix.ENOBUFS},
+	{"interrupted before the rest", func(in [][]byte) [][]byte { return in[:1] }, unix.EINTR},
+	{"no memory for the rest", func(in [][]byte) [][]byte { return in[:1] }, unix.ENOMEM},
+	{"a datagram cut within a message", func(in [][]byte) [][]byte {
+		in[0] = in[0][:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+2]
+		return in
+	}, nil},
+	{"a datagram cut within a header", func(in [][]byte) [][]byte {
+		in[0] = in[0][:unix.NLMSG_HDRLEN+4+7]
+		return in
+	}, nil},
+	{"a length that is no length", func(in [][]byte) [][]byte {
+		binary.NativeEndian.PutUint32(in[1], 3)
+		return in
+	}, nil},
+	{"something changed meanwhile", func(in [][]byte) [][]byte {
+		binary.NativeEndian.PutUint16(in[1][6:], unix.NLM_F_DUMP_INTR)
+		return in
+	}, nil},
+	{"something changed meanwhile, as the end reports", func(in [][]byte) [][]byte {
+		binary.NativeEndian.PutUint16(in[2][6:], unix.NLM_F_DUMP_INTR)
+		return in
+	}, nil},
+}
+
+// A dump is all of it, or an error: what a short one lacks would otherwise be gone for weir.
+func TestQueryGivesNoPartOfADump(t *testing.T) {
+	t.Parallel()
+	for _, tt := range shortDumps {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			short := func() *played {
+				p := &played{last: tt.last}
+				p.kernel = func(m message) []byte {
+					p.in = append(p.in, tt.cut(dumped(m))...)
+					return nil
+				}
+				return p
+			}
+			whole := &played{}
+			whole.kernel = func(m message) []byte {
+				whole.in = append(whole.in, dumped(m)...)
+				return nil
+			}
+			for _, of := range []struct {
+				name  string
+				wires []*played
+				want  []byte // nil: an error
+			}{
+				{"once", []*played{short(), whole}, []byte{1, 2, 3}},
+				{"always", []*played{short(), short(), short(), whole}, nil},
+			} {
+				c, _ := playedConn(of.wires...)
+				var got []byte
+				err := c.query(context.Background(), func(e *encoder) { e.message(1, unix.NLM_F_DUMP) }, func() { got = nil },
+					func(m message) { got = append(got, m.body[0]) })
+				if (err == nil) != (of.want != nil) || err == nil && !slices.Equal(got, of.want) {
+					t.Errorf("%s short: %v, %v, want %v", of.name, got, err, of.want)
+				}
+			}
+		})
+	}
+}
+
+// An audit that reads short has read nothing: no virtual server passes for one that is gone.
+func TestIPVSDoesNotReadHalfATable(t *testing.T) {
+	t.Parallel()
+	for _, tt := range shortDumps {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var wires []*played
+			for range attempts {
+				p := &played{last: tt.last}
+				p.kernel = func(m message) []byte {
+					p.in = append(p.in, tt.cut(dumped(m))...)
+					return nil
+				}
+				wires = append(wires, p)
+			}
+			c, _ := playedConn(wires...)
+			var obs lb.Observation
+			if err := newTable(c, 1, marking{}).observe(context.Background(), &obs); err == nil {
+				t.Error("no error")
+			}
+		})
 	}
 }
 
