@@ -40,6 +40,9 @@ type wire struct {
 	jitter time.Duration
 	cutTo  netip.AddrPort // it loses everything to this address
 	sent   atomic.Int64   // bytes in streams that it opened
+
+	recordTo netip.AddrPort // datagrams to this address are recorded
+	recorded [][]byte
 }
 
 // inAir runs a test in virtual time, on a network of its own.
@@ -134,7 +137,24 @@ func (w *wire) loses(address string, packets int) (lost bool, delay time.Duratio
 	return lost, time.Millisecond + time.Duration(w.rand.Int64N(int64(w.jitter)+1))
 }
 
+// record records all datagrams to an address. The function returns them.
+func (w *wire) record(to netip.AddrPort) func() [][]byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recordTo = to
+	return func() [][]byte {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Clone(w.recorded)
+	}
+}
+
 func (w *wire) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	w.mu.Lock()
+	if w.recordTo.IsValid() && w.recordTo.String() == to.Addr {
+		w.recorded = append(w.recorded, slices.Clone(b))
+	}
+	w.mu.Unlock()
 	lost, delay := w.loses(to.Addr, 1)
 	if lost {
 		return time.Now(), nil

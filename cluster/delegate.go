@@ -39,7 +39,14 @@ func (d delegate) NotifyMsg(b []byte) {
 	ok = ok && len(text) <= maxWire
 	switch {
 	case ok && kind == packetMessage:
-		ok = d.receive(from, text)
+		ok = d.receive(from, Stamp{}, text)
+	case ok && kind == packetStamped:
+		var s Stamp
+		if s, text, ok = parseStamp(text); ok {
+			ok = d.receive(from, s, text)
+		}
+	case ok && kind == packetEpoch:
+		ok = d.corrected(text)
 	case ok && kind == packetParts:
 		ok = d.receiveParts(from, text)
 	case ok:
@@ -68,7 +75,7 @@ func (d delegate) queue(r request) {
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
 // NotifyAlive implements memberlist.AliveDelegate: a host with a key can announce any
-// number of members, with any names.
+// number of members, with any names, and another host can send recorded states.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +85,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	if _, known := d.table.members[n.Name]; !known && len(d.table.members) >= maxMembers {
 		return fmt.Errorf("more than %d members", maxMembers)
 	}
-	return nil
+	return d.admit(n, time.Now())
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
@@ -92,6 +99,9 @@ func (d delegate) update(n *memberlist.Node, joins bool) {
 	d.mu.Lock()
 	d.table.update(n, state, err, joins)
 	self := n.Name == d.cfg.Name
+	if stamp, err := decodeStamp(n.Meta); err == nil && !self {
+		d.epochs.learn(n.Name, stamp)
+	}
 	d.mu.Unlock()
 	if joins && !self {
 		d.log.Info("member joined", "member", n.Name, "address", n.Address(), "version", state.Version)
@@ -130,10 +140,10 @@ func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 }
 
 // AckPayload implements memberlist.PingDelegate.
-func (d delegate) AckPayload() []byte { return nil }
+func (d delegate) AckPayload() []byte { return []byte(epochMark) }
 
 // NotifyPingComplete implements memberlist.PingDelegate: memberlist's own pings count like
 // those of the prober.
-func (d delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []byte) {
-	d.answered(n.Name)
+func (d delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, payload []byte) {
+	d.pinged(n.Name, payload)
 }

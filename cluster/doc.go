@@ -26,11 +26,29 @@
 // bound to addresses. Without a key the fleet is open to all hosts that can send it a
 // datagram; they can also make it use some hundred MiB of memory. So New refuses that
 // unless Config.Open is set. A datagram with another key is counted and costs nothing
-// else; a replayed one is accepted, but is never newer than the known state. Keys are
-// replaced without a gap: all boxes get the new one as the second key, then as the first,
-// then they remove the old one.
+// else. Keys are replaced without a gap: all boxes get the new one as the second key, then
+// as the first, then they remove the old one.
+//
+// # Recorded messages
+//
+// A host without a key can record messages and repeat them later. Each state therefore has
+// a Stamp: the epoch of the member, which grows with every start, and the number of the
+// state. A state of an older epoch is never accepted. memberlist orders the states of one
+// epoch, but forgets them when this box restarts: then the Stamp decides, with the Memory
+// of the last start. A message older than the state of its member is refused, too. What
+// remains: until the member answers,
+//
+//   - a box without its Memory accepts any recorded state,
+//   - a box with it accepts a state that was published after the Memory was written,
+//   - a recorded report of a death can be accepted, which has no state,
+//   - states that a version without epochs published count while the member is dead.
+//
+// An epoch is that of the last start plus one, or the clock, whichever is later. A member
+// that has lost its Memory while its clock was set back publishes an epoch that is too
+// old. Members that refuse it send it the one that they know, and it takes a later one.
 //
 // # Time
 //
-// The wall clock is only used for timestamps: a clock that jumps kills no member.
+// The wall clock is only used for timestamps, and for an epoch without a Memory: a clock
+// that jumps kills no member.
 package cluster

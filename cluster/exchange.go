@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -28,7 +29,11 @@ const (
 	packetRequest byte = 'w' // of the message, or of the parts with the digests that follow
 	packetMessage byte = 'h'
 	packetParts   byte = 'p'
+	packetStamped byte = 's' // a message with the stamp of its state
+	packetEpoch   byte = 'e' // the stamp of the last known state of a member, and its name
 )
+
+var packetKinds = []byte{packetRequest, packetMessage, packetParts, packetStamped, packetEpoch}
 
 // encodePacket returns a packet to another member.
 func encodePacket(kind byte, from string, text []byte) []byte {
@@ -42,7 +47,7 @@ func parsePacket(b []byte) (kind byte, from string, text []byte, ok bool) {
 		return 0, "", nil, false
 	}
 	n := 2 + int(b[1])
-	return b[0], string(b[2:n]), b[n:], b[0] == packetRequest || b[0] == packetMessage || b[0] == packetParts
+	return b[0], string(b[2:n]), b[n:], bytes.IndexByte(packetKinds, b[0]) >= 0
 }
 
 // exchange has the requests of other members, the answers that are being sent, and the
@@ -162,8 +167,11 @@ func (f *Fleet) answer(ctx context.Context, list *memberlist.Memberlist, r reque
 		to = m.node()
 	}
 	kind, text := packetMessage, f.own.wire
-	if len(r.parts) > 0 {
+	switch {
+	case len(r.parts) > 0:
 		kind, text = packetParts, f.own.answer(r.parts)
+	case known && text != nil && m.State.Epoch > 0: // a version without epochs reads none
+		kind, text = packetStamped, encodeStamp(f.own.state.Stamp, text)
 	}
 	f.mu.Unlock()
 	if !known || text == nil || ctx.Err() != nil {
@@ -178,10 +186,11 @@ func (f *Fleet) answer(ctx context.Context, list *memberlist.Memberlist, r reque
 }
 
 // receive takes a message that was requested. It may be newer than the requested one: a
-// member that publishes several times a second is ahead of its known state. Messages that
+// member that publishes several times a second is ahead of its known state. An older one
+// was recorded. Messages that
 // were not requested are dropped, so that a host with a key cannot fill the memory. It
 // reports false if the text is no message.
-func (f *Fleet) receive(from string, text []byte) bool {
+func (f *Fleet) receive(from string, s Stamp, text []byte) bool {
 	u, err := parseWire(text) // slow for a long one, so without the lock
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,6 +201,10 @@ func (f *Fleet) receive(from string, text []byte) bool {
 	}
 	if err != nil {
 		return false
+	}
+	if m.State.Epoch > 0 && u.digest != m.State.Message && !m.State.before(s) {
+		f.table.counts.Replayed++
+		return true
 	}
 	f.own.fill(&u)
 	for _, other := range f.table.members {

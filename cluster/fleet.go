@@ -31,6 +31,7 @@ type Fleet struct {
 	cfg     Config
 	own     publication
 	table   table
+	epochs  epochs
 	joins   joins
 	session session
 }
@@ -65,6 +66,9 @@ type Counters struct {
 	Conflicts uint64
 	// Refused counts packets that could not be decrypted, or were of another fleet.
 	Refused uint64
+	// Replayed counts states of a member that were older than the known one, and messages
+	// of such a state: a host has recorded them, or they were late.
+	Replayed uint64
 	// Dropped counts messages that were not requested or came twice, and requests that
 	// came faster than they were read.
 	Dropped uint64
@@ -111,8 +115,9 @@ func New(cfg Config, log *slog.Logger) (*Fleet, error) {
 	f := &Fleet{
 		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		exchange: exchange{requests: make(chan request, 64), asked: map[partDigest]time.Time{}}, hooks: hooks{connect: connect},
-		table: newTable(), joins: joins{failed: map[string]string{}, answered: map[string]struct{}{}},
+		table: newTable(), epochs: newEpochs(), joins: joins{failed: map[string]string{}, answered: map[string]struct{}{}},
 	}
+	f.own.state.Epoch = epochAfter(0, time.Now())
 	f.lines = &logFilter{log: log, refused: f.refused}
 	return f, nil
 }
@@ -168,7 +173,7 @@ func (f *Fleet) Publish(s State, m Message) error {
 	wire := m.Wire()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s.Message, s.Leaving = DigestOf(wire), f.session.leaving
+	s.Message, s.Leaving, s.Stamp = DigestOf(wire), f.session.leaving, f.own.state.Stamp
 	if s == f.own.state {
 		return nil
 	}
@@ -176,6 +181,7 @@ func (f *Fleet) Publish(s State, m Message) error {
 		f.own.set(m, wire)
 	}
 	f.own.state = s
+	f.own.state.Sequence++
 	signal(f.wake)
 	signal(f.changed)
 	return nil
@@ -187,6 +193,7 @@ func (f *Fleet) Publish(s State, m Message) error {
 func (f *Fleet) Leave(ctx context.Context) error {
 	f.mu.Lock()
 	f.session.leaving, f.own.state.Leaving = true, true
+	f.own.state.Sequence++
 	f.mu.Unlock()
 	f.updating.Lock()
 	defer f.updating.Unlock()

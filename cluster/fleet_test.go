@@ -130,6 +130,7 @@ func TestMembersKnowEachOther(t *testing.T) {
 			within(t, other.cfg.Name+" has what a says", func() bool {
 				m, _ := other.sees("a")
 				want := state
+				want.Stamp = m.State.Stamp
 				want.Message = Message{Head: long}.Digest()
 				return m.State == want && bytes.Equal(m.Message.Head, long) && m.Addr == a.cfg.Bind
 			})

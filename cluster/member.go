@@ -64,6 +64,8 @@ func (l Life) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // State is the published state of a member. It is comparable.
 type State struct {
+	// Stamp orders the states of the member; Publish sets it.
+	Stamp
 	// Version is weir's.
 	Version string `json:"v,omitempty"`
 	// Unfit is the reason why the member should not serve; empty: it is fit. Its first 160
@@ -184,6 +186,8 @@ func decodeState(b []byte) (State, error) {
 		return State{}, fmt.Errorf("unknown %s", s.Drain)
 	case s.Weight > 1000:
 		return State{}, fmt.Errorf("weight %d is more than 1000", s.Weight)
+	case s.Epoch > maxEpoch:
+		return State{}, fmt.Errorf("epoch %d is more than %d", s.Epoch, uint64(maxEpoch))
 	case len(s.Version) > maxVersion || len(s.Unfit) > maxUnfit:
 		return State{}, fmt.Errorf("texts of %d and %d bytes, more than %d and %d", len(s.Version), len(s.Unfit), maxVersion, maxUnfit)
 	}

@@ -129,6 +129,7 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) {
 			_ = list.UpdateNode(noWait)
 			f.updating.Unlock()
 		}
+		f.correct(list, time.Now())
 		f.request(list, time.Now())
 		select {
 		case <-ctx.Done():
@@ -147,6 +148,7 @@ func (f *Fleet) expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.table.expire(now)
+	f.epochs.expire(&f.table)
 	if s := &f.session; s.conflict != "" && now.Sub(s.conflictSeen) > conflictLasts {
 		s.conflict = ""
 		signal(f.changed)

@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 
 	"weir/cmd/weir/internal/fleet":         {"weir/bgp/advertise", "weir/cluster", "weir/cluster/l2", "weir/cluster/owner", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/fleet/message", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/lb", "weir/lb/health"},
 	"weir/cmd/weir/internal/fleet/message": {"weir/cluster", "weir/lb"},
-	"weir/cmd/weir/internal/membership":    {"weir/cluster", "weir/cluster/l2", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/fleet", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/supervise", "weir/lb"},
+	"weir/cmd/weir/internal/membership":    {"weir/cluster", "weir/cluster/l2", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/fleet", "weir/cmd/weir/internal/statefile", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/supervise", "weir/lb"},
 
 	"weir/cmd/weir/internal/addresses":      {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/supervise", "weir/k8ssync", "weir/k8ssync/ipam", "weir/lb"},
 	"weir/cmd/weir/internal/announce":       {"weir/bgp", "weir/bgp/advertise", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/explain", "weir/cmd/weir/internal/status/routing", "weir/lb"},

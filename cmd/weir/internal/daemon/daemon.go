@@ -162,7 +162,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelm
 	b.steering.drains = drain.New(cfg.Daemon.StateDir, opts.Log)
 	b.steering.announcer = b.steering.newAnnouncer(cfg, b.calls.do, time.Now())
 	member := membership.Options{
-		Log: opts.Log, Version: opts.Version, Folder: filepath.Dir(cfg.Daemon.Socket), Orders: kernel.Orders,
+		Log: opts.Log, Version: opts.Version, Folder: filepath.Dir(cfg.Daemon.Socket), StateDir: cfg.Daemon.StateDir, Orders: kernel.Orders,
 		Took: func(d time.Duration) { b.metrics.TookOver(d) },
 	}
 	if b.steering.announcer != nil {

@@ -225,11 +225,11 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 		}, []sample{{"weir_routes_standby", 1, 0}, {`weir_fleet_vips{role="standby"}`, 1, 0}, {`weir_fleet_vips{role="owner"}`, 1, 2}}},
 		{"gossip", func(_ *testing.T, g *gauged) {
 			s := &g.gossip.status
-			s.Counters = cluster.Counters{Joins: 1, Deaths: 2, Suspicions: 3, Conflicts: 4, Refused: 5, Dropped: 6}
+			s.Counters = cluster.Counters{Joins: 1, Deaths: 2, Suspicions: 3, Conflicts: 4, Refused: 5, Dropped: 6, Replayed: 8}
 			s.HealthScore, s.Error, s.Unjoined = 7, "its port is taken", map[string]string{"10.9.0.77": "refused"}
 		}, []sample{
 			{"weir_fleet_joins_total", 0, 1}, {"weir_fleet_deaths_total", 0, 2}, {"weir_fleet_suspicions_total", 0, 3},
-			{"weir_fleet_name_conflicts_total", 0, 4}, {"weir_fleet_refused_total", 0, 5}, {"weir_fleet_dropped_total", 0, 6},
+			{"weir_fleet_name_conflicts_total", 0, 4}, {"weir_fleet_refused_total", 0, 5}, {"weir_fleet_dropped_total", 0, 6}, {"weir_fleet_replayed_total", 0, 8},
 			{"weir_fleet_health_score", 0, 7}, {"weir_fleet_failed", 0, 1}, {"weir_fleet_join_unreachable", 0, 1},
 		}},
 		{"a member does not answer", func(t *testing.T, g *gauged) {

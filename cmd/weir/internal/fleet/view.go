@@ -39,7 +39,7 @@ func (v View) Members(now time.Time, latest *cluster.Status) status.Members {
 	doc.Differing, doc.UnreachableNames, doc.HealthScore = e.differences.lasting(now), heard.Unjoined, latest.HealthScore
 	n := latest.Counters
 	doc.Counters = status.MemberCounters{
-		Joins: n.Joins, Deaths: n.Deaths, Conflicts: n.Conflicts, Refused: n.Refused, Dropped: n.Dropped, Moves: e.ownership.moved(),
+		Joins: n.Joins, Deaths: n.Deaths, Conflicts: n.Conflicts, Refused: n.Refused, Replayed: n.Replayed, Dropped: n.Dropped, Moves: e.ownership.moved(),
 	}
 	doc.Members = append(doc.Members, v.selfDoc())
 	for _, name := range e.members.names() {

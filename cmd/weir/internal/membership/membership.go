@@ -65,8 +65,9 @@ type Answerer interface {
 type Options struct {
 	Log     *slog.Logger
 	Version string
-	// Folder is where the trace of a run is kept for the next one.
-	Folder string
+	// Folder is where the trace of a run is kept for the next one of this boot, StateDir
+	// where the epochs of the members are kept for ever.
+	Folder, StateDir string
 	// Sysfs is the folder of the interfaces; empty: /sys/class/net.
 	Sysfs string
 	// SessionUp reports whether a router has a BGP session. It may be called at any time.
@@ -106,7 +107,7 @@ func New(opts Options, now time.Time) *Member {
 		host = "weir"
 	}
 	if opts.Join == nil {
-		opts.Join = func(cfg cluster.Config) (Gossip, error) { return cluster.New(cfg, opts.Log) }
+		opts.Join = func(cfg cluster.Config) (Gossip, error) { return remember(cfg, opts.StateDir, opts.Log, time.Now()) }
 	}
 	if opts.Answer == nil {
 		opts.Answer = func() Answerer { return l2.New(opts.Log) }

@@ -24,6 +24,7 @@ var (
 	descDeaths        = desc("fleet_deaths_total", "Members that were declared dead.")
 	descNameConflicts = desc("fleet_name_conflicts_total", "Messages of a second box with the name of a member.")
 	descRefusedGossip = desc("fleet_refused_total", "Messages that no key decrypts, or that belong to another fleet.")
+	descReplayed      = desc("fleet_replayed_total", "States and messages of members that were older than the known state: recorded by a host, or late.")
 	descDroppedWords  = desc("fleet_dropped_total", "Unrequested or duplicate member messages, and requests beyond the rate limit.")
 	descStrain        = desc("fleet_health_score", "Delay of this box in failure detection, from 0 (none) to 7.")
 	descUnjoined      = desc("fleet_join_unreachable", "Entries of join that are unreachable.")
@@ -91,6 +92,7 @@ func gossip(out chan<- prometheus.Metric, s cluster.Status) {
 	count(out, descDeaths, n.Deaths)
 	count(out, descNameConflicts, n.Conflicts)
 	count(out, descRefusedGossip, n.Refused)
+	count(out, descReplayed, n.Replayed)
 	count(out, descDroppedWords, n.Dropped)
 	gauge(out, descStrain, float64(s.HealthScore))
 }

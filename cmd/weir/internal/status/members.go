@@ -120,10 +120,11 @@ type MemberCounters struct {
 	Joins  uint64 `json:"joins_total"`  // members that came
 	Deaths uint64 `json:"deaths_total"` // members found dead
 	// Conflicts are messages of a second box with the name of a member. Refused are those
-	// that no key decrypts, or of another fleet. Dropped are those that were not requested,
-	// or came too fast.
+	// that no key decrypts, or of another fleet. Replayed are those that were older than the
+	// known state. Dropped are those that were not requested, or came too fast.
 	Conflicts uint64 `json:"conflicts_total"`
 	Refused   uint64 `json:"refused_total"`
+	Replayed  uint64 `json:"replayed_total"`
 	Dropped   uint64 `json:"dropped_total"`
 	// Moves are VIPs that this box took over or handed over.
 	Moves uint64 `json:"moves_total"`
@@ -258,6 +259,9 @@ func (m Members) wrong(now time.Time) []string {
 	}
 	if n := m.Counters.Refused; n > 0 {
 		line("Messages that no key here decrypts, or of another fleet: %d", n)
+	}
+	if n := m.Counters.Replayed; n > 0 {
+		line("States of members that were older than the known ones, recorded by a host or late: %d", n)
 	}
 	if n := m.Counters.Conflicts; n > 0 {
 		line("Messages of a second box with the name of a member, ignored: %d", n)

@@ -38,7 +38,7 @@ func members() Members {
 		Owned:            7,
 		UnreachableNames: map[string]string{"box9:7946": "no such host"},
 		HealthScore:      5, Insecure: true,
-		Counters: MemberCounters{Joins: 3, Deaths: 1, Conflicts: 2, Refused: 17, Dropped: 1, Moves: 4},
+		Counters: MemberCounters{Joins: 3, Deaths: 1, Conflicts: 2, Refused: 17, Replayed: 6, Dropped: 1, Moves: 4},
 	}
 	m.Judge()
 	return m
@@ -78,6 +78,7 @@ The services of the configuration differ since 5m: 3f2a91bc on box1, box4; 91bc3
 The rules of [fleet] and [l2] differ since 4m: 3f2a91bc on box1; 91bc3f2a on box2
 The Services of cluster prod differ since 1m: 3f2a91bc on box1; nothing on box2
 Messages that no key here decrypts, or of another fleet: 17
+States of members that were older than the known ones, recorded by a host or late: 6
 Messages of a second box with the name of a member, ignored: 2
 This box detects dead members late, 5 of 7: it is overloaded, or loses many packets
 `},

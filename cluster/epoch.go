@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Stamp orders the states of a member: the epoch grows with every start, the sequence with
+// every state. The zero Stamp is that of a version without epochs.
+type Stamp struct {
+	Epoch    uint64 `json:"e,omitempty"`
+	Sequence uint64 `json:"n,omitempty"`
+}
+
+// before reports whether a stamp is older than another one.
+func (s Stamp) before(t Stamp) bool {
+	return s.Epoch < t.Epoch || s.Epoch == t.Epoch && s.Sequence < t.Sequence
+}
+
+// maxEpoch leaves room for later epochs: no clock and no number of starts gets there.
+const maxEpoch = 1 << 62
+
+// epochAfter returns the epoch of a start: that of the last start plus one, or the clock in
+// milliseconds, if that is more. So it grows when the clock jumps back, and also when the
+// record of the last start is lost.
+func epochAfter(last uint64, now time.Time) uint64 {
+	return max(min(last, maxEpoch-1)+1, min(uint64(max(0, now.UnixMilli())), maxEpoch))
+}
+
+// Memory is the part of a Fleet that its next start needs: with it, a recorded state is
+// refused before the member itself has answered.
+type Memory struct {
+	// Epoch is that of this member.
+	Epoch uint64 `json:"epoch"`
+	// Known are the stamps of the last states of all other members.
+	Known map[string]Stamp `json:"known,omitempty"`
+}
+
+// Restore takes the Memory of the last start. It must be called before Run; otherwise the
+// epoch is that of the clock, and no other member is known.
+func (f *Fleet) Restore(last Memory, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.own.state.Epoch = epochAfter(last.Epoch, now)
+	for name, s := range last.Known {
+		if nameForm.MatchString(name) {
+			f.epochs.learn(name, s)
+		}
+	}
+}
+
+// Memory returns what the next start needs.
+func (f *Fleet) Memory() Memory {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Memory{f.own.state.Epoch, maps.Clone(f.epochs.known)}
+}
+
+// epochs are the stamps of the last states of other members. They stay when a member dies
+// and when this box joins again. Fleet.mu guards them.
+type epochs struct {
+	known       map[string]Stamp
+	corrections map[string]correction
+}
+
+// correction is the stamp of a member's last known state, for a member that publishes an
+// older one. It is sent once in requestEvery.
+type correction struct {
+	to   *memberlist.Node
+	sent time.Time // zero: it is not sent yet
+}
+
+func newEpochs() epochs {
+	return epochs{known: map[string]Stamp{}, corrections: map[string]correction{}}
+}
+
+// learn records the stamp of a state that was accepted. A member of a version without
+// epochs is forgotten.
+func (e *epochs) learn(name string, s Stamp) {
+	last, known := e.known[name]
+	switch {
+	case s.Epoch == 0:
+		delete(e.known, name)
+	case known && !last.before(s), s.Epoch > maxEpoch, !known && len(e.known) >= maxMembers:
+	default:
+		e.known[name] = s
+	}
+}
+
+// expire forgets members that are not in the table, if there are too many: a host with a
+// key can announce any number of names.
+func (e *epochs) expire(t *table) {
+	if len(e.known) >= maxMembers {
+		maps.DeleteFunc(e.known, func(name string, _ Stamp) bool { return t.members[name] == nil })
+	}
+}
+
+// errReplayed is the reason for which a state is refused.
+var errReplayed = errors.New("its state is older than the known one: it was recorded, or is late")
+
+// admit returns an error if a state of a member is older than one that was known, also
+// before the last start of this box. memberlist orders the states of one epoch while it
+// knows the member.
+//
+// A version without epochs is admitted, unless the member runs: a downgrade must not take
+// it out of the fleet. If it runs, its answers to pings show the version (pinged).
+func (d delegate) admit(n *memberlist.Node, now time.Time) error {
+	s, err := decodeStamp(n.Meta)
+	if err != nil {
+		return nil // the whole state is unreadable, which is reported
+	}
+	m := d.table.members[n.Name]
+	alive := m != nil && m.Life == Alive
+	if alive && m.Addr != addrPort(n) {
+		return nil // of a second box with the name, which memberlist refuses
+	}
+	if n.Name == d.cfg.Name {
+		if alive {
+			d.outdo(s)
+		}
+		return nil
+	}
+	last := d.epochs.known[n.Name]
+	if s.Epoch >= last.Epoch && (alive || !s.before(last)) || s.Epoch == 0 && !alive {
+		return nil
+	}
+	d.table.counts.Replayed++
+	if c := d.epochs.corrections; now.Sub(c[n.Name].sent) >= requestEvery {
+		c[n.Name] = correction{to: &memberlist.Node{Name: n.Name, Addr: n.Addr, Port: n.Port}}
+		signal(d.wake)
+	}
+	return errReplayed
+}
+
+// outdo takes a later epoch if another member knows a newer state of this box than the own
+// one: the clock was set back, and the Memory was lost.
+func (d delegate) outdo(s Stamp) {
+	if !d.own.state.Stamp.before(s) || s.Epoch >= maxEpoch {
+		return
+	}
+	d.own.state.Epoch = s.Epoch + 1
+	signal(d.wake)
+	signal(d.changed)
+}
+
+// correct sends the corrections that are due. One that is lost is sent again, since the
+// member goes on publishing the old state.
+func (f *Fleet) correct(list *memberlist.Memberlist, now time.Time) {
+	f.mu.Lock()
+	var out []outgoing
+	for name, c := range f.epochs.corrections {
+		if c.sent.IsZero() {
+			out = append(out, outgoing{c.to, encodeStamp(f.epochs.known[name], []byte(name))})
+			f.epochs.corrections[name] = correction{sent: now}
+		} else if now.Sub(c.sent) >= requestEvery {
+			delete(f.epochs.corrections, name)
+		}
+	}
+	self := f.cfg.Name
+	f.mu.Unlock()
+	for _, x := range out {
+		if err := list.SendBestEffort(x.to, encodePacket(packetEpoch, self, x.text)); err != nil {
+			f.log.Debug("epoch not sent", "member", x.to.Name, "error", err)
+		}
+	}
+}
+
+// corrected takes a correction of this box by another member.
+func (d delegate) corrected(text []byte) bool {
+	s, name, ok := parseStamp(text)
+	if !ok {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if string(name) == d.cfg.Name {
+		d.outdo(s)
+	}
+	return true
+}
+
+// epochMark is the payload of the answers to pings; a version without epochs sends none.
+const epochMark = "e"
+
+// pinged takes the answer of a member to a ping.
+func (d delegate) pinged(name string, payload []byte) {
+	if len(payload) == 0 {
+		d.mu.Lock()
+		delete(d.epochs.known, name)
+		d.mu.Unlock()
+	}
+	d.answered(name)
+}
+
+// decodeStamp parses the stamp of a state.
+func decodeStamp(b []byte) (s Stamp, err error) {
+	if len(b) > 0 && len(b) <= memberlist.MetaMaxSize {
+		err = json.Unmarshal(b, &s)
+	}
+	return s, err
+}
+
+// encodeStamp returns a stamp and a text as they are sent.
+func encodeStamp(s Stamp, text []byte) []byte {
+	return append(binary.AppendUvarint(binary.AppendUvarint(nil, s.Epoch), s.Sequence), text...)
+}
+
+// parseStamp parses a stamp and the text that follows it.
+func parseStamp(b []byte) (s Stamp, text []byte, ok bool) {
+	for _, x := range []*uint64{&s.Epoch, &s.Sequence} {
+		n := 0
+		if *x, n = binary.Uvarint(b); n <= 0 {
+			return Stamp{}, nil, false
+		}
+		b = b[n:]
+	}
+	return s, b, true
+}
