@@ -127,6 +127,9 @@ func parseWire(b []byte) (u unfinished, err error) {
 		return u, errWire
 	}
 	u.message.Head = slices.Clone(b)
+	if u.message.empty() { // its sender would have published none
+		return u, errWire
+	}
 	return u, nil
 }
 
