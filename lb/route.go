@@ -164,15 +164,11 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 	if len(fresh) == 0 {
 		return out, nil
 	}
-	missing, err := r.routes.readBack(ctx, r.kernel, fresh)
-	if err != nil {
+	if err := r.routes.readBack(ctx, r.kernel, fresh); err != nil {
 		return out, fmt.Errorf("read back the announced VIPs: %w", err)
 	}
 	for _, route := range fresh {
-		if missing[route.Addr] {
-			route = Route{Addr: route.Addr, Withheld: NotProgrammed}
-		}
-		out = r.routes.report(out, route)
+		out = r.routes.report(out, r.routes.current(route.Addr))
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Addr.Compare(b.Addr) })
 	return out, nil
@@ -190,11 +186,10 @@ func (t *routes) report(out []Route, route Route) []Route {
 }
 
 // readBack reads the virtual servers of routes from the kernel, as far as they were written
-// since they were read, and gives the addresses at which it does not hold what weir
-// believes. The next Sync repairs them.
-func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (map[netip.Addr]bool, error) {
+// since they were read. It records what is missing or differs: the next Sync repairs that.
+func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
 	var frontends []Frontend
-	believed := map[Object]Object{}
+	expected := map[Object]Object{}
 	for _, route := range fresh {
 		for _, s := range route.Serves {
 			for _, o := range t.objectsAt(s.Service, route.Addr) {
@@ -202,38 +197,38 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (map[net
 				case kindVirtualServer:
 					if _, unread := t.have.unread[f]; unread {
 						frontends = append(frontends, f)
-						believed[o.ID()] = o
+						expected[o.ID()] = o
 					}
 				case kindRealServer:
 					if _, unread := t.have.unread[f]; unread {
-						believed[o.ID()] = o
+						expected[o.ID()] = o
 					}
 				}
 			}
 		}
 	}
 	if len(frontends) == 0 {
-		return nil, nil
+		return nil
 	}
 	obs, err := k.Observe(ctx, nil, frontends...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	missing := map[netip.Addr]bool{}
-	for id, o := range believed {
-		if held, _ := obs.Objects.Get(id); held != o {
+	missing := map[Frontend]bool{}
+	for id, o := range expected {
+		if now, _ := obs.Objects.Get(id); now != o {
 			f, _ := frontendOf(id)
-			missing[f.Addr] = true
+			missing[f] = true
 			t.have.record(id, nil)
 			t.touched[id] = struct{}{}
 		}
 	}
 	for _, f := range frontends {
-		if !missing[f.Addr] {
+		if !missing[f] {
 			delete(t.have.unread, f)
 		}
 	}
-	return missing, nil
+	return nil
 }
 
 // Route is how an address is now, as far as weir knows without reading the kernel.

@@ -314,3 +314,20 @@ func TestUnreadRoutesDoNotAccumulate(t *testing.T) {
 		t.Errorf("%d addresses of Services that are gone", n)
 	}
 }
+
+// A Service that another program takes a backend from does not withhold the address of
+// another Service.
+func TestAddressOfTwoServicesIsReadBackForEach(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Base: base})
+	other := web(be2)
+	other.ID.Name, other.Ports[0].Port = "other", 81
+	s.Update(put(web(be1), other))
+	mustSync(t, s.Reconciler, s.now)
+	s.k.Remove(RealServer{Frontend: front, Addr: be1})
+	got, err := s.Routes(context.Background())
+	want := []Route{{Addr: vip, Serves: []Serving{{other.ID, LoadBalancer}}}}
+	if d := cmp.Diff(want, got, exact); d != "" || err != nil {
+		t.Errorf("routes (-want +got): %v\n%s", err, d)
+	}
+}
