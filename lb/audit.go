@@ -251,11 +251,11 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		r.marks.adopt()
 	}
 	if first || !r.catalog.Synced() {
-		r.full = true // what is held back is counted anew
-		clear(r.orphans.deferred)
+		r.full = true
 	}
 	if r.setHost(foreign, a.obs.HostAddrs) {
 		r.drains.dropLocal()
+		r.guards.updateLost()
 	}
 	slices.SortFunc(drift, Compare)
 	return drift

@@ -207,10 +207,11 @@ func (ds *drains) refresh(changed []*virtual) {
 	}
 }
 
-// unretire lets servers drain again that have been drained and are wanted since.
-func (ds *drains) forgetWanted() {
+// forget forgets the drained servers that are wanted again, or that the kernel no longer
+// has.
+func (ds *drains) forget() {
 	for id := range ds.drained {
-		if ds.want.wantedByService(id) {
+		if ds.want.wantedByService(id) || !ds.have.Has(id) {
 			delete(ds.drained, id)
 		}
 	}
@@ -243,6 +244,7 @@ func (ds *drains) poll(now time.Time) {
 		return
 	}
 	ds.nextPoll = now.Add(ds.pollEvery())
+	clear(ds.inner) // entries of ended drains; update adds the others
 	for f, servers := range ds.servers {
 		for addr, d := range servers {
 			id := RealServer{Frontend: f, Addr: addr}
@@ -261,7 +263,9 @@ func (ds *drains) poll(now time.Time) {
 // end lets go of a real server that has drained.
 func (ds *drains) end(id RealServer) {
 	delete(ds.servers[id.Frontend], id.Addr)
-	ds.drained[id] = struct{}{}
+	if ds.have.Has(id) {
+		ds.drained[id] = struct{}{}
+	}
 }
 
 // cut ends the drain of each server whose address has become one that bars it: as a

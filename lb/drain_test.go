@@ -234,3 +234,20 @@ func TestDrainEndsByACountThatBeganAfterIt(t *testing.T) {
 	s.sync(0, "delete real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
 	asks()
 }
+
+// Another program removes a draining server: no record of it stays.
+func TestDrainOfAServerThatIsRemovedIsForgotten(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be2, 1)
+	s.Update(put(web(be1)))
+	mustSync(t, s.Reconciler, s.now)
+	s.k.Remove(RealServer{Frontend: front, Addr: be2})
+	if _, err := s.Audit(t.Context(), s.now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, s.Reconciler, s.now.Add(2*time.Hour))
+	if n := len(s.drains.drained); n > 0 {
+		t.Errorf("%d drained servers are remembered", n)
+	}
+}

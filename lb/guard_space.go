@@ -44,7 +44,17 @@ func (g *guard) drop(id ServiceID) []Frontend {
 	return old.losing
 }
 
-// settle finds out whether nobody would claim f any more.
+// updateLost recounts the frontends that no Service would claim, after the claims of a box
+// with other addresses have changed.
+func (gs *guards) updateLost() {
+	for source, g := range gs.of {
+		for f := range g.losing {
+			g.updateLost(f, gs.catalog.claims[f], source)
+		}
+	}
+}
+
+// updateLost counts whether no Service would claim f any more.
 func (g *guard) updateLost(f Frontend, claims []ServiceID, source string) {
 	n, space := 0, ""
 	for _, id := range claims {

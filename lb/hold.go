@@ -31,13 +31,21 @@ func (o *orphans) adopt(have *kernelState) {
 	}
 }
 
-// claim takes planned frontends off the orphans.
-func (o *orphans) claim(planned []*virtual) {
+// claim takes planned frontends off the orphans. Objects there that their Service does not
+// want are unwanted from now on.
+func (o *orphans) claim(planned []*virtual, m *model) {
 	if len(o.frontends) == 0 {
 		return
 	}
 	for _, v := range planned {
+		if _, orphan := o.frontends[v.at]; !orphan {
+			continue
+		}
 		delete(o.frontends, v.at)
+		m.have.found = append(m.have.found, v.at)
+		for object := range m.have.Of(v.at) {
+			m.touched[object.ID()] = struct{}{}
+		}
 	}
 }
 
@@ -50,11 +58,18 @@ func (o *orphans) has(id Object) bool {
 	return o.shared.Has(id)
 }
 
-// hold takes the deletions of orphans out of ops, and gives how many wait by now.
-func (o *orphans) deferDeletes(ops []Op, synced bool) ([]Op, int) {
-	if synced {
+// deferDeletes takes the deletions of orphans out of ops, which are those of all touched
+// objects. It returns how many deletions are deferred.
+func (o *orphans) deferDeletes(ops []Op, m *model) ([]Op, int) {
+	if m.catalog.Synced() {
 		*o = orphans{}
 		return ops, 0
+	}
+	if m.full {
+		clear(o.deferred)
+	}
+	for id := range m.touched {
+		delete(o.deferred, id)
 	}
 	ops = slices.DeleteFunc(ops, func(op Op) bool {
 		id := op.Object.ID()

@@ -119,3 +119,26 @@ func TestRemovedSourceLosesItsServices(t *testing.T) {
 		t.Errorf("%d services are left of sources that are gone", s.catalog.Len())
 	}
 }
+
+// A frontend of an unsynced source gets a Service of another source: its clients must not
+// reach the backends that an earlier run left there.
+func TestClaimedOrphanLosesItsOtherBackends(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.Reconciler = NewReconciler(s.k, Options{Drain: time.Minute}, "static", "prod")
+	s.sets()
+	s.Update(Update{Source: "prod", Synced: true})
+	if rep := mustSync(t, s.Reconciler, s.now); rep.Held == 0 {
+		t.Fatal("no deletion is deferred")
+	}
+	svc := web(be1)
+	svc.ID.Source = "prod"
+	s.Update(Update{Source: "prod", Put: []Service{svc}})
+	rep := mustSync(t, s.Reconciler, s.now)
+	if got := s.k.Connect(clients[0], front).Backends; len(got) != 1 || got[0] != be1 {
+		t.Errorf("clients reach %v, want %v", got, be1)
+	}
+	if rep.Held != 0 {
+		t.Errorf("%d deletions are deferred, and all that was there has an owner", rep.Held)
+	}
+}

@@ -16,7 +16,7 @@ import (
 // its seed; run it alone with -run 'TestLaws/.../seed=N'.
 
 var (
-	exact   = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b addrOwners) bool { return a == b }), cmpopts.EquateEmpty()}
+	exact   = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b addrOwners) bool { return a == b }), cmp.Comparer(func(a, b tally) bool { return a == b }), cmp.Comparer(func(a, b loop) bool { return a == b }), cmp.Comparer(func(a, b MarkKey) bool { return a == b }), cmpopts.EquateEmpty()}
 	testNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	base    = Base{Device: "kube-ipvs0", Families: []Family{IPv4, IPv6}, Sysctls: Sysctls([]Family{IPv4, IPv6})}
 	// Clients outside, inside (pods), the box itself, and backends, of both families.

@@ -192,9 +192,9 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	}
 	r.drains.poll(now)
 	ops := r.due(now)
+	ops, rep.Held = r.orphans.deferDeletes(ops, r.model)
 	r.touched = map[Object]struct{}{}
 	r.full = false
-	ops, rep.Held = r.orphans.deferDeletes(ops, r.catalog.Synced())
 	troubled := len(r.failed.of) > 0
 	if r.opts.Leaving != nil {
 		if gone := r.routes.withdrawals(ops); len(gone) > 0 {
@@ -239,7 +239,7 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	if _, err := r.observe(ctx); err != nil {
 		return nil, err
 	}
-	ops, _ := r.orphans.deferDeletes(r.due(now), r.catalog.Synced())
+	ops, _ := r.orphans.deferDeletes(r.due(now), r.model)
 	return ops, nil
 }
 
@@ -286,7 +286,7 @@ func (r *Reconciler) due(now time.Time) []Op {
 		r.drains.dropLocal()
 		r.catalog.changedVIPs = map[netip.Addr]struct{}{}
 	}
-	r.drains.forgetWanted()
+	r.drains.forget()
 	// In their order: that of the claims on what many of them share (state.go).
 	var left []removedServer
 	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
@@ -336,7 +336,7 @@ func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 	r.want.replace(owner, &r.planned, touched)
 	r.routes.claim(id, svc.VIPs)
 	now := r.want.fronts(owner)
-	r.orphans.claim(now)
+	r.orphans.claim(now, r.model)
 	r.drains.refresh(old)
 	r.drains.refresh(now)
 	for _, fr := range old {
