@@ -52,7 +52,7 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 		}
 	}
 	k.between()
-	obs.HostAddrs = maps.Clone(k.hosts)
+	obs.HostAddrs = maps.Clone(k.HostAddrs)
 	return obs, nil
 }
 

@@ -15,7 +15,7 @@ func onTheBox(k *Fake) []Object {
 	var out []Object
 	for _, o := range k.Held() {
 		rs, ok := o.(RealServer)
-		if _, host := k.hosts[rs.Addr.Addr()]; ok && !host && k.local(rs.Addr.Addr()) {
+		if _, host := k.HostAddrs[rs.Addr.Addr()]; ok && !host && k.local(rs.Addr.Addr()) {
 			out = append(out, rs)
 		}
 	}
@@ -62,7 +62,7 @@ func TestLawNoBackendIsAVIP(t *testing.T) {
 			case 0: // a restart: one of them may be silent for a while
 				r = NewReconciler(k, opts, sources...)
 			case 1:
-				delete(k.hosts, netip.MustParseAddr("192.0.2.3"))
+				delete(k.HostAddrs, netip.MustParseAddr("192.0.2.3"))
 				if _, err := r.Audit(context.Background(), now); err != nil {
 					t.Fatal(err)
 				}
@@ -70,9 +70,9 @@ func TestLawNoBackendIsAVIP(t *testing.T) {
 				opts = g.options()
 				r.Configure(opts)
 			case 3:
-				hosts := maps.Clone(k.hosts)
+				hosts := maps.Clone(k.HostAddrs)
 				hosts[netip.MustParseAddr("192.0.2.3")] = "eth1"
-				k.SetHostAddrs(hosts)
+				k.HostAddrs = hosts
 			}
 		}
 	})
@@ -220,7 +220,7 @@ func TestVIPOfOneSourceEndsABackendOfAnUnsyncedOne(t *testing.T) {
 func TestBackendThatIsAVIPAndTheNodeItself(t *testing.T) {
 	s := newStory(t)
 	s.sets()
-	s.k.SetHostAddrs(map[netip.Addr]string{be2.Addr(): "eth0"})
+	s.k.HostAddrs = map[netip.Addr]string{be2.Addr(): "eth0"}
 	s.Update(put(web(be1, be2), lender()))
 	mustSync(t, s.Reconciler, s.now)
 	for _, step := range []struct {
@@ -231,7 +231,7 @@ func TestBackendThatIsAVIPAndTheNodeItself(t *testing.T) {
 		{nil, []netip.AddrPort{be1}},
 		{map[netip.Addr]string{be2.Addr(): "eth0"}, []netip.AddrPort{be1, be2}},
 	} {
-		s.k.SetHostAddrs(step.hosts)
+		s.k.HostAddrs = step.hosts
 		for range 3 {
 			s.now = s.now.Add(5 * time.Second)
 			if _, err := s.Audit(context.Background(), s.now); err != nil {
@@ -310,7 +310,7 @@ func TestPoolEndsDrainsOfItsAddresses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStory(t)
-			s.k.SetHostAddrs(tt.hosts)
+			s.k.HostAddrs = tt.hosts
 			opts := s.opts
 			opts.Base, opts.Pools = base, tt.before
 			s.Configure(opts)
@@ -329,7 +329,7 @@ func TestPoolEndsDrainsOfItsAddresses(t *testing.T) {
 			}
 			opts.Pools = pools
 			s.Configure(opts)
-			s.k.SetHostAddrs(nil)
+			s.k.HostAddrs = nil
 			if _, err := s.Audit(context.Background(), s.now); err != nil {
 				t.Fatal(err)
 			}

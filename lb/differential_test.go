@@ -81,7 +81,7 @@ func (s *site) become(g *lb.Gen) *lb.Fake {
 	if err != nil {
 		s.Fatal(err)
 	}
-	f.SetHostAddrs(obs.HostAddrs)
+	f.HostAddrs = obs.HostAddrs
 	want := lb.WantOf(f, nil, lb.Options{Base: lb.BaseOfLaws()}, nil)
 	for ops := lb.Diff(obs.Objects.Snapshot(), want); len(ops) > 0; {
 		n := steps(ops)

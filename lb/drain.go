@@ -174,9 +174,11 @@ func (ds *drains) path(f Frontend) []Object {
 
 // way gives the IDs of what brings packets for f to IPVS and treats them there.
 func (ds *drains) entry(f Frontend) []Object {
-	ids := []Object{
-		tuple(SetLoadBalancerLocal, f), tuple(SetExternalIPLocal, f), tuple(SetNodePortsLocal, f), tuple(SetIPVSPorts, f),
-		Member{Set: SetIPVSIPs, Addr: f.Addr}, Address{f.Addr},
+	ids := []Object{guardOf(f.Addr), Address{f.Addr}}
+	for s := range numSets {
+		if r := s.role(); r == roleKeep || r == roleAdmission {
+			ids = append(ids, tuple(s, f))
+		}
 	}
 	for prefix := range ds.have.pools {
 		if prefix.Contains(f.Addr) {

@@ -71,9 +71,9 @@ func shop(t *testing.T) *story {
 		NodePortNets: []netip.Prefix{netip.MustParsePrefix("10.9.9.0/24")},
 	})
 	s.k.ClusterCIDRs = pods
-	s.k.SetHostAddrs(map[netip.Addr]string{
+	s.k.HostAddrs = map[netip.Addr]string{
 		netip.MustParseAddr("10.9.9.1"): "eth0", netip.MustParseAddr("172.16.0.1"): "docker0",
-	})
+	}
 	near, far := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.1.1:8080")
 	down, six := netip.MustParseAddrPort("10.0.0.3:8080"), netip.MustParseAddrPort("[fd00::1]:8080")
 	svc := Service{

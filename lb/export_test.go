@@ -38,7 +38,7 @@ func WantOf(k *Fake, services []Service, o Options, health map[ServiceID]Health)
 func FrontendsOf(k *Fake, services []Service) []Frontend { return k.allFrontends(services) }
 
 // HostsOf returns the addresses of k's other interfaces.
-func HostsOf(k *Fake) map[netip.Addr]string { return k.hosts }
+func HostsOf(k *Fake) map[netip.Addr]string { return k.HostAddrs }
 
 // BaseOfLaws returns what the laws' boxes have before any Service.
 func BaseOfLaws() Base { return base }
@@ -48,3 +48,20 @@ func ClientsOfLaws() []netip.Addr { return clients }
 
 // SameStep reports whether one call of Apply may carry out a and b.
 func SameStep(a, b Op) bool { return a.step == b.step && a.Object.kind() == b.Object.kind() }
+
+// SetConns sets the connections of a real server.
+func (k *Fake) SetConns(rs RealServer, c Conns) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.conns == nil {
+		k.conns = map[Object]Conns{}
+	}
+	k.conns[rs.ID()] = c
+}
+
+// Calls returns the number of Ops that were tried.
+func (k *Fake) Calls() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.calls
+}

@@ -20,6 +20,9 @@ type Fake struct {
 	// ClusterCIDRs and MasqueradeAll are what the static rules were made with.
 	ClusterCIDRs  []netip.Prefix
 	MasqueradeAll bool
+	// HostAddrs are the addresses of the box's other interfaces. They must not change
+	// during a call of a method.
+	HostAddrs map[netip.Addr]string
 
 	mu   sync.Mutex
 	held Snapshot
@@ -29,7 +32,6 @@ type Fake struct {
 	// name is not part of an Address.
 	noDevice bool
 	conns    map[Object]Conns
-	hosts    map[netip.Addr]string
 	calls    int
 }
 
@@ -39,7 +41,7 @@ var _ Kernel = (*Fake)(nil)
 func (k *Fake) Observe(_ context.Context, expected *Table, only ...Frontend) (Observation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	obs := Observation{Objects: Expecting(expected), HostAddrs: maps.Clone(k.hosts)}
+	obs := Observation{Objects: Expecting(expected), HostAddrs: maps.Clone(k.HostAddrs)}
 	if len(only) == 0 {
 		for _, o := range k.held {
 			obs.Objects.Put(o)
@@ -228,17 +230,7 @@ func (k *Fake) Remove(ids ...Object) {
 	}
 }
 
-// SetConns says how many connections a real server has.
-func (k *Fake) SetConns(rs RealServer, c Conns) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.conns == nil {
-		k.conns = map[Object]Conns{}
-	}
-	k.conns[rs.ID()] = c
-}
-
-// CountConns gives the connections of real servers, by their IDs: those of SetConns.
+// CountConns returns the connections of real servers, by their IDs.
 func (k *Fake) CountConns(_ context.Context, servers []RealServer) (map[Object]Conns, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -252,13 +244,6 @@ func (k *Fake) CountConns(_ context.Context, servers []RealServer) (map[Object]C
 	return out, nil
 }
 
-// SetHostAddrs says which addresses the box's other interfaces have.
-func (k *Fake) SetHostAddrs(hosts map[netip.Addr]string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.hosts = hosts
-}
-
 // Held copies what the kernel holds.
 func (k *Fake) Held() Snapshot {
 	k.mu.Lock()
@@ -268,13 +253,6 @@ func (k *Fake) Held() Snapshot {
 		out[id] = o
 	}
 	return out
-}
-
-// Calls is how many Ops have been tried.
-func (k *Fake) Calls() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.calls
 }
 
 func (k *Fake) has(id Object) bool {

@@ -81,7 +81,7 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 // own tells whether an address is the box's own: one of its interfaces', or
 // loopback.
 func (k *Fake) own(a netip.Addr) bool {
-	_, host := k.hosts[a]
+	_, host := k.HostAddrs[a]
 	return host || a.IsLoopback()
 }
 

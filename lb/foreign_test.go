@@ -104,7 +104,7 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 			if len(e.Claims) != 2 || e.Claims[1].Service != foreign.ID.String() || !strings.Contains(e.String(), "is not served: choose an unused address") {
 				t.Errorf("who is refused is not told:\n%s", e)
 			}
-			s.k.SetHostAddrs(nil)
+			s.k.HostAddrs = nil
 			if _, err := s.Audit(context.Background(), s.now); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 			if got := s.k.Connect(outside, nodePort); !slices.Equal(got.Backends, []netip.AddrPort{tt.then}) {
 				t.Errorf("an address that is nobody's is served: %v, want %v", got, tt.then)
 			}
-			s.k.SetHostAddrs(map[netip.Addr]string{box: "eth0"})
+			s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
 			if _, err := s.Audit(context.Background(), s.now); err != nil {
 				t.Fatal(err)
 			}

@@ -172,14 +172,14 @@ func (g *gen) kernel() *Fake {
 	if g.chance(80) {
 		k.ClusterCIDRs = pods
 	}
-	k.SetHostAddrs(hosts)
+	k.HostAddrs = hosts
 	return k
 }
 
 // like makes an empty kernel that is otherwise the same.
 func like(k *Fake) *Fake {
 	out := &Fake{ClusterCIDRs: k.ClusterCIDRs, MasqueradeAll: k.MasqueradeAll}
-	out.SetHostAddrs(k.hosts)
+	out.HostAddrs = k.HostAddrs
 	return out
 }
 
@@ -211,7 +211,7 @@ func (k *Fake) allFrontends(lists ...[]Service) []Frontend {
 					out = append(out, f, Frontend{Addr: f.Addr, Port: 22, Proto: TCP})
 					continue
 				}
-				hosts := slices.Collect(maps.Keys(k.hosts))
+				hosts := slices.Collect(maps.Keys(k.HostAddrs))
 				for _, a := range append(hosts, netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")) {
 					if FamilyOf(a) == FamilyOf(f.Addr) {
 						out = append(out, Frontend{Addr: a, Port: f.Port, Proto: f.Proto})

@@ -43,10 +43,10 @@ func TestHealthPortsAreAdmittedWhileTheBoxAnswers(t *testing.T) {
 
 func TestNodeAddrsAreThoseOfNodePorts(t *testing.T) {
 	k := &Fake{}
-	k.SetHostAddrs(map[netip.Addr]string{
+	k.HostAddrs = map[netip.Addr]string{
 		netip.MustParseAddr("10.1.0.1"): "eth0", netip.MustParseAddr("10.2.0.1"): "eth1",
 		netip.MustParseAddr("127.0.0.1"): "lo", netip.MustParseAddr("fd00::1"): "eth0",
-	})
+	}
 	opts := Options{Base: Base{Families: []Family{IPv4}}, NodePortNets: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	r := NewReconciler(k, opts)
 	if err := r.Adopt(context.Background()); err != nil {

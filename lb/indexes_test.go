@@ -87,7 +87,7 @@ func (s *script) step() {
 		}
 		s.Configure(s.opts)
 	case n < 95:
-		s.k.SetHostAddrs(g.kernel().hosts)
+		s.k.HostAddrs = g.kernel().HostAddrs
 	case n < 97:
 		s.Release("prod")
 	case n < 98:

@@ -25,7 +25,7 @@ func newLocalStory(t *testing.T, svc Service, want ...string) *story {
 	s.k.Put(Rules{IPv4})
 	s.want.Replace(Owner{}, append(s.want.Objects(Owner{}), Rules{IPv4}), s.touched)
 	s.k.ClusterCIDRs = pods
-	s.k.SetHostAddrs(map[netip.Addr]string{box: "eth0"})
+	s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
 	s.Follow("prod")
 	s.tell(svc)
 	if want == nil {
@@ -224,7 +224,7 @@ func TestHostAddressComesAndGoes(t *testing.T) {
 	second := Frontend{Addr: netip.MustParseAddr("172.16.0.1"), Port: 30080, Proto: TCP}
 	audit := func(hosts map[netip.Addr]string, want ...string) {
 		t.Helper()
-		s.k.SetHostAddrs(hosts)
+		s.k.HostAddrs = hosts
 		rep, err := s.Audit(context.Background(), s.now)
 		if err != nil || len(rep.Drift) > 0 {
 			t.Fatalf("drift %v, %v", rep.Drift, err)

@@ -105,13 +105,13 @@ func TestPoolWithAnAddressOfTheBoxHasNoRoute(t *testing.T) {
 	s := newStory(t)
 	s.Configure(Options{Pools: []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
 	s.sets()
-	s.k.SetHostAddrs(map[netip.Addr]string{netip.MustParseAddr("192.0.2.77"): "eth0"})
+	s.k.HostAddrs = map[netip.Addr]string{netip.MustParseAddr("192.0.2.77"): "eth0"}
 	s.Update(put(web(be1, be2)))
 	s.sync(0, created...)
 	if n := s.Notes(); len(n) != 1 || n[0].Reason != PoolCoversHost {
 		t.Errorf("notes %v", n)
 	}
-	s.k.SetHostAddrs(nil)
+	s.k.HostAddrs = nil
 	if _, err := s.Audit(context.Background(), s.now); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +387,7 @@ func TestOldestServiceHasTheFrontend(t *testing.T) {
 func TestHostAddressKeepsItsOtherPorts(t *testing.T) {
 	s := newStory(t)
 	s.sets()
-	s.k.SetHostAddrs(map[netip.Addr]string{vip: "eth0"})
+	s.k.HostAddrs = map[netip.Addr]string{vip: "eth0"}
 	s.Update(put(web(be1)))
 	s.sync(0,
 		"add member LOAD-BALANCER 192.0.2.1,tcp:80",

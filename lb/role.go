@@ -14,7 +14,8 @@ const (
 	roleRange            // a member of SetSourceCIDR or SetSourceIP
 	roleRestriction      // a member of SetFirewall
 	roleRecord           // a member by which a virtual server is known as weir's
-	roleMember           // a member by which a source address is kept, or a backend that may loop
+	roleKeep             // a member by which a source address is kept
+	roleLoop             // a member of SetLoopBack
 	roleVirtual          // a VirtualServer
 	roleReal             // a RealServer
 	roleMapping          // a member of SetInternal
@@ -62,7 +63,7 @@ type dependency struct {
 // roleOf gives the role of an object.
 func roleOf(o Object) role {
 	if m, ok := o.(Member); ok {
-		return setRoles[m.Set]
+		return m.Set.role()
 	}
 	return kindRoles[o.kind()]
 }
@@ -71,16 +72,4 @@ var kindRoles = [numKinds]role{
 	kindSysctl: roleSysctl, kindDevice: roleDevice, kindSet: roleSet, kindRules: roleRules,
 	kindVirtualServer: roleVirtual, kindRealServer: roleReal, kindAddress: roleAddress,
 	kindPoolRoute: rolePool, kindUnreachable: roleRoute, kindSyncDaemon: roleSync,
-}
-
-// setRoles are those of the members of each set.
-var setRoles = [numSets]role{
-	SetIPVSIPs: roleGuard, SetIPVSNets: roleNetGuard,
-	SetSourceCIDR: roleRange, SetSourceIP: roleRange, SetFirewall: roleRestriction,
-	SetNoLocal: roleNoLocal, SetInternal: roleMapping,
-	SetIPVSPorts: roleAdmission, SetHealthCheckNodePort: roleProbe,
-	SetLoadBalancer: roleRecord, SetClusterIP: roleRecord, SetExternalIP: roleRecord,
-	SetNodePorts: roleRecord, SetMarks: roleRecord,
-	SetLoadBalancerLocal: roleMember, SetExternalIPLocal: roleMember, SetNodePortsLocal: roleMember,
-	SetLoopBack: roleMember,
 }

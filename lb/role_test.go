@@ -32,7 +32,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 		}
 	}
 	for s := range numSets {
-		if setRoles[s] == noRole {
+		if s.role() == noRole {
 			t.Errorf("members of %s have no role", s)
 		}
 	}

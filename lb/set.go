@@ -1,6 +1,9 @@
 package lb
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Set is one of the ipsets that the static rules refer to. The names are those
 // that kube-proxy's IPVS mode made known, after the configured prefix:
@@ -66,25 +69,29 @@ const (
 // Addr is the unspecified address, which tells the family.
 const bitmapPort = "bitmap:port"
 
-var setNames = [numSets]struct{ name, typ string }{
-	SetIPVSIPs:             {"IPVS-IPS", "hash:ip"},
-	SetIPVSNets:            {"IPVS-NETS", "hash:net"},
-	SetSourceCIDR:          {"LOAD-BALANCER-SOURCE-CIDR", "hash:ip,port,net"},
-	SetSourceIP:            {"LOAD-BALANCER-SOURCE-IP", "hash:ip,port,ip"},
-	SetFirewall:            {"LOAD-BALANCER-FW", "hash:ip,port"},
-	SetNoLocal:             {"NO-LOCAL", "hash:ip,port"},
-	SetLoopBack:            {"LOOP-BACK", "hash:ip,port,ip"},
-	SetLoadBalancer:        {"LOAD-BALANCER", "hash:ip,port"},
-	SetLoadBalancerLocal:   {"LOAD-BALANCER-LOCAL", "hash:ip,port"},
-	SetClusterIP:           {"CLUSTER-IP", "hash:ip,port"},
-	SetExternalIP:          {"EXTERNAL-IP", "hash:ip,port"},
-	SetExternalIPLocal:     {"EXTERNAL-IP-LOCAL", "hash:ip,port"},
-	SetNodePorts:           {"NODE-PORTS", "hash:ip,port"},
-	SetNodePortsLocal:      {"NODE-PORTS-LOCAL", "hash:ip,port"},
-	SetHealthCheckNodePort: {"HEALTH-CHECK-NODE-PORT", bitmapPort},
-	SetMarks:               {"IPVS-MARKS", "hash:ip"},
-	SetInternal:            {"INTERNAL", "hash:ip,port"},
-	SetIPVSPorts:           {"IPVS-PORTS", "hash:ip,port"},
+// setTable describes each set: its name, its ipset type, and the role of its members.
+var setTable = [numSets]struct {
+	name, typ string
+	role      role
+}{
+	SetIPVSIPs:             {"IPVS-IPS", "hash:ip", roleGuard},
+	SetIPVSNets:            {"IPVS-NETS", "hash:net", roleNetGuard},
+	SetSourceCIDR:          {"LOAD-BALANCER-SOURCE-CIDR", "hash:ip,port,net", roleRange},
+	SetSourceIP:            {"LOAD-BALANCER-SOURCE-IP", "hash:ip,port,ip", roleRange},
+	SetFirewall:            {"LOAD-BALANCER-FW", "hash:ip,port", roleRestriction},
+	SetNoLocal:             {"NO-LOCAL", "hash:ip,port", roleNoLocal},
+	SetLoopBack:            {"LOOP-BACK", "hash:ip,port,ip", roleLoop},
+	SetLoadBalancer:        {"LOAD-BALANCER", "hash:ip,port", roleRecord},
+	SetLoadBalancerLocal:   {"LOAD-BALANCER-LOCAL", "hash:ip,port", roleKeep},
+	SetClusterIP:           {"CLUSTER-IP", "hash:ip,port", roleRecord},
+	SetExternalIP:          {"EXTERNAL-IP", "hash:ip,port", roleRecord},
+	SetExternalIPLocal:     {"EXTERNAL-IP-LOCAL", "hash:ip,port", roleKeep},
+	SetNodePorts:           {"NODE-PORTS", "hash:ip,port", roleRecord},
+	SetNodePortsLocal:      {"NODE-PORTS-LOCAL", "hash:ip,port", roleKeep},
+	SetHealthCheckNodePort: {"HEALTH-CHECK-NODE-PORT", bitmapPort, roleProbe},
+	SetMarks:               {"IPVS-MARKS", "hash:ip", roleRecord},
+	SetInternal:            {"INTERNAL", "hash:ip,port", roleMapping},
+	SetIPVSPorts:           {"IPVS-PORTS", "hash:ip,port", roleAdmission},
 }
 
 // Sets are all sets, in their own order.
@@ -97,10 +104,10 @@ func Sets() []Set {
 }
 
 // String is the name without prefix and family: LOAD-BALANCER.
-func (s Set) String() string { return setNames[s].name }
+func (s Set) String() string { return setTable[s].name }
 
 // Type is the ipset type: hash:ip,port.
-func (s Set) Type() string { return setNames[s].typ }
+func (s Set) Type() string { return setTable[s].typ }
 
 // IPSET_MAXNAMELEN is 32 with its final zero.
 const maxSetName = 31
@@ -127,8 +134,10 @@ var masquerading = [...]struct{ all, kept Set }{
 	{SetLoadBalancer, SetLoadBalancerLocal}, {SetExternalIP, SetExternalIPLocal}, {SetNodePorts, SetNodePortsLocal},
 }
 
-// records are the sets that record virtual servers as weir's own.
-var records = [...]Set{SetLoadBalancer, SetClusterIP, SetExternalIP, SetNodePorts}
+// records are the sets that record virtual servers as weir's own by their address.
+var records = slices.DeleteFunc(Sets(), func(s Set) bool { return s.role() != roleRecord || s == SetMarks })
+
+func (s Set) role() role { return setTable[s].role }
 
 // record is the set that records the virtual servers of a kind of VIP.
 func (k VIPKind) record() Set {
@@ -176,13 +185,15 @@ func portMember(s Set, f Family, port uint16) Member {
 	return Member{Set: s, Addr: unspecified(f), Port: port}
 }
 
-// frontend is the other way round: the frontend that a member speaks of.
+// frontend returns the frontend of a member, if it is of one only.
 func (o Member) frontend() (Frontend, bool) {
-	switch o.Set {
-	case SetSourceCIDR, SetSourceIP, SetFirewall, SetNoLocal, SetLoadBalancer, SetLoadBalancerLocal, SetClusterIP,
-		SetExternalIP, SetExternalIPLocal, SetNodePorts, SetNodePortsLocal, SetInternal, SetIPVSPorts:
+	switch o.Set.role() {
+	case roleRange, roleRestriction, roleNoLocal, roleKeep, roleMapping, roleAdmission:
 		return Frontend{Addr: o.Addr, Port: o.Port, Proto: o.Proto}, true
-	case SetMarks:
+	case roleRecord:
+		if o.Set != SetMarks {
+			return Frontend{Addr: o.Addr, Port: o.Port, Proto: o.Proto}, true
+		}
 		b := o.Addr.As16()
 		return MarkFrontend(o.Family(), uint32(b[12])<<24|uint32(b[13])<<16|uint32(b[14])<<8|uint32(b[15])), true
 	}

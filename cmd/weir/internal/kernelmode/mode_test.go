@@ -52,7 +52,7 @@ func TestModeThatIsWanted(t *testing.T) {
 func TestWhatTheModeCantDoIsNoted(t *testing.T) {
 	t.Parallel()
 	kernel := &lb.Fake{}
-	kernel.SetHostAddrs(map[netip.Addr]string{netip.MustParseAddr("10.1.0.1"): "eth0"})
+	kernel.HostAddrs = map[netip.Addr]string{netip.MustParseAddr("10.1.0.1"): "eth0"}
 	rec := lb.NewReconciler(kernel, lb.Options{Base: lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}}, config.Source)
 	web, node := served(1), served(2)
 	web.Scheduler = lb.Scheduler{Name: "lc"}

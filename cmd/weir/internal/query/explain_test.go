@@ -16,7 +16,7 @@ import (
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	kernel := &lb.Fake{}
-	kernel.SetHostAddrs(map[netip.Addr]string{netip.MustParseAddr("10.1.0.1"): "eth0"})
+	kernel.HostAddrs = map[netip.Addr]string{netip.MustParseAddr("10.1.0.1"): "eth0"}
 	rec := lb.NewReconciler(kernel, lb.Options{Base: lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}}, config.Source)
 	node := served(9)
 	node.VIPs = []lb.VIP{{Addr: netip.IPv4Unspecified(), Kind: lb.NodePort}}
