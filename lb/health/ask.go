@@ -73,7 +73,7 @@ func (t target) connect(ctx context.Context, dial Dial, network string) (net.Con
 }
 
 // talk connects, and has everything on the connection end with ctx.
-func (t target) talk(ctx context.Context, dial Dial, network string) (conn net.Conn, release func() bool, err error) {
+func (t target) open(ctx context.Context, dial Dial, network string) (conn net.Conn, release func() bool, err error) {
 	conn, err = t.connect(ctx, dial, network)
 	if err != nil {
 		return nil, nil, err
@@ -88,31 +88,31 @@ func (t target) talk(ctx context.Context, dial Dial, network string) (conn net.C
 
 // How long and how much is read for politeness after the verdict.
 const (
-	partTime  = 50 * time.Millisecond
-	partBytes = 64 << 10
+	drainTime  = 50 * time.Millisecond
+	drainBytes = 64 << 10
 )
 
 // part closes a connection on which the other side may still be talking. Closed
 // with unread bytes (a session ticket, the rest of a page) the kernel would send
 // a reset, which many servers log as an error.
-func part(ctx context.Context, conn net.Conn) {
+func closeGracefully(ctx context.Context, conn net.Conn) {
 	if ctx.Err() == nil {
-		until := time.Now().Add(partTime)
+		until := time.Now().Add(drainTime)
 		if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
 			until = deadline
 		}
 		// The verdict stands, whatever comes now.
 		if conn.SetReadDeadline(until) == nil {
-			_, _ = io.CopyN(io.Discard, conn, partBytes)
+			_, _ = io.CopyN(io.Discard, conn, drainBytes)
 		}
 	}
 	_ = conn.Close() // nor does this change it
 }
 
 // silence is that nothing came within the timeout.
-type silence time.Duration
+type timeoutError time.Duration
 
-func (s silence) Error() string { return "no answer within " + time.Duration(s).String() }
+func (s timeoutError) Error() string { return "no answer within " + time.Duration(s).String() }
 
 var errClosed = errors.New("connection closed too early")
 
@@ -124,7 +124,7 @@ func (t target) cause(err error) error {
 	)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return silence(t.timeout)
+		return timeoutError(t.timeout)
 	case errors.As(err, &errno):
 		return errno
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -141,7 +141,7 @@ const stalled = 500 * time.Millisecond
 
 // ours tells whether a check failed for want of something on this box, which says
 // nothing of the backend.
-func ours(err error, took, timeout time.Duration) bool {
+func localFault(err error, took, timeout time.Duration) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.EADDRNOTAVAIL, // connect(2): all ports of the ephemeral range are in use
@@ -150,7 +150,7 @@ func ours(err error, took, timeout time.Duration) bool {
 			return true
 		}
 	}
-	var s silence
+	var s timeoutError
 	return errors.As(err, &s) && took > timeout+stalled
 }
 

@@ -97,7 +97,7 @@ func serveOn(t testing.TB, l net.Listener, handle func(net.Conn)) netip.AddrPort
 func silent(conn net.Conn) { io.Copy(io.Discard, conn) }
 
 // says reads the request and answers with text, then closes.
-func says(text string) func(net.Conn) {
+func replies(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		readRequest(conn)
 		io.WriteString(conn, text)

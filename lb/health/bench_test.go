@@ -128,7 +128,7 @@ func BenchmarkTCP5000(b *testing.B) {
 
 // BenchmarkFirstVerdicts asks 2,000 new backends, all of them one server in this
 // process, until each has its verdict.
-func BenchmarkFirstVerdicts(b *testing.B) {
+func BenchmarkFirstResults(b *testing.B) {
 	id := newIdentity(b)
 	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 	for _, bb := range []struct {
@@ -136,8 +136,8 @@ func BenchmarkFirstVerdicts(b *testing.B) {
 		addr  netip.AddrPort
 	}{
 		{Check{Kind: TCP}, serve(b, "0.0.0.0", silent)},
-		{Check{Kind: HTTP, Path: "/"}, serve(b, "0.0.0.0", says(ok))},
-		{Check{Kind: HTTPS, Path: "/"}, serve(b, "0.0.0.0", id.secure(says(ok)))},
+		{Check{Kind: HTTP, Path: "/"}, serve(b, "0.0.0.0", replies(ok))},
+		{Check{Kind: HTTPS, Path: "/"}, serve(b, "0.0.0.0", id.secure(replies(ok)))},
 		{Check{Kind: GRPC}, grpcServer(b)},
 	} {
 		b.Run(string(bb.check.Kind), func(b *testing.B) {
@@ -186,9 +186,9 @@ func BenchmarkHealth10000(b *testing.B) {
 	}
 	c := New(Options{})
 	c.Set(groups)
-	for _, p := range c.board.probes {
-		c.board.asking++
-		c.board.finish(answer{probe: p}, time.Time{})
+	for _, p := range c.table.probes {
+		c.table.asking++
+		c.table.finish(answer{probe: p}, time.Time{})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

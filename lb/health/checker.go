@@ -38,7 +38,7 @@ type Checker struct {
 	changed chan struct{}
 
 	mu    sync.Mutex
-	board board
+	table table
 	ready chan struct{} // closed while every target has a verdict
 }
 
@@ -104,7 +104,7 @@ func defaultConcurrency() int {
 func (c *Checker) Set(groups []Group) {
 	ready := c.prepare(groups)
 	c.mu.Lock()
-	c.board.set(groups, ready, time.Now())
+	c.table.set(groups, ready, time.Now())
 	c.markReady()
 	c.mu.Unlock()
 	signal(c.wake)
@@ -145,9 +145,9 @@ func (c *Checker) markReady() {
 	default:
 	}
 	switch {
-	case closed && c.board.unknown > 0:
+	case closed && c.table.unknown > 0:
 		c.ready = make(chan struct{})
-	case !closed && c.board.unknown == 0:
+	case !closed && c.table.unknown == 0:
 		close(c.ready)
 	}
 }
@@ -170,7 +170,7 @@ func (c *Checker) Ready(ctx context.Context) error {
 func (c *Checker) Patience() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.board.patience(c.limit, time.Now())
+	return c.table.patience(c.limit, time.Now())
 }
 
 // Changed gets a value when Health may differ from what it was when the last
@@ -182,7 +182,7 @@ func (c *Checker) Changed() <-chan struct{} { return c.changed }
 func (c *Checker) Health() map[lb.ServiceID]lb.Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.board.health()
+	return c.table.health()
 }
 
 // Backends gives every backend of every port, sorted by Service, port and address.
@@ -197,18 +197,18 @@ func (c *Checker) Backends() []Backend {
 func (c *Checker) Each(each func(Backend)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.board.seats {
+	for _, s := range c.table.backends {
 		each(s.status())
 	}
 }
 
-func (s *seat) status() Backend {
+func (s *backendState) status() Backend {
 	p := s.probe
 	return Backend{
 		Service:  s.port.service.id,
 		Port:     s.port.key.Port,
 		Backend:  s.addr,
-		State:    s.verdict.String(),
+		State:    s.state.String(),
 		Since:    s.since,
 		Error:    p.problem,
 		Checked:  p.checked,
@@ -224,7 +224,7 @@ func (s *seat) status() Backend {
 func (c *Checker) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{c.board.totals, len(c.board.probes), c.board.asking, c.board.behind}
+	return Stats{c.table.totals, len(c.table.probes), c.table.asking, c.table.behind}
 }
 
 func signal(ch chan struct{}) {

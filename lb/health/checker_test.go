@@ -23,12 +23,12 @@ func TestUnknownBackendsAreDownAndNotLost(t *testing.T) {
 		c.Set([]Group{group(web, tcpCheck(), 2)})
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(0, 1)})
 		if got := c.Backends()[0].State; got != "unknown" {
-			t.Errorf("verdict %q, want unknown", got)
+			t.Errorf("state %q, want unknown", got)
 		}
 	})
 }
 
-func TestBackendsThatServeGoOnUntilTheirFirstVerdict(t *testing.T) {
+func TestBackendsThatServeGoOnUntilTheirFirstResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(backend(1), errHang)
@@ -88,7 +88,7 @@ func patienceWith(t *testing.T, n int) (patience time.Duration) {
 	return patience
 }
 
-func TestVerdictsOverTime(t *testing.T) {
+func TestStatesOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		c := start(t, w, Options{})
@@ -183,7 +183,7 @@ func TestBackendsWithoutWeightAreAskedButDontCount(t *testing.T) {
 	})
 }
 
-func TestReadySpeaksOfLatestSet(t *testing.T) {
+func TestReadyIsOfTheLatestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(backend(0), errHang)
@@ -218,7 +218,7 @@ func TestReadySpeaksOfLatestSet(t *testing.T) {
 	})
 }
 
-func TestChangedTellsOfVerdictsAndSets(t *testing.T) {
+func TestChangedReportsStatesAndSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		c := New(Options{Dial: w.dial})
@@ -239,16 +239,16 @@ func TestChangedTellsOfVerdictsAndSets(t *testing.T) {
 		changed("with Set", true)
 		running(t, c)
 		after(time.Millisecond)
-		changed("with the first verdict", true)
+		changed("with the first state", true)
 		after(time.Minute)
 		changed("in steady state", false)
 		w.set(backend(0), syscall.ECONNREFUSED)
 		after(time.Minute)
-		changed("with another verdict", true)
+		changed("with another state", true)
 	})
 }
 
-func TestLogsVerdictsAndNothingElse(t *testing.T) {
+func TestLogsTransitionsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		w := newWorld()
@@ -274,7 +274,7 @@ level=INFO msg="backend down" service=static/web port=80/tcp backend=10.0.0.1:80
 	})
 }
 
-func TestFirstVerdictsOfThousandsComeQuicklyButSpread(t *testing.T) {
+func TestFirstResultsOfThousandsComeQuicklyButSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		c := start(t, w, Options{Concurrency: 4096})
@@ -364,7 +364,7 @@ func TestSlowChecksDontOverlap(t *testing.T) {
 	})
 }
 
-func TestWantOfThisBoxIsNoVerdict(t *testing.T) {
+func TestFaultOfThisBoxIsNoResult(t *testing.T) {
 	tests := []struct {
 		name string
 		dial func(w *world) Dial

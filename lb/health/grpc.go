@@ -80,7 +80,7 @@ func (t target) grpcCause(err error, service string) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded:
-		return silence(t.timeout)
+		return timeoutError(t.timeout)
 	case codes.NotFound:
 		return fmt.Errorf("grpc health knows no service %q", service)
 	case codes.Unimplemented:

@@ -71,7 +71,7 @@ func TestGRPC(t *testing.T) {
 		{"no TLS there", Check{GRPCTLS: true}, server, "grpc: authentication handshake failed"},
 		{"refused", Check{}, nobody(t), "connect ADDR: connection refused"},
 		{"silent", Check{Timeout: hurry}, serve(t, "127.0.0.1", silent), "no answer within 150ms"},
-		{"HTTP/1", Check{}, serve(t, "127.0.0.1", says("HTTP/1.1 400 Bad Request\r\n\r\n")), "grpc: "},
+		{"HTTP/1", Check{}, serve(t, "127.0.0.1", replies("HTTP/1.1 400 Bad Request\r\n\r\n")), "grpc: "},
 		{"closes", Check{}, serve(t, "127.0.0.1", func(net.Conn) {}), "grpc: "},
 		{"speaks and never answers", Check{Timeout: hurry}, serve(t, "127.0.0.1", saysForEver("", settings, 5*time.Millisecond)), "no answer within 150ms"},
 	}

@@ -50,19 +50,19 @@ func newPage(c *Check) *page {
 }
 
 func (p *page) ask(ctx context.Context, dial Dial, t target) error {
-	conn, release, err := t.talk(ctx, dial, "tcp")
+	conn, release, err := t.open(ctx, dial, "tcp")
 	if err != nil {
 		return err
 	}
 	defer release()
-	defer part(ctx, conn)
+	defer closeGracefully(ctx, conn)
 	return p.get(conn, t)
 }
 
 // over asks through TLS.
 func (p *page) over(cfg *tls.Config) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.talk(ctx, dial, "tcp")
+		conn, release, err := t.open(ctx, dial, "tcp")
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (p *page) over(cfg *tls.Config) asker {
 			conn.Close()
 			return err
 		}
-		defer part(ctx, secure)
+		defer closeGracefully(ctx, secure)
 		return p.get(secure, t)
 	}
 }

@@ -91,9 +91,9 @@ func TestHTTPNastyServers(t *testing.T) {
 	}{
 		{"silent", silent, "", hurry, "no answer within 150ms"},
 		{"closes at once", func(net.Conn) {}, "", 0, "connection closed too early|connection reset by peer"},
-		{"closes after the request", says(""), "", 0, "connection closed too early"},
-		{"closes in the header", says("HTTP/1.1 200 OK\r\nSer"), "", 0, "connection closed too early"},
-		{"closes in the body", says("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort"), "needle", 0, "connection closed too early"},
+		{"closes after the request", replies(""), "", 0, "connection closed too early"},
+		{"closes in the header", replies("HTTP/1.1 200 OK\r\nSer"), "", 0, "connection closed too early"},
+		{"closes in the body", replies("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort"), "needle", 0, "connection closed too early"},
 		{"drips its header", saysForEver("HTTP/1.1 200 OK\r\nX: ", "x", 5*time.Millisecond), "", hurry, "no answer within 150ms"},
 		{"drips its body", saysForEver("HTTP/1.1 200 OK\r\n\r\n", "x", 5*time.Millisecond), "needle", hurry, "no answer within 150ms"},
 		{"drips a body that nobody wants", saysForEver("HTTP/1.1 200 OK\r\n\r\n", "x", 5*time.Millisecond), "", 0, ""},
@@ -103,9 +103,9 @@ func TestHTTPNastyServers(t *testing.T) {
 		{"endless body that nobody wants", saysForEver("HTTP/1.1 200 OK\r\n\r\n", "xxxxxxxx", 0), "", 0, ""},
 		{"endless tiny chunks", saysForEver(chunked, "1\r\nx\r\n", 0), "needle", 0, "the first 64 KiB of the body lack the wanted text"},
 		{"endless interim answers", saysForEver("", "HTTP/1.1 100 Continue\r\n\r\n", 0), "", 0, "answer is not HTTP/1"},
-		{"bad chunks", says(chunked + "secret\r\n\r\n" + strings.Repeat("x", 9000)), "needle", 0, "answer is not HTTP/1"},
-		{"another protocol", says("220 secret ESMTP\r\n"), "", 0, "answer is not HTTP/1"},
-		{"no keep-alive wanted, none given", says("HTTP/1.0 200 OK\r\n\r\nneedle"), "needle", 0, ""},
+		{"bad chunks", replies(chunked + "secret\r\n\r\n" + strings.Repeat("x", 9000)), "needle", 0, "answer is not HTTP/1"},
+		{"another protocol", replies("220 secret ESMTP\r\n"), "", 0, "answer is not HTTP/1"},
+		{"no keep-alive wanted, none given", replies("HTTP/1.0 200 OK\r\n\r\nneedle"), "needle", 0, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,12 +132,12 @@ func TestHTTPS(t *testing.T) {
 		check  Check
 		want   string
 	}{
-		{"a good page", id.secure(says(ok)), Check{Body: "needle"}, ""},
-		{"verified", id.secure(says(ok)), Check{Verify: true, CAFile: id.caFile, Host: "example.com"}, ""},
-		{"a bad status", id.secure(says("HTTP/1.1 500 Oops\r\n\r\n")), Check{}, "status 500, want 200-399"},
+		{"a good page", id.secure(replies(ok)), Check{Body: "needle"}, ""},
+		{"verified", id.secure(replies(ok)), Check{Verify: true, CAFile: id.caFile, Host: "example.com"}, ""},
+		{"a bad status", id.secure(replies("HTTP/1.1 500 Oops\r\n\r\n")), Check{}, "status 500, want 200-399"},
 		{"silent after the handshake", id.secure(silent), Check{Timeout: 2 * hurry}, "no answer within 300ms"},
 		{"silent before the handshake", silent, Check{Timeout: hurry}, "TLS handshake: no answer within 150ms"},
-		{"not TLS", says(ok), Check{Timeout: hurry}, "TLS handshake: no answer within 150ms"},
+		{"not TLS", replies(ok), Check{Timeout: hurry}, "TLS handshake: no answer within 150ms"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func FuzzHTTPAnswer(f *testing.F) {
 			return answered{Reader: io.LimitReader(source, 1<<30)}, nil
 		}
 		err := p.ask(t.Context(), dial, target{"10.0.0.1:80", time.Second})
-		if read := len(answer) - source.Len(); read > maxHeader+maxChunks+partBytes {
+		if read := len(answer) - source.Len(); read > maxHeader+maxChunks+drainBytes {
 			t.Errorf("read %d bytes", read)
 		}
 		known := map[string]bool{

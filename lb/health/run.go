@@ -9,7 +9,7 @@ import (
 
 // soon is when a check is made again that said nothing of the backend. It also
 // keeps a check without a valid interval from spinning.
-const soon = time.Second
+const retryInterval = time.Second
 
 // result is what a job came back with.
 type result struct {
@@ -42,12 +42,12 @@ func (c *Checker) Run(ctx context.Context) error {
 		}
 		select {
 		case r := <-results:
-			c.settle(ctx, r)
+			c.store(ctx, r)
 		case <-c.wake:
 		case <-timer.C:
 		case <-ctx.Done():
 			for c.Stats().Asking > 0 {
-				c.settle(ctx, <-results)
+				c.store(ctx, <-results)
 			}
 			return nil
 		}
@@ -57,7 +57,7 @@ func (c *Checker) Run(ctx context.Context) error {
 func (c *Checker) take(jobs []job) ([]job, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.board.take(jobs, c.limit, time.Now())
+	return c.table.take(jobs, c.limit, time.Now())
 }
 
 func (c *Checker) ask(ctx context.Context, j job, results chan<- result) {
@@ -69,31 +69,31 @@ func (c *Checker) ask(ctx context.Context, j job, results chan<- result) {
 }
 
 // settle takes down a result and tells who wants to know.
-func (c *Checker) settle(ctx context.Context, r result) {
+func (c *Checker) store(ctx context.Context, r result) {
 	a := answer{r.probe, problem(r.err), r.started.Add(r.took), r.took}
 	due := nextDue(&r.probe.check, r.started, a.ended)
 
 	c.mu.Lock()
-	wasReady := c.board.unknown == 0
-	var turned []turn
+	wasReady := c.table.unknown == 0
+	var transitions []transition
 	switch {
 	case r.err != nil && ctx.Err() != nil:
 		// Cut off by the end of Run, so asked again first thing in the next.
-		c.board.putBack(r.probe, r.started)
-	case r.err != nil && ours(r.err, r.took, r.probe.check.Timeout):
-		c.board.void(a, a.ended.Add(min(soon, r.probe.check.Interval)))
+		c.table.requeue(r.probe, r.started)
+	case r.err != nil && localFault(r.err, r.took, r.probe.check.Timeout):
+		c.table.discard(a, a.ended.Add(min(retryInterval, r.probe.check.Interval)))
 	default:
-		turned = c.board.finish(a, due)
+		transitions = c.table.finish(a, due)
 	}
 	if !wasReady {
 		c.markReady()
 	}
 	c.mu.Unlock()
 
-	if len(turned) > 0 {
+	if len(transitions) > 0 {
 		signal(c.changed)
 	}
-	for _, t := range turned {
+	for _, t := range transitions {
 		c.report(t, a.problem)
 	}
 }
@@ -101,16 +101,16 @@ func (c *Checker) settle(ctx context.Context, r result) {
 // report logs a verdict. That a backend is found up at first is no news: with thousands of
 // them it would hide what is. Nobody but Run's goroutine alters a seat that Set has made,
 // so it can be read without the lock.
-func (c *Checker) report(t turn, reason string) {
+func (c *Checker) report(t transition, reason string) {
 	if reason == "" {
 		reason = "check passed"
 	}
 	message := "backend up"
-	if t.verdict == down {
+	if t.state == down {
 		message = "backend down"
 	}
 	level := slog.LevelInfo
-	if t.was == unknown && t.verdict == up {
+	if t.was == unknown && t.state == up {
 		level = slog.LevelDebug
 	}
 	c.log.Log(context.Background(), level, message, "service", t.port.service.id.String(), "port", t.port.key.Port.String(),
@@ -122,7 +122,7 @@ func (c *Checker) report(t turn, reason string) {
 func nextDue(c *Check, started, ended time.Time) time.Time {
 	wait := time.Duration(float64(c.Interval) * (1 + c.Jitter*(2*rand.Float64()-1)))
 	if c.Interval <= 0 {
-		wait = soon
+		wait = retryInterval
 	}
 	if due := started.Add(wait); due.After(ended) {
 		return due

@@ -28,51 +28,51 @@ type prepared struct {
 }
 
 // set makes groups, whose checks are ready in the same order, all that is wanted.
-func (b *board) set(groups []Group, ready []prepared, now time.Time) {
-	s := setter{old: map[lb.ServiceID]*service{}, known: b.probes, probes: map[probeKey]*probe{}}
-	for _, svc := range b.services {
+func (t *table) set(groups []Group, ready []prepared, now time.Time) {
+	s := setter{old: map[lb.ServiceID]*service{}, known: t.probes, probes: map[probeKey]*probe{}}
+	for _, svc := range t.services {
 		s.old[svc.id] = svc
 	}
-	*b = board{probes: s.probes, asking: b.asking, behind: b.behind, totals: b.totals}
+	*t = table{probes: s.probes, asking: t.asking, behind: t.behind, totals: t.totals}
 	byID := map[lb.ServiceID]*service{}
 	for i, g := range groups {
 		svc := byID[g.Service]
 		if svc == nil {
 			svc = &service{id: g.Service}
 			byID[g.Service] = svc
-			b.services = append(b.services, svc)
+			t.services = append(t.services, svc)
 		}
 		s.group(svc, &g, ready[i])
 	}
-	slices.SortFunc(b.services, func(x, y *service) int { return x.id.Compare(y.id) })
-	b.index()
-	s.schedule(b, now)
+	slices.SortFunc(t.services, func(x, y *service) int { return x.id.Compare(y.id) })
+	t.index()
+	s.schedule(t, now)
 }
 
 // index fills in what follows from the services.
-func (b *board) index() {
-	for _, svc := range b.services {
+func (t *table) index() {
+	for _, svc := range t.services {
 		slices.SortStableFunc(svc.ports, func(x, y *port) int {
 			return cmp.Or(cmp.Compare(x.key.Port.Port, y.key.Port.Port), cmp.Compare(x.key.Port.Proto, y.key.Port.Proto))
 		})
 		for _, p := range svc.ports {
-			slices.SortFunc(p.seats, func(x, y *seat) int { return x.addr.Compare(y.addr) })
-			b.seats = append(b.seats, p.seats...)
-			for _, s := range p.seats {
-				if s.takes {
-					p.tally[s.verdict]++
+			slices.SortFunc(p.backends, func(x, y *backendState) int { return x.addr.Compare(y.addr) })
+			t.backends = append(t.backends, p.backends...)
+			for _, s := range p.backends {
+				if s.weighted {
+					p.tally[s.state]++
 				}
 			}
 			p.decide()
 		}
 	}
-	for _, p := range b.probes {
-		p.seats = nil // of the old board
+	for _, p := range t.probes {
+		p.backends = nil // of the old board
 	}
-	for _, s := range b.seats {
-		s.probe.seats = append(s.probe.seats, s)
-		if s.verdict == unknown {
-			b.unknown++
+	for _, s := range t.backends {
+		s.probe.backends = append(s.probe.backends, s)
+		if s.state == unknown {
+			t.unknown++
 		}
 	}
 }
@@ -88,7 +88,7 @@ type setter struct {
 func (s *setter) group(svc *service, g *Group, ready prepared) {
 	for _, wanted := range g.Ports {
 		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
-			if p := s.port(svc, g, wanted, f, ready); len(p.seats) > 0 || len(wanted.Backends) == 0 {
+			if p := s.port(svc, g, wanted, f, ready); len(p.backends) > 0 || len(wanted.Backends) == 0 {
 				svc.ports = append(svc.ports, p)
 			}
 		}
@@ -105,45 +105,45 @@ func (s *setter) port(svc *service, g *Group, wanted lb.Port, f lb.Family, ready
 	for _, be := range wanted.Backends {
 		if lb.FamilyOf(be.Addr.Addr()) == f && !seen[be.Addr] {
 			seen[be.Addr] = true
-			p.seats = append(p.seats, s.seat(p, be, g, ready))
+			p.backends = append(p.backends, s.backend(p, be, g, ready))
 		}
 	}
 	return p
 }
 
-func (s *setter) seat(p *port, be lb.Backend, g *Group, ready prepared) *seat {
+func (s *setter) backend(p *port, be lb.Backend, g *Group, ready prepared) *backendState {
 	at, c := be.Addr, g.Check
 	if c.Port != 0 {
 		at = netip.AddrPortFrom(at.Addr(), c.Port)
 	}
-	st := &seat{port: p, addr: be.Addr, takes: be.Weight > 0}
+	st := &backendState{port: p, addr: be.Addr, weighted: be.Weight > 0}
 	st.probe = s.probe(probeKey{p.service.id, at, ready.key}, c, ready)
-	st.belief = s.belief(st)
+	st.record = s.record(st)
 	if st.probe.checks == 0 {
 		st.streak = 0 // it was of another check
 	}
-	st.serves = st.verdict == unknown && g.Serves != nil && g.Serves(p.key.Port, be.Addr)
+	st.serves = st.state == unknown && g.Serves != nil && g.Serves(p.key.Port, be.Addr)
 	return st
 }
 
 // belief finds what was believed of a backend: at its port, at another port of
 // its Service, or of another backend that is asked at the same place.
-func (s *setter) belief(st *seat) belief {
+func (s *setter) record(st *backendState) record {
 	svc := s.old[st.port.service.id]
-	if was := svc.port(st.port.key).seat(st.addr); was != nil {
-		return was.belief
+	if was := svc.port(st.port.key).backend(st.addr); was != nil {
+		return was.record
 	}
 	if svc != nil {
 		for _, p := range svc.ports {
-			if was := p.seat(st.addr); was != nil {
-				return was.belief
+			if was := p.backend(st.addr); was != nil {
+				return was.record
 			}
 		}
 	}
-	if len(st.probe.seats) > 0 {
-		return st.probe.seats[0].belief
+	if len(st.probe.backends) > 0 {
+		return st.probe.backends[0].record
 	}
-	return belief{}
+	return record{}
 }
 
 // port gives the port of s with that key, nil if there is none.
@@ -160,15 +160,15 @@ func (s *service) port(key lb.FamilyPort) *port {
 }
 
 // seat gives the seat of p at addr, nil if there is none.
-func (p *port) seat(addr netip.AddrPort) *seat {
+func (p *port) backend(addr netip.AddrPort) *backendState {
 	if p == nil {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(p.seats, addr, func(s *seat, a netip.AddrPort) int { return s.addr.Compare(a) })
+	i, ok := slices.BinarySearchFunc(p.backends, addr, func(s *backendState, a netip.AddrPort) int { return s.addr.Compare(a) })
 	if !ok {
 		return nil
 	}
-	return p.seats[i]
+	return p.backends[i]
 }
 
 // probe gives the probe of key, an old one if there is one. An old one whose
@@ -191,7 +191,7 @@ func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 
 // schedule queues the probes: old ones when they were due, new ones at once but
 // not all in one instant.
-func (s *setter) schedule(b *board, now time.Time) {
+func (s *setter) schedule(t *table, now time.Time) {
 	due := now
 	for _, p := range s.fresh {
 		p.due = due
@@ -204,8 +204,8 @@ func (s *setter) schedule(b *board, now time.Time) {
 	}
 	for p := range maps.Values(s.probes) {
 		if !p.out {
-			b.due = append(b.due, p)
+			t.due = append(t.due, p)
 		}
 	}
-	heap.Init(&b.due)
+	heap.Init(&t.due)
 }

@@ -45,7 +45,7 @@ func TestSetLosesNothing(t *testing.T) {
 	})
 }
 
-func TestChangedCheckKeepsVerdictUntilItHasDecided(t *testing.T) {
+func TestChangedCheckKeepsStateUntilItHasDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(backend(1), syscall.ECONNREFUSED)
@@ -115,7 +115,7 @@ func TestRemovedBackendsAreForgotten(t *testing.T) {
 		}
 		c.Set([]Group{group(web, tcpCheck(), 1)})
 		if got := c.Backends()[0].State; got != "unknown" {
-			t.Errorf("verdict %s of a backend that came back, want unknown", got)
+			t.Errorf("state %s of a backend that came back, want unknown", got)
 		}
 	})
 }

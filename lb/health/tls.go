@@ -75,7 +75,7 @@ func verifyChain(roots *x509.CertPool) func(tls.ConnectionState) error {
 
 func askTLS(cfg *tls.Config) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.talk(ctx, dial, "tcp")
+		conn, release, err := t.open(ctx, dial, "tcp")
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func askTLS(cfg *tls.Config) asker {
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
-		part(ctx, conn)
+		closeGracefully(ctx, conn)
 		return nil
 	}
 }

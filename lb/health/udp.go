@@ -12,7 +12,7 @@ import (
 // "port unreachable" as an error at once.
 func askUDP(send, expect []byte) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.talk(ctx, dial, "udp")
+		conn, release, err := t.open(ctx, dial, "udp")
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"weir/lb"
 )
 
-func TestBeliefFollowsRiseAndFall(t *testing.T) {
+func TestRecordFollowsRiseAndFall(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name       string
@@ -35,12 +35,12 @@ func TestBeliefFollowsRiseAndFall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := &Check{Rise: tt.rise, Fall: tt.fall}
-			var b belief
+			var b record
 			var got []byte
 			for i, r := range tt.checks {
-				says := map[rune]verdict{'+': up, '-': down}[r]
-				b = b.after(says, c, time.Unix(int64(i), 0))
-				got = append(got, " UD"[b.verdict])
+				result := map[rune]state{'+': up, '-': down}[r]
+				b = b.after(result, c, time.Unix(int64(i), 0))
+				got = append(got, " UD"[b.state])
 			}
 			if string(got) != tt.want {
 				t.Errorf("verdicts %s, want %s", got, tt.want)
@@ -87,19 +87,19 @@ func TestTallyDecidesQuorum(t *testing.T) {
 type model struct {
 	group   Group
 	history map[netip.AddrPort][]bool
-	verdict map[netip.AddrPort]verdict
+	state   map[netip.AddrPort]state
 	lost    bool
 }
 
 func (m *model) add(a netip.AddrPort, passed bool) {
 	h := append(m.history[a], passed)
 	m.history[a] = h
-	need, says := m.group.Check.Fall, down
+	need, result := m.group.Check.Fall, down
 	if passed {
-		need, says = m.group.Check.Rise, up
+		need, result = m.group.Check.Rise, up
 	}
 	if len(h) == 1 || len(h) >= need && !slices.Contains(h[len(h)-need:], !passed) {
-		m.verdict[a] = says
+		m.state[a] = result
 	}
 	m.decide()
 }
@@ -111,7 +111,7 @@ func (m *model) decide() {
 			continue
 		}
 		all++
-		switch m.verdict[be.Addr] {
+		switch m.state[be.Addr] {
 		case up:
 			ups++
 		case unknown:
@@ -136,7 +136,7 @@ func (m *model) decide() {
 func (m *model) health() lb.Health {
 	var h lb.Health
 	for _, be := range m.group.Ports[0].Backends {
-		if m.verdict[be.Addr] != up {
+		if m.state[be.Addr] != up {
 			if h.Down == nil {
 				h.Down = map[netip.AddrPort]bool{}
 			}
@@ -155,9 +155,9 @@ func (m *model) health() lb.Health {
 // set takes the backends and quorum of g, and forgets who is not in it.
 func (m *model) set(g Group) {
 	m.group = g
-	for a := range m.verdict {
+	for a := range m.state {
 		if !slices.ContainsFunc(g.Ports[0].Backends, func(be lb.Backend) bool { return be.Addr == a }) {
-			delete(m.verdict, a)
+			delete(m.state, a)
 			delete(m.history, a)
 		}
 	}
@@ -174,15 +174,15 @@ func randomGroup(r *rand.Rand, c Check) Group {
 	return Group{Service: web, Check: c, Ports: []lb.Port{p}, Quorum: 1 + r.IntN(4), Hysteresis: r.IntN(4)}
 }
 
-func TestBoardFollowsModelInRandomHistories(t *testing.T) {
+func TestTableFollowsModelInRandomHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range histories.Times(50) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 0))
 			check := Check{Kind: TCP, Rise: 1 + r.IntN(3), Fall: 1 + r.IntN(3)}
-			m := model{history: map[netip.AddrPort][]bool{}, verdict: map[netip.AddrPort]verdict{}}
-			var b board
+			m := model{history: map[netip.AddrPort][]bool{}, state: map[netip.AddrPort]state{}}
+			var b table
 			var now time.Time
 			for range 200 {
 				if m.group.Ports == nil || r.IntN(20) == 0 {
@@ -194,7 +194,7 @@ func TestBoardFollowsModelInRandomHistories(t *testing.T) {
 				jobs, _ := b.take(nil, 1, now)
 				for _, j := range jobs {
 					passed := r.IntN(2) == 0
-					m.add(j.probe.seats[0].addr, passed)
+					m.add(j.probe.backends[0].addr, passed)
 					a := answer{probe: j.probe, ended: now}
 					if !passed {
 						a.problem = "connection refused"
@@ -203,7 +203,7 @@ func TestBoardFollowsModelInRandomHistories(t *testing.T) {
 				}
 				want := map[lb.ServiceID]lb.Health{web: m.health()}
 				if got := b.health(); !reflect.DeepEqual(got, want) {
-					t.Fatalf("health (-model +board):\n%s", cmp.Diff(want, got, addrs))
+					t.Fatalf("health (-model +table):\n%s", cmp.Diff(want, got, addrs))
 				}
 			}
 		})

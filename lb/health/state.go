@@ -3,39 +3,39 @@ package health
 import "time"
 
 // verdict is what is believed of a backend.
-type verdict uint8
+type state uint8
 
 const (
-	unknown verdict = iota
+	unknown state = iota
 	up
 	down
 )
 
-func (v verdict) String() string {
+func (v state) String() string {
 	return [...]string{"unknown", "up", "down"}[v]
 }
 
 // belief is a verdict, and how near it is to being overturned.
-type belief struct {
-	verdict verdict
-	since   time.Time
-	streak  int // checks in a row that said otherwise
+type record struct {
+	state  state
+	since  time.Time
+	streak int // checks in a row that said otherwise
 }
 
 // after gives what to believe after one more check.
-func (b belief) after(says verdict, c *Check, now time.Time) belief {
+func (r record) after(result state, c *Check, now time.Time) record {
 	need := c.Fall
-	if says == up {
+	if result == up {
 		need = c.Rise
 	}
-	if says == b.verdict {
-		b.streak = 0
-		return b
+	if result == r.state {
+		r.streak = 0
+		return r
 	}
-	if b.streak++; b.verdict == unknown || b.streak >= need {
-		return belief{verdict: says, since: now}
+	if r.streak++; r.state == unknown || r.streak >= need {
+		return record{state: result, since: now}
 	}
-	return b
+	return r
 }
 
 // tally counts the backends of a port that take traffic by their verdicts.

@@ -12,9 +12,9 @@ import (
 
 // board is all that is known: what to ask, when, and what came of it. It is
 // plain data without clock, lock, I/O or chance; now is always an argument.
-type board struct {
-	services []*service // sorted
-	seats    []*seat    // sorted by service, port and address
+type table struct {
+	services []*service      // sorted
+	backends []*backendState // sorted by service, port and address
 	probes   map[probeKey]*probe
 	due      queue
 	asking   int // probes that are out, forgotten ones included
@@ -38,22 +38,22 @@ type port struct {
 	quorum, hysteresis int
 	tally              tally
 	lost               bool
-	seats              []*seat
+	backends           []*backendState
 }
 
 // seat is one backend of one port. Several seats share a probe when they are
 // asked at the same address: many ports with one backend, or a check with a port
 // of its own.
-type seat struct {
-	port  *port
-	addr  netip.AddrPort
-	takes bool // it has a weight, so it counts for the quorum
+type backendState struct {
+	port     *port
+	addr     netip.AddrPort
+	weighted bool // it has a weight, so it counts for the quorum
 	// serves tells that it had clients before it was ever asked. An unknown verdict
 	// is no reason to take them away.
 	serves bool
 	probe  *probe
 	flaps  uint64 // changes between up and down
-	belief
+	record
 }
 
 // probeKey is the identity of a target. While it stays the same a target keeps
@@ -66,13 +66,13 @@ type probeKey struct {
 
 // probe is one target that is asked again and again.
 type probe struct {
-	key    probeKey
-	target target
-	check  Check
-	ask    asker
-	due    time.Time
-	out    bool // being asked, hence not in the queue
-	seats  []*seat
+	key      probeKey
+	target   target
+	check    Check
+	ask      asker
+	due      time.Time
+	out      bool // being asked, hence not in the queue
+	backends []*backendState
 
 	problem          string // of the last check that failed
 	checked          time.Time
@@ -90,16 +90,16 @@ type job struct {
 // take appends the probes that are due to out, as many as may be out at once,
 // and tells how long it is until the next one is due; negative if that is not
 // known before one of those that are out comes back.
-func (b *board) take(out []job, limit int, now time.Time) ([]job, time.Duration) {
-	for b.asking < limit && len(b.due) > 0 {
-		wait := b.due[0].due.Sub(now)
+func (t *table) take(out []job, limit int, now time.Time) ([]job, time.Duration) {
+	for t.asking < limit && len(t.due) > 0 {
+		wait := t.due[0].due.Sub(now)
 		if wait > 0 {
 			return out, wait
 		}
-		p := heap.Pop(&b.due).(*probe)
+		p := heap.Pop(&t.due).(*probe)
 		p.out = true
-		b.asking++
-		b.behind = -wait
+		t.asking++
+		t.behind = -wait
 		out = append(out, job{p, p.ask})
 	}
 	return out, -1
@@ -107,14 +107,14 @@ func (b *board) take(out []job, limit int, now time.Time) ([]job, time.Duration)
 
 // putBack queues p, which was out, to be asked at due. It tells whether p is
 // still wanted.
-func (b *board) putBack(p *probe, due time.Time) bool {
-	b.asking--
+func (t *table) requeue(p *probe, due time.Time) bool {
+	t.asking--
 	p.out = false
-	if b.probes[p.key] != p {
+	if t.probes[p.key] != p {
 		return false
 	}
 	p.due = due
-	heap.Push(&b.due, p)
+	heap.Push(&t.due, p)
 	return true
 }
 
@@ -128,21 +128,21 @@ type answer struct {
 }
 
 // turn is a seat whose verdict is another one, and which it was.
-type turn struct {
-	*seat
-	was verdict
+type transition struct {
+	*backendState
+	was state
 }
 
 // finish takes down an answer, and gives the seats whose verdict it turned.
-func (b *board) finish(a answer, due time.Time) []turn {
-	p, says := a.probe, up
-	b.totals.Checks++
-	b.totals.Spent += a.took
+func (t *table) finish(a answer, due time.Time) []transition {
+	p, result := a.probe, up
+	t.totals.Checks++
+	t.totals.Spent += a.took
 	if a.problem != "" {
-		says = down
-		b.totals.Failures++
+		result = down
+		t.totals.Failures++
 	}
-	if !b.putBack(p, due) {
+	if !t.requeue(p, due) {
 		return nil
 	}
 	p.checks++
@@ -151,38 +151,38 @@ func (b *board) finish(a answer, due time.Time) []turn {
 		p.failures++
 		p.problem = a.problem
 	}
-	return b.judge(p, says)
+	return t.judge(p, result)
 }
 
 // void takes down an answer that says nothing of the backend.
-func (b *board) void(a answer, due time.Time) {
-	b.totals.Void++
+func (t *table) discard(a answer, due time.Time) {
+	t.totals.Void++
 	a.probe.problem = a.problem
-	b.putBack(a.probe, due)
+	t.requeue(a.probe, due)
 }
 
-func (b *board) judge(p *probe, says verdict) (turned []turn) {
-	for _, s := range p.seats {
-		was := s.verdict
-		s.belief = s.after(says, &p.check, p.checked)
-		if s.verdict == was {
+func (t *table) judge(p *probe, result state) (transitions []transition) {
+	for _, s := range p.backends {
+		was := s.state
+		s.record = s.after(result, &p.check, p.checked)
+		if s.state == was {
 			continue
 		}
 		if was == unknown {
-			b.unknown--
+			t.unknown--
 		} else {
 			s.flaps++
 		}
-		s.port.count(s, was, s.verdict)
-		turned = append(turned, turn{s, was})
+		s.port.count(s, was, s.state)
+		transitions = append(transitions, transition{s, was})
 	}
-	return turned
+	return transitions
 }
 
 // count moves the seat s of p from one verdict to another, and decides anew
 // whether p is lost.
-func (p *port) count(s *seat, from, to verdict) {
-	if s.takes {
+func (p *port) count(s *backendState, from, to state) {
+	if s.weighted {
 		p.tally[from]--
 		p.tally[to]++
 	}
@@ -195,9 +195,9 @@ func (p *port) decide() {
 }
 
 // health gives a copy of each Service's health.
-func (b *board) health() map[lb.ServiceID]lb.Health {
-	out := make(map[lb.ServiceID]lb.Health, len(b.services))
-	for _, svc := range b.services {
+func (t *table) health() map[lb.ServiceID]lb.Health {
+	out := make(map[lb.ServiceID]lb.Health, len(t.services))
+	for _, svc := range t.services {
 		if !svc.fresh {
 			svc.health, svc.fresh = svc.measure(), true
 		}
@@ -215,8 +215,8 @@ func (s *service) measure() (h lb.Health) {
 			}
 			h.Lost[p.key] = true
 		}
-		for _, st := range p.seats {
-			if st.verdict == up || st.verdict == unknown && st.serves {
+		for _, st := range p.backends {
+			if st.state == up || st.state == unknown && st.serves {
 				continue
 			}
 			if h.Down == nil {
@@ -230,9 +230,9 @@ func (s *service) measure() (h lb.Health) {
 
 // patience is how long it takes at most until every target without a result has
 // one, if no more than limit are asked at a time and all of them are silent.
-func (b *board) patience(limit int, now time.Time) time.Duration {
+func (t *table) patience(limit int, now time.Time) time.Duration {
 	n, longest, last := 0, time.Duration(0), now
-	for _, p := range b.probes {
+	for _, p := range t.probes {
 		if p.checks > 0 {
 			continue
 		}
