@@ -18,17 +18,17 @@ import (
 // "udp", address an IP address and port.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// asker asks a target once, within the deadline of ctx. An error says what is
-// wrong with the target.
+// asker checks a target once, within the deadline of ctx. An error describes the fault of the
+// target.
 type asker func(ctx context.Context, dial Dial, t target) error
 
-// target is who is asked.
+// target is the address of a check.
 type target struct {
 	address string
-	timeout time.Duration // for messages; the deadline is in the context
+	timeout time.Duration // for messages; the context has the deadline
 }
 
-// asker gives what asks by c. CA files are read through cas.
+// asker returns the asker of c. It reads CA files through cas.
 func (c *Check) asker(cas authorities) (asker, error) {
 	if err := c.valid(); err != nil {
 		return nil, err
@@ -72,51 +72,51 @@ func (t target) connect(ctx context.Context, dial Dial, network string) (net.Con
 	return conn, nil
 }
 
-// talk connects, and has everything on the connection end with ctx.
+// open connects. All operations on the connection end with ctx.
 func (t target) open(ctx context.Context, dial Dial, network string) (conn net.Conn, release func() bool, err error) {
 	conn, err = t.connect(ctx, dial, network)
 	if err != nil {
 		return nil, nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // the end of ctx comes too, and sets it again
+		_ = conn.SetDeadline(deadline) // the end of ctx sets it again
 	}
 	return conn, context.AfterFunc(ctx, func() {
-		_ = conn.SetDeadline(time.Unix(1, 0)) // fails on a closed connection, on which nobody waits
+		_ = conn.SetDeadline(time.Unix(1, 0)) // fails on a closed connection, which has no reader
 	}), nil
 }
 
-// How long and how much is read for politeness after the verdict.
+// The limits of reading after the result.
 const (
 	drainTime  = 50 * time.Millisecond
 	drainBytes = 64 << 10
 )
 
-// part closes a connection on which the other side may still be talking. Closed
-// with unread bytes (a session ticket, the rest of a page) the kernel would send
-// a reset, which many servers log as an error.
+// closeGracefully closes a connection on which the server may still send. With unread bytes (a
+// session ticket, the rest of a page) the kernel would send a reset, which many servers log as
+// an error.
 func closeGracefully(ctx context.Context, conn net.Conn) {
 	if ctx.Err() == nil {
 		until := time.Now().Add(drainTime)
 		if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
 			until = deadline
 		}
-		// The verdict stands, whatever comes now.
+		// Errors have no effect on the result.
 		if conn.SetReadDeadline(until) == nil {
 			_, _ = io.CopyN(io.Discard, conn, drainBytes)
 		}
 	}
-	_ = conn.Close() // nor does this change it
+	_ = conn.Close() // nor has this one
 }
 
-// silence is that nothing came within the timeout.
+// timeoutError is the error of a check without an answer within its timeout.
 type timeoutError time.Duration
 
 func (s timeoutError) Error() string { return "no answer within " + time.Duration(s).String() }
 
 var errClosed = errors.New("connection closed too early")
 
-// cause strips err of what its reader knows already.
+// cause removes known parts from err, such as the address.
 func (t target) cause(err error) error {
 	var (
 		errno  syscall.Errno
@@ -135,12 +135,12 @@ func (t target) cause(err error) error {
 	return err
 }
 
-// stalled is how much longer than its timeout a check takes only if this box
-// didn't get to run.
+// stalled is the time beyond its timeout that a check takes only if this box did not get to
+// run.
 const stalled = 500 * time.Millisecond
 
-// ours tells whether a check failed for want of something on this box, which says
-// nothing of the backend.
+// localFault reports whether a check failed because this box lacks something, which is no
+// result about the backend.
 func localFault(err error, took, timeout time.Duration) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
@@ -154,11 +154,11 @@ func localFault(err error, took, timeout time.Duration) bool {
 	return errors.As(err, &s) && took > timeout+stalled
 }
 
-// maxProblem bounds what is said of a failed check.
+// maxProblem limits the text about a failed check.
 const maxProblem = 160
 
-// problem says what err is in one short line. Parts of it may come from the other
-// side (names in a certificate), so it is cleaned.
+// problem returns err as one short line. Parts of it may come from the server (names in a
+// certificate), so it is cleaned.
 func problem(err error) string {
 	if err == nil {
 		return ""

@@ -29,8 +29,7 @@ const (
 	hurry    = 150 * time.Millisecond // of checks that run into it
 )
 
-// once asks a as the Checker would, and gives the problem with the address
-// written as ADDR.
+// once runs a like the Checker, and returns the problem with the address written as ADDR.
 func once(t *testing.T, c Check, a netip.AddrPort) string {
 	t.Helper()
 	c.Interval, c.Rise, c.Fall = time.Second, 1, 1
@@ -51,8 +50,8 @@ func once(t *testing.T, c Check, a netip.AddrPort) string {
 	return strings.ReplaceAll(problem(err), a.String(), "ADDR")
 }
 
-// same tells whether got is what is wanted. On a busy machine time may run out
-// before the part of the check where it should.
+// same reports whether got is the wanted problem. On a busy machine time may run out before
+// the intended part of the check.
 func same(got, want string) bool {
 	if _, end, ok := strings.Cut(want, "no answer"); ok {
 		return strings.HasSuffix(got, "no answer"+end)
@@ -60,8 +59,8 @@ func same(got, want string) bool {
 	return got == want
 }
 
-// serve has every connection to a new address handled, and waits for the
-// handlers when the test is over.
+// serve handles every connection to a new address, and waits for the handlers at the end of
+// the test.
 func serve(t testing.TB, host string, handle func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -96,7 +95,7 @@ func serveOn(t testing.TB, l net.Listener, handle func(net.Conn)) netip.AddrPort
 // silent reads and never answers.
 func silent(conn net.Conn) { io.Copy(io.Discard, conn) }
 
-// says reads the request and answers with text, then closes.
+// replies reads the request, answers with text, and closes.
 func replies(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		readRequest(conn)
@@ -104,8 +103,8 @@ func replies(text string) func(net.Conn) {
 	}
 }
 
-// saysForEver answers with head, then with again and again, until it can't.
-func saysForEver(head, again string, pause time.Duration) func(net.Conn) {
+// repliesForEver answers with head, then repeats again, until it fails.
+func repliesForEver(head, again string, pause time.Duration) func(net.Conn) {
 	return func(conn net.Conn) {
 		readRequest(conn)
 		_, err := io.WriteString(conn, head)
@@ -136,9 +135,9 @@ func readRequest(conn net.Conn) string {
 	return string(got)
 }
 
-// nobody is an address where nothing listens. The port is bound, so that no other
-// test gets it meanwhile.
-func nobody(t *testing.T) netip.AddrPort {
+// unused returns an address without a listener. The port is bound, so that no other test gets
+// it meanwhile.
+func unused(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -190,7 +189,7 @@ func newIdentity(t testing.TB) identity {
 	return identity{file, tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}}
 }
 
-// secure has handle speak through TLS.
+// secure wraps handle in TLS.
 func (id identity) secure(handle func(net.Conn)) func(net.Conn) {
 	return func(conn net.Conn) {
 		server := tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{id.cert}})
@@ -211,7 +210,7 @@ func TestTCP(t *testing.T) {
 		{"accepted over IPv4", serve(t, "127.0.0.1", silent), ""},
 		{"accepted over IPv6", serve(t, "::1", silent), ""},
 		{"accepted and closed", serve(t, "127.0.0.1", func(net.Conn) {}), ""},
-		{"refused", nobody(t), "connect ADDR: connection refused"},
+		{"refused", unused(t), "connect ADDR: connection refused"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,7 +222,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestTCPClosesInOrder: the server sees the end of the stream, not a reset.
+// TestTCPClosesInOrder expects the end of the stream at the server, not a reset.
 func TestTCPClosesInOrder(t *testing.T) {
 	t.Parallel()
 	met := make(chan error, 1)
@@ -274,14 +273,14 @@ func TestTLS(t *testing.T) {
 		},
 		{"silent", Check{Timeout: hurry}, serve(t, "127.0.0.1", silent), "TLS handshake: no answer within 150ms"},
 		{"closes", Check{}, serve(t, "127.0.0.1", func(c net.Conn) { c.Read(make([]byte, 1<<16)) }), "TLS handshake: connection closed too early"},
-		{"refused", Check{}, nobody(t), "connect ADDR: connection refused"},
+		{"refused", Check{}, unused(t), "connect ADDR: connection refused"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.check.Kind = TLS
 			got := once(t, tt.check, tt.addr)
-			// Which candidate authorities were tried differs between two test CAs.
+			// The tried authorities differ between two test CAs.
 			if !same(got, tt.want) && (tt.want == "" || !strings.HasPrefix(got, tt.want)) {
 				t.Errorf("problem %q, want %q", got, tt.want)
 			}
@@ -289,7 +288,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTLSClosesInOrder: no reset because of a session ticket that nobody reads.
+// TestTLSClosesInOrder expects no reset because of an unread session ticket.
 func TestTLSClosesInOrder(t *testing.T) {
 	t.Parallel()
 	id := newIdentity(t)
@@ -308,7 +307,7 @@ func TestTLSClosesInOrder(t *testing.T) {
 	}
 }
 
-// answering has every "ping" answered at a new address, unless answer is empty.
+// answering returns a new address that answers each "ping", unless answer is empty.
 func answering(t *testing.T, host, answer string) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
@@ -331,8 +330,7 @@ func answering(t *testing.T, host, answer string) netip.AddrPort {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// unreachable is a UDP port that refuses: a connected socket is not there for
-// others than its peer.
+// unreachable returns a UDP port that refuses: a connected socket receives from its peer only.
 func unreachable(t *testing.T) netip.AddrPort {
 	t.Helper()
 	conn, err := net.Dial("udp", "127.0.0.1:9")

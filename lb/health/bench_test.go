@@ -17,8 +17,8 @@ import (
 	"weir/lb"
 )
 
-// asServer makes the test binary a server that accepts and closes, so that the
-// work of the other side is not counted as the Checker's.
+// asServer turns the test binary into a server that accepts and closes, so that its work does
+// not count as the Checker's.
 const asServer = "WEIR_HEALTH_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -88,8 +88,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkTCP5000 asks 5,000 backends every 2 s; an iteration is 5,000 checks.
-// %cpu is of one core, kernel included.
+// BenchmarkTCP5000 checks 5,000 backends every 2 s; an iteration is 5,000 checks. %cpu is of
+// one core, kernel included.
 func BenchmarkTCP5000(b *testing.B) {
 	const targets = 5000
 	c := New(Options{})
@@ -126,8 +126,8 @@ func BenchmarkTCP5000(b *testing.B) {
 	<-done
 }
 
-// BenchmarkFirstVerdicts asks 2,000 new backends, all of them one server in this
-// process, until each has its verdict.
+// BenchmarkFirstResults checks 2,000 new backends, all of them one server in this process,
+// until each has a result.
 func BenchmarkFirstResults(b *testing.B) {
 	id := newIdentity(b)
 	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"

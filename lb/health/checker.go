@@ -13,57 +13,54 @@ import (
 	"weir/lb"
 )
 
-// Options are what a Checker is made of; the zero value will do.
+// Options configure a Checker; the zero value is valid.
 type Options struct {
-	// Logger hears of every verdict that changes; of first ones that say up only at level
-	// debug. nil is silence.
+	// Logger receives every transition; a first state up only at level debug. nil discards them.
 	Logger *slog.Logger
-	// Concurrency is how many checks may be under way at once. A backend that
-	// drops packets takes one for the whole of its timeout. 0 is 4096, or a
-	// quarter of the files that the process may open if that is less.
+	// Concurrency limits the checks under way. A backend that drops packets takes one for the
+	// whole of its timeout. 0 is 4096, or a quarter of the files that the process may open if
+	// that is less.
 	Concurrency int
-	// Dial opens the connections of all checks; nil is a net.Dialer. To bind
-	// them, give one with a LocalAddr and a Control that sets
-	// IP_BIND_ADDRESS_NO_PORT, or all checks share one range of source ports.
+	// Dial opens the connections of all checks; nil is a net.Dialer. To bind them, use one with a
+	// LocalAddr and a Control that sets IP_BIND_ADDRESS_NO_PORT, or all checks share one range of
+	// source ports.
 	Dial Dial
 }
 
-// Checker asks backends and knows their verdicts. Make one with New. All methods
-// may be called at any time, before, while and after Run runs.
+// Checker checks backends and has their states. Create one with New. All methods may be called
+// at any time, before, during and after Run.
 type Checker struct {
 	log     *slog.Logger
 	dial    Dial
 	limit   int
-	wake    chan struct{} // Set has changed what is due
+	wake    chan struct{} // Set has changed the schedule
 	changed chan struct{}
 
 	mu    sync.Mutex
 	table table
-	ready chan struct{} // closed while every target has a verdict
+	ready chan struct{} // closed while every target has a result
 }
 
-// Totals are counters over all targets, forgotten ones included.
+// Totals are counters over all targets, removed ones included.
 type Totals struct {
-	// Checks that ended with a result, those of them that Failures, and how long
-	// they took together.
+	// Checks counts results, Failures the failed ones. Spent is the sum of their durations.
 	Checks, Failures uint64
 	Spent            time.Duration
-	// Void are checks that said nothing of the backend: this box had no file or
-	// memory left, or didn't get to run.
+	// Void counts checks without a result: this box had no file or memory left, or did not get to
+	// run.
 	Void uint64
 }
 
 // Stats are the numbers of a Checker as a whole.
 type Stats struct {
 	Totals
-	// Targets is how many there are, Asking how many are being asked.
+	// Targets is the number of targets, Asking that of checks under way.
 	Targets, Asking int
-	// Behind is how late the last check began. It grows when Concurrency, or the
-	// box, is too small.
+	// Behind is the delay of the last check. It grows if Concurrency, or the box, is too small.
 	Behind time.Duration
 }
 
-// New makes a Checker that does nothing until Run.
+// New returns a Checker that does nothing until Run.
 func New(opts Options) *Checker {
 	c := &Checker{
 		log:     opts.Logger,
@@ -96,11 +93,10 @@ func defaultConcurrency() int {
 	return int(max(1, min(most, files.Cur/4)))
 }
 
-// Set makes groups all that is wanted. Targets that are wanted as before (same
-// Service, address and check) go on as if nothing had happened; new ones are
-// asked at once; others are forgotten. A backend whose check is another one keeps
-// its verdict until the new check has turned it. Health speaks of groups when Set
-// returns: a backend without a verdict is down, unless Group.Serves it.
+// Set replaces all groups. Targets that stay the same (Service, address and check) continue
+// unchanged. New ones are checked at once, others are removed. A backend with another check
+// keeps its state until the new check changes it. Health includes the groups when Set returns:
+// a backend without a result is down, unless Group.Serves it.
 func (c *Checker) Set(groups []Group) {
 	ready := c.prepare(groups)
 	c.mu.Lock()
@@ -111,15 +107,14 @@ func (c *Checker) Set(groups []Group) {
 	signal(c.changed)
 }
 
-// prepare makes the checks ready to be asked, each once, before the lock is
-// taken: it reads CA files.
+// prepare creates each different check once, before the lock is taken: it reads CA files.
 func (c *Checker) prepare(groups []Group) []prepared {
 	cas := authorities{}
 	made := map[unique.Handle[string]]prepared{}
 	out := make([]prepared, len(groups))
 	for i, g := range groups {
 		check := g.Check
-		check.Port = 0 // it is part of the target's address
+		check.Port = 0 // part of the target's address
 		key := unique.Make(fmt.Sprintf("%#v", check))
 		p, ok := made[key]
 		if !ok {
@@ -135,8 +130,8 @@ func (c *Checker) prepare(groups []Group) []prepared {
 	return out
 }
 
-// markReady keeps ready as the board says. Who waits stays with a channel that is
-// not closed, so that it speaks of the latest Set.
+// markReady closes or replaces ready according to the table. A waiter keeps a channel that is
+// not closed, so that its result is that of the latest Set.
 func (c *Checker) markReady() {
 	closed := false
 	select {
@@ -152,7 +147,7 @@ func (c *Checker) markReady() {
 	}
 }
 
-// Ready waits until every target of the latest Set has its first verdict.
+// Ready waits until every target of the latest Set has its first result.
 func (c *Checker) Ready(ctx context.Context) error {
 	c.mu.Lock()
 	ready := c.ready
@@ -165,27 +160,26 @@ func (c *Checker) Ready(ctx context.Context) error {
 	}
 }
 
-// Patience is how long Ready takes at most from now on, on a box that is not
-// overloaded: it grows with the number of targets that have no verdict yet.
+// Patience returns the longest time that Ready takes from now on, on a box that is not
+// overloaded: it grows with the number of targets without a result.
 func (c *Checker) Patience() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.table.patience(c.limit, time.Now())
 }
 
-// Changed gets a value when Health may differ from what it was when the last
-// value was taken.
+// Changed receives a value when Health may differ from its state at the last value.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
-// Health gives the health of every Service that is checked, of one instant. The
-// maps are the caller's.
+// Health returns the health of every Service with checks, at one instant. The maps are the
+// caller's.
 func (c *Checker) Health() map[lb.ServiceID]lb.Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.table.health()
 }
 
-// Backends gives every backend of every port, sorted by Service, port and address.
+// Backends returns every backend of every port, sorted by Service, port and address.
 func (c *Checker) Backends() []Backend {
 	var out []Backend
 	c.Each(func(b Backend) { out = append(out, b) })
@@ -220,7 +214,7 @@ func (s *backendState) status() Backend {
 	}
 }
 
-// Stats gives the numbers of c as a whole.
+// Stats returns the numbers of c as a whole.
 func (c *Checker) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

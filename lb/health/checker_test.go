@@ -38,12 +38,12 @@ func TestBackendsThatServeGoOnUntilTheirFirstResult(t *testing.T) {
 		g.Serves = func(port lb.PortKey, be netip.AddrPort) bool { return port == port80 && be != backend(2) }
 		c.Set([]Group{g})
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(2)})
-		c.Set([]Group{g}) // again, before anything is known
+		c.Set([]Group{g}) // again, before any result
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(2)})
 		running(t, c)
 		after(700 * time.Millisecond)
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(1, 2)})
-		c.Set([]Group{g}) // what serves according to the kernel is down for all we know
+		c.Set([]Group{g}) // the kernel serves a backend that is down
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(1, 2)})
 	})
 }
@@ -55,8 +55,8 @@ func TestPatienceGrowsWithTheNumberOfTargets(t *testing.T) {
 	}
 }
 
-// patienceWith gives the patience with n targets of which none answers, and checks that
-// it is as long as they take.
+// patienceWith returns the patience with n targets without an answer, and checks that they
+// take as long.
 func patienceWith(t *testing.T, n int) (patience time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestQuorumIsLostAndComesBackWithHysteresis(t *testing.T) {
 		for i := range 4 {
 			w.set(backend(i), syscall.ECONNREFUSED)
 		}
-		w.set(backend(3), errHang) // no verdict before 500 ms
+		w.set(backend(3), errHang) // no result before 500 ms
 		c := start(t, w, Options{})
 		check := tcpCheck()
 		check.Rise = 1

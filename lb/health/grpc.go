@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxMessage bounds what a server may send; a health answer has a few bytes.
+// maxMessage limits a message of the server; a health answer has a few bytes.
 const maxMessage = 64 << 10
 
 // bufferSize is enough for both; gRPC would take 32 KiB for each.
@@ -49,7 +49,7 @@ func askGRPC(c *Check, roots *x509.CertPool) asker {
 }
 
 func checkGRPC(ctx context.Context, dial Dial, t target, request *grpc_health_v1.HealthCheckRequest, opts []grpc.DialOption) error {
-	// gRPC wraps what the dialer met into text; this is the error itself.
+	// gRPC converts the dialer's error to text; this is the error itself.
 	var dialed atomic.Pointer[error]
 	dialer := func(dctx context.Context, _ string) (net.Conn, error) {
 		conn, err := t.connect(dctx, dial, "tcp")
@@ -91,8 +91,8 @@ func (t target) grpcCause(err error, service string) error {
 	return fmt.Errorf("grpc status %s", s.Code())
 }
 
-// plain takes the wrapping off the message of a transport that broke:
-// `connection error: desc = "transport: ..."`.
+// plain removes the wrapping of the message of a broken transport: `connection error: desc =
+// "transport: ..."`.
 func plain(message string) string {
 	if _, inner, ok := strings.Cut(message, `desc = "`); ok {
 		message = strings.TrimSuffix(inner, `"`)

@@ -69,11 +69,11 @@ func TestGRPC(t *testing.T) {
 		{"TLS, verified without a name", Check{GRPCTLS: true, Verify: true, CAFile: id.caFile}, secure, ""},
 		{"TLS, wrong name", Check{GRPCTLS: true, Verify: true, CAFile: id.caFile, ServerName: "example.org"}, secure, "grpc: authentication handshake failed: tls: failed to verify certificate"},
 		{"no TLS there", Check{GRPCTLS: true}, server, "grpc: authentication handshake failed"},
-		{"refused", Check{}, nobody(t), "connect ADDR: connection refused"},
+		{"refused", Check{}, unused(t), "connect ADDR: connection refused"},
 		{"silent", Check{Timeout: hurry}, serve(t, "127.0.0.1", silent), "no answer within 150ms"},
 		{"HTTP/1", Check{}, serve(t, "127.0.0.1", replies("HTTP/1.1 400 Bad Request\r\n\r\n")), "grpc: "},
 		{"closes", Check{}, serve(t, "127.0.0.1", func(net.Conn) {}), "grpc: "},
-		{"speaks and never answers", Check{Timeout: hurry}, serve(t, "127.0.0.1", saysForEver("", settings, 5*time.Millisecond)), "no answer within 150ms"},
+		{"speaks and never answers", Check{Timeout: hurry}, serve(t, "127.0.0.1", repliesForEver("", settings, 5*time.Millisecond)), "no answer within 150ms"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,9 +101,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{Check{Kind: HTTP, Path: "/"}, serve(t, "127.0.0.1", silent)},
 		{Check{Kind: HTTPS, Path: "/"}, serve(t, "127.0.0.1", id.secure(silent))},
 		{Check{Kind: GRPC}, grpcServer(t)},
-		{Check{Kind: GRPC}, nobody(t)},
+		{Check{Kind: GRPC}, unused(t)},
 		{Check{Kind: GRPC}, serve(t, "127.0.0.1", silent)},
-		{Check{Kind: UDP, Send: []byte("ping")}, nobody(t)},
+		{Check{Kind: UDP, Send: []byte("ping")}, unused(t)},
 	} {
 		to.check.Interval, to.check.Timeout, to.check.Rise, to.check.Fall = time.Millisecond, hurry, 1, 1
 		groups = append(groups, Group{

@@ -15,20 +15,20 @@ import (
 	"sync"
 )
 
-// Bounds of what is read of an answer.
+// Limits of an answer.
 const (
 	maxHeader  = 64 << 10 // interim answers included
 	maxBody    = 64 << 10
-	maxChunks  = 4 * maxBody // what maxBody may take on the wire
+	maxChunks  = 4 * maxBody // the limit on the wire
 	maxInterim = 5
 )
 
-// defaultStatus is good when a check names none.
+// defaultStatus has the good codes of a check without any.
 var defaultStatus = []StatusRange{{200, 399}}
 
-// page asks for a page by HTTP/1.1, one connection a check. net/http's client is
-// not used: it would follow redirects, read the environment for a proxy, and
-// start two goroutines for each connection.
+// page requests a page via HTTP/1.1, with one connection for each check. net/http's client
+// would follow redirects, read the environment for a proxy, and start two goroutines for each
+// connection.
 type page struct {
 	request string // up to the host
 	host    string // empty is the target's address
@@ -59,7 +59,7 @@ func (p *page) ask(ctx context.Context, dial Dial, t target) error {
 	return p.get(conn, t)
 }
 
-// over asks through TLS.
+// over returns an asker that uses TLS.
 func (p *page) over(cfg *tls.Config) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
 		conn, release, err := t.open(ctx, dial, "tcp")
@@ -95,21 +95,19 @@ func (p *page) get(conn net.Conn, t target) error {
 	return t.cause(err)
 }
 
-// badAnswer is an answer that is not as wanted; other errors are of the
-// connection.
+// badAnswer is an unwanted answer; other errors are of the connection.
 type badAnswer struct{ text string }
 
 func (e *badAnswer) Error() string { return e.text }
 
-// The bad answers that are always the same.
+// Constant bad answers.
 var (
 	errNotHTTP = &badAnswer{"answer is not HTTP/1"}
 	errHeader  = &badAnswer{"header of the answer is longer than 64 KiB"}
 	errBody    = &badAnswer{"the first 64 KiB of the body lack the wanted text"}
 )
 
-// judge reads an answer from r and says what is wrong with it. It never repeats
-// what the answer holds.
+// judge reads an answer from r and returns its fault. It never repeats text of the answer.
 func (p *page) judge(r io.Reader) error {
 	limited := &limit{r: r, n: maxHeader}
 	buffer := readers.Get().(*bufio.Reader)
@@ -146,8 +144,8 @@ func (p *page) judge(r io.Reader) error {
 	return errNotHTTP
 }
 
-// finalAnswer passes over interim answers (RFC 9110, 15.2), of which 101 is none:
-// nothing in HTTP comes after it.
+// finalAnswer skips interim answers (RFC 9110, 15.2). 101 is none: no other HTTP answer
+// follows it.
 func finalAnswer(r *bufio.Reader) (*http.Response, error) {
 	for range maxInterim {
 		answer, err := http.ReadResponse(r, nil)
@@ -198,8 +196,8 @@ func (p *page) statuses() string {
 	return strings.Join(out, ",")
 }
 
-// contains tells whether want is in what r gives, and stops reading when it is
-// found. It holds no more than a window of r.
+// contains reports whether r has want, and stops reading when it is found. It buffers no more
+// than a window of r.
 func contains(r io.Reader, want []byte) (bool, error) {
 	window := make([]byte, len(want)-1+4<<10)
 	have := 0
@@ -215,7 +213,7 @@ func contains(r io.Reader, want []byte) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		// The end of what has been read may be the beginning of want.
+		// The end of the window may be the start of want.
 		keep := min(have, len(want)-1)
 		copy(window, window[have-keep:have])
 		have = keep

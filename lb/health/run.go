@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// soon is when a check is made again that said nothing of the backend. It also
-// keeps a check without a valid interval from spinning.
+// retryInterval is the time after a check without a result. It also bounds a check without a
+// valid interval.
 const retryInterval = time.Second
 
-// result is what a job came back with.
+// result is the outcome of a job.
 type result struct {
 	probe   *probe
 	err     error
@@ -19,11 +19,10 @@ type result struct {
 	took    time.Duration
 }
 
-// Run asks the backends until ctx ends, and returns nil when all checks under way
-// have ended too. One Run at a time.
+// Run checks the backends until ctx ends, and returns nil when all checks under way have ended
+// too. Only one Run at a time is allowed.
 //
-// There is one goroutine that knows when what is due, and one for each check
-// under way, which lives as long as the check.
+// One goroutine has the schedule, and each check under way has a goroutine of its own.
 func (c *Checker) Run(ctx context.Context) error {
 	results := make(chan result)
 	timer := time.NewTimer(0)
@@ -68,7 +67,7 @@ func (c *Checker) ask(ctx context.Context, j job, results chan<- result) {
 	results <- result{j.probe, err, started, time.Since(started)}
 }
 
-// settle takes down a result and tells who wants to know.
+// store records a result and reports changes.
 func (c *Checker) store(ctx context.Context, r result) {
 	a := answer{r.probe, problem(r.err), r.started.Add(r.took), r.took}
 	due := nextDue(&r.probe.check, r.started, a.ended)
@@ -78,7 +77,7 @@ func (c *Checker) store(ctx context.Context, r result) {
 	var transitions []transition
 	switch {
 	case r.err != nil && ctx.Err() != nil:
-		// Cut off by the end of Run, so asked again first thing in the next.
+		// Ended by the end of Run, so repeated first in the next one.
 		c.table.requeue(r.probe, r.started)
 	case r.err != nil && localFault(r.err, r.took, r.probe.check.Timeout):
 		c.table.discard(a, a.ended.Add(min(retryInterval, r.probe.check.Interval)))
@@ -98,9 +97,9 @@ func (c *Checker) store(ctx context.Context, r result) {
 	}
 }
 
-// report logs a verdict. That a backend is found up at first is no news: with thousands of
-// them it would hide what is. Nobody but Run's goroutine alters a seat that Set has made,
-// so it can be read without the lock.
+// report logs a transition. A first state up is logged at level debug: with thousands of
+// backends it would hide the others. Only Run's goroutine changes a backendState that Set has
+// created, so it can be read without the lock.
 func (c *Checker) report(t transition, reason string) {
 	if reason == "" {
 		reason = "check passed"
@@ -117,8 +116,8 @@ func (c *Checker) report(t transition, reason string) {
 		"backend", t.addr.String(), "reason", reason)
 }
 
-// nextDue is when to ask again: the interval counts from one beginning to the
-// next, but a check that takes longer doesn't overlap with its successor.
+// nextDue returns the time of the next check. The interval counts from one start to the next,
+// but a check that takes longer does not overlap with its successor.
 func nextDue(c *Check, started, ended time.Time) time.Time {
 	wait := time.Duration(float64(c.Interval) * (1 + c.Jitter*(2*rand.Float64()-1)))
 	if c.Interval <= 0 {

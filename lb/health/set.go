@@ -12,22 +12,22 @@ import (
 	"weir/lb"
 )
 
-// The time between the first checks of targets that came together, so that
-// thousands of them don't go out in one instant. Cryptography and gRPC cost this
-// box about half a millisecond: more at once would eat up each other's timeout.
+// The time between the first checks of new targets, so that thousands of them don't start at
+// one instant. Cryptography and gRPC cost this box about half a millisecond: more at once
+// would use up each other's timeout.
 const (
 	spread      = 200 * time.Microsecond
 	spreadHeavy = 500 * time.Microsecond
 )
 
-// prepared is a check of a group made ready to be asked, or why it can't be.
+// prepared is a check of a group, or the reason for its failure.
 type prepared struct {
 	key unique.Handle[string]
 	ask asker
 	err error
 }
 
-// set makes groups, whose checks are ready in the same order, all that is wanted.
+// set replaces all groups. ready has their checks in the same order.
 func (t *table) set(groups []Group, ready []prepared, now time.Time) {
 	s := setter{old: map[lb.ServiceID]*service{}, known: t.probes, probes: map[probeKey]*probe{}}
 	for _, svc := range t.services {
@@ -49,7 +49,7 @@ func (t *table) set(groups []Group, ready []prepared, now time.Time) {
 	s.schedule(t, now)
 }
 
-// index fills in what follows from the services.
+// index fills in the fields that depend on the services.
 func (t *table) index() {
 	for _, svc := range t.services {
 		slices.SortStableFunc(svc.ports, func(x, y *port) int {
@@ -67,7 +67,7 @@ func (t *table) index() {
 		}
 	}
 	for _, p := range t.probes {
-		p.backends = nil // of the old board
+		p.backends = nil // of the old table
 	}
 	for _, s := range t.backends {
 		s.probe.backends = append(s.probe.backends, s)
@@ -77,7 +77,7 @@ func (t *table) index() {
 	}
 }
 
-// setter builds a new board from wanted groups and what is left of the old one.
+// setter builds a new table from groups and the old table.
 type setter struct {
 	old    map[lb.ServiceID]*service
 	known  map[probeKey]*probe
@@ -120,14 +120,14 @@ func (s *setter) backend(p *port, be lb.Backend, g *Group, ready prepared) *back
 	st.probe = s.probe(probeKey{p.service.id, at, ready.key}, c, ready)
 	st.record = s.record(st)
 	if st.probe.checks == 0 {
-		st.streak = 0 // it was of another check
+		st.streak = 0 // of another check
 	}
 	st.serves = st.state == unknown && g.Serves != nil && g.Serves(p.key.Port, be.Addr)
 	return st
 }
 
-// belief finds what was believed of a backend: at its port, at another port of
-// its Service, or of another backend that is asked at the same place.
+// record returns the old record of a backend: at its port, at another port of its Service, or
+// of another backend that is checked at the same address.
 func (s *setter) record(st *backendState) record {
 	svc := s.old[st.port.service.id]
 	if was := svc.port(st.port.key).backend(st.addr); was != nil {
@@ -146,7 +146,7 @@ func (s *setter) record(st *backendState) record {
 	return record{}
 }
 
-// port gives the port of s with that key, nil if there is none.
+// port returns the port of s with that key, nil without one.
 func (s *service) port(key lb.FamilyPort) *port {
 	if s == nil {
 		return nil
@@ -159,7 +159,7 @@ func (s *service) port(key lb.FamilyPort) *port {
 	return nil
 }
 
-// seat gives the seat of p at addr, nil if there is none.
+// backend returns the backend of p at addr, nil without one.
 func (p *port) backend(addr netip.AddrPort) *backendState {
 	if p == nil {
 		return nil
@@ -171,8 +171,8 @@ func (p *port) backend(addr netip.AddrPort) *backendState {
 	return p.backends[i]
 }
 
-// probe gives the probe of key, an old one if there is one. An old one whose
-// check can't be made ready any more (its CA file is gone) goes on as before.
+// probe returns the probe of key, an old one if possible. An old one stays as it is if its
+// check can't be created any more (its CA file is gone).
 func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 	if p := s.probes[key]; p != nil {
 		return p
@@ -189,8 +189,8 @@ func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 	return p
 }
 
-// schedule queues the probes: old ones when they were due, new ones at once but
-// not all in one instant.
+// schedule queues the probes: old ones at their time, new ones at once but not all at one
+// instant.
 func (s *setter) schedule(t *table, now time.Time) {
 	due := now
 	for _, p := range s.fresh {

@@ -103,7 +103,7 @@ func TestRemovedBackendsAreForgotten(t *testing.T) {
 		w.set(backend(0), errHang)
 		c := start(t, w, Options{})
 		c.Set([]Group{group(web, tcpCheck(), 1)})
-		after(100 * time.Millisecond) // it is being asked
+		after(100 * time.Millisecond) // a check is under way
 		c.Set(nil)
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{})
 		after(10 * time.Second)

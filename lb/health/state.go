@@ -2,7 +2,7 @@ package health
 
 import "time"
 
-// verdict is what is believed of a backend.
+// state is the state of a backend.
 type state uint8
 
 const (
@@ -15,14 +15,14 @@ func (v state) String() string {
 	return [...]string{"unknown", "up", "down"}[v]
 }
 
-// belief is a verdict, and how near it is to being overturned.
+// record is a state and the streak of checks against it.
 type record struct {
 	state  state
 	since  time.Time
-	streak int // checks in a row that said otherwise
+	streak int // checks in a row with the other result
 }
 
-// after gives what to believe after one more check.
+// after returns the record after one more check.
 func (r record) after(result state, c *Check, now time.Time) record {
 	need := c.Fall
 	if result == up {
@@ -38,16 +38,15 @@ func (r record) after(result state, c *Check, now time.Time) record {
 	return r
 }
 
-// tally counts the backends of a port that take traffic by their verdicts.
+// tally counts the backends of a port with weight by their states.
 type tally [down + 1]int
 
 func (t tally) all() int { return t[unknown] + t[up] + t[down] }
 
-// lost tells whether the port is lost, given whether it was.
+// lost reports whether the port is lost, given its previous state.
 //
-// A port with fewer backends than its quorum asks for all of them, so that it is
-// not lost for ever; one that has none is lost. A backend without a verdict
-// can't make it lost: it may be up.
+// A port with fewer backends than its quorum needs all of them, so that it can recover; one
+// without backends is lost. A backend without a result can't make it lost: it may be up.
 func (t tally) lost(was bool, quorum, hysteresis int) bool {
 	back := quorum + hysteresis
 	if all := t.all(); all > 0 {

@@ -21,14 +21,14 @@ func TestRecordFollowsRiseAndFall(t *testing.T) {
 		name       string
 		rise, fall int
 		checks     string // + passed, - failed
-		want       string // the verdict after each: U up, D down
+		want       string // the state after each: U up, D down
 	}{
-		{"first check decides alone: up", 3, 3, "+", "U"},
-		{"first check decides alone: down", 3, 3, "-", "D"},
+		{"first check suffices: up", 3, 3, "+", "U"},
+		{"first check suffices: down", 3, 3, "-", "D"},
 		{"falls after fall failures in a row", 1, 3, "+---", "UUUD"},
-		{"a success in between starts the count anew", 1, 3, "+--+--+---", "UUUUUUUUUD"},
+		{"a success in between starts the count again", 1, 3, "+--+--+---", "UUUUUUUUUD"},
 		{"rises after rise successes in a row", 2, 1, "-++", "DDU"},
-		{"a failure in between starts the count anew", 3, 1, "-++-+++", "DDDDDDU"},
+		{"a failure in between starts the count again", 3, 1, "-++-+++", "DDDDDDU"},
 		{"one of each flips at once", 1, 1, "+-+-", "UDUD"},
 	}
 	for _, tt := range tests {
@@ -43,7 +43,7 @@ func TestRecordFollowsRiseAndFall(t *testing.T) {
 				got = append(got, " UD"[b.state])
 			}
 			if string(got) != tt.want {
-				t.Errorf("verdicts %s, want %s", got, tt.want)
+				t.Errorf("states %s, want %s", got, tt.want)
 			}
 		})
 	}
@@ -82,8 +82,8 @@ func TestTallyDecidesQuorum(t *testing.T) {
 	}
 }
 
-// model is the documented behaviour, told in the simplest way: whole histories
-// of checks, all counted again each time.
+// model is the documented behaviour in its simplest form: whole histories of checks, counted
+// again each time.
 type model struct {
 	group   Group
 	history map[netip.AddrPort][]bool
@@ -152,7 +152,7 @@ func (m *model) health() lb.Health {
 	return h
 }
 
-// set takes the backends and quorum of g, and forgets who is not in it.
+// set takes the backends and quorum of g, and removes all others.
 func (m *model) set(g Group) {
 	m.group = g
 	for a := range m.state {

@@ -10,20 +10,20 @@ import (
 	"weir/lb"
 )
 
-// board is all that is known: what to ask, when, and what came of it. It is
-// plain data without clock, lock, I/O or chance; now is always an argument.
+// table has all targets, their schedule and their states. It is plain data without clock,
+// lock, I/O or randomness; now is always an argument.
 type table struct {
 	services []*service      // sorted
 	backends []*backendState // sorted by service, port and address
 	probes   map[probeKey]*probe
 	due      queue
-	asking   int // probes that are out, forgotten ones included
-	unknown  int // seats without a verdict
+	asking   int // probes under way, removed ones included
+	unknown  int // backends without a result
 	behind   time.Duration
 	totals   Totals
 }
 
-// service is the seats of one Service, and its lb.Health while that is fresh.
+// service has the backends of one Service, and its lb.Health while that is fresh.
 type service struct {
 	id     lb.ServiceID
 	ports  []*port
@@ -41,37 +41,35 @@ type port struct {
 	backends           []*backendState
 }
 
-// seat is one backend of one port. Several seats share a probe when they are
-// asked at the same address: many ports with one backend, or a check with a port
-// of its own.
+// backendState is one backend of one port. Several share a probe if they are checked at the
+// same address: many ports with one backend, or a check with its own port.
 type backendState struct {
 	port     *port
 	addr     netip.AddrPort
 	weighted bool // it has a weight, so it counts for the quorum
-	// serves tells that it had clients before it was ever asked. An unknown verdict
-	// is no reason to take them away.
+	// serves reports that it had clients before its first check. An unknown state is no reason to
+	// remove them.
 	serves bool
 	probe  *probe
 	flaps  uint64 // changes between up and down
 	record
 }
 
-// probeKey is the identity of a target. While it stays the same a target keeps
-// what it has found, whatever else a new configuration brings.
+// probeKey is the identity of a target.
 type probeKey struct {
 	service lb.ServiceID
-	addr    netip.AddrPort        // where it is asked
+	addr    netip.AddrPort        // of the check
 	check   unique.Handle[string] // all its values
 }
 
-// probe is one target that is asked again and again.
+// probe is one target that is checked periodically.
 type probe struct {
 	key      probeKey
 	target   target
 	check    Check
 	ask      asker
 	due      time.Time
-	out      bool // being asked, hence not in the queue
+	out      bool // under way, hence not in the queue
 	backends []*backendState
 
 	problem          string // of the last check that failed
@@ -80,16 +78,15 @@ type probe struct {
 	checks, failures uint64
 }
 
-// job is a probe that is to be asked now. It carries the asker because set may
-// give the probe another one meanwhile.
+// job is a check that is due now. It has the asker because set may replace that of the probe
+// meanwhile.
 type job struct {
 	probe *probe
 	ask   asker
 }
 
-// take appends the probes that are due to out, as many as may be out at once,
-// and tells how long it is until the next one is due; negative if that is not
-// known before one of those that are out comes back.
+// take appends the due probes to out, up to limit under way. It returns the time until the
+// next one is due; negative if that depends on those under way.
 func (t *table) take(out []job, limit int, now time.Time) ([]job, time.Duration) {
 	for t.asking < limit && len(t.due) > 0 {
 		wait := t.due[0].due.Sub(now)
@@ -105,8 +102,8 @@ func (t *table) take(out []job, limit int, now time.Time) ([]job, time.Duration)
 	return out, -1
 }
 
-// putBack queues p, which was out, to be asked at due. It tells whether p is
-// still wanted.
+// requeue queues p, which was under way, for a check at due. It reports whether p still
+// exists.
 func (t *table) requeue(p *probe, due time.Time) bool {
 	t.asking--
 	p.out = false
@@ -118,22 +115,22 @@ func (t *table) requeue(p *probe, due time.Time) bool {
 	return true
 }
 
-// answer is what became of a job.
+// answer is the result of a job.
 type answer struct {
 	probe *probe
-	// problem is what was wrong with the backend, empty if nothing.
+	// problem is the fault of the backend, empty without one.
 	problem string
 	ended   time.Time
 	took    time.Duration
 }
 
-// turn is a seat whose verdict is another one, and which it was.
+// transition is a change of a backend's state, with the previous one.
 type transition struct {
 	*backendState
 	was state
 }
 
-// finish takes down an answer, and gives the seats whose verdict it turned.
+// finish records an answer, and returns the transitions.
 func (t *table) finish(a answer, due time.Time) []transition {
 	p, result := a.probe, up
 	t.totals.Checks++
@@ -154,7 +151,7 @@ func (t *table) finish(a answer, due time.Time) []transition {
 	return t.judge(p, result)
 }
 
-// void takes down an answer that says nothing of the backend.
+// discard records an answer that is no result.
 func (t *table) discard(a answer, due time.Time) {
 	t.totals.Void++
 	a.probe.problem = a.problem
@@ -179,8 +176,7 @@ func (t *table) judge(p *probe, result state) (transitions []transition) {
 	return transitions
 }
 
-// count moves the seat s of p from one verdict to another, and decides anew
-// whether p is lost.
+// count moves a backend of p from one state to another, and decides whether p is lost.
 func (p *port) count(s *backendState, from, to state) {
 	if s.weighted {
 		p.tally[from]--
@@ -194,7 +190,7 @@ func (p *port) decide() {
 	p.service.fresh = false
 }
 
-// health gives a copy of each Service's health.
+// health returns a copy of each Service's health.
 func (t *table) health() map[lb.ServiceID]lb.Health {
 	out := make(map[lb.ServiceID]lb.Health, len(t.services))
 	for _, svc := range t.services {
@@ -206,7 +202,7 @@ func (t *table) health() map[lb.ServiceID]lb.Health {
 	return out
 }
 
-// measure makes maps only for Services that have something wrong: most have not.
+// measure creates maps only for Services with a fault: most have none.
 func (s *service) measure() (h lb.Health) {
 	for _, p := range s.ports {
 		if p.lost {
@@ -228,8 +224,8 @@ func (s *service) measure() (h lb.Health) {
 	return h
 }
 
-// patience is how long it takes at most until every target without a result has
-// one, if no more than limit are asked at a time and all of them are silent.
+// patience returns the longest time until every target has a result, if limit are checked at a
+// time and none answers.
 func (t *table) patience(limit int, now time.Time) time.Duration {
 	n, longest, last := 0, time.Duration(0), now
 	for _, p := range t.probes {
@@ -246,7 +242,7 @@ func (t *table) patience(limit int, now time.Time) time.Duration {
 	return last.Sub(now) + time.Duration(rounds)*longest
 }
 
-// queue is a heap of the probes that wait, the next one first.
+// queue is a heap of the waiting probes, the next one first.
 type queue []*probe
 
 func (q queue) Len() int           { return len(q) }
@@ -254,7 +250,7 @@ func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
 func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 func (q *queue) Push(x any)        { *q = append(*q, x.(*probe)) }
 
-// Pop takes the last one; container/heap has put the first there.
+// Pop removes the last one; container/heap has moved the first there.
 func (q *queue) Pop() any {
 	old := *q
 	p := old[len(old)-1]

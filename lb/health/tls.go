@@ -10,8 +10,7 @@ import (
 	"os"
 )
 
-// authorities are the CA files read for one Set: each once, however many Services
-// name it.
+// authorities are the CA files of one Set, each read once.
 type authorities map[string]*x509.CertPool
 
 func (a authorities) read(file string) (*x509.CertPool, error) {
@@ -30,7 +29,7 @@ func (a authorities) read(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// serverName is what is sent and verified; empty is nothing.
+// serverName returns the name that is sent and verified; empty is none.
 func (c *Check) serverName() string {
 	if c.ServerName != "" {
 		return c.ServerName
@@ -47,8 +46,8 @@ func (c *Check) tlsConfig(roots *x509.CertPool, protocols ...string) *tls.Config
 		ServerName:         c.serverName(),
 		NextProtos:         protocols,
 		InsecureSkipVerify: !c.Verify,
-		// Go's own list begins with a post-quantum exchange, which costs a third more
-		// and a second packet. A check keeps no secret.
+		// Go's default list begins with a post-quantum exchange, which costs a third more and a
+		// second packet. A check has no secret.
 		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521},
 	}
 	if c.Verify && cfg.ServerName == "" {
@@ -82,10 +81,10 @@ func askTLS(cfg *tls.Config) asker {
 		defer release()
 		secure, err := t.handshake(conn, cfg)
 		if err != nil {
-			_ = conn.Close() // the handshake's error is the verdict
+			_ = conn.Close() // the handshake's error is the result
 			return err
 		}
-		_ = secure.CloseWrite() // the verdict stands; this and the next are manners
+		_ = secure.CloseWrite() // for servers that log a reset; errors have no effect
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}

@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// askUDP sends a datagram and takes the first that comes back for the answer.
-// The socket is connected, so the kernel drops what others send, and hands over
-// "port unreachable" as an error at once.
+// askUDP sends a datagram and accepts the first reply as the answer. The socket is connected,
+// so the kernel drops packets of other hosts, and returns "port unreachable" as an error at
+// once.
 func askUDP(send, expect []byte) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
 		conn, release, err := t.open(ctx, dial, "udp")
@@ -21,7 +21,7 @@ func askUDP(send, expect []byte) asker {
 		if _, err := conn.Write(send); err != nil {
 			return fmt.Errorf("send to %s: %w", t.address, t.cause(err))
 		}
-		// The kernel cuts the datagram to what fits.
+		// The kernel truncates the datagram.
 		answer := make([]byte, max(len(expect), 1))
 		n, err := conn.Read(answer)
 		if err != nil {

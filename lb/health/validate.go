@@ -7,18 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxDatagram is what fits into a UDP datagram over IPv4.
+// maxDatagram is the maximum size of a UDP datagram over IPv4.
 const maxDatagram = 65507
 
-// Validate says everything that is wrong with c, and whether its CA file can be
-// read now. A group with a check that is not valid is not asked: its backends are
-// down.
+// Validate returns all errors of c, including those of its CA file. A group with an invalid
+// check is not checked: its backends are down.
 func Validate(c Check) error {
 	_, err := c.asker(authorities{})
 	return err
 }
 
-// valid looks at the values alone.
+// valid checks the values only.
 func (c *Check) valid() error {
 	errs := []error{c.validKind(), c.validTimes()}
 	switch c.Kind {
@@ -85,7 +84,7 @@ func validName(what, s string) error {
 	return nil
 }
 
-// visible tells whether s is safe in a request line or header.
+// visible reports whether s is safe in a request line or header.
 func visible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }

@@ -28,7 +28,7 @@ func backend(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i + 1)}), 80)
 }
 
-// tcpCheck asks every second, needs two to rise and three to fall.
+// tcpCheck checks every second, needs two to rise and three to fall.
 func tcpCheck() Check {
 	return Check{Kind: TCP, Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 3}
 }
@@ -42,7 +42,7 @@ func group(id lb.ServiceID, c Check, n int) Group {
 	return Group{Service: id, Check: c, Ports: []lb.Port{p}, Quorum: 1}
 }
 
-// world is a network in which every address accepts unless told otherwise.
+// world is a network in which every address accepts by default.
 type world struct {
 	mu     sync.Mutex
 	broken map[string]error // errHang: never answers
@@ -126,7 +126,7 @@ func running(t *testing.T, c *Checker) (stop func()) {
 	return stop
 }
 
-// after lets d pass, and all that happens then happen.
+// after lets d pass, with all events.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

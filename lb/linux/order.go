@@ -204,7 +204,7 @@ type orderer struct {
 // only an op that changes an attribute fails: that may be Misplaced.
 func (o orderer) apply(ctx context.Context, t *ipvsTable, ops []lb.Op) []error {
 	errs := t.applyDests(ctx, ops)
-	frontends := t.affected(ops)
+	frontends := t.orders.affected(ops)
 	disordered := t.disordered(ctx, frontends)
 	if len(disordered) > 0 && o.awaitFlush(t) {
 		disordered = t.disordered(ctx, frontends)
@@ -220,20 +220,20 @@ func (o orderer) apply(ctx context.Context, t *ipvsTable, ops []lb.Op) []error {
 
 // affected returns the frontends of scheduler mh with a possible change of order by ops, and
 // records weights and the time of the last deletion.
-func (t *ipvsTable) affected(ops []lb.Op) map[lb.Frontend]bool {
+func (o *orders) affected(ops []lb.Op) map[lb.Frontend]bool {
 	out := map[lb.Frontend]bool{}
 	for _, op := range ops {
 		rs := op.Object.(lb.RealServer)
 		if op.Verb == lb.Delete {
-			t.orders.deleted = time.Now()
+			o.deleted = time.Now()
 		}
-		if _, ordered := t.orders.lists[rs.Frontend]; !ordered {
+		if _, ordered := o.lists[rs.Frontend]; !ordered {
 			continue
 		}
 		if op.Verb == lb.Delete {
-			delete(t.orders.weights, rs.ID())
+			delete(o.weights, rs.ID())
 		} else {
-			t.orders.weigh(rs)
+			o.weigh(rs)
 		}
 		out[rs.Frontend] = true
 	}

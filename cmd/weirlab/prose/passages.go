@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ func reader(name string) func(name, text string) ([]passage, error) {
 	case name == "LICENSE":
 		return nil
 	case strings.HasSuffix(name, "_test.go"):
-		if strings.HasPrefix(name, "lb/") {
+		if ownWords(name) {
 			return nil
 		}
 		return goComments
@@ -180,7 +181,7 @@ func goComments(name, text string) ([]passage, error) {
 	return comments(set, file), nil
 }
 
-// goPassages returns the strings of a Go file and, except for lb, its comments.
+// goPassages returns the strings of a Go file and, except for package lb, its comments.
 func goPassages(name, text string) ([]passage, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, parser.ParseComments)
@@ -188,7 +189,7 @@ func goPassages(name, text string) ([]passage, error) {
 		return nil, err
 	}
 	var out []passage
-	if !strings.HasPrefix(name, "lb/") { // the comments of lb have words of their own so far
+	if !ownWords(name) { // the comments of lb have words of their own so far
 		out = comments(set, file)
 	}
 	documents := map[*ast.BasicLit]bool{} // strings that are checked as documentation, with those before and after them
@@ -256,4 +257,10 @@ func manualPassages(line int, text string) (out []passage) {
 	}
 	end()
 	return out
+}
+
+// ownWords reports whether the comments of a file may have words of their own so far.
+func ownWords(name string) bool {
+	folder, _ := filepath.Split(name)
+	return folder == "lb/"
 }
