@@ -126,13 +126,19 @@ func (u *usage) tooMany(services map[key]*service) map[key]bool {
 // shares returns how many objects each namespace may have: what it needs, up to
 // Budget.Namespace and to an equal part of what smaller namespaces leave of Budget.Cluster.
 func (u *usage) shares() map[string]int {
-	left, out := u.budget.Cluster, make(map[string]int, len(u.by))
-	names := slices.SortedFunc(maps.Keys(u.by), func(a, b string) int {
-		return cmp.Or(cmp.Compare(u.by[a], u.by[b]), cmp.Compare(a, b))
+	return fair(u.by, u.budget.Namespace, u.budget.Cluster)
+}
+
+// fair divides most between namespaces: each gets what it needs, up to each, and to an equal
+// part of what smaller ones leave.
+func fair(needs map[string]int, each, most int) map[string]int {
+	out := make(map[string]int, len(needs))
+	names := slices.SortedFunc(maps.Keys(needs), func(a, b string) int {
+		return cmp.Or(cmp.Compare(needs[a], needs[b]), cmp.Compare(a, b))
 	})
 	for i, name := range names {
-		out[name] = min(u.by[name], u.budget.Namespace, left/(len(names)-i))
-		left -= out[name]
+		out[name] = min(needs[name], each, most/(len(names)-i))
+		most -= out[name]
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"weir/lb"
 )
@@ -253,6 +254,37 @@ func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 			s.remove(testService(fmt.Sprintf("s%d", i), ""))
 		}
 		eventually(t, "all that fits", func() bool { return c.Status().Objects["services"] == 3 && c.Status().Error == "" })
+	}
+}
+
+// A list has its namespaces in order: the first ones take nothing of the fair part of the last.
+func TestFirstNamespacesOfAListDoNotFillIt(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		s := newAPIServer(t)
+		s.oldLists = old
+		for n, namespace := range []string{"a", "b", "victim"} {
+			for i := range []int{10, 10, 3}[n] {
+				svc := testService(fmt.Sprintf("s%d", i), fmt.Sprintf("10.96.%d.%d", n, i))
+				svc.Namespace, svc.UID = namespace, types.UID(namespace+svc.Name)
+				s.put(svc)
+			}
+		}
+		s.put(testNode("n1", "192.0.2.1"))
+		c := testCluster(t, s)
+		limit := most
+		limit.services = 12
+		for _, f := range c.conn.feeds {
+			f.limit = limit
+		}
+		c.store.live = newObjects(limit)
+		run(t, c)
+		count := map[string]int{}
+		for _, svc := range next(t, c).Put {
+			count[svc.ID.Namespace]++
+		}
+		if count["victim"] != 3 || count["a"] < 4 || count["b"] < 4 || count["a"]+count["b"] > 9 {
+			t.Errorf("old lists %v: %v", old, count)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -64,7 +65,7 @@ type sink interface {
 type item struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	object any // as resource.read returned it; nil in a bookmark
+	object any // as resource.read returned it; nil in a bookmark, and if a limit leaves it out
 }
 
 // DeepCopyObject implements runtime.Object. An item is never modified.
@@ -117,7 +118,7 @@ func (f *feed) reduce(o runtime.Object) (it *item, ok bool) {
 		f.unreadable(fmt.Errorf("%T is not one of %s", o, f.name))
 		return it, false
 	}
-	it.Namespace, it.Name, it.ResourceVersion = m.GetNamespace(), m.GetName(), m.GetResourceVersion()
+	it.Namespace, it.Name, it.ResourceVersion, it.CreationTimestamp = m.GetNamespace(), m.GetName(), m.GetResourceVersion(), m.GetCreationTimestamp()
 	it.object = f.read(o)
 	if !f.named1123(it) {
 		f.unreadable(fmt.Errorf("%s %.64q in namespace %.64q is left out: names must be as RFC 1123 has them", f.name, it.Name, it.Namespace))
@@ -172,7 +173,7 @@ func (f *feed) newer(it *item) bool {
 func (f *feed) Replace(list []any, resourceVersion string) error {
 	items := make(map[key]*item, len(list))
 	for _, obj := range list {
-		if it, ok := obj.(*item); ok {
+		if it, ok := obj.(*item); ok && it.object != nil {
 			items[it.key()] = it
 		}
 	}
@@ -182,8 +183,10 @@ func (f *feed) Replace(list []any, resourceVersion string) error {
 			gone = append(gone, k)
 		}
 	}
-	// Sorted, so that a limit always leaves out the same objects.
-	sorted := slices.SortedFunc(maps.Values(items), func(a, b *item) int { return a.key().compare(b.key()) })
+	// Sorted, so that a limit always leaves out the same objects: the youngest.
+	sorted := slices.SortedFunc(maps.Values(items), func(a, b *item) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), a.key().compare(b.key()))
+	})
 	full := f.sink.replace(f.name, gone, sorted, version(resourceVersion))
 	f.versions = make(map[key]uint64, len(items))
 	for k, it := range items {

@@ -22,8 +22,8 @@ func (a amount) minus(b amount) amount {
 }
 
 // most limits the objects of one cluster, so that none exhausts the box. Kubernetes
-// itself is tested with 10,000 Services, 150,000 pods and 5,000 Nodes. One namespace has at
-// most half of it.
+// itself is tested with 10,000 Services, 150,000 pods and 5,000 Nodes. Namespaces share it
+// (room.go).
 var most = amount{services: 50_000, slices: 200_000, endpoints: 500_000, nodes: 20_000, bytes: 512 << 20}
 
 // half is the most of one namespace, so that no tenant takes the room of all others.
@@ -52,6 +52,8 @@ func (a amount) over(limit amount) string {
 // it doesn't share with others.
 func weigh(object any) amount {
 	switch o := object.(type) {
+	case *item:
+		return weigh(o.object)
 	case *service:
 		n := 512 + len(o.Name) + 64*len(o.Ports) + 24*(len(o.ExternalIPs)+len(o.Ingress)+len(o.SourceRanges))
 		for k, v := range o.Annotations {
@@ -92,38 +94,6 @@ type objects struct {
 	left map[string]struct{}
 
 	changes
-}
-
-// sizes are the sizes of objects, together and by namespace.
-type sizes struct {
-	all amount
-	by  map[string]amount // without the Nodes
-}
-
-// with returns the limit that the sizes would exceed with a change of a namespace's objects;
-// empty is none.
-func (s *sizes) with(namespace string, change, limit amount) (full string) {
-	if full := s.all.plus(change).over(limit); full != "" || namespace == "" {
-		return full
-	}
-	if full := s.by[namespace].plus(change).over(limit.half()); full != "" {
-		return fmt.Sprintf("%s in namespace %s", full, namespace)
-	}
-	return ""
-}
-
-// add adds to the sizes.
-func (s *sizes) add(namespace string, change amount) {
-	s.all = s.all.plus(change)
-	if namespace == "" {
-		return
-	}
-	if s.by == nil {
-		s.by = map[string]amount{}
-	}
-	if s.by[namespace] = s.by[namespace].plus(change); s.by[namespace] == (amount{}) {
-		delete(s.by, namespace)
-	}
 }
 
 // namespaceOf returns the namespace of an object; "" is none.
@@ -173,17 +143,19 @@ func (o *objects) take() changes {
 // changed reports whether take has something.
 func (o *objects) changed() bool { return len(o.dirty) > 0 || o.changes.nodes }
 
-// put stores an object, or returns the limit that it would exceed. It is a *service, *slice
-// or *node, and must not be modified afterwards. A time of a change before since or after
-// now is ignored.
+// put stores an object. If it would exceed a limit, put returns that, and objects are left
+// out: those of larger namespaces, or this one. It is a *service, *slice or *node, and must not
+// be modified afterwards. A time of a change before since or after now is ignored.
 func (o *objects) put(object any, since, now time.Time) (full string) {
-	change := weigh(object).minus(weigh(o.same(object)))
-	if full := o.sizes.with(namespaceOf(object), change, o.limit); full != "" {
+	namespace, change := namespaceOf(object), weigh(object).minus(weigh(o.same(object)))
+	full, others := o.sizes.with(namespace, change, o.limit)
+	o.evict(others)
+	if full != "" && others == nil {
 		o.drop(object) // its stored state is out of date
-		o.left[namespaceOf(object)] = struct{}{}
+		o.left[namespace] = struct{}{}
 		return full
 	}
-	o.sizes.add(namespaceOf(object), change)
+	o.sizes.add(namespace, change)
 	switch v := object.(type) {
 	case *service:
 		was := o.services[v.key]
@@ -201,7 +173,7 @@ func (o *objects) put(object any, since, now time.Time) (full string) {
 			o.changes.nodes = true
 		}
 	}
-	return ""
+	return full
 }
 
 func (o *objects) putSlice(v *slice, since, now time.Time) {
@@ -288,27 +260,4 @@ func (o *objects) allNodes() []node {
 		out = append(out, *n)
 	}
 	return out
-}
-
-// hasRoom reports whether a tenth more of everything would fit, also of a namespace of which
-// objects were left out. A new list follows then, and finds them.
-func (o *objects) hasRoom() bool {
-	if !o.sizes.all.hasRoom(o.limit) {
-		return false
-	}
-	for namespace := range o.left {
-		if namespace == "" || o.sizes.by[namespace].hasRoom(o.limit.half()) {
-			clear(o.left)
-			return true
-		}
-	}
-	return false
-}
-
-func (a amount) hasRoom(limit amount) bool {
-	used := a
-	for _, n := range []*int{&used.services, &used.slices, &used.endpoints, &used.nodes, &used.bytes} {
-		*n += *n/10 + 1
-	}
-	return used.over(limit) == ""
 }

@@ -2,11 +2,15 @@ package k8ssync
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/histories"
 )
 
 // TestObjectsHaveTheirSize puts and drops at random, into little room, and
@@ -21,7 +25,7 @@ func TestObjectsHaveTheirSize(t *testing.T) {
 		if rnd.IntN(4) == 0 {
 			o.drop(object)
 		} else if full := o.put(object, time.Time{}, time.Time{}); full != "" {
-			refused[full] = true
+			refused[full] = true // or others were left out
 		} else if o.same(object) != object {
 			t.Fatalf("%v was put and is not there", object)
 		}
@@ -100,6 +104,94 @@ func TestNoNamespaceFillsACluster(t *testing.T) {
 	}
 	if !o.hasRoom() || o.hasRoom() {
 		t.Error("there is room, which is to be used once")
+	}
+}
+
+// Hostile namespaces may do what they like, at any time and in any number: a victim with less
+// than its fair part of each limit never loses an object, the limits hold, and no object of a
+// namespace with less than a fair part is left out.
+func TestTenantsHaveFairParts(t *testing.T) {
+	t.Parallel()
+	const tenants = 5
+	limit := amount{services: 300, slices: 600, endpoints: 1500, nodes: 20, bytes: 1 << 20}
+	part := func(n int) int { return (n - n/slack) / tenants }
+	own := amount{part(limit.services), part(limit.slices), part(limit.endpoints), 0, part(limit.bytes) - 8<<10}
+	for seed := range histories.Times(5) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		o, mine, used := newObjects(limit), map[any]bool{}, amount{}
+		some := func(namespace string, most int) any {
+			k := key{namespace, fmt.Sprint(rnd.IntN(most))}
+			switch rnd.IntN(8) {
+			case 0, 1, 2:
+				return &service{key: k, Created: time.Unix(int64(rnd.IntN(1000)), 0), Annotations: map[string]string{"x": strings.Repeat("x", rnd.IntN(8000))}}
+			case 3:
+				return &node{Name: fmt.Sprint(rnd.IntN(limit.nodes))}
+			}
+			return &slice{key: k, Service: fmt.Sprint(rnd.IntN(most)), Endpoints: make([]endpoint, rnd.IntN(20))}
+		}
+		for range 4000 {
+			if rnd.IntN(8) > 0 {
+				object := some(fmt.Sprint("hostile-", rnd.IntN(tenants-1)), 400)
+				if rnd.IntN(20) == 0 {
+					o.drop(object)
+				} else {
+					o.put(object, time.Time{}, time.Time{})
+				}
+			} else if object := some("victim", 60); namespaceOf(object) != "" {
+				was := o.same(object)
+				if next := used.plus(weigh(object)).minus(weigh(was)); next.over(own) == "" {
+					delete(mine, was)
+					mine[object], used = true, next
+					o.put(object, time.Time{}, time.Time{})
+				}
+			}
+			if full := o.sizes.all.over(limit); full != "" {
+				t.Fatalf("seed %d: %s", seed, full)
+			}
+			for object := range mine {
+				if o.same(object) != object {
+					t.Fatalf("seed %d: the victim has lost %v", seed, object)
+				}
+			}
+		}
+		for namespace := range o.left {
+			if namespace == "victim" || namespace == "" {
+				t.Errorf("seed %d: objects of %q were left out", seed, namespace)
+			}
+		}
+		if len(o.left) == 0 {
+			t.Errorf("seed %d: no limit was reached", seed)
+		}
+	}
+}
+
+// The youngest objects are left out: those of the youngest Services, and no more than needed.
+func TestYoungestObjectsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	limit := most
+	limit.slices = 12
+	o := newObjects(limit)
+	put := func(namespace string, n int) string {
+		name := fmt.Sprint(n)
+		o.put(&service{key: key{namespace, name}, Created: time.Unix(int64(n), 0)}, time.Time{}, time.Time{})
+		return o.put(&slice{key: key{namespace, name + "-a"}, Service: name}, time.Time{}, time.Time{})
+	}
+	for n := range 6 {
+		put("a", n)
+		put("b", n)
+	}
+	if full := put("c", 0); full != "more than 12 EndpointSlices" {
+		t.Errorf("%q", full)
+	}
+	count := map[string]int{}
+	for k := range o.slices {
+		count[k.Namespace]++
+	}
+	if o.slices[key{"c", "0-a"}] == nil || count["a"]+count["b"] != 11 || o.slices[key{"b", "5-a"}] != nil && o.slices[key{"a", "5-a"}] != nil {
+		t.Errorf("the slices are %v", slices.SortedFunc(maps.Keys(o.slices), key.compare))
+	}
+	if full := put("a", 6); full == "" || o.slices[key{"a", "6-a"}] != nil {
+		t.Error("a namespace with more than its part has grown")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,8 +27,8 @@ import (
 type lister struct {
 	*feed
 	client *client
-	// size is that of the pages of a list that have come so far.
-	size *sizes
+	// listed are the pages of a list that have come so far.
+	listed *pages
 	// doubt is set while the server could not be reached since the last list or watch:
 	// another one with an older state may have replaced it.
 	doubt bool
@@ -84,11 +85,11 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	}
 	l.contacted()
 	if opts.Continue == "" {
-		l.size = l.begin()
+		l.listed = l.begin()
 	}
 	out := &internalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue()}}
 	err = meta.EachListItem(list, func(o runtime.Object) error {
-		if it, ok := l.reduce(o); ok && l.fits(it, l.size) {
+		if it, ok := l.reduce(o); ok && l.fits(it, l.listed) {
 			out.Items = append(out.Items, it)
 		}
 		return nil
@@ -97,22 +98,43 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 }
 
 // begin begins a list.
-func (l *lister) begin() *sizes {
+func (l *lister) begin() *pages {
 	l.unreadable(nil)
 	l.full("")
-	return &sizes{}
+	return &pages{of: map[string][]aged{}}
 }
 
-// fits reports whether a list of a size may grow by an object. The sink limits the
-// objects of all lists together.
-func (l *lister) fits(it *item, size *sizes) bool {
+// pages are a list on its way, with the items of each namespace.
+type pages struct {
+	sizes
+	of map[string][]aged
+}
+
+// fits adds an object to a list, and reports whether its namespace may have it. Objects of
+// larger namespaces may be left out for it. The sink limits the objects of all lists together.
+func (l *lister) fits(it *item, list *pages) bool {
 	namespace, change := namespaceOf(it.object), weigh(it.object)
-	if limit := size.with(namespace, change, l.limit); limit != "" {
-		l.full(limit)
+	full, others := list.with(namespace, change, l.limit)
+	if full != "" {
+		l.full(full)
+	}
+	if full != "" && others == nil {
 		l.sink.left(namespace)
 		return false
 	}
-	size.add(namespace, change)
+	for name, release := range others {
+		l.sink.left(name)
+		for _, v := range release.chosen(list.of[name]) {
+			left := v.(*item) //nolint:forcetypeassert // as stored below
+			list.add(name, amount{}.minus(weigh(left.object)))
+			left.object = nil
+		}
+		list.of[name] = slices.DeleteFunc(list.of[name], func(v aged) bool { return v.object.(*item).object == nil }) //nolint:forcetypeassert // as above
+	}
+	list.add(namespace, change)
+	if namespace != "" {
+		list.of[namespace] = append(list.of[namespace], aged{it, it.key(), it.CreationTimestamp.Time})
+	}
 	return true
 }
 
@@ -142,7 +164,7 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		}
 		return nil, err
 	}
-	var list *sizes // until the initial events end
+	var list *pages // until the initial events end
 	if listing {
 		list = l.begin()
 	}
@@ -170,7 +192,7 @@ func (l *lister) wentBack(ctx context.Context, known string) error {
 }
 
 // event turns the object of an event into an item.
-func (l *lister) event(ctx context.Context, e watch.Event, list **sizes) (watch.Event, bool) {
+func (l *lister) event(ctx context.Context, e watch.Event, list **pages) (watch.Event, bool) {
 	l.contacted()
 	switch e.Type {
 	case watch.Error:
