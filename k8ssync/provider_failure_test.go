@@ -474,7 +474,7 @@ func TestAMissingNamespaceIsNamed(t *testing.T) {
 	s.namespaces = map[string]bool{}
 	s.put(testNode("n1", "10.0.0.1"))
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-	const want = "there is no namespace weir-system: kubectl create namespace weir-system, or kubectl apply -f rbac.yaml, which makes it"
+	const want = "there is no namespace weir-system: kubectl create namespace weir-system, or kubectl apply -f rbac/leases.yaml, which makes it"
 	surely(t, "it is named", func() bool { return strings.Contains(p.Status().Error, want) })
 }
 

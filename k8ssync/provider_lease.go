@@ -72,7 +72,7 @@ func (l leases) failed(verb string, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && apierrors.IsNotFound(err) {
 		if d := status.Status().Details; d != nil && d.Kind == "namespaces" {
-			return fmt.Errorf("there is no namespace %s: kubectl create namespace %s, or kubectl apply -f rbac.yaml, which makes it: %w", l.namespace, l.namespace, err)
+			return fmt.Errorf("there is no namespace %s: kubectl create namespace %s, or kubectl apply -f rbac/leases.yaml, which makes it: %w", l.namespace, l.namespace, err)
 		}
 	}
 	return fmt.Errorf("%s leases.coordination.k8s.io in namespace %s: %w", verb, l.namespace, short(err))

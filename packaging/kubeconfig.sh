@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints a kubeconfig for weir with the rights of rbac.yaml, which must be applied first:
+# Prints a kubeconfig for weir with the rights of the applied files of rbac/:
 #
 #   sh kubeconfig.sh [ADMIN-KUBECONFIG] >/etc/weir/credentials/NAME
 #

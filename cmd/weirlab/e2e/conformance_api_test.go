@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,8 +20,14 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// manifest is the account that weir is to have, as operators get it.
-const manifest = "../../../packaging/rbac.yaml"
+// rbacFolder has the account of weir and its rights, one file for each feature, as operators get them.
+const rbacFolder = "../../../packaging/rbac/"
+
+// allRights are the files for a box that assigns addresses. staticRights are those without pools.
+var (
+	allRights    = append(slices.Clone(staticRights), "addresses", "leases")
+	staticRights = []string{"base", "events"}
+)
 
 // startKube starts the API server with weir's account, and the node in it.
 func (c *conformance) startKube(t *testing.T) {
@@ -81,37 +88,50 @@ func (c *conformance) kubeconfig(t testing.TB, user, path string) {
 	}
 }
 
-// grant makes the objects of the manifest.
-func grant(t testing.TB, k *lab.Kube) {
+// manifest returns the documents of a file of rbacFolder.
+func manifest(t testing.TB, name string) [][]byte {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
+	text, err := os.ReadFile(rbacFolder + name + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return bytes.Split(text, []byte("\n---\n"))
+}
+
+// grant makes the objects of files of rbacFolder, all if none is named.
+func grant(t testing.TB, k *lab.Kube, files ...string) {
+	t.Helper()
+	if len(files) == 0 {
+		files = allRights
+	}
+	for _, file := range files {
+		for _, doc := range manifest(t, file) {
+			grantOne(t, k, file, doc)
+		}
+	}
+}
+
+func grantOne(t testing.TB, k *lab.Kube, file string, doc []byte) {
+	t.Helper()
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
-	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
-		var head struct {
-			Kind     string
-			Metadata struct{ Namespace string }
-		}
-		if err := yaml.Unmarshal(doc, &head); err != nil {
-			t.Fatalf("%s: %v", manifest, err)
-		}
-		paths := map[string]string{
-			"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/" + head.Metadata.Namespace + "/serviceaccounts",
-			"ClusterRole": rbac + "clusterroles", "ClusterRoleBinding": rbac + "clusterrolebindings",
-			"Role": rbac + "namespaces/" + head.Metadata.Namespace + "/roles", "RoleBinding": rbac + "namespaces/" + head.Metadata.Namespace + "/rolebindings",
-		}
-		if head.Kind == "" {
-			continue // a comment
-		}
-		body, err := yaml.YAMLToJSON(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		status, answer, err := k.Do(within(t, time.Minute), lab.KubeAdmin, http.MethodPost, paths[head.Kind], string(body))
-		if err != nil || status >= 300 {
-			t.Fatalf("make the %s of %s: %d %s %v", head.Kind, manifest, status, answer, err)
-		}
+	var head struct {
+		Kind     string
+		Metadata struct{ Namespace string }
+	}
+	if err := yaml.Unmarshal(doc, &head); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	paths := map[string]string{
+		"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/" + head.Metadata.Namespace + "/serviceaccounts",
+		"ClusterRole": rbac + "clusterroles", "ClusterRoleBinding": rbac + "clusterrolebindings",
+		"Role": rbac + "namespaces/" + head.Metadata.Namespace + "/roles", "RoleBinding": rbac + "namespaces/" + head.Metadata.Namespace + "/rolebindings",
+	}
+	body, err := yaml.YAMLToJSON(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, answer, err := k.Do(within(t, time.Minute), lab.KubeAdmin, http.MethodPost, paths[head.Kind], string(body))
+	if err != nil || status >= 300 {
+		t.Fatalf("make the %s of %s: %d %s %v", head.Kind, file, status, answer, err)
 	}
 }

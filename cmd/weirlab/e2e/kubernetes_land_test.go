@@ -18,6 +18,7 @@ import (
 type land struct {
 	*site
 	prod, stage *lab.Kube
+	files       []string // of its account's rights; all if empty
 }
 
 // now is by the box's clock, as in an annotation. That of user-mode Linux falls
@@ -27,12 +28,12 @@ func (s *land) now(t testing.TB) string {
 	return strings.TrimSpace(s.box.Must(t, "date", "-u", "+%Y-%m-%dT%H:%M:%S.%NZ"))
 }
 
-// newLand boots the plain site with so many clusters, in which weir has the rights of its
-// manifest and no others.
-func newLand(t *testing.T, clusters int, o lab.KubeOptions) *land {
+// newLand boots the plain site with so many clusters, in which weir has the rights of files of
+// rbacFolder and no others; those of all if none is named.
+func newLand(t *testing.T, clusters int, o lab.KubeOptions, files ...string) *land {
 	t.Helper()
 	must(t, lab.CheckPeers())
-	s := &land{site: openSite(t, kubeSite(clusters))}
+	s := &land{site: openSite(t, kubeSite(clusters)), files: files}
 	s.join(t, clusters, o, s.box)
 	return s
 }
@@ -42,7 +43,7 @@ func (s *land) join(t testing.TB, clusters int, o lab.KubeOptions, boxes ...*lab
 	t.Helper()
 	for i, name := range []string{"prod", "stage"}[:clusters] {
 		k := s.Kube(t, kubes[i], o)
-		grant(t, k)
+		grant(t, k, s.files...)
 		*[]**lab.Kube{&s.prod, &s.stage}[i] = k
 		for _, box := range boxes {
 			must(t, box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", k.Kubeconfig(lab.KubeWeir), 0o600))

@@ -1,16 +1,15 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,8 +19,8 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// The manifest gives weir the rights that it needs: with all of them the API server
-// refuses nothing, and without any single one weir reports which it lacks.
+// The files for a box without pools give weir the rights that it needs and no others: with all of them
+// the API server refuses nothing, and without any single one weir reports which it lacks.
 //
 // weir follows the same API server once for each right, as a user who lacks that
 // one. The API server does not stream lists; otherwise no client would need the right to list.
@@ -36,7 +35,7 @@ func TestClusterRights(t *testing.T) {
 			lacking[right(rule, verb)] = slices.Concat(whole[:i], []rbacv1.PolicyRule{*less}, whole[i+1:])
 		}
 	}
-	// The comments of the manifest about fewer rights.
+	// The comments of the files about fewer rights.
 	own := whole[slices.IndexFunc(whole, func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "nodes" })].DeepCopy()
 	own.ResourceNames = []string{"box"}
 	served := []rbacv1.PolicyRule{whole[0], whole[1]}
@@ -57,10 +56,12 @@ func TestClusterRights(t *testing.T) {
 	for name := range enough {
 		o.Users = append(o.Users, lab.KubeUser{Name: name})
 	}
-	s := newLand(t, 1, o)
+	s := newLand(t, 1, o, staticRights...)
 	s.weir = hurried(t)
 	s.serveAll(t, 8080)
 	api := clientFor(t, s.prod, lab.KubeAdmin)
+	statuses, claims := addressRules(t)
+	mayNot(t, api, statuses, claims)
 	must(t, s.prod.AddNode(within(t, 30*time.Second), s.box))
 	config := follows("", "prod")
 	for _, what := range slices.Sorted(maps.Keys(lacking)) {
@@ -81,8 +82,8 @@ func TestClusterRights(t *testing.T) {
 	s.statusOfRights(t, slices.Sorted(maps.Keys(lacking)), append(slices.Sorted(maps.Keys(enough)), "prod"))
 }
 
-// wholeManifest runs weir with the whole manifest, and with a Service that gets
-// an Event.
+// wholeManifest runs weir with the rights of all files for a box without pools, and with
+// a Service that gets an Event.
 func (s *land) wholeManifest(t *testing.T) {
 	t.Helper()
 	before := forbidden(t, s.prod)
@@ -96,7 +97,7 @@ func (s *land) wholeManifest(t *testing.T) {
 		return nil
 	})
 	if refused := forbidden(t, s.prod) - before; refused != 0 {
-		t.Errorf("the API server refused %d requests of a weir that has the whole manifest", refused)
+		t.Errorf("the API server refused %d requests of a weir that has the rights of its files", refused)
 	}
 	if r := s.rights(t)["prod"]; r.Error != "" || r.EventsError != "" {
 		t.Errorf("weir complains: %+v", r)
@@ -202,19 +203,52 @@ func allow(t testing.TB, api *kubernetes.Clientset, user, namespace string, rule
 	must(t, err)
 }
 
-// manifestRules are the rules of the manifest's only ClusterRole.
-func manifestRules(t testing.TB) []rbacv1.PolicyRule {
+// rulesOf are the rules of the roles in files of rbacFolder, which are those of these resources.
+func rulesOf(t testing.TB, resources []string, files ...string) []rbacv1.PolicyRule {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
-	must(t, err)
-	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
-		var role rbacv1.ClusterRole
-		if must(t, yaml.Unmarshal(doc, &role)); role.Kind == "ClusterRole" && len(role.Rules) == 4 {
-			return role.Rules
+	var rules []rbacv1.PolicyRule
+	for _, file := range files {
+		for _, doc := range manifest(t, file) {
+			var role rbacv1.ClusterRole // a Role has the same fields
+			must(t, yaml.Unmarshal(doc, &role))
+			rules = append(rules, role.Rules...)
 		}
 	}
-	t.Fatalf("%s has no ClusterRole with four rules: services, endpointslices, nodes, events", manifest)
-	return nil
+	var got []string
+	for _, r := range rules {
+		got = append(got, r.Resources...)
+	}
+	if !slices.Equal(got, resources) {
+		t.Fatalf("the files %v have rights to %v, want %v", files, got, resources)
+	}
+	return rules
+}
+
+// manifestRules are the rules of a box without pools.
+func manifestRules(t testing.TB) []rbacv1.PolicyRule {
+	t.Helper()
+	return rulesOf(t, []string{"services", "endpointslices", "nodes", "events"}, staticRights...)
+}
+
+// mayNot checks with the API server that the account of weir has none of the rights of rules.
+func mayNot(t testing.TB, api *kubernetes.Clientset, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			resource, sub, _ := strings.Cut(rule.Resources[0], "/")
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: lab.KubeWeir, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:weir"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: "weir-system", Group: rule.APIGroups[0], Resource: resource, Subresource: sub, Verb: verb,
+				},
+			}}
+			answer, err := api.AuthorizationV1().SubjectAccessReviews().Create(within(t, time.Minute), review, metav1.CreateOptions{})
+			must(t, err)
+			if answer.Status.Allowed {
+				t.Errorf("the account may %s, which its configuration does not need: %s", right(rule, verb), answer.Status.Reason)
+			}
+		}
+	}
 }
 
 var refusedRequests = regexp.MustCompile(`(?m)^apiserver_request_total\{.*code="403".*\} (\d+)$`)

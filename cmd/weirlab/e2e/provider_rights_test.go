@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,31 +9,14 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 
 	"weir/cmd/weirlab/lab"
 )
 
-// addressRules are the rules of the manifest that boxes need which give addresses: for
-// statuses, and for claims.
+// addressRules are the rules that boxes with pools need in addition: for statuses, and for claims.
 func addressRules(t testing.TB) (statuses, claims rbacv1.PolicyRule) {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
-	must(t, err)
-	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
-		var role rbacv1.ClusterRole // a Role has the same fields
-		must(t, yaml.Unmarshal(doc, &role))
-		switch {
-		case role.Kind == "ClusterRole" && role.Name == "weir-addresses":
-			statuses = role.Rules[0]
-		case role.Kind == "Role" && role.Namespace == "weir-system":
-			claims = role.Rules[0]
-		}
-	}
-	if len(statuses.Verbs) == 0 || len(claims.Verbs) == 0 {
-		t.Fatalf("%s has not the rights to give addresses", manifest)
-	}
-	return statuses, claims
+	return rulesOf(t, []string{"services/status"}, "addresses")[0], rulesOf(t, []string{"leases"}, "leases")[0]
 }
 
 // Without any single right to give addresses weir reports which it lacks, and with all of
@@ -79,7 +60,7 @@ func TestAddressRights(t *testing.T) {
 	s.giveBack(t, "web")
 	s.stop(t, syscall.SIGTERM)
 	if refused := forbidden(t, s.prod) - before; refused != 0 {
-		t.Errorf("the API server refused %d requests of a weir that has the whole manifest", refused)
+		t.Errorf("the API server refused %d requests of a weir that has the rights of its files", refused)
 	}
 	for _, what := range rights {
 		s.lacksRight(t, what, config)

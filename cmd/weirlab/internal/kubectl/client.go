@@ -207,6 +207,24 @@ func (c *client) find(word string) (resource, error) {
 	return resource{}, fmt.Errorf("the server doesn't have a resource type %q", word)
 }
 
+// applyAll applies files, and those in folders.
+func (c *client) applyAll(names []string, in io.Reader, out io.Writer) error {
+	for _, name := range names {
+		files := []string{name}
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			if files, err = filepath.Glob(filepath.Join(name, "*.yaml")); err != nil {
+				return err
+			}
+		}
+		for _, file := range files {
+			if err := c.apply(file, in, out); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // apply applies every object of a file by server-side apply; "-" is standard input.
 func (c *client) apply(file string, in io.Reader, out io.Writer) error {
 	text, err := io.ReadAll(in)

@@ -41,10 +41,10 @@ func understand(args []string) (words, error) {
 		name, value, joined := strings.Cut(args[i], "=")
 		switch flag := long[name]; {
 		case flag != "" && joined:
-			w.flags[flag] = value
+			w.set(flag, value)
 		case flag != "" && i+1 < len(args):
 			i++
-			w.flags[flag] = args[i]
+			w.set(flag, args[i])
 		case name == "--raw" || name == "--minify" || name == "--flatten":
 		case strings.HasPrefix(name, "-") && name != "-":
 			return w, fmt.Errorf("unknown flag: %s", args[i])
@@ -53,6 +53,14 @@ func understand(args []string) (words, error) {
 		}
 	}
 	return w, nil
+}
+
+// set sets a flag. -f may occur several times, and takes names with commas between them.
+func (w words) set(flag, value string) {
+	if before := w.flags[flag]; flag == "filename" && before != "" {
+		value = before + "," + value
+	}
+	w.flags[flag] = value
 }
 
 func run(args []string, in io.Reader, out io.Writer) error {
@@ -77,7 +85,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	}
 	switch {
 	case verb == "apply":
-		return c.apply(w.flags["filename"], in, out)
+		return c.applyAll(strings.Split(w.flags["filename"], ","), in, out)
 	case verb == "get" && len(rest) > 0:
 		return c.get(rest[0], rest[1:], w.flags["output"], out)
 	case verb == "delete" && len(rest) == 2:

@@ -19,7 +19,7 @@ func addressesKeys(a *k8ssync.ProviderConfig) []schema.Key {
 			Doc: "The cluster that records the owner of each address, in one Lease each. All boxes with these pools name the same cluster. \"\" means the only " +
 				"cluster; with several clusters, name one."},
 		{Path: "addresses.lease_namespace", To: &a.Namespace, Default: `"weir-system"`, Check: parse.Kubectl(parse.NamespaceForm, "namespace"),
-			Doc: "The namespace of these Leases, and of the Lease that elects the assigning box. It must exist; /usr/share/doc/weir/rbac.yaml creates it."},
+			Doc: "The namespace of these Leases, and of the Lease that elects the assigning box. It must exist; /usr/share/doc/weir/rbac/leases.yaml creates it."},
 		{Path: "addresses.load_balancer_class", To: &a.Class, Default: `"weir/lb"`, Check: checkClass,
 			Doc: "The loadBalancerClass of the Services that get an address. weir never writes to Services of another class."},
 		{Path: "addresses.default_class", To: &a.DefaultClass, Default: `true`,
