@@ -1,120 +1,135 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"os"
 	"slices"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/cmd/weirlab/lab"
+	"weir/cmd/weirlab/internal/traffic"
 )
 
-// TestChurn changes Services of a real API server at random, for 20 seconds or for WEIR_CHURN, while
-// clients of one Service that never changes are counted: none of them may notice. Afterwards nothing is
-// left in the kernel but that Service, and weir has not grown.
+// TestChurn changes everything at once, for a minute or for WEIR_CHURN: Services, endpoints, Nodes, the
+// boxes of a fleet, the router, configurations and the API server, and a tenant is hostile. A Service
+// that never changes has requests all the time. The invariants are checked all the time, too:
+//
+//   - Each answer is by an endpoint of the Service that has the address.
+//   - No address is in the status of two Services.
+//   - The foreign objects in the kernels stay.
+//   - Requests are lost and connections cut only while a box is dead or the router restarts, or at the
+//     moment when a route moves.
+//   - Memory, goroutines and open files of the daemons do not grow (trend.grows).
+//
+// WEIR_SEED repeats the actions of a run in their order. All actions are logged with their time.
 func TestChurn(t *testing.T) {
 	t.Parallel()
-	length := 20 * time.Second
+	length := time.Minute
 	if text := os.Getenv("WEIR_CHURN"); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatalf("WEIR_CHURN: %v", err)
 		}
 	}
-	s := newLand(t, 1, lab.KubeOptions{})
-	s.serveAll(t, 8080)
-	s.run(t, follows("", "prod"))
-	s.balance(t, s.prod, "victim", vip4, "", "10.2.0.11", "10.2.0.12")
-	s.answers(t, vip4+":80", "web1", "web2")
-	load := startStream(t, s.client1, vip4+":80")
-
-	const seed = 76 // fixed: a run that fails can be repeated
-	c := &churn{land: s, random: rand.New(rand.NewPCG(seed, seed)), there: map[int]bool{}}
-	held := c.held(t)
-	c.run(t, length/4)
-	before := c.footprint(t)
-	c.run(t, length*3/4)
-	after := c.footprint(t)
-	for i := range churned {
-		if c.there[i] {
-			forget(t, s.prod, c.name(i))
-		}
+	c := newChurn(t, seedOf(t), length)
+	c.run()
+	if t.Failed() {
+		return
 	}
-	load.more(t, 50)
-	mustHaveLostNothing(t, load)
-	eventually(t, 30*time.Second, func() error {
-		// So many deletions at once wait for an operator. Where none waits, the command exits with 1.
-		_, _ = s.box.Run(t.Context(), s.weir, "guard", "release", "prod")
-		if diff := cmp.Diff(held, c.held(t)); diff != "" {
-			return fmt.Errorf("the kernel is not as it was (-before +after):\n%s", diff)
-		}
-		return nil
-	})
-	for name, limit := range map[string]float64{"go_goroutines": before["go_goroutines"] + 20, "process_open_fds": before["process_open_fds"] + 20,
-		"process_resident_memory_bytes": before["process_resident_memory_bytes"]*1.3 + 32<<20} {
-		if after[name] > limit {
-			t.Errorf("%s was %.0f after a quarter of the time and is %.0f now", name, before[name], after[name])
-		}
-	}
-	figure(t, fmt.Sprintf("%d changes of %d Services, no request to another one failed: a change", c.changes, churned), length/time.Duration(max(c.changes, 1)))
+	c.mustBeAsBefore()
+	c.table()
 }
 
-// churned is how many Services change.
-const churned = 30
+// run has all actors act, under the load and the checks.
+func (c *churn) run() {
+	c.began = time.Now()
+	long := c.length >= 10*time.Minute
+	pause, beat, warmUp := time.Second, 2*time.Second, 5*time.Second
+	if long {
+		pause, beat, warmUp = 4*time.Second, 10*time.Second, 3*time.Minute
+	}
+	loaded, unload := context.WithCancel(c.t.Context())
+	var actors, loads, checks sync.WaitGroup
+	c.loads(loaded, &loads)
+	checked, uncheck := context.WithCancel(c.t.Context())
+	checks.Go(func() { c.judge(checked) })
+	checks.Go(func() { c.watchBoxes(checked, beat, warmUp) })
 
-// churn is what changes.
-type churn struct {
-	*land
-	random  *rand.Rand
-	there   map[int]bool
-	changes int
+	going, stop := context.WithTimeout(c.t.Context(), c.length)
+	defer stop()
+	for _, a := range []*actor{
+		c.boxActor(5 * pause), c.routerActor(25 * pause), c.apiActor(6 * pause), c.reloadActor(3 * pause), c.nodeActor(pause),
+		c.shopActor("shops", pause, 0, shops/2), c.shopActor("more shops", pause, shops/2, shops), c.hostileActor(2 * pause),
+	} {
+		actors.Go(func() { c.act(going, a) })
+	}
+	actors.Wait()
+	unload()
+	loads.Wait()
+	uncheck()
+	checks.Wait()
 }
 
-func (c *churn) name(i int) string { return fmt.Sprintf("tenant%d", i) }
+// mustBeAsBefore removes what the actors made, and waits until the kernels have the objects of the
+// victim only.
+func (c *churn) mustBeAsBefore() {
+	ctx := within(c.t, 3*time.Minute)
+	for _, namespace := range []string{"shop", "tenant"} {
+		must(c.t, c.put(ctx, "DELETE", servicesIn(namespace), nil))
+		must(c.t, c.put(ctx, "DELETE", slicesIn(namespace), nil))
+	}
+	for i, b := range c.boxes {
+		if out, err := c.reloaded(ctx, b, c.config(i, false)); err != nil {
+			c.t.Fatalf("%v: %s", err, out)
+		}
+		must(c.t, until(ctx, b.box.Name()+" is as before", func() error {
+			if diff := cmp.Diff(b.initial, c.heldBy(ctx, b)); diff != "" {
+				return fmt.Errorf("-before +after:\n%s", diff)
+			}
+			return nil
+		}))
+	}
+}
 
-// run makes changes for a time: a Service comes, goes, or has other endpoints, none among them.
-func (c *churn) run(t *testing.T, length time.Duration) {
-	for end := time.Now().Add(length); time.Now().Before(end); c.changes++ {
-		i := c.random.IntN(churned)
-		var backends []string
-		for _, b := range []string{"10.2.0.11", "10.2.0.12", "10.2.0.13"} {
-			if c.random.IntN(3) > 0 {
-				backends = append(backends, b)
+// table prints the results, and fails the test if a daemon has grown.
+func (c *churn) table() {
+	t, y := c.t, &c.tally
+	row := func(what, format string, args ...any) { figure(t, "churn: "+what, fmt.Sprintf(format, args...)) }
+	row("length, seed", "%s, %d", time.Since(c.began).Round(time.Second), c.seed)
+	for _, kind := range slices.Sorted(maps.Keys(y.actions)) {
+		var sum time.Duration
+		for _, d := range y.actions[kind] {
+			sum += d
+		}
+		row(kind, "%d times, %s each", len(y.actions[kind]), traffic.Round(sum/time.Duration(len(y.actions[kind]))))
+	}
+	for _, load := range slices.Sorted(maps.Keys(y.answered)) {
+		row(load+" answered", "%d", y.answered[load])
+	}
+	row("answers checked for Service and endpoint, wrong ones", "%d, 0", y.checked)
+	row("comparisons of the foreign objects, changed ones", "%d, 0", y.foreign)
+	row("requests lost and connections cut without a reason", "%d, %d", y.lost[unexcused], y.cut[unexcused])
+	for _, reason := range []string{boxDead, routerRestart, routeMoved} {
+		n, long := c.windows.total(reason)
+		row("at "+reason, "%d lost, %d cut in %d windows of %s together", y.lost[reason], y.cut[reason], n, traffic.Round(long))
+	}
+	for _, b := range c.boxes {
+		for _, name := range footprint {
+			unit, scale := "", 1.0
+			if name == footprint[0] {
+				unit, scale = " MiB", 1<<20
+			}
+			now := trendOf(b.lives[name])
+			row(b.box.Name()+" "+name, "%.0f to %.0f%s, slope %+.1f%s/h in %d samples of %d lives, fit %.2f",
+				now.min/scale, now.max/scale, unit, now.perHour/scale, unit, now.samples, len(b.lives[name]), now.fit)
+			if now.grows(footprintAllowance[name]) {
+				t.Errorf("%s: %s grows: %+v", b.box.Name(), name, now)
 			}
 		}
-		switch {
-		case !c.there[i]:
-			c.balance(t, c.prod, c.name(i), fmt.Sprintf("192.0.2.%d", 100+i), "", backends...)
-			c.there[i] = true
-		case c.random.IntN(3) == 0:
-			forget(t, c.prod, c.name(i))
-			delete(c.there, i)
-		default:
-			c.sliceOf(t, c.prod, "PUT", "/"+c.name(i), c.name(i), backends...)
-		}
 	}
-}
-
-// footprint is what weir takes of the box.
-func (c *churn) footprint(t *testing.T) map[string]float64 {
-	t.Helper()
-	out := map[string]float64{}
-	for _, name := range []string{"go_goroutines", "process_open_fds", "process_resident_memory_bytes"} {
-		out[name] = c.metric(t, name)
-	}
-	return out
-}
-
-// held is what the kernel holds of weir's, sorted, as the kernel's own tools list it.
-func (c *churn) held(t *testing.T) []string {
-	t.Helper()
-	text := c.box.Must(t, "sh", "-c", "ipvsadm -Sn; ipset save | grep ^add; ip -o addr show dev kube-ipvs0 | awk '{print $4}'")
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	slices.Sort(lines)
-	return lines
 }

@@ -51,17 +51,25 @@ true
 func plantForeign(t testing.TB, s *site)  { t.Helper(); s.box.Must(t, "sh", "-c", foreignScript) }
 func removeForeign(t testing.TB, s *site) { t.Helper(); s.box.Must(t, "sh", "-c", foreignEnd) }
 
-// mustKeep fails the test if a line of before is no longer in now.
-func mustKeep(t testing.TB, when, before, now string) {
-	t.Helper()
+// gone returns the lines of before that are no longer in now.
+func gone(before, now string) (out []string) {
 	have := map[string]bool{}
 	for line := range strings.Lines(now) {
 		have[strings.TrimSpace(line)] = true
 	}
 	for line := range strings.Lines(before) {
 		if line = strings.TrimSpace(line); !have[line] {
-			t.Errorf("%s: a foreign object is gone: %q", when, line)
+			out = append(out, line)
 		}
+	}
+	return out
+}
+
+// mustKeep fails the test if a line of before is no longer in now.
+func mustKeep(t testing.TB, when, before, now string) {
+	t.Helper()
+	for _, line := range gone(before, now) {
+		t.Errorf("%s: a foreign object is gone: %q", when, line)
 	}
 }
 

@@ -60,15 +60,17 @@ func (s *site) draining(t testing.TB) drainView {
 // does not depend on its history.
 func (s *site) dump(t testing.TB) string {
 	t.Helper()
-	return s.box.Must(t, "sh", "-c", `
+	return s.box.Must(t, "sh", "-c", dumpScript)
+}
+
+const dumpScript = `
 echo "# ipvs"; ipvsadm -Sn | sort
 echo "# sets"; ipset save | sed 's/ hashsize [0-9]*//; s/ initval [^ ]*//' | sort
 for x in iptables ip6tables; do
 	# Without tables and chains that are only there because somebody looked.
 	$x-save | awk -v x=$x '/^\*/ { t = $1 } /^-/ { print x, t, $0 } /^:/ && $2 != "ACCEPT" { print x, t, $1, $2 }'
 done
-echo "# addresses"; ip -o addr show scope global | awk '{print $2, $4}' | sort`)
-}
+echo "# addresses"; ip -o addr show scope global | awk '{print $2, $4}' | sort`
 
 // sameState fails the test if two dumps differ.
 func sameState(t testing.TB, what, before, after string) {

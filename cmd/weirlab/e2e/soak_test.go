@@ -42,9 +42,16 @@ func hurried(t testing.TB) string {
 	return weir
 }
 
-// random returns the test's random numbers, which a failure repeats: their seed is fixed,
-// or WEIR_SEED, or another one each time when the tests soak.
+// random returns the random numbers of seedOf.
 func random(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := seedOf(t)
+	return rand.New(rand.NewPCG(seed, seed))
+}
+
+// seedOf returns the seed of the test's random numbers, which a failure repeats: it is fixed, or
+// WEIR_SEED, or another one each time when the tests soak.
+func seedOf(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(1)
 	if soaking() {
@@ -58,5 +65,5 @@ func random(t testing.TB) *rand.Rand {
 		seed = given
 	}
 	t.Logf("WEIR_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, seed))
+	return seed
 }

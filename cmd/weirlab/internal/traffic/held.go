@@ -165,6 +165,13 @@ func (h *Held) Ended() time.Time {
 	return h.ended
 }
 
+// LastAnswer returns the time at which the newest byte that came back was sent.
+func (h *Held) LastAnswer() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sent
+}
+
 // Gap returns the longest time from one answer to the next.
 func (h *Held) Gap() time.Duration {
 	h.mu.Lock()

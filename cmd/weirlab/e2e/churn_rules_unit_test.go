@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// second is an instant of these tests.
+func second(n float64) time.Time {
+	return time.Unix(1000, 0).Add(time.Duration(n * float64(time.Second)))
+}
+
+func TestChurnDrawsEachActionBeforeARepetition(t *testing.T) {
+	kinds := []string{"a", "b", "c", "d"}
+	draw := func(seed uint64, n int) (out []string) {
+		d := &deck{random: rand.New(rand.NewPCG(seed, seed)), kinds: kinds}
+		for range n {
+			out = append(out, d.draw())
+		}
+		return out
+	}
+	for seed := range uint64(20) {
+		got := draw(seed, 8)
+		for _, round := range [][]string{got[:4], got[4:]} {
+			if sorted := slices.Sorted(slices.Values(round)); !slices.Equal(sorted, kinds) {
+				t.Errorf("seed %d: four actions are %v", seed, round)
+			}
+		}
+		if again := draw(seed, 8); !slices.Equal(got, again) {
+			t.Errorf("seed %d: %v at first, then %v", seed, got, again)
+		}
+	}
+	if slices.Equal(draw(1, 40), draw(2, 40)) {
+		t.Error("two seeds have the same order")
+	}
+}
+
+func TestChurnExcusesLossesOnlyInWindows(t *testing.T) {
+	var w windows
+	w.add(window{routeMoved, second(10), second(10.1)})
+	w.add(window{boxDead, second(20), second(26)})
+	w.add(window{routeMoved, second(25.9), second(26)})
+	end := w.open(routerRestart, second(40))
+	for _, tc := range []struct {
+		from, to float64
+		want     string
+	}{
+		{1, 2, ""},             // a loss without a reason
+		{9, 10.05, routeMoved}, // open at that moment
+		{10.2, 15, ""},         // begun after it
+		{19, 19.9, ""},         // over before the power cut
+		{19, 20.5, boxDead},    //
+		{25, 30, boxDead},      // begun in the window
+		{25.95, 30, boxDead},   // the more severe one of two
+		{26.1, 30, ""},         // begun after the routes were gone
+		{39, 39.9, ""},         //
+		{41, 42, routerRestart},
+	} {
+		if got := w.excuse(second(tc.from), second(tc.to)); got != tc.want {
+			t.Errorf("a request from %v to %v s: excuse %q, want %q", tc.from, tc.to, got, tc.want)
+		}
+	}
+	end()
+	if got := w.excuse(time.Now().Add(time.Second), time.Now().Add(2*time.Second)); got != "" {
+		t.Errorf("after the end of the last window: excuse %q", got)
+	}
+	if n, long := w.total(boxDead); n != 1 || long != 6*time.Second {
+		t.Errorf("%d power cuts of %s together", n, long)
+	}
+}
+
+func TestChurnFindsWrongAnswers(t *testing.T) {
+	var r record
+	r.begin("shop1 at 192.0.2.64", second(10))
+	r.begin("shop1 at 192.0.2.64", second(15)) // no news
+	r.begin("shop1 on web1", second(10))
+	r.begin("shop1 on web2", second(20))
+	r.end("shop1 on web1", second(25))
+	r.end("shop1 at 192.0.2.64", second(30))
+	r.begin("shop2 at 192.0.2.64", second(28)) // both for two seconds
+	r.begin("shop2 on web3", second(28))
+	for _, tc := range []struct {
+		service, host, vip string
+		from, to           float64
+		want               string
+	}{
+		{"shop1", "web1", "192.0.2.64", 11, 12, ""},
+		{"shop1", "web1", "192.0.2.64", 24, 27, ""}, // begun in time
+		{"shop1", "web1", "192.0.2.64", 26, 27, "no endpoint"},
+		{"shop1", "web2", "192.0.2.64", 11, 12, "no endpoint"},
+		{"shop1", "web2", "192.0.2.65", 21, 22, "does not have that address"},
+		{"shop1", "web2", "192.0.2.64", 29, 29.5, ""},
+		{"shop2", "web3", "192.0.2.64", 29, 29.5, ""},
+		{"shop1", "web2", "192.0.2.64", 31, 32, "does not have that address"},
+		{"hostile", "web3", "192.0.2.64", 29, 29.5, "does not have that address"},
+	} {
+		got := r.wrongAnswer(identity{tc.service, tc.host, tc.vip}, second(tc.from), second(tc.to))
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s on %s at %s from %v to %v s: %q, want %q", tc.service, tc.host, tc.vip, tc.from, tc.to, got, tc.want)
+		}
+	}
+	if got := r.open(); !slices.Equal(got, []string{"shop1 on web2", "shop2 at 192.0.2.64", "shop2 on web3"}) {
+		t.Errorf("true now: %q", got)
+	}
+	r.observe("shop1 at 192.0.2.64", second(10), second(29)) // read before the end
+	if r.was("shop1 at 192.0.2.64", second(31), second(32)) {
+		t.Error("a fact that has ended is true")
+	}
+	r.observe("shop1 at 192.0.2.64", second(40), second(41)) // a second time
+	if !r.was("shop1 at 192.0.2.64", second(41), second(42)) || r.was("shop1 at 192.0.2.64", second(35), second(36)) {
+		t.Error("a fact that is true for a second time")
+	}
+}
+
+func TestChurnFindsDuplicateAddresses(t *testing.T) {
+	addrs := map[string][]string{"a/one": {"192.0.2.1"}, "b/two": {"192.0.2.2", "192.0.2.3"}, "b/none": nil}
+	if got := duplicates(addrs); len(got) != 0 {
+		t.Errorf("no address is given twice: %q", got)
+	}
+	addrs["c/three"] = []string{"192.0.2.3"}
+	if got := duplicates(addrs); len(got) != 1 || got[0] != "192.0.2.3 is in the status of [b/two c/three]" {
+		t.Errorf("one address is given twice: %q", got)
+	}
+}
+
+func TestChurnFindsGrowth(t *testing.T) {
+	// life is one of an hour, with noise.
+	life := func(level, perHour, noise float64, long time.Duration) (out []reading) {
+		r := rand.New(rand.NewPCG(7, 7))
+		for age := time.Duration(0); age <= long; age += long / 100 {
+			out = append(out, reading{age, level + perHour*age.Hours() + noise*(r.Float64()-0.5)})
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name  string
+		lives [][]reading
+		want  bool
+	}{
+		{"nothing", nil, false},
+		{"one reading", [][]reading{{{time.Minute, 100}}}, false},
+		{"flat", [][]reading{life(100, 0, 0, time.Hour)}, false},
+		{"flat with noise", [][]reading{life(100, 0, 80, time.Hour)}, false},
+		{"one more every minute", [][]reading{life(100, 60, 5, time.Hour)}, true},
+		{"a drop", [][]reading{life(100, -60, 5, time.Hour)}, false},
+		{"less than the allowance", [][]reading{life(100, 25, 0, time.Hour)}, false},
+		{"less than a quarter", [][]reading{life(1000, 60, 5, time.Hour)}, false},
+		{"two lives, the second one higher", [][]reading{life(100, 0, 5, time.Hour), life(300, 0, 5, time.Hour)}, false},
+		{"two lives that grow from the same level", [][]reading{life(100, 90, 5, 30*time.Minute), life(100, 90, 5, 30*time.Minute)}, true},
+		{"steep for a moment", [][]reading{life(100, 600, 5, time.Minute)}, false},
+	} {
+		if got := trendOf(tc.lives); got.grows(30) != tc.want {
+			t.Errorf("%s: %+v: grows %v, want %v", tc.name, got, !tc.want, tc.want)
+		}
+	}
+	got := trendOf([][]reading{{{0, 10}, {time.Hour, 20}, {2 * time.Hour, 30}}})
+	if got.perHour != 10 || got.rise != 20 || got.min != 10 || got.max != 30 || got.mean != 20 || got.fit != 1 {
+		t.Errorf("a straight line: %+v", got)
+	}
+}
+
+func TestChurnFindsForeignObjectsThatAreGone(t *testing.T) {
+	before := "-A -t 203.0.113.1:80 -s wrr\n-a -t 203.0.113.1:80 -r 10.2.0.11:9000 -m -w 3\n"
+	if got := gone(before, before+"-A -t 192.0.2.64:80 -s rr\n"); len(got) != 0 {
+		t.Errorf("one more line: %q are gone", got)
+	}
+	if got := gone(before, strings.Replace(before, "-w 3", "-w 1", 1)); len(got) != 1 || !strings.Contains(got[0], "-w 3") {
+		t.Errorf("another weight: %q are gone", got)
+	}
+}
+
+func TestChurnReadsTheRealServersOfAPort(t *testing.T) {
+	text := `-A -t 192.0.2.64:80 -s rr
+-a -t 192.0.2.64:80 -r 10.2.0.12:9001 -m -w 1
+-a -t 192.0.2.64:80 -r 10.2.0.11:9001 -m -w 1
+-a -t 192.0.2.64:80 -r 10.2.0.13:9001 -m -w 0
+-A -t 192.0.2.65:80 -s rr
+-a -t 192.0.2.65:80 -r 10.2.0.11:9002 -m -w 1
+-A -t 10.96.0.1:443 -s rr
+-a -t 10.96.0.1:443 -r 10.2.0.11:9001 -m -w 1
+`
+	if got := realServers(text, 9001); !slices.Equal(got, []string{"192.0.2.64 10.2.0.11", "192.0.2.64 10.2.0.12"}) {
+		t.Errorf("real servers of port 9001: %q", got)
+	}
+	if got := realServers(text, 9003); len(got) != 0 {
+		t.Errorf("real servers of port 9003: %q", got)
+	}
+}

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
+)
+
+// The requests of the churn to the API server, and its waits for effects.
+
+// until waits until do returns nil, or the end of ctx. It asks less often than traffic.Eventually: the
+// processors are for the boxes.
+func until(ctx context.Context, what string, do func() error) error {
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		if traffic.Pause(ctx, 200*time.Millisecond) != nil {
+			return fmt.Errorf("not in time: %s: %w", what, err)
+		}
+	}
+}
+
+// nextHops are the boxes to which the router sends packets for the victim.
+func (c *churn) nextHops(ctx context.Context) (out []int, err error) {
+	route, err := c.Host("router").KernelRoute(ctx, c.victim+"/32")
+	for _, via := range route.Via {
+		for n := range c.boxes {
+			if via.String() == boxAddr(n+1) {
+				out = append(out, n)
+			}
+		}
+	}
+	return out, err
+}
+
+// routed waits until the router's next hops for the victim are such as ok wants.
+func (c *churn) routed(ctx context.Context, what string, ok func([]int) bool) error {
+	return until(ctx, what, func() error {
+		now, err := c.nextHops(ctx)
+		if err == nil && !ok(now) {
+			err = fmt.Errorf("the router sends to the boxes of index %v", now)
+		}
+		return err
+	})
+}
+
+func (c *churn) bothServe(ctx context.Context) error {
+	return c.routed(ctx, "both boxes serve", func(now []int) bool { return len(now) == 2 })
+}
+
+// ask repeats a request until the API server, which may be down, has processed it.
+func (c *churn) ask(ctx context.Context, method, path, body string) (status int, text string, err error) {
+	err = until(ctx, method+" "+path, func() error {
+		one, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		status, text, err = c.prod.Do(one, lab.KubeAdmin, method, path, body)
+		if err == nil && (status >= 500 || status == http.StatusTooManyRequests) {
+			err = fmt.Errorf("status %d: %s", status, text)
+		}
+		return err
+	})
+	return status, text, err
+}
+
+// put is a request that must succeed. A repeated one may find its own work.
+func (c *churn) put(ctx context.Context, method, path string, o fields) error {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if o == nil {
+		body = nil
+	}
+	status, text, err := c.ask(ctx, method, path, string(body))
+	done := map[string]int{http.MethodPost: http.StatusConflict, http.MethodDelete: http.StatusNotFound}[method]
+	if err == nil && status/100 != 2 && status != done {
+		err = fmt.Errorf("%s %s: status %d: %s", method, path, status, text)
+	}
+	return err
+}
+
+func servicesIn(namespace string) string { return "/api/v1/namespaces/" + namespace + "/services" }
+func slicesIn(namespace string) string {
+	return "/apis/discovery.k8s.io/v1/namespaces/" + namespace + "/endpointslices"
+}
+
+// churnService is a Service that wants an address.
+func churnService(name string, annotations fields, ports []fields, more fields) fields {
+	spec := fields{"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": ports}
+	for k, v := range more {
+		spec[k] = v
+	}
+	return fields{"apiVersion": "v1", "kind": "Service", "metadata": fields{"name": name, "annotations": annotations}, "spec": spec}
+}
+
+// churnSlice is the slice of a Service; ports have the names of the Service's.
+func churnSlice(name string, ports []fields, addrs ...string) fields {
+	endpoints := []fields{}
+	for _, a := range addrs {
+		endpoints = append(endpoints, fields{"addresses": []string{a}, "conditions": fields{"ready": true}, "nodeName": "elsewhere"})
+	}
+	return fields{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata": fields{"name": name, "labels": fields{"kubernetes.io/service-name": name}}, "ports": ports, "endpoints": endpoints}
+}
+
+func port(name, protocol string, number, target int) fields {
+	return fields{"name": name, "protocol": protocol, "port": number, "targetPort": target}
+}
+
+func webAddr(i int) string { return fmt.Sprintf("10.2.0.%d", 11+i) }
+
+// addressOf waits until a Service has an address.
+func (c *churn) addressOf(ctx context.Context, namespace, name string) (addr string, err error) {
+	err = until(ctx, namespace+"/"+name+" has an address", func() error {
+		_, text, err := c.ask(ctx, http.MethodGet, servicesIn(namespace)+"/"+name, "")
+		var doc serviceDoc
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &doc)
+		}
+		g := doc.given()
+		if addr = g.addrs; err == nil && addr == "" {
+			err = fmt.Errorf("%+v", g)
+		}
+		return err
+	})
+	return addr, err
+}
+
+// programmed waits until both boxes send packets for a VIP, and for no other one, to these hosts at a
+// port, and to no other host.
+func (c *churn) programmed(ctx context.Context, port int, vip string, hosts ...string) error {
+	var want []string
+	for _, h := range hosts {
+		want = append(want, vip+" "+h)
+	}
+	slices.Sort(want)
+	for _, b := range c.boxes {
+		err := until(ctx, b.box.Name()+" serves so", func() error {
+			text, err := b.run(ctx, "ipvsadm", "-Sn")
+			if got := realServers(text, port); err == nil && !slices.Equal(got, want) {
+				err = fmt.Errorf("%s has %q at port %d, want %q", b.box.Name(), got, port, want)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// realServers are the VIPs and hosts of a port in the output of ipvsadm -Sn that get new connections.
+func realServers(text string, port int) (out []string) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[0] != "-a" || f[7] == "0" {
+			continue
+		}
+		vip, _, _ := strings.Cut(f[2], ":")
+		host, number, _ := strings.Cut(f[4], ":")
+		if isPool := strings.HasPrefix(vip, "192.0.2.") || strings.HasPrefix(vip, "198.51.100."); isPool && number == fmt.Sprint(port) {
+			out = append(out, vip+" "+host)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
