@@ -51,7 +51,7 @@ test: install ## all tests, including those on real kernels, in stages with budg
 ARGS =
 
 conformance: FOR = conformance
-conformance: install ## 90 checks of Kubernetes Services: weir in both modes, and kube-proxy
+conformance: install ## 90 checks of Kubernetes Services and random ones: weir in both modes, and kube-proxy
 	go run ./cmd/weirlab conformance $(ARGS)
 
 bench: FOR = bench

@@ -48,6 +48,11 @@ func conformanceCommand() *cobra.Command {
 			env := []string{"WEIR_CONFORMANCE=" + checks, "WEIR_CONFORMANCE_COLUMNS=" + folder}
 			return s.boxes(ctx, "uml-new", exactly(tests), "", env, "weir/cmd/weirlab/e2e")
 		}})
+		if !short {
+			s.do(ctx, stage{"differential, 5 seeds beside kube-proxy in iptables and nftables modes", 15 * time.Minute, func(ctx context.Context, s *stages) error {
+				return s.boxes(ctx, "uml-new", "^TestDifferential$", "", []string{"WEIR_DIFFERENTIAL=1-5"}, "weir/cmd/weirlab/e2e")
+			}})
+		}
 		columns, err := conformance.Load(folder)
 		if err != nil {
 			return err

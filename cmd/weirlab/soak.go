@@ -19,7 +19,7 @@ import (
 const soaked = "WEIR_SOAK=1"
 
 // soakStages are the tests that are slow by nature. Each has a small form in make test. One takes an hour at most,
-// but for churn, which takes as many as HOURS gives.
+// but for differential, and for churn, which takes as many as HOURS gives.
 func soakStages(churn time.Duration) []stage {
 	e2e := func(kernel, run, skip string, env ...string) func(context.Context, *stages) error {
 		return func(ctx context.Context, s *stages) error {
@@ -40,10 +40,13 @@ func soakStages(churn time.Duration) []stage {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Storm|BadNetwork|Moves|TakesNothing", "./lb/...", "./k8ssync/...", "./cluster/...", "./bgp/...")
 		}},
 		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=10")},
-		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestChurn")},
-		{"old: all stories on 6.1", 60 * time.Minute, e2e("uml-old", "", "TestConformance.*|TestChurn")},
+		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestDifferential|TestChurn")},
+		{"old: all stories on 6.1", 60 * time.Minute, e2e("uml-old", "", "TestConformance.*|TestDifferential|TestChurn")},
 		{"conformance: three columns on 7", 15 * time.Minute, e2e("uml-new", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-old: three columns on 6.1", 20 * time.Minute, e2e("uml-old", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
+		{"differential: seeds 1 to 17, beside kube-proxy", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=1-17")},
+		{"differential-2: seeds 18 to 34", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=18-34")},
+		{"differential-3: seeds 35 to 50", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=35-50")},
 		{"drill: all events in all modes, beside keepalived", 40 * time.Minute, self("drill")},
 		{"bench: full sizes, beside ipvsadm and kube-proxy", 40 * time.Minute, self("bench")},
 		{"churn: everything changes, a victim is served", churn + 10*time.Minute, e2e("uml-new", "^TestChurn$", "", fmt.Sprintf("WEIR_CHURN=%s", churn))},

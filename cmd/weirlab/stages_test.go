@@ -33,7 +33,7 @@ func TestStagesNameTestsThatExist(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range slices.Concat(oldKernelTests, suspects, conformanceTests, []string{"TestChurn"}) {
+	for _, name := range slices.Concat(oldKernelTests, suspects, conformanceTests, []string{"TestDifferential", "TestChurn"}) {
 		if !slices.Contains(there, name) {
 			t.Errorf("there is no test called %s", name)
 		}

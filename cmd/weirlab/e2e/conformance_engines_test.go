@@ -105,19 +105,27 @@ func quoted(words []string) string {
 	return strings.Join(out, ", ")
 }
 
-// kubeProxyEngine is kube-proxy in IPVS mode, the peer.
+// kubeProxyEngine is kube-proxy in one of its modes, the peer.
 type kubeProxyEngine struct {
 	c     *conformance
+	mode  string // "ipvs", "iptables" or "nftables"
 	proxy *lab.Proxy
 }
 
-func (e *kubeProxyEngine) name() string            { return peerMode }
+// name returns the mode, too, unless it is that of the conformance checks.
+func (e *kubeProxyEngine) name() string {
+	if e.mode == "ipvs" {
+		return peerMode
+	}
+	return peerMode + " " + e.mode
+}
+
 func (e *kubeProxyEngine) patience() time.Duration { return 8 * time.Second }
 
 func (e *kubeProxyEngine) start(t testing.TB, o options) {
 	t.Helper()
 	ipvs := map[string]any{"excludeCIDRs": o.excludeCIDRs, "scheduler": o.scheduler}
-	p := lab.ProxyOptions{Mode: "ipvs", Config: map[string]any{
+	p := lab.ProxyOptions{Mode: e.mode, Config: map[string]any{
 		"ipvs": ipvs, "iptables": map[string]any{"masqueradeAll": o.masqueradeAll}, "nodePortAddresses": o.nodePortAddresses,
 	}}
 	if !o.noDetector {

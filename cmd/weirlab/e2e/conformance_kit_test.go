@@ -71,6 +71,9 @@ func conformanceSite() lab.Site {
 	}
 }
 
+// podNames are the backends that speak TCP and UDP.
+var podNames = []string{"L1", "L2", "L3", "L4", "R1", "R2", "R3", "R4", "R5"}
+
 // addresses gives n pairs of addresses, numbered from 1.
 func addresses(format string, n int) string {
 	var out []string

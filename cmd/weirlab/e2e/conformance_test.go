@@ -53,7 +53,7 @@ func TestConformanceKubeProxy(t *testing.T) {
 		t.Skip("only make conformance compares with kube-proxy; TestConformanceShort puts a few checks to it")
 	}
 	c := newConformance(t)
-	c.putAll(t, &kubeProxyEngine{c: c})
+	c.putAll(t, &kubeProxyEngine{c: c, mode: "ipvs"})
 }
 
 // promise is the name of a check's promise in the list of known failures.
@@ -87,33 +87,33 @@ const (
 // conformance is the site.
 type conformance struct {
 	*site
-	kube    *lab.Kube
-	api     *kubernetes.Clientset
-	relay   relay
-	own     map[netip.Addr]bool
-	options *options          // of the engine that runs
-	made    map[string]object // what the API server has of the check that runs
+	kube  *lab.Kube
+	api   *kubernetes.Clientset
+	relay relay
+	own   map[netip.Addr]bool
+	// podHosts has each backend on a host of its own.
+	podHosts bool
+	options  *options          // of the engine that runs
+	made     map[string]object // what the API server has of the check that runs
 }
 
-func newConformance(t *testing.T) *conformance {
+func newConformance(t *testing.T) *conformance { return newConformanceOn(t, conformanceSite()) }
+
+// newConformanceOn starts a site like the usual one, and what the checks need on it.
+func newConformanceOn(t *testing.T, s lab.Site) *conformance {
 	t.Helper()
-	l := lab.Start(t, conformanceSite())
+	l := lab.Start(t, s)
 	c := &conformance{
-		site: &site{Lab: l, box: l.Box("node"), weir: lab.Build(t, "weir/cmd/weir")},
-		made: map[string]object{},
-		own:  ownAddresses(),
+		site:     &site{Lab: l, box: l.Box("node"), weir: lab.Build(t, "weir/cmd/weir")},
+		made:     map[string]object{},
+		own:      ownAddresses(),
+		podHosts: slices.ContainsFunc(s.Hosts, func(h lab.Host) bool { return h.Name == "L1" }),
 	}
 	c.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
 	c.unlimitRefusals(t)
 	c.startKube(t)
-	for _, host := range []struct {
-		machine string
-		letter  string
-		count   int
-	}{{"local", "L", 4}, {"remote", "R", 5}} {
-		for i := range host.count {
-			c.greetAs(t, c.Host(host.machine), fmt.Sprintf("%s%d", host.letter, i+1))
-		}
+	for _, name := range podNames {
+		c.greetAs(t, c.machine(client(name)), name)
 	}
 	c.startSCTP(t)
 	c.relay = c.startRelay(t, c.Host("api"), "192.168.99.1", "", string(sctpPod), string(sctpOutside))
@@ -355,6 +355,8 @@ func (c *conformance) machine(who client) *lab.Machine {
 	switch {
 	case who == itself:
 		return c.box
+	case isBackend(who) && c.podHosts:
+		return c.Host(string(who))
 	case isBackend(who) && who[0] == 'L':
 		return c.Host("local")
 	case isBackend(who):

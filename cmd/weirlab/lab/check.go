@@ -20,10 +20,10 @@ var (
 	needsOfAll = []need{
 		{"ip", "iproute2"}, {"iptables", "iptables"}, {"ipset", "ipset"}, {"ipvsadm", "ipvsadm"},
 		{"conntrack", "conntrack"}, {"tcpdump", "tcpdump"}, {"curl", "curl"}, {"ps", "procps"},
-		{"depmod", "kmod"}, {"modprobe", "kmod"},
+		{"depmod", "kmod"}, {"modprobe", "kmod"}, {"nft", "nftables"},
 	}
 	needsOfOldUML  = []need{{umlOldProgram, "user-mode-linux"}}
-	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}, {"nft", "nftables"}}
+	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}}
 	needsOfRouters = []need{
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
 	}

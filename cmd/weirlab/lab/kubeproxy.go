@@ -24,7 +24,7 @@ type Proxy struct {
 
 // ProxyOptions are the options of kube-proxy.
 type ProxyOptions struct {
-	Mode string // "ipvs" or "iptables"
+	Mode string // "ipvs", "iptables" or "nftables"
 
 	// ClusterCIDRs are the addresses of pods, one prefix of each family at most. Other clients
 	// are masqueraded on their path to a ClusterIP; without prefixes, no client is.

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// difference is a row of the table "Differences from kube-proxy" of kubernetes.md, named by its case.
+type difference struct {
+	situation string
+	// covers reports whether the row explains that weir's result differs from those of both modes of
+	// kube-proxy. A nil covers explains no probe: weir follows one of the modes, or the differential
+	// test does not probe that case.
+	covers func(p probe, got probed, judges []probed) bool
+}
+
+// knownDifferences are all rows of the table, in its order.
+var knownDifferences = []difference{
+	{situation: "the node connects to a LoadBalancer or external address of a Service without endpoints"},
+	{situation: "a client outside the source ranges connects to a Service without endpoints"},
+	{situation: "the node connects to a LoadBalancer address with source ranges"},
+	{situation: "another port of a VIP"},
+	{situation: "ping of a VIP"},
+	{situation: "node port on a loopback address"},
+	{situation: "node ports without `node_port_addresses`"},
+	{situation: "`spec.externalIPs`"},
+	{situation: "a VIP that is an address of a node, a pod or an API server, or a ClusterIP of another Service"},
+	{situation: "an endpoint that is a VIP, a router, a member of the fleet, an API server or in another cluster"},
+	{situation: "two Services with one address, port and protocol"},
+	{situation: "choice of the endpoint"},
+	{situation: "affinity timeout"},
+	{situation: "affinity, `externalTrafficPolicy: Local` and several target ports"},
+	{situation: "connection to a removed endpoint (TCP)"},
+	{situation: "idle TCP connection"},
+	{situation: "start while the API server is unreachable"},
+	{situation: "the cluster removes most of its objects at once"},
+}
+
+// knownDifference returns the row that explains a difference, nil if there is none.
+func knownDifference(p probe, got engineResults, judges []engineResults) *difference {
+	var of []probed
+	for _, j := range judges {
+		of = append(of, j.of[p])
+	}
+	for i, d := range knownDifferences {
+		if d.covers != nil && d.covers(p, got.of[p], of) {
+			return &knownDifferences[i]
+		}
+	}
+	return nil
+}
+
+// The list of the test and the table of the manual have the same cases, each with a reason.
+func TestKnownDifferencesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../packaging/doc/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, there := strings.Cut(string(text), "\n## Differences from kube-proxy\n")
+	if !there {
+		t.Fatal("kubernetes.md has no section about differences from kube-proxy")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var cases []string
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if !strings.HasPrefix(line, "| ") || strings.Contains(line, "---") {
+			continue
+		}
+		if len(cells) != 4 || strings.Trim(cells[3], "| ") == "" {
+			t.Errorf("want a case, weir, kube-proxy and a reason: %s", line)
+		}
+		cases = append(cases, strings.TrimPrefix(cells[0], "| "))
+	}
+	want := []string{"case"}
+	for _, d := range knownDifferences {
+		want = append(want, d.situation)
+	}
+	if !slices.Equal(cases, want) {
+		t.Errorf("the manual has the cases\n  %s\nand the test\n  %s", strings.Join(cases, "\n  "), strings.Join(want, "\n  "))
+	}
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// The differential test compares weir with kube-proxy, which decides what is correct. A seed
+// determines random Services, which go through a real API server. weir and the modes of kube-proxy serve
+// them one after the other, in the same kernel, and all targets are visited from all locations. A
+// difference fails the test unless the table knownDifferences has it.
+
+// differentialSeeds in the environment selects seeds, and the number of Services of each:
+// WEIR_DIFFERENTIAL=17, 1-50 or 17/10. Without it a short form is run.
+const differentialSeeds = "WEIR_DIFFERENTIAL"
+
+// seedRange is what differentialSeeds selects.
+type seedRange struct {
+	first, last uint64
+	services    int
+}
+
+// shortSeeds are those of make test.
+const shortSeeds = "1/10"
+
+func parseSeeds(text string) (seedRange, error) {
+	seeds, count, counted := strings.Cut(text, "/")
+	first, last, several := strings.Cut(seeds, "-")
+	if !several {
+		last = first
+	}
+	if !counted {
+		count = "30"
+	}
+	var r seedRange
+	var errs [3]error
+	r.first, errs[0] = strconv.ParseUint(first, 10, 64)
+	r.last, errs[1] = strconv.ParseUint(last, 10, 64)
+	r.services, errs[2] = strconv.Atoi(count)
+	for _, err := range errs {
+		if err != nil {
+			return r, fmt.Errorf("%s=%s: want SEED, FIRST-LAST or SEED/SERVICES: %w", differentialSeeds, text, err)
+		}
+	}
+	return r, nil
+}
+
+func TestDifferential(t *testing.T) {
+	text := os.Getenv(differentialSeeds)
+	if text == "" {
+		text = shortSeeds
+	}
+	seeds, err := parseSeeds(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newConformanceOn(t, differentialSite())
+	c.becomeComparable(t)
+	for seed := seeds.first; seed <= seeds.last; seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { c.differential(t, seed, seeds.services) })
+	}
+}
+
+// becomeComparable gives the node a default route, without which no process of it reaches a VIP of
+// kube-proxy in other modes than IPVS, and its Node the address of the second family. The source address of the
+// route is that of the Node, by which source ranges admit a node.
+func (c *conformance) becomeComparable(t testing.TB) {
+	t.Helper()
+	c.box.Must(t, "sh", "-c", fmt.Sprintf("ip route add default via %s src %s && ip -6 route add default via 2001:db8:e::2 src %s", outsider, nodeAddr, nodeAddr6))
+	ctx := within(t, time.Minute)
+	for _, m := range c.Machines() { // or the node's redirects would have pods reach each other without it
+		if _, err := m.Run(ctx, "sh", "-c", "for f in /proc/sys/net/ipv*/conf/*/accept_redirects; do echo 0 >$f; done"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node, err := c.api.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: nodeAddr6})
+	if _, err := c.api.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// differential compares all engines for the Services of one seed.
+func (c *conformance) differential(t *testing.T, seed uint64, n int) {
+	services := randomServices(seed, n)
+	for _, s := range services {
+		c.each(t, s.objects, c.put)
+	}
+	defer c.deleteAll(t)
+	probes := probesOf(services)
+	var judges []engineResults
+	for _, mode := range []string{"iptables", "nftables"} {
+		judges = append(judges, c.judge(t, &kubeProxyEngine{c: c, mode: mode}, probes))
+	}
+	for _, mode := range []string{ipvsMode, iptablesMode} {
+		got := c.judge(t, &weirEngine{c: c, mode: mode}, probes)
+		c.compare(t, seed, n, got, judges, probes)
+	}
+	answered, differ := 0, 0
+	for _, p := range probes {
+		iptables, nftables := judges[0].of[p], judges[1].of[p]
+		if len(nftables.answers) > 0 {
+			answered++
+		}
+		if iptables.String() != nftables.String() && !p.service.sticky() {
+			differ++
+			t.Logf("the modes of kube-proxy differ: %s: %s and %s", p, iptables, nftables)
+		}
+	}
+	figure(t, fmt.Sprintf("seed %d: visited targets, of these answered, different in the modes of kube-proxy", seed), fmt.Sprintf("%d, %d, %d", len(probes), answered, differ))
+}
+
+// engineResults are those of one engine.
+type engineResults struct {
+	engine string
+	of     map[probe]probed
+}
+
+// judge runs an engine and probes it.
+func (c *conformance) judge(t *testing.T, e engine, probes []probe) engineResults {
+	t.Helper()
+	begin := time.Now()
+	c.options = &options{nodePortAddresses: []string{"192.168.0.0/24", "fd00:192:168::/64"}}
+	e.start(t, *c.options)
+	started := time.Since(begin)
+	r := engineResults{e.name(), c.probeAll(t, probes)}
+	e.stop(t)
+	if left := c.cleanKernel(t); left != "" {
+		t.Fatalf("%s left this in the kernel:\n%s", e.name(), left)
+	}
+	t.Logf("%s: %d probes in %.1f s, %.1f s of it to start", e.name(), len(probes), time.Since(begin).Seconds(), started.Seconds())
+	return r
+}
+
+// deleteAll deletes the Services and EndpointSlices of the seed.
+func (c *conformance) deleteAll(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	for _, all := range []struct {
+		client rest.Interface
+		of     string
+	}{{c.api.CoreV1().RESTClient(), "services"}, {c.api.DiscoveryV1().RESTClient(), "endpointslices"}} {
+		if err := all.client.Delete().Namespace(kubeNamespace).Resource(all.of).Param("labelSelector", madeHere).Do(ctx).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// agrees reports whether an engine has the result of kube-proxy. With session affinity one client sees one
+// backend, of the set that the Service without affinity has.
+func agrees(p probe, engine, proxy engineResults) bool {
+	got, want := engine.of[p], proxy.of[p]
+	if p.service.sticky() {
+		want = proxy.of[p.twin()]
+	}
+	if !p.service.sticky() || len(want.answers) == 0 {
+		return got.String() == want.String()
+	}
+	for answer := range got.answers {
+		if !want.answers[answer] {
+			return false
+		}
+	}
+	return len(got.answers) == 1 && len(got.ends) == 0
+}
+
+// compare fails the test for each difference from both modes of kube-proxy that is not known.
+func (c *conformance) compare(t *testing.T, seed uint64, n int, got engineResults, judges []engineResults, probes []probe) {
+	t.Helper()
+	shown := map[*randomService]bool{}
+	known := map[string]int{}
+	for _, p := range probes {
+		if agrees(p, got, judges[0]) || agrees(p, got, judges[1]) {
+			continue
+		}
+		if d := knownDifference(p, got, judges); d != nil {
+			known[d.situation]++
+			continue
+		}
+		t.Errorf("seed %d, %s: weir %s has %s; kube-proxy has %s (iptables) and %s (nftables)", seed, p, got.engine, got.of[p], judges[0].of[p], judges[1].of[p])
+		if !shown[p.service] {
+			shown[p.service] = true
+			t.Logf("%s=%d/%d repeats it. The Service:\n%s", differentialSeeds, seed, n, p.service)
+		}
+	}
+	for situation, count := range known {
+		t.Logf("weir %s, known difference: %s: %d probes", got.engine, situation, count)
+	}
+}
