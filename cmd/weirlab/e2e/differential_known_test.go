@@ -33,6 +33,7 @@ var knownDifferences = []difference{
 	{situation: "affinity timeout"},
 	{situation: "affinity, `externalTrafficPolicy: Local` and several target ports"},
 	{situation: "connection to a removed endpoint (TCP)"},
+	{situation: "two connections at once from one address and source port, to two VIPs with a common endpoint"},
 	{situation: "idle TCP connection"},
 	{situation: "start while the API server is unreachable"},
 	{situation: "the cluster removes most of its objects at once"},
