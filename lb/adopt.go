@@ -17,7 +17,7 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 	return r.finish(ctx, a)
 }
 
-// meet records foreign virtual servers and the box's own addresses, and
+// setHost records foreign virtual servers and the box's own addresses, and
 // plans the Services again that they concern. It tells whether addresses have moved.
 func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) (moved bool) {
 	concerned := func(f Frontend) bool {
@@ -41,19 +41,19 @@ func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) 
 	return moved
 }
 
-// asksHost tells whether the plan of s depends on the box's own addresses, beside
+// usesHostAddrs reports whether the plan of s depends on the box's own addresses, beside
 // its VIPs: where its NodePorts are, whether its ranges admit the box, and whether
 // a backend is the box.
 func (s Service) usesHostAddrs() bool {
 	return s.Restricted || s.Apart || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
 
-// knows tells whether this process has written the object or wants it.
+// manages reports whether this process has written the object or wants it.
 func (m *model) manages(id Object) bool {
 	return m.have.Has(id) || m.want.Has(id)
 }
 
-// runs tells whether a synchronization daemon is weir's: one that this process has
+// managesDaemon reports whether a synchronization daemon is weir's: one that this process has
 // started or would. Nothing in the kernel tells who has.
 func (m *model) managesDaemon(o SyncDaemon) bool {
 	wanted, _ := m.want.Get(o)
@@ -61,7 +61,7 @@ func (m *model) managesDaemon(o SyncDaemon) bool {
 	return held == o || wanted == o
 }
 
-// owns tells whether an observed virtual server is weir's. What this process has
+// owns reports whether an observed virtual server is weir's. What this process has
 // made stays its own, to be taken away, even if it is excluded by now.
 func (m *model) owns(v *virtual) bool {
 	if held := m.have.fronts[v.at]; held != nil && held.serves {

@@ -108,7 +108,7 @@ func (p *pass) fail(op Op, err error) {
 	}
 }
 
-// leadOf gives the member that o is, or changes, as the kernel holds it, if it leads to a
+// mappingOf returns the member that o is, or changes, as the kernel holds it, if it leads to a
 // mark.
 func (p *pass) mappingOf(o Object) (Member, bool) {
 	m, ok := o.(Member)

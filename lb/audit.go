@@ -101,7 +101,7 @@ func (a *Audit) replace(read *Table, only []Frontend) {
 	}
 }
 
-// note records that this process alters an object. A nil Audit records nothing.
+// recordChange records that this process alters an object. A nil Audit records nothing.
 func (a *Audit) recordChange(id Object) {
 	if a == nil {
 		return
@@ -115,7 +115,7 @@ func (a *Audit) recordChange(id Object) {
 	}
 }
 
-// concerned gives the frontends of which something may be other than believed.
+// affected returns the frontends of which something may be other than believed.
 func (a *Audit) affected() map[Frontend]struct{} {
 	out := make(map[Frontend]struct{}, len(a.differing))
 	for _, f := range a.differing {
@@ -132,7 +132,7 @@ func (a *Audit) affected() map[Frontend]struct{} {
 	return out
 }
 
-// suspects gives the frontends that must be read again.
+// suspects returns the frontends that must be read again.
 func (a *Audit) suspects(m *model) (out []Frontend) {
 	if !m.have.adopted {
 		return nil // nothing was believed, and nothing changed
@@ -261,7 +261,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	return drift
 }
 
-// merge gives the record of a frontend as it was read, but for members of sets that this
+// merge returns the record of a frontend as it was read, but for members of sets that this
 // process has altered since. It may be one that must not change.
 func (a *Audit) merge(f Frontend, before *virtual) *virtual {
 	v := a.obs.Objects.fronts[f]

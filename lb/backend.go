@@ -18,7 +18,7 @@ import (
 // backend, that one does not drain, and goes before the address comes (stepCut): of
 // its old connections each could become a new one to the box, by a SYN.
 
-// bars says why packets for an address must not be given to it as a backend: "" if
+// refusal says why packets for an address must not be given to it as a backend: "" if
 // they may.
 func (f *Facts) refusal(a netip.Addr, apart bool) string {
 	dev, own := f.HostAddrs[a]
@@ -43,7 +43,7 @@ func (f *Facts) refusal(a netip.Addr, apart bool) string {
 	return ""
 }
 
-// holding gives the first of nets that holds an address, -1 if none does.
+// indexContaining returns the first of nets that holds an address, -1 if none does.
 func indexContaining(nets []netip.Prefix, a netip.Addr) int {
 	for i, n := range nets {
 		if n.Contains(a) {
@@ -68,7 +68,7 @@ func (m *model) replanBackends(addrs map[netip.Addr]struct{}) {
 	}
 }
 
-// movedVIPs gives the VIPs that are the box's own addresses at one time only.
+// movedVIPs returns the VIPs that are the box's own addresses at one time only.
 func (m *model) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr]struct{} {
 	out := map[netip.Addr]struct{}{}
 	for a := range m.catalog.vips {
@@ -80,7 +80,7 @@ func (m *model) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr]stru
 	return out
 }
 
-// anyBackend tells whether some Service may have a backend with one of addrs: it has, or an
+// anyBackend reports whether some Service may have a backend with one of addrs: it has, or an
 // address of the same hash.
 func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
 	for a := range addrs {
@@ -91,7 +91,7 @@ func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
 	return false
 }
 
-// reaches tells whether s has a backend whose address is in a set.
+// hasBackendIn reports whether s has a backend whose address is in a set.
 func (s Service) hasBackendIn(in func(netip.Addr) bool) bool {
 	for a := range s.backendAddrs() {
 		if in(a) {
@@ -101,7 +101,7 @@ func (s Service) hasBackendIn(in func(netip.Addr) bool) bool {
 	return false
 }
 
-// reached gives the addresses of all backends and fallbacks of s.
+// backendAddrs returns the addresses of all backends and fallbacks of s.
 func (s Service) backendAddrs() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, p := range s.Ports {

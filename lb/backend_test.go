@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// onTheBox gives the real servers in a kernel whose packets the box itself would
+// onTheBox returns the real servers in a kernel whose packets the box itself would
 // get, by an address that weir has put there.
 func onTheBox(k *Fake) []Object {
 	var out []Object

@@ -21,7 +21,7 @@ type Base struct {
 	Sync []SyncDaemon
 }
 
-// Objects gives the objects of b, sorted.
+// Objects returns the objects of b, sorted.
 func (b Base) Objects() []Object {
 	out := []Object{Device{b.Device}}
 	for _, s := range b.Sysctls {
@@ -66,7 +66,7 @@ func anchor(f Family) []Object {
 	}
 }
 
-// IsAnchor tells whether f is the frontend that keeps conntrack alive and serves
+// IsAnchor reports whether f is the frontend that keeps conntrack alive and serves
 // nobody.
 func IsAnchor(f Frontend) bool { return f == anchorFrontend(FamilyOf(f.Addr)) }
 

@@ -8,40 +8,38 @@ import (
 	"time"
 )
 
-// Update is what a source says about its Services.
+// Update is a change of the Services of a source.
 type Update struct {
 	Source string
-	// Put are Services that are new or changed. The Catalog puts its own ones in place of
-	// those that are equal (Apply), so the list must not be in use elsewhere.
+	// Put are new and changed Services. Apply replaces those that are equal to its own, so the
+	// list must not be in use elsewhere.
 	Put []Service
-	// Delete are Services that are gone.
+	// Delete are removed Services.
 	Delete []ServiceID
-	// Synced says that Put is everything the source has, and that what it had
-	// before and is not there now is gone.
+	// Synced means that Put is the whole state of the source: its other Services are removed.
 	Synced bool
-	// Triggered is when the source says that a Service of Put began to differ, for
-	// the latency of programming; a Service may be missing.
+	// Triggered is the time at which a Service of Put began to differ in its source, for the
+	// latency of programming; a Service may be missing.
 	Triggered map[ServiceID]time.Time
 }
 
-// Catalog holds the Services of all sources and knows which Service has a
-// Frontend that several claim: one whose external IP it is not, then the oldest,
-// then the one whose ServiceID sorts first. The zero Catalog is not usable; make
-// one with NewCatalog.
+// Catalog has the Services of all sources and decides which of them has a contested Frontend:
+// one that does not have it as an external IP only, then the oldest, then the first by
+// ServiceID. The zero Catalog is not usable; make one with NewCatalog.
 type Catalog struct {
 	services    map[ServiceID]Service
 	claims      map[Frontend][]ServiceID
 	synced      map[string]bool
 	of          map[string]int
 	vips        map[netip.Addr]int
-	changedVIPs map[netip.Addr]struct{} // in vips and not, or not and is, since somebody cleared it
-	backends    map[uint32]uint32       // how many have an address of this hash
+	changedVIPs map[netip.Addr]struct{} // added to or removed from vips since the last plan
+	backends    map[uint32]uint32       // the number with an address of this hash
 	probes      map[ServiceID]HealthCheck
-	hosts       map[netip.Addr]string // the box's own: no Foreign VIP claims one
+	hosts       map[netip.Addr]string // the box's own: a Foreign VIP there claims nothing
 }
 
-// NewCatalog makes a Catalog that waits for the given sources: until each of
-// them has synced once, Synced is false.
+// NewCatalog makes a Catalog of some sources: until each of them has synced once, Synced
+// returns false.
 func NewCatalog(sources ...string) *Catalog {
 	c := &Catalog{
 		services:    map[ServiceID]Service{},
@@ -59,7 +57,7 @@ func NewCatalog(sources ...string) *Catalog {
 	return c
 }
 
-// Synced tells whether all sources have said everything they have.
+// Synced reports whether all sources have synced once.
 func (c *Catalog) Synced() bool {
 	for _, ok := range c.synced {
 		if !ok {
@@ -69,27 +67,26 @@ func (c *Catalog) Synced() bool {
 	return true
 }
 
-// Get gives a Service.
+// Get returns a Service.
 func (c *Catalog) Get(id ServiceID) (Service, bool) {
 	s, ok := c.services[id]
 	return s, ok
 }
 
-// Len is the number of Services.
+// Len returns the number of Services.
 func (c *Catalog) Len() int { return len(c.services) }
 
-// LenOf is the number of Services of one source.
+// LenOf returns the number of Services of one source.
 func (c *Catalog) LenOf(source string) int { return c.of[source] }
 
-// VIPs is the number of addresses that Services have; those of NodePorts are not
-// among them.
+// VIPs returns the number of addresses of Services, without those of NodePorts.
 func (c *Catalog) VIPs() int { return len(c.vips) }
 
-// HealthChecks gives the health checks of the Services that have one. The map
+// HealthChecks returns the health checks of the Services that have one. The map
 // belongs to the Catalog.
 func (c *Catalog) HealthChecks() map[ServiceID]HealthCheck { return c.probes }
 
-// Waiting gives the sources that have not said yet what they have, sorted.
+// Waiting returns the sources that have not synced yet, sorted.
 func (c *Catalog) Waiting() []string {
 	var out []string
 	for s, synced := range c.synced {
@@ -101,7 +98,7 @@ func (c *Catalog) Waiting() []string {
 	return out
 }
 
-// IDs gives all Services, sorted.
+// IDs returns all Services, sorted.
 func (c *Catalog) IDs() []ServiceID {
 	out := make([]ServiceID, 0, len(c.services))
 	for id := range c.services {
@@ -111,15 +108,15 @@ func (c *Catalog) IDs() []ServiceID {
 	return out
 }
 
-// Claimants gives the Services that claim f, the winner first.
+// Claimants returns the Services that claim f, the winner first.
 func (c *Catalog) Claimants(f Frontend) []ServiceID { return c.claims[f] }
 
-// Apply takes an update in. It adds to changed every Service that must be
-// planned again: those of the update, and those that win or lose a Frontend by
-// it; taken is brought up to date with the winners of contested Frontends.
+// Apply applies an update. It adds to changed every Service that must be planned again: those
+// of the update, and those that win or lose a Frontend by it. It updates taken, the winners of
+// contested Frontends.
 //
-// A Service of u.Put that is equal to the one that the Catalog has is replaced by that, in
-// u.Put: who keeps the list does not keep a copy, unless a guard stands in between.
+// A Service of u.Put that is equal to the one in the Catalog is replaced by that one, so that
+// only one copy stays in memory.
 func (c *Catalog) Apply(u Update, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
 	for _, id := range u.Delete {
 		c.remove(id, taken, changed)
@@ -170,8 +167,8 @@ func (c *Catalog) remove(id ServiceID, taken map[Frontend]ServiceID, changed map
 	delete(c.services, id)
 }
 
-// claimed gives the frontends that s claims. A Foreign VIP that is the box's own
-// address is not served, so it keeps nobody else from it either.
+// claimed returns the frontends that s claims. A Foreign VIP that is the box's own address is
+// not served, so it claims none.
 func (c *Catalog) claimed(s Service) []Frontend {
 	if slices.ContainsFunc(s.VIPs, c.refused) {
 		s.VIPs = slices.DeleteFunc(slices.Clone(s.VIPs), c.refused)
@@ -184,8 +181,7 @@ func (c *Catalog) refused(v VIP) bool {
 	return own && v.Foreign
 }
 
-// meet takes in which addresses are the box's own, and what that means for who
-// claims them.
+// setHosts sets the box's own addresses, and updates the claims on them.
 func (c *Catalog) setHosts(hosts map[netip.Addr]string, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
 	var again []Service
 	for id, s := range c.services {
@@ -241,8 +237,8 @@ func hashOf(a netip.Addr) uint32 {
 	return h
 }
 
-// toggle takes in that an address has become a VIP, or is none any more. One that
-// went and came back is as it was.
+// toggle records that an address has become a VIP, or is none any more. The second change
+// reverts the first.
 func (c *Catalog) toggle(a netip.Addr) {
 	if _, ok := c.changedVIPs[a]; ok {
 		delete(c.changedVIPs, a)
@@ -251,7 +247,7 @@ func (c *Catalog) toggle(a netip.Addr) {
 	c.changedVIPs[a] = struct{}{}
 }
 
-// contest settles who has f.
+// contest sorts the claims on f and updates its winner.
 func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
 	slices.SortFunc(ids, func(a, b ServiceID) int { return c.rank(f, a, b) })
 	for _, id := range ids {
@@ -259,7 +255,7 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 			changed[id] = struct{}{}
 		}
 	}
-	// A NodePort gives way where somebody wants just one of its addresses.
+	// A NodePort yields to a claim on just one of its addresses.
 	if all := everyAddress(f); all != f {
 		for _, id := range c.claims[all] {
 			changed[id] = struct{}{}
@@ -278,9 +274,8 @@ func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]Servic
 	c.claims[f] = ids
 }
 
-// rank orders two Services that claim f, the one that has it first. An external IP
-// is written by the Service's author, and would otherwise take the address that a
-// younger Service was given.
+// rank orders two Services that claim f, the winner first. The author of a Service writes its
+// external IPs, and could otherwise take the address of a younger Service.
 func (c *Catalog) rank(f Frontend, a, b ServiceID) int {
 	x, y := c.services[a], c.services[b]
 	if wx, wy := x.onlyExternal(f.Addr), y.onlyExternal(f.Addr); wx != wy {
@@ -292,7 +287,7 @@ func (c *Catalog) rank(f Frontend, a, b ServiceID) int {
 	return cmp.Or(x.Created.Compare(y.Created), a.Compare(b))
 }
 
-// brings tells whether an address is an external IP of s and nothing else of it.
+// onlyExternal reports whether an address is an external IP of s and nothing else of it.
 func (s Service) onlyExternal(a netip.Addr) bool {
 	brings := false
 	for _, v := range s.VIPs {
@@ -306,13 +301,13 @@ func (s Service) onlyExternal(a netip.Addr) bool {
 	return brings
 }
 
-// everyAddress is the NodePort frontend that f would be one address of.
+// everyAddress returns the NodePort frontend that includes f.
 func everyAddress(f Frontend) Frontend {
 	f.Addr = unspecified(FamilyOf(f.Addr))
 	return f
 }
 
-// equal tells whether two Services are the same in everything that counts.
+// equal reports whether two Services are the same.
 func equal(a, b Service) bool {
 	return a.ID == b.ID && a.Created.Equal(b.Created) &&
 		slices.Equal(a.VIPs, b.VIPs) &&

@@ -25,7 +25,7 @@ func (w waiting) Error() string {
 
 func (w waiting) Unwrap() error { return errWaits }
 
-// waits tells why op must not be applied now: something it stands on does not
+// blocked tells why op must not be applied now: something it stands on does not
 // hold, something still stands on it, or it would take the last working backend
 // of a frontend that has just failed to get a better one.
 func (p *pass) blocked(op Op) error {
@@ -58,7 +58,7 @@ func (p *pass) blocked(op Op) error {
 	return nil
 }
 
-// waitsForBackends tells why op must not be applied now that something of its
+// blockedByBackends tells why op must not be applied now that something of its
 // frontend has failed: it would leave clients without a backend, or with one that
 // can't answer them.
 func (p *pass) blockedByBackends(op Op) error {
@@ -85,7 +85,7 @@ func (p *pass) blockedByBackends(op Op) error {
 	return nil
 }
 
-// waitsToGo tells why an object must not be deleted now. The record of a virtual
+// blockedDelete tells why an object must not be deleted now. The record of a virtual
 // server outlives it, or stays until it has another record.
 func (p *pass) blockedDelete(o Object) error {
 	for _, id := range p.neededBy(o) {
@@ -105,14 +105,14 @@ func (p *pass) blockedDelete(o Object) error {
 	return nil
 }
 
-// recorded gives the records of f that are wanted and held.
+// recorded returns the records of f that are wanted and held.
 func (p *pass) recorded(f Frontend) []Object {
 	return slices.DeleteFunc(recordsOf(f), func(id Object) bool {
 		return !p.want.Has(id) || !p.have.Has(id)
 	})
 }
 
-// lastLive tells whether rs is the last real server of its frontend that takes
+// lastLive reports whether rs is the last real server of its frontend that takes
 // connections, and counts it out if not.
 func (p *pass) lastLive(rs RealServer) bool {
 	old, _ := p.have.RealServer(rs.Frontend, rs.Addr)
@@ -136,7 +136,7 @@ func (p *pass) live(f Frontend) int {
 	return n
 }
 
-// needs gives the IDs that must hold before o may be there.
+// needs returns the IDs that must hold before o may be there.
 func (p *pass) needs(o Object) (out []Object) {
 	for _, d := range dependencies {
 		if d.in && d.upper == roleOf(o) {
@@ -153,7 +153,7 @@ func (p *pass) needs(o Object) (out []Object) {
 	return out
 }
 
-// neededBy gives the IDs of what must be gone before o may go, if it goes.
+// neededBy returns the IDs of what must be gone before o may go, if it goes.
 func (p *pass) neededBy(o Object) (out []Object) {
 	for _, d := range dependencies {
 		if d.out && d.lower == roleOf(o) {
@@ -163,7 +163,7 @@ func (p *pass) neededBy(o Object) (out []Object) {
 	return out
 }
 
-// related gives the IDs in a role that depend on o, or on which o depends. It knows the rows
+// related returns the IDs in a role that depend on o, or on which o depends. It knows the rows
 // of dependencies.
 func (p *pass) related(o Object, in role) []Object {
 	f, _ := frontendOf(o)

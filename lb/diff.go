@@ -1,6 +1,6 @@
 package lb
 
-// Diff gives the Ops that turn have into want, in the order in which they are
+// Diff returns the Ops that turn have into want, in the order in which they are
 // safe. Kernel parameters in have that nobody wants are left as they are.
 func Diff(have Snapshot, want *State) []Op {
 	t := &Table{}

@@ -202,7 +202,7 @@ func (h *history) chaos() {
 	}
 }
 
-// mutate gives an object other attributes, those that a kernel refuses too.
+// mutate returns an object other attributes, those that a kernel refuses too.
 func (h *history) mutate(o lb.Object) lb.Object {
 	switch o := o.(type) {
 	case lb.VirtualServer:

@@ -8,40 +8,37 @@ import (
 	"time"
 )
 
-// drains are the real servers that nobody wants any more and that still have
-// connections. Each frontend with such servers is an owner of its own in the
-// State (Owner.Drain): it wants those servers with weight 0, and what their
-// packets pass on the way. When their connections have ended or their time is
-// up, the owner lets go, and the ordinary Diff takes them away.
+// drains are the unwanted real servers that still have connections. Each frontend with such
+// servers is an owner of its own in the State (Owner.Drain): it wants those servers with weight
+// 0, and the objects on the path of their packets. When their connections have ended or their
+// time is over, the owner releases them, and the ordinary Diff deletes them.
 //
-// One thing is not drained by itself: when a Service with a traffic policy of Local
-// loses one of several VIPs, those who are inside and came by that one have as long
-// as the VIP's outer face drains. The connections of a mark are those of all its VIPs,
-// and the kernel does not count them one by one.
+// One case has no drain of its own: a Service with traffic policy Local loses one of several
+// VIPs. Inside connections to that VIP live as long as its outer face drains. The connections
+// of a mark are those of all its VIPs, and the kernel does not count them one by one.
 //
-// Nothing of this is kept on disk: a process that starts finds unwanted servers
-// in the kernel and goes on draining them, with a new deadline.
+// Nothing of this is on disk: a process that starts finds unwanted servers in the kernel and
+// continues to drain them, with a new deadline.
 type drains struct {
 	*model
 	marks       *marks
 	orphans     *orphans
-	defaultTime time.Duration // how long those drain whose Service is not known
+	defaultTime time.Duration // the time of servers of an unknown Service
 
 	servers   map[Frontend]map[netip.AddrPort]draining
-	times     map[ServiceID]time.Duration // how long each Service drains
+	times     map[ServiceID]time.Duration // the time of each Service
 	drained   map[Object]struct{}         // drained, and about to be deleted
-	inner     map[Frontend][]Frontend     // by VIP: frontends with a mark that drain and need it
-	nextPoll  time.Time                   // when to look at them again
+	inner     map[Frontend][]Frontend     // by VIP: draining frontends with a mark that need it
+	nextPoll  time.Time                   // when to check them
 	nextCount time.Time                   // the earliest time of the next count
-	counting  bool                        // a count was requested, and is not back
+	counting  bool                        // a count was requested, and has no result yet
 }
 
 // draining is one real server that drains.
 type draining struct {
 	deadline time.Time
-	// quiet is the first request of a count since the kernel took the weight away. A
-	// count that was taken earlier may lack a connection that began after it; zero is
-	// none yet.
+	// countRequested is the first request of a count since the kernel has weight 0. An earlier
+	// count may lack a connection that began after it; zero is none yet.
 	countRequested time.Time
 }
 
@@ -56,14 +53,13 @@ func newDrains(m *model, marks *marks, orphans *orphans) drains {
 	}
 }
 
-// pollEvery is how often draining servers are looked at; with many of them less
-// often, so that looking stays cheap.
+// pollEvery is the interval of checks; it grows with their number, so that checks stay cheap.
 func (ds *drains) pollEvery() time.Duration {
 	return time.Second * time.Duration(1+len(ds.servers)/500)
 }
 
-// start starts to drain a real server, unless somebody wants it, it is not in
-// the kernel, or it has nothing to drain.
+// start starts to drain a real server, unless it is wanted, not in the kernel, or has nothing
+// to drain.
 func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	id, f := rs.ID(), rs.Frontend
 	if ds.want.Has(id) {
@@ -90,8 +86,8 @@ func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	}
 }
 
-// startUnwanted drains the real servers in the kernel that no Service has: what a process
-// finds when it starts, what Services left behind, or what an audit has found.
+// startUnwanted drains the real servers in the kernel that no Service wants: those of an
+// earlier run, of removed Services, and those that an audit has found.
 func (ds *drains) startUnwanted(now time.Time) {
 	waits := !ds.catalog.Synced()
 	frontends := slices.Values(ds.have.found)
@@ -112,7 +108,7 @@ func (ds *drains) startUnwanted(now time.Time) {
 	ds.have.found = nil
 }
 
-// claim makes the drain of f want what its servers need, or nothing.
+// update makes the drain of f want the objects that its servers need, or nothing.
 func (ds *drains) update(f Frontend) {
 	var objects []Object
 	for addr := range ds.servers[f] {
@@ -143,9 +139,9 @@ func (ds *drains) update(f Frontend) {
 	ds.want.Replace(Owner{Drain: f}, objects, ds.touched)
 }
 
-// path gives the IDs of what packets of established connections to f may need.
-// Source ranges are not among them: no new connection can begin. A living owner
-// of the frontend keeps the path, and keeps it as new connections want it.
+// path returns the IDs that packets of established connections to f may need. Source ranges are
+// not among them: no new connection can begin. If a Service owns the frontend, it keeps the
+// path, as its new connections need it.
 func (ds *drains) path(f Frontend) []Object {
 	var ids []Object
 	if !ds.want.wantedByService(VirtualServer{Frontend: f}) {
@@ -161,8 +157,8 @@ func (ds *drains) path(f Frontend) []Object {
 		if ds.want.wantedByService(VirtualServer{Frontend: vip}) {
 			continue
 		}
-		// Without its own virtual server what is admitted would reach a daemon of
-		// the host. What leads to the mark tells a restarted process of this way.
+		// Without its own virtual server, admitted packets would reach a daemon of the host.
+		// After a restart, the mapping to the mark is the only record of this path.
 		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
 		ids = append(ids, ds.entry(vip)...)
 		if m, ok := ds.have.mapping(vip); ok && m.Mark == f.Mark {
@@ -172,7 +168,7 @@ func (ds *drains) path(f Frontend) []Object {
 	return ids
 }
 
-// way gives the IDs of what brings packets for f to IPVS and treats them there.
+// entry returns the IDs that bring packets for f to IPVS, and decide on masquerading there.
 func (ds *drains) entry(f Frontend) []Object {
 	ids := []Object{guardOf(f.Addr), Address{f.Addr}}
 	for s := range numSets {
@@ -188,8 +184,7 @@ func (ds *drains) entry(f Frontend) []Object {
 	return ids
 }
 
-// reclaim looks again at what the drains of frontends need, after their owner
-// has come or gone.
+// refresh updates the drains of frontends with another owner.
 func (ds *drains) refresh(changed []*virtual) {
 	if len(ds.servers) == 0 {
 		return
@@ -219,8 +214,8 @@ func (ds *drains) forget() {
 	}
 }
 
-// timeOf is how long the servers of a frontend drain that nobody is known to
-// have wanted: as long as the Service there says, if there is one.
+// timeOf returns the drain time of a frontend without a known former owner: that of the Service
+// there, if there is one.
 func (ds *drains) timeOf(f Frontend) time.Duration {
 	ids := slices.Concat(ds.catalog.Claimants(f), ds.catalog.Claimants(everyAddress(f)))
 	if f.Mark != 0 {
@@ -234,8 +229,8 @@ func (ds *drains) timeOf(f Frontend) time.Duration {
 	return ds.defaultTime
 }
 
-// poll ends the drains whose time is over, and those of servers that are wanted
-// again. It reads nothing: connections are counted elsewhere (UncountedDrains).
+// poll ends the drains at their deadline, and those of servers that are wanted again. It reads
+// nothing: connections are counted elsewhere (UncountedDrains).
 func (ds *drains) poll(now time.Time) {
 	if len(ds.servers) == 0 {
 		ds.nextPoll = time.Time{}
@@ -262,7 +257,7 @@ func (ds *drains) poll(now time.Time) {
 	}
 }
 
-// end lets go of a real server that has drained.
+// end releases a real server that has drained.
 func (ds *drains) end(id RealServer) {
 	delete(ds.servers[id.Frontend], id.Addr)
 	if ds.have.Has(id) {
@@ -270,9 +265,8 @@ func (ds *drains) end(id RealServer) {
 	}
 }
 
-// cut ends the drain of each server whose address has become one that bars it: as a
-// VIP, in a pool, or because the box has lost the address that kept a pool from being
-// a route. Those held for a silent source are looked at again.
+// dropLocal ends the drain of each server that must not be a backend any more: its address has
+// become a VIP, or is in a pool. Deferred deletions of such servers are checked again.
 func (ds *drains) dropLocal() {
 	for f, servers := range ds.servers {
 		before := len(servers)
@@ -293,28 +287,28 @@ func (ds *drains) dropLocal() {
 	}
 }
 
-// by tells whether real servers of a mark drain.
+// drainsMark reports whether real servers of a mark drain.
 func (ds *drains) drainsMark(mark uint32) bool {
 	return ds.servers[MarkFrontend(IPv4, mark)] != nil || ds.servers[MarkFrontend(IPv6, mark)] != nil
 }
 
-// Count is the connections of real servers, as somebody has read them.
+// Count is the numbers of connections of real servers.
 type Count struct {
-	// Begun and Ended are when the reading began and ended. What began later may not be
+	// Begun and Ended are the times of the reading. Connections that began later may not be
 	// counted.
 	Begun, Ended time.Time
-	// Conns has an entry for each real server that was asked for, by its ID: the zero
-	// Conns if the kernel does not hold it. Nil is a reading that failed, and ends no drain.
+	// Conns has an entry for each requested real server, by its ID: the zero Conns if the
+	// kernel does not have it. Nil is a reading that failed, and ends no drain.
 	Conns map[Object]Conns
 }
 
-// restsAfterCount is how many times as long as a count took none begins: kernels before
-// 6.14 read their table of connections in quadratic time.
+// restsAfterCount is the pause after a count, in durations of the count: kernels before 6.14
+// read their table of connections in quadratic time.
 const restsAfterCount = 4
 
-// UncountedDrains returns the IDs of the draining real servers that get no new connection
-// any more, if a count of their connections is due. Then it returns none until Counted was
-// called. Call it after a Sync, with the time after it.
+// UncountedDrains returns the IDs of the draining real servers without new connections, if a
+// count of their connections is due. Then it returns none until Counted was called. Call it
+// after a Sync, with the time after it.
 func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
 	if r.drains.counting || r.drains.nextCount.After(now) {
 		return nil
@@ -337,9 +331,9 @@ func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
 	return out
 }
 
-// Counted ends the drains of real servers without connections, and reports whether there
-// were any: the next Sync deletes them. A count that began before the real server lost its
-// weight ends nothing.
+// Counted ends the drains of real servers without connections, and reports whether there were
+// any: the next Sync deletes them. A count that began before the real server had weight 0 ends
+// nothing.
 func (r *Reconciler) Counted(c Count) (ended bool) {
 	r.drains.counting = false
 	r.drains.nextCount = c.Ended.Add(max(r.drains.pollEvery(), restsAfterCount*c.Ended.Sub(c.Begun)))
@@ -359,19 +353,19 @@ func (r *Reconciler) Counted(c Count) (ended bool) {
 	return len(moved) > 0
 }
 
-// Drain is a backend that gets no new connections while its old ones end.
+// Drain is a backend without new connections, until its old ones end.
 type Drain struct {
 	Frontend Frontend
 	Backend  netip.AddrPort
 	Deadline time.Time
 }
 
-// Drains gives the backends that are being drained, sorted.
+// Drains returns the draining backends, sorted.
 func (r *Reconciler) Drains() []Drain {
 	var out []Drain
 	for f, servers := range r.drains.servers {
 		for addr, d := range servers {
-			// One that has come back is forgotten at the next look.
+			// A server that is wanted again is forgotten at the next poll.
 			if !r.want.wantedByService(RealServer{Frontend: f, Addr: addr}) {
 				out = append(out, Drain{f, addr, d.deadline})
 			}
@@ -383,8 +377,8 @@ func (r *Reconciler) Drains() []Drain {
 	return out
 }
 
-// Draining is how many Drains has at most, without making them: one that has come back
-// counts until the next look.
+// Draining returns the length of Drains without making it; a server that is wanted again counts
+// until the next poll.
 func (r *Reconciler) Draining() (n int) {
 	for _, servers := range r.drains.servers {
 		n += len(servers)

@@ -41,7 +41,7 @@ func Expecting(other *Table) Table {
 	}
 }
 
-// expected takes down that o came, if that is just what is expected at f.
+// arrivedAsExpected takes down that o came, if that is just what is expected at f.
 func (t *Table) arrivedAsExpected(f Frontend, o Object) bool {
 	v := t.expect.fronts[f]
 	if v == nil || t.fronts[f] != nil {
@@ -134,7 +134,7 @@ func (got *arrival) of(v *virtual) *virtual {
 	return out
 }
 
-// surprise gives up to expect f, and returns the record of what came; nil if nothing.
+// stopExpecting returns up to expect f, and returns the record of what came; nil if nothing.
 func (t *Table) stopExpecting(f Frontend) *virtual {
 	got, ok := t.expect.arrivals[f]
 	if !ok {
@@ -144,7 +144,7 @@ func (t *Table) stopExpecting(f Frontend) *virtual {
 	return got.of(t.expect.fronts[f])
 }
 
-// settle ends the expectation.
+// resolve ends the expectation.
 func (t *Table) resolve() {
 	if t == nil || t.expect.arrivals == nil {
 		return

@@ -181,7 +181,7 @@ func (x *explainer) end(fate Fate, what string, object fmt.Stringer, format stri
 	x.step(what, object, format, args...)
 }
 
-// String gives the Explanation as lines for a terminal.
+// String returns the Explanation as lines for a terminal.
 func (e Explanation) String() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -13,7 +13,7 @@ type candidates struct {
 	failed *failures
 }
 
-// list gives the backends of the winner, and what else the kernel has for the
+// list returns the backends of the winner, and what else the kernel has for the
 // frontend, those in use first.
 func (cs *candidates) list() (out []Candidate) {
 	seen := map[netip.AddrPort]bool{}
@@ -102,7 +102,7 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 	return "no configuration wants it"
 }
 
-// local tells whether the client meets a traffic policy of Local.
+// local reports whether the client meets a traffic policy of Local.
 func (cs *candidates) local() bool { return cs.vip.Local && cs.face == cs.f }
 
 // pending says why something is wanted and not there.

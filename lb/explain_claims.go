@@ -68,7 +68,7 @@ func (c *claimants) find() {
 	})
 }
 
-// ports gives the frontends that are served and match, those with addresses most
+// ports returns the frontends that are served and match, those with addresses most
 // like the one asked for first.
 func (c *claimants) ports(match func(Frontend) bool) []string {
 	var found []Frontend

@@ -20,11 +20,11 @@ func (q *question) has(id Object) bool {
 	return q.have.Has(id)
 }
 
-// served tells whether there is a virtual server for the frontend: nothing else is
+// served reports whether there is a virtual server for the frontend: nothing else is
 // worth a word on its policy and its clients' addresses.
 func (q *question) served() bool { return q.has(VirtualServer{Frontend: q.f}) }
 
-// byRules tells whether virtual servers are rules.
+// byRules reports whether virtual servers are rules.
 func (q *question) byRules() bool { return q.Names.Chain != nil }
 
 // from says what the client is to the box.
@@ -42,13 +42,13 @@ func (q *question) from() string {
 	return "outside"
 }
 
-// host tells whether the client is the box itself.
+// host reports whether the client is the box itself.
 func (q *question) host() bool {
 	_, host := q.facts.HostAddrs[q.Client]
 	return host || q.Client.IsLoopback()
 }
 
-// inside tells whether the client is the box itself, or a pod by its address.
+// inside reports whether the client is the box itself, or a pod by its address.
 func (q *question) inside() bool {
 	return q.host() || slices.ContainsFunc(q.Detectors.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(q.Client) })
 }
@@ -90,7 +90,7 @@ func (q *question) open() (n int) {
 	return n
 }
 
-// led tells whether the packet bears a mark that led it to a virtual server. It
+// steered reports whether the packet bears a mark that led it to a virtual server. It
 // keeps that one, and its source. The box's own is known by its connection.
 func (q *question) steered() bool { return q.face != q.f && !q.host() }
 
@@ -108,7 +108,7 @@ func (q *question) source() netip.Addr {
 	return netip.Addr{}
 }
 
-// bears is source in words.
+// sourceText is source in words.
 func (q *question) sourceText() string {
 	if a := q.source(); a.IsValid() {
 		return a.String()

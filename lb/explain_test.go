@@ -281,7 +281,7 @@ func TestExplainByInterface(t *testing.T) {
 	}
 }
 
-// Who is masqueraded bears what all boxes share, if they do; but the box itself never.
+// TestExplainNamesTheSource is masqueraded bears what all boxes share, if they do; but the box itself never.
 func TestExplainNamesTheSource(t *testing.T) {
 	s := newStory(t)
 	s.Configure(Options{Base: base})

@@ -33,7 +33,7 @@ func (x *explainer) walk() {
 	}
 }
 
-// route tells whether the address is on this box, and why.
+// route reports whether the address is on this box, and why.
 func (x *explainer) route() bool {
 	if dev, host := x.facts.HostAddrs[x.f.Addr]; host {
 		x.e.Here = "the box's own address on " + dev
@@ -153,7 +153,7 @@ func (x *explainer) masquerade() {
 	}
 }
 
-// hides gives the member by which clients of other VIPs than ClusterIPs are
+// masqueradedBy returns the member by which clients of other VIPs than ClusterIPs are
 // masqueraded.
 func (x *explainer) masqueradedBy() (Object, bool) {
 	for _, m := range masquerading {

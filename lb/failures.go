@@ -85,7 +85,7 @@ func (x *failures) next() (next time.Time) {
 	return next
 }
 
-// uncut gives a real server that could not be taken out of the kernel, and whose
+// blocksAddress returns a real server that could not be taken out of the kernel, and whose
 // address o, an Address or PoolRoute, would make the box's own.
 func (x *failures) blocksAddress(o Object, have *kernelState) Object {
 	held := func(servers map[RealServer]struct{}) Object {
@@ -120,7 +120,7 @@ func (x *failures) each(yield func(id Object, f failure)) {
 	}
 }
 
-// owners gives who wants each of the IDs, nil if only drains do.
+// owners returns who wants each of the IDs, nil if only drains do.
 func (x *failures) owners(want *State) func(id Object) *Owner {
 	ids := make(map[Object]struct{}, len(x.of))
 	for id := range x.of {

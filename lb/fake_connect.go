@@ -78,14 +78,14 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 	return out
 }
 
-// own tells whether an address is the box's own: one of its interfaces', or
+// own reports whether an address is the box's own: one of its interfaces', or
 // loopback.
 func (k *Fake) own(a netip.Addr) bool {
 	_, host := k.HostAddrs[a]
 	return host || a.IsLoopback()
 }
 
-// inside tells whether a client is a pod or the box itself.
+// inside reports whether a client is a pod or the box itself.
 func (k *Fake) inside(client netip.Addr) bool {
 	return k.own(client) || slices.ContainsFunc(k.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(client) })
 }

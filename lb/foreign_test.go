@@ -67,7 +67,7 @@ func TestBackendsOfAnApartServiceAreNeverTheBox(t *testing.T) {
 	}
 }
 
-// What is refused must not keep others from it: neither a NodePort, nor a VIP that
+// TestForeignVIPTakesNoPortOfTheNode is refused must not keep others from it: neither a NodePort, nor a VIP that
 // the operator chose.
 func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 	foreign := web(be1)

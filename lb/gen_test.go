@@ -200,7 +200,7 @@ type flow struct {
 	to     Frontend
 }
 
-// allFrontends gives what clients may connect to: every frontend of the services,
+// allFrontends returns what clients may connect to: every frontend of the services,
 // those of NodePorts on every address of k, and a port that no Service has.
 func (k *Fake) allFrontends(lists ...[]Service) []Frontend {
 	var out []Frontend

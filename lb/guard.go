@@ -8,77 +8,76 @@ import (
 	"time"
 )
 
-// GuardOptions limit what a source may take away at once: an API server that was
-// restored from an older backup, or a controller that deletes what it should not,
-// must not empty a box. The zero value guards nothing.
+// GuardOptions limit the deletions of a source within a time: an API server that was restored
+// from an older backup, or a faulty controller, must not empty a box. The zero value guards
+// nothing.
 //
-// What would take too much away is held, of the namespace that does, or of all if it is not
-// one alone: what is new is served at once, while
-// Services, VIPs and ports that are gone stay as they were, and so do the backends
-// of a port that would have none left. (Where some stay nothing is held: a rollout
-// or fewer pods are no outage, and pods that are gone answer nobody.) It is released
-// by Reconciler.Release, after Hold, and as soon as the source itself says something
-// by which it would not be too much any more.
+// A deletion above the limit is withheld, from the namespace that causes it, or from all
+// namespaces if several do. Additions are served immediately. Deleted Services, VIPs and ports
+// stay as they were, and so do the backends of a port that would have none left. (A port that
+// keeps some backends is no outage, as in a rollout.) A deletion is released by
+// Reconciler.Release, after Hold, and as soon as an update of the source brings it below the
+// limit.
 //
-// Not covered: what a source changes without taking it away; ports that keep some
-// backends, or get wrong ones; and the first that a source says. For that one, tell
-// the Reconciler first what the source was last known to have, as an Update of
-// its own that is Synced: it is what the rest is measured by.
+// Not covered: changes that delete nothing; ports that keep some backends, or get wrong ones;
+// and the first update of a source. For that one, give the Reconciler the last known state of
+// the source first, as an Update of its own that is Synced: the guard compares with it.
 type GuardOptions struct {
-	// Share is how much of the source's frontends, or of its backends with a weight (by
-	// ports that lose all of theirs), may go within Window: 0 to 1. 0 and 1 are off.
+	// Share is the part of the source's frontends, or of its backends with a weight (in ports
+	// that lose all of theirs), that may be deleted within Window: 0 to 1. 0 and 1 are off.
 	Share float64
-	// Least is a number of frontends, or backends: fewer may always go.
+	// Least is a number of frontends, or backends: fewer may always be deleted.
 	Least int
-	// Window is how long what is taken away counts together.
+	// Window is the time within which deletions count together.
 	Window time.Duration
-	// Hold is how long something is held at most; 0 is for ever.
+	// Hold limits the time that a deletion is withheld; 0 is no limit.
 	Hold time.Duration
 }
 
 func (o GuardOptions) on() bool { return o.Share > 0 && o.Share < 1 }
 
-// exceeded tells whether n of all is too much to take away.
+// exceeded reports whether n of all is too much to delete.
 func (o GuardOptions) exceeded(n, all int) bool {
 	return n >= o.Least && float64(n) > o.Share*float64(all)
 }
 
-// Hold is what a guard keeps from being taken away.
+// Hold is a deletion that a guard withholds.
 type Hold struct {
 	Source string
-	// Since is when it began; Until is when it ends by itself, zero if never.
+	// Since is its begin, and Until its end without confirmation, zero if there is none.
 	Since, Until time.Time
-	// Services are how many would lose something, Frontends and Backends what.
+	// Services is the number of affected Services, with the frontends and backends that they
+	// would lose.
 	Services, Frontends, Backends int
 	// First are the first names of these Services, at most five.
 	First []string
 }
 
-// guards are those of all sources that have one, by source.
+// guards are the guards of the sources that have one, by source.
 type guards struct {
 	*model
 	of map[string]*guard
 }
 
-// guard stands between a source's Updates and the Catalog. The Catalog has what
-// is served; the guard knows where that differs from what the source says.
+// guard is between a source's Updates and the Catalog. The Catalog has the served state; the
+// guard knows where the source's own state differs from it.
 //
-// Its counts are kept up with every change, so that an update costs its size.
+// Its counts follow each change, so that the cost of an update depends on its size.
 type guard struct {
 	opts          GuardOptions
 	all           tally
 	of            map[string]tally    // by namespace
-	waiting       map[string]struct{} // namespaces of which something is withheld
+	waiting       map[string]struct{} // namespaces with something withheld
 	withheld      map[ServiceID]withheld
-	losing        map[Frontend]int    // how many of withheld would let go of it
-	lost          map[Frontend]string // nobody would claim it; a namespace that does
+	losing        map[Frontend]int    // how many entries of withheld would release it
+	lost          map[Frontend]string // frontends that no Service would claim; a namespace that claims it now
 	goneFrontends losses[Frontend]    // within Window
 	goneBackends  losses[backendsOf]
-	since         time.Time // when holding began; zero if nothing is held
+	since         time.Time // begin of the present hold; zero if nothing is withheld
 	confirmed     bool
 }
 
-// withheld is what a source says of a Service that is served otherwise.
+// withheld is the source's state of a Service that is served in another one.
 type withheld struct {
 	service Service
 	deleted bool
@@ -103,8 +102,7 @@ func newGuard(opts GuardOptions) *guard {
 	}
 }
 
-// configure makes the guards those of the options. A source that is not
-// guarded any more gets what it said.
+// configure sets the options. A source that has no guard any more gets its own state.
 func (gs *guards) configure(opts map[string]GuardOptions) {
 	for source, g := range gs.of {
 		if o := opts[source]; o.on() {
@@ -127,9 +125,8 @@ func (gs *guards) configure(opts map[string]GuardOptions) {
 	}
 }
 
-// Release lets a source take away what is held of it, which the next Sync
-// applies. What it takes away from then on counts anew. It is false if nothing is
-// held.
+// Release permits the withheld deletions of a source, which the next Sync applies. Later
+// deletions count from zero. It returns false if nothing is withheld.
 func (r *Reconciler) Release(source string) bool {
 	g := r.guards.of[source]
 	if g == nil || g.since.IsZero() {
@@ -139,16 +136,15 @@ func (r *Reconciler) Release(source string) bool {
 	return true
 }
 
-// Believe is Update for a whole of a source, Synced, that is to be served however
-// much it takes away: the operator has asked for it. What the source says from
-// then on is measured by it.
+// UpdateUnguarded is Update for the whole state of a source, Synced, which the operator has
+// asked to serve in spite of its deletions. The guard compares later updates with it.
 func (r *Reconciler) Believe(u Update) {
-	delete(r.guards.of, u.Source) // with what it holds, since u is all there is
+	delete(r.guards.of, u.Source) // with its withheld deletions, since u is the whole state
 	r.Update(u)
 	r.guards.configure(r.opts.Guards)
 }
 
-// Held gives what the guards hold since the last Sync, sorted by source.
+// Held returns the withheld deletions since the last Sync, sorted by source.
 func (r *Reconciler) Held() []Hold {
 	var out []Hold
 	for source, g := range r.guards.of {
@@ -174,7 +170,7 @@ func (g *guard) hold(source string) Hold {
 	return h
 }
 
-// until is when holding ends by itself; zero if never.
+// until is the end of the hold without confirmation; zero if there is none.
 func (g *guard) until() time.Time {
 	if g.since.IsZero() || g.opts.Hold == 0 {
 		return time.Time{}
@@ -182,7 +178,7 @@ func (g *guard) until() time.Time {
 	return g.since.Add(g.opts.Hold)
 }
 
-// next is when something is released without anybody saying a word.
+// next is the time of the next release without an update or confirmation.
 func (g *guard) next() time.Time {
 	if g.since.IsZero() {
 		return time.Time{}
@@ -190,7 +186,7 @@ func (g *guard) next() time.Time {
 	return earliest(g.until(), earliest(g.goneFrontends.next(g.opts.Window), g.goneBackends.next(g.opts.Window)))
 }
 
-// notes tells of every Service that something is held of.
+// notes returns a Note for each Service with a withheld deletion.
 func (gs *guards) notes() []Note {
 	var out []Note
 	for source, g := range gs.of {
@@ -208,7 +204,7 @@ func (gs *guards) notes() []Note {
 	return out
 }
 
-// stage takes in an update without what it takes away.
+// stage applies an update without its deletions.
 func (gs *guards) stage(g *guard, u Update) {
 	add := Update{Source: u.Source}
 	var touched []Frontend
@@ -240,7 +236,7 @@ func (gs *guards) stage(g *guard, u Update) {
 	}
 }
 
-// deleted gives the Services that an update says are gone.
+// deleted returns the Services that an update deletes.
 func (gs *guards) deleted(u Update) []ServiceID {
 	if !u.Synced {
 		return u.Delete
@@ -258,8 +254,7 @@ func (gs *guards) deleted(u Update) []ServiceID {
 	return out
 }
 
-// withhold takes down what the source says of a Service that is served, and gives
-// the frontends that this concerns.
+// withhold records the source's state of a served Service, and returns the affected frontends.
 func (g *guard) withhold(id ServiceID, served Service, w withheld) []Frontend {
 	touched := g.drop(id)
 	if !w.deleted && equal(served, w.service) {
@@ -277,7 +272,7 @@ func (g *guard) withhold(id ServiceID, served Service, w withheld) []Frontend {
 	return append(touched, w.losing...)
 }
 
-// gain counts what a Service that is served gets more.
+// gain counts the additions to a served Service.
 func (g *guard) gain(old, young Service) {
 	for _, f := range without(young.Frontends(), old.Frontends()) {
 		g.goneFrontends.restore(f, 1)
@@ -298,8 +293,8 @@ func (g *guard) count(s Service, n int) {
 	g.add(s.ID.Namespace, t)
 }
 
-// judge lets every source take away what is not too much, and what has been held
-// long enough.
+// decide permits the deletions of each source that are below the limit, and those that were
+// withheld for the full time.
 func (gs *guards) decide(now time.Time) {
 	for source, g := range gs.of {
 		g.goneFrontends.expire(now.Add(-g.opts.Window))
@@ -325,7 +320,7 @@ func (gs *guards) decide(now time.Time) {
 	}
 }
 
-// takeAway counts what is about to go.
+// countLosses counts the deletions that are about to be applied.
 func (g *guard) countLosses(c *Catalog, in spaces, now time.Time) {
 	for f, space := range g.lost {
 		if in.has(space) {
@@ -343,7 +338,7 @@ func (g *guard) countLosses(c *Catalog, in spaces, now time.Time) {
 	}
 }
 
-// letGo serves what the source says of some namespaces.
+// release serves the source's own state of some namespaces.
 func (gs *guards) release(source string, g *guard, in spaces) {
 	u := Update{Source: source}
 	var touched []Frontend

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// merge gives young with what it has less than old: VIPs, ports, NodePorts, and the
+// merge returns young with the VIPs, ports and NodePorts of old that it lacks, and with the old
 // backends of each port and family that would have none left.
 func merge(old, young Service) Service {
 	out := young
@@ -32,15 +32,14 @@ func merge(old, young Service) Service {
 	return out
 }
 
-// refill gives the backends of young, and those of old of a family that young has
-// none of.
+// refill returns the backends of young, and those of old of a family that young lacks.
 func refill(old, young Port) []Backend {
 	out := young.Backends
 	for _, family := range [...]Family{IPv4, IPv6} {
 		if emptied(old, young, family) == 0 {
 			continue
 		}
-		// Those of young that are left have no weight.
+		// The ones of young in that family have no weight.
 		out = slices.DeleteFunc(slices.Clone(out), func(be Backend) bool {
 			return slices.ContainsFunc(old.Backends, func(x Backend) bool { return x.Addr == be.Addr && x.Weight > 0 })
 		})
@@ -53,8 +52,8 @@ func refill(old, young Port) []Backend {
 	return out
 }
 
-// emptied is how many backends of a family go if they all go, 0 if some stay: a
-// port that has fewer is no outage, and pods that are gone answer nobody.
+// emptied returns the number of backends of a family if all of them are removed, 0 if some
+// stay: a port with fewer backends is no outage.
 func emptied(old, young Port, f Family) int {
 	if young.live(f) > 0 {
 		return 0
@@ -72,7 +71,7 @@ func (p Port) live(f Family) (n int) {
 	return n
 }
 
-// shortage gives how many backends with a weight a has where b has none.
+// shortage returns the number of backends with a weight of each port of a that has none in b.
 func shortage(a, b Service) map[backendsOf]int {
 	var out map[backendsOf]int
 	for _, p := range a.Ports {
@@ -92,7 +91,7 @@ func shortage(a, b Service) map[backendsOf]int {
 	return out
 }
 
-// without gives the frontends of a that are not in b.
+// without returns the frontends of a that are not in b.
 func without(a, b []Frontend) []Frontend {
 	in := make(map[Frontend]struct{}, len(b))
 	for _, f := range b {
@@ -101,12 +100,12 @@ func without(a, b []Frontend) []Frontend {
 	return slices.DeleteFunc(a, func(f Frontend) bool { _, ok := in[f]; return ok })
 }
 
-// losses count what has gone lately and is not back. The zero value is empty.
+// losses count recent deletions that were not reverted. The zero value is empty.
 type losses[K comparable] struct {
 	of    map[K][]loss
-	order []dated[K] // as they went
+	order []dated[K] // in the order of time
 	total int
-	by    map[string]int // the parts of namespaces
+	by    map[string]int // by namespace
 }
 
 type loss struct {
@@ -136,7 +135,7 @@ func (l *losses[K]) count(space string, n int) {
 	}
 }
 
-// back takes out n of a key, the oldest first.
+// restore reverts n deletions of a key, the oldest first.
 func (l *losses[K]) restore(key K, n int) {
 	for n > 0 && len(l.of[key]) > 0 {
 		first := &l.of[key][0]
@@ -149,7 +148,7 @@ func (l *losses[K]) restore(key K, n int) {
 	}
 }
 
-// expire forgets what went at or before a time.
+// expire forgets deletions at or before a time.
 func (l *losses[K]) expire(before time.Time) {
 	for len(l.order) > 0 && !l.order[0].at.After(before) {
 		key := l.order[0].key
@@ -168,7 +167,7 @@ func (l *losses[K]) drop(key K) {
 	}
 }
 
-// next is when the oldest loss is a window old; zero if there is none.
+// next is the time at which the oldest loss expires; zero if there is none.
 func (l *losses[K]) next(window time.Duration) time.Time {
 	if len(l.order) == 0 {
 		return time.Time{}
@@ -176,7 +175,7 @@ func (l *losses[K]) next(window time.Duration) time.Time {
 	return l.order[0].at.Add(window)
 }
 
-// earliest gives the earlier of two times, of which the zero one is never.
+// earliest returns the earlier of two times; the zero time is never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

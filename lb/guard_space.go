@@ -1,13 +1,13 @@
 package lb
 
-// A guard judges a source as a whole, and each of its namespaces: what one namespace takes
-// away must not hold the deletions of the others.
+// A guard decides on a source as a whole, and on each of its namespaces: deletions of one
+// namespace must not withhold those of the others.
 
-// tally counts what is served of a namespace or of a source, and what would go.
+// tally counts the served objects of a namespace or of a source, and the withheld deletions.
 type tally struct {
 	frontends, backends int // that are served
-	lost, short         int // frontends and backends that would go
-	waiting             int // Services of which something is withheld
+	lost, short         int // frontends and backends that would be deleted
+	waiting             int // Services with something withheld
 }
 
 // add adds to the counts of a namespace and of the source.
@@ -28,7 +28,7 @@ func (t tally) plus(u tally) tally {
 	return tally{t.frontends + u.frontends, t.backends + u.backends, t.lost + u.lost, t.short + u.short, t.waiting + u.waiting}
 }
 
-// drop forgets what is withheld of a Service, and gives the frontends that this concerns.
+// drop forgets the withheld state of a Service, and returns the affected frontends.
 func (g *guard) drop(id ServiceID) []Frontend {
 	old, ok := g.withheld[id]
 	if !ok {
@@ -83,7 +83,8 @@ func (s spaces) has(space string) bool {
 	return ok || len(s) == 0
 }
 
-// removal is what would be gone of what there would be, with what has gone within Window.
+// removal is the deletions within Window, with the withheld ones, and the total that they are a
+// part of.
 type removal struct {
 	frontends, ofFrontends int
 	backends, ofBackends   int
@@ -101,22 +102,21 @@ func (r removal) minus(s removal) removal {
 	return removal{r.frontends - s.frontends, r.ofFrontends - s.ofFrontends, r.backends - s.backends, r.ofBackends - s.ofBackends}
 }
 
-// size orders removals by the part of the source that goes.
+// size orders removals by their part of the source.
 func (r removal) size(of removal) float64 {
 	return float64(r.frontends)/float64(max(1, of.ofFrontends)) + float64(r.backends)/float64(max(1, of.ofBackends))
 }
 
-// tooMuch tells whether more would be gone than may.
+// tooMuch reports whether a removal is above the limit.
 func (o GuardOptions) tooMuch(r removal) bool {
 	return o.exceeded(r.frontends, r.ofFrontends) || o.exceeded(r.backends, r.ofBackends)
 }
 
-// free gives the namespaces that may take away what is withheld of them; nil is none, and
-// empty are all.
+// allowed returns the namespaces with permitted deletions; nil is none, and empty are all.
 //
-// If the source would lose too much, the namespace with most of that is held, and those that
-// would lose too much of their own. All are held if the others together would lose too large
-// a part, too: one tenant could not have done it.
+// If the source would lose too much, the namespace with the largest part is withheld, and each
+// one that would lose too much of its own. All are withheld if the others together would also
+// lose too large a part: one tenant could not have caused that.
 func (g *guard) allowed() spaces {
 	total := g.removal(g.all, g.goneFrontends.total, g.goneBackends.total)
 	if !g.opts.tooMuch(total) {
@@ -140,7 +140,7 @@ func (g *guard) allowed() spaces {
 	return out
 }
 
-// worst gives the namespace with the largest part of a removal.
+// worst returns the namespace with the largest part of a removal.
 func (g *guard) worst(of removal) (worst string) {
 	most := -1.0
 	see := func(space string) {

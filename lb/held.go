@@ -14,7 +14,7 @@ type model struct {
 	full    bool                   // any ID may differ
 }
 
-// settled tells whether there is nothing left to do for an ID.
+// applied reports whether there is nothing left to do for an ID.
 func (m *model) applied(id Object) bool {
 	held, _ := m.have.Get(id)
 	wanted, _ := m.want.Get(id)
@@ -55,7 +55,7 @@ func (h *kernelState) record(id, o Object) {
 	}
 }
 
-// lead gives the member that leads clients inside from vip to a mark.
+// mapping returns the member that leads clients inside from vip to a mark.
 func (h *kernelState) mapping(vip Frontend) (Member, bool) {
 	v := h.fronts[vip]
 	if !v.in(SetInternal) {
@@ -64,14 +64,14 @@ func (h *kernelState) mapping(vip Frontend) (Member, bool) {
 	return v.member(SetInternal), true
 }
 
-// quiet tells whether the kernel has taken the real server's weight away, so
+// quiesced reports whether the kernel has taken the real server's weight away, so
 // that no connection can begin any more.
 func (h *kernelState) quiesced(id RealServer) bool {
 	rs, ok := h.RealServer(id.Frontend, id.Addr)
 	return !ok || rs.Weight == 0
 }
 
-// local gives what makes an address the box's own: the Address, or the PoolRoute that
+// localBy returns what makes an address the box's own: the Address, or the PoolRoute that
 // contains it. nil if nothing of weir's does.
 func (h *kernelState) localBy(a netip.Addr) Object {
 	if id := (Address{a}); h.Has(id) {

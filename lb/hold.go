@@ -49,7 +49,7 @@ func (o *orphans) claim(planned []*virtual, m *model) {
 	}
 }
 
-// has tells whether an object may be that of a source that has not synced.
+// has reports whether an object may be that of a source that has not synced.
 func (o *orphans) has(id Object) bool {
 	if f, ok := frontendOf(id); ok {
 		_, orphan := o.frontends[f]

@@ -321,7 +321,7 @@ func landsWrong(client netip.Addr, before, after, got Outcome) string {
 	return ""
 }
 
-// hides tells whether a backend sees the box's address instead of the client's. It
+// hides reports whether a backend sees the box's address instead of the client's. It
 // does not matter what it is to a backend that is not there; it is as to others.
 func hides(o Outcome, client netip.Addr, backend netip.AddrPort) bool {
 	return o.Masqueraded || o.Loops && backend.Addr() == client

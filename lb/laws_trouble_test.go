@@ -11,7 +11,7 @@ import (
 
 // The laws in trouble: while drains run, and when Ops fail.
 
-// busy gives some real servers connections that do not end.
+// busy returns some real servers connections that do not end.
 func (g *gen) busy(k *Fake) {
 	for _, o := range k.Held() {
 		if rs, ok := o.(RealServer); ok && g.chance(60) {
@@ -62,7 +62,7 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 	})
 }
 
-// late gives the frontends whose backends are not all applied.
+// late returns the frontends whose backends are not all applied.
 func (r *Reconciler) late() map[Frontend]bool {
 	out := map[Frontend]bool{}
 	for id := range r.failed.of {
@@ -128,7 +128,7 @@ func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
 	})
 }
 
-// restricted tells whether a flow goes to a frontend that is restricted in
+// restricted reports whether a flow goes to a frontend that is restricted in
 // services: its ranges fail closed, as they should.
 func restricted(services []Service, f flow) bool {
 	return slices.ContainsFunc(services, func(s Service) bool {

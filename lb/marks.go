@@ -96,7 +96,7 @@ func (k MarkKey) compare(other MarkKey) int {
 		cmp.Compare(k.Target, other.Target))
 }
 
-// inside gives what a Service needs marks for, and the frontends of each.
+// markedFrontends returns what a Service needs marks for, and the frontends of each.
 func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 	var out map[MarkKey][]Frontend
 	p := planner{svc: svc, facts: facts}
@@ -147,7 +147,7 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 	}
 }
 
-// held is the mark that the kernel has for some of the frontends, if nobody
+// existing is the mark that the kernel has for some of the frontends, if nobody
 // else has got it and it fits.
 func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 	for _, f := range frontends {
@@ -213,14 +213,14 @@ func (ms *marks) release(draining func(mark uint32) bool) {
 	clear(ms.maybeUnused)
 }
 
-// loosen tells that nothing drains any more by the mark of f, if it has one.
+// drainEnded tells that nothing drains any more by the mark of f, if it has one.
 func (ms *marks) drainEnded(f Frontend) {
 	if f.Mark != 0 {
 		ms.maybeUnused[f.Mark] = struct{}{}
 	}
 }
 
-// leads gives the IDs of all members that lead to the mark of f.
+// mappings returns the IDs of all members that lead to the mark of f.
 func (ms *marks) mappings(f Frontend) []Object {
 	var out []Object
 	for _, vip := range ms.byMark[f.Mark].vips {
@@ -231,7 +231,7 @@ func (ms *marks) mappings(f Frontend) []Object {
 	return out
 }
 
-// concerned gives the Services that an ID is of, or was, as far as that is known.
+// servicesOf returns the Services that an ID is of, or was, as far as that is known.
 // owner is who wants it.
 func (ms *marks) servicesOf(id Object, owner *Owner) []ServiceID {
 	var out []ServiceID

@@ -6,17 +6,16 @@ import (
 	"slices"
 )
 
-// Reason says why something of a Service could not be done. The set is closed,
-// and each reason is documented where operators look for it (docs of weir
-// status).
+// Reason is why a part of a Service is not in effect. The set is closed, and
+// packaging/doc/notes.md documents each reason.
 type Reason string
 
 // The reasons.
 const (
 	// NoBackends: a frontend has no backend of its family; clients are refused.
 	NoBackends Reason = "no-backends"
-	// NoLocal: the traffic policy is Local and the backends are all on other
-	// nodes; clients outside (of a ClusterIP: all) are dropped.
+	// NoLocal: the traffic policy is Local and all backends are on other nodes; clients outside
+	// (of a ClusterIP: all) are dropped.
 	NoLocal Reason = "no-local"
 	// QuorumLost: the checks leave fewer backends than the quorum.
 	QuorumLost Reason = "quorum-lost"
@@ -26,59 +25,58 @@ const (
 	ForeignFrontend Reason = "foreign"
 	// Excluded: the VIP is in exclude_cidrs.
 	Excluded Reason = "excluded"
-	// HostAddress: the VIP is an address of the box itself, so its other ports
-	// stay open and it is not put on weir's device.
+	// HostAddress: the VIP is an address of the box itself, so its other ports stay open and
+	// weir's device does not get it.
 	HostAddress Reason = "host-address"
 	// PoolCoversHost: a pool of vip_mode "route" contains an address of the box.
 	PoolCoversHost Reason = "pool-covers-host"
-	// ClosedFamily: source ranges are given, but none of the VIP's family.
+	// ClosedFamily: there are source ranges, but none of the VIP's family.
 	ClosedFamily Reason = "closed-family"
-	// HealthPort: the port for probes of this node can't be opened, or is another
-	// Service's.
+	// HealthPort: the port for probes of this node can't be opened, or belongs to another
+	// Service.
 	HealthPort Reason = "health-port"
-	// NotAllowed: the address can't be a VIP or backend of this Service, because it
-	// is somebody else's, or not in the ranges that the operator allows.
+	// NotAllowed: the address can't be a VIP or backend of this Service, because it has another
+	// owner, or is outside the ranges that the operator allows.
 	NotAllowed Reason = "address-not-allowed"
-	// BadObject: the source says something that makes no sense; the rest is served.
+	// BadObject: a part of the object in the source is invalid; the rest is served.
 	BadObject Reason = "bad-object"
 	// OverBudget: the Service or its namespace needs more kernel objects than the operator
 	// allows.
 	OverBudget Reason = "over-budget"
-	// AnnotationRefused: an annotation is not allowed, malformed or can't be had.
+	// AnnotationRefused: an annotation is not allowed, malformed or not possible.
 	AnnotationRefused Reason = "annotation-refused"
 	// NoNodePort: backends are reached by node ports, and the Service has none.
 	NoNodePort Reason = "no-node-port"
-	// Guarded: the source has taken more away than its guard lets it (GuardOptions), so
-	// what was stays.
+	// Guarded: the source has removed more than its guard permits (GuardOptions), so the former
+	// state stays.
 	Guarded Reason = "guarded"
 	// AddressPending: a Service waits for an address of a pool, or for another one.
 	AddressPending Reason = "address-pending"
-	// OutsidePool: a Service keeps an address that the pools would not give it any
-	// more.
+	// OutsidePool: a Service keeps an address that the pools would not assign any more.
 	OutsidePool Reason = "outside-pool"
-	// FamilyLeft: of a family that the Service prefers there is no address.
+	// FamilyLeft: no address is free of a family that the Service prefers.
 	FamilyLeft Reason = "family-left"
-	// FleetOpen: the fleet has no key, so that anybody can be a member.
+	// FleetOpen: the fleet has no key, so any host can be a member.
 	FleetOpen Reason = "fleet-open"
-	// MemberUnreachable: a member that is to be joined can't be reached.
+	// MemberUnreachable: a configured member is unreachable.
 	MemberUnreachable Reason = "member-unreachable"
-	// FleetDiffers: a source says other things on another member.
+	// FleetDiffers: a source has another content on another member.
 	FleetDiffers Reason = "fleet-differs"
-	// OrderDiffers: another member has the backends of a frontend with scheduler mh in
-	// another order.
+	// OrderDiffers: another member has the backends of a frontend with scheduler mh in another
+	// order.
 	OrderDiffers Reason = "mh-order"
-	// DuplicateAddress: a machine that is no member of the fleet answers for a VIP.
+	// DuplicateAddress: a host that is no member of the fleet answers for a VIP.
 	DuplicateAddress Reason = "duplicate-address"
-	// NeedsIPVS: IPVS alone can do it, and this kernel, or mode, is without.
+	// NeedsIPVS: only IPVS can do it, and this kernel or mode has no IPVS.
 	NeedsIPVS Reason = "needs-ipvs"
-	// MixedPorts: the backends of clients inside have several ports, so that they are
-	// without affinity.
+	// MixedPorts: the backends of clients inside have several ports, so these clients have no
+	// affinity.
 	MixedPorts Reason = "mixed-ports"
-	// Failed: the kernel would not take an object.
+	// Failed: the kernel refused an object.
 	Failed Reason = "failed"
 )
 
-// Note is what could not be done for a Service, and why.
+// Note is a part of a Service that is not in effect, and the reason.
 type Note struct {
 	Service ServiceID
 	Reason  Reason
@@ -94,8 +92,8 @@ func sortNotes(notes []Note) []Note {
 	return slices.Compact(notes)
 }
 
-// Notes gives what could not be done, sorted. Ops that only wait for one that
-// failed are not told: the one that failed is.
+// Notes returns the Notes of all Services, sorted. An Op that only waits for a failed one has
+// none.
 func (r *Reconciler) Notes() []Note {
 	var out []Note
 	for _, notes := range r.notes {
@@ -113,9 +111,9 @@ func (r *Reconciler) Notes() []Note {
 	return sortNotes(out)
 }
 
-// Unfinished gives the Services that the kernel does not hold as their source says,
-// and why: Failed if it would not take something of theirs, or that waits for
-// something which it would not take, and Guarded if a guard holds something.
+// Unfinished returns the Services that the kernel does not serve as their source has them, and
+// the reason: Failed if the kernel refused an object of theirs, or one that theirs wait for;
+// Guarded if a guard withholds something.
 func (r *Reconciler) Unfinished() map[ServiceID]Reason {
 	out := map[ServiceID]Reason{}
 	owners := r.failed.owners(r.want)

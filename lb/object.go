@@ -58,7 +58,7 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf gives the family of an address; it must be valid and unmapped.
+// FamilyOf returns the family of an address; it must be valid and unmapped.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -137,7 +137,7 @@ type VirtualServer struct {
 	Damaged bool
 }
 
-// meets tells whether clients of a port that are led to a mark meet the port of a real
+// matchesPort reports whether clients of a port that are led to a mark meet the port of a real
 // server.
 func (o VirtualServer) matchesPort(port uint16, rs RealServer) bool {
 	if o.Port != 0 {
@@ -344,7 +344,7 @@ func Compare(a, b Object) int {
 	return a.compare(b)
 }
 
-// frontendOf gives the frontend that an object serves, if it serves just one.
+// frontendOf returns the frontend that an object serves, if it serves just one.
 func frontendOf(o Object) (Frontend, bool) {
 	switch o := o.(type) {
 	case VirtualServer:

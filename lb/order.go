@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Verb is what an Op does to its Object.
+// Verb is the action of an Op on its Object.
 type Verb uint8
 
 // The verbs.
@@ -18,32 +18,30 @@ const (
 
 func (v Verb) String() string { return [...]string{"add", "change", "delete"}[v] }
 
-// Op is one step towards the wanted state: a verb and an object. Change gives
-// the object its new attributes without taking it away in between.
+// Op is one step towards the wanted state: a verb and an object. Change sets new attributes
+// without a removal in between.
 type Op struct {
 	Verb   Verb
 	Object Object
 	step   step
 }
 
-// String is the line that log, weir plan, tests and bug reports share.
+// String returns the line that log, weir plan, tests and bug reports share.
 func (op Op) String() string { return fmt.Sprintf("%s %s", op.Verb, op.Object) }
 
-// step is when an Op runs. Steps run in order; the Ops of one step do not depend
-// on each other. The order keeps this promise: at no point does a packet land
-// where neither the old nor the new state would have it.
+// step is when an Op runs. Steps run in order; the Ops of one step are independent of each
+// other. At no point does a packet reach a place that neither the old nor the new state
+// permits.
 //
-// Coming in, what guards comes before what it guards: a VIP is refused on all
-// ports before it exists, its source ranges are known before they are enforced,
-// masquerading is on before a backend is there, and the tuple is admitted
-// (stepAdmit) only when the virtual server stands, so that no daemon of the host
-// ever gets a packet meant for a Service. Going out is the same backwards, and
-// after all of the coming in: a frontend that swaps its backends is never empty.
+// Additions: protection comes before the protected object. A VIP is refused on all ports before
+// it exists, its source ranges are known before they are enforced, and masquerading is on
+// before a backend is there. The tuple is admitted (stepAdmit) only after its virtual server
+// exists, so no daemon of the host gets a packet for a Service. Removals have the reverse order
+// and come after all additions: a frontend that swaps its backends is never empty.
 //
-// Clients inside are led to the inner face of a frontend (package comment) when
-// that is whole and before the outer one gets what is only for clients outside,
-// and come back when the outer one has lost it. Nobody is dropped for want of a
-// backend of this node before those inside are led past that.
+// Clients inside are mapped to the inner face of a frontend (package comment) when that is
+// complete, and before the outer face changes; the mapping is removed after the outer face has
+// changed back. SetNoLocal drops packets only after the mapping of clients inside.
 type step uint8
 
 const (
@@ -54,40 +52,40 @@ const (
 	stepGuard           // members of SetIPVSIPs, SetIPVSNets
 	stepRange           // members of SetSourceCIDR, SetSourceIP
 	stepRestrict        // members of SetFirewall
-	stepStartMasquerade // what is recorded starts to masquerade
-	stepKeepSource      // what will be recorded keeps source addresses
+	stepStartMasquerade // recorded frontends start to masquerade
+	stepKeepSource      // new frontends keep source addresses
 	stepRecord          // records, kept sources, SetLoopBack
 	stepVirtual         // virtual servers
 	stepInner           // real servers of marks, more weight
-	stepMap             // members of SetInternal: from here on clients inside meet them
+	stepMap             // members of SetInternal: from here on clients inside reach inner faces
 	stepReal            // real servers, more weight
 	stepNoLocal         // members of SetNoLocal
-	stepDropLocal       // real servers whose address is about to be the box's (backend.go)
+	stepDropLocal       // real servers with an address that is about to be the box's (backend.go)
 	stepAdmit           // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress         // addresses and pool routes
-	stepSync            // what other boxes hear, and tell
-	stepDropSync        //
-	stepDropNoLocal     // and the way out
-	stepReduce          // less weight
-	stepDropAddress     //
-	stepDropAdmission   //
-	stepDropReal        //
-	stepDropMapping     // clients inside go the way of all others again
-	stepReduceInner     // less weight of marks
-	stepDropInner       //
-	stepStopMasquerade  // what is recorded stops to masquerade
-	stepDropVirtual     //
-	stepDropRecord      //
-	stepDropKeepSource  // what was recorded kept source addresses
-	stepDropRestriction //
-	stepDropRange       //
-	stepDropGuard       //
-	stepDropRules       //
-	stepDropSet         //
-	stepDropDevice      //
+	stepSync            // synchronization daemons
+	stepDropSync
+	stepDropNoLocal // here the removals begin
+	stepReduce      // less weight
+	stepDropAddress
+	stepDropAdmission
+	stepDropReal
+	stepDropMapping // clients inside reach the outer face again
+	stepReduceInner // less weight of marks
+	stepDropInner
+	stepStopMasquerade // recorded frontends stop to masquerade
+	stepDropVirtual
+	stepDropRecord
+	stepDropKeepSource // removed frontends kept source addresses
+	stepDropRestriction
+	stepDropRange
+	stepDropGuard
+	stepDropRules
+	stepDropSet
+	stepDropDevice
 )
 
-// steps are those in which objects of a role come in and go.
+// steps are the steps of additions and removals by role.
 var steps = [numRoles]struct{ in, out step }{
 	roleSysctl:      {stepSysctl, stepDropAddress},
 	roleDevice:      {stepDevice, stepDropDevice},
@@ -112,7 +110,7 @@ var steps = [numRoles]struct{ in, out step }{
 	roleSync:        {stepSync, stepDropSync},
 }
 
-// masquerades gives the member whose masquerading o takes off, if it does that.
+// masquerades returns the member that o exempts from masquerading, if it does.
 func (o Member) masquerades() (Object, bool) {
 	for _, m := range masquerading {
 		if m.kept == o.Set {
@@ -123,7 +121,7 @@ func (o Member) masquerades() (Object, bool) {
 	return nil, false
 }
 
-// addStep is the step in which an object comes in.
+// addStep returns the step of an addition.
 func addStep(o Object, have *Table) step {
 	switch o := o.(type) {
 	case Member:
@@ -141,7 +139,7 @@ func addStep(o Object, have *Table) step {
 	return steps[roleOf(o)].in
 }
 
-// changeStep is the step in which an object gets new attributes.
+// changeStep returns the step of new attributes.
 func changeStep(from, to Object) step {
 	if r, ok := to.(RealServer); ok && r.Weight < from.(RealServer).Weight {
 		if r.Frontend.Mark != 0 {
@@ -152,7 +150,7 @@ func changeStep(from, to Object) step {
 	return addStep(to, nil)
 }
 
-// deleteStep is the step in which an object goes.
+// deleteStep returns the step of a removal.
 func deleteStep(o Object, want *State) step {
 	switch o := o.(type) {
 	case Member:
@@ -173,8 +171,7 @@ func deleteStep(o Object, want *State) step {
 	return steps[roleOf(o)].out
 }
 
-// sortOps puts ops in the order in which they are safe to apply. The order is
-// total: the same ops always read the same.
+// sortOps sorts ops into the order in which they are safe to apply. The order is total.
 func sortOps(ops []Op) {
 	slices.SortFunc(ops, func(a, b Op) int {
 		return cmp.Or(cmp.Compare(a.step, b.step), Compare(a.Object, b.Object))

@@ -97,7 +97,7 @@ func (p *planner) port(vip VIP, port Port) {
 	}
 }
 
-// mine gives the frontends of a VIP's port that the Service may take: one; of a
+// permitted returns the frontends of a VIP's port that the Service may take: one; of a
 // NodePort as many as the node has addresses for it.
 func (p *planner) permitted(vip VIP, port Port) []Frontend {
 	f, ok := vip.frontend(port)
@@ -121,7 +121,7 @@ func (p *planner) permitted(vip VIP, port Port) []Frontend {
 	return out
 }
 
-// takesHost tells whether somebody else than the operator chose an address of the
+// claimsHostAddr reports whether somebody else than the operator chose an address of the
 // box itself.
 func (p *planner) claimsHostAddr(vip VIP) bool {
 	dev, own := p.facts.HostAddrs[vip.Addr]
@@ -131,7 +131,7 @@ func (p *planner) claimsHostAddr(vip VIP) bool {
 	return own && vip.Foreign
 }
 
-// mayServe tells whether f is this Service's to take.
+// mayServe reports whether f is this Service's to take.
 func (p *planner) mayServe(f Frontend) bool {
 	if i := indexContaining(p.facts.Exclude, f.Addr); i >= 0 {
 		p.note(Excluded, "%s is in %s of exclude_cidrs", f, p.facts.Exclude[i])
@@ -157,7 +157,7 @@ func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 		p.address(f.Addr)
 	}
 	p.keepSource(f, vip)
-	if p.svc.Ranges.holds(vip.Kind) {
+	if p.svc.Ranges.covers(vip.Kind) {
 		p.ranges(f)
 	}
 	near := p.backends(f, f, vip, port, vip.Local)
@@ -216,7 +216,7 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	p.backends(inside, f, vip, port, false)
 }
 
-// source says what becomes of the clients' addresses.
+// keepSource says what becomes of the clients' addresses.
 func (p *planner) keepSource(f Frontend, vip VIP) {
 	for _, m := range masquerading {
 		if m.all == vip.Kind.record() && (p.svc.Keep || vip.Local) {
@@ -246,7 +246,7 @@ func (p *planner) address(a netip.Addr) {
 	p.add(guardOf(a))
 }
 
-// hostIn gives the first of the box's own addresses in a prefix.
+// hostIn returns the first of the box's own addresses in a prefix.
 func (f *Facts) hostIn(n netip.Prefix) (first netip.Addr, found bool) {
 	for a := range f.HostAddrs {
 		if n.Contains(a) && (!found || a.Less(first)) {
@@ -256,10 +256,10 @@ func (f *Facts) hostIn(n netip.Prefix) (first netip.Addr, found bool) {
 	return first, found
 }
 
-// admits tells whether a health check port is to be reached from outside.
+// admits reports whether a health check port is to be reached from outside.
 func (f *Facts) admits(port uint16) bool { return f.HealthPorts == nil || f.HealthPorts[port] }
 
-// nodeAddrs gives the addresses of a family on which NodePorts are served, sorted.
+// nodeAddrs returns the addresses of a family on which NodePorts are served, sorted.
 func (f *Facts) nodeAddrs(family Family) []netip.Addr {
 	var nets []netip.Prefix
 	for _, n := range f.NodePortNets {
@@ -309,7 +309,7 @@ func (p *planner) ranges(f Frontend) {
 	}
 }
 
-// admitsSelf tells whether a source range admits the box itself.
+// admitsSelf reports whether a source range admits the box itself.
 func (p *planner) admitsSelf(r netip.Prefix) bool {
 	known := false
 	for _, a := range p.svc.Self {
@@ -360,7 +360,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 	return n
 }
 
-// choose gives the backends of a port, and whether their health counts, as
+// choose returns the backends of a port, and whether their health counts, as
 // WhenDown says for a lost quorum.
 func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealth bool) {
 	if !p.health.Lost[FamilyPort{port.Key(), FamilyOf(f.Addr)}] {

@@ -156,7 +156,7 @@ func (r *Reconciler) SetHealthPorts(ports map[uint16]bool) bool {
 	return differs
 }
 
-// NodeAddrs gives the box's own addresses on which NodePorts are served, as of
+// NodeAddrs returns the box's own addresses on which NodePorts are served, as of
 // the last look at the kernel.
 func (r *Reconciler) NodeAddrs() []netip.Addr {
 	var out []netip.Addr
@@ -233,7 +233,7 @@ func (r *Reconciler) EndAudit(ctx context.Context, now time.Time, a *Audit) (Rep
 	return rep, err
 }
 
-// Preview gives the Ops that the next Sync would apply, after reading the
+// Preview returns the Ops that the next Sync would apply, after reading the
 // kernel. Nothing is applied; the Reconciler is of no other use afterwards.
 func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	if _, err := r.observe(ctx); err != nil {
@@ -361,7 +361,7 @@ func (r *Reconciler) NotesVersion() uint64 { return r.notesVersion }
 // it before the next call, and change nothing.
 func (r *Reconciler) Have() *Table { return &r.have.Table }
 
-// Catalog gives the Services. It belongs to the Reconciler.
+// Catalog returns the Services. It belongs to the Reconciler.
 func (r *Reconciler) Catalog() *Catalog { return r.catalog }
 
 // Facts are what the last plans were made with. They belong to the Reconciler.

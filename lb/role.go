@@ -60,7 +60,7 @@ type dependency struct {
 	in, always, out bool
 }
 
-// roleOf gives the role of an object.
+// roleOf returns the role of an object.
 func roleOf(o Object) role {
 	if m, ok := o.(Member); ok {
 		return m.Set.role()

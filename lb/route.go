@@ -9,21 +9,20 @@ import (
 	"slices"
 )
 
-// Route is one VIP address as routers should know it: who would answer a packet
-// that they send here. Whether, how and to whom it is announced is not lb's to
-// decide.
+// Route is one VIP address with the Services that would answer there. lb does not decide
+// whether, how and to which routers it is announced.
 type Route struct {
 	Addr netip.Addr
-	// Serves are the Services that can answer here now, sorted: the kernel holds
-	// all that they need at this address, its virtual servers were read back, and
-	// at least one of their ports has a backend that takes new connections from
-	// clients outside. If it is empty, nobody should be sent here.
+	// Serves are the Services that can answer here now, sorted. The kernel has all of their
+	// objects at this address, its virtual servers were read back, and at least one port has a
+	// backend that takes new connections from clients outside. If it is empty, no traffic
+	// should be routed here.
 	Serves []Serving
-	// Withheld says why Serves is empty; otherwise it is "".
+	// Withheld is the reason why Serves is empty; otherwise it is "".
 	Withheld Withheld
 }
 
-// Serving is a Service as it serves one address.
+// Serving is a Service that serves an address.
 type Serving struct {
 	Service ServiceID
 	Kind    VIPKind
@@ -33,13 +32,13 @@ func (s Serving) compare(t Serving) int {
 	return cmp.Or(s.Service.Compare(t.Service), cmp.Compare(s.Kind, t.Kind))
 }
 
-// Withheld says why nobody should be sent to an address. The set is closed; of
-// several Services the one that comes nearest to serving decides.
+// Withheld is the reason why no traffic should be routed to an address. The set is closed. Of
+// several Services, the one that is nearest to serving decides.
 type Withheld string
 
-// Why nobody should be sent to an address, the worst last.
+// The reasons, the worst last.
 const (
-	// NotProgrammed: the kernel does not hold all of it yet, or would not take it.
+	// NotProgrammed: the kernel does not have all of it yet, or refused it.
 	NotProgrammed Withheld = "not-programmed"
 	// NobodyAnswers: no port has a backend that takes new connections from outside.
 	NobodyAnswers Withheld = "no-backend"
@@ -49,8 +48,7 @@ const (
 	Gone Withheld = "gone"
 )
 
-// nearness orders the reasons: of two Services at one address the nearer one's
-// counts.
+// nearness orders the reasons: of two Services at one address, the nearer one's reason counts.
 var nearness = map[Withheld]int{"": 0, NotProgrammed: 1, NobodyAnswers: 2, NotServed: 3, Gone: 4}
 
 // routes follow which VIPs can be announced.
@@ -59,11 +57,11 @@ type routes struct {
 	// claimed are the Services at each address, and of the addresses of each Service.
 	claimed map[netip.Addr][]Serving
 	of      map[ServiceID][]VIP
-	// told are those that Routes has given and that are not gone, and whether with
-	// somebody in Serves.
+	// reported are the addresses that Routes has returned and that are not gone; true if Serves
+	// was not empty.
 	reported map[netip.Addr]bool
-	// dirty may be others than Routes said last. All of them are claimed or told: where
-	// nobody calls Routes, it does not grow.
+	// dirty are the addresses that may differ from their last report. All of them are claimed
+	// or reported, so the map does not grow where Routes is never called.
 	dirty map[netip.Addr]struct{}
 }
 
@@ -71,7 +69,7 @@ func newRoutes(m *model) routes {
 	return routes{model: m, claimed: map[netip.Addr][]Serving{}, of: map[ServiceID][]VIP{}, reported: map[netip.Addr]bool{}, dirty: map[netip.Addr]struct{}{}}
 }
 
-// claim takes down which addresses a Service has now.
+// claim records the addresses of a Service.
 func (t *routes) claim(id ServiceID, vips []VIP) {
 	old := t.of[id]
 	for _, v := range old {
@@ -100,8 +98,7 @@ func (t *routes) claim(id ServiceID, vips []VIP) {
 	}
 }
 
-// touch notes that something at the address of an object has changed, or at all
-// addresses where that concerns them.
+// touch marks the address of an object dirty, or all addresses that depend on the object.
 func (t *routes) touch(o Object) {
 	switch o := o.(type) {
 	case RealServer:
@@ -140,19 +137,17 @@ func (t *routes) touchAll(in func(netip.Addr) bool) {
 	}
 }
 
-// Routes gives the VIP addresses at which something has happened since the last
-// call, sorted, as they are now. Before it says for the first time that somebody
-// serves an address, it reads the virtual servers there back from the kernel, unless
-// nothing of them was written since an audit read them; if that fails, those addresses wait for the next call, and the error says why. What
-// is there is that which routers may be told; what was withheld says so.
-//
-// Call it after each Sync and Audit.
+// Routes returns the VIP addresses that may have changed since the last call, sorted, in their
+// present state. Before the first report that a Service serves an address, it reads the virtual
+// servers there back from the kernel, unless an audit has read them since they were written. If
+// that fails, those addresses wait for the next call, and the error is the reason. Call it
+// after each Sync and Audit.
 func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 	if !r.have.adopted || len(r.routes.dirty) == 0 {
 		return nil, nil
 	}
 	var out []Route
-	var fresh []Route // that nobody was sent to until now
+	var fresh []Route // that no Service served until now
 	for _, a := range slices.SortedFunc(maps.Keys(r.routes.dirty), netip.Addr.Compare) {
 		route := r.routes.current(a)
 		if len(route.Serves) > 0 && !r.routes.reported[a] {
@@ -174,7 +169,7 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 	return out, nil
 }
 
-// tell adds a Route that is said now.
+// report adds a Route to out, and records that it is reported.
 func (t *routes) report(out []Route, route Route) []Route {
 	delete(t.dirty, route.Addr)
 	if route.Withheld == Gone {
@@ -185,8 +180,8 @@ func (t *routes) report(out []Route, route Route) []Route {
 	return append(out, route)
 }
 
-// readBack reads the virtual servers of routes from the kernel, as far as they were written
-// since they were read. It records what is missing or differs: the next Sync repairs that.
+// readBack reads the virtual servers of routes that were written since they were last read. It
+// records missing and different objects: the next Sync repairs them.
 func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
 	var frontends []Frontend
 	expected := map[Object]Object{}
@@ -231,7 +226,7 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
 	return nil
 }
 
-// Route is how an address is now, as far as weir knows without reading the kernel.
+// Route returns the state of an address without a reading of the kernel.
 func (r *Reconciler) Route(a netip.Addr) Route { return r.routes.current(a) }
 
 func (t *routes) current(a netip.Addr) Route {
@@ -249,7 +244,7 @@ func (t *routes) current(a netip.Addr) Route {
 	return route
 }
 
-// at gives what a Service wants at an address, of the faces for clients outside.
+// objectsAt returns the objects that a Service wants at an address, without inner faces.
 func (t *routes) objectsAt(id ServiceID, a netip.Addr) []Object {
 	var out []Object
 	for _, o := range t.want.Objects(Owner{Service: id}) {
@@ -260,7 +255,7 @@ func (t *routes) objectsAt(id ServiceID, a netip.Addr) []Object {
 	return out
 }
 
-// addressOf gives the address that an object is for, if it is for one alone.
+// addressOf returns the address of an object, if it is for one only.
 func addressOf(o Object) (netip.Addr, bool) {
 	switch o := o.(type) {
 	case Address:
@@ -270,13 +265,13 @@ func addressOf(o Object) (netip.Addr, bool) {
 	case RealServer:
 		return o.Frontend.Addr, o.Frontend.Mark == 0
 	case Member:
-		// A backend that may loop is one of any address.
+		// A member of SetLoopBack is for any address.
 		return o.Addr, o.Addr.IsValid() && o.Set != SetLoopBack
 	}
 	return netip.Addr{}, false
 }
 
-// serves tells why a Service does not serve an address; "" is that it does.
+// withheld returns why a Service does not serve an address, "" if it does.
 func (t *routes) withheld(id ServiceID, a netip.Addr) Withheld {
 	objects := t.objectsAt(id, a)
 	if !slices.ContainsFunc(objects, func(o Object) bool { return o.kind() == kindVirtualServer }) {
@@ -296,7 +291,7 @@ func (t *routes) withheld(id ServiceID, a netip.Addr) Withheld {
 	return ""
 }
 
-// answers tells whether one of the frontends among objects has a backend that takes
+// hasLiveBackend reports whether one of the frontends among objects has a backend that takes
 // new connections from outside.
 func hasLiveBackend(objects []Object) bool {
 	for _, o := range objects {
@@ -307,8 +302,8 @@ func hasLiveBackend(objects []Object) bool {
 	return false
 }
 
-// reachable tells whether the kernel has what all VIPs stand on: the address,
-// by itself or in a pool, if it is not the box's own; the rules and the sets.
+// reachable reports whether the kernel has the prerequisites of every VIP: the address, by
+// itself or in a pool, if it is not the box's own; the rules and the sets.
 func (t *routes) reachable(a netip.Addr) bool {
 	family := FamilyOf(a)
 	_, own := t.facts.HostAddrs[a]
@@ -323,8 +318,7 @@ func (t *routes) reachable(a netip.Addr) bool {
 	return true
 }
 
-// leaving gives the addresses that were said to serve somebody and will not when ops are
-// applied, sorted.
+// withdrawals returns the reported addresses that no Service will serve after ops, sorted.
 func (t *routes) withdrawals(ops []Op) (gone []netip.Addr) {
 	if len(t.reported) == 0 {
 		return nil

@@ -32,7 +32,7 @@ func (tab table) take(t *testing.T, r *Reconciler) {
 	}
 }
 
-// answering gives the frontends at which a client outside is answered, or at which
+// answering returns the frontends at which a client outside is answered, or at which
 // the operator has shut some clients out.
 func answering(k *Fake, frontends []Frontend) map[Frontend]bool {
 	out := map[Frontend]bool{}
@@ -49,7 +49,7 @@ func answering(k *Fake, frontends []Frontend) map[Frontend]bool {
 	return out
 }
 
-// dead gives the addresses that clients are sent to and where nobody answers.
+// dead returns the addresses that clients are sent to and where nobody answers.
 func (tab table) dead(answers map[Frontend]bool) []netip.Addr {
 	alive := map[netip.Addr]bool{}
 	for f := range answers {
@@ -118,7 +118,7 @@ func TestLawRoutesOnlyToAddressesThatAnswer(t *testing.T) {
 	})
 }
 
-// goneFrom gives the Services that are not among others.
+// goneFrom returns the Services that are not among others.
 func goneFrom(services, others []Service) []ServiceID {
 	var out []ServiceID
 	for _, s := range services {

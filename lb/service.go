@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Protocol is an IANA protocol number. Only the three that IPVS balances are
-// valid.
+// Protocol is an IANA protocol number. Only the three that IPVS balances are valid.
 type Protocol uint8
 
 // The protocols of a Service port.
@@ -20,7 +19,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String gives the name that ipset and /etc/protocols use.
+// String returns the name that ipset and /etc/protocols use.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -43,19 +42,19 @@ func ParseProtocol(s string) (Protocol, error) {
 	return 0, fmt.Errorf("unknown protocol %q; use tcp, udp or sctp", s)
 }
 
-// Connections tells whether the protocol has connections that are worth
-// draining. UDP has none: its flows move at once.
+// Connections reports whether connections of the protocol are worth draining. UDP has none: its
+// flows move immediately.
 func (p Protocol) Connections() bool { return p != UDP }
 
-// ServiceID names a Service: its source, and what it is called there. Namespace
-// is empty for static Services.
+// ServiceID names a Service: its source, and its name there. Namespace is empty for static
+// Services.
 type ServiceID struct {
 	Source    string
 	Namespace string
 	Name      string
 }
 
-// String gives "static/web" or "cluster/namespace/web"; the zero ServiceID is
+// String returns "static/web" or "cluster/namespace/web"; the zero ServiceID is
 // weir itself.
 func (id ServiceID) String() string {
 	if id == (ServiceID{}) {
@@ -74,8 +73,8 @@ func (id ServiceID) Compare(other ServiceID) int {
 		cmp.Compare(id.Name, other.Name))
 }
 
-// Service is what clients want, as a plain value. Whoever makes one has checked
-// it (config, k8ssync): addresses are valid and unmapped, ports are not zero.
+// Service is a plain value. Its maker (config, k8ssync) has checked it: addresses are valid and
+// unmapped, ports are not zero.
 type Service struct {
 	ID ServiceID
 	// Created decides between two Services that claim the same Frontend: the
@@ -96,48 +95,48 @@ type Service struct {
 	// loadBalancerSourceRanges does. A family without a range is closed.
 	Restricted   bool
 	SourceRanges []netip.Prefix
-	// Self are the addresses by which SourceRanges admit the box, as a client of
-	// its own. Where it has none of a family, each of the box's addresses does.
+	// Self are the addresses by which SourceRanges admit the box as its own client. Of a family
+	// that Self lacks, each address of the box counts.
 	Self []netip.Addr
-	// Ranges says which VIPs SourceRanges hold for.
+	// Ranges selects the VIPs that SourceRanges apply to.
 	Ranges RangeScope
-	// HealthCheck is what a cloud's or router's probe of this node is told.
+	// HealthCheck is the answer to a probe of this node by a cloud or router.
 	HealthCheck HealthCheck
-	// Apart tells that the backends are other hosts. One that is the box itself is
-	// refused: through a VIP its ports would be open past its own firewall.
+	// Apart requires that the backends are other hosts. The box itself is refused as a backend:
+	// through a VIP its ports would be open past its own firewall.
 	Apart bool
 
-	// Drain is how long connections of a removed backend, or of the removed
-	// Service, may live on; 0 cuts them at once.
+	// Drain limits the life of connections of a removed backend, or of the removed Service; 0
+	// ends them immediately.
 	Drain time.Duration
-	// WhenDown says what to do when the checks leave too few backends.
+	// WhenDown selects the action if too few backends are up.
 	WhenDown WhenDown
 	// Fallback answers while WhenDown is UseFallback and the quorum is lost.
 	Fallback []netip.AddrPort
 
-	// Labels are those of its source that the configuration speaks of: they choose
-	// how its VIPs are announced. The map belongs to the Service.
+	// Labels are the labels of its source that the configuration refers to: they select how its
+	// VIPs are announced. The map belongs to the Service.
 	Labels map[string]string
 
-	// Notes are what its source could not make sense of, or would not have.
+	// Notes are the source's own ones: parts that it did not understand, or refused.
 	Notes []Note
 }
 
-// RangeScope says which VIPs of a Service its source ranges hold for.
+// RangeScope selects the VIPs of a Service that its source ranges apply to.
 type RangeScope uint8
 
 // The scopes of source ranges.
 const (
-	// RangesLoadBalancer are the LoadBalancer VIPs, as Kubernetes means it.
+	// RangesLoadBalancer is LoadBalancer VIPs, as in Kubernetes.
 	RangesLoadBalancer RangeScope = iota
-	// RangesOutside are those for clients outside: ExternalIPs and NodePorts too.
+	// RangesOutside is VIPs for clients outside: also ExternalIPs and NodePorts.
 	RangesOutside
-	// RangesEverywhere are all, ClusterIPs too.
+	// RangesEverywhere is all VIPs, also ClusterIPs.
 	RangesEverywhere
 )
 
-// holds tells whether source ranges of this scope hold for a kind of VIP.
-func (r RangeScope) holds(k VIPKind) bool {
+// covers reports whether source ranges of this scope apply to a kind of VIP.
+func (r RangeScope) covers(k VIPKind) bool {
 	switch r {
 	case RangesEverywhere:
 		return true
@@ -147,19 +146,18 @@ func (r RangeScope) holds(k VIPKind) bool {
 	return k == LoadBalancer
 }
 
-// VIPKind says how traffic to a VIP is filtered and masqueraded. The kinds are
-// those of a Kubernetes Service, and choose the sets its tuples go into.
+// VIPKind selects how traffic to a VIP is filtered and masqueraded. The kinds are those of a
+// Kubernetes Service, and select the sets of its tuples.
 type VIPKind uint8
 
 // The kinds of VIPs.
 const (
 	// LoadBalancer is an address for clients outside.
 	LoadBalancer VIPKind = iota
-	// ClusterIP is an address for clients inside: only what does not come from
-	// cluster_cidrs is masqueraded, or everything with masquerade_all.
+	// ClusterIP is an address for clients inside: packets from outside cluster_cidrs are
+	// masqueraded, or all with masquerade_all.
 	ClusterIP
-	// ExternalIP is an address that the Service's author brings
-	// (spec.externalIPs).
+	// ExternalIP is an address that the Service's author writes (spec.externalIPs).
 	ExternalIP
 	// NodePort stands for every address of the node that Facts allow, at
 	// Port.NodePort. Its Addr is the unspecified address of a family.
@@ -174,13 +172,13 @@ func (k VIPKind) String() string {
 type VIP struct {
 	Addr netip.Addr
 	Kind VIPKind
-	// Local is a traffic policy of Local. A ClusterIP is then served by this
-	// node's backends alone. Of the other kinds clients outside are, and keep
-	// their address, while clients inside (pods, and the node itself) have all
-	// backends (KEP-1669, and kube-proxy's iptables mode).
+	// Local is a traffic policy of Local. A ClusterIP is then served by backends of this node
+	// only. So are the clients outside of the other kinds, and they keep their address. Clients
+	// inside (pods, and the node itself) have all backends (KEP-1669, and kube-proxy's iptables
+	// mode).
 	Local bool
-	// Foreign is an address that somebody else than the operator chose: it is not
-	// served where the box has it itself.
+	// Foreign is an address that the operator did not choose: it is not served if it is the
+	// box's own.
 	Foreign bool
 }
 
@@ -188,17 +186,17 @@ type VIP struct {
 // while the node has ready backends of its own. The zero value is none.
 type HealthCheck struct {
 	Port uint16
-	// Endpoints is how many there are.
+	// Endpoints is the number of those backends.
 	Endpoints int
 }
 
-// Port is one port of a Service with the backends that answer for it, of any
-// family: each VIP uses those of its own.
+// Port is one port of a Service with its backends of both families. Each VIP uses those of its
+// family.
 type Port struct {
 	Proto Protocol
 	Port  uint16
-	// NodePort is the port of the Service's NodePort VIPs; 0 is none. No two
-	// ports of a Service have the same.
+	// NodePort is the port of the Service's NodePort VIPs, unique within the Service; 0 is
+	// none.
 	NodePort uint16
 	Backends []Backend
 }
@@ -219,38 +217,37 @@ type Backend struct {
 	Addr netip.AddrPort
 	// Weight is its share of new connections, 0 to 65535; 0 takes none.
 	Weight uint32
-	// Upper stops new connections when so many are open, until fewer than Lower
-	// are; 0 is no limit.
+	// Upper stops new connections when so many are open, until fewer than Lower are open; 0 is
+	// no limit.
 	Upper, Lower uint32
-	// Scope says under which traffic policy the backend is used.
+	// Scope selects the traffic policies that use the backend.
 	Scope Scope
 }
 
-// Scope says under which traffic policy a backend is used. A traffic policy of
-// Local has a list of backends of its own: it is not part of the other one, as
-// topology hints narrow only the wide one, and each has its own fall-back to
-// terminating endpoints (KEP-1669, KEP-2433).
+// Scope selects the traffic policies that use a backend. Traffic policy Local has a list of
+// backends of its own, which is no part of the other one: topology hints narrow only the wide
+// list, and each falls back to terminating endpoints by itself (KEP-1669, KEP-2433).
 type Scope uint8
 
 // The scopes.
 const (
-	// Wide is used where the traffic policy is Cluster.
+	// Wide is for traffic policy Cluster.
 	Wide Scope = iota
-	// Near is used where it is Local.
+	// Near is for traffic policy Local.
 	Near
-	// Both is used under either.
+	// Both is for either.
 	Both
 )
 
 func (s Scope) String() string { return [...]string{"wide", "near", "both"}[s] }
 
-// In tells whether a backend of this scope is used under a traffic policy.
+// In reports whether a traffic policy uses a backend of this scope.
 func (s Scope) In(local bool) bool {
 	return s == Both || (s == Near) == local
 }
 
-// Scheduler is an IPVS scheduler and its three flag bits, whose meaning is the
-// scheduler's own (SchedulerFlags).
+// Scheduler is an IPVS scheduler and its three flag bits, which each scheduler defines for
+// itself (SchedulerFlag).
 type Scheduler struct {
 	Name  string
 	Flags SchedulerFlag
@@ -267,8 +264,8 @@ func (s Scheduler) String() string {
 // include/uapi/linux/ip_vs.h.
 type SchedulerFlag uint32
 
-// The flags that sh and mh know. Fallback takes another backend when the hashed
-// one has weight 0; WithPort hashes the client's port as well as its address.
+// The flags of sh and mh. Fallback takes another backend when the hashed one has weight 0;
+// WithPort hashes the client's port as well as its address.
 const (
 	Fallback SchedulerFlag = 0x08
 	WithPort SchedulerFlag = 0x10
@@ -292,9 +289,9 @@ var Schedulers = map[string]SchedulerFlag{
 	"dh": 0, "sh": Fallback | WithPort, "mh": Fallback | WithPort, "sed": 0, "nq": 0, "twos": 0,
 }
 
-// UsualFlags are what a scheduler has when nobody says anything. Without fallback
-// sh and mh refuse the clients of a backend that is down or drains; to hash the
-// port, too, is what mh is known for, and what sh is known not to do.
+// UsualFlags are the flags of a scheduler without a configured value. Without Fallback, sh and
+// mh refuse the clients of a backend that is down or drains. By common use, mh hashes the port
+// and sh does not.
 func UsualFlags(scheduler string) SchedulerFlag {
 	switch scheduler {
 	case "mh":
@@ -305,14 +302,13 @@ func UsualFlags(scheduler string) SchedulerFlag {
 	return 0
 }
 
-// WhenDown is what a Service does when its checks leave fewer backends than its
-// quorum.
+// WhenDown is the action of a Service if its checks leave fewer backends than its quorum.
 type WhenDown uint8
 
-// What to do when too few backends are up.
+// The actions if too few backends are up.
 const (
-	// KeepAll sends traffic to all backends as if all were up: checks that all
-	// fail at once are more often wrong than right.
+	// KeepAll sends traffic to all backends as if all were up: if all checks fail at once, the
+	// checks are more often wrong than right.
 	KeepAll WhenDown = iota
 	// Refuse refuses new connections.
 	Refuse
@@ -324,19 +320,17 @@ func (w WhenDown) String() string {
 	return [...]string{"keep", "refuse", "fallback"}[w]
 }
 
-// Frontend is one VIP, port and protocol: what a client connects to, and what
-// the kernel calls a virtual server.
+// Frontend is one VIP, port and protocol. The kernel calls it a virtual server.
 //
-// With a Mark it is the other face of such frontends, for clients inside the
-// cluster: SetInternal leads their packets to it (IPVS looks for firewall marks
-// before it looks for addresses). Addr is then the unspecified address of the
-// family, Port is zero: see MarkFrontend.
+// With a Mark it is the other face of such frontends, for clients inside the cluster:
+// SetInternal maps their packets to it (IPVS looks for firewall marks before it looks for
+// addresses). Addr is then the unspecified address of the family, and Port is zero: see
+// MarkFrontend.
 type Frontend struct {
 	Addr  netip.Addr
 	Port  uint16
 	Proto Protocol
-	// Mark is a small number of weir's own; 0 is none. lb/linux makes a
-	// firewall mark of it.
+	// Mark is a small number of weir's own; 0 is none. lb/linux makes a firewall mark of it.
 	Mark uint32
 }
 
@@ -356,8 +350,8 @@ func (f Frontend) Compare(other Frontend) int {
 		cmp.Compare(f.Proto, other.Proto), cmp.Compare(f.Mark, other.Mark))
 }
 
-// Frontends gives every Frontend that s claims, in the order of its VIPs. That of
-// a NodePort has the unspecified address.
+// Frontends returns every Frontend that s claims, in the order of its VIPs. A NodePort has the
+// unspecified address.
 func (s Service) Frontends() []Frontend {
 	out := make([]Frontend, 0, len(s.VIPs)*len(s.Ports))
 	for _, vip := range s.VIPs {
@@ -370,7 +364,7 @@ func (s Service) Frontends() []Frontend {
 	return out
 }
 
-// frontend gives what clients of v connect to for a port, if it has it.
+// frontend returns the frontend of v for a port, if there is one.
 func (v VIP) frontend(port Port) (Frontend, bool) {
 	if v.Kind == NodePort {
 		return Frontend{Addr: v.Addr, Port: port.NodePort, Proto: port.Proto}, port.NodePort != 0

@@ -124,7 +124,7 @@ func (s Set) Name(prefix string, f Family) string {
 	return name[:min(len(name), maxSetName)]
 }
 
-// MarksPackets tells whether members of the set carry a mark for the packets that
+// MarksPackets reports whether members of the set carry a mark for the packets that
 // match them (Member.Mark; ipset's skbinfo).
 func (s Set) MarksPackets() bool { return s == SetInternal }
 
@@ -144,11 +144,11 @@ func (k VIPKind) record() Set {
 	return [...]Set{LoadBalancer: SetLoadBalancer, ClusterIP: SetClusterIP, ExternalIP: SetExternalIP, NodePort: SetNodePorts}[k]
 }
 
-// Records gives all members that would record the virtual server of f as weir's
+// Records returns all members that would record the virtual server of f as weir's
 // own.
 func Records(f Frontend) []Object { return recordsOf(f) }
 
-// recordsOf gives all members that would record the virtual server of f.
+// recordsOf returns all members that would record the virtual server of f.
 func recordsOf(f Frontend) []Object {
 	if f.Mark != 0 {
 		return []Object{markMember(f)}

@@ -41,13 +41,13 @@ func NewState() *State {
 	}
 }
 
-// Get gives the wanted object with an ID.
+// Get returns the wanted object with an ID.
 func (s *State) Get(id Object) (Object, bool) { return s.wanted.Get(id) }
 
 // Has reports whether the object with an ID is wanted.
 func (s *State) Has(id Object) bool { return s.wanted.Has(id) }
 
-// takes tells whether an address is to be the box's own, by itself or in a pool.
+// makesLocal reports whether an address is to be the box's own, by itself or in a pool.
 func (s *State) makesLocal(a netip.Addr) bool {
 	for prefix := range s.pools {
 		if prefix.Contains(a) {
@@ -57,7 +57,7 @@ func (s *State) makesLocal(a netip.Addr) bool {
 	return s.wanted.addrs[a]&hasAddress != 0
 }
 
-// Objects gives what an owner wants, each ID once.
+// Objects returns what an owner wants, each ID once.
 func (s *State) Objects(owner Owner) []Object {
 	if p := s.owners[owner]; p != nil {
 		return slices.Collect(p.all())
@@ -65,7 +65,7 @@ func (s *State) Objects(owner Owner) []Object {
 	return nil
 }
 
-// fronts gives the records of an owner. They belong to the State.
+// fronts returns the records of an owner. They belong to the State.
 func (s *State) fronts(owner Owner) []*virtual {
 	if p := s.owners[owner]; p != nil {
 		return p.fronts
@@ -73,7 +73,7 @@ func (s *State) fronts(owner Owner) []*virtual {
 	return nil
 }
 
-// first gives the owner of an object that decides its attributes, nil if nobody wants
+// first returns the owner of an object that decides its attributes, nil if nobody wants
 // it. For a loop or what is of an address it looks through all owners.
 func (s *State) first(id Object) *Owner {
 	switch at, f := locate(id); at {
@@ -94,7 +94,7 @@ func (s *State) first(id Object) *Owner {
 	return s.claims[id.ID()].owner
 }
 
-// firstOf gives the owners that decide on some IDs, as far as these are of loops or of an
+// firstOf returns the owners that decide on some IDs, as far as these are of loops or of an
 // address. It looks through all owners once.
 func (s *State) firstOf(ids map[Object]struct{}) map[Object]*Owner {
 	loops, addrs := map[loop]bool{}, map[netip.Addr]bool{}
@@ -137,7 +137,7 @@ func (s *State) firstOf(ids map[Object]struct{}) map[Object]*Owner {
 	return out
 }
 
-// allOf gives the owners of an object, in their order.
+// allOf returns the owners of an object, in their order.
 func (s *State) allOf(id Object) (out []*Owner) {
 	at, f := locate(id)
 	switch at {
@@ -172,7 +172,7 @@ func (s *State) allOf(id Object) (out []*Owner) {
 	return out
 }
 
-// wantedAlive tells whether somebody else than a drain wants the object. A drain wants
+// wantedByService reports whether somebody else than a drain wants the object. A drain wants
 // no loop.
 func (s *State) wantedByService(id Object) bool {
 	if at, _ := locate(id); at == inLoops {

@@ -75,7 +75,7 @@ func (r SurvivalReason) Text() string {
 	}[r]
 }
 
-// Survival tells whether connections of a virtual server, of which backends see source,
+// Survival reports whether connections of a virtual server, of which backends see source,
 // outlive the box. rules tells that virtual servers are rules there.
 func (f Fleet) Survival(vs VirtualServer, source SourceAddr, rules bool) Survival {
 	var s Survival
@@ -101,7 +101,7 @@ func (f Fleet) Survival(vs VirtualServer, source SourceAddr, rules bool) Surviva
 	return s
 }
 
-// shares tells whether masqueraded connections of a family have a source on all boxes.
+// shares reports whether masqueraded connections of a family have a source on all boxes.
 func (f Fleet) shares(family Family) bool {
 	for _, a := range f.Sources {
 		if FamilyOf(a) == family {

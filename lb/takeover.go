@@ -1,6 +1,6 @@
 package lb
 
-// TakenOver gives what tells of a virtual server that an earlier run has left in
+// TakenOver returns what tells of a virtual server that an earlier run has left in
 // another place, as rules or in IPVS, whether that may go: the kernel holds the one
 // that is wanted now, with a backend if it would take any; or nobody wants it, and
 // all sources have said what they have. It is right after Adopt or a Sync.

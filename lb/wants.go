@@ -55,7 +55,7 @@ func (p *ownerPlan) find(a netip.Addr) (int, bool) {
 	return slices.BinarySearchFunc(p.addrs, a, func(w addrWant, a netip.Addr) int { return w.addr.Compare(a) })
 }
 
-// shares tells whether p wants an object of a loop or an address.
+// shares reports whether p wants an object of a loop or an address.
 func (p *ownerPlan) shares(id Object, at place) bool {
 	if at == inLoops {
 		return slices.Contains(p.loops, id.(Member).loop())
@@ -65,7 +65,7 @@ func (p *ownerPlan) shares(id Object, at place) bool {
 	return ok && p.addrs[i].has&bit != 0
 }
 
-// front gives what p wants of a frontend, nil if nothing.
+// front returns what p wants of a frontend, nil if nothing.
 func (p *ownerPlan) front(f Frontend) *virtual {
 	i, ok := slices.BinarySearchFunc(p.fronts, f, func(fr *virtual, f Frontend) int { return fr.at.Compare(f) })
 	if !ok {
@@ -74,7 +74,7 @@ func (p *ownerPlan) front(f Frontend) *virtual {
 	return p.fronts[i]
 }
 
-// wants tells whether an ID is among the rest.
+// wants reports whether an ID is among the rest.
 func (p *ownerPlan) wants(id Object) bool {
 	_, ok := slices.BinarySearchFunc(p.rest, id, Compare)
 	return ok
