@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// observe reads the kernel into have, finds foreign virtual servers and gives the objects
-// that are not as weir left them.
+// observe reads the kernel into have, finds foreign virtual servers and returns the objects
+// with foreign changes.
 func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 	a := r.BeginAudit()
 	for a.Read(ctx, r.kernel); r.Reread(a); {
@@ -17,8 +17,8 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 	return r.finish(ctx, a)
 }
 
-// setHost records foreign virtual servers and the box's own addresses, and
-// plans the Services again that they concern. It tells whether addresses have moved.
+// setHost sets the foreign virtual servers and the box's own addresses, and marks the Services
+// dirty that depend on them. It reports whether addresses have changed.
 func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) (moved bool) {
 	concerned := func(f Frontend) bool {
 		return foreign[f] != m.facts.Foreign[f] || hosts[f.Addr] != m.facts.HostAddrs[f.Addr]
@@ -26,7 +26,7 @@ func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) 
 	moved = !maps.Equal(hosts, m.facts.HostAddrs)
 	if moved || !maps.Equal(foreign, m.facts.Foreign) {
 		for id, svc := range m.catalog.services {
-			// An address of the box in a pool concerns all of the pool.
+			// An address of the box in a pool affects the whole pool.
 			if moved && (len(m.facts.Pools) > 0 || svc.usesHostAddrs()) || slices.ContainsFunc(svc.Frontends(), concerned) {
 				m.dirty[id] = struct{}{}
 			}
@@ -41,9 +41,8 @@ func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) 
 	return moved
 }
 
-// usesHostAddrs reports whether the plan of s depends on the box's own addresses, beside
-// its VIPs: where its NodePorts are, whether its ranges admit the box, and whether
-// a backend is the box.
+// usesHostAddrs reports whether the plan of s depends on the box's own addresses, beside its
+// VIPs: for its NodePorts, for ranges that admit the box, and for backends that are the box.
 func (s Service) usesHostAddrs() bool {
 	return s.Restricted || s.Apart || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
@@ -53,16 +52,16 @@ func (m *model) manages(id Object) bool {
 	return m.have.Has(id) || m.want.Has(id)
 }
 
-// managesDaemon reports whether a synchronization daemon is weir's: one that this process has
-// started or would. Nothing in the kernel tells who has.
+// managesDaemon reports whether a synchronization daemon is weir's: this process has started it
+// or wants it. The kernel does not record its origin.
 func (m *model) managesDaemon(o SyncDaemon) bool {
 	wanted, _ := m.want.Get(o)
 	held, _ := m.have.Get(o)
 	return held == o || wanted == o
 }
 
-// owns reports whether an observed virtual server is weir's. What this process has
-// made stays its own, to be taken away, even if it is excluded by now.
+// owns reports whether an observed virtual server is weir's. One that this process has made
+// stays its own and is removed, even if it is excluded by now.
 func (m *model) owns(v *virtual) bool {
 	if held := m.have.fronts[v.at]; held != nil && held.serves {
 		return true

@@ -22,10 +22,10 @@ type pass struct {
 
 	now       time.Time
 	report    *Report
-	broken    map[Frontend]bool     // something of it failed in this pass
-	liveCount map[Frontend]int      // real servers with a weight, for broken ones
-	present   Frontend              // in this step: its virtual server is there
-	written   map[Frontend]struct{} // something of it was applied
+	broken    map[Frontend]bool     // frontends with a failed Op in this pass
+	liveCount map[Frontend]int      // real servers with a weight, of broken ones
+	present   Frontend              // the frontend of the last RealServer of this step with all it needs
+	written   map[Frontend]struct{} // frontends with an applied Op
 }
 
 func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
@@ -37,7 +37,7 @@ func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
 	}
 }
 
-// apply carries out ops step by step and keeps have true.
+// apply applies ops step by step and records the results in have.
 func (p *pass) apply(ctx context.Context, ops []Op) {
 	p.report.Ops = slices.Grow(p.report.Ops, len(ops))
 	total := len(ops)
@@ -95,11 +95,11 @@ func (p *pass) applyStep(ctx context.Context, ops []Op) {
 
 func (p *pass) fail(op Op, err error) {
 	rs, isServer := op.Object.(RealServer)
-	none := isServer && op.Verb == Add && rs.Weight == 0 // nobody is to connect to it
+	none := isServer && op.Verb == Add && rs.Weight == 0 // it takes no new connections
 	if f, ok := frontendOf(op.Object); ok && !none {
 		p.broken[f] = true
 	}
-	if m, ok := p.mappingOf(op.Object); ok && m.Mark != 0 { // clients are still led there
+	if m, ok := p.mappingOf(op.Object); ok && m.Mark != 0 { // clients are still mapped to it
 		p.broken[MarkFrontend(m.Family(), m.Mark)] = true
 	}
 	p.report.Failed++
@@ -108,8 +108,7 @@ func (p *pass) fail(op Op, err error) {
 	}
 }
 
-// mappingOf returns the member that o is, or changes, as the kernel holds it, if it leads to a
-// mark.
+// mappingOf returns the member of o in the kernel, if it maps to a mark.
 func (p *pass) mappingOf(o Object) (Member, bool) {
 	m, ok := o.(Member)
 	if !ok || m.Set != SetInternal {

@@ -9,45 +9,44 @@ import (
 	"slices"
 )
 
-// Audit reads the whole kernel while changes go on: BeginAudit, Read in any goroutine,
-// Reread, EndAudit. Such a reading takes seconds where there are many services, and no part of it
-// is of the same time as another one. So it proves nothing of two kinds of objects.
-// Those that this process has altered since the reading began may have been read before or
-// after that. And a virtual server may be absent from the kernel's list though it was
-// there all the time: the kernel goes on in a list by its position in it, and another one
-// that goes moves all others.
+// Audit reads the whole kernel beside changes: BeginAudit, Read in any goroutine, Reread,
+// EndAudit. With many services a reading takes seconds, and each part of it is from another
+// moment. So it proves nothing about two kinds of objects. An object that this process has
+// changed since the reading began may have been read before or after that. And the kernel's
+// list of virtual servers may have gaps: the kernel continues a list by the position in it, and
+// a removal moves the positions of the others.
 //
-// So a frontend is read once more by itself if its virtual server or real servers were read
-// otherwise than this process believes now, until nothing of it changed meanwhile.
-// Of members, addresses and routes, which the kernel lists without such gaps, those that
-// changed since the reading began are believed until the next audit.
+// So a frontend is read once more by itself if its virtual server or real servers differ from
+// have, until nothing of it changed meanwhile. The kernel lists members, addresses and routes
+// without such gaps. If one of them changed since the reading began, have is right until the
+// next audit.
 type Audit struct {
-	expected  Table // the frontends that were believed when it began
+	expected  Table // the frontends of have at its begin
 	obs       Observation
-	differing []Frontend // where obs is another than expected
+	differing []Frontend // where obs differs from expected
 	only      []Frontend // to be read again; empty is the whole kernel
 	err       error
 
-	// Of what changed since it began: the IDs, and of virtual and real servers in which
-	// reading.
+	// The changes since it began: the IDs, and the reading in which a virtual or real server
+	// changed.
 	changed map[Object]struct{}
 	servers map[Frontend]int
-	reading int              // how many came before this one
-	reread  map[Frontend]int // in which reading a frontend was read by itself, the last time
+	reading int              // the number of earlier readings
+	reread  map[Frontend]int // the last reading of a frontend by itself
 }
 
-// errUnread is the error of an audit that was not read to its end.
+// errUnread is the error of an unfinished audit.
 var errUnread = errors.New("the audit was not read")
 
-// rereadAtOnce is how many frontends EndAudit reads by itself at most, which takes the kernel
-// some milliseconds. More are for another Read.
+// rereadAtOnce is the largest number of frontends that EndAudit reads by itself, which takes
+// the kernel some milliseconds. More are left to another Read.
 const rereadAtOnce = 64
 
-// BeginAudit begins an audit. It takes the place of one that has not ended.
+// BeginAudit begins an audit. It replaces one that has not ended.
 func (r *Reconciler) BeginAudit() *Audit {
 	r.have.resolve()
 	for f, v := range r.have.fronts {
-		v.share() // what changes from now on is a copy
+		v.share() // later changes are made to a copy
 		r.have.share(&r.want.wanted, f)
 	}
 	r.have.audit = &Audit{
@@ -57,8 +56,8 @@ func (r *Reconciler) BeginAudit() *Audit {
 	return r.have.audit
 }
 
-// Read reads the kernel. It needs nothing of the Reconciler, which may go on meanwhile in
-// another goroutine.
+// Read reads the kernel. It does not use the Reconciler, which may continue in another
+// goroutine.
 func (a *Audit) Read(ctx context.Context, k Kernel) {
 	if len(a.only) > 0 {
 		obs, err := k.Observe(ctx, nil, a.only...)
@@ -87,8 +86,7 @@ func (a *Audit) Read(ctx context.Context, k Kernel) {
 	a.err = nil
 }
 
-// replace puts virtual and real servers of some frontends in the place of those that were
-// read before.
+// replace replaces the virtual and real servers of some frontends in an earlier reading.
 func (a *Audit) replace(read *Table, only []Frontend) {
 	read.resolve()
 	t := &a.obs.Objects
@@ -101,7 +99,7 @@ func (a *Audit) replace(read *Table, only []Frontend) {
 	}
 }
 
-// recordChange records that this process alters an object. A nil Audit records nothing.
+// recordChange records that this process changes an object. A nil Audit records nothing.
 func (a *Audit) recordChange(id Object) {
 	if a == nil {
 		return
@@ -115,7 +113,7 @@ func (a *Audit) recordChange(id Object) {
 	}
 }
 
-// affected returns the frontends of which something may be other than believed.
+// affected returns the frontends that may differ from have.
 func (a *Audit) affected() map[Frontend]struct{} {
 	out := make(map[Frontend]struct{}, len(a.differing))
 	for _, f := range a.differing {
@@ -135,7 +133,7 @@ func (a *Audit) affected() map[Frontend]struct{} {
 // suspects returns the frontends that must be read again.
 func (a *Audit) suspects(m *model) (out []Frontend) {
 	if !m.have.adopted {
-		return nil // nothing was believed, and nothing changed
+		return nil // have was empty, and nothing changed
 	}
 	for f := range a.affected() {
 		changed, any := a.servers[f]
@@ -152,8 +150,8 @@ func (a *Audit) suspects(m *model) (out []Frontend) {
 	return out
 }
 
-// Reread reports whether so much of what an audit has read is in doubt that Read must be
-// called once more, and Reread after it. Otherwise EndAudit is next.
+// Reread reports whether so many frontends are in doubt that Read must be called once more, and
+// Reread after it. Otherwise EndAudit is next.
 func (r *Reconciler) Reread(a *Audit) bool {
 	if a != r.have.audit || a.err != nil {
 		return false
@@ -170,8 +168,8 @@ func (r *Reconciler) Reread(a *Audit) bool {
 	return true
 }
 
-// finish ends an audit and takes in what it has read: that is what drift gives. One that
-// another audit has replaced is over without a result.
+// finish ends an audit, applies its result to have, and returns the drift. An audit that
+// another one has replaced has no result.
 func (r *Reconciler) finish(ctx context.Context, a *Audit) (drift []Object, err error) {
 	if a != r.have.audit {
 		return nil, nil
@@ -190,9 +188,8 @@ func (r *Reconciler) finish(ctx context.Context, a *Audit) (drift []Object, err 
 	return r.adopt(a), nil
 }
 
-// adopt makes have what an audit has read, finds foreign virtual servers, and gives the objects
-// that are not as weir left them, sorted. All it has read is believed, but for what
-// changed since.
+// adopt sets have to the result of an audit, except for later changes. It finds foreign virtual
+// servers, and returns the objects with foreign changes, sorted.
 func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	read := &a.obs.Objects
 	find := func(now, before Object) {
@@ -261,8 +258,8 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	return drift
 }
 
-// merge returns the record of a frontend as it was read, but for members of sets that this
-// process has altered since. It may be one that must not change.
+// merge returns the record of a frontend from the reading, except for members of sets that this
+// process has changed since. The record may be frozen.
 func (a *Audit) merge(f Frontend, before *virtual) *virtual {
 	v := a.obs.Objects.fronts[f]
 	if v == nil {
@@ -291,7 +288,7 @@ func (a *Audit) merge(f Frontend, before *virtual) *virtual {
 	return out
 }
 
-// foreignOnLinks reports whether an object that was read is a foreign address or
+// foreignOnLinks reports whether an object of the reading is a foreign address or
 // synchronization daemon.
 func (m *model) foreignOnLinks(read *Table, o Object) bool {
 	switch o := o.(type) {

@@ -5,21 +5,19 @@ import (
 	"net/netip"
 )
 
-// A backend whose address the box has because weir put it there is none: ip_vs gives
-// the packet that address where the host's firewall has let it in already, as one of
-// the frontend, and the box itself gets it, at whatever port the backend says. So an
-// author of backends could have what listens on the box, sshd say. The same is true
-// of the box's other addresses; but those a node's own pods may have (hostNetwork),
-// so it is the source that says whether they may be (Service.Apart).
+// A backend can't have an address that weir gives to the box. ip_vs would set that address on a
+// packet that the host's firewall has already admitted as one of the frontend, and the box
+// itself would get it, at the port of the backend. So the author of a backend could reach any
+// daemon of the box, such as sshd. The same is true of the box's other addresses, but pods of a
+// node may have those (hostNetwork). The source decides about them (Service.Apart).
 //
-// Plan refuses such backends. What Plan does not see is the time in between: an
-// address may stay while connections to it drain, or until all sources have synced,
-// so a real server with it waits (held.local). And when a VIP appears that has been a
-// backend, that one does not drain, and goes before the address comes (stepCut): of
-// its old connections each could become a new one to the box, by a SYN.
+// Plan refuses such backends. An address may stay longer than its Service, while connections to
+// it drain, or until all sources have synced, so a real server with it waits
+// (kernelState.localBy). If the address of a backend becomes a VIP, the backend does not drain,
+// and is removed before the address is added (stepDropLocal): each of its old connections could
+// become a new one to the box, by a SYN.
 
-// refusal says why packets for an address must not be given to it as a backend: "" if
-// they may.
+// refusal returns why an address must not be a backend, "" if it may.
 func (f *Facts) refusal(a netip.Addr, apart bool) string {
 	dev, own := f.HostAddrs[a]
 	switch {
@@ -43,7 +41,7 @@ func (f *Facts) refusal(a netip.Addr, apart bool) string {
 	return ""
 }
 
-// indexContaining returns the first of nets that holds an address, -1 if none does.
+// indexContaining returns the index of the first net with an address, -1 if there is none.
 func indexContaining(nets []netip.Prefix, a netip.Addr) int {
 	for i, n := range nets {
 		if n.Contains(a) {
@@ -53,9 +51,9 @@ func indexContaining(nets []netip.Prefix, a netip.Addr) int {
 	return -1
 }
 
-// concern plans the Services again that have one of addrs as a backend, after it has
-// become a VIP or is none any more. Hardly ever is a VIP anybody's backend; if it is,
-// all Services are looked through for whose.
+// replanBackends marks the Services dirty that have one of addrs as a backend, after it has
+// become a VIP or is none any more. A VIP is rarely a backend; only then all Services are
+// searched.
 func (m *model) replanBackends(addrs map[netip.Addr]struct{}) {
 	if !m.catalog.anyBackend(addrs) {
 		return
@@ -68,7 +66,7 @@ func (m *model) replanBackends(addrs map[netip.Addr]struct{}) {
 	}
 }
 
-// movedVIPs returns the VIPs that are the box's own addresses at one time only.
+// movedVIPs returns the VIPs that were added to the box's own addresses, or removed from them.
 func (m *model) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr]struct{} {
 	out := map[netip.Addr]struct{}{}
 	for a := range m.catalog.vips {
@@ -80,8 +78,8 @@ func (m *model) movedVIPs(before, now map[netip.Addr]string) map[netip.Addr]stru
 	return out
 }
 
-// anyBackend reports whether some Service may have a backend with one of addrs: it has, or an
-// address of the same hash.
+// anyBackend reports whether a Service may have a backend with one of addrs, or with an address
+// of the same hash.
 func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
 	for a := range addrs {
 		if c.backends[hashOf(a)] > 0 {
@@ -91,7 +89,7 @@ func (c *Catalog) anyBackend(addrs map[netip.Addr]struct{}) bool {
 	return false
 }
 
-// hasBackendIn reports whether s has a backend whose address is in a set.
+// hasBackendIn reports whether s has a backend with an address in a set.
 func (s Service) hasBackendIn(in func(netip.Addr) bool) bool {
 	for a := range s.backendAddrs() {
 		if in(a) {

@@ -5,17 +5,16 @@ import (
 	"slices"
 )
 
-// Base is what weir needs in the kernel before any Service: it belongs to the
-// zero Owner.
+// Base is the objects that weir needs before any Service: they belong to the zero Owner.
 type Base struct {
 	Device   string
 	Families []Family
 	Sysctls  []Sysctl
 	// Unreachable are the prefixes that are announced as aggregates.
 	Unreachable []netip.Prefix
-	// Sources are what masqueraded connections bear instead of an address of this box,
-	// at most one of each family. Packets for one that belong to no connection of
-	// this box are refused, and not sent back to the router that they came from.
+	// Sources are the source addresses of masqueraded connections, at most one of each family;
+	// without one, it is an address of this box. Packets for one that belong to no connection
+	// of this box are refused, and not sent back to their router.
 	Sources []netip.Addr
 	// Sync are the connection synchronization daemons, at most one of each role.
 	Sync []SyncDaemon
@@ -49,15 +48,15 @@ func (b Base) Objects() []Object {
 	return out
 }
 
-// anchor is a virtual server that no packet ever reaches. The kernel registers
-// conntrack for the whole family while a NAT virtual server on port 21 has a
-// destination (ip_vs_register_conntrack in net/netfilter/ipvs/ip_vs_ctl.c: FTP
-// needs it). That reference is independent of any firewall rule: when somebody
-// flushes iptables, and with it the last rule that needs conntrack, established
-// masqueraded connections keep their mapping and live on.
+// anchor returns a virtual server that no packet ever reaches. The kernel registers conntrack
+// for the whole family while a NAT virtual server on port 21 has a destination
+// (ip_vs_register_conntrack in net/netfilter/ipvs/ip_vs_ctl.c: FTP needs it). That reference is
+// independent of any firewall rule. When another program flushes iptables, and with it the last
+// rule that needs conntrack, established masqueraded connections keep their mapping and live
+// on.
 //
-// The addresses can't be anybody's: 192.0.0.8 is the IPv4 dummy address (RFC
-// 7600), 100::/64 is for discarding (RFC 6666).
+// No host has these addresses: 192.0.0.8 is the IPv4 dummy address (RFC 7600), 100::/64 is for
+// discarding (RFC 6666).
 func anchor(f Family) []Object {
 	front := anchorFrontend(f)
 	return []Object{
@@ -66,8 +65,7 @@ func anchor(f Family) []Object {
 	}
 }
 
-// IsAnchor reports whether f is the frontend that keeps conntrack alive and serves
-// nobody.
+// IsAnchor reports whether f is the frontend that keeps conntrack alive and serves no client.
 func IsAnchor(f Frontend) bool { return f == anchorFrontend(FamilyOf(f.Addr)) }
 
 func anchorFrontend(f Family) Frontend {
@@ -77,15 +75,15 @@ func anchorFrontend(f Family) Frontend {
 	return Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 0, 8}), Port: 21, Proto: TCP}
 }
 
-// Sysctls are the kernel parameters that weir needs, and why.
+// Sysctls returns the kernel parameters that weir needs. The comments are the reasons.
 func Sysctls(families []Family) []Sysctl {
 	out := []Sysctl{
 		// Masquerading finds the flows that ip_vs made only in conntrack.
 		{"net.ipv4.vs.conntrack", "1"},
-		// A packet of a connection whose backend is gone ends it at once, instead
-		// of being dropped until it times out.
+		// A packet of a connection to a removed backend ends it immediately. Otherwise it is
+		// dropped until the connection times out.
 		{"net.ipv4.vs.expire_nodest_conn", "1"},
-		// A client with affinity leaves a backend that has weight 0.
+		// A client with affinity leaves a backend with weight 0.
 		{"net.ipv4.vs.expire_quiescent_template", "1"},
 	}
 	for _, f := range families {
@@ -99,32 +97,30 @@ func Sysctls(families []Family) []Sysctl {
 	return out
 }
 
-// TakeoverSysctls are the kernel parameters by which a box takes up connections that
-// another one has had, and why: in their midst (sloppy), or by what kernels tell each
-// other (sync).
+// TakeoverSysctls returns the kernel parameters by which a box continues connections of another
+// one: without their beginning (sloppy), or by a sync of the kernels (sync).
 func TakeoverSysctls(sloppy, sync bool) []Sysctl {
 	var out []Sysctl
 	if sloppy {
 		out = append(out,
 			Sysctl{"net.ipv4.vs.sloppy_tcp", "1"},
-			// conntrack must do the same, or the packet is INVALID and nobody
-			// masquerades it.
+			// conntrack must do the same. Otherwise the packet is INVALID and not masqueraded.
 			Sysctl{"net.netfilter.nf_conntrack_tcp_loose", "1"})
 	}
 	if sloppy || sync {
 		// A connection that went to another box and comes back is out of the window that
-		// conntrack remembers. Found INVALID it would be tracked a second time behind
-		// IPVS, with another source port: its backend would refuse it.
+		// conntrack remembers. As INVALID it would be tracked a second time behind IPVS, with
+		// another source port, and its backend would refuse it.
 		out = append(out, Sysctl{"net.netfilter.nf_conntrack_tcp_be_liberal", "1"})
 	}
 	if sync {
 		out = append(out,
-			// By default a connection is told of with its third packet and then with
-			// every fiftieth: one that says little is told of too late. So: when it is
-			// established, and every ten seconds in which it is used,
+			// By default a connection is synced with its third packet and then with every
+			// fiftieth, which is too late for one with few packets. With these values it is
+			// synced when it is established, and every ten seconds in which it is used,
 			Sysctl{"net.ipv4.vs.sync_threshold", "0 0"},
 			Sysctl{"net.ipv4.vs.sync_refresh_period", "10"},
-			// twice more, as nobody acknowledges a multicast.
+			// twice more, because multicasts are not acknowledged.
 			Sysctl{"net.ipv4.vs.sync_retries", "2"})
 	}
 	return out

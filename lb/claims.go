@@ -8,9 +8,9 @@ type claim struct {
 	object Object
 }
 
-// claims on one object, sorted by compareOwners. The first one decides its
-// attributes, so a drain never decides before a living owner. Nearly always it is
-// the only one; but the route of a pool has one claim of every Service in it.
+// claims on one object, sorted by compareOwners. The first one decides its attributes, so a
+// drain never decides before a Service. Nearly always there is only one; but the route of a
+// pool has one claim of every Service in it.
 type claims struct {
 	claim
 	rest []claim
@@ -33,7 +33,7 @@ func (c *claims) put(x claim) {
 	}
 }
 
-// drop takes out the claim of an owner, unless it is the last of all.
+// drop removes the claim of an owner, unless it is the last of all.
 func (c *claims) drop(owner *Owner) (last bool) {
 	if *c.owner == *owner {
 		if len(c.rest) == 0 {
@@ -53,8 +53,8 @@ func (c *claims) find(owner *Owner) (int, bool) {
 	return slices.BinarySearchFunc(c.rest, owner, func(x claim, o *Owner) int { return compareOwners(*x.owner, *o) })
 }
 
-// compareOwners puts the living before drains, and is otherwise arbitrary but
-// total, so that State does not depend on the order of its input.
+// compareOwners orders Services before drains, and is otherwise arbitrary but total, so that
+// State does not depend on the order of its input.
 func compareOwners(a, b Owner) int {
 	if a.draining() != b.draining() {
 		if a.draining() {

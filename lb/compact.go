@@ -2,10 +2,10 @@ package lb
 
 import "strings"
 
-// Compact returns copies of Services whose names, VIPs, ports and backends are next to each
-// other in memory. A Service that was made while a configuration was read is among the
-// garbage of that: the memory around a name of ten bytes could not be returned to the
-// system. What the copies have in common stays in memory as long as one of them does.
+// Compact returns copies of Services with their names, VIPs, ports and backends next to each
+// other in memory. Services that are made while a configuration is read lie between garbage: a
+// name of ten bytes would keep all the memory around it. The shared parts of the copies stay in
+// memory as long as one of them does.
 func Compact(services []Service) []Service {
 	var names strings.Builder
 	var vips, ports, backends int
@@ -32,7 +32,7 @@ func Compact(services []Service) []Service {
 	return out
 }
 
-// next appends a list to all, which has room for it, and gives the copy.
+// next appends a list to all, which has room for it, and returns the copy.
 func next[T any](all, list []T) (copied, more []T) {
 	from := len(all)
 	all = append(all, list...)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// errWaits is why an Op was not even tried.
+// errWaits is the error of an Op that was not tried.
 var errWaits = errors.New("waits for")
 
 // waiting is the errWaits of an Op that waits for an object, or for its end. Its text is made
-// only when it is read: thousands may wait.
+// on request: thousands may wait.
 type waiting struct {
 	object Object
 	end    bool
@@ -25,9 +25,9 @@ func (w waiting) Error() string {
 
 func (w waiting) Unwrap() error { return errWaits }
 
-// blocked tells why op must not be applied now: something it stands on does not
-// hold, something still stands on it, or it would take the last working backend
-// of a frontend that has just failed to get a better one.
+// blocked returns why op must not be applied now: a lower object is missing, an upper one is
+// still there, or it would remove the last working backend of a frontend after the replacement
+// has failed.
 func (p *pass) blocked(op Op) error {
 	if err := p.blockedByBackends(op); err != nil {
 		return err
@@ -58,9 +58,8 @@ func (p *pass) blocked(op Op) error {
 	return nil
 }
 
-// blockedByBackends tells why op must not be applied now that something of its
-// frontend has failed: it would leave clients without a backend, or with one that
-// can't answer them.
+// blockedByBackends returns why op must not be applied after something of its frontend has
+// failed: its clients would have no backend, or one that can't answer them.
 func (p *pass) blockedByBackends(op Op) error {
 	if len(p.broken) == 0 {
 		return nil
@@ -71,7 +70,7 @@ func (p *pass) blockedByBackends(op Op) error {
 		alone = (op.Verb == Delete && op.step != stepDropLocal || op.step == stepReduce || op.step == stepReduceInner) && p.broken[o.Frontend] && p.lastLive(o)
 	case Member:
 		f, _ := o.frontend()
-		to := f // where it leaves clients to
+		to := f // the frontend that its clients reach then
 		if op.Verb != Delete {
 			to = MarkFrontend(o.Family(), o.Mark)
 		}
@@ -85,8 +84,8 @@ func (p *pass) blockedByBackends(op Op) error {
 	return nil
 }
 
-// blockedDelete tells why an object must not be deleted now. The record of a virtual
-// server outlives it, or stays until it has another record.
+// blockedDelete returns why an object must not be deleted now. The record of a virtual server
+// outlives it, or stays until it has another record.
 func (p *pass) blockedDelete(o Object) error {
 	for _, id := range p.neededBy(o) {
 		under, held := p.have.Get(id)
@@ -105,15 +104,15 @@ func (p *pass) blockedDelete(o Object) error {
 	return nil
 }
 
-// recorded returns the records of f that are wanted and held.
+// recorded returns the records of f that are wanted and in the kernel.
 func (p *pass) recorded(f Frontend) []Object {
 	return slices.DeleteFunc(recordsOf(f), func(id Object) bool {
 		return !p.want.Has(id) || !p.have.Has(id)
 	})
 }
 
-// lastLive reports whether rs is the last real server of its frontend that takes
-// connections, and counts it out if not.
+// lastLive reports whether rs is the last real server of its frontend that takes connections.
+// If not, it subtracts rs from their count.
 func (p *pass) lastLive(rs RealServer) bool {
 	old, _ := p.have.RealServer(rs.Frontend, rs.Addr)
 	if old.Weight == 0 || (rs.Weight > 0 && rs != old) {
@@ -136,7 +135,7 @@ func (p *pass) live(f Frontend) int {
 	return n
 }
 
-// needs returns the IDs that must hold before o may be there.
+// needs returns the IDs that must exist before o.
 func (p *pass) needs(o Object) (out []Object) {
 	for _, d := range dependencies {
 		if d.in && d.upper == roleOf(o) {
@@ -153,7 +152,7 @@ func (p *pass) needs(o Object) (out []Object) {
 	return out
 }
 
-// neededBy returns the IDs of what must be gone before o may go, if it goes.
+// neededBy returns the IDs that must be deleted before o, if o is deleted.
 func (p *pass) neededBy(o Object) (out []Object) {
 	for _, d := range dependencies {
 		if d.out && d.lower == roleOf(o) {
@@ -163,7 +162,7 @@ func (p *pass) neededBy(o Object) (out []Object) {
 	return out
 }
 
-// related returns the IDs in a role that depend on o, or on which o depends. It knows the rows
+// related returns the IDs in a role that depend on o, or on which o depends. It covers the rows
 // of dependencies.
 func (p *pass) related(o Object, in role) []Object {
 	f, _ := frontendOf(o)
@@ -212,7 +211,7 @@ func (p *pass) related(o Object, in role) []Object {
 		return []Object{tuple(SetFirewall, f)}
 	case roleAdmission:
 		if f.Mark != 0 {
-			return nil // nobody comes to it by an address
+			return nil // no client reaches it by an address
 		}
 		return []Object{tuple(SetIPVSPorts, f)}
 	}

@@ -1,7 +1,7 @@
 package lb
 
-// Diff returns the Ops that turn have into want, in the order in which they are
-// safe. Kernel parameters in have that nobody wants are left as they are.
+// Diff returns the Ops that lead from have to want, in a safe order. Unwanted kernel parameters
+// in have stay as they are.
 func Diff(have Snapshot, want *State) []Op {
 	t := &Table{}
 	for _, o := range have {
@@ -10,8 +10,8 @@ func Diff(have Snapshot, want *State) []Op {
 	return diff(t, want)
 }
 
-// diff is Diff for a Table, which shares the records of want that it has too: they need
-// not be compared again.
+// diff is Diff for a Table. It lets have share the equal records of want, which need no further
+// comparison.
 func diff(have *Table, want *State) []Op {
 	var ops []Op
 	have.differ(&want.wanted, func(held, wanted Object) {
@@ -33,7 +33,7 @@ func diffIDs(ids map[Object]struct{}, have *Table, want *State) []Op {
 	return ops
 }
 
-// diffOne adds the Op that makes an object that is held the wanted one; nil is none.
+// diffOne adds the Op that replaces a present object by the wanted one; nil is none.
 func diffOne(ops []Op, held, wanted Object, have *Table, want *State) []Op {
 	switch {
 	case held == wanted:

@@ -5,19 +5,18 @@ import (
 	"net/netip"
 )
 
-// An audit nearly always finds what it expects. A Table that is read from the kernel
-// compares each object with the expected one as it comes, and takes down only that it
-// came. It makes a record of its own where something else comes, or something does not.
+// An audit nearly always finds the expected objects. A Table that is read from the kernel
+// compares each object with the expected one as it arrives, and records only the arrival. It
+// makes a record of its own for a frontend with another object, or with a missing one.
 
-// expectation is what a Table is expected to become. The zero expectation expects
-// nothing.
+// expectation is the expected content of a Table. The zero expectation expects nothing.
 type expectation struct {
 	fronts map[Frontend]*virtual
-	// came are those of fronts of which something came, and nothing else.
+	// arrivals are those of fronts with expected objects only.
 	arrivals map[Frontend]arrival
 }
 
-// arrived is what came of a record.
+// arrival is the objects of a record that arrived.
 type arrival struct {
 	serves bool
 	sets   uint32
@@ -26,9 +25,8 @@ type arrival struct {
 	more   []uint64 // and for the others
 }
 
-// Expecting returns an empty Table that is expected to get the objects of another one:
-// it shares the records of those that it does get. The other one must not change until
-// this one is read.
+// Expecting returns an empty Table that expects the objects of another one: it shares the
+// records of those that arrive. The other one must not change until this one is read.
 func Expecting(other *Table) Table {
 	if other == nil {
 		return Table{}
@@ -41,7 +39,7 @@ func Expecting(other *Table) Table {
 	}
 }
 
-// arrivedAsExpected takes down that o came, if that is just what is expected at f.
+// arrivedAsExpected records the arrival of o, if it is expected at f.
 func (t *Table) arrivedAsExpected(f Frontend, o Object) bool {
 	v := t.expect.fronts[f]
 	if v == nil || t.fronts[f] != nil {
@@ -55,7 +53,7 @@ func (t *Table) arrivedAsExpected(f Frontend, o Object) bool {
 	return true
 }
 
-// take takes down that an object of v came, and reports whether it is one.
+// take records the arrival of an object, and reports whether v has it.
 func (got *arrival) take(v *virtual, o Object) bool {
 	switch o := o.(type) {
 	case VirtualServer:
@@ -107,12 +105,12 @@ func (got *arrival) has(i int) bool {
 	return i/64-1 < len(got.more) && got.more[i/64-1]&(1<<(i%64)) != 0
 }
 
-// whole reports whether all of v came.
+// whole reports whether all objects of v arrived.
 func (got *arrival) whole(v *virtual) bool {
 	return got.serves == v.serves && bits.OnesCount32(got.sets) == bits.OnesCount32(v.sets) && got.n == len(v.reals)+len(v.ranges)
 }
 
-// of returns what came of v, as a record of its own.
+// of returns the objects of v that arrived, as a record of its own.
 func (got *arrival) of(v *virtual) *virtual {
 	out := &virtual{at: v.at, sets: got.sets}
 	if got.serves {
@@ -134,7 +132,8 @@ func (got *arrival) of(v *virtual) *virtual {
 	return out
 }
 
-// stopExpecting returns up to expect f, and returns the record of what came; nil if nothing.
+// stopExpecting ends the expectation of f, and returns the record of its arrivals; nil if there
+// are none.
 func (t *Table) stopExpecting(f Frontend) *virtual {
 	got, ok := t.expect.arrivals[f]
 	if !ok {

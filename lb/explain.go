@@ -7,36 +7,36 @@ import (
 	"strings"
 )
 
-// Query asks what a client's new connection to a frontend meets.
+// Query asks for the result of a client's new connection to a frontend.
 type Query struct {
 	Frontend Frontend
-	// Client is where the packet comes from. The zero Addr is any outside client, who
-	// is in all source ranges.
+	// Client is the source of the packet. The zero Addr is any outside client, in all source
+	// ranges.
 	Client netip.Addr
 	// Detectors are those of the static rules.
 	Detectors Detectors
 	Names     Names
-	// Sources are what masqueraded connections bear (Base.Sources).
+	// Sources are the source addresses of masqueraded connections (Base.Sources).
 	Sources []netip.Addr
-	// Fleet is what a box alone does not have; nil does not ask for Survival.
+	// Fleet is the other boxes; nil does not ask for Survival.
 	Fleet *Fleet
 }
 
-// Names are what things are called in the kernel.
+// Names are the names of objects in the kernel.
 type Names struct {
 	// Prefix begins the names of sets; "" is KUBE.
 	Prefix string
-	// Chain gives the chain of table nat that is a virtual server. It is nil where
-	// IPVS has virtual servers.
+	// Chain returns the chain of table nat that is a virtual server. It is nil where IPVS has
+	// virtual servers.
 	Chain func(Frontend) string
 }
 
-// Detectors are what the static rules tell pods by (lb/linux.Config).
+// Detectors are the means by which the static rules recognize pods (lb/linux.Config).
 type Detectors struct {
 	ClusterCIDRs  []netip.Prefix
 	MasqueradeAll bool
-	// Interfaces tells that pods are known by the interface they come in by too,
-	// which an address does not tell.
+	// Interfaces reports that the rules also recognize pods by their interface, which an
+	// address does not show.
 	Interfaces bool
 }
 
@@ -57,9 +57,9 @@ type Explanation struct {
 	Fate       Fate        `json:"fate"` // the result of a new connection
 	// Source is the kind of client address that the backend sees.
 	Source SourceAddr `json:"source,omitempty"`
-	// Bears is the client address of masqueraded connections; absent for an address of
-	// this box.
-	Bears netip.Addr `json:"masquerade_source,omitzero"`
+	// MasqueradeSource is the client address of masqueraded connections; absent for an address
+	// of this box.
+	MasqueradeSource netip.Addr `json:"masquerade_source,omitzero"`
 	// Survival reports whether established connections outlive this box; absent if it was
 	// not requested, or no client is served.
 	Survival *Survival `json:"survival,omitempty"`
@@ -78,8 +78,7 @@ type Claim struct {
 	Wins bool   `json:"wins"` // it has the frontend
 }
 
-// Step is one thing that a packet meets: where, by which object, and with which
-// result.
+// Step is one station of a packet: the place, the object and the result.
 type Step struct {
 	What   string `json:"what"`             // the name of the step
 	Object string `json:"object,omitempty"` // the kernel object of the step
@@ -101,26 +100,25 @@ type CandidateState string
 // The states of candidates.
 const (
 	InUse  CandidateState = "in use"
-	Closed CandidateState = "closed" // it is there with weight 0, for its old connections
-	Out    CandidateState = "out"    // it is not there
+	Closed CandidateState = "closed" // in the kernel with weight 0, for its old connections
+	Out    CandidateState = "out"    // not in the kernel
 )
 
-// SourceAddr is what a backend sees as the client's address.
+// SourceAddr is the kind of client address that a backend sees.
 type SourceAddr string
 
-// What backends see.
+// The kinds.
 const (
 	SourceKept        SourceAddr = "kept"        // the client's own address
-	SourceMasqueraded SourceAddr = "masqueraded" // Explanation.Bears, or an address of this box
-	SourceEither      SourceAddr = "either"      // it depends on the interface that the client comes in by, or on whether it gets itself
+	SourceMasqueraded SourceAddr = "masqueraded" // Explanation.MasqueradeSource, or an address of this box
+	SourceEither      SourceAddr = "either"      // it depends on the interface of the client, or on whether it reaches itself
 )
 
-// Explain tells what a new connection meets, by what the kernel was last seen or
-// made to hold. It is right after Adopt or a Sync. It reads everything: its cost is
-// the size of the box.
+// Explain returns the result of a new connection, by the last known state of the kernel. It is
+// right after Adopt or a Sync. It reads everything: its cost is the size of the box.
 func (r *Reconciler) Explain(q Query) Explanation { return r.ExplainAll([]Query{q})[0] }
 
-// ExplainAll answers several queries for little more than one costs.
+// ExplainAll answers several queries for little more than the cost of one.
 func (r *Reconciler) ExplainAll(queries []Query) []Explanation {
 	notes := map[ServiceID][]Note{}
 	for _, n := range r.Notes() {
@@ -137,7 +135,7 @@ func (r *Reconciler) ExplainAll(queries []Query) []Explanation {
 	return out
 }
 
-// explainer follows the packet of a question and writes down what it meets.
+// explainer follows the packet of a question and records its steps.
 type explainer struct {
 	*claimants
 	e Explanation
@@ -168,14 +166,14 @@ func (x *explainer) step(what string, object fmt.Stringer, format string, args .
 	if object != nil {
 		s.Object = object.String()
 	}
-	if m, ok := object.(Member); ok { // as ipset list knows it
+	if m, ok := object.(Member); ok { // the name that ipset list shows
 		name := m.Set.Name(cmp.Or(x.Names.Prefix, "KUBE"), m.Family())
 		s.Object = strings.Replace(s.Object, m.Set.String(), name, 1)
 	}
 	x.e.Steps = append(x.e.Steps, s)
 }
 
-// end is the last step of a packet.
+// end records the last step of a packet.
 func (x *explainer) end(fate Fate, what string, object fmt.Stringer, format string, args ...any) {
 	x.e.Fate = fate
 	x.step(what, object, format, args...)
@@ -214,7 +212,7 @@ func (e Explanation) String() string {
 	fate := string(e.Fate)
 	switch {
 	case e.Source != "":
-		fate += ", the client's address is " + e.Source.text(e.Bears)
+		fate += ", the client's address is " + e.Source.text(e.MasqueradeSource)
 	case e.Why != "":
 		fate += ": " + e.Why
 	}

@@ -13,8 +13,8 @@ type candidates struct {
 	failed *failures
 }
 
-// list returns the backends of the winner, and what else the kernel has for the
-// frontend, those in use first.
+// list returns the backends of the winner, and the others that the kernel has for the frontend,
+// those in use first.
 func (cs *candidates) list() (out []Candidate) {
 	seen := map[netip.AddrPort]bool{}
 	add := func(be Backend) {
@@ -58,7 +58,7 @@ func (cs *candidates) candidate(be Backend) Candidate {
 	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Why: cs.whyOut(be, id)}
 }
 
-// whyClosed says why a backend has weight 0.
+// whyClosed returns why a backend has weight 0.
 func (cs *candidates) whyClosed(be Backend, id Object) string {
 	if o, wanted := cs.want.Get(id); wanted && o.(RealServer).Weight > 0 {
 		return cs.pending(id)
@@ -78,7 +78,7 @@ func (cs *candidates) whyClosed(be Backend, id Object) string {
 	return "its weight is 0"
 }
 
-// whyOut says why a backend is not there at all.
+// whyOut returns why a backend is not in the kernel.
 func (cs *candidates) whyOut(be Backend, id Object) string {
 	health := cs.facts.Health[cs.svc.ID]
 	lost := health.Lost[FamilyPort{cs.port.Key(), FamilyOf(cs.f.Addr)}]
@@ -102,10 +102,10 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 	return "no configuration wants it"
 }
 
-// local reports whether the client meets a traffic policy of Local.
+// local reports whether traffic policy Local applies to the client.
 func (cs *candidates) local() bool { return cs.vip.Local && cs.face == cs.f }
 
-// pending says why something is wanted and not there.
+// pending returns why something is wanted and not in the kernel.
 func (cs *candidates) pending(id Object) string {
 	if f, ok := cs.failed.of[id]; ok && !errors.Is(f.err, errWaits) {
 		return "the kernel would not take it: " + f.err.Error()

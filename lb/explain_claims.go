@@ -22,14 +22,14 @@ type claimants struct {
 	port Port
 }
 
-// find finds who wants the frontend. A NodePort gives way to whoever wants just
-// one of its addresses.
+// find collects the claims on the frontend. A NodePort yields to a claim on just one of its
+// addresses.
 func (c *claimants) find() {
 	ids := slices.Clone(c.catalog.claims[c.f])
 	if slices.Contains(c.facts.nodeAddrs(FamilyOf(c.f.Addr)), c.f.Addr) {
 		ids = append(ids, c.catalog.claims[everyAddress(c.f)]...)
 	}
-	if _, own := c.facts.HostAddrs[c.f.Addr]; own { // who is refused claims nothing
+	if _, own := c.facts.HostAddrs[c.f.Addr]; own { // a refused VIP claims nothing
 		for _, id := range c.catalog.IDs() {
 			svc, _ := c.catalog.Get(id)
 			if slices.Contains(svc.Frontends(), c.f) && !slices.Contains(ids, id) {
@@ -68,8 +68,7 @@ func (c *claimants) find() {
 	})
 }
 
-// ports returns the frontends that are served and match, those with addresses most
-// like the one asked for first.
+// ports returns the served frontends that match, those with the most similar addresses first.
 func (c *claimants) ports(match func(Frontend) bool) []string {
 	var found []Frontend
 	for f := range c.catalog.claims {
@@ -91,8 +90,8 @@ func (c *claimants) ports(match func(Frontend) bool) []string {
 	return out
 }
 
-// distance tells how far an address is from the one asked for: the number of bits
-// that do not agree at the end.
+// distance returns the number of bits in which an address differs from the requested one,
+// counted from the first of them to the end.
 func (c *claimants) distance(a netip.Addr) int {
 	if a.IsUnspecified() {
 		return 0
@@ -105,7 +104,7 @@ func (c *claimants) distance(a netip.Addr) int {
 	return a.BitLen()
 }
 
-// unapplied says why the kernel does not have what the winner needs.
+// unapplied returns why the kernel does not have the objects of the winner.
 func (c *claimants) unapplied() string {
 	for _, id := range [...]ServiceID{c.svc.ID, {}} {
 		for _, n := range c.notes[id] {
@@ -117,8 +116,7 @@ func (c *claimants) unapplied() string {
 	return "it is not applied yet"
 }
 
-// refusal says why those who want the frontend do not get it, in the words of
-// their notes.
+// refusal returns why the claimants do not get the frontend, in the words of their notes.
 func (c *claimants) refusal() string {
 	for _, id := range c.ids {
 		svc, _ := c.catalog.Get(id)
@@ -139,7 +137,7 @@ func (c *claimants) refusal() string {
 	return fmt.Sprintf("%s wants it and does not get it", c.ids[0])
 }
 
-// unclaimed says what is nearest about a frontend that no Service wants.
+// unclaimed describes the nearest matches of a frontend that no Service claims.
 func (c *claimants) unclaimed(unrouted bool) string {
 	if id := everyAddress(c.f); len(c.catalog.claims[id]) > 0 {
 		return fmt.Sprintf("it is a NodePort of %s, which is not served on this address: %s", c.catalog.claims[id][0], c.notANode())
@@ -157,7 +155,7 @@ func (c *claimants) unclaimed(unrouted bool) string {
 	return "no Service has this port"
 }
 
-// notANode says why an address takes no NodePorts.
+// notANode returns why an address has no NodePorts.
 func (c *claimants) notANode() string {
 	_, own := c.facts.HostAddrs[c.f.Addr]
 	switch {
@@ -171,8 +169,8 @@ func (c *claimants) notANode() string {
 	return "it is in none of the ranges that NodePorts are limited to"
 }
 
-// nearest collects what is served instead: first on the same address, then at the
-// same port of the addresses that are most like it.
+// nearest collects served frontends: first on the same address, then at the same port of the
+// most similar addresses.
 func (c *claimants) nearest() (out []string) {
 	const most = 5
 	if c.won {

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// question is a Query beside what the box knows.
+// question is a Query with the knowledge of the box.
 type question struct {
 	*model
 	Query
 	device string
 	f      Frontend // that of the Query
-	face   Frontend // that the client meets: f, or that of a mark
+	face   Frontend // that the client reaches: f, or that of a mark
 }
 
 func (q *question) has(id Object) bool {
 	return q.have.Has(id)
 }
 
-// served reports whether there is a virtual server for the frontend: nothing else is
-// worth a word on its policy and its clients' addresses.
+// served reports whether there is a virtual server for the frontend. Without one, policy and
+// source address do not matter.
 func (q *question) served() bool { return q.has(VirtualServer{Frontend: q.f}) }
 
 // byRules reports whether virtual servers are rules.
 func (q *question) byRules() bool { return q.Names.Chain != nil }
 
-// from says what the client is to the box.
+// from returns the place of the client, as the box sees it.
 func (q *question) from() string {
 	switch dev, host := q.facts.HostAddrs[q.Client]; {
 	case host:
@@ -53,7 +53,7 @@ func (q *question) inside() bool {
 	return q.host() || slices.ContainsFunc(q.Detectors.ClusterCIDRs, func(n netip.Prefix) bool { return n.Contains(q.Client) })
 }
 
-// wantedBy says whose VIP an address is.
+// wantedBy returns the owners of the VIP at an address.
 func (q *question) wantedBy(id Object) string {
 	var names []string
 	for _, owner := range q.want.allOf(id) {
@@ -70,7 +70,7 @@ func (q *question) wantedBy(id Object) string {
 	return ", as a VIP of " + strings.Join(names, ", ")
 }
 
-// server is the virtual server that the packet comes to.
+// server returns the virtual server that the packet reaches.
 func (q *question) server() (VirtualServer, bool) {
 	if !q.has(VirtualServer{Frontend: q.face}) {
 		q.face = q.f
@@ -90,12 +90,12 @@ func (q *question) open() (n int) {
 	return n
 }
 
-// steered reports whether the packet bears a mark that led it to a virtual server. It
-// keeps that one, and its source. The box's own is known by its connection.
+// steered reports whether a mark mapped the packet to a virtual server. Such a packet keeps the
+// mark and its source. The box's own packets are recognized by their connection.
 func (q *question) steered() bool { return q.face != q.f && !q.host() }
 
-// source is what masqueraded connections bear, the zero Addr for an address of this box,
-// which those of the box itself always bear.
+// source returns the source address of masqueraded connections, the zero Addr for an address of
+// this box. The box's own connections always have the latter.
 func (q *question) source() netip.Addr {
 	if q.host() {
 		return netip.Addr{}
@@ -108,7 +108,7 @@ func (q *question) source() netip.Addr {
 	return netip.Addr{}
 }
 
-// sourceText is source in words.
+// sourceText returns source as text.
 func (q *question) sourceText() string {
 	if a := q.source(); a.IsValid() {
 		return a.String()

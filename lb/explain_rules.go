@@ -2,17 +2,16 @@ package lb
 
 import "fmt"
 
-// chain is one of an iptables table.
+// chain is a chain of an iptables table.
 type chain struct{ name, table string }
 
 func (c chain) String() string { return "chain " + c.name + " of " + c.table }
 
-// translate is the rest of nat PREROUTING (and OUTPUT), where virtual servers are
-// rules, and then filter: FORWARD for what has a backend's address by then, INPUT
-// for what has none.
+// translate is the rest of nat PREROUTING (and OUTPUT), where virtual servers are rules. filter
+// follows: FORWARD for packets with a backend's address, INPUT for the others.
 func (x *explainer) translate() {
 	ports := tuple(SetIPVSPorts, x.f)
-	if !x.has(ports) { // nothing leads to a virtual server
+	if !x.has(ports) { // no rule maps to a virtual server
 		if x.admit() {
 			x.deliver("no virtual server")
 		}
@@ -42,7 +41,7 @@ func (x *explainer) translate() {
 
 func (x *explainer) chain() chain { return chain{x.Names.Chain(x.face), "nat"} }
 
-// atRandom says how rules choose among n backends.
+// atRandom describes how rules choose among n backends.
 func (o VirtualServer) atRandom(n int) string {
 	how := "chooses one of " + count(n, "backend")
 	switch {

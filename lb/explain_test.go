@@ -304,8 +304,8 @@ func TestExplainNamesTheSource(t *testing.T) {
 		{"it gets itself", be1.Addr(), []netip.Addr{shared}, shared, "if the client gets itself, it sees an address of this box"},
 	} {
 		e := s.Explain(Query{Frontend: front, Client: tt.client, Detectors: all, Sources: tt.sources})
-		if e.Bears != tt.bears || !strings.Contains(e.String(), tt.text) {
-			t.Errorf("%s: it bears %s\n%s", tt.name, e.Bears, e)
+		if e.MasqueradeSource != tt.bears || !strings.Contains(e.String(), tt.text) {
+			t.Errorf("%s: it bears %s\n%s", tt.name, e.MasqueradeSource, e)
 		}
 		if shows := strings.Contains(e.String(), "masqueraded as 10.2.0.250"); shows != tt.bears.IsValid() {
 			t.Errorf("%s:\n%s", tt.name, e)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// walk goes the packet's way: the rules of lb/linux (rules.go), then IPVS; or where
-// virtual servers are rules, through these (dnatrules.go).
+// walk follows the packet: through the rules of lb/linux (rules.go), then IPVS; or through the
+// rules of virtual servers (dnatrules.go).
 func (x *explainer) walk() {
 	if !x.route() {
 		return
@@ -33,7 +33,7 @@ func (x *explainer) walk() {
 	}
 }
 
-// route reports whether the address is on this box, and why.
+// route reports whether the address is on this box, and records why.
 func (x *explainer) route() bool {
 	if dev, host := x.facts.HostAddrs[x.f.Addr]; host {
 		x.e.Here = "the box's own address on " + dev
@@ -149,12 +149,11 @@ func (x *explainer) masquerade() {
 		x.step(what, id, "kept: the client is inside the cluster, or no configuration defines the inside")
 	}
 	if x.e.Source != SourceKept {
-		x.e.Bears = x.source()
+		x.e.MasqueradeSource = x.source()
 	}
 }
 
-// masqueradedBy returns the member by which clients of other VIPs than ClusterIPs are
-// masqueraded.
+// masqueradedBy returns the member that masquerades clients of VIPs other than ClusterIPs.
 func (x *explainer) masqueradedBy() (Object, bool) {
 	for _, m := range masquerading {
 		if all := tuple(m.all, x.f); x.has(all) && (x.host() || !x.has(tuple(m.kept, x.f))) {
@@ -164,7 +163,7 @@ func (x *explainer) masqueradedBy() (Object, bool) {
 	return nil, false
 }
 
-// admit is filter INPUT: what is no service port of a VIP is refused.
+// admit is filter INPUT: a port of a VIP without a Service is refused.
 func (x *explainer) admit() bool {
 	const what = "filter"
 	if id := tuple(SetIPVSPorts, x.f); x.has(id) {
@@ -205,7 +204,7 @@ func (x *explainer) balance() {
 	x.loop(n)
 }
 
-// deliver is what becomes of a packet that no virtual server of weir's gets.
+// deliver ends the path of a packet that reaches no virtual server of weir.
 func (x *explainer) deliver(because string) {
 	if x.facts.Foreign[x.f] {
 		x.end(Foreign, "ipvs", VirtualServer{Frontend: x.f}.ID(), "is a virtual server that weir did not make")
@@ -218,7 +217,7 @@ func (x *explainer) deliver(because string) {
 	x.end(HostPort, "host", nil, "%s: delivered to a local listener, if any", because)
 }
 
-// loop tells a client that is one of n backends what happens if it gets itself.
+// loop describes the connection of a client that is one of n backends to itself.
 func (x *explainer) loop(n int) {
 	var by []Member
 	for o := range x.have.Of(x.face) {
@@ -233,7 +232,7 @@ func (x *explainer) loop(n int) {
 	switch {
 	case len(by) == 0:
 	case len(by) == n:
-		x.e.Source, x.e.Bears = SourceMasqueraded, netip.Addr{}
+		x.e.Source, x.e.MasqueradeSource = SourceMasqueraded, netip.Addr{}
 		x.step("loop", by[0], "masqueraded: the client gets itself, and could not answer its own address")
 	default:
 		if x.e.Source == SourceKept {
@@ -243,7 +242,7 @@ func (x *explainer) loop(n int) {
 	}
 }
 
-// why says why the frontend is not served.
+// why returns why the frontend is not served.
 func (x *explainer) why() string {
 	vs := VirtualServer{Frontend: x.f}.ID()
 	if x.e.Fate == Dropped || x.e.Fate == Foreign {

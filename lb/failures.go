@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// failures are the Ops that the kernel would not take, and those that wait for one of
-// them, by the ID of their object.
+// failures are the Ops that the kernel refused, and those that wait for one of them, by the ID
+// of their object.
 type failures struct {
 	of map[Object]failure
 	// servers are the IDs of the real servers in of, by the address of the backend.
 	servers map[netip.Addr]map[RealServer]struct{}
 }
 
-// failure is an Op that the kernel would not take.
+// failure is an Op that the kernel refused.
 type failure struct {
 	op    Op
 	err   error
@@ -22,7 +22,7 @@ type failure struct {
 	next  time.Time
 }
 
-// Failed Ops are tried again after retryMin, doubling up to retryMax.
+// Failed Ops are retried after retryMin, doubling up to retryMax.
 const (
 	retryMin = time.Second
 	retryMax = time.Minute
@@ -32,8 +32,8 @@ func newFailures() failures {
 	return failures{of: map[Object]failure{}, servers: map[netip.Addr]map[RealServer]struct{}{}}
 }
 
-// add takes down that op failed, and tells whether that is news: it does not only wait, and
-// did not fail for this reason the last time.
+// add records that op failed, and reports whether that is new: it does not only wait, and did
+// not fail for this reason the last time.
 func (x *failures) add(op Op, err error, now time.Time) (fresh bool) {
 	id := op.Object.ID()
 	f := x.of[id]
@@ -52,7 +52,7 @@ func (x *failures) add(op Op, err error, now time.Time) (fresh bool) {
 	return fresh
 }
 
-// forget takes out the IDs that are settled.
+// forget removes the IDs that are applied.
 func (x *failures) forget(settled func(id Object) bool) {
 	for id := range x.of {
 		if !settled(id) {
@@ -68,7 +68,7 @@ func (x *failures) forget(settled func(id Object) bool) {
 	}
 }
 
-// due adds to touched what is to be tried again now.
+// due adds the IDs to retry now to touched.
 func (x *failures) due(now time.Time, touched map[Object]struct{}) {
 	for id, f := range x.of {
 		if !f.next.After(now) {
@@ -77,7 +77,7 @@ func (x *failures) due(now time.Time, touched map[Object]struct{}) {
 	}
 }
 
-// next is when something is to be tried again; zero if never.
+// next returns the time of the next retry; zero is never.
 func (x *failures) next() (next time.Time) {
 	for _, f := range x.of {
 		next = earliest(next, f.next)
@@ -85,8 +85,8 @@ func (x *failures) next() (next time.Time) {
 	return next
 }
 
-// blocksAddress returns a real server that could not be taken out of the kernel, and whose
-// address o, an Address or PoolRoute, would make the box's own.
+// blocksAddress returns a real server that could not be deleted, and that has an address which
+// o, an Address or PoolRoute, would make the box's own.
 func (x *failures) blocksAddress(o Object, have *kernelState) Object {
 	held := func(servers map[RealServer]struct{}) Object {
 		for id := range servers {
@@ -111,7 +111,7 @@ func (x *failures) blocksAddress(o Object, have *kernelState) Object {
 	return nil
 }
 
-// each calls yield for each ID and failure that did not only wait for another one.
+// each calls yield for each ID and failure that does not only wait for another one.
 func (x *failures) each(yield func(id Object, f failure)) {
 	for id, f := range x.of {
 		if !errors.Is(f.err, errWaits) {
@@ -120,7 +120,7 @@ func (x *failures) each(yield func(id Object, f failure)) {
 	}
 }
 
-// owners returns who wants each of the IDs, nil if only drains do.
+// owners returns a function that returns the owner of an ID, nil if only drains want it.
 func (x *failures) owners(want *State) func(id Object) *Owner {
 	ids := make(map[Object]struct{}, len(x.of))
 	for id := range x.of {

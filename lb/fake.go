@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// Fake is a working kernel in memory: it keeps what is applied, refuses what a
-// real kernel refuses, and tells what would happen to a packet (Connect). The
-// zero Fake is an empty kernel, ready for use, and safe for concurrent use.
+// Fake is a working kernel in memory: it applies Ops, refuses those that a real kernel refuses,
+// and computes the path of a packet (Connect). The zero Fake is an empty kernel, ready for use,
+// and safe for concurrent use.
 type Fake struct {
-	// Fail, if set, is asked before each Op; its error is the Op's.
+	// Fail, if set, is called before each Op; its error is the Op's.
 	Fail func(Op) error
 	// After, if set, is called after each Op that was applied.
 	After func(Op)
-	// ClusterCIDRs and MasqueradeAll are what the static rules were made with.
+	// ClusterCIDRs and MasqueradeAll are the options of the static rules.
 	ClusterCIDRs  []netip.Prefix
 	MasqueradeAll bool
 	// HostAddrs are the addresses of the box's other interfaces. They must not change
@@ -26,10 +26,10 @@ type Fake struct {
 
 	mu   sync.Mutex
 	held Snapshot
-	of   map[Frontend]Snapshot // of held: what serves one frontend
-	nets Snapshot              // of held: what is for whole pools
-	// noDevice tells that somebody has deleted the device. At first there is one: its
-	// name is not part of an Address.
+	of   map[Frontend]Snapshot // of held: the objects of one frontend
+	nets Snapshot              // of held: the objects of whole pools
+	// noDevice reports that the device was deleted. At first there is one: its name is not part
+	// of an Address.
 	noDevice bool
 	conns    map[Object]Conns
 	calls    int
@@ -69,7 +69,7 @@ func (k *Fake) Apply(_ context.Context, ops []Op) []error {
 	return errs
 }
 
-// Watch implements Kernel. Nobody else changes a Fake unnoticed.
+// Watch implements Kernel. Another program never changes a Fake.
 func (k *Fake) Watch(ctx context.Context, _ func(Event)) error {
 	<-ctx.Done()
 	return nil
@@ -99,7 +99,7 @@ func (k *Fake) applyOne(op Op) error {
 	return nil
 }
 
-// refuses says why a real kernel would not take an object.
+// refuses returns the reason why a real kernel would refuse an object.
 func (k *Fake) refuses(o Object) error {
 	for _, need := range needs(o) {
 		if !k.has(need) {
@@ -132,7 +132,7 @@ func (k *Fake) refuses(o Object) error {
 	return nil
 }
 
-// needs is what a real kernel wants to have first.
+// needs returns the objects that a real kernel requires before o.
 func needs(o Object) (out []Object) {
 	switch o := o.(type) {
 	case Member:
@@ -160,7 +160,7 @@ func (k *Fake) put(o Object) {
 	k.index(o.ID())[o.ID()] = o
 }
 
-// index is where an object is found faster than in held.
+// index returns the index with an object, which is faster than held.
 func (k *Fake) index(id Object) Snapshot {
 	f, ok := frontendOf(id)
 	if m, member := id.(Member); id.kind() == kindPoolRoute || member && m.Set == SetIPVSNets {
@@ -181,8 +181,7 @@ func (k *Fake) index(id Object) Snapshot {
 	return k.of[f]
 }
 
-// remove takes away an object with everything that goes with it in a real
-// kernel.
+// remove removes an object, with everything that a real kernel removes with it.
 func (k *Fake) remove(id Object) {
 	k.drop(id)
 	if id.kind() == kindDevice {
@@ -212,7 +211,7 @@ func (k *Fake) drop(id Object) {
 	delete(k.index(id), id)
 }
 
-// Put makes objects appear as if somebody else had made them.
+// Put adds objects as another program would.
 func (k *Fake) Put(objects ...Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -221,7 +220,7 @@ func (k *Fake) Put(objects ...Object) {
 	}
 }
 
-// Remove takes objects away as if somebody else had.
+// Remove removes objects as another program would.
 func (k *Fake) Remove(ids ...Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -244,7 +243,7 @@ func (k *Fake) CountConns(_ context.Context, servers []RealServer) (map[Object]C
 	return out, nil
 }
 
-// Held copies what the kernel holds.
+// Held returns a copy of all objects.
 func (k *Fake) Held() Snapshot {
 	k.mu.Lock()
 	defer k.mu.Unlock()

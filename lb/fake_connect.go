@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Connect tells what happens to a new connection, as the static rules and IPVS
-// of lb/linux treat it.
+// Connect returns the result of a new connection, by the static rules and IPVS of lb/linux.
 func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// IPVS takes the box's own packets at LOCAL_OUT: before they are routed, and past
-	// filter INPUT.
+	// IPVS takes the box's own packets at LOCAL_OUT: before they are routed, and not via filter
+	// INPUT.
 	local, own := k.local(f.Addr), k.own(client)
 	if !local && !own {
 		return Outcome{Fate: Unrouted}
@@ -46,8 +45,8 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	return Outcome{Fate: HostPort}
 }
 
-// balance is what the backends of a face of f make of a client's connection, whose
-// packets may be marked.
+// balance returns the result of a client's connection to a face of f. Its packets may be
+// marked.
 func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome {
 	out := Outcome{Fate: Refused}
 	loops := 0
@@ -58,7 +57,7 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 			continue
 		}
 		if face.Mark != 0 && !vs.matchesPort(f.Port, rs) {
-			return Outcome{Fate: Refused} // some clients are
+			return Outcome{Fate: Refused} // for some clients
 		}
 		out.Backends = append(out.Backends, rs.Addr)
 		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{FamilyOf(f.Addr)}) {
@@ -69,9 +68,9 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 		return out
 	}
 	out.Fate = Served
-	// A packet has one mark: what leads to a virtual server is not taken off again for
-	// that of masquerading. The box's own is known by its connection. Who gets itself
-	// is known by its address.
+	// A packet has one mark: that of a virtual server is not replaced by that of masquerading.
+	// The box's own packets are recognized by their connection, and a client that reaches
+	// itself by its address.
 	out.Masqueraded = k.masquerades(client, f) && (!marked || k.own(client)) || loops == len(out.Backends)
 	out.Loops = loops > 0 && !out.Masqueraded
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)

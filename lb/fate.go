@@ -2,7 +2,7 @@ package lb
 
 import "net/netip"
 
-// Fate is what happens to a client's new connection.
+// Fate is the result of a client's new connection.
 type Fate string
 
 // The fates.
@@ -12,18 +12,17 @@ const (
 	Refused  Fate = "refused"  // an error at once
 	HostPort Fate = "host"     // a daemon of the box that listens on all addresses gets it
 	Served   Fate = "served"   // one of Backends gets it
-	// Foreign is only known to Explain: a virtual server gets it that weir did not
-	// make.
+	// Foreign is only known to Explain: a virtual server that weir did not make gets it.
 	Foreign Fate = "foreign"
 )
 
-// Outcome is what a client that connects to a frontend meets.
+// Outcome is the result of a client's connection to a frontend.
 type Outcome struct {
 	Fate     Fate
 	Backends []netip.AddrPort // sorted
-	// Masqueraded tells that the backend sees the box's address.
+	// Masqueraded reports that the backend sees the box's address.
 	Masqueraded bool
-	// Loops tells that the others of Backends see the client's address, but that the
-	// client is one of them too, and sees the box's if it gets itself.
+	// Loops reports that the client is one of Backends. If it reaches itself, it sees the box's
+	// address; the others see the client's.
 	Loops bool
 }

@@ -138,7 +138,7 @@ func (r *Reconciler) Release(source string) bool {
 
 // UpdateUnguarded is Update for the whole state of a source, Synced, which the operator has
 // asked to serve in spite of its deletions. The guard compares later updates with it.
-func (r *Reconciler) Believe(u Update) {
+func (r *Reconciler) UpdateUnguarded(u Update) {
 	delete(r.guards.of, u.Source) // with its withheld deletions, since u is the whole state
 	r.Update(u)
 	r.guards.configure(r.opts.Guards)

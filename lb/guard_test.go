@@ -29,7 +29,7 @@ func inSpaces(services []Service, sizes ...int) []Service {
 // A tenant that deletes most of a cluster holds its own deletion only.
 func TestGuardHoldsNoOtherNamespace(t *testing.T) {
 	s := newStory(t)
-	s.Follow("prod")
+	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 	services := inSpaces(fleet(40, 4), 24, 8, 8)
 	s.say(0, services)
@@ -60,7 +60,7 @@ func TestGuardHoldsNoOtherNamespace(t *testing.T) {
 // A backup that lacks half of every namespace is held as a whole, however small they are.
 func TestGuardHoldsSmallNamespacesTogether(t *testing.T) {
 	s := newStory(t)
-	s.Follow("prod")
+	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 	services := inSpaces(fleet(20, 4), 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)
 	s.say(0, services)
@@ -162,7 +162,7 @@ func fleet(n, b int) []Service {
 // newGuardStory has a fleet of ten that is served.
 func newGuardStory(t *testing.T) (*story, []Service) {
 	s := newStory(t)
-	s.Follow("prod")
+	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 	services := fleet(10, 4)
 	s.say(0, services)
@@ -226,7 +226,7 @@ func TestGuardHoldsAtAStart(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		s := newStory(t)
 		s.k, s.kernel, s.now = before.k, before.k, before.now
-		s.Follow("prod")
+		s.SetSources("prod")
 		s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 		s.Update(Update{Source: "prod", Put: services, Synced: true})
 		if !early {
@@ -373,7 +373,7 @@ func TestGuardLetsRolloutsPass(t *testing.T) {
 
 func TestGuardOfOneSourceAffectsNoOther(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.Follow("prod", "static")
+	s.SetSources("prod", "static")
 	s.Update(put(web(be1)))
 	s.say(time.Hour, nil)
 	s.Update(put())
@@ -389,7 +389,7 @@ func TestGuardOfOneSourceAffectsNoOther(t *testing.T) {
 	s.say(time.Hour, services)
 	s.say(time.Hour, nil)
 	s.wantServed(services, 10, 40)
-	s.Follow("static")
+	s.SetSources("static")
 	mustSync(t, s.Reconciler, s.now)
 	s.wantServed(services, 0, 0) // a cluster that is not followed any more goes
 }
@@ -486,7 +486,7 @@ func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
 func TestUnguardedUpdateIsServedAndIsTheNewMeasure(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.say(time.Second, services[:3]) // held
-	s.Believe(Update{Source: "prod", Put: services[:5], Synced: true})
+	s.UpdateUnguarded(Update{Source: "prod", Put: services[:5], Synced: true})
 	mustSync(t, s.Reconciler, s.now)
 	if f, b := s.served(services); f != 5 || b != 20 || len(s.Held()) != 0 {
 		t.Errorf("%d frontends and %d backends are served, want 5 and 20; held: %v", f, b, s.Held())

@@ -2,8 +2,8 @@ package lb
 
 import "net/netip"
 
-// model is what the parts of a Reconciler share: what is known, what is wanted, what the
-// kernel holds, and where these may differ.
+// model is shared by the parts of a Reconciler: the facts, the wanted state, the state of the
+// kernel, and where the two may differ.
 type model struct {
 	catalog *Catalog
 	facts   Facts
@@ -14,25 +14,25 @@ type model struct {
 	full    bool                   // any ID may differ
 }
 
-// applied reports whether there is nothing left to do for an ID.
+// applied reports whether the kernel has an ID as it is wanted.
 func (m *model) applied(id Object) bool {
 	held, _ := m.have.Get(id)
 	wanted, _ := m.want.Get(id)
 	return held == wanted || wanted == nil && held.kind() == kindSysctl
 }
 
-// held is what the kernel holds of weir's, as last read or written.
+// kernelState is weir's objects in the kernel, as last read or written.
 type kernelState struct {
 	Table
 	pools        map[netip.Prefix]struct{} // those of the PoolRoutes
-	unread       map[Frontend]struct{}     // of which virtual or real servers were written since they were read
-	audit        *Audit                    // the one in progress, if any
-	found        []Frontend                // of which the last audit found something else than believed
+	unread       map[Frontend]struct{}     // with virtual or real servers that were written since they were read
+	audit        *Audit                    // in progress, if any
+	found        []Frontend                // frontends that differed in the last audit, or that an orphan's Service has claimed
 	adopted      bool                      // the kernel has been read at least once
-	foreignAddrs bool                      // the device holds addresses of others
+	foreignAddrs bool                      // the device has foreign addresses
 }
 
-// record takes down what the kernel holds of an ID; nil is nothing.
+// record records the object of an ID in the kernel; nil is none.
 func (h *kernelState) record(id, o Object) {
 	h.audit.recordChange(id)
 	if f, ok := frontendOf(id); ok && id.kind() != kindMember {
@@ -55,7 +55,7 @@ func (h *kernelState) record(id, o Object) {
 	}
 }
 
-// mapping returns the member that leads clients inside from vip to a mark.
+// mapping returns the member that maps clients inside from vip to a mark.
 func (h *kernelState) mapping(vip Frontend) (Member, bool) {
 	v := h.fronts[vip]
 	if !v.in(SetInternal) {
@@ -64,15 +64,15 @@ func (h *kernelState) mapping(vip Frontend) (Member, bool) {
 	return v.member(SetInternal), true
 }
 
-// quiesced reports whether the kernel has taken the real server's weight away, so
-// that no connection can begin any more.
+// quiesced reports whether the real server has weight 0 in the kernel, so that no connection
+// can begin any more.
 func (h *kernelState) quiesced(id RealServer) bool {
 	rs, ok := h.RealServer(id.Frontend, id.Addr)
 	return !ok || rs.Weight == 0
 }
 
-// localBy returns what makes an address the box's own: the Address, or the PoolRoute that
-// contains it. nil if nothing of weir's does.
+// localBy returns the object that makes an address the box's own: the Address, or the PoolRoute
+// that contains it. It returns nil if there is none.
 func (h *kernelState) localBy(a netip.Addr) Object {
 	if id := (Address{a}); h.Has(id) {
 		return id

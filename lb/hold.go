@@ -2,21 +2,20 @@ package lb
 
 import "slices"
 
-// orphans are what a process has found in the kernel at its start and may belong
-// to Services of a source that has not synced yet: an API server that is away
-// must not cost the Services that it told of before. What the sources that have
-// synced know of is theirs, and goes when they say so.
+// orphans are the objects that a process has found in the kernel at its start and that may
+// belong to an unsynced source: an unreachable API server must not cost its Services. A
+// frontend that a synced source claims is not among them.
 type orphans struct {
 	// frontends are those that no Service has claimed since.
 	frontends map[Frontend]struct{}
-	// shared are the IDs of what belongs to no frontend alone: addresses, backends
-	// that may loop, port numbers. They stay until all sources have synced.
+	// shared are the IDs of objects of no single frontend: addresses, members of SetLoopBack,
+	// port numbers. They stay until all sources have synced.
 	shared Table
-	// held are the IDs of what would be deleted otherwise.
+	// deferred are the IDs that would be deleted otherwise.
 	deferred map[Object]struct{}
 }
 
-// adopt takes down what the first look at the kernel has found.
+// adopt records the result of the first reading of the kernel.
 func (o *orphans) adopt(have *kernelState) {
 	*o = orphans{frontends: map[Frontend]struct{}{}, deferred: map[Object]struct{}{}}
 	for f := range have.fronts {
@@ -49,7 +48,7 @@ func (o *orphans) claim(planned []*virtual, m *model) {
 	}
 }
 
-// has reports whether an object may be that of a source that has not synced.
+// has reports whether an object may belong to an unsynced source.
 func (o *orphans) has(id Object) bool {
 	if f, ok := frontendOf(id); ok {
 		_, orphan := o.frontends[f]
@@ -58,8 +57,8 @@ func (o *orphans) has(id Object) bool {
 	return o.shared.Has(id)
 }
 
-// deferDeletes takes the deletions of orphans out of ops, which are those of all touched
-// objects. It returns how many deletions are deferred.
+// deferDeletes removes the deletions of orphans from ops, which are those of all touched
+// objects. It returns the number of deferred deletions.
 func (o *orphans) deferDeletes(ops []Op, m *model) ([]Op, int) {
 	if m.catalog.Synced() {
 		*o = orphans{}
@@ -82,10 +81,9 @@ func (o *orphans) deferDeletes(ops []Op, m *model) ([]Op, int) {
 	return ops, len(o.deferred)
 }
 
-// Follow changes which sources there are. The Services of one that is not among
-// them any more are removed. A new one is waited for as those of NewReconciler
-// are, but what other sources are known to have had may be deleted meanwhile.
-func (r *Reconciler) Follow(sources ...string) {
+// SetSources changes the sources. The Services of removed ones are removed. Deletions wait for
+// a new one as for those of NewReconciler, except for objects of other sources.
+func (r *Reconciler) SetSources(sources ...string) {
 	before := r.catalog.Synced()
 	for id := range r.catalog.services {
 		if !slices.Contains(sources, id.Source) {

@@ -34,7 +34,7 @@ func (s *story) held(id Object) bool { return s.k.Held()[id] != nil }
 func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 	s := newStory(t)
 	s.sets()
-	s.Follow("static", "away", "near")
+	s.SetSources("static", "away", "near")
 	s.Update(put(web(be1, be2)))
 	both := elsewhere("away")
 	both.VIPs = append(both.VIPs, VIP{Addr: vip}) // port 443 beside web's 80
@@ -86,7 +86,7 @@ func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 
 func TestRemovedSourceLosesItsServices(t *testing.T) {
 	s := newStory(t)
-	s.Follow("static", "away")
+	s.SetSources("static", "away")
 	s.sets()
 	s.Update(put())
 	s.Update(Update{Source: "away", Put: []Service{elsewhere("away")}, Synced: true})
@@ -99,7 +99,7 @@ func TestRemovedSourceLosesItsServices(t *testing.T) {
 	if !r.held(VirtualServer{Frontend: awayWeb}) {
 		t.Error("it is gone before its source has synced")
 	}
-	r.Follow("static")
+	r.SetSources("static")
 	mustSync(t, r.Reconciler, r.now)
 	mustSync(t, r.Reconciler, r.now.Add(2*time.Second))
 	if r.held(VirtualServer{Frontend: awayWeb}) {
@@ -107,14 +107,14 @@ func TestRemovedSourceLosesItsServices(t *testing.T) {
 	}
 
 	// A source that comes later holds nothing of what others are known to have.
-	s.Follow("static", "away", "new")
+	s.SetSources("static", "away", "new")
 	s.Update(Update{Source: "away", Synced: true})
 	mustSync(t, s.Reconciler, s.now)
 	mustSync(t, s.Reconciler, s.now.Add(2*time.Second))
 	if s.catalog.Synced() || s.held(Address{away}) {
 		t.Error("a new source holds what another one lets go")
 	}
-	s.Follow("static")
+	s.SetSources("static")
 	if s.catalog.Len() != 0 || !s.catalog.Synced() {
 		t.Errorf("%d services are left of sources that are gone", s.catalog.Len())
 	}

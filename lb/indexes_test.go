@@ -91,7 +91,7 @@ func (s *script) step() {
 	case n < 97:
 		s.Release("prod")
 	case n < 98:
-		s.Follow(s.sources[:1+g.IntN(2)]...)
+		s.SetSources(s.sources[:1+g.IntN(2)]...)
 	default:
 		g.busy(s.k)
 	}
@@ -115,7 +115,7 @@ func (s *script) update() {
 	}
 	s.last = slices.Clone(u.Put)
 	if u.Synced && g.chance(10) {
-		s.Believe(u)
+		s.UpdateUnguarded(u)
 		return
 	}
 	s.Update(u)

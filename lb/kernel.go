@@ -5,34 +5,32 @@ import (
 	"net/netip"
 )
 
-// Kernel is the seam between deciding and doing. lb/linux implements it for a
-// real kernel, Fake in memory.
+// Kernel separates decisions from actions. lb/linux implements it for a real kernel, and Fake
+// in memory.
 //
-// Present on add and absent on delete are success. A failed call changes no
-// more than it says it did.
+// An addition of a present object and a deletion of an absent one succeed. A failed call
+// changes only the objects that it reports.
 type Kernel interface {
-	// Observe reads what the kernel holds: everything that could be weir's, and
-	// foreign virtual servers too. With frontends given, it reads only those
-	// virtual servers and their real servers. The objects are those of Expecting
-	// expected, so that what is there as expected takes no memory; nil expects nothing. It
-	// reads no connection, of which there may be millions.
+	// Observe reads the kernel: everything that could be weir's, and foreign virtual servers
+	// too. With frontends, it reads only those virtual servers and their real servers. The
+	// objects are those of Expecting expected, so expected ones take no memory; nil expects
+	// nothing. It reads no connection, of which there may be millions.
 	//
-	// Without frontends it may be called beside all other methods, which do not wait for it.
-	// What changes meanwhile is read as before, as after, or, of virtual servers, not at all.
+	// Without frontends it may run beside all other methods, which do not wait for it. A change
+	// meanwhile is read as before it or after it. A virtual server may be missing.
 	Observe(ctx context.Context, expected *Table, only ...Frontend) (Observation, error)
-	// Apply carries out ops in their order and gives one error per op, nil where
-	// it holds now. Ops of one call are independent of each other: the caller
-	// calls again for what needs the first to hold.
+	// Apply applies ops in their order and returns one error for each, nil if it is in effect.
+	// The ops of one call must be independent of each other: an op that needs another one
+	// belongs in a later call.
 	Apply(ctx context.Context, ops []Op) []error
-	// Watch blocks, and calls notify for changes that others made, until ctx
-	// ends. It sees what the kernel announces (links, addresses, routes, rules);
-	// the rest is for Observe to find.
+	// Watch blocks, and calls notify for foreign changes, until ctx ends. It sees the
+	// announcements of the kernel (links, addresses, routes, rules); Observe finds the rest.
 	Watch(ctx context.Context, notify func(Event)) error
 }
 
-// Observation is what Observe has read.
+// Observation is the result of Observe.
 type Observation struct {
-	// Objects are of weir's kinds, whoever made them.
+	// Objects are of weir's kinds, with any owner.
 	Objects Table
 	// HostAddrs are the addresses of the box's other interfaces.
 	HostAddrs map[netip.Addr]string
@@ -44,13 +42,13 @@ type Conns struct {
 	Active, Inactive uint32
 }
 
-// Event is something that others did to the kernel.
+// Event is a foreign change of the kernel.
 type Event struct {
-	// Lost are IDs of objects that are gone or altered.
+	// Lost are IDs of removed or changed objects.
 	Lost []Object
-	// Host tells that the addresses of other interfaces changed.
+	// Host reports that the addresses of other interfaces changed.
 	Host bool
-	// What says it in words, for the log.
+	// What describes it for the log.
 	What string
 }
 

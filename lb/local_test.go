@@ -26,7 +26,7 @@ func newLocalStory(t *testing.T, svc Service, want ...string) *story {
 	s.want.Replace(Owner{}, append(s.want.Objects(Owner{}), Rules{IPv4}), s.touched)
 	s.k.ClusterCIDRs = pods
 	s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
-	s.Follow("prod")
+	s.SetSources("prod")
 	s.tell(svc)
 	if want == nil {
 		mustSync(t, s.Reconciler, s.now)
@@ -47,7 +47,7 @@ func (s *story) again(services ...Service) *story {
 	r.k, r.kernel, r.now = s.k, s.k, s.now
 	r.sets()
 	r.want.Replace(Owner{}, append(r.want.Objects(Owner{}), Rules{IPv4}), r.touched)
-	r.Follow("prod")
+	r.SetSources("prod")
 	r.tell(services...)
 	return r
 }

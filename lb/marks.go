@@ -7,22 +7,22 @@ import (
 	"slices"
 )
 
-// MarkKey names what a mark is for: the port of a Service as one family sees it.
-// All its VIPs whose traffic policy is Local share the mark.
+// MarkKey names the use of a mark: a port of a Service in one family. All its VIPs with traffic
+// policy Local share the mark.
 //
-// Where clients have affinity, the ports of the backends belong to it: a virtual server
-// whose VirtualServer.Port changed would have backends that its packets miss, until all
-// of them are exchanged. So clients inside are led to another one.
+// With affinity, the ports of the backends are part of it. If VirtualServer.Port changed,
+// packets would not match the backends until all of them were replaced. So clients inside are
+// mapped to another virtual server.
 type MarkKey struct {
 	Service ServiceID
 	FamilyPort
-	// Target is VirtualServer.Port. Mixed tells that the backends have several ports, so
-	// that there is none.
+	// Target is VirtualServer.Port. Mixed reports that the backends have several ports, so that
+	// there is no target.
 	Target uint16
 	Mixed  bool
 }
 
-// markKey names the mark of a port. It depends on the backends only if there is affinity.
+// markKey returns the key of a port. It depends on the backends only with affinity.
 func (s Service) markKey(port Port, family Family) MarkKey {
 	key := MarkKey{Service: s.ID, FamilyPort: FamilyPort{port.Key(), family}}
 	if s.Affinity == 0 {
@@ -54,33 +54,33 @@ func (s Service) markKey(port Port, family Family) MarkKey {
 	return key
 }
 
-// MaxMark bounds the marks.
+// MaxMark is the largest mark.
 const MaxMark = 1<<23 - 1
 
-// A mark tells its protocol by its remainder, which the kernel does not keep:
-// UDP flows of a backend that is gone must move at once, connections may end.
+// The remainder of a mark is its protocol, which the kernel does not keep: UDP flows of a
+// removed backend must move immediately, while connections may end.
 var markProtos = [...]Protocol{TCP, UDP, SCTP}
 
-// MarkFrontend is the frontend of a mark in a family.
+// MarkFrontend returns the frontend of a mark in a family.
 func MarkFrontend(f Family, mark uint32) Frontend {
 	return Frontend{Addr: unspecified(f), Proto: markProtos[mark%uint32(len(markProtos))], Mark: mark}
 }
 
-// marks gives out the marks of virtual servers for clients inside the cluster.
-// A mark is not given out again while the kernel still holds what bore it, so
-// connections that drain never meet another Service's backends.
+// marks assigns the marks of virtual servers for clients inside the cluster. A mark is not
+// assigned again while the kernel still has a virtual server of it, so draining connections
+// never reach another Service's backends.
 type marks struct {
 	*model
 	of          map[MarkKey]uint32
-	given       map[ServiceID][]MarkKey // what each Service has marks for
-	byMark      map[uint32]markUse      // by mark; kept while what it led to drains
-	maybeUnused map[uint32]struct{}     // those that may be of no use any more
+	given       map[ServiceID][]MarkKey // the keys of each Service
+	byMark      map[uint32]markUse      // by mark; kept while its virtual server drains
+	maybeUnused map[uint32]struct{}     // marks that may be free now
 	last        uint32
 	max         uint32
 }
 
-// led is what leads to a mark. One that the kernel held at the start, and that
-// no Service has asked for yet, has the zero key.
+// markUse is the use of a mark. One that the kernel had at the start, and that no Service has
+// requested yet, has the zero key.
 type markUse struct {
 	key  MarkKey
 	vips []Frontend
@@ -96,7 +96,8 @@ func (k MarkKey) compare(other MarkKey) int {
 		cmp.Compare(k.Target, other.Target))
 }
 
-// markedFrontends returns what a Service needs marks for, and the frontends of each.
+// markedFrontends returns the keys of the marks that a Service needs, and the frontends of
+// each.
 func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 	var out map[MarkKey][]Frontend
 	p := planner{svc: svc, facts: facts}
@@ -119,8 +120,8 @@ func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 	return out
 }
 
-// assign makes the marks of a Service those that it needs. The one that the
-// kernel leads its frontends to already is kept: a restart changes nothing.
+// assign assigns the marks that a Service needs. Frontends that the kernel maps to a mark keep
+// it: a restart changes nothing.
 func (ms *marks) assign(id ServiceID, svc Service) {
 	need := markedFrontends(svc, &ms.facts)
 	for _, key := range ms.given[id] {
@@ -139,7 +140,7 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 			mark = ms.free(key)
 		}
 		if mark == 0 {
-			continue // all are in use, which Plan notes
+			continue // none is free; Plan adds a Note
 		}
 		ms.of[key] = mark
 		ms.byMark[mark] = markUse{key, frontends}
@@ -147,8 +148,8 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 	}
 }
 
-// existing is the mark that the kernel has for some of the frontends, if nobody
-// else has got it and it fits.
+// existing returns the mark that the kernel has for some of the frontends, if it fits and has
+// no other use.
 func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 	for _, f := range frontends {
 		m, ok := ms.have.mapping(f)
@@ -165,7 +166,7 @@ func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 	return 0
 }
 
-// free is a mark that nobody uses, 0 if there is none.
+// free returns an unused mark, 0 if there is none.
 func (ms *marks) free(key MarkKey) uint32 {
 	for range ms.max {
 		ms.last = ms.last%ms.max + 1
@@ -182,8 +183,7 @@ func (ms *marks) free(key MarkKey) uint32 {
 	return 0
 }
 
-// adopt learns from the kernel what leads to which mark, so that drains by
-// marks go on after a restart.
+// adopt reads the mappings of the kernel, so that drains of marks continue after a restart.
 func (ms *marks) adopt() {
 	for f, v := range ms.have.fronts {
 		if v.mark != 0 {
@@ -195,12 +195,12 @@ func (ms *marks) adopt() {
 	}
 }
 
-// release forgets the marks that nobody uses and nothing drains by. What
-// the kernel still holds of them is found there by free. Its cost is what has
-// become loose since the last time: a drain that ends makes its mark loose again.
+// release forgets the marks that no Service uses and no drain needs. If the kernel still has
+// objects of one, free finds them. The cost is the number of marks that may have become unused
+// since the last call.
 func (ms *marks) release(draining func(mark uint32) bool) {
 	if !ms.catalog.Synced() {
-		return // what was found at the start may drain later
+		return // objects of the start may drain later
 	}
 	for mark := range ms.maybeUnused {
 		l := ms.byMark[mark]
@@ -213,14 +213,14 @@ func (ms *marks) release(draining func(mark uint32) bool) {
 	clear(ms.maybeUnused)
 }
 
-// drainEnded tells that nothing drains any more by the mark of f, if it has one.
+// drainEnded marks the mark of f as possibly unused.
 func (ms *marks) drainEnded(f Frontend) {
 	if f.Mark != 0 {
 		ms.maybeUnused[f.Mark] = struct{}{}
 	}
 }
 
-// mappings returns the IDs of all members that lead to the mark of f.
+// mappings returns the IDs of all members that map to the mark of f.
 func (ms *marks) mappings(f Frontend) []Object {
 	var out []Object
 	for _, vip := range ms.byMark[f.Mark].vips {
@@ -231,8 +231,8 @@ func (ms *marks) mappings(f Frontend) []Object {
 	return out
 }
 
-// servicesOf returns the Services that an ID is of, or was, as far as that is known.
-// owner is who wants it.
+// servicesOf returns the Services that an ID belongs or belonged to, if they are known, and its
+// present owner.
 func (ms *marks) servicesOf(id Object, owner *Owner) []ServiceID {
 	var out []ServiceID
 	if owner != nil {

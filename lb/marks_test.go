@@ -57,7 +57,7 @@ func TestMarkOfAnotherProtocolIsNotKept(t *testing.T) {
 	lead.Mark = 3 // of TCP: its flows would drain
 	s.sets()
 	s.k.Put(lead, markMember(innerFace), VirtualServer{Frontend: innerFace, Scheduler: Scheduler{Name: "rr"}})
-	s.Follow("prod")
+	s.SetSources("prod")
 	s.tell(svc)
 	mustSync(t, s.Reconciler, s.now)
 	m, _ := s.have.mapping(f)

@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Object is one thing in the kernel that weir owns. Objects are comparable
-// values: two mean the same thing when their IDs are equal, and are in the same
-// condition when they are equal themselves. The set of implementations is
-// closed: the types of this file, and SyncDaemon.
+// Object is one thing in the kernel that weir owns. Objects are comparable values. Two with
+// equal IDs are the same thing, and equal ones also have the same attributes. The set of
+// implementations is closed: the types of this file, and SyncDaemon.
 type Object interface {
 	// ID is the object without its attributes. Usable as a map key.
 	ID() Object
-	// String is how the object reads in a log, in weir plan and in a test.
+	// String returns the text of the object in a log, in weir plan and in a test.
 	String() string
 	kind() kind
 	// compare orders objects of the same kind.
@@ -38,7 +37,7 @@ const (
 	numKinds
 )
 
-// Kind names the sort of an object, for metrics: "virtual_server".
+// Kind returns the sort of an object, for metrics: "virtual_server".
 func Kind(o Object) string { return o.kind().String() }
 
 func (k kind) String() string {
@@ -76,8 +75,8 @@ func unspecified(f Family) netip.Addr {
 
 func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 
-// Sysctl is a kernel parameter, named with dots as sysctl(8) does. It is never
-// put back: others may have come to rely on it.
+// Sysctl is a kernel parameter, with dots in its name as in sysctl(8). It is never reset: other
+// programs may rely on it.
 type Sysctl struct {
 	Name  string
 	Value string
@@ -94,16 +93,14 @@ type IPSet struct {
 	Family Family
 }
 
-// Rules is the static iptables rules of one family, all chains of them. It is
-// held only when the kernel has exactly the rules that the configuration asks
-// for.
+// Rules is the static iptables rules of one family, all chains of them. They exist only if the
+// kernel has exactly the configured rules.
 type Rules struct {
 	Family Family
 }
 
-// Member is one member of an ipset. Which fields count depends on the set's
-// type; the others are zero. Addr tells the family, or Net where there is no
-// Addr.
+// Member is one member of an ipset. The set's type decides which fields it has; the others are
+// zero. Its family is that of Addr, or of Net if there is no Addr.
 type Member struct {
 	Set   Set
 	Addr  netip.Addr
@@ -127,18 +124,16 @@ type VirtualServer struct {
 	// one network share a backend: the inverse of the netmask for IPv4, 128 minus the
 	// prefix length for IPv6. weir wants 0, a single client.
 	Mask uint32
-	// Port is the destination port that packets of clients inside get before IPVS, of
-	// one that is found by a mark; 0 leaves them theirs. With Affinity IPVS keeps the
-	// destination port of such a virtual server's clients, whatever the port of the real
-	// server is (ip_vs_sched_persist).
+	// Port is the destination port that packets of clients inside get before IPVS, of a virtual
+	// server with a mark; 0 leaves it unchanged. With Affinity IPVS keeps the destination port
+	// of such clients, and ignores the port of the real server (ip_vs_sched_persist).
 	Port uint16
-	// Damaged reports that the kernel holds only a part of it, as rules that another
-	// program changed: an attribute that is observed and never wanted.
+	// Damaged reports that the kernel has only a part of it, such as rules that another program
+	// changed: an attribute that is observed and never wanted.
 	Damaged bool
 }
 
-// matchesPort reports whether clients of a port that are led to a mark meet the port of a real
-// server.
+// matchesPort reports whether inside clients of a port reach the port of a real server.
 func (o VirtualServer) matchesPort(port uint16, rs RealServer) bool {
 	if o.Port != 0 {
 		port = o.Port
@@ -169,9 +164,9 @@ type RealServer struct {
 	Upper    uint32
 	Lower    uint32
 	Forward  Forwarding
-	// Misplaced reports that it stands in another place among the real servers of its
-	// scheduler mh than on all other boxes, so that clients would meet others there:
-	// an attribute that is observed and never wanted.
+	// Misplaced reports that its place among the real servers of scheduler mh differs from the
+	// other boxes, so clients would reach other backends there: an attribute that is observed
+	// and never wanted.
 	Misplaced bool
 }
 
@@ -183,14 +178,13 @@ type Address struct {
 // PoolRoute makes a whole prefix local by one route, for vip_mode "route".
 type PoolRoute struct {
 	Prefix netip.Prefix
-	// Src is the source address of the box's own traffic to the pool; invalid
-	// when the kernel shall choose.
+	// Src is the source address of the box's own traffic to the pool; invalid if the kernel
+	// chooses it.
 	Src netip.Addr
 }
 
-// Unreachable refuses packets for a whole prefix, but for the addresses in it that
-// the box has: what is announced as one aggregate must not be sent back to the
-// router that it came from.
+// Unreachable refuses packets for a whole prefix, except for the box's own addresses in it:
+// packets for an announced aggregate must not go back to the router.
 type Unreachable struct {
 	Prefix netip.Prefix
 }
@@ -344,7 +338,7 @@ func Compare(a, b Object) int {
 	return a.compare(b)
 }
 
-// frontendOf returns the frontend that an object serves, if it serves just one.
+// frontendOf returns the frontend of an object, if it is of one only.
 func frontendOf(o Object) (Frontend, bool) {
 	switch o := o.(type) {
 	case VirtualServer:

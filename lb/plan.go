@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Facts are what a box knows beside its Services. Plan reads them and never
-// writes them; a missing map is an empty one.
+// Facts are a box's knowledge beside its Services. Plan reads them and never writes them; a
+// missing map is an empty one.
 type Facts struct {
 	// Health of the Services that have checks.
 	Health map[ServiceID]Health
@@ -15,54 +15,51 @@ type Facts struct {
 	Taken map[Frontend]ServiceID
 	// Foreign are the virtual servers of other programs.
 	Foreign map[Frontend]bool
-	// HostAddrs are the box's own addresses and their interfaces. NodePorts are
-	// served on those of them that are in NodePortNets; none of a family there
-	// means all of that family (kube-proxy's nodePortAddresses).
+	// HostAddrs are the box's own addresses and their interfaces. NodePorts are served on those
+	// that are in NodePortNets. Without a net of a family, they are served on all addresses of
+	// that family (kube-proxy's nodePortAddresses).
 	HostAddrs    map[netip.Addr]string
 	NodePortNets []netip.Prefix
-	// HealthPorts are the health check ports on which the box answers: no other one
-	// is admitted past its firewall, where a daemon of its own may listen on it. nil
-	// is not known yet, and admits all.
+	// HealthPorts are the health check ports on which the box answers. No other port is
+	// admitted past its firewall, because a daemon of its own may listen there. nil is not
+	// known yet, and admits all.
 	HealthPorts map[uint16]bool
-	// Marks are those that were given out.
+	// Marks are the assigned marks.
 	Marks map[MarkKey]uint32
-	// claims are those of the Catalog: a NodePort gives way to them.
+	// claims are those of the Catalog: a NodePort yields to them.
 	claims map[Frontend][]ServiceID
-	// vips are how many times the Catalog has each address as a VIP: none of them is
-	// a backend.
+	// vips counts each address of a VIP in the Catalog: none of them is a backend.
 	vips map[netip.Addr]int
-	// Exclude are the ranges in which weir touches nothing.
+	// Exclude are ranges that weir does not touch.
 	Exclude []netip.Prefix
 	// Pools are prefixes that are made local by one route each, instead of VIP
 	// by VIP.
 	Pools []PoolRoute
 }
 
-// Health is what the checks say of one Service.
+// Health is the results of the checks of one Service.
 type Health struct {
-	// Down are the backends that take no new connections: they fail their check,
-	// or are new and have not been judged yet.
+	// Down are the backends without new connections: their check fails, or has no result yet.
 	Down map[netip.AddrPort]bool
-	// Lost are the ports whose backends that are up are fewer than the quorum,
-	// for each family on its own: no VIP has a use for the other one's backends.
+	// Lost are the ports with fewer backends up than the quorum, counted for each family.
 	Lost map[FamilyPort]bool
 }
 
-// FamilyPort is a port of a Service as clients of one address family see it.
+// FamilyPort is a port of a Service for clients of one address family.
 type FamilyPort struct {
 	Port   PortKey
 	Family Family
 }
 
-// Plan maps one Service to the kernel objects it needs, sorted and each ID once,
-// and to Notes about what it can't have. It is pure: same input, same output.
+// Plan maps one Service to the kernel objects that it needs, sorted and each ID once, and to
+// Notes. It is pure: same input, same output.
 func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 	var t Table
 	notes := planInto(&t, svc, facts)
 	return slices.SortedFunc(t.All(), Compare), notes
 }
 
-// planInto puts the objects of Plan into an empty Table, and gives the Notes.
+// planInto puts the objects of Plan into an empty Table, and returns the Notes.
 func planInto(t *Table, svc Service, facts *Facts) []Note {
 	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], objects: t, notes: slices.Clone(svc.Notes)}
 	for _, vip := range svc.VIPs {
@@ -97,8 +94,8 @@ func (p *planner) port(vip VIP, port Port) {
 	}
 }
 
-// permitted returns the frontends of a VIP's port that the Service may take: one; of a
-// NodePort as many as the node has addresses for it.
+// permitted returns the frontends of a VIP's port that the Service may have: one, or one for
+// each address of the node if it is a NodePort.
 func (p *planner) permitted(vip VIP, port Port) []Frontend {
 	f, ok := vip.frontend(port)
 	if !ok || p.claimsHostAddr(vip) || !p.mayServe(f) {
@@ -121,7 +118,7 @@ func (p *planner) permitted(vip VIP, port Port) []Frontend {
 	return out
 }
 
-// claimsHostAddr reports whether somebody else than the operator chose an address of the
+// claimsHostAddr reports whether a VIP that the operator did not choose is an address of the
 // box itself.
 func (p *planner) claimsHostAddr(vip VIP) bool {
 	dev, own := p.facts.HostAddrs[vip.Addr]
@@ -131,7 +128,7 @@ func (p *planner) claimsHostAddr(vip VIP) bool {
 	return own && vip.Foreign
 }
 
-// mayServe reports whether f is this Service's to take.
+// mayServe reports whether the Service may have f.
 func (p *planner) mayServe(f Frontend) bool {
 	if i := indexContaining(p.facts.Exclude, f.Addr); i >= 0 {
 		p.note(Excluded, "%s is in %s of exclude_cidrs", f, p.facts.Exclude[i])
@@ -148,7 +145,7 @@ func (p *planner) mayServe(f Frontend) bool {
 	return true
 }
 
-// frontend plans one virtual server and what leads packets to it.
+// frontend plans one virtual server and the objects that bring packets to it.
 func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 	p.add(tuple(vip.Kind.record(), f))
 	p.add(tuple(SetIPVSPorts, f))
@@ -174,9 +171,9 @@ func (p *planner) virtualServer(f Frontend) VirtualServer {
 	return VirtualServer{Frontend: f, Scheduler: p.svc.Scheduler, Affinity: uint32(p.svc.Affinity.Seconds())}
 }
 
-// local plans what a traffic policy of Local adds to a frontend with so many
-// backends of this node: the other virtual server, for clients inside, and what
-// becomes of clients outside when there is no backend for them.
+// local plans the additions of traffic policy Local to a frontend with so many backends of this
+// node: the other virtual server, for clients inside, and SetNoLocal if there is no backend for
+// clients outside.
 func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	family := FamilyOf(f.Addr)
 	wide := 0
@@ -216,7 +213,7 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	p.backends(inside, f, vip, port, false)
 }
 
-// keepSource says what becomes of the clients' addresses.
+// keepSource plans whether backends see the clients' addresses.
 func (p *planner) keepSource(f Frontend, vip VIP) {
 	for _, m := range masquerading {
 		if m.all == vip.Kind.record() && (p.svc.Keep || vip.Local) {
@@ -225,8 +222,8 @@ func (p *planner) keepSource(f Frontend, vip VIP) {
 	}
 }
 
-// address makes the VIP local and guards its other ports. An address that the
-// box has anyway is left as it is: to guard it would lock the operator out.
+// address makes the VIP local and refuses its other ports. An address that the box has anyway
+// stays as it is: otherwise the operator would be locked out.
 func (p *planner) address(a netip.Addr) {
 	if dev, ok := p.facts.HostAddrs[a]; ok {
 		p.note(HostAddress, "%s is an address of this box on %s: only the service ports are served", a, dev)
@@ -256,7 +253,7 @@ func (f *Facts) hostIn(n netip.Prefix) (first netip.Addr, found bool) {
 	return first, found
 }
 
-// admits reports whether a health check port is to be reached from outside.
+// admits reports whether a health check port is open to clients outside.
 func (f *Facts) admits(port uint16) bool { return f.HealthPorts == nil || f.HealthPorts[port] }
 
 // nodeAddrs returns the addresses of a family on which NodePorts are served, sorted.
@@ -280,9 +277,9 @@ func (f *Facts) nodeAddrs(family Family) []netip.Addr {
 	return out
 }
 
-// ranges restricts f to its source ranges. A range of all addresses restricts
-// nothing (and hash:net types can't hold it). The box itself is a client with its
-// own addresses, although its packets to a VIP bear that VIP as their source.
+// ranges restricts f to its source ranges. A range of all addresses restricts nothing (and
+// hash:net types do not accept it). The box itself is a client with its own addresses, although
+// its packets to a VIP have that VIP as their source.
 func (p *planner) ranges(f Frontend) {
 	if !p.svc.Restricted {
 		return
@@ -325,14 +322,13 @@ func (p *planner) admitsSelf(r netip.Prefix) bool {
 	return in
 }
 
-// backends adds the real servers of f that serve a traffic policy, and gives
-// their number. With a mark, f is the inner face of outer; otherwise they are the
-// same.
+// backends adds the real servers of f for a traffic policy, and returns their number. With a
+// mark, f is the inner face of outer; otherwise they are the same.
 //
-// A backend that its check calls down keeps its place with weight 0, so that
-// connections which still work live on; schedulers pass over it. A UDP flow
-// would be stuck to it, so there it goes altogether, and with scheduler dh too:
-// that one refuses who hashes to a weight of 0 (ip_vs_dh_schedule).
+// A backend that its check calls down stays with weight 0, so that its working connections live
+// on; schedulers skip it. A UDP flow would stay with it, so it is removed there. It is also
+// removed with scheduler dh, which refuses clients that hash to a weight of 0
+// (ip_vs_dh_schedule).
 func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n int) {
 	backends, ignoreHealth := p.choose(outer, port)
 	v := p.objects.edit(f)
@@ -360,8 +356,8 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 	return n
 }
 
-// choose returns the backends of a port, and whether their health counts, as
-// WhenDown says for a lost quorum.
+// choose returns the backends of a port, and whether their health counts, by WhenDown if the
+// quorum is lost.
 func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealth bool) {
 	if !p.health.Lost[FamilyPort{port.Key(), FamilyOf(f.Addr)}] {
 		return port.Backends, false
@@ -382,8 +378,8 @@ func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealt
 	return closed, false
 }
 
-// withFallback puts the fallback backends in, and keeps the others without new
-// connections, so that their old ones live on.
+// withFallback adds the fallback backends, and keeps the others without new connections, so
+// that their old ones live on.
 func (p *planner) withFallback(port Port) []Backend {
 	out := make([]Backend, 0, len(port.Backends)+len(p.svc.Fallback))
 	for _, a := range p.svc.Fallback {

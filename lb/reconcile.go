@@ -8,41 +8,38 @@ import (
 	"time"
 )
 
-// Options are what a Reconciler is made of. All of it can be changed later by
-// Configure.
+// Options are the options of a Reconciler. Configure changes them later.
 type Options struct {
-	// Base is what weir needs beside the Services.
+	// Base is the objects that weir needs beside the Services.
 	Base Base
 	// Exclude, Pools, NodePortNets: see Facts.
 	Exclude      []netip.Prefix
 	Pools        []PoolRoute
 	NodePortNets []netip.Prefix
-	// Drain is for real servers that are found unwanted at the start, when their
-	// Service is not known any more.
+	// Drain is for real servers that are found unwanted at the start, and that have no known
+	// Service.
 	Drain time.Duration
-	// Guards limit what sources may take away at once, by their names.
+	// Guards limit the deletions of sources, by their names.
 	Guards map[string]GuardOptions
-	// Leaving, if set, is called before Ops that leave addresses with nobody who
-	// answers, sorted, of those that Routes said somebody serves: routers should
-	// know first.
+	// Leaving, if set, is called before Ops after which no backend answers at some addresses,
+	// sorted, that Routes reported as served: routers should know first.
 	Leaving func([]netip.Addr)
-	// Portion is how many Ops the kernel gets at once at most; 0 is no limit. Progress, if
-	// set, is called after each portion of a pass that takes several: so many of all its
-	// Ops have been applied, have failed, or wait for another one.
+	// Portion limits the number of Ops of one call of the kernel; 0 is no limit. Progress, if
+	// set, is called after each portion of a pass that takes several, with the number of Ops
+	// that were applied, failed or wait for another one.
 	Portion  int
 	Progress func(done, total int)
 }
 
-// Reconciler brings a kernel to what the Services want, and keeps it there. It
-// is not safe for concurrent use: one goroutine owns it. It has no clock; now is
-// always an argument.
+// Reconciler brings a kernel to the wanted state of the Services, and keeps it there. It is not
+// safe for concurrent use: one goroutine owns it. It has no clock; now is always an argument.
 type Reconciler struct {
 	*model
 	kernel       Kernel
 	opts         Options
 	notes        map[ServiceID][]Note
 	notesVersion uint64 // see NotesVersion
-	guarding     bool   // a guard did at the last Sync
+	guarding     bool   // a guard withheld something at the last Sync
 	planned      Table  // of the Service that is being planned
 
 	failed  failures
@@ -53,26 +50,26 @@ type Reconciler struct {
 	routes  routes
 }
 
-// Report is what a Sync or an Audit did.
+// Report is the result of a Sync or an Audit.
 type Report struct {
 	// Ops that were applied, in their order.
 	Ops []Op
-	// Drift are the objects that others took away or altered, and that have been
-	// brought back if nothing is Failed.
+	// Drift are the objects that other programs removed or changed, and that are repaired if
+	// nothing is Failed.
 	Drift []Object
-	// Failed is how many Ops failed, or waited for one that did. They are tried
-	// again by later Syncs.
+	// Failed is the number of Ops that failed, or waited for a failed one. Later Syncs retry
+	// them.
 	Failed int
-	// Errors are why: one for each Op that failed by itself, the first time and
-	// whenever it is another error than the last time.
+	// Errors has the error of each Op that failed by itself, for the first time or with another
+	// error than the last time.
 	Errors []error
-	// Held is how many objects would be deleted, but may be those of a source that
-	// has not synced.
+	// Held is the number of deferred deletions: the objects may belong to a source that has not
+	// synced.
 	Held int
 }
 
-// NewReconciler makes a Reconciler that waits for the given sources before it
-// deletes what it finds in the kernel at the start and no source knows.
+// NewReconciler makes a Reconciler for some sources. Until these have synced, it deletes
+// nothing that it found in the kernel at the start.
 func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 	m := &model{
 		catalog: NewCatalog(sources...),
@@ -91,7 +88,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 	return r
 }
 
-// Configure changes the options. What differs is applied by the next Sync.
+// Configure changes the options. The next Sync applies the difference.
 func (r *Reconciler) Configure(opts Options) {
 	r.opts, r.drains.defaultTime = opts, opts.Drain
 	r.guards.configure(opts.Guards)
@@ -107,11 +104,11 @@ func (r *Reconciler) Configure(opts Options) {
 	}
 }
 
-// Update takes in what a source says. The next Sync applies it, as far as the
-// source's guard lets it.
+// Update applies a change of a source at the next Sync, within the limits of the source's
+// guard.
 func (r *Reconciler) Update(u Update) {
 	if u.Synced && !r.catalog.synced[u.Source] {
-		r.full = true // what the source had before and has no more may go now
+		r.full = true // other Services that the source had before may be deleted now
 	}
 	if g := r.guards.of[u.Source]; g != nil {
 		r.guards.stage(g, u)
@@ -120,8 +117,8 @@ func (r *Reconciler) Update(u Update) {
 	r.catalog.Apply(u, r.facts.Taken, r.dirty)
 }
 
-// SetHealth takes in the verdicts of all Services that have checks, and gives those for
-// which they are others than before, in no order.
+// SetHealth sets the results of the checks of all Services that have checks, and returns the
+// Services with other results than before, in no order.
 func (r *Reconciler) SetHealth(health map[ServiceID]Health) (differ []ServiceID) {
 	for id := range r.facts.Health {
 		if _, ok := health[id]; !ok {
@@ -141,8 +138,8 @@ func (r *Reconciler) SetHealth(health map[ServiceID]Health) (differ []ServiceID)
 	return differ
 }
 
-// SetHealthPorts takes in on which health check ports the box answers
-// (Facts.HealthPorts), and tells whether that makes a difference to a Service.
+// SetHealthPorts sets the health check ports on which the box answers (Facts.HealthPorts), and
+// reports whether that changes a Service.
 func (r *Reconciler) SetHealthPorts(ports map[uint16]bool) bool {
 	before := Facts{HealthPorts: r.facts.HealthPorts}
 	r.facts.HealthPorts = ports
@@ -156,8 +153,7 @@ func (r *Reconciler) SetHealthPorts(ports map[uint16]bool) bool {
 	return differs
 }
 
-// NodeAddrs returns the box's own addresses on which NodePorts are served, as of
-// the last look at the kernel.
+// NodeAddrs returns the box's own addresses with NodePorts, by the last reading of the kernel.
 func (r *Reconciler) NodeAddrs() []netip.Addr {
 	var out []netip.Addr
 	for _, f := range r.opts.Base.Families {
@@ -166,8 +162,8 @@ func (r *Reconciler) NodeAddrs() []netip.Addr {
 	return out
 }
 
-// Lost takes in that others have taken away or altered objects of ours. The next
-// Sync brings them back. It gives those that weir did hold.
+// Lost records that other programs have removed or changed objects of weir. The next Sync
+// restores them. It returns those that the kernel had.
 func (r *Reconciler) Lost(ids []Object) []Object {
 	var lost []Object
 	for _, id := range ids {
@@ -181,8 +177,8 @@ func (r *Reconciler) Lost(ids []Object) []Object {
 	return lost
 }
 
-// Sync applies what has changed since the last one, and tries again what failed
-// then. The first one reads the kernel and adopts what it holds.
+// Sync applies the changes since the last one, and retries failed Ops. The first one reads the
+// kernel and adopts its objects.
 func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	var rep Report
 	if !r.have.adopted {
@@ -210,8 +206,8 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	return rep, nil
 }
 
-// Audit reads the whole kernel, finds what others have done, and repairs it. No change is
-// applied meanwhile: BeginAudit and EndAudit are for that.
+// Audit reads the whole kernel, finds foreign changes, and repairs them. It blocks other
+// changes meanwhile; BeginAudit and EndAudit do not.
 func (r *Reconciler) Audit(ctx context.Context, now time.Time) (Report, error) {
 	a := r.BeginAudit()
 	for a.Read(ctx, r.kernel); r.Reread(a); {
@@ -220,8 +216,8 @@ func (r *Reconciler) Audit(ctx context.Context, now time.Time) (Report, error) {
 	return r.EndAudit(ctx, now, a)
 }
 
-// EndAudit takes in what an Audit has read, and repairs what others have done. It does
-// nothing with one that another audit has replaced.
+// EndAudit applies the result of an Audit, and repairs foreign changes. It ignores one that
+// another audit has replaced.
 func (r *Reconciler) EndAudit(ctx context.Context, now time.Time, a *Audit) (Report, error) {
 	replaced := a != r.have.audit
 	drift, err := r.finish(ctx, a)
@@ -233,8 +229,8 @@ func (r *Reconciler) EndAudit(ctx context.Context, now time.Time, a *Audit) (Rep
 	return rep, err
 }
 
-// Preview returns the Ops that the next Sync would apply, after reading the
-// kernel. Nothing is applied; the Reconciler is of no other use afterwards.
+// Preview returns the Ops that the next Sync would apply, after a reading of the kernel. It
+// applies nothing. The Reconciler is of no other use afterwards.
 func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	if _, err := r.observe(ctx); err != nil {
 		return nil, err
@@ -243,8 +239,8 @@ func (r *Reconciler) Preview(ctx context.Context, now time.Time) ([]Op, error) {
 	return ops, nil
 }
 
-// Cleanup takes everything that is weir's out of the kernel, without draining. The
-// device stays if others have put addresses on it: those would go with it.
+// Cleanup deletes all objects of weir from the kernel, without draining. The device stays if it
+// has foreign addresses: they would be deleted with it.
 func (r *Reconciler) Cleanup(ctx context.Context, now time.Time) (Report, error) {
 	var rep Report
 	if _, err := r.observe(ctx); err != nil {
@@ -258,18 +254,17 @@ func (r *Reconciler) Cleanup(ctx context.Context, now time.Time) (Report, error)
 	return rep, nil
 }
 
-// Adopt reads the kernel, so that Have tells what it holds. Sync does it by
-// itself; this is for those who only look.
+// Adopt reads the kernel, so that Have is up to date. Sync calls it by itself; other callers
+// only read.
 func (r *Reconciler) Adopt(ctx context.Context) error {
 	_, err := r.observe(ctx)
 	return err
 }
 
-// Pending is how many Ops have failed and are tried again.
+// Pending returns the number of failed Ops that are retried.
 func (r *Reconciler) Pending() int { return len(r.failed.of) }
 
-// Next is when Sync should be called again even if nothing changes; the zero
-// time if never.
+// Next returns when Sync should be called even if nothing changes; the zero time is never.
 func (r *Reconciler) Next() time.Time {
 	next := earliest(r.drains.nextPoll, r.failed.next())
 	for _, g := range r.guards.of {
@@ -278,7 +273,7 @@ func (r *Reconciler) Next() time.Time {
 	return next
 }
 
-// due plans what is dirty and gives the Ops to apply now.
+// due plans the dirty Services and returns the Ops to apply now.
 func (r *Reconciler) due(now time.Time) []Op {
 	r.guards.decide(now)
 	if len(r.catalog.changedVIPs) > 0 {
@@ -287,13 +282,13 @@ func (r *Reconciler) due(now time.Time) []Op {
 		r.catalog.changedVIPs = map[netip.Addr]struct{}{}
 	}
 	r.drains.forget()
-	// In their order: that of the claims on what many of them share (state.go).
+	// In the order of the claims on objects that many of them share (state.go).
 	var left []removedServer
 	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
 		left = r.plan(id, left)
 	}
 	r.dirty = map[ServiceID]struct{}{}
-	// Only now: what one Service let go of another may have taken.
+	// Only now: another Service may have taken over what one released.
 	for _, l := range left {
 		r.drains.start(l.server, now.Add(l.drain), now)
 	}
@@ -306,7 +301,7 @@ func (r *Reconciler) due(now time.Time) []Op {
 	return diffIDs(r.touched, &r.have.Table, r.want)
 }
 
-// leaving is a real server that a Service has had, and how long it drains.
+// removedServer is a real server that a Service has had, and its drain time.
 type removedServer struct {
 	server RealServer
 	drain  time.Duration
@@ -317,7 +312,7 @@ func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 	owner := Owner{Service: id}
 	touched := r.touched
 	if r.full {
-		touched = nil // every ID is looked at anyway
+		touched = nil // every ID is compared anyway
 	}
 	old := r.want.fronts(owner)
 	r.planned.reset()
@@ -353,16 +348,16 @@ func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 	return left
 }
 
-// NotesVersion changes with every Sync after which Notes may give something else:
-// with many Services that have Notes, giving them is more work than most changes.
+// NotesVersion changes with every Sync after which Notes may differ: if many Services have
+// Notes, making them costs more than most changes.
 func (r *Reconciler) NotesVersion() uint64 { return r.notesVersion }
 
-// Have is what the kernel holds of weir's. The Table belongs to the Reconciler: read
-// it before the next call, and change nothing.
+// Have returns weir's objects in the kernel. The Table belongs to the Reconciler: read it
+// before the next call, and change nothing.
 func (r *Reconciler) Have() *Table { return &r.have.Table }
 
 // Catalog returns the Services. It belongs to the Reconciler.
 func (r *Reconciler) Catalog() *Catalog { return r.catalog }
 
-// Facts are what the last plans were made with. They belong to the Reconciler.
+// Facts returns the facts of the last plans. They belong to the Reconciler.
 func (r *Reconciler) Facts() *Facts { return &r.facts }

@@ -40,8 +40,8 @@ type Withheld string
 const (
 	// NotProgrammed: the kernel does not have all of it yet, or refused it.
 	NotProgrammed Withheld = "not-programmed"
-	// NobodyAnswers: no port has a backend that takes new connections from outside.
-	NobodyAnswers Withheld = "no-backend"
+	// NoLiveBackend: no port has a backend that takes new connections from outside.
+	NoLiveBackend Withheld = "no-backend"
 	// NotServed: no Service that claims the address has a frontend there.
 	NotServed Withheld = "not-served"
 	// Gone: no Service claims the address any more.
@@ -49,7 +49,7 @@ const (
 )
 
 // nearness orders the reasons: of two Services at one address, the nearer one's reason counts.
-var nearness = map[Withheld]int{"": 0, NotProgrammed: 1, NobodyAnswers: 2, NotServed: 3, Gone: 4}
+var nearness = map[Withheld]int{"": 0, NotProgrammed: 1, NoLiveBackend: 2, NotServed: 3, Gone: 4}
 
 // routes follow which VIPs can be announced.
 type routes struct {
@@ -278,7 +278,7 @@ func (t *routes) withheld(id ServiceID, a netip.Addr) Withheld {
 		return NotServed
 	}
 	if !hasLiveBackend(objects) {
-		return NobodyAnswers
+		return NoLiveBackend
 	}
 	for _, o := range objects {
 		if !t.applied(o.ID()) {

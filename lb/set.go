@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// Set is one of the ipsets that the static rules refer to. The names are those
-// that kube-proxy's IPVS mode made known, after the configured prefix:
-// KUBE-LOAD-BALANCER, KUBE-6-LOAD-BALANCER.
+// Set is one of the ipsets that the static rules refer to. The names are those of kube-proxy's
+// IPVS mode, after the configured prefix: KUBE-LOAD-BALANCER, KUBE-6-LOAD-BALANCER.
 type Set uint8
 
-// The sets. What each does in a packet's way is told in lb/linux (rules.go).
+// The sets. lb/linux (rules.go) describes the effect of each on a packet.
 const (
 	// SetIPVSIPs holds every VIP. What is not admitted by SetIPVSPorts is
 	// refused there, so that host daemons do not answer on VIPs.
@@ -19,14 +18,13 @@ const (
 	SetIPVSNets
 	// SetSourceCIDR holds the client ranges that a Restricted frontend admits.
 	SetSourceCIDR
-	// SetSourceIP holds the frontends that admit the box itself, one of whose
-	// addresses is in their ranges: its packets to a VIP bear the VIP as source.
+	// SetSourceIP holds the frontends with an address of the box itself in their ranges: its
+	// packets to a VIP have the VIP as source.
 	SetSourceIP
 	// SetFirewall holds the frontends that admit only their source ranges.
 	SetFirewall
-	// SetNoLocal holds the frontends whose traffic policy is Local and that have
-	// backends, but none of this node's: new connections are dropped, not
-	// refused, so that a client asks another node.
+	// SetNoLocal holds the frontends with traffic policy Local that have backends, but none on
+	// this node: new connections are dropped, not refused, so that a client asks another node.
 	SetNoLocal
 	// SetLoopBack holds backends that may reach themselves through a VIP and
 	// must then be masqueraded although their Service keeps source addresses.
@@ -35,28 +33,28 @@ const (
 	// in SetLoadBalancerLocal. It is one of the records of the virtual servers
 	// that are weir's own (records).
 	SetLoadBalancer
-	// SetLoadBalancerLocal holds the frontends whose clients keep their address.
+	// SetLoadBalancerLocal holds the frontends with clients that keep their address.
 	SetLoadBalancerLocal
-	// SetClusterIP holds every ClusterIP frontend: masqueraded as cluster_cidrs
-	// and masquerade_all say. A record.
+	// SetClusterIP holds every ClusterIP frontend: masqueraded by cluster_cidrs and
+	// masquerade_all. A record.
 	SetClusterIP
 	// SetExternalIP and SetExternalIPLocal are the same pair for external IPs; the
 	// first one is a record.
 	SetExternalIP
 	SetExternalIPLocal
-	// SetNodePorts and SetNodePortsLocal are the same pair for every address and port of
-	// the node that is a NodePort; the first one is a record. kube-proxy has NodePorts by
-	// number alone, in sets of each protocol (KUBE-NODE-PORT-TCP): there an address that
-	// another Service claims shares the number's masquerading.
+	// SetNodePorts and SetNodePortsLocal are the same pair for every address and port of a
+	// NodePort; the first one is a record. kube-proxy has NodePorts by number only, in sets of
+	// each protocol (KUBE-NODE-PORT-TCP): there, an address that another Service claims shares
+	// the number's masquerading.
 	SetNodePorts
 	SetNodePortsLocal
 	// SetHealthCheckNodePort admits probes of this node past the host's firewall.
 	SetHealthCheckNodePort
-	// SetMarks records the virtual servers that are found by a mark, which it
-	// holds as if it were an address.
+	// SetMarks records the virtual servers with a mark, which it holds as if it were an
+	// address.
 	SetMarks
-	// SetInternal leads clients inside the cluster to the virtual server of a
-	// mark. Written after it.
+	// SetInternal maps clients inside the cluster to the virtual server of a mark. Written
+	// after it.
 	SetInternal
 	// SetIPVSPorts admits a frontend's packets past the host's firewall and past
 	// the refusal of SetIPVSIPs. Written last, removed first.
@@ -65,8 +63,8 @@ const (
 	numSets
 )
 
-// bitmapPort is the type of sets that hold port numbers alone. Their members'
-// Addr is the unspecified address, which tells the family.
+// bitmapPort is the type of sets of port numbers. The Addr of their members is the unspecified
+// address, for the family.
 const bitmapPort = "bitmap:port"
 
 // setTable describes each set: its name, its ipset type, and the role of its members.
@@ -94,7 +92,7 @@ var setTable = [numSets]struct {
 	SetIPVSPorts:           {"IPVS-PORTS", "hash:ip,port", roleAdmission},
 }
 
-// Sets are all sets, in their own order.
+// Sets returns all sets, in their own order.
 func Sets() []Set {
 	out := make([]Set, numSets)
 	for i := range out {
@@ -103,18 +101,18 @@ func Sets() []Set {
 	return out
 }
 
-// String is the name without prefix and family: LOAD-BALANCER.
+// String returns the name without prefix and family: LOAD-BALANCER.
 func (s Set) String() string { return setTable[s].name }
 
-// Type is the ipset type: hash:ip,port.
+// Type returns the ipset type: hash:ip,port.
 func (s Set) Type() string { return setTable[s].typ }
 
 // IPSET_MAXNAMELEN is 32 with its final zero.
 const maxSetName = 31
 
-// Name is the set's name in the kernel: KUBE-LOAD-BALANCER, and for IPv6
-// KUBE-6-LOAD-BALANCER. Names that are too long lose their tail, as
-// kube-proxy's do (KUBE-6-LOAD-BALANCER-SOURCE-CID).
+// Name returns the set's name in the kernel: KUBE-LOAD-BALANCER, and for IPv6
+// KUBE-6-LOAD-BALANCER. Names that are too long are cut, as in kube-proxy
+// (KUBE-6-LOAD-BALANCER-SOURCE-CID).
 func (s Set) Name(prefix string, f Family) string {
 	name := prefix + "-"
 	if f == IPv6 {
@@ -124,12 +122,12 @@ func (s Set) Name(prefix string, f Family) string {
 	return name[:min(len(name), maxSetName)]
 }
 
-// MarksPackets reports whether members of the set carry a mark for the packets that
-// match them (Member.Mark; ipset's skbinfo).
+// MarksPackets reports whether members of the set have a mark for the packets that match them
+// (Member.Mark; ipset's skbinfo).
 func (s Set) MarksPackets() bool { return s == SetInternal }
 
-// masquerading are the sets whose members are masqueraded, each with the set of those
-// that are not although they are members. ClusterIPs follow other rules.
+// masquerading are the sets of masqueraded members, each with the set of its exceptions.
+// ClusterIPs follow other rules.
 var masquerading = [...]struct{ all, kept Set }{
 	{SetLoadBalancer, SetLoadBalancerLocal}, {SetExternalIP, SetExternalIPLocal}, {SetNodePorts, SetNodePortsLocal},
 }
@@ -139,7 +137,7 @@ var records = slices.DeleteFunc(Sets(), func(s Set) bool { return s.role() != ro
 
 func (s Set) role() role { return setTable[s].role }
 
-// record is the set that records the virtual servers of a kind of VIP.
+// record returns the set that records the virtual servers of a kind of VIP.
 func (k VIPKind) record() Set {
 	return [...]Set{LoadBalancer: SetLoadBalancer, ClusterIP: SetClusterIP, ExternalIP: SetExternalIP, NodePort: SetNodePorts}[k]
 }
@@ -160,12 +158,12 @@ func recordsOf(f Frontend) []Object {
 	return out
 }
 
-// tuple is the member for a frontend in a set of type hash:ip,port.
+// tuple returns the member for a frontend in a set of type hash:ip,port.
 func tuple(s Set, f Frontend) Member {
 	return Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto}
 }
 
-// markMember is the member of SetMarks for a frontend with a mark.
+// markMember returns the member of SetMarks for a frontend with a mark.
 func markMember(f Frontend) Member {
 	b := [16]byte{12: byte(f.Mark >> 24), 13: byte(f.Mark >> 16), 14: byte(f.Mark >> 8), 15: byte(f.Mark)}
 	a := netip.AddrFrom16(b)
@@ -175,12 +173,12 @@ func markMember(f Frontend) Member {
 	return Member{Set: SetMarks, Addr: a}
 }
 
-// loopBack is the member of SetLoopBack for a backend.
+// loopBack returns the member of SetLoopBack for a backend.
 func loopBack(backend netip.AddrPort, proto Protocol) Member {
 	return Member{Set: SetLoopBack, Addr: backend.Addr(), Port: backend.Port(), Proto: proto, Net: single(backend.Addr())}
 }
 
-// portMember is the member for a port number in a set of type bitmap:port.
+// portMember returns the member for a port number in a set of type bitmap:port.
 func portMember(s Set, f Family, port uint16) Member {
 	return Member{Set: s, Addr: unspecified(f), Port: port}
 }
@@ -200,7 +198,7 @@ func (o Member) frontend() (Frontend, bool) {
 	return Frontend{}, false
 }
 
-// Family tells which family's set the member belongs to.
+// Family returns the family of the member's set.
 func (o Member) Family() Family {
 	if o.Addr.IsValid() {
 		return FamilyOf(o.Addr)

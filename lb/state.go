@@ -6,31 +6,30 @@ import (
 	"slices"
 )
 
-// Owner is who wants an object: a Service, weir itself (the zero Owner, for what
-// it needs to work at all), or the drain of a frontend.
+// Owner is an owner of objects: a Service, weir itself (the zero Owner, for the base objects),
+// or the drain of a frontend.
 type Owner struct {
 	Service ServiceID
-	// Drain is set for the owner that holds what dying connections need.
+	// Drain is set for the owner of the objects that draining connections need.
 	Drain Frontend
 }
 
 func (o Owner) draining() bool { return o.Drain != Frontend{} }
 
-// State is what is wanted: the union of the objects of all owners. An object
-// stays wanted until its last owner has let go of it. The zero State is not
-// usable; make one with NewState.
+// State is the wanted state: the union of the objects of all owners. An object stays wanted
+// until its last owner has released it. The zero State is not usable; make one with NewState.
 //
-// A frontend nearly always has one owner, whose record is then the one that is
-// wanted. Of what is not a frontend's the owners are counted.
+// A frontend nearly always has one owner, and the State shares that owner's record. Owners of
+// other objects are counted.
 type State struct {
 	wanted Table
 	owners map[Owner]*ownerPlan
 	addrs  map[netip.Addr]addrOwners
-	claims map[Object]claims         // on the rest
+	claims map[Object]claims         // on the other objects
 	pools  map[netip.Prefix]struct{} // those of the PoolRoutes in wanted
 }
 
-// addrOwners are how many owners want each object of an address.
+// addrOwners is the number of owners of each object of an address.
 type addrOwners struct{ address, guard int32 }
 
 // NewState makes a State that wants nothing.
@@ -47,7 +46,7 @@ func (s *State) Get(id Object) (Object, bool) { return s.wanted.Get(id) }
 // Has reports whether the object with an ID is wanted.
 func (s *State) Has(id Object) bool { return s.wanted.Has(id) }
 
-// makesLocal reports whether an address is to be the box's own, by itself or in a pool.
+// makesLocal reports whether an address is wanted on the box, by itself or in a pool.
 func (s *State) makesLocal(a netip.Addr) bool {
 	for prefix := range s.pools {
 		if prefix.Contains(a) {
@@ -57,7 +56,7 @@ func (s *State) makesLocal(a netip.Addr) bool {
 	return s.wanted.addrs[a]&hasAddress != 0
 }
 
-// Objects returns what an owner wants, each ID once.
+// Objects returns the objects of an owner, each ID once.
 func (s *State) Objects(owner Owner) []Object {
 	if p := s.owners[owner]; p != nil {
 		return slices.Collect(p.all())
@@ -73,8 +72,8 @@ func (s *State) fronts(owner Owner) []*virtual {
 	return nil
 }
 
-// first returns the owner of an object that decides its attributes, nil if nobody wants
-// it. For a loop or what is of an address it looks through all owners.
+// first returns the owner that decides the attributes of an object, nil if there is none. For a
+// loop or an object of an address it searches all owners.
 func (s *State) first(id Object) *Owner {
 	switch at, f := locate(id); at {
 	case inFront:
@@ -94,8 +93,8 @@ func (s *State) first(id Object) *Owner {
 	return s.claims[id.ID()].owner
 }
 
-// firstOf returns the owners that decide on some IDs, as far as these are of loops or of an
-// address. It looks through all owners once.
+// firstOf returns the deciding owners of IDs, if these are loops or objects of an address. It
+// searches all owners once.
 func (s *State) firstOf(ids map[Object]struct{}) map[Object]*Owner {
 	loops, addrs := map[loop]bool{}, map[netip.Addr]bool{}
 	for id := range ids {
@@ -172,8 +171,8 @@ func (s *State) allOf(id Object) (out []*Owner) {
 	return out
 }
 
-// wantedByService reports whether somebody else than a drain wants the object. A drain wants
-// no loop.
+// wantedByService reports whether an owner that is no drain wants the object. A drain wants no
+// loop.
 func (s *State) wantedByService(id Object) bool {
 	if at, _ := locate(id); at == inLoops {
 		return s.Has(id)
@@ -188,14 +187,13 @@ func (s *State) Len() int { return s.wanted.Len() }
 // Snapshot copies what is wanted.
 func (s *State) Snapshot() Snapshot { return s.wanted.Snapshot() }
 
-// Replace makes objects all that owner wants, and adds the IDs of those that are
-// wanted otherwise than before to touched, unless that is nil. No two objects may
-// have the same ID.
+// Replace sets the objects of owner, and adds the IDs that are wanted differently than before
+// to touched, unless that is nil. No two objects may have the same ID.
 func (s *State) Replace(owner Owner, objects []Object, touched map[Object]struct{}) {
 	s.replace(owner, NewTable(objects...), touched)
 }
 
-// replace is Replace by the objects of a Table, whose records the State keeps.
+// replace is Replace by the objects of a Table. The State keeps its records.
 func (s *State) replace(owner Owner, objects *Table, touched map[Object]struct{}) {
 	old, known := s.owners[owner]
 	if !known {
@@ -250,7 +248,7 @@ func (s *State) replace(owner Owner, objects *Table, touched map[Object]struct{}
 	}
 }
 
-// count adds n, 1 or -1, to the owners of what w wants.
+// count adds n, 1 or -1, to the owners of the objects of w.
 func (s *State) count(w addrWant, n int32, touched map[Object]struct{}) {
 	before := s.addrs[w.addr]
 	of := before
@@ -271,7 +269,7 @@ func (s *State) count(w addrWant, n int32, touched map[Object]struct{}) {
 	}
 }
 
-// toggle makes an object wanted, or not.
+// toggle makes an object wanted or unwanted.
 func (s *State) toggle(id Object, wanted bool, touched map[Object]struct{}) {
 	if wanted {
 		s.wanted.Put(id)
@@ -324,8 +322,8 @@ func (s *State) set(id Object, c claims, before Object, touched map[Object]struc
 	}
 }
 
-// claimFront puts after in the place of before, which are what one owner wants of a
-// frontend, nil if nothing.
+// claimFront replaces before by after, the records of one owner of a frontend, nil if there is
+// none.
 func (s *State) claimFront(before, after *virtual, touched map[Object]struct{}) {
 	f := cmp.Or(before, after).at
 	was := s.wanted.fronts[f]

@@ -2,48 +2,49 @@ package lb
 
 import "net/netip"
 
-// Fleet is what a box has to keep established connections alive beyond itself.
+// Fleet is the means of a box to keep established connections alive beyond itself.
 type Fleet struct {
-	// Others are how many other boxes serve the VIP.
+	// Others is the number of other boxes that serve the VIP.
 	Others int
-	// SloppyTCP tells that boxes take up TCP connections in their midst.
+	// SloppyTCP reports that boxes accept packets of TCP connections without their beginning.
 	SloppyTCP bool
-	// Sync tells that kernels tell each other of connections.
+	// Sync reports that kernels sync their connections.
 	Sync bool
-	// Sources are what masqueraded connections bear, on all boxes (Base.Sources).
+	// Sources are the source addresses of masqueraded connections, on all boxes (Base.Sources).
 	Sources []netip.Addr
 }
 
 // Survival is whether established connections outlive the loss of this box.
 type Survival struct {
-	Survives bool `json:"survives"` // they do
-	// Because are all reasons why they do not.
+	Survives bool `json:"survives"` // the connections do
+	// Because are all reasons against it.
 	Because []SurvivalReason `json:"reasons,omitempty"`
 	// Needs are conditions that weir can't check.
 	Needs []SurvivalReason `json:"needs,omitempty"`
 }
 
-// SurvivalReason is why connections do not survive, or what they need.
+// SurvivalReason is a reason why connections do not survive, or a condition.
 type SurvivalReason string
 
-// Why connections do not survive.
+// The reasons.
 const (
-	// DiesAlone: nobody else serves the VIP.
+	// DiesAlone: no other box serves the VIP.
 	DiesAlone SurvivalReason = "single-box"
-	// DiesRules: virtual servers are rules, of whose connections conntrack alone knows.
+	// DiesRules: virtual servers are rules, and only conntrack knows their connections.
 	DiesRules SurvivalReason = "rules"
-	// DiesScheduler: another box chooses by what it alone knows.
+	// DiesScheduler: another box chooses by its own state.
 	DiesScheduler SurvivalReason = "scheduler"
-	// DiesAffinity: so does affinity, where the first connection of a client decides.
+	// DiesAffinity: affinity depends on the first connection of a client.
 	DiesAffinity SurvivalReason = "affinity"
-	// DiesSloppy and DiesSCTP: another box takes up nothing in its midst.
+	// DiesSloppy and DiesSCTP: another box rejects packets without the beginning of their
+	// connection.
 	DiesSloppy SurvivalReason = "sloppy-tcp"
 	DiesSCTP   SurvivalReason = "sctp"
 	// DiesSource: backends know the client by an address of this box.
 	DiesSource SurvivalReason = "source"
 )
 
-// What connections need that weir can't see.
+// Conditions that weir can't check.
 const (
 	// NeedsReplies: the replies must come through the box that takes over; NeedsSource:
 	// those to the shared source of masqueraded connections.
@@ -57,7 +58,7 @@ const (
 	NeedsClient SurvivalReason = "client-sends"
 )
 
-// Text says it to people.
+// Text describes the reason for people.
 func (r SurvivalReason) Text() string {
 	return map[SurvivalReason]string{
 		DiesAlone:         "no other member serves it",
@@ -75,8 +76,8 @@ func (r SurvivalReason) Text() string {
 	}[r]
 }
 
-// Survival reports whether connections of a virtual server, of which backends see source,
-// outlive the box. rules tells that virtual servers are rules there.
+// Survival computes whether connections of a virtual server outlive the box. Its backends see
+// source. rules reports that virtual servers are rules there.
 func (f Fleet) Survival(vs VirtualServer, source SourceAddr, rules bool) Survival {
 	var s Survival
 	hashed := vs.Scheduler.Name == "mh"
@@ -101,7 +102,7 @@ func (f Fleet) Survival(vs VirtualServer, source SourceAddr, rules bool) Surviva
 	return s
 }
 
-// shares reports whether masqueraded connections of a family have a source on all boxes.
+// shares reports whether masqueraded connections of a family have the same source on all boxes.
 func (f Fleet) shares(family Family) bool {
 	for _, a := range f.Sources {
 		if FamilyOf(a) == family {
@@ -128,7 +129,7 @@ func (f Fleet) needs(source SourceAddr, proto Protocol) (out []SurvivalReason) {
 	return out
 }
 
-// survival is about the virtual server that serves.
+// survival adds the Survival of the virtual server that serves.
 func (x *explainer) survival() {
 	vs, ok := x.server()
 	if x.Fleet == nil || x.e.Fate != Served || !ok {
@@ -138,7 +139,7 @@ func (x *explainer) survival() {
 	x.e.Survival = &s
 }
 
-// write writes it as lines for a terminal.
+// write writes lines for a terminal.
 func (s Survival) write(line func(format string, args ...any)) {
 	verdict := "its established connections outlive this box"
 	if !s.Survives {

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 )
 
-// SyncRole is what a connection synchronization daemon of the kernel does.
+// SyncRole is the role of a connection synchronization daemon of the kernel.
 type SyncRole uint8
 
-// The roles, with the numbers that the kernel has for them (include/uapi/linux/ip_vs.h).
+// The roles, with the kernel's numbers (include/uapi/linux/ip_vs.h).
 const (
-	SyncMaster SyncRole = 1 // tells others of this box's connections
-	SyncBackup SyncRole = 2 // hears of others' connections
+	SyncMaster SyncRole = 1 // sends this box's connections
+	SyncBackup SyncRole = 2 // receives other boxes' connections
 )
 
 func (r SyncRole) String() string {
@@ -22,16 +22,16 @@ func (r SyncRole) String() string {
 	return "master"
 }
 
-// SyncDaemon is a thread of IPVS that sends connections to other boxes, or hears of
-// theirs. A network namespace has one of each role at most.
+// SyncDaemon is a thread of IPVS that sends connections to other boxes, or receives theirs. A
+// network namespace has at most one of each role.
 type SyncDaemon struct {
 	Role SyncRole
-	// Interface is the one that the messages go out by, or come in by.
+	// Interface is the interface of the messages.
 	Interface string
-	// SyncID marks what a master sends; a backup hears what bears its own, or all if it
+	// SyncID marks the messages of a master; a backup accepts those with its own, or all if it
 	// has 0.
 	SyncID uint8
-	// Group is the multicast address, and the UDP port.
+	// Group is the multicast address and UDP port.
 	Group netip.AddrPort
 	TTL   uint8
 	// MaxLen is the longest message in bytes, at least 1024 for a backup.

@@ -4,12 +4,11 @@ import (
 	"net/netip"
 )
 
-// Table is a set of objects by ID, as Snapshot is, in little memory: all objects of a
-// frontend are one record. The zero Table is empty and ready for use; so is, for
-// reading, a nil one.
+// Table is a set of objects by ID, as Snapshot is, in little memory: all objects of a frontend
+// are one record. The zero Table is empty and ready for use. A nil one is empty, for reading.
 //
-// Tables share records that are equal. A record of another Table is frozen: it is
-// copied before it changes. Only members of SetInternal keep their Mark.
+// Tables share equal records. A record of another Table is frozen: it is copied before it
+// changes. Only members of SetInternal keep their Mark.
 type Table struct {
 	fronts map[Frontend]*virtual
 	addrs  map[netip.Addr]addrObjects
@@ -44,8 +43,8 @@ const (
 	inLoops
 )
 
-// locate returns the place of an object, and its frontend if that is a record. A member
-// that weir would not write, and that somebody else wrote, is in rest.
+// locate returns the place of an object, and its frontend if that is a record. A member that
+// only another program would write is in rest.
 func locate(id Object) (place, Frontend) {
 	switch o := id.(type) {
 	case VirtualServer:
@@ -135,8 +134,8 @@ func (t *Table) RealServer(f Frontend, backend netip.AddrPort) (RealServer, bool
 	return t.fronts[f].realServer(backend)
 }
 
-// Put puts an object in, in place of one with the same ID. It copies o, so callers need
-// not allocate one.
+// Put adds an object, or replaces the one with the same ID. It copies o, so callers need not
+// allocate one.
 func (t *Table) Put(o Object) {
 	switch o := o.(type) {
 	case VirtualServer:
@@ -189,7 +188,7 @@ func (t *Table) putMember(o Member) {
 	}
 }
 
-// reset takes all objects out. The records are not changed.
+// reset removes all objects. The records do not change.
 func (t *Table) reset() {
 	const large = 100 // its maps take longer to clear than to make
 	if len(t.fronts)+len(t.addrs)+len(t.loops)+len(t.rest) > large {
@@ -220,7 +219,7 @@ func (t *Table) putAddr(a netip.Addr, has addrObjects) {
 	t.addrs[a] |= has
 }
 
-// Delete takes the object with an ID out.
+// Delete removes the object with an ID.
 func (t *Table) Delete(id Object) {
 	t.resolve()
 	switch at, f := locate(id); at {
@@ -253,7 +252,7 @@ func addrOf(id Object) (netip.Addr, addrObjects) {
 	return id.(Member).Addr, hasGuard
 }
 
-// edit returns the record of a frontend, to be changed.
+// edit returns the record of a frontend, for a change.
 func (t *Table) edit(f Frontend) *virtual {
 	fr := t.fronts[f]
 	switch {
@@ -273,7 +272,7 @@ func (t *Table) edit(f Frontend) *virtual {
 	return fr
 }
 
-// DropMembers takes all members of a set out.
+// DropMembers removes all members of a set.
 func (t *Table) DropMembers(set IPSet) {
 	var gone []Member
 	for o := range t.All() {

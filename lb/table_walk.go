@@ -83,7 +83,7 @@ func (t *Table) Leads() iter.Seq[Member] {
 	}
 }
 
-// OnLinks returns what is on network interfaces: devices, addresses and routes, in no
+// OnLinks returns the objects on network interfaces: devices, addresses and routes, in no
 // order.
 func (t *Table) OnLinks() iter.Seq[Object] {
 	return func(yield func(Object) bool) {
@@ -103,9 +103,8 @@ func (t *Table) OnLinks() iter.Seq[Object] {
 	}
 }
 
-// differ calls yield for each ID that t and u have differently, with the object of
-// each, nil where it has none. Where the two have equal records, t shares that of u
-// from now on. The order is arbitrary.
+// differ calls yield for each ID in which t and u differ, with the object of each, nil if it
+// has none. From then on t shares the records of u that are equal. The order is arbitrary.
 func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
 	t.resolve()
 	u.resolve()

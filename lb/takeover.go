@@ -1,9 +1,9 @@
 package lb
 
-// TakenOver returns what tells of a virtual server that an earlier run has left in
-// another place, as rules or in IPVS, whether that may go: the kernel holds the one
-// that is wanted now, with a backend if it would take any; or nobody wants it, and
-// all sources have said what they have. It is right after Adopt or a Sync.
+// TakenOver returns a function for a virtual server that an earlier run has left in another
+// place, as rules or in IPVS. It reports whether that may be deleted. Either the kernel has the
+// wanted one, with a backend unless it accepts none. Or it is unwanted, and all sources have
+// synced. It is right after Adopt or a Sync.
 func (r *Reconciler) TakenOver() func(Frontend) bool {
 	missing, bare := map[Frontend]bool{}, map[Frontend]bool{}
 	for id := range r.failed.of {

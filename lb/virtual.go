@@ -9,14 +9,13 @@ import (
 	"slices"
 )
 
-// virtual is the record of one frontend: its virtual server with the real servers, and
-// the members of sets that are of this frontend only. A nil one has none of them,
-// for reading.
+// virtual is the record of one frontend: its virtual server with the real servers, and the
+// members of sets that are of this frontend only. A nil one is empty, for reading.
 type virtual struct {
 	at Frontend
-	// serves tells that there is a virtual server, which has scheduler and affinity.
+	// serves reports that there is a virtual server, with scheduler and affinity.
 	serves bool
-	// frozen tells that Tables may share it, so that it must not change.
+	// frozen reports that Tables may share it, so it must not change.
 	frozen    bool
 	affinity  uint32
 	mask      uint32 // VirtualServer.Mask
@@ -28,7 +27,7 @@ type virtual struct {
 	ranges    []sourceRange
 	reals     []real // sorted
 
-	// Of the records of a State: who wants it. If several do, claims are theirs, in
+	// In the records of a State: the owner. If there are several, claims are their records, in
 	// their order, and this is the union.
 	owner  *Owner
 	claims []*virtual
@@ -40,8 +39,7 @@ type sourceRange struct {
 	net netip.Prefix
 }
 
-// real is a RealServer of a virtual. It has no pointers, so that the garbage collector
-// passes over all of them.
+// real is a RealServer of a virtual. It has no pointers, so the garbage collector skips them.
 type real struct {
 	ip                   [16]byte
 	port                 uint16
@@ -193,7 +191,7 @@ func (fr *virtual) putMember(o Member) {
 	}
 }
 
-// drop takes an object out that is there, and reports whether it was the last.
+// drop removes an object that exists, and reports whether it was the last.
 func (fr *virtual) drop(id Object) bool {
 	switch o := id.(type) {
 	case VirtualServer:
@@ -216,13 +214,13 @@ func (fr *virtual) drop(id Object) bool {
 	return fr.empty()
 }
 
-// dropServers takes the virtual server and its real servers out.
+// dropServers removes the virtual server and its real servers.
 func (fr *virtual) dropServers() {
 	fr.putServer(VirtualServer{})
 	fr.serves, fr.reals = false, nil
 }
 
-// takeServers takes over those of another record.
+// takeServers sets the servers to those of another record.
 func (fr *virtual) takeServers(from *virtual) {
 	if fr.serves = from.serves; fr.serves {
 		fr.putServer(from.virtualServer())
@@ -251,8 +249,8 @@ func (fr *virtual) clone() *virtual {
 	return &c
 }
 
-// share marks a record as one that Tables share. Another goroutine may read one that
-// is marked already: that is not written.
+// share marks a record as shared by Tables. It does not write to a marked one, which another
+// goroutine may read.
 func (fr *virtual) share() *virtual {
 	if !fr.frozen {
 		fr.frozen = true
@@ -274,7 +272,7 @@ func exactly[T any](s []T) []T {
 }
 
 // mergeFronts returns the union of records of one frontend; where they differ, the first one
-// counts.
+// wins.
 func mergeFronts(fronts []*virtual) *virtual {
 	out := fronts[len(fronts)-1].clone()
 	for _, fr := range slices.Backward(fronts[:len(fronts)-1]) {
@@ -348,8 +346,8 @@ func (fr *virtual) equal(other *virtual) bool {
 	return fr.sets == other.sets && fr.mark == other.mark && slices.Equal(fr.ranges, other.ranges) && fr.sameServers(other)
 }
 
-// differ calls yield for each ID that the two have differently, with the object of
-// each, nil where it has none. Either may be nil.
+// differ calls yield for each ID in which the two differ, with the object of each, nil if it
+// has none. Either may be nil.
 func (fr *virtual) differ(other *virtual, yield func(mine, theirs Object)) {
 	if fr == other {
 		return

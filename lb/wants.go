@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// plan is what one owner wants.
+// ownerPlan is the objects of one owner.
 type ownerPlan struct {
 	owner  *Owner
 	fronts []*virtual // frozen
@@ -65,7 +65,7 @@ func (p *ownerPlan) shares(id Object, at place) bool {
 	return ok && p.addrs[i].has&bit != 0
 }
 
-// front returns what p wants of a frontend, nil if nothing.
+// front returns the record of a frontend, nil if p has none.
 func (p *ownerPlan) front(f Frontend) *virtual {
 	i, ok := slices.BinarySearchFunc(p.fronts, f, func(fr *virtual, f Frontend) int { return fr.at.Compare(f) })
 	if !ok {
@@ -80,7 +80,7 @@ func (p *ownerPlan) wants(id Object) bool {
 	return ok
 }
 
-// newPlan makes the plan of an owner that had old. What is as before is not made again.
+// newPlan makes the plan of an owner that had old. Equal records are those of old.
 func newPlan(old *ownerPlan, objects *Table) *ownerPlan {
 	p := &ownerPlan{
 		owner: old.owner, fronts: make([]*virtual, 0, len(objects.fronts)), loops: make([]loop, 0, len(objects.loops)),

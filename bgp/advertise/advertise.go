@@ -17,7 +17,7 @@ import (
 //
 // A VIP is announced as soon as its Route has a Service, and withdrawn as soon as it has
 // none. There are two exceptions, both for VIPs that lose their last backend
-// (lb.NobodyAnswers):
+// (lb.NoLiveBackend):
 //
 // Reannounce delay. A VIP that was withdrawn for that reason is announced again when it
 // has had backends for Policy.ReannounceDelay without interruption: routers remember
@@ -110,7 +110,7 @@ func (a *Advertiser) Take(routes []lb.Route, labels func(lb.ServiceID) map[strin
 	for _, lacking := range []bool{false, true} {
 		for i, r := range routes {
 			again := i+1 < len(routes) && routes[i+1].Addr == r.Addr // the last one counts
-			if !again && lacking == (len(r.Serves) == 0 && r.Withheld == lb.NobodyAnswers) {
+			if !again && lacking == (len(r.Serves) == 0 && r.Withheld == lb.NoLiveBackend) {
 				a.take(r, labels)
 			}
 		}
@@ -271,7 +271,7 @@ func (a *Advertiser) served(v *vip) {
 
 // unserved records that a VIP has no Service, and the reason.
 func (a *Advertiser) unserved(v *vip, why lb.Withheld) {
-	if v.withheld == "" && why == lb.NobodyAnswers {
+	if v.withheld == "" && why == lb.NoLiveBackend {
 		v.ended, v.old = a.now, false
 		a.minimum.ended.push(v, a.now)
 	}
@@ -281,7 +281,7 @@ func (a *Advertiser) unserved(v *vip, why lb.Withheld) {
 	switch {
 	case why == lb.NotServed:
 		v.up, v.kept, v.lost, v.serving, v.targets = false, false, false, nil, nil
-	case why != lb.NobodyAnswers:
+	case why != lb.NoLiveBackend:
 		v.up, v.kept = false, false
 	case v.up && !v.kept && v.counted == announced && a.minimum.keeps(a.policy.MinAnnounced):
 		v.kept = true

@@ -381,7 +381,7 @@ func TestReasonsOfPeers(t *testing.T) {
 			t.Errorf("%s: who served there is forgotten: %+v", want, x)
 		}
 	}
-	if got, want := []lb.Withheld{lb.NobodyAnswers, lb.NotProgrammed, lb.NotServed}, []lb.Withheld{"no-backend", "not-programmed", "not-served"}; !slices.Equal(got, want) {
+	if got, want := []lb.Withheld{lb.NoLiveBackend, lb.NotProgrammed, lb.NotServed}, []lb.Withheld{"no-backend", "not-programmed", "not-served"}; !slices.Equal(got, want) {
 		t.Errorf("lb says %q, this package %q", got, want)
 	}
 }

@@ -261,7 +261,7 @@ func good(i int) lb.Route {
 	return lb.Route{Addr: vipOf(i), Serves: []lb.Serving{{Service: lb.ServiceID{Source: "prod", Namespace: "shop", Name: "web"}, Kind: lb.LoadBalancer}}}
 }
 
-func bad(i int) lb.Route { return lb.Route{Addr: vipOf(i), Withheld: lb.NobodyAnswers} }
+func bad(i int) lb.Route { return lb.Route{Addr: vipOf(i), Withheld: lb.NoLiveBackend} }
 
 // One VIP that comes or goes changes one prefix, with ten VIPs as with ten thousand.
 func TestOneVIPIsOneChange(t *testing.T) {

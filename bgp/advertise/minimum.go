@@ -39,7 +39,7 @@ func (f *minimum) recount(v *vip) {
 		is = announcedKept
 	case v.up:
 		is = announced
-	case v.delayed(), v.lost && !v.old && v.withheld == lb.NobodyAnswers:
+	case v.delayed(), v.lost && !v.old && v.withheld == lb.NoLiveBackend:
 		is = recent
 	}
 	f.add(v.counted, -1)

@@ -90,7 +90,7 @@ func (m *model) counts() (all, up, kept int) {
 			if v.kept {
 				kept++
 			}
-		case v.lost && v.withheld == "", v.lost && v.withheld == lb.NobodyAnswers && !v.old:
+		case v.lost && v.withheld == "", v.lost && v.withheld == lb.NoLiveBackend && !v.old:
 			all++
 		}
 	}
@@ -115,12 +115,12 @@ func (m *model) onAir(a netip.Addr, v *modelVIP) bool {
 func (m *model) take(routes []lb.Route) {
 	routes = slices.SortedFunc(slices.Values(routes), func(x, y lb.Route) int { return x.Addr.Compare(y.Addr) })
 	for _, r := range routes {
-		if r.Withheld != lb.NobodyAnswers {
+		if r.Withheld != lb.NoLiveBackend {
 			m.takeOther(r)
 		}
 	}
 	for _, r := range routes {
-		if r.Withheld == lb.NobodyAnswers {
+		if r.Withheld == lb.NoLiveBackend {
 			m.takeLack(r.Addr)
 		}
 	}
@@ -165,7 +165,7 @@ func (m *model) takeLack(a netip.Addr) {
 	if v.withheld == "" {
 		v.ended, v.old = m.now, false
 	}
-	v.withheld = lb.NobodyAnswers
+	v.withheld = lb.NoLiveBackend
 	switch {
 	case !v.up || v.kept:
 	case m.counted(a) && len(m.receivers(a, v)) > 0 && m.floorHolds():
@@ -326,7 +326,7 @@ func (g *gen) route(a netip.Addr) lb.Route {
 			r.Serves = append(r.Serves, g.serving())
 		}
 	case g.chance(70):
-		r.Withheld = lb.NobodyAnswers
+		r.Withheld = lb.NoLiveBackend
 	default:
 		r.Withheld = pick(g, lb.NotProgrammed, lb.NotServed, lb.Gone)
 	}
@@ -342,7 +342,7 @@ func (g *gen) routes() []lb.Route {
 	if g.chance(10) { // a check that breaks, or one that is whole again
 		whole := g.chance(50)
 		for i := range 12 {
-			r := lb.Route{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)}), Withheld: lb.NobodyAnswers}
+			r := lb.Route{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)}), Withheld: lb.NoLiveBackend}
 			if whole {
 				r.Withheld, r.Serves = "", []lb.Serving{g.serving()}
 			}

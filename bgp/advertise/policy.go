@@ -65,7 +65,7 @@ const (
 	Withdrawn Reason = "drained"
 	// ServedElsewhere: another box announces it, and this one must not (Out).
 	ServedElsewhere Reason = "out"
-	// NoBackend: lb.NobodyAnswers.
+	// NoBackend: lb.NoLiveBackend.
 	NoBackend Reason = "no-backend"
 	// NotProgrammed: lb.NotProgrammed.
 	NotProgrammed Reason = "not-programmed"

@@ -115,7 +115,7 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 		b.steering.announcer.Configure(ctx, cfg.BGP, time.Now())
 	}
 	b.steering.configure(time.Now())
-	b.target.rec.Follow(kernelmode.Sources(cfg)...)
+	b.target.rec.SetSources(kernelmode.Sources(cfg)...)
 	b.sources.pools.Configure(cfg.Addresses)
 	b.sources.clusters.Set(ctx, kube.Configs(cfg, b.opts.Version))
 	b.sources.pools.Follow(b.sources.clusters.Real())

@@ -32,7 +32,7 @@ func (c *sources) receive() bool {
 		c.target.causes.AddUpdate(u.Update)
 		if u.Reloaded {
 			c.steering.fleet.Receive(u.Update)
-			c.target.rec.Believe(u.Update)
+			c.target.rec.UpdateUnguarded(u.Update)
 		} else {
 			c.update(u.Update)
 		}
