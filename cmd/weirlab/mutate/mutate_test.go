@@ -63,9 +63,9 @@ var mutations = []mutation{
 		"conns == (Conns{}) && ", "conns.Active >= 0 && ", "TestRemovedBackendDrainsUntilItsConnectionsEnd"},
 	{"a count of before a drain ends it", "lb/drain.go",
 		" || c.Begun.Before(d.quiet)", "", "TestDrainEndsByACountThatBeganAfterIt"},
-	{"a backend is down one check too late", "lb/health/verdict.go",
-		"b.streak >= need", "b.streak > need", "TestBeliefFollowsRiseAndFall"},
-	{"a port without verdicts is lost", "lb/health/verdict.go",
+	{"a backend is down one check too late", "lb/health/state.go",
+		"r.streak >= need", "r.streak > need", "TestRecordFollowsRiseAndFall"},
+	{"a port without results is lost", "lb/health/state.go",
 		"t[unknown] == 0 && ", "", "TestTallyDecidesQuorum"},
 }
 
