@@ -93,9 +93,13 @@ func listensForBFD(fd int) bool {
 	return false
 }
 
+// maxQueued is more than the receive buffer of a socket has by default. Packets that come
+// meanwhile have passed the filter.
+const maxQueued = 10000
+
 func dropQueued(fd int) {
 	var buf [1]byte
-	for {
+	for range maxQueued {
 		_, _, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return // the queue is empty
