@@ -225,16 +225,16 @@ func TestTCP(t *testing.T) {
 // TestTCPClosesInOrder expects the end of the stream at the server, not a reset.
 func TestTCPClosesInOrder(t *testing.T) {
 	t.Parallel()
-	met := make(chan error, 1)
+	ended := make(chan error, 1)
 	addr := serve(t, "127.0.0.1", func(conn net.Conn) {
 		_, err := conn.Read(make([]byte, 1))
-		met <- err
+		ended <- err
 	})
 	if got := once(t, Check{Kind: TCP}, addr); got != "" {
 		t.Errorf("problem %q", got)
 	}
-	if err := <-met; !errors.Is(err, io.EOF) {
-		t.Errorf("the server met %v, want %v", err, io.EOF)
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("the server ended %v, want %v", err, io.EOF)
 	}
 }
 
@@ -292,18 +292,18 @@ func TestTLS(t *testing.T) {
 func TestTLSClosesInOrder(t *testing.T) {
 	t.Parallel()
 	id := newIdentity(t)
-	met := make(chan error, 1)
+	ended := make(chan error, 1)
 	addr := serve(t, "127.0.0.1", func(conn net.Conn) {
 		id.secure(func(secure net.Conn) {
 			_, err := secure.Read(make([]byte, 1))
-			met <- err
+			ended <- err
 		})(conn)
 	})
 	if got := once(t, Check{Kind: TLS}, addr); got != "" {
 		t.Errorf("problem %q", got)
 	}
-	if err := <-met; !errors.Is(err, io.EOF) {
-		t.Errorf("the server met %v, want %v", err, io.EOF)
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("the server ended %v, want %v", err, io.EOF)
 	}
 }
 

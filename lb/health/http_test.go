@@ -116,7 +116,7 @@ func TestHTTPNastyServers(t *testing.T) {
 				t.Errorf("problem %q, want %q", got, tt.want)
 			}
 			if strings.Contains(got, "secret") {
-				t.Errorf("problem %q tells what the server said", got)
+				t.Errorf("problem %q has text of the server", got)
 			}
 		})
 	}

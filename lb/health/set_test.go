@@ -130,7 +130,7 @@ func TestInvalidCheckMakesBackendsDown(t *testing.T) {
 		want.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want})
 		if got := c.Backends()[0].Error; !strings.Contains(got, `unknown check "ping"; use tcp`) {
-			t.Errorf("error %q does not tell why", got)
+			t.Errorf("error %q has no reason", got)
 		}
 		if got := len(w.callsTo(backend(0))); got != 0 {
 			t.Errorf("asked %d times", got)

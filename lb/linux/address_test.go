@@ -168,12 +168,12 @@ func TestUnreachableYieldsToAnInterface(t *testing.T) {
 	}
 	for _, to := range []string{"10.9.0.77", "2001:db8:9::77"} {
 		if got := sh(t, "ip route get %s", to); !strings.Contains(got, "dev host0") {
-			t.Errorf("the way to the neighbour %s: %s", to, got)
+			t.Errorf("the route to the neighbour %s: %s", to, got)
 		}
 	}
 	for _, to := range []string{"203.0.113.77", "2001:db8:113::77"} {
 		if got := sh(t, "ip route get %s 2>&1 || true", to); !strings.Contains(got, "unreachable") && !strings.Contains(got, "No route to host") {
-			t.Errorf("the way to %s: %s", to, got)
+			t.Errorf("the route to %s: %s", to, got)
 		}
 	}
 	for range 2 {

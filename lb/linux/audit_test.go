@@ -89,7 +89,7 @@ func (a *audited) end(audit *lb.Audit) (again int) {
 		a.Fatal(err)
 	}
 	if len(rep.Drift)+len(rep.Ops) > 0 {
-		a.Errorf("nobody else did anything, and yet %d objects drifted (%v) and %d ops were applied", len(rep.Drift), rep.Drift[:min(3, len(rep.Drift))], len(rep.Ops))
+		a.Errorf("without a foreign change, %d objects drifted (%v) and %d ops were applied", len(rep.Drift), rep.Drift[:min(3, len(rep.Drift))], len(rep.Ops))
 	}
 	return again
 }
@@ -196,7 +196,7 @@ func TestAMissingSchedulerDelaysNoOtherService(t *testing.T) {
 	a.rec.Update(u)
 	begin := time.Now()
 	rep, err := a.rec.Sync(t.Context(), a.now)
-	t.Logf("4,000 services whose scheduler is missing: the first Sync takes %s", time.Since(begin))
+	t.Logf("4,000 services with a missing scheduler: the first Sync takes %s", time.Since(begin))
 	if err != nil || rep.Failed < 3999 {
 		t.Errorf("%v, %d ops failed", err, rep.Failed)
 	}

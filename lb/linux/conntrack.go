@@ -110,8 +110,8 @@ func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
 	if fe.Mark == 0 {
 		s.frontends[fe] = true
 	}
-	for led := range c.byMark[fe] {
-		s.frontends[led] = true
+	for marked := range c.byMark[fe] {
+		s.frontends[marked] = true
 	}
 }
 

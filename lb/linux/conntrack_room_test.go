@@ -16,7 +16,7 @@ func TestConntrackRoom(t *testing.T) {
 	}{
 		{"a kernel with conntrack", "17\n", "65536\n", 17, 65536, true},
 		{"one without", "", "", 0, 0, false},
-		{"one that says something else", "many\n", "65536\n", 0, 0, false},
+		{"another text", "many\n", "65536\n", 0, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()

@@ -70,19 +70,19 @@ func (r *reader) count(ctx context.Context, conns map[lb.Object]lb.Conns) error 
 // The table does not show the mark of a connection. For a real server by mark, all live
 // connections to the backend count: too many rather than too few.
 func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
-	type led struct {
+	type backendKey struct {
 		proto   lb.Protocol
 		backend netip.AddrPort
 	}
 	living := map[lb.Object]uint32{}
-	byMark := map[led][]lb.Object{}
+	byMark := map[backendKey][]lb.Object{}
 	for id, c := range conns {
 		if c.Active > 0 || c.Inactive == 0 {
 			continue
 		}
 		living[id] = 0
 		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
-			by := led{rs.Frontend.Proto, rs.Addr}
+			by := backendKey{rs.Frontend.Proto, rs.Addr}
 			byMark[by] = append(byMark[by], id)
 		}
 	}
@@ -102,7 +102,7 @@ func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 		if _, asked := living[id]; asked {
 			living[id]++
 		}
-		for _, id := range byMark[led{c.Proto, c.Backend}] {
+		for _, id := range byMark[backendKey{c.Proto, c.Backend}] {
 			living[id]++
 		}
 		return ctx.Err() == nil

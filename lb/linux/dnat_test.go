@@ -70,10 +70,10 @@ func savedNATServices(family lb.Family, services []natService) savedTable {
 		if lb.FamilyOf(f.Addr) != family {
 			continue
 		}
-		if way := testNames.dispatchRule(f).String(); f.Mark != 0 {
-			marks = append(marks, way)
+		if rule := testNames.dispatchRule(f).String(); f.Mark != 0 {
+			marks = append(marks, rule)
 		} else {
-			addresses = append(addresses, way)
+			addresses = append(addresses, rule)
 		}
 		for _, c := range testNames.chains(p) {
 			t.rules[c.name] = c.rules

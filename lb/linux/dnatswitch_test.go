@@ -86,7 +86,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 && left == 0 {
-			t.Errorf("%s: nobody is left, and %d connections are held", mode, len(held))
+			t.Errorf("%s: no virtual server is left, and %d connections are held", mode, len(held))
 		}
 		for to, c := range held {
 			if _, err := ask(c); err != nil {
@@ -99,7 +99,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 				}
 			}
 		}
-		s.expectBackend(string(mode)+": nobody", "client", none, "connection refused")
+		s.expectBackend(string(mode)+": no backend", "client", none, "connection refused")
 		for end := time.Now().Add(10 * time.Second); left > 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if left, err = k.ForgetOther(t.Context(), anyServer, false); err != nil {
 				t.Fatal(err)

@@ -37,8 +37,8 @@ type rules struct {
 	own func(ctx context.Context, change func() error) error
 }
 
-func newRules(f lb.Family, run runner, look func(string) bool) *rules {
-	return &rules{iptables: iptables{family: f, run: run, look: look, lockWait: defaultLockWait}}
+func newRules(f lb.Family, run runner, installed func(string) bool) *rules {
+	return &rules{iptables: iptables{family: f, run: run, installed: installed, lockWait: defaultLockWait}}
 }
 
 // prior is the content of the tables, with the programs that printed it and the number of

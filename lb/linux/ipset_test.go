@@ -106,7 +106,7 @@ func TestSetMembersTakeAnotherMark(t *testing.T) {
 		}
 	}
 	if text := sh(t, "ipset save KUBE-INTERNAL"); !strings.Contains(text, "192.0.2.1,tcp:80 skbmark 0xb4000003") {
-		t.Errorf("ipset says\n%s", text)
+		t.Errorf("ipset list\n%s", text)
 	}
 	sh(t, "ipset add KUBE-INTERNAL 192.0.2.1,tcp:80 skbmark 0x7/0xff -exist")
 	if got := snapshot(t, k, isSet)[m.ID()]; got == m {

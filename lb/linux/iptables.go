@@ -41,9 +41,9 @@ type runner func(ctx context.Context, stdin string, name string, args ...string)
 
 // iptables has the programs that read and write the rules of one family.
 type iptables struct {
-	family lb.Family
-	run    runner
-	look   func(program string) bool // reports whether the system has it
+	family    lb.Family
+	run       runner
+	installed func(program string) bool // reports whether the system has it
 	// lockWait is the time for which iptables-restore waits for other programs, in whole seconds.
 	lockWait time.Duration
 	// candidates are the programs that may work. After decided only the first is in use.
@@ -79,7 +79,7 @@ func (t *iptables) find(ctx context.Context, want Backend) error {
 		if b == system.backend && sysErr == nil {
 			continue
 		}
-		if t.look(p.restore) {
+		if t.installed(p.restore) {
 			all = append(all, p)
 		}
 	}

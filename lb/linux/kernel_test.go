@@ -78,9 +78,9 @@ func TestServersComeBack(t *testing.T) {
 	for range 2 { // present on add is success
 		add(t, k, want...)
 	}
-	for _, look := range []string{"deep", "shallow"} {
+	for _, depth := range []string{"deep", "shallow"} {
 		if d := cmp.Diff(lb.NewSnapshot(want...), snapshot(t, k, isServer), compareNetip); d != "" {
-			t.Errorf("%s (-want +got):\n%s", look, d)
+			t.Errorf("%s (-want +got):\n%s", depth, d)
 		}
 	}
 	text := sh(t, "ipvsadm -Sn")

@@ -35,16 +35,16 @@ func TestKubeProxysTracesAreFound(t *testing.T) {
 func TestKubeProxysSetsAreFoundWithoutWeirs(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS)
-	look := func(want string) {
+	expect := func(want string) {
 		t.Helper()
 		if got, err := k.KubeProxy(context.Background()); got != want || err != nil {
 			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
-	look("")
+	expect("")
 	for _, name := range []string{"KUBE-NODE-PORT-TCP", "KUBE-6-NODE-PORT-TCP"} {
 		sh(t, "ipset create %s bitmap:port range 0-65535", name)
-		look("ipset " + name)
+		expect("ipset " + name)
 		sh(t, "ipset destroy %s", name)
 	}
 	// weir's own sets are none of kube-proxy's, even when some are missing.
@@ -54,11 +54,11 @@ func TestKubeProxysSetsAreFoundWithoutWeirs(t *testing.T) {
 	}
 	for i := range sets {
 		add(t, k, sets[i])
-		look("")
+		expect("")
 	}
 	for i := range sets {
 		remove(t, k, sets[i])
-		look("")
+		expect("")
 	}
 }
 

@@ -36,7 +36,7 @@ func TestFirewallMarksAreDistinctAndClearOfOthers(t *testing.T) {
 		for range 5000 {
 			mark := random.Uint32()
 			if n := m.number(mark); n != 0 && m.firewall(n) != mark {
-				t.Fatalf("bit %d: mark %#x is read as %d, whose mark is %#x", bit, mark, n, m.firewall(n))
+				t.Fatalf("bit %d: mark %#x is read as %d, which has mark %#x", bit, mark, n, m.firewall(n))
 			}
 		}
 		for _, foreign := range []uint32{0, 1, 2, 0xff, 0x4000, 0x8000, 0x40000, 0xffffffff, m.firewall(1) | m.masquerade} {

@@ -92,7 +92,7 @@ func maglevOrder(t *testing.T, n int) {
 		}
 	}
 	same := agree(want, mapping(t, k, raw, first, ports))
-	t.Logf("%d backends, %d client ports: 100%% meet the same backend in order, %.2f%% in the order that the kernel makes",
+	t.Logf("%d backends, %d client ports: 100%% get the same backend in order, %.2f%% in the order that the kernel makes",
 		n, ports, 100*float64(same)/ports)
 	if n >= 40 && same == ports {
 		t.Error("the kernel's own order makes no difference: this test shows nothing")

@@ -123,7 +123,7 @@ func testSourceRanges(t *testing.T) {
 	s.expect("in range", "client", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
 	s.expect("in range", "client", "tcp", "[2001:db8::1]:80", "backend1 2001:db8:21::1")
 	s.expect("not in range", "backend2", "tcp", "192.0.2.1:80", "timeout")
-	s.expect("the box itself, whose VIP is not in range", "", "tcp", "192.0.2.1:80", "timeout")
+	s.expect("the box itself, with its VIP out of range", "", "tcp", "192.0.2.1:80", "timeout")
 }
 
 // The box is a client with its own addresses, with any source of its packets: the VIP (the
@@ -139,7 +139,7 @@ func testSourceRangesAdmitTheBoxByItsAddresses(t *testing.T) {
 	}
 	add(t, s.k, pools...)
 	vips := []netip.Addr{vip4, vip6, pooled4, pooled6, host4, host6}
-	nobody := func(from string) {
+	refused := func(from string) {
 		var all sync.WaitGroup
 		for _, vip := range vips {
 			all.Go(func() {
@@ -156,7 +156,7 @@ func testSourceRangesAdmitTheBoxByItsAddresses(t *testing.T) {
 		})
 		add(t, s.k, objects...)
 	}
-	nobody("")
+	refused("")
 	for _, vip := range vips {
 		to := netip.AddrPortFrom(vip, 80).String()
 		add(t, s.k, lb.Member{Set: lb.SetSourceIP, Addr: vip, Port: 80, Proto: lb.TCP, Net: netip.PrefixFrom(vip, vip.BitLen())})
@@ -177,7 +177,7 @@ func testSourceRangesAdmitTheBoxByItsAddresses(t *testing.T) {
 			}
 		}
 	}
-	nobody("client")
+	refused("client")
 }
 
 func testBackendReachesItselfThroughAVIP(t *testing.T) {

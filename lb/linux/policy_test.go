@@ -136,7 +136,7 @@ func testTwoFaces(s *site, kinds []kindOfVIP) {
 				self := backendAddr(p.vip, 2)
 				hairpin := lb.Member{Set: lb.SetLoopBack, Addr: self, Port: 8080, Proto: lb.TCP, Net: netip.PrefixFrom(self, self.BitLen())}
 				add(s.T, s.k, hairpin)
-				s.expect(what+"a pod that meets itself", "backend2", "tcp", to, "backend2 "+hostAddr(p.vip, "backend2", 1))
+				s.expect(what+"a pod that gets itself", "backend2", "tcp", to, "backend2 "+hostAddr(p.vip, "backend2", 1))
 				remove(s.T, s.k, append(p.objects(), hairpin)...)
 			}
 		}
@@ -432,7 +432,7 @@ func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
 		s.expect("the backends' port from outside", "client", "tcp", netip.AddrPortFrom(vip, 8080).String(), "connection refused")
 		s.expect("the backends' port from a pod", "backend1", "tcp", netip.AddrPortFrom(vip, 8080).String(), "connection refused")
 	}
-	met := map[string]string{}
+	first := map[string]string{}
 	visit := func(from string, vip netip.AddrPort) string {
 		t.Helper()
 		c, err := s.dial(from, "tcp", vip.String())
@@ -452,10 +452,10 @@ func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
 	}
 	for _, vip := range to {
 		for _, from := range []string{"client", "backend1", ""} {
-			met[from+vip.String()] = visit(from, vip)
+			first[from+vip.String()] = visit(from, vip)
 			for range 5 {
-				if got := visit(from, vip); got != met[from+vip.String()] {
-					t.Errorf("%q to %s: %s after %s", from, vip, got, met[from+vip.String()])
+				if got := visit(from, vip); got != first[from+vip.String()] {
+					t.Errorf("%q to %s: %s after %s", from, vip, got, first[from+vip.String()])
 				}
 			}
 		}
@@ -464,7 +464,7 @@ func TestTrafficPolicyLocalKeepsAffinity(t *testing.T) {
 	// In another order than before, so that each would get the other backend.
 	for _, vip := range to {
 		for _, from := range []string{"", "backend1", "client"} {
-			if got := visit(from, vip); got == met[from+vip.String()] {
+			if got := visit(from, vip); got == first[from+vip.String()] {
 				t.Errorf("%q to %s, after the affinity: %s again", from, vip, got)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 
 func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root, to be told the truth about modules")
+		t.Skip("SKIPPED: needs root, to see the modules")
 	}
 	k, err := New(context.Background(), DefaultConfig())
 	if err == nil {

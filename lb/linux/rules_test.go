@@ -17,7 +17,7 @@ import (
 	"weir/lb"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -32,7 +32,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (-want +got; -update writes it anew):\n%s", file, d)
+		t.Errorf("%s (-want +got; -update writes it again):\n%s", file, d)
 	}
 }
 
@@ -161,7 +161,7 @@ func (p *playedTables) run(_ context.Context, stdin, name string, args ...string
 	return "", nil
 }
 
-func (p *playedTables) look(name string) bool { return p.fail[name] == nil }
+func (p *playedTables) installed(name string) bool { return p.fail[name] == nil }
 
 // asSaved converts the input of restore into empty tables to the output of save.
 func asSaved(restore string) string {
@@ -190,7 +190,7 @@ func asSaved(restore string) string {
 
 func playedRules(t *testing.T, p *playedTables, b Backend) *rules {
 	t.Helper()
-	r := newRules(lb.IPv4, p.run, p.look)
+	r := newRules(lb.IPv4, p.run, p.installed)
 	if err := r.find(context.Background(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	for _, name := range []string{"iptables-restore", "iptables-legacy-restore", "iptables-nft-restore"} {
 		p.fail[name] = os.ErrNotExist
 	}
-	r := newRules(lb.IPv4, p.run, p.look)
+	r := newRules(lb.IPv4, p.run, p.installed)
 	err := r.find(context.Background(), AutoBackend)
 	if err == nil || !strings.Contains(err.Error(), "install package iptables") {
 		t.Errorf("error %v", err)
@@ -350,7 +350,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	for _, name := range []string{"ip6tables-restore", "ip6tables-legacy-restore", "ip6tables-nft-restore"} {
 		p.fail[name] = os.ErrNotExist
 	}
-	r = newRules(lb.IPv6, p.run, p.look)
+	r = newRules(lb.IPv6, p.run, p.installed)
 	err = r.find(context.Background(), AutoBackend)
 	if err == nil || !strings.Contains(err.Error(), `families = ["ipv4"]`) {
 		t.Errorf("error for IPv6 %v", err)

@@ -43,7 +43,7 @@ func TestSysctls(t *testing.T) {
 		t.Errorf("error of a parameter that does not exist: %v", errs[1])
 	}
 	if b, _ := os.ReadFile(file); !strings.HasPrefix(string(b), "9") {
-		t.Errorf("the file says %q", b)
+		t.Errorf("the file has %q", b)
 	}
 }
 

@@ -37,10 +37,10 @@ func ReadTables(ctx context.Context) ([]Tables, error) {
 	return readTables(ctx, execRunner(&count), hasProgram, usedBackends())
 }
 
-func readTables(ctx context.Context, run runner, look func(string) bool, used map[programs]lb.Family) ([]Tables, error) {
+func readTables(ctx context.Context, run runner, installed func(string) bool, used map[programs]lb.Family) ([]Tables, error) {
 	var out []Tables
 	for p, f := range used {
-		if !look(p.save) {
+		if !installed(p.save) {
 			continue
 		}
 		text, err := run(ctx, "", p.save)

@@ -50,7 +50,7 @@ func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 		from        string
 		arrives     bool
 	}{
-		{"nobody is to take up anything", false, false, "backend1", true},
+		{"no takeover", false, false, "backend1", true},
 		{"in the midst of a connection", true, false, "backend1", false},
 		{"at the beginning of one", true, true, "backend1", true},
 		{"of no backend", true, false, "backend2", true},

@@ -87,14 +87,14 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
-	start := func(protocol int, groups []int, look func(message) hint) error {
+	start := func(protocol int, groups []int, hintOf func(message) hint) error {
 		s, err := dial(protocol, groups...)
 		if err != nil {
 			return err
 		}
 		readers.Go(func() {
 			defer s.close()
-			if err := listen(ctx, s, h, look); err != nil {
+			if err := listen(ctx, s, h, hintOf); err != nil {
 				failed <- err
 			}
 		})
@@ -158,7 +158,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // listen receives announcements until ctx ends.
-func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) error {
+func listen(ctx context.Context, s *socket, h *hints, hintOf func(message) hint) error {
 	stop := s.interruptible(ctx)
 	defer stop()
 	buf := make([]byte, 64<<10)
@@ -175,7 +175,7 @@ func listen(ctx context.Context, s *socket, h *hints, look func(message) hint) e
 		}
 		var bits hint
 		for m := range messages(buf[:n]) {
-			bits |= look(m)
+			bits |= hintOf(m)
 		}
 		if bits != 0 {
 			h.add(bits)
