@@ -93,7 +93,7 @@ func listensForBFD(fd int) bool {
 	return false
 }
 
-// maxQueued is more than the receive buffer of a socket has by default. Packets that come
+// maxQueued is above the number of packets in a default receive buffer. Packets that come
 // meanwhile have passed the filter.
 const maxQueued = 10000
 

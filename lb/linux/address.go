@@ -23,7 +23,7 @@ const RouteProtocol = 87
 // table for each address. While it is down, it answers no ARP request and no neighbour
 // solicitation, and no IPv6 address on it waits for duplicate detection.
 //
-// Pool routes use lo. A down device can't have IPv6 routes, lo always exists and is up, and
+// Pool routes use lo. A down device can't have IPv6 routes, and lo always exists and is up. So
 // the pools survive the deletion of the dummy device by another program.
 type addresses struct {
 	conn   *conn

@@ -15,8 +15,8 @@ import (
 // services, and changes go on meanwhile. Where virtual servers are rules, it reads under the
 // lock of changes, because each change of the rules starts from their last known state.
 //
-// The state that this package keeps of the kernel (connection limits, the order of mh's real
-// servers, the ledger) is updated with the result, except for objects that changed meanwhile.
+// This package keeps some state of the kernel: connection limits, the order of mh's real
+// servers, the ledger. The result updates it, except for objects that changed meanwhile.
 type auditor struct {
 	k         *Kernel
 	mu        sync.Mutex

@@ -50,9 +50,8 @@ func frontendOf(m lb.Member) lb.Frontend {
 	return lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
 }
 
-// staleUDP selects flows to delete: those to backends and virtual servers that are gone, and
-// those to frontends or addresses that were not weir's at their start, to which the box itself
-// replied.
+// staleUDP selects flows to delete. Some had a backend or virtual server that is gone. Others
+// are older than weir's frontend or address, so that the box itself replied to them.
 type staleUDP struct {
 	backends  map[lb.RealServer]bool // by ID
 	servers   map[lb.Frontend]bool

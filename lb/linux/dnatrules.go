@@ -64,10 +64,10 @@ func (r renderer) forward() []string {
 	}
 }
 
-// early returns the rule that drops packets of a backend in a connection of a failed box,
-// before the client's first packet by which this box could take it over. They would reach the
-// client with the backend's own address, and its reset would end the connection. The backend
-// sends them again.
+// early returns the rule that drops a backend's packets in a connection of a failed box. Only
+// the client's next packet lets this box take the connection over. Packets before it would
+// reach the client with the backend's own address, and its reset would end the connection. The
+// backend sends them again.
 //
 // There is no such rule with connection synchronization: then IPVS knows most of these
 // connections, but only behind this chain, and no match can detect that (-m ipvs matches

@@ -13,9 +13,9 @@ import (
 	"weir/lb"
 )
 
-// ipvsTable is IPVS via generic netlink. Library moby/ipvs is no alternative: it sends one
-// command at a time, waits for a lost reply forever, truncates weights to 16 bits, and takes
-// four times as long for thousands of services.
+// ipvsTable is IPVS via generic netlink. Library moby/ipvs is no alternative. It sends one
+// command at a time, waits for a lost reply forever, and truncates weights to 16 bits. For
+// thousands of services it takes four times as long.
 type ipvsTable struct {
 	conn *conn
 	ipvsMessages
@@ -154,8 +154,8 @@ func unsupportedForward(rs lb.RealServer) error {
 
 type ipvsVerbs struct{ create, set, remove byte }
 
-// upsert sends one message for each op. It sends a second one if an object to be added exists
-// already, which then gets its attributes, or if one to be changed is missing.
+// upsert sends one message for each op. It sends a second one if an object to be added exists,
+// to set its attributes, or if one to be changed is missing.
 func (t *ipvsTable) upsert(ctx context.Context, ops []lb.Op, verbs ipvsVerbs, put func(*encoder, byte, lb.Object)) []error {
 	commands := [...]byte{lb.Add: verbs.create, lb.Change: verbs.set, lb.Delete: verbs.remove}
 	errs := t.conn.exchange(ctx, len(ops), func(e *encoder, i int) {

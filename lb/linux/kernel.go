@@ -1,8 +1,8 @@
 // Package linux implements lb.Kernel with IPVS, ipset, iptables, a dummy device with
-// addresses, local routes, conntrack and sysctls, and is the only code of weir that changes
-// the kernel. It never decides: package lb selects the objects, their order and their owner.
-// Without IPVS the virtual servers are rules of iptables (Mode). It imports lb and nothing
-// else of weir.
+// addresses, local routes, conntrack and sysctls. It never decides: package lb selects the
+// objects, their order and their owner. It is the only code of weir that changes the kernel,
+// and imports lb and nothing else of weir. Without IPVS the virtual servers are rules of
+// iptables (Mode).
 //
 // Everything but the rules goes over netlink, in batches: as many messages as fit into one
 // system call, of which only the last requests an acknowledgement. The kernel reports failed

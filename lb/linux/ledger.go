@@ -106,8 +106,8 @@ func (l *ledger) has(id lb.Object) bool {
 	return l.objects.Has(id)
 }
 
-// compare returns the objects that are gone or altered in an observation of links, removes
-// them from the ledger, and reports whether addresses of other interfaces have changed.
+// compare returns the objects that are gone or altered in an observation of links, and removes
+// them from the ledger. hosts reports whether addresses of other interfaces have changed.
 func (l *ledger) compare(obs *lb.Observation) (lost []lb.Object, hosts bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

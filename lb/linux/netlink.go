@@ -191,8 +191,8 @@ func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) erro
 	}
 }
 
-// try repeats a round trip with an unknown outcome, each time over a new socket, so that a
-// late reply is not matched with another request. A refusal is an outcome.
+// try repeats a round trip with an unknown outcome. Each attempt has a new socket, so that no
+// late reply is matched with another request. A refusal is an outcome.
 func (c *conn) try(roundTrip func() error) error {
 	var err error
 	for i := range attempts {

@@ -17,11 +17,11 @@ import (
 )
 
 // The table of scheduler mh depends on the order of a virtual server's destinations
-// (ip_vs_mh_populate in net/netfilter/ipvs/ip_vs_mh.c walks the list), and the kernel adds
-// each new one at the head of the list. So two boxes with the same real servers and another
-// history would map some clients to different backends, and a takeover would cut their
-// connections. Here the order is always the same: by address and port, the greatest at the
-// head, which is the result of adding them in ascending order.
+// (ip_vs_mh_populate in net/netfilter/ipvs/ip_vs_mh.c). The kernel adds each new one at the
+// head of their list. So two boxes with the same real servers and another history would map
+// some clients to different backends, and a takeover would cut their connections. Here the
+// order is always the same: by address and port, the greatest at the head, which is the result
+// of adding them in ascending order.
 //
 // A destination moves only by deleting and adding it, in one batch. Its connections stay: the
 // kernel finds the same destination in its trash (ip_vs_trash_get_dest). A packet in between
@@ -325,10 +325,10 @@ func (t *ipvsTable) move(ctx context.Context, servers []lb.RealServer) error {
 
 const expireNodest = "net.ipv4.vs.expire_nodest_conn"
 
-// flushed is how long the kernel may take to end the connections of a deleted real server.
-// With expire_nodest_conn, each deletion in the network namespace queues work for the next
-// jiffy, which ends the connections of all real servers that are missing at that moment
-// (ip_vs_expire_nodest_conn_flush). It does not check the parameter again. So a real server
+// flushed is the time that the kernel may take to end the connections of a deleted real
+// server. With expire_nodest_conn, each deletion in the network namespace queues work for the
+// next jiffy. It ends the connections of all real servers that are missing then
+// (ip_vs_expire_nodest_conn_flush), and does not check the parameter again. So a real server
 // must not move before that work is done, and nothing shows when it is.
 const flushed = 100 * time.Millisecond
 

@@ -144,7 +144,7 @@ var xtNeeds = []xtNeed{
 }
 
 // missingXT returns the modules that the rules of a family need and that the kernel has not
-// loaded, after it had the chance to do so.
+// loaded on demand.
 func missingXT(tables string, more ...xtNeed) []string {
 	var out []string
 	loaded := map[string]map[string]bool{}
