@@ -26,7 +26,8 @@ func real(fe lb.Frontend, addr string, weight uint32) lb.RealServer {
 	return lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort(addr), Weight: weight}
 }
 
-// someServers has every scheduler, protocol, family and attribute.
+// someServers returns servers with every scheduler, protocol, family and attribute that the
+// test's mode supports.
 func someServers() []lb.Object {
 	var out []lb.Object
 	port := uint16(1000)
@@ -49,13 +50,13 @@ func someServers() []lb.Object {
 				if fe.Addr.Is6() {
 					backend, network = "2001:db8:1::1", 64
 				}
-				if vs.Affinity == 200 {
+				if vs.Affinity == 200 && testMode == ModeIPVS {
 					vs.Mask = network
 				}
 				out = append(out, vs)
 				for i, weight := range []uint32{0, 1, 65535} {
 					rs := lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.MustParseAddr(backend), uint16(8000+i)), Weight: weight}
-					if i == 1 {
+					if i == 1 && testMode == ModeIPVS {
 						rs.Forward = lb.Forwarding(port % 4)
 					}
 					if i == 2 && port%2 == 0 {
