@@ -49,3 +49,23 @@ func TestPortions(t *testing.T) {
 		}
 	}
 }
+
+// TestEachPlannedServiceIsReported checks that no pass is silent while it plans many Services.
+func TestEachPlannedServiceIsReported(t *testing.T) {
+	planned := 0
+	r := NewReconciler(&Fake{}, Options{Base: base, Planned: func() { planned++ }})
+	var services []Service
+	for n := range 20 {
+		services = append(services, numbered(n+1))
+	}
+	for _, step := range []struct {
+		u    Update
+		want int
+	}{{Update{Put: services, Synced: true}, 20}, {Update{}, 0}, {Update{Delete: []ServiceID{services[3].ID}}, 1}} {
+		planned = 0
+		r.Update(step.u)
+		if _, err := r.Sync(context.Background(), time.Unix(1, 0)); err != nil || planned != step.want {
+			t.Errorf("%d Services were reported as planned, want %d (%v)", planned, step.want, err)
+		}
+	}
+}

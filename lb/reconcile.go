@@ -29,6 +29,9 @@ type Options struct {
 	// that were applied, failed or wait for another one.
 	Portion  int
 	Progress func(done, total int)
+	// Planned, if set, is called after each Service that a pass has planned: tens of
+	// thousands take seconds.
+	Planned func()
 }
 
 // Reconciler brings a kernel to the wanted state of the Services, and keeps it there. It is not
@@ -286,6 +289,9 @@ func (r *Reconciler) due(now time.Time) []Op {
 	var left []removedServer
 	for _, id := range slices.SortedFunc(maps.Keys(r.dirty), ServiceID.Compare) {
 		left = r.plan(id, left)
+		if r.opts.Planned != nil {
+			r.opts.Planned()
+		}
 	}
 	r.dirty = map[ServiceID]struct{}{}
 	// Only now: another Service may have taken over what one released.

@@ -45,7 +45,9 @@ func (c *sources) receive() bool {
 // update applies an update of a source to the Reconciler and the fleet.
 func (c *sources) update(u lb.Update) {
 	c.steering.fleet.Receive(u)
+	c.target.watchdog.Beat(time.Now())
 	c.target.rec.Update(u)
+	c.target.watchdog.Beat(time.Now())
 }
 
 // programmed measures the changes of clusters that the kernel has now.

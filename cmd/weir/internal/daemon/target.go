@@ -57,7 +57,7 @@ func (g *target) options(cfg *config.Config, n kernelmode.Node) lb.Options {
 	if drain.Possible(cfg) {
 		out.Leaving = g.withdraw
 	}
-	out.Base.Unreachable = g.unreachable
+	out.Base.Unreachable, out.Planned = g.unreachable, func() { g.watchdog.Beat(time.Now()) }
 	if g.mode.Use == linux.ModeIPVS { // otherwise each portion is an iptables-restore of its own
 		out.Portion, out.Progress = supervise.Portion, g.watchdog.Progress
 	}
