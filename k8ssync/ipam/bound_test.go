@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -37,6 +38,43 @@ func TestOldVersionsAreForgotten(t *testing.T) {
 	a.Relist(version+3, nil)
 	if len(a.gone) != 0 {
 		t.Errorf("%v", a.gone)
+	}
+}
+
+// A namespace that creates and deletes Services does not empty a pool without a limit: what is
+// retained for it stays close to half of the addresses.
+func TestRetainedAddressesDoNotEmptyAPool(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/28", "2001:db8::/64"))
+	s.a.SetConfig(Config{Pools: []Pool{public(t, "192.0.2.0/28", "2001:db8::/64")}, Retention: after})
+	for i := range 40 {
+		r := request(fmt.Sprint("evil-", i))
+		if i%3 == 0 {
+			r.Addrs = addrs(fmt.Sprintf("192.0.2.%d", 15-i/3))
+		}
+		s.put(r).finish()
+		s.delete(r.ID.Name).finish()
+	}
+	if u := s.a.Usage().Pools[0]; u.Retained != 9 {
+		t.Errorf("%d addresses are retained, want 9 of 16", u.Retained)
+	}
+	s.put(request("late")).want("late", NamespaceLimit).hasPending("late", `pool "public" keeps 9 IPv4 addresses for deleted Services of namespace shop, and has fewer free ones`)
+	again := request("evil-1")
+	again.UID = "evil-1-2"
+	s.put(again).want("evil-1", "", "192.0.2.0") // it is the Service's own
+	six := request("six")
+	six.Required = []lb.Family{lb.IPv6}
+	s.put(six).want("six", "", "2001:db8::")
+	victim := request("web")
+	victim.ID.Namespace = "bank"
+	s.put(victim).finish()
+	if got := s.there[victim.ID].Status; len(got) != 1 {
+		t.Errorf("the victim has %v", got)
+	}
+	s.delete("evil-1").finish()
+	s.now = s.now.Add(after)
+	s.finish()
+	if got := s.there[request("late").ID].Status; len(got) != 1 {
+		t.Errorf("after the retention the Service has %v", got)
 	}
 }
 

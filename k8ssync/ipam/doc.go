@@ -90,6 +90,10 @@
 // not refused. An address that the namespace already has, shared or retained for the Service,
 // is not counted twice.
 //
+// Without that limit, a namespace gets no other address while more are retained for its deleted
+// Services than are free, of the pool and family. So a pool of 16 retains 9 for one namespace at
+// most. Addresses in use have no limit then: a pool is for all Services that it admits.
+//
 // # Reservations
 //
 // A reserved address is only for its Service, whether that exists or not. The limits of the

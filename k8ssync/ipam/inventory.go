@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 
@@ -23,7 +24,8 @@ type book struct {
 	gone     map[netip.Addr]uint64 // versions at which addresses ceased to have a claim
 	keepGone int                   // how many of these are kept
 	// spent are the addresses of the Services of a namespace, by the number of holders.
-	spent map[space]map[netip.Addr]int
+	// Those in kept are retained.
+	spent, kept map[space]map[netip.Addr]int
 	// holds are the addresses with a Service in their claims, keyed the addresses that are
 	// shared by a key.
 	holds map[lb.ServiceID]map[netip.Addr]struct{}
@@ -44,7 +46,7 @@ const keepGone = 256
 func newBook() book {
 	return book{
 		claims: map[netip.Addr]*Claim{}, gone: map[netip.Addr]uint64{}, keepGone: keepGone,
-		holds: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{}, spent: map[space]map[netip.Addr]int{},
+		holds: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{}, spent: map[space]map[netip.Addr]int{}, kept: map[space]map[netip.Addr]int{},
 	}
 }
 
@@ -71,6 +73,9 @@ func (b *book) replace(x netip.Addr, old, c *Claim) {
 func (b *book) index(x netip.Addr, c Claim, n int) {
 	for _, h := range c.Holders {
 		count(b.spent, space{h.Service.Source, h.Service.Namespace}, x, n)
+		if c.retained() {
+			count(b.kept, space{h.Service.Source, h.Service.Namespace}, x, n)
+		}
 		if h.Share == "" {
 			continue
 		}
@@ -92,21 +97,63 @@ func count[K, V comparable](m map[K]map[V]int, k K, v V, n int) {
 	}
 }
 
-// limited reports whether the namespace of a Service has all the addresses of a family that it
-// may have of a pool.
-func (a *inventory) limited(p *Pool, r *Request, f lb.Family) bool {
-	if p.MaxPerNamespace == 0 {
-		return false
+// limited returns why the namespace of a Service gets no more addresses of a family from a
+// pool; empty is that it does. It may have MaxPerNamespace. Without that, the addresses that are
+// retained for its deleted Services may not be more than the free ones: a tenant could
+// otherwise empty the pool by Services that it creates and deletes.
+func (a *inventory) limited(p *Pool, r *Request, f lb.Family) string {
+	if p.MaxPerNamespace > 0 && a.number(a.spent, p, r, f) >= p.MaxPerNamespace {
+		return fmt.Sprintf("namespace %s has %d %v addresses of pool %q, with those kept for deleted Services, and may have no more (max_per_namespace)",
+			r.ID.Namespace, p.MaxPerNamespace, f, p.Name)
 	}
-	n := 0
-	for x := range a.spent[space{r.ID.Source, r.ID.Namespace}] {
+	if kept := a.number(a.kept, p, r, f); p.MaxPerNamespace == 0 && kept > 0 && a.fewer(p, f, kept) {
+		return fmt.Sprintf("pool %q keeps %d %v addresses for deleted Services of namespace %s, and has fewer free ones: "+
+			"wait for addresses.retention, or let the operator set max_per_namespace", p.Name, kept, f, r.ID.Namespace)
+	}
+	return ""
+}
+
+// number counts the addresses of a pool and family that the namespace of a Service has in a map.
+func (a *inventory) number(of map[space]map[netip.Addr]int, p *Pool, r *Request, f lb.Family) (n int) {
+	for x := range of[space{r.ID.Source, r.ID.Namespace}] {
 		if lb.FamilyOf(x) == f && a.poolOf(x) == p {
-			if n++; n >= p.MaxPerNamespace {
-				return true
-			}
+			n++
 		}
 	}
-	return false
+	return n
+}
+
+// fewer reports whether a pool has fewer free addresses of a family than n, but some.
+func (a *inventory) fewer(p *Pool, f lb.Family, n int) bool {
+	free := Count{}
+	for _, r := range p.Ranges {
+		if lb.FamilyOf(r.First) == f {
+			free = free.plus(r.size())
+		}
+	}
+	if lo, ok := free.Uint64(); !ok || lo >= uint64(n+len(a.claims)+len(a.reserved)+len(a.listed)+len(a.flights)) { //nolint:gosec // sums of lengths
+		return false
+	}
+	taken := map[netip.Addr]struct{}{}
+	add := func(x netip.Addr) {
+		if lb.FamilyOf(x) == f && a.poolOf(x) == p {
+			taken[x] = struct{}{}
+		}
+	}
+	for x := range a.claims {
+		add(x)
+	}
+	for x := range a.reserved {
+		add(x)
+	}
+	for x := range a.listed {
+		add(x)
+	}
+	for x := range a.flights {
+		add(x)
+	}
+	left, _ := free.minus(Count{lo: uint64(len(taken))}).Uint64()
+	return left > 0 && left < uint64(n) //nolint:gosec // a length
 }
 
 // has reports whether a Service of the namespace of r has an address, or had it.

@@ -185,7 +185,7 @@ func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 		return x, why, wait
 	}
 	for _, p := range pools {
-		if a.limited(p.Pool, r, f) {
+		if a.limited(p.Pool, r, f) != "" {
 			continue
 		}
 		for _, s := range p.spans {
@@ -270,8 +270,8 @@ func (a *inventory) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
 		return a.refusal(r, x, AddressReserved, "reserved for "+a.reserved[x][0].String()), false
 	case !slices.Contains(a.reserved[x], r.ID) && p.refuses(r) != "":
 		return a.refusal(r, x, NotAllowed, "refused: "+p.refuses(r)), false
-	case !slices.Contains(a.reserved[x], r.ID) && !a.has(r, x) && a.limited(p, r, lb.FamilyOf(x)):
-		return a.namespaceLimit(r, p, lb.FamilyOf(x)), false
+	case !slices.Contains(a.reserved[x], r.ID) && !a.has(r, x) && a.limited(p, r, lb.FamilyOf(x)) != "":
+		return Pending{NamespaceLimit, p.Name, a.limited(p, r, lb.FamilyOf(x))}, false
 	}
 	if f, flying := a.flights[x]; flying && f.by != r.ID {
 		return Pending{}, true

@@ -43,7 +43,8 @@ type Pool struct {
 	Namespaces []string
 	Labels     map[string]string
 	// MaxPerNamespace limits the addresses of each family that the Services of a namespace
-	// of a cluster have, with those that are retained for deleted ones; 0 is no limit.
+	// of a cluster have, with those that are retained for deleted ones; 0 limits only the latter, to as
+	// many as are free.
 	MaxPerNamespace int
 
 	Sharing Sharing

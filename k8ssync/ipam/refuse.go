@@ -27,8 +27,8 @@ func (a *inventory) wrongPool(r *Request, x netip.Addr, p *Pool) Pending {
 func (a *inventory) nothing(r *Request, f lb.Family) Pending {
 	if out := a.candidates(r, f); len(out) > 0 {
 		for _, p := range out {
-			if a.limited(p.Pool, r, f) {
-				return a.namespaceLimit(r, p.Pool, f)
+			if why := a.limited(p.Pool, r, f); why != "" {
+				return Pending{NamespaceLimit, p.Name, why}
 			}
 		}
 		return a.exhausted(r, f, out)
@@ -79,11 +79,6 @@ func (a *inventory) familyMissing(r *Request, f lb.Family, pools []*pool) Pendin
 
 func (a *inventory) exhausted(r *Request, f lb.Family, pools []*pool) Pending {
 	return Pending{PoolExhausted, pools[0].Name, fmt.Sprintf("%s no free %v address; %s", poolList(pools, "has", "have"), f, a.nearest(r, f))}
-}
-
-func (a *inventory) namespaceLimit(r *Request, p *Pool, f lb.Family) Pending {
-	return Pending{NamespaceLimit, p.Name, fmt.Sprintf("namespace %s has %d %v addresses of pool %q, with those kept for deleted Services, and may have no more (max_per_namespace)",
-		r.ID.Namespace, p.MaxPerNamespace, f, p.Name)}
 }
 
 // nearest returns the first address that a Service could get by a request, as text.
