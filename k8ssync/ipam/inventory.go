@@ -102,21 +102,21 @@ func count[K, V comparable](m map[K]map[V]int, k K, v V, n int) {
 // retained for its deleted Services may not be more than the free ones: a tenant could
 // otherwise empty the pool by Services that it creates and deletes.
 func (a *inventory) limited(p *Pool, r *Request, f lb.Family) string {
-	if p.MaxPerNamespace > 0 && a.number(a.spent, p, r, f) >= p.MaxPerNamespace {
+	if p.MaxPerNamespace > 0 && a.countOf(a.spent, p, r, f) >= p.MaxPerNamespace {
 		return fmt.Sprintf("namespace %s has %d %v addresses of pool %q, with those kept for deleted Services, and may have no more (max_per_namespace)",
 			r.ID.Namespace, p.MaxPerNamespace, f, p.Name)
 	}
-	if kept := a.number(a.kept, p, r, f); p.MaxPerNamespace == 0 && kept > 0 && a.fewer(p, f, kept) {
+	if kept := a.countOf(a.kept, p, r, f); p.MaxPerNamespace == 0 && kept > 0 && a.fewer(p, f, kept) {
 		return fmt.Sprintf("pool %q keeps %d %v addresses for deleted Services of namespace %s, and has fewer free ones: "+
 			"wait for addresses.retention, or let the operator set max_per_namespace", p.Name, kept, f, r.ID.Namespace)
 	}
 	return ""
 }
 
-// number counts the addresses of a pool and family that the namespace of a Service has in a map.
-func (a *inventory) number(of map[space]map[netip.Addr]int, p *Pool, r *Request, f lb.Family) (n int) {
+// countOf counts the addresses of a pool and family that the namespace of a Service has in a map.
+func (l *layout) countOf(of map[space]map[netip.Addr]int, p *Pool, r *Request, f lb.Family) (n int) {
 	for x := range of[space{r.ID.Source, r.ID.Namespace}] {
-		if lb.FamilyOf(x) == f && a.poolOf(x) == p {
+		if lb.FamilyOf(x) == f && l.poolOf(x) == p {
 			n++
 		}
 	}
