@@ -26,6 +26,7 @@ func TestClusters(t *testing.T) {
 		{"guard over a kill", clusterGuardKilled},
 		{"reload", clusterReload},
 		{"modes", clusterModes},
+		{"permitted ranges", clusterPermits},
 		{"no IPVS", clusterWithoutIPVS},
 	})
 }
