@@ -58,7 +58,7 @@ func follows(extra string, clusters ...string) string {
 	if !strings.Contains(extra, "pod_cidrs") && !strings.Contains(extra, "node_name") && !strings.Contains(extra, "nodeports") {
 		extra = "endpoint_ranges = [\"10.2.0.0/16\", \"fd02::/16\"]\n" + extra
 	}
-	if !strings.Contains(extra, "load_balancer_ranges") && !strings.Contains(extra, "node_name") {
+	if !strings.Contains(extra, "load_balancer_ranges") && !strings.Contains(extra, "node_name") && !strings.Contains(extra, `serve = ["ClusterIP"]`) {
 		extra = "load_balancer_ranges = [\"192.0.2.0/24\", \"198.51.100.0/24\", \"2001:db8:2::/64\"]\n" + extra
 	}
 	for _, name := range clusters {
