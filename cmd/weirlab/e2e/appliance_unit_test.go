@@ -112,7 +112,7 @@ func applianceIsFlushed(t *testing.T, a *appliance) {
 		{"iptables-restore of other rules, as netfilter-persistent reload", `printf '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n' | iptables-restore`},
 	} {
 		a.undisturbed(t, tt.name, func() {
-			took, look := a.repairs(t, tt.flush)
+			took, look := a.repairs(t, "iptables", tt.flush)
 			figure(t, fmt.Sprintf("weir's rules are back after %s (promised: a second; one look takes %s)", tt.name, look), took)
 		})
 	}
@@ -120,18 +120,19 @@ func applianceIsFlushed(t *testing.T, a *appliance) {
 
 // repairs flushes rules with a command of the shell, and gives how long after it all of
 // weir's are back, by the box's own clock, and how long it takes just to look.
-func (s *site) repairs(t testing.TB, flush string) (took, look time.Duration) {
+func (s *site) repairs(t testing.TB, iptables, flush string) (took, look time.Duration) {
 	t.Helper()
 	out := s.box.Must(t, "sh", "-ec", `
-		now() { iptables-save | grep -c KUBE || true; ip6tables-save | grep -c KUBE || true; }
+		iptables=`+iptables+`
+		now() { $iptables-save | grep -c KUBE || true; ip6${iptables#ip}-save | grep -c KUBE || true; }
 		ms() { echo $((($(date +%s%N) - begin) / 1000000)); }
 		begin=$(date +%s%N)
 		want=$(now)
 		look=$(ms)
-		iptables -A INPUT -s 203.0.113.77 -j ACCEPT # shows that the flush was one, for weir may be back at once
+		$iptables -A INPUT -s 203.0.113.77 -j ACCEPT # shows that the flush was one, for weir may be back at once
 		{ `+flush+`; } 2>/dev/null || true
 		begin=$(date +%s%N)
-		! iptables -S INPUT | grep -q 203.0.113.77 || { echo "nothing is flushed"; exit 0; }
+		! $iptables -S INPUT | grep -q 203.0.113.77 || { echo "nothing is flushed"; exit 0; }
 		until [ "$(now)" = "$want" ]; do sleep 0.02; done
 		echo $(ms) $look`)
 	var all, one int
