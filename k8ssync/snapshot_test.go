@@ -72,6 +72,14 @@ func sealed(text string) []byte {
 	return fmt.Appendf(nil, "%s %d %x %d\n%s", snapshotMagic, snapshotVersion, sha256.Sum256(packed.Bytes()), packed.Len(), packed.Bytes())
 }
 
+// A newer version may add fields. After a downgrade the file serves its cluster.
+func TestSnapshotOfANewerVersionIsRead(t *testing.T) {
+	s, err := readSnapshot(sealed(`{"Cluster":"prod","Services":1,"Region":"north"} {"Namespace":"a","Name":"b","Weight":3,"Hints":{"x":1}}`))
+	if err != nil || len(s.services) != 1 || s.services[0].Name != "b" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 // damaged are files that can't be used, and why.
 func damaged(t testing.TB) map[string][]byte {
 	s := snapshotOf(someObjects())

@@ -23,7 +23,7 @@ const (
 	maxVIPs = 200_000
 )
 
-// document is the file. A program that finds a version that it does not know does not touch the file.
+// document is the file. A program sets a file of another version aside, and ignores unknown fields.
 type document struct {
 	Version int                      `json:"version"`
 	All     time.Time                `json:"all,omitzero"`

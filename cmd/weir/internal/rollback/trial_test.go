@@ -183,6 +183,23 @@ func TestATrialIsKept(t *testing.T) {
 	}
 }
 
+func TestATrialOfANewerVersionIsRead(t *testing.T) {
+	t.Parallel()
+	want, dir := tried(t), t.TempDir()
+	text, err := want.content()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append([]byte(`{"by": "operator", "limits": {"a": 1},`), text[1:]...)
+	if err := os.WriteFile(filepath.Join(dir, trialFile), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := loadTrial(dir, oldCopy.Name)
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Trial{})); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+}
+
 func TestATrialThatCantBeReadIsSetAside(t *testing.T) {
 	t.Parallel()
 	unloadable := tried(t)

@@ -38,10 +38,11 @@ func Read(name string, limit int64) (content []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// Decode reads one JSON document with known fields only, and nothing after it.
+// Decode reads one JSON document, and nothing after it. It ignores unknown fields: a newer version wrote
+// them, and the operator went back to this one. A newer version that must not be misread so gives its
+// document another version number.
 func Decode(content []byte, doc any) error {
 	dec := json.NewDecoder(bytes.NewReader(content))
-	dec.DisallowUnknownFields()
 	if err := dec.Decode(doc); err != nil {
 		return err
 	}

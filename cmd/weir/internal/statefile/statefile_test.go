@@ -54,7 +54,7 @@ func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	var doc struct{ A int }
-	for content, ok := range map[string]bool{`{"A":1}`: true, `{"A":1}{}`: false, `{"B":1}`: false, ``: false} {
+	for content, ok := range map[string]bool{`{"A":1}`: true, `{"A":1,"B":1}`: true, `{"A":1}{}`: false, ``: false} {
 		if err := Decode([]byte(content), &doc); (err == nil) != ok {
 			t.Errorf("%q: %v", content, err)
 		}
