@@ -19,6 +19,7 @@ func TestAppliance(t *testing.T) {
 	for _, story := range []storyOn[*appliance]{
 		{"installed, configured, started", applianceInstalls},
 		{"confined, and able to do all it must", applianceIsConfined},
+		{"denied what it does not need", applianceIsDenied},
 		{"upgraded", applianceUpgrades},
 		{"examined", applianceIsExamined},
 		{"a firewall is reloaded", applianceIsFlushed},
