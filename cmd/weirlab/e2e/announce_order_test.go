@@ -26,6 +26,7 @@ func TestAnnouncedWhenServed(t *testing.T) {
 		{"no backend is well", withdrawnWithoutBackends},
 		{"most backends are not well", floorHolds},
 		{"an operator clears the kernel", clearedKernel},
+		{"a router that reads nothing", deafRouter},
 		{"a hostile speaker", hostileSpeaker},
 	})
 }
