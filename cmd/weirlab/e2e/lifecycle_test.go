@@ -25,10 +25,12 @@ func serves(name string, vips []string, port string, on []int, extra string) str
 	var backends []string
 	for _, i := range on {
 		for _, v := range vips {
+			backend := fmt.Sprintf("\"10.2.0.%d\"", i+10)
 			if strings.Contains(v, ":") {
-				backends = append(backends, fmt.Sprintf("%q", fmt.Sprintf("fd02::%d", i+10)))
-			} else {
-				backends = append(backends, fmt.Sprintf("%q", fmt.Sprintf("10.2.0.%d", i+10)))
+				backend = fmt.Sprintf("\"fd02::%d\"", i+10)
+			}
+			if !slices.Contains(backends, backend) {
+				backends = append(backends, backend)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"weir/cmd/weirlab/internal/agent"
@@ -129,6 +130,24 @@ func (m *Machine) PowerCut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	boot{m}.switchOff()
+}
+
+// Freeze stops a machine between two instructions, as a host does that has no time for a guest. Thaw lets
+// it go on. It needs a kernel of its own.
+func Freeze(m *Machine) error { return boot{m}.signal(syscall.SIGSTOP) }
+
+// Thaw ends Freeze.
+func Thaw(m *Machine) error { return boot{m}.signal(syscall.SIGCONT) }
+
+func (m boot) signal(sig syscall.Signal) error {
+	on, err := m.on()
+	if err != nil {
+		return err
+	}
+	if on.netns != nil {
+		return fmt.Errorf("%s: %v: it has no kernel of its own", m.name, sig)
+	}
+	return on.kernel.Signal(sig)
 }
 
 // switchOff forgets a power that is gone. The caller holds mu.
