@@ -129,6 +129,9 @@ func TestChangedPoolMovesNoService(t *testing.T) {
 	s.a.SetConfig(c)
 	s.want("web", "", "192.0.2.1").noted("web", OutsidePool, "in no pool now")
 	s.want("api", "", "192.0.2.0").noted("api", OutsidePool, "in no pool now")
+	if u := s.a.Usage(); u.OutsidePool != 2 || u.Pools[0].OutsidePool != 0 {
+		t.Errorf("addresses of no pool: %+v", u)
+	}
 	s.delete("api").put(request("api2")).want("api2", "", "198.51.100.0")
 	if u := s.a.Usage(); u.Outside != 2 || u.Pools[0].Used != 1 {
 		t.Errorf("usage: %+v", u)

@@ -11,6 +11,9 @@ type Usage struct {
 	Pools []PoolUsage
 	// Outside is the number of claims of no pool.
 	Outside int
+	// OutsidePool is the number of addresses that their Services would not get today: of some pool, or
+	// of none.
+	OutsidePool int
 	// Pending is the number of Services without all that they request, by reason.
 	Pending map[Reason]int
 }
@@ -101,7 +104,11 @@ func countDecisions(u *Usage, pools map[*Pool]*PoolUsage, a *Allocator) {
 			}
 		}
 		for _, n := range d.Notes {
-			if p := pools[a.poolOf(n.Addr)]; p != nil && n.Reason == OutsidePool {
+			if n.Reason != OutsidePool {
+				continue
+			}
+			u.OutsidePool++
+			if p := pools[a.poolOf(n.Addr)]; p != nil {
 				p.OutsidePool++
 			}
 		}

@@ -152,7 +152,7 @@ func TestPoolsAreShown(t *testing.T) {
 		LeaseCluster: "prod", Writer: "box1_a", Writing: true, Since: drainTime,
 		Usage: ipam.Usage{
 			Pools:   []ipam.PoolUsage{{Name: "public", Used: 2, Retained: 1, Reserved: 1, Pending: map[ipam.Reason]int{ipam.PoolExhausted: 1}, OutsidePool: 1}},
-			Pending: map[ipam.Reason]int{ipam.PoolExhausted: 1},
+			Pending: map[ipam.Reason]int{ipam.PoolExhausted: 1}, OutsidePool: 2,
 		},
 		Claims: []ipam.Claim{
 			{Addr: addr("192.0.2.1"), Holders: []ipam.Holder{{Service: shop("a")}, {Service: shop("b"), Released: drainTime}}},

@@ -182,12 +182,11 @@ func writerDoc(s k8ssync.ProviderStatus) status.Writer {
 func summaryDoc(s k8ssync.ProviderStatus) *status.Addresses {
 	doc := &status.Addresses{
 		Pools: len(s.Usage.Pools), Pending: pendingDoc(s.Usage.Pending),
-		Writer: writerDoc(s),
+		OutsidePool: s.Usage.OutsidePool, Writer: writerDoc(s),
 	}
 	for _, u := range s.Usage.Pools {
 		doc.Used += u.Used
 		doc.Retained += u.Retained
-		doc.OutsidePool += u.OutsidePool
 		doc.Free += status.Amount(u.Free.Float64())
 	}
 	return doc

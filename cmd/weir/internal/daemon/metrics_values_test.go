@@ -302,7 +302,7 @@ func givesAddresses(t *testing.T, g *gauged) {
 	g.sources.pools.Configure(onePool(t))
 	s := &g.giver.status
 	s.Usage = ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "public", Ranges: []ipam.Range{r}}}}).Usage()
-	s.Usage.Pools[0].OutsidePool = 2
+	s.Usage.OutsidePool = 2
 	s.Writing = true
 	s.Counters = k8ssync.ProviderCounters{Transitions: 1, StatusWrites: 2, Errors: 3, Assigned: 4, Released: 5, Conflicts: 6}
 	g.giver.took = []time.Duration{500 * time.Millisecond, 250 * time.Millisecond}

@@ -79,7 +79,6 @@ func (x Sample) addresses(out chan<- prometheus.Metric) {
 		return
 	}
 	s := x.Provider
-	outside := 0
 	for _, u := range s.Usage.Pools {
 		gauge(out, descPoolSize, u.Size.Float64(), u.Name)
 		for state, n := range map[string]float64{
@@ -88,9 +87,8 @@ func (x Sample) addresses(out chan<- prometheus.Metric) {
 		} {
 			gauge(out, descPoolUse, n, u.Name, state)
 		}
-		outside += u.OutsidePool
 	}
-	gauge(out, descOutsidePool, float64(outside))
+	gauge(out, descOutsidePool, float64(s.Usage.OutsidePool))
 	for reason, n := range s.Usage.Pending {
 		gauge(out, descWaiting, float64(n), string(reason))
 	}
