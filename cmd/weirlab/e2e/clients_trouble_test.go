@@ -23,10 +23,11 @@ type clients struct {
 	udp   *flow
 }
 
-// startClients returns when all three kinds of client are served.
+// startClients returns when all three kinds of client are served. All have the same patience: a machine that
+// starves loses packets, and TCP sends a SYN for the third time after three seconds.
 func startClients(t testing.TB, from *lab.Machine, to targets) *clients {
 	t.Helper()
-	c := &clients{startStream(t, from, to.web...), holdMany(t, max(1, 10/len(to.echo)), from, to.echo...), startFlow(t, from, 0, to.udp)}
+	c := &clients{startLoad(t, from, traffic.Options{Patience: holdPatience}, to.web...), holdMany(t, max(1, 10/len(to.echo)), from, to.echo...), startFlow(t, from, 0, to.udp)}
 	c.served(t)
 	return c
 }

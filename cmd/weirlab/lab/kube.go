@@ -109,7 +109,20 @@ func (k apiServer) prepare(ctx context.Context) error {
 		return fmt.Errorf("the host has one already: %w", err)
 	}
 	l.Close()
-	addrs = append(addrs, netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
+	var tokens strings.Builder
+	for _, u := range slices.Concat(kubeUsers, k.options.Users) {
+		k.tokens[u.Name] = "token-of-" + u.Name
+		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", k.tokens[u.Name], u.Name, u.Name, strings.Join(u.Groups, ","))
+	}
+	if err := k.m.WriteFile(ctx, kubeFolder+"/tokens.csv", tokens.String(), 0o600); err != nil {
+		return err
+	}
+	return k.certify(ctx)
+}
+
+// certify makes a CA, and all keys and certificates of the API server.
+func (k apiServer) certify(ctx context.Context) error {
+	addrs := append(wiring{k.m}.addresses(), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	for _, cidr := range k.options.ServiceCIDRs {
 		addrs = append(addrs, cidr.Masked().Addr().Next()) // of the Service default/kubernetes
 	}
@@ -118,14 +131,7 @@ func (k apiServer) prepare(ctx context.Context) error {
 		return err
 	}
 	k.ca = c.ca
-	var tokens strings.Builder
-	for _, u := range slices.Concat(kubeUsers, k.options.Users) {
-		k.tokens[u.Name] = "token-of-" + u.Name
-		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", k.tokens[u.Name], u.Name, u.Name, strings.Join(u.Groups, ","))
-	}
-	for name, content := range map[string]string{
-		"tls.crt": string(c.cert), "tls.key": string(c.key), "signing.key": string(c.signing), "tokens.csv": tokens.String(),
-	} {
+	for name, content := range map[string]string{"tls.crt": string(c.cert), "tls.key": string(c.key), "signing.key": string(c.signing)} {
 		if err := k.m.WriteFile(ctx, kubeFolder+"/"+name, content, 0o600); err != nil {
 			return err
 		}

@@ -93,6 +93,17 @@ func (k *Kube) Restart(ctx context.Context) error {
 	return k.Start(ctx)
 }
 
+// RotateCA restarts the API server with a certificate of another CA, which no kubeconfig from before trusts.
+func (k *Kube) RotateCA(ctx context.Context) error {
+	if err := k.Stop(ctx); err != nil {
+		return err
+	}
+	if err := (apiServer{k}).certify(ctx); err != nil {
+		return err
+	}
+	return k.Start(ctx)
+}
+
 // Freeze makes the API server hang, until Thaw: connections stay open, nothing is answered.
 func (k *Kube) Freeze() error {
 	if err := k.server.Signal(syscall.SIGSTOP); err != nil {
