@@ -16,6 +16,12 @@ const (
 	contestGap       = 200 * time.Millisecond
 	contestSlowAfter = 5 * time.Second
 	contestSlowGap   = time.Second
+	// overruleAfter is the time without a sign of life of the other host after which a
+	// VIP of a dead member is taken. A live member gives a sign affirmAfter each second.
+	overruleAfter = 5 * time.Second
+	affirmAfter   = 150 * time.Millisecond
+	// lateAnswer is the time after a probe within which a frame counts as its answer.
+	lateAnswer = 100 * time.Millisecond
 	// defendGap is the shortest time between two defences of a VIP, and between two
 	// conflicts that are counted.
 	defendGap = time.Second
@@ -86,7 +92,7 @@ func (e *engine) become(b *binding, state State, now time.Time) {
 
 // reset restarts a binding according to the state of its link.
 func (e *engine) reset(b *binding, now time.Time) {
-	b.other.mac, b.other.member, b.other.seen = MAC{}, "", time.Time{}
+	b.other = otherUser{counted: b.other.counted}
 	state := Idle
 	if b.link.ready() {
 		state = Probing
@@ -110,7 +116,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 		b.enqueue(kindProbe, priorityProbing)
 	case Held:
 		if b.other.mac != (MAC{}) && now.Sub(b.other.seen) >= conflictMemory {
-			b.other.mac, b.other.member = MAC{}, ""
+			b.other.mac, b.other.member, b.other.overruled = MAC{}, "", false
 			e.statusChanges++
 		}
 		if !b.nextGratuitous.IsZero() && !now.Before(b.nextGratuitous) {
@@ -127,6 +133,7 @@ func (e *engine) sent(b *binding, k frameKind, now time.Time) {
 	case kindProbe:
 		b.link.Probes++
 		b.unanswered++
+		b.other.probed = now
 		_, gap := b.probesNeeded()
 		e.timers.set(b, now.Add(gap))
 	case kindGratuitous:
@@ -169,6 +176,12 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	m, known := e.members[from]
+	if b.state == Held && b.other.overruled && from == b.other.mac {
+		if now.Sub(b.other.probed) < lateAnswer {
+			return
+		}
+		b.other.objected = true
+	}
 	e.recordUser(b, from, m.Name, now)
 	if b.state != Held {
 		e.contest(b, known, now)
@@ -212,6 +225,15 @@ func (e *engine) contest(b *binding, withMember bool, now time.Time) {
 		e.become(b, Contested, now)
 		return
 	}
+	if b.overrules(e.members[b.other.mac], now) {
+		e.become(b, Held, now)
+		b.other.overruled = true
+		b.link.Overruled++
+		if len(e.foreign) < maxForeign {
+			e.foreign = append(e.foreign, foreignUse{b.vip, b.link.name, b.other.mac, b.other.member, true})
+		}
+		return
+	}
 	b.generation++
 	b.unanswered = 0
 	gap := contestGap
@@ -221,13 +243,27 @@ func (e *engine) contest(b *binding, withMember bool, now time.Time) {
 	e.timers.set(b, now.Add(gap))
 }
 
+// overrules reports whether a contested VIP is taken although another host answers for it:
+// the owner is dead, and that host has shown no sign of life. An objection lasts until the
+// owner is alive.
+func (b *binding) overrules(m Member, now time.Time) bool {
+	dead := b.orphaned && m.Name == "" || m.Gone
+	return dead && !b.other.objected && now.Sub(b.since) >= overruleAfter && now.Sub(b.other.lived) >= overruleAfter
+}
+
 // recordUser records the other host that uses the VIP.
 func (e *engine) recordUser(b *binding, from MAC, member string, now time.Time) {
 	if b.other.mac != from || b.other.member != member {
 		e.statusChanges++
 		if member == "" && len(e.foreign) < maxForeign {
-			e.foreign = append(e.foreign, foreignUse{b.vip, b.link.name, from})
+			e.foreign = append(e.foreign, foreignUse{vip: b.vip, link: b.link.name, mac: from})
 		}
+	}
+	if b.other.mac != from {
+		b.other.overruled, b.other.objected = false, false
+	}
+	if now.Sub(b.other.probed) >= lateAnswer {
+		b.other.lived = now
 	}
 	b.other.mac, b.other.member, b.other.seen = from, member, now
 }

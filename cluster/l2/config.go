@@ -26,6 +26,9 @@ type Claim struct {
 	// Cautious extends the probes from 300 to 600 ms, for when the present owner may still
 	// be alive. A VIP that is Held stays Held.
 	Cautious bool
+	// Orphaned is set if the last owner is known to be dead: then a host that only answers
+	// for the VIP, such as a router with proxy ARP, does not keep it (see Conflicts).
+	Orphaned bool
 }
 
 // MAC is an Ethernet address.
@@ -46,6 +49,9 @@ func (m MAC) MarshalText() ([]byte, error) {
 // Member is another member of the fleet, known by one of its MAC addresses.
 type Member struct {
 	Name string
+	// Gone is set if the member is known to be dead: then answers with its MAC address are
+	// those of a switch, unless it shows that it lives (see Conflicts).
+	Gone bool
 	// Preferred reports whether that member keeps a VIP that both hold, for instance
 	// after a partition has healed. It must be the rule by which the fleet chooses owners,
 	// and the two members must answer it the opposite way: then exactly one of them gives
@@ -94,6 +100,8 @@ type VIP struct {
 	Other     MAC
 	Member    string
 	OtherSeen time.Time
+	// Overruled is set if the VIP is Held although Other answered for it.
+	Overruled bool
 	// Requested is when another member last probed for the VIP that is Held here, to a
 	// second, and Requester its name. The zero time: none has since it is Held.
 	Requested time.Time
@@ -124,6 +132,7 @@ type Counters struct {
 	// held or probed; at most one a second for each VIP.
 	MemberConflicts, ForeignConflicts uint64
 	Takeovers                         uint64 // transitions to Held
+	Overruled                         uint64 // of these, those although another host answered
 	ReceiveDrops                      uint64 // frames that arrived faster than they were read
 	SendDrops                         uint64 // frames that the interface did not accept
 }

@@ -73,6 +73,18 @@
 // probed every 200 ms (every second after 5 s) until three probes (Cautious: eight) stay
 // unanswered, which is at most 0.5 s after the other host stopped.
 //
+// Some networks answer for a box that is dead: a router with proxy ARP with its own MAC
+// address, a switch with ARP suppression (EVPN) with that of the dead box. They answer
+// probes, and send nothing else. A live holder that is probed by a member announces the VIP
+// 150 ms later, at most once a second. So a VIP is taken although another host answers,
+// when that host has sent nothing but answers for 5 s, and
+//
+//	the host is a member     that member is dead (Member.Gone)
+//	the host is foreign      the last owner is dead (Claim.Orphaned)
+//
+// Then the VIP is Held and Overruled; a counter and the log have it. Other hosts that
+// resolve the VIP still get two answers, until the network forgets the dead box.
+//
 // Hosts that begin at once receive each other's probes, and one goes on: among members
 // the preferred one (Member.Preferred), else the one with the smaller MAC address.
 //
@@ -94,8 +106,9 @@
 // claims and releases, and with two Linux bridges). Member.Preferred is the tie-break of
 // package owner, so that the holder is the owner and does not change again.
 //
-// If only the gossip is cut, the box that is considered dead answers the probes, and
-// nothing moves.
+// If only the gossip is cut, the box that is considered dead answers the probes and
+// announces the VIP, and nothing moves. A box of a version without that announcement is
+// overruled once; then the tie-break decides.
 //
 // A box without a carrier holds nothing (Idle). After link up it probes first, so there
 // is no second owner.

@@ -70,10 +70,11 @@ func (e *engine) bind(vip netip.Addr, claim Claim, now time.Time) {
 	for _, name := range names {
 		l := e.link(name)
 		if s := l.bindings[vip]; s != nil {
-			s.cautious = claim.Cautious
+			s.cautious, s.orphaned = claim.Cautious, claim.Orphaned
+			s.other.objected = s.other.objected && s.orphaned
 			continue
 		}
-		s := &binding{vip: vip, link: l, cautious: claim.Cautious, since: now, heapIndex: notQueued}
+		s := &binding{vip: vip, link: l, cautious: claim.Cautious, orphaned: claim.Orphaned, since: now, heapIndex: notQueued}
 		l.bindings[vip] = s
 		l.count[Idle]++
 		l.bindingChanges++
@@ -202,6 +203,7 @@ func (e *engine) receive(l *link, m message, now time.Time) {
 		if member && m.probes() && (now.Sub(s.requested) >= requestedGap || x.Name != s.requester) {
 			s.requested, s.requester = now, x.Name
 			e.statusChanges++
+			e.timers.affirm(s, now)
 		}
 		l.Answered++
 		e.out = append(e.out, frame{l, s.vip.Is6(), answer(l.mac, m)})

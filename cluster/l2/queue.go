@@ -58,6 +58,15 @@ func (t *timers) setRetained(b *binding) {
 	t.set(b, due)
 }
 
+// affirm announces a held VIP for a member that has probed for it, so late that no switch
+// would: the member knows that this box lives, although it receives no gossip.
+func (t *timers) affirm(b *binding, now time.Time) {
+	if at := now.Add(affirmAfter); b.nextGratuitous.IsZero() || at.Before(b.nextGratuitous) {
+		b.nextGratuitous = at
+		t.setHeld(b)
+	}
+}
+
 // Unsolicited frames are paced on each interface: 10,000 frames a second, which is
 // 7 Mbit/s on the wire, and at most 256 at once.
 const (

@@ -30,11 +30,13 @@ type frame struct {
 	data []byte
 }
 
-// foreignUse is the use of a VIP by a host that is no member.
+// foreignUse is the use of a VIP by a host that is no member, or that was overruled.
 type foreignUse struct {
-	vip  netip.Addr
-	link string
-	mac  MAC
+	vip       netip.Addr
+	link      string
+	mac       MAC
+	member    string
+	overruled bool
 }
 
 // link is an interface that the Config or a claim names.
@@ -74,7 +76,8 @@ func (l *link) ready() bool { return l.carrier && !l.port.closed && l.index != 0
 type binding struct {
 	vip      netip.Addr
 	link     *link
-	cautious bool
+	cautious bool // of the claim
+	orphaned bool // of the claim
 	state    State
 	since    time.Time
 
@@ -97,4 +100,8 @@ type otherUser struct {
 	member  string    // its name; empty: it is no member of the fleet
 	seen    time.Time // when it last used the VIP
 	counted time.Time // when a conflict with it was last counted and answered
+	// probed is when it was last probed, and lived when it last used the VIP without that.
+	probed, lived time.Time
+	overruled     bool // the VIP was taken although it answered
+	objected      bool // it used the VIP after that: it is not overruled again
 }

@@ -20,7 +20,7 @@ type stateCounts [Held + 1]int
 
 const (
 	logInterval = time.Second
-	// maxLoggedForeign are logged one by one, the rest as a number.
+	// maxLoggedForeign uses of foreign hosts are logged one by one, the rest as a number.
 	maxLoggedForeign = 5
 )
 
@@ -35,8 +35,13 @@ func (n *summary) write(a *Answerer) (next time.Time) {
 	logged := len(foreign) > 0
 	for i, s := range foreign {
 		if i == maxLoggedForeign {
-			n.log.Warn("more VIPs used by foreign hosts", "vips", len(foreign)-i)
+			n.log.Warn("more VIPs used by other hosts", "vips", len(foreign)-i)
 			break
+		}
+		if s.overruled {
+			n.log.Warn("VIP taken over although another host answers", "vip", s.vip, "interface", s.link, "mac", s.mac, "member", s.member,
+				"reason", "its owner is dead, and the host only answers probes: proxy ARP or ARP suppression")
+			continue
 		}
 		n.log.Warn("VIP used by a foreign host", "vip", s.vip, "interface", s.link, "mac", s.mac)
 	}

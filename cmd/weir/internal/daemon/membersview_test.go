@@ -94,15 +94,19 @@ func TestL2Doc(t *testing.T) {
 				{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Held, Since: m.answerer.claimed[netip.MustParseAddr(mine)].Add(time.Second), Other: foreign, OtherSeen: time.Now()},
 				{Addr: netip.MustParseAddr("192.0.2.200"), Interface: "eth0", State: l2.Contested, Other: other, Member: "b"},
 				{Addr: netip.MustParseAddr("192.0.2.200"), Interface: "eth1", State: l2.Idle},
+				{Addr: netip.MustParseAddr("192.0.2.201"), Interface: "eth0", State: l2.Held, Other: other, Member: "b", Overruled: true},
 			},
 		}
 		m.receive(t)
 		doc := m.steering.fleet.L2()
-		if len(doc.Interfaces) != 2 || doc.Interfaces[0].Held != 1 || doc.Interfaces[0].Contested != 1 || doc.Interfaces[1].Idle != 1 || doc.Interfaces[1].Error != "no carrier" {
+		if len(doc.Interfaces) != 2 || doc.Interfaces[0].Held != 2 || doc.Interfaces[0].Contested != 1 || doc.Interfaces[1].Idle != 1 || doc.Interfaces[1].Error != "no carrier" {
 			t.Errorf("interfaces: %+v", doc.Interfaces)
 		}
 		if len(doc.Contested) != 1 || doc.Contested[0].Member != "b" || len(doc.Duplicates) != 1 || doc.Duplicates[0].By != foreign.String() {
 			t.Errorf("contested %+v, duplicates %+v", doc.Contested, doc.Duplicates)
+		}
+		if len(doc.Overruled) != 1 || doc.Overruled[0].Member != "b" {
+			t.Errorf("overruled %+v", doc.Overruled)
 		}
 		if d := cmp.Diff([]time.Duration{time.Second}, m.took); d != "" {
 			t.Errorf("takeovers (-want +got):\n%s", d)
@@ -113,7 +117,7 @@ func TestL2Doc(t *testing.T) {
 				notes = append(notes, n)
 			}
 		}
-		if len(notes) != 1 || notes[0].Service != static("web0") || !strings.Contains(notes[0].Text, foreign.String()) {
+		if len(notes) != 2 || notes[0].Service != static("web0") || !strings.Contains(notes[0].Text, foreign.String()) || !strings.Contains(notes[1].Text, "proxy ARP") {
 			t.Errorf("notes: %v", notes)
 		}
 		if d := cmp.Diff([]string{"02:00:00:00:00:02 b"}, m.answerer.peers); d != "" {

@@ -255,13 +255,14 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 		}, []sample{{"weir_audit_duration_seconds_count", 0, 1}, {"weir_audit_duration_seconds_sum", 0, 3}}},
 		{"the wire", func(_ *testing.T, g *gauged) {
 			g.answerer.status.Interfaces = []l2.Interface{{Name: "eth0", Index: 3, Carrier: true, Counters: l2.Counters{
-				Gratuitous: 1, Probes: 2, Takeovers: 3, ReceiveDrops: 4, SendDrops: 5,
+				Gratuitous: 1, Probes: 2, Takeovers: 3, ReceiveDrops: 4, SendDrops: 5, Overruled: 6,
 			}}, {Name: "eth1", Index: 4}}
 			g.answerer.status.VIPs = []l2.VIP{{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Held, Since: g.answerer.claimed[netip.MustParseAddr(mine)].Add(2 * time.Second)}}
 		}, []sample{
 			{`weir_l2_carrier{interface="eth0"}`, absentSample, 1}, {`weir_l2_carrier{interface="eth1"}`, absentSample, 0},
 			{`weir_l2_gratuitous_total{interface="eth0"}`, absentSample, 1}, {`weir_l2_probes_total{interface="eth0"}`, absentSample, 2},
 			{`weir_l2_takeovers_total{interface="eth0"}`, absentSample, 3}, {`weir_l2_receive_dropped_total{interface="eth0"}`, absentSample, 4},
+			{`weir_l2_overruled_total{interface="eth0"}`, absentSample, 6},
 			{`weir_l2_send_failed_total{interface="eth0"}`, absentSample, 5}, {"weir_l2_takeover_duration_seconds_count", 0, 1}, {"weir_l2_takeover_duration_seconds_sum", 0, 2},
 		}},
 	} {

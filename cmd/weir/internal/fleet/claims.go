@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/cluster"
 	"weir/cluster/l2"
 	"weir/cluster/owner"
 )
@@ -25,7 +26,7 @@ type claims struct {
 	garp  throttle
 	peers map[l2.MAC]competitor // the other members by their MACs
 	// status is the last one of the answerer; foreign are its VIPs that an unknown box
-	// answers for.
+	// answers for, and those that were taken although another box answers for them.
 	status  l2.Status
 	foreign []l2.VIP
 }
@@ -34,12 +35,13 @@ func newClaims() claims {
 	return claims{wanted: map[netip.Addr]l2.Claim{}, since: map[netip.Addr]time.Time{}}
 }
 
-// receive takes the state of all claims, and returns how long those took that are
-// answered for by now.
-func (c *claims) receive(status l2.Status) (took []time.Duration) {
+// receive takes the state of all claims. It returns how long those took that are answered
+// for by now, and whether others are contested by foreign hosts than before.
+func (c *claims) receive(status l2.Status) (took []time.Duration, changed bool) {
+	before := c.foreign
 	c.status, c.foreign = status, nil
 	for _, v := range status.VIPs {
-		if v.Duplicate() {
+		if v.Duplicate() || v.Overruled {
 			c.foreign = append(c.foreign, v)
 		}
 		if since, waits := c.since[v.Addr]; waits && v.State == l2.Held {
@@ -47,7 +49,12 @@ func (c *claims) receive(status l2.Status) (took []time.Duration) {
 			delete(c.since, v.Addr)
 		}
 	}
-	return took
+	return took, !slices.EqualFunc(before, c.foreign, func(a, b l2.VIP) bool { return a.Addr == b.Addr && a.State == b.State })
+}
+
+// contested reports whether a foreign host keeps this box from answering for an address.
+func (c *claims) contested(a netip.Addr) bool {
+	return slices.ContainsFunc(c.at(a), func(v l2.VIP) bool { return v.State == l2.Contested && v.Duplicate() })
 }
 
 // set claims an address, or releases it if claim is nil; changes gets the difference.
@@ -84,6 +91,7 @@ type competitor struct {
 	rules              owner.Rules
 	self, other        string
 	selfWeight, weight int
+	gone               bool // the other one
 }
 
 // preferred reports whether the other member keeps a VIP.
@@ -95,7 +103,7 @@ func (c competitor) preferred(vip netip.Addr) bool {
 func (c *claims) meet(s *settings, m *members) map[l2.MAC]l2.Member {
 	peers := map[l2.MAC]competitor{}
 	for name, v := range m.byName {
-		x := competitor{rules: s.rules(), self: s.name, other: name, weight: int(v.State.Weight)}
+		x := competitor{rules: s.rules(), self: s.name, other: name, weight: int(v.State.Weight), gone: v.Life != cluster.Alive}
 		if s.fleet != nil {
 			x.selfWeight = int(s.fleet.Weight)
 		}
@@ -111,7 +119,7 @@ func (c *claims) meet(s *settings, m *members) map[l2.MAC]l2.Member {
 	c.peers = peers
 	out := map[l2.MAC]l2.Member{}
 	for mac, x := range peers {
-		out[mac] = l2.Member{Name: x.other, Preferred: x.preferred}
+		out[mac] = l2.Member{Name: x.other, Gone: x.gone, Preferred: x.preferred}
 	}
 	return out
 }

@@ -157,9 +157,9 @@ func (e *Engine) ownClaim(a netip.Addr) *l2.Claim {
 	case e.local.noIPVS, floating && e.isolation.is():
 		return nil
 	case floating:
-		return &l2.Claim{Interfaces: interfaces}
+		return &l2.Claim{Interfaces: interfaces, Orphaned: e.members.orphaned(a)}
 	case e.local.answersFor(&e.settings, a):
-		return &l2.Claim{}
+		return &l2.Claim{Orphaned: e.members.orphaned(a)}
 	}
 	return nil
 }

@@ -113,7 +113,11 @@ func (e *Engine) Observe(in Inputs) {
 		e.gen.kernel++
 	}
 	if in.L2 != nil {
-		d.Took = append(d.Took, e.claims.receive(*in.L2)...)
+		took, contested := e.claims.receive(*in.L2)
+		d.Took = append(d.Took, took...)
+		if contested {
+			e.gen.contested++
+		}
 	}
 	e.receiveMembers(in.Members, d, in.Now)
 	e.followReturnPath()
@@ -278,6 +282,9 @@ func (e *Engine) flags(a netip.Addr) (f message.Flags) {
 	}
 	if e.local.drains(a) {
 		f |= message.Drains
+	}
+	if e.claims.contested(a) {
+		f |= message.Contested
 	}
 	return f
 }

@@ -12,6 +12,7 @@ type generations struct {
 	drain      uint64
 	returnPath uint64
 	ownership  uint64 // the VIPs that this box owns
+	contested  uint64 // those that a foreign host answers for
 	macs       uint64
 	sources    uint64 // the digests of sources
 	published  uint64 // the message of this box
@@ -25,7 +26,7 @@ func (g generations) election() generations {
 // message returns the inputs of the message to other members, without the digests.
 func (g generations) message() generations {
 	return generations{
-		config: g.config, kernel: g.kernel, vips: g.vips, drain: g.drain, returnPath: g.returnPath, ownership: g.ownership, macs: g.macs,
+		config: g.config, kernel: g.kernel, vips: g.vips, drain: g.drain, returnPath: g.returnPath, ownership: g.ownership, contested: g.contested, macs: g.macs,
 	}
 }
 

@@ -245,6 +245,16 @@ func (m *members) sure(candidates []owner.Member) []owner.Member {
 	})
 }
 
+// orphaned reports whether a member that is gone was the owner of a VIP, and answered for it.
+func (m *members) orphaned(a netip.Addr) bool {
+	for _, v := range m.byName {
+		if v.Life != cluster.Alive && v.message.VIPs[a]&(message.Owns|message.Contested) == message.Owns {
+			return true
+		}
+	}
+	return false
+}
+
 // serving reports whether another member serves a VIP; fit asks for one that is fit and
 // where the VIP is not drained.
 func (m *members) serving(a netip.Addr, fit bool) bool {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,13 +56,16 @@ func (v View) Notes(now time.Time) []lb.Note {
 }
 
 // duplicates returns a note for each VIP of this box that an unknown host answers ARP
-// for, and for each Service there.
+// for, or that was taken although a host answers, and for each Service there.
 func (v View) duplicates() []lb.Note {
 	var out []lb.Note
 	for _, x := range v.e.claims.foreign {
 		note := lb.Note{Reason: lb.DuplicateAddress, Text: fmt.Sprintf("%s is also used on %s by %s, which is no member of the fleet: remove it from that host", x.Addr, x.Interface, x.Other)}
 		if x.State == l2.Contested {
 			note.Text = fmt.Sprintf("%s is used on %s by %s, which is no member of the fleet, so no member answers for it: remove it from that host", x.Addr, x.Interface, x.Other)
+		}
+		if x.Overruled {
+			note.Text = fmt.Sprintf("%s was answered for on %s by %s although its owner was dead, so this box took it over: exempt VIPs from proxy ARP and ARP suppression", x.Addr, x.Interface, cmp.Or(x.Member, x.Other.String()))
 		}
 		serving := v.e.local.routes[x.Addr]
 		if len(serving) == 0 {

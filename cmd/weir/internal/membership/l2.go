@@ -32,6 +32,10 @@ func l2Doc(s l2.Status) *status.L2 {
 				contested.Since = v.OtherSeen
 				doc.Duplicates = append(doc.Duplicates, contested)
 			}
+			if v.Overruled {
+				contested.Since = v.Since
+				doc.Overruled = append(doc.Overruled, contested)
+			}
 		case l2.Probing:
 			x.Probing++
 		case l2.Contested:

@@ -38,6 +38,7 @@ var (
 	descL2Probes     = desc("l2_probes_total", "Probes sent before the box answers for an address.", "interface")
 	descL2Conflicts  = desc("l2_conflicts_total", "Uses of an address by another host while this box owned or probed it.", "interface", "reason")
 	descL2Takeovers  = desc("l2_takeovers_total", "Addresses that this box began to answer for.", "interface")
+	descL2Overruled  = desc("l2_overruled_total", "Addresses of dead members that this box took over although another host answered for them.", "interface")
 	descL2Unheard    = desc("l2_receive_dropped_total", "Frames dropped because they arrived too fast.", "interface")
 	descL2Unsent     = desc("l2_send_failed_total", "Frames that the interface refused.", "interface")
 )
@@ -112,6 +113,7 @@ func layer2(out chan<- prometheus.Metric, doc *status.L2, now l2.Status) {
 		count(out, descL2Conflicts, x.MemberConflicts, x.Name, "member")
 		count(out, descL2Conflicts, x.ForeignConflicts, x.Name, "foreign")
 		count(out, descL2Takeovers, x.Takeovers, x.Name)
+		count(out, descL2Overruled, x.Overruled, x.Name)
 		count(out, descL2Unheard, x.ReceiveDrops, x.Name)
 		count(out, descL2Unsent, x.SendDrops, x.Name)
 	}

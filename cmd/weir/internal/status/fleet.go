@@ -34,6 +34,9 @@ type L2 struct {
 	Contested []Contested `json:"contested,omitempty"`
 	// Duplicates are VIPs that both this box and an unknown host answer for.
 	Duplicates []Contested `json:"duplicates,omitempty"`
+	// Overruled are VIPs that this box has taken over in the last minute although another host
+	// answered for them: their owner was dead, and the host only answered probes.
+	Overruled []Contested `json:"overruled,omitempty"`
 }
 
 // L2Interface is one of them.

@@ -22,6 +22,8 @@ const (
 	Drains
 	// Mute: it serves the VIP and does not answer ARP and NDP for it, owner or not.
 	Mute
+	// Contested: it owns the VIP, and a foreign host answers for it there.
+	Contested
 )
 
 // Message is the long message of a member. The zero Message is that of a member that has

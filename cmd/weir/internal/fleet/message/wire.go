@@ -27,6 +27,7 @@ type head struct {
 	Owns    subset                    `json:"owns,omitzero"`
 	Drains  subset                    `json:"drains,omitzero"`
 	Mute    subset                    `json:"mute,omitzero"`
+	Contest subset                    `json:"contested,omitzero"`
 	Answers bool                      `json:"answers,omitempty"`
 	Sources map[string]cluster.Digest `json:"sources,omitempty"`
 	MACs    []string                  `json:"macs,omitempty"`
@@ -38,7 +39,7 @@ type flagged struct {
 }
 
 func (h *head) flags() []flagged {
-	return []flagged{{&h.Serves, Serves}, {&h.Owns, Owns}, {&h.Drains, Drains}, {&h.Mute, Mute}}
+	return []flagged{{&h.Serves, Serves}, {&h.Owns, Owns}, {&h.Drains, Drains}, {&h.Mute, Mute}, {&h.Contest, Contested}}
 }
 
 // subset is a set of places in a list: all of the list or nothing, except some; or one bit
