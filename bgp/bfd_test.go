@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/bgp/advertise"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // bfdRouter is the other end of a BFD session.
@@ -285,4 +286,35 @@ func TestLeaveIsOverWhenItsTimeIs(t *testing.T) {
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("it took %s", took)
 	}
+}
+
+// FuzzBFD reads what any neighbor may send to the port of BFD. weir parses none of it: this is the part of
+// GoBGP that reads packets in weir's process.
+func FuzzBFD(f *testing.F) {
+	fuzzing.Wide(f)
+	for _, h := range []bfd.BFDHeader{
+		{Version: 1, State: bfd.StateUp, DetectTimeMultiplier: 3, MyDiscriminator: 7, YourDiscriminator: 9, DesiredMinTxInterval: 300_000, RequiredMinRxInterval: 300_000},
+		{Version: 1, State: bfd.StateAdminDown, Diagnostic: bfd.DiagnosticAdministrativelyDown, DetectTimeMultiplier: 3, MyDiscriminator: 7},
+		{Version: 1, State: bfd.StateDown, Poll: true, DetectTimeMultiplier: 1, MyDiscriminator: 1},
+	} {
+		packet, err := h.MarshalBinary()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(packet)
+		f.Add(packet[:len(packet)-1])
+	}
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		var h, again bfd.BFDHeader
+		if h.UnmarshalBinary(packet) != nil || h.Validate() != nil {
+			return
+		}
+		out, err := h.MarshalBinary()
+		if err != nil {
+			t.Fatalf("%+v: %v", h, err)
+		}
+		if err := again.UnmarshalBinary(out); err != nil || again != h {
+			t.Errorf("%+v is read as %+v, %v", h, again, err)
+		}
+	})
 }

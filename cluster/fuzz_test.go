@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // The calls of memberlist that FuzzDelegates makes. Each is one byte, then the length of its
@@ -32,6 +34,7 @@ func call(kind byte, data []byte) []byte {
 // other than the announced one is stale, no state of an older epoch follows a newer one, and
 // what this box publishes does not change, except for a later epoch.
 func FuzzDelegates(f *testing.F) {
+	fuzzing.Wide(f)
 	own := Message{Head: []byte("own"), Parts: [][]byte{bytes.Repeat([]byte("own"), 50), bytes.Repeat([]byte("part"), 50)}}
 	other := Message{Head: []byte("other"), Parts: [][]byte{own.Parts[0], bytes.Repeat([]byte("other"), 50), []byte("short")}}
 	meta, err := State{Version: "1", Weight: 1, Message: other.Digest()}.encode()

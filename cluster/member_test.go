@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/memberlist"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 func TestStateFits(t *testing.T) {
@@ -109,6 +111,7 @@ func TestKeys(t *testing.T) {
 }
 
 func FuzzState(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte(`{"v":"1","u":"x","d":2,"w":1000,"h":"0123456789abcdef","l":true}`))
 	f.Add([]byte(`{"d":9}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -127,6 +130,7 @@ func FuzzState(f *testing.F) {
 }
 
 func FuzzMessage(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(encodePacket(packetRequest, "a", nil))
 	f.Add(encodePacket(packetMessage, "box", []byte("text")))
 	f.Add([]byte{'h', 255, 'x'})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -160,6 +161,7 @@ func TestNoteForMasqueradeOnANode(t *testing.T) {
 }
 
 func FuzzAnnotations(f *testing.F) {
+	fuzzing.Wide(f)
 	for name, text := range map[string]string{
 		"scheduler": "wlc", "scheduler-flags": "fallback,port", "weights": "zone/a=3, node/n1=0", "affinity-timeout": "1h",
 		"drain-timeout": "90s", "source-address": "keep", "max-connections": "1000/800", "": "x", "evil\x00": "\xff",

@@ -10,6 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/yaml"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -24,6 +25,7 @@ type serverObjects struct {
 // FuzzTranslate reads objects from JSON, like answers of the API server, and checks the laws
 // of translation. The bits of how are the configuration of the box.
 func FuzzTranslate(f *testing.F) {
+	fuzzing.Wide(f)
 	for i, text := range []string{
 		`{}`,
 		`

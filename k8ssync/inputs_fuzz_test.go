@@ -10,11 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // FuzzKubeconfig reads any file as a kubeconfig. One that passes has a server, and client-go
 // makes of it a configuration that runs no program.
 func FuzzKubeconfig(f *testing.F) {
+	fuzzing.Wide(f)
 	const good = `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: b, user: c}}, {name: d, context: {cluster: b}}],
 clusters: [{name: b, cluster: {server: "https://192.0.2.1:6443"}}], users: [{name: c, user: {token: t}}]}`
 	f.Add([]byte(good), "")
@@ -55,6 +58,7 @@ users: [{name: c, user: {exec: {command: sh, apiVersion: v1}}}]}`), "")
 // FuzzNode reads Nodes from JSON, like answers of the API server. Each address and range that is
 // read is valid, and none of them is read twice.
 func FuzzNode(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, text := range []string{
 		`{}`, `null`,
 		`{metadata: {name: n, labels: {topology.kubernetes.io/zone: a, node.kubernetes.io/exclude-from-external-load-balancers: ""}},
@@ -112,6 +116,7 @@ func printed[T interface{ String() string }](list []T) (out []string) {
 // FuzzWriterLease lets others write the Lease of the writer. At most one box writes, and a Lease
 // that this box takes is one that the API server accepts.
 func FuzzWriterLease(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, text := range []string{
 		`{}`,
 		`{metadata: {name: weir-writer, resourceVersion: "7"}, spec: {holderIdentity: box2, leaseDurationSeconds: 15, leaseTransitions: 3, renewTime: "2026-01-01T00:00:00.000000Z"}}`,

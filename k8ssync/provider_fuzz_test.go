@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/k8ssync/ipam"
 )
 
@@ -17,6 +18,7 @@ import (
 // have written them, and decides on all: nothing panics, what comes to be written is
 // JSON, and a status that was written is what was wanted.
 func FuzzGive(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, text := range []string{
 		`{}`,
 		`

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 func someObjects() *objects {
@@ -353,6 +355,7 @@ func TestUnwritableFileIsHarmless(t *testing.T) {
 // FuzzReadSnapshot wants that whatever is in a file is refused or makes sense to
 // all that comes after.
 func FuzzReadSnapshot(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, content := range damaged(f) {
 		f.Add(content, false)
 	}

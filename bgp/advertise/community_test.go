@@ -1,6 +1,10 @@
 package advertise
 
-import "testing"
+import (
+	"testing"
+
+	"weir/cmd/weirlab/fuzzing"
+)
 
 func TestCommunities(t *testing.T) {
 	t.Parallel()
@@ -33,6 +37,7 @@ func TestCommunities(t *testing.T) {
 }
 
 func FuzzCommunity(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, s := range []string{"65000:100", "no-export", "1:2:3", "1:-2", ":::", "00001:1"} {
 		f.Add(s)
 	}

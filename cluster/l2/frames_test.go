@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 var sameAddr = cmp.Options{cmp.AllowUnexported(message{}), cmpopts.EquateComparable(netip.Addr{})}
@@ -179,6 +181,7 @@ func TestFramesAreUnderstood(t *testing.T) {
 }
 
 func FuzzParseARP(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, s := range []string{askARP, probeARP, unaskedARP, replyARP} {
 		f.Add(unhex(f, s))
 	}
@@ -186,6 +189,7 @@ func FuzzParseARP(f *testing.F) {
 }
 
 func FuzzParseND(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(probeFrame(MAC{2}, vip6(1)))
 	f.Add(gratuitous(MAC{2}, vip6(1)))
 	f.Add(ndOf(nil, "fe80::1", "ff02::1:ff01:201", 135, 0, "2001:db8::1:201", []byte{14, 1, 1, 2, 3, 4, 5, 6, 1, 1, 2, 0, 0, 0, 0, 1}))

@@ -39,6 +39,13 @@ func soakStages(churn time.Duration) []stage {
 		{"laws: random histories, 20 times as many", 40 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Storm|BadNetwork|Moves|TakesNothing", "./lb/...", "./k8ssync/...", "./cluster/...", "./bgp/...")
 		}},
+		{"fuzz: every target for 30 seconds", 60 * time.Minute, func(ctx context.Context, s *stages) error {
+			targets, err := fuzzTargets(".")
+			if err != nil {
+				return err
+			}
+			return s.fuzz(ctx, fuzzed{30 * time.Second, 10_000}, targets)
+		}},
 		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=10")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestDifferential|TestChurn")},
 		{"old: all stories on 6.1", 60 * time.Minute, e2e("uml-old", "", "TestConformance.*|TestDifferential|TestChurn")},
@@ -59,6 +66,9 @@ func shortSoakStages() []stage {
 	return []stage{
 		{"laws: of one package, twice", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=2"}, "-run", "Random|Law", "./cluster/owner")
+		}},
+		{"fuzz: two targets for two seconds", 3 * time.Minute, func(ctx context.Context, s *stages) error {
+			return s.fuzz(ctx, fuzzed{2 * time.Second, 100}, []fuzzTarget{{"bgp/advertise", "FuzzCommunity"}, {"k8ssync/ipam", "FuzzParseName"}})
 		}},
 		{"new: one story", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.boxes(ctx, "uml-new", "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")

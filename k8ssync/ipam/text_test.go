@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -69,6 +70,7 @@ func TestTextOfAClaim(t *testing.T) {
 }
 
 func FuzzClaimText(f *testing.F) {
+	fuzzing.Wide(f)
 	text, _ := exampleClaim().MarshalText()
 	f.Add(text)
 	f.Add([]byte(`{"format":1,"holders":null}`))
@@ -111,6 +113,7 @@ func FuzzClaimText(f *testing.F) {
 }
 
 func FuzzParseName(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add("weir-192.0.2.7")
 	f.Add(Name(addr("2001:db8::7")))
 	f.Fuzz(func(t *testing.T, name string) {
@@ -121,6 +124,7 @@ func FuzzParseName(f *testing.F) {
 }
 
 func FuzzParseRange(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, s := range []string{"192.0.2.0/24", "192.0.2.1-192.0.2.9", "192.0.2.1", "2001:db8::/64", "2001:db8::1-2001:db8::ffff", "::/0"} {
 		f.Add(s)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 func addrOf(s *httptest.Server) netip.AddrPort {
@@ -220,6 +222,7 @@ func (a answered) SetWriteDeadline(time.Time) error { return nil }
 // FuzzHTTPAnswer expects for any answer a result without text of the server, limited reads,
 // and the same outcome as bytes.Contains.
 func FuzzHTTPAnswer(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nneedle"), "needle")
 	f.Add([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nneedle\r\n0\r\n\r\n"), "dle")
 	f.Add([]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 503 No\r\n\r\n"), "")
@@ -251,6 +254,7 @@ func FuzzHTTPAnswer(f *testing.F) {
 
 // FuzzContains compares the window with the whole.
 func FuzzContains(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte("xxneedlexx"), []byte("needle"))
 	f.Fuzz(func(t *testing.T, text, want []byte) {
 		if len(want) == 0 {
@@ -266,6 +270,7 @@ func FuzzContains(f *testing.F) {
 
 // FuzzDatagram: only the wanted beginning is good.
 func FuzzDatagram(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte("pong"), []byte("po"))
 	f.Fuzz(func(t *testing.T, answer, expect []byte) {
 		good := len(answer) >= len(expect) && string(answer[:len(expect)]) == string(expect)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -343,6 +344,7 @@ func TestRulesOfServersAreCheckedAfterForeignChangesOnly(t *testing.T) {
 }
 
 func FuzzParseNAT(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, p := range someNATServices(rand.New(rand.NewPCG(7, 8)), 20) {
 		f.Add(testNames.dispatchRule(p.server.Frontend).String())
 		for _, c := range testNames.chains(p) {
@@ -365,6 +367,7 @@ func FuzzParseNAT(f *testing.F) {
 }
 
 func FuzzReadNATServices(f *testing.F) {
+	fuzzing.Wide(f)
 	for i, p := range someNATServices(rand.New(rand.NewPCG(9, 10)), 20) {
 		var b strings.Builder
 		d := newDNAT(newRules(lb.FamilyOf(p.server.Frontend.Addr), nil, nil), testNames)

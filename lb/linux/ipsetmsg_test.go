@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink/nl"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -92,6 +93,7 @@ func TestMembersFillAMessageButNoMore(t *testing.T) {
 }
 
 func FuzzParseSet(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, m := range someMembers() {
 		f.Add(encoded(func(e *encoder) { putMembers(e, nl.IPSET_CMD_ADD, "KUBE-X", []lb.Member{m}) }), uint8(m.Set))
 	}

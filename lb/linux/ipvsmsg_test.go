@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -214,6 +215,7 @@ func TestForeignFirewallMarkIsNoFrontend(t *testing.T) {
 }
 
 func FuzzParseService(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(encoded(func(e *encoder) {
 		ipvsMessages{}.service(e, ipvsNewService, lb.VirtualServer{Frontend: frontend("192.0.2.1:80", lb.TCP)})
 	}))

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -316,6 +317,7 @@ func TestQueryGivesTheKernelsError(t *testing.T) {
 }
 
 func FuzzMessages(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(ack(message{seq: 1}, unix.EEXIST))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for m := range messages(b) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -92,6 +93,7 @@ func TestParseConnections(t *testing.T) {
 }
 
 func FuzzParseIPVS(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(procIPVS)
 	f.Fuzz(func(t *testing.T, s string) {
 		parseIPVS(strings.NewReader(s), procMarks, func(d dest) {
@@ -103,6 +105,7 @@ func FuzzParseIPVS(f *testing.F) {
 }
 
 func FuzzParseConnections(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(procConns)
 	f.Fuzz(func(t *testing.T, s string) {
 		parseConnections(strings.NewReader(s), func(c Connection) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -388,6 +389,7 @@ func TestTarget(t *testing.T) {
 }
 
 func FuzzParseSave(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(foreign)
 	tables := renderRules(DefaultConfig(), lb.IPv4)
 	f.Fuzz(func(t *testing.T, s string) {

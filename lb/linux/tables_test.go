@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -89,6 +90,7 @@ func TestModulesAreThoseOfTheMode(t *testing.T) {
 }
 
 func FuzzParseTables(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(savedText)
 	f.Add("*nat\n:\n-A  \n")
 	f.Fuzz(func(t *testing.T, text string) {

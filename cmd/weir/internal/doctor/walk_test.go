@@ -4,10 +4,13 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // A file that reads like a rule: a packet is only dropped by a rule with that target.
 func FuzzPass(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(weirRules)
 	f.Add("*filter\n:INPUT DROP [0:0]\n:A - [0:0]\n-A INPUT ! -s 10.0.0.0/8 -g A\n-A A -j A\n-A A -p tcp -m multiport --dports 1:2,179 -j REJECT\nCOMMIT\n")
 	f.Fuzz(func(t *testing.T, text string) {

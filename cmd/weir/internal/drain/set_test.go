@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 var (
@@ -102,6 +104,7 @@ func TestUnknownFieldsOfANewerVersionAreIgnored(t *testing.T) {
 
 // What is read is written as what reads the same.
 func FuzzDrainedFile(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte(`{"version": 1, "all": "2026-01-02T03:04:05.5+01:00", "vips": {"192.0.2.1": "2026-01-02T03:04:05Z"}}`))
 	f.Add([]byte(`{"version": 1, "vips": {"2001:db8::1": "2026-01-02T03:04:05Z", "2001:DB8:0::1": "2027-01-02T03:04:05Z"}}`))
 	f.Add([]byte(`{"version":1,"all":"9999-12-31T23:59:59-23:59"}`))

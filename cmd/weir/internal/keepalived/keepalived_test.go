@@ -16,6 +16,7 @@ import (
 
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -205,6 +206,7 @@ func TestAddresses(t *testing.T) {
 // FuzzImport shows that whatever is imported is a valid configuration, and that nothing
 // makes Import panic.
 func FuzzImport(f *testing.F) {
+	fuzzing.Wide(f)
 	for name := range samples {
 		f.Add(text(f, filepath.Join("testdata", name+".conf")))
 	}

@@ -17,6 +17,7 @@ import (
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -340,6 +341,7 @@ func TestWhatCantBeImported(t *testing.T) {
 // FuzzImport shows that whatever is imported is a valid configuration, and that
 // nothing makes Import panic.
 func FuzzImport(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add(read1(f, "kubeadm.yaml"))
 	f.Add(read1(f, "everything.yaml"))
 	for _, path := range slices.Sorted(maps.Keys(with)) {

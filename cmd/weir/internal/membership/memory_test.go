@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/cluster"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // remembered returns a Fleet that has run and ended, with the Memory in a folder.
@@ -83,6 +84,7 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 }
 
 func FuzzMemory(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte(`{"epoch":7,"known":{"b":{"e":5,"n":3}}}`))
 	f.Add([]byte(`{"epoch":18446744073709551615,"known":{"b":{"e":9223372036854775808}}}`))
 	f.Add([]byte(`{"epoch":-1}`))

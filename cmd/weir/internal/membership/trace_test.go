@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weir/internal/fleet"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 func TestReadTrace(t *testing.T) {
@@ -91,6 +92,7 @@ func TestBoot(t *testing.T) {
 }
 
 func FuzzParseTrace(f *testing.F) {
+	fuzzing.Wide(f)
 	good, _ := json.Marshal(trace{Boot: "b1", Uptime: time.Second, Owned: []netip.Addr{netip.MustParseAddr("2001:db8::1")}})
 	f.Add(good)
 	f.Add([]byte(`{"boot":"b1","uptime":-1}`))

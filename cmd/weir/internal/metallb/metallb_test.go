@@ -14,6 +14,7 @@ import (
 
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata anew")
@@ -214,6 +215,7 @@ func TestWhatCantBeImported(t *testing.T) {
 // FuzzImport shows that whatever is imported is a valid configuration, and that nothing
 // makes Import panic.
 func FuzzImport(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, name := range samples {
 		f.Add(sample(f, name+".yaml"))
 	}

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
 // FuzzQuestion asks /explain and /conns anything. A valid question has one family, and its answer
 // is JSON and a table. Each valid one for /explain, without a client, is one for /conns.
 func FuzzQuestion(f *testing.F) {
+	fuzzing.Wide(f)
 	rec := lb.NewReconciler(&lb.Fake{}, lb.Options{Base: lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4, lb.IPv6}}}, config.Source)
 	node := served(9)
 	node.VIPs = []lb.VIP{{Addr: netip.IPv4Unspecified(), Kind: lb.NodePort}, {Addr: netip.MustParseAddr("2001:db8::1"), Local: true}}

@@ -15,6 +15,7 @@ import (
 
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/statefile"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // noon is when a trial begins.
@@ -227,6 +228,7 @@ func TestATrialThatCantBeReadIsSetAside(t *testing.T) {
 
 // What is accepted can be written, and is the same when it is read again.
 func FuzzTrial(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, t := range []Trial{
 		{Old: oldCopy, Loaded: noon, Began: noon, Ends: minutes(5), File: "x"},
 		{Old: oldCopy, Loaded: noon, Began: noon, Ends: minutes(5), File: "x", Back: minutes(5), Reason: "y"},

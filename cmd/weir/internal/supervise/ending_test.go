@@ -1,6 +1,10 @@
 package supervise
 
-import "testing"
+import (
+	"testing"
+
+	"weir/cmd/weirlab/fuzzing"
+)
 
 func TestTheServiceOfAProcess(t *testing.T) {
 	t.Parallel()
@@ -20,6 +24,7 @@ func TestTheServiceOfAProcess(t *testing.T) {
 }
 
 func FuzzTheServiceOfAProcess(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add("0::/system.slice/weir.service\n")
 	f.Add("1:name=systemd:/a.service/b\n0::\n")
 	f.Fuzz(func(_ *testing.T, cgroup string) { _ = unitOf(cgroup) })

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // follower is one who follows the box, and what has been sent to it.
@@ -331,6 +332,7 @@ func TestLiveEndsWithTheServer(t *testing.T) {
 // FuzzLive follows any page with any parameters: the first event has all sections of a page, and
 // anything else is refused.
 func FuzzLive(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, s := range []string{"path=/services&q=web&sort=-conns&page=2", "path=/", "path=//", "path=/events&state=error", "path=/services&at=192.0.2.1%3A80%2Ftcp", "path=%ff&page=-1", "path=/x&path=/services"} {
 		f.Add(s)
 	}

@@ -11,6 +11,7 @@ import (
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/routing"
 	"weir/cmd/weir/internal/status/traffic"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // troubled is a box with a bit of everything.
@@ -201,6 +202,7 @@ func TestNumbersReadWell(t *testing.T) {
 }
 
 func FuzzQuery(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, s := range []string{"", "q=web&sort=-conns&state=down&page=3", "at=192.0.2.1%3A80%2Ftcp", "page=99999999999999999999&q=%ff%00", "sort=--state"} {
 		f.Add(s)
 	}

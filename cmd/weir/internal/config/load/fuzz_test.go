@@ -11,6 +11,7 @@ import (
 	"weir/cmd/weir/internal/config/source"
 
 	fleet "weir/cluster"
+	"weir/cmd/weirlab/fuzzing"
 	"weir/configs"
 )
 
@@ -69,6 +70,7 @@ func shipped(t testing.TB) map[string]string {
 // FuzzParse shows that no text makes Parse panic, and that every problem is
 // somewhere in the text.
 func FuzzParse(f *testing.F) {
+	fuzzing.Wide(f)
 	seed(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Parse("weir.toml", []byte(text), noFiles{})

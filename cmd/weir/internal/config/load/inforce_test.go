@@ -9,6 +9,8 @@ import (
 	"weir/cmd/weir/internal/config/source"
 
 	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // again shows a configuration, makes one of what is shown, and looks whether it is the
@@ -67,6 +69,7 @@ func TestWhatIsShownLoadsAgain(t *testing.T) {
 }
 
 func FuzzShow(f *testing.F) {
+	fuzzing.Wide(f)
 	seed(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := Parse("weir.toml", []byte(text), noFiles{}); err == nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
+
+	"weir/cmd/weirlab/fuzzing"
 )
 
 // lines returns the positions of all keys and elements: "a.b 3", "a[0] 4".
@@ -95,6 +97,7 @@ func undated(x any) any {
 // FuzzTree checks that the tree has the library's values, each with a line of the text,
 // and that a text with a mistake has a problem.
 func FuzzTree(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, text := range []string{
 		"a.b.c = 1\na.b.d = { e = [1, {f = 2}], \"g h\" = 3 }",
 		"[[a]]\n[a.b]\n[[a.b.c]]\nd = \"\"\"x\n\\\"\"\"\" \n[no]\n\"\"\"\"\"\n'e' = '''\n''''\n[[a]]\n[a.b]",

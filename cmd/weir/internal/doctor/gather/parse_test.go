@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"weir/cmd/weir/internal/doctor/facts"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 func TestParseSysctls(t *testing.T) {
@@ -141,6 +142,7 @@ func TestParseSmallFiles(t *testing.T) {
 // Whatever a kernel or an operator has written, it is read without a panic, and what is
 // read out of it was there.
 func FuzzParse(f *testing.F) {
+	fuzzing.Wide(f)
 	for _, seed := range []string{conntrackStat, netstat, ruleset, procTCP, procTCP6, procIPVS, "net.ipv4.ip_forward=1\n-a/b = c"} {
 		f.Add(seed)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cluster"
+	"weir/cmd/weirlab/fuzzing"
 )
 
 var vipA = netip.MustParseAddr("192.0.2.1")
@@ -227,6 +228,7 @@ func TestChanged(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	fuzzing.Wide(f)
 	f.Add([]byte(`{"serves":{"all":true},"owns":{"bits":"Aw=="},"sources":{"a":"00"},"macs":["02:00:00:00:00:01"]}`), []byte("v\x02\xc0\x00\x02\x01\xc0\x00\x02\x02"))
 	f.Add([]byte(`{}`), []byte(`o{"192.0.2.1:80/tcp":"ff"}`))
 	f.Fuzz(func(t *testing.T, head, part []byte) {
