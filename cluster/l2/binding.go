@@ -129,11 +129,11 @@ func (e *engine) timeout(b *binding, now time.Time) {
 
 // sent continues after a frame has been sent.
 func (e *engine) sent(b *binding, k frameKind, now time.Time) {
+	b.other.probed = now // a leaf answers announcements, too
 	switch k {
 	case kindProbe:
 		b.link.Probes++
 		b.unanswered++
-		b.other.probed = now
 		_, gap := b.probesNeeded()
 		e.timers.set(b, now.Add(gap))
 	case kindGratuitous:
@@ -176,7 +176,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	m, known := e.members[from]
-	if b.state == Held && b.other.overruled && from == b.other.mac {
+	if b.state == Held && b.other.overruled && from == b.other.mac && (m.Gone || !known) {
 		if now.Sub(b.other.probed) < lateAnswer {
 			return
 		}

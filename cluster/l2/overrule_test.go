@@ -158,8 +158,12 @@ func TestOnlyALateFrameIsAnObjection(t *testing.T) {
 		n.send(leaf, gratuitous(leaf.mac, vip))
 		n.run(10 * ms)
 		n.expect(vip, "a")
+		n.run(500 * ms) // an answer to the announcement of this moment
+		n.send(leaf, gratuitous(leaf.mac, vip))
+		n.run(10 * ms)
+		n.expect(vip, "a")
 		// The member itself is back, and the fleet does not know yet.
-		n.run(time.Second)
+		n.run(1300 * ms)
 		n.send(leaf, gratuitous(leaf.mac, vip))
 		n.run(10 * ms)
 		n.expect(vip)

@@ -100,7 +100,7 @@ type otherUser struct {
 	member  string    // its name; empty: it is no member of the fleet
 	seen    time.Time // when it last used the VIP
 	counted time.Time // when a conflict with it was last counted and answered
-	// probed is when it was last probed, and lived when it last used the VIP without that.
+	// probed is when a frame was last sent that it may answer, and lived when it last used the VIP without that.
 	probed, lived time.Time
 	overruled     bool // the VIP was taken although it answered
 	objected      bool // it used the VIP after that: it is not overruled again
