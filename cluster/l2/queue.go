@@ -63,7 +63,7 @@ func (t *timers) setRetained(b *binding) {
 func (t *timers) affirm(b *binding, now time.Time) {
 	if at := now.Add(affirmAfter); b.nextGratuitous.IsZero() || at.Before(b.nextGratuitous) {
 		b.nextGratuitous = at
-		t.setHeld(b)
+		t.setRetained(b)
 	}
 }
 

@@ -76,13 +76,13 @@ func applianceIsDenied(t *testing.T, a *appliance) {
 	a.systemctl(t, "restart", "weir")
 	var confined map[string]string
 	eventually(t, 30*time.Second, func() error { // until the journal has it
-		confined = probed(a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager"))
+		confined = resultsOf(a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager"))
 		if confined["set-user-id-bit"] == "" {
 			return fmt.Errorf("the unit has probed %v", confined)
 		}
 		return nil
 	})
-	root := probed(a.box.Must(t, file))
+	root := resultsOf(a.box.Must(t, file))
 	for _, action := range probeOfRoot {
 		if root[action] != "done" {
 			t.Errorf("root cannot %s: %q, so the probe shows nothing", action, root[action])
@@ -105,8 +105,8 @@ func applianceIsDenied(t *testing.T, a *appliance) {
 	a.systemctl(t, "restart", "weir")
 }
 
-// probed returns the last results of a probe.
-func probed(output string) map[string]string {
+// resultsOf returns the last results of a probe.
+func resultsOf(output string) map[string]string {
 	results := map[string]string{}
 	for line := range strings.Lines(output) {
 		if words := strings.Fields(line); len(words) == 3 && words[0] == "probe" {
