@@ -37,7 +37,6 @@ type tally struct {
 	answered map[string]int // by load
 	lost     map[string]int // by reason
 	cut      map[string]int
-	held     int
 	checked  int
 	foreign  int // comparisons
 	polled   time.Time

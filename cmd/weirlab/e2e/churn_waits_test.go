@@ -63,7 +63,9 @@ func (c *churn) ask(ctx context.Context, method, path, body string) (status int,
 		one, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		status, text, err = c.prod.Do(one, lab.KubeAdmin, method, path, body)
-		if err == nil && (status >= 500 || status == http.StatusTooManyRequests) {
+		// An API server that ends answers, but reaches itself no longer.
+		ending := status == http.StatusUnprocessableEntity && strings.Contains(text, "failed to allocate")
+		if err == nil && (status >= 500 || status == http.StatusTooManyRequests || ending) {
 			err = fmt.Errorf("status %d: %s", status, text)
 		}
 		return err
