@@ -5,21 +5,41 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // difference is a row of the table "Differences from kube-proxy" of kubernetes.md, named by its case.
 type difference struct {
 	situation string
-	// covers reports whether the row explains that weir's result differs from those of both modes of
-	// kube-proxy. A nil covers explains no probe: weir follows one of the modes, or the differential
-	// test does not probe that case.
-	covers func(p probe, got probed, judges []probed) bool
+	// covers reports whether the row explains that weir's result differs from that of a mode of
+	// kube-proxy. Nil is a row about a case that the differential test does not probe.
+	covers func(p probe, weir, iptables, nftables probed) bool
 }
 
 // knownDifferences are all rows of the table, in its order.
 var knownDifferences = []difference{
-	{situation: "the node connects to a LoadBalancer or external address of a Service without endpoints"},
-	{situation: "a client outside the source ranges connects to a Service without endpoints"},
+	{
+		situation: "the node connects to a LoadBalancer or external address of a Service without endpoints",
+		covers: func(p probe, weir, iptables, nftables probed) bool {
+			return p.from == itself && slices.Contains([]string{"LoadBalancer", "ExternalIP"}, p.target().kind) &&
+				weir.only(refused) && iptables.only(silence) && nftables.only(refused)
+		},
+	},
+	{
+		situation: "a client outside the source ranges connects to a Service without endpoints",
+		covers: func(p probe, weir, iptables, nftables probed) bool {
+			return p.target().kind == "LoadBalancer" && len(p.service.spec().LoadBalancerSourceRanges) > 0 &&
+				weir.only(silence) && iptables.only(refused) && nftables.only(silence)
+		},
+	},
+	{
+		situation: "`externalTrafficPolicy: Local` without an endpoint on the node: the node port of an address outside `node_port_addresses`",
+		covers: func(p probe, weir, iptables, nftables probed) bool {
+			return p.target().kind == otherNodePort && p.service.spec().ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal &&
+				weir.only(refused) && iptables.only(silence) && nftables.only(refused)
+		},
+	},
 	{situation: "the node connects to a LoadBalancer address with source ranges"},
 	{situation: "another port of a VIP"},
 	{situation: "ping of a VIP"},
@@ -40,13 +60,9 @@ var knownDifferences = []difference{
 }
 
 // knownDifference returns the row that explains a difference, nil if there is none.
-func knownDifference(p probe, got engineResults, judges []engineResults) *difference {
-	var of []probed
-	for _, j := range judges {
-		of = append(of, j.of[p])
-	}
+func knownDifference(p probe, weir, iptables, nftables engineResults) *difference {
 	for i, d := range knownDifferences {
-		if d.covers != nil && d.covers(p, got.of[p], of) {
+		if d.covers != nil && d.covers(p, weir.of[p], iptables.of[p], nftables.of[p]) {
 			return &knownDifferences[i]
 		}
 	}

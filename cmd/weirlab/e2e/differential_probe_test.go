@@ -14,9 +14,8 @@ import (
 )
 
 // locations are the clients of the differential test: outside the cluster, in the source ranges or not,
-// a pod without a Service, the node, and pods that may be endpoints of the Service, on the node and on
-// another one.
-var locations = []client{outside, blocked, pod, itself, "L1", "R1"}
+// a pod without a Service, the node, and a pod of the node that may be an endpoint of the Service.
+var locations = []client{outside, blocked, pod, itself, "L1"}
 
 // differentialSite is the conformance site with a host for each pod. Pods reach each other through the
 // node only, as if each had a cable to it: else replies between two pods would not pass the node.
