@@ -100,31 +100,31 @@ func (c *conformance) differential(t *testing.T, seed uint64, n int) {
 	}
 	defer c.deleteAll(t)
 	probes := probesOf(services)
-	var judges []engineResults
+	var proxies []engineResults
 	for _, mode := range []string{"iptables", "nftables"} {
-		judges = append(judges, c.judge(t, &kubeProxyEngine{c: c, mode: mode}, probes))
+		proxies = append(proxies, c.measure(t, &kubeProxyEngine{c: c, mode: mode}, probes))
 	}
 	for _, mode := range []string{ipvsMode, iptablesMode} {
-		got := c.judge(t, &weirEngine{c: c, mode: mode}, probes)
-		c.compare(t, seed, n, got, judges, probes)
+		got := c.measure(t, &weirEngine{c: c, mode: mode}, probes)
+		c.compare(t, seed, n, got, proxies, probes)
 	}
 	answered := 0
 	for _, p := range probes {
-		if len(judges[1].of[p].answers) > 0 {
+		if len(proxies[1].of[p].answers) > 0 {
 			answered++
 		}
 	}
 	figure(t, fmt.Sprintf("seed %d: targets that locations visited, and were answered by kube-proxy", seed), fmt.Sprintf("%d, %d", len(probes), answered))
 }
 
-// engineResults are those of one engine.
+// engineResults are the results of all probes with one engine.
 type engineResults struct {
 	engine string
 	of     map[probe]probed
 }
 
-// judge runs an engine and probes it.
-func (c *conformance) judge(t *testing.T, e engine, probes []probe) engineResults {
+// measure runs an engine, probes all targets, and removes the engine from the kernel.
+func (c *conformance) measure(t *testing.T, e engine, probes []probe) engineResults {
 	t.Helper()
 	begin := time.Now()
 	c.options = &options{nodePortAddresses: []string{"192.168.0.0/24", "fd00:192:168::/64"}}
@@ -173,11 +173,11 @@ func agrees(p probe, engine, proxy engineResults) bool {
 }
 
 // compare fails the test for each difference from a mode of kube-proxy that is not known.
-func (c *conformance) compare(t *testing.T, seed uint64, n int, weir engineResults, judges []engineResults, probes []probe) {
+func (c *conformance) compare(t *testing.T, seed uint64, n int, weir engineResults, proxies []engineResults, probes []probe) {
 	t.Helper()
 	shown := map[*randomService]bool{}
 	known := map[string]int{}
-	iptables, nftables := judges[0], judges[1]
+	iptables, nftables := proxies[0], proxies[1]
 	for _, p := range probes {
 		if agrees(p, weir, iptables) && agrees(p, weir, nftables) {
 			continue
