@@ -12,6 +12,7 @@ import (
 // difference is a row of the table "Differences from kube-proxy" of kubernetes.md, named by its case.
 type difference struct {
 	situation string
+	mode      string // of weir, in which the case occurs; "" is both
 	// covers reports whether the row explains that weir's result differs from that of a mode of
 	// kube-proxy. Nil is a row about a case that the differential test does not probe.
 	covers func(p probe, weir, iptables, nftables probed) bool
@@ -24,6 +25,14 @@ var knownDifferences = []difference{
 		covers: func(p probe, weir, iptables, nftables probed) bool {
 			return p.from == itself && slices.Contains([]string{"LoadBalancer", "ExternalIP"}, p.target().kind) &&
 				weir.only(refused) && iptables.only(silence) && nftables.only(refused)
+		},
+	},
+	{
+		situation: "the same with source ranges that admit the node, and `mode = \"iptables\"`",
+		mode:      iptablesMode,
+		covers: func(p probe, weir, iptables, nftables probed) bool {
+			return p.from == itself && p.target().kind == "LoadBalancer" && len(p.service.spec().LoadBalancerSourceRanges) > 0 &&
+				weir.only(silence) && iptables.only(silence) && nftables.only(refused)
 		},
 	},
 	{
@@ -62,7 +71,7 @@ var knownDifferences = []difference{
 // knownDifference returns the row that explains a difference, nil if there is none.
 func knownDifference(p probe, weir, iptables, nftables engineResults) *difference {
 	for i, d := range knownDifferences {
-		if d.covers != nil && d.covers(p, weir.of[p], iptables.of[p], nftables.of[p]) {
+		if (d.mode == "" || d.mode == weir.engine) && d.covers != nil && d.covers(p, weir.of[p], iptables.of[p], nftables.of[p]) {
 			return &knownDifferences[i]
 		}
 	}
