@@ -19,7 +19,7 @@ import (
 const soaked = "WEIR_SOAK=1"
 
 // soakStages are the tests that are slow by nature. Each has a small form in make test. One takes an hour at most,
-// but for differential, and for churn, which takes as many as HOURS gives.
+// but for churn, which takes as many as HOURS gives.
 func soakStages(churn time.Duration) []stage {
 	e2e := func(kernel, run, skip string, env ...string) func(context.Context, *stages) error {
 		return func(ctx context.Context, s *stages) error {

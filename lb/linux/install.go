@@ -245,7 +245,7 @@ func (r *rules) write(ctx context.Context) error {
 }
 
 // readBack verifies that the rules exist. If this system's iptables-save has another form for
-// them, that form is accepted once, so that they are not written again and again.
+// them, that form is accepted once, so that they are not written repeatedly.
 func (r *rules) readBack(ctx context.Context) error {
 	have, err := r.save(ctx)
 	if err != nil {

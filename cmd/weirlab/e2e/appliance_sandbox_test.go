@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// probe makes system calls (numbers of x86-64) and uses files, and prints the result of each: done, or
+// sandboxProbe makes system calls (numbers of x86-64) and uses files, and prints the result of each: done, or
 // the number of the error. The calls change nothing that outlives the program, also where they succeed.
-const probe = `#!/usr/bin/perl
+const sandboxProbe = `#!/usr/bin/perl
 my $zero = "\0" x 64;
 sub result { printf "probe %s %s\n", $_[0], $_[1] ? "done" : $! + 0 }
 sub try { my ($name, $number, @call) = @_; $! = 0; result($name, syscall($number, @call) >= 0) }
@@ -65,7 +65,7 @@ var denials = []string{"1", "13", "30", "2"}
 // need is denied by the kernel, and the same calls of root succeed.
 func applianceIsDenied(t *testing.T, a *appliance) {
 	const file, dropIn = "/usr/local/bin/probe", "/etc/systemd/system/weir.service.d/probe.conf"
-	if err := a.box.WriteFile(within(t, 10*time.Second), file, probe, 0o755); err != nil {
+	if err := a.box.WriteFile(within(t, 10*time.Second), file, sandboxProbe, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	a.box.Must(t, "mkdir", "-p", "/etc/systemd/system/weir.service.d")
