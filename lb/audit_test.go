@@ -56,11 +56,11 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 	return obs, nil
 }
 
-// believed compares what the Reconciler believes with what the kernel holds.
-func (r *Reconciler) believed(t *testing.T, k *Fake) {
+// comparesWithKernel compares the State of the Reconciler with the objects of the kernel.
+func (r *Reconciler) comparesWithKernel(t *testing.T, k *Fake) {
 	t.Helper()
 	if d := cmp.Diff(k.Held(), r.have.Snapshot(), exact); d != "" {
-		t.Fatalf("weir does not believe what the kernel holds (-kernel +believed):\n%s", d)
+		t.Fatalf("weir does not believe what the kernel holds (-kernel +comparesWithKernel):\n%s", d)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestLawChangesDuringAnAuditAreAppliedAndNoDrift(t *testing.T) {
 				t.Errorf("the audit wrote %v", rep.Ops)
 			}
 			r.consistent(t)
-			r.believed(t, k.Fake)
+			r.comparesWithKernel(t, k.Fake)
 		}
 		for range 3 { // drains end
 			now = now.Add(2 * time.Minute)
@@ -150,7 +150,7 @@ func TestLawAnAuditFindsWhatOthersDoDuringIt(t *testing.T) {
 			if _, err := r.Audit(t.Context(), now); err != nil {
 				t.Fatal(err)
 			}
-			r.believed(t, k.Fake)
+			r.comparesWithKernel(t, k.Fake)
 		}
 		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
 			t.Errorf("in the end (-want +got):\n%s", d)
@@ -258,7 +258,7 @@ func TestAuditReadsManyChangedFrontendsOutsideTheLoop(t *testing.T) {
 			if again || err != nil || len(rep.Drift)+len(rep.Ops) > 0 || k.whole != 1 || k.parts != 1 {
 				t.Errorf("again %v, drift %v, ops %v, %v, %d readings of all and %d of some", again, rep.Drift, rep.Ops, err, k.whole, k.parts)
 			}
-			r.believed(t, fake)
+			r.comparesWithKernel(t, fake)
 		})
 	}
 }

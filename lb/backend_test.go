@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// onTheBox returns the real servers in a kernel whose packets the box itself would
-// get, by an address that weir has put there.
+// onTheBox returns the real servers in a kernel that send packets to the box itself,
+// by an address that weir has added.
 func onTheBox(k *Fake) []Object {
 	var out []Object
 	for _, o := range k.Held() {
@@ -66,7 +66,7 @@ func TestLawNoBackendIsAVIP(t *testing.T) {
 				if _, err := r.Audit(context.Background(), now); err != nil {
 					t.Fatal(err)
 				}
-			case 2: // other pools, and other addresses left alone
+			case 2: // other pools, and other addresses unchanged
 				opts = g.options()
 				r.Configure(opts)
 			case 3:

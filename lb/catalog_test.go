@@ -33,7 +33,7 @@ func TestCatalogCountsVIPsAndHealthChecks(t *testing.T) {
 	}
 }
 
-// TestCatalogKeepsOneOfEqualServices checks that a source which says the same again does not keep a second copy.
+// TestCatalogKeepsOneOfEqualServices checks that a source that repeats a Service does not keep a second copy.
 func TestCatalogKeepsOneOfEqualServices(t *testing.T) {
 	c := NewCatalog("prod")
 	apply := func(s Service) (Service, int) {

@@ -262,7 +262,7 @@ func (s *site) serve(namespace string, ports []uint16, addr string) {
 				}
 				s.accept(l)
 				s.echo("udp"+family, at)
-				if addr != "" { // SCTP on all addresses tells the client of all of them
+				if addr != "" { // SCTP on all addresses lists all of them to the client
 					s.accept(s.listenSCTP(netip.AddrPortFrom(a, port)))
 				}
 			}
@@ -405,7 +405,7 @@ func (m meeting) lost() bool {
 }
 
 // connect sends a client's packet to a frontend. If an answer must come, connect waits
-// for it; otherwise only until packets that were sent later are back (settle).
+// for it; otherwise only until packets that were sent later are back (drainQueue).
 func (s *site) connect(client netip.Addr, f lb.Frontend, must bool) meeting {
 	s.Helper()
 	if s.port++; s.port == 60000 {
@@ -434,8 +434,8 @@ func (s *site) connect(client netip.Addr, f lb.Frontend, must bool) meeting {
 	defer file.Close()
 	switch {
 	case errors.Is(err, unix.EPERM):
-		// The kernel has dropped a packet of the box itself. An ICMP error tells whether
-		// that is a refusal.
+		// The kernel has dropped a packet of the box itself. Only an ICMP error shows
+		// that this is a refusal.
 		must = false
 	case err != nil && !errors.Is(err, unix.EINPROGRESS):
 		return meeting{err: err}
@@ -445,7 +445,7 @@ func (s *site) connect(client netip.Addr, f lb.Frontend, must bool) meeting {
 	}
 	if !must {
 		for range 2 { // servers that the packet wakes in the first round answer before the second
-			s.settle(namespaceOf(client), lb.FamilyOf(client))
+			s.drainQueue(namespaceOf(client), lb.FamilyOf(client))
 		}
 		if !ready(fd, f.Proto) {
 			return meeting{silent: true}
@@ -526,10 +526,10 @@ func readAnswer(file *os.File, proto lb.Protocol) (m meeting, err error) {
 	return m, err
 }
 
-// settle waits until a datagram from the namespace to each backend has come back by way
+// drainQueue waits until a datagram from the namespace to each backend has come back by way
 // of the box. The machine has one processor and one queue of packets: an answer to an
 // earlier packet has come by then, if there is one.
-func (s *site) settle(namespace string, family lb.Family) {
+func (s *site) drainQueue(namespace string, family lb.Family) {
 	s.Helper()
 	key := namespace + " " + family.String()
 	if s.canaries[key] == nil {

@@ -18,7 +18,7 @@ import (
 
 // The laws of this package hold for lb.Fake. TestFakeMatchesTheKernel checks that Fake
 // behaves as a kernel does: random histories are applied to both, and after each step
-// both hold the same objects, and packets meet in the kernel what Fake.Connect says.
+// both hold the same objects, and packets meet in the kernel the fate that Fake.Connect returns.
 
 // defaultHistories takes about a minute. WEIR_HISTORIES multiplies it.
 const defaultHistories = 160
@@ -112,12 +112,12 @@ type history struct {
 	*site
 	*lb.Gen
 	fake     *lb.Fake
-	met      map[string]int // how often connections met a fate
+	met      map[string]int // number of connections of each fate
 	services []lb.Service   // all that ever were
 	universe []lb.Object    // objects of such Services
 	log      []string
-	// unordered are the frontends whose real servers are in no order: lb/linux keeps that
-	// of mh only, where nobody else has added any.
+	// unordered are the frontends with real servers in any order: lb/linux keeps the order
+	// only for mh, and only without servers of other programs.
 	unordered map[lb.Frontend]bool
 	held      *lb.Table // when all was read last
 }

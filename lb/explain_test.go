@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files of Explain anew")
+var update = flag.Bool("update", false, "write the golden files of Explain")
 
-// What Explain says is what a packet would meet, for every client and frontend of
+// Explain returns the fate of a packet, for every client and frontend of
 // random boxes, while drains run and Ops fail.
 func TestLawExplainIsRight(t *testing.T) {
 	seeds(t, 25, func(t *testing.T, g *gen) {
@@ -63,7 +63,7 @@ func TestLawExplainIsRight(t *testing.T) {
 	})
 }
 
-// shop is a node with a bit of everything, on which Explain has something to say.
+// shop is a node with a bit of everything, with an answer of Explain of each kind.
 func shop(t *testing.T) *story {
 	s := newStory(t)
 	s.Configure(Options{
@@ -117,7 +117,7 @@ func frontend(t *testing.T, text string) Frontend {
 }
 
 // The words are part of what operators see: go test ./lb -run Golden -update
-// writes them anew.
+// updates them.
 func TestExplainGolden(t *testing.T) {
 	s := shop(t)
 	for _, tt := range goldenQueries {
@@ -281,7 +281,8 @@ func TestExplainByInterface(t *testing.T) {
 	}
 }
 
-// TestExplainNamesTheSource is masqueraded bears what all boxes share, if they do; but the box itself never.
+// TestExplainNamesTheSource checks that masqueraded connections have the source that all boxes share, if
+// one is configured, and that those of the box itself never have it.
 func TestExplainNamesTheSource(t *testing.T) {
 	s := newStory(t)
 	s.Configure(Options{Base: base})

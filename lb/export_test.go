@@ -11,7 +11,7 @@ import (
 // Gen is the generator of random Services and boxes.
 type Gen = gen
 
-// NewGen returns a generator whose output depends on seed only.
+// NewGen returns a generator. Its output depends on seed only.
 func NewGen(seed uint64) *Gen { return &gen{rand.New(rand.NewPCG(seed, 1))} }
 
 // Services returns random Services.

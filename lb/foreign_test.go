@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A box with an address on eth0, and a Service of somebody else who wants it.
+// A box with an address on eth0, and a Service of another user that claims it.
 func ownAddress(t *testing.T, vip VIP, backend string, apart bool) ([]Object, []Note) {
 	t.Helper()
 	return Plan(Service{
@@ -67,8 +67,8 @@ func TestBackendsOfAnApartServiceAreNeverTheBox(t *testing.T) {
 	}
 }
 
-// TestForeignVIPTakesNoPortOfTheNode is refused must not keep others from it: neither a NodePort, nor a VIP that
-// the operator chose.
+// TestForeignVIPTakesNoPortOfTheNode checks that a refused VIP blocks no other use of its port: neither a
+// NodePort, nor a VIP that the operator chose.
 func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 	foreign := web(be1)
 	foreign.ID, foreign.VIPs = ServiceID{"prod", "bad", "web"}, []VIP{{Addr: box, Kind: ExternalIP, Foreign: true}}
@@ -81,7 +81,7 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 		name string
 		good Service
 		want Outcome
-		then netip.AddrPort // when the address is nobody's any more
+		then netip.AddrPort // when no Service has the address any more
 	}{
 		{"a NodePort", func() Service { s := kube(backends(near), all4); s.Created = testNow; return s }(), hidden(be1), be1},
 		{"a VIP of the operator's", api, hidden(be2), be2}, // to which an external IP yields
@@ -98,7 +98,7 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 					t.Errorf("%s: notes %v, want a refusal of %s", when, s.Notes(), foreign.ID)
 				}
 			}
-			s.tell(tt.good, foreign)
+			s.send(tt.good, foreign)
 			check("the box has the address", tt.want)
 			e := s.Explain(Query{Frontend: nodePort, Client: outside})
 			if len(e.Claims) != 2 || e.Claims[1].Service != foreign.ID.String() || !strings.Contains(e.String(), "is not served: choose an unused address") {

@@ -32,20 +32,20 @@ func TestGuardHoldsNoOtherNamespace(t *testing.T) {
 	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 	services := inSpaces(fleet(40, 4), 24, 8, 8)
-	s.say(0, services)
+	s.put(0, services)
 	s.wantServed(services, 40, 160)
-	s.say(time.Second, services[24:]) // ns0 deletes all that it has: 24 of 40
+	s.put(time.Second, services[24:]) // ns0 deletes all that it has: 24 of 40
 	s.wantServed(services, 40, 160)
 	if h := s.Held(); len(h) != 1 || h[0].Services != 24 {
 		t.Fatalf("held %+v", h)
 	}
-	s.say(time.Second, services[26:]) // ns1 deletes two of 8
+	s.put(time.Second, services[26:]) // ns1 deletes two of 8
 	s.wantServed(services, 38, 152)
-	s.say(time.Second, services[26:38]) // ns2 does, too: 4 of 16 are 25 %
+	s.put(time.Second, services[26:38]) // ns2 does, too: 4 of 16 are 25 %
 	s.wantServed(services, 36, 144)
-	s.say(time.Second, services[27:38]) // 5 of 16 are too many
+	s.put(time.Second, services[27:38]) // 5 of 16 are too many
 	s.wantServed(services, 36, 144)
-	s.say(2*time.Minute, services[27:38]) // the window is over
+	s.put(2*time.Minute, services[27:38]) // the window is over
 	s.wantServed(services, 35, 140)
 	if h := s.Held(); len(h) != 1 || h[0].Services != 24 {
 		t.Fatalf("ns0 is held for the hour: %+v", h)
@@ -63,12 +63,12 @@ func TestGuardHoldsSmallNamespacesTogether(t *testing.T) {
 	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 	services := inSpaces(fleet(20, 4), 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)
-	s.say(0, services)
+	s.put(0, services)
 	var half []Service
 	for i := 0; i < len(services); i += 2 {
 		half = append(half, services[i])
 	}
-	s.say(time.Second, half)
+	s.put(time.Second, half)
 	s.wantServed(services, 20, 80)
 	if h := s.Held(); len(h) != 1 || h[0].Services != 10 {
 		t.Errorf("held %+v", h)
@@ -165,12 +165,12 @@ func newGuardStory(t *testing.T) (*story, []Service) {
 	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
 	services := fleet(10, 4)
-	s.say(0, services)
+	s.put(0, services)
 	return s, services
 }
 
-// say is what the cluster says after d: all that it has.
-func (s *story) say(d time.Duration, services []Service) {
+// put sends all Services of the cluster after d.
+func (s *story) put(d time.Duration, services []Service) {
 	s.Helper()
 	s.now = s.now.Add(d)
 	s.Update(Update{Source: "prod", Put: services, Synced: true})
@@ -197,7 +197,7 @@ func (s *story) wantServed(services []Service, frontends, backends int) {
 
 func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.say(time.Hour, nil)
+	s.put(time.Hour, nil)
 	s.wantServed(services, 10, 40)
 	want := []Hold{{
 		Source: "prod", Since: s.now, Until: s.now.Add(time.Hour), Services: 10, Frontends: 10, Backends: 40,
@@ -212,7 +212,7 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	if next := s.Next(); !next.Equal(s.now.Add(time.Hour)) {
 		t.Errorf("next %s, want when it is released by time", next)
 	}
-	s.say(time.Minute, services[:8]) // two are really gone, and that is not too much
+	s.put(time.Minute, services[:8]) // two are really gone, and that is not too much
 	s.wantServed(services, 8, 32)
 	if h, n := s.Held(), s.Notes(); len(h) > 0 || len(n) > 0 {
 		t.Errorf("held %v, notes %v", h, n)
@@ -232,7 +232,7 @@ func TestGuardHoldsAtAStart(t *testing.T) {
 		if !early {
 			mustSync(t, s.Reconciler, s.now)
 		}
-		s.say(time.Second, nil)
+		s.put(time.Second, nil)
 		s.wantServed(services, 10, 40)
 		if len(s.Held()) != 1 {
 			t.Errorf("early %t: nothing is held", early)
@@ -242,7 +242,7 @@ func TestGuardHoldsAtAStart(t *testing.T) {
 
 func TestGuardServesWhatIsNewWhileItHolds(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.say(time.Hour, fleet(12, 4)[9:])
+	s.put(time.Hour, fleet(12, 4)[9:])
 	s.wantServed(fleet(12, 4), 12, 48)
 	s.Update(Update{Source: "prod", Put: fleet(13, 5)[12:]})
 	mustSync(t, s.Reconciler, s.now)
@@ -255,20 +255,20 @@ func TestGuardEndsByConfirmation(t *testing.T) {
 	if s.Release("prod") || s.Release("nobody") {
 		t.Error("there was nothing to release")
 	}
-	s.say(time.Hour, services[:5])
+	s.put(time.Hour, services[:5])
 	s.wantServed(services, 10, 40)
 	if !s.Release("prod") {
 		t.Error("nothing is held")
 	}
 	mustSync(t, s.Reconciler, s.now)
 	s.wantServed(services, 5, 20)
-	s.say(time.Second, services[:4]) // and what goes from then on counts anew
+	s.put(time.Second, services[:4]) // later losses are counted from zero
 	s.wantServed(services, 4, 16)
 }
 
 func TestGuardEndsByTime(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.say(time.Hour, services[:5])
+	s.put(time.Hour, services[:5])
 	s.now = s.now.Add(guarded.Hold - time.Second)
 	mustSync(t, s.Reconciler, s.now)
 	s.wantServed(services, 10, 40)
@@ -279,11 +279,11 @@ func TestGuardEndsByTime(t *testing.T) {
 
 func TestGuardCountsUpdatesWithinItsWindowTogether(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.say(time.Hour, services[:9])
-	s.say(20*time.Second, services[:8])
-	s.say(20*time.Second, services[:7])
+	s.put(time.Hour, services[:9])
+	s.put(20*time.Second, services[:8])
+	s.put(20*time.Second, services[:7])
 	s.wantServed(services, 7, 28) // three of ten
-	s.say(10*time.Second, services[:6])
+	s.put(10*time.Second, services[:6])
 	s.wantServed(services, 7, 28) // the fourth is too much
 	if next := s.Next(); !next.Equal(s.now.Add(10 * time.Second)) {
 		t.Errorf("next %s, want when the first of them is a minute ago", next)
@@ -298,7 +298,7 @@ func TestGuardCountsUpdatesWithinItsWindowTogether(t *testing.T) {
 
 func TestGuardHoldsBackendsThatVanish(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.say(time.Hour, fleet(10, 0))
+	s.put(time.Hour, fleet(10, 0))
 	s.wantServed(services, 10, 40)
 	if h := s.Held(); len(h) != 1 || h[0].Frontends != 0 || h[0].Backends != 40 {
 		t.Errorf("held %+v", h)
@@ -309,18 +309,18 @@ func TestGuardHoldsBackendsThatVanish(t *testing.T) {
 			weightless[i].Ports[0].Backends[j].Weight = 0
 		}
 	}
-	s.say(time.Second, weightless)
+	s.put(time.Second, weightless)
 	s.wantServed(services, 10, 40)
-	s.say(time.Second, services)
+	s.put(time.Second, services)
 	if h := s.Held(); len(h) > 0 {
 		t.Errorf("held %+v", h)
 	}
 }
 
-// Fewer backends are no outage, and those that are gone answer nobody.
+// Fewer backends are no outage, and removed ones answer no client.
 func TestGuardLetsServicesShrink(t *testing.T) {
 	s, _ := newGuardStory(t)
-	s.say(time.Second, fleet(10, 1))
+	s.put(time.Second, fleet(10, 1))
 	s.wantServed(fleet(10, 1), 10, 10)
 	if h := s.Held(); len(h) > 0 {
 		t.Errorf("held %+v", h)
@@ -347,9 +347,9 @@ func TestGuardLetsRolloutsPass(t *testing.T) {
 				b := slices.Delete(slices.Clone(next[i].Ports[0].Backends), step, step+1)
 				short[i].Ports = []Port{{Proto: TCP, Port: 80, Backends: b}}
 			}
-			s.say(time.Second, short)
+			s.put(time.Second, short)
 			services = next
-			s.say(time.Second, services)
+			s.put(time.Second, services)
 		}
 	}
 	roll()
@@ -359,7 +359,7 @@ func TestGuardLetsRolloutsPass(t *testing.T) {
 	s.wantServed(services, 10, 40)
 	all := services
 	services = services[:5]
-	s.say(time.Second, services)
+	s.put(time.Second, services)
 	roll()
 	s.wantServed(all, 10, 40)
 	for _, svc := range services {
@@ -375,7 +375,7 @@ func TestGuardOfOneSourceAffectsNoOther(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.SetSources("prod", "static")
 	s.Update(put(web(be1)))
-	s.say(time.Hour, nil)
+	s.put(time.Hour, nil)
 	s.Update(put())
 	mustSync(t, s.Reconciler, s.now)
 	s.wantServed(services, 10, 40)
@@ -386,8 +386,8 @@ func TestGuardOfOneSourceAffectsNoOther(t *testing.T) {
 	mustSync(t, s.Reconciler, s.now)
 	s.wantServed(services, 0, 0)
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
-	s.say(time.Hour, services)
-	s.say(time.Hour, nil)
+	s.put(time.Hour, services)
+	s.put(time.Hour, nil)
 	s.wantServed(services, 10, 40)
 	s.SetSources("static")
 	mustSync(t, s.Reconciler, s.now)
@@ -485,19 +485,19 @@ func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
 
 func TestUnguardedUpdateIsServedAndIsTheNewMeasure(t *testing.T) {
 	s, services := newGuardStory(t)
-	s.say(time.Second, services[:3]) // held
+	s.put(time.Second, services[:3]) // held
 	s.UpdateUnguarded(Update{Source: "prod", Put: services[:5], Synced: true})
 	mustSync(t, s.Reconciler, s.now)
 	if f, b := s.served(services); f != 5 || b != 20 || len(s.Held()) != 0 {
 		t.Errorf("%d frontends and %d backends are served, want 5 and 20; held: %v", f, b, s.Held())
 	}
-	s.say(time.Second, services[:3]) // fewer than three frontends, but too many backends
+	s.put(time.Second, services[:3]) // fewer than three frontends, but too many backends
 	if f, _ := s.served(services); f != 5 || len(s.Held()) != 1 || s.Held()[0].Services != 2 {
 		t.Errorf("%d frontends are served, want 5; held: %v", f, s.Held())
 	}
 }
 
-// checkCounts compares the counts that a guard keeps up with counting anew.
+// checkCounts compares the counts of a guard with a recomputation.
 func (g *gen) checkCounts(t *testing.T, r *Reconciler) {
 	t.Helper()
 	kept, anew := r.guards.of["prod"], newGuard(GuardOptions{})

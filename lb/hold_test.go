@@ -73,7 +73,7 @@ func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 	if got := s.k.Connect(netip.MustParseAddr("10.1.0.2"), awayWeb); got.Fate != Served {
 		t.Errorf("clients of the cluster that is away: %v", got)
 	}
-	// At last it says what it has: not the first VIP any more.
+	// At last it sends its Services, without the first VIP.
 	both.VIPs = both.VIPs[1:]
 	r.now = r.now.Add(3 * time.Second)
 	r.Update(Update{Source: "away", Put: []Service{both}, Synced: true})
@@ -92,7 +92,7 @@ func TestRemovedSourceLosesItsServices(t *testing.T) {
 	s.Update(Update{Source: "away", Put: []Service{elsewhere("away")}, Synced: true})
 	mustSync(t, s.Reconciler, s.now)
 
-	// While it was away, somebody took it out of the configuration.
+	// While it was unreachable, the operator removed it from the configuration.
 	r := s.restarted("static", "away")
 	r.Update(put())
 	mustSync(t, r.Reconciler, r.now)

@@ -13,7 +13,7 @@ import (
 )
 
 // The laws of the package comment, held for random boxes. A failing case prints
-// its seed; run it alone with -run 'TestLaws/.../seed=N'.
+// its seed; run only it with -run 'TestLaws/.../seed=N'.
 
 var (
 	exact   = cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b addrOwners) bool { return a == b }), cmp.Comparer(func(a, b tally) bool { return a == b }), cmp.Comparer(func(a, b loop) bool { return a == b }), cmp.Comparer(func(a, b MarkKey) bool { return a == b }), cmpopts.EquateEmpty()}
@@ -50,8 +50,8 @@ func countDrains(r *Reconciler, now time.Time) {
 	}
 }
 
-// canonical renames marks by what leads to them: which mark it is does not
-// matter. What nothing leads to keeps its own.
+// canonical renames marks by the frontends that map to them: the number does not
+// matter. A mark without a frontend keeps its own.
 func canonical(s Snapshot) Snapshot {
 	var leads []Object
 	for _, o := range s {
@@ -290,8 +290,8 @@ func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
 	})
 }
 
-// landsWrong says what is wrong with an outcome on the way from one state to
-// another, if anything.
+// landsWrong returns the fault of an outcome during the change from one state to
+// another, or "".
 func landsWrong(client netip.Addr, before, after, got Outcome) string {
 	if got.Fate == HostPort && before.Fate != HostPort && after.Fate != HostPort {
 		return "a daemon of the host gets it"

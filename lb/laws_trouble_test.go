@@ -44,7 +44,7 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 					delete(want, f)
 					delete(got, f)
 				}
-				// A drain may keep an address that nobody else wants, and a port of
+				// A drain may keep an address that no other Service wants, and a port of
 				// one that the box has anyway.
 				if (want[f].Fate == Unrouted || want[f].Fate == HostPort) && got[f].Fate == Refused {
 					delete(want, f)
@@ -62,7 +62,7 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 	})
 }
 
-// late returns the frontends whose backends are not all applied.
+// late returns the frontends with backends that are not applied yet.
 func (r *Reconciler) late() map[Frontend]bool {
 	out := map[Frontend]bool{}
 	for id := range r.failed.of {

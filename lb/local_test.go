@@ -27,7 +27,7 @@ func newLocalStory(t *testing.T, svc Service, want ...string) *story {
 	s.k.ClusterCIDRs = pods
 	s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
 	s.SetSources("prod")
-	s.tell(svc)
+	s.send(svc)
 	if want == nil {
 		mustSync(t, s.Reconciler, s.now)
 		return s
@@ -36,8 +36,8 @@ func newLocalStory(t *testing.T, svc Service, want ...string) *story {
 	return s
 }
 
-// tell is what the cluster has now.
-func (s *story) tell(services ...Service) {
+// send sends all Services of the cluster.
+func (s *story) send(services ...Service) {
 	s.Update(Update{Source: "prod", Put: services, Synced: true})
 }
 
@@ -48,7 +48,7 @@ func (s *story) again(services ...Service) *story {
 	r.sets()
 	r.want.Replace(Owner{}, append(r.want.Objects(Owner{}), Rules{IPv4}), r.touched)
 	r.SetSources("prod")
-	r.tell(services...)
+	r.send(services...)
 	return r
 }
 
@@ -68,7 +68,7 @@ func hidden(backends ...netip.AddrPort) Outcome {
 
 var dropped, refused = Outcome{Fate: Dropped}, Outcome{Fate: Refused}
 
-// localWeb is a Service whose traffic policy is Local; near backends are on this
+// localWeb is a Service with traffic policy Local; near backends are on this
 // node.
 func localWeb(list ...Backend) Service {
 	s := kube(backends(list...), local(VIP{Addr: vip}))
@@ -95,17 +95,17 @@ func TestLocalBackendMovesBetweenNodes(t *testing.T) {
 		"add address 192.0.2.1",
 	)
 	s.meets(front, kept(be1), kept(be1, be2), hidden(be1, be2))
-	s.tell(localWeb(away, far))
+	s.send(localWeb(away, far))
 	s.sync(0,
 		"add member NO-LOCAL 192.0.2.1,tcp:80",
 		"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
 	s.meets(front, dropped, kept(be1, be2), hidden(be1, be2))
 	s.sync(2*time.Second, "delete real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
-	s.tell(localWeb(near, far))
+	s.send(localWeb(near, far))
 	s.sync(0,
 		"add real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 1",
 		"delete member NO-LOCAL 192.0.2.1,tcp:80")
-	s.tell(localWeb())
+	s.send(localWeb())
 	s.sync(0,
 		"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0",
 		"change real server 10.0.0.1:8080 of IPv4 mark 3 weight 0",
@@ -120,7 +120,7 @@ func TestTrafficPolicyFlipsThereAndBack(t *testing.T) {
 	svc.VIPs[0].Local = false
 	s := newLocalStory(t, svc)
 	s.meets(front, hidden(be1, be2), hidden(be1, be2), hidden(be1, be2))
-	s.tell(localWeb(near, far))
+	s.send(localWeb(near, far))
 	s.sync(0,
 		"add member LOOP-BACK 10.0.0.1,tcp:8080,10.0.0.1",
 		"add member LOOP-BACK 10.0.0.2,tcp:8080,10.0.0.2",
@@ -132,7 +132,7 @@ func TestTrafficPolicyFlipsThereAndBack(t *testing.T) {
 		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0",
 		"add member LOAD-BALANCER-LOCAL 192.0.2.1,tcp:80")
 	s.meets(front, kept(be1), kept(be1, be2), hidden(be1, be2))
-	s.tell(svc)
+	s.send(svc)
 	s.sync(0,
 		"delete member LOAD-BALANCER-LOCAL 192.0.2.1,tcp:80",
 		"change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1",
@@ -154,14 +154,14 @@ func TestTrafficPolicyThatFlipsBackWhileItDrainsKeepsItsMark(t *testing.T) {
 	svc := localWeb(near, far)
 	svc.VIPs[0].Local = false
 	s.k.SetConns(RealServer{Frontend: innerFace, Addr: be2}, Conns{Active: 1})
-	s.tell(svc)
+	s.send(svc)
 	mustSync(t, s.Reconciler, s.now)
 	s.now = s.now.Add(2 * time.Second)
 	mustSync(t, s.Reconciler, s.now)
 	if want := []Drain{{innerFace, be2, testNow.Add(time.Minute)}}; !slices.Equal(s.Drains(), want) {
 		t.Fatalf("drains %v, want %v", s.Drains(), want)
 	}
-	s.tell(localWeb(near, far))
+	s.send(localWeb(near, far))
 	rep := mustSync(t, s.Reconciler, s.now)
 	if !slices.ContainsFunc(rep.Ops, func(op Op) bool {
 		return op.String() == "change real server 10.0.0.2:8080 of IPv4 mark 3 weight 1"
@@ -175,7 +175,7 @@ func TestDeletedLocalServiceDrainsBothFaces(t *testing.T) {
 	s := newLocalStory(t, localWeb(near, far))
 	s.k.SetConns(RealServer{Frontend: innerFace, Addr: be2}, Conns{Active: 1})
 	s.conns(be1, 1)
-	s.tell()
+	s.send()
 	s.sync(0,
 		"change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0",
 		"change real server 10.0.0.1:8080 of IPv4 mark 3 weight 0",
@@ -186,10 +186,10 @@ func TestDeletedLocalServiceDrainsBothFaces(t *testing.T) {
 	s.sync(2*time.Second, "delete real server 10.0.0.1:8080 of IPv4 mark 3 weight 0")
 	s.conns(be1, 0)
 	// The outer face is done. The inner one still needs the VIP, and a virtual
-	// server on it: without one the tuple would lead to a daemon of the host.
+	// server on it: without one a daemon of the host would get the packets.
 	s.sync(2*time.Second, "delete real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
 	s.meets(front, refused, refused, refused)
-	// A restart knows the way of the inner face by what leads to it.
+	// A restart finds the inner face by the mapping to its mark.
 	s = s.again()
 	s.sync(time.Second)
 	s.k.SetConns(RealServer{Frontend: innerFace, Addr: be2}, Conns{})
@@ -213,7 +213,7 @@ func TestUDPBehindAMarkIsRemovedImmediately(t *testing.T) {
 		return svc
 	}
 	s := newLocalStory(t, udp(near, far))
-	s.tell(udp(near))
+	s.send(udp(near))
 	s.sync(0,
 		"delete real server 10.0.0.2:8080 of IPv4 mark 1 weight 1",
 		"delete member LOOP-BACK 10.0.0.2,udp:8080,10.0.0.2")
@@ -258,13 +258,13 @@ func TestNodePortFollowsAVIPThatTakesOneOfItsAddresses(t *testing.T) {
 	s := newLocalStory(t, kube(backends(near), all4))
 	api := kube(func(_ *Service, p *Port) { p.Port, p.Backends = 30080, []Backend{far} }, VIP{Addr: box, Kind: ExternalIP})
 	api.ID.Name = "api"
-	s.tell(kube(backends(near), all4), api)
+	s.send(kube(backends(near), all4), api)
 	mustSync(t, s.Reconciler, s.now)
 	s.meets(Frontend{Addr: box, Port: 30080, Proto: TCP}, hidden(be2), hidden(be2), hidden(be2))
 	if n := s.Notes(); len(n) != 2 || n[1].Reason != Conflict || n[1].Service != webID {
 		t.Errorf("notes %v", n)
 	}
-	s.tell(kube(backends(near), all4))
+	s.send(kube(backends(near), all4))
 	mustSync(t, s.Reconciler, s.now)
 	s.meets(Frontend{Addr: box, Port: 30080, Proto: TCP}, hidden(be1), hidden(be1), hidden(be1))
 }
@@ -300,7 +300,7 @@ func TestAffinityInsideKeepsTheBackendPort(t *testing.T) {
 				t.Errorf("%v: after %s a pod is %s", ports, op, got.Fate)
 			}
 		}
-		s.tell(svc)
+		s.send(svc)
 		mustSync(t, s.Reconciler, s.now)
 		s.k.After = nil
 		got := inner(s)

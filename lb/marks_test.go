@@ -24,9 +24,9 @@ func TestRestartKeepsMarks(t *testing.T) {
 	onlyNodePort.VIPs = onlyNodePort.VIPs[1:]
 	all := []Service{numbered(2), numbered(3), numbered(4), onlyNodePort}
 	s := newLocalStory(t, numbered(1))
-	s.tell(append(all, numbered(1))...) // in another order than that of names
+	s.send(append(all, numbered(1))...) // in another order than that of names
 	mustSync(t, s.Reconciler, s.now)
-	s.tell(all...)
+	s.send(all...)
 	mustSync(t, s.Reconciler, s.now)
 	s.now = s.now.Add(2 * time.Minute)
 	mustSync(t, s.Reconciler, s.now)
@@ -42,7 +42,7 @@ func TestRestartGivesMarksToTheOwnersOfFrontends(t *testing.T) {
 	winner.ID.Name, loser.ID.Name = "zzz", "aaa"
 	winner.Created, loser.Created = testNow, testNow.Add(time.Hour)
 	s := newLocalStory(t, winner)
-	s.tell(winner, loser)
+	s.send(winner, loser)
 	mustSync(t, s.Reconciler, s.now)
 	s = s.again(winner, loser)
 	s.sync(0)
@@ -58,7 +58,7 @@ func TestMarkOfAnotherProtocolIsNotKept(t *testing.T) {
 	s.sets()
 	s.k.Put(lead, markMember(innerFace), VirtualServer{Frontend: innerFace, Scheduler: Scheduler{Name: "rr"}})
 	s.SetSources("prod")
-	s.tell(svc)
+	s.send(svc)
 	mustSync(t, s.Reconciler, s.now)
 	m, _ := s.have.mapping(f)
 	if face := MarkFrontend(IPv4, m.Mark); face.Proto != UDP {
@@ -70,12 +70,12 @@ func TestMarkIsNotReusedWhileItDrains(t *testing.T) {
 	s := newLocalStory(t, numbered(1))
 	s.k.SetConns(RealServer{Frontend: innerFace, Addr: be2}, Conns{Active: 1})
 	s.marks.last = 0
-	s.tell(numbered(2))
+	s.send(numbered(2))
 	mustSync(t, s.Reconciler, s.now)
 	s.now = s.now.Add(2 * time.Second)
 	mustSync(t, s.Reconciler, s.now)
 	s.marks.last = 0
-	s.tell(numbered(2), numbered(3))
+	s.send(numbered(2), numbered(3))
 	mustSync(t, s.Reconciler, s.now)
 	used := slices.Sorted(func(yield func(uint32) bool) {
 		for _, mark := range s.marks.of {
@@ -93,7 +93,7 @@ func TestMarkIsNotReusedWhileItDrains(t *testing.T) {
 		mustSync(t, s.Reconciler, s.now)
 	}
 	s.marks.last = 0
-	s.tell(numbered(2), numbered(3), numbered(4))
+	s.send(numbered(2), numbered(3), numbered(4))
 	mustSync(t, s.Reconciler, s.now)
 	if m, _ := s.have.mapping(numbered(4).Frontends()[0]); m.Mark != 3 {
 		t.Errorf("after the drain web04 has mark %d, want 3", m.Mark)
@@ -103,7 +103,7 @@ func TestMarkIsNotReusedWhileItDrains(t *testing.T) {
 func TestWithoutAMarkAllClientsGetTheOuterFace(t *testing.T) {
 	s := newLocalStory(t, kube(backends(near, far), VIP{Addr: vip}))
 	s.marks.max = 2 // none of which is of TCP
-	s.tell(localWeb(near, far))
+	s.send(localWeb(near, far))
 	mustSync(t, s.Reconciler, s.now)
 	s.meets(front, kept(be1), kept(be1), hidden(be1))
 	if n := s.Notes(); len(n) != 1 || n[0].Reason != Failed {
@@ -115,7 +115,7 @@ func TestWithoutAMarkAllClientsGetTheOuterFace(t *testing.T) {
 func TestReleasingMarksCostsTheChange(t *testing.T) {
 	s := newLocalStory(t, numbered(1))
 	s.k.SetConns(RealServer{Frontend: innerFace, Addr: be2}, Conns{Active: 1})
-	s.tell()
+	s.send()
 	for range 5 {
 		s.now = s.now.Add(2 * time.Second)
 		mustSync(t, s.Reconciler, s.now)

@@ -70,7 +70,7 @@ func (s *story) conns(backend netip.AddrPort, active uint32) {
 	s.k.SetConns(RealServer{Frontend: front, Addr: backend}, Conns{Active: active})
 }
 
-// sets makes the ipsets exist, so that a story need not tell of them.
+// sets makes the ipsets exist, so that a story need not list them.
 func (s *story) sets() {
 	for _, set := range Sets() {
 		s.k.Put(IPSet{set, IPv4})
@@ -127,7 +127,7 @@ func TestUnwantedObjectsAreNoDrift(t *testing.T) {
 	s.Update(put(web(be1)))
 	mustSync(t, s.Reconciler, s.now)
 	s.conns(be1, 1)
-	// manage_sysctls goes off, so that nobody reads them, and the VIP is excluded.
+	// manage_sysctls goes off, so that they are not read, and the VIP is excluded.
 	s.k.Remove(sysctl.ID())
 	s.Configure(Options{Drain: time.Minute, Exclude: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	mustSync(t, s.Reconciler, s.now)
@@ -171,7 +171,7 @@ func TestUnhealthyBackendKeepsItsConnections(t *testing.T) {
 	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
 }
 
-// Scheduler dh refuses whoever hashes to a weight of 0.
+// Scheduler dh refuses clients that hash to a weight of 0.
 func TestUnhealthyBackendOfDHIsLeftOut(t *testing.T) {
 	svc := web(be1, be2)
 	svc.Scheduler = Scheduler{Name: "dh"}

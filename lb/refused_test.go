@@ -9,7 +9,7 @@ import (
 )
 
 // TestManyRefusedServices: a kernel that refuses every virtual server, for instance because
-// a module is missing, costs each service once. If it cost each service a look at all others,
+// a module is missing, costs each service once. If it cost each service a scan of all others,
 // these would take minutes.
 func TestManyRefusedServices(t *testing.T) {
 	const services = 20_000

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestStepsFollowDependencies compares the order of Ops with what stands on what.
+// TestStepsFollowDependencies compares the order of Ops with the dependencies between objects.
 func TestStepsFollowDependencies(t *testing.T) {
 	f := Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: TCP}
 	net := netip.MustParsePrefix("192.0.2.0/24")

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// table is what routers have been told: what Routes said, less what is Leaving.
+// table has the routes that routers have: those of Routes, without those that are Leaving.
 type table map[netip.Addr][]Serving
 
 func (tab table) take(t *testing.T, r *Reconciler) {
@@ -49,7 +49,7 @@ func answering(k *Fake, frontends []Frontend) map[Frontend]bool {
 	return out
 }
 
-// dead returns the addresses that clients are sent to and where nobody answers.
+// dead returns the addresses that clients are routed to and where no backend answers.
 func (tab table) dead(answers map[Frontend]bool) []netip.Addr {
 	alive := map[netip.Addr]bool{}
 	for f := range answers {
@@ -129,7 +129,7 @@ func goneFrom(services, others []Service) []ServiceID {
 	return out
 }
 
-// wantWhole claims that what was told bit by bit is what there is.
+// wantWhole checks that all changes together give the whole list.
 func (tab table) wantWhole(t *testing.T, r *Reconciler) {
 	t.Helper()
 	whole := table{}
@@ -162,7 +162,7 @@ func TestLawAnsweringAddressesAreReported(t *testing.T) {
 					f := Frontend{Addr: v.Addr, Port: p.Port, Proto: p.Proto}
 					owner := r.want.first(VirtualServer{Frontend: f})
 					if owner == nil || owner.Service != s.ID {
-						continue // somebody else's, or nobody may have it
+						continue // of another Service, or of none
 					}
 					for _, c := range clients {
 						if c.Is4() == v.Addr.Is4() && !k.inside(c) && k.Connect(c, f).Fate == Served && told[v.Addr] == nil {
@@ -230,7 +230,7 @@ func TestRoutesAreReadBack(t *testing.T) {
 	s.Configure(Options{Base: base, Drain: time.Minute})
 	s.Update(put(web(be1)))
 	mustSync(t, s.Reconciler, s.now)
-	s.k.Remove(RealServer{Frontend: front, Addr: be1}) // and nobody tells
+	s.k.Remove(RealServer{Frontend: front, Addr: be1}) // without an event
 	told := table{}
 	told.take(t, s.Reconciler)
 	if len(told) > 0 {

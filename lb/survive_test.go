@@ -65,7 +65,7 @@ func TestSurvival(t *testing.T) {
 	}
 }
 
-// Whoever asks with a fleet is told of what is served, and of nothing else.
+// With a fleet, Explain reports survival for served frontends only.
 func TestExplainReportsSurvival(t *testing.T) {
 	t.Parallel()
 	s := shop(t)

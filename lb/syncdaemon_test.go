@@ -27,7 +27,7 @@ func TestSyncDaemonsComeChangeAndGo(t *testing.T) {
 	s.Update(put())
 	s.sync(0, "add "+masterText, "add "+backupText)
 
-	k := s.k // a restart finds them, and leaves them alone
+	k := s.k // a restart finds them, and leaves them unchanged
 	s = newStory(t)
 	s.k, s.kernel = k, k
 	s.Configure(Options{Base: syncing})
@@ -47,7 +47,7 @@ func TestSyncDaemonsComeChangeAndGo(t *testing.T) {
 	s.sync(time.Second, "delete sync master lan id 9 224.0.0.81:8848 ttl 1 maxlen 1452", "delete "+backupText)
 }
 
-// keepalived's daemon is nobody's but keepalived's.
+// keepalived's daemon belongs only to keepalived.
 func TestSyncDaemonsOfOthersStay(t *testing.T) {
 	s := newStory(t)
 	foreign := SyncDaemon{Role: SyncMaster, Interface: "eth9", SyncID: 51, Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1472}

@@ -47,7 +47,7 @@ func (g *gen) anyObject() Object {
 	case s.ranged():
 		p, _ := g.vip().Prefix(8 * g.IntN(4))
 		return Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: p}
-	case g.chance(10): // somebody else's, and as weir never has it
+	case g.chance(10): // foreign, in a form that weir never writes
 		return Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(g.vip())}
 	}
 	m := tuple(s, f)

@@ -50,7 +50,7 @@ func TestTakenOverByFrontend(t *testing.T) {
 	}
 	want := map[Frontend]bool{front: true, at(81): false, at(82): false, at(83): true, at(99): true}
 	check(want)
-	s.SetSources("static", "slow") // which has said nothing yet
+	s.SetSources("static", "slow") // which has sent nothing yet
 	want[at(99)] = false
 	check(want)
 	s.Update(Update{Source: "slow", Synced: true})

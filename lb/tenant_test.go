@@ -13,8 +13,8 @@ import (
 	"weir/cmd/weirlab/fuzzing"
 )
 
-// A tenant writes Services beside the Service of another one, which is older and whose
-// addresses no external IP gave it. Neither the objects of that Service nor a connection
+// A tenant writes Services beside the Service of another one, which is older and has
+// its addresses not as external IPs. Neither the objects of that Service nor a connection
 // to it change, whatever the tenant writes. Addresses of backends are no VIPs here: the
 // ranges of the configuration see to that.
 

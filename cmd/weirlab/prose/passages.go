@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -23,9 +22,6 @@ func reader(name string) func(name, text string) ([]passage, error) {
 	case name == "LICENSE":
 		return nil
 	case strings.HasSuffix(name, "_test.go"):
-		if ownWords(name) {
-			return nil
-		}
 		return goComments
 	case strings.HasSuffix(name, ".go"):
 		return goPassages
@@ -188,10 +184,7 @@ func goPassages(name, text string) ([]passage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []passage
-	if !ownWords(name) { // the comments of lb have words of their own so far
-		out = comments(set, file)
-	}
+	out := comments(set, file)
 	documents := map[*ast.BasicLit]bool{} // strings that are checked as documentation, with those before and after them
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -257,10 +250,4 @@ func manualPassages(line int, text string) (out []passage) {
 	}
 	end()
 	return out
-}
-
-// ownWords reports whether the comments of a file may have words of their own so far.
-func ownWords(name string) bool {
-	folder, _ := filepath.Split(name)
-	return folder == "lb/"
 }
