@@ -84,7 +84,7 @@ func (c *churn) hostileActor(pause time.Duration) *actor {
 				}
 			}
 			for n := range 12 {
-				if err := c.put(ctx, http.MethodDelete, fmt.Sprintf("%s/storm%d", servicesIn("tenant"), n), nil); err != nil {
+				if err := c.deleteSeen(ctx, fmt.Sprintf("storm%d", n)); err != nil {
 					return err
 				}
 			}
@@ -110,6 +110,34 @@ func (c *churn) hostileActor(pause time.Duration) *actor {
 		return nil
 	})
 	return a
+}
+
+// deleteSeen deletes a Service of the hostile tenant in the state in which its addresses were recorded.
+// Otherwise it could get and lose an address between two polls, and a right answer would look wrong.
+func (c *churn) deleteSeen(ctx context.Context, name string) error {
+	path := servicesIn("tenant") + "/" + name
+	return until(ctx, name+" is deleted", func() error {
+		began := time.Now()
+		status, text, err := c.ask(ctx, http.MethodGet, path, "")
+		if err != nil || status == http.StatusNotFound {
+			return err
+		}
+		var s struct {
+			serviceDoc
+			Metadata struct {
+				ResourceVersion   string
+				CreationTimestamp time.Time
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			return err
+		}
+		for _, ingress := range s.Status.LoadBalancer.Ingress {
+			c.truth.observe(identity{service: "hostile", vip: ingress.IP}.atVIP(), s.Metadata.CreationTimestamp, began)
+		}
+		// The API server refuses it with 409 if the Service has changed since.
+		return c.put(ctx, http.MethodDelete, path, fields{"preconditions": fields{"resourceVersion": s.Metadata.ResourceVersion}})
+	})
 }
 
 var hostileTargets = []fields{{"name": "http", "port": hostilePort, "protocol": "TCP"}}
