@@ -87,7 +87,7 @@
 //
 // # Packets
 //
-// With WEIR_LAB_PACKETS=1 a failed test leaves the last packets of every network beside the logs.
+// With WEIR_LAB_PACKETS=1 a test leaves the last packets of every network beside the logs, also if it passes.
 //
 // # A real Kubernetes API
 //

@@ -80,12 +80,12 @@ func required(getenv func(string) string) bool {
 	return getenv("CI") == "true" || getenv("WEIR_LAB") == "require"
 }
 
-// Watch dumps the lab when the test fails. For a test that uses a lab which others use too; Start
-// does it by itself.
+// Watch dumps the lab when the test fails, or in any case if packets are kept. For a test that uses a
+// lab which others use too; Start does it by itself.
 func (l *Lab) Watch(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
-		if !t.Failed() {
+		if !t.Failed() && os.Getenv(PacketsVariable) == "" {
 			return
 		}
 		folder := artifacts(t.Name())
