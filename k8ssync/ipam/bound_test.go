@@ -78,6 +78,18 @@ func TestRetainedAddressesDoNotEmptyAPool(t *testing.T) {
 	}
 }
 
+// In a small pool a few retained addresses refuse nothing: a namespace gets the last one.
+func TestAFewRetainedAddressesDoNotLimitANamespace(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/30"))
+	s.a.SetConfig(Config{Pools: []Pool{public(t, "192.0.2.0/30")}, Retention: after})
+	for i := range 3 {
+		name := fmt.Sprint("old-", i)
+		s.put(request(name)).finish()
+		s.delete(name).finish()
+	}
+	s.put(request("new")).want("new", "", "192.0.2.3")
+}
+
 func TestRetentionIsQueuedOnce(t *testing.T) {
 	a := New(Config{Pools: []Pool{public(t, "192.0.2.0/24")}, Retention: time.Hour})
 	web, addr := lb.ServiceID{Source: "prod", Namespace: "shop", Name: "web"}, netip.MustParseAddr("192.0.2.0")

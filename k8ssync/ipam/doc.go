@@ -92,7 +92,7 @@
 //
 // Without that limit, a namespace gets no other address while more are retained for its deleted
 // Services than are free, of the pool and family. So a pool of 16 retains 9 for one namespace at
-// most. Addresses in use have no limit then: a pool is for all Services that it admits.
+// most. Fewer than four do not count: in a pool of four, each is a quarter. Addresses in use have no limit then: a pool is for all Services that it admits.
 //
 // # Reservations
 //

@@ -97,6 +97,9 @@ func count[K, V comparable](m map[K]map[V]int, k K, v V, n int) {
 	}
 }
 
+// leastKept is the least number of retained addresses that limits a namespace without MaxPerNamespace.
+const leastKept = 4
+
 // limited returns why the namespace of a Service gets no more addresses of a family from a
 // pool; empty is that it does. It may have MaxPerNamespace. Without that, the addresses that are
 // retained for its deleted Services may not be more than the free ones: a tenant could
@@ -106,7 +109,7 @@ func (a *inventory) limited(p *Pool, r *Request, f lb.Family) string {
 		return fmt.Sprintf("namespace %s has %d %v addresses of pool %q, with those kept for deleted Services, and may have no more (max_per_namespace)",
 			r.ID.Namespace, p.MaxPerNamespace, f, p.Name)
 	}
-	if kept := a.countOf(a.kept, p, r, f); p.MaxPerNamespace == 0 && kept > 0 && a.fewer(p, f, kept) {
+	if kept := a.countOf(a.kept, p, r, f); p.MaxPerNamespace == 0 && kept >= leastKept && a.fewer(p, f, kept) {
 		return fmt.Sprintf("pool %q keeps %d %v addresses for deleted Services of namespace %s, and has fewer free ones: "+
 			"wait for addresses.retention, or let the operator set max_per_namespace", p.Name, kept, f, r.ID.Namespace)
 	}

@@ -54,7 +54,7 @@ func poolKeys(p *Pool) []schema.Key {
 			Doc: "The namespaces with Services that may use the pool. [] means all namespaces."},
 		{Path: "pool.max_per_namespace", To: &p.MaxPerNamespace, Unit: "addresses of each family", Default: `0`, Max: 1000000,
 			Doc: "Limit for the Services of one namespace of a cluster, with the addresses that are retained for its deleted Services. 0 limits only " +
-				"retained ones: a namespace gets no other address while more are retained for it than are free."},
+				"retained ones: a namespace gets no other address while four or more are retained for it, and fewer are free."},
 		{Path: "pool.labels", To: &p.Labels, Example: `{ tier = "gold" }`, Default: `{}`,
 			Doc: "The labels that a Service needs to use the pool, all of them. {} means any Service."},
 		{Path: "pool.allow_sharing", To: &p.allowSharing, Default: `true`,
