@@ -104,8 +104,11 @@ func (s *bgpSite) watched(t *testing.T, routers []*router) {
 			}
 			return err
 		})
-		if n := s.neighbor(t, r.name); n.BFD == nil || n.BFD.State != "up" && n.BFD.State != "Up" {
-			t.Errorf("weir says of %s: %+v", r.name, n)
-		}
+		eventually(t, sessionPatience, func() error { // weir asks GoBGP once a second
+			if n := s.neighbor(t, r.name); n.BFD == nil || !strings.EqualFold(n.BFD.State, "up") {
+				return fmt.Errorf("weir says of %s: %+v", r.name, n)
+			}
+			return nil
+		})
 	}
 }

@@ -38,7 +38,8 @@ func TestHostTrouble(t *testing.T) {
 // router with BFD.
 type hostTrouble struct {
 	*land
-	backend string // of the Service
+	backend string // of the Service calm
+	addr    string // of that backend
 	pid     int
 }
 
@@ -137,18 +138,34 @@ func (h *hostTrouble) changes(t *testing.T) time.Duration {
 
 func (h *hostTrouble) put(t *testing.T) {
 	t.Helper()
-	addr := "10.2.0.11"
-	if h.backend, addr = "web1", "10.2.0.11"; h.served(t) == "web1" {
-		h.backend, addr = "web2", "10.2.0.12"
+	if h.backend == "web1" {
+		h.backend, h.addr = "web2", "10.2.0.12"
+	} else {
+		h.backend, h.addr = "web1", "10.2.0.11"
 	}
-	h.sliceOf(t, h.prod, "PUT", "/calm", "calm", addr)
+	h.sliceOf(t, h.prod, "PUT", "/calm", "calm", h.addr)
 }
 
-func (h *hostTrouble) served(t *testing.T) string {
+// programs has the Service get another backend, and waits until the kernel has it. Where connections are
+// shed, a client is no judge of that.
+func (h *hostTrouble) programs(t *testing.T) time.Duration {
 	t.Helper()
-	a, err := get(within(t, 10*time.Second), h.client1, calmVIP+":80")
-	must(t, err)
-	return a.server
+	h.put(t)
+	return eventually(t, 30*time.Second, func() error {
+		table := h.box.Must(t, "ipvsadm", "-Ln", "-t", calmVIP+":80")
+		if !strings.Contains(table, h.addr+":80") {
+			return fmt.Errorf("%s is not a backend:\n%s", h.addr, table)
+		}
+		return nil
+	})
+}
+
+// limitConntrack limits the table of connections until undo.
+func (h *hostTrouble) limitConntrack(t *testing.T, n int) (undo func()) {
+	t.Helper()
+	was := h.metric(t, "weir_conntrack_limit")
+	h.box.Must(t, "sysctl", "-qw", fmt.Sprintf("net.netfilter.nf_conntrack_max=%d", n))
+	return func() { h.box.Must(t, "sysctl", "-qw", fmt.Sprintf("net.netfilter.nf_conntrack_max=%.0f", was)) }
 }
 
 // snapshotFails waits until weir reports that it can, or cannot, write the state of the cluster.
@@ -239,25 +256,26 @@ func (h *hostTrouble) tracks(t *testing.T, want int) {
 // for others: held connections go on, most new ones are served, and at least 80 % of those of another VIP.
 func (h *hostTrouble) synFlood(t *testing.T) {
 	c := h.clients(t)
-	was := h.metric(t, "weir_conntrack_limit")
-	h.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=3000")
+	undo := h.limitConntrack(t, 3000)
+	defer undo()
 	flood, err := h.client2.Start("perl", "-e", floodOfSYNs, vip4)
 	must(t, err)
 	defer flood.Kill()
 	h.tracks(t, 2900)
 	full := time.Now()
 	c.ended(t, 300)
-	took := h.changes(t)
+	took := h.programs(t)
 	over := time.Now()
 	flood.Kill()
 	c.noneCut(t, "SYN flood with a full table of connections")
-	h.box.Must(t, "sysctl", "-qw", fmt.Sprintf("net.netfilter.nf_conntrack_max=%.0f", was))
+	undo()
 	other := c.fresh.Stop().To(at(otherVIP, 80)).Between(full, over)
 	if lost := len(other.Lost()); len(other) == 0 || 5*lost > len(other) {
 		t.Errorf("another VIP than that of the flood: %s, of at least 80 %%", other.Report())
 	}
 	figure(t, "trouble: SYN flood: another VIP", other.Report())
-	figure(t, "trouble: SYN flood: until a change of a Service is served", took)
+	figure(t, "trouble: SYN flood: until the kernel has a change of a Service", took)
+	h.answers(t, calmVIP+":80", h.backend)
 }
 
 // floodOfSYNs sends SYNs of random sources in 198.18.0.0/15 to port 80 of an address, about 2000 a second.
@@ -283,11 +301,11 @@ while (1) {
 // weir reports it. They are served when there is room.
 func (h *hostTrouble) fullTable(t *testing.T) {
 	c := h.clients(t)
-	was := h.metric(t, "weir_conntrack_limit")
 	flood, err := h.client2.Start("bash", "-c", "while :; do for i in $(seq 200); do echo x >/dev/udp/"+udpVIP+"/53; done; sleep 0.02; done")
 	must(t, err)
 	defer flood.Kill()
-	h.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=500")
+	undo := h.limitConntrack(t, 500)
+	defer undo()
 	h.tracks(t, 490)
 	c.ended(t, 50)
 	out, _ := h.box.Run(within(t, time.Minute), h.weir, "doctor")
@@ -295,7 +313,7 @@ func (h *hostTrouble) fullTable(t *testing.T) {
 		t.Errorf("weir doctor does not name the limit:\n%s", out.Stdout)
 	}
 	flood.Kill()
-	h.box.Must(t, "sysctl", "-qw", fmt.Sprintf("net.netfilter.nf_conntrack_max=%.0f", was))
+	undo()
 	h.changes(t)
 	c.noneCut(t, "full table of connections")
 }
