@@ -38,7 +38,7 @@ func TestHostTrouble(t *testing.T) {
 // router with BFD.
 type hostTrouble struct {
 	*land
-	backend string // of the Service calm
+	backend string // of the Service of calmVIP
 	addr    string // of that backend
 	pid     int
 }
