@@ -287,7 +287,6 @@ func (h *hostTrouble) synFlood(t *testing.T) {
 }
 
 // floodOfSYNs sends SYNs of random sources in 198.18.0.0/15 to port 80 of an address, about 400 a second.
-// 2,000 a second leave the box's one simulated processor no time for the packets of clients.
 const floodOfSYNs = `
 use Socket;
 socket(my $s, AF_INET, SOCK_RAW, 255) or die $!;
