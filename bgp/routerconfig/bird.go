@@ -77,8 +77,8 @@ func birdSession(p *page, f facts) {
 		port = fmt.Sprintf(" port %d", f.boxPort)
 	}
 	p.put("neighbor %s%s as %d;", f.box, port, f.LocalASN)
-	if f.passive() {
-		p.why("The box does not listen; it connects.")
+	if !f.Passive && !f.Range.IsValid() {
+		p.why(whyBIRDWaits)
 		p.put("passive on;")
 	}
 	if p.whyPassword(f) {
@@ -110,6 +110,11 @@ func birdSession(p *page, f facts) {
 		})
 	}
 }
+
+// RFC 4724, section 4.2 makes BIRD take a connection beside an established session for a
+// restart of the box. If both sides connect at the same time, that happens during the restart
+// of weir: BIRD drops the routes of the second session before it has any of the first.
+const whyBIRDWaits = "The box connects. If both did at the same time after a restart of weir, BIRD could count it as two restarts, and drop the box's routes for some seconds."
 
 // birdHops writes how far away the box is.
 func birdHops(p *page, f facts) {

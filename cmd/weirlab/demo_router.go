@@ -17,8 +17,7 @@ protocol device { }
 protocol kernel { ipv4 { export where source = RTS_BGP; }; }
 protocol kernel { ipv6 { export where source = RTS_BGP; }; }
 protocol bgp box {
-	local as 65000; neighbor 10.1.0.1 as 65001;
-	connect delay time 1; connect retry time 1; error wait time 1, 2;
+	local as 65000; neighbor 10.1.0.1 as 65001; passive on; error wait time 1, 2;
 	ipv4 { import all; export none; };
 	ipv6 { import all; export none; };
 }

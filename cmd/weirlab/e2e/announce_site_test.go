@@ -67,8 +67,8 @@ ip6tables -A FORWARD -o nowhere -j REJECT --reject-with icmp6-no-route`)
 // several next hops where several boxes announce the same. How it finds out that a
 // box is gone is for how to define, in the configuration of a neighbour.
 //
-// The router waits with connections of its own: where both ends connect at the same time, BIRD takes the
-// second connection for a graceful restart and closes the first, repeatedly on a slow machine.
+// The router waits for connections, as in what weir bgp router-config prints: where both ends connect at the
+// same time, BIRD takes the second connection for a graceful restart and drops the routes of the first.
 func birdOf(boxes int, how string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `
@@ -79,7 +79,7 @@ protocol kernel { ipv4 { export where source = RTS_BGP; }; merge paths on; }
 protocol kernel { ipv6 { export where source = RTS_BGP; }; merge paths on; }
 filter heard { if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }
 template bgp box {
-	local as %d; connect delay time 5; connect retry time 2; error wait time 1, 2;
+	local as %d; passive on; error wait time 1, 2;
 	ipv4 { import filter heard; export none; };
 	ipv6 { import filter heard; export none; };
 }

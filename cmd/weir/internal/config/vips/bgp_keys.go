@@ -118,7 +118,7 @@ func peerKeys(p *Peer) []schema.Key {
 			Doc: "The file with the password of the session (TCP MD5, RFC 2385), 1 to 80 bytes, relative to this file, or credential:NAME. weir reads it again " +
 				"at every reload and never shows it."},
 		{Path: "bgp.peer.passive", To: &p.Passive, Default: `false`,
-			Doc: "Waits for the peer to connect."},
+			Doc: "Waits for the peer to connect. Let one side wait: when both connect at the same time, BIRD may drop the routes for some seconds."},
 		{Path: "bgp.peer.hold_time", To: &p.Hold, Default: `"9s"`, Min: 3 * schema.Second, Max: 65535 * schema.Second, Check: schema.WholeSeconds,
 			Doc: "The session ends after this time without a message from the peer, or if the peer reads none for as long, in whole seconds. The shorter time of both sides applies."},
 		{Path: "bgp.peer.keepalive", Example: `"3s"`, Type: schema.Duration, Min: schema.Second, Max: 21845 * schema.Second, Check: schema.WholeSeconds,
