@@ -1,10 +1,6 @@
 package linux
 
-import (
-	"fmt"
-
-	"weir/lb"
-)
+import "weir/lb"
 
 // Where virtual servers are rules, a packet for a Service takes another path from nat on:
 //
@@ -18,30 +14,25 @@ import (
 // own traffic has a backend's address from nat OUTPUT on.
 
 // dispatch returns the chain of the virtual servers, "" if they are not rules.
-func (r renderer) dispatch() string {
+func (r ruleMaker) dispatch() string {
 	if r.stage == byIPVS {
 		return ""
 	}
-	return natNames{prefix: r.Prefix}.dispatch()
+	return virtualServers
 }
 
 // admit returns the first rules of IPVS-FILTER, for packets to frontends in INPUT. Packets of
 // known connections pass: IPVS may have them, or they are replies to the box.
-func (r renderer) admit() []string {
-	ports := r.match(lb.SetIPVSPorts, "dst,dst")
-	ours := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask())
+func (r ruleMaker) admit() []rule {
+	ours := when(connMark(r.mask()), state("DNAT")).then(accept)
 	if r.stage != byDNAT { // INSIDE-PORTS has changed the port only
-		return []string{ours, ports + " -j ACCEPT"}
+		return []rule{ours, when(to(lb.SetIPVSPorts)).then(accept)}
 	}
-	reject := "icmp-port-unreachable"
-	if r.family == lb.IPv6 {
-		reject = "icmp6-port-unreachable"
-	}
-	return []string{
+	return []rule{
 		ours,
-		ports + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-		"-p tcp " + ports + " -j REJECT --reject-with tcp-reset",
-		ports + " -j REJECT --reject-with " + reject,
+		when(to(lb.SetIPVSPorts), state("RELATED,ESTABLISHED")).then(accept),
+		when(protocol("tcp"), to(lb.SetIPVSPorts)).then(refuse{reset: true}),
+		when(to(lb.SetIPVSPorts)).then(refuse{}),
 	}
 }
 
@@ -52,17 +43,20 @@ func (r renderer) admit() []string {
 // A backend's packet that conntrack finds out of order would reach the client with the
 // backend's own address, and be answered with a reset. It is dropped, for backends with
 // unmasqueraded clients.
-func (r renderer) forward() []string {
-	known := fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", r.mask())
+func (r ruleMaker) forward() []rule {
+	known := when(connMark(r.mask()), state("RELATED,ESTABLISHED")).then(accept)
 	if r.stage == byIPVS {
 		return append(r.early(), known)
 	}
-	return []string{
-		r.match(lb.SetLoopBack, "src,src,src") + " -m conntrack --ctstate INVALID -j DROP",
+	return []rule{
+		when(fromBackend, state("INVALID")).then(drop),
 		known,
-		fmt.Sprintf("-m connmark --mark %s -m conntrack --ctstate DNAT -j ACCEPT", r.mask()),
+		when(connMark(r.mask()), state("DNAT")).then(accept),
 	}
 }
+
+// fromBackend matches packets of backends with unmasqueraded clients.
+var fromBackend = inSet{set: lb.SetLoopBack, dims: "src,src,src"}
 
 // early returns the rule that drops a backend's packets in a connection of a failed box. Only
 // the client's next packet lets this box take the connection over. Packets before it would
@@ -72,11 +66,11 @@ func (r renderer) forward() []string {
 // There is no such rule with connection synchronization: then IPVS knows most of these
 // connections, but only behind this chain, and no match can detect that (-m ipvs matches
 // packets after IPVS).
-func (r renderer) early() []string {
+func (r ruleMaker) early() []rule {
 	if !r.SloppyTCP || r.Sync {
 		return nil
 	}
-	return []string{"-p tcp " + r.match(lb.SetLoopBack, "src,src,src") + " -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -m conntrack --ctstate NEW -j DROP"}
+	return []rule{when(protocol("tcp"), fromBackend, notFirst{}, state("NEW")).then(drop)}
 }
 
 // explain adds the probable reason to an error of iptables: the modules that a NAT service

@@ -175,8 +175,11 @@ type natNames struct {
 	marks  marking
 }
 
-// dispatch returns the chain with the jumps to NAT services.
-func (n natNames) dispatch() string { return n.prefix + "-VIRTUAL-SERVERS" }
+// virtualServers is the chain with the jumps to NAT services, without the prefix.
+const virtualServers = "VIRTUAL-SERVERS"
+
+// dispatch returns the name of that chain.
+func (n natNames) dispatch() string { return n.prefix + "-" + virtualServers }
 
 // server returns the chain of a virtual server: KUBE-SVC- and a hash.
 func (n natNames) server(f lb.Frontend) string {

@@ -22,12 +22,11 @@ import (
 // connection survives the deletion of its real server.
 type insidePorts map[lb.Frontend]uint16
 
-// rules returns the rules in the form of iptables-save.
-func (p insidePorts) rules(m marking) (out []string) {
+// rules returns the rules of chain INSIDE-PORTS.
+func (p insidePorts) rules(m marking) (out []rule) {
 	for _, f := range slices.SortedFunc(maps.Keys(p), lb.Frontend.Compare) {
-		rule := natNames{marks: m}.dispatchRule(f)
-		rule.jump = ""
-		out = append(out, fmt.Sprintf("%s -j DNAT --to-destination :%d", rule, p[f]))
+		marked := mark{bits: bits{m.firewall(f.Mark), ^m.reserved()}}
+		out = append(out, when(protocol(f.Proto.String()), marked).then(destinationPort(p[f])))
 	}
 	return out
 }

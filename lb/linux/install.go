@@ -74,7 +74,7 @@ func (r *rules) prefetch(ctx context.Context) func() *prior {
 // Watch continues.
 func (r *rules) configure(c Config) {
 	r.config = c
-	want := renderStage(c, r.family, r.stage, r.ports)
+	want := iptablesRules(c, r.family, r.stage, r.ports)
 	if reflect.DeepEqual(want, r.want) {
 		return
 	}

@@ -18,7 +18,8 @@
 //     syncdaemon.go, traffic.go and count.go (counters and connections)
 //   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go,
 //     sysctl.go, marking.go (firewall marks)
-//   - rules: rules.go (content), rulestext.go (text), install.go (installation), iptables.go
+//   - rules: rules.go (content), rule.go (their parts), ruleiptables.go and rulestext.go (text),
+//     install.go (installation), iptables.go
 //     (programs), stamp.go and nftgen.go (changes), insideports.go
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),

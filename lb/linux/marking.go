@@ -1,8 +1,6 @@
 package linux
 
 import (
-	"fmt"
-
 	"weir/lb"
 )
 
@@ -35,9 +33,9 @@ func (m marking) firewall(n uint32) uint32 {
 	return m.spread(highPart<<lowPart | n)
 }
 
-// all returns a match for all of weir's marks: "VALUE/MASK".
-func (m marking) all() string {
-	return fmt.Sprintf("%#x/%#x", m.spread(highPart<<lowPart), m.spread(highMask<<lowPart))
+// all returns the bits that all of weir's marks have.
+func (m marking) all() bits {
+	return bits{m.spread(highPart << lowPart), m.spread(highMask << lowPart)}
 }
 
 // spread distributes the bits of v around the reserved ones.

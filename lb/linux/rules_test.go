@@ -67,7 +67,7 @@ func TestRules(t *testing.T) {
 	} {
 		c := DefaultConfig()
 		test.change(&c)
-		golden(t, test.name+".rules", restoreText(renderRules(c, test.family), nil))
+		golden(t, test.name+".rules", restoreText(iptablesRules(c, test.family, byIPVS, nil), nil))
 	}
 }
 
@@ -77,7 +77,7 @@ func TestRulesHaveChainsWithShortNames(t *testing.T) {
 	t.Parallel()
 	c := DefaultConfig()
 	c.Prefix = "LONGP"
-	for _, table := range renderRules(c, lb.IPv6) {
+	for _, table := range iptablesRules(c, lb.IPv6, byIPVS, nil) {
 		for _, chain := range table.chains {
 			if len(chain.name) > 28 {
 				t.Errorf("%s has %d characters", chain.name, len(chain.name))
@@ -113,19 +113,19 @@ COMMIT
 func TestRestoreReplacesOldJumpsOnly(t *testing.T) {
 	t.Parallel()
 	c := DefaultConfig()
-	golden(t, "overforeign4.rules", restoreText(renderRules(c, lb.IPv4), parseSave(foreign)))
+	golden(t, "overforeign4.rules", restoreText(iptablesRules(c, lb.IPv4, byIPVS, nil), parseSave(foreign)))
 }
 
 func TestRemoveKeepsForeignRules(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	have := parseSave(foreign)
-	for _, table := range renderRules(DefaultConfig(), lb.IPv4) {
+	for _, table := range iptablesRules(DefaultConfig(), lb.IPv4, byIPVS, nil) {
 		table.writeRemove(&b, have[table.name])
 	}
 	golden(t, "remove4.rules", b.String())
 	b.Reset()
-	for _, table := range renderRules(DefaultConfig(), lb.IPv4) {
+	for _, table := range iptablesRules(DefaultConfig(), lb.IPv4, byIPVS, nil) {
 		table.writeRemove(&b, parseSave("*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j DNAT\nCOMMIT\n")[table.name])
 	}
 	if b.Len() != 0 {
@@ -391,7 +391,7 @@ func TestTarget(t *testing.T) {
 func FuzzParseSave(f *testing.F) {
 	fuzzing.Wide(f)
 	f.Add(foreign)
-	tables := renderRules(DefaultConfig(), lb.IPv4)
+	tables := iptablesRules(DefaultConfig(), lb.IPv4, byIPVS, nil)
 	f.Fuzz(func(t *testing.T, s string) {
 		have := parseSave(s)
 		for _, table := range tables {

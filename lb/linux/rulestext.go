@@ -80,23 +80,23 @@ func splitRule(spec string) []string {
 
 // jumpsToOwn returns all rules in the kernel's chains of a table that jump to weir's: right
 // ones, duplicates, and those in the wrong place.
-func (t table) jumpsToOwn(have savedTable) []rule {
+func (t table) jumpsToOwn(have savedTable) []textJump {
 	own := map[string]bool{}
 	for _, c := range t.chains {
 		own[c.name] = true
 	}
-	var out []rule
+	var out []textJump
 	for name, rules := range have.rules {
 		if !have.builtin[name] {
 			continue
 		}
 		for _, spec := range rules {
 			if own[target(spec)] {
-				out = append(out, rule{name, spec})
+				out = append(out, textJump{name, spec})
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b rule) int { return strings.Compare(a.chain, b.chain) })
+	slices.SortStableFunc(out, func(a, b textJump) int { return strings.Compare(a.chain, b.chain) })
 	return out
 }
 
