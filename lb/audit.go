@@ -252,7 +252,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	}
 	if r.setHost(foreign, a.obs.HostAddrs) {
 		r.drains.dropLocal()
-		r.guards.updateLost()
+		r.guards.recount()
 	}
 	slices.SortFunc(drift, Compare)
 	return drift

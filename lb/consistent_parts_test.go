@@ -155,21 +155,21 @@ func (g *guard) consistent(t *testing.T, source string, c *Catalog) {
 			want.count(svc, 1)
 		}
 	}
-	var concerned []Frontend
 	for id, w := range g.withheld {
 		served, ok := c.Get(id)
 		if !ok {
 			t.Fatalf("something is withheld of %s, which is not served", id)
 		}
-		concerned = append(concerned, want.withhold(id, served, withheld{service: w.service, deleted: w.deleted})...)
+		want.withhold(id, served, withheld{service: w.service, deleted: w.deleted})
 	}
-	for _, f := range concerned {
-		want.updateLost(f, c.claims[f], source)
+	for f, claims := range c.claims {
+		want.recount(f, claims, source)
 	}
 	index(t, "guard.all", want.all, g.all)
 	index(t, "guard.of", want.of, g.of)
 	index(t, "guard.waiting", want.waiting, g.waiting)
 	index(t, "guard.losing", want.losing, g.losing)
+	index(t, "guard.served", want.served, g.served)
 	index(t, "guard.lost", want.lost, g.lost)
 	for id, w := range want.withheld {
 		index(t, "withheld of "+id.String(), w.losing, g.withheld[id].losing)

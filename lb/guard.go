@@ -70,7 +70,8 @@ type guard struct {
 	waiting       map[string]struct{} // namespaces with something withheld
 	withheld      map[ServiceID]withheld
 	losing        map[Frontend]int    // how many entries of withheld would release it
-	lost          map[Frontend]string // frontends that no Service would claim; a namespace that claims it now
+	served        map[Frontend]string // frontends that Services of the source claim; the namespace of the first one
+	lost          map[Frontend]string // those that no Service would claim; the same namespace
 	goneFrontends losses[Frontend]    // within Window
 	goneBackends  losses[backendsOf]
 	since         time.Time // begin of the present hold; zero if nothing is withheld
@@ -98,6 +99,7 @@ func newGuard(opts GuardOptions) *guard {
 		waiting:  map[string]struct{}{},
 		withheld: map[ServiceID]withheld{},
 		losing:   map[Frontend]int{},
+		served:   map[Frontend]string{},
 		lost:     map[Frontend]string{},
 	}
 }
@@ -121,6 +123,9 @@ func (gs *guards) configure(opts map[string]GuardOptions) {
 			if id.Source == source {
 				gs.of[source].count(svc, 1)
 			}
+		}
+		for f, claims := range gs.catalog.claims {
+			gs.of[source].recount(f, claims, source)
 		}
 	}
 }
@@ -225,14 +230,14 @@ func (gs *guards) stage(g *guard, u Update) {
 		g.gain(old, served)
 		withhold(svc.ID, served, withheld{service: svc})
 		add.Put = append(add.Put, served)
-		touched = append(touched, served.Frontends()...)
+		touched = append(append(touched, served.Frontends()...), old.Frontends()...)
 	}
 	gs.catalog.Apply(add, gs.facts.Taken, gs.dirty)
 	if u.Synced {
 		gs.catalog.synced[u.Source] = true
 	}
 	for _, f := range touched {
-		g.updateLost(f, gs.catalog.claims[f], u.Source)
+		g.recount(f, gs.catalog.claims[f], u.Source)
 	}
 }
 
@@ -284,9 +289,9 @@ func (g *guard) gain(old, young Service) {
 	g.count(young, 1)
 }
 
-// count adds n times what is counted of a Service.
+// count adds n times the backends of a Service.
 func (g *guard) count(s Service, n int) {
-	t := tally{frontends: n * len(s.Frontends())}
+	t := tally{}
 	for _, p := range s.Ports {
 		t.backends += n * (p.live(IPv4) + p.live(IPv6))
 	}
@@ -354,10 +359,11 @@ func (gs *guards) release(source string, g *guard, in spaces) {
 			continue
 		}
 		g.count(w.service, 1)
+		touched = append(touched, w.service.Frontends()...)
 		u.Put = append(u.Put, w.service)
 	}
 	gs.catalog.Apply(u, gs.facts.Taken, gs.dirty)
 	for _, f := range touched {
-		g.updateLost(f, gs.catalog.claims[f], source)
+		g.recount(f, gs.catalog.claims[f], source)
 	}
 }

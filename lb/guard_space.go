@@ -44,18 +44,21 @@ func (g *guard) drop(id ServiceID) []Frontend {
 	return old.losing
 }
 
-// updateLost recounts the frontends that no Service would claim, after the claims of a box
-// with other addresses have changed.
-func (gs *guards) updateLost() {
+// recount recounts the frontends, after the claims of a box with other addresses have changed.
+func (gs *guards) recount() {
 	for source, g := range gs.of {
-		for f := range g.losing {
-			g.updateLost(f, gs.catalog.claims[f], source)
+		for f := range g.served {
+			g.recount(f, gs.catalog.claims[f], source)
+		}
+		for f, claims := range gs.catalog.claims {
+			g.recount(f, claims, source)
 		}
 	}
 }
 
-// updateLost counts whether no Service would claim f any more.
-func (g *guard) updateLost(f Frontend, claims []ServiceID, source string) {
+// recount counts whether Services of the source claim f, once however many they are, and
+// whether none would claim it any more.
+func (g *guard) recount(f Frontend, claims []ServiceID, source string) {
 	n, space := 0, ""
 	for _, id := range claims {
 		if id.Source != source {
@@ -65,11 +68,19 @@ func (g *guard) updateLost(f Frontend, claims []ServiceID, source string) {
 			space = id.Namespace
 		}
 	}
+	if was, served := g.served[f]; served && (n == 0 || was != space) {
+		g.add(was, tally{frontends: -1})
+		delete(g.served, f)
+	}
+	if _, served := g.served[f]; n > 0 && !served {
+		g.add(space, tally{frontends: 1})
+		g.served[f] = space
+	}
 	if was, lost := g.lost[f]; lost {
 		g.add(was, tally{lost: -1})
 		delete(g.lost, f)
 	}
-	if g.losing[f] > 0 && g.losing[f] >= n {
+	if n > 0 && g.losing[f] >= n {
 		g.add(space, tally{lost: 1})
 		g.lost[f] = space
 	}
