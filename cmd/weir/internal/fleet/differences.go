@@ -28,8 +28,10 @@ func faster(d time.Duration, hurry string) time.Duration {
 
 // differences are the things in which this box and other members differ, with the begin.
 type differences struct {
-	seen    generations
-	sources map[string]status.Differing
+	seen generations
+	// compared are the members of the last comparison; none if this box was not comparable.
+	compared []string
+	sources  map[string]status.Differing
 	// orders are the members with another order of backends.
 	orders map[string]disorder
 	// unreachable are the names to join that cannot be reached.
@@ -50,8 +52,9 @@ func newDifferences() differences {
 
 // compare compares a message of this box with those of the other members.
 func (d *differences) compare(me string, mine message.Message, ready bool, m *members, g generations, now time.Time) {
-	if d.seen != g.comparison() || len(d.sources)+len(d.orders) > 0 {
-		d.seen = g.comparison()
+	compared := m.comparable(ready)
+	if d.seen != g.comparison() || !slices.Equal(d.compared, compared) || len(d.sources)+len(d.orders) > 0 {
+		d.seen, d.compared = g.comparison(), compared
 		d.sources, d.orders = d.compareSources(me, mine, ready, m, now), d.compareOrders(mine, m, now)
 	}
 	for name := range m.status.Unjoined {

@@ -38,6 +38,17 @@ type members struct {
 	status cluster.Status // of the last receive
 }
 
+// comparable returns the names of the members to compare with, sorted; none if this box is not ready to be compared.
+func (m *members) comparable(ready bool) (names []string) {
+	for name, v := range m.byName {
+		if ready && v.comparable() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // receipt is the result of receiving members.
 type receipt struct {
 	changed  bool // members that count have gone, or answer ARP in another way
