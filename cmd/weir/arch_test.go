@@ -87,6 +87,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weirlab/prose":                {},
 	"weir/cmd/weirlab/fuzzing":              {},
 	"weir/cmd/weirlab/histories":            {},
+	"weir/cmd/weirlab/goroutines":           {},
 	"weir/cmd/weirlab/shards":               {},
 	"weir/cmd/weirlab":                      {"weir/cmd/weirlab/internal/conformance", "weir/cmd/weirlab/internal/inside", "weir/cmd/weirlab/internal/known", "weir/cmd/weirlab/internal/props", "weir/cmd/weirlab/internal/traffic", "weir/cmd/weirlab/internal/runner", "weir/cmd/weirlab/internal/drill", "weir/cmd/weirlab/lab", "weir/configs"},
 	"weir/cmd/weirlab/e2e":                  {"weir/cmd/weirlab/internal/props", "weir/cmd/weirlab/internal/drill", "weir/cmd/weirlab/lab"},
