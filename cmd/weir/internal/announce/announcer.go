@@ -24,6 +24,7 @@ import (
 
 	"weir/bgp/advertise"
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/status"
 	"weir/lb"
 )
 
@@ -153,7 +154,7 @@ func (a *Announcer) Read(err error, now time.Time) {
 	}
 	if err != nil {
 		a.retry = now.Add(Retry)
-		if text(err) != text(a.readErr) {
+		if status.ErrorText(err) != status.ErrorText(a.readErr) {
 			a.log.Warn("no new routes until the kernel can be read", "error", err)
 		}
 	}

@@ -65,7 +65,7 @@ func (a *Announcer) Publish() {
 	if a == nil {
 		return
 	}
-	s := &speaking{asn: a.cfg.Speaker.ASN, routerID: a.cfg.Speaker.RouterID, problem: text(a.session.err)}
+	s := &speaking{asn: a.cfg.Speaker.ASN, routerID: a.cfg.Speaker.RouterID, problem: status.ErrorText(a.session.err)}
 	if !s.routerID.IsValid() {
 		s.routerID = a.session.routerID
 	}

@@ -12,6 +12,7 @@ import (
 
 	"weir/bgp"
 	"weir/bgp/advertise"
+	"weir/cmd/weir/internal/status"
 )
 
 const (
@@ -67,7 +68,7 @@ func newSession(o Options) *session {
 // begin gives the speaker its peers, and reports whether that was successful.
 func (s *session) begin(ctx context.Context, cfg bgp.Config) bool {
 	err := s.open(ctx, cfg)
-	if err != nil && text(err) != text(s.err) {
+	if err != nil && status.ErrorText(err) != status.ErrorText(s.err) {
 		s.log.Error("BGP start failed", "error", err)
 	}
 	s.begun, s.err = err == nil, err
@@ -120,7 +121,7 @@ func ownAddress(peers []bgp.Peer) (netip.Addr, error) {
 // set gives the speaker changes, and reports whether it accepted them. since is the begin of their cause; zero is unknown.
 func (s *session) set(changes map[netip.Prefix][]advertise.Path, since time.Time) bool {
 	err := s.speaker.Set(changes)
-	if err != nil && text(err) != text(s.err) {
+	if err != nil && status.ErrorText(err) != status.ErrorText(s.err) {
 		s.log.Error("routes not announced", "error", err)
 	}
 	if s.err = err; err != nil {
@@ -181,11 +182,4 @@ func Routers(peers []bgp.Peer) []string {
 		}
 	}
 	return out
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -7,6 +7,7 @@ import (
 
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/query"
+	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 	"weir/lb/linux"
@@ -131,7 +132,7 @@ func (p *passes) drifted(objects []lb.Object, what string) {
 func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
 	p.derived.options = p.target.changes.options
 	since := p.progress.take()
-	begin, known, was := time.Now(), errorText(p.progress.audits.Err), p.before()
+	begin, known, was := time.Now(), status.ErrorText(p.progress.audits.Err), p.before()
 	rep, err := f(ctx, begin)
 	took := time.Since(begin)
 	if ctx.Err() != nil {

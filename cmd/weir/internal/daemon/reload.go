@@ -27,7 +27,7 @@ type inForce struct {
 
 // status returns the status of the configuration.
 func (f *inForce) status() status.Config {
-	out := status.Config{File: f.file, Loaded: f.loaded, Error: errorText(f.err)}
+	out := status.Config{File: f.file, Loaded: f.loaded, Error: status.ErrorText(f.err)}
 	f.trial.Status(&out)
 	return out
 }

@@ -133,7 +133,7 @@ func (p *passes) publish() {
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
 		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
 		LastSync: p.progress.lastPass, LastAudit: p.progress.audits.Last, Pending: p.target.rec.Pending(), Blocked: p.progress.waiting,
-		Drift: p.progress.drift, Error: errorText(p.progress.audits.Err),
+		Drift: p.progress.drift, Error: status.ErrorText(p.progress.audits.Err),
 	}
 	s.Clusters, s.Drains, s.Guarded = []status.Cluster{}, []status.Drain{}, kube.GuardedSources(p.sources.guard.Guarded)
 	p.steering.announcer.Publish()
@@ -150,11 +150,4 @@ func (p *passes) publish() {
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true
 	}
 	p.published.view.Store(v)
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -77,10 +77,3 @@ type Event struct {
 
 func info(message string, args ...any) Event    { return Event{slog.LevelInfo, message, args} }
 func warning(message string, args ...any) Event { return Event{slog.LevelWarn, message, args} }
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}

@@ -9,6 +9,7 @@ import (
 	"weir/cluster"
 	"weir/cluster/owner"
 	"weir/cmd/weir/internal/fleet/message"
+	"weir/cmd/weir/internal/status"
 )
 
 // member is another member as this box sees it.
@@ -100,7 +101,7 @@ func (m *member) read(out *receipt) {
 	}
 	m.digest = digest
 	msg, err := message.Parse(m.Message)
-	if m.unread = errorText(err); err != nil {
+	if m.unread = status.ErrorText(err); err != nil {
 		out.events = append(out.events, warning("member message refused", "member", m.Name, "error", err))
 		return
 	}

@@ -35,7 +35,7 @@ func (v View) Members(now time.Time, latest *cluster.Status) status.Members {
 	if s.rules().SingleOwner {
 		doc.Placement = "single"
 	}
-	doc.Insecure, doc.Error = s.fleet.Gossip.Open, cmp.Or(errorText(s.joinErr), heard.Error)
+	doc.Insecure, doc.Error = s.fleet.Gossip.Open, cmp.Or(status.ErrorText(s.joinErr), heard.Error)
 	doc.Differing, doc.UnreachableNames, doc.HealthScore = e.differences.lasting(now), heard.Unjoined, latest.HealthScore
 	n := latest.Counters
 	doc.Counters = status.MemberCounters{

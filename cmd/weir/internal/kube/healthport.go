@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/connlimit"
+	"weir/cmd/weir/internal/status"
 	"weir/lb"
 )
 
@@ -127,7 +128,7 @@ func (h *HealthPorts) listenOn(p *healthPort, port uint16, addrs []netip.Addr, n
 	if now.Before(p.next) {
 		return
 	}
-	before := text(p.err)
+	before := status.ErrorText(p.err)
 	p.err, p.next = nil, time.Time{}
 	for _, a := range addrs {
 		if p.listeners[a] != nil {
@@ -141,7 +142,7 @@ func (h *HealthPorts) listenOn(p *healthPort, port uint16, addrs []netip.Addr, n
 		p.listeners[a] = l
 		h.tasks.Go(func() { h.serve(p, port, a, l) })
 	}
-	if p.err != nil && text(p.err) != before {
+	if p.err != nil && status.ErrorText(p.err) != before {
 		h.log.Warn("healthCheckNodePort not opened", "service", p.service, "port", port, "error", p.err)
 	}
 }
@@ -256,11 +257,4 @@ func (h *HealthPorts) find(addr *net.TCPAddr) (nodeHealth, bool) {
 		return nodeHealth{}, false
 	}
 	return nodeHealth{nodeService{p.service.Namespace, p.service.Name}, p.endpoints, h.healthy()}, true
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

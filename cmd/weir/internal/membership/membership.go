@@ -352,10 +352,10 @@ func (m *Member) publish(p fleet.Publication) {
 	if err == nil {
 		err = m.gossip.Publish(p.State, out)
 	}
-	if errorText(err) != m.publishErr && err != nil {
+	if status.ErrorText(err) != m.publishErr && err != nil {
 		m.opts.Log.Error("member message not sent", "error", err)
 	}
-	m.publishErr = errorText(err)
+	m.publishErr = status.ErrorText(err)
 }
 
 // View returns a view of the decisions until the next Observe. Without a Member it is that

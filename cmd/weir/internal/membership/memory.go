@@ -13,6 +13,7 @@ import (
 
 	"weir/cluster"
 	"weir/cmd/weir/internal/statefile"
+	"weir/cmd/weir/internal/status"
 )
 
 const (
@@ -110,7 +111,7 @@ func (r *remembering) save() {
 	if err == nil {
 		r.written = now
 	}
-	if text := errorText(err); text != r.err {
+	if text := status.ErrorText(err); text != r.err {
 		if err != nil {
 			r.log.Warn("fleet epochs not written: after a restart, recorded states of members are refused only after they answer", "error", err)
 		}

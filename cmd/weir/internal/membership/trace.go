@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/cmd/weir/internal/fleet"
+	"weir/cmd/weir/internal/status"
 )
 
 // A run of weir leaves a trace for the next one, so that a restart is not taken for a new
@@ -167,15 +168,8 @@ func (t *tracer) touch(now time.Duration, log *slog.Logger) {
 	default:
 		return
 	}
-	if errorText(err) != errorText(t.err) {
+	if status.ErrorText(err) != status.ErrorText(t.err) {
 		log.Warn("fleet trace not written: a restart counts as a new box", "error", err)
 	}
 	t.err = err
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
