@@ -48,17 +48,6 @@ type answers struct {
 // ownersTimeout bounds how long a reader waits for a busy loop; after that it gets the result of the last time.
 const ownersTimeout = 2 * time.Second
 
-func newAnswers(b *box) *answers {
-	a := &answers{
-		telemetry: b.telemetry, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, published: b.published,
-	}
-	a.owned.Store(&query.Owners{})
-	a.counters = query.NewCounters(func(ctx context.Context) (status.Services, error) {
-		return query.Services(ctx, a.target.kernel, a.owners(ctx))
-	})
-	return a
-}
-
 // owners returns the owners of virtual servers. The loop computes them on request, if Services have changed.
 func (a *answers) owners(ctx context.Context) *query.Owners {
 	ctx, cancel := context.WithTimeout(ctx, ownersTimeout)
@@ -292,3 +281,6 @@ func (p pageSource) Box(ctx context.Context) statuspage.Box {
 func (p pageSource) Services(ctx context.Context) (status.Services, error) {
 	return p.services(ctx, query.CountersAge)
 }
+
+// errNoSteering refuses to drain a box that has nowhere to steer clients.
+var errNoSteering = status.Refusal(errors.New("no way to steer clients to another box: the configuration has no [bgp], no [l2] and no [fleet]"))

@@ -103,9 +103,6 @@ func (c *commands) change(command string, f func(drain.Set, drain.Request) (drai
 	})
 }
 
-// errNoSteering refuses to drain a box that has nowhere to steer clients.
-var errNoSteering = status.Refusal(errors.New("no way to steer clients to another box: the configuration has no [bgp], no [l2] and no [fleet]"))
-
 // redrain changes the drains of the operator in the loop.
 func (c *commands) redrain(ctx context.Context, verb string, f func(drain.Set) (drain.Set, error)) error {
 	var err error

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"weir/cmd/weir/internal/cause"
@@ -125,20 +124,5 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
 	b.passes.progress.audits.Hasten(time.Now(), cfg.Kernel.SyncPeriod)
 	b.passes.sync(ctx)
-	return nil
-}
-
-// calls are functions that other goroutines run in the loop.
-type calls chan func()
-
-// do runs f in the loop, and waits for it.
-func (c calls) do(ctx context.Context, f func()) error {
-	done := make(chan struct{})
-	select {
-	case c <- func() { defer close(done); f() }:
-	case <-ctx.Done():
-		return fmt.Errorf("weir is busy: %w", ctx.Err())
-	}
-	<-done
 	return nil
 }

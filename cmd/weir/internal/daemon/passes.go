@@ -3,9 +3,12 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"os"
 	"time"
 
+	"weir/cmd/weir/internal/drain"
 	"weir/cmd/weir/internal/kernelmode"
+	"weir/cmd/weir/internal/kube"
 	"weir/cmd/weir/internal/query"
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/supervise"
@@ -209,4 +212,49 @@ func (p *passes) because(was before, rep lb.Report, now time.Time) string {
 	out := p.target.causes.String()
 	p.target.causes = nil
 	return out
+}
+
+// publish makes a new view. An audit or a reload counts the objects of the kernel; between them the counts follow the ops,
+// so that the cost of a change does not depend on the number of services.
+func (p *passes) publish() {
+	v := &view{ready: p.progress.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: p.target.cfg.Kernel.SyncPeriod}
+	if p.published.view.Load() == nil || p.derived.kernel != p.target.changes.kernel {
+		p.held = query.NewTally(p.target.rec.Have())
+		if p.target.mode.Use == linux.ModeIPTables {
+			p.unsupported.Load(p.target.rec.Have())
+		}
+		p.derived.kernel = p.target.changes.kernel
+	}
+	v.counts = p.held.Without(kernelmode.Base(p.target.cfg, p.target.mode), p.target.rec.Have())
+	v.clusters = p.sources.clusters.Followers()
+	for _, name := range p.sources.clusters.Names() {
+		v.served[name] = p.target.rec.Catalog().LenOf(name)
+	}
+	catalog := p.target.rec.Catalog()
+	s := &v.status
+	s.Version, s.PID, s.Started = p.version, os.Getpid(), p.progress.started
+	s.Config = p.inForce.status()
+	s.Kernel = status.Kernel{
+		Release: kernelmode.Release(), Mode: string(p.target.mode.Use), Fallback: p.target.mode.Fallback,
+		IPTables: string(p.target.kernel.Backend(p.target.cfg.Kernel.Families[0])), Services: catalog.Len(),
+		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
+		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
+		LastSync: p.progress.lastPass, LastAudit: p.progress.audits.Last, Pending: p.target.rec.Pending(), Blocked: p.progress.waiting,
+		Drift: p.progress.drift, Error: status.ErrorText(p.progress.audits.Err),
+	}
+	s.Clusters, s.Drains, s.Guarded = []status.Cluster{}, []status.Drain{}, kube.GuardedSources(p.sources.guard.Guarded)
+	p.steering.announcer.Publish()
+	v.pools = p.sources.pools.View()
+	if drain.Possible(p.target.cfg) {
+		s.Drained = p.steering.drains.Doc(p.steering.drains.Delay(p.target.cfg))
+	}
+	if f := p.steering.fleet; f != nil {
+		s.Fleet, s.L2, v.numbers = f.View().Status(time.Now()), f.L2(), f.Numbers()
+	}
+	s.Notes = p.sources.note(p.unsupported.Notes(p.target.rec.Catalog()))
+	for _, d := range p.target.rec.Drains() {
+		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
+		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true
+	}
+	p.published.view.Store(v)
 }
