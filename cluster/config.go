@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -149,36 +149,5 @@ func (c Config) found(d Config) bool {
 	return c.Advertise.IsValid() || c.Bind == d.Bind && (!c.Bind.Addr().IsUnspecified() || slices.Equal(c.Join, d.Join))
 }
 
-// library returns memberlist's configuration.
-func (c Config) library(f *Fleet) (*memberlist.Config, error) {
-	m := c.Timing.memberlist()
-	m.Name, m.Label = c.Name, c.Fleet
-	m.BindAddr, m.BindPort = c.Bind.Addr().String(), int(c.Bind.Port())
-	advertise, err := c.advertised()
-	if err != nil {
-		return nil, err
-	}
-	m.AdvertiseAddr, m.AdvertisePort = advertise.Addr().String(), int(advertise.Port())
-	if len(c.Keys) > 0 {
-		var keys [][]byte
-		for _, k := range c.Keys {
-			keys = append(keys, []byte(k.secret))
-		}
-		ring, err := memberlist.NewKeyring(keys, keys[0])
-		if err != nil {
-			return nil, err
-		}
-		m.Keyring = ring
-	}
-	for _, p := range c.AllowedCIDRs {
-		p = p.Masked()
-		m.CIDRsAllowed = append(m.CIDRsAllowed, net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
-	}
-	// A member that comes back with another address is accepted as soon as the old one
-	// counts as dead.
-	m.DeadNodeReclaimTime = time.Second
-	m.Logger = f.lines.logger()
-	d := delegate{f}
-	m.Delegate, m.Events, m.Conflict, m.Alive, m.Ping = d, d, d, d, d
-	return m, nil
-}
+// nameForm is that of a member's name, which is shown to people and programs unchanged.
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)

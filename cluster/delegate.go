@@ -2,15 +2,10 @@ package cluster
 
 import (
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 )
-
-// delegate implements the callbacks of memberlist, which mostly holds its own locks:
-// nothing here waits, and nothing calls memberlist.
-type delegate struct{ *Fleet }
 
 // NodeMeta implements memberlist.Delegate.
 func (d delegate) NodeMeta(int) []byte {
@@ -70,9 +65,6 @@ func (d delegate) queue(r request) {
 		d.mu.Unlock()
 	}
 }
-
-// nameForm is that of a member's name, which is shown to people and programs unchanged.
-var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
 // NotifyAlive implements memberlist.AliveDelegate: a host with a key can announce any
 // number of members, with any names, and another host can send recorded states.

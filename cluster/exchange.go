@@ -3,7 +3,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -17,11 +16,6 @@ const (
 	// maxRequests is how often the parts of a message are requested before the message is
 	// requested again: the member may no longer have them.
 	maxRequests = 4
-	// partsPerRequest bounds a request to the length of a datagram.
-	partsPerRequest = 64
-	// keptPublications is how many publications stay available to members that received
-	// the message before the next one. The parts that they share are stored once.
-	keptPublications = 8
 )
 
 // A packet begins with one of these, followed by the length and the name of the sender.
@@ -74,27 +68,6 @@ func parseRequest(from string, text []byte) (r request, ok bool) {
 		r.parts = append(r.parts, partDigest(chunk))
 	}
 	return r, true
-}
-
-// encodeParts returns parts as they are sent.
-func encodeParts(parts [][]byte) (out []byte) {
-	for _, p := range parts {
-		out = append(binary.AppendUvarint(out, uint64(len(p))), p...)
-	}
-	return out
-}
-
-// parseParts parses the text of an answer with parts.
-func parseParts(text []byte) (parts [][]byte, ok bool) {
-	for len(text) > 0 {
-		length, n := binary.Uvarint(text)
-		if n <= 0 || length > uint64(len(text)-n) || len(parts) == partsPerRequest {
-			return nil, false
-		}
-		text = text[n:]
-		parts, text = append(parts, text[:length]), text[length:]
-	}
-	return parts, true
 }
 
 // outgoing is a request to a member.

@@ -271,3 +271,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	}
 }
+
+// delegate implements the callbacks of memberlist, which mostly holds its own locks:
+// nothing here waits, and nothing calls memberlist.
+type delegate struct{ *Fleet }

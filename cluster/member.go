@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -108,26 +106,6 @@ func (d Drain) String() string {
 }
 
 var drains = [...]string{"serving", "draining", "drained"}
-
-// Digest is the beginning of a SHA-256 sum, in hexadecimal; that of no bytes is empty.
-type Digest string
-
-const digestBytes = 8
-
-// DigestOf returns the digest of some bytes.
-func DigestOf(b []byte) Digest {
-	if len(b) == 0 {
-		return ""
-	}
-	sum := sha256.Sum256(b)
-	return Digest(hex.EncodeToString(sum[:digestBytes]))
-}
-
-// valid reports whether a digest is well-formed.
-func (d Digest) valid() bool {
-	raw, err := hex.DecodeString(string(d))
-	return err == nil && (len(raw) == 0 || len(raw) == digestBytes)
-}
 
 const (
 	maxVersion = 64

@@ -1,6 +1,17 @@
 package cluster
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
+
+const (
+	// partsPerRequest bounds a request to the length of a datagram.
+	partsPerRequest = 64
+	// keptPublications is how many publications stay available to members that received
+	// the message before the next one. The parts that they share are stored once.
+	keptPublications = 8
+)
 
 // publication is what this box publishes. Fleet.mu guards it.
 type publication struct {
@@ -57,4 +68,25 @@ func (p *publication) answer(digests []partDigest) []byte {
 		}
 	}
 	return encodeParts(parts)
+}
+
+// encodeParts returns parts as they are sent.
+func encodeParts(parts [][]byte) (out []byte) {
+	for _, p := range parts {
+		out = append(binary.AppendUvarint(out, uint64(len(p))), p...)
+	}
+	return out
+}
+
+// parseParts parses the text of an answer with parts.
+func parseParts(text []byte) (parts [][]byte, ok bool) {
+	for len(text) > 0 {
+		length, n := binary.Uvarint(text)
+		if n <= 0 || length > uint64(len(text)-n) || len(parts) == partsPerRequest {
+			return nil, false
+		}
+		text = text[n:]
+		parts, text = append(parts, text[:length]), text[length:]
+	}
+	return parts, true
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -81,3 +82,40 @@ func (q query) withState(state string) query { q.State, q.Page = state, 1; retur
 
 // Turn returns the query for a page that is n pages on.
 func (q query) Turn(n int) query { q.Page += n; return q }
+
+// selection are the frontends of a query.
+type selection struct {
+	Shown []*server
+	// Matching and By count the frontends of all pages, in total and by condition.
+	Matching int
+	By       map[condition]int
+}
+
+// choose returns the frontends of a page, and sets q.Page to an existing page.
+func choose(all []server, q *query, perPage int) selection {
+	out := selection{By: map[condition]int{}}
+	var found []*server
+	text := strings.ToLower(q.Text)
+	for i := range all {
+		s := &all[i]
+		if q.At != "" && s.At != q.At || q.At == "" && !s.matches(text) {
+			continue
+		}
+		out.By[s.Is]++
+		if q.State == "" || string(s.Is) == q.State {
+			found = append(found, s)
+		}
+	}
+	order, descends := strings.CutPrefix(q.Sort, "-")
+	slices.SortFunc(found, func(a, b *server) int {
+		c := orders[order](a, b)
+		if descends {
+			c = -c
+		}
+		return cmp.Or(c, cmp.Compare(a.Service, b.Service), a.Key.Compare(b.Key))
+	})
+	out.Matching = len(found)
+	from, to := q.span(len(found), perPage)
+	out.Shown = found[from:to]
+	return out
+}

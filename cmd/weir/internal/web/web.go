@@ -12,6 +12,7 @@ package web
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -118,4 +119,38 @@ func (p *Page) page(k kind) http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		_, _ = w.Write(out.Bytes()) // the client may be gone
 	})
+}
+
+// live sends the sections of a page as they change, until the client or weir ends.
+func (p *Page) live(w http.ResponseWriter, r *http.Request) {
+	k, q, err := listened(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	leave, err := p.listeners.enter(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx must not buffer
+	l := &listener{page: p, kind: k, query: q, to: w, control: http.NewResponseController(w), sent: map[string]uint64{}}
+	if r.Method == http.MethodHead || l.write(fmt.Sprintf("retry: %d\n\n", retryTime.Milliseconds())) != nil {
+		return
+	}
+	tick := time.NewTicker(p.tick)
+	defer tick.Stop()
+	for {
+		if l.send(p.read.get(r.Context())) != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
 }
