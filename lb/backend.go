@@ -1,9 +1,6 @@
 package lb
 
-import (
-	"iter"
-	"net/netip"
-)
+import "net/netip"
 
 // A backend can't have an address that weir gives to the box. ip_vs would set that address on a
 // packet that the host's firewall has already admitted as one of the frontend, and the box
@@ -97,22 +94,4 @@ func (s Service) hasBackendIn(in func(netip.Addr) bool) bool {
 		}
 	}
 	return false
-}
-
-// backendAddrs returns the addresses of all backends and fallbacks of s.
-func (s Service) backendAddrs() iter.Seq[netip.Addr] {
-	return func(yield func(netip.Addr) bool) {
-		for _, p := range s.Ports {
-			for _, be := range p.Backends {
-				if !yield(be.Addr.Addr()) {
-					return
-				}
-			}
-		}
-		for _, a := range s.Fallback {
-			if !yield(a.Addr()) {
-				return
-			}
-		}
-	}
 }

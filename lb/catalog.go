@@ -2,6 +2,7 @@ package lb
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -319,4 +320,22 @@ func equal(a, b Service) bool {
 		a.HealthCheck == b.HealthCheck && a.Apart == b.Apart && slices.Equal(a.Notes, b.Notes) &&
 		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback) &&
 		maps.Equal(a.Labels, b.Labels)
+}
+
+// backendAddrs returns the addresses of all backends and fallbacks of s.
+func (s Service) backendAddrs() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, p := range s.Ports {
+			for _, be := range p.Backends {
+				if !yield(be.Addr.Addr()) {
+					return
+				}
+			}
+		}
+		for _, a := range s.Fallback {
+			if !yield(a.Addr()) {
+				return
+			}
+		}
+	}
 }

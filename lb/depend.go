@@ -1,13 +1,9 @@
 package lb
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
-
-// errWaits is the error of an Op that was not tried.
-var errWaits = errors.New("waits for")
 
 // waiting is the errWaits of an Op that waits for an object, or for its end. Its text is made
 // on request: thousands may wait.

@@ -138,3 +138,6 @@ func (x *failures) owners(want *State) func(id Object) *Owner {
 		return nil
 	}
 }
+
+// errWaits is the error of an Op that was not tried.
+var errWaits = errors.New("waits for")

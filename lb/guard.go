@@ -86,12 +86,6 @@ type withheld struct {
 	short   int
 }
 
-// backendsOf names the backends of a Service's port in a family.
-type backendsOf struct {
-	service ServiceID
-	FamilyPort
-}
-
 func newGuard(opts GuardOptions) *guard {
 	return &guard{
 		opts:     opts,

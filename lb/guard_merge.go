@@ -182,3 +182,9 @@ func earliest(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// backendsOf names the backends of a Service's port in a family.
+type backendsOf struct {
+	service ServiceID
+	FamilyPort
+}

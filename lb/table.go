@@ -1,8 +1,6 @@
 package lb
 
-import (
-	"net/netip"
-)
+import "net/netip"
 
 // Table is a set of objects by ID, as Snapshot is, in little memory: all objects of a frontend
 // are one record. The zero Table is empty and ready for use. A nil one is empty, for reading.
@@ -340,14 +338,6 @@ func (o Member) loop() loop { return loop{o.Addr.As16(), o.Port, famOf(o.Addr), 
 
 func (l loop) member() Member {
 	return loopBack(netip.AddrPortFrom(unpack(l.ip, l.fam), l.port), l.proto)
-}
-
-// famOf returns the family of an address, 0 for the zero Addr.
-func famOf(a netip.Addr) Family {
-	if !a.IsValid() {
-		return 0
-	}
-	return FamilyOf(a)
 }
 
 func unpack(ip [16]byte, f Family) netip.Addr {

@@ -372,3 +372,11 @@ func (fr *virtual) differ(other *virtual, yield func(mine, theirs Object)) {
 		}
 	}
 }
+
+// famOf returns the family of an address, 0 for the zero Addr.
+func famOf(a netip.Addr) Family {
+	if !a.IsValid() {
+		return 0
+	}
+	return FamilyOf(a)
+}

@@ -13,10 +13,6 @@ import (
 	"weir/lb"
 )
 
-// RouteProtocol marks weir's routes; `ip route` shows it as "proto 87". The number is free in
-// /etc/iproute2/rt_protos.
-const RouteProtocol = 87
-
 // addresses has the dummy device, its addresses, and the local routes of whole pools.
 //
 // The device is never set up. Its only purpose is the route that the kernel adds to its local

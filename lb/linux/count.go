@@ -116,11 +116,6 @@ func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 	return nil
 }
 
-// ended reports whether both sides have closed the connection.
-func (c Connection) ended() bool {
-	return c.State == "TIME_WAIT" || c.State == "CLOSE" || c.State == "CLOSED"
-}
-
 // countFlows fills in conns from conntrack, with one dump for each family.
 func (m *ruleMode) countFlows(ctx context.Context, conns map[lb.Object]lb.Conns) error {
 	m.mu.Lock()
@@ -148,4 +143,24 @@ func (m *ruleMode) countFlows(ctx context.Context, conns map[lb.Object]lb.Conns)
 		maps.Copy(conns, tally)
 	}
 	return nil
+}
+
+// Orders returns a digest of the real servers of each virtual server with scheduler mh,
+// foreign ones included: their addresses, ports and weights in the order of the kernel, as
+// last read or written. Two boxes with the same digest of a frontend map each of its clients
+// to the same backend. It may be called at any time. It is empty where virtual servers are
+// rules.
+func (k *Kernel) Orders() map[lb.Frontend]uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ipvs == nil {
+		return nil
+	}
+	o := &k.ipvs.orders
+	for f, list := range o.lists {
+		if _, known := o.digests[f]; !known {
+			o.digests[f] = digest(list)
+		}
+	}
+	return maps.Clone(o.digests)
 }

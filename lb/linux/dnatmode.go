@@ -11,17 +11,6 @@ import (
 	"weir/lb"
 )
 
-// Mode selects the balancer of the kernel. The kernel objects and the treatment of packets are
-// the same in both, except as Unsupported reports.
-type Mode string
-
-// The modes. The zero Mode is ModeIPVS.
-const (
-	ModeIPVS Mode = "ipvs"
-	// ModeIPTables is for kernels without IPVS: virtual servers are DNAT rules.
-	ModeIPTables Mode = "iptables"
-)
-
 // Unsupported returns the features of an object that ModeIPTables lacks, in words for the
 // operator; "" without any. Nothing is refused for that: a Service is served without the
 // feature.

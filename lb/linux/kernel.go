@@ -32,54 +32,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"reflect"
 	"sync"
 	"time"
 
 	"weir/lb"
 )
-
-// Config has the names, the rules and the mode of a Kernel. DefaultConfig has the defaults.
-type Config struct {
-	// Prefix begins the names of sets and chains: "KUBE".
-	Prefix string
-	// Device is the dummy device with the VIPs: "kube-ipvs0".
-	Device string
-	// Families are those that weir balances.
-	Families []lb.Family
-	// Mark is the bit of packets that are masqueraded, and in conntrack of connections of
-	// Services.
-	Mark uint32
-	// MasqueradeAll masquerades all traffic to ClusterIPs, otherwise only that from outside the
-	// cluster.
-	MasqueradeAll bool
-	// ClusterCIDRs and LocalInterfaces define the inside of the cluster: clients with one of
-	// these addresses or on one of these interfaces. A name with a final "+" matches all names
-	// with this prefix: "cni0", "veth+". The box itself is always inside.
-	ClusterCIDRs    []netip.Prefix
-	LocalInterfaces []string
-	// Ping lets VIPs answer echo requests.
-	Ping bool
-	// Sources are the source addresses of masqueraded clients, except the box itself; at most one
-	// of each family. Without one the kernel selects the address.
-	Sources []netip.Addr
-	// SloppyTCP reports that IPVS accepts connections in mid-stream, Sync that it receives the
-	// connections of other boxes. So a packet of a backend may come before the first of its
-	// client.
-	SloppyTCP, Sync bool
-	// Iptables chooses between the legacy and the nft backend.
-	Iptables Backend
-	// Sysctls are the names of the parameters that Observe reads.
-	Sysctls []string
-	// Mode selects IPVS or rules of iptables.
-	Mode Mode
-	// WithoutIPVS makes a Kernel for a system without IPVS: it has no virtual servers and refuses
-	// to add any.
-	WithoutIPVS bool
-	// Logger receives events that are no error of a call; nil discards them.
-	Logger *slog.Logger
-}
 
 // DefaultConfig returns a Config with the names that kube-proxy uses.
 func DefaultConfig() Config {

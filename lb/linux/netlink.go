@@ -19,10 +19,6 @@ const (
 
 	// The kernel works within sendmsg: a reply that is missing after this time never comes.
 	replyTimeout = 5 * time.Second
-	attempts     = 3
-
-	// Room for the errors of a whole batch, and for events while the reader is busy.
-	receiveBuffer = 8 << 20
 )
 
 // refusal is the kernel's NLMSG_ERROR for one message.
@@ -247,4 +243,13 @@ func firstError(errs []error) error {
 		}
 	}
 	return nil
+}
+
+// errnoText returns the text of an error number. The kernel's ipset has its own numbers, from
+// 4096 (include/uapi/linux/netfilter/ipset/ip_set.h).
+func errnoText(errno syscall.Errno) string {
+	if s, ok := ipsetErrors[errno]; ok {
+		return s
+	}
+	return errno.Error()
 }

@@ -170,26 +170,6 @@ func digest(list []lb.RealServer) uint64 {
 	return sum.Sum64()
 }
 
-// Orders returns a digest of the real servers of each virtual server with scheduler mh,
-// foreign ones included: their addresses, ports and weights in the order of the kernel, as
-// last read or written. Two boxes with the same digest of a frontend map each of its clients
-// to the same backend. It may be called at any time. It is empty where virtual servers are
-// rules.
-func (k *Kernel) Orders() map[lb.Frontend]uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ipvs == nil {
-		return nil
-	}
-	o := &k.ipvs.orders
-	for f, list := range o.lists {
-		if _, known := o.digests[f]; !known {
-			o.digests[f] = digest(list)
-		}
-	}
-	return maps.Clone(o.digests)
-}
-
 // orderer restores the order of real servers.
 type orderer struct {
 	sysctls sysctls

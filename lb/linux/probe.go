@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -170,13 +169,4 @@ func missingXT(tables string, more ...xtNeed) []string {
 		out = append(out, module)
 	}
 	return out
-}
-
-// errnoText returns the text of an error number. The kernel's ipset has its own numbers, from
-// 4096 (include/uapi/linux/netfilter/ipset/ip_set.h).
-func errnoText(errno syscall.Errno) string {
-	if s, ok := ipsetErrors[errno]; ok {
-		return s
-	}
-	return errno.Error()
 }

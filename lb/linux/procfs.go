@@ -231,3 +231,8 @@ func parseConnection(f [][]byte) (c Connection, ok bool) {
 	c.Expires = time.Duration(seconds) * time.Second
 	return c, err == nil
 }
+
+// ended reports whether both sides have closed the connection.
+func (c Connection) ended() bool {
+	return c.State == "TIME_WAIT" || c.State == "CLOSE" || c.State == "CLOSED"
+}

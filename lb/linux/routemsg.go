@@ -198,3 +198,7 @@ func parseRoute(body []byte) (r lb.PoolRoute, ok bool) {
 	r.Prefix = netip.PrefixFrom(dst, bits)
 	return r, r.Prefix.IsValid()
 }
+
+// RouteProtocol marks weir's routes; `ip route` shows it as "proto 87". The number is free in
+// /etc/iproute2/rt_protos.
+const RouteProtocol = 87

@@ -11,6 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const (
+	// attempts bounds the tries of a call or of a round trip.
+	attempts = 3
+
+	// Room for the errors of a whole batch, and for events while the reader is busy.
+	receiveBuffer = 8 << 20
+)
+
 // socket is a netlink socket in Go's poller: a wait needs no thread, and a deadline can end
 // it.
 type socket struct {

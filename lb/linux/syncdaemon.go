@@ -109,20 +109,6 @@ func (t *ipvsTable) observeSync(ctx context.Context, obs *lb.Observation) error 
 	return nil
 }
 
-// applySync carries out ops on daemons. Without IPVS there is none to stop.
-func (k *Kernel) applySync(ctx context.Context, ops []lb.Op) []error {
-	if k.ipvs != nil {
-		return k.ipvs.applySync(ctx, ops)
-	}
-	errs := make([]error, len(ops))
-	for i, op := range ops {
-		if op.Verb != lb.Delete {
-			errs[i] = ErrNoIPVS
-		}
-	}
-	return errs
-}
-
 // applySync carries out ops on daemons. One that must change is stopped first, because the
 // kernel can't change it.
 func (t *ipvsTable) applySync(ctx context.Context, ops []lb.Op) []error {

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"weir/cmd/weir/internal/draft"
 )
@@ -15,24 +13,6 @@ const head = `# weir in place of keepalived, converted by weir import keepalived
 # original line. Check it, stop keepalived, remove its VIPs from the
 # interfaces if any are left, then start weir. weir.toml, the reference, has all other keys.
 `
-
-// converter converts a tree to weir's configuration.
-type converter struct {
-	opts Options
-	top  *node
-	out  *draft.Writer
-	// done are the converted directives; blocks need not be in it.
-	done map[*node]bool
-	// left has the reason for directives that are not converted with all in their block,
-	// if it differs from that of the table.
-	left map[*node]string
-	// marks means that a virtual server by packet marks is not converted.
-	marks bool
-	// vips are the addresses of virtual servers; true means that a service has them.
-	vips map[netip.Addr]bool
-	// names are those of services.
-	names map[string]bool
-}
 
 func convert(top *node, lost []line, opts Options) draft.Result {
 	c := &converter{
@@ -51,33 +31,6 @@ func convert(top *node, lost []line, opts Options) draft.Result {
 	return draft.Result{TOML: c.out.String(), Left: left}
 }
 
-// take returns a directive of a block and marks it as converted.
-func (c *converter) take(in *node, names ...string) *node {
-	var found *node
-	for _, n := range in.all(names...) {
-		found = n
-		c.done[n] = true
-	}
-	return found
-}
-
-// leave records that a directive with its block is not converted.
-func (c *converter) leave(n *node, why string) { c.left[n] = why }
-
-// from returns a directive and its position.
-func from(n *node) string { return n.name() + ", " + n.at.brief() }
-
-// global returns a directive of any block global_defs.
-func (c *converter) global(names ...string) *node {
-	var found *node
-	for _, g := range c.top.all("global_defs") {
-		if n := c.take(g, names...); n != nil {
-			found = n
-		}
-	}
-	return found
-}
-
 // globals converts global_defs, except for directives of the fleet.
 func (c *converter) globals() {
 	if n := c.global("lvs_timeouts"); n != nil {
@@ -93,15 +46,6 @@ func (c *converter) globals() {
 		c.out.Table("[daemon]")
 		c.out.Key("on_stop", "cleanup", from(n))
 	}
-}
-
-// seconds reads a time as keepalived writes it: seconds, with or without decimals.
-func seconds(s string) (time.Duration, bool) {
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || f < 0 || f > 1e9 {
-		return 0, false
-	}
-	return time.Duration(f * float64(time.Second)).Round(time.Millisecond), true
 }
 
 // entry lists directives that are not converted for the same reason.
@@ -163,24 +107,4 @@ func places(list []string) string {
 		list[i] = strings.TrimPrefix(list[i], "line ")
 	}
 	return strings.Join(list, ", ")
-}
-
-// walk visits the directives that are not converted. Of a block that is not converted it
-// visits only the block.
-func (c *converter) walk(in *node, visit func(*node, string)) {
-	for _, n := range in.block {
-		d, _ := lookup(n.in, n.name())
-		why, left := c.left[n]
-		switch {
-		case left:
-			visit(n, why)
-		case c.done[n] || n.in == entries:
-		case d.opens == entries, d.opens == "", d.key == "" && n.name() != "global_defs":
-			visit(n, d.why)
-			continue
-		}
-		if !left {
-			c.walk(n, visit)
-		}
-	}
 }

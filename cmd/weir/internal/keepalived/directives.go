@@ -207,3 +207,11 @@ var checkDirectives = []directive{
 	{root, "SSL", "SSL", "", "checks of weir have no certificate of their own"},
 	{"SSL", "password ca certificate key", "", "", "checks of weir have no certificate of their own; service.check.ca_file is for verifying"},
 }
+
+// path returns a directive's name with its block.
+func path(in, name string) string {
+	if in == root {
+		return name
+	}
+	return in + "." + name
+}

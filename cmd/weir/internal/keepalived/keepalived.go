@@ -15,24 +15,6 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-// Files gives access to included files; source.Disk is the file system.
-type Files interface {
-	// Glob returns the names that match a pattern of filepath.Match.
-	Glob(pattern string) ([]string, error)
-	ReadFile(name string) ([]byte, error)
-}
-
-// Options are settings that the file does not have.
-type Options struct {
-	// ID is keepalived's config-id (its -i), which selects the lines that begin with "@".
-	// A file with such lines needs it.
-	ID string
-	// Join are the other boxes, for [fleet]. The default is those of unicast_peer.
-	Join []string
-	// Files has the included files; nil means none.
-	Files Files
-}
-
 // Import converts the text of a keepalived.conf. Its name is for messages, and included
 // files are relative to its directory. An error may have several lines, each with its
 // position.
@@ -64,12 +46,4 @@ func WriteDirectives(w io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// path returns a directive's name with its block.
-func path(in, name string) string {
-	if in == root {
-		return name
-	}
-	return in + "." + name
 }

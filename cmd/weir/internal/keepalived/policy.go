@@ -1,7 +1,6 @@
 package keepalived
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -142,28 +141,4 @@ func (c policyConverter) sorry(s *server, n *node) (string, bool) {
 		port = sortedPorts(s.ports)[0]
 	}
 	return netip.AddrPortFrom(addr, port).String(), true
-}
-
-// heaviest returns the number of backends, the heaviest first, that have a weight.
-func (s *server) heaviest(weight uint64) int {
-	list := slices.Clone(s.backends)
-	slices.SortFunc(list, func(a, b real) int { return cmp.Compare(b.weight, a.weight) })
-	sum := uint64(0)
-	for i, r := range list {
-		if sum += r.weight; sum >= weight {
-			return i + 1
-		}
-	}
-	return max(1, len(list))
-}
-
-// mostOfAFamily returns the number of backends of the larger family.
-func (s *server) mostOfAFamily() int {
-	v4 := 0
-	for _, r := range s.backends {
-		if r.addr.Is4() {
-			v4++
-		}
-	}
-	return max(1, v4, len(s.backends)-v4)
 }

@@ -203,3 +203,21 @@ func withoutComment(text string) string {
 	}
 	return text
 }
+
+// Files gives access to included files; source.Disk is the file system.
+type Files interface {
+	// Glob returns the names that match a pattern of filepath.Match.
+	Glob(pattern string) ([]string, error)
+	ReadFile(name string) ([]byte, error)
+}
+
+// Options are settings that the file does not have.
+type Options struct {
+	// ID is keepalived's config-id (its -i), which selects the lines that begin with "@".
+	// A file with such lines needs it.
+	ID string
+	// Join are the other boxes, for [fleet]. The default is those of unicast_peer.
+	Join []string
+	// Files has the included files; nil means none.
+	Files Files
+}

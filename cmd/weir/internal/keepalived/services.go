@@ -13,22 +13,6 @@ import (
 // mostVIPs limits the addresses of a range of a group.
 const mostVIPs = 1024
 
-// real is a real_server that is served.
-type real struct {
-	node   *node
-	addr   netip.Addr
-	port   uint16
-	weight uint64
-}
-
-// server is a virtual_server on its way to become services.
-type server struct {
-	node     *node
-	proto    string
-	ports    map[uint16][]netip.Addr // the VIPs by port
-	backends []real
-}
-
 // virtualServer writes a virtual_server as a service for each of its ports.
 func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	s := &server{node: n, proto: "udp", ports: map[uint16][]netip.Addr{}}
@@ -256,37 +240,6 @@ func (c *converter) service(out *draft.Writer, s *server, name string, port uint
 	if check != nil {
 		check.write(out)
 	}
-}
-
-// backendPort returns the port of the backends, and whether it is the same for all.
-func (s *server) backendPort(port uint16) (uint16, bool) {
-	first := port
-	for i, r := range s.backends {
-		p := r.port
-		if p == 0 {
-			p = port
-		}
-		if i == 0 {
-			first = p
-		} else if p != first {
-			return port, false
-		}
-	}
-	return first, true
-}
-
-// isPlain reports whether all backends have only an address.
-func (s *server) isPlain() bool {
-	return !slices.ContainsFunc(s.backends, func(r real) bool {
-		return r.weight != 1 || r.node.find("uthreshold") != nil
-	})
-}
-
-func (r real) text(uniform bool) string {
-	if uniform || r.port == 0 {
-		return r.addr.String()
-	}
-	return netip.AddrPortFrom(r.addr, r.port).String()
 }
 
 func (c *converter) compact(out *draft.Writer, s *server, uniform bool) {

@@ -1,0 +1,83 @@
+package keepalived
+
+import (
+	"net/netip"
+	"strconv"
+	"time"
+
+	"weir/cmd/weir/internal/draft"
+)
+
+// converter converts a tree to weir's configuration.
+type converter struct {
+	opts Options
+	top  *node
+	out  *draft.Writer
+	// done are the converted directives; blocks need not be in it.
+	done map[*node]bool
+	// left has the reason for directives that are not converted with all in their block,
+	// if it differs from that of the table.
+	left map[*node]string
+	// marks means that a virtual server by packet marks is not converted.
+	marks bool
+	// vips are the addresses of virtual servers; true means that a service has them.
+	vips map[netip.Addr]bool
+	// names are those of services.
+	names map[string]bool
+}
+
+// take returns a directive of a block and marks it as converted.
+func (c *converter) take(in *node, names ...string) *node {
+	var found *node
+	for _, n := range in.all(names...) {
+		found = n
+		c.done[n] = true
+	}
+	return found
+}
+
+// leave records that a directive with its block is not converted.
+func (c *converter) leave(n *node, why string) { c.left[n] = why }
+
+// from returns a directive and its position.
+func from(n *node) string { return n.name() + ", " + n.at.brief() }
+
+// global returns a directive of any block global_defs.
+func (c *converter) global(names ...string) *node {
+	var found *node
+	for _, g := range c.top.all("global_defs") {
+		if n := c.take(g, names...); n != nil {
+			found = n
+		}
+	}
+	return found
+}
+
+// seconds reads a time as keepalived writes it: seconds, with or without decimals.
+func seconds(s string) (time.Duration, bool) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || f < 0 || f > 1e9 {
+		return 0, false
+	}
+	return time.Duration(f * float64(time.Second)).Round(time.Millisecond), true
+}
+
+// walk visits the directives that are not converted. Of a block that is not converted it
+// visits only the block.
+func (c *converter) walk(in *node, visit func(*node, string)) {
+	for _, n := range in.block {
+		d, _ := lookup(n.in, n.name())
+		why, left := c.left[n]
+		switch {
+		case left:
+			visit(n, why)
+		case c.done[n] || n.in == entries:
+		case d.opens == entries, d.opens == "", d.key == "" && n.name() != "global_defs":
+			visit(n, d.why)
+			continue
+		}
+		if !left {
+			c.walk(n, visit)
+		}
+	}
+}
