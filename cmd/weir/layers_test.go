@@ -21,8 +21,8 @@ import (
 
 // The files of a package form layers: a file uses those below it.
 const (
-	layeredFiles = 8   // a package with fewer files can be read in any order
-	mostUpwards  = 10  // percent of the references between files
+	layeredFiles = 8  // a package with fewer files can be read in any order
+	mostUpwards  = 10 // percent of the references between files
 	orderings    = 60 // from which the search begins
 )
 

@@ -113,7 +113,7 @@ func TestLatencyIsOfWhatTheKernelHolds(t *testing.T) {
 		b.sources.latency.Since = time.Time{} // every change is measured
 		kernel := &refusing{Fake: &lb.Fake{}, refuse: true}
 		base := lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}
-		guards := map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Hold: time.Hour}}
+		guards := map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Timeout: time.Hour}}
 		b.target.rec = lb.NewReconciler(kernel, lb.Options{Base: base, Guards: guards}, "prod")
 		say := func(services ...lb.Service) {
 			b.target.rec.Update(lb.Update{Source: "prod", Put: services, Synced: true})
@@ -155,7 +155,7 @@ func TestHoldsAreCountedByTheirEnds(t *testing.T) {
 	} {
 		t.Run(tt.how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, l := fakeBox(t, map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Hold: time.Hour}})
+				b, l := fakeBox(t, map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Timeout: time.Hour}})
 				b.target.rec.Update(lb.Update{Source: config.Source, Synced: true})
 				b.target.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{served(1), served(2), served(3), served(4)}, Synced: true})
 				b.sync(t)
@@ -181,7 +181,7 @@ func TestHoldsAreCountedByTheirEnds(t *testing.T) {
 
 func TestGuardIgnoresDeletionsOfAChangedBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, l := fakeBox(t, map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Hold: time.Hour}})
+		b, l := fakeBox(t, map[string]lb.GuardOptions{"prod": {Share: 0.4, Least: 1, Window: time.Minute, Timeout: time.Hour}})
 		b.target.rec.Update(lb.Update{Source: config.Source, Synced: true})
 		say := func(want int, services ...lb.Service) {
 			t.Helper()

@@ -141,7 +141,7 @@ func (c *commands) answer(ctx context.Context, do func(context.Context) error) (
 func (c *commands) release(ctx context.Context, source string) (status.GuardedSource, error) {
 	released, err := status.GuardedSource{}, status.Refusal(fmt.Errorf("%q is not guarded: see weir guard", source))
 	busy := c.calls.do(ctx, func() {
-		for _, h := range kube.GuardedSources(c.target.rec.Held()) {
+		for _, h := range kube.GuardedSources(c.target.rec.GuardedSources()) {
 			if h.Source == source && c.target.rec.Release(source) {
 				released, err = h, nil
 				c.sources.guard.Release(source)

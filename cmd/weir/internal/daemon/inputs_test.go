@@ -174,7 +174,7 @@ func (c *concurrent) reloadAll(t *testing.T, r *rand.Rand) {
 // damage removes addresses of the device, as other programs do, and reports them as the watch does.
 func (c *concurrent) damage(r *rand.Rand) {
 	for range changesARound {
-		for _, o := range c.kernel.Held() {
+		for _, o := range c.kernel.Objects() {
 			if _, address := o.(lb.Address); address && r.IntN(4) == 0 {
 				c.kernel.Remove(o.ID())
 				c.events.Add(lb.Event{Lost: []lb.Object{o.ID()}, What: "a test"})
@@ -230,7 +230,7 @@ func (c *concurrent) check(t *testing.T, round uint64) {
 
 // lines returns the objects of a kernel.
 func lines(k *lb.Fake) (out []string) {
-	for _, o := range k.Held() {
+	for _, o := range k.Objects() {
 		out = append(out, fmt.Sprintf("%+v", o))
 	}
 	slices.Sort(out)

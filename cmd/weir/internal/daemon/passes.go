@@ -153,7 +153,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	if err != nil && err.Error() != known {
 		p.log.Error("kernel not readable; it stays as it is", "error", err)
 	}
-	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Held
+	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Deferred
 	if err == nil {
 		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))
 		p.sources.watchGuard(p.progress.lastPass)

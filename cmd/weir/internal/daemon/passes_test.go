@@ -14,7 +14,7 @@ func TestWhatAPassShowsIsACauseToo(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	b := newTestBox(&config.Config{})
-	b.target.rec, b.sources.guard = lb.NewReconciler(nil, lb.Options{}), kube.Guard{Guarded: []lb.Hold{{Source: "prod", Until: now}, {Source: "test", Until: now.Add(time.Hour)}, {Source: "dev"}}}
+	b.target.rec, b.sources.guard = lb.NewReconciler(nil, lb.Options{}), kube.Guard{Guarded: []lb.GuardedSource{{Source: "prod", Until: now}, {Source: "test", Until: now.Add(time.Hour)}, {Source: "dev"}}}
 	b.target.causes.Add("the start")
 	rep := lb.Report{Drift: []lb.Object{lb.Address{Addr: netip.MustParseAddr("192.0.2.1")}}}
 	want := "the start; another program changed the kernel; guard_timeout of prod is over; drains of backends are over; and more"

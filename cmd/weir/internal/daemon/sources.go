@@ -72,7 +72,7 @@ func (c *sources) applyNode() bool {
 
 // watchGuard logs and counts the sources that the last pass began or ceased to guard.
 func (c *sources) watchGuard(now time.Time) {
-	guarded := c.target.rec.Held()
+	guarded := c.target.rec.GuardedSources()
 	c.clusters.Commit(guarded)
 	begun, ended := c.guard.Update(guarded, now)
 	for _, h := range begun {
