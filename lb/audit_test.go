@@ -36,7 +36,7 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 	obs := Observation{Objects: Expecting(expected)}
 	k.between()
 	for _, of := range []kind{kindVirtualServer, kindRealServer, kindSet, kindMember, kindRules, kindDevice, kindAddress, kindPoolRoute, kindUnreachable, kindSyncDaemon, kindSysctl} {
-		ids := slices.SortedFunc(maps.Keys(k.Held()), Compare)
+		ids := slices.SortedFunc(maps.Keys(k.Objects()), Compare)
 		ids = slices.DeleteFunc(ids, func(id Object) bool { return id.kind() != of })
 		for _, id := range ids {
 			if k.g.chance(4) {
@@ -59,7 +59,7 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 // comparesWithKernel compares the State of the Reconciler with the objects of the kernel.
 func (r *Reconciler) comparesWithKernel(t *testing.T, k *Fake) {
 	t.Helper()
-	if d := cmp.Diff(k.Held(), r.have.Snapshot(), exact); d != "" {
+	if d := cmp.Diff(k.Objects(), r.have.Snapshot(), exact); d != "" {
 		t.Fatalf("weir does not believe what the kernel holds (-kernel +comparesWithKernel):\n%s", d)
 	}
 }
@@ -105,7 +105,7 @@ func TestLawChangesDuringAnAuditAreAppliedAndNoDrift(t *testing.T) {
 			now = now.Add(2 * time.Minute)
 			mustSync(t, r, now)
 		}
-		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
+		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Objects()), exact); d != "" {
 			t.Errorf("in the end (-want +got):\n%s", d)
 		}
 	})
@@ -152,7 +152,7 @@ func TestLawAnAuditFindsWhatOthersDoDuringIt(t *testing.T) {
 			}
 			r.comparesWithKernel(t, k.Fake)
 		}
-		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
+		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Objects()), exact); d != "" {
 			t.Errorf("in the end (-want +got):\n%s", d)
 		}
 	})
@@ -160,7 +160,7 @@ func TestLawAnAuditFindsWhatOthersDoDuringIt(t *testing.T) {
 
 // interfere does something to an object of weir's, and adds what it altered to done.
 func (k *piecemeal) interfere(g *gen, done map[Object]bool) {
-	before := k.Held()
+	before := k.Objects()
 	ids := slices.SortedFunc(maps.Keys(before), Compare)
 	if len(ids) == 0 {
 		return
@@ -177,7 +177,7 @@ func (k *piecemeal) interfere(g *gen, done map[Object]bool) {
 	default:
 		k.Remove(id)
 	}
-	after := k.Held()
+	after := k.Objects()
 	for id, o := range before {
 		done[id] = done[id] || after[id] != o
 	}
@@ -224,7 +224,7 @@ func TestLawKilledDuringAnAuditConverges(t *testing.T) {
 		if n := len(r.Facts().Foreign); n > 0 {
 			t.Errorf("%d virtual servers are taken for foreign ones", n)
 		}
-		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
+		if d := cmp.Diff(canonical(wantOf(k.Fake, services, opts, nil).Snapshot()), canonical(k.Objects()), exact); d != "" {
 			t.Errorf("in the end (-want +got):\n%s", d)
 		}
 	})
@@ -268,7 +268,7 @@ func TestAuditAcceptsTheSecondReading(t *testing.T) {
 	r, _ := many(t, 200, 2)
 	k := &piecemeal{Fake: r.kernel.(*Fake), g: NewGen(1)}
 	r.kernel = k
-	for id := range k.Held() {
+	for id := range k.Objects() {
 		if rs, ok := id.(RealServer); ok {
 			k.Remove(rs)
 		}
@@ -285,7 +285,7 @@ func TestAuditWithoutResultChangesNothing(t *testing.T) {
 	fake := r.kernel.(*Fake)
 	old := r.BeginAudit()
 	old.Read(t.Context(), fake)
-	for id := range fake.Held() {
+	for id := range fake.Objects() {
 		if id.kind() == kindRealServer {
 			fake.Remove(id)
 		}

@@ -13,7 +13,7 @@ import (
 // by an address that weir has added.
 func onTheBox(k *Fake) []Object {
 	var out []Object
-	for _, o := range k.Held() {
+	for _, o := range k.Objects() {
 		rs, ok := o.(RealServer)
 		if _, host := k.HostAddrs[rs.Addr.Addr()]; ok && !host && k.local(rs.Addr.Addr()) {
 			out = append(out, rs)

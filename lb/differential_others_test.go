@@ -14,7 +14,7 @@ func (h *history) others() {
 	if h.Chance(4) {
 		h.program("", "ipvsadm", "-C")
 		clear(h.unordered)
-		for id := range h.fake.Held() {
+		for id := range h.fake.Objects() {
 			if vs, ok := id.(lb.VirtualServer); ok {
 				h.fake.Remove(vs)
 			}
@@ -45,7 +45,7 @@ func (h *history) others() {
 }
 
 func (h *history) holds(id lb.Object) bool {
-	_, ok := h.fake.Held()[id]
+	_, ok := h.fake.Objects()[id]
 	return ok
 }
 

@@ -52,7 +52,7 @@ func (h *history) routed() {
 			h.Fatal(err)
 		}
 		missing := lb.Object(nil)
-		for _, o := range h.fake.Held() {
+		for _, o := range h.fake.Objects() {
 			if a, ok := o.(lb.Address); ok && a.Addr.Is6() && !strings.Contains(string(table), fmt.Sprintf("%x 80 ", a.Addr.As16())) {
 				missing = o
 			}
@@ -162,7 +162,7 @@ func (h *history) reachable(client netip.Addr, backend netip.AddrPort, f lb.Fron
 // rounds returns how many connections it takes until each backend has had one, if the
 // scheduler takes turns; otherwise 1 and false.
 func (h *history) rounds(f lb.Frontend) (n int, all bool) {
-	held := h.fake.Held()
+	held := h.fake.Objects()
 	faces := []lb.Frontend{f}
 	if lead, ok := held[tuple(lb.SetInternal, f)].(lb.Member); ok {
 		faces = append(faces, lb.MarkFrontend(lb.FamilyOf(f.Addr), lead.Mark))
@@ -187,6 +187,6 @@ func (h *history) rounds(f lb.Frontend) (n int, all bool) {
 }
 
 func (h *history) local(a netip.Addr) bool {
-	_, address := h.fake.Held()[lb.Address{Addr: a}]
+	_, address := h.fake.Objects()[lb.Address{Addr: a}]
 	return address || slices.Contains(hostAddrs, a) || slices.Contains(h.extra, a)
 }

@@ -140,7 +140,7 @@ func (h *history) run() {
 			return
 		}
 	}
-	h.apply(lb.Diff(h.fake.Held(), lb.WantOf(h.fake, nil, lb.Options{Base: lb.BaseOfLaws()}, nil)))
+	h.apply(lb.Diff(h.fake.Objects(), lb.WantOf(h.fake, nil, lb.Options{Base: lb.BaseOfLaws()}, nil)))
 	if h.compare(true); h.Failed() {
 		h.Logf("history:\n%s", strings.Join(h.log, "\n"))
 	}
@@ -155,7 +155,7 @@ func (h *history) plan() {
 		h.universe = append(h.universe, o)
 	}
 	slices.SortFunc(h.universe, lb.Compare)
-	ops := lb.Diff(h.fake.Held(), want)
+	ops := lb.Diff(h.fake.Objects(), want)
 	if h.Chance(30) {
 		ops = ops[:h.IntN(len(ops)+1)]
 	}

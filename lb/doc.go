@@ -30,7 +30,7 @@
 //	Note      a part of a Service that is not in effect, with an enumerated reason
 //	Audit     a reading of the whole kernel, and the repair of foreign changes
 //	Drain     a backend without new connections, until its old connections end
-//	Hold      a mass deletion of a source that is not applied yet
+//	Guard     withholds a mass deletion of a source until it is confirmed
 //	Orphan    an object of an earlier run that may belong to an unsynced source
 //
 // # Properties
@@ -129,6 +129,6 @@
 // # Limits of a source
 //
 // Objects that the process found in the kernel at its start, and that may belong to a source,
-// stay until that source has synced once (hold.go). From then on a guard, if the operator set
+// stay until that source has synced once (orphans.go). From then on a guard, if the operator set
 // one, limits the deletions of the source (GuardOptions).
 package lb

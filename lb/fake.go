@@ -243,8 +243,8 @@ func (k *Fake) CountConns(_ context.Context, servers []RealServer) (map[Object]C
 	return out, nil
 }
 
-// Held returns a copy of all objects.
-func (k *Fake) Held() Snapshot {
+// Objects returns a copy of all objects.
+func (k *Fake) Objects() Snapshot {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := make(Snapshot, len(k.held))

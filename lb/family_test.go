@@ -22,7 +22,7 @@ func TestFamilyThatTheBoxDoesNotServe(t *testing.T) {
 	if err != nil || len(rep.Errors) > 0 {
 		t.Fatal(err, rep.Errors)
 	}
-	for _, o := range k.Held() {
+	for _, o := range k.Objects() {
 		if at, ok := addressOf(o); ok && at == a {
 			t.Errorf("%s is in the kernel", o)
 		}

@@ -16,7 +16,7 @@ import (
 // namespaces if several do. Additions are served immediately. Deleted Services, VIPs and ports
 // stay as they were, and so do the backends of a port that would have none left. (A port that
 // keeps some backends is no outage, as in a rollout.) A deletion is released by
-// Reconciler.Release, after Hold, and as soon as an update of the source brings it below the
+// Reconciler.Release, after Timeout, and as soon as an update of the source brings it below the
 // limit.
 //
 // Not covered: changes that delete nothing; ports that keep some backends, or get wrong ones;
@@ -30,8 +30,8 @@ type GuardOptions struct {
 	Least int
 	// Window is the time within which deletions count together.
 	Window time.Duration
-	// Hold limits the time that a deletion is withheld; 0 is no limit.
-	Hold time.Duration
+	// Timeout limits the time that a deletion is withheld; 0 is no limit.
+	Timeout time.Duration
 }
 
 func (o GuardOptions) on() bool { return o.Share > 0 && o.Share < 1 }
@@ -41,8 +41,8 @@ func (o GuardOptions) exceeded(n, all int) bool {
 	return n >= o.Least && float64(n) > o.Share*float64(all)
 }
 
-// Hold is a deletion that a guard withholds.
-type Hold struct {
+// GuardedSource is a source with deletions that a guard withholds.
+type GuardedSource struct {
 	Source string
 	// Since is its begin, and Until its end without confirmation, zero if there is none.
 	Since, Until time.Time
@@ -74,7 +74,7 @@ type guard struct {
 	lost          map[Frontend]string // those that no Service would claim; the same namespace
 	goneFrontends losses[Frontend]    // within Window
 	goneBackends  losses[backendsOf]
-	since         time.Time // begin of the present hold; zero if nothing is withheld
+	since         time.Time // begin of the present guarding; zero if nothing is withheld
 	confirmed     bool
 }
 
@@ -143,21 +143,21 @@ func (r *Reconciler) UpdateUnguarded(u Update) {
 	r.guards.configure(r.opts.Guards)
 }
 
-// Held returns the withheld deletions since the last Sync, sorted by source.
-func (r *Reconciler) Held() []Hold {
-	var out []Hold
+// GuardedSources returns the sources with withheld deletions since the last Sync, sorted by name.
+func (r *Reconciler) GuardedSources() []GuardedSource {
+	var out []GuardedSource
 	for source, g := range r.guards.of {
 		if !g.since.IsZero() {
-			out = append(out, g.hold(source))
+			out = append(out, g.guardedSource(source))
 		}
 	}
-	slices.SortFunc(out, func(a, b Hold) int { return cmp.Compare(a.Source, b.Source) })
+	slices.SortFunc(out, func(a, b GuardedSource) int { return cmp.Compare(a.Source, b.Source) })
 	return out
 }
 
-func (g *guard) hold(source string) Hold {
+func (g *guard) guardedSource(source string) GuardedSource {
 	const names = 5
-	h := Hold{
+	h := GuardedSource{
 		Source: source, Since: g.since, Until: g.until(),
 		Services: len(g.withheld), Frontends: len(g.lost), Backends: g.all.short,
 	}
@@ -169,12 +169,12 @@ func (g *guard) hold(source string) Hold {
 	return h
 }
 
-// until is the end of the hold without confirmation; zero if there is none.
+// until returns the end of the guarding without confirmation; the zero time if there is none.
 func (g *guard) until() time.Time {
-	if g.since.IsZero() || g.opts.Hold == 0 {
+	if g.since.IsZero() || g.opts.Timeout == 0 {
 		return time.Time{}
 	}
-	return g.since.Add(g.opts.Hold)
+	return g.since.Add(g.opts.Timeout)
 }
 
 // next is the time of the next release without an update or confirmation.

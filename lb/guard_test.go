@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var guarded = GuardOptions{Share: 0.3, Least: 3, Window: time.Minute, Hold: time.Hour}
+var guarded = GuardOptions{Share: 0.3, Least: 3, Window: time.Minute, Timeout: time.Hour}
 
 // inSpaces moves Services to namespaces, so many in each.
 func inSpaces(services []Service, sizes ...int) []Service {
@@ -36,7 +36,7 @@ func TestGuardHoldsNoOtherNamespace(t *testing.T) {
 	s.wantServed(services, 40, 160)
 	s.put(time.Second, services[24:]) // ns0 deletes all that it has: 24 of 40
 	s.wantServed(services, 40, 160)
-	if h := s.Held(); len(h) != 1 || h[0].Services != 24 {
+	if h := s.GuardedSources(); len(h) != 1 || h[0].Services != 24 {
 		t.Fatalf("held %+v", h)
 	}
 	s.put(time.Second, services[26:]) // ns1 deletes two of 8
@@ -47,7 +47,7 @@ func TestGuardHoldsNoOtherNamespace(t *testing.T) {
 	s.wantServed(services, 36, 144)
 	s.put(2*time.Minute, services[27:38]) // the window is over
 	s.wantServed(services, 35, 140)
-	if h := s.Held(); len(h) != 1 || h[0].Services != 24 {
+	if h := s.GuardedSources(); len(h) != 1 || h[0].Services != 24 {
 		t.Fatalf("ns0 is held for the hour: %+v", h)
 	}
 	if !s.Release("prod") {
@@ -70,7 +70,7 @@ func TestGuardHoldsSmallNamespacesTogether(t *testing.T) {
 	}
 	s.put(time.Second, half)
 	s.wantServed(services, 20, 80)
-	if h := s.Held(); len(h) != 1 || h[0].Services != 10 {
+	if h := s.GuardedSources(); len(h) != 1 || h[0].Services != 10 {
 		t.Errorf("held %+v", h)
 	}
 }
@@ -191,7 +191,7 @@ func (s *story) served(services []Service) (frontends, backends int) {
 func (s *story) wantServed(services []Service, frontends, backends int) {
 	s.Helper()
 	if f, b := s.served(services); f != frontends || b != backends {
-		s.Fatalf("%d frontends with %d backends are served, want %d with %d; held %+v", f, b, frontends, backends, s.Held())
+		s.Fatalf("%d frontends with %d backends are served, want %d with %d; held %+v", f, b, frontends, backends, s.GuardedSources())
 	}
 }
 
@@ -199,11 +199,11 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.put(time.Hour, nil)
 	s.wantServed(services, 10, 40)
-	want := []Hold{{
+	want := []GuardedSource{{
 		Source: "prod", Since: s.now, Until: s.now.Add(time.Hour), Services: 10, Frontends: 10, Backends: 40,
 		First: []string{"prod/shop/s00", "prod/shop/s01", "prod/shop/s02", "prod/shop/s03", "prod/shop/s04"},
 	}}
-	if d := cmp.Diff(want, s.Held()); d != "" {
+	if d := cmp.Diff(want, s.GuardedSources()); d != "" {
 		t.Errorf("held (-want +got):\n%s", d)
 	}
 	if n := s.Notes(); len(n) != 10 || n[0].Reason != Guarded || n[0].Service != services[0].ID {
@@ -214,7 +214,7 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 	}
 	s.put(time.Minute, services[:8]) // two are really gone, and that is not too much
 	s.wantServed(services, 8, 32)
-	if h, n := s.Held(), s.Notes(); len(h) > 0 || len(n) > 0 {
+	if h, n := s.GuardedSources(), s.Notes(); len(h) > 0 || len(n) > 0 {
 		t.Errorf("held %v, notes %v", h, n)
 	}
 }
@@ -234,7 +234,7 @@ func TestGuardHoldsAtAStart(t *testing.T) {
 		}
 		s.put(time.Second, nil)
 		s.wantServed(services, 10, 40)
-		if len(s.Held()) != 1 {
+		if len(s.GuardedSources()) != 1 {
 			t.Errorf("early %t: nothing is held", early)
 		}
 	}
@@ -269,7 +269,7 @@ func TestGuardEndsByConfirmation(t *testing.T) {
 func TestGuardEndsByTime(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.put(time.Hour, services[:5])
-	s.now = s.now.Add(guarded.Hold - time.Second)
+	s.now = s.now.Add(guarded.Timeout - time.Second)
 	mustSync(t, s.Reconciler, s.now)
 	s.wantServed(services, 10, 40)
 	s.now = s.now.Add(time.Second)
@@ -300,7 +300,7 @@ func TestGuardHoldsBackendsThatVanish(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.put(time.Hour, fleet(10, 0))
 	s.wantServed(services, 10, 40)
-	if h := s.Held(); len(h) != 1 || h[0].Frontends != 0 || h[0].Backends != 40 {
+	if h := s.GuardedSources(); len(h) != 1 || h[0].Frontends != 0 || h[0].Backends != 40 {
 		t.Errorf("held %+v", h)
 	}
 	weightless := fleet(10, 4)
@@ -312,7 +312,7 @@ func TestGuardHoldsBackendsThatVanish(t *testing.T) {
 	s.put(time.Second, weightless)
 	s.wantServed(services, 10, 40)
 	s.put(time.Second, services)
-	if h := s.Held(); len(h) > 0 {
+	if h := s.GuardedSources(); len(h) > 0 {
 		t.Errorf("held %+v", h)
 	}
 }
@@ -322,7 +322,7 @@ func TestGuardLetsServicesShrink(t *testing.T) {
 	s, _ := newGuardStory(t)
 	s.put(time.Second, fleet(10, 1))
 	s.wantServed(fleet(10, 1), 10, 10)
-	if h := s.Held(); len(h) > 0 {
+	if h := s.GuardedSources(); len(h) > 0 {
 		t.Errorf("held %+v", h)
 	}
 }
@@ -353,7 +353,7 @@ func TestGuardLetsRolloutsPass(t *testing.T) {
 		}
 	}
 	roll()
-	if h := s.Held(); len(h) > 0 {
+	if h := s.GuardedSources(); len(h) > 0 {
 		t.Fatalf("a rollout is held: %+v", h)
 	}
 	s.wantServed(services, 10, 40)
@@ -463,7 +463,7 @@ func TestLawGuardLetsNoMoreGoThanItsShare(t *testing.T) {
 			g.checkCounts(t, r)
 			now = now.Add(time.Duration(g.IntN(40)) * time.Second)
 		}
-		held := len(r.Held()) > 0
+		held := len(r.GuardedSources()) > 0
 		if r.Release("prod") != held {
 			t.Errorf("released what was not held, or the other way round")
 		}
@@ -488,12 +488,12 @@ func TestUnguardedUpdateIsServedAndIsTheNewMeasure(t *testing.T) {
 	s.put(time.Second, services[:3]) // held
 	s.UpdateUnguarded(Update{Source: "prod", Put: services[:5], Synced: true})
 	mustSync(t, s.Reconciler, s.now)
-	if f, b := s.served(services); f != 5 || b != 20 || len(s.Held()) != 0 {
-		t.Errorf("%d frontends and %d backends are served, want 5 and 20; held: %v", f, b, s.Held())
+	if f, b := s.served(services); f != 5 || b != 20 || len(s.GuardedSources()) != 0 {
+		t.Errorf("%d frontends and %d backends are served, want 5 and 20; held: %v", f, b, s.GuardedSources())
 	}
 	s.put(time.Second, services[:3]) // fewer than three frontends, but too many backends
-	if f, _ := s.served(services); f != 5 || len(s.Held()) != 1 || s.Held()[0].Services != 2 {
-		t.Errorf("%d frontends are served, want 5; held: %v", f, s.Held())
+	if f, _ := s.served(services); f != 5 || len(s.GuardedSources()) != 1 || s.GuardedSources()[0].Services != 2 {
+		t.Errorf("%d frontends are served, want 5; held: %v", f, s.GuardedSources())
 	}
 }
 

@@ -25,7 +25,7 @@ type script struct {
 func TestLawIndexesMatchTheirRecomputation(t *testing.T) {
 	seeds(t, 75, func(t *testing.T, g *gen) {
 		s := &script{t: t, g: g, k: g.kernel(), opts: g.options(), now: testNow, sources: []string{"static", "prod"}}
-		s.opts.Guards = map[string]GuardOptions{"prod": {Share: 0.3, Least: 1 + g.IntN(3), Window: time.Minute, Hold: 2 * time.Minute}}
+		s.opts.Guards = map[string]GuardOptions{"prod": {Share: 0.3, Least: 1 + g.IntN(3), Window: time.Minute, Timeout: 2 * time.Minute}}
 		s.Reconciler = NewReconciler(s.k, s.opts, s.sources...)
 		for range 60 {
 			s.step()
@@ -124,7 +124,7 @@ func (s *script) update() {
 // others changes the kernel as another program does, which is reported or not.
 func (s *script) others() {
 	var lost []Object
-	for _, id := range slices.SortedFunc(maps.Keys(s.k.Held()), Compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(s.k.Objects()), Compare) {
 		if s.g.chance(5) {
 			s.k.Remove(id)
 			lost = append(lost, id)

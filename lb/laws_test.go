@@ -110,13 +110,13 @@ func TestLawApplyingTheOpsGivesTheWantedState(t *testing.T) {
 				delete(from, id)
 			}
 		}
-		have := k.Held()
+		have := k.Objects()
 		for _, err := range k.Apply(context.Background(), Diff(have, to)) {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		got := k.Held()
+		got := k.Objects()
 		for id := range got {
 			if id.kind() == kindSysctl {
 				delete(got, id)
@@ -131,7 +131,7 @@ func TestLawApplyingTheOpsGivesTheWantedState(t *testing.T) {
 		if d := cmp.Diff(want, got, exact); d != "" {
 			t.Errorf("after the ops (-want +got):\n%s", d)
 		}
-		if again := Diff(k.Held(), to); len(again) > 0 {
+		if again := Diff(k.Objects(), to); len(again) > 0 {
 			t.Errorf("nothing to do, and yet: %v", again)
 		}
 	})
@@ -183,7 +183,7 @@ func TestLawChangesGiveTheSameStateAsARestart(t *testing.T) {
 			mustSync(t, r, now)
 		}
 		want := wantOf(k, services, opts, health).Snapshot()
-		if d := cmp.Diff(canonical(want), canonical(k.Held()), exact); d != "" {
+		if d := cmp.Diff(canonical(want), canonical(k.Objects()), exact); d != "" {
 			t.Errorf("after changes (-anew +changed):\n%s", d)
 		}
 		calls := k.Calls()
@@ -213,7 +213,7 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 		if g.chance(50) {
 			k.Put(foreign, RealServer{Frontend: foreign.Frontend, Addr: netip.MustParseAddrPort("10.7.7.7:80"), Weight: 3})
 		}
-		first := k.Held()
+		first := k.Objects()
 		var services []Service
 		for range 3 {
 			services = g.services()
@@ -240,13 +240,13 @@ func TestLawKilledAnywhereConverges(t *testing.T) {
 		for id, o := range first { // foreign objects are where they were
 			want[id] = o
 		}
-		if d := cmp.Diff(want, k.Held(), exact); d != "" {
+		if d := cmp.Diff(want, k.Objects(), exact); d != "" {
 			t.Errorf("after the last start (-want +got):\n%s", d)
 		}
 		if len(first) > 0 {
 			return // foreign virtual servers take frontends from services
 		}
-		if d := cmp.Diff(canonical(wantOf(k, services, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
+		if d := cmp.Diff(canonical(wantOf(k, services, opts, nil).Snapshot()), canonical(k.Objects()), exact); d != "" {
 			t.Errorf("no foreign object, other state:\n%s", d)
 		}
 	})

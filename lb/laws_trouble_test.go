@@ -13,7 +13,7 @@ import (
 
 // busy returns some real servers connections that do not end.
 func (g *gen) busy(k *Fake) {
-	for _, o := range k.Held() {
+	for _, o := range k.Objects() {
 		if rs, ok := o.(RealServer); ok && g.chance(60) {
 			k.SetConns(rs, Conns{Active: 1})
 		}
@@ -122,7 +122,7 @@ func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
 			now = now.Add(2 * time.Minute)
 			mustSync(t, r, now)
 		}
-		if d := cmp.Diff(canonical(wantOf(k, b, opts, nil).Snapshot()), canonical(k.Held()), exact); d != "" {
+		if d := cmp.Diff(canonical(wantOf(k, b, opts, nil).Snapshot()), canonical(k.Objects()), exact); d != "" {
 			t.Errorf("without errors (-want +got):\n%s", d)
 		}
 	})

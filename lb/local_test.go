@@ -281,7 +281,7 @@ func TestAffinityInsideKeepsTheBackendPort(t *testing.T) {
 		return svc
 	}
 	inner := func(s *story) (out []VirtualServer) {
-		for _, o := range s.k.Held() {
+		for _, o := range s.k.Objects() {
 			if vs, ok := o.(VirtualServer); ok && vs.Frontend.Mark != 0 {
 				out = append(out, vs)
 			}

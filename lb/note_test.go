@@ -18,7 +18,7 @@ func TestLawNotesOfOneVersionAreTheSame(t *testing.T) {
 	})
 	seeds(t, 25, func(t *testing.T, g *gen) {
 		opts := g.options()
-		opts.Guards = map[string]GuardOptions{"static": {Share: 0.5, Least: 1, Window: time.Minute, Hold: 10 * time.Second}}
+		opts.Guards = map[string]GuardOptions{"static": {Share: 0.5, Least: 1, Window: time.Minute, Timeout: 10 * time.Second}}
 		k := g.kernel()
 		r := NewReconciler(k, opts, "static")
 		fails := 0

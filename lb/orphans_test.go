@@ -29,7 +29,7 @@ func (s *story) restarted(sources ...string) *story {
 	return r
 }
 
-func (s *story) held(id Object) bool { return s.k.Held()[id] != nil }
+func (s *story) held(id Object) bool { return s.k.Objects()[id] != nil }
 
 func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 	s := newStory(t)
@@ -45,8 +45,8 @@ func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 	r := s.restarted("static", "away", "near")
 	r.Update(put(web(be1, be2)))
 	r.Update(Update{Source: "near", Synced: true})
-	if rep := mustSync(t, r.Reconciler, r.now); rep.Held == 0 || len(rep.Ops) > 0 {
-		t.Errorf("%d objects are held, ops %v", rep.Held, rep.Ops)
+	if rep := mustSync(t, r.Reconciler, r.now); rep.Deferred == 0 || len(rep.Ops) > 0 {
+		t.Errorf("%d objects are held, ops %v", rep.Deferred, rep.Ops)
 	}
 	// What is static comes and goes as ever.
 	r.Update(put(web(be1)))
@@ -80,7 +80,7 @@ func TestUnreachableClusterKeepsOnlyItsOwnServices(t *testing.T) {
 	mustSync(t, r.Reconciler, r.now)
 	mustSync(t, r.Reconciler, r.now.Add(2*time.Second))
 	if r.held(Address{away}) || !r.held(Address{vip}) {
-		t.Errorf("after it has synced the kernel holds %v", r.k.Held())
+		t.Errorf("after it has synced the kernel holds %v", r.k.Objects())
 	}
 }
 
@@ -128,7 +128,7 @@ func TestClaimedOrphanLosesItsOtherBackends(t *testing.T) {
 	s.Reconciler = NewReconciler(s.k, Options{Drain: time.Minute}, "static", "prod")
 	s.sets()
 	s.Update(Update{Source: "prod", Synced: true})
-	if rep := mustSync(t, s.Reconciler, s.now); rep.Held == 0 {
+	if rep := mustSync(t, s.Reconciler, s.now); rep.Deferred == 0 {
 		t.Fatal("no deletion is deferred")
 	}
 	svc := web(be1)
@@ -138,7 +138,7 @@ func TestClaimedOrphanLosesItsOtherBackends(t *testing.T) {
 	if got := s.k.Connect(clients[0], front).Backends; len(got) != 1 || got[0] != be1 {
 		t.Errorf("clients reach %v, want %v", got, be1)
 	}
-	if rep.Held != 0 {
-		t.Errorf("%d deletions are deferred, and all that was there has an owner", rep.Held)
+	if rep.Deferred != 0 {
+		t.Errorf("%d deletions are deferred, and all that was there has an owner", rep.Deferred)
 	}
 }

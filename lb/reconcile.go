@@ -66,9 +66,9 @@ type Report struct {
 	// Errors has the error of each Op that failed by itself, for the first time or with another
 	// error than the last time.
 	Errors []error
-	// Held is the number of deferred deletions: the objects may belong to a source that has not
+	// Deferred is the number of deferred deletions: the objects may belong to a source that has not
 	// synced.
-	Held int
+	Deferred int
 }
 
 // NewReconciler makes a Reconciler for some sources. Until these have synced, it deletes
@@ -191,7 +191,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	}
 	r.drains.poll(now)
 	ops := r.due(now)
-	ops, rep.Held = r.orphans.deferDeletes(ops, r.model)
+	ops, rep.Deferred = r.orphans.deferDeletes(ops, r.model)
 	r.touched = map[Object]struct{}{}
 	r.full = false
 	troubled := len(r.failed.of) > 0
@@ -202,7 +202,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	}
 	newPass(r, now, &rep).apply(ctx, ops)
 	holding := r.guarding
-	r.guarding = len(r.Held()) > 0
+	r.guarding = len(r.GuardedSources()) > 0
 	if troubled || len(r.failed.of) > 0 || holding || r.guarding {
 		r.notesVersion++
 	}

@@ -139,7 +139,7 @@ func TestUnwantedObjectsAreNoDrift(t *testing.T) {
 	}
 	s.conns(be1, 0)
 	mustSync(t, s.Reconciler, s.now.Add(2*time.Second))
-	for id := range s.k.Held() {
+	for id := range s.k.Objects() {
 		if id.kind() == kindVirtualServer {
 			t.Errorf("%s is left in what is excluded", id)
 		}
@@ -223,7 +223,7 @@ func TestNothingIsDeletedBeforeEverySourceHasSynced(t *testing.T) {
 	r.k, r.kernel = s.k, s.k
 	r.sets()
 	rep := r.sync(0)
-	if rep.Held == 0 {
+	if rep.Deferred == 0 {
 		t.Error("no deletion is held")
 	}
 	r.Update(put())
@@ -350,14 +350,14 @@ func TestForeignObjectsStayUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The address is on weir's device, which therefore stays.
-	if d := cmp.Diff(NewSnapshot(other, foreignAddr, Device{}), s.k.Held(), exact); d != "" {
+	if d := cmp.Diff(NewSnapshot(other, foreignAddr, Device{}), s.k.Objects(), exact); d != "" {
 		t.Errorf("after cleanup (-want +got):\n%s", d)
 	}
 	s.k.Remove(foreignAddr)
 	if _, err := s.Cleanup(context.Background(), s.now); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(NewSnapshot(other), s.k.Held(), exact); d != "" {
+	if d := cmp.Diff(NewSnapshot(other), s.k.Objects(), exact); d != "" {
 		t.Errorf("after the foreign address has gone and another cleanup (-want +got):\n%s", d)
 	}
 }

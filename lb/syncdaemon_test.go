@@ -101,7 +101,7 @@ func TestMisplacedServerIsRepaired(t *testing.T) {
 	if _, err := s.Audit(context.Background(), s.now); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.k.Held()[RealServer{Frontend: front, Addr: be1}]; got != (RealServer{Frontend: front, Addr: be1}) {
+	if got := s.k.Objects()[RealServer{Frontend: front, Addr: be1}]; got != (RealServer{Frontend: front, Addr: be1}) {
 		t.Errorf("the one that drains is still %v", got)
 	}
 }

@@ -71,8 +71,8 @@ func (t *Table) RealServers() iter.Seq[RealServer] {
 	}
 }
 
-// Leads returns the members of SetInternal, in no order.
-func (t *Table) Leads() iter.Seq[Member] {
+// Mappings returns the members of SetInternal, in no order.
+func (t *Table) Mappings() iter.Seq[Member] {
 	return func(yield func(Member) bool) {
 		t.resolve()
 		for _, v := range t.fronts {

@@ -117,7 +117,7 @@ func (a *auditor) read(ctx context.Context, c Config, locked func(func() error) 
 		}
 	}
 	if a.k.byRules() {
-		for m := range obs.Objects.Leads() {
+		for m := range obs.Objects.Mappings() {
 			a.k.byRule.faces.note(m)
 		}
 		if err := a.k.byRule.findIPVS(ctx, &obs.Objects); err != nil {

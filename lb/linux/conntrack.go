@@ -30,7 +30,7 @@ func newConntrack(count *Traffic) *conntrack {
 
 // adopt records the marks of a whole observation.
 func (c *conntrack) adopt(obs *lb.Observation) {
-	for m := range obs.Objects.Leads() {
+	for m := range obs.Objects.Mappings() {
 		c.addMark(m)
 	}
 }

@@ -55,7 +55,7 @@ var mutations = []mutation{
 		"!known && !v.same", "known && !v.same", "TestLawChangesDuringAnAuditAreAppliedAndNoDrift"},
 	{"a change during an audit counts as drift", "lb/audit.go",
 		"!changed && !r.foreignOnLinks(read, now)", "changed == changed && !r.foreignOnLinks(read, now)", "TestLawChangesDuringAnAuditAreAppliedAndNoDrift"},
-	{"a silent cluster loses its Services at a start", "lb/hold.go",
+	{"a silent cluster loses its Services at a start", "lb/orphans.go",
 		"op.Verb == Delete && op.step != stepDropLocal && o.has(id)", "false", "TestNothingIsDeletedBeforeEverySourceHasSynced"},
 	{"the guard against mass deletion is off", "lb/guard.go",
 		"n >= o.Least && ", "false && ", "TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain"},

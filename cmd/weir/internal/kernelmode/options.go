@@ -101,7 +101,7 @@ func LBOptions(cfg *config.Config, m Mode, n Node) lb.Options {
 	}
 	// Only clusters are guarded: a changed file is the operator's request.
 	for _, c := range cfg.Clusters {
-		out.Guards[c.Name] = lb.GuardOptions{Share: c.Guard.Share, Least: c.Guard.Least, Window: c.Guard.Window, Hold: c.Guard.Hold}
+		out.Guards[c.Name] = lb.GuardOptions{Share: c.Guard.Share, Least: c.Guard.Least, Window: c.Guard.Window, Timeout: c.Guard.Timeout}
 	}
 	return out
 }

@@ -290,9 +290,9 @@ func (c *Clusters) Take() []Update {
 }
 
 // Commit reports the guarded sources to the clusters, after the guard has checked all updates.
-func (c *Clusters) Commit(guarded []lb.Hold) {
+func (c *Clusters) Commit(guarded []lb.GuardedSource) {
 	for name, f := range c.all {
-		f.cluster().Commit(slices.ContainsFunc(guarded, func(h lb.Hold) bool { return h.Source == name }))
+		f.cluster().Commit(slices.ContainsFunc(guarded, func(h lb.GuardedSource) bool { return h.Source == name }))
 	}
 }
 

@@ -17,8 +17,8 @@ const (
 
 // Guard compares the guarded sources of two passes. The zero value has none.
 type Guard struct {
-	Guarded  []lb.Hold // after the last Update
-	released string    // by the operator, since then
+	Guarded  []lb.GuardedSource // after the last Update
+	released string             // by the operator, since then
 }
 
 // Ended is a source that is no longer guarded.
@@ -28,7 +28,7 @@ type Ended struct{ Source, Reason string }
 func (g *Guard) Release(source string) { g.released = source }
 
 // Update replaces the guarded sources, and returns those that are new and those that are no longer guarded.
-func (g *Guard) Update(guarded []lb.Hold, now time.Time) (begun []lb.Hold, ended []Ended) {
+func (g *Guard) Update(guarded []lb.GuardedSource, now time.Time) (begun []lb.GuardedSource, ended []Ended) {
 	for _, h := range guarded {
 		if old, ok := find(g.Guarded, h.Source); !ok || !old.Since.Equal(h.Since) {
 			begun = append(begun, h)
@@ -51,16 +51,16 @@ func (g *Guard) Update(guarded []lb.Hold, now time.Time) (begun []lb.Hold, ended
 	return begun, ended
 }
 
-func find(guarded []lb.Hold, source string) (lb.Hold, bool) {
-	i := slices.IndexFunc(guarded, func(h lb.Hold) bool { return h.Source == source })
+func find(guarded []lb.GuardedSource, source string) (lb.GuardedSource, bool) {
+	i := slices.IndexFunc(guarded, func(h lb.GuardedSource) bool { return h.Source == source })
 	if i < 0 {
-		return lb.Hold{}, false
+		return lb.GuardedSource{}, false
 	}
 	return guarded[i], true
 }
 
 // GuardedSources returns guarded sources in the form of the status.
-func GuardedSources(guarded []lb.Hold) []status.GuardedSource {
+func GuardedSources(guarded []lb.GuardedSource) []status.GuardedSource {
 	out := []status.GuardedSource{}
 	for _, h := range guarded {
 		out = append(out, status.GuardedSource{

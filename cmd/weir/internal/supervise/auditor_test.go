@@ -65,7 +65,7 @@ func TestChangesAreAppliedDuringAnAudit(t *testing.T) {
 	if _, err := rec.Sync(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if fake.Held()[backend(9090).ID()] == nil {
+	if fake.Objects()[backend(9090).ID()] == nil {
 		t.Error("the change waits for the audit")
 	}
 	kernel.release <- struct{}{}

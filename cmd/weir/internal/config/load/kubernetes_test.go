@@ -54,7 +54,7 @@ func TestClusterDefaults(t *testing.T) {
 			Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second, Budget: k8ssync.DefaultBudget,
 			StateFile: "/var/lib/weir/prod.snapshot", Events: true,
 		},
-		Guard: lb.GuardOptions{Share: 0.5, Least: 20, Window: time.Minute, Hold: 10 * time.Minute},
+		Guard: lb.GuardOptions{Share: 0.5, Least: 20, Window: time.Minute, Timeout: 10 * time.Minute},
 	}}
 	if diff := compare(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -119,7 +119,7 @@ guard_timeout = "1h"
 			Scheduler: lb.Scheduler{Name: "sh", Flags: lb.WithPort}, Drain: time.Minute,
 			StateFile: "/srv/weir/prod.snapshot", Budget: k8ssync.Budget{Service: 3000, Namespace: 20000, Cluster: 100000},
 		},
-		Guard: lb.GuardOptions{Share: 0.25, Least: 7, Window: 2 * time.Minute, Hold: time.Hour},
+		Guard: lb.GuardOptions{Share: 0.25, Least: 7, Window: 2 * time.Minute, Timeout: time.Hour},
 	}
 	if diff := compare([]config.Cluster{want}, c.Clusters); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -120,7 +120,7 @@ func clusterKeys(c *Cluster) []schema.Key {
 			Doc: "The guard ignores deletions of fewer objects than this, so it never acts on a cluster with fewer."},
 		{Path: "kubernetes.guard_window", To: &c.Guard.Window, Default: `"1m"`, Min: schema.Second, Max: schema.Hour,
 			Doc: "The period over which the guard adds up deletions."},
-		{Path: "kubernetes.guard_timeout", To: &c.Guard.Hold, Default: `"10m"`, Max: 24 * schema.Hour,
+		{Path: "kubernetes.guard_timeout", To: &c.Guard.Timeout, Default: `"10m"`, Max: 24 * schema.Hour,
 			Doc: "The guard ends after this time, or when the cluster restores the objects or an operator confirms the deletion. 0s waits for one of these " +
 				"without a limit."},
 	}
