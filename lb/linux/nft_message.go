@@ -1,0 +1,65 @@
+package linux
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+)
+
+// beginNFT begins a message to nf_tables. family is unix.NFPROTO_IPV4 or unix.NFPROTO_IPV6.
+func beginNFT(e *encoder, cmd, flags uint16, family uint8) {
+	e.message(unix.NFNL_SUBSYS_NFTABLES<<8|cmd, flags)
+	e.raw(family, unix.NFNETLINK_V0, 0, 0)
+}
+
+// putNFTBoundary encodes the begin or the end of a transaction.
+func putNFTBoundary(e *encoder, typ uint16) {
+	e.message(typ, 0)
+	e.raw(unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
+}
+
+// transaction sends the messages of put, at least one, as one transaction of nf_tables: the
+// kernel carries out all of them or none. errs are those of the single messages. The kernel
+// examines all messages even after it has refused one. err is an error of the whole, which no
+// message caused.
+//
+// After a lost reply it is sent again, so that it deletes twice. The second time there is an
+// error for what is gone.
+func (c *conn) transaction(ctx context.Context, put func(e *encoder)) (errs []error, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	first := c.seq
+	c.out.reset(first)
+	putNFTBoundary(&c.out, unix.NFNL_MSG_BATCH_BEGIN)
+	put(&c.out)
+	// Not the end: kernels before 6.10 acknowledge none.
+	c.out.flag(unix.NLM_F_ACK)
+	n := c.out.count - 1
+	putNFTBoundary(&c.out, unix.NFNL_MSG_BATCH_END)
+	c.out.finish()
+	c.seq += uint32(c.out.count)
+	errs = make([]error, n)
+	err = c.try(func() error {
+		clear(errs)
+		return c.roundTrip(c.out.count, func(m message) (bool, error) {
+			at := m.seq - first
+			if m.typ != unix.NLMSG_ERROR || at > uint32(n) {
+				return false, nil
+			}
+			err := parseError(m.body)
+			if err != nil {
+				c.count.Errors.Add(1)
+			}
+			if at == 0 { // the kernel reports an error of the whole for the begin
+				return err != nil, err
+			}
+			errs[at-1] = err
+			return at == uint32(n), nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return errs, nil
+}
