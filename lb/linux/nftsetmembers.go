@@ -1,0 +1,192 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// nftChange is the elements of a set that are removed and added together: in one step for the
+// packets.
+type nftChange struct{ remove, add []nftElement }
+
+// applyMembers adds and removes members, those of one set together.
+func (s *nftSets) applyMembers(ctx context.Context, ops []lb.Op) []error {
+	type key struct {
+		set    lb.IPSet
+		remove bool
+	}
+	groups := map[key][]int{}
+	var order []key
+	for i, op := range ops {
+		m := op.Object.(lb.Member)
+		k := key{lb.IPSet{Set: m.Set, Family: m.Family()}, op.Verb == lb.Delete}
+		if _, ok := groups[k]; !ok {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], i)
+	}
+	s.known.mu.Lock()
+	defer s.known.mu.Unlock()
+	errs := make([]error, len(ops))
+	for _, k := range order {
+		members := make([]lb.Member, len(groups[k]))
+		for i, at := range groups[k] {
+			members[i] = ops[at].Object.(lb.Member)
+			members[i].Mark = s.marks.firewall(members[i].Mark)
+		}
+		var got []error
+		switch {
+		case ofRanges(k.set.Set):
+			got = s.changeRanges(ctx, k.set, members, k.remove)
+		case k.remove:
+			got = s.remove(ctx, k.set, members)
+		default:
+			got = s.add(ctx, k.set, members)
+		}
+		for i, at := range groups[k] {
+			errs[at] = got[i]
+		}
+	}
+	return errs
+}
+
+func (s *nftSets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
+	changes := make([]nftChange, len(members))
+	for i, m := range members {
+		changes[i].add = []nftElement{elementOf(m)}
+	}
+	errs := s.send(ctx, set, changes)
+	// The kernel changes no mark.
+	var marked []int
+	var replaced []nftChange
+	for i, err := range errs {
+		if set.Set.MarksPackets() && (errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY)) {
+			marked = append(marked, i)
+			replaced = append(replaced, nftChange{remove: changes[i].add, add: changes[i].add})
+		}
+	}
+	for i, err := range s.send(ctx, set, replaced) {
+		errs[marked[i]] = err
+	}
+	return errs
+}
+
+func (s *nftSets) remove(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
+	changes := make([]nftChange, len(members))
+	for i, m := range members {
+		changes[i].remove = []nftElement{elementOf(m)}
+	}
+	errs := s.send(ctx, set, changes)
+	for i, err := range errs {
+		if errors.Is(err, unix.ENOENT) || noNFTables(err) { // no such set, so no such member
+			errs[i] = nil
+		}
+	}
+	return errs
+}
+
+// send carries changes out in as few transactions as possible, and returns their errors. One
+// change that the kernel refuses undoes a whole transaction, so the others are sent again.
+func (s *nftSets) send(ctx context.Context, set lb.IPSet, changes []nftChange) []error {
+	s.known.stable[set] = false
+	errs := make([]error, len(changes))
+	var all []int
+	for i, c := range changes {
+		if len(c.remove)+len(c.add) > 0 {
+			all = append(all, i)
+		}
+	}
+	for part := range nftParts(changes, all, 0) {
+		if err := s.together(ctx, set, changes, part); err != nil {
+			for part := range nftParts(changes, part, nftHeaderBytes) {
+				s.apart(ctx, set, changes, part, errs)
+			}
+		}
+	}
+	return errs
+}
+
+// nftParts splits changes into parts that a transaction can carry, with a header for each
+// change.
+func nftParts(changes []nftChange, all []int, header int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for len(all) > 0 {
+			n, size := 0, 0
+			for n < len(all) && (n == 0 || size < nftBatchBytes) {
+				c := changes[all[n]]
+				size += 2*header + nftElementBytes*(len(c.remove)+len(c.add))
+				n++
+			}
+			if !yield(all[:n]) {
+				return
+			}
+			all = all[n:]
+		}
+	}
+}
+
+// together sends changes in one transaction of few messages. Removals go first, because a range
+// that is added may overlap one that is removed.
+func (s *nftSets) together(ctx context.Context, set lb.IPSet, changes []nftChange, part []int) error {
+	var remove, add []nftElement
+	for _, i := range part {
+		remove = append(remove, changes[i].remove...)
+		add = append(add, changes[i].add...)
+	}
+	errs, err := s.conn.transaction(ctx, func(e *encoder) {
+		s.put(e, unix.NFT_MSG_DELSETELEM, set, remove)
+		s.put(e, unix.NFT_MSG_NEWSETELEM, set, add)
+	})
+	return errors.Join(err, firstError(errs))
+}
+
+func (s *nftSets) put(e *encoder, cmd uint16, set lb.IPSet, elements []nftElement) {
+	for len(elements) > 0 {
+		n := putNFTElements(e, cmd, set, s.table, s.name(set), elements)
+		elements = elements[n:]
+	}
+}
+
+// apart sends changes in one transaction with messages of their own, and so finds those that
+// the kernel refuses. Without them it succeeds.
+func (s *nftSets) apart(ctx context.Context, set lb.IPSet, changes []nftChange, part []int, errs []error) {
+	for len(part) > 0 {
+		var of []int // the change of each message
+		got, err := s.conn.transaction(ctx, func(e *encoder) {
+			for _, i := range part {
+				before := e.count
+				s.put(e, unix.NFT_MSG_DELSETELEM, set, changes[i].remove)
+				s.put(e, unix.NFT_MSG_NEWSETELEM, set, changes[i].add)
+				for range e.count - before {
+					of = append(of, i)
+				}
+			}
+		})
+		if err != nil {
+			for _, i := range part {
+				errs[i] = err
+			}
+			return
+		}
+		for at, err := range got {
+			if i := of[at]; errs[i] == nil {
+				errs[i] = err
+			}
+		}
+		var left []int
+		for _, i := range part {
+			if errs[i] == nil {
+				left = append(left, i)
+			}
+		}
+		if len(left) == len(part) {
+			return
+		}
+		part = left
+	}
+}
