@@ -16,7 +16,7 @@ import (
 )
 
 // conformanceTests are the tests of one engine each. They run side by side.
-var conformanceTests = []string{"TestConformanceIPVS", "TestConformanceIptables", "TestConformanceKubeProxy"}
+var conformanceTests = []string{"TestConformanceIPVS", "TestConformanceNFTables", "TestConformanceIptables", "TestConformanceKubeProxy"}
 
 // conformanceCommand puts the 90 checks to weir in both modes and to kube-proxy.
 func conformanceCommand() *cobra.Command {

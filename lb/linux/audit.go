@@ -21,15 +21,14 @@ type auditor struct {
 	k         *Kernel
 	mu        sync.Mutex
 	ipvs      *ipvsTable // nil without IPVS
-	sets      *sets
+	sets      setStore
 	addresses *addresses
 }
 
 // init makes the auditor's tables like those of k.
 func (a *auditor) init(k *Kernel) {
 	a.k = k
-	a.sets = newSets(k.sets.prefix, k.sets.marks, &k.counters.IPSet)
-	a.sets.listing = k.sets.listing
+	a.sets = k.sets.auditor(&k.counters.IPSet)
 	a.addresses = newAddresses(k.addresses.device, &k.counters.Route)
 	if k.ipvs != nil {
 		a.ipvs = newTable(newConn(unix.NETLINK_GENERIC, &k.counters.IPVS), k.ipvs.family, k.ipvs.marks)
@@ -39,7 +38,7 @@ func (a *auditor) init(k *Kernel) {
 func (a *auditor) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sets.conn.close()
+	a.sets.socket().close()
 	a.addresses.conn.close()
 	if a.ipvs != nil {
 		a.ipvs.conn.close()
@@ -58,12 +57,14 @@ func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observati
 	}
 	obs := lb.Observation{Objects: lb.Expecting(expected)}
 	var c Config
-	_ = locked(func() error {
+	err := locked(func() error {
 		c = a.k.config
 		a.begin()
-		return nil
+		return a.k.other.adopt(ctx, a.k.sets)
 	})
-	err := a.read(ctx, c, locked, &obs)
+	if err == nil {
+		err = a.read(ctx, c, locked, &obs)
+	}
 	_ = locked(func() error {
 		a.end(&obs, err)
 		return nil

@@ -100,7 +100,7 @@ func TestAChangeDuringAnAuditIsAppliedBeforeItEnds(t *testing.T) {
 	inNamespace(t)
 	a := newAudited(t, 100)
 	// The audit has read IPVS when it comes to the sets, and waits there.
-	a.k.sets.listing.Lock()
+	a.k.sets.(*sets).listing.Lock()
 	audit, read := a.rec.BeginAudit(), make(chan struct{})
 	sent := &a.k.counters.IPVS.Messages
 	lists := sent.Load() + 2 // of virtual servers, and at last of daemons
@@ -122,7 +122,7 @@ func TestAChangeDuringAnAuditIsAppliedBeforeItEnds(t *testing.T) {
 	if !servesOn(t, 1, 9090) || servesOn(t, 1, 8080) {
 		t.Error("the change waits for the audit")
 	}
-	a.k.sets.listing.Unlock()
+	a.k.sets.(*sets).listing.Unlock()
 	<-read
 	if again := a.end(audit); again != 1 {
 		t.Errorf("75 changed frontends were read %d more times", again)

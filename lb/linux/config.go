@@ -35,8 +35,8 @@ type Config struct {
 	// connections of other boxes. So a packet of a backend may come before the first of its
 	// client.
 	SloppyTCP, Sync bool
-	// Iptables chooses between the legacy and the nft backend.
-	Iptables Backend
+	// Backend selects who has the sets and rules.
+	Backend Backend
 	// Sysctls are the names of the parameters that Observe reads.
 	Sysctls []string
 	// Mode selects IPVS or rules of iptables.

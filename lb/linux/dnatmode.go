@@ -149,7 +149,7 @@ func recordedServer(f lb.Frontend, objects *lb.Table) bool {
 	return lb.IsAnchor(f)
 }
 
-// ForgetOther removes the objects of an earlier run in the other mode: each virtual server as
+// ForgetOther removes the objects of an earlier run in the other mode or with the other backend: each virtual server as
 // soon as may returns true, which is when this mode has it in place, or it is unwanted. Until
 // then the other mode serves it too, so that no connection is refused. But IPVS never sees the
 // packets that rules take, and the old virtual servers are not updated any more: may must
@@ -169,6 +169,11 @@ func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cu
 		left, err = k.byRule.forgetIPVS(ctx, may, cut)
 	} else {
 		left, err = k.byRule.removeNATServices(ctx, may)
+	}
+	if err == nil {
+		var more int
+		more, err = k.other.forget(ctx, may)
+		left += more
 	}
 	return left, needPrivilege(err)
 }

@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,6 +20,9 @@ import (
 // connection survives the deletion of its real server.
 type insidePorts map[lb.Frontend]uint16
 
+// insidePortsChain is the name of their chain, without the prefix.
+const insidePortsChain = "INSIDE-PORTS"
+
 // rules returns the rules of chain INSIDE-PORTS.
 func (p insidePorts) rules(m marking) (out []rule) {
 	for _, f := range slices.SortedFunc(maps.Keys(p), lb.Frontend.Compare) {
@@ -34,7 +36,7 @@ func (p insidePorts) rules(m marking) (out []rule) {
 // removed with the next write.
 func (r *rules) readPorts(have saved, servers *lb.Table) insidePorts {
 	out := insidePorts{}
-	for _, spec := range have["nat"].rules[r.config.Prefix+"-INSIDE-PORTS"] {
+	for _, spec := range have["nat"].rules[r.config.Prefix+"-"+insidePortsChain] {
 		words := strings.Fields(spec)
 		mark, _, ok := parseMark(after(words, "--mark"))
 		port, err := strconv.ParseUint(strings.TrimPrefix(after(words, "--to-destination"), ":"), 10, 16)

@@ -33,6 +33,8 @@ type rules struct {
 	ports insidePorts
 	// prior is the result of an audit's read without the lock; nil after its use.
 	prior *prior
+	// nft has the rules instead of iptables; nil with iptables.
+	nft *nftRules
 	// own runs a change that Watch must ignore. nil runs it as any other.
 	own func(ctx context.Context, change func() error) error
 }
@@ -53,7 +55,7 @@ type prior struct {
 // prefetch returns a function that reads the tables without the lock of the Kernel: a program
 // takes many milliseconds. It returns nil while the program is undecided.
 func (r *rules) prefetch(ctx context.Context) func() *prior {
-	if !r.decided || r.unlisted || r.nat != nil {
+	if r.nft != nil || !r.decided || r.unlisted || r.nat != nil {
 		return nil
 	}
 	run, p := r.run, prior{programs: r.candidates[0], restores: r.restores}
@@ -74,6 +76,12 @@ func (r *rules) prefetch(ctx context.Context) func() *prior {
 // Watch continues.
 func (r *rules) configure(c Config) {
 	r.config = c
+	if r.nft != nil {
+		if r.nft.configure(c, r.stage, r.ports) {
+			r.inPlace = false
+		}
+		return
+	}
 	want := iptablesRules(c, r.family, r.stage, r.ports)
 	if reflect.DeepEqual(want, r.want) {
 		return
@@ -167,6 +175,9 @@ func (r *rules) present(have saved) bool {
 // observe reports whether the kernel has exactly the wanted rules. servers are the virtual
 // servers of IPVS.
 func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
+	if r.nft != nil {
+		return r.observeNFT(ctx, servers)
+	}
 	have, err := r.save(ctx)
 	if err != nil {
 		return false, r.explain(err)
@@ -180,9 +191,26 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	return r.inPlace, nil
 }
 
+func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error) {
+	if r.ports == nil && servers != nil {
+		ports, err := r.nft.readPorts(ctx, servers, marking{r.config.Mark})
+		if err != nil {
+			return false, err
+		}
+		r.ports = ports
+		r.configure(r.config)
+	}
+	var err error
+	r.inPlace, err = r.nft.observe(ctx)
+	return r.inPlace, err
+}
+
 // peek reads the tables for another purpose than a comparison. For Watch, which compares with
 // the last stamp, it has no effect.
 func (r *rules) peek(ctx context.Context) (saved, error) {
+	if r.nft != nil {
+		return r.nft.everything(ctx)
+	}
 	compared := r.stamp
 	have, err := r.save(ctx)
 	if err != nil {
@@ -212,6 +240,11 @@ func (r *rules) match(have saved) bool {
 // kernel is replaced by the next. One that fails for another reason may work the next time.
 func (r *rules) install(ctx context.Context) error {
 	r.inPlace = false
+	if r.nft != nil {
+		err := r.own(ctx, func() error { return r.nft.install(ctx) })
+		r.inPlace = err == nil
+		return err
+	}
 	all, failures := r.candidates, []error(nil)
 	for {
 		err := r.write(ctx)
@@ -272,6 +305,9 @@ func (r *rules) readBack(ctx context.Context) error {
 // remove removes the rules.
 func (r *rules) remove(ctx context.Context) error {
 	r.inPlace = false
+	if r.nft != nil {
+		return r.nft.remove(ctx)
+	}
 	have, err := r.save(ctx)
 	if err != nil {
 		return r.explain(err)

@@ -16,7 +16,8 @@ import (
 	"weir/lb"
 )
 
-// Backend is one of the two implementations of iptables.
+// Backend selects who has the sets and rules: nf_tables itself, or ipset and one of the two
+// implementations of iptables.
 type Backend string
 
 // The backends.
@@ -26,7 +27,18 @@ const (
 	AutoBackend Backend = "auto"
 	Legacy      Backend = "legacy"
 	NFT         Backend = "nft"
+	// NFTables needs no programs, and no modules of ipset and iptables. It has no virtual servers
+	// as rules (ModeIPTables).
+	NFTables Backend = "nftables"
 )
+
+// Name returns the name of a backend for operators: "nftables", "iptables-nft".
+func (b Backend) Name() string {
+	if b == NFTables {
+		return string(b)
+	}
+	return "iptables-" + string(b)
+}
 
 const (
 	defaultLockWait = 5 * time.Second
@@ -102,7 +114,12 @@ func (t *iptables) find(ctx context.Context, want Backend) error {
 }
 
 // backend returns the one in use, or the first candidate.
-func (t *iptables) backend() Backend { return t.candidates[0].backend }
+func (t *iptables) backend() Backend {
+	if len(t.candidates) == 0 { // nf_tables itself
+		return NFTables
+	}
+	return t.candidates[0].backend
+}
 
 // unlisted is the error of the legacy iptables-save if it may read the tables, but not their
 // names: /proc/net/ip_tables_names and ip6_tables_names need root (xt_proto_init in

@@ -21,7 +21,7 @@ func eachBackend(t *testing.T, test func(t *testing.T, k *Kernel, iptables strin
 	worked := 0
 	for _, b := range []Backend{Legacy, NFT} {
 		t.Run(string(b), func(t *testing.T) {
-			k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = b })
+			k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = b })
 			sets := setObjects()
 			add(t, k, sets...)
 			t.Cleanup(func() { remove(t, k, sets...) })
@@ -131,7 +131,7 @@ func TestRulesNameALockOfAnotherProgram(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = Legacy })
 	k.rules[lb.IPv4].lockWait = time.Second
 	err = k.rules[lb.IPv4].install(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "another program holds the iptables lock") {
@@ -141,7 +141,7 @@ func TestRulesNameALockOfAnotherProgram(t *testing.T) {
 
 func TestRulesNameTheSetThatIsMissing(t *testing.T) {
 	inNamespace(t)
-	k := newKernel(t, withoutIPVS, func(c *Config) { c.Iptables = Legacy })
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = Legacy })
 	err := k.rules[lb.IPv4].install(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "Set KUBE-LOAD-BALANCER-FW doesn't exist") {
 		t.Errorf("error %v", err)

@@ -36,6 +36,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weir/lb"
 )
 
@@ -43,7 +45,7 @@ import (
 func DefaultConfig() Config {
 	return Config{
 		Prefix: "KUBE", Device: "kube-ipvs0", Mark: 0x4000, Ping: true,
-		Families: []lb.Family{lb.IPv4, lb.IPv6}, Iptables: AutoBackend,
+		Families: []lb.Family{lb.IPv4, lb.IPv6}, Backend: AutoBackend,
 	}
 }
 
@@ -53,9 +55,10 @@ func DefaultConfig() Config {
 type Kernel struct {
 	core
 	ipvs      *ipvsTable // nil without IPVS
-	sets      *sets
+	sets      setStore
 	addresses *addresses
 	byRule    ruleMode
+	other     otherBackend
 	watcher   watcher
 
 	reader  *reader // has its own lock
@@ -91,6 +94,7 @@ var _ lb.Kernel = (*Kernel)(nil)
 // wraps ErrNoIPVS without IPVS, and a MissingError if c has IPv6 and the kernel has none.
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
+	k.other = otherBackend{core: &k.core}
 	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: defaultPace}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
@@ -108,7 +112,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 		k.ipvs = table
 		k.reader = newReader(table.ipvsMessages, &k.counters.Reader)
 	}
-	k.sets = newSets(c.Prefix, marking{c.Mark}, &k.counters.IPSet)
+	k.sets = newSetStore(c, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
 	k.watcher.addresses = k.addresses
 	k.auditor.init(k)
@@ -116,7 +120,9 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.byRule.flowReader.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
 		r := newRules(f, execRunner(&k.counters.Execs), hasProgram)
-		if err := r.find(ctx, c.Iptables); err != nil {
+		if c.nftables() {
+			r.nft = newNFTRules(f, c.Prefix, newConn(unix.NETLINK_NETFILTER, &k.counters.IPSet))
+		} else if err := r.find(ctx, c.Backend); err != nil {
 			k.Close()
 			return nil, err
 		}
@@ -142,7 +148,12 @@ func (k *Kernel) Close() {
 }
 
 func (k *Kernel) conns() []*conn {
-	out := []*conn{k.sets.conn, k.addresses.conn, k.conntrack.conn}
+	out := []*conn{k.sets.socket(), k.addresses.conn, k.conntrack.conn}
+	for _, r := range k.rules {
+		if r.nft != nil {
+			out = append(out, r.nft.conn)
+		}
+	}
 	if k.ipvs != nil {
 		out = append(out, k.ipvs.conn)
 	}
@@ -158,8 +169,8 @@ func (k *Kernel) conns() []*conn {
 func (k *Kernel) Configure(c Config) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if c.Prefix != k.config.Prefix || c.Device != k.config.Device || c.Mark != k.config.Mark || c.Iptables != k.config.Iptables {
-		return fmt.Errorf("prefix, device, masquerade bit and iptables backend can't change while weir runs")
+	if c.Prefix != k.config.Prefix || c.Device != k.config.Device || c.Mark != k.config.Mark || c.Backend != k.config.Backend {
+		return fmt.Errorf("prefix, device, masquerade bit and backend can't change while weir runs")
 	}
 	c.Families, c.Mode, c.WithoutIPVS = k.config.Families, k.config.Mode, k.config.WithoutIPVS
 	k.config = c
@@ -171,16 +182,6 @@ func (k *Kernel) Configure(c Config) error {
 
 // Counters returns the counters, which may be read at any time.
 func (k *Kernel) Counters() *Counters { return &k.counters }
-
-// Backend returns the iptables backend in use for a family.
-func (k *Kernel) Backend(f lb.Family) Backend {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if r := k.rules[f]; r != nil {
-		return r.backend()
-	}
-	return ""
-}
 
 // Observe implements lb.Kernel.
 func (k *Kernel) Observe(ctx context.Context, expected *lb.Table, only ...lb.Frontend) (lb.Observation, error) {
@@ -271,12 +272,12 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	case lb.Device:
 		errs = k.addresses.applyDevices(ctx, ops)
 	case lb.IPSet:
-		errs = k.sets.applySets(ctx, ops)
+		errs = k.watcher.changeSets(ctx, k.sets.socket(), func() []error { return k.sets.applySets(ctx, ops) })
 	case lb.Rules:
 		errs = k.applyRules(ctx, ops)
 	case lb.Member:
 		k.byRule.noteFaces(ops)
-		errs = k.sets.applyMembers(ctx, ops)
+		errs = k.watcher.changeSets(ctx, k.sets.socket(), func() []error { return k.sets.applyMembers(ctx, ops) })
 	case lb.VirtualServer:
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyServices(ctx, ops) })
 	case lb.RealServer:

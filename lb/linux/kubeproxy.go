@@ -2,8 +2,11 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
@@ -33,8 +36,13 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	if k.config.Prefix != kubePrefix {
 		return "", nil
 	}
+	ipsets := newSets(kubePrefix, marking{}, &k.counters.IPSet)
+	defer ipsets.conn.close()
 	for _, name := range kubeProxySets {
-		held, err := k.sets.exists(ctx, name)
+		held, err := ipsets.exists(ctx, name)
+		if errors.Is(err, unix.EINVAL) { // a kernel without ipset
+			break
+		}
 		if err != nil {
 			return "", fmt.Errorf("look for set %s: %w", name, needPrivilege(err))
 		}

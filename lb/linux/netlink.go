@@ -59,6 +59,8 @@ type conn struct {
 	in    []byte
 	out   encoder
 	count *Traffic
+	// commits is the number of transactions of nf_tables that the kernel has carried out.
+	commits uint32
 }
 
 func newConn(protocol int, count *Traffic) *conn {

@@ -61,5 +61,8 @@ func (c *conn) transaction(ctx context.Context, put func(e *encoder)) (errs []er
 	if err != nil {
 		return nil, err
 	}
+	if firstError(errs) == nil {
+		c.commits++
+	}
 	return errs, nil
 }

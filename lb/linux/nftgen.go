@@ -76,10 +76,17 @@ const maxOwn = 1000
 // ownChange runs a change of nf_tables, and records its number if it was the only one
 // meanwhile.
 func (w *watcher) ownChange(ctx context.Context, change func() error) error {
+	return w.ownChanges(ctx, func() (uint32, error) { return 1, change() })
+}
+
+// ownChanges is ownChange for a change of several transactions, of which it returns the number.
+func (w *watcher) ownChanges(ctx context.Context, change func() (transactions uint32, err error)) error {
 	before := w.conntrack.generation(ctx)
-	err := change()
-	if after := w.conntrack.generation(ctx); before != 0 && after == before+1 {
-		w.own = append(w.own, after)
+	n, err := change()
+	if after := w.conntrack.generation(ctx); before != 0 && after == before+n {
+		for number := before + 1; number <= after; number++ {
+			w.own = append(w.own, number)
+		}
 		w.own = slices.Delete(w.own, 0, max(0, len(w.own)-maxOwn))
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 )
 
 // rule is what a packet must match, and what happens to it then. ruleiptables.go renders it for
-// iptables. A value states the meaning, never the syntax of a backend.
+// iptables, nftrules.go for nf_tables. A value states the meaning, never the syntax of a backend.
 type rule struct {
 	matches []match
 	action  action
@@ -15,14 +15,16 @@ type rule struct {
 
 // match is one condition of a rule.
 type match interface {
-	// iptables returns the options of iptables for it.
+	// iptables returns the options of iptables for it, nft the expressions of nf_tables.
 	iptables(n ruleNames) string
+	nft(n ruleNames) []expression
 }
 
 // action is the effect of a rule.
 type action interface {
-	// iptables returns the option -j or -g.
+	// iptables returns the option -j or -g, nft the expressions of nf_tables.
 	iptables(n ruleNames) string
+	nft(n ruleNames) []expression
 }
 
 // when begins a rule: when(matches).then(action).
@@ -97,6 +99,9 @@ type (
 	// setMark and setConnMark clear the bits of the mask, and flip those of the value.
 	setMark     bits
 	setConnMark bits
+	// keepDestination ends nat for a connection that keeps its destination: no other program's
+	// rules may change it.
+	keepDestination struct{}
 	// markFrom sets the mark that a set has for the packet's address and port.
 	markFrom lb.Set
 	// masquerade sets the source address to the one of the outgoing interface; random selects the

@@ -128,6 +128,8 @@ func (r refuse) iptables(n ruleNames) string {
 func (s setMark) iptables(ruleNames) string     { return "-j MARK --set-xmark " + bits(s).String() }
 func (s setConnMark) iptables(ruleNames) string { return "-j CONNMARK --set-xmark " + bits(s).String() }
 
+func (keepDestination) iptables(ruleNames) string { return "-j ACCEPT" }
+
 func (m markFrom) iptables(n ruleNames) string {
 	return "-j SET --map-set " + lb.Set(m).Name(n.prefix, n.family) + " dst,dst --map-mark"
 }

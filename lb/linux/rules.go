@@ -135,7 +135,7 @@ func (r ruleMaker) nat() ruleTable {
 			{"CLUSTER-IP", append([]rule{r.ours()}, r.clusterIP()...)},
 			r.outside("EXTERNAL-IP", lb.SetExternalIPLocal),
 			r.outside("NODE-PORT", lb.SetNodePortsLocal),
-			{"INSIDE-PORTS", r.ports.rules(marking{r.Mark})},
+			{insidePortsChain, r.ports.rules(marking{r.Mark})},
 			{"MARK-MASQ", []rule{
 				when(mark{bits: marking{r.Mark}.all()}).then(pass),
 				when().then(setMark(ours)),
@@ -181,9 +181,9 @@ func (r ruleMaker) services() []rule {
 	if to := r.dispatch(); to != "" {
 		out = append(out, when(inSet{set: lb.SetIPVSPorts, dims: "dst,dst"}).then(jump(to)))
 	}
-	out = append(out, when(mark{bits: marking{r.Mark}.all()}).then(jump("INSIDE-PORTS")))
+	out = append(out, when(mark{bits: marking{r.Mark}.all()}).then(jump(insidePortsChain)))
 	for _, k := range kinds {
-		out = append(out, when(to(k.set)).then(accept))
+		out = append(out, when(to(k.set)).then(keepDestination{}))
 	}
 	return out
 }

@@ -138,10 +138,12 @@ func (t Tables) KubeProxy() []Chain {
 	return out
 }
 
-// Modules returns the modules that weir's sets and rules need, with ModeIPVS also IPVS and
-// some schedulers. Any of them may be built into the kernel.
-func Modules(mode Mode, schedulers []string) []string {
-	out := []string{"ip_set", "nf_conntrack", "nf_nat", "xt_set"}
+// nftModules are those of NFTables.
+var nftModules = []string{"nf_tables", "nft_chain_nat", "nft_ct", "nft_fib_ipv4", "nft_fib_ipv6", "nft_masq", "nft_nat", "nft_reject_ipv4", "nft_reject_ipv6"}
+
+// xtModules are those of ipset and iptables.
+func xtModules() []string {
+	out := []string{"ip_set", "xt_set"}
 	for _, s := range lb.Sets() {
 		out = append(out, "ip_set_"+strings.NewReplacer(":", "_", ",", "").Replace(s.Type()))
 	}
@@ -149,6 +151,18 @@ func Modules(mode Mode, schedulers []string) []string {
 		if strings.HasPrefix(need.module, "xt_") && need.module != "xt_MASQUERADE" { // ipt_MASQUERADE before Linux 5.2
 			out = append(out, need.module)
 		}
+	}
+	return out
+}
+
+// Modules returns the modules that weir's sets and rules need, with ModeIPVS also IPVS and
+// some schedulers. Any of them may be built into the kernel.
+func Modules(mode Mode, backend Backend, schedulers []string) []string {
+	out := []string{"nf_conntrack", "nf_nat"}
+	if backend == NFTables {
+		out = append(out, nftModules...)
+	} else {
+		out = append(out, xtModules()...)
 	}
 	if mode == ModeIPVS || mode == "" {
 		out = append(out, "ip_vs")

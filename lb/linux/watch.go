@@ -46,6 +46,8 @@ const (
 	hintLinks hint = 1 << iota
 	hintRules4
 	hintRules6
+	hintTable4 // weir's own table of nf_tables
+	hintTable6
 	hintOverflow
 	hintGeneration // generations has collected a change
 )
@@ -57,6 +59,17 @@ func hintRules(f lb.Family) hint {
 	}
 	return hintRules4
 }
+
+// hintTable returns the hint for weir's own table of a family.
+func hintTable(f lb.Family) hint {
+	if f == lb.IPv6 {
+		return hintTable6
+	}
+	return hintTable4
+}
+
+// allRules is the hint that anything about rules may have changed.
+const allRules = hintRules4 | hintRules6 | hintTable4 | hintTable6
 
 // hints collects the hints of several readers.
 type hints struct {
@@ -104,7 +117,7 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, w.routeHint); err != nil {
 		return err
 	}
-	if w.mayUse(NFT) {
+	if w.mayUse(NFT) || w.mayUse(NFTables) {
 		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.collect); err != nil {
 			return err
 		}
@@ -168,7 +181,7 @@ func listen(ctx context.Context, s *socket, h *hints, hintOf func(message) hint)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
-			h.add(hintOverflow | hintLinks | hintRules4 | hintRules6)
+			h.add(hintOverflow | hintLinks | allRules)
 			continue
 		case err != nil:
 			return fmt.Errorf("subscribe to the kernel: %w", err)
@@ -183,17 +196,25 @@ func listen(ctx context.Context, s *socket, h *hints, hintOf func(message) hint)
 	}
 }
 
-// nftHint returns the family of an announcement of nf_tables, of those that iptables-nft
-// writes.
+// nftHint returns the hint of an announcement of nf_tables: for weir's own table, or for one of
+// those that iptables-nft writes. All announcements have the name of the table as their first
+// attribute.
 func nftHint(m message) hint {
-	switch {
-	case len(m.body) < 1:
-	case m.body[0] == unix.NFPROTO_IPV4:
-		return hintRules4
-	case m.body[0] == unix.NFPROTO_IPV6:
-		return hintRules6
+	if len(m.body) < 4 {
+		return 0
 	}
-	return 0
+	f := lb.IPv4
+	switch m.body[0] {
+	case unix.NFPROTO_IPV4:
+	case unix.NFPROTO_IPV6:
+		f = lb.IPv6
+	default:
+		return 0
+	}
+	if cString(attribute(m.body[4:], unix.NFTA_TABLE_NAME)) == NFTable {
+		return hintTable(f)
+	}
+	return hintRules(f)
 }
 
 // routeHint reports whether an announcement of rtnetlink needs a check. weir's own additions
@@ -265,7 +286,7 @@ type rulesWatch map[lb.Family]struct {
 func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, notify func(lb.Event)) {
 	for _, f := range w.families() {
 		now := seen[f]
-		now.announced = now.announced || bits&hintRules(f) != 0
+		now.announced = now.announced || bits&w.hintFor(f) != 0
 		seen[f] = now
 		if time.Now().Before(now.next) {
 			continue
@@ -279,12 +300,25 @@ func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, no
 		switch {
 		case err != nil && ctx.Err() == nil:
 			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
+		case w.hintFor(f) == hintTable(f):
+			// The members of its sets may have changed as well: an audit finds them.
+			notify(lb.Event{Lost: lost, Host: true, What: fmt.Sprintf("table %s of %s was changed", NFTable, f)})
 		case len(lost) > 0:
 			now.next = time.Time{}
 			notify(lb.Event{Lost: lost, What: lostWhat(lost)})
 		}
 		seen[f] = now
 	}
+}
+
+// hintFor returns the hint for changes of the tables with the rules of a family.
+func (w *watcher) hintFor(f lb.Family) hint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.rules[f]; r != nil && r.nft != nil {
+		return hintTable(f)
+	}
+	return hintRules(f)
 }
 
 func (w *watcher) families() []lb.Family {
@@ -312,6 +346,9 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 	if err != nil {
 		return nil, true, err
 	}
+	if r.nft != nil && r.nft.gone {
+		return nil, true, nil // with its sets: an audit writes all of it in order
+	}
 	if !held {
 		lost = append(lost, lb.Rules{Family: f})
 	}
@@ -323,6 +360,9 @@ func (w *watcher) mayUse(b Backend) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.rules {
+		if r.nft != nil && b == NFTables {
+			return true
+		}
 		for _, p := range r.candidates {
 			if p.backend == b {
 				return true

@@ -25,7 +25,11 @@ func (e *weirEngine) patience() time.Duration { return 10 * time.Second }
 
 func (e *weirEngine) start(t testing.TB, o options) {
 	t.Helper()
-	kernel := fmt.Sprintf("[kernel]\nmode = %q\nsync_period = %q\n", strings.ToLower(e.mode), auditPeriod)
+	mode, rules := strings.ToLower(e.mode), "iptables"
+	if e.mode == nftablesMode {
+		mode, rules = "ipvs", "nftables"
+	}
+	kernel := fmt.Sprintf("[kernel]\nmode = %q\nrules = %q\nsync_period = %q\n", mode, rules, auditPeriod)
 	if o.masqueradeAll {
 		kernel += "masquerade_all = true\n"
 	}

@@ -38,6 +38,9 @@ func checkFaults(k *kubeKit) {
 	}
 	held := k.holds(outside, atLB)
 	shell := func(command string) func() { return func() { k.c.onNode(k.t, command, "true") } }
+	if k.engine.name() == nftablesMode {
+		k.nftFaults(now, shell)
+	}
 	k.repairs("rules are flushed", now, shell("iptables -t nat -F && iptables -F && iptables -t mangle -F"))
 	k.repairsWithin(auditTime, "sets are flushed", now, shell("ipset flush")) // without a notification of the kernel
 	k.repairs("the device is deleted", now, shell("ip link show kube-ipvs0 >/dev/null 2>&1 || exit 0; ip link del kube-ipvs0"))
@@ -53,6 +56,17 @@ func checkFaults(k *kubeKit) {
 		return
 	}
 	held.alive(k)
+}
+
+// nftFaults has other programs change weir's own tables.
+func (k *kubeKit) nftFaults(now []watched, shell func(string) func()) {
+	for _, command := range []string{
+		"nft flush ruleset", "nft flush table ip weir", "nft delete table ip weir",
+		"nft flush set ip weir KUBE-LOAD-BALANCER && nft flush set ip weir KUBE-IPVS-PORTS",
+		"nft add rule ip weir KUBE-SERVICES accept", "nft insert rule ip weir filter-INPUT drop",
+	} {
+		k.repairs(command, now, shell(command))
+	}
 }
 
 // repairs breaks something and watches. Each visit that begins a second after that should be right:
@@ -104,8 +118,12 @@ func (k *kubeKit) killsPrograms(command string) {
 		k.t.Fatal(err)
 	}
 	out := k.c.box.Must(k.t, "env", asPeer+"=1", program, "kill-children", strconv.Itoa(k.c.daemon.Pid()), "1s", command)
-	if n, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || n == 0 {
+	n, err := strconv.Atoi(strings.TrimSpace(out))
+	switch runs := k.engine.name() != nftablesMode; { // with nftables weir runs none
+	case err != nil || runs && n == 0:
 		k.fault("no program of weir's was killed: %q", out)
+	case !runs && n > 0:
+		k.fault("weir ran %d programs", n)
 	}
 }
 

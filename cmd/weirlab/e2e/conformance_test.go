@@ -40,6 +40,13 @@ func TestConformanceIPVS(t *testing.T) {
 	c.putAll(t, &weirEngine{c: c, mode: ipvsMode})
 }
 
+// TestConformanceNFTables has IPVS with sets and rules of nf_tables.
+func TestConformanceNFTables(t *testing.T) {
+	t.Parallel()
+	c := newConformance(t)
+	c.putAll(t, &weirEngine{c: c, mode: nftablesMode})
+}
+
 func TestConformanceIptables(t *testing.T) {
 	t.Parallel()
 	c := newConformance(t)
@@ -70,7 +77,7 @@ func knownChecks(t *testing.T) []string {
 	}
 	names := list.Names("conformance ")
 	for _, ch := range claims {
-		for _, e := range []string{ipvsMode, iptablesMode} {
+		for _, e := range []string{ipvsMode, nftablesMode, iptablesMode} {
 			names = slices.DeleteFunc(names, func(n string) bool { return n == promise(ch, e) })
 		}
 	}
@@ -80,6 +87,7 @@ func knownChecks(t *testing.T) []string {
 // The names of the engines.
 const (
 	ipvsMode     = table.IPVS
+	nftablesMode = table.NFTables
 	iptablesMode = table.Iptables
 	peerMode     = table.KubeProxy
 )

@@ -163,6 +163,7 @@ type statusDoc struct {
 	Kernel   struct {
 		Mode     string `json:"mode"`
 		Fallback bool   `json:"fallback"`
+		Rules    string `json:"rules"`
 	} `json:"kernel"`
 	Clusters []struct {
 		Name     string `json:"name"`

@@ -347,7 +347,7 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 	if !strings.Contains(p.Output(), "IPVS unavailable; fallback to iptables") {
 		t.Errorf("the log does not say it loudly:\n%s", p.Output())
 	}
-	if v := s.metric(t, `weir_mode_info{fallback="true",mode="iptables"}`); v != 1 {
+	if v := s.metric(t, `weir_mode_info{fallback="true",mode="iptables",rules="iptables-nft"}`); v != 1 {
 		t.Errorf("weir_mode_info is %v", v)
 	}
 	s.stop(t, syscall.SIGTERM)

@@ -54,6 +54,7 @@ type Kernel struct {
 	// NamePrefix begins the names of all sets and chains. Device holds the VIPs.
 	NamePrefix string
 	Device     string
+	Rules      Rules
 	IPTables   IPTables
 	Families   []lb.Family
 	// MasqueradeBit marks packets to masquerade: see Mark.
@@ -138,6 +139,15 @@ const (
 	InterfacePrefix DetectLocal = "interface-prefix"
 )
 
+// Rules is the owner of weir's sets and rules in the kernel.
+type Rules string
+
+// The values of rules.
+const (
+	RulesIPTables Rules = "iptables" // and ipset
+	RulesNFTables Rules = "nftables"
+)
+
 // IPTables is the variant of the iptables programs.
 type IPTables string
 
@@ -211,6 +221,7 @@ var restart = []struct {
 	{"kernel.mode", func(a, b *Config) bool { return a.Kernel.Mode == b.Kernel.Mode }},
 	{"kernel.name_prefix", func(a, b *Config) bool { return a.Kernel.NamePrefix == b.Kernel.NamePrefix }},
 	{"kernel.device", func(a, b *Config) bool { return a.Kernel.Device == b.Kernel.Device }},
+	{"kernel.rules", func(a, b *Config) bool { return a.Kernel.Rules == b.Kernel.Rules }},
 	{"kernel.iptables", func(a, b *Config) bool { return a.Kernel.IPTables == b.Kernel.IPTables }},
 	{"kernel.families", func(a, b *Config) bool { return slices.Equal(a.Kernel.Families, b.Kernel.Families) }},
 	{"kernel.masquerade_bit", func(a, b *Config) bool { return a.Kernel.MasqueradeBit == b.Kernel.MasqueradeBit }},

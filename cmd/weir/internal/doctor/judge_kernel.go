@@ -65,7 +65,7 @@ func noModules(f box) []Finding {
 	}
 	served := facts.ServedBy(&f.Facts)
 	var lacks, hidden []string
-	for _, m := range linux.Modules(mode, served.Schedulers) {
+	for _, m := range linux.Modules(mode, facts.Backend(&f.Facts), served.Schedulers) {
 		switch state := f.Kernel.Modules[m]; {
 		case m == "ip_vs": // it has its own check
 		case state == facts.Absent:

@@ -92,7 +92,7 @@ func healthy(t testing.TB) facts.Facts {
 		SysctlFiles: []facts.SysctlLine{{File: "/etc/sysctl.d/a.conf", Name: "net.ipv4.ip_forward", Value: "1", Line: 1}},
 	}
 	f.Network.Links[1].Kind = "bridge"
-	for _, m := range linux.Modules(linux.ModeIPVS, []string{"rr", "wrr", "mh", "wlc"}) {
+	for _, m := range linux.Modules(linux.ModeIPVS, linux.AutoBackend, []string{"rr", "wrr", "mh", "wlc"}) {
 		f.Kernel.Modules[m] = facts.Loaded
 	}
 	for _, s := range (box{f}).neededSysctls() {

@@ -54,7 +54,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 	out := linux.Config{
 		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
-		Iptables: linux.Backend(k.IPTables), Families: k.Families, Logger: log,
+		Backend: backendOf(k), Families: k.Families, Logger: log,
 		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil,
 	}
 	switch k.DetectLocal {
@@ -69,6 +69,14 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 		out.Sysctls = append(out.Sysctls, s.Name)
 	}
 	return out
+}
+
+// backendOf returns the owner of the sets and rules.
+func backendOf(k config.Kernel) linux.Backend {
+	if k.Rules == config.RulesNFTables {
+		return linux.NFTables
+	}
+	return linux.Backend(k.IPTables)
 }
 
 // SameRules reports whether two configurations result in the same static rules.

@@ -35,7 +35,7 @@ var (
 	descEvents    = desc("kubernetes_events_total", "Events written about Services.", "cluster")
 	descPanics    = desc("kubernetes_panics_total", "Panics of the code that follows a cluster, each with a restart of that code.", "cluster")
 	descSnapshot  = desc("kubernetes_snapshot_failed", "1 while the snapshot of a cluster cannot be read or written.", "cluster")
-	descMode      = desc("mode_info", "Always 1, with the balancing mode as a label, and whether it is a fallback for missing IPVS.", "mode", "fallback")
+	descMode      = desc("mode_info", "Always 1, with the balancing mode, whether it is a fallback for missing IPVS, and the owner of the rules as labels.", "mode", "fallback", "rules")
 	descConflicts = desc("conflicts", "Frontends that a service does not get because another one owns them.")
 	descProbes    = desc("health_port_requests_total", "Requests to healthCheckNodePorts, by status.", "code")
 	descCrowded   = desc("http_connections_dropped_total", "Connections to weir's HTTP ports that were closed for newer ones, since too many were open.")
@@ -72,7 +72,7 @@ func (x Sample) clusters(out chan<- prometheus.Metric) {
 	if s.Kernel.Fallback {
 		fallback = "true"
 	}
-	gauge(out, descMode, 1, s.Kernel.Mode, fallback)
+	gauge(out, descMode, 1, s.Kernel.Mode, fallback, s.Kernel.Rules)
 	conflicts := 0
 	for _, n := range s.Notes {
 		if n.Reason == string(lb.Conflict) {

@@ -100,7 +100,7 @@ weir is degraded: 4 problems
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
-Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
+Kernel:    6.1.0-31-amd64, mode ipvs, rules in iptables-nft
 Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  12 up, 0 down, 0 unknown, 0 draining
 Synced:    3s ago, audited 7s ago, 0 drift repairs since the start

@@ -87,7 +87,7 @@ type Kernel struct {
 	// configuration did not ask for iptables.
 	Mode           string    `json:"mode"`
 	Fallback       bool      `json:"fallback,omitempty"`
-	IPTables       string    `json:"iptables"` // legacy or nft
+	Rules          string    `json:"rules"` // the owner of sets and rules: nftables, iptables-nft or iptables-legacy
 	Services       int       `json:"services"`
 	VirtualServers int       `json:"virtual_servers"` // their number
 	RealServers    int       `json:"real_servers"`    // over all virtual servers

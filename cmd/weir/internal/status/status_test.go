@@ -21,7 +21,7 @@ var healthy = Status{
 	State: OK, Version: "1.2.3", PID: 812, Started: ago(50 * time.Hour),
 	Config: Config{File: "/etc/weir/weir.toml", Loaded: ago(90 * time.Minute)},
 	Kernel: Kernel{
-		Release: "6.1.0-31-amd64", Mode: "ipvs", IPTables: "nft", Services: 2, VirtualServers: 4, RealServers: 12, VIPs: 3,
+		Release: "6.1.0-31-amd64", Mode: "ipvs", Rules: "iptables-nft", Services: 2, VirtualServers: 4, RealServers: 12, VIPs: 3,
 		SetMembers: 11, LastSync: ago(3 * time.Second), LastAudit: ago(7 * time.Second),
 	},
 	Backend:  Backends{Up: 12},
@@ -76,7 +76,7 @@ weir is ok: 2 services on 3 VIPs
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
-Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
+Kernel:    6.1.0-31-amd64, mode ipvs, rules in iptables-nft
 Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  12 up, 0 down, 0 unknown, 0 draining
 Synced:    3s ago, audited 7s ago, 0 drift repairs since the start
@@ -86,7 +86,7 @@ weir is degraded: 1 note; 1 of 12 backends down
 
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
-Kernel:    6.1.0-31-amd64, mode ipvs, iptables nft
+Kernel:    6.1.0-31-amd64, mode ipvs, rules in iptables-nft
 Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  11 up, 1 down, 0 unknown, 10 draining
 Synced:    3s ago, audited 7s ago, 4 drift repairs since the start

@@ -62,7 +62,7 @@ func healthy() Box {
 		State: status.OK, Version: "1.2.3", PID: 4711, Started: noon.Add(-26 * time.Hour),
 		Config: status.Config{File: "/etc/weir/weir.toml", Loaded: noon.Add(-3 * time.Hour)},
 		Kernel: status.Kernel{
-			Release: "6.1.0-44-amd64", Mode: "ipvs", IPTables: "nft", Services: 2, VirtualServers: 2, RealServers: 4, VIPs: 2, SetMembers: 6,
+			Release: "6.1.0-44-amd64", Mode: "ipvs", Rules: "iptables-nft", Services: 2, VirtualServers: 2, RealServers: 4, VIPs: 2, SetMembers: 6,
 			LastSync: noon.Add(-4 * time.Second), LastAudit: noon.Add(-20 * time.Second), Drift: 3,
 		},
 		Backend: status.Backends{Up: 4},

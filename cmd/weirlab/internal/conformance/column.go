@@ -16,12 +16,13 @@ import (
 // The engines, in the order of their columns.
 const (
 	IPVS      = "IPVS"
+	NFTables  = "nftables"
 	Iptables  = "iptables"
 	KubeProxy = "kube-proxy"
 )
 
 // Engines are all of them.
-var Engines = []string{IPVS, Iptables, KubeProxy}
+var Engines = []string{IPVS, NFTables, Iptables, KubeProxy}
 
 // Column has the results of one engine.
 type Column struct {

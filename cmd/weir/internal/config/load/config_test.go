@@ -49,7 +49,8 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 	want := &config.Config{
 		Files: []string{"weir.toml"},
 		Kernel: config.Kernel{
-			Mode: config.ModeAuto, DetectLocal: config.ClusterCIDR, NamePrefix: "KUBE", Device: "kube-ipvs0", IPTables: config.IPTablesAuto,
+			Mode: config.ModeAuto, DetectLocal: config.ClusterCIDR, NamePrefix: "KUBE", Device: "kube-ipvs0",
+			Rules: config.RulesIPTables, IPTables: config.IPTablesAuto,
 			Families:      []lb.Family{lb.IPv4, lb.IPv6},
 			MasqueradeBit: 14, Ping: true, ManageSysctls: true,
 			SyncPeriod: 10 * time.Second, MinSyncPeriod: 50 * time.Millisecond,
@@ -329,6 +330,7 @@ func TestRestartNeeded(t *testing.T) {
 mode = "ipvs"
 name_prefix = "WEIR"
 device = "weir0"
+rules = "nftables"
 iptables = "nft"
 families = ["ipv4"]
 masquerade_bit = 15

@@ -15,6 +15,7 @@ var other = map[string]string{
 	"include":                          ``, // TestInclude
 	"kernel.name_prefix":               `"WEIR"`,
 	"kernel.device":                    `"weir0"`,
+	"kernel.rules":                     `"nftables"`,
 	"kernel.iptables":                  `"nft"`,
 	"kernel.families":                  `["ipv4"]`,
 	"kernel.masquerade_bit":            `15`,

@@ -7,6 +7,7 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/lb"
+	"weir/lb/linux"
 )
 
 // Served are the VIPs and backends of the box: from the daemon, or without one from the
@@ -101,6 +102,17 @@ func PID(f *Facts) int {
 		return 0
 	}
 	return f.Running.PID
+}
+
+// Backend returns the owner of the sets and rules on this box, as far as it decides about kernel modules.
+func Backend(f *Facts) linux.Backend {
+	switch {
+	case !UsesIPVS(f):
+	case f.Running != nil && f.Running.Kernel.Rules == linux.NFTables.Name(),
+		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesNFTables:
+		return linux.NFTables
+	}
+	return linux.AutoBackend
 }
 
 // UsesIPVS reports whether this box uses IPVS, or will.

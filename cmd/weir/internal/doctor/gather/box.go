@@ -46,7 +46,7 @@ func (g host) rules(ctx context.Context) (func(*facts.Facts), error) {
 var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
 
 // parseNFT reads the base chains of `nft list ruleset` that may drop what comes in or is
-// forwarded, but for those of iptables-nft, which iptables-save has.
+// forwarded, but for those of weir, and of iptables-nft, which iptables-save has.
 func parseNFT(text string) []facts.NFChain {
 	var out []facts.NFChain
 	var c *facts.NFChain
@@ -56,7 +56,7 @@ func parseNFT(text string) []facts.NFChain {
 		switch {
 		case len(words) >= 4 && words[0] == "table":
 			table = words[1] + " " + words[2]
-			skip = (words[1] == "ip" || words[1] == "ip6") && slices.Contains(iptablesTables, words[2])
+			skip = (words[1] == "ip" || words[1] == "ip6") && (words[2] == linux.NFTable || slices.Contains(iptablesTables, words[2]))
 		case len(words) >= 2 && words[0] == "chain":
 			c = &facts.NFChain{Table: table, Name: words[1]}
 		case c == nil || skip:

@@ -28,7 +28,9 @@ func (g host) kernel(context.Context) (func(*facts.Facts), error) {
 	}
 	k := facts.Kernel{Release: release, Modules: map[string]facts.ModuleState{}}
 	loadable := g.loadable(release)
-	for _, m := range linux.Modules(linux.ModeIPVS, slices.Sorted(maps.Keys(lb.Schedulers))) {
+	schedulers := slices.Sorted(maps.Keys(lb.Schedulers))
+	all := append(linux.Modules(linux.ModeIPVS, linux.AutoBackend, schedulers), linux.Modules(linux.ModeIPVS, linux.NFTables, nil)...)
+	for _, m := range all {
 		switch {
 		case g.loaded(m), loadable[m] == facts.Loaded:
 			k.Modules[m] = facts.Loaded

@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// TestRulesChangeHands gives weir's sets and rules to nf_tables and back to iptables, with clients all the
+// while. Of the owner before nothing stays, and weir with nf_tables runs no program.
+func TestRulesChangeHands(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	for _, name := range webs {
+		serveEcho(t, s.Host(name), 7000)
+		serveUDP(t, s.Host(name), 7000)
+	}
+	config := func(owner string) string {
+		return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\n", owner) + shared +
+			serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\", \"10.1.0.0/24\"]\n")
+	}
+	s.run(t, config("iptables"))
+	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)})
+	for i, owner := range []string{"nftables", "iptables", "nftables", "iptables"} {
+		s.stop(t, syscall.SIGTERM)
+		s.configure(t, config(owner))
+		if i >= 2 { // killed at some moments of the change
+			for n := range 6 {
+				p, err := s.box.Start(s.weir, "run")
+				must(t, err)
+				c.fresh.more(t, 2+3*n)
+				p.Kill()
+				_, _ = p.Wait(within(t, 30*time.Second))
+			}
+		}
+		s.start(t)
+		var doc statusDoc
+		if s.weirJSON(t, &doc, "status"); !strings.HasPrefix(doc.Kernel.Rules, owner) {
+			t.Errorf("status names %q, want %q", doc.Kernel.Rules, owner)
+		}
+		eventually(t, time.Minute, func() error { return s.onlyOwner(t, owner) })
+		c.fresh.more(t, 50)
+		s.audits(t)
+		if drift := s.driftCounts(t); len(drift) > 0 {
+			t.Errorf("%s: objects were repaired: %v", owner, drift)
+		}
+	}
+	c.unhurt(t, "rules change hands four times")
+	s.cleanSlate(t)
+	for _, owner := range []string{"nftables", "iptables"} {
+		must(t, s.onlyOwner(t, owner))
+	}
+}
+
+// onlyOwner returns an error if the kernel has sets or rules of weir that another owner has.
+func (s *site) onlyOwner(t testing.TB, owner string) error {
+	t.Helper()
+	if owner != "nftables" {
+		if tables := s.box.Must(t, "nft", "list", "tables"); strings.Contains(tables, " weir") {
+			return fmt.Errorf("with %s there are tables of nf_tables:\n%s", owner, tables)
+		}
+		return nil
+	}
+	for _, list := range [][]string{{"ipset", "list", "-n"}, {"iptables-save"}, {"ip6tables-save"}} {
+		if out := s.box.Must(t, list...); strings.Contains(out, "KUBE-") {
+			return fmt.Errorf("with %s, %s prints\n%s", owner, list[0], out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// nftables reports whether nf_tables itself has the sets and rules.
+func (c Config) nftables() bool { return c.Backend == NFTables && c.Mode != ModeIPTables }
+
+// Backend returns the backend in use for a family.
+func (k *Kernel) Backend(f lb.Family) Backend {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.rules[f]; r != nil {
+		return r.backend()
+	}
+	return ""
+}
+
+// setStore has the sets of weir in the kernel: ipset, or nf_tables itself.
+type setStore interface {
+	applySets(ctx context.Context, ops []lb.Op) []error
+	applyMembers(ctx context.Context, ops []lb.Op) []error
+	// observe reads the sets of a family with their members.
+	observe(ctx context.Context, f lb.Family, obs *lb.Observation) error
+	// auditor returns the same sets for reads beside changes, over a socket of its own.
+	auditor(count *Traffic) setStore
+	socket() *conn
+}
+
+func newSetStore(c Config, count *Traffic) setStore {
+	if c.nftables() {
+		return newNFTSets(newConn(unix.NETLINK_NETFILTER, count), NFTable, c.Prefix, marking{c.Mark})
+	}
+	return newSets(c.Prefix, marking{c.Mark}, count)
+}
+
+func (s *sets) socket() *conn { return s.conn }
+
+func (s *sets) auditor(count *Traffic) setStore {
+	a := newSets(s.prefix, s.marks, count)
+	a.listing = s.listing
+	return a
+}
+
+func (s *nftSets) socket() *conn { return s.conn }
+
+func (s *nftSets) auditor(count *Traffic) setStore {
+	return s.reader(newConn(unix.NETLINK_NETFILTER, count))
+}
+
+// changeSets runs a change of the sets, which Watch must ignore.
+func (w *watcher) changeSets(ctx context.Context, c *conn, change func() []error) (errs []error) {
+	if !w.config.nftables() {
+		return change()
+	}
+	_ = w.ownChanges(ctx, func() (uint32, error) {
+		before := c.commits
+		errs = change()
+		return c.commits - before, nil
+	})
+	return errs
+}
+
+// otherBackend are the sets and rules that an earlier run left with the other backend. They
+// serve until this backend has the same.
+type otherBackend struct {
+	*core
+	searched bool
+	sets     setStore
+	left     lb.Snapshot // IPSets and Members; nil if there are none
+}
+
+// adopt copies the sets of the other backend to own, once. Their members record the virtual
+// servers as weir's own, and the marks of clients inside. A process that is killed meanwhile
+// starts again.
+func (o *otherBackend) adopt(ctx context.Context, own setStore) error {
+	if o.searched {
+		return nil
+	}
+	other := o.config
+	other.Mode = ModeIPVS
+	if other.Backend = NFTables; o.config.nftables() {
+		other.Backend = AutoBackend
+	}
+	o.sets = newSetStore(other, &o.counters.IPSet)
+	obs := lb.Observation{Objects: lb.Expecting(nil)}
+	for _, f := range o.config.Families {
+		// A kernel without the other backend has no objects of it.
+		if err := o.sets.observe(ctx, f, &obs); err != nil && !noNFTables(err) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("read the sets of the other backend: %w", err)
+		}
+	}
+	if left := obs.Objects.Snapshot(); len(left) > 0 {
+		o.left = left
+	}
+	var sets, members []lb.Op
+	for _, object := range o.left {
+		switch object.(type) {
+		case lb.IPSet:
+			sets = append(sets, lb.Op{Verb: lb.Add, Object: object})
+		case lb.Member:
+			members = append(members, lb.Op{Verb: lb.Add, Object: object})
+		}
+	}
+	if err := errors.Join(firstError(own.applySets(ctx, sets)), firstError(own.applyMembers(ctx, members))); err != nil {
+		return fmt.Errorf("copy the sets of the other backend: %w", err)
+	}
+	o.searched = true
+	if o.left == nil {
+		o.sets.socket().close()
+	} else {
+		o.log.Info("sets of the other backend copied", "members", len(members))
+	}
+	return nil
+}
+
+// forget removes the rules and sets of the other backend as soon as this one has its
+// rules and may returns true for all of their virtual servers. left is the number of the
+// others.
+func (o *otherBackend) forget(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
+	if o.left == nil {
+		return 0, nil
+	}
+	records := map[lb.Set]bool{lb.SetLoadBalancer: true, lb.SetClusterIP: true, lb.SetExternalIP: true, lb.SetNodePorts: true}
+	for _, object := range o.left {
+		if m, ok := object.(lb.Member); ok && records[m.Set] && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
+			left++
+		}
+	}
+	for _, r := range o.rules {
+		if !r.inPlace {
+			left++
+		}
+	}
+	if left > 0 {
+		return left, nil
+	}
+	for _, f := range o.config.Families {
+		if err := o.removeRules(ctx, f); err != nil {
+			return 0, fmt.Errorf("remove the rules %s of the other backend: %w", f, err)
+		}
+	}
+	var ops []lb.Op
+	for _, object := range o.left {
+		if _, ok := object.(lb.IPSet); ok {
+			ops = append(ops, lb.Op{Verb: lb.Delete, Object: object})
+		}
+	}
+	if err := firstError(o.sets.applySets(ctx, ops)); err != nil {
+		return 0, fmt.Errorf("remove the sets of the other backend: %w", err)
+	}
+	o.sets.socket().close()
+	o.left = nil
+	o.log.Info("sets and rules of the other backend removed")
+	return 0, nil
+}
+
+func (o *otherBackend) removeRules(ctx context.Context, f lb.Family) error {
+	if !o.config.nftables() {
+		r := newNFTRules(f, o.config.Prefix, newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet))
+		defer r.conn.close()
+		return r.remove(ctx)
+	}
+	r := newRules(f, execRunner(&o.counters.Execs), hasProgram)
+	if err := r.find(ctx, AutoBackend); err != nil {
+		return err
+	}
+	c := o.config
+	c.Backend = AutoBackend
+	r.configure(c)
+	return r.remove(ctx)
+}

@@ -1,0 +1,318 @@
+package linux
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// nftRules are the static rules of one family in weir's own table of nf_tables. A write is one
+// transaction: packets meet all old rules or all new ones.
+type nftRules struct {
+	conn  *conn
+	names ruleNames
+	table string
+	want  []nftChain
+	gone  bool // at the last read there was no chain
+}
+
+// nftChain is a chain with its rules. A base chain has a hook.
+type nftChain struct {
+	name  string
+	hook  *nftHook
+	rules []nftRule
+}
+
+// nftHook is where the kernel sends packets to a base chain.
+type nftHook struct {
+	kind     string
+	hook     uint32
+	priority int32
+}
+
+type nftRule struct {
+	comment     string
+	expressions []expression
+}
+
+// nftHooks has weir's base chains, by the tables and chains of iptables. Each comes right
+// before the chains of other programs that have the usual priorities: weir's rules decide
+// about packets of Services first, as those of iptables do.
+var nftHooks = map[ruleTableChain]nftHook{
+	{"mangle", "PREROUTING"}: {"filter", unix.NF_INET_PRE_ROUTING, -151},
+	{"mangle", "OUTPUT"}:     {"route", unix.NF_INET_LOCAL_OUT, -151},
+	{"nat", "PREROUTING"}:    {"nat", unix.NF_INET_PRE_ROUTING, -101},
+	{"nat", "OUTPUT"}:        {"nat", unix.NF_INET_LOCAL_OUT, -101},
+	{"nat", "POSTROUTING"}:   {"nat", unix.NF_INET_POST_ROUTING, 99},
+	{"filter", "INPUT"}:      {"filter", unix.NF_INET_LOCAL_IN, -1},
+	{"filter", "FORWARD"}:    {"filter", unix.NF_INET_FORWARD, -1},
+}
+
+type ruleTableChain struct{ table, chain string }
+
+// NFTable is the name of weir's tables of nf_tables, one in each family.
+const NFTable = "weir"
+
+func newNFTRules(f lb.Family, prefix string, c *conn) *nftRules {
+	return &nftRules{conn: c, names: ruleNames{prefix, f}, table: NFTable}
+}
+
+// nftStatic returns the chains of a family.
+func nftStatic(c Config, f lb.Family, s stage, ports insidePorts) (out []nftChain) {
+	n := ruleNames{c.Prefix, f}
+	for _, t := range staticRules(c, f, s, ports) {
+		base := map[string]int{}
+		for _, j := range t.jumps {
+			at, there := base[j.from]
+			if !there {
+				hook := nftHooks[ruleTableChain{t.name, j.from}]
+				at = len(out)
+				base[j.from] = at
+				out = append(out, nftChain{name: t.name + "-" + j.from, hook: &hook})
+			}
+			out[at].rules = append(out[at].rules, nftRule{"weir: " + j.comment, jump(j.to).nft(n)})
+		}
+		for _, c := range t.chains {
+			chain := nftChain{name: n.chain(c.name)}
+			for _, r := range c.rules {
+				chain.rules = append(chain.rules, nftRule{expressions: r.nft(n)})
+			}
+			out = append(out, chain)
+		}
+	}
+	return out
+}
+
+// configure sets the wanted rules, and reports whether they differ from those before.
+func (r *nftRules) configure(c Config, s stage, ports insidePorts) bool {
+	want := nftStatic(c, r.names.family, s, ports)
+	changed := !reflect.DeepEqual(want, r.want)
+	r.want = want
+	return changed
+}
+
+// readPorts returns the rules of chain INSIDE-PORTS of existing virtual servers. All others are
+// left out, and so removed with the next write.
+func (r *nftRules) readPorts(ctx context.Context, servers *lb.Table, marks marking) (insidePorts, error) {
+	out := insidePorts{}
+	var marked, port []byte
+	err := r.list(ctx, func() { clear(out) }, func(chain string, rule []byte) {
+		if chain != r.names.chain(insidePortsChain) {
+			return
+		}
+		for _, x := range attributes(attribute(rule, unix.NFTA_RULE_EXPRESSIONS)) {
+			data := attribute(x, unix.NFTA_EXPR_DATA)
+			switch cString(attribute(x, unix.NFTA_EXPR_NAME)) {
+			case "cmp": // the last one compares the mark
+				marked = attribute(attribute(data, unix.NFTA_CMP_DATA), unix.NFTA_DATA_VALUE)
+			case "immediate":
+				port = attribute(attribute(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VALUE)
+			}
+		}
+		f := lb.MarkFrontend(r.names.family, marks.number(getU32(marked)))
+		if len(port) == 2 && f.Mark != 0 && servers.Has(lb.VirtualServer{Frontend: f}) {
+			out[f] = uint16(port[0])<<8 | uint16(port[1])
+		}
+	})
+	return out, err
+}
+
+// install writes all rules in one transaction. Sets must exist.
+func (r *nftRules) install(ctx context.Context) error {
+	have, err := r.chains(ctx)
+	if err != nil {
+		return err
+	}
+	return r.transact(ctx, func(e *encoder) {
+		r.message(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+		e.str(unix.NFTA_TABLE_NAME, r.table)
+		if len(have) > 0 { // all rules of the table
+			r.message(e, unix.NFT_MSG_DELRULE, 0)
+			e.str(unix.NFTA_RULE_TABLE, r.table)
+		}
+		for name, hook := range have {
+			if i := r.find(name); i < 0 || !sameHook(r.want[i].hook, hook) {
+				r.message(e, unix.NFT_MSG_DELCHAIN, 0)
+				e.str(unix.NFTA_CHAIN_TABLE, r.table)
+				e.str(unix.NFTA_CHAIN_NAME, name)
+			}
+		}
+		for _, c := range r.want {
+			r.putChain(e, c)
+		}
+		for _, c := range r.want {
+			for _, rule := range c.rules {
+				r.putRule(e, c.name, rule)
+			}
+		}
+	})
+}
+
+// remove removes the table with all rules and sets.
+func (r *nftRules) remove(ctx context.Context) error {
+	err := r.transact(ctx, func(e *encoder) {
+		r.message(e, unix.NFT_MSG_DELTABLE, 0)
+		e.str(unix.NFTA_TABLE_NAME, r.table)
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+func (r *nftRules) find(chain string) int {
+	return slices.IndexFunc(r.want, func(c nftChain) bool { return c.name == chain })
+}
+
+func sameHook(a, b *nftHook) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+
+// transact returns the first error of a transaction.
+func (r *nftRules) transact(ctx context.Context, put func(e *encoder)) error {
+	errs, err := r.conn.transaction(ctx, put)
+	return errors.Join(err, firstError(errs))
+}
+
+func (r *nftRules) message(e *encoder, typ, flags uint16) {
+	beginNFT(e, typ, flags, r.protocolFamily())
+}
+
+func (r *nftRules) protocolFamily() byte {
+	if r.names.family == lb.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+const nfPolicyAccept = nfAccept
+
+func (r *nftRules) putChain(e *encoder, c nftChain) {
+	r.message(e, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	e.str(unix.NFTA_CHAIN_TABLE, r.table)
+	e.str(unix.NFTA_CHAIN_NAME, c.name)
+	if c.hook == nil {
+		return
+	}
+	at := e.nest(unix.NFTA_CHAIN_HOOK)
+	e.be32(unix.NFTA_HOOK_HOOKNUM, c.hook.hook)
+	e.be32(unix.NFTA_HOOK_PRIORITY, uint32(c.hook.priority))
+	e.end(at)
+	e.be32(unix.NFTA_CHAIN_POLICY, nfPolicyAccept)
+	e.str(unix.NFTA_CHAIN_TYPE, c.hook.kind)
+}
+
+func (r *nftRules) putRule(e *encoder, chain string, rule nftRule) {
+	r.message(e, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+	e.str(unix.NFTA_RULE_TABLE, r.table)
+	e.str(unix.NFTA_RULE_CHAIN, chain)
+	at := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	for _, x := range rule.expressions {
+		x.put(e)
+	}
+	e.end(at)
+	if rule.comment != "" {
+		e.bytes(unix.NFTA_RULE_USERDATA, nftComment(rule.comment))
+	}
+}
+
+// nftComment returns a comment as nft(8) stores it: type 0, length, text with a final zero.
+func nftComment(s string) []byte {
+	return append([]byte{0, byte(len(s) + 1)}, append([]byte(s), 0)...)
+}
+
+// chains returns the chains of the table; none without the table.
+func (r *nftRules) chains(ctx context.Context) (map[string]*nftHook, error) {
+	out := map[string]*nftHook{}
+	put := func(e *encoder) { r.message(e, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP) }
+	err := r.conn.query(ctx, put, func() { clear(out) }, func(m message) {
+		if len(m.body) < 4 || cString(attribute(m.body[4:], unix.NFTA_CHAIN_TABLE)) != r.table {
+			return
+		}
+		name := cString(attribute(m.body[4:], unix.NFTA_CHAIN_NAME))
+		out[name] = nil
+		if hook := attribute(m.body[4:], unix.NFTA_CHAIN_HOOK); hook != nil {
+			out[name] = &nftHook{
+				cString(attribute(m.body[4:], unix.NFTA_CHAIN_TYPE)),
+				getBE32(attribute(hook, unix.NFTA_HOOK_HOOKNUM)), int32(getBE32(attribute(hook, unix.NFTA_HOOK_PRIORITY))),
+			}
+		}
+	})
+	return out, err
+}
+
+// everything returns the names of all chains of the family, those of iptables-nft included, without their
+// rules.
+func (r *nftRules) everything(ctx context.Context) (saved, error) {
+	out := saved{}
+	put := func(e *encoder) { r.message(e, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP) }
+	err := r.conn.query(ctx, put, func() { clear(out) }, func(m message) {
+		if len(m.body) < 4 {
+			return
+		}
+		table := cString(attribute(m.body[4:], unix.NFTA_CHAIN_TABLE))
+		if out[table].rules == nil {
+			out[table] = savedTable{rules: map[string][]string{}}
+		}
+		out[table].rules[cString(attribute(m.body[4:], unix.NFTA_CHAIN_NAME))] = nil
+	})
+	return out, err
+}
+
+// observe reports whether the kernel has exactly the wanted rules.
+func (r *nftRules) observe(ctx context.Context) (bool, error) {
+	have, err := r.chains(ctx)
+	if err != nil {
+		return false, err
+	}
+	r.gone = len(have) == 0
+	equal := len(have) == len(r.want)
+	for _, c := range r.want {
+		hook, there := have[c.name]
+		equal = equal && there && sameHook(hook, c.hook)
+	}
+	if !equal {
+		return false, nil
+	}
+	at := map[string]int{}
+	err = r.list(ctx, func() { clear(at); equal = true }, func(chain string, rule []byte) {
+		i, n := r.find(chain), at[chain]
+		at[chain]++
+		equal = equal && i >= 0 && n < len(r.want[i].rules) && r.want[i].rules[n].same(rule)
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, c := range r.want {
+		equal = equal && at[c.name] == len(c.rules)
+	}
+	return equal, nil
+}
+
+// list reads all rules of the table in their order; each is the attributes of one.
+func (r *nftRules) list(ctx context.Context, again func(), each func(chain string, rule []byte)) error {
+	put := func(e *encoder) {
+		r.message(e, unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)
+		e.str(unix.NFTA_RULE_TABLE, r.table)
+	}
+	return r.conn.query(ctx, put, again, func(m message) {
+		if len(m.body) < 4 || cString(attribute(m.body[4:], unix.NFTA_RULE_TABLE)) != r.table {
+			return
+		}
+		each(cString(attribute(m.body[4:], unix.NFTA_RULE_CHAIN)), m.body[4:])
+	})
+}
+
+func (r nftRule) same(have []byte) bool {
+	var comment []byte
+	if r.comment != "" {
+		comment = nftComment(r.comment)
+	}
+	return bytes.Equal(attribute(have, unix.NFTA_RULE_USERDATA), comment) && sameExpressions(r.expressions, attribute(have, unix.NFTA_RULE_EXPRESSIONS))
+}
+
+func cString(b []byte) string { return string(bytes.TrimRight(b, "\x00")) }
