@@ -175,7 +175,7 @@ func (s *nftSets) read(ctx context.Context, set lb.IPSet, again func(), each fun
 		putNFTSet(e, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, nftFamily(set.Family), s.table, s.name(set))
 	}
 	err := s.conn.query(ctx, put, func() {
-		elements.reset()
+		elements.ends = elements.ends[:0]
 		again()
 	}, func(m message) { elements.parse(m.body) })
 	if err == nil {

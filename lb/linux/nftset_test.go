@@ -350,7 +350,7 @@ func TestNFTSetsTakeFewMessages(t *testing.T) {
 		if d := cmp.Diff(lb.NewSnapshot(want...), s.observed(t), compareNetip); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		s.applyObjects(t, lb.Delete, want...)
+		s.applyObjects(t, lb.Delete, id)
 	}
 }
 

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -16,7 +17,7 @@ const (
 	nftSetFieldLen    = 1    // NFTA_SET_FIELD_LEN
 	nftSetElemKeyEnd  = 10   // NFTA_SET_ELEM_KEY_END
 	nftElemCatchAll   = 2    // NFT_SET_ELEM_CATCHALL
-	nftElemsPerSet    = 1    // NFTA_SET_FIELD and NFTA_LIST_ELEM
+	nftListElem       = 1    // NFTA_LIST_ELEM
 	nftUserKeyOrder   = 0    // NFTNL_UDATA_SET_KEYBYTEORDER
 	nftUserDataOrder  = 1    // NFTNL_UDATA_SET_DATABYTEORDER
 	nftHostOrder      = 1    // BYTEORDER_HOST_ENDIAN
@@ -92,7 +93,7 @@ func (k nftKind) String() string {
 	return s
 }
 
-// fields returns the parts of the keys of a set.
+// nftFields returns the parts of the keys of a set.
 func nftFields(set lb.IPSet) []nftType {
 	addr := nftIPv4
 	if set.Family == lb.IPv6 {
@@ -143,8 +144,8 @@ func nftFamily(f lb.Family) uint8 {
 	return unix.NFPROTO_IPV4
 }
 
-// putNFTSet begins a message about a set. Its elements need other attributes for the same
-// names, with the same numbers.
+// putNFTSet begins a message about a set or its elements: the attributes of the names have the
+// same numbers in both.
 func putNFTSet(e *encoder, cmd, flags uint16, family uint8, table, name string) {
 	beginNFT(e, cmd, flags, family)
 	e.str(unix.NFTA_SET_TABLE, table)
@@ -176,7 +177,7 @@ func putNFTSetNew(e *encoder, set lb.IPSet, table, name string) {
 	desc := e.nest(unix.NFTA_SET_DESC)
 	concat := e.nest(nftSetDescConcat)
 	for _, f := range nftFields(set) {
-		one := e.nest(nftElemsPerSet)
+		one := e.nest(nftListElem)
 		e.be32(nftSetFieldLen, f.size())
 		e.end(one)
 	}
@@ -186,9 +187,7 @@ func putNFTSetNew(e *encoder, set lb.IPSet, table, name string) {
 
 // nftUserNumber encodes a number of the data that only nft(8) uses, in the order of the machine.
 func nftUserNumber(typ uint8, v uint32) []byte {
-	var e encoder
-	e.u32(0, v)
-	return append([]byte{typ, 4}, e.b[4:]...)
+	return binary.NativeEndian.AppendUint32([]byte{typ, 4}, v)
 }
 
 // parseNFTSet decodes the properties of a set.

@@ -10,6 +10,10 @@ import (
 	"weir/lb"
 )
 
+// nftBatchBytes limits a transaction to the default send buffer of a socket (212,992 bytes). A
+// larger change needs sendBuffer.
+const nftBatchBytes = 160 << 10
+
 // nftChange is the elements of a set that are removed and added together: in one step for the
 // packets.
 type nftChange struct{ remove, add []nftElement }

@@ -14,8 +14,6 @@ const (
 	// nftMessageBytes limits the elements of one message: the length of their attribute has 16
 	// bits.
 	nftMessageBytes = 60 << 10
-	// nftBatchBytes limits a transaction to the default send buffer of a socket (212,992 bytes).
-	nftBatchBytes = 160 << 10
 	// nftElementBytes is the size of the largest element, and nftHeaderBytes that of a message
 	// without elements.
 	nftElementBytes = 112
@@ -140,7 +138,7 @@ func putNFTElements(e *encoder, cmd uint16, set lb.IPSet, table, name string, el
 }
 
 func putNFTElement(e *encoder, cmd uint16, kind nftKind, el nftElement) {
-	one := e.nest(nftElemsPerSet)
+	one := e.nest(nftListElem)
 	if el.catchAll {
 		e.be32(unix.NFTA_SET_ELEM_FLAGS, nftElemCatchAll)
 		e.end(one)
@@ -157,7 +155,7 @@ func putNFTElement(e *encoder, cmd uint16, kind nftKind, el nftElement) {
 	}
 	e.end(one)
 	if kind.intervals() && !kind.concat() && !el.open {
-		one := e.nest(nftElemsPerSet)
+		one := e.nest(nftListElem)
 		e.be32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 		putNFTData(e, unix.NFTA_SET_ELEM_KEY, keyAddr(el.last[:kind.keyLen]).Next().AsSlice())
 		e.end(one)
@@ -184,8 +182,6 @@ type nftEnd struct {
 	at    netip.Addr
 	after bool
 }
-
-func (p *nftElements) reset() { p.ends = p.ends[:0] }
 
 // parse decodes one message.
 func (p *nftElements) parse(body []byte) {

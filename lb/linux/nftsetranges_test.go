@@ -265,6 +265,36 @@ func TestNFTSetsAreObservedBesideChanges(t *testing.T) {
 	}
 }
 
+// The ranges of one frontend change together, which is more than a socket sends by default.
+func TestNFTSetsOfManyRangesOfOneFrontend(t *testing.T) {
+	inNamespace(t)
+	for _, set := range []lb.Set{lb.SetSourceCIDR, lb.SetIPVSNets} {
+		s := testNFTSets(t)
+		id := lb.IPSet{Set: set, Family: lb.IPv6}
+		wide := rangeMember(set, 1, netip.MustParsePrefix("2001:db8::/32"))
+		narrow := []lb.Object{}
+		for i := range 4000 {
+			a := wide.Net.Addr().As16()
+			a[6], a[7] = byte(i>>8), byte(i)
+			m := rangeMember(set, 1, netip.PrefixFrom(netip.AddrFrom16(a), 64))
+			narrow = append(narrow, m)
+		}
+		s.applyObjects(t, lb.Add, append(narrow, id)...)
+		if got := len(s.elements(t, id)); got != len(narrow) {
+			t.Errorf("%s: %d elements of %d", id, got, len(narrow))
+		}
+		s.applyObjects(t, lb.Add, wide)
+		if got := s.elements(t, id); len(got) != 1 || got[0] != wide {
+			t.Errorf("%s: %d elements within a wide one", id, len(got))
+		}
+		s.applyObjects(t, lb.Delete, wide)
+		if got := len(s.elements(t, id)); got != len(narrow) {
+			t.Errorf("%s: %d elements of %d without the wide one", id, got, len(narrow))
+		}
+		s.applyObjects(t, lb.Delete, id)
+	}
+}
+
 // An operator of an old kernel gets the version that has the feature.
 func TestNFTSetsNameAMissingFeature(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,8 @@ const (
 
 	// Room for the errors of a whole batch, and for events while the reader is busy.
 	receiveBuffer = 8 << 20
+	// Room for a transaction of nf_tables that can't be split: all ranges of one frontend.
+	sendBuffer = 8 << 20
 )
 
 // socket is a netlink socket in Go's poller: a wait needs no thread, and a deadline can end
@@ -45,6 +47,9 @@ func dial(protocol int, groups ...int) (*socket, error) {
 	// example; the callers filter again.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer)
 	}
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
