@@ -18,8 +18,8 @@ import (
 
 // anyKernel are those of lb/linux's tests that a network namespace of this
 // machine's kernel is enough for: `go test ./lb/linux` runs them there, with both
-// iptables backends, of which UML has but one.
-const anyKernel = "TestRules.*|TestWatchReportsForeignChangesOfRules|TestSet.*|TestKubeProxy.*|TestPeek.*|TestNoIPVS.*"
+// iptables backends, of which UML has but one, and with nf_tables.
+const anyKernel = "TestRules.*|TestWatchReportsForeignChangesOfRules|TestSet.*|TestKubeProxy.*|TestPeek.*|TestNoIPVS.*|TestNFT.*"
 
 // asRules are those of virtual servers as rules, for kernels without IPVS. They
 // take as long as all others together.
