@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -77,6 +78,9 @@ func (p *pass) applyStep(ctx context.Context, ops []Op) {
 		p.routes.touch(op.Object)
 		p.have.audit.recordChange(id)
 		if err != nil {
+			if op.Object.kind() == kindRules && !errors.Is(err, ErrEarlier) {
+				p.have.record(id, nil) // perhaps only some of their tables were written
+			}
 			p.fail(op, err)
 			continue
 		}

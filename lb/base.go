@@ -38,7 +38,7 @@ func (b Base) Objects() []Object {
 		out = append(out, d)
 	}
 	for _, f := range b.Families {
-		out = append(out, Rules{f})
+		out = append(out, Rules{Family: f})
 		for _, s := range Sets() {
 			out = append(out, IPSet{s, f})
 		}

@@ -172,13 +172,13 @@ func (p *pass) related(o Object, in role) []Object {
 	case roleRules:
 		switch o := o.(type) {
 		case IPSet:
-			return []Object{Rules{o.Family}}
+			return []Object{Rules{Family: o.Family}}
 		case PoolRoute:
-			return []Object{Rules{FamilyOf(o.Prefix.Addr())}}
+			return []Object{Rules{Family: FamilyOf(o.Prefix.Addr())}}
 		case Address:
-			return []Object{Rules{FamilyOf(o.Addr)}}
+			return []Object{Rules{Family: FamilyOf(o.Addr)}}
 		}
-		return []Object{Rules{FamilyOf(f.Addr)}}
+		return []Object{Rules{Family: FamilyOf(f.Addr)}}
 	case roleDevice:
 		return []Object{Device{p.device}}
 	case roleGuard:

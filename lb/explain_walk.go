@@ -13,8 +13,8 @@ func (x *explainer) walk() {
 	if !x.route() {
 		return
 	}
-	if !x.has(Rules{FamilyOf(x.f.Addr)}) {
-		x.step("rules", Rules{FamilyOf(x.f.Addr)}, "are not there: nothing is filtered or masqueraded")
+	if !x.has(Rules{Family: FamilyOf(x.f.Addr)}) {
+		x.step("rules", Rules{Family: FamilyOf(x.f.Addr)}, "are not there: nothing is filtered or masqueraded")
 		if x.byRules() {
 			x.deliver("no set matches, so no virtual server is reached")
 		} else {
@@ -225,7 +225,7 @@ func (x *explainer) loop(n int) {
 		if !ok || rs.Addr.Addr() != x.Client || rs.Weight == 0 {
 			continue
 		}
-		if id := loopBack(rs.Addr, x.f.Proto); x.has(id) && x.has(Rules{FamilyOf(x.f.Addr)}) {
+		if id := loopBack(rs.Addr, x.f.Proto); x.has(id) && x.has(Rules{Family: FamilyOf(x.f.Addr)}) {
 			by = append(by, id)
 		}
 	}

@@ -22,10 +22,12 @@ type failure struct {
 	next  time.Time
 }
 
-// Failed Ops are retried after retryMin, doubling up to retryMax.
+// Failed Ops are retried after retryMin, doubling up to retryMax. Outdated rules usually wait
+// for another program, and up to retryEarlier only.
 const (
-	retryMin = time.Second
-	retryMax = time.Minute
+	retryMin     = time.Second
+	retryEarlier = 4 * time.Second
+	retryMax     = time.Minute
 )
 
 func newFailures() failures {
@@ -39,7 +41,11 @@ func (x *failures) add(op Op, err error, now time.Time) (fresh bool) {
 	f := x.of[id]
 	fresh = !errors.Is(err, errWaits) && (f.err == nil || f.err.Error() != err.Error())
 	f.op, f.err = op, err
-	f.next = now.Add(min(retryMin<<min(f.tries, 10), retryMax))
+	most := retryMax
+	if errors.Is(err, ErrEarlier) {
+		most = retryEarlier
+	}
+	f.next = now.Add(min(retryMin<<min(f.tries, 10), most))
 	f.tries++
 	x.of[id] = f
 	if rs, ok := id.(RealServer); ok {

@@ -86,7 +86,7 @@ func (k *Fake) applyOne(op Op) error {
 	}
 	id := op.Object.ID()
 	if op.Verb == Delete {
-		if set, ok := id.(IPSet); ok && k.has(set) && set.Set != SetMarks && k.has(Rules{set.Family}) {
+		if set, ok := id.(IPSet); ok && k.has(set) && set.Set != SetMarks && k.has(Rules{Family: set.Family}) {
 			return fmt.Errorf("%s is in use by rules", set)
 		}
 		k.remove(id)

@@ -16,7 +16,7 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 		return Outcome{Fate: Unrouted}
 	}
 	face, guarded, marked := f, false, false
-	if k.has(Rules{FamilyOf(f.Addr)}) {
+	if k.has(Rules{Family: FamilyOf(f.Addr)}) {
 		if k.has(tuple(SetFirewall, f)) && !k.inRange(client, f) {
 			return Outcome{Fate: Dropped}
 		}
@@ -60,7 +60,7 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 			return Outcome{Fate: Refused} // for some clients
 		}
 		out.Backends = append(out.Backends, rs.Addr)
-		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{FamilyOf(f.Addr)}) {
+		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{Family: FamilyOf(f.Addr)}) {
 			loops++
 		}
 	}
@@ -123,7 +123,7 @@ func (k *Fake) inRange(client netip.Addr, f Frontend) bool {
 }
 
 func (k *Fake) masquerades(client netip.Addr, f Frontend) bool {
-	if !k.has(Rules{FamilyOf(f.Addr)}) {
+	if !k.has(Rules{Family: FamilyOf(f.Addr)}) {
 		return false
 	}
 	host := k.own(client)

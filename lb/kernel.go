@@ -2,8 +2,13 @@ package lb
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 )
+
+// ErrEarlier is wrapped by the error of a Change of Rules after which the kernel still has the
+// rules of the earlier configuration.
+var ErrEarlier = errors.New("the rules of the earlier configuration stay in force")
 
 // Kernel separates decisions from actions. lb/linux implements it for a real kernel, and Fake
 // in memory.

@@ -2,6 +2,8 @@ package lb
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -134,4 +136,124 @@ func restricted(services []Service, f flow) bool {
 	return slices.ContainsFunc(services, func(s Service) bool {
 		return s.Restricted && slices.Contains(s.Frontends(), f.to)
 	})
+}
+
+// outdate gives the rules of both families another configuration: the kernel has those of the
+// earlier one.
+func outdate(k *Fake, r *Reconciler) {
+	for _, f := range base.Families {
+		if k.has(Rules{Family: f}) {
+			k.put(Rules{f, true})
+		}
+	}
+	opts := r.opts
+	opts.RulesVersion++
+	r.Configure(opts)
+}
+
+// failRules makes the kernel refuse the rules with an error.
+func failRules(k *Fake, err error) {
+	k.Fail = func(op Op) error {
+		if op.Object.kind() == kindRules {
+			return err
+		}
+		return nil
+	}
+}
+
+// TestLawOutdatedRulesTakeNoRouteAway: while another program prevents a change of the rules,
+// VIPs are announced as without that change, and they answer.
+func TestLawOutdatedRulesTakeNoRouteAway(t *testing.T) {
+	seeds(t, 75, func(t *testing.T, g *gen) {
+		opts := g.options()
+		k := g.kernel()
+		calm := like(k)
+		r, twin := NewReconciler(k, opts, "static"), NewReconciler(calm, opts, "static")
+		told, want := table{}, table{}
+		now := testNow
+		var before []Service
+		for range 5 {
+			services := g.services()
+			u := Update{Source: "static", Put: services, Delete: goneFrom(before, services), Synced: true}
+			r.Update(u)
+			twin.Update(u)
+			for range 2 {
+				mustSync(t, r, now)
+				mustSync(t, twin, now)
+				if g.chance(30) {
+					if rep, err := r.Audit(context.Background(), now); err != nil || len(rep.Drift) > 0 {
+						t.Fatalf("an audit: drift %v, error %v", rep.Drift, err)
+					}
+				}
+				told.take(t, r)
+				want.take(t, twin)
+				if d := cmp.Diff(want, told, exact); d != "" {
+					t.Fatalf("with outdated rules (-without +with):\n%s", d)
+				}
+				now = now.Add(2 * time.Minute)
+			}
+			if dead := told.dead(answering(k, k.allFrontends(before, services))); len(dead) > 0 {
+				t.Errorf("clients are sent to %s, and nothing answers", dead)
+			}
+			before = services
+			failRules(k, fmt.Errorf("%w: locked", ErrEarlier))
+			outdate(k, r)
+		}
+		k.Fail = nil
+		mustSync(t, r, now)
+		for _, f := range base.Families {
+			if o, _ := r.Have().Get(Rules{Family: f}); o != (Rules{Family: f}) {
+				t.Errorf("without errors the kernel has %v", o)
+			}
+		}
+	})
+}
+
+// TestRulesThatAreNotInForceWithdrawTheirVIPs: the rules of an earlier configuration serve only
+// while the kernel has all of them.
+func TestRulesThatAreNotInForceWithdrawTheirVIPs(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		fail error
+		lose func(*testing.T, *story)
+	}{
+		{"a write that may have changed some tables", errors.New("no memory"), func(*testing.T, *story) {}},
+		{"an audit finds them flushed", fmt.Errorf("%w: locked", ErrEarlier), func(t *testing.T, s *story) {
+			s.k.Remove(Rules{Family: IPv4})
+			s.k.Fail = nil
+			failRules(s.k, errors.New("locked"))
+			if _, err := s.Audit(context.Background(), s.now); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"another program changes them", fmt.Errorf("%w: locked", ErrEarlier), func(t *testing.T, s *story) {
+			s.k.Remove(Rules{Family: IPv4})
+			failRules(s.k, errors.New("locked"))
+			s.Lost([]Object{Rules{Family: IPv4}})
+			mustSync(t, s.Reconciler, s.now)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newStory(t)
+			s.Configure(Options{Base: base, Drain: time.Minute})
+			s.Update(put(web(be1)))
+			mustSync(t, s.Reconciler, s.now)
+			told := table{}
+			if told.take(t, s.Reconciler); len(told[vip]) != 1 {
+				t.Fatalf("the VIP is not announced: %v", told)
+			}
+			failRules(s.k, test.fail)
+			outdate(s.k, s.Reconciler)
+			mustSync(t, s.Reconciler, s.now)
+			test.lose(t, s)
+			if told.take(t, s.Reconciler); len(told) > 0 {
+				t.Errorf("announced without its rules: %v", told)
+			}
+			s.k.Fail = nil
+			mustSync(t, s.Reconciler, s.now.Add(time.Hour))
+			if told.take(t, s.Reconciler); len(told[vip]) != 1 {
+				t.Errorf("not announced with its rules: %v", told)
+			}
+		})
+	}
 }

@@ -22,8 +22,8 @@ var (
 func newLocalStory(t *testing.T, svc Service, want ...string) *story {
 	s := newStory(t)
 	s.sets()
-	s.k.Put(Rules{IPv4})
-	s.want.Replace(Owner{}, append(s.want.Objects(Owner{}), Rules{IPv4}), s.touched)
+	s.k.Put(Rules{Family: IPv4})
+	s.want.Replace(Owner{}, append(s.want.Objects(Owner{}), Rules{Family: IPv4}), s.touched)
 	s.k.ClusterCIDRs = pods
 	s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
 	s.SetSources("prod")
@@ -46,7 +46,7 @@ func (s *story) again(services ...Service) *story {
 	r := newStory(s.T)
 	r.k, r.kernel, r.now = s.k, s.k, s.now
 	r.sets()
-	r.want.Replace(Owner{}, append(r.want.Objects(Owner{}), Rules{IPv4}), r.touched)
+	r.want.Replace(Owner{}, append(r.want.Objects(Owner{}), Rules{Family: IPv4}), r.touched)
 	r.SetSources("prod")
 	r.send(services...)
 	return r

@@ -55,6 +55,16 @@ func (h *kernelState) record(id, o Object) {
 	}
 }
 
+// outdate records that the rules are of an earlier configuration.
+func (h *kernelState) outdate(touched map[Object]struct{}) {
+	for _, f := range []Family{IPv4, IPv6} {
+		if id := (Rules{Family: f}); h.Has(id) {
+			h.record(id, Rules{f, true})
+			touch(touched, id)
+		}
+	}
+}
+
 // mapping returns the member that maps clients inside from vip to a mark.
 func (h *kernelState) mapping(vip Frontend) (Member, bool) {
 	v := h.fronts[vip]

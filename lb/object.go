@@ -94,9 +94,12 @@ type IPSet struct {
 }
 
 // Rules is the static iptables rules of one family, all chains of them. They exist only if the
-// kernel has exactly the configured rules.
+// kernel has exactly the configured rules, or those of an earlier configuration.
 type Rules struct {
 	Family Family
+	// Outdated reports that the kernel has the rules of an earlier configuration: an attribute,
+	// not part of the ID, and never wanted.
+	Outdated bool
 }
 
 // Member is one member of an ipset. The set's type decides which fields it has; the others are
@@ -192,7 +195,7 @@ type Unreachable struct {
 func (o Sysctl) ID() Object        { return Sysctl{Name: o.Name} }
 func (o Device) ID() Object        { return o }
 func (o IPSet) ID() Object         { return o }
-func (o Rules) ID() Object         { return o }
+func (o Rules) ID() Object         { o.Outdated = false; return o }
 func (o Member) ID() Object        { o.Mark = 0; return o }
 func (o VirtualServer) ID() Object { return VirtualServer{Frontend: o.Frontend} }
 func (o RealServer) ID() Object    { return RealServer{Frontend: o.Frontend, Addr: o.Addr} }

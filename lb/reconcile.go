@@ -12,6 +12,9 @@ import (
 type Options struct {
 	// Base is the objects that weir needs beside the Services.
 	Base Base
+	// RulesVersion changes with the configuration of Rules. The kernel serves with the earlier
+	// ones until a Sync has written them.
+	RulesVersion uint64
 	// Exclude, Pools, NodePortNets: see Facts.
 	Exclude      []netip.Prefix
 	Pools        []PoolRoute
@@ -93,6 +96,9 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 
 // Configure changes the options. The next Sync applies the difference.
 func (r *Reconciler) Configure(opts Options) {
+	if opts.RulesVersion != r.opts.RulesVersion {
+		r.have.outdate(r.touched)
+	}
 	r.opts, r.drains.defaultTime = opts, opts.Drain
 	r.guards.configure(opts.Guards)
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)

@@ -150,7 +150,7 @@ func TestFailuresOfWeirItselfAreNoted(t *testing.T) {
 	s := newStory(t)
 	s.Configure(Options{Base: base})
 	s.k.Fail = func(op Op) error {
-		if op.Object == (Rules{IPv4}) {
+		if op.Object == (Rules{Family: IPv4}) {
 			return errors.New("the lock is held")
 		}
 		return nil

@@ -11,7 +11,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 	net := netip.MustParsePrefix("192.0.2.0/24")
 	inner := MarkFrontend(IPv4, 3)
 	examples := map[role][]Object{
-		roleSet: {IPSet{SetClusterIP, IPv4}}, roleRules: {Rules{IPv4}}, roleDevice: {Device{"kube-ipvs0"}},
+		roleSet: {IPSet{SetClusterIP, IPv4}}, roleRules: {Rules{Family: IPv4}}, roleDevice: {Device{"kube-ipvs0"}},
 		roleGuard: {guardOf(f.Addr)}, roleAddress: {Address{f.Addr}},
 		roleNetGuard: {Member{Set: SetIPVSNets, Net: net}}, rolePool: {PoolRoute{Prefix: net}},
 		roleRecord:  {tuple(SetLoadBalancer, f), tuple(SetClusterIP, f), tuple(SetExternalIP, f), tuple(SetNodePorts, f), markMember(inner)},

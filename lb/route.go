@@ -303,11 +303,12 @@ func hasLiveBackend(objects []Object) bool {
 }
 
 // reachable reports whether the kernel has the prerequisites of every VIP: the address, by
-// itself or in a pool, if it is not the box's own; the rules and the sets.
+// itself or in a pool, if it is not the box's own; the sets and the rules. The rules of an
+// earlier configuration serve too: the sets have all Services.
 func (t *routes) reachable(a netip.Addr) bool {
 	family := FamilyOf(a)
 	_, own := t.facts.HostAddrs[a]
-	if !own && t.have.localBy(a) == nil || !t.applied(Rules{family}) {
+	if !own && t.have.localBy(a) == nil || !t.have.Has(Rules{Family: family}) {
 		return false
 	}
 	for _, s := range Sets() {

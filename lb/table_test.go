@@ -27,7 +27,7 @@ func (g *gen) anyObject() Object {
 		return PoolRoute{Prefix: p, Src: g.vip()}
 	case 5:
 		return []Object{
-			Device{"kube-ipvs0"}, Rules{IPv4}, IPSet{Set(g.IntN(int(numSets))), IPv6}, Sysctl{"a", []string{"0", "1"}[g.IntN(2)]},
+			Device{"kube-ipvs0"}, Rules{Family: IPv4}, IPSet{Set(g.IntN(int(numSets))), IPv6}, Sysctl{"a", []string{"0", "1"}[g.IntN(2)]},
 			SyncDaemon{Role: SyncMaster, Interface: []string{"eth0", "eth1"}[g.IntN(2)]}, Unreachable{single(g.vip())},
 		}[g.IntN(6)]
 	case 6:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	"weir/lb"
@@ -21,8 +22,10 @@ type rules struct {
 	// inPlace reports that the kernel had the rules at the last read. stamp is the state of the
 	// legacy tables just before, and fresh the result of that read until rules are written.
 	inPlace bool
-	stamp   stamp
-	fresh   saved
+	// former are the rules of an earlier configuration, if the kernel had them at the last read.
+	former []table
+	stamp  stamp
+	fresh  saved
 	// nat has the virtual servers that are rules; nil if there are none and never will be. config
 	// and stage determine the rules.
 	nat    *dnat
@@ -86,7 +89,18 @@ func (r *rules) configure(c Config) {
 	if reflect.DeepEqual(want, r.want) {
 		return
 	}
+	if r.inPlace {
+		r.former = r.form()
+	}
 	r.want, r.accepted, r.inPlace = want, nil, false
+}
+
+// form returns the wanted rules as this system prints them.
+func (r *rules) form() []table {
+	if r.accepted != nil {
+		return r.accepted
+	}
+	return r.want
 }
 
 // save reads the tables. While the backend is undecided, it selects the one that has weir's
@@ -187,7 +201,8 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 		r.configure(r.config)
 	}
 	r.readServices(r.config, have)
-	r.inPlace = r.match(have) && (r.nat == nil || r.nat.clean())
+	r.inPlace = matches(r.form(), have) && (r.nat == nil || r.nat.clean())
+	r.checkFormer(have)
 	return r.inPlace, nil
 }
 
@@ -203,6 +218,18 @@ func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error)
 	var err error
 	r.inPlace, err = r.nft.observe(ctx)
 	return r.inPlace, err
+}
+
+// checkFormer forgets the former rules if the kernel has them no longer.
+func (r *rules) checkFormer(have saved) {
+	if r.inPlace || !matches(r.former, have) {
+		r.former = nil
+	}
+}
+
+// inForce returns the object for the rules that the kernel had at the last read.
+func (r *rules) inForce() (lb.Rules, bool) {
+	return lb.Rules{Family: r.family, Outdated: !r.inPlace}, r.inPlace || r.former != nil
 }
 
 // peek reads the tables for another purpose than a comparison. For Watch, which compares with
@@ -222,12 +249,8 @@ func (r *rules) peek(ctx context.Context) (saved, error) {
 	return have, nil
 }
 
-// match reports whether these are exactly the wanted rules.
-func (r *rules) match(have saved) bool {
-	form := r.want
-	if r.accepted != nil {
-		form = r.accepted
-	}
+// matches reports whether the kernel has exactly these rules.
+func matches(form []table, have saved) bool {
 	for _, t := range form {
 		if !t.match(have[t.name]) {
 			return false
@@ -261,7 +284,24 @@ func (r *rules) install(ctx context.Context) error {
 	if !r.decided {
 		r.candidates = all
 	}
-	return errors.Join(failures...)
+	return r.failed(ctx, errors.Join(failures...))
+}
+
+// failed returns the error of a write. The kernel may have written some of the tables.
+func (r *rules) failed(ctx context.Context, err error) error {
+	if r.former == nil {
+		return err
+	}
+	have, unread := r.save(ctx)
+	if unread != nil {
+		r.former = nil
+	} else {
+		r.checkFormer(have)
+	}
+	if r.former != nil {
+		return fmt.Errorf("%w: %w", lb.ErrEarlier, err)
+	}
+	return err
 }
 
 func (r *rules) write(ctx context.Context) error {
@@ -284,8 +324,8 @@ func (r *rules) readBack(ctx context.Context) error {
 	if err != nil {
 		return r.explain(err)
 	}
-	r.accepted = nil
-	if r.inPlace = r.match(have); r.inPlace {
+	r.accepted, r.former = nil, nil
+	if r.inPlace = matches(r.want, have); r.inPlace {
 		return nil
 	}
 	accepted := make([]table, len(r.want))
@@ -304,7 +344,7 @@ func (r *rules) readBack(ctx context.Context) error {
 
 // remove removes the rules.
 func (r *rules) remove(ctx context.Context) error {
-	r.inPlace = false
+	r.inPlace, r.former = false, nil
 	if r.nft != nil {
 		return r.nft.remove(ctx)
 	}

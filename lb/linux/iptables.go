@@ -42,6 +42,7 @@ func (b Backend) Name() string {
 
 const (
 	defaultLockWait = 5 * time.Second
+	retryLockWait   = time.Second
 	execTimeout     = 30 * time.Second
 	// The time of iptables-restore grows with its input: thousands of virtual servers as rules
 	// are megabytes.
@@ -58,6 +59,9 @@ type iptables struct {
 	installed func(program string) bool // reports whether the system has it
 	// lockWait is the time for which iptables-restore waits for other programs, in whole seconds.
 	lockWait time.Duration
+	// locked reports that the last one waited in vain. The next waits for less: all other changes
+	// of the kernel wait for it.
+	locked bool
 	// candidates are the programs that may work. After decided only the first is in use.
 	candidates []programs
 	decided    bool
@@ -151,9 +155,17 @@ func (t *iptables) print(ctx context.Context, p programs) (string, error) {
 
 func (t *iptables) restore(ctx context.Context, text string) error {
 	t.restores++
-	_, err := t.run(ctx, text, t.candidates[0].restore, "--noflush", "--wait", fmt.Sprint(int(t.lockWait.Seconds())))
+	wait := t.lockWait
+	if t.locked {
+		wait = min(wait, retryLockWait)
+	}
+	_, err := t.run(ctx, text, t.candidates[0].restore, "--noflush", "--wait", fmt.Sprint(int(wait.Seconds())))
+	t.locked = err != nil && strings.Contains(err.Error(), lockHeld)
 	return err
 }
+
+// lockHeld is in the error of a program that has waited for the lock in vain.
+const lockHeld = "xtables lock"
 
 // lacking matches errors of iptables about a missing backend or table, hindered those about
 // locks and permissions, which come first.
@@ -179,7 +191,7 @@ var nameless = regexp.MustCompile(`line \d+ failed|No chain/target/match by that
 func (t *iptables) explain(err error, more ...xtNeed) error {
 	text := err.Error()
 	switch {
-	case strings.Contains(text, "xtables lock"):
+	case strings.Contains(text, lockHeld):
 		return fmt.Errorf("another program holds the iptables lock for more than %s: %w", t.lockWait, err)
 	case errors.Is(err, exec.ErrNotFound):
 		return &MissingError{What: "program " + t.candidates[0].restore, Fix: "install package iptables", Err: err}

@@ -109,8 +109,14 @@ func TestRulesDifferAfterAForeignChange(t *testing.T) {
 		if err := k.Configure(c); err != nil {
 			t.Fatal(err)
 		}
-		if got := snapshot(t, k, isRules); len(got) != 0 {
-			t.Errorf("after a new configuration: %v", got)
+		for id, o := range snapshot(t, k, isRules) {
+			if o == id {
+				t.Errorf("after a new configuration: %v is not outdated", o)
+			}
+		}
+		sh(t, "%s -F KUBE-VIP", iptables)
+		if got := snapshot(t, k, isRules); len(got) != 1 {
+			t.Errorf("after a new configuration and a foreign change: %v", got)
 		}
 		add(t, k, ruleObjects()...)
 		if got := snapshot(t, k, isRules); len(got) != 2 {

@@ -209,16 +209,15 @@ func (k *Kernel) Observe(ctx context.Context, expected *lb.Table, only ...lb.Fro
 
 func (k *Kernel) observeRules(ctx context.Context, f lb.Family, obs *lb.Observation) error {
 	r := k.rules[f]
-	held, err := r.observe(ctx, &obs.Objects)
-	if err != nil {
+	if _, err := r.observe(ctx, &obs.Objects); err != nil {
 		return fmt.Errorf("read rules %s: %w", f, err)
 	}
 	for _, o := range r.servers() {
 		obs.Objects.Put(o)
 	}
 	r.ports.show(f, &obs.Objects)
-	if held {
-		obs.Objects.Put(lb.Rules{Family: f})
+	if o, held := r.inForce(); held {
+		obs.Objects.Put(o)
 	}
 	return nil
 }

@@ -332,7 +332,7 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.rules[f]
-	if !r.inPlace {
+	if _, held := r.inForce(); !held {
 		return nil, announced, nil
 	}
 	if r.backend() == Legacy {
@@ -342,14 +342,13 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 		return nil, false, nil
 	}
 	servers := r.servers()
-	held, err := r.observe(ctx, nil)
-	if err != nil {
+	if _, err := r.observe(ctx, nil); err != nil {
 		return nil, true, err
 	}
 	if r.nft != nil && r.nft.gone {
 		return nil, true, nil // with its sets: an audit writes all of it in order
 	}
-	if !held {
+	if _, held := r.inForce(); !held {
 		lost = append(lost, lb.Rules{Family: f})
 	}
 	return append(lost, lostServers(servers, r.servers())...), true, nil

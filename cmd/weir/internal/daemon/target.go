@@ -49,6 +49,7 @@ type generations struct {
 	services uint64 // what virtual servers belong to: Services, the guard, the configuration
 	kernel   uint64 // an audit or a reload: the whole content of the kernel may differ
 	options  uint64 // of the Reconciler, which the next pass applies
+	rules    uint64 // the configuration of the static rules
 }
 
 // options returns the options of a configuration and a Node, with the hooks of the announcement.
@@ -57,6 +58,7 @@ func (g *target) options(cfg *config.Config, n kernelmode.Node) lb.Options {
 	if drain.Possible(cfg) {
 		out.Leaving = g.withdraw
 	}
+	out.RulesVersion = g.changes.rules
 	out.Base.Unreachable, out.Planned = g.unreachable, func() { g.watchdog.Beat(time.Now()) }
 	if g.mode.Use == linux.ModeIPVS { // otherwise each portion is an iptables-restore of its own
 		out.Portion, out.Progress = supervise.Portion, g.watchdog.Progress
@@ -71,9 +73,7 @@ func (g *target) configure(cfg *config.Config, n kernelmode.Node) error {
 		return err
 	}
 	if !kernelmode.SameRules(before, after) {
-		for _, f := range cfg.Kernel.Families {
-			g.rec.Lost([]lb.Object{lb.Rules{Family: f}})
-		}
+		g.changes.rules++
 	}
 	g.node = n
 	g.rec.Configure(g.options(cfg, n))

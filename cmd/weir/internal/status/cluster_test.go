@@ -70,6 +70,10 @@ func TestJudge(t *testing.T) {
 			s.Notes = []Note{{Service: "static/web", Reason: "conflict"}, {Service: "prod/a/b", Reason: "no-local", Informational: true}}
 		}, Degraded, "1 note"},
 		{"failed operations", func(s *Status) { s.Kernel.Pending = 3 }, Degraded, "3 operations failed, will be retried"},
+		{"failed operations of the rules", func(s *Status) {
+			s.Kernel.Pending = 3
+			s.Notes = []Note{{Service: "static/web", Reason: "failed", Text: "add real"}, {Service: "weir", Reason: "failed", Text: "change rules IPv4: locked\nby flock"}}
+		}, Degraded, "3 operations failed, will be retried: change rules IPv4: locked ...; 2 notes"},
 		{"backends", func(s *Status) { s.Backend.Down = 1 }, Degraded, "1 of 13 backends down"},
 		{"a held sync", func(s *Status) { s.Guarded = []GuardedSource{{Source: "prod", Frontends: 12, Backends: 7}} }, Degraded,
 			"prod removed 12 frontends and 7 backends at once; the guard retains them (weir guard)"},

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/cmd/weir/internal/status/text"
+	"weir/lb"
 )
 
 // State is the state of a box in one word.
@@ -222,7 +223,7 @@ func (s *Status) Judge(now time.Time) {
 		add(ProblemGuarded, "%s", h.problem())
 	}
 	if s.Kernel.Pending > 0 {
-		add(ProblemOperations, "%s failed, will be retried", text.Count(s.Kernel.Pending, "operation"))
+		add(ProblemOperations, "%s failed, will be retried%s", text.Count(s.Kernel.Pending, "operation"), ownFailure(s.Notes))
 	}
 	if n := len(s.Notes) - informational(s.Notes); n > 0 {
 		add(ProblemNotes, "%s", text.Count(n, "note"))
@@ -233,6 +234,17 @@ func (s *Status) Judge(now time.Time) {
 	if len(s.Problems) > 0 {
 		s.State = Degraded
 	}
+}
+
+// ownFailure returns the first failure of an object that all Services need, as ": reason".
+func ownFailure(notes []Note) string {
+	weir := lb.ServiceID{}.String()
+	for _, x := range notes {
+		if x.Service == weir && x.Reason == string(lb.Failed) {
+			return ": " + firstLine(x.Text)
+		}
+	}
+	return ""
 }
 
 // informational returns the number of informational notes.
