@@ -38,6 +38,7 @@ func TestUnderSystemd(t *testing.T) {
 	for _, story := range []storyOn[*unit]{
 		{"a restart drains nothing", unitRestarts},
 		{"killed, it is back", unitKilled},
+		{"a crash of the check before its start", unitChecksAgain},
 		{"a stop counts connections down", unitStops},
 		{"a stop has an end", unitStopsInTime},
 		{"a second signal ends the drain", unitHurries},
@@ -175,6 +176,43 @@ func unitKilled(t *testing.T, u *unit) {
 			return nil
 		})
 		figure(t, "weir after kill -9, until systemd has it back and it is ready", took)
+	})
+}
+
+// unitChecksAgain kills weir where the check before its start crashes: the Go runtime gets no
+// memory. systemd neither skips the unit nor gives it up.
+func unitChecksAgain(t *testing.T, u *unit) {
+	const dropIn = "/etc/systemd/system/weir.service.d/memory.conf"
+	u.undisturbed(t, "a crash of the check before the start", func() {
+		if err := u.box.WriteFile(t.Context(), dropIn, "[Service]\nLimitAS=128M\n", 0o644); err != nil {
+			t.Fatal(err)
+		}
+		u.box.Must(t, "systemctl", "daemon-reload")
+		restarts := func() (n int) {
+			if _, err := fmt.Sscan(u.show(t, "NRestarts"), &n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before := restarts()
+		said := u.since(t, func() {
+			u.box.Must(t, "systemctl", "kill", "--signal=KILL", "weir")
+			eventually(t, time.Minute, func() error {
+				if n := restarts() - before; n < 2 {
+					return fmt.Errorf("it was started again %d times, and is %s", n, u.show(t, "SubState"))
+				}
+				return nil
+			})
+		})
+		mustHave(t, said, "fatal error: ", "code=exited, status=255/EXCEPTION")
+		u.box.Must(t, "rm", dropIn)
+		u.box.Must(t, "systemctl", "daemon-reload")
+		eventually(t, time.Minute, func() error {
+			if state := u.show(t, "ActiveState"); state != "active" {
+				return fmt.Errorf("with memory it is %s", state)
+			}
+			return nil
+		})
 	})
 }
 
