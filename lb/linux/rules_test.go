@@ -221,12 +221,12 @@ func TestInstalledRulesMatch(t *testing.T) {
 		{"others come first in INPUT", ":INPUT ACCEPT [0:0]\n-A INPUT", ":INPUT ACCEPT [0:0]\n-A INPUT -j DROP\n-A INPUT"},
 		{"everything is flushed", p.text, ""},
 	} {
-		if match(r.form(), parseSave(strings.Replace(p.text, change.old, change.new, 1))) {
+		if matches(r.form(), parseSave(strings.Replace(p.text, change.old, change.new, 1))) {
 			t.Errorf("held although %s", change.name)
 		}
 	}
 	foreign := strings.Replace(p.text, "COMMIT", "-A FORWARD -j ACCEPT\n-A INPUT -j DROP\nCOMMIT", 2)
-	if !match(r.form(), parseSave(foreign)) {
+	if !matches(r.form(), parseSave(foreign)) {
 		t.Error("not held although only others' rules are added")
 	}
 }
