@@ -17,7 +17,7 @@ import (
 )
 
 // TestMemberTrouble has two boxes without routers share VIPs, while a host of their network attacks their
-// gossip, and while one of them is frozen.
+// gossip, while one of them is frozen, and when one of them starts with the name of the other one.
 //
 // The daemon of one of two boxes is frozen, and the whole box, for 5 seconds, and in make soak for 30
 // seconds. It does not know of that afterwards. Clients of the other box notice nothing, and each VIP has
@@ -31,9 +31,10 @@ func TestMemberTrouble(t *testing.T) {
 		serveUDP(t, k.web(i+1), 7000)
 	}
 	key, cards := newKey(), map[string]int{}
+	more := serves("echo", kinVIPs, "7000", allWebs, "") + serves("datagrams", kinVIPs, "7000/udp", allWebs, "")
 	for i, s := range k.boxes {
 		s.key(t, "one.key", key)
-		s.run(t, k.config(i, `"one.key"`, kinVIPs, "")+serves("echo", kinVIPs, "7000", allWebs, "")+serves("datagrams", kinVIPs, "7000/udp", allWebs, ""))
+		s.run(t, k.config(i, `"one.key"`, kinVIPs, "")+more)
 		cards[s.mac(t)] = i + 1
 	}
 	t.Run("gossip of a foreign host", k.foreignGossip)
@@ -53,6 +54,8 @@ func TestMemberTrouble(t *testing.T) {
 			t.Run(what, func(t *testing.T) { k.freezes(t, what, cards, length, of.freeze, of.thaw) })
 		}
 	}
+	t.Run("a box with the name of a member", func(t *testing.T) { k.sharedName(t, more) })
+	t.Run("a member with another address", func(t *testing.T) { k.movedMember(t, more) })
 }
 
 func (s *site) mac(t *testing.T) string {
