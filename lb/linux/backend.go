@@ -175,5 +175,6 @@ func (o *otherBackend) removeRules(ctx context.Context, f lb.Family) error {
 	c := o.config
 	c.Backend = AutoBackend
 	r.configure(c)
-	return r.remove(ctx)
+	r.nat = newDNAT(r, natNames{c.Prefix, marking{c.Mark}}) // an earlier run may have had virtual servers as rules
+	return r.clear(ctx)
 }

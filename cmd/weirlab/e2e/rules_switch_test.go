@@ -20,15 +20,15 @@ func TestRulesChangeHands(t *testing.T) {
 		serveEcho(t, s.Host(name), 7000)
 		serveUDP(t, s.Host(name), 7000)
 	}
-	config := func(owner string) string {
-		return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\n", owner) + shared +
+	config := func(owner, mode string) string {
+		return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\nmode = %q\n", owner, mode) + shared +
 			serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\", \"10.1.0.0/24\"]\n")
 	}
-	s.run(t, config("iptables"))
+	s.run(t, config("iptables", "ipvs"))
 	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)})
 	for i, owner := range []string{"nftables", "iptables", "nftables", "iptables"} {
 		s.stop(t, syscall.SIGTERM)
-		s.configure(t, config(owner))
+		s.configure(t, config(owner, "ipvs"))
 		if i >= 2 { // killed at some moments of the change
 			for n := range 6 {
 				p, err := s.box.Start(s.weir, "run")
@@ -51,6 +51,17 @@ func TestRulesChangeHands(t *testing.T) {
 		}
 	}
 	c.unhurt(t, "rules change hands four times")
+
+	// With virtual servers as rules, iptables has them all. Connections of IPVS end with such a change.
+	h := startHammer(t, s.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
+	for _, mode := range []string{"iptables", "ipvs"} {
+		s.stop(t, syscall.SIGTERM)
+		s.run(t, config("nftables", mode))
+		owner := map[string]string{"iptables": "iptables", "ipvs": "nftables"}[mode]
+		eventually(t, time.Minute, func() error { return s.onlyOwner(t, owner) })
+		h.more(t, 100)
+	}
+	mustHaveLostNothing(t, h)
 	s.cleanSlate(t)
 	for _, owner := range []string{"nftables", "iptables"} {
 		must(t, s.onlyOwner(t, owner))

@@ -54,7 +54,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 	out := linux.Config{
 		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
-		Backend: backendOf(k), Families: k.Families, Logger: log,
+		Backend: backendOf(k, m), Families: k.Families, Logger: log,
 		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil,
 	}
 	switch k.DetectLocal {
@@ -72,8 +72,8 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 }
 
 // backendOf returns the owner of the sets and rules.
-func backendOf(k config.Kernel) linux.Backend {
-	if k.Rules == config.RulesNFTables {
+func backendOf(k config.Kernel, m Mode) linux.Backend {
+	if k.Rules == config.RulesNFTables && m.Use != linux.ModeIPTables {
 		return linux.NFTables
 	}
 	return linux.Backend(k.IPTables)
