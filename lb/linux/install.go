@@ -293,10 +293,11 @@ func (r *rules) failed(ctx context.Context, err error) error {
 		return err
 	}
 	have, unread := r.save(ctx)
-	if unread != nil {
-		r.former = nil
-	} else {
+	switch {
+	case unread == nil:
 		r.checkFormer(have)
+	case !notStarted(err):
+		r.former = nil
 	}
 	if r.former != nil {
 		return fmt.Errorf("%w: %w", lb.ErrEarlier, err)

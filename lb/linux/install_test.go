@@ -3,8 +3,11 @@ package linux
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
@@ -55,6 +58,17 @@ func TestRulesOfAnEarlierConfigurationAreReported(t *testing.T) {
 	_ = r.install(ctx)
 	if second := wait(); second != "1" {
 		t.Errorf("the second write waits %s s", second)
+	}
+	noTasks := &fs.PathError{Op: "fork/exec", Path: "iptables", Err: unix.EAGAIN}
+	p.fail = map[string]error{r.candidates[0].restore: noTasks, r.candidates[0].save: noTasks}
+	if err := r.install(ctx); !errors.Is(err, lb.ErrEarlier) {
+		t.Errorf("a write without a program: %v", err)
+	}
+	p.fail = nil
+	inForce("after a write without a program", earlier, true)
+	p.fail = map[string]error{r.candidates[0].restore: errors.New("no memory"), r.candidates[0].save: errors.New("no memory")}
+	if err := r.install(ctx); err == nil || errors.Is(err, lb.ErrEarlier) {
+		t.Errorf("a write with an unknown effect: %v", err)
 	}
 	p.fail = nil
 	if err := r.install(ctx); err != nil {

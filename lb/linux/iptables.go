@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"regexp"
@@ -226,6 +227,14 @@ func execRunner(count *atomic.Uint64) runner {
 		}
 		return stdout.String(), nil
 	}
+}
+
+// notStarted reports whether err is that of a program that never ran: the limits of open files,
+// tasks or memory prevented it.
+func notStarted(err error) bool {
+	var fork *fs.PathError
+	var pipe *os.SyscallError
+	return errors.As(err, &fork) && fork.Op == "fork/exec" || errors.As(err, &pipe) && strings.HasPrefix(pipe.Syscall, "pipe")
 }
 
 // hasProgram reports whether a program is installed.
