@@ -149,7 +149,7 @@ func TestPlanAgainstNothingPrintsAllInOrder(t *testing.T) {
 		t.Errorf("the same input, other output:\n%s", d)
 	}
 	short, _, _ := weir(t, "plan", "--against", "nothing", file)
-	if !strings.HasPrefix(short, "add base objects: 1 device, 2 rule sets, ") || strings.Contains(short, "add set ") || !strings.Contains(short, "add address 192.0.2.10\n") {
+	if !strings.HasPrefix(short, "add base objects: 2 anchor real servers, 2 anchor virtual servers, 1 device, 2 rule sets, ") || strings.Contains(short, "add set ") || !strings.Contains(short, "add address 192.0.2.10\n") {
 		t.Errorf("base objects are not one line:\n%s", short)
 	}
 	text, _, code := weir(t, "plan", "--against", "nothing", "-o", "json", file)

@@ -48,14 +48,23 @@ type env struct {
 	screen func() screen
 }
 
-// message returns the line that reports an error. The errors of a configuration begin
-// with their file and line, so that editors can jump to them.
+// placedError begins with its file.
+type placedError struct{ text string }
+
+func (e placedError) Error() string { return e.text }
+
+// message returns the line that reports an error. The errors of a file begin with its name and
+// the line, so that editors can jump to them.
 func message(err error) string {
 	var exit exitError
 	if err == nil || errors.As(err, &exit) && exit.err == nil {
 		return ""
 	}
 	line := text.Plain(err.Error())
+	var place placedError
+	if errors.As(err, &place) && line == text.Plain(place.text) {
+		return line + "\n"
+	}
 	var faults *source.Errors
 	if errors.As(err, &faults) && line == text.Plain(faults.Error()) {
 		return line + "\n"

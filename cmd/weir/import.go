@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -137,16 +138,28 @@ func (e env) imported(name string, importer func([]byte) (draft.Result, error)) 
 	}
 	res, err := importer(data)
 	if err != nil {
-		if !strings.HasPrefix(err.Error(), name+":") { // some importers name it themselves, with the line
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-		return exitError{exitInvalid, err}
+		return exitError{exitInvalid, placed(name, err)}
 	}
 	if len(res.Left) > 0 {
 		fmt.Fprintf(e.stderr, "weir: %s not imported, see the comments: %s\n", text.Count(len(res.Left), "item"), strings.Join(res.Left, ", "))
 	}
 	_, err = io.WriteString(e.stdout, res.TOML)
 	return err
+}
+
+// yamlLine matches the place in an error of the YAML library.
+var yamlLine = regexp.MustCompile(`yaml: line (\d+): `)
+
+// placed returns an error about a file with its name, and with the line if it is known.
+func placed(name string, err error) error {
+	line := err.Error()
+	if strings.HasPrefix(line, name+":") { // some importers name it themselves
+		return placedError{line}
+	}
+	if at := yamlLine.FindStringSubmatchIndex(line); at != nil {
+		return placedError{fmt.Sprintf("%s:%s: %s", name, line[at[2]:at[3]], line[at[1]:])}
+	}
+	return placedError{name + ": " + line}
 }
 
 // read reads a file, or standard input.

@@ -27,8 +27,9 @@ func planCommand(e env) *cobra.Command {
 FILE is the same as --config FILE. Nothing is changed. Backends count as healthy.
 Services of clusters are not included: no API server is contacted.
 
-The base objects (parameters, device, sets and rules) are counted in one line; --all
-and -o json list them.
+The base objects that would be added are counted in one line: device, sets, rules,
+parameters, and an anchor of each family, which keeps conntrack alive. --all and -o
+json list them.
 
 The routes follow that would be announced, changed or withdrawn. Services with an
 address that no pool would assign any more retain it, and are listed. A running daemon
@@ -120,7 +121,7 @@ func (p planned) plan(ctx context.Context, e env, mode kernelmode.Mode, cfg *con
 	}
 	doc.Operations = []plan.Operation{}
 	for _, op := range ops {
-		doc.Operations = append(doc.Operations, plan.Operation{Verb: op.Verb.String(), Kind: lb.Kind(op.Object), Object: op.Object.String()})
+		doc.Operations = append(doc.Operations, plan.Operation{Verb: op.Verb.String(), Kind: lb.Kind(op.Object), Object: op.Object.String(), Anchor: isAnchor(op.Object)})
 	}
 	for _, n := range rec.Notes() {
 		doc.Notes = append(doc.Notes, fmt.Sprint(n))
@@ -141,4 +142,15 @@ func (p planned) plan(ctx context.Context, e env, mode kernelmode.Mode, cfg *con
 		doc.Impact.VIPs = append(doc.Impact.VIPs, a.String())
 	}
 	return doc, nil
+}
+
+// isAnchor reports whether an object belongs to a frontend that keeps conntrack alive.
+func isAnchor(o lb.Object) bool {
+	switch o := o.(type) {
+	case lb.VirtualServer:
+		return lb.IsAnchor(o.Frontend)
+	case lb.RealServer:
+		return lb.IsAnchor(o.Frontend)
+	}
+	return false
 }

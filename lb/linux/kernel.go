@@ -1,12 +1,12 @@
-// Package linux implements lb.Kernel with IPVS, ipset, iptables, a dummy device with
-// addresses, local routes, conntrack and sysctls. It never decides: package lb selects the
+// Package linux implements lb.Kernel with IPVS, nf_tables or ipset and iptables, a dummy device
+// with addresses, local routes, conntrack and sysctls. It never decides: package lb selects the
 // objects, their order and their owner. It is the only code of weir that changes the kernel,
 // and imports lb and nothing else of weir. Without IPVS the virtual servers are rules of
 // iptables (Mode).
 //
 // Everything but the rules goes over netlink, in batches: as many messages as fit into one
 // system call, of which only the last requests an acknowledgement. The kernel reports failed
-// messages in any case, so each object has its own error. Programs run for the rules only:
+// messages in any case, so each object has its own error. Programs run for rules of iptables only:
 // iptables-save and iptables-restore, never one for each service.
 //
 // Files:
@@ -18,9 +18,11 @@
 //     syncdaemon.go, traffic.go and count.go (counters and connections)
 //   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go,
 //     sysctl.go, marking.go (firewall marks)
-//   - rules: rules.go (content), rule.go (their parts), ruleiptables.go and rulestext.go (text),
-//     install.go (installation), iptables.go
-//     (programs), stamp.go and nftgen.go (changes), insideports.go
+//   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (their owner)
+//   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
+//     iptables.go (programs), stamp.go and nftgen.go (changes)
+//   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),
+//     nftset*.go (sets), nft_message.go (transactions)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
 //     dnatconns.go (connections)

@@ -177,7 +177,7 @@ func goComments(name, text string) ([]passage, error) {
 	return comments(set, file), nil
 }
 
-// goPassages returns the strings of a Go file and, except for package lb, its comments.
+// goPassages returns the strings and comments of a Go file.
 func goPassages(name, text string) ([]passage, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, parser.ParseComments)

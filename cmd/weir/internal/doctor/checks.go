@@ -41,7 +41,7 @@ func daemonChecks() []Check {
 		Fix:   "systemctl start weir", judge: notRunning, needs: []facts.Part{facts.System},
 	}, {
 		ID: "status", Fine: "weir status is ok",
-		Means: "the daemon reports problems: see the first line of weir status",
+		Means: "the daemon reports problems",
 		Fix:   "weir status, weir events", applies: running, judge: notOK,
 	}, {
 		ID: "audit", Fine: "weir audits the kernel regularly",

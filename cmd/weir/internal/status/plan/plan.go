@@ -29,6 +29,8 @@ type Operation struct {
 	Verb   string `json:"verb"`   // add, change or delete
 	Kind   string `json:"kind"`   // sysctl, device, set, rules, member, virtual_server, real_server, ...
 	Object string `json:"object"` // as in the log
+	// Anchor is set for the virtual servers that keep conntrack alive, and serve no client.
+	Anchor bool `json:"anchor,omitempty"`
 }
 
 // Impact is the effect of a plan on clients.
@@ -46,7 +48,15 @@ type Impact struct {
 
 // isBase reports whether an operation adds an object that every configuration needs.
 func (o Operation) isBase() bool {
-	return o.Verb == "add" && slices.Contains([]string{"sysctl", "device", "set", "rules"}, o.Kind)
+	return o.Verb == "add" && (o.Anchor || slices.Contains([]string{"sysctl", "device", "set", "rules"}, o.Kind))
+}
+
+// kind returns the kind of object for the line of base objects.
+func (o Operation) kind() string {
+	if o.Anchor {
+		return "anchor " + strings.ReplaceAll(o.Kind, "_", " ")
+	}
+	return strings.Replace(o.Kind, "rules", "rule set", 1)
 }
 
 // Table implements Tabler.
@@ -55,13 +65,13 @@ func (d Diff) Table(w io.Writer, now time.Time) {
 	for _, o := range d.Operations {
 		verbs[o.Verb]++
 		if o.isBase() && !d.All {
-			base[o.Kind]++
+			base[o.kind()]++
 		}
 	}
 	if len(base) > 0 {
 		var kinds []string
 		for _, kind := range slices.Sorted(maps.Keys(base)) {
-			kinds = append(kinds, text.Count(base[kind], strings.Replace(kind, "rules", "rule set", 1)))
+			kinds = append(kinds, text.Count(base[kind], kind))
 		}
 		fmt.Fprintf(w, "add base objects: %s (--all lists them)\n", strings.Join(kinds, ", "))
 	}
