@@ -39,7 +39,6 @@ func TestUnderSystemd(t *testing.T) {
 		{"a restart drains nothing", unitRestarts},
 		{"killed, it is back", unitKilled},
 		{"a crash of the check before its start", unitChecksAgain},
-		{"no more threads and programs", unitTasks},
 		{"a stop counts connections down", unitStops},
 		{"a stop has an end", unitStopsInTime},
 		{"a second signal ends the drain", unitHurries},
@@ -215,33 +214,6 @@ func unitChecksAgain(t *testing.T, u *unit) {
 			return nil
 		})
 	})
-}
-
-// unitTasks changes the rules while weir's unit may have no more threads and programs: clients and
-// the router notice nothing, and the change follows when it may.
-func unitTasks(t *testing.T, u *unit) {
-	const rules = "iptables-save -t nat; ip6tables-save -t nat"
-	before := u.box.Must(t, "sh", "-c", rules+" | grep KUBE-CLUSTER-IP")
-	u.undisturbed(t, "no more threads and programs", func() {
-		u.box.Must(t, "systemctl", "set-property", "--runtime", "weir", "TasksMax="+u.show(t, "TasksCurrent"))
-		u.configureKernel(t, "masquerade_all = true", "")
-		said := u.since(t, func() {
-			u.box.Must(t, "weir", "reload")
-			eventually(t, time.Minute, func() error {
-				return reports(u.journal(t), "resource temporarily unavailable")
-			})
-		})
-		mustHave(t, said, "resource temporarily unavailable")
-		u.box.Must(t, "systemctl", "set-property", "--runtime", "weir", "TasksMax=512")
-		eventually(t, time.Minute, func() error {
-			if u.box.Must(t, "sh", "-c", rules+" | grep KUBE-CLUSTER-IP") == before {
-				return fmt.Errorf("the rules are as before")
-			}
-			return nil
-		})
-	})
-	u.configure(t, "")
-	u.box.Must(t, "systemctl", "reload", "weir")
 }
 
 // inBackground runs a command on the box that takes its time.
