@@ -155,7 +155,7 @@ func (a *Announcer) Read(err error, now time.Time) {
 	if err != nil {
 		a.retry = now.Add(Retry)
 		if status.ErrorText(err) != status.ErrorText(a.readErr) {
-			a.log.Warn("no new routes until the kernel can be read", "error", err)
+			a.log.Warn("kernel unreadable; new routes wait", "error", err)
 		}
 	}
 	a.readErr = err

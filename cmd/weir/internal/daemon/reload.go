@@ -265,7 +265,7 @@ func (r *reloads) confirm(ctx context.Context) error {
 			return
 		}
 		r.inForce.trial = rollback.Trial{}
-		r.log.Info("confirmed", "file", r.inForce.file)
+		r.log.Info("configuration confirmed", "file", r.inForce.file)
 		r.showReload()
 	})
 	return err

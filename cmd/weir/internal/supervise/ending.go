@@ -46,7 +46,7 @@ func WhyEnds(ctx context.Context, warn func(string, ...any)) Ending {
 		}
 		select {
 		case <-ctx.Done():
-			warn("no answer from systemd whether this is a stop or a restart; assuming a stop", "unit", unit, "error", err)
+			warn("systemd not reached; a stop assumed, not a restart", "unit", unit, "error", err)
 			return ForGood
 		case <-time.After(whyTimeout / 20):
 		}

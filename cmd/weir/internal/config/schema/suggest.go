@@ -15,6 +15,9 @@ func (s *Schema) placeFor(path, name string) string {
 		return fmt.Sprintf("did you mean %s?", near)
 	}
 	word, tables := s.elsewhere(path, func(n string) bool { return n == snake(name) })
+	if more := withWord(snake(name), s.children[path]); len(tables) == 0 && len(more) > 0 {
+		return fmt.Sprintf("did you mean %s?", strings.Join(more, " or "))
+	}
 	if len(tables) == 0 {
 		word, tables = s.elsewhere(path, func(n string) bool {
 			_, ok := nearest(name, []string{n})
@@ -25,6 +28,16 @@ func (s *Schema) placeFor(path, name string) string {
 		return "remove it"
 	}
 	return fmt.Sprintf("%s belongs in %s", word, strings.Join(tables, " or "))
+}
+
+// withWord returns the names of which s is the first or the last word.
+func withWord(s string, names []string) (out []string) {
+	for _, n := range names {
+		if strings.HasPrefix(n, s+"_") || strings.HasSuffix(n, "_"+s) {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // elsewhere returns the first matching name of a key outside the table at path, and the

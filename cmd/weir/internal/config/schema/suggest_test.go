@@ -25,3 +25,11 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+// A key that is split, or has another name, is named by the keys with its word.
+func TestWithWord(t *testing.T) {
+	keys := []string{"health_listen", "listen_port", "page", "unlisten"}
+	if got := strings.Join(withWord("listen", keys), " "); got != "health_listen listen_port" {
+		t.Errorf("got %q", got)
+	}
+}
