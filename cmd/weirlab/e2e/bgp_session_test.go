@@ -243,6 +243,7 @@ func (s *bgpSite) waysToConnect(t *testing.T) {
 	s.peerWith(t, speaker()+s.externals()+toml)
 	rack := "[[bgp.peer]]\nname = \"rack\"\nrange = \"10.1.0.12/31\"\nasn = 0\nmax_prefixes = 10\n"
 	s.reload(t, speaker()+bird.external("passive = true")+rack+toml)
+	s.begin(t, bird, s.side(t, bird)) // it connects now
 	begin := time.Now()
 	eventually(t, sessionPatience, func() error {
 		up := 0

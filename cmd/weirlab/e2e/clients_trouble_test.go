@@ -56,7 +56,11 @@ func (c *clients) report(t testing.TB, what string) traffic.Report {
 	t.Helper()
 	c.served(t)
 	lost, gap := c.udp.Stop()
-	r := c.fresh.Stop().Report().And(c.held.Release())
+	tries := c.fresh.Stop()
+	if err := tries.Err(3); err != nil {
+		t.Log(err)
+	}
+	r := tries.Report().And(c.held.Release())
 	figure(t, "trouble: "+what, fmt.Sprintf("%s; UDP: %d lost, longest gap %s", r, lost, traffic.Round(gap)))
 	return r
 }
