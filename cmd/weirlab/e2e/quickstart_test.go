@@ -170,7 +170,7 @@ var (
 	durations = regexp.MustCompile(`\b[0-9.]+(ns|µs|ms|s|m|h|d)\b`)
 	processes = regexp.MustCompile(`\bpid [0-9]+`)
 	versions  = regexp.MustCompile(`^(Version: +)[^ ,]+`)
-	kernels   = regexp.MustCompile(`^(Kernel: +)[^ ,]+(.*iptables )\w+`)
+	kernels   = regexp.MustCompile(`^(Kernel: +)[^ ,]+(.*rules in )\S+`)
 	counts    = regexp.MustCompile(`^(-> \S+ Masq [0-9]+) [0-9]+ [0-9]+`)
 	blanks    = regexp.MustCompile(`\s+`)
 )

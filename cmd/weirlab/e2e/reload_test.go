@@ -206,11 +206,11 @@ func reloadTouchesLittle(t *testing.T, s *site) {
 		{"source range", base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
 			map[string]int{"add member": 3}}, // LOAD-BALANCER-FW, the range, and the box itself, which is in it
 		{"ping off", "[kernel]\nsync_period = \"2s\"\nping = false\n" + base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
-			map[string]int{"add rules": 2}},
+			map[string]int{"change rules": 2}},
 		{"log level", "[daemon]\nlog_level = \"debug\"\n[kernel]\nsync_period = \"2s\"\nping = false\n" + base + serves("more", []string{"192.0.2.20"}, "80:8080", allWebs, "scheduler = \"wlc\"\nsource_address = \"keep\"\nsource_ranges = [\"10.1.0.0/24\"]"),
 			map[string]int{}},
 		{"service removed", base, map[string]int{
-			"add rules": 2, "delete virtual_server": 1, "delete real_server": 3, "delete address": 1, "delete member": 10,
+			"change rules": 2, "delete virtual_server": 1, "delete real_server": 3, "delete address": 1, "delete member": 10,
 		}},
 	} {
 		t.Run(step.name, func(t *testing.T) {
