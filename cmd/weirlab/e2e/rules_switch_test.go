@@ -53,7 +53,7 @@ func TestRulesChangeHands(t *testing.T) {
 	c.unhurt(t, "rules change hands four times")
 
 	// With virtual servers as rules, iptables has them all. A change of the mode and the owner at once may
-	// refuse connections for a moment: kernel.md says so.
+	// refuse connections for a moment (kernel.md).
 	h := startHammer(t, s.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
 	for _, mode := range []string{"iptables", "ipvs"} {
 		s.stop(t, syscall.SIGTERM)
