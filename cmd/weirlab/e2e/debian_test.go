@@ -75,11 +75,11 @@ func (s *site) usesIPTables(t *testing.T, used string) {
 	t.Helper()
 	var doc struct {
 		State  string
-		Kernel struct{ IPTables string }
+		Kernel struct{ Rules string }
 	}
 	s.weirJSON(t, &doc, "status")
-	if doc.Kernel.IPTables != used || doc.State != "ok" {
-		t.Errorf("status is %s with iptables %q, want ok with %q", doc.State, doc.Kernel.IPTables, used)
+	if doc.Kernel.Rules != "iptables-"+used || doc.State != "ok" {
+		t.Errorf("status is %s with rules in %q, want ok with iptables-%s", doc.State, doc.Kernel.Rules, used)
 	}
 	for program, want := range map[string]bool{
 		"iptables-nft-save": used == "nft", "ip6tables-nft-save": used == "nft",
