@@ -60,7 +60,7 @@ func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observati
 	err := locked(func() error {
 		c = a.k.config
 		a.begin()
-		return a.k.other.adopt(ctx, a.k.sets)
+		return a.k.other.search(ctx)
 	})
 	if err == nil {
 		err = a.read(ctx, c, locked, &obs)
@@ -117,6 +117,10 @@ func (a *auditor) read(ctx context.Context, c Config, locked func(func() error) 
 			return err
 		}
 	}
+	_ = locked(func() error {
+		a.k.other.show(&obs.Objects)
+		return nil
+	})
 	if a.k.byRules() {
 		for m := range obs.Objects.Mappings() {
 			a.k.byRule.faces.note(m)

@@ -72,15 +72,15 @@ func (w *watcher) changeSets(ctx context.Context, c *conn, change func() []error
 // serve until this backend has the same.
 type otherBackend struct {
 	*core
-	searched bool
-	sets     setStore
-	left     lb.Snapshot // IPSets and Members; nil if there are none
+	searched, copied bool
+	sets             setStore
+	left             lb.Snapshot // IPSets and Members; nil if there are none
 }
 
-// adopt copies the sets of the other backend to own, once. Their members record the virtual
-// servers as weir's own, and the marks of clients inside. A process that is killed meanwhile
-// starts again.
-func (o *otherBackend) adopt(ctx context.Context, own setStore) error {
+// search reads the sets of the other backend, once, and changes nothing. Their members record
+// the virtual servers as weir's own, and the marks of clients inside. A process that is killed
+// before it has removed them starts again.
+func (o *otherBackend) search(ctx context.Context) error {
 	if o.searched {
 		return nil
 	}
@@ -100,6 +100,28 @@ func (o *otherBackend) adopt(ctx context.Context, own setStore) error {
 	if left := obs.Objects.Snapshot(); len(left) > 0 {
 		o.left = left
 	}
+	o.searched = true
+	if o.left == nil {
+		o.sets.socket().close()
+	}
+	return nil
+}
+
+// show adds the sets of the other backend to an observation, until they are copied.
+func (o *otherBackend) show(objects *lb.Table) {
+	if o.copied {
+		return
+	}
+	for _, object := range o.left {
+		objects.Put(object)
+	}
+}
+
+// copy copies the sets of the other backend to own, once, before the first change.
+func (o *otherBackend) copy(ctx context.Context, own setStore) error {
+	if o.copied || o.left == nil {
+		return nil
+	}
 	var sets, members []lb.Op
 	for _, object := range o.left {
 		switch object.(type) {
@@ -112,12 +134,8 @@ func (o *otherBackend) adopt(ctx context.Context, own setStore) error {
 	if err := errors.Join(firstError(own.applySets(ctx, sets)), firstError(own.applyMembers(ctx, members))); err != nil {
 		return fmt.Errorf("copy the sets of the other backend: %w", err)
 	}
-	o.searched = true
-	if o.left == nil {
-		o.sets.socket().close()
-	} else {
-		o.log.Info("sets of the other backend copied", "members", len(members))
-	}
+	o.copied = true
+	o.log.Info("sets of the other backend copied", "members", len(members))
 	return nil
 }
 

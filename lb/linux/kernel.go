@@ -229,6 +229,10 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	errs := make([]error, len(ops))
+	if err := k.other.copy(ctx, k.sets); err != nil {
+		fill(errs, needPrivilege(err))
+		return errs
+	}
 	for _, g := range groups(ops) {
 		for i, err := range k.applyGroup(ctx, g.ops) {
 			errs[g.at[i]] = err

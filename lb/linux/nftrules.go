@@ -232,9 +232,5 @@ func (keepDestination) nft(n ruleNames) []expression {
 }
 
 func (n ruleNames) natTo(kind uint32, reg attr) expression {
-	family := uint32(unix.NFPROTO_IPV4)
-	if n.family == lb.IPv6 {
-		family = unix.NFPROTO_IPV6
-	}
-	return expression{"nat", []attr{be32(unix.NFTA_NAT_TYPE, kind), be32(unix.NFTA_NAT_FAMILY, family), reg}}
+	return expression{"nat", []attr{be32(unix.NFTA_NAT_TYPE, kind), be32(unix.NFTA_NAT_FAMILY, uint32(nftFamily(n.family))), reg}}
 }

@@ -179,17 +179,8 @@ func (r *nftRules) transact(ctx context.Context, put func(e *encoder)) error {
 }
 
 func (r *nftRules) message(e *encoder, typ, flags uint16) {
-	beginNFT(e, typ, flags, r.protocolFamily())
+	beginNFT(e, typ, flags, nftFamily(r.names.family))
 }
-
-func (r *nftRules) protocolFamily() byte {
-	if r.names.family == lb.IPv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}
-
-const nfPolicyAccept = nfAccept
 
 func (r *nftRules) putChain(e *encoder, c nftChain) {
 	r.message(e, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
@@ -202,7 +193,7 @@ func (r *nftRules) putChain(e *encoder, c nftChain) {
 	e.be32(unix.NFTA_HOOK_HOOKNUM, c.hook.hook)
 	e.be32(unix.NFTA_HOOK_PRIORITY, uint32(c.hook.priority))
 	e.end(at)
-	e.be32(unix.NFTA_CHAIN_POLICY, nfPolicyAccept)
+	e.be32(unix.NFTA_CHAIN_POLICY, nfAccept)
 	e.str(unix.NFTA_CHAIN_TYPE, c.hook.kind)
 }
 
