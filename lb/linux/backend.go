@@ -34,9 +34,10 @@ type setStore interface {
 	socket() *conn
 }
 
-func newSetStore(c Config, count *Traffic) setStore {
-	if c.nftables() {
-		return newNFTSets(newConn(unix.NETLINK_NETFILTER, count), NFTable, c.Prefix, marking{c.Mark})
+// newSetStore returns the sets in tables, or with nil those of ipset.
+func newSetStore(c Config, tables *nftTables, count *Traffic) setStore {
+	if tables != nil {
+		return newNFTSets(tables, c.Prefix, marking{c.Mark})
 	}
 	return newSets(c.Prefix, marking{c.Mark}, count)
 }
@@ -56,16 +57,38 @@ func (s *nftSets) auditor(count *Traffic) setStore {
 }
 
 // changeSets runs a change of the sets, which Watch must ignore.
-func (w *watcher) changeSets(ctx context.Context, c *conn, change func() []error) (errs []error) {
-	if !w.config.nftables() {
+func (w *watcher) changeSets(ctx context.Context, change func() []error) (errs []error) {
+	if w.tables == nil {
 		return change()
 	}
-	_ = w.ownChanges(ctx, func() (uint32, error) {
-		before := c.commits
+	_ = w.ownChange(ctx, func() error {
 		errs = change()
-		return c.commits - before, nil
+		return nil
 	})
 	return errs
+}
+
+// takeOver makes this process the owner of weir's tables of nf_tables, those of an earlier
+// process too.
+func (w *watcher) takeOver(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tables == nil {
+		return nil
+	}
+	for _, f := range w.config.Families {
+		if w.tables.final(f) {
+			continue
+		}
+		if err := w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) }); err != nil {
+			return fmt.Errorf("become the owner of table %s %s: %w", nftTableFamily(f), w.tables.name, err)
+		}
+		if w.tables.shared[f] {
+			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)",
+				"table", nftTableFamily(f)+" "+w.tables.name)
+		}
+	}
+	return nil
 }
 
 // otherBackend are the sets and rules that an earlier run left with the other backend. They
@@ -89,7 +112,11 @@ func (o *otherBackend) search(ctx context.Context) error {
 	if other.Backend = NFTables; o.config.nftables() {
 		other.Backend = AutoBackend
 	}
-	o.sets = newSetStore(other, &o.counters.IPSet)
+	var tables *nftTables
+	if other.nftables() {
+		tables = newNFTTables(newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet), NFTable)
+	}
+	o.sets = newSetStore(other, tables, &o.counters.IPSet)
 	obs := lb.Observation{Objects: lb.Expecting(nil)}
 	for _, f := range o.config.Families {
 		// A kernel without the other backend has no objects of it.
@@ -182,7 +209,7 @@ func (o *otherBackend) forget(ctx context.Context, may func(lb.Frontend) bool) (
 
 func (o *otherBackend) removeRules(ctx context.Context, f lb.Family) error {
 	if !o.config.nftables() {
-		r := newNFTRules(f, o.config.Prefix, newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet))
+		r := newNFTRules(f, o.config.Prefix, newNFTTables(newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet), NFTable))
 		defer r.conn.close()
 		return r.remove(ctx)
 	}

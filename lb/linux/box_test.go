@@ -37,7 +37,7 @@ func newKernel(t testing.TB, change ...func(*Config)) *Kernel {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
-	k.watcher.pace = pace{poll: 50 * time.Millisecond, minInterval: 200 * time.Millisecond}
+	k.watcher.pace = pace{poll: 50 * time.Millisecond, minInterval: 200 * time.Millisecond, tableInterval: 200 * time.Millisecond}
 	return k
 }
 

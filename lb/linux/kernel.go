@@ -75,6 +75,7 @@ type core struct {
 
 	mu        sync.Mutex
 	config    Config
+	tables    *nftTables // nil with iptables
 	conntrack *conntrack
 	sysctls   sysctls
 	rules     map[lb.Family]*rules
@@ -114,7 +115,10 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 		k.ipvs = table
 		k.reader = newReader(table.ipvsMessages, &k.counters.Reader)
 	}
-	k.sets = newSetStore(c, &k.counters.IPSet)
+	if c.nftables() {
+		k.tables = newNFTTables(newConn(unix.NETLINK_NETFILTER, &k.counters.IPSet), NFTable)
+	}
+	k.sets = newSetStore(c, k.tables, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
 	k.watcher.addresses = k.addresses
 	k.auditor.init(k)
@@ -122,8 +126,8 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.byRule.flowReader.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
 		r := newRules(f, execRunner(&k.counters.Execs), hasProgram)
-		if c.nftables() {
-			r.nft = newNFTRules(f, c.Prefix, newConn(unix.NETLINK_NETFILTER, &k.counters.IPSet))
+		if k.tables != nil {
+			r.nft = newNFTRules(f, c.Prefix, k.tables)
 		} else if err := r.find(ctx, c.Backend); err != nil {
 			k.Close()
 			return nil, err
@@ -151,11 +155,6 @@ func (k *Kernel) Close() {
 
 func (k *Kernel) conns() []*conn {
 	out := []*conn{k.sets.socket(), k.addresses.conn, k.conntrack.conn}
-	for _, r := range k.rules {
-		if r.nft != nil {
-			out = append(out, r.nft.conn)
-		}
-	}
 	if k.ipvs != nil {
 		out = append(out, k.ipvs.conn)
 	}
@@ -277,12 +276,12 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 	case lb.Device:
 		errs = k.addresses.applyDevices(ctx, ops)
 	case lb.IPSet:
-		errs = k.watcher.changeSets(ctx, k.sets.socket(), func() []error { return k.sets.applySets(ctx, ops) })
+		errs = k.watcher.changeSets(ctx, func() []error { return k.sets.applySets(ctx, ops) })
 	case lb.Rules:
 		errs = k.applyRules(ctx, ops)
 	case lb.Member:
 		k.byRule.noteFaces(ops)
-		errs = k.watcher.changeSets(ctx, k.sets.socket(), func() []error { return k.sets.applyMembers(ctx, ops) })
+		errs = k.watcher.changeSets(ctx, func() []error { return k.sets.applyMembers(ctx, ops) })
 	case lb.VirtualServer:
 		errs = k.applyIPVS(ctx, ops, func() []error { return k.applyServices(ctx, ops) })
 	case lb.RealServer:

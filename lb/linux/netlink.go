@@ -59,8 +59,9 @@ type conn struct {
 	in    []byte
 	out   encoder
 	count *Traffic
-	// commits is the number of transactions of nf_tables that the kernel has carried out.
-	commits uint32
+	// sockets is the number of sockets so far, and commits that of the transactions of nf_tables
+	// that the kernel has carried out.
+	sockets, commits uint32
 }
 
 func newConn(protocol int, count *Traffic) *conn {
@@ -164,6 +165,7 @@ func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) erro
 			return err
 		}
 		c.wire = w
+		c.sockets++
 	}
 	c.count.Messages.Add(uint64(n))
 	c.count.Sends.Add(1)

@@ -73,16 +73,17 @@ func (c *conntrack) generation(ctx context.Context) (number uint32) {
 // maxOwn limits the own changes that Watch has not received yet.
 const maxOwn = 1000
 
-// ownChange runs a change of nf_tables, and records its number if it was the only one
-// meanwhile.
+// ownChange runs a change of nf_tables, and records its numbers if there was no other one
+// meanwhile. One of iptables-nft is a single transaction.
 func (w *watcher) ownChange(ctx context.Context, change func() error) error {
-	return w.ownChanges(ctx, func() (uint32, error) { return 1, change() })
-}
-
-// ownChanges is ownChange for a change of several transactions, of which it returns the number.
-func (w *watcher) ownChanges(ctx context.Context, change func() (transactions uint32, err error)) error {
-	before := w.conntrack.generation(ctx)
-	n, err := change()
+	before, n := w.conntrack.generation(ctx), uint32(1)
+	if w.tables != nil {
+		n = -w.tables.conn.commits
+	}
+	err := change()
+	if w.tables != nil {
+		n += w.tables.conn.commits
+	}
 	if after := w.conntrack.generation(ctx); before != 0 && after == before+n {
 		for number := before + 1; number <= after; number++ {
 			w.own = append(w.own, number)

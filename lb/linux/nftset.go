@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +27,7 @@ import (
 // Sets with other names are foreign: they are never read or written.
 type nftSets struct {
 	conn          *conn
+	tables        *nftTables
 	table, prefix string
 	marks         marking
 	known         *nftKnown
@@ -43,10 +43,8 @@ type nftKnown struct {
 	seed   maphash.Seed
 }
 
-// newNFTSets returns the sets of a table. All changes of a table with an owner must come over one
-// conn, that of its owner.
-func newNFTSets(conn *conn, table, prefix string, marks marking) *nftSets {
-	return &nftSets{conn: conn, table: table, prefix: prefix, marks: marks,
+func newNFTSets(tables *nftTables, prefix string, marks marking) *nftSets {
+	return &nftSets{conn: tables.conn, tables: tables, table: tables.name, prefix: prefix, marks: marks,
 		known: &nftKnown{ranges: map[lb.IPSet]*nftRanges{}, stable: map[lb.IPSet]bool{}, seed: maphash.MakeSeed()}}
 }
 
@@ -77,26 +75,18 @@ func (s *nftSets) applySets(ctx context.Context, ops []lb.Op) []error {
 }
 
 func (s *nftSets) create(ctx context.Context, set lb.IPSet) error {
-	errs, err := s.conn.transaction(ctx, func(e *encoder) {
-		beginNFT(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nftFamily(set.Family))
-		e.str(unix.NFTA_TABLE_NAME, s.table)
-		putNFTSetNew(e, set, s.table, s.name(set))
-	})
+	if err := s.tables.create(ctx, set.Family); err != nil {
+		return fmt.Errorf("create table %s %s: %w", nftTableFamily(set.Family), s.table, err)
+	}
+	errs, err := s.conn.transaction(ctx, func(e *encoder) { putNFTSetNew(e, set, s.table, s.name(set)) })
 	switch {
-	case noNFTables(err):
-		return missingModule("nf_tables", err)
 	case err != nil:
 		return err
-	case errors.Is(errs[0], unix.EOPNOTSUPP):
-		return &MissingError{What: fmt.Sprintf("support for %s tables of nf_tables", set.Family),
-			Fix: fmt.Sprintf("boot a kernel with CONFIG_NF_TABLES_%s", strings.ToUpper(set.Family.String())), Err: errs[0]}
-	case errs[0] != nil:
-		return fmt.Errorf("create table %s %s: %w", nftTableFamily(set.Family), s.table, errs[0])
-	case errs[1] == nil:
+	case errs[0] == nil:
 		delete(s.known.ranges, set)
 		return nil
-	case !errors.Is(errs[1], unix.EEXIST):
-		return missingSet(set, errs[1])
+	case !errors.Is(errs[0], unix.EEXIST):
+		return missingSet(set, errs[0])
 	}
 	have, err := s.head(ctx, set)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 func testNFTSets(t testing.TB) *nftSets {
 	t.Helper()
 	count := &Traffic{}
-	s := newNFTSets(newConn(unix.NETLINK_NETFILTER, count), "weir", "KUBE", marking{0x4000})
+	s := newNFTSets(sharedTables(newConn(unix.NETLINK_NETFILTER, count)), "KUBE", marking{0x4000})
 	errs, err := s.conn.transaction(context.Background(), func(e *encoder) {
 		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 			beginNFT(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nftFamily(f))

@@ -146,7 +146,7 @@ func TestNFTSetsOfNestedRangesAfterARestart(t *testing.T) {
 }
 
 // testRestarted returns the sets of a process that knows nothing.
-func testRestarted(s *nftSets) *nftSets { return newNFTSets(s.conn, s.table, s.prefix, s.marks) }
+func testRestarted(s *nftSets) *nftSets { return newNFTSets(s.tables, s.prefix, s.marks) }
 
 // Another program changes elements. The next observation has that, and changes go on.
 func TestNFTSetsOfRangesBesideAnotherProgram(t *testing.T) {

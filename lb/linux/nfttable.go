@@ -15,11 +15,12 @@ import (
 // nftRules are the static rules of one family in weir's own table of nf_tables. A write is one
 // transaction: packets meet all old rules or all new ones.
 type nftRules struct {
-	conn  *conn
-	names ruleNames
-	table string
-	want  []nftChain
-	gone  bool // at the last read there was no chain
+	conn   *conn
+	tables *nftTables
+	names  ruleNames
+	table  string
+	want   []nftChain
+	gone   bool // at the last read there was no chain
 }
 
 // nftChain is a chain with its rules. A base chain has a hook.
@@ -59,8 +60,8 @@ type ruleTableChain struct{ table, chain string }
 // NFTable is the name of weir's tables of nf_tables, one in each family.
 const NFTable = "weir"
 
-func newNFTRules(f lb.Family, prefix string, c *conn) *nftRules {
-	return &nftRules{conn: c, names: ruleNames{prefix, f}, table: NFTable}
+func newNFTRules(f lb.Family, prefix string, tables *nftTables) *nftRules {
+	return &nftRules{conn: tables.conn, tables: tables, names: ruleNames{prefix, f}, table: tables.name}
 }
 
 // nftStatic returns the chains of a family.
@@ -129,9 +130,10 @@ func (r *nftRules) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.tables.create(ctx, r.names.family); err != nil {
+		return err
+	}
 	return r.transact(ctx, func(e *encoder) {
-		r.message(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-		e.str(unix.NFTA_TABLE_NAME, r.table)
 		if len(have) > 0 { // all rules of the table
 			r.message(e, unix.NFT_MSG_DELRULE, 0)
 			e.str(unix.NFTA_RULE_TABLE, r.table)
@@ -160,7 +162,8 @@ func (r *nftRules) remove(ctx context.Context) error {
 		r.message(e, unix.NFT_MSG_DELTABLE, 0)
 		e.str(unix.NFTA_TABLE_NAME, r.table)
 	})
-	if errors.Is(err, unix.ENOENT) {
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		r.tables.forget(r.names.family)
 		return nil
 	}
 	return err

@@ -37,19 +37,19 @@ func nftConfigs() map[string]Config {
 func nftBox(t *testing.T, f lb.Family, c Config) *nftRules {
 	t.Helper()
 	inNamespace(t)
-	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
+	tables := sharedTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}))
 	t.Cleanup(func() {
-		conn.close()
+		tables.conn.close()
 		sh(t, "nft flush ruleset")
 	})
 	var ops []lb.Op
 	for _, s := range lb.Sets() {
 		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.IPSet{Set: s, Family: f}})
 	}
-	if err := firstError(newNFTSets(conn, NFTable, c.Prefix, marking{c.Mark}).applySets(context.Background(), ops)); err != nil {
+	if err := firstError(newNFTSets(tables, c.Prefix, marking{c.Mark}).applySets(context.Background(), ops)); err != nil {
 		t.Fatal(err)
 	}
-	r := newNFTRules(f, c.Prefix, conn)
+	r := newNFTRules(f, c.Prefix, tables)
 	r.configure(c, byIPVS, insidePorts{lb.MarkFrontend(f, 3): 8080})
 	return r
 }

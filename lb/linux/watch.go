@@ -23,10 +23,11 @@ type pace struct {
 	// poll is the interval for the legacy tables, which have no announcements.
 	poll time.Duration
 	// minInterval is the minimum time between two checks: each costs one iptables-save.
-	minInterval time.Duration
+	// tableInterval is that for weir's own table, which is read without a program.
+	minInterval, tableInterval time.Duration
 }
 
-var defaultPace = pace{poll: 500 * time.Millisecond, minInterval: 2 * time.Second}
+var defaultPace = pace{poll: 500 * time.Millisecond, minInterval: 2 * time.Second, tableInterval: 200 * time.Millisecond}
 
 // watcher detects foreign changes.
 type watcher struct {
@@ -133,6 +134,10 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 	var servers serversWatch
 	h.add(hintLinks | hintRules4 | hintRules6) // changes before the subscription
 	for {
+		// Again after each lost reply, which costs the socket and with it the ownership.
+		if err := w.takeOver(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -302,6 +307,7 @@ func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, no
 			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
 		case w.hintFor(f) == hintTable(f):
 			// The members of its sets may have changed as well: an audit finds them.
+			now.next = time.Now().Add(w.pace.tableInterval)
 			notify(lb.Event{Lost: lost, Host: true, What: fmt.Sprintf("table %s of %s was changed", NFTable, f)})
 		case len(lost) > 0:
 			now.next = time.Time{}

@@ -58,15 +58,16 @@ func checkFaults(k *kubeKit) {
 	held.alive(k)
 }
 
-// nftFaults has other programs change weir's own tables.
+// nftFaults has other programs change weir's own tables. Where the tables have an owner, the kernel refuses
+// that.
 func (k *kubeKit) nftFaults(now []watched, shell func(string) func()) {
-	for _, command := range []string{
-		"nft flush ruleset", "nft flush table ip weir", "nft delete table ip weir",
-		"nft flush set ip weir KUBE-LOAD-BALANCER && nft flush set ip weir KUBE-IPVS-PORTS",
-		"nft add rule ip weir KUBE-SERVICES accept", "nft insert rule ip weir filter-INPUT drop",
-	} {
-		k.repairs(command, now, shell(command))
+	if k.c.kernelBefore(k.t, 6, 9) {
+		for _, command := range append(nftDamage, nftRemoval...) {
+			k.repairs(command, now, shell(command))
+		}
+		return
 	}
+	k.repairsWithin(0, "every change of weir's tables is refused", now, func() { k.c.refusesChanges(k.t) })
 }
 
 // repairs breaks something and watches. Each visit that begins a second after that should be right:

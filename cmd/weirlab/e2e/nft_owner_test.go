@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// nftDamage are changes that other programs make to weir's tables of nf_tables. Their base chains stay.
+var nftDamage = []string{
+	"nft flush table ip weir",
+	"nft flush set ip weir KUBE-LOAD-BALANCER && nft flush set ip weir KUBE-IPVS-PORTS",
+	"nft add rule ip weir KUBE-SERVICES accept", "nft insert rule ip weir filter-INPUT drop",
+}
+
+// nftRemoval are changes that remove the base chains as well. If no other program has chains of type nat,
+// the kernel translates no packet until weir has written its own, and masqueraded connections that send
+// meanwhile are reset.
+var nftRemoval = []string{"nft flush ruleset", "nft delete table ip weir"}
+
+// TestOwnerOfTables has other programs change weir's tables of nf_tables. Where the kernel has owners that
+// persist, from Linux 6.9, it refuses the changes, and a flush of everything passes the tables by.
+// Where it has none, and for tables of an earlier run without one, weir repairs them.
+func TestOwnerOfTables(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
+	for _, name := range webs {
+		serveEcho(t, s.Host(name), 7000)
+		serveUDP(t, s.Host(name), 7000)
+	}
+	config := "[kernel]\nrules = \"nftables\"\n" + shared
+	// The tables are made without an owner, which they can't get later.
+	s.box.Must(t, "sh", "-c", "nft add table ip weir; nft add table ip6 weir")
+	s.run(t, config)
+	all := targets{[]string{at(vip4, 80), at(vip6, 80)}, []string{echo4, echo6}, at(vip4, 7000)}
+	c := startClients(t, s.client1, all)
+	for _, command := range nftDamage {
+		s.repairsTables(t, c, command)
+	}
+	c.noneCut(t, "other programs change tables without an owner")
+	c = startClients(t, s.client1, all)
+	for _, command := range nftRemoval {
+		s.repairsTables(t, c, command)
+	}
+	c.report(t, "other programs remove tables without an owner")
+
+	if s.kernelBefore(t, 6, 9) {
+		if !strings.Contains(s.daemon.Output(), "Linux 6.9") {
+			t.Error("the log does not name the kernel that has owners")
+		}
+		t.Log("SKIPPED the rest: this kernel has no owners that persist")
+		return
+	}
+	s.cleanSlate(t)
+	s.run(t, config)
+	c = startClients(t, s.client1, all)
+	s.refusesChanges(t)
+	// The tables have no owner while weir restarts, and the next process writes nothing but its ownership.
+	s.stop(t, syscall.SIGKILL)
+	s.start(t)
+	eventually(t, time.Minute, func() error {
+		if list := s.box.Must(t, "nft", "list", "table", "ip", "weir"); !strings.Contains(list, "flags owner") {
+			return fmt.Errorf("after a restart the table has no owner:\n%.200s", list)
+		}
+		return nil
+	})
+	s.refusesChanges(t)
+	c.unhurt(t, "other programs change tables with an owner")
+	if drift := s.driftCounts(t); len(drift) > 0 {
+		t.Errorf("objects were repaired: %v", drift)
+	}
+}
+
+// repairsTables damages weir's tables, and waits until they are as before.
+func (s *site) repairsTables(t testing.TB, c *clients, command string) {
+	t.Helper()
+	begin := time.Now()
+	s.box.Must(t, "sh", "-c", command)
+	eventually(t, time.Minute, func() error { return s.rulesStand(t) })
+	c.served(t)
+	figure(t, "without an owner of the tables: all is back after "+command, time.Since(begin).Round(time.Millisecond))
+}
+
+// refusesChanges requires that the kernel refuses each change of weir's tables, and flushes others only.
+func (s *site) refusesChanges(t testing.TB) {
+	t.Helper()
+	for _, command := range append(nftDamage, "nft delete table ip weir") {
+		if out := s.box.Must(t, "sh", "-c", fmt.Sprintf("! (%s) 2>&1", command)); !strings.Contains(out, "Operation not permitted") {
+			t.Errorf("%s: %s", command, out)
+		}
+	}
+	s.box.Must(t, "sh", "-c", "nft add table ip other && nft flush ruleset")
+	if tables := strings.Fields(s.box.Must(t, "nft", "list", "tables")); len(tables) != 6 {
+		t.Errorf("after a flush of everything there are %v", tables)
+	}
+	if err := s.rulesStand(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// rulesStand returns an error if a rule or a member of weir's tables is missing.
+func (s *site) rulesStand(t testing.TB) error {
+	t.Helper()
+	for _, family := range []string{"ip", "ip6"} {
+		list := s.box.Must(t, "sh", "-c", "nft list table "+family+" weir || true")
+		for _, part := range []string{"SERVICES {", "VIP {", "LOAD-BALANCER {"} {
+			if !strings.Contains(list, part) {
+				return fmt.Errorf("table %s weir lacks %q", family, part)
+			}
+		}
+	}
+	return nil
+}
+
+// kernelBefore reports whether the box has a kernel before a version.
+func (s *site) kernelBefore(t testing.TB, major, minor int) bool {
+	t.Helper()
+	var a, b int
+	release := s.box.Must(t, "uname", "-r")
+	if _, err := fmt.Sscanf(release, "%d.%d", &a, &b); err != nil {
+		t.Fatalf("%q: %v", release, err)
+	}
+	return a < major || a == major && b < minor
+}

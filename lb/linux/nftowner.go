@@ -1,0 +1,144 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// Flags of a table (include/uapi/linux/netfilter/nf_tables.h). The kernel lets only the owner's
+// socket change a table with an owner, and `nft flush ruleset` of other programs skips it. With
+// persist the table stays when the socket is closed, without an owner then; the next process
+// becomes its owner. Without persist the kernel would remove the table with the socket, and all
+// rules with it, so weir never sets owner without it.
+const (
+	nftTableOwner   = 0x2 // Linux 5.12
+	nftTablePersist = 0x4 // Linux 6.9
+	nftTableOwned   = nftTableOwner | nftTablePersist
+)
+
+// nftTables are weir's tables of nf_tables, one of each family. All changes of them come over
+// one conn: its socket is their owner, where the kernel knows owners that persist.
+type nftTables struct {
+	conn *conn
+	name string
+	// sockets is the number of sockets that conn had when it became the owner. owned has the
+	// families of its tables, and shared those of tables that can't have an owner.
+	sockets       uint32
+	owned, shared map[lb.Family]bool
+}
+
+func newNFTTables(conn *conn, name string) *nftTables {
+	return &nftTables{conn: conn, name: name, owned: map[lb.Family]bool{}, shared: map[lb.Family]bool{}}
+}
+
+// create makes the table of a family, or takes over one without an owner. A kernel without
+// owners that persist, before 6.9, and a table that was made without them get none.
+func (t *nftTables) create(ctx context.Context, f lb.Family) error {
+	if t.isOwner(f) {
+		return nil
+	}
+	if !t.shared[f] {
+		err := t.put(ctx, f, nftTableOwned)
+		if err == nil {
+			t.becomeOwner(f)
+			return nil
+		}
+		if !ownerless(err) {
+			return err
+		}
+	}
+	err := t.put(ctx, f, 0)
+	switch {
+	case err == nil:
+		t.shared[f] = true
+	case errors.Is(err, unix.EOPNOTSUPP) && !errors.As(err, new(*MissingError)):
+		return &MissingError{What: fmt.Sprintf("support for %s tables of nf_tables", f),
+			Fix: fmt.Sprintf("boot a kernel with CONFIG_NF_TABLES_%s", strings.ToUpper(f.String())), Err: err}
+	}
+	return err
+}
+
+// takeOver makes conn the owner of a table that exists and has none.
+func (t *nftTables) takeOver(ctx context.Context, f lb.Family) error {
+	exists, err := t.exists(ctx, f)
+	if err != nil || !exists {
+		return err
+	}
+	err = t.put(ctx, f, nftTableOwned)
+	switch {
+	case err == nil:
+		t.becomeOwner(f)
+	case ownerless(err):
+		t.shared[f] = true
+	default:
+		return err
+	}
+	return nil
+}
+
+// exists reports whether there is a table. The kernel creates one with each request that names
+// it, with NLM_F_CREATE or without.
+func (t *nftTables) exists(ctx context.Context, f lb.Family) (found bool, err error) {
+	put := func(e *encoder) {
+		beginNFT(e, unix.NFT_MSG_GETTABLE, 0, nftFamily(f))
+		e.str(unix.NFTA_TABLE_NAME, t.name)
+	}
+	err = t.conn.query(ctx, put, func() { found = false }, func(message) { found = true })
+	if errors.Is(err, unix.ENOENT) || noNFTables(err) {
+		err = nil
+	}
+	return found, err
+}
+
+// ownerless reports whether the kernel refuses flags of an owner that persists: before Linux 6.9, and for a
+// table that was made without them.
+func ownerless(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)
+}
+
+// final reports whether t is the owner of the table, or can't be.
+func (t *nftTables) final(f lb.Family) bool { return t.isOwner(f) || t.shared[f] }
+
+func (t *nftTables) isOwner(f lb.Family) bool {
+	return t.owned[f] && t.conn.wire != nil && t.conn.sockets == t.sockets
+}
+
+func (t *nftTables) becomeOwner(f lb.Family) {
+	if t.sockets != t.conn.sockets {
+		clear(t.owned)
+		t.sockets = t.conn.sockets
+	}
+	t.owned[f] = true
+}
+
+func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
+	errs, err := t.conn.transaction(ctx, func(e *encoder) {
+		beginNFT(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nftFamily(f))
+		e.str(unix.NFTA_TABLE_NAME, t.name)
+		if owned != 0 {
+			e.be32(unix.NFTA_TABLE_FLAGS, owned)
+		}
+	})
+	switch {
+	case noNFTables(err):
+		return missingModule("nf_tables", err)
+	case err != nil:
+		return err
+	case errors.Is(errs[0], unix.EPERM):
+		return &MissingError{What: fmt.Sprintf("ownership of table %s %s", nftTableFamily(f), t.name),
+			Fix: "end the program that `nft list tables` names as its owner", Err: errs[0]}
+	}
+	return errs[0]
+}
+
+// forget makes t the owner of no table of a family, which was removed.
+func (t *nftTables) forget(f lb.Family) {
+	delete(t.owned, f)
+	delete(t.shared, f)
+}

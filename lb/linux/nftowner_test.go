@@ -1,0 +1,111 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// sharedTables returns tables that other programs may change, as on a kernel before 6.9.
+func sharedTables(c *conn) *nftTables {
+	t := newNFTTables(c, NFTable)
+	t.shared[lb.IPv4], t.shared[lb.IPv6] = true, true
+	return t
+}
+
+// ownedTables returns the table of IPv4 with an owner, or skips the test.
+func ownedTables(t *testing.T) *nftTables {
+	t.Helper()
+	inNamespace(t)
+	sh(t, "nft flush ruleset")
+	tables := newNFTTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}), NFTable)
+	t.Cleanup(func() {
+		tables.conn.close()
+		sh(t, "nft flush ruleset")
+	})
+	if err := tables.create(context.Background(), lb.IPv4); err != nil {
+		t.Fatal(err)
+	}
+	if !tables.isOwner(lb.IPv4) {
+		t.Skip("SKIPPED: this kernel has no tables with an owner that persist; Linux 6.9 has them")
+	}
+	return tables
+}
+
+func refusedToOthers(t *testing.T, command string) {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", command).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "Operation not permitted") {
+		t.Errorf("%s: %v, %s", command, err, out)
+	}
+}
+
+// No other program changes a table with an owner, and a flush of everything leaves it.
+func TestOthersCannotChangeAnOwnedTable(t *testing.T) {
+	tables := ownedTables(t)
+	s := newNFTSets(tables, "KUBE", marking{0x4000})
+	set := lb.IPSet{Set: lb.SetClusterIP, Family: lb.IPv4}
+	s.applyObjects(t, lb.Add, set)
+	refusedToOthers(t, "nft delete table ip weir")
+	refusedToOthers(t, "nft flush table ip weir")
+	refusedToOthers(t, "nft add chain ip weir another")
+	refusedToOthers(t, "nft add element ip weir KUBE-CLUSTER-IP '{ 10.96.0.1 . tcp . 80 }'")
+	sh(t, "nft add table ip other")
+	sh(t, "nft flush ruleset")
+	if out := sh(t, "nft list ruleset"); !strings.Contains(out, "KUBE-CLUSTER-IP") || strings.Contains(out, "other") {
+		t.Errorf("after a flush of everything:\n%s", out)
+	}
+	s.applyObjects(t, lb.Delete, set)
+}
+
+// The table stays when its owner ends, and the next process becomes its owner without writing
+// it again. A second owner is refused.
+func TestOwnershipPassesToTheNextProcess(t *testing.T) {
+	ctx := context.Background()
+	before := ownedTables(t)
+	next := newNFTTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}), NFTable)
+	defer next.conn.close()
+	if err := next.takeOver(ctx, lb.IPv4); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "ownership of table ip weir") {
+		t.Errorf("with another owner: %v", err)
+	}
+	before.conn.close()
+	sh(t, "nft list table ip weir")
+	if before.isOwner(lb.IPv4) {
+		t.Error("the owner has no socket")
+	}
+	if err := next.takeOver(ctx, lb.IPv4); err != nil || !next.isOwner(lb.IPv4) {
+		t.Fatalf("after the end of the owner: %v, owner: %v", err, next.isOwner(lb.IPv4))
+	}
+	refusedToOthers(t, "nft delete table ip weir")
+	if err := next.takeOver(ctx, lb.IPv6); err != nil || next.final(lb.IPv6) {
+		t.Errorf("a table that does not exist: %v", err)
+	}
+	next.conn.close()
+	next.conn.count = &Traffic{}
+	if err := next.create(ctx, lb.IPv4); err != nil || !next.isOwner(lb.IPv4) {
+		t.Errorf("over a new socket of the same process: %v, owner: %v", err, next.isOwner(lb.IPv4))
+	}
+}
+
+// A table that was made without an owner is used as it is.
+func TestTableWithoutAnOwner(t *testing.T) {
+	inNamespace(t)
+	sh(t, "nft flush ruleset")
+	defer sh(t, "nft flush ruleset")
+	sh(t, "nft add table ip weir")
+	tables := newNFTTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}), NFTable)
+	defer tables.conn.close()
+	if err := tables.takeOver(context.Background(), lb.IPv4); err != nil || !tables.final(lb.IPv4) || tables.isOwner(lb.IPv4) {
+		t.Errorf("taken over: %v", err)
+	}
+	if err := tables.create(context.Background(), lb.IPv4); err != nil {
+		t.Error(err)
+	}
+	sh(t, "nft delete table ip weir")
+}
