@@ -62,7 +62,7 @@ const (
 func (r SurvivalReason) Text() string {
 	return map[SurvivalReason]string{
 		DiesAlone:         "no other member serves it",
-		DiesRules:         "mode iptables: conntrack does not sync its connections",
+		DiesRules:         "mode netfilter: conntrack does not sync its connections",
 		DiesScheduler:     "another member would choose another backend: use scheduler mh, or [fleet.sync]",
 		DiesAffinity:      "another member does not know the backend of the client's first connection: leave the flag port out, or add [fleet.sync]",
 		DiesSloppy:        "another member rejects an established connection: set kernel.sloppy_tcp, or add [fleet.sync]",

@@ -65,7 +65,7 @@ Exit status: 0 shown, 1 failed, 2 invalid configuration.`,
 				return err
 			}
 			if mode = m; m.Fallback {
-				fmt.Fprintln(e.stderr, "weir: this kernel has no IPVS: this is a plan for mode iptables")
+				fmt.Fprintln(e.stderr, "weir: this kernel has no IPVS: this is a plan for mode netfilter")
 			}
 			defer k.Close()
 			if err := kernelmode.RefuseKubeProxy(cmd.Context(), k); err != nil {

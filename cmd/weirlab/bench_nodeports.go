@@ -23,7 +23,7 @@ type nodePortBench struct{ *bench }
 // Services: kube-proxy's iptables mode walks a rule for each, weir asks a set.
 func (b nodePortBench) nodePorts(ctx context.Context) error {
 	const few = 10
-	weir, dnat, proxy := b.byWeir("ipvs"), b.byWeir("iptables"), b.byKubeProxy("iptables")
+	weir, dnat, proxy := b.byWeir("ipvs"), b.byWeir("netfilter"), b.byKubeProxy("iptables")
 	gates := map[string]map[int]gate{weir.name: {}, dnat.name: {}, proxy.name: {}}
 	for _, n := range []int{few, b.ports} {
 		if err := b.populate(ctx, n, "NodePort"); err != nil {
@@ -110,7 +110,7 @@ echo $(ipset list KUBE-NODE-PORTS | grep -c '^` + roomAddr + `,tcp:3') members o
 	// kube-proxy has a chain for every endpoint, weir for every endpoint of a ClusterIP
 	// and of a NodePort; and there is changing's.
 	chains := n * perService
-	if e.name == "weir, iptables" {
+	if e.name == "weir, netfilter" {
 		chains *= 2
 	}
 	return content{

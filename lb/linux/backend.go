@@ -11,7 +11,7 @@ import (
 )
 
 // nftables reports whether nf_tables itself has the sets and rules.
-func (c Config) nftables() bool { return c.Backend == NFTables && c.Mode != ModeIPTables }
+func (c Config) nftables() bool { return c.Backend == NFTables && c.Mode != ModeNetfilter }
 
 // Backend returns the backend in use for a family.
 func (k *Kernel) Backend(f lb.Family) Backend {

@@ -39,7 +39,7 @@ type Config struct {
 	Backend Backend
 	// Sysctls are the names of the parameters that Observe reads.
 	Sysctls []string
-	// Mode selects IPVS or rules of iptables.
+	// Mode selects IPVS or rules.
 	Mode Mode
 	// WithoutIPVS makes a Kernel for a system without IPVS: it has no virtual servers and refuses
 	// to add any.
@@ -55,6 +55,6 @@ type Mode string
 // The modes. The zero Mode is ModeIPVS.
 const (
 	ModeIPVS Mode = "ipvs"
-	// ModeIPTables is for kernels without IPVS: virtual servers are DNAT rules.
-	ModeIPTables Mode = "iptables"
+	// ModeNetfilter is for kernels without IPVS: virtual servers are DNAT rules.
+	ModeNetfilter Mode = "netfilter"
 )

@@ -316,7 +316,7 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 // TestRulesOfServersAreCheckedAfterForeignChangesOnly counts programs: a check of all rules
 // would cost more than the change.
 func TestRulesOfServersAreCheckedAfterForeignChangesOnly(t *testing.T) {
-	testMode = ModeIPTables
+	testMode = ModeNetfilter
 	t.Cleanup(func() { testMode = ModeIPVS })
 	eachBackend(t, func(t *testing.T, k *Kernel, iptables string) {
 		fe := frontend("192.0.2.1:80", lb.TCP)
@@ -418,7 +418,7 @@ func TestNamesForExplain(t *testing.T) {
 	if n := c.Names(); n.Chain != nil || n.Prefix != "KUBE" {
 		t.Errorf("with IPVS: %+v", n)
 	}
-	c.Mode, c.Prefix = ModeIPTables, "LB"
+	c.Mode, c.Prefix = ModeNetfilter, "LB"
 	f := frontend("192.0.2.1:80", lb.TCP)
 	if got, want := c.Names().Chain(f), (natNames{prefix: "LB"}).server(f); got != want || !strings.HasPrefix(got, "LB-SVC-") {
 		t.Errorf("chain %q, want %q", got, want)

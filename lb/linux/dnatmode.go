@@ -11,7 +11,7 @@ import (
 	"weir/lb"
 )
 
-// Unsupported returns the features of an object that ModeIPTables lacks, in words for the
+// Unsupported returns the features of an object that ModeNetfilter lacks, in words for the
 // operator; "" without any. Nothing is refused for that: a Service is served without the
 // feature.
 //
@@ -58,13 +58,13 @@ const (
 // Names returns the names of kernel objects, for lb.Query.
 func (c Config) Names() lb.Names {
 	n := lb.Names{Prefix: c.Prefix}
-	if c.Mode == ModeIPTables {
+	if c.Mode == ModeNetfilter {
 		n.Chain = natNames{prefix: c.Prefix}.server
 	}
 	return n
 }
 
-// ruleMode has virtual servers as rules of all families (ModeIPTables), and removes the
+// ruleMode has virtual servers as rules of all families (ModeNetfilter), and removes the
 // objects of the other mode.
 type ruleMode struct {
 	*core
@@ -89,7 +89,7 @@ func (r *rules) readServices(c Config, have saved) {
 	}
 	r.nat.read(have["nat"])
 	switch empty := !r.nat.dispatches && len(r.nat.services)+len(r.nat.deadChains) == 0; {
-	case c.Mode == ModeIPTables:
+	case c.Mode == ModeNetfilter:
 	case empty:
 		r.nat = nil
 	case r.stage == byIPVS:
@@ -196,7 +196,7 @@ func (m *ruleMode) removeNATServices(ctx context.Context, may func(lb.Frontend) 
 		}
 		stay, err := m.removeNATServicesOf(ctx, r, may)
 		if err != nil {
-			return 0, fmt.Errorf("remove the virtual servers %s of mode iptables: %w", f, err)
+			return 0, fmt.Errorf("remove the virtual servers %s of mode netfilter: %w", f, err)
 		}
 		left += stay
 	}
@@ -302,7 +302,7 @@ func (r *rules) clear(ctx context.Context) error {
 
 // servers returns the virtual and real servers that are rules.
 func (r *rules) servers() lb.Snapshot {
-	if r.config.Mode != ModeIPTables {
+	if r.config.Mode != ModeNetfilter {
 		return nil
 	}
 	return r.nat.objects()

@@ -14,7 +14,7 @@ import (
 
 // inRulesMode creates the kernels of a test with virtual servers as rules.
 func inRulesMode(t *testing.T) {
-	testMode = ModeIPTables
+	testMode = ModeNetfilter
 	t.Cleanup(func() { testMode = ModeIPVS })
 }
 

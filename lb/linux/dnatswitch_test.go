@@ -67,7 +67,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 	for _, fe := range allProtocols() {
 		stops = append(stops, s.load(fe))
 	}
-	for i, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
+	for i, mode := range []Mode{ModeNetfilter, ModeIPVS, ModeNetfilter} {
 		testMode = mode
 		k := newKernel(t)
 		testMode = ModeIPVS
@@ -92,7 +92,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 			if _, err := ask(c); err != nil {
 				t.Errorf("%s: a connection to %s has ended: %v", mode, to, err)
 			}
-			if mode == ModeIPTables { // IPVS has these, rules have the next ones
+			if mode == ModeNetfilter { // IPVS has these, rules have the next ones
 				c.Close()
 				if held[to], err = s.dial("client", "tcp", to); err != nil {
 					t.Fatal(err)
@@ -113,7 +113,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		}
 		s.holdsAll(all)
 		rules, servers := strings.Count(sh(t, "iptables-save; ip6tables-save"), "KUBE-SVC-"), strings.Count(sh(t, "ipvsadm -Ln"), "\n")
-		if (mode == ModeIPTables) != (rules > 0) || (mode == ModeIPVS) != (servers > 3) {
+		if (mode == ModeNetfilter) != (rules > 0) || (mode == ModeIPVS) != (servers > 3) {
 			t.Errorf("%s: %d rules, %d lines of ipvsadm:\n%s", mode, rules, servers, sh(t, "ipvsadm -Ln; iptables-save -t nat"))
 		}
 	}
@@ -145,7 +145,7 @@ func TestModesTakeOverOneByOne(t *testing.T) {
 		}
 	}
 	add(t, s.k, first...)
-	for _, mode := range []Mode{ModeIPTables, ModeIPVS, ModeIPTables} {
+	for _, mode := range []Mode{ModeNetfilter, ModeIPVS, ModeNetfilter} {
 		testMode = mode
 		k := newKernel(t)
 		testMode = ModeIPVS

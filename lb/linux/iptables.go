@@ -29,7 +29,7 @@ const (
 	Legacy      Backend = "legacy"
 	NFT         Backend = "nft"
 	// NFTables needs no programs, and no modules of ipset and iptables. It has no virtual servers
-	// as rules (ModeIPTables).
+	// as rules (ModeNetfilter).
 	NFTables Backend = "nftables"
 )
 

@@ -82,7 +82,7 @@ type core struct {
 }
 
 // byRules reports whether virtual servers are rules.
-func (c *core) byRules() bool { return c.mode == ModeIPTables }
+func (c *core) byRules() bool { return c.mode == ModeNetfilter }
 
 // locked runs f under the lock of changes.
 func (c *core) locked(f func() error) error {

@@ -71,7 +71,7 @@ func TestReadTablesAsksOnlyForWhatIsThere(t *testing.T) {
 }
 
 func TestModulesAreThoseOfTheMode(t *testing.T) {
-	with, without := Modules(ModeIPVS, AutoBackend, []string{"mh", "rr"}), Modules(ModeIPTables, AutoBackend, []string{"mh"})
+	with, without := Modules(ModeIPVS, AutoBackend, []string{"mh", "rr"}), Modules(ModeNetfilter, AutoBackend, []string{"mh"})
 	more := map[string]bool{}
 	for _, m := range with {
 		more[m] = true

@@ -25,9 +25,12 @@ func (e *weirEngine) patience() time.Duration { return 10 * time.Second }
 
 func (e *weirEngine) start(t testing.TB, o options) {
 	t.Helper()
-	mode, rules := strings.ToLower(e.mode), "iptables"
+	mode, rules := "ipvs", "iptables"
+	if e.mode == iptablesMode {
+		mode = "netfilter"
+	}
 	if e.mode == nftablesMode {
-		mode, rules = "ipvs", "nftables"
+		rules = "nftables"
 	}
 	kernel := fmt.Sprintf("[kernel]\nmode = %q\nrules = %q\nsync_period = %q\n", mode, rules, auditPeriod)
 	if o.masqueradeAll {

@@ -52,7 +52,7 @@ func TestClusterHostile(t *testing.T) {
 	for _, as := range []struct {
 		mode, node string
 		mayReach   map[string]bool
-	}{{"iptables", `node_name = "box"`, onNode}, {"iptables", "", nil}, {"ipvs", "", nil}} {
+	}{{"netfilter", `node_name = "box"`, onNode}, {"netfilter", "", nil}, {"ipvs", "", nil}} {
 		s.stop(t, syscall.SIGTERM)
 		s.configure(t, hostileConfig(as.mode, as.node))
 		s.start(t)

@@ -292,7 +292,7 @@ const twoSeconds = "[kernel]\nsync_period = \"2s\"\n"
 func clusterModes(t *testing.T, s *land) {
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11", "10.2.0.12")
 	defer forget(t, s.prod, "web")
-	for i, mode := range []string{"iptables", "ipvs", "iptables"} {
+	for i, mode := range []string{"netfilter", "ipvs", "netfilter"} {
 		if i > 0 {
 			s.stop(t, syscall.SIGTERM)
 			s.answers(t, vip4+":80", "web1", "web2") // the other mode goes on meanwhile
@@ -303,7 +303,7 @@ func clusterModes(t *testing.T, s *land) {
 		s.statusIs(t, "mode", func(d statusDoc) bool { return d.Kernel.Mode == mode && !d.Kernel.Fallback && d.State == "ok" })
 		eventually(t, 30*time.Second, func() error {
 			rules, servers := s.box.Must(t, "iptables-save", "-t", "nat"), s.box.Must(t, "ipvsadm", "-Ln")
-			if byRules := strings.Contains(rules, "KUBE-SVC-"); byRules != (mode == "iptables") {
+			if byRules := strings.Contains(rules, "KUBE-SVC-"); byRules != (mode == "netfilter") {
 				return fmt.Errorf("mode %s: there are virtual servers by rules: %v\n%s", mode, byRules, rules)
 			}
 			if byIPVS := strings.Contains(servers, vip4); byIPVS != (mode == "ipvs") {
@@ -344,12 +344,12 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 	owner := ""
 	s.statusIs(t, "fallback", func(d statusDoc) bool {
 		owner = d.Kernel.Rules
-		return d.Kernel.Mode == "iptables" && d.Kernel.Fallback && d.State == "degraded"
+		return d.Kernel.Mode == "netfilter" && d.Kernel.Fallback && d.State == "degraded"
 	})
-	if !strings.Contains(p.Output(), "IPVS unavailable; fallback to iptables") {
+	if !strings.Contains(p.Output(), "IPVS unavailable; fallback to netfilter") {
 		t.Errorf("the log does not say it loudly:\n%s", p.Output())
 	}
-	if v := s.metric(t, fmt.Sprintf(`weir_mode_info{fallback="true",mode="iptables",rules=%q}`, owner)); v != 1 || !strings.HasPrefix(owner, "iptables-") {
+	if v := s.metric(t, fmt.Sprintf(`weir_mode_info{fallback="true",mode="netfilter",rules=%q}`, owner)); v != 1 || !strings.HasPrefix(owner, "iptables-") {
 		t.Errorf("weir_mode_info is %v", v)
 	}
 	s.stop(t, syscall.SIGTERM)

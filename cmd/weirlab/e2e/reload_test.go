@@ -160,7 +160,7 @@ func badReloads(t *testing.T, s *site) {
 func restartKeys(t *testing.T, s *site) {
 	kernel := "[kernel]\nsync_period = \"2s\"\n"
 	for key, toml := range map[string]string{
-		"kernel.mode":           kernel + "mode = \"iptables\"\n",
+		"kernel.mode":           kernel + "mode = \"netfilter\"\n",
 		"kernel.name_prefix":    kernel + "name_prefix = \"X\"\n",
 		"kernel.device":         kernel + "device = \"dum9\"\n",
 		"kernel.iptables":       kernel + "iptables = \"legacy\"\n",

@@ -55,10 +55,10 @@ func TestRulesChangeHands(t *testing.T) {
 	// With virtual servers as rules, iptables has them all. A change of the mode and the owner at once may
 	// refuse connections for a moment (kernel.md).
 	h := startHammer(t, s.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
-	for _, mode := range []string{"iptables", "ipvs"} {
+	for _, mode := range []string{"netfilter", "ipvs"} {
 		s.stop(t, syscall.SIGTERM)
 		s.run(t, config("nftables", mode))
-		owner := map[string]string{"iptables": "iptables", "ipvs": "nftables"}[mode]
+		owner := map[string]string{"netfilter": "iptables", "ipvs": "nftables"}[mode]
 		eventually(t, time.Minute, func() error { return s.onlyOwner(t, owner) })
 		h.more(t, 100)
 	}

@@ -123,9 +123,9 @@ type Mode string
 
 // The values of mode.
 const (
-	ModeAuto     Mode = "auto"
-	ModeIPVS     Mode = "ipvs"
-	ModeIPTables Mode = "iptables"
+	ModeAuto      Mode = "auto"
+	ModeIPVS      Mode = "ipvs"
+	ModeNetfilter Mode = "netfilter"
 )
 
 // DetectLocal is the way to identify packets of pods.

@@ -143,7 +143,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	}
 	p.metrics.Pass(rep, err, took)
 	p.held.Apply(rep.Ops)
-	if p.target.mode.Use == linux.ModeIPTables {
+	if p.target.mode.Use == linux.ModeNetfilter {
 		p.unsupported.Apply(rep.Ops)
 	}
 	if len(rep.Drift) > 0 {
@@ -220,7 +220,7 @@ func (p *passes) publish() {
 	v := &view{ready: p.progress.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: p.target.cfg.Kernel.SyncPeriod}
 	if p.published.view.Load() == nil || p.derived.kernel != p.target.changes.kernel {
 		p.held = query.NewTally(p.target.rec.Have())
-		if p.target.mode.Use == linux.ModeIPTables {
+		if p.target.mode.Use == linux.ModeNetfilter {
 			p.unsupported.Load(p.target.rec.Have())
 		}
 		p.derived.kernel = p.target.changes.kernel

@@ -93,7 +93,7 @@ func kernelChecks() []Check {
 		Fix:   "a newer kernel", needs: []facts.Part{facts.Modules}, judge: oldKernel,
 	}, {
 		ID: "ipvs", Fine: "the kernel has IPVS",
-		Means: "without IPVS weir does not start, or falls back to iptables with fewer features",
+		Means: "without IPVS weir does not start, or falls back to mode netfilter with fewer features",
 		Fix:   "modprobe ip_vs; the full kernel package", applies: withIPVS, needs: []facts.Part{facts.Modules}, judge: noIPVS,
 	}, {
 		ID: "modules", Fine: "the kernel has the modules of schedulers, sets and rules",

@@ -48,10 +48,10 @@ func noIPVS(f box) []Finding {
 	x := Finding{
 		Severity: Error, Text: "kernel " + f.Kernel.Release + " has no IPVS",
 		Fix: "install the full kernel package of your distribution (cloud kernels have fewer modules) and boot it, " +
-			"or use iptables: kernel.mode = \"iptables\"",
+			"or set kernel.mode = \"netfilter\"",
 	}
 	if f.Config != nil && f.Config.Kernel.Mode == config.ModeAuto {
-		x.Severity, x.Text = Warning, x.Text+": fallback to iptables, without schedulers, weights and limits"
+		x.Severity, x.Text = Warning, x.Text+": fallback to mode netfilter, without schedulers, weights and limits"
 	}
 	return []Finding{x}
 }
@@ -61,7 +61,7 @@ func noIPVS(f box) []Finding {
 func noModules(f box) []Finding {
 	mode := linux.ModeIPVS
 	if !facts.UsesIPVS(&f.Facts) {
-		mode = linux.ModeIPTables
+		mode = linux.ModeNetfilter
 	}
 	served := facts.ServedBy(&f.Facts)
 	var lacks, hidden []string

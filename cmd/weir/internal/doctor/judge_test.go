@@ -199,7 +199,7 @@ var kernelIlls = []ill{
 	{"kernel", Error, "older than 4.18", "", func(f *facts.Facts) { f.Kernel.Release = "3.10.0-1160.el7" }},
 	{"kernel", Warning, "older than 5.9", "", func(f *facts.Facts) { f.Kernel.Release = "4.19.0-27-amd64" }},
 	{"ipvs", Warning, "not loaded", "modprobe ip_vs && echo ip_vs >/etc/modules-load.d/weir-ip_vs.conf", func(f *facts.Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, facts.Loadable }},
-	{"ipvs", Warning, "fallback to iptables", "", func(f *facts.Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, facts.Absent }},
+	{"ipvs", Warning, "fallback to mode netfilter", "", func(f *facts.Facts) { f.Kernel.IPVS, f.Kernel.Modules["ip_vs"] = false, facts.Absent }},
 	{"ipvs", Error, "has no IPVS", "", func(f *facts.Facts) {
 		f.Kernel.IPVS, f.Kernel.Modules["ip_vs"], f.Config.Kernel.Mode = false, facts.Absent, config.ModeIPVS
 	}},

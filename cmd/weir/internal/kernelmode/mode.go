@@ -1,4 +1,4 @@
-// Package kernelmode selects between IPVS and iptables, and turns a configuration into the options of lb and lb/linux. It
+// Package kernelmode selects between IPVS and netfilter, and turns a configuration into the options of lb and lb/linux. It
 // never changes an object of a Service: lb.Reconciler does that.
 //
 // It also locks the network namespace, refuses to start beside kube-proxy, times audits, and removes the leftovers of the
@@ -26,10 +26,10 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Ker
 		return k, m, err
 	}
 	if cfg.Kernel.Mode != config.ModeAuto {
-		return nil, m, fmt.Errorf("%w; kernel.mode = %q falls back to iptables", err, config.ModeAuto)
+		return nil, m, fmt.Errorf("%w; kernel.mode = %q falls back to netfilter", err, config.ModeAuto)
 	}
-	log.Warn("IPVS unavailable; fallback to iptables", "error", err)
-	m = Mode{Use: linux.ModeIPTables, Fallback: true}
+	log.Warn("IPVS unavailable; fallback to netfilter", "error", err)
+	m = Mode{Use: linux.ModeNetfilter, Fallback: true}
 	k, err = linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
 	return k, m, err
 }
@@ -47,7 +47,7 @@ func SetTimeouts(ctx context.Context, kernel *linux.Kernel, m Mode, t linux.Time
 	if t == (linux.Timeouts{}) {
 		return nil
 	}
-	if m.Use == linux.ModeIPTables {
+	if m.Use == linux.ModeNetfilter {
 		log.Warn("kernel.tcp_timeout, tcp_fin_timeout and udp_timeout have no effect without IPVS; conntrack's timeouts apply")
 		return nil
 	}

@@ -23,7 +23,7 @@ func TestWithoutIPVSItsParametersAreNotWanted(t *testing.T) {
 	for _, tt := range []struct {
 		mode linux.Mode
 		want bool
-	}{{linux.ModeIPVS, true}, {linux.ModeIPTables, false}} {
+	}{{linux.ModeIPVS, true}, {linux.ModeNetfilter, false}} {
 		has, forwards := false, false
 		for _, s := range Base(cfg, Mode{Use: tt.mode}).Sysctls {
 			has = has || strings.HasPrefix(s.Name, "net.ipv4.vs.")
@@ -42,7 +42,7 @@ func TestWithoutIPVSItsParametersAreNotWanted(t *testing.T) {
 
 func TestModeThatIsWanted(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]linux.Mode{"auto": linux.ModeIPVS, "ipvs": linux.ModeIPVS, "iptables": linux.ModeIPTables} {
+	for text, want := range map[string]linux.Mode{"auto": linux.ModeIPVS, "ipvs": linux.ModeIPVS, "netfilter": linux.ModeNetfilter} {
 		if got := Of(parse(t, "[kernel]\nmode = \""+text+"\"\n")); got != (Mode{Use: want}) {
 			t.Errorf("%s: %+v", text, got)
 		}

@@ -15,14 +15,14 @@ import (
 // Mode is the load balancer in the kernel.
 type Mode struct {
 	Use linux.Mode
-	// Fallback is set when mode "auto" selected iptables because the kernel has no IPVS.
+	// Fallback is set when mode "auto" selected netfilter because the kernel has no IPVS.
 	Fallback bool
 }
 
 // Of returns the mode that a configuration requests, without asking the kernel.
 func Of(cfg *config.Config) Mode {
-	if cfg.Kernel.Mode == config.ModeIPTables {
-		return Mode{Use: linux.ModeIPTables}
+	if cfg.Kernel.Mode == config.ModeNetfilter {
+		return Mode{Use: linux.ModeNetfilter}
 	}
 	return Mode{Use: linux.ModeIPVS}
 }
@@ -30,7 +30,7 @@ func Of(cfg *config.Config) Mode {
 // Base returns the objects and parameters that a configuration requires before any Service.
 func Base(cfg *config.Config, m Mode) lb.Base {
 	b := cfg.Base()
-	if m.Use == linux.ModeIPTables { // the parameters exist with IPVS only
+	if m.Use == linux.ModeNetfilter { // the parameters exist with IPVS only
 		b.Sysctls = slices.DeleteFunc(b.Sysctls, func(s lb.Sysctl) bool { return strings.HasPrefix(s.Name, "net.ipv4.vs.") })
 		b.Sync = nil
 	}
@@ -73,7 +73,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 
 // backendOf returns the owner of the sets and rules.
 func backendOf(k config.Kernel, m Mode) linux.Backend {
-	if k.Rules == config.RulesNFTables && m.Use != linux.ModeIPTables {
+	if k.Rules == config.RulesNFTables && m.Use != linux.ModeNetfilter {
 		return linux.NFTables
 	}
 	return linux.Backend(k.IPTables)

@@ -7,7 +7,7 @@ import (
 	"weir/lb/linux"
 )
 
-// Unsupported holds the objects that mode iptables can't realise completely, with the reason.
+// Unsupported holds the objects that mode netfilter can't realise completely, with the reason.
 type Unsupported map[lb.Object]string
 
 // Load replaces the content by that of the kernel.

@@ -61,9 +61,9 @@ func TestJudge(t *testing.T) {
 	}{
 		{"all is well", func(*Status) {}, OK, ""},
 		{"a kernel that can't be read", func(s *Status) { s.Kernel.Error = "no memory"; s.Kernel.Pending = 3 }, Failed, "can't read the kernel: no memory"},
-		{"a fallback", func(s *Status) { s.Kernel.Mode, s.Kernel.Fallback = "iptables", true }, Degraded,
-			`this kernel has no IPVS: fallback to iptables, without schedulers, weights and limits (kernel.mode = "iptables" if that is intended)`},
-		{"iptables by choice", func(s *Status) { s.Kernel.Mode = "iptables" }, OK, ""},
+		{"a fallback", func(s *Status) { s.Kernel.Mode, s.Kernel.Fallback = "netfilter", true }, Degraded,
+			`this kernel has no IPVS: fallback to mode netfilter, without schedulers, weights and limits (kernel.mode = "netfilter" if that is intended)`},
+		{"netfilter by choice", func(s *Status) { s.Kernel.Mode = "netfilter" }, OK, ""},
 		{"a refused reload", func(s *Status) { s.Config.Error = "line 1\nline 2" }, Degraded, "the last reload was refused: line 1 ..."},
 		{"what is only for information", func(s *Status) { s.Notes = []Note{{Service: "prod/a/b", Reason: "no-local", Informational: true}} }, OK, ""},
 		{"notes", func(s *Status) {

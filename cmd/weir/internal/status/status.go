@@ -84,8 +84,8 @@ type Config struct {
 // Kernel describes the kernel and counts the objects of weir in it.
 type Kernel struct {
 	Release string `json:"release"` // as in uname -r
-	// Mode is ipvs or iptables. Fallback is set if the kernel has no IPVS and the
-	// configuration did not ask for iptables.
+	// Mode is ipvs or netfilter. Fallback is set if the kernel has no IPVS and the
+	// configuration did not ask for netfilter.
 	Mode           string    `json:"mode"`
 	Fallback       bool      `json:"fallback,omitempty"`
 	Rules          string    `json:"rules"` // the owner of sets and rules: nftables, iptables-nft or iptables-legacy
@@ -191,7 +191,7 @@ func (s *Status) Judge(now time.Time) {
 		s.Problems = append(s.Problems, problem(code, format, args...))
 	}
 	if s.Kernel.Fallback {
-		add(ProblemNoIPVS, "this kernel has no IPVS: fallback to iptables, without schedulers, weights and limits (kernel.mode = %q if that is intended)", s.Kernel.Mode)
+		add(ProblemNoIPVS, "this kernel has no IPVS: fallback to mode netfilter, without schedulers, weights and limits (kernel.mode = %q if that is intended)", s.Kernel.Mode)
 	}
 	if s.Drained != nil {
 		s.Problems = append(s.Problems, s.Drained.problems(now)...)

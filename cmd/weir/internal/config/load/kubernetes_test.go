@@ -303,7 +303,7 @@ func onlyError(problems []source.Problem, text string) bool {
 func TestNodeKeys(t *testing.T) {
 	k := parseOn(t, machine, `
 [kernel]
-mode = "iptables"
+mode = "netfilter"
 detect_local = "bridge-interface"
 bridge_interface = "cni0"
 node_port_addresses = ["10.0.0.0/8", "fd00::/8"]
@@ -313,7 +313,7 @@ sysctls = ["net.netfilter.nf_conntrack_max=1048576", "net.ipv4.tcp_rmem = 4096 1
 name = "prod"
 node_name = "n"
 `).Kernel
-	if k.Mode != config.ModeIPTables || k.DetectLocal != config.BridgeInterface || k.BridgeInterface != "cni0" || k.NodePortPrimary || len(k.NodePortNets) != 2 {
+	if k.Mode != config.ModeNetfilter || k.DetectLocal != config.BridgeInterface || k.BridgeInterface != "cni0" || k.NodePortPrimary || len(k.NodePortNets) != 2 {
 		t.Errorf("%+v", k)
 	}
 	var got []string

@@ -47,7 +47,7 @@ var other = map[string]string{
 	"daemon.on_stop":                   `"cleanup"`,
 	"daemon.stop_timeout":              `"5m"`,
 	"daemon.state_dir":                 `"/var/lib/w"`,
-	"kernel.mode":                      `"iptables"`,
+	"kernel.mode":                      `"netfilter"`,
 	"kernel.detect_local":              `"node-cidr"`,
 	"kernel.bridge_interface":          "\"cni0\"\ndetect_local = \"bridge-interface\"",
 	"kernel.interface_prefix":          "\"veth\"\ndetect_local = \"interface-prefix\"",

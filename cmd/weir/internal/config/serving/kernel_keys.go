@@ -14,16 +14,16 @@ import (
 func kernelKeys(k *config.Kernel) []schema.Key {
 	return []schema.Key{
 		{Path: "kernel", Type: schema.Table, Doc: "The state that weir keeps in the kernel."},
-		{Path: "kernel.mode", To: &k.Mode, Default: `"auto"`, Restart: true, Values: []string{"auto", "ipvs", "iptables"},
-			Doc: "The kernel's load balancer. ipvs needs the IPVS modules. iptables works without them, but has no connection limits and fewer schedulers; " +
-				"kernel.md has the list. auto uses ipvs if the kernel has it, otherwise iptables with a warning."},
+		{Path: "kernel.mode", To: &k.Mode, Default: `"auto"`, Restart: true, Values: []string{"auto", "ipvs", "netfilter"},
+			Doc: "The kernel's load balancer. ipvs needs the IPVS modules. netfilter works without them: virtual servers are rules. It has no connection limits and fewer schedulers; " +
+				"kernel.md has the list. auto uses ipvs if the kernel has it, otherwise netfilter with a warning."},
 		{Path: "kernel.name_prefix", To: &k.NamePrefix, Default: `"KUBE"`, Restart: true, Check: checkPrefix,
 			Doc: "Prefix of the names of weir's sets and chains: 1 to 5 of A-Z, 0-9 and -. Change it where kube-proxy runs on the same host."},
 		{Path: "kernel.device", To: &k.Device, Default: `"kube-ipvs0"`, Restart: true, Check: checkDevice,
 			Doc: "The dummy device that holds the VIPs. weir creates it."},
 		{Path: "kernel.rules", To: &k.Rules, Default: `"iptables"`, Restart: true, Values: []string{"iptables", "nftables"},
 			Doc: "The owner of weir's sets and rules. iptables needs the programs of iptables, and ipset in the kernel. nftables needs neither: " +
-				"they are one table for each family (nft list table ip weir). It needs IPVS; where mode is iptables, this is too."},
+				"they are one table for each family (nft list table ip weir). It needs IPVS; where mode is netfilter, this is iptables."},
 		{Path: "kernel.iptables", To: &k.IPTables, Default: `"auto"`, Restart: true, Values: []string{"auto", "legacy", "nft"},
 			Doc: "The iptables programs that write the rules. auto uses the variant that already has rules on this host."},
 		{Path: "kernel.families", Type: schema.Texts, Default: `["ipv4", "ipv6"]`, Restart: true, Values: []string{"ipv4", "ipv6"},

@@ -118,7 +118,7 @@ func Backend(f *Facts) linux.Backend {
 // UsesIPVS reports whether this box uses IPVS, or will.
 func UsesIPVS(f *Facts) bool {
 	if f.Running != nil {
-		return f.Running.Kernel.Mode != string(config.ModeIPTables)
+		return f.Running.Kernel.Mode != string(config.ModeNetfilter)
 	}
-	return f.Config == nil || f.Config.Kernel.Mode != config.ModeIPTables
+	return f.Config == nil || f.Config.Kernel.Mode != config.ModeNetfilter
 }
