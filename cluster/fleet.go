@@ -23,7 +23,7 @@ type Fleet struct {
 	exchange exchange
 	hooks    hooks
 
-	// updating is held while this box is announced by the list, and while the list ends,
+	// updating is locked while this box is announced by the list, and while the list ends,
 	// which panics if it must announce the leave afterwards. It is locked before mu.
 	updating sync.Mutex
 

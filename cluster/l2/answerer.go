@@ -68,7 +68,7 @@ func (a *Answerer) SetMembers(fellows map[MAC]Member) {
 	a.with(func(e *engine) { e.setMembers(fellows) })
 }
 
-// Announce announces every held VIP again, as after a takeover: for when a member came
+// Announce announces every answered VIP again, as after a takeover: for when a member came
 // back or a partition has healed.
 func (a *Answerer) Announce() { a.with((*engine).announceAll) }
 
@@ -90,7 +90,7 @@ func (a *Answerer) Status() (st Status) {
 func (a *Answerer) Changed() <-chan struct{} { return a.changed }
 
 // with runs a function on the engine, then sends the frames that follow from it. The lock
-// is held until they are sent: a released VIP is in no later frame.
+// is kept until they are sent: a released VIP is in no later frame.
 func (a *Answerer) with(do func(*engine)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

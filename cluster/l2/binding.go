@@ -83,7 +83,7 @@ func (e *engine) become(b *binding, state State, now time.Time) {
 		b.enqueue(kindProbe, priorityFirstProbe)
 	case Contested:
 		e.timers.set(b, now.Add(contestGap))
-	case Held:
+	case Answered:
 		b.link.Takeovers++
 		b.other.counted = time.Time{} // a later conflict is a new one
 		b.enqueue(kindGratuitous, priorityMove)
@@ -106,7 +106,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 	switch b.state {
 	case Probing, Contested:
 		if need, _ := b.probesNeeded(); b.unanswered >= need {
-			e.become(b, Held, now)
+			e.become(b, Answered, now)
 			return
 		}
 		if b.state == Contested && b.unanswered == 0 {
@@ -114,7 +114,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 			return
 		}
 		b.enqueue(kindProbe, priorityProbing)
-	case Held:
+	case Answered:
 		if b.other.mac != (MAC{}) && now.Sub(b.other.seen) >= conflictMemory {
 			b.other.mac, b.other.member, b.other.overruled = MAC{}, "", false
 			e.statusChanges++
@@ -123,7 +123,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 			b.nextGratuitous = time.Time{}
 			b.enqueue(kindGratuitous, priorityRepeat)
 		}
-		e.timers.setRetained(b)
+		e.timers.setAnswered(b)
 	}
 }
 
@@ -159,7 +159,7 @@ func (e *engine) scheduleGratuitous(b *binding, now time.Time) {
 	default:
 		b.nextGratuitous = time.Time{}
 	}
-	e.timers.setRetained(b)
+	e.timers.setAnswered(b)
 }
 
 // announce restarts the burst.
@@ -167,7 +167,7 @@ func (e *engine) announce(b *binding, p priority) {
 	b.generation++
 	b.burstStep, b.nextGratuitous = 0, time.Time{}
 	b.enqueue(kindGratuitous, p)
-	e.timers.setRetained(b)
+	e.timers.setAnswered(b)
 }
 
 // conflict handles a frame of another host that uses a claimed VIP.
@@ -176,14 +176,14 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	m, known := e.members[from]
-	if b.state == Held && b.other.overruled && from == b.other.mac && (m.Gone || !known) {
+	if b.state == Answered && b.other.overruled && from == b.other.mac && (m.Gone || !known) {
 		if now.Sub(b.other.probed) < lateAnswer {
 			return
 		}
 		b.other.objected = true
 	}
 	e.recordUser(b, from, m.Name, now)
-	if b.state != Held {
+	if b.state != Answered {
 		e.contest(b, known, now)
 		return
 	}
@@ -193,7 +193,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	if !b.countConflict(known, now) {
-		e.timers.setRetained(b)
+		e.timers.setAnswered(b)
 		return
 	}
 	if known { // it yields, and its neighbours must learn
@@ -201,7 +201,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 		return
 	}
 	b.enqueue(kindDefence, priorityMove)
-	e.timers.setRetained(b)
+	e.timers.setAnswered(b)
 }
 
 // competingProbe handles a probe of another host for a VIP that is being probed here. One
@@ -218,7 +218,7 @@ func (e *engine) competingProbe(b *binding, from MAC, now time.Time) {
 	}
 }
 
-// contest makes a binding that is not Held wait before it probes again.
+// contest makes a binding that is not Answered wait before it probes again.
 func (e *engine) contest(b *binding, withMember bool, now time.Time) {
 	if b.state == Probing {
 		b.countConflict(withMember, now)
@@ -226,7 +226,7 @@ func (e *engine) contest(b *binding, withMember bool, now time.Time) {
 		return
 	}
 	if b.overrules(e.members[b.other.mac], now) {
-		e.become(b, Held, now)
+		e.become(b, Answered, now)
 		b.other.overruled = true
 		b.link.Overruled++
 		if len(e.foreign) < maxForeign {

@@ -54,7 +54,7 @@ func TestCautiousClaimProbesLonger(t *testing.T) {
 			t.Errorf("%d probes, want 8", got)
 		}
 		n.set("a", &Claim{Cautious: true}, of(1))
-		n.expect(of(1), "a") // what is held stays held
+		n.expect(of(1), "a") // an answered VIP stays answered
 	})
 }
 
@@ -152,7 +152,7 @@ func TestBothProbingOnlyOneClaims(t *testing.T) {
 			n.set("c", &Claim{}, vip)
 			n.run(5 * time.Second)
 			if got := n.holders(vip); len(got) != 1 {
-				t.Fatalf("offset %d: held by %v", offset, got)
+				t.Fatalf("offset %d: answered by %v", offset, got)
 			}
 		}
 	})

@@ -12,7 +12,7 @@ type Config struct {
 	// They carry every Claim that names no interface itself. An interface that does not
 	// exist yet is waited for.
 	Interfaces []string
-	// GARPInterval is the interval at which held addresses are announced, once the burst
+	// GARPInterval is the interval at which answered addresses are announced, once the burst
 	// after a takeover is over; 0: never. A minute is usual: it repairs stale entries of
 	// switches and neighbours.
 	GARPInterval time.Duration
@@ -24,7 +24,7 @@ type Claim struct {
 	// be in the Config.
 	Interfaces []string
 	// Cautious extends the probes from 300 to 600 ms, for when the present owner may still
-	// be alive. A VIP that is Held stays Held.
+	// be alive. A VIP that is Answered stays Answered.
 	Cautious bool
 	// Orphaned is set if the last owner is known to be dead: then a host that only answers
 	// for the VIP, such as a router with proxy ARP, does not keep it (see Conflicts).
@@ -55,7 +55,7 @@ type Member struct {
 	// Preferred reports whether that member keeps a VIP that both hold, for instance
 	// after a partition has healed. It must be the rule by which the fleet chooses owners,
 	// and the two members must answer it the opposite way: then exactly one of them gives
-	// the VIP up. It is called with a lock held and must be fast. Nil: the other member is
+	// the VIP up. It is called under a lock and must be fast. Nil: the other member is
 	// never preferred.
 	Preferred func(vip netip.Addr) bool
 }
@@ -71,11 +71,11 @@ const (
 	Probing
 	// Contested: another host answers; it is probed until it stops.
 	Contested
-	// Held: this box answers.
-	Held
+	// Answered: this box answers.
+	Answered
 )
 
-func (s State) String() string { return [...]string{"idle", "probing", "contested", "held"}[s] }
+func (s State) String() string { return [...]string{"idle", "probing", "contested", "answered"}[s] }
 
 // MarshalText is String, for JSON and the like.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -100,10 +100,10 @@ type VIP struct {
 	Other     MAC
 	Member    string
 	OtherSeen time.Time
-	// Overruled is set if the VIP is Held although Other answered for it.
+	// Overruled is set if the VIP is Answered although Other answered for it.
 	Overruled bool
-	// Requested is when another member last probed for the VIP that is Held here, to a
-	// second, and Requester its name. The zero time: none has since it is Held.
+	// Requested is when another member last probed for the VIP that is Answered here, to a
+	// second, and Requester its name. The zero time: none has since it is Answered.
 	Requested time.Time
 	Requester string
 }
@@ -129,9 +129,9 @@ type Counters struct {
 	Gratuitous uint64 // gratuitous ARP and unsolicited neighbour advertisements sent
 	Probes     uint64 // probes sent
 	// Frames of another member, or of a foreign host, that used an address which this box
-	// held or probed; at most one a second for each VIP.
+	// answered or probed; at most one a second for each VIP.
 	MemberConflicts, ForeignConflicts uint64
-	Takeovers                         uint64 // transitions to Held
+	Takeovers                         uint64 // transitions to Answered
 	Overruled                         uint64 // of these, those although another host answered
 	ReceiveDrops                      uint64 // frames that arrived faster than they were read
 	SendDrops                         uint64 // frames that the interface did not accept

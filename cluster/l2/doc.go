@@ -27,7 +27,7 @@
 //
 // # Answers
 //
-// While a VIP is Held on an interface, and only then:
+// While a VIP is Answered on an interface, and only then:
 //
 //	who-has, broadcast or unicast                 reply to the sender
 //	who-has from 0.0.0.0 (a probe, RFC 5227)      reply to the sender, which then must not use it
@@ -45,7 +45,7 @@
 // # Takeover
 //
 // A claim starts as Probing: three probes, 100 ms apart, and 100 ms of silence after the
-// last. Then it is Held. These are the probes of RFC 5227 and RFC 4862, but in 300 ms
+// last. Then it is Answered. These are the probes of RFC 5227 and RFC 4862, but in 300 ms
 // rather than 4 to 7 s, because clients wait. A Cautious claim sends eight probes, 75 ms
 // apart: 600 ms. On a network that loses every third frame, a probe and its answer
 // arrive with a probability of 4/9, so more than 99 of 100 live owners are found. An
@@ -82,13 +82,13 @@
 //	the host is a member     that member is dead (Member.Gone)
 //	the host is foreign      the last owner is dead (Claim.Orphaned)
 //
-// Then the VIP is Held and Overruled; a counter and the log have it. Other hosts that
+// Then the VIP is Answered and Overruled; a counter and the log have it. Other hosts that
 // resolve the VIP still get two answers, until the network forgets the dead box.
 //
 // Hosts that begin at once receive each other's probes, and one goes on: among members
 // the preferred one (Member.Preferred), else the one with the smaller MAC address.
 //
-// If a VIP is Held and another host uses it, in any frame:
+// If a VIP is Answered and another host uses it, in any frame:
 //
 //	a preferred member   this box yields at once: Contested, silent
 //	another member       this box announces again, the whole burst, at most once a second

@@ -25,7 +25,7 @@ func (e *engine) configure(c Config, now time.Time) {
 	}
 	for _, l := range e.links {
 		for _, s := range l.bindings {
-			if s.state == Held && s.burstStep >= len(burst) {
+			if s.state == Answered && s.burstStep >= len(burst) {
 				e.scheduleGratuitous(s, now)
 			}
 		}
@@ -147,9 +147,9 @@ func (e *engine) setLink(name string, now linkState, at time.Time) {
 		for _, s := range l.inOrder() {
 			e.reset(s, at)
 		}
-	case mac != l.mac: // every held VIP has moved
+	case mac != l.mac: // every answered VIP has moved
 		for _, s := range l.inOrder() {
-			if s.state == Held {
+			if s.state == Answered {
 				e.announce(s, priorityMove)
 			}
 		}
@@ -176,11 +176,11 @@ func (l *link) inOrder() []*binding {
 	return slices.SortedFunc(maps.Values(l.bindings), func(a, b *binding) int { return a.vip.Compare(b.vip) })
 }
 
-// announceAll announces every held VIP again.
+// announceAll announces every answered VIP again.
 func (e *engine) announceAll() {
 	for _, l := range e.links {
 		for _, s := range l.inOrder() {
-			if s.state == Held {
+			if s.state == Answered {
 				e.announce(s, priorityRepeat)
 			}
 		}
@@ -198,7 +198,7 @@ func (e *engine) receive(l *link, m message, now time.Time) {
 	s := l.bindings[m.asked]
 	switch {
 	case s == nil:
-	case s.state == Held:
+	case s.state == Answered:
 		x, member := e.members[m.from]
 		if member && m.probes() && (now.Sub(s.requested) >= requestedGap || x.Name != s.requester) {
 			s.requested, s.requester = now, x.Name

@@ -164,7 +164,7 @@ func (n *lan) holders(vip netip.Addr) (names []string) {
 		if b.e == nil {
 			continue
 		}
-		if s := b.e.links["eth0"].bindings[vip]; s != nil && s.state == Held {
+		if s := b.e.links["eth0"].bindings[vip]; s != nil && s.state == Answered {
 			names = append(names, name)
 		}
 	}
@@ -175,7 +175,7 @@ func (n *lan) holders(vip netip.Addr) (names []string) {
 func (n *lan) expect(vip netip.Addr, want ...string) {
 	n.t.Helper()
 	if got := n.holders(vip); !slices.Equal(got, want) {
-		n.t.Fatalf("after %v: %v is held by %v, want %v", n.now.Sub(begin), vip, got, want)
+		n.t.Fatalf("after %v: %v is answered by %v, want %v", n.now.Sub(begin), vip, got, want)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestTheAnswersOfALeafDoNotKeepAVIP(t *testing.T) {
 			}
 			n.run(30 * time.Second)
 			status := n.boxes["a"].e.status(n.now)
-			if v := status.VIPs[0]; c.want && (v.State != Held || !v.Overruled || v.Other != mac) || !c.want && (v.State != Contested || v.Overruled) {
+			if v := status.VIPs[0]; c.want && (v.State != Answered || !v.Overruled || v.Other != mac) || !c.want && (v.State != Contested || v.Overruled) {
 				t.Errorf("%s: %+v", c.name, v)
 			}
 			if got := status.Interfaces[0].Overruled; (got == 1) != c.want || got > 1 {
@@ -72,7 +72,7 @@ func TestTheAnswersOfALeafDoNotKeepAVIP(t *testing.T) {
 			n.set("a", &Claim{}, of(1)) // another member owned it since
 			n.run(2 * time.Minute)
 			if got := len(n.holders(of(1))) == 1; got != c.want {
-				t.Errorf("%s: held two minutes later: %v", c.name, got)
+				t.Errorf("%s: answered two minutes later: %v", c.name, got)
 			}
 			if v := n.boxes["a"].e.status(n.now).VIPs[0]; v.Overruled {
 				t.Errorf("%s: still reported after two minutes", c.name)

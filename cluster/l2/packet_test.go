@@ -23,7 +23,7 @@ func TestNeighboursResolveVIPs(t *testing.T) {
 			t.Fatalf("%v is served without an answerer", vip)
 		}
 		a.claim(vip)
-		a.becomes(vip, Held)
+		a.becomes(vip, Answered)
 		await(t, "served", func() bool { return n.ask(vip, time.Second) == "a" })
 		n.knows(vip, a.mac("eth0"))
 		// Asked again by unicast, as neighbours do with an old entry.
@@ -57,10 +57,10 @@ func TestDuplicateAddressDetectionFindsTheVIP(t *testing.T) {
 	a := newBox(t, "a", 11, lan, one4, one6)
 	n := newNeighbour(t, "n", 100, lan)
 	a.claim(one4, one6)
-	a.becomes(one6, Held)
+	a.becomes(one6, Answered)
 	n.sh("ip addr add %s/64 dev eth0", one6) // its kernel looks for duplicates
 	await(t, "the duplicate is found", func() bool { return strings.Contains(n.sh("ip -6 addr show dev eth0"), "dadfailed") })
-	a.becomes(one4, Held)
+	a.becomes(one4, Answered)
 	s := n.packet("eth0")
 	answered := a.answered()
 	if err := s.write(probeFrame(n.mac("eth0"), one4)); err != nil {
@@ -78,19 +78,19 @@ func TestSecondClaimWaitsForTheFirst(t *testing.T) {
 	introduce(a, b)
 	for _, vip := range []netip.Addr{one4, one6} {
 		a.claim(vip)
-		a.becomes(vip, Held)
+		a.becomes(vip, Answered)
 		await(t, "served by a", func() bool { return n.ask(vip, time.Second) == "a" })
 		b.claim(vip)
 		b.becomes(vip, Contested)
 		if v := b.vip(vip); v.Member != "a" || v.Other != a.mac("eth0") {
 			t.Errorf("contested by %v %q", v.Other, v.Member)
 		}
-		remains(t, "held by a, contested by b", time.Second, func() bool { return a.state(vip) == Held && b.state(vip) == Contested })
+		remains(t, "answered by a, contested by b", time.Second, func() bool { return a.state(vip) == Answered && b.state(vip) == Contested })
 		a.release(vip)
-		took := b.becomes(vip, Held)
-		t.Logf("%v: held %v after the release", vip, took.Round(time.Millisecond))
+		took := b.becomes(vip, Answered)
+		t.Logf("%v: answered %v after the release", vip, took.Round(time.Millisecond))
 		if took > 10*time.Second {
-			t.Errorf("held only %v after the release", took)
+			t.Errorf("answered only %v after the release", took)
 		}
 		n.knows(vip, b.mac("eth0"))
 		if got := n.ask(vip, patience); got != "b" {
@@ -107,11 +107,11 @@ func TestCautiousClaimOnALAN(t *testing.T) {
 	for _, vip := range []netip.Addr{one4, one6} {
 		before := a.Status().Interfaces[0].Probes
 		a.set(&Claim{Cautious: true}, vip)
-		took := a.becomes(vip, Held)
+		took := a.becomes(vip, Answered)
 		if got := a.Status().Interfaces[0].Probes - before; got != cautiousProbes {
 			t.Errorf("%v: %d probes", vip, got)
 		}
-		t.Logf("%v: held after %v", vip, took.Round(time.Millisecond))
+		t.Logf("%v: answered after %v", vip, took.Round(time.Millisecond))
 	}
 }
 
@@ -123,8 +123,8 @@ func TestTakeoverOfADeadBox(t *testing.T) {
 	n := newNeighbour(t, "n", 100, lan)
 	introduce(a, b)
 	a.claim(one4, one6)
-	a.becomes(one6, Held)
-	a.becomes(one4, Held)
+	a.becomes(one6, Answered)
+	a.becomes(one4, Answered)
 	await(t, "served by a", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
 	lan.sh("ip link set dev a down") // as if its power were cut; it goes idle
 	began := time.Now()
@@ -143,7 +143,7 @@ func TestTakeoverOfADeadBox(t *testing.T) {
 	lan.sh("ip link set dev a up")
 	a.becomes(one4, Contested) // it still claims: and does not take what b has
 	a.becomes(one6, Contested)
-	if b.state(one4) != Held || b.state(one6) != Held {
+	if b.state(one4) != Answered || b.state(one6) != Answered {
 		t.Error("b no longer holds the VIPs")
 	}
 	n.sh("ip neigh flush dev eth0")
@@ -166,7 +166,7 @@ func TestForeignHostOnALAN(t *testing.T) {
 			t.Errorf("told: %+v", v)
 		}
 		x.sh("ip addr del %s dev eth0", netip.PrefixFrom(vip, vip.BitLen()))
-		a.becomes(vip, Held)
+		a.becomes(vip, Answered)
 		// Now it comes without asking, and the neighbours accept it for a moment.
 		n.ask(vip, time.Second)
 		s := x.packet("eth0")
@@ -175,7 +175,7 @@ func TestForeignHostOnALAN(t *testing.T) {
 		}
 		await(t, "the foreign host is told", func() bool { return a.vip(vip).Duplicate() })
 		n.knows(vip, a.mac("eth0"))
-		if a.state(vip) != Held {
+		if a.state(vip) != Answered {
 			t.Errorf("%v is %v", vip, a.state(vip))
 		}
 	}
@@ -198,8 +198,8 @@ func TestSplitLANHeals(t *testing.T) {
 	a.claim(vips...)
 	b.claim(vips...)
 	for _, vip := range vips {
-		a.becomes(vip, Held)
-		b.becomes(vip, Held)
+		a.becomes(vip, Answered)
+		b.becomes(vip, Answered)
 		await(t, "each side is served", func() bool { return n.ask(vip, time.Second) == "a" && m.ask(vip, time.Second) == "b" })
 	}
 	left.sh("ip link set dev joint up")
@@ -218,7 +218,7 @@ func TestSplitLANHeals(t *testing.T) {
 		}
 		n.knows(vip, winner.mac("eth0"))
 		m.knows(vip, winner.mac("eth0"))
-		if got := m.ask(vip, patience); got != winner.name || winner.state(vip) != Held {
+		if got := m.ask(vip, patience); got != winner.name || winner.state(vip) != Answered {
 			t.Errorf("%v: served by %s, want %s", vip, got, winner.name)
 		}
 	}
@@ -231,7 +231,7 @@ func TestSplitLANHeals(t *testing.T) {
 func oneHolderEach(a, b *station, vips []netip.Addr) bool {
 	for _, vip := range vips {
 		one, two := a.state(vip), b.state(vip)
-		if one == two || one != Held && two != Held || one != Contested && two != Contested {
+		if one == two || one != Answered && two != Answered || one != Contested && two != Contested {
 			return false
 		}
 	}
@@ -259,7 +259,7 @@ ip route add default via 198.51.100.1; ip route add default via 2001:db8:1::1`)
 			t.Fatalf("%s is reached without a gateway", to)
 		}
 		a.set(&Claim{Interfaces: []string{"eth0"}}, gateway)
-		a.becomes(gateway, Held)
+		a.becomes(gateway, Answered)
 		await(t, "the way by "+gateway.String(), func() bool { return n.ask(netip.MustParseAddr(to), time.Second) == "server" })
 		n.sh("ip neigh change %s lladdr %s dev eth0 nud probe", gateway, a.mac("eth0"))
 		await(t, "confirmed", func() bool { return strings.Contains(n.sh("ip neigh show %s", gateway), "REACHABLE") })

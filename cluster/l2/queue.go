@@ -48,9 +48,9 @@ func (t *timers) set(s *binding, due time.Time) {
 	}
 }
 
-// setRetained makes a held binding wait for its next announcement, or until the other user of
+// setAnswered makes an answered binding wait for its next announcement, or until the other user of
 // the VIP may be forgotten.
-func (t *timers) setRetained(b *binding) {
+func (t *timers) setAnswered(b *binding) {
 	due := b.nextGratuitous
 	if forget := b.other.seen.Add(conflictMemory); b.other.mac != (MAC{}) && (due.IsZero() || forget.Before(due)) {
 		due = forget
@@ -58,12 +58,12 @@ func (t *timers) setRetained(b *binding) {
 	t.set(b, due)
 }
 
-// affirm announces a held VIP for a member that has probed for it, so late that no switch
+// affirm announces an answered VIP for a member that has probed for it, so late that no switch
 // would: the member knows that this box lives, although it receives no gossip.
 func (t *timers) affirm(b *binding, now time.Time) {
 	if at := now.Add(affirmAfter); b.nextGratuitous.IsZero() || at.Before(b.nextGratuitous) {
 		b.nextGratuitous = at
-		t.setRetained(b)
+		t.setAnswered(b)
 	}
 }
 

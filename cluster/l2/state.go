@@ -86,7 +86,7 @@ type binding struct {
 	nextGratuitous time.Time // when the next announcement is due
 
 	other     otherUser
-	requested time.Time // while Held: when another member last probed for the VIP
+	requested time.Time // while Answered: when another member last probed for the VIP
 	requester string    // its name
 
 	generation uint // frames that were queued in an earlier generation are void

@@ -61,22 +61,22 @@ func storm(t *testing.T, random *rand.Rand) {
 		n.run(10 * ms)
 	}
 	n.run(3 * time.Second)
-	held := map[netip.Addr]string{}
+	owners := map[netip.Addr]string{}
 	for _, vip := range vips {
 		holders := n.holders(vip)
 		if len(holders) != 1 {
-			t.Fatalf("%v is held by %v", vip, holders)
+			t.Fatalf("%v is answered by %v", vip, holders)
 		}
-		held[vip] = holders[0]
+		owners[vip] = holders[0]
 		n.lastAnnouncement(vip)
 	}
 	n.run(3 * time.Minute)
 	for _, vip := range vips {
-		n.expect(vip, held[vip])
+		n.expect(vip, owners[vip])
 	}
 	for _, name := range names {
 		e := n.boxes[name].e
-		if len(e.timers) > len(vips) || e.links["eth0"].count[Held]+e.links["eth0"].count[Contested] != len(vips) {
+		if len(e.timers) > len(vips) || e.links["eth0"].count[Answered]+e.links["eth0"].count[Contested] != len(vips) {
 			t.Errorf("%s: %d timers, %v seats by state", name, len(e.timers), e.links["eth0"].count)
 		}
 	}
@@ -97,7 +97,7 @@ func TestCautiousClaimsOnALossyNetwork(t *testing.T) {
 			n.lost = func() bool { return random.IntN(3) == 0 }
 			n.set("b", &Claim{Cautious: true}, vip)
 			n.run(610 * ms)
-			if n.binding("b", vip).state != Held {
+			if n.binding("b", vip).state != Answered {
 				continue
 			}
 			taken++

@@ -16,7 +16,7 @@ type summary struct {
 }
 
 // stateCounts are numbers of bindings by state.
-type stateCounts [Held + 1]int
+type stateCounts [Answered + 1]int
 
 const (
 	logInterval = time.Second
@@ -55,7 +55,7 @@ func (n *summary) write(a *Answerer) (next time.Time) {
 			continue
 		}
 		logged = true
-		n.log.Info("claims changed", "interface", name, "held", c[Held], "contested", c[Contested], "idle", c[Idle])
+		n.log.Info("claims changed", "interface", name, "answered", c[Answered], "contested", c[Contested], "idle", c[Idle])
 	}
 	n.logged = counted
 	if !logged {

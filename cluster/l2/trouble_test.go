@@ -25,7 +25,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	n := newNeighbour(t, "n", 100, lan)
 	a.Configure(Config{Interfaces: []string{"eth0", "late", "lo"}})
 	a.claim(one4, one6)
-	a.becomes(one4, Held)
+	a.becomes(one4, Answered)
 	trouble := func(name string) string {
 		for _, i := range a.Status().Interfaces {
 			if i.Name == name {
@@ -43,33 +43,33 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	lan.sh("ip link set dev a down")
 	a.becomes(one4, Idle)
 	lan.sh("ip link set dev a up")
-	a.becomes(one4, Held)
+	a.becomes(one4, Answered)
 	a.sh("ip link set dev eth0 down")
 	await(t, "the trouble is told", func() bool { return strings.Contains(trouble("eth0"), "ip link set eth0 up") })
 	a.sh("ip link set dev eth0 name late && ip link set dev late up")
-	held := func(name string) bool {
+	answers := func(name string) bool {
 		for _, v := range a.Status().VIPs {
-			if v.Interface == name && v.State != Held {
+			if v.Interface == name && v.State != Answered {
 				return false
 			}
 		}
 		return true
 	}
-	await(t, "held by the new name", func() bool { return held("late") })
+	await(t, "answered by the new name", func() bool { return answers("late") })
 	if a.state(one4) != Idle {
 		t.Errorf("by the old name it is %v", a.state(one4))
 	}
 	a.sh("ip link del late")
-	await(t, "idle again", func() bool { return !held("late") })
+	await(t, "idle again", func() bool { return !answers("late") })
 	a.plug("eth0", lan, "again")
 	a.sh("ip addr add 192.0.2.11/24 dev eth0; ip addr add 2001:db8::11/64 dev eth0 nodad")
-	a.becomes(one6, Held)
+	a.becomes(one6, Answered)
 	await(t, "served", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
 	// A port of a bridge gets no frames: its state has a reason, and the bridge does.
 	a.sh("ip link add br0 type bridge forward_delay 0; ip link set dev br0 up; ip link set dev eth0 master br0")
 	await(t, "told", func() bool { return strings.Contains(trouble("eth0"), "port of br0") && a.state(one4) == Idle })
 	a.Configure(Config{Interfaces: []string{"br0"}})
-	await(t, "held by the bridge", func() bool { return held("br0") })
+	await(t, "answered by the bridge", func() bool { return answers("br0") })
 }
 
 // tagged is a frame of a VLAN.
@@ -85,7 +85,7 @@ func TestOtherVLANsAreNotAnswered(t *testing.T) {
 	a := newBox(t, "a", 11, lan, one4)
 	n := newNeighbour(t, "n", 100, lan)
 	a.claim(one4)
-	a.becomes(one4, Held)
+	a.becomes(one4, Answered)
 	s, ask := n.packet("eth0"), arpFrame(arpRequest, broadcast, n.mac("eth0"), netip.MustParseAddr("192.0.2.100"), MAC{}, one4)
 	answered := a.answered()
 	for _, frame := range [][]byte{tagged(ask, 100), tagged(ask, 0)} { // VLAN 0 is none, but a priority
@@ -113,7 +113,7 @@ func TestVLANIsAnInterface(t *testing.T) {
 ip addr add 192.0.2.11/24 dev eth0.100; ip addr add 2001:db8::11/64 dev eth0.100 nodad
 cd /proc/sys/net/ipv4/conf/eth0.100; echo 1 >arp_ignore; echo 2 >arp_announce; echo 0 >rp_filter`)
 	a.claim(one4, one6) // on eth0, which does not receive them
-	a.becomes(one4, Held)
+	a.becomes(one4, Answered)
 	if got := n.ask(one4, time.Second); got == "a" {
 		t.Error("served by another VLAN's interface")
 	}
@@ -127,8 +127,8 @@ func TestShutdownIsSilent(t *testing.T) {
 	a := newBox(t, "a", 11, lan, one4, one6)
 	n := newNeighbour(t, "n", 100, lan)
 	a.claim(one4, one6)
-	a.becomes(one6, Held)
-	a.becomes(one4, Held)
+	a.becomes(one6, Answered)
+	a.becomes(one4, Answered)
 	await(t, "served", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
 	judge := n.tcpdump("arp or icmp6")
 	if err := a.stop(); err != nil {
@@ -155,8 +155,8 @@ func TestShutdownIsSilent(t *testing.T) {
 		t.Error("it says that it answers")
 	}
 	a.start() // and again
-	a.becomes(one4, Held)
-	a.becomes(one6, Held)
+	a.becomes(one4, Answered)
+	a.becomes(one6, Answered)
 }
 
 // asksTheKernel has a host find the box's own address, which its kernel answers for: what
@@ -207,8 +207,8 @@ func TestFramesAgainstTcpdump(t *testing.T) {
 	n := newNeighbour(t, "n", 100, lan)
 	judge := n.tcpdump("arp or icmp6")
 	a.claim(one4, one6)
-	a.becomes(one4, Held)
-	a.becomes(one6, Held)
+	a.becomes(one4, Answered)
+	a.becomes(one6, Answered)
 	await(t, "served", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
 	await(t, "the burst has begun", func() bool { return a.Status().Interfaces[0].Gratuitous >= 6 })
 	said := strings.ReplaceAll(judge(), "\n\t", " ")
@@ -241,7 +241,7 @@ func TestSnoopingSwitch(t *testing.T) {
 	a := newBox(t, "a", 11, lan, one6, two6)
 	n := newNeighbour(t, "n", 100, lan)
 	a.claim(one6, two6)
-	a.becomes(one6, Held)
+	a.becomes(one6, Answered)
 	group := solicitedNode(one6).String()
 	await(t, "joined", func() bool { return strings.Contains(a.sh("ip -6 maddr show dev eth0"), group) })
 	await(t, "the switch knows", func() bool { return strings.Contains(lan.sh("bridge mdb show"), group) })
@@ -252,7 +252,7 @@ func TestSnoopingSwitch(t *testing.T) {
 	a.release(two6)
 	a.claim(one6)
 	await(t, "told", func() bool { return strings.Contains(a.Status().Interfaces[0].Error, "disable_ipv6") })
-	a.becomes(one6, Held) // there is something to be answered still
+	a.becomes(one6, Answered) // there is something to be answered still
 }
 
 // Two hundred thousand frames as fast as they can be sent, and then as many that ask for
@@ -263,7 +263,7 @@ func TestFlood(t *testing.T) {
 	a := newBox(t, "a", 11, lan, one4, one6)
 	n := newNeighbour(t, "n", 100, lan)
 	a.claim(one4)
-	a.becomes(one4, Held)
+	a.becomes(one4, Answered)
 	s := n.packet("eth0")
 	send := func(frame []byte) (took time.Duration, processor time.Duration) {
 		began, used := time.Now(), cpu(t)
@@ -324,8 +324,8 @@ func TestMalformedFramesDoNoHarm(t *testing.T) {
 	a := newBox(t, "a", 11, lan, one4, one6)
 	n := newNeighbour(t, "n", 100, lan)
 	a.claim(one4, one6)
-	a.becomes(one4, Held)
-	a.becomes(one6, Held)
+	a.becomes(one4, Answered)
+	a.becomes(one6, Answered)
 	s, mac := n.packet("eth0"), n.mac("eth0")
 	good := [][]byte{
 		arpFrame(arpRequest, broadcast, mac, netip.MustParseAddr("192.0.2.100"), MAC{}, one4),
@@ -347,7 +347,7 @@ func TestMalformedFramesDoNoHarm(t *testing.T) {
 		}
 	}
 	await(t, "served", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
-	if a.state(one4) != Held || a.state(one6) != Held {
+	if a.state(one4) != Answered || a.state(one6) != Answered {
 		t.Errorf("VIPs are %v, %v", a.state(one4), a.state(one6))
 	}
 }
@@ -384,6 +384,6 @@ func TestTakeoverOfThousands(t *testing.T) {
 		first.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	i := b.Status().Interfaces[0]
 	if i.Takeovers != many || i.SendDrops != 0 {
-		t.Errorf("%d held, %d frames not sent", i.Takeovers, i.SendDrops)
+		t.Errorf("%d answered, %d frames not sent", i.Takeovers, i.SendDrops)
 	}
 }

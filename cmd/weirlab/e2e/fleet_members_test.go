@@ -131,12 +131,12 @@ func (s *site) l2(t testing.TB) (answered, contested int) {
 	t.Helper()
 	var doc struct {
 		L2 struct {
-			Interfaces []struct{ Held, Contested int }
+			Interfaces []struct{ Answered, Contested int }
 		}
 	}
 	s.weirJSON(t, &doc, "status")
 	for _, x := range doc.L2.Interfaces {
-		answered += x.Held
+		answered += x.Answered
 		contested += x.Contested
 	}
 	return answered, contested

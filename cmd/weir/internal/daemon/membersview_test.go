@@ -91,15 +91,15 @@ func TestL2Doc(t *testing.T) {
 		m.answerer.status = l2.Status{
 			Interfaces: []l2.Interface{{Name: "eth0", Index: 3, MAC: l2.MAC{2, 0, 0, 0, 0, 1}, Carrier: true}, {Name: "eth1", Index: 4}},
 			VIPs: []l2.VIP{
-				{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Held, Since: m.answerer.claimed[netip.MustParseAddr(mine)].Add(time.Second), Other: foreign, OtherSeen: time.Now()},
+				{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Answered, Since: m.answerer.claimed[netip.MustParseAddr(mine)].Add(time.Second), Other: foreign, OtherSeen: time.Now()},
 				{Addr: netip.MustParseAddr("192.0.2.200"), Interface: "eth0", State: l2.Contested, Other: other, Member: "b"},
 				{Addr: netip.MustParseAddr("192.0.2.200"), Interface: "eth1", State: l2.Idle},
-				{Addr: netip.MustParseAddr("192.0.2.201"), Interface: "eth0", State: l2.Held, Other: other, Member: "b", Overruled: true},
+				{Addr: netip.MustParseAddr("192.0.2.201"), Interface: "eth0", State: l2.Answered, Other: other, Member: "b", Overruled: true},
 			},
 		}
 		m.receive(t)
 		doc := m.steering.fleet.L2()
-		if len(doc.Interfaces) != 2 || doc.Interfaces[0].Held != 2 || doc.Interfaces[0].Contested != 1 || doc.Interfaces[1].Idle != 1 || doc.Interfaces[1].Error != "no carrier" {
+		if len(doc.Interfaces) != 2 || doc.Interfaces[0].Answered != 2 || doc.Interfaces[0].Contested != 1 || doc.Interfaces[1].Idle != 1 || doc.Interfaces[1].Error != "no carrier" {
 			t.Errorf("interfaces: %+v", doc.Interfaces)
 		}
 		if len(doc.Contested) != 1 || doc.Contested[0].Member != "b" || len(doc.Duplicates) != 1 || doc.Duplicates[0].By != foreign.String() {

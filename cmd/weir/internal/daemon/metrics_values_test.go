@@ -257,7 +257,7 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 			g.answerer.status.Interfaces = []l2.Interface{{Name: "eth0", Index: 3, Carrier: true, Counters: l2.Counters{
 				Gratuitous: 1, Probes: 2, Takeovers: 3, ReceiveDrops: 4, SendDrops: 5, Overruled: 6,
 			}}, {Name: "eth1", Index: 4}}
-			g.answerer.status.VIPs = []l2.VIP{{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Held, Since: g.answerer.claimed[netip.MustParseAddr(mine)].Add(2 * time.Second)}}
+			g.answerer.status.VIPs = []l2.VIP{{Addr: netip.MustParseAddr(mine), Interface: "eth0", State: l2.Answered, Since: g.answerer.claimed[netip.MustParseAddr(mine)].Add(2 * time.Second)}}
 		}, []sample{
 			{`weir_l2_carrier{interface="eth0"}`, absentSample, 1}, {`weir_l2_carrier{interface="eth1"}`, absentSample, 0},
 			{`weir_l2_gratuitous_total{interface="eth0"}`, absentSample, 1}, {`weir_l2_probes_total{interface="eth0"}`, absentSample, 2},

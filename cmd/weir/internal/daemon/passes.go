@@ -29,7 +29,7 @@ type passes struct {
 	published    *published
 	leftovers    kernelmode.Leftovers
 	unsupported  kernelmode.Unsupported
-	held         query.Tally // objects in the kernel
+	objects      query.Tally // objects in the kernel
 	counter      *supervise.DrainCounter
 	auditor      *supervise.Auditor
 	derived      generations // from which the tally and the last pass were made
@@ -113,7 +113,7 @@ func (p *passes) due() time.Time {
 func (p *passes) changedByOthers(ev lb.Event) {
 	lost := p.target.rec.Lost(ev.Lost)
 	if len(lost) > 0 {
-		p.held.Lose(lost)
+		p.objects.Lose(lost)
 		p.drifted(lost, ev.What)
 		p.target.causes.Add("others changed the kernel")
 	}
@@ -142,7 +142,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 		return
 	}
 	p.metrics.Pass(rep, err, took)
-	p.held.Apply(rep.Ops)
+	p.objects.Apply(rep.Ops)
 	if p.target.mode.Use == linux.ModeNetfilter {
 		p.unsupported.Apply(rep.Ops)
 	}
@@ -219,13 +219,13 @@ func (p *passes) because(was before, rep lb.Report, now time.Time) string {
 func (p *passes) publish() {
 	v := &view{ready: p.progress.ready, draining: map[lb.Drain]bool{}, served: map[string]int{}, period: p.target.cfg.Kernel.SyncPeriod}
 	if p.published.view.Load() == nil || p.derived.kernel != p.target.changes.kernel {
-		p.held = query.NewTally(p.target.rec.Have())
+		p.objects = query.NewTally(p.target.rec.Have())
 		if p.target.mode.Use == linux.ModeNetfilter {
 			p.unsupported.Load(p.target.rec.Have())
 		}
 		p.derived.kernel = p.target.changes.kernel
 	}
-	v.counts = p.held.Without(kernelmode.Base(p.target.cfg, p.target.mode), p.target.rec.Have())
+	v.counts = p.objects.Without(kernelmode.Base(p.target.cfg, p.target.mode), p.target.rec.Have())
 	v.clusters = p.sources.clusters.Followers()
 	for _, name := range p.sources.clusters.Names() {
 		v.served[name] = p.target.rec.Catalog().LenOf(name)

@@ -21,7 +21,7 @@ type view struct {
 	clusters []*kube.Follower // by name
 	served   map[string]int
 	period   time.Duration
-	counts   map[string]int // objects that are held, by lb.Kind
+	counts   map[string]int // objects in the kernel, by lb.Kind
 	pools    addresses.View
 	numbers  membership.Numbers
 }

@@ -44,7 +44,7 @@ func (c *claims) receive(status l2.Status) (took []time.Duration, changed bool) 
 		if v.Duplicate() || v.Overruled {
 			c.foreign = append(c.foreign, v)
 		}
-		if since, waits := c.since[v.Addr]; waits && v.State == l2.Held {
+		if since, waits := c.since[v.Addr]; waits && v.State == l2.Answered {
 			took = append(took, v.Since.Sub(since))
 			delete(c.since, v.Addr)
 		}
@@ -139,7 +139,7 @@ func (c *claims) at(a netip.Addr) []l2.VIP {
 // holdsAll reports whether this box answers for each of some addresses.
 func (c *claims) holdsAll(addrs map[netip.Addr][]string) bool {
 	for a := range addrs {
-		if !slices.ContainsFunc(c.at(a), func(v l2.VIP) bool { return v.State == l2.Held }) {
+		if !slices.ContainsFunc(c.at(a), func(v l2.VIP) bool { return v.State == l2.Answered }) {
 			return false
 		}
 	}
@@ -151,7 +151,7 @@ func (c *claims) holdsAll(addrs map[netip.Addr][]string) bool {
 func (c *claims) requester(addrs map[netip.Addr][]string, of func(member string) bool, now time.Time) string {
 	for a := range addrs {
 		for _, v := range c.at(a) {
-			if v.State == l2.Held && !v.Requested.IsZero() && now.Sub(v.Requested) < probedLately && of(v.Requester) {
+			if v.State == l2.Answered && !v.Requested.IsZero() && now.Sub(v.Requested) < probedLately && of(v.Requester) {
 				return v.Requester
 			}
 		}

@@ -198,7 +198,7 @@ func TestUpdatePublishes(t *testing.T) {
 	publishes("a digest", publishDigestsEvery, true)
 	in.Links.MACs = []string{"02:00:00:00:00:09"}
 	publishes("a MAC", time.Second, true)
-	in.L2 = &l2.Status{VIPs: []l2.VIP{{Addr: vip, Interface: "eth0", State: l2.Held, Since: in.Now}}}
+	in.L2 = &l2.Status{VIPs: []l2.VIP{{Addr: vip, Interface: "eth0", State: l2.Answered, Since: in.Now}}}
 	if d := publishes("ARP is answered", time.Second, false); len(d.Took) != 1 {
 		t.Errorf("took %v", d.Took)
 	}

@@ -89,7 +89,7 @@ func TestIsolationByIdleUplinks(t *testing.T) {
 			t.Errorf("%s: isolated %t (%s), want %t", name, x.is(), x.why, want)
 		}
 	}
-	held := l2.VIP{Addr: gateway, State: l2.Held}
+	held := l2.VIP{Addr: gateway, State: l2.Answered}
 	asked, long, vip := held, held, held
 	asked.Requested, asked.Requester = at.Add(-time.Second), "b"
 	long.Requested, long.Requester = at.Add(-probedLately), "b"

@@ -75,7 +75,7 @@ func TestContestedVIPsArePublished(t *testing.T) {
 	}{
 		{"contested by a foreign host", []l2.VIP{{Addr: vip, Interface: "eth0", State: l2.Contested, Other: foreign}}, message.Contested, "remove it from that host"},
 		{"contested by a member", []l2.VIP{{Addr: vip, Interface: "eth0", State: l2.Contested, Other: foreign, Member: "b"}}, 0, ""},
-		{"overruled", []l2.VIP{{Addr: vip, Interface: "eth0", State: l2.Held, Other: foreign, Member: "b", Overruled: true}}, 0, "by b although its owner was dead"},
+		{"overruled", []l2.VIP{{Addr: vip, Interface: "eth0", State: l2.Answered, Other: foreign, Member: "b", Overruled: true}}, 0, "by b although its owner was dead"},
 	} {
 		in.Now = in.Now.Add(time.Minute)
 		in.L2 = &l2.Status{VIPs: c.vips}

@@ -36,9 +36,9 @@ func TestAnOwnerWithoutTheReturnPathIsAStandby(t *testing.T) {
 		changed bool
 	}{
 		{"nothing yet", nil, true, false},
-		{"probing", []l2.VIP{{Addr: gateway, State: l2.Probing}, {Addr: vip, State: l2.Held}}, true, false},
-		{"held", []l2.VIP{{Addr: gateway, State: l2.Held}, {Addr: vip, State: l2.Held}}, false, true},
-		{"still", []l2.VIP{{Addr: gateway, State: l2.Held}}, false, false},
+		{"probing", []l2.VIP{{Addr: gateway, State: l2.Probing}, {Addr: vip, State: l2.Answered}}, true, false},
+		{"answered", []l2.VIP{{Addr: gateway, State: l2.Answered}, {Addr: vip, State: l2.Answered}}, false, true},
+		{"still", []l2.VIP{{Addr: gateway, State: l2.Answered}}, false, false},
 		{"another box answers", []l2.VIP{{Addr: gateway, State: l2.Contested}}, true, true},
 	} {
 		before := e.gen.returnPath

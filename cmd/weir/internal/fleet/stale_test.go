@@ -136,7 +136,7 @@ func (w *world) drainVIP(a netip.Addr) {
 }
 
 func (w *world) claim(a netip.Addr) l2.VIP {
-	v := l2.VIP{Addr: a, Interface: "eth0", State: l2.Held, Since: w.Now}
+	v := l2.VIP{Addr: a, Interface: "eth0", State: l2.Answered, Since: w.Now}
 	if w.one(2) {
 		v.State, v.Other = l2.Contested, l2.MAC{2, 0, 0, 0, 0, 99}
 	}

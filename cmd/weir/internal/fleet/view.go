@@ -187,11 +187,11 @@ func (v View) Owned(addr netip.Addr) *explain.Owned {
 		doc.Reason = cmp.Or(e.isolation.reason(&e.settings), doc.Reason)
 	}
 	for _, x := range e.claims.at(addr) {
-		held := explain.Held{Interface: x.Interface, State: x.State.String(), Since: x.Since}
+		on := explain.OwnedOn{Interface: x.Interface, State: x.State.String(), Since: x.Since}
 		if x.Other != (l2.MAC{}) {
-			held.By = cmp.Or(x.Member, "an unknown host") + " (" + x.Other.String() + ")"
+			on.By = cmp.Or(x.Member, "an unknown host") + " (" + x.Other.String() + ")"
 		}
-		doc.Held = append(doc.Held, held)
+		doc.Interfaces = append(doc.Interfaces, on)
 	}
 	return doc
 }

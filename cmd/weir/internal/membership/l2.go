@@ -26,8 +26,8 @@ func l2Doc(s l2.Status) *status.L2 {
 		}
 		contested := status.Contested{Address: v.Addr.String(), Interface: v.Interface, By: v.Other.String(), Member: v.Member, Since: v.Since}
 		switch v.State {
-		case l2.Held:
-			x.Held++
+		case l2.Answered:
+			x.Answered++
 			if v.Duplicate() {
 				contested.Since = v.OtherSeen
 				doc.Duplicates = append(doc.Duplicates, contested)

@@ -101,7 +101,7 @@ func gossip(out chan<- prometheus.Metric, s cluster.Status) {
 // layer2 exports ARP and NDP.
 func layer2(out chan<- prometheus.Metric, doc *status.L2, now l2.Status) {
 	for _, x := range doc.Interfaces {
-		for state, n := range map[l2.State]int{l2.Held: x.Held, l2.Probing: x.Probing, l2.Contested: x.Contested, l2.Idle: x.Idle} {
+		for state, n := range map[l2.State]int{l2.Answered: x.Answered, l2.Probing: x.Probing, l2.Contested: x.Contested, l2.Idle: x.Idle} {
 			gauge(out, descL2VIPs, float64(n), x.Name, state.String())
 		}
 	}

@@ -45,7 +45,7 @@ type L2Interface struct {
 	MAC  string `json:"mac,omitempty"`
 	// Error is the reason that ARP is not answered there: no carrier, no such interface.
 	Error     string `json:"error,omitempty"`
-	Held      int    `json:"held"`      // VIPs that this box answers for
+	Answered  int    `json:"answered"`  // VIPs that this box answers for
 	Probing   int    `json:"probing"`   // VIPs that this box probes for
 	Contested int    `json:"contested"` // VIPs that another host answers for
 	Idle      int    `json:"idle"`      // VIPs of other members
@@ -105,7 +105,7 @@ func (f Fleet) problems() (out []Problem) {
 func (l L2) line() string {
 	var parts []string
 	for _, x := range l.Interfaces {
-		text := fmt.Sprintf("%s %d held", x.Name, x.Held)
+		text := fmt.Sprintf("%s %d answered", x.Name, x.Answered)
 		for _, more := range []struct {
 			n    int
 			what string

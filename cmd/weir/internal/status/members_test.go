@@ -50,7 +50,7 @@ func TestFleetTables(t *testing.T) {
 		Name: "edge", Mode: "active-active", Self: "box1", State: MemberUnfit, Reason: "eth1 has no carrier",
 		Members: map[MemberState]int{MemberUnfit: 2, MemberServing: 3, MemberDead: 1, MemberLeft: 1}, VIPs: map[VIPRole]int{RoleOut: 12, RoleOwner: 3}, Owned: 1, Insecure: true,
 	}
-	fleet.L2 = &L2{Interfaces: []L2Interface{{Name: "eth0", MAC: "52:54:00:00:00:01", Held: 7, Probing: 1, Contested: 2}, {Name: "eth1", Idle: 10, Error: "no carrier"}}}
+	fleet.L2 = &L2{Interfaces: []L2Interface{{Name: "eth0", MAC: "52:54:00:00:00:01", Answered: 7, Probing: 1, Contested: 2}, {Name: "eth1", Idle: 10, Error: "no carrier"}}}
 	fleet.Judge(now)
 	standby := Services{Frontends: []Frontend{
 		{Service: "static/web", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheduler: "mh", Owner: "box2", Role: RoleStandby},
@@ -105,7 +105,7 @@ Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  12 up, 0 down, 0 unknown, 0 draining
 Synced:    3s ago, audited 7s ago, 0 drift repairs since the start
 Fleet:     edge, active-active: 3 serving, 2 unfit, 1 dead, 1 left; this box is unfit, serves 3 VIPs, owns 1, leaves 12 to others; WITHOUT A KEY
-L2:        eth0 7 held, 1 probing, 2 contested; eth1 0 held, 10 idle (no carrier)
+L2:        eth0 7 answered, 1 probing, 2 contested; eth1 0 answered, 10 idle (no carrier)
 `},
 		{"services", standby, `
 Prot LocalAddress:Port   Scheduler Flags                       Service

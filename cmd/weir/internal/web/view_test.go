@@ -42,7 +42,7 @@ func troubled() Box {
 		{Name: "edge2", Address: "10.1.0.2:7946", State: status.MemberDead, Since: noon.Add(-time.Minute), Reason: "it answers nobody"},
 	}}
 	s.Fleet = &status.Fleet{Name: "edge", State: status.MemberServing, Members: map[status.MemberState]int{status.MemberServing: 1, status.MemberDead: 1}}
-	s.L2 = &status.L2{Interfaces: []status.L2Interface{{Name: "eth1", Held: 12}, {Name: "eth2", Error: "no carrier", Idle: 3}}}
+	s.L2 = &status.L2{Interfaces: []status.L2Interface{{Name: "eth1", Answered: 12}, {Name: "eth2", Error: "no carrier", Idle: 3}}}
 	s.Addresses = &status.Addresses{Pools: 1, Used: 254, Writer: status.Writer{Self: true, Holder: "edge1"}}
 	b.Pools = status.Pools{
 		Pools:   []status.Pool{{Name: "public", Ranges: []string{"192.0.2.0/24"}, Size: 256, Used: 254, Free: 2}},

@@ -60,18 +60,18 @@ owner: box2: every fit member announces it
 `},
 		{"owned by this box", Answer{Reason: "x", Owned: &Owned{
 			Owner: "box1", Me: true, Role: status.RoleOwner, Reason: "no other member can serve it",
-			Held: []Held{
-				{"eth0", "held", ago(time.Hour), ""}, {"eth1", "contested", ago(3 * time.Second), "a foreign host (52:54:00:00:00:02)"}, {"eth2", "idle", time.Time{}, ""},
-				{"eth3", "held", ago(time.Second), "box2 (52:54:00:00:00:03)"},
+			Interfaces: []OwnedOn{
+				{"eth0", "answered", ago(time.Hour), ""}, {"eth1", "contested", ago(3 * time.Second), "a foreign host (52:54:00:00:00:02)"}, {"eth2", "idle", time.Time{}, ""},
+				{"eth3", "answered", ago(time.Second), "box2 (52:54:00:00:00:03)"},
 			},
 		}}, `
 not served: x
 
 owner: this box, box1: no other member can serve it
-  on eth0: held (this box answers for it) since 1h
+  on eth0: answered (this box answers for it) since 1h
   on eth1: contested (another host answers for it) since 3s; that is a foreign host (52:54:00:00:00:02)
   on eth2: idle (no carrier)
-  on eth3: held (this box answers for it) since 1s; within the last minute box2 (52:54:00:00:00:03) did too
+  on eth3: answered (this box answers for it) since 1s; within the last minute box2 (52:54:00:00:00:03) did too
 `},
 		{"ports", Answer{Ports: []Port{
 			{Frontend: "192.0.2.1:80/tcp", Service: "static/web", Fate: "served", Survival: &lb.Survival{Survives: true, Needs: []lb.SurvivalReason{lb.NeedsClient}}},
@@ -149,7 +149,7 @@ func TestJSON(t *testing.T) {
 		},
 		"owned": Owned{
 			Owner: "box1", Me: true, Role: status.RoleOwner, Reason: "x", Members: []OwnedBy{{"box1", "stable", true, true}},
-			Held: []Held{{"eth0", "held", ago(time.Hour), "52:54:00:00:00:02"}},
+			Interfaces: []OwnedOn{{"eth0", "answered", ago(time.Hour), "52:54:00:00:00:02"}},
 		},
 	} {
 		got, err := json.MarshalIndent(doc, "", "  ")

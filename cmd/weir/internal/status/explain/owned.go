@@ -20,9 +20,9 @@ type Owned struct {
 	Reason string `json:"reason"`
 	// Members are those that can serve it, the preferred one first.
 	Members []OwnedBy `json:"members"`
-	// Held are the interfaces on which this box answers ARP and NDP for it, or would; none
+	// Interfaces are those on which this box answers ARP and NDP for it, or would; none
 	// without [l2].
-	Held []Held `json:"held,omitempty"`
+	Interfaces []OwnedOn `json:"interfaces,omitempty"`
 }
 
 // OwnedBy is a member that can serve a VIP.
@@ -34,13 +34,13 @@ type OwnedBy struct {
 	Drained bool `json:"drained,omitempty"`
 }
 
-// Held is a VIP on an interface.
-type Held struct {
+// OwnedOn is a VIP on an interface.
+type OwnedOn struct {
 	Interface string `json:"interface"`
-	// State is probing, held, contested or idle.
+	// State is probing, answered, contested or idle.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
-	// By is the other host that answered for it last, within a minute if it is held: a
+	// By is the other host that answered for it last, within a minute if it is answered: a
 	// member or an unknown host, and its MAC address.
 	By string `json:"by,omitempty"`
 }
@@ -72,7 +72,7 @@ func (o Owned) write(w io.Writer, now time.Time) {
 	if len(can) > 0 {
 		fmt.Fprintln(w, "  can serve it:", strings.Join(can, ", "))
 	}
-	for _, h := range o.Held {
+	for _, h := range o.Interfaces {
 		fmt.Fprintf(w, "  on %s: %s\n", h.Interface, h.text(now))
 	}
 }
@@ -89,9 +89,9 @@ func (m OwnedBy) text() string {
 }
 
 // text returns the state of ARP and NDP for it.
-func (h Held) text(now time.Time) string {
+func (h OwnedOn) text(now time.Time) string {
 	out := h.State
-	if meaning, ok := heldStates[h.State]; ok {
+	if meaning, ok := l2States[h.State]; ok {
 		out += " (" + meaning + ")"
 	}
 	if !h.Since.IsZero() {
@@ -99,7 +99,7 @@ func (h Held) text(now time.Time) string {
 	}
 	switch {
 	case h.By == "":
-	case h.State == "held":
+	case h.State == "answered":
 		out += "; within the last minute " + h.By + " did too"
 	default:
 		out += "; that is " + h.By
@@ -107,8 +107,8 @@ func (h Held) text(now time.Time) string {
 	return out
 }
 
-var heldStates = map[string]string{
-	"held":      "this box answers for it",
+var l2States = map[string]string{
+	"answered":  "this box answers for it",
 	"probing":   "it probes whether another host does",
 	"contested": "another host answers for it",
 	"idle":      "no carrier",
