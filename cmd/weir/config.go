@@ -25,9 +25,9 @@ func configExplainCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [KEY]",
 		Short: "explain a key or a table of the configuration",
-		Long: `Explain a key of the configuration, or a table with all its keys: type, default,
-limits, permitted values, effect, and whether a change needs a restart. Without KEY
-it lists the tables. KEY may have the form of messages: service.web.backend[2].weight.
+		Long: `Explain a key of the configuration, or a table with all its keys. The explanation has
+the type, the default, the limits, the permitted values, the effect, and whether a
+change needs a restart. Without KEY it lists the tables. KEY may have the form of messages: service.web.backend[2].weight.
 
 Exit status: 0 shown, 2 there is no such key.`,
 		Args: cobra.MaximumNArgs(1),

@@ -33,7 +33,7 @@ routers prefer other boxes; after bgp.drain_delay they are withdrawn. In a fleet
 another member becomes the owner immediately. The box still serves its connections
 and the clients that arrive. Draining a drained VIP changes nothing.
 
-In a fleet, a VIP that no other member can serve is retained: it stays announced as the
+In a fleet, a VIP that no other member can serve is retained. It stays announced as the
 last choice, until another member can serve it. With --force it is withdrawn.
 
 A drain is stored in daemon.state_dir and survives restarts, until weir undrain. weir

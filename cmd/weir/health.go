@@ -10,8 +10,8 @@ func healthCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "show the health of each backend, and the services without a check",
-		Long: `Show each backend with a check: its health and since when, the time and duration of the
-last check, and the error if the backend is down. Backends that are down come first.
+		Long: `Show each backend with a check. The columns are its health and since when, the time and
+duration of the last check, and the error if the backend is down. Backends that are down come first.
 "quorum lost" means that too few backends of the port are up: then when_down of the
 service applies.
 

@@ -33,7 +33,7 @@ func importKubeProxyCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kube-proxy FILE",
 		Short: "convert the configuration of kube-proxy",
-		Long: `Convert the configuration of a node's kube-proxy, and print it. FILE holds a
+		Long: `Convert the configuration of a node's kube-proxy, and print it. FILE contains a
 KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) in YAML or JSON, by
 itself, among other documents, or in the ConfigMap of kubeadm; "-" is standard
 input:
@@ -102,7 +102,7 @@ func importMetalLBCommand(e env) *cobra.Command {
 		Use:   "metallb FILE",
 		Short: "convert the resources of MetalLB",
 		Long: `Convert the resources of MetalLB, and print the result: pools, routers and the
-announcement of VIPs. FILE holds them in YAML or JSON, as documents or in a List;
+announcement of VIPs. FILE contains them in YAML or JSON, as documents or in a List;
 "-" is standard input:
 
   kubectl -n metallb-system get ipaddresspools,bgppeers,bgpadvertisements,\

@@ -27,8 +27,8 @@ func planCommand(e env) *cobra.Command {
 FILE is the same as --config FILE. Nothing is changed. Backends count as healthy.
 Services of clusters are not included: no API server is contacted.
 
-The base objects that would be added are counted in one line: device, sets, rules,
-parameters, and an anchor of each family, which keeps conntrack alive. --all and -o
+The base objects that would be added are counted in one line. They are the device, sets,
+rules, parameters, and an anchor of each family, which keeps conntrack alive. --all and -o
 json list them.
 
 The routes follow that would be announced, changed or withdrawn. Services with an

@@ -24,8 +24,8 @@ const (
 func reloadCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload [FILE]",
-		Short: "make the daemon load its configuration again",
-		Long: `Make the daemon load its configuration again. An invalid configuration changes nothing
+		Short: "make the daemon reload its configuration",
+		Long: `Make the daemon reload its configuration. An invalid configuration changes nothing
 and is reported here, in weir status and in the metrics. A valid one changes only
 the differences. The command ends when the configuration is in force, after the first
 checks of new backends; until then the old one is served.
@@ -34,7 +34,7 @@ FILE is optional and must be the file that the daemon was started with: weir che
 and weir plan FILE accept any other.
 
 With --confirm TIME the new configuration is on trial. Without weir confirm within
-TIME, the old configuration comes into force again, with all its files. The same
+TIME, the old configuration returns into force, with all its files. The same
 happens when the daemon ends during the trial. weir reload --back rolls back immediately.
 Another reload during a trial joins the trial; with --confirm it extends it. It never
 confirms. Keys that need a restart, and daemon.state_dir, can't be on trial.
@@ -42,7 +42,7 @@ confirms. Keys that need a restart, and daemon.state_dir, can't be on trial.
 The previous configuration is stored in daemon.state_dir, readable by the daemon
 only. The file itself is never changed. After a rollback it is not in force: weir
 status reports that, and weir config show --running shows the one in force. Restarts
-keep it, until weir reload tries the file again or the file changes.
+keep it, until weir reload retries the file or the file changes.
 
 Exit status: 0 loaded, 1 refused, 2 another file than the daemon's, 3 not running.`,
 		Args: cobra.MaximumNArgs(1),

@@ -20,8 +20,8 @@ func runCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "run the daemon in the foreground",
-		Long: `Run the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP loads the
-configuration again. After the end the kernel keeps forwarding, unless daemon.on_stop
+		Long: `Run the daemon in the foreground, until SIGTERM or SIGINT. SIGHUP reloads the
+configuration. After the end the kernel keeps forwarding, unless daemon.on_stop
 is set otherwise; the next start adopts everything. When systemd stops the unit, the
 daemon first steers clients to other boxes as set by daemon.on_stop; a second signal
 ends that.

@@ -16,7 +16,7 @@ func topCommand(e env) *cobra.Command {
 		Use:   "top",
 		Short: "show live rates of frontends and backends, the busiest first",
 		Long: `Show the traffic of each frontend and of its backends per second, on average since the
-last reading, in the columns of ipvsadm -Ln --rate: connections (CPS), packets
+last reading, in the columns of ipvsadm -Ln --rate. These are connections (CPS), packets
 and bytes in both directions as clients see them (PPS, BPS), and active connections. The
 first line has all of them together. k, M, G are thousands, millions, and so on.
 

@@ -23,7 +23,8 @@ func benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "measure weir on a real kernel, beside ipvsadm and kube-proxy in the same boot",
 		Long: `Boots one box and measures weir there, each figure beside one of another
-program from the same boot: ipvsadm, kube-proxy, or a floor that no program can undercut.
+program from the same boot. That is ipvsadm, kube-proxy, or a floor that no program can
+undercut.
 kube-proxy and weir are nodes of a real Kubernetes API with the same Services. Each
 has its default configuration, and begins with an empty kernel.
 Figures of different machines, kernels or boots do not compare; ratios do.

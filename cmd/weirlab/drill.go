@@ -26,7 +26,7 @@ func drillCommand() *cobra.Command {
 		Use:   "drill",
 		Short: "let things go wrong in a fleet of boxes, and count what clients notice; beside keepalived",
 		Long: `Boots boxes behind a router, with clients and backends, and causes one failure after the
-other while clients make new connections and hold others. The failures are power cuts, pulled
+other while clients make new connections and keep others. The failures are power cuts, pulled
 cables, killed daemons, restarts, upgrades, drains, partitions, lost packets, clocks and keys.
 It does so in each of weir's modes, and with keepalived (VRRP and IPVS) on the same kernels.
 Prints one table with the promise of each event. Fails when a count is larger than promised:

@@ -12,7 +12,9 @@ import (
 var (
 	template   = regexp.MustCompile(`\{\{.*?\}\}`)
 	inlineCode = regexp.MustCompile("`[^`\n]+`")
-	tag        = regexp.MustCompile(`(?s)<(?:script|style).*?</(?:script|style)>|<code>.*?</code>|\{\{.*?\}\}|<[^>]*>`)
+	unread     = regexp.MustCompile(`(?s)<(?:script|style).*?</(?:script|style)>|<code>.*?</code>|\{\{.*?\}\}|<!--.*?-->`)
+	phrasing   = regexp.MustCompile(`</?(?:a|abbr|b|em|i|small|strong|tspan)(?:\s[^>]*)?>`)
+	tag        = regexp.MustCompile(`<[^>]*>`)
 )
 
 // reader returns the function that takes the passages out of a file, nil for files
@@ -110,6 +112,9 @@ func commentPassages(name, text string) ([]passage, error) {
 			end()
 			continue
 		}
+		if strings.HasPrefix(comment, " ") { // a line of a table or of an example
+			end()
+		}
 		if now.text == "" {
 			now.line = i + 1
 		} else {
@@ -121,8 +126,24 @@ func commentPassages(name, text string) ([]passage, error) {
 	return out, nil
 }
 
+// htmlPassages returns the text between the tags that begin or end a block. Phrasing tags are part of
+// the text.
 func htmlPassages(_, text string) ([]passage, error) {
-	return []passage{{line: 1, text: blank(text, tag)}}, nil
+	var out []passage
+	text = blank(text, unread)
+	begin := 0
+	end := func(at int) {
+		if words := strings.TrimLeft(text[begin:at], " \n\t"); words != "" {
+			out = append(out, passage{line: lineOf(text, at-len(words)), text: words, docs: true})
+		}
+	}
+	text = phrasing.ReplaceAllString(text, "")
+	for _, at := range tag.FindAllStringIndex(text, -1) {
+		end(at[0])
+		begin = at[1]
+	}
+	end(len(text))
+	return out, nil
 }
 
 var (

@@ -3,12 +3,12 @@
 // comments of TOML, YAML, shell scripts and units, the comments and strings of Go, JavaScript
 // and CSS, and the texts of the dashboard.
 //
-// The rules are in words.txt: one regular expression and its replacement a line.
+// The rules are in words.txt: one regular expression and its replacement a line, in sections
+// for all texts, for the documentation, and for some files.
 // exceptions.txt lists reviewed uses, with the reason for each.
 package prose
 
 import (
-	"bufio"
 	_ "embed"
 	"fmt"
 	"go/ast"
@@ -45,11 +45,39 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s:%d: %q: %s", f.File, f.Line, f.Text, f.Use)
 }
 
-// rule is one line of words.txt. A rule of the documentation does not apply to Go files.
+// rule is one line of words.txt.
 type rule struct {
 	match *regexp.Regexp
 	use   string
-	docs  bool
+	docs  bool     // for the documentation only, help texts included
+	in    []string // the beginnings of the names of its files; all files if it has none
+}
+
+// exception is one line of exceptions.txt: the findings within match are no faults.
+type exception struct {
+	file  string // "*" is every file
+	match *regexp.Regexp
+}
+
+// list is words.txt and exceptions.txt.
+type list struct {
+	rules      []rule
+	exceptions []exception
+}
+
+// of returns the rules and exceptions for a file.
+func (l list) of(name string) (out list) {
+	for _, r := range l.rules {
+		if len(r.in) == 0 || slices.ContainsFunc(r.in, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			out.rules = append(out.rules, r)
+		}
+	}
+	for _, e := range l.exceptions {
+		if e.file == "*" || e.file == name {
+			out.exceptions = append(out.exceptions, e)
+		}
+	}
+	return out
 }
 
 // passage is a piece of running text that starts at a line.
@@ -62,11 +90,10 @@ type passage struct {
 // Check returns the findings in the files below the given folders of root, sorted by
 // file and line. Without folders it checks everything.
 func Check(root string, folders ...string) ([]Finding, error) {
-	rules, err := readRules(words)
+	all, err := readList(words, exceptions)
 	if err != nil {
 		return nil, err
 	}
-	allowed := readExceptions(exceptions)
 	if len(folders) == 0 {
 		folders = []string{"."}
 	}
@@ -86,7 +113,7 @@ func Check(root string, folders ...string) ([]Finding, error) {
 				}
 				return nil
 			}
-			found, err := checkFile(path, filepath.ToSlash(name), rules)
+			found, err := checkFile(path, filepath.ToSlash(name), all)
 			out = append(out, found...)
 			return err
 		})
@@ -94,7 +121,7 @@ func Check(root string, folders ...string) ([]Finding, error) {
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(out, allowed.has), nil
+	return out, nil
 }
 
 // skipsFolder reports whether a folder has nothing that people wrote for readers.
@@ -104,7 +131,7 @@ func skipsFolder(name string) bool {
 		base == "peers" || len(base) > 1 && base[0] == '.'
 }
 
-func checkFile(path, name string, rules []rule) ([]Finding, error) {
+func checkFile(path, name string, all list) ([]Finding, error) {
 	read := reader(name)
 	if read == nil {
 		return nil, nil
@@ -118,8 +145,9 @@ func checkFile(path, name string, rules []rule) ([]Finding, error) {
 		return nil, err
 	}
 	var out []Finding
+	own := all.of(name)
 	for _, p := range passages {
-		out = append(out, judge(p, rules)...)
+		out = append(out, judge(p, own)...)
 	}
 	if strings.HasSuffix(name, ".go") {
 		keys, err := logKeys(name, string(text))
@@ -189,13 +217,20 @@ func logKeys(name, text string) ([]Finding, error) {
 }
 
 // judge returns what is wrong with a passage.
-func judge(p passage, rules []rule) []Finding {
+func judge(p passage, all list) []Finding {
 	var out []Finding
-	for _, r := range rules {
+	var excused [][]int
+	for _, e := range all.exceptions {
+		excused = append(excused, e.match.FindAllStringIndex(p.text, -1)...)
+	}
+	for _, r := range all.rules {
 		if r.docs && !p.docs {
 			continue
 		}
 		for _, at := range r.match.FindAllStringIndex(p.text, -1) {
+			if slices.ContainsFunc(excused, func(e []int) bool { return e[0] <= at[0] && at[1] <= e[1] }) {
+				continue
+			}
 			out = append(out, Finding{Line: p.line + strings.Count(p.text[:at[0]], "\n"), Text: p.text[at[0]:at[1]], Use: r.use})
 		}
 	}
@@ -213,50 +248,46 @@ func judge(p passage, rules []rule) []Finding {
 	return out
 }
 
-var sentenceEnd = regexp.MustCompile(`[.!?:]["')]*(?:\s|$)|\n\n`)
+// sentenceEnd is not a colon or a semicolon: a chain of clauses is one sentence.
+var sentenceEnd = regexp.MustCompile(`[.!?]["')]*(?:\s|$)|\n\n`)
 
-// readRules parses words.txt: "expression => replacement", below "[docs]" for the
-// documentation only.
-func readRules(text string) ([]rule, error) {
-	var out []rule
-	docs := false
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		l := strings.TrimSpace(lines.Text())
-		if l == "[docs]" {
-			docs = true
+// readList parses words.txt and exceptions.txt.
+func readList(words, exceptions string) (list, error) {
+	var out list
+	now := rule{}
+	for l := range strings.Lines(words) {
+		l = strings.TrimSpace(l)
+		if section, ok := strings.CutPrefix(l, "["); ok {
+			words := strings.Fields(strings.TrimSuffix(section, "]"))
+			now.docs, now.in = words[0] == "docs", words[1:]
 		}
 		match, use, ok := strings.Cut(l, " => ")
 		if !ok || l[0] == '#' {
 			continue
 		}
-		// A phrase may be broken over two lines.
-		match = strings.ReplaceAll(strings.TrimSpace(match), " ", `\s+`)
-		re, err := regexp.Compile(`(?i)\b(?:` + match + `)\b`)
+		re, err := phrase(`\b(?:` + strings.TrimSpace(match) + `)\b`)
 		if err != nil {
-			return nil, fmt.Errorf("words.txt: %w", err)
+			return list{}, fmt.Errorf("words.txt: %w", err)
 		}
-		out = append(out, rule{re, strings.TrimSpace(use), docs})
+		now.match, now.use = re, strings.TrimSpace(use)
+		out.rules = append(out.rules, now)
+	}
+	for l := range strings.Lines(exceptions) {
+		l, _, _ = strings.Cut(l, "#")
+		file, found, ok := strings.Cut(strings.TrimSpace(l), ": ")
+		if !ok {
+			continue
+		}
+		re, err := phrase(strings.TrimSpace(found))
+		if err != nil {
+			return list{}, fmt.Errorf("exceptions.txt: %w", err)
+		}
+		out.exceptions = append(out.exceptions, exception{file, re})
 	}
 	return out, nil
 }
 
-// excepted is the set of reviewed uses: a file, or "*", and the words found in it.
-type excepted map[[2]string]bool
-
-func (e excepted) has(f Finding) bool {
-	text := strings.ToLower(strings.Join(strings.Fields(f.Text), " "))
-	return e[[2]string{f.File, text}] || e[[2]string{"*", text}]
-}
-
-// readExceptions parses exceptions.txt: "file: words  # reason".
-func readExceptions(text string) excepted {
-	out := excepted{}
-	for l := range strings.Lines(text) {
-		l, _, _ = strings.Cut(l, "#")
-		if file, found, ok := strings.Cut(strings.TrimSpace(l), ": "); ok {
-			out[[2]string{file, strings.ToLower(strings.TrimSpace(found))}] = true
-		}
-	}
-	return out
+// phrase compiles an expression in any case. Its spaces may be line breaks in the text.
+func phrase(expression string) (*regexp.Regexp, error) {
+	return regexp.Compile(`(?i)` + strings.ReplaceAll(expression, " ", `\s+`))
 }

@@ -35,7 +35,7 @@ type L2 struct {
 	// Duplicates are VIPs that both this box and an unknown host answer for.
 	Duplicates []Contested `json:"duplicates,omitempty"`
 	// Overruled are VIPs that this box has taken over in the last minute although another host
-	// answered for them: their owner was dead, and the host only answered probes.
+	// answered for them. Their owner was dead, and the host only answered probes.
 	Overruled []Contested `json:"overruled,omitempty"`
 }
 

@@ -100,12 +100,12 @@ type Pending struct {
 type Writer struct {
 	// Cluster has the claims.
 	Cluster string `json:"cluster,omitempty"`
-	// Holder is the box that holds the Lease; empty if none does or it is not known.
+	// Holder is the box that has the Lease; empty if none does or it is not known.
 	Holder string    `json:"holder,omitempty"`
 	Self   bool      `json:"self"` // it is this box
 	Since  time.Time `json:"since,omitzero"`
 	// Error is the reason why no addresses can be assigned now; Unread are the reasons
-	// why clusters can't be read, by name: their Services retain their addresses.
+	// why clusters can't be read, by name. Their Services retain their addresses.
 	Error  string            `json:"error,omitempty"`
 	Unread map[string]string `json:"unread,omitempty"`
 }

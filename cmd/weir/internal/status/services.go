@@ -55,7 +55,7 @@ type Server struct {
 	Address  string         `json:"address"`
 	Weight   uint32         `json:"weight"`
 	Upper    uint32         `json:"max_connections,omitempty"` // no new connections while so many are open
-	Lower    uint32         `json:"min_connections,omitempty"` // new ones again below
+	Lower    uint32         `json:"min_connections,omitempty"` // new ones below
 	Active   uint32         `json:"active"`
 	Inactive uint32         `json:"inactive"`
 	// Health is up, down, unknown, or empty without a check; Error is the error of the

@@ -76,7 +76,7 @@ type Config struct {
 	// is still in force then.
 	Error string `json:"error,omitempty"`
 	// Trial is present until the configuration is confirmed, RolledBack after a trial
-	// that was not confirmed, until the file is loaded again.
+	// that was not confirmed, until the file is reloaded.
 	Trial      *Trial      `json:"trial,omitempty"`
 	RolledBack *RolledBack `json:"rolled_back,omitempty"`
 }

@@ -46,7 +46,7 @@ func clusterKeys(c *Cluster) []schema.Key {
 		{Path: "kubernetes.name", To: &c.Name, Example: `"prod"`, Required: true, Check: checkClusterName,
 			Doc: "The unique name of the cluster: 1 to 63 of a-z, 0-9 and -, not \"static\"."},
 		{Path: "kubernetes.kubeconfig", Type: schema.Text, File: true, Default: `""`,
-			Doc: "The kubeconfig file with the API server and the credentials, relative to this file, or credential:NAME. weir reads it again when it changes. " +
+			Doc: "The kubeconfig file with the API server and the credentials, relative to this file, or credential:NAME. weir rereads it when it changes. " +
 				"\"\" means the service account of weir's own Pod."},
 		{Path: "kubernetes.context", To: &c.Context, Default: `""`,
 			Doc: "The context of the kubeconfig. \"\" means its current context."},
@@ -106,8 +106,8 @@ func clusterKeys(c *Cluster) []schema.Key {
 		{Path: "kubernetes.snapshot", To: &c.snapshot, Default: `true`,
 			Doc: "Stores the last state of the cluster in daemon.state_dir. A box that starts while the API server is unreachable serves this state."},
 		{Path: "kubernetes.max_objects", To: &c.Budget.Cluster, Unit: "kernel objects", Default: `1000000`, Min: 1000, Max: 10000000,
-			Doc: "Limit for the cluster's kernel objects: virtual servers, real servers and members of sets. A cluster that needs more shares them " +
-				"between its namespaces: each has the objects that it needs, up to an equal part and to the rest of the others. 1000000 take about 1.5 GiB of memory."},
+			Doc: "Limit for the cluster's kernel objects: virtual servers, real servers and members of sets. A cluster that needs more divides them " +
+				"between its namespaces. Each has the objects that it needs, up to an equal part and to the rest of the others. 1000000 take about 1.5 GiB of memory."},
 		{Path: "kubernetes.max_namespace_objects", To: &c.Budget.Namespace, Unit: "kernel objects", Default: `500000`, Min: 100, Max: 10000000,
 			Doc: "Limit for one namespace. Its youngest Services are not served above it, with a Note and an Event."},
 		{Path: "kubernetes.max_service_objects", To: &c.Budget.Service, Unit: "kernel objects", Default: `100000`, Min: 100, Max: 10000000,

@@ -20,7 +20,7 @@ func daemonKeys(d *config.Daemon) []schema.Key {
 		{Path: "daemon.socket", To: &d.Socket, Default: `"/run/weir/weir.sock"`, Restart: true, Check: checkSocket,
 			Doc: "The unix socket of the command line interface: an absolute path."},
 		{Path: "daemon.health_listen", To: &d.HealthListen, Unit: "address:port", Default: `"127.0.0.1:10266"`, Restart: true, Check: checkListen,
-			Doc: "The HTTP address of /healthz and /livez. \"\" disables them. Addresses that are equal share one listener. Load balancers and the kubelet need " +
+			Doc: "The HTTP address of /healthz and /livez. \"\" disables them. Addresses that are equal have one listener. Load balancers and the kubelet need " +
 				"an address that they can reach, such as \":10256\"."},
 		{Path: "daemon.metrics_listen", To: &d.MetricsListen, Unit: "address:port", Default: `"127.0.0.1:10266"`, Restart: true, Check: checkListen,
 			Doc: "The HTTP address of /metrics. \"\" disables it. There is no password: on an address other than loopback, the network can read the names and " +
@@ -44,7 +44,7 @@ func daemonKeys(d *config.Daemon) []schema.Key {
 				"ends the drain."},
 		{Path: "daemon.state_dir", To: &d.StateDir, Default: `"/var/lib/weir"`, Check: checkStateDir,
 			Doc: "The directory of the state that survives restarts: the last snapshot of each cluster and the drained objects. During weir reload --confirm " +
-				"it also holds the previous configuration. An absolute path."},
+				"it also contains the previous configuration. An absolute path."},
 	}
 }
 

@@ -20,7 +20,7 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 		{Path: "kernel.name_prefix", To: &k.NamePrefix, Default: `"KUBE"`, Restart: true, Check: checkPrefix,
 			Doc: "Prefix of the names of weir's sets and chains: 1 to 5 of A-Z, 0-9 and -. Change it where kube-proxy runs on the same host."},
 		{Path: "kernel.device", To: &k.Device, Default: `"kube-ipvs0"`, Restart: true, Check: checkDevice,
-			Doc: "The dummy device that holds the VIPs. weir creates it."},
+			Doc: "The dummy device that has the VIPs. weir creates it."},
 		{Path: "kernel.rules", To: &k.Rules, Default: `"iptables"`, Restart: true, Values: []string{"iptables", "nftables"},
 			Doc: "The owner of weir's sets and rules. iptables needs the programs of iptables, and ipset in the kernel. nftables needs neither: " +
 				"they are one table for each family (nft list table ip weir). It needs IPVS; where mode is netfilter, this is iptables."},

@@ -20,7 +20,7 @@ func Keys() []schema.Key {
 // includeKeys are the keys above all tables; package source reads them.
 var includeKeys = []schema.Key{
 	{Path: "include", Type: schema.TextOrTexts, Default: `[]`,
-		Doc: "Other files of the configuration: names or patterns, relative to this file. They may hold any table. Services and other lists add up; a key " +
+		Doc: "Other files of the configuration: names or patterns, relative to this file. They may contain any table. Services and other lists add up; a key " +
 			"that is set in two files is an error."},
 }
 

@@ -61,7 +61,7 @@ func bgpKeys(s *Speaker) []schema.Key {
 			Doc: "The AS number of the box."},
 		{Path: "bgp.router_id", Type: schema.Text, Default: `""`,
 			Doc: "The BGP identifier of the box: an IPv4 address that is unique among its routers. \"\" means the box's own address towards its first IPv4 peer, " +
-				"so that several boxes can share a file."},
+				"so that several boxes can use one file."},
 		{Path: "bgp.listen_port", To: &s.Speaker.ListenPort, Default: `179`, Max: 65535,
 			Doc: "The port that peers connect to. 0 disables the listener, for instance where another BGP speaker uses the port. weir then only connects to " +
 				"its peers."},
@@ -74,7 +74,7 @@ func bgpKeys(s *Speaker) []schema.Key {
 		{Path: "bgp.graceful_restart", To: &s.Speaker.GracefulRestart, Default: `"120s"`, Max: 4095 * schema.Second, Check: schema.WholeSeconds,
 			Doc: "Peers keep the routes this long while weir restarts and the kernel forwards traffic (RFC 4724), in whole seconds. 0s disables it."},
 		{Path: "bgp.reannounce_delay", To: &s.Policy.ReannounceDelay, Default: `"5s"`, Max: schema.Hour,
-			Doc: "A route that was withdrawn because no backend was up is announced again after a backend has been up this long. The first announcement is " +
+			Doc: "A route that was withdrawn because no backend was up is reannounced after a backend has been up this long. The first announcement is " +
 				"immediate."},
 		{Path: "bgp.min_announced", To: &s.Policy.MinAnnounced, Unit: "part of the announced routes", Default: `"50%"`, Max: 100,
 			Doc: "The part of the routes that stays announced when health checks withdraw many at once. Such an event is more likely a fault of this box than " +
@@ -115,7 +115,7 @@ func peerKeys(p *Peer) []schema.Key {
 			Doc: "Drops packets from further than this many hops (RFC 5082), so that distant hosts cannot attack the session. 1 means the same link. The peer " +
 				"needs the same setting. 0 disables it."},
 		{Path: "bgp.peer.password_file", Type: schema.Text, File: true, Default: `""`,
-			Doc: "The file with the password of the session (TCP MD5, RFC 2385), 1 to 80 bytes, relative to this file, or credential:NAME. weir reads it again " +
+			Doc: "The file with the password of the session (TCP MD5, RFC 2385), 1 to 80 bytes, relative to this file, or credential:NAME. weir rereads it " +
 				"at every reload and never shows it."},
 		{Path: "bgp.peer.passive", To: &p.Passive, Default: `false`,
 			Doc: "Waits for the peer to connect. Let one side wait: when both connect at the same time, BIRD may drop the routes for some seconds."},

@@ -30,11 +30,11 @@ func fleetKeys(m *Member) []schema.Key {
 	return []schema.Key{
 		{Path: "fleet", Type: schema.Table,
 			Doc: "The fleet: boxes that serve the same VIPs. Its members find each other via gossip and divide the VIPs without a leader. A reload applies all " +
-				"changes. With another name, member, bind, advertise, timing or allowed_cidrs the box leaves and joins again."},
+				"changes. With another name, member, bind, advertise, timing or allowed_cidrs the box leaves and rejoins."},
 		{Path: "fleet.name", To: &m.Gossip.Fleet, Example: `"edge"`, Required: true, Check: parse.Name("fleet"),
 			Doc: "The name of the fleet: 1 to 63 of a-z, 0-9, - and ., the same on all members. Members ignore other fleets. It is sent unencrypted."},
 		{Path: "fleet.member", Type: schema.Text, Default: `""`,
-			Doc: "The unique name of this box: 1 to 63 of a-z, 0-9, - and . \"\" means the host name, so that all boxes can share a file."},
+			Doc: "The unique name of this box: 1 to 63 of a-z, 0-9, - and . \"\" means the host name, so that all boxes can use one file."},
 		{Path: "fleet.bind", Type: schema.Text, Unit: "address:port", Default: `"[::]:7946"`,
 			Doc: "The listen address for gossip, TCP and UDP. [::] means all addresses of both families. Use 0.0.0.0 where the kernel has no IPv6. The default " +
 				"port is 7946."},
@@ -46,8 +46,8 @@ func fleetKeys(m *Member) []schema.Key {
 				"address is ignored."},
 		{Path: "fleet.keys", Example: `["fleet.key"]`, Type: schema.Texts, File: true,
 			Doc: "Files with one key each, relative to this file, or credential:NAME. Create a key with `openssl rand -base64 32`. The first key encrypts; all " +
-				"keys decrypt, so that fleet.md can replace a key in three steps without an interruption. Only root may be able to read the files. weir reads " +
-				"them again at every reload and never shows them."},
+				"keys decrypt, so that fleet.md can replace a key in three steps without an interruption. Only root may be able to read the files. weir rereads " +
+				"them at every reload and never shows them."},
 		{Path: "fleet.insecure_without_key", To: &m.Gossip.Open, Default: `false`,
 			Doc: "Runs without a key. Then any host that can send a datagram to this box can join and take over VIPs."},
 		{Path: "fleet.timing", Type: schema.Text, Default: `"lan"`, Values: []string{"lan", "local", "wan"},

@@ -61,8 +61,8 @@ func poolKeys(p *Pool) []schema.Key {
 			Doc: "Lets Services with the same annotation weir/sharing-key share an address. Their ports must differ and their traffic policies must be " +
 				"compatible."},
 		{Path: "pool.sharing_namespaces", Type: schema.Texts, Default: `[]`, Check: checkSharing,
-			Doc: "Namespaces with Services that may share addresses with each other, also across clusters. \"*\" means all. Other Services share only within " +
-				"their namespace."},
+			Doc: "Namespaces with Services that may share addresses with each other, also across clusters. \"*\" means all. Other Services share addresses only " +
+				"within their namespace."},
 	}
 }
 

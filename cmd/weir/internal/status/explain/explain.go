@@ -28,8 +28,8 @@ type Answer struct {
 	Nearest []string `json:"nearest,omitempty"`
 	// Packet is the path of a packet to one frontend.
 	Packet *lb.Explanation `json:"packet,omitempty"`
-	// OldData are the clusters that the answer depends on and that may be out of date:
-	// those of the Services at the address, or all if there is none.
+	// OldData are the clusters that the answer depends on, if they may be out of date. They are
+	// the clusters of the Services at the address, or all if there is none.
 	OldData []status.OldData `json:"old_data,omitempty"`
 	// Address is the pool and claim of the address, absent without pools; Announced is
 	// its advertisement, absent without routers or without a Service.

@@ -40,8 +40,8 @@ type OwnedOn struct {
 	// State is probing, answered, contested or idle.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
-	// By is the other host that answered for it last, within a minute if it is answered: a
-	// member or an unknown host, and its MAC address.
+	// By is the other host that answered for it last, within a minute if it is
+	// answered. It is a member or an unknown host, with its MAC address.
 	By string `json:"by,omitempty"`
 }
 
