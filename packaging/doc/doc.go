@@ -1,5 +1,5 @@
 // Package doc embeds the documentation of weir for the status page, which shows the
-// meanings of Notes from notes.md. It never interprets the texts.
+// actions of problems.md and notes.md. It never interprets the texts.
 package doc
 
 import "embed"

@@ -67,7 +67,7 @@ type view struct {
 // noteGroup are Notes of one reason.
 type noteGroup struct {
 	Reason string
-	meaning
+	advice
 	Notes []status.Note
 	// All is the number of notes; Notes may be the first of them.
 	All           int
@@ -121,7 +121,7 @@ func (v *view) notes(perPage int) {
 	from, to := q.span(len(found), perPage)
 	for _, n := range found[from:to] {
 		if i := len(v.NoteGroups) - 1; i < 0 || v.NoteGroups[i].Reason != n.Reason {
-			v.NoteGroups = append(v.NoteGroups, noteGroup{Reason: n.Reason, meaning: meanings()[n.Reason], All: all[n.Reason], Informational: n.Informational})
+			v.NoteGroups = append(v.NoteGroups, noteGroup{Reason: n.Reason, advice: noteRows()[n.Reason], All: all[n.Reason], Informational: n.Informational})
 		}
 		g := &v.NoteGroups[len(v.NoteGroups)-1]
 		g.Notes = append(g.Notes, n)

@@ -1,7 +1,11 @@
 package web
 
 import (
+	"html"
+	"net/http"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"weir/cmd/weir/internal/status/routing"
 	"weir/cmd/weir/internal/status/traffic"
 	"weir/cmd/weirlab/fuzzing"
+	"weir/packaging/doc"
 )
 
 // troubled is a box with a bit of everything.
@@ -80,31 +85,61 @@ func TestEveryProblemHasAdvice(t *testing.T) {
 	if len(problems) < 25 {
 		t.Errorf("only %d: %q", len(problems), problems)
 	}
+	rows := problemRows()
 	for _, p := range problems {
-		if _, ok := advices[p.Code]; !ok {
-			t.Errorf("no advice for %q: %s", p.Code, p.Text)
+		if rows[string(p.Code)].Do == "" {
+			t.Errorf("problems.md has no action for %q: %s", p.Code, p.Text)
 		}
 	}
-	p := pageOf(t, &fakeBox{box: b})
-	for code, a := range advices {
-		if got := get(t, p, docPath(a.doc, "")); !strings.HasPrefix(got, "# ") {
-			t.Errorf("%s leads to %s: %.40q", code, a.doc, got)
+	source, err := os.ReadFile("../status/problem.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := regexp.MustCompile(`ProblemCode = "([^"]+)"`).FindAllSubmatch(source, -1)
+	if len(codes) != len(rows) {
+		t.Errorf("%d codes, and %d rows in problems.md", len(codes), len(rows))
+	}
+	page := get(t, pageOf(t, &fakeBox{box: b}), "/doc/problems.md")
+	for _, code := range codes {
+		a := rows[string(code[1])]
+		if _, anchor, _ := strings.Cut(a.Doc, "#"); a.Means == "" || a.Do == "" || !strings.Contains(page, `<span id="`+anchor+`">| `) {
+			t.Errorf("%s: no row of problems.md has this anchor: %+v", code[1], a)
 		}
 	}
 }
 
-func TestNotesHaveAdvice(t *testing.T) {
-	if len(meanings()) < 20 {
-		t.Fatalf("notes.md has %d reasons", len(meanings()))
+// A document is shown as written, without its characters as tags.
+func TestDocuments(t *testing.T) {
+	p := pageOf(t, &fakeBox{box: troubled()})
+	for _, name := range []string{"notes.md", "errors.md", "json.md"} {
+		source, err := doc.Files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got, _ := strings.Cut(get(t, p, "/doc/"+name), "<pre class=\"doc\">\n")
+		got = html.UnescapeString(regexp.MustCompile(`<span id="[a-z0-9-]+">|</span>`).ReplaceAllString(got, ""))
+		if got != string(source) {
+			t.Errorf("%s differs from its source", name)
+		}
 	}
-	for reason, m := range meanings() {
-		if m.Means == "" || m.Do == "" {
-			t.Errorf("%s: %v", reason, m)
+	if w := ask(p, http.MethodGet, "/doc/none.md"); w.Code != http.StatusNotFound {
+		t.Errorf("a document that does not exist: %d", w.Code)
+	}
+}
+
+func TestNotesHaveAdvice(t *testing.T) {
+	rows := noteRows()
+	if len(rows) < 20 {
+		t.Fatalf("notes.md has %d reasons", len(rows))
+	}
+	for reason, a := range rows {
+		if a.Means == "" || a.Do == "" {
+			t.Errorf("%s: %v", reason, a)
 		}
 	}
 	got := get(t, pageOf(t, &fakeBox{box: troubled()}), "/notes")
-	if !strings.Contains(got, string(meanings()["conflict"].Do)) || strings.Index(got, ">conflict ") > strings.Index(got, ">no-local ") {
-		t.Errorf("what to do is missing, or informational notes come first:\n%s", got)
+	if !strings.Contains(got, string(rows["conflict"].Do)) || strings.Index(got, ">conflict ") > strings.Index(got, ">no-local ") {
+		t.Errorf("the action is missing, or informational notes come first:\n%s", got)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"io"
 	"net/http"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,44 +77,6 @@ func plain(s string) string {
 	}, text.Plain(s))
 }
 
-// advice is the next step for a problem, and the page of the documentation about it.
-type advice struct {
-	Do  template.HTML
-	Doc string // a path of the page
-}
-
-// advices are the next steps by the codes of problems.
-var advices = map[status.ProblemCode]struct{ do, doc string }{
-	status.ProblemStarting:     {"wait for the first checks and clusters; `weir events` shows the progress", "operations.md"},
-	status.ProblemKernel:       {"`weir doctor` checks modules and rights; `journalctl -u weir` has the complete error", "errors.md"},
-	status.ProblemNoIPVS:       {"boot a kernel with `ip_vs`: `weir doctor`", "kernel.md"},
-	status.ProblemStopping:     {"nothing: it ends when no connection is left", "operations.md"},
-	status.ProblemDrained:      {"`weir undrain` ends the drain; `weir drain` shows its progress", "operations.md"},
-	status.ProblemDrainState:   {"check the disk and the rights of `daemon.state_dir`: `weir doctor files disk`", "operations.md"},
-	status.ProblemRolledBack:   {"`weir plan` shows the changes of the file", "operations.md"},
-	status.ProblemReload:       {"`weir check` shows the line; correct it, then `weir reload`", "errors.md"},
-	status.ProblemCluster:      {"check the API server and the kubeconfig; the last known state is served", "kubernetes.md"},
-	status.ProblemBGP:          {"`weir bgp neighbors`; then the configuration of the router", "errors.md"},
-	status.ProblemMinAnnounced: {"`weir health`: check the backends, or the network between", "errors.md"},
-	status.ProblemMember:       {"`weir members` on this box and on another one", "fleet.md"},
-	status.ProblemOtherMembers: {"check their power, cables and `journalctl -u weir`; other members serve their VIPs", "fleet.md"},
-	status.ProblemL2:           {"check the cable and `ip link`", "fleet.md"},
-	status.ProblemAddresses:    {"`weir pools`", "addresses.md"},
-	status.ProblemGuarded:      {"to accept the deletions: `weir guard release CLUSTER`", "operations.md"},
-	status.ProblemOperations:   {"`weir plan` shows them, `weir events` has the reason", "errors.md"},
-	status.ProblemNotes:        {"see the notes below, each with its remedy", "notes.md"},
-	status.ProblemBackends:     {"`weir health` has the error of each check; see the services below", "operations.md"},
-}
-
-// adviceFor returns the next step for a problem.
-func adviceFor(p status.Problem) advice {
-	a, ok := advices[p.Code]
-	if !ok {
-		return advice{code("`weir doctor`"), docPath("doctor.md", "")}
-	}
-	return advice{code(a.do), docPath(a.doc, "")}
-}
-
 // code returns a text as HTML, with the parts in backticks as code.
 func code(text string) template.HTML {
 	var out strings.Builder
@@ -126,48 +90,63 @@ func code(text string) template.HTML {
 	return template.HTML(out.String())
 }
 
-// docPath returns the path of a document on the page, and of a word in it.
-func docPath(name, word string) string {
-	if word != "" {
-		return "/doc/" + name + "#:~:text=" + word
-	}
-	return "/doc/" + name
+// advice is a row of the documentation, and its path on the page.
+type advice struct {
+	Means, Do template.HTML
+	Doc       string
 }
 
-// document serves a file of the documentation as text.
+// adviceFor returns the documentation of a problem.
+func adviceFor(p status.Problem) advice { return problemRows()[string(p.Code)] }
+
+// The rows of the documentation: problems by code, Notes by reason.
+var (
+	problemRows = sync.OnceValue(func() map[string]advice { return advices("problems.md") })
+	noteRows    = sync.OnceValue(func() map[string]advice { return advices("notes.md") })
+)
+
+// advices returns the rows of the table of a document, by the word in their first cell.
+func advices(name string) map[string]advice {
+	text, err := doc.Files.ReadFile(name)
+	if err != nil {
+		panic("web: " + err.Error()) // it is embedded
+	}
+	out := map[string]advice{}
+	for line := range strings.Lines(string(text)) {
+		if m := docRow.FindStringSubmatch(line); m != nil { // | `word` | meaning | action |
+			means, do, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(m[2]), "|"), " | ")
+			out[m[1]] = advice{code(means), code(strings.TrimSpace(do)), "/doc/" + name + "#" + m[1]}
+		}
+	}
+	return out
+}
+
+// docRow is a row of a table that begins with a code or a reason.
+var docRow = regexp.MustCompile("^\\| `([a-z0-9-]+)` \\| (.*)")
+
+// document serves a file of the documentation as written. A row that begins with a code
+// or a reason has an anchor, the first of each.
 func document(w http.ResponseWriter, r *http.Request) {
-	text, err := doc.Files.ReadFile(r.PathValue("name"))
+	name := r.PathValue("name")
+	text, err := doc.Files.ReadFile(name)
 	if err != nil {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
-	_, _ = w.Write(text) // the client may be gone
+	fmt.Fprintf(w, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>%[1]s - weir</title>\n"+
+		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"stylesheet\" href=\"/weir.css\">\n<pre class=\"doc\">\n", template.HTMLEscapeString(name))
+	named := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		line, m := template.HTMLEscapeString(line), docRow.FindStringSubmatch(line)
+		if m != nil && !named[m[1]] {
+			named[m[1]] = true
+			line = `<span id="` + m[1] + `">` + line + "</span>"
+		}
+		_, _ = io.WriteString(w, line) // the client may be gone
+	}
 }
-
-// meaning is the documentation of a reason for Notes.
-type meaning struct{ Means, Do template.HTML }
-
-// meanings returns the rows of the table of notes.md, by reason.
-var meanings = sync.OnceValue(func() map[string]meaning {
-	text, err := doc.Files.ReadFile("notes.md")
-	if err != nil {
-		panic("web: " + err.Error()) // it is embedded
-	}
-	out := map[string]meaning{}
-	for line := range strings.Lines(string(text)) { // | `reason` | meaning | remedy |
-		cells := strings.Split(strings.TrimSpace(line), "|")
-		if len(cells) < 5 {
-			continue
-		}
-		reason := strings.TrimSpace(cells[1])
-		if name := strings.Trim(reason, "`"); name != reason {
-			out[name] = meaning{code(strings.TrimSpace(cells[2])), code(strings.TrimSpace(strings.Join(cells[3:len(cells)-1], "|")))}
-		}
-	}
-	return out
-})
 
 // stateClass returns the style of the state of a box.
 func stateClass(s status.State) string {
