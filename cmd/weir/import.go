@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,15 +15,18 @@ import (
 	"weir/cmd/weir/internal/keepalived"
 	"weir/cmd/weir/internal/kubeproxy"
 	"weir/cmd/weir/internal/metallb"
-	"weir/cmd/weir/internal/status/text"
 )
 
 func importCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "convert the configuration of another program",
-		Long: `Convert the configuration of another program to a weir.toml, and print it. Items that
-can't be converted are listed with the reason.`,
+		Long: `Convert the configuration of another program to a weir.toml, and print it. Settings
+that can't be converted are listed on standard error with the reason, the worst first:
+
+  error    some traffic is not served
+  warning  the traffic is served, with a difference
+  note     nothing changes for clients`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(importKubeProxyCommand(e), importKeepalivedCommand(e), importMetalLBCommand(e))
@@ -45,9 +49,11 @@ them all. A field that kube-proxy does not know is an error. Flags on the comman
 line of kube-proxy are not in the file. A DaemonSet often has --hostname-override:
 replace it by node_name = "$NODE_NAME".
 
-Exit status: 0 printed, 2 unreadable or unsupported.`,
+Exit status: 0 complete, 1 printed with errors or warnings, 2 unreadable or unsupported.`,
 		Args: cobra.MaximumNArgs(1),
 	}
+	var opts kubeproxy.Options
+	cmd.Flags().IntVar(&opts.Cores, "cores", runtime.NumCPU(), "the number of processors of the node, for conntrack.maxPerCore")
 	fields := cmd.Flags().Bool("fields", false, "print every field of KubeProxyConfiguration with its key, or the reason")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if *fields {
@@ -56,7 +62,7 @@ Exit status: 0 printed, 2 unreadable or unsupported.`,
 		if len(args) == 0 {
 			return exitError{exitInvalid, fmt.Errorf("name the file with kube-proxy's configuration, or - for standard input")}
 		}
-		return e.imported(args[0], kubeproxy.Import)
+		return e.imported(args[0], func(data []byte) (draft.Result, error) { return kubeproxy.Import(data, opts) })
 	}
 	return cmd
 }
@@ -73,17 +79,22 @@ input:
   weir import keepalived /etc/keepalived/keepalived.conf >weir.toml
 
 Every directive becomes a key, or is named in a comment with the reason; --fields
-lists them all. A directive that keepalived does not know is an error with its line.
+lists them all. An unknown directive is a warning, and an error with --strict. A
+virtual server that can't be imported is left out, and the exit status is 1.
+
+Lines that begin with @ID are for one box. --config-id selects it; the default is the
+name of this host, if the file has lines for it.
 
 VRRP finds the other boxes via multicast, and the file may not name them. Then the
 fleet is printed as a comment: name them with --join, or in the result.
 
-Exit status: 0 printed, 2 unreadable or unsupported.`,
+Exit status: 0 complete, 1 printed with errors or warnings, 2 unreadable or unsupported.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	opts := keepalived.Options{Files: source.Disk{}}
 	cmd.Flags().StringSliceVar(&opts.Join, "join", nil, "the other boxes of the fleet: addresses or names")
 	cmd.Flags().StringVar(&opts.ID, "config-id", "", "choose the lines that begin with @, as keepalived -i")
+	cmd.Flags().BoolVar(&opts.Strict, "strict", false, "refuse unknown directives")
 	fields := cmd.Flags().Bool("fields", false, "print every directive of keepalived.conf with its key, or the reason")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if *fields {
@@ -92,6 +103,8 @@ Exit status: 0 printed, 2 unreadable or unsupported.`,
 		if len(args) == 0 {
 			return exitError{exitInvalid, fmt.Errorf("name the keepalived.conf, or - for standard input")}
 		}
+		host, _ := os.Hostname() // without a name, the lines need --config-id
+		opts.Host, _, _ = strings.Cut(host, ".")
 		return e.imported(args[0], func(data []byte) (draft.Result, error) { return keepalived.Import(args[0], data, opts) })
 	}
 	return cmd
@@ -112,7 +125,7 @@ Every field becomes a key, or is named in a comment with the reason; --fields li
 them all. A field that MetalLB does not know is an error. Other objects are skipped,
 and listed.
 
-Exit status: 0 printed, 2 unreadable or unsupported.`,
+Exit status: 0 complete, 1 printed with errors or warnings, 2 unreadable or unsupported.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	var opts metallb.Options
@@ -140,11 +153,16 @@ func (e env) imported(name string, importer func([]byte) (draft.Result, error)) 
 	if err != nil {
 		return exitError{exitInvalid, placed(name, err)}
 	}
-	if len(res.Left) > 0 {
-		fmt.Fprintf(e.stderr, "weir: %s not imported, see the comments: %s\n", text.Count(len(res.Left), "item"), strings.Join(res.Left, ", "))
+	if _, err := io.WriteString(e.stdout, res.TOML); err != nil {
+		return err
 	}
-	_, err = io.WriteString(e.stdout, res.TOML)
-	return err
+	if err := res.WriteLeft(e.stderr); err != nil {
+		return err
+	}
+	if !res.IsComplete() {
+		return exitError{code: 1}
+	}
+	return nil
 }
 
 // yamlLine matches the place in an error of the YAML library.

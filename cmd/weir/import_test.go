@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestImportKubeProxy(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, `scheduler = "lc" # ipvs.scheduler`) {
 		t.Errorf("exit status %d, printed:\n%s", code, stdout)
 	}
-	if want := "weir: 1 item not imported, see the comments: enableProfiling\n"; stderr != want {
+	if want := "note: enableProfiling: weir has no profiles on its address\n"; stderr != want {
 		t.Errorf("said %q, want %q", stderr, want)
 	}
 	var out, errs bytes.Buffer
@@ -67,11 +68,23 @@ func TestImportKeepalived(t *testing.T) {
 	text := "include none.conf\nvirtual_server 192.0.2.1 80 {\n  @b lb_algo rr\n  protocol TCP\n  real_server 10.0.0.1 80 {\n    TCP_CHECK {\n    }\n  }\n}\n" +
 		"vrrp_instance A {\n  interface eth0\n  priority 7\n  virtual_ipaddress {\n    192.0.2.1\n  }\n}\n"
 	stdout, stderr, code := weir(t, "import", "keepalived", "--config-id", "b", "--join", "10.0.0.6,10.0.0.7", write(t, text))
-	if code != 0 || !strings.Contains(stdout, `scheduler = "rr" # lb_algo, line 3`) || !strings.Contains(stdout, `join = ["10.0.0.6", "10.0.0.7"] # --join`) {
+	if code != 1 || !strings.Contains(stdout, `scheduler = "rr" # lb_algo, line 3`) || !strings.Contains(stdout, `join = ["10.0.0.6", "10.0.0.7"] # --join`) {
 		t.Errorf("exit status %d, printed:\n%s", code, stdout)
 	}
-	if want := "weir: 2 items not imported, see the comments: include, vrrp_instance.priority\n"; stderr != want {
-		t.Errorf("said %q, want %q", stderr, want)
+	if want := regexp.MustCompile(`^weir: 1 of 1 virtual servers imported\n\S+:1: error: include none.conf: the file does not exist\n` +
+		`\S+:\d+: note: vrrp_instance.priority: [^\n]*\n$`); !want.MatchString(stderr) {
+		t.Errorf("said %q, want %s", stderr, want)
+	}
+	complete := strings.TrimPrefix(text, "include none.conf\n")
+	if _, stderr, code := weir(t, "import", "keepalived", "--config-id", "b", write(t, complete)); code != 0 {
+		t.Errorf("with notes only: exit status %d, said %q", code, stderr)
+	}
+	unknown := complete + "foo 1\n"
+	if stdout, stderr, code := weir(t, "import", "keepalived", "--config-id", "b", write(t, unknown)); code != 1 || stdout == "" || !strings.Contains(stderr, ":16: warning: foo: ") {
+		t.Errorf("with an unknown directive: exit status %d, printed %q, said %q", code, stdout, stderr)
+	}
+	if stdout, stderr, code := weir(t, "import", "keepalived", "--config-id", "b", "--strict", write(t, unknown)); code != exitInvalid || stdout != "" || !strings.Contains(stderr, `:16: there is no directive "foo"`) {
+		t.Errorf("with --strict: exit status %d, printed %q, said %q", code, stdout, stderr)
 	}
 	if stdout, stderr, code := weir(t, "import", "keepalived", write(t, text)); code != exitInvalid || stdout != "" || !strings.Contains(stderr, "with --config-id") {
 		t.Errorf("without --config-id: exit status %d, printed %q, said %q", code, stdout, stderr)
@@ -81,7 +94,7 @@ func TestImportKeepalived(t *testing.T) {
 func TestImportMetalLB(t *testing.T) {
 	const text = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: p}\nspec: {addresses: [192.0.2.0/24], autoAssign: false}\n"
 	stdout, stderr, code := weir(t, "import", "metallb", write(t, text+"---\nkind: Secret\nmetadata: {name: s}\n"))
-	if code != 0 || !strings.Contains(stdout, "auto_assign = false # autoAssign") || !strings.Contains(stderr, "1 item not imported, see the comments: Secret s\n") {
+	if code != 0 || !strings.Contains(stdout, "auto_assign = false # autoAssign") || !strings.Contains(stderr, "note: Secret s: it has nothing to import\n") {
 		t.Errorf("exit status %d, said %q, printed:\n%s", code, stderr, stdout)
 	}
 }

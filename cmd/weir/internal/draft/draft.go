@@ -11,14 +11,6 @@ import (
 	"time"
 )
 
-// Result is weir's configuration, converted from another program's.
-type Result struct {
-	// TOML is valid for package load on any machine.
-	TOML string
-	// Left are the settings without a key; TOML lists them with the reasons.
-	Left []string
-}
-
 // Writer writes TOML. The zero value is empty.
 type Writer struct{ strings.Builder }
 
@@ -62,6 +54,9 @@ func (w *Writer) Remark(text string) {
 	}
 	w.Text(line + "\n")
 }
+
+// Command writes a command for a shell as a comment, in one line.
+func (w *Writer) Command(text string) { w.Text("#   " + oneLine(text) + "\n") }
 
 // Literal writes a value in TOML; what TOML has no word for, as JSON.
 func Literal(v any) string {

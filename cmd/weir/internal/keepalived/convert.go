@@ -1,8 +1,8 @@
 package keepalived
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,21 +14,30 @@ const head = `# weir in place of keepalived, converted by weir import keepalived
 # interfaces if any are left, then start weir. weir.toml, the reference, has all other keys.
 `
 
-func convert(top *node, lost []line, opts Options) draft.Result {
-	c := &converter{
-		opts: opts, top: top, out: &draft.Writer{}, done: map[*node]bool{}, left: map[*node]string{},
-		vips: map[netip.Addr]bool{}, names: map[string]bool{},
-	}
-	c.out.Text(head)
+// convert converts the tree. The result has no service of a refused virtual_server.
+func (c *converter) convert(lost []line) draft.Result {
 	services := &draft.Writer{}
-	for _, n := range top.all("virtual_server") {
+	servers := c.top.all("virtual_server")
+	for _, n := range servers {
+		if why, ok := c.refused[n]; ok {
+			c.lose(n, n, why)
+			c.unserved(n)
+			continue
+		}
 		c.virtualServer(services, n)
 	}
+	for _, g := range c.top.all("virtual_server_group") {
+		if !slices.ContainsFunc(servers, func(n *node) bool { return n.word(1) == "group" && n.word(2) == g.word(1) }) {
+			c.leave(g, unusedGroup)
+		}
+	}
+	summary := fmt.Sprintf("%d of %d virtual servers imported", len(servers)-len(c.lost), len(servers))
+	c.out.Text(head + "# " + summary + ".\n")
 	c.globals()
 	c.out.Text(services.String())
 	fleetConverter{c}.fleet()
 	left := c.rest(lost)
-	return draft.Result{TOML: c.out.String(), Left: left}
+	return draft.Result{TOML: c.out.String(), Summary: summary, Left: left}
 }
 
 // globals converts global_defs, except for directives of the fleet.
@@ -51,13 +60,15 @@ func (c *converter) globals() {
 // entry lists directives that are not converted for the same reason.
 type entry struct {
 	name, why, value string
+	severity         draft.Severity
+	at               line // the first
 	places           []string
 }
 
 // rest lists the directives that are not converted.
-func (c *converter) rest(lost []line) []string {
+func (c *converter) rest(lost []line) []draft.Item {
 	var list []*entry
-	add := func(name, why, value string, at line) {
+	add := func(severity draft.Severity, name, why, value string, at line) {
 		for _, e := range list {
 			if e.name == name && e.why == why {
 				if e.value != value {
@@ -67,10 +78,10 @@ func (c *converter) rest(lost []line) []string {
 				return
 			}
 		}
-		list = append(list, &entry{name, why, value, []string{at.brief()}})
+		list = append(list, &entry{name, why, value, severity, at, []string{at.brief()}})
 	}
 	for _, l := range lost {
-		add("include", "the file does not exist", l.text, l)
+		add(draft.Error, "include", "the file does not exist", l.text, l)
 	}
 	c.walk(c.top, func(n *node, why string) {
 		name := path(n.in, n.name())
@@ -81,9 +92,10 @@ func (c *converter) rest(lost []line) []string {
 		if n.name() == "auth_pass" || n.name() == "password" {
 			value = "" // a secret goes no further
 		}
-		add(name, why, value, n.at)
+		add(c.severity(n, why), name, why, value, n.at)
 	})
-	var names []string
+	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Compare(b.severity, a.severity) })
+	var items []draft.Item
 	for i, e := range list {
 		if i == 0 {
 			c.out.Text("\n# Settings without a key, or with a value that weir does not support:\n")
@@ -92,12 +104,14 @@ func (c *converter) rest(lost []line) []string {
 		if e.value != "" {
 			value = " = " + draft.Literal(e.value)
 		}
-		c.out.Remark(fmt.Sprintf("%s%s (%s): %s.", e.name, value, places(e.places), e.why))
-		if !slices.Contains(names, e.name) {
-			names = append(names, e.name)
+		c.out.Remark(fmt.Sprintf("%s: %s%s (%s): %s.", e.severity, e.name, value, places(e.places), e.why))
+		name := e.name
+		if e.value != "" && e.severity == draft.Error {
+			name += " " + e.value
 		}
+		items = append(items, draft.Item{Severity: e.severity, At: e.at.String(), Name: name, Why: e.why})
 	}
-	return names
+	return items
 }
 
 // places returns several positions: the lines of the first file only by their numbers.

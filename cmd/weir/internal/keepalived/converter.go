@@ -2,7 +2,9 @@ package keepalived
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"weir/cmd/weir/internal/draft"
@@ -22,8 +24,37 @@ type converter struct {
 	marks bool
 	// vips are the addresses of virtual servers; true means that a service has them.
 	vips map[netip.Addr]bool
-	// names are those of services.
-	names map[string]bool
+	// services has the virtual_server of each service, by the name of the service.
+	services map[string]*node
+	// lost are the virtual servers that are not imported, or only in part.
+	lost map[*node]bool
+	// refused has the reasons of virtual servers that package load does not accept.
+	refused map[*node]string
+	// errors are the directives without which some traffic is not served.
+	errors map[*node]bool
+}
+
+func newConverter(top *node, opts Options, refused map[*node]string) *converter {
+	return &converter{
+		opts: opts, top: top, out: &draft.Writer{}, done: map[*node]bool{}, left: map[*node]string{},
+		vips: map[netip.Addr]bool{}, services: map[string]*node{}, lost: map[*node]bool{}, errors: map[*node]bool{},
+		refused: refused,
+	}
+}
+
+// refuse records the virtual servers of the services in an error of package load. It
+// reports whether there is one.
+func (c *converter) refuse(problems error) bool {
+	found := false
+	for l := range strings.Lines(problems.Error()) {
+		for name, n := range c.services {
+			if rest, ok := strings.CutPrefix(l, "service."+name+"."); ok && c.refused[n] == "" {
+				c.refused[n] = strings.TrimSpace(rest)
+				found = true
+			}
+		}
+	}
+	return found
 }
 
 // take returns a directive of a block and marks it as converted.
@@ -38,6 +69,27 @@ func (c *converter) take(in *node, names ...string) *node {
 
 // leave records that a directive with its block is not converted.
 func (c *converter) leave(n *node, why string) { c.left[n] = why }
+
+// lose records that a directive is not converted, so that a virtual_server loses traffic.
+// The server is nil if the directive belongs to none.
+func (c *converter) lose(server, n *node, why string) {
+	c.left[n] = why
+	c.errors[n] = true
+	if server != nil {
+		c.lost[server] = true
+	}
+}
+
+// severity returns the effect of a directive that is not converted.
+func (c *converter) severity(n *node, why string) draft.Severity {
+	switch {
+	case c.errors[n]:
+		return draft.Error
+	case slices.Contains(harmless, why):
+		return draft.Note
+	}
+	return draft.Warning
+}
 
 // from returns a directive and its position.
 func from(n *node) string { return n.name() + ", " + n.at.brief() }
@@ -69,6 +121,9 @@ func (c *converter) walk(in *node, visit func(*node, string)) {
 		d, _ := lookup(n.in, n.name())
 		why, left := c.left[n]
 		switch {
+		case n.isUnknown:
+			visit(n, "keepalived has no such directive "+place(n.in))
+			continue
 		case left:
 			visit(n, why)
 		case c.done[n] || n.in == entries:

@@ -60,26 +60,12 @@ func lookup(in, name string) (directive, bool) {
 	return directive{}, false
 }
 
-const (
-	scripts   = "weir runs no programs; use weir events -o json or the metrics"
-	mail      = "weir sends no mail; /usr/share/doc/weir/prometheus has rules for alerts"
-	processes = "it is for keepalived's processes; the systemd unit configures weir's"
-	buffers   = "weir sizes its buffers itself"
-	firewall  = "weir has its own firewall rules for VIPs"
-	snmp      = "weir has /metrics in place of SNMP and D-Bus"
-	protocol  = "it is for VRRP; [fleet] configures the members of a fleet"
-	neighbors = "weir announces a move to neighbors several times, and again every l2.garp_interval"
-	oneCheck  = "all backends of a service have the same check"
-	hosts     = "addresses, routes and rules of the host belong to its network configuration"
-	natOnly   = "weir forwards only with NAT, which needs no VIP on the backends"
-)
-
 // directives are all directives, in the order of keepalived.conf(5).
 var directives = slices.Concat([]directive{
 	{root, "global_defs", "global_defs", "", "see its directives"},
 	{root, "net_namespace net_namespace_ipvs namespace_with_ipsets instance use_pid_dir child_wait_time", "", "", processes},
-	{root, "linkbeat_use_polling", "", "", "weir reads the carrier state from the kernel"},
-	{root, "linkbeat_interfaces", entries, "", "weir reads the carrier state from the kernel"},
+	{root, "linkbeat_use_polling", "", "", carrier},
+	{root, "linkbeat_interfaces", entries, "", carrier},
 	{root, "interface_up_down_delays", entries, "", "a member is unfit while an interface has no carrier; fleet.preempt_delay delays its return"},
 	{root, "track_group", "track_group", "", hosts},
 	{"track_group", "group", entries, "", hosts},
@@ -105,11 +91,11 @@ var globalDirectives = []directive{
 	{"global_defs", "notification_email", entries, "", mail},
 	{"global_defs", "notification_email_from smtp_server smtp_helo_name smtp_connect_timeout smtp_alert smtp_alert_vrrp smtp_alert_checker " +
 		"no_email_faults no_checker_emails", "", "", mail},
-	{"global_defs", "checker_log_all_failures log_unknown_vrids", "", "", "see daemon.log_level"},
-	{"global_defs", "router_id", "", "", "the name of a box is its host name, or fleet.member"},
+	{"global_defs", "checker_log_all_failures log_unknown_vrids", "", "", logged},
+	{"global_defs", "router_id", "", "", named},
 	{"global_defs", "lvs_sync_daemon", "", "fleet.sync", "it needs a fleet: a vrrp_instance"},
 	{"global_defs", "lvs_timeouts", "", "kernel.tcp_timeout", "tcp, tcpfin and udp become kernel.tcp_timeout, tcp_fin_timeout and udp_timeout"},
-	{"global_defs", "lvs_flush", "", "", "weir adopts its own kernel state when it starts, and does not change any other"},
+	{"global_defs", "lvs_flush", "", "", adopted},
 	{"global_defs", "lvs_flush_on_stop lvs_flush_onstop", "", "daemon.on_stop", "cleanup"},
 	{"global_defs", "vrrp_mcast_group4 vrrp_mcast_group6 vrrp_down_timer_adverts vrrp_lower_prio_no_advert vrrp_higher_prio_send_advert vrrp_version " +
 		"vrrp_check_unicast_src vrrp_skip_check_adv_addr vrrp_strict vrrp_startup_delay vmac_prefix vmac_addr_prefix vrrp_rx_bufs_policy " +
@@ -125,7 +111,7 @@ var globalDirectives = []directive{
 		"lvs_netlink_cmd_rcv_bufs lvs_netlink_cmd_rcv_bufs_force lvs_netlink_monitor_rcv_bufs lvs_netlink_monitor_rcv_bufs_force " +
 		"process_monitor_rcv_bufs process_monitor_rcv_bufs_force", "", "", buffers},
 	{"global_defs", "reload_check_config include_check reload_time_file reload_repeat reload_file", "", "",
-		"weir reload checks first, and a configuration with an error changes nothing"},
+		checked},
 }
 
 var serverDirectives = []directive{
@@ -143,24 +129,24 @@ var serverDirectives = []directive{
 	{"virtual_server", "persistence_timeout", "", "service.affinity_timeout", "if empty, it is 6 minutes"},
 	{"virtual_server", "persistence_granularity", "", "", "weir's affinity is for single addresses"},
 	{"virtual_server", "protocol", "", "service.ports", "tcp, udp or sctp behind the port"},
-	{"virtual_server", "ha_suspend", "", "", "every member checks, so that backend states are known at a failover"},
+	{"virtual_server", "ha_suspend", "", "", allCheck},
 	{"virtual_server real_server", "smtp_alert", "", "", mail},
 	{"virtual_server real_server", "virtualhost", "", "service.check.host", "for HTTP checks without their own"},
 	{"virtual_server real_server", "snmp_name", "", "", snmp},
-	{"virtual_server real_server (check)", "alpha", "", "", "weir always waits for the first check of a backend"},
+	{"virtual_server real_server (check)", "alpha", "", "", firstCheck},
 	{"virtual_server", "omega", "", "", scripts},
 	{"virtual_server", "quorum", "", "service.quorum", "weir counts backends, not their weights; it needs a check, and a sorry_server or quorum_down"},
 	{"virtual_server", "hysteresis", "", "service.hysteresis", "weir counts backends, not their weights; it needs a check, and a sorry_server or quorum_down"},
 	{"virtual_server", "quorum_up quorum_down", "", "", "weir runs no programs; without a quorum it withdraws the VIP's routes (service.when_down)"},
-	{"virtual_server", "ip_family", "", "", "the addresses determine it"},
+	{"virtual_server", "ip_family", "", "", family},
 	{"virtual_server", "sorry_server", "", "service.fallback", "with when_down = \"fallback\"; it needs a check"},
-	{"virtual_server", "sorry_server_inhibit", "", "", "connections to an unneeded fallback end after service.drain_timeout"},
+	{"virtual_server", "sorry_server_inhibit", "", "", fallbackEnds},
 	{"virtual_server real_server (check)", "connect_timeout", "", "service.check.timeout", "the default is 5 seconds"},
 	{"virtual_server real_server (check)", "retry", "", "service.check.fall", "retry plus 1: the first failure is not a retry"},
 	{"virtual_server real_server (check)", "delay_before_retry", "", "service.check.interval", "with delay_loop; the shorter one, but not below the timeout"},
 	{"virtual_server real_server (check)", "delay_loop", "", "service.check.interval", "with delay_before_retry; the shorter one, but not below the timeout"},
-	{"virtual_server real_server (check)", "warmup", "", "", "service.check.jitter spreads the checks"},
-	{"virtual_server real_server", "inhibit_on_failure", "", "", "a backend that is down gets no new connections; open ones may continue for service.drain_timeout"},
+	{"virtual_server real_server (check)", "warmup", "", "", spreads},
+	{"virtual_server real_server", "inhibit_on_failure", "", "", drained},
 	{"virtual_server", "real_server", "real_server", "service.backend", "an address with or without a port"},
 	{"real_server", "weight", "", "service.backend.weight", "the default is 1"},
 	{"real_server", "uthreshold", "", "service.backend.max_connections", "the same"},
@@ -181,9 +167,9 @@ var checkDirectives = []directive{
 	{checker, "connect_ip", "", "", "weir checks the backend at its own address"},
 	{checker, "connect_port", "", "service.check.port", "the same"},
 	{checker, "bindto bind_if bind_port fwmark", "", "", "the kernel's routes determine the interface of checks"},
-	{checker, "log_all_failures", "", "", "see daemon.log_level"},
+	{checker, "log_all_failures", "", "", logged},
 	{"HTTP_GET SSL_GET", "url", "url", "service.check.path", "weir requests one url, the first"},
-	{"HTTP_GET SSL_GET", "http_protocol", "", "", "weir uses HTTP/1.1"},
+	{"HTTP_GET SSL_GET", "http_protocol", "", "", http11},
 	{"HTTP_GET SSL_GET", "fast_recovery", "", "", "weir requests one url"},
 	{"HTTP_GET SSL_GET", "nb_get_retry", "", "service.check.fall", "as retry"},
 	{"SSL_GET", "enable_sni", "", "service.check.server_name", "of the virtualhost"},

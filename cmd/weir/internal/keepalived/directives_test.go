@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // around are blocks in which each kind of block stands, and with what beside.
@@ -144,7 +146,10 @@ func oneDirective(t *testing.T, d directive, in, name string) {
 	}
 	there := key != "" && regexp.MustCompile(`(?m)^#?`+regexp.QuoteMeta(key)+` = `).MatchString(res.TOML) ||
 		d.key != "" && strings.Contains(res.TOML, "["+d.key+"]")
-	left := slices.ContainsFunc(res.Left, func(s string) bool { return strings.HasSuffix(s, name) || strings.HasSuffix(s, in) })
+	left := slices.ContainsFunc(res.Left, func(i draft.Item) bool {
+		s, _, _ := strings.Cut(i.Name, " ")
+		return strings.HasSuffix(s, name) || strings.HasSuffix(s, in)
+	})
 	isContainer := d.opens != "" && d.opens != entries && (d.key != "" || name == "global_defs") // what is in it counts
 	if isContainer {
 		return

@@ -20,10 +20,10 @@ var vrrpDirectives = []directive{
 	{"garp_group", "garp_interval gna_interval interface", "", "", neighbors},
 	{"garp_group", "interfaces", entries, "", neighbors},
 	{root, "vrrp_instance", "vrrp_instance", "l2", "the owner of its addresses in the fleet answers for them"},
-	{"vrrp_instance", "state priority", "", "", "a fleet has no priorities: fleet.weight is a box's share, and weir drain moves VIPs by hand"},
+	{"vrrp_instance", "state priority", "", "", priorities},
 	{"vrrp_instance", "interface", "", "l2.interfaces", "the same"},
 	{"vrrp_instance", "vrf use_vmac use_vmac_addr vmac_xmit_base use_ipvlan native_ipv6 dont_track_primary promote_secondaries", "", "",
-		"weir answers ARP and NDP itself, with the interface's own MAC address"},
+		macs},
 	{"vrrp_instance", "mcast_src_ip mcast_dst_ip track_src_ip version check_unicast_src unicast_fault_no_peer unicast_ttl old_unicast_checksum " +
 		"down_timer_adverts lower_prio_no_advert higher_prio_send_advert virtual_router_id advert_int skip_check_adv_addr strict_mode " +
 		"accept no_accept debug kernel_rx_buf_size linkbeat_use_polling dont_track_primary", "", "", protocol},
@@ -33,11 +33,11 @@ var vrrpDirectives = []directive{
 	{"vrrp_instance", "garp_master_delay garp_master_repeat garp_lower_prio_delay garp_lower_prio_repeat garp_master_refresh_repeat garp_extra_if",
 		"", "", neighbors},
 	{"vrrp_instance", "garp_master_refresh", "", "l2.garp_interval", neighbors},
-	{"vrrp_instance", "authentication", "authentication", "", "the key of the fleet (fleet.keys) encrypts the messages of members"},
-	{"authentication", "auth_type auth_pass", "", "", "the key of the fleet (fleet.keys) encrypts the messages of members"},
+	{"vrrp_instance", "authentication", "authentication", "", encrypted},
+	{"authentication", "auth_type auth_pass", "", "", encrypted},
 	{"vrrp_instance", "virtual_ipaddress virtual_ipaddress_excluded", entries, "l2.gateway", "addresses that are not a VIP of a service; the others are VIPs"},
 	{"vrrp_instance", "virtual_routes virtual_rules", entries, "", hosts},
 	{"vrrp_instance", "nopreempt", "", "fleet.preempt_delay", "never"},
-	{"vrrp_instance", "preempt", "", "", "see fleet.preempt_delay, by default 30 s"},
+	{"vrrp_instance", "preempt", "", "", preempts},
 	{"vrrp_instance", "preempt_delay", "", "fleet.preempt_delay", "the same"},
 }

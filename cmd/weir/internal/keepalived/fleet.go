@@ -93,7 +93,7 @@ func (c fleetConverter) address(v *vrrp, e *node, iface string) {
 	text, _, _ := strings.Cut(e.name(), "/")
 	addr, err := netip.ParseAddr(text)
 	if err != nil || iface == "" {
-		c.leave(e, "it is not an address on an interface")
+		c.lose(nil, e, "it is not an address on an interface")
 		return
 	}
 	served, spoken := c.vips[addr]
@@ -101,10 +101,10 @@ func (c fleetConverter) address(v *vrrp, e *node, iface string) {
 	case slices.ContainsFunc(v.addresses, func(r routed) bool { return r.addr == addr }):
 		return
 	case spoken && !served:
-		c.leave(e, "its virtual_server is not imported")
+		c.lose(nil, e, "its virtual_server is not imported")
 		return
-	case !served && (c.marks || len(c.names) == 0):
-		c.leave(e, "no service has it: add it to one, or, if it is the gateway of backends, to an [[l2.gateway]]")
+	case !served && (c.marks || len(c.services) == 0):
+		c.lose(nil, e, "no service has it: add it to one, or, if it is the gateway of backends, to an [[l2.gateway]]")
 		return
 	}
 	v.addresses = append(v.addresses, routed{e, addr, iface, !served})

@@ -2,8 +2,8 @@
 // anything, and reads no files except those that the text includes.
 //
 // Every directive of keepalived 2.2 is in one table (directives.go), with its key or the
-// reason why it has none. Directives without a key are listed in a comment of the result;
-// an unknown directive is an error with its position. Virtual servers become services.
+// reason why it has none. Directives without a key are listed in a comment of the result.
+// A virtual server that weir cannot serve as keepalived does is left out. Virtual servers become services.
 // VRRP becomes a fleet that answers ARP and NDP ([fleet] and [l2]).
 package keepalived
 
@@ -23,15 +23,19 @@ func Import(name string, text []byte, opts Options) (draft.Result, error) {
 	if err != nil {
 		return draft.Result{}, err
 	}
-	top, err := parse(lines)
+	top, err := parse(lines, opts.Strict)
 	if err != nil {
 		return draft.Result{}, err
 	}
-	res := convert(top, lost, opts)
-	if err := load.Draft(res.TOML); err != nil {
-		return draft.Result{}, err
+	refused := map[*node]string{}
+	for {
+		c := newConverter(top, opts, refused)
+		res := c.convert(lost)
+		problems := load.Draft(res.TOML)
+		if problems == nil || !c.refuse(problems) {
+			return res, problems
+		}
 	}
-	return res, nil
 }
 
 // WriteDirectives writes the table of all directives with their keys.

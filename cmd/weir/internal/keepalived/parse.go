@@ -8,11 +8,13 @@ import (
 
 // node is a directive with its words, and what is in its block.
 type node struct {
-	at    line
-	in    string // the kind of the enclosing block
-	list  string // of an entry: the list that it is in, with its block
-	words []string
-	block []*node
+	at   line
+	in   string // the kind of the enclosing block
+	list string // of an entry: the list that it is in, with its block
+	// isUnknown means that keepalived has no such directive in this block.
+	isUnknown bool
+	words     []string
+	block     []*node
 }
 
 // name is the directive, or the first word of an entry of a list.
@@ -33,8 +35,8 @@ func (n *node) word(i int) string {
 // counts; nil if there is none.
 func (n *node) find(name string) *node {
 	for i := len(n.block) - 1; i >= 0; i-- {
-		if n.block[i].name() == name {
-			return n.block[i]
+		if b := n.block[i]; b.name() == name && !b.isUnknown {
+			return b
 		}
 	}
 	return nil
@@ -45,7 +47,7 @@ func (n *node) all(names ...string) []*node {
 	var out []*node
 	for _, b := range n.block {
 		for _, name := range names {
-			if b.name() == name {
+			if b.name() == name && !b.isUnknown {
 				out = append(out, b)
 			}
 		}
@@ -119,6 +121,7 @@ func split(l line) ([]token, error) {
 // parser makes a tree of tokens.
 type parser struct {
 	tokens []token
+	strict bool
 	errs   []error
 }
 
@@ -126,12 +129,12 @@ func (p *parser) fail(at line, format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf("%s: "+format, append([]any{at}, args...)...))
 }
 
-func parse(lines []line) (*node, error) {
+func parse(lines []line, strict bool) (*node, error) {
 	list, err := tokens(lines)
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{tokens: list}
+	p := &parser{tokens: list, strict: strict}
 	top := &node{words: []string{root}}
 	top.block = p.block(root, "", 0)
 	for len(p.tokens) > 0 { // behind a brace too many
@@ -156,15 +159,14 @@ func (p *parser) block(kind, list string, depth int) []*node {
 			p.tokens = p.tokens[1:]
 			continue
 		}
-		if n := p.directive(kind, depth); n != nil {
-			n.list = list
-			out = append(out, n)
-		}
+		n := p.directive(kind, depth)
+		n.list = list
+		out = append(out, n)
 	}
 	return out
 }
 
-// directive reads one, and its block; nil for one that there is not.
+// directive reads one, and its block. It skips the block of an unknown directive.
 func (p *parser) directive(kind string, depth int) *node {
 	n := &node{at: p.tokens[0].at, in: kind}
 	for len(p.tokens) > 0 && !p.tokens[0].brace && (len(n.words) == 0 || !p.tokens[0].first) {
@@ -172,14 +174,15 @@ func (p *parser) directive(kind string, depth int) *node {
 		p.tokens = p.tokens[1:]
 	}
 	d, known := lookup(kind, n.name())
-	if !known {
+	n.isUnknown = !known
+	if !known && p.strict {
 		p.fail(n.at, "there is no directive %q %s", n.name(), place(kind))
 	}
 	if len(p.tokens) == 0 || !p.tokens[0].brace || p.tokens[0].text == "}" {
 		if known && d.opens != "" {
 			p.fail(n.at, "%s is without its block", n.name())
 		}
-		return n.if1(known)
+		return n
 	}
 	open := p.tokens[0].at
 	p.tokens = p.tokens[1:]
@@ -201,17 +204,10 @@ func (p *parser) directive(kind string, depth int) *node {
 	}
 	if len(p.tokens) == 0 {
 		p.fail(open, "this { is never closed")
-		return nil
-	}
-	p.tokens = p.tokens[1:]
-	return n.if1(known)
-}
-
-func (n *node) if1(known bool) *node {
-	if known {
 		return n
 	}
-	return nil
+	p.tokens = p.tokens[1:]
+	return n
 }
 
 // skip leaves out what is in a block, up to the brace that closes it.

@@ -38,7 +38,11 @@ func (c policyConverter) traffic(out *draft.Writer, s *server) {
 			c.leave(n, "it is not a time up to 596 hours")
 		}
 	}
-	c.method(out, s)
+	out.Remark("Backends see the clients' addresses and must reply through this box, as with keepalived.")
+	out.Key("source_address", "keep", "lvs_method NAT")
+	for _, in := range append([]*node{s.node}, s.node.all("real_server")...) {
+		c.take(in, "lvs_method", "lb_kind")
+	}
 }
 
 // flags writes those of sh and mh. keepalived's default is none, weir's default is some.
@@ -59,24 +63,16 @@ func (c policyConverter) flags(out *draft.Writer, s *server, scheduler string) {
 	out.Key("scheduler_flags", list, "as keepalived has them")
 }
 
-// method writes the source address: with NAT, backends see clients and reply through the
-// box; with DR and TUN they reply directly.
-func (c policyConverter) method(out *draft.Writer, s *server) {
-	var other *node
-	for _, in := range append([]*node{s.node}, s.node.all("real_server")...) {
-		n := c.take(in, "lvs_method", "lb_kind")
-		if n != nil && !strings.EqualFold(n.word(1), "NAT") && other == nil {
-			other = n
+// unforwarded returns the directive with a forwarding method that weir does not have.
+func (c *converter) unforwarded(n *node) *node {
+	for _, in := range append([]*node{n}, n.all("real_server")...) {
+		for _, m := range in.all("lvs_method", "lb_kind") {
+			if !strings.EqualFold(m.word(1), "NAT") {
+				return m
+			}
 		}
 	}
-	if other == nil {
-		out.Remark("Backends see the clients' addresses and must reply through this box, as with keepalived.")
-		out.Key("source_address", "keep", "lvs_method NAT")
-		return
-	}
-	out.Remark("Backends replied directly to clients. With weir they reply to this box: remove the VIPs from their " +
-		"loopback interfaces and tunnels, and make them listen at their own addresses.")
-	out.Key("source_address", "masquerade", from(other)+": "+other.word(1)+", which weir does not support")
+	return nil
 }
 
 // quorum writes when_down and the quorum. keepalived counts weights, weir counts backends:

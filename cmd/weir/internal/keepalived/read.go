@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -47,9 +48,17 @@ type reader struct {
 }
 
 func read(name, text string, opts Options) (lines, lost []line, err error) {
+	if opts.ID == "" && selects(text, opts.Host) {
+		opts.ID = opts.Host
+	}
 	r := &reader{opts: opts, defs: map[string]string{"_HASH": "#", "_BANG": "!", "_INSTANCE": opts.ID}}
 	r.file(name, text, 0)
 	return r.lines, r.lost, errors.Join(r.errs...)
+}
+
+// selects reports whether a file has lines for a box.
+func selects(text, id string) bool {
+	return id != "" && slices.ContainsFunc(strings.Fields(text), func(word string) bool { return word == "@"+id || word == "@^"+id })
 }
 
 func (r *reader) fail(at line, format string, args ...any) {
@@ -214,8 +223,12 @@ type Files interface {
 // Options are settings that the file does not have.
 type Options struct {
 	// ID is keepalived's config-id (its -i), which selects the lines that begin with "@".
-	// A file with such lines needs it.
+	// The default is Host, if the file has lines for it. Other files with such lines need it.
 	ID string
+	// Host is the name of this host without its domain, which is keepalived's default.
+	Host string
+	// Strict refuses unknown directives.
+	Strict bool
 	// Join are the other boxes, for [fleet]. The default is those of unicast_peer.
 	Join []string
 	// Files has the included files; nil means none.

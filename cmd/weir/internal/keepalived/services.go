@@ -23,6 +23,11 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	if !ok {
 		return
 	}
+	if m := c.unforwarded(n); m != nil {
+		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.brief()+"): "+natOnly)
+		c.unserved(n)
+		return
+	}
 	for port, vips := range s.ports {
 		if port == 0 {
 			for _, a := range vips {
@@ -31,13 +36,12 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 				}
 			}
 			delete(s.ports, port)
-			c.left[n] = "weir serves single ports, and this is all ports of an address: add a service with the ports"
+			c.lose(n, n, "weir serves single ports, and this is all ports of an address: add a service with the ports")
 		}
 	}
 	if len(s.ports) == 0 {
 		return
 	}
-	delete(c.left, n)
 	c.realServers(s)
 	check := checkConverter{c}.check(s)
 	if check == nil {
@@ -48,7 +52,20 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 		if len(s.ports) > 1 {
 			name += "-" + strconv.Itoa(int(port))
 		}
-		c.service(out, s, c.unused(name), port, check)
+		c.service(out, s, c.unused(n, name), port, check)
+	}
+}
+
+// unserved records the addresses of a virtual_server without a service.
+func (c *converter) unserved(n *node) {
+	s := &server{node: n, ports: map[uint16][]netip.Addr{}}
+	c.frontends(s)
+	for _, vips := range s.ports {
+		for _, a := range vips {
+			if _, ok := c.vips[a]; !ok {
+				c.vips[a] = false
+			}
+		}
 	}
 }
 
@@ -80,7 +97,7 @@ func (c *converter) frontends(s *server) (name string, ok bool) {
 	switch n.word(1) {
 	case "fwmark":
 		c.marks = true
-		c.leave(n, "weir serves addresses and ports, not packet marks: add a service with the VIPs of the mark")
+		c.lose(n, n, "weir serves addresses and ports, not packet marks: add a service with the VIPs of the mark")
 		return "", false
 	case "group":
 		for _, g := range c.top.all("virtual_server_group") {
@@ -89,14 +106,14 @@ func (c *converter) frontends(s *server) (name string, ok bool) {
 			}
 		}
 		if len(s.ports) == 0 {
-			c.leave(n, "there is no address in the group")
+			c.lose(n, n, "there is no address in the group")
 		}
 		return "group-" + n.word(2), len(s.ports) > 0
 	}
 	addr, err := netip.ParseAddr(n.word(1))
 	port, portErr := parsePort(n.word(2))
 	if err != nil || portErr != nil {
-		c.leave(n, "it is not an address and a port")
+		c.lose(n, n, "it is not an address and a port")
 		return "", false
 	}
 	s.ports[port] = []netip.Addr{addr}
@@ -108,12 +125,13 @@ func (c *converter) group(s *server, g *node) {
 	for _, e := range g.block {
 		if e.name() == "fwmark" {
 			c.marks = true
+			c.lose(s.node, e, "weir serves addresses and ports, not packet marks: name the VIPs of the marks")
 			continue
 		}
 		addrs, ok := addresses(e.name())
 		port, err := parsePort(e.word(1))
 		if !ok || err != nil {
-			c.leave(e, "it is not a range of addresses and a port, or one of more than "+strconv.Itoa(mostVIPs))
+			c.lose(s.node, e, "it is not a range of addresses and a port, or one of more than "+strconv.Itoa(mostVIPs))
 			continue
 		}
 		c.done[e] = true
@@ -172,7 +190,7 @@ func (c *converter) realServers(s *server) {
 		same := func(o real) bool { return o.addr == r.addr && o.port == r.port }
 		switch {
 		case err != nil || portErr != nil:
-			c.leave(n, "it is not an address with or without a port")
+			c.lose(s.node, n, "it is not an address with or without a port")
 			continue
 		case slices.ContainsFunc(s.backends, same):
 			c.leave(n, "the virtual_server has it twice")
@@ -188,8 +206,8 @@ func (c *converter) realServers(s *server) {
 	}
 }
 
-// unused returns a valid and unique name for a service.
-func (c *converter) unused(name string) string {
+// unused returns a valid and unique name for a service of a virtual_server.
+func (c *converter) unused(n *node, name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
 			return r
@@ -198,10 +216,10 @@ func (c *converter) unused(name string) string {
 	}, strings.ToLower(name))
 	name = strings.Trim(name[:min(len(name), 50)], "-.")
 	free := name
-	for i := 2; c.names[free]; i++ {
+	for i := 2; c.services[free] != nil; i++ {
 		free = fmt.Sprintf("%s-%d", name, i)
 	}
-	c.names[free] = true
+	c.services[free] = n
 	return free
 }
 

@@ -15,7 +15,8 @@ import (
 
 // converter makes weir's configuration of kube-proxy's.
 type converter struct {
-	set values
+	set  values
+	opts Options
 	// used are the fields that have become keys.
 	used map[string]bool
 	out  draft.Writer
@@ -26,8 +27,8 @@ const head = `# Converted from a kube-proxy configuration by weir import kube-pr
 # weir.toml, the reference, has all other keys.
 `
 
-func convert(set values) draft.Result {
-	c := &converter{set: set, used: map[string]bool{}}
+func convert(set values, opts Options) draft.Result {
+	c := &converter{set: set, opts: opts, used: map[string]bool{}}
 	c.out.Text(head)
 	c.kernel()
 	c.defaults()
@@ -220,22 +221,23 @@ func (c *converter) sysctls() {
 	if _, ok := take[bool](c, "conntrack.tcpBeLiberal"); ok {
 		add("tcp_be_liberal", 1)
 	}
-	if n := c.conntrackMax(8); n > 0 {
-		c.out.Text(fmt.Sprintf("# kube-proxy also sets net.netfilter.nf_conntrack_max, by the number of cores: %d with 8 of them.\n", n))
+	if n := c.conntrackMax(int64(c.opts.Cores)); n > 0 {
+		c.out.Text(fmt.Sprintf("# nf_conntrack_max depends on the cores of the node, here %d. Import with --cores for another number.\n", c.opts.Cores))
+		list = append(list, fmt.Sprintf("net.netfilter.nf_conntrack_max=%d", n))
 	}
 	if len(list) > 0 {
 		c.out.Key("sysctls", list, "conntrack")
 	}
 }
 
-// conntrackMax is what kube-proxy makes of conntrack.maxPerCore and conntrack.min
-// on a node with so many cores; 0 is nothing.
+// conntrackMax returns kube-proxy's nf_conntrack_max for a number of cores, from
+// conntrack.maxPerCore and conntrack.min; 0 means that it sets none.
 func (c *converter) conntrackMax(cores int64) int64 {
 	perCore, least := int64(32<<10), int64(128<<10)
-	if n, ok := c.set["conntrack.maxPerCore"].(int64); ok {
+	if n, ok := take[int64](c, "conntrack.maxPerCore"); ok {
 		perCore = n
 	}
-	if n, ok := c.set["conntrack.min"].(int64); ok {
+	if n, ok := take[int64](c, "conntrack.min"); ok {
 		least = n
 	}
 	const most = 1 << 20
@@ -305,11 +307,7 @@ func withPort(s, port string) string {
 func (c *converter) kubernetes() {
 	c.out.Table("[[kubernetes]]")
 	c.out.Key("name", "kubernetes", "name of the cluster in weir")
-	if _, ok := c.set["clientConnection.kubeconfig"]; ok {
-		c.out.Text("# weir must find the file under this name. It must contain the API server's own address, because\n" +
-			"# weir itself serves ClusterIPs.\n")
-	}
-	keys[string](c, "clientConnection.kubeconfig", "kubeconfig")
+	c.kubeconfig()
 	node, from := "$HOSTNAME", "kube-proxy's default"
 	if s, ok := take[string](c, "hostnameOverride"); ok {
 		node, from = strings.ToLower(strings.TrimSpace(s)), "hostnameOverride"
@@ -323,9 +321,28 @@ func (c *converter) kubernetes() {
 	}
 }
 
+// kubeconfig writes the name of the file. The file in kube-proxy's Pod reads the token of
+// the Pod, so that weir needs its own file.
+func (c *converter) kubeconfig() {
+	const address = "It must contain the API server's own address, because weir itself serves ClusterIPs."
+	name, ok := take[string](c, "clientConnection.kubeconfig")
+	switch {
+	case ok && (c.opts.inPod || strings.HasPrefix(name, podFolder)):
+		c.out.Remark("The kubeconfig of kube-proxy is in its Pod. Create one for weir with /usr/share/doc/weir/kubeconfig.sh, " +
+			"as /etc/weir/credentials/kubeconfig. " + address)
+		c.out.Key("kubeconfig", "credential:kubeconfig", "clientConnection.kubeconfig "+name)
+	case ok:
+		c.out.Remark("weir must find the file under this name. " + address)
+		c.out.Key("kubeconfig", name, "clientConnection.kubeconfig")
+	}
+}
+
+// podFolder is the folder of the ConfigMap in the Pods of kubeadm.
+const podFolder = "/var/lib/kube-proxy/"
+
 // left names the fields that are set and have become nothing.
-func (c *converter) left() []string {
-	var left []string
+func (c *converter) left() []draft.Item {
+	var left []draft.Item
 	for _, f := range fields {
 		v, ok := c.set[f.path]
 		if !ok || c.used[f.path] {
@@ -334,8 +351,13 @@ func (c *converter) left() []string {
 		if len(left) == 0 {
 			c.out.Text("\n# Settings without a key:\n")
 		}
-		left = append(left, f.path)
+		severity := draft.Note
+		if slices.Contains(differing, f.path) {
+			severity = draft.Warning
+		}
+		left = append(left, draft.Item{Severity: severity, Name: f.path, Why: f.why})
 		c.out.Left(f.path, v, f.why)
 	}
+	draft.Worst(left)
 	return left
 }

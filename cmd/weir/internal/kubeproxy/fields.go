@@ -46,7 +46,7 @@ const (
 // fields are all there are, in the order of the types.
 var fields = []field{
 	{"featureGates", gates, "", "gates of kube-proxy's own code"},
-	{"clientConnection.kubeconfig", text, "kubernetes.kubeconfig", "the file must be readable for weir under this name, and name the API server's own address"},
+	{"clientConnection.kubeconfig", text, "kubernetes.kubeconfig", "a file in kube-proxy's Pod becomes credential:kubeconfig; it must contain the API server's own address"},
 	{"clientConnection.acceptContentTypes", text, "", "weir chooses the encoding itself"},
 	{"clientConnection.contentType", text, "", "weir chooses the encoding itself"},
 	{"clientConnection.qps", number, "", "weir only lists and watches, and keeps its Events few by itself"},
@@ -95,8 +95,8 @@ var fields = []field{
 	{"clusterCIDR", text, "kernel.cluster_cidrs", "kube-proxy reads it with detectLocalMode ClusterCIDR only"},
 	{"nodePortAddresses", texts, "kernel.node_port_addresses", "left out in mode nftables, it is \"primary\""},
 	{"oomScoreAdj", integer, "", "OOMScoreAdjust of the systemd unit sets it"},
-	{"conntrack.maxPerCore", integer, "", "it depends on the cores of each node: set nf_conntrack_max in kernel.sysctls"},
-	{"conntrack.min", integer, "", "it depends on the cores of each node: set nf_conntrack_max in kernel.sysctls"},
+	{"conntrack.maxPerCore", integer, "kernel.sysctls", "nf_conntrack_max, for the cores of this host or --cores; the default is 32768"},
+	{"conntrack.min", integer, "kernel.sysctls", "the lower limit of nf_conntrack_max; the default is 131072"},
 	{"conntrack.tcpEstablishedTimeout", duration, "kernel.sysctls", "the default is 24h"},
 	{"conntrack.tcpCloseWaitTimeout", duration, "kernel.sysctls", "the default is 1h"},
 	{"conntrack.tcpBeLiberal", boolean, "kernel.sysctls", "nf_conntrack_tcp_be_liberal"},
@@ -106,6 +106,9 @@ var fields = []field{
 	{"portRange", text, "", "kube-proxy ignores it since the removal of its userspace mode"},
 	{"windowsRunAsService", boolean, "", windowsOnly},
 }
+
+// differing are the fields without which clients are served in another way.
+var differing = []string{"bindAddress", "iptables.localhostNodePorts", "featureGates"}
 
 func readGates(x any) (any, bool, bool) {
 	table, ok := x.(map[string]any)

@@ -15,10 +15,18 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
+// Options are settings that the document does not have.
+type Options struct {
+	// Cores is the number of processors of the node, for conntrack.maxPerCore.
+	Cores int
+	// inPod means that kube-proxy runs in a Pod: its configuration is in a ConfigMap.
+	inPod bool
+}
+
 // Import reads a KubeProxyConfiguration in YAML or JSON: as a file, as one of
 // several documents, or within a ConfigMap as kubeadm makes it.
-func Import(data []byte) (draft.Result, error) {
-	doc, err := document(data)
+func Import(data []byte, opts Options) (draft.Result, error) {
+	doc, inMap, err := document(data)
 	if err != nil {
 		return draft.Result{}, err
 	}
@@ -29,7 +37,8 @@ func Import(data []byte) (draft.Result, error) {
 	if err := checkMode(set); err != nil {
 		return draft.Result{}, err
 	}
-	res := convert(set)
+	opts.inPod = inMap
+	res := convert(set, opts)
 	if err := load.Draft(res.TOML); err != nil {
 		return draft.Result{}, err
 	}
@@ -46,12 +55,12 @@ func WriteFields(w io.Writer) error {
 	return nil
 }
 
-// document finds the configuration in data.
-func document(data []byte) (map[string]any, error) {
+// document finds the configuration in data, and reports whether it is in a ConfigMap.
+func document(data []byte) (doc map[string]any, inMap bool, err error) {
 	var found []map[string]any
 	docs, err := draft.Documents(string(data))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, doc := range docs {
 		switch doc["kind"] {
@@ -60,20 +69,21 @@ func document(data []byte) (map[string]any, error) {
 		case "ConfigMap":
 			inner, err := configMap(doc)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			found = append(found, inner...)
+			inMap = inMap || len(inner) > 0
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return nil, fmt.Errorf("there is no document of kind %s in it", documentKind)
+		return nil, false, fmt.Errorf("there is no document of kind %s in it", documentKind)
 	case len(found) > 1:
-		return nil, fmt.Errorf("there are %d documents of kind %s in it, and a node has one", len(found), documentKind)
+		return nil, false, fmt.Errorf("there are %d documents of kind %s in it, and a node has one", len(found), documentKind)
 	case found[0]["apiVersion"] != documentAPI:
-		return nil, fmt.Errorf("apiVersion is %v; weir knows %s", found[0]["apiVersion"], documentAPI)
+		return nil, false, fmt.Errorf("apiVersion is %v; weir knows %s", found[0]["apiVersion"], documentAPI)
 	}
-	return found[0], nil
+	return found[0], inMap, nil
 }
 
 // configMap finds configurations among the files that a ConfigMap holds: kubeadm

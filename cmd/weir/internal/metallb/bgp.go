@@ -73,15 +73,18 @@ func (c *converter) impossible(o *object) string {
 	dynamic, _ := o.set["dynamicASN"].(string)
 	switch address, _ := o.set["peerAddress"].(string); {
 	case address == "":
-		return "the peer is not imported: it has no address"
+		return "the peer is not imported: it has no address. Add the peer with its own, for example \"fe80::1%eth0\""
 	case asn == 0 && dynamic != "internal":
-		return "the peer is not imported: its AS number is unknown"
+		return "the peer is not imported: weir needs its AS number. Add the peer with it"
+	case o.set["vrf"] != nil:
+		return "the peer is not imported: " + frrOnly
 	}
 	return ""
 }
 
 func (c *converter) peer(o *object) {
 	if why := c.impossible(o); why != "" {
+		c.lost[o] = true
 		for path := range o.set {
 			if path != "enableGracefulRestart" && path != "routerID" {
 				o.left[path] = why
@@ -208,41 +211,68 @@ func (c *converter) bfd(o *object, far bool) {
 func (c *converter) rules() {
 	for _, pool := range c.of("IPAddressPool") {
 		receives := map[string]bool{}
-		var first *object
+		hasKeys := false
 		for _, ad := range c.choosing("BGPAdvertisement", pool) {
-			peers, some := ad.set["peers"].([]string)
 			all, labelled := ad.set["serviceSelectors"].([]selector)
-			labels, isPlain := plain(all)
-			again := first != nil && (!some || slices.ContainsFunc(peers, func(p string) bool { return receives[p] || receives[""] }))
-			switch {
-			case labelled && !isPlain:
-				ad.left["serviceSelectors"] = "the BGPAdvertisement is not imported: weir supports only matchLabels, all of them"
-				continue
-			case !labelled && first == nil:
-				first = ad // the pool has its keys
-			case !labelled && again:
-				ad.skipped = append(ad.skipped, pool.name)
-				continue
-			default:
-				c.rule(ad, pool, labels)
+			if labels, isPlain := plain(all); labelled && isPlain {
 				ad.used["serviceSelectors"] = true
+				c.rule(ad, pool, labels, nil)
+				continue
 			}
-			if !labelled {
-				for _, p := range peers {
-					receives[p] = true
+			if labelled {
+				ad.left["serviceSelectors"] = "the BGPAdvertisement is not imported: weir supports only matchLabels, all of them"
+				c.lost[ad] = true
+				continue
+			}
+			first := !hasKeys // the pool has the keys of the first one
+			hasKeys = true
+			peers, again := c.receivers(ad, receives)
+			switch {
+			case first:
+			case len(peers) == 0:
+				ad.skipped = append(ad.skipped, "pool "+pool.name)
+			default:
+				for _, p := range again {
+					ad.skipped = append(ad.skipped, "peer "+p+" and pool "+pool.name)
 				}
-				receives[""] = receives[""] || !some
+				c.rule(ad, pool, nil, peers)
+			}
+			for _, p := range peers {
+				receives[p] = true
 			}
 		}
 	}
 }
 
-func (c *converter) rule(ad, pool *object, labels map[string]string) {
+// receivers returns the peers of a BGPAdvertisement that do not receive the pool yet, and
+// those that do.
+func (c *converter) receivers(ad *object, receives map[string]bool) (peers, again []string) {
+	names, some := ad.set["peers"].([]string)
+	for _, p := range c.of("BGPPeer") {
+		switch {
+		case some && !slices.Contains(names, p.name) || c.impossible(p) != "":
+		case receives[p.name]:
+			again = append(again, p.name)
+		default:
+			peers = append(peers, p.name)
+		}
+	}
+	return peers, again
+}
+
+// rule writes a [[bgp.advertise]]. Without peers it is for those of the BGPAdvertisement.
+func (c *converter) rule(ad, pool *object, labels map[string]string, peers []string) {
 	c.out.Table("[[bgp.advertise]]")
 	c.out.Key("vips", []string{"LoadBalancer"}, ad.String())
 	c.out.Key("pools", []string{pool.name}, ad.String())
 	if len(labels) > 0 {
 		c.out.Key("labels", labels, ad.String()+" serviceSelectors")
+	}
+	if len(peers) > 0 {
+		c.out.Key("peers", peers, ad.String()+": peers without the pool")
+		ad.used["peers"] = true
+	} else {
+		c.peers(ad)
 	}
 	c.attributes(ad)
 }

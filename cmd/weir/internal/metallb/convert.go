@@ -3,6 +3,7 @@ package metallb
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,16 +29,28 @@ type converter struct {
 	opts Options
 	out  draft.Writer
 	asn  int64
+	// lost has the peers that are not imported, and the advertisements that are not.
+	lost map[*object]bool
 }
 
 func convert(set *objects, opts Options) draft.Result {
-	c := &converter{objects: set, opts: opts}
+	c := &converter{objects: set, opts: opts, lost: map[*object]bool{}}
 	c.out.Text(head)
 	c.pools()
 	c.bgp()
 	c.l2()
-	left := c.rest()
-	return draft.Result{TOML: c.out.String(), Left: left}
+	renames := annotations(&c.out, set)
+	left := append(c.rest(), renames...)
+	draft.Worst(left)
+	lost := 0
+	for _, p := range c.of("BGPPeer") {
+		if c.lost[p] {
+			lost++
+		}
+	}
+	all := len(c.of("BGPPeer"))
+	summary := fmt.Sprintf("%d of %d peers imported", all-lost, all)
+	return draft.Result{TOML: c.out.String(), Summary: summary, Left: left}
 }
 
 // lastPriority is that of pools without one, where others have some.
@@ -148,11 +161,12 @@ func (c *converter) announced(pool *object) {
 		c.out.Key("announce", false, why)
 		return
 	}
+	c.peers(ads[i])
 	c.attributes(ads[i])
 }
 
-// attributes writes the keys of a BGPAdvertisement.
-func (c *converter) attributes(ad *object) {
+// peers writes the imported peers of a BGPAdvertisement.
+func (c *converter) peers(ad *object) {
 	from := ad.String()
 	if peers, ok := take[[]string](ad, "peers"); ok {
 		var known []string
@@ -167,6 +181,11 @@ func (c *converter) attributes(ad *object) {
 			c.out.Key("announce", false, from+": none of its peers is imported")
 		}
 	}
+}
+
+// attributes writes the other keys of a BGPAdvertisement.
+func (c *converter) attributes(ad *object) {
+	from := ad.String()
 	if list, ok := take[[]string](ad, "communities"); ok {
 		out := make([]string, len(list))
 		for i, s := range list {
@@ -190,8 +209,8 @@ func (c *converter) attributes(ad *object) {
 }
 
 // rest lists the settings that are not converted.
-func (c *converter) rest() []string {
-	var left []string
+func (c *converter) rest() []draft.Item {
+	var left []draft.Item
 	begin := func() {
 		if len(left) == 0 {
 			c.out.Text("\n# Settings without a key, or with a value that weir does not support:\n")
@@ -201,7 +220,7 @@ func (c *converter) rest() []string {
 		for _, f := range fields {
 			v, set := o.set[f.path]
 			why, own := o.left[f.path]
-			skipped := len(o.skipped) > 0 && f.path != "nodeSelectors" // listed below, as a whole
+			skipped := len(o.skipped) > 0 && f.path != "nodeSelectors" // listed below
 			if f.kind != o.kind || !set || (o.used[f.path] || skipped) && !own {
 				continue
 			}
@@ -209,26 +228,45 @@ func (c *converter) rest() []string {
 			if !own {
 				why = f.why
 			}
+			if c.lost[o] && o.kind == "BGPPeer" { // all of its fields have the same reason
+				c.out.Remark(fmt.Sprintf("%s: %s.", o, why))
+				left = append(left, draft.Item{Severity: draft.Error, Name: o.String(), Why: why})
+				break
+			}
 			value := ""
 			if s := literal(f, v); s != "" {
 				value = " = " + s
 			}
 			c.out.Remark(fmt.Sprintf("%s %s%s: %s.", o, f.path, value, why))
-			left = append(left, fmt.Sprintf("%s %s", o, f.path))
+			left = append(left, draft.Item{Severity: c.severity(o, f, why), Name: fmt.Sprintf("%s %s", o, f.path), Why: why})
 		}
-		for _, pool := range o.skipped {
+		for _, s := range o.skipped {
 			begin()
-			c.out.Remark(fmt.Sprintf("%s for pool %s: %s.", o, pool, oneRoute))
-			left = append(left, fmt.Sprintf("%s for pool %s", o, pool))
+			c.out.Remark(fmt.Sprintf("%s for %s: %s.", o, s, oneRoute))
+			left = append(left, draft.Item{Severity: draft.Warning, Name: fmt.Sprintf("%s for %s", o, s), Why: oneRoute})
 		}
 	}
 	slices.SortStableFunc(c.others, cmp.Compare)
 	for _, other := range slices.Compact(c.others) {
 		begin()
-		c.out.Remark(other + ": it has nothing to import.")
-		left = append(left, other)
+		c.out.Remark(other + ": " + nothing + ".")
+		left = append(left, draft.Item{Severity: draft.Note, Name: other, Why: nothing})
 	}
 	return left
+}
+
+// nothing is the reason of objects that are not MetalLB's.
+const nothing = "it has nothing to import"
+
+// severity returns the effect of a field that is not converted.
+func (c *converter) severity(o *object, f field, why string) draft.Severity {
+	switch {
+	case c.lost[o]:
+		return draft.Error
+	case slices.Contains(harmless, f.kind+"."+f.path):
+		return draft.Note
+	}
+	return draft.Warning
 }
 
 // literal returns a value that is not converted, "" for secrets and long values.
@@ -242,4 +280,64 @@ func literal(f field, v any) string {
 		}
 		return draft.Literal(x)
 	}
+}
+
+// renamed are MetalLB's annotations and weir's, without the prefixes.
+var renamed = map[string]string{"address-pool": "pool", "loadBalancerIPs": "addresses", "allow-shared-ip": "sharing-key"}
+
+// annotations writes the commands that rename MetalLB's annotations of Services.
+func annotations(out *draft.Writer, set *objects) []draft.Item {
+	if !set.hasServices {
+		const why = "they are not in the file: import them too, to find annotations to rename (kubectl get services -A -o yaml)"
+		return []draft.Item{{Severity: draft.Note, Name: "Services", Why: why}}
+	}
+	var items []draft.Item
+	var add, remove []string
+	for _, s := range set.services {
+		command := "kubectl annotate service " + quoted(s.name)
+		if s.namespace != "" {
+			command = "kubectl -n " + quoted(s.namespace) + " annotate service " + quoted(s.name)
+		}
+		var to, from []string
+		for _, key := range slices.Sorted(maps.Keys(s.annotations)) {
+			name, _ := suffix(key)
+			item := draft.Item{Severity: draft.Warning, Name: fmt.Sprintf("Service %s/%s %s", s.namespace, s.name, key)}
+			if own, ok := renamed[name]; ok {
+				to = append(to, quoted("weir/"+own+"="+s.annotations[key]))
+				from = append(from, quoted(key+"-"))
+				item.Why = "rename it with the kubectl commands in the comments"
+			} else {
+				item.Why = "weir has no such annotation"
+			}
+			items = append(items, item)
+		}
+		if len(to) > 0 {
+			add = append(add, command+" "+strings.Join(to, " "))
+			remove = append(remove, command+" "+strings.Join(from, " "))
+		}
+	}
+	commands(out, "Annotations of Services. Before the start of weir, run:", add)
+	commands(out, "After the removal of MetalLB, run:", remove)
+	return items
+}
+
+func commands(out *draft.Writer, head string, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	out.Text("\n# " + head + "\n")
+	for _, command := range list {
+		out.Command(command)
+	}
+}
+
+// quoted returns a word for a shell.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=,:", r)
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

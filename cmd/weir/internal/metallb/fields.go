@@ -32,9 +32,13 @@ const (
 	nodes    = "each box has its own file: remove items for other boxes"
 	unheard  = "weir does not support BFD echo"
 	chosen   = "the pools that the labels select now, by name"
-	frrOnly  = "weir's sessions are in the box's main routing table"
+	frrOnly  = "it is in a VRF, and weir's sessions are in the box's main routing table"
 	oneRoute = "weir announces a VIP to a peer once, by the first advertisement of its pool"
 )
+
+// harmless are the fields without which clients are served as before.
+var harmless = []string{"BGPPeer.keepaliveTime", "BGPPeer.connectTime", "BGPPeer.routerID", "BFDProfile.echoInterval", "BFDProfile.echoMode",
+	"BFDProfile.passiveMode", "BFDProfile.minimumTtl"}
 
 // fields are all there are, in the order of the types.
 var fields = []field{

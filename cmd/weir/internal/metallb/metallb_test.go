@@ -14,6 +14,7 @@ import (
 
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/draft"
 	"weir/cmd/weirlab/fuzzing"
 )
 
@@ -148,7 +149,7 @@ func TestEveryField(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, doc)
 			}
-			left := slices.ContainsFunc(res.Left, func(s string) bool { return strings.HasSuffix(s, " "+f.path) })
+			left := slices.ContainsFunc(res.Left, func(i draft.Item) bool { return strings.HasSuffix(i.Name, " "+f.path) || i.Name == f.kind+" r" })
 			_, key, _ := strings.Cut(f.key, ".")
 			key = key[strings.LastIndex(key, ".")+1:]
 			there := key != "" && strings.Contains(res.TOML, "\n"+key+" = ")
@@ -157,6 +158,58 @@ func TestEveryField(t *testing.T) {
 				t.Errorf("key %q there: %v, left: %q\n%s", f.key, there, res.Left, res.TOML)
 			}
 		})
+	}
+}
+
+// TestSecondAdvertisementReachesOtherPeers imports a pool with an advertisement for one
+// peer and an aggregate for all: each peer receives one of them.
+func TestSecondAdvertisementReachesOtherPeers(t *testing.T) {
+	res, err := Import([]byte(whole("BGPAdvertisement", "peers", "[r]")+`
+---
+apiVersion: metallb.io/v1beta2
+kind: BGPPeer
+metadata: {name: second}
+spec: {myASN: 64500, peerASN: 64501, peerAddress: 10.0.0.2}
+---
+apiVersion: metallb.io/v1beta1
+kind: BGPAdvertisement
+metadata: {name: all}
+spec: {ipAddressPools: [p], aggregationLength: 24}
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range c.BGP.Policy.Rules {
+		if !r.Refuse {
+			got = append(got, fmt.Sprintf("%s to %v as /%d", r.Match.Pools, r.Peers, r.Aggregate4))
+		}
+	}
+	if want := []string{"[p] to [second] as /24", "[p] to [r] as /0"}; !slices.Equal(got, want) {
+		t.Errorf("rules %q, want %q", got, want)
+	}
+	if want := "warning: BGPAdvertisement all for peer r and pool p: " + oneRoute; len(res.Left) == 0 || res.Left[0].String() != want || res.IsComplete() {
+		t.Errorf("left %v, want %s", res.Left, want)
+	}
+}
+
+// TestUnsupportedPeers imports peers that weir has no session for.
+func TestUnsupportedPeers(t *testing.T) {
+	for path, want := range map[string]string{
+		"vrf":        "error: BGPPeer r: the peer is not imported: it is in a VRF",
+		"dynamicASN": "error: BGPPeer r: the peer is not imported: weir needs its AS number",
+	} {
+		res, err := Import([]byte(whole("BGPPeer", path, "external")), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(res.Left) == 0 || !strings.HasPrefix(res.Left[0].String(), want) || res.Summary != "0 of 1 peers imported" || res.IsComplete() {
+			t.Errorf("%s: summary %q, left %v", path, res.Summary, res.Left)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ type object struct {
 	// that of the table.
 	used map[string]bool
 	left map[string]string
-	// skipped are the pools that another BGPAdvertisement already announces.
+	// skipped are pools, or peers and pools, that another BGPAdvertisement already announces.
 	skipped []string
 }
 
@@ -41,6 +41,9 @@ type objects struct {
 	list []*object
 	// others are those that are not MetalLB's or have nothing to import.
 	others []string
+	// services are those of the cluster, hasServices means that the text has some.
+	services    []annotated
+	hasServices bool
 }
 
 func (s *objects) of(kind string) []*object {
@@ -96,6 +99,10 @@ func (s *objects) add(doc map[string]any) error {
 	if data, _ := doc["data"].(map[string]any); kind == "ConfigMap" && data["config"] != nil {
 		return errors.New("the ConfigMap of MetalLB before 0.13 is not supported: convert it with MetalLB's configmaptocrs first")
 	}
+	if kind == "Service" {
+		s.service(meta, name)
+		return nil
+	}
 	known := slices.ContainsFunc(fields, func(f field) bool { return f.kind == kind })
 	if !strings.HasPrefix(group, "metallb.io/") || !known {
 		s.others = append(s.others, strings.TrimSpace(kind+" "+name))
@@ -150,4 +157,41 @@ func readNamed(x any) (any, bool, bool) {
 		out[pair["name"]] = pair["value"]
 	}
 	return out, len(out) == 0, ok
+}
+
+// annotated is a Service with annotations of MetalLB.
+type annotated struct {
+	namespace, name string
+	annotations     map[string]string
+}
+
+// metallbPrefixes are those of MetalLB's annotations, now and before 0.14.
+var metallbPrefixes = []string{"metallb.io/", "metallb.universe.tf/"}
+
+// service reads the annotations of a Service.
+func (s *objects) service(meta map[string]any, name string) {
+	s.hasServices = true
+	out := annotated{name: name, annotations: map[string]string{}}
+	out.namespace, _ = meta["namespace"].(string)
+	table, _ := meta["annotations"].(map[string]any)
+	for key, v := range table {
+		text, ok := v.(string)
+		if _, found := suffix(key); ok && found {
+			out.annotations[key] = text
+		}
+	}
+	if len(out.annotations) > 0 {
+		s.services = append(s.services, out)
+	}
+}
+
+// suffix returns the name of an annotation without MetalLB's prefix. It skips the
+// annotation in which MetalLB itself records the pool.
+func suffix(key string) (string, bool) {
+	for _, p := range metallbPrefixes {
+		if name, ok := strings.CutPrefix(key, p); ok {
+			return name, name != "ip-allocated-from-pool"
+		}
+	}
+	return "", false
 }
