@@ -16,6 +16,7 @@ func TestNFTReadsTheSetsOfIPSet(t *testing.T) {
 	t.Cleanup(func() { sh(t, "nft flush ruleset") })
 	set, member := lb.IPSet{Set: lb.SetLoadBalancer, Family: lb.IPv4}, someMembers()[0]
 	add(t, before, setObjects()...)
+	t.Cleanup(func() { remove(t, before, setObjects()...) })
 	add(t, before, member)
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = NFTables })
 	if found := snapshot(t, k, isSet); found[set] == nil || found[member.ID()] == nil {

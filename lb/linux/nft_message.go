@@ -26,6 +26,19 @@ func putNFTBoundary(e *encoder, typ uint16) {
 // After a lost reply it is sent again, so that it deletes twice. The second time there is an
 // error for what is gone.
 func (c *conn) transaction(ctx context.Context, put func(e *encoder)) (errs []error, err error) {
+	errs, err = c.nftBatch(ctx, put, true)
+	if err == nil && firstError(errs) == nil {
+		c.commits++
+	}
+	return errs, err
+}
+
+// rehearsal is a transaction without its end: the kernel examines it and carries out nothing.
+func (c *conn) rehearsal(ctx context.Context, put func(e *encoder)) (errs []error, err error) {
+	return c.nftBatch(ctx, put, false)
+}
+
+func (c *conn) nftBatch(ctx context.Context, put func(e *encoder), commit bool) (errs []error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -36,7 +49,9 @@ func (c *conn) transaction(ctx context.Context, put func(e *encoder)) (errs []er
 	// Not the end: kernels before 6.10 acknowledge none.
 	c.out.flag(unix.NLM_F_ACK)
 	n := c.out.count - 1
-	putNFTBoundary(&c.out, unix.NFNL_MSG_BATCH_END)
+	if commit {
+		putNFTBoundary(&c.out, unix.NFNL_MSG_BATCH_END)
+	}
 	c.out.finish()
 	c.seq += uint32(c.out.count)
 	errs = make([]error, n)
@@ -60,9 +75,6 @@ func (c *conn) transaction(ctx context.Context, put func(e *encoder)) (errs []er
 	})
 	if err != nil {
 		return nil, err
-	}
-	if firstError(errs) == nil {
-		c.commits++
 	}
 	return errs, nil
 }

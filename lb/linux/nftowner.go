@@ -53,11 +53,16 @@ func (t *nftTables) create(ctx context.Context, f lb.Family) error {
 			return err
 		}
 	}
-	err := t.put(ctx, f, 0)
-	switch {
-	case err == nil:
-		t.shared[f] = true
-	case errors.Is(err, unix.EOPNOTSUPP) && !errors.As(err, new(*MissingError)):
+	if err := t.put(ctx, f, 0); err != nil {
+		return lacksFamily(f, err)
+	}
+	t.shared[f] = true
+	return nil
+}
+
+// lacksFamily returns the missing part of the kernel for its refusal of a table without flags.
+func lacksFamily(f lb.Family, err error) error {
+	if errors.Is(err, unix.EOPNOTSUPP) && !errors.As(err, new(*MissingError)) {
 		return &MissingError{What: fmt.Sprintf("support for %s tables of nf_tables", f),
 			Fix: fmt.Sprintf("boot a kernel with CONFIG_NF_TABLES_%s", strings.ToUpper(f.String())), Err: err}
 	}
@@ -118,13 +123,7 @@ func (t *nftTables) becomeOwner(f lb.Family) {
 }
 
 func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
-	errs, err := t.conn.transaction(ctx, func(e *encoder) {
-		beginNFT(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nftFamily(f))
-		e.str(unix.NFTA_TABLE_NAME, t.name)
-		if owned != 0 {
-			e.be32(unix.NFTA_TABLE_FLAGS, owned)
-		}
-	})
+	errs, err := t.conn.transaction(ctx, func(e *encoder) { t.putTable(e, f, owned) })
 	switch {
 	case noNFTables(err):
 		return missingModule("nf_tables", err)
@@ -135,6 +134,15 @@ func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
 			Fix: "end the program that `nft list tables` names as its owner", Err: errs[0]}
 	}
 	return errs[0]
+}
+
+// putTable encodes the creation of a table. Without flags those of an existing one stay.
+func (t *nftTables) putTable(e *encoder, f lb.Family, flags uint32) {
+	beginNFT(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nftFamily(f))
+	e.str(unix.NFTA_TABLE_NAME, t.name)
+	if flags != 0 {
+		e.be32(unix.NFTA_TABLE_FLAGS, flags)
+	}
 }
 
 // forget makes t the owner of no table of a family, which was removed.

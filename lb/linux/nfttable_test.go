@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -198,4 +199,26 @@ func FuzzExpressions(f *testing.F) {
 		}
 		nftRule{expressions: want}.same(have)
 	})
+}
+
+// The kernel examines all sets and rules, and changes nothing.
+func TestNFTablesAreTried(t *testing.T) {
+	inNamespace(t)
+	sh(t, "nft flush ruleset")
+	c := newConntrack(&Traffic{})
+	defer c.conn.close()
+	before := c.generation(context.Background())
+	for name, config := range nftConfigs() {
+		if err := TryNFTables(context.Background(), config); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	config := DefaultConfig()
+	config.Prefix = strings.Repeat("LONG", 100)
+	if err := TryNFTables(context.Background(), config); err == nil {
+		t.Error("the kernel refuses these names")
+	}
+	if left, now := sh(t, "nft list ruleset"), c.generation(context.Background()); left != "" || now != before {
+		t.Errorf("generation %d became %d, and the kernel has\n%s", before, now, left)
+	}
 }

@@ -26,6 +26,8 @@ type getInfo struct {
 	size       uint32
 }
 
+func (i *getInfo) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(i)), unsafe.Sizeof(*i)) }
+
 const soGetInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 
 // readStamp returns the stamp of a family; zero without such tables.
@@ -42,12 +44,17 @@ func readStamp(f lb.Family) (s stamp) {
 	for i, name := range tableNames {
 		var info getInfo
 		copy(info.name[:], name)
-		size := uint32(unsafe.Sizeof(info))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soGetInfo,
-			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-		if errno == 0 {
+		if getsockopt(fd, level, soGetInfo, info.bytes()) {
 			s[i].entries, s[i].size = info.numEntries, info.size
 		}
 	}
 	return s
+}
+
+// getsockopt fills b, and reports whether the kernel has such an option.
+func getsockopt(fd, level, option int, b []byte) bool {
+	size := uint32(len(b))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&size)), 0)
+	return errno == 0
 }

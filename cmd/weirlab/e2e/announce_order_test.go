@@ -19,6 +19,7 @@ var villainHost = lab.Host{Name: "villain", Nets: lab.Nets{linkOf(1): villainAdd
 func TestAnnouncedWhenServed(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, 1, villainHost)
+	e.boxes[0].rules = "iptables" // one of the stories is about its lock
 	stories(t, e, []storyOn[*edge]{
 		{"from before a VIP exists", announcedLast},
 		{"while the box is changed and started anew", neverWithdrawn},

@@ -71,6 +71,7 @@ var incidents = []incident{
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
+	s.rules = "iptables" // TestOwnerOfTables and TestRulesChangeHands have the other owner
 	s.serveAll(t, 8080)
 	for _, i := range allWebs {
 		serveEcho(t, s.web(i), 7000)

@@ -76,6 +76,7 @@ func mustKeep(t testing.TB, when, before, now string) {
 func TestForeignObjects(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
+	s.rules = "iptables" // TestOwnerOfTables and TestRulesChangeHands have the other owner
 	s.serveAll(t, 8080)
 	s.serveAll(t, 9000)
 	stories(t, s, []story{

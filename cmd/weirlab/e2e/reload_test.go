@@ -14,6 +14,7 @@ import (
 func TestReload(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
+	s.rules = "iptables" // TestOwnerOfTables and TestRulesChangeHands have the other owner
 	s.serveAll(t, 8080)
 	s.run(t, service("web", ""))
 	traffic := startStream(t, s.client1, vip4+":80", "["+vip6+"]:80")

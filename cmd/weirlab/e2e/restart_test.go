@@ -127,7 +127,7 @@ func kills(r *rand.Rand, n int) []kill {
 	}
 	at := func(n int) kill { return kill{fmt.Sprintf("at %d lines of ip_vs", n), servers(n)} }
 	return []kill{
-		{"at the first member", `until ipset list -t KUBE-IPVS-IPS 2>/dev/null | grep -q 'entries: [1-9]'; do :; done`},
+		{"at the first member", `until nft list set ip weir KUBE-IPVS-IPS 2>/dev/null | grep -q elements; do :; done`},
 		at(20), at(20 + r.IntN(n)), at(20 + n + r.IntN(2*n-100)),
 		{"at the first address", `until ip -o addr show dev kube-ipvs0 2>/dev/null | grep -q 198.51.100; do :; done`},
 	}

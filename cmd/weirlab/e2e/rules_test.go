@@ -17,6 +17,7 @@ import (
 func TestRules(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
+	s.rules = "iptables" // TestOwnerOfTables and TestRulesChangeHands have the other owner
 	s.greetAll(t, "tcp", 8080)
 	s.greetAll(t, "udp", 8080)
 	s.unlimitRefusals(t)

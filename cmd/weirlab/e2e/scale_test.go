@@ -82,13 +82,13 @@ echo virtual servers $(grep -c '^-A -t 100[.]64[.].* -s rr$' /tmp/now)
 echo real servers $(grep -c '^-a -t 100[.]64[.].* -m -w [1-9]$' /tmp/now)
 echo addresses $(ip -o -4 addr show dev kube-ipvs0 | grep -c ' 100[.]64[.]')
 for s in LOAD-BALANCER IPVS-PORTS IPVS-IPS; do
-	echo $s $(ipset -t list KUBE-$s | sed -n 's/Number of entries: //p')
+	echo $s $(nft list set ip weir KUBE-$s | tr , '\n' | grep -c '100[.]64[.]')
 done
-for t in nat filter; do iptables-save -t $t | grep -q 'match-set KUBE-' && echo rules in $t; done`
+for c in SERVICES IPVS-FILTER; do nft list chain ip weir KUBE-$c | grep -q '@KUBE-' && echo rules in $c; done`
 
 func programmed(n int) string {
 	return fmt.Sprintf("virtual servers %d\nreal servers %d\naddresses %d\n"+
-		"LOAD-BALANCER %d\nIPVS-PORTS %d\nIPVS-IPS %d\nrules in nat\nrules in filter\n", n, 10*n, n, n, n, n)
+		"LOAD-BALANCER %d\nIPVS-PORTS %d\nIPVS-IPS %d\nrules in SERVICES\nrules in IPVS-FILTER\n", n, 10*n, n, n, n, n)
 }
 
 // TestThousandServices has a box with a thousand services, and with ten: what is programmed,
@@ -148,7 +148,7 @@ func oneChange(t *testing.T, s *site, n int) effort {
 
 func restartWritesNothing(t *testing.T, s *site) {
 	s.stop(t, syscall.SIGTERM)
-	const state = "ipvsadm -Sn; ipset save; ip addr show dev kube-ipvs0; iptables-save | grep -v '^#'"
+	const state = "ipvsadm -Sn; ip addr show dev kube-ipvs0; nft list table ip weir"
 	before := s.box.Must(t, "sh", "-c", state)
 	begin := time.Now()
 	s.start(t)

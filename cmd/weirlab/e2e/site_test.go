@@ -32,6 +32,7 @@ type site struct {
 	box, client1, client2 *lab.Machine
 	weir                  string
 	daemon                *lab.Proc
+	rules                 string // the owner of sets and rules, unless the configuration has one; "" is auto
 }
 
 func (s *site) web(i int) *lab.Machine { return s.Host(webs[i-1]) }
@@ -51,6 +52,9 @@ func (s *site) configure(t testing.TB, toml string) {
 	t.Helper()
 	if !strings.Contains(toml, "[kernel]") {
 		toml = "[kernel]\nsync_period = \"2s\"\n" + toml
+	}
+	if s.rules != "" && !strings.Contains(toml, "\nrules = ") {
+		toml = strings.Replace(toml, "[kernel]\n", fmt.Sprintf("[kernel]\nrules = %q\n", s.rules), 1)
 	}
 	if err := s.box.WriteFile(within(t, 10*time.Second), configFile, toml, 0o644); err != nil {
 		t.Fatal(err)

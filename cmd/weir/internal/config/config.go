@@ -144,6 +144,7 @@ type Rules string
 
 // The values of rules.
 const (
+	RulesAuto     Rules = "auto"     // nftables if the kernel can do all of it
 	RulesIPTables Rules = "iptables" // and ipset
 	RulesNFTables Rules = "nftables"
 )

@@ -21,6 +21,12 @@ import (
 // Open opens the kernel in the mode of a configuration, or in the fallback mode.
 func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Kernel, Mode, error) {
 	m := Of(cfg)
+	if cfg.Kernel.Rules == config.RulesAuto && cfg.Kernel.IPTables == config.IPTablesAuto {
+		var reason error
+		if m.NFTables, reason = linux.SelectNFTables(ctx, KernelConfig(cfg, m, Node{}, log)); !m.NFTables {
+			log.Info("iptables has the rules, not nftables", "reason", reason)
+		}
+	}
 	k, err := linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
 	if !errors.Is(err, linux.ErrNoIPVS) {
 		return k, m, err
@@ -29,7 +35,7 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Ker
 		return nil, m, fmt.Errorf("%w; kernel.mode = %q falls back to netfilter", err, config.ModeAuto)
 	}
 	log.Warn("IPVS unavailable; fallback to netfilter", "error", err)
-	m = Mode{Use: linux.ModeNetfilter, Fallback: true}
+	m.Use, m.Fallback = linux.ModeNetfilter, true
 	k, err = linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
 	return k, m, err
 }

@@ -17,14 +17,17 @@ type Mode struct {
 	Use linux.Mode
 	// Fallback is set when mode "auto" selected netfilter because the kernel has no IPVS.
 	Fallback bool
+	// NFTables is set when nf_tables has the sets and rules.
+	NFTables bool
 }
 
 // Of returns the mode that a configuration requests, without asking the kernel.
 func Of(cfg *config.Config) Mode {
+	m := Mode{Use: linux.ModeIPVS, NFTables: cfg.Kernel.Rules == config.RulesNFTables}
 	if cfg.Kernel.Mode == config.ModeNetfilter {
-		return Mode{Use: linux.ModeNetfilter}
+		m.Use = linux.ModeNetfilter
 	}
-	return Mode{Use: linux.ModeIPVS}
+	return m
 }
 
 // Base returns the objects and parameters that a configuration requires before any Service.
@@ -73,7 +76,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 
 // backendOf returns the owner of the sets and rules.
 func backendOf(k config.Kernel, m Mode) linux.Backend {
-	if k.Rules == config.RulesNFTables && m.Use != linux.ModeNetfilter {
+	if m.NFTables && m.Use != linux.ModeNetfilter {
 		return linux.NFTables
 	}
 	return linux.Backend(k.IPTables)

@@ -50,7 +50,7 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 		Files: []string{"weir.toml"},
 		Kernel: config.Kernel{
 			Mode: config.ModeAuto, DetectLocal: config.ClusterCIDR, NamePrefix: "KUBE", Device: "kube-ipvs0",
-			Rules: config.RulesIPTables, IPTables: config.IPTablesAuto,
+			Rules: config.RulesAuto, IPTables: config.IPTablesAuto,
 			Families:      []lb.Family{lb.IPv4, lb.IPv6},
 			MasqueradeBit: 14, Ping: true, ManageSysctls: true,
 			SyncPeriod: 10 * time.Second, MinSyncPeriod: 50 * time.Millisecond,

@@ -21,9 +21,11 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 			Doc: "Prefix of the names of weir's sets and chains: 1 to 5 of A-Z, 0-9 and -. Change it where kube-proxy runs on the same host."},
 		{Path: "kernel.device", To: &k.Device, Default: `"kube-ipvs0"`, Restart: true, Check: checkDevice,
 			Doc: "The dummy device that has the VIPs. weir creates it."},
-		{Path: "kernel.rules", To: &k.Rules, Default: `"iptables"`, Restart: true, Values: []string{"iptables", "nftables"},
+		{Path: "kernel.rules", To: &k.Rules, Default: `"auto"`, Restart: true, Values: []string{"auto", "nftables", "iptables"},
 			Doc: "The owner of weir's sets and rules. iptables needs the programs of iptables, and ipset in the kernel. nftables needs neither: " +
-				"they are one table for each family (nft list table ip weir). It needs IPVS; where mode is netfilter, this is iptables."},
+				"they are one table for each family (nft list table ip weir). It needs IPVS; where mode is netfilter, this is iptables. " +
+				"auto is nftables if the kernel can do all of it, no chain of iptables drops what its rules do not accept " +
+				"(as those of Docker and ufw do), and key iptables is auto: otherwise iptables."},
 		{Path: "kernel.iptables", To: &k.IPTables, Default: `"auto"`, Restart: true, Values: []string{"auto", "legacy", "nft"},
 			Doc: "The iptables programs that write the rules. auto uses the variant that already has rules on this host."},
 		{Path: "kernel.families", Type: schema.Texts, Default: `["ipv4", "ipv6"]`, Restart: true, Values: []string{"ipv4", "ipv6"},

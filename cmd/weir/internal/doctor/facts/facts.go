@@ -91,6 +91,8 @@ type Kernel struct {
 	Modules map[string]ModuleState
 	// IPVS is set if IPVS is loaded.
 	IPVS bool
+	// NFTables is set if it can do all that weir needs of nf_tables.
+	NFTables bool
 	// IPVSBuckets is the size of the connection table of IPVS, IPVSConns its entries.
 	IPVSBuckets, IPVSConns int
 }

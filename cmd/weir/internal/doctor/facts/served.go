@@ -109,7 +109,8 @@ func Backend(f *Facts) linux.Backend {
 	switch {
 	case !UsesIPVS(f):
 	case f.Running != nil && f.Running.Kernel.Rules == linux.NFTables.Name(),
-		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesNFTables:
+		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesNFTables,
+		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesAuto && f.Kernel.NFTables:
 		return linux.NFTables
 	}
 	return linux.AutoBackend

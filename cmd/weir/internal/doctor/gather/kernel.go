@@ -21,7 +21,7 @@ import (
 )
 
 // kernel reads the version of the kernel and the state of all modules that may be needed.
-func (g host) kernel(context.Context) (func(*facts.Facts), error) {
+func (g host) kernel(ctx context.Context) (func(*facts.Facts), error) {
 	release, err := g.read("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, err
@@ -42,6 +42,9 @@ func (g host) kernel(context.Context) (func(*facts.Facts), error) {
 			k.Modules[m] = facts.Absent
 		}
 	}
+	trial := linux.DefaultConfig()
+	trial.Families = []lb.Family{lb.IPv4}
+	k.NFTables, _ = linux.SelectNFTables(ctx, trial) // without privileges it stays unknown
 	table, err := os.Open(g.path("/proc/net/ip_vs"))
 	if k.IPVS = err == nil; k.IPVS {
 		defer table.Close()
