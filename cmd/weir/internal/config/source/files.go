@@ -109,9 +109,9 @@ func Beside(file, name string) string {
 const Include = "include"
 
 // Read reads the text of the main file and merges the included files into it. It returns
-// the names of all files, the main one first, and nil for a file that is no TOML.
+// the names of all files, the main one first, and nil if one of them is no TOML.
 func Read(name string, data []byte, files Files, problems *Problems) (root *Value, names []string) {
-	r := reader{problems, files, []string{name}}
+	r := reader{Problems: problems, files: files, names: []string{name}}
 	root = r.tree(name, data)
 	if root == nil {
 		return nil, r.names
@@ -121,19 +121,24 @@ func Read(name string, data []byte, files Files, problems *Problems) (root *Valu
 			r.include(root, included)
 		}
 	}
+	if r.invalid {
+		return nil, r.names
+	}
 	return root, r.names
 }
 
 type reader struct {
 	*Problems
-	files Files
-	names []string
+	files   Files
+	names   []string
+	invalid bool // a file is no TOML, so that faults of the others may follow from it
 }
 
 // tree reads one file.
 func (r *reader) tree(name string, data []byte) *Value {
 	root, problems := parseTOML(name, []byte(strings.TrimPrefix(string(data), "\ufeff")))
 	r.All = append(r.All, problems...)
+	r.invalid = r.invalid || root == nil
 	return root
 }
 
@@ -150,7 +155,7 @@ func (r *reader) patterns(root *Value) []*Value {
 	}
 	return slices.DeleteFunc(list, func(e *Value) bool {
 		_, isText := e.Scalar.(string)
-		if !isText && !e.Bad {
+		if !isText {
 			r.Add(Error, e.At, Include, e.String()+" is not a string", "write the name of a file in quotes, or a list of names")
 		}
 		return !isText

@@ -26,8 +26,8 @@ func (s Severity) String() string { return [...]string{"note", "warning", "error
 type Problem struct {
 	Severity Severity
 	File     string
-	// Line counts from 1; 0 means the file as a whole.
-	Line int
+	// Line and Column count from 1; 0 means the file as a whole, or the whole line.
+	Line, Column int
 	// Key is the key with the names of its tables: service.web.scheduler. Tables of a
 	// list without a name have their position in it, from 1: service.web.backend[2].weight.
 	// It may be empty.
@@ -42,6 +42,9 @@ func (p Problem) String() string {
 	b.WriteString(p.File)
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d", p.Line)
+	}
+	if p.Column > 0 {
+		fmt.Fprintf(&b, ":%d", p.Column)
 	}
 	b.WriteString(": ")
 	if p.Severity != Error {
@@ -104,7 +107,7 @@ type Problems struct {
 
 // Add records a problem.
 func (p *Problems) Add(severity Severity, at Place, key, text, suggestion string) {
-	p.All = append(p.All, Problem{severity, at.File, at.Line, key, text, suggestion})
+	p.All = append(p.All, Problem{severity, at.File, at.Line, 0, key, text, suggestion})
 }
 
 // Failed reports whether there is an Error.
@@ -118,7 +121,7 @@ func (p *Problems) Sort(names []string) {
 	slices.SortStableFunc(p.All, func(a, b Problem) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(names, a.File), slices.Index(names, b.File)),
-			cmp.Compare(a.Line, b.Line))
+			cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	p.All = slices.Compact(p.All)
 }

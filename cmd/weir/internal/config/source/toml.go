@@ -1,10 +1,8 @@
 package source
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,8 +31,8 @@ type document struct {
 	opened map[*Value]bool
 }
 
-// parseTOML reads the text of a file. After a syntax error, reading goes on at the next
-// statement. The tree is nil if that is not possible.
+// parseTOML reads the text of a file. The tree is nil if the text has a problem. After a
+// mistake that ends with its line, reading goes on at the next line; any other is the last one.
 func parseTOML(file string, src []byte) (*Value, []Problem) {
 	d := &document{file: file, src: src, opened: map[*Value]bool{}}
 	for i, c := range src {
@@ -46,21 +44,18 @@ func parseTOML(file string, src []byte) (*Value, []Problem) {
 	d.table = d.root
 	for range maxSyntaxErrors {
 		d.parser.Reset(src[d.base:])
-		for d.parser.NextExpression() {
-			if d.expression(d.parser.Expression()); d.root == nil {
-				return nil, d.problems
-			}
+		for d.root != nil && d.parser.NextExpression() {
+			d.expression(d.parser.Expression())
 		}
-		err := d.parser.Error()
-		if err == nil {
-			d.verify()
-			return d.root, d.problems
-		}
-		if !d.skip(err) {
-			return nil, d.problems
+		if err := d.parser.Error(); d.root == nil || err == nil || !d.skip(err) {
+			break
 		}
 	}
-	return nil, d.problems
+	d.verify()
+	if len(d.problems) > 0 {
+		return nil, d.problems
+	}
+	return d.root, nil
 }
 
 // verify adds the error of the library's own reader, if it finds one more.
@@ -73,24 +68,28 @@ func (d *document) verify() {
 	var at *toml.DecodeError
 	switch {
 	case errors.As(err, &at):
-		line, _ := at.Position()
-		d.add(line, strings.Join(at.Key(), "."), plain(at.Error()), "")
+		line, column := at.Position()
+		d.add(Problem{Line: line, Column: column, Key: strings.Join(at.Key(), "."), Text: plain(at.Error())})
 	case err != nil:
-		d.add(0, "", plain(err.Error()), "")
+		d.add(Problem{Text: plain(err.Error())})
 	}
 }
 
-// plain returns a message of the library without its prefix.
+// plain returns a message of the library without its prefix, on one line.
 func plain(message string) string {
-	message = strings.TrimPrefix(message, "toml: ")
+	message = strings.Join(strings.Fields(strings.ToValidUTF8(strings.TrimPrefix(message, "toml: "), "?")), " ")
 	if message == "" {
 		return "is not valid TOML"
 	}
 	return strings.ToLower(message[:1]) + message[1:]
 }
 
-func (d *document) add(line int, key, text, fix string) {
-	d.problems = append(d.problems, Problem{Error, d.file, line, key, text, fix})
+func (d *document) add(p Problem) {
+	p.Severity, p.File = Error, d.file
+	if p.Suggestion == "" {
+		p.Suggestion = "correct the TOML syntax"
+	}
+	d.problems = append(d.problems, p)
 }
 
 // lineOf returns the line of an offset in src.
@@ -171,8 +170,8 @@ func (d *document) header(names []string, line int, list bool) {
 
 // duplicate reports a table that is opened twice.
 func (d *document) duplicate(key string, line int, first *Value) {
-	d.add(line, key, fmt.Sprintf("is written twice, first on line %d", first.At.Line),
-		fmt.Sprintf("put all its keys under the [%s] of line %d", key, first.At.Line))
+	d.add(Problem{Line: line, Key: key, Text: fmt.Sprintf("is written twice, first on line %d", first.At.Line),
+		Suggestion: fmt.Sprintf("put all its keys under the [%s] of line %d", key, first.At.Line)})
 }
 
 // assign sets a key, which may be dotted, of a table.
@@ -195,17 +194,18 @@ func (d *document) assign(table *Value, path, names []string, line int, n *unsta
 	if table.Table != nil {
 		first, twice = table.Table[last]
 	}
-	v := d.value(n, line)
-	if twice && !first.Bad {
-		d.add(line, strings.Join(slices.Concat(path, names), "."), fmt.Sprintf("is written twice, first on line %d", first.At.Line), "keep one of them")
+	path = slices.Concat(path, names)
+	v := d.value(n, path, line)
+	if twice {
+		d.add(Problem{Line: line, Key: strings.Join(path, "."), Text: fmt.Sprintf("is written twice, first on line %d", first.At.Line), Suggestion: "keep one of them"})
 		return
 	}
 	v.At = at
 	table.Table[last] = v
 }
 
-// value returns a value; line is that of its key or list.
-func (d *document) value(n *unstable.Node, line int) *Value {
+// value returns the value of a key; line is that of the key or list.
+func (d *document) value(n *unstable.Node, path []string, line int) *Value {
 	start, end, known := d.offsets(n)
 	if known {
 		line = d.lineOf(start)
@@ -216,7 +216,7 @@ func (d *document) value(n *unstable.Node, line int) *Value {
 	case unstable.Array:
 		v.List = []*Value{}
 		for it := n.Children(); it.Next(); {
-			v.List = append(v.List, d.value(it.Node(), line))
+			v.List = append(v.List, d.value(it.Node(), path, line))
 		}
 	case unstable.InlineTable:
 		v.Table = map[string]*Value{}
@@ -226,24 +226,27 @@ func (d *document) value(n *unstable.Node, line int) *Value {
 			if len(v.Table) == 0 {
 				v.At.Line = line
 			}
-			d.assign(v, nil, names, line, it.Node().Value())
+			d.assign(v, path, names, line, it.Node().Value())
 		}
 	case unstable.String:
 		v.Scalar = string(n.Data)
 	case unstable.Bool:
 		v.Scalar = n.Data[0] == 't'
 	default:
-		v.Scalar = d.number(n, line)
-		v.Bad = v.Scalar == nil
+		v.Scalar = d.number(n, path, start)
 	}
 	return v
 }
 
-// number returns a number or a date, nil if it is invalid.
-func (d *document) number(n *unstable.Node, line int) any {
+// number returns the number or date at an offset.
+func (d *document) number(n *unstable.Node, path []string, start int) any {
 	var one struct{ V any }
 	if err := toml.Unmarshal(slices.Concat([]byte("V = "), n.Data), &one); err != nil {
-		d.add(line, "", fmt.Sprintf("%s: %s", n.Data, plain(err.Error())), "")
+		text, fix := diagnose(string(n.Data))
+		if text == "" {
+			text = fmt.Sprintf("%s: %s", n.Data, plain(err.Error()))
+		}
+		d.addAt(start, path, text, fix)
 		return nil
 	}
 	switch one.V.(type) {
@@ -253,95 +256,12 @@ func (d *document) number(n *unstable.Node, line int) any {
 	return time.Time{} // a date, of any type
 }
 
-var (
-	// statement is a line that looks like the beginning of a statement.
-	statement = regexp.MustCompile(`(?m)^[ \t]*([A-Za-z0-9_-]+[ \t]*=|\[{1,2}[A-Za-z0-9_.-]+\]{1,2}[ \t\r]*(#.*)?$)`)
-	// between are lines that belong to no statement, or end the one before.
-	between = regexp.MustCompile(`^([ \t\r\]},]*(#[^\n]*)?\n)*`)
-	// keyForm is the key of a broken statement.
-	keyForm = regexp.MustCompile(`^[ \t]*([A-Za-z0-9_.-]+)[ \t]*[=:]?[ \t]*`)
-	// leadingZero is a number that TOML does not permit.
-	leadingZero = regexp.MustCompile(`^0[0-9]*[1-9]$`)
-	// bareText is a string without its quotes.
-	bareText = regexp.MustCompile(`^[0-9A-Za-z./:%_-]*[A-Za-z./:%][0-9A-Za-z./:%_-]*$`)
-)
-
-// skip reports a syntax error and continues after the broken statement. It returns false
-// if that is not possible.
-func (d *document) skip(err error) bool {
-	var mistake *unstable.ParserError
-	if !errors.As(err, &mistake) {
-		d.add(0, "", plain(err.Error()), "")
-		return false
+// addAt adds a problem at an offset.
+func (d *document) addAt(offset int, path []string, text, fix string) {
+	line := d.lineOf(offset)
+	column := offset + 1
+	if line > 1 {
+		column = offset - d.newlines[line-2]
 	}
-	at := min(d.base+int(d.parser.Range(mistake.Highlight).Offset), len(d.src)-1)
-	start := d.brokenStart(at)
-	text := d.src[start:]
-	next := len(text)
-	if line := bytes.IndexByte(text, '\n'); line >= 0 {
-		if i := statement.FindIndex(text[line+1:]); i != nil {
-			next = line + 1 + i[0]
-		}
-	}
-	key := keyForm.FindSubmatch(text)
-	line := d.lineOf(at)
-	if key == nil {
-		d.add(line, "", plain(mistake.Message), "")
-		return false
-	}
-	names := slices.Concat(d.path, strings.Split(string(key[1]), "."))
-	written := strings.TrimSpace(string(text[min(len(key[0]), next):next]))
-	problem, fix := diagnose(written)
-	if problem == "" {
-		problem = plain(mistake.Message)
-	} else {
-		line = d.lineOf(start)
-	}
-	d.add(line, strings.Join(names, "."), problem, fix)
-	if name := names[len(d.path)]; d.table.Table[name] == nil || d.table.Table[name].Table == nil {
-		d.table.Table[name] = &Value{At: Place{d.file, d.lineOf(start)}, Bad: true}
-	}
-	d.base, d.end = start+next, start+next
-	return true
-}
-
-// brokenStart returns the offset of the statement with the mistake at an offset.
-func (d *document) brokenStart(at int) int {
-	rest := d.src[d.end:max(at, d.end)]
-	newline := bytes.IndexByte(rest, '\n')
-	if d.end > d.base && newline < 0 && d.src[d.start] != '[' {
-		return d.start // the last statement has more on its line
-	}
-	start := d.end
-	if d.end > d.base && newline >= 0 {
-		start += newline + 1
-	}
-	return start + len(between.Find(d.src[start:max(at, start)]))
-}
-
-// diagnose returns the usual mistakes of a value and their fixes.
-func diagnose(written string) (problem, fix string) {
-	line, _, _ := strings.Cut(written, "\n")
-	if strings.HasPrefix(line, `"`) && !strings.HasPrefix(line, `"""`) && strings.Count(strings.ReplaceAll(line, `\"`, ""), `"`) == 1 {
-		return "is not closed", "add the quote that ends it"
-	}
-	if i := strings.LastIndexByte(written, '\n'); strings.HasPrefix(written, "[") && strings.Count(written[i+1:], `"`)%2 == 1 {
-		return "is not closed", "add the quote that ends it"
-	}
-	for _, q := range []struct{ open, end string }{{`"""`, `"""`}, {"'''", "'''"}, {"[", "]"}, {"{", "}"}} {
-		if strings.HasPrefix(written, q.open) && (!strings.HasSuffix(written, q.end) || len(written) < len(q.open+q.end)) {
-			return "is not closed", "add the " + q.end + " that ends it"
-		}
-	}
-	line, _, _ = strings.Cut(line, "#")
-	line = strings.TrimSpace(line)
-	switch {
-	case strings.EqualFold(line, "true"), strings.EqualFold(line, "false"):
-		return line + " is not a boolean", "write " + strings.ToLower(line)
-	case leadingZero.MatchString(line):
-		return line + " has a leading zero", "write " + strings.TrimLeft(line, "0")
-	case bareText.MatchString(line):
-		return line + " is text without quotes", fmt.Sprintf("write %q", line)
-	}
-	return "", ""
+	d.add(Problem{Line: line, Column: column, Key: strings.Join(path, "."), Text: text, Suggestion: fix})
 }

@@ -138,3 +138,39 @@ func FuzzTree(f *testing.F) {
 		}
 	})
 }
+
+// TestMistakes shows that a syntax error has a position, a key and a fix, and that no
+// other problem follows from it.
+func TestMistakes(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"a header without its end", "[[service\nname = \"web\"\n", "1:1: service: the header of the table is not closed; write [[service]]"},
+		{"a header with half its end", "a = 1\n[[service]\n", "2:1: service: the header of the table is not closed; write [[service]]"},
+		{"a key without a value", "[t]\na =\nb = 1\n", "2:1: t.a: has no value; write one after ="},
+		{"a colon", "[t]\na: \"b\"\n", "2:4: t.a: there is no = after the key; write a = VALUE"},
+		{"JSON", "{\"a\": 1}\n", "1:1: invalid character at start of key: {; write KEY = VALUE, [TABLE] or [[TABLE]]"},
+		{"values without quotes", "a = 30s\nb = hello world # c\nc = [1.2.3.4]\n",
+			"1:5: a: 30s is text without quotes; write \"30s\"|2:5: b: hello world is text without quotes; write \"hello world\"|" +
+				"3:6: c: 1.2.3.4 is text without quotes; write \"1.2.3.4\""},
+		{"a word without quotes in a list", "a = [1, http]\n", "1:9: a: http is text without quotes; write \"http\""},
+		{"a capital letter", "a = True\nb = 010\n", "1:5: a: True is not a boolean; write true|2:5: b: 010 has a leading zero; write 10"},
+		{"a string without its end", "a = \"b\nc = [\"d]\n", "1:5: a: the string is not closed; add the quote that ends it|2:9: c: the string is not closed; add the quote that ends it"},
+		{"a text without its end", "a = \"\"\"b\nc\n", "1:5: a: the string is not closed; add the \"\"\" that ends it"},
+		{"a list without its end", "[t]\na = [\n 1,\nb = 2\n", "2:5: t.a: is not closed; add the ] that ends it"},
+		{"a list before a header", "a = [1\n[t]\n", "1:5: a: is not closed; add the ] that ends it"},
+		{"a list at the end", "a = [1", "1:5: a: is not closed; add the ] that ends it"},
+		{"a list without a comma", "a = [\n 1\n 2]\nb = 1\n", "3:2: a: array elements must be separated by commas; add a comma between them"},
+		{"a table of two lines", "a = {b = 1,\nc = 2}\n", "1:12: a: an inline table has one line; join the lines, or write a table of its own"},
+		{"two values", "a = 1; b = 2\n", "1:6: a: more text follows the value; begin a new line, or a comment with #"},
+		{"a backslash", "a = \"\\q\"\n", "1:7: a: invalid escaped character U+0071 'q'; write \\\\ for a backslash, or use single quotes"},
+		{"the library's own message", "[t]\na = 1_\n", "2:5: t.a: 1_: number cannot end with underscore; correct the TOML syntax"},
+	} {
+		root, problems := parseTOML("x", []byte(tt.text))
+		var got []string
+		for _, p := range problems {
+			got = append(got, strings.TrimPrefix(p.String(), "x:"))
+		}
+		if all := strings.Join(got, "|"); all != tt.want || root != nil {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, all, tt.want)
+		}
+	}
+}
