@@ -114,11 +114,10 @@ Exit status: 0 printed, 2 no such peer or vendor.`,
 	file := configFlag(cmd)
 	vendor := cmd.Flags().String("vendor", "", "the `kind` of router: "+strings.Join(routerconfig.Vendors(), ", "))
 	peer := cmd.Flags().String("peer", "", "only this `peer`, by its name")
-	_ = cmd.MarkFlagRequired("vendor")
 	_ = cmd.RegisterFlagCompletionFunc("vendor", cobra.FixedCompletions(routerconfig.Vendors(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(routerconfig.Vendors(), *vendor) {
-			return exitError{exitInvalid, fmt.Errorf("--vendor %q: unknown vendor; use one of %s", *vendor, strings.Join(routerconfig.Vendors(), ", "))}
+			return exitError{exitInvalid, fmt.Errorf("--vendor %q is not a kind of router; use one of %s", *vendor, strings.Join(routerconfig.Vendors(), ", "))}
 		}
 		cfg, err := load.File(*file)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,8 +46,8 @@ func run(ctx context.Context, e env, args []string) int {
 	case errors.As(err, &exit):
 	case begun:
 		exit = exitError{1, err}
-	case cmd == root:
-		exit = exitError{exitInvalid, err}
+	case cmd == root && len(args) > 0 && !strings.HasPrefix(args[0], "-"):
+		errors.As(unknownCommand(root, args[0]), &exit)
 	default:
 		exit = exitError{exitInvalid, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	}
@@ -72,7 +73,7 @@ weir explain for the path of a client's packet.`,
 	}
 	root.SetVersionTemplate(versionLine())
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitInvalid, err} })
+	root.SetFlagErrorFunc(unknownFlag)
 	addGroups(root)
 	add(root, groupRead, reads(e, statusCommand), reads(e, servicesCommand), reads(e, connsCommand), reads(e, explainCommand),
 		reads(e, poolsCommand), bgpCommand(e), reads(e, membersCommand), reads(e, healthCommand), reads(e, eventsCommand), topCommand(e),

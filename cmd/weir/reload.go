@@ -50,7 +50,6 @@ Exit status: 0 loaded, 1 refused, 2 another file than the daemon's, 3 not runnin
 	socket := socketFlag(cmd)
 	within := cmd.Flags().Duration("confirm", 0, "roll back to the old configuration after `TIME` (5m) unless confirmed")
 	back := cmd.Flags().Bool("back", false, "end a trial: roll back to the old configuration now")
-	cmd.MarkFlagsMutuallyExclusive("confirm", "back")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
 		if len(args) > 0 {
@@ -59,6 +58,8 @@ Exit status: 0 loaded, 1 refused, 2 another file than the daemon's, 3 not runnin
 			}
 		}
 		switch {
+		case *back && cmd.Flags().Changed("confirm"):
+			return exitError{exitInvalid, errors.New("--confirm begins a trial and --back ends it: use one of them")}
 		case *back:
 			return e.goBack(ctx, *socket)
 		case !cmd.Flags().Changed("confirm"):

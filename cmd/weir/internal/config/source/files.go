@@ -206,7 +206,7 @@ func (r *reader) include(root *Value, name string) {
 func ReadMain(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w; --config names another file", err)
 	}
 	return data, nil
 }
