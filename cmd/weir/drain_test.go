@@ -48,7 +48,7 @@ func TestWaitingForADrain(t *testing.T) {
 	}{
 		{"one", []string{"192.0.2.1"}, nil, 2 * drainEvery, "3 connections left"},
 		{"both", []string{"192.0.2.1", "192.0.2.2"}, errTimeOver, time.Minute, "2 of 2 VIPs are withdrawn in 0s, 4 connections left"},
-		{"all", nil, errTimeOver, time.Minute, "1 connections left"},
+		{"all", nil, errTimeOver, time.Minute, "1 connection left"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

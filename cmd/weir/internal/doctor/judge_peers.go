@@ -10,6 +10,7 @@ import (
 	"weir/cmd/weir/internal/doctor/facts"
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/routing"
+	"weir/cmd/weir/internal/status/text"
 )
 
 // noSession reports BGP sessions that are down.
@@ -117,7 +118,7 @@ func noMember(f box) []Finding {
 		}
 	}
 	if n := f.Fleet.Counters.Refused; n > 0 {
-		add(Warning, fmt.Sprintf("%d messages could not be decrypted, or belong to another fleet", n),
+		add(Warning, text.Count(int(n), "message")+" could not be decrypted, or belong to another fleet",
 			"configure the same fleet.name, and a common key in fleet.keys, on all members")
 	}
 	if f.Fleet.Counters.Conflicts > 0 {

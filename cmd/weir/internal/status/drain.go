@@ -210,5 +210,5 @@ func (d Drained) Progress(now time.Time) string {
 	if d.Retained > 0 {
 		parts = append(parts, retainedVIPs(d.Retained))
 	}
-	return strings.Join(append(parts, fmt.Sprintf("%d connections left", left)), ", ")
+	return strings.Join(append(parts, text.Count(left, "connection")+" left"), ", ")
 }

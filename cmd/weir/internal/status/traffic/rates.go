@@ -69,7 +69,7 @@ func (r Rates) Table(w io.Writer, _ time.Time) {
 		over = fmt.Sprintf("in the last %.1f s", r.Seconds)
 	}
 	t := r.Total
-	fmt.Fprintf(w, "%d frontends, %s: %s connections/s, %s packets/s in, %s out, %s bytes/s in, %s out, %d active\n\n", len(r.Frontends), over,
+	fmt.Fprintf(w, "%s, %s: %s connections/s, %s packets/s in, %s out, %s bytes/s in, %s out, %d active\n\n", text.Count(len(r.Frontends), "frontend"), over,
 		text.Short(t.Connections), text.Short(t.PacketsIn), text.Short(t.PacketsOut), text.Short(t.BytesIn), text.Short(t.BytesOut), t.Active)
 	row := func(name string, cells [6]string, last string) {
 		line := fmt.Sprintf("%-*s", addr, name)
