@@ -17,7 +17,11 @@ const CountersAge = time.Second
 const countersTimeout = 30 * time.Second
 
 // Counters are the last reading of the kernel's virtual servers and their counters, for the command line and the status
-// page. It is safe for concurrent use. Make one with NewCounters. A scrape reads by itself: see Traffic.
+// page. It is safe for concurrent use. Make one with NewCounters.
+//
+// A scrape does not use it, but Traffic. It keeps a few numbers of each server while it streams them, where this document
+// has names, states and addresses of 100,000 backends. It could not use a cached one either: scrapes come each 15 s or
+// more seldom, and clients accept a reading for CountersAge. metrics limits the scrapes at one time.
 type Counters struct {
 	read func(context.Context) (status.Services, error)
 	turn chan struct{} // holds a token during a reading
