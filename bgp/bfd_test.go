@@ -114,7 +114,7 @@ func TestBFD(t *testing.T) {
 	r, b := newRaw(t), newBox(t)
 	other := newBFDRouter(t, r.addr)
 	other.setTTL(t, 254) // another host with the router's address, beyond the link
-	b.board.recreateAfter = 0
+	b.sessions.recreateAfter = 0
 	b.configure(func(c *Config) {
 		c.GracefulRestart = 120 * time.Second
 		c.Peers = []Peer{r.peer("r", b.addr)}

@@ -18,10 +18,10 @@ import (
 // engine drives GoBGP. Only the goroutine of the Speaker uses it; a call into GoBGP may
 // block.
 type engine struct {
-	log     *slog.Logger
-	board   *sessions
-	limiter *limiter
-	cache   *addressCache
+	log      *slog.Logger
+	sessions *sessions
+	limiter  *limiter
+	cache    *addressCache
 
 	cfg     Config
 	gobgp   *server.BgpServer
@@ -54,7 +54,7 @@ type classTable struct {
 
 func newEngine(log *slog.Logger, b *sessions) *engine {
 	cache := &addressCache{}
-	return &engine{log: log, board: b, limiter: &limiter{}, cache: cache, next: nextHopTable{interfaces: cache.get}}
+	return &engine{log: log, sessions: b, limiter: &limiter{}, cache: cache, next: nextHopTable{interfaces: cache.get}}
 }
 
 // configure applies cfg. want is everything that is announced: it must be complete before
@@ -100,7 +100,7 @@ func withDefaults(cfg Config) []Peer {
 }
 
 func (e *engine) start(cfg Config) error {
-	handler := &logHandler{log: e.log, board: e.board, limiter: e.limiter}
+	handler := &logHandler{log: e.log, sessions: e.sessions, limiter: e.limiter}
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
 	e.next.hops, e.next.refused, e.missing = map[string]hops{}, map[string]bool{}, map[string]bool{}
@@ -124,7 +124,7 @@ func (e *engine) start(cfg Config) error {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	e.unwatch = cancel
-	return e.gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: e.board.event}, server.WatchPeer())
+	return e.gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: e.sessions.event}, server.WatchPeer())
 }
 
 // stop stops GoBGP. With keep, peers that agreed on graceful restart only see the end of

@@ -15,10 +15,10 @@ import (
 // each line once a minute at most. The start of the BFD listener is an event too
 // (checkBFDTTL).
 type logHandler struct {
-	log     *slog.Logger
-	board   *sessions
-	limiter *limiter
-	peer    netip.Addr // of the session that logs
+	log      *slog.Logger
+	sessions *sessions
+	limiter  *limiter
+	peer     netip.Addr // of the session that logs
 }
 
 // GoBGP's messages.
@@ -38,13 +38,13 @@ func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	switch {
 	case r.Message == msgStoppedTwice:
 	case r.Message == msgConnectFailed:
-		l.board.cannotConnect(l.peer, text(r, "Error"))
+		l.sessions.cannotConnect(l.peer, text(r, "Error"))
 	case r.Message == msgConnected:
-		l.board.connected(l.peer)
+		l.sessions.connected(l.peer)
 	case r.Message == msgSent, r.Message == msgReceived:
-		l.board.notification(l.peer, r.Message == msgSent, number(r, "Code"), number(r, "Subcode"), text(r, "Communicated-Reason"))
+		l.sessions.notification(l.peer, r.Message == msgSent, number(r, "Code"), number(r, "Subcode"), text(r, "Communicated-Reason"))
 	case strings.HasPrefix(r.Message, msgMalformed):
-		l.board.malformed(l.peer, text(r, "Error"))
+		l.sessions.malformed(l.peer, text(r, "Error"))
 	case r.Message == msgBFDListens:
 		if err := checkBFDTTL(); err != nil {
 			l.log.ErrorContext(ctx, "BFD TTL check not installed", "error", err)

@@ -12,7 +12,7 @@ import (
 // setActivePeers sets the peers that policies are made for.
 func (e *engine) setActivePeers(peers []Peer) {
 	e.peers = peers
-	e.board.configure(peers, e.cfg.GracefulRestart)
+	e.sessions.configure(peers, e.cfg.GracefulRestart)
 	on := e.next.interfaces()
 	for _, p := range peers {
 		e.next.hops[p.Name] = nextHops(p, sessionInterface(p, on), e.next.refused[p.Name])
@@ -78,7 +78,7 @@ func (e *engine) updatePeer(p Peer) error {
 // resend makes GoBGP send a peer all its routes.
 func (e *engine) resend(p Peer) error {
 	var errs []error
-	for _, addr := range e.board.addresses(p) {
+	for _, addr := range e.sessions.addresses(p) {
 		errs = append(errs, e.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{
 			Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
 		}))
@@ -123,7 +123,7 @@ func (e *engine) removePeer(p Peer) {
 		if !e.missing[p.Name] { // GoBGP does not check whether it has the range
 			_ = e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})
 		}
-		for _, addr := range e.board.addresses(p) {
+		for _, addr := range e.sessions.addresses(p) {
 			_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: addr.String()})
 		}
 		_ = e.gobgp.DeletePeerGroup(ctx, &api.DeletePeerGroupRequest{Name: p.Name})

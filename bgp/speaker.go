@@ -18,8 +18,8 @@ import (
 // Speaker keeps sessions with the peers of a Config and announces the routes of Set. Its
 // methods are safe for concurrent use.
 type Speaker struct {
-	log   *slog.Logger
-	board *sessions
+	log      *slog.Logger
+	sessions *sessions
 
 	mu       sync.Mutex
 	orders   orders
@@ -67,7 +67,7 @@ const (
 // goroutine.
 func New(log *slog.Logger) *Speaker {
 	s := newSpeaker(log)
-	go s.run(newEngine(log, s.board))
+	go s.run(newEngine(log, s.sessions))
 	return s
 }
 
@@ -85,7 +85,7 @@ func newSpeaker(log *slog.Logger) *Speaker {
 		quit:   make(chan struct{}),
 		done:   make(chan struct{}),
 	}
-	s.board = &sessions{log: log, changed: func() { poke(s.polled) }, recreateAfter: recreateAfter, sessions: map[netip.Addr]*session{}}
+	s.sessions = &sessions{log: log, changed: func() { poke(s.polled) }, recreateAfter: recreateAfter, sessions: map[netip.Addr]*session{}}
 	return s
 }
 
@@ -249,7 +249,7 @@ func poke(c chan struct{}) {
 
 // AnyEstablished reports whether any session is established. Unlike Status, its cost does not
 // depend on the number of routes.
-func (s *Speaker) AnyEstablished() bool { return s.board.anyEstablished() }
+func (s *Speaker) AnyEstablished() bool { return s.sessions.anyEstablished() }
 
 // Status returns the state of the Speaker.
 func (s *Speaker) Status() Status {
@@ -262,7 +262,7 @@ func (s *Speaker) Status() Status {
 	}
 	s.mu.Unlock()
 	out := Status{ASN: now.cfg.ASN, RouterID: now.cfg.RouterID, Listen: now.listen, Problem: now.problem}
-	out.Peers = s.board.all(len(now.listen) > 0)
+	out.Peers = s.sessions.all(len(now.listen) > 0)
 	sessions := map[string][]*PeerStatus{}
 	for i := range out.Peers {
 		if p := &out.Peers[i]; p.State == Established {

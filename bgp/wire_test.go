@@ -162,7 +162,7 @@ func TestLeaveWithdrawsFirst(t *testing.T) {
 func TestAReturningSessionReportsPreservedForwarding(t *testing.T) {
 	parallel(t)
 	r, b := newRaw(t), newBox(t)
-	b.board.recreateAfter = 0
+	b.sessions.recreateAfter = 0
 	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
 	b.configure(func(c *Config) {
 		c.GracefulRestart = 120 * time.Second
@@ -205,7 +205,7 @@ func TestIPv4RoutesWithIPv6NextHops(t *testing.T) {
 			parallel(t)
 			r := newRawAt(t, netip.IPv6Loopback())
 			s := newSpeaker(quietLog())
-			e := newEngine(s.log, s.board)
+			e := newEngine(s.log, s.sessions)
 			e.next.interfaces = func() [][]netip.Addr { return nil }
 			go s.run(e)
 			b := &box{Speaker: s, t: t, cfg: Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{r.peer("r", netip.Addr{})}}}

@@ -115,7 +115,7 @@ func (e *engine) poll() error {
 	now := time.Now()
 	repairs := map[repair][]string{}
 	err := e.gobgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) {
-		what := e.board.update(p, now)
+		what := e.sessions.update(p, now)
 		repairs[what] = append(repairs[what], p.GetState().GetNeighborAddress())
 	})
 	errs := []error{err, e.recreateLost(), e.followHops(), e.dropUnusedClasses()}
@@ -134,7 +134,7 @@ func (e *engine) poll() error {
 // would reset the next session. And a new one connects at once.
 func (e *engine) recreateLost() error {
 	var errs []error
-	for _, p := range e.board.lost() {
+	for _, p := range e.sessions.lost() {
 		e.removePeer(p)
 		errs = append(errs, e.addPeer(p, true))
 	}
@@ -148,7 +148,7 @@ func (e *engine) followHops() error {
 	for _, p := range e.peers {
 		h := e.next.hops[p.Name]
 		if h.extended {
-			e.next.refused[p.Name] = e.board.refusesExtended(p, e.next.refused[p.Name])
+			e.next.refused[p.Name] = e.sessions.refusesExtended(p, e.next.refused[p.Name])
 		}
 		if p.hasFixedHops() {
 			continue
@@ -190,7 +190,7 @@ func (s *Speaker) finish(e *engine) {
 	s.mu.Lock()
 	keep := s.shutdown == graceful
 	s.mu.Unlock()
-	up := e.board.withBFD()
+	up := e.sessions.withBFD()
 	e.cache.close()
 	if !keep && e.gobgp != nil {
 		for _, p := range e.peers {

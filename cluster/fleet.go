@@ -86,8 +86,8 @@ type Status struct {
 	NameConflict string
 	// Joined reports whether all of Config.Join have answered since this box started.
 	Joined bool
-	// Unjoined are the names of Config.Join that cannot be reached, with the error.
-	Unjoined map[string]string
+	// Unreachable are the names of Config.Join that cannot be reached, with the error.
+	Unreachable map[string]string
 	// HealthScore is how late this box is, 0 to 7, in memberlist's sense: the later, the
 	// more patient it is with others.
 	HealthScore int
@@ -222,7 +222,7 @@ func (f *Fleet) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := Status{
-		Unjoined: maps.Clone(f.joins.failed), Counters: f.table.counts,
+		Unreachable: maps.Clone(f.joins.failed), Counters: f.table.counts,
 		Joined: f.session.list != nil, NameConflict: f.session.conflict,
 	}
 	for _, name := range f.cfg.Join {

@@ -182,10 +182,10 @@ func TestAJoinIsRetried(t *testing.T) {
 	cfg := config(t, "a")
 	cfg.Join = []string{later.Bind.String(), "no such name"}
 	a := run(t, cfg)
-	within(t, "it says whom it can't join", func() bool { return len(a.Status().Unjoined) == 2 })
+	within(t, "it says whom it can't join", func() bool { return len(a.Status().Unreachable) == 2 })
 	run(t, later)
 	a.wants("later", Alive)
-	within(t, "and who is left", func() bool { return len(a.Status().Unjoined) == 1 })
+	within(t, "and who is left", func() bool { return len(a.Status().Unreachable) == 1 })
 }
 
 func TestOnlyTheFleetIsAccepted(t *testing.T) {
@@ -207,7 +207,7 @@ func TestOnlyTheFleetIsAccepted(t *testing.T) {
 		}
 		s.start()
 		if what != "name" {
-			within(t, what+": it is not let in", func() bool { return len(s.Status().Unjoined) == 1 })
+			within(t, what+": it is not let in", func() bool { return len(s.Status().Unreachable) == 1 })
 		} else {
 			time.Sleep(time.Second)
 		}
@@ -259,7 +259,7 @@ func TestKeysAreExchangedWithoutAGap(t *testing.T) {
 		}
 		old := n.config("old", a)
 		o := n.run(old) // still has the first key
-		within(t, "the old key is none", func() bool { return len(o.Status().Unjoined) == 1 })
+		within(t, "the old key is none", func() bool { return len(o.Status().Unreachable) == 1 })
 	})
 }
 

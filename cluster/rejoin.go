@@ -33,7 +33,7 @@ func (a attempts) due(now time.Time) bool {
 }
 
 // rejoinDead joins dead members as soon as they can be reached, until ctx ends. After a
-// partition both sides have owners, so the sides must meet quickly; a join of memberlist
+// partition both sides have owners, so the sides must reach each other quickly; a join of memberlist
 // to an unreachable host takes ten seconds.
 func (f *Fleet) rejoinDead(ctx context.Context, list *memberlist.Memberlist) {
 	var mu sync.Mutex

@@ -299,7 +299,7 @@ func (a *Advertiser) drop(v *vip) {
 
 // update passes the state of a VIP to the prefix table and the minimum.
 func (a *Advertiser) update(v *vip) {
-	if f, told := v.form(); v.up && told {
+	if f, ok := v.form(); v.up && ok {
 		a.table.setDemand(v, f, v.targets)
 	} else {
 		a.table.setDemand(v, plain, nil)

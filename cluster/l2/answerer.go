@@ -64,8 +64,8 @@ func (a *Answerer) Set(changes map[netip.Addr]*Claim) {
 
 // SetMembers replaces the MAC addresses of the other members, with those of all their
 // interfaces.
-func (a *Answerer) SetMembers(fellows map[MAC]Member) {
-	a.with(func(e *engine) { e.setMembers(fellows) })
+func (a *Answerer) SetMembers(members map[MAC]Member) {
+	a.with(func(e *engine) { e.setMembers(members) })
 }
 
 // Announce announces every answered VIP again, as after a takeover: for when a member came

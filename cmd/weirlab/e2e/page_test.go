@@ -180,8 +180,8 @@ func worksWithoutScript(t *testing.T, b *browser) {
 	b.must(t, "Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
 	defer b.must(t, "Emulation.setScriptExecutionDisabled", map[string]any{"value": false}, nil)
 	b.open(t, pageAt+"/services?page=3&sort=address")
-	if pulse := value[string](t, b, `document.getElementById("pulse").dataset.live`); pulse != "no" {
-		t.Errorf("scripts run: %s", pulse)
+	if freshness := value[string](t, b, `document.getElementById("freshness").dataset.live`); freshness != "no" {
+		t.Errorf("scripts run: %s", freshness)
 	}
 	const row = `[...document.querySelectorAll("tr.frontend")].at(-1).innerText.replace(/\s+/g, " ")`
 	if got := value[string](t, b, row); !strings.Contains(got, "static/svc-00150 100.64.0.150:80/tcp rr 10/10 0") {
@@ -210,7 +210,7 @@ func (s *site) isLive(t *testing.T, b *browser, server *webServer) {
 	row := func(want string) func() error {
 		return func() error {
 			var got string
-			err := b.eval(`document.getElementById("pulse").dataset.live + " " + document.querySelector("tr.frontend").innerText.replace(/\s+/g, " ")`, &got)
+			err := b.eval(`document.getElementById("freshness").dataset.live + " " + document.querySelector("tr.frontend").innerText.replace(/\s+/g, " ")`, &got)
 			if err == nil && !strings.HasPrefix(got, want) {
 				err = fmt.Errorf("the row says %q, want %q", got, want)
 			}
@@ -273,7 +273,7 @@ func (s *site) endIsSeen(t *testing.T, b *browser) {
 	b.picture(t, "no-connection")
 	s.start(t)
 	eventually(t, 60*time.Second, func() error {
-		if got := value[string](t, b, `document.getElementById("pulse").dataset.live + " " + document.getElementById("broken").hidden`); got != "yes true" {
+		if got := value[string](t, b, `document.getElementById("freshness").dataset.live + " " + document.getElementById("broken").hidden`); got != "yes true" {
 			return fmt.Errorf("the daemon is back, the page says %q", got)
 		}
 		return nil

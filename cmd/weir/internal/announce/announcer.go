@@ -40,10 +40,10 @@ type Announcer struct {
 	session *session
 	reader  *Reader
 
-	// owed are the changes that the speaker does not have yet: aggregates that lack their unreachable route in the
+	// pending are the changes that the speaker does not have yet: aggregates that lack their unreachable route in the
 	// kernel, and changes that it refused.
-	owed    map[netip.Prefix][]advertise.Path
-	late    bool                    // Begin has waited a pass for what is owed
+	pending map[netip.Prefix][]advertise.Path
+	late    bool                    // Begin has waited a pass for what is pending
 	waited  bool                    // this pass has waited for a withdrawal
 	known   map[netip.Addr]struct{} // the addresses that the Advertiser has
 	noIPVS  bool
@@ -58,10 +58,10 @@ type Announcer struct {
 func New(o Options, cfg *config.BGP, now time.Time) *Announcer {
 	a := &Announcer{
 		log: o.Log, cfg: cfg, adv: advertise.New(), session: newSession(o),
-		owed: map[netip.Prefix][]advertise.Path{}, known: map[netip.Addr]struct{}{},
+		pending: map[netip.Prefix][]advertise.Path{}, known: map[netip.Addr]struct{}{},
 	}
 	a.reader = newReader(a, o)
-	a.owe(a.adv.Configure(cfg.Policy, now))
+	a.queue(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
 	a.Publish()
 	return a
@@ -93,7 +93,7 @@ func (a *Announcer) NewPass() {
 func (a *Announcer) Update(in Inputs, now time.Time) {
 	if a.drains != in.DrainsVersion {
 		a.drains = in.DrainsVersion
-		a.owe(a.adv.Drain(in.Drains, now))
+		a.queue(a.adv.Drain(in.Drains, now))
 		a.version++
 	}
 	a.gate(in, now)
@@ -105,7 +105,7 @@ func (a *Announcer) Update(in Inputs, now time.Time) {
 }
 
 // Withdraw withdraws routes before the kernel ceases to serve them: it is about to be written. Once a pass it waits until
-// routers have applied that, if there is a session. Everything else that is owed waits for Deliver.
+// routers have applied that, if there is a session. Everything else that is pending waits for Deliver.
 func (a *Announcer) Withdraw(in Inputs, now time.Time) {
 	a.Assign(in.Roles, now)
 	defer a.Assign(in.Late, now)
@@ -127,7 +127,7 @@ func (a *Announcer) Withdraw(in Inputs, now time.Time) {
 // Configure brings another configuration into force.
 func (a *Announcer) Configure(ctx context.Context, cfg *config.BGP, now time.Time) {
 	a.cfg = cfg
-	a.owe(a.adv.Configure(cfg.Policy, now))
+	a.queue(a.adv.Configure(cfg.Policy, now))
 	a.advance(now)
 	a.version++
 	if a.session.begun {
@@ -138,7 +138,7 @@ func (a *Announcer) Configure(ctx context.Context, cfg *config.BGP, now time.Tim
 
 // Begin starts the sessions when the routes are complete: an aggregate has one more pass to get its unreachable route.
 func (a *Announcer) Begin(ctx context.Context, now time.Time) {
-	if a.session.begun || len(a.owed) > 0 && !a.late {
+	if a.session.begun || len(a.pending) > 0 && !a.late {
 		a.late = true
 		return
 	}
@@ -165,14 +165,14 @@ func (a *Announcer) Read(err error, now time.Time) {
 func (a *Announcer) Assign(roles map[netip.Addr]advertise.Role, now time.Time) {
 	if len(roles) > 0 {
 		a.version++
-		a.owe(a.adv.Assign(roles, now))
+		a.queue(a.adv.Assign(roles, now))
 	}
 }
 
-// owe records changes for the speaker.
-func (a *Announcer) owe(changes map[netip.Prefix][]advertise.Path) {
+// queue records changes for the speaker.
+func (a *Announcer) queue(changes map[netip.Prefix][]advertise.Path) {
 	if len(changes) > 0 {
-		maps.Copy(a.owed, changes)
+		maps.Copy(a.pending, changes)
 		a.version++
 	}
 }
@@ -193,7 +193,7 @@ func (a *Announcer) take(routes []lb.Route, labels func(lb.ServiceID) map[string
 		routes = notProgrammed(routes)
 	}
 	a.version++ // the reason may change without a change for routers
-	a.owe(a.adv.Take(routes, labels, now))
+	a.queue(a.adv.Take(routes, labels, now))
 }
 
 // announceSources announces the addresses of masqueraded connections like VIPs of a static service: replies to them must
@@ -257,7 +257,7 @@ func (a *Announcer) advance(now time.Time) {
 	if !now.Before(a.retry) {
 		a.retry = time.Time{}
 	}
-	a.owe(a.adv.Advance(now))
+	a.queue(a.adv.Advance(now))
 }
 
 // Next returns the time of the next transition or retry; the zero time if there is none.
@@ -276,13 +276,13 @@ func (a *Announcer) Next() time.Time {
 // withdrawals of the VIPs in them. since is the begin of their cause.
 func (a *Announcer) Deliver(laid func(netip.Prefix) bool, since time.Time) {
 	var lacking []netip.Prefix
-	for p, paths := range a.owed {
+	for p, paths := range a.pending {
 		if len(paths) > 0 && !p.IsSingleIP() && !laid(p) {
 			lacking = append(lacking, p)
 		}
 	}
 	now := map[netip.Prefix][]advertise.Path{}
-	for p, paths := range a.owed {
+	for p, paths := range a.pending {
 		switch {
 		case len(paths) == 0 && slices.ContainsFunc(lacking, func(l netip.Prefix) bool { return covers(l, p) }):
 			// Without it the VIPs in the aggregate would have no route at all.
@@ -297,7 +297,7 @@ func (a *Announcer) Deliver(laid func(netip.Prefix) bool, since time.Time) {
 // covers reports whether a prefix is inside a wider one.
 func covers(wide, p netip.Prefix) bool { return wide.Bits() < p.Bits() && wide.Contains(p.Addr()) }
 
-// send gives the speaker some of its changes. Those that it refuses stay owed.
+// send gives the speaker some of its changes. Those that it refuses stay pending.
 func (a *Announcer) send(now map[netip.Prefix][]advertise.Path, since time.Time) {
 	if len(now) == 0 {
 		return
@@ -307,15 +307,15 @@ func (a *Announcer) send(now map[netip.Prefix][]advertise.Path, since time.Time)
 		return
 	}
 	for p := range now {
-		delete(a.owed, p)
+		delete(a.pending, p)
 	}
 	logRoutes(a.log, a.adv, now)
 }
 
-// withdrawn returns the owed withdrawals of the routes to some addresses, for any reason.
+// withdrawn returns the pending withdrawals of the routes to some addresses, for any reason.
 func (a *Announcer) withdrawn(routes []lb.Route) map[netip.Prefix][]advertise.Path {
 	var wide []netip.Prefix
-	for p, paths := range a.owed {
+	for p, paths := range a.pending {
 		if len(paths) == 0 && !p.IsSingleIP() {
 			wide = append(wide, p)
 		}
@@ -323,7 +323,7 @@ func (a *Announcer) withdrawn(routes []lb.Route) map[netip.Prefix][]advertise.Pa
 	out := map[netip.Prefix][]advertise.Path{}
 	for _, r := range routes {
 		host := netip.PrefixFrom(r.Addr, r.Addr.BitLen())
-		if paths, owed := a.owed[host]; owed && len(paths) == 0 {
+		if paths, pending := a.pending[host]; pending && len(paths) == 0 {
 			out[host] = nil
 		}
 		for _, p := range wide {

@@ -45,7 +45,7 @@ func TestMembersDoc(t *testing.T) {
 			x.make(&c)
 			m.gossip.report(t, c, serving())
 		}
-		m.gossip.status.Unjoined = map[string]string{"10.9.0.2": "it is there by now", "10.9.0.77": "refused"}
+		m.gossip.status.Unreachable = map[string]string{"10.9.0.2": "it is there by now", "10.9.0.77": "refused"}
 		m.receive(t)
 		doc := m.steering.fleet.Members(time.Now())
 		got := map[string]string{}
@@ -61,7 +61,7 @@ func TestMembersDoc(t *testing.T) {
 			t.Errorf("members (-want +got):\n%s", d)
 		}
 		if d := cmp.Diff(map[string]string{"10.9.0.77": "refused"}, doc.UnreachableNames); d != "" {
-			t.Errorf("unjoined (-want +got):\n%s", d)
+			t.Errorf("unreachable (-want +got):\n%s", d)
 		}
 		me := doc.Members[0]
 		if !me.Self || me.Serves != 2 || me.Owns != 1 || me.FitSince.IsZero() || me.Digest == "" || doc.Self != "a" || !doc.Insecure {

@@ -226,7 +226,7 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 		{"gossip", func(_ *testing.T, g *gauged) {
 			s := &g.gossip.status
 			s.Counters = cluster.Counters{Joins: 1, Deaths: 2, Suspicions: 3, Conflicts: 4, Refused: 5, Dropped: 6, Replayed: 8}
-			s.HealthScore, s.Error, s.Unjoined = 7, "its port is taken", map[string]string{"10.9.0.77": "refused"}
+			s.HealthScore, s.Error, s.Unreachable = 7, "its port is taken", map[string]string{"10.9.0.77": "refused"}
 		}, []sample{
 			{"weir_fleet_joins_total", 0, 1}, {"weir_fleet_deaths_total", 0, 2}, {"weir_fleet_suspicions_total", 0, 3},
 			{"weir_fleet_name_conflicts_total", 0, 4}, {"weir_fleet_refused_total", 0, 5}, {"weir_fleet_dropped_total", 0, 6}, {"weir_fleet_replayed_total", 0, 8},

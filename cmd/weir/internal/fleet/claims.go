@@ -99,8 +99,8 @@ func (c competitor) preferred(vip netip.Addr) bool {
 	return c.rules.Prefers(&owner.Member{Name: c.other, Weight: c.weight}, &owner.Member{Name: c.self, Weight: c.selfWeight}, vip)
 }
 
-// meet returns the other members by MAC, if they or the tie-break have changed.
-func (c *claims) meet(s *settings, m *members) map[l2.MAC]l2.Member {
+// changedPeers returns the other members by MAC, if they or the tie-break have changed.
+func (c *claims) changedPeers(s *settings, m *members) map[l2.MAC]l2.Member {
 	peers := map[l2.MAC]competitor{}
 	for name, v := range m.byName {
 		x := competitor{rules: s.rules(), self: s.name, other: name, weight: int(v.State.Weight), gone: v.Life != cluster.Alive}

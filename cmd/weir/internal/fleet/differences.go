@@ -57,12 +57,12 @@ func (d *differences) compare(me string, mine message.Message, ready bool, m *me
 		d.seen, d.compared = g.comparison(), compared
 		d.sources, d.orders = d.compareSources(me, mine, ready, m, now), d.compareOrders(mine, m, now)
 	}
-	for name := range m.status.Unjoined {
+	for name := range m.status.Unreachable {
 		if _, known := d.unreachable[name]; !known {
 			d.unreachable[name] = now
 		}
 	}
-	maps.DeleteFunc(d.unreachable, func(name string, _ time.Time) bool { _, still := m.status.Unjoined[name]; return !still })
+	maps.DeleteFunc(d.unreachable, func(name string, _ time.Time) bool { _, still := m.status.Unreachable[name]; return !still })
 	d.due = time.Time{}
 	lasts := func(since time.Time) {
 		if at := since.Add(DifferAfter); at.After(now) {

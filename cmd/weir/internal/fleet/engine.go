@@ -177,7 +177,7 @@ func (e *Engine) receiveMembers(s *cluster.Status, d *Decision, now time.Time) {
 			e.claims.garp.request(0, now)
 		}
 		if e.settings.l2 != nil {
-			d.Peers = e.claims.meet(&e.settings, &e.members)
+			d.Peers = e.claims.changedPeers(&e.settings, &e.members)
 		}
 	}
 	var grace time.Duration

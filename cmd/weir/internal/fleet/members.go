@@ -63,7 +63,7 @@ type receipt struct {
 func (m *members) receive(status cluster.Status) (out receipt) {
 	m.status = status
 	// A member that has joined on its own need not be joined.
-	maps.DeleteFunc(m.status.Unjoined, func(name, _ string) bool {
+	maps.DeleteFunc(m.status.Unreachable, func(name, _ string) bool {
 		return slices.ContainsFunc(status.Members, func(x cluster.Member) bool {
 			return x.Life == cluster.Alive && (name == x.Addr.String() || name == x.Addr.Addr().String())
 		})

@@ -27,7 +27,7 @@ func (v View) Notes(now time.Time) []lb.Note {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.differences.unreachable)) {
 		if now.Sub(e.differences.unreachable[name]) >= DifferAfter {
-			add(lb.MemberUnreachable, "%s can't be joined: %s", name, e.members.status.Unjoined[name])
+			add(lb.MemberUnreachable, "%s can't be joined: %s", name, e.members.status.Unreachable[name])
 		}
 	}
 	me := e.settings.name

@@ -36,7 +36,7 @@ func (v View) Members(now time.Time, latest *cluster.Status) status.Members {
 		doc.Placement = "single"
 	}
 	doc.Insecure, doc.Error = s.fleet.Gossip.Open, cmp.Or(status.ErrorText(s.joinErr), heard.Error)
-	doc.Differing, doc.UnreachableNames, doc.HealthScore = e.differences.lasting(now), heard.Unjoined, latest.HealthScore
+	doc.Differing, doc.UnreachableNames, doc.HealthScore = e.differences.lasting(now), heard.Unreachable, latest.HealthScore
 	n := latest.Counters
 	doc.Counters = status.MemberCounters{
 		Joins: n.Joins, Deaths: n.Deaths, Conflicts: n.Conflicts, Refused: n.Refused, Replayed: n.Replayed, Dropped: n.Dropped, Moves: e.ownership.moved(),

@@ -3,8 +3,8 @@
 "use strict";
 
 (() => {
-  const pulse = document.getElementById("pulse");
-  const word = document.getElementById("pulse-word");
+  const freshness = document.getElementById("freshness");
+  const word = document.getElementById("freshness-word");
   const clock = document.getElementById("clock");
   const broken = document.getElementById("broken");
   let stream = null;
@@ -67,14 +67,14 @@
   }
 
   function live() {
-    pulse.dataset.live = "yes";
+    freshness.dataset.live = "yes";
     word.textContent = "live,";
     broken.hidden = true;
   }
 
   function lost() {
-    if (pulse.dataset.live === "broken") return;
-    pulse.dataset.live = "broken";
+    if (freshness.dataset.live === "broken") return;
+    freshness.dataset.live = "broken";
     word.textContent = "last updated";
     broken.textContent = "No connection since " + new Date(heard).toTimeString().slice(0, 8) +
       ": the page shows the state of that time. Reconnecting.";
