@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weir/internal/web":            {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/cmd/weir/internal/status/traffic", "weir/packaging/doc"},
 	"weir/packaging/doc":                    {},
 	"weir/packaging/pack":                   {},
-	"weir/cmd/weir/internal/manual":         {"weir/cmd/weir/internal/config/schema"},
+	"weir/cmd/weir/internal/manual":         {"weir/cmd/weir/internal/config/schema", "weir/cmd/weir/internal/draft"},
 	"weir/cmd/weir/internal/kubeproxy":      {"weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/draft"},
 	"weir/cmd/weir/internal/keepalived":     {"weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/draft"},
 	"weir/cmd/weir/internal/metallb":        {"weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/draft"},

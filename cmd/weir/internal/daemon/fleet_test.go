@@ -345,7 +345,7 @@ func TestMessagesAreRateLimited(t *testing.T) {
 		}
 		before = len(m.gossip.said)
 		for range 100 { // Services that change, for 2 s
-			m.sources.update(lb.Update{Source: config.Source, Put: m.target.cfg.Services})
+			m.sources.update(lb.Update{Source: config.Source, Put: m.target.cfg.Services}, m.target.rec.Update)
 			m.steering.steer(t.Context(), nil, time.Time{}, time.Now())
 			time.Sleep(20 * time.Millisecond)
 		}

@@ -23,7 +23,7 @@ func (b *box) loop(ctx context.Context) error {
 		return nil // before weir began: not a failure
 	}
 	b.target.rec.SetHealth(b.target.checks.Health())
-	b.sources.update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true})
+	b.sources.update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true}, b.target.rec.Update)
 	b.sources.receive()
 	b.target.keepUnreachable(ctx)
 	b.target.causes.Add("the start")
@@ -106,7 +106,6 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	}
 	b.target.cfg, b.inForce.loaded = cfg, time.Now()
 	b.target.changes.kernel++
-	b.target.changes.services++
 	b.opts.Level.Set(cfg.Daemon.LogLevel)
 	b.metrics.PerBackend(cfg.Daemon.MetricsBackends)
 	b.steering.drains.Move(cfg.Daemon.StateDir)
@@ -119,7 +118,7 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	b.sources.clusters.Set(ctx, kube.Configs(cfg, b.opts.Version))
 	b.sources.pools.Follow(b.sources.clusters.Real())
 	b.target.rec.SetHealth(b.target.checks.Health())
-	b.sources.update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true})
+	b.sources.update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true}, b.target.rec.Update)
 	b.target.causes.Add("the configuration")
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))
 	b.passes.progress.audits.Hasten(time.Now(), cfg.Kernel.SyncPeriod)

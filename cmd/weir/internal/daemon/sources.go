@@ -30,23 +30,22 @@ func (c *sources) receive() bool {
 	updates := c.clusters.Take()
 	for _, u := range updates {
 		c.target.causes.AddUpdate(u.Update)
+		apply := c.target.rec.Update
 		if u.Reloaded {
-			c.steering.fleet.Receive(u.Update)
-			c.target.rec.UpdateUnguarded(u.Update)
-		} else {
-			c.update(u.Update)
+			apply = c.target.rec.UpdateUnguarded
 		}
+		c.update(u.Update, apply)
 		c.latency.Add(u.Triggered)
 	}
-	c.target.changes.services += uint64(len(updates))
 	return c.applyNode() || len(updates) > 0
 }
 
-// update applies an update of a source to the Reconciler and the fleet.
-func (c *sources) update(u lb.Update) {
+// update applies an update of a source to the fleet and, by a method of it, to the Reconciler.
+func (c *sources) update(u lb.Update, apply func(lb.Update)) {
+	c.target.changes.services++
 	c.steering.fleet.Receive(u)
 	c.target.watchdog.Beat(time.Now())
-	c.target.rec.Update(u)
+	apply(u)
 	c.target.watchdog.Beat(time.Now())
 }
 

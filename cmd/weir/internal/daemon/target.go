@@ -46,7 +46,7 @@ type target struct {
 // generations count the changes of the inputs of the loop. A result that was derived from an input is stale when it was
 // derived from another generation: no flag must be cleared, and none can be forgotten.
 type generations struct {
-	services uint64 // what virtual servers belong to: Services, the guard, the configuration
+	services uint64 // updates of sources, ends of the guard, audits: virtual servers may have other owners
 	kernel   uint64 // an audit or a reload: the whole content of the kernel may differ
 	options  uint64 // of the Reconciler, which the next pass applies
 	rules    uint64 // the configuration of the static rules

@@ -43,16 +43,22 @@ func (w *Writer) Left(name string, v any, why string) {
 
 // Remark writes a comment, in as many lines as it takes.
 func (w *Writer) Remark(text string) {
-	const most = 100 // columns
-	line := "#"
-	for _, word := range strings.Fields(oneLine(text)) {
-		if len(line)+1+len(word) > most && line != "#" {
-			w.Text(line + "\n")
-			line = "#"
-		}
-		line += " " + word
+	for _, line := range Wrap(oneLine(text), 98) {
+		w.Text("# " + line + "\n")
 	}
-	w.Text(line + "\n")
+}
+
+// Wrap breaks a text into lines of at most so many bytes, where words allow.
+func Wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
 }
 
 // Command writes a command for a shell as a comment, in one line.

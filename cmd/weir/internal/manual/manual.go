@@ -1,6 +1,10 @@
 // Package manual generates weir's manual pages in man(7) format from the commands, their
 // help and the keys of the configuration. It never writes files: packages install the
 // pages.
+//
+// cobra/doc is no replacement. It reads help as Markdown, so that indented tables become
+// paragraphs and asterisks disappear, and it has no sections for exit statuses and files. It
+// would also link a Markdown parser into the daemon.
 package manual
 
 import (
@@ -11,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"weir/cmd/weir/internal/draft"
 )
 
 // Edition is the footer of every page.
@@ -164,19 +170,19 @@ var exitForm = regexp.MustCompile(`(?:^|, |; )(\d) `)
 func exitStatus(long string) (rest string, exits []exit) {
 	var keep []string
 	for _, p := range strings.Split(long, "\n\n") {
-		told, found := strings.CutPrefix(p, "Exit status: ")
+		list, found := strings.CutPrefix(p, "Exit status: ")
 		if !found {
 			keep = append(keep, p)
 			continue
 		}
-		told = strings.TrimSuffix(strings.Join(strings.Fields(told), " "), ".")
-		at := exitForm.FindAllStringSubmatchIndex(told, -1)
+		list = strings.TrimSuffix(strings.Join(strings.Fields(list), " "), ".")
+		at := exitForm.FindAllStringSubmatchIndex(list, -1)
 		for i, m := range at {
-			end := len(told)
+			end := len(list)
 			if i+1 < len(at) {
 				end = at[i+1][0]
 			}
-			exits = append(exits, exit{told[m[2]:m[3]], told[m[1]:end]})
+			exits = append(exits, exit{list[m[2]:m[3]], list[m[1]:end]})
 		}
 	}
 	return strings.Join(keep, "\n\n"), exits
@@ -285,15 +291,7 @@ func (w *writer) item(term, means string) {
 
 // fill writes a paragraph in short lines.
 func (w *writer) fill(s string) {
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		if line != "" && len(line)+1+len(word) > 72 {
-			w.line("%s", text(line))
-			line = ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	if line != "" {
+	for _, line := range draft.Wrap(s, 72) {
 		w.line("%s", text(line))
 	}
 }

@@ -67,13 +67,6 @@ func (x *places) enter(client string) (leave func(), err error) {
 	}, nil
 }
 
-// taken returns the number of taken places.
-func (x *places) taken() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.all
-}
-
 // listened returns the page and the query of the parameters of /live.
 func listened(values url.Values) (kind, query, error) {
 	path := values.Get("path")

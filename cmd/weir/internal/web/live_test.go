@@ -359,3 +359,10 @@ func FuzzLive(f *testing.F) {
 		}
 	})
 }
+
+// taken returns the number of taken places.
+func (x *places) taken() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.all
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/draft"
 )
 
 // Manual is the documentation of a key, of a table with its keys, or of all tables.
@@ -162,7 +163,7 @@ func (k ManualKey) write(w io.Writer, indent string) {
 	if len(facts) > 0 {
 		fmt.Fprintf(w, "%s    %s\n", indent, strings.Join(facts, "; "))
 	}
-	for _, line := range wrapped(k.Doc, 92-len(indent)) {
+	for _, line := range draft.Wrap(k.Doc, 92-len(indent)) {
 		fmt.Fprintf(w, "%s    %s\n", indent, line)
 	}
 }
@@ -196,20 +197,4 @@ func firstSentence(doc string) string {
 		return doc[:i+1]
 	}
 	return doc
-}
-
-// wrapped breaks text into lines of at most so many bytes, where words allow.
-func wrapped(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }
