@@ -14,11 +14,13 @@ import "net/netip"
 // and is removed before the address is added (stepDropLocal): each of its old connections could
 // become a new one to the box, by a SYN.
 
-// refusal returns why an address must not be a backend, "" if it may.
-func (f *Facts) refusal(a netip.Addr, apart bool) string {
+// refusal returns why a backend must not be used, "" if it may. A direct one is another host: the
+// box would get the packets to the VIP itself.
+func (f *Facts) refusal(be Backend, apart bool) string {
+	a := be.Addr.Addr()
 	dev, own := f.HostAddrs[a]
 	switch {
-	case own && apart:
+	case own && (apart || be.Forward.Direct()):
 		return "the box's own address on " + dev
 	case own:
 		return ""

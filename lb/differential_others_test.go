@@ -95,7 +95,7 @@ func (h *history) otherBackend(rs lb.RealServer) {
 			return
 		}
 	}
-	rs.Weight, rs.Upper, rs.Lower = uint32(h.IntN(4)), 0, 0
+	rs.Weight, rs.Upper, rs.Lower, rs.Forward = uint32(h.IntN(4)), 0, 0, lb.Masquerading
 	h.program("", "ipvsadm", append(append(append([]string{verb}, service(rs.Frontend)...), to...), "-m", "-w", strconv.Itoa(int(rs.Weight)))...)
 	h.fake.Put(rs)
 }

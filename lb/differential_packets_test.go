@@ -83,6 +83,9 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 	case lb.Refused:
 		check(true, meeting.refused)
 	case lb.Dropped, lb.Unrouted:
+		if slices.Contains(hostAddrs, client) && h.direct(f) {
+			return // Not compared: such a client gets an answer of the others, if there are some.
+		}
 		check(false, meeting.lost)
 	case lb.HostPort:
 		if slices.Contains(hostAddrs, client) && h.holds(tuple(lb.SetFirewall, f)) {
@@ -116,6 +119,16 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 	}
 }
 
+// direct reports whether a backend of a frontend or of its other face gets packets unchanged.
+func (h *history) direct(f lb.Frontend) bool {
+	for _, o := range h.fake.Objects() {
+		if rs, ok := o.(lb.RealServer); ok && rs.Forward.Direct() && (rs.Frontend == f || rs.Frontend.Mark != 0) {
+			return true
+		}
+	}
+	return false
+}
+
 func tuple(s lb.Set, f lb.Frontend) lb.Member {
 	return lb.Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto}
 }
@@ -139,12 +152,15 @@ func (h *history) sees(m meeting, client netip.Addr, want lb.Outcome) bool {
 
 // hides reports whether a backend does not see the client's address.
 func hides(client netip.Addr, backend netip.AddrPort, o lb.Outcome) bool {
-	return o.Masqueraded || o.Loops && backend.Addr() == client
+	return (o.Masqueraded || o.Loops && backend.Addr() == client) && !slices.Contains(o.Direct, backend)
 }
 
 // reachable reports whether a backend answers for sure. The client itself does not
 // answer its own address; an address of a VIP may be nowhere, or its ports guarded.
 func (h *history) reachable(client netip.Addr, backend netip.AddrPort, f lb.Frontend, o lb.Outcome) bool {
+	if slices.Contains(o.Direct, backend) {
+		return false // no backend has a VIP
+	}
 	if backend.Addr() == client {
 		return hides(client, backend, o) && !slices.Contains(hostAddrs, client)
 	}

@@ -69,7 +69,7 @@ func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	if !ds.have.Has(id) || over || !f.Proto.Connections() {
 		return
 	}
-	if !deadline.After(now) || ds.facts.refusal(rs.Addr.Addr(), false) != "" {
+	if !deadline.After(now) || ds.facts.refusal(Backend{Addr: rs.Addr}, false) != "" {
 		ds.drained[id] = struct{}{}
 		return
 	}
@@ -113,7 +113,9 @@ func (ds *drains) update(f Frontend) {
 	var objects []Object
 	for addr := range ds.servers[f] {
 		if rs, ok := ds.have.RealServer(f, addr); ok {
-			rs.Weight, rs.Forward, rs.Misplaced = 0, Masquerading, false
+			if rs.Weight, rs.Misplaced = 0, false; rs.Forward == LocalNode {
+				rs.Forward = Masquerading
+			}
 			objects = append(objects, rs)
 		}
 	}
@@ -271,7 +273,7 @@ func (ds *drains) dropLocal() {
 	for f, servers := range ds.servers {
 		before := len(servers)
 		for addr := range servers {
-			if ds.facts.refusal(addr.Addr(), false) != "" {
+			if ds.facts.refusal(Backend{Addr: addr}, false) != "" {
 				ds.drained[RealServer{Frontend: f, Addr: addr}] = struct{}{}
 				delete(servers, addr)
 			}
@@ -281,7 +283,7 @@ func (ds *drains) dropLocal() {
 		}
 	}
 	for id := range ds.orphans.deferred {
-		if rs, ok := id.(RealServer); ok && ds.facts.refusal(rs.Addr.Addr(), false) != "" {
+		if rs, ok := id.(RealServer); ok && ds.facts.refusal(Backend{Addr: rs.Addr}, false) != "" {
 			ds.touched[id] = struct{}{}
 		}
 	}

@@ -30,7 +30,8 @@ func (r *Reconciler) ExplainAll(queries []Query) []Explanation {
 // explainer follows the packet of a question and records its steps.
 type explainer struct {
 	*claimants
-	e Explanation
+	e      Explanation
+	direct bool // all backends that take connections are direct
 }
 
 func (x *explainer) explain(failed *failures) Explanation {

@@ -28,12 +28,12 @@ func (cs *candidates) list() (out []Candidate) {
 			add(be)
 		}
 		for _, a := range cs.svc.Fallback {
-			add(Backend{Addr: a, Weight: 1})
+			add(Backend{Addr: a, Weight: 1, Forward: cs.svc.Forward})
 		}
 	}
 	for o := range cs.have.Of(cs.face) {
 		if rs, ok := o.(RealServer); ok {
-			add(Backend{Addr: rs.Addr, Scope: Both})
+			add(Backend{Addr: rs.Addr, Scope: Both, Forward: rs.Forward})
 		}
 	}
 	order := map[CandidateState]int{InUse: 0, Closed: 1, Out: 2}
@@ -51,11 +51,19 @@ func (cs *candidates) candidate(be Backend) Candidate {
 	rs, there := cs.have.RealServer(cs.face, be.Addr)
 	switch {
 	case there && rs.Weight > 0:
-		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight}
+		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight, Forward: rs.Forward.candidate()}
 	case there:
-		return Candidate{Addr: be.Addr, State: Closed, Why: cs.whyClosed(be, id)}
+		return Candidate{Addr: be.Addr, State: Closed, Forward: rs.Forward.candidate(), Why: cs.whyClosed(be, id)}
 	}
-	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Why: cs.whyOut(be, id)}
+	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Forward: be.Forward.candidate(), Why: cs.whyOut(be, id)}
+}
+
+// candidate returns Candidate.Forward.
+func (f Forwarding) candidate() string {
+	if f == Masquerading {
+		return ""
+	}
+	return f.String()
 }
 
 // whyClosed returns why a backend has weight 0.
@@ -90,8 +98,8 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
 	case slices.Contains(cs.svc.Fallback, be.Addr) && !lost:
 		return "it is the fallback, for when too few others are up"
-	case cs.facts.refusal(be.Addr.Addr(), cs.svc.Apart) != "":
-		return "it is " + cs.facts.refusal(be.Addr.Addr(), cs.svc.Apart)
+	case cs.facts.refusal(be, cs.svc.Apart) != "":
+		return "it is " + cs.facts.refusal(be, cs.svc.Apart)
 	case !be.Scope.In(cs.local()) && cs.local():
 		return "it is not on this node, or not for a traffic policy of Local"
 	case !be.Scope.In(cs.local()):

@@ -201,7 +201,37 @@ func (x *explainer) balance() {
 		return
 	}
 	x.end(Served, "ipvs", vs, "chooses one of %s", count(n, "backend"))
-	x.loop(n)
+	masqueraded := n - x.forward(n)
+	if x.e.Fate == Served {
+		x.loop(masqueraded)
+	}
+}
+
+// forward describes the way to the direct ones (Forwarding.Direct) of n backends, and returns
+// their number.
+func (x *explainer) forward(n int) (direct int) {
+	const what = "forward"
+	var by RealServer
+	for o := range x.have.Of(x.face) {
+		if rs, ok := o.(RealServer); ok && rs.Weight > 0 && rs.Forward.Direct() {
+			by = rs
+			direct++
+		}
+	}
+	switch {
+	case direct == 0:
+	case x.host():
+		x.end(Dropped, what, by, "its replies have the VIP as source, which this box drops as its own: it can't be a client of %s", by.Forward)
+	case direct == n:
+		x.direct, x.e.Source, x.e.MasqueradeSource = true, SourceKept, netip.Addr{}
+		x.step(what, nil, "%s: the address and port stay, and replies do not pass this box", by.Forward)
+	default:
+		if x.e.Source == SourceMasqueraded {
+			x.e.Source = SourceEither
+		}
+		x.step(what, by, "%s to %d of them: there the address and port stay, and replies do not pass this box", by.Forward, direct)
+	}
+	return direct
 }
 
 // deliver ends the path of a packet that reaches no virtual server of weir.
@@ -217,12 +247,12 @@ func (x *explainer) deliver(because string) {
 	x.end(HostPort, "host", nil, "%s: delivered to a local listener, if any", because)
 }
 
-// loop describes the connection of a client that is one of n backends to itself.
+// loop describes the connection of a client that is one of n backends to itself. They are not direct.
 func (x *explainer) loop(n int) {
 	var by []Member
 	for o := range x.have.Of(x.face) {
 		rs, ok := o.(RealServer)
-		if !ok || rs.Addr.Addr() != x.Client || rs.Weight == 0 {
+		if !ok || rs.Addr.Addr() != x.Client || rs.Weight == 0 || rs.Forward.Direct() {
 			continue
 		}
 		if id := loopBack(rs.Addr, x.f.Proto); x.has(id) && x.has(Rules{Family: FamilyOf(x.f.Addr)}) {

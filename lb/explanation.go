@@ -56,6 +56,8 @@ type Candidate struct {
 	Addr   netip.AddrPort `json:"addr"` // the backend
 	State  CandidateState `json:"state"`
 	Weight uint32         `json:"weight"`
+	// Forward is the forwarding method if it is not masquerading: "direct routing" or "tunnel".
+	Forward string `json:"forward,omitempty"`
 	// Why is the reason why it is not in use.
 	Why string `json:"reason,omitempty"`
 }
@@ -105,6 +107,9 @@ func (e Explanation) String() string {
 	}
 	for _, c := range e.Candidates {
 		text := fmt.Sprintf("%s %s, weight %d", c.Addr, c.State, c.Weight)
+		if c.Forward != "" {
+			text += ", by " + c.Forward
+		}
 		if c.Why != "" {
 			text += ": " + c.Why
 		}

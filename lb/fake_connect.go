@@ -60,6 +60,10 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 			return Outcome{Fate: Refused} // for some clients
 		}
 		out.Backends = append(out.Backends, rs.Addr)
+		if rs.Forward.Direct() {
+			out.Direct = append(out.Direct, rs.Addr)
+			continue
+		}
 		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{Family: FamilyOf(f.Addr)}) {
 			loops++
 		}
@@ -67,13 +71,18 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 	if len(out.Backends) == 0 {
 		return out
 	}
+	hidden := len(out.Backends) - len(out.Direct)
+	if hidden < len(out.Backends) && k.own(client) {
+		return Outcome{Fate: Dropped} // the box drops replies that have its own address as source
+	}
 	out.Fate = Served
 	// A packet has one mark: that of a virtual server is not replaced by that of masquerading.
 	// The box's own packets are recognized by their connection, and a client that reaches
 	// itself by its address.
-	out.Masqueraded = k.masquerades(client, f) && (!marked || k.own(client)) || loops == len(out.Backends)
+	out.Masqueraded = hidden > 0 && (k.masquerades(client, f) && (!marked || k.own(client)) || loops == hidden)
 	out.Loops = loops > 0 && !out.Masqueraded
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
+	slices.SortFunc(out.Direct, netip.AddrPort.Compare)
 	return out
 }
 

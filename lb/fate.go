@@ -20,9 +20,12 @@ const (
 type Outcome struct {
 	Fate     Fate
 	Backends []netip.AddrPort // sorted
-	// Masqueraded reports that the backend sees the box's address.
+	// Direct are those of Backends that get the packet unchanged (Forwarding.Direct). They see the
+	// client's address.
+	Direct []netip.AddrPort
+	// Masqueraded reports that the others see the box's address.
 	Masqueraded bool
-	// Loops reports that the client is one of Backends. If it reaches itself, it sees the box's
+	// Loops reports that the client is one of these others. If it reaches itself, it sees the box's
 	// address; the others see the client's.
 	Loops bool
 }

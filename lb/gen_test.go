@@ -106,7 +106,23 @@ func (g *gen) service(name string) Service {
 	if s.WhenDown == UseFallback {
 		s.Fallback = []netip.AddrPort{g.backend(9000)}
 	}
+	g.forward(&s)
 	return s
+}
+
+// forward has some Services, or some of their backends, reply to clients themselves.
+func (g *gen) forward(s *Service) {
+	choice := g.IntN(10)
+	if choice == 0 {
+		s.Forward, s.Keep = DirectRouting, true
+	}
+	for _, p := range s.Ports {
+		for i := range p.Backends {
+			if choice == 0 || choice == 1 && i == 0 {
+				p.Backends[i].Forward = DirectRouting
+			}
+		}
+	}
 }
 
 func (g *gen) services() []Service {

@@ -147,13 +147,21 @@ func (o VirtualServer) matchesPort(port uint16, rs RealServer) bool {
 // Forwarding is the method by which packets reach a real server.
 type Forwarding uint8
 
-// The forwarding methods. weir wants Masquerading only; the others are observed.
+// The forwarding methods. weir never wants LocalNode; it is observed.
 const (
+	// Masquerading replaces the VIP by the backend's address and port. Replies pass the box.
 	Masquerading Forwarding = iota
 	LocalNode
+	// Tunnel sends the packet unchanged in another one to the backend, which has the VIP as an
+	// address of its own and replies to the client.
 	Tunnel
+	// DirectRouting does the same with a frame to the backend's link address.
 	DirectRouting
 )
+
+// Direct reports whether the backend gets packets to the VIP unchanged, and its replies do not
+// pass the box. Nothing masquerades such packets.
+func (f Forwarding) Direct() bool { return f == Tunnel || f == DirectRouting }
 
 func (f Forwarding) String() string {
 	return [...]string{"masquerading", "local", "tunnel", "direct routing"}[f]

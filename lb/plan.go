@@ -178,7 +178,7 @@ func (p *planner) local(f Frontend, vip VIP, port Port, near int) {
 	family := FamilyOf(f.Addr)
 	wide := 0
 	for _, be := range port.Backends {
-		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family && p.facts.refusal(be.Addr.Addr(), p.svc.Apart) == "" {
+		if be.Scope.In(false) && FamilyOf(be.Addr.Addr()) == family && p.facts.refusal(be, p.svc.Apart) == "" {
 			wide++
 		}
 	}
@@ -337,7 +337,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
 			continue
 		}
-		if why := p.facts.refusal(be.Addr.Addr(), p.svc.Apart); why != "" {
+		if why := p.facts.refusal(be, p.svc.Apart); why != "" {
 			p.note(NotAllowed, "backend %s is %s and is not used: it would be reached past the box's firewall", be.Addr, why)
 			continue
 		}
@@ -348,8 +348,8 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 			}
 			be.Weight = 0
 		}
-		p.add(RealServer{Frontend: f, Addr: be.Addr, Weight: be.Weight, Upper: be.Upper, Lower: be.Lower})
-		if vip.Kind == ClusterIP || p.svc.Keep || vip.Local {
+		p.add(RealServer{Frontend: f, Addr: be.Addr, Weight: be.Weight, Upper: be.Upper, Lower: be.Lower, Forward: be.Forward})
+		if !be.Forward.Direct() && (vip.Kind == ClusterIP || p.svc.Keep || vip.Local) {
 			p.add(loopBack(be.Addr, outer.Proto))
 		}
 	}
@@ -383,7 +383,7 @@ func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealt
 func (p *planner) withFallback(port Port) []Backend {
 	out := make([]Backend, 0, len(port.Backends)+len(p.svc.Fallback))
 	for _, a := range p.svc.Fallback {
-		out = append(out, Backend{Addr: a, Weight: 1})
+		out = append(out, Backend{Addr: a, Weight: 1, Forward: p.svc.Forward})
 	}
 	for _, be := range port.Backends {
 		if !slices.Contains(p.svc.Fallback, be.Addr) {

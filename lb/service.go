@@ -88,8 +88,8 @@ type Service struct {
 	// Affinity keeps a client on its backend for so long after its last
 	// connection (IPVS persistence, whole seconds); 0 is off.
 	Affinity time.Duration
-	// Keep lets the backends see the client's address. Their replies must then
-	// come back through this box. Otherwise connections are masqueraded.
+	// Keep lets the backends see the client's address, as direct ones (Forwarding) always do. The
+	// replies of the others must then come back through this box.
 	Keep bool
 	// Restricted admits only SourceRanges to its LoadBalancer VIPs, as
 	// loadBalancerSourceRanges does. A family without a range is closed.
@@ -113,6 +113,8 @@ type Service struct {
 	WhenDown WhenDown
 	// Fallback answers while WhenDown is UseFallback and the quorum is lost.
 	Fallback []netip.AddrPort
+	// Forward is the forwarding method to Fallback.
+	Forward Forwarding
 
 	// Labels are the labels of its source that the configuration refers to: they select how its
 	// VIPs are announced. The map belongs to the Service.
@@ -220,6 +222,8 @@ type Backend struct {
 	// Upper stops new connections when so many are open, until fewer than Lower are open; 0 is
 	// no limit.
 	Upper, Lower uint32
+	// Forward is the forwarding method. With a direct one the port is that of the frontend.
+	Forward Forwarding
 	// Scope selects the traffic policies that use the backend.
 	Scope Scope
 }

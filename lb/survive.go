@@ -1,6 +1,9 @@
 package lb
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Fleet is the means of a box to keep established connections alive beyond itself.
 type Fleet struct {
@@ -40,7 +43,7 @@ const (
 	// connection.
 	DiesSloppy SurvivalReason = "sloppy-tcp"
 	DiesSCTP   SurvivalReason = "sctp"
-	// DiesSource: backends know the client by an address of this box.
+	// DiesSource: masqueraded backends know the client by an address of this box.
 	DiesSource SurvivalReason = "source"
 )
 
@@ -136,6 +139,9 @@ func (x *explainer) survival() {
 		return
 	}
 	s := x.Fleet.Survival(vs, x.e.Source, x.Names.Chain != nil)
+	if x.direct {
+		s.Needs = slices.DeleteFunc(s.Needs, func(r SurvivalReason) bool { return r == NeedsReplies })
+	}
 	x.e.Survival = &s
 }
 

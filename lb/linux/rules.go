@@ -19,7 +19,7 @@ import (
 //	                              affinity, as ip_vs keeps the client's for a mark
 //	       --> filter INPUT --> IPVS-FILTER: only service ports (and ping) of a VIP
 //	       --> ip_vs at LOCAL_IN sets the backend's address
-//	       --> nat POSTROUTING --> POSTROUTING: masquerades marked packets
+//	       --> nat POSTROUTING --> POSTROUTING: masquerades marked packets, except to a VIP
 //	backend --> filter FORWARD --> FORWARD: replies pass --> ip_vs --> client
 //
 // The box's own traffic to a VIP passes mangle OUTPUT and nat OUTPUT, then ip_vs takes it at
@@ -144,7 +144,11 @@ func (r ruleMaker) nat() ruleTable {
 			// which no backend could reply. Its packets are matched by the connection's mark and marked
 			// only here, behind ip_vs. They never get an address of Sources: the replies to that may go
 			// to another box.
+			//
+			// Packets that still have a VIP as destination go to a direct backend (lb.Forwarding), which
+			// replies to the client itself.
 			{"POSTROUTING", append(append([]rule{
+				when(to(lb.SetIPVSPorts)).then(pass),
 				when(inSet{set: lb.SetLoopBack, dims: "dst,dst,src"}).then(masquerade{}),
 				when(connMark(ours), ownSource{}).then(setMark(ours)),
 				when(mark{bits: ours, not: true}).then(pass),

@@ -33,13 +33,18 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status
 		for _, b := range s.Backends {
 			f.Servers = append(f.Servers, status.Server{
 				Key: b.Server.Addr, Address: b.Server.Addr.String(), Weight: b.Server.Weight,
-				Upper: b.Server.Upper, Lower: b.Server.Lower,
+				Upper: b.Server.Upper, Lower: b.Server.Lower, Forward: forwardOf(b.Server.Forward),
 				Active: b.Conns.Active, Inactive: b.Conns.Inactive, Traffic: countersOf(b.Stats),
 			})
 		}
 		doc.Frontends = append(doc.Frontends, f)
 	})
 	return doc, err
+}
+
+// forwardOf returns the word of ipvsadm for a forwarding method.
+func forwardOf(f lb.Forwarding) string {
+	return [...]string{lb.Masquerading: "Masq", lb.LocalNode: "Local", lb.Tunnel: "Tunnel", lb.DirectRouting: "Route"}[f]
 }
 
 // Traffic calls each with the counters of one virtual server that has an owner after the other, as

@@ -53,6 +53,7 @@ type Frontend struct {
 type Server struct {
 	Key      netip.AddrPort `json:"-"`
 	Address  string         `json:"address"`
+	Forward  string         `json:"forward"` // as ipvsadm shows it: Masq, Route (direct), Tunnel or Local
 	Weight   uint32         `json:"weight"`
 	Upper    uint32         `json:"max_connections,omitempty"` // no new connections while so many are open
 	Lower    uint32         `json:"min_connections,omitempty"` // new ones below
@@ -129,7 +130,7 @@ func (s Services) Table(w io.Writer, now time.Time) {
 		row(f.name(), f.flags(), f.owner())
 		for _, r := range f.Servers {
 			n := func(x uint32) string { return strconv.FormatUint(uint64(x), 10) }
-			row("  -> "+r.Address, fmt.Sprintf(numbers, "Masq", n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
+			row("  -> "+r.Address, fmt.Sprintf(numbers, r.Forward, n(r.Weight), n(r.Active), n(r.Inactive)), r.health())
 		}
 	}
 	WriteOldData(w, s.OldData, now)

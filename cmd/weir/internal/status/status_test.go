@@ -45,18 +45,18 @@ var services = Services{Frontends: []Frontend{
 	{
 		Service: "static/web", Address: "192.0.2.10", Port: 80, Protocol: "tcp", Scheduler: "rr",
 		Servers: []Server{
-			{Address: "10.2.0.11:8080", Weight: 1, Active: 3, Inactive: 12345, Health: "up"},
-			{Address: "10.2.0.12:8080", Health: "down", Error: "connection refused"},
-			{Address: "10.2.0.13:8080", Active: 1, Draining: true},
+			{Address: "10.2.0.11:8080", Forward: "Masq", Weight: 1, Active: 3, Inactive: 12345, Health: "up"},
+			{Address: "10.2.0.12:8080", Forward: "Masq", Health: "down", Error: "connection refused"},
+			{Address: "10.2.0.13:8080", Forward: "Masq", Active: 1, Draining: true},
 		},
 	},
 	{
 		Service: "static/web", Address: "2001:db8:2::10", Port: 80, Protocol: "tcp", Scheduler: "mh mh-fallback,mh-port", Affinity: 10800,
-		Servers: []Server{{Address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:11]:8080", Weight: 65535, Health: "unknown"}},
+		Servers: []Server{{Address: "[2001:db8:ffff:ffff:ffff:ffff:ffff:11]:8080", Forward: "Masq", Weight: 65535, Health: "unknown"}},
 	},
 	{Address: "203.0.113.1", Port: 53, Protocol: "udp", Scheduler: "wlc", Servers: []Server{}},
 	{Service: "static/signal", Address: "192.0.2.11", Port: 2905, Protocol: "sctp", Scheduler: "wrr", Servers: []Server{
-		{Address: "10.2.0.11:2905", Weight: 100},
+		{Address: "10.2.0.11:2905", Forward: "Masq", Weight: 100},
 	}},
 }}
 
@@ -188,6 +188,7 @@ func TestJSONFieldNames(t *testing.T) {
       "servers": [
         {
           "address": "10.2.0.12:8080",
+          "forward": "Masq",
           "weight": 0,
           "active": 0,
           "inactive": 0,

@@ -28,7 +28,7 @@ func (s *Service) readBackends() {
 			s.FailAt(e, "backends", f.Text, f.Fix)
 			continue
 		}
-		s.Backends = append(s.Backends, Backend{Located{a, e.At, "backends"}, lb.Backend{Weight: 1}})
+		s.Backends = append(s.Backends, Backend{Located{a, e.At, "backends"}, lb.Backend{Weight: 1, Forward: s.LB.Forward}})
 	}
 	for i, t := range tables {
 		s.readBackend(t, fmt.Sprintf("backend[%d].address", i+1))
@@ -38,6 +38,9 @@ func (s *Service) readBackends() {
 func (s *Service) readBackend(t schema.Section, name string) {
 	var b lb.Backend
 	t.Read(backendKeys(&b))
+	if b.Forward = s.LB.Forward; t.Set("forward") {
+		b.Forward = forwarding(t.Text("forward"))
+	}
 	switch {
 	case t.Bad("max_connections"), b.Lower == 0:
 	case b.Upper == 0:
@@ -78,7 +81,7 @@ var weightless = []string{"rr", "lc", "dh"}
 
 // warn reports values that are valid but probably not intended.
 func (s *Service) warn() {
-	if s.LB.Keep {
+	if s.LB.Keep && s.masquerades() {
 		s.Warn(source.Note, "source_address", "backends see the addresses of the clients",
 			"route their replies through this box")
 	}

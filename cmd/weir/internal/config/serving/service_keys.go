@@ -37,9 +37,13 @@ func serviceKeys(s *Service) []schema.Key {
 				"hash. The default is defaults.scheduler_flags if the scheduler is the same. Otherwise mh has both and sh has fallback."},
 		{Path: "service.affinity_timeout", To: &s.LB.Affinity, Default: `"0s"`, Max: longestTimer, Check: schema.WholeSeconds,
 			Doc: "A client keeps its backend until this long after its last connection, in whole seconds. 0s disables affinity."},
+		{Path: "service.forward", Type: schema.Text, Default: `"nat"`, Values: forwardNames,
+			Doc: "The way of packets to the backends. nat replaces the VIP by the backend's address and port, and replies pass this box. direct sends them " +
+				"unchanged to a backend on a network of this box; tunnel in an IP packet (IPIP) to any backend. Such a backend has the VIP as an address of its " +
+				"own and replies to the client."},
 		{Path: "service.source_address", Type: schema.Text, Default: `"masquerade"`, Values: []string{"masquerade", "keep"},
 			Doc: "The client address that backends see: an address of this box, or with keep the client's own. With keep, the backends' replies must be routed " +
-				"through this box."},
+				"through this box. Backends with forward = \"direct\" or \"tunnel\" always see the client's own."},
 		{Path: "service.source_ranges", To: &s.LB.SourceRanges, Example: `["203.0.113.0/24"]`,
 			Doc: "The clients that are admitted. Without this key all clients are. A family without a range is closed. The box itself is admitted if one of " +
 				"its addresses is."},
@@ -69,6 +73,8 @@ func backendKeys(b *lb.Backend) []schema.Key {
 		{Path: "service.backend.weight", To: &b.Weight, Unit: "share of new connections", Default: `1`, Max: 65535,
 			Doc: "The backend's share of new connections, relative to the other weights. Some schedulers ignore weights. 0 sends it no new connections and " +
 				"keeps the open ones."},
+		{Path: "service.backend.forward", Type: schema.Text, Example: `"direct"`, Values: forwardNames,
+			Doc: "The way of packets to this backend, as service.forward. The default is that of the service."},
 		{Path: "service.backend.max_connections", To: &b.Upper, Unit: "connections", Default: `0`, Max: maxConnections,
 			Doc: "Limit of open connections. At the limit the backend gets no new ones. 0 means no limit."},
 		{Path: "service.backend.min_connections", To: &b.Lower, Unit: "connections", Default: `0`, Max: maxConnections,

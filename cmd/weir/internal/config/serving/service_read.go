@@ -22,6 +22,7 @@ func readService(t schema.Section, c *config.Config, files source.Files) *Servic
 	s.readBackends()
 	s.LB.Ports = s.lbPorts()
 	s.readFallback()
+	s.checkForward(c.Kernel)
 	s.readCheck(files)
 	s.warn()
 	return s
@@ -85,6 +86,7 @@ func (s *Service) readPorts() {
 func (s *Service) readTraffic(d config.Defaults) {
 	s.LB.Scheduler = scheduler(s.Section, d.Scheduler)
 	s.LB.Keep = s.Text("source_address") == "keep"
+	s.LB.Forward = forwarding(s.Text("forward"))
 	s.LB.Drain = drain(s.Section, d, s.LB.Scheduler)
 	if s.LB.Restricted = s.Has("source_ranges"); s.LB.Restricted {
 		s.LB.Ranges = lb.RangesEverywhere

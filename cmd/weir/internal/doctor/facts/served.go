@@ -76,7 +76,7 @@ func (s *Served) addConfig(cfg *config.Config, all bool) {
 				if all {
 					s.Backends = append(s.Backends, b.Addr.Addr())
 				}
-				if svc.Keep {
+				if svc.Keep && !b.Forward.Direct() {
 					s.Keep[b.Addr.Addr()] = true
 				}
 			}

@@ -1,0 +1,238 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
+)
+
+// around is the plain site with a router beside the box, which the replies of backends can take to
+// the clients, and a fourth backend with a kernel of its own, which can end tunnels:
+//
+//	client1 10.1.0.2 --\          /-- box ----\          /-- web1 10.2.0.11
+//	                    -- front -             -- back ----- web2 10.2.0.12
+//	client2 10.1.0.3 --/          \- router --/          |-- web3 10.2.0.13
+//	                                  .254               \-- server 10.2.0.14
+func around() lab.Site {
+	p := plain(lab.UML)
+	beside := []string{"default via 10.2.0.254", "default via fd02::fe"}
+	for i := range p.Hosts {
+		if strings.HasPrefix(p.Hosts[i].Name, "web") {
+			p.Hosts[i].Routes = beside
+		}
+	}
+	p.Hosts = append(p.Hosts, lab.Host{
+		Name: "router", Forward: true,
+		Nets: lab.Nets{"front": "10.1.0.254/24 fd01::fe/64", "back": "10.2.0.254/24 fd02::fe/64"},
+	})
+	p.Boxes = append(p.Boxes, lab.Box{Name: "server", Kernel: lab.UML, Routes: beside, Nets: lab.Nets{"back": "10.2.0.14/24 fd02::e/64"}})
+	return p
+}
+
+// ownVIPs gives a server the VIPs, without answers to ARP and NDP for them.
+const ownVIPs = `
+sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+ip addr replace ` + vip4 + `/32 dev lo
+ip addr replace ` + vip6 + `/128 dev lo nodad`
+
+// endTunnels lets a server end IPIP tunnels of both families.
+const endTunnels = `
+modprobe ipip && modprobe ip6_tunnel
+sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+ip link set tunl0 up && sysctl -qw net.ipv4.conf.tunl0.rp_filter=0
+ip link set ip6tnl0 up`
+
+// The targets of these tests.
+var forwardTargets = []string{
+	"tcp " + vip4 + ":80", "udp " + vip4 + ":5300", "tcp [" + vip6 + "]:80", "udp [" + vip6 + "]:5300",
+}
+
+// forwarded is a Service of both protocols with so many of the web servers.
+func forwarded(method string, n int, more string) string {
+	var backends []string
+	for i := range n {
+		backends = append(backends, fmt.Sprintf("%q, %q", fmt.Sprintf("10.2.0.%d", 11+i), fmt.Sprintf("fd02::%d", 11+i)))
+	}
+	return fmt.Sprintf(`
+[[service]]
+name = "shop"
+vips = [%q, %q]
+ports = [80, "5300/udp"]
+forward = %q
+backends = [%s]
+%s`, vip4, vip6, method, strings.Join(backends, ", "), more)
+}
+
+// countReplies has the box count the packets that it gets from the backends, by protocol: TCP and UDP.
+const countReplies = `
+for x in iptables ip6tables; do for p in tcp udp; do $x -t raw -A PREROUTING -i back -p $p; done; done`
+
+// fromBackends returns the counted packets of both families, and forgets them.
+func (s *site) fromBackends(t testing.TB) (n int) {
+	t.Helper()
+	for _, program := range []string{"iptables", "ip6tables"} {
+		for line := range strings.Lines(s.box.Must(t, program, "-t", "raw", "-nvxL", "PREROUTING", "-Z")) {
+			var packets, bytes int
+			if _, err := fmt.Sscan(line, &packets, &bytes); err == nil {
+				n += packets
+			}
+		}
+	}
+	return n
+}
+
+// forwardKit boots the site around the box, with servers that have the VIPs.
+func forwardKit(t *testing.T) *tomlKit {
+	t.Helper()
+	k := newKit(t, around())
+	for i := range webs {
+		k.s.web(i+1).Must(t, "sh", "-ec", ownVIPs)
+		greet(t, k.s.web(i+1), "tcp", ":80")
+		for _, a := range []string{vip4, "[" + vip6 + "]", fmt.Sprintf("10.2.0.%d", 11+i), fmt.Sprintf("[fd02::%d]", 11+i)} {
+			greet(t, k.s.web(i+1), "udp", a+":5300")
+		}
+	}
+	k.s.box.Must(t, "sh", "-ec", countReplies)
+	return k
+}
+
+// TestForwardDirect has backends that reply to clients themselves.
+func TestForwardDirect(t *testing.T) {
+	t.Parallel()
+	k := forwardKit(t)
+	s := k.s
+	k.given(forwarded("nat", 3, ""))
+	for _, target := range forwardTargets {
+		k.want("client1", target, "web1 web2 web3 masq")
+	}
+	if n := s.fromBackends(t); n == 0 {
+		t.Fatal("the box counts no replies")
+	}
+
+	change := startLoad(t, s.client2, traffic.Options{Ask: visiting(s.client2, "tcp")}, vip4+":80", "["+vip6+"]:80")
+	change.more(t, 20)
+	k.given(forwarded("direct", 3, ""))
+	change.more(t, 50)
+	mustHaveLostNothing(t, change)
+	s.fromBackends(t)
+	for _, target := range forwardTargets {
+		k.want("client1", target, "web1 web2 web3 keep")
+	}
+	if n := s.fromBackends(t); n != 0 {
+		t.Errorf("%d packets of backends crossed the box", n)
+	}
+	k.want("box", forwardTargets[0], "dropped")
+	if out := s.box.Must(t, s.weir, "explain", vip4+":80", "--from", "10.1.0.2"); !strings.Contains(out, "direct routing: the address and port stay, and replies do not pass this box") {
+		t.Errorf("explain:\n%s", out)
+	}
+	if out := s.box.Must(t, s.weir, "services"); strings.Count(out, " Route ") != 12 {
+		t.Errorf("services:\n%s", out)
+	}
+
+	held := k.holds("client1", forwardTargets[0])
+	s.restartWritesNothing(t)
+	held.wantAlive(k.kit)
+	k.repairsForward(t)
+	held.wantAlive(k.kit)
+	k.drains(t)
+}
+
+// restartWritesNothing restarts weir, which adopts the kernel's state.
+func (s *site) restartWritesNothing(t *testing.T) {
+	t.Helper()
+	before := s.dump(t)
+	s.stop(t, syscall.SIGTERM)
+	s.start(t)
+	s.auditOnce(t)
+	sameState(t, "a restart", before, s.dump(t))
+	if ops := s.metrics(t, "weir_ops_total"); len(ops) > 0 {
+		t.Errorf("the restarted daemon has written to the kernel: %v", ops)
+	}
+}
+
+// repairsForward has another program change the method of a backend.
+func (k *tomlKit) repairsForward(t *testing.T) {
+	t.Helper()
+	s := k.s
+	server := func() string { return s.box.Must(t, "ipvsadm", "-Ln", "-t", vip4+":80") }
+	want := server()
+	s.box.Must(t, "ipvsadm", "-e", "-t", vip4+":80", "-r", "10.2.0.12:80", "-m", "-w", "1")
+	eventually(t, 20*time.Second, func() error {
+		if drift := s.metrics(t, "weir_drift_repairs_total"); drift[`kind="real_server"`] == "" {
+			return errors.New("no repair of a real server")
+		}
+		if got := server(); strings.Contains(got, "Masq") {
+			return fmt.Errorf("not repaired:\n%s, at first\n%s", got, want)
+		}
+		return nil
+	})
+	k.want("client1", forwardTargets[0], "web1 web2 web3 keep")
+}
+
+// drains removes the backends with connections one by one.
+func (k *tomlKit) drains(t *testing.T) {
+	t.Helper()
+	var held []heldConn
+	for range 3 {
+		held = append(held, k.holds("client1", forwardTargets[0]))
+	}
+	k.given(forwarded("direct", 2, `drain_timeout = "1h"`))
+	k.want("client1", forwardTargets[0], "web1 web2 keep")
+	k.want("client1", forwardTargets[1], "web1 web2 keep")
+	for _, h := range held {
+		h.wantAlive(k.kit)
+	}
+	if out := k.s.box.Must(t, k.s.weir, "services"); !strings.Contains(out, "draining") {
+		t.Errorf("no backend drains:\n%s", out)
+	}
+}
+
+// TestForwardTunnel has a backend that ends IPIP tunnels.
+func TestForwardTunnel(t *testing.T) {
+	t.Parallel()
+	k := forwardKit(t)
+	k.serverBox(t)
+	k.given(strings.Replace(forwarded("tunnel", 0, ""), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
+	for _, target := range forwardTargets {
+		k.want("client1", target, "server keep")
+	}
+	if n := k.s.fromBackends(t); n != 0 {
+		t.Errorf("%d packets of backends crossed the box", n)
+	}
+	k.s.restartWritesNothing(t)
+
+	// A method for each backend.
+	k.given(strings.Replace(forwarded("nat", 1, ""), "backends = ", "#", 1) + `
+backend = [
+  {address = "10.2.0.11"}, {address = "fd02::11"},
+  {address = "10.2.0.12", forward = "direct"}, {address = "fd02::12", forward = "direct"},
+  {address = "10.2.0.14", forward = "tunnel"}, {address = "fd02::e", forward = "tunnel"},
+]`)
+	for _, target := range forwardTargets {
+		network, addr, _ := strings.Cut(target, " ")
+		got := map[string]string{}
+		for range 12 {
+			a := mustVisit(t, k.s.client1, network, addr)
+			got[a.server] = k.source("client1", a.saw)
+		}
+		if d := cmp.Diff(map[string]string{"web1": "masq", "web2": "keep", "server": "keep"}, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", target, d)
+		}
+	}
+}
+
+// serverBox makes the backend with a kernel of its own ready.
+func (k *tomlKit) serverBox(t *testing.T) {
+	t.Helper()
+	server := &site{Lab: k.s.Lab, box: k.s.Box("server"), weir: k.s.weir}
+	server.box.Must(t, "sh", "-ec", ownVIPs+endTunnels)
+	server.launchIn(t, "", "listen", "server", "tcp", ":80", "udp", vip4+":5300", "udp", "["+vip6+"]:5300")
+}

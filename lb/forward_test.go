@@ -1,0 +1,106 @@
+package lb
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// direct is a Service with backends that reply to clients themselves.
+func direct(method Forwarding) Service {
+	return Service{
+		ID: ServiceID{Source: "static", Name: "web"}, Scheduler: Scheduler{Name: "mh"}, Keep: true, Forward: method, Drain: time.Minute,
+		VIPs: []VIP{{Addr: vip}},
+		Ports: []Port{{Proto: TCP, Port: 80, Backends: []Backend{
+			{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forward: method},
+			{Addr: netip.MustParseAddrPort("10.0.0.2:80"), Weight: 1, Forward: method},
+		}}},
+	}
+}
+
+func TestPlanOfDirectBackends(t *testing.T) {
+	t.Parallel()
+	for _, method := range []Forwarding{DirectRouting, Tunnel} {
+		svc := direct(method)
+		svc.Ports[0].Backends[1].Addr = netip.MustParseAddrPort("10.9.9.1:80")
+		objects, notes := Plan(svc, &Facts{HostAddrs: map[netip.Addr]string{netip.MustParseAddr("10.9.9.1"): "eth0"}})
+		var got []string
+		for _, o := range objects {
+			if rs, ok := o.(RealServer); ok {
+				got = append(got, rs.String())
+			}
+			if m, ok := o.(Member); ok && m.Set == SetLoopBack {
+				t.Errorf("%s: a direct backend is never masqueraded", m)
+			}
+		}
+		want := []string{"real server 10.0.0.1:80 of 192.0.2.1:80/tcp weight 1 by " + method.String()}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: real servers (-want +got):\n%s", method, d)
+		}
+		if len(notes) != 1 || notes[0].Reason != NotAllowed {
+			t.Errorf("%s: notes for a backend that is the box: %v", method, notes)
+		}
+		if !slices.Contains(objects, Object(tuple(SetLoadBalancerLocal, Frontend{Addr: vip, Port: 80, Proto: TCP}))) {
+			t.Errorf("%s: clients are masqueraded", method)
+		}
+	}
+}
+
+func TestFallbackHasTheMethodOfTheService(t *testing.T) {
+	t.Parallel()
+	svc := direct(Tunnel)
+	svc.WhenDown, svc.Fallback = UseFallback, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:80")}
+	objects, _ := Plan(svc, &Facts{Health: map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}}}})
+	want := RealServer{Frontend: Frontend{Addr: vip, Port: 80, Proto: TCP}, Addr: svc.Fallback[0], Weight: 1, Forward: Tunnel}
+	if !slices.Contains(objects, Object(want)) {
+		t.Errorf("%v, want %s", objects, want)
+	}
+}
+
+// TestChangeOfTheMethodAndDrain shows that a new method is one operation for each backend, and that a
+// drain does not change it.
+func TestChangeOfTheMethodAndDrain(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.Configure(Options{Base: base, Drain: time.Minute})
+	s.Update(put(direct(Masquerading)))
+	mustSync(t, s.Reconciler, s.now)
+	s.Update(put(direct(DirectRouting)))
+	rep := mustSync(t, s.Reconciler, s.now)
+	if len(rep.Ops) < 2 || rep.Ops[0].Verb != Change || rep.Ops[1].Verb != Change {
+		t.Errorf("operations: %v", rep.Ops)
+	}
+	svc := direct(DirectRouting)
+	svc.Ports[0].Backends = svc.Ports[0].Backends[:1]
+	s.Update(put(svc))
+	mustSync(t, s.Reconciler, s.now)
+	drains := RealServer{Frontend: Frontend{Addr: vip, Port: 80, Proto: TCP}, Addr: netip.MustParseAddrPort("10.0.0.2:80"), Forward: DirectRouting}
+	if got := s.k.Objects()[drains.ID()]; got != Object(drains) {
+		t.Errorf("%v, want %s", got, drains)
+	}
+}
+
+func TestExplainOfDirectBackends(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.Configure(Options{Base: base, Drain: time.Minute})
+	s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
+	s.Update(put(direct(DirectRouting)))
+	mustSync(t, s.Reconciler, s.now)
+	q := Query{Frontend: Frontend{Addr: vip, Port: 80, Proto: TCP}, Client: outside, Fleet: &Fleet{Others: 1, SloppyTCP: true}}
+	e := s.Explain(q)
+	if e.Fate != Served || e.Source != SourceKept || !e.Survival.Survives || slices.Contains(e.Survival.Needs, NeedsReplies) {
+		t.Errorf("a client outside:\n%s", e)
+	}
+	if text := e.String(); !strings.Contains(text, "backend     10.0.0.1:80 in use, weight 1, by direct routing\n") {
+		t.Error(text)
+	}
+	q.Client = box
+	if e := s.Explain(q); e.Fate != Dropped || !strings.Contains(e.Why, "it can't be a client of direct routing") {
+		t.Errorf("the box as a client:\n%s", e)
+	}
+}
