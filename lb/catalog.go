@@ -318,7 +318,7 @@ func equal(a, b Service) bool {
 		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep &&
 		a.Restricted == b.Restricted && a.Ranges == b.Ranges && slices.Equal(a.SourceRanges, b.SourceRanges) && slices.Equal(a.Self, b.Self) &&
 		a.HealthCheck == b.HealthCheck && a.Apart == b.Apart && slices.Equal(a.Notes, b.Notes) &&
-		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback) && a.Forward == b.Forward &&
+		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback) && a.Forward == b.Forward && a.Encap == b.Encap &&
 		maps.Equal(a.Labels, b.Labels)
 }
 

@@ -28,12 +28,12 @@ func (cs *candidates) list() (out []Candidate) {
 			add(be)
 		}
 		for _, a := range cs.svc.Fallback {
-			add(Backend{Addr: a, Weight: 1, Forward: cs.svc.Forward})
+			add(Backend{Addr: a, Weight: 1, Forward: cs.svc.Forward, Encap: cs.svc.Encap})
 		}
 	}
 	for o := range cs.have.Of(cs.face) {
 		if rs, ok := o.(RealServer); ok {
-			add(Backend{Addr: rs.Addr, Scope: Both, Forward: rs.Forward})
+			add(Backend{Addr: rs.Addr, Scope: Both, Forward: rs.Forward, Encap: rs.Encap})
 		}
 	}
 	order := map[CandidateState]int{InUse: 0, Closed: 1, Out: 2}
@@ -49,21 +49,14 @@ func (cs *candidates) list() (out []Candidate) {
 func (cs *candidates) candidate(be Backend) Candidate {
 	id := RealServer{Frontend: cs.face, Addr: be.Addr}.ID()
 	rs, there := cs.have.RealServer(cs.face, be.Addr)
+	have := Backend{Forward: rs.Forward, Encap: rs.Encap}.method()
 	switch {
 	case there && rs.Weight > 0:
-		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight, Forward: rs.Forward.candidate()}
+		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight, Forward: have}
 	case there:
-		return Candidate{Addr: be.Addr, State: Closed, Forward: rs.Forward.candidate(), Why: cs.whyClosed(be, id)}
+		return Candidate{Addr: be.Addr, State: Closed, Forward: have, Why: cs.whyClosed(be, id)}
 	}
-	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Forward: be.Forward.candidate(), Why: cs.whyOut(be, id)}
-}
-
-// candidate returns Candidate.Forward.
-func (f Forwarding) candidate() string {
-	if f == Masquerading {
-		return ""
-	}
-	return f.String()
+	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Forward: be.method(), Why: cs.whyOut(be, id)}
 }
 
 // whyClosed returns why a backend has weight 0.

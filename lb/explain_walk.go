@@ -221,15 +221,15 @@ func (x *explainer) forward(n int) (direct int) {
 	switch {
 	case direct == 0:
 	case x.host():
-		x.end(Dropped, what, by, "its replies have the VIP as source, which this box drops as its own: it can't be a client of %s", by.Forward)
+		x.end(Dropped, what, by, "its replies have the VIP as source, which this box drops as its own: it can't be a client of %s", by.method())
 	case direct == n:
 		x.direct, x.e.Source, x.e.MasqueradeSource = true, SourceKept, netip.Addr{}
-		x.step(what, nil, "%s: the address and port stay, and replies do not pass this box", by.Forward)
+		x.step(what, nil, "%s: the address and port stay, and replies do not pass this box", by.method())
 	default:
 		if x.e.Source == SourceMasqueraded {
 			x.e.Source = SourceEither
 		}
-		x.step(what, by, "%s to %d of them: there the address and port stay, and replies do not pass this box", by.Forward, direct)
+		x.step(what, by, "%s to %d of them: there the address and port stay, and replies do not pass this box", by.method(), direct)
 	}
 	return direct
 }

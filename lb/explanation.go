@@ -56,7 +56,7 @@ type Candidate struct {
 	Addr   netip.AddrPort `json:"addr"` // the backend
 	State  CandidateState `json:"state"`
 	Weight uint32         `json:"weight"`
-	// Forward is the forwarding method if it is not masquerading: "direct routing" or "tunnel".
+	// Forward is the forwarding method if it is not masquerading: "direct routing" or "tunnel gre".
 	Forward string `json:"forward,omitempty"`
 	// Why is the reason why it is not in use.
 	Why string `json:"reason,omitempty"`

@@ -12,12 +12,16 @@ import (
 
 // direct is a Service with backends that reply to clients themselves.
 func direct(method Forwarding) Service {
+	encap := Encap{}
+	if method == Tunnel {
+		encap = Encap{GUE, 6080, RemoteChecksum}
+	}
 	return Service{
-		ID: ServiceID{Source: "static", Name: "web"}, Scheduler: Scheduler{Name: "mh"}, Keep: true, Forward: method, Drain: time.Minute,
+		ID: ServiceID{Source: "static", Name: "web"}, Scheduler: Scheduler{Name: "mh"}, Keep: true, Forward: method, Encap: encap, Drain: time.Minute,
 		VIPs: []VIP{{Addr: vip}},
 		Ports: []Port{{Proto: TCP, Port: 80, Backends: []Backend{
-			{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forward: method},
-			{Addr: netip.MustParseAddrPort("10.0.0.2:80"), Weight: 1, Forward: method},
+			{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forward: method, Encap: encap},
+			{Addr: netip.MustParseAddrPort("10.0.0.2:80"), Weight: 1, Forward: method, Encap: encap},
 		}}},
 	}
 }
@@ -37,7 +41,10 @@ func TestPlanOfDirectBackends(t *testing.T) {
 				t.Errorf("%s: a direct backend is never masqueraded", m)
 			}
 		}
-		want := []string{"real server 10.0.0.1:80 of 192.0.2.1:80/tcp weight 1 by " + method.String()}
+		want := []string{"real server 10.0.0.1:80 of 192.0.2.1:80/tcp weight 1 by direct routing"}
+		if method == Tunnel {
+			want = []string{"real server 10.0.0.1:80 of 192.0.2.1:80/tcp weight 1 by tunnel gue port 6080 checksum remote"}
+		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s: real servers (-want +got):\n%s", method, d)
 		}
@@ -55,7 +62,7 @@ func TestFallbackHasTheMethodOfTheService(t *testing.T) {
 	svc := direct(Tunnel)
 	svc.WhenDown, svc.Fallback = UseFallback, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:80")}
 	objects, _ := Plan(svc, &Facts{Health: map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}}}})
-	want := RealServer{Frontend: Frontend{Addr: vip, Port: 80, Proto: TCP}, Addr: svc.Fallback[0], Weight: 1, Forward: Tunnel}
+	want := RealServer{Frontend: Frontend{Addr: vip, Port: 80, Proto: TCP}, Addr: svc.Fallback[0], Weight: 1, Forward: Tunnel, Encap: svc.Encap}
 	if !slices.Contains(objects, Object(want)) {
 		t.Errorf("%v, want %s", objects, want)
 	}

@@ -144,29 +144,6 @@ func (o VirtualServer) matchesPort(port uint16, rs RealServer) bool {
 	return o.Affinity == 0 || port == rs.Addr.Port()
 }
 
-// Forwarding is the method by which packets reach a real server.
-type Forwarding uint8
-
-// The forwarding methods. weir never wants LocalNode; it is observed.
-const (
-	// Masquerading replaces the VIP by the backend's address and port. Replies pass the box.
-	Masquerading Forwarding = iota
-	LocalNode
-	// Tunnel sends the packet unchanged in another one to the backend, which has the VIP as an
-	// address of its own and replies to the client.
-	Tunnel
-	// DirectRouting does the same with a frame to the backend's link address.
-	DirectRouting
-)
-
-// Direct reports whether the backend gets packets to the VIP unchanged, and its replies do not
-// pass the box. Nothing masquerades such packets.
-func (f Forwarding) Direct() bool { return f == Tunnel || f == DirectRouting }
-
-func (f Forwarding) String() string {
-	return [...]string{"masquerading", "local", "tunnel", "direct routing"}[f]
-}
-
 // RealServer is an IPVS destination.
 type RealServer struct {
 	Frontend Frontend
@@ -175,6 +152,7 @@ type RealServer struct {
 	Upper    uint32
 	Lower    uint32
 	Forward  Forwarding
+	Encap    Encap // of Tunnel
 	// Misplaced reports that its place among the real servers of scheduler mh differs from the
 	// other boxes, so clients would reach other backends there: an attribute that is observed
 	// and never wanted.
@@ -279,7 +257,7 @@ func (o RealServer) String() string {
 		s += fmt.Sprintf(" limits %d %d", o.Upper, o.Lower)
 	}
 	if o.Forward != Masquerading {
-		s += " by " + o.Forward.String()
+		s += " by " + o.method()
 	}
 	if o.Misplaced {
 		s += " out of place"

@@ -348,7 +348,7 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 			}
 			be.Weight = 0
 		}
-		p.add(RealServer{Frontend: f, Addr: be.Addr, Weight: be.Weight, Upper: be.Upper, Lower: be.Lower, Forward: be.Forward})
+		p.add(RealServer{Frontend: f, Addr: be.Addr, Weight: be.Weight, Upper: be.Upper, Lower: be.Lower, Forward: be.Forward, Encap: be.Encap})
 		if !be.Forward.Direct() && (vip.Kind == ClusterIP || p.svc.Keep || vip.Local) {
 			p.add(loopBack(be.Addr, outer.Proto))
 		}
@@ -383,7 +383,7 @@ func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealt
 func (p *planner) withFallback(port Port) []Backend {
 	out := make([]Backend, 0, len(port.Backends)+len(p.svc.Fallback))
 	for _, a := range p.svc.Fallback {
-		out = append(out, Backend{Addr: a, Weight: 1, Forward: p.svc.Forward})
+		out = append(out, Backend{Addr: a, Weight: 1, Forward: p.svc.Forward, Encap: p.svc.Encap})
 	}
 	for _, be := range port.Backends {
 		if !slices.Contains(p.svc.Fallback, be.Addr) {

@@ -113,8 +113,9 @@ type Service struct {
 	WhenDown WhenDown
 	// Fallback answers while WhenDown is UseFallback and the quorum is lost.
 	Fallback []netip.AddrPort
-	// Forward is the forwarding method to Fallback.
+	// Forward and Encap are the forwarding method to Fallback.
 	Forward Forwarding
+	Encap   Encap
 
 	// Labels are the labels of its source that the configuration refers to: they select how its
 	// VIPs are announced. The map belongs to the Service.
@@ -224,6 +225,7 @@ type Backend struct {
 	Upper, Lower uint32
 	// Forward is the forwarding method. With a direct one the port is that of the frontend.
 	Forward Forwarding
+	Encap   Encap // of Tunnel
 	// Scope selects the traffic policies that use the backend.
 	Scope Scope
 }

@@ -19,7 +19,7 @@ func (g *gen) anyObject() Object {
 	case 0:
 		return VirtualServer{Frontend: f, Scheduler: Scheduler{Name: []string{"rr", "mh"}[g.IntN(2)]}, Affinity: uint32(g.IntN(2)), Mask: uint32(g.IntN(2)), Damaged: g.chance(10)}
 	case 1, 2:
-		return RealServer{Frontend: f, Addr: g.backend(80), Weight: uint32(g.IntN(3)), Lower: uint32(g.IntN(2)), Upper: 1, Forward: Forwarding(g.IntN(2)), Misplaced: g.chance(10)}
+		return RealServer{Frontend: f, Addr: g.backend(80), Weight: uint32(g.IntN(3)), Lower: uint32(g.IntN(2)), Upper: 1, Forward: Forwarding(g.IntN(2)), Encap: Encap{Port: uint16(g.IntN(2))}, Misplaced: g.chance(10)}
 	case 3:
 		return Address{g.vip()}
 	case 4:
@@ -204,7 +204,7 @@ func TestStateIsTheUnionOfItsOwners(t *testing.T) {
 
 func TestRealServersPack(t *testing.T) {
 	for _, a := range []string{"10.0.0.1:80", "[2001:db8::1]:65535", "[::ffff:10.0.0.1]:80", "[::]:0", "0.0.0.0:1"} {
-		rs := RealServer{Addr: netip.MustParseAddrPort(a), Weight: 1 << 31, Upper: 2, Lower: 3, Forward: DirectRouting, Misplaced: true}
+		rs := RealServer{Addr: netip.MustParseAddrPort(a), Weight: 1 << 31, Upper: 2, Lower: 3, Forward: DirectRouting, Encap: Encap{GRE, 1 << 15, FullChecksum}, Misplaced: true}
 		if got := packReal(rs).server(Frontend{}); got != rs {
 			t.Errorf("%v becomes %v", rs, got)
 		}

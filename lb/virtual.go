@@ -45,6 +45,7 @@ type real struct {
 	port                 uint16
 	fam                  Family
 	forward              Forwarding // and misplaced
+	encap                Encap
 	weight, upper, lower uint32
 }
 
@@ -53,7 +54,7 @@ const misplaced Forwarding = 0x80
 
 func packReal(rs RealServer) real {
 	a := rs.Addr.Addr()
-	r := real{ip: a.As16(), port: rs.Addr.Port(), fam: famOf(a), forward: rs.Forward, weight: rs.Weight, upper: rs.Upper, lower: rs.Lower}
+	r := real{ip: a.As16(), port: rs.Addr.Port(), fam: famOf(a), forward: rs.Forward, weight: rs.Weight, upper: rs.Upper, lower: rs.Lower, encap: rs.Encap}
 	if rs.Misplaced {
 		r.forward |= misplaced
 	}
@@ -63,7 +64,7 @@ func packReal(rs RealServer) real {
 func (r real) server(f Frontend) RealServer {
 	return RealServer{
 		Frontend: f, Addr: netip.AddrPortFrom(unpack(r.ip, r.fam), r.port), Weight: r.weight, Upper: r.upper, Lower: r.lower,
-		Forward: r.forward &^ misplaced, Misplaced: r.forward&misplaced != 0,
+		Forward: r.forward &^ misplaced, Encap: r.encap, Misplaced: r.forward&misplaced != 0,
 	}
 }
 

@@ -79,7 +79,7 @@ func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observati
 func (a *auditor) begin() {
 	a.k.watcher.ours.begin()
 	if t := a.ipvs; t != nil {
-		t.family, t.limited, t.orders = a.k.ipvs.family, maps.Clone(a.k.ipvs.limited), newOrders()
+		t.family, t.detailed, t.orders = a.k.ipvs.family, maps.Clone(a.k.ipvs.detailed), newOrders()
 		a.k.ipvs.orders.altered = map[lb.Frontend]bool{}
 	}
 }
@@ -93,7 +93,7 @@ func (a *auditor) end(obs *lb.Observation, err error) {
 		}
 		if err == nil {
 			a.k.ipvs.orders.adopt(t.orders)
-			maps.Copy(a.k.ipvs.limited, t.limited)
+			maps.Copy(a.k.ipvs.detailed, t.detailed)
 		}
 		a.k.ipvs.orders.altered = nil
 	}

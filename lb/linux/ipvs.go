@@ -19,9 +19,9 @@ import (
 type ipvsTable struct {
 	conn *conn
 	ipvsMessages
-	// limited are the frontends with connection limits, and those that had some: /proc/net/ip_vs
-	// does not show limits.
-	limited map[lb.Frontend]bool
+	// detailed are the frontends with connection limits or tunnels, and those that had some:
+	// /proc/net/ip_vs does not show limits and types of tunnels.
+	detailed map[lb.Frontend]bool
 	// shallow is the number of observations until the next deep one.
 	shallow int
 	orders  orders
@@ -29,9 +29,8 @@ type ipvsTable struct {
 
 // Virtual servers are listed over netlink, with all attributes. Real servers are read from
 // /proc/net/ip_vs in a tenth of the time. It omits connection limits and parameters of
-// tunnels. Limits are read over netlink: in each observation for virtual servers with
-// known limits, and for all others in a deep one, which is the first of deepEvery. The
-// parameters have no effect on masquerading; a repair of the forwarding method resets them.
+// tunnels. These are read over netlink: in each observation for virtual servers that are known
+// to have some, and for all others in a deep one, which is the first of deepEvery.
 const deepEvery = 20
 
 func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTable, error) {
@@ -46,7 +45,7 @@ func newIPVSTable(ctx context.Context, marks marking, count *Traffic) (*ipvsTabl
 
 // newTable returns a table without any state.
 func newTable(c *conn, family uint16, marks marking) *ipvsTable {
-	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, limited: map[lb.Frontend]bool{}, orders: newOrders()}
+	return &ipvsTable{conn: c, ipvsMessages: ipvsMessages{family, marks}, detailed: map[lb.Frontend]bool{}, orders: newOrders()}
 }
 
 // applyServices carries out ops on virtual servers. The first op of each scheduler goes ahead:
@@ -99,7 +98,7 @@ func (t *ipvsTable) sendServices(ctx context.Context, ops []lb.Op, at []int, err
 		switch {
 		case err != nil:
 		case send[i].Verb == lb.Delete:
-			delete(t.limited, vs.Frontend)
+			delete(t.detailed, vs.Frontend)
 			t.orders.forget(vs.Frontend)
 		default:
 			t.orders.note(vs)
@@ -119,8 +118,8 @@ func (t *ipvsTable) applyDests(ctx context.Context, ops []lb.Op) []error {
 			if errs[i] = unsupportedForward(rs); errs[i] != nil {
 				continue
 			}
-			if rs.Upper|rs.Lower != 0 {
-				t.limited[rs.Frontend] = true
+			if detailed(rs) {
+				t.detailed[rs.Frontend] = true
 			}
 		}
 		send, at = append(send, op), append(at, i)
@@ -244,8 +243,11 @@ func (t *ipvsTable) observeDeep(ctx context.Context, servers []server, obs *lb.O
 	return nil
 }
 
-// observeShallow reads /proc/net/ip_vs, and requests the real servers of virtual servers with
-// connection limits.
+// detailed reports whether a real server has attributes that /proc/net/ip_vs does not show.
+func detailed(rs lb.RealServer) bool { return rs.Upper|rs.Lower != 0 || rs.Forward == lb.Tunnel }
+
+// observeShallow reads /proc/net/ip_vs, and requests the real servers of detailed virtual
+// servers.
 func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *lb.Observation) error {
 	f, err := os.Open(procNet + "ip_vs")
 	if err != nil {
@@ -253,7 +255,7 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 	}
 	defer f.Close()
 	err = parseIPVS(f, t.marked, func(d dest) {
-		if !t.limited[d.Frontend] {
+		if !t.detailed[d.Frontend] {
 			t.observeDest(obs, d)
 		}
 	})
@@ -261,7 +263,7 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 		return fmt.Errorf("read "+procNet+"ip_vs: %w", err)
 	}
 	for _, s := range servers {
-		if !t.limited[s.Frontend] {
+		if !t.detailed[s.Frontend] {
 			continue
 		}
 		if err := t.observeDests(ctx, s.Frontend, obs); err != nil {
@@ -298,8 +300,8 @@ func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Ob
 		return fmt.Errorf("list real servers of %s: %w", fe, err)
 	}
 	for _, d := range dests {
-		if d.Upper|d.Lower != 0 {
-			t.limited[fe] = true
+		if detailed(d.RealServer) {
+			t.detailed[fe] = true
 		}
 		t.observeDest(obs, d)
 	}

@@ -51,6 +51,9 @@ const (
 	destInactive = 8
 	destFamily   = 11
 	destStats64  = 12
+	destTunType  = 13
+	destTunPort  = 14
+	destTunFlags = 15
 
 	flagPersistent = 0x1
 	flagHashed     = 0x2 // set by the kernel for a service in its table
@@ -105,6 +108,11 @@ func (f ipvsMessages) dest(e *encoder, cmd byte, rs lb.RealServer) {
 		e.u32(destWeight, rs.Weight)
 		e.u32(destUpper, rs.Upper)
 		e.u32(destLower, rs.Lower)
+		if rs.Forward == lb.Tunnel {
+			e.u8(destTunType, byte(rs.Encap.Type))
+			e.be16(destTunPort, rs.Encap.Port)
+			e.u16(destTunFlags, uint16(rs.Encap.Checksum))
+		}
 	}
 	e.end(at)
 }
@@ -239,8 +247,15 @@ func parseDest(body []byte, fe lb.Frontend, withStats bool) (d dest, ok bool) {
 	var addr []byte
 	var port uint16
 	var forward uint32
+	var encap lb.Encap
 	for typ, v := range attributes(attribute(body[unix.GENL_HDRLEN:], ipvsAttrDest)) {
 		switch typ {
+		case destTunType:
+			encap.Type = lb.EncapType(getU8(v))
+		case destTunPort:
+			encap.Port = getBE16(v)
+		case destTunFlags:
+			encap.Checksum = lb.EncapChecksum(getU16(v))
 		case destFamily:
 			family = getU16(v)
 		case destAddr:
@@ -267,7 +282,9 @@ func parseDest(body []byte, fe lb.Frontend, withStats bool) (d dest, ok bool) {
 	}
 	a := getAddr(family, addr)
 	d.Addr = netip.AddrPortFrom(a, port)
-	d.Forward = forwarding(forward)
+	if d.Forward = forwarding(forward); d.Forward == lb.Tunnel {
+		d.Encap = encap
+	}
 	return d, a.IsValid()
 }
 

@@ -145,6 +145,9 @@ func TestDestComesBackAsItWent(t *testing.T) {
 	fe := frontend("[2001:db8::1]:80", lb.TCP)
 	for _, forward := range []lb.Forwarding{lb.Masquerading, lb.LocalNode, lb.Tunnel, lb.DirectRouting} {
 		rs := lb.RealServer{Frontend: fe, Addr: netip.MustParseAddrPort("[2001:db8::7]:8080"), Weight: 65535, Upper: 9, Lower: 3, Forward: forward}
+		if forward == lb.Tunnel {
+			rs.Encap = lb.Encap{Type: lb.GUE, Port: 6080, Checksum: lb.RemoteChecksum}
+		}
 		body := encoded(func(e *encoder) { ipvsMessages{}.dest(e, ipvsNewDest, rs) })
 		got, ok := parseDest(body, fe, false)
 		if d := cmp.Diff(rs, got.RealServer, compareNetip); !ok || d != "" {

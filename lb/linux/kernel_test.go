@@ -57,7 +57,9 @@ func someServers() []lb.Object {
 				for i, weight := range []uint32{0, 1, 65535} {
 					rs := lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(netip.MustParseAddr(backend), uint16(8000+i)), Weight: weight}
 					if i == 1 && testMode == ModeIPVS {
-						rs.Forward = lb.Forwarding(port % 4)
+						if rs.Forward = lb.Forwarding(port % 4); rs.Forward == lb.Tunnel {
+							rs.Encap = []lb.Encap{{}, {Type: lb.GUE, Port: 6080, Checksum: lb.RemoteChecksum}, {Type: lb.GRE, Checksum: lb.FullChecksum}}[port%3]
+						}
 					}
 					if i == 2 && port%2 == 0 {
 						rs.Upper, rs.Lower = 100000, 1000

@@ -37,7 +37,7 @@ type reader struct {
 
 func newReader(m ipvsMessages, count *Traffic) *reader {
 	return &reader{table: &ipvsTable{
-		conn: newConn(unix.NETLINK_GENERIC, count), ipvsMessages: m, limited: map[lb.Frontend]bool{},
+		conn: newConn(unix.NETLINK_GENERIC, count), ipvsMessages: m, detailed: map[lb.Frontend]bool{},
 	}}
 }
 

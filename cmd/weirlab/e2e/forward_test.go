@@ -43,12 +43,32 @@ sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
 ip addr replace ` + vip4 + `/32 dev lo
 ip addr replace ` + vip6 + `/128 dev lo nodad`
 
-// endTunnels lets a server end IPIP tunnels of both families.
+// endTunnels lets a server end the tunnels of tunnelKinds.
 const endTunnels = `
-modprobe ipip && modprobe ip6_tunnel
+modprobe -a ipip ip6_tunnel fou fou6 ip_gre ip6_gre
 sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-ip link set tunl0 up && sysctl -qw net.ipv4.conf.tunl0.rp_filter=0
-ip link set ip6tnl0 up`
+ip fou add port 6080 gue
+ip -6 fou add port 6080 gue
+for d in tunl0 ip6tnl0 gre0 ip6gre0; do
+	sysctl -qw net.ipv4.conf.$d.rp_filter=0
+	ip link set $d up
+done`
+
+// endSums has a server require checksums of GRE.
+const endSums = `
+ip link add sums4 type gre local 10.2.0.14 icsum
+ip link add sums6 type ip6gre local fd02::e icsum
+sysctl -qw net.ipv4.conf.sums4.rp_filter=0
+ip link set sums4 up
+ip link set sums6 up`
+
+// tunnelKinds are the tunnels that a backend ends, one after the other.
+var tunnelKinds = []string{
+	"", `tunnel = "gre"`, `tunnel = "gue"`, "tunnel = \"gue\"\ntunnel_checksum = \"full\"", "tunnel = \"gue\"\ntunnel_checksum = \"remote\"",
+	greSums,
+}
+
+const greSums = "tunnel = \"gre\"\ntunnel_checksum = \"full\""
 
 // The targets of these tests.
 var forwardTargets = []string{
@@ -195,15 +215,25 @@ func (k *tomlKit) drains(t *testing.T) {
 	}
 }
 
-// TestForwardTunnel has a backend that ends IPIP tunnels.
+// TestForwardTunnel has a backend that ends tunnels.
 func TestForwardTunnel(t *testing.T) {
 	t.Parallel()
 	k := forwardKit(t)
 	k.serverBox(t)
-	k.given(strings.Replace(forwarded("tunnel", 0, ""), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
-	for _, target := range forwardTargets {
-		k.want("client1", target, "server keep")
+	for _, kind := range tunnelKinds {
+		t.Logf("kind: %q", kind)
+		if kind == greSums {
+			k.s.Box("server").Must(t, "sh", "-ec", endSums)
+		}
+		k.given(strings.Replace(forwarded("tunnel", 0, kind), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
+		for _, target := range forwardTargets {
+			k.want("client1", target, "server keep")
+		}
 	}
+	if out := k.s.box.Must(t, k.s.weir, "services"); !strings.Contains(out, "tunnel gre checksum full") {
+		t.Errorf("services:\n%s", out)
+	}
+	k.repairsTunnel(t)
 	if n := k.s.fromBackends(t); n != 0 {
 		t.Errorf("%d packets of backends crossed the box", n)
 	}
@@ -227,6 +257,19 @@ backend = [
 			t.Errorf("%s (-want +got):\n%s", target, d)
 		}
 	}
+}
+
+// repairsTunnel has another program change the tunnel of a backend.
+func (k *tomlKit) repairsTunnel(t *testing.T) {
+	t.Helper()
+	k.s.box.Must(t, "ipvsadm", "-e", "-t", vip4+":80", "-r", "10.2.0.14:80", "-i", "--tun-type", "gue", "--tun-port", "7000", "-w", "1")
+	eventually(t, 20*time.Second, func() error {
+		if drift := k.s.metrics(t, "weir_drift_repairs_total"); drift[`kind="real_server"`] == "" {
+			return errors.New("no repair of a real server")
+		}
+		return nil
+	})
+	k.want("client1", forwardTargets[0], "server keep")
 }
 
 // serverBox makes the backend with a kernel of its own ready.

@@ -33,7 +33,7 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status
 		for _, b := range s.Backends {
 			f.Servers = append(f.Servers, status.Server{
 				Key: b.Server.Addr, Address: b.Server.Addr.String(), Weight: b.Server.Weight,
-				Upper: b.Server.Upper, Lower: b.Server.Lower, Forward: forwardOf(b.Server.Forward),
+				Upper: b.Server.Upper, Lower: b.Server.Lower, Forward: forwardOf(b.Server.Forward), Tunnel: tunnelOf(b.Server),
 				Active: b.Conns.Active, Inactive: b.Conns.Inactive, Traffic: countersOf(b.Stats),
 			})
 		}
@@ -45,6 +45,14 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status
 // forwardOf returns the word of ipvsadm for a forwarding method.
 func forwardOf(f lb.Forwarding) string {
 	return [...]string{lb.Masquerading: "Masq", lb.LocalNode: "Local", lb.Tunnel: "Tunnel", lb.DirectRouting: "Route"}[f]
+}
+
+// tunnelOf describes the tunnel to a real server, if it is reached by one.
+func tunnelOf(rs lb.RealServer) string {
+	if rs.Forward != lb.Tunnel {
+		return ""
+	}
+	return rs.Encap.String()
 }
 
 // Traffic calls each with the counters of one virtual server that has an owner after the other, as

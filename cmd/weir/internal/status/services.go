@@ -51,14 +51,16 @@ type Frontend struct {
 
 // Server is one real server.
 type Server struct {
-	Key      netip.AddrPort `json:"-"`
-	Address  string         `json:"address"`
-	Forward  string         `json:"forward"` // as ipvsadm shows it: Masq, Route (direct), Tunnel or Local
-	Weight   uint32         `json:"weight"`
-	Upper    uint32         `json:"max_connections,omitempty"` // no new connections while so many are open
-	Lower    uint32         `json:"min_connections,omitempty"` // new ones below
-	Active   uint32         `json:"active"`
-	Inactive uint32         `json:"inactive"`
+	Key     netip.AddrPort `json:"-"`
+	Address string         `json:"address"`
+	Forward string         `json:"forward"` // as ipvsadm shows it: Masq, Route (direct), Tunnel or Local
+	// Tunnel is the tunnel with its parameters: "gue port 6080 checksum full".
+	Tunnel   string `json:"tunnel,omitempty"`
+	Weight   uint32 `json:"weight"`
+	Upper    uint32 `json:"max_connections,omitempty"` // no new connections while so many are open
+	Lower    uint32 `json:"min_connections,omitempty"` // new ones below
+	Active   uint32 `json:"active"`
+	Inactive uint32 `json:"inactive"`
 	// Health is up, down, unknown, or empty without a check; Error is the error of the
 	// check.
 	Health   string            `json:"health,omitempty"`
@@ -182,6 +184,9 @@ func (f Frontend) flags() string {
 
 func (r Server) health() string {
 	out := r.Health
+	if r.Tunnel != "" {
+		out = strings.TrimSpace(out + " tunnel " + r.Tunnel)
+	}
 	if r.Draining {
 		out = strings.TrimSpace(out + " draining")
 	}

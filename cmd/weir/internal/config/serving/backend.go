@@ -28,7 +28,7 @@ func (s *Service) readBackends() {
 			s.FailAt(e, "backends", f.Text, f.Fix)
 			continue
 		}
-		s.Backends = append(s.Backends, Backend{Located{a, e.At, "backends"}, lb.Backend{Weight: 1, Forward: s.LB.Forward}})
+		s.Backends = append(s.Backends, Backend{Located{a, e.At, "backends"}, lb.Backend{Weight: 1, Forward: s.LB.Forward, Encap: s.LB.Encap}})
 	}
 	for i, t := range tables {
 		s.readBackend(t, fmt.Sprintf("backend[%d].address", i+1))
@@ -41,6 +41,7 @@ func (s *Service) readBackend(t schema.Section, name string) {
 	if b.Forward = s.LB.Forward; t.Set("forward") {
 		b.Forward = forwarding(t.Text("forward"))
 	}
+	b.Encap = s.encap(b.Forward)
 	switch {
 	case t.Bad("max_connections"), b.Lower == 0:
 	case b.Upper == 0:

@@ -13,6 +13,46 @@ import (
 // forwardNames are the values of forward.
 var forwardNames = []string{"nat", "direct", "tunnel"}
 
+// tunnelNames and checksumNames are the values of tunnel and tunnel_checksum.
+var (
+	tunnelNames   = []string{lb.IPIP.String(), lb.GUE.String(), lb.GRE.String()}
+	checksumNames = []string{lb.NoChecksum.String(), lb.FullChecksum.String(), lb.RemoteChecksum.String()}
+)
+
+// encap returns the tunnel of a method.
+func (s *Service) encap(f lb.Forwarding) lb.Encap {
+	e := lb.Encap{Type: lb.EncapType(max(0, slices.Index(tunnelNames, s.Text("tunnel"))))}
+	switch {
+	case f != lb.Tunnel:
+		return lb.Encap{}
+	case e.Type == lb.IPIP:
+		return e
+	case e.Type == lb.GUE:
+		e.Port = s.tunnelPort
+	}
+	e.Checksum = lb.EncapChecksum(max(0, slices.Index(checksumNames, s.Text("tunnel_checksum"))))
+	return e
+}
+
+// checkTunnel reports keys of tunnels that have no effect.
+func (s *Service) checkTunnel() {
+	tunnels := s.LB.Forward == lb.Tunnel || slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.LB.Forward == lb.Tunnel })
+	for _, key := range []string{"tunnel", "tunnel_port", "tunnel_checksum"} {
+		kind := s.Text("tunnel")
+		switch {
+		case !s.Changed(key):
+		case !tunnels:
+			s.Fail(key, `has no effect without forward = "tunnel"`, "set that for the service or a backend, or remove this")
+		case key == "tunnel_port" && kind != lb.GUE.String():
+			s.Fail(key, fmt.Sprintf("tunnel %q has no ports", kind), `use tunnel = "gue", or remove this`)
+		case key == "tunnel_checksum" && kind == lb.IPIP.String():
+			s.Fail(key, fmt.Sprintf("tunnel %q has no checksum", kind), `use tunnel = "gue" or "gre", or remove this`)
+		case key == "tunnel_checksum" && kind == lb.GRE.String() && s.Text(key) == lb.RemoteChecksum.String():
+			s.Fail(key, `"remote" is for tunnel "gue" only`, `use "full" or "none"`)
+		}
+	}
+}
+
 // forwarding returns the method of a value of forward.
 func forwarding(name string) lb.Forwarding {
 	switch name {
@@ -54,6 +94,7 @@ func (s *Service) firstDirect() (f lb.Forwarding, ok bool) {
 // checkForward reports combinations that a direct backend (lb.Forwarding) can't serve. Without a
 // masqueraded backend the service keeps the clients' addresses.
 func (s *Service) checkForward(k config.Kernel) {
+	s.checkTunnel()
 	first, ok := s.firstDirect()
 	if !ok {
 		return
@@ -63,11 +104,11 @@ func (s *Service) checkForward(k config.Kernel) {
 		s.Fail("forward", name+" can't serve type ClusterIP: its clients inside the cluster, such as this box, never get the replies",
 			`use type = "LoadBalancer", or forward = "nat"`)
 	}
-	if k.Mode == config.ModeIPTables {
-		s.Fail("forward", name+` needs IPVS, and kernel.mode is "iptables"`, `use another mode there, or forward = "nat"`)
+	if k.Mode == config.ModeNetfilter {
+		s.Fail("forward", name+` needs IPVS, and kernel.mode is "netfilter"`, `use another mode there, or forward = "nat"`)
 	}
 	if !s.masquerades() {
-		if s.Text("source_address") == "masquerade" && s.Written("source_address") {
+		if s.Text("source_address") == "masquerade" && s.Set("source_address") {
 			s.Fail("source_address", `"masquerade" has no effect: backends with forward `+name+" see the client's address", "remove it")
 		}
 		s.LB.Keep = true

@@ -22,6 +22,7 @@ type Service struct {
 	Check    *health.Group
 
 	quorum, hysteresis int
+	tunnelPort         uint16
 }
 
 // Located is an address with its position and the key in messages. The port may be 0.

@@ -39,8 +39,16 @@ func serviceKeys(s *Service) []schema.Key {
 			Doc: "A client keeps its backend until this long after its last connection, in whole seconds. 0s disables affinity."},
 		{Path: "service.forward", Type: schema.Text, Default: `"nat"`, Values: forwardNames,
 			Doc: "The way of packets to the backends. nat replaces the VIP by the backend's address and port, and replies pass this box. direct sends them " +
-				"unchanged to a backend on a network of this box; tunnel in an IP packet (IPIP) to any backend. Such a backend has the VIP as an address of its " +
+				"unchanged to a backend on a network of this box; tunnel in another packet to any backend. Such a backend has the VIP as an address of its " +
 				"own and replies to the client."},
+		{Path: "service.tunnel", Type: schema.Text, Default: `"ipip"`, Values: tunnelNames,
+			Doc: "The packet around those of forward = \"tunnel\". ipip adds 20 or 40 bytes. gue adds UDP, so that networks spread the flows. gre adds 4 bytes " +
+				"to ipip."},
+		{Path: "service.tunnel_port", To: &s.tunnelPort, Default: `6080`, Min: 1, Max: 65535,
+			Doc: "For gue: the UDP port of the backends."},
+		{Path: "service.tunnel_checksum", Type: schema.Text, Default: `"none"`, Values: checksumNames,
+			Doc: "For gue and gre: the checksum of the outer packet. full covers the whole packet. remote, for gue, leaves the checksum of the inner packet to " +
+				"the backend's network card."},
 		{Path: "service.source_address", Type: schema.Text, Default: `"masquerade"`, Values: []string{"masquerade", "keep"},
 			Doc: "The client address that backends see: an address of this box, or with keep the client's own. With keep, the backends' replies must be routed " +
 				"through this box. Backends with forward = \"direct\" or \"tunnel\" always see the client's own."},

@@ -87,6 +87,7 @@ func (s *Service) readTraffic(d config.Defaults) {
 	s.LB.Scheduler = scheduler(s.Section, d.Scheduler)
 	s.LB.Keep = s.Text("source_address") == "keep"
 	s.LB.Forward = forwarding(s.Text("forward"))
+	s.LB.Encap = s.encap(s.LB.Forward)
 	s.LB.Drain = drain(s.Section, d, s.LB.Scheduler)
 	if s.LB.Restricted = s.Has("source_ranges"); s.LB.Restricted {
 		s.LB.Ranges = lb.RangesEverywhere

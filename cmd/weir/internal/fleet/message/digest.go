@@ -77,8 +77,8 @@ func DigestOfAll(sources map[string]cluster.Digest) cluster.Digest {
 // that depend on the box are left out: the backends of its own node, and the complaints
 // of its source. The order of a list does not count.
 func hashService(s lb.Service) uint64 {
-	b := fmt.Appendf(make([]byte, 0, 1024), "%q %q %q %d %s %d %v %v %v %v %v %s %d %d", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
-		s.Scheduler, s.Affinity, s.Keep, s.Restricted, s.Ranges, s.HealthCheck.Port, s.Apart, s.WhenDown, s.Drain, s.Forward)
+	b := fmt.Appendf(make([]byte, 0, 1024), "%q %q %q %d %s %d %v %v %v %v %v %s %d %d %s", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
+		s.Scheduler, s.Affinity, s.Keep, s.Restricted, s.Ranges, s.HealthCheck.Port, s.Apart, s.WhenDown, s.Drain, s.Forward, s.Encap)
 	b = list(b, "vips", s.VIPs, func(b []byte, v lb.VIP) []byte {
 		return append(v.Addr.AppendTo(b), byte(v.Kind), bit(v.Local), bit(v.Foreign))
 	})
@@ -89,7 +89,7 @@ func hashService(s lb.Service) uint64 {
 		wide := slices.DeleteFunc(slices.Clone(p.Backends), func(x lb.Backend) bool { return x.Scope == lb.Near })
 		b = append(binary.BigEndian.AppendUint16(b, p.Port), byte(p.Proto))
 		return list(binary.BigEndian.AppendUint16(b, p.NodePort), "backends", wide, func(b []byte, x lb.Backend) []byte {
-			b = append(x.Addr.AppendTo(b), byte(x.Forward))
+			b = fmt.Appendf(append(x.Addr.AppendTo(b), byte(x.Forward)), "%s ", x.Encap)
 			for _, n := range []uint32{x.Weight, x.Upper, x.Lower} {
 				b = binary.BigEndian.AppendUint32(b, n)
 			}
