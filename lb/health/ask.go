@@ -122,6 +122,9 @@ func localFault(err error, took, timeout time.Duration) bool {
 			return true
 		}
 	}
+	if errors.Is(err, errNoRun) {
+		return true
+	}
 	var s timeoutError
 	return errors.As(err, &s) && took > timeout+stalled
 }

@@ -2,8 +2,8 @@ package health
 
 import "crypto/x509"
 
-// asker returns the asker of c. It reads CA files through cas.
-func (c *Check) asker(cas authorities) (asker, error) {
+// asker returns the asker of c. It reads CA files through cas, and starts programs with run.
+func (c *Check) asker(cas authorities, run Run) (asker, error) {
 	if err := c.valid(); err != nil {
 		return nil, err
 	}
@@ -25,6 +25,17 @@ func (c *Check) asker(cas authorities) (asker, error) {
 		return askGRPC(c, roots), nil
 	case UDP:
 		return askUDP(c.Send, c.Expect), nil
+	case DNS:
+		q, err := c.question()
+		return askDNS(q), err
+	case SMTP:
+		return askSMTP(c.Helo), nil
+	case Ping:
+		return askPing, nil
+	case File:
+		return askFile(c.File), nil
+	case Exec:
+		return askExec(c.Argv, run), nil
 	}
 	return askTCP, nil
 }

@@ -25,6 +25,8 @@ type Options struct {
 	// LocalAddr and a Control that sets IP_BIND_ADDRESS_NO_PORT, or all checks share one range of
 	// source ports.
 	Dial Dial
+	// Run starts the programs of checks of kind Exec; nil means that none can be started.
+	Run Run
 }
 
 // Checker checks backends and has their states. Create one with New. All methods may be called
@@ -32,6 +34,7 @@ type Options struct {
 type Checker struct {
 	log     *slog.Logger
 	dial    Dial
+	run     Run
 	limit   int
 	wake    chan struct{} // Set has changed the schedule
 	changed chan struct{}
@@ -65,6 +68,7 @@ func New(opts Options) *Checker {
 	c := &Checker{
 		log:     opts.Logger,
 		dial:    opts.Dial,
+		run:     opts.Run,
 		limit:   opts.Concurrency,
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
@@ -119,7 +123,7 @@ func (c *Checker) prepare(groups []Group) []prepared {
 		p, ok := made[key]
 		if !ok {
 			p.key = key
-			if p.ask, p.err = check.asker(cas); p.err != nil {
+			if p.ask, p.err = check.asker(cas, c.run); p.err != nil {
 				c.log.Warn("check creation failed", "service", g.Service.String(), "error", p.err)
 				p.ask = func(context.Context, Dial, target) error { return p.err }
 			}

@@ -12,5 +12,6 @@
 //
 // A target is a Service, an address and a check. While these stay the same it keeps state,
 // streak and schedule, whatever else a new configuration changes. A check that fails because
-// this box lacks something (files, memory, time to run) is no result, and changes no state.
+// this box lacks something (files, memory, time to run, the unit for programs) is no result,
+// and changes no state.
 package health

@@ -18,6 +18,11 @@ const (
 	HTTPS Kind = "https" // the same over TLS
 	GRPC  Kind = "grpc"  // grpc.health.v1.Health/Check returns SERVING
 	UDP   Kind = "udp"   // a datagram is answered as wanted
+	DNS   Kind = "dns"   // a query over UDP is answered with NOERROR
+	SMTP  Kind = "smtp"  // a mail server greets, and accepts HELO and QUIT
+	Ping  Kind = "ping"  // an ICMP echo request is answered
+	File  Kind = "file"  // a file of this box has no negative number
+	Exec  Kind = "exec"  // a program of this box exits with 0
 )
 
 // Check configures the check of a backend. The caller validates the values (config): no
@@ -52,6 +57,16 @@ type Check struct {
 	// Send and Expect are for UDP: the datagram, and the required start of the answer; an empty
 	// Expect accepts any answer.
 	Send, Expect []byte
+	// DNSName and DNSType are the question in dns.
+	DNSName, DNSType string
+	// Helo is the name of this box in smtp.
+	Helo string
+	// File is the absolute name of the file in file, Argv the program in exec.
+	File string
+	Argv []string
+	// MD5 is the digest of the body for HTTP and HTTPS, in lower-case hexadecimal; empty
+	// accepts any.
+	MD5 string
 }
 
 // StatusRange is a range of HTTP status codes, both ends included.

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/md5" // keepalived's digests are MD5; no secret depends on it
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +22,7 @@ const (
 	maxHeader  = 64 << 10 // interim answers included
 	maxBody    = 64 << 10
 	maxChunks  = 4 * maxBody // the limit on the wire
+	maxDigest  = 1 << 20     // of a body with a digest
 	maxInterim = 5
 )
 
@@ -34,6 +37,7 @@ type page struct {
 	host    string // empty is the target's address
 	status  []StatusRange
 	body    []byte
+	md5     string // of the whole body; empty accepts any
 }
 
 func newPage(c *Check) *page {
@@ -42,6 +46,7 @@ func newPage(c *Check) *page {
 		host:    c.Host,
 		status:  c.Status,
 		body:    []byte(c.Body),
+		md5:     c.MD5,
 	}
 	if len(p.status) == 0 {
 		p.status = defaultStatus
@@ -105,6 +110,7 @@ var (
 	errNotHTTP = &badAnswer{"answer is not HTTP/1"}
 	errHeader  = &badAnswer{"header of the answer is longer than 64 KiB"}
 	errBody    = &badAnswer{"the first 64 KiB of the body lack the wanted text"}
+	errLong    = &badAnswer{"the body is longer than the 1 MiB that a digest may cover"}
 )
 
 // judge reads an answer from r and returns its fault. It never repeats text of the answer.
@@ -128,6 +134,9 @@ func (p *page) judge(r io.Reader) error {
 	if !p.wants(answer.StatusCode) {
 		return &badAnswer{fmt.Sprintf("status %d, want %s", answer.StatusCode, p.statuses())}
 	}
+	if p.md5 != "" {
+		return p.digest(answer.Body, limited)
+	}
 	if len(p.body) == 0 {
 		return nil
 	}
@@ -142,6 +151,35 @@ func (p *page) judge(r io.Reader) error {
 		return limited.err
 	}
 	return errNotHTTP
+}
+
+// digest returns the fault of a body that must have a digest, and the text if there is one.
+func (p *page) digest(body io.Reader, limited *limit) error {
+	limited.n = 4 * maxDigest
+	hash := md5.New()
+	whole := io.TeeReader(io.LimitReader(body, maxDigest+1), hash)
+	found, err := true, error(nil)
+	if len(p.body) > 0 {
+		found, err = contains(io.LimitReader(whole, maxBody), p.body)
+	}
+	rest := int64(0)
+	if err == nil {
+		rest, err = io.Copy(io.Discard, whole)
+	}
+	sum := hex.EncodeToString(hash.Sum(nil))
+	switch {
+	case err == nil && rest > maxDigest, limited.n <= 0:
+		return errLong
+	case limited.err != nil && limited.err != io.EOF:
+		return limited.err
+	case err != nil:
+		return errNotHTTP
+	case !found:
+		return errBody
+	case sum != p.md5:
+		return &badAnswer{"the MD5 digest of the body is " + sum + ", want " + p.md5}
+	}
+	return nil
 }
 
 // finalAnswer skips interim answers (RFC 9110, 15.2). 101 is none: no other HTTP answer

@@ -33,6 +33,7 @@ func site(t *testing.T) netip.AddrPort {
 	mux.HandleFunc("/host", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "<%s> %s", r.Host, r.URL.RawQuery) })
 	mux.HandleFunc("/late", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, filler+"needle") })
 	mux.HandleFunc("/too-late", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, filler+filler+"needle") })
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, strings.Repeat(filler, 20)) })
 	mux.HandleFunc("/early", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusEarlyHints)
 		io.WriteString(w, "needle")
@@ -66,6 +67,11 @@ func TestHTTP(t *testing.T) {
 		{"the address for a host", Check{Path: "/host", Body: "<" + at.String() + ">"}, ""},
 		{"text in the body", Check{Path: "/ok", Body: "well"}, ""},
 		{"text not in the body", Check{Path: "/ok", Body: "ill"}, "the first 64 KiB of the body lack the wanted text"},
+		{"digest of the body", Check{Path: "/ok", MD5: "4409bb950a3826c313c34b46b429ac84"}, ""},
+		{"digest and text of the body", Check{Path: "/ok", Body: "well", MD5: "4409bb950a3826c313c34b46b429ac84"}, ""},
+		{"another digest", Check{Path: "/ok", MD5: "00"}, "the MD5 digest of the body is 4409bb950a3826c313c34b46b429ac84, want 00"},
+		{"digest without the text", Check{Path: "/ok", Body: "ill", MD5: "4409bb950a3826c313c34b46b429ac84"}, "the first 64 KiB of the body lack the wanted text"},
+		{"digest of a long body", Check{Path: "/endless", MD5: "00"}, "the body is longer than the 1 MiB that a digest may cover"},
 		{"text late in the body", Check{Path: "/late", Body: "filler needle"}, ""},
 		{"text beyond 64 KiB", Check{Path: "/too-late", Body: "needle"}, "the first 64 KiB of the body lack the wanted text"},
 		{"an interim answer first", Check{Path: "/early", Status: only(200), Body: "needle"}, ""},

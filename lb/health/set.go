@@ -196,7 +196,7 @@ func (s *setter) schedule(t *table, now time.Time) {
 	for _, p := range s.fresh {
 		p.due = due
 		switch p.check.Kind {
-		case TLS, HTTPS, GRPC:
+		case TLS, HTTPS, GRPC, Exec:
 			due = due.Add(spreadHeavy)
 		default:
 			due = due.Add(spread)

@@ -124,12 +124,12 @@ func TestInvalidCheckMakesBackendsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		c := start(t, w, Options{})
-		c.Set([]Group{group(web, Check{Kind: "ping"}, 1)})
+		c.Set([]Group{group(web, Check{Kind: "telnet"}, 1)})
 		after(time.Minute)
 		want := isDown(0)
 		want.Lost = lost80
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: want})
-		if got := c.Backends()[0].Error; !strings.Contains(got, `unknown check "ping"; use tcp`) {
+		if got := c.Backends()[0].Error; !strings.Contains(got, `unknown check "telnet"; use tcp`) {
 			t.Errorf("error %q has no reason", got)
 		}
 		if got := len(w.callsTo(backend(0))); got != 0 {

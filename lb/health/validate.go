@@ -3,6 +3,7 @@ package health
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 )
@@ -13,7 +14,7 @@ const maxDatagram = 65507
 // Validate returns all errors of c, including those of its CA file. A group with an invalid
 // check is not checked: its backends are down.
 func Validate(c Check) error {
-	_, err := c.asker(authorities{})
+	_, err := c.asker(authorities{}, nil)
 	return err
 }
 
@@ -32,16 +33,29 @@ func (c *Check) valid() error {
 		if len(c.Send) > maxDatagram || len(c.Expect) > maxDatagram {
 			errs = append(errs, fmt.Errorf("send and expect are at most %d bytes", maxDatagram))
 		}
+	case DNS:
+		_, err := c.question()
+		errs = append(errs, err)
+	case SMTP:
+		errs = append(errs, validName("helo", c.Helo))
+	case File:
+		errs = append(errs, absolute("file", c.File))
+	case Exec:
+		program := ""
+		if len(c.Argv) > 0 {
+			program = c.Argv[0]
+		}
+		errs = append(errs, absolute("program", program))
 	}
 	return errors.Join(append(errs, validName("server name", c.ServerName))...)
 }
 
 func (c *Check) validKind() error {
 	switch c.Kind {
-	case TCP, TLS, HTTP, HTTPS, GRPC, UDP:
+	case TCP, TLS, HTTP, HTTPS, GRPC, UDP, DNS, SMTP, Ping, File, Exec:
 		return nil
 	}
-	return fmt.Errorf("unknown check %q; use tcp, tls, http, https, grpc or udp", c.Kind)
+	return fmt.Errorf("unknown check %q; use tcp, tls, http, https, grpc, udp, dns, smtp, ping, file or exec", c.Kind)
 }
 
 func (c *Check) validTimes() error {
@@ -75,6 +89,13 @@ func (c *Check) validPage() error {
 		errs = append(errs, fmt.Errorf("body is longer than the %d bytes that are read", maxBody))
 	}
 	return errors.Join(errs...)
+}
+
+func absolute(what, name string) error {
+	if !filepath.IsAbs(name) {
+		return fmt.Errorf("%s %q is not an absolute path", what, name)
+	}
+	return nil
 }
 
 func validName(what, s string) error {

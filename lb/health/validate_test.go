@@ -29,7 +29,7 @@ func TestValidate(t *testing.T) {
 		{"all values in use", valid(func(c *Check) {
 			c.Host, c.Status, c.Body, c.Jitter = "example.com:8080", []StatusRange{{200, 299}}, "ok", 1
 		}), ""},
-		{"zero", Check{}, `unknown check ""; use tcp, tls, http, https, grpc or udp
+		{"zero", Check{}, `unknown check ""; use tcp, tls, http, https, grpc, udp, dns, smtp, ping, file or exec
 interval 0s is not positive
 timeout 0s is not positive
 rise 0 and fall 0 must be 1 or more`},
@@ -44,6 +44,11 @@ rise 0 and fall 0 must be 1 or more`},
 		{"body that can't be found", valid(func(c *Check) { c.Body = string(make([]byte, maxBody+1)) }),
 			"body is longer than the 65536 bytes that are read"},
 		{"datagram", valid(func(c *Check) { c.Kind, c.Send = UDP, make([]byte, 65508) }), "send and expect are at most 65507 bytes"},
+		{"DNS type", valid(func(c *Check) { c.Kind, c.DNSType = DNS, "ANY" }), `unknown DNS type "ANY"`},
+		{"DNS name", valid(func(c *Check) { c.Kind, c.DNSType, c.DNSName = DNS, "A", "a..b" }), `DNS name "a..b": packing Question: Name: zero length segment`},
+		{"SMTP injection", valid(func(c *Check) { c.Kind, c.Helo = SMTP, "a\r\nMAIL" }), `helo "a\r\nMAIL" has blanks or unprintable characters`},
+		{"file", valid(func(c *Check) { c.Kind, c.File = File, "up" }), `file "up" is not an absolute path`},
+		{"program", valid(func(c *Check) { c.Kind = Exec }), `program "" is not an absolute path`},
 		{"gRPC service", valid(func(c *Check) { c.Kind, c.GRPCService = GRPC, "\xff" }), `gRPC service "\xff" is not UTF-8`},
 		{"server name", valid(func(c *Check) { c.ServerName = "a b" }), `server name "a b" has blanks or unprintable characters`},
 		{"CA file that is not there", valid(func(c *Check) { c.Kind, c.Verify, c.CAFile = HTTPS, true, "/nowhere/ca.pem" }),

@@ -4,12 +4,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/net/dns/dnsmessage"
 
 	"weir/cmd/weir/internal/draft"
 )
@@ -57,7 +57,7 @@ func (k *check) write(out *draft.Writer) {
 
 // ranks are the kinds of checks, the most thorough first.
 var ranks = [][]string{{"HTTP_GET", "SSL_GET"}, {"DNS_CHECK", "UDP_CHECK"}, {"SMTP_CHECK"}, {"TCP_CHECK"},
-	{"MISC_CHECK", "FILE_CHECK", "PING_CHECK", "BFD_CHECK"}}
+	{"PING_CHECK", "FILE_CHECK"}, {"MISC_CHECK", "BFD_CHECK"}}
 
 // checkConverter converts the checks of real servers.
 type checkConverter struct{ *converter }
@@ -117,6 +117,14 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 		}
 	case "TCP_CHECK":
 		k.add("type", "tcp", from(n))
+	case "SMTP_CHECK":
+		c.smtp(r, k)
+	case "PING_CHECK":
+		k.add("type", "ping", from(n))
+	case "FILE_CHECK":
+		if !c.file(k) {
+			return nil
+		}
 	default:
 		if s.proto != "tcp" {
 			return nil
@@ -125,15 +133,13 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 		_, why, _ := strings.Cut(strings.TrimSuffix(d.why, "; "+oneCheck), ", since ")
 		k.add("type", "tcp", from(n)+": "+why)
 	}
-	if p := c.take(n, "connect_port"); p != nil {
+	if p := n.find("connect_port"); p != nil && n.name() != "PING_CHECK" && n.name() != "FILE_CHECK" {
+		c.done[p] = true
 		if v, err := parsePort(p.word(1)); err != nil || v == 0 {
 			c.leave(p, "it is not a port")
 		} else {
 			k.add("port", int64(v), from(p))
 		}
-	}
-	for _, h := range n.all("host") {
-		c.leave(h, "weir checks the backend at its own address")
 	}
 	c.timing(s, r, k)
 	return k
@@ -226,41 +232,79 @@ func (c checkConverter) http(s *server, r real, k *check) {
 		status, why = n.words[1:], from(n)
 	}
 	k.add("status", status, why)
+	if n := url.find("digest"); n != nil {
+		if digest := strings.ToLower(n.word(1)); len(digest) == 32 && isHex(digest) {
+			c.done[n] = true
+			k.add("md5", digest, from(n))
+		} else {
+			c.leave(n, "it is not an MD5 digest")
+		}
+	}
 }
 
-// dns writes the query, and its ID as the beginning of the response.
+func isHex(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil
+}
+
+// smtp writes the check of a mail server, at the backend's own address.
+func (c checkConverter) smtp(r real, k *check) {
+	k.add("type", "smtp", from(k.node))
+	helo, why := "smtpchecker.keepalived.org", "keepalived's default"
+	if n := c.take(k.node, "helo_name"); n != nil {
+		helo, why = n.word(1), from(n)
+	}
+	k.add("helo", helo, why)
+	for _, h := range k.node.all("host") {
+		ip, port := h.find("connect_ip"), h.find("connect_port")
+		addr, err := netip.ParseAddr("")
+		if ip != nil {
+			addr, err = netip.ParseAddr(ip.word(1))
+		}
+		if ip != nil && (err != nil || addr != r.addr) || port != nil && port.word(1) != strconv.Itoa(int(r.port)) {
+			c.leave(h, "weir checks the backend at its own address")
+			continue
+		}
+		c.take(h, "connect_ip", "connect_port")
+	}
+}
+
+// file writes the check of a track_file, if it is defined.
+func (c checkConverter) file(k *check) bool {
+	n := k.node.find("track_file")
+	if n == nil {
+		return false
+	}
+	for _, block := range c.top.all("track_file", "vrrp_track_file") {
+		if f := block.find("file"); block.word(1) == n.word(1) && f != nil && filepath.IsAbs(f.word(1)) {
+			c.done[n], c.done[f] = true, true
+			k.add("type", "file", from(k.node))
+			k.add("file", f.word(1), from(f))
+			return true
+		}
+	}
+	return false
+}
+
+// dns writes the query.
 func (c checkConverter) dns(k *check) bool {
-	kind, name := dnsmessage.TypeSOA, "."
+	kind, name, why := "SOA", ".", "keepalived's default"
 	if n := c.take(k.node, "type"); n != nil {
-		types := map[string]dnsmessage.Type{"A": dnsmessage.TypeA, "NS": dnsmessage.TypeNS, "CNAME": dnsmessage.TypeCNAME,
-			"SOA": dnsmessage.TypeSOA, "MX": dnsmessage.TypeMX, "TXT": dnsmessage.TypeTXT, "AAAA": dnsmessage.TypeAAAA}
-		t, ok := types[strings.ToUpper(n.word(1))]
-		if !ok {
+		if kind = strings.ToUpper(n.word(1)); !slices.Contains(dnsTypes, kind) {
 			return false
 		}
-		kind = t
 	}
 	if n := c.take(k.node, "name"); n != nil {
-		name = strings.TrimSuffix(n.word(1), ".") + "."
+		name, why = n.word(1), from(n)
 	}
-	q, err := dnsmessage.NewName(name)
-	if err != nil {
-		return false
-	}
-	const number = 0x7765 // "we"
-	m := dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: number, RecursionDesired: true},
-		Questions: []dnsmessage.Question{{Name: q, Type: kind, Class: dnsmessage.ClassINET}},
-	}
-	packet, err := m.Pack()
-	if err != nil {
-		return false
-	}
-	k.add("type", "udp", from(k.node))
-	k.add("send", "hex:"+spaced(packet), fmt.Sprintf("a query for %s of %s", strings.TrimPrefix(kind.String(), "Type"), name))
-	k.add("expect", "hex:"+spaced(packet[:2]), "the ID of the query; weir does not check the response code")
+	k.add("type", "dns", from(k.node))
+	k.add("dns_name", name, why)
+	k.add("dns_type", kind, "type")
 	return true
 }
+
+// dnsTypes are those of DNS_CHECK.
+var dnsTypes = []string{"A", "NS", "CNAME", "SOA", "MX", "TXT", "AAAA"}
 
 // spaced writes bytes in hexadecimal, a space between them.
 func spaced(b []byte) string { return fmt.Sprintf("% x", b) }

@@ -18,7 +18,7 @@ var around = map[string]string{
 	root:                   "%s\n" + served,
 	"global_defs":          "global_defs {\n%s\n}\n" + instance + served,
 	"track_group":          "track_group A {\n%s\n}\n",
-	"track_file":           "track_file A {\n%s\n}\n",
+	"track_file":           "track_file A {\n%s\n}\n" + inCheck("FILE_CHECK {\ntrack_file A\n}"),
 	"vrrp_track_process":   "vrrp_track_process A {\n%s\n}\n",
 	"bfd_instance":         "bfd_instance A {\n%s\n}\n",
 	"vrrp_script":          "vrrp_script A {\n%s\n}\n",
@@ -36,8 +36,9 @@ var around = map[string]string{
 	"SMTP_CHECK":           inCheck("SMTP_CHECK {\n%s\n}"),
 	"DNS_CHECK":            inCheck("DNS_CHECK {\n%s\n}"),
 	"MISC_CHECK":           inCheck("MISC_CHECK {\n%s\n}"),
-	"FILE_CHECK":           inCheck("FILE_CHECK {\n%s\n}"),
-	"PING_CHECK":           inCheck("BFD_CHECK {\n%s\n}"),
+	"FILE_CHECK":           "track_file 1 {\nfile /x\n}\n" + inCheck("FILE_CHECK {\n%s\n}"),
+	"PING_CHECK":           inCheck("PING_CHECK {\n%s\n}"),
+	"BFD_CHECK":            inCheck("BFD_CHECK {\n%s\n}"),
 	"UDP_CHECK":            inCheck("UDP_CHECK {\npayload 01\nrequire_reply 02\n%s\n}"),
 	checker:                inCheck("TCP_CHECK {\n%s\n}"),
 }
@@ -55,7 +56,7 @@ func inCheck(block string) string {
 var values = map[string]string{
 	"lvs_sync_daemon": "eth2 I", "lvs_sync_daemon_interface": "eth2", "lvs_timeouts": "tcp 60", "interface": "eth0", "unicast_src_ip": "10.0.0.5",
 	"lvs_sched": "wrr", "lb_algo": "wrr", "lvs_method": "NAT", "lb_kind": "NAT", "protocol": "TCP", "virtualhost": "www", "sorry_server": "10.0.0.9 80",
-	"real_server": "10.0.0.2 80", "virtual_server": "192.0.2.9 80", "vrrp_instance": "B", "path": "/x", "status_code": "200", "type": "A", "name": "a",
+	"real_server": "10.0.0.2 80", "virtual_server": "192.0.2.9 80", "vrrp_instance": "B", "path": "/x", "file": "/x", "digest": "0123456789abcdef0123456789ABCDEF", "status_code": "200", "type": "A", "name": "a",
 	"payload": "01", "require_reply": "02", anyName: "192.0.2.8 80", "uthreshold": "9", "weight": "2", "mh-port": "", "nopreempt": "",
 }
 

@@ -51,6 +51,7 @@ var samples = map[string]Options{
 	"edge":      {ID: "west", Files: source.Disk{}},
 	"multicast": {},
 	"marks":     {},
+	"checks":    {},
 }
 
 func imported(t *testing.T, name string, opts Options) string {

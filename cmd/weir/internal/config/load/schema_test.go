@@ -96,6 +96,11 @@ var other = map[string]string{
 	"service.check.grpc_tls":           "true\ntype = \"grpc\"",
 	"service.check.send":               "\"x\"\ntype = \"udp\"",
 	"service.check.expect":             "\"x\"\ntype = \"udp\"\nsend = \"x\"",
+	"service.check.md5":                "\"0123456789abcdef0123456789abcdef\"\ntype = \"http\"",
+	"service.check.dns_name":           "\"x\"\ntype = \"dns\"",
+	"service.check.dns_type":           "\"A\"\ntype = \"dns\"",
+	"service.check.helo":               "\"x\"\ntype = \"smtp\"",
+	"service.check.file":               "\"/x\"\ntype = \"file\"",
 	"kubernetes.name":                  `"other"`,
 	"kubernetes.kubeconfig":            `"kubeconfig"`,
 	"kubernetes.context":               "\"x\"\nkubeconfig = \"kubeconfig\"",
@@ -303,7 +308,7 @@ func TestEveryKeyCounts(t *testing.T) {
 		with, needs, _ := strings.Cut(name+" = "+value, "\n")
 		// What needs the key can't do without it.
 		partner := k.Required || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
-			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" ||
+			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" || k.Path == "service.check.file" ||
 			k.Path == "fleet.insecure_without_key"
 		without := needs
 		if partner {

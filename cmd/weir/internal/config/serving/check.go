@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"weir/cmd/weir/internal/config/schema"
 	"weir/cmd/weir/internal/config/source"
@@ -22,6 +24,7 @@ var checkKinds = map[string][]health.Kind{
 	"host":         {health.HTTP, health.HTTPS},
 	"status":       {health.HTTP, health.HTTPS},
 	"body":         {health.HTTP, health.HTTPS},
+	"md5":          {health.HTTP, health.HTTPS},
 	"server_name":  {health.TLS, health.HTTPS, health.GRPC},
 	"verify":       {health.TLS, health.HTTPS, health.GRPC},
 	"ca_file":      {health.TLS, health.HTTPS, health.GRPC},
@@ -29,7 +32,14 @@ var checkKinds = map[string][]health.Kind{
 	"grpc_tls":     {health.GRPC},
 	"send":         {health.UDP},
 	"expect":       {health.UDP},
+	"dns_name":     {health.DNS},
+	"dns_type":     {health.DNS},
+	"helo":         {health.SMTP},
+	"file":         {health.File},
 }
+
+// portless are the types of checks that use no port.
+var portless = []health.Kind{health.Ping, health.File}
 
 func (s *Service) readCheck(files source.Files) {
 	if !s.Has("check") {
@@ -60,6 +70,13 @@ func (s *Service) readCheck(files source.Files) {
 		readHTTP(t, &c)
 	case health.UDP:
 		readUDP(t, &c)
+	case health.DNS:
+		c.DNSName, c.DNSType = t.Text("dns_name"), t.Text("dns_type")
+		readDNS(t, &c)
+	case health.SMTP:
+		c.Helo = t.Text("helo")
+	case health.File:
+		requirePath(t, "file", c.File, `add file = "/run/web.state"`)
 	}
 	s.Check = &health.Group{Service: s.LB.ID, Check: c, Ports: s.LB.Ports}
 	s.readQuorum()
@@ -73,6 +90,9 @@ func checkApplicable(t schema.Section, c health.Check) {
 		if special && !slices.Contains(kinds, c.Kind) {
 			t.Fail(name, fmt.Sprintf("has no effect in a check of type %q", c.Kind), "remove it")
 		}
+	}
+	if slices.Contains(portless, c.Kind) && t.Has("port") {
+		t.Fail("port", fmt.Sprintf("has no effect in a check of type %q", c.Kind), "remove it")
 	}
 	tls := c.Kind == health.TLS || c.Kind == health.HTTPS || c.GRPCTLS
 	if c.Kind == health.GRPC && !tls && !t.Bad("grpc_tls") {
@@ -135,6 +155,27 @@ func readUDP(t schema.Section, c *health.Check) {
 	c.Send, c.Expect = datagram(t, "send"), datagram(t, "expect")
 	if len(c.Send) == 0 && t.Set("send") {
 		t.Fail("send", "is empty", `write text, or bytes as "hex:00 01"`)
+	}
+}
+
+// readDNS checks the name of a query.
+func readDNS(t schema.Section, c *health.Check) {
+	err := health.Validate(health.Check{
+		Kind: c.Kind, DNSName: c.DNSName, DNSType: c.DNSType, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1,
+	})
+	if err != nil && !t.Bad("dns_name") && !t.Bad("dns_type") {
+		t.Fail("dns_name", strconv.Quote(c.DNSName)+" is not a DNS name", `write it as "www.example.com"`)
+	}
+}
+
+// requirePath reports a key without the absolute name of a file or program.
+func requirePath(t schema.Section, name, path, suggestion string) {
+	switch {
+	case t.Bad(name):
+	case !t.Has(name) || path == "":
+		t.Fail(name, "is missing, and the check needs it", suggestion)
+	case !filepath.IsAbs(path):
+		t.Fail(name, strconv.Quote(path)+" is not an absolute path", "begin it with /")
 	}
 }
 
@@ -202,8 +243,11 @@ func (s *Service) largerFamily() int {
 // warnProtocol warns of a check of a port with another protocol.
 func (s *Service) warnProtocol(t schema.Section, c health.Check) {
 	want := lb.TCP
-	if c.Kind == health.UDP {
+	switch c.Kind {
+	case health.UDP, health.DNS:
 		want = lb.UDP
+	case health.Ping, health.File:
+		return
 	}
 	for _, p := range s.Ports {
 		if p.Proto != want && c.Port == 0 && c.Kind != "" && !t.Has("port") {

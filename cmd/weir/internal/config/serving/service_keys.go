@@ -96,9 +96,10 @@ func checkKeys(c *health.Check) []schema.Key {
 	return []schema.Key{
 		{Path: "service.check", Type: schema.Table,
 			Doc: "The health check of each backend. Without this table all backends count as up."},
-		{Path: "service.check.type", To: &c.Kind, Example: `"http"`, Required: true, Values: []string{"tcp", "tls", "http", "https", "grpc", "udp"},
+		{Path: "service.check.type", To: &c.Kind, Example: `"http"`, Required: true, Values: []string{"tcp", "tls", "http", "https", "grpc", "udp", "dns", "smtp", "ping", "file"},
 			Doc: "The check passes if: tcp: a connection is accepted. tls: the TLS handshake succeeds. http, https: the response to a GET matches. grpc: " +
-				"grpc.health.v1 reports SERVING. udp: the response to a datagram matches."},
+				"grpc.health.v1 reports SERVING. udp: the response to a datagram matches. dns: a query over UDP is answered with NOERROR. smtp: a mail " +
+				"server greets, and accepts HELO and QUIT. ping: an ICMP echo request is answered. file: a file of this box has no negative number."},
 		{Path: "service.check.port", To: &c.Port, Example: `9000`, Min: 1, Max: 65535,
 			Doc: "The port to check. The default is the backend's own port."},
 		{Path: "service.check.interval", To: &c.Interval, Default: `"2s"`, Min: 100 * schema.Millisecond, Max: schema.Hour,
@@ -119,6 +120,8 @@ func checkKeys(c *health.Check) []schema.Key {
 			Doc: "For http and https: the accepted status codes and ranges of them: [200, \"300-399\"]."},
 		{Path: "service.check.body", Type: schema.Text, Default: `""`, Check: checkBody,
 			Doc: "For http and https: text that the first 64 KiB of the response must contain. \"\" accepts any response."},
+		{Path: "service.check.md5", To: &c.MD5, Default: `""`, Check: checkMD5,
+			Doc: "For http and https: the MD5 digest of the body of the response, at most 1 MiB, in hexadecimal. \"\" accepts any response."},
 		{Path: "service.check.server_name", To: &c.ServerName, Default: `""`, Check: checkServerName,
 			Doc: "For checks over TLS: the server name to send (SNI) and, with verify, to verify. \"\" means the host, if there is one."},
 		{Path: "service.check.verify", To: &c.Verify, Default: `false`,
@@ -133,7 +136,24 @@ func checkKeys(c *health.Check) []schema.Key {
 			Doc: "For udp, required: the datagram to send, as text or as bytes: \"hex:de ad be ef\"."},
 		{Path: "service.check.expect", Type: schema.Text, Default: `""`,
 			Doc: "For udp: the prefix that the response must have, in the form of send. \"\" accepts any response."},
+		{Path: "service.check.dns_name", Type: schema.Text, Default: `"."`,
+			Doc: "For dns: the name in the query."},
+		{Path: "service.check.dns_type", Type: schema.Text, Default: `"SOA"`, Values: []string{"A", "AAAA", "CNAME", "MX", "NS", "PTR", "SOA", "SRV", "TXT"},
+			Doc: "For dns: the type of the query."},
+		{Path: "service.check.helo", Type: schema.Text, Default: `"localhost"`, Check: checkServerName,
+			Doc: "For smtp: the name of this box in HELO."},
+		{Path: "service.check.file", To: &c.File, Example: `"/run/web.state"`,
+			Doc: "For file, required: an absolute name. An empty file and numbers from 0 up pass; a negative number, another text and a missing file fail."},
 	}
+}
+
+var md5Form = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+func checkMD5(value any) *source.Fault {
+	if s := value.(string); s != "" && !md5Form.MatchString(s) {
+		return source.Faultf("write 32 digits, such as those of md5sum", "%q is not an MD5 digest", value)
+	}
+	return nil
 }
 
 func checkServerName(value any) *source.Fault {
