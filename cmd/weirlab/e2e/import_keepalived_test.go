@@ -103,6 +103,18 @@ virtual_server 192.0.2.27 80 {
 		}
 	}
 }
+virtual_server 192.0.2.28 8080 {
+	delay_loop 1
+	lb_kind DR
+	protocol TCP
+	lb_algo rr
+	real_server 10.2.0.11 8080 {
+		TCP_CHECK {
+			retry 0
+			connect_timeout 1
+		}
+	}
+}
 virtual_server fwmark 9 {
 	protocol TCP
 	real_server 10.2.0.11 8080 {
@@ -239,21 +251,30 @@ func speaks(ctx context.Context, from *lab.Machine, vip string) error {
 // that it counts carries traffic, and each check finds the fault of a backend.
 func TestImportedKeepalived(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.UML)
+	plan := plain(lab.UML)
+	plan.Hosts = append(plan.Hosts, lab.Host{ // for the replies of DR
+		Name: "router", Forward: true, Nets: lab.Nets{"front": "10.1.0.254/24", "back": "10.2.0.254/24"},
+	})
+	s := openSite(t, plan)
 	var all []*premises
 	for i := range webs {
 		all = append(all, openPremises(t, s.web(i+1)))
+	}
+	for _, command := range []string{
+		"ip addr add 192.0.2.28/32 dev lo", "ip rule add from 192.0.2.28 table 100", "ip route add default via 10.2.0.254 table 100",
+	} {
+		s.web(1).Must(t, strings.Fields(command)...)
 	}
 	const conf = "/etc/keepalived.conf"
 	must(t, s.box.WriteFile(t.Context(), conf, withReals(keepalivedConf), 0o644))
 	must(t, s.box.WriteFile(t.Context(), "/run/web3.state", "0\n", 0o644))
 	out, _ := s.box.Run(within(t, time.Minute), s.weir, "import", "keepalived", conf)
-	want := "weir: 6 of 7 virtual servers imported\n" + conf + ":"
+	want := "weir: 7 of 8 virtual servers imported\n" + conf + ":"
 	if out.Code != 1 || !strings.HasPrefix(out.Stderr, want) || !strings.Contains(out.Stderr, ": error: virtual_server fwmark 9: ") {
 		t.Fatalf("exit status %d, want 1; printed:\n%s", out.Code, out.Stderr)
 	}
 	s.run(t, out.Stdout)
-	vips := []string{"192.0.2.10:80", "192.0.2.21:80", "192.0.2.22:80", "192.0.2.23:25", "192.0.2.24:53", "192.0.2.25:80", "192.0.2.26:80", "192.0.2.27:80"}
+	vips := []string{"192.0.2.10:80", "192.0.2.21:80", "192.0.2.22:80", "192.0.2.23:25", "192.0.2.24:53", "192.0.2.25:80", "192.0.2.26:80", "192.0.2.27:80", "192.0.2.28:8080"}
 	answered := func(vips ...string) {
 		t.Helper()
 		for _, vip := range vips {

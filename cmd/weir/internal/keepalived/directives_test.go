@@ -55,7 +55,7 @@ func inCheck(block string) string {
 // values are those of directives that want some; others have "1".
 var values = map[string]string{
 	"lvs_sync_daemon": "eth2 I", "lvs_sync_daemon_interface": "eth2", "lvs_timeouts": "tcp 60", "interface": "eth0", "unicast_src_ip": "10.0.0.5",
-	"lvs_sched": "wrr", "lb_algo": "wrr", "lvs_method": "NAT", "lb_kind": "NAT", "protocol": "TCP", "virtualhost": "www", "sorry_server": "10.0.0.9 80",
+	"lvs_sched": "wrr", "lb_algo": "wrr", "lvs_method": "DR", "lb_kind": "DR", "protocol": "TCP", "virtualhost": "www", "sorry_server": "10.0.0.9 80",
 	"real_server": "10.0.0.2 80", "virtual_server": "192.0.2.9 80", "vrrp_instance": "B", "path": "/x", "file": "/x", "digest": "0123456789abcdef0123456789ABCDEF", "status_code": "200", "type": "A", "name": "a",
 	"payload": "01", "require_reply": "02", anyName: "192.0.2.8 80", "uthreshold": "9", "weight": "2", "mh-port": "", "nopreempt": "",
 }

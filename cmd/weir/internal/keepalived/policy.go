@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"weir/cmd/weir/internal/draft"
@@ -38,11 +37,22 @@ func (c policyConverter) traffic(out *draft.Writer, s *server) {
 			c.leave(n, "it is not a time up to 596 hours")
 		}
 	}
+	c.forward(out, s)
+}
+
+// forward writes the method of a service. With keepalived, backends with NAT see the clients'
+// addresses.
+func (c policyConverter) forward(out *draft.Writer, s *server) {
+	m, n := methodOf(s.node)
+	c.take(s.node, "lvs_method", "lb_kind")
+	if m != nat {
+		out.Key("forward", string(m), from(n))
+	}
+	if !slices.ContainsFunc(s.backends, func(r real) bool { return r.method == nat }) {
+		return
+	}
 	out.Remark("Backends see the clients' addresses and must reply through this box, as with keepalived.")
 	out.Key("source_address", "keep", "lvs_method NAT")
-	for _, in := range append([]*node{s.node}, s.node.all("real_server")...) {
-		c.take(in, "lvs_method", "lb_kind")
-	}
 }
 
 // flags writes those of sh and mh. keepalived's default is none, weir's default is some.
@@ -61,18 +71,6 @@ func (c policyConverter) flags(out *draft.Writer, s *server, scheduler string) {
 		return
 	}
 	out.Key("scheduler_flags", list, "as keepalived has them")
-}
-
-// unforwarded returns the directive with a forwarding method that weir does not have.
-func (c *converter) unforwarded(n *node) *node {
-	for _, in := range append([]*node{n}, n.all("real_server")...) {
-		for _, m := range in.all("lvs_method", "lb_kind") {
-			if !strings.EqualFold(m.word(1), "NAT") {
-				return m
-			}
-		}
-	}
-	return nil
 }
 
 // quorum writes when_down and the quorum. keepalived counts weights, weir counts backends:

@@ -12,6 +12,8 @@ type real struct {
 	addr   netip.Addr
 	port   uint16
 	weight uint64
+	method method
+	own    *node // the directive of its method, if it differs from that of the virtual_server
 }
 
 // server is a virtual_server on its way to become services.
@@ -42,7 +44,7 @@ func (s *server) backendPort(port uint16) (uint16, bool) {
 // isPlain reports whether all backends have only an address.
 func (s *server) isPlain() bool {
 	return !slices.ContainsFunc(s.backends, func(r real) bool {
-		return r.weight != 1 || r.node.find("uthreshold") != nil
+		return r.weight != 1 || r.own != nil || r.node.find("uthreshold") != nil
 	})
 }
 

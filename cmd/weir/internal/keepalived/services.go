@@ -23,8 +23,8 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	if !ok {
 		return
 	}
-	if m := c.unforwarded(n); m != nil {
-		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.brief()+"): "+natOnly)
+	if m := unforwarded(n); m != nil {
+		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.brief()+"): "+fewMethods)
 		c.unserved(n)
 		return
 	}
@@ -186,7 +186,12 @@ func (c *converter) realServers(s *server) {
 	for _, n := range s.node.all("real_server") {
 		addr, err := netip.ParseAddr(n.word(1))
 		port, portErr := parsePort(n.word(2))
-		r := real{n, addr, port, 1}
+		r := real{node: n, addr: addr, port: port, weight: 1}
+		r.method, _ = methodOf(s.node)
+		if m, own := methodOf(n); own != nil && m != r.method {
+			r.method, r.own = m, own
+		}
+		c.take(n, "lvs_method", "lb_kind")
 		same := func(o real) bool { return o.addr == r.addr && o.port == r.port }
 		switch {
 		case err != nil || portErr != nil:
@@ -281,6 +286,9 @@ func (c *converter) backends(out *draft.Writer, s *server, uniform bool) {
 		out.Key("address", r.text(uniform), from(r.node))
 		if r.weight != 1 {
 			out.Key("weight", int64(r.weight), from(r.node.find("weight")))
+		}
+		if r.own != nil {
+			out.Key("forward", string(r.method), from(r.own))
 		}
 		upper := c.number(out, r.node, "uthreshold", "max_connections", 1<<32-1)
 		if upper > 0 {
