@@ -99,7 +99,7 @@ func legacyDrops(f lb.Family) string {
 	return ""
 }
 
-// policyOf returns the verdict of the rule at an offset, 0 if there is none.
+// policyOf returns the target of the rule at an offset, 0 if there is none.
 func policyOf(entries []byte, rule, targetOffset int) int32 {
 	if rule+targetOffset+2 > len(entries) {
 		return 0
