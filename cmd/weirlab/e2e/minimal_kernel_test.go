@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// absentModules are modules that a minimal RHEL 10 has not, as patterns of the shell: ipset, the matches and
+// targets of iptables, its old tables, and what lets nf_tables use them.
+const absentModules = "ip_set ip_set_* x_tables xt_* nft_compat ip_tables ip6_tables iptable_* ip6table_* ipt_* ip6t_* arp_tables"
+
+// refuseModules has modprobe refuse the absent modules, to weir and to the kernel.
+const refuseModules = `set -f; rm -f /etc/modprobe.d/minimal.conf
+for pattern in ` + absentModules + `; do
+	find -L /lib/modules/$(uname -r)/ -name "$pattern.ko*" | sed 's|.*/||; s|[.]ko.*||' | while read -r m; do
+		echo "install $m /bin/false" >> /etc/modprobe.d/minimal.conf
+		modprobe -qr $m || true
+	done
+done
+test $(wc -l < /etc/modprobe.d/minimal.conf) -gt 20
+`
+
+// TestMinimalKernel has a kernel and a system without ipset and iptables: the package is installed, serves, is
+// reloaded, audits, restarts and stops.
+func TestMinimalKernel(t *testing.T) {
+	t.Parallel()
+	lab.RequireSystemd(t)
+	s := openSite(t, underSystemd(plain(lab.UML)))
+	s.weir = "/usr/bin/weir"
+	s.serveAll(t, 8080)
+	for _, name := range webs {
+		serveEcho(t, s.Host(name), 7000)
+		serveUDP(t, s.Host(name), 7000)
+	}
+	if err := s.box.AwaitSystemd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.box.Must(t, "sh", "-ec", refuseModules)
+	if out, err := s.box.Run(t.Context(), "modprobe", "ip_set"); err == nil {
+		t.Fatalf("module ip_set can be loaded: %s", out.Stdout)
+	}
+	s.box.Must(t, "dpkg", "--purge", "--force-depends", "ipset", "iptables")
+	s.installUnit(t)
+	s.box.Must(t, "sh", "-c", "! command -v iptables-restore && ! command -v ipset")
+	ranged := serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\"]\n")
+	s.configure(t, shared+ranged)
+	s.box.Must(t, "systemctl", "start", "weir")
+	var doc statusDoc
+	if s.weirJSON(t, &doc, "status"); doc.Kernel.Rules != "nftables" || doc.Kernel.Mode != "ipvs" || doc.State != "ok" {
+		t.Errorf("status is %s: mode %s with rules in %s, want ok: ipvs, nftables", doc.State, doc.Kernel.Mode, doc.Kernel.Rules)
+	}
+	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)})
+	s.configure(t, shared+ranged+serves("more", []string{"192.0.2.60"}, "80:8080", allWebs, ""))
+	s.box.Must(t, "systemctl", "reload", "weir")
+	c.fresh.more(t, 10)
+	eventually(t, time.Minute, func() error {
+		_, err := get(t.Context(), s.client1, "192.0.2.60:80")
+		return err
+	})
+	s.audits(t)
+	s.box.Must(t, "systemctl", "restart", "weir")
+	s.audits(t)
+	if drift := s.driftCounts(t); len(drift) > 0 {
+		t.Errorf("objects were repaired: %v", drift)
+	}
+	c.unhurt(t, "reload, audits and a restart on a kernel without ipset and iptables")
+	if out, err := s.box.Run(t.Context(), "weir", "doctor"); err != nil {
+		t.Errorf("weir doctor: %v\n%s", err, out.Stdout)
+	}
+	s.box.Must(t, "systemctl", "stop", "weir")
+	s.box.Must(t, "weir", "cleanup")
+	if left := s.box.Must(t, "sh", "-c", "nft list tables; ipvsadm -Sn; lsmod | grep -E '^(ip_set|x_tables|xt_|nft_compat|ip6?_tables)'; true"); strings.TrimSpace(left) != "" {
+		t.Errorf("after the cleanup there is\n%s", left)
+	}
+}
