@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"golang.org/x/sys/unix"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // nftables reports whether nf_tables itself has the sets and rules.
-func (c Config) nftables() bool { return c.Backend == NFTables && c.Mode != ModeNetfilter }
+func (c Config) nftables() bool { return c.Backend == NFTables }
 
 // Backend returns the backend in use for a family.
 func (k *Kernel) Backend(f lb.Family) Backend {
@@ -97,26 +98,18 @@ type otherBackend struct {
 	*core
 	searched, copied bool
 	sets             setStore
-	left             lb.Snapshot // IPSets and Members; nil if there are none
+	left             lb.Snapshot // nil if there are none
 }
 
-// search reads the sets of the other backend, once, and changes nothing. Their members record
-// the virtual servers as weir's own, and the marks of clients inside. A process that is killed
-// before it has removed them starts again.
+// search reads the sets of the other backend, once, and changes nothing: in ModeNetfilter with the
+// virtual servers. Members record the virtual servers as weir's own, and the marks of clients
+// inside. A process that is killed before it has removed them starts again.
 func (o *otherBackend) search(ctx context.Context) error {
 	if o.searched {
 		return nil
 	}
-	other := o.config
-	other.Mode = ModeIPVS
-	if other.Backend = NFTables; o.config.nftables() {
-		other.Backend = AutoBackend
-	}
-	var tables *nftTables
-	if other.nftables() {
-		tables = newNFTTables(newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet), NFTable)
-	}
-	o.sets = newSetStore(other, tables, &o.counters.IPSet)
+	other := o.otherConfig()
+	o.sets = newSetStore(other, o.tablesOf(other), &o.counters.IPSet)
 	obs := lb.Observation{Objects: lb.Expecting(nil)}
 	for _, f := range o.config.Families {
 		// A kernel without the other backend has no objects of it.
@@ -125,6 +118,9 @@ func (o *otherBackend) search(ctx context.Context) error {
 		}
 	}
 	if left := obs.Objects.Snapshot(); len(left) > 0 {
+		if err := o.searchServers(ctx, left); err != nil {
+			return err
+		}
 		o.left = left
 	}
 	o.searched = true
@@ -132,6 +128,64 @@ func (o *otherBackend) search(ctx context.Context) error {
 		o.sets.socket().close()
 	}
 	return nil
+}
+
+// otherConfig is the configuration with the other backend.
+func (o *otherBackend) otherConfig() Config {
+	c := o.config
+	if c.Backend = NFTables; o.config.nftables() {
+		c.Backend = AutoBackend
+	}
+	return c
+}
+
+// tablesOf returns the tables of a configuration with a socket of their own; nil with iptables.
+func (o *otherBackend) tablesOf(c Config) *nftTables {
+	if !c.nftables() {
+		return nil
+	}
+	return newNFTTables(newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet), NFTable)
+}
+
+// searchServers adds the virtual servers of the other backend to left.
+func (o *otherBackend) searchServers(ctx context.Context, left lb.Snapshot) error {
+	if !o.byRules() {
+		return nil
+	}
+	for _, f := range o.config.Families {
+		r, err := o.otherRules(ctx, f)
+		if err != nil {
+			return err
+		}
+		err = r.nat.load(ctx)
+		closeRules(r)
+		if err != nil {
+			return fmt.Errorf("of the other backend: %w", err)
+		}
+		maps.Copy(left, r.nat.objects())
+	}
+	return nil
+}
+
+// otherRules returns the rules of the other backend with its virtual servers.
+func (o *otherBackend) otherRules(ctx context.Context, f lb.Family) (*rules, error) {
+	c := o.otherConfig()
+	r := newRules(f, execRunner(&o.counters.Execs), hasProgram)
+	if c.nftables() {
+		r.nft = newNFTRules(f, c.Prefix, o.tablesOf(c))
+	} else if err := r.find(ctx, AutoBackend); err != nil {
+		return nil, err
+	}
+	addServers(r, c)
+	r.configure(c)
+	return r, nil
+}
+
+// closeRules closes the socket of rules of nf_tables.
+func closeRules(r *rules) {
+	if r.nft != nil {
+		r.nft.conn.close()
+	}
 }
 
 // show adds the sets of the other backend to an observation, until they are copied.
@@ -150,16 +204,29 @@ func (o *otherBackend) copy(ctx context.Context, own setStore) error {
 		return nil
 	}
 	var sets, members []lb.Op
+	servers, reals := map[lb.Family][]lb.Op{}, map[lb.Family][]lb.Op{}
 	for _, object := range o.left {
-		switch object.(type) {
+		op := lb.Op{Verb: lb.Add, Object: object}
+		switch object := object.(type) {
 		case lb.IPSet:
-			sets = append(sets, lb.Op{Verb: lb.Add, Object: object})
+			sets = append(sets, op)
 		case lb.Member:
-			members = append(members, lb.Op{Verb: lb.Add, Object: object})
+			members = append(members, op)
+		case lb.VirtualServer:
+			f := lb.FamilyOf(object.Frontend.Addr)
+			servers[f] = append(servers[f], op)
+		case lb.RealServer:
+			f := lb.FamilyOf(object.Frontend.Addr)
+			reals[f] = append(reals[f], op)
 		}
 	}
 	if err := errors.Join(firstError(own.applySets(ctx, sets)), firstError(own.applyMembers(ctx, members))); err != nil {
 		return fmt.Errorf("copy the sets of the other backend: %w", err)
+	}
+	for f, ops := range servers {
+		if err := firstError(o.rules[f].nat.apply(ctx, append(ops, reals[f]...))); err != nil {
+			return fmt.Errorf("copy the virtual servers of the other backend: %w", err)
+		}
 	}
 	o.copied = true
 	o.log.Info("sets of the other backend copied", "members", len(members))
@@ -208,18 +275,10 @@ func (o *otherBackend) forget(ctx context.Context, may func(lb.Frontend) bool) (
 }
 
 func (o *otherBackend) removeRules(ctx context.Context, f lb.Family) error {
-	if !o.config.nftables() {
-		r := newNFTRules(f, o.config.Prefix, newNFTTables(newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet), NFTable))
-		defer r.conn.close()
-		return r.remove(ctx)
-	}
-	r := newRules(f, execRunner(&o.counters.Execs), hasProgram)
-	if err := r.find(ctx, AutoBackend); err != nil {
+	r, err := o.otherRules(ctx, f)
+	if err != nil {
 		return err
 	}
-	c := o.config
-	c.Backend = AutoBackend
-	r.configure(c)
-	r.nat = newDNAT(r, natNames{c.Prefix, marking{c.Mark}}) // an earlier run may have had virtual servers as rules
-	return r.clear(ctx)
+	defer closeRules(r)
+	return r.clear(ctx) // with the virtual servers of an earlier run in ModeNetfilter
 }

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -25,10 +26,13 @@ func inBox(t testing.TB) {
 // testMode is that of newKernel: TestWithoutIPVS runs tests once more in the other.
 var testMode = ModeIPVS
 
+// testBackend is that of newKernel: cmd/weirlab/e2e runs tests once more with nf_tables.
+var testBackend = Backend(cmp.Or(os.Getenv("WEIR_RULES"), string(AutoBackend)))
+
 func newKernel(t testing.TB, change ...func(*Config)) *Kernel {
 	t.Helper()
 	c := DefaultConfig()
-	c.Mode = testMode
+	c.Mode, c.Backend = testMode, testBackend
 	for _, f := range change {
 		f(&c)
 	}

@@ -2,18 +2,16 @@ package linux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"weir/lb"
 )
 
-// dnat has the virtual servers of one family as NAT services: chains of table nat (dnattext.go
-// has their rules):
+// dnat has the virtual servers of one family as NAT services. With nf_tables they are elements of
+// maps (nftservers.go), with iptables chains of table nat (dnattext.go has their rules):
 //
 //	SERVICES --> VIRTUAL-SERVERS --> SVC-... --> SEP-... --> DNAT
 //	                                 one a       one a
@@ -31,6 +29,7 @@ type dnat struct {
 	family lb.Family
 	natNames
 	rules *rules
+	nft   *nftServers // nil with iptables
 	// services are those of the kernel at the last read or write. known reports that there was
 	// one, dispatches that chain VIRTUAL-SERVERS exists.
 	services          map[lb.Frontend]natService
@@ -135,7 +134,20 @@ func recorded(spec string) bool {
 }
 
 // clean reports whether there are no orphans.
-func (d *dnat) clean() bool { return len(d.orphanRules)+len(d.deadChains) == 0 }
+func (d *dnat) clean() bool {
+	if d.nft != nil {
+		return d.nft.clean()
+	}
+	return len(d.orphanRules)+len(d.deadChains) == 0
+}
+
+// gone reports whether the kernel has nothing of virtual servers.
+func (d *dnat) gone() bool {
+	if d.nft != nil {
+		return len(d.nft.maps) == 0
+	}
+	return !d.dispatches && len(d.services)+len(d.deadChains) == 0
+}
 
 // objects returns the virtual and real servers of the kernel. The virtual server of a damaged
 // NAT service is Damaged, so that it is written again.
@@ -216,8 +228,16 @@ func byKind(next map[lb.Frontend]*natService) map[string]map[lb.Frontend]*natSer
 	return out
 }
 
-// load reads table nat.
+// load reads table nat, or the maps.
 func (d *dnat) load(ctx context.Context) error {
+	if d.nft != nil {
+		services, damaged, err := d.nft.read(ctx)
+		if err != nil {
+			return fmt.Errorf("read virtual servers %s: %w", d.family, err)
+		}
+		d.services, d.damaged, d.known = services, damaged, true
+		return nil
+	}
 	have, err := d.rules.peek(ctx)
 	if err != nil {
 		return fmt.Errorf("read virtual servers %s: %w", d.family, err)
@@ -233,65 +253,13 @@ func serverOf(o lb.Object) lb.Frontend {
 	return o.(lb.VirtualServer).Frontend
 }
 
-// plan returns the NAT services that ops change, in their new state; nil is a deletion.
-func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*natService, errs []error) {
-	next, errs = map[lb.Frontend]*natService{}, make([]error, len(ops))
-	for i, op := range ops {
-		f := serverOf(op.Object)
-		p, planned := next[f]
-		if !planned {
-			if now, held := d.services[f]; held {
-				now = now.clone()
-				p = &now
-			}
-		}
-		if p, errs[i] = changed(p, op); errs[i] == nil {
-			next[f] = p
-		}
-	}
-	return next, errs
-}
-
-// plainName matches the names of schedulers.
-var plainName = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
-
-// changed returns the state of a NAT service after op; nil if there is none.
-func changed(p *natService, op lb.Op) (*natService, error) {
-	switch o := op.Object.(type) {
-	case lb.VirtualServer:
-		switch {
-		case op.Verb == lb.Delete:
-			return nil, nil
-		case !plainName.MatchString(o.Scheduler.Name):
-			return p, fmt.Errorf("%q is no scheduler", o.Scheduler.Name)
-		case o.Mask != 0:
-			return p, fmt.Errorf("%s: affinity of networks needs IPVS", o)
-		case p == nil:
-			return &natService{server: o}, nil
-		}
-		p.server = o
-	case lb.RealServer:
-		switch {
-		case op.Verb == lb.Delete && p != nil:
-			p.remove(o.Addr)
-		case op.Verb == lb.Delete:
-		case p == nil:
-			return nil, errors.New("its virtual server is missing")
-		case lb.FamilyOf(o.Addr.Addr()) != lb.FamilyOf(o.Frontend.Addr):
-			return p, fmt.Errorf("a backend can't be of another family without IPVS")
-		case o.Forward != lb.Masquerading:
-			return p, fmt.Errorf("%s: this forwarding method needs IPVS", o)
-		default:
-			p.add(o)
-		}
-	}
-	return p, nil
-}
-
-// write writes NAT services to the kernel, all at one instant, and remembers them.
+// write writes NAT services to the kernel, each at one instant, and remembers them.
 func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*natService) error {
-	text := d.text(next)
-	if text != "" {
+	if d.nft != nil {
+		if err := d.nft.write(ctx, next, d.own(ctx)); err != nil {
+			return err
+		}
+	} else if text := d.text(next); text != "" {
 		if err := d.restore(ctx, text); err != nil {
 			return err
 		}
@@ -306,6 +274,16 @@ func (d *dnat) write(ctx context.Context, next map[lb.Frontend]*natService) erro
 		d.services[f] = *p
 	}
 	return nil
+}
+
+// own returns the function that runs a transaction of nf_tables, which Watch ignores.
+func (d *dnat) own(ctx context.Context) func(change func() error) error {
+	return func(change func() error) error {
+		if d.rules.own == nil {
+			return change()
+		}
+		return d.rules.own(ctx, change)
+	}
 }
 
 // restore runs iptables-restore. Watch ignores this change, but not a foreign one just before.
@@ -331,6 +309,9 @@ func (d *dnat) sweep(ctx context.Context) error {
 	if d.clean() {
 		return nil
 	}
+	if d.nft != nil {
+		return d.nft.sweep(ctx, d.own(ctx))
+	}
 	e := natEdit{referenced: d.referenced}
 	for _, spec := range d.orphanRules {
 		fmt.Fprintf(&e.jumps, "-D %s %s\n", d.dispatch(), spec)
@@ -347,6 +328,12 @@ func (d *dnat) sweep(ctx context.Context) error {
 
 // remove removes all NAT services and orphans. No rule may jump to VIRTUAL-SERVERS any more.
 func (d *dnat) remove(ctx context.Context) error {
+	if d.nft != nil {
+		if err := d.nft.removeMaps(ctx, d.own(ctx)); err != nil {
+			return err
+		}
+		return d.load(ctx)
+	}
 	e := natEdit{referenced: d.referenced}
 	for _, name := range d.deadChains {
 		e.remove(name)

@@ -2,12 +2,69 @@ package linux
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 
 	"weir/lb"
 )
+
+// plan returns the NAT services that ops change, in their new state; nil is a deletion.
+func (d *dnat) plan(ops []lb.Op) (next map[lb.Frontend]*natService, errs []error) {
+	next, errs = map[lb.Frontend]*natService{}, make([]error, len(ops))
+	for i, op := range ops {
+		f := serverOf(op.Object)
+		p, planned := next[f]
+		if !planned {
+			if now, held := d.services[f]; held {
+				now = now.clone()
+				p = &now
+			}
+		}
+		if p, errs[i] = changed(p, op); errs[i] == nil {
+			next[f] = p
+		}
+	}
+	return next, errs
+}
+
+// plainName matches the names of schedulers.
+var plainName = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
+
+// changed returns the state of a NAT service after op; nil if there is none.
+func changed(p *natService, op lb.Op) (*natService, error) {
+	switch o := op.Object.(type) {
+	case lb.VirtualServer:
+		switch {
+		case op.Verb == lb.Delete:
+			return nil, nil
+		case !plainName.MatchString(o.Scheduler.Name):
+			return p, fmt.Errorf("%q is no scheduler", o.Scheduler.Name)
+		case o.Mask != 0:
+			return p, fmt.Errorf("%s: affinity of networks needs IPVS", o)
+		case p == nil:
+			return &natService{server: o}, nil
+		}
+		p.server = o
+	case lb.RealServer:
+		switch {
+		case op.Verb == lb.Delete && p != nil:
+			p.remove(o.Addr)
+		case op.Verb == lb.Delete:
+		case p == nil:
+			return nil, errors.New("its virtual server is missing")
+		case lb.FamilyOf(o.Addr.Addr()) != lb.FamilyOf(o.Frontend.Addr):
+			return p, fmt.Errorf("a backend can't be of another family without IPVS")
+		case o.Forward != lb.Masquerading:
+			return p, fmt.Errorf("%s: this forwarding method needs IPVS", o)
+		default:
+			p.add(o)
+		}
+	}
+	return p, nil
+}
 
 // text returns the input of iptables-restore --noflush that changes NAT services to their new
 // state: only the differences, "" without any.

@@ -20,9 +20,9 @@ import (
 // address, which rules can't; they are served as wrr.
 //
 // Some differences are the same for all objects and not reported. Affinity lasts from the
-// start of a client's last connection, not from its end. Each backend remembers as many
-// clients as xt_recent's parameter ip_list_tot at the load of the module (100 by default); the
-// longest absent is forgotten first. An established connection with a packet during a foreign
+// start of a client's last connection, not from its end. With iptables each backend remembers as
+// many clients as xt_recent's parameter ip_list_tot at the load of the module (100 by default); the
+// longest absent is forgotten first. With nf_tables all together remember maxClients. An established connection with a packet during a foreign
 // flush of the rules is cut. The IPVS timeouts have no effect, conntrack's have.
 func Unsupported(o lb.Object) string {
 	switch o := o.(type) {
@@ -59,7 +59,11 @@ const (
 func (c Config) Names() lb.Names {
 	n := lb.Names{Prefix: c.Prefix}
 	if c.Mode == ModeNetfilter {
-		n.Chain = natNames{prefix: c.Prefix}.server
+		names := natNames{prefix: c.Prefix}
+		n.Chain = names.server
+		if c.nftables() {
+			n.Chain = func(lb.Frontend) string { return names.dispatch() }
+		}
 	}
 	return n
 }
@@ -76,22 +80,34 @@ type ruleMode struct {
 // prepare prepares the rules of a family for objects of the other mode.
 func (m *ruleMode) prepare(r *rules, own func(context.Context, func() error) error) {
 	r.own = own
-	if r.nat = newDNAT(r, natNames{m.config.Prefix, marking{m.config.Mark}}); m.byRules() {
+	addServers(r, m.config)
+	if m.byRules() {
 		r.stage = byDNAT
 	}
 }
 
-// readServices reads the NAT services of table nat. In ModeIPVS they are leftovers, which
-// serve until ForgetOther.
-func (r *rules) readServices(c Config, have saved) {
-	if r.nat == nil {
-		return
+// addServers adds the virtual servers, which are known after a read.
+func addServers(r *rules, c Config) {
+	r.nat = newDNAT(r, natNames{c.Prefix, marking{c.Mark}})
+	if r.nft != nil {
+		r.nat.nft = newNFTServers(r.nft, marking{c.Mark})
 	}
-	r.nat.read(have["nat"])
-	switch empty := !r.nat.dispatches && len(r.nat.services)+len(r.nat.deadChains) == 0; {
+}
+
+// dropServers is for rules that never have any again.
+func dropServers(r *rules) {
+	if r.nat = nil; r.nft != nil {
+		r.nft.servers = nil
+	}
+}
+
+// foundServices is for NAT services that were read. In ModeIPVS they are leftovers, which serve
+// until ForgetOther.
+func (r *rules) foundServices(c Config) {
+	switch {
 	case c.Mode == ModeNetfilter:
-	case empty:
-		r.nat = nil
+	case r.nat.gone():
+		dropServers(r)
 	case r.stage == byIPVS:
 		r.stage = byDNAT
 		r.configure(c)
@@ -223,7 +239,7 @@ func (m *ruleMode) removeNATServicesOf(ctx context.Context, r *rules, may func(l
 	if err := r.nat.remove(ctx); err != nil {
 		return 0, err
 	}
-	r.nat = nil
+	dropServers(r)
 	return 0, nil
 }
 

@@ -76,6 +76,9 @@ func (r ruleMaker) early() []rule {
 // explain adds the probable reason to an error of iptables: the modules that a NAT service
 // needs beside those of the static rules.
 func (d *dnat) explain(err error, p *natService) error {
+	if d.nft != nil {
+		return err
+	}
 	if d.rules.backend() == NFT || !nameless.MatchString(err.Error()) {
 		return d.rules.explain(err)
 	}

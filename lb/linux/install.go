@@ -200,7 +200,10 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 		r.ports = r.readPorts(have, servers)
 		r.configure(r.config)
 	}
-	r.readServices(r.config, have)
+	if r.nat != nil {
+		r.nat.read(have["nat"])
+		r.foundServices(r.config)
+	}
 	r.inPlace = matches(r.form(), have) && (r.nat == nil || r.nat.clean())
 	r.checkFormer(have)
 	return r.inPlace, nil
@@ -215,8 +218,14 @@ func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error)
 		r.ports = ports
 		r.configure(r.config)
 	}
-	var err error
-	r.inPlace, err = r.nft.observe(ctx)
+	if r.nat != nil {
+		if err := r.nat.load(ctx); err != nil {
+			return false, err
+		}
+		r.foundServices(r.config)
+	}
+	same, err := r.nft.observe(ctx)
+	r.inPlace = same && (r.nat == nil || r.nat.clean())
 	return r.inPlace, err
 }
 
@@ -264,6 +273,11 @@ func matches(form []table, have saved) bool {
 func (r *rules) install(ctx context.Context) error {
 	r.inPlace = false
 	if r.nft != nil {
+		if r.nat != nil && !r.nat.known {
+			if err := r.nat.load(ctx); err != nil {
+				return err
+			}
+		}
 		err := r.own(ctx, func() error { return r.nft.install(ctx) })
 		r.inPlace = err == nil
 		return err

@@ -28,8 +28,7 @@ const (
 	AutoBackend Backend = "auto"
 	Legacy      Backend = "legacy"
 	NFT         Backend = "nft"
-	// NFTables needs no programs, and no modules of ipset and iptables. It has no virtual servers
-	// as rules (ModeNetfilter).
+	// NFTables needs no programs, and no modules of ipset and iptables.
 	NFTables Backend = "nftables"
 )
 

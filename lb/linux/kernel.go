@@ -1,8 +1,7 @@
 // Package linux implements lb.Kernel with IPVS, nf_tables or ipset and iptables, a dummy device
 // with addresses, local routes, conntrack and sysctls. It never decides: package lb selects the
 // objects, their order and their owner. It is the only code of weir that changes the kernel,
-// and imports lb and nothing else of weir. Without IPVS the virtual servers are rules of
-// iptables (Mode).
+// and imports lb and nothing else of weir. Without IPVS the virtual servers are rules (Mode).
 //
 // Everything but the rules goes over netlink, in batches: as many messages as fit into one
 // system call, of which only the last requests an acknowledgement. The kernel reports failed
@@ -25,7 +24,8 @@
 //     nftset*.go (sets), nft_message.go (transactions)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
-//     dnatconns.go (connections)
+//     dnatconns.go (connections); with nf_tables nftservers.go (content), nftslots.go (choice),
+//     nftserverrules.go (rules), nftserverstore.go and nftserverwrite.go (installation)
 //   - diagnosis: probe.go (missing modules and programs), tables.go (weir doctor),
 //     kubeproxy.go, conntrack_room.go
 package linux

@@ -103,19 +103,46 @@ func compare(reg uint32, not bool, v []byte) expression {
 	return expression{"cmp", []attr{be32(unix.NFTA_CMP_SREG, reg), be32(unix.NFTA_CMP_OP, op), data(unix.NFTA_CMP_DATA, v)}}
 }
 
-// lookup ends the rule unless a set has (not) the key in regKey.
-func lookup(set string, not bool) expression {
-	e := expression{"lookup", []attr{text(unix.NFTA_LOOKUP_SET, set), be32(unix.NFTA_LOOKUP_SREG, regKey)}}
+// lookup ends the rule unless a set has (not) the key in a register.
+func lookup(set string, key uint32, not bool) expression {
+	e := expression{"lookup", []attr{text(unix.NFTA_LOOKUP_SET, set), be32(unix.NFTA_LOOKUP_SREG, key)}}
 	if not {
 		e.attrs = append(e.attrs, be32(unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV))
 	}
 	return e
 }
 
-// lookupMap loads what a map has for the key in regKey, or ends the rule.
-func lookupMap(set string, reg uint32) expression {
+// lookupMap loads what a map has for the key in a register, or ends the rule. In regResult it is
+// a chain, to which the packet goes.
+func lookupMap(set string, key, to uint32) expression {
 	return expression{"lookup", []attr{
-		text(unix.NFTA_LOOKUP_SET, set), be32(unix.NFTA_LOOKUP_SREG, regKey), be32(unix.NFTA_LOOKUP_DREG, reg),
+		text(unix.NFTA_LOOKUP_SET, set), be32(unix.NFTA_LOOKUP_SREG, key), be32(unix.NFTA_LOOKUP_DREG, to),
+	}}
+}
+
+// loadRandom loads a number from 0 to below.
+func loadRandom(reg, below uint32) expression {
+	return expression{"numgen", []attr{
+		be32(unix.NFTA_NG_DREG, reg), be32(unix.NFTA_NG_MODULUS, below), be32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM),
+	}}
+}
+
+const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE, since Linux 5.4
+
+// remember adds the key in regKey to a map for some seconds, or renews it.
+func remember(set string, value, seconds uint32) expression {
+	return expression{"dynset", []attr{
+		text(unix.NFTA_DYNSET_SET_NAME, set), be32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE),
+		be32(unix.NFTA_DYNSET_SREG_KEY, regKey), be32(unix.NFTA_DYNSET_SREG_DATA, value),
+		{typ: unix.NFTA_DYNSET_TIMEOUT, value: binary.BigEndian.AppendUint64(nil, 1000*uint64(seconds))},
+	}}
+}
+
+// forget removes the key in regKey from a map. The kernel also wants a value, and ignores it.
+func forget(set string, value uint32) expression {
+	return expression{"dynset", []attr{
+		text(unix.NFTA_DYNSET_SET_NAME, set), be32(unix.NFTA_DYNSET_OP, dynsetDelete),
+		be32(unix.NFTA_DYNSET_SREG_KEY, regKey), be32(unix.NFTA_DYNSET_SREG_DATA, value),
 	}}
 }
 
@@ -125,14 +152,19 @@ func loadValue(reg uint32, v []byte) expression {
 
 // decide ends the rule with a result: unix.NFT_JUMP and NFT_GOTO have a chain.
 func decide(code int32, chain string) expression {
+	return expression{"immediate", []attr{
+		be32(unix.NFTA_IMMEDIATE_DREG, regResult),
+		{typ: unix.NFTA_IMMEDIATE_DATA, inner: []attr{resultAttr(code, chain)}},
+	}}
+}
+
+// resultAttr returns a result as content of regResult.
+func resultAttr(code int32, chain string) attr {
 	inner := []attr{be32(unix.NFTA_VERDICT_CODE, uint32(code))}
 	if chain != "" {
 		inner = append(inner, text(unix.NFTA_VERDICT_CHAIN, chain))
 	}
-	return expression{"immediate", []attr{
-		be32(unix.NFTA_IMMEDIATE_DREG, regResult),
-		{typ: unix.NFTA_IMMEDIATE_DATA, inner: []attr{{typ: unix.NFTA_DATA_VERDICT, inner: inner}}},
-	}}
+	return attr{typ: unix.NFTA_DATA_VERDICT, inner: inner}
 }
 
 // put appends an expression as an element of a list.

@@ -63,9 +63,9 @@ func (m inSet) key(n ruleNames) (out []expression) {
 func (m inSet) nft(n ruleNames) []expression {
 	name := m.set.Name(n.prefix, n.family)
 	if m.set.MarksPackets() { // before Linux 6.5 the value of a map must be loaded
-		return append(m.key(n), lookupMap(name, reg32(scratch)))
+		return append(m.key(n), lookupMap(name, regKey, reg32(scratch)))
 	}
-	return append(m.key(n), lookup(name, m.not))
+	return append(m.key(n), lookup(name, regKey, m.not))
 }
 
 // scratch is a register of 4 bytes behind the longest key: two IPv6 addresses, a protocol and

@@ -34,16 +34,20 @@ const (
 	nftProto   nftType = 12
 	nftService nftType = 13
 	nftMark    nftType = 19
+	nftVerdict nftType = unix.NFT_DATA_VERDICT
 
 	nftTypeBits = 6 // of each part in the number of a concatenation
 )
 
 func (t nftType) size() uint32 {
-	return map[nftType]uint32{nftIPv4: 4, nftIPv6: 16, nftProto: 1, nftService: 2, nftMark: 4}[t]
+	return map[nftType]uint32{nftIPv4: 4, nftIPv6: 16, nftProto: 1, nftService: 2, nftMark: 4, nftVerdict: 16}[t]
 }
 
 // String returns the text of nft(8): "ipv4_addr . inet_service".
 func (t nftType) String() string {
+	if t == nftVerdict {
+		return "verdict"
+	}
 	if t >= 1<<nftTypeBits {
 		return (t >> nftTypeBits).String() + " . " + (t & (1<<nftTypeBits - 1)).String()
 	}
@@ -59,12 +63,12 @@ type nftKind struct {
 	flags            uint32
 	key, data        nftType
 	keyLen, dataLen  uint32
-	maxElem, timeout uint64 // weir's sets have no limit and no timeout
+	maxElem, timeout uint64 // 0 is none
 }
 
 func (k nftKind) intervals() bool { return k.flags&unix.NFT_SET_INTERVAL != 0 }
 func (k nftKind) concat() bool    { return k.key >= 1<<nftTypeBits }
-func (k nftKind) marks() bool     { return k.flags&unix.NFT_SET_MAP != 0 }
+func (k nftKind) isMap() bool     { return k.flags&unix.NFT_SET_MAP != 0 }
 
 // String returns the declaration in the syntax of nft(8).
 func (k nftKind) String() string {
@@ -113,17 +117,23 @@ func nftFields(set lb.IPSet) []nftType {
 // ofRanges reports whether the members of a set are ranges, which may include each other.
 func ofRanges(set lb.Set) bool { return strings.HasSuffix(set.Type(), "net") }
 
-// nftKindOf returns the properties of one of weir's sets. Each part of a concatenation begins at
-// a register of four bytes.
-func nftKindOf(set lb.IPSet) (k nftKind) {
-	fields := nftFields(set)
+// concatenated returns the type and the size of several fields. Each part of a concatenation
+// begins at a register of four bytes.
+func concatenated(fields []nftType) (t nftType, size uint32) {
 	for _, f := range fields {
-		k.key = k.key<<nftTypeBits | f
-		k.keyLen += f.size()
+		t = t<<nftTypeBits | f
+		size += f.size()
 		if len(fields) > 1 {
-			k.keyLen = uint32(align(int(k.keyLen)))
+			size = uint32(align(int(size)))
 		}
 	}
+	return t, size
+}
+
+// nftKindOf returns the properties of one of weir's sets.
+func nftKindOf(set lb.IPSet) (k nftKind) {
+	fields := nftFields(set)
+	k.key, k.keyLen = concatenated(fields)
 	if ofRanges(set.Set) {
 		k.flags |= unix.NFT_SET_INTERVAL
 		if len(fields) > 1 {
@@ -154,35 +164,55 @@ func putNFTSet(e *encoder, cmd, flags uint16, family uint8, table, name string) 
 
 // putNFTSetNew encodes the creation of a set, which fails if the name is in use.
 func putNFTSetNew(e *encoder, set lb.IPSet, table, name string) {
+	var ranges []nftType
 	k := nftKindOf(set)
+	if k.flags&nftSetConcat != 0 {
+		ranges = nftFields(set)
+	}
 	putNFTSet(e, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE|unix.NLM_F_EXCL, nftFamily(set.Family), table, name)
+	k.put(e, ranges)
+}
+
+// put encodes the properties. ranges are the parts of a concatenation with intervals.
+func (k nftKind) put(e *encoder, ranges []nftType) {
 	e.be32(unix.NFTA_SET_ID, 1)
 	e.be32(unix.NFTA_SET_FLAGS, k.flags)
 	e.be32(unix.NFTA_SET_KEY_TYPE, uint32(k.key))
 	e.be32(unix.NFTA_SET_KEY_LEN, k.keyLen)
 	// nft(8) prints the keys and marks by their byte order.
 	order, data := uint32(nftBigEndianOrder), []byte(nil)
-	if k.marks() {
+	if k.isMap() {
 		e.be32(unix.NFTA_SET_DATA_TYPE, uint32(k.data))
 		e.be32(unix.NFTA_SET_DATA_LEN, k.dataLen)
+	}
+	if k.data == nftMark {
 		data = nftUserNumber(nftUserDataOrder, nftHostOrder)
 	}
-	if k.concat() {
+	switch {
+	case k.concat():
 		order = 0
+	case k.key == nftMark:
+		order = nftHostOrder
 	}
 	e.bytes(unix.NFTA_SET_USERDATA, append(nftUserNumber(nftUserKeyOrder, order), data...))
-	if k.flags&nftSetConcat == 0 {
+	if len(ranges) == 0 && k.maxElem == 0 {
 		return
 	}
 	desc := e.nest(unix.NFTA_SET_DESC)
+	defer e.end(desc)
+	if k.maxElem != 0 {
+		e.be32(unix.NFTA_SET_DESC_SIZE, uint32(k.maxElem))
+	}
+	if len(ranges) == 0 {
+		return
+	}
 	concat := e.nest(nftSetDescConcat)
-	for _, f := range nftFields(set) {
+	for _, f := range ranges {
 		one := e.nest(nftListElem)
 		e.be32(nftSetFieldLen, f.size())
 		e.end(one)
 	}
 	e.end(concat)
-	e.end(desc)
 }
 
 // nftUserNumber encodes a number of the data that only nft(8) uses, in the order of the machine.

@@ -148,7 +148,7 @@ func putNFTElement(e *encoder, cmd uint16, kind nftKind, el nftElement) {
 	if kind.flags&nftSetConcat != 0 {
 		putNFTData(e, nftSetElemKeyEnd, el.last[:kind.keyLen])
 	}
-	if kind.marks() && cmd == unix.NFT_MSG_NEWSETELEM {
+	if kind.isMap() && cmd == unix.NFT_MSG_NEWSETELEM {
 		var b [4]byte
 		binary.NativeEndian.PutUint32(b[:], el.mark)
 		putNFTData(e, unix.NFTA_SET_ELEM_DATA, b[:])
@@ -204,7 +204,7 @@ func (p *nftElements) element(b []byte) {
 		case nftSetElemKeyEnd:
 			whole = p.kind.intervals() && p.key(&el.last, v)
 		case unix.NFTA_SET_ELEM_DATA:
-			if p.kind.marks() {
+			if p.kind.isMap() {
 				el.mark = getU32(attribute(v, unix.NFTA_DATA_VALUE))
 			}
 		case unix.NFTA_SET_ELEM_FLAGS:

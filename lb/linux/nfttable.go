@@ -21,6 +21,11 @@ type nftRules struct {
 	table  string
 	want   []nftChain
 	gone   bool // at the last read there was no chain
+	// servers has the virtual servers; nil where they are no rules. extra are its chains, which the
+	// rules use if serves.
+	servers *nftServers
+	extra   []nftChain
+	serves  bool
 }
 
 // nftChain is a chain with its rules. A base chain has a hook.
@@ -67,6 +72,9 @@ func newNFTRules(f lb.Family, prefix string, tables *nftTables) *nftRules {
 // nftStatic returns the chains of a family.
 func nftStatic(c Config, f lb.Family, s stage, ports insidePorts) (out []nftChain) {
 	n := ruleNames{c.Prefix, f}
+	if s != byIPVS {
+		out = append(out, nftChain{name: n.chain(virtualServers), rules: n.serverRules(marking{c.Mark})})
+	}
 	for _, t := range staticRules(c, f, s, ports) {
 		base := map[string]int{}
 		for _, j := range t.jumps {
@@ -94,8 +102,16 @@ func nftStatic(c Config, f lb.Family, s stage, ports insidePorts) (out []nftChai
 func (r *nftRules) configure(c Config, s stage, ports insidePorts) bool {
 	want := nftStatic(c, r.names.family, s, ports)
 	changed := !reflect.DeepEqual(want, r.want)
-	r.want = want
+	r.want, r.serves = want, s != byIPVS
 	return changed
+}
+
+// all returns the wanted chains with those of kinds of virtual servers.
+func (r *nftRules) all() []nftChain {
+	if !r.serves {
+		return r.want
+	}
+	return slices.Concat(r.want, r.extra)
 }
 
 // readPorts returns the rules of chain INSIDE-PORTS of existing virtual servers. All others are
@@ -133,27 +149,46 @@ func (r *nftRules) install(ctx context.Context) error {
 	if err := r.tables.create(ctx, r.names.family); err != nil {
 		return err
 	}
-	return r.transact(ctx, func(e *encoder) {
+	if r.servers != nil {
+		if err := r.servers.readMaps(ctx); err != nil {
+			return err
+		}
+	}
+	want := r.all()
+	err = r.transact(ctx, func(e *encoder) {
 		if len(have) > 0 { // all rules of the table
 			r.message(e, unix.NFT_MSG_DELRULE, 0)
 			e.str(unix.NFTA_RULE_TABLE, r.table)
 		}
+		if r.servers != nil {
+			r.servers.beforeChains(e)
+		}
 		for name, hook := range have {
-			if i := r.find(name); i < 0 || !sameHook(r.want[i].hook, hook) {
+			if i := find(want, name); i < 0 || !sameHook(want[i].hook, hook) {
 				r.message(e, unix.NFT_MSG_DELCHAIN, 0)
 				e.str(unix.NFTA_CHAIN_TABLE, r.table)
 				e.str(unix.NFTA_CHAIN_NAME, name)
 			}
 		}
-		for _, c := range r.want {
+		if r.serves {
+			r.servers.putMaps(e)
+		}
+		for _, c := range want {
 			r.putChain(e, c)
 		}
-		for _, c := range r.want {
+		for _, c := range want {
 			for _, rule := range c.rules {
 				r.putRule(e, c.name, rule)
 			}
 		}
+		if r.serves {
+			r.servers.afterRules(e)
+		}
 	})
+	if err == nil && r.serves {
+		r.servers.wrote()
+	}
+	return err
 }
 
 // remove removes the table with all rules and sets.
@@ -169,8 +204,8 @@ func (r *nftRules) remove(ctx context.Context) error {
 	return err
 }
 
-func (r *nftRules) find(chain string) int {
-	return slices.IndexFunc(r.want, func(c nftChain) bool { return c.name == chain })
+func find(chains []nftChain, name string) int {
+	return slices.IndexFunc(chains, func(c nftChain) bool { return c.name == name })
 }
 
 func sameHook(a, b *nftHook) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
@@ -264,8 +299,9 @@ func (r *nftRules) observe(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	r.gone = len(have) == 0
-	equal := len(have) == len(r.want)
-	for _, c := range r.want {
+	want := r.all()
+	equal := len(have) == len(want)
+	for _, c := range want {
 		hook, there := have[c.name]
 		equal = equal && there && sameHook(hook, c.hook)
 	}
@@ -274,14 +310,14 @@ func (r *nftRules) observe(ctx context.Context) (bool, error) {
 	}
 	at := map[string]int{}
 	err = r.list(ctx, func() { clear(at); equal = true }, func(chain string, rule []byte) {
-		i, n := r.find(chain), at[chain]
+		i, n := find(want, chain), at[chain]
 		at[chain]++
-		equal = equal && i >= 0 && n < len(r.want[i].rules) && r.want[i].rules[n].same(rule)
+		equal = equal && i >= 0 && n < len(want[i].rules) && want[i].rules[n].same(rule)
 	})
 	if err != nil {
 		return false, err
 	}
-	for _, c := range r.want {
+	for _, c := range want {
 		equal = equal && at[c.name] == len(c.rules)
 	}
 	return equal, nil

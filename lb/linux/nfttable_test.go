@@ -209,8 +209,10 @@ func TestNFTablesAreTried(t *testing.T) {
 	defer c.conn.close()
 	before := c.generation(context.Background())
 	for name, config := range nftConfigs() {
-		if err := TryNFTables(context.Background(), config); err != nil {
-			t.Errorf("%s: %v", name, err)
+		for _, config.Mode = range []Mode{ModeIPVS, ModeNetfilter} {
+			if err := TryNFTables(context.Background(), config); err != nil {
+				t.Errorf("%s, mode %s: %v", name, config.Mode, err)
+			}
 		}
 	}
 	config := DefaultConfig()

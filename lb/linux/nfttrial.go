@@ -62,7 +62,14 @@ func TryNFTables(ctx context.Context, c Config) error {
 func tryFamily(ctx context.Context, conn *conn, c Config, f lb.Family) error {
 	tables := newNFTTables(conn, trialTable)
 	r := newNFTRules(f, c.Prefix, tables)
-	r.configure(c, byIPVS, insidePorts{})
+	if c.Mode == ModeNetfilter {
+		servers := newNFTServers(r, marking{c.Mark})
+		servers.kinds = map[serverKind]bool{{slots: 2}: true, {slots: 2, affinity: 60}: true}
+		r.configure(c, byDNAT, insidePorts{})
+		r.extra = servers.kindChains()
+	} else {
+		r.configure(c, byIPVS, insidePorts{})
+	}
 	sets := newNFTSets(tables, c.Prefix, marking{c.Mark})
 	// parts has the meaning of an error for each message.
 	parts := []func(error) error{func(err error) error { return lacksFamily(f, err) }}
@@ -73,11 +80,17 @@ func tryFamily(ctx context.Context, conn *conn, c Config, f lb.Family) error {
 			putNFTSetNew(e, id, trialTable, sets.name(id))
 			parts = append(parts, func(err error) error { return missingSet(id, err) })
 		}
-		for _, chain := range r.want {
+		if r.serves {
+			r.servers.putMaps(e)
+			for range numServerMaps {
+				parts = append(parts, func(err error) error { return fmt.Errorf("a map of virtual servers: %w", err) })
+			}
+		}
+		for _, chain := range r.all() {
 			r.putChain(e, chain)
 			parts = append(parts, func(err error) error { return fmt.Errorf("chain %s: %w", chain.name, err) })
 		}
-		for _, chain := range r.want {
+		for _, chain := range r.all() {
 			for _, rule := range chain.rules {
 				r.putRule(e, chain.name, rule)
 				parts = append(parts, func(err error) error { return fmt.Errorf("a rule of chain %s: %w", chain.name, err) })

@@ -21,6 +21,9 @@ func testClientsAreMasqueradedOrKept(t *testing.T) {
 	add(t, s.k, web(kept4, lb.SetLoadBalancer, 2, lb.SetLoadBalancerLocal)...)
 	add(t, s.k, web(kept6, lb.SetLoadBalancer, 2, lb.SetLoadBalancerLocal)...)
 	for _, policy := range []string{"ACCEPT", "DROP"} {
+		if policy == "DROP" && testBackend == NFTables {
+			continue // a table can't admit what another one drops
+		}
 		for _, family := range []string{"iptables", "ip6tables"} {
 			sh(t, "%s -P INPUT %s && %s -P FORWARD %s", family, policy, family, policy)
 			t.Cleanup(func() {

@@ -164,6 +164,9 @@ func Modules(mode Mode, backend Backend, schedulers []string) []string {
 	} else {
 		out = append(out, xtModules()...)
 	}
+	if mode == ModeNetfilter && backend == NFTables {
+		out = append(out, "nft_numgen")
+	}
 	if mode == ModeIPVS || mode == "" {
 		out = append(out, "ip_vs")
 		for _, s := range schedulers {

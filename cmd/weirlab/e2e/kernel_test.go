@@ -37,6 +37,14 @@ func TestLinuxPackageWithoutIPVS(t *testing.T) {
 	packageInBox(t, "lb/linux", choice{run: asRules})
 }
 
+// otherPrograms are those of asRules that need rules of iptables.
+const otherPrograms = "TestForeignRulesAreNotTouched|TestForeignFlushIsRepaired"
+
+func TestLinuxPackageWithoutIPVSInNFTables(t *testing.T) {
+	t.Parallel()
+	packageInBox(t, "lb/linux", choice{run: asRules, skip: otherPrograms, env: []string{"WEIR_RULES=nftables"}})
+}
+
 // TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories.
 // WEIR_HISTORIES multiplies their number.
 func TestFakeMatchesTheKernel(t *testing.T) {

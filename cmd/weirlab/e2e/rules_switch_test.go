@@ -15,20 +15,68 @@ import (
 func TestRulesChangeHands(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
+	c := s.changeHands(t, "ipvs")
+	c.unhurt(t, "rules change hands four times")
+
+	// With one owner, a change of the mode refuses no connection.
+	c = startClients(t, s.client1, handsTargets)
+	s.stop(t, syscall.SIGTERM)
+	s.run(t, handsConfig("nftables", "ipvs"))
+	eventually(t, time.Minute, func() error { return s.onlyOwner(t, "nftables") })
+	for _, mode := range []string{"netfilter", "ipvs"} {
+		s.stop(t, syscall.SIGTERM)
+		s.run(t, handsConfig("nftables", mode))
+		c.fresh.more(t, 100)
+	}
+	c.unhurt(t, "the mode changes twice in nftables")
+
+	// A change of the mode and the owner at once may refuse connections for a moment (kernel.md).
+	h := startHammer(t, s.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
+	for _, to := range []struct{ owner, mode string }{{"iptables", "netfilter"}, {"nftables", "ipvs"}} {
+		s.stop(t, syscall.SIGTERM)
+		s.run(t, handsConfig(to.owner, to.mode))
+		eventually(t, time.Minute, func() error { return s.onlyOwner(t, to.owner) })
+		h.more(t, 100)
+	}
+	figure(t, "the mode and the owner of the rules change at once, twice", h.Stop().Report())
+	s.cleanSlate(t)
+	for _, owner := range []string{"nftables", "iptables"} {
+		must(t, s.onlyOwner(t, owner))
+	}
+}
+
+// TestRulesChangeHandsWithoutIPVS does so with the virtual servers.
+func TestRulesChangeHandsWithoutIPVS(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.UML)
+	c := s.changeHands(t, "netfilter")
+	c.unhurt(t, "rules with virtual servers change hands four times")
+	s.cleanSlate(t)
+	for _, owner := range []string{"nftables", "iptables"} {
+		must(t, s.onlyOwner(t, owner))
+	}
+}
+
+var handsTargets = targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)}
+
+func handsConfig(owner, mode string) string {
+	return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\nmode = %q\n", owner, mode) + shared +
+		serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\", \"10.1.0.0/24\"]\n")
+}
+
+// changeHands changes the owner of the rules four times, and returns the clients.
+func (s *site) changeHands(t *testing.T, mode string) *clients {
+	t.Helper()
 	s.serveAll(t, 8080)
 	for _, name := range webs {
 		serveEcho(t, s.Host(name), 7000)
 		serveUDP(t, s.Host(name), 7000)
 	}
-	config := func(owner, mode string) string {
-		return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\nmode = %q\n", owner, mode) + shared +
-			serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\", \"10.1.0.0/24\"]\n")
-	}
-	s.run(t, config("iptables", "ipvs"))
-	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)})
+	s.run(t, handsConfig("iptables", mode))
+	c := startClients(t, s.client1, handsTargets)
 	for i, owner := range []string{"nftables", "iptables", "nftables", "iptables"} {
 		s.stop(t, syscall.SIGTERM)
-		s.configure(t, config(owner, "ipvs"))
+		s.configure(t, handsConfig(owner, mode))
 		if i >= 2 { // killed at some moments of the change
 			for n := range 6 {
 				p, err := s.box.Start(s.weir, "run")
@@ -40,8 +88,8 @@ func TestRulesChangeHands(t *testing.T) {
 		}
 		s.start(t)
 		var doc statusDoc
-		if s.weirJSON(t, &doc, "status"); !strings.HasPrefix(doc.Kernel.Rules, owner) {
-			t.Errorf("status names %q, want %q", doc.Kernel.Rules, owner)
+		if s.weirJSON(t, &doc, "status"); !strings.HasPrefix(doc.Kernel.Rules, owner) || doc.Kernel.Mode != mode {
+			t.Errorf("status names %q in mode %s, want %q in mode %s", doc.Kernel.Rules, doc.Kernel.Mode, owner, mode)
 		}
 		eventually(t, time.Minute, func() error { return s.onlyOwner(t, owner) })
 		c.fresh.more(t, 50)
@@ -50,23 +98,7 @@ func TestRulesChangeHands(t *testing.T) {
 			t.Errorf("%s: objects were repaired: %v", owner, drift)
 		}
 	}
-	c.unhurt(t, "rules change hands four times")
-
-	// With virtual servers as rules, iptables has them all. A change of the mode and the owner at once may
-	// refuse connections for a moment (kernel.md).
-	h := startHammer(t, s.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
-	for _, mode := range []string{"netfilter", "ipvs"} {
-		s.stop(t, syscall.SIGTERM)
-		s.run(t, config("nftables", mode))
-		owner := map[string]string{"netfilter": "iptables", "ipvs": "nftables"}[mode]
-		eventually(t, time.Minute, func() error { return s.onlyOwner(t, owner) })
-		h.more(t, 100)
-	}
-	figure(t, "the mode and the owner of the rules change at once, twice", h.Stop().Report())
-	s.cleanSlate(t)
-	for _, owner := range []string{"nftables", "iptables"} {
-		must(t, s.onlyOwner(t, owner))
-	}
+	return c
 }
 
 // onlyOwner returns an error if the kernel has sets or rules of weir that another owner has.

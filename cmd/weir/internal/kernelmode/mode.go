@@ -21,12 +21,7 @@ import (
 // Open opens the kernel in the mode of a configuration, or in the fallback mode.
 func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Kernel, Mode, error) {
 	m := Of(cfg)
-	if cfg.Kernel.Rules == config.RulesAuto && cfg.Kernel.IPTables == config.IPTablesAuto {
-		var reason error
-		if m.NFTables, reason = linux.SelectNFTables(ctx, KernelConfig(cfg, m, Node{}, log)); !m.NFTables {
-			log.Info("iptables has the rules, not nftables", "reason", reason)
-		}
-	}
+	selectRules(ctx, cfg, &m, log)
 	k, err := linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
 	if !errors.Is(err, linux.ErrNoIPVS) {
 		return k, m, err
@@ -36,8 +31,20 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Ker
 	}
 	log.Warn("IPVS unavailable; fallback to netfilter", "error", err)
 	m.Use, m.Fallback = linux.ModeNetfilter, true
+	selectRules(ctx, cfg, &m, log)
 	k, err = linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
 	return k, m, err
+}
+
+// selectRules selects the owner of the sets and rules where a configuration leaves that to weir.
+func selectRules(ctx context.Context, cfg *config.Config, m *Mode, log *slog.Logger) {
+	if cfg.Kernel.Rules != config.RulesAuto || cfg.Kernel.IPTables != config.IPTablesAuto {
+		return
+	}
+	use, reason := linux.SelectNFTables(ctx, KernelConfig(cfg, *m, Node{}, log))
+	if m.NFTables = use; !use {
+		log.Info("iptables has the rules, not nftables", "reason", reason)
+	}
 }
 
 // Timeouts returns IPVS's timeouts of a configuration; 0 keeps the kernel's value.

@@ -76,7 +76,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 
 // backendOf returns the owner of the sets and rules.
 func backendOf(k config.Kernel, m Mode) linux.Backend {
-	if m.NFTables && m.Use != linux.ModeNetfilter {
+	if m.NFTables {
 		return linux.NFTables
 	}
 	return linux.Backend(k.IPTables)

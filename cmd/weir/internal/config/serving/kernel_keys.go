@@ -23,7 +23,7 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 			Doc: "The dummy device that has the VIPs. weir creates it."},
 		{Path: "kernel.rules", To: &k.Rules, Default: `"auto"`, Restart: true, Values: []string{"auto", "nftables", "iptables"},
 			Doc: "The owner of weir's sets and rules. iptables needs the programs of iptables, and ipset in the kernel. nftables needs neither: " +
-				"they are one table for each family (nft list table ip weir). It needs IPVS; where mode is netfilter, this is iptables. " +
+				"they are one table for each family (nft list table ip weir). " +
 				"auto is nftables if the kernel has all parts of it. It is iptables beside chains of iptables with policy DROP, as " +
 				"Docker and ufw have them, and if the key iptables is not auto."},
 		{Path: "kernel.iptables", To: &k.IPTables, Default: `"auto"`, Restart: true, Values: []string{"auto", "legacy", "nft"},

@@ -107,7 +107,6 @@ func PID(f *Facts) int {
 // Backend returns the owner of the sets and rules on this box, as far as it decides about kernel modules.
 func Backend(f *Facts) linux.Backend {
 	switch {
-	case !UsesIPVS(f):
 	case f.Running != nil && f.Running.Kernel.Rules == linux.NFTables.Name(),
 		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesNFTables,
 		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesAuto && f.Kernel.NFTables:
