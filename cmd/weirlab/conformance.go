@@ -16,7 +16,7 @@ import (
 )
 
 // conformanceTests are the tests of one engine each. They run side by side.
-var conformanceTests = []string{"TestConformanceIPVS", "TestConformanceNFTables", "TestConformanceIptables", "TestConformanceKubeProxy"}
+var conformanceTests = []string{"TestConformanceIPVS", "TestConformanceNFTables", "TestConformanceNetfilter", "TestConformanceIptables", "TestConformanceKubeProxy"}
 
 // conformanceCommand puts the 90 checks to weir in both modes and to kube-proxy.
 func conformanceCommand() *cobra.Command {
@@ -38,13 +38,13 @@ func conformanceCommand() *cobra.Command {
 		defer func() { _ = os.RemoveAll(folder) }()
 		tests, checks := conformanceTests, "all"
 		if short {
-			tests, checks = conformanceTests[2:], "sample"
+			tests, checks = conformanceTests[3:], "sample"
 		}
 		s := newStages(ctx, out)
 		if short {
 			s.most = 0 // the test that runs it may itself be run again
 		}
-		s.do(ctx, stage{"conformance, three columns", 12 * time.Minute, func(ctx context.Context, s *stages) error {
+		s.do(ctx, stage{"conformance, five columns", 15 * time.Minute, func(ctx context.Context, s *stages) error {
 			env := []string{"WEIR_CONFORMANCE=" + checks, "WEIR_CONFORMANCE_COLUMNS=" + folder}
 			return s.boxes(ctx, "uml-new", exactly(tests), "", env, "weir/cmd/weirlab/e2e")
 		}})

@@ -26,6 +26,9 @@ func everything(more ...option) object {
 	return kubeService("web", append([]option{clusterIP(svcIP), externalIPs(extIP), loadBalancer(lbIP), nodePort(30001)}, more...)...)
 }
 
+// noWeights is the reason why check 63 is not put to rules.
+const noWeights = "rules have no weights"
+
 // othersDrop is the reason why checks 82 and 83 are not put to nftables.
 const othersDrop = "in nf_tables a packet needs the consent of every table; weir doctor names the chain that drops it"
 
@@ -296,7 +299,7 @@ var claims = []claim{
 	{number: 60, name: "foreign virtual servers stay, and so do excluded ones that a Service wants", options: &options{excludeCIDRs: []string{"10.250.0.0/16"}}, run: checkForeign},
 	{number: 61, name: "a Service that loses a port keeps the VIP, and one that loses all does not", run: checkPorts},
 	{number: 62, name: "a TCP connection outlives the removal of its endpoint, new ones go elsewhere", run: checkGraceful},
-	{number: 63, name: "a weight that was removed by hand comes back", lacks: map[string]string{iptablesMode: "rules have no weights"}, run: checkWeight},
+	{number: 63, name: "a weight that was removed by hand comes back", lacks: map[string]string{iptablesMode: noWeights, netfilterMode: noWeights}, run: checkWeight},
 	{number: 64, name: "packets from localhost are never marked", run: checkLocalhost},
 	{number: 65, name: "topology hints: the own zone's endpoints", run: hinted("L1:zone=zone-a R1:zone=zone-b R2:zone=zone-a", "L1 R2 keep")},
 	{number: 66, name: "topology hints: one endpoint without a hint disables them", run: hinted("L1:zone=zone-a R1:zone=zone-b R2", "L1 R1 R2 keep")},
@@ -390,14 +393,14 @@ var claims = []claim{
 		k.wantAll(everywhere, []string{"tcp " + lbIP + ":2222", "tcp " + svcIP + ":2222", "tcp " + extIP + ":2222"}, "refused")
 		k.wantServer(outside, "tcp "+nodeAddr+":2222", "daemon")
 	}},
-	{number: 82, name: "INPUT has policy DROP", lacks: map[string]string{nftablesMode: othersDrop}, run: func(k *kubeKit) {
+	{number: 82, name: "INPUT has policy DROP", lacks: map[string]string{nftablesMode: othersDrop, netfilterMode: othersDrop}, run: func(k *kubeKit) {
 		defer k.c.onNode(k.t, admitManagement+" && iptables -P INPUT DROP", "iptables -P INPUT ACCEPT && "+readmitManagement)()
 		k.given(everything(), kubeEndpoints("web", "L1 R1"))
 		k.want(outside, atLB, "L1 R1 masq")
 		k.want(pod, atSvc, "L1 R1 keep")
 		k.want(outside, atNode, "L1 R1 masq")
 	}},
-	{number: 83, name: "FORWARD has policy DROP", lacks: map[string]string{nftablesMode: othersDrop}, run: func(k *kubeKit) {
+	{number: 83, name: "FORWARD has policy DROP", lacks: map[string]string{nftablesMode: othersDrop, netfilterMode: othersDrop}, run: func(k *kubeKit) {
 		defer k.c.onNode(k.t, "iptables -P FORWARD DROP", "iptables -P FORWARD ACCEPT")()
 		k.given(everything(), kubeEndpoints("web", "L1 R1"))
 		k.want(outside, atLB, "L1 R1 masq")

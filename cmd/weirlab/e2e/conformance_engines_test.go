@@ -23,13 +23,17 @@ type weirEngine struct {
 func (e *weirEngine) name() string            { return e.mode }
 func (e *weirEngine) patience() time.Duration { return 10 * time.Second }
 
+// byRules reports whether virtual servers are rules, inNFTables whether nf_tables has the sets and rules.
+func byRules(e engine) bool    { return e.name() == iptablesMode || e.name() == netfilterMode }
+func inNFTables(e engine) bool { return e.name() == nftablesMode || e.name() == netfilterMode }
+
 func (e *weirEngine) start(t testing.TB, o options) {
 	t.Helper()
 	mode, rules := "ipvs", "iptables"
-	if e.mode == iptablesMode {
+	if byRules(e) {
 		mode = "netfilter"
 	}
-	if e.mode == nftablesMode {
+	if inNFTables(e) {
 		rules = "nftables"
 	}
 	kernel := fmt.Sprintf("[kernel]\nmode = %q\nrules = %q\nsync_period = %q\n", mode, rules, auditPeriod)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +39,7 @@ func checkFaults(k *kubeKit) {
 	}
 	held := k.holds(outside, atLB)
 	shell := func(command string) func() { return func() { k.c.onNode(k.t, command, "true") } }
-	if k.engine.name() == nftablesMode {
+	if inNFTables(k.engine) {
 		k.nftFaults(now, shell)
 	}
 	k.repairs("rules are flushed", now, shell("iptables -t nat -F && iptables -F && iptables -t mangle -F"))
@@ -50,7 +51,7 @@ func checkFaults(k *kubeKit) {
 		k.repairs("announcements are lost (ENOBUFS), with them that of a flush", now, k.overflows)
 		k.repairs("dumps are interrupted (EINTR) while addresses are flushed", now, k.interrupts)
 	}
-	if k.engine.name() == iptablesMode {
+	if byRules(k.engine) {
 		// A foreign flush of the rules may cut an established connection: see linux.Unsupported.
 		k.note += " (established connections may be cut)"
 		return
@@ -62,7 +63,7 @@ func checkFaults(k *kubeKit) {
 // that.
 func (k *kubeKit) nftFaults(now []watched, shell func(string) func()) {
 	if k.c.kernelBefore(k.t, 6, 9) {
-		for _, command := range append(nftDamage, nftRemoval...) {
+		for _, command := range slices.Concat(nftDamage, nftRemoval) {
 			k.repairs(command, now, shell(command))
 		}
 		return
@@ -120,7 +121,7 @@ func (k *kubeKit) killsPrograms(command string) {
 	}
 	out := k.c.box.Must(k.t, "env", asPeer+"=1", program, "kill-children", strconv.Itoa(k.c.daemon.Pid()), "1s", command)
 	n, err := strconv.Atoi(strings.TrimSpace(out))
-	switch runs := k.engine.name() != nftablesMode; { // with nftables weir runs none
+	switch runs := !inNFTables(k.engine); { // with nftables weir runs none
 	case err != nil || runs && n == 0:
 		k.fault("no program of weir's was killed: %q", out)
 	case !runs && n > 0:

@@ -202,6 +202,12 @@ func (c *conformance) programmed(t testing.TB, proto, backend string) bool {
 			return true
 		}
 	}
+	element := ": " + strings.Replace(backend, ":", " . ", 1)
+	for line := range strings.Lines(c.box.Must(t, "sh", "-c", "nft list map ip weir KUBE-BACKENDS 2>/dev/null || true")) {
+		if strings.Contains(line, " . "+proto+" . ") && strings.HasSuffix(strings.TrimRight(line, ", }\n"), element) {
+			return true
+		}
+	}
 	return false
 }
 

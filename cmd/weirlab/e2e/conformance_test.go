@@ -40,12 +40,30 @@ func TestConformanceIPVS(t *testing.T) {
 	c.putAll(t, &weirEngine{c: c, mode: ipvsMode})
 }
 
-// TestConformanceNFTables has IPVS with sets and rules of nf_tables.
+// TestConformanceNFTables has IPVS with sets and rules of nf_tables. Some checks follow with virtual
+// servers as maps of nf_tables.
 func TestConformanceNFTables(t *testing.T) {
 	t.Parallel()
 	c := newConformance(t)
 	c.putAll(t, &weirEngine{c: c, mode: nftablesMode})
+	if !putsAll() {
+		c.only = []int{2, 5, 8, 13, 16, 27, 28, 40, 45, 47, 50, 59, 62, 73, 81, 85, 88}
+		c.putAll(t, &weirEngine{c: c, mode: netfilterMode})
+	}
 }
+
+// TestConformanceNetfilter has virtual servers as maps of nf_tables.
+func TestConformanceNetfilter(t *testing.T) {
+	t.Parallel()
+	if !putsAll() {
+		t.Skip("SKIPPED, only make conformance and make soak run it; TestConformanceNFTables puts a few checks to this mode")
+	}
+	c := newConformance(t)
+	c.putAll(t, &weirEngine{c: c, mode: netfilterMode})
+}
+
+// putsAll reports whether all checks are put to all engines of weir.
+func putsAll() bool { return os.Getenv(comparing) != "" || soaking() }
 
 func TestConformanceIptables(t *testing.T) {
 	t.Parallel()
@@ -60,6 +78,9 @@ func TestConformanceKubeProxy(t *testing.T) {
 		t.Skip("SKIPPED, only make conformance runs it; TestConformanceShort puts a few checks to kube-proxy")
 	}
 	c := newConformance(t)
+	if os.Getenv(comparing) == "sample" {
+		c.only = sample
+	}
 	c.putAll(t, &kubeProxyEngine{c: c, mode: "ipvs"})
 }
 
@@ -77,7 +98,7 @@ func knownChecks(t *testing.T) []string {
 	}
 	names := list.Names("conformance ")
 	for _, ch := range claims {
-		for _, e := range []string{ipvsMode, nftablesMode, iptablesMode} {
+		for _, e := range []string{ipvsMode, nftablesMode, netfilterMode, iptablesMode} {
 			names = slices.DeleteFunc(names, func(n string) bool { return n == promise(ch, e) })
 		}
 	}
@@ -86,10 +107,11 @@ func knownChecks(t *testing.T) []string {
 
 // The names of the engines.
 const (
-	ipvsMode     = table.IPVS
-	nftablesMode = table.NFTables
-	iptablesMode = table.Iptables
-	peerMode     = table.KubeProxy
+	ipvsMode      = table.IPVS
+	nftablesMode  = table.NFTables
+	netfilterMode = table.Netfilter
+	iptablesMode  = table.Iptables
+	peerMode      = table.KubeProxy
 )
 
 // conformance is the site.
@@ -101,6 +123,7 @@ type conformance struct {
 	own   map[netip.Addr]bool
 	// podHosts has each backend on a host of its own.
 	podHosts bool
+	only     []int             // the checks; empty for all
 	options  *options          // of the engine that runs
 	made     map[string]object // what the API server has of the check that runs
 }
@@ -186,7 +209,7 @@ func (c *conformance) putAll(t *testing.T, e engine) {
 	slices.SortStableFunc(todo, func(a, b claim) int { return strings.Compare(optionsText(a), optionsText(b)) })
 	running := "nothing"
 	for _, ch := range todo {
-		if e.name() == peerMode && os.Getenv(comparing) == "sample" && !slices.Contains(sample, ch.number) {
+		if len(c.only) > 0 && !slices.Contains(c.only, ch.number) {
 			continue
 		}
 		row := column.row(ch)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 var nftDamage = []string{
 	"nft flush table ip weir",
 	"nft flush set ip weir KUBE-LOAD-BALANCER && nft flush set ip weir KUBE-IPVS-PORTS",
+	"for m in $(nft list maps ip | awk '/map KUBE/ {print $2}'); do nft flush map ip weir $m; done",
 	"nft add rule ip weir KUBE-SERVICES accept", "nft insert rule ip weir filter-INPUT drop",
 }
 
@@ -89,7 +91,7 @@ func (s *site) repairsTables(t testing.TB, c *clients, command string) {
 // refusesChanges requires that the kernel refuses each change of weir's tables, and flushes others only.
 func (s *site) refusesChanges(t testing.TB) {
 	t.Helper()
-	for _, command := range append(nftDamage, "nft delete table ip weir") {
+	for _, command := range slices.Concat(nftDamage, []string{"nft delete table ip weir"}) {
 		if out := s.box.Must(t, "sh", "-c", fmt.Sprintf("! (%s) 2>&1", command)); !strings.Contains(out, "Operation not permitted") {
 			t.Errorf("%s: %s", command, out)
 		}

@@ -17,12 +17,13 @@ import (
 const (
 	IPVS      = "IPVS"
 	NFTables  = "nftables"
-	Iptables  = "iptables"
+	Netfilter = "netfilter" // with sets and rules of nf_tables
+	Iptables  = "iptables"  // mode netfilter with iptables
 	KubeProxy = "kube-proxy"
 )
 
 // Engines are all of them.
-var Engines = []string{IPVS, NFTables, Iptables, KubeProxy}
+var Engines = []string{IPVS, NFTables, Netfilter, Iptables, KubeProxy}
 
 // Column has the results of one engine.
 type Column struct {

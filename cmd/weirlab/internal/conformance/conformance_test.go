@@ -15,6 +15,7 @@ func example() []Column {
 	return []Column{
 		column(IPVS, Row{Run: true, Took: time.Second}, Row{Run: true, Faults: []string{"refused"}, Known: true}),
 		column(NFTables, Row{Run: true}, Row{Run: true}),
+		column(Netfilter, Row{Run: true}, Row{Run: true}),
 		column(Iptables, Row{Run: true}, Row{Run: true, Note: " (200 Services)"}),
 		column(KubeProxy, Row{Run: true, Faults: []string{"dropped"}}, Row{Lacks: "it has none"}),
 	}
@@ -29,10 +30,10 @@ func TestTheTableHasACellForEachEngine(t *testing.T) {
 		{page, "- Kernel: Linux 7.3,"},
 		{page, "- Processor: a processor\n"},
 		{page, "- Versions: weir v1\n"},
-		{page, "| No. | Check | weir, IPVS | weir, IPVS, nftables | weir, iptables | kube-proxy, IPVS |\n"},
-		{page, "| 1 | one | pass | pass | pass | fail |\n"},
-		{page, "| 2 | two | known failure | pass | pass (200 Services) | not applicable: it has none |\n"},
-		{page, "| | passed | 1 of 2 | 2 of 2 | 2 of 2 | 0 of 1 |\n"},
+		{page, "| No. | Check | weir, IPVS | weir, IPVS, nftables | weir, netfilter, nftables | weir, netfilter, iptables | kube-proxy, IPVS |\n"},
+		{page, "| 1 | one | pass | pass | pass | pass | fail |\n"},
+		{page, "| 2 | two | known failure | pass | pass | pass (200 Services) | not applicable: it has none |\n"},
+		{page, "| | passed | 1 of 2 | 2 of 2 | 2 of 2 | 2 of 2 | 0 of 1 |\n"},
 		{table.String(), "1 kube-proxy: dropped"},
 		{table.String(), "1 of 2 in 1 s"},
 	} {
@@ -63,7 +64,7 @@ func TestATableWithoutAResultIsIncomplete(t *testing.T) {
 	if err := Complete(all); err != nil {
 		t.Error(err)
 	}
-	all[2].Rows[0] = Row{Number: 1, Name: "one"}
+	all[3].Rows[0] = Row{Number: 1, Name: "one"}
 	if err := Complete(all); err == nil || !strings.Contains(err.Error(), "check 1 was not put to iptables") {
 		t.Errorf("an error %v", err)
 	}

@@ -60,7 +60,8 @@ func Page(columns []Column, now time.Time, processor, versions string) string {
 - Versions: %s
 
 `, len(first.Rows), first.Probes, first.Probes, first.Locations, now.UTC().Format(time.DateOnly), first.Kernel, processor, versions)
-	titles := map[string]string{IPVS: "weir, IPVS", NFTables: "weir, IPVS, nftables", Iptables: "weir, iptables", KubeProxy: "kube-proxy, IPVS"}
+	titles := map[string]string{IPVS: "weir, IPVS", NFTables: "weir, IPVS, nftables", Netfilter: "weir, netfilter, nftables",
+		Iptables: "weir, netfilter, iptables", KubeProxy: "kube-proxy, IPVS"}
 	fmt.Fprint(&b, "| No. | Check |")
 	for _, c := range columns {
 		fmt.Fprintf(&b, " %s |", titles[c.Engine])
