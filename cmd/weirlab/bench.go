@@ -36,7 +36,7 @@ that one change takes.`,
 	cmd.Flags().IntSliceVar(&b.sizes, "services", b.sizes, "how many services, of 10 backends each; kube-proxy has the first number of them")
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
-	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, audits, nodeports, provider")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, audits, nodeports, nftables, provider")
 	cmd.Flags().BoolVar(&short, "short", false, "all of the code in about a minute: sizes so small that no figure means much")
 	cmd.Flags().StringVar(&b.write, "write", "", "a folder; the table is written to benchmarks.md there")
 	cmd.Flags().StringVar(&b.plot, "plot", "", "a file; how the figures grow with --services is drawn there, as SVG")
@@ -122,6 +122,7 @@ func (b *bench) chapters() []chapter {
 		{"cluster", "a node of a cluster, ClusterIP Services; kube-proxy in IPVS mode", clusterBench{b}.cluster},
 		{"audits", "a node of a cluster while weir audits, ClusterIP Services", clusterBench{b}.audits},
 		{"nodeports", "a node of a cluster, NodePort Services; kube-proxy in iptables mode", nodePortBench{b}.nodePorts},
+		{"nftables", "a node of a cluster, ClusterIP Services; both in nftables without IPVS", nftBench{b}.tables},
 		{"provider", "addresses given to Services of a cluster, and announced to a router", providerBench{b}.provider},
 	}
 }

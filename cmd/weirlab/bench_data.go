@@ -191,3 +191,22 @@ func hangUp(l net.Listener) {
 		_ = c.Close()
 	}
 }
+
+// knock connects to one address after the other, evenly, some rounds.
+func (b dataBench) knock(ctx context.Context, addrs []string) (latency, error) {
+	l, err := b.site.Host("web").Listen("tcp4", ":8080")
+	if err != nil {
+		return latency{}, err
+	}
+	defer l.Close()
+	go hangUp(l)
+	var runs []latency
+	for range b.rounds + 1 {
+		got, err := b.dial(ctx, addrs...)
+		if err != nil {
+			return latency{}, err
+		}
+		runs = append(runs, got)
+	}
+	return middle(runs), nil
+}

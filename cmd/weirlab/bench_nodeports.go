@@ -69,32 +69,13 @@ func (b nodePortBench) gate(ctx context.Context, e engine, n int) (g gate, err e
 	if g.rules, err = strconv.Atoi(out); err != nil {
 		return g, fmt.Errorf("count rules: %w", err)
 	}
-	g.connect, err = b.knock(ctx, n)
-	b.report("  %s: %s rules, %s for a connection", e.name, count(g.rules), span(g.connect.median))
-	return g, err
-}
-
-// knock connects to one NodePort after the other, evenly, some rounds.
-func (b nodePortBench) knock(ctx context.Context, n int) (latency, error) {
-	l, err := b.site.Host("web").Listen("tcp4", ":8080")
-	if err != nil {
-		return latency{}, err
-	}
-	defer l.Close()
-	go hangUp(l)
 	addrs := make([]string, n)
 	for i := range addrs {
 		addrs[i] = fmt.Sprintf("%s:%d", roomAddr, firstPort+i)
 	}
-	var runs []latency
-	for range b.rounds + 1 {
-		got, err := dataBench(b).dial(ctx, addrs...)
-		if err != nil {
-			return latency{}, err
-		}
-		runs = append(runs, got)
-	}
-	return middle(runs), nil
+	g.connect, err = dataBench(b).knock(ctx, addrs)
+	b.report("  %s: %s rules, %s for a connection", e.name, count(g.rules), span(g.connect.median))
+	return g, err
 }
 
 // nodePortsOf is what the kernel holds of n NodePort Services.

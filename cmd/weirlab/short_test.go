@@ -61,7 +61,7 @@ func TestBenchShort(t *testing.T) {
 		t.Errorf("the plot of growth: %v\n%s", err, svg)
 	}
 	mustMatch(t, out, `weir, client masqueraded`, `20 x 10, VIPs by one route`, `30: up, by its check .*\n.* messages; programs run: 0\n`, `30: audit`,
-		`20: endpoint changed until reached`, `30: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `50 addresses given`, `100 routes announced until in the router`)
+		`20: endpoint changed until reached`, `30: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `30 x 10, nftables: rules`, `50 addresses given`, `100 routes announced until in the router`)
 }
 
 // TestConformanceShort goes through the code of make conformance, with a few checks of kube-proxy.

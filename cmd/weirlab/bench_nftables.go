@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// nftBench is the bench of both products without IPVS, iptables and ipset.
+type nftBench struct{ *bench }
+
+// nftStay is what was measured of an engine.
+type nftStay struct {
+	stay
+	rules   int
+	connect latency
+}
+
+// The promises beside kube-proxy's nftables mode, in parts of its time.
+const (
+	nftStartLimit  = 0.2
+	nftChangeLimit = 0.1
+)
+
+// tables measures weir in mode netfilter with nftables, and kube-proxy in nftables mode.
+func (b nftBench) tables(ctx context.Context) error {
+	weir, proxy := b.byWeirWith("netfilter", "rules = \"nftables\"\n"), b.byKubeProxy("nftables")
+	for _, n := range append([]int{10}, b.sizes...) {
+		if err := b.populate(ctx, n, "ClusterIP"); err != nil {
+			return err
+		}
+		ours, err := b.visit(ctx, weir, n, weirBackends(n))
+		if err != nil {
+			return err
+		}
+		theirs, err := b.visit(ctx, proxy, n, content{script: "echo synced", want: "synced"})
+		if err != nil {
+			return err
+		}
+		b.lines(n, ours, proxy.name, theirs)
+	}
+	return nil
+}
+
+// weirBackends returns the content of the maps with n Services.
+func weirBackends(n int) content {
+	return content{
+		script: `echo $(nft list map ip weir KUBE-BACKENDS | grep -c ' : 10\.') backends
+echo $(nft list map ip weir KUBE-SERVERS | grep -c ' 10\.97\.') virtual servers`,
+		want: fmt.Sprintf("%d backends\n%d virtual servers", n*perService+1, n),
+	}
+}
+
+// visit starts an engine in a room of its own and measures it there.
+func (b nftBench) visit(ctx context.Context, e engine, n int, complete content) (s nftStay, err error) {
+	b.report("%s: %s Services", e.name, count(n))
+	r, err := b.enterWired(ctx, "node")
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	s.services = n
+	if s.began, err = r.awaits(ctx, e, complete); err != nil {
+		return s, err
+	}
+	if err := b.rest(ctx); err != nil {
+		return s, err
+	}
+	if s.rules, err = r.nftRules(ctx); err != nil {
+		return s, err
+	}
+	addrs := make([]string, n)
+	for i := range addrs {
+		addrs[i] = clusterIP(i) + ":80"
+	}
+	if s.connect, err = dataBench(b).knock(ctx, addrs); err != nil {
+		return s, err
+	}
+	if s.delays, err = r.delays(ctx, b.changesAmongMany, e.beat >= time.Second); err != nil {
+		return s, err
+	}
+	s.cost, err = r.costOfChange(ctx)
+	b.report("  %s: %s rules, a connection %s, a change %s", e.name, count(s.rules), span(s.connect.median), span(median(s.delays)))
+	return s, err
+}
+
+// nftRules counts the rules of all tables.
+func (r *room) nftRules(ctx context.Context) (int, error) {
+	out, err := r.sh(ctx, `nft -t list ruleset | awk '/^\tchain /{in_chain=1} /^\t}/{in_chain=0} in_chain && /^\t\t/ && !/^\t\ttype /{n++} END{print n+0}'`)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(out)
+}
+
+// lines are those of n Services.
+func (b nftBench) lines(n int, ours nftStay, peer string, theirs nftStay) {
+	start, change := 0.0, nftChangeLimit
+	if n >= 1000 { // of a few, the start of the process is the larger part
+		start = nftStartLimit
+	}
+	what := fmt.Sprintf("%s x %d", count(n), perService)
+	b.table.counts(what+", nftables: rules", ours.rules, peer, theirs.rules)
+	b.table.times("  from the start until complete", ours.all, "  its first sync", theirs.all, start)
+	b.table.times("  processor time until then", ours.used.cpu, "", theirs.used.cpu, 0)
+	b.table.memory("  memory then", ours.used.rss, "", theirs.used.rss)
+	b.table.times("  endpoint changed until reached", median(ours.delays), "", median(theirs.delays), change)
+	b.table.counts("  netlink buffers to and fro", ours.cost.buffers, "", theirs.cost.buffers)
+	b.table.times("  a connection to a ClusterIP, median", ours.connect.median, "", theirs.connect.median, 0)
+}
