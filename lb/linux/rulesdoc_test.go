@@ -1,0 +1,204 @@
+package linux
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"weir/lb"
+)
+
+// manualRules returns the tables of all rules for kernel.md.
+func manualRules() string {
+	c := DefaultConfig()
+	c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/56")}
+	c.LocalInterfaces, c.SloppyTCP = []string{"cni0"}, true
+	c.Sources = []netip.Addr{netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")}
+	var b strings.Builder
+	ipvs, rules := manualChains(c, byIPVS), manualChains(c, byDNAT)
+	manualTable(&b, ipvs, func(string) bool { return true })
+	b.WriteString("\nIn mode `netfilter` these chains differ:\n\n")
+	manualTable(&b, rules, func(name string) bool {
+		i := slices.IndexFunc(ipvs, func(c manualChain) bool { return c.name == name })
+		j := slices.IndexFunc(rules, func(c manualChain) bool { return c.name == name })
+		return i < 0 || !slices.Equal(ipvs[i].rows, rules[j].rows)
+	})
+	return b.String()
+}
+
+// manualChain has the cells of each rule of a chain.
+type manualChain struct {
+	name string
+	rows [][2]string
+}
+
+func manualTable(b *strings.Builder, chains []manualChain, shown func(name string) bool) {
+	b.WriteString("| chain | packets | action |\n| --- | --- | --- |\n")
+	for _, c := range chains {
+		if !shown(c.name) {
+			continue
+		}
+		name := "`KUBE-" + c.name + "`"
+		for _, r := range c.rows {
+			fmt.Fprintf(b, "| %s | %s | %s |\n", name, r[0], r[1])
+			name = ""
+		}
+	}
+}
+
+// manualChains describes the rules of both families. Those of one family only name it.
+func manualChains(c Config, s stage) (out []manualChain) {
+	both := map[lb.Family][]manualChain{}
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		for _, t := range staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}) {
+			for _, chain := range t.chains {
+				d := manualChain{name: chain.name}
+				for _, r := range chain.rules {
+					d.rows = append(d.rows, describe(r))
+				}
+				both[f] = append(both[f], d)
+			}
+		}
+	}
+	for i, four := range both[lb.IPv4] {
+		six := both[lb.IPv6][i].rows
+		merged := manualChain{name: four.name}
+		for _, r := range four.rows {
+			at := slices.Index(six, r)
+			if at < 0 {
+				merged.rows = append(merged.rows, [2]string{"IPv4: " + r[0], r[1]})
+				continue
+			}
+			for _, only := range six[:at] {
+				merged.rows = append(merged.rows, [2]string{"IPv6: " + only[0], only[1]})
+			}
+			merged.rows, six = append(merged.rows, r), six[at+1:]
+		}
+		for _, only := range six {
+			merged.rows = append(merged.rows, [2]string{"IPv6: " + only[0], only[1]})
+		}
+		out = append(out, merged)
+	}
+	return out
+}
+
+// describe returns the packets and the action of a rule in words.
+func describe(r rule) (out [2]string) {
+	var words []string
+	for _, m := range r.matches {
+		words = append(words, describeMatch(m))
+	}
+	out[0] = strings.Join(words, ", ")
+	if len(words) == 0 {
+		out[0] = "all"
+	}
+	out[1] = describeAction(r.action)
+	return out
+}
+
+func describeMatch(m match) string {
+	not := func(is bool, s string) string {
+		if is {
+			return "not " + s
+		}
+		return s
+	}
+	switch m := m.(type) {
+	case inSet:
+		fields := map[string]string{"dst": "destination", "dst,dst": "destination", "dst,dst,src": "destination and source",
+			"dst,dst,dst": "destination, also as source", "src,src,src": "source"}[m.dims]
+		return fields + " " + not(m.not, "in `"+m.set.Name("KUBE", lb.IPv4)+"`")
+	case protocol:
+		return strings.ToUpper(strings.TrimPrefix(string(m), "ipv6-"))
+	case icmpType:
+		return fmt.Sprintf("type %d", m)
+	case state:
+		return "state " + string(m)
+	case isReply:
+		return "replies"
+	case source:
+		return "from `" + netip.Prefix(m).String() + "`"
+	case ownSource:
+		return not(m.not, "from an address of the box")
+	case inputInterface:
+		return "from interface `" + string(m) + "`"
+	case notFirst:
+		return "not the first packet"
+	case mark:
+		return not(m.not, "with mark `"+m.String()+"`")
+	case connMark:
+		return "connections with mark `" + bits(m).String() + "`"
+	}
+	panic(fmt.Sprintf("a match %T", m))
+}
+
+func describeAction(a action) string {
+	switch a := a.(type) {
+	case result:
+		return map[result]string{pass: "return", drop: "drop", accept: "accept"}[a]
+	case jump:
+		return "jump to `KUBE-" + string(a) + "`"
+	case goTo:
+		return "go to `KUBE-" + string(a) + "`"
+	case refuse:
+		if a.reset {
+			return "refuse with a reset"
+		}
+		return "refuse with port unreachable"
+	case setMark:
+		return describeBits(bits(a)) + " of the mark"
+	case setConnMark:
+		return describeBits(bits(a)) + " of the connection's mark"
+	case keepDestination:
+		return "no other DNAT follows"
+	case markFrom:
+		return "set the mark of `" + lb.Set(a).Name("KUBE", lb.IPv4) + "`"
+	case masquerade:
+		if a.random {
+			return "masquerade, with a random port"
+		}
+		return "masquerade"
+	case sourceNAT:
+		return "set the source to `" + netip.Addr(a).String() + "`"
+	case destinationPort:
+		return fmt.Sprintf("set the destination port to %d", a)
+	}
+	panic(fmt.Sprintf("an action %T", a))
+}
+
+func describeBits(b bits) string {
+	if b.mask == 0 {
+		return fmt.Sprintf("flip `%#x`", b.value)
+	}
+	return fmt.Sprintf("set `%#x`", b.value)
+}
+
+// The manual lists each rule: go test ./lb/linux -run TestTheManualListsAllRules -update writes it.
+func TestTheManualListsAllRules(t *testing.T) {
+	t.Parallel()
+	const begin, end = "<!-- rules: begin -->\n", "<!-- rules: end -->\n"
+	file := filepath.Join("..", "..", "packaging", "doc", "kernel.md")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s has no place for the rules", file)
+	}
+	want := before + begin + manualRules() + end + after
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if string(text) != want {
+		t.Errorf("%s does not list the rules as they are: -update writes them", file)
+	}
+}
