@@ -91,7 +91,7 @@
 //
 // All objects of a frontend are one record (virtual.go), and an audit compares records. want
 // and have share equal records. For 10,000 Services with ten backends each, the State takes
-// 15 MiB and have 2 MiB; with ClusterIPs 20 and 5 (BenchmarkHeap). Objects and Ops are made on
+// 16 MiB and have 2 MiB; with ClusterIPs 21 and 5 (BenchmarkHeap). Objects and Ops are made on
 // request.
 //
 // Rejected:

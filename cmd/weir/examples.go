@@ -5,6 +5,11 @@ import "github.com/spf13/cobra"
 // examples are the examples of commands that have none of their own, by their paths, for
 // help and man pages.
 var examples = map[string]string{
+	"weir backend": `  weir backend 192.0.2.10 2001:db8:2::10
+  weir backend --tunnel gue 192.0.2.10`,
+	"weir backend check": `  weir backend check
+  weir backend check -o json`,
+	"weir backend undo": `  weir backend undo`,
 	"weir bgp neighbors": `  weir bgp neighbors
   weir bgp neighbors --watch`,
 	"weir bgp routes": `  weir bgp routes

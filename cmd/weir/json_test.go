@@ -39,6 +39,7 @@ var documents = []struct{ pkg, name, commands string }{
 	{"status", "Guard", "`weir guard`"},
 	{"plan", "Diff", "`weir plan`"},
 	{"doctor", "Report", "`weir doctor`"},
+	{"backendhost", "Report", "`weir backend check`"},
 	{"config", "Effective", "`weir config show`"},
 	{"config", "Manual", "`weir config explain`"},
 	{"status", "Drained", "Drained objects, in `weir status`"},
@@ -133,7 +134,7 @@ type goType struct {
 func goTypes(t *testing.T) map[string]goType {
 	t.Helper()
 	types := map[string]goType{}
-	for _, dir := range append(statusFolders[:len(statusFolders):len(statusFolders)], "internal/doctor", "internal/config", "internal/config/load", "internal/config/schema", "../../lb", "../../cluster", "../../k8ssync/ipam") {
+	for _, dir := range append(statusFolders[:len(statusFolders):len(statusFolders)], "internal/doctor", "internal/backendhost", "internal/config", "internal/config/load", "internal/config/schema", "../../lb", "../../cluster", "../../k8ssync/ipam") {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", dir, err)

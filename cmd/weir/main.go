@@ -79,7 +79,7 @@ weir explain for the path of a client's packet.`,
 		reads(e, poolsCommand), bgpCommand(e), reads(e, membersCommand), reads(e, healthCommand), reads(e, eventsCommand), topCommand(e),
 		reads(e, guardCommand), configCommand(e), reads(e, doctorCommand), versionCommand(e))
 	add(root, groupTry, checkCommand(e), planCommand(e), importCommand(e))
-	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e))
+	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e), backendCommand(e))
 	root.AddCommand(manualCommand(e))
 	exemplify(root)
 	completions(root)

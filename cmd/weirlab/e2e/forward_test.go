@@ -3,12 +3,15 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
@@ -37,23 +40,6 @@ func around() lab.Site {
 	return p
 }
 
-// ownVIPs gives a server the VIPs, without answers to ARP and NDP for them.
-const ownVIPs = `
-sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
-ip addr replace ` + vip4 + `/32 dev lo
-ip addr replace ` + vip6 + `/128 dev lo nodad`
-
-// endTunnels lets a server end the tunnels of tunnelKinds.
-const endTunnels = `
-modprobe -a ipip ip6_tunnel fou fou6 ip_gre ip6_gre
-sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-ip fou add port 6080 gue
-ip -6 fou add port 6080 gue
-for d in tunl0 ip6tnl0 gre0 ip6gre0; do
-	sysctl -qw net.ipv4.conf.$d.rp_filter=0
-	ip link set $d up
-done`
-
 // endSums has a server require checksums of GRE.
 const endSums = `
 ip link add sums4 type gre local 10.2.0.14 icsum
@@ -62,13 +48,13 @@ sysctl -qw net.ipv4.conf.sums4.rp_filter=0
 ip link set sums4 up
 ip link set sums6 up`
 
-// tunnelKinds are the tunnels that a backend ends, one after the other.
-var tunnelKinds = []string{
-	"", `tunnel = "gre"`, `tunnel = "gue"`, "tunnel = \"gue\"\ntunnel_checksum = \"full\"", "tunnel = \"gue\"\ntunnel_checksum = \"remote\"",
-	greSums,
+// tunnelKinds are the tunnels that a backend ends, one after the other: the flags of weir backend,
+// and the keys of the service.
+var tunnelKinds = []struct{ flags, keys string }{
+	{"--tunnel ipip", ""}, {"--tunnel gre", `tunnel = "gre"`}, {"--tunnel gue", `tunnel = "gue"`},
+	{"--tunnel gue", "tunnel = \"gue\"\ntunnel_checksum = \"full\""}, {"--tunnel gue", "tunnel = \"gue\"\ntunnel_checksum = \"remote\""},
+	{"--tunnel gue --tunnel-port 7000", "tunnel = \"gue\"\ntunnel_port = 7000"},
 }
-
-const greSums = "tunnel = \"gre\"\ntunnel_checksum = \"full\""
 
 // The targets of these tests.
 var forwardTargets = []string{
@@ -113,8 +99,9 @@ func (s *site) fromBackends(t testing.TB) (n int) {
 func forwardKit(t *testing.T) *tomlKit {
 	t.Helper()
 	k := newKit(t, around())
+	recipe := k.s.box.Must(t, k.s.weir, "backend", "--print", vip4, vip6)
 	for i := range webs {
-		k.s.web(i+1).Must(t, "sh", "-ec", ownVIPs)
+		k.s.web(i+1).Must(t, "sh", "-ec", recipe)
 		greet(t, k.s.web(i+1), "tcp", ":80")
 		for _, a := range []string{vip4, "[" + vip6 + "]", fmt.Sprintf("10.2.0.%d", 11+i), fmt.Sprintf("[fd02::%d]", 11+i)} {
 			greet(t, k.s.web(i+1), "udp", a+":5300")
@@ -219,16 +206,26 @@ func (k *tomlKit) drains(t *testing.T) {
 func TestForwardTunnel(t *testing.T) {
 	t.Parallel()
 	k := forwardKit(t)
-	k.serverBox(t)
+	server := k.serverBox(t)
 	for _, kind := range tunnelKinds {
-		t.Logf("kind: %q", kind)
-		if kind == greSums {
-			k.s.Box("server").Must(t, "sh", "-ec", endSums)
-		}
-		k.given(strings.Replace(forwarded("tunnel", 0, kind), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
+		t.Logf("kind: %+v", kind)
+		command := append([]string{k.s.weir, "backend", vip4, vip6}, strings.Fields(kind.flags)...)
+		server.Must(t, command...)
+		k.given(strings.Replace(forwarded("tunnel", 0, kind.keys), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
 		for _, target := range forwardTargets {
 			k.want("client1", target, "server keep")
 		}
+		k.uploads(t)
+		if out := server.Must(t, command...); out != "nothing to do\n" {
+			t.Errorf("a second call:\n%s", out)
+		}
+	}
+
+	server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", "gre")
+	server.Must(t, "sh", "-ec", endSums)
+	k.given(strings.Replace(forwarded("tunnel", 0, "tunnel = \"gre\"\ntunnel_checksum = \"full\""), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
+	for _, target := range forwardTargets {
+		k.want("client1", target, "server keep")
 	}
 	if out := k.s.box.Must(t, k.s.weir, "services"); !strings.Contains(out, "tunnel gre checksum full") {
 		t.Errorf("services:\n%s", out)
@@ -240,6 +237,7 @@ func TestForwardTunnel(t *testing.T) {
 	k.s.restartWritesNothing(t)
 
 	// A method for each backend.
+	server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", "ipip")
 	k.given(strings.Replace(forwarded("nat", 1, ""), "backends = ", "#", 1) + `
 backend = [
   {address = "10.2.0.11"}, {address = "fd02::11"},
@@ -272,10 +270,82 @@ func (k *tomlKit) repairsTunnel(t *testing.T) {
 	k.want("client1", forwardTargets[0], "server keep")
 }
 
-// serverBox makes the backend with a kernel of its own ready.
-func (k *tomlKit) serverBox(t *testing.T) {
+// uploads sends more than a window through the tunnel. The segments fit it, so no packet is too big
+// for it.
+func (k *tomlKit) uploads(t *testing.T) {
+	t.Helper()
+	for _, addr := range []string{vip4 + ":80", "[" + vip6 + "]:80"} {
+		c, _, err := visit(t.Context(), dialerOf(k.s.client1), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size int
+		var failed error
+		if err := raw.Control(func(fd uintptr) { size, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) }); err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		if size > 1440 {
+			t.Errorf("%s: segments of %d bytes do not fit a tunnel", addr, size)
+		}
+		const most = 300_000
+		go c.Write(make([]byte, most)) //nolint:errcheck // the other end counts
+		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.CopyN(io.Discard, c, most); err != nil {
+			t.Errorf("%s: %d of %d bytes came back: %v", addr, n, most, err)
+		}
+	}
+}
+
+// serverBox runs greeters on the backend with a kernel of its own.
+func (k *tomlKit) serverBox(t *testing.T) *lab.Machine {
 	t.Helper()
 	server := &site{Lab: k.s.Lab, box: k.s.Box("server"), weir: k.s.weir}
-	server.box.Must(t, "sh", "-ec", ownVIPs+endTunnels)
+	server.box.Must(t, k.s.weir, "backend", vip4, vip6)
 	server.launchIn(t, "", "listen", "server", "tcp", ":80", "udp", vip4+":5300", "udp", "["+vip6+"]:5300")
+	return server.box
+}
+
+// TestBackendCommand configures a server, and reverts that.
+func TestBackendCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.UML)
+	state := func() string {
+		return s.box.Must(t, "sh", "-ec", "ip -o address show dev lo; sysctl net.ipv4.conf.all.arp_ignore net.ipv4.conf.all.arp_announce; nft list tables; ip -br link show up; ip fou show || true")
+	}
+	before := state()
+	for _, flags := range [][]string{nil, {"--tunnel", "ipip"}, {"--tunnel", "gue"}, {"--tunnel", "gre"}} {
+		vips := append([]string{s.weir, "backend", vip4, vip6}, flags...)
+		check := append([]string{s.weir, "backend", "check", vip4, vip6}, flags...)
+		if out, err := s.box.Run(t.Context(), check...); err == nil || out.Code != 1 || !strings.Contains(out.Stdout, "fix: ip address add "+vip4+"/32 dev lo") {
+			t.Errorf("%v: check before: code %d, %v\n%s", flags, out.Code, err, out.Stdout)
+		}
+		s.box.Must(t, vips...)
+		var report struct {
+			Well  bool
+			Parts []struct{ What string }
+		}
+		s.weirJSON(t, &report, "backend", "check")
+		if !report.Well || len(report.Parts) < 4 {
+			t.Errorf("%v: check after: %+v", flags, report)
+		}
+		s.box.Must(t, "ip", "address", "del", vip4+"/32", "dev", "lo")
+		if out, err := s.box.Run(t.Context(), s.weir, "backend", "check"); err == nil || !strings.Contains(out.Stdout, "FAULT") {
+			t.Errorf("%v: check without a VIP: %v\n%s", flags, err, out.Stdout)
+		}
+		s.box.Must(t, vips...)
+		s.box.Must(t, s.weir, "backend", "undo")
+		if d := cmp.Diff(before, state()); d != "" {
+			t.Errorf("%v: after undo (-before +after):\n%s", flags, d)
+		}
+	}
+	if out, err := s.box.Run(t.Context(), s.weir, "backend", "check"); err == nil || !strings.Contains(out.Stderr, "this server is not configured") {
+		t.Errorf("check after undo: %v\n%s", err, out.Stderr)
+	}
 }

@@ -149,6 +149,7 @@ var placed = []string{
 	"-rw-r--r-- root/root /etc/weir/weir.toml",
 	"drwxr-xr-x root/root /etc/weir/conf.d",
 	"drwx------ root/root /etc/weir/credentials",
+	"-rw-r--r-- root/root /usr/lib/systemd/system/weir-backend.service",
 	"-rw-r--r-- root/root /usr/lib/systemd/system/weir.service",
 	"-rw-r--r-- root/root /usr/lib/modules-load.d/weir.conf",
 	"-rw-r--r-- root/root /usr/lib/sysctl.d/50-weir.conf",
