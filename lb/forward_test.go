@@ -111,3 +111,20 @@ func TestExplainOfDirectBackends(t *testing.T) {
 		t.Errorf("the box as a client:\n%s", e)
 	}
 }
+
+func TestOnePacketIsForUDP(t *testing.T) {
+	t.Parallel()
+	svc := direct(DirectRouting)
+	svc.OnePacket = true
+	svc.Ports = append(svc.Ports, Port{Proto: UDP, Port: 53, Backends: []Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:53"), Weight: 1, Forward: DirectRouting}}})
+	objects, _ := Plan(svc, &Facts{})
+	var got []string
+	for _, o := range objects {
+		if vs, ok := o.(VirtualServer); ok {
+			got = append(got, vs.String())
+		}
+	}
+	if d := cmp.Diff([]string{"virtual server 192.0.2.1:53/udp mh (one-packet)", "virtual server 192.0.2.1:80/tcp mh"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

@@ -168,7 +168,11 @@ func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 }
 
 func (p *planner) virtualServer(f Frontend) VirtualServer {
-	return VirtualServer{Frontend: f, Scheduler: p.svc.Scheduler, Affinity: uint32(p.svc.Affinity.Seconds())}
+	vs := VirtualServer{Frontend: f, Scheduler: p.svc.Scheduler, Affinity: uint32(p.svc.Affinity.Seconds())}
+	if p.svc.OnePacket && f.Proto == UDP {
+		vs.Scheduler.Flags |= OnePacket
+	}
+	return vs
 }
 
 // local plans the additions of traffic policy Local to a frontend with so many backends of this

@@ -88,6 +88,8 @@ type Service struct {
 	// Affinity keeps a client on its backend for so long after its last
 	// connection (IPVS persistence, whole seconds); 0 is off.
 	Affinity time.Duration
+	// OnePacket schedules each datagram of UDP ports by itself. Its backends are direct.
+	OnePacket bool
 	// Keep lets the backends see the client's address, as direct ones (Forwarding) always do. The
 	// replies of the others must then come back through this box.
 	Keep bool
@@ -275,6 +277,9 @@ type SchedulerFlag uint32
 const (
 	Fallback SchedulerFlag = 0x08
 	WithPort SchedulerFlag = 0x10
+	// OnePacket schedules each UDP datagram by itself (IP_VS_SVC_F_ONEPACKET). Any scheduler has
+	// it, and Service.OnePacket sets it.
+	OnePacket SchedulerFlag = 0x04
 )
 
 func (f SchedulerFlag) names(scheduler string) []string {
@@ -284,6 +289,9 @@ func (f SchedulerFlag) names(scheduler string) []string {
 	}
 	if f&WithPort != 0 {
 		out = append(out, scheduler+"-port")
+	}
+	if f&OnePacket != 0 {
+		out = append(out, "one-packet")
 	}
 	return out
 }

@@ -150,6 +150,35 @@ func TestForwardDirect(t *testing.T) {
 	k.repairsForward(t)
 	held.wantAlive(k.kit)
 	k.drains(t)
+	k.onePacket(t)
+}
+
+// onePacket has the datagrams of one flow reach all backends, without an entry in the table of IPVS.
+func (k *tomlKit) onePacket(t *testing.T) {
+	t.Helper()
+	k.given(forwarded("direct", 3, "one_packet = true\nscheduler = \"rr\""))
+	k.want("client1", forwardTargets[1], "web1 web2 web3 keep")
+	for _, addr := range []string{vip4 + ":5300", "[" + vip6 + "]:5300"} {
+		c, err := dialerOf(k.s.client1)(t.Context(), "udp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		met := map[string]bool{}
+		for range 9 {
+			a, err := readGreeting(within(t, visitTime), c, "udp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			met[a.server] = true
+		}
+		if len(met) != 3 {
+			t.Errorf("%s: the datagrams of a flow reached %v", addr, met)
+		}
+	}
+	if out := k.s.box.Must(t, "ipvsadm", "-Ln"); !strings.Contains(out, "ops") {
+		t.Errorf("no virtual server has one-packet scheduling:\n%s", out)
+	}
 }
 
 // restartWritesNothing restarts weir, which adopts the kernel's state.
@@ -348,4 +377,30 @@ func TestBackendCommand(t *testing.T) {
 	if out, err := s.box.Run(t.Context(), s.weir, "backend", "check"); err == nil || !strings.Contains(out.Stderr, "this server is not configured") {
 		t.Errorf("check after undo: %v\n%s", err, out.Stderr)
 	}
+}
+
+// TestBackendUnit has systemd configure a server at its start.
+func TestBackendUnit(t *testing.T) {
+	t.Parallel()
+	lab.RequireSystemd(t)
+	s := openSite(t, underSystemd(plain(lab.UML)))
+	s.installUnit(t)
+	if out, err := s.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "weir-backend.service"); err != nil || out.Stderr != "" {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out.Stderr)
+	}
+	unit := func(verb, env, want string) {
+		t.Helper()
+		if env != "" {
+			must(t, s.box.WriteFile(t.Context(), "/etc/weir/backend.env", env, 0o644))
+		}
+		s.box.Must(t, "systemctl", verb, "weir-backend")
+		out := s.box.Must(t, "sh", "-c", "ip -o address show dev lo | grep -c -e "+vip4+" -e "+vip6+" || true")
+		if got := strings.TrimSpace(out); got != want {
+			t.Errorf("%s with %q: %s VIPs, want %s\n%s", verb, env, got, want, s.box.Must(t, "journalctl", "-u", "weir-backend", "-o", "cat", "--no-pager"))
+		}
+	}
+	unit("start", "", "0") // there is no configuration
+	unit("start", "VIPS="+vip4+"\n", "1")
+	unit("reload", "VIPS="+vip4+" "+vip6+"\n", "2")
+	unit("stop", "", "0")
 }

@@ -1,6 +1,7 @@
 package backendhost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,9 @@ func ThisHost() Host {
 
 func run(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("program %s is missing: install package %s", args[0], cmp.Or(map[string]string{"nft": "nftables", "ip": "iproute2", "modprobe": "kmod", "sysctl": "procps"}[args[0]], args[0]))
+	}
 	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
 		return "", fmt.Errorf("%s: %s", strings.Join(args, " "), text)
 	} else if err != nil {

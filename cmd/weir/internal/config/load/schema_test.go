@@ -66,6 +66,7 @@ var other = map[string]string{
 	"service.tunnel":                   "\"gre\"\nforward = \"tunnel\"",
 	"service.tunnel_port":              "6081\ntunnel = \"gue\"\nforward = \"tunnel\"",
 	"service.tunnel_checksum":          "\"full\"\ntunnel = \"gre\"\nforward = \"tunnel\"",
+	"service.one_packet":               "true\nforward = \"direct\"\nports = [\"53/udp\"]",
 	"service.source_address":           `"keep"`,
 	"service.source_ranges":            `["203.0.113.0/24"]`,
 	"service.drain_timeout":            `"1m"`,

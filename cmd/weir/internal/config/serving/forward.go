@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/config/parse"
 	"weir/cmd/weir/internal/config/source"
 	"weir/lb"
 )
@@ -34,8 +35,22 @@ func (s *Service) encap(f lb.Forwarding) lb.Encap {
 	return e
 }
 
+// checkOnePacket reports services with one_packet that would fail. A masqueraded backend replies from
+// its own address: without a connection nothing restores the VIP.
+func (s forwardCheck) checkOnePacket() {
+	if !s.LB.OnePacket {
+		return
+	}
+	if !slices.ContainsFunc(s.Ports, func(p parse.ServicePort) bool { return p.Proto == lb.UDP }) && len(s.Ports) > 0 {
+		s.Fail("one_packet", "has no effect without a UDP port", `write for instance ports = ["53/udp"], or remove this`)
+	}
+	if s.masquerades() || len(s.Fallback) > 0 && !s.LB.Forward.Direct() {
+		s.Fail("one_packet", `clients would get replies from the address of a backend with forward "nat", not from the VIP`, `use forward = "direct" or "tunnel" for all backends`)
+	}
+}
+
 // checkTunnel reports keys of tunnels that have no effect.
-func (s *Service) checkTunnel() {
+func (s forwardCheck) checkTunnel() {
 	tunnels := s.LB.Forward == lb.Tunnel || slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.LB.Forward == lb.Tunnel })
 	for _, key := range []string{"tunnel", "tunnel_port", "tunnel_checksum"} {
 		kind := s.Text("tunnel")
@@ -52,6 +67,9 @@ func (s *Service) checkTunnel() {
 		}
 	}
 }
+
+// forwardCheck checks the forwarding methods of a service.
+type forwardCheck struct{ *Service }
 
 // forwarding returns the method of a value of forward.
 func forwarding(name string) lb.Forwarding {
@@ -82,7 +100,7 @@ func (s *Service) masquerades() bool {
 
 // firstDirect returns the method of the first backend, or of the fallback, that replies to the
 // client itself.
-func (s *Service) firstDirect() (f lb.Forwarding, ok bool) {
+func (s forwardCheck) firstDirect() (f lb.Forwarding, ok bool) {
 	for _, b := range s.Backends {
 		if b.LB.Forward.Direct() {
 			return b.LB.Forward, true
@@ -93,8 +111,9 @@ func (s *Service) firstDirect() (f lb.Forwarding, ok bool) {
 
 // checkForward reports combinations that a direct backend (lb.Forwarding) can't serve. Without a
 // masqueraded backend the service keeps the clients' addresses.
-func (s *Service) checkForward(k config.Kernel) {
+func (s forwardCheck) checkForward(k config.Kernel) {
 	s.checkTunnel()
+	s.checkOnePacket()
 	first, ok := s.firstDirect()
 	if !ok {
 		return
@@ -118,7 +137,7 @@ func (s *Service) checkForward(k config.Kernel) {
 
 // checkPorts reports backends and fallbacks of another port than the service's: a direct one gets
 // the packets with their port.
-func (s *Service) checkPorts() {
+func (s forwardCheck) checkPorts() {
 	const fix = `use the port of the service, or forward = "nat"`
 	for _, p := range s.Ports {
 		translated := false

@@ -49,6 +49,9 @@ func serviceKeys(s *Service) []schema.Key {
 		{Path: "service.tunnel_checksum", Type: schema.Text, Default: `"none"`, Values: checksumNames,
 			Doc: "For gue and gre: the checksum of the outer packet. full covers the whole packet. remote, for gue, leaves the checksum of the inner packet to " +
 				"the backend's network card."},
+		{Path: "service.one_packet", To: &s.LB.OnePacket, Default: `false`,
+			Doc: "For UDP with forward = \"direct\" or \"tunnel\": each datagram selects a backend, and no connection is kept. For protocols of one question " +
+				"and one answer, such as DNS."},
 		{Path: "service.source_address", Type: schema.Text, Default: `"masquerade"`, Values: []string{"masquerade", "keep"},
 			Doc: "The client address that backends see: an address of this box, or with keep the client's own. With keep, the backends' replies must be routed " +
 				"through this box. Backends with forward = \"direct\" or \"tunnel\" always see the client's own."},

@@ -22,7 +22,7 @@ func readService(t schema.Section, c *config.Config, files source.Files) *Servic
 	s.readBackends()
 	s.LB.Ports = s.lbPorts()
 	s.readFallback()
-	s.checkForward(c.Kernel)
+	forwardCheck{s}.checkForward(c.Kernel)
 	s.readCheck(files)
 	s.warn()
 	return s
