@@ -80,7 +80,7 @@ weir explain for the path of a client's packet.`,
 		reads(e, guardCommand), configCommand(e), reads(e, doctorCommand), versionCommand(e))
 	add(root, groupTry, checkCommand(e), planCommand(e), importCommand(e))
 	add(root, groupChange, runCommand(e), reloadCommand(e), confirmCommand(e), drainCommand(e), undrainCommand(e), cleanupCommand(e), backendCommand(e))
-	root.AddCommand(manualCommand(e))
+	root.AddCommand(manualCommand(e), programsCommand())
 	exemplify(root)
 	completions(root)
 	return root

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 )
 
 // Program is a program that a check starts.
@@ -21,7 +23,7 @@ type Run func(ctx context.Context, p Program) (status int, output string, err er
 var errNoRun = errors.New("program not run")
 
 // askExec runs a program with the address of the backend in its environment, and accepts
-// the exit status 0.
+// the exit status 0. The arguments "$WEIR_ADDRESS" and "$WEIR_PORT" become their values.
 func askExec(argv []string, run Run) asker {
 	return func(ctx context.Context, _ Dial, t target) error {
 		if run == nil {
@@ -31,9 +33,17 @@ func askExec(argv []string, run Run) asker {
 		if err != nil {
 			return err
 		}
-		status, output, err := run(ctx, Program{Argv: argv, Env: []string{
-			"WEIR_ADDRESS=" + a.Addr().String(), fmt.Sprintf("WEIR_PORT=%d", a.Port()),
-		}})
+		address, port := a.Addr().String(), strconv.Itoa(int(a.Port()))
+		words := slices.Clone(argv)
+		for i, w := range words {
+			switch w {
+			case "$WEIR_ADDRESS":
+				words[i] = address
+			case "$WEIR_PORT":
+				words[i] = port
+			}
+		}
+		status, output, err := run(ctx, Program{Argv: words, Env: []string{"WEIR_ADDRESS=" + address, "WEIR_PORT=" + port}})
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			return timeoutError(t.timeout)

@@ -199,7 +199,7 @@ func TestFile(t *testing.T) {
 // TestExec maps the results of a program to those of a check.
 func TestExec(t *testing.T) {
 	t.Parallel()
-	argv := []string{"/bin/check", "a"}
+	argv := []string{"/bin/check", "$WEIR_ADDRESS", "$WEIR_PORT", "$a"}
 	for _, tt := range []struct {
 		status int
 		output string
@@ -214,7 +214,7 @@ func TestExec(t *testing.T) {
 		{0, "", syscall.ENOENT, "program not run: no such file or directory", true},
 	} {
 		run := func(_ context.Context, p Program) (int, string, error) {
-			if got := fmt.Sprint(p.Argv, p.Env); got != "[/bin/check a] [WEIR_ADDRESS=10.0.0.1 WEIR_PORT=80]" {
+			if got := fmt.Sprint(p.Argv, p.Env); got != "[/bin/check 10.0.0.1 80 $a] [WEIR_ADDRESS=10.0.0.1 WEIR_PORT=80]" {
 				t.Errorf("ran %s", got)
 			}
 			return tt.status, tt.output, tt.err

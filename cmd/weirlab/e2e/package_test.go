@@ -151,6 +151,8 @@ var placed = []string{
 	"drwx------ root/root /etc/weir/credentials",
 	"-rw-r--r-- root/root /usr/lib/systemd/system/weir-backend.service",
 	"-rw-r--r-- root/root /usr/lib/systemd/system/weir.service",
+	"-rw-r--r-- root/root /usr/lib/systemd/system/weir-exec.socket",
+	"-rw-r--r-- root/root /usr/lib/systemd/system/weir-exec.service",
 	"-rw-r--r-- root/root /usr/lib/modules-load.d/weir.conf",
 	"-rw-r--r-- root/root /usr/lib/sysctl.d/50-weir.conf",
 	"-rw-r--r-- root/root /usr/lib/sysusers.d/weir.conf",

@@ -175,6 +175,8 @@ type Daemon struct {
 	OnStop    OnStop
 	// StopTimeout limits the drain before a stop.
 	StopTimeout time.Duration
+	// AllowExec permits programs, which run in another unit.
+	AllowExec bool
 	// StateDir is the directory of the state that survives restarts.
 	StateDir string
 }

@@ -14,6 +14,7 @@ import (
 	"weir/cmd/weir/internal/kube"
 	"weir/cmd/weir/internal/membership"
 	"weir/cmd/weir/internal/metrics"
+	"weir/cmd/weir/internal/program"
 	"weir/cmd/weir/internal/query"
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/supervise"
@@ -87,7 +88,7 @@ func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kerne
 // newBox returns a box that has published its first view.
 func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
 	b := assemble(opts, cfg, kernel, mode)
-	b.target.checks = health.New(health.Options{Logger: opts.Log})
+	b.target.checks = health.New(health.Options{Logger: opts.Log, Run: program.Client{Socket: program.Socket}.Check})
 	b.target.rec = lb.NewReconciler(b.watchdog.Paced(kernel), b.target.options(cfg, kernelmode.Node{}), kernelmode.Sources(cfg)...)
 	b.sources.clusters = kube.New(opts.Log)
 	b.sources.probes = kube.NewHealthPorts(opts.Log, b.published.isHealthy)

@@ -57,7 +57,7 @@ func (k *check) write(out *draft.Writer) {
 
 // ranks are the kinds of checks, the most thorough first.
 var ranks = [][]string{{"HTTP_GET", "SSL_GET"}, {"DNS_CHECK", "UDP_CHECK"}, {"SMTP_CHECK"}, {"TCP_CHECK"},
-	{"PING_CHECK", "FILE_CHECK"}, {"MISC_CHECK", "BFD_CHECK"}}
+	{"MISC_CHECK"}, {"PING_CHECK", "FILE_CHECK"}, {"BFD_CHECK"}}
 
 // checkConverter converts the checks of real servers.
 type checkConverter struct{ *converter }
@@ -125,6 +125,10 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 		if !c.file(k) {
 			return nil
 		}
+	case "MISC_CHECK":
+		if !c.misc(r, k) {
+			return nil
+		}
 	default:
 		if s.proto != "tcp" {
 			return nil
@@ -133,7 +137,7 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 		_, why, _ := strings.Cut(strings.TrimSuffix(d.why, "; "+oneCheck), ", since ")
 		k.add("type", "tcp", from(n)+": "+why)
 	}
-	if p := n.find("connect_port"); p != nil && n.name() != "PING_CHECK" && n.name() != "FILE_CHECK" {
+	if p := n.find("connect_port"); p != nil && !slices.Contains([]string{"PING_CHECK", "FILE_CHECK", "MISC_CHECK"}, n.name()) {
 		c.done[p] = true
 		if v, err := parsePort(p.word(1)); err != nil || v == 0 {
 			c.leave(p, "it is not a port")
@@ -174,7 +178,10 @@ func (c checkConverter) timing(s *server, r real, k *check) {
 		return min(max(d, least), most)
 	}
 	loop := value(60*time.Second, "delay_loop")
-	timeout := value(5*time.Second, "connect_timeout")
+	timeout, timeoutFrom := value(5*time.Second, "connect_timeout"), "connect_timeout"
+	if k.node.name() == "MISC_CHECK" {
+		timeout, timeoutFrom = value(loop, "misc_timeout"), "misc_timeout"
+	}
 	pause, retries := time.Second, 1
 	switch k.node.name() {
 	case "DNS_CHECK":
@@ -197,7 +204,7 @@ func (c checkConverter) timing(s *server, r real, k *check) {
 		interval = min(loop, pause)
 	}
 	k.add("interval", max(interval, timeout), "delay_loop "+draft.Literal(loop)+", delay_before_retry "+draft.Literal(pause)+"; not below the timeout")
-	k.add("timeout", timeout, "connect_timeout")
+	k.add("timeout", timeout, timeoutFrom)
 	k.add("rise", int64(1), "keepalived uses a backend again at once")
 	k.add("fall", int64(retries+1), "retry "+strconv.Itoa(retries))
 }

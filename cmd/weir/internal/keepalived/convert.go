@@ -51,9 +51,17 @@ func (c *converter) globals() {
 			}
 		}
 	}
-	if n := c.global("lvs_flush_on_stop", "lvs_flush_onstop"); n != nil {
-		c.out.Table("[daemon]")
-		c.out.Key("on_stop", "cleanup", from(n))
+	flush := c.global("lvs_flush_on_stop", "lvs_flush_onstop")
+	if flush == nil && !c.programs {
+		return
+	}
+	c.out.Table("[daemon]")
+	if flush != nil {
+		c.out.Key("on_stop", "cleanup", from(flush))
+	}
+	if c.programs {
+		c.out.Remark("Programs run as user weir-exec, without rights. Start their unit: systemctl enable --now weir-exec.socket.")
+		c.out.Key("allow_exec", true, "MISC_CHECK")
 	}
 }
 

@@ -20,6 +20,8 @@ type converter struct {
 	// left has the reason for directives that are not converted with all in their block,
 	// if it differs from that of the table.
 	left map[*node]string
+	// programs means that a check runs one.
+	programs bool
 	// marks means that a virtual server by packet marks is not converted.
 	marks bool
 	// vips are the addresses of virtual servers; true means that a service has them.

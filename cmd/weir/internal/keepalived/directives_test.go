@@ -35,7 +35,7 @@ var around = map[string]string{
 	"SSL_GET":              inCheck("SSL_GET {\nvirtualhost www\n%s\n}"),
 	"SMTP_CHECK":           inCheck("SMTP_CHECK {\n%s\n}"),
 	"DNS_CHECK":            inCheck("DNS_CHECK {\n%s\n}"),
-	"MISC_CHECK":           inCheck("MISC_CHECK {\n%s\n}"),
+	"MISC_CHECK":           inCheck("MISC_CHECK {\nmisc_path /x\n%s\n}"),
 	"FILE_CHECK":           "track_file 1 {\nfile /x\n}\n" + inCheck("FILE_CHECK {\n%s\n}"),
 	"PING_CHECK":           inCheck("PING_CHECK {\n%s\n}"),
 	"BFD_CHECK":            inCheck("BFD_CHECK {\n%s\n}"),
@@ -56,7 +56,7 @@ func inCheck(block string) string {
 var values = map[string]string{
 	"lvs_sync_daemon": "eth2 I", "lvs_sync_daemon_interface": "eth2", "lvs_timeouts": "tcp 60", "interface": "eth0", "unicast_src_ip": "10.0.0.5",
 	"lvs_sched": "wrr", "lb_algo": "wrr", "lvs_method": "DR", "lb_kind": "DR", "protocol": "TCP", "virtualhost": "www", "sorry_server": "10.0.0.9 80",
-	"real_server": "10.0.0.2 80", "virtual_server": "192.0.2.9 80", "vrrp_instance": "B", "path": "/x", "file": "/x", "digest": "0123456789abcdef0123456789ABCDEF", "status_code": "200", "type": "A", "name": "a",
+	"real_server": "10.0.0.2 80", "virtual_server": "192.0.2.9 80", "vrrp_instance": "B", "path": "/x", "misc_path": "/y", "file": "/x", "digest": "0123456789abcdef0123456789ABCDEF", "status_code": "200", "type": "A", "name": "a",
 	"payload": "01", "require_reply": "02", anyName: "192.0.2.8 80", "uthreshold": "9", "weight": "2", "mh-port": "", "nopreempt": "",
 }
 

@@ -9,6 +9,7 @@ import (
 	"weir/cmd/weir/internal/config/serving"
 	"weir/cmd/weir/internal/config/source"
 	"weir/lb"
+	"weir/lb/health"
 )
 
 // serviceCheck checks [[service]] against the other tables.
@@ -24,6 +25,9 @@ func (d serviceCheck) all() {
 		}
 		for _, f := range s.Fallback {
 			d.localBackend(s, f, vips)
+		}
+		if s.Check != nil && s.Check.Check.Kind == health.Exec && !d.Daemon.AllowExec {
+			s.Sub("check").Fail("type", `"exec" runs programs, which [daemon] does not permit`, "set daemon.allow_exec = true, and start weir-exec.socket")
 		}
 	}
 	for _, l := range d.Daemon.Listeners() {

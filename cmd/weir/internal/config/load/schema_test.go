@@ -46,6 +46,7 @@ var other = map[string]string{
 	"daemon.log_format":                `"json"`,
 	"daemon.on_stop":                   `"cleanup"`,
 	"daemon.stop_timeout":              `"5m"`,
+	"daemon.allow_exec":                `false`,
 	"daemon.state_dir":                 `"/var/lib/w"`,
 	"kernel.mode":                      `"netfilter"`,
 	"kernel.detect_local":              `"node-cidr"`,
@@ -101,6 +102,7 @@ var other = map[string]string{
 	"service.check.dns_name":           "\"x\"\ntype = \"dns\"",
 	"service.check.dns_type":           "\"A\"\ntype = \"dns\"",
 	"service.check.helo":               "\"x\"\ntype = \"smtp\"",
+	"service.check.exec":               "[\"/x\", \"/x\"]\ntype = \"exec\"",
 	"service.check.file":               "\"/x\"\ntype = \"file\"",
 	"kubernetes.name":                  `"other"`,
 	"kubernetes.kubeconfig":            `"kubeconfig"`,
@@ -241,6 +243,7 @@ var given = map[string]map[string]string{
 	"service":         {"name": `"web"`, "vips": `["192.0.2.10"]`, "ports": `[80]`},
 	"service.backend": {"address": `"10.0.0.1"`},
 	"service.check":   {"type": `"tcp"`},
+	"daemon":          {"allow_exec": `true`},
 	"kubernetes":      {"name": `"prod"`, "node_name": `"node1"`},
 	"pool":            {"name": `"public"`, "addresses": `["198.51.100.0/24"]`},
 	"reservation":     {"namespace": `"shop"`, "service": `"web"`, "addresses": `["198.51.100.80"]`},
@@ -309,7 +312,7 @@ func TestEveryKeyCounts(t *testing.T) {
 		with, needs, _ := strings.Cut(name+" = "+value, "\n")
 		// What needs the key can't do without it.
 		partner := k.Required || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
-			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" || k.Path == "service.check.file" ||
+			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" || k.Path == "service.check.file" || k.Path == "service.check.exec" ||
 			k.Path == "fleet.insecure_without_key"
 		without := needs
 		if partner {

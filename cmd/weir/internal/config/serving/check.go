@@ -36,6 +36,7 @@ var checkKinds = map[string][]health.Kind{
 	"dns_type":     {health.DNS},
 	"helo":         {health.SMTP},
 	"file":         {health.File},
+	"exec":         {health.Exec},
 }
 
 // portless are the types of checks that use no port.
@@ -75,6 +76,12 @@ func (s *Service) readCheck(files source.Files) {
 		readDNS(t, &c)
 	case health.SMTP:
 		c.Helo = t.Text("helo")
+	case health.Exec:
+		for _, e := range t.Elements("exec") {
+			word, _ := e.Scalar.(string) // the schema admits only strings
+			c.Argv = append(c.Argv, word)
+		}
+		requirePath(t, "exec", append(c.Argv, "")[0], `add exec = ["/usr/lib/nagios/plugins/check_ssh"]`)
 	case health.File:
 		requirePath(t, "file", c.File, `add file = "/run/web.state"`)
 	}
@@ -246,7 +253,7 @@ func (s *Service) warnProtocol(t schema.Section, c health.Check) {
 	switch c.Kind {
 	case health.UDP, health.DNS:
 		want = lb.UDP
-	case health.Ping, health.File:
+	case health.Ping, health.File, health.Exec:
 		return
 	}
 	for _, p := range s.Ports {

@@ -99,10 +99,11 @@ func checkKeys(c *health.Check) []schema.Key {
 	return []schema.Key{
 		{Path: "service.check", Type: schema.Table,
 			Doc: "The health check of each backend. Without this table all backends count as up."},
-		{Path: "service.check.type", To: &c.Kind, Example: `"http"`, Required: true, Values: []string{"tcp", "tls", "http", "https", "grpc", "udp", "dns", "smtp", "ping", "file"},
+		{Path: "service.check.type", To: &c.Kind, Example: `"http"`, Required: true, Values: []string{"tcp", "tls", "http", "https", "grpc", "udp", "dns", "smtp", "ping", "file", "exec"},
 			Doc: "The check passes if: tcp: a connection is accepted. tls: the TLS handshake succeeds. http, https: the response to a GET matches. grpc: " +
 				"grpc.health.v1 reports SERVING. udp: the response to a datagram matches. dns: a query over UDP is answered with NOERROR. smtp: a mail " +
-				"server greets, and accepts HELO and QUIT. ping: an ICMP echo request is answered. file: a file of this box has no negative number."},
+				"server greets, and accepts HELO and QUIT. ping: an ICMP echo request is answered. file: a file of this box has no negative number. exec: " +
+				"a program of this box exits with 0; it needs daemon.allow_exec."},
 		{Path: "service.check.port", To: &c.Port, Example: `9000`, Min: 1, Max: 65535,
 			Doc: "The port to check. The default is the backend's own port."},
 		{Path: "service.check.interval", To: &c.Interval, Default: `"2s"`, Min: 100 * schema.Millisecond, Max: schema.Hour,
@@ -145,6 +146,9 @@ func checkKeys(c *health.Check) []schema.Key {
 			Doc: "For dns: the type of the query."},
 		{Path: "service.check.helo", Type: schema.Text, Default: `"localhost"`, Check: checkServerName,
 			Doc: "For smtp: the name of this box in HELO."},
+		{Path: "service.check.exec", Type: schema.Texts, Example: `["/usr/lib/nagios/plugins/check_ssh", "-p", "22"]`,
+			Doc: "For exec, required: the absolute name of a program, and its arguments. Its environment has WEIR_ADDRESS and WEIR_PORT, and the arguments " +
+				"$WEIR_ADDRESS and $WEIR_PORT have their values. It is killed after timeout, with all processes that it has started."},
 		{Path: "service.check.file", To: &c.File, Example: `"/run/web.state"`,
 			Doc: "For file, required: an absolute name. An empty file and numbers from 0 up pass; a negative number, another text and a missing file fail."},
 	}
