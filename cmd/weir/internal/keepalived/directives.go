@@ -124,7 +124,7 @@ var serverDirectives = []directive{
 	{"virtual_server", "flag-1 flag-2 flag-3 sh-port sh-fallback mh-port mh-fallback", "", "service.scheduler_flags", "weir has fallback and port, of sh and mh"},
 	{"virtual_server", "ops", "", "", "weir sends all packets of a UDP flow to one backend"},
 	{"virtual_server", "lb_kind", "", "service.forward", "as lvs_method"},
-	{"virtual_server real_server", "lvs_method", "", "service.forward", "NAT, with source_address = \"keep\", DR is direct, TUN is tunnel; " + fewMethods},
+	{"virtual_server real_server", "lvs_method", "", "service.forward", "NAT, with source_address = \"keep\", DR is direct, TUN is tunnel with its type"},
 	{"virtual_server", "sorry_server_lvs_method", "", "", "the fallback has the forward of the service"},
 	{"virtual_server", "persistence_engine", "", "", "weir identifies clients only by their addresses"},
 	{"virtual_server", "persistence_timeout", "", "service.affinity_timeout", "if empty, it is 6 minutes"},

@@ -195,11 +195,11 @@ func TestPartialImport(t *testing.T) {
 	const backend = " protocol TCP\n real_server 10.0.0.1 80 {\n }\n}\n"
 	res, err := Import("k.conf", []byte("global_defs {\n router_id x\n ruoter_id y\n}\n"+
 		"virtual_server 192.0.2.1 80 {\n"+backend+
-		"virtual_server 192.0.2.2 80 {\n lb_kind TUN type gue port 6635\n"+backend+
+		"virtual_server 192.0.2.2 80 {\n lb_kind TUN type sit\n"+backend+
 		"virtual_server 127.0.0.1 80 {\n"+backend+
 		"virtual_server fwmark 7 {\n"+backend+
 		"virtual_server_group G {\n 192.0.2.4-5 80\n}\nvirtual_server group \"G\" {\n"+backend+
-		"virtual_server 192.0.2.3 80 {\n protocol TCP\n real_server 10.0.0.1 80 {\n  lvs_method TUN type gre\n }\n}\n"+
+		"virtual_server 192.0.2.3 80 {\n protocol TCP\n real_server 10.0.0.1 80 {\n  lvs_method TUN type gre remcsum\n }\n}\n"+
 		"foo 1 {\n bar\n}\n"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -209,10 +209,10 @@ func TestPartialImport(t *testing.T) {
 		got = append(got, i.String())
 	}
 	want := []string{
-		`k.conf:10: error: virtual_server 192.0.2.2 80: lb_kind TUN type gue port 6635 (line 11): weir forwards with NAT, DR, and TUN of type ipip`,
+		`k.conf:10: error: virtual_server 192.0.2.2 80: lb_kind TUN type sit (line 11): weir has no such method`,
 		`k.conf:16: error: virtual_server 127.0.0.1 80: vips: "127.0.0.1" is loopback (vips = ["127.0.0.1"] # line 16)`,
 		`k.conf:21: error: virtual_server fwmark 7: weir serves addresses and ports, not packet marks: add a service with the VIPs of the mark`,
-		`k.conf:34: error: virtual_server 192.0.2.3 80: lvs_method TUN type gre (line 37): weir forwards with NAT, DR, and TUN of type ipip`,
+		`k.conf:34: error: virtual_server 192.0.2.3 80: lvs_method TUN type gre remcsum (line 37): weir has no such method`,
 		`k.conf:3: warning: global_defs.ruoter_id: keepalived has no such directive in a block global_defs`,
 		`k.conf:40: warning: foo: keepalived has no such directive outside of all blocks`,
 		`k.conf:2: note: global_defs.router_id: the name of a box is its host name, or fleet.member`,
@@ -233,7 +233,9 @@ func TestPartialImport(t *testing.T) {
 func TestMethods(t *testing.T) {
 	res, err := Import("k.conf", []byte("virtual_server 192.0.2.1 80 {\n protocol TCP\n lb_kind DR\n"+
 		" real_server 10.0.0.1 80 {\n }\n real_server 10.0.0.2 80 {\n  lvs_method TUN type ipip\n }\n real_server 10.0.0.3 80 {\n  lvs_method NAT\n }\n}\n"+
-		"virtual_server 192.0.2.2 80 {\n protocol TCP\n lvs_method tun\n real_server 10.0.0.1 80 {\n  lvs_method TUN\n }\n}\n"), Options{})
+		"virtual_server 192.0.2.2 80 {\n protocol TCP\n lvs_method tun\n real_server 10.0.0.1 80 {\n  lvs_method TUN\n }\n}\n"+
+		"virtual_server 192.0.2.3 80 {\n protocol TCP\n lvs_method TUN type gue port 6635 remcsum\n real_server 10.0.0.1 80 {\n }\n}\n"+
+		"virtual_server 192.0.2.4 80 {\n protocol TCP\n real_server 10.0.0.1 80 {\n  lvs_method TUN type gre csum\n }\n}\n"), Options{})
 	if err != nil || !res.IsComplete() {
 		t.Fatal(err, res.Left)
 	}
@@ -244,12 +246,12 @@ func TestMethods(t *testing.T) {
 	var got []string
 	for _, s := range cfg.Services {
 		for _, b := range s.Ports[0].Backends {
-			got = append(got, fmt.Sprintf("%s %v keep %v", b.Addr, b.Forward, s.Keep))
+			got = append(got, fmt.Sprintf("%s %v keep %v %s", b.Addr, b.Forward, s.Keep, b.Encap))
 		}
 	}
 	want := []string{
-		fmt.Sprintf("10.0.0.1:80 %v keep true", lb.DirectRouting), fmt.Sprintf("10.0.0.2:80 %v keep true", lb.Tunnel),
-		fmt.Sprintf("10.0.0.3:80 %v keep true", lb.Masquerading), fmt.Sprintf("10.0.0.1:80 %v keep true", lb.Tunnel),
+		"10.0.0.1:80 direct routing keep true ipip", "10.0.0.2:80 tunnel keep true ipip", "10.0.0.3:80 masquerading keep true ipip",
+		"10.0.0.1:80 tunnel keep true ipip", "10.0.0.1:80 tunnel keep true gue port 6635 checksum remote", "10.0.0.1:80 tunnel keep true gre checksum full",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

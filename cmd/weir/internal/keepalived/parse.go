@@ -3,6 +3,7 @@ package keepalived
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -230,4 +231,12 @@ func place(kind string) string {
 		return "outside of all blocks"
 	}
 	return "in a block " + kind
+}
+
+func parsePort(s string) (uint16, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err
 }

@@ -46,7 +46,10 @@ func (c policyConverter) forward(out *draft.Writer, s *server) {
 	m, n := methodOf(s.node)
 	c.take(s.node, "lvs_method", "lb_kind")
 	if m != nat {
-		out.Key("forward", string(m), from(n))
+		out.Key("forward", m.forward, from(n))
+	}
+	if t, d := tunnelOf(s.node); d != nil && (m.forward == "tunnel" || slices.ContainsFunc(s.backends, func(r real) bool { return r.own == d })) {
+		t.write(out, d)
 	}
 	if !slices.ContainsFunc(s.backends, func(r real) bool { return r.method == nat }) {
 		return

@@ -12,7 +12,6 @@ const (
 	neighbors    = "weir announces a move to neighbors several times, and again every l2.garp_interval"
 	oneCheck     = "all backends of a service have the same check"
 	hosts        = "addresses, routes and rules of the host belong to its network configuration"
-	fewMethods   = "weir forwards with NAT, DR, and TUN of type ipip"
 	logged       = "see daemon.log_level"
 	named        = "the name of a box is its host name, or fleet.member"
 	carrier      = "weir reads the carrier state from the kernel"

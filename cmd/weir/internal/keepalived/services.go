@@ -23,8 +23,8 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	if !ok {
 		return
 	}
-	if m := unforwarded(n); m != nil {
-		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.brief()+"): "+fewMethods)
+	if m, why := unforwarded(n); m != nil {
+		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.brief()+"): "+why)
 		c.unserved(n)
 		return
 	}
@@ -137,14 +137,6 @@ func (c *converter) group(s *server, g *node) {
 		c.done[e] = true
 		s.ports[port] = append(s.ports[port], addrs...)
 	}
-}
-
-func parsePort(s string) (uint16, error) {
-	if s == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(s, 10, 16)
-	return uint16(n), err
 }
 
 // addresses reads 192.0.2.1, 192.0.2.1-10, 192.0.2.1-192.0.2.10, ae00::2-9 or
@@ -288,7 +280,7 @@ func (c *converter) backends(out *draft.Writer, s *server, uniform bool) {
 			out.Key("weight", int64(r.weight), from(r.node.find("weight")))
 		}
 		if r.own != nil {
-			out.Key("forward", string(r.method), from(r.own))
+			out.Key("forward", r.method.forward, from(r.own))
 		}
 		upper := c.number(out, r.node, "uthreshold", "max_connections", 1<<32-1)
 		if upper > 0 {
