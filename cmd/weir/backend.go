@@ -122,7 +122,7 @@ func backendUndoCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "revert the changes of weir backend",
-		Long: `Revert the changes that weir backend made since the last boot, the last one first: VIPs,
+		Long: `Revert the changes that weir backend made since the last boot, the last one first. VIPs,
 ports and rules are removed, devices are down, and kernel parameters have their earlier
 values. Established connections to the VIPs end. Drain the server first, with weight 0
 on the box.

@@ -180,7 +180,7 @@ func TestCommandsReportInvalidArguments(t *testing.T) {
 		code int
 		says string
 	}{
-		{"unknown command", []string{"serve"}, exitInvalid, `there is no command "weir serve"; use one of bgp, check, cleanup`},
+		{"unknown command", []string{"serve"}, exitInvalid, `there is no command "weir serve"; use one of backend, bgp, check, cleanup`},
 		{"unknown flag", []string{"status", "--jsno"}, exitInvalid, "unknown flag: --jsno; weir status --help lists the flags"},
 		{"a similar command", []string{"chekc"}, exitInvalid, `there is no command "weir chekc"; did you mean check?`},
 		{"help of an unknown command", []string{"help", "chekc"}, exitInvalid, `did you mean check?`},
