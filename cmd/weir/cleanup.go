@@ -40,27 +40,50 @@ Exit status: 0 removed, 1 refused or failed.`,
 			return err
 		}
 		defer owner.Close() //nolint:errcheck // the process ends
-		kernel, err := openKernelAs(cmd.Context(), *file, func(cfg *config.Config) {
-			// With IPVS the rules of either mode are found; without there is only one.
-			cfg.Kernel.Mode = config.ModeAuto
-		})
+		removed, other, err := cleanUp(cmd, e, *file, "")
+		if err == nil && other != "" {
+			var more int
+			more, _, err = cleanUp(cmd, e, *file, other)
+			removed += more
+		}
 		if err != nil {
 			return err
 		}
-		defer kernel.Close()
-		if err := kernelmode.RefuseKubeProxy(cmd.Context(), kernel.Kernel); err != nil {
-			return err
-		}
-		rec := lb.NewReconciler(kernel, kernelmode.LBOptions(kernel.cfg, kernel.mode, kernelmode.Node{}), config.Source)
-		rep, err := rec.Cleanup(cmd.Context(), e.now())
-		if err := errors.Join(append(rep.Errors, err)...); err != nil {
-			return err
-		}
-		for _, op := range rep.Ops {
-			fmt.Fprintln(e.stdout, op)
-		}
-		fmt.Fprintf(e.stdout, "%s removed from the kernel\n", text.Count(len(rep.Ops), "object"))
+		fmt.Fprintf(e.stdout, "%s removed from the kernel\n", text.Count(removed, "object"))
 		return nil
 	}
 	return cmd
+}
+
+// cleanUp removes the objects with an owner of the rules, that of the configuration if it is "". other is
+// the other owner, if an earlier run left sets with it.
+func cleanUp(cmd *cobra.Command, e env, file string, rules config.Rules) (removed int, other config.Rules, err error) {
+	kernel, err := openKernelAs(cmd.Context(), file, func(cfg *config.Config) {
+		// With IPVS the virtual servers of either mode are found; without there is only one.
+		cfg.Kernel.Mode = config.ModeAuto
+		if rules != "" {
+			cfg.Kernel.Rules = rules
+		}
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	defer kernel.Close()
+	if err := kernelmode.RefuseKubeProxy(cmd.Context(), kernel.Kernel); err != nil {
+		return 0, "", err
+	}
+	rec := lb.NewReconciler(kernel, kernelmode.LBOptions(kernel.cfg, kernel.mode, kernelmode.Node{}), config.Source)
+	rep, err := rec.Cleanup(cmd.Context(), e.now())
+	if err := errors.Join(append(rep.Errors, err)...); err != nil {
+		return 0, "", err
+	}
+	for _, op := range rep.Ops {
+		fmt.Fprintln(e.stdout, op)
+	}
+	if kernel.OtherHasSets() {
+		if other = config.RulesNFTables; kernel.mode.NFTables {
+			other = config.RulesIPTables
+		}
+	}
+	return len(rep.Ops), other, nil
 }

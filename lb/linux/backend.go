@@ -130,6 +130,14 @@ func (o *otherBackend) search(ctx context.Context) error {
 	return nil
 }
 
+// OtherHasSets reports whether an earlier run left sets with the other backend, as far as Observe found
+// them and ForgetOther has not removed them.
+func (k *Kernel) OtherHasSets() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.other.left != nil
+}
+
 // otherConfig is the configuration with the other backend.
 func (o *otherBackend) otherConfig() Config {
 	c := o.config

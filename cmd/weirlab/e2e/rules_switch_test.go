@@ -39,10 +39,7 @@ func TestRulesChangeHands(t *testing.T) {
 		h.more(t, 100)
 	}
 	figure(t, "the mode and the owner of the rules change at once, twice", h.Stop().Report())
-	s.cleanSlate(t)
-	for _, owner := range []string{"nftables", "iptables"} {
-		must(t, s.onlyOwner(t, owner))
-	}
+	s.cleanedOfBoth(t, "nftables", "ipvs")
 }
 
 // TestRulesChangeHandsWithoutIPVS does so with the virtual servers.
@@ -51,10 +48,20 @@ func TestRulesChangeHandsWithoutIPVS(t *testing.T) {
 	s := newSite(t, lab.UML)
 	c := s.changeHands(t, "netfilter")
 	c.unhurt(t, "rules with virtual servers change hands four times")
-	s.cleanSlate(t)
 	for _, owner := range []string{"nftables", "iptables"} {
-		must(t, s.onlyOwner(t, owner))
+		s.run(t, handsConfig(owner, "netfilter"))
+		s.cleanedOfBoth(t, owner, "netfilter")
 	}
+}
+
+// cleanedOfBoth has the kernel cleaned of an owner that the file no longer names.
+func (s *site) cleanedOfBoth(t testing.TB, owner, mode string) {
+	t.Helper()
+	other := map[string]string{"nftables": "iptables", "iptables": "nftables"}[owner]
+	s.configure(t, handsConfig(other, mode))
+	s.cleanSlate(t)
+	must(t, s.onlyOwner(t, owner))
+	must(t, s.onlyOwner(t, other))
 }
 
 var handsTargets = targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)}
