@@ -206,6 +206,10 @@ func networkChecks() []Check {
 		Means: "a reply that bypasses this box is dropped by the client",
 		Fix:   "a default route of the backends via this box, or source_address = \"masquerade\"", needs: []facts.Part{facts.Ways}, judge: returnPath,
 	}, {
+		ID: "direct-path", Fine: "backends with forward direct are on networks of the box",
+		Means: "packets to the VIP go in circles between the router and this box",
+		Fix:   "forward = \"tunnel\", or an interface in their network", needs: []facts.Part{facts.Ways}, judge: directPath,
+	}, {
 		ID: "neighbor", Fine: "backends, gateways and peers answer ARP and NDP",
 		Means: "no packet reaches that host",
 		Fix:   "check the host, its address and its network", needs: []facts.Part{facts.Network, facts.Ways}, judge: silent,

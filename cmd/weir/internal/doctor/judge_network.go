@@ -166,6 +166,24 @@ func returnPath(f box) []Finding {
 	}}
 }
 
+// directPath reports backends with forward direct that have no link address on a network of this box.
+func directPath(f box) []Finding {
+	var far []string
+	for _, w := range f.Ways {
+		if w.Direct && w.Gateway.IsValid() {
+			far = append(far, w.Backend.String())
+		}
+	}
+	if len(far) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Severity: Error,
+		Text:     some(far) + ` are behind a router, and forward is "direct": the router gets packets to the VIP and returns them to this box`,
+		Fix:      `use forward = "tunnel" for them, or connect this box to their network`,
+	}}
+}
+
 // silent reports backends, gateways and peers that do not answer ARP or NDP.
 func silent(f box) []Finding {
 	role := map[netip.Addr]string{}

@@ -284,6 +284,9 @@ var networkIlls = []ill{
 	{"mtu", Info, "backends behind back have an MTU of 1450", "--set-mss 1410", func(f *facts.Facts) { f.Network.Links[0].MTU, f.Network.Links[0].Kind = 1450, "vxlan" }},
 	{"path-mtu", Error, "10.2.0.11 answers a small ping, but none of 1500 bytes", "ip route add 10.2.0.11 dev back mtu 1400", func(f *facts.Facts) { f.Ways[0].Large = false }},
 	{"return-path", Info, "10.2.0.11 are behind a router", "", func(f *facts.Facts) { f.Ways[0].Gateway = netip.MustParseAddr("10.2.0.254") }},
+	{"direct-path", Error, "10.2.0.11 are behind a router, and forward is", "", func(f *facts.Facts) {
+		f.Ways[0].Gateway, f.Ways[0].Keep, f.Ways[0].Direct = netip.MustParseAddr("10.2.0.254"), false, true
+	}},
 	{"neighbor", Warning, "backend 10.2.0.11 does not answer", "", func(f *facts.Facts) {
 		f.Network.Neighbors = []facts.Neighbor{{Addr: netip.MustParseAddr("10.2.0.11"), Interface: "back"}}
 	}},

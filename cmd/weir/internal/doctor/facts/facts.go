@@ -183,8 +183,9 @@ type Way struct {
 	// Local is set for an address of this box; Error is the reason without a route.
 	Local bool
 	Error string
-	// Keep is set if it sees addresses of clients, so that replies must return here.
-	Keep bool
+	// Keep is set if it sees addresses of clients, so that replies must return here. Direct is set
+	// if it gets packets to the VIP unchanged, by its link address.
+	Keep, Direct bool
 	// Small and Large are set if it answered a small echo request, and one of the size of
 	// MTU that must not be fragmented; Probed, if it was probed.
 	Probed, Small, Large bool

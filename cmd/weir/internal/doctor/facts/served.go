@@ -17,9 +17,9 @@ type Served struct {
 	Frontends []Frontend
 	NodePorts []Frontend // their Addr is unspecified, or one of the box
 	Backends  []netip.Addr
-	// Keep are the backends with source_address keep.
-	Keep       map[netip.Addr]bool
-	Schedulers []string
+	// Keep are the backends with source_address keep, and Direct those with forward direct.
+	Keep, Direct map[netip.Addr]bool
+	Schedulers   []string
 }
 
 // Frontend is a frontend of a Service.
@@ -32,7 +32,7 @@ type Frontend struct {
 
 // ServedBy returns the VIPs and backends of a box.
 func ServedBy(f *Facts) Served {
-	s := Served{Keep: map[netip.Addr]bool{}}
+	s := Served{Keep: map[netip.Addr]bool{}, Direct: map[netip.Addr]bool{}}
 	if f.Running != nil {
 		s.addDaemon(f)
 	}
@@ -76,7 +76,10 @@ func (s *Served) addConfig(cfg *config.Config, all bool) {
 				if all {
 					s.Backends = append(s.Backends, b.Addr.Addr())
 				}
-				if svc.Keep && !b.Forward.Direct() {
+				switch {
+				case b.Forward == lb.DirectRouting:
+					s.Direct[b.Addr.Addr()] = true
+				case svc.Keep && !b.Forward.Direct():
 					s.Keep[b.Addr.Addr()] = true
 				}
 			}

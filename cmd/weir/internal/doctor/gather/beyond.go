@@ -32,7 +32,7 @@ func (g gatherer) ways(ctx context.Context) (func(*facts.Facts), error) {
 	var out []facts.Way
 	for _, b := range g.served.Backends[:min(len(g.served.Backends), mostWays)] {
 		w := routeTo(b)
-		w.Keep = g.served.Keep[b]
+		w.Keep, w.Direct = g.served.Keep[b], g.served.Direct[b]
 		out = append(out, w)
 	}
 	var wg sync.WaitGroup
