@@ -238,7 +238,10 @@ func (k *tomlKit) drains(t *testing.T) {
 	}
 }
 
-// TestForwardTunnel has a backend that ends tunnels.
+// asTable has nf_tables own the sets and rules.
+const asTable = "[kernel]\nsync_period = \"2s\"\nrules = \"nftables\"\n"
+
+// TestForwardTunnel has a backend that ends tunnels. The rules are those of nf_tables.
 func TestForwardTunnel(t *testing.T) {
 	t.Parallel()
 	k := forwardKit(t)
@@ -247,7 +250,7 @@ func TestForwardTunnel(t *testing.T) {
 		t.Logf("kind: %+v", kind)
 		command := append([]string{k.s.weir, "backend", vip4, vip6}, strings.Fields(kind.flags)...)
 		server.Must(t, command...)
-		k.given(strings.Replace(forwarded("tunnel", 0, kind.keys), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
+		k.given(asTable + strings.Replace(forwarded("tunnel", 0, kind.keys), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
 		for _, target := range forwardTargets {
 			k.want("client1", target, "server keep")
 		}
@@ -259,7 +262,7 @@ func TestForwardTunnel(t *testing.T) {
 
 	server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", "gre")
 	server.Must(t, "sh", "-ec", endSums)
-	k.given(strings.Replace(forwarded("tunnel", 0, "tunnel = \"gre\"\ntunnel_checksum = \"full\""), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
+	k.given(asTable + strings.Replace(forwarded("tunnel", 0, "tunnel = \"gre\"\ntunnel_checksum = \"full\""), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
 	for _, target := range forwardTargets {
 		k.want("client1", target, "server keep")
 	}
@@ -274,7 +277,7 @@ func TestForwardTunnel(t *testing.T) {
 
 	// A method for each backend.
 	server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", "ipip")
-	k.given(strings.Replace(forwarded("nat", 1, ""), "backends = ", "#", 1) + `
+	k.given(asTable + strings.Replace(forwarded("nat", 1, ""), "backends = ", "#", 1) + `
 backend = [
   {address = "10.2.0.11"}, {address = "fd02::11"},
   {address = "10.2.0.12", forward = "direct"}, {address = "fd02::12", forward = "direct"},
