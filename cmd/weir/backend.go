@@ -62,6 +62,9 @@ func backendFlags(cmd *cobra.Command) func(vips []string) (backendhost.Spec, err
 	_ = cmd.RegisterFlagCompletionFunc("tunnel", cobra.FixedCompletions(backendhost.Tunnels, cobra.ShellCompDirectiveNoFileComp))
 	return func(vips []string) (backendhost.Spec, error) {
 		s := backendhost.Spec{Tunnel: *tunnel}
+		if cmd.Flags().Changed("tunnel-port") && *tunnel != "gue" {
+			return s, exitError{exitInvalid, errors.New("--tunnel-port has no effect without --tunnel gue")}
+		}
 		for _, text := range vips {
 			a, err := netip.ParseAddr(text)
 			if err != nil {

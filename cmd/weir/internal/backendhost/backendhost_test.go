@@ -214,6 +214,24 @@ func TestFailureIsRecorded(t *testing.T) {
 	}
 }
 
+// TestUndoContinuesAfterAFailure has another program remove a VIP before: undo reports it, and reverts
+// the rest.
+func TestUndoContinuesAfterAFailure(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := f.host(t)
+	if _, err := h.Configure(t.Context(), spec("", "192.0.2.10")); err != nil {
+		t.Fatal(err)
+	}
+	f.fail = "address del"
+	if _, err := h.Undo(t.Context()); err == nil || f.sysctls["net.ipv4.conf.all.arp_ignore"] != "0" {
+		t.Errorf("%v, %v", err, f.sysctls)
+	}
+	if s, err := h.Configured(); err != nil || len(s.VIPs) > 0 {
+		t.Errorf("still configured: %+v, %v", s, err)
+	}
+}
+
 func TestSegmentsFitTheTunnel(t *testing.T) {
 	t.Parallel()
 	for tunnel, want := range map[string][2]int{"ipip": {1440, 1400}, "gre": {1436, 1396}, "gue": {1420, 1380}} {

@@ -190,13 +190,11 @@ func (h Host) Undo(ctx context.Context) (ran []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if ran, err = h.revert(ctx, &r, func(change) bool { return true }); err != nil {
-		return ran, err
+	ran, err = h.revert(ctx, &r, func(change) bool { return true })
+	if gone := os.Remove(h.Record); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
 	}
-	if err := os.Remove(h.Record); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return ran, err
-	}
-	return ran, nil
+	return ran, err
 }
 
 // revert undoes the changes that match, the last one first. A change that fails, because another

@@ -44,7 +44,7 @@ func restore(h Host, name string) [][]string {
 func reversePath(device string) step {
 	name := "net.ipv4.conf." + device + ".rp_filter"
 	return step{
-		what: name + " = 2",
+		what: name + " = 0 or 2",
 		fault: func(_ context.Context, h Host) string {
 			if got := max(h.Sysctl(name), h.Sysctl("net.ipv4.conf.all.rp_filter")); got != "0" && got != "2" {
 				return fmt.Sprintf("it is %q and drops packets of clients", got)
