@@ -106,8 +106,8 @@ func badReloads(t *testing.T, s *site) {
 		name, toml string
 		want       []string
 	}{
-		{"syntax", good + "\n[kernel\n", []string{configFile + ":11:"}},
-		{"unknown key", strings.Replace(good, "backends =", "backend_list =", 1), []string{configFile + ":8:", "backend_list"}},
+		{"syntax", good + "\n[kernel\n", []string{configFile + ":12:"}},
+		{"unknown key", strings.Replace(good, "backends =", "backend_list =", 1), []string{configFile + ":9:", "backend_list"}},
 		{"unknown value", good + "scheduler = \"rrr\"\n", []string{"scheduler", "rrr"}},
 		{"clash", good + service("other", ""), []string{"192.0.2.10", "other", "web"}},
 		{"two problems", good + "scheduler = \"rrr\"\ndrain_timeout = \"soon\"\n", []string{"scheduler", "drain"}},
