@@ -15,7 +15,7 @@ import (
 func programsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "run-programs",
-		Short:  "run the programs of checks, at the socket of systemd",
+		Short:  "run the programs of checks and hooks, at the socket of systemd",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,13 +1,19 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -24,6 +30,37 @@ grep -qx "$1:$2" /srv/hung && sleep 1000
 [ "$1:$2" = "$WEIR_ADDRESS:$WEIR_PORT" ]
 `
 
+// noteScript writes its event to a file.
+const noteScript = `#!/bin/sh
+echo "$1 $WEIR_KIND $WEIR_TEXT $WEIR_BACKEND $WEIR_REASON" >>/tmp/notes
+`
+
+// receivesEvents opens a web server on a host that returns the events posted to it so far.
+func (s *site) receivesEvents(t *testing.T, m *lab.Machine, port int) func() []string {
+	t.Helper()
+	l, err := m.Listen("tcp4", fmt.Sprintf(":%d", port))
+	must(t, err)
+	var mu sync.Mutex
+	var events []string
+	t.Cleanup(props.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var e struct {
+			Kind, Text string
+			Attrs      map[string]string
+		}
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+			t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s %s%s", e.Kind, e.Text, e.Attrs["backend"], e.Attrs["state"])))
+	})))
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(events)
+	}
+}
+
 // TestExecChecks has systemd run the programs of checks in their own unit, as another user.
 func TestExecChecks(t *testing.T) {
 	t.Parallel()
@@ -34,14 +71,17 @@ func TestExecChecks(t *testing.T) {
 	for name, file := range map[string]struct {
 		text string
 		mode uint32
-	}{"/usr/local/bin/probe": {execScript, 0o755}, "/srv/dead": {"", 0o644}, "/srv/hung": {"", 0o644}, "/etc/weir/credentials/secret": {"x", 0o600}} {
+	}{"/usr/local/bin/probe": {execScript, 0o755}, "/usr/local/bin/note": {noteScript, 0o755}, "/srv/dead": {"", 0o644}, "/srv/hung": {"", 0o644}, "/etc/weir/credentials/secret": {"x", 0o600}} {
 		must(t, s.box.WriteFile(t.Context(), name, file.text, 0o644))
 		s.box.Must(t, "chmod", fmt.Sprintf("%o", file.mode), name)
 	}
 	s.weir = "/usr/bin/weir"
-	s.configure(t, "[daemon]\nallow_exec = true\n[[service]]\nname = \"web\"\nvips = [\"192.0.2.10\"]\nports = [\"80:8080\"]\n"+
+	s.configure(t, "[daemon]\nallow_exec = true\nmetrics_listen = \"10.2.0.1:10267\"\n[[service]]\nname = \"web\"\nvips = [\"192.0.2.10\"]\nports = [\"80:8080\"]\n"+
 		"backends = [\"10.2.0.11\", \"10.2.0.12\", \"10.2.0.13\"]\n"+
-		"[service.check]\ntype = \"exec\"\nexec = [\"/usr/local/bin/probe\", \"$WEIR_ADDRESS\", \"$WEIR_PORT\"]\ninterval = \"3s\"\ntimeout = \"3s\"\nrise = 1\nfall = 1\n")
+		"[service.check]\ntype = \"exec\"\nexec = [\"/usr/local/bin/probe\", \"$WEIR_ADDRESS\", \"$WEIR_PORT\"]\ninterval = \"3s\"\ntimeout = \"3s\"\nrise = 1\nfall = 1\n"+
+		"[[hook]]\nname = \"note\"\non = [\"backend\"]\nexec = [\"/usr/local/bin/note\", \"edge\"]\n"+
+		"[[hook]]\nname = \"web\"\non = [\"backend\", \"health\"]\nurl = \"http://10.2.0.13:9000/events\"\n")
+	posted := s.receivesEvents(t, s.web(3), 9000)
 
 	// The socket is disabled after an installation.
 	if out, _ := s.box.Run(t.Context(), "systemctl", "is-enabled", "weir-exec.socket"); strings.TrimSpace(out.Stdout) != "disabled" {
@@ -105,6 +145,31 @@ func TestExecChecks(t *testing.T) {
 		if !strings.Contains(out.Stdout, want) {
 			t.Errorf("weir health does not show %q:\n%s", want, out.Stdout)
 		}
+	}
+	// Hooks got the same events: a program of the unit, and a web server.
+	eventually(t, time.Minute, func() error {
+		out, _ := s.box.Run(t.Context(), "sh", "-c", "cat /tmp/systemd-private-*-weir-exec.service-*/tmp/notes")
+		for _, want := range []string{"edge backend backend down 10.2.0.11:8080 exit status 2: is dead\n", "edge backend backend down 10.2.0.12:8080 no answer within 3s\n"} {
+			if !strings.Contains(out.Stdout, want) {
+				return fmt.Errorf("the program of a hook has no %q in %q", want, out.Stdout)
+			}
+		}
+		for _, want := range []string{"health state changed ok", "backend backend down 10.2.0.11:8080", "backend backend down 10.2.0.12:8080"} {
+			if got := posted(); !slices.Contains(got, want) {
+				return fmt.Errorf("the web server of a hook has no %q in %q", want, got)
+			}
+		}
+		return nil
+	})
+	metrics := http.Client{Transport: &http.Transport{DialContext: s.web(3).DialContext}}
+	answer, err := metrics.Get("http://10.2.0.1:10267/metrics")
+	must(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(t, err)
+	areDocumented(t, string(text))
+	if m := regexp.MustCompile(`weir_hook_runs_total\{result="done"\} (\d+)\n`).FindSubmatch(text); m == nil || string(m[1]) == "0" {
+		t.Errorf("no run of a hook is counted: %q", m)
 	}
 	must(t, s.box.WriteFile(t.Context(), "/srv/hung", "", 0o644))
 	s.box.Must(t, "systemctl", "stop", "weir")

@@ -39,6 +39,8 @@ type Config struct {
 	// Fleet is nil without [fleet], L2 without [l2].
 	Fleet *Fleet
 	L2    *L2
+	// Hooks are those of [[hook]].
+	Hooks []Hook
 	// Warnings are the problems of lower severity than Error.
 	Warnings []source.Problem
 }

@@ -72,9 +72,7 @@ func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kerne
 		counter: supervise.NewDrainCounter(opts.Log, kernel, func(d time.Duration) { b.metrics.CountedDrains(d) }),
 		auditor: supervise.NewAuditor(opts.Log, kernel),
 	}
-	b.reloads = &reloads{
-		telemetry: shared, calls: b.calls, wanted: make(chan request), inForce: b.inForce, target: b.target, passes: b.passes, apply: b.apply,
-	}
+	b.reloads = &reloads{telemetry: shared, calls: b.calls, wanted: make(chan request), inForce: b.inForce, target: b.target, passes: b.passes, apply: b.apply}
 	b.answers = newAnswers(b)
 	b.commands = &commands{
 		telemetry: shared, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, passes: b.passes,
@@ -108,9 +106,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelm
 }
 
 func newAnswers(b *box) *answers {
-	a := &answers{
-		telemetry: b.telemetry, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, published: b.published,
-	}
+	a := &answers{telemetry: b.telemetry, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, published: b.published}
 	a.owned.Store(&query.Owners{})
 	a.counters = query.NewCounters(func(ctx context.Context) (status.Services, error) {
 		return query.Services(ctx, a.target.kernel, a.owners(ctx))

@@ -11,6 +11,7 @@ import (
 	"weir/bgp/advertise"
 	"weir/cmd/weir/internal/api"
 	"weir/cmd/weir/internal/eventlog"
+	"weir/cmd/weir/internal/hooks"
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/rollback"
 	"weir/lb"
@@ -52,6 +53,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	b := newBox(opts, cfg, kernel, mode)
 	b.reloads.begin(begin)
 	b.answers.recent = lately
+	b.hooks = hooks.New(opts.Log, cfg.Hooks, b.metrics.Hooked)
 	if err := kernelmode.SetTimeouts(ctx, kernel, mode, kernelmode.Timeouts(cfg), opts.Log); err != nil {
 		return errors.Join(err, socket.Close(), api.Close(sites))
 	}
@@ -69,6 +71,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	tasks.Go(func() error { return b.sources.pools.Run(life) })
 	tasks.Go(func() error { return b.passes.counter.Run(life) })
 	tasks.Go(func() error { return b.passes.auditor.Run(life) })
+	tasks.Go(func() error { return b.hooks.Run(life, lately, b.published.status) })
 	tasks.Go(func() error { return b.loop(life) })
 	err = tasks.Wait()
 	b.sources.clusters.Stop()

@@ -108,6 +108,7 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	b.target.changes.kernel++
 	b.opts.Level.Set(cfg.Daemon.LogLevel)
 	b.metrics.PerBackend(cfg.Daemon.MetricsBackends)
+	b.hooks.Set(cfg.Hooks)
 	b.steering.drains.Move(cfg.Daemon.StateDir)
 	if b.steering.announcer != nil && cfg.BGP != nil { // that there is a [bgp] can't change
 		b.steering.announcer.Configure(ctx, cfg.BGP, time.Now())

@@ -10,6 +10,7 @@ import (
 	"weir/cmd/weir/internal/cause"
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/drain"
+	"weir/cmd/weir/internal/hooks"
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/metrics"
 	"weir/cmd/weir/internal/supervise"
@@ -22,6 +23,7 @@ import (
 type telemetry struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
+	hooks   *hooks.Runner // nil before the start
 }
 
 // target is the configuration in force, and the kernel, the checks and the Reconciler that it configures. The loop owns

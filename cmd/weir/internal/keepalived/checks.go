@@ -1,6 +1,7 @@
 package keepalived
 
 import (
+	"crypto/md5"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -240,18 +241,14 @@ func (c checkConverter) http(s *server, r real, k *check) {
 	}
 	k.add("status", status, why)
 	if n := url.find("digest"); n != nil {
-		if digest := strings.ToLower(n.word(1)); len(digest) == 32 && isHex(digest) {
+		digest := strings.ToLower(n.word(1))
+		if b, err := hex.DecodeString(digest); err == nil && len(b) == md5.Size {
 			c.done[n] = true
 			k.add("md5", digest, from(n))
 		} else {
 			c.leave(n, "it is not an MD5 digest")
 		}
 	}
-}
-
-func isHex(s string) bool {
-	_, err := hex.DecodeString(s)
-	return err == nil
 }
 
 // smtp writes the check of a mail server, at the backend's own address.
@@ -264,11 +261,11 @@ func (c checkConverter) smtp(r real, k *check) {
 	k.add("helo", helo, why)
 	for _, h := range k.node.all("host") {
 		ip, port := h.find("connect_ip"), h.find("connect_port")
-		addr, err := netip.ParseAddr("")
+		addr := r.addr
 		if ip != nil {
-			addr, err = netip.ParseAddr(ip.word(1))
+			addr, _ = netip.ParseAddr(ip.word(1)) // an invalid one is another one
 		}
-		if ip != nil && (err != nil || addr != r.addr) || port != nil && port.word(1) != strconv.Itoa(int(r.port)) {
+		if addr != r.addr || port != nil && port.word(1) != strconv.Itoa(int(r.port)) {
 			c.leave(h, "weir checks the backend at its own address")
 			continue
 		}

@@ -36,6 +36,7 @@ func (c *converter) convert(lost []line) draft.Result {
 	c.globals()
 	c.out.Text(services.String())
 	fleetConverter{c}.fleet()
+	c.hooks()
 	left := c.rest(lost)
 	return draft.Result{TOML: c.out.String(), Summary: summary, Left: left}
 }

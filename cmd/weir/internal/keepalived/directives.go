@@ -88,7 +88,7 @@ var globalDirectives = []directive{
 		"random_seed data_use_instance script_user enable_script_security", "", "", processes},
 	{"global_defs", "startup_script startup_script_timeout shutdown_script shutdown_script_timeout notify_fifo notify_fifo_script vrrp_notify_fifo " +
 		"vrrp_notify_fifo_script lvs_notify_fifo lvs_notify_fifo_script fifo_write_vrrp_states_on_reload vrrp_notify_priority_changes rs_init_notifies",
-		"", "", scripts},
+		"", "", fifos},
 	{"global_defs", "notification_email", entries, "", mail},
 	{"global_defs", "notification_email_from smtp_server smtp_helo_name smtp_connect_timeout smtp_alert smtp_alert_vrrp smtp_alert_checker " +
 		"no_email_faults no_checker_emails", "", "", mail},
@@ -135,10 +135,10 @@ var serverDirectives = []directive{
 	{"virtual_server real_server", "virtualhost", "", "service.check.host", "for HTTP checks without their own"},
 	{"virtual_server real_server", "snmp_name", "", "", snmp},
 	{"virtual_server real_server (check)", "alpha", "", "", firstCheck},
-	{"virtual_server", "omega", "", "", scripts},
+	{"virtual_server", "omega", "", "", "a stop of weir is no event for hooks"},
 	{"virtual_server", "quorum", "", "service.quorum", "weir counts backends, not their weights; it needs a check, and a sorry_server or quorum_down"},
 	{"virtual_server", "hysteresis", "", "service.hysteresis", "weir counts backends, not their weights; it needs a check, and a sorry_server or quorum_down"},
-	{"virtual_server", "quorum_up quorum_down", "", "", "weir runs no programs; without a quorum it withdraws the VIP's routes (service.when_down)"},
+	{"virtual_server", "quorum_up quorum_down", "", "", "without a quorum weir withdraws the VIP's routes (service.when_down); " + scripts},
 	{"virtual_server", "ip_family", "", "", family},
 	{"virtual_server", "sorry_server", "", "service.fallback", "with when_down = \"fallback\"; it needs a check"},
 	{"virtual_server", "sorry_server_inhibit", "", "", fallbackEnds},

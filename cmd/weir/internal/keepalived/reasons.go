@@ -2,7 +2,8 @@ package keepalived
 
 // Reasons that directives in several places of the table have.
 const (
-	scripts      = "weir runs no programs; use weir events -o json or the metrics"
+	scripts      = "it becomes a [[hook]] in a comment, since a hook gets all events of a kind: the program must read WEIR_TEXT"
+	fifos        = "weir has no such scripts and FIFOs: use weir events -o json, a [[hook]] or the metrics"
 	mail         = "weir sends no mail; /usr/share/doc/weir/prometheus has rules for alerts"
 	processes    = "it is for keepalived's processes; the systemd unit configures weir's"
 	buffers      = "weir sizes its buffers itself"

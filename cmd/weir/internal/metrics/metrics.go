@@ -49,7 +49,7 @@ type Metrics struct {
 	reloadOK   prometheus.Gauge
 	reloadTime prometheus.Gauge
 	latency    *prometheus.HistogramVec
-	releases   *prometheus.CounterVec
+	results    results
 	announcing prometheus.Histogram
 	assigning  prometheus.Histogram
 	takeovers  prometheus.Histogram
@@ -88,9 +88,11 @@ func New(sample func() Sample) *Metrics {
 			Help:    "Time from the change of an EndpointSlice until the kernel had it; kube-proxy's buckets and finer ones.",
 			Buckets: latencyBuckets,
 		}, []string{"cluster"}),
-		releases: prometheus.NewCounterVec(prometheus.CounterOpts{
+		results: results{releases: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_guard_releases_total", Help: "Guarded syncs that ended, by reason: confirmed, overdue or recovered.",
-		}, []string{"reason"}),
+		}, []string{"reason"}), hooks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_hook_runs_total", Help: "Runs of hooks, by result: done, failed or dropped.",
+		}, []string{"result"})},
 		announcing: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "weir_announce_duration_seconds",
 			Help:    "Time from an event (source, check, kernel, operator) until the BGP speaker had the route.",
@@ -117,14 +119,23 @@ func New(sample func() Sample) *Metrics {
 		})},
 	}
 	for _, reason := range []string{kube.Confirmed, kube.Overdue, kube.Recovered} {
-		m.releases.WithLabelValues(reason)
+		m.results.releases.WithLabelValues(reason)
 	}
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.releases, m.announcing, m.assigning, m.takeovers, m.reads.drains, m.reads.audits,
+	for _, result := range []string{"done", "failed", "dropped"} {
+		m.results.hooks.WithLabelValues(result)
+	}
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.results.releases, m.results.hooks, m.announcing, m.assigning, m.takeovers, m.reads.drains, m.reads.audits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector(sample))
 	m.Reloaded(nil)
 	return m
 }
+
+// results count outcomes.
+type results struct{ releases, hooks *prometheus.CounterVec }
+
+// Hooked counts a run of a hook, by its result.
+func (m *Metrics) Hooked(result string) { m.results.hooks.WithLabelValues(result).Inc() }
 
 // reads are the durations of readings that other goroutines make for the loop.
 type reads struct{ drains, audits prometheus.Histogram }
@@ -165,7 +176,7 @@ func (m *Metrics) Programmed(source string, seconds float64) {
 }
 
 // GuardReleased counts the end of a guarded sync.
-func (m *Metrics) GuardReleased(reason string) { m.releases.WithLabelValues(reason).Inc() }
+func (m *Metrics) GuardReleased(reason string) { m.results.releases.WithLabelValues(reason).Inc() }
 
 // Announced records the time from an event until the BGP speaker had its routes.
 func (m *Metrics) Announced(d time.Duration) { m.announcing.Observe(d.Seconds()) }

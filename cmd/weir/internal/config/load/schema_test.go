@@ -102,6 +102,11 @@ var other = map[string]string{
 	"service.check.dns_name":           "\"x\"\ntype = \"dns\"",
 	"service.check.dns_type":           "\"A\"\ntype = \"dns\"",
 	"service.check.helo":               "\"x\"\ntype = \"smtp\"",
+	"hook.name":                        `"other"`,
+	"hook.on":                          `["backend"]`,
+	"hook.exec":                        "[\"/x\", \"/x\"]\nurl = \"\"",
+	"hook.url":                         `"http://x"`,
+	"hook.timeout":                     `"7s"`,
 	"service.check.exec":               "[\"/x\", \"/x\"]\ntype = \"exec\"",
 	"service.check.file":               "\"/x\"\ntype = \"file\"",
 	"kubernetes.name":                  `"other"`,
@@ -245,6 +250,7 @@ var given = map[string]map[string]string{
 	"service.check":   {"type": `"tcp"`},
 	"daemon":          {"allow_exec": `true`},
 	"kubernetes":      {"name": `"prod"`, "node_name": `"node1"`},
+	"hook":            {"name": `"pager"`, "on": `["vip"]`, "url": `"https://x"`},
 	"pool":            {"name": `"public"`, "addresses": `["198.51.100.0/24"]`},
 	"reservation":     {"namespace": `"shop"`, "service": `"web"`, "addresses": `["198.51.100.80"]`},
 	"bgp":             {"asn": `64500`},
@@ -258,7 +264,7 @@ var given = map[string]map[string]string{
 
 // tables are those of the document, in its order.
 var tables = []string{
-	"kernel", "defaults", "daemon", "service", "service.backend", "service.check", "kubernetes",
+	"kernel", "defaults", "daemon", "service", "service.backend", "service.check", "kubernetes", "hook",
 	"addresses", "pool", "reservation", "bgp", "bgp.peer", "bgp.advertise",
 	"fleet", "fleet.sync", "l2", "l2.gateway",
 }
@@ -312,7 +318,7 @@ func TestEveryKeyCounts(t *testing.T) {
 		with, needs, _ := strings.Cut(name+" = "+value, "\n")
 		// What needs the key can't do without it.
 		partner := k.Required || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
-			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" || k.Path == "service.check.file" || k.Path == "service.check.exec" ||
+			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" || k.Path == "service.check.file" || k.Path == "service.check.exec" || k.Path == "hook.exec" ||
 			k.Path == "fleet.insecure_without_key"
 		without := needs
 		if partner {

@@ -77,10 +77,7 @@ func (s *Service) readCheck(files source.Files) {
 	case health.SMTP:
 		c.Helo = t.Text("helo")
 	case health.Exec:
-		for _, e := range t.Elements("exec") {
-			word, _ := e.Scalar.(string) // the schema admits only strings
-			c.Argv = append(c.Argv, word)
-		}
+		c.Argv = words(t, "exec")
 		requirePath(t, "exec", append(c.Argv, "")[0], `add exec = ["/usr/lib/nagios/plugins/check_ssh"]`)
 	case health.File:
 		requirePath(t, "file", c.File, `add file = "/run/web.state"`)

@@ -43,7 +43,7 @@ func daemonKeys(d *config.Daemon) []schema.Key {
 			Doc: "Time limit of that drain: bgp.drain_delay and the end of connections together. weir extends systemd's TimeoutStopSec for it. A second signal " +
 				"ends the drain."},
 		{Path: "daemon.allow_exec", To: &d.AllowExec, Default: `false`,
-			Doc: "Permits checks that run programs (type = \"exec\"). They run in weir-exec.service as user weir-exec, without rights: systemctl enable --now " +
+			Doc: "Permits programs of checks (type = \"exec\") and hooks. They run in weir-exec.service as user weir-exec, without rights: systemctl enable --now " +
 				"weir-exec.socket."},
 		{Path: "daemon.state_dir", To: &d.StateDir, Default: `"/var/lib/weir"`, Check: checkStateDir,
 			Doc: "The directory of the state that survives restarts: the last snapshot of each cluster and the drained objects. During weir reload --confirm " +

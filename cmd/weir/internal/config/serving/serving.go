@@ -14,7 +14,7 @@ import (
 func Keys() []schema.Key {
 	return slices.Concat(
 		includeKeys, kernelKeys(&config.Kernel{}), defaultsKeys(&config.Defaults{}), daemonKeys(&config.Daemon{}),
-		serviceKeys(&Service{}), backendKeys(&lb.Backend{}), checkKeys(&health.Check{}), clusterKeys(&Cluster{}))
+		serviceKeys(&Service{}), backendKeys(&lb.Backend{}), checkKeys(&health.Check{}), clusterKeys(&Cluster{}), hookKeys(&config.Hook{}))
 }
 
 // includeKeys are the keys above all tables; package source reads them.
@@ -30,6 +30,7 @@ func Read(top schema.Section, c *config.Config, files source.Files) ([]*Service,
 	c.Kernel = readKernel(top.Sub("kernel"))
 	c.Defaults = readDefaults(top.Sub("defaults"))
 	c.Daemon = readDaemon(top.Sub("daemon"))
+	c.Hooks = readHooks(top.Subs("hook"), c.Daemon)
 	var services []*Service
 	for _, t := range top.Subs("service") {
 		s := readService(t, c, files)

@@ -1,0 +1,238 @@
+// Package hooks reports events of the box to programs and web servers of the operator
+// ([[hook]]). It never delays the main loop: it follows the log of events, runs one hook
+// after the other, and drops events when its queue is full.
+package hooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/eventlog"
+	"weir/cmd/weir/internal/program"
+	"weir/cmd/weir/internal/status"
+)
+
+// The results of a run, for metrics.
+const (
+	Done    = "done"
+	Failed  = "failed"
+	Dropped = "dropped"
+)
+
+// mostQueued bounds the waiting runs.
+const mostQueued = 256
+
+// healthPeriod is the longest time until a change of the state of the box is noticed. Each
+// event is also a reason to look.
+const healthPeriod = 10 * time.Second
+
+// kinds are the kinds of events, by the text of the log.
+var kinds = map[string]string{
+	"backend up": config.OnBackend, "backend down": config.OnBackend,
+	"VIPs taken over": config.OnVIP, "VIPs handed over": config.OnVIP, "routes announced": config.OnVIP, "routes withdrawn": config.OnVIP,
+	"member state changed": config.OnRole,
+}
+
+// Event is the document that hooks get.
+type Event struct {
+	// Kind is backend, vip, role or health, Text the message of the log.
+	Kind string    `json:"kind"`
+	Text string    `json:"text"`
+	Time time.Time `json:"time"`
+	// Host is the name of this host.
+	Host  string            `json:"host"`
+	Attrs map[string]string `json:"attrs"`
+}
+
+// Runner runs hooks. Make one with New.
+type Runner struct {
+	log   *slog.Logger
+	count func(result string)
+	hooks atomic.Pointer[[]config.Hook]
+	exec  program.Client
+	web   *http.Client
+	host  string
+	queue chan job
+}
+
+type job struct {
+	hook  config.Hook
+	event Event
+}
+
+// New returns a Runner that does nothing until Run. It calls count with each result.
+func New(log *slog.Logger, hooks []config.Hook, count func(result string)) *Runner {
+	r := &Runner{log: log, count: count, exec: program.Client{Socket: program.Socket}, queue: make(chan job, mostQueued)}
+	r.web = &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	r.host, _ = os.Hostname() // an empty name is not worth an error
+	r.Set(hooks)
+	return r
+}
+
+// Set replaces the hooks. Events that wait keep theirs. A nil Runner has none.
+func (r *Runner) Set(hooks []config.Hook) {
+	if r != nil {
+		r.hooks.Store(&hooks)
+	}
+}
+
+// Run follows the events until ctx ends. state returns the state of the box and its first
+// problem.
+func (r *Runner) Run(ctx context.Context, events *eventlog.Log, state func() status.Status) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.work(ctx)
+	}()
+	var last uint64
+	was := status.State("")
+	for ctx.Err() == nil {
+		doc := events.Wait(ctx, last, healthPeriod)
+		last = doc.Last
+		for range doc.Forgotten {
+			r.count(Dropped)
+		}
+		for _, e := range doc.Events {
+			if kind := kinds[e.Text]; kind != "" {
+				r.add(Event{Kind: kind, Text: e.Text, Time: e.Time, Attrs: attrs(e)})
+			}
+		}
+		if r.any(config.OnHealth) {
+			was = r.health(was, state())
+		}
+	}
+	<-ended
+	return nil
+}
+
+// health adds an event if the state of the box has changed, and returns the state.
+func (r *Runner) health(was status.State, now status.Status) status.State {
+	if now.State == was || now.State == status.Starting {
+		return was
+	}
+	e := Event{Kind: config.OnHealth, Text: "state changed", Time: time.Now(), Attrs: map[string]string{"state": string(now.State), "was": string(was)}}
+	if len(now.Problems) > 0 {
+		e.Attrs["problem"] = now.Problems[0].Text
+	}
+	r.add(e)
+	return now.State
+}
+
+func attrs(e status.Event) map[string]string {
+	out := map[string]string{}
+	for _, a := range e.Attrs {
+		out[a.Key] = a.Value
+	}
+	return out
+}
+
+// any reports whether a hook is for a kind of events.
+func (r *Runner) any(kind string) bool {
+	return slices.ContainsFunc(*r.hooks.Load(), func(h config.Hook) bool { return slices.Contains(h.On, kind) })
+}
+
+// add queues the runs of an event.
+func (r *Runner) add(e Event) {
+	e.Host = r.host
+	for _, h := range *r.hooks.Load() {
+		if !slices.Contains(h.On, e.Kind) {
+			continue
+		}
+		select {
+		case r.queue <- job{h, e}:
+		default:
+			r.count(Dropped)
+		}
+	}
+}
+
+// work runs the queue.
+func (r *Runner) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-r.queue:
+			err := r.run(ctx, j)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				r.count(Failed)
+				r.log.Warn("hook failed", "hook", j.hook.Name, "event", j.event.Text, "error", err)
+			default:
+				r.count(Done)
+			}
+		}
+	}
+}
+
+func (r *Runner) run(ctx context.Context, j job) error {
+	ctx, cancel := context.WithTimeout(ctx, j.hook.Timeout)
+	defer cancel()
+	doc, err := json.Marshal(j.event)
+	if err != nil {
+		return err
+	}
+	if j.hook.URL != "" {
+		return r.post(ctx, j.hook.URL, doc)
+	}
+	res, err := r.exec.Run(ctx, program.Request{Argv: j.hook.Exec, Env: environment(j.event), Input: string(doc) + "\n"})
+	if err == nil && res.Status != 0 {
+		err = fmt.Errorf("exit status %d: %s", res.Status, res.Output)
+	}
+	return err
+}
+
+// environment returns the variables of a program: WEIR_KIND, WEIR_TEXT, and one for each
+// attribute.
+func environment(e Event) []string {
+	out := []string{"WEIR_KIND=" + e.Kind, "WEIR_TEXT=" + e.Text, "WEIR_HOST=" + e.Host}
+	for key, value := range e.Attrs {
+		name := strings.Map(func(r rune) rune {
+			if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+				return r
+			}
+			return '_'
+		}, strings.ToLower(key))
+		out = append(out, "WEIR_"+strings.ToUpper(name)+"="+strings.ReplaceAll(value, "\x00", ""))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 64 << 10
+
+func (r *Runner) post(ctx context.Context, url string, doc []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(doc))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "weir")
+	answer, err := r.web.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // the status is the result
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("status %d, want 200-299", answer.StatusCode)
+	}
+	return nil
+}
