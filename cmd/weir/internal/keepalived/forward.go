@@ -29,6 +29,7 @@ func methodOf(n *node) (method, *node) {
 
 // forwarding returns the method of keepalived's words, such as "TUN type gue port 6080 csum".
 func forwarding(words []string) method {
+	words = strings.Fields(strings.Join(words, " ")) // also of a quoted string
 	switch name := strings.ToUpper(strings.Join(words, " ")); {
 	case name == "NAT":
 		return nat

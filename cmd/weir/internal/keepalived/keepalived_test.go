@@ -234,7 +234,7 @@ func TestMethods(t *testing.T) {
 	res, err := Import("k.conf", []byte("virtual_server 192.0.2.1 80 {\n protocol TCP\n lb_kind DR\n"+
 		" real_server 10.0.0.1 80 {\n }\n real_server 10.0.0.2 80 {\n  lvs_method TUN type ipip\n }\n real_server 10.0.0.3 80 {\n  lvs_method NAT\n }\n}\n"+
 		"virtual_server 192.0.2.2 80 {\n protocol TCP\n lvs_method tun\n real_server 10.0.0.1 80 {\n  lvs_method TUN\n }\n}\n"+
-		"virtual_server 192.0.2.3 80 {\n protocol TCP\n lvs_method TUN type gue port 6635 remcsum\n real_server 10.0.0.1 80 {\n }\n}\n"+
+		"virtual_server 192.0.2.3 80 {\n protocol TCP\n lvs_method \"TUN type gue\" port 6635 remcsum\n real_server 10.0.0.1 80 {\n }\n}\n"+
 		"virtual_server 192.0.2.4 80 {\n protocol TCP\n real_server 10.0.0.1 80 {\n  lvs_method TUN type gre csum\n }\n}\n"), Options{})
 	if err != nil || !res.IsComplete() {
 		t.Fatal(err, res.Left)
@@ -318,6 +318,7 @@ func FuzzImport(f *testing.F) {
 		f.Add(text(f, filepath.Join("testdata", name+".conf")))
 	}
 	f.Add(text(f, "testdata/conf.d/more.conf"))
+	f.Add("virtual_server 192.0.2.1 80 {\n lvs_method \"TUN type gue port 1 csum\"\n real_server 10.0.0.1 80 {\n lvs_method TUN type gre\n }\n}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		res, err := Import("k.conf", []byte(text), Options{ID: "west"})
 		if err != nil {
