@@ -25,7 +25,7 @@ func goodConfig() Config {
 	}
 }
 
-func TestCheckNamesWhatIsWrong(t *testing.T) {
+func TestCheckNamesTheFault(t *testing.T) {
 	t.Parallel()
 	if err := goodConfig().Check(); err != nil {
 		t.Fatalf("a good Config: %v", err)

@@ -27,7 +27,7 @@ func inSpaces(services []Service, sizes ...int) []Service {
 }
 
 // A tenant that deletes most of a cluster holds its own deletion only.
-func TestGuardHoldsNoOtherNamespace(t *testing.T) {
+func TestGuardRetainsNoOtherNamespace(t *testing.T) {
 	s := newStory(t)
 	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
@@ -58,7 +58,7 @@ func TestGuardHoldsNoOtherNamespace(t *testing.T) {
 }
 
 // A backup that lacks half of every namespace is held as a whole, however small they are.
-func TestGuardHoldsSmallNamespacesTogether(t *testing.T) {
+func TestGuardRetainsSmallNamespacesTogether(t *testing.T) {
 	s := newStory(t)
 	s.SetSources("prod")
 	s.Configure(Options{Base: base, Guards: map[string]GuardOptions{"prod": guarded}})
@@ -195,7 +195,7 @@ func (s *story) wantServed(services []Service, frontends, backends int) {
 	}
 }
 
-func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
+func TestGuardRetainsAnEmptyClusterUntilItsReturn(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.put(time.Hour, nil)
 	s.wantServed(services, 10, 40)
@@ -221,7 +221,7 @@ func TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain(t *testing.T) {
 
 // The snapshot of a restarted process is what the rest is measured by, even
 // if the cluster is empty before the first Sync.
-func TestGuardHoldsAtAStart(t *testing.T) {
+func TestGuardRetainsAtAStart(t *testing.T) {
 	before, services := newGuardStory(t)
 	for _, early := range []bool{false, true} {
 		s := newStory(t)
@@ -240,7 +240,7 @@ func TestGuardHoldsAtAStart(t *testing.T) {
 	}
 }
 
-func TestGuardServesWhatIsNewWhileItHolds(t *testing.T) {
+func TestGuardServesNewServicesMeanwhile(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.put(time.Hour, fleet(12, 4)[9:])
 	s.wantServed(fleet(12, 4), 12, 48)
@@ -296,7 +296,7 @@ func TestGuardCountsUpdatesWithinItsWindowTogether(t *testing.T) {
 	s.wantServed(services, 6, 24) // but not the second of eight
 }
 
-func TestGuardHoldsBackendsThatVanish(t *testing.T) {
+func TestGuardRetainsVanishedBackends(t *testing.T) {
 	s, services := newGuardStory(t)
 	s.put(time.Hour, fleet(10, 0))
 	s.wantServed(services, 10, 40)

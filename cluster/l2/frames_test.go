@@ -223,7 +223,7 @@ func checkParsed(t *testing.T, b []byte, parse func([]byte) (message, bool), fam
 	}
 }
 
-func TestCoverHoldsAllAndLittleElse(t *testing.T) {
+func TestCoverContainsAllAndLittleElse(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 500 {

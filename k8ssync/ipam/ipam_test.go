@@ -278,7 +278,7 @@ func TestNamespaceLimit(t *testing.T) {
 }
 
 // Random Services of two namespaces come and go, and neither ever has more than its limit.
-func TestNamespaceLimitHolds(t *testing.T) {
+func TestNamespaceLimitIsKept(t *testing.T) {
 	const limit = 5
 	p := public(t, "192.0.2.0/28", "2001:db8::/124")
 	p.MaxPerNamespace = limit

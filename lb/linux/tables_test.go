@@ -39,7 +39,7 @@ func TestParseTablesKeepsPoliciesAndWords(t *testing.T) {
 	}
 }
 
-func TestReadTablesAsksOnlyForWhatIsThere(t *testing.T) {
+func TestReadTablesAsksOnlyForPresentTables(t *testing.T) {
 	used := map[programs]lb.Family{
 		{backend: Legacy, save: "iptables-legacy-save"}: lb.IPv4,
 		{backend: NFT, save: "ip6tables-nft-save"}:      lb.IPv6,

@@ -58,7 +58,7 @@ var mutations = []mutation{
 	{"a silent cluster loses its Services at a start", "lb/orphans.go",
 		"op.Verb == Delete && op.step != stepDropLocal && o.has(id)", "false", "TestNothingIsDeletedBeforeEverySourceHasSynced"},
 	{"the guard against mass deletion is off", "lb/guard.go",
-		"n >= o.Least && ", "false && ", "TestGuardHoldsAnEmptyClusterUntilItIsSaneAgain"},
+		"n >= o.Least && ", "false && ", "TestGuardRetainsAnEmptyClusterUntilItsReturn"},
 	{"a drain ends while connections are open", "lb/drain.go",
 		"conns == (Conns{}) && ", "conns.Active >= 0 && ", "TestRemovedBackendDrainsUntilItsConnectionsEnd"},
 	{"a count of before a drain ends it", "lb/drain.go",

@@ -247,7 +247,7 @@ func TestAReloadOfRulesAndServicesWithdrawsFirst(t *testing.T) {
 	})
 }
 
-func TestARestartKeepsWhatIsUnreachable(t *testing.T) {
+func TestARestartKeepsUnreachableRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const toml = oneRouter + aggregating
 		b, _, kernel := speakerBox(t, toml+web(`"10.1.0.1"`))

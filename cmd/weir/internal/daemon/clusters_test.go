@@ -107,7 +107,7 @@ func (k *refusing) Apply(ctx context.Context, ops []lb.Op) []error {
 	return k.Fake.Apply(ctx, ops)
 }
 
-func TestLatencyIsOfWhatTheKernelHolds(t *testing.T) {
+func TestLatencyIsOfProgrammedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := fakeBox(t, nil)
 		b.sources.latency.Since = time.Time{} // every change is measured
@@ -142,7 +142,7 @@ func TestLatencyIsOfWhatTheKernelHolds(t *testing.T) {
 	})
 }
 
-func TestHoldsAreCountedByTheirEnds(t *testing.T) {
+func TestGuardReleasesAreCountedByReason(t *testing.T) {
 	for _, tt := range []struct {
 		how string
 		end func(b *box, l *land)

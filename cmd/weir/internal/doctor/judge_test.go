@@ -374,7 +374,7 @@ func TestEachIllIsFoundWithItsFix(t *testing.T) {
 
 // What can't be checked is unknown, and neither fine nor wrong; and a box of which
 // nothing is known at all is judged without a panic.
-func TestWhatIsMissingIsUnknown(t *testing.T) {
+func TestMissingFactsAreUnknown(t *testing.T) {
 	f := healthy(t)
 	f.Missing[facts.Rules] = "only root may read them"
 	r := Judge(f)

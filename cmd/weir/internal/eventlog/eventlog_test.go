@@ -21,7 +21,7 @@ import (
 // quietLog discards the log.
 func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func TestWhatIsLoggedIsKeptAsItReads(t *testing.T) {
+func TestLogLinesAreKeptAsWritten(t *testing.T) {
 	t.Parallel()
 	r := New()
 	var out strings.Builder

@@ -34,7 +34,7 @@ func TestReplaceMakesTheFolder(t *testing.T) {
 	}
 }
 
-func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
+func TestReadRefusesIrregularFiles(t *testing.T) {
 	t.Parallel()
 	for what, put := range map[string]func(name string) error{
 		"a pipe":      func(name string) error { return unix.Mkfifo(name, 0o600) },

@@ -182,7 +182,7 @@ func TestAssetsAreAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestKernelThatCantBeReadLeavesWhatIsKnown(t *testing.T) {
+func TestUnreadableKernelLeavesTheKnownState(t *testing.T) {
 	f := &fakeBox{box: healthy(), err: errBusy}
 	p := pageOf(t, f)
 	if body := get(t, p, "/"); !strings.Contains(body, "The counters can't be read: netlink: the kernel is busy") || !strings.Contains(body, "/etc/weir/weir.toml") || strings.Contains(body, "No service has") {

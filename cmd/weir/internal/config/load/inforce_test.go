@@ -55,7 +55,7 @@ func tomlOf(e *Effective) string {
 	return b.String()
 }
 
-func TestWhatIsShownLoadsAgain(t *testing.T) {
+func TestShownConfigurationLoads(t *testing.T) {
 	for name, text := range shipped(t) {
 		t.Run(name, func(t *testing.T) { again(t, name, text, machine) })
 	}
@@ -79,7 +79,7 @@ func FuzzShow(f *testing.F) {
 }
 
 // Every key that counts is shown, and where it comes from.
-func TestWhatIsShown(t *testing.T) {
+func TestShownConfiguration(t *testing.T) {
 	files := memory{
 		"/etc/weir/conf.d/a.toml": `[[service]]
 name = "web"
@@ -150,7 +150,7 @@ drain_timeout = "1m" # /etc/weir/weir.toml:3
 }
 
 // What has been through the daemon's socket reads the same.
-func TestWhatIsShownSurvivesJSON(t *testing.T) {
+func TestShownConfigurationSurvivesJSON(t *testing.T) {
 	for name, text := range shipped(t) {
 		e, err := Show(name, []byte(text), machine)
 		if err != nil {

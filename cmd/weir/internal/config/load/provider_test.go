@@ -289,9 +289,9 @@ var odd = map[schema.Type][]string{
 	schema.Map: {`{}`, `{ a = "" }`, `{ a = "1:1" }`, `{ a = "1:1:1", b = "no-export" }`},
 }
 
-// TestWhatIsValidIsValidToAll shows that the speaker and the allocator take what
+// TestValidConfigurationIsValidToAllReaders shows that the speaker and the allocator take what
 // is let pass of each key.
-func TestWhatIsValidIsValidToAll(t *testing.T) {
+func TestValidConfigurationIsValidToAllReaders(t *testing.T) {
 	valid := 0
 	for _, k := range Schema().Keys() {
 		table, name := source.Split(k.Path)

@@ -50,8 +50,8 @@ func TestQuiesceWaitsForTheLastWriter(t *testing.T) {
 	}
 }
 
-// TestOpenReadsWhatIsWrittenToTheEnd checks that a file is not loaded in the moment in which its writer has emptied it.
-func TestOpenReadsWhatIsWrittenToTheEnd(t *testing.T) {
+// TestOpenReadsFilesToTheEnd checks that a file is not loaded in the moment in which its writer has emptied it.
+func TestOpenReadsFilesToTheEnd(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.toml")
 	text := []byte("[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

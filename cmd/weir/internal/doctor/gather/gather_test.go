@@ -54,7 +54,7 @@ func see(t *testing.T, look func(context.Context) (func(*facts.Facts), error)) f
 	return f
 }
 
-func TestKernelIsReadOfListsAndOfWhatIsLoaded(t *testing.T) {
+func TestKernelIsReadFromListsAndLoadedModules(t *testing.T) {
 	g := box(t, map[string]string{
 		"proc/sys/kernel/osrelease": "6.1.0-9\n", "proc/net/ip_vs": procIPVS,
 		"sys/module/ip_set/refcnt":            "1",
