@@ -28,6 +28,9 @@ const whyTimeout = 3 * time.Second
 
 // WhyEnds asks systemd for the job of weir's own unit: a restart and a stop send the same signal. A systemd that does not
 // answer counts as a shutdown.
+//
+// RestartKillSignal= of the unit would distinguish them without a request. But then a stop of a unit of the operator's own,
+// which lacks the setting, would count as a restart, and cut the connections that a drain saves.
 func WhyEnds(ctx context.Context, warn func(string, ...any)) Ending {
 	content, err := os.ReadFile("/proc/self/cgroup")
 	unit := unitOf(string(content))
