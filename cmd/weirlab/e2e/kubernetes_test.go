@@ -302,8 +302,8 @@ func clusterModes(t *testing.T, s *land) {
 		s.answers(t, vip4+":80", "web1", "web2")
 		s.statusIs(t, "mode", func(d statusDoc) bool { return d.Kernel.Mode == mode && !d.Kernel.Fallback && d.State == "ok" })
 		eventually(t, 30*time.Second, func() error {
-			rules, servers := s.box.Must(t, "iptables-save", "-t", "nat"), s.box.Must(t, "ipvsadm", "-Ln")
-			if byRules := strings.Contains(rules, "KUBE-SVC-"); byRules != (mode == "netfilter") {
+			rules, servers := s.box.Must(t, "sh", "-c", "iptables-save -t nat; nft list maps"), s.box.Must(t, "ipvsadm", "-Ln")
+			if byRules := strings.Contains(rules, "KUBE-SVC-") || strings.Contains(rules, "KUBE-SERVERS"); byRules != (mode == "netfilter") {
 				return fmt.Errorf("mode %s: there are virtual servers by rules: %v\n%s", mode, byRules, rules)
 			}
 			if byIPVS := strings.Contains(servers, vip4); byIPVS != (mode == "ipvs") {
@@ -349,7 +349,7 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 	if !strings.Contains(p.Output(), "IPVS unavailable; fallback to netfilter") {
 		t.Errorf("the log does not say it loudly:\n%s", p.Output())
 	}
-	if v := s.metric(t, fmt.Sprintf(`weir_mode_info{fallback="true",mode="netfilter",rules=%q}`, owner)); v != 1 || !strings.HasPrefix(owner, "iptables-") {
+	if v := s.metric(t, fmt.Sprintf(`weir_mode_info{fallback="true",mode="netfilter",rules=%q}`, owner)); v != 1 || owner != "nftables" {
 		t.Errorf("weir_mode_info is %v", v)
 	}
 	s.stop(t, syscall.SIGTERM)
