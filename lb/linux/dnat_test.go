@@ -423,6 +423,10 @@ func TestNamesForExplain(t *testing.T) {
 	if got, want := c.Names().Chain(f), (natNames{prefix: "LB"}).server(f); got != want || !strings.HasPrefix(got, "LB-SVC-") {
 		t.Errorf("chain %q, want %q", got, want)
 	}
+	c.Backend = NFTables
+	if got := c.Names().Chain(f); got != "LB-VIRTUAL-SERVERS" {
+		t.Errorf("with nf_tables: chain %q", got)
+	}
 }
 
 // TestDNATRefusesAttributesOfIPVS expects errors that name the object.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -171,6 +172,41 @@ func TestAChangedBackendMovesFewSlots(t *testing.T) {
 			t.Errorf("with backend %d again, %d slots are different", gone, n)
 		}
 	}
+}
+
+// FuzzServerElements has a kernel report any elements of the maps.
+func FuzzServerElements(f *testing.F) {
+	fuzzing.Wide(f)
+	marks := marking{0x4000}
+	for _, p := range someNATServices(rand.New(rand.NewPCG(5, 6)), 10) {
+		family := lb.FamilyOf(p.server.Frontend.Addr)
+		s := newNFTServers(newNFTRules(family, "KUBE", sharedTables(nil)), marks)
+		want := s.wanted(&p, nil)
+		for _, m := range frontendMaps {
+			for _, el := range want.elements(m, s.names.frontendKey(p.server.Frontend, marks)) {
+				f.Add(el.key, el.data, el.comment, uint8(m), family == lb.IPv6)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, key, data, comment string, m uint8, six bool) {
+		family := lb.IPv4
+		if six {
+			family = lb.IPv6
+		}
+		s := newNFTServers(newNFTRules(family, "KUBE", sharedTables(nil)), marks)
+		el := mapElement{key, data, comment}
+		which := frontendMaps[int(m)%len(frontendMaps)]
+		s.sort(which, el)
+		for f, have := range s.have {
+			got := have.elements(which, s.names.frontendKey(f, marks))
+			if len(s.foreign[which]) == 0 && got[key].key != key {
+				t.Errorf("%q is read as %q", key, got)
+			}
+			if p, ok := have.service(f); ok {
+				s.wanted(&p, have.slots)
+			}
+		}
+	})
 }
 
 func differentSlots(a, b []slot) (n int) {

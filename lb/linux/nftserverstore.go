@@ -260,6 +260,7 @@ func parseMapElement(b []byte) (el mapElement) {
 // sort puts an element to its frontend.
 func (s *nftServers) sort(m serverMap, el mapElement) {
 	f, rest, ok := s.names.parseFrontendKey(el.key, s.marks)
+	ok = ok && len(rest) == map[serverMap]int{mapBackends: 4, mapSticky: 4}[m]
 	have := s.have[f]
 	if have == nil {
 		have = &serverElements{}

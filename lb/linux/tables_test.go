@@ -82,6 +82,9 @@ func TestModulesAreThoseOfTheMode(t *testing.T) {
 	if d := cmp.Diff(map[string]bool{"ip_vs": true, "ip_vs_mh": true, "ip_vs_rr": true}, more); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	if native := Modules(ModeNetfilter, NFTables, nil); !slices.Contains(native, "nft_numgen") || slices.Contains(native, "xt_set") {
+		t.Errorf("with nf_tables %v", native)
+	}
 	for _, m := range []string{"ip_set_hash_ipportnet", "ip_set_bitmap_port", "xt_set", "xt_conntrack"} {
 		if !slices.Contains(without, m) {
 			t.Errorf("no %s in %v", m, without)
