@@ -27,7 +27,7 @@ import (
 //
 // The key of a virtual server by mark has the mark instead of the address, and port 0.
 
-// serverMaps are the maps of one family, without the prefix of their names.
+// serverMap is one of the maps of a family.
 type serverMap uint8
 
 const (
