@@ -13,7 +13,10 @@ const (
 )
 
 // quiet keeps audits out of what is measured.
-const quiet = "sync_period = \"1h\"\n"
+const quiet = "sync_period = \"1h\"\n" + inIPTables
+
+// inIPTables has weir use what kube-proxy in IPVS mode uses, and what the counts of the bench read.
+const inIPTables = "rules = \"iptables\"\n"
 
 // manyServices is a configuration of n services; kernel is added to its [kernel].
 func manyServices(n int, kernel string) string {

@@ -25,8 +25,8 @@ type engine struct {
 
 const kubeconfig = "/tmp/bench/kubeconfig"
 
-// byWeir is weir on a node, with the configuration that it has where none is given.
-func (b *bench) byWeir(mode string) engine { return b.byWeirWith(mode, "") }
+// byWeir is weir on a node, with rules of iptables as kube-proxy has them.
+func (b *bench) byWeir(mode string) engine { return b.byWeirWith(mode, inIPTables) }
 
 // byWeirWith is byWeir with lines in [kernel].
 func (b *bench) byWeirWith(mode, more string) engine {

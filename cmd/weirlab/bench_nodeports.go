@@ -23,7 +23,7 @@ type nodePortBench struct{ *bench }
 // Services: kube-proxy's iptables mode walks a rule for each, weir asks a set.
 func (b nodePortBench) nodePorts(ctx context.Context) error {
 	const few = 10
-	weir, dnat, proxy := b.byWeir("ipvs"), b.byWeirWith("netfilter", "rules = \"iptables\"\n"), b.byKubeProxy("iptables")
+	weir, dnat, proxy := b.byWeir("ipvs"), b.byWeir("netfilter"), b.byKubeProxy("iptables")
 	gates := map[string]map[int]gate{weir.name: {}, dnat.name: {}, proxy.name: {}}
 	for _, n := range []int{few, b.ports} {
 		if err := b.populate(ctx, n, "NodePort"); err != nil {
