@@ -242,7 +242,7 @@ func (c *churn) makeVictim() {
 
 // heldBy lists the objects of weir in a box's kernel.
 func (c *churn) heldBy(ctx context.Context, b *churnBox) string {
-	text, err := b.run(ctx, "sh", "-c", "{ ipvsadm -Sn; nft list table ip weir | grep -v 'flags\\|^table'; ip -o addr show dev kube-ipvs0 | awk '{print $4}'; } | sort")
+	text, err := b.run(ctx, "sh", "-c", "{ ipvsadm -Sn; nft list table ip weir | sed '/flags/d; /^table/d'; ip -o addr show dev kube-ipvs0 | awk '{print $4}'; } | sort")
 	if err != nil {
 		return err.Error()
 	}

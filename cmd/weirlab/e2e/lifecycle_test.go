@@ -72,7 +72,7 @@ for x in iptables ip6tables; do
 	# Without tables and chains that are only there because somebody looked.
 	$x-save | awk -v x=$x '/^\*/ { t = $1 } /^-/ { print x, t, $0 } /^:/ && $2 != "ACCEPT" { print x, t, $1, $2 }'
 done
-for f in ip ip6; do nft list table $f weir 2>/dev/null | grep -v 'flags\|^table'; done # without their owner
+for f in ip ip6; do nft list table $f weir 2>/dev/null | sed '/flags/d; /^table/d'; done # without their owner
 echo "# addresses"; ip -o addr show scope global | awk '{print $2, $4}' | sort`
 
 // sameState fails the test if two dumps differ.

@@ -59,7 +59,9 @@ func (f *fake) run(_ context.Context, args ...string) (string, error) {
 	case "modprobe":
 		for module, device := range map[string]string{"ipip": "tunl0", "ip6_tunnel": "ip6tnl0", "ip_gre": "gre0", "ip6_gre": "ip6gre0"} {
 			if args[1] == module {
-				f.links[device] = f.links[device]
+				if _, there := f.links[device]; !there {
+					f.links[device] = false
+				}
 				f.sysctls["net.ipv4.conf."+device+".rp_filter"] = "0"
 			}
 		}
