@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -134,7 +135,7 @@ Exit status: 0 reverted, 1 failed.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return e.ran(backendhost.ThisHost().Undo(cmd.Context()))
+		return e.ran(backendhost.ThisHost().Undo(context.WithoutCancel(cmd.Context()))) // an interrupted one would lose the record
 	}
 	return cmd
 }

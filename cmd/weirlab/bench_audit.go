@@ -37,7 +37,7 @@ func (b clusterBench) auditing(ctx context.Context, n int, period string) (delay
 		return nil, 0, err
 	}
 	defer func() { _ = r.leave(ctx) }()
-	if _, err := r.awaits(ctx, b.byWeirWith("ipvs", fmt.Sprintf("sync_period = %q\n", period)), clusterIPs(n)); err != nil {
+	if _, err := r.awaits(ctx, b.byWeirWith("ipvs", inIPTables+fmt.Sprintf("sync_period = %q\n", period)), clusterIPs(n)); err != nil {
 		return nil, 0, err
 	}
 	before, err := r.scrape(ctx)

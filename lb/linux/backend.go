@@ -70,26 +70,27 @@ func (w *watcher) changeSets(ctx context.Context, change func() []error) (errs [
 }
 
 // takeOver makes this process the owner of weir's tables of nf_tables, those of an earlier
-// process too.
-func (w *watcher) takeOver(ctx context.Context) error {
+// process too. It logs each failure once, and the next call repeats it.
+func (w *watcher) takeOver(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tables == nil {
-		return nil
+		return
 	}
 	for _, f := range w.config.Families {
 		if w.tables.final(f) {
 			continue
 		}
-		if err := w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) }); err != nil {
-			return fmt.Errorf("become the owner of table %s %s: %w", nftTableFamily(f), w.tables.name, err)
-		}
-		if w.tables.shared[f] {
-			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)",
-				"table", nftTableFamily(f)+" "+w.tables.name)
+		err := w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) })
+		table := nftTableFamily(f) + " " + w.tables.name
+		switch {
+		case err != nil && ctx.Err() == nil && w.notOwner != err.Error():
+			w.notOwner = err.Error()
+			w.log.Warn("weir is not the owner of its table", "table", table, "error", err)
+		case err == nil && w.tables.shared[f]:
+			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)", "table", table)
 		}
 	}
-	return nil
 }
 
 // otherBackend are the sets and rules that an earlier run left with the other backend. They

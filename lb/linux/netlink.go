@@ -39,6 +39,10 @@ var errNoReply = errors.New("no reply from the kernel")
 // complete without it.
 var errCut = errors.New("a reply was cut short")
 
+// errInterrupted is the error of a dump of a list that changed meanwhile. All of its replies are received, so the
+// next attempt has the same socket.
+var errInterrupted = fmt.Errorf("the list changed while it was read: %w", unix.EAGAIN)
+
 // wire is a netlink socket. Tests replace it to lose replies.
 type wire interface {
 	send(b []byte) error
@@ -147,7 +151,7 @@ func (c *conn) query(ctx context.Context, put func(e *encoder), again func(), ea
 			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
 				err := parseError(m.body)
 				if err == nil && interrupted {
-					err = unix.EAGAIN
+					err = errInterrupted
 				}
 				return true, err
 			}
@@ -191,8 +195,8 @@ func (c *conn) roundTrip(n int, reply func(message) (done bool, err error)) erro
 	}
 }
 
-// try repeats a round trip with an unknown outcome. Each attempt has a new socket, so that no
-// late reply is matched with another request. A refusal is an outcome.
+// try repeats a round trip with an unknown outcome. Each attempt after a lost reply has a new socket, so
+// that no late reply is matched with another request. A refusal is an outcome.
 func (c *conn) try(roundTrip func() error) error {
 	var err error
 	for i := range attempts {
@@ -203,7 +207,9 @@ func (c *conn) try(roundTrip func() error) error {
 		if refused := (*refusal)(nil); err == nil || errors.As(err, &refused) {
 			return err
 		}
-		c.close()
+		if !errors.Is(err, errInterrupted) {
+			c.close()
+		}
 		if !passing(err) {
 			return err
 		}

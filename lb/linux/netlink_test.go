@@ -194,7 +194,13 @@ func TestQueryStartsOverWhenADumpWasInterrupted(t *testing.T) {
 	whole := func(m message) []byte {
 		return append(reply(m, 99, 2, 0, 0, 0), reply(m, unix.NLMSG_DONE, 0, 0, 0, 0)...)
 	}
-	c, _ := playedConn(&played{kernel: broken}, &played{kernel: whole})
+	tries := 0
+	c, _ := playedConn(&played{kernel: func(m message) []byte { // over one socket: all replies are there
+		if tries++; tries == 1 {
+			return broken(m)
+		}
+		return whole(m)
+	}})
 	var got []byte
 	err := c.query(context.Background(), func(e *encoder) { e.message(1, 0) }, func() { got = nil },
 		func(m message) { got = append(got, m.body[0]) })
@@ -250,26 +256,30 @@ func TestQueryGivesNoPartOfADump(t *testing.T) {
 	for _, tt := range shortDumps {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			short := func() *played {
-				p := &played{last: tt.last}
-				p.kernel = func(m message) []byte {
-					p.in = append(p.in, tt.cut(dumped(m))...)
-					return nil
+			// The first attempts are short, over one socket or over several.
+			wires := func(short int) (out []*played) {
+				tries := 0
+				for range short + 1 {
+					p := &played{last: tt.last}
+					p.kernel = func(m message) []byte {
+						in := dumped(m)
+						if tries++; tries <= short {
+							in = tt.cut(in)
+						}
+						p.in = append(p.in, in...)
+						return nil
+					}
+					out = append(out, p)
 				}
-				return p
-			}
-			whole := &played{}
-			whole.kernel = func(m message) []byte {
-				whole.in = append(whole.in, dumped(m)...)
-				return nil
+				return out
 			}
 			for _, of := range []struct {
 				name  string
 				wires []*played
 				want  []byte // nil: an error
 			}{
-				{"once", []*played{short(), whole}, []byte{1, 2, 3}},
-				{"always", []*played{short(), short(), short(), whole}, nil},
+				{"once", wires(1), []byte{1, 2, 3}},
+				{"always", wires(3), nil},
 			} {
 				c, _ := playedConn(of.wires...)
 				var got []byte

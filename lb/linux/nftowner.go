@@ -31,6 +31,8 @@ type nftTables struct {
 	// families of its tables, and shared those of tables that can't have an owner.
 	sockets       uint32
 	owned, shared map[lb.Family]bool
+	// noOwners reports that the kernel has none that persist: it refused them for a new table.
+	noOwners bool
 }
 
 func newNFTTables(conn *conn, name string) *nftTables {
@@ -43,7 +45,12 @@ func (t *nftTables) create(ctx context.Context, f lb.Family) error {
 	if t.isOwner(f) {
 		return nil
 	}
-	if !t.shared[f] {
+	if t.shared[f] {
+		if exists, err := t.exists(ctx, f); err != nil || exists {
+			return err
+		}
+	}
+	if !t.noOwners {
 		err := t.put(ctx, f, nftTableOwned)
 		if err == nil {
 			t.becomeOwner(f)
@@ -52,6 +59,11 @@ func (t *nftTables) create(ctx context.Context, f lb.Family) error {
 		if !ownerless(err) {
 			return err
 		}
+		exists, err := t.exists(ctx, f)
+		if err != nil {
+			return err
+		}
+		t.noOwners = !exists
 	}
 	if err := t.put(ctx, f, 0); err != nil {
 		return lacksFamily(f, err)
@@ -120,6 +132,7 @@ func (t *nftTables) becomeOwner(f lb.Family) {
 		t.sockets = t.conn.sockets
 	}
 	t.owned[f] = true
+	delete(t.shared, f)
 }
 
 func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
@@ -131,7 +144,7 @@ func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
 		return err
 	case errors.Is(errs[0], unix.EPERM):
 		return &MissingError{What: fmt.Sprintf("ownership of table %s %s", nftTableFamily(f), t.name),
-			Fix: "end the program that `nft list tables` names as its owner", Err: errs[0]}
+			Fix: fmt.Sprintf("end the program that `nft list table %s %s` names as its owner", nftTableFamily(f), t.name), Err: errs[0]}
 	}
 	return errs[0]
 }

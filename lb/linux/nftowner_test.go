@@ -15,7 +15,7 @@ import (
 // sharedTables returns tables that other programs may change, as on a kernel before 6.9.
 func sharedTables(c *conn) *nftTables {
 	t := newNFTTables(c, NFTable)
-	t.shared[lb.IPv4], t.shared[lb.IPv6] = true, true
+	t.shared[lb.IPv4], t.shared[lb.IPv6], t.noOwners = true, true, true
 	return t
 }
 
@@ -97,10 +97,12 @@ func TestOwnershipPassesToTheNextProcess(t *testing.T) {
 func TestTableWithoutAnOwner(t *testing.T) {
 	inNamespace(t)
 	sh(t, "nft flush ruleset")
-	defer sh(t, "nft flush ruleset")
 	sh(t, "nft add table ip weir")
 	tables := newNFTTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}), NFTable)
-	defer tables.conn.close()
+	t.Cleanup(func() {
+		tables.conn.close()
+		sh(t, "nft flush ruleset")
+	})
 	if err := tables.takeOver(context.Background(), lb.IPv4); err != nil || !tables.final(lb.IPv4) || tables.isOwner(lb.IPv4) {
 		t.Errorf("taken over: %v", err)
 	}
@@ -108,4 +110,7 @@ func TestTableWithoutAnOwner(t *testing.T) {
 		t.Error(err)
 	}
 	sh(t, "nft delete table ip weir")
+	if err := tables.create(context.Background(), lb.IPv4); err != nil || tables.isOwner(lb.IPv4) == tables.noOwners {
+		t.Errorf("the next table: %v; it has an owner: %v; the kernel has none: %v", err, tables.isOwner(lb.IPv4), tables.noOwners)
+	}
 }

@@ -13,20 +13,20 @@ import (
 const trialTable = "weir-trial"
 
 // SelectNFTables reports whether nf_tables should have the sets and rules, and otherwise the
-// reason: a part that this kernel lacks, or a chain of iptables in which only rules of iptables
-// can accept packets of Services. It changes nothing.
+// reason: a part that this kernel lacks, or rules of iptables before which only other rules of
+// iptables can accept packets of Services, those of an earlier run of weir too. It changes nothing.
 func SelectNFTables(ctx context.Context, c Config) (use bool, reason error) {
 	if err := TryNFTables(ctx, c); err != nil {
 		return false, err
 	}
-	chain, err := DroppingChain(ctx, c.Families)
-	if err != nil || chain == "" {
+	used, err := UsedFilter(ctx, c.Families)
+	if err != nil || used == "" {
 		return err == nil, err
 	}
 	if err := tryIPTables(ctx, c); err != nil {
-		return true, nil // with both something is missing; weir doctor names the chain
+		return true, nil // both lack something; weir doctor names a chain that drops
 	}
-	return false, fmt.Errorf("chain %s drops packets by its policy, which rules of nf_tables can't override", chain)
+	return false, fmt.Errorf("%s, and rules of nf_tables can't override what they drop", used)
 }
 
 // tryIPTables returns an error without the programs of iptables, and on a kernel without ipset.

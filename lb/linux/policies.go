@@ -13,40 +13,49 @@ import (
 	"weir/lb"
 )
 
-// DroppingChain returns a chain of iptables that drops by its policy all packets that none of
-// its rules accepts, as those of Docker and ufw do; "" without one. weir's rules accept packets of
-// Services there if iptables has them, and can't if nf_tables has them. It runs no program.
-func DroppingChain(ctx context.Context, families []lb.Family) (chain string, err error) {
+// UsedFilter returns the table filter of iptables that another program uses: it has rules in INPUT
+// or FORWARD, or one of their policies is DROP, as with Docker, ufw, and the firewall of RHEL's
+// iptables-services. "" is none. weir's rules accept packets of Services before those if iptables has them,
+// and can't if nf_tables has them. It runs no program.
+func UsedFilter(ctx context.Context, families []lb.Family) (what string, err error) {
 	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
 	defer conn.close()
 	for _, f := range families {
-		drops, err := newNFTRules(f, "", newNFTTables(conn, "filter")).drops(ctx)
+		what, err := newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx)
 		if err != nil && !noNFTables(err) {
 			return "", fmt.Errorf("read the chains of nf_tables: %w", err)
 		}
-		if drops == "" {
-			drops = legacyDrops(f)
+		if what == "" {
+			what = legacyUsed(f)
 		}
-		if drops != "" {
-			return fmt.Sprintf("%s of iptables (%s)", drops, f), nil
+		if what != "" {
+			return fmt.Sprintf("iptables (%s) %s", f, what), nil
 		}
 	}
 	return "", nil
 }
 
-// drops returns the chain of iptables-nft with policy DROP.
-func (r *nftRules) drops(ctx context.Context) (chain string, err error) {
+// used returns what the table filter of iptables-nft has, "" for nothing.
+func (r *nftRules) used(ctx context.Context) (what string, err error) {
 	put := func(e *encoder) { r.message(e, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP) }
-	err = r.conn.query(ctx, put, func() { chain = "" }, func(m message) {
+	err = r.conn.query(ctx, put, func() { what = "" }, func(m message) {
 		if len(m.body) < 4 || cString(attribute(m.body[4:], unix.NFTA_CHAIN_TABLE)) != r.table {
 			return
 		}
 		name, policy := cString(attribute(m.body[4:], unix.NFTA_CHAIN_NAME)), attribute(m.body[4:], unix.NFTA_CHAIN_POLICY)
 		if (name == "INPUT" || name == "FORWARD") && len(policy) == 4 && getBE32(policy) == nfDrop {
-			chain = name
+			what = "has policy DROP in " + name
 		}
 	})
-	return chain, err
+	if err != nil || what != "" {
+		return what, err
+	}
+	err = r.list(ctx, func() { what = "" }, func(chain string, _ []byte) {
+		if chain == "INPUT" || chain == "FORWARD" {
+			what = "has rules in " + chain
+		}
+	})
+	return what, err
 }
 
 const (
@@ -62,15 +71,18 @@ const (
 	verdictDrop   = int32(-nfDrop - 1)
 )
 
-// legacyDrops returns the chain of iptables-legacy with policy DROP. The last rule of each chain
-// is its policy. A kernel without the table gets no request, which would load its module.
-func legacyDrops(f lb.Family) string {
-	names, family, level, at := "ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
+// emptyFilter is the number of entries of the table filter without rules: three policies and the end.
+const emptyFilter = 4
+
+// legacyUsed returns what the table filter of iptables-legacy has, "" for nothing. The last rule of
+// each chain is its policy. A kernel without the table gets no request, which would load its module. The
+// list of tables in /proc is for root only, and the daemon is not root.
+func legacyUsed(f lb.Family) string {
+	module, family, level, at := "iptable_filter", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
 	if f == lb.IPv6 {
-		names, family, level, at = "ip6_tables_names", unix.AF_INET6, unix.IPPROTO_IPV6, targetOffset6
+		module, family, level, at = "ip6table_filter", unix.AF_INET6, unix.IPPROTO_IPV6, targetOffset6
 	}
-	used, err := os.ReadFile(procNet + names)
-	if err != nil || !slices.Contains(strings.Fields(string(used)), "filter") {
+	if !listed(procNet+legacyNames(f), "filter") && !exists("/sys/module/"+module) {
 		return ""
 	}
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
@@ -83,6 +95,9 @@ func legacyDrops(f lb.Family) string {
 	if !getsockopt(fd, level, soGetInfo, info.bytes()) {
 		return ""
 	}
+	if info.numEntries > emptyFilter {
+		return "has rules in table filter"
+	}
 	entries := make([]byte, entriesHeader+int(info.size))
 	copy(entries, "filter")
 	binary.NativeEndian.PutUint32(entries[32:], info.size)
@@ -92,11 +107,29 @@ func legacyDrops(f lb.Family) string {
 	policy := func(hook int) int32 { return policyOf(entries[entriesHeader:], int(info.underflow[hook]), at) }
 	switch verdictDrop {
 	case policy(unix.NF_INET_LOCAL_IN):
-		return "INPUT"
+		return "has policy DROP in INPUT"
 	case policy(unix.NF_INET_FORWARD):
-		return "FORWARD"
+		return "has policy DROP in FORWARD"
 	}
 	return ""
+}
+
+func legacyNames(f lb.Family) string {
+	if f == lb.IPv6 {
+		return "ip6_tables_names"
+	}
+	return "ip_tables_names"
+}
+
+// listed reports whether a file that may be unreadable has a word.
+func listed(file, word string) bool {
+	b, err := os.ReadFile(file)
+	return err == nil && slices.Contains(strings.Fields(string(b)), word)
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // policyOf returns the target of the rule at an offset, 0 if there is none.

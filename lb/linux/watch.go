@@ -37,6 +37,8 @@ type watcher struct {
 	ours      ledger
 	// own has the numbers of weir's own changes of nf_tables.
 	own []uint32
+	// notOwner is the last error of takeOver.
+	notOwner string
 }
 
 // hint is a set of possible changes. The kernel's announcements do not name the program that
@@ -134,10 +136,8 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 	var servers serversWatch
 	h.add(hintLinks | hintRules4 | hintRules6) // changes before the subscription
 	for {
-		// Again after each lost reply, which costs the socket and with it the ownership.
-		if err := w.takeOver(ctx); err != nil && ctx.Err() == nil {
-			return err
-		}
+		// A lost reply costs the socket, and with it the ownership.
+		w.takeOver(ctx)
 		select {
 		case <-ctx.Done():
 			return nil

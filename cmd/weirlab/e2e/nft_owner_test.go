@@ -46,20 +46,20 @@ func TestOwnerOfTables(t *testing.T) {
 	}
 	c.noneCut(t, "other programs change tables without an owner")
 	c = startClients(t, s.client1, all)
-	for _, command := range nftRemoval {
-		s.repairsTables(t, c, command)
+	s.repairsTables(t, c, nftRemoval[0])
+	old := s.kernelBefore(t, 6, 9)
+	if old { // elsewhere the new tables have an owner
+		s.repairsTables(t, c, nftRemoval[1])
 	}
 	c.report(t, "other programs remove tables without an owner")
 
-	if s.kernelBefore(t, 6, 9) {
+	if old {
 		if !strings.Contains(s.daemon.Output(), "Linux 6.9") {
 			t.Error("the log does not name the kernel that has owners")
 		}
 		t.Log("SKIPPED the rest: this kernel has no owners that persist")
 		return
 	}
-	s.cleanSlate(t)
-	s.run(t, config)
 	c = startClients(t, s.client1, all)
 	s.refusesChanges(t)
 	// The tables have no owner while weir restarts, and the next process writes nothing but its ownership.
