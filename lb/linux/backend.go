@@ -245,7 +245,7 @@ func (o *otherBackend) copy(ctx context.Context, own setStore) error {
 // forget removes the rules and sets of the other backend as soon as this one has its
 // rules and may returns true for all of their virtual servers. left is the number of the
 // others.
-func (o *otherBackend) forget(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
+func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Frontend) bool) (left int, err error) {
 	if o.left == nil {
 		return 0, nil
 	}
@@ -262,6 +262,11 @@ func (o *otherBackend) forget(ctx context.Context, may func(lb.Frontend) bool) (
 	}
 	if left > 0 {
 		return left, nil
+	}
+	// A start without a change has copied nothing, and members inside other ranges are in no list of
+	// nf_tables.
+	if err := o.copy(ctx, own); err != nil {
+		return 0, err
 	}
 	for _, f := range o.config.Families {
 		if err := o.removeRules(ctx, f); err != nil {

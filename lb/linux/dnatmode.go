@@ -188,7 +188,7 @@ func (k *Kernel) ForgetOther(ctx context.Context, may func(lb.Frontend) bool, cu
 	}
 	if err == nil {
 		var more int
-		more, err = k.other.forget(ctx, may)
+		more, err = k.other.forget(ctx, k.sets, may)
 		left += more
 	}
 	return left, needPrivilege(err)

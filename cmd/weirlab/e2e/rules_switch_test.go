@@ -49,6 +49,9 @@ func TestRulesChangeHandsWithoutIPVS(t *testing.T) {
 	c := s.changeHands(t, "netfilter")
 	c.unhurt(t, "rules with virtual servers change hands four times")
 	for _, owner := range []string{"nftables", "iptables"} {
+		if s.daemon != nil {
+			s.stop(t, syscall.SIGTERM)
+		}
 		s.run(t, handsConfig(owner, "netfilter"))
 		s.cleanedOfBoth(t, owner, "netfilter")
 	}
