@@ -28,7 +28,7 @@ var knownDifferences = []difference{
 		},
 	},
 	{
-		situation: "the same with source ranges that admit the node, and `mode = \"iptables\"`",
+		situation: "the same with source ranges that admit the node, and `mode = \"netfilter\"`",
 		mode:      iptablesMode,
 		covers: func(p probe, weir, iptables, nftables probed) bool {
 			return p.from == itself && p.target().kind == "LoadBalancer" && len(p.service.spec().LoadBalancerSourceRanges) > 0 &&
