@@ -47,7 +47,7 @@ func refusedToOthers(t *testing.T, command string) {
 }
 
 // No other program changes a table with an owner, and a flush of everything leaves it.
-func TestOthersCannotChangeAnOwnedTable(t *testing.T) {
+func TestNFTOthersCannotChangeAnOwnedTable(t *testing.T) {
 	tables := ownedTables(t)
 	s := newNFTSets(tables, "KUBE", marking{0x4000})
 	set := lb.IPSet{Set: lb.SetClusterIP, Family: lb.IPv4}
@@ -66,7 +66,7 @@ func TestOthersCannotChangeAnOwnedTable(t *testing.T) {
 
 // The table stays when its owner ends, and the next process becomes its owner without writing
 // it again. A second owner is refused.
-func TestOwnershipPassesToTheNextProcess(t *testing.T) {
+func TestNFTOwnershipPassesToTheNextProcess(t *testing.T) {
 	ctx := context.Background()
 	before := ownedTables(t)
 	next := newNFTTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}), NFTable)
@@ -94,7 +94,7 @@ func TestOwnershipPassesToTheNextProcess(t *testing.T) {
 }
 
 // A table that was made without an owner is used as it is.
-func TestTableWithoutAnOwner(t *testing.T) {
+func TestNFTTableWithoutAnOwner(t *testing.T) {
 	inNamespace(t)
 	sh(t, "nft flush ruleset")
 	sh(t, "nft add table ip weir")

@@ -70,7 +70,7 @@ func (d *dnat) mustApply(t *testing.T, ops []lb.Op) {
 }
 
 // Random virtual servers in maps are the same for a process that starts, after any change.
-func TestServersInMapsComeBack(t *testing.T) {
+func TestNFTServersInMapsComeBack(t *testing.T) {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		t.Run(f.String(), func(t *testing.T) {
 			r := nftServersBox(t, f)

@@ -10,7 +10,7 @@ import (
 )
 
 // A used table filter is found, in both backends and families.
-func TestUsedFilter(t *testing.T) {
+func TestNFTSelectionSeesUsedFilters(t *testing.T) {
 	inNamespace(t)
 	both := []lb.Family{lb.IPv4, lb.IPv6}
 	tried := 0
@@ -48,7 +48,7 @@ func TestUsedFilter(t *testing.T) {
 }
 
 // Rules go to nf_tables, but to iptables beside a chain in which only its rules can accept packets.
-func TestSelectNFTables(t *testing.T) {
+func TestNFTIsSelected(t *testing.T) {
 	inNamespace(t)
 	c := DefaultConfig()
 	if use, reason := SelectNFTables(context.Background(), c); !use {
