@@ -75,11 +75,11 @@ func TestNFTServersInMapsComeBack(t *testing.T) {
 		t.Run(f.String(), func(t *testing.T) {
 			r := nftServersBox(t, f)
 			random := rand.New(rand.NewPCG(11, uint64(f)))
-			services := someNATServices(random, 200)
+			services := someNATServices(random, 100)
 			servers, reals := opsOf(lb.Add, services, f)
 			r.nat.mustApply(t, servers)
 			r.nat.mustApply(t, reals)
-			for range 30 {
+			for range 15 {
 				var ops []lb.Op
 				for _, at := range random.Perm(len(services))[:1+random.IntN(20)] {
 					p := &services[at]
