@@ -72,6 +72,10 @@ func cleanUp(cmd *cobra.Command, e env, file string, rules config.Rules) (remove
 	if err := kernelmode.RefuseKubeProxy(cmd.Context(), kernel.Kernel); err != nil {
 		return 0, "", err
 	}
+	found, err := kernel.IgnoreOther(cmd.Context())
+	if err != nil {
+		return 0, "", err
+	}
 	rec := lb.NewReconciler(kernel, kernelmode.LBOptions(kernel.cfg, kernel.mode, kernelmode.Node{}), config.Source)
 	rep, err := rec.Cleanup(cmd.Context(), e.now())
 	if err := errors.Join(append(rep.Errors, err)...); err != nil {
@@ -80,7 +84,7 @@ func cleanUp(cmd *cobra.Command, e env, file string, rules config.Rules) (remove
 	for _, op := range rep.Ops {
 		fmt.Fprintln(e.stdout, op)
 	}
-	if kernel.OtherHasSets() {
+	if found {
 		if other = config.RulesNFTables; kernel.mode.NFTables {
 			other = config.RulesIPTables
 		}

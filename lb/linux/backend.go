@@ -131,12 +131,16 @@ func (o *otherBackend) search(ctx context.Context) error {
 	return nil
 }
 
-// OtherHasSets reports whether an earlier run left sets with the other backend, as far as Observe found
-// them and ForgetOther has not removed them.
-func (k *Kernel) OtherHasSets() bool {
+// IgnoreOther leaves the sets of the other backend out of all observations and copies, and reports
+// whether an earlier run left some. It is for a removal, which takes both backends one after the other.
+func (k *Kernel) IgnoreOther(ctx context.Context) (found bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.other.left != nil
+	if err := k.other.search(ctx); err != nil {
+		return false, needPrivilege(err)
+	}
+	k.other.copied = true
+	return k.other.left != nil, nil
 }
 
 // otherConfig is the configuration with the other backend.

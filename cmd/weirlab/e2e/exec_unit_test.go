@@ -184,7 +184,7 @@ func TestExecChecks(t *testing.T) {
 	}
 	s.box.Must(t, "systemctl", "start", "weir")
 	s.box.Must(t, "systemctl", "is-active", "weir-exec.socket")
-	if mode := strings.TrimSpace(s.box.Must(t, "stat", "-c", "%U %G %a", "/run/weir-exec.socket")); mode != "root weir 660" {
+	if mode := strings.TrimSpace(s.box.Must(t, "stat", "-c", "%U %G %a", "/run/weir-exec.socket")); mode != "weir weir 600" {
 		t.Errorf("the socket is %s", mode)
 	}
 }

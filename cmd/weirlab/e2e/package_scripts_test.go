@@ -239,7 +239,7 @@ func debUnderSystemd(t *testing.T, p *packages) {
 	}
 	c.must(t, "rm", "/etc/weir/conf.d/wrong.toml")
 	out = c.must(t, "dpkg", "--remove", "weir")
-	if asked := c.asked(t); asked != "stop weir.service" {
+	if asked := c.asked(t); asked != "stop weir.service; stop weir-backend.service" {
 		t.Errorf("when it is removed systemd is asked to %q", asked)
 	}
 	c.mustPrint(t, out)
@@ -334,7 +334,7 @@ func rpmUnderSystemd(t *testing.T, p *packages) {
 		t.Errorf("an upgrade has replaced the configuration: %v", err)
 	}
 	out = c.rpm(t, "--erase", "weir")
-	if asked := c.asked(t); asked != "stop weir.service" {
+	if asked := c.asked(t); asked != "stop weir.service; stop weir-backend.service" {
 		t.Errorf("when it is removed systemd is asked to %q", asked)
 	}
 	c.mustPrint(t, out)
