@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -218,14 +220,17 @@ func environment(e Event) []string {
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 64 << 10
 
-func (r *Runner) post(ctx context.Context, url string, doc []byte) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(doc))
+func (r *Runner) post(ctx context.Context, to string, doc []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(doc))
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "weir")
 	answer, err := r.web.Do(request)
+	if full := (*url.Error)(nil); errors.As(err, &full) { // without the path, which may be a secret
+		err = fmt.Errorf("post to %s: %w", request.URL.Host, full.Err)
+	}
 	if err != nil {
 		return err
 	}
