@@ -77,8 +77,8 @@ func (id ServiceID) Compare(other ServiceID) int {
 // unmapped, ports are not zero.
 type Service struct {
 	ID ServiceID
-	// Created decides between two Services that claim the same Frontend: the
-	// older one wins. The zero time (static Services) is older than any other.
+	// Created decides between two Services that claim the same Frontend in the same way: the
+	// older one wins (Catalog). The zero time (static Services) is older than any other.
 	Created time.Time
 
 	VIPs  []VIP

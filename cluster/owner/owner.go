@@ -6,7 +6,7 @@ import "net/netip"
 // other members derive.
 type State uint8
 
-// The standings.
+// The states of a member.
 const (
 	// Absent: it is gone, or does not know the other members yet.
 	Absent State = iota

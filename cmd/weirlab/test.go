@@ -43,7 +43,7 @@ func testStages() []stage {
 	return []stage{
 		{"compile all tests", 10 * time.Minute, compileStage},
 		{"lint: gofmt, go vet, staticcheck, text, sizes, advisories", 2 * time.Minute, lintStage},
-		{"unit tests with the race detector", 5 * time.Minute, unitStage},
+		{"unit tests with the race detector", 4 * time.Minute, unitStage},
 		{"mutations are noticed", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, nil, "-count=1", "./cmd/weirlab/mutate")
 		}},

@@ -25,8 +25,8 @@ const (
 	Exec  Kind = "exec"  // a program of this box exits with 0
 )
 
-// Check configures the check of a backend. The caller validates the values (config): no
-// required field is zero.
+// Check configures the check of a backend. validate.go has the rules
+// for its values.
 type Check struct {
 	Kind Kind
 	// Port is checked instead of the backend's own; 0 is the backend's own.

@@ -70,7 +70,7 @@ func (w *watcher) changeSets(ctx context.Context, change func() []error) (errs [
 }
 
 // takeOver makes this process the owner of weir's tables of nf_tables, those of an earlier
-// process too. It logs each failure once, and the next call repeats it.
+// process too. It logs once why a table has another owner or none, and the next call tries again.
 func (w *watcher) takeOver(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,16 +78,27 @@ func (w *watcher) takeOver(ctx context.Context) {
 		return
 	}
 	for _, f := range w.config.Families {
-		if w.tables.final(f) {
+		var err error
+		if !w.tables.final(f) {
+			err = w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) })
+		}
+		table, why := nftTableFamily(f)+" "+w.tables.name, ""
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			why = err.Error()
+		case w.tables.shared[f]:
+			why = "shared"
+		}
+		if why == w.notOwner[f] {
 			continue
 		}
-		err := w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) })
-		table := nftTableFamily(f) + " " + w.tables.name
+		w.notOwner[f] = why
 		switch {
-		case err != nil && ctx.Err() == nil && w.notOwner != err.Error():
-			w.notOwner = err.Error()
+		case err != nil:
 			w.log.Warn("weir is not the owner of its table", "table", table, "error", err)
-		case err == nil && w.tables.shared[f]:
+		case why != "":
 			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)", "table", table)
 		}
 	}

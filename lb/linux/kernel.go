@@ -17,11 +17,12 @@
 //     syncdaemon.go, traffic.go and count.go (counters and connections)
 //   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go,
 //     sysctl.go, marking.go (firewall marks)
-//   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (their owner)
+//   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (change of
+//     their owner), nfttrial.go and policies.go (choice of their owner: rules = "auto")
 //   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
 //     iptables.go (programs), stamp.go and nftgen.go (changes)
 //   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),
-//     nftset*.go (sets), nft_message.go (transactions)
+//     nftowner.go (the kernel's owner of the tables), nftset*.go (sets), nft_message.go (transactions)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
 //     dnatconns.go (connections); with nf_tables nftservers.go (content), nftslots.go (choice),
@@ -98,7 +99,7 @@ var _ lb.Kernel = (*Kernel)(nil)
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
 	k.other = otherBackend{core: &k.core}
-	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: defaultPace}
+	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: defaultPace, notOwner: map[lb.Family]string{}}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}

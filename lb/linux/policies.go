@@ -78,11 +78,11 @@ const emptyFilter = 4
 // each chain is its policy. A kernel without the table gets no request, which would load its module. The
 // list of tables in /proc is for root only, and the daemon is not root.
 func legacyUsed(f lb.Family) string {
-	module, family, level, at := "iptable_filter", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
+	module, names, family, level, at := "iptable_filter", "ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
 	if f == lb.IPv6 {
-		module, family, level, at = "ip6table_filter", unix.AF_INET6, unix.IPPROTO_IPV6, targetOffset6
+		module, names, family, level, at = "ip6table_filter", "ip6_tables_names", unix.AF_INET6, unix.IPPROTO_IPV6, targetOffset6
 	}
-	if !listed(procNet+legacyNames(f), "filter") && !exists("/sys/module/"+module) {
+	if !listed(procNet+names, "filter") && !exists("/sys/module/"+module) {
 		return ""
 	}
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
@@ -112,13 +112,6 @@ func legacyUsed(f lb.Family) string {
 		return "has policy DROP in FORWARD"
 	}
 	return ""
-}
-
-func legacyNames(f lb.Family) string {
-	if f == lb.IPv6 {
-		return "ip6_tables_names"
-	}
-	return "ip_tables_names"
 }
 
 // listed reports whether a file that may be unreadable has a word.

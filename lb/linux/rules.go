@@ -27,7 +27,7 @@ import (
 // policy of DROP must admit its backends. After ip_vs has set a backend's address, the packet
 // passes mangle OUTPUT again, where no rule matches.
 //
-// The rules are values (rule.go). ruleiptables.go renders them for iptables.
+// The rules are values (rule.go). ruleiptables.go renders them for iptables, nftrules.go for nf_tables.
 
 // ruleTable is weir's part of a table, with the names of iptables.
 type ruleTable struct {

@@ -37,8 +37,8 @@ type watcher struct {
 	ours      ledger
 	// own has the numbers of weir's own changes of nf_tables.
 	own []uint32
-	// notOwner is the last error of takeOver.
-	notOwner string
+	// notOwner is the logged reason why weir is not the owner of the table of a family.
+	notOwner map[lb.Family]string
 }
 
 // hint is a set of possible changes. The kernel's announcements do not name the program that

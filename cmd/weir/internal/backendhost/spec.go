@@ -32,6 +32,8 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("%q is no tunnel: use one of %s", s.Tunnel, strings.Join(Tunnels, ", "))
 	case s.Tunnel == "gue" && s.Port == 0:
 		return fmt.Errorf("gue needs a port above 0")
+	case s.Tunnel != "" && s.MTU == 0:
+		return fmt.Errorf("no device of this server is up, so the MTU of the path is unknown: write --mtu 1500")
 	case s.Tunnel != "" && s.MTU < 1280:
 		return fmt.Errorf("an MTU of %d is below 1280, the least of IPv6", s.MTU)
 	}

@@ -36,8 +36,11 @@ const (
 const mostQueued = 256
 
 // healthPeriod is the longest time until a change of the state of the box is noticed. Each
-// event is also a reason to look.
-const healthPeriod = 10 * time.Second
+// event is also a reason to look, after healthPause: the state of the box is that of all services.
+const (
+	healthPeriod = 10 * time.Second
+	healthPause  = time.Second
+)
 
 // kinds are the kinds of events, by the text of the log.
 var kinds = map[string]string{
@@ -101,21 +104,30 @@ func (r *Runner) Run(ctx context.Context, events *eventlog.Log, state func() sta
 		r.work(ctx)
 	}()
 	var last uint64
-	was := status.State("")
+	was, look := status.State(""), time.Time{} // look is the time of the next look, at the earliest
+	wait := healthPeriod
 	for ctx.Err() == nil {
-		doc := events.Wait(ctx, last, healthPeriod)
+		doc := events.Wait(ctx, last, wait)
 		last = doc.Last
-		for range doc.Forgotten {
-			r.count(Dropped)
+		if len(*r.hooks.Load()) > 0 {
+			for range doc.Forgotten {
+				r.count(Dropped)
+			}
 		}
 		for _, e := range doc.Events {
 			if kind := kinds[e.Text]; kind != "" {
 				r.add(Event{Kind: kind, Text: e.Text, Time: e.Time, Attrs: attrs(e)})
 			}
 		}
-		if r.any(config.OnHealth) {
-			was = r.health(was, state())
+		if wait = healthPeriod; !r.any(config.OnHealth) {
+			continue
 		}
+		if left := time.Until(look); left > 0 {
+			wait = left
+			continue
+		}
+		look = time.Now().Add(healthPause)
+		was = r.health(was, state())
 	}
 	<-ended
 	return nil

@@ -1,4 +1,4 @@
-// Package kernelmode selects between IPVS and netfilter, and turns a configuration into the options of lb and lb/linux. It
+// Package kernelmode selects between IPVS and netfilter and between nftables and iptables, and turns a configuration into the options of lb and lb/linux. It
 // never changes an object of a Service: lb.Reconciler does that.
 //
 // It also locks the network namespace, refuses to start beside kube-proxy, times audits, and removes the leftovers of the

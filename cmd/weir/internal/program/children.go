@@ -41,7 +41,7 @@ func (c *children) kill(cmd *exec.Cmd) {
 }
 
 // ended forgets a program that has been waited for. It kills the rest of its group, and all
-// processes that have left their groups and lost their parents.
+// processes that have left the groups of programs and lost their parents.
 func (c *children) ended(cmd *exec.Cmd) {
 	c.kill(cmd)
 	c.mu.Lock()
@@ -51,12 +51,12 @@ func (c *children) ended(cmd *exec.Cmd) {
 	}
 }
 
-// killOrphans kills the children of this process that are no running programs, and returns
-// their number. Children of theirs become orphans, too.
+// killOrphans kills the children of this process that are in no group of a running program, and
+// returns their number. Children of theirs become orphans, too.
 func (c *children) killOrphans() int {
 	n := 0
-	for _, pid := range childrenOf(os.Getpid()) {
-		if c.running[pid] {
+	for pid, group := range childrenOf(os.Getpid()) {
+		if c.running[group] {
 			continue
 		}
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -68,9 +68,9 @@ func (c *children) killOrphans() int {
 	return n
 }
 
-// childrenOf returns the processes with a parent.
-func childrenOf(parent int) []int {
-	var out []int
+// childrenOf returns the processes with a parent, and their process groups.
+func childrenOf(parent int) map[int]int {
+	out := map[int]int{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -84,11 +84,14 @@ func childrenOf(parent int) []int {
 		if err != nil {
 			continue
 		}
-		// "7 (name) S 1 ...": the name may have spaces and parentheses.
+		// "7 (name) S 1 7 ...": parent and group. The name may have spaces and parentheses.
 		_, rest, ok := strings.Cut(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]), ") ")
 		fields := strings.Fields(rest)
-		if ok && len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
-			out = append(out, pid)
+		if !ok || len(fields) < 3 || fields[1] != strconv.Itoa(parent) {
+			continue
+		}
+		if group, err := strconv.Atoi(fields[2]); err == nil {
+			out[pid] = group
 		}
 	}
 	return out

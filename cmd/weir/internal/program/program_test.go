@@ -127,6 +127,31 @@ func TestNothingStaysBehind(t *testing.T) {
 	}
 }
 
+// TestOthersRunOn has a program end while another one waits for a process that lost its parent, but not its
+// group: that one goes on.
+func TestOthersRunOn(t *testing.T) {
+	c := unit(t)
+	dir := t.TempDir()
+	const waits = `(sh -c 'touch "$DIR/runs"; until [ -e "$DIR/go" ]; do sleep 0.01; done; touch "$DIR/done"' &)
+until [ -e "$DIR/done" ]; do sleep 0.01; done`
+	ended := make(chan error, 1)
+	go func() {
+		res, err := c.sh(t, patience, waits, "DIR="+dir)
+		if err == nil && res.Status != 0 {
+			err = errors.New(res.Output)
+		}
+		ended <- err
+	}()
+	res, err := c.sh(t, patience, `until [ -e "$DIR/runs" ]; do sleep 0.01; done`, "DIR="+dir)
+	if err != nil || res.Status != 0 {
+		t.Fatal(res, err)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	if err := <-ended; err != nil {
+		t.Errorf("the other program: %v", err)
+	}
+}
+
 func TestWhatDoesNotRun(t *testing.T) {
 	c := unit(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

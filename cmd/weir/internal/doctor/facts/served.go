@@ -112,7 +112,8 @@ func Backend(f *Facts) linux.Backend {
 	switch {
 	case f.Running != nil && f.Running.Kernel.Rules == linux.NFTables.Name(),
 		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesNFTables,
-		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesAuto && f.Kernel.NFTables:
+		f.Running == nil && f.Config != nil && f.Config.Kernel.Rules == config.RulesAuto &&
+			f.Config.Kernel.IPTables == config.IPTablesAuto && f.Kernel.NFTables:
 		return linux.NFTables
 	}
 	return linux.AutoBackend
