@@ -247,11 +247,11 @@ func TestSegmentsFitTheTunnel(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]Spec{
-		"no VIP is given: weir backend 192.0.2.10":        spec(""),
-		`"vxlan" is no tunnel: use one of ipip, gue, gre`: spec("vxlan", "192.0.2.10"),
-		"127.0.0.1 can't be a VIP":                        spec("", "127.0.0.1"),
-		"no device of this server is up, so the MTU of the path is unknown: write --mtu 1500":    {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "ipip"},
-		"gue needs a port above 0":                        {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "gue", MTU: 1500},
+		"no VIP is given: weir backend 192.0.2.10":                                            spec(""),
+		`"vxlan" is no tunnel: use one of ipip, gue, gre`:                                     spec("vxlan", "192.0.2.10"),
+		"127.0.0.1 can't be a VIP":                                                            spec("", "127.0.0.1"),
+		"no device of this server is up, so the MTU of the path is unknown: write --mtu 1500": {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "ipip"},
+		"gue needs a port above 0":                                                            {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "gue", MTU: 1500},
 	} {
 		if err := s.Validate(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", s, err, want)
