@@ -176,7 +176,7 @@ func checkGraceful(k *kubeKit) {
 	// IPVS remembers a connection for ten seconds after a reset. The drain would end after 30.
 	k.patience = 25 * time.Second
 	if !k.eventually("R1 is removed after its last connection", func() bool { return !k.c.programmed(k.t, "tcp", "10.180.0.1:80") }) {
-		k.fault("%s", k.c.box.Must(k.t, "sh", "-c", "ipvsadm -Ln; ipvsadm -Lnc"))
+		k.fault("%s", k.c.box.Must(k.t, "sh", "-c", "ipvsadm -Ln | grep -E '^(TCP|UDP)|10.180.0.1:'; ipvsadm -Lnc | grep -E '^pro|10.180.0.1:'; date +%T.%N"))
 	}
 }
 
