@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -12,8 +13,8 @@ import (
 )
 
 // CountConns counts the connections of real servers, by their IDs: zero for one that the
-// kernel does not have. Connections that both sides have closed are left out. It may take
-// minutes with many connections. It delays no change, and ends with ctx.
+// kernel does not have. Only open connections count (Connection.Open). It may take minutes with
+// many connections. It delays no change, and ends with ctx.
 func (k *Kernel) CountConns(ctx context.Context, servers []lb.RealServer) (map[lb.Object]lb.Conns, error) {
 	conns := make(map[lb.Object]lb.Conns, len(servers))
 	for _, rs := range servers {
@@ -37,7 +38,15 @@ func (r *reader) countLive(ctx context.Context, conns map[lb.Object]lb.Conns) er
 	if err := r.count(ctx, conns); err != nil {
 		return err
 	}
-	return leaveOutEnded(ctx, conns)
+	if !anyInactive(conns) {
+		return nil
+	}
+	f, err := os.Open(procNet + "ip_vs_conn")
+	if err != nil {
+		return nil // without that file all of them count
+	}
+	defer f.Close()
+	return leaveOutEnded(ctx, f, conns)
 }
 
 // count fills in conns from the kernel's counters.
@@ -62,55 +71,60 @@ func (r *reader) count(ctx context.Context, conns map[lb.Object]lb.Conns) error 
 	return nil
 }
 
-// leaveOutEnded subtracts ended connections from the inactive ones of real servers without an
-// active one: IPVS keeps a closed TCP connection for two minutes, and a drain need not wait
-// for it. That needs the whole connection table, so it is done only then: before Linux 6.14,
-// the kernel walks the table from its beginning at each read(2).
+// anyInactive reports whether the table of connections has to be read: IPVS keeps a closed TCP
+// connection for two minutes, and a drain need not wait for it. The whole table is read, so it
+// is done only for real servers without an active connection: before Linux 6.14, the kernel
+// walks the table from its beginning at each read(2).
+func anyInactive(conns map[lb.Object]lb.Conns) bool {
+	for _, c := range conns {
+		if onlyInactive(c) {
+			return true
+		}
+	}
+	return false
+}
+
+func onlyInactive(c lb.Conns) bool { return c.Active == 0 && c.Inactive > 0 }
+
+// leaveOutEnded replaces the inactive connections of real servers without an active one by the
+// open ones of a table.
 //
-// The table does not show the mark of a connection. For a real server by mark, all live
+// The table does not show the mark of a connection. For a real server by mark, all open
 // connections to the backend count: too many rather than too few.
-func leaveOutEnded(ctx context.Context, conns map[lb.Object]lb.Conns) error {
+func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.Conns) error {
 	type backendKey struct {
 		proto   lb.Protocol
 		backend netip.AddrPort
 	}
-	living := map[lb.Object]uint32{}
+	open := map[lb.Object]uint32{}
 	byMark := map[backendKey][]lb.Object{}
 	for id, c := range conns {
-		if c.Active > 0 || c.Inactive == 0 {
+		if !onlyInactive(c) {
 			continue
 		}
-		living[id] = 0
+		open[id] = 0
 		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
 			by := backendKey{rs.Frontend.Proto, rs.Addr}
 			byMark[by] = append(byMark[by], id)
 		}
 	}
-	if len(living) == 0 {
-		return nil
-	}
-	f, err := os.Open(procNet + "ip_vs_conn")
-	if err != nil {
-		return nil // without that file all of them count
-	}
-	defer f.Close()
-	err = parseConnections(f, func(c Connection) bool {
-		if c.ended() {
+	err := parseConnections(table, func(c Connection) bool {
+		if !c.Open() {
 			return ctx.Err() == nil
 		}
 		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
-		if _, asked := living[id]; asked {
-			living[id]++
+		if _, asked := open[id]; asked {
+			open[id]++
 		}
 		for _, id := range byMark[backendKey{c.Proto, c.Backend}] {
-			living[id]++
+			open[id]++
 		}
 		return ctx.Err() == nil
 	})
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return fmt.Errorf("read "+procNet+"ip_vs_conn: %w", err)
 	}
-	for id, n := range living {
+	for id, n := range open {
 		conns[id] = lb.Conns{Inactive: min(n, conns[id].Inactive)}
 	}
 	return nil

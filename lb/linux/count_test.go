@@ -6,11 +6,53 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"weir/lb"
 )
+
+// A drain waits for connections that can carry data. The template of a client with affinity
+// may live for hours.
+func TestCountLeavesOutEndedConnections(t *testing.T) {
+	t.Parallel()
+	p := netip.MustParseAddrPort
+	f := lb.Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Proto: lb.TCP}
+	server := func(f lb.Frontend, addr string) lb.Object { return lb.RealServer{Frontend: f, Addr: p(addr)} }
+	const table = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+TCP 0A000001 C8D4 C0000201 0050 0A000007 1F90 TIME_WAIT        90
+TCP 0A000001 0000 C0000201 0050 0A000007 1F90 ASSURED         599
+TCP 0A000002 0000 C0000201 0050 0A000007 1F90 NONE            299
+TCP 0A000003 C8D4 C0000201 0050 0A000007 1F90 CLOSE             9
+TCP 0A000001 C8D4 C0000201 0050 0A000008 1F90 FIN_WAIT         90
+TCP 0A000001 C8D5 C0000201 0050 0A000008 1F90 TIME_WAIT        90
+`
+	mark := lb.MarkFrontend(lb.IPv4, 7)
+	mark.Proto = lb.TCP
+	conns := map[lb.Object]lb.Conns{
+		server(f, "10.0.0.7:8080"):    {Inactive: 2},
+		server(f, "10.0.0.8:8080"):    {Inactive: 2},
+		server(f, "10.0.0.9:8080"):    {Active: 1, Inactive: 5},
+		server(mark, "10.0.0.8:8080"): {Inactive: 3},
+		server(mark, "10.0.0.7:8080"): {Inactive: 3},
+	}
+	if err := leaveOutEnded(t.Context(), strings.NewReader(table), conns); err != nil {
+		t.Fatal(err)
+	}
+	want := map[lb.Object]lb.Conns{
+		server(f, "10.0.0.7:8080"):    {},
+		server(f, "10.0.0.8:8080"):    {Inactive: 1},
+		server(f, "10.0.0.9:8080"):    {Active: 1, Inactive: 5},
+		server(mark, "10.0.0.8:8080"): {Inactive: 1},
+		server(mark, "10.0.0.7:8080"): {},
+	}
+	if d := cmp.Diff(want, conns, compareNetip); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
 
 // A count of many connections finds each of them and ends with its context; beside it, a
 // virtual server is read without the table of connections. WEIR_CONNS sets the number.

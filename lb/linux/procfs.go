@@ -181,8 +181,8 @@ type Connection struct {
 	VIP     netip.AddrPort
 	Backend netip.AddrPort
 	Proto   lb.Protocol
-	// State is the kernel's name: ESTABLISHED, FIN_WAIT, ...; NONE for the template of a client
-	// with affinity.
+	// State is the kernel's name: ESTABLISHED, FIN_WAIT, ...; NONE or ASSURED for the template of
+	// a client with affinity (ip_vs_state_name in ip_vs_proto.c).
 	State   string
 	Expires time.Duration
 }
@@ -230,6 +230,12 @@ func parseConnection(f [][]byte) (c Connection, ok bool) {
 	seconds, err := strconv.ParseUint(string(f[8]), 10, 32)
 	c.Expires = time.Duration(seconds) * time.Second
 	return c, err == nil
+}
+
+// Open reports whether the connection can still carry data. A template is for later connections
+// of a client with affinity, and carries none.
+func (c Connection) Open() bool {
+	return !c.ended() && c.State != "NONE" && c.State != "ASSURED"
 }
 
 // ended reports whether both sides have closed the connection.

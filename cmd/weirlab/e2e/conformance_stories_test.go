@@ -140,7 +140,10 @@ func checkPorts(k *kubeKit) {
 func checkGraceful(k *kubeKit) {
 	both, sctp := ports("80/tcp", "53/udp"), ports("53/sctp")
 	const atSCTP = "sctp 172.30.0.43:53"
-	k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), both, drains("30s")), kubeEndpoints("web", "R1", both),
+	// The template of a client with affinity outlives its connections, and no drain waits for it.
+	k.given(kubeService("web", clusterIP(svcIP), affinity(600), both), kubeEndpoints("web", "R1", both))
+	k.want(pod, atSvc, "R1 keep")
+	k.given(kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), both, drains("5m")), kubeEndpoints("web", "R1", both),
 		kubeService("sctp", clusterIP("172.30.0.43"), sctp), kubeEndpoints("sctp", "S1", sctp))
 	k.want(sctpPod, atSCTP, "S1 keep")
 	k.want(outside, "udp "+lbIP+":53", "R1 masq")
@@ -173,7 +176,7 @@ func checkGraceful(k *kubeKit) {
 		k.fault("R1 is removed before its connection has ended")
 	}
 	k.reset(held)
-	// IPVS remembers a connection for ten seconds after a reset. The drain would end after 30.
+	// IPVS remembers a connection for ten seconds after a reset. The drain would end after five minutes.
 	k.patience = 25 * time.Second
 	if !k.eventually("R1 is removed after its last connection", func() bool { return !k.c.programmed(k.t, "tcp", "10.180.0.1:80") }) {
 		k.fault("%s", k.c.box.Must(k.t, "sh", "-c", "ipvsadm -Ln | grep -E '^(TCP|UDP)|10.180.0.1:'; ipvsadm -Lnc | grep -E '^pro|10.180.0.1:'; date +%T.%N"))

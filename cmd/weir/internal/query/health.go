@@ -56,7 +56,7 @@ func CountConnections(ctx context.Context, kernel *linux.Kernel, doc *status.Dra
 		index[netip.MustParseAddr(v.Address)] = i
 	}
 	return kernel.Connections(ctx, func(c linux.Connection) bool {
-		if i, ok := index[c.VIP.Addr()]; ok && IsOpen(c) {
+		if i, ok := index[c.VIP.Addr()]; ok && c.Open() {
 			doc.VIPs[i].Connections++
 		}
 		return true

@@ -66,7 +66,7 @@ func key(f lb.Frontend, backend netip.AddrPort) lb.RealServer {
 
 // Count adds a connection of the kernel.
 func (x *Impact) Count(c linux.Connection) {
-	if !IsOpen(c) {
+	if !c.Open() {
 		return
 	}
 	switch cut, leaves := x.leaving[key(c.Frontend(), c.Backend)]; {
@@ -75,16 +75,6 @@ func (x *Impact) Count(c linux.Connection) {
 	case leaves:
 		x.Living++
 	}
-}
-
-// IsOpen reports whether a connection can still carry data. One in CLOSE or TIME_WAIT has ended on both sides, and an
-// entry of port 0 is affinity, for later connections.
-func IsOpen(c linux.Connection) bool {
-	switch c.State {
-	case "TIME_WAIT", "CLOSE", "CLOSED", "NONE":
-		return false
-	}
-	return c.Client.Port() != 0 || c.Proto == lb.SCTP
 }
 
 // Tally counts weir's objects in the kernel by lb.Kind.
