@@ -12,6 +12,16 @@
 // packets arrive for its MAC address, and the kernel forwards them. So the gateway of
 // backends is a claim like any other.
 //
+// # Files
+//
+//	config.go               what a caller gives: Config, Claim, Member
+//	answerer.go, run.go     the Answerer, and the goroutine that ties engine, sockets and links
+//	engine.go, binding.go   claims, conflicts, and the schedule of a VIP on an interface
+//	state.go, queue.go      what the engine remembers, and what waits for a time
+//	message.go, arp.go, ndp.go, frames.go    frames: parse, and write
+//	port.go, socket.go, filter.go, groups.go, links.go    the kernel: sockets, BPF, multicast, interfaces
+//	status.go, summary.go   status, and lines of the log
+//
 // # Why not the kernel
 //
 // The kernel answers for every VIP that is assigned to a device, on all boxes alike and
