@@ -1,6 +1,6 @@
 // Package hooks reports events of the box to programs and web servers of the operator
-// ([[hook]]). It never delays the main loop: it follows the log of events, runs one hook
-// after the other, and drops events when its queue is full.
+// ([[hook]]). It never delays the main loop: it follows the log of events. Each hook has a
+// queue of its own (lanes.go), so a slow one delays no other.
 package hooks
 
 import (
@@ -32,8 +32,8 @@ const (
 	Dropped = "dropped"
 )
 
-// mostQueued bounds the waiting runs.
-const mostQueued = 256
+// stopped is the state of the box in the last event of hooks for health.
+const stopped status.State = "stopped"
 
 // healthPeriod is the longest time until a change of the state of the box is noticed. Each
 // event is also a reason to look, after healthPause: the state of the box is that of all services.
@@ -68,17 +68,11 @@ type Runner struct {
 	exec  program.Client
 	web   *http.Client
 	host  string
-	queue chan job
-}
-
-type job struct {
-	hook  config.Hook
-	event Event
 }
 
 // New returns a Runner that does nothing until Run. It calls count with each result.
 func New(log *slog.Logger, hooks []config.Hook, count func(result string)) *Runner {
-	r := &Runner{log: log, count: count, exec: program.Client{Socket: program.Socket}, queue: make(chan job, mostQueued)}
+	r := &Runner{log: log, count: count, exec: program.Client{Socket: program.Socket}}
 	r.web = &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -95,30 +89,14 @@ func (r *Runner) Set(hooks []config.Hook) {
 	}
 }
 
-// Run follows the events until ctx ends. state returns the state of the box and its first
-// problem.
+// Run follows the events until ctx ends. Then it adds the last ones, and gives the waiting runs
+// some time (stopTime). state returns the state of the box and its problems.
 func (r *Runner) Run(ctx context.Context, events *eventlog.Log, state func() status.Status) error {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.work(ctx)
-	}()
+	lanes := newLanes(ctx, r)
 	var last uint64
 	was, look := status.State(""), time.Time{} // look is the time of the next look, at the earliest
-	wait := healthPeriod
-	for ctx.Err() == nil {
-		doc := events.Wait(ctx, last, wait)
-		last = doc.Last
-		if len(*r.hooks.Load()) > 0 {
-			for range doc.Forgotten {
-				r.count(Dropped)
-			}
-		}
-		for _, e := range doc.Events {
-			if kind := kinds[e.Text]; kind != "" {
-				r.add(Event{Kind: kind, Text: e.Text, Time: e.Time, Attrs: attrs(e)})
-			}
-		}
+	for wait := healthPeriod; ctx.Err() == nil; {
+		last = r.follow(lanes, events.Wait(ctx, last, wait))
 		if wait = healthPeriod; !r.any(config.OnHealth) {
 			continue
 		}
@@ -127,14 +105,35 @@ func (r *Runner) Run(ctx context.Context, events *eventlog.Log, state func() sta
 			continue
 		}
 		look = time.Now().Add(healthPause)
-		was = r.health(was, state())
+		was = r.health(lanes, was, state())
 	}
-	<-ended
+	r.follow(lanes, events.After(last))
+	if was != "" {
+		r.health(lanes, was, status.Status{State: stopped})
+	}
+	lanes.close()
 	return nil
 }
 
+// follow adds the runs of new events, and returns the number of the last event.
+func (r *Runner) follow(lanes *lanes, doc status.Events) uint64 {
+	hooks := *r.hooks.Load()
+	lanes.keep(hooks)
+	if len(hooks) > 0 {
+		for range doc.Forgotten {
+			r.count(Dropped)
+		}
+	}
+	for _, e := range doc.Events {
+		if kind := kinds[e.Text]; kind != "" {
+			r.add(lanes, Event{Kind: kind, Text: e.Text, Time: e.Time, Attrs: attrs(e)})
+		}
+	}
+	return doc.Last
+}
+
 // health adds an event if the state of the box has changed, and returns the state.
-func (r *Runner) health(was status.State, now status.Status) status.State {
+func (r *Runner) health(lanes *lanes, was status.State, now status.Status) status.State {
 	if now.State == was || now.State == status.Starting {
 		return was
 	}
@@ -142,7 +141,7 @@ func (r *Runner) health(was status.State, now status.Status) status.State {
 	if len(now.Problems) > 0 {
 		e.Attrs["problem"] = now.Problems[0].Text
 	}
-	r.add(e)
+	r.add(lanes, e)
 	return now.State
 }
 
@@ -160,37 +159,11 @@ func (r *Runner) any(kind string) bool {
 }
 
 // add queues the runs of an event.
-func (r *Runner) add(e Event) {
+func (r *Runner) add(lanes *lanes, e Event) {
 	e.Host = r.host
 	for _, h := range *r.hooks.Load() {
-		if !slices.Contains(h.On, e.Kind) {
-			continue
-		}
-		select {
-		case r.queue <- job{h, e}:
-		default:
-			r.count(Dropped)
-		}
-	}
-}
-
-// work runs the queue.
-func (r *Runner) work(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case j := <-r.queue:
-			err := r.run(ctx, j)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil:
-				r.count(Failed)
-				r.log.Warn("hook failed", "hook", j.hook.Name, "event", j.event.Text, "error", err)
-			default:
-				r.count(Done)
-			}
+		if slices.Contains(h.On, e.Kind) {
+			lanes.add(job{h, e})
 		}
 	}
 }

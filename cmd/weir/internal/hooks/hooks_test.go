@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,81 +132,85 @@ func TestHealthEvents(t *testing.T) {
 	}
 }
 
-// TestFullQueue drops events, counts them, and runs one hook at a time.
+// TestFullQueue drops events of a slow hook, counts them, and delays no other hook.
 func TestFullQueue(t *testing.T) {
 	var running, most atomic.Int32
 	release := make(chan struct{})
-	r := receive(t, func() {
+	slow := receive(t, func() {
 		if n := running.Add(1); n > most.Load() {
 			most.Store(n)
 		}
 		<-release
 		running.Add(-1)
 	})
+	other := receive(t, func() {})
 	c := newCounts()
 	log := started(t, []config.Hook{
-		{Name: "a", On: []string{config.OnBackend}, URL: r.URL, Timeout: time.Minute}, {Name: "b", On: []string{config.OnBackend}, URL: r.URL, Timeout: time.Minute},
+		{Name: "slow", On: []string{config.OnBackend}, URL: slow.URL, Timeout: time.Minute}, {Name: "other", On: []string{config.OnVIP}, URL: other.URL, Timeout: time.Minute},
 	}, c, ok)
-	const events = 200 // 400 runs
+	const events = 2 * mostQueued
 	for range events {
 		log.Info("backend up")
 	}
-	for c.of(Dropped) < 2*events-mostQueued-1 {
+	log.Info("VIPs taken over")
+	<-other.events
+	for c.of(Dropped) < events-mostQueued-1 {
 		<-c.changed
 	}
 	close(release)
-	for c.of(Done)+c.of(Dropped) < 2*events {
+	for c.of(Done)+c.of(Dropped) < events+1 {
 		<-c.changed
 	}
-	if done := c.of(Done); done != mostQueued && done != mostQueued+1 || c.of(Failed) > 0 || most.Load() != 1 {
+	if done := c.of(Done); done != mostQueued+1 && done != mostQueued+2 || c.of(Failed) > 0 || most.Load() != 1 {
 		t.Errorf("%v, %d at once", c.by, most.Load())
 	}
 }
 
-// TestFailures counts and logs the runs that fail.
-func TestFailures(t *testing.T) {
-	r := receive(t, func() {})
-	r.status.Store(http.StatusFound)
-	c := newCounts()
-	lately := eventlog.New()
-	log := lately.Wrap(slog.New(slog.DiscardHandler))
-	run := New(log, []config.Hook{
-		{Name: "web", On: []string{config.OnVIP}, URL: r.URL, Timeout: time.Minute},
-		{Name: "program", On: []string{config.OnVIP}, Exec: []string{"/bin/true"}, Timeout: time.Minute},
-	}, c.add)
-	run.exec.Socket = "/nowhere/socket"
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- run.Run(ctx, lately, ok) }()
-	log.Info("routes withdrawn")
-	for c.of(Failed) < 2 {
-		<-c.changed
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	var got []string
-	for _, e := range lately.After(0).Events[1:] {
-		got = append(got, fmt.Sprint(e.Level, " ", e.Text, " ", e.Attrs))
-	}
-	want := []string{
-		"warn hook failed [{hook web} {event routes withdrawn} {error status 302, want 200-299}]",
-		"warn hook failed [{hook program} {event routes withdrawn} {error /nowhere/socket: no such file or directory: start it with systemctl enable --now weir-exec.socket}]",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+// TestStop reports the end of weir, after the events before it. A hook that hangs delays it for a
+// limited time.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lately := eventlog.New()
+		log := lately.Wrap(slog.New(slog.DiscardHandler))
+		c := newCounts()
+		hook := func(name, url string) config.Hook {
+			return config.Hook{Name: name, On: []string{config.OnVIP, config.OnHealth}, URL: url, Timeout: time.Hour}
+		}
+		r := New(log, []config.Hook{hook("quick", "http://quick"), hook("hangs", "http://hangs")}, c.add)
+		var got []string
+		r.web.Transport = transport(func(q *http.Request) (*http.Response, error) {
+			if q.Host == "hangs" {
+				<-q.Context().Done()
+				return nil, q.Context().Err()
+			}
+			var e Event
+			if err := json.NewDecoder(q.Body).Decode(&e); err != nil {
+				t.Error(err)
+			}
+			got = append(got, e.Text+" "+e.Attrs["state"])
+			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = r.Run(ctx, lately, ok) }()
+		synctest.Wait()
+		time.Sleep(healthPeriod + time.Second)
+		log.Info("routes withdrawn")
+		cancel()
+		begin := time.Now()
+		<-done
+		if want := []string{"state changed ok", "routes withdrawn ", "state changed stopped"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if took := time.Since(begin); took != stopTime {
+			t.Errorf("the end took %s", took)
+		}
+		if c.of(Done) != 3 || c.of(Dropped) != 3 || c.of(Failed) != 0 {
+			t.Errorf("%v", c.by)
+		}
+	})
 }
 
-func TestEnvironment(t *testing.T) {
-	got := strings.Join(environment(Event{Kind: "vip", Text: "VIPs taken over", Host: "edge1", Attrs: map[string]string{"first": "192.0.2.1", "a.b-c": "x y"}}), "|")
-	if want := "WEIR_A_B_C=x y|WEIR_FIRST=192.0.2.1|WEIR_HOST=edge1|WEIR_KIND=vip|WEIR_TEXT=VIPs taken over"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
+type transport func(*http.Request) (*http.Response, error)
 
-func TestNilRunner(t *testing.T) {
-	var r *Runner
-	r.Set([]config.Hook{{}})
-}
+func (f transport) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
