@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
 )
 
 // TestBGP is weir among routers that others wrote: BIRD 2, FRR and GoBGP, all at once. Their
@@ -16,6 +19,7 @@ func TestBGP(t *testing.T) {
 	s := newBGPSite(t)
 	t.Run("external peers hear what is served", s.hearWhatIsServed)
 	t.Run("attributes", s.hearAttributes)
+	t.Run("aggregates", s.aggregates)
 	t.Run("drain", s.drains)
 	t.Run("weir is killed and restarted", s.restarts)
 	t.Run("routers end and come back", s.comesBack)
@@ -117,6 +121,39 @@ func (s *bgpSite) hearsPath(t *testing.T, r *router, vip, want string) {
 		}
 		return err
 	})
+}
+
+// aggregates: one route for a prefix while one of its VIPs is served. The other addresses of it are refused.
+func (s *bgpSite) aggregates(t *testing.T) {
+	pools := "[kernel]\nsync_period = \"2s\"\nvip_mode = \"route\"\nroute_pools = [\"192.0.2.0/28\", \"2001:db8:2::/120\"]\n"
+	rule := "[[bgp.advertise]]\nservices = [\"web\", \"more\"]\naggregation_length = 28\naggregation_length_v6 = 120\n"
+	web := pools + speaker() + s.externals() + rule + service("web", "")
+	more := strings.NewReplacer(`"web"`, `"more"`, vip4, "192.0.2.11", vip6, "2001:db8:2::11").Replace(service("web", ""))
+	s.peerWith(t, web+more)
+	have(t, s.routers, "192.0.2.0/28", "2001:db8:2::/120")
+	for _, vip := range []string{vip4, vip6, "192.0.2.11", "2001:db8:2::11"} {
+		for _, client := range []*lab.Machine{s.client1, s.client2} {
+			eventually(t, routeWait, func() error { _, err := get(t.Context(), client, at(vip, 80)); return err }) // until the kernel of the router has the route
+		}
+	}
+	s.reload(t, web)
+	for _, vip := range []string{"192.0.2.11", "192.0.2.12", "2001:db8:2::11", "2001:db8:2::12"} {
+		eventually(t, routeWait, func() error {
+			if end := fate(t.Context(), s.client1, "tcp", at(vip, 80)); end != traffic.Refused {
+				return fmt.Errorf("%s is not served: %s, want %s", vip, end, traffic.Refused)
+			}
+			return nil
+		})
+	}
+	have(t, s.routers, "192.0.2.0/28", "2001:db8:2::/120")
+	mustGet(t, s.client1, at(vip4, 80), 2)
+	s.reload(t, pools+speaker()+s.externals()+rule+strings.Replace(service("web", ""), "\nbackends = ", "\nbackends = [] #", 1))
+	have(t, s.routers)
+	for _, r := range s.routers {
+		if n := s.neighbor(t, r.name); n.Flaps != 0 {
+			t.Errorf("aggregates cost the session with %s: %+v", r.name, n)
+		}
+	}
 }
 
 // drains: routers are asked to prefer others, and then have the route no more; back it comes at once.

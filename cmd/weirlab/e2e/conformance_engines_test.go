@@ -37,6 +37,9 @@ func (e *weirEngine) start(t testing.TB, o options) {
 		rules = "nftables"
 	}
 	kernel := fmt.Sprintf("[kernel]\nmode = %q\nrules = %q\nsync_period = %q\n", mode, rules, auditPeriod)
+	if o.masqueradeBit != 0 {
+		kernel += fmt.Sprintf("masquerade_bit = %d\n", o.masqueradeBit)
+	}
 	if o.masqueradeAll {
 		kernel += "masquerade_all = true\n"
 	}
@@ -52,7 +55,7 @@ func (e *weirEngine) start(t testing.TB, o options) {
 	// Checks define when an address is gone. Those with connections that live on annotate their Services.
 	kernel += "[defaults]\ndrain_timeout = \"2s\"\n"
 	cluster := "[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"/etc/weir/kubeconfig\"\nnode_name = \"" + nodeName + "\"\n" +
-		"external_ip_ranges = [\"50.60.70.0/24\", \"2001:db8:50::/64\"]\nguard_threshold = \"100%\"\nannotation_prefix = \"lb.example.com/\"\nallow_annotations = [\"drain-timeout\"]\n"
+		"external_ip_ranges = [\"50.60.70.0/24\", \"2001:db8:50::/64\"]\nguard_threshold = \"100%\"\nannotation_prefix = \"lb.example.com/\"\nallow_annotations = [\"drain-timeout\", \"scheduler\", \"weights\"]\n"
 	e.c.zone(t, !o.noZone)
 	if o.scheduler != "" {
 		cluster += fmt.Sprintf("scheduler = %q\n", o.scheduler)

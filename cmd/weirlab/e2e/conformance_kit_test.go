@@ -108,6 +108,7 @@ type claim struct {
 // options are what an engine is configured with, beside the API server.
 type options struct {
 	masqueradeAll     bool
+	masqueradeBit     int  // 0 is the default
 	noDetector        bool // no client is known to be inside
 	nodePortAddresses []string
 	scheduler         string

@@ -247,8 +247,16 @@ func externalName(name string) option {
 }
 
 // drains has connections of the Service's removed backends live on for so long.
-func drains(duration string) option {
-	return func(o *object) { o.service.Annotations = map[string]string{"lb.example.com/drain-timeout": duration} }
+func drains(duration string) option { return annotated("drain-timeout", duration) }
+
+// annotated gives a Service an annotation of weir.
+func annotated(name, value string) option {
+	return func(o *object) {
+		if o.service.Annotations == nil {
+			o.service.Annotations = map[string]string{}
+		}
+		o.service.Annotations["lb.example.com/"+name] = value
+	}
 }
 
 // labelled adds a label, with an empty value if it has no other.

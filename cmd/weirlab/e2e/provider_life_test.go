@@ -18,6 +18,7 @@ func TestAddresses(t *testing.T) {
 		{"a Service's life", lifeOfAService},
 		{"another type and class", lifeOfAClass},
 		{"a limit for each namespace", limitOfANamespace},
+		{"a reserved address", reservedAddress},
 		{"two API servers, one pool", twoServersOnePool},
 		{"two boxes, and the writer is killed", twoWriters},
 		{"home is away", leaseClusterUnreachable},
@@ -112,6 +113,35 @@ func lifeOfAService(t *testing.T, e *estate) {
 	e.metricIs(t, `weir_pool_addresses{pool="public",state="free"}`, 4)
 	e.want(t, e.stage, "next", "", 80)
 	isGiven(t, e.stage, "next", "192.0.2.64", "Assigned")
+	e.clear(t)
+}
+
+// A reserved address is for its Service alone, whether that exists or not.
+func reservedAddress(t *testing.T, e *estate) {
+	pool := poolOf("public", "192.0.2.64/30")
+	reserved := "[[reservation]]\ncluster = \"prod\"\nnamespace = \"default\"\nservice = \"web\"\naddresses = [\"192.0.2.65\"]\n"
+	e.reload(t, giving("1s", pool))
+	e.clear(t)
+	e.reload(t, giving("1s", pool)+reserved)
+	e.want(t, e.prod, "one", "", 80, "10.2.0.11")
+	isGiven(t, e.prod, "one", "192.0.2.64", "Assigned")
+	e.want(t, e.stage, "web", "", 80, "10.2.0.12") // of another cluster
+	isGiven(t, e.stage, "web", "192.0.2.66", "Assigned")
+	e.want(t, e.prod, "two", `, "annotations": {"weir/addresses": "192.0.2.65"}`, 80, "10.2.0.13")
+	if g := isGiven(t, e.prod, "two", "", "AddressReserved"); !strings.Contains(g.message, "reserved for prod/default/web") {
+		t.Errorf("pending: %+v", g)
+	}
+	e.poolsShow(t, "reserved", func(d poolsDoc) bool { return strings.HasPrefix(d.addressState("192.0.2.65"), "reserved ") })
+	e.metricIs(t, `weir_pool_addresses{pool="public",state="reserved"}`, 1)
+	e.want(t, e.prod, "web", "", 80, "10.2.0.11")
+	isGiven(t, e.prod, "web", "192.0.2.65", "Assigned")
+	e.answers(t, "192.0.2.65:80", "web1")
+	forget(t, e.prod, "web")
+	e.silent(t, "192.0.2.65:80")
+	// Without the reservation the other Service gets it.
+	e.reload(t, giving("1s", pool))
+	isGiven(t, e.prod, "two", "192.0.2.65", "Assigned")
+	e.answers(t, "192.0.2.65:80", "web3")
 	e.clear(t)
 }
 

@@ -20,7 +20,7 @@ var (
 	needsOfAll = []need{
 		{"ip", "iproute2"}, {"iptables", "iptables"}, {"ipset", "ipset"}, {"ipvsadm", "ipvsadm"},
 		{"conntrack", "conntrack"}, {"tcpdump", "tcpdump"}, {"curl", "curl"}, {"ps", "procps"},
-		{"depmod", "kmod"}, {"modprobe", "kmod"}, {"nft", "nftables"},
+		{"depmod", "kmod"}, {"modprobe", "kmod"}, {"nft", "nftables"}, {"ethtool", "ethtool"},
 	}
 	needsOfOldUML  = []need{{umlOldProgram, "user-mode-linux"}}
 	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}}
