@@ -138,12 +138,11 @@ func clientOf(h *traffic.Held) string {
 
 // event lets something happen to the fleet under the connections, adds a row to the table, and returns the
 // connections that were cut. Moved ones have an entry on a box that had none.
-func (f *directFleet) event(t *testing.T, name string, do func()) (cut traffic.Holds) {
+func (f *directFleet) event(t *testing.T, name string, do func()) (moved int, cut traffic.Holds) {
 	t.Helper()
 	before := f.places(t)
 	do()
 	r := survivors(t, f.open, time.Now())
-	moved := 0
 	after := f.places(t)
 	var alive traffic.Holds
 	for _, h := range f.open {
@@ -162,14 +161,23 @@ func (f *directFleet) event(t *testing.T, name string, do func()) (cut traffic.H
 		t.Errorf("%s: %d connections are silent", name, r.Cut-len(cut))
 	}
 	f.open = alive
-	return cut
+	return moved, cut
 }
 
 // unhurt is an event that cuts nothing.
 func (f *directFleet) unhurt(t *testing.T, name string, do func()) {
 	t.Helper()
-	if cut := f.event(t, name, do); len(cut) > 0 {
+	if _, cut := f.event(t, name, do); len(cut) > 0 {
 		t.Errorf("%s: %d connections were cut", name, len(cut))
+	}
+}
+
+// servers lets all boxes serve with the first servers, one after the other: meanwhile their tables differ. A connection
+// that the router moves then, because a session of BFD is lost on a busy machine, may be cut.
+func (f *directFleet) servers(t *testing.T, name string, servers int) {
+	t.Helper()
+	if moved, cut := f.event(t, name, func() { f.serve(t, servers) }); len(cut) > moved {
+		t.Errorf("%s: %d connections were cut, and the router moved %d", name, len(cut), moved)
 	}
 }
 
@@ -183,7 +191,7 @@ func TestDirectFleet(t *testing.T) {
 	f.table = tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	for _, with := range []struct{ name, kernel, fleet string }{
 		{"sloppy_tcp", "sloppy_tcp = true\n", ""},
-		{"[fleet.sync]", "", "[fleet.sync]\ninterface = \"back\"\n"},
+		{"and [fleet.sync]", "sloppy_tcp = true\n", "[fleet.sync]\ninterface = \"back\"\n"},
 	} {
 		f.kernel, f.fleet = with.kernel, with.fleet
 		fmt.Fprintf(f.table, "%s\tconnections\tmoved\tcut\tlongest gap\n", strings.ToUpper(with.name))
@@ -242,10 +250,10 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 	four := f.boxes[3]
 	f.unhurt(t, "one drains", func() { four.box.Must(t, four.weir, "drain", "--all"); f.awaitBoxes(t, 4) })
 	f.unhurt(t, "it is undrained", func() { four.box.Must(t, four.weir, "undrain", "--all"); f.awaitBoxes(t) })
-	f.unhurt(t, "a server is removed", func() { f.serve(t, directServers-1) })
+	f.servers(t, "a server is removed", directServers-1)
 	last := directServer(directServers - 1)
 	on := len(f.open.By()[last])
-	cut := f.event(t, "another box dies without that server", func() { f.cut(t, 2) })
+	_, cut := f.event(t, "another box dies without that server", func() { f.cut(t, 2) })
 	others := 0
 	for _, h := range cut {
 		if h.Server != last {
@@ -256,6 +264,6 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 	if synced && len(cut) > 0 {
 		t.Errorf("%d connections were cut, though the kernels know each other's", len(cut))
 	}
-	f.unhurt(t, "the server is added", func() { f.serve(t, directServers) })
+	f.servers(t, "the server is added", directServers)
 	f.unhurt(t, "one joins", func() { f.join(t, 2, directServers) })
 }
