@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +16,12 @@ import (
 	"weir/cmd/weirlab/internal/conformance"
 )
 
-// conformanceTests are the tests of one engine each. They run side by side.
-var conformanceTests = []string{"TestConformanceIPVS", "TestConformanceNFTables", "TestConformanceNetfilter", "TestConformanceIptables", "TestConformanceKubeProxy"}
+// The tests of one engine each, with the rules of either program. They run side by side.
+var (
+	nftablesColumns  = []string{"TestConformanceNFTables", "TestConformanceNetfilter"}
+	iptablesColumns  = []string{"TestConformanceIPVS", "TestConformanceIptables", "TestConformanceKubeProxy"}
+	conformanceTests = slices.Concat(nftablesColumns, iptablesColumns)
+)
 
 // conformanceCommand puts the 90 checks to weir in both modes and to kube-proxy.
 func conformanceCommand() *cobra.Command {
@@ -38,7 +43,7 @@ func conformanceCommand() *cobra.Command {
 		defer func() { _ = os.RemoveAll(folder) }()
 		tests, checks := conformanceTests, "all"
 		if short {
-			tests, checks = conformanceTests[3:], "sample"
+			tests, checks = iptablesColumns[1:], "sample"
 		}
 		s := newStages(ctx, out)
 		if short {

@@ -155,7 +155,7 @@ func able(p purpose) error {
 		}
 		return lab.CheckSpace(diskForDemo, "a lab")
 	}
-	if lab.CheckBuiltKernel() == nil && lab.CheckPeers() == nil {
+	if lab.CheckBuiltKernel("uml-new") == nil && lab.CheckPeers() == nil {
 		return nil
 	}
 	return lab.CheckSpace(diskForTests, "building a kernel and Kubernetes")
@@ -178,7 +178,7 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 	want("routers beside weir", lab.MissingRouterPackages())
 	if p.kernels {
 		want("the old kernel, 6.1", lab.MissingOldKernelPackages())
-		if lab.CheckBuiltKernel() != nil {
+		if lab.CheckBuiltKernel("uml-new") != nil {
 			want("building a kernel", lab.MissingKernelBuildPackages())
 		}
 	}

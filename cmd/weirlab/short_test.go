@@ -75,7 +75,7 @@ func TestConformanceShort(t *testing.T) {
 func TestSoakShort(t *testing.T) {
 	lab.Require(t, lab.UML)
 	out := weirlab(t, 10*time.Minute, "soak", "--short")
-	mustMatch(t, out, `laws: .* passed`, `k8ssync/ipam FuzzParseName +\d+ +passed`, `fuzz: .* passed`, `new: .* passed`)
+	mustMatch(t, out, `laws: .* passed`, `k8ssync/ipam FuzzParseName +\d+ +passed`, `fuzz: .* passed`, `new: .* passed`, `old: .* passed`)
 }
 
 // TestProveShort goes through the code of make prove.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"weir/cmd/weirlab/lab"
 )
 
 // soaked is set for tests that run in their full size.
@@ -48,9 +50,10 @@ func soakStages(churn time.Duration) []stage {
 		}},
 		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=10")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestDifferential|TestChurn")},
-		{"old: all stories on 6.1", 60 * time.Minute, e2e("uml-old", "", "TestConformance.*|TestDifferential|TestSharedBackends|TestChurn")},
+		{"old: all stories on 6.1, built here", 60 * time.Minute, e2e("uml-6.1", "", "TestConformance.*|TestDifferential|TestSharedBackends|TestChurn")},
 		{"conformance: five columns on 7", 15 * time.Minute, e2e("uml-new", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
-		{"conformance-old: five columns on 6.1", 20 * time.Minute, e2e("uml-old", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
+		{"conformance-old: nftables on 6.1, built here", 30 * time.Minute, e2e("uml-6.1", exactly(nftablesColumns), "", "WEIR_CONFORMANCE=all")},
+		{"conformance-debian: iptables on Debian's binary of 6.1", 20 * time.Minute, e2e("uml-old", exactly(iptablesColumns), "", "WEIR_CONFORMANCE=all")},
 		{"differential: 50 seeds, beside kube-proxy", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=1-50")},
 		{"drill: all events in all modes, beside keepalived", 40 * time.Minute, self("drill")},
 		{"bench: full sizes, beside ipvsadm and kube-proxy", 40 * time.Minute, self("bench")},
@@ -70,6 +73,13 @@ func shortSoakStages() []stage {
 		}},
 		{"new: one story", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.boxes(ctx, "uml-new", "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")
+		}},
+		{"old: one story", 2 * time.Minute, func(ctx context.Context, s *stages) error {
+			kernel := "uml-6.1"
+			if lab.CheckBuiltKernel(kernel) != nil { // make test does not build it
+				kernel = "uml-old"
+			}
+			return s.boxes(ctx, kernel, "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")
 		}},
 	}
 }

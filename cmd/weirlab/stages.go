@@ -175,8 +175,11 @@ func (s *stages) readEvents(from io.ReadCloser) error {
 	}
 }
 
-// boxes runs tests that boot machines, on a kernel.
+// boxes runs tests that boot machines, on a kernel. One that few stages need is built first.
 func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []string, packages ...string) error {
+	if err := lab.PrepareKernel(ctx, s.out, kernel); err != nil {
+		return err
+	}
 	var compiled []runner.Package
 	for _, name := range packages {
 		binary, err := lab.TestBinary(name)

@@ -19,7 +19,9 @@ import (
 // anyKernel are those of lb/linux's tests that a network namespace of this
 // machine's kernel is enough for: `go test ./lb/linux` runs them there, with both
 // iptables backends, of which UML has but one, and with nf_tables.
-const anyKernel = "TestRules.*|TestWatchReportsForeignChangesOfRules|TestSet.*|TestKubeProxy.*|TestPeek.*|TestNoIPVS.*|TestNFT.*"
+const anyKernel = "TestRules.*|TestWatchReportsForeignChangesOfRules|TestSet.*|TestKubeProxy.*|TestPeek.*|TestNoIPVS.*|" + aboutNFTables
+
+const aboutNFTables = "TestNFT.*"
 
 // asRules are those of virtual servers as rules, for kernels without IPVS. They
 // take as long as all others together.
@@ -35,6 +37,13 @@ func TestLinuxPackageOnARealKernel(t *testing.T) {
 func TestLinuxPackageWithoutIPVS(t *testing.T) {
 	t.Parallel()
 	packageInBox(t, "lb/linux", choice{run: asRules})
+}
+
+// TestLinuxPackageInNFTables runs the tests about nf_tables in the kernel of a box, too: it is another version
+// than this machine's.
+func TestLinuxPackageInNFTables(t *testing.T) {
+	t.Parallel()
+	packageInBox(t, "lb/linux", choice{run: aboutNFTables})
 }
 
 // otherPrograms are those of asRules that need rules of iptables.

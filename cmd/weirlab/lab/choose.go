@@ -58,8 +58,8 @@ func (k Kernel) What() string {
 func (k Kernel) own() bool { return k == UML || k == Qemu || k == KVM }
 
 // KernelVariable names the environment variable that forces the choice: host, kvm, qemu, uml (any
-// user-mode Linux), uml-new (the one built here) or uml-old (Debian 12's 6.1). The last three also decide
-// for boxes that ask for UML.
+// user-mode Linux), uml-new (the newest, built here), uml-6.1 (built here, too) or uml-old (Debian 12's
+// binary of 6.1). The last four also decide for boxes that ask for UML.
 const KernelVariable = "WEIR_LAB_KERNEL"
 
 // order is that of preference: what needs no second kernel, then what runs at full speed.
@@ -97,10 +97,10 @@ func parseKernel(name string) (Kernel, error) {
 			return k, nil
 		}
 	}
-	if name == nameUMLNew || name == nameUMLOld {
+	if name == nameUMLNew || name == nameUML61 || name == nameUMLOld {
 		return UML, nil
 	}
-	return Any, fmt.Errorf("%s=%s: want host, kvm, qemu, %s, %s or %s", KernelVariable, name, nameUML, nameUMLNew, nameUMLOld)
+	return Any, fmt.Errorf("%s=%s: want host, kvm, qemu, %s, %s, %s or %s", KernelVariable, name, nameUML, nameUMLNew, nameUML61, nameUMLOld)
 }
 
 // Usable is a line of the table of kernels.
@@ -114,9 +114,6 @@ type Usable struct {
 func Kernels() []Usable {
 	uml := func(find func() (umlKernel, error)) Usable {
 		k, err := find()
-		if err == nil {
-			err = k.try()
-		}
 		what := k.name
 		if version, verr := k.version(); k.program != "" && verr == nil {
 			what = "user-mode Linux " + version
@@ -129,7 +126,8 @@ func Kernels() []Usable {
 	all := []Usable{
 		{HostKernel.String(), HostKernel.What(), Check(HostKernel)},
 		{KVM.String(), KVM.What(), Check(KVM)},
-		uml(builtUML),
+		uml(newSource.bootable),
+		uml(source61.bootable),
 		uml(debianUML),
 		{Qemu.String(), Qemu.What(), Check(Qemu)},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +13,42 @@ import (
 
 func TestParseKernel(t *testing.T) {
 	for name, want := range map[string]Kernel{
-		"host": HostKernel, "kvm": KVM, "qemu": Qemu, "uml": UML, "uml-new": UML, "uml-old": UML,
+		"host": HostKernel, "kvm": KVM, "qemu": Qemu, "uml": UML, "uml-new": UML, "uml-6.1": UML, "uml-old": UML,
 	} {
 		if got, err := parseKernel(name); got != want || err != nil {
 			t.Errorf("%s is %v (%v), want %v", name, got, err, want)
 		}
 	}
-	if _, err := parseKernel("bsd"); err == nil || !strings.Contains(err.Error(), "WEIR_LAB_KERNEL=bsd: want host, kvm, qemu, uml, uml-new or uml-old") {
+	if _, err := parseKernel("bsd"); err == nil || !strings.Contains(err.Error(), "WEIR_LAB_KERNEL=bsd: want host, kvm, qemu, uml, uml-new, uml-6.1 or uml-old") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestNewestSource(t *testing.T) {
-	got, err := newestSource([]string{"linux-source-7.2", "linux-source-7.10", "linux-source", "linux-source-6.18", "linux-source-x.y"})
-	if err != nil || got != "linux-source-7.10" {
-		t.Errorf("%q, %v", got, err)
+	all := []string{"linux-source-7.2", "linux-source-7.10", "linux-source", "linux-source-6.1", "linux-source-6.18", "linux-source-x.y"}
+	for want, source := range map[string]kernelSource{"linux-source-7.10": newSource, "linux-source-6.1": source61} {
+		if got, err := source.newestSource(all); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %s", source.name, got, err, want)
+		}
 	}
-	if _, err := newestSource([]string{"linux-source"}); err == nil {
+	if _, err := newSource.newestSource([]string{"linux-source"}); err == nil {
 		t.Error("a suite without sources is no error")
+	}
+	if _, err := source61.newestSource([]string{"linux-source-6.12"}); err == nil || !strings.Contains(err.Error(), "linux-source-6.1") {
+		t.Errorf("a suite without the series: %v", err)
+	}
+}
+
+func TestMissingOptionsOfAKernel(t *testing.T) {
+	const fragment = "CONFIG_IP_VS=m\nCONFIG_INET=y\nCONFIG_SOUND=n\nCONFIG_IFB=m\nCONFIG_NF_TABLES=m\n"
+	safe, missing := missingOptions(fragment, "# CONFIG_IP_VS is not set\nCONFIG_INET=y\nCONFIG_NF_TABLES=y\n")
+	if !slices.Equal(safe, []string{"CONFIG_IFB"}) || !slices.Equal(missing, []string{"CONFIG_IP_VS"}) {
+		t.Errorf("without danger %q, missing %q", safe, missing)
+	}
+	for option := range dispensable {
+		if !strings.Contains(string(kernelConfig), option+"=") {
+			t.Errorf("kernel/uml.config has no %s", option)
+		}
 	}
 }
 

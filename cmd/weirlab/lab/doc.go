@@ -60,7 +60,7 @@
 // cable affects it. PATH and HOME are set, and the working folder is /root. A process of Run or Start
 // ends, with its process group, when its context, its machine or the lab ends.
 //
-// On UML, iptables is iptables-legacy, since Debian 12's 6.1 has no NAT in nf_tables. With Qemu it is
+// On UML, iptables is iptables-legacy, since Debian's binary of 6.1 has no NAT in nf_tables. With Qemu it is
 // Debian's default, iptables-nft. The explicit names work on both, if the kernel supports them. The
 // modules for iptables, ipset and IPVS are loaded before the box is ready.
 //
@@ -75,9 +75,11 @@
 // Choose, Kernels and KernelVariable have the details.
 //
 // User-mode Linux comes in two generations: 7.x, which weirlab install builds from Debian's newest
-// linux-source package with kernel/uml.config, and Debian 12's own 6.1. The latter panics on processors
-// with a large register state but for a small library (kernel/xstate.c). Tried on such a processor, and
-// rejected: user-mode-linux 7.2 of a later Debian, which has neither NAT in nf_tables nor legacy tables.
+// linux-source package with kernel/uml.config, and 6.1. The latter panics on processors with a large
+// register state but for a small library (kernel/xstate.c). Debian 12's binary of it has no NAT in
+// nf_tables; PrepareKernel builds one that has, from linux-source-6.1 with the same options. Tried on such a
+// processor, and rejected: user-mode-linux 7.2 of a later Debian, which has neither NAT in nf_tables nor
+// legacy tables.
 //
 // # Processors
 //

@@ -18,9 +18,10 @@ import (
 )
 
 // User-mode Linux is a kernel that is an ordinary program. There are two generations of it: one that
-// weirlab install builds from Debian's newest kernel sources (package linux-source), and Debian 12's own
-// 6.1 (package user-mode-linux). Where the processor has more register state than the latter has room
-// for, it needs a small library beside it: see kernel/xstate.c.
+// weirlab install builds from Debian's newest kernel sources (package linux-source), and 6.1. The latter
+// is Debian 12's own binary (package user-mode-linux), which lacks most of nf_tables, and one that is
+// built here from the same sources when a test needs nf_tables. Where the processor has more register
+// state than 6.1 has room for, it needs a small library beside it: see kernel/xstate.c.
 
 // umlKernel is a user-mode Linux of this machine.
 type umlKernel struct {
@@ -34,8 +35,9 @@ type umlKernel struct {
 // The names of user-mode Linux in WEIR_LAB_KERNEL.
 const (
 	nameUML    = "uml"     // whichever boots, the built one first
-	nameUMLNew = "uml-new" // the built one
-	nameUMLOld = "uml-old" // Debian 12's
+	nameUMLNew = "uml-new" // the newest, built here
+	nameUML61  = "uml-6.1" // 6.1, built here
+	nameUMLOld = "uml-old" // Debian 12's binary of 6.1
 )
 
 const (
@@ -44,34 +46,40 @@ const (
 	umlFolder     = "uml" // in the machine's, for user-mode Linux's own use
 )
 
-// findUML returns the user-mode Linux to use. The built one comes first: it boots in half the time and
-// on every processor. A trial boot decides about Debian's.
+// findUML returns the user-mode Linux to use. The newest one comes first: it boots in half the time and on
+// every processor. A trial boot decides about Debian's. 6.1 with all of nf_tables must be wanted.
 func findUML() (umlKernel, error) {
-	wanted := os.Getenv(KernelVariable)
-	var missing []error
-	if wanted != nameUMLOld {
-		k, err := builtUML()
-		if err == nil {
-			err = k.try()
-		}
-		if err == nil || wanted == nameUMLNew {
-			return k, err
-		}
-		missing = append(missing, err)
+	switch os.Getenv(KernelVariable) {
+	case nameUMLNew:
+		return newSource.bootable()
+	case nameUML61:
+		return source61.bootable()
+	case nameUMLOld:
+		return debianUML()
 	}
-	k, err := debianUML()
-	if err != nil {
-		missing = append(missing, err)
+	k, err := newSource.bootable()
+	if err == nil {
+		return k, nil
 	}
-	return k, errors.Join(missing...)
+	old, more := debianUML()
+	if more != nil {
+		return old, errors.Join(err, more)
+	}
+	return old, nil
 }
 
-// debianUML returns Debian's user-mode Linux, with the library where it does not boot without.
+// debianUML returns Debian's user-mode Linux if it boots here.
 func debianUML() (umlKernel, error) {
 	k := umlKernel{name: nameUMLOld, program: findProgram(umlOldProgram), modules: umlOldModules}
 	if k.program == "" {
 		return k, fmt.Errorf("%s is missing: apt-get install -y user-mode-linux", umlOldProgram)
 	}
+	return k.bootable()
+}
+
+// bootable returns the kernel with the library where it does not boot without. An error means that it
+// does not boot at all.
+func (k umlKernel) bootable() (umlKernel, error) {
 	plain := k.try()
 	if plain == nil {
 		return k, nil

@@ -2,11 +2,12 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,17 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
-
-// kernelConfig is added to the default configuration of user-mode Linux.
-//
-//go:embed kernel/uml.config
-var kernelConfig []byte
-
-// sourceSuite has the newest kernel sources that Debian packages: the backports of the release after
-// this one's. Only the package's name without its version is relied on, as backports drop old versions.
-const sourceSuite = "trixie-backports"
 
 const archiveKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -36,75 +27,9 @@ var needsOfKernelBuild = []need{
 // MissingKernelBuildPackages lists the Debian packages to install for BuildKernel, sorted.
 func MissingKernelBuildPackages() []string { return packagesOf(needsOfKernelBuild, absent) }
 
-// builtFolder is named after all that decides about its content but the version of the sources: the
-// first one that was there stays.
-func builtFolder() string { return "uml-" + sumOfBytes(kernelConfig) }
-
-// builtUML returns the user-mode Linux that BuildKernel has built.
-func builtUML() (umlKernel, error) {
-	cache, err := cacheFolder()
-	if err != nil {
-		return umlKernel{}, err
-	}
-	dir := filepath.Join(cache, builtFolder())
-	k := umlKernel{
-		name: nameUMLNew, program: filepath.Join(dir, "linux"), modules: filepath.Join(dir, "lib/modules"),
-		// Processes trap into the kernel by seccomp, not ptrace, where the host can: 200,000 system calls take
-		// 1.8 s in place of 2.9, and 100 forks 0.5 in place of 0.8.
-		options: []string{"seccomp=auto"},
-	}
-	if _, err := os.Stat(k.program); err != nil {
-		return k, errors.New("no user-mode Linux is built: weirlab install --for test")
-	}
-	return k, nil
-}
-
-// CheckBuiltKernel returns an error unless BuildKernel has built a kernel that boots here.
-func CheckBuiltKernel() error {
-	k, err := builtUML()
-	if err != nil {
-		return err
-	}
-	return k.try()
-}
-
-// BuildKernel builds user-mode Linux from Debian's newest kernel sources into the cache, unless it is
-// there. It takes about six minutes on two cores; each step and its time go to progress. The machine's
-// own package lists are not touched.
-func BuildKernel(ctx context.Context, progress io.Writer) error {
-	if _, err := builtUML(); err == nil {
-		return nil
-	}
-	fmt.Fprintln(progress, "a kernel for boxes, user-mode Linux from Debian's newest sources: about 6 minutes on two idle cores")
-	_, err := cached(builtFolder(), func(dir string) error {
-		work := filepath.Join(filepath.Dir(dir), "kernel-build")
-		if err := os.RemoveAll(work); err != nil { // of a process that was killed
-			return err
-		}
-		if err := os.Mkdir(work, 0o755); err != nil {
-			return err
-		}
-		defer os.RemoveAll(work)
-		b := kernelBuild{ctx: ctx, progress: progress, work: work, into: dir}
-		for _, step := range []struct {
-			name string
-			do   func() error
-		}{
-			{"find and fetch the sources", b.fetch}, {"unpack", b.unpack}, {"configure", b.configure}, {"compile", b.compile}, {"install", b.install},
-		} {
-			began := time.Now()
-			if err := step.do(); err != nil {
-				return fmt.Errorf("%s: %w", step.name, err)
-			}
-			fmt.Fprintf(progress, "  kernel: %s: %s\n", step.name, time.Since(began).Round(time.Second))
-		}
-		return nil
-	})
-	return err
-}
-
 // kernelBuild is one build, in a folder that goes afterwards.
 type kernelBuild struct {
+	kernelSource
 	ctx      context.Context
 	progress io.Writer
 	work     string // apt's state, the package, the sources
@@ -130,9 +55,9 @@ func (b kernelBuild) run(dir, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// fetch asks the mirror that this machine installs Debian from.
+// fetch asks the mirrors that this machine installs Debian from.
 func (b kernelBuild) fetch() error {
-	mirror, err := debianMirror(b.ctx)
+	mirrors, err := debianMirrors(b.ctx)
 	if err != nil {
 		return err
 	}
@@ -141,7 +66,13 @@ func (b kernelBuild) fetch() error {
 			return err
 		}
 	}
-	source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", archiveKeyring, mirror, sourceSuite)
+	source, suites := "", []string{}
+	for _, label := range slices.Sorted(maps.Keys(b.suites)) {
+		if uri := mirrors[label]; uri != "" {
+			source += fmt.Sprintf("deb [signed-by=%s] %s %s main\n", archiveKeyring, uri, b.suites[label])
+			suites = append(suites, b.suites[label])
+		}
+	}
 	conf := fmt.Sprintf("Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nDir::State::lists %q;\nDir::Cache %q;\nDir::State::status \"/dev/null\";\nAPT::Sandbox::User \"root\";\n",
 		b.path("sources.list"), b.path("lists"), b.path("cache"))
 	if err := errors.Join(os.WriteFile(b.path("sources.list"), []byte(source), 0o644), os.WriteFile(b.path("apt.conf"), []byte(conf), 0o644)); err != nil {
@@ -150,35 +81,41 @@ func (b kernelBuild) fetch() error {
 	if _, err := b.run(b.work, "apt-get", "-q", "update"); err != nil {
 		return err
 	}
-	names, err := b.run(b.work, "apt-cache", "pkgnames", "linux-source-")
+	names, err := b.run(b.work, "apt-cache", "pkgnames", "linux-source-"+b.series)
 	if err != nil {
 		return err
 	}
-	pkg, err := newestSource(strings.Fields(names))
+	pkg, err := b.newestSource(strings.Fields(names))
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", strings.Join(suites, ", "), err)
 	}
-	fmt.Fprintf(b.progress, "  kernel: %s of %s\n", pkg, sourceSuite)
+	fmt.Fprintf(b.progress, "  kernel: %s of %s\n", pkg, strings.Join(suites, ", "))
 	_, err = b.run(b.work, "apt-get", "-q", "download", pkg)
 	return err
 }
 
-// debianMirror is where this machine's packages of Debian's main archive come from.
-func debianMirror(ctx context.Context) (string, error) {
+// debianMirrors returns where this machine's packages of Debian come from, by the label of the archive.
+func debianMirrors(ctx context.Context) (map[string]string, error) {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)", "Created-By: Packages").Output()
 	if err != nil {
-		return "", fmt.Errorf("apt-get indextargets: %w", err)
+		return nil, fmt.Errorf("apt-get indextargets: %w", err)
 	}
+	mirrors := map[string]string{}
 	for line := range strings.Lines(string(out)) {
-		if uri, who, _ := strings.Cut(strings.TrimSpace(line), " "); who == "Debian Debian" {
-			return uri, nil
+		uri, who, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if label, ok := strings.CutPrefix(who, "Debian "); ok && mirrors[label] == "" {
+			mirrors[label] = uri
 		}
 	}
-	return "", errors.New("this machine installs nothing from Debian's archive (apt-get indextargets), which has the kernel's sources: add Debian's main archive to /etc/apt/sources.list and run apt-get update")
+	if mirrors[labelMain] == "" {
+		return nil, errors.New("this machine installs nothing from Debian's archive (apt-get indextargets), which has the kernel's sources: add Debian's main archive to /etc/apt/sources.list and run apt-get update")
+	}
+	return mirrors, nil
 }
 
-// newestSource is the package of the highest version, "linux-source-7.3" of 7.2 and 7.3.
-func newestSource(packages []string) (string, error) {
+// newestSource returns the package of the highest version, "linux-source-7.3" of 7.2 and 7.3, or that of the
+// series.
+func (s kernelSource) newestSource(packages []string) (string, error) {
 	version := func(pkg string) (v [2]int, ok bool) {
 		major, minor, ok := strings.Cut(strings.TrimPrefix(pkg, "linux-source-"), ".")
 		if !ok {
@@ -191,12 +128,12 @@ func newestSource(packages []string) (string, error) {
 	}
 	newest, best := "", [2]int{}
 	for _, pkg := range packages {
-		if v, ok := version(pkg); ok && slices.Compare(v[:], best[:]) > 0 {
+		if v, ok := version(pkg); ok && slices.Compare(v[:], best[:]) > 0 && (s.series == "" || pkg == "linux-source-"+s.series) {
 			newest, best = pkg, v
 		}
 	}
 	if newest == "" {
-		return "", fmt.Errorf("%s has no package linux-source-*", sourceSuite)
+		return "", fmt.Errorf("no package linux-source-%s", cmp.Or(s.series, "*"))
 	}
 	return newest, nil
 }
@@ -231,7 +168,40 @@ func (b kernelBuild) configure() error {
 			return err
 		}
 	}
+	config, err := os.ReadFile(b.path("src", ".config"))
+	if err != nil {
+		return err
+	}
+	safe, missing := missingOptions(string(kernelConfig), string(config))
+	for _, option := range safe {
+		fmt.Fprintf(b.progress, "  kernel: without %s: %s\n", option, dispensable[option])
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("these sources lack options that boxes need (kernel/uml.config): %s", strings.Join(missing, ", "))
+	}
 	return nil
+}
+
+// missingOptions returns the options of a fragment that a complete configuration does not have, those that
+// boxes can do without apart. An option that the fragment disables is no matter.
+func missingOptions(fragment, config string) (safe, missing []string) {
+	has := map[string]bool{}
+	for line := range strings.Lines(config) {
+		if option, _, ok := strings.Cut(line, "="); ok {
+			has[option] = true
+		}
+	}
+	for line := range strings.Lines(fragment) {
+		option, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch {
+		case value == "n" || option == "" || has[option]:
+		case dispensable[option] != "":
+			safe = append(safe, option)
+		default:
+			missing = append(missing, option)
+		}
+	}
+	return safe, missing
 }
 
 func (b kernelBuild) compile() error {
