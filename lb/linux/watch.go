@@ -304,7 +304,7 @@ func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, no
 		now.next = time.Now().Add(w.pace.minInterval)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			notify(lb.Event{What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
+			notify(lb.Event{Host: true, What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
 		case w.hintFor(f) == hintTable(f):
 			// The members of its sets may have changed as well: an audit finds them.
 			now.next = time.Now().Add(w.pace.tableInterval)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weir/lb"
 )
 
@@ -141,6 +143,22 @@ func TestWatchReportsForeignChangesOfLinks(t *testing.T) {
 	got := append([]lb.Event{event(t, events)}, quiet(t, events, 300*time.Millisecond)...)
 	if len(got) != 1 || !got[0].Host || len(got[0].Lost) != 0 {
 		t.Errorf("an address of the host: %v", got)
+	}
+}
+
+// An announced change that can't be read leads to an audit, like one of links.
+func TestNFTUnreadableChangesAreAudited(t *testing.T) {
+	inNamespace(t)
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = NFTables })
+	t.Cleanup(func() { sh(t, "nft flush ruleset") })
+	add(t, k, append(setObjects(), lb.Rules{Family: lb.IPv4})...)
+	conn := k.rules[lb.IPv4].nft.conn
+	conn.close()
+	conn.open = func() (wire, error) { return nil, unix.EMFILE }
+	var got []lb.Event
+	k.watcher.checkRules(context.Background(), rulesWatch{}, hintTable4, func(ev lb.Event) { got = append(got, ev) })
+	if len(got) != 1 || !got[0].Host || !strings.Contains(got[0].What, "can't be read") {
+		t.Errorf("events %+v, want one that leads to an audit", got)
 	}
 }
 
