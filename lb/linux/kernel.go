@@ -10,7 +10,7 @@
 //
 // Files:
 //
-//   - the whole: kernel.go (Kernel), audit.go (Observe), watch.go and watchservers.go
+//   - the whole: kernel.go (Kernel), audit.go (Observe), watch.go, watchrules.go and watchservers.go
 //     (foreign changes), ledger.go (objects on links), counters.go
 //   - netlink: message.go, netlink.go, socket.go, genl.go
 //   - IPVS: ipvs.go, ipvsmsg.go, procfs.go, order.go (backends of scheduler mh),
@@ -20,9 +20,10 @@
 //   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (change of
 //     their owner), nfttrial.go and policies.go (choice of their owner: rules = "auto")
 //   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
-//     iptables.go (programs), stamp.go and nftgen.go (changes)
+//     iptables.go (programs), stamp.go (changes)
 //   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),
-//     nftowner.go (the kernel's owner of the tables), nftset*.go (sets), nft_message.go (transactions)
+//     nftowner.go (the kernel's owner of the tables), nftset*.go (sets), nft_message.go (transactions),
+//     nftgen.go (their numbers: foreign changes)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
 //     dnatconns.go (connections); with nf_tables nftservers.go (content), nftslots.go (choice),
@@ -94,8 +95,8 @@ func (c *core) locked(f func() error) error {
 
 var _ lb.Kernel = (*Kernel)(nil)
 
-// New returns a Kernel. It changes nothing, but loads module ip_vs if necessary. The error
-// wraps ErrNoIPVS without IPVS, and a MissingError if c has IPv6 and the kernel has none.
+// New returns a Kernel. It changes nothing, but the kernel loads module ip_vs if necessary. The
+// error wraps ErrNoIPVS without IPVS, and a MissingError if c has IPv6 and the kernel has none.
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
 	k.other = otherBackend{core: &k.core}

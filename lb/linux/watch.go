@@ -18,17 +18,6 @@ const (
 	burst = 20 * time.Millisecond
 )
 
-// pace has the intervals at which Watch checks rules.
-type pace struct {
-	// poll is the interval for the legacy tables, which have no announcements.
-	poll time.Duration
-	// minInterval is the minimum time between two checks: each costs one iptables-save.
-	// tableInterval is that for weir's own table, which is read without a program.
-	minInterval, tableInterval time.Duration
-}
-
-var defaultPace = pace{poll: 500 * time.Millisecond, minInterval: 2 * time.Second, tableInterval: 200 * time.Millisecond}
-
 // watcher detects foreign changes.
 type watcher struct {
 	*core
@@ -132,6 +121,9 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, notify func(lb.Event)) error {
 	tick := time.NewTicker(w.pace.poll)
 	defer tick.Stop()
+	// due ends the wait for a check that came too early.
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
 	rules := rulesWatch{}
 	var servers serversWatch
 	h.add(hintLinks | hintRules4 | hintRules6) // changes before the subscription
@@ -144,6 +136,7 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 		case err := <-failed:
 			return err
 		case <-tick.C:
+		case <-due.C:
 		case <-h.wake:
 			if !sleep(ctx, burst) {
 				return nil
@@ -160,6 +153,7 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 			w.checkLinks(ctx, notify)
 		}
 		w.checkRules(ctx, rules, bits, notify)
+		due.Reset(rules.wait(time.Now()))
 		servers.check(notify)
 	}
 }
@@ -278,101 +272,4 @@ func (w *watcher) compareLinks(ctx context.Context) (lost []lb.Object, hosts boo
 	}
 	lost, hosts = w.ours.compare(&obs)
 	return lost, hosts, nil
-}
-
-// rulesWatch has the state of each family's rules: whether a change was announced, and the
-// time of the next check.
-type rulesWatch map[lb.Family]struct {
-	announced bool
-	next      time.Time
-}
-
-// checkRules checks the rules of each family with a possible change of its tables.
-func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, notify func(lb.Event)) {
-	for _, f := range w.families() {
-		now := seen[f]
-		now.announced = now.announced || bits&w.hintFor(f) != 0
-		seen[f] = now
-		if time.Now().Before(now.next) {
-			continue
-		}
-		lost, checked, err := w.compareRules(ctx, f, now.announced)
-		if !checked {
-			continue
-		}
-		now.announced = false
-		now.next = time.Now().Add(w.pace.minInterval)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			notify(lb.Event{Host: true, What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
-		case w.hintFor(f) == hintTable(f):
-			// The members of its sets may have changed as well: an audit finds them.
-			now.next = time.Now().Add(w.pace.tableInterval)
-			notify(lb.Event{Lost: lost, Host: true, What: fmt.Sprintf("table %s of %s was changed", NFTable, f)})
-		case len(lost) > 0:
-			now.next = time.Time{}
-			notify(lb.Event{Lost: lost, What: lostWhat(lost)})
-		}
-		seen[f] = now
-	}
-}
-
-// hintFor returns the hint for changes of the tables with the rules of a family.
-func (w *watcher) hintFor(f lb.Family) hint {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r := w.rules[f]; r != nil && r.nft != nil {
-		return hintTable(f)
-	}
-	return hintRules(f)
-}
-
-func (w *watcher) families() []lb.Family {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.config.Families
-}
-
-// compareRules checks the rules of a family if there is a reason.
-func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool) (lost []lb.Object, checked bool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := w.rules[f]
-	if _, held := r.inForce(); !held {
-		return nil, announced, nil
-	}
-	if r.backend() == Legacy {
-		announced = r.stamp != readStamp(f)
-	}
-	if !announced {
-		return nil, false, nil
-	}
-	servers := r.servers()
-	if _, err := r.observe(ctx, nil); err != nil {
-		return nil, true, err
-	}
-	if r.nft != nil && r.nft.gone {
-		return nil, true, nil // with its sets: an audit writes all of it in order
-	}
-	if _, held := r.inForce(); !held {
-		lost = append(lost, lb.Rules{Family: f})
-	}
-	return append(lost, lostServers(servers, r.servers())...), true, nil
-}
-
-// mayUse reports whether a backend is in use or is a candidate.
-func (w *watcher) mayUse(b Backend) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range w.rules {
-		if r.nft != nil && b == NFTables {
-			return true
-		}
-		for _, p := range r.candidates {
-			if p.backend == b {
-				return true
-			}
-		}
-	}
-	return false
 }

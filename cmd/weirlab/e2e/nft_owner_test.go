@@ -1,12 +1,18 @@
 package e2e
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/lab"
 )
@@ -14,6 +20,7 @@ import (
 // nftDamage are changes that other programs make to weir's tables of nf_tables. Their base chains stay.
 var nftDamage = []string{
 	"nft flush table ip weir",
+	"nft flush table ip weir && sleep 0.1 && nft flush table ip weir", // again, after the repair
 	"nft flush set ip weir KUBE-LOAD-BALANCER && nft flush set ip weir KUBE-IPVS-PORTS",
 	"for m in $(nft list maps ip | awk '/map KUBE/ {print $2}'); do nft flush map ip weir $m; done",
 	"nft add rule ip weir KUBE-SERVICES accept", "nft insert rule ip weir filter-INPUT drop",
@@ -81,11 +88,93 @@ func TestOwnerOfTables(t *testing.T) {
 // repairsTables damages weir's tables, and waits until they are as before.
 func (s *site) repairsTables(t testing.TB, c *clients, command string) {
 	t.Helper()
-	begin := time.Now()
-	s.box.Must(t, "sh", "-c", command)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := s.box.Must(t, "env", asPeer+"=1", program, "time-repair", "1s", command)
+	took, err := time.ParseDuration(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, time.Minute, func() error { return s.rulesStand(t) })
 	c.served(t)
-	figure(t, "without an owner of the tables: all is back after "+command, time.Since(begin).Round(time.Millisecond))
+	figure(t, "without an owner of the tables: all is back after "+command, took.Round(time.Millisecond))
+}
+
+// timeRepairPeer runs a command that changes nf_tables, and prints the time from its last change until
+// the last one of weir within a span: time-repair SPAN COMMAND.
+func timeRepairPeer(span, command string) error {
+	left, err := time.ParseDuration(span)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10_000}),
+	); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- exec.Command("sh", "-c", command).Run() }()
+	var others, ours, end time.Time
+	buf := make([]byte, 1<<16)
+	for end.IsZero() || time.Now().Before(end) {
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+			end = time.Now().Add(left)
+		default:
+		}
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			continue // nothing yet
+		}
+		switch name := changedBy(buf[:n]); {
+		case strings.HasPrefix(name, "weir"):
+			ours = time.Now()
+		case name != "":
+			others = time.Now()
+		}
+	}
+	if ours.Before(others) {
+		return fmt.Errorf("weir has written nothing after %s", command)
+	}
+	fmt.Println(ours.Sub(others))
+	return nil
+}
+
+// changedBy returns the name of the program that has made a change of nf_tables: its announcement
+// ends with the number of the change. It returns "" for other announcements.
+func changedBy(announcement []byte) (name string) {
+	messages, err := syscall.ParseNetlinkMessage(announcement)
+	if err != nil {
+		return ""
+	}
+	for _, m := range messages {
+		if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN || len(m.Data) < 4 {
+			continue
+		}
+		for b := m.Data[4:]; len(b) >= 4; {
+			size, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
+			if size < 4 || size > len(b) {
+				break
+			}
+			if typ == unix.NFTA_GEN_PROC_NAME {
+				name = unix.ByteSliceToString(b[4:size])
+			}
+			b = b[min((size+3)&^3, len(b)):]
+		}
+	}
+	return name
 }
 
 // refusesChanges requires that the kernel refuses each change of weir's tables, and flushes others only.

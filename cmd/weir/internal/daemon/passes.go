@@ -35,8 +35,12 @@ type passes struct {
 	derived      generations // from which the tally and the last pass were made
 }
 
-// work does what is due now. An audit begins, and ends when the auditor has read the kernel: changes do not wait for it.
+// work does what is due now. An audit begins, and ends when the auditor has read the kernel: changes do not wait for it,
+// except those of virtual servers that are rules. So known changes come first.
 func (p *passes) work(ctx context.Context) {
+	if !p.progress.since.IsZero() && !time.Now().Before(p.floor()) {
+		p.sync(ctx)
+	}
 	if p.progress.audits.Begin(time.Now()) {
 		p.auditor.Ask(p.target.rec.BeginAudit())
 	}
