@@ -26,6 +26,7 @@ type Audit struct {
 	differing []Frontend // where obs differs from expected
 	only      []Frontend // to be read again; empty is the whole kernel
 	err       error
+	known     bool // the audit before it was adopted
 
 	// The changes since it began: the IDs, and the reading in which a virtual or real server
 	// changed.
@@ -52,7 +53,9 @@ func (r *Reconciler) BeginAudit() *Audit {
 	r.have.audit = &Audit{
 		expected: Table{fronts: maps.Clone(r.have.fronts)}, err: errUnread,
 		changed: map[Object]struct{}{}, servers: map[Frontend]int{}, reread: map[Frontend]int{},
+		known: r.have.known,
 	}
+	r.have.known = false
 	return r.have.audit
 }
 
@@ -65,7 +68,11 @@ func (a *Audit) Read(ctx context.Context, k Kernel) {
 		a.err = err
 		return
 	}
-	obs, err := k.Observe(ctx, &a.expected)
+	expected := &a.expected
+	if !a.known {
+		expected = nil
+	}
+	obs, err := k.Observe(ctx, expected)
 	if err != nil {
 		a.err = err
 		return
@@ -192,6 +199,9 @@ func (r *Reconciler) finish(ctx context.Context, a *Audit) (drift []Object, err 
 // servers, and returns the objects with foreign changes, sorted.
 func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	read := &a.obs.Objects
+	if a.obs.kept != KeptNothing {
+		keepShared(read, &r.have.Table)
+	}
 	find := func(now, before Object) {
 		id := cmp.Or(now, before).ID()
 		r.touched[id] = struct{}{}
@@ -203,6 +213,9 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		}
 	}
 	foreign := map[Frontend]bool{}
+	if a.obs.kept == KeptServers {
+		maps.Copy(foreign, r.facts.Foreign)
+	}
 	for f := range a.affected() {
 		v := a.merge(f, r.have.fronts[f])
 		if (v.serves || len(v.reals) > 0) && !r.owns(v) {
@@ -239,7 +252,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		r.have.record(cmp.Or(d[0], d[1]).ID(), d[0])
 	}
 	first := !r.have.adopted
-	r.have.adopted = true
+	r.have.adopted, r.have.known = true, true
 	if first {
 		drift = nil
 		if !r.catalog.Synced() {

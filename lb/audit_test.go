@@ -34,6 +34,9 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 		return k.Fake.Observe(ctx, expected)
 	}
 	obs := Observation{Objects: Expecting(expected)}
+	k.mu.Lock()
+	k.keep(&obs, expected)
+	k.mu.Unlock()
 	k.between()
 	for _, of := range []kind{kindVirtualServer, kindRealServer, kindSet, kindMember, kindRules, kindDevice, kindAddress, kindPoolRoute, kindUnreachable, kindSyncDaemon, kindSysctl} {
 		ids := slices.SortedFunc(maps.Keys(k.Objects()), Compare)
@@ -46,7 +49,7 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 			o, held := k.held[id]
 			k.mu.Unlock()
 			gap := (of == kindVirtualServer || of == kindRealServer) && k.g.chance(5)
-			if held && !gap {
+			if held && !gap && !obs.kept.has(of) {
 				obs.Objects.Put(o)
 			}
 		}

@@ -83,6 +83,20 @@ func (got *arrival) take(v *virtual, o Object) bool {
 	return false
 }
 
+// arriveMembers records the arrival of all expected members.
+func (e expectation) arriveMembers() {
+	for f, v := range e.fronts {
+		if v.members() == 0 {
+			continue
+		}
+		got := arrival{sets: v.sets}
+		for i := range v.ranges {
+			got.mark(len(v.reals) + i)
+		}
+		e.arrivals[f] = got
+	}
+}
+
 func (got *arrival) mark(i int) {
 	if got.has(i) {
 		return

@@ -23,6 +23,8 @@ type Fake struct {
 	// HostAddrs are the addresses of the box's other interfaces. They must not change
 	// during a call of a method.
 	HostAddrs map[netip.Addr]string
+	// Keeps are the objects that Observe keeps while no other program changes the Fake.
+	Keeps Kept
 
 	mu   sync.Mutex
 	held Snapshot
@@ -33,6 +35,7 @@ type Fake struct {
 	noDevice bool
 	conns    map[Object]Conns
 	calls    int
+	observed bool // since the last change of another program
 }
 
 var _ Kernel = (*Fake)(nil)
@@ -43,8 +46,11 @@ func (k *Fake) Observe(_ context.Context, expected *Table, only ...Frontend) (Ob
 	defer k.mu.Unlock()
 	obs := Observation{Objects: Expecting(expected), HostAddrs: maps.Clone(k.HostAddrs)}
 	if len(only) == 0 {
+		k.keep(&obs, expected)
 		for _, o := range k.held {
-			obs.Objects.Put(o)
+			if !obs.kept.has(o.kind()) {
+				obs.Objects.Put(o)
+			}
 		}
 		return obs, nil
 	}
@@ -56,6 +62,14 @@ func (k *Fake) Observe(_ context.Context, expected *Table, only ...Frontend) (Ob
 		}
 	}
 	return obs, nil
+}
+
+// keep begins a reading of the whole kernel.
+func (k *Fake) keep(obs *Observation, expected *Table) {
+	if expected != nil && k.observed {
+		obs.Keep(k.Keeps)
+	}
+	k.observed = true
 }
 
 // Apply implements Kernel.
@@ -215,6 +229,7 @@ func (k *Fake) drop(id Object) {
 func (k *Fake) Put(objects ...Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.observed = false
 	for _, o := range objects {
 		k.put(o)
 	}
@@ -224,6 +239,7 @@ func (k *Fake) Put(objects ...Object) {
 func (k *Fake) Remove(ids ...Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.observed = false
 	for _, id := range ids {
 		k.remove(id)
 	}

@@ -184,7 +184,7 @@ func (g *gen) kernel() *Fake {
 	if g.chance(30) {
 		hosts[netip.MustParseAddr("2001:db8::3")] = "eth1"
 	}
-	k := &Fake{MasqueradeAll: g.chance(20)}
+	k := &Fake{MasqueradeAll: g.chance(20), Keeps: Kept(g.IntN(3))}
 	if g.chance(80) {
 		k.ClusterCIDRs = pods
 	}

@@ -22,7 +22,9 @@ type Kernel interface {
 	// nothing. It reads no connection, of which there may be millions.
 	//
 	// Without frontends it may run beside all other methods, which do not wait for it. A change
-	// meanwhile is read as before it or after it. A virtual server may be missing.
+	// meanwhile is read as before it or after it. A virtual server may be missing. It may keep
+	// objects (Observation.Keep) if expected is not nil: then expected has the result of the last
+	// Observe, with all later changes of this process.
 	Observe(ctx context.Context, expected *Table, only ...Frontend) (Observation, error)
 	// Apply applies ops in their order and returns one error for each, nil if it is in effect.
 	// The ops of one call must be independent of each other: an op that needs another one
@@ -39,7 +41,46 @@ type Observation struct {
 	Objects Table
 	// HostAddrs are the addresses of the box's other interfaces.
 	HostAddrs map[netip.Addr]string
+	kept      Kept
 }
+
+// Kept are the objects that an Observation does not read, because only this process has changed
+// them since the last one.
+type Kept uint8
+
+const (
+	KeptNothing Kept = iota
+	// KeptRules are sets, their members, and rules.
+	KeptRules
+	// KeptServers are these with virtual and real servers, where those are rules.
+	KeptServers
+)
+
+// has reports whether objects of a kind are kept.
+func (k Kept) has(of kind) bool {
+	switch of {
+	case kindSet, kindMember, kindRules:
+		return k != KeptNothing
+	case kindVirtualServer, kindRealServer:
+		return k == KeptServers
+	}
+	return false
+}
+
+// Keep makes an Observation keep objects: it has the expected ones, and nothing of their kinds may
+// be Put. It must be called before any Put.
+func (o *Observation) Keep(k Kept) {
+	o.kept = k
+	switch k {
+	case KeptRules:
+		o.Objects.expect.arriveMembers()
+	case KeptServers:
+		o.Objects.fronts, o.Objects.expect = o.Objects.expect.fronts, expectation{}
+	}
+}
+
+// Kept returns the objects that the Observation keeps.
+func (o *Observation) Kept() Kept { return o.kept }
 
 // Conns are the connections of a real server: established ones and all others
 // that the kernel still knows (being set up or torn down).

@@ -29,6 +29,7 @@ type kernelState struct {
 	audit        *Audit                    // in progress, if any
 	found        []Frontend                // frontends that differed in the last audit, or that an orphan's Service has claimed
 	adopted      bool                      // the kernel has been read at least once
+	known        bool                      // the result of its last reading was adopted
 	foreignAddrs bool                      // the device has foreign addresses
 }
 

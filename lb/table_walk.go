@@ -159,6 +159,21 @@ func differShared(t, u *Table, yield func(mine, theirs Object)) {
 	}
 }
 
+// keepShared adds the sets, members and rules of u to t that are not in a frontend's record.
+func keepShared(t, u *Table) {
+	for a, has := range u.addrs {
+		if has&hasGuard != 0 {
+			t.putAddr(a, hasGuard)
+		}
+	}
+	t.loops = u.loops // t is only read from now on
+	for _, o := range u.rest {
+		if KeptRules.has(o.kind()) {
+			t.putRest(o)
+		}
+	}
+}
+
 func differAddr(a netip.Addr, mine, theirs addrObjects, yield func(mine, theirs Object)) {
 	if mine&hasAddress > theirs&hasAddress {
 		yield(Address{a}, nil)

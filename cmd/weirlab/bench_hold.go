@@ -23,7 +23,55 @@ func (b holdBench) hold(ctx context.Context) error {
 		if err := b.holdMany(ctx, n); err != nil {
 			return fmt.Errorf("%d services: %w", n, err)
 		}
+		for _, mode := range []string{"ipvs", "netfilter"} {
+			if err := b.idleInNFTables(ctx, n, mode); err != nil {
+				return fmt.Errorf("%d services in nftables, mode %s: %w", n, mode, err)
+			}
+		}
 	}
+	return nil
+}
+
+// foreignChanges is a script that changes nf_tables often enough that each audit finds it changed.
+const foreignChanges = "(while sleep 2; do nft add table ip other; nft delete table ip other; done) >/dev/null 2>&1 & echo $!"
+
+// idleInNFTables measures weir with nothing to do but its audits, with rules in nftables: first by itself, then
+// beside another program that changes nf_tables, so that each audit reads all of it.
+func (b holdBench) idleInNFTables(ctx context.Context, n int, mode string) error {
+	if err := b.configure(ctx, fmt.Sprintf("[kernel]\nmode = %q\nrules = \"nftables\"\n", mode)+props.Services(0, n)); err != nil {
+		return err
+	}
+	r, err := b.enter(ctx, "idle")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	if r.daemon, err = r.box.Start(r.args(r.weir, "run", "--config", configFile)...); err != nil {
+		return err
+	}
+	if err := r.daemon.Expect(ctx, "msg=ready"); err != nil {
+		return err
+	}
+	if err := traffic.Pause(ctx, r.restTime); err != nil {
+		return err
+	}
+	alone, _, err := r.idles(ctx)
+	if err != nil {
+		return err
+	}
+	pid, err := r.sh(ctx, foreignChanges)
+	if err != nil {
+		return err
+	}
+	beside, _, err := r.idles(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := r.sh(ctx, "kill "+pid); err != nil {
+		return err
+	}
+	r.table.times(fmt.Sprintf("%s, %s in nftables: processor time of an idle %s", count(n), mode, r.restTime), alone,
+		"while another program changes nf_tables", beside, 0)
 	return nil
 }
 

@@ -60,13 +60,17 @@ func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observati
 	err := locked(func() error {
 		c = a.k.config
 		a.begin()
-		return a.k.other.search(ctx)
+		if err := a.k.other.search(ctx); err != nil {
+			return err
+		}
+		obs.Keep(a.kept(ctx, expected))
+		return nil
 	})
 	if err == nil {
 		err = a.read(ctx, c, locked, &obs)
 	}
 	_ = locked(func() error {
-		a.end(&obs, err)
+		a.end(ctx, &obs, err)
 		return nil
 	})
 	if err != nil {
@@ -84,8 +88,26 @@ func (a *auditor) begin() {
 	}
 }
 
+// kept returns the objects that need not be read. Sets of the other backend are in no number of
+// nf_tables.
+func (a *auditor) kept(ctx context.Context, expected *lb.Table) lb.Kept {
+	switch may := expected != nil && a.k.other.left == nil; {
+	case !a.k.watcher.keeps(ctx, may):
+		return lb.KeptNothing
+	case a.k.byRules():
+		return lb.KeptServers
+	}
+	return lb.KeptRules
+}
+
 // end takes over the result.
-func (a *auditor) end(obs *lb.Observation, err error) {
+func (a *auditor) end(ctx context.Context, obs *lb.Observation, err error) {
+	if obs.Kept() == lb.KeptNothing {
+		a.k.watcher.endRead(ctx, err)
+		a.k.counters.RulesRead.Add(1)
+	} else {
+		a.k.counters.RulesKept.Add(1)
+	}
 	if t := a.ipvs; t != nil {
 		if t.family != a.k.ipvs.family {
 			a.k.ipvs.family = t.family
@@ -111,6 +133,33 @@ func (a *auditor) read(ctx context.Context, c Config, locked func(func() error) 
 		if err := a.ipvs.observe(ctx, obs); err != nil {
 			return err
 		}
+	}
+	if err := a.readRules(ctx, c, locked, obs); err != nil {
+		return err
+	}
+	links := func() error { return a.addresses.observe(ctx, c.Families, obs) }
+	err := links()
+	if errors.Is(err, unix.EAGAIN) { // the kernel lists links only while they stay as they are
+		err = locked(links)
+	}
+	if err != nil {
+		return err
+	}
+	return a.k.sysctls.observe(c.Sysctls, obs)
+}
+
+// readRules reads the sets and rules, and virtual servers that are rules.
+func (a *auditor) readRules(ctx context.Context, c Config, locked func(func() error) error, obs *lb.Observation) error {
+	switch obs.Kept() {
+	case lb.KeptServers:
+		return nil
+	case lb.KeptRules:
+		return locked(func() error {
+			for f, r := range a.k.rules {
+				r.ports.show(f, &obs.Objects)
+			}
+			return nil
+		})
 	}
 	for _, f := range c.Families {
 		if err := a.sets.observe(ctx, f, obs); err != nil {
@@ -147,13 +196,5 @@ func (a *auditor) read(ctx context.Context, c Config, locked func(func() error) 
 			return err
 		}
 	}
-	links := func() error { return a.addresses.observe(ctx, c.Families, obs) }
-	err := links()
-	if errors.Is(err, unix.EAGAIN) { // the kernel lists links only while they stay as they are
-		err = locked(links)
-	}
-	if err != nil {
-		return err
-	}
-	return a.k.sysctls.observe(c.Sysctls, obs)
+	return nil
 }

@@ -64,7 +64,7 @@ func (w *watcher) changeSets(ctx context.Context, change func() []error) (errs [
 	}
 	_ = w.ownChange(ctx, func() error {
 		errs = change()
-		return nil
+		return firstError(errs)
 	})
 	return errs
 }

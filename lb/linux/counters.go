@@ -13,6 +13,9 @@ type Counters struct {
 	Reader Traffic
 	// Execs counts runs of programs: iptables-save and iptables-restore.
 	Execs atomic.Uint64
+	// RulesRead and RulesKept count the audits that read the rules and sets, and those that did not
+	// because nothing had changed them (nftRead).
+	RulesRead, RulesKept atomic.Uint64
 	// Moved counts real servers of scheduler mh that were reordered.
 	Moved atomic.Uint64
 }

@@ -84,13 +84,69 @@ func (w *watcher) ownChange(ctx context.Context, change func() error) error {
 	if w.tables != nil {
 		n += w.tables.conn.commits
 	}
-	if after := w.conntrack.generation(ctx); before != 0 && after == before+n {
+	after := w.conntrack.generation(ctx)
+	w.read.follow(before, after, n, err)
+	if before != 0 && after == before+n {
 		for number := before + 1; number <= after; number++ {
 			w.own = append(w.own, number)
 		}
 		w.own = slices.Delete(w.own, 0, max(0, len(w.own)-maxOwn))
 	}
 	return err
+}
+
+// completeEvery: the first of so many audits reads all rules and sets, whatever their number.
+const completeEvery = 10
+
+// nftRead is a complete read of the rules and sets in nf_tables. While only weir itself changes
+// nf_tables, an audit need not read them again.
+type nftRead struct {
+	// number is that of the last change, if all changes since the read began were weir's own and
+	// succeeded. 0 is unknown.
+	number uint32
+	done   bool
+	audits int // since, without a read
+}
+
+// follow records n changes of weir's own, which ended with an error or nil. The kernel does not
+// number a change that changes nothing. A foreign change at the same moment would count as that one,
+// until the next complete read.
+func (r *nftRead) follow(before, after, n uint32, err error) {
+	if after == 0 || r.number != before || after != before && after != before+n || err != nil {
+		*r = nftRead{}
+		return
+	}
+	r.number = after
+}
+
+// keeps reports whether an audit that may do so need not read the rules and sets: all changes since
+// the last read are known. Otherwise a complete read begins.
+func (w *watcher) keeps(ctx context.Context, may bool) bool {
+	if w.tables == nil {
+		return false
+	}
+	for _, r := range w.rules {
+		may = may && r.inPlace
+	}
+	number := w.conntrack.generation(ctx)
+	if may && w.read.done && number == w.read.number && w.read.audits < completeEvery-1 {
+		w.read.audits++
+		return true
+	}
+	w.read = nftRead{number: number}
+	return false
+}
+
+// endRead ends a complete read, which had an error or nil.
+func (w *watcher) endRead(ctx context.Context, err error) {
+	if w.tables == nil {
+		return
+	}
+	if err != nil || w.read.number == 0 || w.conntrack.generation(ctx) != w.read.number {
+		w.read = nftRead{}
+		return
+	}
+	w.read.done = true
 }
 
 // othersChanges returns the families with foreign changes of the rules. It waits for a change

@@ -26,6 +26,8 @@ type watcher struct {
 	ours      ledger
 	// own has the numbers of weir's own changes of nf_tables.
 	own []uint32
+	// read is the last complete read of the rules and sets in nf_tables, with weir's own changes since.
+	read nftRead
 	// notOwner is the logged reason why weir is not the owner of the table of a family.
 	notOwner map[lb.Family]string
 }

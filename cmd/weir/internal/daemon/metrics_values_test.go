@@ -175,9 +175,11 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 			n.IPSet.Errors.Add(3)
 			n.Route.Retries.Add(4)
 			n.Moved.Add(5)
+			n.RulesKept.Add(6)
 		}, []sample{
 			{`weir_netlink_sends_total{part="ipvs"}`, 0, 2}, {`weir_netlink_errors_total{part="ipset"}`, 0, 3},
 			{`weir_netlink_retries_total{part="route"}`, 0, 4}, {"weir_mh_reordered_total", 0, 5},
+			{`weir_ruleset_reads_total{result="unchanged"}`, 0, 6},
 		}},
 		{"a cluster", func(_ *testing.T, g *gauged) {
 			town := g.land.towns[0]

@@ -35,8 +35,8 @@ type passes struct {
 	derived      generations // from which the tally and the last pass were made
 }
 
-// work does what is due now. An audit begins, and ends when the auditor has read the kernel: changes do not wait for it,
-// except those of virtual servers that are rules. So known changes come first.
+// work does what is due now: first the known changes, which without IPVS would wait for an audit. An audit begins, and ends
+// when the auditor has read the kernel.
 func (p *passes) work(ctx context.Context) {
 	if !p.progress.since.IsZero() && !time.Now().Before(p.floor()) {
 		p.sync(ctx)

@@ -228,6 +228,7 @@ var (
 	descRefused  = desc("netlink_errors_total", "Netlink requests that the kernel refused.", "part")
 	descRetries  = desc("netlink_retries_total", "Batches repeated because a reply was lost.", "part")
 	descMoved    = desc("mh_reordered_total", "Real servers of scheduler mh that were moved to the common order of all members.")
+	descRuleset  = desc("ruleset_reads_total", "Audits by their reading of sets and rules: read, or unchanged since the last one and not read.", "result")
 	descExecs    = desc("execs_total", "Programs run: iptables-save and iptables-restore.")
 )
 
@@ -304,6 +305,8 @@ func (x Sample) kernel(out chan<- prometheus.Metric) {
 	}
 	count(out, descExecs, n.Execs.Load())
 	count(out, descMoved, n.Moved.Load())
+	count(out, descRuleset, n.RulesRead.Load(), "read")
+	count(out, descRuleset, n.RulesKept.Load(), "unchanged")
 }
 
 func boolValue(b bool) float64 {
