@@ -18,11 +18,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"weir/cmd/weir/internal/supervise"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+	ctx, end := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() { end(supervise.Signaled{Signal: (<-signals).(syscall.Signal)}) }()
 	os.Exit(run(ctx, env{os.Stdin, os.Stdout, os.Stderr, time.Now, terminal(os.Stdout)}, os.Args[1:]))
 }
 

@@ -49,7 +49,7 @@ func newTable(c *conn, family uint16, marks marking) *ipvsTable {
 }
 
 // applyServices carries out ops on virtual servers. The first op of each scheduler goes ahead:
-// for a missing scheduler the kernel runs modprobe at each request, which takes milliseconds.
+// for a missing scheduler the kernel itself runs modprobe at each request, which takes milliseconds.
 func (t *ipvsTable) applyServices(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
 	lacking := map[string]error{} // by scheduler; nil if it exists

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,30 +88,15 @@ func probeFamily(f lb.Family, root string) error {
 	return nil
 }
 
-// probeIPVS returns IPVS's number in generic netlink. The module has no alias by which
-// the kernel would load it for that question, so modprobe does.
+// probeIPVS returns IPVS's number in generic netlink. For that question the kernel itself loads
+// module ip_vs, which has an alias for it from Linux 5.11 on. On older kernels systemd has loaded it
+// (systemd/weir.modules-load).
 func probeIPVS(ctx context.Context, c *conn) (uint16, error) {
 	family, err := genlFamily(ctx, c, "IPVS")
-	if !errors.Is(err, unix.ENOENT) {
-		return family, err
-	}
-	failed := loadModule(ctx, "ip_vs")
-	family, err = genlFamily(ctx, c, "IPVS")
 	if errors.Is(err, unix.ENOENT) {
-		return 0, fmt.Errorf("%w: %w", ErrNoIPVS, missingModule("ip_vs", failed))
+		return 0, fmt.Errorf("%w: %w", ErrNoIPVS, missingModule("ip_vs", err))
 	}
 	return family, err
-}
-
-// loadModule runs modprobe, for ten seconds at most. An error has its output.
-func loadModule(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "modprobe", name).CombinedOutput()
-	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
-		return fmt.Errorf("%w: %s", err, text)
-	}
-	return err
 }
 
 // needPrivilege adds the privileges to an EPERM.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,21 +29,6 @@ func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)
 		}
-	}
-}
-
-func TestErrorHasTheReasonOfModprobe(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	if err := loadModule(t.Context(), "ip_vs"); !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("without modprobe: %v", err)
-	}
-	script := "#!/bin/sh\necho \"FATAL: Module $1 not found.\" >&2\nexit 1\n"
-	if err := os.WriteFile(filepath.Join(dir, "modprobe"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := loadModule(t.Context(), "ip_vs"); err == nil || !strings.Contains(err.Error(), "exit status 1: FATAL: Module ip_vs not found.") {
-		t.Errorf("error %v", err)
 	}
 }
 

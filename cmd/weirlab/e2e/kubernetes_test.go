@@ -322,7 +322,7 @@ func clusterModes(t *testing.T, s *land) {
 func clusterWithoutIPVS(t *testing.T, s *land) {
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
 	defer forget(t, s.prod, "web")
-	// No module, and no program to load it.
+	// No module, and no program with which the kernel loads it.
 	s.box.Must(t, "sh", "-ec", "modprobe -r $(lsmod | awk '$1 ~ /^(ip_vs_|xt_ipvs)/ {print $1}') && modprobe -r ip_vs || (lsmod | grep ip_vs; false)")
 	loader := strings.TrimSpace(s.box.Must(t, "sysctl", "-n", "kernel.modprobe"))
 	s.box.Must(t, "sysctl", "-qw", "kernel.modprobe=/nowhere")
@@ -330,9 +330,8 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 		s.box.Must(t, "sysctl", "-qw", "kernel.modprobe="+loader)
 		s.box.Must(t, "modprobe", "ip_vs")
 	}()
-	s.box.Must(t, "sh", "-ec", "mkdir -p /etc/weir/bin && printf '#!/bin/sh\nexit 1\n' > /etc/weir/bin/modprobe && chmod +x /etc/weir/bin/modprobe")
 	s.configure(t, twoSeconds+follows("", "prod"))
-	p, err := s.box.Start("sh", "-c", "PATH=/etc/weir/bin:$PATH exec "+s.weir+" run")
+	p, err := s.box.Start(s.weir, "run")
 	if err != nil {
 		t.Fatal(err)
 	}

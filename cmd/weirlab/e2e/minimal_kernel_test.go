@@ -23,8 +23,38 @@ done
 test $(wc -l < /etc/modprobe.d/minimal.conf) -gt 20
 `
 
+// unloadModules unloads the modules that the kernel loads on request, and reports those that stay.
+const unloadModules = `modules="ip_vs nf_tables dummy nf_conntrack_netlink"
+for i in 1 2 3; do
+	for m in $(lsmod | awk '/^(ip_vs|nft_)/ {print $1}') $modules; do modprobe -qr $m || true; done
+done
+for m in $modules; do lsmod | grep "^$m " || true; done
+`
+
+// traps makes programs that record their names, and gives the unit no others. The unit loads no module.
+const traps = `mkdir -p /var/lib/traps /etc/systemd/system/weir.service.d
+cd /var/lib/traps
+printf '#!/bin/sh\necho "$0 $*" >>/var/lib/traps/log\nexit 1\n' >trap
+chmod 755 trap
+for name in arping busctl conntrack ip ip6tables ip6tables-restore ip6tables-save ipset iptables iptables-restore iptables-save ipvsadm \
+	insmod kmod modprobe nft sh sysctl systemctl tc; do
+	ln -s trap $name
+done
+PATH=/var/lib/traps modprobe ip_vs && exit 1
+grep -q 'modprobe ip_vs' log
+: >log
+chmod 666 log
+cat >/etc/systemd/system/weir.service.d/traps.conf <<END
+[Service]
+ExecStartPre=
+Environment=PATH=/var/lib/traps
+ReadWritePaths=/var/lib/traps
+END
+systemctl daemon-reload
+`
+
 // TestMinimalKernel has a kernel and a system without ipset and iptables: the package is installed, serves, is
-// reloaded, audits, restarts and stops.
+// reloaded, audits, restarts and stops. The daemon runs no program, and the kernel itself loads modules.
 func TestMinimalKernel(t *testing.T) {
 	t.Parallel()
 	lab.RequireSystemd(t)
@@ -47,6 +77,10 @@ func TestMinimalKernel(t *testing.T) {
 	s.box.Must(t, "sh", "-c", "! command -v iptables-restore && ! command -v ipset")
 	ranged := serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\"]\n")
 	s.configure(t, shared+ranged)
+	s.box.Must(t, "sh", "-ec", traps)
+	if left := s.box.Must(t, "sh", "-ec", unloadModules); left != "" {
+		t.Fatalf("modules stay loaded:\n%s", left)
+	}
 	s.box.Must(t, "systemctl", "start", "weir")
 	var doc statusDoc
 	if s.weirJSON(t, &doc, "status"); doc.Kernel.Rules != "nftables" || doc.Kernel.Mode != "ipvs" || doc.State != "ok" {
@@ -68,6 +102,9 @@ func TestMinimalKernel(t *testing.T) {
 		t.Errorf("weir doctor: %v\n%s", err, out.Stdout)
 	}
 	s.box.Must(t, "systemctl", "stop", "weir")
+	if ran := s.box.Must(t, "cat", "/var/lib/traps/log"); ran != "" {
+		t.Errorf("the daemon ran programs:\n%s", ran)
+	}
 	s.box.Must(t, "weir", "cleanup")
 	if left := s.box.Must(t, "sh", "-c", "nft list tables; ipvsadm -Sn; lsmod | grep -E '^(ip_set|x_tables|xt_|nft_compat|ip6?_tables)'; true"); strings.TrimSpace(left) != "" {
 		t.Errorf("after the cleanup there is\n%s", left)

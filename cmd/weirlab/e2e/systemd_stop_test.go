@@ -165,18 +165,26 @@ func unitRestarts(t *testing.T, u *unit) {
 	figure(t, "systemctl restart weir until it is ready again", took)
 }
 
+// unitKilled ends weir with signals that are not a stop: systemd starts it again.
 func unitKilled(t *testing.T, u *unit) {
-	u.undisturbed(t, "kill -9", func() {
-		before := u.show(t, "MainPID")
-		u.box.Must(t, "systemctl", "kill", "--signal=KILL", "weir")
-		took := eventually(t, time.Minute, func() error {
-			if now := u.show(t, "MainPID"); now == before || u.show(t, "ActiveState") != "active" {
-				return fmt.Errorf("it does not come back: process %s", now)
-			}
-			return nil
+	for _, signal := range []string{"KILL", "TERM"} {
+		said := u.since(t, func() {
+			u.undisturbed(t, "kill -"+signal, func() {
+				before := u.show(t, "MainPID")
+				u.box.Must(t, "systemctl", "kill", "--signal="+signal, "weir")
+				took := eventually(t, time.Minute, func() error {
+					if now := u.show(t, "MainPID"); now == before || u.show(t, "ActiveState") != "active" {
+						return fmt.Errorf("it does not come back: process %s", now)
+					}
+					return nil
+				})
+				figure(t, "weir after kill -"+signal+", until systemd has it back and it is ready", took)
+			})
 		})
-		figure(t, "weir after kill -9, until systemd has it back and it is ready", took)
-	})
+		if signal == "TERM" {
+			mustHave(t, said, "by=restart drains=false")
+		}
+	}
 }
 
 // unitChecksAgain kills weir where the check before its start crashes: the Go runtime gets no

@@ -20,16 +20,15 @@
 //
 // # Shutdown
 //
-// SIGTERM is the same for a stop and a restart. weir asks systemd for the job of its own unit (found by /proc/self/cgroup),
-// which is a stop or a restart; a shutdown of the machine stops its units.
+// The unit has WEIR_STOP_SIGNAL and KillSignal=SIGINT for a stop and a shutdown of the machine, and
+// RestartKillSignal=SIGTERM. In a unit without the variable each signal is a stop.
 //
-//	                       restart   stop, reboot         a signal from elsewhere
+//	                       restart   stop, reboot         a signal outside of the unit
 //	on_stop = "keep"       nothing   nothing              nothing
 //	on_stop = "drain"      nothing   drain                nothing
 //	on_stop = "cleanup"    nothing   drain, then empty    empty
 //
-// Nothing: kernel and routes stay. Sessions end without a NOTIFICATION, and routers keep the routes for
-// bgp.graceful_restart. A systemd that does not answer within three seconds counts as a shutdown.
+// Nothing: kernel and routes stay. Sessions end without a NOTIFICATION: routers keep routes for bgp.graceful_restart.
 //
 // Drain: as weir drain --all, but not in the file: the next start serves again. The loop and all tasks work on, systemd
 // is asked for more time, and routes are withdrawn after at most half of daemon.stop_timeout. It ends when no connection

@@ -37,7 +37,7 @@ func (b *box) awaitEnd(ctx, life context.Context) {
 		return // a task could not go on
 	}
 	supervise.Notify("STOPPING=1")
-	why := supervise.WhyEnds(life, b.log.Warn)
+	why := supervise.EndingOf(ctx)
 	_ = b.calls.do(life, func() { b.shutdown = shutdownOf(b.target.cfg, why) })
 	b.log.Info("stopping", "by", why.String(), "drains", b.shutdown.drains, "cleans_up", b.shutdown.cleansUp)
 	if b.shutdown.drains && b.published.view.Load().ready {
