@@ -146,7 +146,7 @@ func TestWatchReportsForeignChangesOfLinks(t *testing.T) {
 	}
 }
 
-// An announced change that can't be read leads to an audit, like one of links.
+// An announced change that can't be read makes an audit due, like one of links.
 func TestNFTUnreadableChangesAreAudited(t *testing.T) {
 	inNamespace(t)
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = NFTables })
@@ -158,7 +158,7 @@ func TestNFTUnreadableChangesAreAudited(t *testing.T) {
 	var got []lb.Event
 	k.watcher.checkRules(context.Background(), rulesWatch{}, hintTable4, func(ev lb.Event) { got = append(got, ev) })
 	if len(got) != 1 || !got[0].Host || !strings.Contains(got[0].What, "can't be read") {
-		t.Errorf("events %+v, want one that leads to an audit", got)
+		t.Errorf("events %+v, want one that makes an audit due", got)
 	}
 }
 
