@@ -167,11 +167,11 @@ func firewallChecks() []Check {
 	}, {
 		ID: "firewall", Fine: "no rule drops clients, replies, peers or members",
 		Means: "the firewall of this box drops packets that weir needs",
-		Fix:   "iptables -I, before the dropping rule", needs: []facts.Part{facts.Rules}, judge: firewall,
+		Fix:   "ufw allow, or iptables -I before the dropping rule", needs: []facts.Part{facts.Rules}, judge: firewall,
 	}, {
-		ID: "nftables", Fine: "there is no other firewall in nf_tables",
-		Means: "a firewall that iptables does not show may drop packets that weir accepts",
-		Fix:   "nft list ruleset; firewall-cmd", needs: []facts.Part{facts.Rules}, judge: foreignFirewall,
+		ID: "nftables", Fine: "no table of nf_tables drops clients, replies, peers or members",
+		Means: "firewalld or another table of nf_tables drops packets that weir needs, and weir's rules can't override it",
+		Fix:   "firewall-cmd --add-port, or nft insert rule", needs: []facts.Part{facts.Rules}, judge: foreignFirewall,
 	}, {
 		ID: "port-vip", Fine: "no program listens on a VIP",
 		Means: "the program never receives a connection: IPVS takes the packets first",

@@ -3,10 +3,11 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/doctor/facts"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -121,7 +122,7 @@ type need struct {
 	what string
 }
 
-// needs returns the packets that must pass, from the configuration and the Services.
+// needs returns the packets of peers and members that must pass, and their replies.
 func (f box) needs() []need {
 	var out []need
 	add := func(what string, p packet) { out = append(out, need{p, what}) }
@@ -148,19 +149,29 @@ func (f box) needs() []need {
 			add("connections of member "+m.Name, way)
 		}
 	}
-	if f.Running == nil {
-		return out // weir puts its own rules first when it starts
+	return out
+}
+
+// serviceNeeds returns the packets of clients that must pass, and of the replies one for each interface.
+func (f box) serviceNeeds() []need {
+	var out []need
+	uplinks := f.Network.Uplinks
+	if len(uplinks) == 0 {
+		uplinks = []string{""} // from any
 	}
-	for _, x := range f.Services.Frontends {
-		if a, err := netip.ParseAddr(x.Address); err == nil && x.Service != "" {
-			add("clients of "+x.Service, packet{hook: "INPUT", dst: a, proto: strings.ToLower(x.Protocol), port: x.Port, state: "NEW", service: true})
-			break // weir's rules are the same for all
+	served := facts.ServedBy(&f.Facts)
+	for _, x := range slices.Concat(served.Frontends, served.NodePorts) {
+		for _, in := range uplinks {
+			if facts.UsesIPVS(&f.Facts) {
+				out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
+			}
 		}
 	}
+	links := map[string]bool{}
 	for _, w := range f.Ways {
-		if w.Error == "" && !w.Local {
-			add("replies of backend "+w.Backend.String(), packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true})
-			break
+		if w.Error == "" && !w.Local && !links[w.Interface] {
+			links[w.Interface] = true
+			out = append(out, need{packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true}, "replies of backend " + w.Backend.String()})
 		}
 	}
 	return out
@@ -178,37 +189,69 @@ func (f box) bfd(peer string) bool {
 	return false
 }
 
-// firewall reports rules that drop packets that must pass.
+// firewall reports rules of iptables that drop packets that must pass.
 func firewall(f box) []Finding {
+	needs := f.needs()
+	if f.Running != nil { // at its start weir puts its own rules first
+		needs = append(needs, f.serviceNeeds()...)
+	}
 	var out []Finding
-	for _, n := range f.needs() {
-		of := lb.IPv4
-		if a := cmp.Or(n.src, n.dst); a.Is6() {
-			of = lb.IPv6
-		}
+	seen := map[string]bool{} // hooks: weir's rules are the same for all Services
+	for _, n := range needs {
 		for _, t := range f.Tables {
-			if t.Family != of {
+			if t.Family != n.family() || n.service && seen[n.hook] {
 				continue
 			}
-			if x := pass(t, f.prefix(), n.packet); x.dropped && !x.maybe {
-				out = append(out, Finding{
-					Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
-					Fix:     "accept it before that rule, and add the rule to your firewall",
-					Command: n.admit(t, x),
-				})
+			x := pass(t, f.prefix(), n.packet)
+			if !x.dropped || x.maybe {
+				continue
 			}
+			seen[n.hook] = seen[n.hook] || n.service
+			finding := Finding{
+				Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
+				Fix:     "accept it before that rule, and add the rule to your firewall",
+				Command: n.admit(t, x),
+			}
+			if n.service && facts.Backend(&f.Facts) == linux.NFTables {
+				f.overridden(&finding)
+			}
+			out = append(out, finding)
 		}
 	}
 	return out
 }
 
+// overridden gives the remedy for rules of iptables that came after weir had selected nftables.
+func (f box) overridden(x *Finding) {
+	const effect = "weir's rules are in nftables, and only rules of iptables come before these: "
+	switch {
+	case f.Kernel.Modules["ip_set"] == facts.Absent || f.Kernel.Modules["xt_set"] == facts.Absent:
+	case f.Config != nil && f.Config.Kernel.Rules == config.RulesAuto && f.Config.Kernel.IPTables == config.IPTablesAuto:
+		x.Fix, x.Command = effect+"restart weir, and it selects iptables", "systemctl restart weir"
+	default:
+		x.Fix = effect + "set kernel.rules = \"auto\" and restart weir, or accept it before that rule"
+	}
+}
+
+// family returns the family of a packet.
+func (n need) family() lb.Family {
+	if cmp.Or(n.src, n.dst).Is6() {
+		return lb.IPv6
+	}
+	return lb.IPv4
+}
+
 // admit returns the command that accepts a packet just before it is dropped.
 func (n need) admit(t linux.Tables, x fate) string {
+	established := n.state == "ESTABLISHED"
+	if usesUFW(t) && !established {
+		return n.allow()
+	}
 	words := []string{t.Program(), "-I", n.hook, fmt.Sprint(x.top)}
 	if x.rule == 0 {
 		words = []string{t.Program(), "-A", n.hook}
 	}
-	if n.state == "ESTABLISHED" {
+	if established {
 		words = append(words, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
 		return strings.Join(append(words, "-j", "ACCEPT"), " ")
 	}
@@ -221,28 +264,19 @@ func (n need) admit(t linux.Tables, x fate) string {
 	return strings.Join(append(words, "-p", n.proto, "--dport", fmt.Sprint(n.port), "-j", "ACCEPT"), " ")
 }
 
-// foreignFirewall reports chains of nf_tables that doctor can't follow.
-func foreignFirewall(f box) []Finding {
-	var out []Finding
-	for _, c := range f.NFTables {
-		if !c.Drops {
-			continue
-		}
-		how := "has rules that drop or reject"
-		if c.PolicyDrop {
-			how = "drops packets by default"
-		}
-		x := Finding{
-			Severity: Info, Text: fmt.Sprintf("chain %s of nf_tables table %s (%s) %s: it must accept clients, peers and members too",
-				c.Name, c.Table, c.Hook, how),
-			Fix: "see it with: nft list chain " + c.Table + " " + c.Name,
-		}
-		if strings.HasSuffix(c.Table, " firewalld") {
-			x.Fix = "accept the served ports, BGP (TCP 179, UDP 3784) and members in the zones of their interfaces, such as: " +
-				"firewall-cmd --permanent --zone=public --add-port=443/tcp && firewall-cmd --reload; " +
-				"packets to backends need a policy between the two zones (firewall-cmd --new-policy)"
-		}
-		out = append(out, x)
+// usesUFW reports whether ufw has made the rules.
+func usesUFW(t linux.Tables) bool {
+	return slices.ContainsFunc(t.Chains, func(c linux.Chain) bool { return c.Name == "ufw-user-input" || c.Name == "ufw6-user-input" })
+}
+
+// allow returns the command of ufw that accepts a packet.
+func (n need) allow() string {
+	from, to := "any", "any"
+	if n.src.IsValid() {
+		from = n.src.String()
 	}
-	return out
+	if n.dst.IsValid() {
+		to = n.dst.String()
+	}
+	return fmt.Sprintf("ufw allow proto %s from %s to %s port %d", n.proto, from, to, n.port)
 }

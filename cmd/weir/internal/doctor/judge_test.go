@@ -123,6 +123,14 @@ func tables(b linux.Backend, text string) linux.Tables {
 	return linux.Tables{Backend: b, Family: lb.IPv4, Chains: linux.ParseTables(text)}
 }
 
+// nfTable is a table of nf_tables with a base chain for what comes in.
+func nfTable(family, name, base, rules string) facts.NFTable {
+	return facts.NFTable{
+		Family: family, Name: name, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: base}},
+		Rules: linux.Tables{Chains: linux.ParseTables("*filter\n" + rules + "COMMIT\n")},
+	}
+}
+
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	r := Judge(healthy(t))
 	if !r.Well() || r.Unknown > 0 || r.Fine < len(Checks())-1 { // conn-reuse is only for old kernels
@@ -248,11 +256,37 @@ var firewallIlls = []ill{
 	}},
 	{"foreign-servers", Error, "kube-router", "", func(f *facts.Facts) { f.Processes = []facts.Process{{PID: 42, Name: "kube-router"}} }},
 	{"foreign-servers", Info, "keepalived", "", func(f *facts.Facts) { f.Processes = []facts.Process{{PID: 42, Name: "keepalived"}} }},
-	{"nftables", Info, "chain filter_INPUT of nf_tables table inet firewalld (input) has rules", "", func(f *facts.Facts) {
-		f.NFTables = []facts.NFChain{{Table: "inet firewalld", Name: "filter_INPUT", Hook: "input", Drops: true}}
+	{"nftables", Info, "chain guard of nf_tables table inet fence may drop clients of static/web", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{nfTable("inet", "fence", "guard", ":guard DROP\n-A guard --unknown -j ACCEPT\n-A guard --ctstate ESTABLISHED -j ACCEPT\n")}
 	}},
-	{"nftables", Info, "drops packets by default", "", func(f *facts.Facts) {
-		f.NFTables = []facts.NFChain{{Table: "inet f", Name: "in", Hook: "input", Drops: true, PolicyDrop: true}}
+	{"nftables", Error, "chain filter_INPUT of nf_tables table inet firewalld drops clients of static/web, connections of BGP peer tor1, BFD of peer tor1, gossip of member box2 and 1 more: rule 1 of chain filter_IN_public drops it",
+		`firewall-cmd --permanent --zone=public --add-port=80/tcp && firewall-cmd --permanent --zone=public --add-rich-rule='rule family="ipv4" source address="10.1.0.254" port port="179" protocol="tcp" accept' ` +
+			`--add-rich-rule='rule family="ipv4" source address="10.1.0.254" port port="3784" protocol="udp" accept' ` +
+			`--add-rich-rule='rule family="ipv4" source address="10.1.0.2" port port="7946" protocol="udp" accept' ` +
+			`--add-rich-rule='rule family="ipv4" source address="10.1.0.2" port port="7946" protocol="tcp" accept' && firewall-cmd --reload`,
+		func(f *facts.Facts) {
+			f.NFTables = []facts.NFTable{nfTable("inet", "firewalld", "filter_INPUT", ":filter_INPUT ACCEPT\n:zones -\n:filter_IN_public -\n"+
+				"-A filter_INPUT --ctstate ESTABLISHED -j ACCEPT\n-A filter_INPUT -p tcp --dports 30000:32767 -j ACCEPT\n-A filter_INPUT -j zones\n-A zones -g filter_IN_public\n-A filter_IN_public -j REJECT\n")}
+		}},
+	{"nftables", Error, "chain in of nf_tables table ip mine drops clients of static/web, clients of prod/a/b: the policy of chain in is DROP",
+		"nft insert rule ip mine in tcp dport { 80, 30080 } accept", func(f *facts.Facts) {
+			f.NFTables = []facts.NFTable{nfTable("ip", "mine", "in", ":in DROP\n-A in --ctstate ESTABLISHED -j ACCEPT\n-A in -p tcp,udp --dports 179,3784,7946 -j ACCEPT\n")}
+		}},
+	{"nftables", Error, "chain fw of nf_tables table inet mine drops replies of backend 10.2.0.11",
+		"nft insert rule inet mine fw ct state established,related accept", func(f *facts.Facts) {
+			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "fw", ":fw DROP\n")}
+			f.NFTables[0].Hooks[0].Hook = "FORWARD"
+		}},
+	{"firewall", Error, "clients of static/web: the policy of chain INPUT", "systemctl restart weir", func(f *facts.Facts) {
+		f.Running.Kernel.Rules = linux.NFTables.Name()
+		f.Tables[0].Chains = linux.ParseTables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n")
+	}},
+	{"firewall", Error, "replies of backend 10.2.0.11: the policy of chain FORWARD", "iptables-legacy -A FORWARD -m conntrack", func(f *facts.Facts) {
+		f.Running.Kernel.Rules, f.Config.Kernel.Rules = linux.NFTables.Name(), config.RulesNFTables
+		f.Tables[0].Chains = linux.ParseTables("*filter\n:FORWARD DROP [0:0]\nCOMMIT\n")
+	}},
+	{"firewall", Error, "gossip of member box2: the policy of chain INPUT", "ufw allow proto udp from 10.1.0.2 to any port 7946", func(f *facts.Facts) {
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "INPUT ACCEPT [0:0]", "INPUT DROP [0:0]\n:ufw-user-input - [0:0]", 1))
 	}},
 	{"firewall", Error, "replies of backend 10.2.0.11: rule 1 of chain FORWARD", "iptables-legacy -I FORWARD 1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A FORWARD -j DROP\n-A FORWARD", 1))

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,7 +22,7 @@ type packet struct {
 	src, dst netip.Addr
 	proto    string
 	port     uint16 // of the destination
-	state    string
+	state    string // or several, separated by commas
 	// service is set for a packet of a client to a VIP, or its reply: only those are
 	// accepted by the rules of weir.
 	service bool
@@ -36,6 +37,8 @@ type fate struct {
 	// the rule in the chain of the hook that jumped there.
 	chain     string
 	rule, top int
+	// passed are the chains that the packet has entered for certain.
+	passed []string
 }
 
 // String describes the place of the drop.
@@ -58,12 +61,16 @@ const (
 
 // pass sends a packet through the filter table, in which weir's chains have names that
 // begin with prefix.
-func pass(t linux.Tables, prefix string, p packet) fate {
-	c, ok := t.Find("filter", p.hook)
+func pass(t linux.Tables, prefix string, p packet) fate { return passFrom(p.hook, t, prefix, p) }
+
+// passFrom is pass for a base chain with another name than its hook.
+func passFrom(base string, t linux.Tables, prefix string, p packet) fate {
+	c, ok := t.Find("filter", base)
 	if !ok {
 		return fate{}
 	}
 	w := &walk{tables: t, prefix: prefix, packet: p}
+rules:
 	for i, r := range c.Rules {
 		w.fate.top = i + 1
 		switch w.rule(c.Name, i, r, 0) {
@@ -72,6 +79,8 @@ func pass(t linux.Tables, prefix string, p packet) fate {
 		case dropped:
 			w.fate.dropped = true
 			return w.fate
+		case returned:
+			break rules
 		}
 	}
 	if c.Policy != "DROP" {
@@ -132,8 +141,14 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 	default:
 		// An uncertain packet may be accepted there, but its drop is not reported.
 		before := w.fate
+		if sure {
+			w.fate.passed = append(w.fate.passed, target)
+		}
 		if v = w.chain(target, depth+1); !sure && v != goesOn {
 			w.fate = before
+		}
+		if v == goesOn && slices.Contains(words, "-g") {
+			v = returned // not to this chain
 		}
 	}
 	if !sure {
@@ -201,7 +216,9 @@ func (p packet) match(option, value string) (ok, known bool) {
 	case "-o":
 		return sameInterface(value, p.out), p.out != ""
 	case "-p":
-		return value == p.proto || value == "all", true
+		return value == "all" || slices.Contains(strings.Split(value, ","), p.proto), true
+	case "--nfproto":
+		return value == "ipv6" == cmp.Or(p.src, p.dst).Is6(), true
 	case "-s", "-d":
 		of := p.src
 		if option == "-d" {
@@ -218,25 +235,27 @@ func (p packet) match(option, value string) (ok, known bool) {
 		// What comes from outside to the box itself, or through it, is unicast.
 		return option == "--dst-type" && value == "LOCAL" && p.hook == "INPUT", true
 	case "--ctstate", "--state":
-		return slices.Contains(strings.Split(value, ","), p.state), true
+		return slices.ContainsFunc(strings.Split(p.state, ","), func(s string) bool { return slices.Contains(strings.Split(value, ","), s) }), true
 	}
 	return false, false
 }
 
-// sameInterface compares as iptables does: "eth+" is all that begin so.
-func sameInterface(pattern, name string) bool {
-	if head, ok := strings.CutSuffix(pattern, "+"); ok {
-		return strings.HasPrefix(name, head)
-	}
-	return pattern == name
+// sameInterface compares as iptables does: "eth+" is all that begin so. A rule of nf_tables may have a list.
+func sameInterface(list, name string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(pattern string) bool {
+		head, many := strings.CutSuffix(pattern, "+")
+		return pattern == name || many && strings.HasPrefix(name, head)
+	})
 }
 
-func within(value string, a netip.Addr) bool {
-	if p, err := netip.ParsePrefix(value); err == nil {
-		return p.Contains(a)
-	}
-	other, err := netip.ParseAddr(value)
-	return err == nil && other == a
+func within(list string, a netip.Addr) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(value string) bool {
+		if p, err := netip.ParsePrefix(value); err == nil {
+			return p.Contains(a)
+		}
+		other, err := netip.ParseAddr(value)
+		return err == nil && other == a
+	})
 }
 
 // hasPort looks a port up in "80", "80:90" or "22,80:90".

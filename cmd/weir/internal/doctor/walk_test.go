@@ -65,6 +65,11 @@ func TestPassReadsRules(t *testing.T) {
 		{"ufw's chains, with a port that is open", ":INPUT DROP [0:0]\n" + ufw + "-A user -p tcp -m tcp --dport 179 -j ACCEPT\n", false, false},
 		{"ufw's chains, with another", ":INPUT DROP [0:0]\n" + ufw + "-A user -p tcp -m tcp --dport 22 -j ACCEPT\n", true, false},
 		{"ufw's chains, that refuse it", ":INPUT DROP [0:0]\n" + ufw + "-A user -s 10.0.0.1/32 -p tcp -j REJECT --reject-with tcp-reset\n", true, false},
+		{"a return to a policy", ":INPUT DROP [0:0]\n-A INPUT -p tcp -j RETURN\n-A INPUT -j ACCEPT\n", true, false},
+		{"a chain that does not return", ":INPUT DROP [0:0]\n:A - [0:0]\n:B - [0:0]\n-A INPUT -j A\n-A A -g B\n-A A -j ACCEPT\n-A B -p udp -j ACCEPT\n", true, false},
+		{"of nf_tables, lists", ":INPUT DROP [0:0]\n-A INPUT --nfproto ipv4 -s 10.9.0.0/16,10.0.0.1 -p udp,tcp -i front,back -j ACCEPT\n", true, true},
+		{"of nf_tables, another family", ":INPUT DROP [0:0]\n-A INPUT --nfproto ipv6 -j ACCEPT\n", true, false},
+		{"of nf_tables, a match without words", ":INPUT DROP [0:0]\n-A INPUT --unknown -j ACCEPT\n", true, true},
 		{"nothing", "", false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

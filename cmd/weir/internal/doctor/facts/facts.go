@@ -70,7 +70,7 @@ type Facts struct {
 	SysctlFiles []SysctlLine
 	Conntrack   ConntrackFacts
 	Tables      []linux.Tables
-	NFTables    []NFChain
+	NFTables    []NFTable
 	Sockets     []Socket
 	Processes   []Process
 	Network     NetworkFacts
@@ -122,11 +122,29 @@ type ConntrackFacts struct {
 	Dropped, Growing    uint64
 }
 
-// NFChain is a base chain of nf_tables that iptables has not made. Drops is set if it may
-// drop or reject.
-type NFChain struct {
-	Table, Name, Hook string
-	PolicyDrop, Drops bool
+// NFTable is a table of nf_tables that another program than weir and iptables has made.
+type NFTable struct {
+	Family, Name string // "inet", "firewalld"
+	// Hooks are the base chains that packets to the box or through it meet, by the name of the chain in
+	// iptables: INPUT or FORWARD.
+	Hooks []NFHook
+	// Rules are all chains. They have the words of iptables, so that both are followed in the same way:
+	// their table is "filter", and a match without such words is NoWords.
+	Rules linux.Tables
+}
+
+// NFHook is a base chain at a hook.
+type NFHook struct{ Hook, Chain string }
+
+// NoWords is an option of a rule that stands for a match that weir doctor can't follow.
+const NoWords = "--unknown"
+
+// String is the name of the table in the commands of nft.
+func (t NFTable) String() string { return t.Family + " " + t.Name }
+
+// Has reports whether packets of a family meet the table.
+func (t NFTable) Has(f lb.Family) bool {
+	return t.Family == "inet" || (t.Family == "ip") == (f == lb.IPv4)
 }
 
 // Socket is a listening socket. PID and Process are zero if they are not known.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,52 +27,11 @@ func (g host) rules(ctx context.Context) (func(*facts.Facts), error) {
 	if err != nil {
 		return nil, err
 	}
-	var nft []facts.NFChain
-	if _, err := os.Stat(g.path("/sys/module/nf_tables")); err == nil {
-		if program, err := exec.LookPath("nft"); err == nil {
-			// -s: without counters.
-			text, err := exec.CommandContext(ctx, program, "-s", "list", "ruleset").Output()
-			if err != nil {
-				return nil, fmt.Errorf("nft list ruleset: %w", err)
-			}
-			nft = parseNFT(string(text))
-		}
+	nft, err := g.nfTables(ctx)
+	if err != nil {
+		return nil, err
 	}
 	return func(f *facts.Facts) { f.Tables, f.NFTables = tables, nft }, nil
-}
-
-// iptablesTables are the tables in nf_tables that iptables-nft keeps its rules in.
-var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
-
-// parseNFT reads the base chains of `nft list ruleset` that may drop what comes in or is
-// forwarded, but for those of weir, and of iptables-nft, which iptables-save has.
-func parseNFT(text string) []facts.NFChain {
-	var out []facts.NFChain
-	var c *facts.NFChain
-	table, skip := "", false
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) >= 4 && words[0] == "table":
-			table = words[1] + " " + words[2]
-			skip = (words[1] == "ip" || words[1] == "ip6") && (words[2] == linux.NFTable || slices.Contains(iptablesTables, words[2]))
-		case len(words) >= 2 && words[0] == "chain":
-			c = &facts.NFChain{Table: table, Name: words[1]}
-		case c == nil || skip:
-		case len(words) > 0 && words[0] == "}":
-			if c.Hook == "input" || c.Hook == "forward" {
-				out = append(out, *c)
-			}
-			c = nil
-		case len(words) > 3 && words[0] == "type" && words[2] == "hook":
-			c.Hook = words[3]
-			c.PolicyDrop = strings.Contains(line, "policy drop")
-			c.Drops = c.PolicyDrop
-		case slices.Contains(words, "drop") || slices.Contains(words, "reject"):
-			c.Drops = true
-		}
-	}
-	return out
 }
 
 // socketFiles are where the kernel lists sockets, and the states of those that wait.

@@ -50,43 +50,6 @@ func TestParseNetstat(t *testing.T) {
 	}
 }
 
-const ruleset = `table ip filter {
-	chain INPUT {
-		type filter hook input priority filter; policy drop;
-	}
-}
-table inet firewalld { # progname firewalld
-	chain filter_INPUT {
-		type filter hook input priority filter + 10; policy accept;
-		ct state { established, related } accept
-		reject with icmpx admin-prohibited
-	}
-	chain nat_PREROUTING {
-		type nat hook prerouting priority dstnat; policy accept;
-	}
-	chain filter_FORWARD {
-		type filter hook forward priority filter + 10; policy accept;
-	}
-}
-table inet mine {
-	chain in {
-		type filter hook input priority 0; policy drop;
-		accept
-	}
-}
-`
-
-func TestParseNFT(t *testing.T) {
-	want := []facts.NFChain{
-		{Table: "inet firewalld", Name: "filter_INPUT", Hook: "input", Drops: true},
-		{Table: "inet firewalld", Name: "filter_FORWARD", Hook: "forward"},
-		{Table: "inet mine", Name: "in", Hook: "input", PolicyDrop: true, Drops: true},
-	}
-	if d := cmp.Diff(want, parseNFT(ruleset)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
-
 const procTCP = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0A0200C0:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 123 1 0000000000000000 100 0 0 10 0
    1: 0100007F:A0C8 0100007F:0016 01 00000000:00000000 00:00000000 00000000     0        0 124 1 0000000000000000 20 4 30 10 -1
@@ -143,7 +106,7 @@ func TestParseSmallFiles(t *testing.T) {
 // read out of it was there.
 func FuzzParse(f *testing.F) {
 	fuzzing.Wide(f)
-	for _, seed := range []string{conntrackStat, netstat, ruleset, procTCP, procTCP6, procIPVS, "net.ipv4.ip_forward=1\n-a/b = c"} {
+	for _, seed := range []string{conntrackStat, netstat, firewalldTable, procTCP, procTCP6, procIPVS, "net.ipv4.ip_forward=1\n-a/b = c"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -152,9 +115,11 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%+v", l)
 			}
 		}
-		for _, c := range parseNFT(text) {
-			if c.PolicyDrop && !c.Drops || c.Hook != "input" && c.Hook != "forward" {
-				t.Errorf("%+v", c)
+		if objects, err := parseNFT([]byte(text)); err == nil {
+			for _, h := range tableOf(nftTable{"inet", "t"}, objects).Hooks {
+				if h.Hook != "INPUT" && h.Hook != "FORWARD" {
+					t.Errorf("%+v", h)
+				}
 			}
 		}
 		if list, err := parseSockets(text, "0A"); err == nil {

@@ -1,0 +1,302 @@
+package gather
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"weir/cmd/weir/internal/doctor/facts"
+	"weir/lb/linux"
+)
+
+// iptablesTables are the tables in nf_tables that iptables-nft keeps its rules in. iptables-save has them.
+var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
+
+// nfTables reads the tables of other programs that packets to the box or through it meet. Those of
+// weir, which may have many elements, and of iptables are not read.
+func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
+	if _, err := os.Stat(g.path("/sys/module/nf_tables")); err != nil {
+		return nil, nil //nolint:nilerr // a kernel without them
+	}
+	program, err := exec.LookPath("nft")
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, nil
+	}
+	list := func(words ...string) ([]nftObject, error) {
+		text, err := exec.CommandContext(ctx, program, append([]string{"-j", "-s", "list"}, words...)...).Output()
+		if err != nil {
+			return nil, fmt.Errorf("nft -j list %s: %w", strings.Join(words, " "), err)
+		}
+		return parseNFT(text)
+	}
+	names, err := list("tables")
+	if err != nil {
+		return nil, err
+	}
+	var out []facts.NFTable
+	for _, n := range names {
+		if n.Table == nil || n.Table.skipped() {
+			continue
+		}
+		objects, err := list("table", n.Table.Family, n.Table.Name)
+		if err != nil {
+			return nil, err
+		}
+		if t := tableOf(*n.Table, objects); len(t.Hooks) > 0 {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// nftObject is one object of nft -j, libnftables-json(5).
+type nftObject struct {
+	Table *nftTable
+	Chain *struct{ Name, Type, Hook, Policy string }
+	Rule  *struct {
+		Chain string
+		Expr  []map[string]json.RawMessage
+	}
+}
+
+type nftTable struct{ Family, Name string }
+
+func (t nftTable) skipped() bool {
+	switch t.Family {
+	case "inet":
+		return false
+	case "ip", "ip6":
+		return t.Name == linux.NFTable || slices.Contains(iptablesTables, t.Name)
+	}
+	return true // of bridges, ARP and devices
+}
+
+func parseNFT(text []byte) ([]nftObject, error) {
+	var doc struct{ NFTables []nftObject }
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("read the output of nft -j: %w", err)
+	}
+	return doc.NFTables, nil
+}
+
+// tableOf returns the chains of a table in the words of iptables.
+func tableOf(t nftTable, objects []nftObject) facts.NFTable {
+	out := facts.NFTable{Family: t.Family, Name: t.Name}
+	at := map[string]int{}
+	for _, x := range objects {
+		if x.Chain == nil {
+			continue
+		}
+		at[x.Chain.Name] = len(out.Rules.Chains)
+		out.Rules.Chains = append(out.Rules.Chains, linux.Chain{Table: "filter", Name: x.Chain.Name, Policy: strings.ToUpper(x.Chain.Policy)})
+		if x.Chain.Type == "filter" && (x.Chain.Hook == "input" || x.Chain.Hook == "forward") {
+			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name})
+		}
+	}
+	for _, x := range objects {
+		if x.Rule == nil {
+			continue
+		}
+		if i, ok := at[x.Rule.Chain]; ok {
+			out.Rules.Chains[i].Rules = append(out.Rules.Chains[i].Rules, rulesOf(x.Rule.Expr)...)
+		}
+	}
+	return out
+}
+
+// rulesOf returns a rule in the words of iptables. A map of actions becomes a rule for each element; of
+// them a packet matches one at most.
+func rulesOf(expr []map[string]json.RawMessage) (out [][]string) {
+	var words []string
+	for _, statement := range expr {
+		for kind, body := range statement {
+			switch kind {
+			case "counter", "log", "comment", "continue": // a packet passes
+			case "match":
+				words = append(words, matchOf(body)...)
+			case "vmap":
+				for _, pair := range vmapOf(body) {
+					out = append(out, slices.Concat(words, pair))
+				}
+			case "limit", "xt", "queue":
+				words = append(words, facts.NoWords)
+			default:
+				if target := targetOf(kind, body); target != nil {
+					return append(out, append(words, target...))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// targetOf returns the target of an action; nil for statements that only change a packet.
+func targetOf(kind string, body json.RawMessage) []string {
+	var to struct{ Target string }
+	switch kind {
+	case "accept", "drop", "reject", "return":
+		return []string{"-j", strings.ToUpper(kind)}
+	case "jump", "goto":
+		_ = json.Unmarshal(body, &to) // without a target there is no chain of that name
+		return []string{map[string]string{"jump": "-j", "goto": "-g"}[kind], to.Target}
+	}
+	return nil
+}
+
+// vmapOf returns the match and the target of each element of a map of actions.
+func vmapOf(body json.RawMessage) (out [][]string) {
+	var vmap struct {
+		Key  json.RawMessage
+		Data struct{ Set [][2]json.RawMessage }
+	}
+	if json.Unmarshal(body, &vmap) != nil { // a map with a name
+		return [][]string{{facts.NoWords, "-j", "RETURN"}}
+	}
+	for _, pair := range vmap.Data.Set {
+		var verdict map[string]json.RawMessage
+		if json.Unmarshal(pair[1], &verdict) != nil {
+			continue
+		}
+		for kind, body := range verdict {
+			if target := targetOf(kind, body); target != nil {
+				out = append(out, append(wordsOf(vmap.Key, pair[0], false), target...))
+			}
+		}
+	}
+	return out
+}
+
+func matchOf(body json.RawMessage) []string {
+	var m struct {
+		Op          string
+		Left, Right json.RawMessage
+	}
+	if json.Unmarshal(body, &m) != nil || m.Op != "==" && m.Op != "!=" && m.Op != "in" {
+		return []string{facts.NoWords}
+	}
+	return wordsOf(m.Left, m.Right, m.Op == "!=")
+}
+
+// nftField is the left side of a match.
+type nftField struct {
+	Meta, CT *struct{ Key string }
+	Payload  *struct{ Protocol, Field string }
+	Fib      *struct {
+		Result string
+		Flags  []string
+	}
+}
+
+// wordsOf returns a match in the words of iptables.
+func wordsOf(left, right json.RawMessage, not bool) []string {
+	var f nftField
+	if json.Unmarshal(left, &f) != nil {
+		return []string{facts.NoWords}
+	}
+	before, option := f.option()
+	value, ok := valueOf(right)
+	if !ok || option == facts.NoWords || option == "--status" && value != "dnat" {
+		return append(before, facts.NoWords)
+	}
+	switch option {
+	case "-i", "-o":
+		value = strings.ReplaceAll(value, "*", "+")
+	case "--status": // as iptables has it
+		option, value = "--ctstate", "DNAT"
+	case "--ctstate", "--dst-type":
+		value = strings.ToUpper(value)
+	}
+	if not {
+		before = append(before, "!")
+	}
+	return append(before, option, value)
+}
+
+// option returns the option of iptables for a field, and the words that must come before it.
+func (f nftField) option() (before []string, option string) {
+	switch {
+	case f.Meta != nil:
+		return nil, orNoWords(map[string]string{
+			"iif": "-i", "iifname": "-i", "oif": "-o", "oifname": "-o", "l4proto": "-p", "nfproto": "--nfproto",
+		}[f.Meta.Key])
+	case f.CT != nil:
+		return nil, orNoWords(map[string]string{"state": "--ctstate", "status": "--status"}[f.CT.Key])
+	case f.Fib != nil && f.Fib.Result == "type" && slices.Equal(f.Fib.Flags, []string{"daddr"}):
+		return nil, "--dst-type"
+	case f.Payload == nil:
+		return nil, facts.NoWords
+	}
+	p := f.Payload
+	switch p.Protocol {
+	case "ip", "ip6":
+		before = []string{"--nfproto", map[string]string{"ip": "ipv4", "ip6": "ipv6"}[p.Protocol]}
+		return before, orNoWords(map[string]string{"saddr": "-s", "daddr": "-d", "protocol": "-p", "nexthdr": "-p"}[p.Field])
+	case "th":
+	default:
+		before = []string{"-p", p.Protocol}
+	}
+	if p.Field == "dport" {
+		return before, "--dports"
+	}
+	return before, facts.NoWords
+}
+
+func orNoWords(option string) string {
+	if option == "" {
+		return facts.NoWords
+	}
+	return option
+}
+
+// valueOf returns the right side of a match as a list with commas, and whether it is known: a set with a
+// name is not.
+func valueOf(raw json.RawMessage) (value string, ok bool) {
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return "", false
+	}
+	values, ok := flat(v)
+	return strings.Join(values, ","), ok
+}
+
+func flat(v any) (out []string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}, v != "" && v[0] != '@'
+	case float64:
+		return []string{fmt.Sprintf("%.0f", v)}, true
+	case []any:
+		for _, x := range v {
+			more, ok := flat(x)
+			if !ok {
+				return nil, false
+			}
+			out = append(out, more...)
+		}
+		return out, len(out) > 0
+	case map[string]any:
+		return flatObject(v)
+	}
+	return nil, false
+}
+
+// flatObject is for a set without a name, a prefix, and a range of ports.
+func flatObject(v map[string]any) (out []string, ok bool) {
+	if set, ok := v["set"]; ok {
+		return flat(set)
+	}
+	if p, ok := v["prefix"].(map[string]any); ok {
+		return []string{fmt.Sprintf("%v/%v", p["addr"], p["len"])}, true
+	}
+	if r, ok := v["range"].([]any); ok && len(r) == 2 {
+		low, known := r[0].(float64)
+		high, known2 := r[1].(float64)
+		return []string{fmt.Sprintf("%.0f:%.0f", low, high)}, known && known2
+	}
+	return nil, false
+}
