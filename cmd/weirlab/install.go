@@ -75,7 +75,7 @@ func checkCommand() *cobra.Command {
 				err  error
 			}{
 				{"go test -race", missing(lab.MissingRacePackages())}, {"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()},
-				{"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"packages", lab.CheckPackaging()},
+				{"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"firewalls", lab.CheckFirewalls()}, {"packages", lab.CheckPackaging()},
 				{"promtool", lab.CheckPromtool()}, {"Kubernetes", lab.CheckPeers()},
 			} {
 				yes, reason := "yes", ""
@@ -208,6 +208,7 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		{"the new kernel", func() error { return lab.BuildKernel(ctx, progress) }, p.kernels},
 		{"the old kernel", func() error { return lab.PrepareOldKernel(ctx, progress) }, p.kernels},
 		{"Debian with systemd", func() error { return lab.BuildSystemd(ctx, progress) }, systemd},
+		{"firewalls for boxes with systemd", func() error { return lab.BuildFirewalls(ctx, progress) }, p.systemd},
 		{"Debian's kernel for qemu", func() error { return lab.FetchKernel(ctx, progress) }, p.qemu},
 		{"promtool", func() error { return lab.FetchPromtool(ctx, progress) }, p.rules},
 		{"Kubernetes", func() error { return lab.BuildPeers(ctx, progress) }, p.peers},

@@ -54,7 +54,8 @@
 // A box with Systemd has its own small Debian, with systemd as PID 1: units are in
 // /etc/systemd/system, and systemctl and journalctl work. systemctl reboot powers the machine off, and
 // Boot starts it again, with /etc/weir and the files that SaveDebian saved. AwaitSystemd waits for the
-// end of its start. Of this machine's files it has only the binaries of Build.
+// end of its start. Of this machine's files it has only the binaries of Build. With Firewalls it has ufw,
+// firewalld, Docker and nftables, too, and none of them starts by itself.
 //
 // An agent runs the commands, independent of the box's network: no firewall rule, flush or unplugged
 // cable affects it. PATH and HOME are set, and the working folder is /root. A process of Run or Start

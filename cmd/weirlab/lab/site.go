@@ -35,6 +35,8 @@ type Box struct {
 	// Systemd gives the box a Debian of its own, in which systemd is PID 1 (see CheckSystemd). Of
 	// UML only.
 	Systemd bool
+	// Firewalls adds ufw, firewalld, Docker and nftables to that Debian, all disabled (see CheckFirewalls).
+	Firewalls bool
 }
 
 // Nets puts a machine on networks: under the name of each, the machine's addresses there with their
@@ -80,6 +82,8 @@ type plan struct {
 	kernel  Kernel
 	memory  int
 	systemd bool
+
+	firewalls bool
 }
 
 // card is one network card of a machine.
@@ -108,7 +112,7 @@ func (s Site) parse() ([]plan, error) {
 		}
 		plans = append(plans, plan{
 			name: b.Name, routes: b.Routes, forward: b.Forward, kernel: b.Kernel, memory: memory,
-			systemd: b.Systemd,
+			systemd: b.Systemd, firewalls: b.Firewalls,
 		})
 	}
 	seen := map[string]bool{}

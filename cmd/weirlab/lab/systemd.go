@@ -120,6 +120,12 @@ func (m boot) withSystemd(c *inside.Config, k umlKernel) error {
 	if err != nil {
 		return CheckSystemd()
 	}
+	if m.firewalls {
+		if root, err = firewallsRoot(); err != nil {
+			return CheckFirewalls()
+		}
+		c.Legacy = false // as Debian has it
+	}
 	// In what is kept, every file is root's, which weir is not in such a box: its state is not there.
 	c.Keep = slices.DeleteFunc(c.Keep, func(k inside.Keep) bool { return k.Path != configFolder })
 	c.Saved = savedFiles

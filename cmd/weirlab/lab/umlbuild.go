@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,25 +56,8 @@ func (b kernelBuild) run(dir, name string, args ...string) (string, error) {
 
 // fetch asks the mirrors that this machine installs Debian from.
 func (b kernelBuild) fetch() error {
-	mirrors, err := debianMirrors(b.ctx)
+	_, suites, err := aptSource(b.ctx, b.work, b.suites, "/dev/null")
 	if err != nil {
-		return err
-	}
-	for _, dir := range []string{"lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
-			return err
-		}
-	}
-	source, suites := "", []string{}
-	for _, label := range slices.Sorted(maps.Keys(b.suites)) {
-		if uri := mirrors[label]; uri != "" {
-			source += fmt.Sprintf("deb [signed-by=%s] %s %s main\n", archiveKeyring, uri, b.suites[label])
-			suites = append(suites, b.suites[label])
-		}
-	}
-	conf := fmt.Sprintf("Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nDir::State::lists %q;\nDir::Cache %q;\nDir::State::status \"/dev/null\";\nAPT::Sandbox::User \"root\";\n",
-		b.path("sources.list"), b.path("lists"), b.path("cache"))
-	if err := errors.Join(os.WriteFile(b.path("sources.list"), []byte(source), 0o644), os.WriteFile(b.path("apt.conf"), []byte(conf), 0o644)); err != nil {
 		return err
 	}
 	if _, err := b.run(b.work, "apt-get", "-q", "update"); err != nil {
