@@ -33,14 +33,28 @@ var prompt = regexp.MustCompile(`^([a-z][a-z0-9]*)[#$] (.*)$`)
 // readSteps finds the steps of a quick start.
 func readSteps(t testing.TB, file string) []step {
 	t.Helper()
+	steps := readSection(t, file, "")
+	if len(steps) < 5 {
+		t.Fatalf("%s has %d steps", file, len(steps))
+	}
+	return steps
+}
+
+// readSection finds the steps below one heading, or all if it is empty.
+func readSection(t testing.TB, file, heading string) []step {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "doc", file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var steps []step
 	lines := strings.Split(string(text), "\n")
+	below := ""
 	for i := 0; i < len(lines); i++ {
-		if lines[i] != "```sh" {
+		if name, ok := strings.CutPrefix(lines[i], "## "); ok {
+			below = name
+		}
+		if lines[i] != "```sh" || heading != "" && below != heading {
 			continue
 		}
 		for i++; i < len(lines) && lines[i] != "```"; i++ {
@@ -67,9 +81,6 @@ func readSteps(t testing.TB, file string) []step {
 			}
 			steps = append(steps, s)
 		}
-	}
-	if len(steps) < 5 {
-		t.Fatalf("%s has %d steps", file, len(steps))
 	}
 	return steps
 }
