@@ -44,7 +44,7 @@ func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) 
 // usesHostAddrs reports whether the plan of s depends on the box's own addresses, beside its
 // VIPs: for its NodePorts, for ranges that admit the box, and for backends that are the box.
 func (s Service) usesHostAddrs() bool {
-	return s.Restricted || s.Apart || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
+	return s.Restricted || s.Apart || s.FWMark != 0 || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
 
 // manages reports whether this process has written the object or wants it.
@@ -74,5 +74,5 @@ func (m *model) owns(v *virtual) bool {
 			return true
 		}
 	}
-	return v.at.Mark != 0 && v.in(SetMarks) || IsAnchor(v.at)
+	return v.at.Mark != 0 && (v.in(SetMarks) || v.in(SetFWMarks)) || IsAnchor(v.at)
 }

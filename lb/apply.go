@@ -115,9 +115,9 @@ func (p *pass) fail(op Op, err error) {
 // mappingOf returns the member of o in the kernel, if it maps to a mark.
 func (p *pass) mappingOf(o Object) (Member, bool) {
 	m, ok := o.(Member)
-	if !ok || m.Set != SetInternal {
+	if !ok || !m.Set.MarksPackets() {
 		return Member{}, false
 	}
 	f, _ := m.frontend()
-	return p.have.mapping(f)
+	return p.have.mapping(m.Set, f)
 }

@@ -315,7 +315,7 @@ func equal(a, b Service) bool {
 		slices.EqualFunc(a.Ports, b.Ports, func(x, y Port) bool {
 			return x.Key() == y.Key() && x.NodePort == y.NodePort && slices.Equal(x.Backends, y.Backends)
 		}) &&
-		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep && a.OnePacket == b.OnePacket &&
+		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep && a.OnePacket == b.OnePacket && a.Group == b.Group && a.FWMark == b.FWMark &&
 		a.Restricted == b.Restricted && a.Ranges == b.Ranges && slices.Equal(a.SourceRanges, b.SourceRanges) && slices.Equal(a.Self, b.Self) &&
 		a.HealthCheck == b.HealthCheck && a.Apart == b.Apart && slices.Equal(a.Notes, b.Notes) &&
 		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback) && a.Forward == b.Forward && a.Encap == b.Encap &&

@@ -60,7 +60,7 @@ func (r *Reconciler) consistentDrains(t *testing.T) {
 			if draining[f] = true; f.Mark == 0 {
 				continue
 			}
-			for _, vip := range r.marks.byMark[f.Mark].vips {
+			for _, vip := range r.marks.vipsOf(f) {
 				if FamilyOf(vip.Addr) != FamilyOf(f.Addr) {
 					continue // the number was another Service's before
 				}

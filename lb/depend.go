@@ -71,7 +71,7 @@ func (p *pass) blockedByBackends(op Op) error {
 			to = MarkFrontend(o.Family(), o.Mark)
 		}
 		wanted := p.want.Has(VirtualServer{Frontend: to})
-		alone = o.Set == SetInternal && p.broken[to] && wanted && p.live(to) == 0 ||
+		alone = o.Set.MarksPackets() && p.broken[to] && wanted && p.live(to) == 0 ||
 			op.step == stepStopMasquerade && p.broken[f]
 	}
 	if alone {
@@ -89,7 +89,7 @@ func (p *pass) blockedDelete(o Object) error {
 			continue
 		}
 		stays, ok := p.want.Get(id)
-		if m, lead := stays.(Member); !ok || lead && m.Set == SetInternal && stays != under {
+		if m, lead := stays.(Member); !ok || lead && m.Set.MarksPackets() && stays != under {
 			return waiting{under, true}
 		}
 		vs, ok := under.(VirtualServer)
@@ -192,7 +192,7 @@ func (p *pass) related(o Object, in role) []Object {
 	case roleRecord:
 		return recordsOf(f)
 	case roleVirtual:
-		if m, ok := o.(Member); ok && m.Set == SetInternal {
+		if m, ok := o.(Member); ok && m.Set.MarksPackets() {
 			f = MarkFrontend(m.Family(), m.Mark)
 		}
 		return []Object{VirtualServer{Frontend: f}}

@@ -180,8 +180,10 @@ func (h *history) reachable(client netip.Addr, backend netip.AddrPort, f lb.Fron
 func (h *history) rounds(f lb.Frontend) (n int, all bool) {
 	held := h.fake.Objects()
 	faces := []lb.Frontend{f}
-	if lead, ok := held[tuple(lb.SetInternal, f)].(lb.Member); ok {
-		faces = append(faces, lb.MarkFrontend(lb.FamilyOf(f.Addr), lead.Mark))
+	for _, s := range []lb.Set{lb.SetInternal, lb.SetGroup} {
+		if lead, ok := held[tuple(s, f)].(lb.Member); ok {
+			faces = append(faces, lb.MarkFrontend(lb.FamilyOf(f.Addr), lead.Mark))
+		}
 	}
 	for _, face := range faces {
 		vs, ok := held[lb.VirtualServer{Frontend: face}].(lb.VirtualServer)

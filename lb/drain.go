@@ -133,7 +133,7 @@ func (ds *drains) update(f Frontend) {
 			objects = append(objects, o)
 		}
 	}
-	for _, vip := range ds.marks.byMark[f.Mark].vips {
+	for _, vip := range ds.marks.vipsOf(f) {
 		if !slices.Contains(ds.inner[vip], f) {
 			ds.inner[vip] = append(ds.inner[vip], f)
 		}
@@ -152,10 +152,7 @@ func (ds *drains) path(f Frontend) []Object {
 			ids = append(ids, ds.entry(f)...)
 		}
 	}
-	if f.Mark == 0 {
-		return ids
-	}
-	for _, vip := range ds.marks.byMark[f.Mark].vips {
+	for _, vip := range ds.marks.vipsOf(f) {
 		if ds.want.wantedByService(VirtualServer{Frontend: vip}) {
 			continue
 		}
@@ -163,8 +160,10 @@ func (ds *drains) path(f Frontend) []Object {
 		// After a restart, the mapping to the mark is the only record of this path.
 		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
 		ids = append(ids, ds.entry(vip)...)
-		if m, ok := ds.have.mapping(vip); ok && m.Mark == f.Mark {
-			ids = append(ids, m.ID())
+		for _, s := range mappingSets {
+			if m, ok := ds.have.mapping(s, vip); ok && m.Mark == f.Mark {
+				ids = append(ids, m.ID())
+			}
 		}
 	}
 	return ids
@@ -220,7 +219,7 @@ func (ds *drains) forget() {
 // there, if there is one.
 func (ds *drains) timeOf(f Frontend) time.Duration {
 	ids := slices.Concat(ds.catalog.Claimants(f), ds.catalog.Claimants(everyAddress(f)))
-	if f.Mark != 0 {
+	if f.mapped() {
 		ids = []ServiceID{ds.marks.byMark[f.Mark].key.Service}
 	}
 	for _, id := range ids {

@@ -74,7 +74,7 @@ func (got *arrival) take(v *virtual, o Object) bool {
 			}
 			return ok
 		}
-		if !v.in(o.Set) || o.Set == SetInternal && v.mark != o.Mark {
+		if mark := markOf(v, o.Set); !v.in(o.Set) || mark != nil && *mark != o.Mark {
 			return false
 		}
 		got.sets |= 1 << o.Set
@@ -132,6 +132,9 @@ func (got *arrival) of(v *virtual) *virtual {
 	}
 	if out.in(SetInternal) {
 		out.mark = v.mark
+	}
+	if out.in(SetGroup) {
+		out.group = v.group
 	}
 	for i, r := range v.reals {
 		if got.has(i) {

@@ -27,13 +27,13 @@ func (cs *candidates) list() (out []Candidate) {
 		for _, be := range cs.port.Backends {
 			add(be)
 		}
-		for _, a := range cs.svc.Fallback {
+		for _, a := range cs.svc.fallback(cs.port) {
 			add(Backend{Addr: a, Weight: 1, Forward: cs.svc.Forward, Encap: cs.svc.Encap})
 		}
 	}
 	for o := range cs.have.Of(cs.face) {
 		if rs, ok := o.(RealServer); ok {
-			add(Backend{Addr: rs.Addr, Scope: Both, Forward: rs.Forward, Encap: rs.Encap})
+			add(Backend{Addr: rs.At(cs.f.Port), Scope: Both, Forward: rs.Forward, Encap: rs.Encap})
 		}
 	}
 	order := map[CandidateState]int{InUse: 0, Closed: 1, Out: 2}
@@ -47,8 +47,8 @@ func (cs *candidates) list() (out []Candidate) {
 }
 
 func (cs *candidates) candidate(be Backend) Candidate {
-	id := RealServer{Frontend: cs.face, Addr: be.Addr}.ID()
-	rs, there := cs.have.RealServer(cs.face, be.Addr)
+	id := RealServer{Frontend: cs.face, Addr: cs.inKernel(be.Addr)}
+	rs, there := cs.have.RealServer(cs.face, id.Addr)
 	have := Backend{Forward: rs.Forward, Encap: rs.Encap}.method()
 	switch {
 	case there && rs.Weight > 0:
@@ -59,17 +59,24 @@ func (cs *candidates) candidate(be Backend) Candidate {
 	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Forward: be.method(), Why: cs.whyOut(be, id)}
 }
 
+// inKernel returns the address of a backend in the virtual server of the packet.
+func (cs *candidates) inKernel(a netip.AddrPort) netip.AddrPort {
+	if _, grouped := cs.have.mapping(SetGroup, cs.f); grouped && cs.face != cs.f {
+		return netip.AddrPortFrom(a.Addr(), 0)
+	}
+	return a
+}
+
 // whyClosed returns why a backend has weight 0.
 func (cs *candidates) whyClosed(be Backend, id Object) string {
 	if o, wanted := cs.want.Get(id); wanted && o.(RealServer).Weight > 0 {
 		return cs.pending(id)
 	}
-	health := cs.facts.Health[cs.svc.ID]
-	lost := health.Lost[FamilyPort{cs.port.Key(), FamilyOf(cs.f.Addr)}]
+	lost := cs.planner().lost(cs.port, FamilyOf(cs.f.Addr))
 	switch {
 	case !cs.want.wantedByService(id):
 		return "it drains: its old connections may end"
-	case health.Down[be.Addr]:
+	case cs.planner().down(be):
 		return "its health check failed"
 	case lost && cs.svc.WhenDown == UseFallback:
 		return "too few backends are up: the fallback answers"
@@ -79,17 +86,21 @@ func (cs *candidates) whyClosed(be Backend, id Object) string {
 	return "its weight is 0"
 }
 
+// planner returns the planner of the winner, for its health.
+func (cs *candidates) planner() *planner {
+	return &planner{svc: cs.svc, health: cs.facts.Health[cs.svc.ID]}
+}
+
 // whyOut returns why a backend is not in the kernel.
 func (cs *candidates) whyOut(be Backend, id Object) string {
-	health := cs.facts.Health[cs.svc.ID]
-	lost := health.Lost[FamilyPort{cs.port.Key(), FamilyOf(cs.f.Addr)}]
+	lost := cs.planner().lost(cs.port, FamilyOf(cs.f.Addr))
 	wanted := cs.want.Has(id)
 	switch {
 	case wanted:
 		return cs.pending(id)
 	case FamilyOf(be.Addr.Addr()) != FamilyOf(cs.f.Addr):
 		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
-	case slices.Contains(cs.svc.Fallback, be.Addr) && !lost:
+	case slices.Contains(cs.svc.fallback(cs.port), be.Addr) && !lost:
 		return "it is the fallback, for when too few others are up"
 	case cs.facts.refusal(be, cs.svc.Apart) != "":
 		return "it is " + cs.facts.refusal(be, cs.svc.Apart)
@@ -97,7 +108,7 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 		return "it is not on this node, or not for a traffic policy of Local"
 	case !be.Scope.In(cs.local()):
 		return "it applies to traffic policy Local only"
-	case health.Down[be.Addr]:
+	case cs.planner().down(be):
 		return "its health check failed"
 	}
 	return "no configuration wants it"

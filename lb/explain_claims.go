@@ -40,9 +40,15 @@ func (c *claimants) find() {
 	c.ids = slices.Compact(ids)
 	for _, id := range c.ids {
 		svc, _ := c.catalog.Get(id)
+		if svc.FWMark != 0 {
+			c.claimMark(svc)
+		}
 		p := planner{svc: svc, facts: &c.facts}
 		for _, vip := range svc.VIPs {
 			for _, port := range svc.Ports {
+				if svc.FWMark != 0 {
+					continue
+				}
 				wins := slices.Contains(p.permitted(vip, port), c.f)
 				if f, ok := vip.frontend(port); !wins && (!ok || f != c.f && f != everyAddress(c.f)) {
 					continue
@@ -66,6 +72,27 @@ func (c *claimants) find() {
 		}
 		return 1
 	})
+}
+
+// claimMark records the claim of a Service on a frontend with a given mark.
+func (c *claimants) claimMark(svc Service) {
+	p := planner{svc: svc, facts: &c.facts}
+	wins := p.mayServe(c.f)
+	if wins && !c.won {
+		c.won, c.svc, c.port = true, svc, svc.Ports[0]
+	}
+	c.list = append(c.list, Claim{svc.ID.String(), c.f.String(), wins})
+}
+
+// byMark returns why a VIP has no ports: a Service has it with a given mark; "" if none has.
+func (c *claimants) byMark() string {
+	for _, id := range c.catalog.IDs() {
+		svc, _ := c.catalog.Get(id)
+		if svc.FWMark != 0 && slices.ContainsFunc(svc.VIPs, func(v VIP) bool { return v.Addr == c.f.Addr }) {
+			return fmt.Sprintf("%s has this VIP for packets with firewall mark %d only", id, svc.FWMark)
+		}
+	}
+	return ""
 }
 
 // ports returns the served frontends that match, those with the most similar addresses first.
@@ -145,6 +172,9 @@ func (c *claimants) unclaimed(unrouted bool) string {
 	port := func(f Frontend) bool { return f.Addr == c.f.Addr && f.Port == c.f.Port }
 	if other := c.ports(port); len(other) > 0 {
 		return fmt.Sprintf("no Service has it for %s, but %s", c.f.Proto, other[0])
+	}
+	if why := c.byMark(); why != "" {
+		return why
 	}
 	if ports := c.ports(func(f Frontend) bool { return f.Addr == c.f.Addr }); len(ports) > 0 {
 		return fmt.Sprintf("no Service has port %d of this VIP", c.f.Port)

@@ -10,6 +10,10 @@ import (
 // walk follows the packet: through the rules of lb/linux (rules.go), then IPVS; or through the
 // rules of virtual servers (dnatrules.go).
 func (x *explainer) walk() {
+	if x.f.Given {
+		x.withMark()
+		return
+	}
 	if !x.route() {
 		return
 	}
@@ -31,6 +35,13 @@ func (x *explainer) walk() {
 	} else if x.admit() {
 		x.balance()
 	}
+}
+
+// withMark follows a packet with a given mark.
+func (x *explainer) withMark() {
+	x.e.Source = SourceKept
+	x.step("mark", nil, "rules of the administrator set firewall mark %d", x.f.Mark)
+	x.balance()
 }
 
 // route reports whether the address is on this box, and records why.
@@ -99,8 +110,13 @@ func (x *explainer) ranges() bool {
 // policy is mangle PREROUTING and OUTPUT: the two faces of a traffic policy.
 func (x *explainer) policy() bool {
 	const what = "policy"
-	lead, led := x.have.mapping(x.f)
+	lead, led := x.have.mapping(SetInternal, x.f)
+	group, grouped := x.have.mapping(SetGroup, x.f)
 	switch {
+	case grouped:
+		x.face = MarkFrontend(FamilyOf(x.f.Addr), group.Mark)
+		x.step(what, group, "all ports of the group have one virtual server")
+		return true
 	case led && x.inside():
 		x.face = MarkFrontend(FamilyOf(x.f.Addr), lead.Mark)
 		x.step(what, lead, "an inside client gets backends on all nodes")
@@ -128,6 +144,10 @@ func (x *explainer) masquerade() {
 	id, d := tuple(SetClusterIP, x.f), x.Detectors
 	outside := !x.inside() && len(d.ClusterCIDRs) > 0
 	switch {
+	case x.face.mapped() && x.face.Mark&MasqueradedMark != 0:
+		group, _ := x.have.mapping(SetGroup, x.f)
+		x.e.Source = SourceMasqueraded
+		x.step(what, group, "masqueraded: the backend sees %s", x.sourceText())
 	case x.steered():
 		x.step(what, nil, "kept")
 	case hidden:
@@ -255,7 +275,7 @@ func (x *explainer) loop(n int) {
 		if !ok || rs.Addr.Addr() != x.Client || rs.Weight == 0 || rs.Forward.Direct() {
 			continue
 		}
-		if id := loopBack(rs.Addr, x.f.Proto); x.has(id) && x.has(Rules{Family: FamilyOf(x.f.Addr)}) {
+		if id := loopBack(rs.At(x.f.Port), x.f.Proto); x.has(id) && x.has(Rules{Family: FamilyOf(x.f.Addr)}) {
 			by = append(by, id)
 		}
 	}

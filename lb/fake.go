@@ -100,7 +100,7 @@ func (k *Fake) applyOne(op Op) error {
 	}
 	id := op.Object.ID()
 	if op.Verb == Delete {
-		if set, ok := id.(IPSet); ok && k.has(set) && set.Set != SetMarks && k.has(Rules{Family: set.Family}) {
+		if set, ok := id.(IPSet); ok && k.has(set) && !set.Set.ofMarks() && k.has(Rules{Family: set.Family}) {
 			return fmt.Errorf("%s is in use by rules", set)
 		}
 		k.remove(id)
@@ -155,7 +155,7 @@ func needs(o Object) (out []Object) {
 		out = append(out, VirtualServer{Frontend: o.Frontend})
 	case Rules:
 		for _, s := range Sets() {
-			if s != SetMarks { // which no rule matches
+			if !s.ofMarks() {
 				out = append(out, IPSet{s, o.Family})
 			}
 		}

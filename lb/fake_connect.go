@@ -11,6 +11,12 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	defer k.mu.Unlock()
 	// IPVS takes the box's own packets at LOCAL_OUT: before they are routed, and not via filter
 	// INPUT.
+	if f.Given {
+		if !k.has(VirtualServer{Frontend: f}) {
+			return Outcome{Fate: Unrouted}
+		}
+		return k.balance(client, f, f, true)
+	}
 	local, own := k.local(f.Addr), k.own(client)
 	if !local && !own {
 		return Outcome{Fate: Unrouted}
@@ -21,7 +27,10 @@ func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 			return Outcome{Fate: Dropped}
 		}
 		lead, led := k.held[tuple(SetInternal, f)].(Member)
-		if led && k.inside(client) {
+		group, grouped := k.held[tuple(SetGroup, f)].(Member)
+		if grouped {
+			face, marked = MarkFrontend(FamilyOf(f.Addr), group.Mark), true
+		} else if led && k.inside(client) {
 			face, marked = MarkFrontend(FamilyOf(f.Addr), lead.Mark), true
 		} else if k.has(tuple(SetNoLocal, f)) {
 			return Outcome{Fate: Dropped}
@@ -59,12 +68,13 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 		if face.Mark != 0 && !vs.matchesPort(f.Port, rs) {
 			return Outcome{Fate: Refused} // for some clients
 		}
-		out.Backends = append(out.Backends, rs.Addr)
+		at := rs.At(f.Port)
+		out.Backends = append(out.Backends, at)
 		if rs.Forward.Direct() {
-			out.Direct = append(out.Direct, rs.Addr)
+			out.Direct = append(out.Direct, at)
 			continue
 		}
-		if rs.Addr.Addr() == client && k.has(loopBack(rs.Addr, f.Proto)) && k.has(Rules{Family: FamilyOf(f.Addr)}) {
+		if at.Addr() == client && k.has(loopBack(at, f.Proto)) && k.has(Rules{Family: FamilyOf(f.Addr)}) {
 			loops++
 		}
 	}
@@ -76,10 +86,11 @@ func (k *Fake) balance(client netip.Addr, f, face Frontend, marked bool) Outcome
 		return Outcome{Fate: Dropped} // the box drops replies that have its own address as source
 	}
 	out.Fate = Served
-	// A packet has one mark: that of a virtual server is not replaced by that of masquerading.
-	// The box's own packets are recognized by their connection, and a client that reaches
-	// itself by its address.
-	out.Masqueraded = hidden > 0 && (k.masquerades(client, f) && (!marked || k.own(client)) || loops == hidden)
+	// A packet has one mark: that of a virtual server is not replaced by that of masquerading, but
+	// may demand it, too. The box's own packets are recognized by their connection, and a client
+	// that reaches itself by its address.
+	demanded := marked && face.mapped() && face.Mark&MasqueradedMark != 0
+	out.Masqueraded = hidden > 0 && (demanded || k.masquerades(client, f) && (!marked || k.own(client)) || loops == hidden)
 	out.Loops = loops > 0 && !out.Masqueraded
 	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
 	slices.SortFunc(out.Direct, netip.AddrPort.Compare)

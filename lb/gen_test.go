@@ -106,8 +106,47 @@ func (g *gen) service(name string) Service {
 	if s.WhenDown == UseFallback {
 		s.Fallback = []netip.AddrPort{g.backend(9000)}
 	}
+	if s.Affinity != 0 && s.Scheduler.Name == "mh" {
+		oneGroup(&s)
+	}
 	g.forward(&s)
 	return s
+}
+
+// markOnly makes a Service of a given mark.
+func markOnly(s *Service) {
+	oneGroup(s)
+	s.Group, s.Restricted, s.Keep, s.HealthCheck = false, false, true, HealthCheck{}
+	s.FWMark = uint32(len(s.VIPs))
+	s.Ports = s.Ports[:1]
+	s.Ports[0] = Port{Proto: TCP, Backends: s.Ports[0].Backends}
+	for i, b := range s.Ports[0].Backends {
+		s.Ports[0].Backends[i].Addr = netip.AddrPortFrom(b.Addr.Addr(), 0)
+	}
+	for i, a := range s.Fallback {
+		s.Fallback[i] = netip.AddrPortFrom(a.Addr(), 0)
+	}
+}
+
+// oneGroup makes one group of all ports: with the same backends.
+func oneGroup(s *Service) {
+	s.Group = true
+	for i := range s.VIPs {
+		if s.VIPs[i].Kind == NodePort {
+			s.VIPs[i].Addr = map[Family]netip.Addr{IPv4: netip.MustParseAddr("192.0.2.1"), IPv6: netip.MustParseAddr("2001:db8::1")}[FamilyOf(s.VIPs[i].Addr)]
+		}
+		s.VIPs[i].Kind, s.VIPs[i].Local = LoadBalancer, false
+	}
+	slices.SortFunc(s.VIPs, func(a, b VIP) int { return a.Addr.Compare(b.Addr) })
+	s.VIPs = slices.CompactFunc(s.VIPs, func(a, b VIP) bool { return a.Addr == b.Addr })
+	for i := range s.Ports {
+		var backends []Backend
+		for _, b := range s.Ports[0].Backends {
+			b.Addr, b.Scope = netip.AddrPortFrom(b.Addr.Addr(), s.Ports[i].Port), Wide
+			backends = append(backends, b)
+		}
+		s.Ports[i].Backends = backends
+	}
 }
 
 // forward has some Services, or some of their backends, reply to clients themselves.
@@ -128,7 +167,11 @@ func (g *gen) forward(s *Service) {
 func (g *gen) services() []Service {
 	var out []Service
 	for i := range g.IntN(5) {
-		out = append(out, g.service(fmt.Sprintf("s%d", i)))
+		s := g.service(fmt.Sprintf("s%d", i))
+		if s.Affinity != 0 && s.Scheduler.Name == "wrr" {
+			markOnly(&s)
+		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -223,6 +266,10 @@ func (k *Fake) allFrontends(lists ...[]Service) []Frontend {
 	for _, services := range lists {
 		for _, s := range services {
 			for _, f := range s.Frontends() {
+				if f.Given {
+					out = append(out, f)
+					continue
+				}
 				if !f.Addr.IsUnspecified() {
 					out = append(out, f, Frontend{Addr: f.Addr, Port: 22, Proto: TCP})
 					continue

@@ -101,6 +101,9 @@ func (s *script) step() {
 func (s *script) update() {
 	g := s.g
 	u := Update{Source: s.sources[g.IntN(2)], Put: g.services(), Synced: g.chance(40)}
+	if u.Source != "static" { // a cluster has no given marks, so its guard merges none
+		u.Put = slices.DeleteFunc(u.Put, func(s Service) bool { return s.FWMark != 0 })
+	}
 	for i := range u.Put {
 		u.Put[i].ID.Source = u.Source
 		u.Put[i].ID.Namespace = []string{"a", "b"}[g.IntN(2)]

@@ -55,7 +55,7 @@ func countDrains(r *Reconciler, now time.Time) {
 func canonical(s Snapshot) Snapshot {
 	var leads []Object
 	for _, o := range s {
-		if m, ok := o.(Member); ok && m.Set == SetInternal {
+		if m, ok := o.(Member); ok && m.Set.MarksPackets() {
 			leads = append(leads, m)
 		}
 	}
@@ -67,7 +67,7 @@ func canonical(s Snapshot) Snapshot {
 		}
 	}
 	rename := func(f Frontend) Frontend {
-		if name := names[f.Mark]; name != 0 {
+		if name := names[f.Mark]; name != 0 && !f.Given {
 			f.Mark = name
 		}
 		return f

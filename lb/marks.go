@@ -2,13 +2,14 @@ package lb
 
 import (
 	"cmp"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
 )
 
 // MarkKey names the use of a mark: a port of a Service in one family. All its VIPs with traffic
-// policy Local share the mark.
+// policy Local share the mark. That of a group (Service.Group) has all ports, and port 0 here.
 //
 // With affinity, the ports of the backends are part of it. If VirtualServer.Port changed,
 // packets would not match the backends until all of them were replaced. So clients inside are
@@ -20,10 +21,37 @@ type MarkKey struct {
 	// there is no target.
 	Target uint16
 	Mixed  bool
+	// Masquerade reports that the rules masquerade all packets with the mark.
+	Masquerade bool
+}
+
+// Group reports whether the mark is that of a group.
+func (k MarkKey) Group() bool { return k.Port.Port == 0 }
+
+// set returns the set that maps clients to the mark.
+func (k MarkKey) set() Set {
+	if k.Group() {
+		return SetGroup
+	}
+	return SetInternal
+}
+
+// groupKey returns the key of a group. Its protocol is one with connections, if it has any.
+func (s Service) groupKey(family Family) MarkKey {
+	port := PortKey{Proto: UDP}
+	for _, p := range s.Ports {
+		if p.Proto.Connections() && (port.Proto == UDP || p.Proto < port.Proto) {
+			port.Proto = p.Proto
+		}
+	}
+	return MarkKey{Service: s.ID, FamilyPort: FamilyPort{port, family}, Masquerade: !s.Keep}
 }
 
 // markKey returns the key of a port. It depends on the backends only with affinity.
 func (s Service) markKey(port Port, family Family) MarkKey {
+	if s.Group {
+		return s.groupKey(family)
+	}
 	key := MarkKey{Service: s.ID, FamilyPort: FamilyPort{port.Key(), family}}
 	if s.Affinity == 0 {
 		return key
@@ -54,20 +82,8 @@ func (s Service) markKey(port Port, family Family) MarkKey {
 	return key
 }
 
-// MaxMark is the largest mark.
-const MaxMark = 1<<23 - 1
-
-// The remainder of a mark is its protocol, which the kernel does not keep: UDP flows of a
-// removed backend must move immediately, while connections may end.
-var markProtos = [...]Protocol{TCP, UDP, SCTP}
-
-// MarkFrontend returns the frontend of a mark in a family.
-func MarkFrontend(f Family, mark uint32) Frontend {
-	return Frontend{Addr: unspecified(f), Proto: markProtos[mark%uint32(len(markProtos))], Mark: mark}
-}
-
-// marks assigns the marks of virtual servers for clients inside the cluster. A mark is not
-// assigned again while the kernel still has a virtual server of it, so draining connections
+// marks assigns the marks of virtual servers for clients inside the cluster, and of groups. A mark
+// is not assigned again while the kernel still has a virtual server of it, so draining connections
 // never reach another Service's backends.
 type marks struct {
 	*model
@@ -87,7 +103,7 @@ type markUse struct {
 }
 
 func newMarks(m *model) marks {
-	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, byMark: map[uint32]markUse{}, maybeUnused: map[uint32]struct{}{}, max: MaxMark}
+	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, byMark: map[uint32]markUse{}, maybeUnused: map[uint32]struct{}{}, max: MasqueradedMark - 1}
 }
 
 func (k MarkKey) compare(other MarkKey) int {
@@ -102,7 +118,7 @@ func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 	var out map[MarkKey][]Frontend
 	p := planner{svc: svc, facts: facts}
 	for _, vip := range svc.VIPs {
-		if !vip.Local || vip.Kind == ClusterIP {
+		if !svc.Group && (!vip.Local || vip.Kind == ClusterIP) {
 			continue
 		}
 		for _, port := range svc.Ports {
@@ -152,8 +168,8 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 // no other use.
 func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 	for _, f := range frontends {
-		m, ok := ms.have.mapping(f)
-		if !ok || m.Mark == 0 || m.Mark > MaxMark || ms.byMark[m.Mark].key != (MarkKey{}) {
+		m, ok := ms.have.mapping(key.set(), f)
+		if !ok || m.Mark == 0 || m.Mark > MaxMark || ms.byMark[m.Mark].key != (MarkKey{}) || key.Masquerade != (m.Mark&MasqueradedMark != 0) {
 			continue
 		}
 		face := MarkFrontend(key.Family, m.Mark)
@@ -166,11 +182,22 @@ func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 	return 0
 }
 
-// free returns an unused mark, 0 if there is none.
+// free returns an unused mark, 0 if there is none. The search for that of a group begins at a
+// hash of its name: boxes that sync connections should have the same.
 func (ms *marks) free(key MarkKey) uint32 {
+	last, masquerade := &ms.last, uint32(0)
+	if key.Group() {
+		h := fnv.New32a()
+		h.Write([]byte(key.Service.String()))
+		start := h.Sum32() % ms.max
+		last = &start
+	}
+	if key.Masquerade {
+		masquerade = MasqueradedMark
+	}
 	for range ms.max {
-		ms.last = ms.last%ms.max + 1
-		f := MarkFrontend(key.Family, ms.last)
+		*last = *last%ms.max + 1
+		f := MarkFrontend(key.Family, *last|masquerade)
 		if f.Proto != key.Port.Proto {
 			continue
 		}
@@ -186,11 +213,13 @@ func (ms *marks) free(key MarkKey) uint32 {
 // adopt reads the mappings of the kernel, so that drains of marks continue after a restart.
 func (ms *marks) adopt() {
 	for f, v := range ms.have.fronts {
-		if v.mark != 0 {
-			l := ms.byMark[v.mark]
-			l.vips = append(l.vips, f)
-			ms.byMark[v.mark] = l
-			ms.maybeUnused[v.mark] = struct{}{}
+		for _, mark := range [...]uint32{v.mark, v.group} {
+			if mark != 0 {
+				l := ms.byMark[mark]
+				l.vips = append(l.vips, f)
+				ms.byMark[mark] = l
+				ms.maybeUnused[mark] = struct{}{}
+			}
 		}
 	}
 }
@@ -215,17 +244,27 @@ func (ms *marks) release(draining func(mark uint32) bool) {
 
 // drainEnded marks the mark of f as possibly unused.
 func (ms *marks) drainEnded(f Frontend) {
-	if f.Mark != 0 {
+	if f.mapped() {
 		ms.maybeUnused[f.Mark] = struct{}{}
 	}
+}
+
+// vipsOf returns the frontends that are or were mapped to f.
+func (ms *marks) vipsOf(f Frontend) []Frontend {
+	if !f.mapped() {
+		return nil
+	}
+	return ms.byMark[f.Mark].vips
 }
 
 // mappings returns the IDs of all members that map to the mark of f.
 func (ms *marks) mappings(f Frontend) []Object {
 	var out []Object
-	for _, vip := range ms.byMark[f.Mark].vips {
-		if m, ok := ms.have.mapping(vip); ok && m.Mark == f.Mark {
-			out = append(out, m.ID())
+	for _, vip := range ms.vipsOf(f) {
+		for _, s := range mappingSets {
+			if m, ok := ms.have.mapping(s, vip); ok && m.Mark == f.Mark {
+				out = append(out, m.ID())
+			}
 		}
 	}
 	return out
@@ -242,7 +281,7 @@ func (ms *marks) servicesOf(id Object, owner *Owner) []ServiceID {
 	switch {
 	case !ok:
 		return out
-	case f.Mark != 0:
+	case f.mapped():
 		return append(out, ms.byMark[f.Mark].key.Service)
 	}
 	return append(append(out, ms.catalog.Claimants(f)...), ms.catalog.Claimants(everyAddress(f))...)

@@ -60,7 +60,7 @@ func TestMarkOfAnotherProtocolIsNotKept(t *testing.T) {
 	s.SetSources("prod")
 	s.send(svc)
 	mustSync(t, s.Reconciler, s.now)
-	m, _ := s.have.mapping(f)
+	m, _ := s.have.mapping(SetInternal, f)
 	if face := MarkFrontend(IPv4, m.Mark); face.Proto != UDP {
 		t.Errorf("%s is led to %s, which is %s", f, face, face.Proto)
 	}
@@ -95,7 +95,7 @@ func TestMarkIsNotReusedWhileItDrains(t *testing.T) {
 	s.marks.last = 0
 	s.send(numbered(2), numbered(3), numbered(4))
 	mustSync(t, s.Reconciler, s.now)
-	if m, _ := s.have.mapping(numbered(4).Frontends()[0]); m.Mark != 3 {
+	if m, _ := s.have.mapping(SetInternal, numbered(4).Frontends()[0]); m.Mark != 3 {
 		t.Errorf("after the drain web04 has mark %d, want 3", m.Mark)
 	}
 }

@@ -66,13 +66,13 @@ func (h *kernelState) outdate(touched map[Object]struct{}) {
 	}
 }
 
-// mapping returns the member that maps clients inside from vip to a mark.
-func (h *kernelState) mapping(vip Frontend) (Member, bool) {
+// mapping returns the member of SetInternal or SetGroup that maps clients from vip to a mark.
+func (h *kernelState) mapping(s Set, vip Frontend) (Member, bool) {
 	v := h.fronts[vip]
-	if !v.in(SetInternal) {
+	if !v.in(s) {
 		return Member{}, false
 	}
-	return v.member(SetInternal), true
+	return v.member(s), true
 }
 
 // quiesced reports whether the real server has weight 0 in the kernel, so that no connection

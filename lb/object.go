@@ -112,7 +112,7 @@ type Member struct {
 	// Net is the third dimension: a client's range, or as a single address the
 	// backend itself; for a set of networks, its only one.
 	Net netip.Prefix
-	// Mark is what SetInternal maps the frontend to (Frontend.Mark): an
+	// Mark is what SetInternal or SetGroup maps the frontend to (Frontend.Mark): an
 	// attribute, not part of the ID.
 	Mark uint32
 }
@@ -141,10 +141,10 @@ func (o VirtualServer) matchesPort(port uint16, rs RealServer) bool {
 	if o.Port != 0 {
 		port = o.Port
 	}
-	return o.Affinity == 0 || port == rs.Addr.Port()
+	return o.Affinity == 0 || port == rs.At(port).Port()
 }
 
-// RealServer is an IPVS destination.
+// RealServer is an IPVS destination. With port 0, packets keep the port of their client.
 type RealServer struct {
 	Frontend Frontend
 	Addr     netip.AddrPort
@@ -263,6 +263,14 @@ func (o RealServer) String() string {
 		s += " out of place"
 	}
 	return s
+}
+
+// At returns the address and port that packets to a port of a VIP reach.
+func (o RealServer) At(port uint16) netip.AddrPort {
+	if o.Addr.Port() != 0 {
+		return o.Addr
+	}
+	return netip.AddrPortFrom(o.Addr.Addr(), port)
 }
 
 func (o Address) String() string { return "address " + o.Addr.String() }

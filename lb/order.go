@@ -57,7 +57,7 @@ const (
 	stepRecord          // records, kept sources, SetLoopBack
 	stepVirtual         // virtual servers
 	stepInner           // real servers of marks, more weight
-	stepMap             // members of SetInternal: from here on clients inside reach inner faces
+	stepMap             // members of SetInternal and SetGroup: from here on clients inside reach inner faces
 	stepReal            // real servers, more weight
 	stepNoLocal         // members of SetNoLocal
 	stepDropLocal       // real servers with an address that is about to be the box's (backend.go)

@@ -37,20 +37,6 @@ type Facts struct {
 	Pools []PoolRoute
 }
 
-// Health is the results of the checks of one Service.
-type Health struct {
-	// Down are the backends without new connections: their check fails, or has no result yet.
-	Down map[netip.AddrPort]bool
-	// Lost are the ports with fewer backends up than the quorum, counted for each family.
-	Lost map[FamilyPort]bool
-}
-
-// FamilyPort is a port of a Service for clients of one address family.
-type FamilyPort struct {
-	Port   PortKey
-	Family Family
-}
-
 // Plan maps one Service to the kernel objects that it needs, sorted and each ID once, and to
 // Notes. It is pure: same input, same output.
 func Plan(svc Service, facts *Facts) ([]Object, []Note) {
@@ -62,6 +48,10 @@ func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 // planInto puts the objects of Plan into an empty Table, and returns the Notes.
 func planInto(t *Table, svc Service, facts *Facts) []Note {
 	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], objects: t, notes: slices.Clone(svc.Notes)}
+	if svc.FWMark != 0 {
+		p.given()
+		return sortNotes(p.notes)
+	}
 	for _, vip := range svc.VIPs {
 		for _, port := range svc.Ports {
 			p.port(vip, port)
@@ -130,7 +120,7 @@ func (p *planner) claimsHostAddr(vip VIP) bool {
 
 // mayServe reports whether the Service may have f.
 func (p *planner) mayServe(f Frontend) bool {
-	if i := indexContaining(p.facts.Exclude, f.Addr); i >= 0 {
+	if i := indexContaining(p.facts.Exclude, f.Addr); i >= 0 && !f.Given {
 		p.note(Excluded, "%s is in %s of exclude_cidrs", f, p.facts.Exclude[i])
 		return false
 	}
@@ -158,6 +148,9 @@ func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 		p.ranges(f)
 	}
 	near := p.backends(f, f, vip, port, vip.Local)
+	if p.svc.Group {
+		p.group(f, port)
+	}
 	if !vip.Local {
 		if near == 0 {
 			p.note(NoBackends, "%s has no %s backend: clients are refused", f, FamilyOf(f.Addr))
@@ -173,6 +166,49 @@ func (p *planner) virtualServer(f Frontend) VirtualServer {
 		vs.Scheduler.Flags |= OnePacket
 	}
 	return vs
+}
+
+// group plans the virtual server of all ports of a Service, which has the real servers of each
+// frontend f. Without a mark, each port selects a backend for itself.
+func (p *planner) group(f Frontend, port Port) {
+	mark := p.facts.Marks[p.svc.markKey(port, FamilyOf(f.Addr))]
+	if mark == 0 {
+		p.note(Failed, "%s: all marks are in use, so it is not in the group of its Service", f)
+		return
+	}
+	lead, one := tuple(SetGroup, f), MarkFrontend(FamilyOf(f.Addr), mark)
+	lead.Mark = mark
+	p.add(lead)
+	p.add(markMember(one))
+	p.add(p.virtualServer(one))
+	for _, r := range p.objects.edit(f).reals {
+		rs := r.server(one)
+		rs.Addr = netip.AddrPortFrom(rs.Addr.Addr(), 0)
+		p.add(rs)
+	}
+}
+
+// given plans a Service with FWMark. Its packets come by rules of the administrator, and their
+// addresses are unknown: no set can admit or masquerade them. lb/linux has a rule for each given
+// mark instead.
+func (p *planner) given() {
+	served := false
+	for _, f := range p.svc.Frontends() {
+		if !p.mayServe(f) {
+			continue
+		}
+		served = true
+		p.add(markMember(f))
+		p.add(p.virtualServer(f))
+		if p.backends(f, f, VIP{}, p.svc.Ports[0], false) == 0 {
+			p.note(NoBackends, "%s has no backend: clients are refused", f)
+		}
+	}
+	for _, vip := range p.svc.VIPs {
+		if served && !p.claimsHostAddr(vip) {
+			p.address(vip.Addr)
+		}
+	}
 }
 
 // local plans the additions of traffic policy Local to a frontend with so many backends of this
@@ -346,54 +382,16 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 			continue
 		}
 		n++
-		if p.health.Down[be.Addr] && !ignoreHealth {
+		if p.down(be) && !ignoreHealth {
 			if !outer.Proto.Connections() || p.svc.Scheduler.Name == "dh" {
 				continue
 			}
 			be.Weight = 0
 		}
 		p.add(RealServer{Frontend: f, Addr: be.Addr, Weight: be.Weight, Upper: be.Upper, Lower: be.Lower, Forward: be.Forward, Encap: be.Encap})
-		if !be.Forward.Direct() && (vip.Kind == ClusterIP || p.svc.Keep || vip.Local) {
+		if !be.Forward.Direct() && !f.Given && (vip.Kind == ClusterIP || p.svc.Keep || vip.Local) {
 			p.add(loopBack(be.Addr, outer.Proto))
 		}
 	}
 	return n
-}
-
-// choose returns the backends of a port, and whether their health counts, by WhenDown if the
-// quorum is lost.
-func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealth bool) {
-	if !p.health.Lost[FamilyPort{port.Key(), FamilyOf(f.Addr)}] {
-		return port.Backends, false
-	}
-	switch p.svc.WhenDown {
-	case KeepAll:
-		p.note(QuorumLost, "too few %s backends of %s are up: all backends are used", FamilyOf(f.Addr), port.Key())
-		return port.Backends, true
-	case UseFallback:
-		p.note(QuorumLost, "too few %s backends of %s are up: the fallback answers", FamilyOf(f.Addr), port.Key())
-		return p.withFallback(port), false
-	}
-	p.note(QuorumLost, "too few %s backends of %s are up: clients are refused", FamilyOf(f.Addr), port.Key())
-	closed := slices.Clone(port.Backends)
-	for i := range closed {
-		closed[i].Weight = 0
-	}
-	return closed, false
-}
-
-// withFallback adds the fallback backends, and keeps the others without new connections, so
-// that their old ones live on.
-func (p *planner) withFallback(port Port) []Backend {
-	out := make([]Backend, 0, len(port.Backends)+len(p.svc.Fallback))
-	for _, a := range p.svc.Fallback {
-		out = append(out, Backend{Addr: a, Weight: 1, Forward: p.svc.Forward, Encap: p.svc.Encap})
-	}
-	for _, be := range port.Backends {
-		if !slices.Contains(p.svc.Fallback, be.Addr) {
-			be.Weight = 0
-			out = append(out, be)
-		}
-	}
-	return out
 }

@@ -18,7 +18,7 @@ const (
 	roleLoop        // a member of SetLoopBack
 	roleVirtual     // a VirtualServer
 	roleReal        // a RealServer
-	roleMapping     // a member of SetInternal
+	roleMapping     // a member of SetInternal or SetGroup
 	roleNoLocal     // a member of SetNoLocal
 	roleAdmission   // a member of SetIPVSPorts
 	roleProbe       // a member of SetHealthCheckNodePort

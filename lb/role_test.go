@@ -17,7 +17,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 		roleRecord:  {tuple(SetLoadBalancer, f), tuple(SetClusterIP, f), tuple(SetExternalIP, f), tuple(SetNodePorts, f), markMember(inner)},
 		roleVirtual: {VirtualServer{Frontend: f}, VirtualServer{Frontend: inner}},
 		roleReal:    {RealServer{Frontend: f}, RealServer{Frontend: inner}},
-		roleMapping: {tuple(SetInternal, f)}, roleNoLocal: {tuple(SetNoLocal, f)},
+		roleMapping: {tuple(SetInternal, f), tuple(SetGroup, f)}, roleNoLocal: {tuple(SetNoLocal, f)},
 		roleRange: {
 			Member{Set: SetSourceCIDR, Addr: f.Addr, Port: 80, Proto: TCP, Net: net},
 			Member{Set: SetSourceIP, Addr: f.Addr, Port: 80, Proto: TCP, Net: single(f.Addr)},

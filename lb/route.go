@@ -102,9 +102,9 @@ func (t *routes) claim(id ServiceID, vips []VIP) {
 func (t *routes) touch(o Object) {
 	switch o := o.(type) {
 	case RealServer:
-		t.touchAddr(o.Frontend.Addr)
+		t.touchFrontend(o.Frontend)
 	case VirtualServer:
-		t.touchAddr(o.Frontend.Addr)
+		t.touchFrontend(o.Frontend)
 	case Address:
 		t.touchAddr(o.Addr)
 	case Member:
@@ -120,6 +120,16 @@ func (t *routes) touch(o Object) {
 	case Device:
 		t.touchAll(func(netip.Addr) bool { return true })
 	}
+}
+
+// touchFrontend marks the address of a frontend dirty, and all addresses of the family for a given
+// mark.
+func (t *routes) touchFrontend(f Frontend) {
+	if f.Given {
+		t.touchAll(func(a netip.Addr) bool { return FamilyOf(a) == FamilyOf(f.Addr) })
+		return
+	}
+	t.touchAddr(f.Addr)
 }
 
 func (t *routes) touchAddr(a netip.Addr) {
@@ -244,11 +254,13 @@ func (t *routes) current(a netip.Addr) Route {
 	return route
 }
 
-// objectsAt returns the objects that a Service wants at an address, without inner faces.
+// objectsAt returns the objects that a Service wants at an address, without inner faces. Those of a
+// given mark are at each of its addresses.
 func (t *routes) objectsAt(id ServiceID, a netip.Addr) []Object {
 	var out []Object
 	for _, o := range t.want.Objects(Owner{Service: id}) {
-		if at, ok := addressOf(o); ok && at == a {
+		at, ok := addressOf(o)
+		if f, _ := frontendOf(o); ok && at == a || f.Given && FamilyOf(f.Addr) == FamilyOf(a) {
 			out = append(out, o)
 		}
 	}
@@ -335,8 +347,16 @@ func (t *routes) withdrawals(ops []Op) (gone []netip.Addr) {
 		}
 	}
 	for _, op := range ops {
-		if a, ok := addressOf(op.Object); ok && op.Verb != Add {
+		if op.Verb == Add {
+			continue
+		}
+		if a, ok := addressOf(op.Object); ok {
 			look(a)
+		}
+		if f, _ := frontendOf(op.Object); f.Given {
+			for a := range t.reported {
+				look(a)
+			}
 		}
 	}
 	slices.SortFunc(gone, netip.Addr.Compare)

@@ -54,6 +54,11 @@ func (tab table) dead(answers map[Frontend]bool) []netip.Addr {
 	alive := map[netip.Addr]bool{}
 	for f := range answers {
 		alive[f.Addr] = true
+		for a := range tab {
+			if f.Given && FamilyOf(a) == FamilyOf(f.Addr) { // any address may have the mark
+				alive[a] = true
+			}
+		}
 	}
 	var out []netip.Addr
 	for a := range tab {

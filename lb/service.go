@@ -90,6 +90,14 @@ type Service struct {
 	Affinity time.Duration
 	// OnePacket schedules each datagram of UDP ports by itself. Its backends are direct.
 	OnePacket bool
+	// Group makes one virtual server of all VIPs and ports of a family, so that with Affinity a
+	// client has one backend on all of them. The backends of each port have the same addresses,
+	// and the port of their frontend.
+	Group bool
+	// FWMark is a firewall mark that rules of the administrator set: it selects the packets of the
+	// Service, in place of VIPs and ports. Its VIPs are made local, and nothing else. Its only Port
+	// has the number 0. It has Keep, as its packets have no mark for masquerading.
+	FWMark uint32
 	// Keep lets the backends see the client's address, as direct ones (Forwarding) always do. The
 	// replies of the others must then come back through this box.
 	Keep bool
@@ -215,7 +223,13 @@ type PortKey struct {
 	Proto Protocol
 }
 
-func (k PortKey) String() string { return fmt.Sprintf("%d/%s", k.Port, k.Proto) }
+// String returns "80/tcp", and "fwmark" for the port of Service.FWMark.
+func (k PortKey) String() string {
+	if k.Port == 0 {
+		return "fwmark"
+	}
+	return fmt.Sprintf("%d/%s", k.Port, k.Proto)
+}
 
 // Backend is one address and port that answers for a Service.
 type Backend struct {
@@ -334,39 +348,12 @@ func (w WhenDown) String() string {
 	return [...]string{"keep", "refuse", "fallback"}[w]
 }
 
-// Frontend is one VIP, port and protocol. The kernel calls it a virtual server.
-//
-// With a Mark it is the other face of such frontends, for clients inside the cluster:
-// SetInternal maps their packets to it (IPVS looks for firewall marks before it looks for
-// addresses). Addr is then the unspecified address of the family, and Port is zero: see
-// MarkFrontend.
-type Frontend struct {
-	Addr  netip.Addr
-	Port  uint16
-	Proto Protocol
-	// Mark is a small number of weir's own; 0 is none. lb/linux makes a firewall mark of it.
-	Mark uint32
-}
-
-func (f Frontend) String() string {
-	if f.Mark != 0 {
-		return fmt.Sprintf("%s mark %d", FamilyOf(f.Addr), f.Mark)
-	}
-	return netip.AddrPortFrom(f.Addr, f.Port).String() + "/" + f.Proto.String()
-}
-
-// Compare orders by address, port and protocol.
-func (f Frontend) Compare(other Frontend) int {
-	if c := f.Addr.Compare(other.Addr); c != 0 {
-		return c
-	}
-	return cmp.Or(cmp.Compare(f.Port, other.Port),
-		cmp.Compare(f.Proto, other.Proto), cmp.Compare(f.Mark, other.Mark))
-}
-
 // Frontends returns every Frontend that s claims, in the order of its VIPs. A NodePort has the
 // unspecified address.
 func (s Service) Frontends() []Frontend {
+	if s.FWMark != 0 {
+		return s.givenFrontends()
+	}
 	out := make([]Frontend, 0, len(s.VIPs)*len(s.Ports))
 	for _, vip := range s.VIPs {
 		for _, port := range s.Ports {
@@ -384,4 +371,18 @@ func (v VIP) frontend(port Port) (Frontend, bool) {
 		return Frontend{Addr: v.Addr, Port: port.NodePort, Proto: port.Proto}, port.NodePort != 0
 	}
 	return Frontend{Addr: v.Addr, Port: port.Port, Proto: port.Proto}, true
+}
+
+// givenFrontends returns the frontend of each family with backends.
+func (s Service) givenFrontends() (out []Frontend) {
+	has := map[Family]bool{}
+	for a := range s.backendAddrs() {
+		has[FamilyOf(a)] = true
+	}
+	for _, family := range []Family{IPv4, IPv6} {
+		if has[family] {
+			out = append(out, GivenFrontend(family, s.FWMark))
+		}
+	}
+	return out
 }

@@ -53,9 +53,14 @@ const (
 	// SetMarks records the virtual servers with a mark, which it holds as if it were an
 	// address.
 	SetMarks
+	// SetFWMarks does so for given marks (Frontend.Given).
+	SetFWMarks
 	// SetInternal maps clients inside the cluster to the virtual server of a mark. Written
 	// after it.
 	SetInternal
+	// SetGroup maps all clients to the virtual server of a mark, which has all ports of a
+	// Service. Written after it.
+	SetGroup
 	// SetIPVSPorts admits a frontend's packets past the host's firewall and past
 	// the refusal of SetIPVSIPs. Written last, removed first.
 	SetIPVSPorts
@@ -88,7 +93,9 @@ var setTable = [numSets]struct {
 	SetNodePortsLocal:      {"NODE-PORTS-LOCAL", "hash:ip,port", roleKeep},
 	SetHealthCheckNodePort: {"HEALTH-CHECK-NODE-PORT", bitmapPort, roleProbe},
 	SetMarks:               {"IPVS-MARKS", "hash:ip", roleRecord},
+	SetFWMarks:             {"IPVS-FWMARKS", "hash:ip", roleRecord},
 	SetInternal:            {"INTERNAL", "hash:ip,port", roleMapping},
+	SetGroup:               {"GROUP", "hash:ip,port", roleMapping},
 	SetIPVSPorts:           {"IPVS-PORTS", "hash:ip,port", roleAdmission},
 }
 
@@ -124,7 +131,10 @@ func (s Set) Name(prefix string, f Family) string {
 
 // MarksPackets reports whether members of the set have a mark for the packets that match them
 // (Member.Mark; ipset's skbinfo).
-func (s Set) MarksPackets() bool { return s == SetInternal }
+func (s Set) MarksPackets() bool { return s == SetInternal || s == SetGroup }
+
+// mappingSets are the sets of which MarksPackets returns true.
+var mappingSets = [...]Set{SetInternal, SetGroup}
 
 // masquerading are the sets of masqueraded members, each with the set of its exceptions.
 // ClusterIPs follow other rules.
@@ -133,7 +143,11 @@ var masquerading = [...]struct{ all, kept Set }{
 }
 
 // records are the sets that record virtual servers as weir's own by their address.
-var records = slices.DeleteFunc(Sets(), func(s Set) bool { return s.role() != roleRecord || s == SetMarks })
+var records = slices.DeleteFunc(Sets(), func(s Set) bool { return s.role() != roleRecord || s.ofMarks() })
+
+// ofMarks reports whether members of the set record virtual servers by their marks. No rule matches
+// such a set.
+func (s Set) ofMarks() bool { return s == SetMarks || s == SetFWMarks }
 
 func (s Set) role() role { return setTable[s].role }
 
@@ -163,12 +177,15 @@ func tuple(s Set, f Frontend) Member {
 	return Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto}
 }
 
-// markMember returns the member of SetMarks for a frontend with a mark.
+// markMember returns the member of SetMarks or SetFWMarks for a frontend with a mark.
 func markMember(f Frontend) Member {
 	b := [16]byte{12: byte(f.Mark >> 24), 13: byte(f.Mark >> 16), 14: byte(f.Mark >> 8), 15: byte(f.Mark)}
 	a := netip.AddrFrom16(b)
 	if FamilyOf(f.Addr) == IPv4 {
 		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	if f.Given {
+		return Member{Set: SetFWMarks, Addr: a}
 	}
 	return Member{Set: SetMarks, Addr: a}
 }
@@ -189,11 +206,15 @@ func (o Member) frontend() (Frontend, bool) {
 	case roleRange, roleRestriction, roleNoLocal, roleKeep, roleMapping, roleAdmission:
 		return Frontend{Addr: o.Addr, Port: o.Port, Proto: o.Proto}, true
 	case roleRecord:
-		if o.Set != SetMarks {
+		if !o.Set.ofMarks() {
 			return Frontend{Addr: o.Addr, Port: o.Port, Proto: o.Proto}, true
 		}
 		b := o.Addr.As16()
-		return MarkFrontend(o.Family(), uint32(b[12])<<24|uint32(b[13])<<16|uint32(b[14])<<8|uint32(b[15])), true
+		mark := uint32(b[12])<<24 | uint32(b[13])<<16 | uint32(b[14])<<8 | uint32(b[15])
+		if o.Set == SetFWMarks {
+			return GivenFrontend(o.Family(), mark), true
+		}
+		return MarkFrontend(o.Family(), mark), true
 	}
 	return Frontend{}, false
 }

@@ -6,7 +6,7 @@ import "net/netip"
 // are one record. The zero Table is empty and ready for use. A nil one is empty, for reading.
 //
 // Tables share equal records. A record of another Table is frozen: it is copied before it
-// changes. Only members of SetInternal keep their Mark.
+// changes. Only members of SetInternal and SetGroup keep their Mark.
 type Table struct {
 	fronts map[Frontend]*virtual
 	addrs  map[netip.Addr]addrObjects
@@ -66,8 +66,8 @@ func (o Member) locate() (place, Frontend) {
 	case o.Set == SetLoopBack && o == loopBack(netip.AddrPortFrom(o.Addr, o.Port), o.Proto):
 		return inLoops, f
 	case ok && (o.Set == SetSourceCIDR || o.Set == SetSourceIP),
-		ok && o.Set == SetMarks && o == markMember(f),
-		ok && o.Set != SetMarks && o == tuple(o.Set, f):
+		ok && o.Set.ofMarks() && o == markMember(f),
+		ok && !o.Set.ofMarks() && o == tuple(o.Set, f):
 		return inFront, f
 	}
 	return inRest, f

@@ -35,6 +35,8 @@ func (g *gen) anyObject() Object {
 	}
 	s := Set(g.IntN(int(numSets)))
 	switch {
+	case s == SetFWMarks:
+		return markMember(GivenFrontend(FamilyOf(f.Addr), uint32(1+g.IntN(3))))
 	case s == SetMarks:
 		return markMember(MarkFrontend(FamilyOf(f.Addr), uint32(g.IntN(3))))
 	case s == SetIPVSNets:
@@ -51,7 +53,7 @@ func (g *gen) anyObject() Object {
 		return Member{Set: s, Addr: f.Addr, Port: f.Port, Proto: f.Proto, Net: single(g.vip())}
 	}
 	m := tuple(s, f)
-	if s == SetInternal {
+	if s.MarksPackets() {
 		m.Mark = uint32(g.IntN(3))
 	}
 	return m

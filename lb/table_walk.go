@@ -71,13 +71,15 @@ func (t *Table) RealServers() iter.Seq[RealServer] {
 	}
 }
 
-// Mappings returns the members of SetInternal, in no order.
+// Mappings returns the members of SetInternal and SetGroup, in no order.
 func (t *Table) Mappings() iter.Seq[Member] {
 	return func(yield func(Member) bool) {
 		t.resolve()
 		for _, v := range t.fronts {
-			if v.in(SetInternal) && !yield(v.member(SetInternal)) {
-				return
+			for _, s := range mappingSets {
+				if v.in(s) && !yield(v.member(s)) {
+					return
+				}
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func oneKind(vips []VIP) []VIP {
 
 // hostile returns Services of a tenant that are younger than the victim or have external IPs.
 func (g *gen) hostile() []Service {
-	out := g.services()
+	out := slices.DeleteFunc(g.services(), func(s Service) bool { return s.FWMark != 0 }) // no tenant can have one
 	for i := range out {
 		out[i].ID.Namespace = []string{"a", "zoo"}[g.IntN(2)] // before and after the victim's
 		out[i].Created = testNow.Add(time.Duration(1+g.IntN(3)) * time.Second)

@@ -22,6 +22,7 @@ type virtual struct {
 	target    uint16 // VirtualServer.Port
 	sets      uint32 // a bit for each Set that has the frontend as a member
 	mark      uint32 // of the member of SetInternal
+	group     uint32 // of the member of SetGroup
 	scheduler Scheduler
 	damaged   bool
 	ranges    []sourceRange
@@ -108,8 +109,9 @@ func (fr *virtual) get(id Object) (Object, bool) {
 		i, _ := fr.find(packReal(o))
 		return fr.reals[i].server(fr.at), true
 	case Member:
-		if o.Mark = 0; o.Set == SetInternal {
-			o.Mark = fr.mark
+		o.Mark = 0
+		if mark := markOf(fr, o.Set); mark != nil {
+			o.Mark = *mark
 		}
 		return o, true
 	}
@@ -187,9 +189,20 @@ func (fr *virtual) putMember(o Member) {
 		return
 	}
 	fr.sets |= 1 << o.Set
-	if o.Set == SetInternal {
-		fr.mark = o.Mark
+	if mark := markOf(fr, o.Set); mark != nil {
+		*mark = o.Mark
 	}
+}
+
+// markOf returns the field of a record with the mark of a set's member; nil for a set without marks.
+func markOf(fr *virtual, s Set) *uint32 {
+	switch s {
+	case SetInternal:
+		return &fr.mark
+	case SetGroup:
+		return &fr.group
+	}
+	return nil
 }
 
 // drop removes an object that exists, and reports whether it was the last.
@@ -208,8 +221,8 @@ func (fr *virtual) drop(id Object) bool {
 			break
 		}
 		fr.sets &^= 1 << o.Set
-		if o.Set == SetInternal {
-			fr.mark = 0
+		if mark := markOf(fr, o.Set); mark != nil {
+			*mark = 0
 		}
 	}
 	return fr.empty()
@@ -332,19 +345,19 @@ func (fr *virtual) tuples() iter.Seq[Member] {
 
 // member returns the member of a set that is not ranged.
 func (fr *virtual) member(s Set) Member {
-	if s == SetMarks {
+	if s.ofMarks() {
 		return markMember(fr.at)
 	}
 	m := tuple(s, fr.at)
-	if s == SetInternal {
-		m.Mark = fr.mark
+	if mark := markOf(fr, s); mark != nil {
+		m.Mark = *mark
 	}
 	return m
 }
 
 // equal reports whether two have the same objects.
 func (fr *virtual) equal(other *virtual) bool {
-	return fr.sets == other.sets && fr.mark == other.mark && slices.Equal(fr.ranges, other.ranges) && fr.sameServers(other)
+	return fr.sets == other.sets && fr.mark == other.mark && fr.group == other.group && slices.Equal(fr.ranges, other.ranges) && fr.sameServers(other)
 }
 
 // differ calls yield for each ID in which the two differ, with the object of each, nil if it

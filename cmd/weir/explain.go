@@ -22,7 +22,8 @@ nearest address.
 In a fleet it also shows the owner of the address, and whether established connections
 survive the loss of this box, with reasons.
 
-Without a port it lists the ports that are served at the address.
+Without a port it lists the ports that are served at the address. fwmark:7 is a packet
+with firewall mark 7, for services with the key fwmark. It is IPv6 if --from is.
 
 Exit status: 0 shown, 2 invalid address, 3 not running.`,
 		Args: cobra.ExactArgs(1),

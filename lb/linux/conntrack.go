@@ -17,8 +17,7 @@ import (
 // port would keep its flow to the old backend, or past ip_vs.
 type conntrack struct {
 	conn *conn
-	// byMark are the frontends with a virtual server by mark for clients inside, until that is
-	// deleted: conntrack only knows the destination of a flow.
+	// byMark are the UDP frontends with a virtual server by mark, until that is deleted: conntrack only knows the destination of a flow.
 	byMark map[lb.Frontend]map[lb.Frontend]bool
 	// awaited are addresses that were not there yet when their frontend was added.
 	awaited map[netip.Addr]bool
@@ -67,14 +66,14 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 		switch o := op.Object.(type) {
 		case lb.RealServer:
 			switch {
-			case errs[i] != nil || o.Frontend.Proto != lb.UDP:
+			case errs[i] != nil || !c.serves(o.Frontend):
 			case op.Verb == lb.Delete:
 				c.goneBackend(o, s)
 			case op.Verb == lb.Add && byRules:
 				c.newBackend(o.Frontend, s)
 			}
 		case lb.VirtualServer:
-			if op.Verb == lb.Delete && errs[i] == nil && o.Frontend.Proto == lb.UDP {
+			if op.Verb == lb.Delete && errs[i] == nil && c.serves(o.Frontend) {
 				s.servers[o.Frontend] = true
 				delete(c.byMark, o.Frontend)
 			}
@@ -92,13 +91,18 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 	return s
 }
 
+// serves reports whether a virtual server has UDP flows. One by mark may have all protocols.
+func (c *conntrack) serves(f lb.Frontend) bool {
+	return f.Proto == lb.UDP || len(c.byMark[f]) > 0
+}
+
 // goneBackend makes flows to a backend stale. Some flows to a frontend with a mark may be of
 // clients outside, and alive: they keep their addresses and their backend, so that conntrack
 // restores them with their next packet.
 func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
 	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
 	for fe := range c.byMark[o.Frontend] {
-		s.backends[lb.RealServer{Frontend: fe, Addr: o.Addr}] = true
+		s.backends[lb.RealServer{Frontend: fe, Addr: o.At(fe.Port)}] = true
 	}
 }
 
@@ -116,7 +120,7 @@ func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
 
 func (c *conntrack) newMember(m lb.Member, s staleUDP) {
 	switch m.Set {
-	case lb.SetInternal:
+	case lb.SetInternal, lb.SetGroup:
 		c.addMark(m)
 	case lb.SetIPVSPorts:
 		s.frontends[frontendOf(m)] = true

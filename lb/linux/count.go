@@ -92,20 +92,15 @@ func onlyInactive(c lb.Conns) bool { return c.Active == 0 && c.Inactive > 0 }
 // The table does not show the mark of a connection. For a real server by mark, all open
 // connections to the backend count: too many rather than too few.
 func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.Conns) error {
-	type backendKey struct {
-		proto   lb.Protocol
-		backend netip.AddrPort
-	}
 	open := map[lb.Object]uint32{}
-	byMark := map[backendKey][]lb.Object{}
+	byMark := map[netip.Addr][]lb.Object{}
 	for id, c := range conns {
 		if !onlyInactive(c) {
 			continue
 		}
 		open[id] = 0
 		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
-			by := backendKey{rs.Frontend.Proto, rs.Addr}
-			byMark[by] = append(byMark[by], id)
+			byMark[rs.Addr.Addr()] = append(byMark[rs.Addr.Addr()], id)
 		}
 	}
 	err := parseConnections(table, func(c Connection) bool {
@@ -116,8 +111,10 @@ func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.
 		if _, asked := open[id]; asked {
 			open[id]++
 		}
-		for _, id := range byMark[backendKey{c.Proto, c.Backend}] {
-			open[id]++
+		for _, id := range byMark[c.Backend.Addr()] {
+			if rs := id.(lb.RealServer); rs.At(c.Backend.Port()) == c.Backend && (rs.Addr.Port() == 0 || rs.Frontend.Proto == c.Proto) {
+				open[id]++
+			}
 		}
 		return ctx.Err() == nil
 	})

@@ -39,7 +39,7 @@ type faces map[lb.Frontend][]lb.Frontend
 // note records an object that may map a frontend to a mark.
 func (s faces) note(o lb.Object) {
 	m, ok := o.(lb.Member)
-	if !ok || m.Set != lb.SetInternal || m.Mark == 0 {
+	if !ok || !m.Set.MarksPackets() || m.Mark == 0 {
 		return
 	}
 	f := lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}

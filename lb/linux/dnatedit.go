@@ -42,6 +42,8 @@ func changed(p *natService, op lb.Op) (*natService, error) {
 			return nil, nil
 		case !plainName.MatchString(o.Scheduler.Name):
 			return p, fmt.Errorf("%q is no scheduler", o.Scheduler.Name)
+		case o.Frontend.Given:
+			return p, fmt.Errorf("%s: a given firewall mark needs IPVS", o)
 		case o.Mask != 0:
 			return p, fmt.Errorf("%s: affinity of networks needs IPVS", o)
 		case p == nil:
@@ -57,6 +59,8 @@ func changed(p *natService, op lb.Op) (*natService, error) {
 			return nil, errors.New("its virtual server is missing")
 		case lb.FamilyOf(o.Addr.Addr()) != lb.FamilyOf(o.Frontend.Addr):
 			return p, fmt.Errorf("a backend can't be of another family without IPVS")
+		case o.Addr.Port() == 0:
+			return p, fmt.Errorf("%s: a group of ports needs IPVS", o)
 		case o.Forward != lb.Masquerading:
 			return p, fmt.Errorf("%s: this forwarding method needs IPVS", o)
 		default:

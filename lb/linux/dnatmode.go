@@ -27,6 +27,9 @@ import (
 func Unsupported(o lb.Object) string {
 	switch o := o.(type) {
 	case lb.VirtualServer:
+		if o.Frontend.Given {
+			return fmt.Sprintf("a given firewall mark needs IPVS: %s is not served", o.Frontend)
+		}
 		switch o.Scheduler.Name {
 		case "rr", "wrr", "fo":
 			return ""

@@ -10,7 +10,7 @@ import (
 )
 
 // insidePorts are the destination ports (lb.VirtualServer.Port) of packets to a virtual server
-// by mark. They are rules of chain INSIDE-PORTS:
+// by mark, and the given marks with port 0 (fwmarks.go). The ports are rules of chain INSIDE-PORTS:
 //
 //	-p tcp -m mark --mark 0xb4000003/0xffff3fff -j DNAT --to-destination :8080
 //
@@ -26,6 +26,9 @@ const insidePortsChain = "INSIDE-PORTS"
 // rules returns the rules of chain INSIDE-PORTS.
 func (p insidePorts) rules(m marking) (out []rule) {
 	for _, f := range slices.SortedFunc(maps.Keys(p), lb.Frontend.Compare) {
+		if f.Given {
+			continue
+		}
 		marked := mark{bits: bits{m.firewall(f.Mark), ^m.reserved()}}
 		out = append(out, when(protocol(f.Proto.String()), marked).then(destinationPort(p[f])))
 	}

@@ -198,6 +198,7 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	}
 	if r.ports == nil && servers != nil {
 		r.ports = r.readPorts(have, servers)
+		r.ports.addGiven(r.family, servers)
 		r.configure(r.config)
 	}
 	if r.nat != nil {
@@ -216,6 +217,7 @@ func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error)
 			return false, err
 		}
 		r.ports = ports
+		r.ports.addGiven(r.family, servers)
 		r.configure(r.config)
 	}
 	if r.nat != nil {

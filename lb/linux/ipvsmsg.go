@@ -123,7 +123,11 @@ func (f ipvsMessages) dump(e *encoder) { f.begin(e, ipvsGetService, unix.NLM_F_D
 // tuple encodes the identity of a virtual server: its address, or its mark.
 func (f ipvsMessages) tuple(e *encoder, fe lb.Frontend) {
 	e.u16(svcFamily, addressFamily(fe.Addr))
-	if fe.Mark != 0 {
+	switch {
+	case fe.Given:
+		e.u32(svcFWMark, fe.Mark)
+		return
+	case fe.Mark != 0:
 		e.u32(svcFWMark, f.marks.firewall(fe.Mark))
 		return
 	}
@@ -154,8 +158,7 @@ type server struct {
 	stats Stats
 }
 
-// parseService decodes the reply to ipvsGetService. ok is false for malformed ones, and for
-// foreign firewall marks: such a server has no Frontend and no conflict.
+// parseService decodes the reply to ipvsGetService. ok is false for malformed ones.
 func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bool) {
 	if len(body) < unix.GENL_HDRLEN {
 		return s, false
@@ -207,16 +210,17 @@ func (f ipvsMessages) parseService(body []byte, withStats bool) (s server, ok bo
 	return s, true
 }
 
-// marked returns the Frontend of a firewall mark, the zero one for foreign marks.
+// marked returns the Frontend of a firewall mark, a given one if it is foreign.
 func (f ipvsMessages) marked(family uint16, mark uint32) lb.Frontend {
+	of := map[uint16]lb.Family{unix.AF_INET: lb.IPv4, unix.AF_INET6: lb.IPv6}[family]
 	n := f.marks.number(mark)
 	switch {
-	case n != 0 && family == unix.AF_INET:
-		return lb.MarkFrontend(lb.IPv4, n)
-	case n != 0 && family == unix.AF_INET6:
-		return lb.MarkFrontend(lb.IPv6, n)
+	case of == 0:
+		return lb.Frontend{}
+	case n != 0:
+		return lb.MarkFrontend(of, n)
 	}
-	return lb.Frontend{}
+	return lb.GivenFrontend(of, mark)
 }
 
 // schedulerName returns the shared copy of a known name: there are thousands of services and a

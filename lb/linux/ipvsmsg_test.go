@@ -199,9 +199,11 @@ func TestDestInAnotherModeDiffersFromAnyWanted(t *testing.T) {
 	}
 }
 
-func TestForeignFirewallMarkIsNoFrontend(t *testing.T) {
+func TestForeignFirewallMarkIsGiven(t *testing.T) {
 	t.Parallel()
-	for mark, want := range map[uint32]bool{7: false, 0xb4000007: true, 0xb4004007: false, 0xffffffff: false} {
+	for mark, want := range map[uint32]lb.Frontend{
+		7: lb.GivenFrontend(lb.IPv4, 7), 0xb4000007: lb.MarkFrontend(lb.IPv4, 7), 0xb4004007: lb.GivenFrontend(lb.IPv4, 0xb4004007), 0xffffffff: lb.GivenFrontend(lb.IPv4, 0xffffffff),
+	} {
 		body := encoded(func(e *encoder) {
 			ipvsMessages{}.begin(e, 1, 0)
 			at := e.nest(ipvsAttrService)
@@ -211,7 +213,7 @@ func TestForeignFirewallMarkIsNoFrontend(t *testing.T) {
 			e.end(at)
 		})
 		got, ok := ipvsMessages{marks: marking{0x4000}}.parseService(body, false)
-		if ok != want || ok && got.Frontend != lb.MarkFrontend(lb.IPv4, 7) {
+		if !ok || got.Frontend != want {
 			t.Errorf("mark %#x: %v, %v", mark, got.Frontend, ok)
 		}
 	}

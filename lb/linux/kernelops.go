@@ -18,14 +18,13 @@ func (k *Kernel) applyServices(ctx context.Context, ops []lb.Op) []error {
 		var changed []int
 		for i, op := range ops {
 			vs := op.Object.(lb.VirtualServer)
-			if op.Verb == lb.Delete {
-				vs.Port = 0
-			}
-			if errs[i] != nil || vs.Frontend.Mark == 0 || lb.FamilyOf(vs.Frontend.Addr) != family || ports[vs.Frontend] == vs.Port {
+			needs := op.Verb != lb.Delete && (vs.Port != 0 || vs.Frontend.Given)
+			port, has := ports[vs.Frontend]
+			if errs[i] != nil || vs.Frontend.Mark == 0 || lb.FamilyOf(vs.Frontend.Addr) != family || needs == has && (!needs || port == vs.Port) {
 				continue
 			}
 			changed = append(changed, i)
-			if ports[vs.Frontend] = vs.Port; vs.Port == 0 {
+			if ports[vs.Frontend] = vs.Port; !needs {
 				delete(ports, vs.Frontend)
 			}
 		}
@@ -38,7 +37,7 @@ func (k *Kernel) applyServices(ctx context.Context, ops []lb.Op) []error {
 			r.ports = before
 			r.configure(k.config)
 			for _, i := range changed {
-				errs[i] = fmt.Errorf("destination port of clients inside: %w", err)
+				errs[i] = fmt.Errorf("rules of a firewall mark: %w", err)
 			}
 		}
 	}

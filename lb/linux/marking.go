@@ -38,6 +38,11 @@ func (m marking) all() bits {
 	return bits{m.spread(highPart << lowPart), m.spread(highMask << lowPart)}
 }
 
+// masqueraded returns the bits that the marks with lb.MasqueradedMark have.
+func (m marking) masqueraded() bits {
+	return bits{m.spread(highPart<<lowPart | lb.MasqueradedMark), m.spread(highMask<<lowPart | lb.MasqueradedMark)}
+}
+
 // spread distributes the bits of v around the reserved ones.
 func (m marking) spread(v uint32) (out uint32) {
 	for bit := uint32(1); bit != 0; bit <<= 1 {

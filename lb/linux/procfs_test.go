@@ -45,6 +45,7 @@ func TestParseIPVS(t *testing.T) {
 		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.7:8080"), Weight: 1}, conns: lb.Conns{Active: 12, Inactive: 3}},
 		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.8:8080"), Weight: 65535}},
 		{RealServer: lb.RealServer{Frontend: udp, Addr: netip.MustParseAddrPort("[2001:db8::7]:5353")}, conns: lb.Conns{Inactive: 7}},
+		{RealServer: lb.RealServer{Frontend: lb.GivenFrontend(lb.IPv4, 7), Addr: netip.MustParseAddrPort("10.0.0.9:0"), Weight: 1, Forward: lb.DirectRouting}},
 		{RealServer: lb.RealServer{Frontend: lb.MarkFrontend(lb.IPv4, 2), Addr: netip.MustParseAddrPort("10.0.0.7:8080"), Weight: 5}, conns: lb.Conns{Active: 2, Inactive: 1}},
 		{RealServer: lb.RealServer{Frontend: lb.MarkFrontend(lb.IPv6, 2), Addr: netip.MustParseAddrPort("[2001:db8::7]:5353"), Weight: 1}},
 		{RealServer: lb.RealServer{Frontend: frontend("192.0.2.3:21", lb.TCP), Addr: netip.MustParseAddrPort("10.0.0.9:21"), Weight: 1, Forward: lb.DirectRouting}},

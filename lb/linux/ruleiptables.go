@@ -100,7 +100,15 @@ func (o ownSource) iptables(ruleNames) string {
 
 func (notFirst) iptables(ruleNames) string { return "-m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN" }
 
-func (b bits) String() string { return fmt.Sprintf("%#x/%#x", b.value, b.mask) }
+// allBits is the mask of a whole mark.
+const allBits = 1<<32 - 1
+
+func (b bits) String() string {
+	if b.mask == allBits {
+		return fmt.Sprintf("%#x", b.value)
+	}
+	return fmt.Sprintf("%#x/%#x", b.value, b.mask)
+}
 
 func (m mark) iptables(ruleNames) string {
 	if m.not {

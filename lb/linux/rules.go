@@ -11,9 +11,9 @@ import (
 // the prefix; the kernel's own chains with their table):
 //
 //	client --> mangle PREROUTING --> PROXY-FIREWALL: source ranges
-//	                             --> TRAFFIC-POLICY: clients inside go to the virtual
-//	                                 server of a mark; frontends of NO-LOCAL drop
-//	                                 new connections
+//	                             --> TRAFFIC-POLICY: clients of a group, and clients
+//	                                 inside, go to the virtual server of a mark;
+//	                                 frontends of NO-LOCAL drop new connections
 //	       --> nat PREROUTING --> SERVICES: marks packets to be masqueraded
 //	                          --> INSIDE-PORTS: the backends' port for clients inside with
 //	                              affinity, as ip_vs keeps the client's for a mark
@@ -92,9 +92,11 @@ func (r ruleMaker) mangle() ruleTable {
 			// A goto: packets from inside return to the kernel's chain, where foreign rules follow.
 			{"TRAFFIC-POLICY", []rule{
 				reply,
+				when(to(lb.SetGroup)).then(goTo("GROUP")),
 				when(to(lb.SetInternal)).then(goTo("INSIDE")),
 				noLocal,
 			}},
+			{"GROUP", []rule{when().then(markFrom(lb.SetGroup))}},
 			{"INSIDE", append(append(
 				[]rule{when(ownSource{}).then(goTo("INTERNAL"))},
 				r.inside(goTo("INTERNAL"))...), noLocal)},
@@ -130,12 +132,13 @@ func (r ruleMaker) nat() ruleTable {
 		chains: []ruleChain{
 			{"SERVICES", r.services()},
 			// A packet that returns without the mark keeps the client's address. Packets with a mark of
-			// INTERNAL get no other mark here: ip_vs would not find their virtual server.
+			// INTERNAL or GROUP get no other mark here: ip_vs would not find their virtual server.
 			r.outside("LOAD-BALANCER", lb.SetLoadBalancerLocal),
 			{"CLUSTER-IP", append([]rule{r.ours()}, r.clusterIP()...)},
 			r.outside("EXTERNAL-IP", lb.SetExternalIPLocal),
 			r.outside("NODE-PORT", lb.SetNodePortsLocal),
 			{insidePortsChain, r.ports.rules(marking{r.Mark})},
+			{fwmarkChain, r.fwmarks()},
 			{"MARK-MASQ", []rule{
 				when(mark{bits: marking{r.Mark}.all()}).then(pass),
 				when().then(setMark(ours)),
@@ -145,12 +148,15 @@ func (r ruleMaker) nat() ruleTable {
 			// only here, behind ip_vs. They never get an address of Sources: the replies to that may go
 			// to another box.
 			//
+			// The packets of some groups are masqueraded by a bit of their mark (lb.MasqueradedMark).
+			//
 			// Packets that still have a VIP as destination go to a direct backend (lb.Forwarding), which
 			// replies to the client itself.
 			{"POSTROUTING", append(append([]rule{
 				when(to(lb.SetIPVSPorts)).then(pass),
 				when(inSet{set: lb.SetLoopBack, dims: "dst,dst,src"}).then(masquerade{}),
 				when(connMark(ours), ownSource{}).then(setMark(ours)),
+				when(mark{bits: marking{r.Mark}.masqueraded()}).then(setMark(ours)),
 				when(mark{bits: ours, not: true}).then(pass),
 				when().then(setMark{r.Mark, 0}),
 			}, r.source()...), when().then(masquerade{random: true}))},
@@ -178,7 +184,7 @@ var kinds = [...]struct {
 // services returns the rules that send each connection to the chain of its kind of VIP. There
 // table nat ends for it, before the DNAT rules of container host ports.
 func (r ruleMaker) services() []rule {
-	out := []rule{when(source(r.loopback())).then(pass)}
+	out := []rule{when(source(r.loopback())).then(pass), when().then(jump(fwmarkChain))}
 	for _, k := range kinds {
 		out = append(out, when(to(k.set)).then(jump(k.chain)))
 	}
@@ -228,7 +234,7 @@ func (r ruleMaker) filter() ruleTable {
 			// ACCEPT, not RETURN: a host firewall that refuses unknown packets would cut all Services.
 			// Health check ports are for the node's own addresses: the chain VIP has refused the
 			// others.
-			{"IPVS-FILTER", append(r.admit(), []rule{
+			{"IPVS-FILTER", append(append(r.admitMarks(), r.admit()...), []rule{
 				when(inSet{set: lb.SetIPVSIPs, dims: "dst"}).then(jump("VIP")),
 				when(inSet{set: lb.SetIPVSNets, dims: "dst"}).then(jump("VIP")),
 				when(protocol("tcp"), inSet{set: lb.SetHealthCheckNodePort, dims: "dst"}).then(accept),

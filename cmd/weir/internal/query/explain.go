@@ -8,6 +8,8 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/status/explain"
@@ -22,10 +24,16 @@ type Question struct {
 	Proto lb.Protocol
 	// Client is invalid for a client outside.
 	Client netip.Addr
+	// Mark is a given firewall mark in place of an address. Addr is then the unspecified address
+	// of the family.
+	Mark uint32
 }
 
-// ParseQuestion reads an address with or without a port, a protocol, and a client ("" for one outside).
+// ParseQuestion reads an address with or without a port, or "fwmark:7"; a protocol, and a client ("" for one outside).
 func ParseQuestion(vip, proto, client string) (q Question, err error) {
+	if text, ok := strings.CutPrefix(vip, "fwmark:"); ok {
+		return markQuestion(text, client)
+	}
 	m, err := parseMatch(vip)
 	if err != nil || vip == "" {
 		return q, badAddress(vip)
@@ -46,6 +54,24 @@ func ParseQuestion(vip, proto, client string) (q Question, err error) {
 	return q, nil
 }
 
+// markQuestion reads a firewall mark and a client, which decides about the family; that is IPv4 without one.
+func markQuestion(text, client string) (q Question, err error) {
+	mark, err := strconv.ParseUint(text, 0, 32)
+	if err != nil || mark == 0 {
+		return q, fmt.Errorf("%q is not a firewall mark: write for instance fwmark:7", "fwmark:"+text)
+	}
+	q.Mark, q.Addr, q.Proto = uint32(mark), netip.IPv4Unspecified(), lb.TCP
+	if client == "" {
+		return q, nil
+	}
+	if q.Client, err = netip.ParseAddr(client); err != nil {
+		return q, fmt.Errorf("--from %q is not an address", client)
+	}
+	q.Client = q.Client.Unmap()
+	q.Addr = kernelmode.AnyAddr(q.Client)
+	return q, nil
+}
+
 // maxExplained bounds the explained ports of one VIP: the loop waits meanwhile.
 const maxExplained = 1000
 
@@ -55,6 +81,10 @@ func Explain(rec *lb.Reconciler, q Question, base lb.Query) explain.Answer {
 	ask := func(f lb.Frontend) lb.Query {
 		base.Frontend, base.Client = f, q.Client
 		return base
+	}
+	if q.Mark != 0 {
+		packet := rec.Explain(ask(lb.GivenFrontend(lb.FamilyOf(q.Addr), q.Mark)))
+		return explain.Answer{Packet: &packet}
 	}
 	if q.Port != 0 {
 		packet := rec.Explain(ask(lb.Frontend{Addr: q.Addr, Port: q.Port, Proto: q.Proto}))
@@ -89,7 +119,7 @@ func frontendsOf(rec *lb.Reconciler, a netip.Addr) []lb.Frontend {
 	var out []lb.Frontend
 	_, own := rec.Facts().HostAddrs[a]
 	for f := range frontends(rec) {
-		if f.Addr == a || own && f.Addr == kernelmode.AnyAddr(a) {
+		if !f.Given && (f.Addr == a || own && f.Addr == kernelmode.AnyAddr(a)) {
 			f.Addr = a
 			out = append(out, f)
 		}

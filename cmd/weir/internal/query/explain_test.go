@@ -73,6 +73,8 @@ func TestQuestionsThatMakeNoSense(t *testing.T) {
 		{"example.org:80", "tcp", "", `"example.org:80" is neither an address (192.0.2.1, 2001:db8::1) nor one with a port (192.0.2.1:80, [2001:db8::1]:80)`},
 		{"192.0.2.1:80", "icmp", "", `unknown protocol "icmp"; use tcp, udp or sctp`},
 		{"192.0.2.1:80", "tcp", "me", `--from "me" is not an address`},
+		{"fwmark:web", "tcp", "", `"fwmark:web" is not a firewall mark: write for instance fwmark:7`},
+		{"fwmark:7", "tcp", "me", `--from "me" is not an address`},
 		{"192.0.2.1:80", "tcp", "2001:db8::1", "--from 2001:db8::1 is IPv6 and 192.0.2.1 is IPv4"},
 	} {
 		if _, err := ParseQuestion(tt.vip, tt.proto, tt.client); err == nil || err.Error() != tt.want {
@@ -80,7 +82,7 @@ func TestQuestionsThatMakeNoSense(t *testing.T) {
 		}
 	}
 	q, err := ParseQuestion("[::ffff:192.0.2.1]:80", "SCTP", "10.0.0.1")
-	want := Question{netip.MustParseAddr("192.0.2.1"), 80, lb.SCTP, netip.MustParseAddr("10.0.0.1")}
+	want := Question{netip.MustParseAddr("192.0.2.1"), 80, lb.SCTP, netip.MustParseAddr("10.0.0.1"), 0}
 	if err != nil || q != want {
 		t.Errorf("%+v, %v", q, err)
 	}

@@ -28,9 +28,16 @@ func Health(checks *health.Checker, owners *Owners) status.Health {
 // ShowHealth adds the states of checks and the drains of backends to the kernel's virtual servers.
 func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, draining map[lb.Drain]bool) {
 	verdicts := map[lb.RealServer]health.Backend{}
+	ofGroup := map[lb.ServiceID]map[netip.Addr]health.Backend{} // the worst of all ports
 	for _, x := range checked {
 		key := lb.RealServer{Frontend: lb.Frontend{Port: x.Port.Port, Proto: x.Port.Proto}, Addr: x.Backend}
 		verdicts[key] = x
+		if ofGroup[x.Service] == nil {
+			ofGroup[x.Service] = map[netip.Addr]health.Backend{}
+		}
+		if worst, ok := ofGroup[x.Service][x.Backend.Addr()]; !ok || worst.State == "up" {
+			ofGroup[x.Service][x.Backend.Addr()] = x
+		}
 	}
 	for i := range doc.Frontends {
 		f := &doc.Frontends[i]
@@ -38,7 +45,11 @@ func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, 
 		for j := range f.Servers {
 			s := &f.Servers[j]
 			key := lb.RealServer{Frontend: lb.Frontend{Port: f.Key.Port, Proto: f.Key.Proto}, Addr: s.Key}
-			if x, ok := verdicts[key]; ok && x.Service == owner.ServiceID {
+			x, ok := verdicts[key]
+			if owner.group && f.Mark != 0 {
+				x, ok = ofGroup[owner.ServiceID][s.Key.Addr()]
+			}
+			if ok && x.Service == owner.ServiceID {
 				s.Health = x.State
 				if x.State != "up" {
 					s.Error = x.Error

@@ -53,7 +53,7 @@ func ImpactOf(have *lb.Table, ops []lb.Op) Impact {
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(served), netip.Addr.Compare) {
-		if after[a] == 0 {
+		if after[a] == 0 && !a.IsUnspecified() {
 			x.VIPs = append(x.VIPs, a)
 		}
 	}

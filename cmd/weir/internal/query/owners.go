@@ -22,6 +22,7 @@ type Owner struct {
 	lb.ServiceID
 	kind  lb.VIPKind
 	local bool
+	group bool // of all ports of the Service
 }
 
 // NewOwners maps the frontends of all Services. A foreign virtual server has no owner, even if a Service claims it.
@@ -30,17 +31,25 @@ func NewOwners(rec *lb.Reconciler, checks []health.Group) *Owners {
 	o := &Owners{frontends: make(map[lb.Frontend]Owner, catalog.Len()), unchecked: unchecked(catalog, checks)}
 	for _, id := range catalog.IDs() {
 		svc, _ := catalog.Get(id)
+		if svc.FWMark != 0 {
+			for _, f := range svc.Frontends() {
+				if !facts.Foreign[f] && slices.Index(catalog.Claimants(f), id) == 0 {
+					o.frontends[f] = Owner{ServiceID: id}
+				}
+			}
+			continue
+		}
 		for _, vip := range svc.VIPs {
 			one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports}
 			for _, f := range one.Frontends() {
 				if !facts.Foreign[f] && slices.Index(catalog.Claimants(f), id) == 0 {
-					o.frontends[f] = Owner{id, vip.Kind, vip.Local}
+					o.frontends[f] = Owner{id, vip.Kind, vip.Local, svc.Group}
 				}
 			}
 		}
 	}
 	for key, mark := range facts.Marks {
-		o.frontends[lb.MarkFrontend(key.Family, mark)] = Owner{ServiceID: key.Service}
+		o.frontends[lb.MarkFrontend(key.Family, mark)] = Owner{ServiceID: key.Service, group: key.Group()}
 	}
 	for f := range facts.Foreign { // one address of a NodePort
 		o.frontends[f] = Owner{}

@@ -21,11 +21,11 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status
 		}
 		f := status.Frontend{
 			Key: vs.Frontend, Address: vs.Frontend.Addr.String(), Port: vs.Frontend.Port, Protocol: vs.Frontend.Proto.String(),
-			Mark: vs.Frontend.Mark, Scheduler: vs.Scheduler.String(), Affinity: vs.Affinity, Traffic: countersOf(s.Stats),
+			Mark: vs.Frontend.Mark, Given: vs.Frontend.Given, Scheduler: vs.Scheduler.String(), Affinity: vs.Affinity, Traffic: countersOf(s.Stats),
 			Servers: make([]status.Server, 0, len(s.Backends)),
 		}
 		if w, ok := owners.Of(vs.Frontend); ok {
-			f.Service, f.Source, f.Namespace, f.Name = w.String(), w.Source, w.Namespace, w.Name
+			f.Service, f.Source, f.Namespace, f.Name, f.Group = w.String(), w.Source, w.Namespace, w.Name, w.group
 			if f.Mark == 0 {
 				f.Kind, f.Local = w.kind.String(), w.local
 			}

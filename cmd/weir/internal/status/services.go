@@ -39,9 +39,14 @@ type Frontend struct {
 	Address  string  `json:"address"`
 	Port     uint16  `json:"port"`
 	Protocol string  `json:"protocol"`
-	// Mark is the firewall mark of a frontend with a traffic policy of Local for
-	// clients inside the cluster; it has no address and port.
-	Mark      uint32 `json:"mark,omitempty"`
+	// Mark is the number of a firewall mark, of a frontend without address and port. It serves a
+	// group, or clients inside the cluster with a traffic policy of Local.
+	Mark uint32 `json:"mark,omitempty"`
+	// Given is set if Mark is a firewall mark itself: that of a service with fwmark, or a foreign
+	// one.
+	Given bool `json:"given,omitempty"`
+	// Group is set for the frontends of a group: the one with the mark serves all clients.
+	Group     bool   `json:"group,omitempty"`
 	Scheduler string `json:"scheduler"`
 	// Affinity is the persistence timeout in seconds.
 	Affinity uint32            `json:"affinity_seconds,omitempty"`
@@ -153,7 +158,11 @@ func (f Frontend) name() string {
 // the usual ones.
 func (f Frontend) owner() string {
 	var more []string
-	if f.Mark != 0 {
+	switch {
+	case f.Given:
+	case f.Group:
+		more = append(more, "group")
+	case f.Mark != 0:
 		more = append(more, "inside")
 	}
 	if f.Kind != "" && f.Kind != lb.LoadBalancer.String() {

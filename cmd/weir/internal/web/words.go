@@ -224,7 +224,11 @@ func levelClass(level string) string {
 // frontendInfo returns the kind of a frontend's VIP and its owner in the fleet.
 func frontendInfo(s *server) string {
 	var out []string
-	if s.Mark != 0 {
+	switch {
+	case s.Given:
+	case s.Group:
+		out = append(out, "group")
+	case s.Mark != 0:
 		out = append(out, "inside")
 	}
 	if s.Kind != "" && s.Kind != "LoadBalancer" {

@@ -67,6 +67,13 @@ func (d serviceCheck) sameNames() {
 func (d serviceCheck) sameFrontends() {
 	first := map[lb.Frontend]owned{}
 	for _, s := range d.Services {
+		if mark := lb.GivenFrontend(lb.IPv4, s.LB.FWMark); s.LB.FWMark != 0 {
+			if c, ok := first[mark]; ok {
+				s.Fail("fwmark", fmt.Sprintf("%d belongs to %s at %s", s.LB.FWMark, c.by.Called(), c.at), "use another mark for one of them")
+				continue
+			}
+			first[mark] = owned{s, s.At("fwmark")}
+		}
 		for _, v := range s.VIPs {
 			for _, port := range s.Ports {
 				f := lb.Frontend{Addr: v.Addr.Addr(), Port: port.Port, Proto: port.Proto}

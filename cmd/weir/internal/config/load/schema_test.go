@@ -63,6 +63,8 @@ var other = map[string]string{
 	"service.scheduler":                `"wrr"`,
 	"service.scheduler_flags":          "[\"port\"]\nscheduler = \"mh\"",
 	"service.affinity_timeout":         `"1m"`,
+	"service.fwmark":                   "7",
+	"service.group":                    "true\nports = [80, 443]\nscheduler = \"mh\"",
 	"service.forward":                  "\"direct\"",
 	"service.tunnel":                   "\"gre\"\nforward = \"tunnel\"",
 	"service.tunnel_port":              "6081\ntunnel = \"gue\"\nforward = \"tunnel\"",
@@ -278,7 +280,13 @@ func document(table, lines string) string {
 			continue
 		}
 		b.WriteString(header(name) + "\n")
+		if name == "service.check" && strings.HasPrefix(lines, "fwmark") {
+			b.WriteString("port = 9000\n")
+		}
 		for k, v := range given[name] {
+			if k == "ports" && strings.HasPrefix(lines, "fwmark") {
+				continue
+			}
 			if name != table || !strings.Contains("\n"+lines, "\n"+k+" = ") {
 				b.WriteString(k + " = " + v + "\n")
 			}
@@ -317,7 +325,7 @@ func TestEveryKeyCounts(t *testing.T) {
 		table, name := source.Split(k.Path)
 		with, needs, _ := strings.Cut(name+" = "+value, "\n")
 		// What needs the key can't do without it.
-		partner := k.Required || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
+		partner := k.Required || k.Path == "service.vips" || k.Path == "service.ports" || k.Path == "kernel.route_pools" || k.Path == "kernel.vip_mode" ||
 			k.Path == "kernel.bridge_interface" || k.Path == "kernel.interface_prefix" || k.Path == "service.fallback" || k.Path == "service.check.send" || k.Path == "service.check.file" || k.Path == "service.check.exec" || k.Path == "hook.exec" ||
 			k.Path == "fleet.insecure_without_key"
 		without := needs

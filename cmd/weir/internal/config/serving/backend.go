@@ -128,7 +128,7 @@ func (s *Service) warnFamilies() {
 		case vip && with < 0 && len(s.Backends) > 0:
 			s.Warn(source.Warning, "vips", fmt.Sprintf("there are %s VIPs but no %s backends, so their clients are refused", f, f),
 				"add backends of that family")
-		case !vip && with >= 0 && len(s.VIPs) > 0:
+		case !vip && with >= 0 && len(s.VIPs) > 0 && s.LB.FWMark == 0:
 			b := s.Backends[with]
 			s.Add(source.Warning, b.At, source.Join(s.Shown, b.Name), fmt.Sprintf("%q is never used: there is no %s VIP", b.Addr.Addr(), f),
 				"add one, or remove it")

@@ -82,6 +82,9 @@ func (s *Service) readCheck(files source.Files) {
 	case health.File:
 		requirePath(t, "file", c.File, `add file = "/run/web.state"`)
 	}
+	if s.LB.Group && len(s.Ports) > 0 && !t.Has("port") && !slices.Contains(portless, c.Kind) {
+		c.Port = s.Ports[0].Port
+	}
 	s.Check = &health.Group{Service: s.LB.ID, Check: c, Ports: s.LB.Ports}
 	s.readQuorum()
 	s.warnProtocol(t, c)

@@ -154,7 +154,7 @@ func (s forwardCheck) checkPorts() {
 			}
 		}
 		for _, f := range s.Fallback {
-			if s.LB.Forward.Direct() && f.Addr.Port() != p.Port {
+			if s.LB.Forward.Direct() && f.Addr.Port() != p.Port && !s.LB.Group {
 				s.Add(source.Error, f.At, source.Join(s.Shown, f.Name),
 					fmt.Sprintf("%q has another port than the service (%d), and forward %q does not change ports", f.Addr, p.Port, forwardName(s.LB.Forward)), fix)
 			}

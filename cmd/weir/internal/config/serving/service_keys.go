@@ -19,11 +19,14 @@ func serviceKeys(s *Service) []schema.Key {
 		{Path: "service", Type: schema.Tables, Doc: "A static service: VIPs, ports and their backends."},
 		{Path: "service.name", To: &s.LB.ID.Name, Example: `"web"`, Required: true, Check: parse.Name("service"),
 			Doc: "The unique name of the service: 1 to 63 of a-z, 0-9, - and ."},
-		{Path: "service.vips", Example: `["192.0.2.10"]`, Type: schema.Texts, Required: true,
-			Doc: "The virtual addresses, IPv4 and IPv6. Each VIP uses the backends of its own family."},
-		{Path: "service.ports", Example: `["80:8080"]`, Type: schema.Mixed, Required: true,
+		{Path: "service.vips", Example: `["192.0.2.10"]`, Type: schema.Texts,
+			Doc: "The virtual addresses, IPv4 and IPv6. Each VIP uses the backends of its own family. Required, except with fwmark."},
+		{Path: "service.ports", Example: `["80:8080"]`, Type: schema.Mixed,
 			Doc: "PORT or PORT:BACKENDPORT, optionally with /tcp, /udp or /sctp: 80, \"443:8443\", \"53/udp\". The default protocol is tcp. The default backend " +
-				"port is the same port."},
+				"port is the same port. Required, except with fwmark."},
+		{Path: "service.fwmark", To: &s.LB.FWMark, Default: `0`, Max: maxFWMark,
+			Doc: "A firewall mark that rules of your own set on packets, in table mangle: it selects the packets of the service, in place of ports. vips are " +
+				"optional: they are made local and announced. Backends see the client's address. It needs IPVS. 0 means none; larger marks are weir's own."},
 		{Path: "service.type", Type: schema.Text, Default: `"LoadBalancer"`, Values: []string{"LoadBalancer", "ClusterIP"},
 			Doc: "The clients of the VIPs: LoadBalancer for clients outside the cluster, ClusterIP for clients inside. For ClusterIP, cluster_cidrs and " +
 				"masquerade_all select the masqueraded connections."},
@@ -37,6 +40,9 @@ func serviceKeys(s *Service) []schema.Key {
 				"hash. The default is defaults.scheduler_flags if the scheduler is the same. Otherwise mh has both and sh has fallback."},
 		{Path: "service.affinity_timeout", To: &s.LB.Affinity, Default: `"0s"`, Max: longestTimer, Check: schema.WholeSeconds,
 			Doc: "A client keeps its backend until this long after its last connection, in whole seconds. 0s disables affinity."},
+		{Path: "service.group", To: &s.LB.Group, Default: `false`,
+			Doc: "Makes one virtual server of all ports and VIPs of a family, by a firewall mark. A client keeps its backend on all of them, by " +
+				"affinity_timeout or the schedulers mh and sh. A backend is up if it is up on all ports. It needs IPVS."},
 		{Path: "service.forward", Type: schema.Text, Default: `"nat"`, Values: forwardNames,
 			Doc: "The way of packets to the backends. nat replaces the VIP by the backend's address and port, and replies pass this box. direct sends them " +
 				"unchanged to a backend on a network of this box; tunnel in another packet to any backend. Such a backend has the VIP as an address of its " +
@@ -105,7 +111,7 @@ func checkKeys(c *health.Check) []schema.Key {
 				"server greets, and accepts HELO and QUIT. ping: an ICMP echo request is answered. file: a file of this box has no negative number. exec: " +
 				"a program of this box exits with 0; it needs daemon.allow_exec."},
 		{Path: "service.check.port", To: &c.Port, Example: `9000`, Min: 1, Max: 65535,
-			Doc: "The port to check. The default is the backend's own port."},
+			Doc: "The port to check. The default is the backend's own port, and in a group its first port."},
 		{Path: "service.check.interval", To: &c.Interval, Default: `"2s"`, Min: 100 * schema.Millisecond, Max: schema.Hour,
 			Doc: "The interval between two checks of a backend."},
 		{Path: "service.check.timeout", To: &c.Timeout, Default: `"1s"`, Min: 10 * schema.Millisecond, Max: schema.Hour,

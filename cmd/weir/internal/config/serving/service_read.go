@@ -23,6 +23,8 @@ func readService(t schema.Section, c *config.Config, files source.Files) *Servic
 	s.LB.Ports = s.lbPorts()
 	s.readFallback()
 	forwardCheck{s}.checkForward(c.Kernel)
+	groupCheck{s}.checkGroup(c.Kernel)
+	fwmarkCheck{s}.checkFWMark(c.Kernel)
 	s.readCheck(files)
 	s.warn()
 	return s
@@ -44,6 +46,9 @@ func (s *Service) readVIPs(k config.Kernel) {
 		}
 		s.VIPs = append(s.VIPs, Located{netip.AddrPortFrom(a, 0), e.At, "vips"})
 		s.LB.VIPs = append(s.LB.VIPs, lb.VIP{Addr: a, Kind: kind})
+	}
+	if s.LB.FWMark == 0 && !s.Bad("fwmark") {
+		s.require("vips", `add vips = ["192.0.2.10"]`)
 	}
 	if s.EmptyList("vips") {
 		s.Fail("vips", "the service would have no address", `write for instance vips = ["192.0.2.10"]`)
@@ -77,8 +82,18 @@ func (s *Service) readPorts() {
 		}
 		s.Ports = append(s.Ports, p)
 	}
+	if s.LB.FWMark == 0 && !s.Bad("fwmark") {
+		s.require("ports", `add ports = ["80:8080"]`)
+	}
 	if s.EmptyList("ports") {
 		s.Fail("ports", "the service would have no port", `write for instance ports = ["80:8080"]`)
+	}
+}
+
+// require reports a missing key.
+func (s *Service) require(name, fix string) {
+	if !s.Has(name) {
+		s.Fail(name, "is missing", fix)
 	}
 }
 
@@ -105,8 +120,12 @@ func (s *Service) readTraffic(d config.Defaults) {
 
 // lbPorts returns the ports with their backends.
 func (s *Service) lbPorts() []lb.Port {
-	out := make([]lb.Port, 0, len(s.Ports))
-	for _, p := range s.Ports {
+	ports := s.Ports
+	if s.LB.FWMark != 0 {
+		ports = []parse.ServicePort{{PortKey: lb.PortKey{Proto: lb.TCP}}}
+	}
+	out := make([]lb.Port, 0, len(ports))
+	for _, p := range ports {
 		port := lb.Port{Proto: p.Proto, Port: p.Port, Backends: make([]lb.Backend, 0, len(s.Backends))}
 		for _, b := range s.Backends {
 			b.LB.Addr = parse.WithPort(b.Addr, p.Backend)
@@ -129,7 +148,7 @@ func (s *Service) readFallback() {
 	for _, e := range elements {
 		a, f := parse.Backend(e.Scalar.(string))
 		if f == nil {
-			if f = s.badFallback(a); f == nil {
+			if f = s.badFallback(a); f == nil && !s.LB.Group {
 				a = parse.WithPort(a, s.backendPort())
 			}
 		}
@@ -143,9 +162,12 @@ func (s *Service) readFallback() {
 }
 
 func (s *Service) badFallback(a netip.AddrPort) *source.Fault {
-	if a.Port() == 0 && s.backendPort() == 0 && len(s.Ports) > 0 {
+	if a.Port() == 0 && s.backendPort() == 0 && len(s.Ports) > 0 && !s.LB.Group {
 		return source.Faultf(fmt.Sprintf("write %q", netip.AddrPortFrom(a.Addr(), s.Ports[0].Backend)),
 			"%q has no port, and the ports of the service have different backend ports", a.Addr())
+	}
+	if s.LB.Group {
+		return groupCheck{s}.badFallback(a)
 	}
 	a = parse.WithPort(a, s.backendPort())
 	if slices.Contains(s.LB.Fallback, a) {

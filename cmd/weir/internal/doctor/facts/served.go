@@ -55,7 +55,7 @@ func (s *Served) addDaemon(f *Facts) {
 			}
 		}
 		addr, err := netip.ParseAddr(x.Address)
-		if err != nil || x.Service == "" { // of a mark, or foreign
+		if err != nil || x.Mark != 0 || x.Service == "" { // of a mark, or foreign
 			continue
 		}
 		one := Frontend{addr, x.Port, strings.ToLower(x.Protocol), x.Service}
@@ -91,6 +91,9 @@ func (s *Served) addConfig(cfg *config.Config, all bool) {
 			s.VIPs = append(s.VIPs, v.Addr)
 		}
 		for _, x := range svc.Frontends() {
+			if x.Given {
+				continue
+			}
 			s.Frontends = append(s.Frontends, Frontend{x.Addr, x.Port, strings.ToLower(x.Proto.String()), svc.ID.Name})
 		}
 	}

@@ -77,8 +77,8 @@ func DigestOfAll(sources map[string]cluster.Digest) cluster.Digest {
 // that depend on the box are left out: the backends of its own node, and the complaints
 // of its source. The order of a list does not count.
 func hashService(s lb.Service) uint64 {
-	b := fmt.Appendf(make([]byte, 0, 1024), "%q %q %q %d %s %d %v %v %v %v %v %s %d %d %s %v", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
-		s.Scheduler, s.Affinity, s.Keep, s.Restricted, s.Ranges, s.HealthCheck.Port, s.Apart, s.WhenDown, s.Drain, s.Forward, s.Encap, s.OnePacket)
+	b := fmt.Appendf(make([]byte, 0, 1024), "%q %q %q %d %s %d %v %v %v %v %v %s %d %d %s %v %v %d", s.ID.Source, s.ID.Namespace, s.ID.Name, s.Created.UnixNano(),
+		s.Scheduler, s.Affinity, s.Keep, s.Restricted, s.Ranges, s.HealthCheck.Port, s.Apart, s.WhenDown, s.Drain, s.Forward, s.Encap, s.OnePacket, s.Group, s.FWMark)
 	b = list(b, "vips", s.VIPs, func(b []byte, v lb.VIP) []byte {
 		return append(v.Addr.AppendTo(b), byte(v.Kind), bit(v.Local), bit(v.Foreign))
 	})
