@@ -76,7 +76,7 @@ func (c checkConverter) check(s *server) *check {
 		case found == nil:
 			found = k
 		case !found.same(k):
-			c.leave(k.node, "all backends of a service have the same check, that of "+found.node.at.brief())
+			c.leave(k.node, "all backends of a service have the same check, that of "+found.node.at.Brief())
 		}
 	}
 	if found != nil && without > 0 {
@@ -91,7 +91,7 @@ func (c checkConverter) best(s *server, r real) *check {
 	for _, names := range ranks {
 		for _, n := range r.node.all(names...) {
 			if best != nil {
-				c.leave(n, "a backend has one check, that of "+best.node.at.brief())
+				c.leave(n, "a backend has one check, that of "+best.node.at.Brief())
 				continue
 			}
 			if best = c.make(s, r, n); best == nil {
@@ -138,16 +138,23 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 		_, why, _ := strings.Cut(strings.TrimSuffix(d.why, "; "+oneCheck), ", since ")
 		k.add("type", "tcp", from(n)+": "+why)
 	}
-	if p := n.find("connect_port"); p != nil && !slices.Contains([]string{"PING_CHECK", "FILE_CHECK", "MISC_CHECK"}, n.name()) {
+	if p := n.find("connect_port"); p != nil && !portless(n) {
 		c.done[p] = true
 		if v, err := parsePort(p.word(1)); err != nil || v == 0 {
 			c.leave(p, "it is not a port")
 		} else {
 			k.add("port", int64(v), from(p))
 		}
+	} else if len(s.marks) > 0 && r.port != 0 && !portless(n) {
+		k.add("port", int64(r.port), from(r.node))
 	}
 	c.timing(s, r, k)
 	return k
+}
+
+// portless reports whether a check has no port.
+func portless(n *node) bool {
+	return slices.Contains([]string{"PING_CHECK", "FILE_CHECK", "MISC_CHECK"}, n.name())
 }
 
 // setting returns a directive of the check, of its real server or of the virtual server.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"weir/cmd/weir/internal/draft"
+	"weir/cmd/weir/internal/keepalived/lines"
 )
 
 const head = `# weir in place of keepalived, converted by weir import keepalived. Each key has a comment with the
@@ -15,10 +16,10 @@ const head = `# weir in place of keepalived, converted by weir import keepalived
 `
 
 // convert converts the tree. The result has no service of a refused virtual_server.
-func (c *converter) convert(lost []line) draft.Result {
+func (c *converter) convert(lost []lines.Line) draft.Result {
 	services := &draft.Writer{}
 	servers := c.top.all("virtual_server")
-	for _, n := range servers {
+	for _, n := range (markConverter{c}).marksLast(servers) {
 		if why, ok := c.refused[n]; ok {
 			c.lose(n, n, why)
 			c.unserved(n)
@@ -70,27 +71,27 @@ func (c *converter) globals() {
 type entry struct {
 	name, why, value string
 	severity         draft.Severity
-	at               line // the first
+	at               lines.Line // the first
 	places           []string
 }
 
 // rest lists the directives that are not converted.
-func (c *converter) rest(lost []line) []draft.Item {
+func (c *converter) rest(lost []lines.Line) []draft.Item {
 	var list []*entry
-	add := func(severity draft.Severity, name, why, value string, at line) {
+	add := func(severity draft.Severity, name, why, value string, at lines.Line) {
 		for _, e := range list {
 			if e.name == name && e.why == why {
 				if e.value != value {
 					e.value = ""
 				}
-				e.places = append(e.places, at.brief())
+				e.places = append(e.places, at.Brief())
 				return
 			}
 		}
-		list = append(list, &entry{name, why, value, severity, at, []string{at.brief()}})
+		list = append(list, &entry{name, why, value, severity, at, []string{at.Brief()}})
 	}
 	for _, l := range lost {
-		add(draft.Error, "include", "the file does not exist", l.text, l)
+		add(draft.Error, "include", "the file does not exist", l.Text, l)
 	}
 	c.walk(c.top, func(n *node, why string) {
 		name := path(n.in, n.name())

@@ -8,7 +8,20 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/draft"
+	"weir/cmd/weir/internal/keepalived/lines"
 )
+
+// Options are settings that the file does not have.
+type Options struct {
+	// ID is keepalived's config-id, and Host the default (lines.Options).
+	ID, Host string
+	// Strict refuses unknown directives.
+	Strict bool
+	// Join are the other boxes, for [fleet]. The default is those of unicast_peer.
+	Join []string
+	// Files has the included files; nil means none.
+	Files lines.Files
+}
 
 // converter converts a tree to weir's configuration.
 type converter struct {
@@ -22,8 +35,6 @@ type converter struct {
 	left map[*node]string
 	// programs means that a check runs one.
 	programs bool
-	// marks means that a virtual server by packet marks is not converted.
-	marks bool
 	// vips are the addresses of virtual servers; true means that a service has them.
 	vips map[netip.Addr]bool
 	// services has the virtual_server of each service, by the name of the service.
@@ -94,7 +105,7 @@ func (c *converter) severity(n *node, why string) draft.Severity {
 }
 
 // from returns a directive and its position.
-func from(n *node) string { return n.name() + ", " + n.at.brief() }
+func from(n *node) string { return n.name() + ", " + n.at.Brief() }
 
 // global returns a directive of any block global_defs.
 func (c *converter) global(names ...string) *node {

@@ -118,8 +118,8 @@ var globalDirectives = []directive{
 var serverDirectives = []directive{
 	{root, "virtual_server_group", "virtual_server_group", "service.vips", "each port of it becomes a service"},
 	{"virtual_server_group", anyName, "", "service.vips", "an address or a range of them, and a port"},
-	{"virtual_server_group", "fwmark", "", "", "weir serves addresses and ports, not packet marks: name the VIPs of the marks"},
-	{root, "virtual_server", "virtual_server", "service", "by address and port, or a group of them"},
+	{"virtual_server_group", "fwmark", "", "service.fwmark", "each mark becomes a service"},
+	{root, "virtual_server", "virtual_server", "service", "by address and port, by fwmark, or a group of them"},
 	{"virtual_server", "lvs_sched lb_algo", "", "service.scheduler", "the default is wlc"},
 	{"virtual_server", "flag-1 flag-2 flag-3 sh-port sh-fallback mh-port mh-fallback", "", "service.scheduler_flags", "weir has fallback and port, of sh and mh"},
 	{"virtual_server", "ops", "", "", "weir sends all packets of a UDP flow to one backend"},

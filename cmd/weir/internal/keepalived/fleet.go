@@ -103,7 +103,7 @@ func (c fleetConverter) address(v *vrrp, e *node, iface string) {
 	case spoken && !served:
 		c.lose(nil, e, "its virtual_server is not imported")
 		return
-	case !served && (c.marks || len(c.services) == 0):
+	case !served && len(c.services) == 0:
 		c.lose(nil, e, "no service has it: add it to one, or, if it is the gateway of backends, to an [[l2.gateway]]")
 		return
 	}
@@ -294,7 +294,7 @@ func (c fleetConverter) l2(w *draft.Writer, v *vrrp) {
 		if r.isGateway {
 			w.Table("[[l2.gateway]]")
 			w.Remark("No virtual_server has this address, so it is probably the gateway of the backends.")
-			w.Key("address", r.addr.String(), "virtual_ipaddress, "+r.node.at.brief())
+			w.Key("address", r.addr.String(), "virtual_ipaddress, "+r.node.at.Brief())
 			w.Key("interface", r.iface, "interface or dev")
 		}
 	}

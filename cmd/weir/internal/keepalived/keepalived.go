@@ -13,17 +13,18 @@ import (
 
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/draft"
+	"weir/cmd/weir/internal/keepalived/lines"
 )
 
 // Import converts the text of a keepalived.conf. Its name is for messages, and included
 // files are relative to its directory. An error may have several lines, each with its
 // position.
 func Import(name string, text []byte, opts Options) (draft.Result, error) {
-	lines, lost, err := read(name, string(text), opts)
+	all, lost, err := lines.Read(name, string(text), lines.Options{ID: opts.ID, Host: opts.Host, Files: opts.Files})
 	if err != nil {
 		return draft.Result{}, err
 	}
-	top, err := parse(lines, opts.Strict)
+	top, err := parse(all, opts.Strict)
 	if err != nil {
 		return draft.Result{}, err
 	}

@@ -139,7 +139,6 @@ const debianSamples = "/usr/share/doc/keepalived/samples/keepalived.conf.*"
 
 // partial are the samples with a virtual server that is not imported.
 var partial = map[string]string{
-	"keepalived.conf.fwmark":               "virtual_server fwmark 1: weir serves addresses and ports",
 	"keepalived.conf.virtual_server_group": `"192.168.200.1" is a VIP of service`, // and a backend of itself
 }
 
@@ -211,7 +210,6 @@ func TestPartialImport(t *testing.T) {
 	want := []string{
 		`k.conf:10: error: virtual_server 192.0.2.2 80: lb_kind TUN type sit (line 11): weir has no such method`,
 		`k.conf:16: error: virtual_server 127.0.0.1 80: vips: "127.0.0.1" is loopback (vips = ["127.0.0.1"] # line 16)`,
-		`k.conf:21: error: virtual_server fwmark 7: weir serves addresses and ports, not packet marks: add a service with the VIPs of the mark`,
 		`k.conf:34: error: virtual_server 192.0.2.3 80: lvs_method TUN type gre remcsum (line 37): weir has no such method`,
 		`k.conf:3: warning: global_defs.ruoter_id: keepalived has no such directive in a block global_defs`,
 		`k.conf:40: warning: foo: keepalived has no such directive outside of all blocks`,
@@ -220,11 +218,11 @@ func TestPartialImport(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if res.Summary != "2 of 6 virtual servers imported" || res.IsComplete() {
+	if res.Summary != "3 of 6 virtual servers imported" || res.IsComplete() {
 		t.Errorf("summary %q", res.Summary)
 	}
 	cfg, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{})
-	if err != nil || len(cfg.Services) != 2 {
+	if err != nil || len(cfg.Services) != 3 {
 		t.Errorf("%v\n%s", err, res.TOML)
 	}
 }
@@ -286,27 +284,6 @@ func TestTrackedInterfacesOfAGroup(t *testing.T) {
 	}
 	if want := `interfaces = ["eth8", "eth7"] # track_interface`; !strings.Contains(res.TOML, want) {
 		t.Errorf("no %s in\n%s", want, res.TOML)
-	}
-}
-
-func TestAddresses(t *testing.T) {
-	for _, tt := range []struct {
-		text, first, last string
-		n                 int
-	}{
-		{"192.0.2.1", "192.0.2.1", "192.0.2.1", 1},
-		{"192.0.2.1-10", "192.0.2.1", "192.0.2.10", 10},
-		{"192.168.200.250-192.168.201.10", "192.168.200.250", "192.168.201.10", 17},
-		{"192.168.202.8/29", "192.168.202.8", "192.168.202.15", 8},
-		{"ae00::2-9", "ae00::2", "ae00::9", 8},
-		{"192.0.2.9-1", "", "", 0},
-		{"10.0.0.0/8", "", "", 0},
-		{"any", "", "", 0},
-	} {
-		got, ok := addresses(tt.text)
-		if ok != (tt.n > 0) || ok && (len(got) != tt.n || got[0].String() != tt.first || got[tt.n-1].String() != tt.last) {
-			t.Errorf("%s: %v, %v", tt.text, got, ok)
-		}
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"weir/cmd/weir/internal/keepalived/lines"
 )
 
 // node is a directive with its words, and what is in its block.
 type node struct {
-	at   line
+	at   lines.Line
 	in   string // the kind of the enclosing block
 	list string // of an entry: the list that it is in, with its block
 	// isUnknown means that keepalived has no such directive in this block.
@@ -58,15 +60,15 @@ func (n *node) all(names ...string) []*node {
 
 // token is a word, or a brace that is not quoted.
 type token struct {
-	at    line
+	at    lines.Line
 	text  string
 	brace bool
 	first bool // on its line
 }
 
-func tokens(lines []line) ([]token, error) {
+func tokens(text []lines.Line) ([]token, error) {
 	var out []token
-	for _, l := range lines {
+	for _, l := range text {
 		words, err := split(l)
 		if err != nil {
 			return nil, err
@@ -80,7 +82,7 @@ func tokens(lines []line) ([]token, error) {
 }
 
 // split parts a line into words and braces; quotes and backslashes are as in a shell.
-func split(l line) ([]token, error) {
+func split(l lines.Line) ([]token, error) {
 	var out []token
 	var b strings.Builder
 	inside, quote := false, byte(0)
@@ -91,13 +93,13 @@ func split(l line) ([]token, error) {
 			inside = false
 		}
 	}
-	for i := 0; i < len(l.text); i++ {
-		c := l.text[i]
+	for i := 0; i < len(l.Text); i++ {
+		c := l.Text[i]
 		switch {
-		case c == '\\' && i+1 < len(l.text):
+		case c == '\\' && i+1 < len(l.Text):
 			i++
 			inside = true
-			b.WriteByte(l.text[i])
+			b.WriteByte(l.Text[i])
 		case quote != 0 && c == quote:
 			quote = 0
 		case quote == 0 && (c == '"' || c == '\''):
@@ -126,12 +128,12 @@ type parser struct {
 	errs   []error
 }
 
-func (p *parser) fail(at line, format string, args ...any) {
+func (p *parser) fail(at lines.Line, format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf("%s: "+format, append([]any{at}, args...)...))
 }
 
-func parse(lines []line, strict bool) (*node, error) {
-	list, err := tokens(lines)
+func parse(text []lines.Line, strict bool) (*node, error) {
+	list, err := tokens(text)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +195,7 @@ func (p *parser) directive(kind string, depth int) *node {
 		fallthrough
 	case !known:
 		p.skip()
-	case depth == deepest:
+	case depth == lines.Deepest:
 		p.fail(open, "blocks are nested too deeply")
 		p.tokens = nil
 	default:

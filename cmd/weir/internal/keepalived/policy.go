@@ -125,7 +125,7 @@ func (c policyConverter) sorry(s *server, n *node) (string, bool) {
 	}
 	addr, err := netip.ParseAddr(n.word(1))
 	port, portErr := parsePort(n.word(2))
-	if err != nil || portErr != nil || len(s.ports) == 0 {
+	if err != nil || portErr != nil {
 		c.leave(n, "it is not an address with or without a port")
 		return "", false
 	}
@@ -134,6 +134,9 @@ func (c policyConverter) sorry(s *server, n *node) (string, bool) {
 		return "", false
 	}
 	c.take(s.node, "sorry_server")
+	if len(s.marks) > 0 {
+		return addr.String(), true
+	}
 	if port == 0 {
 		port = sortedPorts(s.ports)[0]
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"weir/cmd/weir/internal/draft"
+	"weir/cmd/weir/internal/keepalived/lines"
 )
 
 // misc writes the program, with the address and port of the backend as variables.
@@ -40,7 +41,7 @@ func (c checkConverter) misc(r real, k *check) bool {
 func commandOf(n *node) (words []string, ok bool) {
 	words = slices.Clone(n.words[1:])
 	if len(words) == 1 { // quoted, with its arguments
-		inner, err := split(line{n.at.file, n.at.number, words[0], n.at.included})
+		inner, err := split(lines.Line{File: n.at.File, Number: n.at.Number, Text: words[0], Included: n.at.Included})
 		if err != nil {
 			return nil, false
 		}

@@ -21,7 +21,14 @@ type server struct {
 	node     *node
 	proto    string
 	ports    map[uint16][]netip.Addr // the VIPs by port
+	marks    []*mark
 	backends []real
+}
+
+// mark is a virtual server by fwmark, and its directive.
+type mark struct {
+	number int64
+	node   *node
 }
 
 // backendPort returns the port of the backends, and whether it is the same for all.

@@ -10,9 +10,6 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-// mostVIPs limits the addresses of a range of a group.
-const mostVIPs = 1024
-
 // virtualServer writes a virtual_server as a service for each of its ports.
 func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	s := &server{node: n, proto: "udp", ports: map[uint16][]netip.Addr{}}
@@ -24,7 +21,7 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 		return
 	}
 	if m, why := unforwarded(n); m != nil {
-		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.brief()+"): "+why)
+		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.Brief()+"): "+why)
 		c.unserved(n)
 		return
 	}
@@ -39,7 +36,7 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 			c.lose(n, n, "weir serves single ports, and this is all ports of an address: add a service with the ports")
 		}
 	}
-	if len(s.ports) == 0 {
+	if len(s.ports)+len(s.marks) == 0 {
 		return
 	}
 	c.realServers(s)
@@ -53,6 +50,9 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 			name += "-" + strconv.Itoa(int(port))
 		}
 		c.service(out, s, c.unused(n, name), port, check)
+	}
+	for _, m := range s.marks {
+		markConverter{c}.marked(out, s, m, check)
 	}
 }
 
@@ -96,19 +96,18 @@ func (c *converter) frontends(s *server) (name string, ok bool) {
 	n := s.node
 	switch n.word(1) {
 	case "fwmark":
-		c.marks = true
-		c.lose(n, n, "weir serves addresses and ports, not packet marks: add a service with the VIPs of the mark")
-		return "", false
+		markConverter{c}.read(s, n, n.word(2))
+		return "", len(s.marks) > 0
 	case "group":
 		for _, g := range c.top.all("virtual_server_group") {
 			if g.word(1) == n.word(2) {
 				c.group(s, g)
 			}
 		}
-		if len(s.ports) == 0 {
+		if len(s.ports)+len(s.marks) == 0 {
 			c.lose(n, n, "there is no address in the group")
 		}
-		return "group-" + n.word(2), len(s.ports) > 0
+		return "group-" + n.word(2), len(s.ports)+len(s.marks) > 0
 	}
 	addr, err := netip.ParseAddr(n.word(1))
 	port, portErr := parsePort(n.word(2))
@@ -124,53 +123,18 @@ func (c *converter) frontends(s *server) (name string, ok bool) {
 func (c *converter) group(s *server, g *node) {
 	for _, e := range g.block {
 		if e.name() == "fwmark" {
-			c.marks = true
-			c.lose(s.node, e, "weir serves addresses and ports, not packet marks: name the VIPs of the marks")
+			markConverter{c}.read(s, e, e.word(1))
 			continue
 		}
-		addrs, ok := addresses(e.name())
+		addrs, ok := draft.Addresses(e.name())
 		port, err := parsePort(e.word(1))
 		if !ok || err != nil {
-			c.lose(s.node, e, "it is not a range of addresses and a port, or one of more than "+strconv.Itoa(mostVIPs))
+			c.lose(s.node, e, "it is not a range of addresses and a port, or one of more than "+strconv.Itoa(draft.MostAddresses))
 			continue
 		}
 		c.done[e] = true
 		s.ports[port] = append(s.ports[port], addrs...)
 	}
-}
-
-// addresses reads 192.0.2.1, 192.0.2.1-10, 192.0.2.1-192.0.2.10, ae00::2-9 or
-// 192.0.2.0/29.
-func addresses(s string) ([]netip.Addr, bool) {
-	if p, err := netip.ParsePrefix(s); err == nil {
-		p = p.Masked()
-		return between(p.Addr(), func(a netip.Addr) bool { return p.Contains(a) })
-	}
-	first, last, isRange := strings.Cut(s, "-")
-	a, err := netip.ParseAddr(first)
-	if err != nil || !isRange {
-		return []netip.Addr{a}, err == nil
-	}
-	b, err := netip.ParseAddr(last)
-	if at := strings.LastIndexAny(first, ".:"); err != nil || a.Is4() != b.Is4() {
-		b, err = netip.ParseAddr(first[:at+1] + last)
-	}
-	if err != nil || b.Less(a) {
-		return nil, false
-	}
-	return between(a, func(x netip.Addr) bool { return !b.Less(x) })
-}
-
-// between returns the addresses from the first one on while in is true; false means too
-// many.
-func between(a netip.Addr, in func(netip.Addr) bool) ([]netip.Addr, bool) {
-	var out []netip.Addr
-	for ; a.IsValid() && in(a); a = a.Next() {
-		if out = append(out, a); len(out) > mostVIPs {
-			return nil, false
-		}
-	}
-	return out, true
 }
 
 // realServers reads the backends.
@@ -231,7 +195,7 @@ func (c *converter) service(out *draft.Writer, s *server, name string, port uint
 		}
 		c.vips[a] = true
 	}
-	out.Key("vips", vips, s.node.at.brief())
+	out.Key("vips", vips, s.node.at.Brief())
 	backendPort, uniform := s.backendPort(port)
 	text := strconv.Itoa(int(port))
 	if uniform && backendPort != port {
@@ -247,7 +211,12 @@ func (c *converter) service(out *draft.Writer, s *server, name string, port uint
 	if s.node.find("protocol") == nil {
 		out.Remark("It has no protocol, and keepalived's default is UDP: remove /udp if TCP is intended.")
 	}
-	out.Key("ports", []any{what}, s.node.at.brief())
+	out.Key("ports", []any{what}, s.node.at.Brief())
+	c.remainder(out, s, uniform, check)
+}
+
+// remainder writes the backends of a service, and the treatment of its connections.
+func (c *converter) remainder(out *draft.Writer, s *server, uniform bool, check *check) {
 	c.compact(out, s, uniform)
 	policyConverter{c}.traffic(out, s)
 	policyConverter{c}.quorum(out, s, check)

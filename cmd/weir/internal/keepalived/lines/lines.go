@@ -1,4 +1,6 @@
-package keepalived
+// Package lines reads the lines of a configuration of keepalived that count for a box, from a file with
+// its inclusions. It never interprets directives.
+package lines
 
 import (
 	"errors"
@@ -9,30 +11,30 @@ import (
 	"strings"
 )
 
-// Limits of a file with its inclusions and nested definitions: more is a mistake or an
+// Deepest limits the depth of inclusions, nested definitions and blocks: more is a mistake or an
 // attack.
-const (
-	deepest  = 16
-	mostText = 4 << 20
-)
+const Deepest = 16
 
-// line is one that counts, with its place.
-type line struct {
-	file   string
-	number int
-	text   string
-	// included means that the file is not the main one.
-	included bool
+// mostText limits a file with all that it includes and defines.
+const mostText = 4 << 20
+
+// Line is one that counts, with its place.
+type Line struct {
+	File   string
+	Number int
+	Text   string
+	// Included means that the file is not the main one.
+	Included bool
 }
 
-func (l line) String() string { return fmt.Sprintf("%s:%d", l.file, l.number) }
+func (l Line) String() string { return fmt.Sprintf("%s:%d", l.File, l.Number) }
 
-// brief returns the position in short form.
-func (l line) brief() string {
-	if l.included {
-		return fmt.Sprintf("%s line %d", filepath.Base(l.file), l.number)
+// Brief returns the position in short form.
+func (l Line) Brief() string {
+	if l.Included {
+		return fmt.Sprintf("%s line %d", filepath.Base(l.File), l.Number)
 	}
-	return fmt.Sprintf("line %d", l.number)
+	return fmt.Sprintf("line %d", l.Number)
 }
 
 // reader splits files into lines: it removes comments, follows inclusions, selects
@@ -40,14 +42,15 @@ func (l line) brief() string {
 type reader struct {
 	opts  Options
 	defs  map[string]string
-	lines []line
+	lines []Line
 	size  int
 	// lost are the inclusions of files that do not exist.
-	lost []line
+	lost []Line
 	errs []error
 }
 
-func read(name, text string, opts Options) (lines, lost []line, err error) {
+// Read returns the lines of a file, and the inclusions of files that do not exist.
+func Read(name, text string, opts Options) (lines, lost []Line, err error) {
 	if opts.ID == "" && selects(text, opts.Host) {
 		opts.ID = opts.Host
 	}
@@ -61,7 +64,7 @@ func selects(text, id string) bool {
 	return id != "" && slices.ContainsFunc(strings.Fields(text), func(word string) bool { return word == "@"+id || word == "@^"+id })
 }
 
-func (r *reader) fail(at line, format string, args ...any) {
+func (r *reader) fail(at Line, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: "+format, append([]any{at}, args...)...))
 }
 
@@ -69,11 +72,11 @@ func (r *reader) file(name, text string, depth int) {
 	outer := r.defs["_PWD"]
 	r.defs["_PWD"] = filepath.Dir(name)
 	defer func() { r.defs["_PWD"] = outer }()
-	var lines []line
+	var lines []Line
 	number := 0
 	for text := range strings.Lines(text) {
 		number++
-		lines = append(lines, line{name, number, strings.TrimSpace(withoutComment(text)), depth > 0})
+		lines = append(lines, Line{name, number, strings.TrimSpace(withoutComment(text)), depth > 0})
 	}
 	r.all(lines, depth)
 }
@@ -81,10 +84,10 @@ func (r *reader) file(name, text string, depth int) {
 // definition is a line that gives a parameter a value.
 var definition = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)
 
-func (r *reader) all(lines []line, depth int) {
+func (r *reader) all(lines []Line, depth int) {
 	for i := 0; i < len(lines) && len(r.errs) == 0; i++ {
 		l := lines[i]
-		if r.size += len(l.text) + 1; r.size > mostText || depth > deepest {
+		if r.size += len(l.Text) + 1; r.size > mostText || depth > Deepest {
 			r.fail(l, "the file is too long with its inclusions and nested definitions")
 			return
 		}
@@ -92,7 +95,7 @@ func (r *reader) all(lines []line, depth int) {
 		if l, ok = r.chosen(l); !ok {
 			continue
 		}
-		m := definition.FindStringSubmatch(l.text)
+		m := definition.FindStringSubmatch(l.Text)
 		if m == nil {
 			r.one(l, depth)
 			continue
@@ -101,18 +104,18 @@ func (r *reader) all(lines []line, depth int) {
 		for strings.HasSuffix(value[len(value)-1], `\`) && i+1 < len(lines) {
 			i++
 			value[len(value)-1] = strings.TrimSuffix(value[len(value)-1], `\`)
-			value = append(value, lines[i].text)
+			value = append(value, lines[i].Text)
 		}
 		r.defs[m[1]] = strings.TrimSpace(strings.Join(value, "\n"))
 	}
 }
 
 // chosen removes the condition of a line, and reports whether it is true.
-func (r *reader) chosen(l line) (line, bool) {
-	for strings.HasPrefix(l.text, "@") {
-		word, rest, _ := strings.Cut(l.text[1:], " ")
+func (r *reader) chosen(l Line) (Line, bool) {
+	for strings.HasPrefix(l.Text, "@") {
+		word, rest, _ := strings.Cut(l.Text[1:], " ")
 		if word, more, ok := strings.Cut(word, "\t"); ok {
-			l.text = "@" + word + " " + more + " " + rest
+			l.Text = "@" + word + " " + more + " " + rest
 			continue
 		}
 		if r.opts.ID == "" {
@@ -123,32 +126,32 @@ func (r *reader) chosen(l line) (line, bool) {
 		if (strings.TrimPrefix(word, "^") == r.opts.ID) == not {
 			return l, false
 		}
-		l.text = strings.TrimSpace(rest)
+		l.Text = strings.TrimSpace(rest)
 	}
-	return l, l.text != ""
+	return l, l.Text != ""
 }
 
 // inclusion is a line that includes files; the letters select the errors to report.
 var inclusion = regexp.MustCompile(`^include[rmwba]?\s+(.+)$`)
 
 // one takes a line that is neither conditional nor a definition.
-func (r *reader) one(l line, depth int) {
-	if m := inclusion.FindStringSubmatch(l.text); m != nil {
+func (r *reader) one(l Line, depth int) {
+	if m := inclusion.FindStringSubmatch(l.Text); m != nil {
 		r.include(l, strings.Trim(m[1], `"'`), depth)
 		return
 	}
-	if strings.HasPrefix(l.text, "~SEQ") || strings.HasPrefix(l.text, "~LST") {
-		r.fail(l, "%s repeats the line, which weir does not support: expand it", l.text[:4])
+	if strings.HasPrefix(l.Text, "~SEQ") || strings.HasPrefix(l.Text, "~LST") {
+		r.fail(l, "%s repeats the line, which weir does not support: expand it", l.Text[:4])
 		return
 	}
-	text := r.replaced(l.text)
-	if text == l.text {
+	text := r.replaced(l.Text)
+	if text == l.Text {
 		r.lines = append(r.lines, l)
 		return
 	}
-	var lines []line
+	var lines []Line
 	for text := range strings.SplitSeq(text, "\n") {
-		lines = append(lines, line{l.file, l.number, strings.TrimSpace(text), l.included})
+		lines = append(lines, Line{l.File, l.Number, strings.TrimSpace(text), l.Included})
 	}
 	r.all(lines, depth+1)
 }
@@ -171,17 +174,17 @@ func (r *reader) replaced(text string) string {
 	})
 }
 
-func (r *reader) include(l line, pattern string, depth int) {
+func (r *reader) include(l Line, pattern string, depth int) {
 	full := pattern
 	if !filepath.IsAbs(full) {
-		full = filepath.Join(filepath.Dir(l.file), full)
+		full = filepath.Join(filepath.Dir(l.File), full)
 	}
 	var names []string
 	if r.opts.Files != nil {
 		names, _ = r.opts.Files.Glob(full) // a pattern that is none matches nothing
 	}
 	if len(names) == 0 {
-		r.lost = append(r.lost, line{l.file, l.number, pattern, l.included})
+		r.lost = append(r.lost, Line{l.File, l.Number, pattern, l.Included})
 		return
 	}
 	for _, name := range names {
@@ -220,17 +223,13 @@ type Files interface {
 	ReadFile(name string) ([]byte, error)
 }
 
-// Options are settings that the file does not have.
+// Options select the lines of a box.
 type Options struct {
 	// ID is keepalived's config-id (its -i), which selects the lines that begin with "@".
 	// The default is Host, if the file has lines for it. Other files with such lines need it.
 	ID string
 	// Host is the name of this host without its domain, which is keepalived's default.
 	Host string
-	// Strict refuses unknown directives.
-	Strict bool
-	// Join are the other boxes, for [fleet]. The default is those of unicast_peer.
-	Join []string
 	// Files has the included files; nil means none.
 	Files Files
 }
