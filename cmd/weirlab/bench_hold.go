@@ -33,7 +33,7 @@ func (b holdBench) hold(ctx context.Context) error {
 }
 
 // foreignChanges is a script that changes nf_tables often enough that each audit finds it changed.
-const foreignChanges = "(while sleep 2; do nft add table ip other; nft delete table ip other; done) >/dev/null 2>&1 & echo $!"
+const foreignChanges = "while sleep 2; do nft add table ip other; nft delete table ip other; done"
 
 // idleInNFTables measures weir with nothing to do but its audits, with rules in nftables: first by itself, then
 // beside another program that changes nf_tables, so that each audit reads all of it.
@@ -59,15 +59,13 @@ func (b holdBench) idleInNFTables(ctx context.Context, n int, mode string) error
 	if err != nil {
 		return err
 	}
-	pid, err := r.sh(ctx, foreignChanges)
+	other, err := r.box.Start(r.args("sh", "-c", foreignChanges)...)
 	if err != nil {
 		return err
 	}
+	defer other.Kill()
 	beside, _, err := r.idles(ctx)
 	if err != nil {
-		return err
-	}
-	if _, err := r.sh(ctx, "kill "+pid); err != nil {
 		return err
 	}
 	r.table.times(fmt.Sprintf("%s, %s in nftables: processor time of an idle %s", count(n), mode, r.restTime), alone,
