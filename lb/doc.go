@@ -22,7 +22,7 @@
 //	VIP       a virtual address of a Service, of one of four kinds
 //	Frontend  one VIP, port and protocol; the kernel calls it a virtual server
 //	Face      one of two virtual servers that a Frontend may have
-//	Mark      a small number that maps packets of inside clients to the inner face
+//	Mark      a small number that maps packets of inside clients to the inner face, or of a group
 //	Source    the origin of a Service: "static", or the name of a cluster
 //	Object    one thing in the kernel that weir owns, a small comparable value
 //	Table     a set of Objects; all Objects of a Frontend are one record
@@ -68,6 +68,14 @@
 // with backends, but without one for its outer face, is in SetNoLocal: packets of clients
 // outside are dropped, so that they ask another node.
 //
+// A group (Service.Group) uses the same marks. SetGroup maps all clients of all its frontends to one
+// virtual server. Its real servers have port 0, so that packets keep the port of their client. Each
+// frontend also has a virtual server of its own, which its sets record. A bit of the mark demands
+// masquerading, as a packet has only one mark.
+//
+// A Service with FWMark has no frontends at addresses. Rules of the administrator set the mark, and
+// lb/linux has rules of its own for each.
+//
 // # Conflicts
 //
 // Of the Services that claim a frontend, one has it that has the address not only as an external
@@ -78,14 +86,14 @@
 //
 // # Ownership
 //
-// weir removes only objects that it made. Sets, chains, the device and the routes have its
-// names. A virtual server is weir's if its tuple is a member of a record set: LOAD-BALANCER,
-// CLUSTER-IP, EXTERNAL-IP or NODE-PORTS, by the kind of its VIP. IPVS-MARKS records a virtual
-// server with a mark, as if the mark were an address. The member is written before the virtual
-// server and removed after it. So the kernel itself is the record, and a process that is killed
-// at any point recognizes all of its objects later. The members of INTERNAL record the owner of
-// each mark. Everything else in IPVS is foreign and stays unchanged; a Service that claims a
-// foreign tuple gets a Note.
+// weir removes only objects that it made. Sets, chains, the device and the routes have its names. A
+// virtual server is weir's if its tuple is a member of a record set: LOAD-BALANCER, CLUSTER-IP,
+// EXTERNAL-IP or NODE-PORTS, by the kind of its VIP. IPVS-MARKS records a virtual server with a
+// mark, as if the mark were an address, and IPVS-FWMARKS one with a given mark. The member is
+// written before the virtual server and removed after it. So the kernel itself is the record, and a
+// process that is killed at any point recognizes all of its objects later. The members of INTERNAL
+// record the owner of each mark. Everything else in IPVS is foreign and stays unchanged; a Service
+// that claims a foreign tuple gets a Note.
 //
 // # Memory
 //

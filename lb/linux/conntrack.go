@@ -17,7 +17,8 @@ import (
 // port would keep its flow to the old backend, or past ip_vs.
 type conntrack struct {
 	conn *conn
-	// byMark are the UDP frontends with a virtual server by mark, until that is deleted: conntrack only knows the destination of a flow.
+	// byMark are the UDP frontends with a virtual server by mark, until that is deleted: conntrack
+	// only knows the destination of a flow.
 	byMark map[lb.Frontend]map[lb.Frontend]bool
 	// awaited are addresses that were not there yet when their frontend was added.
 	awaited map[netip.Addr]bool
