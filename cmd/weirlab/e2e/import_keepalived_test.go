@@ -120,7 +120,18 @@ virtual_server fwmark 9 {
 	real_server 10.2.0.11 8080 {
 	}
 }
+virtual_server 192.0.2.29 80 {
+	lb_kind TUN type sit
+	protocol TCP
+	real_server 10.2.0.11 8080 {
+	}
+}
 `
+
+// markNine has rules of the administrator select the packets of virtual_server fwmark 9.
+const markNine = `
+ip addr add 192.0.2.30/32 dev lo
+iptables -t mangle -A PREROUTING -d 192.0.2.30 -p tcp --dport 80 -j MARK --set-mark 9`
 
 // withReals expands REALS(PORT, CHECK) to the three backends.
 func withReals(conf string) string {
@@ -269,12 +280,13 @@ func TestImportedKeepalived(t *testing.T) {
 	must(t, s.box.WriteFile(t.Context(), conf, withReals(keepalivedConf), 0o644))
 	must(t, s.box.WriteFile(t.Context(), "/run/web3.state", "0\n", 0o644))
 	out, _ := s.box.Run(within(t, time.Minute), s.weir, "import", "keepalived", conf)
-	want := "weir: 7 of 8 virtual servers imported\n" + conf + ":"
-	if out.Code != 1 || !strings.HasPrefix(out.Stderr, want) || !strings.Contains(out.Stderr, ": error: virtual_server fwmark 9: ") {
+	want := "weir: 8 of 9 virtual servers imported\n" + conf + ":"
+	if out.Code != 1 || !strings.HasPrefix(out.Stderr, want) || !strings.Contains(out.Stderr, ": error: virtual_server 192.0.2.29 80: ") {
 		t.Fatalf("exit status %d, want 1; printed:\n%s", out.Code, out.Stderr)
 	}
+	s.box.Must(t, "sh", "-ec", markNine)
 	s.run(t, out.Stdout)
-	vips := []string{"192.0.2.10:80", "192.0.2.21:80", "192.0.2.22:80", "192.0.2.23:25", "192.0.2.24:53", "192.0.2.25:80", "192.0.2.26:80", "192.0.2.27:80", "192.0.2.28:8080"}
+	vips := []string{"192.0.2.10:80", "192.0.2.21:80", "192.0.2.22:80", "192.0.2.23:25", "192.0.2.24:53", "192.0.2.25:80", "192.0.2.26:80", "192.0.2.27:80", "192.0.2.28:8080", "192.0.2.30:80"}
 	answered := func(vips ...string) {
 		t.Helper()
 		for _, vip := range vips {
