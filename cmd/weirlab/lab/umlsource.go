@@ -97,7 +97,8 @@ func (s kernelSource) bootable() (umlKernel, error) {
 	return k.bootable()
 }
 
-// CheckBuiltKernel returns an error unless uml-new or uml-6.1 has been built here, and boots.
+// CheckBuiltKernel returns an error unless the kernel of this name, uml-new or uml-6.1, has been built here and
+// boots.
 func CheckBuiltKernel(name string) error {
 	source := newSource
 	if name == source61.name {
