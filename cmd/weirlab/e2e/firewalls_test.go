@@ -85,6 +85,9 @@ func TestFirewalls(t *testing.T) {
 	plan.Boxes[0].Firewalls = true
 	w := &walled{edge: openEdge(t, plan, 1)}
 	w.site = w.boxes[0]
+	if w.kernelBefore(t, 6, 9) {
+		t.Skip("SKIPPED: the old kernel of boxes has no NAT in nf_tables, and no owners of tables")
+	}
 	for i := range webs {
 		serveEcho(t, w.edge.Host(webs[i]), 7000)
 		serveUDP(t, w.edge.Host(webs[i]), 7000)

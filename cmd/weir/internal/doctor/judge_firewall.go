@@ -212,8 +212,11 @@ func firewall(f box) []Finding {
 				Fix:     "accept it before that rule, and add the rule to your firewall",
 				Command: n.admit(t, x),
 			}
-			if n.service && facts.Backend(&f.Facts) == linux.NFTables {
+			switch {
+			case n.service && facts.Backend(&f.Facts) == linux.NFTables:
 				f.overridden(&finding)
+			case usesUFW(t) && n.state == "NEW":
+				finding.Fix = "allow it in ufw"
 			}
 			out = append(out, finding)
 		}

@@ -58,9 +58,10 @@ func (f box) lostAt(t facts.NFTable, h facts.NFHook, needs []need) (dropped, per
 
 // names returns the traffic that is lost.
 func names(all []lost) (out []string) {
+	seen := map[string]bool{}
 	for _, l := range all {
-		if !slices.Contains(out, l.what) {
-			out = append(out, l.what)
+		if !seen[l.what] {
+			seen[l.what], out = true, append(out, l.what)
 		}
 	}
 	return out
