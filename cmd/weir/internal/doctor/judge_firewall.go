@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -154,7 +155,33 @@ func (f box) needs() []need {
 
 // serviceNeeds returns the packets of clients that must pass, and of the replies one for each interface.
 func (f box) serviceNeeds() []need {
+	out := f.clientNeeds()
+	links := map[string]bool{}
+	for _, w := range f.Ways {
+		if w.Error == "" && !w.Local && !links[w.Interface] {
+			links[w.Interface] = true
+			out = append(out, need{packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true}, "replies of backend " + w.Backend.String()})
+		}
+	}
+	return out
+}
+
+// translated is the state of a client's first packet after DNAT, in mode netfilter.
+const translated = "NEW,DNAT"
+
+// clientNeeds returns the packets of clients: to the box for IPVS, and else to the backends.
+func (f box) clientNeeds() []need {
 	var out []need
+	if !facts.UsesIPVS(&f.Facts) {
+		for _, x := range f.Services.Frontends {
+			for _, r := range x.Servers {
+				if a, err := netip.ParseAddrPort(r.Address); err == nil && x.Service != "" {
+					out = append(out, need{packet{hook: "FORWARD", dst: a.Addr(), proto: strings.ToLower(x.Protocol), port: a.Port(), state: translated, service: true}, "clients of " + x.Service})
+				}
+			}
+		}
+		return out
+	}
 	uplinks := f.Network.Uplinks
 	if len(uplinks) == 0 {
 		uplinks = []string{""} // from any
@@ -162,16 +189,7 @@ func (f box) serviceNeeds() []need {
 	served := facts.ServedBy(&f.Facts)
 	for _, x := range slices.Concat(served.Frontends, served.NodePorts) {
 		for _, in := range uplinks {
-			if facts.UsesIPVS(&f.Facts) {
-				out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
-			}
-		}
-	}
-	links := map[string]bool{}
-	for _, w := range f.Ways {
-		if w.Error == "" && !w.Local && !links[w.Interface] {
-			links[w.Interface] = true
-			out = append(out, need{packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true}, "replies of backend " + w.Backend.String()})
+			out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
 		}
 	}
 	return out
@@ -196,17 +214,17 @@ func firewall(f box) []Finding {
 		needs = append(needs, f.serviceNeeds()...)
 	}
 	var out []Finding
-	seen := map[string]bool{} // hooks: weir's rules are the same for all Services
+	seen := map[string]bool{} // hooks and states: weir's rules are the same for all Services
 	for _, n := range needs {
 		for _, t := range f.Tables {
-			if t.Family != n.family() || n.service && seen[n.hook] {
+			if t.Family != n.family() || n.service && seen[n.hook+n.state] {
 				continue
 			}
 			x := pass(t, f.prefix(), n.packet)
 			if !x.dropped || x.maybe {
 				continue
 			}
-			seen[n.hook] = seen[n.hook] || n.service
+			seen[n.hook+n.state] = seen[n.hook+n.state] || n.service
 			finding := Finding{
 				Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
 				Fix:     "accept it before that rule, and add the rule to your firewall",
@@ -246,17 +264,15 @@ func (n need) family() lb.Family {
 
 // admit returns the command that accepts a packet just before it is dropped.
 func (n need) admit(t linux.Tables, x fate) string {
-	established := n.state == "ESTABLISHED"
-	if usesUFW(t) && !established {
+	if usesUFW(t) && n.state == "NEW" {
 		return n.allow()
 	}
 	words := []string{t.Program(), "-I", n.hook, fmt.Sprint(x.top)}
 	if x.rule == 0 {
 		words = []string{t.Program(), "-A", n.hook}
 	}
-	if established {
-		words = append(words, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
-		return strings.Join(append(words, "-j", "ACCEPT"), " ")
+	if states := map[string]string{"ESTABLISHED": "RELATED,ESTABLISHED", translated: "DNAT"}[n.state]; states != "" {
+		return strings.Join(append(words, "-m", "conntrack", "--ctstate", states, "-j", "ACCEPT"), " ")
 	}
 	if n.src.IsValid() {
 		words = append(words, "-s", n.src.String())

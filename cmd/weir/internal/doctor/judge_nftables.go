@@ -146,6 +146,8 @@ func inTable(t facts.NFTable, h facts.NFHook, dropped []lost) string {
 		switch {
 		case l.state == "ESTABLISHED":
 			add("ct state established,related")
+		case l.state == translated:
+			add("ct status dnat")
 		case l.src.IsValid():
 			add(fmt.Sprintf("%s saddr %s %s dport %d", map[lb.Family]string{lb.IPv4: "ip", lb.IPv6: "ip6"}[l.family()], l.src, l.proto, l.port))
 		}

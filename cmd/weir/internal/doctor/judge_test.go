@@ -277,6 +277,16 @@ var firewallIlls = []ill{
 			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "fw", ":fw DROP\n")}
 			f.NFTables[0].Hooks[0].Hook = "FORWARD"
 		}},
+	{"nftables", Error, "chain fw of nf_tables table inet mine drops clients of static/web: the policy",
+		"nft insert rule inet mine fw ct status dnat accept", func(f *facts.Facts) {
+			f.Running.Kernel.Mode = "netfilter"
+			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "fw", ":fw DROP\n-A fw --ctstate ESTABLISHED,RELATED -j ACCEPT\n")}
+			f.NFTables[0].Hooks[0].Hook = "FORWARD"
+		}},
+	{"firewall", Error, "clients of static/web: the policy of chain FORWARD", "iptables-legacy -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT", func(f *facts.Facts) {
+		f.Running.Kernel.Mode, f.Running.Kernel.Rules, f.Config.Kernel.Rules = "netfilter", linux.NFTables.Name(), config.RulesNFTables
+		f.Tables[0].Chains = linux.ParseTables("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\nCOMMIT\n")
+	}},
 	{"firewall", Error, "clients of static/web: the policy of chain INPUT", "systemctl restart weir", func(f *facts.Facts) {
 		f.Running.Kernel.Rules = linux.NFTables.Name()
 		f.Tables[0].Chains = linux.ParseTables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n")
