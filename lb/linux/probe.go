@@ -89,7 +89,7 @@ func probeFamily(f lb.Family, root string) error {
 }
 
 // probeIPVS returns IPVS's number in generic netlink. For that question the kernel itself loads
-// module ip_vs, which has an alias for it from Linux 5.11 on. On older kernels systemd has loaded it
+// module ip_vs where it has an alias for it, as in Linux 6.1 and 7.3. Elsewhere systemd has loaded it
 // (systemd/weir.modules-load).
 func probeIPVS(ctx context.Context, c *conn) (uint16, error) {
 	family, err := genlFamily(ctx, c, "IPVS")

@@ -116,7 +116,7 @@ func lifeOfAService(t *testing.T, e *estate) {
 	e.clear(t)
 }
 
-// A reserved address is for its Service alone, whether that exists or not.
+// Only its Service gets a reserved address, whether that exists or not.
 func reservedAddress(t *testing.T, e *estate) {
 	pool := poolOf("public", "192.0.2.64/30")
 	reserved := "[[reservation]]\ncluster = \"prod\"\nnamespace = \"default\"\nservice = \"web\"\naddresses = [\"192.0.2.65\"]\n"
