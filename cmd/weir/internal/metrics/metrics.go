@@ -4,7 +4,6 @@ package metrics
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -16,7 +15,6 @@ import (
 	"weir/cmd/weir/internal/kube"
 	"weir/cmd/weir/internal/status"
 	"weir/k8ssync"
-	"weir/lb"
 	"weir/lb/health"
 	"weir/lb/linux"
 )
@@ -131,106 +129,16 @@ func New(sample func() Sample) *Metrics {
 	return m
 }
 
-// results count outcomes.
-type results struct{ releases, hooks *prometheus.CounterVec }
-
-// Hooked counts a run of a hook, by its result.
-func (m *Metrics) Hooked(result string) { m.results.hooks.WithLabelValues(result).Inc() }
-
-// reads are the durations of readings that other goroutines make for the loop.
-type reads struct{ drains, audits prometheus.Histogram }
-
 // PerBackend sets whether scrapes have series of single backends; initially they have none.
 func (m *Metrics) PerBackend(on bool) { m.perBackend.Store(on) }
 
 // Gatherer returns the metrics for an HTTP handler or a test.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Pass counts a sync or an audit.
-func (m *Metrics) Pass(rep lb.Report, err error, took time.Duration) {
-	m.syncs.Observe(took.Seconds())
-	if err != nil {
-		m.failures.Inc()
-	}
-	type labels struct{ verb, kind string }
-	ops := map[labels]int{}
-	for _, op := range rep.Ops {
-		ops[labels{op.Verb.String(), lb.Kind(op.Object)}]++
-	}
-	for l, n := range ops {
-		m.ops.WithLabelValues(l.verb, l.kind).Add(float64(n))
-	}
-	m.opErrors.Add(float64(rep.Failed))
-}
-
-// Drifted counts objects that another program changed.
-func (m *Metrics) Drifted(objects []lb.Object) {
-	for _, o := range objects {
-		m.drift.WithLabelValues(lb.Kind(o)).Inc()
-	}
-}
-
-// Programmed records the time from a change of a source until the kernel had it.
-func (m *Metrics) Programmed(source string, seconds float64) {
-	m.latency.WithLabelValues(source).Observe(seconds)
-}
-
-// GuardReleased counts the end of a guarded sync.
-func (m *Metrics) GuardReleased(reason string) { m.results.releases.WithLabelValues(reason).Inc() }
-
-// Announced records the time from an event until the BGP speaker had its routes.
-func (m *Metrics) Announced(d time.Duration) { m.announcing.Observe(d.Seconds()) }
-
-// Assigned records the time from the request for an address until it was in the status.
-func (m *Metrics) Assigned(d time.Duration) { m.assigning.Observe(d.Seconds()) }
-
-// TookOver records the time from the ownership of an address until this box answered for it.
-func (m *Metrics) TookOver(d time.Duration) { m.takeovers.Observe(d.Seconds()) }
-
-// CountedDrains records the duration of a count of the connections of draining backends.
-func (m *Metrics) CountedDrains(d time.Duration) { m.reads.drains.Observe(d.Seconds()) }
-
-// Audited records the time in which an audit has read the kernel.
-func (m *Metrics) Audited(d time.Duration) { m.reads.audits.Observe(d.Seconds()) }
-
-// Reloaded records the result of a reload.
-func (m *Metrics) Reloaded(err error) {
-	if err != nil {
-		m.reloadOK.Set(0)
-		return
-	}
-	m.reloadOK.Set(1)
-	m.reloadTime.SetToCurrentTime()
-}
-
 // desc returns the description of a metric of a Sample.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("weir_"+name, help, labels, nil)
 }
-
-var (
-	descBuild       = desc("build_info", "Always 1, with the version as a label.", "version")
-	descUp          = desc("up", "1 while weir is ok or degraded, 0 while it starts or fails.")
-	descServices    = desc("services", "Services, of clusters and static ones.")
-	descObjects     = desc("objects", "weir's objects in the kernel.", "kind")
-	descPending     = desc("ops_pending", "Failed operations that wait for a retry.")
-	descBlocked     = desc("ops_blocked", "Deletions that wait for a source to sync.")
-	descDrains      = desc("drains", "Backends that drain.")
-	descNotes       = desc("notes", "Notes on Services, by reason.", "reason")
-	descUnconfirmed = desc("config_trial_remaining_seconds", "Time left until a configuration on trial is rolled back; 0 without a trial.")
-	descReturned    = desc("config_rolled_back", "1 while the configuration of before a trial is active and the file differs.")
-	descLastSync    = desc("last_sync_timestamp_seconds", "Time of the last sync or audit; absent before the first.")
-
-	descChecks = desc("checks_total", "Health checks made, by result.", "result")
-
-	descMessages = desc("netlink_messages_total", "Netlink requests sent to the kernel.", "part")
-	descSends    = desc("netlink_sends_total", "System calls that carried netlink requests.", "part")
-	descRefused  = desc("netlink_errors_total", "Netlink requests that the kernel refused.", "part")
-	descRetries  = desc("netlink_retries_total", "Batches repeated because a reply was lost.", "part")
-	descMoved    = desc("mh_reordered_total", "Real servers of scheduler mh that were moved to the common order of all members.")
-	descRuleset  = desc("ruleset_reads_total", "Audits by their reading of sets and rules: read, or unchanged since the last one and not read.", "result")
-	descExecs    = desc("execs_total", "Programs run: iptables-save and iptables-restore.")
-)
 
 // collector exports Samples. Traffic is not part of them: see traffic.go.
 type collector func() Sample
@@ -260,87 +168,9 @@ func count(out chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ..
 	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
-func (x Sample) box(out chan<- prometheus.Metric) {
-	s := x.Status
-	gauge(out, descBuild, 1, s.Version)
-	gauge(out, descUp, boolValue(s.State == status.OK || s.State == status.Degraded))
-	gauge(out, descServices, float64(s.Kernel.Services))
-	for kind, n := range x.Objects {
-		gauge(out, descObjects, float64(n), kind)
-	}
-	gauge(out, descPending, float64(s.Kernel.Pending))
-	gauge(out, descBlocked, float64(s.Kernel.Blocked))
-	gauge(out, descDrains, float64(len(s.Drains)))
-	if !s.Kernel.LastSync.IsZero() {
-		gauge(out, descLastSync, float64(s.Kernel.LastSync.UnixMilli())/1000)
-	}
-	notes := map[string]int{}
-	for _, n := range s.Notes {
-		notes[n.Reason]++
-	}
-	for reason, n := range notes {
-		gauge(out, descNotes, float64(n), reason)
-	}
-}
-
-func (x Sample) health(out chan<- prometheus.Metric) {
-	stats := x.Checks
-	count(out, descChecks, stats.Checks-stats.Failures, "success")
-	count(out, descChecks, stats.Failures, "failure")
-}
-
-func (x Sample) kernel(out chan<- prometheus.Metric) {
-	conntrack(out)
-	if x.Kernel == nil {
-		return
-	}
-	n := x.Kernel
-	for part, t := range map[string]*linux.Traffic{
-		"ipvs": &n.IPVS, "ipset": &n.IPSet, "route": &n.Route, "conntrack": &n.Conntrack, "reader": &n.Reader,
-	} {
-		count(out, descMessages, t.Messages.Load(), part)
-		count(out, descSends, t.Sends.Load(), part)
-		count(out, descRefused, t.Errors.Load(), part)
-		count(out, descRetries, t.Retries.Load(), part)
-	}
-	count(out, descExecs, n.Execs.Load())
-	count(out, descMoved, n.Moved.Load())
-	count(out, descRuleset, n.RulesRead.Load(), "read")
-	count(out, descRuleset, n.RulesKept.Load(), "unchanged")
-}
-
 func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// trial exports the trial of a configuration.
-func (x Sample) trial(out chan<- prometheus.Metric) {
-	s := x.Status.Config
-	var left, returned float64
-	if s.Trial != nil {
-		left = max(0, time.Until(s.Trial.Ends).Seconds())
-	}
-	if s.RolledBack != nil {
-		returned = 1
-	}
-	gauge(out, descUnconfirmed, left)
-	gauge(out, descReturned, returned)
-}
-
-var (
-	descConntrack      = desc("conntrack_entries", "Connections in conntrack, of all programs.")
-	descConntrackLimit = desc("conntrack_limit", "Greatest number of connections in conntrack; the kernel drops further ones.")
-)
-
-// conntrack exports the size of the connection table, if there is one.
-func conntrack(out chan<- prometheus.Metric) {
-	entries, limit, ok := linux.ConntrackRoom()
-	if !ok {
-		return
-	}
-	gauge(out, descConntrack, float64(entries))
-	gauge(out, descConntrackLimit, float64(limit))
 }

@@ -1,0 +1,68 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weir/cmd/weir/internal/status"
+)
+
+var (
+	descBuild       = desc("build_info", "Always 1, with the version as a label.", "version")
+	descUp          = desc("up", "1 while weir is ok or degraded, 0 while it starts or fails.")
+	descServices    = desc("services", "Services, of clusters and static ones.")
+	descObjects     = desc("objects", "weir's objects in the kernel.", "kind")
+	descPending     = desc("ops_pending", "Failed operations that wait for a retry.")
+	descBlocked     = desc("ops_blocked", "Deletions that wait for a source to sync.")
+	descDrains      = desc("drains", "Backends that drain.")
+	descNotes       = desc("notes", "Notes on Services, by reason.", "reason")
+	descUnconfirmed = desc("config_trial_remaining_seconds", "Time left until a configuration on trial is rolled back; 0 without a trial.")
+	descReturned    = desc("config_rolled_back", "1 while the configuration of before a trial is active and the file differs.")
+	descLastSync    = desc("last_sync_timestamp_seconds", "Time of the last sync or audit; absent before the first.")
+	descChecks      = desc("checks_total", "Health checks made, by result.", "result")
+)
+
+// box exports what weir status begins with.
+func (x Sample) box(out chan<- prometheus.Metric) {
+	s := x.Status
+	gauge(out, descBuild, 1, s.Version)
+	gauge(out, descUp, boolValue(s.State == status.OK || s.State == status.Degraded))
+	gauge(out, descServices, float64(s.Kernel.Services))
+	for kind, n := range x.Objects {
+		gauge(out, descObjects, float64(n), kind)
+	}
+	gauge(out, descPending, float64(s.Kernel.Pending))
+	gauge(out, descBlocked, float64(s.Kernel.Blocked))
+	gauge(out, descDrains, float64(len(s.Drains)))
+	if !s.Kernel.LastSync.IsZero() {
+		gauge(out, descLastSync, float64(s.Kernel.LastSync.UnixMilli())/1000)
+	}
+	notes := map[string]int{}
+	for _, n := range s.Notes {
+		notes[n.Reason]++
+	}
+	for reason, n := range notes {
+		gauge(out, descNotes, float64(n), reason)
+	}
+}
+
+func (x Sample) health(out chan<- prometheus.Metric) {
+	stats := x.Checks
+	count(out, descChecks, stats.Checks-stats.Failures, "success")
+	count(out, descChecks, stats.Failures, "failure")
+}
+
+// trial exports the trial of a configuration.
+func (x Sample) trial(out chan<- prometheus.Metric) {
+	s := x.Status.Config
+	var left, returned float64
+	if s.Trial != nil {
+		left = max(0, time.Until(s.Trial.Ends).Seconds())
+	}
+	if s.RolledBack != nil {
+		returned = 1
+	}
+	gauge(out, descUnconfirmed, left)
+	gauge(out, descReturned, returned)
+}
