@@ -4,8 +4,8 @@ const tracked = "weights change priorities, and a fleet has none"
 
 // vrrpDirectives are those of VRRP. They become a draft of a fleet.
 var vrrpDirectives = []directive{
-	{root, "vrrp_script", "vrrp_script", "", "weir runs no programs; it checks its own fitness, and weir drain removes a box from service"},
-	{"vrrp_script", "script interval timeout weight rise fall user init_fail", "", "", "weir runs no programs; it checks its own fitness, and weir drain removes a box from service"},
+	{root, "vrrp_script", "vrrp_script", "", "no program decides the fitness of a member; weir checks it, and weir drain removes a box from service"},
+	{"vrrp_script", "script interval timeout weight rise fall user init_fail", "", "", "no program decides the fitness of a member; weir checks it, and weir drain removes a box from service"},
 	{root, "vrrp_sync_group", "vrrp_sync_group", "fleet.placement", "one box owns all VIPs"},
 	{"vrrp_sync_group", "group", entries, "fleet.placement", "one box owns all VIPs"},
 	{"vrrp_sync_group vrrp_instance", "track_interface", entries, "fleet.interfaces", "those without a weight; " + tracked},

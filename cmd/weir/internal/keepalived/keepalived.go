@@ -1,7 +1,7 @@
 // Package keepalived converts a keepalived.conf to weir's configuration. It never starts
 // anything, and reads no files except those that the text includes.
 //
-// Every directive of keepalived 2.2 is in one table (directives.go), with its key or the
+// Every directive of keepalived 2.2 is in a table (directives.go, directives_vrrp.go), with its key or the
 // reason why it has none. Directives without a key are listed in a comment of the result.
 // A virtual server that weir cannot serve as keepalived does is left out. Virtual servers become services.
 // VRRP becomes a fleet that answers ARP and NDP ([fleet] and [l2]).
