@@ -1,8 +1,8 @@
 // Package linux implements lb.Kernel with IPVS, nf_tables or ipset and iptables, a dummy device
-// with addresses, local routes, conntrack and sysctls. It decides only about nf_tables or iptables
-// (nfttrial.go): package lb selects the objects, their order and their owner. It is the only code of
-// weir that changes the kernel, and imports lb and nothing else of weir. Without IPVS the virtual
-// servers are rules (Mode).
+// with addresses, local routes, conntrack and sysctls. It never decides about
+// objects: package lb selects them, their order and their owner. The owner of the rules, nf_tables or
+// iptables, is selected here (nfttrial.go). It is the only code of weir that changes the kernel, and
+// imports lb and nothing else of weir. Without IPVS the virtual servers are rules (Mode).
 //
 // Everything but the rules goes over netlink, in batches: as many messages as fit into one
 // system call, of which only the last requests an acknowledgement. The kernel reports failed

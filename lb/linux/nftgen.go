@@ -95,7 +95,7 @@ func (w *watcher) ownChange(ctx context.Context, change func() error) error {
 	return err
 }
 
-// completeEvery: the first of so many audits reads all rules and sets, whatever their number.
+// completeEvery is the number of audits of which the first reads all rules and sets.
 const completeEvery = 10
 
 // nftRead is a complete read of the rules and sets in nf_tables. While only weir itself changes

@@ -38,7 +38,7 @@ func TestNFTables(t *testing.T) {
 // health check port, a kept address of a client, other ports of a VIP, and IPv6.
 var debianChecks = []int{5, 13, 18, 30, 50, 56, 81, 85}
 
-// TestDebianKernelInNFTables puts ten checks to Debian's own kernel with the rules in nf_tables. The others are
+// TestDebianKernelInNFTables puts eight checks to Debian's own kernel with the rules in nf_tables. Two more are
 // about audits and the cleanup.
 func TestDebianKernelInNFTables(t *testing.T) {
 	t.Parallel()

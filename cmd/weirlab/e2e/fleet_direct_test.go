@@ -245,7 +245,9 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 	if synced {
 		time.Sleep(3 * time.Second) // see hasConnectionsOf
 	}
-	f.unhurt(t, "one box dies", func() { f.cut(t, 5) })
+	if moved, cut := f.event(t, "one box dies", func() { f.cut(t, 5) }); len(cut) > 0 || !synced && moved < n/directBoxes/2 {
+		t.Errorf("one box of %d dies: %d connections were cut, and %d of %d moved", directBoxes, len(cut), moved, n)
+	}
 	f.unhurt(t, "one joins", func() { f.join(t, 5, directServers) })
 	four := f.boxes[3]
 	f.unhurt(t, "one drains", func() { four.box.Must(t, four.weir, "drain", "--all"); f.awaitBoxes(t, 4) })
@@ -261,6 +263,9 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 		}
 	}
 	t.Logf("cut: %d of %d connections of the removed server, and %d of the others", len(cut)-others, on, others)
+	if others > 0 {
+		t.Errorf("%d connections of servers that stay were cut", others)
+	}
 	if synced && len(cut) > 0 {
 		t.Errorf("%d connections were cut, though the kernels know each other's", len(cut))
 	}

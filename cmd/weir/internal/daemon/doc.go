@@ -21,7 +21,7 @@
 // # Shutdown
 //
 // The unit has WEIR_STOP_SIGNAL and KillSignal=SIGINT for a stop and a shutdown of the machine, and
-// RestartKillSignal=SIGTERM. In a unit without the variable each signal is a stop.
+// RestartKillSignal=SIGTERM. A unit without the variable drains at both, and removes nothing.
 //
 //	                       restart   stop, reboot         a signal outside of the unit
 //	on_stop = "keep"       nothing   nothing              nothing

@@ -18,11 +18,11 @@ type shutdown struct {
 	leaves   bool // this box announces to the other members that it leaves
 }
 
-// shutdownOf returns the work of a stop. A restart does nothing with any configuration: weir returns in a moment.
+// shutdownOf returns the work of a stop. A restart does nothing. What may be either drains, and removes nothing.
 func shutdownOf(cfg *config.Config, reason supervise.Ending) shutdown {
 	out := shutdown{
-		drains:   reason == supervise.ForGood && cfg.Daemon.OnStop != config.StopKeeps && drain.Possible(cfg),
-		cleansUp: reason != supervise.ToRestart && cfg.Daemon.OnStop == config.StopCleansUp,
+		drains:   (reason == supervise.ForGood || reason == supervise.Unclear) && cfg.Daemon.OnStop != config.StopKeeps && drain.Possible(cfg),
+		cleansUp: (reason == supervise.ByHand || reason == supervise.ForGood) && cfg.Daemon.OnStop == config.StopCleansUp,
 	}
 	out.leaves = cfg.Fleet != nil && (out.drains || out.cleansUp)
 	return out

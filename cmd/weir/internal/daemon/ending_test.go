@@ -24,10 +24,12 @@ func TestWhatAStopDoes(t *testing.T) {
 		{config.StopDrains, supervise.ForGood, false, shutdown{}},
 		{config.StopDrains, supervise.ToRestart, true, shutdown{}},
 		{config.StopDrains, supervise.ByHand, true, shutdown{}},
+		{config.StopDrains, supervise.Unclear, true, shutdown{drains: true}},
 		{config.StopKeeps, supervise.ForGood, true, shutdown{}},
 		{config.StopCleansUp, supervise.ForGood, true, shutdown{drains: true, cleansUp: true}},
 		{config.StopCleansUp, supervise.ForGood, false, shutdown{cleansUp: true}},
 		{config.StopCleansUp, supervise.ToRestart, true, shutdown{}},
+		{config.StopCleansUp, supervise.Unclear, true, shutdown{drains: true}},
 		{config.StopCleansUp, supervise.ByHand, true, shutdown{cleansUp: true}},
 	} {
 		cfg := &config.Config{Daemon: config.Daemon{OnStop: tt.onStop}}

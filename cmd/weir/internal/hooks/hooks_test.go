@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,3 +215,81 @@ func TestStop(t *testing.T) {
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
+
+// TestFailures counts and logs the runs that fail.
+func TestFailures(t *testing.T) {
+	r := receive(t, func() {})
+	r.status.Store(http.StatusFound)
+	c := newCounts()
+	lately := eventlog.New()
+	log := lately.Wrap(slog.New(slog.DiscardHandler))
+	run := New(log, []config.Hook{
+		{Name: "web", On: []string{config.OnVIP}, URL: r.URL, Timeout: time.Minute},
+		{Name: "program", On: []string{config.OnVIP}, Exec: []string{"/bin/true"}, Timeout: time.Minute},
+	}, c.add)
+	run.exec.Socket = "/nowhere/socket"
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run.Run(ctx, lately, ok) }()
+	log.Info("routes withdrawn")
+	for c.of(Failed) < 2 {
+		<-c.changed
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, e := range lately.After(0).Events[1:] {
+		got = append(got, fmt.Sprint(e.Level, " ", e.Text, " ", e.Attrs))
+	}
+	slices.Sort(got) // each hook has a lane
+	want := []string{
+		"warn hook failed [{hook program} {event routes withdrawn} {error /nowhere/socket: no such file or directory: start it with systemctl enable --now weir-exec.socket}]",
+		"warn hook failed [{hook web} {event routes withdrawn} {error status 302, want 200-299}]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	got := strings.Join(environment(Event{Kind: "vip", Text: "VIPs taken over", Host: "edge1", Attrs: map[string]string{"first": "192.0.2.1", "a.b-c": "x y"}}), "|")
+	if want := "WEIR_A_B_C=x y|WEIR_FIRST=192.0.2.1|WEIR_HOST=edge1|WEIR_KIND=vip|WEIR_TEXT=VIPs taken over"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestNilRunner(t *testing.T) {
+	var r *Runner
+	r.Set([]config.Hook{{}})
+}
+
+// TestReturningHook has a hook that is removed and comes back run one event at a time.
+func TestReturningHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounts()
+		r := New(slog.New(slog.DiscardHandler), nil, c.add)
+		running, most := 0, 0
+		r.web.Transport = transport(func(*http.Request) (*http.Response, error) {
+			running++
+			most = max(most, running)
+			time.Sleep(time.Second)
+			running--
+			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+		})
+		l := newLanes(t.Context(), r)
+		run := job{hook: config.Hook{Name: "a", URL: "http://a", Timeout: time.Minute}}
+		for range 2 {
+			l.add(run)
+			synctest.Wait()
+			l.keep(nil)
+		}
+		if l.close(); c.of(Done) != 2 || most != 1 {
+			t.Errorf("%v, %d at once", c.by, most)
+		}
+		if l.keep(nil); len(l.last) != 0 {
+			t.Errorf("%d ended lanes are kept", len(l.last))
+		}
+	})
+}

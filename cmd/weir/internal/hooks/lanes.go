@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,12 +29,15 @@ type lanes struct {
 	ctx    context.Context // of the runs
 	cancel context.CancelFunc
 	queues map[string]chan job
-	ended  sync.WaitGroup
+	// last is closed when the last lane of a name has ended: a hook that is removed and comes back
+	// still runs one event at a time.
+	last  map[string]chan struct{}
+	ended sync.WaitGroup
 }
 
 // newLanes returns lanes that run on after ctx has ended, until close.
 func newLanes(ctx context.Context, r *Runner) *lanes {
-	l := &lanes{runner: r, queues: map[string]chan job{}}
+	l := &lanes{runner: r, queues: map[string]chan job{}, last: map[string]chan struct{}{}}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return l
 }
@@ -44,7 +48,15 @@ func (l *lanes) add(j job) {
 	if queue == nil {
 		queue = make(chan job, mostQueued)
 		l.queues[j.hook.Name] = queue
-		l.ended.Go(func() { l.work(queue) })
+		before, done := l.last[j.hook.Name], make(chan struct{})
+		l.last[j.hook.Name] = done
+		l.ended.Go(func() {
+			defer close(done)
+			if before != nil {
+				<-before
+			}
+			l.work(queue)
+		})
 	}
 	select {
 	case queue <- j:
@@ -61,6 +73,14 @@ func (l *lanes) keep(hooks []config.Hook) {
 			delete(l.queues, name)
 		}
 	}
+	maps.DeleteFunc(l.last, func(_ string, done chan struct{}) bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // close ends all lanes. Runs that are not done after stopTime are dropped.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,11 +19,15 @@ const (
 	ByHand Ending = iota
 	// ToRestart: systemd starts it again immediately.
 	ToRestart
+	// Unclear: a stop or a restart by systemd. The unit does not distinguish them.
+	Unclear
 	// ForGood: systemd stops it, for an operator or because the machine shuts down.
 	ForGood
 )
 
-func (e Ending) String() string { return [...]string{"a signal", "restart", "stop"}[e] }
+func (e Ending) String() string {
+	return [...]string{"a signal", "restart", "stop or restart", "stop"}[e]
+}
 
 // Signaled is the cause of a context that a signal has ended.
 type Signaled struct{ Signal syscall.Signal }
@@ -34,18 +39,22 @@ func (s Signaled) Error() string { return s.Signal.String() }
 // one. Both would send the same signal by default, and only a request to systemd would distinguish them.
 const stopSignal = "WEIR_STOP_SIGNAL"
 
-// EndingOf returns the reason for the end of a context. In a unit without the variable each signal counts as a stop: a drain
-// before a restart costs time, but a stop without a drain would cut connections.
+// EndingOf returns the reason for the end of a context.
 func EndingOf(ctx context.Context) Ending {
 	return endingOf(context.Cause(ctx), os.Getenv(stopSignal), isUnit())
 }
 
 func endingOf(cause error, stop string, unit bool) Ending {
 	var s Signaled
-	switch {
-	case !errors.As(cause, &s), stop == "" && !unit:
+	if stop != "" && !strings.HasPrefix(stop, "SIG") {
+		stop = "SIG" + stop // as systemd accepts it
+	}
+	switch known := unix.SignalNum(stop) != 0; {
+	case !errors.As(cause, &s), !known && !unit:
 		return ByHand
-	case stop == "", stop == unix.SignalName(s.Signal):
+	case !known:
+		return Unclear
+	case stop == unix.SignalName(s.Signal):
 		return ForGood
 	}
 	return ToRestart

@@ -37,8 +37,8 @@ func daemonKeys(d *config.Daemon) []schema.Key {
 		{Path: "daemon.on_stop", To: &d.OnStop, Default: `"drain"`, Values: []string{"keep", "drain", "cleanup"},
 			Doc: "Action when systemd stops weir or the host shuts down. drain moves clients to other boxes first, like weir drain --all, until the next " +
 				"start. It needs [bgp], [l2] or [fleet]. keep does not drain. Both keep the kernel state, so that traffic continues. cleanup drains and then " +
-				"removes weir's kernel state. Restarts, upgrades and signals do nothing, except that with cleanup a signal outside of a " +
-				"systemd unit removes the state at once."},
+				"removes weir's kernel state. Restarts, upgrades and SIGTERM do nothing; SIGINT counts as a stop. " +
+				"Outside of a systemd unit both signals only clean up, at once."},
 		{Path: "daemon.stop_timeout", To: &d.StopTimeout, Default: `"60s"`, Min: schema.Second, Max: schema.Hour,
 			Doc: "Time limit of that drain: bgp.drain_delay and the end of connections together. weir extends systemd's TimeoutStopSec for it. A second signal " +
 				"ends the drain."},

@@ -14,8 +14,8 @@ import (
 func hookKeys(h *config.Hook) []schema.Key {
 	return []schema.Key{
 		{Path: "hook", Type: schema.Tables,
-			Doc: "A program or a web server that gets events of the box as JSON: kind, text, time, host and attrs. The runs of a hook " +
-				"follow each other. 256 of them may wait, and more are dropped (weir_hook_runs_total)."},
+			Doc: "A program or a web server that gets events of the box as JSON: kind, text, time, host and attrs. Each hook runs one " +
+				"event at a time. 256 of them may wait, and more are dropped (weir_hook_runs_total)."},
 		{Path: "hook.name", To: &h.Name, Example: `"pager"`, Required: true,
 			Doc: "The unique name in the log."},
 		{Path: "hook.on", To: &h.On, Example: `["vip", "health"]`, Required: true, Values: []string{config.OnVIP, config.OnBackend, config.OnRole, config.OnHealth},
