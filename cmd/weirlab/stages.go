@@ -55,6 +55,11 @@ func newStages(ctx context.Context, out io.Writer) *stages {
 	s := &stages{out: out, clock: &runner.Clock{}, began: time.Now(), most: runner.MaxRepeats}
 	fmt.Fprintf(out, "%s, %d processors\n", processor(), runtime.NumCPU())
 	go s.clock.Run(ctx) // ends with the command
+	go func() {
+		if err := s.clock.WatchDisk(ctx, ""); err != nil {
+			fmt.Fprintln(out, "the disk is not watched:", err)
+		}
+	}()
 	return s
 }
 

@@ -2,6 +2,8 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"os"
 	"sync"
 	"time"
 )
@@ -9,11 +11,13 @@ import (
 // A gap is a tick that came this late. Programs that need an answer within a second can't be judged by
 // a machine that stops for half of one.
 const (
-	tick  = 100 * time.Millisecond
-	gapAt = 500 * time.Millisecond
+	tick     = 100 * time.Millisecond
+	gapAt    = 500 * time.Millisecond
+	diskTick = 500 * time.Millisecond // between two writes to the disk
 )
 
-// Clock records when this machine's scheduler did not run a process that was ready. Only clocks on the
+// Clock records when this machine's scheduler did not run a process that was ready, and when its disk did
+// not answer: an API server that waits for that misses the deadlines of its clients. Only clocks on the
 // machine itself count: a guest is delayed by its own load, too.
 type Clock struct {
 	mu   sync.Mutex
@@ -37,6 +41,33 @@ func (c *Clock) Run(ctx context.Context) {
 		}
 	}
 }
+
+// WatchDisk writes a little to a file and waits for the disk, again and again, until ctx ends.
+func (c *Clock) WatchDisk(ctx context.Context, folder string) error {
+	f, err := os.CreateTemp(folder, "weirlab-clock-")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		begin := time.Now()
+		_, err := f.WriteAt([]byte{byte(begin.Second())}, 0)
+		if err := errors.Join(err, f.Sync()); err != nil {
+			return err
+		}
+		c.wrote(begin, time.Now())
+		select {
+		case <-ctx.Done():
+		case <-time.After(diskTick):
+		}
+	}
+	return nil
+}
+
+func (c *Clock) wrote(begin, end time.Time) { c.ticked(begin.Add(-tick), end) }
 
 func (c *Clock) ticked(last, now time.Time) {
 	if now.Sub(last) < tick+gapAt {

@@ -130,6 +130,31 @@ func TestClockCountsGaps(t *testing.T) {
 	}
 }
 
+func TestClockCountsWaitsForTheDisk(t *testing.T) {
+	c, at := &Clock{}, time.Now()
+	c.wrote(at, at.Add(gapAt-time.Millisecond))
+	if got := c.Starved(at, at.Add(time.Minute)); got != 0 {
+		t.Errorf("writes that take a little are a gap of %v", got)
+	}
+	c.wrote(at.Add(time.Second), at.Add(2*time.Second))
+	if got := c.Starved(at.Add(1500*time.Millisecond), at.Add(time.Minute)); got < time.Second {
+		t.Errorf("a write of a second is a gap of %v", got)
+	}
+	if got := c.Starved(at.Add(3*time.Second), at.Add(time.Minute)); got != 0 {
+		t.Errorf("after it there is a gap of %v", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	folder, ended := t.TempDir(), make(chan error, 1)
+	go func() { ended <- c.WatchDisk(ctx, folder) }()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := c.WatchDisk(t.Context(), filepath.Join(folder, "none")); err == nil {
+		t.Error("no error without a folder")
+	}
+}
+
 // fakeTests writes a program that behaves as a test binary of two tests.
 func fakeTests(t *testing.T, script string) Package {
 	t.Helper()
