@@ -42,7 +42,7 @@ func (c *Clock) Run(ctx context.Context) {
 	}
 }
 
-// WatchDisk writes a little to a file and waits for the disk, again and again, until ctx ends.
+// WatchDisk writes a little to a file and waits for the disk, repeatedly until ctx ends.
 func (c *Clock) WatchDisk(ctx context.Context, folder string) error {
 	f, err := os.CreateTemp(folder, "weirlab-clock-")
 	if err != nil {
