@@ -171,7 +171,7 @@ func firewallChecks() []Check {
 	}, {
 		ID: "nftables", Fine: "no table of nf_tables drops clients, replies, peers or members",
 		Means: "firewalld or another table of nf_tables drops packets that weir needs, and weir's rules can't override it",
-		Fix:   "firewall-cmd --add-port, or nft insert rule", needs: []facts.Part{facts.Rules}, judge: foreignFirewall,
+		Fix:   "firewall-cmd --add-port, or nft insert rule", needs: []facts.Part{facts.NFRules}, judge: foreignFirewall,
 	}, {
 		ID: "port-vip", Fine: "no program listens on a VIP",
 		Means: "the program never receives a connection: IPVS takes the packets first",

@@ -46,7 +46,11 @@ func (f box) lostAt(t facts.NFTable, h facts.NFHook, needs []need) (dropped, per
 		if n.hook != h.Hook || !t.Has(n.family()) {
 			continue
 		}
-		switch x := passFrom(h.Chain, t.Rules, f.prefix(), n.packet); {
+		x := passFrom(h.Chain, t.Rules, f.prefix(), n.packet)
+		if x.rule > 0 {
+			x.rule = t.Numbers[x.chain][x.rule-1]
+		}
+		switch {
 		case x.dropped && x.maybe:
 			perhaps = append(perhaps, lost{n, x})
 		case x.dropped:

@@ -125,10 +125,17 @@ func tables(b linux.Backend, text string) linux.Tables {
 
 // nfTable is a table of nf_tables with a base chain for what comes in.
 func nfTable(family, name, base, rules string) facts.NFTable {
-	return facts.NFTable{
+	t := facts.NFTable{
 		Family: family, Name: name, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: base}},
-		Rules: linux.Tables{Chains: linux.ParseTables("*filter\n" + rules + "COMMIT\n")},
+		Rules:   linux.Tables{Chains: linux.ParseTables("*filter\n" + rules + "COMMIT\n")},
+		Numbers: map[string][]int{},
 	}
+	for _, c := range t.Rules.Chains {
+		for i := range c.Rules {
+			t.Numbers[c.Name] = append(t.Numbers[c.Name], i+1)
+		}
+	}
+	return t
 }
 
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
@@ -268,6 +275,10 @@ var firewallIlls = []ill{
 			f.NFTables = []facts.NFTable{nfTable("inet", "firewalld", "filter_INPUT", ":filter_INPUT ACCEPT\n:zones -\n:filter_IN_public -\n"+
 				"-A filter_INPUT --ctstate ESTABLISHED -j ACCEPT\n-A filter_INPUT -p tcp --dports 30000:32767 -j ACCEPT\n-A filter_INPUT -j zones\n-A zones -g filter_IN_public\n-A filter_IN_public -j REJECT\n")}
 		}},
+	{"nftables", Error, "chain in of nf_tables table ip mine drops clients of static/web, clients of prod/a/b: rule 7 of chain in drops it", "tcp dport { 80, 30080 } accept", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{nfTable("ip", "mine", "in", ":in ACCEPT\n-A in -i lo -j ACCEPT\n-A in -p tcp --dports 80,30080 -j DROP\n")}
+		f.NFTables[0].Numbers["in"] = []int{2, 7}
+	}},
 	{"nftables", Error, "chain in of nf_tables table ip mine drops clients of static/web, clients of prod/a/b: the policy of chain in is DROP",
 		"nft insert rule ip mine in tcp dport { 80, 30080 } accept", func(f *facts.Facts) {
 			f.NFTables = []facts.NFTable{nfTable("ip", "mine", "in", ":in DROP\n-A in --ctstate ESTABLISHED -j ACCEPT\n-A in -p tcp,udp --dports 179,3784,7946 -j ACCEPT\n")}
@@ -420,7 +431,7 @@ func TestEachIllIsFoundWithItsFix(t *testing.T) {
 // nothing is known at all is judged without a panic.
 func TestMissingFactsAreUnknown(t *testing.T) {
 	f := healthy(t)
-	f.Missing[facts.Rules] = "only root may read them"
+	f.Missing[facts.Rules], f.Missing[facts.NFRules] = "only root may read them", "only root may read them"
 	r := Judge(f)
 	for _, x := range r.Findings {
 		rules := slices.Contains([]string{"iptables-mixed", "kube-proxy", "firewall", "nftables"}, x.ID)

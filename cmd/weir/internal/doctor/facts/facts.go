@@ -27,6 +27,7 @@ const (
 	SysctlFiles   Part = "the files of sysctl.d"
 	Conntrack     Part = "conntrack"
 	Rules         Part = "the firewall's rules"
+	NFRules       Part = "the tables of nf_tables"
 	Sockets       Part = "the sockets of this box"
 	Processes     Part = "the processes of this box"
 	Network       Part = "links and addresses"
@@ -131,6 +132,9 @@ type NFTable struct {
 	// Rules are all chains. They have the words of iptables, so that both are followed in the same way:
 	// their table is "filter", and a match without such words is NoWords.
 	Rules linux.Tables
+	// Numbers has the number of each of the Rules, by chain. nft counts its own rules, and one of them may
+	// have several Rules or none.
+	Numbers map[string][]int
 }
 
 // NFHook is a base chain at a hook.

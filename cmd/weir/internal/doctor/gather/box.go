@@ -18,20 +18,18 @@ import (
 	"weir/lb/linux"
 )
 
-// rules reads what iptables, of either kind, and nf_tables have.
+var errNotRoot = errors.New("only root may read them")
+
+// rules reads the rules of both backends of iptables.
 func (g host) rules(ctx context.Context) (func(*facts.Facts), error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("only root may read them")
+		return nil, errNotRoot
 	}
 	tables, err := linux.ReadTables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nft, err := g.nfTables(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return func(f *facts.Facts) { f.Tables, f.NFTables = tables, nft }, nil
+	return func(f *facts.Facts) { f.Tables = tables }, nil
 }
 
 // socketFiles are where the kernel lists sockets, and the states of those that wait.

@@ -45,8 +45,8 @@ func (g gatherer) beyond() []probe {
 func (g gatherer) box() []probe {
 	return []probe{
 		{facts.Daemon, g.daemon}, {facts.Modules, g.kernel}, {facts.Sysctls, g.sysctls}, {facts.SysctlFiles, g.sysctlFiles},
-		{facts.Conntrack, g.conntrack}, {facts.Rules, g.rules}, {facts.Sockets, g.sockets}, {facts.Processes, g.processes},
-		{facts.Network, g.network}, {facts.Clock, g.clock},
+		{facts.Conntrack, g.conntrack}, {facts.Rules, g.rules}, {facts.NFRules, g.nfRules}, {facts.Sockets, g.sockets},
+		{facts.Processes, g.processes}, {facts.Network, g.network}, {facts.Clock, g.clock},
 	}
 }
 

@@ -17,24 +17,30 @@ import (
 // iptablesTables are the tables in nf_tables that iptables-nft keeps its rules in. iptables-save has them.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
 
+// nfRules reads the rules of nf_tables. It is not part of rules: one that fails does not hide the other.
+func (g host) nfRules(ctx context.Context) (func(*facts.Facts), error) {
+	if os.Geteuid() != 0 {
+		return nil, errNotRoot
+	}
+	tables, err := g.nfTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(f *facts.Facts) { f.NFTables = tables }, nil
+}
+
 // nfTables reads the tables of other programs that packets to the box or through it meet. Those of
 // weir, which may have many elements, and of iptables are not read.
 func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
 	if _, err := os.Stat(g.path("/sys/module/nf_tables")); err != nil {
 		return nil, nil //nolint:nilerr // a kernel without them
 	}
-	program, err := exec.LookPath("nft")
+	path, err := exec.LookPath("nft")
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, nil
 	}
-	list := func(words ...string) ([]nftObject, error) {
-		text, err := exec.CommandContext(ctx, program, append([]string{"-j", "-s", "list"}, words...)...).Output()
-		if err != nil {
-			return nil, fmt.Errorf("nft -j list %s: %w", strings.Join(words, " "), err)
-		}
-		return parseNFT(text)
-	}
-	names, err := list("tables")
+	program := nft(path)
+	names, err := program.objects(ctx, "tables")
 	if err != nil {
 		return nil, err
 	}
@@ -43,15 +49,68 @@ func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
 		if n.Table == nil || n.Table.skipped() {
 			continue
 		}
-		objects, err := list("table", n.Table.Family, n.Table.Name)
-		if err != nil {
+		t, err := program.table(ctx, *n.Table)
+		if err != nil && !errors.Is(err, errNoTable) {
 			return nil, err
 		}
-		if t := tableOf(*n.Table, objects); len(t.Hooks) > 0 {
+		if len(t.Hooks) > 0 {
 			out = append(out, t)
 		}
 	}
 	return out, nil
+}
+
+// nft is the path of the program nft.
+type nft string
+
+// errNoTable is the error for a table that was removed meanwhile.
+var errNoTable = errors.New("there is no such table")
+
+// table reads a table; one without effect has no hooks.
+func (p nft) table(ctx context.Context, t nftTable) (facts.NFTable, error) {
+	if len(t.Flags) > 0 {
+		// In JSON nft 1.0.6 prints arbitrary text instead of the flags.
+		text, err := p.list(ctx, "-s", "list", "table", t.Family, t.Name)
+		if err != nil || isDormant(string(text)) {
+			return facts.NFTable{}, err
+		}
+	}
+	objects, err := p.objects(ctx, "table", t.Family, t.Name)
+	return tableOf(t, objects), err
+}
+
+func (p nft) objects(ctx context.Context, words ...string) ([]nftObject, error) {
+	text, err := p.list(ctx, append([]string{"-j", "-s", "list"}, words...)...)
+	if err != nil {
+		return nil, err
+	}
+	return parseNFT(text)
+}
+
+func (p nft) list(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, string(p), args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	text, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		why, _, _ := strings.Cut(string(exit.Stderr), "\n") // the next lines repeat the command
+		if strings.Contains(why, "No such file or directory") {
+			err = errNoTable
+		}
+		err = fmt.Errorf("%w: %s", err, why)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nft %s: %w", strings.Join(args, " "), err)
+	}
+	return text, nil
+}
+
+// isDormant reports whether a table has the flag dormant, with which packets do not meet its chains. The
+// flags are in the second line of the output of nft list table.
+func isDormant(text string) bool {
+	_, rest, _ := strings.Cut(text, "\n")
+	line, _, _ := strings.Cut(rest, "\n")
+	flags, ok := strings.CutPrefix(strings.TrimSpace(line), "flags ")
+	return ok && slices.Contains(strings.Split(flags, ","), "dormant")
 }
 
 // nftObject is one object of nft -j, libnftables-json(5).
@@ -60,11 +119,14 @@ type nftObject struct {
 	Chain *struct{ Name, Type, Hook, Policy string }
 	Rule  *struct {
 		Chain string
-		Expr  []map[string]json.RawMessage
+		Expr  []json.RawMessage
 	}
 }
 
-type nftTable struct{ Family, Name string }
+type nftTable struct {
+	Family, Name string
+	Flags        json.RawMessage
+}
 
 func (t nftTable) skipped() bool {
 	switch t.Family {
@@ -86,7 +148,7 @@ func parseNFT(text []byte) ([]nftObject, error) {
 
 // tableOf returns the chains of a table in the words of iptables.
 func tableOf(t nftTable, objects []nftObject) facts.NFTable {
-	out := facts.NFTable{Family: t.Family, Name: t.Name}
+	out := facts.NFTable{Family: t.Family, Name: t.Name, Numbers: map[string][]int{}}
 	at := map[string]int{}
 	for _, x := range objects {
 		if x.Chain == nil {
@@ -98,44 +160,71 @@ func tableOf(t nftTable, objects []nftObject) facts.NFTable {
 			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name})
 		}
 	}
+	number := map[string]int{} // of the last rule, by chain
 	for _, x := range objects {
 		if x.Rule == nil {
 			continue
 		}
-		if i, ok := at[x.Rule.Chain]; ok {
-			out.Rules.Chains[i].Rules = append(out.Rules.Chains[i].Rules, rulesOf(x.Rule.Expr)...)
-		}
-	}
-	return out
-}
-
-// rulesOf returns a rule in the words of iptables. A map of actions becomes a rule for each element; of
-// them a packet matches one at most.
-func rulesOf(expr []map[string]json.RawMessage) (out [][]string) {
-	var words []string
-	for _, statement := range expr {
-		for kind, body := range statement {
-			switch kind {
-			case "counter", "log", "comment", "continue": // a packet passes
-			case "match":
-				words = append(words, matchOf(body)...)
-			case "vmap":
-				for _, pair := range vmapOf(body) {
-					out = append(out, slices.Concat(words, pair))
-				}
-			case "limit", "xt", "queue":
-				words = append(words, facts.NoWords)
-			default:
-				if target := targetOf(kind, body); target != nil {
-					return append(out, append(words, target...))
-				}
+		name := x.Rule.Chain
+		number[name]++
+		if i, ok := at[name]; ok {
+			for _, words := range rulesOf(x.Rule.Expr) {
+				out.Rules.Chains[i].Rules = append(out.Rules.Chains[i].Rules, words)
+				out.Numbers[name] = append(out.Numbers[name], number[name])
 			}
 		}
 	}
 	return out
 }
 
-// targetOf returns the target of an action; nil for statements that only change a packet.
+// The statements of libnftables-json(5), except matches and actions.
+var (
+	// passing only count or change a packet: the rule goes on. The others may end it.
+	passing = []string{"comment", "continue", "counter", "ct expectation", "ct helper", "ct timeout", "dup", "last", "log", "mangle", "notrack", "reset"}
+	// conditions end the rule for some packets, and never accept one.
+	conditions = []string{"ct count", "flow", "limit", "meter", "quota", "set"}
+)
+
+// rulesOf returns a rule in the words of iptables. A map of actions becomes a rule for each element; of
+// them a packet matches one at most. An unknown statement may accept a packet, as queue and synproxy do.
+func rulesOf(expr []json.RawMessage) (out [][]string) {
+	var words []string
+	unknown := false
+	for _, statement := range expr {
+		kind, body := kindOf(statement)
+		target := targetOf(kind, body)
+		switch {
+		case target != nil:
+			return append(out, append(words, target...))
+		case kind == "match":
+			words = append(words, matchOf(body)...)
+		case kind == "vmap":
+			for _, pair := range vmapOf(body) {
+				out = append(out, slices.Concat(words, pair))
+			}
+		case !slices.Contains(passing, kind):
+			words = append(words, facts.NoWords)
+			unknown = unknown || !slices.Contains(conditions, kind)
+		}
+	}
+	if unknown {
+		out = append(out, append(words, "-j", "ACCEPT"))
+	}
+	return out
+}
+
+// kindOf returns the kind of a statement, and its body. nft prints a statement without a form in JSON as
+// a string: its kind is "".
+func kindOf(statement json.RawMessage) (kind string, body json.RawMessage) {
+	var one map[string]json.RawMessage
+	_ = json.Unmarshal(statement, &one) // else it has no kind
+	for k, b := range one {
+		kind, body = k, b
+	}
+	return kind, body
+}
+
+// targetOf returns the target of an action; nil for other statements.
 func targetOf(kind string, body json.RawMessage) []string {
 	var to struct{ Target string }
 	switch kind {
@@ -237,8 +326,10 @@ func (f nftField) option() (before []string, option string) {
 		before = []string{"--nfproto", map[string]string{"ip": "ipv4", "ip6": "ipv6"}[p.Protocol]}
 		return before, orNoWords(map[string]string{"saddr": "-s", "daddr": "-d", "protocol": "-p", "nexthdr": "-p"}[p.Field])
 	case "th":
-	default:
+	case "tcp", "udp", "udplite", "sctp", "icmp", "icmpv6":
 		before = []string{"-p", p.Protocol}
+	default: // such as ether
+		return nil, facts.NoWords
 	}
 	if p.Field == "dport" {
 		return before, "--dports"

@@ -1,12 +1,17 @@
 package gather
 
 import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weir/internal/doctor/facts"
+	"weir/lb/linux"
 )
 
 // firewalldTable is the output of nft -j list table, in the form of firewalld's and with more matches.
@@ -44,7 +49,7 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := tableOf(nftTable{"inet", "firewalld"}, objects)
+	got := tableOf(nftTable{Family: "inet", Name: "firewalld"}, objects)
 	hooks := []facts.NFHook{{Hook: "INPUT", Chain: "filter_INPUT"}, {Hook: "FORWARD", Chain: "filter_FORWARD"}}
 	if d := cmp.Diff(hooks, got.Hooks); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -77,11 +82,128 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 	}
 }
 
+func TestRulesHaveTheirNumbersInNFT(t *testing.T) {
+	t.Parallel()
+	objects, err := parseNFT([]byte(firewalldTable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := func(expr string) {
+		t.Helper()
+		more, err := parseNFT([]byte(`{"nftables": [{"rule": {"chain": "filter_FORWARD", "expr": [` + expr + `]}}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, more...)
+	}
+	rule(`{"counter": null}`)
+	rule(`{"log": null}, {"drop": null}`)
+	want := map[string][]int{"filter_INPUT": {1, 2, 3, 3, 4, 5}, "zones": {1, 2, 3, 4, 4}, "filter_FORWARD": {2}}
+	if d := cmp.Diff(want, tableOf(nftTable{Family: "inet", Name: "firewalld"}, objects).Numbers); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestStatementsThatMayEndARule(t *testing.T) {
+	t.Parallel()
+	const port = `{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 80}}, `
+	for _, tt := range []struct{ expr, want string }{
+		{port + `{"ct count": {"val": 100, "inv": true}}, {"reject": {"type": "icmpx", "expr": "port-unreachable"}}`, "-p tcp --dports 80 --unknown -j REJECT"},
+		{`{"quota": {"val": 10, "val_unit": "mbytes", "inv": true}}, {"drop": null}`, "--unknown -j DROP"},
+		{`{"meter": {"key": {"payload": {"protocol": "ip", "field": "saddr"}}, "stmt": {"limit": {"rate": 2, "burst": 5, "per": "second", "inv": true}}, "size": 65535, "name": "m"}}, {"drop": null}`,
+			"--unknown -j DROP"},
+		{`{"set": {"op": "add", "elem": {"payload": {"protocol": "ip", "field": "saddr"}}, "set": "@flood", "stmt": [{"limit": {"rate": 25, "burst": 5, "per": "second", "inv": true}}]}}, {"drop": null}`,
+			"--unknown -j DROP"},
+		{`{"xt": {"type": "match", "name": "recent"}}, {"drop": null}`, "--unknown -j DROP"},
+		{`{"counter": null}, {"notrack": null}, {"mangle": {"key": {"ct": {"key": "mark"}}, "value": 5}}, {"drop": null}`, "-j DROP"},
+		{`{"set": {"op": "add", "elem": {"payload": {"protocol": "ip", "field": "saddr"}}, "set": "@seen"}}`, ""},
+		{port + `{"queue": {"num": 1}}`, "-p tcp --dports 80 --unknown -j ACCEPT"},
+		{`"a statement without JSON"`, "--unknown -j ACCEPT"},
+		{`{"match": {"op": "==", "left": {"payload": {"protocol": "ether", "field": "saddr"}}, "right": "00:11:22:33:44:55"}}, {"accept": null}`, "--unknown -j ACCEPT"},
+		{`{"match": {"op": "==", "left": {"payload": {"protocol": "udplite", "field": "dport"}}, "right": 4}}, {"accept": null}`, "-p udplite --dports 4 -j ACCEPT"},
+	} {
+		var expr []json.RawMessage
+		if err := json.Unmarshal([]byte("["+tt.expr+"]"), &expr); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, words := range rulesOf(expr) {
+			got = append(got, strings.Join(words, " "))
+		}
+		if d := cmp.Diff(tt.want, strings.Join(got, "\n")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.expr, d)
+		}
+	}
+}
+
+// fakeNFT puts a program nft before all others. It is a shell script, with a case for each command.
+func fakeNFT(t *testing.T, cases string) gatherer {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nft"), []byte("#!/bin/sh\ncase \"$*\" in\n"+cases+"esac\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	return box(t, map[string]string{"sys/module/nf_tables/refcnt": "1"})
+}
+
+const listTables = `"-j -s list tables") echo '{"nftables": [{"table": {"family": "inet", "name": "gone"}},
+	{"table": {"family": "inet", "name": "sleeping", "flags": "Lester Gooch #5"}}, {"table": {"family": "inet", "name": "owned", "flags": ["owner"]}}]}' ;;
+`
+
+const inputChain = `echo '{"nftables": [{"chain": {"name": "in", "type": "filter", "hook": "input", "policy": "drop"}}]}' ;;
+`
+
+func TestTablesWithoutEffectAreNotFollowed(t *testing.T) {
+	g := fakeNFT(t, listTables+
+		`"-j -s list table inet gone") echo 'Error: No such file or directory; did you mean table ‘owned’ in family inet?
+list table inet gone' >&2; exit 1 ;;
+"-s list table inet sleeping") printf 'table inet sleeping {\n\tflags dormant,persist\n' ;;
+"-s list table inet owned") printf 'table inet owned { # progname x\n\tflags owner\n\tcomment "flags dormant"\n' ;;
+"-j -s list table inet sleeping" | "-j -s list table inet owned") `+inputChain)
+	got, err := g.nfTables(t.Context())
+	if err != nil || len(got) != 1 || got[0].Name != "owned" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestErrorOfNFTHasItsReason(t *testing.T) {
+	g := fakeNFT(t, `*) echo 'Error: Could not process rule: Operation not permitted
+list tables' >&2; exit 1 ;;
+`)
+	_, err := g.nfTables(t.Context())
+	const want = "nft -j -s list tables: exit status 1: Error: Could not process rule: Operation not permitted"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRulesOfIPTablesAreKeptIfNFTFails(t *testing.T) {
+	f := facts.Facts{Missing: map[facts.Part]string{}}
+	g := fakeNFT(t, "*) exit 1 ;;\n")
+	var probes []probe
+	for _, p := range g.box() {
+		switch p.part {
+		case facts.Rules:
+			p.do = func(context.Context) (func(*facts.Facts), error) {
+				return func(f *facts.Facts) { f.Tables = []linux.Tables{{}} }, nil
+			}
+			probes = append(probes, p)
+		case facts.NFRules:
+			probes = append(probes, p)
+		}
+	}
+	take(t.Context(), &f, probes)
+	if len(f.Tables) != 1 || len(f.Missing) != 1 || f.Missing[facts.NFRules] == "" {
+		t.Errorf("%+v, %v", f.Tables, f.Missing)
+	}
+}
+
 func TestTablesOfWeirAndIPTablesAreNotRead(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{"ip filter": true, "ip6 nat": true, "ip weir": true, "inet filter": false, "ip mine": false, "bridge filter": true} {
 		family, table, _ := strings.Cut(name, " ")
-		if got := (nftTable{family, table}).skipped(); got != want {
+		if got := (nftTable{Family: family, Name: table}).skipped(); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -116,7 +116,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if objects, err := parseNFT([]byte(text)); err == nil {
-			for _, h := range tableOf(nftTable{"inet", "t"}, objects).Hooks {
+			for _, h := range tableOf(nftTable{Family: "inet", Name: "t"}, objects).Hooks {
 				if h.Hook != "INPUT" && h.Hook != "FORWARD" {
 					t.Errorf("%+v", h)
 				}
