@@ -26,6 +26,8 @@ ipvsadm -A -t 192.0.2.10:9999 -s rr
 ipvsadm -a -t 192.0.2.10:9999 -r 10.2.0.12:9000 -m -w 2
 ipvsadm -A -u 172.31.0.1:53 -s rr
 ipvsadm -a -u 172.31.0.1:53 -r 10.2.0.13:53 -m
+ipvsadm -A -f 9 -s rr
+ipvsadm -a -f 9 -r 10.2.0.13:9000 -m -w 2
 ipset create FOREIGN hash:ip
 ipset add FOREIGN 203.0.113.5
 ipset create KUBE-FOREIGN bitmap:port range 0-65535
@@ -39,7 +41,7 @@ ip6tables -A FORWARD -s 2001:db8:66::/64 -j DROP
 `
 
 const foreignEnd = `
-ipvsadm -D -t 203.0.113.1:80; ipvsadm -D -t 192.0.2.10:9999; ipvsadm -D -u 172.31.0.1:53
+ipvsadm -D -t 203.0.113.1:80; ipvsadm -D -t 192.0.2.10:9999; ipvsadm -D -u 172.31.0.1:53; ipvsadm -D -f 9
 iptables -D INPUT -j FOREIGN; iptables -F FOREIGN; iptables -X FOREIGN
 iptables -t nat -D PREROUTING -j KUBE-FOREIGN; iptables -t nat -F KUBE-FOREIGN; iptables -t nat -X KUBE-FOREIGN
 ip6tables -D FORWARD -s 2001:db8:66::/64 -j DROP
