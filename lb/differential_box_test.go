@@ -74,8 +74,9 @@ const (
 var (
 	hostAddrs = []netip.Addr{netip.MustParseAddr("10.9.9.1"), netip.MustParseAddr("fd00:9::1")}
 	// servicePorts are the ports of backends, hostPorts those of daemons of the box. The
-	// generator makes Services with ports 80 and 81 and NodePorts 81 and 162.
-	servicePorts = []uint16{8080, 8081, 9000}
+	// generator makes Services with ports 80 and 81 and NodePorts 81 and 162. In a group of ports a
+	// backend gets the port of the client.
+	servicePorts = []uint16{80, 81, 162, 8080, 8081, 9000}
 	hostPorts    = []uint16{22, 80, 81, 162, 8080, 8081, 9000}
 )
 

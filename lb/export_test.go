@@ -3,6 +3,7 @@ package lb
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 )
 
 // The generator of the laws, for tests outside this package: one that compares Fake
@@ -34,8 +35,10 @@ func WantOf(k *Fake, services []Service, o Options, health map[ServiceID]Health)
 	return wantOf(k, services, o, health)
 }
 
-// FrontendsOf returns the addresses of k to which clients of Services may connect.
-func FrontendsOf(k *Fake, services []Service) []Frontend { return k.allFrontends(services) }
+// FrontendsOf returns the addresses of k to which clients of Services may connect. A given mark is none.
+func FrontendsOf(k *Fake, services []Service) []Frontend {
+	return slices.DeleteFunc(k.allFrontends(services), func(f Frontend) bool { return f.Given })
+}
 
 // HostsOf returns the addresses of k's other interfaces.
 func HostsOf(k *Fake) map[netip.Addr]string { return k.HostAddrs }
