@@ -69,6 +69,7 @@ func grouped(rules, method string, n int, more string) string {
 // iptables.
 func TestForwardGroup(t *testing.T) {
 	t.Parallel()
+	soakOnly(t, "TestForwardGroupTable has the default owner of the rules")
 	groupStory(t, "iptables")
 }
 
@@ -182,6 +183,7 @@ for x in iptables ip6tables; do $x -A FORWARD -i back -j DROP; done`
 // TestForwardMark has rules of the administrator select the packets of a Service.
 func TestForwardMark(t *testing.T) {
 	t.Parallel()
+	soakOnly(t, "TestForwardMarkTable has the default owner of the rules")
 	markStory(t, "iptables", markByIPTables+refuseAll)
 }
 
