@@ -112,7 +112,9 @@ func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.
 			open[id]++
 		}
 		for _, id := range byMark[c.Backend.Addr()] {
-			if rs := id.(lb.RealServer); rs.At(c.Backend.Port()) == c.Backend && (rs.Addr.Port() == 0 || rs.Frontend.Proto == c.Proto) {
+			rs := id.(lb.RealServer)
+			anyProto := rs.Addr.Port() == 0 || rs.Frontend.Given
+			if rs.At(c.Backend.Port()) == c.Backend && (anyProto || rs.Frontend.Proto == c.Proto) {
 				open[id]++
 			}
 		}

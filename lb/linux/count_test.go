@@ -29,7 +29,9 @@ TCP 0A000002 0000 C0000201 0050 0A000007 1F90 NONE            299
 TCP 0A000003 C8D4 C0000201 0050 0A000007 1F90 CLOSE             9
 TCP 0A000001 C8D4 C0000201 0050 0A000008 1F90 FIN_WAIT         90
 TCP 0A000001 C8D5 C0000201 0050 0A000008 1F90 TIME_WAIT        90
+UDP 0A000001 C8D6 C0000201 0050 0A000009 1F90 UDP             290
 `
+	given := lb.GivenFrontend(lb.IPv4, 7) // for any protocol
 	mark := lb.MarkFrontend(lb.IPv4, 7)
 	mark.Proto = lb.TCP
 	conns := map[lb.Object]lb.Conns{
@@ -38,6 +40,10 @@ TCP 0A000001 C8D5 C0000201 0050 0A000008 1F90 TIME_WAIT        90
 		server(f, "10.0.0.9:8080"):    {Active: 1, Inactive: 5},
 		server(mark, "10.0.0.8:8080"): {Inactive: 3},
 		server(mark, "10.0.0.7:8080"): {Inactive: 3},
+
+		server(mark, "10.0.0.9:8080"):  {Inactive: 3},
+		server(given, "10.0.0.8:8080"): {Inactive: 3},
+		server(given, "10.0.0.9:8080"): {Inactive: 3},
 	}
 	if err := leaveOutEnded(t.Context(), strings.NewReader(table), conns); err != nil {
 		t.Fatal(err)
@@ -48,6 +54,10 @@ TCP 0A000001 C8D5 C0000201 0050 0A000008 1F90 TIME_WAIT        90
 		server(f, "10.0.0.9:8080"):    {Active: 1, Inactive: 5},
 		server(mark, "10.0.0.8:8080"): {Inactive: 1},
 		server(mark, "10.0.0.7:8080"): {},
+
+		server(mark, "10.0.0.9:8080"):  {},
+		server(given, "10.0.0.8:8080"): {Inactive: 1},
+		server(given, "10.0.0.9:8080"): {Inactive: 1},
 	}
 	if d := cmp.Diff(want, conns, compareNetip); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
