@@ -48,7 +48,7 @@ func (c markConverter) marked(out *draft.Writer, s *server, m *mark, check *chec
 		out.Key("vips", vips, "virtual_ipaddress, without a virtual_server")
 	}
 	translates := s.node.find("persistence_timeout") == nil && !slices.ContainsFunc(s.backends, func(r real) bool { return r.method != nat })
-	c.remainder(out, s, !translates, check)
+	c.remainder(out, s, 0, !translates, check)
 }
 
 // unnamed returns the addresses of vrrp_instances that are in no virtual_server and no service.

@@ -77,8 +77,8 @@ func (c policyConverter) flags(out *draft.Writer, s *server, scheduler string) {
 }
 
 // quorum writes when_down and the quorum. keepalived counts weights, weir counts backends:
-// the number of heaviest backends with that weight.
-func (c policyConverter) quorum(out *draft.Writer, s *server, check *check) {
+// the number of heaviest backends with that weight. The port is that of the service, 0 for a fwmark.
+func (c policyConverter) quorum(out *draft.Writer, s *server, port uint16, check *check) {
 	sorry := s.node.find("sorry_server")
 	n, h := s.node.find("quorum"), s.node.find("hysteresis")
 	if check == nil {
@@ -87,7 +87,7 @@ func (c policyConverter) quorum(out *draft.Writer, s *server, check *check) {
 		}
 		return
 	}
-	if fallback, ok := c.sorry(s, sorry); ok {
+	if fallback, ok := c.sorry(s, sorry, port); ok {
 		out.Key("when_down", "fallback", from(sorry))
 		out.Key("fallback", []string{fallback}, from(sorry))
 	} else {
@@ -118,8 +118,9 @@ func (c policyConverter) quorum(out *draft.Writer, s *server, check *check) {
 	}
 }
 
-// sorry returns the address of a sorry_server in weir's form.
-func (c policyConverter) sorry(s *server, n *node) (string, bool) {
+// sorry returns the address of a sorry_server in weir's form, for the service of a port. It serves a
+// fwmark (port 0) with its own port only if packets do not keep that of the client.
+func (c policyConverter) sorry(s *server, n *node, of uint16) (string, bool) {
 	if n == nil {
 		return "", false
 	}
@@ -134,11 +135,11 @@ func (c policyConverter) sorry(s *server, n *node) (string, bool) {
 		return "", false
 	}
 	c.take(s.node, "sorry_server")
-	if len(s.marks) > 0 {
+	if m, _ := methodOf(s.node); of == 0 && (port == 0 || m != nat || s.node.find("persistence_timeout") != nil) {
 		return addr.String(), true
 	}
 	if port == 0 {
-		port = sortedPorts(s.ports)[0]
+		port = of
 	}
 	return netip.AddrPortFrom(addr, port).String(), true
 }

@@ -212,14 +212,15 @@ func (c *converter) service(out *draft.Writer, s *server, name string, port uint
 		out.Remark("It has no protocol, and keepalived's default is UDP: remove /udp if TCP is intended.")
 	}
 	out.Key("ports", []any{what}, s.node.at.Brief())
-	c.remainder(out, s, uniform, check)
+	c.remainder(out, s, port, uniform, check)
 }
 
-// remainder writes the backends of a service, and the treatment of its connections.
-func (c *converter) remainder(out *draft.Writer, s *server, uniform bool, check *check) {
+// remainder writes the backends of a service, and the treatment of its connections. The port is 0 for a
+// fwmark.
+func (c *converter) remainder(out *draft.Writer, s *server, port uint16, uniform bool, check *check) {
 	c.compact(out, s, uniform)
 	policyConverter{c}.traffic(out, s)
-	policyConverter{c}.quorum(out, s, check)
+	policyConverter{c}.quorum(out, s, port, check)
 	c.backends(out, s, uniform)
 	if check != nil {
 		check.write(out)
