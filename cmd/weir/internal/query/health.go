@@ -27,11 +27,15 @@ func Health(checks *health.Checker, owners *Owners) status.Health {
 
 // ShowHealth adds the states of checks and the drains of backends to the kernel's virtual servers.
 func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, draining map[lb.Drain]bool) {
-	verdicts := map[lb.RealServer]health.Backend{}
+	type checkedPort struct {
+		service lb.ServiceID
+		port    lb.PortKey
+		backend netip.AddrPort
+	}
+	verdicts := map[checkedPort]health.Backend{}
 	ofGroup := map[lb.ServiceID]map[netip.Addr]health.Backend{} // the worst of all ports
 	for _, x := range checked {
-		key := lb.RealServer{Frontend: lb.Frontend{Port: x.Port.Port, Proto: x.Port.Proto}, Addr: x.Backend}
-		verdicts[key] = x
+		verdicts[checkedPort{x.Service, x.Port, x.Backend}] = x
 		if ofGroup[x.Service] == nil {
 			ofGroup[x.Service] = map[netip.Addr]health.Backend{}
 		}
@@ -44,12 +48,11 @@ func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, 
 		owner, _ := owners.Of(f.Key)
 		for j := range f.Servers {
 			s := &f.Servers[j]
-			key := lb.RealServer{Frontend: lb.Frontend{Port: f.Key.Port, Proto: f.Key.Proto}, Addr: s.Key}
-			x, ok := verdicts[key]
+			x, ok := verdicts[checkedPort{owner.ServiceID, lb.PortKey{Port: f.Key.Port, Proto: f.Key.Proto}, s.Key}]
 			if owner.group && f.Mark != 0 {
 				x, ok = ofGroup[owner.ServiceID][s.Key.Addr()]
 			}
-			if ok && x.Service == owner.ServiceID {
+			if ok {
 				s.Health = x.State
 				if x.State != "up" {
 					s.Error = x.Error

@@ -76,7 +76,10 @@ func serversOf(doc status.Services, health status.Health, rates traffic.Rates) [
 		for j, x := range f.Servers {
 			s.Backends[j] = backend{Server: x, Is: backendIs(x), Rate: rates.Frontends[i].Backends[j].Rate}
 		}
-		if f.Mark == 0 {
+		switch {
+		case f.Given:
+			s.join(checked[f.Service+" fwmark"]) // as lb.PortKey has it
+		case f.Mark == 0:
 			s.join(checked[f.Service+" "+s.At[strings.LastIndexByte(s.At, ':')+1:]])
 		}
 		s.judge()

@@ -3,6 +3,7 @@ package web
 import (
 	"html"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"weir/cmd/weir/internal/status/routing"
 	"weir/cmd/weir/internal/status/traffic"
 	"weir/cmd/weirlab/fuzzing"
+	"weir/lb"
 	"weir/packaging/doc"
 )
 
@@ -233,6 +235,25 @@ func TestNumbersReadWell(t *testing.T) {
 	}
 	if got := cut(strings.Repeat("ü", 400)); got != strings.Repeat("ü", 150)+" ..." {
 		t.Errorf("cut to %q", got)
+	}
+}
+
+// TestServersOfMarksHaveChecks shows a backend by firewall mark with its check, and one that is not in the
+// kernel because it is down.
+func TestServersOfMarksHaveChecks(t *testing.T) {
+	key := lb.GivenFrontend(lb.IPv4, 7)
+	doc := status.Services{Frontends: []status.Frontend{{
+		Key: key, Service: "static/media", Mark: 7, Given: true,
+		Servers: []status.Server{{Key: netip.MustParseAddrPort("10.0.0.1:0"), Address: "10.0.0.1:0", Weight: 1, Health: "up"}},
+	}}}
+	health := status.Health{Backends: []status.CheckedBackend{
+		{Service: "static/media", Port: lb.PortKey{}.String(), Backend: "10.0.0.1:0", State: "up"},
+		{Service: "static/media", Port: lb.PortKey{}.String(), Backend: "10.0.0.2:0", State: "down"},
+		{Service: "static/other", Port: lb.PortKey{}.String(), Backend: "10.0.0.3:0", State: "down"},
+	}}
+	s := serversOf(doc, health, doc.CountedAt(noon).Since(traffic.Totals{}))[0]
+	if len(s.Backends) != 2 || s.Backends[0].Check != &health.Backends[0] || s.Backends[1].Is != down || s.Is != partly {
+		t.Errorf("%s with %+v", s.Is, s.Backends)
 	}
 }
 

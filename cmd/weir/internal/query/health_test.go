@@ -1,0 +1,44 @@
+package query
+
+import (
+	"net/netip"
+	"testing"
+
+	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/status"
+	"weir/lb"
+	"weir/lb/health"
+)
+
+// TestServicesByMarkShareABackend shows the health of one backend by two firewall marks.
+func TestServicesByMarkShareABackend(t *testing.T) {
+	t.Parallel()
+	rec := lb.NewReconciler(&lb.Fake{}, lb.Options{}, config.Source)
+	rec.Update(lb.Update{Source: config.Source, Synced: true, Put: parse(t, `
+[[service]]
+name = "a"
+fwmark = 7
+backends = ["10.0.0.1"]
+[[service]]
+name = "b"
+fwmark = 8
+backends = ["10.0.0.1"]
+`).Services})
+	backend := netip.MustParseAddrPort("10.0.0.1:0")
+	doc := status.Services{}
+	for mark := range uint32(3) {
+		doc.Frontends = append(doc.Frontends, status.Frontend{
+			Key: lb.GivenFrontend(lb.IPv4, 7+mark), Mark: 7 + mark, Given: true, Servers: []status.Server{{Key: backend}},
+		})
+	}
+	port := lb.PortKey{Proto: lb.TCP}
+	ShowHealth(&doc, NewOwners(rec, nil), []health.Backend{
+		{Service: static("a"), Port: port, Backend: backend, State: "down", Error: "timeout"},
+		{Service: static("b"), Port: port, Backend: backend, State: "up"},
+	}, nil)
+	for i, want := range []string{"down", "up", ""} { // the third is foreign
+		if got := doc.Frontends[i].Servers[0].Health; got != want {
+			t.Errorf("%s: health %q, want %q", doc.Frontends[i].Key, got, want)
+		}
+	}
+}
