@@ -129,7 +129,7 @@ func (p planned) plan(ctx context.Context, e env, mode kernelmode.Mode, cfg *con
 	for _, c := range cfg.Clusters {
 		doc.Notes = append(doc.Notes, c.Name+": its Services are not in this plan, and their objects in the kernel stay")
 	}
-	impact := query.ImpactOf(rec.Have(), ops)
+	impact := query.ImpactOf(rec.Have(), ops, cfg.Services)
 	if impact.Backends > 0 { // there may be millions
 		if err := p.connections(ctx, func(c linux.Connection) bool { impact.Count(c); return true }); err != nil {
 			return doc, err

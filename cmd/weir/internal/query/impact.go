@@ -20,15 +20,19 @@ type Impact struct {
 	Living, Cutting int
 
 	leaving map[lb.RealServer]bool // by ID; true: without a drain
+	// byMark has those of given marks in leaving, by address: connections do not show a mark.
+	byMark map[netip.Addr][]lb.RealServer
+	have   *lb.Table
 }
 
-// ImpactOf returns the impact of operations on a kernel, without connections: see Count.
-func ImpactOf(have *lb.Table, ops []lb.Op) Impact {
-	x := Impact{leaving: map[lb.RealServer]bool{}}
-	served, after := map[netip.Addr]int{}, map[netip.Addr]int{} // real servers with a weight
+// ImpactOf returns the impact of operations on a kernel, without connections: see Count. The services
+// are those after the operations.
+func ImpactOf(have *lb.Table, ops []lb.Op, services []lb.Service) Impact {
+	x := Impact{leaving: map[lb.RealServer]bool{}, byMark: map[netip.Addr][]lb.RealServer{}, have: have}
+	served, after := map[lb.Frontend]int{}, map[lb.Frontend]int{} // real servers with a weight, by place
 	for rs := range have.RealServers() {
 		if rs.Weight > 0 {
-			served[rs.Frontend.Addr]++
+			served[place(rs.Frontend)]++
 		}
 	}
 	maps.Copy(after, served)
@@ -42,22 +46,77 @@ func ImpactOf(have *lb.Table, ops []lb.Op) Impact {
 		has := op.Verb != lb.Delete && rs.Weight > 0
 		switch {
 		case had && !has:
-			after[rs.Frontend.Addr]--
+			after[place(rs.Frontend)]--
 			x.Backends++
-			x.leaving[key(rs.Frontend, rs.Addr)] = op.Verb == lb.Delete
+			id := key(rs.Frontend, rs.Addr)
+			x.leaving[id] = op.Verb == lb.Delete
+			if rs.Frontend.Given {
+				x.byMark[rs.Addr.Addr()] = append(x.byMark[rs.Addr.Addr()], id)
+			}
 			if op.Verb == lb.Delete {
 				x.Cut++
 			}
 		case !had && has:
-			after[rs.Frontend.Addr]++
+			after[place(rs.Frontend)]++
 		}
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(served), netip.Addr.Compare) {
-		if after[a] == 0 && !a.IsUnspecified() {
+	lost := map[lb.Frontend]bool{} // given marks
+	for f := range served {
+		switch {
+		case after[f] > 0:
+		case f.Given:
+			lost[f] = true
+		case !f.Addr.IsUnspecified():
+			x.VIPs = append(x.VIPs, f.Addr)
+		}
+	}
+	for _, a := range ofMarks(lost, have, services) {
+		if after[lb.Frontend{Addr: a}] == 0 {
 			x.VIPs = append(x.VIPs, a)
 		}
 	}
+	slices.SortFunc(x.VIPs, netip.Addr.Compare)
+	x.VIPs = slices.Compact(x.VIPs)
 	return x
+}
+
+// place returns the unit that loses its last backend: a given mark, or all ports of an address.
+func place(f lb.Frontend) lb.Frontend {
+	if f.Given {
+		return f
+	}
+	return lb.Frontend{Addr: f.Addr}
+}
+
+// ofMarks returns the VIPs of the Services of given marks. The kernel does not show those of a removed
+// Service: they are its addresses without a virtual server, and without another Service.
+func ofMarks(lost map[lb.Frontend]bool, have *lb.Table, services []lb.Service) (out []netip.Addr) {
+	if len(lost) == 0 {
+		return nil
+	}
+	named, families := map[netip.Addr]bool{}, map[lb.Family]bool{}
+	for f := range lost {
+		families[lb.FamilyOf(f.Addr)] = true
+	}
+	for _, svc := range services {
+		for _, vip := range svc.VIPs {
+			named[vip.Addr] = true
+			if svc.FWMark != 0 && lost[lb.GivenFrontend(lb.FamilyOf(vip.Addr), svc.FWMark)] {
+				out = append(out, vip.Addr)
+			}
+		}
+	}
+	for o := range have.All() {
+		if vs, ok := o.(lb.VirtualServer); ok {
+			named[vs.Frontend.Addr] = true
+		}
+	}
+	for o := range have.All() {
+		if a, ok := o.(lb.Address); ok && !named[a.Addr] && families[lb.FamilyOf(a.Addr)] {
+			out = append(out, a.Addr)
+		}
+	}
+	return out
 }
 
 func key(f lb.Frontend, backend netip.AddrPort) lb.RealServer {
@@ -69,7 +128,13 @@ func (x *Impact) Count(c linux.Connection) {
 	if !c.Open() {
 		return
 	}
-	switch cut, leaves := x.leaving[key(c.Frontend(), c.Backend)]; {
+	cut, leaves := x.leaving[key(c.Frontend(), c.Backend)]
+	for _, rs := range x.byMark[c.Backend.Addr()] {
+		if _, other := x.have.RealServer(c.Frontend(), c.Backend); !other && rs.At(c.Backend.Port()) == c.Backend {
+			cut, leaves = cut || x.leaving[rs], true
+		}
+	}
+	switch {
 	case leaves && cut:
 		x.Cutting++
 	case leaves:

@@ -13,8 +13,8 @@ import (
 	"weir/lb/linux"
 )
 
-// previewed gives what a kernel holds by one configuration, and the ops of another.
-func previewed(t *testing.T, have, want string) (*lb.Table, []lb.Op) {
+// previewed gives what a kernel holds by one configuration, and the ops and services of another.
+func previewed(t *testing.T, have, want string) (*lb.Table, []lb.Op, []lb.Service) {
 	t.Helper()
 	kernel := &lb.Fake{}
 	reconciler := func(toml string) *lb.Reconciler {
@@ -26,12 +26,12 @@ func previewed(t *testing.T, have, want string) (*lb.Table, []lb.Op) {
 	if _, err := reconciler(have).Sync(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	rec := reconciler(want)
+	rec, services := reconciler(want), parse(t, want).Services
 	ops, err := rec.Preview(t.Context(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rec.Have(), ops
+	return rec.Have(), ops, services
 }
 
 func TestImpact(t *testing.T) {
@@ -50,6 +50,9 @@ func TestImpact(t *testing.T) {
 			})
 		}
 	}
+	marked := func(backends string) string {
+		return "[[service]]\nname = \"m\"\nfwmark = 7\nvips = [\"192.0.2.1\"]\nbackends = [" + backends + "]\n"
+	}
 	vipA := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for _, tt := range []struct {
 		name, have, want string
@@ -62,6 +65,13 @@ func TestImpact(t *testing.T) {
 		{"a backend goes", one("a", "192.0.2.1", ""), fewer, Impact{Backends: 1, Living: 2}},
 		{"at once, too", one("a", "192.0.2.1", now), fewer + now, Impact{Backends: 1, Cut: 1, Cutting: 2}},
 		{"another backend instead", fewer, "[[service]]\nname = \"a\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.2\"]\n", Impact{Backends: 1, Living: 2}},
+		{"a mark goes", marked(`"10.0.0.1", "10.0.0.2"`) + one("b", "192.0.2.2", ""), one("b", "192.0.2.2", ""), Impact{VIPs: vipA, Backends: 2, Living: 4}},
+		{"a mark goes at once", marked(`"10.0.0.1", "10.0.0.2"`) + one("b", "192.0.2.2", ""), "[defaults]\n" + now + one("b", "192.0.2.2", ""), Impact{VIPs: vipA, Backends: 2, Cut: 2, Cutting: 4}},
+		{"a backend of a mark goes", marked(`"10.0.0.1", "10.0.0.2"`), marked(`"10.0.0.1"`), Impact{Backends: 1, Living: 2}},
+		{"a backend of a mark with another port", marked(`"10.0.0.1", "10.0.0.2:81"`), marked(`"10.0.0.1"`), Impact{Backends: 1}},
+		{"a mark leaves its VIP to ports", marked(`"10.0.0.3"`), one("a", "192.0.2.1", ""), Impact{Backends: 1}},
+		{"a mark goes beside ports", marked(`"10.0.0.1"`) + one("a", "192.0.2.1", ""), one("a", "192.0.2.1", ""), Impact{Backends: 1}},
+		{"the last backend of a mark goes", marked(`"10.0.0.1"`), marked(""), Impact{VIPs: vipA, Backends: 1, Living: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ImpactOf(previewed(t, tt.have, tt.want))
