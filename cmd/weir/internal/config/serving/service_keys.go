@@ -26,7 +26,7 @@ func serviceKeys(s *Service) []schema.Key {
 				"port is the same port. Required, except with fwmark."},
 		{Path: "service.fwmark", To: &s.LB.FWMark, Default: `0`, Max: maxFWMark,
 			Doc: "A firewall mark that rules of your own set on packets, in table mangle: it selects the packets of the service, in place of ports. vips are " +
-				"optional: they are made local and announced. Backends see the client's address. It needs IPVS. 0 means none; larger marks are weir's own."},
+				"optional: they are made local and announced. Backends see the client's address. It needs IPVS. 0 means none; the marks of weir's own virtual servers are larger."},
 		{Path: "service.type", Type: schema.Text, Default: `"LoadBalancer"`, Values: []string{"LoadBalancer", "ClusterIP"},
 			Doc: "The clients of the VIPs: LoadBalancer for clients outside the cluster, ClusterIP for clients inside. For ClusterIP, cluster_cidrs and " +
 				"masquerade_all select the masqueraded connections."},
