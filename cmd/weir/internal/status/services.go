@@ -43,7 +43,7 @@ type Frontend struct {
 	// group, or clients inside the cluster with a traffic policy of Local.
 	Mark uint32 `json:"mark,omitempty"`
 	// Given is set if Mark is a firewall mark itself: that of a service with fwmark, or a foreign
-	// one.
+	// one. It has all protocols then, and Protocol is tcp.
 	Given bool `json:"given,omitempty"`
 	// Group is set for the frontends of a group: the one with the mark serves all clients.
 	Group     bool   `json:"group,omitempty"`
