@@ -148,6 +148,9 @@ func (c *claimants) refusal() string {
 	for _, id := range c.ids {
 		svc, _ := c.catalog.Get(id)
 		p := planner{svc: svc, facts: &c.facts}
+		if c.f.Given {
+			p.mayServe(c.f)
+		}
 		for _, vip := range svc.VIPs {
 			for _, port := range svc.Ports {
 				if f, ok := vip.frontend(port); ok && (f == c.f || f == everyAddress(c.f)) {
@@ -156,7 +159,7 @@ func (c *claimants) refusal() string {
 			}
 		}
 		for _, n := range sortNotes(p.notes) {
-			if names(n.Text, c.f) || n.Reason == NotAllowed {
+			if c.f.Given || names(n.Text, c.f) || n.Reason == NotAllowed {
 				return fmt.Sprintf("%s wants it, but %s", id, n.Text)
 			}
 		}
@@ -166,6 +169,9 @@ func (c *claimants) refusal() string {
 
 // unclaimed describes the nearest matches of a frontend that no Service claims.
 func (c *claimants) unclaimed(unrouted bool) string {
+	if c.f.Given {
+		return fmt.Sprintf("no Service has firewall mark %d for %s", c.f.Mark, FamilyOf(c.f.Addr))
+	}
 	if id := everyAddress(c.f); len(c.catalog.claims[id]) > 0 {
 		return fmt.Sprintf("it is a NodePort of %s, which is not served on this address: %s", c.catalog.claims[id][0], c.notANode())
 	}
@@ -200,16 +206,16 @@ func (c *claimants) notANode() string {
 }
 
 // nearest collects served frontends: first on the same address, then at the same port of the
-// most similar addresses.
+// most similar addresses. Those of a given mark are the other given marks.
 func (c *claimants) nearest() (out []string) {
 	const most = 5
 	if c.won {
 		return nil
 	}
-	here := func(f Frontend) bool { return f.Addr == c.f.Addr && f != c.f }
+	here := func(f Frontend) bool { return f.Addr == c.f.Addr && f != c.f && f.Given == c.f.Given }
 	if slices.Contains(c.facts.nodeAddrs(FamilyOf(c.f.Addr)), c.f.Addr) {
 		here = func(f Frontend) bool {
-			return (f.Addr == c.f.Addr || f.Addr.IsUnspecified()) && FamilyOf(f.Addr) == FamilyOf(c.f.Addr) && f != c.f
+			return (f.Addr == c.f.Addr || f.Addr.IsUnspecified()) && !f.Given && FamilyOf(f.Addr) == FamilyOf(c.f.Addr) && f != c.f
 		}
 	}
 	there := func(f Frontend) bool {

@@ -260,6 +260,10 @@ func (x *explainer) deliver(because string) {
 		x.end(Foreign, "ipvs", VirtualServer{Frontend: x.f}.ID(), "is a virtual server that weir did not make")
 		return
 	}
+	if x.f.Given {
+		x.end(Unrouted, "ipvs", nil, "%s with the mark: the packet goes the way of its address", because)
+		return
+	}
 	if x.e.Here == "" {
 		x.end(Unrouted, "address", nil, "%s is not on this box, and %s", x.f.Addr, because)
 		return
@@ -295,6 +299,9 @@ func (x *explainer) loop(n int) {
 // why returns why the frontend is not served.
 func (x *explainer) why() string {
 	vs := VirtualServer{Frontend: x.f}.ID()
+	if x.f.Given && x.e.Fate == Foreign && len(x.e.Claims) > 0 {
+		return x.refusal()
+	}
 	if x.e.Fate == Dropped || x.e.Fate == Foreign {
 		return x.e.Steps[len(x.e.Steps)-1].Result
 	}
@@ -302,7 +309,7 @@ func (x *explainer) why() string {
 		return fmt.Sprintf("%s has it, but %s", x.svc.ID, x.unapplied())
 	}
 	if x.won && x.has(vs) {
-		if x.e.Fate == Refused && x.has(tuple(SetIPVSPorts, x.f)) {
+		if x.e.Fate == Refused && (x.f.Given || x.has(tuple(SetIPVSPorts, x.f))) {
 			return x.noBackend()
 		}
 		return fmt.Sprintf("%s has it, but %s", x.svc.ID, x.unapplied())

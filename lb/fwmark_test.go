@@ -63,3 +63,77 @@ func TestForeignVirtualServerHasItsMark(t *testing.T) {
 		t.Errorf("notes %v, virtual server %v", s.Notes(), s.k.Objects()[foreign.ID()])
 	}
 }
+
+// TestExplainGivenMarks shows why packets with a mark are not served.
+func TestExplainGivenMarks(t *testing.T) {
+	t.Parallel()
+	face, other := GivenFrontend(IPv4, 7), GivenFrontend(IPv4, 8)
+	unmarked := "no virtual server with the mark: the packet goes the way of its address"
+	for _, tt := range []struct {
+		name      string
+		about     Frontend
+		prepare   func(s *story)
+		fate      Fate
+		why, step string
+		nearest   int
+	}{
+		{"all backends are down", face, func(s *story) {
+			s.SetHealth(map[ServiceID]Health{media().ID: {Down: map[netip.AddrPort]bool{media().Ports[0].Backends[0].Addr: true}}})
+			mustSync(t, s.Reconciler, s.now)
+		}, Refused, "none of the 1 backend of prod/media takes new connections", "no backend takes new connections", 0},
+		{"unknown, beside another mark", other, nil, Unrouted, "no Service has firewall mark 8 for IPv4", unmarked, 1},
+		{"unknown, alone", other, func(s *story) {
+			s.send()
+			mustSync(t, s.Reconciler, s.now)
+		}, Unrouted, "no Service has firewall mark 8 for IPv4", unmarked, 0},
+		{"not applied", other, func(s *story) {
+			more := media()
+			more.ID.Name, more.FWMark, more.VIPs = "more", 8, nil
+			s.send(media(), more)
+			if _, err := s.Preview(t.Context(), s.now); err != nil {
+				t.Fatal(err)
+			}
+		}, Unrouted, "prod/more has it, but it is not applied yet", unmarked, 0},
+		{"foreign", other, func(s *story) {
+			s.k.Put(VirtualServer{Frontend: other, Scheduler: Scheduler{Name: "wlc"}})
+			if _, err := s.Audit(t.Context(), s.now); err != nil {
+				t.Fatal(err)
+			}
+		}, Foreign, "is a virtual server that weir did not make", "is a virtual server that weir did not make", 1},
+		{"foreign, and wanted", other, func(s *story) {
+			s.k.Put(VirtualServer{Frontend: other, Scheduler: Scheduler{Name: "wlc"}})
+			if _, err := s.Audit(t.Context(), s.now); err != nil {
+				t.Fatal(err)
+			}
+			more := media()
+			more.ID.Name, more.FWMark, more.VIPs = "more", 8, nil
+			s.send(media(), more)
+			mustSync(t, s.Reconciler, s.now)
+		}, Foreign, "prod/more wants it, but IPv4 fwmark 8 is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another mark",
+			"is a virtual server that weir did not make", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newLocalStory(t, media())
+			if tt.prepare != nil {
+				tt.prepare(s)
+			}
+			e := s.Explain(Query{Frontend: tt.about})
+			if step := e.Steps[len(e.Steps)-1].Result; e.Fate != tt.fate || e.Why != tt.why || step != tt.step || len(e.Nearest) != tt.nearest {
+				t.Errorf("%s", e)
+			}
+		})
+	}
+}
+
+// TestExplainMarkOfTwoServices shows the claims on one mark.
+func TestExplainMarkOfTwoServices(t *testing.T) {
+	t.Parallel()
+	s, late := newLocalStory(t, media()), media()
+	late.ID.Name, late.Created = "z", testNow
+	s.send(media(), late)
+	mustSync(t, s.Reconciler, s.now)
+	e := s.Explain(Query{Frontend: GivenFrontend(IPv4, 7)})
+	if want := []Claim{{"prod/media", "IPv4 fwmark 7", true}, {"prod/z", "IPv4 fwmark 7", false}}; e.Fate != Served || !slices.Equal(e.Claims, want) {
+		t.Errorf("%s", e)
+	}
+}

@@ -129,7 +129,8 @@ func (p *planner) mayServe(f Frontend) bool {
 		return false
 	}
 	if p.facts.Foreign[f] {
-		p.note(ForeignFrontend, "%s is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another VIP or port", f)
+		other := map[bool]string{true: "mark", false: "VIP or port"}[f.Given]
+		p.note(ForeignFrontend, "%s is a virtual server that weir did not make; remove it (ipvsadm -D) or choose another %s", f, other)
 		return false
 	}
 	return true
