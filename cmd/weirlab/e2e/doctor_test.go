@@ -65,7 +65,7 @@ func TestDoctor(t *testing.T) {
 		{check: "conntrack-room", names: "of at most", put: "sysctl -qw net.netfilter.nf_conntrack_max=$(($(cat /proc/sys/net/netfilter/nf_conntrack_count) * 10 / 9))"},
 		{check: "port-vip", names: "gobgpd", repair: fmt.Sprint("kill ", listener.Pid(), "; while kill -0 ", listener.Pid(), "; do sleep 0.1; done 2>/dev/null")},
 		{check: "kube-proxy", names: "KUBE-PROXY-CANARY in table mangle", put: "iptables -t mangle -N KUBE-PROXY-CANARY; iptables -t mangle -A OUTPUT -m comment --comment 'a test' -j KUBE-PROXY-CANARY"},
-		{check: "firewall", names: "replies of backend 10.2.0.11: rule 1 of chain FORWARD", put: "iptables -I FORWARD 1 -j DROP", repair: "iptables -D FORWARD -j DROP"}, // doctor has systemd restart weir: TestFirewalls
+		{check: "firewall", names: "replies of backend 10.2.0.11: rule 1 of chain FORWARD", put: "iptables -I FORWARD 1 -j DROP", undo: "iptables -D FORWARD -j DROP"}, // doctor has systemd restart weir: TestFirewalls
 		{check: "firewall", names: "connections of BGP peer router: rule", put: "iptables -A INPUT -s 10.1.1.254 -p tcp --dport 179 -j REJECT"},
 		{check: "route", names: "fd02::13", put: "ip route add blackhole fd02::13", repair: "ip route del blackhole fd02::13"},
 		{check: "sysctl-file", names: "/etc/sysctl.d/50-hardening.conf:2", put: "mkdir -p /etc/sysctl.d; printf '# hardened\\nnet.ipv4.ip_forward = 0\\n' >/etc/sysctl.d/50-hardening.conf"},
