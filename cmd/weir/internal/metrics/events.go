@@ -1,12 +1,32 @@
 package metrics
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir/lb"
 )
+
+// Metrics are the counters and histograms of events. Make them with New.
+type Metrics struct {
+	registry   *prometheus.Registry
+	syncs      prometheus.Histogram
+	failures   prometheus.Counter
+	ops        *prometheus.CounterVec
+	opErrors   prometheus.Counter
+	drift      *prometheus.CounterVec
+	reloadOK   prometheus.Gauge
+	reloadTime prometheus.Gauge
+	latency    *prometheus.HistogramVec
+	results    results
+	announcing prometheus.Histogram
+	assigning  prometheus.Histogram
+	takeovers  prometheus.Histogram
+	reads      reads
+	perBackend atomic.Bool
+}
 
 // results count outcomes.
 type results struct{ releases, hooks *prometheus.CounterVec }

@@ -3,57 +3,11 @@
 package metrics
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"weir/bgp"
-	"weir/cluster"
-	"weir/cluster/l2"
-	"weir/cmd/weir/internal/fleet"
 	"weir/cmd/weir/internal/kube"
-	"weir/cmd/weir/internal/status"
-	"weir/k8ssync"
-	"weir/lb/health"
-	"weir/lb/linux"
 )
-
-// Sample is the state of a box at a scrape.
-type Sample struct {
-	Status  status.Status
-	Objects map[string]int // by lb.Kind
-	// Checks are the numbers of health checks.
-	Checks   health.Stats
-	Kernel   *linux.Counters
-	Peers    []bgp.PeerStatus
-	Fleet    fleet.Numbers
-	Gossip   *cluster.Status         // nil without [fleet]
-	L2       *l2.Status              // nil without [l2]
-	Provider *k8ssync.ProviderStatus // nil if there were never pools
-	// HealthPorts are the open healthCheckNodePorts, ProbesOK and ProbesFailed their answers with 200 and 503.
-	HealthPorts            int
-	ProbesOK, ProbesFailed uint64
-}
-
-// Metrics are the counters and histograms of events. Make them with New.
-type Metrics struct {
-	registry   *prometheus.Registry
-	syncs      prometheus.Histogram
-	failures   prometheus.Counter
-	ops        *prometheus.CounterVec
-	opErrors   prometheus.Counter
-	drift      *prometheus.CounterVec
-	reloadOK   prometheus.Gauge
-	reloadTime prometheus.Gauge
-	latency    *prometheus.HistogramVec
-	results    results
-	announcing prometheus.Histogram
-	assigning  prometheus.Histogram
-	takeovers  prometheus.Histogram
-	reads      reads
-	perBackend atomic.Bool
-}
 
 // New returns metrics that call sample at each scrape.
 func New(sample func() Sample) *Metrics {
@@ -135,11 +89,6 @@ func (m *Metrics) PerBackend(on bool) { m.perBackend.Store(on) }
 // Gatherer returns the metrics for an HTTP handler or a test.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// desc returns the description of a metric of a Sample.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("weir_"+name, help, labels, nil)
-}
-
 // collector exports Samples. Traffic is not part of them: see traffic.go.
 type collector func() Sample
 
@@ -158,19 +107,4 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	s.addresses(out)
 	s.health(out)
 	s.kernel(out)
-}
-
-func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func count(out chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-}
-
-func boolValue(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
