@@ -255,7 +255,7 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 	f.servers(t, "a server is removed", directServers-1)
 	last := directServer(directServers - 1)
 	on := len(f.open.By()[last])
-	_, cut := f.event(t, "another box dies without that server", func() { f.cut(t, 2) })
+	moved, cut := f.event(t, "another box dies without that server", func() { f.cut(t, 2) })
 	others := 0
 	for _, h := range cut {
 		if h.Server != last {
@@ -263,8 +263,9 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 		}
 	}
 	t.Logf("cut: %d of %d connections of the removed server, and %d of the others", len(cut)-others, on, others)
-	if others > 0 {
-		t.Errorf("%d connections of servers that stay were cut", others)
+	// Tables of Maglev with and without a server differ in some more entries than those of that server.
+	if others > moved/10 {
+		t.Errorf("%d connections of servers that stay were cut, of %d that moved", others, moved)
 	}
 	if synced && len(cut) > 0 {
 		t.Errorf("%d connections were cut, though the kernels know each other's", len(cut))
