@@ -42,7 +42,7 @@ func diffOne(ops []Op, held, wanted Object, have *Table, want *State) []Op {
 	case wanted != nil:
 		return append(ops, Op{Change, wanted, changeStep(held, wanted)})
 	case held.kind() != kindSysctl:
-		return append(ops, Op{Delete, held, deleteStep(held, want)})
+		return append(ops, Op{Delete, held, deleteStep(held, have, want)})
 	}
 	return ops
 }

@@ -315,6 +315,9 @@ func landsWrong(client netip.Addr, before, after, got Outcome) string {
 		case old && !young && was && !is,
 			young && !old && will && !is:
 			return fmt.Sprintf("backend %s sees the client's address and can't answer", b)
+		case is && (len(before.Direct) == 0) != (len(after.Direct) == 0):
+			// NAT is replaced by another method, or the reverse, together with the policy. The
+			// box masquerades in between: the client is served.
 		case before.Fate == Served && after.Fate == Served && was == will && is != will:
 			return fmt.Sprintf("backend %s sees a source address that is neither state's", b)
 		}

@@ -60,6 +60,7 @@ const (
 	stepMap             // members of SetInternal and SetGroup: from here on clients inside reach inner faces
 	stepReal            // real servers, more weight
 	stepNoLocal         // members of SetNoLocal
+	stepDropLocalMap    // mappings to a face that goes, and loses a backend by the next step
 	stepDropLocal       // real servers with an address that is about to be the box's (backend.go)
 	stepAdmit           // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress         // addresses and pool routes
@@ -151,9 +152,12 @@ func changeStep(from, to Object) step {
 }
 
 // deleteStep returns the step of a removal.
-func deleteStep(o Object, want *State) step {
+func deleteStep(o Object, have *Table, want *State) step {
 	switch o := o.(type) {
 	case Member:
+		if o.Set == SetInternal && losesLocal(MarkFrontend(FamilyOf(o.Addr), o.Mark), have, want) {
+			return stepDropLocalMap
+		}
 		if id, kept := o.masquerades(); kept {
 			if want.Has(id) {
 				return stepStartMasquerade
@@ -169,6 +173,17 @@ func deleteStep(o Object, want *State) step {
 		}
 	}
 	return steps[roleOf(o)].out
+}
+
+// losesLocal reports whether a removed virtual server loses a real server in stepDropLocal, so
+// that its clients must leave it earlier.
+func losesLocal(f Frontend, have *Table, want *State) bool {
+	for o := range have.Of(f) {
+		if r, ok := o.(RealServer); ok && want.makesLocal(r.Addr.Addr()) {
+			return !want.Has(VirtualServer{Frontend: f}.ID())
+		}
+	}
+	return false
 }
 
 // sortOps sorts ops into the order in which they are safe to apply. The order is total.
