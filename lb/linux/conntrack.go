@@ -12,20 +12,21 @@ import (
 	"weir/lb"
 )
 
-// conntrack deletes stale UDP flows: their backend is gone, or they are older than the
-// frontend. UDP has no end that conntrack could detect. A client that keeps sending from one
-// port would keep its flow to the old backend, or past ip_vs.
+// conntrack deletes stale flows: UDP flows whose backend is gone, and flows of any protocol
+// that are older than their frontend or its address. UDP has no end that conntrack could detect: a
+// client that keeps sending from one port would keep its flow to the old backend, or past ip_vs.
+// And a packet that this box routed elsewhere, while it did not have the VIP, leaves an entry
+// without address translation for two minutes. A retransmitted SYN, or a new one from the same
+// port, would meet that entry: the box would not masquerade it, and the backend could not reply.
 type conntrack struct {
 	conn *conn
 	// byMark are the UDP frontends with a virtual server by mark, until that is deleted: conntrack
 	// only knows the destination of a flow.
 	byMark map[lb.Frontend]map[lb.Frontend]bool
-	// awaited are addresses that were not there yet when their frontend was added.
-	awaited map[netip.Addr]bool
 }
 
 func newConntrack(count *Traffic) *conntrack {
-	return &conntrack{newConn(unix.NETLINK_NETFILTER, count), map[lb.Frontend]map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
+	return &conntrack{newConn(unix.NETLINK_NETFILTER, count), map[lb.Frontend]map[lb.Frontend]bool{}}
 }
 
 // adopt records the marks of a whole observation.
@@ -50,9 +51,10 @@ func frontendOf(m lb.Member) lb.Frontend {
 	return lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
 }
 
-// staleUDP selects flows to delete. Some had a backend or virtual server that is gone. Others
-// are older than weir's frontend or address, so that the box itself replied to them.
-type staleUDP struct {
+// staleFlows selects flows to delete. Some UDP flows had a backend or virtual server that is
+// gone. Others are older than weir's frontend or address, so that the box itself replied to them or
+// routed them elsewhere.
+type staleFlows struct {
 	backends  map[lb.RealServer]bool // by ID
 	servers   map[lb.Frontend]bool
 	frontends map[lb.Frontend]bool
@@ -61,8 +63,8 @@ type staleUDP struct {
 
 // stale returns the flows that ops have made stale. byRules reports whether virtual servers
 // are rules.
-func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
-	s := staleUDP{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
+func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
+	s := staleFlows{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
 	for i, op := range ops {
 		switch o := op.Object.(type) {
 		case lb.RealServer:
@@ -79,13 +81,12 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleUDP {
 				delete(c.byMark, o.Frontend)
 			}
 		case lb.Member:
-			if op.Verb != lb.Delete && errs[i] == nil && o.Proto == lb.UDP {
+			if op.Verb != lb.Delete && errs[i] == nil {
 				c.newMember(o, s)
 			}
 		case lb.Address:
-			if op.Verb != lb.Delete && errs[i] == nil && c.awaited[o.Addr] {
+			if op.Verb == lb.Add && errs[i] == nil {
 				s.addrs[o.Addr] = true
-				delete(c.awaited, o.Addr)
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (c *conntrack) serves(f lb.Frontend) bool {
 // goneBackend makes flows to a backend stale. Some flows to a frontend with a mark may be of
 // clients outside, and alive: they keep their addresses and their backend, so that conntrack
 // restores them with their next packet.
-func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
+func (c *conntrack) goneBackend(o lb.RealServer, s staleFlows) {
 	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
 	for fe := range c.byMark[o.Frontend] {
 		s.backends[lb.RealServer{Frontend: fe, Addr: o.At(fe.Port)}] = true
@@ -110,7 +111,7 @@ func (c *conntrack) goneBackend(o lb.RealServer, s staleUDP) {
 // newBackend makes flows stale that a frontend without backends refused. A flow of the box
 // itself is in conntrack before INPUT refuses it, and would never pass a rule of table nat
 // again.
-func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
+func (c *conntrack) newBackend(fe lb.Frontend, s staleFlows) {
 	if fe.Mark == 0 {
 		s.frontends[fe] = true
 	}
@@ -119,48 +120,49 @@ func (c *conntrack) newBackend(fe lb.Frontend, s staleUDP) {
 	}
 }
 
-func (c *conntrack) newMember(m lb.Member, s staleUDP) {
+func (c *conntrack) newMember(m lb.Member, s staleFlows) {
 	switch m.Set {
 	case lb.SetInternal, lb.SetGroup:
 		c.addMark(m)
 	case lb.SetIPVSPorts:
 		s.frontends[frontendOf(m)] = true
-		c.awaited[m.Addr] = true
 	}
 }
 
-func (s staleUDP) families() map[lb.Family]bool {
-	out := map[lb.Family]bool{}
+// dumps returns the lists of flows that have all of s.
+func (s staleFlows) dumps() map[flowDump]bool {
+	out := map[flowDump]bool{}
 	for rs := range s.backends {
-		out[lb.FamilyOf(rs.Frontend.Addr)] = true
+		out[flowDump{lb.FamilyOf(rs.Frontend.Addr), true}] = true
 	}
-	for _, frontends := range []map[lb.Frontend]bool{s.servers, s.frontends} {
-		for fe := range frontends {
-			out[lb.FamilyOf(fe.Addr)] = true
-		}
+	for fe := range s.servers {
+		out[flowDump{lb.FamilyOf(fe.Addr), true}] = true
+	}
+	for fe := range s.frontends {
+		out[flowDump{lb.FamilyOf(fe.Addr), fe.Proto == lb.UDP}] = true
 	}
 	for a := range s.addrs {
-		out[lb.FamilyOf(a)] = true
+		out[flowDump{lb.FamilyOf(a), false}] = true
 	}
 	return out
 }
 
-// has reports whether a flow must be deleted.
-func (s staleUDP) has(f flow) bool {
-	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: lb.UDP}
+// has reports whether a flow must be deleted. One that was answered ends by itself, except with
+// UDP.
+func (s staleFlows) has(f flow) bool {
+	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: f.proto}
 	if f.vip == f.backend && (s.frontends[fe] || s.addrs[fe.Addr]) {
-		return true
+		return f.proto == lb.UDP || !f.replied
 	}
-	return s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}]
+	return f.proto == lb.UDP && (s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}])
 }
 
-// forget deletes stale flows, with one dump for each family. It changes nothing else.
-func (c *conntrack) forget(ctx context.Context, s staleUDP) error {
+// forget deletes stale flows, with at most two dumps for each family. It changes nothing else.
+func (c *conntrack) forget(ctx context.Context, s staleFlows) error {
 	var all []error
-	for family := range s.families() {
+	for dump := range s.dumps() {
 		var gone []flow
-		put := func(e *encoder) { putFlowDump(e, family) }
-		err := c.conn.query(ctx, put, func() { gone = gone[:0] }, func(m message) {
+		err := c.conn.query(ctx, dump.put, func() { gone = gone[:0] }, func(m message) {
 			if f, ok := parseFlow(m.body); ok && s.has(f) {
 				gone = append(gone, f.clone())
 			}
@@ -169,12 +171,12 @@ func (c *conntrack) forget(ctx context.Context, s staleUDP) error {
 			return missingModule("nf_conntrack_netlink", err)
 		}
 		if err != nil {
-			return fmt.Errorf("list stale UDP connections: %w", err)
+			return fmt.Errorf("list stale connections: %w", err)
 		}
-		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, family, gone[i]) })
+		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, dump.family, gone[i]) })
 		for _, err := range errs {
 			if err != nil && !errors.Is(err, unix.ENOENT) {
-				all = append(all, fmt.Errorf("remove stale UDP connections: %w", err))
+				all = append(all, fmt.Errorf("remove stale connections: %w", err))
 				break
 			}
 		}
@@ -188,6 +190,7 @@ const (
 	ctaFilter          = 25
 	ctaFilterOrigFlags = 1
 	filterProtoNum     = 1 << 3
+	seenReply          = 1 << 1 // IPS_SEEN_REPLY of nf_conntrack_common.h
 )
 
 func beginConntrack(e *encoder, cmd uint16, flags uint16, f lb.Family) {
@@ -199,10 +202,22 @@ func beginConntrack(e *encoder, cmd uint16, flags uint16, f lb.Family) {
 	e.raw(family, unix.NFNETLINK_V0, 0, 0)
 }
 
-// putFlowDump requests the UDP flows of a family. Kernels before 5.8 ignore the filter and
-// return all flows.
-func putFlowDump(e *encoder, f lb.Family) {
-	beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, f)
+// flowDump is a list of the flows of a family: all of UDP, or those of all protocols that nobody
+// has answered. The latter are few, while a box has connections.
+type flowDump struct {
+	family lb.Family
+	udp    bool
+}
+
+// put requests the list. Kernels before 5.8 (protocol) and 5.17 (status) ignore the filter and return
+// all flows.
+func (d flowDump) put(e *encoder) {
+	beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, d.family)
+	if !d.udp {
+		e.be32(nl.CTA_STATUS, 0)
+		e.be32(ctaStatusMask, seenReply)
+		return
+	}
 	tuple := e.nest(nl.CTA_TUPLE_ORIG)
 	proto := e.nest(nl.CTA_TUPLE_PROTO)
 	e.u8(nl.CTA_PROTO_NUM, uint8(lb.UDP))
@@ -223,10 +238,12 @@ func putFlowDelete(e *encoder, family lb.Family, f flow) {
 	e.bytes(nl.CTA_ID, f.id)
 }
 
-// flow is a UDP connection in conntrack: its destination, the backend, and its identity for
-// the kernel.
+// flow is a connection in conntrack: its destination, the backend, and its identity for the
+// kernel.
 type flow struct {
 	vip, backend   netip.AddrPort
+	proto          lb.Protocol
+	replied        bool
 	orig, id, zone []byte
 }
 
@@ -252,17 +269,15 @@ func parseFlow(body []byte) (f flow, ok bool) {
 			reply = v
 		case nl.CTA_ID:
 			f.id = v
+		case nl.CTA_STATUS:
+			f.replied = getBE32(v)&seenReply != 0
 		case nl.CTA_ZONE:
 			f.zone = v
 		}
 	}
-	proto, _, dst := parseTuple(f.orig)
-	if proto != lb.UDP {
-		return f, false
-	}
-	_, src, _ := parseTuple(reply)
-	f.vip, f.backend = dst, src
-	return f, dst.IsValid() && src.IsValid() && len(f.id) == 4
+	_, f.backend, _ = parseTuple(reply)
+	f.proto, _, f.vip = parseTuple(f.orig)
+	return f, f.vip.IsValid() && f.backend.IsValid() && len(f.id) == 4
 }
 
 func parseTuple(b []byte) (proto lb.Protocol, src, dst netip.AddrPort) {

@@ -13,7 +13,7 @@ func TestRefusedFlowsAreForgottenWhenABackendComes(t *testing.T) {
 	vip, backend := netip.MustParseAddrPort("192.0.2.10:53"), netip.MustParseAddrPort("10.2.0.11:53")
 	fe := lb.Frontend{Addr: vip.Addr(), Port: vip.Port(), Proto: lb.UDP}
 	add := []lb.Op{{Verb: lb.Add, Object: lb.RealServer{Frontend: fe, Addr: backend}}}
-	refused, served := flow{vip: vip, backend: vip}, flow{vip: vip, backend: backend}
+	refused, served := flow{vip: vip, backend: vip, proto: lb.UDP}, flow{vip: vip, backend: backend, proto: lb.UDP}
 	for _, tt := range []struct {
 		name            string
 		byRules         bool
@@ -29,6 +29,38 @@ func TestRefusedFlowsAreForgottenWhenABackendComes(t *testing.T) {
 			}
 			if got := s.has(served); got != tt.served {
 				t.Errorf("the served flow is forgotten: %t", got)
+			}
+		})
+	}
+}
+
+// A SYN that this box routed elsewhere, before it had the VIP, left an entry without translation.
+func TestUnansweredFlowsAreForgottenWhenAnAddressComes(t *testing.T) {
+	vip, other, backend := netip.MustParseAddrPort("192.0.2.10:80"), netip.MustParseAddrPort("192.0.2.11:80"), netip.MustParseAddrPort("10.2.0.11:80")
+	frontend := []lb.Op{{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSPorts, Addr: vip.Addr(), Port: vip.Port(), Proto: lb.TCP}}}
+	address := []lb.Op{{Verb: lb.Add, Object: lb.Address{Addr: vip.Addr()}}}
+	unanswered := flow{vip: vip, backend: vip, proto: lb.TCP}
+	for _, tt := range []struct {
+		name string
+		ops  []lb.Op
+		flow flow
+		want bool
+	}{
+		{"a new address", address, unanswered, true},
+		{"a new frontend", frontend, unanswered, true},
+		{"another address", address, flow{vip: other, backend: other, proto: lb.TCP}, false},
+		{"another protocol", frontend, flow{vip: vip, backend: vip, proto: lb.SCTP}, false},
+		{"answered", address, flow{vip: vip, backend: vip, proto: lb.TCP, replied: true}, false},
+		{"served", address, flow{vip: vip, backend: backend, proto: lb.TCP}, false},
+		{"an address that goes", []lb.Op{{Verb: lb.Delete, Object: lb.Address{Addr: vip.Addr()}}}, unanswered, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newConntrack(&Traffic{}).stale(tt.ops, []error{nil}, false)
+			if got := s.has(tt.flow); got != tt.want {
+				t.Errorf("the flow is forgotten: %t", got)
+			}
+			if dumps := s.dumps(); tt.want && !dumps[flowDump{lb.IPv4, false}] {
+				t.Errorf("no dump has the flow: %v", dumps)
 			}
 		})
 	}
