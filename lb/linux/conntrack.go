@@ -12,7 +12,7 @@ import (
 	"weir/lb"
 )
 
-// conntrack deletes stale flows: UDP flows whose backend is gone, and flows of any protocol
+// conntrack deletes stale flows: UDP flows of a removed backend, and flows of any protocol
 // that are older than their frontend or its address. UDP has no end that conntrack could detect: a
 // client that keeps sending from one port would keep its flow to the old backend, or past ip_vs.
 // And a packet that this box routed elsewhere, while it did not have the VIP, leaves an entry
@@ -202,7 +202,7 @@ func beginConntrack(e *encoder, cmd uint16, flags uint16, f lb.Family) {
 	e.raw(family, unix.NFNETLINK_V0, 0, 0)
 }
 
-// flowDump is a list of the flows of a family: all of UDP, or those of all protocols that nobody
+// flowDump is a list of the flows of a family: all of UDP, or those of all protocols that no host
 // has answered. The latter are few, while a box has connections.
 type flowDump struct {
 	family lb.Family
