@@ -1,9 +1,13 @@
 package linux
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -58,13 +62,13 @@ func readTables(ctx context.Context, run runner, installed func(string) bool, us
 // usedBackends returns the programs of the backends for which the kernel has rules.
 func usedBackends() map[programs]lb.Family {
 	out := map[programs]lb.Family{}
-	_, err := os.Stat("/sys/module/nf_tables")
+	nf := HasNFTables("/")
 	for _, x := range []struct {
 		family lb.Family
 		prefix string
 		names  string
 	}{{lb.IPv4, "iptables", procNet + "ip_tables_names"}, {lb.IPv6, "ip6tables", procNet + "ip6_tables_names"}} {
-		if err == nil {
+		if nf {
 			out[programs{backend: NFT, save: x.prefix + "-nft-save"}] = x.family
 		}
 		if names, err := os.ReadFile(x.names); err == nil && len(names) > 0 {
@@ -175,4 +179,27 @@ func Modules(mode Mode, backend Backend, schedulers []string) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// HasNFTables reports whether the kernel of a root folder has nf_tables, and loads no module. One
+// that is built in has no folder in /sys. Without a list of such modules, as in containers, there are
+// no modules to load either, and the kernel is asked.
+func HasNFTables(root string) bool {
+	if exists(filepath.Join(root, "sys/module/nf_tables")) {
+		return true
+	}
+	release, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease"))
+	if err != nil {
+		return false
+	}
+	list, err := os.ReadFile(filepath.Join(root, "lib/modules", strings.TrimSpace(string(release)), "modules.builtin"))
+	if err == nil {
+		return bytes.Contains(list, []byte("/nf_tables.ko"))
+	}
+	if root != "/" || !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	asked := newConntrack(&Traffic{})
+	defer asked.conn.close()
+	return asked.generation(context.Background()) != 0
 }

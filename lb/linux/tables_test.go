@@ -3,6 +3,8 @@ package linux
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -103,4 +105,31 @@ func FuzzParseTables(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestNFTablesMayBeBuiltIn(t *testing.T) {
+	const release, list = "proc/sys/kernel/osrelease", "lib/modules/6.12/modules.builtin"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  bool
+	}{
+		{"loaded", map[string]string{"sys/module/nf_tables/refcnt": "1"}, true},
+		{"built in", map[string]string{release: "6.12\n", list: "kernel/net/netfilter/nf_tables.ko\n"}, true},
+		{"not loaded", map[string]string{release: "6.12\n", list: "kernel/net/netfilter/xt_mark.ko\n"}, false},
+		{"of another root", map[string]string{release: "6.12\n"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			for name, text := range tt.files {
+				file := filepath.Join(root, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := HasNFTables(root); got != tt.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
 }

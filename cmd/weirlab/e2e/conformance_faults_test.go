@@ -68,7 +68,7 @@ func (k *kubeKit) nftFaults(now []watched, shell func(string) func()) {
 		}
 		return
 	}
-	k.repairsWithin(0, "every change of weir's tables is refused", now, func() { k.c.refusesChanges(k.t) })
+	k.repairsWithin(0, "every change of weir's tables is refused", now, func() { k.c.refusesChanges(k.t, k.c.tablesOf(k.t)) })
 }
 
 // repairs breaks something and watches. Each visit that begins a second after that should be right:

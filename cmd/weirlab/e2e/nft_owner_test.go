@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/lab"
@@ -47,16 +48,20 @@ func TestOwnerOfTables(t *testing.T) {
 	s.box.Must(t, "sh", "-c", "nft add table ip weir; nft add table ip6 weir")
 	s.run(t, config)
 	all := targets{[]string{at(vip4, 80), at(vip6, 80)}, []string{echo4, echo6}, at(vip4, 7000)}
+	before := s.tablesOf(t)
+	if before["ip KUBE-LOAD-BALANCER"] == 0 || before["ip6 KUBE-SERVICES"] == 0 {
+		t.Fatalf("the tables lack sets or chains: %v", before)
+	}
 	c := startClients(t, s.client1, all)
 	for _, command := range nftDamage {
-		s.repairsTables(t, c, command)
+		s.repairsTables(t, c, command, before)
 	}
 	c.noneCut(t, "other programs change tables without an owner")
 	c = startClients(t, s.client1, all)
-	s.repairsTables(t, c, nftRemoval[0])
+	s.repairsTables(t, c, nftRemoval[0], before)
 	old := s.kernelBefore(t, 6, 9)
 	if old { // elsewhere the new tables have an owner
-		s.repairsTables(t, c, nftRemoval[1])
+		s.repairsTables(t, c, nftRemoval[1], before)
 	}
 	c.report(t, "other programs remove tables without an owner")
 
@@ -68,7 +73,7 @@ func TestOwnerOfTables(t *testing.T) {
 		return
 	}
 	c = startClients(t, s.client1, all)
-	s.refusesChanges(t)
+	s.refusesChanges(t, before)
 	// The tables have no owner while weir restarts, and the next process writes nothing but its ownership.
 	s.stop(t, syscall.SIGKILL)
 	s.start(t)
@@ -78,7 +83,7 @@ func TestOwnerOfTables(t *testing.T) {
 		}
 		return nil
 	})
-	s.refusesChanges(t)
+	s.refusesChanges(t, before)
 	c.unhurt(t, "other programs change tables with an owner")
 	if drift := s.driftCounts(t); len(drift) > 0 {
 		t.Errorf("objects were repaired: %v", drift)
@@ -86,7 +91,7 @@ func TestOwnerOfTables(t *testing.T) {
 }
 
 // repairsTables damages weir's tables, and waits until they are as before.
-func (s *site) repairsTables(t testing.TB, c *clients, command string) {
+func (s *site) repairsTables(t testing.TB, c *clients, command string, before map[string]int) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -97,7 +102,7 @@ func (s *site) repairsTables(t testing.TB, c *clients, command string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func() error { return s.rulesStand(t) })
+	eventually(t, time.Minute, func() error { return s.asBefore(t, before) })
 	c.served(t)
 	figure(t, "without an owner of the tables: all is back after "+command, took.Round(time.Millisecond))
 }
@@ -178,7 +183,7 @@ func changedBy(announcement []byte) (name string) {
 }
 
 // refusesChanges requires that the kernel refuses each change of weir's tables, and flushes others only.
-func (s *site) refusesChanges(t testing.TB) {
+func (s *site) refusesChanges(t testing.TB, before map[string]int) {
 	t.Helper()
 	for _, command := range slices.Concat(nftDamage, []string{"nft delete table ip weir"}) {
 		if out := s.box.Must(t, "sh", "-c", fmt.Sprintf("! (%s) 2>&1", command)); !strings.Contains(out, "Operation not permitted") {
@@ -189,21 +194,35 @@ func (s *site) refusesChanges(t testing.TB) {
 	if tables := strings.Fields(s.box.Must(t, "nft", "list", "tables")); len(tables) != 6 {
 		t.Errorf("after a flush of everything there are %v", tables)
 	}
-	if err := s.rulesStand(t); err != nil {
+	if err := s.asBefore(t, before); err != nil {
 		t.Error(err)
 	}
 }
 
-// rulesStand returns an error if a rule or a member of weir's tables is missing.
-func (s *site) rulesStand(t testing.TB) error {
+// tablesOf returns the words of weir's tables, without those of their owner. Members of a set have no order.
+func (s *site) tablesOf(t testing.TB) map[string]int {
 	t.Helper()
+	words := map[string]int{}
 	for _, family := range []string{"ip", "ip6"} {
 		list := s.box.Must(t, "sh", "-c", "nft list table "+family+" weir || true")
-		for _, part := range []string{"SERVICES {", "VIP {", "LOAD-BALANCER {"} {
-			if !strings.Contains(list, part) {
-				return fmt.Errorf("table %s weir lacks %q", family, part)
+		for line := range strings.Lines(list) {
+			line, _, _ = strings.Cut(line, "# progname")
+			if strings.Contains(line, "flags owner") {
+				continue
+			}
+			for word := range strings.FieldsSeq(line) {
+				words[family+" "+strings.Trim(word, ",")]++
 			}
 		}
+	}
+	return words
+}
+
+// asBefore returns an error if a rule or a member of weir's tables is missing, or too many.
+func (s *site) asBefore(t testing.TB, before map[string]int) error {
+	t.Helper()
+	if d := cmp.Diff(before, s.tablesOf(t)); d != "" {
+		return fmt.Errorf("weir's tables have changed (-before +now):\n%s", d)
 	}
 	return nil
 }

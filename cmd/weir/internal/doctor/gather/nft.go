@@ -32,8 +32,8 @@ func (g host) nfRules(ctx context.Context) (func(*facts.Facts), error) {
 // nfTables reads the tables of other programs that packets to the box or through it meet. Those of
 // weir, which may have many elements, and of iptables are not read.
 func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
-	if _, err := os.Stat(g.path("/sys/module/nf_tables")); err != nil {
-		return nil, nil //nolint:nilerr // a kernel without them
+	if !linux.HasNFTables(g.path("/")) {
+		return nil, nil
 	}
 	path, err := exec.LookPath("nft")
 	if errors.Is(err, exec.ErrNotFound) {
