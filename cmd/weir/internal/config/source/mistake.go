@@ -19,27 +19,64 @@ var (
 	headerForm = regexp.MustCompile(`^[ \t]*(\[{1,2})[ \t]*([A-Za-z0-9_.-]+)[ \t]*(\]{0,2})`)
 	// keyForm is the key of a broken statement.
 	keyForm = regexp.MustCompile(`^[ \t]*([A-Za-z0-9_.-]+)[ \t]*([=:]?)[ \t]*`)
+	// spacedKey is a key with spaces in place of underscores.
+	spacedKey = regexp.MustCompile(`^[ \t]*([A-Za-z0-9_-]+(?:[ \t]+[A-Za-z0-9_-]+)+)[ \t]*=`)
 	// leadingZero is a number that TOML does not permit.
 	leadingZero = regexp.MustCompile(`^0[0-9]+$`)
+	// otherBoolean are words of other formats for true and false.
+	otherBoolean = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
 	// bareText is a string without its quotes.
 	bareText = regexp.MustCompile(`^[0-9A-Za-z./:%_ -]*[A-Za-z./:%][0-9A-Za-z./:%_ -]*$`)
 	// mistakes are messages of the library, by their beginnings, in other words and with a fix.
+	// The first one that fits counts.
 	mistakes = []struct{ message, text, fix string }{
 		{"array elements must be separated", "", "add a comma between them"},
 		{"array cannot start with comma", "", "remove the comma"},
+		{"array is incomplete", "is not closed", "add the ] that ends it"},
+		{"inline table is incomplete", "is not closed", "add the } that ends it"},
+		{"expected character ,", "entries of an inline table must be separated by commas", "add a comma between them"},
+		{"incomplete number", "the value is neither a number nor text in quotes", "write a number, or text in double quotes"},
 		{"invalid escaped character", "", `write \\ for a backslash, or use single quotes`},
-		{"invalid character at start of key: \n", "an inline table has one line", "join the lines, or write a table of its own"},
-		{"expected newline", "more text follows the value", "begin a new line, or a comment with #"},
-		{"basic strings cannot have new lines", stringOpen, "add the quote that ends it"},
-		{"literal strings cannot have new lines", stringOpen, "add the quote that ends it"},
-		{"basic string not terminated", stringOpen, "add the quote that ends it"},
-		{"unterminated literal string", stringOpen, "add the quote that ends it"},
+		{"unicode point needs", "", unicodeForm},
+		{"non-hex character", "", unicodeForm},
+		{"escape sequence is invalid", "", unicodeForm},
+		{"invalid UTF-8", "the text is not UTF-8", "save the file as UTF-8"},
+		{"invalid character at start of key: }", "a comma ends the inline table", "remove the comma"},
+		{"invalid character at start of key: \n", oneLine, joinLines},
+		{"invalid character at start of key: /", "", "begin a comment with #"},
+		{"invalid character at start of key: ;", "", "begin a comment with #"},
+		{"invalid character at start of key", "", "write KEY = VALUE, [TABLE] or [[TABLE]]"},
+		{"invalid character", "a control character is not permitted", "remove it"},
+		{"expected newline", "more text follows the value", newLine},
+		{"basic strings cannot have new lines", stringOpen, addQuote},
+		{"literal strings cannot have new lines", stringOpen, addQuote},
+		{"basic string not terminated", stringOpen, addQuote},
+		{"unterminated literal string", stringOpen, addQuote},
+		{"need a character after", stringOpen, addQuote},
 		{"multiline basic string not terminated", stringOpen, `add the """ that ends it`},
 		{"multiline literal string not terminated", stringOpen, "add the ''' that ends it"},
 	}
 )
 
-const stringOpen = "the string is not closed"
+const (
+	stringOpen  = "the string is not closed"
+	addQuote    = "add the quote that ends it"
+	oneLine     = "an inline table has one line"
+	joinLines   = "join the lines, or write a table of its own"
+	newLine     = "begin a new line, or a comment with #"
+	typographic = "“”„‟‘’‚"
+	unicodeForm = `write \u and four digits, or \\ for a backslash`
+)
+
+// reword returns a message of the library in other words, and the fix.
+func reword(message, fallback string) (text, fix string) {
+	for _, m := range mistakes {
+		if strings.HasPrefix(message, m.message) {
+			return cmp.Or(m.text, plain(message)), m.fix
+		}
+	}
+	return plain(message), fallback
+}
 
 // skip reports a syntax error and moves to the line after the broken statement. It returns
 // false if the statement may have more lines.
@@ -52,14 +89,23 @@ func (d *document) skip(err error) bool {
 	at := min(d.base+int(d.parser.Range(mistake.Highlight).Offset), max(len(d.src)-1, 0))
 	start := d.brokenStart(at)
 	line, _, more := bytes.Cut(d.src[start:], []byte("\n"))
+	if d.afterHeader(start) {
+		d.addAt(at, d.path, "more text follows the header of the table", surplus(d.src[at:], newLine))
+		return false
+	}
 	if m := headerForm.FindSubmatch(line); m != nil && len(m[1]) != len(m[3]) {
 		d.addAt(start, []string{string(m[2])}, "the header of the table is not closed",
 			fmt.Sprintf("write %s%s%s", m[1], m[2], strings.Repeat("]", len(m[1]))))
 		return false
 	}
+	if m := spacedKey.FindSubmatch(line); m != nil {
+		d.addAt(start, d.path, "a key has no spaces", "write "+strings.Join(strings.Fields(string(m[1])), "_")+" = VALUE")
+		return false
+	}
 	key := keyForm.FindSubmatch(line)
 	if key == nil {
-		d.addAt(at, nil, plain(mistake.Message), "write KEY = VALUE, [TABLE] or [[TABLE]]")
+		text, fix := reword(mistake.Message, "write KEY = VALUE, [TABLE] or [[TABLE]]")
+		d.addAt(at, nil, text, fix)
 		return false
 	}
 	path := slices.Concat(d.path, strings.Split(string(key[1]), "."))
@@ -78,26 +124,43 @@ func (d *document) skip(err error) bool {
 		d.base, d.end = start+len(line)+1, start+len(line)+1
 		return more
 	}
-	text, fix = plain(mistake.Message), "correct the value"
-	for _, m := range mistakes {
-		if strings.HasPrefix(mistake.Message, m.message) {
-			text, fix = cmp.Or(m.text, text), m.fix
-		}
-	}
+	text, fix = reword(mistake.Message, "correct the value")
 	end, nested := map[byte]string{'[': "]", '{': "}"}[d.src[value]]
 	word, wordAt := d.wordAt(at)
 	wordText, wordFix := diagnose(word)
 	switch {
 	case strings.HasPrefix(mistake.Message, "multiline"):
 		at = value
+	case fix == newLine:
+		fix = surplus(d.src[at:], newLine)
 	case text == stringOpen, !nested:
 	case d.reachesStatement(value, at):
 		at, text, fix = value, "is not closed", "add the "+end+" that ends it"
+	case end == "}" && d.src[at] == '\n':
+		text, fix = oneLine, joinLines
+	case strings.HasPrefix(mistake.Message, "expected character"):
 	case wordText != "":
 		at, text, fix = wordAt, wordText, wordFix
 	}
 	d.addAt(at, path, text, fix)
 	return false
+}
+
+// afterHeader reports whether the broken statement is the rest of the line of a header.
+func (d *document) afterHeader(start int) bool {
+	begin := bytes.LastIndexByte(d.src[:start], '\n') + 1
+	return start == d.start && d.end > start && bytes.HasPrefix(bytes.TrimLeft(d.src[begin:], " \t"), []byte("["))
+}
+
+// surplus returns the fix for text after the end of a statement: to remove a bracket, brace,
+// comma or semicolon without more text, else the given one.
+func surplus(rest []byte, fix string) string {
+	rest, _, _ = bytes.Cut(rest, []byte("\n"))
+	rest, _, _ = bytes.Cut(rest, []byte("#"))
+	if rest = bytes.TrimSpace(rest); len(rest) == 0 || len(bytes.Trim(rest, "]},;")) > 0 {
+		return fix
+	}
+	return "remove the " + string(rest)
 }
 
 // reachesStatement reports whether a list or table that begins at an offset has no end before
@@ -152,8 +215,12 @@ func diagnose(line string) (problem, fix string) {
 		return line + " is not a boolean", "write " + strings.ToLower(line)
 	case leadingZero.MatchString(line):
 		return line + " has a leading zero", "write " + cmp.Or(strings.TrimLeft(line, "0"), "0")
+	case otherBoolean[strings.ToLower(line)] != "":
+		return line + " is text without quotes", fmt.Sprintf("write %s or %q", otherBoolean[strings.ToLower(line)], line)
 	case bareText.MatchString(line):
 		return line + " is text without quotes", fmt.Sprintf("write %q", line)
+	case strings.TrimLeft(line, typographic) != line:
+		return line + " has typographic quotes", fmt.Sprintf("write %q", strings.Trim(line, typographic))
 	}
 	return "", ""
 }

@@ -158,7 +158,7 @@ func (d *document) header(names []string, line int, list bool) {
 		case v.IsTables() && !last:
 			v = v.List[len(v.List)-1]
 		case v.Table == nil || last && (list || d.opened[v]):
-			d.duplicate(strings.Join(names, "."), line, v)
+			d.duplicate(strings.Join(names[:i+1], "."), line, v, last && list)
 			d.root = nil
 			return
 		}
@@ -168,10 +168,18 @@ func (d *document) header(names []string, line int, list bool) {
 	d.table, d.path = table, names
 }
 
-// duplicate reports a table that is opened twice.
-func (d *document) duplicate(key string, line int, first *Value) {
-	d.add(Problem{Line: line, Key: key, Text: fmt.Sprintf("is written twice, first on line %d", first.At.Line),
-		Suggestion: fmt.Sprintf("put all its keys under the [%s] of line %d", key, first.At.Line)})
+// duplicate reports a header with a name that is taken: list is set for [[key]].
+func (d *document) duplicate(key string, line int, first *Value, list bool) {
+	fix := "keep one of them"
+	switch {
+	case first.Table != nil && list:
+		fix = fmt.Sprintf("write [[%s]] on line %d, too", key, first.At.Line)
+	case first.Table != nil:
+		fix = fmt.Sprintf("put all its keys under the [%s] of line %d", key, first.At.Line)
+	case first.IsTables() && !list:
+		fix = fmt.Sprintf("write [[%s]]", key)
+	}
+	d.add(Problem{Line: line, Key: key, Text: fmt.Sprintf("is written twice, first on line %d", first.At.Line), Suggestion: fix})
 }
 
 // assign sets a key, which may be dotted, of a table.
@@ -243,8 +251,12 @@ func (d *document) number(n *unstable.Node, path []string, start int) any {
 	var one struct{ V any }
 	if err := toml.Unmarshal(slices.Concat([]byte("V = "), n.Data), &one); err != nil {
 		text, fix := diagnose(string(n.Data))
-		if text == "" {
-			text = fmt.Sprintf("%s: %s", n.Data, plain(err.Error()))
+		switch {
+		case text != "":
+		case strings.HasSuffix(err.Error(), "value out of range"):
+			text, fix = fmt.Sprintf("%s does not fit in 64 bits", n.Data), "write a smaller number"
+		default:
+			text, fix = fmt.Sprintf("%s is neither a number nor text in quotes", n.Data), fmt.Sprintf("write a number, or %q", n.Data)
 		}
 		d.addAt(start, path, text, fix)
 		return nil

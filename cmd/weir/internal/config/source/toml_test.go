@@ -162,7 +162,29 @@ func TestMistakes(t *testing.T) {
 		{"a table of two lines", "a = {b = 1,\nc = 2}\n", "1:12: a: an inline table has one line; join the lines, or write a table of its own"},
 		{"two values", "a = 1; b = 2\n", "1:6: a: more text follows the value; begin a new line, or a comment with #"},
 		{"a backslash", "a = \"\\q\"\n", "1:7: a: invalid escaped character U+0071 'q'; write \\\\ for a backslash, or use single quotes"},
-		{"the library's own message", "[t]\na = 1_\n", "2:5: t.a: 1_: number cannot end with underscore; correct the TOML syntax"},
+		{"a backslash before other text", `a = "C:\u12"`, "1:10: a: unicode point needs 4 character, not 2; write \\u and four digits, or \\\\ for a backslash"},
+		{"no number", "[t]\na = 1_\nb = +\nc = 2026-13-45\n", "2:5: t.a: 1_ is neither a number nor text in quotes; write a number, or \"1_\"|" +
+			"3:5: t.b: + is neither a number nor text in quotes; write a number, or \"+\"|" +
+			"4:5: t.c: 2026-13-45 is neither a number nor text in quotes; write a number, or \"2026-13-45\""},
+		{"a large number", "a = 99999999999999999999\n", "1:5: a: 99999999999999999999 does not fit in 64 bits; write a smaller number"},
+		{"a boolean of YAML", "a = yes\n", "1:5: a: yes is text without quotes; write true or \"yes\""},
+		{"typographic quotes", "a = “b”\n", "1:5: a: “b” has typographic quotes; write \"b\""},
+		{"a key of two words", "[t]\nlog level = 1\n", "2:1: t: a key has no spaces; write log_level = VALUE"},
+		{"a key without its end", "'a = 1\n", "1:7: the string is not closed; add the quote that ends it"},
+		{"a comment of another language", "// b\n", "1:1: invalid character at start of key: /; begin a comment with #"},
+		{"a comma at the end of a table", "a = {b = 1,}\n", "1:12: a: a comma ends the inline table; remove the comma"},
+		{"a table without a comma", "a = {b = 1 c = 2}\n", "1:12: a: entries of an inline table must be separated by commas; add a comma between them"},
+		{"a table of two lines without a comma", "a = {b = 1\nc = 2}\n", "1:11: a: an inline table has one line; join the lines, or write a table of its own"},
+		{"one bracket more", "a = [1]] # b\n", "1:8: a: more text follows the value; remove the ]"},
+		{"a comma after a value", "a = 1,\n", "1:6: a: more text follows the value; remove the ,"},
+		{"a header with more than its end", "[t]]\na = 1\n", "1:4: t: more text follows the header of the table; remove the ]"},
+		{"a key after a header", "[t] a = 1\n", "1:5: t: more text follows the header of the table; begin a new line, or a comment with #"},
+		{"a key twice", "[t]\na = 1\na = 2\n", "3: t.a: is written twice, first on line 2; keep one of them"},
+		{"a table twice", "[t]\n[t]\n", "2: t: is written twice, first on line 1; put all its keys under the [t] of line 1"},
+		{"a table, and one of several", "[t]\n[[t]]\n", "2: t: is written twice, first on line 1; write [[t]] on line 1, too"},
+		{"one of several tables, and a table", "[[t]]\n[t]\n", "2: t: is written twice, first on line 1; write [[t]]"},
+		{"a key, and a table", "a = 1\n[a.b]\n", "2: a: is written twice, first on line 1; keep one of them"},
+		{"text of another encoding", "a = \"\xff\"\n", "1:6: a: the text is not UTF-8; save the file as UTF-8"},
 	} {
 		root, problems := parseTOML("x", []byte(tt.text))
 		var got []string
