@@ -28,7 +28,6 @@ import (
 	"weir/cmd/weir/internal/status/traffic"
 	statuspage "weir/cmd/weir/internal/web"
 	"weir/lb"
-	"weir/lb/linux"
 )
 
 // answers make the documents for operators. They read published state, or ask the loop. It is safe for concurrent use.
@@ -145,12 +144,8 @@ func (a *answers) plan(ctx context.Context, file string) (plan.Routes, error) {
 
 // web returns the handlers of the HTTP addresses.
 func (a *answers) web() api.Web {
-	return api.Web{Condition: a.condition, Metrics: a.metrics.Handler(metrics.Sources{
-		Traffic: func(ctx context.Context, each func(string, linux.ServerTraffic)) error {
-			return query.Traffic(ctx, a.target.kernel, a.owners(ctx), each)
-		},
-		Checks: a.target.checks.Each,
-	}), Page: a.page}
+	scrape := a.metrics.Handler(metrics.Sources{Traffic: a.counters.Each, Checks: a.target.checks.Each})
+	return api.Web{Condition: a.condition, Metrics: scrape, Page: a.page}
 }
 
 // condition returns the state of the box for load balancers and the kubelet.

@@ -108,8 +108,8 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelm
 func newAnswers(b *box) *answers {
 	a := &answers{telemetry: b.telemetry, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, published: b.published}
 	a.owned.Store(&query.Owners{})
-	a.counters = query.NewCounters(func(ctx context.Context) (status.Services, error) {
-		return query.Services(ctx, a.target.kernel, a.owners(ctx))
+	a.counters = query.NewCounters(func(ctx context.Context, each func(status.Frontend)) error {
+		return query.EachService(ctx, a.target.kernel, a.owners(ctx), each)
 	})
 	return a
 }

@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,10 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"weir/lb"
-	"weir/lb/health"
-	"weir/lb/linux"
 )
 
 // metricTable has the type and labels of each metric in packaging/doc/metrics.md.
@@ -196,13 +191,9 @@ func words(list []ast.Expr) []string {
 // ofTraffic reads what is written at a scrape.
 func (m metricTable) ofTraffic(t *testing.T) {
 	t.Helper()
-	var b strings.Builder
-	web := linux.ServerTraffic{Server: lb.VirtualServer{Frontend: testFrontend}, Backends: make([]linux.BackendTraffic, 1)}
-	web.Backends[0].Server.Addr = netip.MustParseAddrPort("10.0.0.1:80")
-	fixed(nil, []health.Backend{{State: "up", Backend: netip.MustParseAddrPort("10.0.0.1:80")}}, web).write(t.Context(), &b, true)
 	kinds, labels := map[string]string{}, map[string][]string{}
 	sample := regexp.MustCompile(`^(weir_[a-z_]+)(?:\{(.*)\})? `)
-	for line := range strings.Lines(b.String()) {
+	for line := range strings.Lines(trafficText(t)) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			f := strings.Fields(rest)
 			kinds[f[0]] = f[1]

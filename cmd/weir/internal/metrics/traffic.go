@@ -14,9 +14,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/traffic"
 	"weir/lb"
 	"weir/lb/health"
-	"weir/lb/linux"
 )
 
 // 10,000 services with 10 backends each are half a million samples: at most four of a backend. They are written as text: as
@@ -31,8 +32,8 @@ const (
 
 // Sources are what a scrape reads beside the Sample.
 type Sources struct {
-	// Traffic calls each for every virtual server with an owner. What each gets is valid until it returns.
-	Traffic func(ctx context.Context, each func(service string, s linux.ServerTraffic)) error
+	// Traffic calls each for every virtual server, also foreign ones.
+	Traffic func(ctx context.Context, each func(status.Frontend)) error
 	// Checks calls each for every backend with a check. each does not block.
 	Checks func(each func(health.Backend))
 }
@@ -75,7 +76,7 @@ func (c compressed) Write(p []byte) (int, error) { return c.to.Write(p) }
 // foreign ones.
 func (from Sources) write(ctx context.Context, w io.Writer, perBackend bool) {
 	var t reading
-	err := from.Traffic(ctx, func(service string, s linux.ServerTraffic) { t.add(service, s, perBackend) })
+	err := from.Traffic(ctx, func(f status.Frontend) { t.add(f, perBackend) })
 	out := bufio.NewWriterSize(w, 64<<10)
 	defer func() { _ = out.Flush() }() // the client may be gone
 	header(out, "traffic_read_failed", "gauge", "1 if the kernel's traffic counters could not be read for this scrape.")
@@ -111,7 +112,7 @@ type reading struct{ frontends []frontend }
 // frontend is a virtual server.
 type frontend struct {
 	labels           string // as they are written
-	stats            linux.Stats
+	counted          traffic.Counters
 	active, inactive uint64
 	backends         []backend // if their series are wanted
 }
@@ -122,18 +123,23 @@ type backend struct {
 	conns, bytes, active uint64
 }
 
-func (t *reading) add(service string, s linux.ServerTraffic, perBackend bool) {
-	at := s.Server.Frontend
+// add adds a virtual server, unless it is foreign.
+func (t *reading) add(from status.Frontend, perBackend bool) {
+	if from.Service == "" {
+		return
+	}
+	at := from.Key
 	f := frontend{
-		labels: fmt.Sprintf("service=%q,vip=%q,port=\"%d\",protocol=%q", service, at.Addr, at.Port, at.Proto), stats: s.Stats,
+		labels:  fmt.Sprintf("service=%q,vip=%q,port=\"%d\",protocol=%q", from.Service, at.Addr, at.Port, at.Proto),
+		counted: *from.Traffic,
 	}
 	if perBackend {
-		f.backends = make([]backend, 0, len(s.Backends))
+		f.backends = make([]backend, 0, len(from.Servers))
 	}
-	for _, b := range s.Backends {
-		f.active, f.inactive = f.active+uint64(b.Conns.Active), f.inactive+uint64(b.Conns.Inactive)
+	for _, b := range from.Servers {
+		f.active, f.inactive = f.active+uint64(b.Active), f.inactive+uint64(b.Inactive)
 		if perBackend {
-			f.backends = append(f.backends, backend{b.Server.Addr, b.Stats.Conns, b.Stats.BytesIn + b.Stats.BytesOut, uint64(b.Conns.Active)})
+			f.backends = append(f.backends, backend{b.Key, b.Traffic.Connections, b.Traffic.BytesIn + b.Traffic.BytesOut, uint64(b.Active)})
 		}
 	}
 	t.frontends = append(t.frontends, f)
@@ -209,15 +215,15 @@ var frontendMetrics = []struct {
 }{
 	{
 		"service_connections_total", "counter", fmt.Sprintf(connsHelp, "virtual server"),
-		func(f *frontend, s sampler) { s.write("", f.stats.Conns) },
+		func(f *frontend, s sampler) { s.write("", f.counted.Connections) },
 	},
 	{
 		"service_packets_total", "counter", packetsHelp,
-		func(f *frontend, s sampler) { s.directions(f.stats.PacketsIn, f.stats.PacketsOut) },
+		func(f *frontend, s sampler) { s.directions(f.counted.PacketsIn, f.counted.PacketsOut) },
 	},
 	{
 		"service_bytes_total", "counter", bytesHelp,
-		func(f *frontend, s sampler) { s.directions(f.stats.BytesIn, f.stats.BytesOut) },
+		func(f *frontend, s sampler) { s.directions(f.counted.BytesIn, f.counted.BytesOut) },
 	},
 	{
 		"service_open_connections", "gauge", "Connections in the kernel, by state: active or inactive.",

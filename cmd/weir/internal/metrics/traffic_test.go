@@ -13,17 +13,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/traffic"
 	"weir/lb"
 	"weir/lb/health"
-	"weir/lb/linux"
 )
 
-// fixed are Sources of a test. All virtual servers are static/web's.
-func fixed(err error, backends []health.Backend, servers ...linux.ServerTraffic) Sources {
+// fixed are Sources of a test.
+func fixed(err error, backends []health.Backend, servers ...status.Frontend) Sources {
 	return Sources{
-		Traffic: func(_ context.Context, each func(string, linux.ServerTraffic)) error {
+		Traffic: func(_ context.Context, each func(status.Frontend)) error {
 			for _, s := range servers {
-				each("static/web", s)
+				each(s)
 			}
 			return err
 		},
@@ -35,19 +36,28 @@ func fixed(err error, backends []health.Backend, servers ...linux.ServerTraffic)
 	}
 }
 
+// testServer returns a virtual server with one backend and no traffic.
+func testServer(backend string) status.Frontend {
+	return status.Frontend{
+		Key: testFrontend, Service: "static/web", Traffic: &traffic.Counters{},
+		Servers: []status.Server{{Key: netip.MustParseAddrPort(backend), Traffic: &traffic.Counters{}}},
+	}
+}
+
 var testFrontend = lb.Frontend{Addr: netip.MustParseAddr("2001:db8::1"), Port: 80, Proto: lb.TCP}
 
 func TestTrafficIsWrittenAsPrometheusReadsIt(t *testing.T) {
 	t.Parallel()
-	server := linux.ServerTraffic{
-		Server: lb.VirtualServer{Frontend: testFrontend},
-		Stats:  linux.Stats{Conns: 1, PacketsIn: 2, PacketsOut: 3, BytesIn: 4, BytesOut: 5},
-		Backends: []linux.BackendTraffic{{
-			Server: lb.RealServer{Addr: netip.MustParseAddrPort("[fd00::1]:8080"), Weight: 6},
-			Conns:  lb.Conns{Active: 7, Inactive: 8},
-			Stats:  linux.Stats{Conns: 9, PacketsIn: 10, PacketsOut: 11, BytesIn: 12, BytesOut: 13},
+	server := status.Frontend{
+		Key: testFrontend, Service: "static/web",
+		Traffic: &traffic.Counters{Connections: 1, PacketsIn: 2, PacketsOut: 3, BytesIn: 4, BytesOut: 5},
+		Servers: []status.Server{{
+			Key: netip.MustParseAddrPort("[fd00::1]:8080"), Weight: 6, Active: 7, Inactive: 8,
+			Traffic: &traffic.Counters{Connections: 9, PacketsIn: 10, PacketsOut: 11, BytesIn: 12, BytesOut: 13},
 		}},
 	}
+	foreign := server
+	foreign.Service = ""
 	web := health.Backend{
 		Service: lb.ServiceID{Source: "static", Name: "web"}, Port: lb.PortKey{Port: 80, Proto: lb.TCP},
 		Backend: netip.MustParseAddrPort("[fd00::1]:8080"), State: "up", Took: 20 * time.Millisecond,
@@ -55,7 +65,7 @@ func TestTrafficIsWrittenAsPrometheusReadsIt(t *testing.T) {
 	down, unknown := web, web
 	down.Backend, down.State, down.Took = netip.MustParseAddrPort("[fd00::2]:8080"), "down", 250*time.Millisecond
 	unknown.State, unknown.Took = "unknown", time.Second
-	from := fixed(errors.New("cut short"), []health.Backend{web, down, unknown}, server)
+	from := fixed(errors.New("cut short"), []health.Backend{web, down, unknown}, server, foreign)
 	const service = `{service="static/web",vip="2001:db8::1",port="80",protocol="tcp"`
 	const backend = service + `,backend="[fd00::1]:8080"`
 	want := []string{
@@ -100,11 +110,9 @@ func written(t *testing.T, from Sources, perBackend bool) (text string, samples 
 // BenchmarkScrape writes the traffic of 10,000 services of ten backends each, without and with the series of backends;
 // B/op is the garbage of a scrape beside the messages of the kernel.
 func BenchmarkScrape(b *testing.B) {
-	server := linux.ServerTraffic{Server: lb.VirtualServer{Frontend: testFrontend}, Backends: make([]linux.BackendTraffic, 10)}
-	for i := range server.Backends {
-		server.Backends[i].Server.Addr = netip.MustParseAddrPort("10.0.0.1:8080")
-	}
-	from := fixed(nil, nil, slices.Repeat([]linux.ServerTraffic{server}, 10_000)...)
+	server := testServer("10.0.0.1:8080")
+	server.Servers = slices.Repeat(server.Servers, 10)
+	from := fixed(nil, nil, slices.Repeat([]status.Frontend{server}, 10_000)...)
 	b.Run("services", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

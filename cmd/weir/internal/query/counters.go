@@ -16,21 +16,17 @@ const CountersAge = time.Second
 // countersTimeout bounds a reading.
 const countersTimeout = 30 * time.Second
 
-// Counters are the last reading of the kernel's virtual servers and their counters, for the command line and the status
-// page. It is safe for concurrent use. Make one with NewCounters.
-//
-// A scrape does not use it, but Traffic. It keeps a few numbers of each server while it streams them, where this document
-// has names, states and addresses of 100,000 backends. It could not use a cached one either: scrapes come each 15 s or
-// more seldom, and clients accept a reading for CountersAge. metrics limits the scrapes at one time.
+// Counters are the last reading of the kernel's virtual servers and their counters, for the command line, the status page
+// and scrapes. It is safe for concurrent use. Make one with NewCounters.
 type Counters struct {
-	read func(context.Context) (status.Services, error)
-	turn chan struct{} // holds a token during a reading
+	read func(ctx context.Context, each func(status.Frontend)) error
+	turn chan struct{} // holds a token during a reading for Get
 	doc  status.Services
 	at   time.Time
 }
 
-// NewCounters returns counters that read reads.
-func NewCounters(read func(context.Context) (status.Services, error)) *Counters {
+// NewCounters returns counters that read reads, one frontend after the other.
+func NewCounters(read func(ctx context.Context, each func(status.Frontend)) error) *Counters {
 	return &Counters{read: read, turn: make(chan struct{}, 1)}
 }
 
@@ -49,13 +45,34 @@ func (c *Counters) Get(ctx context.Context, age time.Duration) (status.Services,
 	ctx, cancel := context.WithTimeout(ctx, countersTimeout)
 	defer cancel()
 	begin := time.Now()
-	doc, err := c.read(ctx)
+	doc := status.Services{Frontends: []status.Frontend{}}
+	err := c.read(ctx, func(f status.Frontend) { doc.Frontends = append(doc.Frontends, f) })
 	at := begin.Add(time.Since(begin) / 2)
 	if err == nil {
 		c.doc, c.at = doc, at
 		time.AfterFunc(CountersAge, c.forget)
 	}
 	return doc, at, err
+}
+
+// Each calls each for one frontend after the other: of the last reading if it is younger than CountersAge, as it is with the status
+// page or weir top open, else of the kernel. Then it keeps nothing: scrapes are rare, and the
+// document of 100,000 backends is large.
+func (c *Counters) Each(ctx context.Context, each func(status.Frontend)) error {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	doc, since := c.doc, time.Since(c.at)
+	<-c.turn
+	if since < 0 || since >= CountersAge {
+		return c.read(ctx, each)
+	}
+	for _, f := range doc.Frontends {
+		each(f)
+	}
+	return nil
 }
 
 // forget drops a reading that is too old for any client: it is large, and most boxes have none for hours.

@@ -16,10 +16,11 @@ func TestClientsShareAReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		var failure error
-		c := NewCounters(func(context.Context) (status.Services, error) {
+		c := NewCounters(func(_ context.Context, each func(status.Frontend)) error {
 			reads++
 			time.Sleep(300 * time.Millisecond)
-			return status.Services{Frontends: []status.Frontend{{Service: "static/web"}}}, failure
+			each(status.Frontend{Service: "static/web"})
+			return failure
 		})
 		var done sync.WaitGroup
 		for range 5 {
@@ -51,12 +52,44 @@ func TestClientsShareAReading(t *testing.T) {
 	})
 }
 
+// A scrape uses the reading of another client, also one that is not complete yet. Without one it reads and keeps nothing.
+func TestScrapeUsesAYoungReading(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		c := NewCounters(func(_ context.Context, each func(status.Frontend)) error {
+			reads++
+			time.Sleep(300 * time.Millisecond)
+			each(status.Frontend{Service: "static/web"})
+			return nil
+		})
+		scrape := func(want int) {
+			t.Helper()
+			var got []status.Frontend
+			err := c.Each(t.Context(), func(f status.Frontend) { got = append(got, f) })
+			if err != nil || len(got) != 1 || got[0].Service != "static/web" || reads != want {
+				t.Errorf("%+v, %v after %d readings, want %d", got, err, reads, want)
+			}
+		}
+		go func() { _, _, _ = c.Get(t.Context(), 0) }()
+		synctest.Wait()
+		scrape(1)
+		time.Sleep(CountersAge)
+		scrape(2)
+		scrape(3)
+		if c.doc.Frontends != nil {
+			t.Error("a scrape keeps its reading")
+		}
+	})
+}
+
 // An old reading takes memory and serves no client.
 func TestOldReadingIsForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := NewCounters(func(context.Context) (status.Services, error) {
-			return status.Services{Frontends: []status.Frontend{{Service: "static/web"}}}, nil
+		c := NewCounters(func(_ context.Context, each func(status.Frontend)) error {
+			each(status.Frontend{Service: "static/web"})
+			return nil
 		})
 		kept := func() (bool, time.Time) {
 			synctest.Wait()

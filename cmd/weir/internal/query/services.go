@@ -11,10 +11,17 @@ import (
 	"weir/lb/linux"
 )
 
-// Services reads all virtual servers of a kernel, also foreign ones, and names the owners that are known; nil knows none.
+// Services reads all virtual servers of a kernel, as EachService does.
 func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status.Services, error) {
 	doc := status.Services{Frontends: []status.Frontend{}}
-	err := kernel.EachTraffic(ctx, func(s linux.ServerTraffic) {
+	err := EachService(ctx, kernel, owners, func(f status.Frontend) { doc.Frontends = append(doc.Frontends, f) })
+	return doc, err
+}
+
+// EachService reads all virtual servers of a kernel, also foreign ones, and calls each for one after the other. It names
+// the owners that are known; nil knows none.
+func EachService(ctx context.Context, kernel *linux.Kernel, owners *Owners, each func(status.Frontend)) error {
+	return kernel.EachTraffic(ctx, func(s linux.ServerTraffic) {
 		vs := s.Server
 		if lb.IsAnchor(vs.Frontend) {
 			return
@@ -37,9 +44,8 @@ func Services(ctx context.Context, kernel *linux.Kernel, owners *Owners) (status
 				Active: b.Conns.Active, Inactive: b.Conns.Inactive, Traffic: countersOf(b.Stats),
 			})
 		}
-		doc.Frontends = append(doc.Frontends, f)
+		each(f)
 	})
-	return doc, err
 }
 
 // forwardOf returns the word of ipvsadm for a forwarding method.
@@ -53,16 +59,6 @@ func tunnelOf(rs lb.RealServer) string {
 		return ""
 	}
 	return rs.Encap.String()
-}
-
-// Traffic calls each with the counters of one virtual server that has an owner after the other, as
-// linux.Kernel.EachTraffic does, and with the owner's name.
-func Traffic(ctx context.Context, kernel *linux.Kernel, owners *Owners, each func(service string, s linux.ServerTraffic)) error {
-	return kernel.EachTraffic(ctx, func(s linux.ServerTraffic) {
-		if w, ok := owners.Of(s.Server.Frontend); ok && !lb.IsAnchor(s.Server.Frontend) {
-			each(w.String(), s)
-		}
-	})
 }
 
 func countersOf(s linux.Stats) *traffic.Counters {
