@@ -2,9 +2,10 @@
 // help and the keys of the configuration. It never writes files: packages install the
 // pages.
 //
-// cobra/doc is no replacement. It reads help as Markdown, so that indented tables become
-// paragraphs and asterisks disappear, and it has no sections for exit statuses and files. It
-// would also link a Markdown parser into the daemon.
+// cobra/doc is no replacement. It needs fewer lines, but mandoc -T lint warns about
+// each option (a tab in filled text) and about the date, a month. Its pages have no sections
+// for exit statuses and files, and indented tables lose their columns, as it reads help as
+// Markdown. The parser of Markdown would be part of the daemon.
 package manual
 
 import (
@@ -72,6 +73,10 @@ func commandPage(c *cobra.Command, edition Edition) Page {
 	w.options("OPTIONS OF "+strings.ToUpper(parentPath(c)), c.InheritedFlags())
 	w.exits(c, exits)
 	w.files(c)
+	if c.Example != "" {
+		w.section("EXAMPLES")
+		w.unfilled(c.Example)
+	}
 	w.seeAlso(c)
 	return w.page()
 }
@@ -319,6 +324,10 @@ func (w *writer) prose(s string) {
 
 func (w *writer) example(lines string) {
 	w.macro("PP")
+	w.unfilled(lines)
+}
+
+func (w *writer) unfilled(lines string) {
 	w.macro("RS", "2")
 	w.macro("EX")
 	for l := range strings.Lines(lines) {

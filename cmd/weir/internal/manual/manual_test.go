@@ -30,7 +30,8 @@ line that is told on.
 
 Exit status: 0 done, 1 some are broken, 4 the water
 is out.`,
-		Run: func(*cobra.Command, []string) {},
+		Example: "  weir pour --all\n  weir pour big",
+		Run:     func(*cobra.Command, []string) {},
 	}
 	pour.Flags().StringP("config", "c", "/etc/weir/weir.toml", "configuration `file`")
 	pour.Flags().Bool("all", false, "every jug")
@@ -80,6 +81,13 @@ The water is out.
 .TP
 \fI/etc/weir/weir.toml\fR
 The configuration; weir.toml(5) describes every key.
+.SH "EXAMPLES"
+.RS "2"
+.EX
+weir pour \-\-all
+weir pour big
+.EE
+.RE
 .SH "SEE ALSO"
 \fBweir\fR(8),
 \fBweir.toml\fR(5)
