@@ -174,16 +174,16 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 		return "it is the ClusterIP of a Service: choose a free address"
 	}
 	if e.pods.contains(a) {
-		i := slices.IndexFunc(e.podCIDRs, holds(a))
+		i := slices.IndexFunc(e.podCIDRs, containing(a))
 		return fmt.Sprintf("it is in %s, a range of pods: choose a free one", e.podCIDRs[i])
 	}
-	if i := slices.IndexFunc(e.cfg.ServiceCIDRs, holds(a)); i >= 0 {
+	if i := slices.IndexFunc(e.cfg.ServiceCIDRs, containing(a)); i >= 0 {
 		return fmt.Sprintf("it is in %s, a range of ClusterIPs (service_cidrs): choose a free one", e.cfg.ServiceCIDRs[i])
 	}
 	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 {
 		return fmt.Sprintf("it is in %s, a range of the %s: choose a free one", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
 	}
-	if kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, holds(a)) {
+	if kind == lb.ExternalIP && !slices.ContainsFunc(e.cfg.ExternalIPRanges, containing(a)) {
 		return fmt.Sprintf("external_ip_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
 	}
 	return ""
@@ -208,7 +208,7 @@ func (e *env) refusesIngress(a netip.Addr, svc *service) string {
 
 // configured reports whether the configuration has an address as one of load balancers.
 func (e *env) configured(a netip.Addr) bool {
-	return slices.ContainsFunc(e.cfg.LoadBalancerRanges, holds(a)) || e.provided.contains(a)
+	return slices.ContainsFunc(e.cfg.LoadBalancerRanges, containing(a)) || e.provided.contains(a)
 }
 
 // foreign reports whether a VIP must not be an address that the box has itself. On a node it
@@ -224,8 +224,8 @@ func (e *env) foreign(a netip.Addr, kind lb.VIPKind) bool {
 	return !e.onNode()
 }
 
-// holds returns a test for prefixes that contain a.
-func holds(a netip.Addr) func(netip.Prefix) bool {
+// containing returns a test for prefixes that contain a.
+func containing(a netip.Addr) func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return p.Contains(a) }
 }
 

@@ -43,7 +43,7 @@ func (e *env) refusesTarget(a netip.Addr, of key) string {
 		return fmt.Sprintf("it is in %s, a range of the %s", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
 	}
 	switch {
-	case slices.ContainsFunc(e.cfg.EndpointRanges, holds(a)):
+	case slices.ContainsFunc(e.cfg.EndpointRanges, containing(a)):
 		return ""
 	case len(e.cfg.EndpointRanges) > 0:
 		return fmt.Sprintf("endpoint_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)

@@ -203,7 +203,7 @@ func TestPrefixSet(t *testing.T) {
 		set := newPrefixSet(list)
 		for range 50 {
 			a := addr()
-			if got, want := set.contains(a), slices.ContainsFunc(list, holds(a)); got != want {
+			if got, want := set.contains(a), slices.ContainsFunc(list, containing(a)); got != want {
 				t.Fatalf("%s in %v: %v, want %v", a, list, got, want)
 			}
 		}

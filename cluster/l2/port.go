@@ -140,7 +140,7 @@ func (p *port) lost() (n uint64) {
 }
 
 // frames reads a socket until it is closed or fails.
-func (s *socket) frames(parse func([]byte) (message, bool), heard func(message)) error {
+func (s *socket) frames(parse func([]byte) (message, bool), received func(message)) error {
 	buf := make([]byte, 2048)
 	var b budget
 	for {
@@ -155,7 +155,7 @@ func (s *socket) frames(parse func([]byte) (message, bool), heard func(message))
 		}
 		b.spend()
 		if m, ok := parse(buf[:n]); ok {
-			heard(m)
+			received(m)
 		}
 	}
 }

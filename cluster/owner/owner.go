@@ -180,14 +180,14 @@ func (r Rules) elect(f candidates, members []Member, vip netip.Addr) (string, Re
 	if best == Absent {
 		return "", NoBackend
 	}
-	rivals, why := f.count[best], BestState
+	competing, why := f.count[best], BestState
 	if f.incumbents > 0 {
-		rivals, why = f.incumbents, Incumbent
+		competing, why = f.incumbents, Incumbent
 	}
 	all := f.count[Draining] + f.count[Unfit] + f.count[Fresh] + f.count[Stable]
 	if all == 1 {
 		why = Only
-	} else if rivals > 1 {
+	} else if competing > 1 {
 		why = Hashed
 	}
 	var first *Member
@@ -198,7 +198,7 @@ func (r Rules) elect(f candidates, members []Member, vip netip.Addr) (string, Re
 		if f.incumbents > 0 && !r.incumbent(m, s, vip) || f.incumbents == 0 && s != best {
 			continue
 		}
-		if rivals == 1 {
+		if competing == 1 {
 			return m.Name, why
 		}
 		sc := r.score(m, vip)

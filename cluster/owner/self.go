@@ -89,27 +89,27 @@ func (s *Self) Advance(now time.Duration, f Facts) Result {
 			next(s.since + s.PreemptDelay)
 		}
 	}
-	said := Unfit
+	state := Unfit
 	switch {
 	case f.Draining:
-		said = Draining
+		state = Draining
 	case s.fit:
-		said = s.level
+		state = s.level
 	case kept:
-		said = Stable
+		state = Stable
 	}
-	if s.published.Fit() && !said.Fit() {
+	if s.published.Fit() && !state.Fit() {
 		s.before, s.unfitSince = s.published, now
 	}
-	s.published = said
-	out.Published, out.Effective = said, said
+	s.published = state
+	out.Published, out.Effective = state, state
 	if s.fit {
 		out.FitFor = now - s.since
 	}
 	switch {
 	case !f.Joined:
 		out.Effective = Absent
-	case !said.Fit() && s.before.Fit() && now-s.unfitSince < ActDelay:
+	case !state.Fit() && s.before.Fit() && now-s.unfitSince < ActDelay:
 		out.Effective = s.before
 		next(s.unfitSince + ActDelay)
 	}
@@ -131,9 +131,9 @@ const (
 
 // StateOf returns the state of another member: the published one while it is Alive, or
 // ProcessDown for less than grace; else Absent.
-func StateOf(said State, sight Liveness, away, grace time.Duration) State {
-	if sight == Alive || sight == ProcessDown && away < grace {
-		return said
+func StateOf(published State, sight Liveness, down, grace time.Duration) State {
+	if sight == Alive || sight == ProcessDown && down < grace {
+		return published
 	}
 	return Absent
 }

@@ -20,7 +20,7 @@ const completeTime = time.Second
 // Where none runs, or it is slow, there is nothing to choose from.
 func completions(root *cobra.Command) {
 	for path, names := range map[string]func(context.Context, question) []string{
-		"conns": endpoints, "explain": endpoints, "drain": vips, "undrain": vips, "pools": pools, "guard release": holds,
+		"conns": endpoints, "explain": endpoints, "drain": vips, "undrain": vips, "pools": pools, "guard release": guarded,
 	} {
 		cmd, _, err := root.Find(strings.Fields(path))
 		if err != nil {
@@ -92,7 +92,7 @@ func pools(ctx context.Context, q question) []string {
 	return named(ctx, q, "/pools", func(doc status.Pools) []status.Pool { return doc.Pools }, func(p status.Pool) string { return p.Name })
 }
 
-func holds(ctx context.Context, q question) []string {
+func guarded(ctx context.Context, q question) []string {
 	return named(ctx, q, "/guard", func(doc status.Guard) []status.GuardedSource { return doc.Guarded }, func(h status.GuardedSource) string { return h.Source })
 }
 

@@ -214,8 +214,8 @@ func isTerminal(w io.Writer) bool {
 // awaitDrain waits until all routes are withdrawn and no connection is left, or returns
 // errTimeOver.
 func awaitDrain(ctx context.Context, most time.Duration, part func(status.Drained) status.Drained,
-	tell func(status.Drained), ask func(context.Context) (status.Drained, error)) (doc status.Drained, err error) {
-	defer func() { tell(status.Drained{}) }()
+	report func(status.Drained), ask func(context.Context) (status.Drained, error)) (doc status.Drained, err error) {
+	defer func() { report(status.Drained{}) }()
 	over := time.After(most)
 	for {
 		if doc, err = ask(ctx); err != nil {
@@ -227,7 +227,7 @@ func awaitDrain(ctx context.Context, most time.Duration, part func(status.Draine
 		case doc.Done():
 			return doc, nil
 		}
-		tell(doc)
+		report(doc)
 		select {
 		case <-ctx.Done():
 			return doc, fmt.Errorf("interrupted; the drain continues: %w", ctx.Err())

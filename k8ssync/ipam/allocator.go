@@ -38,7 +38,7 @@ func (a *Allocator) SetConfig(c Config) {
 	for id := range a.requests {
 		a.dirty(id)
 	}
-	for id := range a.holds {
+	for id := range a.assigned {
 		a.dirty(id)
 	}
 	a.clearRetained()
@@ -105,7 +105,7 @@ func (a *Allocator) Synced(cluster string, yes bool) {
 			a.dirty(id)
 		}
 	}
-	for id := range a.holds {
+	for id := range a.assigned {
 		if id.Source == cluster {
 			a.dirty(id)
 		}
@@ -245,7 +245,7 @@ func (a *Allocator) Claims() []Claim {
 // Knows reports whether there may be a decision for a Service: it has a Request, is in a
 // claim, or has a write in flight.
 func (a *Allocator) Knows(id lb.ServiceID) bool {
-	return a.requests[id] != nil || len(a.holds[id]) > 0 || a.busy[id] > 0
+	return a.requests[id] != nil || len(a.assigned[id]) > 0 || a.busy[id] > 0
 }
 
 // dirty queues a Service.
@@ -253,7 +253,7 @@ func (a *Allocator) dirty(id lb.ServiceID) {
 	t := turn{id: id}
 	if r := a.requests[id]; r != nil {
 		t.created = r.Created.Unix()
-		if len(r.Status) == 0 && len(a.holds[id]) == 0 {
+		if len(r.Status) == 0 && len(a.assigned[id]) == 0 {
 			t.rank = 1
 		}
 	}

@@ -174,7 +174,7 @@ func (c *Claim) UnmarshalText(text []byte) error {
 			return fmt.Errorf("read claim of %v: %w", c.Addr, err)
 		}
 		if _, twice := read.holder(h.Service); twice {
-			return fmt.Errorf("read claim of %v: %v holds it twice", c.Addr, h.Service)
+			return fmt.Errorf("read claim of %v: %v has it twice", c.Addr, h.Service)
 		}
 		read = read.with(h)
 	}

@@ -25,7 +25,7 @@ func (c *choice) assign() (keep []netip.Addr, wait bool) {
 	c.own, wait = c.owned(&c.d, r)
 	if wait || len(c.d.Writes) > 0 {
 		c.d.Addrs = r.Status
-		return slices.AppendSeq(slices.Clone(r.Status), maps.Keys(c.holds[r.ID])), wait
+		return slices.AppendSeq(slices.Clone(r.Status), maps.Keys(c.assigned[r.ID])), wait
 	}
 	families := sortFamilies(r.Required, r.Preferred)
 	places := make([]place, len(families))
@@ -135,7 +135,7 @@ func (c *choice) show(places []place) {
 // removes those after the end of their retention. It reports whether a write in flight delays
 // some of that.
 func (c *choice) release(keep []netip.Addr, now time.Time) (wait bool) {
-	for x := range c.holds[c.d.Service] {
+	for x := range c.assigned[c.d.Service] {
 		known := c.claims[x]
 		h, _ := known.holder(c.d.Service)
 		shown := c.r != nil && slices.Contains(c.r.Status, x)

@@ -26,10 +26,10 @@ type book struct {
 	// spent are the addresses of the Services of a namespace, by the number of holders.
 	// Those in kept are retained.
 	spent, kept map[space]map[netip.Addr]int
-	// holds are the addresses with a Service in their claims, keyed the addresses that are
+	// assigned are the addresses with a Service in their claims, keyed the addresses that are
 	// shared by a key.
-	holds map[lb.ServiceID]map[netip.Addr]struct{}
-	keyed map[shareKey]map[netip.Addr]int
+	assigned map[lb.ServiceID]map[netip.Addr]struct{}
+	keyed    map[shareKey]map[netip.Addr]int
 }
 
 // shareKey is a key within a namespace of a cluster; without those, it is the key in
@@ -46,7 +46,7 @@ const keepGone = 256
 func newBook() book {
 	return book{
 		claims: map[netip.Addr]*Claim{}, gone: map[netip.Addr]uint64{}, keepGone: keepGone,
-		holds: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{}, spent: map[space]map[netip.Addr]int{}, kept: map[space]map[netip.Addr]int{},
+		assigned: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{}, spent: map[space]map[netip.Addr]int{}, kept: map[space]map[netip.Addr]int{},
 	}
 }
 
@@ -55,7 +55,7 @@ func (b *book) replace(x netip.Addr, old, c *Claim) {
 	if old != nil {
 		b.index(x, *old, -1)
 		for _, h := range old.Holders {
-			remove(b.holds, h.Service, x)
+			remove(b.assigned, h.Service, x)
 		}
 	}
 	if c == nil {
@@ -65,7 +65,7 @@ func (b *book) replace(x netip.Addr, old, c *Claim) {
 	b.claims[x] = c
 	b.index(x, *c, +1)
 	for _, h := range c.Holders {
-		insert(b.holds, h.Service, x)
+		insert(b.assigned, h.Service, x)
 	}
 }
 

@@ -35,7 +35,7 @@ type place struct {
 // objection (the claim follows). wait is that an older Service has the same address in its
 // status and has not claimed it yet.
 func (a *inventory) owned(d *Decision, r *Request) (own []owned, wait bool) {
-	for x := range a.holds[r.ID] {
+	for x := range a.assigned[r.ID] {
 		h, _ := a.claims[x].holder(r.ID)
 		o := owned{addr: x, asked: h.Pool, sure: h.UID == r.UID && h.Released.IsZero(), shown: slices.Contains(r.Status, x)}
 		if o.sure || o.shown {
@@ -43,7 +43,7 @@ func (a *inventory) owned(d *Decision, r *Request) (own []owned, wait bool) {
 		}
 	}
 	for _, x := range r.Status {
-		if _, has := a.holds[r.ID][x]; has {
+		if _, has := a.assigned[r.ID][x]; has {
 			continue
 		}
 		why, wait := a.adopt(r, x)
@@ -172,7 +172,7 @@ func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 	}
 	pools := a.candidates(r, f)
 	var mine []netip.Addr
-	for x := range a.holds[r.ID] {
+	for x := range a.assigned[r.ID] {
 		if p := a.poolOf(x); lb.FamilyOf(x) == f && slices.ContainsFunc(pools, func(q *pool) bool { return q.Pool == p }) {
 			mine = append(mine, x)
 		}

@@ -122,7 +122,7 @@ func (a *Allocator) OutsidePool(c Config) []Note {
 	for _, id := range sortIDs(a.requests) {
 		r := a.requests[id]
 		var addrs []netip.Addr
-		for x := range a.holds[id] {
+		for x := range a.assigned[id] {
 			if h, _ := a.claims[x].holder(id); h.Released.IsZero() && h.UID == r.UID && !r.Foreign {
 				addrs = append(addrs, x)
 			}

@@ -26,14 +26,14 @@ func (e *Engine) elect(now time.Time, d *Decision) {
 	}
 	election, rules, moved := e.election(), e.settings.rules(), moves{}
 	for a := range vips {
-		verdict := rules.Decide(e.settings.name, election.candidates, a)
-		had := e.record(a, verdict, moved)
-		next := e.members.byName[verdict.Owner]
+		result := rules.Decide(e.settings.name, election.candidates, a)
+		had := e.record(a, result, moved)
+		next := e.members.byName[result.Owner]
 		if !e.settings.needsReturnPath() {
 			next = nil
 		}
 		if !o.handsOver(a, had, e.settings.name, next, now) {
-			e.assign(a, verdict, d)
+			e.assign(a, result, d)
 		}
 		e.claims.set(a, e.claim(a, rules, election), d.Claims, now)
 	}

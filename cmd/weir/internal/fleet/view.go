@@ -20,9 +20,9 @@ import (
 // of the last Update.
 func (v View) Members(now time.Time, latest *cluster.Status) status.Members {
 	e := v.e
-	s, heard := &e.settings, &e.members.status
+	s, received := &e.settings, &e.members.status
 	if latest == nil {
-		latest = heard
+		latest = received
 	}
 	doc := status.Members{Members: []status.Member{}, Differing: []status.Differing{}, VIPs: v.roleCounts(), Owned: e.ownership.owned}
 	if s.fleet == nil {
@@ -35,8 +35,8 @@ func (v View) Members(now time.Time, latest *cluster.Status) status.Members {
 	if s.rules().SingleOwner {
 		doc.Placement = "single"
 	}
-	doc.Insecure, doc.Error = s.fleet.Gossip.Open, cmp.Or(status.ErrorText(s.joinErr), heard.Error)
-	doc.Differing, doc.UnreachableNames, doc.HealthScore = e.differences.lasting(now), heard.Unreachable, latest.HealthScore
+	doc.Insecure, doc.Error = s.fleet.Gossip.Open, cmp.Or(status.ErrorText(s.joinErr), received.Error)
+	doc.Differing, doc.UnreachableNames, doc.HealthScore = e.differences.lasting(now), received.Unreachable, latest.HealthScore
 	n := latest.Counters
 	doc.Counters = status.MemberCounters{
 		Joins: n.Joins, Deaths: n.Deaths, Conflicts: n.Conflicts, Refused: n.Refused, Replayed: n.Replayed, Dropped: n.Dropped, Moves: e.ownership.moved(),

@@ -183,9 +183,9 @@ func (m Members) Table(w io.Writer, now time.Time) {
 	fmt.Fprintln(tw, "MEMBER\tADDRESS\tSTATE\tSINCE\tVERSION\tDIGEST\tDRAIN\tWEIGHT\tSERVES\tOWNS\tREASON")
 	for _, x := range m.Members {
 		name, since := x.Name, "-"
-		serves, holds := strconv.Itoa(x.Serves), strconv.Itoa(x.Owns)
+		serves, owns := strconv.Itoa(x.Serves), strconv.Itoa(x.Owns)
 		if x.ElectionState == "absent" {
-			serves, holds = "-", "-"
+			serves, owns = "-", "-"
 		}
 		if x.Self {
 			name += " *"
@@ -194,7 +194,7 @@ func (m Members) Table(w io.Writer, now time.Time) {
 			since = text.Age(now.Sub(x.Since))
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", name, cmp.Or(x.Address, "-"), x.State, since, cmp.Or(x.Version, "-"),
-			shorten(x.Digest), x.drain(), x.Weight, serves, holds, cmp.Or(x.Reason, "-"))
+			shorten(x.Digest), x.drain(), x.Weight, serves, owns, cmp.Or(x.Reason, "-"))
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\nThis box, marked *, %s.\n", does(m.Mode, m.VIPs, m.Owned))
