@@ -14,40 +14,8 @@ import (
 // files that it names and of the API server: the context (empty is the current one) must
 // have a server.
 func CheckKubeconfig(data []byte, context string) error {
-	file, err := clientcmd.Load(data)
-	if err != nil {
-		return fmt.Errorf("not a kubeconfig: %w", err)
-	}
-	if context == "" {
-		context = file.CurrentContext
-	}
-	if context == "" {
-		return errors.New("there is no current-context")
-	}
-	ctx, ok := file.Contexts[context]
-	if !ok {
-		return fmt.Errorf("there is no context %q", context)
-	}
-	cluster, ok := file.Clusters[ctx.Cluster]
-	if !ok {
-		return fmt.Errorf("context %q names cluster %q, which does not exist", context, ctx.Cluster)
-	}
-	user, ok := file.AuthInfos[ctx.AuthInfo]
-	if !ok && ctx.AuthInfo != "" {
-		return fmt.Errorf("context %q names user %q, which does not exist", context, ctx.AuthInfo)
-	}
-	if ok && user.Exec != nil {
-		return fmt.Errorf("user %q gets credentials from the program %q, and weir runs no programs of others: "+
-			"use a client certificate, a token or a tokenFile", ctx.AuthInfo, user.Exec.Command)
-	}
-	if ok && user.AuthProvider != nil {
-		return fmt.Errorf("user %q gets credentials from the plugin %q, which weir does not have: "+
-			"use a client certificate, a token or a tokenFile", ctx.AuthInfo, user.AuthProvider.Name)
-	}
-	if cluster.Server == "" {
-		return fmt.Errorf("cluster %q has no server", ctx.Cluster)
-	}
-	return nil
+	_, err := clusterOf(data, context)
+	return err
 }
 
 // KubeconfigServer returns the URL of the API server of a context of a kubeconfig (empty is
@@ -76,13 +44,37 @@ func KubeconfigRisk(data []byte, context string) string {
 	return ""
 }
 
+// clusterOf returns the cluster of a context of a valid kubeconfig.
 func clusterOf(data []byte, context string) (*api.Cluster, error) {
-	if err := CheckKubeconfig(data, context); err != nil {
-		return nil, err
-	}
 	file, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("not a kubeconfig: %w", err)
 	}
-	return file.Clusters[file.Contexts[cmp.Or(context, file.CurrentContext)].Cluster], nil
+	if context = cmp.Or(context, file.CurrentContext); context == "" {
+		return nil, errors.New("there is no current-context")
+	}
+	ctx, ok := file.Contexts[context]
+	if !ok {
+		return nil, fmt.Errorf("there is no context %q", context)
+	}
+	cluster, ok := file.Clusters[ctx.Cluster]
+	if !ok {
+		return nil, fmt.Errorf("context %q names cluster %q, which does not exist", context, ctx.Cluster)
+	}
+	user, ok := file.AuthInfos[ctx.AuthInfo]
+	if !ok && ctx.AuthInfo != "" {
+		return nil, fmt.Errorf("context %q names user %q, which does not exist", context, ctx.AuthInfo)
+	}
+	if ok && user.Exec != nil {
+		return nil, fmt.Errorf("user %q gets credentials from the program %q, and weir runs no programs of others: "+
+			"use a client certificate, a token or a tokenFile", ctx.AuthInfo, user.Exec.Command)
+	}
+	if ok && user.AuthProvider != nil {
+		return nil, fmt.Errorf("user %q gets credentials from the plugin %q, which weir does not have: "+
+			"use a client certificate, a token or a tokenFile", ctx.AuthInfo, user.AuthProvider.Name)
+	}
+	if cluster.Server == "" {
+		return nil, fmt.Errorf("cluster %q has no server", ctx.Cluster)
+	}
+	return cluster, nil
 }

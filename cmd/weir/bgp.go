@@ -43,20 +43,7 @@ restart.
 Exit status: 0 all sessions are up, 1 some are not, 3 not running.`,
 		Args: cobra.NoArgs,
 	}
-	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var doc routing.Neighbors
-		if err := ask(cmd.Context(), *socket, *file, "GET", "/bgp/neighbors", &doc); err != nil {
-			return notRunning(err)
-		}
-		if err := e.write(doc, *format); err != nil {
-			return err
-		}
-		if !doc.Up() {
-			return exitError{code: 1}
-		}
-		return nil
-	}
+	cmd.RunE = showJudged[routing.Neighbors](e, cmd, "/bgp/neighbors")
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/text"
 )
 
 // Limits of the kept records: their number, their bytes, and the attributes and texts of each. 1,000 records are hours of
@@ -124,7 +125,7 @@ func (k handler) Enabled(ctx context.Context, level slog.Level) bool {
 // Handle implements slog.Handler.
 func (k handler) Handle(ctx context.Context, rec slog.Record) error {
 	if rec.Level >= slog.LevelInfo {
-		e := status.Event{Time: rec.Time.Round(0), Level: levelText(rec.Level), Text: cutText(rec.Message), Attrs: slices.Clip(k.attrs)}
+		e := status.Event{Time: rec.Time.Round(0), Level: levelText(rec.Level), Text: text.Cut(rec.Message, maxText), Attrs: slices.Clip(k.attrs)}
 		rec.Attrs(func(a slog.Attr) bool {
 			e.Attrs = appendAttr(e.Attrs, k.prefix, a)
 			return len(e.Attrs) < maxAttrs
@@ -171,11 +172,11 @@ func appendAttr(out []status.Attr, prefix string, a slog.Attr) []status.Attr {
 		}
 		return out
 	}
-	text := valueText(value)
-	if text == "" || len(out) >= maxAttrs {
+	v := valueText(value)
+	if v == "" || len(out) >= maxAttrs {
 		return out
 	}
-	return append(out, status.Attr{Key: cutText(prefix + a.Key), Value: cutText(text)})
+	return append(out, status.Attr{Key: text.Cut(prefix+a.Key, maxText), Value: text.Cut(v, maxText)})
 }
 
 // valueText returns a value for people.
@@ -192,14 +193,6 @@ func valueText(v slog.Value) string {
 		return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(v.Any()), "["), "]")
 	}
 	return v.String()
-}
-
-// cutText bounds a text at the end of a character.
-func cutText(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
 func levelText(l slog.Level) string {

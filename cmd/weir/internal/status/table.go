@@ -168,7 +168,7 @@ func (s Status) facts(now time.Time) []string {
 // clusterList returns the clusters, those with problems first.
 func clusterList(clusters []Cluster, now time.Time) list {
 	clusters = slices.Clone(clusters)
-	slices.SortStableFunc(clusters, func(a, b Cluster) int { return first(a.problem(now) != "", b.problem(now) != "") })
+	slices.SortStableFunc(clusters, func(a, b Cluster) int { return text.TrueFirst(a.problem(now) != "", b.problem(now) != "") })
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 8, 2, ' ', 0)
 	for _, c := range clusters {
@@ -181,17 +181,6 @@ func clusterList(clusters []Cluster, now time.Time) list {
 		l.lines = append(l.lines, strings.TrimSuffix(line, "\n"))
 	}
 	return l
-}
-
-// first sorts true before false.
-func first(a, b bool) int {
-	switch {
-	case a && !b:
-		return -1
-	case b && !a:
-		return 1
-	}
-	return 0
 }
 
 // noteList returns the Notes, the informational ones last.

@@ -104,14 +104,14 @@ func newView(k kind, r *reading, q query, now time.Time) *view {
 // notes selects the Notes of the page, by reason, the informational ones last.
 func (v *view) notes(perPage int) {
 	var found []status.Note
-	text := strings.ToLower(v.Query.Text)
+	wanted := strings.ToLower(v.Query.Text)
 	for _, n := range v.Status.Notes {
-		if v.Kind.Path != "notes" || strings.Contains(strings.ToLower(n.Service+" "+n.Reason+" "+n.Text), text) {
+		if v.Kind.Path != "notes" || strings.Contains(strings.ToLower(n.Service+" "+n.Reason+" "+n.Text), wanted) {
 			found = append(found, n)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b status.Note) int {
-		return cmp.Or(boolCompare(a.Informational, b.Informational), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Service, b.Service))
+		return cmp.Or(text.TrueFirst(b.Informational, a.Informational), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Service, b.Service))
 	})
 	all := map[string]int{}
 	for _, n := range found {
@@ -131,22 +131,12 @@ func (v *view) notes(perPage int) {
 	}
 }
 
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
 // events selects the events of the page, the newest first.
 func (v *view) events(perPage int) {
 	var found []status.Event
-	text := strings.ToLower(v.Query.Text)
+	wanted := strings.ToLower(v.Query.Text)
 	for _, e := range slices.Backward(v.Events.Events) {
-		if v.Kind.Path != "events" || (v.Query.State == "" || v.Query.State == e.Level) && strings.Contains(strings.ToLower(e.String()), text) {
+		if v.Kind.Path != "events" || (v.Query.State == "" || v.Query.State == e.Level) && strings.Contains(strings.ToLower(e.String()), wanted) {
 			found = append(found, e)
 		}
 	}

@@ -233,7 +233,7 @@ func TestNumbersReadWell(t *testing.T) {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}
-	if got := cut(strings.Repeat("ü", 400)); got != strings.Repeat("ü", 150)+" ..." {
+	if got := cut(strings.Repeat("ü", 400)); got != strings.Repeat("ü", 150)+"..." {
 		t.Errorf("cut to %q", got)
 	}
 }

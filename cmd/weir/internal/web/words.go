@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/routing"
@@ -55,17 +54,7 @@ func more(list any) int { return max(0, reflect.ValueOf(list).Len()-rowsAtMost) 
 const maxWord = 300
 
 // cut shortens a long text, and makes it plain.
-func cut(s string) string {
-	s = plain(s)
-	if len(s) <= maxWord {
-		return s
-	}
-	end := maxWord
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + " ..."
-}
+func cut(s string) string { return text.Cut(plain(s), maxWord) }
 
 // plain returns a text as one line without control characters.
 func plain(s string) string {

@@ -108,16 +108,16 @@ Withheld (3):
 }
 
 func TestSessionsThatAreUp(t *testing.T) {
-	if neighbors.Up() {
+	if neighbors.Well() {
 		t.Error("tor2 is down")
 	}
 	up := neighbors
 	up.Neighbors = []Neighbor{neighbors.Neighbors[0], neighbors.Neighbors[2], neighbors.Neighbors[3]}
-	if !up.Up() {
+	if !up.Well() {
 		t.Error("a range that waits is nobody's session")
 	}
 	up.Problem = "port 179 is taken"
-	if up.Up() {
+	if up.Well() {
 		t.Error("with a problem all is well")
 	}
 }

@@ -24,6 +24,25 @@ func Plain(s string) string {
 	}, strings.ToValidUTF8(s, "\ufffd"))
 }
 
+// Cut shortens a text to at most so many bytes, at the end of a character.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+// TrueFirst compares for an order with true before false.
+func TrueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
 // Count returns a number with its noun: "1 service", "2 services".
 func Count(n int, one string) string {
 	if n == 1 {
