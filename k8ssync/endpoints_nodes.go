@@ -85,7 +85,7 @@ func balanced(nodes []node) []node {
 func (n node) addr(f lb.Family) (netip.Addr, bool) {
 	for _, list := range [][]netip.Addr{n.InternalIPs, n.ExternalIPs} {
 		for _, a := range list {
-			if lb.FamilyOf(a) == f && special(a) == "" {
+			if lb.FamilyOf(a) == f && lb.Reserved(a, a) == "" {
 				return a, true
 			}
 		}

@@ -158,7 +158,7 @@ func (e *env) zone() string { return cmp.Or(e.cfg.Zone, e.own.Zone) }
 
 // refuses returns why an address can't be a VIP of a kind of a Service, with the solution.
 func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
-	if what := special(a); what != "" {
+	if what := lb.Reserved(a, a); what != "" {
 		return "it is " + what
 	}
 	if name, ok := e.nodeAddrs[a]; ok {
@@ -227,39 +227,6 @@ func (e *env) foreign(a netip.Addr, kind lb.VIPKind) bool {
 // containing returns a test for prefixes that contain a.
 func containing(a netip.Addr) func(netip.Prefix) bool {
 	return func(p netip.Prefix) bool { return p.Contains(a) }
-}
-
-// reserved are addresses that can be neither a VIP nor an endpoint, beside those that netip
-// knows.
-var reserved = []struct {
-	prefix netip.Prefix
-	what   string
-}{
-	{netip.MustParsePrefix("0.0.0.0/8"), "of this host (RFC 1122, section 3.2.1.3)"},
-	{netip.MustParsePrefix("192.0.0.8/32"), "the IPv4 dummy address (RFC 7600)"},
-	{netip.MustParsePrefix("255.255.255.255/32"), "the broadcast address"},
-	{netip.MustParsePrefix("100::/64"), "for discarding (RFC 6666)"},
-}
-
-// special returns why an address is not a host's for other hosts: "" for all that can be
-// VIPs and endpoints. 240.0.0.0/4 can be: some clouds give it to clusters.
-func special(a netip.Addr) string {
-	switch {
-	case a.IsUnspecified():
-		return "the unspecified address"
-	case a.IsLoopback():
-		return "a loopback address"
-	case a.IsMulticast():
-		return "a multicast address"
-	case a.IsLinkLocalUnicast():
-		return "a link-local address"
-	}
-	for _, n := range reserved {
-		if n.prefix.Contains(a) {
-			return n.what
-		}
-	}
-	return ""
 }
 
 // kubernetesService is the Service by which pods reach the API server: its ClusterIP may

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"weir/lb"
 )
 
 // readSlice reads an EndpointSlice. That of a headless Service has no Service.
@@ -75,7 +77,7 @@ func (r *reader) endpoints(in *discoveryv1.EndpointSlice) []endpoint {
 			r.drop("endpoints[%d]: %.64q is no %s address", i, e.Addresses[0], family)
 			continue
 		}
-		if what := special(a); what != "" {
+		if what := lb.Reserved(a, a); what != "" {
 			r.drop("endpoints[%d]: %s is %s", i, a, what)
 			continue
 		}

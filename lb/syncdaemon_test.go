@@ -106,7 +106,7 @@ func TestMisplacedServerIsRepaired(t *testing.T) {
 	}
 }
 
-func BaseOfLawsRefusesWhatComesForItsSources(t *testing.T) {
+func TestBaseRefusesPacketsForItsSources(t *testing.T) {
 	t.Parallel()
 	a, b := netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")
 	base := Base{Sources: []netip.Addr{a, b}, Unreachable: []netip.Prefix{single(a)}}

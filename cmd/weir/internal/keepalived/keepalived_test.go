@@ -209,7 +209,7 @@ func TestPartialImport(t *testing.T) {
 	}
 	want := []string{
 		`k.conf:10: error: virtual_server 192.0.2.2 80: lb_kind TUN type sit (line 11): weir has no such method`,
-		`k.conf:16: error: virtual_server 127.0.0.1 80: vips: "127.0.0.1" is loopback (vips = ["127.0.0.1"] # line 16)`,
+		`k.conf:16: error: virtual_server 127.0.0.1 80: vips: "127.0.0.1" is a loopback address (vips = ["127.0.0.1"] # line 16)`,
 		`k.conf:34: error: virtual_server 192.0.2.3 80: lvs_method TUN type gre remcsum (line 37): weir has no such method`,
 		`k.conf:3: warning: global_defs.ruoter_id: keepalived has no such directive in a block global_defs`,
 		`k.conf:40: warning: foo: keepalived has no such directive outside of all blocks`,

@@ -154,9 +154,16 @@ func (f Frontend) name() string {
 	return fmt.Sprintf("%-4s %s", strings.ToUpper(f.Protocol), hostPort(f.Address, f.Port))
 }
 
-// owner returns the Service, with the kind of VIP and the role of this box unless they are
-// the usual ones.
+// owner returns the Service with its Details.
 func (f Frontend) owner() string {
+	if more := f.Details(); more != "" {
+		return fmt.Sprintf("%s (%s)", f.Service, more)
+	}
+	return f.Service
+}
+
+// Details returns the kind of VIP and the role of this box, unless they are the usual ones.
+func (f Frontend) Details() string {
 	var more []string
 	switch {
 	case f.Given:
@@ -178,10 +185,7 @@ func (f Frontend) owner() string {
 	default:
 		more = append(more, "no owner")
 	}
-	if len(more) == 0 {
-		return f.Service
-	}
-	return fmt.Sprintf("%s (%s)", f.Service, strings.Join(more, ", "))
+	return strings.Join(more, ", ")
 }
 
 func (f Frontend) flags() string {

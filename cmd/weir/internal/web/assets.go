@@ -50,7 +50,7 @@ func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"count": count, "count64": func(n uint64, noun string) string { return count(int(n), noun) }, "cut": cut, "advice": adviceFor, "join": strings.Join, "first": first, "more": more,
 	"stateClass": stateClass, "memberClass": memberClass, "peerState": peerState, "peerClass": peerClass, "peerReason": peerReason,
-	"clusterReason": clusterReason, "levelClass": levelClass, "info": frontendInfo, "latency": latency, "title": title, "checked": checked,
+	"clusterReason": clusterReason, "levelClass": levelClass, "latency": latency, "title": title, "checked": checked,
 	"datetime": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"num":      number[int], "num32": number[uint32], "num64": number[uint64],
 }).ParseFS(files, "static/*.html"))

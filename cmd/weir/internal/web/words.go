@@ -210,31 +210,6 @@ func levelClass(level string) string {
 	return "dim"
 }
 
-// frontendInfo returns the kind of a frontend's VIP and its owner in the fleet.
-func frontendInfo(s *server) string {
-	var out []string
-	switch {
-	case s.Given:
-	case s.Group:
-		out = append(out, "group")
-	case s.Mark != 0:
-		out = append(out, "inside")
-	}
-	if s.Kind != "" && s.Kind != "LoadBalancer" {
-		out = append(out, s.Kind)
-	}
-	if s.Local {
-		out = append(out, "Local")
-	}
-	if s.Role != "" && s.Role != status.RoleOwner {
-		out = append(out, string(s.Role))
-		if s.Owner != "" {
-			out = append(out, s.Owner+" owns it")
-		}
-	}
-	return strings.Join(out, ", ")
-}
-
 // latency formats the duration of a check.
 func latency(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))

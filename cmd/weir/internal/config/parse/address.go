@@ -38,25 +38,6 @@ func NotAddr(s string) *source.Fault {
 	return source.Faultf("write for instance 192.0.2.10 or 2001:db8::10", "%q is not an IP address", s)
 }
 
-// reserved are the ranges that no traffic can be sent to.
-var reserved = []struct {
-	prefix netip.Prefix
-	name   string
-}{
-	{netip.MustParsePrefix("0.0.0.0/32"), "the unspecified address"},
-	{netip.MustParsePrefix("0.0.0.0/8"), "in the reserved range 0.0.0.0/8"},
-	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
-	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
-	{netip.MustParsePrefix("192.0.0.8/32"), "the dummy address of RFC 7600"},
-	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
-	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast"},
-	{netip.MustParsePrefix("::/128"), "the unspecified address"},
-	{netip.MustParsePrefix("::1/128"), "loopback"},
-	{netip.MustParsePrefix("100::/64"), "in the discard range of RFC 6666"},
-	{netip.MustParsePrefix("fe80::/10"), "link-local"},
-	{netip.MustParsePrefix("ff00::/8"), "multicast"},
-}
-
 // Unusable returns the fault of an address that no traffic can be sent to.
 func Unusable(a netip.Addr) *source.Fault {
 	switch {
@@ -65,10 +46,8 @@ func Unusable(a netip.Addr) *source.Fault {
 	case a.Zone() != "":
 		return source.Faultf("leave out %"+a.Zone(), "%q has a zone", a)
 	}
-	for _, r := range reserved {
-		if r.prefix.Contains(a) {
-			return source.Faultf("choose another address", "%q is %s", a, r.name)
-		}
+	if what := lb.Reserved(a, a); what != "" {
+		return source.Faultf("choose another address", "%q is %s", a, what)
 	}
 	return nil
 }

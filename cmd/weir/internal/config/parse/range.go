@@ -81,10 +81,8 @@ func UnusablePool(text string, r ipam.Range, families []lb.Family) *source.Fault
 	if f := lb.FamilyOf(r.First); !slices.Contains(families, f) && len(families) > 0 {
 		return source.Faultf("remove it, or add the family there", "%q is %s, which is not in kernel.families", text, f)
 	}
-	for _, x := range reserved {
-		if Overlap(RangeOf(x.prefix), r) {
-			return source.Faultf("choose another range", "%q contains addresses that are %s", text, x.name)
-		}
+	if what := lb.Reserved(r.First, r.Last); what != "" {
+		return source.Faultf("choose another range", "%q contains %s", text, what)
 	}
 	return nil
 }
