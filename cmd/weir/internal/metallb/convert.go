@@ -238,7 +238,7 @@ func (c *converter) rest() []draft.Item {
 				value = " = " + s
 			}
 			c.out.Remark(fmt.Sprintf("%s %s%s: %s.", o, f.path, value, why))
-			left = append(left, draft.Item{Severity: c.severity(o, f, why), Name: fmt.Sprintf("%s %s", o, f.path), Why: why})
+			left = append(left, draft.Item{Severity: c.severity(o, f), Name: fmt.Sprintf("%s %s", o, f.path), Why: why})
 		}
 		for _, s := range o.skipped {
 			begin()
@@ -259,7 +259,7 @@ func (c *converter) rest() []draft.Item {
 const nothing = "it has nothing to import"
 
 // severity returns the effect of a field that is not converted.
-func (c *converter) severity(o *object, f field, why string) draft.Severity {
+func (c *converter) severity(o *object, f field) draft.Severity {
 	switch {
 	case c.lost[o]:
 		return draft.Error
