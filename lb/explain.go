@@ -54,8 +54,8 @@ func (x *explainer) explain(failed *failures) Explanation {
 	return x.e
 }
 
-func (x *explainer) step(what string, object fmt.Stringer, format string, args ...any) {
-	s := Step{What: what, Result: fmt.Sprintf(format, args...)}
+func (x *explainer) step(name string, object fmt.Stringer, format string, args ...any) {
+	s := Step{Name: name, Result: fmt.Sprintf(format, args...)}
 	if object != nil {
 		s.Object = object.String()
 	}
@@ -67,7 +67,7 @@ func (x *explainer) step(what string, object fmt.Stringer, format string, args .
 }
 
 // end records the last step of a packet.
-func (x *explainer) end(fate Fate, what string, object fmt.Stringer, format string, args ...any) {
+func (x *explainer) end(fate Fate, name string, object fmt.Stringer, format string, args ...any) {
 	x.e.Fate = fate
-	x.step(what, object, format, args...)
+	x.step(name, object, format, args...)
 }

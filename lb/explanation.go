@@ -46,7 +46,7 @@ type Claim struct {
 
 // Step is one station of a packet: the place, the object and the result.
 type Step struct {
-	What   string `json:"what"`             // the name of the step
+	Name   string `json:"name"`             // of the step
 	Object string `json:"object,omitempty"` // the kernel object of the step
 	Result string `json:"result"`           // the result of the step
 }
@@ -103,7 +103,7 @@ func (e Explanation) String() string {
 		if s.Object != "" {
 			text = s.Object + ": " + text
 		}
-		line("%-11s %s", fmt.Sprintf("%d. %s", i+1, s.What), text)
+		line("%-11s %s", fmt.Sprintf("%d. %s", i+1, s.Name), text)
 	}
 	for _, c := range e.Candidates {
 		text := fmt.Sprintf("%s %s, weight %d", c.Addr, c.State, c.Weight)

@@ -114,7 +114,7 @@ Exit status: 0 all is in effect, 1 faults or not configured.`,
 		if err := e.write(report, *format); err != nil {
 			return err
 		}
-		if !report.Well {
+		if !report.OK {
 			return exitError{code: 1}
 		}
 		return nil

@@ -368,11 +368,11 @@ func TestBackendCommand(t *testing.T) {
 		}
 		s.box.Must(t, vips...)
 		var report struct {
-			Well  bool
-			Parts []struct{ What string }
+			OK    bool
+			Parts []struct{ Wanted string }
 		}
 		s.weirJSON(t, &report, "backend", "check")
-		if !report.Well || len(report.Parts) < 4 {
+		if !report.OK || len(report.Parts) < 4 {
 			t.Errorf("%v: check after: %+v", flags, report)
 		}
 		s.box.Must(t, "ip", "address", "del", vip4+"/32", "dev", "lo")

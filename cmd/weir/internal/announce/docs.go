@@ -17,7 +17,7 @@ func neighbor(p bgp.PeerStatus) routing.Neighbor {
 		Problem: p.Problem, Down: p.Down, DownAt: p.DownAt, NotificationSent: p.Sent, NotificationReceived: p.Received,
 		Families: families(p.Families), Received: p.Prefixes, MaxPrefixes: p.MaxPrefixes, Advertised: p.Advertised, Flaps: p.Flaps,
 		Hold: p.Hold.Seconds(), Keepalive: p.Keepalive.Seconds(), Authentication: p.Authentication,
-		GracefulRestart: routing.GracefulRestart{Enabled: p.Restart.Enabled, Seconds: p.Restart.Time.Seconds(), Kept: p.Restart.Kept},
+		GracefulRestart: routing.GracefulRestart{Enabled: p.Restart.Enabled, Seconds: p.Restart.Time.Seconds(), Retained: p.Restart.Kept},
 		MessagesSent: routing.MessageCounts{
 			Updates: p.Messages.SentUpdates, Keepalives: p.Messages.SentKeepalives,
 			Notifications: p.Messages.SentNotifications, Total: p.Messages.SentTotal,

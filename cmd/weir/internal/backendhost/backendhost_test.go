@@ -126,13 +126,13 @@ func TestConfigureCheckAndUndo(t *testing.T) {
 		f := newFake()
 		h, s := f.host(t), spec(tunnel, "192.0.2.10", "2001:db8:2::10")
 		before := newFake()
-		if r := h.Check(t.Context(), s); r.Well {
+		if r := h.Check(t.Context(), s); r.OK {
 			t.Errorf("%q: a server without configuration is well: %+v", tunnel, r)
 		}
 		if _, err := h.Configure(t.Context(), s); err != nil {
 			t.Fatalf("%q: %v", tunnel, err)
 		}
-		if r := h.Check(t.Context(), s); !r.Well {
+		if r := h.Check(t.Context(), s); !r.OK {
 			t.Errorf("%q: %+v", tunnel, r)
 		}
 		if got, err := h.Configured(); err != nil || !slices.Equal(got.VIPs, s.VIPs) || got.Tunnel != tunnel {
@@ -189,7 +189,7 @@ func TestAnotherSpecificationReplacesTheFirst(t *testing.T) {
 		if _, err := h.Configure(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		if r := h.Check(t.Context(), s); !r.Well {
+		if r := h.Check(t.Context(), s); !r.OK {
 			t.Errorf("%+v", r)
 		}
 	}

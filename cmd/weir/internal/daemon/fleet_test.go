@@ -366,7 +366,7 @@ func TestWithoutAFleetTheBoxOwnsEverything(t *testing.T) {
 				t.Errorf("no %q in\n%s", want, got)
 			}
 		}
-		if doc := m.steering.fleet.View().Owned(netip.MustParseAddr(mine)); doc == nil || !doc.Me {
+		if doc := m.steering.fleet.View().Owned(netip.MustParseAddr(mine)); doc == nil || !doc.Self {
 			t.Errorf("explained as %+v", doc)
 		}
 	})

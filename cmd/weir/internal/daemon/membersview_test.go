@@ -74,7 +74,7 @@ func TestMembersDoc(t *testing.T) {
 			t.Errorf("at a glance: %+v", g)
 		}
 		o := m.steering.fleet.View().Owned(addr(theirs))
-		if o == nil || o.Me || o.Owner != "b" || o.Role != status.RoleStandby || len(o.Members) != 2 || o.Members[0].Name != "b" || !o.Members[0].Owns {
+		if o == nil || o.Self || o.Owner != "b" || o.Role != status.RoleStandby || len(o.Members) != 2 || o.Members[0].Name != "b" || !o.Members[0].Owns {
 			t.Errorf("explained as %+v", o)
 		}
 		if m.steering.fleet.View().Owned(addr("198.51.100.1")) != nil {

@@ -140,7 +140,7 @@ func nfTable(family, name, base, rules string) facts.NFTable {
 
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	r := Judge(healthy(t))
-	if !r.Well() || r.Unknown > 0 || r.Fine < len(Checks())-1 { // conn-reuse is only for old kernels
+	if !r.Well() || r.Unknown > 0 || r.Passed < len(Checks())-1 { // conn-reuse is only for old kernels
 		t.Errorf("%s: %+v", r.Line(), r.Findings)
 	}
 	for _, x := range r.Findings {
@@ -439,7 +439,7 @@ func TestMissingFactsAreUnknown(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 	}
-	if !strings.HasSuffix(r.Line(), "checks fine, 4 could not be checked (--all lists them)") {
+	if !strings.HasSuffix(r.Line(), "checks passed, 4 could not be checked (--all lists them)") {
 		t.Errorf("it says %q", r.Line())
 	}
 	nothing := facts.Facts{Missing: map[facts.Part]string{}}
@@ -456,7 +456,7 @@ func TestMissingFactsAreUnknown(t *testing.T) {
 
 func TestOnlyTheChecksThatAreAskedFor(t *testing.T) {
 	r := Judge(healthy(t), "lro", "mtu")
-	if r.Fine != 2 || len(r.Findings) != 2 {
+	if r.Passed != 2 || len(r.Findings) != 2 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -469,7 +469,7 @@ func TestTableHasFixesOfEverySeverity(t *testing.T) {
 		with  func(f *facts.Facts)
 		want  string
 	}{
-		{"clock", func(f *facts.Facts) { f.Clock.Synchronized, f.APIs = false, nil }, `no problems: 1 check fine
+		{"clock", func(f *facts.Facts) { f.Clock.Synchronized, f.APIs = false, nil }, `no problems: 1 check passed
 
 info  clock  the clock of this box is not synchronized; times in logs will differ from other hosts
   fix: enable a time service
@@ -477,13 +477,13 @@ info  clock  the clock of this box is not synchronized; times in logs will diffe
 `},
 		{"config", func(f *facts.Facts) {
 			f.Problems = []source.Problem{{Severity: source.Warning, File: "weir.toml", Line: 3, Text: "it is odd", Suggestion: "remove it"}}
-		}, `0 checks fine, 1 warning, 0 errors
+		}, `0 checks passed, 1 warning, 0 errors
 
 warning  config  weir.toml:3: it is odd
   reason: weir runs with it, but it is probably a mistake
   fix: remove it
 `},
-		{"clock-skew", func(f *facts.Facts) { f.APIs[0].HasDate, f.APIs[0].Skew = true, time.Minute }, `0 checks fine, 1 warning, 0 errors
+		{"clock-skew", func(f *facts.Facts) { f.APIs[0].HasDate, f.APIs[0].Skew = true, time.Minute }, `0 checks passed, 1 warning, 0 errors
 
 warning  clock-skew  the clock of this box is 1m0s ahead of that of cluster prod
   reason: certificates and tokens fail from a difference of 5m0s on

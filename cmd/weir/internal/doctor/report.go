@@ -14,10 +14,10 @@ import (
 
 // Report are all findings, the worst first. The JSON names are stable.
 type Report struct {
-	// Errors and Warnings count findings; Fine and Unknown count checks.
+	// Errors and Warnings count findings; Passed and Unknown count checks.
 	Errors   int       `json:"errors"`
 	Warnings int       `json:"warnings"`
-	Fine     int       `json:"fine"`
+	Passed   int       `json:"passed"`
 	Unknown  int       `json:"unknown"`
 	Findings []Finding `json:"findings"`
 	// All includes passed checks in the table.
@@ -72,7 +72,7 @@ func (r *Report) add(c Check, found []Finding) {
 	if bad {
 		return
 	}
-	r.Fine++
+	r.Passed++
 	if len(found) == 0 {
 		r.Findings = append(r.Findings, Finding{ID: c.ID, Severity: Fine, Text: c.Fine})
 	}
@@ -83,7 +83,7 @@ func (r Report) Well() bool { return r.Errors+r.Warnings == 0 }
 
 // Line returns the summary in one line.
 func (r Report) Line() string {
-	out := text.Count(r.Fine, "check") + " fine"
+	out := text.Count(r.Passed, "check") + " passed"
 	if r.Well() {
 		out = "no problems: " + out
 	} else {

@@ -71,7 +71,7 @@ func (r *Log) after(seq uint64) (status.Events, <-chan struct{}) {
 	}
 	first := r.last - uint64(len(r.events)) // the last dropped record
 	if seq < first {
-		doc.Forgotten = first - seq
+		doc.Expired = first - seq
 	}
 	doc.Events = append(doc.Events, r.events[max(seq, first)-first:]...)
 	return doc, r.more

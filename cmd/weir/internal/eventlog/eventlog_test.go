@@ -62,10 +62,10 @@ func TestOldRecordsMakeRoom(t *testing.T) {
 		log.Info("it happens", "i", i)
 	}
 	all, _ := r.after(0)
-	if len(all.Events) != maxRecords || all.Forgotten != 5 || all.Events[0].Seq != 6 || all.Last != maxRecords+5 {
-		t.Errorf("%d events from %d to %d, %d forgotten", len(all.Events), all.Events[0].Seq, all.Last, all.Forgotten)
+	if len(all.Events) != maxRecords || all.Expired != 5 || all.Events[0].Seq != 6 || all.Last != maxRecords+5 {
+		t.Errorf("%d events from %d to %d, %d forgotten", len(all.Events), all.Events[0].Seq, all.Last, all.Expired)
 	}
-	if some, _ := r.after(all.Last - 2); len(some.Events) != 2 || some.Forgotten != 0 || some.Events[0].Seq != all.Last-1 {
+	if some, _ := r.after(all.Last - 2); len(some.Events) != 2 || some.Expired != 0 || some.Events[0].Seq != all.Last-1 {
 		t.Errorf("the last two: %+v", some)
 	}
 	if none, _ := r.after(all.Last + 7); len(none.Events) != 0 || none.Last != all.Last {

@@ -175,7 +175,7 @@ func (v View) Owned(addr netip.Addr) *explain.Owned {
 		return nil
 	}
 	doc := &explain.Owned{
-		Owner: d.Owner, Me: d.Owner == e.settings.name, Role: status.VIPRole(d.Role.String()), Reason: d.Reason.Text(), Members: []explain.OwnedBy{},
+		Owner: d.Owner, Self: d.Owner == e.settings.name, Role: status.VIPRole(d.Role.String()), Reason: d.Reason.Text(), Members: []explain.OwnedBy{},
 	}
 	if e.settings.fleet != nil {
 		doc.Members = servers(e.candidates(), addr, d.Owner)
@@ -183,7 +183,7 @@ func (v View) Owned(addr netip.Addr) *explain.Owned {
 	if lost := v.lostReturnPath(addr, d.Owner); lost != "" {
 		doc.Reason += "; " + lost
 	}
-	if _, floating := e.settings.floating[addr]; floating && doc.Me {
+	if _, floating := e.settings.floating[addr]; floating && doc.Self {
 		doc.Reason = cmp.Or(e.isolation.reason(&e.settings), doc.Reason)
 	}
 	for _, x := range e.claims.at(addr) {

@@ -57,7 +57,7 @@ func TestWithoutBGPAVIPHasOneOwner(t *testing.T) {
 		e.ownership.verdicts[vip] = v
 		e.ownership.count(v, "a", 1)
 		doc := e.View().Owned(vip)
-		if doc.Me != (doc.Role == status.RoleOwner) || doc.Me != (doc.Owner == "a") || doc.Reason != owner.Hashed.Text() {
+		if doc.Self != (doc.Role == status.RoleOwner) || doc.Self != (doc.Owner == "a") || doc.Reason != owner.Hashed.Text() {
 			t.Errorf("%s: %+v", vip, doc)
 		}
 		roles[doc.Role]++

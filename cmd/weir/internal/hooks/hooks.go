@@ -120,7 +120,7 @@ func (r *Runner) follow(lanes *lanes, doc status.Events) uint64 {
 	hooks := *r.hooks.Load()
 	lanes.keep(hooks)
 	if len(hooks) > 0 {
-		for range doc.Forgotten {
+		for range doc.Expired {
 			r.count(Dropped)
 		}
 	}

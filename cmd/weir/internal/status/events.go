@@ -17,8 +17,8 @@ type Events struct {
 	Events []Event `json:"events"`
 	// Last is the number of the newest record; the next request continues after it.
 	Last uint64 `json:"last"`
-	// Forgotten counts the requested records that have expired.
-	Forgotten uint64 `json:"forgotten,omitempty"`
+	// Expired counts the requested records that have expired.
+	Expired uint64 `json:"expired,omitempty"`
 }
 
 // Event is a record of the daemon's log.
@@ -58,8 +58,8 @@ func (e Event) String() string {
 
 // Table implements Tabler.
 func (e Events) Table(w io.Writer, now time.Time) {
-	if e.Forgotten > 0 {
-		fmt.Fprintf(w, "(%d before these have expired: journalctl -u weir)\n", e.Forgotten)
+	if e.Expired > 0 {
+		fmt.Fprintf(w, "(%d before these have expired: journalctl -u weir)\n", e.Expired)
 	}
 	if len(e.Events) == 0 {
 		fmt.Fprintln(w, "no events since the start of weir")

@@ -255,11 +255,11 @@ func TestGatherLooksAtThisMachine(t *testing.T) {
 	}
 	r := doctor.Judge(f)
 	for _, id := range []string{"config", "running"} {
-		if r := doctor.Judge(f, id); id == "config" && r.Errors != 1 || r.Fine > 0 {
+		if r := doctor.Judge(f, id); id == "config" && r.Errors != 1 || r.Passed > 0 {
 			t.Errorf("%s: %+v", id, r)
 		}
 	}
-	if r.Well() || r.Fine == 0 {
+	if r.Well() || r.Passed == 0 {
 		t.Errorf("%s", r.Line())
 	}
 	t.Log(r.Line(), f.Missing)

@@ -59,7 +59,7 @@ not served: x
 owner: box2: every fit member announces it
 `},
 		{"owned by this box", Answer{Reason: "x", Owned: &Owned{
-			Owner: "box1", Me: true, Role: status.RoleOwner, Reason: "no other member can serve it",
+			Owner: "box1", Self: true, Role: status.RoleOwner, Reason: "no other member can serve it",
 			Interfaces: []OwnedOn{
 				{"eth0", "answered", ago(time.Hour), ""}, {"eth1", "contested", ago(3 * time.Second), "a foreign host (52:54:00:00:00:02)"}, {"eth2", "idle", time.Time{}, ""},
 				{"eth3", "answered", ago(time.Second), "box2 (52:54:00:00:00:03)"},
@@ -148,7 +148,7 @@ func TestJSON(t *testing.T) {
 			Announced: &Announcement{State: "standby", Role: "standby", Peers: []PeerRoute{{Peer: "tor1", State: "standby", Rule: "default", Prefix: "192.0.2.1/32", Up: true}}},
 		},
 		"owned": Owned{
-			Owner: "box1", Me: true, Role: status.RoleOwner, Reason: "x", Members: []OwnedBy{{"box1", "stable", true, true}},
+			Owner: "box1", Self: true, Role: status.RoleOwner, Reason: "x", Members: []OwnedBy{{"box1", "stable", true, true}},
 			Interfaces: []OwnedOn{{"eth0", "answered", ago(time.Hour), "52:54:00:00:00:02"}},
 		},
 	} {

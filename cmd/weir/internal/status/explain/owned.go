@@ -12,9 +12,9 @@ import (
 
 // Owned is the owner of a VIP.
 type Owned struct {
-	// Owner is a member, empty if there is none; Me is set if it is this box.
+	// Owner is a member, empty if there is none; Self is set if it is this box.
 	Owner string         `json:"owner,omitempty"`
-	Me    bool           `json:"me"`
+	Self  bool           `json:"self"`
 	Role  status.VIPRole `json:"role"` // the role of this box
 	// Reason is the cause of Role, in a sentence.
 	Reason string `json:"reason"`
@@ -49,7 +49,7 @@ type OwnedOn struct {
 func (o Owned) write(w io.Writer, now time.Time) {
 	name := o.Owner
 	switch {
-	case o.Me:
+	case o.Self:
 		name = "this box"
 		if o.Owner != "" {
 			name += ", " + o.Owner

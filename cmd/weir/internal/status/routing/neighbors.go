@@ -76,10 +76,10 @@ type BFD struct {
 // GracefulRestart is the agreement of both sides about restarts.
 type GracefulRestart struct {
 	Enabled bool `json:"enabled"` // both sides have it
-	// Seconds is the time for which the router must retain the routes, Kept whether it
-	// can.
-	Seconds float64 `json:"seconds"`
-	Kept    bool    `json:"kept"`
+	// Seconds is the time for which the router must retain the routes, Retained reports
+	// whether it can.
+	Seconds  float64 `json:"seconds"`
+	Retained bool    `json:"retained"`
 }
 
 // MessageCounts are since the router was configured.
