@@ -2,7 +2,7 @@ package lb
 
 import "net/netip"
 
-// reserved are the ranges without hosts. 240.0.0.0/4 is none of them: some clouds give it to
+// reserved are the ranges without hosts. 240.0.0.0/4 is not among them: some clouds give it to
 // clusters.
 var reserved = []struct {
 	prefix netip.Prefix
