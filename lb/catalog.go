@@ -36,7 +36,8 @@ type Catalog struct {
 	changedVIPs map[netip.Addr]struct{} // added to or removed from vips since the last plan
 	backends    map[uint32]uint32       // the number with an address of this hash
 	probes      map[ServiceID]HealthCheck
-	hosts       map[netip.Addr]string // the box's own: a Foreign VIP there claims nothing
+	checkVIPs   map[ServiceID]struct{} // Services with CheckVIPs
+	hosts       map[netip.Addr]string  // the box's own: a Foreign VIP there claims nothing
 }
 
 // NewCatalog makes a Catalog of some sources: until each of them has synced once, Synced
@@ -51,6 +52,7 @@ func NewCatalog(sources ...string) *Catalog {
 		changedVIPs: map[netip.Addr]struct{}{},
 		backends:    map[uint32]uint32{},
 		probes:      map[ServiceID]HealthCheck{},
+		checkVIPs:   map[ServiceID]struct{}{},
 	}
 	for _, s := range sources {
 		c.synced[s] = false
@@ -227,6 +229,13 @@ func (c *Catalog) count(s Service, n int) {
 	default:
 		delete(c.probes, s.ID)
 	}
+	switch {
+	case !s.CheckVIPs:
+	case n > 0:
+		c.checkVIPs[s.ID] = struct{}{}
+	default:
+		delete(c.checkVIPs, s.ID)
+	}
 }
 
 // hashOf is the FNV-1a hash of an address.
@@ -315,7 +324,7 @@ func equal(a, b Service) bool {
 		slices.EqualFunc(a.Ports, b.Ports, func(x, y Port) bool {
 			return x.Key() == y.Key() && x.NodePort == y.NodePort && slices.Equal(x.Backends, y.Backends)
 		}) &&
-		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep && a.OnePacket == b.OnePacket && a.Group == b.Group && a.FWMark == b.FWMark &&
+		a.Scheduler == b.Scheduler && a.Affinity == b.Affinity && a.Keep == b.Keep && a.OnePacket == b.OnePacket && a.Group == b.Group && a.FWMark == b.FWMark && a.CheckVIPs == b.CheckVIPs &&
 		a.Restricted == b.Restricted && a.Ranges == b.Ranges && slices.Equal(a.SourceRanges, b.SourceRanges) && slices.Equal(a.Self, b.Self) &&
 		a.HealthCheck == b.HealthCheck && a.Apart == b.Apart && slices.Equal(a.Notes, b.Notes) &&
 		a.Drain == b.Drain && a.WhenDown == b.WhenDown && slices.Equal(a.Fallback, b.Fallback) && a.Forward == b.Forward && a.Encap == b.Encap &&

@@ -23,10 +23,12 @@ type MarkKey struct {
 	Mixed  bool
 	// Masquerade reports that the rules masquerade all packets with the mark.
 	Masquerade bool
+	// Backend is set for the mark of checks that go to one backend (checks.go), and for it only.
+	Backend netip.Addr
 }
 
 // Group reports whether the mark is that of a group.
-func (k MarkKey) Group() bool { return k.Port.Port == 0 }
+func (k MarkKey) Group() bool { return k.Port.Port == 0 && !k.Checks() }
 
 // set returns the set that maps clients to the mark.
 func (k MarkKey) set() Set {
@@ -109,13 +111,16 @@ func newMarks(m *model) marks {
 func (k MarkKey) compare(other MarkKey) int {
 	return cmp.Or(k.Service.Compare(other.Service), cmp.Compare(k.Family, other.Family),
 		cmp.Compare(k.Port.Port, other.Port.Port), cmp.Compare(k.Port.Proto, other.Port.Proto),
-		cmp.Compare(k.Target, other.Target))
+		cmp.Compare(k.Target, other.Target), k.Backend.Compare(other.Backend))
 }
 
 // markedFrontends returns the keys of the marks that a Service needs, and the frontends of
-// each.
+// each. Those of checks have none.
 func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
-	var out map[MarkKey][]Frontend
+	out := map[MarkKey][]Frontend{}
+	for key := range svc.checkedBackends() {
+		out[key] = nil
+	}
 	p := planner{svc: svc, facts: facts}
 	for _, vip := range svc.VIPs {
 		if !svc.Group && (!vip.Local || vip.Kind == ClusterIP) {
@@ -125,9 +130,6 @@ func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 			frontends := p.permitted(vip, port)
 			if len(frontends) == 0 {
 				continue
-			}
-			if out == nil {
-				out = map[MarkKey][]Frontend{}
 			}
 			key := svc.markKey(port, FamilyOf(vip.Addr))
 			out[key] = append(out[key], frontends...)
@@ -183,12 +185,14 @@ func (ms *marks) existing(key MarkKey, frontends []Frontend) uint32 {
 }
 
 // free returns an unused mark, 0 if there is none. The search for that of a group begins at a
-// hash of its name: boxes that sync connections should have the same.
+// hash of its name: boxes that sync connections should have the same. That for checks begins at
+// one, too, so that a restart finds their virtual server in the kernel.
 func (ms *marks) free(key MarkKey) uint32 {
 	last, masquerade := &ms.last, uint32(0)
-	if key.Group() {
+	if key.Group() || key.Checks() {
 		h := fnv.New32a()
 		h.Write([]byte(key.Service.String()))
+		h.Write(key.Backend.AsSlice())
 		start := h.Sum32() % ms.max
 		last = &start
 	}
@@ -202,7 +206,7 @@ func (ms *marks) free(key MarkKey) uint32 {
 			continue
 		}
 		_, used := ms.byMark[f.Mark]
-		held := ms.have.Has(VirtualServer{Frontend: f})
+		held := ms.have.Has(VirtualServer{Frontend: f}) && !ms.have.checks(f, key.Backend)
 		if !used && !held && !ms.facts.Foreign[f] {
 			return f.Mark
 		}

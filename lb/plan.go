@@ -48,6 +48,7 @@ func Plan(svc Service, facts *Facts) ([]Object, []Note) {
 // planInto puts the objects of Plan into an empty Table, and returns the Notes.
 func planInto(t *Table, svc Service, facts *Facts) []Note {
 	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], objects: t, notes: slices.Clone(svc.Notes)}
+	p.checks()
 	if svc.FWMark != 0 {
 		p.given()
 		return sortNotes(p.notes)

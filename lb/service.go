@@ -98,6 +98,9 @@ type Service struct {
 	// Service, in place of VIPs and ports. Its VIPs are made local, and nothing else. Its only Port
 	// has the number 0. It has Keep, as its packets have no mark for masquerading.
 	FWMark uint32
+	// CheckVIPs makes a virtual server by mark for each direct backend (checks.go), so that checks
+	// of this box reach the VIPs at that backend.
+	CheckVIPs bool
 	// Keep lets the backends see the client's address, as direct ones (Forwarding) always do. The
 	// replies of the others must then come back through this box.
 	Keep bool

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+
+	"weir/lb"
 )
 
 // Dial opens a connection as net.Dialer.DialContext does; network is "tcp" or
@@ -25,6 +27,7 @@ type asker func(ctx context.Context, dial Dial, t target) error
 type target struct {
 	address string
 	timeout time.Duration // for messages; the context has the deadline
+	service lb.ServiceID
 }
 
 func askTCP(ctx context.Context, dial Dial, t target) error {
@@ -122,7 +125,7 @@ func localFault(err error, took, timeout time.Duration) bool {
 			return true
 		}
 	}
-	if errors.Is(err, errNoRun) {
+	if errors.Is(err, errNoRun) || errors.Is(err, lb.ErrNoCheckServer) {
 		return true
 	}
 	var s timeoutError

@@ -36,14 +36,14 @@ func once(t *testing.T, c Check, a netip.AddrPort) string {
 	if c.Timeout == 0 {
 		c.Timeout = patience
 	}
-	ask, err := c.asker(authorities{}, nil)
+	ask, err := c.asker(authorities{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), c.Timeout)
 	defer cancel()
 	began := time.Now()
-	err = ask(ctx, (&net.Dialer{}).DialContext, target{a.String(), c.Timeout})
+	err = ask(ctx, (&net.Dialer{}).DialContext, target{address: a.String(), timeout: c.Timeout})
 	if took := time.Since(began); took > c.Timeout+20*time.Second {
 		t.Errorf("took %s, want at most %s", took, c.Timeout)
 	}

@@ -2,11 +2,21 @@ package health
 
 import "crypto/x509"
 
-// asker returns the asker of c. It reads CA files through cas, and starts programs with run.
-func (c *Check) asker(cas authorities, run Run) (asker, error) {
+// asker returns the asker of c. It reads CA files through cas, starts programs with run, and
+// connects to VIPs with open.
+func (c *Check) asker(cas authorities, run Run, open DialVIP) (asker, error) {
 	if err := c.valid(); err != nil {
 		return nil, err
 	}
+	ask, err := c.ownAsker(cas, run)
+	if len(c.VIPs) > 0 {
+		ask = askVIPs(c.VIPs, ask, open)
+	}
+	return ask, err
+}
+
+// ownAsker returns the asker of c for the backend's own address.
+func (c *Check) ownAsker(cas authorities, run Run) (asker, error) {
 	var roots *x509.CertPool
 	if c.Verify && c.CAFile != "" {
 		var err error

@@ -25,6 +25,8 @@ type Options struct {
 	// LocalAddr and a Control that sets IP_BIND_ADDRESS_NO_PORT, or all checks share one range of
 	// source ports.
 	Dial Dial
+	// DialVIP opens the connections of checks of VIPs; nil means that none can be opened.
+	DialVIP DialVIP
 	// Run starts the programs of checks of kind Exec; nil means that none can be started.
 	Run Run
 }
@@ -34,6 +36,7 @@ type Options struct {
 type Checker struct {
 	log     *slog.Logger
 	dial    Dial
+	dialVIP DialVIP
 	run     Run
 	limit   int
 	wake    chan struct{} // Set has changed the schedule
@@ -68,6 +71,7 @@ func New(opts Options) *Checker {
 	c := &Checker{
 		log:     opts.Logger,
 		dial:    opts.Dial,
+		dialVIP: opts.DialVIP,
 		run:     opts.Run,
 		limit:   opts.Concurrency,
 		wake:    make(chan struct{}, 1),
@@ -123,7 +127,7 @@ func (c *Checker) prepare(groups []Group) []prepared {
 		p, ok := made[key]
 		if !ok {
 			p.key = key
-			if p.ask, p.err = check.asker(cas, c.run); p.err != nil {
+			if p.ask, p.err = check.asker(cas, c.run, c.dialVIP); p.err != nil {
 				c.log.Warn("check creation failed", "service", g.Service.String(), "error", p.err)
 				p.ask = func(context.Context, Dial, target) error { return p.err }
 			}
@@ -151,7 +155,8 @@ func (c *Checker) markReady() {
 	}
 }
 
-// Ready waits until every target of the latest Set has its first result.
+// Ready waits until every target of the latest Set has its first result. It does not wait for checks
+// of VIPs: the kernel may not have their virtual servers before the first Sync.
 func (c *Checker) Ready(ctx context.Context) error {
 	c.mu.Lock()
 	ready := c.ready

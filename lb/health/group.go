@@ -31,6 +31,9 @@ type Check struct {
 	Kind Kind
 	// Port is checked instead of the backend's own; 0 is the backend's own.
 	Port uint16
+	// VIPs are checked at the backend instead of its own address, each of its family, if there are
+	// any: a direct backend has them.
+	VIPs []netip.Addr
 	// Interval is the time from one check of a backend to the next. Jitter is the share (0 to 1)
 	// by which each wait is shortened or lengthened at random. Timeout is the limit of a single
 	// check.

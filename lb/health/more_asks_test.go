@@ -219,12 +219,12 @@ func TestExec(t *testing.T) {
 			}
 			return tt.status, tt.output, tt.err
 		}
-		err := askExec(argv, run)(t.Context(), nil, target{backend(0).String(), 1e9})
+		err := askExec(argv, run)(t.Context(), nil, target{address: backend(0).String(), timeout: 1e9})
 		if problem(err) != tt.want || localFault(err, 0, 1e9) != tt.local {
 			t.Errorf("%v: problem %q, local %v; want %q, %v", tt.err, problem(err), localFault(err, 0, 1e9), tt.want, tt.local)
 		}
 	}
-	if err := askExec(argv, nil)(t.Context(), nil, target{backend(0).String(), 1e9}); !errors.Is(err, errNoRun) {
+	if err := askExec(argv, nil)(t.Context(), nil, target{address: backend(0).String(), timeout: 1e9}); !errors.Is(err, errNoRun) {
 		t.Errorf("without Run: %v", err)
 	}
 }

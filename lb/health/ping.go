@@ -22,7 +22,7 @@ func askPing(ctx context.Context, dial Dial, t target) error {
 	if err != nil {
 		return err
 	}
-	host := target{a.Addr().Unmap().String(), t.timeout}
+	host := target{address: a.Addr().Unmap().String(), timeout: t.timeout}
 	kind := echo{"ip4:icmp", echoRequest4, echoReply4, unreachable4}
 	if a.Addr().Unmap().Is6() {
 		kind = echo{"ip6:ipv6-icmp", echoRequest6, echoReply6, unreachable6}

@@ -71,7 +71,7 @@ func (t *table) index() {
 	}
 	for _, s := range t.backends {
 		s.probe.backends = append(s.probe.backends, s)
-		if s.state == unknown {
+		if s.awaited() {
 			t.unknown++
 		}
 	}
@@ -180,7 +180,7 @@ func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 	p := s.known[key]
 	switch {
 	case p == nil:
-		p = &probe{key: key, target: target{key.addr.String(), c.Timeout}, check: c, ask: ready.ask}
+		p = &probe{key: key, target: target{key.addr.String(), c.Timeout, key.service}, check: c, ask: ready.ask}
 		s.fresh = append(s.fresh, p)
 	case ready.err == nil:
 		p.ask = ready.ask

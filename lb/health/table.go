@@ -18,7 +18,7 @@ type table struct {
 	probes   map[probeKey]*probe
 	due      queue
 	asking   int // probes under way, removed ones included
-	unknown  int // backends without a result
+	unknown  int // backends without a result that Ready awaits
 	behind   time.Duration
 	totals   Totals
 }
@@ -160,14 +160,15 @@ func (t *table) discard(a answer, due time.Time) {
 
 func (t *table) judge(p *probe, result state) (transitions []transition) {
 	for _, s := range p.backends {
-		was := s.state
+		was, awaited := s.state, s.awaited()
 		s.record = s.after(result, &p.check, p.checked)
 		if s.state == was {
 			continue
 		}
-		if was == unknown {
+		if awaited {
 			t.unknown--
-		} else {
+		}
+		if was != unknown {
 			s.flaps++
 		}
 		s.port.count(s, was, s.state)
@@ -175,6 +176,9 @@ func (t *table) judge(p *probe, result state) (transitions []transition) {
 	}
 	return transitions
 }
+
+// awaited reports whether Ready waits for the first result of a backend.
+func (s *backendState) awaited() bool { return s.state == unknown && len(s.probe.check.VIPs) == 0 }
 
 // count moves a backend of p from one state to another, and decides whether p is lost.
 func (p *port) count(s *backendState, from, to state) {
@@ -229,7 +233,7 @@ func (s *service) measure() (h lb.Health) {
 func (t *table) patience(limit int, now time.Time) time.Duration {
 	n, longest, last := 0, time.Duration(0), now
 	for _, p := range t.probes {
-		if p.checks > 0 {
+		if p.checks > 0 || len(p.check.VIPs) > 0 {
 			continue
 		}
 		n++

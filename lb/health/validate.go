@@ -14,13 +14,16 @@ const maxDatagram = 65507
 // Validate returns all errors of c, including those of its CA file. A group with an invalid
 // check is not checked: its backends are down.
 func Validate(c Check) error {
-	_, err := c.asker(authorities{}, nil)
+	_, err := c.asker(authorities{}, nil, nil)
 	return err
 }
 
 // valid checks the values only.
 func (c *Check) valid() error {
 	errs := []error{c.validKind(), c.validTimes()}
+	if len(c.VIPs) > 0 && (c.Kind == Ping || c.Kind == File || c.Kind == Exec) {
+		errs = append(errs, fmt.Errorf("a check of type %s can't address a VIP", c.Kind))
+	}
 	switch c.Kind {
 	case HTTP, HTTPS:
 		errs = append(errs, c.validPage())

@@ -35,6 +35,9 @@ type Config struct {
 	// connections of other boxes. So a packet of a backend may come before the first of its
 	// client.
 	SloppyTCP, Sync bool
+	// CheckVIPs lets packets of this box with a mark of weir pass to the VIPs at one backend, and
+	// admits the replies, which have an address of this box as their source (lb.OwnSourceSysctl).
+	CheckVIPs bool
 	// Backend selects who has the sets and rules.
 	Backend Backend
 	// Sysctls are the names of the parameters that Observe reads.

@@ -257,7 +257,7 @@ func (p *ruleParser) verdict(x expression) action {
 	return goTo(chain)
 }
 
-var someStates = []state{"NEW", "RELATED", "INVALID", "RELATED,ESTABLISHED", "DNAT"}
+var someStates = []state{"NEW", "RELATED", "INVALID", "RELATED,ESTABLISHED", "INVALID,NEW,ESTABLISHED", "DNAT"}
 
 // someRule returns a rule of every kind that weir has, with other values.
 func someRule(r *rand.Rand, family lb.Family) rule {

@@ -76,26 +76,29 @@ func (r ruleMaker) mangle() ruleTable {
 			{"OUTPUT", "traffic policies", "TRAFFIC-POLICY"},
 		},
 		chains: []ruleChain{
-			{"PROXY-FIREWALL", []rule{
-				reply,
-				when(to(lb.SetFirewall)).then(jump("SOURCE-RANGES-FIREWALL")),
+			{"PROXY-FIREWALL", append(append([]rule{reply}, r.ownSource()...),
+				when(to(lb.SetFirewall)).then(jump("SOURCE-RANGES-FIREWALL")))},
+			// The box accepts the replies to its checks of VIPs (Config.CheckVIPs), and no other packet
+			// that claims to be its own. A server without the VIP may send the check itself back.
+			{"OWN-SOURCE", []rule{
+				when(inputInterface("lo")).then(pass),
+				when(state("INVALID,NEW,ESTABLISHED")).then(drop),
 			}},
 			// The box itself is admitted by its addresses. The source of its packets is usually the
 			// VIP, or the source of a pool's route, or an address that a program has bound.
-			{"OWN-FIREWALL", []rule{
+			{"OWN-FIREWALL", append(r.marked(), []rule{
 				when(to(lb.SetFirewall), inSet{set: lb.SetSourceIP, dims: "dst,dst,dst", not: true}).then(jump("SOURCE-RANGES-FIREWALL")),
-			}},
+			}...)},
 			{"SOURCE-RANGES-FIREWALL", []rule{
 				when(inSet{set: lb.SetSourceCIDR, dims: "dst,dst,src"}).then(pass),
 				when().then(drop),
 			}},
 			// A goto: packets from inside return to the kernel's chain, where foreign rules follow.
-			{"TRAFFIC-POLICY", []rule{
-				reply,
+			{"TRAFFIC-POLICY", append(append([]rule{reply}, r.marked()...), []rule{
 				when(to(lb.SetGroup)).then(goTo("GROUP")),
 				when(to(lb.SetInternal)).then(goTo("INSIDE")),
 				noLocal,
-			}},
+			}...)},
 			{"GROUP", []rule{when().then(markFrom(lb.SetGroup))}},
 			{"INSIDE", append(append(
 				[]rule{when(ownSource{}).then(goTo("INTERNAL"))},
@@ -103,6 +106,22 @@ func (r ruleMaker) mangle() ruleTable {
 			{"INTERNAL", []rule{when().then(markFrom(lb.SetInternal))}},
 		},
 	}
+}
+
+// marked returns the rule by which the checks of VIPs keep their mark, past all source ranges.
+func (r ruleMaker) marked() []rule {
+	if !r.CheckVIPs {
+		return nil
+	}
+	return []rule{when(mark{bits: marking{r.Mark}.all()}).then(pass)}
+}
+
+// ownSource returns the rule for packets with a source address of the box.
+func (r ruleMaker) ownSource() []rule {
+	if !r.CheckVIPs {
+		return nil
+	}
+	return []rule{when(ownSource{}).then(jump("OWN-SOURCE"))}
 }
 
 // inside returns rules that match packets from inside the cluster, except those of the box

@@ -116,8 +116,16 @@ func (c *Config) Base() lb.Base {
 	b.Sync = c.Sync().Daemons()
 	if c.Kernel.ManageSysctls {
 		b.Sysctls = append(b.Sysctls, lb.TakeoverSysctls(false, c.Sync() != nil)...)
+		if c.ChecksVIPs() {
+			b.Sysctls = append(b.Sysctls, lb.OwnSourceSysctl())
+		}
 	}
 	return b
+}
+
+// ChecksVIPs reports whether checks address VIPs at their backends.
+func (c *Config) ChecksVIPs() bool {
+	return slices.ContainsFunc(c.Services, func(s lb.Service) bool { return s.CheckVIPs })
 }
 
 // Mode is the kernel's load balancer.

@@ -58,9 +58,8 @@ type box struct {
 // assemble returns a box with its parts linked to each other. It lacks the Reconciler, and all that uses the network.
 func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
 	shared, now := &telemetry{log: opts.Log}, time.Now()
-	b := &box{telemetry: shared, opts: opts, calls: make(chan func()), events: kernelmode.NewEvents(), watchdog: supervise.NewWatchdog()}
-	b.inForce = &inForce{file: opts.ConfigFile, loaded: now}
-	b.target = &target{telemetry: shared, kernel: kernel, mode: mode, cfg: cfg, watchdog: b.watchdog}
+	b := &box{telemetry: shared, opts: opts, calls: make(chan func()), events: kernelmode.NewEvents(), watchdog: supervise.NewWatchdog(), inForce: &inForce{file: opts.ConfigFile, loaded: now}}
+	b.target = &target{telemetry: shared, kernel: kernel, mode: mode, cfg: cfg, vips: linux.NewVIPDialer(cfg.Kernel.Mark()), watchdog: b.watchdog}
 	done := &progress{started: now}
 	b.steering = &steering{telemetry: shared, target: b.target, progress: done}
 	b.target.withdraw = b.steering.withdraw
@@ -75,8 +74,7 @@ func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kerne
 	b.reloads = &reloads{telemetry: shared, calls: b.calls, wanted: make(chan request), inForce: b.inForce, target: b.target, passes: b.passes, apply: b.apply}
 	b.answers = newAnswers(b)
 	b.commands = &commands{
-		telemetry: shared, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, passes: b.passes,
-		answers: b.answers, reloads: b.reloads,
+		telemetry: shared, calls: b.calls, target: b.target, steering: b.steering, sources: b.sources, passes: b.passes, answers: b.answers, reloads: b.reloads,
 	}
 	b.metrics = metrics.New(b.answers.sample)
 	b.metrics.PerBackend(cfg.Daemon.MetricsBackends)
@@ -86,7 +84,7 @@ func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kerne
 // newBox returns a box that has published its first view.
 func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
 	b := assemble(opts, cfg, kernel, mode)
-	b.target.checks = health.New(health.Options{Logger: opts.Log, Run: program.Client{Socket: program.Socket}.Check})
+	b.target.checks = health.New(health.Options{Logger: opts.Log, DialVIP: b.target.vips.Dial, Run: program.Client{Socket: program.Socket}.Check})
 	b.target.rec = lb.NewReconciler(b.watchdog.Paced(kernel), b.target.options(cfg, kernelmode.Node{}), kernelmode.Sources(cfg)...)
 	b.sources.clusters = kube.New(opts.Log)
 	b.sources.probes = kube.NewHealthPorts(opts.Log, b.published.isHealthy)

@@ -159,6 +159,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	}
 	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Deferred
 	if err == nil {
+		p.target.vips.Set(lb.CheckMarks(p.target.rec))
 		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))
 		p.sources.watchGuard(p.progress.lastPass)
 		p.sources.programmed(p.progress.lastPass)

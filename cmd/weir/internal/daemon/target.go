@@ -33,6 +33,7 @@ type target struct {
 	kernel *linux.Kernel
 	mode   kernelmode.Mode
 	checks *health.Checker
+	vips   *linux.VIPDialer // of the checks
 	cfg    *config.Config
 	rec    *lb.Reconciler
 	node   kernelmode.Node // the box's own

@@ -58,7 +58,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Backend: backendOf(k, m), Families: k.Families, Logger: log,
-		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil,
+		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil, CheckVIPs: cfg.ChecksVIPs(),
 	}
 	switch k.DetectLocal {
 	case config.BridgeInterface:

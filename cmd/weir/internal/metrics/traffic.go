@@ -123,9 +123,9 @@ type backend struct {
 	conns, bytes, active uint64
 }
 
-// add adds a virtual server, unless it is foreign.
+// add adds a virtual server, unless it is foreign or of checks.
 func (t *reading) add(from status.Frontend, perBackend bool) {
-	if from.Service == "" {
+	if from.Service == "" || from.Check {
 		return
 	}
 	at := from.Key

@@ -23,6 +23,7 @@ type Owner struct {
 	kind  lb.VIPKind
 	local bool
 	group bool // of all ports of the Service
+	check bool // of the checks of a backend
 }
 
 // NewOwners maps the frontends of all Services. A foreign virtual server has no owner, even if a Service claims it.
@@ -43,13 +44,13 @@ func NewOwners(rec *lb.Reconciler, checks []health.Group) *Owners {
 			one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports}
 			for _, f := range one.Frontends() {
 				if !facts.Foreign[f] && slices.Index(catalog.Claimants(f), id) == 0 {
-					o.frontends[f] = Owner{id, vip.Kind, vip.Local, svc.Group}
+					o.frontends[f] = Owner{ServiceID: id, kind: vip.Kind, local: vip.Local, group: svc.Group}
 				}
 			}
 		}
 	}
 	for key, mark := range facts.Marks {
-		o.frontends[lb.MarkFrontend(key.Family, mark)] = Owner{ServiceID: key.Service, group: key.Group()}
+		o.frontends[lb.MarkFrontend(key.Family, mark)] = Owner{ServiceID: key.Service, group: key.Group(), check: key.Checks()}
 	}
 	for f := range facts.Foreign { // one address of a NodePort
 		o.frontends[f] = Owner{}

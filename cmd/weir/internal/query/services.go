@@ -32,7 +32,7 @@ func EachService(ctx context.Context, kernel *linux.Kernel, owners *Owners, each
 			Servers: make([]status.Server, 0, len(s.Backends)),
 		}
 		if w, ok := owners.Of(vs.Frontend); ok {
-			f.Service, f.Source, f.Namespace, f.Name, f.Group = w.String(), w.Source, w.Namespace, w.Name, w.group
+			f.Service, f.Source, f.Namespace, f.Name, f.Group, f.Check = w.String(), w.Source, w.Namespace, w.Name, w.group, w.check
 			if f.Mark == 0 {
 				f.Kind, f.Local = w.kind.String(), w.local
 			}

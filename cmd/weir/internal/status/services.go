@@ -40,13 +40,15 @@ type Frontend struct {
 	Port     uint16  `json:"port"`
 	Protocol string  `json:"protocol"`
 	// Mark is the number of a firewall mark, of a frontend without address and port. It serves a
-	// group, or clients inside the cluster with a traffic policy of Local.
+	// group, or clients inside the cluster with a traffic policy of Local, or checks.
 	Mark uint32 `json:"mark,omitempty"`
 	// Given is set if Mark is a firewall mark itself: that of a service with fwmark, or a foreign
 	// one. It has all protocols then, and Protocol is tcp.
 	Given bool `json:"given,omitempty"`
 	// Group is set for the frontends of a group: the one with the mark serves all clients.
-	Group     bool   `json:"group,omitempty"`
+	Group bool `json:"group,omitempty"`
+	// Check is set if only checks of this box use the mark: they reach the VIPs at one backend.
+	Check     bool   `json:"check,omitempty"`
 	Scheduler string `json:"scheduler"`
 	// Affinity is the persistence timeout in seconds.
 	Affinity uint32            `json:"affinity_seconds,omitempty"`
@@ -169,6 +171,8 @@ func (f Frontend) Details() string {
 	case f.Given:
 	case f.Group:
 		more = append(more, "group")
+	case f.Check:
+		more = append(more, "check")
 	case f.Mark != 0:
 		more = append(more, "inside")
 	}

@@ -84,6 +84,7 @@ var other = map[string]string{
 	"service.backend.min_connections":  "5\nmax_connections = 10",
 	"service.check.type":               `"tls"`,
 	"service.check.port":               `99`,
+	"service.check.address":            ``, // TestChecksOfVIPs
 	"service.check.interval":           `"3s"`,
 	"service.check.timeout":            `"2s"`,
 	"service.check.jitter":             `"0%"`,

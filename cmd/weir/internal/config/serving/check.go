@@ -85,9 +85,37 @@ func (s *Service) readCheck(files source.Files) {
 	if s.LB.Group && len(s.Ports) > 0 && !t.Has("port") && !slices.Contains(portless, c.Kind) {
 		c.Port = s.Ports[0].Port
 	}
+	if t.Text("address") == "vip" && s.checkVIPs(t, c.Kind) {
+		s.LB.CheckVIPs = true
+		for _, vip := range s.LB.VIPs {
+			c.VIPs = append(c.VIPs, vip.Addr)
+		}
+	}
 	s.Check = &health.Group{Service: s.LB.ID, Check: c, Ports: s.LB.Ports}
 	s.readQuorum()
 	s.warnProtocol(t, c)
+}
+
+// checkVIPs reports the reason why the VIPs can't be checked at the backends.
+func (s *Service) checkVIPs(t schema.Section, kind health.Kind) bool {
+	const remove = "remove this"
+	fail := func(problem, fix string) bool {
+		t.Fail("address", problem, fix)
+		return false
+	}
+	if slices.Contains(markChecks, kind) {
+		return fail(fmt.Sprintf("a check of type %q can't address a VIP", kind), `use type = "tcp", or `+remove)
+	}
+	for _, b := range s.Backends {
+		family := lb.FamilyOf(b.Addr.Addr())
+		switch {
+		case !b.LB.Forward.Direct():
+			return fail(fmt.Sprintf("%q does not have the VIP: its forward is \"nat\"", b.Addr.Addr()), `use forward = "direct" or "tunnel" for all backends, or `+remove)
+		case !slices.ContainsFunc(s.LB.VIPs, func(v lb.VIP) bool { return lb.FamilyOf(v.Addr) == family }):
+			return fail(fmt.Sprintf("no VIP is %s, as backend %q is", family, b.Addr.Addr()), "add one to vips, or "+remove)
+		}
+	}
+	return true
 }
 
 // checkApplicable reports keys without an effect in this check.

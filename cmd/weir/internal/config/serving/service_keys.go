@@ -112,6 +112,9 @@ func checkKeys(c *health.Check) []schema.Key {
 				"a program of this box exits with 0; it needs daemon.allow_exec."},
 		{Path: "service.check.port", To: &c.Port, Example: `9000`, Min: 1, Max: 65535,
 			Doc: "The port to check. The default is the backend's own port, and in a group its first port."},
+		{Path: "service.check.address", Type: schema.Text, Default: `"backend"`, Values: []string{"backend", "vip"},
+			Doc: "The address to check: the backend's own, or with vip each VIP of its family at the backend, by the service's forward. vip needs forward = " +
+				"\"direct\" or \"tunnel\" for all backends. A server without the VIP then fails its check."},
 		{Path: "service.check.interval", To: &c.Interval, Default: `"2s"`, Min: 100 * schema.Millisecond, Max: schema.Hour,
 			Doc: "The interval between two checks of a backend."},
 		{Path: "service.check.timeout", To: &c.Timeout, Default: `"1s"`, Min: 10 * schema.Millisecond, Max: schema.Hour,

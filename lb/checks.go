@@ -1,0 +1,94 @@
+package lb
+
+import (
+	"errors"
+	"iter"
+	"net/netip"
+)
+
+// Checks of a direct backend may address the VIPs (Service.CheckVIPs). The box has the VIPs, too, so
+// that no route to them ends at the backend, and their virtual servers choose any backend. So each
+// such backend has a virtual server by mark with this backend only. A socket with the mark reaches the
+// VIPs there, by the forwarding method of the clients' packets. The replies come from the VIP,
+// which is an address of this box: see OwnSourceSysctl.
+
+// CheckTarget names a backend of a Service that is checked at the VIPs.
+type CheckTarget struct {
+	Service ServiceID
+	Backend netip.Addr
+}
+
+// ErrNoCheckServer reports that the kernel has no virtual server for the checks of a backend, yet or
+// at all. That is no result about the backend.
+var ErrNoCheckServer = errors.New("the kernel has no virtual server for this check")
+
+// OwnSourceSysctl lets the box receive the replies from its own VIPs. IPv6 needs no parameter. The
+// rules drop all other packets of other hosts with an address of the box as source, as the kernel
+// does by default.
+func OwnSourceSysctl() Sysctl { return Sysctl{"net.ipv4.conf.all.accept_local", "1"} }
+
+// Checks reports whether the mark is that of checks.
+func (k MarkKey) Checks() bool { return k.Backend.IsValid() }
+
+// checkedBackends returns the direct backends with their keys, if checks address the VIPs. The
+// protocol has no connections that are worth a drain.
+func (s Service) checkedBackends() iter.Seq2[MarkKey, Backend] {
+	return func(yield func(MarkKey, Backend) bool) {
+		if !s.CheckVIPs {
+			return
+		}
+		seen := map[netip.Addr]bool{}
+		for _, port := range s.Ports {
+			for _, be := range port.Backends {
+				a := be.Addr.Addr()
+				if !be.Forward.Direct() || seen[a] {
+					continue
+				}
+				seen[a] = true
+				key := MarkKey{Service: s.ID, FamilyPort: FamilyPort{PortKey{Proto: UDP}, FamilyOf(a)}, Backend: a}
+				if !yield(key, be) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// checks plans the virtual servers for checks.
+func (p *planner) checks() {
+	for key, be := range p.svc.checkedBackends() {
+		mark := p.facts.Marks[key]
+		switch {
+		case p.facts.refusal(be, p.svc.Apart) != "":
+			continue // Plan has a Note for its frontends
+		case mark == 0:
+			p.note(Failed, "all marks are in use, so that the VIPs of backend %s can't be checked", key.Backend)
+			continue
+		}
+		f := MarkFrontend(key.Family, mark)
+		p.add(markMember(f))
+		p.add(VirtualServer{Frontend: f, Scheduler: Scheduler{Name: "rr"}})
+		p.add(RealServer{Frontend: f, Addr: netip.AddrPortFrom(key.Backend, 0), Weight: 1, Forward: be.Forward, Encap: be.Encap})
+	}
+}
+
+// checks reports whether the virtual server of f is one for checks of a backend.
+func (h *kernelState) checks(f Frontend, backend netip.Addr) bool {
+	v := h.fronts[f]
+	return v != nil && len(v.reals) == 1 && v.reals[0].server(f).Addr == netip.AddrPortFrom(backend, 0)
+}
+
+// CheckMarks returns the marks of the backends that are checked at the VIPs, as far as the kernel
+// has their virtual servers.
+func CheckMarks(r *Reconciler) map[CheckTarget]uint32 {
+	out := map[CheckTarget]uint32{}
+	for id := range r.catalog.checkVIPs {
+		for _, key := range r.marks.given[id] {
+			mark := r.marks.of[key]
+			if key.Checks() && r.have.checks(MarkFrontend(key.Family, mark), key.Backend) {
+				out[CheckTarget{id, key.Backend}] = mark
+			}
+		}
+	}
+	return out
+}

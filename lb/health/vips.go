@@ -1,0 +1,91 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/lb"
+)
+
+// DialVIP opens a connection to address, a VIP and port, at one backend. An error that wraps
+// lb.ErrNoCheckServer is no result about that.
+type DialVIP func(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error)
+
+// missingVIPError is the result of a check of a VIP at a server that answers at its own address
+// only.
+type missingVIPError struct {
+	vip      netip.Addr
+	own      string
+	duration time.Duration
+}
+
+func (e *missingVIPError) Error() string {
+	return fmt.Sprintf("the server does not have VIP %s: no answer from it within %s, and one from %s", e.vip, e.duration, e.own)
+}
+
+// askVIPs asks each VIP of the backend's family at the backend, with the port of the target.
+func askVIPs(vips []netip.Addr, ask asker, open DialVIP) asker {
+	return func(ctx context.Context, dial Dial, t target) error {
+		own, err := netip.ParseAddrPort(t.address)
+		if err != nil || open == nil {
+			return errors.Join(err, lb.ErrNoCheckServer)
+		}
+		at := lb.CheckTarget{Service: t.service, Backend: own.Addr()}
+		for _, vip := range vips {
+			if vip.Is4() != own.Addr().Is4() {
+				continue
+			}
+			if err := askVIP(ctx, ask, dial, t, vip, func(ctx context.Context, network, address string) (net.Conn, error) {
+				return open(ctx, network, address, at)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// askVIP asks one VIP. If there is no answer in half of the time, it also asks the own address of
+// the server, to distinguish a server without the VIP from one that is down.
+func askVIP(ctx context.Context, ask asker, dial Dial, t target, vip netip.Addr, open Dial) error {
+	own, connected := t, false
+	t.address = netip.AddrPortFrom(vip, netip.MustParseAddrPort(t.address).Port()).String()
+	ctx, cancel := context.WithCancel(ctx)
+	var fromOwn error
+	ended := make(chan struct{})
+	timer := time.AfterFunc(t.timeout/2, func() {
+		defer close(ended)
+		fromOwn = ask(ctx, dial, own)
+	})
+	begun := sync.OnceValue(func() bool { return !timer.Stop() })
+	defer func() {
+		if cancel(); begun() {
+			<-ended
+		}
+	}()
+	err := ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := open(ctx, network, address)
+		connected = err == nil && network == "tcp"
+		return c, err
+	}, t)
+	var silent timeoutError
+	if connected || !errors.As(err, &silent) || !begun() {
+		return err
+	}
+	if <-ended; !replied(fromOwn) {
+		return err
+	}
+	return &missingVIPError{vip, own.address, t.timeout}
+}
+
+// replied reports whether a server has answered, even by a refusal.
+func replied(err error) bool {
+	var silent timeoutError
+	return !errors.As(err, &silent) && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,91 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"weir/lb"
+)
+
+// TestVIPReasons distinguishes a server without the VIP from one that is down.
+func TestVIPReasons(t *testing.T) {
+	t.Parallel()
+	accept := func(context.Context) (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
+	hang := func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+	refuse := func(context.Context) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+	unreachable := func(context.Context) (net.Conn, error) { return nil, syscall.EHOSTUNREACH }
+	missing := func(context.Context) (net.Conn, error) { return nil, lb.ErrNoCheckServer }
+	type dial func(context.Context) (net.Conn, error)
+	for _, tt := range []struct {
+		name     string
+		own, vip dial
+		want     string
+	}{
+		{"has it", hang, accept, ""},
+		{"lacks it", accept, hang, "the server does not have VIP 192.0.2.10: no answer from it within 1s, and one from 10.0.0.1:80"},
+		{"lacks it, and nothing listens", refuse, hang, "the server does not have VIP 192.0.2.10"},
+		{"is down", hang, hang, "connect 192.0.2.10:80: no answer within 1s"},
+		{"is unreachable", unreachable, hang, "connect 192.0.2.10:80: no answer within 1s"},
+		{"has it, and nothing listens", accept, refuse, "connect 192.0.2.10:80: connection refused"},
+		{"is not in the kernel", accept, missing, lb.ErrNoCheckServer.Error()},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				ask := askVIPs([]netip.Addr{netip.MustParseAddr("2001:db8::10"), netip.MustParseAddr("192.0.2.10")}, askTCP,
+					func(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error) {
+						asked = append(asked, network+" "+address+" at "+at.Service.Name+" "+at.Backend.String())
+						return tt.vip(ctx)
+					})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				own := func(ctx context.Context, _, _ string) (net.Conn, error) { return tt.own(ctx) }
+				err := ask(ctx, own, target{"10.0.0.1:80", time.Second, lb.ServiceID{Name: "web"}})
+				if got := problem(err); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+					t.Errorf("reason %q, want %q", got, tt.want)
+				}
+				if len(asked) != 1 || asked[0] != "tcp 192.0.2.10:80 at web 10.0.0.1" {
+					t.Errorf("asked %q", asked)
+				}
+				if localFault(err, time.Second, time.Second) != errors.Is(err, lb.ErrNoCheckServer) {
+					t.Errorf("is %v a fault of this box?", err)
+				}
+			})
+		})
+	}
+}
+
+// TestReadyDoesNotAwaitVIPs shows that the first Sync is not delayed by checks that need it.
+func TestReadyDoesNotAwaitVIPs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inKernel := false
+		c := New(Options{DialVIP: func(context.Context, string, string, lb.CheckTarget) (net.Conn, error) {
+			if !inKernel {
+				return nil, lb.ErrNoCheckServer
+			}
+			conn, _ := net.Pipe()
+			return conn, nil
+		}})
+		check := tcpCheck()
+		check.VIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
+		c.Set([]Group{group(web, check, 2)})
+		running(t, c)
+		if err := c.Ready(t.Context()); err != nil || c.Patience() != 0 {
+			t.Errorf("Ready: %v, patience %s", err, c.Patience())
+		}
+		after(3 * time.Second)
+		if b := c.Backends()[0]; b.State != "unknown" || !strings.Contains(b.Error, lb.ErrNoCheckServer.Error()) {
+			t.Errorf("before the virtual server: %+v", b)
+		}
+		inKernel = true
+		after(2 * time.Second)
+		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: {}})
+	})
+}
