@@ -134,9 +134,8 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 		if s.proto != "tcp" {
 			return nil
 		}
-		d, _ := lookup("real_server", n.name())
-		_, why, _ := strings.Cut(strings.TrimSuffix(d.why, "; "+oneCheck), ", since ")
-		k.add("type", "tcp", from(n)+": "+why)
+		c.leave(n, onlyRouters)
+		k.add("type", "tcp", "in place of "+from(n))
 	}
 	if p := n.find("connect_port"); p != nil && !portless(n) {
 		c.done[p] = true
@@ -148,8 +147,32 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 	} else if len(s.marks) > 0 && r.port != 0 && !portless(n) {
 		k.add("port", int64(r.port), from(r.node))
 	}
+	c.address(s, r, k)
 	c.timing(s, r, k)
 	return k
+}
+
+// address writes the address to check, if it is the VIP or the real_server's own.
+func (c checkConverter) address(s *server, r real, k *check) {
+	n := k.node.find("connect_ip")
+	if n == nil {
+		return
+	}
+	a, err := netip.ParseAddr(n.word(1))
+	isNAT := slices.ContainsFunc(s.backends, func(r real) bool { return r.method == nat })
+	vip := len(s.marks) == 0 && !isNAT && !portless(k.node)
+	for _, vips := range s.ports {
+		vip = vip && slices.Equal(vips, []netip.Addr{a})
+	}
+	switch {
+	case err != nil:
+	case a == r.addr:
+		c.done[n] = true
+	case vip:
+		c.done[n] = true
+		c.take(k.node, "fwmark") // the route to the server, which weir needs no more
+		k.add("address", "vip", from(n))
+	}
 }
 
 // portless reports whether a check has no port.

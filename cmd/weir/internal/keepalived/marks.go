@@ -47,8 +47,20 @@ func (c markConverter) marked(out *draft.Writer, s *server, m *mark, check *chec
 		out.Remark("Remove the addresses that packets with the mark do not have. Gateways of backends belong to [[l2.gateway]].")
 		out.Key("vips", vips, "virtual_ipaddress, without a virtual_server")
 	}
-	translates := s.node.find("persistence_timeout") == nil && !slices.ContainsFunc(s.backends, func(r real) bool { return r.method != nat })
-	c.remainder(out, s, 0, !translates, check)
+	c.remainder(out, c.translated(s), 0, false, check)
+}
+
+// translated returns s with the ports of the backends that IPVS translates to: those with NAT, unless
+// persistence keeps the port of the client.
+func (c markConverter) translated(s *server) *server {
+	out := *s
+	out.backends = slices.Clone(s.backends)
+	for i, r := range out.backends {
+		if r.method != nat || s.node.find("persistence_timeout") != nil {
+			out.backends[i].port = 0
+		}
+	}
+	return &out
 }
 
 // unnamed returns the addresses of vrrp_instances that are in no virtual_server and no service.

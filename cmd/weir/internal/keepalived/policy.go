@@ -14,8 +14,9 @@ var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", 
 // policyConverter converts the treatment of connections.
 type policyConverter struct{ *converter }
 
-// traffic writes scheduler, affinity and source address.
-func (c policyConverter) traffic(out *draft.Writer, s *server) {
+// traffic writes scheduler, affinity, one-packet scheduling and source address. The port is that of the
+// service, 0 for a fwmark.
+func (c policyConverter) traffic(out *draft.Writer, s *server, port uint16) {
 	scheduler, why := "wlc", "keepalived's default"
 	if n := c.take(s.node, "lvs_sched", "lb_algo"); n != nil {
 		if slices.Contains(schedulers, n.word(1)) {
@@ -37,7 +38,26 @@ func (c policyConverter) traffic(out *draft.Writer, s *server) {
 			c.leave(n, "it is not a time up to 596 hours")
 		}
 	}
+	c.onePacket(out, s, port)
 	c.forward(out, s)
+}
+
+// onePacket writes one-packet scheduling where replies have the VIP as their source.
+func (c policyConverter) onePacket(out *draft.Writer, s *server, port uint16) {
+	n := s.node.find("ops")
+	service, _ := methodOf(s.node)
+	switch {
+	case n == nil:
+	case s.proto != "udp":
+		c.leave(n, onlyUDP)
+	case port == 0:
+		c.leave(n, "weir has it for ports, and a fwmark selects packets of any protocol")
+	case slices.ContainsFunc(s.backends, func(r real) bool { return r.method == nat }), service == nat && s.node.find("sorry_server") != nil:
+		c.leave(n, natOPS)
+	default:
+		c.done[n] = true
+		out.Key("one_packet", true, from(n))
+	}
 }
 
 // forward writes the method of a service. With keepalived, backends with NAT see the clients'

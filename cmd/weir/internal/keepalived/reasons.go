@@ -11,6 +11,9 @@ const (
 	snmp         = "weir has /metrics in place of SNMP and D-Bus"
 	protocol     = "it is for VRRP; [fleet] configures the members of a fleet"
 	neighbors    = "weir announces a move to neighbors several times, and again every l2.garp_interval"
+	onlyRouters  = "weir has BFD only for routers (bgp.peer.bfd): a virtual_server over TCP gets a check of type tcp instead"
+	natOPS       = "with NAT, replies would come from the address of the real_server and not from the VIP"
+	onlyUDP      = "IPVS has one-packet scheduling only for UDP"
 	oneCheck     = "all backends of a service have the same check"
 	hosts        = "addresses, routes and rules of the host belong to its network configuration"
 	logged       = "see daemon.log_level"
@@ -34,4 +37,4 @@ const (
 
 // harmless are the reasons of directives that change nothing for clients.
 var harmless = []string{mail, processes, buffers, firewall, snmp, protocol, neighbors, logged, named, carrier, adopted, checked,
-	allCheck, firstCheck, family, spreads, drained, fallbackEnds, priorities, macs, encrypted, preempts, http11, unusedGroup}
+	allCheck, firstCheck, family, spreads, drained, fallbackEnds, priorities, macs, encrypted, preempts, http11, unusedGroup, onlyUDP}

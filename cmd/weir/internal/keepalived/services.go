@@ -219,7 +219,7 @@ func (c *converter) service(out *draft.Writer, s *server, name string, port uint
 // fwmark.
 func (c *converter) remainder(out *draft.Writer, s *server, port uint16, uniform bool, check *check) {
 	c.compact(out, s, uniform)
-	policyConverter{c}.traffic(out, s)
+	policyConverter{c}.traffic(out, s, port)
 	policyConverter{c}.quorum(out, s, port, check)
 	c.backends(out, s, uniform)
 	if check != nil {
