@@ -14,24 +14,34 @@ import (
 // children are the processes below this one: programs, and processes that they left behind.
 type children struct {
 	mu      sync.Mutex
-	running map[int]bool
+	groups  map[int]bool    // the process groups of running programs
+	running map[string]bool // their values of runVariable
+	last    int
 }
+
+// runVariable numbers the program that a process belongs to, even after it has left the group and
+// lost its parent. Only a process that clears its environment loses it.
+const runVariable = "WEIR_RUN="
 
 // newChildren makes this process the parent of orphans below it.
 func newChildren() (*children, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
 	}
-	return &children{running: map[int]bool{}}, nil
+	return &children{groups: map[int]bool{}, running: map[string]bool{}}, nil
 }
 
+// start starts a program, with a number at the end of its environment.
 func (c *children) start(cmd *exec.Cmd) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.last++
+	run := strconv.Itoa(c.last)
+	cmd.Env = append(cmd.Env, runVariable+run)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c.running[cmd.Process.Pid] = true
+	c.groups[cmd.Process.Pid], c.running[run] = true, true
 	return nil
 }
 
@@ -46,17 +56,18 @@ func (c *children) ended(cmd *exec.Cmd) {
 	c.kill(cmd)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.running, cmd.Process.Pid)
+	delete(c.groups, cmd.Process.Pid)
+	delete(c.running, strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], runVariable))
 	for c.killOrphans() > 0 {
 	}
 }
 
-// killOrphans kills the children of this process that are in no group of a running program, and
-// returns their number. Children of theirs become orphans, too.
+// killOrphans kills the children of this process that belong to no running program, and returns
+// their number. Children of theirs become orphans, too.
 func (c *children) killOrphans() int {
 	n := 0
 	for pid, group := range childrenOf(os.Getpid()) {
-		if c.running[group] {
+		if c.groups[group] || c.running[runOf(pid)] {
 			continue
 		}
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -66,6 +77,20 @@ func (c *children) killOrphans() int {
 		}
 	}
 	return n
+}
+
+// runOf returns the number of the program that a process belongs to, "" if it is unknown.
+func runOf(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return ""
+	}
+	for _, v := range strings.Split(string(b), "\x00") {
+		if run, ok := strings.CutPrefix(v, runVariable); ok {
+			return run
+		}
+	}
+	return ""
 }
 
 // childrenOf returns the processes with a parent, and their process groups.

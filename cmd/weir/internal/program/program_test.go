@@ -69,7 +69,7 @@ func TestEnvironmentIsClean(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	c := unit(t)
 	res, err := c.sh(t, patience, "env | grep -v '^\\(PATH\\|PWD\\|SHLVL\\|_\\)=' | sort | tr '\\n' ' '", "WEIR_PORT=80")
-	if want := "HOME=/ LANG=C.UTF-8 WEIR_PORT=80"; err != nil || res.Output != want {
+	if want := "HOME=/ LANG=C.UTF-8 WEIR_PORT=80 WEIR_RUN=1"; err != nil || res.Output != want {
 		t.Errorf("%q, %v; want %q", res.Output, err, want)
 	}
 }
@@ -127,12 +127,19 @@ func TestNothingStaysBehind(t *testing.T) {
 	}
 }
 
-// TestOthersRunOn has a program end while another one waits for a process that lost its parent, but not its
-// group: that one goes on.
+// TestOthersRunOn has a program end while another one waits for a process that lost its parent, and
+// that left its group in one case: that one goes on.
 func TestOthersRunOn(t *testing.T) {
+	for _, leave := range []string{"", "setsid "} {
+		othersRunOn(t, leave)
+	}
+}
+
+func othersRunOn(t *testing.T, leave string) {
+	t.Helper()
 	c := unit(t)
 	dir := t.TempDir()
-	const waits = `(sh -c 'touch "$DIR/runs"; until [ -e "$DIR/go" ]; do sleep 0.01; done; touch "$DIR/done"' &)
+	waits := `(` + leave + `sh -c 'touch "$DIR/runs"; until [ -e "$DIR/go" ]; do sleep 0.01; done; touch "$DIR/done"' &)
 until [ -e "$DIR/done" ]; do sleep 0.01; done`
 	ended := make(chan error, 1)
 	go func() {
