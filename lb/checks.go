@@ -59,6 +59,8 @@ func (p *planner) checks() {
 	for key, be := range p.svc.checkedBackends() {
 		mark := p.facts.Marks[key]
 		switch {
+		case p.facts.WithoutIPVS:
+			return // its real servers have a Note
 		case p.facts.refusal(be, p.svc.Apart) != "":
 			continue // Plan has a Note for its frontends
 		case mark == 0:

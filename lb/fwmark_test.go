@@ -47,6 +47,55 @@ func TestGivenMarkServesItsVIPs(t *testing.T) {
 	}
 }
 
+// TestMarkTouchesItsOwnVIPs shows that a change of one Service by mark makes no VIP of another one dirty.
+func TestMarkTouchesItsOwnVIPs(t *testing.T) {
+	t.Parallel()
+	svc, other := media(), numbered(2)
+	s := newLocalStory(t, svc)
+	s.send(svc, other)
+	mustSync(t, s.Reconciler, s.now)
+	if _, err := s.Routes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{svc.Ports[0].Backends[0].Addr: true}}})
+	mustSync(t, s.Reconciler, s.now)
+	got, err := s.Routes(t.Context())
+	if err != nil || len(got) != 1 || got[0].Addr != vip || got[0].Withheld != NoLiveBackend {
+		t.Errorf("%+v, %v: want %s only", got, err, vip)
+	}
+}
+
+// TestNeedsIPVS has Notes instead of objects that only IPVS can have.
+func TestNeedsIPVS(t *testing.T) {
+	t.Parallel()
+	group, checks := group(Masquerading, "10.0.0.1"), checked(DirectRouting, "10.0.0.2")
+	for _, tt := range []struct {
+		svc  Service
+		want []string
+	}{
+		{media(), []string{"fwmark needs IPVS: packets with firewall mark 7 are not served"}},
+		{group, []string{"a group needs IPVS: 192.0.2.1:443/tcp selects backends by itself", "a group needs IPVS: 192.0.2.1:80/tcp selects backends by itself"}},
+		{checks, []string{"direct routing needs IPVS: backend 10.0.0.2:443 is not used", "direct routing needs IPVS: backend 10.0.0.2:80 is not used"}},
+	} {
+		objects, notes := Plan(tt.svc, &Facts{WithoutIPVS: true})
+		for _, o := range objects {
+			if vs, ok := o.(VirtualServer); ok && vs.Frontend.Mark != 0 {
+				t.Errorf("%s: %s is planned", tt.svc.ID, o)
+			}
+		}
+		var got []string
+		for _, n := range notes {
+			if n.Reason == NeedsIPVS {
+				got = append(got, n.Text)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: notes %q, want %q", tt.svc.ID, got, tt.want)
+		}
+	}
+}
+
 // TestForeignVirtualServerHasItsMark shows that weir changes no virtual server that another program made.
 func TestForeignVirtualServerHasItsMark(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,8 @@ type Facts struct {
 	Taken map[Frontend]ServiceID
 	// Foreign are the virtual servers of other programs.
 	Foreign map[Frontend]bool
+	// WithoutIPVS reports that virtual servers are rules, so that some features have a Note instead.
+	WithoutIPVS bool
 	// HostAddrs are the box's own addresses and their interfaces. NodePorts are served on those
 	// that are in NodePortNets. Without a net of a family, they are served on all addresses of
 	// that family (kube-proxy's nodePortAddresses).
@@ -50,7 +52,9 @@ func planInto(t *Table, svc Service, facts *Facts) []Note {
 	p := planner{svc: svc, facts: facts, health: facts.Health[svc.ID], objects: t, notes: slices.Clone(svc.Notes)}
 	p.checks()
 	if svc.FWMark != 0 {
-		p.given()
+		if !p.needsIPVS("fwmark needs IPVS: packets with firewall mark %d are not served", svc.FWMark) {
+			p.given()
+		}
 		return sortNotes(p.notes)
 	}
 	for _, vip := range svc.VIPs {
@@ -76,6 +80,14 @@ func (p *planner) add(o Object) { p.objects.Put(o) }
 
 func (p *planner) note(r Reason, format string, args ...any) {
 	p.notes = append(p.notes, Note{p.svc.ID, r, fmt.Sprintf(format, args...)})
+}
+
+// needsIPVS reports whether a feature is not there, with a Note.
+func (p *planner) needsIPVS(format string, args ...any) bool {
+	if p.facts.WithoutIPVS {
+		p.note(NeedsIPVS, format, args...)
+	}
+	return p.facts.WithoutIPVS
 }
 
 // port plans one port of one VIP.
@@ -150,7 +162,7 @@ func (p *planner) frontend(f Frontend, vip VIP, port Port) {
 		p.ranges(f)
 	}
 	near := p.backends(f, f, vip, port, vip.Local)
-	if p.svc.Group {
+	if p.svc.Group && !p.needsIPVS("a group needs IPVS: %s selects backends by itself", f) {
 		p.group(f, port)
 	}
 	if !vip.Local {
@@ -381,6 +393,9 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 		}
 		if why := p.facts.refusal(be, p.svc.Apart); why != "" {
 			p.note(NotAllowed, "backend %s is %s and is not used: it would be reached past the box's firewall", be.Addr, why)
+			continue
+		}
+		if be.Forward.Direct() && p.needsIPVS("%s needs IPVS: backend %s is not used", be.Forward, be.Addr) {
 			continue
 		}
 		n++

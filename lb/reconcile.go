@@ -19,6 +19,8 @@ type Options struct {
 	Exclude      []netip.Prefix
 	Pools        []PoolRoute
 	NodePortNets []netip.Prefix
+	// WithoutIPVS: see Facts.
+	WithoutIPVS bool
 	// Drain is for real servers that are found unwanted at the start, and that have no known
 	// Service.
 	Drain time.Duration
@@ -99,7 +101,7 @@ func (r *Reconciler) Configure(opts Options) {
 	if opts.RulesVersion != r.opts.RulesVersion {
 		r.have.outdate(r.touched)
 	}
-	r.opts, r.drains.defaultTime = opts, opts.Drain
+	r.opts, r.drains.defaultTime, r.facts.WithoutIPVS = opts, opts.Drain, opts.WithoutIPVS
 	r.guards.configure(opts.Guards)
 	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
 	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) &&

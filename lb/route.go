@@ -122,14 +122,20 @@ func (t *routes) touch(o Object) {
 	}
 }
 
-// touchFrontend marks the address of a frontend dirty, and all addresses of the family for a given
-// mark.
+// touchFrontend marks the address of a frontend dirty, and for a given mark those of its Services in
+// the family.
 func (t *routes) touchFrontend(f Frontend) {
-	if f.Given {
-		t.touchAll(func(a netip.Addr) bool { return FamilyOf(a) == FamilyOf(f.Addr) })
+	if !f.Given {
+		t.touchAddr(f.Addr)
 		return
 	}
-	t.touchAddr(f.Addr)
+	for _, id := range t.catalog.Claimants(f) {
+		for _, vip := range t.of[id] {
+			if FamilyOf(vip.Addr) == FamilyOf(f.Addr) {
+				t.touchAddr(vip.Addr)
+			}
+		}
+	}
 }
 
 func (t *routes) touchAddr(a netip.Addr) {

@@ -13,7 +13,7 @@ import (
 
 // Unsupported returns the features of an object that ModeNetfilter lacks, in words for the
 // operator; "" without any. Nothing is refused for that: a Service is served without the
-// feature.
+// feature. Plan has the Notes of others (lb.Facts.WithoutIPVS).
 //
 // Scheduler rr gives each backend the same chance, wrr a chance by its weight, both at random
 // instead of in turn; fo is the same. The others depend on open connections or on the client's
@@ -27,9 +27,6 @@ import (
 func Unsupported(o lb.Object) string {
 	switch o := o.(type) {
 	case lb.VirtualServer:
-		if o.Frontend.Given {
-			return fmt.Sprintf("a given firewall mark needs IPVS: %s is not served", o.Frontend)
-		}
 		switch o.Scheduler.Name {
 		case "rr", "wrr", "fo":
 			return ""

@@ -102,6 +102,7 @@ func LBOptions(cfg *config.Config, m Mode, n Node) lb.Options {
 		Pools:        cfg.Kernel.Pools,
 		NodePortNets: cfg.Kernel.NodePortNets,
 		Drain:        cfg.Defaults.Drain,
+		WithoutIPVS:  m.Use == linux.ModeNetfilter,
 		Guards:       map[string]lb.GuardOptions{},
 	}
 	if cfg.Kernel.NodePortPrimary {
