@@ -43,9 +43,11 @@ Exit status: 0 ended by a signal, 1 failed, 78 invalid configuration.`,
 		defer signal.Stop(again)
 		defer context.AfterFunc(cmd.Context(), func() { signal.Notify(again, syscall.SIGTERM, syscall.SIGINT) })()
 		level := new(slog.LevelVar)
+		log := newLogger(e.stderr, begin.Config.Daemon.LogFormat, level)
+		supervise.WarnStopSignal(log)
 		return daemon.Run(cmd.Context(), begin, daemon.Options{
 			ConfigFile: *file, Version: version(), Reload: hup, Again: again,
-			Log: newLogger(e.stderr, begin.Config.Daemon.LogFormat, level), Level: level,
+			Log: log, Level: level,
 		})
 	}
 	return cmd

@@ -57,6 +57,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	if err := kernelmode.SetTimeouts(ctx, kernel, mode, kernelmode.Timeouts(cfg), opts.Log); err != nil {
 		return errors.Join(err, socket.Close(), api.Close(sites))
 	}
+	defer b.hooks.Start(ctx, lately, b.published.status)() // it gets the last events, of b.stop
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	tasks, life := errgroup.WithContext(life)
@@ -71,7 +72,6 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	tasks.Go(func() error { return b.sources.pools.Run(life) })
 	tasks.Go(func() error { return b.passes.counter.Run(life) })
 	tasks.Go(func() error { return b.passes.auditor.Run(life) })
-	tasks.Go(func() error { return b.hooks.Run(life, lately, b.published.status) })
 	tasks.Go(func() error { return b.loop(life) })
 	err = tasks.Wait()
 	b.sources.clusters.Stop()

@@ -89,6 +89,21 @@ func (r *Runner) Set(hooks []config.Hook) {
 	}
 }
 
+// Start begins Run, and returns a function that ends it and waits for its end. It runs on after ctx
+// has ended.
+func (r *Runner) Start(ctx context.Context, events *eventlog.Log, state func() status.Status) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx, events, state) // it never fails
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 // Run follows the events until ctx ends. Then it adds the last ones, and gives the waiting runs
 // some time (stopTime). state returns the state of the box and its problems.
 func (r *Runner) Run(ctx context.Context, events *eventlog.Log, state func() status.Status) error {

@@ -216,6 +216,22 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
 
+// TestLastEvents gives hooks the events of a stop, which come after its signal.
+func TestLastEvents(t *testing.T) {
+	r := receive(t, func() {})
+	lately := eventlog.New()
+	log := lately.Wrap(slog.New(slog.DiscardHandler))
+	run := New(log, []config.Hook{{Name: "a", On: []string{config.OnVIP}, URL: r.URL, Timeout: time.Minute}}, newCounts().add)
+	ctx, signal := context.WithCancel(t.Context())
+	stop := run.Start(ctx, lately, ok)
+	signal()
+	log.Info("routes withdrawn")
+	stop()
+	if e := <-r.events; e.Text != "routes withdrawn" {
+		t.Errorf("%+v", e)
+	}
+}
+
 // TestFailures counts and logs the runs that fail.
 func TestFailures(t *testing.T) {
 	r := receive(t, func() {})

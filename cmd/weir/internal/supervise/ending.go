@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -39,6 +40,21 @@ func (s Signaled) Error() string { return s.Signal.String() }
 // one. Both would send the same signal by default, and only a request to systemd would distinguish them.
 const stopSignal = "WEIR_STOP_SIGNAL"
 
+// WarnStopSignal logs a value of the variable that is no signal: such a stop looks like a restart.
+func WarnStopSignal(log *slog.Logger) {
+	if stop := os.Getenv(stopSignal); stop != "" && unix.SignalNum(named(stop)) == 0 {
+		log.Warn("stop signal unknown", "variable", stopSignal, "value", stop, "effect", "a stop and a restart are not distinguished", "fix", "the name of KillSignal= of the unit, such as SIGINT")
+	}
+}
+
+// named returns the full name of a signal. systemd accepts it without SIG.
+func named(signal string) string {
+	if signal == "" || strings.HasPrefix(signal, "SIG") {
+		return signal
+	}
+	return "SIG" + signal
+}
+
 // EndingOf returns the reason for the end of a context.
 func EndingOf(ctx context.Context) Ending {
 	return endingOf(context.Cause(ctx), os.Getenv(stopSignal), isUnit())
@@ -46,9 +62,7 @@ func EndingOf(ctx context.Context) Ending {
 
 func endingOf(cause error, stop string, unit bool) Ending {
 	var s Signaled
-	if stop != "" && !strings.HasPrefix(stop, "SIG") {
-		stop = "SIG" + stop // as systemd accepts it
-	}
+	stop = named(stop)
 	switch known := unix.SignalNum(stop) != 0; {
 	case !errors.As(cause, &s), !known && !unit:
 		return ByHand

@@ -3,7 +3,9 @@ package supervise
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -33,6 +35,18 @@ func TestReasonOfTheEnd(t *testing.T) {
 	} {
 		if got := endingOf(tt.cause, tt.stop, tt.unit); got != tt.want {
 			t.Errorf("%s: %s instead of %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestUnknownStopSignal is logged at the start.
+func TestUnknownStopSignal(t *testing.T) {
+	for value, want := range map[string]bool{"": false, "SIGINT": false, "INT": false, "SIGNONE": true, "2": true} {
+		t.Setenv(stopSignal, value)
+		var b strings.Builder
+		WarnStopSignal(slog.New(slog.NewTextHandler(&b, nil)))
+		if got := strings.Contains(b.String(), `msg="stop signal unknown"`); got != want {
+			t.Errorf("%s=%s: logged %q", stopSignal, value, b.String())
 		}
 	}
 }
