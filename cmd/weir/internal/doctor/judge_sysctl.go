@@ -87,7 +87,8 @@ func reuse(f box) []Finding {
 	return []Finding{{Severity: Warning, Text: name + " is not 0 on kernel " + f.Kernel.Release, Fix: "set it to 0, until the kernel is upgraded", Command: set(name, "0")}}
 }
 
-// rpFilter reports strict reverse path filtering on a box with several uplinks.
+// rpFilter reports strict reverse path filtering on a box with several uplinks, or with checks of
+// VIPs: their replies have an address of the box.
 func rpFilter(f box) []Finding {
 	var strict []string
 	for _, l := range f.Network.Links {
@@ -98,11 +99,14 @@ func rpFilter(f box) []Finding {
 	var out []Finding
 	for _, name := range strict {
 		uplink := slices.Contains(f.Network.Uplinks, name)
-		if !uplink || len(f.Network.Uplinks) < 2 && f.Network.RPFiltered == 0 {
+		checks := f.Config != nil && f.Config.ChecksVIPs()
+		if !checks && (!uplink || len(f.Network.Uplinks) < 2 && f.Network.RPFiltered == 0) {
 			continue
 		}
 		what := "rp_filter is strict on " + name + ", one of several uplinks (" + strings.Join(f.Network.Uplinks, ", ") + ")"
-		if n := f.Network.RPFiltered; n > 0 {
+		if checks {
+			what = "rp_filter is strict on " + name + ", and checks of VIPs get no replies there"
+		} else if n := f.Network.RPFiltered; n > 0 {
 			what = fmt.Sprintf("rp_filter is strict on %s, and has dropped %d packets", name, n)
 		}
 		conf := "net.ipv4.conf." + sysctlPart(name) + ".rp_filter"

@@ -239,6 +239,10 @@ var kernelIlls = []ill{
 	{"rp-filter", Warning, "strict on front, one of several uplinks (back, front)", "sysctl -w net.ipv4.conf.front.rp_filter=2", func(f *facts.Facts) {
 		f.Network.Uplinks, f.Sysctls["net.ipv4.conf.front.rp_filter"] = []string{"back", "front"}, "1"
 	}},
+	{"rp-filter", Warning, "checks of VIPs get no replies there", "sysctl -w net.ipv4.conf.back.rp_filter=2", func(f *facts.Facts) {
+		f.Config.Services = append(f.Config.Services, lb.Service{CheckVIPs: true})
+		f.Sysctls["net.ipv4.conf.all.accept_local"], f.Sysctls["net.ipv4.conf.back.rp_filter"] = "1", "1"
+	}},
 	{"rp-filter", Warning, "has dropped 12 packets", "rp_filter=2", func(f *facts.Facts) {
 		f.Sysctls["net.ipv4.conf.all.rp_filter"], f.Network.RPFiltered = "1", 12
 	}},
