@@ -22,6 +22,7 @@ type settings struct {
 	affinity  *time.Duration
 	drain     *time.Duration
 	source    string // keep, masquerade, or empty
+	tunnel    bool   // forward is tunnel
 	limits    limits
 }
 
@@ -66,6 +67,7 @@ var annotations = map[string]func(*settings, string) error{
 	"drain-timeout":    (*settings).readDrain,
 	"source-address":   (*settings).readSource,
 	"max-connections":  (*settings).readLimits,
+	"forward":          (*settings).readForward,
 }
 
 // addressAnnotations request addresses. They need no permission, as the pools limit them.
@@ -176,6 +178,14 @@ func (w *settings) readSource(text string) error {
 		return errors.New("write keep or masquerade")
 	}
 	w.source = text
+	return nil
+}
+
+func (w *settings) readForward(text string) error {
+	if text != "nat" && text != "tunnel" {
+		return errors.New("write nat or tunnel")
+	}
+	w.tunnel = text == "tunnel"
 	return nil
 }
 

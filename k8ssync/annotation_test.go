@@ -110,7 +110,7 @@ func TestRefusedAnnotations(t *testing.T) {
 		want  string // of the only Note
 	}{
 		{"not allowed", drainAlone, []string{"scheduler", "wlc"}, `weir/scheduler is not allowed: only the operator can, by "scheduler" in allow_annotations of cluster prod`},
-		{"unknown", onEdge, []string{"wieghts", "1"}, `"weir/wieghts" is no annotation of weir: there are addresses, affinity-timeout, drain-timeout, max-connections, pool, scheduler, scheduler-flags, sharing-key, source-address, weights`},
+		{"unknown", onEdge, []string{"wieghts", "1"}, `"weir/wieghts" is no annotation of weir: there are addresses, affinity-timeout, drain-timeout, forward, max-connections, pool, scheduler, scheduler-flags, sharing-key, source-address, weights`},
 		{"scheduler", onEdge, []string{"scheduler", "../../evil"}, `weir/scheduler "../../evil": write one of dh, fo, `},
 		{"scheduler in capitals", onEdge, []string{"scheduler", "RR"}, `weir/scheduler "RR": write one of`},
 		{"long values are cut", onEdge, []string{"scheduler", strings.Repeat("x", 4000)}, `weir/scheduler "` + strings.Repeat("x", 64) + `": `},
@@ -134,6 +134,8 @@ func TestRefusedAnnotations(t *testing.T) {
 		{"limit of nothing", onEdge, []string{"max-connections", "0"}, `weir/max-connections "0": write "1000", or "1000/800"`},
 		{"limit beyond the kernel's", onEdge, []string{"max-connections", "2147483648"}, `weir/max-connections "2147483648": write`},
 		{"lower limit not lower", onEdge, []string{"max-connections", "10/10"}, `weir/max-connections "10/10": write`},
+		{"forward", onEdge, []string{"forward", "direct"}, `weir/forward "direct": write nat or tunnel`},
+		{"tunnel with the policy Cluster", onEdge, []string{"forward", "tunnel"}, `weir/forward tunnel: with externalTrafficPolicy Cluster a node could send a connection on to another node: use Local`},
 		{"lower limit is no number", onEdge, []string{"max-connections", "10/x"}, `weir/max-connections "10/x": write`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -69,6 +69,10 @@ type Config struct {
 	// Annotations are the permitted annotations of Services, without the prefix.
 	Annotations []string
 
+	// NoIPVS is that the kernel's load balancer can't make tunnels. Decapsulates is that this box
+	// decapsulates those of others.
+	NoIPVS, Decapsulates bool
+
 	// Scheduler and Drain are the defaults of Services.
 	Scheduler lb.Scheduler
 	Drain     time.Duration

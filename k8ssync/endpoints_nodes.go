@@ -6,16 +6,17 @@ import (
 	"weir/lb"
 )
 
-// throughNodes returns the backends of a port that are reached via the nodes, each at its
-// node port. The nodes' own proxies choose the endpoint.
+// throughNodes returns the backends of a port that are reached via the nodes, each at the same
+// port: the node port, or with tunnels that of the Service. The nodes' own proxies choose the
+// endpoint.
 //
 // Under externalTrafficPolicy Local a node serves only its own endpoints. Only nodes with
 // endpoints are used then, with their number as the weight, so that a weighted scheduler
 // (wrr, wlc, mh) balances the endpoints. Otherwise any node is used. A Service without a
 // usable endpoint has no backend: the box refuses its clients, not a node.
-func throughNodes(port servicePort, all []candidate, f lb.Family, env *env, local bool) []weighted {
+func throughNodes(port uint16, all []candidate, f lb.Family, env *env, local bool) []weighted {
 	chosen, _ := scoped(all, place{}, false)
-	if len(chosen) == 0 || port.NodePort == 0 {
+	if len(chosen) == 0 || port == 0 {
 		return nil
 	}
 	shares := map[string]int{}
@@ -36,7 +37,7 @@ func throughNodes(port servicePort, all []candidate, f lb.Family, env *env, loca
 		}
 		at[a] = len(out)
 		out = append(out, weighted{
-			Backend: lb.Backend{Addr: netip.AddrPortFrom(a, port.NodePort)},
+			Backend: lb.Backend{Addr: netip.AddrPortFrom(a, port)},
 			share:   max(share, 1), node: n.Name, zone: n.Zone,
 		})
 	}

@@ -260,7 +260,7 @@ func TestNodesAsBackends(t *testing.T) {
 			e.setNodes(c.nodes)
 			port := servicePort{Name: "http", Proto: "TCP", Port: 80, NodePort: 30080}
 			var got []string
-			for _, w := range throughNodes(port, candidates(port, []*slice{slicing(t, "a", c.eps...)}), c.family, e, c.local) {
+			for _, w := range throughNodes(port.NodePort, candidates(port, []*slice{slicing(t, "a", c.eps...)}), c.family, e, c.local) {
 				got = append(got, w.Addr.String()+" *"+string(rune('0'+w.share)))
 			}
 			if d := cmp.Diff(c.want, got); d != "" {

@@ -62,7 +62,7 @@ func (e *env) refusesTarget(a netip.Addr, of key) string {
 // permitEndpoints leaves out the endpoints that may not be those of the Service, and notes
 // each address once.
 func (t *translator) permitEndpoints() {
-	if t.env.cfg.Reach != Pods {
+	if t.env.cfg.Reach != Pods || t.tunnel {
 		return
 	}
 	noted := map[netip.Addr]bool{}

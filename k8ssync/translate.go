@@ -40,6 +40,7 @@ func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
 	}
 	t.settings = readAnnotations(env.cfg, svc.Annotations, t.noter(lb.AnnotationRefused))
 	t.traffic()
+	t.tunnels()
 	t.source()
 	t.permitEndpoints()
 	t.ports()
@@ -56,9 +57,11 @@ type translator struct {
 	env      *env
 	settings settings
 
-	out   lb.Service
-	notes []lb.Note
-	more  int
+	out lb.Service
+	// tunnel is that the backends are nodes, which get packets by tunnels.
+	tunnel bool
+	notes  []lb.Note
+	more   int
 }
 
 func (t *translator) noter(r lb.Reason) func(string, ...any) {
@@ -209,9 +212,11 @@ func (t *translator) traffic() {
 // it sees the box's address: client addresses are kept only by the annotation.
 func (t *translator) source() {
 	t.out.Apart = t.env.cfg.NodeName == ""
-	t.out.Keep = t.svc.ExternalLocal && !t.env.onNode() && t.env.cfg.Reach == Pods
+	t.out.Keep = t.tunnel || t.svc.ExternalLocal && !t.env.onNode() && t.env.cfg.Reach == Pods
 	switch {
 	case t.settings.source == "":
+	case t.tunnel && t.settings.source == "masquerade":
+		t.note(lb.AnnotationRefused, "%ssource-address masquerade: with forward tunnel the pods see the addresses of the clients", t.env.cfg.prefix())
 	case !t.env.onNode():
 		t.out.Keep = t.settings.source == "keep"
 	case t.settings.source == "keep" && !t.svc.ExternalLocal:
@@ -267,9 +272,13 @@ func (t *translator) withinBudget() {
 // addresses; the start of rr differs between boxes.
 func (t *translator) backends(p servicePort, all []candidate, f lb.Family, near bool) []lb.Backend {
 	var list []weighted
-	if t.env.cfg.Reach == NodePorts {
-		list = throughNodes(p, all, f, t.env, t.svc.ExternalLocal)
-	} else {
+	switch {
+	case t.tunnel && f == lb.IPv6:
+	case t.tunnel:
+		list = throughNodes(p.Port, all, f, t.env, true)
+	case t.env.cfg.Reach == NodePorts:
+		list = throughNodes(p.NodePort, all, f, t.env, t.svc.ExternalLocal)
+	default:
 		chosen, scopes := scoped(all, t.place(), near)
 		for i, c := range chosen {
 			list = append(list, weighted{lb.Backend{Addr: c.addr, Scope: scopes[i]}, 1, c.Node, c.Zone})
@@ -279,6 +288,9 @@ func (t *translator) backends(p servicePort, all []candidate, f lb.Family, near 
 	for _, w := range list {
 		w.Weight = uint32(min(maxWeight, uint64(t.settings.weights.of(w.node, w.zone))*uint64(w.share)))
 		w.Upper, w.Lower = t.settings.limits.upper, t.settings.limits.lower
+		if t.tunnel {
+			w.Forward = lb.Tunnel
+		}
 		out = append(out, w.Backend)
 	}
 	return out
@@ -293,7 +305,7 @@ func (t *translator) place() place {
 
 // missingNodePorts notes ports that can't be reached by node ports.
 func (t *translator) missingNodePorts() {
-	if t.env.cfg.Reach != NodePorts {
+	if t.env.cfg.Reach != NodePorts || t.tunnel {
 		return
 	}
 	var missing []string

@@ -38,7 +38,7 @@ func (k *piecemeal) Observe(ctx context.Context, expected *Table, only ...Fronte
 	k.keep(&obs, expected)
 	k.mu.Unlock()
 	k.between()
-	for _, of := range []kind{kindVirtualServer, kindRealServer, kindSet, kindMember, kindRules, kindDevice, kindAddress, kindPoolRoute, kindUnreachable, kindSyncDaemon, kindSysctl} {
+	for _, of := range []kind{kindVirtualServer, kindRealServer, kindSet, kindMember, kindRules, kindDevice, kindAddress, kindPoolRoute, kindUnreachable, kindSyncDaemon, kindTunnelDevice, kindSysctl} {
 		ids := slices.SortedFunc(maps.Keys(k.Objects()), Compare)
 		ids = slices.DeleteFunc(ids, func(id Object) bool { return id.kind() != of })
 		for _, id := range ids {

@@ -18,6 +18,8 @@ type Base struct {
 	Sources []netip.Addr
 	// Sync are the connection synchronization daemons, at most one of each role.
 	Sync []SyncDaemon
+	// Tunnels decapsulate packets of other boxes.
+	Tunnels []TunnelDevice
 }
 
 // Objects returns the objects of b, sorted.
@@ -35,6 +37,9 @@ func (b Base) Objects() []Object {
 		}
 	}
 	for _, d := range b.Sync {
+		out = append(out, d)
+	}
+	for _, d := range b.Tunnels {
 		out = append(out, d)
 	}
 	for _, f := range b.Families {

@@ -9,7 +9,7 @@ import (
 
 // Object is one thing in the kernel that weir owns. Objects are comparable values. Two with
 // equal IDs are the same thing, and equal ones also have the same attributes. The set of
-// implementations is closed: the types of this file, and SyncDaemon.
+// implementations is closed: the types of this file, SyncDaemon and TunnelDevice.
 type Object interface {
 	// ID is the object without its attributes. Usable as a map key.
 	ID() Object
@@ -34,6 +34,7 @@ const (
 	kindPoolRoute
 	kindUnreachable
 	kindSyncDaemon
+	kindTunnelDevice
 	numKinds
 )
 
@@ -44,7 +45,7 @@ func (k kind) String() string {
 	return [...]string{
 		kindSysctl: "sysctl", kindDevice: "device", kindSet: "set", kindRules: "rules", kindMember: "member",
 		kindVirtualServer: "virtual_server", kindRealServer: "real_server", kindAddress: "address", kindPoolRoute: "pool_route",
-		kindUnreachable: "unreachable", kindSyncDaemon: "sync_daemon",
+		kindUnreachable: "unreachable", kindSyncDaemon: "sync_daemon", kindTunnelDevice: "tunnel_device",
 	}[k]
 }
 

@@ -65,6 +65,8 @@ const (
 	stepAdmit           // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress         // addresses and pool routes
 	stepSync            // synchronization daemons
+	stepTunnel          // tunnel devices, for packets to addresses that are there
+	stepDropTunnel
 	stepDropSync
 	stepDropNoLocal // here the removals begin
 	stepReduce      // less weight
@@ -109,6 +111,7 @@ var steps = [numRoles]struct{ in, out step }{
 	rolePool:        {stepAddress, stepDropAddress},
 	roleRoute:       {stepAddress, stepDropAddress},
 	roleSync:        {stepSync, stepDropSync},
+	roleTunnel:      {stepTunnel, stepDropTunnel},
 }
 
 // masquerades returns the member that o exempts from masquerading, if it does.

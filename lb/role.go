@@ -26,6 +26,7 @@ const (
 	rolePool  // a PoolRoute
 	roleRoute // an Unreachable
 	roleSync  // a SyncDaemon
+	roleTunnel
 
 	numRoles
 )
@@ -71,5 +72,5 @@ func roleOf(o Object) role {
 var kindRoles = [numKinds]role{
 	kindSysctl: roleSysctl, kindDevice: roleDevice, kindSet: roleSet, kindRules: roleRules,
 	kindVirtualServer: roleVirtual, kindRealServer: roleReal, kindAddress: roleAddress,
-	kindPoolRoute: rolePool, kindUnreachable: roleRoute, kindSyncDaemon: roleSync,
+	kindPoolRoute: rolePool, kindUnreachable: roleRoute, kindSyncDaemon: roleSync, kindTunnelDevice: roleTunnel,
 }

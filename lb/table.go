@@ -163,6 +163,8 @@ func (t *Table) Put(o Object) {
 		t.putRest(o)
 	case SyncDaemon:
 		t.putRest(o)
+	case TunnelDevice:
+		t.putRest(o)
 	default:
 		panic("lb: unknown kind of object")
 	}

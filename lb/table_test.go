@@ -29,7 +29,8 @@ func (g *gen) anyObject() Object {
 		return []Object{
 			Device{"kube-ipvs0"}, Rules{Family: IPv4}, IPSet{Set(g.IntN(int(numSets))), IPv6}, Sysctl{"a", []string{"0", "1"}[g.IntN(2)]},
 			SyncDaemon{Role: SyncMaster, Interface: []string{"eth0", "eth1"}[g.IntN(2)]}, Unreachable{single(g.vip())},
-		}[g.IntN(6)]
+			TunnelDevice{Remote: box, Damaged: g.chance(50)},
+		}[g.IntN(7)]
 	case 6:
 		return loopBack(g.backend(80), f.Proto)
 	}

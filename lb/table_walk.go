@@ -96,7 +96,7 @@ func (t *Table) OnLinks() iter.Seq[Object] {
 		}
 		for id, o := range t.rest {
 			switch id.kind() {
-			case kindDevice, kindPoolRoute, kindUnreachable:
+			case kindDevice, kindPoolRoute, kindUnreachable, kindTunnelDevice:
 				if !yield(o) {
 					return
 				}

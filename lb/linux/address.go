@@ -253,6 +253,9 @@ func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.O
 			own = l.index
 			obs.Objects.Put(lb.Device{Name: a.device})
 		}
+		if d, ok := l.tunnel(); ok {
+			obs.Objects.Put(d)
+		}
 	}
 	a.index.Store(own)
 	obs.HostAddrs = hostAddresses(found, links, own)

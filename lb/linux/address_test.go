@@ -25,6 +25,7 @@ func linkObjects() []lb.Object {
 		lb.PoolRoute{Prefix: p("198.51.101.0/24"), Src: a("10.9.0.1")},
 		lb.PoolRoute{Prefix: p("2001:db8:101::/64"), Src: a("2001:db8:9::1")},
 		lb.Unreachable{Prefix: p("203.0.113.0/24")}, lb.Unreachable{Prefix: p("2001:db8:113::/64")},
+		lb.TunnelDevice{Remote: a("10.9.0.2")},
 	}
 }
 
@@ -256,4 +257,34 @@ func TestInterfaceOfAnotherKindIsNotWeirs(t *testing.T) {
 	if got := snapshot(t, k, isLink); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
+}
+
+func TestTunnelDeviceIsRepaired(t *testing.T) {
+	inBox(t)
+	host(t)
+	k := newKernel(t)
+	d := lb.TunnelDevice{Remote: netip.MustParseAddr("10.9.0.2")}
+	add(t, k, d)
+	t.Cleanup(func() { remove(t, k, d) })
+	for _, damage := range []string{"ip link set weir-0a090002 down", "sysctl -qw net.ipv4.conf.weir-0a090002.rp_filter=1", "sysctl -qw net.ipv4.conf.weir-0a090002.forwarding=1"} {
+		sh(t, "%s", damage)
+		damaged := lb.TunnelDevice{Remote: d.Remote, Damaged: true}
+		if diff := cmp.Diff(lb.NewSnapshot(damaged), snapshot(t, k, isLink), compareNetip); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", damage, diff)
+		}
+		apply(t, k, lb.Op{Verb: lb.Change, Object: d})
+		if diff := cmp.Diff(lb.NewSnapshot(d), snapshot(t, k, isLink), compareNetip); diff != "" {
+			t.Errorf("after %s and a repair (-want +got):\n%s", damage, diff)
+		}
+	}
+	remove(t, k, d)
+	sh(t, "ip link add other type ipip remote 10.9.0.2")
+	if errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Add, Object: d}}); errs[0] == nil || !strings.Contains(errs[0].Error(), "another tunnel device decapsulates packets from 10.9.0.2") {
+		t.Errorf("beside a foreign tunnel: %v", errs[0])
+	}
+	sh(t, "ip link del other && ip link add weir-0a090002 type dummy")
+	if errs := k.Apply(context.Background(), []lb.Op{{Verb: lb.Add, Object: d}}); errs[0] == nil || !strings.Contains(errs[0].Error(), "is not weir's (dummy)") {
+		t.Errorf("beside a foreign interface: %v", errs[0])
+	}
+	sh(t, "ip link del weir-0a090002")
 }

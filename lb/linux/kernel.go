@@ -293,6 +293,8 @@ func (k *Kernel) applyGroup(ctx context.Context, ops []lb.Op) []error {
 		errs = k.applySync(ctx, ops)
 	case lb.Address:
 		errs = k.addresses.applyAddresses(ctx, ops)
+	case lb.TunnelDevice:
+		errs = k.addresses.applyTunnels(ctx, ops)
 	case lb.Unreachable:
 		errs = k.addresses.applyUnreachable(ctx, ops)
 	case lb.PoolRoute:

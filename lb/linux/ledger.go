@@ -23,7 +23,7 @@ type ledger struct {
 // watched reports whether the kernel announces the removal of an object.
 func watched(o lb.Object) bool {
 	switch o.(type) {
-	case lb.Device, lb.Address, lb.PoolRoute, lb.Unreachable:
+	case lb.Device, lb.Address, lb.PoolRoute, lb.Unreachable, lb.TunnelDevice:
 		return true
 	}
 	return false

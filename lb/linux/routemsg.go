@@ -41,6 +41,9 @@ type link struct {
 	index int32
 	name  string
 	kind  string // "dummy", "veth"; empty for hardware
+	up    bool
+	data  []byte // of the kind: IFLA_INFO_DATA
+	conf  []byte // parameters of IPv4
 }
 
 func parseLink(body []byte) (l link) {
@@ -48,12 +51,16 @@ func parseLink(body []byte) (l link) {
 		return l
 	}
 	l.index = int32(getU32(body[4:]))
+	l.up = getU32(body[8:])&unix.IFF_UP != 0
 	for typ, v := range attributes(body[unix.SizeofIfInfomsg:]) {
 		switch typ {
 		case unix.IFLA_IFNAME:
 			l.name = getString(v)
 		case unix.IFLA_LINKINFO:
 			l.kind = getString(attribute(v, unix.IFLA_INFO_KIND))
+			l.data = attribute(v, unix.IFLA_INFO_DATA)
+		case unix.IFLA_AF_SPEC:
+			l.conf = attribute(attribute(v, unix.AF_INET), inetConf)
 		}
 	}
 	return l
