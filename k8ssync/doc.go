@@ -19,7 +19,7 @@
 //	translation.go        which Services are translated again, and when
 //	translate.go          the meaning of one Service, and its backends; endpoints.go chooses
 //	                      their endpoints, env.go the addresses that it may have,
-//	                      annotation.go its annotations
+//	                      annotation.go its annotations, tunnel.go those to nodes
 //	outbox.go             Take, Commit, and what the guard blocks
 //	snapshot_file.go      the snapshot; its format is in snapshot.go
 //	event.go              Events
@@ -160,6 +160,8 @@
 //	weir/drain-timeout    how long connections of a removed backend may continue: 0s to 1h
 //	weir/source-address   keep or masquerade the client address. On a node only
 //	                      externalTrafficPolicy decides that
+//	weir/forward          nat, or tunnel: nodes with endpoints get the packets in IPIP (tunnel.go).
+//	                      It needs type LoadBalancer, IPv4 and externalTrafficPolicy Local
 //	weir/max-connections  of each backend: "1000", or "1000/800" for new ones again when fewer
 //	                      than 800 are open
 package k8ssync

@@ -88,6 +88,8 @@ type Kernel struct {
 	// Pools are the prefixes that one route each makes local (vip_mode "route"). Without
 	// any, each VIP is an address of Device.
 	Pools []lb.PoolRoute
+	// DecapsulateFrom are the boxes of which this one decapsulates packets.
+	DecapsulateFrom []netip.Addr
 	// Ping lets VIPs answer ICMP echo requests.
 	Ping bool
 	// SyncPeriod is the interval of audits of the whole kernel state, MinSyncPeriod the
@@ -104,6 +106,9 @@ func (k Kernel) Mark() uint32 { return 1 << k.MasqueradeBit }
 // Base returns the kernel state that lb needs before any Service.
 func (k Kernel) Base() lb.Base {
 	b := lb.Base{Device: k.Device, Families: k.Families, Sources: k.MasqueradeSource}
+	for _, a := range k.DecapsulateFrom {
+		b.Tunnels = append(b.Tunnels, lb.TunnelDevice{Remote: a})
+	}
 	if k.ManageSysctls {
 		b.Sysctls = slices.Concat(lb.Sysctls(k.Families), lb.TakeoverSysctls(k.SloppyTCP, false), ARPSysctls(k.StrictARP), k.Sysctls)
 	}

@@ -14,7 +14,7 @@ import (
 // loop owns the Reconciler. It begins when every backend with a check has its first result, so that no unchecked
 // backend gets traffic.
 func (b *box) loop(ctx context.Context) error {
-	b.sources.clusters.Set(ctx, kube.Configs(b.target.cfg, b.opts.Version))
+	b.sources.clusters.Set(ctx, kube.Configs(b.target.cfg, b.opts.Version, b.target.mode))
 	b.sources.pools.Follow(b.sources.clusters.Real())
 	b.steering.configure(time.Now())
 	b.steering.decide(nil, time.Now())
@@ -116,7 +116,7 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	b.steering.configure(time.Now())
 	b.target.rec.SetSources(kernelmode.Sources(cfg)...)
 	b.sources.pools.Configure(cfg.Addresses)
-	b.sources.clusters.Set(ctx, kube.Configs(cfg, b.opts.Version))
+	b.sources.clusters.Set(ctx, kube.Configs(cfg, b.opts.Version, b.target.mode))
 	b.sources.pools.Follow(b.sources.clusters.Real())
 	b.target.rec.SetHealth(b.target.checks.Health())
 	b.sources.update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true}, b.target.rec.Update)

@@ -21,6 +21,9 @@ type Mode struct {
 	NFTables bool
 }
 
+// IPVS reports whether virtual servers are those of IPVS.
+func (m Mode) IPVS() bool { return m.Use == linux.ModeIPVS }
+
 // Of returns the mode that a configuration requests, without asking the kernel.
 func Of(cfg *config.Config) Mode {
 	m := Mode{Use: linux.ModeIPVS, NFTables: cfg.Kernel.Rules == config.RulesNFTables}
@@ -33,9 +36,9 @@ func Of(cfg *config.Config) Mode {
 // Base returns the objects and parameters that a configuration requires before any Service.
 func Base(cfg *config.Config, m Mode) lb.Base {
 	b := cfg.Base()
-	if m.Use == linux.ModeNetfilter { // the parameters exist with IPVS only
+	if !m.IPVS() { // the parameters exist with IPVS only
 		b.Sysctls = slices.DeleteFunc(b.Sysctls, func(s lb.Sysctl) bool { return strings.HasPrefix(s.Name, "net.ipv4.vs.") })
-		b.Sync = nil
+		b.Sync, b.Tunnels = nil, nil
 	}
 	return b
 }

@@ -4,16 +4,19 @@ import (
 	"net/netip"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/kernelmode"
 	"weir/k8ssync"
 )
 
-// Configs returns the clusters of a configuration for a version of weir.
-func Configs(cfg *config.Config, version string) []k8ssync.Config {
+// Configs returns the clusters of a configuration for a version of weir and a mode of the kernel.
+func Configs(cfg *config.Config, version string, mode kernelmode.Mode) []k8ssync.Config {
 	out := make([]k8ssync.Config, len(cfg.Clusters))
 	for i, c := range cfg.Clusters {
 		out[i] = c.Config
 		out[i].Version = version
 		out[i].Refused = refused(cfg, i)
+		out[i].NoIPVS = !mode.IPVS()
+		out[i].Decapsulates = len(cfg.Kernel.DecapsulateFrom) > 0
 	}
 	return out
 }

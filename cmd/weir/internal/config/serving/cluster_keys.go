@@ -33,8 +33,9 @@ func namesOf(kinds []lb.VIPKind) []string {
 }
 
 // allowedAnnotations is the default. It excludes drain-timeout, because a tenant could
-// keep removed objects in the kernel with it, and source-address, because that lets
-// foreign addresses into the pod network.
+// keep removed objects in the kernel with it, source-address, because that lets
+// foreign addresses into the pod network, and forward, because nodes without
+// kernel.decapsulate_from lose the packets.
 const allowedAnnotations = `["scheduler", "scheduler-flags", "weights", "affinity-timeout", "max-connections"]`
 
 // clusterKeys returns the keys of [[kubernetes]].
@@ -93,7 +94,7 @@ func clusterKeys(c *Cluster) []schema.Key {
 		{Path: "kubernetes.allow_annotations", To: &c.Annotations, Default: allowedAnnotations, Values: k8ssync.Annotations(),
 			Doc: "The annotations, without annotation_prefix, that Services may use. Others are ignored with a Note. The default excludes drain-timeout, " +
 				"because a tenant could keep removed objects in the kernel with it. It excludes source-address, because that lets foreign addresses into the " +
-				"pod network. The annotations addresses, pool and sharing-key are always allowed; the pools restrict them."},
+				"pod network. It excludes forward, because that needs nodes with decapsulate_from. The annotations addresses, pool and sharing-key are always allowed; the pools restrict them."},
 		{Path: "kubernetes.scheduler", Type: schema.Text, Values: schedulerNames, From: "defaults.scheduler",
 			Doc: "The IPVS scheduler. The default is defaults.scheduler."},
 		{Path: "kubernetes.scheduler_flags", Type: schema.Texts, Values: []string{"fallback", "port"}, From: "defaults.scheduler_flags",

@@ -30,8 +30,36 @@ func readKernel(s schema.Section) config.Kernel {
 	}
 	k.Pools = routePools(s, k)
 	k.MasqueradeSource = masqueradeSource(s, k)
+	k.DecapsulateFrom = decapsulateFrom(s, k)
 	readNode(s, &k)
 	return k
+}
+
+// decapsulateFrom returns the boxes of which this one decapsulates packets.
+func decapsulateFrom(s schema.Section, k config.Kernel) (out []netip.Addr) {
+	for _, e := range s.Elements("decapsulate_from") {
+		a, f := parse.Addr(e.Scalar.(string))
+		switch {
+		case f != nil:
+		case a.Is6():
+			f = source.Faultf("use the IPv4 address of that box", "%q is IPv6, and weir decapsulates IPv4 only", a)
+		case slices.Contains(out, a):
+			f = source.Faultf("remove one", "%q is in the list twice", a)
+		}
+		if f != nil {
+			s.FailAt(e, "decapsulate_from", f.Text, f.Fix)
+			continue
+		}
+		out = append(out, a)
+	}
+	switch {
+	case len(out) == 0:
+	case k.Mode == config.ModeNetfilter:
+		s.Fail("decapsulate_from", `needs IPVS, and mode is "netfilter"`, "use another mode, or remove this")
+	case !slices.Contains(k.Families, lb.IPv4):
+		s.Fail("decapsulate_from", "has no effect without IPv4 in families", "remove it")
+	}
+	return out
 }
 
 func families(s schema.Section) []lb.Family {

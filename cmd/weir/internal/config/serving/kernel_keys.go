@@ -54,6 +54,9 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 			Doc: "The pools of vip_mode \"route\". Every address in them is local to this box. VIPs outside them are added to the device."},
 		{Path: "kernel.route_source", Type: schema.Texts, Default: `[]`,
 			Doc: "With vip_mode \"route\": the source address of the box's own traffic to the pools, at most one of each family. With [] the kernel chooses."},
+		{Path: "kernel.decapsulate_from", Type: schema.Texts, Default: `[]`,
+			Doc: "IPv4 addresses of edge boxes with weir that send packets in IPIP to this box: on a node, those of Services with the annotation forward. " +
+				"weir makes a tunnel device for each. Write the address from which the edge box sends to this one (ip route get). With [] there are no devices."},
 		{Path: "kernel.ping", To: &k.Ping, Default: `true`,
 			Doc: "Lets VIPs answer ICMP echo requests. VIPs refuse all other traffic that is not to a service port."},
 		{Path: "kernel.sync_period", To: &k.SyncPeriod, Default: `"10s"`, Min: schema.Second, Max: 24 * schema.Hour,
