@@ -253,7 +253,7 @@ func (a *addresses) observe(ctx context.Context, families []lb.Family, obs *lb.O
 			own = l.index
 			obs.Objects.Put(lb.Device{Name: a.device})
 		}
-		if d, ok := l.tunnel(); ok {
+		if d, ok := l.tunnel(found); ok {
 			obs.Objects.Put(d)
 		}
 	}

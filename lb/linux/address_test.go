@@ -266,7 +266,7 @@ func TestTunnelDeviceIsRepaired(t *testing.T) {
 	d := lb.TunnelDevice{Remote: netip.MustParseAddr("10.9.0.2")}
 	add(t, k, d)
 	t.Cleanup(func() { remove(t, k, d) })
-	for _, damage := range []string{"ip link set weir-0a090002 down", "sysctl -qw net.ipv4.conf.weir-0a090002.rp_filter=1", "sysctl -qw net.ipv4.conf.weir-0a090002.forwarding=1"} {
+	for _, damage := range []string{"ip link set weir-0a090002 down", "ip addr flush dev weir-0a090002", "sysctl -qw net.ipv4.conf.weir-0a090002.rp_filter=1", "sysctl -qw net.ipv4.conf.weir-0a090002.forwarding=1"} {
 		sh(t, "%s", damage)
 		damaged := lb.TunnelDevice{Remote: d.Remote, Damaged: true}
 		if diff := cmp.Diff(lb.NewSnapshot(damaged), snapshot(t, k, isLink), compareNetip); diff != "" {
@@ -287,4 +287,51 @@ func TestTunnelDeviceIsRepaired(t *testing.T) {
 		t.Errorf("beside a foreign interface: %v", errs[0])
 	}
 	sh(t, "ip link del weir-0a090002")
+}
+
+// TestTunnelDeviceDelivers sends packets of a client through a tunnel, whatever the reverse path
+// filter of all interfaces is. The replies return by another interface. Only packets to addresses
+// of the box are delivered.
+func TestTunnelDeviceDelivers(t *testing.T) {
+	inBox(t)
+	inNamespace(t)
+	sh(t, `
+for n in 8 9; do
+	ip netns add far$n
+	ip link add near$n type veth peer name eth netns far$n
+	ip addr add 10.$n.0.1/24 dev near$n
+	ip link set near$n up
+	ip -n far$n addr add 10.$n.0.2/24 dev eth
+	ip -n far$n link set eth up
+	ip -n far$n route add default via 10.$n.0.1
+done
+ip -n far9 addr add 10.7.0.2/32 dev eth
+ip route add 10.7.0.2 via 10.9.0.2
+ip -n far9 link add out type ipip local 10.9.0.2 remote 10.9.0.1
+ip -n far9 link set out up
+ip -n far9 route add 192.0.2.1 dev out src 10.7.0.2
+ip -n far9 route add 10.8.0.2 dev out src 10.7.0.2
+sysctl -qw net.ipv4.ip_forward=1`)
+	t.Cleanup(func() { sh(t, "ip netns del far8; ip netns del far9; sysctl -qw net.ipv4.conf.all.rp_filter=0") })
+	k := newKernel(t)
+	want := []lb.Object{lb.TunnelDevice{Remote: netip.MustParseAddr("10.9.0.2")}, lb.Device{Name: "kube-ipvs0"}, lb.Address{Addr: netip.MustParseAddr("192.0.2.1")}}
+	add(t, k, want...)
+	t.Cleanup(func() { remove(t, k, want...) })
+	// A host without a listener refuses a connection, so its answer has come.
+	answers := func(to string) bool {
+		return strings.Contains(sh(t, "ip netns exec far9 timeout 1 bash -c '</dev/tcp/%s/9' 2>&1 || true", to), "refused")
+	}
+	for filter := range 3 {
+		sh(t, "sysctl -qw net.ipv4.conf.all.rp_filter=%d", filter)
+		if !answers("192.0.2.1") {
+			t.Errorf("no answer of a VIP, with rp_filter %d of all interfaces:\n%s", filter, sh(t, "ip netns exec far9 timeout 1 bash -c '</dev/tcp/192.0.2.1/9' 2>&1; ip -n far9 route; ip -n far9 -s link; ip -s link"))
+		}
+	}
+	sh(t, "sysctl -qw net.ipv4.conf.all.rp_filter=0")
+	if answers("10.8.0.2") {
+		t.Error("the device forwards packets to another host")
+	}
+	if sh(t, "sysctl -qw net.ipv4.conf.weir-0a090002.forwarding=1"); !answers("10.8.0.2") {
+		t.Error("the other host does not answer with forwarding, so it proves nothing")
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,10 @@ const (
 // reached by another interface, whatever the parameter of all interfaces is: the kernel uses the
 // larger one, and 2 is the largest.
 var tunnelConf = []struct{ number, value uint32 }{{confForwarding, 0}, {confRPFilter, 2}}
+
+// tunnelAddr is the address of all tunnel devices. Without one, the reverse path filter drops all
+// packets of a device, also with 2 (no_addr in net/ipv4/fib_frontend.c). Nothing uses it.
+var tunnelAddr = netip.AddrFrom4([4]byte{169, 254, 87, 87})
 
 // applyTunnels makes and removes tunnel devices.
 func (a *addresses) applyTunnels(ctx context.Context, ops []lb.Op) []error {
@@ -51,13 +56,21 @@ func (a *addresses) createTunnel(ctx context.Context, d lb.TunnelDevice) error {
 			return fmt.Errorf("another tunnel device decapsulates packets from %s to any address: remove it (ip -d link show type ipip): %w", d.Remote, unix.EEXIST)
 		} else if err != nil {
 			return err
-		} else if _, ok := l.tunnel(); !ok {
+		} else if _, ok := l.tunnel(nil); !ok {
 			return fmt.Errorf("interface %s exists and is not weir's (%s): remove it", d.Name(), l.kind)
 		}
 	case err != nil:
 		return err
 	}
-	return a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putTunnelUp(e, d) })[0]
+	l, err := a.link(ctx, d.Name())
+	if err != nil {
+		return err
+	}
+	err = a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putTunnelAddr(e, l.index) })[0]
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("address %s: %w", tunnelAddr, err)
+	}
+	return a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putTunnelUp(e, l.index) })[0]
 }
 
 func (a *addresses) deleteTunnel(ctx context.Context, d lb.TunnelDevice) error {
@@ -68,7 +81,7 @@ func (a *addresses) deleteTunnel(ctx context.Context, d lb.TunnelDevice) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := l.tunnel(); !ok {
+	if _, ok := l.tunnel(nil); !ok {
 		return fmt.Errorf("interface %s is not weir's (%s)", d.Name(), l.kind)
 	}
 	err = a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putLinkIndex(e, unix.RTM_DELLINK, l.index) })[0]
@@ -90,13 +103,22 @@ func putTunnel(e *encoder, d lb.TunnelDevice) {
 	e.end(at)
 }
 
+// putTunnelAddr encodes tunnelAddr. With its scope it is no source address.
+func putTunnelAddr(e *encoder, index int32) {
+	e.message(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	e.raw(unix.AF_INET, byte(tunnelAddr.BitLen()), 0, unix.RT_SCOPE_HOST)
+	e.b = binary.NativeEndian.AppendUint32(e.b, uint32(index))
+	e.addr(unix.IFA_LOCAL, tunnelAddr)
+	e.addr(unix.IFA_ADDRESS, tunnelAddr)
+}
+
 // putTunnelUp encodes the parameters of a device, and sets it up.
-func putTunnelUp(e *encoder, d lb.TunnelDevice) {
+func putTunnelUp(e *encoder, index int32) {
 	e.message(unix.RTM_SETLINK, 0)
-	e.raw(unix.AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0)
+	e.raw(unix.AF_UNSPEC, 0, 0, 0)
+	e.b = binary.NativeEndian.AppendUint32(e.b, uint32(index))
 	e.b = binary.NativeEndian.AppendUint32(e.b, unix.IFF_UP)
 	e.b = binary.NativeEndian.AppendUint32(e.b, unix.IFF_UP) // the flags to change
-	e.str(unix.IFLA_IFNAME, d.Name())
 	spec := e.nest(unix.IFLA_AF_SPEC)
 	inet := e.nest(unix.AF_INET)
 	conf := e.nest(inetConf)
@@ -109,8 +131,8 @@ func putTunnelUp(e *encoder, d lb.TunnelDevice) {
 }
 
 // tunnel returns the tunnel device of a link, if it is weir's: by its name, which has its remote
-// address.
-func (l link) tunnel() (d lb.TunnelDevice, ok bool) {
+// address. found are the addresses of the box.
+func (l link) tunnel(found []ifAddress) (d lb.TunnelDevice, ok bool) {
 	if l.kind != tunnelKind {
 		return d, false
 	}
@@ -118,7 +140,7 @@ func (l link) tunnel() (d lb.TunnelDevice, ok bool) {
 	if d = (lb.TunnelDevice{Remote: remote}); !ok || l.name != d.Name() {
 		return d, false
 	}
-	d.Damaged = !l.up
+	d.Damaged = !l.up || !slices.ContainsFunc(found, func(f ifAddress) bool { return f.index == l.index && f.prefix.Addr() == tunnelAddr })
 	for _, c := range tunnelConf {
 		at := 4 * int(c.number-1)
 		d.Damaged = d.Damaged || len(l.conf) < at+4 || getU32(l.conf[at:]) != c.value

@@ -332,14 +332,18 @@ func (k *tomlKit) uploads(t *testing.T) {
 		if size > 1440 {
 			t.Errorf("%s: segments of %d bytes do not fit a tunnel", addr, size)
 		}
-		const most = 300_000
-		go c.Write(make([]byte, most)) //nolint:errcheck // the other end counts
-		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := io.CopyN(io.Discard, c, most); err != nil {
-			t.Errorf("%s: %d of %d bytes came back: %v", addr, n, most, err)
-		}
+		upload(t, c)
+	}
+}
+
+// upload sends more than a window over a connection to a greeter, which sends it back.
+func upload(t *testing.T, c net.Conn) {
+	t.Helper()
+	const most = 300_000
+	go c.Write(make([]byte, most)) //nolint:errcheck // the other end counts
+	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	if n, err := io.CopyN(io.Discard, c, most); err != nil {
+		t.Errorf("%s: %d of %d bytes came back: %v", c.RemoteAddr(), n, most, err)
 	}
 }
 

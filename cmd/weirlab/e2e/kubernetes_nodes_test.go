@@ -50,10 +50,12 @@ func newNodes(t *testing.T) *nodes {
 const nodesConfig = `[kernel]
 sync_period = "2s"
 cluster_cidrs = ["10.244.0.0/16"]
+decapsulate_from = ["192.168.0.3"]
 [[kubernetes]]
 name = "prod"
 kubeconfig = "kubeconfig"
 node_name = "$HOSTNAME"
+allow_annotations = ["forward"]
 guard_threshold = "100%"
 `
 
@@ -123,6 +125,7 @@ func TestNodes(t *testing.T) {
 		{"NodePort of another node", nodesNodePort},
 		{"externalTrafficPolicy Local", nodesExternalLocal},
 		{"internalTrafficPolicy Local", nodesInternalLocal},
+		{"tunnels from an edge box", nodesTunnels},
 		{"a node loses its power", nodesPower},
 	})
 }

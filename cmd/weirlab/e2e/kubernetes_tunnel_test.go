@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
+)
+
+const nodesTunnel = "192.0.2.51" // of tunnelled, on the edge box and on the nodes
+
+// edgeConfig makes a box an edge box of the cluster. It has routes to the pods.
+const edgeConfig = `[kernel]
+sync_period = "2s"
+[[kubernetes]]
+name = "prod"
+kubeconfig = "kubeconfig"
+load_balancer_ranges = ["192.0.2.0/24"]
+endpoint_ranges = ["10.244.0.0/16"]
+allow_annotations = ["forward"]
+guard_threshold = "100%"
+`
+
+// nodesTunnels makes n3 an edge box, which sends packets through tunnels to the other nodes.
+func nodesTunnels(t *testing.T, s *nodes) {
+	edge, outside := s.nodes[3], s.Host("outside")
+	edge.reload(t, edgeConfig)
+	defer edge.reload(t, nodesConfig)
+	do(t, s.kube, "POST", servicesPath, `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "tunnelled", "annotations": {"weir/forward": "tunnel"}},
+		"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}}`)
+	defer forget(t, s.kube, "tunnelled")
+	s.slice(t, "POST", "", "tunnelled", "P1 P2")
+	do(t, s.kube, http.MethodPatch, servicesPath+"/tunnelled/status", `{"status": {"loadBalancer": {"ingress": [{"ip": "`+nodesTunnel+`"}]}}}`)
+	outside.Must(t, "ip", "route", "replace", nodesTunnel, "via", "192.168.0.3")
+	const at = nodesTunnel + ":80"
+	s.want(t, s.from("outside"), at, "P1 P2", outsiderIP)
+	if out := edge.box.Must(t, edge.weir, "explain", at, "--from", outsiderIP); strings.Count(out, "in use, weight 1, by tunnel ipip") != 2 {
+		t.Errorf("explain:\n%s", out)
+	}
+
+	// The edge box gets the packets of clients, and no reply.
+	edge.box.Must(t, "sh", "-ec", "iptables -t raw -A PREROUTING -d "+nodesTunnel+"; iptables -t raw -A PREROUTING -s "+nodesTunnel+"; iptables -t raw -A PREROUTING -s 10.244.0.0/16 -d "+outsiderIP)
+	c, first := stay(t, outside, at)
+	upload(t, c)
+	requests, replies := 0, 0
+	for line := range strings.Lines(edge.box.Must(t, "iptables", "-t", "raw", "-nvxL", "PREROUTING")) {
+		var packets, bytes int
+		if _, err := fmt.Sscan(line, &packets, &bytes); err == nil && strings.Fields(line)[len(strings.Fields(line))-1] == nodesTunnel {
+			requests += packets
+		} else if err == nil {
+			replies += packets
+		}
+	}
+	if requests < 200 || replies != 0 {
+		t.Errorf("after an upload to %s the edge box has %d packets of the client and %d replies", first.server, requests, replies)
+	}
+	edge.box.Must(t, "iptables", "-t", "raw", "-F")
+
+	s.tunnelMoves(t, at)
+
+	// Another program removes the device, or lets it forward.
+	for _, damage := range []string{"ip link del weir-c0a80003", "sysctl -qw net.ipv4.conf.weir-c0a80003.forwarding=1"} {
+		s.nodes[2].box.Must(t, "sh", "-ec", damage)
+		eventually(t, 20*time.Second, func() error {
+			if out, err := s.nodes[2].box.Run(t.Context(), "sysctl", "-n", "net.ipv4.conf.weir-c0a80003.forwarding"); err != nil || out.Stdout != "0\n" {
+				return fmt.Errorf("after %s: %v %s", damage, err, out.Stdout)
+			}
+			return nil
+		})
+	}
+	s.want(t, s.from("outside"), at, "P2", outsiderIP)
+
+	// With the policy Cluster the edge box uses the pods themselves, and says why.
+	do(t, s.kube, http.MethodPatch, servicesPath+"/tunnelled", `{"spec": {"externalTrafficPolicy": "Cluster"}}`)
+	s.want(t, s.from("outside"), at, "P2", "192.168.0.3")
+	const why = "weir/forward tunnel: with externalTrafficPolicy Cluster"
+	if out := edge.box.Must(t, edge.weir, "explain", at, "--from", outsiderIP); !strings.Contains(out, why) {
+		t.Errorf("explain with the policy Cluster:\n%s", out)
+	}
+	eventually(t, 30*time.Second, func() error {
+		status, text, err := s.kube.Do(within(t, 30*time.Second), "", http.MethodGet, "/api/v1/namespaces/default/events", "")
+		if err != nil || status != http.StatusOK || !strings.Contains(text, why) {
+			return fmt.Errorf("no Event is written: %d, %v\n%s", status, err, text)
+		}
+		return nil
+	})
+}
+
+// tunnelMoves moves the endpoint from one node to the other under load, as a rollout does: a new
+// one is ready before the old one ends.
+func (s *nodes) tunnelMoves(t *testing.T, at string) {
+	t.Helper()
+	outside := s.Host("outside")
+	s.slice(t, "PUT", "/tunnelled", "tunnelled", "P1")
+	s.want(t, s.from("outside"), at, "P1", outsiderIP)
+	load := startLoad(t, outside, traffic.Options{Ask: visiting(outside, "tcp")}, at)
+	c, _ := stay(t, outside, at)
+	load.more(t, 20)
+	s.slice(t, "PUT", "/tunnelled", "tunnelled", "P1 P2")
+	load.more(t, 20)
+	do(t, s.kube, http.MethodPatch, slicesPath+"/tunnelled", `{"endpoints": [
+		{"addresses": ["10.244.1.2"], "nodeName": "n1", "conditions": {"ready": false, "serving": true, "terminating": true}},
+		{"addresses": ["10.244.2.2"], "nodeName": "n2", "conditions": {"ready": true}}]}`)
+	s.want(t, s.from("outside"), at, "P2", outsiderIP)
+	upload(t, c) // the old one still serves
+	s.slice(t, "PUT", "/tunnelled", "tunnelled", "P2")
+	load.more(t, 50)
+	mustHaveLostNothing(t, load)
+	s.want(t, s.from("outside"), at, "P2", outsiderIP)
+}
