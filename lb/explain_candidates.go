@@ -72,7 +72,7 @@ func (cs *candidates) whyClosed(be Backend, id Object) string {
 	if o, wanted := cs.want.Get(id); wanted && o.(RealServer).Weight > 0 {
 		return cs.pending(id)
 	}
-	lost := cs.planner().lost(cs.port, FamilyOf(cs.f.Addr))
+	lost := cs.planner().lost(cs.port, cs.family())
 	switch {
 	case !cs.want.wantedByService(id):
 		return "it drains: its old connections may end"
@@ -93,12 +93,12 @@ func (cs *candidates) planner() *planner {
 
 // whyOut returns why a backend is not in the kernel.
 func (cs *candidates) whyOut(be Backend, id Object) string {
-	lost := cs.planner().lost(cs.port, FamilyOf(cs.f.Addr))
+	lost := cs.planner().lost(cs.port, cs.family())
 	wanted := cs.want.Has(id)
 	switch {
 	case wanted:
 		return cs.pending(id)
-	case FamilyOf(be.Addr.Addr()) != FamilyOf(cs.f.Addr):
+	case FamilyOf(be.Addr.Addr()) != cs.family():
 		return fmt.Sprintf("it is %s", FamilyOf(be.Addr.Addr()))
 	case slices.Contains(cs.svc.fallback(cs.port), be.Addr) && !lost:
 		return "it is the fallback, for when too few others are up"
@@ -113,6 +113,9 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 	}
 	return "no configuration wants it"
 }
+
+// family returns the family of the backends.
+func (cs *candidates) family() Family { return cs.svc.backendFamily(cs.port, FamilyOf(cs.f.Addr)) }
 
 // local reports whether traffic policy Local applies to the client.
 func (cs *candidates) local() bool { return cs.vip.Local && cs.face == cs.f }

@@ -127,12 +127,18 @@ func (k *Fake) refuses(o Object) error {
 		}
 	case RealServer:
 		switch {
-		case FamilyOf(o.Addr.Addr()) != FamilyOf(o.Frontend.Addr):
+		case o.mixed() && o.Forward != Tunnel:
 			return fmt.Errorf("%s is not of the family of %s", o.Addr, o.Frontend)
+		case o.mixed() && k.any(func(o Object) bool { return o.kind() == kindSyncDaemon }):
+			return fmt.Errorf("%s is not of the family of %s, and connections are synced", o.Addr, o.Frontend)
 		case o.Weight > math.MaxInt32:
 			return fmt.Errorf("weight %d is too great", o.Weight)
 		case o.Lower > o.Upper:
 			return fmt.Errorf("the lower limit is above the upper one")
+		}
+	case SyncDaemon:
+		if k.any(func(o Object) bool { rs, ok := o.(RealServer); return ok && rs.mixed() }) {
+			return fmt.Errorf("a real server is not of the family of its virtual server")
 		}
 	case Address:
 		if k.noDevice {
@@ -144,6 +150,16 @@ func (k *Fake) refuses(o Object) error {
 		}
 	}
 	return nil
+}
+
+// any reports whether there is an object that matches.
+func (k *Fake) any(match func(Object) bool) bool {
+	for _, o := range k.held {
+		if match(o) {
+			return true
+		}
+	}
+	return false
 }
 
 // needs returns the objects that a real kernel requires before o.

@@ -1,6 +1,9 @@
 package lb
 
-import "strconv"
+import (
+	"net/netip"
+	"strconv"
+)
 
 // Forwarding is the method by which packets reach a real server.
 type Forwarding uint8
@@ -57,6 +60,38 @@ const (
 )
 
 func (c EncapChecksum) String() string { return word(int(c), "none", "full", "remote") }
+
+// backendFamily returns the family of the backends of a port for clients of a family. It is the other
+// one if only that has backends, and tunnels lead to them. In a group each family has backends of its
+// own: /proc/net/ip_vs does not show the family of a firewall mark.
+func (s Service) backendFamily(port Port, clients Family) Family {
+	tunnels := false
+	for _, be := range port.Backends {
+		if FamilyOf(be.Addr.Addr()) == clients {
+			return clients
+		}
+		tunnels = tunnels || be.Forward == Tunnel
+	}
+	switch {
+	case !tunnels || s.Group || s.FWMark != 0:
+		return clients
+	case clients == IPv4:
+		return IPv6
+	}
+	return IPv4
+}
+
+// Mixed returns the first VIP that has backends of the other family.
+func (s Service) Mixed() (vip netip.Addr, mixed bool) {
+	for _, v := range s.VIPs {
+		for _, p := range s.Ports {
+			if f := FamilyOf(v.Addr); s.backendFamily(p, f) != f {
+				return v.Addr, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
 
 // word returns the word of a number, or the number if another program chose it.
 func word(n int, words ...string) string {

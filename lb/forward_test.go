@@ -128,3 +128,66 @@ func TestOnePacketIsForUDP(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestMixedFamilies shows that a VIP without backends of its family has tunnels to those of the other.
+func TestMixedFamilies(t *testing.T) {
+	t.Parallel()
+	vip6, be6 := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddrPort("[fd00::1]:80")
+	for _, c := range []struct {
+		name   string
+		change func(*Service)
+		mixed  bool
+		want   []string
+	}{
+		{"tunnels", func(s *Service) { s.VIPs = []VIP{{Addr: vip6}} }, true, []string{"10.0.0.1:80 of [2001:db8::1]:80/tcp", "10.0.0.2:80 of [2001:db8::1]:80/tcp"}},
+		{"the other way", func(s *Service) { s.Ports[0].Backends = []Backend{{Addr: be6, Weight: 1, Forward: Tunnel}} }, true, []string{"[fd00::1]:80 of 192.0.2.1:80/tcp"}},
+		{"its own family has one", func(s *Service) {
+			s.VIPs = append(s.VIPs, VIP{Addr: vip6})
+			s.Ports[0].Backends = []Backend{{Addr: be6, Weight: 1, Forward: Tunnel}, {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forward: Tunnel}}
+		}, false, []string{"10.0.0.1:80 of 192.0.2.1:80/tcp", "[fd00::1]:80 of [2001:db8::1]:80/tcp"}},
+		{"direct routing", func(s *Service) {
+			s.VIPs = []VIP{{Addr: vip6}}
+			s.Ports[0].Backends[0].Forward, s.Ports[0].Backends[1].Forward = DirectRouting, Masquerading
+		}, false, nil},
+		{"one of them by a tunnel", func(s *Service) {
+			s.VIPs = []VIP{{Addr: vip6}}
+			s.Ports[0].Backends[0].Forward = Masquerading
+		}, true, []string{"10.0.0.2:80 of [2001:db8::1]:80/tcp"}},
+		{"a group", func(s *Service) { s.VIPs, s.Group = []VIP{{Addr: vip6}}, true }, false, nil},
+	} {
+		svc := direct(Tunnel)
+		c.change(&svc)
+		objects, notes := Plan(svc, &Facts{})
+		var got []string
+		for _, o := range objects {
+			if rs, ok := o.(RealServer); ok {
+				got = append(got, strings.TrimPrefix(rs.ID().String(), "real server "))
+			}
+		}
+		for i := range got {
+			got[i], _, _ = strings.Cut(got[i], " weight")
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s\n%v", c.name, d, notes)
+		}
+		if _, mixed := svc.Mixed(); mixed != c.mixed {
+			t.Errorf("%s: mixed: %v", c.name, mixed)
+		}
+	}
+}
+
+// TestQuorumOfMixedFamilies shows that the quorum is that of the backends.
+func TestQuorumOfMixedFamilies(t *testing.T) {
+	t.Parallel()
+	svc := direct(Tunnel)
+	svc.VIPs, svc.WhenDown = []VIP{{Addr: netip.MustParseAddr("2001:db8::1")}}, Refuse
+	objects, notes := Plan(svc, &Facts{Health: map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}}}})
+	for _, o := range objects {
+		if rs, ok := o.(RealServer); ok && rs.Weight != 0 {
+			t.Errorf("%s, want weight 0", rs)
+		}
+	}
+	if len(notes) != 1 || notes[0].Reason != QuorumLost {
+		t.Errorf("notes: %v", notes)
+	}
+}

@@ -266,6 +266,9 @@ func (o RealServer) String() string {
 	return s
 }
 
+// mixed reports whether the backend is not of the family of its clients.
+func (o RealServer) mixed() bool { return FamilyOf(o.Addr.Addr()) != FamilyOf(o.Frontend.Addr) }
+
 // At returns the address and port that packets to a port of a VIP reach.
 func (o RealServer) At(port uint16) netip.AddrPort {
 	if o.Addr.Port() != 0 {

@@ -385,10 +385,12 @@ func (p *planner) admitsSelf(r netip.Prefix) bool {
 // (ip_vs_dh_schedule).
 func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n int) {
 	backends, ignoreHealth := p.choose(outer, port)
+	family := p.svc.backendFamily(port, FamilyOf(f.Addr))
+	mixed := family != FamilyOf(f.Addr)
 	v := p.objects.edit(f)
 	v.reals = slices.Grow(v.reals, len(backends))
 	for _, be := range backends {
-		if be.Addr.Addr().Is4() != f.Addr.Is4() || !be.Scope.In(local) {
+		if FamilyOf(be.Addr.Addr()) != family || mixed && be.Forward != Tunnel || !be.Scope.In(local) {
 			continue
 		}
 		if why := p.facts.refusal(be, p.svc.Apart); why != "" {

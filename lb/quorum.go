@@ -49,18 +49,19 @@ func (p *planner) lost(port Port, family Family) bool {
 // choose returns the backends of a port, and whether their health counts, by WhenDown if the
 // quorum is lost.
 func (p *planner) choose(f Frontend, port Port) (backends []Backend, ignoreHealth bool) {
-	if !p.lost(port, FamilyOf(f.Addr)) {
+	family := p.svc.backendFamily(port, FamilyOf(f.Addr))
+	if !p.lost(port, family) {
 		return port.Backends, false
 	}
 	switch p.svc.WhenDown {
 	case KeepAll:
-		p.note(QuorumLost, "too few %s backends of %s are up: all backends are used", FamilyOf(f.Addr), port.Key())
+		p.note(QuorumLost, "too few %s backends of %s are up: all backends are used", family, port.Key())
 		return port.Backends, true
 	case UseFallback:
-		p.note(QuorumLost, "too few %s backends of %s are up: the fallback answers", FamilyOf(f.Addr), port.Key())
+		p.note(QuorumLost, "too few %s backends of %s are up: the fallback answers", family, port.Key())
 		return p.withFallback(port), false
 	}
-	p.note(QuorumLost, "too few %s backends of %s are up: clients are refused", FamilyOf(f.Addr), port.Key())
+	p.note(QuorumLost, "too few %s backends of %s are up: clients are refused", family, port.Key())
 	closed := slices.Clone(port.Backends)
 	for i := range closed {
 		closed[i].Weight = 0

@@ -296,3 +296,45 @@ func TestOneBackendIsOneMessage(t *testing.T) {
 		}
 	}
 }
+
+// TestMixedFamilies compares the real servers of the other family with those of lb.Fake: only tunnels
+// are possible, and not together with a synchronization of connections, in either order.
+func TestMixedFamilies(t *testing.T) {
+	inBox(t)
+	host(t)
+	k, fake := newKernel(t), &lb.Fake{}
+	both := func(what string, want bool, op lb.Op) {
+		t.Helper()
+		errs := [2]error{k.Apply(t.Context(), []lb.Op{op})[0], fake.Apply(t.Context(), []lb.Op{op})[0]}
+		if (errs[0] == nil) != want || (errs[1] == nil) != want {
+			t.Errorf("%s: %s: the kernel %v, the fake %v, want success: %v", what, op, errs[0], errs[1], want)
+		}
+	}
+	sync := lb.SyncDaemon{Role: lb.SyncBackup, Interface: "host0", Group: netip.MustParseAddrPort("224.0.0.81:8848"), TTL: 1, MaxLen: 1400}
+	for vip, backend := range map[string]string{"192.0.2.1": "2001:db8:9::2", "2001:db8::1": "10.9.0.2"} {
+		f := lb.Frontend{Addr: netip.MustParseAddr(vip), Port: 80, Proto: lb.TCP}
+		vs := lb.VirtualServer{Frontend: f, Scheduler: lb.Scheduler{Name: "rr"}}
+		rs := lb.RealServer{Frontend: f, Addr: netip.AddrPortFrom(netip.MustParseAddr(backend), 80), Weight: 1}
+		both(vip, true, lb.Op{Verb: lb.Add, Object: vs})
+		for _, method := range []lb.Forwarding{lb.Masquerading, lb.DirectRouting} {
+			rs.Forward = method
+			both(vip, false, lb.Op{Verb: lb.Add, Object: rs})
+		}
+		both(vip, true, lb.Op{Verb: lb.Add, Object: sync})
+		rs.Forward = lb.Tunnel
+		both("with sync", false, lb.Op{Verb: lb.Add, Object: rs})
+		both(vip, true, lb.Op{Verb: lb.Delete, Object: sync})
+		both(vip, true, lb.Op{Verb: lb.Add, Object: rs})
+		both("with "+backend, false, lb.Op{Verb: lb.Add, Object: sync})
+		for _, encap := range []lb.Encap{{}, {Type: lb.GUE, Port: 6080}, {Type: lb.GRE, Checksum: lb.FullChecksum}} {
+			rs.Encap, rs.Weight = encap, rs.Weight+1
+			both(vip, true, lb.Op{Verb: lb.Change, Object: rs})
+			ours := func(o lb.Object) bool { return lb.Kind(o) == "virtual_server" || lb.Kind(o) == "real_server" }
+			if d := cmp.Diff(lb.NewSnapshot(vs, rs), snapshot(t, k, ours), compareNetip); d != "" {
+				t.Errorf("%s (-want +got):\n%s", vip, d)
+			}
+		}
+		both(vip, true, lb.Op{Verb: lb.Delete, Object: rs})
+		both(vip, true, lb.Op{Verb: lb.Delete, Object: vs})
+	}
+}

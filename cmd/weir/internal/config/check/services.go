@@ -26,6 +26,10 @@ func (d serviceCheck) all() {
 		for _, f := range s.Fallback {
 			d.localBackend(s, f, vips)
 		}
+		if vip, mixed := s.LB.Mixed(); mixed && d.VIPs.Fleet != nil && d.VIPs.Fleet.Sync != nil {
+			s.Fail("vips", fmt.Sprintf("%q has backends of the other family, and the kernel does not sync connections of mixed families", vip),
+				"add backends of its family, or remove [fleet.sync]")
+		}
 		if s.Check != nil && s.Check.Check.Kind == health.Exec && !d.Daemon.AllowExec {
 			s.Sub("check").Fail("type", `"exec" runs programs, which [daemon] does not permit`, "set daemon.allow_exec = true, and start weir-exec.socket")
 		}

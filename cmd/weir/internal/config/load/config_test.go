@@ -148,7 +148,7 @@ func TestBackendPorts(t *testing.T) {
 		want       []string
 	}{
 		{"of the service", `ports = [80]` + "\n" + `backends = ["10.0.0.1", "fd00::1"]`, []string{"10.0.0.1:80", "[fd00::1]:80"}},
-		{"mapped", `ports = ["80:8080/tcp"]` + "\n" + `backends = ["10.0.0.1"]`, []string{"10.0.0.1:8080"}},
+		{"mapped", `ports = ["80:8080/tcp"]` + "\n" + `backends = ["10.0.0.1", "fd00::1"]`, []string{"10.0.0.1:8080", "[fd00::1]:8080"}},
 		{"its own", `ports = ["80:8080"]` + "\n" + `backends = ["10.0.0.1:9", "10.0.0.1", "[fd00::1]:9"]`,
 			[]string{"10.0.0.1:9", "10.0.0.1:8080", "[fd00::1]:9"}},
 	} {
@@ -276,6 +276,9 @@ fallback = ["10.0.0.9:80"]
 [[service.backend]]
 address = "10.0.0.1"
 weight = 0
+[[service.backend]]
+address = "fd00::7"
+weight = 0
 [service.check]
 type = "tcp"
 
@@ -301,14 +304,13 @@ ports = [80]
 
 const doubts = `
 weir.toml:3: warning: kernel.sync_period: a wrong kernel state may persist for 1h; the default is "10s"
-weir.toml:7: warning: service.a.vips: there are IPv6 VIPs but no IPv6 backends, so their clients are refused; add backends of that family
 weir.toml:9: note: service.a.source_address: backends see the addresses of the clients; route their replies through this box
 weir.toml:11: warning: service.a.fallback: there are IPv6 VIPs but no IPv6 fallback; add one of that family
 weir.toml:12: warning: service.a.backend: all weights are 0, so no backend gets new connections; use a weight above 0 for one
-weir.toml:16: warning: service.a.check.type: checks the backends over tcp, but 81/udp is not tcp; make sure that they answer there, or add port
-weir.toml:23: warning: service.b.backend: the weights differ, but scheduler "lc" ignores weights; use "wrr" or "wlc"
-weir.toml:29: warning: service.b.backend[3].address: "fd00::1" is never used: there is no IPv6 VIP; add one, or remove it
-weir.toml:32: warning: service.c.backends: the service has no backends and refuses clients; add backends = ["10.0.0.1"]
+weir.toml:19: warning: service.a.check.type: checks the backends over tcp, but 81/udp is not tcp; make sure that they answer there, or add port
+weir.toml:26: warning: service.b.backend: the weights differ, but scheduler "lc" ignores weights; use "wrr" or "wlc"
+weir.toml:32: warning: service.b.backend[3].address: "fd00::1" is never used: there is no IPv6 VIP; add one, or remove it
+weir.toml:35: warning: service.c.backends: the service has no backends and refuses clients; add backends = ["10.0.0.1"]
 `
 
 func TestWarnings(t *testing.T) {

@@ -131,3 +131,16 @@ func TestTakeoverNote(t *testing.T) {
 		}
 	}
 }
+
+// TestSyncOfMixedFamilies has the kernel refuse either of the two.
+func TestSyncOfMixedFamilies(t *testing.T) {
+	t.Parallel()
+	mixed := "[[service]]\nname = \"web\"\nvips = [\"2001:db8::10\"]\nports = [80]\nforward = \"tunnel\"\nbackends = [\"10.0.0.1\"]\n"
+	if c := parseWith(t, keyFiles, oneFleet+mixed); len(c.Services) != 1 {
+		t.Errorf("without sync: %+v", c.Services)
+	}
+	_, err := Parse("weir.toml", []byte(oneFleet+"[fleet.sync]\ninterface = \"eth2\"\n"+mixed), keyFiles)
+	if want := `service.web.vips: "2001:db8::10" has backends of the other family, and the kernel does not sync connections of mixed families`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("with sync: %v", err)
+	}
+}

@@ -119,21 +119,30 @@ func (s *Service) warnHashing() {
 	}
 }
 
+// tunnels reports whether a backend gets its packets by a tunnel.
+func (s *Service) tunnels() bool {
+	return slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.LB.Forward == lb.Tunnel })
+}
+
 func (s *Service) warnFamilies() {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		of := func(l Located) bool { return lb.FamilyOf(l.Addr.Addr()) == f }
 		vip := slices.ContainsFunc(s.VIPs, of)
 		with := slices.IndexFunc(s.Backends, func(b Backend) bool { return of(b.Located) })
+		_, mixed := s.LB.Mixed()
 		switch {
-		case vip && with < 0 && len(s.Backends) > 0:
-			s.Warn(source.Warning, "vips", fmt.Sprintf("there are %s VIPs but no %s backends, so their clients are refused", f, f),
-				"add backends of that family")
+		case vip && with < 0 && len(s.Backends) > 0 && s.LB.Group:
+			s.Fail("vips", fmt.Sprintf("there are %s VIPs but no %s backends, and in a group each family has its own", f, f), "add backends of that family")
+		case vip && with < 0 && len(s.Backends) > 0 && !s.tunnels():
+			s.Fail("vips", fmt.Sprintf(`there are %s VIPs but no %s backends, and only forward = "tunnel" reaches backends of the other family`, f, f),
+				`add backends of that family, remove these VIPs, or use forward = "tunnel"`)
+		case !vip && with >= 0 && mixed:
 		case !vip && with >= 0 && len(s.VIPs) > 0 && s.LB.FWMark == 0:
 			b := s.Backends[with]
 			s.Add(source.Warning, b.At, source.Join(s.Shown, b.Name), fmt.Sprintf("%q is never used: there is no %s VIP", b.Addr.Addr(), f),
 				"add one, or remove it")
 		}
-		if vip && len(s.Fallback) > 0 && !slices.ContainsFunc(s.Fallback, of) {
+		if vip && !mixed && len(s.Fallback) > 0 && !slices.ContainsFunc(s.Fallback, of) {
 			s.Warn(source.Warning, "fallback", fmt.Sprintf("there are %s VIPs but no %s fallback", f, f), "add one of that family")
 		}
 	}

@@ -51,7 +51,7 @@ func (s forwardCheck) checkOnePacket() {
 
 // checkTunnel reports keys of tunnels that have no effect.
 func (s forwardCheck) checkTunnel() {
-	tunnels := s.LB.Forward == lb.Tunnel || slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.LB.Forward == lb.Tunnel })
+	tunnels := s.LB.Forward == lb.Tunnel || s.tunnels()
 	for _, key := range []string{"tunnel", "tunnel_port", "tunnel_checksum"} {
 		kind := s.Text("tunnel")
 		switch {
