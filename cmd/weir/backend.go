@@ -59,10 +59,11 @@ func (e env) ran(commands []string, err error) error {
 func backendFlags(cmd *cobra.Command) func(vips []string) (backendhost.Spec, error) {
 	tunnel := cmd.Flags().String("tunnel", "", "`type` of the tunnel: ipip, gue or gre, as service.tunnel; without it direct routing")
 	port := cmd.Flags().Uint16("tunnel-port", 6080, "UDP `port` of gue, as service.tunnel_port")
+	mixed := cmd.Flags().Bool("mixed", false, "the box reaches this server by the other family than that of the VIP, too")
 	mtu := cmd.Flags().Int("mtu", 0, "MTU of the path from the box, in `bytes`; 0 is the least of this server's devices")
 	_ = cmd.RegisterFlagCompletionFunc("tunnel", cobra.FixedCompletions(backendhost.Tunnels, cobra.ShellCompDirectiveNoFileComp))
 	return func(vips []string) (backendhost.Spec, error) {
-		s := backendhost.Spec{Tunnel: *tunnel}
+		s := backendhost.Spec{Tunnel: *tunnel, Mixed: *mixed}
 		if cmd.Flags().Changed("tunnel-port") && *tunnel != "gue" {
 			return s, exitError{exitInvalid, errors.New("--tunnel-port has no effect without --tunnel gue")}
 		}

@@ -44,7 +44,8 @@ func around() lab.Site {
 const endSums = `
 ip link add sums4 type gre local 10.2.0.14 icsum
 ip link add sums6 type ip6gre local fd02::e icsum
-sysctl -qw net.ipv4.conf.sums4.rp_filter=0
+ip address add 169.254.87.87/32 dev sums4 scope host
+sysctl -qw net.ipv4.conf.sums4.rp_filter=2
 ip link set sums4 up
 ip link set sums6 up`
 
@@ -247,6 +248,7 @@ func TestForwardTunnel(t *testing.T) {
 	t.Parallel()
 	k := forwardKit(t)
 	server := k.serverBox(t)
+	server.Must(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=2") // as systemd sets it
 	for _, kind := range tunnelKinds {
 		t.Logf("kind: %+v", kind)
 		command := append([]string{k.s.weir, "backend", vip4, vip6}, strings.Fields(kind.flags)...)
@@ -270,11 +272,15 @@ func TestForwardTunnel(t *testing.T) {
 	if out := k.s.box.Must(t, k.s.weir, "services"); !strings.Contains(out, "tunnel gre checksum full") {
 		t.Errorf("services:\n%s", out)
 	}
+	server.Must(t, "sh", "-ec", "ip link del sums4; ip link del sums6")
+	k.given(asTable + strings.Replace(forwarded("tunnel", 0, `tunnel = "gre"`), "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
 	k.repairsTunnel(t)
 	if n := k.s.fromBackends(t); n != 0 {
 		t.Errorf("%d packets of backends crossed the box", n)
 	}
 	k.s.restartWritesNothing(t)
+
+	k.mixesFamilies(t, server)
 
 	// A method for each backend.
 	server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", "ipip")
@@ -295,6 +301,30 @@ backend = [
 			t.Errorf("%s (-want +got):\n%s", target, d)
 		}
 	}
+}
+
+// mixesFamilies reaches a backend by an address of the other family than the VIP.
+func (k *tomlKit) mixesFamilies(t *testing.T, server *lab.Machine) {
+	t.Helper()
+	for _, kind := range []string{"ipip", "gue", "gre"} {
+		server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", kind, "--mixed")
+		toml := asTable
+		for i, pair := range [][2]string{{vip4, "fd02::e"}, {vip6, "10.2.0.14"}} {
+			toml += fmt.Sprintf("[[service]]\nname = \"shop%d\"\nvips = [%q]\nports = [80, \"5300/udp\"]\nforward = \"tunnel\"\ntunnel = %q\nbackends = [%q]\n", i, pair[0], kind, pair[1])
+		}
+		k.given(toml)
+		for _, target := range forwardTargets {
+			k.want("client1", target, "server keep")
+		}
+		k.uploads(t)
+		if out := server.Must(t, k.s.weir, "backend", "check"); strings.Contains(out, "FAULT") {
+			t.Errorf("%s: check:\n%s", kind, out)
+		}
+	}
+	if out := k.s.box.Must(t, k.s.weir, "explain", "["+vip6+"]:80", "--from", "fd01::2"); !strings.Contains(out, "10.2.0.14:80 in use, weight 1, by tunnel gre") {
+		t.Errorf("explain:\n%s", out)
+	}
+	k.s.restartWritesNothing(t)
 }
 
 // repairsTunnel has another program change the tunnel of a backend.

@@ -18,6 +18,8 @@ type fake struct {
 	links   map[string]bool // is up
 	addrs   map[string]bool
 	fou     map[string]bool
+	on      map[string]bool // devices with an address
+	any     bool            // ip6tnl0 has mode any
 	table   string
 	ran     []string
 	fail    string
@@ -26,7 +28,7 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		sysctls: map[string]string{"net.ipv4.conf.all.arp_ignore": "0", "net.ipv4.conf.all.arp_announce": "0", "net.ipv4.conf.all.rp_filter": "1"},
-		links:   map[string]bool{}, addrs: map[string]bool{}, fou: map[string]bool{},
+		links:   map[string]bool{}, addrs: map[string]bool{}, fou: map[string]bool{}, on: map[string]bool{},
 	}
 }
 
@@ -36,6 +38,7 @@ func (f *fake) host(t *testing.T) Host {
 		Sysctl:     func(name string) string { return f.sysctls[name] },
 		Link:       func(name string) (bool, bool) { up, exists := f.links[name]; return exists, up },
 		HasAddress: func(a netip.Addr) bool { return f.addrs[a.String()] },
+		HasIPv4:    func(device string) bool { return f.on[device] },
 	}
 }
 
@@ -44,6 +47,8 @@ func (f *fake) run(_ context.Context, args ...string) (string, error) {
 	switch {
 	case line == "ip fou show":
 		return strings.Join(sorted(f.fou), "\n"), nil
+	case line == "ip -6 tunnel show ip6tnl0":
+		return map[bool]string{true: "ip6tnl0: any/ipv6 remote :: local ::", false: "ip6tnl0: ipv6/ipv6 remote :: local ::"}[f.any], nil
 	case line == "nft list table inet weir_backend" && f.table == "":
 		return "", errors.New("no such table")
 	case line == "nft list table inet weir_backend":
@@ -57,7 +62,7 @@ func (f *fake) run(_ context.Context, args ...string) (string, error) {
 		name, value, _ := strings.Cut(args[2], "=")
 		f.sysctls[name] = value
 	case "modprobe":
-		for module, device := range map[string]string{"ipip": "tunl0", "ip6_tunnel": "ip6tnl0", "ip_gre": "gre0", "ip6_gre": "ip6gre0"} {
+		for module, device := range map[string]string{"ipip": "tunl0", "ip6_tunnel": "ip6tnl0", "ip_gre": "gre0", "sit": "sit0", "ip6_gre": "ip6gre0"} {
 			if args[1] == module {
 				if _, there := f.links[device]; !there {
 					f.links[device] = false
@@ -84,6 +89,12 @@ func (f *fake) ip(args []string) {
 	switch {
 	case args[0] == "link":
 		f.links[args[2]] = args[3] == "up"
+	case args[0] == "address" && args[4] != "lo":
+		if f.on[args[4]] = true; args[1] == "del" {
+			delete(f.on, args[4])
+		}
+	case args[0] == "-6" && args[1] == "tunnel":
+		f.any = args[5] == "any"
 	case args[0] == "address":
 		a := netip.MustParsePrefix(args[2]).Addr().String()
 		if f.addrs[a] = true; args[1] == "del" {
@@ -122,9 +133,11 @@ func spec(tunnel string, vips ...string) Spec {
 // server.
 func TestConfigureCheckAndUndo(t *testing.T) {
 	t.Parallel()
-	for _, tunnel := range append([]string{""}, Tunnels...) {
+	for _, kind := range append([]string{"", "ipip mixed", "gue mixed", "gre mixed"}, Tunnels...) {
+		tunnel, mixed, _ := strings.Cut(kind, " ")
 		f := newFake()
 		h, s := f.host(t), spec(tunnel, "192.0.2.10", "2001:db8:2::10")
+		s.Mixed = mixed != ""
 		before := newFake()
 		if r := h.Check(t.Context(), s); r.OK {
 			t.Errorf("%q: a server without configuration is well: %+v", tunnel, r)
@@ -156,7 +169,7 @@ func TestConfigureCheckAndUndo(t *testing.T) {
 				}
 			}
 		})
-		if len(up)+len(f.addrs)+len(f.fou)+len(f.table) > 0 {
+		if f.any || len(up)+len(f.on)+len(f.addrs)+len(f.fou)+len(f.table) > 0 {
 			t.Errorf("%q: left after undo: %v, %v, %v, %q", tunnel, up, f.addrs, f.fou, f.table)
 		}
 		if ran, err := h.Undo(t.Context()); err != nil || len(ran) > 0 {
@@ -241,6 +254,9 @@ func TestSegmentsFitTheTunnel(t *testing.T) {
 		if got := [2]int{s.mss(4), s.mss(6)}; got != want {
 			t.Errorf("%s: %v, want %v", tunnel, got, want)
 		}
+		if s.Mixed = true; s.mss(4) != want[0]-20 || s.mss(6) != want[1] {
+			t.Errorf("%s, mixed: %d, %d", tunnel, s.mss(4), s.mss(6))
+		}
 	}
 }
 
@@ -251,6 +267,7 @@ func TestValidate(t *testing.T) {
 		`"vxlan" is no tunnel: use one of ipip, gue, gre`:                                     spec("vxlan", "192.0.2.10"),
 		"127.0.0.1 can't be a VIP":                                                            spec("", "127.0.0.1"),
 		"no device of this server is up, so the MTU of the path is unknown: write --mtu 1500": {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "ipip"},
+		"only tunnels can be mixed: write --tunnel ipip, gue or gre":                          {VIPs: spec("", "192.0.2.10").VIPs, Mixed: true},
 		"gue needs a port above 0":                                                            {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "gue", MTU: 1500},
 	} {
 		if err := s.Validate(); err == nil || err.Error() != want {

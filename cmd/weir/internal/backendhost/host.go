@@ -26,13 +26,15 @@ type Host struct {
 	Link func(name string) (exists, up bool)
 	// HasAddress reports whether the loopback device has an address.
 	HasAddress func(netip.Addr) bool
+	// HasIPv4 reports whether a device has an IPv4 address.
+	HasIPv4 func(device string) bool
 	// Record is the file with the changes that Undo reverts. A reboot must remove it.
 	Record string
 }
 
 // ThisHost returns the host of the process.
 func ThisHost() Host {
-	return Host{Run: run, Sysctl: readSysctl, Link: findLink, HasAddress: onLoopback, Record: "/run/weir-backend.json"}
+	return Host{Run: run, Sysctl: readSysctl, Link: findLink, HasAddress: onLoopback, HasIPv4: hasIPv4, Record: "/run/weir-backend.json"}
 }
 
 func run(ctx context.Context, args ...string) (string, error) {
@@ -70,6 +72,18 @@ func onLoopback(a netip.Addr) bool {
 	return slices.ContainsFunc(all, func(x net.Addr) bool {
 		n, ok := x.(*net.IPNet)
 		return ok && n.IP.Equal(a.AsSlice())
+	})
+}
+
+func hasIPv4(device string) bool {
+	i, err := net.InterfaceByName(device)
+	if err != nil {
+		return false
+	}
+	all, _ := i.Addrs()
+	return slices.ContainsFunc(all, func(x net.Addr) bool {
+		n, ok := x.(*net.IPNet)
+		return ok && n.IP.To4() != nil
 	})
 }
 

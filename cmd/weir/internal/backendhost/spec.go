@@ -13,6 +13,8 @@ type Spec struct {
 	// Tunnel is "ipip", "gue" or "gre"; empty for forward = "direct".
 	Tunnel string `json:"tunnel,omitempty"`
 	Port   uint16 `json:"tunnel_port,omitempty"` // of gue
+	// Mixed is that tunnels over IPv4 have packets of IPv6, and the reverse.
+	Mixed bool `json:"mixed,omitempty"`
 	// MTU is that of the path from the box to this server.
 	MTU int `json:"mtu,omitempty"`
 }
@@ -30,6 +32,8 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("no VIP is given: weir backend 192.0.2.10")
 	case s.Tunnel != "" && !slices.Contains(Tunnels, s.Tunnel):
 		return fmt.Errorf("%q is no tunnel: use one of %s", s.Tunnel, strings.Join(Tunnels, ", "))
+	case s.Mixed && s.Tunnel == "":
+		return fmt.Errorf("only tunnels can be mixed: write --tunnel ipip, gue or gre")
 	case s.Tunnel == "gue" && s.Port == 0:
 		return fmt.Errorf("gue needs a port above 0")
 	case s.Tunnel != "" && s.MTU == 0:
@@ -69,7 +73,10 @@ func (s Spec) of(family int) (out []string) {
 func (s Spec) mss(family int) int {
 	n := s.MTU - overheads[s.Tunnel] - 40
 	if family == 6 {
-		n -= 40 // both headers are larger by 20
+		n -= 20
+	}
+	if family == 6 || s.Mixed { // over IPv6
+		n -= 20
 	}
 	return n
 }
@@ -77,17 +84,36 @@ func (s Spec) mss(family int) int {
 // tunnelDevice is a device that the module makes, and that ends tunnels from any address.
 type tunnelDevice struct{ module, name string }
 
-// device returns the device that ends the tunnels of a family. That of GUE is in IPIP.
-func (s Spec) device(family int) tunnelDevice {
+// device returns the device that ends tunnels with packets of one family over another one. That of
+// GUE is in IPIP.
+func (s Spec) device(family, over int) tunnelDevice {
 	switch {
-	case s.Tunnel == "gre" && family == 4:
+	case s.Tunnel == "gre" && over == 4:
 		return tunnelDevice{"ip_gre", "gre0"}
 	case s.Tunnel == "gre":
 		return tunnelDevice{"ip6_gre", "ip6gre0"}
-	case family == 4:
-		return tunnelDevice{"ipip", "tunl0"}
+	case over == 6:
+		return tunnelDevice{"ip6_tunnel", "ip6tnl0"}
+	case family == 6:
+		return tunnelDevice{"sit", "sit0"}
 	}
-	return tunnelDevice{"ip6_tunnel", "ip6tnl0"}
+	return tunnelDevice{"ipip", "tunl0"}
+}
+
+// tunnelSteps returns the parts that end tunnels with packets of one family over another one.
+func (s Spec) tunnelSteps(family, over int) []step {
+	d := s.device(family, over)
+	out := []step{link(d)}
+	if family == 4 {
+		out = append(out, reversePath(d.name))
+	}
+	if family == 4 && d.name == "ip6tnl0" {
+		out = append(out, anyFamily(d.name))
+	}
+	if s.Tunnel == "gue" {
+		out = append(out, gue(over, s.Port))
+	}
+	return out
 }
 
 // steps returns the parts of the configuration in their order: the addresses are last, so that a
@@ -101,13 +127,15 @@ func (s Spec) steps() []step {
 		if s.Tunnel == "" {
 			continue
 		}
-		d := s.device(family)
-		out = append(out, link(d))
-		if family == 4 {
-			out = append(out, reversePath(d.name))
-		}
-		if s.Tunnel == "gue" {
-			out = append(out, gue(family, s.Port))
+		for _, over := range []int{4, 6} {
+			if over != family && !s.Mixed {
+				continue
+			}
+			for _, p := range s.tunnelSteps(family, over) {
+				if !slices.ContainsFunc(out, func(q step) bool { return q.what == p.what }) {
+					out = append(out, p)
+				}
+			}
 		}
 	}
 	if s.Tunnel != "" {

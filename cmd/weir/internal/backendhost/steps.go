@@ -39,20 +39,51 @@ func restore(h Host, name string) [][]string {
 	return [][]string{{"sysctl", "-qw", name + "=" + h.Sysctl(name)}}
 }
 
+// ownAddress is the address of devices without another one. Nothing uses it.
+const ownAddress = "169.254.87.87/32"
+
 // reversePath admits packets of clients on a device that has no route to them. The kernel uses the
-// larger value of the device and of all devices; 1 drops such packets.
+// larger value of the device and of all devices. 1 drops such packets. So does 2 on a device without
+// an address (no_addr in net/ipv4/fib_frontend.c).
 func reversePath(device string) step {
 	name := "net.ipv4.conf." + device + ".rp_filter"
 	return step{
-		what: name + " = 0 or 2",
+		what: name + " = 0, or 2 and " + device + " has an IPv4 address",
 		fault: func(_ context.Context, h Host) string {
-			if got := max(h.Sysctl(name), h.Sysctl("net.ipv4.conf.all.rp_filter")); got != "0" && got != "2" {
+			switch got := max(h.Sysctl(name), h.Sysctl("net.ipv4.conf.all.rp_filter")); {
+			case got == "0", got == "2" && h.HasIPv4(device):
+				return ""
+			case got == "2":
+				return "it is 2 without an address, and drops packets of clients"
+			default:
 				return fmt.Sprintf("it is %q and drops packets of clients", got)
+			}
+		},
+		do: [][]string{{"ip", "address", "replace", ownAddress, "dev", device, "scope", "host"}, {"sysctl", "-qw", name + "=2"}},
+		undo: func(_ context.Context, h Host) [][]string {
+			return append(restore(h, name), []string{"ip", "address", "del", ownAddress, "dev", device})
+		},
+	}
+}
+
+// anyFamily has a device for IPv6 end tunnels with IPv4, too.
+func anyFamily(device string) step {
+	return step{
+		what: device + " ends tunnels with IPv4 and IPv6",
+		fault: func(ctx context.Context, h Host) string {
+			out, err := h.Run(ctx, "ip", "-6", "tunnel", "show", device)
+			if err != nil {
+				return err.Error()
+			}
+			if !strings.Contains(out, "any/ipv6") {
+				return "its mode is not any"
 			}
 			return ""
 		},
-		do:   [][]string{{"sysctl", "-qw", name + "=2"}},
-		undo: func(_ context.Context, h Host) [][]string { return restore(h, name) },
+		do: [][]string{{"ip", "-6", "tunnel", "change", device, "mode", "any"}},
+		undo: func(context.Context, Host) [][]string {
+			return [][]string{{"ip", "-6", "tunnel", "change", device, "mode", "ip6ip6"}}
+		},
 	}
 }
 
