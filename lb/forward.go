@@ -62,7 +62,7 @@ const (
 func (c EncapChecksum) String() string { return word(int(c), "none", "full", "remote") }
 
 // backendFamily returns the family of the backends of a port for clients of a family. It is the other
-// one if only that has backends, and tunnels lead to them. In a group each family has backends of its
+// one if only that has backends, and tunnels route to them. In a group each family has backends of its
 // own: /proc/net/ip_vs does not show the family of a firewall mark.
 func (s Service) backendFamily(port Port, clients Family) Family {
 	tunnels := false

@@ -248,7 +248,7 @@ func TestForwardTunnel(t *testing.T) {
 	t.Parallel()
 	k := forwardKit(t)
 	server := k.serverBox(t)
-	server.Must(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=2") // as systemd sets it
+	server.Must(t, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=2") // the default of several distributions
 	for _, kind := range tunnelKinds {
 		t.Logf("kind: %+v", kind)
 		command := append([]string{k.s.weir, "backend", vip4, vip6}, strings.Fields(kind.flags)...)

@@ -74,7 +74,7 @@ func nodesTunnels(t *testing.T, s *nodes) {
 	}
 	s.want(t, s.from("outside"), at, "P2", outsiderIP)
 
-	// With the policy Cluster the edge box uses the pods themselves, and says why.
+	// With the policy Cluster the edge box uses the pods themselves, and reports the reason.
 	do(t, s.kube, http.MethodPatch, servicesPath+"/tunnelled", `{"spec": {"externalTrafficPolicy": "Cluster"}}`)
 	s.want(t, s.from("outside"), at, "P2", "192.168.0.3")
 	const why = "weir/forward tunnel: with externalTrafficPolicy Cluster"
