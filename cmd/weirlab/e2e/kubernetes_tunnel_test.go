@@ -74,6 +74,17 @@ func nodesTunnels(t *testing.T, s *nodes) {
 	}
 	s.want(t, s.from("outside"), at, "P2", outsiderIP)
 
+	// A node without the key has no device, and reports the reason.
+	s.nodes[1].reload(t, strings.Replace(nodesConfig, "decapsulate_from", "#", 1))
+	eventually(t, 20*time.Second, func() error {
+		out := s.nodes[1].box.Must(t, s.nodes[1].weir, "explain", at, "--from", outsiderIP)
+		if links := s.nodes[1].box.Must(t, "ip", "-br", "link"); strings.Contains(links, "weir-") || !strings.Contains(out, "this node decapsulates no packets of edge boxes") {
+			return fmt.Errorf("without decapsulate_from:\n%s\n%s", links, out)
+		}
+		return nil
+	})
+	s.nodes[1].reload(t, nodesConfig)
+
 	// With the policy Cluster the edge box uses the pods themselves, and reports the reason.
 	do(t, s.kube, http.MethodPatch, servicesPath+"/tunnelled", `{"spec": {"externalTrafficPolicy": "Cluster"}}`)
 	s.want(t, s.from("outside"), at, "P2", "192.168.0.3")

@@ -8,9 +8,12 @@ import (
 	"reflect"
 	"testing"
 
+	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/kernelmode"
 	"weir/k8ssync"
+	"weir/lb/linux"
 )
 
 func TestRefusedAddresses(t *testing.T) {
@@ -72,5 +75,18 @@ service_cidrs = ["10.96.0.0/16"]
 		if got := refused(cfg, n); !reflect.DeepEqual(got, want) {
 			t.Errorf("cluster %d:\n%+v, want\n%+v", n, got, want)
 		}
+	}
+}
+
+// TestConfigsKnowTheKernel shows that clusters learn whether the kernel can make and decapsulate tunnels.
+func TestConfigsKnowTheKernel(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Config{Clusters: []config.Cluster{{Config: k8ssync.Config{Name: "prod"}}}}
+	if c := Configs(cfg, "1", kernelmode.Mode{Use: linux.ModeNetfilter})[0]; !c.NoIPVS || c.Decapsulates {
+		t.Errorf("mode netfilter: %+v", c)
+	}
+	cfg.Kernel.DecapsulateFrom = []netip.Addr{netip.MustParseAddr("10.9.0.1")}
+	if c := Configs(cfg, "1", kernelmode.Mode{Use: linux.ModeIPVS})[0]; c.NoIPVS || !c.Decapsulates {
+		t.Errorf("mode ipvs: %+v", c)
 	}
 }
