@@ -36,7 +36,7 @@ that one change takes.`,
 	cmd.Flags().IntSliceVar(&b.sizes, "services", b.sizes, "how many services, of 10 backends each; kube-proxy has the first number of them")
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
-	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, program, change, hold, cluster, audits, nodeports, nftables, provider")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, forward, program, change, hold, cluster, audits, nodeports, nftables, provider")
 	cmd.Flags().BoolVar(&short, "short", false, "all of the code in about a minute: sizes so small that no figure means much")
 	cmd.Flags().StringVar(&b.write, "write", "", "a folder; the table is written to benchmarks.md there")
 	cmd.Flags().StringVar(&b.plot, "plot", "", "a file; how the figures grow with --services is drawn there, as SVG")
@@ -63,6 +63,8 @@ type scale struct {
 	ports       int   // NodePort Services
 	rounds      int
 	connections int           // for one figure of the data path
+	exchanged   int           // connections for one figure of a forwarding method
+	transferred int           // bytes for one figure of it
 	settle      time.Duration // until weir has looked a second time at rules that it wrote
 	restTime    time.Duration // for which an engine is watched that has nothing to do
 	// One endpoint changed: with few Services by weir and by kube-proxy, and among many by kube-proxy, which
@@ -79,11 +81,11 @@ type scale struct {
 // restTime is the period of kube-proxy's syncs, three times that of weir's audits.
 var (
 	fullScale = scale{
-		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, connections: 2000, settle: 5 * time.Second, restTime: 30 * time.Second,
+		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, connections: 2000, exchanged: 10_000, transferred: 60_000_000, settle: 5 * time.Second, restTime: 30 * time.Second,
 		changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
 	}
 	shortScale = scale{
-		sizes: []int{20, 30}, ports: 15, rounds: 1, connections: 50, settle: time.Second, restTime: time.Second,
+		sizes: []int{20, 30}, ports: 15, rounds: 1, connections: 50, exchanged: 100, transferred: 800_000, settle: time.Second, restTime: time.Second,
 		changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
 	}
 )
@@ -116,6 +118,7 @@ type bench struct {
 func (b *bench) chapters() []chapter {
 	return []chapter{
 		{"data", "new connections, one after another", dataBench{b}.data},
+		{"forward", "forwarding methods, one backend for each service", (&forwardBench{bench: b}).forward},
 		{"program", "programmed from an empty kernel to READY", programBench{b}.program},
 		{"change", "one backend changed, the rest as it is", b.change},
 		{"hold", "holding what is programmed", holdBench{b}.hold},
@@ -194,16 +197,18 @@ func (b *bench) chosen(name string) bool {
 	return len(b.only) == 0
 }
 
-// The site: a client, the box, and behind it a web server and the host of a
-// Kubernetes API; and another client, behind a router.
+// The site: a client, the box, and behind it a web server, a server that replies by way of another router, and the host
+// of a Kubernetes API; and another client, behind a router.
 func benchSite(kernel lab.Kernel) lab.Site {
 	return lab.Site{
 		Hosts: []lab.Host{
 			{
 				Name: "client", Nets: lab.Nets{"front": "10.1.0.2/24"},
-				Routes: []string{"192.0.2.0/24 via 10.1.0.1", "10.2.0.0/24 via 10.1.0.1", "10.9.0.0/30 via 10.1.0.1", "10.96.0.0/15 via 10.1.0.1"},
+				Routes: []string{"192.0.2.0/24 via 10.1.0.1", "10.2.0.0/24 via 10.1.0.1", "10.9.0.0/30 via 10.1.0.1", "10.96.0.0/15 via 10.1.0.1", pool + " via 10.1.0.1"},
 			},
 			{Name: "web", Nets: lab.Nets{"back": "10.2.0.11/24"}, Routes: []string{"default via 10.2.0.1"}},
+			{Name: serverHost, Nets: lab.Nets{"back": serverAddr + "/24"}, Routes: []string{"default via " + returnBack + " advmss 1440"}},
+			{Name: returnHost, Nets: lab.Nets{"front": returnFront + "/24", "back": returnBack + "/24"}, Forward: true},
 			{Name: farHost, Nets: lab.Nets{"lan": "10.0.0.2/24"}, Routes: []string{given + " via 10.0.0.1"}},
 			{Name: edgeHost, Nets: lab.Nets{"lan": "10.0.0.1/24", "front": edgeAddr + "/24"}, Forward: true},
 			{Name: apiHost, Nets: lab.Nets{"back": "10.2.0.5/24"}, Routes: []string{"default via 10.2.0.1"}},

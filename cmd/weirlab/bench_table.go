@@ -58,7 +58,7 @@ func (t *table) line(text string) { fmt.Fprintln(t.out, strings.TrimRight(text, 
 
 // times adds a line that compares two durations.
 func (t *table) times(what string, ours time.Duration, peer string, their time.Duration, limit float64) {
-	t.add(figure{what, span(ours), peer, span(their), float64(ours) / float64(their), limit})
+	t.add(figure{what, span(ours), peer, span(their), ratioOf(int(ours), int(their)), limit})
 }
 
 // counts adds a line that compares two numbers.
