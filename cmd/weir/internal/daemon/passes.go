@@ -61,6 +61,7 @@ func (p *passes) audited(ctx context.Context, audit *lb.Audit) {
 	p.endAudit(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		return p.target.rec.EndAudit(ctx, now, audit)
 	})
+	supervise.FreeGarbage()
 	if ev := p.kernelEvents.Take(); ev.Host || len(ev.Lost) > 0 {
 		p.progress.audits.Again()
 	}
@@ -131,8 +132,7 @@ func (p *passes) changedByOthers(ev lb.Event) {
 func (p *passes) drifted(objects []lb.Object, what string) {
 	p.metrics.Drifted(objects)
 	p.progress.drift += uint64(len(objects))
-	p.log.Warn("drift found; repairing",
-		"objects", len(objects), "first", objects[0].String(), "seen", what)
+	p.log.Warn("drift found; repairing", "objects", len(objects), "first", objects[0].String(), "seen", what)
 }
 
 // pass runs a Sync or an Audit, and logs, counts and publishes the result.

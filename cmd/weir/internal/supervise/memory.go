@@ -15,7 +15,7 @@ import (
 // scrape makes little garbage and is rare, so that a small heap costs little processor time.
 const (
 	loadingPercent = 50
-	restingPercent = 20
+	restingPercent = 30
 )
 
 // LimitMemory sets how the garbage collector trades processor time for memory: AllowGarbage
@@ -37,8 +37,11 @@ func AllowGarbage() { setGarbage(loadingPercent) }
 // FreeMemory ends it, and returns to the system what the configuration has taken.
 func FreeMemory() {
 	setGarbage(restingPercent)
-	go debug.FreeOSMemory()
+	FreeGarbage()
 }
+
+// FreeGarbage returns the garbage of an audit to the system: until the next one nothing needs it.
+func FreeGarbage() { go debug.FreeOSMemory() }
 
 func setGarbage(percent int) {
 	if os.Getenv("GOGC") == "" {

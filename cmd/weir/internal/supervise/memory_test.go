@@ -4,9 +4,21 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"testing"
 )
+
+func TestGarbageOfAnAuditIsFreed(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for FreeGarbage(); after.NumForcedGC <= before.NumForcedGC; runtime.ReadMemStats(&after) {
+		if t.Context().Err() != nil {
+			t.Fatal("no collection was forced")
+		}
+		runtime.Gosched()
+	}
+}
 
 func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "1GiB")
