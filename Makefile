@@ -56,7 +56,7 @@ conformance: install ## 90 checks of Kubernetes Services and random ones: weir i
 
 bench: FOR = bench
 bench: install ## measurements beside ipvsadm and kube-proxy, in one boot of a real kernel
-	$(say) 'weir beside ipvsadm and kube-proxy: 12 minutes'
+	$(say) 'weir beside ipvsadm and kube-proxy: 16 minutes'
 	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab bench $(ARGS)
 	go test -run xxx -bench . ./lb/ ./lb/health/
 

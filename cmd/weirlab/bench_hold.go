@@ -267,28 +267,29 @@ func (r *room) idle(ctx context.Context, n int) error {
 	r.table.point("processor time, 30 s idle", "s", n, ours.Seconds()*30/r.restTime.Seconds())
 	r.table.point("memory, idle after audits", "MiB", n, float64(used.rss))
 	r.table.memory(fmt.Sprintf("%s: memory then", count(n)), used.rss, "weir with 10 services", r.least.rss)
+	r.table.memory("  of that not of the program's file", used.own, "weir with 10 services", r.least.own)
 	return nil
 }
 
 // usage is what the process has taken so far, with the programs that it has run.
 type usage struct {
-	rss int // MiB
-	cpu time.Duration
+	rss, own, peak int // MiB: in memory, of that anonymous, and the most so far
+	cpu            time.Duration
 }
 
 // usage reads /proc of what runs in the room.
 func (r *room) usage(ctx context.Context) (usage, error) {
 	pid := r.daemon.Pid()
 	out, err := r.sh(ctx, fmt.Sprintf(
-		`awk '/^VmRSS/{print $2}' /proc/%d/status; awk '{print $14+$15+$16+$17}' /proc/%d/stat; getconf CLK_TCK`, pid, pid))
+		`for i in VmRSS RssAnon VmHWM; do awk "/^$i/"'{print $2}' /proc/%d/status; done; awk '{print $14+$15+$16+$17}' /proc/%d/stat; getconf CLK_TCK`, pid, pid))
 	if err != nil {
 		return usage{}, err
 	}
-	var kib, ticks, hertz int
-	if _, err := fmt.Sscan(out, &kib, &ticks, &hertz); err != nil {
+	var rss, own, peak, ticks, hertz int
+	if _, err := fmt.Sscan(out, &rss, &own, &peak, &ticks, &hertz); err != nil {
 		return usage{}, fmt.Errorf("/proc/%d: %q: %w", pid, out, err)
 	}
-	return usage{kib >> 10, time.Duration(ticks) * time.Second / time.Duration(hertz)}, nil
+	return usage{rss >> 10, own >> 10, peak >> 10, time.Duration(ticks) * time.Second / time.Duration(hertz)}, nil
 }
 
 // process returns the needs of weir itself, after programming everything and now,
@@ -306,6 +307,7 @@ func (r *room) process(ctx context.Context, n int, first usage) error {
 			what: fmt.Sprintf("%s: memory, %s", count(n), at.when), ours: fmt.Sprintf("%d MiB", at.rss),
 			peer: "weir with 10 services", their: fmt.Sprintf("%d MiB", r.least.rss), ratio: float64(at.rss) / float64(r.least.rss),
 		})
+		r.table.memory("  the most so far", at.peak, "weir with 10 services", r.least.peak)
 		r.table.times("  processor time of the process so far", at.cpu, "weir with 10 services", r.least.cpu, 0)
 	}
 	return nil
