@@ -6,7 +6,10 @@ package draft
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -87,7 +90,11 @@ func Literal(v any) string {
 		return inline(x)
 	case map[string]string:
 		return inline(x)
-	case bool, int, int64, float64:
+	case map[string]any:
+		return inline(x)
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	case bool, int, int64:
 		return fmt.Sprint(x)
 	default:
 		out, _ := json.Marshal(x) // it was JSON before
@@ -97,13 +104,22 @@ func Literal(v any) string {
 
 // inline writes an inline table, its keys sorted.
 func inline[V any](table map[string]V) string {
-	var parts []string
-	for name, v := range table {
-		parts = append(parts, fmt.Sprintf("%s = %s", quote(name), Literal(v)))
+	if len(table) == 0 {
+		return "{}"
 	}
-	slices.Sort(parts)
-	return "{" + strings.Join(parts, ", ") + "}"
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		key := name
+		if !bareKey.MatchString(name) {
+			key = quote(name)
+		}
+		parts = append(parts, key+" = "+Literal(table[name]))
+	}
+	return "{ " + strings.Join(parts, ", ") + " }"
 }
+
+// bareKey is a key that needs no quotes.
+var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // quote writes a basic string: JSON's escapes are TOML's, but for DEL, which
 // TOML wants escaped too.

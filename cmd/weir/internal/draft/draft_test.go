@@ -33,7 +33,7 @@ long = [ # x
 	"` + strings.Repeat("a", 50) + `",
 	"` + strings.Repeat("b", 50) + `",
 ]
-labels = {"a" = "1", "b" = "2"} # x
+labels = { a = "1", b = "2" } # x
 # other = 1.5: no reason.
 # A remark that is longer than a line has columns, so that it is written in two of them, the second
 # one short.

@@ -22,7 +22,7 @@ import (
 	"weir/lb"
 )
 
-var update = flag.Bool("update", false, "write the files of testdata anew")
+var update = flag.Bool("update", false, "write the files of testdata")
 
 // names returns the names of items.
 func names(items []draft.Item) []string {
@@ -153,7 +153,7 @@ func parsed(t *testing.T, yaml string) *config.Config {
 // with is a value for each field that is not its default, what must be set
 // beside, and the line that comes of it.
 var with = map[string]struct{ value, beside, line string }{
-	"featureGates":                        {`{A: true}`, "", `# featureGates = {"A" = true}: gates`},
+	"featureGates":                        {`{A: true}`, "", `# featureGates = { A = true }: gates`},
 	"clientConnection.kubeconfig":         {`/k`, "", `kubeconfig = "/k" # `},
 	"clientConnection.acceptContentTypes": {`x`, "", `# clientConnection.acceptContentTypes = "x": weir chooses`},
 	"clientConnection.contentType":        {`x`, "", `# clientConnection.contentType = "x": weir chooses`},
@@ -162,7 +162,7 @@ var with = map[string]struct{ value, beside, line string }{
 	"logging.format":                      {`json`, "", `log_format = "json" # `},
 	"logging.flushFrequency":              {`5s`, "", `# logging.flushFrequency = "5s": weir writes`},
 	"logging.verbosity":                   {`4`, "", `log_level = "debug" # logging.verbosity 4`},
-	"logging.vmodule":                     {`[{filePattern: a, verbosity: 1}]`, "", `# logging.vmodule = [{"filePattern":"a","verbosity":1}]: weir`},
+	"logging.vmodule":                     {`[{filePattern: a, verbosity: 1}]`, "", `# logging.vmodule = [{ filePattern = "a", verbosity = 1 }]: weir`},
 	"logging.options.text.splitStream":    {`true`, "", `# logging.options.text.splitStream = true: weir`},
 	"logging.options.text.infoBufferSize": {`64Ki`, "", `# logging.options.text.infoBufferSize = "64Ki": weir`},
 	"logging.options.json.splitStream":    {`true`, "", `# logging.options.json.splitStream = true: weir`},

@@ -18,7 +18,7 @@ import (
 	"weir/cmd/weirlab/fuzzing"
 )
 
-var update = flag.Bool("update", false, "write the files of testdata anew")
+var update = flag.Bool("update", false, "write the files of testdata")
 
 func sample(t testing.TB, name string) string {
 	t.Helper()

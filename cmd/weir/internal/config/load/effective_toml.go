@@ -1,17 +1,16 @@
 package load
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"weir/cmd/weir/internal/config/schema"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/draft"
 )
 
 // Table writes the configuration as one TOML file that has the same effect. As in the
@@ -36,7 +35,7 @@ func (e *Effective) Changed() *Effective {
 	for _, t := range e.Tables {
 		t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(s Setting) bool {
 			k, _ := Schema().Key(source.Join(t.Path, s.Key))
-			return !s.Written() || k.From == "" && k.Default != "" && tomlText(s.Value) == canonicalDefault(k)
+			return !s.Written() || k.From == "" && k.Default != "" && draft.Literal(s.Value) == canonicalDefault(k)
 		})
 		if t.File != "" || len(t.Keys) > 0 {
 			out.Tables = append(out.Tables, t)
@@ -72,7 +71,7 @@ func (e *Effective) texts() map[string]string {
 	for _, t := range e.Tables {
 		out[t.Name] = ""
 		for _, s := range t.Keys {
-			out[source.Join(t.Name, s.Key)] = tomlText(s.Value)
+			out[source.Join(t.Name, s.Key)] = draft.Literal(s.Value)
 		}
 	}
 	return out
@@ -91,60 +90,16 @@ func (s Setting) line() string {
 	case s.Value == nil:
 		return fmt.Sprintf("#%s # not set", s.Key)
 	case s.Written():
-		return fmt.Sprintf("%s = %s # %s", s.Key, tomlText(s.Value), source.Place{File: s.File, Line: s.Line})
+		return fmt.Sprintf("%s = %s # %s", s.Key, draft.Literal(s.Value), source.Place{File: s.File, Line: s.Line})
 	case s.From != "" && s.File != "":
-		return fmt.Sprintf("#%s = %s # %s, %s", s.Key, tomlText(s.Value), s.From, source.Place{File: s.File, Line: s.Line})
+		return fmt.Sprintf("#%s = %s # %s, %s", s.Key, draft.Literal(s.Value), s.From, source.Place{File: s.File, Line: s.Line})
 	case s.From != "":
-		return fmt.Sprintf("#%s = %s # %s, default", s.Key, tomlText(s.Value), s.From)
+		return fmt.Sprintf("#%s = %s # %s, default", s.Key, draft.Literal(s.Value), s.From)
 	}
-	return fmt.Sprintf("#%s = %s # default", s.Key, tomlText(s.Value))
+	return fmt.Sprintf("#%s = %s # default", s.Key, draft.Literal(s.Value))
 }
 
-// canonicalDefault returns the default as tomlText writes it.
+// canonicalDefault returns the default as Literal writes it.
 func canonicalDefault(k schema.Key) string {
-	return tomlText(plain(Schema().Default(k.Path), k))
-}
-
-// tomlText returns a value of a Setting as TOML, even if it was decoded from JSON.
-func tomlText(x any) string {
-	switch x := x.(type) {
-	case string:
-		return tomlString(x)
-	case float64:
-		return strconv.FormatFloat(x, 'f', -1, 64)
-	case []any:
-		parts := make([]string, len(x))
-		for i, e := range x {
-			parts[i] = tomlText(e)
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case map[string]any:
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(x)) {
-			key := name
-			if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !bare(r) }) {
-				key = tomlString(name)
-			}
-			parts = append(parts, key+" = "+tomlText(x[name]))
-		}
-		if len(parts) == 0 {
-			return "{}"
-		}
-		return "{ " + strings.Join(parts, ", ") + " }"
-	}
-	return fmt.Sprint(x) // an integer or a boolean
-}
-
-// bare reports whether a key may have r without quotes.
-func bare(r rune) bool {
-	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-'
-}
-
-// tomlString quotes text. TOML has the escapes of JSON, and does not permit DEL.
-func tomlString(s string) string {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string can't fail
-	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
+	return draft.Literal(plain(Schema().Default(k.Path), k))
 }
