@@ -86,10 +86,10 @@ func (s *land) lacksRight(t *testing.T, what, config string) {
 		do(t, s.prod, http.MethodDelete, servicesPath+"/web", "")
 	}
 	doc := s.poolsShow(t, "without the right to "+what, func(d poolsDoc) bool {
-		text := d.Writer.Error + d.Writer.Unread["prod"]
+		text := d.Writer.Error + d.Writer.Unreadable["prod"]
 		return strings.Contains(text, what) && strings.Contains(text, "forbidden")
 	})
-	t.Logf("without %q: %s", what, doc.Writer.Error+doc.Writer.Unread["prod"])
+	t.Logf("without %q: %s", what, doc.Writer.Error+doc.Writer.Unreadable["prod"])
 	s.stop(t, syscall.SIGTERM)
 	// What it left is repaired by one that may.
 	s.kubeconfig(t, "prod", lab.KubeWeir)

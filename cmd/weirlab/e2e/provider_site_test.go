@@ -232,7 +232,7 @@ type poolsDoc struct {
 	Writer  struct {
 		Cluster, Holder, Error string
 		Self                   bool
-		Unread                 map[string]string
+		Unreadable             map[string]string
 	}
 }
 

@@ -171,7 +171,7 @@ func poolOf(cfg ipam.Config, a netip.Addr) string {
 }
 
 func writerDoc(s k8ssync.ProviderStatus) status.Writer {
-	out := status.Writer{Cluster: s.LeaseCluster, Holder: s.Writer, Self: s.Writing, Since: s.Since, Error: s.Error, Unread: s.Clusters}
+	out := status.Writer{Cluster: s.LeaseCluster, Holder: s.Writer, Self: s.Writing, Since: s.Since, Error: s.Error, Unreadable: s.Clusters}
 	if out.Cluster == "" {
 		out.Error = "there is no [[kubernetes]] with Services that could have them"
 	}

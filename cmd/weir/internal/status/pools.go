@@ -104,10 +104,10 @@ type Writer struct {
 	Holder string    `json:"holder,omitempty"`
 	Self   bool      `json:"self"` // it is this box
 	Since  time.Time `json:"since,omitzero"`
-	// Error is the reason why no addresses can be assigned now; Unread are the reasons
+	// Error is the reason why no addresses can be assigned now; Unreadable are the reasons
 	// why clusters can't be read, by name. Their Services retain their addresses.
-	Error  string            `json:"error,omitempty"`
-	Unread map[string]string `json:"unread,omitempty"`
+	Error      string            `json:"error,omitempty"`
+	Unreadable map[string]string `json:"unreadable,omitempty"`
 }
 
 // Addresses are a summary of the pools.
