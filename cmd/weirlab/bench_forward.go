@@ -211,7 +211,6 @@ func (b *forwardBench) counters(ctx context.Context) (c counted, err error) {
 		return c, fmt.Errorf("statistics %q: %w", out, err)
 	}
 	c.packets, c.bytes = c.packets+packets, c.bytes+bytes
-	used, err := lab.ProcessorTime(b.box)
-	c.cpu = used.User
+	c.cpu, err = lab.ProcessorTime(b.box)
 	return c, err
 }

@@ -176,7 +176,7 @@ func (r *room) audit(ctx context.Context, n int, read time.Duration) error {
 	}
 	var delta counts
 	for begin := time.Now(); delta[audits] == 0; {
-		if time.Since(begin) > time.Minute {
+		if time.Since(begin) > longEnough {
 			return fmt.Errorf("no audit after an address was added")
 		}
 		// Scrapes want the processor too: not while the audit runs.
