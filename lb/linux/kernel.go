@@ -15,7 +15,7 @@
 //     (foreign changes), ledger.go (objects on links), counters.go
 //   - netlink: message.go, netlink.go, socket.go, genl.go
 //   - IPVS: ipvs.go, ipvsmsg.go, procfs.go, order.go (backends of scheduler mh),
-//     syncdaemon.go, traffic.go and count.go (counters and connections)
+//     syncdaemon.go, traffic.go and count.go (counters and connections), vipdialer.go (checks of VIPs)
 //   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go,
 //     sysctl.go, marking.go (firewall marks)
 //   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (change of
