@@ -3,14 +3,14 @@ package health
 import "crypto/x509"
 
 // asker returns the asker of c. It reads CA files through cas, starts programs with run, and
-// connects to VIPs with open.
-func (c *Check) asker(cas authorities, run Run, open DialVIP) (asker, error) {
+// connects to VIPs with box.
+func (c *Check) asker(cas authorities, run Run, box VIPs) (asker, error) {
 	if err := c.valid(); err != nil {
 		return nil, err
 	}
 	ask, err := c.ownAsker(cas, run)
 	if len(c.VIPs) > 0 {
-		ask = askVIPs(c.VIPs, ask, open)
+		ask = askVIPs(c.VIPs, ask, box)
 	}
 	return ask, err
 }

@@ -25,8 +25,8 @@ type Options struct {
 	// LocalAddr and a Control that sets IP_BIND_ADDRESS_NO_PORT, or all checks share one range of
 	// source ports.
 	Dial Dial
-	// DialVIP opens the connections of checks of VIPs; nil means that none can be opened.
-	DialVIP DialVIP
+	// VIPs connects to VIPs; nil means that none can be checked.
+	VIPs VIPs
 	// Run starts the programs of checks of kind Exec; nil means that none can be started.
 	Run Run
 }
@@ -36,7 +36,7 @@ type Options struct {
 type Checker struct {
 	log     *slog.Logger
 	dial    Dial
-	dialVIP DialVIP
+	vips    VIPs
 	run     Run
 	limit   int
 	wake    chan struct{} // Set has changed the schedule
@@ -71,7 +71,7 @@ func New(opts Options) *Checker {
 	c := &Checker{
 		log:     opts.Logger,
 		dial:    opts.Dial,
-		dialVIP: opts.DialVIP,
+		vips:    opts.VIPs,
 		run:     opts.Run,
 		limit:   opts.Concurrency,
 		wake:    make(chan struct{}, 1),
@@ -127,7 +127,7 @@ func (c *Checker) prepare(groups []Group) []prepared {
 		p, ok := made[key]
 		if !ok {
 			p.key = key
-			if p.ask, p.err = check.asker(cas, c.run, c.dialVIP); p.err != nil {
+			if p.ask, p.err = check.asker(cas, c.run, c.vips); p.err != nil {
 				c.log.Warn("check creation failed", "service", g.Service.String(), "error", p.err)
 				p.ask = func(context.Context, Dial, target) error { return p.err }
 			}
@@ -211,6 +211,7 @@ func (s *backendState) status() Backend {
 		Service:  s.port.service.id,
 		Port:     s.port.key.Port,
 		Backend:  s.addr,
+		AtVIPs:   len(p.check.VIPs) > 0,
 		State:    s.state.String(),
 		Since:    s.since,
 		Error:    p.problem,

@@ -96,6 +96,8 @@ type Backend struct {
 	Service lb.ServiceID
 	Port    lb.PortKey
 	Backend netip.AddrPort
+	// AtVIPs is set if the VIPs are checked at the backend (Check.VIPs).
+	AtVIPs bool
 	// State is "up", "down" or "unknown" before the first check.
 	State string
 	// Since is the time of the last transition, Error that of the last failed check.

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,14 @@ import (
 	"weir/lb"
 )
 
-// DialVIP opens a connection to address, a VIP and port, at one backend. An error that wraps
-// lb.ErrNoCheckServer is no result about that.
-type DialVIP func(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error)
+// VIPs connects to VIPs at one backend each.
+type VIPs interface {
+	// Dial opens a connection to address, a VIP and port. An error that wraps
+	// lb.ErrNoCheckServer is no result about the backend.
+	Dial(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error)
+	// Fault returns why this box drops the replies of VIPs at a backend; nil if it does not.
+	Fault(ctx context.Context, at lb.CheckTarget) error
+}
 
 // missingVIPError is the result of a check of a VIP at a server that answers at its own address
 // only.
@@ -30,10 +36,10 @@ func (e *missingVIPError) Error() string {
 }
 
 // askVIPs asks each VIP of the backend's family at the backend, with the port of the target.
-func askVIPs(vips []netip.Addr, ask asker, open DialVIP) asker {
+func askVIPs(vips []netip.Addr, ask asker, box VIPs) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
 		own, err := netip.ParseAddrPort(t.address)
-		if err != nil || open == nil {
+		if err != nil || box == nil {
 			return errors.Join(err, lb.ErrNoCheckServer)
 		}
 		at := lb.CheckTarget{Service: t.service, Backend: own.Addr()}
@@ -41,9 +47,13 @@ func askVIPs(vips []netip.Addr, ask asker, open DialVIP) asker {
 			if vip.Is4() != own.Addr().Is4() {
 				continue
 			}
-			if err := askVIP(ctx, ask, dial, t, vip, func(ctx context.Context, network, address string) (net.Conn, error) {
-				return open(ctx, network, address, at)
-			}); err != nil {
+			err := askVIP(ctx, ask, dial, t, vip, func(ctx context.Context, network, address string) (net.Conn, error) {
+				return box.Dial(ctx, network, address, at)
+			})
+			if missing := (*missingVIPError)(nil); errors.As(err, &missing) {
+				return cmp.Or(box.Fault(context.WithoutCancel(ctx), at), err)
+			}
+			if err != nil {
 				return err
 			}
 		}

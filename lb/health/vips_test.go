@@ -14,6 +14,18 @@ import (
 	"weir/lb"
 )
 
+// vipBox is a box with a connection to VIPs, or a fault.
+type vipBox struct {
+	fault error
+	dial  func(ctx context.Context, to string) (net.Conn, error)
+}
+
+func (b vipBox) Dial(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error) {
+	return b.dial(ctx, network+" "+address+" at "+at.Service.Name+" "+at.Backend.String())
+}
+
+func (b vipBox) Fault(context.Context, lb.CheckTarget) error { return b.fault }
+
 // TestVIPReasons distinguishes a server without the VIP from one that is down.
 func TestVIPReasons(t *testing.T) {
 	t.Parallel()
@@ -26,24 +38,26 @@ func TestVIPReasons(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		own, vip dial
+		fault    error
 		want     string
 	}{
-		{"has it", hang, accept, ""},
-		{"lacks it", accept, hang, "the server does not have VIP 192.0.2.10: no answer from it within 1s, and one from 10.0.0.1:80"},
-		{"lacks it, and nothing listens", refuse, hang, "the server does not have VIP 192.0.2.10"},
-		{"is down", hang, hang, "connect 192.0.2.10:80: no answer within 1s"},
-		{"is unreachable", unreachable, hang, "connect 192.0.2.10:80: no answer within 1s"},
-		{"has it, and nothing listens", accept, refuse, "connect 192.0.2.10:80: connection refused"},
-		{"is not in the kernel", accept, missing, lb.ErrNoCheckServer.Error()},
+		{"has it", hang, accept, nil, ""},
+		{"lacks it", accept, hang, nil, "the server does not have VIP 192.0.2.10: no answer from it within 1s, and one from 10.0.0.1:80"},
+		{"lacks it, and nothing listens", refuse, hang, nil, "the server does not have VIP 192.0.2.10"},
+		{"is down", hang, hang, nil, "connect 192.0.2.10:80: no answer within 1s"},
+		{"is unreachable", unreachable, hang, nil, "connect 192.0.2.10:80: no answer within 1s"},
+		{"has it, and nothing listens", accept, refuse, nil, "connect 192.0.2.10:80: connection refused"},
+		{"is answered, and this box drops that", accept, hang, errors.New("rp_filter is 1"), "rp_filter is 1"},
+		{"is not in the kernel", accept, missing, nil, lb.ErrNoCheckServer.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked []string
 				ask := askVIPs([]netip.Addr{netip.MustParseAddr("2001:db8::10"), netip.MustParseAddr("192.0.2.10")}, askTCP,
-					func(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error) {
-						asked = append(asked, network+" "+address+" at "+at.Service.Name+" "+at.Backend.String())
+					vipBox{tt.fault, func(ctx context.Context, to string) (net.Conn, error) {
+						asked = append(asked, to)
 						return tt.vip(ctx)
-					})
+					}})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				own := func(ctx context.Context, _, _ string) (net.Conn, error) { return tt.own(ctx) }
@@ -66,13 +80,13 @@ func TestVIPReasons(t *testing.T) {
 func TestReadyDoesNotAwaitVIPs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inKernel := false
-		c := New(Options{DialVIP: func(context.Context, string, string, lb.CheckTarget) (net.Conn, error) {
+		c := New(Options{VIPs: vipBox{nil, func(context.Context, string) (net.Conn, error) {
 			if !inKernel {
 				return nil, lb.ErrNoCheckServer
 			}
 			conn, _ := net.Pipe()
 			return conn, nil
-		}})
+		}}})
 		check := tcpCheck()
 		check.VIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
 		c.Set([]Group{group(web, check, 2)})

@@ -49,13 +49,17 @@ func (d *VIPDialer) Dial(ctx context.Context, network, address string, to lb.Che
 	if dialer.LocalAddr = net.UDPAddrFromAddrPort(source); network == "tcp" {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(source)
 	}
-	conn, err := dialer.DialContext(ctx, network, address)
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		if device := strictDevice("/proc/sys/net/ipv4/conf/", source.Addr()); device != "" {
-			return nil, fmt.Errorf("rp_filter is 1 on %s, so that the kernel drops the replies from its own VIP; set 2", device)
-		}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// Fault returns why the kernel drops the replies of VIPs at a backend, nil if it does not. IPv6 has
+// no such parameters.
+func (d *VIPDialer) Fault(ctx context.Context, at lb.CheckTarget) error {
+	source, err := sourceTo(ctx, at.Backend)
+	if err != nil || !source.Addr().Is4() {
+		return nil //nolint:nilerr // it is not the reason
 	}
-	return conn, err
+	return replyFault("/proc/sys/net/ipv4/conf/", deviceOf(source.Addr()))
 }
 
 func (d *VIPDialer) mark(raw syscall.RawConn, n uint32) error {
@@ -80,21 +84,32 @@ func sourceTo(ctx context.Context, backend netip.Addr) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), 0), nil
 }
 
-// strictDevice returns the interface with an address if the kernel drops packets there that would
-// be sent back over another one; "" without one.
-func strictDevice(conf string, a netip.Addr) string {
-	if !a.Is4() {
-		return ""
+// replyFault returns the parameter of an interface by which the kernel drops packets with a source
+// address of the box; nil without one. The larger value of all interfaces and of the one counts.
+func replyFault(conf, device string) error {
+	value := func(parameter string) string {
+		all, _ := os.ReadFile(conf + "all/" + parameter) // a missing one is no reason
+		one, _ := os.ReadFile(conf + device + "/" + parameter)
+		return max(strings.TrimSpace(string(all)), strings.TrimSpace(string(one)))
 	}
-	value := func(device string) string {
-		b, _ := os.ReadFile(conf + device + "/rp_filter") // a missing one is no reason
-		return strings.TrimSpace(string(b))
+	switch {
+	case device == "":
+		return nil
+	case value("accept_local") == "0":
+		return fmt.Errorf("accept_local is 0 on %s, so that the kernel drops the replies from its own VIP; set 1", device)
+	case value("rp_filter") == "1":
+		return fmt.Errorf("rp_filter is 1 on %s, so that the kernel drops the replies from its own VIP; set 2", device)
 	}
+	return nil
+}
+
+// deviceOf returns the interface with an address, "" without one.
+func deviceOf(a netip.Addr) string {
 	devices, _ := net.Interfaces()
 	for _, device := range devices {
 		addrs, _ := device.Addrs()
 		for _, have := range addrs {
-			if p, err := netip.ParsePrefix(have.String()); err == nil && p.Addr() == a && max(value("all"), value(device.Name)) == "1" {
+			if p, err := netip.ParsePrefix(have.String()); err == nil && p.Addr() == a {
 				return device.Name
 			}
 		}

@@ -84,6 +84,10 @@ func checkStory(t *testing.T, rules string) {
 		t.Errorf("services:\n%s", out)
 	}
 
+	if out := s.box.Must(t, "sh", "-c", s.weir+" health || true"); !strings.Contains(out, "10.2.0.12:80 (VIP)") {
+		t.Errorf("health:\n%s", out)
+	}
+
 	// A server that forwards sends the check back, where a spoofed source is dropped.
 	web2("sysctl -qw net.ipv4.ip_forward=1; ip route replace " + vip4 + " via 10.2.0.1")
 	s.checkedBackend(t, "10.2.0.12:80", "down", "")

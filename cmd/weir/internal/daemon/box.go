@@ -84,7 +84,7 @@ func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kerne
 // newBox returns a box that has published its first view.
 func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
 	b := assemble(opts, cfg, kernel, mode)
-	b.target.checks = health.New(health.Options{Logger: opts.Log, DialVIP: b.target.vips.Dial, Run: program.Client{Socket: program.Socket}.Check})
+	b.target.checks = health.New(health.Options{Logger: opts.Log, VIPs: b.target.vips, Run: program.Client{Socket: program.Socket}.Check})
 	b.target.rec = lb.NewReconciler(b.watchdog.Paced(kernel), b.target.options(cfg, kernelmode.Node{}), kernelmode.Sources(cfg)...)
 	b.sources.clusters = kube.New(opts.Log)
 	b.sources.probes = kube.NewHealthPorts(opts.Log, b.published.isHealthy)

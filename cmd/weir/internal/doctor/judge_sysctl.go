@@ -17,6 +17,9 @@ func (f box) neededSysctls() []lb.Sysctl {
 	}
 	k := f.Config.Kernel
 	out := slices.Concat(lb.Sysctls(k.Families), f.Config.Base().Sysctls, lb.TakeoverSysctls(k.SloppyTCP, f.Config.Sync() != nil))
+	if f.Config.ChecksVIPs() {
+		out = append(out, lb.OwnSourceSysctl())
+	}
 	slices.SortFunc(out, func(a, b lb.Sysctl) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value)) })
 	return withoutIPVS(f, slices.Compact(out))
 }

@@ -231,6 +231,10 @@ var kernelIlls = []ill{
 	{"conntrack-buckets", Warning, "64 buckets for 1000", "nf_conntrack_buckets=500", func(f *facts.Facts) { f.Conntrack.Buckets = 64 }},
 	{"sysctl", Error, "net.ipv4.ip_forward is 0, and must be 1", "sysctl -w net.ipv4.ip_forward=1", func(f *facts.Facts) { f.Sysctls["net.ipv4.ip_forward"] = "0" }},
 	{"sysctl", Error, "net.ipv4.conf.front.arp_ignore is 0", "sysctl -w net.ipv4.conf.front.arp_ignore=1", func(f *facts.Facts) { f.Sysctls["net.ipv4.conf.front.arp_ignore"] = "0" }},
+	{"sysctl", Error, "net.ipv4.conf.all.accept_local is 0, and must be 1", "sysctl -w net.ipv4.conf.all.accept_local=1", func(f *facts.Facts) {
+		f.Config.Services = append(f.Config.Services, lb.Service{CheckVIPs: true})
+		f.Sysctls["net.ipv4.conf.all.accept_local"] = "0"
+	}},
 	{"sysctl", Info, "net.ipv4.ip_forward is 0", "", func(f *facts.Facts) { notThere(f); f.Sysctls["net.ipv4.ip_forward"] = "0" }},
 	{"sysctl-file", Warning, "/etc/sysctl.d/99.conf:2 sets net.ipv4.ip_forward to 0, and weir needs 1", "sed -i '2s/^/# /' /etc/sysctl.d/99.conf", func(f *facts.Facts) {
 		f.SysctlFiles = append(f.SysctlFiles, facts.SysctlLine{File: "/etc/sysctl.d/99.conf", Name: "net.ipv4.ip_forward", Value: "0", Line: 2})

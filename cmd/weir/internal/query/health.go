@@ -15,8 +15,12 @@ func Health(checks *health.Checker, owners *Owners) status.Health {
 	doc := status.Health{Backends: []status.CheckedBackend{}, Unchecked: []status.Unchecked{}}
 	verdicts := checks.Health()
 	for _, x := range checks.Backends() {
+		address := "backend"
+		if x.AtVIPs {
+			address = "vip"
+		}
 		doc.Backends = append(doc.Backends, status.CheckedBackend{
-			Service: x.Service.String(), Port: x.Port.String(), Backend: x.Backend.String(), State: x.State, Since: x.Since,
+			Service: x.Service.String(), Port: x.Port.String(), Backend: x.Backend.String(), Address: address, State: x.State, Since: x.Since,
 			Checked: x.Checked, Duration: x.Took.Seconds(), Error: x.Error, Checks: x.Checks, Failures: x.Failures, Flaps: x.Flaps,
 			QuorumLost: verdicts[x.Service].Lost[lb.FamilyPort{Port: x.Port, Family: lb.FamilyOf(x.Backend.Addr())}],
 		})

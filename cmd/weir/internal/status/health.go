@@ -25,6 +25,8 @@ type CheckedBackend struct {
 	// Port is that of the service, such as "80/tcp".
 	Port    string `json:"port"`
 	Backend string `json:"backend"`
+	// Address is the address that is checked: backend, or vip.
+	Address string `json:"address"`
 	// State is up, down, or unknown before the first check; Since is when it became so.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
@@ -71,7 +73,7 @@ func (h Health) Table(w io.Writer, now time.Time) {
 		for _, state := range []string{"down", "unknown", "up"} {
 			for _, b := range h.Backends {
 				if b.State == state {
-					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.Backend, b.State,
+					fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.Port, b.target(), b.State,
 						b.since(now), text.Ago(now, b.Checked), b.duration(), b.problem())
 				}
 			}
@@ -105,6 +107,14 @@ func (h Health) Line() string {
 		return "the one backend is up"
 	}
 	return fmt.Sprintf("all %d backends are up", len(h.Backends))
+}
+
+// target returns the backend, and whether its VIPs are checked.
+func (b CheckedBackend) target() string {
+	if b.Address == "vip" {
+		return b.Backend + " (VIP)"
+	}
+	return b.Backend
 }
 
 // duration formats the duration of the last check.

@@ -114,7 +114,7 @@ func (g gatherer) sysctls(context.Context) (func(*facts.Facts), error) {
 	patterns := []string{
 		"net/ipv4/ip_forward", "net/ipv4/vs/*", "net/ipv6/conf/all/forwarding",
 		"net/ipv4/conf/*/rp_filter", "net/ipv4/conf/*/arp_ignore", "net/ipv4/conf/*/arp_announce",
-		"net/ipv4/conf/*/route_localnet", "net/ipv6/conf/*/accept_ra",
+		"net/ipv4/conf/*/route_localnet", "net/ipv4/conf/all/accept_local", "net/ipv6/conf/*/accept_ra",
 		"net/bridge/bridge-nf-call-iptables", "net/netfilter/nf_conntrack_tcp_*",
 	}
 	if g.cfg != nil {
