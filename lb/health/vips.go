@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -64,7 +65,8 @@ func askVIPs(vips []netip.Addr, ask asker, box VIPs) asker {
 // askVIP asks one VIP. If there is no answer in half of the time, it also asks the own address of
 // the server, to distinguish a server without the VIP from one that is down.
 func askVIP(ctx context.Context, ask asker, dial Dial, t target, vip netip.Addr, open Dial) error {
-	own, connected := t, false
+	own := t
+	var connected atomic.Bool // gRPC connects in a goroutine of its own
 	t.address = netip.AddrPortFrom(vip, netip.MustParseAddrPort(t.address).Port()).String()
 	ctx, cancel := context.WithCancel(ctx)
 	var fromOwn error
@@ -81,11 +83,11 @@ func askVIP(ctx context.Context, ask asker, dial Dial, t target, vip netip.Addr,
 	}()
 	err := ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := open(ctx, network, address)
-		connected = err == nil && network == "tcp"
+		connected.Store(err == nil && network == "tcp")
 		return c, err
 	}, t)
 	var silent timeoutError
-	if connected || !errors.As(err, &silent) || !begun() {
+	if connected.Load() || !errors.As(err, &silent) || !begun() {
 		return err
 	}
 	if <-ended; !replied(fromOwn) {

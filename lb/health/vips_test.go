@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -79,9 +80,9 @@ func TestVIPReasons(t *testing.T) {
 // TestReadyDoesNotAwaitVIPs shows that the first Sync is not delayed by checks that need it.
 func TestReadyDoesNotAwaitVIPs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inKernel := false
+		var inKernel atomic.Bool
 		c := New(Options{VIPs: vipBox{nil, func(context.Context, string) (net.Conn, error) {
-			if !inKernel {
+			if !inKernel.Load() {
 				return nil, lb.ErrNoCheckServer
 			}
 			conn, _ := net.Pipe()
@@ -98,7 +99,7 @@ func TestReadyDoesNotAwaitVIPs(t *testing.T) {
 		if b := c.Backends()[0]; b.State != "unknown" || !strings.Contains(b.Error, lb.ErrNoCheckServer.Error()) {
 			t.Errorf("before the virtual server: %+v", b)
 		}
-		inKernel = true
+		inKernel.Store(true)
 		after(2 * time.Second)
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: {}})
 	})
