@@ -149,9 +149,11 @@ func oneGroup(s *Service) {
 	}
 }
 
-// forward has some Services, or some of their backends, reply to clients themselves.
+// forward has some Services, or some of their backends, reply to clients themselves. Their VIPs are
+// checked there.
 func (g *gen) forward(s *Service) {
 	choice := g.IntN(10)
+	s.CheckVIPs = choice < 2
 	if choice == 0 {
 		s.Forward, s.Keep = DirectRouting, true
 	}
