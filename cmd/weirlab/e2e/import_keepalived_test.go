@@ -110,6 +110,7 @@ virtual_server 192.0.2.28 8080 {
 	lb_algo rr
 	real_server 10.2.0.11 8080 {
 		TCP_CHECK {
+			connect_ip 192.0.2.28
 			retry 0
 			connect_timeout 1
 		}
@@ -297,6 +298,12 @@ func TestImportedKeepalived(t *testing.T) {
 			}
 		}
 	}
+	eventually(t, time.Minute, func() error { // the first check of a VIP is after the first pass
+		if lines := s.servers(t, "192.0.2.28:8080"); len(lines) != 1 {
+			return fmt.Errorf("192.0.2.28 has the backends %q", lines)
+		}
+		return nil
+	})
 	answered(vips...)
 	for _, fault := range []struct {
 		name    string
@@ -309,6 +316,7 @@ func TestImportedKeepalived(t *testing.T) {
 		{"HELO refused", func() { all[1].mail.Store(false) }, "192.0.2.23:25", "10.2.0.12:25", true},
 		{"name unknown", func() { all[2].name.Store(false) }, "192.0.2.24:53", "10.2.0.13:53", true},
 		{"negative number in the file", func() { must(t, s.box.WriteFile(t.Context(), "/run/web3.state", "-1\n", 0o644)) }, "192.0.2.27:80", "10.2.0.13:8080", false},
+		{"VIP of a real_server", func() { s.web(1).Must(t, "ip", "addr", "del", "192.0.2.28/32", "dev", "lo") }, "192.0.2.28:8080", "10.2.0.11:8080", false},
 		{"cable", func() { must(t, s.web(2).Unplug("back")) }, "192.0.2.25:80", "10.2.0.12:8080", true},
 	} {
 		fault.do()

@@ -176,10 +176,12 @@ type statusDoc struct {
 		Source   string `json:"source"`
 		Services int    `json:"services"`
 	} `json:"guarded"`
-	Notes []struct {
-		Service string `json:"service"`
-		Reason  string `json:"reason"`
-	} `json:"notes"`
+	Notes []statusNote `json:"notes"`
+}
+
+type statusNote struct {
+	Service string `json:"service"`
+	Reason  string `json:"reason"`
 }
 
 func (s *land) status(t testing.TB) (doc statusDoc) {

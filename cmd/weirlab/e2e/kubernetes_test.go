@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -330,7 +331,14 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 		s.box.Must(t, "sysctl", "-qw", "kernel.modprobe="+loader)
 		s.box.Must(t, "modprobe", "ip_vs")
 	}()
-	s.configure(t, twoSeconds+follows("", "prod"))
+	s.configure(t, twoSeconds+follows("", "prod")+`
+[[service]]
+name = "direct"
+vips = ["192.0.2.99"]
+ports = [80]
+forward = "direct"
+backends = ["10.2.0.11"]
+`)
 	p, err := s.box.Start(s.weir, "run")
 	if err != nil {
 		t.Fatal(err)
@@ -345,6 +353,13 @@ func clusterWithoutIPVS(t *testing.T, s *land) {
 		owner = d.Kernel.Rules
 		return d.Kernel.Mode == "netfilter" && d.Kernel.Fallback && d.State == "degraded"
 	})
+	s.statusIs(t, "a Note", func(d statusDoc) bool {
+		needs := func(n statusNote) bool { return n.Service == "static/direct" && n.Reason == "needs-ipvs" }
+		return slices.ContainsFunc(d.Notes, needs)
+	})
+	if strings.Contains(p.Output(), "level=ERROR") {
+		t.Errorf("a feature without IPVS is an error:\n%s", p.Output())
+	}
 	if !strings.Contains(p.Output(), "IPVS unavailable; fallback to netfilter") {
 		t.Errorf("the log does not say it loudly:\n%s", p.Output())
 	}
