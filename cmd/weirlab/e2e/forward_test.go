@@ -155,7 +155,7 @@ func TestForwardDirect(t *testing.T) {
 
 	// A backend behind a router.
 	s.box.Must(t, "ip", "route", "add", "10.77.0.5", "via", "10.2.0.254")
-	k.given(strings.Replace(forwarded("direct", 0, ""), "backends = []", `backends = ["10.77.0.5", "10.2.0.11"]`, 1))
+	k.given(strings.Replace(forwarded("direct", 0, ""), "backends = []", `backends = ["10.77.0.5", "10.2.0.11", "fd02::11"]`, 1))
 	behind := fault{check: "direct-path", names: `10.77.0.5 are behind a router, and forward is "direct"`}
 	if out, err := s.box.Run(t.Context(), s.weir, "doctor", behind.check); err == nil || !strings.Contains(out.Stdout, behind.names) {
 		t.Errorf("doctor: %v\n%s", err, out.Stdout)
