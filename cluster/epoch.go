@@ -88,7 +88,7 @@ var errReplayed = errors.New("its state is older than the known one: it was reco
 func (d delegate) admit(n *memberlist.Node, now time.Time) error {
 	s, err := decodeStamp(n.Meta)
 	if err != nil {
-		return nil // the whole state is unreadable, which is reported
+		return nil //nolint:nilerr // the whole state is unreadable, which is reported
 	}
 	m := d.table.members[n.Name]
 	alive := m != nil && m.Life == Alive

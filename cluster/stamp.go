@@ -36,7 +36,7 @@ func encodeStamp(s Stamp, text []byte) []byte {
 // parseStamp parses a stamp and the text that follows it.
 func parseStamp(b []byte) (s Stamp, text []byte, ok bool) {
 	for _, x := range []*uint64{&s.Epoch, &s.Sequence} {
-		n := 0
+		var n int
 		if *x, n = binary.Uvarint(b); n <= 0 {
 			return Stamp{}, nil, false
 		}

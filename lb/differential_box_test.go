@@ -474,7 +474,7 @@ func reported(fd int) error {
 	oob := make([]byte, 512)
 	_, n, _, _, err := unix.Recvmsg(fd, nil, oob, unix.MSG_ERRQUEUE)
 	if err != nil {
-		return nil // none
+		return nil //nolint:nilerr // none
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	for _, m := range messages {

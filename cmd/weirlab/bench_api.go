@@ -145,7 +145,8 @@ func (b *bench) replace(ctx context.Context, endpoint string) error {
 
 // enterWired makes a room that is a node of the cluster: the box's own network
 // routes between it, the client, the web server and the API.
-func (b *bench) enterWired(ctx context.Context, name string) (*room, error) {
+func (b *bench) enterWired(ctx context.Context) (*room, error) {
+	const name = "node"
 	r, err := b.enter(ctx, name)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (b clusterBench) audits(ctx context.Context) error {
 // auditing gives how long changes took with audits so often, and in which share of the time one ran.
 func (b clusterBench) auditing(ctx context.Context, n int, period string) (delays []time.Duration, share float64, err error) {
 	b.report("%s Services, an audit every %s", count(n), period)
-	r, err := b.enterWired(ctx, "node")
+	r, err := b.enterWired(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

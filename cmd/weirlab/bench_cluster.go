@@ -69,7 +69,7 @@ type stay struct {
 // visit starts an engine in a room of its own and measures it there.
 func (b clusterBench) visit(ctx context.Context, e engine, n, changes int, rest bool) (s stay, err error) {
 	b.report("%s: %s Services", e.name, count(n))
-	r, err := b.enterWired(ctx, "node")
+	r, err := b.enterWired(ctx)
 	if err != nil {
 		return s, err
 	}

@@ -55,7 +55,7 @@ echo $(nft list map ip weir KUBE-SERVERS | grep -c ' 10\.97\.') virtual servers`
 // visit starts an engine in a room of its own and measures it there.
 func (b nftBench) visit(ctx context.Context, e engine, n int, complete content) (s nftStay, err error) {
 	b.report("%s: %s Services", e.name, count(n))
-	r, err := b.enterWired(ctx, "node")
+	r, err := b.enterWired(ctx)
 	if err != nil {
 		return s, err
 	}

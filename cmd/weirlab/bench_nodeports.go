@@ -50,7 +50,7 @@ func (b nodePortBench) nodePorts(ctx context.Context) error {
 
 func (b nodePortBench) gate(ctx context.Context, e engine, n int) (g gate, err error) {
 	b.report("%s: %s NodePort Services", e.name, count(n))
-	r, err := b.enterWired(ctx, "node")
+	r, err := b.enterWired(ctx)
 	if err != nil {
 		return g, err
 	}

@@ -170,7 +170,7 @@ func (p *page) digest(body io.Reader, limited *limit) error {
 	switch {
 	case err == nil && rest > maxDigest, limited.n <= 0:
 		return errLong
-	case limited.err != nil && limited.err != io.EOF:
+	case limited.err != nil && !errors.Is(limited.err, io.EOF):
 		return limited.err
 	case err != nil:
 		return errNotHTTP

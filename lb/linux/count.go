@@ -58,7 +58,7 @@ func (r *reader) count(ctx context.Context, conns map[lb.Object]lb.Conns) error 
 		frontends[serverOf(id)] = struct{}{}
 	}
 	for f := range frontends {
-		dests, err := r.table.dests(ctx, f, false)
+		dests, err := r.table.dests(ctx, f)
 		if err != nil {
 			return fmt.Errorf("list real servers of %s: %w", f, err)
 		}

@@ -259,7 +259,7 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	// them would need a read of the whole table, in the caller's loop.
 	conns := map[lb.Frontend]uint32{}
 	for _, f := range m.left.servers {
-		dests, err := m.left.table.dests(ctx, f, false)
+		dests, err := m.left.table.dests(ctx, f)
 		if err != nil {
 			return 0, fmt.Errorf("check the virtual servers of mode ipvs: %w", err)
 		}

@@ -295,7 +295,7 @@ func (t *ipvsTable) observeOnly(ctx context.Context, only []lb.Frontend, obs *lb
 }
 
 func (t *ipvsTable) observeDests(ctx context.Context, fe lb.Frontend, obs *lb.Observation) error {
-	dests, err := t.dests(ctx, fe, false)
+	dests, err := t.dests(ctx, fe)
 	if err != nil {
 		return fmt.Errorf("list real servers of %s: %w", fe, err)
 	}
@@ -336,9 +336,9 @@ func (t *ipvsTable) one(ctx context.Context, fe lb.Frontend) (s server, ok bool,
 	return s, ok, err
 }
 
-// dests returns the real servers of a virtual server; none if it does not exist.
-func (t *ipvsTable) dests(ctx context.Context, fe lb.Frontend, withStats bool) ([]dest, error) {
-	return t.appendDests(ctx, nil, fe, withStats)
+// dests returns the real servers of a virtual server without counters; none if it does not exist.
+func (t *ipvsTable) dests(ctx context.Context, fe lb.Frontend) ([]dest, error) {
+	return t.appendDests(ctx, nil, fe, false)
 }
 
 // appendDests appends the real servers to an empty slice.

@@ -66,11 +66,11 @@ func loadMeta(reg, key uint32) expression {
 	return expression{"meta", []attr{be32(unix.NFTA_META_DREG, reg), be32(unix.NFTA_META_KEY, key)}}
 }
 
-func storeMeta(reg, key uint32) expression {
+func storeMeta(reg, key uint32) expression { //nolint:unparam // the expression has a key
 	return expression{"meta", []attr{be32(unix.NFTA_META_KEY, key), be32(unix.NFTA_META_SREG, reg)}}
 }
 
-func loadConn(reg, key uint32) expression {
+func loadConn(reg, key uint32) expression { //nolint:unparam // the expression has a register
 	return expression{"ct", []attr{be32(unix.NFTA_CT_DREG, reg), be32(unix.NFTA_CT_KEY, key)}}
 }
 
@@ -95,7 +95,7 @@ func maskXor(reg uint32, mask, xor []byte) expression {
 }
 
 // compare ends the rule unless a register is (not) v.
-func compare(reg uint32, not bool, v []byte) expression {
+func compare(reg uint32, not bool, v []byte) expression { //nolint:unparam // the expression has a register
 	op := uint32(unix.NFT_CMP_EQ)
 	if not {
 		op = unix.NFT_CMP_NEQ

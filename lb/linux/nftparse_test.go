@@ -78,7 +78,7 @@ func (p *ruleParser) match() match {
 			for name, number := range protocolNumbers {
 				if bytes.Equal(v, []byte{number}) {
 					p.took(2)
-					return protocol(name)
+					return name
 				}
 			}
 		case unix.NFT_META_IIFNAME:
@@ -285,7 +285,7 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 				s := sets[r.IntN(len(sets))]
 				return inSet{s, dims(s), r.IntN(2) == 0 && !s.MarksPackets()}
 			},
-			func() match { return protocol(names[r.IntN(len(names))]) },
+			func() match { return names[r.IntN(len(names))] },
 			func() match { return icmpType(r.IntN(256)) },
 			func() match { return someStates[r.IntN(len(someStates))] },
 			func() match { return isReply{} },

@@ -96,7 +96,7 @@ func TestNFTSetsOfNestedRanges(t *testing.T) {
 			s.applyObjects(t, lb.Add, id)
 			have := map[lb.Member]bool{}
 			for range 25 {
-				verb := lb.Verb(lb.Add)
+				verb := lb.Add
 				if rnd.IntN(2) == 0 {
 					verb = lb.Delete
 				}

@@ -24,7 +24,7 @@ func SelectNFTables(ctx context.Context, c Config) (use bool, reason error) {
 		return err == nil, err
 	}
 	if err := tryIPTables(ctx, c); err != nil {
-		return true, nil // both lack something; weir doctor names a chain that drops
+		return true, nil //nolint:nilerr // both lack something; weir doctor names a chain that drops
 	}
 	return false, fmt.Errorf("%s, and rules of nf_tables can't override what they drop", used)
 }

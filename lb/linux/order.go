@@ -237,7 +237,7 @@ func (t *ipvsTable) disordered(ctx context.Context, frontends map[lb.Frontend]bo
 
 // reread reads one list. After an error the next observation corrects it.
 func (t *ipvsTable) reread(ctx context.Context, f lb.Frontend) error {
-	dests, err := t.dests(ctx, f, false)
+	dests, err := t.dests(ctx, f)
 	if err != nil {
 		return err
 	}

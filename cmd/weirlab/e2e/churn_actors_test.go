@@ -222,7 +222,7 @@ func (c *churn) reloadActor(pause time.Duration) *actor {
 		n, bad := a.random.IntN(2), invalid[a.random.IntN(len(invalid))]
 		out, err := c.reloaded(ctx, c.boxes[n], c.config(n, static)+bad.text)
 		if err == nil || !strings.Contains(out, bad.want) {
-			return fmt.Errorf("a reload with %q: %v: %q", bad.text, err, out)
+			return fmt.Errorf("a reload with %q: %v: %q", bad.text, err, out) //nolint:errorlint // it may be nil
 		}
 		return nil
 	}

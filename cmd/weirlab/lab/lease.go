@@ -212,7 +212,7 @@ func lockWithin(ctx context.Context, path string) (*os.File, error) {
 		}
 		return file, nil
 	case <-ctx.Done():
-		go func() { <-locked; file.Close() }() // its turn comes, and goes to the next
+		go func() { <-locked; file.Close() }() //nolint:errcheck // its turn comes, and goes to the next
 		return nil, fmt.Errorf("wait for processors that other labs use: %w", ctx.Err())
 	}
 }

@@ -1,6 +1,7 @@
 package connlimit
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -33,7 +34,7 @@ func TestTheOldestIsClosed(t *testing.T) {
 	over := func(c net.Conn) bool {
 		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		_, err := c.Read(make([]byte, 1))
-		return err == io.EOF
+		return errors.Is(err, io.EOF)
 	}
 	before := Closed()
 	var clients []net.Conn

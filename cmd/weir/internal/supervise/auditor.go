@@ -36,7 +36,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 			// A panic must not harm the box that serves. The audit has the error then that it was not read.
 			err := Recover(ctx, func(ctx context.Context) error { audit.Read(ctx, a.kernel); return nil })
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // it is stopped
 			}
 			if err != nil {
 				a.log.Error("audit failed", "error", err)

@@ -48,7 +48,7 @@ func (c *DrainCounter) Run(ctx context.Context) error {
 		case servers := <-c.asked:
 			count, err := c.count(ctx, servers)
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // it is stopped
 			}
 			text := ""
 			if err != nil {
