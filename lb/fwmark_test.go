@@ -47,6 +47,16 @@ func TestGivenMarkServesItsVIPs(t *testing.T) {
 	}
 }
 
+// TestMarkLeavesExcludedVIPs shows that exclude_cidrs count for the VIPs of a mark, too: otherwise such
+// an address could be the box's own and a backend of another Service.
+func TestMarkLeavesExcludedVIPs(t *testing.T) {
+	t.Parallel()
+	objects, notes := Plan(media(), &Facts{Exclude: []netip.Prefix{netip.PrefixFrom(vip, 32)}})
+	if slices.Contains(objects, Object(Address{vip})) || !slices.ContainsFunc(notes, func(n Note) bool { return n.Reason == Excluded }) {
+		t.Errorf("%v\n%v", objects, notes)
+	}
+}
+
 // TestMarkTouchesItsOwnVIPs shows that a change of one Service by mark makes no VIP of another one dirty.
 func TestMarkTouchesItsOwnVIPs(t *testing.T) {
 	t.Parallel()

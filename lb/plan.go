@@ -186,7 +186,9 @@ func (p *planner) given() {
 		}
 	}
 	for _, vip := range p.svc.VIPs {
-		if served && !p.claimsHostAddr(vip) {
+		if i := indexContaining(p.facts.Exclude, vip.Addr); i >= 0 {
+			p.note(Excluded, "%s is in %s of exclude_cidrs", vip.Addr, p.facts.Exclude[i])
+		} else if served && !p.claimsHostAddr(vip) {
 			p.address(vip.Addr)
 		}
 	}
