@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -57,14 +58,15 @@ func frontendOf(m lb.Member) lb.Frontend {
 type staleFlows struct {
 	backends  map[lb.RealServer]bool // by ID
 	servers   map[lb.Frontend]bool
-	frontends map[lb.Frontend]bool
+	frontends map[lb.Frontend]bool // of UDP
 	addrs     map[netip.Addr]bool
+	pools     []netip.Prefix
 }
 
 // stale returns the flows that ops have made stale. byRules reports whether virtual servers
 // are rules.
 func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
-	s := staleFlows{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}}
+	s := staleFlows{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}, nil}
 	for i, op := range ops {
 		switch o := op.Object.(type) {
 		case lb.RealServer:
@@ -81,12 +83,16 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
 				delete(c.byMark, o.Frontend)
 			}
 		case lb.Member:
-			if op.Verb != lb.Delete && errs[i] == nil {
+			if op.Verb != lb.Delete && errs[i] == nil && o.Proto == lb.UDP {
 				c.newMember(o, s)
 			}
 		case lb.Address:
 			if op.Verb == lb.Add && errs[i] == nil {
 				s.addrs[o.Addr] = true
+			}
+		case lb.PoolRoute:
+			if op.Verb == lb.Add && errs[i] == nil {
+				s.pools = append(s.pools, o.Prefix)
 			}
 		}
 	}
@@ -139,19 +145,31 @@ func (s staleFlows) dumps() map[flowDump]bool {
 		out[flowDump{lb.FamilyOf(fe.Addr), true}] = true
 	}
 	for fe := range s.frontends {
-		out[flowDump{lb.FamilyOf(fe.Addr), fe.Proto == lb.UDP}] = true
+		out[flowDump{lb.FamilyOf(fe.Addr), true}] = true
 	}
-	for a := range s.addrs {
+	local := func(a netip.Addr) {
+		out[flowDump{lb.FamilyOf(a), true}] = true
 		out[flowDump{lb.FamilyOf(a), false}] = true
 	}
+	for a := range s.addrs {
+		local(a)
+	}
+	for _, p := range s.pools {
+		local(p.Addr())
+	}
 	return out
+}
+
+// local reports whether the box did not have an address before.
+func (s staleFlows) local(a netip.Addr) bool {
+	return s.addrs[a] || slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // has reports whether a flow must be deleted. One that was answered ends by itself, except with
 // UDP.
 func (s staleFlows) has(f flow) bool {
 	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: f.proto}
-	if f.vip == f.backend && (s.frontends[fe] || s.addrs[fe.Addr]) {
+	if f.vip == f.backend && (s.frontends[fe] || s.local(fe.Addr)) {
 		return f.proto == lb.UDP || !f.replied
 	}
 	return f.proto == lb.UDP && (s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}])
@@ -202,8 +220,8 @@ func beginConntrack(e *encoder, cmd uint16, flags uint16, f lb.Family) {
 	e.raw(family, unix.NFNETLINK_V0, 0, 0)
 }
 
-// flowDump is a list of the flows of a family: all of UDP, or those of all protocols that no host
-// has answered. The latter are few, while a box has connections.
+// flowDump is a list of the flows of a family: all of UDP, or those of all protocols without a reply.
+// The latter are few, except with direct routing and tunnels.
 type flowDump struct {
 	family lb.Family
 	udp    bool

@@ -37,7 +37,8 @@ func TestRefusedFlowsAreForgottenWhenABackendComes(t *testing.T) {
 // A SYN that this box routed elsewhere, before it had the VIP, left an entry without translation.
 func TestUnansweredFlowsAreForgottenWhenAnAddressComes(t *testing.T) {
 	vip, other, backend := netip.MustParseAddrPort("192.0.2.10:80"), netip.MustParseAddrPort("192.0.2.11:80"), netip.MustParseAddrPort("10.2.0.11:80")
-	frontend := []lb.Op{{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSPorts, Addr: vip.Addr(), Port: vip.Port(), Proto: lb.TCP}}}
+	pool := []lb.Op{{Verb: lb.Add, Object: lb.PoolRoute{Prefix: netip.MustParsePrefix("192.0.2.0/28")}}}
+	port := []lb.Op{{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSPorts, Addr: vip.Addr(), Port: vip.Port(), Proto: lb.UDP}}}
 	address := []lb.Op{{Verb: lb.Add, Object: lb.Address{Addr: vip.Addr()}}}
 	unanswered := flow{vip: vip, backend: vip, proto: lb.TCP}
 	for _, tt := range []struct {
@@ -47,9 +48,11 @@ func TestUnansweredFlowsAreForgottenWhenAnAddressComes(t *testing.T) {
 		want bool
 	}{
 		{"a new address", address, unanswered, true},
-		{"a new frontend", frontend, unanswered, true},
+		{"a new pool", pool, unanswered, true},
 		{"another address", address, flow{vip: other, backend: other, proto: lb.TCP}, false},
-		{"another protocol", frontend, flow{vip: vip, backend: vip, proto: lb.SCTP}, false},
+		{"another pool", []lb.Op{{Verb: lb.Add, Object: lb.PoolRoute{Prefix: netip.MustParsePrefix("192.0.2.16/28")}}}, unanswered, false},
+		{"another protocol", port, unanswered, false},
+		{"answered datagrams", address, flow{vip: vip, backend: vip, proto: lb.UDP, replied: true}, true},
 		{"answered", address, flow{vip: vip, backend: vip, proto: lb.TCP, replied: true}, false},
 		{"served", address, flow{vip: vip, backend: backend, proto: lb.TCP}, false},
 		{"an address that goes", []lb.Op{{Verb: lb.Delete, Object: lb.Address{Addr: vip.Addr()}}}, unanswered, false},
@@ -59,7 +62,7 @@ func TestUnansweredFlowsAreForgottenWhenAnAddressComes(t *testing.T) {
 			if got := s.has(tt.flow); got != tt.want {
 				t.Errorf("the flow is forgotten: %t", got)
 			}
-			if dumps := s.dumps(); tt.want && !dumps[flowDump{lb.IPv4, false}] {
+			if dumps := s.dumps(); tt.want && !dumps[flowDump{lb.IPv4, tt.flow.replied}] {
 				t.Errorf("no dump has the flow: %v", dumps)
 			}
 		})

@@ -181,9 +181,9 @@ func Modules(mode Mode, backend Backend, schedulers []string) []string {
 	return slices.Compact(out)
 }
 
-// HasNFTables reports whether the kernel of a root folder has nf_tables, and loads no module. One
-// that is built in has no folder in /sys. Without a list of such modules, as in containers, there are
-// no modules to load either, and the kernel is asked.
+// HasNFTables reports whether the kernel of a root folder has nf_tables. A module that is built in has
+// no folder in /sys. Without a list of such modules the kernel is asked. That loads no module, except in a
+// container: its host may have one.
 func HasNFTables(root string) bool {
 	if exists(filepath.Join(root, "sys/module/nf_tables")) {
 		return true
