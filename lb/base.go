@@ -83,8 +83,7 @@ func anchorFrontend(f Family) Frontend {
 // Sysctls returns the kernel parameters that weir needs. The comments are the reasons.
 func Sysctls(families []Family) []Sysctl {
 	out := []Sysctl{
-		// Masquerading finds the flows that ip_vs made only in conntrack.
-		{"net.ipv4.vs.conntrack", "1"},
+		ConntrackSysctl(true),
 		// A packet of a connection to a removed backend ends it immediately. Otherwise it is
 		// dropped until the connection times out.
 		{"net.ipv4.vs.expire_nodest_conn", "1"},
@@ -100,6 +99,17 @@ func Sysctls(families []Family) []Sysctl {
 		}
 	}
 	return out
+}
+
+// ConntrackSysctl has conntrack know the connections of IPVS, or not. Masquerading finds flows of IPVS only
+// there. Without masquerading it is harmful: conntrack sees one direction of a connection, its
+// entry outlives that, and IPVS drops the SYN of a client that uses the port again (ip_vs_in in
+// net/netfilter/ipvs/ip_vs_core.c, ip_vs_conn_uses_old_conntrack), which costs the client a second.
+func ConntrackSysctl(on bool) Sysctl {
+	if on {
+		return Sysctl{"net.ipv4.vs.conntrack", "1"}
+	}
+	return Sysctl{"net.ipv4.vs.conntrack", "0"}
 }
 
 // TakeoverSysctls returns the kernel parameters by which a box continues connections of another

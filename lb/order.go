@@ -77,6 +77,7 @@ const (
 	stepReduceInner // less weight of marks
 	stepDropInner
 	stepStopMasquerade // recorded frontends stop to masquerade
+	stepUntrack        // conntrack ignores IPVS when no backend is masqueraded any more
 	stepDropVirtual
 	stepDropRecord
 	stepDropKeepSource // removed frontends kept source addresses
@@ -145,6 +146,9 @@ func addStep(o Object, have *Table) step {
 
 // changeStep returns the step of new attributes.
 func changeStep(from, to Object) step {
+	if to == Object(ConntrackSysctl(false)) {
+		return stepUntrack
+	}
 	if r, ok := to.(RealServer); ok && r.Weight < from.(RealServer).Weight {
 		if r.Frontend.Mark != 0 {
 			return stepReduceInner

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -137,6 +138,7 @@ func TestForwardDirect(t *testing.T) {
 	if n := s.fromBackends(t); n != 0 {
 		t.Errorf("%d packets of backends crossed the box", n)
 	}
+	k.reusesPorts(t)
 	k.want("box", forwardTargets[0], "dropped")
 	if out := s.box.Must(t, s.weir, "explain", vip4+":80", "--from", "10.1.0.2"); !strings.Contains(out, "direct routing: the address and port stay, and replies do not pass this box") {
 		t.Errorf("explain:\n%s", out)
@@ -159,6 +161,30 @@ func TestForwardDirect(t *testing.T) {
 	behind := fault{check: "direct-path", names: `10.77.0.5 are behind a router, and forward is "direct"`}
 	if out, err := s.box.Run(t.Context(), s.weir, "doctor", behind.check); err == nil || !strings.Contains(out.Stdout, behind.names) {
 		t.Errorf("doctor: %v\n%s", err, out.Stdout)
+	}
+}
+
+// reusesPorts has a client connect again and again from one port. conntrack would see one direction of its
+// connections, and IPVS would drop each SYN but the first.
+func (k *tomlKit) reusesPorts(t *testing.T) {
+	t.Helper()
+	lost := func() string {
+		return k.s.client1.Must(t, "sh", "-c", "nstat -asz TcpExtTCPSynRetrans | awk 'END {print $2}'")
+	}
+	before := lost()
+	for from, to := range map[string]string{"10.1.0.2": vip4, "fd01::2": vip6} {
+		local := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 42000))
+		for range 10 {
+			c, err := k.s.client1.DialFrom(within(t, visitTime), "tcp", local, at(to, 80))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		}
+	}
+	if after := lost(); after != before {
+		t.Errorf("clients that reuse a port sent SYNs again: %s before, %s after", strings.TrimSpace(before), after)
 	}
 }
 

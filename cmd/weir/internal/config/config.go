@@ -115,17 +115,47 @@ func (k Kernel) Base() lb.Base {
 	return b
 }
 
-// Base returns the base of the table [kernel] with the additions of the fleet.
+// Base returns the base of the table [kernel] with the additions of the fleet and of the services.
 func (c *Config) Base() lb.Base {
 	b := c.Kernel.Base()
 	b.Sync = c.Sync().Daemons()
 	if c.Kernel.ManageSysctls {
-		b.Sysctls = append(b.Sysctls, lb.TakeoverSysctls(false, c.Sync() != nil)...)
-		if c.ChecksVIPs() {
-			b.Sysctls = append(b.Sysctls, lb.OwnSourceSysctl())
-		}
+		b.Sysctls = c.Sysctls()
 	}
 	return b
+}
+
+// Sysctls returns the kernel parameters that weir needs, also if the operator sets them.
+func (c *Config) Sysctls() []lb.Sysctl {
+	k := c.Kernel
+	out := slices.Concat(lb.Sysctls(k.Families), lb.TakeoverSysctls(k.SloppyTCP, c.Sync() != nil), ARPSysctls(k.StrictARP), k.Sysctls)
+	if c.ChecksVIPs() {
+		out = append(out, lb.OwnSourceSysctl())
+	}
+	if c.onlyDirect() {
+		out[slices.Index(out, lb.ConntrackSysctl(true))] = lb.ConntrackSysctl(false)
+	}
+	return out
+}
+
+// onlyDirect reports whether no backend is masqueraded. Checks of VIPs need conntrack: they are
+// connections of this box.
+func (c *Config) onlyDirect() bool {
+	if len(c.Clusters) > 0 || c.ChecksVIPs() {
+		return false
+	}
+	masqueraded := func(b lb.Backend) bool { return !b.Forward.Direct() }
+	for _, svc := range c.Services {
+		if len(svc.Fallback) > 0 && !svc.Forward.Direct() {
+			return false
+		}
+		for _, port := range svc.Ports {
+			if slices.ContainsFunc(port.Backends, masqueraded) {
+				return false
+			}
+		}
+	}
+	return len(c.Services) > 0
 }
 
 // ChecksVIPs reports whether checks address VIPs at their backends.

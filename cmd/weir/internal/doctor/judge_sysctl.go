@@ -15,11 +15,7 @@ func (f box) neededSysctls() []lb.Sysctl {
 	if f.Config == nil {
 		return withoutIPVS(f, lb.Sysctls([]lb.Family{lb.IPv4}))
 	}
-	k := f.Config.Kernel
-	out := slices.Concat(lb.Sysctls(k.Families), f.Config.Base().Sysctls, lb.TakeoverSysctls(k.SloppyTCP, f.Config.Sync() != nil))
-	if f.Config.ChecksVIPs() {
-		out = append(out, lb.OwnSourceSysctl())
-	}
+	out := f.Config.Sysctls()
 	slices.SortFunc(out, func(a, b lb.Sysctl) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value)) })
 	return withoutIPVS(f, slices.Compact(out))
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,5 +41,30 @@ address = "vip"
 	}
 	if !parameter(text) || parameter(strings.Replace(text, `address = "vip"`, "", 1)) || parameter("[kernel]\nmanage_sysctls = false\n"+text) {
 		t.Error("accept_local does not follow the key")
+	}
+}
+
+// TestConntrackIsForMasquerading shows when conntrack knows the connections of IPVS.
+func TestConntrackIsForMasquerading(t *testing.T) {
+	t.Parallel()
+	const direct = "[[service]]\nname = \"a\"\nvips = [\"192.0.2.10\"]\nports = [80]\nforward = \"direct\"\nbackends = [\"10.0.0.1\"]\n"
+	const nat = "[[service]]\nname = \"b\"\nvips = [\"192.0.2.11\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n"
+	for _, tt := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"no service", "", true},
+		{"direct routing", direct, false},
+		{"tunnels", strings.Replace(direct, "direct", "tunnel", 1), false},
+		{"NAT", nat, true},
+		{"both", direct + nat, true},
+		{"checks of VIPs", direct + "[service.check]\ntype = \"tcp\"\naddress = \"vip\"\n", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			list := parse(t, tt.text).Base().Sysctls
+			if on, off := slices.Contains(list, lb.ConntrackSysctl(true)), slices.Contains(list, lb.ConntrackSysctl(false)); on != tt.want || off == on {
+				t.Errorf("conntrack is on: %t, off: %t", on, off)
+			}
+		})
 	}
 }
