@@ -29,20 +29,29 @@ func HealthDuring(running, next *Config, had, now map[lb.ServiceID]lb.Health) ma
 // ChecksWith returns the checks of a configuration. A backend that the kernel serves already counts as up until its first
 // result.
 func (c *Config) ChecksWith(have *lb.Table) []health.Group {
-	vips := map[lb.ServiceID][]lb.VIP{}
+	services := map[lb.ServiceID]lb.Service{}
 	for _, svc := range c.Services {
-		vips[svc.ID] = svc.VIPs
+		services[svc.ID] = svc
 	}
 	out := slices.Clone(c.Checks)
 	for i := range out {
-		on := vips[out[i].Service]
+		svc := services[out[i].Service]
 		out[i].Serves = func(port lb.PortKey, backend netip.AddrPort) bool {
-			return slices.ContainsFunc(on, func(vip lb.VIP) bool {
-				f := lb.Frontend{Addr: vip.Addr, Port: port.Port, Proto: port.Proto}
+			return slices.ContainsFunc(frontendsOf(svc, port), func(f lb.Frontend) bool {
 				rs, ok := have.RealServer(f, backend)
 				return ok && rs.Weight > 0
 			})
 		}
 	}
 	return out
+}
+
+// frontendsOf returns the frontends of a Service for one port. A Service by mark has one port.
+func frontendsOf(svc lb.Service, port lb.PortKey) []lb.Frontend {
+	i := slices.IndexFunc(svc.Ports, func(p lb.Port) bool { return p.Key() == port })
+	if i < 0 {
+		return nil
+	}
+	svc.Ports = svc.Ports[i : i+1]
+	return svc.Frontends()
 }

@@ -88,3 +88,31 @@ func TestBackendsThatTheKernelServesWithGoOn(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// TestRestartKeepsBackendsOfAMark shows that backends of a firewall mark with checks of VIPs, for which
+// nothing waits, keep their weight until the first result.
+func TestRestartKeepsBackendsOfAMark(t *testing.T) {
+	t.Parallel()
+	c := parse(t, `
+[[service]]
+name = "a"
+fwmark = 7
+vips = ["192.0.2.1", "2001:db8::1"]
+forward = "direct"
+backends = ["10.0.0.1", "10.0.0.2", "fd00::1"]
+[service.check]
+type = "tcp"
+port = 80
+address = "vip"
+`)
+	var have lb.Table
+	have.Put(lb.RealServer{Frontend: lb.GivenFrontend(lb.IPv4, 7), Addr: netip.MustParseAddrPort("10.0.0.1:0"), Weight: 1})
+	have.Put(lb.RealServer{Frontend: lb.GivenFrontend(lb.IPv4, 7), Addr: netip.MustParseAddrPort("10.0.0.2:0")})
+	have.Put(lb.RealServer{Frontend: lb.GivenFrontend(lb.IPv6, 7), Addr: netip.MustParseAddrPort("[fd00::1]:0"), Weight: 1})
+	checks := health.New(health.Options{})
+	checks.Set(c.ChecksWith(&have))
+	want := map[lb.ServiceID]lb.Health{static("a"): down("10.0.0.2:0")}
+	if diff := cmp.Diff(want, checks.Health(), addrs); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
